@@ -64,7 +64,7 @@ func TestChartRendersManifests(t *testing.T) {
 			}
 			delete(rendered, key)
 		}
-		// What only the chart can have, or needs other software, and in this rendering the other binding.
+		// Objects that only the chart can have, or that need other software, and the other binding of this rendering.
 		for _, more := range []string{
 			"Job/volume-guard-release", "ClusterRoleBinding/volume-guard-pvc-protection",
 			"ClusterRoleBinding/volume-guard-pv-protection", "ClusterRoleBinding/volume-guard-webhooks",
@@ -146,8 +146,8 @@ func TestChartMatchesCode(t *testing.T) {
 	}
 }
 
-// bare is the object without what helm is there for: its labels, and the namespace of a Role, which kubectl
-// apply -n sets.
+// bare returns the object without helm's additions: its labels, and the namespace of a Role, which kubectl apply -n
+// sets.
 func bare(d document) map[string]any {
 	o := d.DeepCopy()
 	drop := func(fields ...string) {
@@ -167,7 +167,7 @@ func bare(d document) map[string]any {
 	if o.GetNamespace() == guardHome {
 		o.SetNamespace("")
 	}
-	// Kinds stay, or helm would delete them before what needs them.
+	// Kinds stay, or helm would delete them before their objects.
 	unstructured.RemoveNestedField(o.Object, "metadata", "annotations", "helm.sh/resource-policy")
 	if len(o.GetAnnotations()) == 0 {
 		unstructured.RemoveNestedField(o.Object, "metadata", "annotations")

@@ -31,7 +31,7 @@ func TestChartGrantsNoSecretsByDefault(t *testing.T) {
 				if d.GetKind() != "Role" || d.GetNamespace() != guardHome {
 					t.Errorf("%s: %s grants Secrets beyond its namespace", name, d)
 				}
-				// What is not there yet has no name in a rule.
+				// A rule cannot name an object before its creation.
 				if !slices.Equal(rule.ResourceNames, []string{"volume-guard-webhooks"}) && !slices.Equal(rule.Verbs,
 					[]string{"create"}) {
 					t.Errorf("%s: %s grants Secrets without a name: %+v", name, d, rule)
@@ -64,7 +64,7 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 			"; get,list,watch storageclasses.storage.k8s.io; get namespaces"
 		setReads  = "; get,list,watch persistentvolumeclaims; get,list,watch pods; get,list,watch statefulsets.apps"
 		setWrites = "; patch,delete persistentvolumeclaims; delete pods; patch statefulsets.apps"
-		// What people and programs are granted who fence nodes.
+		// The permissions of people and programs that fence nodes.
 		roles = "; get,list,watch,create,update,patch,delete,confirm nodefences.csi-reclaimer.io" +
 			"; get,list,watch fencepolicies.csi-reclaimer.io; get,list,watch nodefencetemplates.csi-reclaimer.io"
 		fenceReads = "; get,list,watch nodefences.csi-reclaimer.io; get,list,watch fencepolicies.csi-reclaimer.io" +
@@ -81,7 +81,7 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 			"; get,create,delete machinedeletionremediations.machine-deletion-remediation.medik8s.io" +
 			"; get,create,patch networkfences.csiaddons.openshift.io; list csiaddonsnodes.csiaddons.openshift.io" +
 			"; get networkfenceclasses.csiaddons.openshift.io"
-		// Besides system:auth-delegator.
+		// In addition to system:auth-delegator.
 		page = "; get,list,watch persistentvolumes; get,list,watch persistentvolumeclaims" +
 			"; get,list,watch pods; get,list,watch nodes; get namespaces; list,watch events" +
 			"; list,watch volumeattachments.storage.k8s.io; list,watch csidrivers.storage.k8s.io" +

@@ -77,7 +77,7 @@ func sets(values []string) (args []string) {
 	return args
 }
 
-// render returns what helm would install, hooks and all.
+// render returns the objects that helm would install, with hooks.
 func render(t *testing.T, values ...string) []document {
 	t.Helper()
 	out, err := helm(t, append([]string{"template", guard, inDeploy(t, "charts", guard), "--namespace", guardHome},

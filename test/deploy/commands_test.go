@@ -27,7 +27,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
-// What the pages speak of.
+// The objects in the pages' commands.
 const (
 	docsPV     = "pvc-8a5c"
 	docsHome   = "shop"
@@ -130,8 +130,8 @@ func (s *shell) plays(t *testing.T) map[string]play {
 	return plays
 }
 
-// addMake has the commands that name a target of the Makefile: package maketargets runs those that take seconds, and
-// says why it does not run the others. Of these, a line with its variables is checked here.
+// addMake adds the commands that name a target of the Makefile. Package maketargets runs the targets that take seconds,
+// and says why it does not run the others, whose lines with variables are checked here.
 func addMake(t *testing.T, plays map[string]play) {
 	t.Helper()
 	for _, c := range commands(t) {
@@ -149,8 +149,8 @@ func addMake(t *testing.T, plays map[string]play) {
 	}
 }
 
-// addAudit gives a report to what reads one from the sidecar's pod: no pods run here. test/e2e has it read from one,
-// and makes the PVs.
+// addAudit gives a report to the commands that read one from the sidecar's pod, because no pods run here. test/e2e
+// reads it from a pod, and creates the PVs.
 func (s *shell) addAudit(t *testing.T, plays map[string]play) {
 	t.Helper()
 	const leak = "vol-left"
@@ -179,7 +179,7 @@ func (s *shell) addAudit(t *testing.T, plays map[string]play) {
 	plays[fetched+" | kubectl reclaim leaks --from=-"] = play{with: []string{fetched, "cat " + report}, want: leak}
 }
 
-// addManifests has the API server judge what is applied, and nothing stay of it: other tests install it for good.
+// addManifests applies the manifests in a dry run, because other tests install them for good.
 func (s *shell) addManifests(plays map[string]play) {
 	for _, files := range []string{
 		"-f deploy/manifests/volume-guard.yaml", "-n csi-reclaimer -f deploy/manifests/rbac-volume-guard.yaml",
@@ -195,7 +195,7 @@ func (s *shell) addManifests(plays map[string]play) {
 	}
 }
 
-// addTokens runs what the page about the page of volume-guard says of tokens.
+// addTokens adds the commands for tokens from the page about volume-guard's web page.
 func (s *shell) addTokens(plays map[string]play) {
 	const account, viewers = "serviceaccount web-viewer -n csi-reclaimer", "clusterrolebinding volume-guard-web-viewers " +
 		"--clusterrole=volume-guard-web-viewer --serviceaccount=csi-reclaimer:web-viewer"
@@ -219,7 +219,7 @@ func (s *shell) makeViewer(t *testing.T) {
 	}
 }
 
-// addPodSafety has what is not there be deleted: test/e2e/podadmission installs it for good.
+// addPodSafety deletes missing objects: test/e2e/podadmission installs them.
 func (s *shell) addPodSafety(plays map[string]play) {
 	const ns, key = "namespace NAMESPACE", "csi-reclaimer.io/pod-safety"
 	for _, command := range []string{
@@ -236,7 +236,7 @@ func (s *shell) addPodSafety(plays map[string]play) {
 	}
 }
 
-// addPrograms runs them with the addresses of this machine, and what a pod would have.
+// addPrograms runs the programs with the addresses of this machine, and a pod's environment.
 func (s *shell) addPrograms(t *testing.T, plays map[string]play) {
 	t.Helper()
 	binary := func(name string) string {
@@ -285,8 +285,8 @@ func (s *shell) makeSecret(t *testing.T) {
 	}
 }
 
-// makePV makes the PV of which the pages speak, with its claim, both bound, of a driver of which nothing runs. It stays
-// for all commands: of a name that is used again the PV controller may learn a quarter of a minute later.
+// makePV creates the pages' PV, bound to its claim, of a driver that does not run. It stays for all commands, because
+// the PV controller may take 15 seconds to notice a reused name.
 func (s *shell) makePV(t *testing.T) {
 	t.Helper()
 	s.make(t, objects.Spec{Name: docsPV,
@@ -334,7 +334,7 @@ func (s *shell) make(t *testing.T, spec objects.Spec) {
 	})
 }
 
-// makePod makes the pod of which the pages speak, where it is not there. No scheduler binds it to a node.
+// makePod creates the pages' pod if it is missing. No scheduler binds it to a node.
 func (s *shell) makePod(t *testing.T) {
 	t.Helper()
 	s.makeHome(t)

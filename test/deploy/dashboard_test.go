@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// queries returns what the dashboard asks, by panel.
+// queries returns the dashboard's queries, by panel.
 func queries(t *testing.T) map[string][]string {
 	t.Helper()
 	var dashboard struct {
@@ -92,8 +92,8 @@ func TestDashboardAndAlertsOnLiveScrape(t *testing.T) {
 	t.Run("follows the conventions of Prometheus", func(t *testing.T) { followsConventions(t, live) })
 }
 
-// hasWhatIsQueried: every metric that the dashboard or an alert names, and each label by which it chooses or sums up,
-// is served.
+// hasWhatIsQueried expects the programs to serve every metric that the dashboard or an alert names, with each label by
+// which it selects or aggregates.
 func hasWhatIsQueried(t *testing.T, live map[string]page) {
 	there := served{}
 	for _, program := range live {
@@ -129,7 +129,7 @@ func hasWhatIsQueried(t *testing.T, live map[string]page) {
 			}
 		}
 	}
-	// What we measure and show nobody is for nothing.
+	// A metric that is shown nowhere is useless.
 	for name := range there {
 		name = strings.TrimSuffix(strings.TrimSuffix(name, "_sum"), "_count")
 		shown := used[name] || used[name+"_bucket"]
@@ -139,7 +139,7 @@ func hasWhatIsQueried(t *testing.T, live map[string]page) {
 	}
 }
 
-// prometheusLabels are those that a scrape adds.
+// prometheusLabels returns the labels that a scrape adds.
 func prometheusLabels() []string { return []string{"namespace", "pod", "container", "le"} }
 
 var (

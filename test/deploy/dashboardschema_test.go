@@ -107,7 +107,7 @@ type (
 	}
 )
 
-// againstSchema returns what is wrong with a dashboard.
+// againstSchema returns an error for an invalid dashboard.
 func againstSchema(text []byte) error {
 	var d dashboardSchema
 	decoder := json.NewDecoder(bytes.NewReader(text))
@@ -134,7 +134,7 @@ func againstSchema(text []byte) error {
 	return errors.Join(all...)
 }
 
-// check returns what is wrong with a panel; taken are the places on the grid of 24 columns that others have.
+// check returns an error for an invalid panel. taken are the occupied places on the grid of 24 columns.
 func (p panelSchema) check(taken map[[2]int]string) error {
 	var all []error
 	report := func(what string) { all = append(all, fmt.Errorf("panel %d %q: %s", p.ID, p.Title, what)) }

@@ -22,7 +22,7 @@ import (
 
 const (
 	secretsFile = "rbac-secrets-example.yaml"
-	// certificateFile has what volume-guard needs to keep the certificate of its webhooks.
+	// certificateFile has the permissions for the certificate of volume-guard's webhooks.
 	certificateFile = "rbac-volume-guard-webhooks.yaml"
 	accountKind     = rbacv1.ServiceAccountKind
 )
@@ -70,7 +70,7 @@ func TestNoWildcardRules(t *testing.T) {
 			}
 			named := d.GetKind() == "Role" && len(rule.ResourceNames) > 0
 			read := d.file == secretsFile && named && d.GetNamespace() != "" && slices.Equal(rule.Verbs, []string{"get"})
-			// The webhooks' own certificate. What is not there yet has no name.
+			// The webhooks' own certificate. A rule cannot name the Secret before its creation.
 			kept := d.file == certificateFile && d.GetKind() == "Role" &&
 				(named && slices.Equal(rule.Verbs, []string{"get", "patch"}) || slices.Equal(rule.Verbs, []string{"create"}))
 			if !read && !kept {
@@ -89,9 +89,9 @@ func TestNoWildcardRules(t *testing.T) {
 func TestRolesGrantExpectedPermissions(t *testing.T) {
 	for role, want := range map[string][]string{
 		"owner": {"get", "list", "watch", "create", "patch", "delete"},
-		// the provisioner beside deletes PVs; what an owner left in flight is finished
+		// the provisioner beside deletes PVs; the companion finishes an owner's entries in flight
 		"companion": {"get", "list", "watch", "patch", "get", "create"},
-		// nothing is written to a PV, but what an owner left in flight is finished
+		// no PV is written, but the observer finishes an owner's entries in flight
 		"observer": {"list", "watch", "get", "create"},
 	} {
 		cluster, namespaced, err := rbac.Rules(role)
@@ -145,7 +145,7 @@ func TestBindingsReferToExistingObjects(t *testing.T) {
 	}
 }
 
-// warnings keeps what the API server warns of.
+// warnings keeps the API server's warnings.
 type warnings struct {
 	mu   sync.Mutex
 	said []string
@@ -157,7 +157,7 @@ func (w *warnings) HandleWarningHeader(_ int, _, text string) {
 	w.said = append(w.said, text)
 }
 
-// take returns what was said since it was last asked.
+// take returns the warnings since its last call.
 func (w *warnings) take() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -194,8 +194,8 @@ func TestDeploymentMeetsRestrictedPodSecurity(t *testing.T) {
 		t.Errorf("the API server warns: %q", said)
 	}
 
-	// What makes the above mean something: without a security context the pod is refused, and the
-	// Deployment, of which nothing is enforced, is warned of.
+	// The counter-check: without a security context, the API server refuses the pod, and warns of the Deployment, on which
+	// nothing is enforced.
 	careless := map[string]func(*v1.PodSpec){
 		"the pod's": func(spec *v1.PodSpec) { spec.SecurityContext = nil },
 	}

@@ -1,3 +1,3 @@
-// Package deploy tests what operators install (deploy/) against a real API server: that it is
-// accepted as it is, grants no more than it says, and runs under the strictest Pod Security.
+// Package deploy tests the operators' files (deploy/) against a real API server: the API server accepts them unchanged,
+// they grant no more than they say, and their pods run under the strictest Pod Security.
 package deploy

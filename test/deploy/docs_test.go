@@ -20,15 +20,15 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/terminal"
 )
 
-// command is one that a page shows.
+// command is a command on a page.
 type command struct{ page, text string }
 
 // tutorial is the page that TestTutorial of test/nodes types as a whole, on nodes that run its pods.
 const tutorial = "docs/tutorial.md"
 
-// commands returns what README.md, CONTRIBUTING.md and the pages of docs/ have a reader type: in blocks, which are
-// indented or fenced as sh or console, and what is said of kubectl and helm in a sentence. References that are made
-// from the code have none, and the tutorial is left to its own test.
+// commands returns the commands of README.md, CONTRIBUTING.md and the pages of docs/: in blocks, which are indented or
+// fenced as sh or console, and commands of kubectl and helm in a sentence. References that are generated from the code
+// have none, and the tutorial has its own test.
 func commands(t *testing.T) (all []command) {
 	t.Helper()
 	root, err := process.ModuleRoot()
@@ -90,15 +90,15 @@ func TestDocumentedCommands(t *testing.T) {
 
 // play is how a command is run.
 type play struct {
-	// why it is not, in words for whoever reads this.
+	// why it is not run, in words for the reader.
 	why string
-	// scene makes what the command is about.
+	// scene creates the objects of the command.
 	scene func(t *testing.T)
 	// with replaces words: names that a reader puts in, and addresses that belong to this machine; also is added at
 	// the end.
 	with []string
 	also string
-	// want is in what it prints.
+	// want is part of its output.
 	want string
 	// runsOn: it is a program that ends when it is asked to, once this is in its log.
 	runsOn string
@@ -210,7 +210,7 @@ func TestMigrationGuideNamesExistingTests(t *testing.T) {
 	}
 }
 
-// forget runs what undoes a scene, when the test ends.
+// forget undoes a scene at the end of the test.
 func forget(t *testing.T, undo func(context.Context) error) {
 	t.Helper()
 	t.Cleanup(func() {

@@ -99,7 +99,7 @@ func TestFenceAgentExitCode(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// A run that waits for ever is ended by the Job; here after some polls.
+			// The Job ends a run that waits forever; here it ends after some polls.
 			script := strings.NewReplacer("/etc/bmc", dir, "sleep 2",
 				`[ "$(wc -l < "$PLAYED/calls")" -lt 9 ] || exit 124`).Replace(main.Args[0])
 			err := process.Run(patiently(t), process.Command{Path: "/bin/sh", Args: append(main.Command[1:], script),

@@ -16,13 +16,13 @@ import (
 	shipped "github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 )
 
-// The node and the FencePolicy of which the pages speak.
+// The pages' node and FencePolicy.
 const (
 	docsNode   = "worker-2"
 	docsPolicy = "workers"
 )
 
-// addFencing runs what the pages say of fences. No volume-guard works on them.
+// addFencing adds the pages' commands for fences. No volume-guard works on the fences.
 func (s *shell) addFencing(plays map[string]play) {
 	names := []string{"NAME", docsNode, "POLICY", docsPolicy}
 	add := func(command, also, want string, scene func(*testing.T)) {
@@ -126,7 +126,7 @@ func byHand() []v1alpha1.Agent {
 	return []v1alpha1.Agent{{Name: "by-hand", Covers: v1alpha1.CoversUntilUnfenced, Manual: &v1alpha1.ManualAgent{}}}
 }
 
-// makeFence makes a fence of the node besides.
+// makeFence also creates a fence of the node.
 func (s *shell) makeFence(t *testing.T) {
 	t.Helper()
 	s.makeUnfenced(t)

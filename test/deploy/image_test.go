@@ -21,7 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
-// descriptor and manifest have what is read here of an image layout's index and of what it names.
+// descriptor and manifest have the fields of an image layout's index and manifests that are read here.
 type (
 	descriptor struct{ Digest string }
 	manifest   struct {
@@ -30,7 +30,7 @@ type (
 	}
 )
 
-// blob returns the file of what is named in a layout.
+// blob returns the file of a descriptor in a layout.
 func blob(layout string, d descriptor) string {
 	return filepath.Join(layout, "blobs", strings.Replace(d.Digest, ":", string(filepath.Separator), 1))
 }
@@ -98,7 +98,7 @@ func TestImagesContainStaticPrograms(t *testing.T) {
 	}
 }
 
-// saysVersionAs is how each program that has an image begins what it prints for --version.
+// saysVersionAs is the beginning of the output of --version, for each program that has an image.
 var saysVersionAs = map[string]string{car: car + " ", guard: guard + " ", "mock-driver": "mock-driver ",
 	"kubectl-reclaim": "kubectl reclaim version "}
 
@@ -107,8 +107,8 @@ const (
 	version = "v1.2.3-test"
 )
 
-// beginsAlone starts the program where nothing else is, as the image's user if this test may choose. says is what it
-// prints for --version.
+// beginsAlone starts the program alone in its file system, as the image's user if this test may choose. says is its
+// output for --version.
 func beginsAlone(t *testing.T, dir, program, says string) {
 	t.Helper()
 	binary := filepath.Join(dir, program)

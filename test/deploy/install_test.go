@@ -52,8 +52,7 @@ func makeGuardHome(t *testing.T) {
 	}
 }
 
-// forgetGuard deletes at the end of the test what it makes of volume-guard's, for helm makes its own and takes nobody
-// else's.
+// forgetGuard deletes the test's objects of volume-guard at its end, because helm creates its own and adopts no others.
 func forgetGuard(t *testing.T) {
 	t.Helper()
 	var all []document
@@ -154,7 +153,7 @@ func TestChartInstallUpgradeUninstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// What volume-guard has made itself, as docs/how-to/remove.md says.
+		// volume-guard's own objects, as docs/how-to/remove.md says.
 		_ = client.CoreV1().Secrets(guardHome).Delete(context.WithoutCancel(ctx), "volume-guard-webhooks",
 			metav1.DeleteOptions{})
 		_ = client.CoordinationV1().Leases(guardHome).Delete(context.WithoutCancel(ctx), guard, metav1.DeleteOptions{})
@@ -188,7 +187,7 @@ func TestChartInstallUpgradeUninstall(t *testing.T) {
 		metav1.GetOptions{}); err != nil || *deployment.Spec.Replicas != 1 {
 		t.Errorf("after the upgrade: %v, %v replicas", err, deployment.Spec.Replicas)
 	}
-	// What volume-guard wrote into the configurations is not the chart's to take away.
+	// The chart must not remove volume-guard's changes of the configurations.
 	for _, bundle := range trusted(ctx, t) {
 		if len(bundle) == 0 {
 			t.Error("the upgrade took away what the API server is to trust")
@@ -232,10 +231,10 @@ func beginGuard(t *testing.T, pod v1.PodSpec, ports map[int32]string) *process.P
 		t.Fatal(err)
 	}
 	container := pod.Containers[0]
-	container.VolumeMounts = nil // the account's token, for which the kubeconfig stands
+	container.VolumeMounts = nil // the account's token; the kubeconfig replaces it
 	args := append(onThisMachine(t, container, "", ports),
 		"--kubeconfig="+kubeconfigOf(t, guardHome, pod.ServiceAccountName))
-	// The release takes the Lease of the one that leads, which ends by it with an error.
+	// The release takes the leader's Lease, so that the leader ends with an error.
 	p, err := process.Start(process.Command{Path: binary, Args: args, Env: environment(t, container, guardHome)})
 	if err != nil {
 		t.Fatal(err)
@@ -244,7 +243,7 @@ func beginGuard(t *testing.T, pod v1.PodSpec, ports map[int32]string) *process.P
 	return p
 }
 
-// trusted returns what the API server trusts of each webhook.
+// trusted returns the CA bundle of each webhook in the API server.
 func trusted(ctx context.Context, t *testing.T) (bundles [][]byte) {
 	t.Helper()
 	mutating, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "csi-reclaimer",

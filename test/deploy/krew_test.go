@@ -25,10 +25,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
-// pluginVersion is one that krew takes.
+// pluginVersion is a version that krew accepts.
 const pluginVersion = "v1.2.3-rc.1"
 
-// makeKrew does what "make krew" does, with these variables, and returns where.
+// makeKrew runs "make krew" with these variables, and returns its folder.
 func makeKrew(t *testing.T, variables ...string) (folder string, err error) {
 	t.Helper()
 	root, err := process.ModuleRoot()
@@ -53,8 +53,8 @@ type krewPlatform struct {
 	URI, SHA256, Bin string
 }
 
-// krewPlatforms returns those of the manifest by their systems, after a look at all else that krew's validation asks of
-// one (internal/index/validation in its source), and its index of a new plugin.
+// krewPlatforms returns the manifest's platforms by system. It first checks the other requirements of krew's validation
+// (internal/index/validation in its source) and of its index for a new plugin.
 func krewPlatforms(t *testing.T, folder string) map[string]krewPlatform {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(folder, "reclaim.yaml"))

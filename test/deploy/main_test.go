@@ -22,7 +22,7 @@ var (
 	client  *kubernetes.Clientset
 )
 
-// patience bounds a whole test, with the programs that it compiles. It is far above what any takes, also on a busy
+// patience bounds a whole test, with the programs that it compiles. It is far above the usual time, even on a busy
 // machine.
 const patience = 10 * time.Minute
 

@@ -82,8 +82,7 @@ func documents(t *testing.T, file string, data []byte) (all []document) {
 	}
 }
 
-// apply does what kubectl apply --server-side --validate=strict does with the text. The
-// namespace is for what names none.
+// apply applies the text as kubectl apply --server-side --validate=strict does. namespace is for objects without one.
 func apply(ctx context.Context, d document, text []byte, namespace string, dryRun bool) error {
 	path, err := pathOf(d, namespace)
 	if err != nil {
@@ -123,8 +122,7 @@ func pathOf(d document, namespace string) ([]string, error) {
 	return append(path, mapping.Resource.Resource, d.GetName()), nil
 }
 
-// install does what the head of the example says, but for the Deployment, which needs a
-// kubelet.
+// install follows the head of the example, without the Deployment, which needs a kubelet.
 func install(t *testing.T) (namespace string) {
 	t.Helper()
 	ctx := patiently(t)

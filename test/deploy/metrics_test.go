@@ -44,8 +44,8 @@ func promises(t *testing.T) map[string][]promised {
 	return all
 }
 
-// hasWhatIsPromised: each program serves every metric of its table and of the table of both, with its labels. A metric
-// with a label has no sample before its first event; what cannot be caused here is listed.
+// hasWhatIsPromised expects each program to serve every metric of its table and of the common table, with its labels. A
+// metric with a label has no sample before its first event; metrics whose events cannot be caused here are listed.
 func hasWhatIsPromised(t *testing.T, live map[string]page) {
 	all := promises(t)
 	both, found := all["Both"]
@@ -80,7 +80,7 @@ func (s served) metric(name string) (labels []string, found bool) {
 	return nil, false
 }
 
-// followsConventions: promtool has nothing against what a program serves, be it ours or of a library.
+// followsConventions expects promtool to accept each program's metrics, its own and the libraries'.
 func followsConventions(t *testing.T, live map[string]page) {
 	for program, there := range live {
 		for metric, problems := range lint(t, there.text) {
@@ -89,7 +89,7 @@ func followsConventions(t *testing.T, live map[string]page) {
 	}
 }
 
-// lint returns what promtool has against metrics, by their names.
+// lint returns promtool's complaints about metrics, by name.
 func lint(t *testing.T, text string) map[string][]string {
 	t.Helper()
 	suite.Deep(t, suite.Compiles)

@@ -21,8 +21,7 @@ import (
 // is compiled.
 const operatorModule = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 
-// installOperatorsKinds has the API server know those of prometheus-operator that the chart renders, until the test
-// ends.
+// installOperatorsKinds installs the kinds of prometheus-operator that the chart renders, until the test ends.
 func installOperatorsKinds(t *testing.T) {
 	t.Helper()
 	ctx := patiently(t)

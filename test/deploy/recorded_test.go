@@ -25,14 +25,14 @@ const (
 	recordedFile = "testdata/recorded.yaml"
 	// longest is for how many minutes a recording goes on if an alert of half a day is to fire, or none at all.
 	longest = 14 * 60
-	// before is how many scrapes there are before anything happens.
+	// before is the number of scrapes before the first event.
 	before = 3
 )
 
 // recordedRun is a run of both programs with a real control plane and a driver.
 type recordedRun struct {
 	name string
-	// scrapes is how many there are. Default 40.
+	// scrapes is the number of scrapes. Default: 40.
 	scrapes int
 	// goesOn is for how many minutes the recording goes on as it ended. Default 90.
 	goesOn int
@@ -112,8 +112,8 @@ func recordings(t *testing.T) map[string][]series {
 	return kept
 }
 
-// evaluate has promtool evaluate rules on the recorded runs. It returns what promtool complains of: alerts that fire
-// and are not expected to, or the reverse.
+// evaluate has promtool evaluate rules on the recorded runs. It returns promtool's complaints: alerts that fire
+// unexpectedly, or do not fire.
 func evaluate(t *testing.T, rules string, recorded map[string][]series) (complaints string, err error) {
 	t.Helper()
 	type fired struct {

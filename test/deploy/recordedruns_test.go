@@ -87,14 +87,14 @@ func allIsWell(ctx context.Context, t *testing.T, r live) {
 
 func sidecarStops(_ context.Context, t *testing.T, r live) { mustOf(t)(r.car.Terminate()) }
 
-// zone is the label of the place of the driver whose capacity is published.
+// zone is the topology label of the driver whose capacity is published.
 const zone = "scrape.csi-reclaimer.io/zone"
 
 // plan returns a plan of faults.
 func plan(rules ...faults.Rule) faults.Plan { return faults.Plan{Rules: rules} }
 
-// driverFails: a volume cannot be deleted, another not be made, and of one it stays unknown whether it was. The driver
-// says neither which volumes it has nor what its capacity is.
+// driverFails has a volume that cannot be deleted, one that cannot be created, and one whose creation stays unclear.
+// The driver reports neither its volumes nor its capacity.
 func driverFails(ctx context.Context, t *testing.T, r live) {
 	must := mustOf(t)
 	//nolint:contextcheck // it lasts as long as the test
@@ -234,8 +234,8 @@ func nodeAway(ctx context.Context, t *testing.T, r live) {
 	}
 }
 
-// fences are of nodes, each of which does not end: one waits for a person, one was proven and goes on, one has lied, in
-// one no agent succeeds, one cannot be undone. A policy halts because all nodes are away.
+// fences has fences that do not end: one waits for a person, one was proven and continues, one has lied, in one no
+// agent succeeds, and one cannot be undone. A policy halts because all nodes are away.
 func fences(ctx context.Context, t *testing.T, r live) {
 	must := mustOf(t)
 	makeUnreachable(ctx, t, r.maker)
@@ -255,7 +255,7 @@ func fences(ctx context.Context, t *testing.T, r live) {
 		must(err)
 		patchFence(ctx, t, all, name, fmt.Sprintf(`{"spec":{"confirmation":"it is off","confirmationUID":%q}}`, fence.UID))
 	}
-	// Nobody has granted the rights that Jobs need.
+	// The rights for Jobs are not granted.
 	all := makeFence(ctx, t, "scrape-not-undone", v1alpha1.Agent{Name: "job", Covers: v1alpha1.CoversUntilUnfenced,
 		Timeout: metav1.Duration{Duration: time.Second},
 		Job:     &v1alpha1.JobAgent{Namespace: r.maker.Namespace, PodTemplateName: "none", Undo: true}})
@@ -313,7 +313,7 @@ func noCertificate(ctx context.Context, t *testing.T, r live) {
 	must(r.keeper.Restart())
 }
 
-// noDrivers: a webhook has a condition that somebody wrote by hand, which names no driver.
+// noDrivers has a webhook whose condition was written by hand and names no driver.
 func noDrivers(ctx context.Context, t *testing.T, _ live) {
 	configurations := client.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	_, err := configurations.Create(ctx, &admissionv1.MutatingWebhookConfiguration{

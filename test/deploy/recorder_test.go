@@ -16,10 +16,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
-// A recording has what the programs of a run serve, of the metrics that alerts read. The programs are scraped once in
-// each scrapeEvery, and the recording counts each scrape as a minute, because alerts wait for minutes and hours. So
-// ages in seconds are multiplied by scale, and points in time count from the begin of the recording, which is where
-// the clock of promtool begins.
+// A recording has the programs' values of the metrics that alerts read. The programs are scraped once in each
+// scrapeEvery, and the recording counts each scrape as a minute, because alerts wait for minutes and hours. So ages in
+// seconds are multiplied by scale, and points in time count from the beginning of the recording, where promtool's clock
+// begins.
 const (
 	scrapeEvery = time.Second
 	scale       = float64(time.Minute / scrapeEvery)
@@ -55,10 +55,10 @@ func newRecorder(t *testing.T) *recorder {
 	return r
 }
 
-// sampleLine is a line of what a program serves: the metric, its labels, the value.
+// sampleLine is a line of a scrape: the metric, its labels, the value.
 var sampleLine = regexp.MustCompile(`(?m)^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$`)
 
-// scrape adds what the programs serve now. One that does not answer is down.
+// scrape adds the programs' current values. A program that does not answer is down.
 func (r *recorder) scrape(ctx context.Context, programs map[string]*program.Program) {
 	for name, p := range programs {
 		target := fmt.Sprintf(`container=%q,namespace="csi",pod="%s-0"`, name, name)
@@ -113,7 +113,7 @@ func (r *recorder) scaled(metric, value string) string {
 	return strconv.FormatFloat(number, 'f', 0, 64)
 }
 
-// series returns what was recorded. A value that repeats is written once, with its count.
+// series returns the recording. A repeated value is written once, with its count.
 func (r *recorder) series() (all []series) {
 	for _, name := range slices.Sorted(maps.Keys(r.values)) {
 		values := slices.Clone(r.values[name])
@@ -131,7 +131,7 @@ func (r *recorder) series() (all []series) {
 			case values[at] == noValue:
 				text = append(text, fmt.Sprintf("_x%d", n))
 			default:
-				text = append(text, fmt.Sprintf("%sx%d", values[at], n-1)) // x counts what follows the first
+				text = append(text, fmt.Sprintf("%sx%d", values[at], n-1)) // x counts the values after the first
 			}
 		}
 		all = append(all, series{name, strings.Join(text, " ")})

@@ -46,7 +46,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// makeRelease makes a release in a checkout of its own, of what this one has now, and returns its folder.
+// makeRelease makes a release of this checkout's present files in a separate checkout, and returns its folder.
 func makeRelease(t *testing.T, umask string) string {
 	t.Helper()
 	checkout := committed(t)
@@ -106,7 +106,7 @@ func committed(t *testing.T) string {
 	return checkout
 }
 
-// copyTo copies a file with its mode. One that git still lists, and that is gone, is left out.
+// copyTo copies a file with its mode. It omits a missing file that git still lists.
 func copyTo(from, to string) error {
 	info, err := os.Stat(from)
 	if errors.Is(err, os.ErrNotExist) {
@@ -223,7 +223,7 @@ func chartsInstallVersion(t *testing.T, made string) {
 	}
 }
 
-// manifestsNameVersion compares the manifests with those of the checkout: nothing but images may differ.
+// manifestsNameVersion compares the manifests with the checkout's: only images may differ.
 func manifestsNameVersion(t *testing.T, made string) {
 	t.Helper()
 	ours := regexp.MustCompile(`image: (csi-reclaimer|volume-guard|mock-driver):latest`)

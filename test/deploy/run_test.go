@@ -149,7 +149,7 @@ func onThisMachine(t *testing.T, c v1.Container, volumes string, ports map[int32
 	}
 	for _, mount := range c.VolumeMounts {
 		folder := filepath.Join(volumes, mount.Name)
-		// As the kubelet makes an emptyDir, whoever the user is.
+		// As the kubelet creates an emptyDir, for any user.
 		if err := os.MkdirAll(folder, 0o777); err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +214,7 @@ func get(ctx context.Context, url string) error {
 	return nil
 }
 
-// freeAddress returns a loopback address that nobody listens on, and that the kernel gives nobody by itself.
+// freeAddress returns a free loopback address outside the kernel's own range.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	ports, err := controlplane.FreePorts(1)

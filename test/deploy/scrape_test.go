@@ -34,14 +34,14 @@ import (
 // served holds the metrics that a program answers with, and the labels of each.
 type served map[string][]string
 
-// page is what a program answers with.
+// page is a program's answer.
 type page struct {
 	served
 	text string
 }
 
-// scrape returns what both programs serve, by the program's name, with all that they can do switched on. Some figures
-// are there only once something happened, so it does.
+// scrape returns both programs' metrics, by the program's name, with all features switched on. It causes the events
+// without which some metrics do not exist.
 func scrape(t *testing.T) map[string]page {
 	t.Helper()
 	buildBoth(t)
@@ -103,7 +103,7 @@ func makeScaledDown(ctx context.Context, t *testing.T, namespace string) {
 	})
 }
 
-// makeSet makes a StatefulSet whose claims go when it is scaled down.
+// makeSet creates a StatefulSet whose claims are deleted when it is scaled down.
 func makeSet(ctx context.Context, t *testing.T, namespace, name string, replicas int32,
 	annotations map[string]string) *appsv1.StatefulSet {
 	t.Helper()
@@ -142,7 +142,7 @@ func makeClaimOf(ctx context.Context, t *testing.T, set *appsv1.StatefulSet, cha
 	must(err)
 }
 
-// unboundClaim returns a claim for which nobody makes a volume.
+// unboundClaim returns a claim without a provisioner.
 func unboundClaim(name string) *v1.PersistentVolumeClaim {
 	return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeClaimSpec{
 		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: ptr.To("none"),
@@ -215,8 +215,8 @@ func makeFence(ctx context.Context, t *testing.T, node string, agents ...v1alpha
 	return fences
 }
 
-// makeUnreachable makes a node that is unreachable, with a pod that has a claim, a policy that fences it later, and a
-// node whose Lease is renewed.
+// makeUnreachable creates an unreachable node, with a pod that has a claim, a policy that fences it later, and a node
+// with a renewed Lease.
 func makeUnreachable(ctx context.Context, t *testing.T, maker objects.Maker) {
 	t.Helper()
 	must := mustOf(t)
@@ -255,7 +255,7 @@ func makeUnreachable(ctx context.Context, t *testing.T, maker objects.Maker) {
 	})
 }
 
-// removePod removes a pod that is held, and whose kubelet does not run.
+// removePod removes a held pod without a running kubelet.
 func removePod(ctx context.Context, namespace, name string) {
 	pods := client.CoreV1().Pods(namespace)
 	_, _ = pods.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
@@ -276,7 +276,7 @@ func makeHeld(ctx context.Context, t *testing.T, maker objects.Maker, node strin
 	}
 }
 
-// waitMetrics returns what the program serves, once these are among it.
+// waitMetrics returns the program's metrics, once they include these.
 func waitMetrics(ctx context.Context, t *testing.T, running *program.Program, last []string) page {
 	t.Helper()
 	there := served{}

@@ -35,7 +35,7 @@ func carValues() map[string][]string {
 	}
 }
 
-// carFlags are those of helm for the chart, for the example's driver.
+// carFlags returns helm's flags for the chart, for the example's driver.
 func carFlags(t *testing.T, command string, values ...string) []string {
 	t.Helper()
 	return append([]string{command, "mock", inDeploy(t, "charts", car), "--namespace", carHome, "--set",

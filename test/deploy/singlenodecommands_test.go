@@ -23,7 +23,7 @@ const (
 	docsOther  = "single-node-docs"
 )
 
-// addSingleNode runs what the pages say of the locks of claims. No volume-guard works on them.
+// addSingleNode adds the pages' commands for the locks of claims. No volume-guard works on the locks.
 func (s *shell) addSingleNode(plays map[string]play) {
 	const label = "csi-reclaimer.io/single-node"
 	add := func(command, name, also, want string, scene func(*testing.T)) {

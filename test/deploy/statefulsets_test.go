@@ -16,10 +16,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 )
 
-// docsSet is the StatefulSet of which the pages speak. It has no pods: no claim is made for it.
+// docsSet is the pages' StatefulSet. It has no pods, so no claim is created for it.
 const docsSet = "web"
 
-// addStatefulSets runs what the pages say of the claims of StatefulSets.
+// addStatefulSets adds the pages' commands for the claims of StatefulSets.
 func (s *shell) addStatefulSets(plays map[string]play) {
 	add := func(command, want string) {
 		plays["kubectl "+command] = play{scene: s.makeStatefulSet, with: []string{"NAMESPACE", docsHome, "NAME", docsSet},
@@ -53,7 +53,7 @@ func (s *shell) addStatefulSets(plays map[string]play) {
 		want: "(server dry run)"}
 }
 
-// makeStatefulSet makes the set of which the pages speak.
+// makeStatefulSet creates the pages' set.
 func (s *shell) makeStatefulSet(t *testing.T) {
 	t.Helper()
 	s.makeHome(t)

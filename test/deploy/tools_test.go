@@ -15,8 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/terminal"
 )
 
-// helm runs helm with nothing of this machine's user, and returns what it prints; the error has what it
-// complains of.
+// helm runs helm without this machine's user settings, and returns its output. The error contains helm's messages.
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	home := filepath.Join(t.TempDir(), "helm")

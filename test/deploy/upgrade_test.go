@@ -68,10 +68,10 @@ type installed struct {
 	values          []string
 }
 
-// of is the chart of the version whose files are in a folder.
+// of returns the chart of the version with its files in a folder.
 func (c installed) of(tree string) string { return filepath.Join(tree, "deploy", "charts", c.name) }
 
-// instead is a command on the page for this chart, and not for that of volume-guard.
+// instead returns a command of the page for this chart in place of volume-guard's.
 func (c installed) instead(command []string) (args []string) {
 	for _, arg := range command {
 		if arg == guardHome {
@@ -108,7 +108,7 @@ func newCharts(t *testing.T) *charts {
 	return env
 }
 
-// run runs helm, and returns what it prints.
+// run runs helm, and returns its output.
 func (env *charts) run(args ...string) string {
 	env.T.Helper()
 	out, err := helm(env.T, append(args, "--kubeconfig", env.kubeconfig)...)
@@ -118,7 +118,7 @@ func (env *charts) run(args ...string) string {
 	return out
 }
 
-// render returns what a version of a chart installs, without its hooks.
+// render returns the objects of a version of a chart, without its hooks.
 func (env *charts) render(c installed, of string) []*unstructured.Unstructured {
 	env.T.Helper()
 	text := env.run(append([]string{"template", c.name, c.of(of), "--namespace", c.namespace, "--no-hooks",
@@ -130,7 +130,7 @@ func (env *charts) render(c installed, of string) []*unstructured.Unstructured {
 	}
 	for _, o := range all {
 		if o.GetNamespace() == "" {
-			o.SetNamespace(c.namespace) // of those that have one
+			o.SetNamespace(c.namespace) // only on namespaced objects
 		}
 	}
 	return all
@@ -161,7 +161,7 @@ func (env *charts) get(o *unstructured.Unstructured) *unstructured.Unstructured 
 	return now
 }
 
-// expectInstalled checks that the API server has these objects as they are rendered, and none of the others.
+// expectInstalled checks that the API server has these objects as rendered, and none of the others.
 func (env *charts) expectInstalled(want, others []*unstructured.Unstructured) {
 	env.T.Helper()
 	there := map[string]bool{}
@@ -194,7 +194,8 @@ func withoutNamespace(o *unstructured.Unstructured) *unstructured.Unstructured {
 	return o
 }
 
-// differences returns what of a rendered value is not so in the API server, which adds fields and has lists in order.
+// differences returns the parts of a rendered value that differ in the API server, which adds fields and keeps the
+// order of lists.
 func differences(path string, want, got any) (all []string) {
 	switch want := want.(type) {
 	case map[string]any:
@@ -221,7 +222,7 @@ func differences(path string, want, got any) (all []string) {
 	return all
 }
 
-// createFence creates a NodeFence if the chart installs its kind: helm is not to delete what is of that kind.
+// createFence creates a NodeFence if the chart installs its kind: helm must not delete objects of that kind.
 func (env *charts) createFence(of installed) *v1alpha1.NodeFence {
 	env.T.Helper()
 	if of.name != guard {

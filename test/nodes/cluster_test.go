@@ -24,14 +24,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/terminal"
 )
 
-// cluster is a control plane of its own with two nodes whose pods reach it as those of any cluster do, and a terminal.
+// cluster is a separate control plane with two nodes, whose pods reach it as in any cluster, and a terminal.
 type cluster struct {
 	*fixture.Environment
 	pool *nodes.Pool
 	env  []string // of the terminal
 }
 
-// imagesVersion is that of the images under test, which docs/tutorial.md names.
+// imagesVersion is the version of the images under test, as in docs/tutorial.md.
 const imagesVersion = "v0.1.0"
 
 // imagesOnce builds the images of this platform, with "make images", in the directory that it returns.
@@ -84,7 +84,7 @@ func (c *cluster) run(name string, args ...string) {
 	}
 }
 
-// showPods shows what pods are and have written, if the test has failed.
+// showPods prints the state and the logs of the pods, if the test has failed.
 func (c *cluster) showPods() {
 	if !c.T.Failed() {
 		return

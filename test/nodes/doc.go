@@ -1,4 +1,3 @@
-// Package nodes tests with real nodes what csi-reclaimer promises about volumes in use: whether a pod's process runs
-// on, what is mounted, and who writes to a volume, are asked of the machine and read in the data. See
-// test/framework/nodes.
+// Package nodes tests csi-reclaimer's promises about volumes in use with real nodes. The machine shows running
+// processes and mounts, and the data shows the writers of a volume. See test/framework/nodes.
 package nodes

@@ -62,7 +62,7 @@ func startPool(t *testing.T, plane *controlplane.ControlPlane) *nodes.Pool {
 	return shared.pool
 }
 
-// environment is what a test runs in: nodes with a driver that deletes whatever it is asked to delete.
+// environment is the environment of a test: nodes with a driver that deletes any volume on request.
 type environment struct {
 	*fixture.Environment
 	pool   *nodes.Pool
@@ -93,7 +93,7 @@ func (env *environment) useNodes(pool *nodes.Pool, driver string, attach bool) {
 	env.AdoptDriver(env.driver.Driver)
 }
 
-// removePods heals the nodes and ends what the test runs there.
+// removePods heals the nodes and ends the test's pods there.
 func (env *environment) removePods() {
 	ctx := env.CleanupContext()
 	for _, n := range env.pool.Nodes() {
@@ -176,7 +176,7 @@ func (env *environment) expectRuns(node string, pod types.UID, want bool) {
 	}
 }
 
-// expectNoOverlap checks that nobody wrote to a volume at the same time as another.
+// expectNoOverlap checks that no two pods wrote to a volume at the same time.
 func (env *environment) expectNoOverlap(volume *objects.Volume) {
 	env.T.Helper()
 	all, err := env.driver.Stamps(volume.Handle)

@@ -30,7 +30,7 @@ import (
 // spare is the node of the agents and of all replacements. No test cuts it off alone.
 const spare = "spare"
 
-// fencing is what a scenario of fencing runs in: a namespace that enforces pod safety, and a node of its own.
+// fencing is the environment of a fencing scenario: a namespace that enforces pod safety, and its own node.
 type fencing struct {
 	*safety
 	fences *client.Client
@@ -63,7 +63,7 @@ func evicting() []string {
 	return []string{"--node-eviction-rate=10", "--unhealthy-zone-threshold=0.9"}
 }
 
-// scenario returns the same in a namespace of its own, for one node, and ends what was begun there.
+// scenario returns the environment with its own namespace, for one node, and cleans up at the end.
 func (f *fencing) scenario(t *testing.T, node string) *fencing {
 	t.Helper()
 	sub := &fencing{safety: f.inNamespace(t, "enforce"), fences: f.fences, agents: f.agents, node: node}
@@ -203,7 +203,7 @@ func (a *agents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Unlock()
 }
 
-// agent is one whose Job runs the pod of a PodTemplate.
+// agent returns an agent whose Job runs the pod of a PodTemplate.
 func (f *fencing) agent(name, template string, covers v1alpha1.Coverage) v1alpha1.Agent {
 	return v1alpha1.Agent{Name: name, Covers: covers, Timeout: metav1.Duration{Duration: time.Minute},
 		Job: &v1alpha1.JobAgent{Namespace: f.agents.namespace, PodTemplateName: template}}
@@ -242,7 +242,7 @@ func (f *fencing) unfence(ctx context.Context, when v1alpha1.Unfence) {
 	f.Must(err)
 }
 
-// fence returns the node's fence, an empty one while there is none.
+// fence returns the node's fence, or an empty one if none exists.
 func (f *fencing) fence() *v1alpha1.NodeFence {
 	f.T.Helper()
 	fence, err := f.fences.Fences.Get(f.Ctx, f.node, metav1.GetOptions{})

@@ -89,7 +89,7 @@ func (f *fencing) writersOf(d *database) []stamps.Writer {
 	return stamps.Writers(all)
 }
 
-// lastStamp returns what a pod has written last.
+// lastStamp returns the last stamp of a pod.
 func (f *fencing) lastStamp(d *database, pod *v1.Pod) (last stamps.Stamp) {
 	f.T.Helper()
 	all, err := f.driver.Stamps(d.volume.Handle)
@@ -154,8 +154,8 @@ func (f *fencing) expectReturned(d *database) {
 	f.expectNoOverlap(d.volume)
 }
 
-// testAgentLies: an agent has no result in its time, which releases nothing. The next one says that the node is fenced,
-// and it is not: two pods write to one volume, which is what a wrong agent costs. The node shows it when it is back.
+// testAgentLies has an agent without a result in its time, which releases nothing. The next one falsely reports the
+// node as fenced, so two pods write to one volume: this is the cost of a wrong agent. The returning node reveals it.
 func testAgentLies(f *fencing) {
 	f.agents.on("fence", f.node, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 	d := f.startDatabase("db", time.Second)
@@ -268,7 +268,7 @@ func testStorm(f *fencing) {
 	f.expectNoOverlap(d.volume)
 }
 
-// waitHalted waits until the policy shows this reason for its halt, and as what it does about the scenario's node.
+// waitHalted waits until the policy shows this reason for its halt, and as its judgement of the scenario's node.
 func (f *fencing) waitHalted(reason string) {
 	f.T.Helper()
 	f.until("the policy halts because of "+reason, func() bool {

@@ -20,7 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-// What deploy/manifests/example-mounts.yaml has.
+// Names in deploy/manifests/example-mounts.yaml.
 const (
 	mockHome   = "mock-csi"
 	mockDriver = "mock.csi-reclaimer.io"
@@ -65,7 +65,7 @@ func (c *cluster) installGuard() {
 		"--set", "image.tag="+imagesVersion)
 }
 
-// installMock does what the head of the manifest says: the driver on the first node, with the permissions of the chart.
+// installMock follows the head of the manifest: the driver runs on the first node, with the permissions of the chart.
 func (c *cluster) installMock() {
 	c.T.Helper()
 	c.run("kubectl", "label", "node", node1, mockLabel+"=here")
@@ -80,7 +80,7 @@ func (c *cluster) installMock() {
 		"serviceAccount=mock-csi-controller")
 }
 
-// saysVersionAs is how each program that has an image begins what it prints for --version.
+// saysVersionAs is the beginning of the output of --version, for each program that has an image.
 var saysVersionAs = map[string]string{"csi-reclaimer": "csi-reclaimer ", "volume-guard": "volume-guard ",
 	"kubectl-reclaim": "kubectl reclaim version ", "mock-driver": "mock-driver "}
 

@@ -18,7 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// These tests are about Kubernetes alone: what our controllers are there to prevent, and what they can rely on.
+// These tests are about Kubernetes alone: the harm that our controllers prevent, and the behaviour that they rely on.
 
 // TestKubeletAndTerminatingClaim binds pods to a terminating claim. The proposal for the protection of claims has the
 // kubelet refuse them, but the kubelet does so only once the claim's protection finalizer is removed.

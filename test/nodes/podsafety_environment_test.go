@@ -33,16 +33,16 @@ import (
 )
 
 const (
-	// guardNamespace is that of volume-guard in the manifests: the policies exempt its account there and no other.
+	// guardNamespace is volume-guard's namespace in the manifests: the policies exempt only its account there.
 	guardNamespace = "csi-reclaimer"
 	// unmountGrace is volume-guard's here, far below its default.
 	unmountGrace = 3 * time.Second
-	// longWait bounds what Kubernetes itself does slowly: the pod garbage collector leaves the pods of a Node that was
-	// deleted alone for 40 seconds, and then acts every 20.
+	// longWait bounds Kubernetes' own slow actions: the pod garbage collector ignores the pods of a deleted Node for 40
+	// seconds, and then acts every 20.
 	longWait = 4 * time.Minute
 )
 
-// safety is what a scenario of pod safety runs in: a namespace that enforces it, on nodes that all scenarios share.
+// safety is the environment of a pod safety scenario: a namespace that enforces it, on nodes that all scenarios share.
 type safety struct {
 	*environment
 	guard *program.Program
@@ -59,7 +59,7 @@ func startSafety(t *testing.T) *safety {
 	return s
 }
 
-// startNodes starts a control plane, whose controller manager gets these arguments, too, and nodes with a driver that
+// startNodes starts a control plane with additional arguments of the controller manager, and nodes with a driver that
 // does not attach.
 func startNodes(t *testing.T, driver string, o nodes.Options, managerArgs ...string) *environment {
 	t.Helper()
@@ -81,7 +81,7 @@ func startNodes(t *testing.T, driver string, o nodes.Options, managerArgs ...str
 	env.CreateServiceAccount("csi-reclaimer")
 	env.GrantRole("owner")
 	o.Progress = os.Stderr
-	// A kubelet renews its Lease four times in that. One that a busy machine keeps waiting is not taken to be away.
+	// A kubelet renews its Lease four times in that time, so that a kubelet on a busy machine does not count as away.
 	o.Kubelet = map[string]any{"nodeLeaseDurationSeconds": 12}
 	env.useNodes(nodes.ForTest(t, plane, o), driver, false)
 	env.StartSidecar(fixture.FastRetries()...)
@@ -129,7 +129,7 @@ func (env *environment) runGuard(account *rest.Config, controllers []string) *pr
 	return g
 }
 
-// scenario returns the same in a namespace of its own with this mode, "" for none, and ends what was begun there.
+// scenario returns the environment with its own namespace in this mode, "" for none, and cleans up at the end.
 func (s *safety) scenario(t *testing.T, mode string) *safety {
 	t.Helper()
 	sub := s.inNamespace(t, mode)
@@ -165,7 +165,7 @@ func (s *safety) inNamespace(t *testing.T, mode string) *safety {
 	return sub
 }
 
-// end ends what the scenario runs. A scenario that has failed may leave pods that wait for evidence.
+// end ends the scenario's workloads. A failed scenario may leave pods that wait for evidence.
 func (s *safety) end() {
 	ctx := s.CleanupContext()
 	if s.T.Failed() {
@@ -178,7 +178,7 @@ func (s *safety) end() {
 	s.removePods()
 }
 
-// showFailure shows what a scenario that has failed was like.
+// showFailure prints the state of a failed scenario.
 func (s *safety) showFailure() {
 	if !s.T.Failed() {
 		return
@@ -191,7 +191,7 @@ func (s *safety) showFailure() {
 	}
 }
 
-// describe returns what evidence is read from.
+// describe returns the fields from which evidence is read.
 func describe(pod *v1.Pod) string {
 	text := fmt.Sprintf("UID %s on %s: phase %s, generation %d, status.observedGeneration %d, deletion %v, grace %v, "+
 		"finalizers %v", pod.UID, pod.Spec.NodeName, pod.Status.Phase, pod.Generation, pod.Status.ObservedGeneration,
@@ -241,7 +241,7 @@ func stubborn(grace time.Duration) func(*v1.PodSpec) {
 	}
 }
 
-// startDatabase starts one on a node, whose replacement then goes to the other one.
+// startDatabase starts a database on a node. Its replacement then goes to the other node.
 func (s *safety) startDatabase(name, node, other string, changes ...func(*v1.PodSpec)) *database {
 	s.T.Helper()
 	s.cordon(s.Ctx, node, false)
@@ -269,7 +269,7 @@ func (s *safety) waitDatabase(name, node string) *database {
 	return d
 }
 
-// now returns the pod of the name, nil while there is none.
+// now returns the pod of the name, or nil.
 func (d *database) now() *v1.Pod {
 	d.T.Helper()
 	pod, err := d.Client.CoreV1().Pods(d.Namespace).Get(d.Ctx, d.name, metav1.GetOptions{})
@@ -327,8 +327,8 @@ func (d *database) writers() (pods []types.UID) {
 	return pods
 }
 
-// waitReplaced waits until the replacement of the pod writes, and checks that it was released for this reason, does not
-// run any more, and that nobody wrote at the same time as another.
+// waitReplaced waits until the replacement of the pod writes. It checks that the pod was released for this reason and
+// runs no more, and that no two pods wrote at the same time.
 func (d *database) waitReplaced(reason podsafety.Reason) *v1.Pod {
 	d.T.Helper()
 	began := time.Now()
@@ -368,7 +368,7 @@ func (s *safety) guardLog(text string) (lines []string) {
 
 var reasonInLog = regexp.MustCompile(`action="RemoveFinalizer" reason="(\w+)"`)
 
-// released returns the reason for which the first pod of a name was released, empty if none was.
+// released returns the reason of the release of the first pod of a name, empty if it was not released.
 func (s *safety) released(pod string) string {
 	s.T.Helper()
 	for _, line := range s.guardLog(`pod="` + s.Namespace + "/" + pod + `"`) {

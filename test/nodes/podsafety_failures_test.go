@@ -89,7 +89,7 @@ func testOutage(s *safety) {
 	s.waitHeard(node1, node2)
 }
 
-// waitHeard waits until nodes are Ready, by what their kubelets say now.
+// waitHeard waits until the kubelets of the nodes renew their Leases.
 func (s *safety) waitHeard(names ...string) {
 	s.T.Helper()
 	since := time.Now()

@@ -183,7 +183,7 @@ func (s *safety) taintOutOfService(is bool) {
 	})
 }
 
-// testOutOfService: somebody declares that a node is off, and it is.
+// testOutOfService has a node declared off that is off.
 func testOutOfService(s *safety) {
 	d := s.startDatabase("db", node1, node2)
 	s.powerOff(node1)
@@ -201,7 +201,7 @@ func (s *safety) withCleanupContext() *safety {
 	return &safety{environment: &env, guard: s.guard}
 }
 
-// testOutOfServiceReady: somebody declares that a node is off, and it is not.
+// testOutOfServiceReady has a node declared off that runs.
 func testOutOfServiceReady(s *safety) {
 	d := s.startDatabase("db", node1, node2, stubborn(longEnd))
 	s.taintOutOfService(true)
@@ -250,7 +250,7 @@ func testNodeDeleted(s *safety) {
 	}
 }
 
-// onceRejoined returns a function that has a node whose Node object was deleted join the cluster again: its kubelet
+// onceRejoined returns a function that makes a node with a deleted Node object join the cluster again: its kubelet
 // registers when it starts.
 func (s *safety) onceRejoined(node string) func(context.Context) {
 	done := false

@@ -105,7 +105,7 @@ func allRun(pods []v1.Pod) bool {
 	return true
 }
 
-// testJob has a Job's pod end by itself, which the hold leaves there until somebody deletes it.
+// testJob has a Job's pod end by itself. The hold keeps it until it is deleted.
 func testJob(s *safety) {
 	claim := s.mountedClaim()
 	spec := nodes.WriterSpec(claim.Name)
@@ -156,9 +156,8 @@ func testNamespaceDeletion(s *safety) {
 	s.expectRuns(node2, second.UID, false)
 }
 
-// testFailedContainers deletes pods of which the kubelet reports the end in another way: one in CrashLoopBackOff, one
-// without its image, one in its init container, and two that have failed for good before, one of them in its init
-// container.
+// testFailedContainers deletes pods whose end the kubelet reports in another way: one in CrashLoopBackOff, one without
+// its image, one in its init container, and two that failed for good before, one of them in its init container.
 func testFailedContainers(s *safety) {
 	claim := s.mountedClaim()
 	kinds := map[string]func(*v1.PodSpec){

@@ -26,10 +26,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// singleNode is what a scenario of TestSingleNode runs in: a node, and two namespaces. What happens in one happens in
-// the other, at the same time and on the same nodes. Nothing attaches the volumes: any number of nodes can mount them.
+// singleNode is the environment of a scenario of TestSingleNode: a node and two namespaces. The same events happen in
+// both, at the same time and on the same nodes. The volumes are not attached, so any number of nodes can mount them.
 type singleNode struct {
-	// plain is a namespace without labels, and locked one whose claims are all locked.
+	// plain is a namespace without labels, and locked a namespace with all claims locked.
 	plain, locked *safety
 	// node runs the pods while it can, and else spare does.
 	node string
@@ -58,7 +58,7 @@ func startSingleNode(t *testing.T, names ...string) *singleNodeCluster {
 	return c
 }
 
-// singleNodeCluster is what all scenarios of TestSingleNode share.
+// singleNodeCluster is shared by all scenarios of TestSingleNode.
 type singleNodeCluster struct {
 	*safety
 	line     *proxy.Proxy
@@ -72,14 +72,14 @@ func (c *singleNodeCluster) crash() {
 	c.restarts.Go(func() {
 		c.restart.Lock()
 		defer c.restart.Unlock()
-		c.guard.Kill() // one that was started after another of several writes at a time
+		c.guard.Kill() // a process that was started after another of several concurrent writes
 		if err := c.guard.Restart(); err != nil {
 			c.T.Error(err)
 		}
 	})
 }
 
-// scenario returns a scenario about a node, and ends what is begun there.
+// scenario returns a scenario for a node, and cleans up at the end.
 func (c *singleNodeCluster) scenario(t *testing.T, node string) *singleNode {
 	t.Helper()
 	s := &singleNode{node: node, line: c.line, plain: c.inNamespace(t, ""), locked: c.inNamespace(t, "enforce")}
@@ -115,7 +115,7 @@ func isGated(pod *v1.Pod) bool {
 		func(g v1.PodSchedulingGate) bool { return g.Name == singlenode.Gate })
 }
 
-// endWorkloads ends what the scenario runs in a namespace, with its node as it was.
+// endWorkloads restores the node and ends the scenario's workloads in a namespace.
 func (s *safety) endWorkloads(node string) {
 	ctx := s.CleanupContext()
 	s.boot(node)
@@ -139,7 +139,7 @@ func (s *safety) endWorkloads(node string) {
 	}
 }
 
-// endPod deletes a pod and ends it, whatever its grace period. In a scenario that has failed, it may wait for evidence.
+// endPod deletes a pod and ends it regardless of its grace period. In a failed scenario, it may wait for evidence.
 func (s *safety) endPod(ctx context.Context, pod *v1.Pod) {
 	if s.T.Failed() {
 		s.confirm(ctx, pod)
@@ -202,7 +202,7 @@ func (s *singleNode) start(name string, strategy appsv1.DeploymentStrategy, tole
 	return all
 }
 
-// workloads are those of one name.
+// workloads are the workloads of one name.
 type workloads []*workload
 
 func (all workloads) each(do func(*workload)) {
@@ -211,7 +211,7 @@ func (all workloads) each(do func(*workload)) {
 	}
 }
 
-// pod returns a pod, nil if there is none.
+// pod returns a pod, or nil.
 func (w *workload) pod(name string) *v1.Pod {
 	w.T.Helper()
 	pod, err := w.Client.CoreV1().Pods(w.Namespace).Get(w.Ctx, name, metav1.GetOptions{})
@@ -222,7 +222,7 @@ func (w *workload) pod(name string) *v1.Pod {
 	return pod
 }
 
-// replacement returns a pod of the workload that is not the first one, and that nobody has deleted, nil for none.
+// replacement returns a pod of the workload that is neither the first one nor deleted, or nil.
 func (w *workload) replacement() *v1.Pod {
 	w.T.Helper()
 	list, err := w.Client.CoreV1().Pods(w.Namespace).List(w.Ctx, metav1.ListOptions{LabelSelector: "app=" + w.name})
@@ -244,8 +244,8 @@ func (w *workload) delete(grace int64) error {
 	return w.Client.CoreV1().Pods(w.Namespace).Delete(w.Ctx, w.first.Name, o)
 }
 
-// moved waits for what the scenario has brought about. In the plain namespace, the first pod and its replacement write
-// at the same time, on two nodes. In the other one, the replacement waits for the lock of the first pod, which writes
+// moved waits for the effect of the scenario. In the plain namespace, the first pod and its replacement write at the
+// same time, on two nodes. In the locked namespace, the replacement waits for the lock of the first pod, which writes
 // alone.
 func (w *workload) moved() {
 	w.T.Helper()
@@ -326,7 +326,7 @@ func (w *workload) waitReplaced() {
 	}
 }
 
-// hasEvent reports whether there is an Event with a reason about a pod.
+// hasEvent reports whether a pod has an Event with a reason.
 func (s *safety) hasEvent(pod types.UID, reason string) bool {
 	s.T.Helper()
 	events, err := s.Client.CoreV1().Events(s.Namespace).List(s.Ctx, metav1.ListOptions{

@@ -97,8 +97,8 @@ func (s *singleNode) drain(all workloads) {
 	})
 }
 
-// testPartitionLocked cuts the node off, whose containers write on. Kubernetes deletes one pod, as its node is
-// unreachable for too long, and a person another one by force.
+// testPartitionLocked cuts the node off, while its containers continue to write. Kubernetes deletes one pod, because
+// its node is unreachable for too long, and a person force-deletes another one.
 func testPartitionLocked(s *singleNode) {
 	evicted := s.start("evicted", recreate, time.Second)
 	forced := s.start("forced", recreate, time.Hour)

@@ -21,8 +21,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
-// statefulSet is one of two replicas whose pods write to their claims. Its policy deletes the claims of replicas that
-// are scaled away.
+// statefulSet is a StatefulSet of two replicas whose pods write to their claims. Its policy deletes the claims of
+// replicas that are scaled away.
 type statefulSet struct {
 	*environment
 	name string

@@ -29,7 +29,7 @@ const (
 	tutorialPage = "docs/tutorial.md"
 	// tutorialPause is the image of the tutorial's pod.
 	tutorialPause = "registry.k8s.io/pause:3.10"
-	// stepTimeout bounds one block of the page. The page has shorter times for what it waits for.
+	// stepTimeout bounds one block of the page. The page's own waits are shorter.
 	stepTimeout = 8 * time.Minute
 )
 
@@ -98,8 +98,8 @@ func (c *cluster) typed(session *terminal.Session, step terminal.Step) (string, 
 	return session.Type(ctx, step.Typed)
 }
 
-// expectNothingLeft waits until the cluster has the objects of before and no others, and then expects that none of them
-// names what was installed; and that the driver has left no volume on the node.
+// expectNothingLeft waits until the cluster has only the objects of before. Then it expects that none of them names an
+// installed object, and that the driver has left no volume on the node.
 func (c *cluster) expectNothingLeft(before map[string]string) {
 	c.T.Helper()
 	var left map[string]string
@@ -121,8 +121,8 @@ func (c *cluster) expectNothingLeft(before map[string]string) {
 	c.expectVolumesOfPVs("the end")
 }
 
-// objects returns all objects of the API by kind, namespace and name, as text: without what expires by itself (Events),
-// what says who wrote which field, and the list of images that a node has downloaded.
+// objects returns all objects of the API by kind, namespace and name, as text: without Events, which expire by
+// themselves, managed fields, and the list of images that a node has downloaded.
 func (c *cluster) objects() map[string]string {
 	c.T.Helper()
 	client, err := dynamic.NewForConfig(c.Plane.Admin())

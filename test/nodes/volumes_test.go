@@ -30,8 +30,8 @@ func (env *environment) startWriter() (*objects.Pod, *objects.Claim, *fixture.Pr
 	return pod, claim, volume
 }
 
-// detachTimeout is above the minute in which the attach-detach controller notices that a pod is gone whose claim is
-// gone too (desiredStateOfWorldPopulator: its handler of the pod's deletion asks for the claim).
+// detachTimeout is above the minute in which the attach-detach controller notices that a pod is gone if its claim is
+// gone, too (desiredStateOfWorldPopulator: its handler of the pod's deletion needs the claim).
 const detachTimeout = 3 * time.Minute
 
 // endWriter deletes the pod, and waits for the end of claim, PV and volume.

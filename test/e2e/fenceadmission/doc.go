@@ -1,5 +1,5 @@
-// Package fenceadmission runs the manifests of node fencing on real API servers: which NodeFences, FencePolicies and
-// NodeFenceTemplates their schemas take, which requests the policies refuse, and what the roles allow.
+// Package fenceadmission tests the manifests of node fencing on real API servers: the schemas of NodeFences,
+// FencePolicies and NodeFenceTemplates, the refusals of the policies, and the permissions of the roles.
 //
 // No controller works on the objects here.
 package fenceadmission

@@ -21,7 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
-// patience is far above what anything here takes.
+// patience is far above the time of any wait here.
 const patience = 2 * time.Minute
 
 // The resources of the kinds.
@@ -110,7 +110,7 @@ func remediation() fields {
 		"kind": "RebootTemplate", "namespace": "node-fencing", "name": "reboot"}}
 }
 
-// with returns fields with others in place of or besides its own; a nil one is left out.
+// with returns fields with others added or in place of its own. A nil value removes a field.
 func with(base fields, others fields) fields {
 	all := fields{}
 	for _, from := range []fields{base, others} {

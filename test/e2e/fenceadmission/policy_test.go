@@ -137,7 +137,7 @@ func TestOnlyPeopleConfirm(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s by a person, later: %v", name, err)
 		}
-		// What a person has said, a program may send again, and change what else there is.
+		// A program may send a person's confirmation again, and change other fields.
 		o, err = of(program).Get(t.Context(), o.GetName(), metav1.GetOptions{})
 		must(t, err)
 		must(t, unstructured.SetNestedField(o.Object, "another", "spec", "reason"))

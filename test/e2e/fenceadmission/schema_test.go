@@ -284,7 +284,7 @@ func TestStatusIsASubresource(t *testing.T) {
 
 // An accepted object that the typed client cannot decode would fail each list of its kind.
 func TestTypedClientReadsAcceptedObjects(t *testing.T) {
-	// What a client does not send because it is empty is not a change.
+	// A client omits empty fields, which is no change.
 	noUndo := with(job(), fields{"timeout": "300s", "job": fields{"namespace": "node-fencing",
 		"podTemplateName": "power-off", "undo": false}})
 	create(t, fence("typed", fields{"agents": agents(noUndo, remediation(), manual(), networkFence())}))

@@ -26,7 +26,7 @@ const (
 	doUnfence = "unfence"
 )
 
-// jobAgent returns an agent whose Jobs run on the spare node, in the environment's namespace.
+// jobAgent returns an agent with Jobs on the spare node, in the environment's namespace.
 func (env *environment) jobAgent(name string, changes ...func(*v1alpha1.Agent)) v1alpha1.Agent {
 	env.T.Helper()
 	env.createPodTemplate(name)
@@ -273,7 +273,7 @@ func (f *fence) waitNetworkFence(state string) *unstructured.Unstructured {
 	return o
 }
 
-// reportNetworkFence has the driver say how it has carried out what a NetworkFence asks for.
+// reportNetworkFence writes the driver's result of a NetworkFence.
 func (f *fence) reportNetworkFence(o *unstructured.Unstructured, result, message string) {
 	f.T.Helper()
 	_, err := f.networkFences().Patch(f.Ctx, o.GetName(), types.MergePatchType,

@@ -96,8 +96,8 @@ func testManual(env *environment) {
 	f.waitReturned("NodeRebooted")
 }
 
-// testReboot has one pod that was terminating before the agent was started, and one that was deleted later: the kubelet
-// may have started that one again.
+// testReboot has one pod that was terminating before the agent was started, and one that was deleted later. The kubelet
+// may have started the second pod again.
 func testReboot(env *environment) {
 	m := env.machine("reboot", nil)
 	before, after := env.workload(m, impatient), env.workload(m)

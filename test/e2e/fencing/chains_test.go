@@ -27,7 +27,7 @@ func chains() []scenario {
 	}
 }
 
-// testChain has all three agents undo what they did, also those that have proven nothing.
+// testChain expects all three agents to undo their work, also agents without a proof.
 func testChain(env *environment) {
 	m := env.machine("chain", nil)
 	w := env.workload(m)
@@ -84,8 +84,8 @@ func testProvenThenFailed(env *environment) {
 	f.expectAttempts("outlet: Proven")
 }
 
-// testTooLate has a remediator that succeeds while it is being stopped: who has read the result of its attempt may have
-// begun something else.
+// testTooLate has a remediator that succeeds while it is being stopped: a reader of the result of its attempt may have
+// begun other work.
 func testTooLate(env *environment) {
 	const finalizer = "fencing.test/working"
 	m := env.machine("late", nil)
@@ -144,7 +144,7 @@ func testTemplateMissing(env *environment) {
 	w.waitReplaced(env.spare.name)
 }
 
-// testForeignRemediation has a remediation of the node that a health check has created: its success is that of another
+// testForeignRemediation has a remediation of the node that a health check has created: its success belongs to another
 // fence.
 func testForeignRemediation(env *environment) {
 	m := env.machine("foreign", nil)

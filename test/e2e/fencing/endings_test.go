@@ -15,8 +15,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 )
 
-// endings end fences at each phase, by a person, by the node, or by what contradicts the proof. Those that wait for the
-// clock of the controller come first.
+// endings end fences at each phase: by a person, by the node, or by a contradiction of the proof. Scenarios that wait
+// for the controller's clock come first.
 func endings() []scenario {
 	return []scenario{
 		{"a node that comes back as it was contradicts the proof", testContradiction},
@@ -77,7 +77,7 @@ func testContradiction(env *environment) {
 	f.waitReturned("NodeRebooted")
 }
 
-// testRemediationAgain: what an agent has said in one attempt does not count in the next.
+// testRemediationAgain shows that an agent's result of one attempt does not count in the next.
 func testRemediationAgain(env *environment) {
 	m := env.machine("again", nil)
 	w := env.workload(m)
@@ -229,7 +229,7 @@ func testDeletedUnfencing(env *environment) {
 	}
 }
 
-// testDeletedReturned fences a node for the second time: its name is that of its NodeFence.
+// testDeletedReturned fences a node a second time, under the same name of its NodeFence.
 func testDeletedReturned(env *environment) {
 	m := env.machine("returned", nil)
 	m.lose()

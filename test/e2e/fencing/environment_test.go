@@ -33,36 +33,36 @@ import (
 )
 
 const (
-	// controller is the one under test, and podSafety the one that holds the pods.
+	// controller is the controller under test, and podSafety holds the pods.
 	controller, podSafety = "node-fencing", "pod-safety"
 	// heartbeat is how often played nodes renew their Leases.
 	heartbeat = 2 * time.Second
-	// patience bounds each wait. A wait for what the clocks of the controller decide takes up to a minute of it.
+	// patience bounds each wait. A wait for the controller's clocks takes up to a minute of it.
 	patience = 3 * time.Minute
 	// sideBySide is how many scenarios of one control plane run at a time: they wait most of the time.
 	sideBySide = 20
 	// guardAccount is volume-guard's in the manifests.
 	guardAccount = "system:serviceaccount:csi-reclaimer:volume-guard"
-	// ownTaint is the value of the taint by which volume-guard releases what is on a node.
+	// ownTaint is the value of the taint by which volume-guard releases pods and volumes of a node.
 	ownTaint = "csi-reclaimer"
 )
 
 func TestMain(m *testing.M) { os.Exit(fixture.Main(m)) }
 
-// environment is what a test runs in: a control plane of its own, because fences and policies are for the whole
-// cluster, and a namespace whose pods are held.
+// environment is the environment of a test: its own control plane, because fences and policies are cluster-wide, and a
+// namespace with held pods.
 type environment struct {
 	*fixture.Environment
 	fences  *client.Client
 	dynamic dynamic.Interface
-	// guard is the volume-guard that runs, where there is one.
+	// guard is the running volume-guard, if any.
 	guard *program.Program
-	// controllers are those of volume-guard, and rules what it may do for them.
+	// controllers are volume-guard's controllers, and rules their permissions.
 	controllers []string
 	rules       []rbacv1.PolicyRule
 	// spare is a node that does not fail. Jobs run there, and pods that are replaced.
 	spare *machine
-	// kubelet is a client with the rights of the spare node: nobody else may report the end of pods.
+	// kubelet is a client with the rights of the spare node: only the node may report the end of pods.
 	kubelet kubernetes.Interface
 }
 
@@ -151,7 +151,7 @@ func (env *environment) grantAgents() []rbacv1.PolicyRule {
 	return rules
 }
 
-// remediationRules are what agents of the tests' own kind need.
+// remediationRules returns the permissions for agents of the tests' own kind.
 func remediationRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{"fencing.test"}, Resources: []string{"powercyclingtemplates"}, Verbs: []string{"get"}},
@@ -160,7 +160,7 @@ func remediationRules() []rbacv1.PolicyRule {
 	}
 }
 
-// flags are those of volume-guard: it runs its controllers and nothing else, with short back-offs.
+// flags returns volume-guard's flags: it runs only these controllers, with short back-offs.
 func (env *environment) flags(args ...string) []string {
 	return append([]string{"--controllers=" + strings.Join(env.controllers, ",") + ",-intree", "--unmount-grace=1s",
 		"--retry-interval-start=50ms", "--retry-interval-max=500ms"}, args...)

@@ -40,7 +40,7 @@ func TestKilled(t *testing.T) {
 	go func() {
 		var err error
 		for range dead {
-			env.guard.Kill() // one that was started after another of several writes at a time
+			env.guard.Kill() // a process that was started after another of several concurrent writes
 			err = errors.Join(err, env.guard.Restart())
 		}
 		restarted <- err

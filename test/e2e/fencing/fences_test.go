@@ -40,7 +40,7 @@ func (env *environment) fenceWith(m *machine, spec v1alpha1.NodeFenceSpec) *fenc
 	return &fence{environment: env, of: m, name: o.Name, uid: o.UID}
 }
 
-// get returns the NodeFence, nil for one that is gone.
+// get returns the NodeFence, or nil if it is gone.
 func (f *fence) get() *v1alpha1.NodeFence {
 	f.T.Helper()
 	o, err := f.fences.Fences.Get(f.Ctx, f.name, metav1.GetOptions{})

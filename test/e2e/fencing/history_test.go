@@ -20,8 +20,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 )
 
-// history has every version of the objects by which nodes are fenced and pods released. The resourceVersions of all
-// kinds come from one counter, so that they show what was written first, however late a watch shows it.
+// history has every version of the objects that take part in fences and releases. The resourceVersions of all kinds
+// come from one counter, so that they show the order of the writes even if a watch is late.
 type history struct {
 	mu     sync.Mutex
 	fences map[string][]version[*v1alpha1.NodeFence]
@@ -122,7 +122,7 @@ func (env *environment) check(h *history) {
 	}
 }
 
-// waitSeen waits until the history has what is there now.
+// waitSeen waits until the history has the current objects.
 func (env *environment) waitSeen(h *history) {
 	env.T.Helper()
 	fences, err := env.fences.Fences.List(env.Ctx, metav1.ListOptions{})

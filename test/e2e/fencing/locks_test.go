@@ -67,7 +67,7 @@ func (env *environment) user(claim, node string) *v1.Pod {
 			Containers:      []v1.Container{{Name: "main", Image: "none"}},
 			NodeSelector:    map[string]string{v1.LabelHostname: node},
 			SchedulingGates: []v1.PodSchedulingGate{{Name: singlenode.Gate}},
-			// Nobody but the test deletes it.
+			// Only the test deletes it.
 			Tolerations: []v1.Toleration{{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}},
 			Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
 				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}},
@@ -194,7 +194,7 @@ func testFenceThenDelete(env *environment) {
 	l.on.lose()
 	f := l.fence()
 	l.barrier()
-	l.expectWaits() // nobody has deleted the first one
+	l.expectWaits() // the first one is not deleted
 	l.delete(l.first)
 	l.expectFreed()
 	l.on.boot()
@@ -243,7 +243,7 @@ func (env *environment) detaches(node string) (detached func()) {
 	}
 }
 
-// barrier returns once volume-guard has locked and freed another claim: what must not happen has then had its chance.
+// barrier returns once volume-guard has locked and freed another claim. An unwanted action would have happened by then.
 func (l *locking) barrier() {
 	l.T.Helper()
 	volume := l.MakeVolume(objects.Spec{Handle: "barrier-" + rand.String(5), Policy: v1.PersistentVolumeReclaimRetain})

@@ -24,7 +24,7 @@ type machine struct {
 	silence func()
 }
 
-// machine starts a node with these labels, whose name begins so.
+// machine starts a node with these labels. prefix begins its name.
 func (env *environment) machine(prefix string, labels map[string]string) *machine {
 	env.T.Helper()
 	m := &machine{environment: env, name: prefix + "-" + rand.String(5)}
@@ -48,7 +48,7 @@ func (m *machine) boot() {
 	m.resume()
 }
 
-// resume has the node come back as it was, like one that was cut off.
+// resume brings the node back unchanged, like a node that was cut off.
 func (m *machine) resume() {
 	m.T.Helper()
 	_, m.silence = fakenode.ForTest(m.T, m.Plane, m.name,

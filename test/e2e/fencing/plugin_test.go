@@ -51,7 +51,7 @@ func TestPlugin(t *testing.T) {
 	env.fenceByHand(m, first)
 }
 
-// explainNode expects what is said of a node that is cut off, also to somebody with the documented permissions.
+// explainNode checks the plugin's output for a node that is cut off, also for a user with the documented permissions.
 func (env *environment) explainNode(m *machine, w *workload) {
 	env.T.Helper()
 	output := env.RunPlugin("explain", "node/"+m.name)
@@ -76,7 +76,7 @@ func (env *environment) refused(args ...string) string {
 	return output
 }
 
-// fenceByPolicy has the agents of the only policy for the node fence it, while somebody waits for the proof.
+// fenceByPolicy has the agents of the node's only policy fence it, while the plugin waits for the proof.
 func (env *environment) fenceByPolicy(m *machine, w *workload) *fence {
 	env.T.Helper()
 	waiting := env.StartPlugin("fence", m.name, "--reason=kernel hangs", "--yes", "--wait")
@@ -124,7 +124,7 @@ func (env *environment) listFence(m *machine) nodes.Row {
 	return nodes.Row{}
 }
 
-// fenceByHand has a person fence the node whose first fence has ended, and confirm that.
+// fenceByHand fences the node again after its first fence has ended, and confirms the fence.
 func (env *environment) fenceByHand(m *machine, first *fence) {
 	env.T.Helper()
 	env.ExpectOutput(env.refused("confirm", "node/"+m.name, "--because=x", "--yes"), "the node has no fence")

@@ -53,7 +53,7 @@ func (env *environment) selected(policy string, labels map[string]string) *machi
 
 func inZone(zone string) map[string]string { return map[string]string{v1.LabelTopologyZone: zone} }
 
-// judgement returns what a policy says about a node, empty for nothing.
+// judgement returns a policy's reason for a node, or the empty string.
 func (env *environment) judgement(policy string, m *machine) string {
 	env.T.Helper()
 	o := env.getPolicy(policy)
@@ -79,7 +79,7 @@ func (env *environment) patchPolicy(name, spec string) {
 	env.Must(err)
 }
 
-// waitJudgement waits until a policy gives a reason for what it does about a node.
+// waitJudgement waits until a policy shows a reason for a node.
 func (env *environment) waitJudgement(policy string, m *machine, reason string) {
 	env.T.Helper()
 	if !env.happens(func() bool { return env.judgement(policy, m) == reason }) {
@@ -207,7 +207,7 @@ type part struct {
 	policy string
 	test   func(*part)
 	change func(*v1alpha1.FencePolicySpec)
-	// nodes is how many there are; default 1. idle: no pod waits for them.
+	// nodes is the number of nodes; default 1. idle means that no pod waits for them.
 	nodes    int
 	labels   map[string]string
 	idle     bool
@@ -322,7 +322,7 @@ func storms() []scenario {
 	}
 }
 
-// one returns the name of a policy of one scenario, whose name is that of no other.
+// one returns a unique name for a policy of one scenario.
 func (env *environment) one(name string) string { return fmt.Sprintf("%s-%s", name, env.Namespace) }
 
 // testZone: when one node of the zone is back, the other one is fenced.

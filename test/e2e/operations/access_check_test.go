@@ -42,7 +42,7 @@ func TestStockProvisionerPermissionsAreSufficient(t *testing.T) {
 		env.Must(vol.WaitGone(env.WithTimeout()))
 		env.ExpectNothingLeft(vol.BoundClaim)
 	}
-	// It does without what it has beyond that sidecar, and says so.
+	// csi-reclaimer runs without its additional features, and says so.
 	env.Must(car.WaitLog(env.WithTimeout(), "Preflight: may not get volumeattributesclasses"))
 	for line := range strings.Lines(car.LogTail(500)) {
 		if strings.Contains(line, "Preflight: may not") && !strings.Contains(line, "get volumeattributesclasses") &&
@@ -107,7 +107,7 @@ func TestDriverWithoutDeleteVolumeIsIgnored(t *testing.T) {
 	vol := env.MakeVolume(objects.Spec{Handle: "there"})
 	env.Must(vol.DeletePV(env.Ctx))
 	env.Must(vol.DeleteClaim(env.Ctx))
-	env.Must(vol.WaitGone(env.WithTimeout())) // nothing of ours holds it for ever
+	env.Must(vol.WaitGone(env.WithTimeout())) // no finalizer of ours holds it forever
 	if events := env.WritesToPVs(env.User, []*objects.Volume{vol}); len(events) > 0 {
 		t.Errorf("wrote %v", events)
 	}

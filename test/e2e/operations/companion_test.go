@@ -80,7 +80,7 @@ func TestCompanionDeletesVolumeOfPVDeletedByUser(t *testing.T) {
 	}
 }
 
-// createWithTraces is what a PV shows, but for what every PV has of its own.
+// createWithTraces returns a PV's fields without the ones that differ between PVs.
 func (env *environment) createWithTraces(vol *objects.Volume) *v1.PersistentVolume {
 	env.T.Helper()
 	pv, err := vol.PV(env.Ctx)

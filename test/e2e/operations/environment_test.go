@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(fixture.Main(m)) }
 
-// environment is what a test runs in, with what this suite alone needs.
+// environment is the environment of a test, with the helpers of this suite.
 type environment struct{ *fixture.Environment }
 
 func newWithAdmissionPolicy(t *testing.T) *environment {

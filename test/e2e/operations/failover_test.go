@@ -96,7 +96,7 @@ func TestFormerLeaderMakesNoDeletions(t *testing.T) {
 		t.Errorf("the former leader sent %d DeleteVolume calls after its lease had run out", late)
 	}
 	for _, vol := range all {
-		// What the former leader had under way when it stopped may have been done, unheard.
+		// The driver may have finished calls of the former leader whose answers were lost.
 		if disk[vol.Handle] || byNext[vol.Handle] > 1 || byFormer[vol.Handle]+byNext[vol.Handle] < 1 {
 			t.Errorf("volume %s: on disk %v, %d DeleteVolume calls by the former leader, %d by the next", vol.Handle,
 				disk[vol.Handle], byFormer[vol.Handle], byNext[vol.Handle])
@@ -112,7 +112,7 @@ func TestFormerLeaderMakesNoDeletions(t *testing.T) {
 	t.Logf("%d volumes were deleted by the former leader before it stopped, %d by the next", len(byFormer), len(byNext))
 }
 
-// expectNoReports checks that there is no Event with these reasons about any of the PVs.
+// expectNoReports checks that none of the PVs has an Event with these reasons.
 func (env *environment) expectNoReports(vols []*objects.Volume, reasons ...string) {
 	env.T.Helper()
 	names := map[string]bool{}

@@ -106,7 +106,7 @@ func (badlyNamed) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*cs
 	return &csi.GetPluginInfoResponse{Name: "not a name"}, nil
 }
 
-// serveNameless serves a driver whose name is not valid, and returns its socket.
+// serveNameless serves a driver with an invalid name, and returns its socket.
 func serveNameless(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "csi-")

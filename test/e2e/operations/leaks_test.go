@@ -56,7 +56,7 @@ func badListAnswers() faults.Plan {
 	}}
 }
 
-// createLeak has the driver make a volume that nobody asked for.
+// createLeak has the driver create a volume without a claim.
 func (env *environment) createLeak(bytes int64) string {
 	env.T.Helper()
 	made, err := env.CSI.CreateVolume(env.Ctx, &csi.CreateVolumeRequest{
@@ -69,7 +69,7 @@ func (env *environment) createLeak(bytes int64) string {
 	return made.GetVolume().GetVolumeId()
 }
 
-// report returns what the sidecar reports now.
+// report returns the sidecar's current report.
 func (env *environment) report(car *program.Program) (r leaks.Report) {
 	env.T.Helper()
 	text, err := car.Get(env.Ctx, "/leaks?format=json")
@@ -162,9 +162,9 @@ func TestLeaksAreFoundAndResolved(t *testing.T) {
 	}
 }
 
-// auditPlugin returns what runs kubectl reclaim leaks for the driver to its end, in peace: through the API server
-// and a pod that serves what the sidecar does, or through a file where this machine has no address that the API
-// server takes for a pod's.
+// auditPlugin returns a function that runs kubectl reclaim leaks for the driver to its end. The plugin reads the report
+// through the API server from a pod that forwards to the sidecar, or from a file if this machine has no address that
+// the API server accepts as a pod's.
 func (env *environment) auditPlugin(car *program.Program, pod string) func(args ...string) string {
 	env.T.Helper()
 	address := podAddress(env.T)
@@ -188,7 +188,7 @@ func (env *environment) auditPlugin(car *program.Program, pod string) func(args 
 	}
 }
 
-// saveReport writes what the sidecar reports now into a file.
+// saveReport writes the sidecar's current report into a file.
 func (env *environment) saveReport(car *program.Program) (file string) {
 	env.T.Helper()
 	text, err := car.Get(env.Ctx, "/leaks?format=json")
@@ -198,8 +198,8 @@ func (env *environment) saveReport(car *program.Program) (file string) {
 	return file
 }
 
-// podAddress returns an address of this machine that an API server takes for a pod's: not a loopback one. Nil
-// if there is none.
+// podAddress returns an address of this machine that an API server accepts as a pod's: not a loopback one. It returns
+// nil without such an address.
 func podAddress(t *testing.T) net.IP {
 	t.Helper()
 	all, err := net.InterfaceAddrs()
@@ -215,7 +215,7 @@ func podAddress(t *testing.T) net.IP {
 	return nil
 }
 
-// servePod makes a pod whose address is this machine's, where what the sidecar serves is served.
+// servePod creates a pod with this machine's address, and serves the sidecar's endpoint there.
 func (env *environment) servePod(address net.IP, name string, car *program.Program) (port string) {
 	env.T.Helper()
 	listener, err := net.Listen("tcp", net.JoinHostPort(address.String(), "0"))
@@ -262,7 +262,7 @@ func (env *environment) documentedRules(page string) []rbacv1.PolicyRule {
 	return role.Rules
 }
 
-// findPV returns the PV that names a volume, nil if there is none.
+// findPV returns the PV that names a volume, or nil.
 func (env *environment) findPV(handle string) (found *v1.PersistentVolume) {
 	env.T.Helper()
 	for _, pv := range env.ListPVs() {
@@ -306,7 +306,7 @@ func (env *environment) expectLeaksReclaimed(car *program.Program, plugin func(.
 	if pv := env.findPV(handle); pv != nil || !env.OnDisk(handle) {
 		env.T.Fatalf("a dry run has made or deleted something: %v", pv)
 	}
-	// Nobody answers the question; and a volume that has a PV is none of the leak check's.
+	// The plugin's question gets no answer, and the leak check does not handle a volume with a PV.
 	for why, args := range map[string][]string{
 		"not confirmed": {"--reclaim=" + handle}, "a PV names it by now: " + kept.Name: {"--reclaim=" + kept.Handle,
 			"--yes"},
@@ -355,7 +355,7 @@ func TestLeakDetectionExcludesSnapshots(t *testing.T) {
 	young := env.CreateSnapshot(source, func(_ *snapshotv1.VolumeSnapshot, c *snapshotv1.VolumeSnapshotContent) {
 		c.Status = &snapshotv1.VolumeSnapshotContentStatus{ReadyToUse: new(bool)}
 	})
-	env.waitAudits(car, 2) // of which one was begun after it was stored
+	env.waitAudits(car, 2) // one of them began after it was stored
 	made := env.createLeak(1 << 20)
 	env.Eventually("the snapshot may be the maker of what came after it", func() bool {
 		v, found := env.report(car).Find(made)

@@ -17,12 +17,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
-// The steps of each test are those of docs/how-to/migrate.md, in its order.
+// Each test follows the steps of docs/how-to/migrate.md, in its order.
 
-// stockVersions are the external-provisioners that there are, by whether they honour the reclaim policy.
+// stockVersions returns the kinds of external-provisioners, and whether they honour the reclaim policy.
 func stockVersions() map[string]bool { return map[string]bool{"5.0 and newer": true, "older": false} }
 
-// stockFlags are the flags of the peer with which it does what external-provisioner does.
+// stockFlags returns the flags with which the peer acts as external-provisioner.
 func stockFlags() []string { return []string{"--provision", "--retry-interval-start=1s"} }
 
 // volumesInEachPhase is a driver's volumes at the moment at which another program takes over, in each phase of their
@@ -30,14 +30,14 @@ func stockFlags() []string { return []string{"--provision", "--retry-interval-st
 type volumesInEachPhase struct {
 	*environment
 	class string
-	// bound is what its name says, terminating is bound with a PV that is deleted, released has a driver that fails.
+	// bound are bound volumes, terminating is one with a deleted PV, and released one whose driver fails.
 	bound                 [2]*fixture.Provisioned
 	terminating, released *fixture.Provisioned
-	// half has a volume, of which nobody knows but the driver.
+	// inFlight has a volume that only the driver knows.
 	inFlight *objects.Claim
 }
 
-// newVolumesInEachPhase has whatever provisions now make them. What is half done stays so until the driver's faults are
+// newVolumesInEachPhase has the current provisioner create them. Unfinished work stays so until the driver's faults are
 // cleared.
 func (env *environment) newVolumesInEachPhase() *volumesInEachPhase {
 	env.T.Helper()
@@ -88,7 +88,7 @@ func (c *volumesInEachPhase) volumesOf(claim *objects.Claim) (n int) {
 	return n
 }
 
-// finishTerminating lets what is being deleted end.
+// finishTerminating lets pending deletions end.
 func (c *volumesInEachPhase) finishTerminating() {
 	c.T.Helper()
 	c.Must(c.MockDriver.ClearFaults(c.Ctx))
@@ -99,9 +99,10 @@ func (c *volumesInEachPhase) finishTerminating() {
 	c.terminating = nil
 }
 
-// resumeAndExpect has the driver work again and expects of whoever is at work now: claims get their volumes, whatever
-// is deleted goes with its volume, and nothing else. pvFirst: also where the PV is deleted before its claim. told: of
-// the PV that was being deleted before anybody could protect it, it is told which volume it leaves behind.
+// resumeAndExpect has the driver work again. It expects the current provisioner to give claims their volumes, and to
+// delete volumes with their deleted objects, and no others. pvFirst means that this includes PVs deleted before their
+// claim. reported means that the volume of a PV that was deleted before it could be protected is reported as left
+// behind.
 func (c *volumesInEachPhase) resumeAndExpect(pvFirst, reported bool) {
 	c.T.Helper()
 	c.Must(c.MockDriver.ClearFaults(c.Ctx))
@@ -190,7 +191,7 @@ func TestMigrateToCompanionAndBack(t *testing.T) {
 		env.WaitPV(vol.Volume, "protected by the companion", hasCompanionFinalizer)
 	}
 	env.Must(ends.DeletePV(env.Ctx))
-	env.MustDeleteClaim(ends.BoundClaim) // 2. let what is being deleted end
+	env.MustDeleteClaim(ends.BoundClaim) // 2. let pending deletions end
 	env.Must(ends.WaitGone(env.WithTimeout()))
 	env.Must(car.Terminate())                           // 3. stop it
 	_, err := env.ReleaseFinalizers("--role=companion") // 4. remove the finalizers
@@ -234,14 +235,14 @@ func TestMigrateBackToExternalProvisioner(t *testing.T) {
 			c := env.newVolumesInEachPhase()
 			finished := c.inFlight
 			c.failDriver(false)
-			env.RestartSidecar(car, "--provision=false") // 1. finish what is in flight, and begin nothing
+			env.RestartSidecar(car, "--provision=false") // 1. finish volumes in flight, and begin none
 			env.WaitAllSettled()
 			env.WaitBound(finished)
 			env.MustDeleteClaim(finished)
-			if !honours { // 2. let what is being deleted end
+			if !honours { // 2. let pending deletions end
 				c.finishTerminating()
 			}
-			c.inFlight = env.CreateClaim(c.class) // begun by nobody
+			c.inFlight = env.CreateClaim(c.class) // no provisioner has begun it
 			env.Must(car.Terminate())             // 3. stop csi-reclaimer
 			if !honours {                         // 4. remove the finalizers
 				_, err := env.ReleaseFinalizers()

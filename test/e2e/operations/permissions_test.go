@@ -70,7 +70,7 @@ func TestPermissionsAreNecessaryAndSufficient(t *testing.T) {
 			env.Must(err)
 			var elsewhere []string
 			if role == "companion" || role == "observer" {
-				// Used to finish what an owner has left in flight: TestUninstallFinishesInFlightVolumes.
+				// Used to finish an owner's volumes in flight: TestUninstallFinishesInFlightVolumes.
 				elsewhere = []string{"create persistentvolumes", "get persistentvolumes"}
 			}
 			env.ExpectAllRulesUsed(slices.Concat(cluster, namespaced), elsewhere...)
@@ -123,7 +123,7 @@ func (env *environment) exerciseRole(role string, car *program.Program) {
 	}
 }
 
-// exerciseProvisioning has the sidecar make all kinds of volumes, and do what is special to its place.
+// exerciseProvisioning has the sidecar create all kinds of volumes, and calls special for its deployment.
 func (env *environment) exerciseProvisioning(special func()) {
 	env.T.Helper()
 	class, tier := env.CreateStorageClass(), "tier-"+env.Namespace
@@ -147,7 +147,7 @@ func (env *environment) exerciseProvisioning(special func()) {
 	env.Eventually("all volumes are gone", func() bool { return len(env.VolumesOnDisk()) == 0 })
 }
 
-// rejectSelectedNode has the sidecar ask for another node than one that has nothing of the driver.
+// rejectSelectedNode has the sidecar reject a selected node without the driver.
 func (env *environment) rejectSelectedNode() {
 	env.T.Helper()
 	late := env.CreateClaim(env.CreateStorageClass(fixture.WithWaitForFirstConsumer),

@@ -16,7 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// makeSet creates a StatefulSet without replicas, one of whose claims a volume's claim may be.
+// makeSet creates a StatefulSet without replicas, to which a volume's claim can belong.
 func (env *environment) makeSet(name, template string) {
 	env.T.Helper()
 	labels := map[string]string{"app": name}
@@ -59,7 +59,8 @@ func TestPluginClaims(t *testing.T) {
 	env.previewWithoutPVs(set, claim.ClaimName)
 }
 
-// previewWithDocumentedPermissions has somebody ask who has the ClusterRole of docs/reference/kubectl-reclaim.md.
+// previewWithDocumentedPermissions runs the preview as a user with the ClusterRole of
+// docs/reference/kubectl-reclaim.md.
 func (env *environment) previewWithDocumentedPermissions(set string) {
 	env.T.Helper()
 	env.grantReader("docs", env.documentedRules("reference/kubectl-reclaim.md"))
@@ -72,7 +73,7 @@ func (env *environment) previewWithDocumentedPermissions(set string) {
 	}
 }
 
-// previewWithoutPVs has somebody ask who may read what is in namespaces alone.
+// previewWithoutPVs runs the preview as a user who may read only namespaced objects.
 func (env *environment) previewWithoutPVs(set, claim string) {
 	env.T.Helper()
 	env.grantReader("namespaced", []rbacv1.PolicyRule{

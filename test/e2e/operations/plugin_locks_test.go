@@ -30,7 +30,7 @@ func (env *environment) lockClaim(claim string, uid types.UID, pod string) {
 	})
 }
 
-// listLocks returns what "kubectl reclaim locks" lists of the environment's namespace.
+// listLocks returns the list of "kubectl reclaim locks" for the environment's namespace.
 func (env *environment) listLocks() (list locks.List) {
 	env.T.Helper()
 	output := env.RunPlugin("locks", "-o", "json")

@@ -20,7 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// podFinalizer is the one by which volume-guard holds pods. No volume-guard runs in these tests.
+// podFinalizer is the finalizer by which volume-guard holds pods. No volume-guard runs in these tests.
 const podFinalizer = "csi-reclaimer.io/running"
 
 // node starts a node for this test alone.
@@ -65,7 +65,7 @@ func (env *environment) cutOff(node *fakenode.Node, silence func()) {
 	env.Must(err)
 }
 
-// listPods returns what "kubectl reclaim pods" lists of the environment's namespace, by name.
+// listPods returns the list of "kubectl reclaim pods" for the environment's namespace, by name.
 func (env *environment) listPods(args ...string) (map[string]pods.Row, pods.List) {
 	env.T.Helper()
 	var list pods.List
@@ -130,7 +130,8 @@ func TestPluginPods(t *testing.T) {
 	env.explainPodsWithDocumentedPermissions(node.Name())
 }
 
-// explainPodsWithDocumentedPermissions has somebody ask who has the ClusterRole of docs/reference/kubectl-reclaim.md.
+// explainPodsWithDocumentedPermissions runs the plugin as a user with the ClusterRole of
+// docs/reference/kubectl-reclaim.md.
 func (env *environment) explainPodsWithDocumentedPermissions(node string) {
 	env.T.Helper()
 	env.grantReader("docs", env.documentedRules("reference/kubectl-reclaim.md"))
@@ -225,7 +226,7 @@ func TestPluginDeletePod(t *testing.T) {
 	env.deletePodWithDocumentedPermissions(vol, node.Name())
 }
 
-// deletePodWithDocumentedPermissions has somebody force-delete a pod who has what the reference says that it needs.
+// deletePodWithDocumentedPermissions force-deletes a pod as a user with the permissions in the reference.
 func (env *environment) deletePodWithDocumentedPermissions(vol *objects.Volume, node string) {
 	env.T.Helper()
 	env.grantReader("deleter", []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"},

@@ -90,7 +90,7 @@ func TestPluginExplain(t *testing.T) {
 	env.explainWithDocumentedPermissions(bound)
 }
 
-// status checks the report on the environment's driver: three PVs, one of them kept and one that waits.
+// status checks the report on the environment's driver: of three PVs, one is kept and one waits.
 func (env *environment) status(waiting *objects.Volume) {
 	env.T.Helper()
 	var status explain.Status
@@ -114,7 +114,7 @@ func (env *environment) status(waiting *objects.Volume) {
 	env.Must(p.Stop(fixture.WaitTimeout))
 }
 
-// explainWithFewPermissions has somebody ask who may read PVs alone.
+// explainWithFewPermissions runs the plugin as a user who may read only PVs.
 func (env *environment) explainWithFewPermissions(vol *objects.Volume) {
 	env.T.Helper()
 	env.grantReader("few", []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"persistentvolumes"},
@@ -135,8 +135,8 @@ func (env *environment) explainWithFewPermissions(vol *objects.Volume) {
 	env.ExpectOutput(output, "list PVs", "next: ask for the permission")
 }
 
-// explainWithDocumentedPermissions has somebody ask who has the ClusterRole of
-// docs/reference/kubectl-reclaim.md: all can be read.
+// explainWithDocumentedPermissions runs the plugin as a user with the ClusterRole of docs/reference/kubectl-reclaim.md,
+// who can read everything.
 func (env *environment) explainWithDocumentedPermissions(vol *objects.Volume) {
 	env.T.Helper()
 	env.grantReader("docs", env.documentedRules("reference/kubectl-reclaim.md"))

@@ -105,7 +105,7 @@ func TestSecretsAreRedacted(t *testing.T) {
 					}
 				}
 			}
-			// The search does find what is there: at this verbosity, by this function.
+			// The search finds existing texts at this verbosity, by this function.
 			for _, text := range []string{vol.Name, "Decided", "Calling DeleteVolume", "refused ***"} {
 				if occurrences(string(log), text) == 0 {
 					t.Errorf("the log does not have %q: was it searched?", text)
@@ -119,7 +119,7 @@ func TestSecretsAreRedacted(t *testing.T) {
 	}
 }
 
-// createWithMarkers makes a volume whose Secret is named by its StorageClass.
+// createWithMarkers creates a volume with a Secret named by its StorageClass.
 func (env *environment) createWithMarkers(secret, attribute, parameter string) *objects.Volume {
 	env.T.Helper()
 	class := "class-" + rand.String(8)

@@ -30,7 +30,7 @@ func TestCompanionBesideProvisionerWithoutFinalizer(t *testing.T) {
 		return objects.Spec{Dynamic: true,
 			Policy: v1.PersistentVolumeReclaimRetain}
 	})
-	// One that still carries the owner's finalizer, which the peer removes.
+	// A PV that still carries the owner's finalizer, which the peer removes.
 	former := env.MakeVolume(objects.Spec{Dynamic: true,
 		Change: func(pv *v1.PersistentVolume) { pv.Finalizers = []string{volume.Finalizer} }})
 	all := append(slices.Concat(pvFirst, claimFirst), former)
@@ -161,7 +161,7 @@ func TestObserverReportsVolumesMissedByPeer(t *testing.T) {
 					if reported {
 						lost++
 					}
-					return reported || !leaked // what the peer deleted is no news
+					return reported || !leaked // volumes deleted by the peer are not reported
 				})
 			}
 			t.Logf("the peer lost %d of %d races", lost, len(vols))

@@ -36,7 +36,7 @@ func TestRollbackAndRollForward(t *testing.T) {
 	env.WaitAllPVs(bound, "without our finalizer", fixture.WithoutFinalizer)
 	env.Detach(attachment)
 	env.Must(underway.WaitGone(env.WithTimeout()))
-	env.ExpectDeleted(underway, 1) // what the finalizer had begun is finished
+	env.ExpectDeleted(underway, 1) // a deletion that had begun is finished
 	// As before the KEP: claim first deletes, and that is all.
 	env.Must(bound[0].DeleteClaim(env.Ctx))
 	env.Must(bound[0].WaitGone(env.WithTimeout()))

@@ -17,7 +17,7 @@ func TestReclaimIsOneTrace(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)
 	spans := otelcollector.Start(t)
-	// One that does not provision watches no claims, so that it reads each.
+	// A sidecar that does not provision watches no claims, so it reads each of them.
 	args := append(fixture.FastRetries(), "--tracing-endpoint="+spans.URL, "--provision=false")
 	car := env.StartSidecar(args...)
 	whole, cut := env.MakeVolume(objects.Spec{}), env.MakeVolume(objects.Spec{})

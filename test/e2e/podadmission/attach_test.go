@@ -28,7 +28,7 @@ metadata: {name: `+node+`}
 spec: {volumes: {`+volume+`: {namespace: ns, pod: web-0, uid: the-uid}, another: {namespace: ns, pod: web-1, uid: u}}}`)[0]
 }
 
-// attach creates a VolumeAttachment that nobody acts on, and returns its name.
+// attach creates a VolumeAttachment without an attacher, and returns its name.
 func attach(t *testing.T, volume, node string, options metav1.CreateOptions) (name string, err error) {
 	t.Helper()
 	return attachSource(t, storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}, node, options)
@@ -52,7 +52,7 @@ func attachSource(t *testing.T, source storagev1.VolumeAttachmentSource, node st
 	return name, err
 }
 
-// attachable reports whether a volume could be attached to another node than that of its lock.
+// attachable reports whether a volume could be attached to another node than its lock's.
 func attachable(t *testing.T, volume string) bool {
 	t.Helper()
 	_, err := attach(t, volume, "other", metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})

@@ -1,5 +1,6 @@
-// Package podadmission runs the manifests of pod safety on real API servers: which requests the policies refuse, warn
-// of and admit, who gets the finalizer, and that workloads, drains and namespaces end with them in force.
+// Package podadmission tests the manifests of pod safety on real API servers: the requests that the policies refuse,
+// warn of and admit, the pods that get the finalizer, and the ends of workloads, drains and namespaces with them in
+// force.
 //
-// The controller that removes the finalizer is not here. Where a test needs one, it removes it itself.
+// The controller that removes the finalizer does not run. A test that needs it removes the finalizer itself.
 package podadmission

@@ -46,7 +46,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// waitTimeout bounds each wait. It is far above what anything takes, also on a busy machine.
+// waitTimeout bounds each wait. It is far above the usual time, even on a busy machine.
 const waitTimeout = 2 * time.Minute
 
 // until waits for a condition.
@@ -65,24 +65,24 @@ func untilWith(ctx context.Context, t *testing.T, what string, is func() bool) {
 	}
 }
 
-// user is somebody who sends requests.
+// user sends requests.
 type user struct {
 	*kubernetes.Clientset
-	// dryRun is "All" for somebody whose requests change nothing, though they are admitted as others are.
+	// dryRun is "All" for a user whose requests are admitted like others but change nothing.
 	dryRun []string
 
 	mu   sync.Mutex
 	said []string
 }
 
-// HandleWarningHeader keeps what the API server warns of.
+// HandleWarningHeader keeps the API server's warnings.
 func (u *user) HandleWarningHeader(_ int, _, text string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.said = append(u.said, text)
 }
 
-// warnings returns what the API server said since it was last called.
+// warnings returns the API server's warnings since its last call.
 func (u *user) warnings() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -191,7 +191,7 @@ func testersMayDelete(t *testing.T) bool {
 	return review.Status.Allowed
 }
 
-// makeNamespaces makes those that are missing.
+// makeNamespaces creates the missing namespaces.
 func makeNamespaces(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {

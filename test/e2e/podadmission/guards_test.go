@@ -14,13 +14,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
-// mutant is a policy from which something was taken.
+// mutant is a policy without one of its guards.
 type mutant struct {
 	policy, what string
 	objects      []object
 }
 
-// unchanged is what was taken from a policy that shows that the others differ by nothing else.
+// unchanged is the name of a mutant with all guards, which shows that the others differ only by their guard.
 const unchanged = "unchanged"
 
 // mutants returns, for each policy of the table: each match condition removed, each validation that always and never
@@ -72,7 +72,7 @@ func mutants(t *testing.T) (all []mutant) {
 	return all
 }
 
-// parts are what is replaced in the JSON of a policy.
+// parts returns the replacements in the JSON of a policy.
 func parts(policy string) map[string]string {
 	switch policy {
 	case forceDelete:
@@ -118,7 +118,7 @@ func parts(policy string) map[string]string {
 	return map[string]string{`:csi-reclaimer:`: `:elsewhere:`}
 }
 
-// exempt adds who may do it.
+// exempt adds the exemptions.
 func exempt(more map[string]string) map[string]string {
 	more[`\"system:nodes\" in request.userInfo.groups \u0026\u0026`] = ``
 	more[`\u0026\u0026\n  request.userInfo.username == \"system:node:\" + oldObject.spec.?nodeName.orValue(\"\")`] = ``

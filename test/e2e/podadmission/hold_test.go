@@ -106,7 +106,7 @@ func TestNewPodsAreHeld(t *testing.T) {
 	}
 }
 
-// restoreAtEnd creates again what RemoveAdmission deletes.
+// restoreAtEnd creates the objects again that RemoveAdmission deletes.
 func restoreAtEnd(t *testing.T) {
 	t.Helper()
 	adds := holdFile
@@ -148,7 +148,7 @@ func TestRemoveAdmission(t *testing.T) {
 		adds = "mutatingwebhookconfiguration/"
 	}
 	want := adds + podsafety.Name + " validatingadmissionpolicybinding/" + podsafety.StaysName
-	for _, want := range []string{want, ""} { // a second time there is nothing to delete
+	for _, want := range []string{want, ""} { // the second time finds nothing to delete
 		deleted, err := podsafety.RemoveAdmission(ctx, cluster.Admin())
 		must(t, err)
 		if got := strings.Join(deleted, " "); got != want {

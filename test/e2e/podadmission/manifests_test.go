@@ -64,7 +64,7 @@ func asObjects(from []*unstructured.Unstructured, err error) (all []object, _ er
 	return all, err
 }
 
-// apply does what kubectl apply --server-side does.
+// apply acts as kubectl apply --server-side.
 func apply(ctx context.Context, objects ...object) error {
 	for _, o := range objects {
 		text, err := o.MarshalJSON()
@@ -99,7 +99,7 @@ func removeAtEnd(t *testing.T, objects ...object) {
 	t.Cleanup(func() { must(t, remove(ctx, objects...)) })
 }
 
-// live returns an object as it is, so that it can be created again.
+// live returns the current object, so that it can be created again.
 func live(t *testing.T, o object) object {
 	t.Helper()
 	text, err := client.RESTClient().Get().AbsPath(o.path()).Do(t.Context()).Raw()

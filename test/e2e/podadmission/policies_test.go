@@ -13,13 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// verdict is what became of a request.
+// verdict is the outcome of a request.
 type verdict struct {
 	// refusedBy and warnedBy are the policies that did.
 	refusedBy, warnedBy string
 	// err is any other error.
 	err error
-	// text is what the policy said.
+	// text is the policy's message.
 	text string
 }
 
@@ -75,7 +75,7 @@ func judge(err error, warnings []string) (v verdict) {
 	return v
 }
 
-// forget deletes what the rows left, also what is held.
+// forget deletes the objects of the rows, also held ones.
 func forget(t *testing.T, namespace string) {
 	t.Helper()
 	ctx, pods := context.WithoutCancel(t.Context()), client.CoreV1().Pods(namespace)
@@ -136,7 +136,7 @@ func TestPolicies(t *testing.T) {
 	})
 }
 
-// expectHelp wants the object, and what to do.
+// expectHelp wants the object and a remedy in the message.
 func expectHelp(t *testing.T, sentence, text string) {
 	t.Helper()
 	for _, word := range []string{"pod pods-", "/pod-", "confirm"} {
@@ -149,8 +149,8 @@ func expectHelp(t *testing.T, sentence, text string) {
 	}
 }
 
-// waitStays waits until pods are held, and nobody may remove the finalizer: the API server begins with each policy and
-// webhook at a time of its own. The pod stays.
+// waitStays waits until pods are held and no user may remove the finalizer: the API server begins with each policy and
+// webhook at its own time. The pod stays.
 func waitStays(t *testing.T, namespace string, as *user) {
 	t.Helper()
 	ctx := t.Context()

@@ -29,19 +29,19 @@ const (
 	holdStays   = "csi-reclaimer-pod-hold-stays"
 )
 
-// request is one row of the table: a pod that is Running on its node, and what somebody asks for.
+// request is one row of the table: a pod that is Running on its node, and a request.
 type request struct {
-	// policy is the one that the row is about.
+	// policy is the row's policy.
 	policy string
-	// as is who sends it. Default: an administrator.
+	// as is the sender. Default: an administrator.
 	as string
 	// pod changes the pod before it is created; confirmed annotates it with its UID.
 	pod       func(*v1.Pod)
 	confirmed bool
-	// before is what happens to the pod before, with no policy in force.
+	// before are actions on the pod before the request, with no policy in force.
 	before []action
 	send   action
-	// refused: the policy refuses it. Otherwise nobody does, and nobody warns.
+	// refused means that the policy refuses it. Otherwise no policy refuses it or warns.
 	refused bool
 }
 
@@ -123,7 +123,7 @@ func manages(manager, how, field string) action {
 		field))
 }
 
-// managers are requests about who wrote the phase of a pod that others have set to Failed.
+// managers returns requests that depend on the writer of the phase of a pod that others have set to Failed.
 func managers() map[string]request {
 	forge := manages("kubelet", "Update/status", "f:phase")
 	all := map[string]request{
@@ -165,7 +165,7 @@ func held(pod *v1.Pod) {
 	pod.Spec.Volumes = []v1.Volume{claimVolume("c")}
 }
 
-// terminating is what happens to a pod that is deleted with its grace period.
+// terminating deletes a pod with its grace period.
 var terminating = []action{deletes(metav1.DeleteOptions{})}
 
 func annotated(value string) func(*v1.Pod) {

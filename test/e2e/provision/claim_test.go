@@ -143,16 +143,16 @@ func TestProvisionRequestCountOfOneClaim(t *testing.T) {
 }
 
 // writesFor reports whether a write is for the environment's claims. Sidecars of all drivers remove the finalizer from
-// what was cloned, also in the namespaces of other tests.
+// cloned claims, also in the namespaces of other tests.
 func (env *environment) writesFor(e controlplane.AuditEvent) bool {
 	return e.Namespace == "" || e.Namespace == env.Namespace || e.Namespace == env.DriverNamespace ||
 		e.Resource != "persistentvolumeclaims"
 }
 
-// provisionMany makes claims and starts who provisions them, so that they come at once whatever a claim takes to be
-// made. The last claim comes behind the others: once it is bound, too, no writes for the others are outstanding. It
-// sees each bound after one CreateVolume, and has them go again. It returns how often what was written meanwhile, once
-// there was at least this many of all.
+// provisionMany creates claims before it starts their provisioner, so that the provisioner sees them at once. The last
+// claim comes behind the others: once it is bound, too, no writes for the others are outstanding. provisionMany expects
+// each claim to be bound after one CreateVolume, and deletes the claims. It returns the number of writes by kind, once
+// they are at least least.
 func (env *environment) provisionMany(n, least int, start func()) map[string]int {
 	env.T.Helper()
 	class := env.CreateStorageClass()

@@ -67,7 +67,7 @@ func TestWatchedClaimDeletionSkipsRead(t *testing.T) {
 // readClaimAndPV returns which of a volume's claim and PV the sidecar has read, by their resources.
 func (env *environment) readClaimAndPV(vol *fixture.Provisioned) (resources []string) {
 	env.T.Helper()
-	env.WritesTo(1, "persistentvolumes") // what the sidecar read before it wrote is in the audit log then
+	env.WritesTo(1, "persistentvolumes") // the audit log then has the sidecar's reads before the write
 	_, err := env.Plane.AuditEventsOf(env.User, func(e controlplane.AuditEvent) bool {
 		if e.Verb == "get" && (e.Name == vol.Name || e.Name == vol.BoundClaim.Name) {
 			resources = append(resources, e.Resource)

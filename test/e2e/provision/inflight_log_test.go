@@ -29,7 +29,7 @@ func (env *environment) removeNode(name string) {
 	env.Must(env.Client.StorageV1().CSINodes().Delete(env.Ctx, name, metav1.DeleteOptions{}))
 }
 
-// claimWithLostAnswer has a claim's volume be created while nobody gets the answer.
+// claimWithLostAnswer creates a claim's volume and loses the driver's answer.
 func (env *environment) claimWithLostAnswer(class string, changes ...func(*objects.ClaimSpec)) *objects.Claim {
 	env.T.Helper()
 	env.Must(env.MockDriver.SetFaults(env.Ctx, loseCreateAnswers()))
@@ -46,7 +46,7 @@ func (env *environment) expectOneVolume() {
 	}
 }
 
-// twoZones is a driver with two zones, of which the first has room for small volumes alone.
+// twoZones is a driver with two zones. The first zone has room only for small volumes.
 func twoZones() (zone string, options mockdriver.Options) {
 	name := "zones-" + rand.String(8) + ".csi-reclaimer.io"
 	zone = name + "/zone"
@@ -208,7 +208,7 @@ func TestUncertainCreateVolumeBlocksNoDeletion(t *testing.T) {
 func TestUninstallFinishesInFlightVolumes(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutProgram)
 	t.Parallel()
-	// left is a claim whose volume is in flight while no sidecar runs.
+	// left returns a claim with a volume in flight while no sidecar runs.
 	left := func(env *environment) *objects.Claim {
 		car := env.StartSidecar(fixture.FastRetries()...)
 		claim := env.claimWithLostAnswer(env.CreateStorageClass())

@@ -138,7 +138,7 @@ func TestNodeDeploymentServesVolumesOfItsNode(t *testing.T) {
 		env := env.forSubtest(t)
 		claim := env.CreateClaim(lately, fixture.WithSelectedNode(one.node))
 		vol := env.waitBoundAndSettled(claim)
-		// As one that a provisioner without finalizers made.
+		// As a PV of a provisioner without finalizers.
 		_, err := env.Client.CoreV1().PersistentVolumes().Patch(env.Ctx, vol.BoundPV.Name, "application/merge-patch+json",
 			[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 		env.Must(err)
@@ -154,8 +154,8 @@ func TestNodeDeploymentServesVolumesOfItsNode(t *testing.T) {
 	})
 }
 
-// patchesOf counts the patches of sidecars to a PV, all of which are of its finalizers, once the audit log, which is
-// written behind the answers, has at least this many.
+// patchesOf counts the sidecars' patches to a PV, which all change its finalizers, once the audit log has at least
+// least of them. The log is written behind the answers.
 func (env *environment) patchesOf(pv string, least int) (n int) {
 	env.T.Helper()
 	env.Eventually("the audit log has the patches of PV "+pv, func() bool {

@@ -58,7 +58,7 @@ func TestProvisionForScheduledPods(t *testing.T) {
 		claim := env.CreateClaim(class, withSize("2Mi"))
 		pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "large", Claims: []string{claim.Name},
 			Change: func(pod *v1.Pod) {
-				pod.Spec.Affinity = preferNode(zone, "large") // where there is no node yet
+				pod.Spec.Affinity = preferNode(zone, "large") // in a zone without a node so far
 			}})
 		env.Must(err)
 		env.waitCreateCall(claim)
@@ -92,7 +92,7 @@ func TestProvisionForScheduledPods(t *testing.T) {
 		env.Must(err)
 		claim, err := env.MakeClaim(env.Ctx,
 			objects.ClaimSpec{Name: name, Class: class, Change: func(claim *v1.PersistentVolumeClaim) {
-				// As that of a generic ephemeral volume: it is deleted with its pod.
+				// As the claim of a generic ephemeral volume, it is deleted with its pod.
 				claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}
 			}})
 		env.Must(err)

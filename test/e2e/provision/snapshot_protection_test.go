@@ -149,7 +149,7 @@ func TestStaleSnapshotFinalizerIsRemoved(t *testing.T) {
 				_, _ = env.Snapshots.VolumeSnapshots(env.Namespace).Patch(env.CleanupContext(), foreign.Name,
 					"application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 			})
-			// a class that does not exist, so that nobody ends it
+			// a class that does not exist, so that no provisioner ends it
 			pending := env.CreateClaim("of-nobody", fixture.FromSnapshot(used.Name))
 			env.deleteVolumeSnapshot(deleted)
 			env.deleteVolumeSnapshot(contentGone)

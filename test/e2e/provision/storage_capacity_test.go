@@ -36,14 +36,14 @@ func twoPools() mockdriver.Options {
 		Args: []string{"--place=" + pool + "=small@2Mi", "--place=" + pool + "=large@64Mi"}}
 }
 
-// capacityEnvironment is what a sidecar with --enable-capacity runs in.
+// capacityEnvironment is the environment of a sidecar with --enable-capacity.
 type capacityEnvironment struct {
 	*environment
 	deployment *appsv1.Deployment
 }
 
-// newCapacityEnvironment makes a environment whose sidecar is in the pod of a Deployment, as far as the API server
-// knows, and whose driver is on a node in each pool.
+// newCapacityEnvironment returns an environment with a driver on a node in each pool. For the API server, its sidecar
+// runs in the pod of a Deployment.
 func newCapacityEnvironment(t *testing.T) capacityEnvironment {
 	t.Helper()
 	env := capacityEnvironment{environment: newForRole(t, "owner", twoPools())}
@@ -56,7 +56,7 @@ func newCapacityEnvironment(t *testing.T) capacityEnvironment {
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{
-				// Nobody schedules it: that it is there is enough.
+				// No scheduler binds it: its existence is enough.
 				SchedulerName: "nobody", Containers: []v1.Container{{Name: "driver", Image: "none"}},
 			}},
 		},
@@ -75,7 +75,7 @@ func newCapacityEnvironment(t *testing.T) capacityEnvironment {
 	return env
 }
 
-// sidecar starts one that publishes, and waits until it is ready.
+// sidecar starts a sidecar that publishes, and waits until it is ready.
 func (env capacityEnvironment) sidecar(args ...string) *program.Program {
 	env.T.Helper()
 	pod := ""
@@ -93,7 +93,7 @@ func (env capacityEnvironment) sidecar(args ...string) *program.Program {
 	return car
 }
 
-// objects returns what is published, by class and pool.
+// objects returns the published objects, by class and pool.
 func (env capacityEnvironment) objects() map[string]storagev1.CSIStorageCapacity {
 	env.T.Helper()
 	list, err := env.Client.StorageV1().CSIStorageCapacities(env.Namespace).List(env.Ctx, metav1.ListOptions{
@@ -109,7 +109,7 @@ func (env capacityEnvironment) objects() map[string]storagev1.CSIStorageCapacity
 	return all
 }
 
-// waitPublished waits until what is published is exactly this, in MiB.
+// waitPublished waits until exactly these capacities are published, in MiB.
 func (env capacityEnvironment) waitPublished(want map[string]int64) {
 	env.T.Helper()
 	var now map[string]int64
@@ -220,7 +220,7 @@ func TestNodeDeploymentPublishesCapacityOfEachNode(t *testing.T) {
 		uid     types.UID
 		version string
 	}
-	// published is what each place's object says, by place.
+	// published returns the state of each pool's object, by pool.
 	published := func() map[string]state {
 		list, err := env.Client.StorageV1().CSIStorageCapacities(env.Namespace).List(env.Ctx,
 			metav1.ListOptions{LabelSelector: capacity.LabelDriver + "=" + env.Driver})
@@ -281,7 +281,7 @@ func (env capacityEnvironment) capacityCalls() int {
 	return len(calls)
 }
 
-// foreign makes an object for the driver and the class that somebody else keeps.
+// foreign creates an object for the driver and the class that another program manages.
 func (env capacityEnvironment) foreign(class string) string {
 	env.T.Helper()
 	o, err := env.Client.StorageV1().CSIStorageCapacities(env.Namespace).Create(env.Ctx, &storagev1.CSIStorageCapacity{
@@ -293,7 +293,7 @@ func (env capacityEnvironment) foreign(class string) string {
 	return o.Name
 }
 
-// usedAsGranted compares what was asked for with what deploy/ grants for it, both ways.
+// usedAsGranted compares the used permissions with the ones that deploy/ grants, in both directions.
 func (env capacityEnvironment) usedAsGranted() {
 	env.T.Helper()
 	rules, err := rbac.CapacityRules()

@@ -12,7 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 )
 
-// TestProvisionInTopologyOfSelectedNode has a driver whose volumes are accessible in one topology segment.
+// TestProvisionInTopologyOfSelectedNode uses a driver with volumes that are accessible in one topology segment.
 func TestProvisionInTopologyOfSelectedNode(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()

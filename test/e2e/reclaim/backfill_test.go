@@ -104,7 +104,7 @@ func TestBackfillSlowsDownOn429(t *testing.T) {
 	const (
 		threads, pause = 16, time.Second
 		kept           = 300 * time.Millisecond
-		// most are half of the threads and, of the 40 PVs, what 8, 9, 10 and 11 good answers add.
+		// most is half of the threads, plus the threads that 8, 9, 10 and 11 good answers add for the 40 PVs.
 		pvs, most = 40, threads/2 + 4
 	)
 	env := newEnvironment(t)
@@ -127,7 +127,7 @@ func TestBackfillSlowsDownOn429(t *testing.T) {
 
 	var first time.Time
 	refused := map[string]bool{}
-	// began are the writes of PVs that were never refused: those that a thread took up later.
+	// began are the writes of PVs that were never refused: threads took these PVs up later.
 	var began []time.Time
 	for _, q := range line.Requests() {
 		switch {

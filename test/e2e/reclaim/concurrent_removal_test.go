@@ -35,7 +35,7 @@ func TestPVRemovedDuringDeleteVolumeCausesNoSecondCall(t *testing.T) {
 	}
 }
 
-// TestPVNameIsReused creates a PV under the name of one that is being reclaimed.
+// TestPVNameIsReused creates a PV under the name of another PV that is being reclaimed.
 func TestPVNameIsReused(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)

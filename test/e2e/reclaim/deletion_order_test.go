@@ -85,8 +85,8 @@ func TestReclaimPolicyIsHonouredInBothDeletionOrders(t *testing.T) {
 	}
 }
 
-// expectBudget compares what the sidecar asked the API server for with the contract's
-// budget: one write more to protect the PV; the PV's deletion only if nobody asked before.
+// expectBudget compares the sidecar's requests with the contract's budget: one write more to protect the PV, and the
+// PV's deletion only if no user deleted it before.
 func (env *environment) expectBudget(vol *objects.Volume, order string) {
 	env.T.Helper()
 	wantWrites := []string{"patch persistentvolumes 200", "delete persistentvolumes 200", "patch persistentvolumes 200"}

@@ -25,7 +25,7 @@ func (env *environment) removeFinalizersRepeatedly(vol *objects.Volume) {
 	}
 }
 
-// runFinalizerCommand has somebody else add the finalizer to a PV, as the Event says.
+// runFinalizerCommand has another user add the finalizer to a PV, by the Event's command.
 func (env *environment) runFinalizerCommand(vol *objects.Volume, text string) {
 	env.T.Helper()
 	patch := `{"metadata":{"finalizers":["` + volume.Finalizer + `"]}}`
@@ -62,7 +62,7 @@ func TestFinalizerConflictAffectsOnlyItsPV(t *testing.T) {
 	if after := env.WritesToPVs(env.User, []*objects.Volume{looped})["patch"]; after != before || before != 3 {
 		t.Errorf("%d patches before and %d after the contest was seen, want 3", before, after)
 	}
-	// Somebody else adds the finalizer: the PV is protected again.
+	// Another user adds the finalizer: the PV is protected again.
 	env.runFinalizerCommand(looped, env.PVEvents(looped, "PVContested")[0].Message)
 	env.WaitMetric(car, `csi_reclaimer_pvs{driver_name="`+env.Driver+`",protected="true"}`, "1")
 	env.RemoveFinalizers(looped)
@@ -95,11 +95,11 @@ func TestConflictOverManyFinalizersStopsAddingThem(t *testing.T) {
 	if after := env.WritesToPVs(env.User, []*objects.Volume{vol})["patch"]; after != before || before != 3 {
 		t.Errorf("%d patches before and %d after the contest was seen, want 3", before, after)
 	}
-	// A volume whose claim is deleted first is deleted too.
+	// A volume is also deleted if its claim is deleted first.
 	env.Must(vol.DeleteClaim(env.Ctx))
 	env.Must(vol.WaitGone(env.WithTimeout()))
 	env.ExpectDeleted(vol, 1)
-	// Somebody else adds the finalizer to one of them: the conflict ends for all.
+	// Another user adds the finalizer to one of them: the conflict ends for all.
 	env.runFinalizerCommand(another, "")
 	env.WaitMetric(car, "csi_reclaimer_finalizers_contested", "0")
 	env.WaitProtected(vols[1])

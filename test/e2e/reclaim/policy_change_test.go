@@ -53,8 +53,7 @@ func TestPolicyChangedToDeleteRightBeforeDeletion(t *testing.T) {
 	})
 }
 
-// expectNoLeak waits until every volume is deleted, once, and those that went after their PV are
-// reported.
+// expectNoLeak waits until every volume is deleted once, and volumes deleted after their PV are reported.
 func (env *environment) expectNoLeak(vols []*objects.Volume) {
 	env.T.Helper()
 	env.WaitAllPVs(vols, "gone", fixture.IsGone)

@@ -15,7 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
-// apiRequests returns what the sidecar has asked the API server for, about one PV's name.
+// apiRequests returns the sidecar's requests for one PV's name.
 func (env *environment) apiRequests(name string) (writes, reads []string) {
 	env.T.Helper()
 	events, err := env.Plane.AuditEventsOf(env.User, func(e controlplane.AuditEvent) bool {
@@ -41,7 +41,7 @@ func TestRequestBudgetUnderLoad(t *testing.T) {
 	volumes := fixture.Size(500, 100)
 	cases := map[string]struct {
 		pvFirst bool
-		writes  int // for each volume, beside the one that protects it
+		writes  int // for each volume, without the write that protects it
 	}{
 		"PV first":    {true, 1},
 		"claim first": {false, 2},
@@ -122,7 +122,7 @@ func (env *environment) reads(vols []*objects.Volume) int {
 	return len(events)
 }
 
-// readMoreThanTwice returns what was read of the volumes of which more than one claim and one PV was.
+// readMoreThanTwice returns the reads of volumes with more than two reads of claim and PV together.
 func (env *environment) readMoreThanTwice(vols []*objects.Volume) map[string][]string {
 	env.T.Helper()
 	often := map[string][]string{}

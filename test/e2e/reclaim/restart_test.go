@@ -31,7 +31,7 @@ func TestSIGTERMWaitsForDeletionInProgress(t *testing.T) {
 	env.Must(vol.DeleteClaim(env.Ctx))
 	env.WaitDeleteCalls(vol, 1)
 	env.Must(car.Terminate())
-	// Nobody else removes the finalizer.
+	// No other program removes the finalizer.
 	env.Must(vol.WaitGone(env.WithTimeout()))
 	env.ExpectDeleted(vol, 1)
 	lease, err := env.Client.CoordinationV1().Leases(env.Namespace).List(env.Ctx,

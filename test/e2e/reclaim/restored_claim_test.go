@@ -39,7 +39,7 @@ func (env *environment) deleteClaims(vols ...*objects.Volume) {
 // withFinalizer is a PV that carries the finalizer from the beginning.
 func withFinalizer(pv *v1.PersistentVolume) { pv.Finalizers = []string{volume.Finalizer} }
 
-// withBoundAnnotations marks a claim as one that was bound when the backup was made.
+// withBoundAnnotations marks a claim as bound at the time of the backup.
 func withBoundAnnotations(c *v1.PersistentVolumeClaim) {
 	c.Annotations = map[string]string{
 		"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes",

@@ -24,7 +24,7 @@ func TestUnusualHandlesAndNames(t *testing.T) {
 	t.Parallel()
 	const forged = `E0101 00:00:00.000000       1 main.go:1] "Forged"`
 	env := newEnvironment(t)
-	// JSON cannot carry what is not UTF-8; protobuf can, and the API server keeps it.
+	// JSON cannot carry invalid UTF-8; protobuf can, and the API server keeps it.
 	config := rest.CopyConfig(env.Plane.Admin())
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	var err error
@@ -93,8 +93,7 @@ func TestUnusualHandlesAndNames(t *testing.T) {
 	}
 }
 
-// countDeletionsLike counts the DeleteVolume calls for a handle, of which the ledger keeps the first
-// kilobyte.
+// countDeletionsLike counts the DeleteVolume calls for a handle. The ledger keeps only the handle's first kilobyte.
 func (env *environment) countDeletionsLike(handle string) (n int) {
 	env.T.Helper()
 	calls, err := env.MockDriver.Calls("DeleteVolume")
