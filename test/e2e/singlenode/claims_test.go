@@ -39,7 +39,7 @@ func (env *environment) provisioned(class string, changes ...func(*v1.Persistent
 	})
 }
 
-// get returns a claim, nil for one that is gone.
+// get returns a claim, or nil if it is gone.
 func (env *environment) get(claim string) *v1.PersistentVolumeClaim {
 	env.T.Helper()
 	o, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Get(env.Ctx, claim, metav1.GetOptions{})

@@ -26,25 +26,25 @@ import (
 )
 
 const (
-	// controller is the one under test, and podSafety the one that holds its pods.
+	// controller is the controller under test, and podSafety holds its pods.
 	controller, podSafety = "single-node", "pod-safety"
 	// guardNamespace begins the name of the namespace that has the account of the shared volume-guard.
 	guardNamespace = "guard-"
 	// guardUser is volume-guard's account in the manifests.
 	guardUser = "system:serviceaccount:csi-reclaimer:volume-guard"
-	// unmountGrace is how long volume-guard waits for the unmount of what it has not seen.
+	// unmountGrace is volume-guard's wait for an unmount that it cannot see.
 	unmountGrace = time.Second
-	// testTimeout bounds each test, many times what it takes.
+	// testTimeout bounds each test at many times its duration.
 	testTimeout = 15 * time.Minute
 	// sideBySide is how many scenarios of one test run at a time: they wait most of the time.
 	sideBySide = 6
 	// poolLabel is on the nodes that all scenarios share.
 	poolLabel = "pool"
-	// nodes is how many there are.
+	// nodes is the number of nodes.
 	nodes = 3
 )
 
-// shared is what the tests of the shared control plane have in common.
+// shared is the common state of the tests on the shared control plane.
 var shared struct {
 	start   sync.Once
 	stop    []func() error
@@ -63,7 +63,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// environment is what a test runs in: a driver whose volumes nothing attaches, and a namespace.
+// environment is the environment of a test: a driver without attachments, and a namespace.
 type environment struct {
 	*fixture.Environment
 	history *history
@@ -71,16 +71,16 @@ type environment struct {
 	class string
 	// guard is volume-guard's user.
 	guard string
-	// rules are what it may do, on a control plane of the test's own.
+	// rules are volume-guard's permissions, on the test's own control plane.
 	rules []rbacv1.PolicyRule
-	// excused is what the history of the namespace has done to it by hand.
+	// excused are the changes by hand in the history of the namespace.
 	excused *excuses
 	// watchesEnded: the API server was away, so that the history has not all versions.
 	watchesEnded bool
 }
 
-// newEnvironment returns an environment on the shared control plane, where volume-guard and the nodes run. No program
-// stands behind the driver: volumes are there already, as those of an administrator are.
+// newEnvironment returns an environment on the shared control plane, where volume-guard and the nodes run. The driver
+// has no program: its volumes exist already, as an administrator's do.
 func newEnvironment(t *testing.T) *environment {
 	t.Helper()
 	return joinShared(fixture.NewWithoutDriver(t, driverName()))
@@ -97,7 +97,7 @@ func newProvisioningEnvironment(t *testing.T) *environment {
 
 func driverName() string { return "e2e-" + rand.String(8) + ".csi-reclaimer.io" }
 
-// joinShared has an environment use what runs on the shared control plane.
+// joinShared returns an environment that uses the programs of the shared control plane.
 func joinShared(of *fixture.Environment) *environment {
 	env := &environment{Environment: of, excused: &excuses{}}
 	env.long()
@@ -116,7 +116,7 @@ func (env *environment) long() {
 	env.Ctx = ctx
 }
 
-// startShared starts what the tests of the shared control plane have in common. It ends with TestMain.
+// startShared starts the common programs of the shared control plane. They end with TestMain.
 func (env *environment) startShared() error {
 	long := *env.Environment
 	long.Ctx = context.WithoutCancel(env.Ctx)
@@ -168,7 +168,8 @@ func launch(ctx context.Context, stop func(func() error), args ...string) error 
 	return g.WaitReady(ctx)
 }
 
-// flags are those of volume-guard in all tests: it runs the controller and the one that it needs, with short times.
+// flags returns volume-guard's flags in all tests: it runs the controller and the controller's requirement, with short
+// times.
 func flags(args ...string) []string {
 	return append([]string{"--controllers=" + podSafety + "," + controller + ",-intree",
 		"--unmount-grace=" + unmountGrace.String(), "--retry-interval-start=50ms", "--retry-interval-max=500ms"}, args...)
@@ -199,7 +200,7 @@ func (env *environment) playNodes(stop func(func() error)) error {
 	return nil
 }
 
-// applyManifests applies what an operator applies for this version.
+// applyManifests applies an operator's manifests for this version.
 func (env *environment) applyManifests(stop func(func() error)) error {
 	account := []string{guardUser, env.guard}
 	for _, file := range []string{"pod-safety-crd.yaml", "node-fencing-crd.yaml"} {
@@ -227,7 +228,7 @@ func (env *environment) startWebhooks(stop func(func() error)) error {
 	if err := errors.Join(err, l.Close()); err != nil {
 		return err
 	}
-	// There is no Service on this machine.
+	// This machine has no Service.
 	for _, file := range []string{"pod-safety-hold-webhook.yaml", "single-node-gate-webhook.yaml"} {
 		env.ApplyManifest(file, "service:\n      namespace: csi-reclaimer\n      name: volume-guard\n      path: ",
 			"url: https://localhost:"+port, "\n      port: 443", "")
@@ -350,7 +351,7 @@ func (env *environment) play(s scenario) {
 	env.finish()
 }
 
-// finish deletes what is left in the namespace, waits until nothing of it is kept, and judges the history.
+// finish deletes the remaining objects of the namespace, waits until they are gone, and judges the history.
 func (env *environment) finish() {
 	env.T.Helper()
 	env.deleteAll()

@@ -34,7 +34,7 @@ func TestFailures(t *testing.T) {
 	one("many pods use few claims while two replicas work at the same time and are killed", testStorm)
 	one("what nothing asks for is read", testReads)
 	t.Run("all is released", func(t *testing.T) { testReleased(env.scenario(t)) })
-	// A Node is read where there is a fence of volumes: see TestClaimLocks in test/e2e/fencing.
+	// A Node is read only under a fence of volumes: see TestClaimLocks in test/e2e/fencing.
 	env.ExpectAllRulesUsed(env.rules, append(env.otherRules(), "get nodes")...)
 }
 
@@ -99,7 +99,7 @@ func testKilled(env *environment) {
 	go func() {
 		var err error
 		for g := range dead {
-			g.Kill() // one that was started after another of several writes at a time
+			g.Kill() // a process that was started after another of several concurrent writes
 			err = errors.Join(err, g.Restart())
 		}
 		restarted <- err
@@ -156,7 +156,7 @@ func testAPIServerAway(env *environment) {
 	env.Must(g.Terminate())
 }
 
-// testReads has volume-guard use what is granted to it and not used otherwise.
+// testReads has volume-guard use the permissions that no other scenario uses.
 func testReads(env *environment) {
 	g := env.startVolumeGuard(fixture.NextReplicaFlags("leader")...)
 	claim := env.claim()
@@ -203,8 +203,8 @@ func (env *environment) reportTwice() {
 	})
 }
 
-// otherRules are what is granted to volume-guard for pod-safety and not for the controller, as ExpectAllRulesUsed has
-// them.
+// otherRules returns volume-guard's permissions for pod-safety that the controller does not have, in the form of
+// ExpectAllRulesUsed.
 func (env *environment) otherRules() (rights []string) {
 	env.T.Helper()
 	other := env.InOtherNamespace()

@@ -22,8 +22,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// history has every version of the objects by which claims are locked. The resourceVersions of all kinds come from one
-// counter, so that they show what was written first, however late a watch shows it.
+// history has every version of the objects that take part in the locks of claims. The resourceVersions of all kinds
+// come from one counter, so that they show the order of the writes even if a watch is late.
 type history struct {
 	mu      sync.Mutex
 	changes []change
@@ -110,7 +110,7 @@ func numberOf(o metav1.Object) uint64 {
 	return number
 }
 
-// of returns what concerns a namespace, in the order in which it was written.
+// of returns the changes in a namespace, in the order of the writes.
 func (h *history) of(namespace string) (changes []change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -129,8 +129,8 @@ func inOrder(changes []change) []change {
 	return changes
 }
 
-// has reports whether the history is complete up to what the API server has now: these pods and claims of a namespace,
-// and no others.
+// has reports whether the history is complete up to the API server's current state: these pods and claims of a
+// namespace, and no others.
 func (h *history) has(namespace string, pods *v1.PodList, claims *v1.PersistentVolumeClaimList) bool {
 	now := map[types.UID]uint64{}
 	for i := range pods.Items {
@@ -165,9 +165,9 @@ func (h *history) saw(uids []types.UID) bool {
 	})
 }
 
-// canaries creates a pod and a claim that nothing uses, and deletes them. A watch that shows one of them has shown all
-// that was written to its kind before: where everything is deleted, a watch that lags shows nothing, as one that is
-// done.
+// canaries creates an unused pod and an unused claim, and deletes them. A watch that shows one of them has shown all
+// earlier writes of its kind. Without canaries, a lagging watch shows the same as a complete one once all objects are
+// deleted.
 func (env *environment) canaries() []types.UID {
 	env.T.Helper()
 	pod, err := env.create(&v1.Pod{

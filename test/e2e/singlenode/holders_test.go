@@ -90,7 +90,7 @@ func testNodeConfirmed(env *environment) {
 	env.expectLocked(claim, second)
 }
 
-// testNodeAwayOnly has nobody delete the pod: the Event says who could.
+// testNodeAwayOnly does not delete the pod: the Event names possible actors.
 func testNodeAwayOnly(env *environment) {
 	m, claim := env.machine(), env.claim()
 	first := env.runningPod(claim, on(m.name))
@@ -104,7 +104,7 @@ func testNodeAwayOnly(env *environment) {
 	env.runs(second)
 }
 
-// barrier returns once volume-guard has locked and freed another claim: what must not happen has then had its chance.
+// barrier returns once volume-guard has locked and freed another claim. An unwanted action would have happened by then.
 func (env *environment) barrier() {
 	env.T.Helper()
 	claim := env.claim()
@@ -166,8 +166,8 @@ func testPolicies(env *environment) {
 	env.expectLocked(claim, first)
 }
 
-// testGateConfirmed has a person say that a pod may run whatever has the lock of its claim, and remove its gate. The
-// next pod waits for both.
+// testGateConfirmed confirms that a pod may run regardless of the lock of its claim, and removes its gate. The next pod
+// waits for both.
 func testGateConfirmed(env *environment) {
 	claim := env.claim()
 	first := env.runningPod(claim)

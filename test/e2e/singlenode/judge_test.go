@@ -22,19 +22,18 @@ const (
 	confirmation   = "csi-reclaimer.io/confirm-force-delete"
 )
 
-// verdict is what a history shows.
+// verdict is the result of a history.
 type verdict struct {
 	violations []string
-	// scheduled counts the pods that lost their gate with a lock, locked the locks that were taken, and freed those that
-	// were freed.
+	// scheduled counts the pods that lost their gate with a lock, locked the taken locks, and freed the freed locks.
 	scheduled, locked, freed int
 }
 
-// excuses are what volume-guard cannot answer for: what people did by hand, against the policies.
+// excuses are changes that volume-guard cannot answer for: people's changes by hand, against the policies.
 type excuses struct {
-	// ungated are pods that somebody has taken the gate from, and created those that somebody has created without it.
+	// ungated are pods whose gate was removed by hand, and created are pods created without it.
 	ungated, created map[types.UID]bool
-	// damaged are claims whose lock somebody has changed.
+	// damaged are claims with a lock changed by hand.
 	damaged map[types.UID]bool
 }
 
@@ -50,7 +49,7 @@ type judging struct {
 	verdict
 	excused *excuses
 	number  uint64
-	// mode is what the namespace asks for.
+	// mode is the value of the namespace's label.
 	mode    string
 	pods    map[types.UID]*v1.Pod
 	claims  map[string]*v1.PersistentVolumeClaim
@@ -58,7 +57,7 @@ type judging struct {
 	classes map[string]*storagev1.StorageClass
 }
 
-// judge goes through all that was written to a namespace, in its order, and says what must not have happened:
+// judge goes through all writes to a namespace, in their order, and reports the following violations:
 //
 //   - that a pod could be scheduled while another used one of its claims, as far as they are to be locked,
 //   - or without the locks of its claims, which name it,

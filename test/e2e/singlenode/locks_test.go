@@ -114,7 +114,7 @@ func testEphemeral(env *environment) {
 	env.waitClaimGone(second.Name + "-scratch")
 }
 
-// testForeignEphemeral creates a claim with the name of that of an ephemeral volume, before its pod.
+// testForeignEphemeral creates a claim with the name of an ephemeral volume's claim, before its pod.
 func testForeignEphemeral(env *environment) {
 	env.CreateClaim(env.class, func(spec *objects.ClaimSpec) { spec.Name = "user-scratch" })
 	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "user", Change: func(pod *v1.Pod) {
@@ -157,7 +157,7 @@ func testRecreated(env *environment) {
 	env.expectLocked("data", second)
 }
 
-// testDeletedWithLock deletes a claim whose pod has its lock and no node: kubernetes.io/pvc-protection does not keep
+// testDeletedWithLock deletes a claim whose pod has its lock and no node, so kubernetes.io/pvc-protection does not keep
 // it.
 func testDeletedWithLock(env *environment) {
 	kept, used, old, pod := env.lockedAndWaiting()
@@ -174,7 +174,7 @@ func testDeletedWithLock(env *environment) {
 	env.waitFree(used)
 }
 
-// testSelected has claims be locked that ask for it themselves, or whose StorageClass or PV does, and no others.
+// testSelected expects locks only for claims that ask for it themselves, or whose StorageClass or PV does.
 func testSelected(env *environment) {
 	asking := map[string]string{modeLabel: "true"}
 	class := env.CreateStorageClass(func(class *objects.Class) {
@@ -212,7 +212,7 @@ func testManyNodes(env *environment) {
 		claim := env.claimFor(mode)
 		env.together(claim)
 	}
-	env.inTurn(env.claim()) // which is none of them
+	env.inTurn(env.claim()) // it is none of them
 }
 
 // claimFor creates a claim with an access mode, bound to a PV of that mode.
@@ -223,7 +223,7 @@ func (env *environment) claimFor(mode v1.PersistentVolumeAccessMode) string {
 	})
 }
 
-// boundClaim creates a PV, and a claim that requests what it has.
+// boundClaim creates a PV, and a claim that matches it.
 func (env *environment) boundClaim(change func(*v1.PersistentVolume)) string {
 	env.T.Helper()
 	var spec v1.PersistentVolumeClaimSpec

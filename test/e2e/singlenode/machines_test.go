@@ -28,7 +28,7 @@ func (env *environment) machine() *machine {
 	return m
 }
 
-// resume has the node come back as it was, like one that was cut off.
+// resume brings the node back unchanged, like a node that was cut off.
 func (m *machine) resume() {
 	m.T.Helper()
 	_, m.silence = fakenode.ForTest(m.T, m.Plane, m.name, fakenode.Config{})

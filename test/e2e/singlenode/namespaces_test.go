@@ -32,7 +32,7 @@ func testLabelAdded(env *environment) {
 	next := env.pod(claim)
 	env.waits(next, "UsedWithoutLock", claim)
 	env.remove(first)
-	env.waits(next, "UsedWithoutLock", claim, second.Name) // also where that was the one that it waited for
+	env.waits(next, "UsedWithoutLock", claim, second.Name) // even if it waited for that pod
 	env.expectLocked(claim, next)
 	env.remove(second)
 	env.runs(next)
@@ -57,7 +57,7 @@ func testLabelRemoved(env *environment) {
 	env.expectFree(claim)
 }
 
-// testModeChanged has a namespace ask for less: what waited for a lock that is not asked for any more waits no longer.
+// testModeChanged has a namespace ask for fewer locks: a pod no longer waits for a lock that is not asked for any more.
 func testModeChanged(env *environment) {
 	claim := env.claim()
 	first := env.runningPod(claim)
@@ -82,7 +82,7 @@ func testNotAsked(env *environment) {
 		}
 	}
 	other.deleteAll()
-	env.ask(modeAll) // and what the judge sees is of one that asks
+	env.ask(modeAll) // so that the judge sees a namespace that asks
 	env.inTurn(env.claim())
 }
 
@@ -103,8 +103,7 @@ func testNamespaceDeleted(env *environment) {
 	}
 }
 
-// deleteNamespace begins the deletion of the namespace, as a person does who has asked for locks there: both labels
-// stay.
+// deleteNamespace begins the deletion of the namespace, with both labels, as a user of locks does.
 func (env *environment) deleteNamespace() {
 	env.T.Helper()
 	env.DeleteNamespace()

@@ -132,7 +132,7 @@ func (env *environment) waitEvent(pod types.UID, reason string, texts ...string)
 	})
 }
 
-// events returns what was reported on a pod, with a reason or at all.
+// events returns the messages of a pod's Events, with a reason or all.
 func (env *environment) events(pod types.UID, reason string) (messages []string) {
 	env.T.Helper()
 	selector := fields.Set{"involvedObject.uid": string(pod)}
@@ -159,7 +159,7 @@ func (env *environment) remove(pods ...*objects.Pod) {
 	}
 }
 
-// deletePod deletes a pod as it was found, with its grace.
+// deletePod deletes exactly this pod, with its grace period.
 func (env *environment) deletePod(pod *v1.Pod) error {
 	return env.Client.CoreV1().Pods(env.Namespace).Delete(env.Ctx, pod.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
@@ -171,7 +171,7 @@ func (env *environment) forceDelete(pod *objects.Pod) error {
 		metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &pod.UID}})
 }
 
-// evictionOf is what kubectl drain sends.
+// evictionOf returns the request of kubectl drain.
 func evictionOf(pod string) *policyv1.Eviction {
 	return &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod}}
 }
@@ -277,7 +277,7 @@ func (env *environment) deleteAll() {
 	})
 }
 
-// gone waits until nothing is left, and says what is.
+// gone waits until no object is left, and reports the ones that are.
 func (env *environment) gone(what string, left func() []runtime.Object) {
 	env.T.Helper()
 	ctx := env.WithTimeout()

@@ -18,9 +18,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 )
 
-// stored returns the history of the namespace with each version of its pods and claims that was stored, for one whose
-// watches have ended: an API server that starts again shows a watch no version from before its start, and the watches
-// of pods and claims can miss different ones.
+// stored returns the history of the namespace with each stored version of its pods and claims, after its watches have
+// ended. A restarted API server shows a watch no version from before its start, and the watches of pods and claims can
+// miss different ones.
 func (env *environment) stored(seen []change) []change {
 	env.T.Helper()
 	var others []change
@@ -56,7 +56,7 @@ func (env *environment) stored(seen []change) []change {
 // state has the pods and claims of the namespace at one time.
 type state map[types.UID]metav1.Object
 
-// stateAt reads what was stored at a resourceVersion. etcd keeps that for some minutes.
+// stateAt reads the stored state at a resourceVersion, which etcd keeps for some minutes.
 func (env *environment) stateAt(number uint64) (state, error) {
 	at := metav1.ListOptions{ResourceVersion: strconv.FormatUint(number, 10),
 		ResourceVersionMatch: metav1.ResourceVersionMatchExact}
@@ -83,7 +83,7 @@ func (env *environment) stateAt(number uint64) (state, error) {
 	return all, nil
 }
 
-// changesOf returns what differs between consecutive states, of which the first has a number.
+// changesOf returns the differences between consecutive states. first is the number of the first state.
 func changesOf(first uint64, states []state) (changes []change) {
 	before := state{}
 	for i, now := range states {

@@ -37,7 +37,7 @@ func (env *environment) chance() *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// storm is many pods that use few claims, with people who delete them.
+// storm has many pods that use few claims, and people who delete the pods.
 type storm struct {
 	*environment
 	random *rand.Rand
@@ -49,9 +49,9 @@ type storm struct {
 	stopped, mayStop int
 }
 
-// testStorm creates 200 pods at once that use 20 claims, one to three each in any order. Pods that run are deleted,
-// evicted, or complete, some that wait are deleted, and some are replaced. Two replicas work at the same time, as after
-// a change of leaders that one has not noticed, and are killed in turn.
+// testStorm creates 200 pods at once that use 20 claims, one to three each in any order. Running pods are deleted,
+// evicted, or complete, some waiting pods are deleted, and some are replaced. Two replicas work at the same time, as
+// after an unnoticed change of leaders, and are killed in turn.
 func testStorm(env *environment) {
 	const claims = 20
 	pods := fixture.Size(1000, 200)
@@ -81,7 +81,7 @@ func testStorm(env *environment) {
 }
 
 // killInTurn kills one replica after the other with kill -9 and starts it again, some times or until stop. The other
-// works meanwhile.
+// replica continues to work.
 func killInTurn(ctx context.Context, stop <-chan struct{}, replicas []*program.Program) error {
 	const kills = 6
 	tick := time.NewTicker(2 * time.Second)
@@ -121,7 +121,7 @@ func (s *storm) create(n int) {
 	s.Must(users.Wait())
 }
 
-// play acts on the pods until none is left, as long as there is progress.
+// play acts on the pods until none is left, as long as it makes progress.
 func (s *storm) play() {
 	s.T.Helper()
 	progress, before := time.Now(), -1
@@ -151,7 +151,7 @@ func (s *storm) play() {
 	}
 }
 
-// choose says what somebody does to a pod, nil for nothing.
+// choose returns an action on a pod, or nil.
 func (s *storm) choose(pod *v1.Pod) func() {
 	dice := s.random.IntN(100)
 	remove := func() { s.tolerate(s.deletePod(pod)) }

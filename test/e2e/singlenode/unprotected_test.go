@@ -53,12 +53,12 @@ func (env *environment) removePolicies() {
 	env.Must(probe.forge(claim, ""))
 }
 
-// damage is a scenario in which somebody changes a lock.
+// damage returns a scenario in which a lock is changed by hand.
 func damage(name string, lock func(next *objects.Pod) string) scenario {
 	return scenario{name, modeAll, func(env *environment) { env.damage(lock) }}
 }
 
-// damage has somebody change the lock of a claim while one pod uses it and the next waits: that waits on.
+// damage changes the lock of a claim while one pod uses it and the next waits. The next pod continues to wait.
 func (env *environment) damage(lock func(next *objects.Pod) string) {
 	env.T.Helper()
 	claim := env.claim()
@@ -77,8 +77,8 @@ func (env *environment) damage(lock func(next *objects.Pod) string) {
 	}
 }
 
-// testGateRemoved has somebody remove the gate of a pod that waits: it runs beside the one that has the lock, and the
-// next one waits for both.
+// testGateRemoved removes the gate of a waiting pod by hand. It runs beside the pod that has the lock, and the next pod
+// waits for both.
 func testGateRemoved(env *environment) {
 	claim := env.claim()
 	first := env.runningPod(claim)
@@ -94,7 +94,7 @@ func testGateRemoved(env *environment) {
 	env.runs(third)
 }
 
-// testForgedUnused has somebody lock a claim for nobody: that ends by itself.
+// testForgedUnused locks an unused claim by hand: the lock ends by itself.
 func testForgedUnused(env *environment) {
 	claim := env.claim()
 	excuse(&env.excused.damaged, env.get(claim).UID)
@@ -103,8 +103,8 @@ func testForgedUnused(env *environment) {
 	env.inTurn(claim)
 }
 
-// testLeaderKilled kills the leader while pods wait, of which one is about to get a claim: the next leader gives it to
-// one, and then to each of the others in turn.
+// testLeaderKilled kills the leader while pods wait and one is about to get a claim. The next leader gives the claim to
+// one pod, and then to each of the others in turn.
 func testLeaderKilled(env *environment) {
 	former := env.startVolumeGuard(fixture.NextReplicaFlags("former")...)
 	env.Must(former.WaitLog(env.WithTimeout(), "Became the leader"))
@@ -131,8 +131,8 @@ func testLeaderKilled(env *environment) {
 	env.Must(next.Terminate())
 }
 
-// testJudgeFinds plays a volume-guard that removes each gate at once: the judge must say that there were two writers,
-// or it shows nothing about the real one.
+// testJudgeFinds plays a volume-guard that removes each gate at once. The judge must find two writers, or its verdict
+// about the real one is worthless.
 func testJudgeFinds(env *environment) {
 	env.ask(modeAll)
 	ctx, cancel := context.WithCancel(env.Ctx)
@@ -162,7 +162,7 @@ func testJudgeFinds(env *environment) {
 			env.T.Errorf("the judge does not find %s:\n%s", want, found)
 		}
 	}
-	// A volume-guard has to release what is held.
+	// A volume-guard must release the held pods.
 	g := env.startVolumeGuard("--leader-election=false")
 	env.deleteAll()
 	env.Must(g.Terminate())

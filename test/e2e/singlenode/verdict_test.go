@@ -60,7 +60,7 @@ func running(pod *v1.Pod) { ungated(pod); pod.Spec.NodeName, pod.Status.Phase = 
 
 func succeeded(pod *v1.Pod) { running(pod); pod.Status.Phase = v1.PodSucceeded }
 
-// collected is what the pod garbage collector makes of a pod, while its container runs.
+// collected sets the pod's status as the pod garbage collector does, while its container runs.
 func collected(pod *v1.Pod) {
 	running(pod)
 	pod.Status.Phase = v1.PodFailed
@@ -185,7 +185,7 @@ func (h *script) unlocked(changes ...func(*v1.PersistentVolumeClaim)) {
 	}
 }
 
-// inTurn has pods use the claim one after the other, of which the last runs.
+// inTurn has pods use the claim one after the other. The last pod runs.
 func (h *script) inTurn(pods ...types.UID) {
 	h.write(claimVersion(""))
 	for i, uid := range pods {

@@ -120,7 +120,7 @@ func testNoSurge(env *environment) {
 	env.waitRolledOut()
 }
 
-// testSurge follows what the Event says, either way.
+// testSurge follows each piece of the Event's advice.
 func testSurge(env *environment) {
 	const noSurge = `{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}`
 	const recreate = `{"spec":{"strategy":{"$retainKeys":["type"],"type":"Recreate"}}}`
@@ -139,7 +139,7 @@ func testSurge(env *environment) {
 	}
 }
 
-// testStatefulSet rolls a set out, whose pods have two provisioned claims each.
+// testStatefulSet rolls a set out. Its pods have two provisioned claims each.
 func testStatefulSet(env *environment) {
 	const replicas = 2
 	tpl := v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels("db")}, Spec: podSpec()}

@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// realKey is the label that asks for locks, and podSafety the one that it needs.
+	// realKey is the label that asks for locks, and podSafety the label that it needs.
 	realKey   = "csi-reclaimer.io/single-node"
 	podSafety = "csi-reclaimer.io/pod-safety"
 	enforce   = "enforce"
@@ -66,7 +66,7 @@ const (
 	namesake = "an account of volume-guard's name in another namespace"
 )
 
-// user is somebody who sends requests.
+// user sends requests.
 type user struct {
 	*kubernetes.Clientset
 	// acts: the requests are no dry runs.
@@ -155,7 +155,7 @@ func podOf(namespace, name string, change ...func(*v1.Pod)) *v1.Pod {
 	return pod
 }
 
-// with returns what gives a pod volumes.
+// with returns a change that gives a pod volumes.
 func with(volumes ...v1.Volume) func(*v1.Pod) {
 	return func(pod *v1.Pod) { pod.Spec.Volumes = volumes }
 }
@@ -172,7 +172,7 @@ func ephemeralVolume() v1.Volume {
 	}}}
 }
 
-// gated returns what gives a pod scheduling gates.
+// gated returns a change that gives a pod scheduling gates.
 func gated(names ...string) func(*v1.Pod) {
 	return func(pod *v1.Pod) {
 		for _, name := range names {
@@ -190,9 +190,9 @@ func hasGate(pod *v1.Pod) bool {
 	return slices.Contains(pod.Spec.SchedulingGates, v1.PodSchedulingGate{Name: podsafety.Gate})
 }
 
-// verdict is what became of a request.
+// verdict is the outcome of a request.
 type verdict struct {
-	// refusedBy is the policy that did, and text what it said.
+	// refusedBy is the refusing policy, and text its message.
 	refusedBy, text string
 	// err is any other error.
 	err error

@@ -23,13 +23,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
-// mutant is a policy from which something was taken, about a label of its own.
+// mutant is a policy without one of its guards, for a label of its own.
 type mutant struct {
 	policy, what, key string
 	objects           []*unstructured.Unstructured
 }
 
-// unchanged is what was taken from a policy that shows that the others differ by nothing else.
+// unchanged is the name of a mutant with all guards, which shows that the others differ only by their guard.
 const unchanged = "unchanged"
 
 // mutants returns for each policy: each match condition removed, each validation that always and never holds, and the
@@ -84,7 +84,7 @@ func listIn(spec map[string]any, field string) []any {
 	return list
 }
 
-// jsonOf returns the JSON of a value, with characters such as & as they are.
+// jsonOf returns the JSON of a value, without escapes of characters such as &.
 func jsonOf(t *testing.T, value any) string {
 	t.Helper()
 	var text bytes.Buffer
@@ -94,7 +94,7 @@ func jsonOf(t *testing.T, value any) string {
 	return text.String()
 }
 
-// parts are what is replaced in the JSON of the spec of each policy.
+// parts returns the replacements in the JSON of the spec of each policy.
 func parts() map[string]map[string]string {
 	const (
 		account = `:csi-reclaimer:`

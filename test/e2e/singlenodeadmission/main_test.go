@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	}.Main(m))
 }
 
-// install applies what an operator applies for this version.
+// install applies an operator's manifests for this version.
 func install(ctx context.Context, c *controlplane.ControlPlane, admin *kubernetes.Clientset) error {
 	cluster, client = c, admin
 	files := append(manifests.PodSafety(c.Version()), manifests.SingleNode(c.Version())...)

@@ -44,7 +44,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// expect sends a request, and compares what becomes of it.
+// expect sends a request, and compares its outcome.
 func (r request) expect(t *testing.T, sentence string, all map[string]user, p *prepared) {
 	t.Helper()
 	want := verdict{}

@@ -21,15 +21,15 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 )
 
-// prepared is what the requests of the table are about.
+// prepared holds the objects of the table's requests.
 type prepared struct {
-	// key is the label that asks for locks: the real one, or that of a mutant.
+	// key is the label that asks for locks: the real one, or a mutant's.
 	key string
 	// namespace has the pods and the claims; its label is all.
 	namespace string
 	pods      map[string]*v1.Pod
 	// other namespaces: plain has no label, both has both, and old an invalid one. old and class, which also has an
-	// invalid label, are there only for a key whose policies were not in force yet.
+	// invalid label, exist only for a key whose policies were not in force yet.
 	plain, both, old, class string
 }
 
@@ -40,8 +40,8 @@ func (p *prepared) path(resource, name string) string {
 	return "/api/v1/namespaces/" + p.namespace + "/" + resource + "/" + name
 }
 
-// prepare creates what the requests about policies are about, all for none. No policy about the key has to be in force,
-// but those of the real one.
+// prepare creates the objects of the requests about policies, or about all policies if none is given. Only for the real
+// key may policies be in force already.
 func prepare(t *testing.T, key string, policies ...string) *prepared {
 	t.Helper()
 	needed := func(policy string) bool { return len(policies) == 0 || slices.Contains(policies, policy) }
@@ -94,10 +94,10 @@ func (p *prepared) label(t *testing.T, namespace string, labels map[string]strin
 	must(t, err)
 }
 
-// forget deletes a namespace with a label, and what has a finalizer in it.
+// forget deletes a namespace with a label, and its objects with finalizers.
 func forget(ctx context.Context, t *testing.T, namespace, key string) {
 	t.Helper()
-	// Nothing here ends what a policy keeps.
+	// No controller here removes finalizers that a policy keeps.
 	_, err := client.CoreV1().Namespaces().Patch(ctx, namespace, types.MergePatchType,
 		[]byte(replaceKey(`{"metadata":{"labels":{"KEY":null,"`+podSafety+`":null}}}`, key)), metav1.PatchOptions{})
 	must(t, err)

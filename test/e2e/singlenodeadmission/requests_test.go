@@ -25,17 +25,17 @@ const (
 	lockStays       = podsafety.LockStaysName
 )
 
-// request is one row of the table: what somebody asks for. It changes nothing.
+// request is one row of the table. It changes nothing.
 type request struct {
-	// policy is the one that the row is about.
+	// policy is the row's policy.
 	policy string
-	// as is who sends it. Default: an administrator.
+	// as is the sender. Default: an administrator.
 	as   string
 	send func(ctx context.Context, as user, p *prepared) error
-	// refused: the policy refuses it, and says these words. Otherwise nobody does.
+	// refused means that the policy refuses it with these words. Otherwise no policy refuses it.
 	refused bool
 	says    []string
-	// alone: the row is about the policy without what else is installed.
+	// alone means that the row tests the policy without the other installed objects.
 	alone bool
 }
 
@@ -175,7 +175,7 @@ func gateRows() map[string]request {
 	return rows
 }
 
-// podSubresources are those that take a pod.
+// podSubresources returns the subresources that accept a pod.
 func podSubresources() []string {
 	if cluster.Version().Before(controlplane.V1_33) {
 		return []string{"status", "ephemeralcontainers"}

@@ -160,7 +160,7 @@ func TestRemoveGateAdmission(t *testing.T) {
 	as := user{Clientset: client}
 	want := []string{"validatingadmissionpolicybinding/" + gateRequired, adder() + "/" + podsafety.GateName,
 		"validatingadmissionpolicybinding/" + gateStays, "validatingadmissionpolicybinding/" + lockStays}
-	for _, want := range [][]string{want, nil} { // a second time there is nothing to delete
+	for _, want := range [][]string{want, nil} { // the second time finds nothing to delete
 		deleted, err := podsafety.RemoveGateAdmission(ctx, cluster.Admin())
 		must(t, err)
 		if !slices.Equal(deleted, want) {
@@ -185,7 +185,7 @@ func TestRemoveGateAdmission(t *testing.T) {
 	}
 }
 
-// adder is the kind of what adds the gate here.
+// adder returns the kind of the object that adds the gate in this version.
 func adder() string {
 	if cluster.Version().Before(controlplane.V1_36) {
 		return "mutatingwebhookconfiguration"
@@ -193,7 +193,7 @@ func adder() string {
 	return "mutatingadmissionpolicybinding"
 }
 
-// restoreAtEnd creates again what RemoveGateAdmission deletes.
+// restoreAtEnd creates the objects again that RemoveGateAdmission deletes.
 func restoreAtEnd(t *testing.T) {
 	t.Helper()
 	c, err := dynamic.NewForConfig(cluster.Admin())

@@ -35,7 +35,7 @@ func testBoundTooEarly(env *environment) {
 		return claim != nil && claim.UID != old.UID
 	})
 
-	// What the Event says to do.
+	// The Event's advice.
 	s.patch(`{"spec":{"template":{"spec":{"schedulerName":"default-scheduler"}}}}`)
 	pod := s.deletePod(0)
 	s.waitPods(0, 1, pod)

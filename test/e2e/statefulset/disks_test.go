@@ -44,10 +44,10 @@ func (env *environment) writeTo(claim *v1.PersistentVolumeClaim) disk {
 	return d
 }
 
-// file is what was written.
+// file is the path of the written data.
 func (d disk) file() string { return filepath.Join(d.MockDriver.VolumesDir(), d.vol.Handle, "data") }
 
-// read returns what the volume has, empty for nothing.
+// read returns the volume's data, or the empty string.
 func (d disk) read() string {
 	d.T.Helper()
 	data, err := os.ReadFile(d.file())
@@ -72,7 +72,7 @@ func (d disk) isKept() {
 	}
 }
 
-// expectKept checks that disks are as they were, now and at the end of the test.
+// expectKept checks that disks are unchanged, now and at the end of the test.
 func (env *environment) expectKept(all ...disk) {
 	env.T.Helper()
 	for _, d := range all {
@@ -95,7 +95,7 @@ func (env *environment) expectDeleted(all ...disk) {
 	}
 }
 
-// expectEmpty checks that the ordinal of a disk has another claim, whose volume is empty.
+// expectEmpty checks that the ordinal of a disk has another claim with an empty volume.
 func (s *set) expectEmpty(ordinal int, old disk) {
 	s.T.Helper()
 	claim := s.claim(ordinal)
@@ -129,7 +129,7 @@ func (d disk) in(env *environment) *environment {
 	return &sub
 }
 
-// remove removes one that the test has deleted on purpose later.
+// remove removes a disk that the test deletes on purpose later.
 func (k *disks) remove(d disk) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -39,7 +39,7 @@ const (
 	ending   = 2 * time.Second
 )
 
-// builtIn reports whether the control planes of the tests have the policy: those that can disable it do not.
+// builtIn reports whether the control planes of the tests have the policy. Versions that can disable it run without it.
 func builtIn() bool { return !canDisable(fixture.Version()) }
 
 // canDisable reports whether Kubernetes can disable the policy: from 1.32 on, its gate is locked.
@@ -58,7 +58,7 @@ func withoutBuiltIn(v controlplane.Version, o *controlplane.Options) {
 	}
 }
 
-// shared is what the tests of the shared control plane have in common.
+// shared is the common state of the tests on the shared control plane.
 var shared struct {
 	start sync.Once
 	stop  []func() error
@@ -116,7 +116,7 @@ func playNode(ctx context.Context, plane *controlplane.ControlPlane, name string
 	}
 }
 
-// startGuard starts volume-guard with what deploy/ ships for its controller, and returns its user.
+// startGuard starts volume-guard with the permissions of deploy/ for its controller, and returns its user.
 func startGuard(ctx context.Context, plane *controlplane.ControlPlane) (user string, err error) {
 	client, err := kubernetes.NewForConfig(plane.Admin())
 	if err != nil {
@@ -152,13 +152,13 @@ func startGuard(ctx context.Context, plane *controlplane.ControlPlane) (user str
 	return "system:serviceaccount:" + namespace + ":" + fixture.VolumeGuardName, g.WaitReady(ctx)
 }
 
-// flags are those of volume-guard in all tests: it runs the controller and nothing else, with short times.
+// flags returns volume-guard's flags in all tests: it runs only the controller, with short times.
 func flags(args ...string) []string {
 	return append([]string{"--controllers=" + controller + ",-intree", "--scale-down-grace=1s",
 		"--retry-interval-start=50ms", "--retry-interval-max=500ms"}, args...)
 }
 
-// environment is what a test runs in: a driver with its provisioner, a namespace and the nodes.
+// environment is the environment of a test: a driver with its provisioner, a namespace and the nodes.
 type environment struct {
 	*fixture.Environment
 	class string
@@ -166,13 +166,13 @@ type environment struct {
 	field bool
 	// guard is volume-guard's user in the audit log.
 	guard string
-	// rules are what it may do, on a control plane of the test's own.
+	// rules are volume-guard's permissions, on the test's own control plane.
 	rules []rbacv1.PolicyRule
 	// kept are the disks that must be there at the end of the test.
 	kept *disks
 }
 
-// newEnvironment returns an environment on the shared control plane, whose volume-guard runs.
+// newEnvironment returns an environment on the shared control plane with its running volume-guard.
 func newEnvironment(t *testing.T) *environment {
 	t.Helper()
 	env := &environment{Environment: fixture.New(t), field: builtIn(), kept: &disks{}}
@@ -211,7 +211,7 @@ func newEnvironmentWith(t *testing.T, options controlplane.Options) *environment
 	return env
 }
 
-// startProvisioner starts csi-reclaimer beside the driver, whose volumes need no attaching.
+// startProvisioner starts csi-reclaimer beside the driver. The driver's volumes need no attaching.
 func (env *environment) startProvisioner() {
 	env.T.Helper()
 	_, err := env.MakeDriver(env.Ctx, nil)
@@ -249,7 +249,7 @@ type scenario struct {
 	play func(*environment)
 }
 
-// run plays scenarios side by side, and checks in the end that what was to be kept is there.
+// run plays scenarios side by side, and checks at the end that the kept disks exist.
 func (env *environment) run(scenarios ...scenario) {
 	env.T.Helper()
 	var running sync.WaitGroup

@@ -61,7 +61,7 @@ func testKilled(env *environment) {
 	go func() {
 		var err error
 		for range dead {
-			g.Kill() // one that was started after another of several writes at a time
+			g.Kill() // a process that was started after another of several concurrent writes
 			err = errors.Join(err, g.Restart())
 		}
 		restarted <- err
@@ -224,8 +224,8 @@ func (s *set) waitReports(claim types.UID, reason string, times int32) {
 	})
 }
 
-// testLeaderReplaced kills the leader before a claim is condemned: the next leader deletes it, and those that are
-// condemned later.
+// testLeaderReplaced kills the leader before a claim is condemned. The next leader deletes this claim, and claims that
+// are condemned later.
 func testLeaderReplaced(env *environment) {
 	former := env.startVolumeGuard(fixture.NextReplicaFlags("former")...)
 	env.Must(former.WaitLog(env.WithTimeout(), "Became the leader"))

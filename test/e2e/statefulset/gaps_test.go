@@ -100,9 +100,9 @@ func testStuck(env *environment, g *program.Program) {
 	env.T.Errorf("no set was stuck, and woken, in %d rounds", rounds)
 }
 
-// stuck returns the sets that have neither the pod nor its claim when the StatefulSet controller has worked on a set
-// that came after them. One that only pauses before another try is among them: volume-guard wakes none of those, for it
-// waits until nothing has happened for longer than that.
+// stuck returns the sets that have neither the pod nor its claim after the StatefulSet controller has worked on a later
+// set. They include sets in the pause before a retry. volume-guard wakes none of those, because it waits for a quiet
+// time longer than the pause.
 func (env *environment) stuck(all []*set) (stuck []*set) {
 	env.T.Helper()
 	other := *env

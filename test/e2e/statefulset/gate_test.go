@@ -10,7 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
-// gateEnvironment is a control plane of which the test enables and disables the policy.
+// gateEnvironment is a control plane on which the test enables and disables the policy.
 type gateEnvironment struct{ *environment }
 
 // TestFeatureGate plays the proposal's tests of upgrade, downgrade, enablement and disablement: the built-in policy is
@@ -48,7 +48,7 @@ type named struct {
 
 func (env *gateEnvironment) named(name string, p policy, annotations ...string) named {
 	env.T.Helper()
-	// A copy, so that what the set knows of the cluster does not change with the gate.
+	// A copy, so that the set's view of the cluster does not change with the gate.
 	sub := *env.environment
 	s := sub.makeSet(name, 2, p)
 	for i := 0; i < len(annotations); i += 2 {
@@ -65,7 +65,7 @@ func (n *named) running(p policy) {
 	n.disks = []disk{n.write(0), n.write(1)}
 }
 
-// phases are sets whose claims are in each of the phases.
+// phases are sets with claims in each of the phases.
 type phases struct {
 	inRange, later, ending, lost, retained, terminating, deleted named
 }
@@ -100,8 +100,8 @@ func (env *gateEnvironment) phases() phases {
 	return p
 }
 
-// testDisabled shows what stays and what goes while Kubernetes has no policy. Sets that have the field stored are shown
-// with it: what it says of scale-downs, volume-guard carries out.
+// testDisabled shows the kept and the deleted claims while Kubernetes has no policy. The API still shows the field of
+// sets that were stored with it, and volume-guard carries out its policy for scale-downs.
 func (env *gateEnvironment) testDisabled(p phases) {
 	env.T.Helper()
 	for _, n := range []named{p.inRange, p.later, p.lost, p.retained, p.deleted} {
@@ -142,7 +142,8 @@ func (env *gateEnvironment) testDisabled(p phases) {
 	}
 }
 
-// annotatedSets are made while Kubernetes has no policy: one whose annotation deletes, one whose annotation keeps.
+// annotatedSets are created while Kubernetes has no policy: the annotation of one deletes claims, the other's keeps
+// them.
 func (env *gateEnvironment) annotatedSets() []named {
 	env.T.Helper()
 	deletes, keeps := env.named("annotated", onBoth), env.named("annotated-keeps", keepAll)
@@ -159,7 +160,7 @@ func (env *gateEnvironment) testEnabledAgain(p phases, annotatedSets []named) {
 		if now := n.object().Spec.PersistentVolumeClaimRetentionPolicy; now == nil || *now != keepAll {
 			env.T.Fatalf("the field of %s is %v", n.name, now)
 		}
-		n.waitPrepared(keepAll) // what the annotation had volume-guard add is removed
+		n.waitPrepared(keepAll) // the owners added for the annotation are removed
 	}
 	fresh := annotatedSets[0]
 	fresh.scale(1)

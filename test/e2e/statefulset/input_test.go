@@ -72,7 +72,7 @@ func testIgnoredAnnotation(env *environment) {
 	s.expectKept(first, second)
 }
 
-// testNamesCollide has two sets whose templates name the same claims: their pods share the volumes.
+// testNamesCollide has two sets with templates that name the same claims, so that their pods share the volumes.
 func testNamesCollide(env *environment) {
 	named := func(template string) func(*appsv1.StatefulSet) {
 		return func(o *appsv1.StatefulSet) { o.Spec.VolumeClaimTemplates[0].Name = template }
@@ -103,7 +103,7 @@ func testNamesCollide(env *environment) {
 	env.expectKept(d)
 }
 
-// testForgedMark: who may annotate a claim may not be allowed to delete it.
+// testForgedMark shows that permission to annotate a claim is no permission to delete it.
 func testForgedMark(env *environment) {
 	s := env.runningSet(1, onScaledown)
 	o := s.object()

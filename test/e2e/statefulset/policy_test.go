@@ -174,8 +174,8 @@ func (s *set) waitMarked(names ...string) {
 	}
 }
 
-// testPreprovisioned has a claim for each of three ordinals before the set is there. The proposal has those that pods
-// use treated as all others.
+// testPreprovisioned creates a claim for each of three ordinals before the set. The proposal treats claims that pods
+// use like all others.
 func testPreprovisioned(env *environment) {
 	var all []disk
 	for _, name := range []string{"data-web-0", "data-web-1", "data-web-2"} {
@@ -237,7 +237,7 @@ func testTurnedToDelete(env *environment) {
 	s.expectDeleted(d)
 }
 
-// testTurnedToRetain: what was to be kept once is not deleted when the policy is turned again.
+// testTurnedToRetain shows that a claim that was kept once is not deleted when the policy is turned again.
 func testTurnedToRetain(env *environment) {
 	s := env.runningSet(2, onBoth, withAnnotation(graceAnnotation, "1h"))
 	d := s.write(1)
@@ -280,8 +280,8 @@ func testTurnedToDeleteWhilePodEnds(env *environment) {
 	s.expectKept(first)
 }
 
-// testTurnedToRetainWhilePodEnds may come too late: "life does not always have an undo button". What is not being
-// deleted by then is kept.
+// testTurnedToRetainWhilePodEnds may come too late: "life does not always have an undo button". Claims that are not
+// being deleted by then are kept.
 func testTurnedToRetainWhilePodEnds(env *environment) {
 	s := env.runningSet(2, onScaledown, slowly)
 	first, second := s.write(0), s.write(1)

@@ -28,7 +28,7 @@ func (env *environment) plugin(into any, args ...string) {
 	}
 }
 
-// preview returns what the plugin says becomes of the claims of the set.
+// preview returns the plugin's preview of the fate of the set's claims.
 func (s *set) preview(args ...string) (p claims.Preview) {
 	s.T.Helper()
 	s.plugin(&p, append([]string{"preview", "statefulset/" + s.name}, args...)...)
@@ -38,7 +38,7 @@ func (s *set) preview(args ...string) (p claims.Preview) {
 	return p
 }
 
-// expectPreview checks what a preview says: what becomes of each claim and its volume, by ordinal.
+// expectPreview checks a preview: the fate of each claim and its volume, by ordinal.
 func (s *set) expectPreview(p claims.Preview, want ...string) {
 	s.T.Helper()
 	var got []string

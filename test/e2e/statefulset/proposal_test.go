@@ -18,7 +18,7 @@ type line struct {
 	play  func(*set, policy)
 }
 
-// proposed are the lines of all its policies. The numbers are those of DeleteOnScaledownOnly.
+// proposed are the lines of all the proposal's policies. The numbers are from DeleteOnScaledownOnly.
 var proposed = []line{
 	{"1. scale to 1 pod", scaleDown},
 	{"2. add data to PVs, scale to 1 pod, scale back to 2", scaleDownAndUp},
@@ -63,9 +63,9 @@ func scaleDown(s *set, p policy) {
 	s.expectKept(second)
 }
 
-// scaleDownAndUp scales back as soon as the claim is going: a claim whose pod has ended before it got an owner is kept
-// within the grace. It waits for the end of the claim before it looks for the new one: where Kubernetes does not have
-// the policy, a pod can be created for the old claim, and is deleted with it.
+// scaleDownAndUp scales back as soon as the claim is terminating, because a claim whose pod has ended before it got an
+// owner is kept within the grace. It waits for the end of the claim before it looks for the new one: where Kubernetes
+// does not have the policy, a pod can be created for the old claim, and is deleted with it.
 func scaleDownAndUp(s *set, p policy) {
 	first, second := s.write(0), s.write(1)
 	s.scale(1)

@@ -49,11 +49,11 @@ func TestWrites(t *testing.T) {
 		}},
 		scenario{"DeleteOnScaledownAndStatefulSetDeletion", func(env *environment) {
 			live(env, onBoth)
-			// A mark for each claim, of which there are three.
+			// A mark for each of the three claims.
 			want := map[string]int{"patch persistentvolumeclaims": 3}
 			if !env.field {
-				// Its owner comes with the mark. That of the claim that is scaled away becomes its pod, with which it ends, if
-				// it is not deleted before.
+				// Its owner comes with the mark. The owner of the claim that is scaled away becomes its pod, and the claim ends
+				// with the pod, if it is not deleted before.
 				want = map[string]int{"patch persistentvolumeclaims": 4, "delete persistentvolumeclaims": 1}
 			}
 			env.expectWrites(want)
@@ -68,8 +68,8 @@ func TestWrites(t *testing.T) {
 	)
 }
 
-// expectWrites checks that volume-guard has written no more than this in the namespace, after its chance to write more.
-// Events count where nothing is to be written. On a busy machine the StatefulSet controller can be so slow that
+// expectWrites checks that volume-guard has written no more than this in the namespace, after it could have written
+// more. Events count only if no write is expected. On a busy machine the StatefulSet controller can be so slow that
 // volume-guard wakes a set whose policy deletes claims: an annotation is added and removed.
 func (env *environment) expectWrites(want map[string]int) {
 	env.T.Helper()

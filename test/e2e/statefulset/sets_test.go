@@ -33,7 +33,7 @@ const (
 	remove = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 )
 
-// policy says what becomes of the claims of a set that is deleted, and of those of replicas that are scaled away.
+// policy decides the fate of the claims of a deleted set, and of replicas that are scaled away.
 type policy = appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy
 
 // The policies by their names in KEP-1847.
@@ -115,7 +115,7 @@ func withAnnotation(key, value string) func(*appsv1.StatefulSet) {
 	return func(o *appsv1.StatefulSet) { o.Annotations[key] = value }
 }
 
-// withoutPolicy has a set be as those of users who know of no policy.
+// withoutPolicy removes the policy, as in sets of users who do not know it.
 func withoutPolicy(o *appsv1.StatefulSet) {
 	o.Spec.PersistentVolumeClaimRetentionPolicy = nil
 	delete(o.Annotations, policyAnnotation)
@@ -134,7 +134,7 @@ func (env *environment) runningSet(replicas int32, p policy, changes ...func(*ap
 	return s
 }
 
-// object returns the set as it is now, nil for none.
+// object returns the current set, or nil.
 func (s *set) object() *appsv1.StatefulSet {
 	s.T.Helper()
 	o, err := s.Client.AppsV1().StatefulSets(s.Namespace).Get(s.Ctx, s.name, metav1.GetOptions{})
@@ -228,8 +228,8 @@ func (s *set) pods() map[string]*v1.Pod {
 
 func (s *set) podName(ordinal int) string { return fmt.Sprintf("%s-%d", s.name, ordinal) }
 
-// waitPods waits until the set has the pods of so many ordinals from start on, ready, and no others. None of them is
-// one of old.
+// waitPods waits until the set has exactly the ready pods of replicas ordinals from start on, and none of them is in
+// old.
 func (s *set) waitPods(start, replicas int, old ...types.UID) {
 	s.T.Helper()
 	s.Eventually(fmt.Sprintf("%d pods from ordinal %d on run", replicas, start), func() bool {
@@ -263,7 +263,7 @@ func (s *set) deletePod(ordinal int) types.UID {
 // endsLate is a finalizer of the tests' own, which keeps pods and claims.
 const endsLate = "test.csi-reclaimer.io/ends-late"
 
-// hold keeps a pod from its end until unhold: what is to happen before that has the time that it needs.
+// hold keeps a pod from its end until unhold, so that the earlier events have enough time.
 func (s *set) hold(ordinal int) {
 	s.T.Helper()
 	s.patchFinalizers(ordinal, `["`+endsLate+`"]`)
@@ -305,7 +305,7 @@ func (s *set) losePod(ordinal int) {
 	s.Eventually("the pod is gone", func() bool { return s.pods()[s.podName(ordinal)] == nil })
 }
 
-// claim returns the claim of an ordinal as it is now, nil for none.
+// claim returns the current claim of an ordinal, or nil.
 func (s *set) claim(ordinal int) *v1.PersistentVolumeClaim {
 	s.T.Helper()
 	return s.claimNamed(s.claimName(ordinal))
@@ -341,7 +341,7 @@ func owner(claim *v1.PersistentVolumeClaim, kind string) *metav1.OwnerReference 
 	return nil
 }
 
-// waitPrepared waits until the claims of all replicas have what a policy needs of those that are in use.
+// waitPrepared waits until the claims of all replicas have the marks and owners that a policy needs on claims in use.
 func (s *set) waitPrepared(p policy) {
 	s.T.Helper()
 	o := s.object()
@@ -366,7 +366,7 @@ func (s *set) waitPrepared(p policy) {
 	}
 }
 
-// mark is that of a claim of an ordinal with a pod.
+// mark returns the mark of an ordinal's claim with a pod.
 func (s *set) mark(o *appsv1.StatefulSet, ordinal int, p policy, claim types.UID) string {
 	return fmt.Sprintf("%s/%s/%d/%s/%s", s.name, o.UID, ordinal, p.WhenScaled, claim)
 }
@@ -416,8 +416,8 @@ func (env *environment) waitEvent(kind, name, reason, text string) {
 	})
 }
 
-// barrier returns once volume-guard has had its chance to delete what is condemned by now: it has deleted a claim that
-// was condemned later, after the same grace.
+// barrier returns once volume-guard could have deleted all claims that are condemned by now: it has deleted a claim
+// that was condemned later, after the same grace.
 func (env *environment) barrier() {
 	env.T.Helper()
 	other := *env

@@ -19,7 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// listener keeps what the API server warns of.
+// listener keeps the API server's warnings.
 type listener struct {
 	mu   sync.Mutex
 	said []string
@@ -32,7 +32,7 @@ func (l *listener) HandleWarningHeader(_ int, _, text string) {
 	l.said = append(l.said, text)
 }
 
-// warnings returns what the API server has said since it was last called.
+// warnings returns the API server's warnings since its last call.
 func (l *listener) warnings() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -41,12 +41,12 @@ func (l *listener) warnings() string {
 	return said
 }
 
-// warned is one request, and what is said about it.
+// warned is one request with its expected warning.
 type warned struct {
 	policy policy
 	change func(*appsv1.StatefulSet)
 	send   func(ctx context.Context, sets typedappsv1.StatefulSetInterface, name string) error
-	// by is the policy that warns, empty for none, and words is what it says.
+	// by is the warning policy, empty for none, and words is its message.
 	by, words string
 }
 
@@ -71,7 +71,7 @@ func deletionOf(how metav1.DeletionPropagation) func(context.Context, typedappsv
 
 func withoutTemplates(o *appsv1.StatefulSet) { o.Spec.VolumeClaimTemplates = nil }
 
-// warnedRequests are all requests of the test, by what they are.
+// warnedRequests returns all requests of the test, by description.
 func (env *environment) warnedRequests() map[string]warned {
 	const update, scale, deletion = "scale-down", "scale", "delete"
 	toRetain := `{"spec":{"replicas":1,"persistentVolumeClaimRetentionPolicy":` + annotated(keepAll) + `}}`

@@ -33,7 +33,7 @@ func creationUnclear(env *environment) func() {
 	}
 }
 
-// creationUnclearAndClaimDeleted is the same, and nobody wants the volume any more.
+// creationUnclearAndClaimDeleted is creationUnclear with a claim that is deleted.
 func creationUnclearAndClaimDeleted(env *environment) func() {
 	claim := env.unclear()
 	env.MustDeleteClaim(claim)
@@ -51,8 +51,8 @@ func creationUnclearAndClaimDeleted(env *environment) func() {
 	}
 }
 
-// unclear creates a claim whose volume is made while the driver answers Internal. Its class is replaced by another of
-// the same name, so that a request that is composed anew would be another one.
+// unclear creates a claim whose volume is created while the driver answers Internal. Its class is replaced by another
+// of the same name, so that a request composed anew would differ.
 func (env *environment) unclear() *objects.Claim {
 	env.T.Helper()
 	class := env.CreateStorageClass(withTier("gold"))

@@ -35,7 +35,7 @@ type version struct {
 	build func(program string) (binary string, err error)
 }
 
-// before is the release before, and today what is tested.
+// before returns the previous release, and today the version under test.
 func before(t *testing.T) version {
 	t.Helper()
 	suite.Deep(t, suite.OtherVersion)
@@ -70,7 +70,7 @@ func compile(t *testing.T, program string, all ...version) {
 	}
 }
 
-// environment is a driver with csi-reclaimer beside it, whose permissions are applied as operators do.
+// environment is a driver with csi-reclaimer beside it. Permissions are applied as operators do.
 type environment struct {
 	*fixture.Environment
 	faults *plan

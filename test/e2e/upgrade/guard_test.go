@@ -25,8 +25,8 @@ import (
 // guardAccount is volume-guard's in the manifests.
 const guardAccount = "system:serviceaccount:csi-reclaimer:volume-guard"
 
-// guardKinds and guardPolicies are manifests of what volume-guard needs in the API server, and guardRights those of its
-// permissions: with all that is off by default.
+// guardKinds and guardPolicies are the manifests of volume-guard's kinds and policies, and guardRights of its
+// permissions, with all controllers that are off by default.
 var (
 	guardKinds    = []string{manifests.PodSafetyCRD, manifests.NodeFencingCRD}
 	guardPolicies = []string{manifests.PodSafetyPolicies, manifests.PodSafetyHold, manifests.SingleNodePolicies,
@@ -111,8 +111,8 @@ func newCluster(t *testing.T) *cluster {
 	return env
 }
 
-// inNamespace is the cluster with a namespace of its own whose pods are held, and wait for the locks of their claims if
-// they are to.
+// inNamespace returns the cluster with its own namespace. Its labels decide whether pods are held, and wait for the
+// locks of their claims.
 func (env *cluster) inNamespace(labels map[string]string) *cluster {
 	env.T.Helper()
 	sub := *env
@@ -190,7 +190,8 @@ func (env *cluster) replaceGuard(leader *program.Program, by version) {
 	}
 }
 
-// touchFences updates each NodeFence, so that the kind that is served now judges what was stored with the other.
+// touchFences updates each NodeFence, so that the currently served kind validates objects that were stored with the
+// other one.
 func (env *cluster) touchFences() {
 	env.T.Helper()
 	list, err := env.fences.Fences.List(env.Ctx, metav1.ListOptions{})
@@ -204,7 +205,7 @@ func (env *cluster) touchFences() {
 			env.Must(err)
 			metav1.SetMetaDataAnnotation(&o.ObjectMeta, "test.csi-reclaimer.io/touched", rand.String(8))
 			if _, err = env.fences.Fences.Update(env.Ctx, o, metav1.UpdateOptions{}); apierrors.IsConflict(err) {
-				return false // volume-guard has written meanwhile
+				return false // volume-guard has written in between
 			}
 			env.Must(err)
 			return true
@@ -212,7 +213,7 @@ func (env *cluster) touchFences() {
 	}
 }
 
-// waiting is something that volume-guard keeps until there is evidence.
+// waiting is an object that volume-guard keeps until it has evidence.
 type waiting struct {
 	// kept checks that it is kept.
 	kept func()

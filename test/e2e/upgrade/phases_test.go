@@ -17,11 +17,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// phase brings volumes to one moment of their life, under one version. What it returns has them go on under another
-// version, and checks how they end.
+// phase brings volumes to one moment of their life, under one version. The returned function lets them continue under
+// another version, and checks their end.
 type phase func(*environment) (end func())
 
-// phases are the moments, with those last whose calls to the driver are cut.
+// phases returns the moments. Moments that cut calls to the driver come last.
 func phases() []phase {
 	return []phase{
 		waitingForConsumer, bound, boundUnprotected, terminatingBound, attached, deletionFails, deletedAndKeptByAnother,
@@ -162,7 +162,8 @@ func heldVolume(env *environment) func() {
 	}
 }
 
-// companions: PVs with the finalizer of a companion, one of which is deleted before its claim. An owner replaces it.
+// companions has PVs with the finalizer of a companion. One of them is deleted before its claim. An owner replaces the
+// companion.
 func companions(env *environment) func() {
 	companion := func() *objects.Volume {
 		return env.MakeVolume(objects.Spec{Dynamic: true, Change: func(pv *v1.PersistentVolume) {
@@ -193,7 +194,7 @@ func (env *environment) protected() *objects.Volume {
 	return vol
 }
 
-// expectDeletedOnce waits until a PV is gone, and checks that one call has deleted its volume.
+// expectDeletedOnce waits until a PV is gone, and checks that exactly one call has deleted its volume.
 func (env *environment) expectDeletedOnce(vol *objects.Volume) {
 	env.T.Helper()
 	env.Must(vol.WaitGone(env.WithTimeout()))

@@ -8,8 +8,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 )
 
-// plan is what the driver does wrong at the moment: rules that come and go by their names. Each change counts all
-// calls anew.
+// plan holds the driver's current faults: rules that are added and removed by name. Each change counts all calls anew.
 type plan struct {
 	env   *environment
 	rules []faults.Rule

@@ -49,7 +49,7 @@ func TestNewBinaryBeforePermissions(t *testing.T) {
 	env.WaitPVEvent(released, "APIReadFailed", "persistentvolumeclaims")
 	claim := env.CreateClaim(env.CreateStorageClass())
 	late := env.MakeVolume(objects.Spec{})
-	env.WaitProtected(late) // which needs none of these permissions
+	env.WaitProtected(late) // it needs none of these permissions
 	env.ExpectKept(released)
 	if n := len(env.CreateCalls(claim)); n > 0 {
 		t.Errorf("%d volumes are made for a claim that cannot be read", n)

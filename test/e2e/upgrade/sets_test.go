@@ -86,7 +86,7 @@ func (s *set) patch(merge string) {
 	s.Must(err)
 }
 
-// waitStatus waits until the StatefulSet controller has acted on the spec, and reports what is wanted.
+// waitStatus waits until the StatefulSet controller has acted on the spec, and its status is the wanted one.
 func (s *set) waitStatus(what string, want func(appsv1.StatefulSetStatus) bool) {
 	s.T.Helper()
 	s.Eventually("set "+s.name+" has "+what, func() bool {

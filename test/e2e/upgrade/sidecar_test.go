@@ -60,8 +60,8 @@ func (env *environment) begin(all []phase) (finish func(leader *program.Program)
 	}
 }
 
-// replace starts a replica of another version beside the leader, has volumes be made while the leader ends, and
-// returns the replica when it leads. All deletions are stopped meanwhile, as an operator may do.
+// replace starts a replica of another version beside the leader, creates volumes while the leader ends, and returns the
+// replica when it leads. All deletions are stopped in that time, as an operator may do.
 func (env *environment) replace(leader *program.Program, by version) *program.Program {
 	env.T.Helper()
 	env.brake(`"an upgrade"`)

@@ -63,10 +63,10 @@ func (env *cluster) label(labels map[string]string) {
 	})
 }
 
-// safely are the labels of namespaces whose pods are held.
+// safely returns the labels of namespaces with held pods.
 func safely() map[string]string { return map[string]string{podsafety.NamespaceLabel: "enforce"} }
 
-// alone are those of namespaces whose pods also wait for the locks of their claims.
+// alone returns the labels of namespaces with held pods that also wait for the locks of their claims.
 func alone() map[string]string {
 	return map[string]string{podsafety.NamespaceLabel: "enforce", singleNodeLabel: "all"}
 }
@@ -98,7 +98,7 @@ func (env *cluster) runningPod(claim, node string) *objects.Pod {
 	return pod
 }
 
-// expectPod checks a pod as it is.
+// expectPod checks the current pod.
 func (env *cluster) expectPod(pod *objects.Pod, what string, want func(*v1.Pod) bool) {
 	env.T.Helper()
 	if now, err := pod.Get(env.Ctx); err != nil || now == nil || !want(now) {
@@ -221,7 +221,7 @@ func (env *cluster) gatedPod() waiting {
 	}
 }
 
-// lockOf is what a claim is locked for.
+// lockOf returns the value of a claim's lock: the UID and the name of its pod.
 func (env *cluster) lockOf(claim string) string {
 	env.T.Helper()
 	o, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Get(env.Ctx, claim, metav1.GetOptions{})

@@ -63,8 +63,8 @@ func (env *environment) policyReads() int {
 	return len(reads)
 }
 
-// testIneffectiveAdmissionPolicyIsReported has the program ask for the policy when a PV is missed, and a reclaimer with
-// a clock of its own report one that is missed an hour and more after the policy was created.
+// testIneffectiveAdmissionPolicyIsReported expects the program to read the policy when a PV is missed, and a reclaimer
+// with its own clock to report a PV that is missed an hour and more after the creation of the policy.
 func testIneffectiveAdmissionPolicyIsReported(t *testing.T) {
 	fixture.From(t, controlplane.V1_36, "MutatingAdmissionPolicy")
 	env := newEnvironment(t)
@@ -128,5 +128,5 @@ func (env *environment) startReclaimer(cfg reclaim.Config) {
 		running.Wait()
 		driver.Close()
 	})
-	env.WaitProtected(env.MakeVolume(objects.Spec{Dynamic: true})) // it works: what comes now is not of its first list
+	env.WaitProtected(env.MakeVolume(objects.Spec{Dynamic: true})) // it works: later PVs are not of its first list
 }

@@ -27,8 +27,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
-// schedulerIgnoringTerminatingClaims are options with a real scheduler that does not look at claims (its plugin
-// VolumeBinding is off), as one whose watch of claims is behind.
+// schedulerIgnoringTerminatingClaims returns options with a real scheduler that ignores claims (its plugin
+// VolumeBinding is off), like a scheduler with a lagging watch of claims.
 func schedulerIgnoringTerminatingClaims(t *testing.T) controlplane.Options {
 	t.Helper()
 	folder := t.TempDir()
@@ -109,7 +109,7 @@ func TestAdmissionRejectsPodBindingToTerminatingClaim(t *testing.T) {
 	env.Must(g.Restart()) // for a good end
 }
 
-// claimExists reports whether there is a claim of this name.
+// claimExists reports whether a claim of this name exists.
 func (env *environment) claimExists(name string) bool {
 	env.T.Helper()
 	_, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Get(env.Ctx, name, metav1.GetOptions{})

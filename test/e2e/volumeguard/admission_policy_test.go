@@ -28,7 +28,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
-// unlisted is a driver whose PVs no policy protects.
+// unlisted is a driver that no policy lists.
 const unlisted = "unlisted.csi-reclaimer.io"
 
 // startVolumeGuardWithWebhooks starts volume-guard for its webhooks alone, with their configurations, which list these
@@ -40,8 +40,8 @@ func (env *environment) startVolumeGuardWithWebhooks(drivers ...string) *program
 	return env.startVolumeGuard("--controllers=-intree", "--webhook-address="+address, "--webhook-names=localhost")
 }
 
-// webhookServer are those of volume-guard, run by the test, for they exchange their certificates faster than a program
-// should.
+// webhookServer is volume-guard's webhook server, run by the test, because it rotates its certificates faster than a
+// program should.
 type webhookServer struct {
 	certificates *certs.Rotator
 	port         string
@@ -79,13 +79,13 @@ func (env *environment) startWebhooks(keep certs.Config) *webhookServer {
 	return h
 }
 
-// listed returns the environment's driver, as one that is protected.
+// listed returns the environment's driver as a protected driver.
 func (env *environment) listed() admission.Drivers {
 	return admission.Drivers{volume.RoleOwner: {env.Driver}}
 }
 
-// longestTimeout is the longest that a webhook may have. A write that a webhook is too late for goes on as it is, which
-// would look as if nobody was asked.
+// longestTimeout returns the longest timeout of a webhook. A write whose webhook is too late continues unchanged, as if
+// no webhook existed.
 func longestTimeout() *int32 { return ptr.To[int32](30) }
 
 // watchPVs has the API server ask the webhook about PVs.
@@ -166,9 +166,9 @@ func (env *environment) expectNoLeakWithoutSidecar() {
 	}
 }
 
-// testAdmissionPolicyUninstallAndReinstall expects all writes to PVs to pass without the policy, and PVs to be
-// protected again once it is back, also those of another driver. With the drivers in a ConfigMap a policy would then do
-// nothing until the API server restarts (kubernetes/kubernetes#130887).
+// testAdmissionPolicyUninstallAndReinstall expects all writes to PVs to pass without the policy. Once the policy is
+// back, PVs are protected again, also PVs of another driver. With the drivers in a ConfigMap, a policy would then have
+// no effect until the API server restarts (kubernetes/kubernetes#130887).
 func testAdmissionPolicyUninstallAndReinstall(t *testing.T) {
 	env := newWithAdmissionPolicy(t)
 	env.UninstallAdmissionPolicy()

@@ -23,7 +23,7 @@ func withoutPodCollection() []string {
 	return []string{"*", "-node-lifecycle-controller", "-pod-garbage-collector-controller"}
 }
 
-// environment is what a test runs in, with what this suite alone needs.
+// environment is the environment of a test, with the helpers of this suite.
 type environment struct{ *fixture.Environment }
 
 func newWithControlPlane(t *testing.T, v controlplane.Version, options controlplane.Options) *environment {

@@ -13,8 +13,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
-// crashAt plays the life of a volume with volume-guard killed right after its k-th write to a PV, and
-// started again. crashed is false where there are not so many.
+// crashAt plays the life of a volume with volume-guard killed right after its k-th write to a PV, and started again.
+// crashed is false if it makes fewer writes.
 func (env *inTreeEnvironment) crashAt(account *rest.Config, k int, pvFirst bool) (crashed bool) {
 	env.T.Helper()
 	rule := proxy.Rule{Verb: "write", Resource: "persistentvolumes", Nth: k, Effect: proxy.Crash}
@@ -58,7 +58,7 @@ func (env *environment) crash(account *rest.Config, rule proxy.Rule, flags []str
 		}
 	}()
 	play()
-	// The last write of all is seen here before it has killed anybody.
+	// The test can see the last write of all before the write has killed volume-guard.
 	if crashed = line.Applied() > 0; !crashed {
 		close(stop)
 	}

@@ -51,7 +51,7 @@ func policyOf(pv *v1.PersistentVolume) v1.PersistentVolumeReclaimPolicy {
 	return pv.Spec.PersistentVolumeReclaimPolicy
 }
 
-// waitTwin waits until the twin is as wanted; want gets nil where there is none.
+// waitTwin waits until want accepts the twin. want gets nil if the twin does not exist.
 func (u twinInProgress) waitTwin(what string, want func(*v1.PersistentVolume) bool) {
 	u.T.Helper()
 	u.Eventually("the twin is "+what, func() bool {
@@ -195,7 +195,7 @@ func TestTwinsOfUnusualPVs(t *testing.T) {
 		env := env.forInTreeSubtest(t)
 		f := env.folderPV("stuck", newPath())
 		env.waitGuarded(f)
-		// What is to be deleted lies in a file where a folder was, which not even root can delete.
+		// A file replaces the parent folder of the volume, so that not even root can delete the volume.
 		parent := filepath.Dir(f.path)
 		env.Must(os.Rename(parent, parent+".aside"))
 		env.Must(os.WriteFile(parent, nil, 0o600))
@@ -208,7 +208,7 @@ func TestTwinsOfUnusualPVs(t *testing.T) {
 	t.Run("a plugin that does not exist", func(t *testing.T) { env.forInTreeSubtest(t).expectPluginGone() })
 }
 
-// expectPluginGone has a PV be deleted whose plugin is not in Kubernetes any more.
+// expectPluginGone deletes a PV whose plugin is not in Kubernetes any more.
 func (env *inTreeEnvironment) expectPluginGone() {
 	env.T.Helper()
 	vol := env.MakeVolume(objects.Spec{Name: "gluster", Handle: "none", Change: func(pv *v1.PersistentVolume) {

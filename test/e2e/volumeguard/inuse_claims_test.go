@@ -26,8 +26,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
-// newWithVolumeGuard starts a control plane for this test alone, because volume-guard works on the whole cluster, and
-// grants a service account what deploy/ grants volume-guard. There is no driver.
+// newWithVolumeGuard starts a separate control plane for this test, because volume-guard works on the whole cluster,
+// and grants a service account volume-guard's permissions from deploy/. The environment has no driver.
 func newWithVolumeGuard(t *testing.T, v controlplane.Version, options controlplane.Options) *environment {
 	t.Helper()
 	env := newWithControlPlane(t, v, options)
@@ -42,8 +42,8 @@ func unprotected() controlplane.Options {
 	}
 }
 
-// protecting are flags with which volume-guard protects claims and PVs, and needs little time to find out
-// that nobody else does.
+// protecting returns flags with which volume-guard protects claims and PVs, and quickly finds out that no other program
+// does.
 func protecting() []string {
 	return []string{"--controllers=*,pvc-protection,pv-protection", "--protection-patience=2s"}
 }
@@ -90,7 +90,7 @@ func TestInUseClaimIsKeptWithoutKubernetesController(t *testing.T) {
 	env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
 }
 
-// unresponsiveNode is a node that nobody runs: what is deleted there ends by force alone.
+// unresponsiveNode is a node without a kubelet: deleted pods there end only by force.
 const unresponsiveNode = "mute"
 
 // createPodWithClaim makes a pod that uses a claim, on a node, or on none.
@@ -249,7 +249,7 @@ func TestInUseClaims(t *testing.T) {
 	})
 }
 
-// holdFinalizer is a finalizer of the test's own, which keeps a claim there whatever others do.
+// holdFinalizer is the test's own finalizer, which keeps a claim regardless of other programs.
 const holdFinalizer = "e2e.csi-reclaimer.io/held"
 
 func withHoldFinalizer(claim *objects.ClaimSpec) {
@@ -357,7 +357,7 @@ func TestInUseControllersYieldToKubernetes(t *testing.T) {
 	t.Parallel()
 	env := newWithVolumeGuard(t, fixture.Version(), controlplane.Options{})
 	fakenode.ForTest(t, env.Plane, "node", fakenode.Config{})
-	// Above what the built-in controllers take, also on a machine that keeps them waiting for half of it.
+	// Above the time of the built-in controllers, even on a machine that delays them for half of it.
 	beside := []string{"--controllers=*,pvc-protection,pv-protection", "--protection-patience=1m"}
 	g := env.startVolumeGuard(beside...)
 	for i := range fixture.Size(200, 40) {

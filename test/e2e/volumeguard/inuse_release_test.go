@@ -74,8 +74,8 @@ func TestReleaseOfInUseProtectionBlocksNoDeletion(t *testing.T) {
 		meanwhile.DeleteNamespace()
 	}, flags...)
 	meanwhile.WaitNamespaceGone()
-	// One claim is in use by a pod that nobody ends, and volume-guard reports it: without the finalizer it would be gone
-	// under the pod.
+	// One claim is in use by a pod without an end, and volume-guard reports it: without the finalizer the claim would be
+	// gone under the pod.
 	if err == nil || !strings.Contains(output, env.Namespace+"/"+held.Name+": InUse Pod "+pod.Name) {
 		t.Errorf("released, with a claim that is in use and being deleted: %v, output %q", err, output)
 	}

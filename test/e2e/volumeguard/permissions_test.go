@@ -37,7 +37,7 @@ func TestVolumeGuardPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	t.Parallel()
 	options := unprotected()
 	options.HostPathProvisioner = true
-	// Nobody releases the protection where only the controllers on by default run.
+	// With only the default controllers, no program releases the protection.
 	options.APIServerArgs = []string{"--disable-admission-plugins=StorageObjectInUseProtection"}
 	env := newWithControlPlane(t, controlplane.V1_30, options)
 	rules, err := rbac.GrantGuardByDefault(env.Ctx, env.Client, env.Namespace, fixture.VolumeGuardName)
@@ -45,7 +45,7 @@ func TestVolumeGuardPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	env.Driver = "kubernetes.io/host-path"
 	address := freeAddress(t)
 	env.configureWebhooks(address, webhookDriver)
-	// One that is there is written into, one that is not is made.
+	// An existing Secret is written, a missing one is created.
 	secrets := env.Client.CoreV1().Secrets(env.Namespace)
 	_, err = secrets.Create(env.Ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "volume-guard-webhooks"}},
 		metav1.CreateOptions{})
@@ -82,7 +82,7 @@ func TestVolumeGuardPermissionsAreNecessaryAndSufficient(t *testing.T) {
 // webhookDriver is a driver that the webhook protects.
 const webhookDriver = "disk.csi.example.com"
 
-// freeAddress returns a loopback address with a port that nobody has, and that the kernel gives nobody by itself.
+// freeAddress returns a loopback address with a free port outside the kernel's own range.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	ports, err := controlplane.FreePorts(1)

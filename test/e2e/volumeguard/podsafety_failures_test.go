@@ -110,7 +110,7 @@ func TestVolumesOfHeldPodsAreLocked(t *testing.T) {
 	env.setReady(node, v1.ConditionTrue)
 	env.WaitMetric(g, "csi_reclaimer_pod_safety_volume_locks", "1")
 
-	// Locks of pods that are not held are removed at the start, those that are needed are created again.
+	// At the start, volume-guard removes the locks of pods that are not held, and creates needed locks again.
 	env.Must(g.Terminate())
 	env.Must(env.lockClient().DeleteCollection(env.Ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	_, err := env.lockClient().Create(env.Ctx, &unstructured.Unstructured{Object: map[string]any{

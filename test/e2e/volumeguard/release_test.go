@@ -76,7 +76,7 @@ func TestVolumeGuardReleaseWhileReplicaRuns(t *testing.T) {
 		"PV "+vols[0].Name+" was being deleted") {
 		t.Errorf("output %q", output)
 	}
-	// What the replica did while it still led came before.
+	// The replica's actions as the leader came before.
 	<-g.Done()
 	free := func(pv *v1.PersistentVolume) bool { return pv != nil && !guarded(pv) }
 	env.Must(g.Restart())
@@ -107,7 +107,7 @@ func TestVolumeGuardReleaseWhileReplicaRuns(t *testing.T) {
 	env.WaitAllPVs(inTree, "gone", fixture.IsGone)
 }
 
-// inTreeVolume creates a volume of the class, whose folder is removed after the test.
+// inTreeVolume creates a volume of the class. Its folder is removed after the test.
 func (env *environment) inTreeVolume(class string) *objects.Volume {
 	env.T.Helper()
 	vol := env.WaitBound(env.CreateClaim(class))
@@ -130,7 +130,7 @@ func TestReleaseDriversWithAdmissionPolicyInForce(t *testing.T) {
 	_, err = api.MutatingAdmissionPolicyBindings().Create(env.Ctx, admission.Binding(volume.RoleOwner),
 		metav1.CreateOptions{})
 	env.Must(err)
-	// It does not answer, and stands in nobody's way.
+	// The webhook does not answer, and blocks no request.
 	hooks := admission.PVWebhooks(admission.Service{Namespace: env.Namespace, Name: "none"},
 		admission.Drivers{volume.RoleOwner: {"other.csi.example.com"}})
 	_, err = api.MutatingWebhookConfigurations().Create(env.Ctx, hooks, metav1.CreateOptions{})

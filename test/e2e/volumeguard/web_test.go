@@ -34,7 +34,7 @@ func TestWebPageAndPermissions(t *testing.T) {
 	expect(env, g, "", map[string]int{"/web/": 404, "/web": 404, "/web/api/list": 404, "/metrics": 200, "/readyz": 200})
 	env.Must(g.Terminate())
 
-	// No controller of its own reads anything: what is used beside the webhooks, the page uses.
+	// No controller reads objects, so the page uses all permissions that the webhooks do not.
 	g = env.startVolumeGuard("--controllers=-intree", "--webhook-address="+freeAddress(t), "--dry-run", "--web",
 		"--http-authorization")
 	nobody, viewer, prometheus := env.token("nobody"), env.token("viewer"), env.token("prometheus")
