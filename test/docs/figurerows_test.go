@@ -91,7 +91,7 @@ func performanceRows() []row {
 		locks("pods scheduled per second, 1,000 at once", false, "scheduled_per_second"),
 		{name: "calls of volume-guard per pod, of these writes", cells: [][]value{
 			{ours("locked_calls_per_pod"), ours("locked_writes_per_pod")},
-			// Without a call there is no write.
+			// Without calls no writes exist.
 			{ours("unlabelled_calls_per_pod"), ours("unlabelled_calls_per_pod")}, nil}},
 		{name: "lists of the namespace's pods per pod", cells: [][]value{{ours("locked_lists_per_pod")}, nil, nil}},
 	}

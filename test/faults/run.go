@@ -94,7 +94,7 @@ func (env *environment) settle(ctx context.Context) error {
 	if err := env.supervisor.waitReady(bounded); err != nil {
 		return err
 	}
-	for range 2 { // the second time after events for which the fence has given time
+	for range 2 { // the second time after the barrier, which gives late events time
 		if err := env.rest(bounded); err != nil {
 			break // the oracle reports stuck objects
 		}

@@ -112,7 +112,7 @@ func leaves(list []ast.Stmt) bool {
 	return false
 }
 
-// then names what a condition guards, as far as it is needed to tell one from the next.
+// then returns the beginning of the statements that a condition guards, to distinguish conditions by it.
 func (g *generator) then(list []ast.Stmt) string {
 	if len(list) == 0 {
 		return ""

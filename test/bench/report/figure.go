@@ -42,7 +42,7 @@ type Figure struct {
 	Date    time.Time `json:"date"`
 	Version string    `json:"version"`
 	Seed    uint64    `json:"seed"`
-	// Quick: there were fewer volumes than Load says.
+	// Quick means fewer volumes than Load says.
 	Quick bool `json:"quick,omitempty"`
 	// BusyBefore is how busy the processors were, in percent, before the first run, with an idle control plane: well above
 	// 10, something else was going on, and rates and times say little.

@@ -33,7 +33,7 @@
 //	                  of: the volume whose handle it shares; unclaimed: true for no claim; mayLeak: true if the
 //	                  scenario deletes the PV before it can be protected. Returns when the claim is bound. Of a
 //	                  volume that is provisioned, a StorageClass with the policy and a claim are made, and the
-//	                  sidecar is to do the rest; nobody waits for it.
+//	                  sidecar does the rest; the step does not wait.
 //	delete-claim      volume
 //	delete-pv         volume
 //	set-policy        volume, policy
@@ -41,10 +41,10 @@
 //	restore-claim     volume: a new claim of the old name, which names the PV, as after a restore from a backup
 //	bind-again        volume: an administrator writes the claim's UID into the PV's claimRef
 //	take-back         volume: an administrator takes the UID out of the PV's claimRef
-//	strip-finalizer   volume: somebody removes the sidecar's finalizer
+//	strip-finalizer   volume: another user removes the sidecar's finalizer
 //	attach, detach    volume: its VolumeAttachment
 //	delete-class, make-class
-//	                  volume: the StorageClass of one that is provisioned goes, and comes back as it was
+//	                  volume: the StorageClass of a provisioned volume goes, and comes back unchanged
 //
 // Steps of the programs. A sidecar that ends by itself, or by a rule, is started again at once, as by a kubelet.
 //

@@ -90,7 +90,7 @@ func cacheDir() (string, error) {
 
 // build compiles one main package of a module into the cache.
 type build struct {
-	what     string // what is compiled, for people
+	what     string // the compiled program, for people
 	name     string // begins each line of progress and the binary's name
 	module   string // folder of the module
 	pkg      string // the package, as a path from there

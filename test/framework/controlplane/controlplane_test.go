@@ -21,7 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// components are those that run.
+// components returns the running components.
 func (cp *ControlPlane) components() []*Component {
 	var running []*Component
 	for _, c := range []*Component{cp.Etcd, cp.APIServer, cp.ControllerManager, cp.Scheduler} {

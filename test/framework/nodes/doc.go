@@ -10,7 +10,7 @@
 //	node := pool.Node("node-1")
 //	err = node.Partition()                       // the kubelet is cut off
 //	// Force-delete the pod and make another on node-2.
-//	runs, err := node.Runs(ctx, pod.UID)         // true: nobody has ended its process
+//	runs, err := node.Runs(ctx, pod.UID)         // true: its process still runs
 //	written, err := driver.Stamps(volumeHandle)  // who wrote to the volume, in the order of the writes
 //	overlaps := stamps.Overlaps(written)         // not empty: two pods write at the same time
 //

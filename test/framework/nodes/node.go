@@ -35,12 +35,12 @@ var errOff = errors.New("node is powered off")
 type Node struct {
 	pool    *Pool
 	name    string
-	dir     string // what survives a loss of power, as a disk does
+	dir     string // survives a loss of power, as a disk does
 	address string // with Options.PodNetwork
 	link    *link  // nil without Options.Links
 
 	mu         sync.Mutex
-	machine    *process.Process // whose end is that of all processes of the node; nil while it is powered off
+	machine    *process.Process // its end ends all processes of the node; nil while it is powered off
 	init       int              // the process number of the node's first process
 	containerd *process.Process
 	kubelet    *process.Process

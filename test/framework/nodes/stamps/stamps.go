@@ -37,7 +37,7 @@ type Stamp struct {
 	Wall time.Time     `json:"wall"`
 }
 
-// Line is the stamp as it is written, with its newline.
+// Line returns the written form of the stamp, with its newline.
 func (s Stamp) Line() ([]byte, error) {
 	line, err := json.Marshal(s)
 	return append(line, '\n'), err

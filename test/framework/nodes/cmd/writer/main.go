@@ -1,6 +1,6 @@
 //go:build linux
 
-// Command writer is what runs in the pods of test nodes. It writes stamps to the volumes of its pod, at an interval,
+// Command writer runs in the pods of test nodes. It writes stamps to the volumes of its pod, at an interval,
 // until it is ended:
 //
 //	writer [--interval 20ms] [--ignore-term] DIRECTORY...
