@@ -118,7 +118,7 @@ func parts(policy string) map[string]string {
 	return map[string]string{`:csi-reclaimer:`: `:elsewhere:`}
 }
 
-// exempt adds the exemptions.
+// exempt adds replacements that remove the exemptions.
 func exempt(more map[string]string) map[string]string {
 	more[`\"system:nodes\" in request.userInfo.groups \u0026\u0026`] = ``
 	more[`\u0026\u0026\n  request.userInfo.username == \"system:node:\" + oldObject.spec.?nodeName.orValue(\"\")`] = ``

@@ -68,8 +68,7 @@ func GrantReleaseDrivers(ctx context.Context, client kubernetes.Interface, names
 	return err
 }
 
-// GrantGuardReleasing grants volume-guard the permissions for --release-drivers, and returns the rules of only that
-// role.
+// GrantGuardReleasing grants volume-guard the permissions for --release-drivers, and returns their rules.
 func GrantGuardReleasing(ctx context.Context, client kubernetes.Interface, namespace,
 	account string) (rules []rbacv1.PolicyRule, err error) {
 	return guard(ctx, client, namespace, account, guardFile, releaseDriversFile)
