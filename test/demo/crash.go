@@ -23,7 +23,7 @@ type crashScenario struct {
 	name, title, description, ends string
 	// conclusion is printed when the scenario ended as wanted.
 	conclusion string
-	// stock: the provisioner is external-provisioner.
+	// stock means that the provisioner is external-provisioner.
 	stock bool
 
 	want outcome

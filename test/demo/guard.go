@@ -26,7 +26,7 @@ type guardScenario struct {
 	// conclusion is printed when the scenario ended as wanted.
 	conclusion string
 
-	// guardOff: before volume-guard is started. inUse: a pod uses the claim, which is deleted first;
+	// guardOff means that volume-guard is not started yet. inUse means that a pod uses the claim, which is deleted first;
 	// otherwise the PV is.
 	guardOff, inUse bool
 
@@ -48,7 +48,7 @@ type guardOutcome struct {
 	used string
 	// twins is the number of other PVs of the same directory.
 	twins int
-	// onDisk: the volume's directory is there.
+	// onDisk means that the volume's directory exists.
 	onDisk bool
 }
 

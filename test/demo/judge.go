@@ -20,14 +20,14 @@ const gone = "gone"
 type outcome struct {
 	// pv is the PV's phase, or gone.
 	pv string
-	// protected: csi-reclaimer's finalizer was on the PV at some time; held: it still is.
+	// protected means that csi-reclaimer's finalizer was on the PV at some time, and held that it still is.
 	protected, held bool
 	// deleteCalls is the number of DeleteVolume calls that the driver received for the volume.
 	deleteCalls int
-	// late: the PV was gone before the driver had answered DeleteVolume. A crash between the
-	// two would have leaked the volume.
+	// late means that the PV was gone before the driver had answered DeleteVolume. A crash between the two would have
+	// leaked the volume.
 	late bool
-	// onDisk: the volume's folder is there.
+	// onDisk means that the volume's folder exists.
 	onDisk bool
 }
 

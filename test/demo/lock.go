@@ -29,7 +29,7 @@ type lockScenario struct {
 	name, title, description, ends string
 	// conclusion is printed when the scenario ended as wanted.
 	conclusion string
-	// locked: the namespace asks for locks.
+	// locked means that the namespace asks for locks.
 	locked bool
 }
 

@@ -59,7 +59,7 @@ type podNodes interface {
 	volume(ctx context.Context, maker objects.Maker, name string) (*objects.Volume, error)
 	// pod is the spec of a pod that writes to a claim.
 	pod(claim string) v1.PodSpec
-	// real: processes run on them, and write.
+	// real reports whether the nodes run processes that write.
 	real() bool
 	// cutOff stops the kubelet of a node, and heal ends that.
 	cutOff(node string) error

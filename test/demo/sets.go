@@ -14,7 +14,7 @@ type setScenario struct {
 	title, description, ends string
 	// conclusion is printed when the scenario ended as wanted.
 	conclusion string
-	// guarded: volume-guard runs.
+	// guarded means that volume-guard runs.
 	guarded bool
 
 	want setOutcome
@@ -47,11 +47,11 @@ const (
 type setOutcome struct {
 	// claim and fresh are each one of the constants.
 	claim, fresh string
-	// onDisk: the volume of the claim is there.
+	// onDisk means that the volume of the claim exists.
 	onDisk bool
 	// pods is how many of its two pods the other set has.
 	pods int
-	// others: the data of all other replicas is there.
+	// others means that the data of all other replicas exists.
 	others bool
 	// plugin is the plugin's answer, as one of the constants.
 	plugin string

@@ -100,7 +100,7 @@ type play struct {
 	also string
 	// want is part of its output.
 	want string
-	// runsOn: it is a program that ends when it is asked to, once this is in its log.
+	// runsOn is set for a program that runs until it is stopped: the test stops it once this text is in its log.
 	runsOn string
 }
 

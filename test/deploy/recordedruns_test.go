@@ -127,7 +127,7 @@ func driverFails(ctx context.Context, t *testing.T, r live) {
 	makeClassFor(ctx, t, r, scrapeClass+"-later") // which needs a CSIStorageCapacity
 }
 
-// volumesRemain: one is attached, one was kept too late, and of one the cluster knows nothing.
+// volumesRemain has an attached volume, one that was kept too late, and one that the cluster does not know.
 func volumesRemain(ctx context.Context, t *testing.T, r live) {
 	must := mustOf(t)
 	makeScrapeClass(ctx, t, r)
@@ -180,7 +180,7 @@ func manyDeleted(ctx context.Context, t *testing.T, r live) {
 	}
 }
 
-// oursRemoved: another program removes the finalizers of PVs again and again. One of them is deleted.
+// oursRemoved has another program that removes the finalizers of PVs again and again. One of the PVs is deleted.
 func oursRemoved(ctx context.Context, t *testing.T, r live) {
 	makeScrapeClass(ctx, t, r)
 	pvs := client.CoreV1().PersistentVolumes()
@@ -214,7 +214,7 @@ func damageLock(ctx context.Context, t *testing.T, namespace string) {
 	must(err)
 }
 
-// nodeAway: a pod on the node is deleted and held, and another one there has the lock of a claim.
+// nodeAway has a node with a deleted pod that is held, and with a pod that has the lock of a claim.
 func nodeAway(ctx context.Context, t *testing.T, r live) {
 	must := mustOf(t)
 	const away = "scrape-away"
@@ -276,8 +276,8 @@ func patchFence(ctx context.Context, t *testing.T, all *fencing.Client, name, pa
 	mustOf(t)(err)
 }
 
-// claimsOfSets: one is kept because it has another owner, one is deleted under its pod, and one set has an annotation
-// that is not valid.
+// claimsOfSets has a claim that is kept because of another owner, a claim that is deleted under its pod, and a set with
+// an invalid annotation.
 func claimsOfSets(ctx context.Context, t *testing.T, r live) {
 	must, namespace := mustOf(t), r.maker.Namespace
 	makeScaledDown(ctx, t, namespace)
@@ -305,7 +305,7 @@ func claimsOfSets(ctx context.Context, t *testing.T, r live) {
 	must(client.CoreV1().PersistentVolumeClaims(namespace).Delete(ctx, "data-loses-0", metav1.DeleteOptions{}))
 }
 
-// noCertificate: volume-guard starts without the right to the certificate of its webhooks.
+// noCertificate starts volume-guard without the right to the certificate of its webhooks.
 func noCertificate(ctx context.Context, t *testing.T, r live) {
 	must := mustOf(t)
 	must(client.RbacV1().RoleBindings(r.maker.Namespace).Delete(ctx, "volume-guard-webhooks", metav1.DeleteOptions{}))

@@ -77,7 +77,7 @@ func testTestedVersions(t *testing.T, root, page string) {
 	}
 }
 
-// testCharts: the oldest Kubernetes on the page is that which the charts ask for.
+// testCharts compares the oldest Kubernetes on the page with the charts' requirement.
 func testCharts(t *testing.T, root, page string) {
 	for _, chart := range []string{"csi-reclaimer", "volume-guard"} {
 		var is struct {
@@ -128,7 +128,7 @@ func testPolicies(t *testing.T, root, page string) {
 	}
 }
 
-// testUpgrades: the table has each test of upgrades, with the Kubernetes versions that it runs on, and no other.
+// testUpgrades expects the table to have exactly the tests of upgrades, with the Kubernetes versions that they run on.
 func testUpgrades(t *testing.T, root, page string) {
 	want := map[string]string{}
 	for _, pattern := range []string{"test/e2e/upgrade/*_test.go", "test/deploy/upgrade_test.go"} {
@@ -165,7 +165,7 @@ func testUpgrades(t *testing.T, root, page string) {
 	}
 }
 
-// testCapabilities: the table has each capability of a driver's controller that the code asks for, and no other.
+// testCapabilities expects the table to have exactly the capabilities of a driver's controller that the code asks for.
 func testCapabilities(t *testing.T, root, page string) {
 	asked := map[string]bool{}
 	for _, folder := range []string{"cmd", "pkg"} {

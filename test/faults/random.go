@@ -61,7 +61,7 @@ type generator struct {
 	names  []string
 	vols   map[string]*plannedVolume
 	strips int
-	// faulty: something lasts that may keep the sidecar from its work.
+	// faulty means that a lasting fault may keep the sidecar from its work.
 	faulty bool
 }
 

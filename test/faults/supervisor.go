@@ -29,7 +29,7 @@ type supervisor struct {
 
 	mu     sync.Mutex
 	wanted bool
-	// staysDown: a crash is not followed by a start.
+	// staysDown means that a crash is not followed by a start.
 	staysDown bool
 	lives     []oracle.Process
 	killed    time.Time // when the present process was killed; zero while it was not

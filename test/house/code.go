@@ -32,7 +32,7 @@ var mirror = regexp.MustCompile(`(?i)^(pod|pvc|pv|(persistentvolume)?claim|persi
 // folder is one with shipped code.
 type folder struct {
 	files int
-	// controller: it imports internal/controller.
+	// controller means that it imports internal/controller.
 	controller bool
 	// roles and lines are the lines of its role files and of all its files, by file.
 	roles, lines map[string]float64

@@ -49,7 +49,7 @@ func (f *fencing) powersOff() {
 	f.agents.on("fence", f.node, off)
 }
 
-// testFrozenNode: a node stands still, as a virtual machine that is paused. It would write on when it is resumed.
+// testFrozenNode freezes a node, like a paused virtual machine, which would continue to write when it is resumed.
 func testFrozenNode(f *fencing) {
 	f.powersOff()
 	f.createPolicy(f.agent("power", "fencer", v1alpha1.CoversUntilUnfenced))
@@ -60,8 +60,8 @@ func testFrozenNode(f *fencing) {
 	f.expectReturned(d)
 }
 
-// testSilentNode: the network of a kubelet is cut, and its pod writes on until the node is fenced. The agent undoes the
-// fence, too.
+// testSilentNode cuts the network of a kubelet. Its pod continues to write until the node is fenced. The agent undoes
+// the fence, too.
 func testSilentNode(f *fencing) {
 	f.powersOff()
 	node := f.pool.Node(f.node)
@@ -207,7 +207,7 @@ func testAgentLies(f *fencing) {
 	})
 }
 
-// testAgentReboots: a reboot is proof for pods that were terminating before it, and for no other.
+// testAgentReboots shows that a reboot is a proof only for pods that were terminating before it.
 func testAgentReboots(f *fencing) {
 	f.powersOff() // which a reboot begins with
 	before, after := f.startDatabase("before", time.Hour), f.startDatabase("after", time.Hour)
@@ -230,8 +230,8 @@ func testAgentReboots(f *fencing) {
 	f.expectReturned(after)
 }
 
-// testStorm: all nodes are cut off at once, for longer than the policy waits. Then the network is to blame, and no node
-// is fenced.
+// testStorm cuts off all nodes at once, for longer than the policy waits. The network is then to blame, and no node is
+// fenced.
 func testStorm(f *fencing) {
 	policy := &v1alpha1.FencePolicy{ObjectMeta: metav1.ObjectMeta{Name: f.node}}
 	policy.Spec = v1alpha1.FencePolicySpec{UnreachableAfter: metav1.Duration{Duration: patience},

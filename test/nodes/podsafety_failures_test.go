@@ -33,7 +33,7 @@ func (s *safety) waitDriver(ctx context.Context, node string) {
 	}
 }
 
-// testKubeletCrash: a kubelet crashes while it ends a pod, which writes on, and starts again.
+// testKubeletCrash crashes a kubelet while it ends a pod, which continues to write, and starts the kubelet again.
 func testKubeletCrash(s *safety) {
 	d := s.startDatabase("db", node1, node2, stubborn(longEnd))
 	d.delete()
@@ -53,7 +53,7 @@ func testKubeletCrash(s *safety) {
 // outage is how long the API server is away at least.
 const outage = 20 * time.Second
 
-// testOutage: volume-guard is killed while a kubelet ends a pod, and starts again while the API server is away.
+// testOutage kills volume-guard while a kubelet ends a pod, and starts it again while the API server is away.
 func testOutage(s *safety) {
 	d := s.startDatabase("db", node1, node2, stubborn(longEnd))
 	d.delete()

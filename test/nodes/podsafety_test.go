@@ -84,8 +84,8 @@ func (s *safety) waitNotReady(node string) {
 	})
 }
 
-// testPartition: a pod on a node that is cut off is held, a force deletion is refused, and the pod ends when the node
-// returns.
+// testPartition expects a pod on a node that is cut off to be held, a force deletion to be refused, and the pod to end
+// when the node returns.
 func testPartition(s *safety) {
 	d := s.startDatabase("db", node1, node2)
 	s.partition(node1)
@@ -103,7 +103,7 @@ func testPartition(s *safety) {
 	d.waitReplaced("Finished")
 }
 
-// testReboot: a node loses power while its pod is terminating, and boots.
+// testReboot has a node lose power while its pod is terminating, and boot.
 func testReboot(s *safety) {
 	d := s.startDatabase("db", node1, node2, stubborn(longEnd))
 	d.delete()
@@ -118,8 +118,7 @@ func testReboot(s *safety) {
 	d.waitReplaced("Finished")
 }
 
-// testConfirmed: a person confirms that the processes have ended, which is not true. That is the way out, and its cost
-// is in the data.
+// testConfirmed has a person falsely confirm that the processes have ended. The data shows the cost of this way out.
 func testConfirmed(s *safety) {
 	d := s.startDatabase("db", node1, node2)
 	s.partition(node1)
@@ -211,8 +210,8 @@ func testOutOfServiceReady(s *safety) {
 	d.waitReplaced("Finished")
 }
 
-// testNodeDeleted: two nodes are cut off, and their Node objects deleted, so that the pod garbage collector ends their
-// pods in the API. One of them returns. The other has lost power.
+// testNodeDeleted cuts off two nodes and deletes their Node objects, so that the pod garbage collector ends their pods
+// in the API. One of the nodes returns. The other has lost power.
 func testNodeDeleted(s *safety) {
 	returns := s.startDatabase("returns", node1, node2)
 	lost := s.startDatabase("lost", node2, node1)

@@ -179,7 +179,7 @@ func newStill(t *testing.T) *still {
 type suspects struct {
 	port  string
 	count atomic.Int64
-	// reachable: the API server reaches it.
+	// reachable means that the API server reaches it.
 	reachable bool
 }
 

@@ -41,7 +41,7 @@ type Options struct {
 	Address string
 	// Kubeconfig is the path of a kubeconfig file. Required.
 	Kubeconfig string
-	// AddFinalizer: it honours the reclaim policy, as the stock provisioner does from 5.0 on.
+	// AddFinalizer makes the peer honour the reclaim policy, as the stock provisioner does from 5.0 on.
 	AddFinalizer bool
 	// Args are further flags.
 	Args []string

@@ -38,7 +38,7 @@ type row struct {
 type message struct {
 	from, to int
 	text     []string
-	// asks: it only reads.
+	// asks marks an arrow that only reads.
 	asks bool
 }
 
@@ -79,13 +79,13 @@ func (s *Sequence) Box(lane int, kind Kind, code, text string) {
 type Step struct {
 	// Reason is the decision's word, and Sentence its meaning, of which only the first part is drawn.
 	Reason, Sentence string
-	// Waits: it does nothing now. Settled: and nothing is left to do.
+	// Waits means that the program does nothing now, and Settled that no work is left.
 	Waits, Settled bool
 	// Words are the action on the lane To. Reads means that it only reads the object that Words name.
 	Words string
 	To    int
 	Reads bool
-	// Ends: it ends the bar of the lane To.
+	// Ends ends the bar of the lane To.
 	Ends bool
 }
 

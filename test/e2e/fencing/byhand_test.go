@@ -121,7 +121,7 @@ func testReboot(env *environment) {
 	})
 }
 
-// testNetworkFence: the fence of volumes lets the volume be attached elsewhere, while the pod's name stays held.
+// testNetworkFence expects a fence of volumes to let the volume be attached elsewhere, while the pod's name stays held.
 func testNetworkFence(env *environment) {
 	m := env.machine("network", nil)
 	w := env.workload(m, impatient)

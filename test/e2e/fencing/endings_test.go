@@ -272,7 +272,7 @@ func testNodeNotFound(env *environment) {
 	f.waitGone()
 }
 
-// testNodeDeleted: a Node that is deleted under its fence ends it, for its agent has nothing to undo.
+// testNodeDeleted deletes a Node under its fence. That ends the fence, because its agent has nothing to undo.
 func testNodeDeleted(env *environment) {
 	m := env.machine("removed", nil)
 	w := env.workload(m)
@@ -286,8 +286,8 @@ func testNodeDeleted(env *environment) {
 	})
 }
 
-// testBootsDuringAttempt: the node comes back by itself, with the pod of before. That the agent says that it is off
-// shows nothing: it may have booted after that.
+// testBootsDuringAttempt has the node come back by itself, with its former pod. The agent's report that the node is off
+// proves nothing, since the node may have booted afterwards.
 func testBootsDuringAttempt(env *environment) {
 	m := env.machine("boots", nil)
 	w := env.workload(m)

@@ -150,8 +150,8 @@ func (env *environment) waitSeen(h *history) {
 	})
 }
 
-// checkTaints: the taint is added under a proof that covers the node, while the node is not Ready, and removed when the
-// fence is not in force, or the node runs again.
+// checkTaints checks that the taint is added only under a proof that covers the node, while the node is not Ready, and
+// removed only when the fence is not in force, or the node runs again.
 func (env *environment) checkTaints(h *history, name string, versions []version[*v1.Node]) {
 	env.T.Helper()
 	for i, v := range versions {
@@ -173,7 +173,7 @@ func (env *environment) checkTaints(h *history, name string, versions []version[
 	}
 }
 
-// checkRelease: a pod that was held on a node that is away was released under a proof that covers it, or its end was
+// checkRelease checks that a held pod on a node that is away was released under a proof that covers it, or its end was
 // confirmed.
 func (env *environment) checkRelease(h *history, versions []version[*v1.Pod]) {
 	env.T.Helper()
@@ -207,7 +207,7 @@ func proves(f *v1alpha1.NodeFence, pod types.UID) bool {
 		})
 }
 
-// checkJob: an attempt was written down before its Job was created.
+// checkJob checks that an attempt was recorded before its Job was created.
 func (env *environment) checkJob(h *history, created version[*batchv1.Job]) {
 	env.T.Helper()
 	node, attempt := variable(*created.object, "FENCE_NODE"), variable(*created.object, "FENCE_ATTEMPT")

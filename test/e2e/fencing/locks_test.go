@@ -175,7 +175,7 @@ func (l *locking) ends(f *fence) {
 	f.waitReturned("NodeRebooted")
 }
 
-// testLockThenFence: the pod was terminating before the fence began, so no kubelet starts it again.
+// testLockThenFence has a pod that was terminating before the fence began, so no kubelet starts it again.
 func testLockThenFence(env *environment) {
 	l := env.locking("lock")
 	l.on.lose()
@@ -188,7 +188,7 @@ func testLockThenFence(env *environment) {
 	l.ends(f)
 }
 
-// testFenceThenDelete: the Node has the boot ID that the fence is about.
+// testFenceThenDelete deletes the pod while the Node still has the fence's boot ID.
 func testFenceThenDelete(env *environment) {
 	l := env.locking("fenced")
 	l.on.lose()
@@ -201,8 +201,8 @@ func testFenceThenDelete(env *environment) {
 	l.ends(f)
 }
 
-// testRebootThenDelete: the kubelet has started the pod again after the reboot. The fence is about to end, and is in
-// force, because a volume is being detached.
+// In testRebootThenDelete the kubelet has started the pod again after the reboot. The fence is about to end, but still
+// in force, because a volume is being detached.
 func testRebootThenDelete(env *environment) {
 	l := env.locking("rebooted")
 	detached := l.detaches(l.on.name)

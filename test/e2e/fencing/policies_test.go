@@ -325,7 +325,7 @@ func storms() []scenario {
 // one returns a unique name for a policy of one scenario.
 func (env *environment) one(name string) string { return fmt.Sprintf("%s-%s", name, env.Namespace) }
 
-// testZone: when one node of the zone is back, the other one is fenced.
+// testZone expects the other node of a zone to be fenced when the first one is back.
 func testZone(env *environment) {
 	policy := env.one("zone")
 	first, second := env.selected(policy, inZone(policy)), env.selected(policy, inZone(policy))

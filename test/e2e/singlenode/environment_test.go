@@ -75,7 +75,7 @@ type environment struct {
 	rules []rbacv1.PolicyRule
 	// excused are the changes by hand in the history of the namespace.
 	excused *excuses
-	// watchesEnded: the API server was away, so that the history has not all versions.
+	// watchesEnded means that the API server was away, so that the history lacks versions.
 	watchesEnded bool
 }
 

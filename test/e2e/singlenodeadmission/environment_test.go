@@ -69,7 +69,7 @@ const (
 // user sends requests.
 type user struct {
 	*kubernetes.Clientset
-	// acts: the requests are no dry runs.
+	// acts means that the requests are no dry runs.
 	acts bool
 }
 

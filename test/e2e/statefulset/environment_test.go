@@ -162,7 +162,7 @@ func flags(args ...string) []string {
 type environment struct {
 	*fixture.Environment
 	class string
-	// field: Kubernetes has the policy, as a field of the set.
+	// field means that Kubernetes has the policy, as a field of the set.
 	field bool
 	// guard is volume-guard's user in the audit log.
 	guard string

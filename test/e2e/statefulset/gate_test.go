@@ -152,7 +152,7 @@ func (env *gateEnvironment) annotatedSets() []named {
 	return []named{deletes, keeps}
 }
 
-// testEnabledAgain: the field is Retain on all sets that do not have it stored, and it wins.
+// testEnabledAgain expects the field Retain on all sets that do not have it stored, and expects the field to win.
 func (env *gateEnvironment) testEnabledAgain(p phases, annotatedSets []named) {
 	env.T.Helper()
 	for _, n := range append(annotatedSets, p.inRange) {

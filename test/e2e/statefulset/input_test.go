@@ -60,7 +60,7 @@ func testNoTemplates(env *environment) {
 	s.waitEvent("StatefulSet", s.name, "NoVolumeClaimTemplates", "")
 }
 
-// testIgnoredAnnotation: the field says Retain.
+// testIgnoredAnnotation sets an annotation on a set whose field is Retain.
 func testIgnoredAnnotation(env *environment) {
 	s := env.runningSet(2, keepAll, withAnnotation(policyAnnotation, annotated(onBoth)))
 	first, second := s.write(0), s.write(1)

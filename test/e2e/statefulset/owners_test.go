@@ -124,7 +124,7 @@ func testCascade(env *environment, how metav1.DeletionPropagation) {
 	}
 }
 
-// testOtherOwnerWhenDeleted: two owners keep a claim until both are gone, or one of them has orphaned it.
+// testOtherOwnerWhenDeleted expects two owners to keep a claim until both are gone, or one of them has orphaned it.
 func testOtherOwnerWhenDeleted(env *environment, how metav1.DeletionPropagation) {
 	s := env.runningSet(2, onSetDeletion)
 	first, second := s.write(0), s.write(1)

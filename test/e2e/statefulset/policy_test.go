@@ -72,7 +72,7 @@ func testHold(env *environment) {
 	s.expectDeleted(d)
 }
 
-// testHoldWhenDeleted: where Kubernetes has the policy, it does not know the annotation.
+// testHoldWhenDeleted shows that Kubernetes' own policy ignores the annotation.
 func testHoldWhenDeleted(env *environment) {
 	s := env.runningSet(2, onBoth)
 	first, second := s.write(0), s.write(1)
@@ -265,8 +265,8 @@ func (s *set) ends() {
 	})
 }
 
-// testTurnedToDeleteWhilePodEnds: the claim has a pod when the policy deletes it. The proposal: "If a scale-down is in
-// process, remaining PVCs are given an ownerRef to their Pod".
+// In testTurnedToDeleteWhilePodEnds the claim has a pod when the policy deletes it. The proposal: "If a scale-down is
+// in process, remaining PVCs are given an ownerRef to their Pod".
 func testTurnedToDeleteWhilePodEnds(env *environment) {
 	s := env.runningSet(2, keepAll)
 	first, second := s.write(0), s.write(1)

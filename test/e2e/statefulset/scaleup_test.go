@@ -16,7 +16,7 @@ import (
 type step struct {
 	name string
 	wait func(*set)
-	// fresh: the claim is deleted by then, so that the pod has to get an empty volume. Before, it may get either.
+	// fresh means that the claim is deleted by then, so that the pod must get an empty volume. Before, it may get either.
 	fresh bool
 }
 

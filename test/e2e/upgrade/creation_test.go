@@ -18,7 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// creationUnclear: the driver makes the volume, and reports an error that leaves this open.
+// creationUnclear has the driver create the volume, and report an error that leaves this open.
 func creationUnclear(env *environment) func() {
 	claim := env.unclear()
 	return func() {
@@ -81,7 +81,7 @@ func (env *environment) claimThatFails(class string) *objects.Claim {
 // ofAll is the name of a rule for all volumes.
 const ofAll = "all"
 
-// callsCut: the driver makes one volume and deletes another, and answers neither call before its caller ends.
+// callsCut has the driver create one volume and delete another, and answer neither call before its caller ends.
 func callsCut(env *environment) func() {
 	const cut = "cut"
 	vol, claim := env.protected(), env.claimThatFails(env.CreateStorageClass())
@@ -135,7 +135,7 @@ func (env *environment) expectOneRequest(claim *objects.Claim) {
 	}
 }
 
-// creationOfPVRefused: the volume is there, and the API server accepts no PV for it.
+// creationOfPVRefused has a volume for which the API server accepts no PV.
 func creationOfPVRefused(env *environment) func() {
 	name, class := newClaimName(), env.CreateStorageClass()
 	allow := env.refusePVs(name)

@@ -29,7 +29,7 @@ func phases() []phase {
 	}
 }
 
-// waitingForConsumer: a claim waits for a pod. No call was made.
+// waitingForConsumer has a claim that waits for a pod, before any call.
 func waitingForConsumer(env *environment) func() {
 	claim := env.CreateClaim(env.CreateStorageClass(fixture.WithWaitForFirstConsumer))
 	return func() {
@@ -42,7 +42,7 @@ func waitingForConsumer(env *environment) func() {
 	}
 }
 
-// bound: one volume stays in use, and the claim of another is deleted.
+// bound has one volume that stays in use, and another whose claim is deleted.
 func bound(env *environment) func() {
 	class := env.CreateStorageClass()
 	used, done := env.WaitBound(env.CreateClaim(class)), env.WaitBound(env.CreateClaim(class))
@@ -57,7 +57,8 @@ func bound(env *environment) func() {
 	}
 }
 
-// boundUnprotected: a static PV has no finalizer, since it is to be retained, and is to be deleted later.
+// boundUnprotected has a static PV without a finalizer, because its policy is Retain. The policy is changed to Delete
+// later.
 func boundUnprotected(env *environment) func() {
 	vol := env.MakeVolume(objects.Spec{Policy: v1.PersistentVolumeReclaimRetain})
 	return func() {
@@ -69,7 +70,7 @@ func boundUnprotected(env *environment) func() {
 	}
 }
 
-// terminatingBound: the PV was deleted before its claim.
+// terminatingBound has a PV that was deleted before its claim.
 func terminatingBound(env *environment) func() {
 	vol := env.protected()
 	env.Must(vol.DeletePV(env.Ctx))
@@ -80,7 +81,7 @@ func terminatingBound(env *environment) func() {
 	}
 }
 
-// attached: released, and attached to a node.
+// attached has a released PV that is attached to a node.
 func attached(env *environment) func() {
 	vol := env.protected()
 	attachment := env.Attach(vol)
@@ -93,7 +94,7 @@ func attached(env *environment) func() {
 	}
 }
 
-// deletionFails: the driver refuses to delete the volume for the time being.
+// deletionFails has a driver that refuses to delete the volume for the time being.
 func deletionFails(env *environment) func() {
 	vol := env.protected()
 	env.faults.add(faults.Rule{Name: vol.Name, Method: "DeleteVolume", Volume: vol.Handle, Action: faults.Fail,
@@ -122,7 +123,7 @@ func deletionFails(env *environment) func() {
 	}
 }
 
-// deletedAndKeptByAnother: the volume is deleted, and the PV stays for the finalizer of another program.
+// deletedAndKeptByAnother has a PV with a deleted volume that stays because of another program's finalizer.
 func deletedAndKeptByAnother(env *environment) func() {
 	const finalizer = "example.com/backup"
 	vol := env.MakeVolume(objects.Spec{Dynamic: true,
@@ -140,7 +141,7 @@ func deletedAndKeptByAnother(env *environment) func() {
 	}
 }
 
-// retained: released, and to be kept.
+// retained has a released PV with policy Retain.
 func retained(env *environment) func() {
 	vol := env.MakeVolume(objects.Spec{Dynamic: true, Policy: v1.PersistentVolumeReclaimRetain})
 	env.Must(vol.DeleteClaim(env.Ctx))
@@ -148,7 +149,7 @@ func retained(env *environment) func() {
 	return func() { env.ExpectKept(vol) }
 }
 
-// heldVolume: released, and an administrator holds it.
+// heldVolume has a released PV that an administrator holds.
 func heldVolume(env *environment) func() {
 	vol := env.protected()
 	env.AnnotatePV(vol, volume.HoldAnnotation, "evidence")

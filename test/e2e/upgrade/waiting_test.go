@@ -169,7 +169,7 @@ func (env *cluster) podOn(m *machine) (in *cluster, pod *objects.Pod) {
 	return in, pod
 }
 
-// heldPod: a pod was deleted on a node that is away, and stays until a person confirms its end.
+// heldPod is a pod that was deleted on a node that is away, and stays until a person confirms its end.
 func (env *cluster) heldPod(m *machine) waiting {
 	in, pod := env.podOn(m)
 	m.waitAway()
@@ -191,7 +191,7 @@ func (env *cluster) heldPod(m *machine) waiting {
 	}
 }
 
-// gatedPod: a pod has the lock of a claim, and another waits for it.
+// gatedPod is a pod that waits for another pod's lock of a claim.
 func (env *cluster) gatedPod() waiting {
 	m, in := env.machine(), env.inNamespace(alone())
 	claim := in.staticClaim()
@@ -287,7 +287,7 @@ func (m *machine) waitReturned() {
 	})
 }
 
-// fencing: a fence waits for a person, and a pod for the fence.
+// fencing is a fence that waits for a person, with a pod that waits for the fence.
 func (env *cluster) fencing(m *machine) waiting {
 	in, pod := env.podOn(m)
 	m.waitAway()
@@ -311,7 +311,7 @@ func (env *cluster) fencing(m *machine) waiting {
 	}
 }
 
-// fenced: a node is fenced, and has not returned.
+// fenced is a fenced node that has not returned.
 func (env *cluster) fenced(m *machine) waiting {
 	m.silence()
 	m.waitAway()
@@ -328,7 +328,7 @@ func (env *cluster) fenced(m *machine) waiting {
 	}
 }
 
-// claimInUse: a claim is deleted while a pod uses it.
+// claimInUse is a claim that is deleted while a pod uses it.
 func (env *cluster) claimInUse() waiting {
 	m, in := env.machine(), env.inNamespace(nil)
 	claim := in.CreateClaim(in.class)
@@ -349,7 +349,7 @@ func (env *cluster) claimInUse() waiting {
 	}
 }
 
-// markedClaim: the claim of a replica that was scaled away is to be deleted in an hour.
+// markedClaim is the claim of a replica that was scaled away, with an hour of grace.
 func (env *cluster) markedClaim() waiting {
 	in := env.inNamespace(nil)
 	set := in.scaledDown(map[string]string{graceAnnotation: "1h"})

@@ -10,7 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 )
 
-// judgeCall: DeleteVolume is sent only for the volume of a PV, after live reads that show that it may go.
+// judgeCall checks that DeleteVolume is sent only for the volume of a PV, after live reads that show that it may go.
 func (j *judge) judgeCall(c ledger.Call) {
 	var why []string
 	var about Object
@@ -195,7 +195,7 @@ func (j *judge) reads(resource, namespace, name string, within Span) []Request {
 	return reads
 }
 
-// judgeUse: neither an attachment nor another PV that needs the volume has been known for long.
+// judgeUse checks that neither an attachment nor another PV that needs the volume has been known for long.
 func (j *judge) judgeUse(pv timeline, c ledger.Call) {
 	recent := Span{c.Received.Add(-lagFor), c.Received}
 	if j.lagged(c.Received) {

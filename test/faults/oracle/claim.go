@@ -35,7 +35,7 @@ func (j *judge) provisions(claim timeline) bool {
 		slices.ContainsFunc(j.creations, func(c ledger.Call) bool { return c.Name == name })
 }
 
-// judgeProvisioning: no volume without a PV or an entry of the in-flight log, at no moment.
+// judgeProvisioning checks that at every moment each volume has a PV or an entry of the in-flight log.
 func (j *judge) judgeProvisioning() {
 	asked := map[string]int{}
 	for _, c := range j.creations {
@@ -77,7 +77,7 @@ func (j *judge) writesClaim(r Request) bool {
 	return r.User == j.User && r.write() && r.Resource == "persistentvolumeclaims" && r.Object != nil && r.Object.UID != ""
 }
 
-// judgeCreation: the in-flight log has the entry before the driver is asked.
+// judgeCreation checks that the in-flight log has the entry before the driver is called.
 func (j *judge) judgeCreation(c ledger.Call) {
 	about := Object{Kind: PV, Name: c.Name, Handle: c.Volume, Driver: j.Driver}
 	if claim, found := j.claimOf(c.Name); found {
@@ -92,7 +92,8 @@ func (j *judge) judgeCreation(c ledger.Call) {
 	j.found(Unlogged, about, "CreateVolume(%s) at %s, and the in-flight log had no entry", c.Name, clock(c.Received))
 }
 
-// judgeSettled: the sidecar removes an entry of the in-flight log only when its volume has a PV, or is not there.
+// judgeSettled checks that the sidecar removes an entry of the in-flight log only when its volume has a PV, or does not
+// exist.
 func (j *judge) judgeSettled(shard timeline) {
 	for i := 1; i < len(shard); i++ {
 		now := shard[i]
@@ -130,7 +131,7 @@ func (j *judge) stored(handle string, by time.Time) bool {
 	return slices.ContainsFunc(j.family(handle), func(pv timeline) bool { return !pv[0].commit.From.After(by) })
 }
 
-// judgeLeft: at the end each volume that was provisioned has had a PV, which is judged by itself, or has an entry.
+// judgeLeft checks that at the end each provisioned volume has had a PV, which is judged by itself, or has an entry.
 func (j *judge) judgeLeft() {
 	of := map[string]string{} // handles by name
 	for _, handle := range slices.Sorted(maps.Keys(j.OnDisk)) {

@@ -223,7 +223,7 @@ func (j *judge) heard(c ledger.Call) bool {
 	return known && c.Code == "OK" && !c.Lost && inTime && c.Answered.Before(p.To)
 }
 
-// judgeRepeats: after a deletion that succeeded, the same process sends no other for that PV.
+// judgeRepeats checks that after a successful deletion the same process sends no other for that PV.
 func (j *judge) judgeRepeats(pv timeline) {
 	family := j.family(pv[0].Handle)
 	if family[0][0].UID != pv[0].UID {

@@ -133,7 +133,7 @@ func (o Object) logs(volume string) bool { return o.Kind == Log && slices.Contai
 
 func (o Object) has(finalizer string) bool { return slices.Contains(o.Finalizers, finalizer) }
 
-// due: as far as the PV itself shows, its volume is to be deleted.
+// due reports whether the PV itself shows that its volume should be deleted.
 func (o Object) due() bool {
 	return o.Policy == string(v1.PersistentVolumeReclaimDelete) && o.ClaimUID != "" && o.released()
 }

@@ -14,7 +14,7 @@ type Seen struct {
 	Object
 	// At is when the watch showed it.
 	At time.Time
-	// Gone: the object has left the API server; Object is the last that it was.
+	// Gone means that the object has left the API server; Object is its last version.
 	Gone bool
 }
 

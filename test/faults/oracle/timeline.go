@@ -14,7 +14,7 @@ type moment struct {
 	commit Span
 	// by is the user who wrote it.
 	by string
-	// gone: the object has left the API server; Object is the last that it was.
+	// gone means that the object has left the API server; Object is its last version.
 	gone bool
 }
 

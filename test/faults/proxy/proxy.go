@@ -45,7 +45,7 @@ type Proxy struct {
 	rules  []*counted
 	record []Request
 	mode   mode
-	// crashing: the client is being ended; nothing passes.
+	// crashing means that the client is being ended, and no request passes.
 	crashing bool
 	// held are the resources with watches on hold.
 	held map[string]bool

@@ -40,11 +40,11 @@ const (
 type Point string
 
 const (
-	// Before: the server has not seen the request.
+	// Before is the moment before the server sees the request.
 	Before Point = "before"
-	// Committed: the server has answered, the client has not heard of it.
+	// Committed is the moment after the server has answered, before the client receives the answer.
 	Committed Point = "committed"
-	// Answered: the client has the answer, and its next requests are lost.
+	// Answered is the moment after the client has the answer. Its next requests are lost.
 	Answered Point = "answered"
 )
 

@@ -13,7 +13,7 @@ import (
 type frame struct {
 	data    []byte
 	arrived time.Time
-	// change: the event is about an object, and is no bookmark or error.
+	// change means that the event is about an object, and is no bookmark or error.
 	change bool
 }
 

@@ -31,11 +31,11 @@ type Scenario struct {
 type End string
 
 const (
-	// Deleted: the PV and the volume are gone, and the claim too if they were provisioned.
+	// Deleted means that the PV and the volume are gone, and the claim, too, if they were provisioned.
 	Deleted End = "deleted"
-	// Kept: the volume is there, and DeleteVolume was never called.
+	// Kept means that the volume exists, and DeleteVolume was never called.
 	Kept End = "kept"
-	// Bound: the claim has its PV, and the volume is there.
+	// Bound means that the claim has its PV, and the volume exists.
 	Bound End = "bound"
 )
 

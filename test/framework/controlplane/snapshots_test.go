@@ -63,8 +63,8 @@ func wantSnapshots(t *testing.T, api discovery.DiscoveryInterface, want []string
 	}
 }
 
-// TestInstallSnapshotsWaitsForDiscovery: a loaded API server answers a LIST of a new kind some time before its
-// discovery names the kind, first the document of the group's version and then the one of all groups.
+// A loaded API server answers a LIST of a new kind some time before its discovery names the kind, first in the document
+// of the group's version and then in the document of all groups.
 func TestInstallSnapshotsWaitsForDiscovery(t *testing.T) {
 	t.Parallel()
 	const groupVersion = snapshotGroup + "/v1"

@@ -27,8 +27,8 @@ const attacherGrace = 10 * time.Second
 type DriverOptions struct {
 	// Options of the mock driver. Name is required, new in the cluster, and short: it is in the paths of sockets.
 	mockdriver.Options
-	// Attach: volumes are attached to nodes (CSIDriver with attachRequired), by external-attacher. Otherwise the driver
-	// has the profile no-attach, unless the options name another.
+	// Attach makes external-attacher attach volumes to nodes (CSIDriver with attachRequired). Otherwise the driver has the
+	// profile no-attach, unless the options name another.
 	Attach bool
 	// CSIDriver alters the CSIDriver object before it is made. Optional.
 	CSIDriver func(*storagev1.CSIDriver)

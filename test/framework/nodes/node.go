@@ -44,7 +44,7 @@ type Node struct {
 	init       int              // the process number of the node's first process
 	containerd *process.Process
 	kubelet    *process.Process
-	// partitioned: the kubelet is stopped, or its link is cut.
+	// partitioned means that the kubelet is stopped, or its link is cut.
 	partitioned bool
 	labels      map[string]map[string]string // of containers that were seen, by ID
 }

@@ -24,7 +24,7 @@ var (
 	Helm = tool("helm.sh/helm/v4/cmd/helm")
 	// Kubectl is compiled, because a machine's kubectl may be missing or of another version.
 	Kubectl = tool("./test/deploy/kubectl.go")
-	// Promtool: without the tag it would hold a client of each cloud.
+	// Promtool would contain a client of each cloud without the tag.
 	Promtool = tool("github.com/prometheus/prometheus/cmd/promtool", "-tags=remove_all_sd")
 )
 

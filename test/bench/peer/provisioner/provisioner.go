@@ -35,7 +35,7 @@ const LongestRetry = 5 * time.Minute
 type Settings struct {
 	Client *kubernetes.Clientset
 	Driver *csidriver.Driver
-	// Provisions: it makes volumes for claims.
+	// Provisions makes the program create volumes for claims.
 	Provisions   bool
 	AddFinalizer bool
 	// Threads is how many PVs, and how many claims, are worked on at once.

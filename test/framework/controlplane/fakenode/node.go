@@ -45,7 +45,8 @@ type Config struct {
 	Heartbeat time.Duration
 	// BootID is reported as status.nodeInfo.bootID, which a machine changes with each boot. Default: none.
 	BootID string
-	// WaitForClaims: a pod does not start before its claims are bound and none of them is terminating, as with a kubelet.
+	// WaitForClaims delays the start of a pod until its claims are bound and none of them is terminating, as a kubelet
+	// does.
 	WaitForClaims bool
 	// Ending is how long a pod takes to end after its deletion, a second more or less. Default: no time.
 	Ending time.Duration
