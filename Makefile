@@ -17,6 +17,8 @@ export GOFLAGS := $(shell $(GO) env GOFLAGS) $(NO_DWARF) '-toolexec=env GOGC=400
 endif
 BIN       := .build/bin
 LINT      := $(BIN)/golangci-lint
+# Checks the workflows in .github.
+ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 # The packages whose tests need no control plane and start no other program.
 UNIT      := ./cmd/... ./pkg/... ./internal/... ./mock-driver/... ./test/demo/... ./test/framework/process/... \
              ./test/mutation/... ./test/bench/... ./test/framework/objects/... ./test/framework/nodes/stamps \
@@ -223,6 +225,7 @@ lint: $(LINT) ## Check formatting, vet, staticcheck and more
 	$(GO) -C test/web mod tidy -diff
 	$(GO) -C test/bench/peer/cmd/peer-v13 mod tidy -diff
 	@GO='$(GO)' tools/controller-gen/generate.sh --check
+	$(GO) run $(ACTIONLINT) -shellcheck= -pyflakes=
 	$(GO) run ./test/house
 
 house: ## Print the figures of the tree beside their limits; UPDATE=1 writes the limits of those that got better
