@@ -1,6 +1,8 @@
 package fencing
 
 import (
+	"slices"
+
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 )
@@ -81,8 +83,9 @@ func (c *scene) continues(i int, s *fencing.Session) {
 // keep records the state of a session beyond the results of its reads, which were recorded at the reads.
 func keep(to *work, s *fencing.Session, m *machine) {
 	f := &s.Facts
-	to.fenceRead, to.nodeRead, to.leaseRead = order(f.FenceRead), order(f.Node.Read), order(f.Lease.Read)
-	to.runRead, to.remainingRead, to.reads = order(f.Run.Read), order(f.Remaining.Read), uint8(s.ReadCount)
+	reads := ranks(f.FenceRead, f.Node.Read, f.Lease.Read, f.Run.Read, f.Remaining.Read)
+	to.fenceRead, to.nodeRead, to.leaseRead, to.runRead, to.remainingRead = reads[0], reads[1], reads[2], reads[3], reads[4]
+	to.reads = slices.Max(reads[:])
 	to.sight = m.sightOf(f.Sight)
 	if to.nodeRead == 0 {
 		to.nodeThere, to.nodeReady, to.nodeTainted, to.nodeChanged, to.nodeBoot = false, false, false, false, 0
@@ -96,7 +99,18 @@ func keep(to *work, s *fencing.Session, m *machine) {
 	}
 }
 
-func order(r session.Read) uint8 { return uint8(r.Order) }
+// ranks returns the places of reads in their order, 0 for a read that is missing. Their numbers grow for as long as a
+// session goes on, such as beside another leader, and the engine only compares them.
+func ranks(reads ...session.Read) (out [5]uint8) {
+	for i, r := range reads {
+		for _, other := range reads {
+			if other.Order > 0 && other.Order <= r.Order {
+				out[i]++
+			}
+		}
+	}
+	return out
+}
 
 // calls makes the possible outcomes of a call.
 func (k *worker) calls(s *state, i int) {

@@ -40,7 +40,9 @@ type World struct {
 	// WhenReleased undoes the fence once the pods are released.
 	WhenReleased bool
 	// Lag means that watches deliver a state at any later time, and not at once.
-	Lag    bool
+	Lag bool
+	// Deep worlds are explored only when asked for.
+	Deep   bool
 	Budget Budget
 }
 
@@ -97,7 +99,12 @@ func basic() []World {
 		},
 		{
 			Name: "fence, two leaders", About: "two replicas act at the same time", Agents: []Agent{Power}, Replicas: 2,
-			Constant: upToDate + "; " + onePod, Budget: Budget{Fence: 1, Now: 1},
+			Constant: upToDate + "; " + onePod, Budget: Budget{Fence: 1},
+		},
+		{
+			Name: "deep: fence, two leaders, ended", About: "two replicas act at the same time, and the fence is ended",
+			Deep: true, Agents: []Agent{Power}, Replicas: 2, Constant: upToDate + "; " + onePod,
+			Budget: Budget{Fence: 1, Now: 1},
 		},
 		{
 			Name: "fence, chain", About: "agents take too long, hang, do not end, and are tried again",

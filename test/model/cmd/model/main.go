@@ -121,7 +121,8 @@ func all() (list []world) {
 		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, played: &w})
 	}
 	for _, w := range fencing.Worlds() {
-		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, played: &w})
+		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, deep: w.Deep,
+			played: &w})
 	}
 	for _, w := range singlenode.Worlds() {
 		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, played: &w})
