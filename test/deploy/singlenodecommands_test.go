@@ -114,18 +114,17 @@ func (s *shell) makeDocsPod(t *testing.T, pod *v1.Pod) *v1.Pod {
 		t.Fatal(err)
 	}
 	forget(t, func(ctx context.Context) error {
-		_, err := pods.Patch(ctx, pod.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
-			metav1.PatchOptions{})
+		err := pods.Delete(ctx, pod.Name, *metav1.NewDeleteOptions(0))
 		if err == nil {
-			err = pods.Delete(ctx, pod.Name, *metav1.NewDeleteOptions(0))
+			_, err = pods.Patch(ctx, pod.Name, types.MergePatchType, []byte(noFinalizers), metav1.PatchOptions{})
 		}
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return err
+		return ignoreNotFound(err)
 	})
 	return made
 }
+
+// noFinalizers is a patch that ends a terminating object. Before its deletion, Kubernetes would add finalizers again.
+const noFinalizers = `{"metadata":{"finalizers":null}}`
 
 // makeLock makes a claim, and a pod that has its lock, is held, and was deleted.
 func (s *shell) makeLock(t *testing.T) {
@@ -145,17 +144,20 @@ func (s *shell) makeLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	forget(t, func(ctx context.Context) error {
-		_, err := claims.Patch(ctx, docsClaim, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
-			metav1.PatchOptions{})
+		err := claims.Delete(ctx, docsClaim, metav1.DeleteOptions{})
 		if err == nil {
-			err = claims.Delete(ctx, docsClaim, metav1.DeleteOptions{})
+			_, err = claims.Patch(ctx, docsClaim, types.MergePatchType, []byte(noFinalizers), metav1.PatchOptions{})
 		}
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return err
+		return ignoreNotFound(err)
 	})
 	if err := client.CoreV1().Pods(docsHome).Delete(patiently(t), pod.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
