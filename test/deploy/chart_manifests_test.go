@@ -153,7 +153,7 @@ func bare(d document) map[string]any {
 	drop := func(fields ...string) {
 		labels, _, _ := unstructured.NestedStringMap(o.Object, fields...)
 		maps.DeleteFunc(labels, func(key, _ string) bool {
-			return key == "app" && o.GetKind() != "Deployment" || strings.HasPrefix(key, "app.kubernetes.io/")
+			return key == "app" && o.GetKind() != "Deployment" || slices.Contains(standardLabels, key)
 		})
 		unstructured.RemoveNestedField(o.Object, fields...)
 		if len(labels) > 0 {

@@ -35,8 +35,13 @@ func jobOf(t *testing.T, all []document) *batchv1.Job {
 
 func deploymentOf(t *testing.T, all []document) *appsv1.Deployment {
 	t.Helper()
+	return deploymentNamed(t, all, guard)
+}
+
+func deploymentNamed(t *testing.T, all []document, name string) *appsv1.Deployment {
+	t.Helper()
 	deployment := &appsv1.Deployment{}
-	find(t, all, "Deployment", guard).into(t, deployment)
+	find(t, all, "Deployment", name).into(t, deployment)
 	return deployment
 }
 

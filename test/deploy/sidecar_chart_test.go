@@ -143,6 +143,8 @@ func TestInvalidSidecarChartValuesAreRefused(t *testing.T) {
 		"container.socket=csi.sock":              "socket",
 		"leakCheckInterval=often":                "leakCheckInterval",
 		"container.brakes=1":                     "brakes",
+		"nameOverride=A":                         "nameOverride",
+		`commonLabels.helm\.sh/chart=a`:          "helm.sh/chart",
 		"container.resources.request.memory=1Gi": "request",
 	} {
 		if _, err := helm(t, carFlags(t, "template", value)...); err == nil || !strings.Contains(err.Error(), complaint) {

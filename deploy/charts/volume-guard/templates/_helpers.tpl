@@ -1,11 +1,25 @@
-{{- /* One install serves the whole cluster, so all names are fixed: a second install fails on the first one's objects. */}}
+{{- /* One install serves the whole cluster. Roles, policies and webhooks have fixed names, so that a second install fails on the
+first one's objects; fullnameOverride names the objects that run, in the namespace of the release. */}}
+{{- define "volume-guard.name" -}}
+{{ .Values.nameOverride | default "volume-guard" }}
+{{- end }}
+{{- define "volume-guard.fullname" -}}
+{{ .Values.fullnameOverride | default (include "volume-guard.name" .) }}
+{{- end }}
 
+{{- /* Selectors are immutable, and name the label app alone. */}}
 {{- define "volume-guard.labels" -}}
-app: volume-guard
-app.kubernetes.io/name: volume-guard
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- $own := dict "app" "volume-guard" "app.kubernetes.io/component" "controller" "app.kubernetes.io/part-of" "csi-reclaimer" }}
+{{- $_ := set $own "app.kubernetes.io/name" (include "volume-guard.name" .) }}
+{{- $_ := set $own "app.kubernetes.io/instance" .Release.Name }}
+{{- $_ := set $own "app.kubernetes.io/version" .Chart.AppVersion }}
+{{- $_ := set $own "app.kubernetes.io/managed-by" .Release.Service }}
+{{- $_ := set $own "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-") }}
+{{- toYaml (merge (dict) .Values.commonLabels $own) }}
+{{- end }}
+{{- /* The labels with some that win over them. Takes a dict: root, more. */}}
+{{- define "volume-guard.labelsAnd" -}}
+{{- toYaml (merge (dict) .more (include "volume-guard.labels" .root | fromYaml)) }}
 {{- end }}
 
 {{- define "volume-guard.image" -}}
