@@ -44,6 +44,7 @@ func TestChartReleaseHookRunsFirst(t *testing.T) {
 			theirs.RestartPolicy
 		ours.Containers[0].Ports, ours.Containers[0].LivenessProbe, ours.Containers[0].ReadinessProbe =
 			theirs.Containers[0].Ports, theirs.Containers[0].LivenessProbe, theirs.Containers[0].ReadinessProbe
+		ours.TopologySpreadConstraints = theirs.TopologySpreadConstraints // there is one pod
 		ours.TerminationGracePeriodSeconds = theirs.TerminationGracePeriodSeconds
 		if !reflect.DeepEqual(ours, theirs) {
 			t.Errorf("%s: the Job's pod is not that of the Deployment:\n%s\n%s", name, pretty(ours), pretty(theirs))

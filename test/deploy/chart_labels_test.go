@@ -75,8 +75,8 @@ func TestChartSelectorsStay(t *testing.T) {
 	}
 }
 
-// TestChartNamesAreOverridden: what runs has another name, and the API server and the certificate know the Service by it.
-// What a second install must collide with keeps its name.
+// TestChartNamesAreOverridden: what runs has another name, and the API server and the certificate know the Service by
+// it. What a second install must collide with keeps its name.
 func TestChartNamesAreOverridden(t *testing.T) {
 	values := append(guardValues()["with single-node's webhooks"], "fullnameOverride=keeper",
 		"monitoring.podMonitor.enabled=true")

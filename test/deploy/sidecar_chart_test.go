@@ -26,12 +26,14 @@ const (
 func carValues() map[string][]string {
 	const account = "serviceAccount=disk-controller"
 	return map[string][]string{
-		"as it comes":      nil,
-		"for an account":   {account},
-		"as companion":     {account, "role=companion"},
-		"as observer":      {account, "role=observer", "container.brakeDeletions=0"},
-		"with Secrets":     {account, "secrets.storage={one,two}", "secrets.other={three}"},
-		"with all options": {account, "capacity=true", "leakCheckInterval=1h", "container.extraArgs={--worker-threads=3}"},
+		"as it comes":    nil,
+		"for an account": {account},
+		"as companion":   {account, "role=companion"},
+		"as observer":    {account, "role=observer", "container.brakeDeletions=0"},
+		"with Secrets":   {account, "secrets.storage={one,two}", "secrets.other={three}"},
+		"with all options": {account, "capacity=true", "leakCheckInterval=1h", "container.extraArgs={--worker-threads=3}",
+			"image.registry=registry.example.com/storage", "image.pullPolicy=Always", "container.extraEnv[0].name=A",
+			"container.securityContext.runAsUser=0"},
 	}
 }
 
@@ -143,6 +145,8 @@ func TestInvalidSidecarChartValuesAreRefused(t *testing.T) {
 		"container.socket=csi.sock":              "socket",
 		"leakCheckInterval=often":                "leakCheckInterval",
 		"container.brakes=1":                     "brakes",
+		"container.extraEnv[0].name=POD_NAME":    "extraEnv",
+		"image.digest=latest":                    "digest",
 		"nameOverride=A":                         "nameOverride",
 		`commonLabels.helm\.sh/chart=a`:          "helm.sh/chart",
 		"container.resources.request.memory=1Gi": "request",
@@ -156,7 +160,7 @@ func TestInvalidSidecarChartValuesAreRefused(t *testing.T) {
 // TestExampleDeploymentWorks shows that the example container runs.
 func TestSnippetMatchesExampleContainer(t *testing.T) {
 	want := container(t, example(t).Spec.Template.Spec, car)
-	if got := snippet(t); !reflect.DeepEqual(got, want) {
+	if got := snippet(t, "image.tag=latest"); !reflect.DeepEqual(got, want) {
 		t.Errorf("the chart shows %s, want %s", pretty(got), pretty(want))
 	}
 	for _, d := range manifests(t) {
@@ -194,7 +198,19 @@ func TestSnippetMatchesExampleContainer(t *testing.T) {
 // snippet returns the container that helm shows at the end of an installation.
 func snippet(t *testing.T, values ...string) v1.Container {
 	t.Helper()
-	out, err := helm(t, append(carFlags(t, "install", values...), "--dry-run=client", "--output=json")...)
+	said := notes(t, carFlags(t, "install", values...)...)
+	_, text, _ := strings.Cut(said, "\n\n")
+	var containers []v1.Container
+	if err := yaml.UnmarshalStrict([]byte(text), &containers); err != nil || len(containers) != 1 {
+		t.Fatalf("%d containers, %v in\n%s", len(containers), err, said)
+	}
+	return containers[0]
+}
+
+// notes returns what helm says at the end of an installation.
+func notes(t *testing.T, install ...string) string {
+	t.Helper()
+	out, err := helm(t, append(install, "--dry-run=client", "--output=json")...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,10 +222,5 @@ func snippet(t *testing.T, values ...string) v1.Container {
 	if err := json.Unmarshal([]byte(out), &release); err != nil {
 		t.Fatal(err)
 	}
-	_, text, _ := strings.Cut(release.Info.Notes, "\n\n")
-	var containers []v1.Container
-	if err := yaml.UnmarshalStrict([]byte(text), &containers); err != nil || len(containers) != 1 {
-		t.Fatalf("%d containers, %v in\n%s", len(containers), err, release.Info.Notes)
-	}
-	return containers[0]
+	return release.Info.Notes
 }

@@ -1,9 +1,12 @@
 {{- /* The container, for NOTES.txt and for drivers' own charts: this chart as a dependency, and in the pod's containers
-{{ include "csi-reclaimer.container" (dict "Values" (index .Values "csi-reclaimer")) | nindent 6 }}. */}}
+{{ include "csi-reclaimer.container" (index .Subcharts "csi-reclaimer") | nindent 6 }}. */}}
 {{- define "csi-reclaimer.container" -}}
 {{- with .Values.container -}}
 - name: csi-reclaimer
-  image: {{ .image }}
+  image: {{ include "csi-reclaimer.image" $ }}
+  {{- with $.Values.image.pullPolicy }}
+  imagePullPolicy: {{ . }}
+  {{- end }}
   args:
   - --csi-address={{ .socket }}
   {{- if ne $.Values.role "owner" }}
@@ -39,6 +42,9 @@
       fieldRef:
         fieldPath: metadata.name
   {{- end }}
+  {{- with .extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
   ports:
   - name: http
     containerPort: 8080
@@ -55,10 +61,7 @@
       port: http
     periodSeconds: 10
   securityContext:
-    allowPrivilegeEscalation: false
-    readOnlyRootFilesystem: true
-    capabilities:
-      drop: ["ALL"]
+    {{- toYaml .securityContext | nindent 4 }}
   resources:
     {{- toYaml .resources | nindent 4 }}
   volumeMounts:

@@ -11,3 +11,18 @@
 {{- $_ := set $own "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-") }}
 {{- toYaml (merge (dict) .Values.commonLabels $own) }}
 {{- end }}
+
+{{- /* The parts of container.image that image does not replace. No image is published as latest: it stands for the chart's version,
+which "make release" writes in its place. */}}
+{{- define "csi-reclaimer.image" -}}
+{{- $named := .Values.container.image }}
+{{- $tag := regexFind "(@sha256)?:[^:/]+$" $named }}
+{{- with .Values.image -}}
+{{ with .registry }}{{ . }}/{{ end }}{{ .repository | default (trimSuffix $tag $named) }}
+{{- if .digest }}@{{ .digest }}
+{{- else if .tag }}:{{ .tag }}
+{{- else if or .repository (has $tag (list "" ":latest")) }}:{{ required "container: pass (index .Subcharts \"csi-reclaimer\")" ($.Chart | default dict).AppVersion }}
+{{- else }}{{ $tag }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -24,7 +24,7 @@ first one's objects; fullnameOverride names the objects that run, in the namespa
 
 {{- define "volume-guard.image" -}}
 {{- with .Values.image -}}
-{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{ with .registry }}{{ . }}/{{ end }}{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
 {{- end }}
 {{- end }}
 
@@ -58,26 +58,15 @@ first one's objects; fullnameOverride names the objects that run, in the namespa
 {{- if and (or .Values.webhooks.persistentVolumes .Values.webhooks.pods $hold) (not .Values.dryRun) }}yes{{ end }}
 {{- end }}
 
-{{- define "volume-guard.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-seccompProfile:
-  type: RuntimeDefault
-{{- end }}
-{{- define "volume-guard.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: ["ALL"]
-{{- end }}
-
 {{- /* The namespace of the Lease, and what the webhooks need. */}}
 {{- define "volume-guard.env" -}}
 - name: POD_NAMESPACE
   valueFrom:
     fieldRef:
       fieldPath: metadata.namespace
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- /* What the pods of the Deployment and of the Job have in common. */}}
@@ -86,7 +75,7 @@ serviceAccountName: {{ .Values.serviceAccount.name }}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
 {{- range . }}
-- name: {{ . }}
+- name: {{ if kindIs "string" . }}{{ . }}{{ else }}{{ .name }}{{ end }}
 {{- end }}
 {{- end }}
 {{- with .Values.nodeSelector }}
