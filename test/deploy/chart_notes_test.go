@@ -1,0 +1,74 @@
+//go:build unix
+
+package deploy
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// guardNotes returns what helm says after an installation of volume-guard.
+func guardNotes(t *testing.T, values ...string) string {
+	t.Helper()
+	return notes(t, append([]string{"install", guard, inDeploy(t, "charts", guard), "--namespace", guardHome},
+		sets(values)...)...)
+}
+
+// TestNotesListFeatures: each is in the list of those that are on, or in that of those that can be switched on, by the
+// values that do so.
+func TestNotesListFeatures(t *testing.T) {
+	features := map[string][]string{
+		"podSafety.enabled=true":         {"podSafety.enabled=true"},
+		"singleNode.enabled=true":        {"podSafety.enabled=true", "singleNode.enabled=true"},
+		"statefulSetClaims.enabled=true": {"statefulSetClaims.enabled=true"},
+		"statefulSetClaims.warn=true":    {"statefulSetClaims.warn=true"},
+		"nodeFencing.enabled=true":       {"nodeFencing.enabled=true"},
+		"web.enabled=true":               {"web.enabled=true"},
+		"webhooks.pods=true":             {"webhooks.pods=true"},
+		"controllers={*,pvc-protection}": {"controllers={*,pvc-protection}"},
+		"controllers={*,pv-protection}":  {"controllers={*,pv-protection}"},
+		"admissionPolicy.enabled=true":   {"admissionPolicy.enabled=true", "protectedDrivers.d=owner"},
+	}
+	on, off := lists(t, guardNotes(t))
+	if !strings.Contains(on, "intree: ") || strings.Contains(on, "=") {
+		t.Errorf("by default on:\n%s", on)
+	}
+	for feature, values := range features {
+		if !strings.Contains(off, feature) {
+			t.Errorf("%s is not among what can be switched on:\n%s", feature, off)
+		}
+		if on, off := lists(t, guardNotes(t, values...)); !strings.Contains(on, feature) || strings.Contains(off, feature) {
+			t.Errorf("with %q, on:\n%s\noff:\n%s", values, on, off)
+		}
+	}
+}
+
+// TestNotesNameNextSteps where nothing is done yet.
+func TestNotesNameNextSteps(t *testing.T) {
+	const idle = "has nothing to do until you switch on more"
+	said := guardNotes(t, "fullnameOverride=keeper")
+	for _, want := range []string{idle, "kubectl reclaim status", "deployment/keeper --namespace csi-reclaimer"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("no %q in\n%s", want, said)
+		}
+	}
+	if said = guardNotes(t, "web.enabled=true", "dryRun=true"); strings.Contains(said, idle) || !strings.Contains(said,
+		"writes nothing") {
+		t.Errorf("with the page, for a first look:\n%s", said)
+	}
+	for _, page := range regexp.MustCompile(`[a-z-]+\.md`).FindAllString(said, -1) {
+		read(t, "..", "docs", "how-to", page)
+	}
+}
+
+// lists returns those of the notes.
+func lists(t *testing.T, notes string) (on, off string) {
+	t.Helper()
+	form := regexp.MustCompile(`(?s)\nOn:\n(.*?)\n\n(?:On Kubernetes .*?\n\n)?Off \([^\n]*\n(.*?)\n\n`)
+	found := form.FindStringSubmatch(notes)
+	if found == nil {
+		t.Fatalf("no lists in\n%s", notes)
+	}
+	return found[1], found[2]
+}
