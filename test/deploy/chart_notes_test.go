@@ -30,7 +30,7 @@ func TestNotesListFeatures(t *testing.T) {
 		"controllers={*,pv-protection}":  {"controllers={*,pv-protection}"},
 		"admissionPolicy.enabled=true":   {"admissionPolicy.enabled=true", "protectedDrivers.d=owner"},
 	}
-	on, off := lists(t, guardNotes(t))
+	on, off := onAndOff(t, guardNotes(t))
 	if !strings.Contains(on, "intree: ") || strings.Contains(on, "=") {
 		t.Errorf("by default on:\n%s", on)
 	}
@@ -38,7 +38,7 @@ func TestNotesListFeatures(t *testing.T) {
 		if !strings.Contains(off, feature) {
 			t.Errorf("%s is not among what can be switched on:\n%s", feature, off)
 		}
-		if on, off := lists(t, guardNotes(t, values...)); !strings.Contains(on, feature) || strings.Contains(off, feature) {
+		if on, off := onAndOff(t, guardNotes(t, values...)); !strings.Contains(on, feature) || strings.Contains(off, feature) {
 			t.Errorf("with %q, on:\n%s\noff:\n%s", values, on, off)
 		}
 	}
@@ -62,8 +62,8 @@ func TestNotesNameNextSteps(t *testing.T) {
 	}
 }
 
-// lists returns those of the notes.
-func lists(t *testing.T, notes string) (on, off string) {
+// onAndOff returns the two lists of the notes.
+func onAndOff(t *testing.T, notes string) (on, off string) {
 	t.Helper()
 	form := regexp.MustCompile(`(?s)\nOn:\n(.*?)\n\n(?:On Kubernetes .*?\n\n)?Off \([^\n]*\n(.*?)\n\n`)
 	found := form.FindStringSubmatch(notes)

@@ -117,6 +117,7 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 		"with fences by hand":                 intreeReads + intreeWrites + events + fenceReads + fenceWrites + roles,
 		"with node fencing, for a first look": intreeReads + fenceReads + roles,
 		"with monitoring":                     intreeReads + intreeWrites + events,
+		"with a ServiceMonitor":               intreeReads + intreeWrites + events,
 		"with the page":                       intreeReads + intreeWrites + events + page,
 		"with metrics that need a token":      intreeReads + intreeWrites + events,
 		"with little":                         "",
@@ -144,7 +145,7 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 			t.Errorf("%s: granted are %q\nwant %q", name, slices.Sorted(maps.Keys(granted)), slices.Sorted(maps.Keys(wanted)))
 		}
 	}
-	if len(guardValues()) != 23 {
+	if len(guardValues()) != 24 {
 		t.Error("a rendering is not looked at")
 	}
 }
@@ -178,24 +179,25 @@ func TestChartHasRolesForTokens(t *testing.T) {
 	}
 }
 
-// TestChartPodMonitorSendsToken also checks that the PodMonitor sends no token where none is required.
-func TestChartPodMonitorSendsToken(t *testing.T) {
-	for name, want := range map[string]any{"with monitoring": nil,
-		"with metrics that need a token": map[string]any{
-			"credentials": map[string]any{"name": "prometheus", "key": "token"}}} {
-		monitor := find(t, render(t, guardValues()[name]...), "PodMonitor", guard)
-		endpoints, _, _ := unstructured.NestedSlice(monitor.Object, "spec", "podMetricsEndpoints")
-		if len(endpoints) != 1 {
-			t.Fatalf("%s: %d endpoints", name, len(endpoints))
+// TestChartMonitorsSendToken also checks that a monitor sends no token where none is required.
+func TestChartMonitorsSendToken(t *testing.T) {
+	token := map[string]any{"credentials": map[string]any{"name": "prometheus", "key": "token"}}
+	for kind, field := range map[string]string{"PodMonitor": "podMetricsEndpoints", "ServiceMonitor": "endpoints"} {
+		value := "monitoring." + strings.ToLower(kind[:1]) + kind[1:]
+		switched := value + ".enabled=true"
+		endpoint := endpointOf(t, find(t, render(t, switched), kind, guard), field)
+		if got := endpoint["authorization"]; got != nil {
+			t.Errorf("%s sends %v", kind, got)
 		}
-		endpoint, _ := endpoints[0].(map[string]any)
-		if got := endpoint["authorization"]; !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %v, want %v", name, got, want)
+		endpoint = endpointOf(t, find(t, render(t, switched, "httpAuthorization.enabled=true",
+			value+".tokenSecret.name=prometheus"), kind, guard), field)
+		if got := endpoint["authorization"]; !reflect.DeepEqual(got, token) {
+			t.Errorf("%s sends %v, want %v", kind, got, token)
 		}
-	}
-	_, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--set", "httpAuthorization.enabled=true", "--set",
-		"monitoring.podMonitor.enabled=true")
-	if err == nil || !strings.Contains(err.Error(), "monitoring.podMonitor.tokenSecret.name") {
-		t.Errorf("without a token: %v", err)
+		_, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--set", "httpAuthorization.enabled=true", "--set",
+			switched)
+		if err == nil || !strings.Contains(err.Error(), value+".tokenSecret.name") {
+			t.Errorf("%s without a token: %v", kind, err)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ import (
 // is compiled.
 const operatorModule = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 
-// installOperatorsKinds installs the kinds of prometheus-operator that the chart renders, until the test ends.
+// installOperatorsKinds installs the kinds of prometheus-operator that the charts render, until the test ends.
 func installOperatorsKinds(t *testing.T) {
 	t.Helper()
 	ctx := patiently(t)
@@ -29,7 +30,7 @@ func installOperatorsKinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, resource := range []string{"podmonitors", "prometheusrules"} {
+	for _, resource := range []string{"podmonitors", "prometheusrules", "servicemonitors"} {
 		text, err := os.ReadFile(filepath.Join(module, "example", "prometheus-operator-crd",
 			"monitoring.coreos.com_"+resource+".yaml"))
 		if err != nil {
@@ -50,17 +51,31 @@ func installOperatorsKinds(t *testing.T) {
 	}
 }
 
-// TestPrometheusOperatorAcceptsRules validates the PodMonitor and the PrometheusRule against the operator's CRDs, and
+// TestPrometheusOperatorAcceptsRules validates the monitors and the PrometheusRule against the operator's CRDs, and
 // checks that invalid ones are found.
 func TestPrometheusOperatorAcceptsRules(t *testing.T) {
 	makeGuardHome(t)
 	installOperatorsKinds(t)
 	ctx := patiently(t)
+	if err := makeNamespace(ctx, carHome); err != nil {
+		t.Fatal(err)
+	}
 	wrong := map[string]struct{ from, to string }{
 		"PodMonitor":     {"podMetricsEndpoints:", "podMetricEndpoints:"},
 		"PrometheusRule": {"expr:", "query:"},
+		"ServiceMonitor": {"endpoints:", "endpoint:"},
 	}
-	for _, d := range render(t, guardValues()["with monitoring"]...) {
+	all := slices.Concat(render(t, guardValues()["with monitoring"]...),
+		render(t, guardValues()["with a ServiceMonitor"]...))
+	for _, d := range renderCar(t, carValues()["with monitoring"]...) {
+		if d.GetKind() != "PodMonitor" {
+			continue
+		}
+		if err := applyServed(ctx, d); err != nil {
+			t.Errorf("csi-reclaimer's: %s: %v", d, err)
+		}
+	}
+	for _, d := range all {
 		change, is := wrong[d.GetKind()]
 		if !is {
 			continue

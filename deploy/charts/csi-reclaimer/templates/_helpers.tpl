@@ -2,6 +2,10 @@
 {{ .Values.nameOverride | default "csi-reclaimer" }}
 {{- end }}
 
+{{- define "csi-reclaimer.fullname" -}}
+{{ .Values.fullnameOverride | default (printf "%s-%s" .Release.Name (include "csi-reclaimer.name" .)) }}
+{{- end }}
+
 {{- define "csi-reclaimer.labels" -}}
 {{- $own := dict "app.kubernetes.io/component" "sidecar" "app.kubernetes.io/part-of" "csi-reclaimer" }}
 {{- $_ := set $own "app.kubernetes.io/name" (include "csi-reclaimer.name" .) }}

@@ -1,0 +1,87 @@
+//go:build unix
+
+package deploy
+
+import (
+	"reflect"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// endpointOf returns the only endpoint of a monitor.
+func endpointOf(t *testing.T, monitor document, field string) map[string]any {
+	t.Helper()
+	endpoints, _, _ := unstructured.NestedSlice(monitor.Object, "spec", field)
+	if len(endpoints) != 1 {
+		t.Fatalf("%s: %d endpoints", monitor, len(endpoints))
+	}
+	endpoint, _ := endpoints[0].(map[string]any)
+	return endpoint
+}
+
+// TestServiceMonitorHasAService with the port of the metrics, with webhooks and without them. Without the monitor, the
+// Service has no such port.
+func TestServiceMonitorHasAService(t *testing.T) {
+	for name, c := range map[string]struct {
+		values []string
+		ports  []string
+	}{
+		"alone":         {guardValues()["with a ServiceMonitor"], []string{"http"}},
+		"with webhooks": {append(guardValues()["with a ServiceMonitor"], "webhooks.pods=true"), []string{"webhooks", "http"}},
+		"webhooks":      {[]string{"webhooks.pods=true"}, []string{"webhooks"}},
+	} {
+		all := render(t, c.values...)
+		var service v1.Service
+		find(t, all, "Service", guard).into(t, &service)
+		var ports []string
+		for _, port := range service.Spec.Ports {
+			if port.TargetPort.StrVal != port.Name {
+				t.Errorf("%s: port %s is that of %s", name, port.Name, port.TargetPort.String())
+			}
+			ports = append(ports, port.Name)
+		}
+		if !reflect.DeepEqual(ports, c.ports) {
+			t.Errorf("%s: the Service has the ports %q, want %q", name, ports, c.ports)
+		}
+		if name == "webhooks" {
+			continue
+		}
+		monitor := find(t, all, "ServiceMonitor", guard)
+		endpoint := endpointOf(t, monitor, "endpoints")
+		if endpoint["port"] != "http" || endpoint["interval"] != "30s" || monitor.GetLabels()["release"] != "prometheus" {
+			t.Errorf("%s: %s", name, pretty(monitor))
+		}
+		labels, _, _ := unstructured.NestedStringMap(monitor.Object, "spec", "selector", "matchLabels")
+		if len(labels) == 0 || service.Labels["app"] != labels["app"] {
+			t.Errorf("%s: the monitor selects %v, and the Service has %v", name, labels, service.Labels)
+		}
+	}
+}
+
+// TestSidecarPodMonitorScrapesOneContainer of the driver's pods, whose other containers may have such a port, too.
+func TestSidecarPodMonitorScrapesOneContainer(t *testing.T) {
+	monitor := find(t, renderCar(t, carValues()["with monitoring"]...), "PodMonitor", "mock-csi-reclaimer")
+	endpoint := endpointOf(t, monitor, "podMetricsEndpoints")
+	if port := snippet(t).Ports[0].Name; endpoint["port"] != port || endpoint["interval"] != "30s" {
+		t.Errorf("scrapes port %v every %v, want %s", endpoint["port"], endpoint["interval"], port)
+	}
+	if want := []any{map[string]any{"action": "keep", "regex": snippet(t).Name,
+		"sourceLabels": []any{"__meta_kubernetes_pod_container_name"}}}; !reflect.DeepEqual(endpoint["relabelings"], want) {
+		t.Errorf("relabels by %s", pretty(endpoint["relabelings"]))
+	}
+	if want := map[string]any{"credentials": map[string]any{"name": "prometheus",
+		"key": "token"}}; !reflect.DeepEqual(endpoint["authorization"], want) {
+		t.Errorf("sends %s", pretty(endpoint["authorization"]))
+	}
+	labels, _, _ := unstructured.NestedStringMap(monitor.Object, "spec", "selector", "matchLabels")
+	if want := map[string]string{"app": "disk"}; !reflect.DeepEqual(labels, want) || monitor.GetNamespace() != carHome {
+		t.Errorf("selects %v in %s", labels, monitor.GetNamespace())
+	}
+	endpoint = endpointOf(t, find(t, renderCar(t, "monitoring.podMonitor.enabled=true",
+		"monitoring.podMonitor.matchLabels.app=disk"), "PodMonitor", "mock-csi-reclaimer"), "podMetricsEndpoints")
+	if endpoint["authorization"] != nil {
+		t.Errorf("sends %s without a Secret", pretty(endpoint["authorization"]))
+	}
+}
