@@ -193,6 +193,10 @@ func (s *shell) addManifests(plays map[string]play) {
 	} {
 		plays["kubectl apply "+files] = play{scene: makeHomes, also: "--dry-run=server", want: "(server dry run)"}
 	}
+	for _, base := range []string{guard, car} {
+		plays["kubectl apply -k deploy/kustomize/"+base] = play{scene: makeKustomizeHomes, also: "--dry-run=server",
+			want: "(server dry run)"}
+	}
 }
 
 // addTokens adds the commands for tokens from the page about volume-guard's web page.
@@ -260,6 +264,14 @@ func (s *shell) addPrograms(t *testing.T, plays map[string]play) {
 		also: inPod, want: "0 in-tree PVs were released"}
 	plays["volume-guard --release-finalizers --release-drivers='*'"] = play{scene: s.makeHome,
 		with: []string{"volume-guard ", guard + " "}, also: inPod, want: "were released"}
+}
+
+func makeKustomizeHomes(t *testing.T) {
+	t.Helper()
+	makeGuardHome(t)
+	if err := makeNamespace(patiently(t), "csi-driver"); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func makeHomes(t *testing.T) {

@@ -28,7 +28,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-const exampleFile = "example.yaml"
+const (
+	exampleFile = "example.yaml"
+	// kustomization is the name of a file that lists others.
+	kustomization = "kustomization.yaml"
+)
 
 // document is one object of a manifest, and the text that it was read from.
 type document struct {
@@ -52,6 +56,9 @@ func manifests(t *testing.T) []document {
 	}
 	var all []document
 	for _, file := range files {
+		if filepath.Base(file) == kustomization {
+			continue
+		}
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
