@@ -10,7 +10,8 @@ import (
 func (c *Controller) Permissions() []permission.Permission {
 	const storage, nothing = "storage.k8s.io", "no capacity is published"
 	here := func(group, resource, verb, without string) permission.Permission {
-		return permission.Permission{Group: group, Resource: resource, Verb: verb, Namespace: c.cfg.Namespace, Without: without}
+		return permission.Permission{
+			Group: group, Resource: resource, Verb: verb, Namespace: c.cfg.Namespace, Without: without}
 	}
 	rights := []permission.Permission{
 		{Group: storage, Resource: "storageclasses", Verb: "list", Without: nothing},

@@ -50,7 +50,8 @@ func (c Config) Permissions() []permission.Permission {
 func (c Config) writes() (permissions []permission.Permission) {
 	add := func(group, resource, without string, verbs ...string) {
 		for _, verb := range verbs {
-			permissions = append(permissions, permission.Permission{Group: group, Resource: resource, Verb: verb, Without: without})
+			permissions = append(permissions, permission.Permission{
+				Group: group, Resource: resource, Verb: verb, Without: without})
 		}
 	}
 	if !c.DryRun {

@@ -13,8 +13,8 @@ func (c Config) Permissions() []permission.Permission {
 	var permissions []permission.Permission
 	add := func(group, resource, without string, unsafe bool, verbs ...string) {
 		for _, verb := range verbs {
-			permissions = append(permissions, permission.Permission{Group: group, Resource: resource, Verb: verb, Without: without,
-				Unsafe: unsafe})
+			permissions = append(permissions, permission.Permission{
+				Group: group, Resource: resource, Verb: verb, Without: without, Unsafe: unsafe})
 		}
 	}
 	const (

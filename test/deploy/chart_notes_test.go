@@ -38,7 +38,8 @@ func TestNotesListFeatures(t *testing.T) {
 		if !strings.Contains(off, feature) {
 			t.Errorf("%s is not among what can be switched on:\n%s", feature, off)
 		}
-		if on, off := onAndOff(t, guardNotes(t, values...)); !strings.Contains(on, feature) || strings.Contains(off, feature) {
+		on, off := onAndOff(t, guardNotes(t, values...))
+		if !strings.Contains(on, feature) || strings.Contains(off, feature) {
 			t.Errorf("with %q, on:\n%s\noff:\n%s", values, on, off)
 		}
 	}

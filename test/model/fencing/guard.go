@@ -84,7 +84,8 @@ func (c *scene) continues(i int, s *fencing.Session) {
 func keep(to *work, s *fencing.Session, m *machine) {
 	f := &s.Facts
 	reads := ranks(f.FenceRead, f.Node.Read, f.Lease.Read, f.Run.Read, f.Remaining.Read)
-	to.fenceRead, to.nodeRead, to.leaseRead, to.runRead, to.remainingRead = reads[0], reads[1], reads[2], reads[3], reads[4]
+	to.fenceRead, to.nodeRead, to.leaseRead, to.runRead = reads[0], reads[1], reads[2], reads[3]
+	to.remainingRead = reads[4]
 	to.reads = slices.Max(reads[:])
 	to.sight = m.sightOf(f.Sight)
 	if to.nodeRead == 0 {

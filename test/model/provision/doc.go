@@ -8,11 +8,12 @@
 //     PersistentVolume or waits for a reason that is reported, each entry is settled unless the driver refuses for
 //     ever, and no claim is terminating because of us.
 //
-// The provisioner in it is the engine that ships: Facts, Decide, Learn and Record. Played are those who answer: the API server with watches that lag for each object on their own; the
-// in-flight log, whose writes are compare-and-swap; Kubernetes' controllers; users; the driver; the lease; and
-// chance, which breaks what can break. So is reclaim, simply and faithfully: the volume of a PersistentVolume whose
-// claim is gone is deleted, and then the PersistentVolume, but not while the leader's log has an entry of its name.
-// What becomes of PersistentVolumes otherwise is the matter of test/model.
+// The provisioner in it is the engine that ships: Facts, Decide, Learn and Record. Played are those who answer: the API
+// server with watches that lag for each object on their own; the in-flight log, whose writes are compare-and-swap;
+// Kubernetes' controllers; users; the driver; the lease; and chance, which breaks what can break. So is reclaim, simply
+// and faithfully: the volume of a PersistentVolume whose claim is gone is deleted, and then the PersistentVolume, but
+// not while the leader's log has an entry of its name. What becomes of PersistentVolumes otherwise is the matter of
+// test/model.
 //
 // A step that calls somebody is a call on its way: it arrives, its answer is taken, or it is not answered in time
 // and may still arrive. Of the time that passes, the model keeps what the engine can distinguish: whether a live read
