@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -253,5 +254,20 @@ func TestPromise(t *testing.T) {
 	}
 	if got := promise("world   states\n"); got != "the program ends" {
 		t.Errorf("found %q where nothing is broken", got)
+	}
+}
+
+// TestExhaustiveMatchesProductTests: a renamed test of all combinations would run first, and a mutant could hold it up.
+func TestExhaustiveMatchesProductTests(t *testing.T) {
+	matching := regexp.MustCompile(`(?m)^func Test\w*(` + exhaustive + `)\w*\(`)
+	// The product of package provision takes milliseconds.
+	for _, engine := range []string{"fencing", "intree", "podsafety", "reclaim", "singlenode", "statefulset"} {
+		text, err := os.ReadFile(filepath.Join(root, "internal", "engine", engine, "product_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !matching.Match(text) {
+			t.Errorf("no product test of %s matches %s", engine, exhaustive)
+		}
 	}
 }

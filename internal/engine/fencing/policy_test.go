@@ -298,7 +298,7 @@ func wrong(f PolicyFacts, name string) string {
 	return ""
 }
 
-func TestEveryClusterKeepsPolicyLimits(t *testing.T) {
+func TestNoClusterExceedsPolicyLimits(t *testing.T) {
 	t.Parallel()
 	visited, chosen := 0, 0
 	everyCluster(func(f PolicyFacts) {

@@ -401,7 +401,7 @@ func judge(t *testing.T, f Facts) Action {
 	return d.Action
 }
 
-func TestEveryFenceAndNodeKeepsPromises(t *testing.T) {
+func TestPromisesInEveryCombinationOfFenceAndNode(t *testing.T) {
 	t.Parallel()
 	visited, decided := 0, map[Action]int{}
 	everyFence(func(f Facts) {
@@ -422,7 +422,7 @@ func TestEveryFenceAndNodeKeepsPromises(t *testing.T) {
 	}
 }
 
-func TestEveryFenceAndAgentKeepsPromises(t *testing.T) {
+func TestPromisesInEveryCombinationOfFenceAndAgent(t *testing.T) {
 	t.Parallel()
 	visited, decided := 0, map[Action]int{}
 	nodes := []func(*Facts){func(*Facts) {}, down(), down(ready), down(rebooted, tainted), down(replaced), nodeGone}

@@ -219,7 +219,7 @@ func judge(t *testing.T, s Facts) {
 	}
 }
 
-func TestPromisesInEveryState(t *testing.T) {
+func TestPromisesInEveryCombinationOfStates(t *testing.T) {
 	t.Parallel()
 	visited := 0
 	everyPV(func(pv PV) {

@@ -207,7 +207,7 @@ func judge(t *testing.T, f Facts) {
 	}
 }
 
-func TestEveryPodKeepsPromises(t *testing.T) {
+func TestPromisesInEveryCombinationOfPodFacts(t *testing.T) {
 	t.Parallel()
 	visited := 0
 	everyPod(func(p Pod) {
@@ -232,7 +232,7 @@ func TestEveryPodKeepsPromises(t *testing.T) {
 	}
 }
 
-func TestEveryNodeKeepsPromises(t *testing.T) {
+func TestPromisesInEveryCombinationOfNodeFacts(t *testing.T) {
 	t.Parallel()
 	gcFailed := func(p *Pod) { noGrace(p); ended(p); p.ObservedGeneration = 1 }
 	forgotten := func(p *Pod) { noGrace(p); unseen(p) }

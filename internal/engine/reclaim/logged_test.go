@@ -7,7 +7,7 @@ import (
 
 // While the log has an entry, was not read, or is unreadable, no decision ends the PV, its volume or its finalizers. A
 // log without an entry leaves each decision as it would be without a log.
-func TestInFlightEntryKeepsVolumeAndFinalizers(t *testing.T) {
+func TestNoVolumeIsGivenUpInFlight(t *testing.T) {
 	given := map[Action]int{}
 	check := func(s Facts) {
 		want := Decide(s, now())
