@@ -52,24 +52,51 @@ func TestSeverity(t *testing.T) {
 	}
 }
 
+// family has the reasons of this test.
+type family struct{}
+
+func (family) About(word string) About { return table.About(word) }
+
+var (
+	table Table[family]
+
+	otherWord = table.Declare("Other", About{Severity: Warning, Sentence: "Another one.", OnClaim: true})
+	lostWord  = table.Silent("Lost", "It is lost.")
+	counted   = table.Counted("Counted", "It is counted.")
+	normal    = table.Normal("Normal", "It is normal.")
+	warning   = table.Warning("Warning", "It is a warning.")
+
+	readFailed, writeFailed = table.APIFailures("decision", "the program")
+	dryRun                  = table.DryRun()
+)
+
 func TestTable(t *testing.T) {
-	table := NewTable([]Row[word]{
-		{Reason: other, Severity: Warning, Sentence: "Another one.", OnClaim: true},
-		{Reason: lost, Sentence: "It is lost.", OnSet: true},
-	})
 	all := table.Reasons()
-	if !slices.Equal(all, []word{other, lost}) {
+	if !slices.Equal(all, []Word[family]{"Other", "Lost", "Counted", "Normal", "Warning", "APIReadFailed",
+		"APIWriteFailed", "DryRun"}) {
 		t.Errorf("reasons %q", all)
 	}
-	if all[0] = "Changed"; table.Reasons()[0] != other {
+	if all[0] = "Changed"; table.Reasons()[0] != otherWord {
 		t.Error("the caller changed the table")
 	}
-	for reason, want := range map[word]About{
-		other: {Severity: Warning, Sentence: "Another one.", OnClaim: true}, lost: {Sentence: "It is lost.", OnSet: true},
-		"None": {},
+	for reason, want := range map[Word[family]]About{
+		otherWord: {Severity: Warning, Sentence: "Another one.", OnClaim: true},
+		lostWord:  {Sentence: "It is lost."},
+		counted:   {Severity: Counted, Sentence: "It is counted."},
+		normal:    {Severity: Normal, Sentence: "It is normal."},
+		warning:   {Severity: Warning, Sentence: "It is a warning."},
+		readFailed: {Severity: Warning,
+			Sentence: "A read from the API server that the decision needs failed; the program tries again."},
+		writeFailed: {Severity: Warning, Sentence: "A write to the API server failed; the program tries again."},
+		dryRun:      {Severity: Normal, Sentence: "Dry run, nothing is changed."},
+		"None":      {},
 	} {
-		if got := table.About(reason); got != want {
+		if got := reason.About(); got != want {
 			t.Errorf("%s: %+v, want %+v", reason, got, want)
+		}
+		if reason.Sentence() != want.Sentence || reason.EventType() != want.Severity.EventType() ||
+			reason.Waits() != want.Severity.Waits() {
+			t.Errorf("%s: sentence %q, Event %q, waits %v", reason, reason.Sentence(), reason.EventType(), reason.Waits())
 		}
 	}
 }

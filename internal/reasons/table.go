@@ -1,37 +1,90 @@
 package reasons
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
-// Row is the row of a table for one reason.
-type Row[R ~string] struct {
-	Reason R
-	// Severity, Sentence, DetailFirst, OnClaim and OnSet are the fields of [About].
-	Severity    Severity
-	Sentence    string
-	DetailFirst bool
-	OnClaim     bool
-	OnSet       bool
+// The reasons that the work on any object can have.
+const (
+	APIReadFailed  = "APIReadFailed"
+	APIWriteFailed = "APIWriteFailed"
+	DryRun         = "DryRun"
+)
+
+// Word is a reason of the family F.
+type Word[F Family] string
+
+// Family is the set of reasons of one package, which tells equal words of two packages apart. Its zero value is used.
+type Family interface {
+	// About returns the meaning of a word, or the zero value for an unknown word.
+	About(word string) About
 }
 
-// Table holds the meaning of a package's reasons. It cannot be changed, and is safe for concurrent use.
-type Table[R ~string] struct {
-	order []R
-	about map[R]About
+// About returns the meaning and severity of the reason, or the zero value for an unknown word.
+func (w Word[F]) About() About {
+	var family F
+	return family.About(string(w))
 }
 
-// NewTable returns a table of these rows, one for each reason.
-func NewTable[R ~string](rows []Row[R]) Table[R] {
-	t := Table[R]{about: make(map[R]About, len(rows))}
-	for _, row := range rows {
-		t.order = append(t.order, row.Reason)
-		t.about[row.Reason] = About{Severity: row.Severity, Sentence: row.Sentence, DetailFirst: row.DetailFirst,
-			OnClaim: row.OnClaim, OnSet: row.OnSet}
+// Sentence returns the meaning of the reason, and the action that a person can take, if any.
+func (w Word[F]) Sentence() string { return w.About().Sentence }
+
+// EventType returns the type of the Events with this reason, Normal or Warning, or "" for a reason without Events.
+func (w Word[F]) EventType() string { return w.About().Severity.EventType() }
+
+// Waits reports whether an object with this reason counts as waiting.
+func (w Word[F]) Waits() bool { return w.About().Severity.Waits() }
+
+// Table has the reasons of a family, none in its zero value. The variables of a package declare its reasons, in the
+// order of their declaration. After that, the table is only read, and is safe for concurrent use.
+type Table[F Family] struct {
+	words []Word[F]
+	about map[string]About
+}
+
+// Declare adds a reason to the table, and returns it.
+func (t *Table[F]) Declare(word string, about About) Word[F] {
+	if t.about == nil {
+		t.about = map[string]About{}
 	}
-	return t
+	t.words, t.about[word] = append(t.words, Word[F](word)), about
+	return Word[F](word)
 }
 
-// Reasons returns every reason of the table, in the order of its rows, in a slice that the caller may modify.
-func (t Table[R]) Reasons() []R { return slices.Clone(t.order) }
+// Silent declares a reason of the normal course of things.
+func (t *Table[F]) Silent(word, sentence string) Word[F] {
+	return t.Declare(word, About{Severity: Silent, Sentence: sentence})
+}
 
-// About returns the row of a reason, and the zero value for an unknown reason.
-func (t Table[R]) About(reason R) About { return t.about[reason] }
+// Counted declares a reason that keeps an object waiting, without Events.
+func (t *Table[F]) Counted(word, sentence string) Word[F] {
+	return t.Declare(word, About{Severity: Counted, Sentence: sentence})
+}
+
+// Normal declares a reason that keeps an object waiting as intended.
+func (t *Table[F]) Normal(word, sentence string) Word[F] {
+	return t.Declare(word, About{Severity: Normal, Sentence: sentence})
+}
+
+// Warning declares a reason that needs a person's attention.
+func (t *Table[F]) Warning(word, sentence string) Word[F] {
+	return t.Declare(word, About{Severity: Warning, Sentence: sentence})
+}
+
+// APIFailures declares the reasons of failed calls to the API server: of a read that is needed for a purpose, and of a
+// write. program tries again.
+func (t *Table[F]) APIFailures(purpose, program string) (read, write Word[F]) {
+	return t.Warning(APIReadFailed, fmt.Sprintf("A read from the API server that the %s needs failed; %s tries again.",
+			purpose, program)),
+		t.Warning(APIWriteFailed, fmt.Sprintf("A write to the API server failed; %s tries again.", program))
+}
+
+// DryRun declares the reason of a step that a dry run leaves out.
+func (t *Table[F]) DryRun() Word[F] { return t.Normal(DryRun, "Dry run, nothing is changed.") }
+
+// Reasons returns every reason of the table, in the order of their declaration, in a slice that the caller may modify.
+func (t *Table[F]) Reasons() []Word[F] { return slices.Clone(t.words) }
+
+// About returns the meaning of a word, or the zero value for an unknown word.
+func (t *Table[F]) About(word string) About { return t.about[word] }

@@ -18,7 +18,7 @@ const (
 type Reason = intree.Reason
 
 // Reasons of Events that other programs react to.
-const (
+var (
 	ReasonClaimNamesPV       = intree.ReasonClaimNamesPV
 	ReasonVolumeFailedDelete = intree.ReasonVolumeFailedDelete
 	ReasonPluginGone         = intree.ReasonPluginGone

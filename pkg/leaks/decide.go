@@ -51,4 +51,4 @@ func (s Facts) against() (why Reason, against bool) {
 }
 
 // accounted reports whether the volume has an owner in the cluster and needs no record.
-func (r Reason) accounted() bool { return r == ReasonPV || r == ReasonSnapshot }
+func accounted(r Reason) bool { return r == ReasonPV || r == ReasonSnapshot }

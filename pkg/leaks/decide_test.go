@@ -131,12 +131,12 @@ func TestSuspicionNeedsAllFacts(t *testing.T) {
 
 func TestReasons(t *testing.T) {
 	for _, reason := range []Reason{ReasonPV, ReasonSnapshot} {
-		if !reason.accounted() || slices.Contains(Reasons(), reason) {
+		if !accounted(reason) || slices.Contains(Reasons(), reason) {
 			t.Errorf("%s is no reason of an unaccounted volume", reason)
 		}
 	}
 	for _, reason := range Reasons() {
-		if reason.accounted() || reason.Sentence() == string(reason) {
+		if accounted(reason) || reason.Sentence() == string(reason) {
 			t.Errorf("%s accounts for a volume, or has no sentence", reason)
 		}
 	}

@@ -111,7 +111,7 @@ func (t *tracker) complete(found survey, rules Rules, now time.Time) (fresh []un
 	for key, v := range found.listing.volumes {
 		before := t.volumes[key]
 		u := t.judge(v, before, found, oldest, rules, now)
-		if u.verdict.Reason.accounted() {
+		if accounted(u.verdict.Reason) {
 			continue
 		}
 		volumes[key] = u

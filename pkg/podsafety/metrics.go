@@ -39,7 +39,7 @@ func newMetrics() metrics {
 	}
 	// A counter that first appears with its first event would hide that event from rate().
 	for _, reason := range Reasons() {
-		if reason.Evidence() {
+		if podsafety.Evidence(reason) {
 			m.released.WithLabelValues(string(reason))
 			m.forceDeleted.WithLabelValues(string(reason))
 		}

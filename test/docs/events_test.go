@@ -2,10 +2,6 @@ package docs
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -17,7 +13,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 // reason is one of any package.
@@ -67,35 +62,6 @@ func table[R reason](to *strings.Builder, title, about string, reasons []R) {
 			kind = "–"
 		}
 		fmt.Fprintf(to, "| `%s` | %s | %s |\n", string(r), kind, cell(r.Sentence()))
-	}
-}
-
-// TestEveryReasonIsListed compares the declared constants with the lists of Reasons.
-func TestEveryReasonIsListed(t *testing.T) {
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for dir, listed := range map[string][]string{
-		"internal/engine/reclaim": words(reclaim.Reasons()), "internal/engine/provision": words(provision.Reasons()),
-		"internal/engine/intree": words(intree.Reasons()), "pkg/inuse": words(inuse.Reasons()),
-		"internal/engine/podsafety": words(podsafety.Reasons()), "internal/engine/statefulset": words(statefulset.Reasons()),
-		"internal/engine/fencing": words(fencing.Reasons()), "internal/engine/singlenode": words(singlenode.Reasons()),
-	} {
-		code, err := os.ReadFile(filepath.Join(root, dir, "reason.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var declared []string
-		for _, found := range regexp.MustCompile(`(?m)^\tReason\w+ +Reason = "(\w+)"`).FindAllStringSubmatch(string(code),
-			-1) {
-			declared = append(declared, found[1])
-		}
-		slices.Sort(declared)
-		slices.Sort(listed)
-		if len(declared) == 0 || !slices.Equal(declared, listed) {
-			t.Errorf("%s declares %q, and lists %q", dir, declared, listed)
-		}
 	}
 }
 

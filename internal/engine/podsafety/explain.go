@@ -40,7 +40,7 @@ func Explain(f Facts, now time.Time) Explanation {
 	if more := f.Detail(d.Reason); more != "" {
 		e.Text += " " + more
 	}
-	if f.Pod.Held && f.Pod.Terminating && !d.Reason.Evidence() {
+	if f.Pod.Held && f.Pod.Terminating && !Evidence(d.Reason) {
 		e.Missing = f.missing(now)
 		e.Risks = f.risks()
 	}

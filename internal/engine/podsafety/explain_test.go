@@ -135,7 +135,7 @@ func TestReasonsHaveSentences(t *testing.T) {
 		if r.Sentence() == "" {
 			t.Errorf("%s has none", r)
 		}
-		if r.Evidence() {
+		if Evidence(r) {
 			evidence++
 		}
 	}

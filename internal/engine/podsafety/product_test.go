@@ -152,7 +152,7 @@ func broken(f Facts, d Decision) string {
 			return "a pod is released that nobody has deleted"
 		case !f.Pod.GraceZero:
 			return "the object would stay"
-		case !d.Reason.Evidence() || !evidence(f, d.Reason):
+		case !Evidence(d.Reason) || !evidence(f, d.Reason):
 			return "a pod is released without evidence that was read live"
 		}
 	case RemoveFinalizerByUID:

@@ -132,7 +132,7 @@ func (i *index) retained(c Claim) (row RetainedClaim, is bool) {
 }
 
 // reasonSetGone is the reason of claims whose set is gone.
-const reasonSetGone = string(statefulset.ReasonSetGone)
+var reasonSetGone = string(statefulset.ReasonSetGone)
 
 // evidenceOf returns the evidence that a set with a fitting name created the claim. likely: the evidence is no proof.
 func evidenceOf(c Claim, f statefulset.Facts, set Set) (evidence string, likely bool) {

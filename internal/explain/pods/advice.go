@@ -82,7 +82,7 @@ func addAdvice(s *explain.Explanation, f Facts, pod Pod, e podsafety.Explanation
 		s.Advise("Start volume-guard: without it, held pods stay, whatever the evidence")
 	}
 	switch enough := adviseByReason(s, pod, e.Decision.Reason, of); {
-	case enough, e.Decision.Reason.Evidence():
+	case enough, podsafety.Evidence(e.Decision.Reason):
 	case e.NodeDown:
 		adviseDown(s, f, pod, of)
 	case held && e.Decision.Action == podsafety.Wait && e.Decision.After == 0:
