@@ -53,7 +53,7 @@ func to(change func(*GrantTo)) func(*Grant) {
 // TestSourcesOfOtherNamespaces has the cases of external-provisioner (pkg/controller/controller_test.go,
 // TestProvisionFromSnapshot and TestProvisionFromPVC, "xns").
 func TestSourcesOfOtherNamespaces(t *testing.T) {
-	const refused = ReasonSourceNotGranted
+	refused := ReasonSourceNotGranted
 	for kind, source := range map[string]struct {
 		with func(*Facts)
 		name string

@@ -1,59 +1,72 @@
 package request
 
+import "slices"
+
 // Reason explains why no plan exists or an answer is unusable. It appears in Events, logs and metrics, and determines
 // the Remediation.
 type Reason string
 
+var (
+	declared     []Reason
+	remediations = map[Reason]Remediation{}
+)
+
+// declare adds a reason to the others, and returns it.
+func declare(r Reason, m Remediation) Reason {
+	declared, remediations[r] = append(declared, r), m
+	return r
+}
+
 // Reasons of claims that other programs handle.
-const (
+var (
 	// ReasonNotOurs means that another provisioner handles the claim or its class.
-	ReasonNotOurs Reason = "NotOurs"
+	ReasonNotOurs = declare("NotOurs", RemediationIgnore)
 	// ReasonLeftToPopulator means that another controller knows the kind of the claim's data source and also creates the
 	// volume (KEP-1495).
-	ReasonLeftToPopulator Reason = "LeftToPopulator"
+	ReasonLeftToPopulator = declare("LeftToPopulator", RemediationIgnore)
 )
 
 // Reasons that may pass without a change by a person.
-const (
-	ReasonClassMissing           Reason = "ClassMissing"
-	ReasonAttributesClassMissing Reason = "AttributesClassMissing"
-	ReasonSourceMissing          Reason = "SourceMissing"
-	ReasonSourceNotReady         Reason = "SourceNotReady"
+var (
+	ReasonClassMissing           = declare("ClassMissing", RemediationWait)
+	ReasonAttributesClassMissing = declare("AttributesClassMissing", RemediationWait)
+	ReasonSourceMissing          = declare("SourceMissing", RemediationWait)
+	ReasonSourceNotReady         = declare("SourceNotReady", RemediationWait)
 	// ReasonSourceNotGranted means that the source is in another namespace, whose ReferenceGrants do not allow it.
-	ReasonSourceNotGranted Reason = "SourceNotGranted"
-	ReasonNodeNotSelected  Reason = "NodeNotSelected"
-	ReasonTopologyUnknown  Reason = "TopologyUnknown"
+	ReasonSourceNotGranted = declare("SourceNotGranted", RemediationWait)
+	ReasonNodeNotSelected  = declare("NodeNotSelected", RemediationWait)
+	ReasonTopologyUnknown  = declare("TopologyUnknown", RemediationWait)
 )
 
 // Reasons that last until a person makes a change.
-const (
-	ReasonClaimInvalid        Reason = "ClaimInvalid"
-	ReasonClaimUnsupported    Reason = "ClaimUnsupported"
-	ReasonClassUntranslatable Reason = "ClassUntranslatable"
-	ReasonDriverIncapable     Reason = "DriverIncapable"
-	ReasonParameterInvalid    Reason = "ParameterInvalid"
-	ReasonSecretUnclear       Reason = "SecretUnclear"
-	ReasonSourceDeleting      Reason = "SourceDeleting"
-	ReasonSourceUnfit         Reason = "SourceUnfit"
+var (
+	ReasonClaimInvalid        = declare("ClaimInvalid", RemediationChange)
+	ReasonClaimUnsupported    = declare("ClaimUnsupported", RemediationChange)
+	ReasonClassUntranslatable = declare("ClassUntranslatable", RemediationChange)
+	ReasonDriverIncapable     = declare("DriverIncapable", RemediationChange)
+	ReasonParameterInvalid    = declare("ParameterInvalid", RemediationChange)
+	ReasonSecretUnclear       = declare("SecretUnclear", RemediationChange)
+	ReasonSourceDeleting      = declare("SourceDeleting", RemediationChange)
+	ReasonSourceUnfit         = declare("SourceUnfit", RemediationChange)
 	// ReasonSourceUnserved means that the source of the claim's data is of a kind that csi-reclaimer does not read.
-	ReasonSourceUnserved         Reason = "SourceUnserved"
-	ReasonAttributesClassForeign Reason = "AttributesClassForeign"
+	ReasonSourceUnserved         = declare("SourceUnserved", RemediationChange)
+	ReasonAttributesClassForeign = declare("AttributesClassForeign", RemediationChange)
 	// ReasonAttributesClassUnserved means that the claim names a VolumeAttributesClass, but the cluster does not serve
 	// them or they are disabled.
-	ReasonAttributesClassUnserved Reason = "AttributesClassUnserved"
+	ReasonAttributesClassUnserved = declare("AttributesClassUnserved", RemediationChange)
 	// ReasonAnswerWithoutVolume means that the driver reports success without a volume id.
-	ReasonAnswerWithoutVolume Reason = "AnswerWithoutVolume"
+	ReasonAnswerWithoutVolume = declare("AnswerWithoutVolume", RemediationChange)
 )
 
 // ReasonNodeUnfit means that the selected node cannot have the volume, or is gone.
-const ReasonNodeUnfit Reason = "NodeUnfit"
+var ReasonNodeUnfit = declare("NodeUnfit", RemediationReschedule)
 
 // Reasons for which a created volume does not match the request.
-const (
-	ReasonAnswerTooSmall       Reason = "AnswerTooSmall"
-	ReasonAnswerFromNoSource   Reason = "AnswerFromNoSource"
-	ReasonAnswerFromOther      Reason = "AnswerFromOtherSource"
-	ReasonAnswerUntranslatable Reason = "AnswerUntranslatable"
+var (
+	ReasonAnswerTooSmall       = declare("AnswerTooSmall", RemediationDiscard)
+	ReasonAnswerFromNoSource   = declare("AnswerFromNoSource", RemediationDiscard)
+	ReasonAnswerFromOther      = declare("AnswerFromOtherSource", RemediationDiscard)
+	ReasonAnswerUntranslatable = declare("AnswerUntranslatable", RemediationDiscard)
 )
 
 // Remediation is the remedy for an Error. The zero value is the safest one.
@@ -80,38 +93,10 @@ const (
 func (r Reason) Announced() bool { return r == ReasonLeftToPopulator }
 
 // Reasons returns all reasons, in the order of their documentation.
-func Reasons() []Reason {
-	return []Reason{
-		ReasonNotOurs, ReasonLeftToPopulator,
-		ReasonClassMissing, ReasonAttributesClassMissing, ReasonSourceMissing, ReasonSourceNotReady, ReasonSourceNotGranted,
-		ReasonNodeNotSelected, ReasonTopologyUnknown,
-		ReasonClaimInvalid, ReasonClaimUnsupported, ReasonClassUntranslatable, ReasonDriverIncapable,
-		ReasonParameterInvalid, ReasonSecretUnclear,
-		ReasonSourceDeleting, ReasonSourceUnfit, ReasonSourceUnserved, ReasonAttributesClassForeign,
-		ReasonAttributesClassUnserved, ReasonAnswerWithoutVolume,
-		ReasonNodeUnfit,
-		ReasonAnswerTooSmall, ReasonAnswerFromNoSource, ReasonAnswerFromOther, ReasonAnswerUntranslatable,
-	}
-}
+func Reasons() []Reason { return slices.Clone(declared) }
 
 // Remediation returns the remediation of a reason, RemediationWait if this package does not know the reason.
-func (r Reason) Remediation() Remediation {
-	switch r {
-	case ReasonNotOurs, ReasonLeftToPopulator:
-		return RemediationIgnore
-	case ReasonClaimInvalid, ReasonClaimUnsupported, ReasonClassUntranslatable, ReasonDriverIncapable,
-		ReasonParameterInvalid, ReasonSecretUnclear,
-		ReasonSourceDeleting, ReasonSourceUnfit, ReasonSourceUnserved, ReasonAttributesClassForeign,
-		ReasonAttributesClassUnserved, ReasonAnswerWithoutVolume:
-		return RemediationChange
-	case ReasonNodeUnfit:
-		return RemediationReschedule
-	case ReasonAnswerTooSmall, ReasonAnswerFromNoSource, ReasonAnswerFromOther, ReasonAnswerUntranslatable:
-		return RemediationDiscard
-	default:
-		return RemediationWait
-	}
-}
+func (r Reason) Remediation() Remediation { return remediations[r] }
 
 // String returns the name of the remediation for logs.
 func (r Remediation) String() string {
