@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 )
 
 type word string
@@ -98,5 +99,11 @@ func TestTable(t *testing.T) {
 			reason.Waits() != want.Severity.Waits() {
 			t.Errorf("%s: sentence %q, Event %q, waits %v", reason, reason.Sentence(), reason.EventType(), reason.Waits())
 		}
+	}
+}
+
+func TestDryRunReport(t *testing.T) {
+	if got := lostWord.Would(time.Second); got != "Would do 1s: It is lost." {
+		t.Errorf("%q", got)
 	}
 }

@@ -36,6 +36,11 @@ func (w Word[F]) EventType() string { return w.About().Severity.EventType() }
 // Waits reports whether an object with this reason counts as waiting.
 func (w Word[F]) Waits() bool { return w.About().Severity.Waits() }
 
+// Would returns the report of a dry run, which leaves out an action with this reason.
+func (w Word[F]) Would(action fmt.Stringer) string {
+	return "Would do " + action.String() + ": " + w.Sentence()
+}
+
 // Table has the reasons of a family, none in its zero value. The variables of a package declare its reasons, in the
 // order of their declaration. After that, the table is only read, and is safe for concurrent use.
 type Table[F Family] struct {

@@ -112,17 +112,12 @@ func (c *Controller) report(ctx context.Context, s *fencing.Session, err error) 
 		c.reports.Forget(about.UID)
 	case reason == "":
 	case s.End == session.Skipped:
-		c.reports.ReportEach(ctx, about, reason, would(s.Decision.Action, s.Decision.Reason))
+		c.reports.ReportEach(ctx, about, reason, s.Decision.Reason.Would(s.Decision.Action))
 	case err != nil:
 		c.reports.ReportFailure(ctx, about, reason, err, false)
 	default:
 		c.reports.ReportEach(ctx, about, reason, detail(s, reason))
 	}
-}
-
-// would returns the message for a step that a dry run omits.
-func would(action fmt.Stringer, why Reason) string {
-	return "Would do " + action.String() + ": " + why.Sentence()
 }
 
 // detail returns the addition to the sentence of a reason: the attempt and agent that it is about.
@@ -176,5 +171,5 @@ func (c *Controller) requeue(s *fencing.Session) controller.Result {
 	if s.Facts.Fence.Status.Phase == v1alpha1.PhaseFencing {
 		retries.First, retries.Max = min(retries.First, agentRetryMax), min(retries.Max, agentRetryMax)
 	}
-	return retries.Requeue(s.Requeue(s.Decision.After), s.Decision.After)
+	return retries.Requeue(s.Requeue(), s.Decision.After)
 }

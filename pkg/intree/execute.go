@@ -62,7 +62,7 @@ func (c *Controller) report(ctx context.Context, s *intree.Session, err error) {
 	switch {
 	case reason == "":
 	case s.End == session.Skipped:
-		c.recorder.ReportEach(ctx, pv, reason, "Would do "+s.Decision.Action.String()+": "+s.Decision.Reason.Sentence())
+		c.recorder.ReportEach(ctx, pv, reason, s.Decision.Reason.Would(s.Decision.Action))
 	case err != nil:
 		c.recorder.ReportFailure(ctx, pv, reason, err, false)
 	default:

@@ -49,7 +49,7 @@ func (s *session) Wait(ctx context.Context, d Decision) controller.Result {
 		return controller.Done()
 	case d.Writes(): // a dry run
 		s.proveAlone(ctx)
-		s.report(ctx, ReasonDryRun, "Would do "+d.Action.String()+": "+d.Reason.Sentence())
+		s.report(ctx, ReasonDryRun, d.Reason.Would(d.Action))
 		return controller.Done()
 	case !d.due():
 		s.tracker.notDue(s.object.UID)

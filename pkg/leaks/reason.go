@@ -26,7 +26,7 @@ var table reasons.Table[family]
 // Reasons of volumes that have an owner in the cluster.
 var (
 	// ReasonPV: a PV names the volume, or did during the leak check.
-	ReasonPV = table.Silent("HasPV", "A PV names it.")
+	ReasonPV       = table.Silent("HasPV", "A PV names it.")
 	ReasonSnapshot = table.Silent("IsSnapshot", "A VolumeSnapshotContent names it.")
 )
 

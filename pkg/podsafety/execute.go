@@ -100,7 +100,7 @@ func (c *Controller) report(ctx context.Context, s *podsafety.Session, err error
 		c.recorder.Forget(pod.UID)
 	case reason == "":
 	case s.End == session.Skipped:
-		c.recorder.ReportEach(ctx, pod, reason, "Would do "+s.Decision.Action.String()+": "+s.Decision.Reason.Sentence())
+		c.recorder.ReportEach(ctx, pod, reason, s.Decision.Reason.Would(s.Decision.Action))
 	case err != nil:
 		c.recorder.ReportFailure(ctx, pod, reason, err, false)
 	default:

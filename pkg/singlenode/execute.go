@@ -298,7 +298,7 @@ func (c *Controller) reportEnd(ctx context.Context, reports *events.Recorder[Rea
 		reports.Forget(about.UID)
 	case reason == "":
 	case p.End == session.Skipped:
-		reports.ReportEach(ctx, about, reason, "Would do "+d.Action.String()+": "+d.Reason.Sentence())
+		reports.ReportEach(ctx, about, reason, d.Reason.Would(d.Action))
 	case err != nil:
 		reports.ReportFailure(ctx, about, reason, err, false)
 	default:

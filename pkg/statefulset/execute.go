@@ -83,17 +83,12 @@ func (c *Controller) report(ctx context.Context, s *statefulset.Session, err err
 		c.claimReports.Forget(about.UID)
 	case reason == "":
 	case s.End == session.Skipped:
-		c.claimReports.ReportEach(ctx, about, reason, would(s.Decision.Action, s.Decision.Reason))
+		c.claimReports.ReportEach(ctx, about, reason, s.Decision.Reason.Would(s.Decision.Action))
 	case err != nil:
 		c.claimReports.ReportFailure(ctx, about, reason, err, false)
 	default:
 		c.claimReports.Report(ctx, about, reason, s.Facts.Detail(reason))
 	}
-}
-
-// would describes the step that a dry run omits.
-func would(action fmt.Stringer, why Reason) string {
-	return "Would do " + action.String() + ": " + why.Sentence()
 }
 
 // object returns the object of a report on a claim.
@@ -125,7 +120,7 @@ func (c *Controller) reconcileSet(ctx context.Context, key string) controller.Re
 		}
 		return controller.Done()
 	case c.cfg.DryRun:
-		c.setReports.ReportEach(ctx, about, statefulset.ReasonDryRun, would(d.Action, d.Reason))
+		c.setReports.ReportEach(ctx, about, statefulset.ReasonDryRun, d.Reason.Would(d.Action))
 		return controller.Done()
 	}
 	return c.wake(ctx, facts, d)

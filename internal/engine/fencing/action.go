@@ -31,19 +31,15 @@ const (
 	RemoveTaint
 )
 
-// String returns the action as used in logs.
-func (a Action) String() string {
-	names := [...]string{
-		Wait: "Wait", ReadFence: "ReadFence", ReadNode: "ReadNode", ReadLease: "ReadLease", ReadRun: "ReadRun",
-		ListRemaining: "ListRemaining", AddFinalizer: "AddFinalizer", RemoveFinalizer: "RemoveFinalizer",
-		DeleteFence: "DeleteFence", WriteStatus: "WriteStatus", StartRun: "StartRun", StopRun: "StopRun",
-		AddTaint: "AddTaint", RemoveTaint: "RemoveTaint",
-	}
-	if int(a) < len(names) {
-		return names[a]
-	}
-	return "Unknown"
+var actionNames = []string{
+	Wait: "Wait", ReadFence: "ReadFence", ReadNode: "ReadNode", ReadLease: "ReadLease", ReadRun: "ReadRun",
+	ListRemaining: "ListRemaining", AddFinalizer: "AddFinalizer", RemoveFinalizer: "RemoveFinalizer",
+	DeleteFence: "DeleteFence", WriteStatus: "WriteStatus", StartRun: "StartRun", StopRun: "StopRun",
+	AddTaint: "AddTaint", RemoveTaint: "RemoveTaint",
 }
+
+// String returns the action as used in logs.
+func (a Action) String() string { return session.Name(a, actionNames) }
 
 // Kind returns the effect of the action, where an unknown action counts as a write.
 func (a Action) Kind() session.Kind {

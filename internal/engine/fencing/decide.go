@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -22,6 +23,11 @@ type Decision struct {
 	Run Run
 	// PodsOnly limits ListRemaining to pods, without VolumeAttachments.
 	PodsOnly bool
+}
+
+// Step implements session.State.
+func (d Decision) Step() session.Step[Reason] {
+	return session.Step[Reason]{Action: d.Action, Reason: d.Reason, After: d.After}
 }
 
 // Run identifies one run of one agent: its attempt to fence, or a try to undo that. The zero value is no run.

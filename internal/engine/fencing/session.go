@@ -48,10 +48,7 @@ const maxSteps = 24
 // Session is the work on one NodeFence, from its key to the next wait. It yields one Ask at a time, which its caller
 // executes and answers.
 type Session struct {
-	session.Progress
-	Facts Facts
-	// Decision is the step in progress, or after End the last one.
-	Decision Decision
+	session.State[Facts, Decision, Reason]
 }
 
 // Tracker holds one process's observation times of all fences, and is not safe for concurrent use.
@@ -93,14 +90,14 @@ func (t *Tracker) refused(fence types.UID, run Run, why string) {
 // Begin returns a session on these facts, up to its first Ask or its End, and records the facts in t.
 func Begin(t *Tracker, f Facts, now time.Time) Session {
 	f.Sight = t.saw(f, now)
-	s := Session{Facts: f}
+	var s Session
+	s.Facts = f
 	s.decide(now)
 	return s
 }
 
 func (s *Session) decide(now time.Time) {
-	s.Decision = Decide(s.Facts, now)
-	s.Step(s.Decision.Action.Kind(), s.Facts.Rules.DryRun, maxSteps)
+	s.Decided(Decide(s.Facts, now), s.Facts.Rules.DryRun, maxSteps)
 }
 
 // Ask returns the call that the session waits for, or the zero Ask after its End.
@@ -115,11 +112,6 @@ func (s *Session) Ask() Ask {
 		ask.Agent, ask.Proved = *agent, fence.proved(agent.Name)
 	}
 	return ask
-}
-
-// Next returns the step that the call of Ask belongs to.
-func (s *Session) Next() (kind session.Kind, action, reason string) {
-	return s.Decision.Action.Kind(), s.Decision.Action.String(), string(s.Decision.Reason)
 }
 
 // Answer applies the reply to the pending Ask and advances to the next one or the End. sent is the time at which the
@@ -173,26 +165,12 @@ func (s *Session) succeeded(r Reply, sent time.Time) {
 
 // Reason returns the reason to report after the session has ended, or "".
 func (s *Session) Reason() Reason {
-	switch s.End {
-	case session.Skipped:
-		return ReasonDryRun
-	case session.TooSlow:
-		return ReasonAPIReadFailed
-	case session.CallFailed:
-		return s.failed()
-	case session.Waiting, session.Written:
-		return s.Decision.Reason
+	switch s.Decision.Action {
+	case ReadRun, StartRun, StopRun:
+		if s.End == session.CallFailed {
+			return ReasonAgentUnusable
+		}
 	default:
-		return ""
 	}
-}
-
-func (s *Session) failed() Reason {
-	switch a := s.Decision.Action; {
-	case a == ReadRun || a == StartRun || a == StopRun:
-		return ReasonAgentUnusable
-	case a.Kind() == session.Reads:
-		return ReasonAPIReadFailed
-	}
-	return ReasonAPIWriteFailed
+	return s.State.Reason()
 }

@@ -25,7 +25,8 @@ func TestAskReportsEarlierProof(t *testing.T) {
 		"it has, and then": {all(attempted(power, v1alpha1.ResultContradicted), proved(bmc)), true},
 	} {
 		f := facts(agents(power, bmc), c.attempts)
-		s := Session{Facts: f, Decision: Decision{Action: ReadRun, Run: Run{Attempt: 1, Agent: power}}}
+		var s Session
+		s.Facts, s.Decision = f, Decision{Action: ReadRun, Run: Run{Attempt: 1, Agent: power}}
 		if got := s.Ask().Proved; got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
@@ -116,7 +117,7 @@ func TestSessionReleasesFence(t *testing.T) {
 	if status := asked[6].Status; status == nil || status.Phase != v1alpha1.PhaseReleased {
 		t.Errorf("writes %+v", asked[6].Status)
 	}
-	if s.End != session.Written || s.Reason() != ReasonReleased || s.Requeue(s.Decision.After) != session.RequeueNever ||
+	if s.End != session.Written || s.Reason() != ReasonReleased || s.Requeue() != session.RequeueNever ||
 		s.ReadCount != 5 {
 		t.Errorf("end %d, %s, %d reads", s.End, s.Reason(), s.ReadCount)
 	}
@@ -132,7 +133,7 @@ func TestSessionStartsAndReadsAgent(t *testing.T) {
 		}
 	}
 	if s.End != session.Waiting || s.Reason() != ReasonFencing || s.Decision.After != agentPoll ||
-		s.Requeue(s.Decision.After) != session.RequeueAfter {
+		s.Requeue() != session.RequeueAfter {
 		t.Errorf("end %d, %s", s.End, s.Reason())
 	}
 	s, _ = play(t, NewTracker(), facts(open, unfence(v1alpha1.UnfenceNow)), now(), answer{ReadRun, runIs(Running), 0},
@@ -222,8 +223,8 @@ func TestSessionEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := play(t, NewTracker(), facts(in, unread), now(), c.answers...)
-			if s.End != c.end || s.Reason() != c.reason || s.Requeue(s.Decision.After) != c.requeue {
-				t.Errorf("end %d, %q, requeue %d", s.End, s.Reason(), s.Requeue(s.Decision.After))
+			if s.End != c.end || s.Reason() != c.reason || s.Requeue() != c.requeue {
+				t.Errorf("end %d, %q, requeue %d", s.End, s.Reason(), s.Requeue())
 			}
 		})
 	}

@@ -43,20 +43,15 @@ const (
 	RemoveFinalizerByUID
 )
 
-// String returns the action's name for logs.
-func (a Action) String() string {
-	names := [...]string{
-		Wait: "Wait", AddFinalizer: "AddFinalizer", RemoveFinalizer: "RemoveFinalizer",
-		ReadClaim: "ReadClaim", ReadAttachments: "ReadAttachments", ReadSiblings: "ReadSiblings", ReadPV: "ReadPV",
-		ReadOriginal: "ReadOriginal", ReadTwin: "ReadTwin",
-		CreateTwin: "CreateTwin", SetTwinDelete: "SetTwinDelete", SetTwinRetain: "SetTwinRetain", DeleteTwin: "DeleteTwin",
-		RemoveTwinFinalizer: "RemoveTwinFinalizer", RemoveFinalizerByUID: "RemoveFinalizerByUID",
-	}
-	if int(a) < len(names) {
-		return names[a]
-	}
-	return "Unknown"
+var actionNames = []string{
+	Wait: "Wait", AddFinalizer: "AddFinalizer", RemoveFinalizer: "RemoveFinalizer", ReadClaim: "ReadClaim",
+	ReadAttachments: "ReadAttachments", ReadSiblings: "ReadSiblings", ReadPV: "ReadPV", ReadOriginal: "ReadOriginal",
+	ReadTwin: "ReadTwin", CreateTwin: "CreateTwin", SetTwinDelete: "SetTwinDelete", SetTwinRetain: "SetTwinRetain",
+	DeleteTwin: "DeleteTwin", RemoveTwinFinalizer: "RemoveTwinFinalizer", RemoveFinalizerByUID: "RemoveFinalizerByUID",
 }
+
+// String returns the action's name for logs.
+func (a Action) String() string { return session.Name(a, actionNames) }
 
 // Kind returns the action's effect on objects; an unknown action counts as a write.
 func (a Action) Kind() session.Kind {

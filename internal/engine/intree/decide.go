@@ -3,6 +3,7 @@ package intree
 import (
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -14,6 +15,11 @@ type Decision struct {
 	Timed bool
 	// After, if not zero, is the longest duration of this wait.
 	After time.Duration
+}
+
+// Step implements session.State.
+func (d Decision) Step() session.Step[Reason] {
+	return session.Step[Reason]{Action: d.Action, Reason: d.Reason, After: d.After}
 }
 
 func wait(why Reason) Decision           { return Decision{Action: Wait, Reason: why} }

@@ -82,11 +82,8 @@ const maxSteps = 16
 
 // Session is the work on one PV, from its key to the next wait; it returns one Ask at a time.
 type Session struct {
-	session.Progress
+	session.State[Facts, Decision, Reason]
 	Rules Rules
-	Facts Facts
-	// Decision is the step being carried out, or the last one after End.
-	Decision Decision
 	// Siblings, SiblingsRead and SiblingNeeded are the results of the step ReadSiblings so far, and Unread is the number
 	// of siblings left. If ClaimUnread, the claim of the last of Siblings is read next.
 	Siblings      []PV
@@ -98,14 +95,14 @@ type Session struct {
 
 // Begin returns a session for the facts, advanced to its first Ask or its End.
 func Begin(f Facts, rules Rules, now time.Time) Session {
-	s := Session{Rules: rules, Facts: f}
+	s := Session{Rules: rules}
+	s.Facts = f
 	s.decide(now)
 	return s
 }
 
 func (s *Session) decide(now time.Time) {
-	s.Decision = Decide(s.Facts, now)
-	if s.Step(s.Decision.Action.Kind(), s.Rules.DryRun, maxSteps); s.End == session.NotEnded {
+	if s.Decided(Decide(s.Facts, now), s.Rules.DryRun, maxSteps); s.End == session.NotEnded {
 		s.Siblings, s.SiblingsRead, s.SiblingNeeded, s.Unread = nil, session.Read{}, "", len(s.Facts.Siblings)
 	}
 }
@@ -308,14 +305,9 @@ func (s *Session) Subject() PV {
 	return s.Facts.PV
 }
 
-// Next returns the step that the session waits for.
-func (s *Session) Next() (kind session.Kind, action, reason string) {
-	return s.Decision.Action.Kind(), s.Decision.Action.String(), string(s.Decision.Reason)
-}
-
 // Requeue returns when another session begins after the End of this one.
 func (s *Session) Requeue() session.Requeue {
-	r := s.Progress.Requeue(s.Decision.After)
+	r := s.State.Requeue()
 	if s.Decision.Timed && r != session.RequeueSoon {
 		return session.RequeueRetry
 	}
@@ -324,17 +316,11 @@ func (s *Session) Requeue() session.Requeue {
 
 // Reason returns the reason to report after the End of the session, or an empty reason for nothing to report.
 func (s *Session) Reason() Reason {
-	switch {
-	case s.End == session.Skipped:
-		return ReasonDryRun
-	case s.End == session.TooSlow, s.End == session.CallFailed && s.Decision.Action.Kind() == session.Reads:
-		return ReasonAPIReadFailed
-	case s.End == session.CallFailed:
-		return ReasonAPIWriteFailed
-	case s.End != session.Waiting:
+	if s.End == session.Written {
 		return ""
 	}
-	switch s.Decision.Reason {
+	reason := s.State.Reason()
+	switch reason {
 	case ReasonTwinNotReleased, ReasonTwinDeleting, ReasonTwinTerminating:
 		// While one try follows another, the failure is the reason: it is reported once, not with each try.
 		if s.Facts.Failure != (Failure{}) {
@@ -342,5 +328,5 @@ func (s *Session) Reason() Reason {
 		}
 	default:
 	}
-	return s.Decision.Reason
+	return reason
 }

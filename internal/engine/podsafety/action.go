@@ -26,18 +26,14 @@ const (
 	RemoveFinalizerByUID
 )
 
-// String returns the action as used in logs.
-func (a Action) String() string {
-	names := [...]string{
-		Wait: "Wait", AddFinalizer: "AddFinalizer", ReadPod: "ReadPod", ReadNode: "ReadNode", ReadLease: "ReadLease",
-		ReadFence: "ReadFence", ForceDelete: "ForceDelete", RemoveFinalizer: "RemoveFinalizer",
-		RemoveFinalizerByUID: "RemoveFinalizerByUID",
-	}
-	if int(a) < len(names) {
-		return names[a]
-	}
-	return "Unknown"
+var actionNames = []string{
+	Wait: "Wait", AddFinalizer: "AddFinalizer", ReadPod: "ReadPod", ReadNode: "ReadNode", ReadLease: "ReadLease",
+	ReadFence: "ReadFence", ForceDelete: "ForceDelete", RemoveFinalizer: "RemoveFinalizer",
+	RemoveFinalizerByUID: "RemoveFinalizerByUID",
 }
+
+// String returns the action as used in logs.
+func (a Action) String() string { return session.Name(a, actionNames) }
 
 // Kind returns the effect of the action, where an unknown action counts as a write.
 func (a Action) Kind() session.Kind {

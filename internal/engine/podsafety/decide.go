@@ -15,6 +15,11 @@ type Decision struct {
 	After time.Duration
 }
 
+// Step implements session.State.
+func (d Decision) Step() session.Step[Reason] {
+	return session.Step[Reason]{Action: d.Action, Reason: d.Reason, After: d.After}
+}
+
 func wait(why Reason) Decision                         { return Decision{Action: Wait, Reason: why} }
 func waitFor(why Reason, after time.Duration) Decision { return Decision{Reason: why, After: after} }
 func step(a Action, why Reason) Decision               { return Decision{Action: a, Reason: why} }

@@ -48,17 +48,13 @@ const (
 	RemoveLock
 )
 
-// String returns the action as used in logs.
-func (a LockAction) String() string {
-	names := [...]string{
-		KeepLock: "KeepLock", CreateLock: "CreateLock", ReadLockFence: "ReadLockFence", ReadHolder: "ReadHolder",
-		RemoveLock: "RemoveLock",
-	}
-	if int(a) < len(names) {
-		return names[a]
-	}
-	return "Unknown"
+var lockActionNames = []string{
+	KeepLock: "KeepLock", CreateLock: "CreateLock", ReadLockFence: "ReadLockFence", ReadHolder: "ReadHolder",
+	RemoveLock: "RemoveLock",
 }
+
+// String returns the action as used in logs.
+func (a LockAction) String() string { return session.Name(a, lockActionNames) }
 
 // DecideLock returns the next step for the lock of one volume.
 //

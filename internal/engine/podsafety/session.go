@@ -58,23 +58,20 @@ const maxSteps = 16
 // Session is the work on one pod, from its key to the next wait. It yields one Ask at a time, which its caller executes
 // and answers.
 type Session struct {
-	session.Progress
-	Facts Facts
-	// Decision is the step in progress, or after End the last one.
-	Decision Decision
+	session.State[Facts, Decision, Reason]
 }
 
 // Begin returns a session on these facts, up to its first Ask or its End, and records the state of the pod in t.
 func Begin(t *Tracker, f Facts, now time.Time) Session {
 	f.Sight = t.Saw(f.Pod, f.NodeSeen, now)
-	s := Session{Facts: f}
+	var s Session
+	s.Facts = f
 	s.decide(now)
 	return s
 }
 
 func (s *Session) decide(now time.Time) {
-	s.Decision = Decide(s.Facts, now)
-	s.Step(s.Decision.Action.Kind(), s.Facts.Rules.DryRun, maxSteps)
+	s.Decided(Decide(s.Facts, now), s.Facts.Rules.DryRun, maxSteps)
 }
 
 // Ask returns the call that the session waits for, or the zero Ask after its End.
@@ -144,27 +141,4 @@ func (s *Session) succeeded(t *Tracker, r Reply, sent, now time.Time) {
 	default:
 		s.End = session.Written
 	}
-}
-
-// Next returns the step that the session waits for.
-func (s *Session) Next() (kind session.Kind, action, reason string) {
-	return s.Decision.Action.Kind(), s.Decision.Action.String(), string(s.Decision.Reason)
-}
-
-// Requeue returns when to begin another session after this one has ended.
-func (s *Session) Requeue() session.Requeue { return s.Progress.Requeue(s.Decision.After) }
-
-// Reason returns the reason to report after the session has ended, or "".
-func (s *Session) Reason() Reason {
-	switch {
-	case s.End == session.Skipped:
-		return ReasonDryRun
-	case s.End == session.TooSlow, s.End == session.CallFailed && s.Decision.Action.Kind() == session.Reads:
-		return ReasonAPIReadFailed
-	case s.End == session.CallFailed:
-		return ReasonAPIWriteFailed
-	case s.End == session.Waiting, s.End == session.Written:
-		return s.Decision.Reason
-	}
-	return ""
 }

@@ -1,5 +1,7 @@
 package provision
 
+import "github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+
 // Action is one step; the zero value does nothing.
 type Action uint8
 
@@ -29,40 +31,15 @@ const (
 	SelectNode
 )
 
-// String returns the action as used in logs.
-func (a Action) String() string {
-	switch a {
-	case Wait:
-		return "Wait"
-	case BuildRequest:
-		return "BuildRequest"
-	case Prepare:
-		return "Prepare"
-	case ReadPV:
-		return "ReadPV"
-	case ReadClaim:
-		return "ReadClaim"
-	case OpenEntry:
-		return "OpenEntry"
-	case NoteVersion:
-		return "NoteVersion"
-	case CreateVolume:
-		return "CreateVolume"
-	case StorePV:
-		return "StorePV"
-	case StoreApart:
-		return "StoreApart"
-	case MarkDiscarding:
-		return "MarkDiscarding"
-	case DeleteVolume:
-		return "DeleteVolume"
-	case CloseEntry:
-		return "CloseEntry"
-	case SelectNode:
-		return "SelectNode"
-	}
-	return "Unknown"
+var actionNames = []string{
+	Wait: "Wait", BuildRequest: "BuildRequest", Prepare: "Prepare", ReadPV: "ReadPV", ReadClaim: "ReadClaim",
+	OpenEntry: "OpenEntry", NoteVersion: "NoteVersion", CreateVolume: "CreateVolume", StorePV: "StorePV",
+	StoreApart: "StoreApart", MarkDiscarding: "MarkDiscarding", DeleteVolume: "DeleteVolume", CloseEntry: "CloseEntry",
+	SelectNode: "SelectNode",
 }
+
+// String returns the action as used in logs.
+func (a Action) String() string { return session.Name(a, actionNames) }
 
 // Decision is the next step for one volume and its reason.
 type Decision struct {

@@ -1,5 +1,7 @@
 package reclaim
 
+import "github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+
 // Action is one step; the zero value does nothing.
 type Action uint8
 
@@ -28,40 +30,15 @@ const (
 	FinalizePV
 )
 
-// String returns the action as used in logs.
-func (a Action) String() string {
-	switch a {
-	case Wait:
-		return "Wait"
-	case AddFinalizer:
-		return "AddFinalizer"
-	case AdoptPV:
-		return "AdoptPV"
-	case RemoveFinalizer:
-		return "RemoveFinalizer"
-	case ListAttachments:
-		return "ListAttachments"
-	case ReadSecrets:
-		return "ReadSecrets"
-	case ReadClaim:
-		return "ReadClaim"
-	case ReadSiblings:
-		return "ReadSiblings"
-	case ListPVs:
-		return "ListPVs"
-	case ReadPV:
-		return "ReadPV"
-	case ListNodes:
-		return "ListNodes"
-	case DeleteVolume:
-		return "DeleteVolume"
-	case DeletePV:
-		return "DeletePV"
-	case FinalizePV:
-		return "FinalizePV"
-	}
-	return "Unknown"
+var actionNames = []string{
+	Wait: "Wait", AddFinalizer: "AddFinalizer", AdoptPV: "AdoptPV", RemoveFinalizer: "RemoveFinalizer",
+	ListAttachments: "ListAttachments", ReadSecrets: "ReadSecrets", ReadClaim: "ReadClaim", ReadSiblings: "ReadSiblings",
+	ListPVs: "ListPVs", ReadPV: "ReadPV", ListNodes: "ListNodes", DeleteVolume: "DeleteVolume", DeletePV: "DeletePV",
+	FinalizePV: "FinalizePV",
 }
+
+// String returns the action as used in logs.
+func (a Action) String() string { return session.Name(a, actionNames) }
 
 // writes reports whether the action changes the cluster or the storage system.
 func (a Action) writes() bool {

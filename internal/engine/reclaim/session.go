@@ -141,7 +141,7 @@ func (e *Engine) next(s *Session, at Moment) Step {
 	case d.Action == Wait:
 		return e.wait(s, step)
 	case e.DryRun && d.Action.writes():
-		step.Result, step.Report = Idle, Report{Would, d.Reason, "Would do " + d.Action.String() + ": " + d.Reason.Sentence()}
+		step.Result, step.Report = Idle, Report{Would, d.Reason, d.Reason.Would(d.Action)}
 		if s.Facts.End.Gone {
 			e.settle(s, &step)
 		}

@@ -2,10 +2,16 @@
 // the next wait. It is a value that asks for one call to the API server after the other and takes the replies, so that
 // a controller can carry it out, and a model checker can copy it between any two calls.
 //
+// An engine embeds State, and adds the calls of its steps (Ask) and the facts that their replies show (Answer).
+//
 // The package is pure: it imports no client, context, logger or clock, and makes no calls.
 package session
 
-import "time"
+import (
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
+)
 
 // LiveFor is the validity of a live read, and so bounds the time between an observation and the action that depends on
 // it. An older read is repeated.
@@ -38,6 +44,14 @@ const (
 	// Writes means that the step may change something, so a dry run ends before it.
 	Writes
 )
+
+// Name returns the name of an action, of the names that its package has for them, and "Unknown" for an unknown action.
+func Name[A ~uint8](action A, names []string) string {
+	if int(action) < len(names) && names[action] != "" {
+		return names[action]
+	}
+	return "Unknown"
+}
 
 // Outcome is how a call ended; the zero value knows nothing of its effect.
 type Outcome uint8
@@ -73,7 +87,7 @@ const (
 	TooSlow
 )
 
-// Progress is the progress of a session, which embeds it.
+// Progress is the progress of a session.
 type Progress struct {
 	ReadCount, Steps int
 	End              End
@@ -143,4 +157,56 @@ func (p Progress) Requeue(after time.Duration) Requeue {
 		return RequeueAfter
 	}
 	return RequeueNever
+}
+
+// Step is the next step of a session and its reason.
+type Step[R ~string] struct {
+	Action interface {
+		Kind() Kind
+		// String returns the name used in logs.
+		String() string
+	}
+	Reason R
+	// After bounds the duration of a wait, and is zero for a wait that only an event ends.
+	After time.Duration
+}
+
+// State is the state of a session: plain data that can be copied and compared as far as its facts can. F are the facts
+// about the object, D the decisions of the engine, and R their reasons.
+type State[F any, D interface{ Step() Step[R] }, R ~string] struct {
+	Progress
+	Facts F
+	// Decision is the step in progress, or after End the last one.
+	Decision D
+}
+
+// Decided begins the step of a decision, as far as Progress.Step permits.
+func (s *State[F, D, R]) Decided(d D, dryRun bool, limit int) {
+	s.Decision = d
+	s.Step(d.Step().Action.Kind(), dryRun, limit)
+}
+
+// Next returns the step that the session waits for.
+func (s *State[F, D, R]) Next() (kind Kind, action, reason string) {
+	step := s.Decision.Step()
+	return step.Action.Kind(), step.Action.String(), string(step.Reason)
+}
+
+// Requeue returns when to begin another session after this one has ended.
+func (s *State[F, D, R]) Requeue() Requeue { return s.Progress.Requeue(s.Decision.Step().After) }
+
+// Reason returns the reason to report after the session has ended, or "".
+func (s *State[F, D, R]) Reason() R {
+	step := s.Decision.Step()
+	switch {
+	case s.End == Skipped:
+		return reasons.DryRun
+	case s.End == TooSlow, s.End == CallFailed && step.Action.Kind() == Reads:
+		return reasons.APIReadFailed
+	case s.End == CallFailed:
+		return reasons.APIWriteFailed
+	case s.End == Waiting, s.End == Written:
+		return step.Reason
+	}
+	return ""
 }

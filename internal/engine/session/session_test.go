@@ -91,3 +91,61 @@ func TestRequeue(t *testing.T) {
 		t.Errorf("a wait without an end: %v", got)
 	}
 }
+
+type action Kind
+
+func (a action) Kind() Kind     { return Kind(a) }
+func (a action) String() string { return Name(a, []string{"wait", "read", "write"}) }
+
+type reason string
+
+type decision Step[reason]
+
+func (d decision) Step() Step[reason] { return Step[reason](d) }
+
+func TestState(t *testing.T) {
+	t.Parallel()
+	const why = reason("Why")
+	for name, c := range map[string]struct {
+		does    action
+		outcome Outcome
+		steps   int
+		dryRun  bool
+		want    reason
+		requeue Requeue
+	}{
+		"a wait":              {does: action(Waits), want: why, requeue: RequeueAfter},
+		"a read that fails":   {does: action(Reads), want: "APIReadFailed", requeue: RequeueRetry},
+		"a write that fails":  {does: action(Writes), want: "APIWriteFailed", requeue: RequeueRetry},
+		"of another version":  {does: action(Writes), outcome: Conflict, requeue: RequeueSoon},
+		"of what is gone":     {does: action(Writes), outcome: Gone, requeue: RequeueAfter},
+		"a write of dry run":  {does: action(Writes), dryRun: true, want: "DryRun", requeue: RequeueAfter},
+		"a write too late":    {does: action(Writes), steps: 3, want: "APIReadFailed", requeue: RequeueRetry},
+		"a write that worked": {does: action(Writes), outcome: Succeeded, want: why, requeue: RequeueAfter},
+	} {
+		var s State[int, decision, reason]
+		s.Steps = c.steps
+		s.Decided(decision{c.does, why, time.Second}, c.dryRun, 3)
+		if kind, does, because := s.Next(); kind != c.does.Kind() || does != c.does.String() || because != string(why) {
+			t.Errorf("%s: next is %v %s because of %s", name, kind, does, because)
+		}
+		if s.End == NotEnded && s.Took(c.outcome) {
+			s.End = Written
+		}
+		if got := s.Reason(); got != c.want || s.Requeue() != c.requeue {
+			t.Errorf("%s: ended as %d with %q, requeue %d", name, s.End, got, s.Requeue())
+		}
+	}
+}
+
+func TestName(t *testing.T) {
+	t.Parallel()
+	for a, want := range []string{"wait", "", "write", ""} {
+		if want == "" {
+			want = "Unknown"
+		}
+		if got := Name(action(a), []string{0: "wait", 2: "write"}); got != want {
+			t.Errorf("%d: %q, want %q", a, got, want)
+		}
+	}
+}

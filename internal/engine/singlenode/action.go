@@ -25,18 +25,14 @@ const (
 	RemoveGate
 )
 
-// String returns the name used in logs.
-func (a Action) String() string {
-	names := [...]string{
-		Wait: "Wait", ReadNamespace: "ReadNamespace", ReadClaim: "ReadClaim", ReadHolder: "ReadHolder",
-		ReadFence: "ReadFence", ReadNode: "ReadNode", ListPods: "ListPods", TakeLock: "TakeLock", FreeLock: "FreeLock",
-		RemoveGate: "RemoveGate",
-	}
-	if int(a) < len(names) {
-		return names[a]
-	}
-	return "Unknown"
+var actionNames = []string{
+	Wait: "Wait", ReadNamespace: "ReadNamespace", ReadClaim: "ReadClaim", ReadHolder: "ReadHolder",
+	ReadFence: "ReadFence", ReadNode: "ReadNode", ListPods: "ListPods", TakeLock: "TakeLock", FreeLock: "FreeLock",
+	RemoveGate: "RemoveGate",
 }
+
+// String returns the name used in logs.
+func (a Action) String() string { return session.Name(a, actionNames) }
 
 // Kind reports whether the action waits, reads or writes. An unknown action counts as a write.
 func (a Action) Kind() session.Kind {

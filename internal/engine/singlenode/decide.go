@@ -48,6 +48,11 @@ type Decision struct {
 	User types.UID
 }
 
+// Step implements session.State.
+func (d Decision) Step() session.Step[Reason] {
+	return session.Step[Reason]{Action: d.Action, Reason: d.Reason, After: d.After}
+}
+
 // recheckAfter bounds waits that rest on a live read alone. A watch can skip a pod that was created and removed between
 // two of its LISTs, so no event would end such a wait.
 const recheckAfter = time.Minute

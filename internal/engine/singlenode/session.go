@@ -74,23 +74,20 @@ func maxSteps(claims, users int) int { return 8 + 3*claims + 4*users }
 
 // Session is the work on one gated pod, from its key to the next wait. It issues one Ask at a time.
 type Session struct {
-	session.Progress
-	Facts Facts
-	// Decision is the current step or, after End, the last one.
-	Decision Decision
+	session.State[Facts, Decision, Reason]
 }
 
 // Begin starts a session with these facts and advances to its first Ask or its End. The slices of f are cloned.
 func Begin(f Facts, now time.Time) Session {
-	s := Session{Facts: f}
+	var s Session
+	s.Facts = f
 	s.Facts.Claims, s.Facts.Users = slices.Clone(f.Claims), slices.Clone(f.Users)
 	s.decide(now)
 	return s
 }
 
 func (s *Session) decide(now time.Time) {
-	s.Decision = Decide(s.Facts, now)
-	s.Step(s.Decision.Action.Kind(), s.Facts.Rules.DryRun, maxSteps(len(s.Facts.Claims), len(s.Facts.Users)))
+	s.Decided(Decide(s.Facts, now), s.Facts.Rules.DryRun, maxSteps(len(s.Facts.Claims), len(s.Facts.Users)))
 }
 
 func (s *Session) claim() *ClaimFacts {
@@ -173,23 +170,9 @@ func (s *Session) succeeded(r Reply, sent time.Time) {
 	}
 }
 
-// Next returns the kind, action and reason of the pending step.
-func (s *Session) Next() (kind session.Kind, action, reason string) {
-	return s.Decision.Action.Kind(), s.Decision.Action.String(), string(s.Decision.Reason)
-}
-
-// Requeue returns when the next session begins after this one has ended.
-func (s *Session) Requeue() session.Requeue { return s.Progress.Requeue(s.Decision.After) }
-
-// Reason returns the reason to report after the session has ended, empty for none.
-func (s *Session) Reason() Reason { return reasonAfter(s.Progress, s.Decision) }
-
 // LockSession is the work on the lock of one claim, from its key to the next wait. It issues one Ask at a time.
 type LockSession struct {
-	session.Progress
-	Facts LockFacts
-	// Decision is the current step or, after End, the last one.
-	Decision Decision
+	session.State[LockFacts, Decision, Reason]
 }
 
 // maxLockSteps bounds the steps of a LockSession: three reads and a write. A session exceeds it only if its reads
@@ -198,14 +181,14 @@ const maxLockSteps = 8
 
 // BeginLock starts a session with these facts and advances to its first Ask or its End.
 func BeginLock(f LockFacts, now time.Time) LockSession {
-	s := LockSession{Facts: f}
+	var s LockSession
+	s.Facts = f
 	s.decide(now)
 	return s
 }
 
 func (s *LockSession) decide(now time.Time) {
-	s.Decision = DecideLock(s.Facts, now)
-	s.Step(s.Decision.Action.Kind(), s.Facts.Rules.DryRun, maxLockSteps)
+	s.Decided(DecideLock(s.Facts, now), s.Facts.Rules.DryRun, maxLockSteps)
 }
 
 // Ask returns the pending call, the zero Ask after the End.
@@ -259,29 +242,4 @@ func (s *LockSession) succeeded(r Reply, sent time.Time) {
 	default:
 		s.End = session.Written
 	}
-}
-
-// Next returns the kind, action and reason of the pending step.
-func (s *LockSession) Next() (kind session.Kind, action, reason string) {
-	return s.Decision.Action.Kind(), s.Decision.Action.String(), string(s.Decision.Reason)
-}
-
-// Requeue returns when the next session begins after this one has ended.
-func (s *LockSession) Requeue() session.Requeue { return s.Progress.Requeue(s.Decision.After) }
-
-// Reason returns the reason to report after the session has ended, empty for none.
-func (s *LockSession) Reason() Reason { return reasonAfter(s.Progress, s.Decision) }
-
-func reasonAfter(p session.Progress, d Decision) Reason {
-	switch {
-	case p.End == session.Skipped:
-		return ReasonDryRun
-	case p.End == session.TooSlow, p.End == session.CallFailed && d.Action.Kind() == session.Reads:
-		return ReasonAPIReadFailed
-	case p.End == session.CallFailed:
-		return ReasonAPIWriteFailed
-	case p.End == session.Waiting, p.End == session.Written:
-		return d.Reason
-	}
-	return ""
 }

@@ -21,17 +21,13 @@ const (
 	DeletePod
 )
 
-// String returns the name used in logs.
-func (a Action) String() string {
-	names := [...]string{
-		Wait: "Wait", ReadClaim: "ReadClaim", ReadPod: "ReadPod", ReadSet: "ReadSet", PatchClaim: "PatchClaim",
-		DeleteClaim: "DeleteClaim", DeletePod: "DeletePod",
-	}
-	if int(a) < len(names) {
-		return names[a]
-	}
-	return "Unknown"
+var actionNames = []string{
+	Wait: "Wait", ReadClaim: "ReadClaim", ReadPod: "ReadPod", ReadSet: "ReadSet", PatchClaim: "PatchClaim",
+	DeleteClaim: "DeleteClaim", DeletePod: "DeletePod",
 }
+
+// String returns the name used in logs.
+func (a Action) String() string { return session.Name(a, actionNames) }
 
 // Kind reports whether the action waits, reads or writes. An unknown action counts as a write.
 func (a Action) Kind() session.Kind {

@@ -3,6 +3,8 @@ package statefulset
 import (
 	"slices"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 )
 
 // Decision is the next step for one claim and its reason.
@@ -11,6 +13,11 @@ type Decision struct {
 	Reason Reason
 	// After bounds the duration of a wait, and is zero for a wait that only an event ends.
 	After time.Duration
+}
+
+// Step implements session.State.
+func (d Decision) Step() session.Step[Reason] {
+	return session.Step[Reason]{Action: d.Action, Reason: d.Reason, After: d.After}
 }
 
 func wait(why Reason) Decision           { return Decision{Action: Wait, Reason: why} }

@@ -38,24 +38,21 @@ const maxSteps = 12
 
 // Session is the work on one claim, from its key to the next wait. It issues one Ask at a time.
 type Session struct {
-	session.Progress
-	Facts Facts
-	// Decision is the current step or, after End, the last one.
-	Decision Decision
+	session.State[Facts, Decision, Reason]
 }
 
 // Begin starts a session with these facts, records the state of the claim in t, and advances to the first Ask or the
 // End.
 func Begin(t *Tracker, f Facts, now time.Time) Session {
 	f.Sight = t.saw(f, now)
-	s := Session{Facts: f}
+	var s Session
+	s.Facts = f
 	s.decide(now)
 	return s
 }
 
 func (s *Session) decide(now time.Time) {
-	s.Decision = Decide(s.Facts, now)
-	s.Step(s.Decision.Action.Kind(), s.Facts.Rules.DryRun, maxSteps)
+	s.Decided(Decide(s.Facts, now), s.Facts.Rules.DryRun, maxSteps)
 }
 
 // Ask returns the pending call, the zero Ask after the End.
@@ -123,31 +120,11 @@ func seen(found bool) Seen {
 	return Absent
 }
 
-// Next returns the kind, action and reason of the pending step.
-func (s *Session) Next() (kind session.Kind, action, reason string) {
-	return s.Decision.Action.Kind(), s.Decision.Action.String(), string(s.Decision.Reason)
-}
-
 // Requeue returns when the next session begins after this one has ended.
 func (s *Session) Requeue() session.Requeue {
-	r := s.Progress.Requeue(s.Decision.After)
+	r := s.State.Requeue()
 	if r == session.RequeueNever && s.End == session.Waiting && s.ReadCount > 0 {
 		return session.RequeueRetry // the watch lags behind the read, and may skip its result
 	}
 	return r
-}
-
-// Reason returns the reason to report after the session has ended, empty for none.
-func (s *Session) Reason() Reason {
-	switch {
-	case s.End == session.Skipped:
-		return ReasonDryRun
-	case s.End == session.TooSlow, s.End == session.CallFailed && s.Decision.Action.Kind() == session.Reads:
-		return ReasonAPIReadFailed
-	case s.End == session.CallFailed:
-		return ReasonAPIWriteFailed
-	case s.End == session.Waiting, s.End == session.Written:
-		return s.Decision.Reason
-	}
-	return ""
 }

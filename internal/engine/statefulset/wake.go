@@ -1,6 +1,10 @@
 package statefulset
 
-import "time"
+import (
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+)
 
 // SetFacts are the inputs of DecideSet for one set.
 type SetFacts struct {
@@ -110,14 +114,10 @@ const (
 	EndWake
 )
 
+var setActionNames = []string{SetWait: "Wait", Wake: "Wake", EndWake: "EndWake"}
+
 // String returns the name used in logs.
-func (a SetAction) String() string {
-	names := [...]string{SetWait: "Wait", Wake: "Wake", EndWake: "EndWake"}
-	if int(a) < len(names) {
-		return names[a]
-	}
-	return "Unknown"
-}
+func (a SetAction) String() string { return session.Name(a, setActionNames) }
 
 // SetDecision is the next step for one set and its reason.
 type SetDecision struct {

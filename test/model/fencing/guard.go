@@ -71,7 +71,7 @@ func (c *scene) continues(i int, s *fencing.Session) {
 	}
 	l.session = work{}
 	c.reason = string(s.Reason())
-	switch s.Requeue(s.Decision.After) {
+	switch s.Requeue() {
 	case session.RequeueSoon, session.RequeueRetry:
 		l.woken = l.work()
 	case session.RequeueAfter:

@@ -417,8 +417,8 @@ func remaining(s *work) (f fencing.RemainingFacts) {
 }
 
 // session returns a session in progress as the engine has it.
-func (m *machine) session(s *work) fencing.Session {
-	f := m.facts(s)
-	return fencing.Session{Progress: session.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: f,
-		Decision: fencing.Decide(f, m.now)}
+func (m *machine) session(s *work) (out fencing.Session) {
+	out.ReadCount, out.Steps, out.Facts = int(s.reads), 1, m.facts(s)
+	out.Decision = fencing.Decide(out.Facts, m.now)
+	return out
 }

@@ -280,10 +280,11 @@ func withFenceRead(f podsafety.FenceFacts, r session.Read) podsafety.FenceFacts 
 }
 
 // session returns a session in progress as the engine has it.
-func (c *scene) session(i, slot int) podsafety.Session {
+func (c *scene) session(i, slot int) (out podsafety.Session) {
 	s := &c.lines[i].sessions[slot]
-	return podsafety.Session{Progress: session.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: c.facts(slot, s),
-		Decision: podsafety.Decision{Action: s.action, Reason: c.machine.reasons[s.reason]}}
+	out.ReadCount, out.Steps, out.Facts = int(s.reads), 1, c.facts(slot, s)
+	out.Decision = podsafety.Decision{Action: s.action, Reason: c.machine.reasons[s.reason]}
+	return out
 }
 
 func nodeName(n int) string { return string(rune('a' + n)) }

@@ -294,8 +294,9 @@ func (c *scene) user(i, slot int, p pod, ended age, flipped bool) singlenode.Use
 func (c *scene) session(i, slot int) singlenode.Session {
 	s, m := &c.lines[i].work[slot], c.machine
 	flipped := m.flipped(slot)
-	out := singlenode.Session{Progress: session.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: c.facts(i, slot, s),
-		Decision: singlenode.Decision{Action: s.action, Reason: m.reasons[s.reason]}}
+	var out singlenode.Session
+	out.ReadCount, out.Steps, out.Facts = int(s.reads), 1, c.facts(i, slot, s)
+	out.Decision = singlenode.Decision{Action: s.action, Reason: m.reasons[s.reason]}
 	if s.claim > 0 {
 		out.Decision.Claim = m.claimName(int(s.claim)-1, flipped)
 	}
@@ -328,11 +329,11 @@ func (c *scene) facts(i, slot int, s *podSession) singlenode.Facts {
 }
 
 // lockSession returns a session about a lock in progress as the engine has it.
-func (c *scene) lockSession(i, n int) singlenode.LockSession {
+func (c *scene) lockSession(i, n int) (out singlenode.LockSession) {
 	s := &c.lines[i].locks[n]
-	return singlenode.LockSession{
-		Progress: session.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: c.lockFacts(i, n, s),
-		Decision: singlenode.Decision{Action: s.action, Reason: c.machine.reasons[s.reason]}}
+	out.ReadCount, out.Steps, out.Facts = int(s.reads), 1, c.lockFacts(i, n, s)
+	out.Decision = singlenode.Decision{Action: s.action, Reason: c.machine.reasons[s.reason]}
+	return out
 }
 
 func (c *scene) lockFacts(i, n int, s *lockSession) singlenode.LockFacts {

@@ -30,10 +30,10 @@ func (c *scene) facts(n int, s *work) statefulset.Facts {
 }
 
 // session returns a session in progress as the engine has it.
-func (c *scene) session(n int, s *work) statefulset.Session {
-	f := c.facts(n, s)
-	return statefulset.Session{Progress: session.Progress{ReadCount: int(s.reads), Steps: 1}, Facts: f,
-		Decision: statefulset.Decide(f, c.machine.now)}
+func (c *scene) session(n int, s *work) (out statefulset.Session) {
+	out.ReadCount, out.Steps, out.Facts = int(s.reads), 1, c.facts(n, s)
+	out.Decision = statefulset.Decide(out.Facts, c.machine.now)
+	return out
 }
 
 func (m *machine) readAt(order uint8) session.Read {
