@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 )
@@ -92,6 +93,37 @@ func (r *Recorder[R]) ReportAside(ctx context.Context, o Object, reason R, detai
 func (r *Recorder[R]) report(ctx context.Context, o Object, reason R, detail, same string) {
 	if r.leads() && r.reports.Now(o.key(), reason, same, reason.About().Severity.Waits()) {
 		r.Event(ctx, o, reason, detail)
+	}
+}
+
+// Ended is a session that has ended, such as a [session.State].
+type Ended[R reasons.Reason] interface {
+	Ended() session.End
+	// Reason returns the reason to report, or "".
+	Reason() R
+	// Would returns the report of a dry run.
+	Would() string
+}
+
+// ReportEnd reports how a session about an object has ended. detail is about its reason, and err is the error of its
+// last call. With each, the reason of a wait is reported again with each new detail.
+func (r *Recorder[R]) ReportEnd(ctx context.Context, o Object, s Ended[R], detail string, err error, each bool) {
+	switch end, reason := s.Ended(), s.Reason(); {
+	case end == session.ObjectGone:
+		r.Forget(o.UID)
+	case reason == "":
+	case end == session.Written:
+		// A written object no longer waits.
+		r.Event(ctx, o, reason, detail)
+		r.Forget(o.UID)
+	case end == session.Skipped:
+		r.ReportEach(ctx, o, reason, s.Would())
+	case err != nil:
+		r.ReportFailure(ctx, o, reason, err, false)
+	case each:
+		r.ReportEach(ctx, o, reason, detail)
+	default:
+		r.Report(ctx, o, reason, detail)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 )
 
@@ -234,5 +235,52 @@ func TestMetrics(t *testing.T) {
 	}
 	if err := Register(nil, counter); err != nil {
 		t.Error(err)
+	}
+}
+
+// ended is a session that has ended.
+type ended struct {
+	end    session.End
+	reason word
+}
+
+func (e ended) Ended() session.End { return e.end }
+func (e ended) Reason() word       { return e.reason }
+func (e ended) Would() string      { return "Would write." }
+
+func TestReportEnd(t *testing.T) {
+	const on = "PersistentVolume/pv-1 "
+	for name, c := range map[string]struct {
+		end    session.End
+		reason word
+		err    error
+		each   bool
+		event  string
+		waits  int
+	}{
+		"a wait":                  {session.Waiting, "InUse", nil, false, "", 1},
+		"a wait with each detail": {session.Waiting, "InUse", nil, true, "Normal InUse It is in use. By b.", 1},
+		"a write":                 {session.Written, "InUse", nil, false, "Normal InUse It is in use. By b.", 0},
+		"a failure":               {session.CallFailed, "Lost", errNoAnswer, true, "Warning Lost It is lost. no answer", 1},
+		"a dry run":               {session.Skipped, "InUse", nil, false, "Normal InUse It is in use. Would write.", 1},
+		"a conflict":              {session.Conflicted, "", nil, true, "", 1},
+		"an object that is gone":  {session.ObjectGone, "", nil, true, "", 0},
+	} {
+		s := &seen{}
+		r := NewRecorder(Config[word]{Events: s})
+		pv := PV("pv-1", "u1", "7", v1.ObjectReference{})
+		r.Report(t.Context(), pv, "InUse", "By a.")
+		r.ReportEnd(t.Context(), pv, ended{c.end, c.reason}, "By b.", c.err, c.each)
+		want := []string{on + "Normal InUse It is in use. By a."}
+		if c.event != "" {
+			want = append(want, on+c.event)
+		}
+		waits := 0
+		for _, n := range r.Waiting() {
+			waits += n
+		}
+		if !slices.Equal(s.events, want) || waits != c.waits {
+			t.Errorf("%s: Events %q, %d waits, want %q, %d", name, s.events, waits, want, c.waits)
+		}
 	}
 }

@@ -33,7 +33,12 @@ func (c *Controller) reconcile(ctx context.Context, name string) controller.Resu
 	if ctx.Err() != nil {
 		return controller.Done()
 	}
-	c.report(ctx, &s, err)
+	about, reason := object(s.Facts.Fence), s.Reason()
+	if s.End == session.Written { // which does not end the wait
+		c.reports.ReportEach(ctx, about, reason, detail(&s, reason))
+	} else {
+		c.reports.ReportEnd(ctx, about, &s, detail(&s, reason), err, true)
+	}
 	c.observer.settle(facts.Fence)
 	return c.requeue(&s)
 }
@@ -103,21 +108,6 @@ func (c *Controller) agent(ctx context.Context, ask fencing.Ask) (facts fencing.
 		facts.Message = err.Error()
 	}
 	return facts, err
-}
-
-func (c *Controller) report(ctx context.Context, s *fencing.Session, err error) {
-	about, reason := object(s.Facts.Fence), s.Reason()
-	switch {
-	case s.End == session.ObjectGone:
-		c.reports.Forget(about.UID)
-	case reason == "":
-	case s.End == session.Skipped:
-		c.reports.ReportEach(ctx, about, reason, s.Decision.Reason.Would(s.Decision.Action))
-	case err != nil:
-		c.reports.ReportFailure(ctx, about, reason, err, false)
-	default:
-		c.reports.ReportEach(ctx, about, reason, detail(s, reason))
-	}
 }
 
 // detail returns the addition to the sentence of a reason: the attempt and agent that it is about.

@@ -26,7 +26,9 @@ func (c *Controller) reconcile(ctx context.Context, name string) controller.Resu
 	if ctx.Err() != nil {
 		return controller.Done()
 	}
-	c.report(ctx, &s, err)
+	if reason := s.Reason(); reason != "" {
+		c.recorder.ReportEnd(ctx, object(s.Subject()), &s, detail(s.Facts, reason), err, false)
+	}
 	return controller.Backoff{First: c.cfg.RetryStart, Max: c.cfg.RetryMax}.Requeue(s.Requeue(), s.Decision.After)
 }
 
@@ -53,20 +55,6 @@ func (c *Controller) wrote(ctx context.Context, _ *intree.Session, ask intree.As
 	klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "on", ask.Name, "reason", why)
 	if ask.Action == intree.RemoveFinalizerByUID {
 		c.metrics.deleted.Inc()
-	}
-}
-
-// report reports the reason for the End of a session.
-func (c *Controller) report(ctx context.Context, s *intree.Session, err error) {
-	pv, reason := object(s.Subject()), s.Reason()
-	switch {
-	case reason == "":
-	case s.End == session.Skipped:
-		c.recorder.ReportEach(ctx, pv, reason, s.Decision.Reason.Would(s.Decision.Action))
-	case err != nil:
-		c.recorder.ReportFailure(ctx, pv, reason, err, false)
-	default:
-		c.recorder.Report(ctx, pv, reason, detail(s.Facts, reason))
 	}
 }
 

@@ -27,7 +27,7 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 	if ctx.Err() != nil {
 		return controller.Done()
 	}
-	c.report(ctx, &s, err)
+	c.recorder.ReportEnd(ctx, object(s.Facts.Pod), &s, s.Facts.Detail(s.Reason()), err, false)
 	if s.Requeue() != session.RequeueRetry {
 		c.observer.drop(key, facts.Pod.UID)
 	}
@@ -86,25 +86,6 @@ func (c *Controller) wrote(ctx context.Context, s *podsafety.Session, ask podsaf
 	case podsafety.RemoveFinalizer:
 		c.metrics.released.WithLabelValues(why).Inc()
 	default:
-	}
-}
-
-func (c *Controller) report(ctx context.Context, s *podsafety.Session, err error) {
-	pod, reason := object(s.Facts.Pod), s.Reason()
-	switch {
-	case s.End == session.Written:
-		// The pod is released, so that it does not count as waiting for this reason, and its records are dropped.
-		c.recorder.Event(ctx, pod, reason, s.Facts.Detail(reason))
-		c.recorder.Forget(pod.UID)
-	case s.End == session.ObjectGone:
-		c.recorder.Forget(pod.UID)
-	case reason == "":
-	case s.End == session.Skipped:
-		c.recorder.ReportEach(ctx, pod, reason, s.Decision.Reason.Would(s.Decision.Action))
-	case err != nil:
-		c.recorder.ReportFailure(ctx, pod, reason, err, false)
-	default:
-		c.recorder.Report(ctx, pod, reason, s.Facts.Detail(reason))
 	}
 }
 

@@ -60,7 +60,7 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 			return controller.After(left)
 		}
 	}
-	c.report(ctx, &s, err)
+	c.podReports.ReportEnd(ctx, podObject(s.Facts.Pod), &s, s.Facts.Detail(s.Decision), err, true)
 	return c.cfg.retries().Requeue(s.Requeue(), s.Decision.After)
 }
 
@@ -127,7 +127,9 @@ func (c *Controller) reconcileLock(ctx context.Context, key string) controller.R
 	if ctx.Err() != nil {
 		return controller.Done()
 	}
-	c.reportLock(ctx, &s, err)
+	claim := s.Facts.Claim
+	about := events.Object{ObjectReference: events.Claim(claim.Namespace, claim.Name, claim.UID)}
+	c.claimReports.ReportEnd(ctx, about, &s, s.Facts.Detail(s.Decision), err, true)
 	if now, found := c.observer.claims.Get(key); !found || now.UID != facts.Claim.UID || !now.marked() {
 		c.claimReports.Forget(facts.Claim.UID) // the claim or its lock is gone
 	}
@@ -272,38 +274,6 @@ func (c *Controller) wroteLock(ctx context.Context, s *singlenode.LockSession, a
 	klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "reason", why, "holder",
 		s.Facts.Claim.Lock.Name)
 	c.metrics.freed.WithLabelValues(why).Inc()
-}
-
-// report reports the end of a session about a pod.
-func (c *Controller) report(ctx context.Context, s *singlenode.Session, err error) {
-	c.reportEnd(ctx, c.podReports, podObject(s.Facts.Pod), s.Progress, s.Decision, s.Reason(),
-		s.Facts.Detail(s.Decision), err)
-}
-
-// reportLock reports the end of a session about a lock.
-func (c *Controller) reportLock(ctx context.Context, s *singlenode.LockSession, err error) {
-	claim := s.Facts.Claim
-	about := events.Object{ObjectReference: events.Claim(claim.Namespace, claim.Name, claim.UID)}
-	c.reportEnd(ctx, c.claimReports, about, s.Progress, s.Decision, s.Reason(), s.Facts.Detail(s.Decision), err)
-}
-
-func (c *Controller) reportEnd(ctx context.Context, reports *events.Recorder[Reason], about events.Object,
-	p session.Progress, d singlenode.Decision, reason Reason, detail string, err error) {
-	switch {
-	case p.End == session.Written:
-		// A written object no longer waits, so it gets an Event and is forgotten.
-		reports.Event(ctx, about, reason, detail)
-		reports.Forget(about.UID)
-	case p.End == session.ObjectGone:
-		reports.Forget(about.UID)
-	case reason == "":
-	case p.End == session.Skipped:
-		reports.ReportEach(ctx, about, reason, d.Reason.Would(d.Action))
-	case err != nil:
-		reports.ReportFailure(ctx, about, reason, err, false)
-	default:
-		reports.ReportEach(ctx, about, reason, detail)
-	}
 }
 
 // podObject returns the object of a report on a pod.

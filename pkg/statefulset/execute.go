@@ -26,7 +26,7 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 	if ctx.Err() != nil {
 		return controller.Done()
 	}
-	c.report(ctx, &s, err)
+	c.claimReports.ReportEnd(ctx, object(s.Facts), &s, s.Facts.Detail(s.Reason()), err, false)
 	c.observer.settleClaim(key, s.Facts.Claim)
 	return c.cfg.retries().Requeue(s.Requeue(), s.Decision.After)
 }
@@ -69,26 +69,6 @@ func (c *Controller) call(ctx context.Context, ask statefulset.Ask) (reply state
 func (c *Controller) wrote(ctx context.Context, _ *statefulset.Session, ask statefulset.Ask, why string) {
 	klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "reason", why)
 	c.metrics.wrote(ask.Action)
-}
-
-// report reports the end of a session.
-func (c *Controller) report(ctx context.Context, s *statefulset.Session, err error) {
-	about, reason := object(s.Facts), s.Reason()
-	switch {
-	case s.End == session.Written:
-		// A written claim no longer waits, so it gets an Event and is forgotten.
-		c.claimReports.Event(ctx, about, reason, s.Facts.Detail(reason))
-		c.claimReports.Forget(about.UID)
-	case s.End == session.ObjectGone:
-		c.claimReports.Forget(about.UID)
-	case reason == "":
-	case s.End == session.Skipped:
-		c.claimReports.ReportEach(ctx, about, reason, s.Decision.Reason.Would(s.Decision.Action))
-	case err != nil:
-		c.claimReports.ReportFailure(ctx, about, reason, err, false)
-	default:
-		c.claimReports.Report(ctx, about, reason, s.Facts.Detail(reason))
-	}
 }
 
 // object returns the object of a report on a claim.

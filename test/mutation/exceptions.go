@@ -45,7 +45,6 @@ var exceptions = []exception{
 	{"pkg/fencing/agents:jobs.start/without node = &v1.Node{}", "client-go returns an empty object with an error"},
 	{"pkg/fencing/agents:custom.patch/if err != nil {return err} → never", "what is made of strings is JSON"},
 	{"pkg/statefulset:*/if !found {return controller.Done()} → never", "on facts that are zero nothing is decided"},
-	{"pkg/statefulset:Controller.report/case s.End == session.Skipped", "a dry run says it in the log alone"},
 	{"pkg/statefulset:observer.setsWith/if s, found := o.sets.Get(keyOf(namespace, name)); found {sets = append(sets, " +
 		"s)} → always", "index and cache differ only between two steps of one event"},
 	{"pkg/statefulset:recordSet/without s.Namespace = unique.Make(o.Namespace).Value()", "it saves memory"},

@@ -8,6 +8,7 @@
 package session
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
@@ -159,12 +160,17 @@ func (p Progress) Requeue(after time.Duration) Requeue {
 	return RequeueNever
 }
 
+// Reason is the reason of a step, such as a [reasons.Word].
+type Reason interface {
+	~string
+	Would(action fmt.Stringer) string
+}
+
 // Step is the next step of a session and its reason.
 type Step[R ~string] struct {
 	Action interface {
 		Kind() Kind
-		// String returns the name used in logs.
-		String() string
+		fmt.Stringer // the name used in logs
 	}
 	Reason R
 	// After bounds the duration of a wait, and is zero for a wait that only an event ends.
@@ -173,7 +179,7 @@ type Step[R ~string] struct {
 
 // State is the state of a session: plain data that can be copied and compared as far as its facts can. F are the facts
 // about the object, D the decisions of the engine, and R their reasons.
-type State[F any, D interface{ Step() Step[R] }, R ~string] struct {
+type State[F any, D interface{ Step() Step[R] }, R Reason] struct {
 	Progress
 	Facts F
 	// Decision is the step in progress, or after End the last one.
@@ -209,4 +215,10 @@ func (s *State[F, D, R]) Reason() R {
 		return step.Reason
 	}
 	return ""
+}
+
+// Would returns the report of a dry run that skips the step.
+func (s *State[F, D, R]) Would() string {
+	step := s.Decision.Step()
+	return step.Reason.Would(step.Action)
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -99,6 +100,10 @@ func (a action) String() string { return Name(a, []string{"wait", "read", "write
 
 type reason string
 
+func (r reason) Would(action fmt.Stringer) string {
+	return action.String() + " because of " + string(r)
+}
+
 type decision Step[reason]
 
 func (d decision) Step() Step[reason] { return Step[reason](d) }
@@ -128,6 +133,9 @@ func TestState(t *testing.T) {
 		s.Decided(decision{c.does, why, time.Second}, c.dryRun, 3)
 		if kind, does, because := s.Next(); kind != c.does.Kind() || does != c.does.String() || because != string(why) {
 			t.Errorf("%s: next is %v %s because of %s", name, kind, does, because)
+		}
+		if s.Would() != c.does.String()+" because of Why" {
+			t.Errorf("%s: %q", name, s.Would())
 		}
 		if s.End == NotEnded && s.Took(c.outcome) {
 			s.End = Written
