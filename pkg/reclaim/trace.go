@@ -94,13 +94,24 @@ func (t *traces) begin(pv volume.PV) {
 	}
 }
 
-// resume returns ctx inside the trace of a PV, and opens the trace if necessary.
-func (t *traces) resume(ctx context.Context, pv volume.PV) context.Context {
+// work returns ctx inside the trace of a session's PV, if any, and opens the trace if the session reclaims. done ends
+// the trace unless the reclaim is still under way.
+func (t *traces) work(ctx context.Context, s *reclaim.Session, first reclaim.Step) (_ context.Context, done func()) {
 	if t == nil {
-		return ctx
+		return ctx, func() {}
 	}
-	t.add(pv, true)
-	return t.in(ctx, pv)
+	pv := s.Facts.PV
+	if first.Result == reclaim.Asks && s.Ask.Action != reclaim.RemoveFinalizer {
+		t.add(pv, true)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if span := t.open[pv.Name][pv.UID]; span != nil {
+		ctx = trace.ContextWithSpan(ctx, span)
+	}
+	return ctx, func() {
+		t.end(pv.Name, func(uid types.UID) bool { return uid == pv.UID && !s.Facts.Underway() })
+	}
 }
 
 func (t *traces) add(pv volume.PV, resumed bool) {
@@ -118,19 +129,6 @@ func (t *traces) add(pv volume.PV, resumed bool) {
 	}
 	t.open[pv.Name][pv.UID] = span
 	t.count++
-}
-
-// in returns ctx inside the trace of the PV, if one is open.
-func (t *traces) in(ctx context.Context, pv volume.PV) context.Context {
-	if t == nil {
-		return ctx
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if span := t.open[pv.Name][pv.UID]; span != nil {
-		return trace.ContextWithSpan(ctx, span)
-	}
-	return ctx
 }
 
 // end ends the traces of former and present PVs of this name for which over is true.

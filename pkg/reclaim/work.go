@@ -14,8 +14,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// The sessions of controller.Reconcile wait for each step that they take. This loop differs: a session asks and its
-// driver answers, so that the model checker can suspend it in between.
+// A session asks and its caller answers, as in controller.Calls, so that the model checker can suspend it in between.
+// The loop is here because a session of this engine ends with a report and one of four delays: the adapter to
+// controller.Calls would be longer.
 
 // reconcile works on the PV with this name, and on former PVs of the name that are gone.
 func (r *Controller) reconcile(ctx context.Context, name string) (result controller.Result) {
@@ -37,21 +38,24 @@ func (r *Controller) work(ctx context.Context, item reclaim.Item) controller.Res
 	if !found {
 		return controller.Done()
 	}
-	pv := s.Facts.PV
 	defer r.abandon(s)
-	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("PV", pv.Name, "PVUID", pv.UID))
-	ctx = r.traces.in(ctx, pv)
-	defer r.traces.end(pv.Name, func(uid types.UID) bool { return uid == pv.UID && !s.Facts.Underway() })
 	if step.Result == reclaim.Asks {
 		r.inHand.Add(1)
 		defer r.inHand.Add(-1)
-		if s.Ask.Action != reclaim.RemoveFinalizer {
-			ctx = r.traces.resume(ctx, pv)
-		}
 	}
+	pv := s.Facts.PV
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("PV", pv.Name, "PVUID", pv.UID))
+	ctx, end := r.traces.work(ctx, s, step)
+	defer end()
+	return r.run(ctx, s, step)
+}
+
+// run makes the calls that a session asks for, and reports its end.
+func (r *Controller) run(ctx context.Context, s *reclaim.Session, step reclaim.Step) controller.Result {
 	var a answer
 	for {
-		logDecision(ctx, step.Decision)
+		klog.FromContext(ctx).V(5).Info("Decided", "action", step.Decision.Action, "reason", step.Decision.Reason)
+		traceDecision(ctx, step.Decision.Reason)
 		if step.Besides.Kind == reclaim.Besides {
 			r.recorder.ReportAside(ctx, object(s.Facts.PV), step.Besides.Reason, step.Besides.Detail)
 		}
@@ -65,11 +69,6 @@ func (r *Controller) work(ctx context.Context, item reclaim.Item) controller.Res
 		}
 		step = r.answer(s, a.Reply)
 	}
-}
-
-func logDecision(ctx context.Context, d reclaim.Decision) {
-	klog.FromContext(ctx).V(5).Info("Decided", "action", d.Action, "reason", d.Reason)
-	traceDecision(ctx, d.Reason)
 }
 
 // moment returns the inputs of a decision that the engine does not hold.

@@ -42,7 +42,7 @@ var scopes = []scope{
 	{folder: "pkg/volume", files: "pv.go node.go", also: "pkg/reclaim"},
 	{folder: "pkg/reclaim", files: "call.go secret.go", statements: true},
 	{folder: "pkg/reclaim", files: "cluster.go", funcs: "*.patchFinalizers *.readClaim *.readPV *.readSecret *.listNodes"},
-	{folder: "pkg/reclaim", files: "work.go", funcs: "*.work *.moment *.begin *.answer *.abandon *.protect *.*Protect",
+	{folder: "pkg/reclaim", files: "work.go", funcs: "*.work *.run *.moment *.begin *.answer *.abandon *.protect *.*Protect",
 		statements: true},
 	{folder: "pkg/reclaim", files: "watch.go", funcs: "attachmentOf *.recordPV *.Added *.Updated *.Deleted",
 		statements: true},
