@@ -24,6 +24,8 @@ type Asker[Ask any] interface {
 
 // Calls makes the calls of a session; all fields are required.
 type Calls[S Asker[Ask], Ask, Reply any] struct {
+	// Purpose is why the session reads, for the error of one that is too slow.
+	Purpose string
 	// Clock is the time of calls and of decisions.
 	Clock clock.PassiveClock
 	// Call makes a call; the error explains every outcome of the reply except Succeeded: see OutcomeOf.
@@ -34,11 +36,11 @@ type Calls[S Asker[Ask], Ask, Reply any] struct {
 	Wrote func(ctx context.Context, s S, ask Ask, reason string)
 }
 
-// ErrSlow is the error of a session that ended with TooSlow.
-var ErrSlow = fmt.Errorf("reads take longer than %v, so that each is too old when the next is answered",
+// errSlow is the error of a session that ended with TooSlow.
+var errSlow = fmt.Errorf("reads take longer than %v, so that each is too old when the next is answered",
 	session.LiveFor)
 
-// CarryOut makes the calls that a session asks for until its End. It returns the error behind CallFailed, or ErrSlow.
+// CarryOut makes the calls that a session asks for until its End. It returns the error behind CallFailed or TooSlow.
 func (c Calls[S, Ask, Reply]) CarryOut(ctx context.Context, s S) error {
 	for s.Ended() == session.NotEnded {
 		ask := s.Ask()
@@ -55,7 +57,7 @@ func (c Calls[S, Ask, Reply]) CarryOut(ctx context.Context, s S) error {
 		}
 	}
 	if s.Ended() == session.TooSlow {
-		return ErrSlow
+		return fmt.Errorf("%s: %w", c.Purpose, errSlow)
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func TestCarryOut(t *testing.T) {
 			[]string{"call 1", "answer at 1s of 0s"}},
 		"a write of what is gone": {newAsker(writes), map[int]error{1: kube.ErrGone}, session.ObjectGone, nil,
 			[]string{"call 1", "answer at 1s of 0s"}},
-		"reads without end": {newAsker(reads, reads, reads, reads), nil, session.TooSlow, ErrSlow,
+		"reads without end": {newAsker(reads, reads, reads, reads), nil, session.TooSlow, errSlow,
 			[]string{"call 1", "answer at 1s of 0s", "call 2", "answer at 2s of 1s", "call 3", "answer at 3s of 2s"}},
 	} {
 		began := time.Unix(0, 0)

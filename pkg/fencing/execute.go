@@ -29,7 +29,10 @@ func (c *Controller) reconcile(ctx context.Context, name string) controller.Resu
 	}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("NodeFence", name))
 	s := c.observer.begin(facts, c.cfg.Clock.Now())
-	err := c.carryOut(ctx, &s)
+	err := controller.Calls[*fencing.Session, fencing.Ask, fencing.Reply]{
+		Purpose: fmt.Sprintf("read what belongs to NodeFence %q", name),
+		Clock:   c.cfg.Clock, Call: c.call, Answer: c.observer.answer, Wrote: c.wrote,
+	}.CarryOut(ctx, &s)
 	if ctx.Err() != nil {
 		return controller.Done()
 	}
@@ -41,17 +44,6 @@ func (c *Controller) reconcile(ctx context.Context, name string) controller.Resu
 	}
 	c.observer.settle(facts.Fence)
 	return c.requeue(&s)
-}
-
-// carryOut makes the calls that a session asks for until it ends: see controller.Calls.
-func (c *Controller) carryOut(ctx context.Context, s *fencing.Session) error {
-	err := controller.Calls[*fencing.Session, fencing.Ask, fencing.Reply]{
-		Clock: c.cfg.Clock, Call: c.call, Answer: c.observer.answer, Wrote: c.wrote,
-	}.CarryOut(ctx, s)
-	if s.End == session.TooSlow {
-		return fmt.Errorf("read what belongs to NodeFence %q: %w", s.Facts.Fence.Name, err)
-	}
-	return err
 }
 
 // wrote logs and counts a write, and reports the removal of a taint that is left over without a NodeFence.

@@ -10,7 +10,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -35,8 +34,9 @@ func (c *Controller) reconcile(ctx context.Context, name string) controller.Resu
 // carryOut makes the calls that a session asks for until its End: see controller.Calls.
 func (c *Controller) carryOut(ctx context.Context, s *intree.Session) error {
 	calls := calls{cluster: c.cluster}
-	err := controller.Calls[*intree.Session, intree.Ask, intree.Reply]{
-		Clock: c.cfg.Clock, Answer: c.observer.answer, Wrote: c.wrote,
+	return controller.Calls[*intree.Session, intree.Ask, intree.Reply]{
+		Purpose: fmt.Sprintf("prepare the deletion of the volume of PV %q", s.Subject().Name),
+		Clock:   c.cfg.Clock, Answer: c.observer.answer, Wrote: c.wrote,
 		Call: func(ctx context.Context, ask intree.Ask) (intree.Reply, error) {
 			if s.Decision.Reason == intree.ReasonTooLateToKeep {
 				c.recorder.ReportAside(ctx, object(s.Facts.PV), s.Decision.Reason, "")
@@ -44,10 +44,6 @@ func (c *Controller) carryOut(ctx context.Context, s *intree.Session) error {
 			return calls.make(ctx, ask)
 		},
 	}.CarryOut(ctx, s)
-	if s.End == session.TooSlow {
-		return fmt.Errorf("prepare the deletion of the volume of PV %q: %w", s.Subject().Name, err)
-	}
-	return err
 }
 
 // wrote logs and counts a write.

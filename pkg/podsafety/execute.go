@@ -42,13 +42,10 @@ type answerer = func(s *podsafety.Session, reply podsafety.Reply, sent, now time
 
 // carryOut makes the calls that a session asks for until it ends: see controller.Calls.
 func (c *Controller) carryOut(ctx context.Context, s *podsafety.Session, answer answerer) error {
-	err := controller.Calls[*podsafety.Session, podsafety.Ask, podsafety.Reply]{
-		Clock: c.cfg.Clock, Call: c.call, Answer: answer, Wrote: c.wrote,
+	return controller.Calls[*podsafety.Session, podsafety.Ask, podsafety.Reply]{
+		Purpose: fmt.Sprintf("find evidence for pod %q", s.Facts.Pod.Namespace+"/"+s.Facts.Pod.Name),
+		Clock:   c.cfg.Clock, Call: c.call, Answer: answer, Wrote: c.wrote,
 	}.CarryOut(ctx, s)
-	if s.End == session.TooSlow {
-		return fmt.Errorf("find evidence for pod %q: %w", s.Facts.Pod.Namespace+"/"+s.Facts.Pod.Name, err)
-	}
-	return err
 }
 
 // call makes the call of an Ask. The error is the cause if the outcome of the reply is not Succeeded.

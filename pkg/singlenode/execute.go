@@ -85,7 +85,8 @@ func (c *Controller) carryOut(ctx context.Context, facts singlenode.Facts) (s si
 		return reply, err
 	}
 	calls := controller.Calls[*singlenode.Session, singlenode.Ask, answered]{
-		Clock: c.cfg.Clock, Call: call, Wrote: c.wrote,
+		Purpose: fmt.Sprintf("find out who uses the claims of pod %q", keyOf(facts.Pod.Namespace, facts.Pod.Name)),
+		Clock:   c.cfg.Clock, Call: call, Wrote: c.wrote,
 		Answer: func(s *singlenode.Session, a answered, sent, now time.Time) { s.Answer(a.Reply, a.sent(sent), now) },
 	}
 	for range len(facts.Pod.Claims) + 1 {
@@ -108,9 +109,6 @@ func (c *Controller) carryOut(ctx context.Context, facts singlenode.Facts) (s si
 			break
 		}
 		facts.Claims = append(facts.Claims, singlenode.ClaimFacts{Claim: reply.Claim})
-	}
-	if s.End == session.TooSlow {
-		err = fmt.Errorf("find out who uses the claims of pod %q: %w", keyOf(facts.Pod.Namespace, facts.Pod.Name), err)
 	}
 	return s, err
 }
@@ -137,15 +135,12 @@ func (c *Controller) reconcileLock(ctx context.Context, key string) controller.R
 }
 
 func (c *Controller) carryOutLock(ctx context.Context, s *singlenode.LockSession) error {
-	err := controller.Calls[*singlenode.LockSession, singlenode.Ask, answered]{
-		Clock: c.cfg.Clock, Call: c.call, Wrote: c.wroteLock,
+	claim := s.Facts.Claim
+	return controller.Calls[*singlenode.LockSession, singlenode.Ask, answered]{
+		Purpose: fmt.Sprintf("find out who has the lock of claim %q", keyOf(claim.Namespace, claim.Name)),
+		Clock:   c.cfg.Clock, Call: c.call, Wrote: c.wroteLock,
 		Answer: func(s *singlenode.LockSession, a answered, sent, now time.Time) { s.Answer(a.Reply, a.sent(sent), now) },
 	}.CarryOut(ctx, s)
-	if s.End == session.TooSlow {
-		return fmt.Errorf("find out who has the lock of claim %q: %w",
-			keyOf(s.Facts.Claim.Namespace, s.Facts.Claim.Name), err)
-	}
-	return err
 }
 
 // slot waits for permission to make one more call, and returns the function that ends the call.

@@ -9,7 +9,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 )
@@ -36,13 +35,10 @@ type answerer = func(s *statefulset.Session, reply statefulset.Reply, sent, now 
 
 // carryOut makes the calls of a session until it has ended; see controller.Calls.
 func (c *Controller) carryOut(ctx context.Context, s *statefulset.Session, answer answerer) error {
-	err := controller.Calls[*statefulset.Session, statefulset.Ask, statefulset.Reply]{
-		Clock: c.cfg.Clock, Call: c.call, Answer: answer, Wrote: c.wrote,
+	return controller.Calls[*statefulset.Session, statefulset.Ask, statefulset.Reply]{
+		Purpose: fmt.Sprintf("read what belongs to claim %q", keyOf(s.Facts.Claim.Namespace, s.Facts.Claim.Name)),
+		Clock:   c.cfg.Clock, Call: c.call, Answer: answer, Wrote: c.wrote,
 	}.CarryOut(ctx, s)
-	if s.End == session.TooSlow {
-		return fmt.Errorf("read what belongs to claim %q: %w", keyOf(s.Facts.Claim.Namespace, s.Facts.Claim.Name), err)
-	}
-	return err
 }
 
 // call makes a call, and returns an error for any outcome but Succeeded.
