@@ -1,10 +1,10 @@
 // Package reasons has the common parts of the reasons of all packages: their table, which gives the severity and the
 // meaning of each, and errors that carry a reason. The words and their sentences belong to the packages that decide.
 //
-// A package declares a reason once, by a variable whose initial value adds the word, its severity and its sentence to the
-// table of the package. So no reason is without a meaning or missing from a list. Constants would need a second place for
-// the meaning. In return, the linter could check that a switch over reasons is exhaustive, but every such switch has a
-// default.
+// A package declares a reason once, by a variable whose initial value adds the word, its severity and its sentence to
+// the table of the package. So no reason is without a meaning or missing from a list. Constants would need a second
+// place for the meaning. In return, the linter could check that a switch over reasons is exhaustive, but every such
+// switch has a default.
 //
 // It is pure, because packages that decide import it.
 package reasons
