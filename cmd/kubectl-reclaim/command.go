@@ -66,8 +66,8 @@ func commandOf(s *shared) *cobra.Command {
 		"Role of csi-reclaimer beside the driver: owner, companion or observer. Default: guessed from the finalizers of "+
 			"the driver's PVs.")
 	mustComplete(root, "role", roleNames())
-	root.AddCommand(explainCommand(s), statusCommand(s), releaseCommand(s), settleCommand(s), leaksCommand(s),
-		podsCommand(s), deletePodCommand(s), previewCommand(s), fenceCommand(s), unfenceCommand(s), confirmCommand(s),
+	root.AddCommand(explainCommand(s), listCommand(s), statusCommand(s), releaseCommand(s), settleCommand(s),
+		leaksCommand(s), podsCommand(s), deletePodCommand(s), previewCommand(s), fenceCommand(s), unfenceCommand(s), confirmCommand(s),
 		fencesCommand(s), locksCommand(s), webCommand(s))
 	return root
 }

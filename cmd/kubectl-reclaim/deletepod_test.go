@@ -195,14 +195,20 @@ func runIn(t *testing.T, handler http.Handler, typed *typing, args ...string) (s
 // commandIn returns such a command line and its output. The input is a terminal if typed has a text.
 func commandIn(t *testing.T, handler http.Handler, typed *typing, args ...string) (*cobra.Command, *bytes.Buffer) {
 	t.Helper()
+	var out bytes.Buffer
+	return commandTo(t, &out, handler, typed, args...), &out
+}
+
+// commandTo is commandIn with an output.
+func commandTo(t *testing.T, out io.Writer, handler http.Handler, typed *typing, args ...string) *cobra.Command {
+	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	var out bytes.Buffer
-	cmd := commandOf(&shared{IOStreams: genericiooptions.IOStreams{In: typed, Out: &out, ErrOut: &out},
+	cmd := commandOf(&shared{IOStreams: genericiooptions.IOStreams{In: typed, Out: out, ErrOut: out},
 		cluster:    genericclioptions.NewConfigFlags(false),
 		isTerminal: func(any) bool { return typed.text != nil }})
 	cmd.SetArgs(append(args, "--server="+server.URL, "--namespace=shop"))
-	return cmd, &out
+	return cmd
 }
 
 // Writes of a force deletion.

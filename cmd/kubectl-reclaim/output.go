@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,6 +20,7 @@ const apiVersion = "csi-reclaimer.io/v1alpha1"
 const (
 	formatTable = "table"
 	formatWide  = "wide"
+	formatName  = "name"
 )
 
 // output prints the result of a command in the format of -o.
@@ -40,7 +42,8 @@ func (o *output) flags(cmd *cobra.Command, own ...string) {
 func (o *output) wide() bool { return o.format == formatWide }
 
 func (o *output) prepare() (err error) {
-	if o.format == formatTable || o.format == formatWide {
+	named := o.format == formatName && slices.Contains(o.formats, formatName)
+	if o.format == formatTable || o.format == formatWide || named {
 		return nil
 	}
 	if o.printer, err = genericclioptions.NewJSONYamlPrintFlags().ToPrinter(o.format); err != nil {

@@ -21,6 +21,8 @@ type Standing struct {
 	Waits, Attention bool
 	// Text explains the decision to people, or names another obstacle.
 	Text string
+	// WaitsFor is the first condition that has to be met. Only StandingOf sets it; for a PV, see WaitsForPV.
+	WaitsFor string
 }
 
 // VisitPVs calls visit with the decision on each PV of the cluster, and has no other effect.
@@ -52,7 +54,37 @@ func StandingOf(f ClaimFacts) Standing {
 	s.Waits = f.Claim.DeletionTimestamp != nil || f.Claim.Spec.VolumeName == "" || f.Claim.Status.Phase == v1.ClaimLost
 	s.Attention = s.Waits && (known && warns(d) || len(stuck(e.Finalizers)) > 0) ||
 		f.Claim.Status.Phase == v1.ClaimLost
+	switch {
+	case len(e.WaitsFor) > 0:
+		s.WaitsFor = e.WaitsFor[0]
+	case f.Claim.Status.Phase == v1.ClaimLost:
+		s.WaitsFor = "a person to delete it: its PV is gone"
+	}
 	return s
+}
+
+// WaitsForPV is a pure function that returns, in short, the first condition that keeps a PV in the cluster, or the next
+// step of the decision d; empty if neither is known. The facts must be indexed.
+func (f StatusFacts) WaitsForPV(o *v1.PersistentVolume, d Decision) string {
+	its, pv := PVFacts{ClusterFacts: f.ClusterFacts, PV: o}, PVOf(o)
+	owner := pv.Owner()
+	if owner != "" && !InTree(owner) && f.presenceOf(owner) == presenceGone {
+		return "driver " + owner + ", which is gone"
+	}
+	var s Explanation
+	if s.addReasonWaits(its, pv, d); len(s.WaitsFor) == 0 && pv.Terminating {
+		s.Finalizers = its.finalizersOf(o, owner, pv.Driver, its.pluginGone(pv))
+		s.addFinalizerWaits(its)
+	}
+	switch {
+	case len(s.WaitsFor) > 0:
+		return s.WaitsFor[0]
+	case d.Action == reclaim.DeleteVolume.String():
+		return "driver " + owner + " to delete the volume"
+	case d.Action != "" && d.Action != reclaim.Wait.String():
+		return d.By + ": " + d.Action
+	}
+	return ""
 }
 
 // StandingOfEntry is a pure function that decides on an entry of an in-flight log. claim is the result of reading the

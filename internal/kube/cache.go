@@ -2,13 +2,16 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
 )
 
 // Handler is called with every change of a Cache, after the cache shows the change. Its methods are called one at a
@@ -68,6 +71,7 @@ type Selection struct {
 // object of the first list a second time.
 type Cache[R any] struct {
 	reflector *cache.Reflector
+	source    *source[R]
 	record    Recorder[R]
 	handler   Handler[R]
 	// leftOut is the handler, if it is a LeftOutHandler.
@@ -105,8 +109,8 @@ func NewCacheOf[R any](some Selection, client rest.Interface, resource string, e
 		synced: synced{resource, make(chan struct{})}, outcome: func(error) {}}
 	c.leftOut, _ = handler.(LeftOutHandler[R])
 	s := store[R]{c}
-	c.reflector = cache.NewReflectorWithOptions(&source[R]{client, s, some}, example, s,
-		cache.ReflectorOptions{Name: resource})
+	c.source = &source[R]{client, s, some}
+	c.reflector = cache.NewReflectorWithOptions(c.source, example, s, cache.ReflectorOptions{Name: resource})
 	c.reflector.WatchListPageSize = pageSize
 	return c
 }
@@ -121,6 +125,26 @@ func (c *Cache[R]) Observe(report func(error), retry time.Duration) {
 
 // Run keeps the cache up to date until ctx ends.
 func (c *Cache[R]) Run(ctx context.Context) { c.reflector.RunWithContext(ctx) }
+
+// Load reads all objects once, page by page, in place of Run: the cache is not kept up to date. It returns the error of
+// the request that failed, and the cache then holds nothing.
+func (c *Cache[R]) Load(ctx context.Context) error {
+	pages := pager.New(c.source.ListWithContext)
+	pages.PageSize = pageSize
+	var all []*entry[R]
+	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
+		e, ok := object.(*entry[R])
+		if !ok {
+			return fmt.Errorf("list %s: got a %T", c.synced.resource, object)
+		}
+		all = append(all, e)
+		return nil
+	})
+	if err == nil {
+		c.replace(all, c.version)
+	}
+	return err
+}
 
 // Synced reports whether the cache holds all objects of the first list and the handler has received them.
 func (c *Cache[R]) Synced() bool { return cache.IsDone(c.synced) }

@@ -30,7 +30,7 @@ type Claim struct {
 // ClaimOf converts a claim into a value that keeps no reference to o.
 func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	c := Claim{Claim: singlenode.ClaimOf(o), AccessModes: slices.Clone(o.Spec.AccessModes), Volume: o.Spec.VolumeName,
-		Class: o.Annotations[v1.BetaStorageClassAnnotation], asks: asking(o)}
+		Class: o.Annotations[v1.BetaStorageClassAnnotation], asks: Asking(o)}
 	if o.Spec.StorageClassName != nil && c.Class == "" {
 		c.Class = *o.Spec.StorageClassName
 	}
@@ -40,8 +40,8 @@ func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	return c
 }
 
-// asking returns the label that asks for a lock, without the object's other labels.
-func asking(o metav1.Object) map[string]string {
+// Asking returns the label that asks for a lock, without the object's other labels.
+func Asking(o metav1.Object) map[string]string {
 	if value, found := o.GetLabels()[singlenode.Label]; found {
 		return map[string]string{singlenode.Label: value}
 	}
@@ -57,7 +57,7 @@ type PV struct {
 
 // PVOf converts a PV into a value that keeps no reference to o.
 func PVOf(o *v1.PersistentVolume) *PV {
-	return &PV{objects.VolumeOf(o), asking(o)}
+	return &PV{objects.VolumeOf(o), Asking(o)}
 }
 
 // Facts holds the results of all reads about the locks of one or all namespaces, with the input of their decisions.

@@ -72,6 +72,10 @@ type GatedPod struct {
 	severity reasons.Severity
 }
 
+// Attention reports whether a person has to look at the lock or the pod.
+func (l Lock) Attention() bool     { return l.severity == reasons.Warning }
+func (g GatedPod) Attention() bool { return g.severity == reasons.Warning }
+
 // WaitsForLock reports whether the pod waits for the lock of a claim, so that the Lock's Waiting contains it.
 func (g GatedPod) WaitsForLock() bool { return g.Reason == string(singlenode.ReasonClaimInUse) }
 

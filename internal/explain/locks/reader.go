@@ -43,7 +43,7 @@ func New(config *rest.Config, cfg pods.Config) (*Reader, error) {
 // List reads the facts about the locks of a namespace, or of all namespaces if namespace is empty. It returns an error
 // if claims or pods cannot be read, because an unseen object would look as if it did not exist.
 func (r *Reader) List(ctx context.Context, namespace string) (f Facts, err error) {
-	f.Modes = r.modes(ctx, namespace)
+	f.Modes = r.Modes(ctx, namespace)
 	claims, err := kube.ListAll(ctx, r.clients.Core.PersistentVolumeClaims(namespace).List, metav1.ListOptions{}, ClaimOf)
 	if err != nil {
 		return Facts{}, fmt.Errorf("list claims: %w", err)
@@ -52,19 +52,14 @@ func (r *Reader) List(ctx context.Context, namespace string) (f Facts, err error
 	if f.ListFacts, err = r.pods.List(ctx, namespace); err != nil {
 		return Facts{}, err
 	}
-	classes, pvs := f.toRead()
-	if classes {
-		f.Classes = r.classes(ctx)
-	}
-	if len(pvs) > 0 {
-		f.PVs = r.pvs(ctx, pvs)
-	}
+	f.Complete(func() explain.Read[map[string]map[string]string] { return r.classes(ctx) },
+		func(names []string) explain.Read[map[string]*PV] { return r.pvs(ctx, names) })
 	f.Guards = r.pods.Guards(ctx)
 	return f, nil
 }
 
-// modes reads the single-node mode of a namespace, or of all namespaces.
-func (r *Reader) modes(ctx context.Context, namespace string) explain.Read[map[string]singlenode.Mode] {
+// Modes reads the single-node mode of a namespace, or of all namespaces if namespace is empty.
+func (r *Reader) Modes(ctx context.Context, namespace string) explain.Read[map[string]singlenode.Mode] {
 	modes := map[string]singlenode.Mode{}
 	if namespace != metav1.NamespaceAll {
 		o, err := r.clients.Core.Namespaces().Get(ctx, namespace, metav1.GetOptions{})
@@ -85,6 +80,19 @@ func (r *Reader) modes(ctx context.Context, namespace string) explain.Read[map[s
 		return explain.Failed[map[string]singlenode.Mode](err)
 	}
 	return explain.Found(modes)
+}
+
+// Complete reads the StorageClasses and PVs on which a decision may depend. pvs is called with sorted names, and returns
+// nil for a PV that does not exist.
+func (f *Facts) Complete(classes func() explain.Read[map[string]map[string]string],
+	pvs func(names []string) explain.Read[map[string]*PV]) {
+	needsClasses, names := f.toRead()
+	if needsClasses {
+		f.Classes = classes()
+	}
+	if len(names) > 0 {
+		f.PVs = pvs(names)
+	}
 }
 
 // toRead reports whether a decision may depend on a StorageClass, and names the PVs on which one may depend: the PVs
@@ -115,7 +123,7 @@ func (r *Reader) classes(ctx context.Context) explain.Read[map[string]map[string
 	asks := map[string]map[string]string{}
 	_, err := kube.ListAll(ctx, r.clients.Storage.StorageClasses().List, metav1.ListOptions{},
 		func(o *storagev1.StorageClass) string {
-			asks[o.Name] = asking(o)
+			asks[o.Name] = Asking(o)
 			return ""
 		})
 	if err != nil {
@@ -172,7 +180,7 @@ func (r *Reader) Pod(ctx context.Context, namespace, name string) (PodFacts, err
 // known to ask for locks.
 func (r *Reader) Claim(ctx context.Context, o *v1.PersistentVolumeClaim) ClaimFacts {
 	f := ClaimFacts{Claim: ClaimOf(o)}
-	if modes := r.modes(ctx, o.Namespace); f.Claim.has() || modes.Value[o.Namespace] > singlenode.ModeOff {
+	if modes := r.Modes(ctx, o.Namespace); f.Claim.has() || modes.Value[o.Namespace] > singlenode.ModeOff {
 		f.Locks = r.read(ctx, o.Namespace)
 		if now, found := f.Locks.Value.index().claims[key{o.Namespace, o.Name}]; found && now.UID == o.UID {
 			f.Claim = now

@@ -5,6 +5,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
@@ -27,5 +28,7 @@ type Facts struct {
 	// Pods holds the pods that may have a row, and all Nodes of the cluster.
 	Pods   pods.ListFacts
 	Fences nodes.ListFacts
-	Leaks  []leaks.Report
+	// Locks holds the facts about the locks of claims; nil shows none.
+	Locks *locks.Facts
+	Leaks []leaks.Report
 }

@@ -25,6 +25,7 @@ func RowsOf(f Facts) []Row {
 	rows = f.podRows(rows)
 	rows = f.fenceRows(rows)
 	rows = f.nodeRows(rows)
+	rows = f.lockRows(rows)
 	rows = f.inFlightRows(rows)
 	rows = f.leakRows(rows)
 	for i := range rows {
@@ -52,7 +53,12 @@ func (f Facts) counts(driver string) bool { return f.Driver == "" || f.Driver ==
 func (f Facts) pvRows(rows []Row) []Row {
 	f.VisitPVs(func(pv explain.PV, s explain.Standing) {
 		if f.counts(pv.Owner()) {
-			rows = append(rows, pvRow(pv, s, f.Object(pv.Name)))
+			o := f.Object(pv.Name)
+			row := pvRow(pv, s, o)
+			if row.Waits && o != nil {
+				row.WaitsFor = f.WaitsForPV(o, s.Decision)
+			}
+			rows = append(rows, row)
 		}
 	})
 	return rows
@@ -134,6 +140,7 @@ func (f Facts) claimRow(o *v1.PersistentVolumeClaim) Row {
 	facts.Pods = f.Users(o.Namespace, o.Name)
 	s := explain.StandingOf(facts)
 	row.Waits, row.Reason, row.Text, row.Severity = s.Waits, s.Decision.Reason, s.Text, severity(s)
+	row.WaitsFor = s.WaitsFor
 	if row.Since = o.DeletionTimestamp; row.Since == nil {
 		row.Since = &o.CreationTimestamp
 	}
@@ -147,10 +154,11 @@ func (f Facts) podRows(rows []Row) []Row {
 			Terminating: pod.TerminatingSince, Reason: pod.Reason, Text: pod.WaitsFor, Severity: SeverityNone}
 		if len(pod.Claims) > 0 {
 			row.Claim = pod.Namespace + "/" + pod.Claims[0]
+			row.Driver = f.driverOf(pod.Namespace, pod.Claims[0])
 		}
 		down := pod.NodeDownSince != nil
 		if row.Waits = pod.TerminatingSince != nil || down; row.Waits {
-			row.Severity = SeverityWaits
+			row.Severity, row.WaitsFor = SeverityWaits, cmp.Or(pod.WaitsFor, "node "+pod.Node+" to become Ready")
 			if since := pod.Since(); !since.IsZero() {
 				row.Since = &metav1.Time{Time: since}
 			}
@@ -176,7 +184,7 @@ func (f Facts) fenceRows(rows []Row) []Row {
 			Waits: !ended[fence.Node], Reason: fence.Reason, Text: cmp.Or(fence.WaitsFor, fence.Because),
 			Severity: SeverityNone, Since: &fence.Since}
 		if row.Waits {
-			row.Severity = SeverityWaits
+			row.Severity, row.WaitsFor = SeverityWaits, fence.WaitsFor
 		}
 		if fence.Held != nil && *fence.Held > 0 && fence.Covers == "" && fence.Attempts > 0 {
 			row.Severity = SeverityAttention
@@ -224,7 +232,8 @@ func (f Facts) inFlightRow(e inflight.Located) Row {
 	s := f.StandingOfEntry(e, f.ClaimOf(e.Claim.Namespace, e.Claim.Name))
 	since := metav1.NewTime(e.Begun)
 	row := Row{Ref: Ref{Kind: KindInFlight, Name: e.Volume}, Driver: e.Driver, Waits: true, Reason: s.Decision.Reason,
-		Text: s.Text, Severity: severity(s), Since: &since, Claim: e.Claim.Namespace + "/" + e.Claim.Name}
+		Text: s.Text, Severity: severity(s), Since: &since, Claim: e.Claim.Namespace + "/" + e.Claim.Name,
+		WaitsFor: "driver " + e.Driver + " to answer CreateVolume"}
 	for _, r := range e.Requests {
 		row.Bytes = max(row.Bytes, r.Create.GetCapacityRange().GetRequiredBytes())
 	}

@@ -14,13 +14,14 @@ import (
 type Kind string
 
 // KindVolume is a volume that only the driver knows, which is a suspected leak, or the volume of a PV in a graph.
-// KindInFlight is an entry of the in-flight log.
+// KindInFlight is an entry of the in-flight log. KindLock is the lock of the claim with its name.
 const (
 	KindPV        Kind = "pv"
 	KindClaim     Kind = "claim"
 	KindPod       Kind = "pod"
 	KindNode      Kind = "node"
 	KindFence     Kind = "fence"
+	KindLock      Kind = "lock"
 	KindVolume    Kind = "volume"
 	KindInFlight  Kind = "inflight"
 	KindFinalizer Kind = "finalizer"
@@ -61,9 +62,11 @@ type Row struct {
 	Terminating *metav1.Time `json:"terminating,omitempty"`
 	// Waits: the object is due for deletion or creation, which is held back for now. Reason is the word of Events and
 	// metrics for that, and Text explains it to people.
-	Waits    bool     `json:"waits"`
-	Reason   string   `json:"reason,omitempty"`
-	Text     string   `json:"text,omitempty"`
+	Waits  bool   `json:"waits"`
+	Reason string `json:"reason,omitempty"`
+	Text   string `json:"text,omitempty"`
+	// WaitsFor is, in short, the first thing that has to happen, empty if it is unknown or the object does not wait.
+	WaitsFor string   `json:"waitsFor,omitempty"`
 	Severity Severity `json:"severity"`
 	// Since is the time since which the object waits, nil if unknown; for a leak it is the time of the first sighting.
 	Since  *metav1.Time `json:"since,omitempty"`

@@ -14,7 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
@@ -267,6 +269,86 @@ func TestRowsOfVolumesInFlight(t *testing.T) {
 	}
 	if row := only(t, RowsOf(f), "inflight/pvc-c"); row.Severity != SeverityWaits {
 		t.Errorf("an entry whose claim cannot be read: %+v", row)
+	}
+}
+
+func TestWaitingOrder(t *testing.T) {
+	at := func(d time.Duration) *metav1.Time { return ptr.To(ago(d)) }
+	rows := []Row{
+		{ID: "young", Waits: true, Severity: SeverityWaits, Since: at(time.Minute)},
+		{ID: "timeless", Waits: true, Severity: SeverityWaits},
+		{ID: "old", Waits: true, Severity: SeverityWaits, Since: at(time.Hour)},
+		{ID: "urgent", Waits: true, Severity: SeverityAttention, Since: at(time.Second)},
+		{ID: "settled", Severity: SeverityNone},
+		{ID: "leak", Ref: Ref{Kind: KindVolume}, Waits: true, Severity: SeverityAttention},
+	}
+	var ids []string
+	for _, row := range Waiting(rows) {
+		ids = append(ids, row.ID)
+	}
+	if want := []string{"urgent", "old", "young", "timeless"}; !slices.Equal(ids, want) {
+		t.Errorf("order is %v, want %v", ids, want)
+	}
+}
+
+func TestRowsSayWhatIsNext(t *testing.T) {
+	terminating := func(o *v1.PersistentVolume) { o.DeletionTimestamp = ptr.To(ago(time.Minute)) }
+	for name, c := range map[string]struct {
+		change func(*v1.PersistentVolume)
+		facts  func(*Facts)
+		want   string
+	}{
+		"about to be deleted": {want: "driver " + driver + " to delete the volume"},
+		"attached": {facts: func(f *Facts) {
+			f.Attachments = explain.Found([]storagev1.VolumeAttachment{attachment("pv", "node")})
+		}, want: "to node node to be deleted"},
+		"driver gone": {change: terminating, facts: func(f *Facts) { f.Installed = explain.Found[[]string](nil) },
+			want: "driver " + driver + ", which is gone"},
+		"kept by a finalizer": {change: func(o *v1.PersistentVolume) {
+			terminating(o)
+			o.Finalizers = []string{"example.com/mine"}
+		}, want: "example.com/mine"},
+	} {
+		f := cluster(newPV("pv", c.change))
+		if c.facts != nil {
+			c.facts(&f)
+		}
+		if row := only(t, RowsOf(f), "pv/pv"); !strings.Contains(row.WaitsFor, c.want) {
+			t.Errorf("%s: waits for %q, want %q", name, row.WaitsFor, c.want)
+		}
+	}
+}
+
+// TestRowsOfLocks has a pod that waits for a lock, and a held pod whose gate waits for something else.
+func TestRowsOfLocks(t *testing.T) {
+	gated := func(name, claim string) pods.Pod {
+		return pods.Pod{Pod: objects.Pod{Namespace: "ns", Name: name, UID: types.UID(name), Held: true, Gated: true,
+			Claims: []string{claim}}, Created: now().Add(-time.Hour)}
+	}
+	f := cluster()
+	f.Pods.Pods = explain.Found([]pods.Pod{gated("next", "data"), gated("early", "missing"),
+		{Pod: objects.Pod{Namespace: "ns", Name: "first", UID: "first", Node: "up", Claims: []string{"data"}},
+			Phase: v1.PodRunning}})
+	f.Pods.Nodes = explain.Found(map[string]*v1.Node{"up": newNode("up", true)})
+	claim := newClaim("data", func(o *v1.PersistentVolumeClaim) {
+		o.Annotations[singlenode.LockAnnotation], o.Finalizers = "first first", []string{singlenode.Finalizer}
+	})
+	f.Locks = &locks.Facts{ListFacts: f.Pods, Claims: explain.Found([]locks.Claim{locks.ClaimOf(claim)}),
+		Modes:   explain.Found(map[string]singlenode.Mode{"ns": singlenode.ModeAll}),
+		Classes: explain.Found(map[string]map[string]string{})}
+	rows := RowsOf(f)
+	if row := only(t, rows, "lock/ns/data"); !row.Waits || row.Since == nil || now().Sub(row.Since.Time) != time.Hour ||
+		row.WaitsFor != "pod first to end" {
+		t.Errorf("a lock that a pod waits for: %+v", row)
+	}
+	if row := only(t, rows, "pod/ns/early"); !row.Waits || row.WaitsFor != "claim missing to be created" {
+		t.Errorf("a pod whose claim is missing: %+v", row)
+	}
+	if slices.ContainsFunc(rows, func(r Row) bool { return r.Name == "next" && r.Waits }) {
+		t.Error("a pod that waits for a lock is listed beside the lock")
+	}
+	if ids := slices.CompactFunc(slices.Clone(rows), func(x, y Row) bool { return x.ID == y.ID }); len(ids) != len(rows) {
+		t.Errorf("an object has two rows: %+v", rows)
 	}
 }
 

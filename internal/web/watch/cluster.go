@@ -14,7 +14,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
@@ -28,6 +31,11 @@ type Config struct {
 	// Role is the Role of explain.Config. Driver limits the rows of PVs to one driver; empty shows all.
 	Role   volume.Role
 	Driver string
+	// Namespace limits claims and pods to one namespace, which serves those who may not list all. PVs of claims in other
+	// namespaces are then not decided on, and fences miss the pods of other namespaces.
+	Namespace string
+	// Locks also reads the facts about the locks of claims.
+	Locks bool
 	// LeakPort is the port on which the sidecars serve /leaks; 0 disables reading leak reports.
 	LeakPort int
 	// Clock defaults to the real clock; only tests replace it.
@@ -41,6 +49,7 @@ type Cluster struct {
 	config  *rest.Config
 	live    explain.Source
 	reader  *explain.Reader
+	locks   *locks.Reader
 	changed chan struct{}
 
 	pvs         *table[pv]
@@ -61,7 +70,7 @@ type Cluster struct {
 	nodesByName derived[map[string]*v1.Node]
 
 	mu     sync.Mutex
-	run    func(func(context.Context)) // nil before Run
+	run    func(*table[coordinationv1.Lease]) // nil before Run or Load
 	leases map[types.NamespacedName]*table[coordinationv1.Lease]
 
 	slow slow
@@ -74,6 +83,8 @@ type slow struct {
 	minor     int
 	leaks     map[string]leaks.Report
 	leakErr   error
+	modes     explain.Read[map[string]singlenode.Mode]
+	modesRead time.Time
 }
 
 // New returns caches of the cluster that config describes. It copies config, and nothing is read before Run.
@@ -96,8 +107,12 @@ func New(config *rest.Config, cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{cfg: cfg, config: rest.CopyConfig(config), clients: clients, live: live, changed: make(chan struct{}, 1),
-		leases: map[types.NamespacedName]*table[coordinationv1.Lease]{}}
+	ofLocks, err := locks.New(config, pods.Config{Clock: cfg.Clock})
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{cfg: cfg, config: rest.CopyConfig(config), clients: clients, live: live, locks: ofLocks,
+		changed: make(chan struct{}, 1), leases: map[types.NamespacedName]*table[coordinationv1.Lease]{}}
 	c.reader = explain.NewFrom(c, explain.Config{Role: cfg.Role, Clock: cfg.Clock})
 	c.tables(clients, fencing)
 	return c, nil
@@ -105,12 +120,12 @@ func New(config *rest.Config, cfg Config) (*Cluster, error) {
 
 func (c *Cluster) tables(clients kube.Clients, fencing *client.Client) {
 	core, storage := clients.Core.RESTClient(), clients.Storage.RESTClient()
-	all := kube.Selection{}
+	all, own := kube.Selection{}, kube.Selection{Namespace: c.cfg.Namespace}
 	c.pvs = newTable(c, kind{resource: "persistentvolumes", what: "PVs", open: "which PVs there are"}, all, core,
 		&v1.PersistentVolume{}, recorder(pvOf), never)
 	c.claims = newTable(c, kind{resource: "persistentvolumeclaims", what: "Claims", open: "which claims there are, and " +
-		"which are gone"}, all, core, &v1.PersistentVolumeClaim{}, recorder(claimOf), never)
-	c.pods = newTable(c, kind{resource: "pods", what: "Pods", open: "which pods use claims, and which are held"}, all,
+		"which are gone"}, own, core, &v1.PersistentVolumeClaim{}, recorder(claimOf), never)
+	c.pods = newTable(c, kind{resource: "pods", what: "Pods", open: "which pods use claims, and which are held"}, own,
 		core, &v1.Pod{}, some(recorder(podOf), matters), samePod)
 	c.nodes = newTable(c, kind{resource: "nodes", what: "Nodes", open: "which nodes are down"}, all, core, &v1.Node{},
 		recorder(nodeOf), sameNode)
@@ -142,14 +157,14 @@ func (c *Cluster) Run(ctx context.Context) {
 		start(run)
 	}
 	c.mu.Lock()
-	c.run = start
+	c.run = func(t *table[coordinationv1.Lease]) { start(t.cache.Run) }
 	for _, t := range c.leases {
-		start(t.cache.Run)
+		c.run(t)
 	}
 	c.mu.Unlock()
 	<-ctx.Done()
 	c.mu.Lock()
-	c.run = func(func(context.Context)) {}
+	c.run = func(*table[coordinationv1.Lease]) {}
 	c.mu.Unlock()
 	all.Wait()
 }
@@ -181,7 +196,7 @@ func (c *Cluster) lease(of types.NamespacedName) *table[coordinationv1.Lease] {
 		recorder(leaseOf), sameLease)
 	c.leases[of] = t
 	if c.run != nil {
-		c.run(t.cache.Run)
+		c.run(t)
 	}
 	return t
 }

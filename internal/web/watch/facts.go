@@ -34,6 +34,7 @@ func (c *Cluster) Facts(ctx context.Context) view.Facts {
 		return explain.Read[[]pvc.Pod]{Made: true, Err: read.Err, Value: read.Value.ofClaim[namespace+"/"+name]}
 	}
 	f.Pods = c.podList()
+	f.Locks = c.lockFacts(ctx, f.Pods)
 	f.Fences = c.fenceList()
 	f.Leaks, _ = c.reports()
 	return f

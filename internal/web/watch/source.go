@@ -34,6 +34,9 @@ func (c *Cluster) PV(_ context.Context, name string) (*v1.PersistentVolume, erro
 }
 
 func (c *Cluster) Claim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+	if c.beyond(namespace) {
+		return nil, errOtherNamespace
+	}
 	return one(c.claims, "", namespace+"/"+name, name)
 }
 

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -50,6 +51,15 @@ func newTable[R any](c *Cluster, k kind, some kube.Selection, client rest.Interf
 	t.cache = kube.NewCacheOf(some, client, k.resource, example, record, t)
 	t.cache.Observe(t.observe, retry)
 	return t
+}
+
+// load reads all records once, instead of a watch.
+func (t *table[R]) load(ctx context.Context) error {
+	t.cache.Observe(t.observe, 0)
+	if err := t.cache.Load(ctx); err != nil {
+		return fmt.Errorf("list %s: %w", t.kind.resource, err)
+	}
+	return nil
 }
 
 // Added, Updated and Deleted implement [kube.Handler].

@@ -1,0 +1,315 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/web/watch"
+)
+
+type listOptions struct {
+	*shared
+	out           output
+	reasons       []string
+	driver        string
+	allNamespaces bool
+	watch         bool
+}
+
+// waiting is the output of the command.
+type waiting struct {
+	// Objects are the objects that wait: those that need a person first, then those that have waited longest.
+	Objects []view.Row `json:"objects"`
+	// Unread lists the kinds that could not be read, and the questions that this leaves open.
+	Unread []string `json:"unread,omitempty"`
+
+	now time.Time
+	// elsewhere counts the objects in other namespaces or in none; others counts, by reason, what --reason leaves out.
+	elsewhere int
+	others    map[string]int
+}
+
+func listCommand(s *shared) *cobra.Command {
+	o := &listOptions{shared: s}
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the PVs, claims, pods, locks and fences that wait: why, for how long, and for what",
+		Long: `Lists what waits in a namespace, in one table: PVs and claims that are due for deletion or creation, pods that are
+held or on a node that is down, locks of claims that pods wait for, and volumes in flight whose claim is gone. With -A
+it lists those of all namespaces, and what belongs to none: fences of nodes, and PVs without a claim.
+
+A PV stands under the name of its claim. What needs a person comes first, then what has waited longest. REASON is the
+word of Events, metrics and "kubectl reclaim explain"; WAITS FOR is the next thing that has to happen. Ask about a row
+with "kubectl reclaim explain", or about all of them with "kubectl reclaim explain --all".
+
+Each kind is listed once, page by page, so that the number of requests does not depend on the number of objects. With
+--watch, the kinds are watched.`,
+		Example: `  # in the current namespace
+  kubectl reclaim list
+
+  # in all namespaces, with whole names and the sentence of each reason
+  kubectl reclaim list -A -o wide
+
+  # the PVs that were deleted while their claims use them
+  kubectl reclaim list -A --reason=TerminatingBound
+
+  # of one driver, as it changes, until interrupted
+  kubectl reclaim list -A --driver=disk.csi.example.com --watch
+
+  # the three objects with the longest wait
+  kubectl reclaim list -A -o json | jq -r '.objects | sort_by(.since)[:3][] | "\(.since) \(.id)"'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	o.out.flags(cmd, formatName)
+	fs := cmd.Flags()
+	fs.StringSliceVar(&o.reasons, "reason", nil,
+		"List only what waits for one of these reasons, such as Attached,Held. Upper and lower case are the same.")
+	fs.StringVar(&o.driver, "driver", "", "List only the PVs, claims, pods and locks of this driver.")
+	fs.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false,
+		"List the objects of all namespaces, and those that belong to none.")
+	fs.BoolVarP(&o.watch, "watch", "w", false,
+		"Go on until interrupted, and print what has changed. This also needs the permission to watch what is listed.")
+	return cmd
+}
+
+func (o *listOptions) run(ctx context.Context) error {
+	if err := o.out.prepare(); err != nil {
+		return err
+	}
+	namespace := metav1.NamespaceAll
+	if !o.allNamespaces {
+		var err error
+		if namespace, err = o.namespace(); err != nil {
+			return err
+		}
+	}
+	c, err := o.snapshot(namespace, o.driver)
+	switch {
+	case err != nil:
+		return err
+	case o.watch:
+		return o.follow(ctx, c, namespace)
+	}
+	if err := c.Load(ctx); err != nil {
+		return err
+	}
+	l := o.listOf(ctx, c, namespace)
+	return o.show(l, namespace, false)
+}
+
+// snapshot returns caches of the cluster that are still empty.
+func (s *shared) snapshot(namespace, driver string) (*watch.Cluster, error) {
+	role, err := s.asRole()
+	if err != nil {
+		return nil, err
+	}
+	config, err := s.config()
+	if err != nil {
+		return nil, err
+	}
+	return watch.New(config, watch.Config{Role: role, Namespace: namespace, Driver: driver, Locks: true})
+}
+
+// followGap is the minimum time between two tables of --watch.
+const followGap = time.Second
+
+// follow shows the list at each change, until ctx ends.
+func (o *listOptions) follow(ctx context.Context, c *watch.Cluster, namespace string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.Run(ctx)
+	}()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	var last *waiting
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.Changed():
+		}
+		if err := c.Failure(); err != nil && last == nil {
+			return err
+		}
+		now := o.listOf(ctx, c, namespace)
+		if !c.State().Synced { // the list also starts the reads of Leases
+			continue
+		}
+		if last == nil || !reflect.DeepEqual(now.Objects, last.Objects) || !slices.Equal(now.Unread, last.Unread) {
+			if err := o.show(now, namespace, last != nil); err != nil {
+				return err
+			}
+		}
+		last = &now
+		if !sleep(ctx, followGap) {
+			return nil
+		}
+	}
+}
+
+// listOf returns what waits in a namespace, or everywhere if namespace is empty.
+func (o *listOptions) listOf(ctx context.Context, c *watch.Cluster, namespace string) waiting {
+	facts := c.Facts(ctx)
+	l := waiting{Objects: []view.Row{}, Unread: c.Unread(), now: facts.Now, others: map[string]int{}}
+	for _, row := range listed(view.Waiting(view.RowsOf(facts))) {
+		switch {
+		case o.driver != "" && row.Driver != o.driver:
+		case namespace != "" && row.Namespace != namespace && !strings.HasPrefix(row.Claim, namespace+"/"):
+			l.elsewhere++
+		case !o.wants(row.Reason):
+			l.others[row.Reason]++
+		default:
+			l.Objects = append(l.Objects, row)
+		}
+	}
+	return l
+}
+
+func (o *listOptions) wants(reason string) bool {
+	return len(o.reasons) == 0 ||
+		slices.ContainsFunc(o.reasons, func(want string) bool { return strings.EqualFold(want, reason) })
+}
+
+// listed returns the rows that the command lists: all but nodes, which kubectl lists, and volumes in flight whose claim
+// is among the rows.
+func listed(rows []view.Row) []view.Row {
+	claims := map[string]bool{}
+	for _, row := range rows {
+		if row.Kind == view.KindClaim {
+			claims[rowName(row)] = true
+		}
+	}
+	return slices.DeleteFunc(rows, func(row view.Row) bool {
+		return row.Kind == view.KindNode || row.Kind == view.KindInFlight && claims[row.Claim]
+	})
+}
+
+func (o *listOptions) show(l waiting, namespace string, again bool) error {
+	if o.out.format == formatName {
+		for _, name := range resourceNames(l.Objects) {
+			fmt.Fprintln(o.Out, name)
+		}
+		return nil
+	}
+	return o.out.print(o.Out, "Waiting", l, func(w io.Writer) error {
+		beginAgain(w, again)
+		if len(l.Objects) == 0 {
+			o.sayNothing(l, namespace)
+		} else if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(
+			waitingTable(l, o.out.wide()), w); err != nil {
+			return fmt.Errorf("print the table: %w", err)
+		}
+		if l.elsewhere > 0 {
+			fmt.Fprintf(o.ErrOut, "%d more wait in other namespaces, or belong to none: -A lists them.\n", l.elsewhere)
+		}
+		for _, unread := range l.Unread {
+			printLine(w, "Not read: "+unread, false)
+		}
+		return nil
+	})
+}
+
+// sayNothing says that the list is empty, and which reasons --reason has left out.
+func (o *listOptions) sayNothing(l waiting, namespace string) {
+	where := "in namespace " + namespace
+	if namespace == metav1.NamespaceAll {
+		where = "in any namespace"
+	}
+	text := "Nothing waits " + where
+	if o.driver != "" {
+		text += " for driver " + o.driver
+	}
+	if len(o.reasons) == 0 {
+		fmt.Fprintln(o.ErrOut, text+".")
+		return
+	}
+	text += " for " + strings.Join(o.reasons, " or ") + "."
+	if len(l.others) > 0 {
+		text += " Reasons there: " + strings.Join(slices.Sorted(maps.Keys(l.others)), ", ") + "."
+	}
+	fmt.Fprintln(o.ErrOut, text)
+}
+
+// kindWords names the kinds of rows, as kubectl does where it can.
+var kindWords = map[view.Kind]string{view.KindPV: "pv", view.KindClaim: "pvc", view.KindPod: "pod",
+	view.KindLock: "lock", view.KindFence: "fence", view.KindInFlight: "in flight"}
+
+// waitingTable returns the rows. Columns of -o wide have a priority.
+func waitingTable(l waiting, wide bool) *metav1.Table {
+	t := &metav1.Table{}
+	for i, name := range []string{"Kind", "Name", "PV", "Reason", "Age", "Driver", "Waits for", "Node", "Why"} {
+		t.ColumnDefinitions = append(t.ColumnDefinitions,
+			metav1.TableColumnDefinition{Name: name, Type: "string", Priority: int32(i / 7)})
+	}
+	for _, row := range l.Objects {
+		age := ""
+		if row.Since != nil {
+			age = duration.HumanDuration(l.now.Sub(row.Since.Time))
+		}
+		name, pv := rowNames(row)
+		if !wide {
+			pv = explain.ShortName(pv)
+		}
+		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{kindWords[row.Kind], name, orDash(pv), orDash(row.Reason),
+			orDash(age), orDash(row.Driver), orDash(row.WaitsFor), orDash(row.Node), orDash(row.Text)}})
+	}
+	return t
+}
+
+func rowName(row view.Row) string { return strings.TrimPrefix(row.Namespace+"/"+row.Name, "/") }
+
+// rowNames returns the name under which people know the object, which is the claim's for a PV, and the name of the PV if
+// it is another one.
+func rowNames(row view.Row) (name, pv string) {
+	switch {
+	case row.Kind == view.KindClaim:
+		return rowName(row), row.PV
+	case row.Claim != "" && (row.Kind == view.KindPV || row.Kind == view.KindInFlight):
+		return row.Claim, row.Name
+	}
+	return rowName(row), ""
+}
+
+// resourceNames returns the objects as kubectl's -o name does, each once. The lock and the volume in flight of a claim
+// are named by the claim.
+func resourceNames(rows []view.Row) (names []string) {
+	for _, row := range rows {
+		name := ""
+		switch row.Kind {
+		case view.KindPV:
+			name = "persistentvolume/" + row.Name
+		case view.KindPod:
+			name = "pod/" + row.Name
+		case view.KindFence:
+			name = "nodefence.csi-reclaimer.io/" + row.Name
+		case view.KindInFlight:
+			_, claim, _ := strings.Cut(row.Claim, "/")
+			name = "persistentvolumeclaim/" + claim
+		default:
+			name = "persistentvolumeclaim/" + row.Name
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}

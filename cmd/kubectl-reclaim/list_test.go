@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestList(t *testing.T) {
+	for name, c := range map[string]struct {
+		args string
+		// want are beginnings of lines, in this order; a line may follow that is not named.
+		want []string
+		not  []string
+	}{
+		"of a namespace": {args: "", want: []string{"KIND NAME PV REASON AGE DRIVER WAITS FOR",
+			"pod shop/db-0 - NodeUnreachable 15m " + ownDriver + " node n1 to return",
+			"pv shop/data-db-0 pvc-8a5c0f1e… TerminatingBound 3h",
+			"lock shop/data - HolderRuns 20m " + ownDriver + " pod web to end",
+			"pvc shop/new - - 11m - StorageClass fast, which does not exist",
+			"1 more wait in other namespaces, or belong to none: -A lists them."}},
+		"of all namespaces": {args: "-A", want: []string{"pv shop/data-db-0", "fence n1 -"}, not: []string{"more wait"}},
+		"wide": {args: "-A -o wide", want: []string{"KIND NAME PV REASON AGE DRIVER WAITS FOR NODE WHY",
+			"pv shop/data-db-0 " + longPVName}},
+		"of a reason": {args: "--reason=terminatingbound", want: []string{"KIND", "pv shop/data-db-0"},
+			not: []string{"lock", "shop/new"}},
+		"of a reason for which nothing waits": {args: "--reason=Attached",
+			want: []string{"Nothing waits in namespace shop for Attached. Reasons there: ", "1 more"},
+			not:  []string{"KIND"}},
+		"of a driver": {args: "--driver=" + ownDriver, want: []string{"pv shop/data-db-0", "lock shop/data"},
+			not: []string{"shop/new"}},
+		"names": {args: "-A -o name", want: []string{"pod/db-0", "persistentvolume/" + longPVName,
+			"persistentvolumeclaim/data", "persistentvolumeclaim/new", "nodefence.csi-reclaimer.io/n1"}},
+		"yaml": {args: "-o yaml", want: []string{"apiVersion: csi-reclaimer.io/v1alpha1", "kind: Waiting", "objects:"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := runIn(t, somethingWaits(t), &typing{}, append([]string{"list"}, strings.Fields(c.args)...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.Split(out, "\n")
+			for _, want := range c.want {
+				for len(lines) > 0 && !strings.HasPrefix(strings.Join(strings.Fields(lines[0]), " "), want) {
+					lines = lines[1:]
+				}
+				if len(lines) == 0 {
+					t.Fatalf("no line, or not in this order: %q, in\n%s", want, out)
+				}
+			}
+			for _, not := range c.not {
+				if strings.Contains(out, not) {
+					t.Errorf("%q is said in\n%s", not, out)
+				}
+			}
+		})
+	}
+}
+
+func TestListOfNothing(t *testing.T) {
+	for args, want := range map[string]string{
+		"list":    "Nothing waits in namespace shop.\n",
+		"list -A": "Nothing waits in any namespace.\n",
+	} {
+		if out, err := runIn(t, &objectServer{}, &typing{}, strings.Fields(args)...); err != nil || out != want {
+			t.Errorf("%s: %q, %v", args, out, err)
+		}
+	}
+}
+
+// TestListNamesWhatIsForbidden has a caller read claims and pods of his namespace alone.
+func TestListNamesWhatIsForbidden(t *testing.T) {
+	s := somethingWaits(t)
+	s.forbidden = []string{"persistentvolumes", "nodes", "nodefences", "namespaces"}
+	out, err := runIn(t, s, &typing{}, "list")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"shop/new", "Not read: PVs: ", "Not read: Nodes: "} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in\n%s", want, out)
+		}
+	}
+	for _, request := range s.requests {
+		if p := placeOf(strings.TrimPrefix(request, "GET ")); (p.resource == "pods" || p.resource == "persistentvolumeclaims") &&
+			p.namespace != "shop" {
+			t.Errorf("%s goes beyond the namespace", request)
+		}
+	}
+}
+
+// TestListDoesNotReadObjectsOneByOne has 10,000 PVs of which each waits, and whose claims are gone or not.
+func TestListDoesNotReadObjectsOneByOne(t *testing.T) {
+	s := somethingWaits(t)
+	const many = 10000
+	for i := range many {
+		pv, claim := boundPV(fmt.Sprintf("pv-%d", i), "shop", fmt.Sprintf("claim-%d", i))
+		pv.Status.Phase, pv.DeletionTimestamp = "Released", since(time.Hour)
+		if s.add("persistentvolumes", pv); i%2 == 0 {
+			s.add("persistentvolumeclaims", claim)
+		}
+	}
+	out, err := runIn(t, s, &typing{}, "list", "-A")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for reason, want := range map[string]int{"ClaimStillExists": many / 2, "Reclaim": many / 2} {
+		if got := strings.Count(out, reason); got < want {
+			t.Errorf("%d rows of %s, want %d", got, reason, want)
+		}
+	}
+	for _, resource := range []string{"persistentvolumes", "persistentvolumeclaims", "pods", "nodes"} {
+		if gets := s.gets(resource); len(gets) > 0 {
+			t.Errorf("%d GETs of %s", len(gets), resource)
+		}
+	}
+	if len(s.requests) > 60 {
+		t.Errorf("%d requests", len(s.requests))
+	}
+}
+
+// TestListEndsWithAnUnreachableAPIServer does not wait for it, with and without --watch.
+func TestListEndsWithAnUnreachableAPIServer(t *testing.T) {
+	for _, args := range [][]string{{"list"}, {"list", "--watch"}} {
+		_, err := run(t, append(args, "--server=http://127.0.0.1:1", "--kubeconfig=/dev/null")...)
+		if err == nil || !strings.Contains(withNextStep(err), "check the connection to the cluster") {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
+
+// TestListWatchShowsWhatWaits reads the first table, and interrupts the command.
+func TestListWatchShowsWhatWaits(t *testing.T) {
+	read, write := io.Pipe()
+	cmd := commandTo(t, write, somethingWaits(t), &typing{}, "list", "--watch")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		err := cmd.ExecuteContext(ctx)
+		_ = write.Close()
+		done <- err
+	}()
+	lines := bufio.NewScanner(read)
+	for lines.Scan() && !strings.Contains(lines.Text(), "TerminatingBound") {
+		continue
+	}
+	cancel()
+	go func() { _, _ = io.Copy(io.Discard, read) }()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
