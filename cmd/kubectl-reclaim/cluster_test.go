@@ -184,7 +184,8 @@ func somethingWaits(t *testing.T) *objectServer {
 	s.add("persistentvolumes", pv, settled)
 	pending := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "new", UID: "uid-new",
 		ResourceVersion: "1", CreationTimestamp: *since(11 * time.Minute)},
-		Spec: v1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("fast")}}
+		Spec: v1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("fast")}, Status: v1.PersistentVolumeClaimStatus{
+			Phase: v1.ClaimPending}}
 	locked := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "uid-data",
 		ResourceVersion: "1", Annotations: map[string]string{singlenode.LockAnnotation: "uid-web web"},
 		Finalizers: []string{singlenode.Finalizer}}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: "settled"},

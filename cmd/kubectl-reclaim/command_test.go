@@ -37,13 +37,16 @@ func TestInvalidCommandLines(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no object":            {[]string{"explain"}, "at least 1 arg"},
-		"an object of no kind": {[]string{"explain", "data"}, `"data" cannot be explained`},
+		"no object":                  {[]string{"explain"}, "nothing to explain"},
+		"a kind without a name":      {[]string{"explain", "pv"}, "write pv NAME or pv/NAME"},
+		"an object without any name": {[]string{"explain", ""}, "an empty name"},
 		"an object of another kind": {[]string{"explain", "secret/a"},
-			"write pv/NAME, pvc/NAME, pod/NAME, namespace/NAME or node/NAME"},
-		"an object without a name":   {[]string{"explain", "pv/"}, "cannot be explained"},
-		"a name with a slash":        {[]string{"explain", "pvc/ns/data"}, "cannot be explained"},
-		"the second object is wrong": {[]string{"explain", "pv/a", "b"}, `"b" cannot be explained`},
+			"write pv/NAME, pvc/NAME, pod/NAME, namespace/NAME, node/NAME or statefulset/NAME"},
+		"all objects and one":           {[]string{"explain", "--all", "pv/a"}, "leave --all out"},
+		"one object, in all namespaces": {[]string{"explain", "pvc/a", "-A"}, "only with --all"},
+		"an object without a name":      {[]string{"explain", "pv/"}, "cannot be explained"},
+		"a name with a slash":           {[]string{"explain", "pvc/ns/data"}, "cannot be explained"},
+		"the second object is wrong":    {[]string{"explain", "pv/a", "b"}, `"b" cannot be explained`},
 		"an output that does not exist": {[]string{"explain", "pv/a", "-o", "xml"},
 			"must be one of table, wide, json, yaml"},
 		"a role that does not exist": {[]string{"explain", "pv/a", "--role=king"},
@@ -158,7 +161,7 @@ func TestErrorNextSteps(t *testing.T) {
 
 func TestShellCompletion(t *testing.T) {
 	for line, want := range map[string]string{
-		"explain ": "pv/\npvc/\npod/\nnamespace/\nnode/\n", "confirm ": "node/\npvc/\n",
+		"explain ": "pv/\npvc/\npod/\nnamespace/\nnode/\nstatefulset/\n", "confirm ": "node/\npvc/\n",
 		"fence a --dry-run=": "none\nserver\n", "unfence a ": ":4\n", "fence a ": ":4\n",
 		"delete-pod a --dry-run ": "none\nserver\n",
 		"preview --delete ":       "statefulset/\n", "preview sts/a --cascade ": "background\nforeground\norphan\n",

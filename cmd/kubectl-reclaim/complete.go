@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	storagev1 "k8s.io/client-go/kubernetes/typed/storage/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
@@ -18,17 +19,22 @@ import (
 // maxCompleted limits the names that the shell completes.
 const maxCompleted = 500
 
-// complete returns the completions of KIND/NAME, none if the objects cannot be read.
-func (s *shared) complete(ctx context.Context, begun string) (words []string) {
+// complete returns the completions of KIND/NAME, or of NAME after a kind, none if the objects cannot be read.
+func (s *shared) complete(ctx context.Context, args []string, begun string) (words []string) {
 	of, _, named := strings.Cut(begun, "/")
+	if !named && len(args) > 0 {
+		if kind, known := kindOf(args[0]); known {
+			return s.names(ctx, kind)
+		}
+	}
 	if !named {
-		for _, kind := range []kind{kindPV, kindClaim, kindPod, kindNamespace, kindNode} {
+		for _, kind := range []kind{kindPV, kindClaim, kindPod, kindNamespace, kindNode, kindSet} {
 			words = append(words, kinds[kind][0]+"/")
 		}
 		return words
 	}
-	kind, _, err := parseObject(of + "/x")
-	if err != nil {
+	kind, known := kindOf(of)
+	if !known {
 		return nil
 	}
 	return s.completions(ctx, begun, of, kind)
@@ -86,25 +92,7 @@ func (s *shared) completeSet(ctx context.Context, begun string) (words []string)
 	if _, err := parseSet(of + "/x"); err != nil {
 		return nil
 	}
-	namespace, err := s.namespace()
-	if err != nil {
-		return nil
-	}
-	config, err := s.config()
-	if err != nil {
-		return nil
-	}
-	apps, err := appsv1.NewForConfig(config)
-	if err != nil {
-		return nil
-	}
-	options := metav1.ListOptions{Limit: maxCompleted, ResourceVersion: "0"}
-	for _, name := range namesOf(apps.StatefulSets(namespace).List(ctx, options)) {
-		if word := of + "/" + name; strings.HasPrefix(word, begun) {
-			words = append(words, word)
-		}
-	}
-	return words
+	return s.completions(ctx, begun, of, kindSet)
 }
 
 // names returns the names of objects of a kind in the chosen namespace, none if they cannot be read.
@@ -135,6 +123,15 @@ func (s *shared) names(ctx context.Context, of kind) []string {
 		return namesOf(core.Nodes().List(ctx, options))
 	case kindFence, kindPolicy:
 		return fenceNames(ctx, config, of, options)
+	case kindSet:
+		if apps, err := appsv1.NewForConfig(config); err == nil {
+			return namesOf(apps.StatefulSets(namespace).List(ctx, options))
+		}
+	case kindDriver:
+		if storage, err := storagev1.NewForConfig(config); err == nil {
+			return namesOf(storage.CSIDrivers().List(ctx, options))
+		}
+	case kindAny:
 	}
 	return nil
 }

@@ -64,6 +64,8 @@ func ownSteps() []errorStep {
 		{errNodeChanged, "run the same command again, to see what it means now"},
 		{errNoTerminal, "run it in a terminal, or add --yes; --dry-run=server only tries it"},
 		{errNotConfirmed, "answer as the question says, or add --yes; --dry-run changes nothing"},
+		{errNoObject, "name its kind and namespace: kubectl reclaim explain node/NAME, or pvc/NAME -n NAMESPACE; to see " +
+			"what waits: kubectl reclaim list -A"},
 		{errNoReport, "check that csi-reclaimer runs there with --leak-check-interval and --http-endpoint (--port), and is " +
 			"the leader; or fetch the report yourself: docs/how-to/find-leaks.md"},
 		{reclaim.ErrFinalizerRestored, "remove that policy or webhook, or the driver from it, and run the same command " +

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
@@ -16,15 +18,34 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/web/watch"
 )
 
+type explainOptions struct {
+	*shared
+	out                output
+	all, allNamespaces bool
+}
+
 func explainCommand(s *shared) *cobra.Command {
-	var out output
+	o := &explainOptions{shared: s}
 	cmd := &cobra.Command{
-		Use:   "explain pv/NAME|pvc/NAME|pod/NAME|namespace/NAME|node/NAME...",
+		Use:   "explain KIND/NAME... | KIND NAME... | NAME... | --all",
 		Short: "Explain what happens to a PV, a claim, a pod, a namespace or a node, why, and what you can do",
+		Long: `Explains objects: what happens to each, why, what it waits for, and what you can do. The first line is the answer.
+
+Kinds are pv, pvc, pod, namespace, node and statefulset, and the other words that kubectl has for them. A name without a
+kind is that of a PV, or else of a claim or a pod in the namespace. "--all" explains all that "kubectl reclaim list"
+lists. Of a StatefulSet it explains the pods, claims and volumes that wait.`,
 		Example: `  # why is this PV still there?
   kubectl reclaim explain pv/pvc-8a5c
+
+  # the same, as kubectl takes it, and of two
+  kubectl reclaim explain pv pvc-8a5c pvc-91aa
+
+  # a PV, claim or pod of this name
+  kubectl reclaim explain data-db-2 -n shop
 
   # a claim, with its PV; that of a StatefulSet also with what becomes of it when its replica is scaled away
   kubectl reclaim explain pvc/data-db-2 -n shop
@@ -38,80 +59,111 @@ func explainCommand(s *shared) *cobra.Command {
   # a pod that is not scheduled, and the claim whose lock another pod has: who has it, and what its end lacks
   kubectl reclaim explain pod/web-7d9f pvc/data -n shop
 
+  # a StatefulSet: which of its pods, claims and volumes wait, and why
+  kubectl reclaim explain sts/db -n shop
+
   # a namespace that stays Terminating
   kubectl reclaim explain namespace/shop
 
   # a node that is down: what stands still because of it, its fence, and what each FencePolicy does
-  kubectl reclaim explain node/worker-2`,
-		Args: cobra.MinimumNArgs(1),
-		ValidArgsFunction: func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-			return s.complete(cmd.Context(), begun), cobra.ShellCompDirectiveNoFileComp
+  kubectl reclaim explain node/worker-2
+
+  # all that waits
+  kubectl reclaim explain --all -A`,
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+			return s.complete(cmd.Context(), args, begun), cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := out.prepare(); err != nil {
-				return err
-			}
-			for _, arg := range args {
-				if _, _, err := parseObject(arg); err != nil {
-					return err
-				}
-			}
-			read, err := s.readers()
-			if err != nil {
-				return err
-			}
-			for _, arg := range args {
-				explanation, err := s.explain(cmd.Context(), read, arg)
-				if err != nil {
-					return err
-				}
-				err = out.print(s.Out, "Explanation", explanation, func(w io.Writer) error {
-					return printers.WriteEscaped(w, explanation.Text(out.wide()))
-				})
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
 	}
-	out.flags(cmd)
+	o.out.flags(cmd)
+	cmd.Flags().BoolVar(&o.all, "all", false, "Explain all that \"kubectl reclaim list\" lists.")
+	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "With --all: in all namespaces.")
 	return cmd
 }
 
-// kind is a kind of object that the plugin explains or completes.
-type kind uint8
-
-const (
-	kindPV kind = iota
-	kindClaim
-	kindPod
-	kindNamespace
-	kindNode
-	// kindFence and kindPolicy are only completed, not explained.
-	kindFence
-	kindPolicy
-)
-
-// kinds holds the words for each kind, as kubectl takes them, and the shell completes the first.
-var kinds = map[kind][]string{
-	kindPV:        {"pv", "pvs", "persistentvolume", "persistentvolumes"},
-	kindClaim:     {"pvc", "pvcs", "persistentvolumeclaim", "persistentvolumeclaims"},
-	kindPod:       {"pod", "po", "pods"},
-	kindNamespace: {"namespace", "ns", "namespaces"},
-	kindNode:      {"node", "no", "nodes"},
+func (o *explainOptions) run(ctx context.Context, args []string) error {
+	if err := o.out.prepare(); err != nil {
+		return err
+	}
+	switch {
+	case o.all && len(args) > 0:
+		return errors.New("--all explains all that waits: name no objects, or leave --all out")
+	case o.allNamespaces && !o.all:
+		return errors.New("--all-namespaces: only with --all; for one object, set its namespace with -n")
+	case o.all:
+		return o.explainAll(ctx)
+	}
+	all, err := parseObjects(args)
+	if err != nil {
+		return err
+	}
+	namespace, err := o.namespace()
+	if err != nil {
+		return err
+	}
+	read, err := o.readers()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	shown := 0
+	for _, object := range all {
+		object.namespace = namespace
+		explanations, err := o.explain(ctx, read, object)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		for _, e := range explanations {
+			if err := o.show(e, shown > 0); err != nil {
+				return err
+			}
+			shown++
+		}
+	}
+	return errors.Join(errs...)
 }
 
-func parseObject(arg string) (kind, string, error) {
-	of, name, found := strings.Cut(arg, "/")
-	if found && name != "" && !strings.Contains(name, "/") {
-		for kind, words := range kinds {
-			if slices.Contains(words, strings.ToLower(of)) {
-				return kind, name, nil
+// show prints an explanation, after an empty line if it is not the first.
+func (o *explainOptions) show(e explain.Explanation, again bool) error {
+	return o.out.print(o.Out, "Explanation", e, func(w io.Writer) error {
+		if again {
+			fmt.Fprintln(w)
+		}
+		return printers.WriteEscaped(w, e.Text(o.out.wide()))
+	})
+}
+
+// explainAll explains what waits, from one read of the cluster. An object that is gone meanwhile no longer waits.
+func (o *explainOptions) explainAll(ctx context.Context) error {
+	list := &listOptions{shared: o.shared, allNamespaces: o.allNamespaces}
+	namespace := metav1.NamespaceAll
+	if !o.allNamespaces {
+		var err error
+		if namespace, err = o.namespace(); err != nil {
+			return err
+		}
+	}
+	c, read, err := o.loaded(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	l := list.listOf(ctx, c, namespace)
+	if len(l.Objects) == 0 {
+		list.sayNothing(l, namespace)
+	}
+	var errs []error
+	for i, object := range objectsOf(l.Objects) {
+		explanations, err := o.explain(ctx, read, object)
+		if err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, err)
+		}
+		for _, e := range explanations {
+			if err := o.show(e, i > 0); err != nil {
+				return err
 			}
 		}
 	}
-	return 0, "", fmt.Errorf("%q cannot be explained: write pv/NAME, pvc/NAME, pod/NAME, namespace/NAME or node/NAME", arg)
+	return errors.Join(errs...)
 }
 
 func (s *shared) namespace() (string, error) {
@@ -131,10 +183,32 @@ type readers struct {
 }
 
 func (s *shared) readers() (r readers, err error) {
-	if r.cluster, err = s.reader(); err != nil {
+	cluster, err := s.reader()
+	if err != nil {
 		return r, err
 	}
-	if r.claims, err = s.claimReader(); err != nil {
+	return s.readersFrom(cluster)
+}
+
+// loaded reads the cluster once, and returns readers that find PVs, claims and what surrounds them there.
+func (s *shared) loaded(ctx context.Context, namespace string) (c *watch.Cluster, r readers, err error) {
+	if c, err = s.snapshot(namespace, ""); err != nil {
+		return nil, r, err
+	}
+	if err := c.Load(ctx); err != nil {
+		return nil, r, err
+	}
+	r, err = s.readersFrom(c.Explainer())
+	return c, r, err
+}
+
+func (s *shared) readersFrom(cluster *explain.Reader) (r readers, err error) {
+	r.cluster = cluster
+	config, err := s.config()
+	if err != nil {
+		return r, err
+	}
+	if r.claims, err = claims.NewFrom(cluster, config); err != nil {
 		return r, err
 	}
 	if r.pods, err = s.podReader(); err != nil {
@@ -147,43 +221,93 @@ func (s *shared) readers() (r readers, err error) {
 	return r, err
 }
 
-func (s *shared) explain(ctx context.Context, read readers, arg string) (none explain.Explanation, err error) {
-	kind, name, err := parseObject(arg)
-	if err != nil {
-		return none, err
+// explain returns the explanation of an object. A StatefulSet also has those of its objects that wait.
+func (s *shared) explain(ctx context.Context, read readers, o object) ([]explain.Explanation, error) {
+	if o.kind == kindAny {
+		var err error
+		if o, err = s.find(ctx, read, o); err != nil {
+			return nil, err
+		}
 	}
-	namespace, err := s.namespace()
-	if err != nil {
-		return none, err
+	if o.kind == kindSet {
+		return s.explainSet(ctx, o)
 	}
-	switch kind {
+	e, err := explainOne(ctx, read, o)
+	if err != nil {
+		return nil, err
+	}
+	return []explain.Explanation{e}, nil
+}
+
+func explainOne(ctx context.Context, read readers, o object) (none explain.Explanation, err error) {
+	switch o.kind {
 	case kindPod:
-		facts, err := read.locks.Pod(ctx, namespace, name)
+		facts, err := read.locks.Pod(ctx, o.namespace, o.name)
 		if err != nil {
 			return none, err
 		}
 		return locks.ExplainPod(facts), nil
 	case kindNamespace:
-		facts, err := read.pods.Namespace(ctx, name)
+		facts, err := read.pods.Namespace(ctx, o.name)
 		if err != nil {
 			return none, err
 		}
 		return pods.ExplainNamespace(facts), nil
 	case kindNode:
-		facts := read.nodes.Node(ctx, name)
+		facts := read.nodes.Node(ctx, o.name)
 		if err := facts.Unknown(); err != nil {
 			return none, err
 		}
 		return nodes.Explain(facts), nil
 	case kindClaim:
-		return explainClaim(ctx, read, namespace, name)
+		return explainClaim(ctx, read, o.namespace, o.name)
 	default:
-		facts, err := read.cluster.PV(ctx, name)
+		facts, err := read.cluster.PV(ctx, o.name)
 		if err != nil {
 			return none, err
 		}
 		return explain.ExplainPV(facts), nil
 	}
+}
+
+// explainSet explains a StatefulSet, and then its pods, claims and volumes that wait.
+func (s *shared) explainSet(ctx context.Context, o object) ([]explain.Explanation, error) {
+	c, read, err := s.loaded(ctx, o.namespace)
+	if err != nil {
+		return nil, err
+	}
+	facts, err := read.claims.Preview(ctx, o.namespace, o.name)
+	if err != nil {
+		return nil, err
+	}
+	rows := slices.DeleteFunc(listed(view.Waiting(view.RowsOf(c.Facts(ctx)))), func(row view.Row) bool {
+		namespace, claim, _ := strings.Cut(row.Claim, "/")
+		if row.Kind == view.KindClaim || row.Kind == view.KindPod {
+			namespace, claim = row.Namespace, row.Name
+		}
+		has := facts.HasClaim
+		if row.Kind == view.KindPod {
+			has = facts.HasPod
+		}
+		return namespace != o.namespace || !has(claim)
+	})
+	waiting := objectsOf(rows)
+	words := make([]string, 0, len(waiting))
+	for _, of := range waiting {
+		words = append(words, kinds[of.kind][0]+"/"+of.name)
+	}
+	all := []explain.Explanation{claims.ExplainSet(facts, words)}
+	for _, of := range waiting {
+		e, err := explainOne(ctx, read, of)
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return all, err
+		default:
+			all = append(all, e)
+		}
+	}
+	return all, nil
 }
 
 func explainClaim(ctx context.Context, read readers, namespace, name string) (explain.Explanation, error) {

@@ -109,6 +109,7 @@ func (s *shell) plays(t *testing.T) map[string]play {
 		"kubectl describe pv":                                             {also: docsPV, want: docsHome + "/" + docsPV},
 		"kubectl reclaim explain pv/NAME":                                 {with: of(docsPV), want: "PV pvc-8a5c"},
 		"kubectl reclaim list -A":                                         {scene: s.makeLeavingPV, want: "pvc-77f0"},
+		"kubectl reclaim explain --all -A":                                {scene: s.makeLeavingPV, want: "PV pvc-77f0"},
 		"kubectl reclaim list -A --reason=TerminatingBound":               {},
 		"kubectl reclaim list -n shop":                                    {},
 		"kubectl reclaim status":                                          {want: docsDriver},

@@ -57,6 +57,39 @@ func Explain(f ClaimFacts) explain.Explanation {
 	return s
 }
 
+// ExplainSet is a pure function that explains a StatefulSet by its objects that wait, each as KIND/NAME. The
+// explanations of these objects are to follow.
+func ExplainSet(f PreviewFacts, waiting []string) explain.Explanation {
+	set := f.Set
+	of := set.Name + " -n " + set.Namespace
+	s := explain.Explanation{Object: "StatefulSet " + fullName(set.Namespace, set.Name), Unread: f.unread()}
+	state := " has " + plural.Count(set.Replicas, "replica")
+	if set.Terminating {
+		state = " is being deleted"
+	}
+	s.Headline = s.Object + state + ", and nothing of it waits."
+	if n := len(waiting); n > 0 {
+		s.Headline = fmt.Sprintf("%s%s, and %s of it %s.", s.Object, state, plural.Count(n, "object"),
+			plural.Verb(n, "waits", "wait"))
+		s.WaitsFor = []string{strings.Join(waiting, ", ")}
+		s.Advise("To explain them alone: kubectl reclaim explain %s -n %s", strings.Join(waiting, " "), set.Namespace)
+	}
+	s.AddFact("Retention", "%s", policyOf(set.Policy, set.Source))
+	present := 0
+	for _, pod := range f.Pods.Value {
+		if pod.Namespace == set.Namespace && f.HasPod(pod.Name) {
+			present++
+		}
+	}
+	s.AddFact("Pods", "%d of %d", present, set.Replicas)
+	s.AddFact("Claims", "%d", len(f.Claims.Value))
+	if !set.Terminating && set.Replicas > 0 {
+		s.Advise("To see what a scale-down does to its claims: kubectl reclaim preview statefulset/%s --replicas=%d", of,
+			set.Replicas-1)
+	}
+	return s
+}
+
 // explainWithoutSet reports the mark of a claim that no readable set gives its name.
 func explainWithoutSet(s *explain.Explanation, c Claim, f statefulset.Facts) {
 	if c.Mark == (statefulset.Mark{}) {

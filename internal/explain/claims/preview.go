@@ -20,10 +20,15 @@ type PreviewFacts struct {
 	Set Set
 }
 
-// gives reports whether a template of the set gives the claim its name.
-func (f PreviewFacts) gives(c Claim) bool {
-	_, ordinal, numbered := statefulset.SplitClaimName(c.Name)
-	return numbered && f.Set.Gives(c.Name, ordinal)
+// HasClaim reports whether a template of the set gives a claim this name, and HasPod whether the set gives it to a pod.
+func (f PreviewFacts) HasClaim(name string) bool {
+	_, ordinal, numbered := statefulset.SplitClaimName(name)
+	return numbered && f.Set.Gives(name, ordinal)
+}
+
+func (f PreviewFacts) HasPod(name string) bool {
+	_, ordinal, numbered := statefulset.SplitClaimName(name)
+	return numbered && f.Set.PodName(ordinal) == name
 }
 
 // Change is a change of a set that can be previewed.
@@ -157,7 +162,7 @@ func PreviewOf(f PreviewFacts, change Change) Preview {
 	w := &previewer{index: f.index(), change: change}
 	w.preferred = f.Set.UID
 	for _, c := range f.Claims.Value {
-		if f.gives(c) {
+		if f.HasClaim(c.Name) {
 			p.Claims = append(p.Claims, w.row(c))
 		}
 	}

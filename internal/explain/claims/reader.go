@@ -65,7 +65,7 @@ func (r *Reader) Preview(ctx context.Context, namespace, name string) (PreviewFa
 			return PreviewFacts{}, fmt.Errorf("list %s of namespace %q: %w", what, namespace, err)
 		}
 	}
-	f.Claims.Value = slices.DeleteFunc(f.Claims.Value, func(c Claim) bool { return !f.gives(c) })
+	f.Claims.Value = slices.DeleteFunc(f.Claims.Value, func(c Claim) bool { return !f.HasClaim(c.Name) })
 	r.volumes(ctx, &f.Facts)
 	return f, nil
 }

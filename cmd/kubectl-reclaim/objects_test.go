@@ -1,0 +1,99 @@
+package main
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+func TestParseObjects(t *testing.T) {
+	for args, want := range map[string][]object{
+		"pv/a pvc/b po/c":               {{kind: kindPV, name: "a"}, {kind: kindClaim, name: "b"}, {kind: kindPod, name: "c"}},
+		"pv a b":                        {{kind: kindPV, name: "a"}, {kind: kindPV, name: "b"}},
+		"PersistentVolumeClaims a":      {{kind: kindClaim, name: "a"}},
+		"a":                             {{name: "a"}},
+		"a pv":                          {{name: "a"}, {name: "pv"}},
+		"sts/db":                        {{kind: kindSet, name: "db"}},
+		"nodefence.csi-reclaimer.io/n1": {{kind: kindNode, name: "n1"}},
+	} {
+		if all, err := parseObjects(strings.Fields(args)); err != nil || !reflect.DeepEqual(all, want) {
+			t.Errorf("%s: %+v, %v, want %+v", args, all, err, want)
+		}
+	}
+	for _, args := range []string{"pv/a b", "pv", "a/b/c", "secret/a"} {
+		if all, err := parseObjects(strings.Fields(args)); err == nil {
+			t.Errorf("%s: %+v", args, all)
+		}
+	}
+}
+
+// headlines returns the first line of each explanation.
+func headlines(out string) (all []string) {
+	for _, block := range strings.Split(out, "\n\n") {
+		if first, _, _ := strings.Cut(block, "\n"); strings.HasSuffix(first, ".") && !strings.Contains(first, "  ") {
+			all = append(all, first)
+		}
+	}
+	return all
+}
+
+func TestExplainArguments(t *testing.T) {
+	for args, want := range map[string][]string{
+		"pv " + longPVName:         {"PV " + longPVName + " has been terminating for 3h"},
+		"pv settled " + longPVName: {"PV settled is bound", "PV " + longPVName},
+		longPVName:                 {"PV " + longPVName},
+		"data-db-0":                {"Claim shop/data-db-0", "PV " + longPVName},
+		"db-0":                     {"Pod shop/db-0 has been terminating"},
+		"nodefence/n1":             {"Node n1"},
+		"sts/db": {"StatefulSet shop/db has 1 replica, and 2 objects of it wait.", "Pod shop/db-0",
+			"PV " + longPVName},
+		"--all": {"Pod shop/db-0", "PV " + longPVName, "Claim shop/data is bound", "Claim shop/new"},
+	} {
+		t.Run(args, func(t *testing.T) {
+			s := somethingWaits(t)
+			s.add("statefulsets", &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", UID: "set"},
+				Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](1), VolumeClaimTemplates: []v1.PersistentVolumeClaim{
+					{ObjectMeta: metav1.ObjectMeta{Name: "data"}}}}})
+			out, err := runIn(t, s, &typing{}, append([]string{"explain"}, strings.Fields(args)...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := headlines(out)
+			for _, want := range want {
+				for len(got) > 0 && !strings.HasPrefix(got[0], want) {
+					got = got[1:]
+				}
+				if len(got) == 0 {
+					t.Fatalf("no explanation, or not in this order: %q, in\n%s", want, out)
+				}
+			}
+		})
+	}
+}
+
+func TestExplainNamesWithoutKind(t *testing.T) {
+	s := somethingWaits(t)
+	s.add("pods", &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "p"}})
+	_, err := runIn(t, s, &typing{}, "explain", "data")
+	if text := withNextStep(err); !strings.Contains(text, `"data" is the name of 2 objects`) ||
+		!strings.Contains(text, "next: write pvc/data or pod/data") {
+		t.Errorf("a claim and a pod: %s", text)
+	}
+	out, err := runIn(t, s, &typing{}, "explain", "nothing", "data-db-0")
+	if text := withNextStep(err); !strings.Contains(text, `there is no PV "nothing"`) ||
+		!strings.Contains(text, "kubectl reclaim list -A") || !strings.Contains(out, "Claim shop/data-db-0") {
+		t.Errorf("a name of nothing, and one of a claim: %s, %s", text, out)
+	}
+	s.forbidden = []string{"persistentvolumes"}
+	if _, err := runIn(t, s, &typing{}, "explain", "nothing"); !strings.Contains(withNextStep(err), "ask for the permission") {
+		t.Errorf("PVs are forbidden: %v", err)
+	}
+	if out, err := runIn(t, s, &typing{}, "explain", "db-0"); err != nil || !strings.Contains(out, "Pod shop/db-0") {
+		t.Errorf("a pod, and PVs are forbidden: %v, %s", err, out)
+	}
+}
