@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/cli-runtime/pkg/printers"
@@ -58,19 +60,55 @@ func commandOf(s *shared) *cobra.Command {
 	root.SetOut(s.Out)
 	root.SetErr(s.ErrOut)
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
-		// Logs of libraries do not belong in a terminal; errors are returned.
-		cmd.SetContext(klog.NewContext(cmd.Context(), logr.Discard()))
+		if !klog.V(1).Enabled() { // logs of libraries do not belong in a terminal; errors are returned
+			cmd.SetContext(klog.NewContext(cmd.Context(), logr.Discard()))
+		}
 	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &flagError{err, cmd.CommandPath()} })
+	root.SetUsageTemplate(usageTemplate)
 	s.cluster.AddFlags(root.PersistentFlags())
+	root.PersistentFlags().AddFlag(verbosity())
 	root.PersistentFlags().StringVar(&s.role, "role", "",
 		"Role of csi-reclaimer beside the driver: owner, companion or observer. Default: guessed from the finalizers of "+
 			"the driver's PVs.")
 	mustComplete(root, "role", roleNames())
 	root.AddCommand(explainCommand(s), listCommand(s), statusCommand(s), releaseCommand(s), settleCommand(s),
 		leaksCommand(s), podsCommand(s), deletePodCommand(s), previewCommand(s), fenceCommand(s), unfenceCommand(s), confirmCommand(s),
-		fencesCommand(s), locksCommand(s), webCommand(s))
+		fencesCommand(s), locksCommand(s), webCommand(s), versionCommand(s))
 	return root
 }
+
+// verbosity returns klog's flag -v with the meaning that it has in kubectl.
+func verbosity() *pflag.Flag {
+	logs := flag.NewFlagSet(name, flag.ContinueOnError)
+	klog.InitFlags(logs)
+	v := pflag.PFlagFromGoFlag(logs.Lookup("v"))
+	v.Shorthand, v.Usage = "v", "Log level: 0 logs nothing, 6 logs the requests to the API server, 8 also their contents."
+	return v
+}
+
+// usageTemplate is cobra's, with the flags of all commands in a group below the command's own.
+const usageTemplate = `Usage:{{if .Runnable}}
+  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
+  {{.CommandPath}} [command]{{end}}{{if .Aliases}}
+
+Aliases:
+  {{.NameAndAliases}}{{end}}{{if .HasExample}}
+
+Examples:
+{{.Example}}{{end}}{{if .HasAvailableSubCommands}}
+
+Available Commands:{{range .Commands}}{{if or .IsAvailableCommand (eq .Name "help")}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if .LocalNonPersistentFlags.HasAvailableFlags}}
+
+Flags:
+{{.LocalNonPersistentFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}
+
+Flags of all commands, for the cluster as in kubectl:
+{{.Root.PersistentFlags.FlagUsages | trimTrailingWhitespaces}}{{if .HasAvailableSubCommands}}
+
+Use "{{.CommandPath}} [command] --help" for more information about a command.{{end}}
+`
 
 func roleNames() []string {
 	return []string{volume.RoleOwner.String(), volume.RoleCompanion.String(), volume.RoleObserver.String()}
@@ -114,6 +152,18 @@ func (s *shared) reader() (*explain.Reader, error) {
 		return nil, err
 	}
 	return explain.New(config, explain.Config{Role: role})
+}
+
+// checkDriver returns an error if nothing in the cluster names a driver. What cannot be read is no error here.
+func (s *shared) checkDriver(ctx context.Context, driver string) error {
+	if driver == "" {
+		return nil
+	}
+	reader, err := s.reader()
+	if err != nil {
+		return err
+	}
+	return reader.CheckDriver(ctx, driver)
 }
 
 func (s *shared) claimReader() (*claims.Reader, error) {

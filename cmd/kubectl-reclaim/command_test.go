@@ -188,6 +188,7 @@ func TestShellCompletionOfOutput(t *testing.T) {
 		"status":  {nil, []string{"table", "wide", "json", "yaml"}},
 		"fences":  {nil, []string{"table", "wide", "json", "yaml"}},
 		"list":    {nil, []string{"table", "wide", "json", "yaml", "name"}},
+		"version": {nil, []string{"table", "wide", "json", "yaml"}},
 		"locks":   {nil, []string{"table", "wide", "json", "yaml"}},
 		"pods":    {nil, []string{"table", "wide", "json", "yaml"}},
 		"preview": {[]string{"sts/a", "--delete"}, []string{"table", "wide", "json", "yaml"}},

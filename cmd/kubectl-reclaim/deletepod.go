@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/cli-runtime/pkg/printers"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
@@ -160,7 +159,7 @@ func (o *deletePodOptions) report(ctx context.Context, pod *v1.Pod, done string)
 }
 
 func (o *deletePodOptions) show(e explain.Explanation) {
-	_ = printers.WriteEscaped(o.Out, e.Text(false)) // an error means that the output is closed
+	_ = writeExplanation(o.Out, e, false) // an error means that the output is closed
 }
 
 var (

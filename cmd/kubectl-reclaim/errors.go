@@ -17,12 +17,32 @@ import (
 
 // withNextStep formats an error in one line, followed by the next step if one is known.
 func withNextStep(err error) string {
-	text := printers.EscapeTerminal(strings.ReplaceAll(err.Error(), "\n", "; "))
+	text := printers.EscapeTerminal(strings.ReplaceAll(suggesting(err.Error()), "\n", "; "))
 	if step := nextStep(err); step != "" {
 		return text + "\nnext: " + step
 	}
 	return text
 }
+
+// suggesting puts cobra's suggestions for a command, which have a line each, into one.
+func suggesting(text string) string {
+	text, suggested, found := strings.Cut(text, "\n\nDid you mean this?\n")
+	if !found {
+		return text
+	}
+	return text + ": did you mean " + strings.Join(strings.Fields(suggested), " or ") + "?"
+}
+
+// flagError is an error of a command's flags.
+type flagError struct {
+	error
+	command string
+}
+
+func (e *flagError) Unwrap() error { return e.error }
+
+// NextStep names the help.
+func (e *flagError) NextStep() string { return "see its flags: " + e.command + " --help" }
 
 func nextStep(err error) string {
 	var network net.Error
@@ -37,6 +57,8 @@ func nextStep(err error) string {
 		}
 	}
 	switch {
+	case strings.HasPrefix(err.Error(), "unknown command "):
+		return "see the commands: kubectl reclaim --help"
 	case apierrors.IsNotFound(err):
 		return "find its name: kubectl get pv, or kubectl get pvc,pod,statefulset -A (set the namespace with -n)"
 	case apierrors.IsForbidden(err):

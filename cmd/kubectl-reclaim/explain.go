@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
@@ -129,7 +128,7 @@ func (o *explainOptions) show(e explain.Explanation, again bool) error {
 		if again {
 			fmt.Fprintln(w)
 		}
-		return printers.WriteEscaped(w, e.Text(o.out.wide()))
+		return writeExplanation(w, e, o.out.wide())
 	})
 }
 

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
@@ -76,7 +75,7 @@ func (c *fenceChange) agree(ctx context.Context, f nodes.Facts, of check) (nodes
 	if err != nil {
 		return f, plan, err
 	}
-	_ = printers.WriteEscaped(c.Out, nodes.Explain(f).Text(false)) // an error means that the output is closed
+	_ = writeExplanation(c.Out, nodes.Explain(f), false) // an error means that the output is closed
 	c.show(plan)
 	switch {
 	case c.dryRun == dryRunServer, c.yes:

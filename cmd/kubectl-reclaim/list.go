@@ -40,6 +40,8 @@ type waiting struct {
 	// elsewhere counts the objects in other namespaces or in none; others counts, by reason, what --reason leaves out.
 	elsewhere int
 	others    map[string]int
+	// unknown is an error if nothing but the objects names --driver.
+	unknown error
 }
 
 func listCommand(s *shared) *cobra.Command {
@@ -80,6 +82,7 @@ Each kind is listed once, page by page, so that the number of requests does not 
 	fs.StringSliceVar(&o.reasons, "reason", nil,
 		"List only what waits for one of these reasons, such as Attached,Held. Upper and lower case are the same.")
 	fs.StringVar(&o.driver, "driver", "", "List only the PVs, claims, pods and locks of this driver.")
+	o.mustCompleteBy(cmd, "driver", kindDriver)
 	fs.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false,
 		"List the objects of all namespaces, and those that belong to none.")
 	fs.BoolVarP(&o.watch, "watch", "w", false,
@@ -109,6 +112,9 @@ func (o *listOptions) run(ctx context.Context) error {
 		return err
 	}
 	l := o.listOf(ctx, c, namespace)
+	if l.unknown != nil && len(l.Objects) == 0 {
+		return l.unknown
+	}
 	return o.show(l, namespace, false)
 }
 
@@ -169,7 +175,8 @@ func (o *listOptions) follow(ctx context.Context, c *watch.Cluster, namespace st
 // listOf returns what waits in a namespace, or everywhere if namespace is empty.
 func (o *listOptions) listOf(ctx context.Context, c *watch.Cluster, namespace string) waiting {
 	facts := c.Facts(ctx)
-	l := waiting{Objects: []view.Row{}, Unread: c.Unread(), now: facts.Now, others: map[string]int{}}
+	l := waiting{Objects: []view.Row{}, Unread: c.Unread(), now: facts.Now, others: map[string]int{},
+		unknown: facts.CheckDriver(o.driver)}
 	for _, row := range listed(view.Waiting(view.RowsOf(facts))) {
 		switch {
 		case o.driver != "" && row.Driver != o.driver:

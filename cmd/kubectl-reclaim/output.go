@@ -4,14 +4,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kubejson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 )
 
 // apiVersion is the version of the JSON and YAML output. Within a version, fields are added but not changed.
@@ -71,6 +75,26 @@ func (o *output) print(w io.Writer, kind string, value any, people func(io.Write
 		return fmt.Errorf("print %s: %w", kind, err)
 	}
 	return nil
+}
+
+// defaultWidth is the width of a terminal that does not tell its own.
+const defaultWidth = 80
+
+// widthOf returns the width of a terminal, 0 if w is none: a program that reads the output wants whole lines.
+func widthOf(w io.Writer) int {
+	file, is := w.(*os.File)
+	if !is || !term.IsTerminal(int(file.Fd())) {
+		return 0
+	}
+	if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
+		return width
+	}
+	return defaultWidth
+}
+
+// writeExplanation writes an explanation as wide as the terminal.
+func writeExplanation(w io.Writer, e explain.Explanation, wide bool) error {
+	return printers.WriteEscaped(w, e.Wrapped(wide, widthOf(w)))
 }
 
 // beginAgain separates a repeated output from the previous one.

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
 )
 
@@ -142,7 +143,7 @@ func (o *previewOptions) show(p claims.Preview) error {
 			printLine(w, "It has no claims from volumeClaimTemplates: no volume is touched.", false)
 		} else {
 			fmt.Fprintln(w)
-			if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(previewTable(p),
+			if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(previewTable(p, o.out.wide()),
 				w); err != nil {
 				return fmt.Errorf("print the table: %w", err)
 			}
@@ -185,7 +186,7 @@ func volumeWords(p claims.Preview) (lines []string) {
 }
 
 // previewTable returns the claims as rows. Columns of -o wide have a priority.
-func previewTable(p claims.Preview) *metav1.Table {
+func previewTable(p claims.Preview, wide bool) *metav1.Table {
 	t := &metav1.Table{}
 	for _, name := range []string{"Claim", "Pod", "Size", "PV", "Reclaim policy", "The claim is", "When",
 		"Its volume is"} {
@@ -196,12 +197,15 @@ func previewTable(p claims.Preview) *metav1.Table {
 			metav1.TableColumnDefinition{Name: name, Type: "string", Priority: 1})
 	}
 	for _, c := range p.Claims {
-		policy := c.ReclaimPolicy
+		policy, pv := c.ReclaimPolicy, c.PV
+		if !wide {
+			pv = explain.ShortName(pv)
+		}
 		if policy == "" && c.PV != "" {
 			policy = "unknown"
 		}
 		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{
-			c.Claim, orDash(c.Pod), c.Size, orDash(c.PV), orDash(policy), c.Fate, orDash(c.When), string(c.Volume.Fate),
+			c.Claim, orDash(c.Pod), c.Size, orDash(pv), orDash(policy), c.Fate, orDash(c.When), string(c.Volume.Fate),
 			c.Reason, orDash(c.StorageClass), orDash(c.Driver),
 		}})
 	}

@@ -47,6 +47,7 @@ It shows the plan and asks. If it is interrupted, run the same command again to 
 	}
 	o.out.flags(cmd)
 	cmd.Flags().StringVar(&o.driver, "driver", "", "Name of the CSI driver. Required.")
+	o.mustCompleteBy(cmd, "driver", kindDriver)
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "Show the plan and change nothing.")
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "Do not ask for confirmation.")
 	cmd.Flags().IntVar(&o.workers, "workers", 10, "How many PVs are released concurrently.")
@@ -99,6 +100,9 @@ func (o *releaseOptions) plan(ctx context.Context) (explain.Plan, explain.InFlig
 	}
 	facts, err := reader.Status(ctx, o.driver)
 	if err != nil {
+		return explain.Plan{}, explain.InFlightLogs{}, err
+	}
+	if err := facts.CheckDriver(o.driver); err != nil {
 		return explain.Plan{}, explain.InFlightLogs{}, err
 	}
 	return explain.PlanRelease(facts, o.driver), facts.InFlight.Value.Of(o.driver), nil

@@ -36,6 +36,7 @@ type reportSource struct {
 func (s *reportSource) flags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&s.driver, "driver", "", "Name of the CSI driver. Required without --from.")
+	s.mustCompleteBy(cmd, "driver", kindDriver)
 	fs.StringVar(&s.pod, "pod", "", "Pod of the sidecar, as NAMESPACE/NAME. Default: the holder of the driver's Lease.")
 	fs.IntVar(&s.port, "port", 8080, "Port of the sidecar's --http-endpoint.")
 	fs.StringVar(&s.from, "from", "",
@@ -89,6 +90,9 @@ func (s *reportSource) fetch(ctx context.Context) ([]byte, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("create the client: %w", err)
+	}
+	if err := s.checkDriver(ctx, s.driver); err != nil {
+		return nil, err
 	}
 	namespace, name, _ := strings.Cut(s.pod, "/")
 	if s.pod == "" {

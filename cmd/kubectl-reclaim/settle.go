@@ -61,6 +61,7 @@ flight. An entry that changes after it was shown is left as it is.`,
 	fs.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Choose volumes of claims in all namespaces.")
 	fs.BoolVar(&o.all, "all", false, "Choose all volumes that the other flags leave.")
 	fs.StringVar(&o.driver, "driver", "", "Choose only volumes of this driver.")
+	o.mustCompleteBy(cmd, "driver", kindDriver)
 	fs.StringVar(&o.class, "storage-class", "", "Choose only volumes of this StorageClass.")
 	fs.DurationVar(&o.olderThan, "older-than", 0, "Choose only volumes in flight for longer than this.")
 	fs.BoolVarP(&o.yes, "yes", "y", false, "Do not ask. Required where the input is no terminal.")
@@ -111,6 +112,9 @@ func (o *settleOptions) run(ctx context.Context, volumes []string) error {
 		LabelSelector: inflight.LabelLog + "=true"})
 	if err != nil {
 		return fmt.Errorf("list the Leases of the in-flight logs: %w", err)
+	}
+	if err := o.checkDriver(ctx, o.driver); err != nil {
+		return err
 	}
 	entries, problems := inflight.Locate(leases.Items)
 	chosen, err := o.choose(entries, volumes, namespace, time.Now())

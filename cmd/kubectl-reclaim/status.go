@@ -44,6 +44,7 @@ func statusCommand(s *shared) *cobra.Command {
 	}
 	o.out.flags(cmd)
 	cmd.Flags().StringVar(&o.driver, "driver", "", "Show only this driver.")
+	o.mustCompleteBy(cmd, "driver", kindDriver)
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "Repeat until interrupted, and print what has changed.")
 	cmd.Flags().DurationVar(&o.interval, "interval", 5*time.Second,
 		"Time between two reads with --watch. Each lists all PVs and VolumeAttachments.")
@@ -79,6 +80,9 @@ func (o *statusOptions) runDrivers(ctx context.Context) error {
 		case err != nil:
 			return err
 		}
+		if err := facts.CheckDriver(o.driver); err != nil {
+			return err
+		}
 		now := explain.StatusOf(facts, o.driver)
 		if last == nil || !reflect.DeepEqual(now, *last) {
 			if err := o.show(now, facts.Now, last != nil); err != nil {
@@ -103,8 +107,8 @@ func (o *statusOptions) show(s explain.Status, now time.Time, again bool) error 
 		beginAgain(w, again)
 		if len(s.Drivers) == 0 {
 			fmt.Fprintln(o.ErrOut, "No PVs of CSI drivers or in-tree plugins were found.")
-		} else if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(table(s, now),
-			w); err != nil {
+		} else if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(
+			table(s, now, o.out.wide()), w); err != nil {
 			return fmt.Errorf("print the table: %w", err)
 		}
 		for _, warning := range s.Warnings {
@@ -118,7 +122,7 @@ func (o *statusOptions) show(s explain.Status, now time.Time, again bool) error 
 }
 
 // table returns the drivers as rows. Columns of -o wide have a priority.
-func table(s explain.Status, now time.Time) *metav1.Table {
+func table(s explain.Status, now time.Time, wide bool) *metav1.Table {
 	column := func(name string, priority int32) metav1.TableColumnDefinition {
 		return metav1.TableColumnDefinition{Name: name, Type: "string", Priority: priority}
 	}
@@ -129,8 +133,8 @@ func table(s explain.Status, now time.Time) *metav1.Table {
 	}}
 	for _, d := range s.Drivers {
 		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{
-			d.Driver, d.PVs, d.Protected, d.Unprotected, d.Terminating, orDash(d.WaitingWords()), orDash(d.OldestWords(now)),
-			orDash(d.InFlightWords(now)), d.Role, orDash(d.Admission),
+			d.Driver, d.PVs, d.Protected, d.Unprotected, d.Terminating, orDash(d.WaitingWords()),
+			orDash(d.OldestWords(now, wide)), orDash(d.InFlightWords(now)), d.Role, orDash(d.Admission),
 		}})
 	}
 	return t
@@ -195,7 +199,7 @@ func (o *statusOptions) showRetained(l claims.Retained, now time.Time, namespace
 			return nil
 		}
 		if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(
-			retainedTable(l, now, o.allNamespaces), w); err != nil {
+			retainedTable(l, now, o.allNamespaces, o.out.wide()), w); err != nil {
 			return fmt.Errorf("print the table: %w", err)
 		}
 		fmt.Fprintln(w)
@@ -216,7 +220,7 @@ func (o *statusOptions) showRetained(l claims.Retained, now time.Time, namespace
 }
 
 // retainedTable returns the claims as rows. Columns of -o wide have a priority.
-func retainedTable(l claims.Retained, now time.Time, namespaces bool) *metav1.Table {
+func retainedTable(l claims.Retained, now time.Time, namespaces, wide bool) *metav1.Table {
 	t := &metav1.Table{}
 	column := func(name string, priority int32) {
 		t.ColumnDefinitions = append(t.ColumnDefinitions,
@@ -241,7 +245,10 @@ func retainedTable(l claims.Retained, now time.Time, namespaces bool) *metav1.Ta
 		if c.SetGone {
 			set += " (gone)"
 		}
-		name, since := c.Name, "-"
+		name, since, pv := c.Name, "-", c.PV
+		if !wide {
+			pv = explain.ShortName(pv)
+		}
 		if c.Likely {
 			name += " (?)"
 		}
@@ -249,7 +256,7 @@ func retainedTable(l claims.Retained, now time.Time, namespaces bool) *metav1.Ta
 			since = ">=" + duration.HumanDuration(now.Sub(c.Since.Time))
 		}
 		t.Rows = append(t.Rows, metav1.TableRow{Cells: append(cells, name, set, c.Ordinal, c.Size,
-			duration.HumanDuration(now.Sub(c.Created.Time)), since, orDash(c.PV), orDash(c.ReclaimPolicy),
+			duration.HumanDuration(now.Sub(c.Created.Time)), since, orDash(pv), orDash(c.ReclaimPolicy),
 			string(c.Volume.Fate), c.Reason, orDash(c.StorageClass), orDash(c.Driver), c.Evidence)})
 	}
 	return t

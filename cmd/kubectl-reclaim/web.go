@@ -59,6 +59,7 @@ time. Do not pass the address on: who has it reads the cluster with your rights 
 	fs.IntVar(&o.port, "port", 0, "Port to listen on. 0: a free one.")
 	fs.BoolVar(&o.open, "open", false, "Open the page in the browser.")
 	fs.StringVar(&o.driver, "driver", "", "Show only the PVs, claims and volumes of this driver.")
+	o.mustCompleteBy(cmd, "driver", kindDriver)
 	fs.IntVar(&o.leakPort, "leak-port", 8080,
 		"Port of the sidecars' --http-endpoint, from which leak reports are read. 0: they are not read.")
 	return cmd
@@ -93,6 +94,9 @@ func (o *webOptions) run(ctx context.Context) error {
 	}
 	config, err := o.config()
 	if err != nil {
+		return err
+	}
+	if err := o.checkDriver(ctx, o.driver); err != nil {
 		return err
 	}
 	on, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(o.address, strconv.Itoa(o.port)))

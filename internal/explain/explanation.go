@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -136,12 +137,29 @@ func withoutPeriod(sentence string) string { return strings.TrimSuffix(sentence,
 // labelWidth is the column width of fact names.
 const labelWidth = 12
 
-// Text formats the explanation for a terminal. If wide is set, it names the field manager of each finalizer.
-func (s Explanation) Text(wide bool) string {
+// Text formats the explanation for people, with one line for each fact. If wide is set, it names the field manager of
+// each finalizer.
+func (s Explanation) Text(wide bool) string { return s.Wrapped(wide, 0) }
+
+// Wrapped formats the explanation for a terminal of a width: lines are broken between words, but for the commands to
+// copy. The headline of a claim has a short name of its PV, which is whole below. A width of 0 changes nothing.
+func (s Explanation) Wrapped(wide bool, width int) string {
 	var b strings.Builder
-	fmt.Fprintln(&b, s.Headline)
+	headline := s.Headline
+	if s.PV != nil && width > 0 {
+		pv := strings.TrimPrefix(s.PV.Object, "PV ")
+		headline = strings.ReplaceAll(headline, pv, ShortName(pv))
+	}
+	for _, part := range wrap(headline, width) {
+		fmt.Fprintln(&b, part)
+	}
 	fmt.Fprintln(&b)
-	line := func(name, text string) { fmt.Fprintf(&b, "%-*s %s\n", labelWidth, name, text) }
+	line := func(name, text string) {
+		for _, part := range wrap(text, width-labelWidth-1) {
+			fmt.Fprintf(&b, "%-*s %s\n", labelWidth, name, part)
+			name = ""
+		}
+	}
 	for _, f := range s.Facts {
 		line(f.Name, f.Text)
 	}
@@ -179,10 +197,38 @@ func (s Explanation) Text(wide bool) string {
 	for _, other := range []*Explanation{s.PV, s.Holder} {
 		if other != nil {
 			fmt.Fprintln(&b)
-			fmt.Fprint(&b, other.Text(wide))
+			fmt.Fprint(&b, other.Wrapped(wide, width))
 		}
 	}
 	return b.String()
+}
+
+// minWidth is the width below which nothing is wrapped.
+const minWidth = 20
+
+// wrap breaks a text into lines of a width between words. A word that is longer stays whole, and so does a command to
+// copy, which gets a line of its own.
+func wrap(text string, width int) (lines []string) {
+	if width < minWidth || utf8.RuneCountInString(text) <= width {
+		return []string{text}
+	}
+	const command = ": kubectl "
+	if at := strings.Index(text, command); at >= 0 {
+		return append(wrap(text[:at+1], width), text[at+2:])
+	}
+	line := ""
+	for word := range strings.SplitSeq(text, " ") {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
+			lines = append(lines, line)
+			line = word
+		default:
+			line += " " + word
+		}
+	}
+	return append(lines, line)
 }
 
 func (f Finalizer) text(wide bool) string {

@@ -1,6 +1,8 @@
 package explain
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -79,6 +81,48 @@ func (w ClusterFacts) RoleOf(driver string) (role volume.Role, guessed bool) {
 		return volume.RoleCompanion, true
 	}
 	return volume.RoleOwner, true
+}
+
+// UnknownDriverError means that nothing in the cluster names a driver.
+type UnknownDriverError struct {
+	Driver string
+	// Known holds the drivers that the cluster has, sorted.
+	Known []string
+}
+
+func (e *UnknownDriverError) Error() string {
+	return fmt.Sprintf("--driver=%s: no CSIDriver, node, PV or volume in flight names this driver", e.Driver)
+}
+
+// NextStep names the known drivers.
+func (e *UnknownDriverError) NextStep() string {
+	if len(e.Known) == 0 {
+		return "no driver is known in this cluster: kubectl get csidrivers"
+	}
+	return "name one of " + strings.Join(e.Known, ", ")
+}
+
+// CheckDriver returns an UnknownDriverError if nothing in the cluster names the driver. It returns nil for an empty
+// name, and if a read failed that could have named it.
+func (w ClusterFacts) CheckDriver(driver string) error {
+	if driver == "" || !w.PVs.OK() || !w.Installed.OK() || !w.OnNodes.OK() || !w.InFlight.OK() {
+		return nil
+	}
+	known := map[string]bool{}
+	for _, name := range slices.Concat(w.Installed.Value, w.OnNodes.Value) {
+		known[name] = true
+	}
+	for _, pv := range w.PVs.Value {
+		known[pv.Owner()] = true
+	}
+	for _, e := range w.InFlight.Value.Entries {
+		known[e.Driver] = true
+	}
+	if known[driver] {
+		return nil
+	}
+	delete(known, "")
+	return &UnknownDriverError{driver, slices.Sorted(maps.Keys(known))}
 }
 
 type presence uint8

@@ -164,6 +164,19 @@ func (r *Reader) Status(ctx context.Context, driver string) (StatusFacts, error)
 	return f, nil
 }
 
+// CheckDriver reads what may name a driver, until something does: see ClusterFacts.CheckDriver.
+func (r *Reader) CheckDriver(ctx context.Context, driver string) error {
+	var w ClusterFacts
+	if w.Installed = r.source.Installed(ctx); driver == "" || slices.Contains(w.Installed.Value, driver) {
+		return nil
+	}
+	if w.OnNodes = r.source.OnNodes(ctx); slices.Contains(w.OnNodes.Value, driver) {
+		return nil
+	}
+	w.InFlight, w.PVs = r.source.InFlight(ctx), r.source.PVs(ctx)
+	return w.CheckDriver(driver)
+}
+
 // concurrentReads limits the number of parallel GETs.
 const concurrentReads = 10
 

@@ -65,7 +65,9 @@ type DriverStatus struct {
 }
 
 type Oldest struct {
-	PV    string      `json:"pv"`
+	PV string `json:"pv"`
+	// Claim is the namespace and name of the PV's claim, empty for none.
+	Claim string      `json:"claim,omitempty"`
 	Since metav1.Time `json:"since"`
 }
 
@@ -170,6 +172,9 @@ func (d *DriverStatus) add(pv PV, decision Decision) {
 	since := metav1.Unix(pv.TerminatingSince, 0)
 	if d.Oldest == nil || since.Before(&d.Oldest.Since) {
 		d.Oldest = &Oldest{PV: pv.Name, Since: since}
+		if pv.Claim.Name != "" {
+			d.Oldest.Claim = pv.Claim.Namespace + "/" + pv.Claim.Name
+		}
 	}
 }
 
@@ -232,12 +237,20 @@ func (d DriverStatus) WaitingWords() string {
 	return strings.Join(words, ", ")
 }
 
-// OldestWords formats Oldest as "3d, pv-1", empty if no PV is terminating.
-func (d DriverStatus) OldestWords(now time.Time) string {
-	if d.Oldest == nil {
+// OldestWords formats Oldest as "3d, shop/data (pvc-8a5c0f1e…)", with the whole name of the PV if wide is set or the PV
+// has no claim. It is empty if no PV is terminating.
+func (d DriverStatus) OldestWords(now time.Time, wide bool) string {
+	switch {
+	case d.Oldest == nil:
 		return ""
+	case d.Oldest.Claim == "":
+		return Age(now, d.Oldest.Since.Time) + ", " + d.Oldest.PV
 	}
-	return Age(now, d.Oldest.Since.Time) + ", " + d.Oldest.PV
+	pv := d.Oldest.PV
+	if !wide {
+		pv = ShortName(pv)
+	}
+	return fmt.Sprintf("%s, %s (%s)", Age(now, d.Oldest.Since.Time), d.Oldest.Claim, pv)
 }
 
 // InFlightWords formats the number of volumes in flight, with age and name of the oldest, as "2 (3h, pvc-1)".

@@ -58,13 +58,13 @@ func TestStatusOfEachDriver(t *testing.T) {
 	if got := d.WaitingWords(); got != "TerminatingBound 2, Held 1" {
 		t.Errorf("waiting: %q", got)
 	}
-	if got := d.OldestWords(now()); got != "3d, old" {
+	if got := d.OldestWords(now(), false); got != "3d, ns/data (old)" {
 		t.Errorf("oldest: %q", got)
 	}
 	if len(s.Warnings) != 0 || len(s.Unread) != 0 {
 		t.Errorf("warnings %q, unread %q", s.Warnings, s.Unread)
 	}
-	if s := StatusOf(f, "b"); len(s.Drivers) != 1 || s.Drivers[0].PVs != 1 || s.Drivers[0].OldestWords(now()) != "" {
+	if s := StatusOf(f, "b"); len(s.Drivers) != 1 || s.Drivers[0].PVs != 1 || s.Drivers[0].OldestWords(now(), false) != "" {
 		t.Errorf("one driver: %+v", s)
 	}
 }

@@ -40,7 +40,7 @@ func (s *shell) addStatefulSets(plays map[string]play) {
 	plays["kubectl reclaim preview sts/cache -n shop --replicas=1"] = play{scene: s.makeStatefulSet,
 		with: []string{"cache", docsSet}, want: "StatefulSet shop/" + docsSet}
 	plays["kubectl reclaim explain sts/db -n shop"] = play{scene: s.makeStatefulSet,
-		want: "StatefulSet shop/db has"}
+		with: []string{"/db", "/" + docsSet}, want: "StatefulSet shop/" + docsSet + " has"}
 	plays["kubectl reclaim preview statefulset/db --replicas=1 -n shop"] = play{scene: s.makeStatefulSet,
 		with: []string{"/db", "/" + docsSet}, want: "StatefulSet shop/" + docsSet}
 	plays["kubectl reclaim explain pvc/data-db-2 -n shop"] = play{with: []string{"data-db-2", docsPV},

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/discovery"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/version"
+)
+
+// versions is the output of the command.
+type versions struct {
+	Plugin   string `json:"pluginVersion"`
+	Go       string `json:"goVersion"`
+	Platform string `json:"platform"`
+	// Kubernetes is the version of the API server, empty if it was not asked.
+	Kubernetes string `json:"kubernetesVersion,omitempty"`
+}
+
+func versionCommand(s *shared) *cobra.Command {
+	var out output
+	var client bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Show the versions of the plugin and of Kubernetes",
+		Example: `  kubectl reclaim version
+
+  # only that of the plugin, without a request to the cluster
+  kubectl reclaim version --client -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := out.prepare(); err != nil {
+				return err
+			}
+			v := versions{Plugin: version.Get(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+			var failed error
+			if !client {
+				v.Kubernetes, failed = s.kubernetesVersion()
+			}
+			if err := out.print(s.Out, "Version", v, func(w io.Writer) error { return v.write(w, out.wide()) }); err != nil {
+				return err
+			}
+			return failed // what is known is printed, as by kubectl
+		},
+	}
+	out.flags(cmd)
+	cmd.Flags().BoolVar(&client, "client", false, "Show only the version of the plugin.")
+	return cmd
+}
+
+func (v versions) write(w io.Writer, wide bool) error {
+	fmt.Fprintln(w, "Plugin version:", v.Plugin)
+	if wide {
+		fmt.Fprintln(w, "Go version:", v.Go)
+		fmt.Fprintln(w, "Platform:", v.Platform)
+	}
+	if v.Kubernetes != "" {
+		printLine(w, "Kubernetes version: "+v.Kubernetes, false)
+	}
+	return nil
+}
+
+func (s *shared) kubernetesVersion() (string, error) {
+	config, err := s.config()
+	if err != nil {
+		return "", err
+	}
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return "", fmt.Errorf("create the client: %w", err)
+	}
+	found, err := client.ServerVersion()
+	if err != nil {
+		return "", fmt.Errorf("ask for the version of Kubernetes: %w", err)
+	}
+	return found.GitVersion, nil
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"k8s.io/klog/v2"
+)
+
+func TestVersion(t *testing.T) {
+	s := somethingWaits(t)
+	for args, want := range map[string]string{
+		"version":                         "Plugin version: unknown\nKubernetes version: v1.36.2\n",
+		"version --client":                "Plugin version: unknown\n",
+		"version --client -o wide":        "Platform: ",
+		"version -o json":                 `"kubernetesVersion": "v1.36.2"`,
+		"version --client -o yaml":        "kind: Version",
+		"--version":                       "kubectl reclaim version unknown",
+		"list -A --driver=" + ownDriver:   "TerminatingBound",
+		"status --driver=" + ownDriver:    "3h, shop/data-db-0 (pvc-8a5c0f1e…)",
+		"status -o wide":                  "3h, shop/data-db-0 (" + longPVName + ")",
+		"__complete list --driver ":       ownDriver + "\n",
+		"__complete release --driver ":    ownDriver + "\n",
+		"__complete settle --driver ":     ownDriver + "\n",
+		"__complete leaks --driver ":      ownDriver + "\n",
+		"__complete web --driver ":        ownDriver + "\n",
+		"__complete status --driver ":     ownDriver + "\n",
+		"__complete explain pv ":          longPVName + "\n",
+		"__complete explain pvc/da":       "pvc/data-db-0\n",
+		"__complete explain statefulset/": ":4",
+	} {
+		words := strings.Split(args, " ")
+		if out, err := completing(t, s, words...); err != nil || !strings.Contains(out, want) {
+			t.Errorf("%s: %q, %v, want %q", args, out, err, want)
+		}
+	}
+	out, err := run(t, "version", "--server=http://127.0.0.1:1", "--kubeconfig=/dev/null")
+	if err == nil || out != "Plugin version: unknown\n" {
+		t.Errorf("without a cluster: %q, %v", out, err)
+	}
+}
+
+// completing runs a command line whose last argument may be a word to complete, so that flags stand before it.
+func completing(t *testing.T, s *objectServer, words ...string) (string, error) {
+	t.Helper()
+	if words[0] != "__complete" {
+		return runIn(t, s, &typing{}, words...)
+	}
+	var out bytes.Buffer
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	cmd := commandTo(t, &out, s, &typing{})
+	cmd.SetArgs(append([]string{"__complete", words[1], "--server=" + server.URL, "--namespace=shop"}, words[2:]...))
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestUnknownDriverIsAnError(t *testing.T) {
+	for _, args := range []string{"list", "list -A", "status", "release --dry-run", "settle --all --dry-run", "leaks", "web"} {
+		_, err := runIn(t, somethingWaits(t), &typing{}, append(strings.Fields(args), "--driver=typo")...)
+		if text := withNextStep(err); !strings.Contains(text, "--driver=typo") ||
+			!strings.Contains(text, "next: name one of "+ownDriver) {
+			t.Errorf("%s: %s", args, text)
+		}
+	}
+}
+
+func TestUsageErrorsNameTheHelp(t *testing.T) {
+	for args, want := range map[string]string{
+		"explan": `unknown command "explan" for "kubectl reclaim": did you mean explain?` +
+			"\nnext: see the commands: kubectl reclaim --help",
+		"lis":              `: did you mean list?`,
+		"status --drivr=x": "unknown flag: --drivr\nnext: see its flags: kubectl reclaim status --help",
+	} {
+		_, err := run(t, strings.Fields(args)...)
+		if text := withNextStep(err); !strings.Contains(text, want) {
+			t.Errorf("%s: %q, want %q", args, text, want)
+		}
+	}
+	if text := withNextStep(fmt.Errorf("x: %w", errors.Join(context.Canceled, errors.New("y")))); strings.Contains(text, "\n") {
+		t.Errorf("an error has several lines: %q", text)
+	}
+}
+
+func TestHelpHasOwnFlagsFirst(t *testing.T) {
+	for _, args := range []string{"--help", "list --help"} {
+		out, err := run(t, strings.Fields(args)...)
+		own, others, found := strings.Cut(out, "\nFlags of all commands, for the cluster as in kubectl:\n")
+		if err != nil || !found || strings.Contains(own, "--kubeconfig") || !strings.Contains(others, "--kubeconfig") ||
+			!strings.Contains(others, "-v, --v") || !strings.Contains(own, "-h, --help") {
+			t.Errorf("%s: %v\n%s", args, err, out)
+		}
+	}
+}
+
+func TestVerbosityIsTheLogLevel(t *testing.T) {
+	defer func() { _ = verbosity().Value.Set("0") }()
+	if _, err := run(t, "version", "--client", "-v=6"); err != nil || !klog.V(6).Enabled() || klog.V(7).Enabled() {
+		t.Errorf("the level is not 6: %v", err)
+	}
+}

@@ -1,0 +1,68 @@
+package explain
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestWrapped(t *testing.T) {
+	f := released()
+	f.PV.Name = "pvc-8a5c0f1e-6f0e-4a55-9c5e-2f2d6f7b8a01"
+	f.terminate(1)
+	f.bound()
+	pv := ExplainPV(f)
+	e := Explanation{Headline: "Claim ns/data is bound, with PV " + f.PV.Name + ".", PV: &pv,
+		Facts: []Fact{{"PV", f.PV.Name}}}
+	const width = 84
+	text := e.Wrapped(false, width)
+	command := "kubectl patch pv " + f.PV.Name
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSuffix(line, "\n"); utf8.RuneCountInString(line) > width && !strings.Contains(line, command) {
+			t.Errorf("%q is longer than %d", line, width)
+		}
+		if strings.HasSuffix(line, " ") {
+			t.Errorf("%q ends with a space", line)
+		}
+	}
+	expect(t, text, "Claim ns/data is bound, with PV pvc-8a5c0f1e….\n", "PV           "+f.PV.Name+"\n",
+		"\n             "+command+" -p '{\"spec\":{\"persistentVolumeReclaimPolicy\":\"Retain\"}}'\n")
+	words := func(text string) string { return strings.Join(strings.Fields(text), " ") }
+	if whole := strings.Replace(e.Text(false), f.PV.Name+".", "pvc-8a5c0f1e….", 1); words(text) != words(whole) {
+		t.Errorf("the words differ:\n%s\n%s", text, whole)
+	}
+	if narrow := e.Wrapped(false, 30); !strings.Contains(narrow, "\nPV           "+f.PV.Name) {
+		t.Errorf("a narrow terminal:\n%s", narrow)
+	}
+}
+
+func TestShortName(t *testing.T) {
+	for name, want := range map[string]string{
+		"pvc-8a5c0f1e-6f0e-4a55-9c5e-2f2d6f7b8a01": "pvc-8a5c0f1e…", "pvc-8a5c": "pvc-8a5c", "": "",
+		"data-pvc-8a5c0f1e-6f0e-4a55-9c5e-2f2d6f7b8a01-x": "data-pvc-8a5c0f1e-6f0e-4a55-9c5e-2f2d6f7b8a01-x",
+	} {
+		if got := ShortName(name); got != want {
+			t.Errorf("%s is shortened to %s", name, got)
+		}
+	}
+}
+
+func TestCheckDriver(t *testing.T) {
+	f := released()
+	for _, known := range []string{driver, ""} {
+		if err := f.CheckDriver(known); err != nil {
+			t.Errorf("%q: %v", known, err)
+		}
+	}
+	err := f.CheckDriver("typo")
+	var unknown *UnknownDriverError
+	if !errors.As(err, &unknown) || !strings.Contains(err.Error(), "--driver=typo") ||
+		unknown.NextStep() != "name one of "+driver {
+		t.Errorf("a driver that nothing names: %v", err)
+	}
+	f.PVs = Failed[[]PV](errForbidden)
+	if err := f.CheckDriver("typo"); err != nil {
+		t.Errorf("PVs were not read: %v", err)
+	}
+}
