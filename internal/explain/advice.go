@@ -27,6 +27,9 @@ func (s *Explanation) addReasonWaits(f PVFacts, pv PV, d Decision) {
 	switch reclaim.Reason(d.Reason) {
 	case engine.ReasonTerminatingBound, engine.ReasonRetainBound, engine.ReasonClaimStillExists:
 		s.AddWait("claim %s to be deleted", claim)
+		for _, pod := range f.users() {
+			s.AddWait("pod %s to end, which uses the claim", pod)
+		}
 	case engine.ReasonClaimNamesPV:
 		s.AddWait("claim %s, which names the PV, to be deleted or to be bound to it", claim)
 	case engine.ReasonAttached:

@@ -75,6 +75,17 @@ func (d Decision) undecided(needsClaim bool) Decision {
 	return d
 }
 
+// ifGone corrects the decision on a PV whose driver is gone: no program takes the step. d is returned unchanged if it
+// takes none, or if the driver may be there.
+func (w ClusterFacts) ifGone(d Decision, owner string) Decision {
+	if d.Action == "" || d.Action == engine.Wait.String() || InTree(owner) || w.presenceOf(owner) != presenceGone {
+		return d
+	}
+	d.By += ", when the driver is installed again"
+	d.Text = "Driver " + owner + " is gone: nothing happens to the PV until it is installed again."
+	return d
+}
+
 // reclaimFacts returns the facts of the sidecar, as far as live reads show them. The sidecar's memory
 // (reclaim.History, reclaim.Done) is not part of them. Secrets count as read, so the returned decision follows reading
 // them.

@@ -9,6 +9,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -19,6 +21,8 @@ type PVFacts struct {
 	PV *v1.PersistentVolume
 	// Claim has a nil Value if the claim is gone. It is not read for a PV without a claimRef.
 	Claim Read[*v1.PersistentVolumeClaim]
+	// Pods holds the pods of the claim's namespace. They are only read for a terminating PV whose claim exists.
+	Pods Read[[]pvc.Pod]
 	// Nodes holds the nodes that the volume is attached to, by name. The Value is nil if the node is gone.
 	Nodes map[string]Read[*v1.Node]
 	// Events holds the Events about the PV, the latest last.
@@ -32,12 +36,13 @@ func ExplainPV(f PVFacts) Explanation {
 	f.ClusterFacts = f.indexed()
 	pv := PVOf(f.PV)
 	s := Explanation{Object: "PV " + pv.Name}
-	d := f.decide(pv, f.Claim)
+	d := f.ifGone(f.decide(pv, f.Claim), pv.Owner())
 	s.Decision = &d
 	s.addPV(f, pv)
 	s.addInFlight(f.ClusterFacts,
 		f.InFlight.Value.Of(pv.Owner()).matching(func(e inflight.Located) bool { return e.Of(pv.Name) }))
 	s.addClaimOfPV(f, pv)
+	s.addUsers(f)
 	s.addAttachments(f, pv)
 	s.addSiblings(f, pv)
 	s.Finalizers = f.finalizersOf(f.PV, pv.Owner(), pv.Driver, f.pluginGone(pv))
@@ -139,6 +144,26 @@ func (s *Explanation) addClaimOfPV(f PVFacts, pv PV) {
 		s.AddFact("Claim", "%s, bound to PV %s", name, claim.Spec.VolumeName)
 	default:
 		s.AddFact("Claim", "%s, %s", name, strings.ToLower(string(claim.Status.Phase)))
+	}
+}
+
+// users returns the names of the pods that use the PV's claim.
+func (f PVFacts) users() (names []string) {
+	if f.Claim.Value == nil {
+		return nil
+	}
+	for _, pod := range f.Pods.Value {
+		if use := pvc.UsageOf(pvc.ClaimOf(f.Claim.Value), []pvc.Pod{pod}); use != (pvc.Usage{}) {
+			names = append(names, pod.Name)
+		}
+	}
+	return names
+}
+
+func (s *Explanation) addUsers(f PVFacts) {
+	NoteUnread(s, f.Pods, "Pods", "which pods use the claim")
+	if users := f.users(); len(users) > 0 {
+		s.AddFact("Used by", "%s %s", plural.Verb(len(users), "pod", "pods"), strings.Join(users, ", "))
 	}
 }
 

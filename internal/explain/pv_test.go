@@ -12,6 +12,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	engine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -317,4 +318,37 @@ func TestWantsDeletion(t *testing.T) {
 			t.Errorf("%s: %t", sentence, !c.want)
 		}
 	}
+}
+
+// TestExplainPVOfGoneDriver says nowhere that a step is taken.
+func TestExplainPVOfGoneDriver(t *testing.T) {
+	f := released()
+	f.terminate(time.Hour)
+	f.uninstall()
+	expect(t, ExplainPV(f).Text(false), "!is being deleted", "DeleteVolume, Reclaim (by csi-reclaimer beside "+driver+
+		", role owner, when the driver is installed again)",
+		"Driver "+driver+" is gone: nothing happens to the PV until it is installed again.")
+	facts := StatusFacts{ClusterFacts: f.ClusterFacts}
+	facts.PVs = Found([]PV{PVOf(f.PV)})
+	facts.Claims = map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{facts.PVs.Value[0].Claim: f.Claim}
+	facts.VisitPVs(func(_ PV, s Standing) { expect(t, s.Text, "!is being deleted", "is gone: nothing happens") })
+
+	f = released()
+	f.PV.Annotations[volume.HoldAnnotation] = "why"
+	f.uninstall()
+	expect(t, ExplainPV(f).Text(false), "Wait, Held (by csi-reclaimer beside "+driver+", role owner)\n")
+}
+
+func TestExplainTerminatingBoundNamesPods(t *testing.T) {
+	f := released()
+	f.bound()
+	f.terminate(time.Hour)
+	uses := func(name, claim string, ended bool) pvc.Pod {
+		return pvc.Pod{Namespace: "ns", Name: name, Scheduled: true, Ended: ended, Claims: []string{claim}}
+	}
+	f.Pods = Found([]pvc.Pod{uses("db-0", "data", false), uses("other", "x", false), uses("backup", "data", true)})
+	expect(t, ExplainPV(f).Text(false), "Used by      pods db-0, backup\n", "Waits for    claim ns/data to be deleted\n",
+		"             pod db-0 to end, which uses the claim\n", "!other")
+	f.Pods = Failed[[]pvc.Pod](errForbidden)
+	expect(t, ExplainPV(f).Text(false), "!Used by", "Pods: forbidden. So it is not known which pods use the claim.")
 }

@@ -77,6 +77,9 @@ func (r *Reader) related(ctx context.Context, pv *v1.PersistentVolume, w Cluster
 	}
 	if ref := pv.Spec.ClaimRef; ref != nil {
 		f.Claim = Optional(r.source.Claim(ctx, ref.Namespace, ref.Name))
+		if f.Claim.Value != nil && pv.DeletionTimestamp != nil {
+			f.Pods = r.source.Pods(ctx, ref.Namespace)
+		}
 	}
 	f.ClusterFacts = f.indexed()
 	f.SiblingClaims = map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{}

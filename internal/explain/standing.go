@@ -40,7 +40,9 @@ func (f StatusFacts) VisitPVs(visit func(PV, Standing)) {
 		s.Attention = s.Waits && warns(d)
 		if gone[owner] && (pv.Terminating || wantsDeletion(pv.PV)) {
 			s.Waits, s.Attention = true, true
-			s.Text = "Driver " + owner + " is gone: nothing happens to the PV. " + d.Text
+			if s.Text = f.ifGone(d, owner).Text; s.Text == d.Text {
+				s.Text = "Driver " + owner + " is gone: nothing happens to the PV. " + d.Text
+			}
 		}
 		visit(pv, s)
 	}
