@@ -62,7 +62,7 @@ func nextStep(err error) string {
 	case apierrors.IsNotFound(err):
 		return "find its name: kubectl get pv, or kubectl get pvc,pod,statefulset -A (set the namespace with -n)"
 	case apierrors.IsForbidden(err):
-		return "ask for the permission (docs/reference/kubectl-reclaim.md lists what each command needs), or use another " +
+		return "ask for the permission (docs/reference/kubectl-reclaim-permissions.md lists them), or use another " +
 			"--context or --as"
 	case apierrors.IsUnauthorized(err):
 		return "log in to the cluster again, or use another --context"

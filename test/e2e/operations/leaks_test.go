@@ -175,7 +175,7 @@ func (env *environment) auditPlugin(car *program.Program, pod string) func(args 
 		}
 	}
 	port := "--port=" + env.servePod(address, pod, car)
-	env.grantReader("auditor", append(env.documentedRules("reference/kubectl-reclaim.md"),
+	env.grantReader("auditor", append(env.documentedRules("reference/kubectl-reclaim-permissions.md"),
 		env.documentedRules("how-to/find-leaks.md")...))
 	kube := env.kubeconfigOf("auditor")
 	env.Eventually("the rights of the docs are enough", func() bool {

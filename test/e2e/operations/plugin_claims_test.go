@@ -60,10 +60,10 @@ func TestPluginClaims(t *testing.T) {
 }
 
 // previewWithDocumentedPermissions runs the preview as a user with the ClusterRole of
-// docs/reference/kubectl-reclaim.md.
+// docs/reference/kubectl-reclaim-permissions.md.
 func (env *environment) previewWithDocumentedPermissions(set string) {
 	env.T.Helper()
-	env.grantReader("docs", env.documentedRules("reference/kubectl-reclaim.md"))
+	env.grantReader("docs", env.documentedRules("reference/kubectl-reclaim-permissions.md"))
 	kube := env.kubeconfigOf("docs")
 	for _, args := range [][]string{{"preview", "sts/" + set, "--delete", "-o", "json"},
 		{"status", "--retained", "-A", "-o", "json"}} {

@@ -131,10 +131,10 @@ func TestPluginPods(t *testing.T) {
 }
 
 // explainPodsWithDocumentedPermissions runs the plugin as a user with the ClusterRole of
-// docs/reference/kubectl-reclaim.md.
+// docs/reference/kubectl-reclaim-permissions.md.
 func (env *environment) explainPodsWithDocumentedPermissions(node string) {
 	env.T.Helper()
-	env.grantReader("docs", env.documentedRules("reference/kubectl-reclaim.md"))
+	env.grantReader("docs", env.documentedRules("reference/kubectl-reclaim-permissions.md"))
 	kube := env.kubeconfigOf("docs")
 	for _, args := range [][]string{{"explain", "pod/held"}, {"explain", "namespace/" + env.Namespace},
 		{"explain", "node/" + node}, {"pods", "-A", "-o", "json"}} {

@@ -135,11 +135,11 @@ func (env *environment) explainWithFewPermissions(vol *objects.Volume) {
 	env.ExpectOutput(output, "list PVs", "next: ask for the permission")
 }
 
-// explainWithDocumentedPermissions runs the plugin as a user with the ClusterRole of docs/reference/kubectl-reclaim.md,
-// who can read everything.
+// explainWithDocumentedPermissions runs the plugin as a user with the ClusterRole of
+// docs/reference/kubectl-reclaim-permissions.md, who can read everything.
 func (env *environment) explainWithDocumentedPermissions(vol *objects.Volume) {
 	env.T.Helper()
-	env.grantReader("docs", env.documentedRules("reference/kubectl-reclaim.md"))
+	env.grantReader("docs", env.documentedRules("reference/kubectl-reclaim-permissions.md"))
 	kube := env.kubeconfigOf("docs")
 	var explained string
 	env.Eventually("the permissions are granted", func() bool {
