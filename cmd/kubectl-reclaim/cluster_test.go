@@ -33,7 +33,8 @@ var listKinds = map[string]string{"persistentvolumes": "PersistentVolumeList", "
 	"leases": "LeaseList", "namespaces": "NamespaceList", "nodefences": "NodeFenceList", "events": "EventList",
 	"statefulsets": "StatefulSetList", "fencepolicies": "FencePolicyList"}
 
-// objectServer serves GETs and paged lists of objects, and records the requests. A watch lasts until the client ends it.
+// objectServer serves GETs and paged lists of objects, and records the requests. A watch lasts until the client ends
+// it.
 type objectServer struct {
 	objects map[string][]runtime.Object
 	// forbidden are resources that may not be read.
@@ -206,10 +207,12 @@ func somethingWaits(t *testing.T) *objectServer {
 	next.Status.Phase = v1.PodPending
 	s.add("pods", db, web, next)
 	for name, ready := range map[string]v1.ConditionStatus{"n1": v1.ConditionUnknown, "n2": v1.ConditionTrue} {
-		s.add("nodes", &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Conditions: []v1.NodeCondition{
-			{Type: v1.NodeReady, Status: ready, LastTransitionTime: *since(15 * time.Minute)}}}})
+		s.add("nodes", &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Status: v1.NodeStatus{Conditions: []v1.NodeCondition{
+				{Type: v1.NodeReady, Status: ready, LastTransitionTime: *since(15 * time.Minute)}}}})
 	}
-	s.add("nodefences", &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-fence", ResourceVersion: "1",
+	s.add("nodefences", &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-fence",
+		ResourceVersion:   "1",
 		CreationTimestamp: *since(time.Minute)}, Spec: v1alpha1.NodeFenceSpec{Reason: "it is dead"}})
 	s.add("leases", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "csi-reclaimer", Name: "volume-guard"},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("guard-0"), LeaseDurationSeconds: ptr.To[int32](15),

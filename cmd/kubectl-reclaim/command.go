@@ -73,8 +73,8 @@ func commandOf(s *shared) *cobra.Command {
 			"the driver's PVs.")
 	mustComplete(root, "role", roleNames())
 	root.AddCommand(explainCommand(s), listCommand(s), statusCommand(s), releaseCommand(s), settleCommand(s),
-		leaksCommand(s), podsCommand(s), deletePodCommand(s), previewCommand(s), fenceCommand(s), unfenceCommand(s), confirmCommand(s),
-		fencesCommand(s), locksCommand(s), webCommand(s), versionCommand(s))
+		leaksCommand(s), podsCommand(s), deletePodCommand(s), previewCommand(s), fenceCommand(s), unfenceCommand(s),
+		confirmCommand(s), fencesCommand(s), locksCommand(s), webCommand(s), versionCommand(s))
 	return root
 }
 

@@ -284,8 +284,8 @@ func waitingTable(l waiting, wide bool) *metav1.Table {
 
 func rowName(row view.Row) string { return strings.TrimPrefix(row.Namespace+"/"+row.Name, "/") }
 
-// rowNames returns the name under which people know the object, which is the claim's for a PV, and the name of the PV if
-// it is another one.
+// rowNames returns the name under which people know the object, which is the claim's for a PV, and the name of the PV
+// if it is another one.
 func rowNames(row view.Row) (name, pv string) {
 	switch {
 	case row.Kind == view.KindClaim:

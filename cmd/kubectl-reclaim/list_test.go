@@ -85,8 +85,8 @@ func TestListNamesWhatIsForbidden(t *testing.T) {
 		}
 	}
 	for _, request := range s.requests {
-		if p := placeOf(strings.TrimPrefix(request, "GET ")); (p.resource == "pods" || p.resource == "persistentvolumeclaims") &&
-			p.namespace != "shop" {
+		p := placeOf(strings.TrimPrefix(request, "GET "))
+		if (p.resource == "pods" || p.resource == "persistentvolumeclaims") && p.namespace != "shop" {
 			t.Errorf("%s goes beyond the namespace", request)
 		}
 	}

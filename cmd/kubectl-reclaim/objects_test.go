@@ -13,7 +13,8 @@ import (
 
 func TestParseObjects(t *testing.T) {
 	for args, want := range map[string][]object{
-		"pv/a pvc/b po/c":               {{kind: kindPV, name: "a"}, {kind: kindClaim, name: "b"}, {kind: kindPod, name: "c"}},
+		"pv/a pvc/b po/c": {{kind: kindPV, name: "a"}, {kind: kindClaim, name: "b"},
+			{kind: kindPod, name: "c"}},
 		"pv a b":                        {{kind: kindPV, name: "a"}, {kind: kindPV, name: "b"}},
 		"PersistentVolumeClaims a":      {{kind: kindClaim, name: "a"}},
 		"a":                             {{name: "a"}},
@@ -90,7 +91,8 @@ func TestExplainNamesWithoutKind(t *testing.T) {
 		t.Errorf("a name of nothing, and one of a claim: %s, %s", text, out)
 	}
 	s.forbidden = []string{"persistentvolumes"}
-	if _, err := runIn(t, s, &typing{}, "explain", "nothing"); !strings.Contains(withNextStep(err), "ask for the permission") {
+	_, err = runIn(t, s, &typing{}, "explain", "nothing")
+	if !strings.Contains(withNextStep(err), "ask for the permission") {
 		t.Errorf("PVs are forbidden: %v", err)
 	}
 	if out, err := runIn(t, s, &typing{}, "explain", "db-0"); err != nil || !strings.Contains(out, "Pod shop/db-0") {

@@ -61,7 +61,8 @@ func completing(t *testing.T, s *objectServer, words ...string) (string, error) 
 }
 
 func TestUnknownDriverIsAnError(t *testing.T) {
-	for _, args := range []string{"list", "list -A", "status", "release --dry-run", "settle --all --dry-run", "leaks", "web"} {
+	for _, args := range []string{"list", "list -A", "status", "release --dry-run", "settle --all --dry-run",
+		"leaks", "web"} {
 		_, err := runIn(t, somethingWaits(t), &typing{}, append(strings.Fields(args), "--driver=typo")...)
 		if text := withNextStep(err); !strings.Contains(text, "--driver=typo") ||
 			!strings.Contains(text, "next: name one of "+ownDriver) {
@@ -82,7 +83,8 @@ func TestUsageErrorsNameTheHelp(t *testing.T) {
 			t.Errorf("%s: %q, want %q", args, text, want)
 		}
 	}
-	if text := withNextStep(fmt.Errorf("x: %w", errors.Join(context.Canceled, errors.New("y")))); strings.Contains(text, "\n") {
+	several := fmt.Errorf("x: %w", errors.Join(context.Canceled, errors.New("y")))
+	if text := withNextStep(several); strings.Contains(text, "\n") {
 		t.Errorf("an error has several lines: %q", text)
 	}
 }

@@ -64,7 +64,8 @@ func TestStatusOfEachDriver(t *testing.T) {
 	if len(s.Warnings) != 0 || len(s.Unread) != 0 {
 		t.Errorf("warnings %q, unread %q", s.Warnings, s.Unread)
 	}
-	if s := StatusOf(f, "b"); len(s.Drivers) != 1 || s.Drivers[0].PVs != 1 || s.Drivers[0].OldestWords(now(), false) != "" {
+	if s := StatusOf(f, "b"); len(s.Drivers) != 1 || s.Drivers[0].PVs != 1 ||
+		s.Drivers[0].OldestWords(now(), false) != "" {
 		t.Errorf("one driver: %+v", s)
 	}
 }

@@ -82,8 +82,8 @@ func (r *Reader) Modes(ctx context.Context, namespace string) explain.Read[map[s
 	return explain.Found(modes)
 }
 
-// Complete reads the StorageClasses and PVs on which a decision may depend. pvs is called with sorted names, and returns
-// nil for a PV that does not exist.
+// Complete reads the StorageClasses and PVs on which a decision may depend. pvs is called with sorted names, and
+// returns nil for a PV that does not exist.
 func (f *Facts) Complete(classes func() explain.Read[map[string]map[string]string],
 	pvs func(names []string) explain.Read[map[string]*PV]) {
 	needsClasses, names := f.toRead()
