@@ -157,7 +157,7 @@ func (o *listOptions) follow(ctx context.Context, c *watch.Cluster, namespace st
 			return err
 		}
 		now := o.listOf(ctx, c, namespace)
-		if !c.State().Synced { // the list also starts the reads of Leases
+		if !c.State(ctx).Synced { // the list also starts the reads of Leases
 			continue
 		}
 		if last == nil || !reflect.DeepEqual(now.Objects, last.Objects) || !slices.Equal(now.Unread, last.Unread) {

@@ -42,7 +42,7 @@ func (t *tables) row(id string) (view.Row, bool) {
 type source interface {
 	Run(ctx context.Context)
 	Facts(ctx context.Context) view.Facts
-	State() view.State
+	State(ctx context.Context) view.State
 	Changed() <-chan struct{}
 	Open(ctx context.Context, ref view.Ref) (*watch.Page, error)
 }
@@ -194,7 +194,7 @@ func (h *hub) get() (t *tables, closed bool) {
 // tables cheap.
 func (h *hub) compute(ctx context.Context, cluster source) {
 	facts := cluster.Facts(ctx)
-	state := cluster.State()
+	state := cluster.State(ctx)
 	state.Cluster, state.Version = h.about.Cluster, h.about.Version
 	now := &tables{state: state, summary: view.SummaryOf(facts), next: make(chan struct{})}
 	all := view.RowsOf(facts)

@@ -59,7 +59,7 @@ func (f *fake) Facts(context.Context) view.Facts {
 		Users: func(string, string) (none explain.Read[[]pvc.Pod]) { return none }}
 }
 
-func (f *fake) State() view.State {
+func (f *fake) State(context.Context) view.State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.state

@@ -113,13 +113,13 @@ func noRows(string) (view.Row, bool) { return view.Row{}, false }
 func TestAPIServerRestart(t *testing.T) {
 	createPV(t, "before")
 	c := follow(t, cluster.Admin())
-	until(t, "all is read", func() bool { return c.State().Synced && c.State().Connected })
+	until(t, "all is read", func() bool { return c.State(t.Context()).Synced && c.State(t.Context()).Connected })
 	until(t, "the PV has a row", func() bool { return slices.Contains(ids(t.Context(), c), "pv/before") })
-	until(t, "the Leases of its driver are read", func() bool { return c.State().Synced })
+	until(t, "the Leases of its driver are read", func() bool { return c.State(t.Context()).Synced })
 
 	cluster.APIServer.Kill()
-	until(t, "the state says so", func() bool { return !c.State().Connected })
-	state := c.State()
+	until(t, "the state says so", func() bool { return !c.State(t.Context()).Connected })
+	state := c.State(t.Context())
 	if state.Since == nil || state.Problem == "" || !state.Synced {
 		t.Errorf("state is %+v", state)
 	}
@@ -135,7 +135,7 @@ func TestAPIServerRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	createPV(t, "after")
-	until(t, "the state says that it is back", func() bool { return c.State().Connected })
+	until(t, "the state says that it is back", func() bool { return c.State(t.Context()).Connected })
 	until(t, "a PV of later has a row", func() bool { return slices.Contains(ids(t.Context(), c), "pv/after") })
 }
 
@@ -163,8 +163,8 @@ func TestForbiddenReadsAreReported(t *testing.T) {
 	createPV(t, "readable")
 	c := follow(t, config)
 	until(t, "the PV has a row", func() bool { return slices.Contains(ids(t.Context(), c), "pv/readable") })
-	until(t, "all was tried", func() bool { return c.State().Synced })
-	state := c.State()
+	until(t, "all was tried", func() bool { return c.State(t.Context()).Synced })
+	state := c.State(t.Context())
 	if !state.Connected {
 		t.Errorf("state is %+v", state)
 	}
@@ -182,14 +182,16 @@ func TestForbiddenReadsAreReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "nodes are read", func() bool {
-		return !slices.ContainsFunc(c.State().Unread, func(text string) bool { return strings.HasPrefix(text, "Nodes: ") })
+		return !slices.ContainsFunc(c.State(t.Context()).Unread, func(text string) bool {
+			return strings.HasPrefix(text, "Nodes: ")
+		})
 	})
 }
 
 func TestPageFollowsPV(t *testing.T) {
 	createPV(t, "followed")
 	c := follow(t, cluster.Admin())
-	until(t, "all is read", func() bool { return c.State().Synced })
+	until(t, "all is read", func() bool { return c.State(t.Context()).Synced })
 	page, err := c.Open(t.Context(), view.Ref{Kind: view.KindPV, Name: "followed"})
 	if err != nil {
 		t.Fatal(err)

@@ -139,14 +139,14 @@ func (c *Cluster) health() []health {
 }
 
 // State returns how current the caches are, and the reads that the API server refuses.
-func (c *Cluster) State() view.State {
+func (c *Cluster) State(ctx context.Context) view.State {
 	s := stateOf(c.health())
 	if c.cfg.LeakPort == 0 {
 		s.Unread = append(s.Unread, "Leak reports: they are not read here. So it is not known which leaks are suspected.")
 	} else if _, err := c.reports(); err != nil {
 		s.Unread = append(s.Unread, fmt.Sprintf("Leak reports (pods/proxy): %v. So suspected leaks are not shown.", err))
 	}
-	if admission := c.Admission(context.Background()); admission.Err != nil {
+	if admission := c.Admission(ctx); admission.Err != nil {
 		s.Unread = append(s.Unread, fmt.Sprintf("The admission policies: %v. So it is not known which drivers they protect.",
 			admission.Err))
 	}
