@@ -26,7 +26,7 @@ const (
 	rulesFile     = "csi-reclaimer.rules.yaml"
 	rulesTests    = "csi-reclaimer.tests.yaml"
 	dashboardFile = "csi-reclaimer.json"
-	runbooks      = "https://github.com/csi-reclaimer/csi-reclaimer/blob/main/docs/how-to/respond-to-alerts.md#"
+	runbooks      = "https://github.com/csi-reclaimer/csi-reclaimer/blob/main/docs/how-to/"
 )
 
 type alert struct {
@@ -125,22 +125,29 @@ func TestEachAlertHasRunbook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile(filepath.Join(root, "docs", "how-to", "respond-to-alerts.md"))
+	files, err := filepath.Glob(filepath.Join(root, "docs", "how-to", "respond-to-alerts*.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	headings := map[string]bool{}
-	for _, heading := range regexp.MustCompile(`(?m)^#+ (\w+)$`).FindAllStringSubmatch(string(page), -1) {
-		headings[heading[1]] = true
+	pages := map[string]string{} // by the headings
+	for _, file := range files {
+		page, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, heading := range regexp.MustCompile(`(?m)^#+ (\w+)$`).FindAllStringSubmatch(string(page), -1) {
+			pages[heading[1]] = filepath.Base(file)
+		}
 	}
 	for _, a := range alerts(t) {
-		if want := runbooks + strings.ToLower(a.Alert); a.Annotations["runbook_url"] != want {
+		want := runbooks + pages[a.Alert] + "#" + strings.ToLower(a.Alert)
+		if a.Annotations["runbook_url"] != want {
 			t.Errorf("%s: runbook %q, want %q", a.Alert, a.Annotations["runbook_url"], want)
 		}
-		if !headings[a.Alert] {
-			t.Errorf("docs/how-to/respond-to-alerts.md has no heading %s", a.Alert)
+		if pages[a.Alert] == "" {
+			t.Errorf("docs/how-to/respond-to-alerts*.md have no heading %s", a.Alert)
 		}
-		delete(headings, a.Alert)
+		delete(pages, a.Alert)
 		if !slices.Contains([]string{"critical", "warning", "info"}, a.Labels["severity"]) {
 			t.Errorf("%s: severity %q", a.Alert, a.Labels["severity"])
 		}
@@ -148,9 +155,9 @@ func TestEachAlertHasRunbook(t *testing.T) {
 			t.Errorf("%s says nothing", a.Alert)
 		}
 	}
-	for heading := range headings {
+	for heading, page := range pages {
 		if strings.HasPrefix(heading, "CSIReclaimer") || strings.HasPrefix(heading, "VolumeGuard") {
-			t.Errorf("docs/how-to/respond-to-alerts.md explains %s, which is no alert", heading)
+			t.Errorf("docs/how-to/%s explains %s, which is no alert", page, heading)
 		}
 	}
 }
