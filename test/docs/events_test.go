@@ -26,8 +26,9 @@ func TestEventReferenceIsCurrent(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("# Events and reasons\n\nGenerated from the code by `make docs`.\n" + `
 A decision has one reason. That word is the reason of the Event, the value of the label
-` + "`reason` in the [metrics](metrics.md), and the word in parentheses in\n[`kubectl reclaim explain`](kubectl-reclaim.md)." + ` An Event is recorded once for each change. A reason
-without a type has no Event: it is the normal course of things, which the log has at ` + "`-v=4`" + `.
+` + "`reason` in the [metrics](metrics.md), and the word in parentheses in\n[`kubectl reclaim explain`](kubectl-reclaim-explain.md)." + ` An Event is recorded once for each change.
+A reason without a type has no Event: it is the normal course of things, which the log has at
+` + "`-v=4`" + `.
 
 - What to do about those that are an alert: [respond to alerts](../how-to/respond-to-alerts.md)
 - How they follow each other: [concepts](../explanation/concepts.md)
