@@ -241,7 +241,7 @@ func TestWideLinesAndLongPagesCount(t *testing.T) {
 		strings.Repeat("é", 50) + " " + strings.Repeat("é", 49) + "\n"
 	long := strings.Repeat("word\n", 2501)
 	figures := figuresOf(t, map[string]string{
-		"a.md": page, "test/bench/report.md": page, "long.md": long, "fits.md": long[5:], "CHANGELOG.md": long,
+		"a.md": page, "test/bench/report.md": page + long, "long.md": long, "fits.md": long[5:], "CHANGELOG.md": long,
 	})
 	expect(t, figures, map[string]float64{"lines of Markdown over 100 columns": 1}, "a.md (1)")
 	expect(t, figures, map[string]float64{"pages over 2500 words": 1}, "long.md (1)")
