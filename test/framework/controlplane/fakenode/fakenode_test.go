@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
@@ -120,6 +124,9 @@ func TestNode(t *testing.T) {
 	})
 	t.Run("lets pods take their time to end", func(t *testing.T) {
 		testEnding(t, cp, client)
+	})
+	t.Run("repeats a deletion of a pod that the API server does not find", func(t *testing.T) {
+		testDeletionNotFound(t, cp, client)
 	})
 	t.Run("has volumes attached, until it says that they are not in use", func(t *testing.T) {
 		testAttach(t, cp, client, node)
@@ -235,6 +242,60 @@ func testUnreachable(t *testing.T, client kubernetes.Interface, node *fakenode.N
 			}
 			return fmt.Errorf("conditions %+v", now.Status.Conditions)
 		})
+	}
+}
+
+// forgetful is a cluster whose API server answers the first deletion of a pod with NotFound.
+type forgetful struct {
+	*controlplane.ControlPlane
+	answered *atomic.Bool
+}
+
+func (f forgetful) ConfigFor(user string, groups ...string) (*rest.Config, error) {
+	config, err := f.ControlPlane.ConfigFor(user, groups...)
+	if err != nil {
+		return nil, err
+	}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return notFound{next, f.answered} })
+	return config, nil
+}
+
+type notFound struct {
+	http.RoundTripper
+	answered *atomic.Bool
+}
+
+func (n notFound) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodDelete || !n.answered.CompareAndSwap(false, true) {
+		return n.RoundTripper.RoundTrip(r)
+	}
+	answer := httptest.NewRecorder()
+	answer.WriteHeader(http.StatusNotFound)
+	return answer.Result(), nil
+}
+
+func testDeletionNotFound(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Interface) {
+	t.Helper()
+	cluster := forgetful{cp, new(atomic.Bool)}
+	fakenode.ForTest(t, cluster, "forgetful-node", fakenode.Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	maker := objects.Maker{Client: client, Namespace: metav1.NamespaceDefault}
+	pod, err := maker.MakePod(ctx, objects.PodSpec{Name: "not-found", Node: "forgetful-node"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pod.WaitRunning(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := pod.Delete(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := pod.WaitGone(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if !cluster.answered.Load() {
+		t.Error("the node deleted no pod")
 	}
 }
 

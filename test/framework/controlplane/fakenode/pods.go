@@ -117,7 +117,9 @@ func (n *Node) endingLeft(pod *corev1.Pod, now time.Time) time.Duration {
 }
 
 // finishPod ends a terminating pod at once, since it has no processes. It writes the final status only if a finalizer
-// keeps the pod.
+// keeps the pod. An error also means that the pod was not found, which is not yet its end: after a restart of the API
+// server, admission of nodes looks into a cache that is not filled yet (admitPod in
+// plugin/pkg/admission/noderestriction). As a kubelet does, a node repeats the deletion until its watch shows the end.
 func (n *Node) finishPod(ctx context.Context, pod *corev1.Pod) error {
 	if len(pod.Finalizers) > 0 && !hasEnded(pod) {
 		if err := n.patchPodStatus(ctx, pod, endedStatus(pod, metav1.Now())); err != nil {
@@ -125,15 +127,10 @@ func (n *Node) finishPod(ctx context.Context, pod *corev1.Pod) error {
 		}
 	}
 	now := int64(0)
-	err := n.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+	return n.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: &now,
 		Preconditions:      &metav1.Preconditions{UID: &pod.UID},
 	})
-	// A conflict is a new pod of that name, which has an event of its own.
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	return err
 }
 
 // hasEnded reports whether the status of a terminating pod says that nothing of it runs any more.
