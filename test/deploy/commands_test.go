@@ -113,6 +113,7 @@ func (s *shell) plays(t *testing.T) map[string]play {
 		"kubectl reclaim list -A --reason=TerminatingBound":               {},
 		"kubectl reclaim list -n shop":                                    {},
 		"kubectl reclaim status":                                          {want: docsDriver},
+		"kubectl reclaim version":                                         {want: "Kubernetes version: v1."},
 		"kubectl reclaim release --driver=disk.csi.example.com --dry-run": {},
 		"kubectl reclaim release --driver=disk.csi.example.com":           {also: "--yes"},
 	}
@@ -247,19 +248,11 @@ func (s *shell) addPodSafety(plays map[string]play) {
 // addPrograms runs the programs with the addresses of this machine, and a pod's environment.
 func (s *shell) addPrograms(t *testing.T, plays map[string]play) {
 	t.Helper()
-	binary := func(name string) string {
-		path, err := program.Build(patiently(t), name, os.Stderr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	driver := mockdriver.ForTest(t, mockdriver.Options{Name: "docs.csi-reclaimer.io"})
-	sidecar, guard := binary("csi-reclaimer"), binary("volume-guard")
+	socket, sidecar, guard := s.programs(t)
 	const byHand = ".build/bin/csi-reclaimer --csi-address=/csi/csi.sock --kubeconfig=$HOME/.kube/config " +
 		"--http-endpoint=:8080"
 	plays[byHand] = play{
-		with: []string{".build/bin/csi-reclaimer", sidecar, "/csi/csi.sock", driver.Socket(), ":8080",
+		with: []string{".build/bin/csi-reclaimer", sidecar, "/csi/csi.sock", socket, ":8080",
 			freeAddress(t)}, runsOn: "Reclaiming"}
 	plays[".build/bin/volume-guard --kubeconfig=$HOME/.kube/config --dry-run -v=2"] = play{
 		with: []string{".build/bin/volume-guard", guard}, runsOn: "Carrying out the reclaim policy of in-tree PVs"}
@@ -268,6 +261,20 @@ func (s *shell) addPrograms(t *testing.T, plays map[string]play) {
 		also: inPod, want: "0 in-tree PVs were released"}
 	plays["volume-guard --release-finalizers --release-drivers='*'"] = play{scene: s.makeHome,
 		with: []string{"volume-guard ", guard + " "}, also: inPod, want: "were released"}
+}
+
+// startPrograms compiles the programs, and starts a driver.
+func startPrograms(t *testing.T) (socket, sidecar, guard string) {
+	t.Helper()
+	binary := func(name string) string {
+		path, err := program.Build(patiently(t), name, os.Stderr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	driver := mockdriver.ForTest(t, mockdriver.Options{Name: "docs.csi-reclaimer.io"})
+	return driver.Socket(), binary("csi-reclaimer"), binary("volume-guard")
 }
 
 func makeKustomizeHomes(t *testing.T) {

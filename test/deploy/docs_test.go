@@ -71,18 +71,25 @@ func TestDocumentedCommands(t *testing.T) {
 	s.makePV(t)
 	plays, played := s.plays(t), map[string]bool{}
 	for _, c := range commands(t) {
-		p, known := plays[c.text]
-		if !known {
-			t.Errorf("%s: %q has no play: add one", c.page, c.text)
-			continue
-		}
-		if !played[c.text] && p.why == "" {
+		if p, known := plays[c.text]; known && !played[c.text] && p.why == "" {
 			t.Run(c.text, func(t *testing.T) { s.run(t, c.text, p) })
 		}
 		played[c.text] = true
 	}
+}
+
+// TestDocumentedCommandsHavePlays finds a command without a play before TestDocumentedCommands, which takes minutes.
+func TestDocumentedCommandsHavePlays(t *testing.T) {
+	s := &shell{programs: func(*testing.T) (socket, sidecar, guard string) { return "socket", "sidecar", "guard" }}
+	plays, listed := s.plays(t), map[string]bool{}
+	for _, c := range commands(t) {
+		if _, known := plays[c.text]; !known {
+			t.Errorf("%s: %q has no play: add one", c.page, c.text)
+		}
+		listed[c.text] = true
+	}
 	for text := range plays {
-		if !played[text] {
+		if !listed[text] {
 			t.Errorf("%q is on no page any more", text)
 		}
 	}
@@ -108,6 +115,8 @@ type play struct {
 type shell struct {
 	env  []string
 	root string
+	// programs returns the socket of a driver, and the paths of csi-reclaimer and volume-guard.
+	programs func(t *testing.T) (socket, sidecar, guard string)
 }
 
 func newShell(t *testing.T) *shell {
@@ -121,7 +130,7 @@ func newShell(t *testing.T) *shell {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &shell{root: root, env: env}
+	return &shell{root: root, env: env, programs: startPrograms}
 }
 
 func (s *shell) run(t *testing.T, text string, p play) {
