@@ -73,7 +73,7 @@ func (f *flags) kind(s *pflag.FlagSet) {
 	s.StringVar(&f.profile, "profile", "full", "kind of driver, see below")
 	s.StringSliceVar(&f.enable, "capabilities", nil,
 		"capabilities to add to the profile, such as node/EXPAND_VOLUME, or EXPAND_VOLUME for all services that have it")
-	s.StringSliceVar(&f.disable, "disable-capabilities", nil, "capabilities to take away, with those that depend on them")
+	s.StringSliceVar(&f.disable, "disable-capabilities", nil, "capabilities to remove, together with their dependents")
 	s.StringToStringVar(&f.topology, "topology", nil,
 		"where the node is, as key=value, and all volumes unless there are --place; adds VOLUME_ACCESSIBILITY_CONSTRAINTS")
 	s.StringArrayVar(&f.places, "place", nil,
@@ -90,8 +90,8 @@ func (f *flags) state(s *pflag.FlagSet) {
 		"file for the ledger (default: ledger.jsonl in the state directory; none without one)")
 	s.StringArrayVar(&f.static, "static-volume", nil,
 		"volume that is there from the start, as ID or ID=SIZE; may be repeated")
-	s.StringVar(&f.capacity, "capacity", "1Pi", "what all volumes together may hold; beyond it ResourceExhausted")
-	s.IntVar(&f.maxVolumes, "max-volumes", 0, "how many volumes there may be, 0 for no limit; beyond it ResourceExhausted")
+	s.StringVar(&f.capacity, "capacity", "1Pi", "total size of all volumes; beyond it ResourceExhausted")
+	s.IntVar(&f.maxVolumes, "max-volumes", 0, "maximum number of volumes, 0 for no limit; beyond it ResourceExhausted")
 	s.StringVar(&f.maxVolumeSize, "max-volume-size", "", "largest volume; beyond it OutOfRange")
 	s.IntVar(&f.maxPerNode, "max-volumes-per-node", 0,
 		"how many volumes one node takes, 0 for no limit; beyond it ResourceExhausted")
@@ -140,7 +140,7 @@ const examples = `Examples:
 func writeHelp(w io.Writer, groups []group) {
 	var b strings.Builder
 	b.WriteString("mock-driver is a CSI driver for tests: real gRPC, state on disk, faults on demand, and a ledger of " +
-		"what it was asked and did.\n\n")
+		"all calls and their effects.\n\n")
 	b.WriteString("Usage:\n  mock-driver --endpoint=unix:///path/csi.sock [flags]\n\n")
 	b.WriteString(examples)
 	for _, g := range groups {

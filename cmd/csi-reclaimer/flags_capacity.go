@@ -31,7 +31,7 @@ func (c *capacityOptions) flags(fs *pflag.FlagSet) {
 	c.pod, c.namespace = os.Getenv("POD_NAME"), cmp.Or(os.Getenv("NAMESPACE"), os.Getenv("POD_NAMESPACE"))
 	fs.BoolVar(&c.enabled, "enable-capacity", false,
 		"Publish CSIStorageCapacity objects with the driver's free capacity (GetCapacity). The scheduler uses them if the "+
-			"CSIDriver has storageCapacity: true. Their namespace is that of the environment variable NAMESPACE (or "+
+			"CSIDriver has storageCapacity: true. Their namespace comes from the environment variable NAMESPACE (or "+
 			"POD_NAMESPACE). Only in role owner.")
 	fs.IntVar(&c.ownerLevel, "capacity-ownerref-level", 1,
 		"Owner of the objects, which are garbage-collected with it, as the number of owner references from the pod that "+

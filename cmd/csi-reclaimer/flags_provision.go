@@ -35,7 +35,8 @@ func (o *options) provisioningFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.volumes.ExtraCreateMetadata, "extra-create-metadata", false,
 		"Pass the names of claim and PV to the driver, as parameters of CreateVolume.")
 	fs.BoolVar(&o.volumes.StrictTopology, "strict-topology", false,
-		"Late binding: pass only the topology segment of the selected node to the driver, and not those of all nodes.")
+		"Late binding: pass only the topology segment of the selected node to the driver, instead of the segments of all "+
+			"nodes.")
 	fs.BoolVar(&o.immediate, "immediate-topology", true,
 		"Immediate binding: pass the topology segments of all nodes to the driver. false: none, unless the StorageClass "+
 			"restricts them.")

@@ -27,7 +27,7 @@ leaves none behind: it writes each volume to an in-flight log before CreateVolum
 const example = `  # beside an external-provisioner 5 or newer, which continues to create and delete volumes
   csi-reclaimer --csi-address=/csi/csi.sock --role=observer
 
-  # a dry run: log what csi-reclaimer would do
+  # a dry run: log decisions without carrying them out
   csi-reclaimer --csi-address=/csi/csi.sock --dry-run --http-endpoint=:8080
 
   # beside an external-provisioner 4.x, which continues to delete the volumes of released PVs

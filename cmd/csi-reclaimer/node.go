@@ -38,7 +38,7 @@ func (o *nodeOptions) flags(fs *pflag.FlagSet) {
 		"Run beside the driver on each node, for drivers whose volumes are local to a node, and create and delete only "+
 			"the volumes of this node. Requires the environment variable "+nodeVariable+
 			", and a driver whose NodeGetInfo returns a topology that is unique to each node. With --leader-election each "+
-			"node has its own Lease, so that of two pods on one node the second waits for the first.")
+			"node has its own Lease, so the second of two pods on one node waits for the first.")
 	fs.BoolVar(&o.immediate, "node-deployment-immediate-binding", true,
 		"With --node-deployment: provision claims with immediate binding, too, by the first node that selects itself. "+
 			"false: only claims for which the scheduler selects the node.")

@@ -27,13 +27,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-const long = `Explains what happens to PersistentVolumes, claims, pods and nodes, and why; and what scaling or deleting a
-StatefulSet does to them.
+const long = `Explains what happens to PersistentVolumes, claims, pods and nodes, and why. It also previews the effect of
+scaling or deleting a StatefulSet on them.
 
 It reads the cluster of your kubeconfig, and decides with the functions of csi-reclaimer and volume-guard. It reports
-what you may not read, and continues. Only "release", "settle", "delete-pod", "fence", "unfence", "confirm", and
-"leaks" with --adopt or --reclaim, write to the cluster. They ask first, but for "delete-pod" without --force, which
-deletes as "kubectl delete pod" does.`
+missing permissions, and continues. Only "release", "settle", "delete-pod", "fence", "unfence", "confirm", and "leaks"
+with --adopt or --reclaim write to the cluster. They ask first, except "delete-pod" without --force, which deletes like
+"kubectl delete pod".`
 
 type shared struct {
 	genericiooptions.IOStreams

@@ -26,19 +26,18 @@ func confirmCommand(s *shared) *cobra.Command {
 		Use:   "confirm node/NODE --because=TEXT | pvc/NAME",
 		Short: "Confirm that no process on a node, or of the pod that has a claim's lock, writes any more",
 		Long: `Confirms that no process on a node can write, until its fence ends (spec.confirmation of its NodeFence). That is a
-proof: the pods of the node are released, and its volumes are detached, as if an agent had proven it. It counts
-whatever the agents have found, and stops one that is at work. The command refuses nodes that are Ready, unless you say
-that you mean them.
+proof: the pods of the node are released, and its volumes are detached, as if an agent had proven it. It overrides the
+results of the agents, and stops a running agent. The command refuses nodes that are Ready, without --even-if-ready.
 
-Of a claim, confirms that the processes of the pod that has its lock cannot run, and force-deletes that pod, as
-"kubectl reclaim delete-pod POD --force" does. With the pod, the lock goes, and the next pod is scheduled. Delete the
-pod first: as long as nobody has deleted it, the command refuses.
+For a claim, confirms that the processes of the pod that has its lock cannot run, and force-deletes that pod, like
+"kubectl reclaim delete-pod POD --force". With the pod, the lock goes, and the next pod is scheduled. Delete the pod
+first: the command refuses a pod that is not being deleted.
 
-Nothing checks your word. The command shows what it may cost, and asks you to type the name of the node or the pod. For
-a pod without a lock: kubectl reclaim delete-pod POD --force`,
+Your confirmation is not verified. The command shows the possible damage, and asks you to type the name of the node or
+the pod. For a pod without a lock: kubectl reclaim delete-pod POD --force`,
 		Example: `  kubectl reclaim confirm node/worker-2 --because="powered off in the data center, checked on the console"
 
-  # which pod has the lock, what its end lacks, and what your word may cost
+  # which pod has the lock, why it has not ended, and the possible damage
   kubectl reclaim explain pvc/data -n shop
   kubectl reclaim confirm pvc/data -n shop`,
 		Args: cobra.ExactArgs(1),
@@ -54,7 +53,7 @@ a pod without a lock: kubectl reclaim delete-pod POD --force`,
 	o.flags(cmd)
 	cmd.Flags().StringVar(&o.because, "because", "",
 		"How you know that no process on the node writes. Required for a node.")
-	cmd.Flags().BoolVar(&o.evenIfReady, "even-if-ready", false, "Confirm it also if the node is Ready.")
+	cmd.Flags().BoolVar(&o.evenIfReady, "even-if-ready", false, "Confirm it even if the node is Ready.")
 	return cmd
 }
 

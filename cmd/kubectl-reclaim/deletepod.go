@@ -35,11 +35,11 @@ func deletePodCommand(s *shared) *cobra.Command {
 	o := &deletePodOptions{shared: s}
 	cmd := &cobra.Command{
 		Use:   "delete-pod NAME",
-		Short: "Delete a pod, and show what is waited for; with --force, show the risk, ask, and confirm",
-		Long: `Deletes a pod as "kubectl delete pod" does, and shows what has to happen before the pod is gone.
+		Short: "Delete a pod, and show why it stays; with --force, show the risk, ask, and confirm",
+		Long: `Deletes a pod like "kubectl delete pod", and shows the steps that are left until the pod is gone.
 
 With --force it does not wait for the processes of the pod to end: they may run on and write to the volumes while a
-replacement does. It shows what that risks in this case, asks you to type the name of the pod, and then
+replacement does. It shows the risks in this case, asks you to type the name of the pod, and then
   1. confirms that the processes cannot run: annotation csi-reclaimer.io/confirm-force-delete, with the UID of the pod
   2. deletes the pod with grace period 0, if it still has that UID.
 The confirmation counts for this pod alone: a new pod of the name is never touched. If only the first step was done,
@@ -47,7 +47,7 @@ the error says how to continue, and how to undo it.`,
 		Example: `  # a normal deletion
   kubectl reclaim delete-pod db-0 -n shop
 
-  # only show what a force deletion would risk
+  # only show the risks of a force deletion
   kubectl reclaim explain pod/db-0 -n shop
 
   # on a node whose machine you know to be off
@@ -201,8 +201,8 @@ func (o *deletePodOptions) forceDelete(ctx context.Context, f pods.Facts) error 
 		fmt.Fprintln(o.Out, "There is evidence that the processes of the pod have ended: a force deletion risks nothing "+
 			"that is known.")
 	} else {
-		printLine(o.Out, "A force deletion does not wait for the processes of the pod to end. \"Force risks\" says what "+
-			"that may cost.", true)
+		printLine(o.Out, "A force deletion does not wait for the processes of the pod to end. \"Force risks\" lists the "+
+			"possible damage.", true)
 	}
 	switch {
 	case o.dryRun == dryRunServer:

@@ -82,12 +82,12 @@ func ownSteps() []errorStep {
 	const look = "kubectl reclaim explain node/NAME"
 	return []errorStep{
 		{errReplaced, "see whether a new pod has its name: kubectl get pod -o wide"},
-		{errChanged, "run the same command again, to see what a force deletion risks now"},
-		{errNodeChanged, "run the same command again, to see what it means now"},
+		{errChanged, "run the same command again, to see the current risks of a force deletion"},
+		{errNodeChanged, "run the same command again, to see its current effect"},
 		{errNoTerminal, "run it in a terminal, or add --yes; --dry-run=server only tries it"},
 		{errNotConfirmed, "answer as the question says, or add --yes; --dry-run changes nothing"},
-		{errNoObject, "name its kind and namespace: kubectl reclaim explain node/NAME, or pvc/NAME -n NAMESPACE; to see " +
-			"what waits: kubectl reclaim list -A"},
+		{errNoObject, "name its kind and namespace: kubectl reclaim explain node/NAME, or pvc/NAME -n NAMESPACE; to list " +
+			"waiting objects: kubectl reclaim list -A"},
 		{errNoReport, "check that csi-reclaimer runs there with --leak-check-interval and --http-endpoint (--port), and is " +
 			"the leader; or fetch the report yourself: docs/how-to/find-leaks.md"},
 		{reclaim.ErrFinalizerRestored, "remove that policy or webhook, or the driver from it, and run the same command " +
@@ -96,15 +96,15 @@ func ownSteps() []errorStep {
 		{leaks.ErrNotReleased, "check that kube-controller-manager runs, and run the same command again"},
 		{explain.ErrNoFencing, "install deploy/manifests/node-fencing-crd.yaml, and run volume-guard with " +
 			"--controllers=*,node-fencing"},
-		{nodes.ErrFenced, "see what it waits for: " + look + "; to end it: kubectl reclaim unfence NAME"},
+		{nodes.ErrFenced, "see why it waits: " + look + "; to end it: kubectl reclaim unfence NAME"},
 		{nodes.ErrNotFenced, "see which nodes have one: kubectl reclaim fences; to ask for one: kubectl reclaim fence NAME"},
 		{nodes.ErrEnding, "see how far it is: " + look},
 		{nodes.ErrReady, "look at the node: " + look + "; if you mean it, add --even-if-ready"},
 		{nodes.ErrControlPlane, "if you mean it, and the other nodes have a quorum without it, add --allow-control-plane"},
 		{nodes.ErrNoNode, "find its name: kubectl get nodes"},
 		{errNotGone, "check that volume-guard runs with --controllers=*,node-fencing, and run the same command again"},
-		{errNotProven, "see what the agents say: " + look},
-		{errWaitOver, "see what the agents say: " + look},
-		{errFenceOver, "see what has become of it: " + look},
+		{errNotProven, "read the reports of the agents: " + look},
+		{errWaitOver, "read the reports of the agents: " + look},
+		{errFenceOver, "see its final state: " + look},
 	}
 }

@@ -31,31 +31,32 @@ func explainCommand(s *shared) *cobra.Command {
 	o := &explainOptions{shared: s}
 	cmd := &cobra.Command{
 		Use:   "explain KIND/NAME... | KIND NAME... | NAME... | --all",
-		Short: "Explain what happens to a PV, a claim, a pod, a namespace or a node, why, and what you can do",
-		Long: `Explains objects: what happens to each, why, what it waits for, and what you can do. The first line is the answer.
+		Short: "Explain what happens to a PV, claim, pod, namespace or node, why, and your options",
+		Long: `Explains what happens to each object and why, the next event that it waits for, and your options. The first line
+is the answer.
 
-Kinds are pv, pvc, pod, namespace, node and statefulset, and the other words that kubectl has for them. A name without a
-kind is that of a PV, or else of a claim or a pod in the namespace. "--all" explains all that "kubectl reclaim list"
-lists. Of a StatefulSet it explains the pods, claims and volumes that wait.`,
+Kinds are pv, pvc, pod, namespace, node and statefulset, and kubectl's other words for them. A name without a kind is
+the name of a PV, or else of a claim or a pod in the namespace. "--all" explains each object of "kubectl reclaim list".
+For a StatefulSet, the command explains the waiting pods, claims and volumes.`,
 		Example: `  # why is this PV still there?
   kubectl reclaim explain pv/pvc-8a5c
 
-  # the same, as kubectl takes it, and of two
+  # the same in the other form of kubectl, for two PVs
   kubectl reclaim explain pv pvc-8a5c pvc-91aa
 
   # a PV, claim or pod of this name
   kubectl reclaim explain data-db-2 -n shop
 
-  # a claim, with its PV; that of a StatefulSet also with what becomes of it when its replica is scaled away
+  # a claim, with its PV; for a claim of a StatefulSet also the effect of a scale-down
   kubectl reclaim explain pvc/data-db-2 -n shop
 
   # a claim that was deleted while its volume was being provisioned
   kubectl reclaim explain pvc/old-data -n shop
 
-  # a pod that stays Terminating: who holds it, on what evidence it is released, and what a force deletion would risk
+  # a pod that stays Terminating: its holder, the evidence that releases it, and the risks of a force deletion
   kubectl reclaim explain pod/db-0 -n shop
 
-  # a pod that is not scheduled, and the claim whose lock another pod has: who has it, and what its end lacks
+  # a pod that is not scheduled, and its claim, whose lock another pod has: the holder, and why it has not ended
   kubectl reclaim explain pod/web-7d9f pvc/data -n shop
 
   # a StatefulSet: which of its pods, claims and volumes wait, and why
@@ -64,10 +65,10 @@ lists. Of a StatefulSet it explains the pods, claims and volumes that wait.`,
   # a namespace that stays Terminating
   kubectl reclaim explain namespace/shop
 
-  # a node that is down: what stands still because of it, its fence, and what each FencePolicy does
+  # a node that is down: the objects that wait for it, its fence, and the action of each FencePolicy
   kubectl reclaim explain node/worker-2
 
-  # all that waits
+  # all waiting objects
   kubectl reclaim explain --all -A`,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 			return s.complete(cmd.Context(), args, begun), cobra.ShellCompDirectiveNoFileComp

@@ -34,23 +34,24 @@ func fenceCommand(s *shared) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fence NODE --reason=TEXT [--agents-of=POLICY | -f FILE | --manual]",
 		Short: "Ask for a node to be fenced, so that the pods and volumes on it are released",
-		Long: `Creates a NodeFence. volume-guard's controller node-fencing then has agents fence the node, and releases what waits
-for it once one of them has proven that nothing on the node writes any more.
+		Long: `Creates a NodeFence. volume-guard's controller node-fencing then has agents fence the node. It releases the pods and
+volumes that wait for the node once an agent has proven that nothing on the node writes any more.
 
-The command shows the node, what waits for it, what the agents do and what that may cost, and asks you to type the name
-of the node. It refuses nodes that are Ready, and nodes of the control plane, unless you say that you mean them.
+The command shows the node, the objects that wait for it, the actions of the agents and the possible damage, and asks
+you to type the name of the node. It refuses nodes that are Ready without --even-if-ready, and nodes of the control
+plane without --allow-control-plane.
 
-The agents are those of a FencePolicy (--agents-of), of a file (-f), or a person alone (--manual), who then runs
-"kubectl reclaim confirm". Default: those of the only FencePolicy whose nodeSelector selects the node.
+The agents come from a FencePolicy (--agents-of) or a file (-f). With --manual, a person alone fences the node, and then
+runs "kubectl reclaim confirm". Default: the agents of the only FencePolicy whose nodeSelector selects the node.
 
-A NodeFence that has ended is replaced. If the node has another one, the command changes nothing.`,
-		Example: `  # what would be done
+The command replaces a NodeFence that has ended. If the node has another one, it changes nothing.`,
+		Example: `  # a preview
   kubectl reclaim fence worker-2 --reason="rack without power" --dry-run
 
   # by the agents of a policy, and wait for the proof
   kubectl reclaim fence worker-2 --agents-of=default --reason="kernel hangs" --wait
 
-  # somebody has pulled the plug
+  # after you pulled the plug
   kubectl reclaim fence worker-2 --manual --reason="mainboard broken"
   kubectl reclaim confirm node/worker-2 --because="both power cables are out"`,
 		Args:              cobra.ExactArgs(1),
@@ -64,8 +65,8 @@ A NodeFence that has ended is replaced. If the node has another one, the command
 	fs.StringVarP(&o.file, "filename", "f", "", "File with agents, as YAML or JSON. -: standard input.")
 	fs.BoolVar(&o.manual, "manual", false, "No agent fences the node: a person does, and confirms it.")
 	fs.BoolVar(&o.allowControlPlane, "allow-control-plane", false,
-		"Fence the node also if it is one of the control plane.")
-	fs.BoolVar(&o.evenIfReady, "even-if-ready", false, "Fence the node also if it is Ready.")
+		"Fence the node even if it is a control-plane node.")
+	fs.BoolVar(&o.evenIfReady, "even-if-ready", false, "Fence the node even if it is Ready.")
 	fs.BoolVar(&o.wait, "wait", false, "Wait until it is proven that the node is fenced.")
 	fs.DurationVar(&o.timeout, "timeout", 15*time.Minute, "How long to wait with --wait. The fence goes on after that.")
 	cmd.MarkFlagsMutuallyExclusive("agents-of", "filename", "manual")
@@ -81,7 +82,8 @@ func (o *fenceOptions) run(ctx context.Context, node string) error {
 	case o.timeout <= 0:
 		return fmt.Errorf("--timeout=%s: must be above 0", o.timeout)
 	case o.file == "-" && !o.yes && o.dryRun != dryRunServer:
-		return errors.New("-f -: the agents are read from standard input, so nobody can be asked there: add --yes")
+		return errors.New("-f -: the agents are read from standard input, so the question cannot be answered there: add " +
+			"--yes")
 	}
 	if err := o.prepare(); err != nil {
 		return err
@@ -119,7 +121,7 @@ func (o *fenceOptions) agents(ctx context.Context, f nodes.Facts) ([]v1alpha1.Ag
 	case o.file == "":
 		agents, policy, err := nodes.DefaultAgents(f)
 		if err == nil {
-			fmt.Fprintf(o.ErrOut, "The agents are those of FencePolicy %s.\n", policy)
+			fmt.Fprintf(o.ErrOut, "Agents of FencePolicy %s are used.\n", policy)
 		}
 		return agents, err
 	case o.file == "-":
@@ -149,7 +151,7 @@ func (o *fenceOptions) create(ctx context.Context, node string, plan nodes.Plan,
 	made, err := o.fences.Create(ctx, fence, metav1.CreateOptions{FieldManager: name, DryRun: o.dry()})
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return fmt.Errorf("fence node %q: %w: somebody else has created it: %w", node, nodes.ErrFenced, err)
+		return fmt.Errorf("fence node %q: %w: another user or program has created it: %w", node, nodes.ErrFenced, err)
 	case err != nil:
 		return fmt.Errorf("create NodeFence %q: %w", node, explain.FencingError(err))
 	case o.dryRun == dryRunServer:
@@ -224,14 +226,14 @@ func unfenceCommand(s *shared) *cobra.Command {
 		Use:   "unfence NODE [--when-released | --abandon]",
 		Short: "End the fence of a node",
 		Long: `Ends the fence of a node (spec.unfence of its NodeFence). A fence ends by itself when the node has booted again and
-nothing of before remains on it. This command is for a node of which nothing shows that, and for agents that keep a
-node off.
+nothing from before remains on it. This command is for a node without evidence of that, and for agents that keep a node
+off.
 
-Without flags, the proof ends at once, the agents undo what they did, and then the taint is removed.
+Without flags, the proof ends at once, the agents undo their work, and then the taint is removed.
 With --when-released, the agents undo it when no held pod and no volume remains on the node; the taint stays until the
 node has booted again. With --abandon, the proof ends at once, and the agents undo nothing.
 
-It shows what that may cost, and asks you to type the name of the node.`,
+The command shows the possible damage, and asks you to type the name of the node.`,
 		Example: `  # the machine was replaced
   kubectl reclaim unfence worker-2
 
@@ -246,7 +248,7 @@ It shows what that may cost, and asks you to type the name of the node.`,
 	}
 	o.flags(cmd)
 	cmd.Flags().BoolVar(&o.whenReleased, "when-released", false,
-		"Have the agents undo the fence when nothing of before remains on the node.")
+		"Have the agents undo the fence when nothing from before remains on the node.")
 	cmd.Flags().BoolVar(&o.abandon, "abandon", false, "Have the agents undo nothing: you have, or the machine is gone.")
 	cmd.MarkFlagsMutuallyExclusive("when-released", "abandon")
 	return cmd

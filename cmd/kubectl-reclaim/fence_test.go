@@ -266,7 +266,8 @@ func TestFence(t *testing.T) {
 	for sentence, c := range map[string]fenceCase{
 		"a script": {args: fence + " --yes", writes: created, want: []string{"Node n1 is NotReady",
 			"those of FencePolicy default",
-			"- Agent ipmi is tried first", "Nothing checks what an agent says", "NodeFence n1 was created", "!type the name"}},
+			"- Agent ipmi is tried first", "The report of an agent is not " +
+				"verified", "NodeFence n1 was created", "!type the name"}},
 		"a person": {args: fence, types: "n1\n", writes: created,
 			want: []string{"type the name of the node (n1)"}},
 		"another answer is none":             {args: fence, types: "y\n", err: errNotConfirmed},
@@ -354,7 +355,7 @@ func TestUnfenceAndConfirm(t *testing.T) {
 		"it ended while asked": {args: "unfence n1", types: "n1\n", change: exists, typing: (*fenceServer).ended,
 			err: errNodeChanged},
 		"an agent was confirmed": {args: "confirm node/n1 --yes --because=off", change: exists,
-			writes: []string{patch + "off of f"}, want: []string{"Nothing checks what you say."}},
+			writes: []string{patch + "off of f"}, want: []string{"Your confirmation is not verified."}},
 		"a person confirms": {args: "confirm no/n1 --because=off", types: "n1\n", change: exists,
 			writes: []string{patch + "off of f"}},
 		"nobody confirms":    {args: "confirm node/n1 --because=off", change: exists, err: errNoTerminal},

@@ -28,7 +28,7 @@ func fencesCommand(s *shared) *cobra.Command {
 	o := &fencesOptions{shared: s}
 	cmd := &cobra.Command{
 		Use:   "fences",
-		Short: "List the fences of nodes: how far each is, what is proven, and what it waits for",
+		Short: "List the fences of nodes, with their progress, proof and pending step",
 		Example: `  kubectl reclaim fences
 
   # with reasons, who asked for each and why, until interrupted
@@ -40,7 +40,7 @@ func fencesCommand(s *shared) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	o.out.flags(cmd)
-	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "Repeat until interrupted, and print what has changed.")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "Repeat until interrupted, and print changes.")
 	cmd.Flags().DurationVar(&o.interval, "interval", 5*time.Second,
 		"Time between two reads with --watch. Each lists the pods on the nodes, and all VolumeAttachments.")
 	return cmd

@@ -37,8 +37,8 @@ The command reads the report from the pod that holds its Lease, through the API 
 
 A suspect may belong to another cluster, if several use the same storage. Check it in the storage system first.
 
---adopt creates a PV with policy Retain, to which a claim can bind. --reclaim creates a PV whose volume is deleted, like
-that of any released PV: permanently. Both show the PV and ask. csi-reclaimer itself does neither.`,
+--adopt creates a PV with policy Retain, to which a claim can bind. --reclaim creates a PV whose volume is deleted like
+the volume of any released PV: permanently. Both show the PV and ask. csi-reclaimer itself does neither.`,
 		Example: `  # suspects, and volumes that are not suspected yet
   kubectl reclaim leaks --driver=disk.csi.example.com -o wide
 

@@ -50,13 +50,12 @@ func listCommand(s *shared) *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the PVs, claims, pods, locks and fences that wait: why, for how long, and for what",
-		Long: `Lists what waits in a namespace, in one table: PVs and claims that are due for deletion or creation, pods that are
-held or on a node that is down, locks of claims that pods wait for, and volumes in flight whose claim is gone. With -A
-it lists those of all namespaces, and what belongs to none: fences of nodes, and PVs without a claim.
+		Long: `Lists the waiting objects of a namespace in one table: PVs and claims that are due for deletion or creation, pods that
+are held or on a node that is down, locks of claims that pods wait for, and volumes in flight whose claim is gone. With
+-A it lists all namespaces, and objects without a namespace: fences of nodes, and PVs without a claim.
 
-A PV stands under the name of its claim. What needs a person comes first, then what has waited longest. REASON is the
-word of Events, metrics and "kubectl reclaim explain"; WAITS FOR is the next thing that has to happen. Ask about a row
-with "kubectl reclaim explain", or about all of them with "kubectl reclaim explain --all".
+A PV stands under the name of its claim. Rows that need a person come first, then the longest wait. REASON is the word
+of Events, metrics and "kubectl reclaim explain"; WAITS FOR is the next event that has to happen. Ask about a row with "kubectl reclaim explain", or about all of them with "kubectl reclaim explain --all".
 
 Each kind is listed once, page by page, so that the number of requests does not depend on the number of objects. With
 --watch, the kinds are watched.`,
@@ -80,13 +79,13 @@ Each kind is listed once, page by page, so that the number of requests does not 
 	o.out.flags(cmd, formatName)
 	fs := cmd.Flags()
 	fs.StringSliceVar(&o.reasons, "reason", nil,
-		"List only what waits for one of these reasons, such as Attached,Held. Upper and lower case are the same.")
+		"List only objects that wait for one of these reasons, such as Attached,Held. Case is ignored.")
 	fs.StringVar(&o.driver, "driver", "", "List only the PVs, claims, pods and locks of this driver.")
 	o.mustCompleteBy(cmd, "driver", kindDriver)
 	fs.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false,
-		"List the objects of all namespaces, and those that belong to none.")
+		"List the objects of all namespaces, and objects without a namespace.")
 	fs.BoolVarP(&o.watch, "watch", "w", false,
-		"Go on until interrupted, and print what has changed. This also needs the permission to watch what is listed.")
+		"Continue until interrupted, and print changes. This also needs permission to watch the listed kinds.")
 	return cmd
 }
 

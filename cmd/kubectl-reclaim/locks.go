@@ -27,13 +27,13 @@ func locksCommand(s *shared) *cobra.Command {
 		Short: "List the locks of claims: which pod may use each, where it is, and which pods wait for it",
 		Long: `Lists the claims that have a lock: the one pod that may use the claim, its node, what keeps the lock, since when, and
 the pods that wait for it. Then the pods that have the scheduling gate csi-reclaimer.io/volume and wait for something
-else. What wants a person's attention comes first, then what pods have waited for the longest time.
+else. Locks that need a person come first, then the longest wait.
 
 volume-guard's controller single-node writes the locks, in namespaces with the label csi-reclaimer.io/single-node.`,
 		Example: `  # in the current namespace
   kubectl reclaim locks
 
-  # in all namespaces, with what each reason means
+  # in all namespaces, with the meaning of each reason
   kubectl reclaim locks -A -o wide
 
   # the pods that are not scheduled because of a lock

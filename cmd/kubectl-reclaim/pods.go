@@ -27,10 +27,10 @@ func podsCommand(s *shared) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pods",
 		Short: "List pods that are held while they terminate, and pods on nodes that are down",
-		Long: `Lists pods that are terminating and held by the finalizer csi-reclaimer.io/running, and what each waits for; and
-pods on nodes that are down (NodeDown): not Ready, or without a Node object. Nothing shows whether processes run there.
+		Long: `Lists pods that are terminating and held by the finalizer csi-reclaimer.io/running, and why each waits. It also
+lists pods on nodes that are down (NodeDown): not Ready, or without a Node object. Their processes may run.
 
-Held pods that nobody has deleted are only counted, unless --include-running is given.`,
+Held pods that are not being deleted are only counted, unless --include-running is set.`,
 		Example: `  # in the current namespace
   kubectl reclaim pods
 
@@ -45,7 +45,7 @@ Held pods that nobody has deleted are only counted, unless --include-running is 
 	o.out.flags(cmd)
 	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "List the pods of all namespaces.")
 	cmd.Flags().BoolVar(&o.running, "include-running", false,
-		"Also list pods that are held and that nobody has deleted.")
+		"Also list held pods that are not being deleted.")
 	return cmd
 }
 

@@ -34,13 +34,13 @@ func previewCommand(s *shared) *cobra.Command {
 	o := &previewOptions{shared: s}
 	cmd := &cobra.Command{
 		Use:   "preview statefulset/NAME (--replicas=N | --delete [--cascade=orphan])",
-		Short: "Show what scaling or deleting a StatefulSet does to its claims and their volumes. Nothing is changed",
-		Long: `Shows what scaling or deleting a StatefulSet does to each of its claims, and what becomes of the volumes at the end:
-the retention policy of the set decides on the claims, and the reclaim policy of each PV on its volume. Nothing is
-changed.
+		Short: "Preview the effect of scaling or deleting a StatefulSet on its claims and their volumes",
+		Long: `Previews the effect of scaling or deleting a StatefulSet on each of its claims and their volumes. The retention
+policy of the set decides on the claims, and the reclaim policy of each PV on its volume. The command changes nothing.
 
-It is decided as all is now. The retention policy is spec.persistentVolumeClaimRetentionPolicy, or the annotation
-csi-reclaimer.io/claim-retention where the API server does not have that field.`,
+The preview holds for the current state of the cluster. The retention policy is
+spec.persistentVolumeClaimRetentionPolicy, or the annotation csi-reclaimer.io/claim-retention where the API server does
+not have that field.`,
 		Example: `  # before you scale down: which disks go, and which stay on the bill
   kubectl reclaim preview statefulset/db --replicas=1 -n shop
 

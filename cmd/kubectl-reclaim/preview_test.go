@@ -159,8 +159,8 @@ func TestPrintRetainedClaims(t *testing.T) {
 	}
 	const after = `
 2 claims, 11Gi.
-1 of them is only likely to be one (?): -o wide shows what is known. The commands leave it out.
-If nobody needs the data, delete them. It cannot be undone where the volume is deleted, too:
+1 of them is only likely to be one (?): -o wide shows the known facts. The commands leave it out.
+If the data is not needed, delete them. It cannot be undone where the volume is deleted, too:
   kubectl delete pvc -n shop data-db-2
 Not read: PVs
 `

@@ -42,7 +42,7 @@ volume that exists nevertheless is known to the storage system alone. So look th
 shows before you answer, and delete the volumes there.
 
 Entries are chosen by the names of their volumes, or by namespace, StorageClass, driver and age of all that are in
-flight. An entry that changes after it was shown is left as it is.`,
+flight. An entry that changes after it was shown stays in the log.`,
 		Example: `  # which volumes are in flight, and for how long
   kubectl reclaim status
 

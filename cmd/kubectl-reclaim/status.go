@@ -31,7 +31,7 @@ func statusCommand(s *shared) *cobra.Command {
 	o := &statusOptions{shared: s}
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show for each driver how many PVs are protected, what PVs wait for, and what is in flight",
+		Short: "Show for each driver its protected PVs, why PVs wait, and the volumes in flight",
 		Example: `  kubectl reclaim status
 
   # one driver, until interrupted
@@ -45,7 +45,7 @@ func statusCommand(s *shared) *cobra.Command {
 	o.out.flags(cmd)
 	cmd.Flags().StringVar(&o.driver, "driver", "", "Show only this driver.")
 	o.mustCompleteBy(cmd, "driver", kindDriver)
-	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "Repeat until interrupted, and print what has changed.")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "Repeat until interrupted, and print changes.")
 	cmd.Flags().DurationVar(&o.interval, "interval", 5*time.Second,
 		"Time between two reads with --watch. Each lists all PVs and VolumeAttachments.")
 	o.add(cmd)
@@ -159,7 +159,7 @@ func (o *statusOptions) validate() error {
 	case o.interval <= 0:
 		return fmt.Errorf("--interval=%v: must be above 0", o.interval)
 	case o.allNamespaces && !o.retained:
-		return errors.New("--all-namespaces: without --retained, the status is always that of the whole cluster")
+		return errors.New("--all-namespaces: without --retained, the status always covers the whole cluster")
 	}
 	return nil
 }
@@ -205,12 +205,12 @@ func (o *statusOptions) showRetained(l claims.Retained, now time.Time, namespace
 		fmt.Fprintln(w)
 		printLine(w, fmt.Sprintf("%s, %s.", plural.Count(l.Totals.Claims, "claim"), l.Totals.Size), false)
 		if l.Totals.Likely > 0 {
-			printLine(w, fmt.Sprintf("%d of them %s only likely to be one (?): -o wide shows what is known. The commands leave "+
-				"%s out.", l.Totals.Likely, plural.Verb(l.Totals.Likely, "is", "are"),
+			printLine(w, fmt.Sprintf("%d of them %s only likely to be one (?): -o wide shows the known facts. The commands "+
+				"leave %s out.", l.Totals.Likely, plural.Verb(l.Totals.Likely, "is", "are"),
 				plural.Verb(l.Totals.Likely, "it", "them")), true)
 		}
 		if commands := l.DeleteCommands(); len(commands) > 0 {
-			printLine(w, "If nobody needs the data, delete them. It cannot be undone where the volume is deleted, too:", false)
+			printLine(w, "If the data is not needed, delete them. It cannot be undone where the volume is deleted, too:", false)
 			for _, command := range commands {
 				printLine(w, "  "+command, false)
 			}

@@ -28,7 +28,7 @@ func versionCommand(s *shared) *cobra.Command {
 		Short: "Show the versions of the plugin and of Kubernetes",
 		Example: `  kubectl reclaim version
 
-  # only that of the plugin, without a request to the cluster
+  # only the version of the plugin, without a request to the cluster
   kubectl reclaim version --client -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {

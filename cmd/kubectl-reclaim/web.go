@@ -32,15 +32,16 @@ func webCommand(s *shared) *cobra.Command {
 	o := &webOptions{shared: s, browser: openBrowser}
 	cmd := &cobra.Command{
 		Use:   "web",
-		Short: "Serve a page on this machine that shows what waits, why, and what holds what, live",
+		Short: "Serve a live page on this machine: waiting objects, the reasons, and a picture of their holders",
 		Long: `Serves one page on this machine, until interrupted: all PVs and claims, the pods that are held, fences, volumes in
-flight and suspected leaks, by reason and age; and for one object, what holds what, the explanation of
-"kubectl reclaim explain", and what has happened to it. It changes as the cluster does.
+flight and suspected leaks, by reason and age. For one object it shows a picture of its holders, the explanation of
+"kubectl reclaim explain", and its history. It changes as the cluster does.
 
-The page is read-only, and reads with your rights. What you may not list or watch is missing, and the page names it.
+The page is read-only, and reads with your rights. It names the kinds that you may not list or watch, and leaves them
+out.
 
 Only programs of this machine that know the address reach the page: the address has a random token, which is new each
-time. Do not pass the address on: who has it reads the cluster with your rights as long as the command runs.`,
+time. Do not share the address: its holder reads the cluster with your rights as long as the command runs.`,
 		Example: `  # print the address of the page
   kubectl reclaim web
 

@@ -67,15 +67,14 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 		"Decide, and report in the log and the metrics, but write nothing to the API server (neither Events nor a Lease).")
 	fs.BoolVar(&o.releaseFinalizers, "release-finalizers", false,
 		"Remove every finalizer, and from claims of StatefulSets every owner reference and annotation, that the "+
-			"--controllers added, from all objects of the cluster, print how many, and exit. "+
-			"No volume is deleted. Finalizers of pvc-protection and pv-protection are removed only if no other controller is "+
-			"observed to manage them within --protection-patience. Those of pod-safety are removed whether the processes of "+
-			"the pod run or not, after the admission policy and webhook that add them. The scheduling gates and locks of "+
-			"single-node are removed whether another pod uses the claim or not, after the admission that adds the gate; pods "+
-			"that waited for another that may run are named. node-fencing removes its taint from "+
-			"Nodes, too, and undoes nothing that agents did. The first step of removing "+
-			"volume-guard: it takes the Lease, which stops running replicas and keeps them from starting again for ten "+
-			"minutes. Without --leader-election, stop them before.")
+			"--controllers added, from all objects of the cluster, print how many, and exit. No volume is deleted. Finalizers "+
+			"of pvc-protection and pv-protection are removed only if no other controller is observed to manage them within "+
+			"--protection-patience. The finalizers of pod-safety are removed whether the processes of the pod run or not, "+
+			"after the admission policy and webhook that add them. The scheduling gates and locks of single-node are removed "+
+			"whether another pod uses the claim or not, after the admission that adds the gate; pods that waited for another "+
+			"that may run are named. node-fencing removes its taint from Nodes, too, and undoes nothing that agents did. The "+
+			"first step of removing volume-guard: it takes the Lease, which stops running replicas and keeps them from "+
+			"starting again for ten minutes. Without --leader-election, stop them before.")
 	fs.StringSliceVar(&o.releaseDrivers, "release-drivers", nil,
 		"CSI drivers from whose PVs --release-finalizers removes the finalizers of csi-reclaimer, too, or * for all that "+
 			"are listed. It first removes the drivers from the MutatingAdmissionPolicies "+admission.PolicyName+

@@ -32,7 +32,7 @@ node-fencing     fences nodes as NodeFences and FencePolicies ask for, and relea
 
 Where volume-guard observes that Kubernetes does the same, it writes nothing.`
 
-const example = `  # a dry run: log what volume-guard would do
+const example = `  # a dry run: log decisions without carrying them out
   volume-guard --dry-run --http-endpoint=:8080
 
   # where kube-controller-manager runs without its protection controllers

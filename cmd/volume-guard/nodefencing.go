@@ -14,5 +14,5 @@ type nodeFencingOptions struct {
 
 func (o *nodeFencingOptions) flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.keepReturned, "keep-returned-fences", fencing.DefaultKeepReturned,
-		"How long a NodeFence is kept after its node has returned, to show what was done.")
+		"How long a NodeFence is kept as a record after its node has returned.")
 }

@@ -228,12 +228,12 @@ func (p printer) pods(done podsafety.Released) error {
 }
 
 func (p printer) setClaims(done statefulset.Released) error {
-	errs := []error{p.say("%s of StatefulSets and %s %s released from what statefulset-claims added",
+	errs := []error{p.say("%s of StatefulSets and %s %s cleared of the additions of statefulset-claims",
 		plural.Count(done.Claims, "claim"), plural.Count(done.Sets, "StatefulSet"),
 		plural.Verb(done.Claims+done.Sets, "was", "were"))}
 	if len(done.Condemned) > 0 {
-		errs = append(errs, p.say("%s %s of replicas that were scaled away, and %s: %s. If nobody needs the data: "+
-			"kubectl delete pvc", plural.Count(len(done.Condemned), "claim"), plural.Verb(len(done.Condemned), "is", "are"),
+		errs = append(errs, p.say("%s %s of replicas that were scaled away, and %s: %s. If the data is not needed: kubectl "+
+			"delete pvc", plural.Count(len(done.Condemned), "claim"), plural.Verb(len(done.Condemned), "is", "are"),
 			plural.Verb(len(done.Condemned), "stays", "stay"), some(done.Condemned)))
 	}
 	if len(done.Left) > 0 {
@@ -248,8 +248,8 @@ func (p printer) fences(done fencing.Released) error {
 		plural.Count(done.Fences, "NodeFence"), plural.Verb(done.Fences, "was", "were"), fencing.Finalizer,
 		plural.Count(done.Nodes, "Node"))}
 	if len(done.Active) > 0 {
-		errs = append(errs, p.say("%s had not ended, and nobody ends %s any more: %s. Undo by hand what the agents did, "+
-			"such as to power on a node. Pods that wait for such a node stay until it returns",
+		errs = append(errs, p.say("%s had not ended, and no controller ends %s any more: %s. Undo the work of the agents "+
+			"by hand, such as by powering on a node. Pods that wait for such a node stay until it returns",
 			plural.Count(len(done.Active), "NodeFence"), plural.Verb(len(done.Active), "it", "them"), some(done.Active)))
 	}
 	if len(done.Left) > 0 {

@@ -25,8 +25,8 @@ type webOptions struct{ serve bool }
 
 func (o *webOptions) flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.serve, "web", false,
-		"Serve the page of kubectl reclaim web on "+webPath+" of --http-endpoint, on every replica. It shows what "+
-			"volume-guard may read, without leak reports, to those who may get "+webPath+" as a non-resource URL: the API "+
+		"Serve the page of kubectl reclaim web on "+webPath+" of --http-endpoint, on every replica. It shows everything "+
+			"that volume-guard may read, except leak reports, to users who may get "+webPath+" as a non-resource URL: the API "+
 			"server reviews the token of each request, with and without --http-authorization. Needs "+
 			"rbac-volume-guard-web.yaml and the ClusterRole system:auth-delegator.")
 }

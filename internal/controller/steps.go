@@ -43,7 +43,7 @@ type Steps struct {
 }
 
 // ErrSteps is the error of a session that has taken Steps.Max steps and would take another.
-var ErrSteps = errors.New("there is no end of steps: what was read is too old each time the next read is answered")
+var ErrSteps = errors.New("too many steps: each result is outdated when the next read returns")
 
 // Reconcile decides and acts until no step is due, or a step fails.
 func Reconcile[D Decision](ctx context.Context, s Session[D], steps Steps) Result {

@@ -118,7 +118,7 @@ func (s *Explanation) addClaim(f ClaimFacts, driver string) {
 	case f.PV.OK() && f.PV.Value == nil:
 		s.AddFact("PV", "%s, gone", name)
 	default:
-		NoteUnread(s, f.PV, "PV "+name, "what happens to the volume")
+		NoteUnread(s, f.PV, "PV "+name, "whether the volume is deleted")
 		s.AddFact("PV", "%s", name)
 	}
 	NoteUnread(s, f.Pods, "Pods", "which pods use the claim")

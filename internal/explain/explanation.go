@@ -80,7 +80,7 @@ const (
 
 // AddEvents adds the latest of the Events, which SortEvents must have sorted before.
 func (s *Explanation) AddEvents(events Read[[]v1.Event], now time.Time) {
-	NoteUnread(s, events, "Events", "what programs reported about it")
+	NoteUnread(s, events, "Events", "which Events it has")
 	for i := len(events.Value) - 1; i >= 0 && len(s.Events) < maxEvents; i-- {
 		e := events.Value[i]
 		s.Events = append(s.Events, fmt.Sprintf("%s ago, %s: %s: %s", Age(now, lastSeen(e)), reporter(e), e.Reason,

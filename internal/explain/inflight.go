@@ -238,7 +238,7 @@ func ExplainDeletedClaim(w DeletedClaimFacts, namespace, name string) Explanatio
 		return s
 	}
 	s.AddEvents(w.eventsOf(entries[0].Volume), w.Now)
-	NoteUnread(&s, w.LeaseEvents, "Events of the Lease", "what csi-reclaimer reported since the claim is gone")
+	NoteUnread(&s, w.LeaseEvents, "Events of the Lease", "which Events csi-reclaimer wrote after the claim was gone")
 	d := w.finishProvisioning(entries[0], claimFacts(nil, entries[0].Claim))
 	s.Decision = &d
 	why, text := d.Reason, d.Text

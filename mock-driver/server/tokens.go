@@ -43,5 +43,5 @@ func after(list, t string) (string, error) {
 			return id, nil
 		}
 	}
-	return "", status.Error(codes.Aborted, "starting_token is not one that this driver gave out: begin again without one")
+	return "", status.Error(codes.Aborted, "unknown starting_token: begin again without one")
 }

@@ -38,7 +38,7 @@ type configuredDrivers struct {
 // unreadable configuration with metrics, unless that is nil, and starts nothing.
 func NewDriverWatcher(config *rest.Config, metrics prometheus.Registerer) (*DriverWatcher, error) {
 	if config == nil {
-		return nil, errors.New("watch the drivers whose PVs are protected: no cluster is given")
+		return nil, errors.New("watch the drivers whose PVs are protected: nil rest.Config")
 	}
 	clients, err := kube.NewClients(config)
 	if err != nil {

@@ -93,8 +93,8 @@ func listOf(drivers []string) string {
 }
 
 // errUnknownCondition means that csi-reclaimer did not write the match conditions, so their drivers are unknown.
-var errUnknownCondition = errors.New("its match condition " + driverCondition +
-	" is not the one that csi-reclaimer writes")
+var errUnknownCondition = errors.New("match condition " + driverCondition +
+	" was not written by csi-reclaimer")
 
 // driversIn is a pure function that returns the drivers listed by match conditions.
 func driversIn(conditions []admissionv1.MatchCondition) ([]string, error) {

@@ -58,7 +58,7 @@ func (c Config) withDefaults() Config {
 // Validate returns an error that names all invalid settings, or nil.
 func (c Config) Validate() error {
 	var wrong settings.Wrong
-	wrong.If(c.Namespace == "", "namespace: none is given for the objects")
+	wrong.If(c.Namespace == "", "namespace: must not be empty")
 	wrong.If(c.Owner != nil && (c.Owner.Pod == "" || c.Owner.Level < 0),
 		"owner: want a pod and the steps up from it, not %+v", c.Owner)
 	wrong.If(c.PollInterval < 0, "poll interval: %v is negative", c.PollInterval)

@@ -65,7 +65,7 @@ type Controller struct {
 // cluster or the driver; see Run.
 func New(config *rest.Config, driverName string, driver Driver, nodes Nodes, cfg Config) (*Controller, error) {
 	if config == nil {
-		return nil, errors.New("create a capacity controller: no cluster is given")
+		return nil, errors.New("create a capacity controller: nil rest.Config")
 	}
 	clients, err := kube.NewClients(config)
 	if err != nil {
@@ -95,7 +95,7 @@ func newController(at cluster, driverName string, driver Driver, nodes Nodes, cf
 	case driverName == "":
 		return nil, errors.New("create a capacity controller: the driver's name is empty")
 	case driver == nil:
-		return nil, errors.New("create a capacity controller: no driver is given")
+		return nil, errors.New("create a capacity controller: nil Driver")
 	}
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("create a capacity controller: %w", err)

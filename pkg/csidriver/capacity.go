@@ -25,7 +25,7 @@ func (d *Driver) GetCapacity(ctx context.Context, request *csi.GetCapacityReques
 	klog.FromContext(ctx).V(5).Info("GetCapacity was answered", "topology", request.GetAccessibleTopology().GetSegments(),
 		"available", answer.GetAvailableCapacity(), "largest", answer.GetMaximumVolumeSize().GetValue(), "err", err)
 	if err != nil {
-		return nil, mark(fmt.Errorf("ask what is left: %w", err))
+		return nil, mark(fmt.Errorf("get the capacity: %w", err))
 	}
 	return answer, nil
 }

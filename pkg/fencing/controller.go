@@ -40,7 +40,7 @@ type Controller struct {
 // config means that only the number of workers limits the calls.
 func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if config == nil {
-		return nil, errors.New("create a controller that fences nodes: no cluster is given")
+		return nil, errors.New("create a controller that fences nodes: nil rest.Config")
 	}
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("create a controller that fences nodes: %w", err)

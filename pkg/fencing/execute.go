@@ -30,7 +30,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) controller.Resu
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("NodeFence", name))
 	s := c.observer.begin(facts, c.cfg.Clock.Now())
 	err := controller.Calls[*fencing.Session, fencing.Ask, fencing.Reply]{
-		Purpose: fmt.Sprintf("read what belongs to NodeFence %q", name),
+		Purpose: fmt.Sprintf("read the state of NodeFence %q", name),
 		Clock:   c.cfg.Clock, Call: c.call, Answer: c.observer.answer, Wrote: c.wrote,
 	}.CarryOut(ctx, &s)
 	if ctx.Err() != nil {

@@ -23,7 +23,7 @@ func (c Config) Permissions() []permission.Permission {
 		}
 	}
 	const (
-		unknown = "nothing is known of fences, so no node is fenced"
+		unknown = "fences are not observed, so no node is fenced"
 		unread  = "no node is fenced, and nothing is released, because that needs a live read"
 		stuck   = "no node is fenced"
 	)
@@ -41,11 +41,11 @@ func (c Config) Permissions() []permission.Permission {
 	if !c.DryRun {
 		add(own, client.FenceResource, "", stuck, false, "create", "patch", "delete")
 		add(own, client.FenceResource+"/status", "", stuck, false, "update")
-		add(own, client.PolicyResource+"/status", "", "FencePolicies do not show what they do", false, "update")
+		add(own, client.PolicyResource+"/status", "", "the status of FencePolicies is not updated", false, "update")
 		add("", "nodes", "", "pods of a fenced node are not replaced, and its volumes not detached", false, "patch")
 	}
 	if _, none := c.Events.(events.Discard); !none {
-		add("", "events", "", "what is done about nodes is reported in the log and the metrics only", false, "create",
+		add("", "events", "", "only the log and the metrics show the progress of fences", false, "create",
 			"patch")
 	}
 	return permissions

@@ -35,7 +35,7 @@ type Controller struct {
 // limits the calls. New starts nothing: see Run.
 func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if config == nil {
-		return nil, errors.New("create a controller for in-tree PVs: no cluster is given")
+		return nil, errors.New("create a controller for in-tree PVs: nil rest.Config")
 	}
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("create a controller for in-tree PVs: %w", err)

@@ -14,8 +14,8 @@ func (c Config) Permissions() []permission.Permission {
 		return permission.Permission{Resource: "persistentvolumes", Verb: verb, Without: without, Unsafe: unsafe}
 	}
 	permissions := []permission.Permission{
-		pv("list", "nothing is known of in-tree PVs", true),
-		pv("watch", "nothing is known of in-tree PVs", true),
+		pv("list", "in-tree PVs are not observed", true),
+		pv("watch", "in-tree PVs are not observed", true),
 		pv("get", "no in-tree volume is deleted, because it is not known whether its PV still asks for it", true),
 		{Resource: "persistentvolumeclaims", Verb: "get",
 			Without: "no in-tree volume is deleted, because it is not known whether its claim is gone", Unsafe: true},
@@ -24,15 +24,15 @@ func (c Config) Permissions() []permission.Permission {
 	}
 	if !c.DryRun {
 		permissions = append(permissions,
-			pv("patch", "no in-tree PV is protected, so one that is deleted before its claim leaks its volume, and the "+
-				"finalizer is never removed from those that are protected", false),
+			pv("patch", "in-tree PVs are not protected, so deletion before the claim leaks the volume, and protected PVs keep "+
+				"the finalizer", false),
 			pv("create", "in-tree PVs that are deleted before their claim stay, and their volumes too", false),
 			pv("delete", "twins of in-tree PVs whose volume is to be kept stay", false))
 	}
 	if _, none := c.Events.(events.Discard); !none {
 		for _, verb := range []string{"create", "patch"} {
 			permissions = append(permissions, permission.Permission{Resource: "events", Verb: verb,
-				Without: "what keeps an in-tree PV is reported in the log and the metrics only"})
+				Without: "only the log and the metrics show why an in-tree PV stays"})
 		}
 	}
 	return permissions

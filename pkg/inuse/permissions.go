@@ -15,15 +15,15 @@ func (c Config) Permissions(resource string) []permission.Permission {
 	right := func(resource, verb, without string, unsafe bool) permission.Permission {
 		return permission.Permission{Resource: resource, Verb: verb, Without: without, Unsafe: unsafe}
 	}
-	nothing := "nothing is known of " + resource + ", so those that are being deleted stay"
+	nothing := resource + " are not observed, so terminating ones stay"
 	rights := []permission.Permission{right(resource, "list", nothing, true), right(resource, "watch", nothing, true)}
 	if !c.DryRun {
 		rights = append(rights, right(resource, "patch",
-			"new "+resource+" are not protected while they are in use, and those that are being deleted stay", false))
+			"new "+resource+" are not protected while they are in use, and terminating ones stay", false))
 	}
 	if _, none := c.Events.(events.Discard); !none {
 		for _, verb := range []string{"create", "patch"} {
-			rights = append(rights, right("events", verb, "what keeps "+resource+" is reported in the log and the metrics only",
+			rights = append(rights, right("events", verb, "only the log and the metrics show why "+resource+" stay",
 				false))
 		}
 	}

@@ -27,8 +27,8 @@ type Released struct {
 }
 
 // ErrUnproven means that the finalizer stays, because it is unknown whether another program manages it.
-var ErrUnproven = errors.New("it is unknown whether Kubernetes' own controller manages the finalizer, so the " +
-	"finalizer stays. If all objects that carry it are in use, create one that is not in use, and run the command again")
+var ErrUnproven = errors.New("Kubernetes' own controller may manage the finalizer, so the finalizer stays. If all " +
+	"objects with the finalizer are in use, create an unused one, and run the command again")
 
 // ErrInHand means that no other program manages the finalizer, and some objects still have it.
 var ErrInHand = errors.New("no other program removes their finalizer: end their use, and run the command again")

@@ -37,7 +37,7 @@ type checkKey struct{}
 // the cluster or the driver; see Run.
 func New(config *rest.Config, driver string, asks Driver, cfg Config) (*Controller, error) {
 	if config == nil {
-		return nil, errors.New("create a leak check: no cluster is given")
+		return nil, errors.New("create a leak check: nil rest.Config")
 	}
 	clients, err := kube.NewClients(config)
 	if err != nil {
@@ -62,7 +62,7 @@ func newController(at cluster, driver string, asks Driver, cfg Config) (*Control
 	case driver == "":
 		return nil, errors.New("create a leak check: the driver's name is empty")
 	case asks == nil:
-		return nil, errors.New("create a leak check: no driver is given")
+		return nil, errors.New("create a leak check: nil Driver")
 	}
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("create a leak check: %w", err)
@@ -153,7 +153,7 @@ func (a *Controller) found(ctx context.Context, fresh []unaccounted) {
 		size = sizeWords(largest.Bytes)
 	}
 	a.event(ctx, ReasonLeakSuspected, fmt.Sprintf(
-		"%s of driver %s: the largest is %s (%s). kubectl reclaim leaks --driver=%s shows all, and what to do.",
+		"%s of driver %s: the largest is %s (%s). kubectl reclaim leaks --driver=%s shows all, and the next steps.",
 		plural.Count(len(fresh), "more volume"), a.name, shown(largest.Handle), size, a.name))
 }
 

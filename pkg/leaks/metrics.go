@@ -55,7 +55,7 @@ func (a *Controller) register(to prometheus.Registerer) error {
 	return events.Register(to, inventory{a.tracker,
 		desc("csi_reclaimer_suspected_leaks", "Volumes for which nothing in the cluster accounts."),
 		desc("csi_reclaimer_suspected_leak_bytes", "Size of these volumes, as far as the driver reports it."),
-		desc("csi_reclaimer_unaccounted_volumes", "Volumes without a PV, by what is thought of them.", "reason"),
+		desc("csi_reclaimer_unaccounted_volumes", "Volumes without a PV, by verdict of the leak check.", "reason"),
 		desc("csi_reclaimer_leak_check_last_complete_timestamp_seconds",
 			"When the last complete leak check ended, in seconds since 1970, 0 if there was none."),
 		desc("csi_reclaimer_leak_check_failures_total", "Leak checks that could not be completed."),

@@ -34,9 +34,9 @@ var (
 var (
 	ReasonInFlight = table.Silent("InFlight",
 		"The in-flight log has an entry for it: it gets its PV once the driver has answered.")
-	ReasonIncomplete = table.Silent("LeakCheckIncomplete", "Part of what could account for it could not be read.")
+	ReasonIncomplete = table.Silent("LeakCheckIncomplete", "Some objects that could account for it could not be read.")
 	// ReasonEphemeral: its name has the form that the kubelet gives ephemeral inline volumes.
-	ReasonEphemeral = table.Silent("MayBeEphemeral", "Its name is that of an ephemeral volume of a pod.")
+	ReasonEphemeral = table.Silent("MayBeEphemeral", "It is named like an ephemeral volume of a pod.")
 	// ReasonInUse: the driver lists it as published to a node, although no object of this cluster uses it.
 	ReasonInUse = table.Silent("InUse", "The driver reports it as attached to a node.")
 	// ReasonNamesDiffer: the driver has PVs, but lists the volume of none of them.

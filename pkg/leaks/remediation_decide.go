@@ -69,7 +69,7 @@ func (w Why) Sentence() string {
 	case WhyChanged:
 		return "its PV exists already, and is in use or terminating: see kubectl reclaim explain"
 	case WhyTakenBack:
-		return "its PV was made, and somebody has deleted it since"
+		return "its PV was created, and has been deleted since"
 	case WhySuspected:
 		return "nothing in the cluster accounts for it"
 	}

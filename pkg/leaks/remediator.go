@@ -41,7 +41,7 @@ type Remediator struct {
 // get and create PVs, and to patch the PV of Reclaim.
 func NewRemediator(config *rest.Config) (*Remediator, error) {
 	if config == nil {
-		return nil, errors.New("create a remediator: no cluster is given")
+		return nil, errors.New("create a remediator: nil rest.Config")
 	}
 	clients, err := kube.NewClients(config)
 	if err != nil {

@@ -36,7 +36,7 @@ const otherWorkers = 2
 // config means that only the number of workers limits the calls.
 func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if config == nil {
-		return nil, errors.New("create a controller for pod safety: no cluster is given")
+		return nil, errors.New("create a controller for pod safety: nil rest.Config")
 	}
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("create a controller for pod safety: %w", err)

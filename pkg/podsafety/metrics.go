@@ -72,7 +72,7 @@ func newInventory(c *Controller) inventory {
 		oldest: prometheus.NewDesc("csi_reclaimer_pod_safety_oldest_waiting_pod_seconds",
 			"Time since the grace period ended of the held pod that waits for the longest time, 0 if there is none.", nil, nil),
 		locks: prometheus.NewDesc("csi_reclaimer_pod_safety_volume_locks",
-			"Volumes that may be attached to no other node, because a held pod is terminating on one that is not Ready.", nil,
+			"Volumes that may be attached to no other node, because a held pod is terminating on a node that is not Ready.", nil,
 			nil),
 	}
 }

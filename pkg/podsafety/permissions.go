@@ -15,7 +15,7 @@ import (
 // Permissions returns the permissions that a Controller with this Config needs.
 func (c Config) Permissions() []permission.Permission {
 	c = c.withDefaults()
-	const nothing = "nothing is known of held pods, so those that are terminating stay"
+	const nothing = "held pods are not observed, so terminating ones stay"
 	permissions := []permission.Permission{
 		{Resource: "pods", Verb: "list", Without: nothing, Unsafe: true},
 		{Resource: "pods", Verb: "watch", Without: nothing, Unsafe: true},
@@ -27,8 +27,8 @@ func (c Config) Permissions() []permission.Permission {
 			Without: "no held pod is released because its node is gone or out of service"},
 		{Group: "coordination.k8s.io", Resource: "leases", Namespace: v1.NamespaceNodeLease, Verb: "get",
 			Without: "no held pod is released because its node is gone"},
-		{Resource: "namespaces", Verb: "list", Without: "it is not known which namespaces ask for pod safety", Unsafe: true},
-		{Resource: "namespaces", Verb: "watch", Without: "it is not known which namespaces ask for pod safety", Unsafe: true},
+		{Resource: "namespaces", Verb: "list", Without: "namespaces that ask for pod safety are not observed", Unsafe: true},
+		{Resource: "namespaces", Verb: "watch", Without: "namespaces that ask for pod safety are not observed", Unsafe: true},
 	}
 	const unshown = "nothing shows the unmount of the volumes of a held pod, so each is held for longer (UnmountGrace)"
 	permissions = append(permissions,
@@ -69,7 +69,7 @@ func (c Config) writes() (permissions []permission.Permission) {
 		add(lockGroup, lockResource, "volumes stay bound to one node after the pod is gone", "delete")
 	}
 	if _, none := c.Events.(events.Discard); !none {
-		add("", "events", "what keeps a pod is reported in the log and the metrics only", "create", "patch")
+		add("", "events", "only the log and the metrics show why a pod stays", "create", "patch")
 	}
 	return permissions
 }

@@ -98,7 +98,7 @@ func (c Config) withDefaults() Config {
 // Validate returns an error that lists every invalid setting.
 func (c Config) Validate() error {
 	var wrong settings.Wrong
-	wrong.If(c.Log == nil, "log: no in-flight log is given")
+	wrong.If(c.Log == nil, "log: must not be nil")
 	wrong.If(c.Quiet < 0, "quiet: %v is negative", c.Quiet)
 	wrong.Workers(c.Workers)
 	wrong.If(c.CloneWorkers < 0, "clone workers: %d is negative", c.CloneWorkers)
@@ -146,7 +146,7 @@ func (l Local) validate() error {
 	full := l.withDefaults()
 	switch {
 	case l.Node.Name == "" || len(l.Node.Segments) == 0:
-		return errors.New("node: its name or its segments are not given")
+		return errors.New("node: its name or its segments are empty")
 	case full.BaseDelay < 0 || full.MaxDelay < full.BaseDelay:
 		return fmt.Errorf("node: from %v to %v is not a growing delay", full.BaseDelay, full.MaxDelay)
 	}

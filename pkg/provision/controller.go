@@ -93,7 +93,7 @@ type Controller struct {
 // be called while other goroutines use that scheme.
 func New(config *rest.Config, name string, driver Driver, requests RequestBuilder, cfg Config) (*Controller, error) {
 	if config == nil {
-		return nil, errors.New("create a provisioner: no cluster is given")
+		return nil, errors.New("create a provisioner: nil rest.Config")
 	}
 	watching, err := kube.NewClients(config)
 	if err != nil {
@@ -120,9 +120,9 @@ func newController(core rest.Interface, client kubernetes.Interface, name string
 	case name == "":
 		return nil, errors.New("create a provisioner: the driver's name is empty")
 	case driver == nil:
-		return nil, errors.New("create a provisioner: no driver is given")
+		return nil, errors.New("create a provisioner: nil Driver")
 	case requests == nil:
-		return nil, errors.New("create a provisioner: no request builder is given")
+		return nil, errors.New("create a provisioner: nil RequestBuilder")
 	}
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("create a provisioner: %w", err)
@@ -187,7 +187,7 @@ func (p *Controller) caches() []controller.Cache {
 		controller.Polled("persistentvolumeclaims", p.claims.Run, p.claims.Synced),
 		controller.Polled("storageclasses", p.classes.RunWithContext, p.classes.HasSynced))
 	if w, ok := p.requests.(Watcher); ok {
-		all = append(all, controller.Polled("what requests are built from", w.Watch, w.Synced))
+		all = append(all, controller.Polled("inputs of requests", w.Watch, w.Synced))
 	}
 	return all
 }

@@ -355,7 +355,7 @@ func (w *run) deleteVolume(ctx context.Context, why Reason) error {
 	w.learn(provision.DeleteVolume, provision.Reply{Class: errclass.Of(err)}, began)
 	if err != nil {
 		return reasons.Because(provision.ReasonOutcomeUnknown,
-			fmt.Errorf("delete volume %q, which is not what was asked for: %w", handle, err))
+			fmt.Errorf("delete volume %q, which does not match the request: %w", handle, err))
 	}
 	w.metrics.discarded.Inc()
 	w.recorder.Event(ctx, w.eventOn(), why, fmt.Sprintf("Volume %q.", handle))

@@ -30,7 +30,7 @@ func newMetrics(driver string, working func() int64, log func() inflight.Stats, 
 	m := &metrics{
 		library: librarymetrics.New("controller"),
 		discarded: counter("csi_reclaimer_unfit_volumes_deleted_total",
-			"Volumes deleted that never had a PV, as they were not what was asked for."),
+			"Volumes deleted before they had a PV, because they did not match the request."),
 		finished: counter("csi_reclaimer_unsettled_volumes_stored_total",
 			"Volumes whose CreateVolume was in doubt, and which got their PV later."),
 	}

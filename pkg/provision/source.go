@@ -312,7 +312,7 @@ func (w *run) holdSource(ctx context.Context, asked inflight.Request) error {
 	defer cancel()
 	switch err := w.protectSource(ctx, source); {
 	case err != nil && begun:
-		klog.FromContext(ctx).Info("A request is repeated, though what the volume is made from cannot be protected",
+		klog.FromContext(ctx).Info("Repeating a request although the source of the volume cannot be protected",
 			"claim", w.claimKey, "kind", source.Kind, "source", klog.KRef(source.Namespace, source.Name), "err", err)
 	case err != nil:
 		return reasons.Because(w.failure(), err)

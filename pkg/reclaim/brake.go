@@ -36,7 +36,8 @@ func (r *Controller) watchBrake(ctx context.Context) {
 	for {
 		if err := r.syncBrake(ctx); err != nil && ctx.Err() == nil {
 			if !complained {
-				klog.FromContext(ctx).Error(err, "The brake's Lease cannot be read or written; what was known of it stays",
+				klog.FromContext(ctx).Error(err, "Failed to read or write the Lease of the brake; its last known state stays in "+
+					"force",
 					"lease", r.cfg.Brake.Lease)
 			}
 			complained = true

@@ -154,7 +154,7 @@ func (c Config) Validate() error {
 	wrong.If(c.Scope > ScopeBoundAny, "scope: %d is none", c.Scope)
 	wrong.If(c.Role == volume.RoleObserver && c.Mode != ModeHonor, "mode: role observer has no finalizers to remove")
 	wrong.If(c.Node != nil && (c.Node.Name == "" || len(c.Node.Segments) == 0),
-		"node: its name or its segments are not given")
+		"node: its name or its segments are empty")
 	wrong.If(c.Brake.Deletions < 0, "brake: %d deletions is negative", c.Brake.Deletions)
 	wrong.If(c.Brake.Window < 0, "brake: a window of %v is negative", c.Brake.Window)
 	wrong.If(c.Brake.Deletions > 0 && (c.Brake.Lease.Name == "" || c.Brake.Lease.Namespace == ""),
@@ -195,7 +195,7 @@ func (c Config) Permissions() []permission.Permission {
 	if _, none := c.Events.(events.Discard); !none {
 		for _, verb := range []string{"create", "patch"} {
 			permissions = append(permissions, permission.Permission{Resource: "events", Verb: verb,
-				Without: "what keeps a PV is reported in the log and the metrics only"})
+				Without: "only the log and the metrics show why a PV stays"})
 		}
 	}
 	return permissions

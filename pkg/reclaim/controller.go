@@ -78,11 +78,11 @@ type pvReader interface {
 func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Controller, error) {
 	switch {
 	case config == nil:
-		return nil, errors.New("create a reclaimer: no cluster is given")
+		return nil, errors.New("create a reclaimer: nil rest.Config")
 	case driver == "":
 		return nil, errors.New("create a reclaimer: the driver's name is empty")
 	case deleter == nil:
-		return nil, errors.New("create a reclaimer: no Deleter is given")
+		return nil, errors.New("create a reclaimer: nil Deleter")
 	}
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("create a reclaimer: %w", err)

@@ -36,7 +36,7 @@ func newMetrics(driver string) *metrics {
 		}, class),
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "controller_persistentvolume_delete_failed_total",
-			Help: "Failures to delete a volume or, after that, its PV, each of which is tried again, by storage class.",
+			Help: "Failed deletions of a volume or, after that, of its PV, by storage class. Each is tried again.",
 		}, class),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "controller_persistentvolume_delete_duration_seconds",

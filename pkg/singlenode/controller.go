@@ -44,7 +44,7 @@ const sessionsPerSlot = 20
 // calls. New starts nothing: see Run.
 func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if config == nil {
-		return nil, errors.New("create a controller for locks of claims: no cluster is given")
+		return nil, errors.New("create a controller for locks of claims: nil rest.Config")
 	}
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("create a controller for locks of claims: %w", err)

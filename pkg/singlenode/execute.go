@@ -85,7 +85,7 @@ func (c *Controller) carryOut(ctx context.Context, facts singlenode.Facts) (s si
 		return reply, err
 	}
 	calls := controller.Calls[*singlenode.Session, singlenode.Ask, answered]{
-		Purpose: fmt.Sprintf("find out who uses the claims of pod %q", keyOf(facts.Pod.Namespace, facts.Pod.Name)),
+		Purpose: fmt.Sprintf("find the users of the claims of pod %q", keyOf(facts.Pod.Namespace, facts.Pod.Name)),
 		Clock:   c.cfg.Clock, Call: call, Wrote: c.wrote,
 		Answer: func(s *singlenode.Session, a answered, sent, now time.Time) { s.Answer(a.Reply, a.sent(sent), now) },
 	}
@@ -137,7 +137,7 @@ func (c *Controller) reconcileLock(ctx context.Context, key string) controller.R
 func (c *Controller) carryOutLock(ctx context.Context, s *singlenode.LockSession) error {
 	claim := s.Facts.Claim
 	return controller.Calls[*singlenode.LockSession, singlenode.Ask, answered]{
-		Purpose: fmt.Sprintf("find out who has the lock of claim %q", keyOf(claim.Namespace, claim.Name)),
+		Purpose: fmt.Sprintf("find the holder of the lock of claim %q", keyOf(claim.Namespace, claim.Name)),
 		Clock:   c.cfg.Clock, Call: c.call, Wrote: c.wroteLock,
 		Answer: func(s *singlenode.LockSession, a answered, sent, now time.Time) { s.Answer(a.Reply, a.sent(sent), now) },
 	}.CarryOut(ctx, s)

@@ -20,13 +20,13 @@ func (c Config) Permissions() []permission.Permission {
 		}
 	}
 	const (
-		nothing  = "nothing is known of the locks of claims, so pods that wait for one are not scheduled"
+		nothing  = "locks of claims are not observed, so pods that wait for one are not scheduled"
 		noLock   = "no claim gets a lock, so pods that wait for one are not scheduled"
 		notFreed = "no lock of a claim is freed, so pods that wait for one are not scheduled"
 	)
 	add("", "pods", nothing, true, "list", "watch")
 	add("", "persistentvolumeclaims", nothing, true, "list", "watch")
-	add("", "namespaces", "it is not known which namespaces ask for locks of claims", true, "list", "watch")
+	add("", "namespaces", "namespaces that ask for locks of claims are not observed", true, "list", "watch")
 	add("", "persistentvolumes", nothing, true, "list", "watch")
 	add("storage.k8s.io", "storageclasses", nothing, true, "list", "watch")
 	add("", "nodes", nothing, true, "list", "watch")
@@ -47,7 +47,7 @@ func (c Config) Permissions() []permission.Permission {
 		add("", "persistentvolumeclaims", noLock, false, "patch")
 	}
 	if _, none := c.Events.(events.Discard); !none {
-		add("", "events", "what a pod waits for is reported in the log and the metrics only", false, "create", "patch")
+		add("", "events", "only the log and the metrics show why a pod waits", false, "create", "patch")
 	}
 	return permissions
 }

@@ -203,8 +203,8 @@ func TestSlowReadsAreReported(t *testing.T) {
 	w.reconcile(t.Context(), "ns/two")
 	w.reconcileLock(t.Context(), "ns/data")
 	got := w.messages()
-	if len(got) != 2 || !strings.Contains(got[0], `find out who uses the claims of pod "ns/two"`) ||
-		!strings.Contains(got[1], `find out who has the lock of claim "ns/data"`) {
+	if len(got) != 2 || !strings.Contains(got[0], `find the users of the claims of pod "ns/two"`) ||
+		!strings.Contains(got[1], `find the holder of the lock of claim "ns/data"`) {
 		t.Errorf("Events %q", got)
 	}
 }

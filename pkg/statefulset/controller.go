@@ -37,7 +37,7 @@ const setWorkers = 2
 // limits the calls. New starts nothing, which is left to Run.
 func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if config == nil {
-		return nil, errors.New("create a controller for claims of StatefulSets: no cluster is given")
+		return nil, errors.New("create a controller for claims of StatefulSets: nil rest.Config")
 	}
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("create a controller for claims of StatefulSets: %w", err)

@@ -36,7 +36,7 @@ type answerer = func(s *statefulset.Session, reply statefulset.Reply, sent, now 
 // carryOut makes the calls of a session until it has ended; see controller.Calls.
 func (c *Controller) carryOut(ctx context.Context, s *statefulset.Session, answer answerer) error {
 	return controller.Calls[*statefulset.Session, statefulset.Ask, statefulset.Reply]{
-		Purpose: fmt.Sprintf("read what belongs to claim %q", keyOf(s.Facts.Claim.Namespace, s.Facts.Claim.Name)),
+		Purpose: fmt.Sprintf("read the state of claim %q", keyOf(s.Facts.Claim.Namespace, s.Facts.Claim.Name)),
 		Clock:   c.cfg.Clock, Call: c.call, Answer: answer, Wrote: c.wrote,
 	}.CarryOut(ctx, s)
 }

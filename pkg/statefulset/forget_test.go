@@ -129,7 +129,7 @@ func TestWaitingMetricAfterChange(t *testing.T) {
 				t.Errorf("waiting for %q, want %q", got, c.want)
 			}
 			if message := w.messages(); c.want == "APIReadFailed" && (len(message) != 1 ||
-				!strings.Contains(message[0], `read what belongs to claim "ns/data-db-1": reads take longer`)) {
+				!strings.Contains(message[0], `read the state of claim "ns/data-db-1": reads take longer`)) {
 				t.Errorf("Events %q", message)
 			}
 		})

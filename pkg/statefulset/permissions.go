@@ -18,7 +18,7 @@ func (c Config) Permissions() []permission.Permission {
 		}
 	}
 	const (
-		unknown = "nothing is known of the claims of StatefulSets, so none is deleted"
+		unknown = "claims of StatefulSets are not observed, so none is deleted"
 		unread  = "no claim is deleted, because that needs a live read"
 		kept    = "claims that the policy of their StatefulSet deletes stay"
 	)
@@ -36,7 +36,7 @@ func (c Config) Permissions() []permission.Permission {
 			false, "patch")
 	}
 	if _, none := c.Events.(events.Discard); !none {
-		add("", "events", "what is deleted, and what keeps a claim, is reported in the log and the metrics only", false,
+		add("", "events", "only the log and the metrics show why a claim is deleted or stays", false,
 			"create", "patch")
 	}
 	return permissions

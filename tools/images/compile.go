@@ -35,7 +35,7 @@ func compile(ctx context.Context, o options, p program, platform v1.Platform, fi
 	}
 	info, err := buildinfo.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("read what was compiled of %s: %w", p.pkg, err)
+		return nil, fmt.Errorf("read the build information of %s: %w", p.pkg, err)
 	}
 	if err := check(info, platform); err != nil {
 		return nil, fmt.Errorf("compile %s: %w", p.pkg, err)
@@ -70,7 +70,7 @@ func check(info *buildinfo.BuildInfo, platform v1.Platform) error {
 func checkStatic(file string) error {
 	program, err := elf.Open(file)
 	if err != nil {
-		return fmt.Errorf("read what was compiled: %w", err)
+		return fmt.Errorf("read the compiled program: %w", err)
 	}
 	defer func() { _ = program.Close() }()
 	for _, part := range program.Progs {

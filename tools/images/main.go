@@ -90,7 +90,7 @@ func parse(args []string, out, progress io.Writer) (options, error) {
 	flags.SetOutput(io.Discard) // errors are returned
 	flags.StringVar(&o.version, "version", "", "version of the images and their `tag`; required")
 	flags.StringVar(&o.root, "root", ".", "`folder` of the checkout")
-	flags.StringVar(&o.output, "output", ".build/images", "`folder` to write to; replaces what an earlier run wrote")
+	flags.StringVar(&o.output, "output", ".build/images", "`folder` to write to; replaces the output of an earlier run")
 	flags.StringVar(&o.revision, "revision", "", "source `revision`; default: the commit of the checkout")
 	flags.StringVar(&o.push, "push", "", "`registry/path` to push to; default: push nothing")
 	flags.BoolVar(&o.overwrite, "overwrite", false, "with --push: move a tag that exists with another digest")
@@ -146,7 +146,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	if from.modified {
-		fmt.Fprintf(o.progress, "warning: %s has changes that are in no commit; revision: %s\n", o.root, from.revision)
+		fmt.Fprintf(o.progress, "warning: %s has uncommitted changes; revision: %s\n", o.root, from.revision)
 	}
 	target, err := parseDestination(o.push, from)
 	if err != nil {

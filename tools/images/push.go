@@ -38,8 +38,8 @@ func parseDestination(push string, from source) (destination, error) {
 			push, err)
 	}
 	if from.modified && !strings.Contains(from.version, "dirty") {
-		return destination{}, fmt.Errorf("push %s: the checkout has changes that are in no commit, and the version does not "+
-			"say so; commit them, or add \"-dirty\" to the version", from.version)
+		return destination{}, fmt.Errorf("push %s: the checkout has uncommitted changes, and the version does not say so; "+
+			"commit them, or add \"-dirty\" to the version", from.version)
 	}
 	return destination{push, from.version}, nil
 }
@@ -86,11 +86,11 @@ func (d destination) open(o options, p program, settings []remote.Option) (*push
 	}
 	all, err := layout.ImageIndexFromPath(filepath.Join(o.output, p.name, layoutFolder))
 	if err != nil {
-		return nil, fmt.Errorf("read what was built: %w", err)
+		return nil, fmt.Errorf("read the built images: %w", err)
 	}
 	manifest, err := all.IndexManifest()
 	if err != nil {
-		return nil, fmt.Errorf("read what was built: %w", err)
+		return nil, fmt.Errorf("read the built images: %w", err)
 	}
 	return &pushed{tag, settings, all, manifest.Manifests}, nil
 }
@@ -180,7 +180,7 @@ func (p *pushed) explain(err error) error {
 		case status == http.StatusNotFound:
 			next = "create the repository " + p.tag.RepositoryStr() + ", if the registry does not do so by itself"
 		case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
-			next = "the registry is at fault or busy: repeat it later; what is there is not sent again"
+			next = "the registry is at fault or busy: repeat it later; uploaded blobs are not sent again"
 		default:
 			next = "the registry refuses it: ask who runs it"
 		}

@@ -306,7 +306,7 @@ func TestDestinations(t *testing.T) {
 	}
 	from.modified = true
 	_, err := parseDestination("registry.example.com/storage", from)
-	wantError(t, err, "v1", "in no commit")
+	wantError(t, err, "v1", "uncommitted")
 	from.version = "v1-dirty"
 	if _, err := parseDestination("registry.example.com/storage", from); err != nil {
 		t.Error(err)

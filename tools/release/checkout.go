@@ -27,8 +27,8 @@ func readCheckout(ctx context.Context, o options) (checkout, error) {
 		return checkout{}, err
 	}
 	if c.changes != "" && !o.allowDirty {
-		return checkout{}, fmt.Errorf("%s has changes that are in no commit, so nobody could build this release again:\n"+
-			"%s\ncommit or remove them; for a trial, set ALLOW_DIRTY=1 (--allow-dirty)", o.root, c.changes)
+		return checkout{}, fmt.Errorf("%s has uncommitted changes, so this release could not be reproduced:\n%s\ncommit or "+
+			"remove them; for a trial, set ALLOW_DIRTY=1 (--allow-dirty)", o.root, c.changes)
 	}
 	// The tag may not exist yet, because it can be set after the release is complete.
 	tagged, err := git(ctx, o.root, "for-each-ref", "refs/tags/"+o.version,

@@ -29,7 +29,7 @@ The folder OUTPUT/VERSION has:
   LICENSE
   SHA256SUMS         checksums of all other files, for "sha256sum -c"
 
-The checkout must have no changes that are in no commit, and CHANGELOG.md a section of the version with its date.
+The checkout must have no uncommitted changes, and CHANGELOG.md a section of the version with its date.
 The folder appears when all is made: a run that fails or is interrupted leaves none. The same commit, version,
 platforms and Go toolchain give the same checksums.
 
@@ -82,13 +82,13 @@ func parse(args []string, out, progress io.Writer) (options, error) {
 	flags.StringVar(&o.version, "version", "", "`version` of the release, such as v1.2.3; required")
 	flags.StringVar(&o.root, "root", ".", "`folder` of the checkout")
 	flags.StringVar(&o.output, "output", ".build/release", "`folder` in which the folder of the release is made")
-	flags.BoolVar(&o.allowDirty, "allow-dirty", false, "for a trial: take changes that are in no commit, too")
+	flags.BoolVar(&o.allowDirty, "allow-dirty", false, "for a trial: take uncommitted changes, too")
 	flags.StringVar(&o.platforms, "platforms", "linux/amd64,linux/arm64", "`os/arch,...` of the images")
 	flags.StringVar(&o.pluginPlatforms, "plugin-platforms", "linux/amd64 linux/arm64 darwin/amd64 darwin/arm64",
 		"`os/arch ...` of the kubectl plugin")
 	flags.StringVar(&o.makeCommand, "make", "make", "the make `command`")
-	flags.StringVar(&o.helmCommand, "helm", "", "the helm `command`; default: the one that the charts are tested with, "+
-		"compiled")
+	flags.StringVar(&o.helmCommand, "helm", "", "the helm `command`; default: compiled, in the version of the tests of "+
+		"the charts")
 	flags.StringVar(&o.goCommand, "go", "go", "the go `command`")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(out, usage)

@@ -29,7 +29,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	if from.changes != "" {
-		fmt.Fprintf(o.progress, "warning: %s has changes that are in no commit: do not publish this\n", o.root)
+		fmt.Fprintf(o.progress, "warning: %s has uncommitted changes: do not publish this\n", o.root)
 	}
 	notes, err := readNotes(o.root, o.version)
 	if err != nil {

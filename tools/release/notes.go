@@ -56,7 +56,7 @@ func section(changelog, version string) (string, error) {
 		return "", fmt.Errorf(`there is no section %s: rename "## Unreleased" to "## %[1]s - YYYY-MM-DD", `+
 			`and add an empty "## Unreleased" above it`, version)
 	case notes == "":
-		return "", fmt.Errorf("the section %s is empty: write what changes for users", version)
+		return "", fmt.Errorf("the section %s is empty: describe the changes for users", version)
 	}
 	return notes + "\n", nil
 }

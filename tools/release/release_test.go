@@ -135,7 +135,7 @@ func TestRefusedReleases(t *testing.T) {
 		"without a section": {texts: map[string]string{"CHANGELOG.md": "## Unreleased\n\n- a\n"},
 			wanted: []string{"no section v1.2.3", `rename "## Unreleased" to "## v1.2.3 - YYYY-MM-DD"`}},
 		"with changes": {after: func(t *testing.T, root, _ string) { write(t, filepath.Join(root, "LICENSE"), "mine") },
-			wanted: []string{"changes that are in no commit", " M LICENSE", "ALLOW_DIRTY=1"}},
+			wanted: []string{"uncommitted changes", " M LICENSE", "ALLOW_DIRTY=1"}},
 		"with new files": {after: func(t *testing.T, root, _ string) { write(t, filepath.Join(root, "new"), "mine") },
 			wanted: []string{"?? new"}},
 		"with the tag elsewhere": {after: func(t *testing.T, root, _ string) {

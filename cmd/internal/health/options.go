@@ -57,9 +57,9 @@ func (o *Options) Flags(fs *pflag.FlagSet) {
 		"Serve profiles under /debug/pprof/, too. They reveal much about the process: use an address that no one else can "+
 			"reach.")
 	fs.BoolVar(&o.authorize, "http-authorization", false,
-		"Serve all paths of --http-endpoint but those of health only to those who may get them: the API server reviews the "+
-			"bearer token of a request (TokenReview), and whether it may get the path as a non-resource URL "+
-			"(SubjectAccessReview). Needs the ClusterRole system:auth-delegator.")
+		"Authorize all requests to --http-endpoint except health checks: the API server reviews the bearer token of a "+
+			"request (TokenReview), and whether its user may get the path as a non-resource URL (SubjectAccessReview). Needs "+
+			"the ClusterRole system:auth-delegator.")
 }
 
 // Validate returns an error that names all invalid settings, or nil.

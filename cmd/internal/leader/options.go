@@ -34,7 +34,7 @@ func (o *Options) Flags(fs *pflag.FlagSet, lease, namespace string) {
 	fs.BoolVar(&o.On, "leader-election", o.On,
 		"Act only while holding "+lease)
 	fs.StringVar(&c.Namespace, "leader-election-namespace", "",
-		"Namespace of the Lease"+namespace+". Default: that of the pod.")
+		"Namespace of the Lease"+namespace+". Default: the pod's namespace.")
 	fs.StringVar(&c.Identity, "leader-election-identity", "",
 		"Identity of this replica in the election, which no other replica may have. Default: the host name, which is the "+
 			"pod's name, and a random part.")

@@ -29,10 +29,10 @@ var (
 		"The fence waits for a person: make sure that no process on the node can write, and then say so: kubectl reclaim "+
 			"confirm.")
 	ReasonNodeNotFound = table.Warning("NodeNotFound",
-		"There is no Node of this name, so there is nothing to fence. Check the name, which is that of the NodeFence: "+
-			"kubectl reclaim unfence ends it.")
+		"No Node has the name of the NodeFence, so no node is fenced. If the name is wrong, end the fence: kubectl reclaim "+
+			"unfence.")
 	ReasonControlPlane = table.Warning("ControlPlaneNode",
-		"The node is one of the control plane and is not fenced: set spec.allowControlPlane if you mean it.")
+		"The node is a control-plane node and is not fenced. To fence it nevertheless, set spec.allowControlPlane.")
 	ReasonAgentFailed = table.Warning("AgentFailed",
 		"An agent could not fence the node. Nothing is released; the next agent is tried.")
 	ReasonAgentTimedOut = table.Warning("AgentTimedOut",
@@ -76,9 +76,9 @@ var (
 			"reboot it, which ends the fence. Or make sure that no process on it can write to these volumes, and end the "+
 			"fence: kubectl reclaim unfence.")
 	ReasonMachineReplaced = table.Warning("MachineReplaced",
-		"The Node has another boot ID, and another machine ID or system UUID: a machine may have taken the name, and the "+
-			"one that was fenced may run on. Make sure that no process of that one can write, and end the fence: kubectl "+
-			"reclaim unfence, with --abandon if there is nothing to undo.")
+		"The Node has another boot ID, and another machine ID or system UUID: another machine may have the name now, and "+
+			"the fenced one may still run. Make sure that no process of the fenced machine can write, and end the fence: "+
+			"kubectl reclaim unfence, with --abandon if there is nothing to undo.")
 	ReasonTaintRemains = table.Warning("TaintRemains",
 		"The node has the taint of a fence, and no NodeFence, so the taint is removed.")
 )
@@ -87,8 +87,8 @@ var (
 var (
 	ReasonNodeReady = table.Normal("NodeReady", "The node came back by itself before it was fenced.")
 	ReasonNodeGone  = table.Normal("NodeGone", "The Node was deleted, and the fence had nothing to undo or has undone it.")
-	ReasonRebooted  = table.Normal("NodeRebooted", "The node was rebooted, and nothing of before is left on it.")
-	ReasonEnded     = table.Normal("EndedByRequest", "Somebody has ended the fence.")
+	ReasonRebooted  = table.Normal("NodeRebooted", "The node was rebooted, and nothing from before is left on it.")
+	ReasonEnded     = table.Normal("EndedByRequest", "The fence was ended by request.")
 	ReasonReturned  = table.Silent("Returned", "The fence has ended.")
 )
 

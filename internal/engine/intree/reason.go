@@ -77,8 +77,8 @@ var (
 			"that second PV. Delete it if it is not in use. Otherwise, set the reclaim policy of this PV to Retain, and delete "+
 			"the volume in the storage system if it is not needed.")
 	ReasonTwinChanged = table.Warning("TwinChanged",
-		"Somebody changed or bound the second PV through which the volume was to be deleted, so volume-guard does not "+
-			"touch that PV. Delete it if it is not in use.")
+		"The second PV, made to delete the volume, was changed or bound by another program or user, so volume-guard does "+
+			"not touch it. Delete it if it is not in use.")
 	ReasonTwinNotReleased = table.Counted("TwinNotReleased",
 		"The PV controller has not yet confirmed, on a second PV of the volume, that the claim is gone.")
 	ReasonTwinDeleting    = table.Counted("TwinDeleting", "The PV controller is deleting the volume through a second PV.")

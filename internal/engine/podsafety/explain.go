@@ -128,14 +128,14 @@ func (f Facts) whyNotFenced() string {
 	case f.Fence.covers() && f.Node.mayRun():
 		return "A fence of the node is in force, but its Node is not known to be down."
 	case f.Fence.covers():
-		return "A fence of the node is in force, but its Node has another boot ID than that of the fence, or none: it was " +
-			"powered on since, and may have started the pod again."
+		return "A fence of the node is in force, but the boot ID of its Node is missing or differs from the fence's: the " +
+			"node was powered on since, and may have started the pod again."
 	case f.Fence.Coverage == CoversVolumes:
 		return "The fence keeps the node from volumes; the processes run on."
 	case f.Fence.Coverage == CoversReboot:
 		return "The node was rebooted before the pod was deleted, so that its kubelet may have started it again."
 	}
-	return "It is not known what the fence covers."
+	return "The coverage of the fence is not known."
 }
 
 func (f Facts) whyNotConfirmed() string {
@@ -145,7 +145,7 @@ func (f Facts) whyNotConfirmed() string {
 	case objects.ConfirmedOther:
 		return "The annotation " + objects.ConfirmAnnotation + " does not have the UID of this pod."
 	default:
-		return "Nobody has confirmed a force deletion."
+		return "No force deletion was confirmed."
 	}
 }
 

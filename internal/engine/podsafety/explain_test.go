@@ -74,7 +74,7 @@ func TestExplainMissingEvidence(t *testing.T) {
 			ReasonNodeFenced, "not known to be down"},
 		"it was powered on": {facts(live, node(down()),
 			fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot-0"})), ReasonNodeFenced,
-			"another boot ID"},
+			"the node was powered on since"},
 		"of volumes": {facts(live, node(down()), fence(FenceFacts{InForce: true, Coverage: CoversVolumes})),
 			ReasonNodeFenced, "from volumes"},
 		"rebooted": {facts(live, node(down()), fence(FenceFacts{InForce: true, Coverage: CoversReboot})),

@@ -29,18 +29,17 @@ var (
 	ReasonNodeFenced = table.Normal("NodeFenced",
 		"The node is fenced: it is proven that no process of the pod runs there.")
 	ReasonOutOfService = table.Normal("OutOfService",
-		"The node is not Ready, and somebody has declared by the taint node.kubernetes.io/out-of-service that it is shut "+
-			"down.")
+		"The node is not Ready, and the taint node.kubernetes.io/out-of-service declares that it is shut down.")
 	ReasonConfirmed = table.Warning("Confirmed",
-		"Somebody has confirmed, by the annotation "+objects.ConfirmAnnotation+", that the processes of the pod cannot "+
-			"run. If they do run, a replacement runs beside them.")
+		"The annotation "+objects.ConfirmAnnotation+" confirms that the processes of the pod "+
+			"cannot run. If they do run, a replacement runs beside them.")
 )
 
 // Reasons for leaving a pod alone.
 var (
 	ReasonNothingToHold  = table.Silent("NothingToHold", "The pod is not held.")
 	ReasonNotTerminating = table.Silent("NotTerminating",
-		"The pod is held until its processes have ended; nobody has deleted it.")
+		"The pod is held until its processes have ended; it is not being deleted.")
 	ReasonFinalizersRemoved = table.Silent("FinalizersRemoved",
 		"The finalizers of volume-guard are removed from all pods (--release-finalizers).")
 )

@@ -91,9 +91,9 @@ var (
 			"deleted meanwhile, the volume stays. `kubectl reclaim settle` ends the tries and leaves the volume to you.")
 	// ReasonDriverChanged means that a refusal by another version of the driver settles no doubt.
 	ReasonDriverChanged = table.Warning("DriverVersionChanged",
-		"The outcome of CreateVolume is in doubt, and another version of the driver than the one that was called refuses "+
-			"the request. It does not say whether the other one created the volume. Look for the volume in the storage system, "+
-			"or install the earlier version again. `kubectl reclaim settle` ends the tries.")
+		"The outcome of CreateVolume is in doubt, and the driver was replaced by another version, which refuses the "+
+			"request. The refusal does not show whether the earlier version created the volume. Look for the volume in the "+
+			"storage system, or install the earlier version again. `kubectl reclaim settle` ends the tries.")
 	// ReasonSecretGone means that a request is repeated without its Secret, which no longer exists.
 	ReasonSecretGone = table.Warning("ProvisionerSecretGone",
 		"The outcome of CreateVolume is in doubt, the claim is gone, and so is the Secret of the call. csi-reclaimer "+
@@ -106,8 +106,8 @@ var (
 			"`kubectl reclaim settle` ends the tries.")
 	// ReasonSettled means that an operator settled the entry of the log.
 	ReasonSettled = table.Warning("InFlightEntrySettled",
-		"An operator settled this claim's volume (`kubectl reclaim settle`), so its entry leaves the in-flight log. What "+
-			"happens to the volume, if there is one, is up to them.")
+		"An operator settled this claim's volume (`kubectl reclaim settle`), so its entry leaves the in-flight log. The "+
+			"operator is responsible for the volume, if it exists.")
 )
 
 // Reasons returns every reason in the order of declaration.

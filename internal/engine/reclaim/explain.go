@@ -77,7 +77,7 @@ func neededBy(s Facts) []string {
 // onceGone returns the prospects of the volume of a PV that is terminating without a finalizer.
 func onceGone(s Facts) string {
 	if s.Rules.ReclaimUnprotected && s.History.SeenAlive && !s.History.SeenProtected {
-		return "Once it is gone, the volume is deleted if it is proven that nobody needs it."
+		return "Once it is gone, the volume is deleted if it is proven to be no longer needed."
 	}
 	return fmt.Sprintf("Look for volume %q in the storage system once the PV is gone.", s.PV.Handle)
 }
@@ -128,7 +128,7 @@ func whyLeftBehind(s Facts) string {
 	case !s.History.SeenAlive:
 		return "csi-reclaimer did not see the PV before it was deleted"
 	case s.History.SeenProtected || s.Rules.Protects(pv):
-		return "somebody removed the finalizer"
+		return "another program or user removed the finalizer"
 	case pv.Held:
 		return "the PV was held"
 	}

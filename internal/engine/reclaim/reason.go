@@ -27,8 +27,8 @@ var (
 	ReasonOtherNode = table.Silent("OtherNode",
 		"The volume is not on this node; csi-reclaimer on another node handles it.")
 	ReasonNodeUnclear = table.Warning("NodeUnclear",
-		"The PV's node affinity does not say that one node alone has the volume, so that no node deletes it "+
-			"(--node-deployment). Let the affinity name the driver's own topology, or delete the volume and the PV by hand.")
+		"The PV's node affinity does not restrict the volume to one node, so no node deletes it (--node-deployment). Use "+
+			"an affinity on the driver's own topology, or delete the volume and the PV by hand.")
 	ReasonLeftToPeer    = table.Silent("LeftToPeer", "The external-provisioner beside csi-reclaimer handles this PV.")
 	ReasonPolicyUnknown = table.Warning("PolicyUnknown",
 		"csi-reclaimer does not know this reclaim policy; it keeps the volume.")
@@ -46,14 +46,14 @@ var (
 		"The PV was deleted before it could be protected: it can be gone before its volume is deleted. To keep the volume, "+
 			"change the policy to Retain now.")
 	ReasonReclaimAbandoned = table.Warning("ReclaimAbandoned",
-		"Somebody else removed the finalizer while the PV was terminating, so its volume is kept. Delete the volume in the "+
-			"storage system if it is not needed.")
+		"Another program or user removed the finalizer while the PV was terminating, so its volume is kept. Delete the "+
+			"volume in the storage system if it is not needed.")
 	ReasonFinalizerContested = table.Warning("FinalizerContested",
 		"Another program removes the finalizer from several PVs of the driver again and again, so csi-reclaimer adds it to "+
 			"none of them: PVs that are deleted before their claims leak their volumes.")
 	ReasonPVContested = table.Warning("PVContested",
-		"Somebody removes the finalizer from this PV again and again, so csi-reclaimer does not add it again: if the PV is "+
-			"deleted before its claim, its volume leaks. Other PVs are protected.")
+		"Another program removes the finalizer from this PV again and again, so csi-reclaimer does not add it again: if "+
+			"the PV is deleted before its claim, its volume leaks. Other PVs are protected.")
 	ReasonStaleFinalizer = table.Warning("StaleFinalizer",
 		"The PV carries the finalizer "+volume.CompanionFinalizer+", which no program removes in this role. Run "+
 			"csi-reclaimer with --role=companion --release-finalizers once.")
@@ -105,7 +105,8 @@ var (
 // Reasons for acting.
 var (
 	ReasonProtect = table.Silent("Protect", "The PV is protected until its volume is deleted.")
-	ReasonAdopt   = table.Silent("Adopt", "csi-reclaimer replaces the finalizer of role companion by that of role owner.")
+	ReasonAdopt   = table.Silent("Adopt", "csi-reclaimer replaces the finalizer of role companion with the finalizer of "+
+		"role owner.")
 	ReasonReclaim = table.Silent("Reclaim",
 		"The claim is gone and the reclaim policy is Delete; the volume is being deleted.")
 	ReasonUnprotectedReclaim = table.Warning("UnprotectedReclaim",

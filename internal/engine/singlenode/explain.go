@@ -182,7 +182,7 @@ func (u User) describe(does string) string {
 	case how == ReasonHolderUnschedulable:
 		return text + "It fits no node: " + explain + " shows why. Make room for it, or kubectl delete pod " + object + "."
 	case how == ReasonHolderWaits:
-		return text + "It waits to be scheduled: " + explain + " shows for what."
+		return text + "It waits to be scheduled: " + explain + " shows why."
 	case how == ReasonWaitsForUnmount && u.Storage.Fenced:
 		return text + "It has ended, and its volumes may still be mounted: a fence keeps its node from volumes, or may, " +
 			"and the wait for the unmount begins when that has ended."
@@ -192,14 +192,14 @@ func (u User) describe(does string) string {
 		return text + "It has ended by its phase, and nothing shows that its processes have: kubectl delete pod " + object +
 			" has its node report that."
 	case how == ReasonHolderUnreachable && p.Terminating:
-		return text + "It is terminating, and its node is not Ready: " + explain + " shows what its end lacks."
+		return text + "It is terminating, and its node is not Ready: " + explain + " shows why it has not ended."
 	case how == ReasonHolderUnreachable:
-		return text + "Its node is not Ready, and the pod may run there. Nobody has deleted it: kubectl delete pod " +
+		return text + "Its node is not Ready, and the pod may run there. It is not being deleted: kubectl delete pod " +
 			object + " begins to move the work."
 	case how == ReasonHolderTerminating:
-		return text + "It is terminating: " + explain + " shows what its end lacks."
+		return text + "It is terminating: " + explain + " shows why it has not ended."
 	}
-	return text + "It has not ended, and nobody has deleted it."
+	return text + "It has not ended, and is not being deleted."
 }
 
 // advice returns a hint for the owner of a pod that waits for a running pod, with a leading space, or an empty text.
@@ -213,5 +213,5 @@ func (u User) advice(waits Pod) string {
 	case waits.OwnerKind == objects.StatefulSet:
 		return ""
 	}
-	return " A pod that is to use the claim beside it, such as that of a backup, waits until it ends."
+	return " A second pod with the claim, such as a backup, waits until it ends."
 }

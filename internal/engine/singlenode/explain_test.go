@@ -106,9 +106,9 @@ func TestDetailOfWaitingPod(t *testing.T) {
 		want  []string
 	}{
 		"in use, and runs": {facts(watched()), []string{"Claim data.", "Pod web-0, on node a, has the lock.",
-			"nobody has deleted it", "such as that of a backup"}},
+			"is not being deleted", "such as a backup"}},
 		"by the earlier pod of a Deployment": {facts(watched(), pod(func(p *Pod) { p.OwnerKind = "ReplicaSet" })),
-			[]string{"nobody has deleted it", "strategy Recreate", "maxSurge: 0"}},
+			[]string{"is not being deleted", "strategy Recreate", "maxSurge: 0"}},
 		"its own other gates": {facts(pod(queued)), []string{"queue.example.com/x."}},
 		"by one without a node": {facts(watched(ofUser(unbound))), []string{"Pod web-0, without a node,",
 			"waits to be scheduled", "kubectl reclaim explain pod/web-0 -n ns"}},
@@ -125,7 +125,7 @@ func TestDetailOfWaitingPod(t *testing.T) {
 		"by nobody that is known": {facts(lock(Lock{UID: "x"}, session.Read{})), []string{"Claim data.",
 			"does not exist"}},
 		"used without lock": {facts(locked, users(user())), []string{"Claim data.", "Pod web-0, on node a, uses it.",
-			"nobody has deleted it"}},
+			"is not being deleted"}},
 		"missing":       {facts(func(f *Facts) { f.Claims = nil }), []string{"Claim data."}},
 		"of another":    {facts(pod(ephemeral)), []string{"Claim data."}},
 		"being deleted": {facts(ofClaim(terminating)), []string{"Claim data."}},

@@ -26,8 +26,8 @@ var (
 		"The pod is not scheduled, because another pod has the lock of its claim.")
 	ReasonUsedWithoutLock = table.Warning("UsedWithoutLock",
 		"The pod is not scheduled, because another pod uses its claim without the lock: it was created before the "+
-			"namespace had the label "+Label+", or somebody has removed its scheduling gate. The pod is scheduled once "+
-			"that one has ended.")
+			"namespace had the label "+Label+", or its scheduling gate was removed. The pod is scheduled once the other pod "+
+			"has ended.")
 	ReasonClaimMissing     = table.Normal("ClaimMissing", "The pod is not scheduled, because its claim does not exist.")
 	ReasonClaimTerminating = table.Normal("ClaimTerminating",
 		"The pod is not scheduled, because its claim is being deleted. Delete the pod, or create the claim again once it "+
@@ -56,8 +56,8 @@ var (
 	ReasonVolumeFenced    = table.Normal("VolumeFenced",
 		"A fence keeps the node of the pod that had the lock from the volume.")
 	ReasonLockDamaged = table.Warning("LockDamaged",
-		"The lock of the claim named no pod that uses the claim: somebody has changed the annotation "+LockAnnotation+
-			", or copied the claim together with it.")
+		"The lock of the claim named no pod that uses the claim: the annotation "+LockAnnotation+
+			" was changed, or copied together with the claim.")
 )
 
 // Reasons to keep a lock, and Free for a claim without one.
@@ -83,7 +83,8 @@ var (
 
 // ReasonUninstalled is the reason to remove gates and locks when volume-guard is uninstalled.
 var (
-	ReasonUninstalled = table.Silent("Uninstalled", "What single-node has added is removed (--release-finalizers).")
+	ReasonUninstalled = table.Silent("Uninstalled", "The gates and locks of single-node are removed "+
+		"(--release-finalizers).")
 )
 
 // Reasons that arise when a step is carried out.

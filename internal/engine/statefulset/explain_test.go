@@ -13,9 +13,9 @@ func TestExplain(t *testing.T) {
 		text            string
 	}{
 		"a replica that runs": {
-			ofPolicy(Policy{WhenScaled: Delete}, SourceField), wait(ReasonInUse), Deleted, Kept, "that of a pod"},
+			ofPolicy(Policy{WhenScaled: Delete}, SourceField), wait(ReasonInUse), Deleted, Kept, "A pod of the StatefulSet"},
 		"a replica by the annotation": {
-			ofPolicy(Policy{Delete, Delete}, SourceAnnotation), wait(ReasonInUse), Deleted, Deleted, "that of a pod"},
+			ofPolicy(Policy{Delete, Delete}, SourceAnnotation), wait(ReasonInUse), Deleted, Deleted, "A pod of the StatefulSet"},
 		"a replica that is scaled away": {
 			facts(scaledDown, podAbsent), Decision{Reason: ReasonScaleDownGrace, After: DefaultGrace}, Deleted, Kept,
 			"It is ordinal 1 of StatefulSet db, which has the ordinal 0."},

@@ -31,13 +31,13 @@ var (
 // Reasons to change the mark and the owner references of a claim.
 var (
 	ReasonPolicyApplied = table.Silent("PolicyApplied",
-		"The claim gets what the retention policy of its StatefulSet needs.")
+		"The claim gets the owner references and the annotation that the retention policy of its StatefulSet needs.")
 	ReasonPolicyRemoved = table.Silent("PolicyRemoved",
-		"The retention policy of the StatefulSet keeps the claim; what volume-guard has added to it is removed.")
+		"The retention policy of the StatefulSet keeps the claim; volume-guard removes its owner references and annotation.")
 	ReasonSetGone = table.Silent("SetGone",
-		"The StatefulSet was deleted, and the claim stays; what volume-guard has added to it is removed.")
+		"The StatefulSet was deleted, and the claim stays; volume-guard removes its owner references and annotation.")
 	ReasonUninstalled = table.Silent("Uninstalled",
-		"What volume-guard has added to claims and StatefulSets is removed (--release-finalizers).")
+		"The additions of volume-guard to claims and StatefulSets are removed (--release-finalizers).")
 )
 
 // Reasons to delay the deletion of a condemned claim.
@@ -71,21 +71,21 @@ var (
 		"The StatefulSet was deleted, and garbage collection deletes the claim.")
 	ReasonOwnerGone = table.Counted("OwnerGone",
 		"An owner of the claim is gone: garbage collection deletes the claim, unless it has another owner.")
-	ReasonInUse    = table.Silent("InUse", "The claim is that of a pod of the StatefulSet.")
+	ReasonInUse    = table.Silent("InUse", "A pod of the StatefulSet has the claim.")
 	ReasonInRange  = table.Silent("InRange", "The StatefulSet is to have a pod with this claim.")
 	ReasonRetained = table.Silent("Retained",
-		"The replica of the claim was scaled away, and the policy of the StatefulSet retains it. If nobody needs the data: "+
-			"kubectl delete pvc.")
+		"The replica of the claim was scaled away, and the policy of the StatefulSet retains it. If the data is not "+
+			"needed: kubectl delete pvc.")
 	ReasonNeverUsed = table.Silent("NeverUsed",
-		"The claim has had no pod since the policy of the StatefulSet deletes claims, and is kept. If nobody needs the "+
-			"data: kubectl delete pvc.")
+		"The claim has had no pod since the policy of the StatefulSet deletes claims, and is kept. If the data is not "+
+			"needed: kubectl delete pvc.")
 	ReasonContested = table.Warning("OwnerReferencesContested",
 		"Another program removes the owner reference or the annotation of volume-guard from the claim each time, so it is "+
 			"not added again. If kube-controller-manager has the feature gate StatefulSetAutoDeletePVC, enable it in the API "+
 			"server, too.")
 	ReasonOwnerReferenceMissing = table.Warning("OwnerReferenceMissing",
 		"The policy of the StatefulSet deletes the claim with it (whenDeleted: Delete), but the StatefulSet was deleted "+
-			"before it was made the owner of the claim, and nothing deletes the claim. If nobody needs the data: kubectl "+
+			"before it was made the owner of the claim, and nothing deletes the claim. If the data is not needed: kubectl "+
 			"delete pvc.")
 	ReasonRetainedWhenDeleted = table.Silent("RetainedWhenDeleted",
 		"The policy of the StatefulSet retains its claims when it is deleted.")
@@ -96,7 +96,7 @@ var (
 	ReasonClaimTerminating        = table.Silent("ClaimTerminating", "The claim is being deleted.")
 	ReasonPodUsesTerminatingClaim = table.Declare("PodUsesTerminatingClaim", reasons.About{
 		Severity: reasons.Warning, OnSet: true, Sentence: "The claim is being deleted while a pod of the StatefulSet uses " +
-			"it. Its data is gone when the pod ends: copy what you need, then delete the pod."})
+			"it. Its data is gone when the pod ends: copy the data that you need, then delete the pod."})
 )
 
 // Reasons about a set.
@@ -118,8 +118,8 @@ var (
 			"created where the StorageClass has volumeBindingMode: WaitForFirstConsumer. Delete the pod, and its replacement "+
 			"is scheduled with the claim: kubectl delete pod.")
 	ReasonWoken = table.Normal("Woken",
-		"The StatefulSet has lacked a pod, or the claim of one, and nothing happened: it is written to, so that its "+
-			"controller creates what is missing.")
+		"The StatefulSet lacked a pod, or the claim of a pod, and its controller did not act. volume-guard updates the "+
+			"StatefulSet, so that the controller creates the missing object.")
 )
 
 // Reasons that arise when a step is carried out.

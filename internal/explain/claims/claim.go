@@ -33,7 +33,7 @@ func Explain(f ClaimFacts) explain.Explanation {
 	i := Facts{ClusterFacts: f.outcomes(), Sets: f.Sets, Pods: f.Pods}.index()
 	facts, _ := i.of(c)
 	e := statefulset.Explain(facts, f.Now)
-	explain.NoteUnread(&s, f.Sets, "StatefulSets", "whether one has the claim, and what its retention policy is")
+	explain.NoteUnread(&s, f.Sets, "StatefulSets", "whether one has the claim, and its retention policy")
 	if e.Set == "" {
 		explainWithoutSet(&s, c, facts)
 		return s
@@ -84,7 +84,8 @@ func ExplainSet(f PreviewFacts, waiting []string) explain.Explanation {
 	s.AddFact("Pods", "%d of %d", present, set.Replicas)
 	s.AddFact("Claims", "%d", len(f.Claims.Value))
 	if !set.Terminating && set.Replicas > 0 {
-		s.Advise("To see what a scale-down does to its claims: kubectl reclaim preview statefulset/%s --replicas=%d", of,
+		s.Advise("To preview the effect of a scale-down on its claims: kubectl reclaim preview statefulset/%s "+
+			"--replicas=%d", of,
 			set.Replicas-1)
 	}
 	return s
@@ -128,10 +129,10 @@ func addMark(s *explain.Explanation, c Claim) {
 		s.AddFact("Mark", "it had pod %s of the set with UID %s, and whenScaled was %s then",
 			statefulset.Set{Name: m.Set}.PodName(m.Ordinal), m.UID, m.WhenScaled)
 	case m != statefulset.Mark{}:
-		s.AddFact("Mark", "the annotation %s is a copy of that of another claim, with UID %s: the claim counts as one that "+
-			"had no pod", statefulset.MarkAnnotation, m.Claim)
+		s.AddFact("Mark", "the annotation %s was copied from another claim, with UID %s: the claim counts as never used by "+
+			"a pod", statefulset.MarkAnnotation, m.Claim)
 	case c.Marked:
-		s.AddFact("Mark", "the annotation %s is not valid: the claim counts as one that had no pod",
+		s.AddFact("Mark", "the annotation %s is not valid: the claim counts as never used by a pod",
 			statefulset.MarkAnnotation)
 	}
 }
@@ -179,11 +180,11 @@ func advise(s *explain.Explanation, c Claim, f statefulset.Facts, e statefulset.
 	case statefulset.ReasonClaimHeld:
 		s.Advise("To have it deleted: kubectl annotate pvc %s %s-", of, statefulset.HoldAnnotation)
 	case statefulset.ReasonRetained, statefulset.ReasonNeverUsed:
-		s.Advise("If nobody needs the data: kubectl delete pvc %s", of)
+		s.Advise("If the data is not needed: kubectl delete pvc %s", of)
 	default:
 	}
 	if !c.Terminating && f.Set.InRange(f.Ordinal) {
-		s.Advise("To see what a scale-down does to all claims of the set: kubectl reclaim preview statefulset/%s -n %s "+
-			"--replicas=%d", f.Set.Name, c.Namespace, max(0, f.Ordinal-f.Set.Start))
+		s.Advise("To preview the effect of a scale-down on all claims of the set: kubectl reclaim preview statefulset/%s "+
+			"-n %s --replicas=%d", f.Set.Name, c.Namespace, max(0, f.Ordinal-f.Set.Start))
 	}
 }

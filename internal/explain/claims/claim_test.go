@@ -49,7 +49,7 @@ func TestExplainClaimOfSet(t *testing.T) {
 		"scaled away under Retain": {func(env *environment) { env.scaled(2) }, nil, []string{
 			"is bound, with PV pv-data-db-2 (Retained): The replica of the claim was scaled away",
 			"ordinal 2, scaled away (the set has 2 replicas)", "Decision     Wait, Retained (by volume-guard",
-			"If nobody needs the data: kubectl delete pvc data-db-2 -n shop", "!preview"}},
+			"If the data is not needed: kubectl delete pvc data-db-2 -n shop", "!preview"}},
 		"condemned": {func(env *environment) {
 			env.policy(retains, deletes)
 			env.scaled(2)
@@ -89,7 +89,7 @@ func TestExplainClaimOfSet(t *testing.T) {
 			env.policy(retains, deletes)
 			env.scaled(2)
 			env.claims[2].Annotations[statefulset.MarkAnnotation] = "db/set/2/Delete/before"
-		}, nil, []string{"Mark         the annotation csi-reclaimer.io/statefulset is a copy of that of another claim"}},
+		}, nil, []string{"Mark         the annotation csi-reclaimer.io/statefulset was copied from another claim"}},
 		"by annotation": {func(env *environment) { env.annotate(both) }, nil, []string{
 			"whenScaled Delete (annotation csi-reclaimer.io/claim-retention)",
 			"Scaled away  deleted (ScaledDown); kept if volume-guard does not run"}},

@@ -188,7 +188,7 @@ func (f Facts) unread() []string {
 	explain.NoteUnread(&s, f.Sets, "StatefulSets", "which sets the claims belong to")
 	explain.NoteUnread(&s, f.Claims, "Claims", "which there are")
 	explain.NoteUnread(&s, f.Pods, "Pods", "which claims have a pod")
-	explain.NoteUnread(&s, f.PVs, "PVs", "what becomes of the volumes")
+	explain.NoteUnread(&s, f.PVs, "PVs", "whether the volumes are deleted")
 	explain.NoteUnread(&s, f.Classes, "StorageClasses", "who provisions claims without a volume")
 	explain.NoteUnread(&s, f.Leases, "Leases", "whether volume-guard runs, and whether a brake is on (it counts as off)")
 	explain.NoteUnread(&s, f.Installed, "CSIDrivers", "whether a driver is installed")

@@ -253,7 +253,7 @@ func (w *previewer) volume(c Claim, fate string, pending bool) explain.VolumeOut
 	case fate == statefulset.Kept.String():
 		return explain.VolumeOutcome{Fate: explain.VolumeKept, Text: "It stays with its claim."}
 	}
-	return explain.VolumeOutcome{Fate: explain.VolumeUnknown, Text: "What becomes of the claim is not known."}
+	return explain.VolumeOutcome{Fate: explain.VolumeUnknown, Text: "It is not known whether the claim is deleted."}
 }
 
 // when returns the time of the claim's deletion, empty for a claim that is not deleted.

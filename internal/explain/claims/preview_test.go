@@ -87,7 +87,8 @@ func TestPreview(t *testing.T) {
 			env.facts.PVs = explain.Failed[[]explain.PV](errForbidden)
 		}, ScaleTo(2), []string{first, "data-db-1 kept (InRange) kept",
 			"data-db-2 deleted (ScaledDown) unknown with pod db-2"},
-			[]string{"PVs: forbidden. So it is not known what becomes of the volumes", "2 kept, 1 unknown", "!reclaimPolicy"}},
+			[]string{"PVs: forbidden. So it is not known whether the volumes are " +
+				"deleted", "2 kept, 1 unknown", "!reclaimPolicy"}},
 		"a claim without a volume": {func(env *environment) {
 			env.policy(retains, deletes)
 			env.claims[2].Spec.VolumeName = ""

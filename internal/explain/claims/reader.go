@@ -28,7 +28,7 @@ type Reader struct {
 // New returns a Reader of the cluster that config describes. It copies config and reads nothing yet.
 func New(config *rest.Config, cfg explain.Config) (*Reader, error) {
 	if config == nil {
-		return nil, errors.New("create a reader: no cluster is given")
+		return nil, errors.New("create a reader: nil rest.Config")
 	}
 	cluster, err := explain.New(config, cfg)
 	if err != nil {

@@ -41,9 +41,9 @@ func Confirmable(f Facts, namespace, claim string) (pods.Pod, error) {
 		return holder, nil
 	case holder.Node == "":
 		return refuse("pod "+holder.Name+" has its lock, and waits to be scheduled: it has no processes that could run on",
-			fmt.Sprintf("see what it waits for: kubectl reclaim explain pod/%s; or delete it: kubectl delete pod %s", of, of))
+			fmt.Sprintf("see why it waits: kubectl reclaim explain pod/%s; or delete it: kubectl delete pod %s", of, of))
 	}
-	return refuse(fmt.Sprintf("pod %s has its lock, and nobody has deleted it: %s", holder.Name, v.text),
+	return refuse(fmt.Sprintf("pod %s has its lock, and is not being deleted: %s", holder.Name, v.text),
 		fmt.Sprintf("delete the pod, which waits for the end of its processes: kubectl delete pod %s; then, if it stays and "+
 			"you know that they cannot run, run the same command again", of))
 }

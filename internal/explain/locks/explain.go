@@ -152,7 +152,7 @@ func adviseConfirm(s *explain.Explanation, namespace, claim string) {
 }
 
 func addHolder(s *explain.Explanation, holder explain.Read[*pods.Facts]) {
-	explain.NoteUnread(s, holder, "The pod that is waited for", "what it waits for")
+	explain.NoteUnread(s, holder, "The pod that is waited for", "why it waits")
 	if holder.Value != nil {
 		its := pods.Explain(*holder.Value)
 		s.Holder = &its

@@ -14,7 +14,7 @@ import (
 const controller = "volume-guard (single-node)"
 
 // undecided is the text for a decision whose next step is a read that failed here.
-const undecided = "A fact that the decision depends on could not be read here, so what happens next is not known."
+const undecided = "A fact that the decision depends on could not be read here, so the next step is not known."
 
 type verdict struct {
 	singlenode.Decision

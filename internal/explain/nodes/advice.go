@@ -51,7 +51,7 @@ func (f Facts) adviseOnFence(s *explain.Explanation, fence *v1alpha1.NodeFence, 
 	if f.Guards.OK() && !pods.Led(f.Guards.Value, f.Now) {
 		s.Advise("Start volume-guard with the controller node-fencing: without it, nothing is fenced, released or ended")
 	} else if f.neglected(fence) {
-		s.Advise("Nobody has begun with this fence: check that volume-guard runs with --controllers=*,node-fencing")
+		s.Advise("This fence has not been started: check that volume-guard runs with --controllers=*,node-fencing")
 	}
 	switch d.Reason {
 	case fencing.ReasonWaitsForConfirmation:
@@ -72,10 +72,10 @@ func (f Facts) adviseOnFence(s *explain.Explanation, fence *v1alpha1.NodeFence, 
 		s.Advise("Start the machine, if the agents do not. If it was rebooted and nothing shows it: "+
 			"kubectl reclaim unfence %s", f.Name)
 	case fencing.ReasonNodeRuns:
-		s.Advise("Find out whether the machine runs: an agent has said that it does not. If its processes write, " +
-			"those of replacements may write, too")
+		s.Advise("Find out whether the machine runs: an agent has reported that it does not. If its processes write, their " +
+			"replacements may write, too")
 	case fencing.ReasonRemainsOnNode:
-		s.Advise("See what each pod waits for: kubectl reclaim pods -A")
+		s.Advise("See why each pod waits: kubectl reclaim pods -A")
 	default:
 	}
 }
@@ -84,7 +84,7 @@ func (f Facts) adviseOnFence(s *explain.Explanation, fence *v1alpha1.NodeFence, 
 func adviseByHand(s *explain.Explanation, fence *v1alpha1.NodeFence) {
 	if last := lastAttempt(fence.Status); last != nil {
 		if agent := agentOf(fence.Spec, last.Agent); agent != nil && agent.Manual != nil && agent.Manual.Instructions != "" {
-			s.Advise("Do what agent %s asks for: %s", agent.Name, oneLine(agent.Manual.Instructions))
+			s.Advise("Follow the instructions of agent %s: %s", agent.Name, oneLine(agent.Manual.Instructions))
 		}
 	}
 	s.Advise("Once you know that no process there can write: kubectl reclaim confirm node/%s --because=TEXT", fence.Name)
@@ -106,7 +106,7 @@ func (f Facts) adviseProven(s *explain.Explanation, fence *v1alpha1.NodeFence, d
 func (f Facts) adviseOnAgents(s *explain.Explanation, fence *v1alpha1.NodeFence) {
 	if last := lastAttempt(fence.Status); last != nil {
 		if agent := agentOf(fence.Spec, last.Agent); agent != nil && agent.Job != nil {
-			s.Advise("See what agent %s does: kubectl describe job -n %s -l %s=%s", agent.Name, agent.Job.Namespace,
+			s.Advise("Inspect the Job of agent %s: kubectl describe job -n %s -l %s=%s", agent.Name, agent.Job.Namespace,
 				agents.FenceLabel, fence.UID)
 		}
 	}

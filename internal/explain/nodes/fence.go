@@ -21,7 +21,7 @@ const (
 )
 
 // undecided is the text for a decision whose next step is a read that failed here.
-const undecided = "A fact that the next step depends on could not be read here, so what is done now is not known."
+const undecided = "A fact that the next step depends on could not be read here, so that step is not known."
 
 // decisionOf converts volume-guard's next step for a fence.
 func decisionOf(d fencing.Decision) explain.Decision {

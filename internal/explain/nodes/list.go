@@ -60,8 +60,8 @@ func ListOf(f ListFacts) List {
 	for _, fence := range f.Fences {
 		on := f.On[fence.Name]
 		l.Fences = append(l.Fences, on.row(fence, f.Now))
-		explain.NoteUnread(&s, on.Node, "Node "+fence.Name, "what its fence waits for")
-		explain.NoteUnread(&s, on.Lease, "Lease of node "+fence.Name, "what its fence waits for")
+		explain.NoteUnread(&s, on.Node, "Node "+fence.Name, "why its fence waits")
+		explain.NoteUnread(&s, on.Lease, "Lease of node "+fence.Name, "why its fence waits")
 		explain.NoteUnread(&s, on.Pods, "Pods on node "+fence.Name, "which of them are held")
 		explain.NoteUnread(&s, on.Attachments, "VolumeAttachments", "which volumes are attached to node "+fence.Name)
 	}

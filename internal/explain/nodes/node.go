@@ -124,7 +124,7 @@ const maxRows = 20
 
 // addPods reports the pods that the node holds up, or would hold up if it were lost.
 func addPods(s *explain.Explanation, f Facts) {
-	explain.NoteUnread(s, f.Pods, "Pods", "which are on the node, and what waits for it")
+	explain.NoteUnread(s, f.Pods, "Pods", "which are on the node, and which wait for it")
 	if !f.Pods.OK() {
 		return
 	}
@@ -236,7 +236,7 @@ func addFence(s *explain.Explanation, f Facts) fencing.Decision {
 	case fencing.FenceOf(fence).OwnWord():
 		s.AddFact("Confirmed", "%q", oneLine(fence.Spec.Confirmation))
 	default:
-		s.AddFact("Confirmed", "no: %q is a copy of what was said of another NodeFence, with UID %s",
+		s.AddFact("Confirmed", "no: %q was copied from another NodeFence, with UID %s",
 			oneLine(fence.Spec.Confirmation), fence.Spec.ConfirmationUID)
 	}
 	s.AddFact("Ends", "%s", endsWords(fence))
@@ -261,17 +261,17 @@ func addFence(s *explain.Explanation, f Facts) fencing.Decision {
 func endsWords(fence *v1alpha1.NodeFence) string {
 	switch {
 	case fence.Spec.Unfence == v1alpha1.UnfenceNow:
-		return "now: somebody asked for it"
+		return "now: spec.unfence asks for it"
 	case fence.Spec.Unfence == v1alpha1.UnfenceAbandon:
-		return "now, and the agents undo nothing: somebody asked for it"
+		return "now, and the agents undo nothing: spec.unfence asks for it"
 	case fencing.FenceOf(fence).Ending():
-		return "now: somebody deleted the NodeFence"
+		return "now: the NodeFence is being deleted"
 	case fence.DeletionTimestamp != nil:
-		return "when the node has booted again, and nothing of before remains on it: somebody deleted the NodeFence"
+		return "when the node has booted again, and nothing from before remains on it: the NodeFence is being deleted"
 	case fence.Spec.Unfence == v1alpha1.UnfenceWhenReleased:
-		return "the agents undo it when nothing of before remains on the node, and it ends when the node has booted again"
+		return "the agents undo it when nothing from before remains on the node, and it ends when the node has booted again"
 	}
-	return "when the node has booted again, and nothing of before remains on it"
+	return "when the node has booted again, and nothing from before remains on it"
 }
 
 func tried(fence *v1alpha1.NodeFence, agent string) bool {

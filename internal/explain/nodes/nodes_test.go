@@ -104,31 +104,31 @@ func TestExplainFence(t *testing.T) {
 			fence.Finalizers, fence.CreationTimestamp = nil, ago(2*time.Minute)
 		}, []string{"Its fence is Requested (Requested): The node is to be fenced.", "Fence        Requested",
 			`Asked for    2m ago by kubectl-reclaim: "kernel hangs"`,
-			"Ends         when the node has booted again, and nothing of before remains on it",
+			"Ends         when the node has booted again, and nothing from before remains on it",
 			"Agent        ipmi (Job of PodTemplate ops/power-off, covers UntilUnfenced), not tried yet",
 			"Decision     AddFinalizer, Requested (by volume-guard, controller node-fencing)", "Waits for    volume-guard",
-			"Nobody has begun with this fence", "!To have it fenced"}},
+			"This fence has not been started", "!To have it fenced"}},
 		"it was just asked for by a policy": {func(f *Facts) {
 			fence := f.fenced(jobAgent())
 			fence.Finalizers, fence.Spec.PolicyName = nil, "default"
-		}, []string{"by FencePolicy default", "!Nobody has begun"}},
+		}, []string{"by FencePolicy default", "!This fence has not been started"}},
 		"volume-guard is away": {func(f *Facts) {
 			f.fenced(jobAgent()).Finalizers = nil
 			f.Guards.Value[0] = *lease(volumeGuard, time.Hour)
-		}, []string{"Start volume-guard with the controller node-fencing", "!Nobody has begun"}},
+		}, []string{"Start volume-guard with the controller node-fencing", "!This fence has not been started"}},
 		"an agent works": {func(f *Facts) { attempt(f.fenced(jobAgent(), rebootAgent()), "ipmi", "", "") }, []string{
 			"Fence        Fencing, agent ipmi began 50s ago",
 			"Attempt      1, agent ipmi (Job of PodTemplate ops/power-off, covers UntilUnfenced): began 50s ago, no result yet",
 			"Agent        sbr (SelfNodeRemediationTemplate ops/reboot, covers Reboot), not tried yet",
 			"Decision     Fencing (by", "Waits for    agent ipmi, 4m10s at most",
-			"See what agent ipmi does: kubectl describe job -n ops -l csi-reclaimer.io/fence=f", confirm}},
+			"Inspect the Job of agent ipmi: kubectl describe job -n ops -l csi-reclaimer.io/fence=f", confirm}},
 		"a person is waited for": {func(f *Facts) {
 			agents := ManualAgents()
 			agents[0].Manual.Instructions = "pull\nthe plug"
 			attempt(f.fenced(agents...), "manual", "", "")
 		}, []string{"(WaitsForConfirmation)",
 			"Waits for    a person to confirm that no process writes there, 23h59m10s at most",
-			"Do what agent manual asks for: pull the plug", confirm}},
+			"Follow the instructions of agent manual: pull the plug", confirm}},
 		"all agents have failed": {func(f *Facts) {
 			attempt(f.fenced(jobAgent()), "ipmi", v1alpha1.ResultFailed, "no\nroute")
 		}, []string{"Its fence is Failed (AllAgentsFailed)", "Waits for    the next try of all agents, 30s at most",
@@ -158,8 +158,8 @@ func TestExplainFence(t *testing.T) {
 			fence := f.fenced(volumesAgent())
 			prove(fence, volumesAgent())
 			fence.DeletionTimestamp = ptr.To(ago(time.Second))
-		}, []string{"(NeedsReboot)", "Ends         when the node has booted again, and nothing of before remains on it: ",
-			"Waits for    the node to be rebooted", "Cordon the node, and reboot it", "!now: somebody"}},
+		}, []string{"(NeedsReboot)", "Ends         when the node has booted again, and nothing from before remains on it: ",
+			"Waits for    the node to be rebooted", "Cordon the node, and reboot it", "!now: the NodeFence"}},
 		"a reboot came too late for a pod": {func(f *Facts) { prove(f.fenced(rebootAgent()), rebootAgent()) }, []string{
 			"NodeFenced: The node was rebooted before the pod was deleted"}},
 		"it is proven, and the node is Ready yet": {func(f *Facts) {
@@ -191,13 +191,13 @@ func TestExplainFence(t *testing.T) {
 		"somebody ended it": {func(f *Facts) {
 			fence := f.released(jobAgent())
 			fence.Spec.Unfence, fence.Status.Conditions[0].Status = v1alpha1.UnfenceNow, metav1.ConditionFalse
-		}, []string{"Ends         now: somebody asked for it", "Waits for    the agents to undo the fence",
+		}, []string{"Ends         now: spec.unfence asks for it", "Waits for    the agents to undo the fence",
 			"NodeFenced: No fence of the node is in force."}},
 		"somebody gave it up": {func(f *Facts) { f.released(jobAgent()).Spec.Unfence = v1alpha1.UnfenceAbandon }, []string{
 			"Ends         now, and the agents undo nothing"}},
 		"somebody deleted it": {func(f *Facts) { f.released(jobAgent()).DeletionTimestamp = ptr.To(ago(time.Second)) },
 			[]string{
-				"Ends         now: somebody deleted the NodeFence"}},
+				"Ends         now: the NodeFence is being deleted"}},
 		"it has ended": {func(f *Facts) { f.ended() }, []string{"Its fence is Returned (Returned): The fence has ended.",
 			"To have it fenced by agents", "!Waits for    v"}},
 		"a person has confirmed": {func(f *Facts) { say(f.fenced(jobAgent()), "cut the\ncable") }, []string{

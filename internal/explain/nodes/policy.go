@@ -41,7 +41,7 @@ func (f ClusterFacts) snapshot() controller.Snapshot {
 
 // unread notes failed reads of the policies' input, and reports whether all reads succeeded.
 func (f ClusterFacts) unread(s *explain.Explanation) (whole bool) {
-	const open = "what each FencePolicy does"
+	const open = "how each FencePolicy acts"
 	before := len(s.Unread)
 	explain.NoteUnread(s, f.Nodes, "Nodes", open)
 	explain.NoteUnread(s, f.Leases, "Leases in "+v1.NamespaceNodeLease, open)
@@ -58,7 +58,7 @@ func addPolicies(s *explain.Explanation, f Facts) {
 	}
 	explain.NoteUnread(s, f.Policies, "FencePolicies", "whether the node is fenced without a person")
 	if f.Policies.OK() && len(f.Policies.Value) == 0 {
-		s.AddFact("Policy", "none: no node is fenced unless somebody asks for it")
+		s.AddFact("Policy", "none: no node is fenced without a request")
 	}
 	node := f.node()
 	if len(f.Policies.Value) == 0 || node == nil {

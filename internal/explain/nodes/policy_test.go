@@ -139,7 +139,7 @@ func TestExplainPolicies(t *testing.T) {
 		}, []string{"Its kubelet reports, and so it is reachable"}},
 		"Leases may not be read": {plain, func(f *Facts) {
 			f.Cluster.Leases = explain.Failed[map[string]*coordinationv1.Lease](errForbidden)
-		}, []string{"Leases in kube-node-lease: forbidden. So it is not known what each FencePolicy does.", "!Policy  "}},
+		}, []string{"Leases in kube-node-lease: forbidden. So it is not known how each FencePolicy acts.", "!Policy  "}},
 		"volume-guard has not reported": {plain, func(f *Facts) { f.Policies.Value[0].Status.Conditions = nil }, []string{
 			fences + " But volume-guard has not reported on this policy"}},
 		"volume-guard has reported something else": {plain, func(f *Facts) {
@@ -150,7 +150,7 @@ func TestExplainPolicies(t *testing.T) {
 			f.Policies.Value[0].Status.Nodes = []v1alpha1.NodeJudgement{{Name: "n1", Reason: "Unreachable"}}
 		}, []string{"!volume-guard has"}},
 		"there is none": {plain, func(f *Facts) { f.Policies.Value = nil }, []string{
-			"Policy       none: no node is fenced unless somebody asks for it"}},
+			"Policy       none: no node is fenced without a request"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			f := down()

@@ -21,7 +21,7 @@ var (
 	ErrNoNode = errors.New("there is no Node of this name")
 	ErrReady  = errors.New("the node is Ready, so its pods most likely run")
 	// ErrControlPlane means that the node belongs to the control plane.
-	ErrControlPlane = errors.New("the node is one of the control plane")
+	ErrControlPlane = errors.New("the node is a control-plane node")
 	// ErrFenced means that the node has a fence that has not ended.
 	ErrFenced = errors.New("the node has a fence")
 	// ErrNotFenced means that the node has no fence, or that its fence has ended.
@@ -106,7 +106,7 @@ func CheckFence(f Facts, r FenceRequest) (p Plan, err error) {
 		p.agentEffect(f, r.Agents[:i], &r.Agents[i])
 	}
 	if controlPlane(f.Node.Value) {
-		p.cost("The node is one of the control plane: without it, etcd may lose its quorum, and the API server with it.")
+		p.cost("The node is a control-plane node: without it, etcd may lose its quorum, and the API server with it.")
 	}
 	f.addRuns(&p)
 	f.addEnds(&p, r.Agents)
@@ -127,8 +127,8 @@ func (p *Plan) agentEffect(f Facts, before []v1alpha1.Agent, agent *v1alpha1.Age
 	case v1alpha1.CoversUntilUnfenced:
 		text += "Its proof releases all pods of the node: it gets the taint node.kubernetes.io/out-of-service."
 	case v1alpha1.CoversReboot:
-		text += fmt.Sprintf("Its proof releases the pods that are terminating before it begins, of which there %s %d now.",
-			plural.Verb(f.heldNow(), "is", "are"), f.heldNow())
+		text += fmt.Sprintf("Its proof releases the pods that are terminating before it begins: %d now.",
+			f.heldNow())
 	case v1alpha1.CoversVolumes:
 		driver := ""
 		if agent.NetworkFence != nil {
@@ -184,13 +184,13 @@ func (f Facts) addEnds(p *Plan, agents []v1alpha1.Agent) {
 		}
 	}
 	if kills && running > 0 {
-		p.cost("The agents end all processes on the node, also those of %s that nobody has deleted.",
+		p.cost("The agents end all processes on the node, also the processes of %s not being deleted.",
 			plural.Count(running, "pod"))
 	}
 	for _, agent := range agents {
 		if agent.Manual == nil {
-			p.cost("Nothing checks what an agent says: one that says that the node is fenced while it is not lets two " +
-				"writers at one volume, which destroys data.")
+			p.cost("The report of an agent is not verified: if it reports a running node as fenced, two writers reach one " +
+				"volume, which destroys data.")
 			return
 		}
 	}
@@ -229,8 +229,8 @@ func CheckConfirm(f Facts, because string, evenIfReady bool) (p Plan, err error)
 		"its volumes are detached.")
 	f.addRuns(&p)
 	f.addReleased(&p)
-	p.cost("Nothing checks what you say. If the processes run, they write beside those of replacements, which destroys " +
-		"data.")
+	p.cost("Your confirmation is not verified. If the processes run, they write beside their replacements, which " +
+		"destroys data.")
 	return p, nil
 }
 

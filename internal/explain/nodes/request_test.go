@@ -53,16 +53,16 @@ func TestCheckFence(t *testing.T) {
 			nil,
 			[]string{"- Agent ipmi is tried first (Job of PodTemplate ops/power-off, for 5m0s at most). Its proof releases",
 				"- Agent sbr is tried if none before it has a proof",
-				"pods that are terminating before it begins, of which there is 1 now.",
+				"pods that are terminating before it begins: 1 now.",
 				"- Agent net is tried if", "for 5m0s at most). Its proof releases no pod: its volumes of driver disk.csi can",
-				"* The agents end all processes on the node, also those of 2 pods that nobody has deleted.",
-				"* Nothing checks what an agent says", "!Ready", "!Lease"}},
+				"* The agents end all processes on the node, also the processes of 2 pods not being deleted.",
+				"* The report of an agent is not verified", "!Ready", "!Lease"}},
 		"volumes of two storage systems": {nothing,
 			FenceRequest{Agents: []v1alpha1.Agent{volumesAgent(), volumesAgent()}}, nil,
 			[]string{"- Agent net is tried first (", "- Agent net is tried as well ("}},
 		"a person fences it": {nothing, FenceRequest{Agents: ManualAgents()}, nil, []string{
 			"Agent manual is tried first (a person's confirmation, for 24h0m0s at most)", "!The agents end",
-			"!Nothing checks"}},
+			"!The report of an agent"}},
 		"pods may not be read": {func(f *Facts) { f.Pods = explain.Failed[[]Pod](errForbidden) }, FenceRequest{}, nil,
 			[]string{"* Which pods run on the node could not be read."}},
 		"its kubelet renews its Lease": {func(f *Facts) { f.Lease = explain.Found(lease("n1", time.Second)) },
@@ -112,7 +112,7 @@ func TestCheckConfirm(t *testing.T) {
 		"an agent works": {func(f *Facts) { attempt(f.fenced(jobAgent()), "ipmi", "", "") }, false, nil, []string{
 			"- You say that no process on node n1 writes any more", "- Agent ipmi is stopped",
 			"* Pod shop/a is deleted or released, and a replacement can write to its claims: data-a.",
-			"* Pod shop/b is deleted or released", "* Nothing checks what you say.", "!web", "!its processes run."}},
+			"* Pod shop/b is deleted or released", "* Your confirmation is not verified.", "!web", "!its processes run."}},
 		"a person is waited for": {func(f *Facts) { attempt(f.fenced(ManualAgents()...), "manual", "", "") }, false, nil,
 			[]string{"!is stopped"}},
 		"many pods are on it": {func(f *Facts) {
@@ -184,7 +184,7 @@ func TestCheckUnfence(t *testing.T) {
 			"* On the node is still 1 held pod: they wait for other evidence then.",
 			"* Nothing shows that the node was rebooted after the proof"}},
 		"in force, given up": {isReleased, abandon, nil, []string{"- The proof ends at once",
-			"* What agent ipmi did is not undone", "!is undone by"}},
+			"* volume-guard does not undo the work of agent ipmi", "!is undone by"}},
 		"in force, later": {isReleased, released, nil, []string{
 			"- When no pod with a claim and no attached volume remains on the node, agent ipmi undoes the fence",
 			"- The taint node.kubernetes.io/out-of-service stays until the node has booted again.", "!rebooted"}},
@@ -199,7 +199,7 @@ func TestCheckUnfence(t *testing.T) {
 		"pods may not be read": {func(f *Facts) {
 			isReleased(f)
 			f.Pods = explain.Failed[[]Pod](errForbidden)
-		}, now, nil, []string{"* What remains on the node from before could not be read."}},
+		}, now, nil, []string{"* The pods and volumes that remain on the node could not be read."}},
 		"an agent works": {func(f *Facts) { attempt(f.fenced(jobAgent()), "ipmi", "", "") }, now, nil, []string{
 			"- Agent ipmi is stopped, if it can be.", "- Nothing is proven", "- The fence is undone by agent ipmi"}},
 		"two agents were tried": {func(f *Facts) {

@@ -45,7 +45,7 @@ func (f Facts) planWhenReleased(p *Plan, fence *v1alpha1.NodeFence) {
 		p.effect("When no pod with a claim and no attached volume remains on the node, %s %s the fence, if the proof covers "+
 			"UntilUnfenced.", agentNames(undoes), plural.Verb(len(undoes), "undoes", "undo"))
 	} else {
-		p.effect("No agent that was tried has anything to undo: somebody has to start the machine.")
+		p.effect("No agent that was tried has anything to undo: start the machine yourself.")
 	}
 	p.effect("The taint node.kubernetes.io/out-of-service stays until the node has booted again.")
 }
@@ -61,7 +61,7 @@ func (f Facts) planEnd(p *Plan, fence *v1alpha1.NodeFence) {
 	p.effect("The proof ends at once: pods that are held are not released because of it, and its taint is removed.")
 	switch left := remainingOf(f.Pods, f.Attachments); {
 	case !left.OK():
-		p.cost("What remains on the node from before could not be read.")
+		p.cost("The pods and volumes that remain on the node could not be read.")
 	case left.Value.Leaving != fencing.Remains{}:
 		r := left.Value.Leaving
 		p.cost("On the node %s still %s: they wait for other evidence then.", plural.Verb(r.Pods+r.VolumeAttachments, "is",
@@ -70,7 +70,7 @@ func (f Facts) planEnd(p *Plan, fence *v1alpha1.NodeFence) {
 	facts := f.fenceFacts(fence)
 	if !facts.Back() {
 		p.cost("Nothing shows that the node was rebooted after the proof. If its processes run when it is unfenced, they " +
-			"write beside those of replacements, which destroys data.")
+			"write beside their replacements, which destroys data.")
 	}
 }
 
@@ -82,7 +82,7 @@ func (f Facts) planUndo(p *Plan, fence *v1alpha1.NodeFence) {
 
 func (f Facts) planAbandon(p *Plan, fence *v1alpha1.NodeFence) {
 	if undoes := fencing.FenceOf(fence).Undoes(); len(undoes) > 0 {
-		p.cost("What %s did is not undone by volume-guard: the node may stay off or cut off until you undo it.",
+		p.cost("volume-guard does not undo the work of %s: the node may stay off or cut off until you undo it.",
 			agentNames(undoes))
 	}
 }

@@ -79,7 +79,7 @@ func addAdvice(s *explain.Explanation, f Facts, pod Pod, e podsafety.Explanation
 	of := fmt.Sprintf("%s -n %s", pod.Name, pod.Namespace)
 	held := pod.Held && pod.Terminating
 	if held && f.Guards.OK() && !Led(f.Guards.Value, f.Now) {
-		s.Advise("Start volume-guard: without it, held pods stay, whatever the evidence")
+		s.Advise("Start volume-guard: without it, held pods stay, even with evidence")
 	}
 	switch enough := adviseByReason(s, pod, e.Decision.Reason, of); {
 	case enough, podsafety.Evidence(e.Decision.Reason):
@@ -140,7 +140,7 @@ func adviseDown(s *explain.Explanation, f Facts, pod Pod, of string) {
 	s.Advise("Bring node %s back: its kubelet ends the pods that were deleted, and work continues by itself", node)
 	switch fence := f.Fence.Value; {
 	case fence != nil && !explain.FenceEnded(fence):
-		s.Advise("See what its fence waits for: kubectl reclaim explain node/%s", node)
+		s.Advise("See why its fence waits: kubectl reclaim explain node/%s", node)
 	case f.Fence.OK():
 		s.Advise("See who can fence it, so that it is proven that nothing runs there: kubectl reclaim explain node/%s", node)
 	}

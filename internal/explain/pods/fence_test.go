@@ -25,7 +25,7 @@ func fenced(covers v1alpha1.Coverage) *v1alpha1.NodeFence {
 }
 
 func TestFenceIsEvidence(t *testing.T) {
-	const see = "See what its fence waits for: kubectl reclaim explain node/n1"
+	const see = "See why its fence waits: kubectl reclaim explain node/n1"
 	for sentence, c := range map[string]struct {
 		fence  *v1alpha1.NodeFence
 		change func(*Facts)

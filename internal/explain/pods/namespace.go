@@ -148,9 +148,9 @@ func (f NamespaceFacts) headline(rows []Row, left string) string {
 	case held == 1 && len(rows) == 1:
 		return fmt.Sprintf("%s and waits for %s, which volume-guard holds.", what, left)
 	case held > 0:
-		return fmt.Sprintf("%s and waits for %s, %d of which volume-guard holds.", what, left, held)
+		return fmt.Sprintf("%s and waits for %s. volume-guard holds %d of them.", what, left, held)
 	case len(rows) > 0:
-		return fmt.Sprintf("%s and waits for %s, none of which volume-guard holds.", what, left)
+		return fmt.Sprintf("%s and waits for %s. volume-guard holds none of them.", what, left)
 	}
-	return what + ", and has no pods left. Its conditions say what else is."
+	return what + ", and has no pods left. Its conditions name the other objects."
 }

@@ -411,9 +411,9 @@ func TestExplainNamespace(t *testing.T) {
 		}, []string{"NamespaceFinalizersRemaining is True: Some content has finalizers"}},
 		"another program keeps the pod": {func(f *NamespaceFacts) {
 			f.Pods.Value[0].Held, f.Pods.Value[0].Finalizers = false, []string{"example.com/keep"}
-		}, []string{"none of which volume-guard holds", "finalizer example.com/keep"}},
+		}, []string{"volume-guard holds none of them", "finalizer example.com/keep"}},
 		"no pods are left": {func(f *NamespaceFacts) { f.Pods.Value = nil }, []string{
-			"has no pods left. Its conditions say what else is.", "!but", "kubectl reclaim explain pvc/a -n shop"}},
+			"has no pods left. Its conditions name the other objects.", "!but", "kubectl reclaim explain pvc/a -n shop"}},
 		"pods may not be read": {func(f *NamespaceFacts) { f.Pods = explain.Failed[[]Pod](errForbidden) }, []string{
 			"Namespace shop is terminating, and its pods could not be read.", "Pods: forbidden", "!but"}},
 		"it is not terminating": {func(f *NamespaceFacts) {
@@ -427,7 +427,7 @@ func TestExplainNamespace(t *testing.T) {
 			for range 25 {
 				f.Pods.Value = append(f.Pods.Value, pod("db-1", "n1", both))
 			}
-		}, []string{"waits for 26 pods, 26 of which volume-guard holds", "Pod          and 6 more"}},
+		}, []string{"waits for 26 pods. volume-guard holds 26 of them", "Pod          and 6 more"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			f := NamespaceFacts{

@@ -201,7 +201,7 @@ func (f Facts) nodeRows(rows []Row) []Row {
 			continue
 		}
 		row := Row{Ref: Ref{Kind: KindNode, Name: name}, Phase: "NotReady", Node: name, Waits: true, Reason: "NodeDown",
-			Text: "Node " + name + " is not ready. What runs on it is not known.", Severity: SeverityAttention}
+			Text: "Node " + name + " is not ready. The state of its pods is not known.", Severity: SeverityAttention}
 		if !since.IsZero() {
 			row.Since = &metav1.Time{Time: since}
 		}

@@ -90,7 +90,7 @@ type slow struct {
 // New returns caches of the cluster that config describes. It copies config, and nothing is read before Run.
 func New(config *rest.Config, cfg Config) (*Cluster, error) {
 	if config == nil {
-		return nil, errors.New("create watch caches: no cluster is given")
+		return nil, errors.New("create watch caches: nil rest.Config")
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}

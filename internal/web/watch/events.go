@@ -35,7 +35,7 @@ func (e *events) follow(namespace string, selects fields.Set) {
 	if e.tables[key] != nil || len(e.tables) >= maxEventWatches {
 		return
 	}
-	t := newTable(e.c, kind{resource: "events", what: "Events", open: "what programs reported about it"},
+	t := newTable(e.c, kind{resource: "events", what: "Events", open: "which Events it has"},
 		kube.Selection{Namespace: namespace, Fields: selects.AsSelector().String()}, e.c.clients.Core.RESTClient(),
 		&v1.Event{}, recorder(eventOf), never)
 	e.tables[key] = t

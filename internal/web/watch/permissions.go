@@ -21,9 +21,9 @@ func Permissions() (all []permission.Permission) {
 		}
 	}
 	const (
-		tables = "the page leaves out what it would show of them, and says so"
+		tables = "the page leaves them out, and says so"
 		pages  = "the pages of claims, pods and nodes cannot explain all"
-		policy = "the page does not know which PVs are protected in the write that binds them, and says so"
+		policy = "the page cannot tell which PVs an admission policy protects, and says so"
 	)
 	for _, of := range []struct {
 		group     string

@@ -58,8 +58,8 @@ func (c Config) withDefaults() Config {
 func (c Config) Validate() error {
 	full := c.withDefaults()
 	var wrong settings.Wrong
-	wrong.If(c.Namespace == "" || c.Secret == "", "no Secret is named to store the certificate in")
-	wrong.If(len(c.Names) == 0, "no name is given that the certificate is for")
+	wrong.If(c.Namespace == "" || c.Secret == "", "namespace and secret: must name a Secret for the certificate")
+	wrong.If(len(c.Names) == 0, "names: must have a DNS name for the certificate")
 	wrong.If(full.PollInterval <= 0, "the poll interval is %v: must be positive", c.PollInterval)
 	wrong.If(full.PropagationDelay <= 0, "the propagation delay is %v: must be positive", c.PropagationDelay)
 	wrong.If(full.RenewBefore < 0 || full.RenewBefore >= full.Lifetime, "renewal %v before the end of a life of %v",
@@ -90,7 +90,7 @@ type Rotator struct {
 // New returns a Rotator on the cluster of config, which is copied; it starts nothing.
 func New(config *rest.Config, cfg Config) (*Rotator, error) {
 	if config == nil {
-		return nil, errors.New("rotate certificates: no cluster is given")
+		return nil, errors.New("rotate certificates: nil rest.Config")
 	}
 	at, err := newAPIServer(config, cfg)
 	if err != nil {

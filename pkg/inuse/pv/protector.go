@@ -32,7 +32,7 @@ type Protector struct {
 // workers limits the calls. New starts nothing.
 func New(config *rest.Config, cfg inuse.Config) (*Protector, error) {
 	if config == nil {
-		return nil, errors.New("create the PV protector: no cluster is given")
+		return nil, errors.New("create the PV protector: nil rest.Config")
 	}
 	clients, err := kube.NewClients(config)
 	if err != nil {

@@ -45,7 +45,7 @@ type claimCache interface {
 // workers limits the calls. New starts nothing.
 func New(config *rest.Config, cfg Config) (*Protector, error) {
 	if config == nil {
-		return nil, errors.New("create the claim protector: no cluster is given")
+		return nil, errors.New("create the claim protector: nil rest.Config")
 	}
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("create the claim protector: %w", err)

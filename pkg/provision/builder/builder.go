@@ -88,9 +88,9 @@ type Builder struct {
 func New(config *rest.Config, driver Capable, cfg Config) (*Builder, error) {
 	switch {
 	case config == nil:
-		return nil, errors.New("create a request builder: no cluster is given")
+		return nil, errors.New("create a request builder: nil rest.Config")
 	case driver == nil:
-		return nil, errors.New("create a request builder: no driver is given")
+		return nil, errors.New("create a request builder: nil driver")
 	}
 	clients, err := kube.NewClients(config)
 	if err != nil {
@@ -244,7 +244,7 @@ func (b *Builder) Build(ctx context.Context, want request.Options) (*inflight.Re
 		return nil, err
 	}
 	if len(plan.Outdated) > 0 {
-		klog.FromContext(ctx).V(2).Info("The StorageClass has deprecated parameters; use those that begin with "+
+		klog.FromContext(ctx).V(2).Info("The StorageClass has deprecated parameters; use the ones with the prefix "+
 			"csi.storage.k8s.io/", "storageClass", want.Class.Name, "parameters", plan.Outdated)
 	}
 	o := &inflight.Request{

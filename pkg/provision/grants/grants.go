@@ -69,7 +69,7 @@ type grant struct {
 // none can exist.
 func (r *Reader) In(ctx context.Context, namespace string) ([]request.Grant, error) {
 	if namespace == "" {
-		return nil, errors.New("list ReferenceGrants: no namespace is given") // an empty namespace would list all
+		return nil, errors.New("list ReferenceGrants: empty namespace") // an empty namespace would list all
 	}
 	list, err := r.client.Namespace(namespace).List(ctx, metav1.ListOptions{})
 	switch {

@@ -27,7 +27,7 @@ var (
 	ErrTooLarge = errors.New("the request is too large for the in-flight log")
 	// ErrUnreadable means that the stored bytes for that name cannot be read, or that its shard is read-only. See
 	// [Log.Problems].
-	ErrUnreadable = errors.New("what the in-flight log holds for that name cannot be read")
+	ErrUnreadable = errors.New("the entry of the in-flight log for that name cannot be read")
 	// ErrSettled means that an operator settled the entry, which is removed from the log.
 	ErrSettled = errors.New("an operator settled the entry of the in-flight log")
 	// ErrAbsent means that the log has no such entry.
@@ -57,7 +57,7 @@ var (
 	// ErrMisplaced means that the annotation or the Lease belongs to another volume.
 	ErrMisplaced = errors.New("the entry is not where its volume's entry belongs")
 	// ErrAppeared means that another program added the entry while this process led; the next process reads it.
-	ErrAppeared = errors.New("somebody else added the entry; it is read after the next start")
+	ErrAppeared = errors.New("another program added the entry; it is read after the next start")
 )
 
 // Problem is a shard or an entry that cannot be used, and that the log keeps unchanged.

@@ -279,7 +279,7 @@ func (s *shard) observe(v view, own meta) (others change, err error) {
 	switch {
 	case superseded(v, own, same):
 		if !s.taken && v.meta.Epoch < own.Epoch {
-			v.err = fmt.Errorf("%w: somebody repaired it", ErrAppeared)
+			v.err = fmt.Errorf("%w: another program repaired it", ErrAppeared)
 			break
 		}
 		return change{}, fmt.Errorf("%w: epoch %d of %q in Lease %s, ours is %d",

@@ -215,7 +215,7 @@ func (t *takeOver) write(ctx context.Context, i int, name string) (bool, error) 
 		t.views[i] = v
 	}
 	t.known[i] = false
-	return wrote, fmt.Errorf("write Lease %s: the answers do not show what was written", name)
+	return wrote, fmt.Errorf("write Lease %s: the responses do not confirm the write", name)
 }
 
 // lastWrite returns the time of our last write on the API server's clock, from the managers' last write times in

@@ -362,9 +362,9 @@ func (l *Log) logChange(ctx context.Context, others change) {
 		logger.Info("An operator settled an entry of the in-flight log; it is removed", "annotation", key)
 	}
 	for _, key := range others.ignored {
-		logger.Info("What settles no entry of the in-flight log as it is stored is ignored, and removed", "annotation", key)
+		logger.Info("Ignored and removed an annotation that settles no stored entry of the in-flight log", "annotation", key)
 	}
 	for _, key := range others.appeared {
-		logger.Info("Somebody added an entry to the in-flight log; it is read after the next start", "annotation", key)
+		logger.Info("Another program added an entry to the in-flight log; it is read after the next start", "annotation", key)
 	}
 }

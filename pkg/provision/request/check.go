@@ -29,7 +29,7 @@ func (o Plan) check(volume *csi.Volume) error {
 			describe(source))
 	case source != nil && describe(source) != describe(volume.ContentSource):
 		return refuse(ReasonAnswerFromOther,
-			"CSI driver %q says that volume %q has the data of %s, asked for were those of %s; it is deleted again",
+			"CSI driver %q returned volume %q with the data of %s, not of %s as requested; it is deleted again",
 			o.Driver, handle, describe(volume.ContentSource), describe(source))
 	}
 	return nil

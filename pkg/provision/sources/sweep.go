@@ -130,11 +130,11 @@ type Sweeper struct {
 func NewSweeper(config *rest.Config, driver string, snapshots SnapshotProtector, cfg SweeperConfig) (*Sweeper, error) {
 	switch {
 	case config == nil:
-		return nil, errors.New("create a sweeper: no cluster is given")
+		return nil, errors.New("create a sweeper: nil rest.Config")
 	case driver == "":
 		return nil, errors.New("create a sweeper: the driver's name is empty")
 	case snapshots == nil:
-		return nil, errors.New("create a sweeper: no reader of snapshots is given")
+		return nil, errors.New("create a sweeper: nil SnapshotProtector")
 	case cfg.Interval < 0:
 		return nil, fmt.Errorf("create a sweeper: interval %v is negative", cfg.Interval)
 	}

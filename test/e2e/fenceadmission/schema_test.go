@@ -52,41 +52,41 @@ func TestNodeFenceSchema(t *testing.T) {
 	timeout := func(d any) *unstructured.Unstructured { return of(with(job(), fields{"timeout": d})) }
 	const (
 		one       = "exactly one of the fields in [job remediation networkFence manual] must be set"
-		volumes   = "networkFence covers Volumes, and nothing else does"
-		untilHand = "manual covers UntilUnfenced"
-		last      = "so only such ones may follow it"
+		volumes   = "covers must be Volumes with networkFence, and only then"
+		untilHand = "covers must be UntilUnfenced with manual"
+		last      = "agents that cover Volumes must come last"
 		same      = "no two agents may have the same networkFence"
 	)
 	testCreate(t, fences, map[string]row{
-		"a job":                       {of(job()), ""},
-		"each kind of agent":          {of(job(), remediation(), manual(), networkFence()), ""},
-		"a networkFence alone":        {of(networkFence()), ""},
-		"a job that reboots":          {of(with(job(), fields{"covers": "Reboot"})), ""},
-		"no agent":                    {of(), "should have at least 1 items"},
-		"no agents":                   {fence("node", fields{"agents": nil}), "spec.agents: Required value"},
-		"no reason":                   {fence("node", fields{"reason": nil}), "spec.reason: Required value"},
-		"an empty reason":             {fence("node", fields{"reason": ""}), "spec.reason"},
-		"no kind of agent":            {of(with(job(), fields{"job": nil})), one},
-		"two kinds of agent":          {of(with(job(), fields{"manual": fields{}})), one},
-		"no coverage":                 {of(with(job(), fields{"covers": nil})), "covers: Required value"},
-		"an unknown coverage":         {of(with(job(), fields{"covers": "Everything"})), "Unsupported value"},
-		"a job that covers volumes":   {of(with(job(), fields{"covers": "Volumes"})), volumes},
-		"a networkFence of pods":      {of(with(networkFence(), fields{"covers": "UntilUnfenced"})), volumes},
-		"a manual reboot":             {of(with(manual(), fields{"covers": "Reboot"})), untilHand},
-		"instructions":                {of(with(manual(), fields{"manual": fields{"instructions": "pull the plug"}})), ""},
-		"no instructions":             {of(with(manual(), fields{"manual": fields{"instructions": ""}})), "instructions"},
-		"volumes first":               {of(networkFence(), job()), last},
-		"volumes twice":               {of(networkFence(), with(networkFence(), fields{"name": "other"})), same},
-		"volumes of two clusters":     {of(job(), clustered("a", "one"), clustered("b", "two")), ""},
-		"volumes of one cluster":      {of(clustered("a", "one"), clustered("b", "one")), same},
-		"volumes between":             {of(clustered("a", "one"), job(), clustered("b", "two")), last},
-		"volumes first and last":      {of(networkFence(), job(), with(networkFence(), fields{"name": "other"})), last},
-		"two agents of one name":      {of(job(), job()), "Duplicate value"},
-		"the name of a person's word": {of(with(job(), fields{"name": "confirmation"})), "a person's word"},
-		"a name with spaces":          {of(with(job(), fields{"name": "power off"})), "should match"},
-		"all volumes":                 {ofVolumes(fields{"volumes": "All"}), ""},
+		"a job":                     {of(job()), ""},
+		"each kind of agent":        {of(job(), remediation(), manual(), networkFence()), ""},
+		"a networkFence alone":      {of(networkFence()), ""},
+		"a job that reboots":        {of(with(job(), fields{"covers": "Reboot"})), ""},
+		"no agent":                  {of(), "should have at least 1 items"},
+		"no agents":                 {fence("node", fields{"agents": nil}), "spec.agents: Required value"},
+		"no reason":                 {fence("node", fields{"reason": nil}), "spec.reason: Required value"},
+		"an empty reason":           {fence("node", fields{"reason": ""}), "spec.reason"},
+		"no kind of agent":          {of(with(job(), fields{"job": nil})), one},
+		"two kinds of agent":        {of(with(job(), fields{"manual": fields{}})), one},
+		"no coverage":               {of(with(job(), fields{"covers": nil})), "covers: Required value"},
+		"an unknown coverage":       {of(with(job(), fields{"covers": "Everything"})), "Unsupported value"},
+		"a job that covers volumes": {of(with(job(), fields{"covers": "Volumes"})), volumes},
+		"a networkFence of pods":    {of(with(networkFence(), fields{"covers": "UntilUnfenced"})), volumes},
+		"a manual reboot":           {of(with(manual(), fields{"covers": "Reboot"})), untilHand},
+		"instructions":              {of(with(manual(), fields{"manual": fields{"instructions": "pull the plug"}})), ""},
+		"no instructions":           {of(with(manual(), fields{"manual": fields{"instructions": ""}})), "instructions"},
+		"volumes first":             {of(networkFence(), job()), last},
+		"volumes twice":             {of(networkFence(), with(networkFence(), fields{"name": "other"})), same},
+		"volumes of two clusters":   {of(job(), clustered("a", "one"), clustered("b", "two")), ""},
+		"volumes of one cluster":    {of(clustered("a", "one"), clustered("b", "one")), same},
+		"volumes between":           {of(clustered("a", "one"), job(), clustered("b", "two")), last},
+		"volumes first and last":    {of(networkFence(), job(), with(networkFence(), fields{"name": "other"})), last},
+		"two agents of one name":    {of(job(), job()), "Duplicate value"},
+		"the reserved name":         {of(with(job(), fields{"name": "confirmation"})), "reserved for the confirmation"},
+		"a name with spaces":        {of(with(job(), fields{"name": "power off"})), "should match"},
+		"all volumes":               {ofVolumes(fields{"volumes": "All"}), ""},
 		"all, and attributes": {ofVolumes(fields{"volumes": "All", "volumeAttributes": fields{"a": "b"}}),
-			"volumes All has no volumeAttributes"},
+			"volumeAttributes must not be set with volumes All"},
 		"other volumes":        {ofVolumes(fields{"volumes": "Some"}), "Unsupported value"},
 		"no attributes":        {ofVolumes(fields{"volumeAttributes": fields{}}), "should have at least 1 properties"},
 		"a key without a name": {ofVolumes(fields{"volumeAttributes": fields{"": "b"}}), "keys must have 1 to 128"},
@@ -123,9 +123,10 @@ func TestFencePolicySchema(t *testing.T) {
 	}
 	const number = "must be 1 or more, or 1% to 100%"
 	testCreate(t, policies, map[string]row{
-		"agents alone":          {of(nil), ""},
-		"no agents":             {of(fields{"agents": nil}), "spec.agents: Required value"},
-		"volumes first":         {of(fields{"agents": agents(networkFence(), job())}), "so only such ones may follow it"},
+		"agents alone": {of(nil), ""},
+		"no agents":    {of(fields{"agents": nil}), "spec.agents: Required value"},
+		"volumes first": {
+			of(fields{"agents": agents(networkFence(), job())}), "agents that cover Volumes must come last"},
 		"40 seconds":            {of(fields{"unreachableAfter": "40s"}), ""},
 		"39 seconds":            {of(fields{"unreachableAfter": "39s"}), "must be 40s or more"},
 		"no duration":           {of(fields{"unreachableAfter": "a while"}), "unreachableAfter"},
@@ -159,8 +160,8 @@ func TestNodeFenceTemplateSchema(t *testing.T) {
 	testCreate(t, templates, map[string]row{
 		"a template":           {of(nil), ""},
 		"undone once released": {of(fields{"unfence": "WhenReleased"}), ""},
-		"a person's word": {of(fields{"confirmation": "it is off",
-			"confirmationUID": "of-a-fence"}), "a person confirms one fence"},
+		"a confirmation": {of(fields{"confirmation": "it is off",
+			"confirmationUID": "of-a-fence"}), "a person confirms each fence"},
 		"an end at once": {of(fields{"unfence": "Now"}), "must be WhenReturned or WhenReleased"},
 		"abandoned":      {of(fields{"unfence": "Abandon"}), "must be WhenReturned or WhenReleased"},
 		"no agents":      {of(fields{"agents": nil}), "agents: Required value"},
@@ -193,7 +194,7 @@ func patch(spec fields) []byte {
 // TestNodeFenceChanges expects the agents of a NodeFence to be immutable: the agent that began a fence also ends it.
 func TestNodeFenceChanges(t *testing.T) {
 	admin := as(t, "").Resource(fences)
-	const fixed, ended = "spec.agents cannot be changed", "a fence that was ended stays so"
+	const fixed, ended = "spec.agents cannot be changed", "an ended fence cannot be resumed"
 	for name, c := range map[string]struct {
 		before, change fields
 		complaint      string

@@ -97,7 +97,7 @@ func (env *environment) fenceByPolicy(m *machine, w *workload) *fence {
 	if err != nil {
 		env.T.Errorf("it waits for the proof: %v\n%s", err, output)
 	}
-	env.ExpectOutput(output, "The agents are those of FencePolicy patient.", "Node "+m.name+": Fencing",
+	env.ExpectOutput(output, "Agents of FencePolicy patient are used.", "Node "+m.name+": Fencing",
 		"agent power-off proved UntilUnfenced")
 	w.waitReplaced(env.spare.name)
 	f.waitPhase(v1alpha1.PhaseReleased)
@@ -142,7 +142,7 @@ func (env *environment) fenceByHand(m *machine, first *fence) {
 		env.T.Errorf("the dry run has confirmed: %q", c)
 	}
 	env.ExpectOutput(env.RunPlugin("confirm", "node/"+m.name, "--because=cables are out", "--yes"),
-		"Nothing checks what you say")
+		"Your confirmation is not verified")
 	f.waitFenced("manual")
 	env.ExpectOutput(env.RunPlugin("confirm", "node/"+m.name, "--because=cables are out", "--yes"),
 		"this was confirmed before")

@@ -93,7 +93,7 @@ func (env *environment) previewWithoutPVs(set, claim string) {
 		{APIGroups: []string{"apps"}, Resources: []string{"statefulsets"}, Verbs: []string{"get", "list"}},
 	})
 	output = env.askUntilGranted(env.kubeconfigOf("claims"), "preview", "sts/"+set, "--delete")
-	env.ExpectOutput(output, claim, "Not read: PVs: ", "So it is not known what becomes of the volumes")
+	env.ExpectOutput(output, claim, "Not read: PVs: ", "So it is not known whether the volumes are deleted")
 	if strings.Contains(output, "Delete ") {
 		env.T.Errorf("a reclaim policy is shown that could not be read:\n%s", output)
 	}

@@ -72,7 +72,7 @@ func TestPluginLocks(t *testing.T) {
 	if err == nil {
 		t.Errorf("nobody has deleted the pod, and it is confirmed:\n%s", output)
 	}
-	env.ExpectOutput(output, "nobody has deleted it", "next: delete the pod",
+	env.ExpectOutput(output, "is not being deleted", "next: delete the pod",
 		"kubectl delete pod holder -n "+env.Namespace)
 
 	env.cutOff(node, silence)

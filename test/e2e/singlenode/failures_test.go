@@ -188,7 +188,7 @@ func (env *environment) reportTwice() {
 	m, claim := env.machine(), env.claim()
 	first := env.runningPod(claim, on(m.name))
 	next := env.pod(claim)
-	env.waits(next, "ClaimInUse", claim, first.Name, "nobody has deleted it")
+	env.waits(next, "ClaimInUse", claim, first.Name, "is not being deleted")
 	m.lose()
 	env.waits(next, "ClaimInUse", claim, first.Name, "Its node is not Ready")
 	env.waitClaimEvent(claim, "HolderUnreachable")
@@ -198,7 +198,7 @@ func (env *environment) reportTwice() {
 			metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(next.UID)})
 		env.Must(err)
 		return slices.ContainsFunc(list.Items, func(e v1.Event) bool {
-			return e.Count > 1 && strings.Contains(e.Message, "nobody has deleted it")
+			return e.Count > 1 && strings.Contains(e.Message, "is not being deleted")
 		})
 	})
 }

@@ -67,7 +67,7 @@ func (env *environment) inTurn(claim string) {
 	first := env.runningPod(claim)
 	env.expectLocked(claim, first)
 	second := env.pod(claim)
-	env.waits(second, "ClaimInUse", claim, first.Name, "on node", "nobody has deleted it")
+	env.waits(second, "ClaimInUse", claim, first.Name, "on node", "is not being deleted")
 	env.remove(first)
 	env.runs(second)
 	env.expectLocked(claim, second)

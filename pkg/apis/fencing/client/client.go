@@ -1,5 +1,5 @@
-// Package client has a client of the kinds by which nodes are fenced (pkg/apis/fencing/v1alpha1), as client-go has for
-// those of Kubernetes.
+// Package client has a typed client for the kinds of node fencing (pkg/apis/fencing/v1alpha1), like the clients of
+// client-go.
 package client
 
 import (
@@ -23,7 +23,7 @@ type Policies = gentype.ClientWithList[*v1alpha1.FencePolicy, *v1alpha1.FencePol
 type Client struct {
 	Fences   *Fences
 	Policies *Policies
-	// REST is what both use, for watch caches.
+	// REST is the client of both, for watch caches.
 	REST rest.Interface
 }
 

@@ -2,26 +2,26 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Agent fences a node, and says so. Exactly one of job, remediation, networkFence and manual is set.
+// Agent fences a node and reports the result. Exactly one of job, remediation, networkFence and manual is set.
 //
 // +kubebuilder:validation:ExactlyOneOf=job;remediation;networkFence;manual
-// +kubebuilder:validation:XValidation:rule="has(self.networkFence) == (self.covers == 'Volumes')",message="networkFence covers Volumes, and nothing else does"
-// +kubebuilder:validation:XValidation:rule="!has(self.manual) || self.covers == 'UntilUnfenced'",message="manual covers UntilUnfenced: that is what a person confirms"
+// +kubebuilder:validation:XValidation:rule="has(self.networkFence) == (self.covers == 'Volumes')",message="covers must be Volumes with networkFence, and only then"
+// +kubebuilder:validation:XValidation:rule="!has(self.manual) || self.covers == 'UntilUnfenced'",message="covers must be UntilUnfenced with manual, because a person confirms nothing less"
 type Agent struct {
-	// name names the agent in its NodeFence. It is not "confirmation", which is the name of a person's word.
+	// name identifies the agent in its NodeFence. The name "confirmation" is reserved for the confirmation by a person.
 	// +required
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self != 'confirmation'",message="confirmation is the name of a person's word"
+	// +kubebuilder:validation:XValidation:rule="self != 'confirmation'",message="must not be confirmation: the name is reserved for the confirmation by a person"
 	Name string `json:"name"`
 
-	// covers is what it proves that the agent has succeeded. Nothing checks this: an agent that says more than it does
-	// lets two writers at one volume.
+	// covers is the extent of the fence that the agent's success proves. It is not verified: an agent with a wrong
+	// coverage lets two writers reach one volume.
 	// +required
 	Covers Coverage `json:"covers"`
 
-	// timeout is how long the agent has. After it the next one is tried. The agent is stopped before, if it does not cover
-	// Volumes.
+	// timeout is the time limit of the agent. After it the next agent is tried, and an agent that does not cover Volumes
+	// is stopped before that.
 	// +optional
 	// +default="5m"
 	// +kubebuilder:validation:Type=string
@@ -32,7 +32,7 @@ type Agent struct {
 	// job runs a Job.
 	// +optional
 	Job *JobAgent `json:"job,omitempty"`
-	// remediation creates a custom resource of a remediation template, as those of medik8s.
+	// remediation creates a custom resource from a remediation template, such as a template of medik8s.
 	// +optional
 	Remediation *RemediationAgent `json:"remediation,omitempty"`
 	// networkFence creates a NetworkFence of csi-addons.
@@ -43,68 +43,70 @@ type Agent struct {
 	Manual *ManualAgent `json:"manual,omitempty"`
 }
 
-// Coverage is what a fence proves.
+// Coverage is the extent of a fence.
 // +kubebuilder:validation:Enum=UntilUnfenced;Reboot;Volumes
 type Coverage string
 
 const (
-	// CoversUntilUnfenced: no process runs on the node until the agent undoes the fence, as when it is powered off.
+	// CoversUntilUnfenced: no process runs on the node until the agent undoes the fence, for example while the node is
+	// powered off.
 	CoversUntilUnfenced Coverage = "UntilUnfenced"
-	// CoversReboot: the node was rebooted. Its kubelet may start pods again, except those that were terminating before.
+	// CoversReboot: the node was rebooted. Its kubelet may start pods again, except pods that were terminating before.
 	CoversReboot Coverage = "Reboot"
-	// CoversVolumes: the node does not reach some volumes of one driver. Its processes run.
+	// CoversVolumes: the node cannot reach some volumes of one driver. Its processes run.
 	CoversVolumes Coverage = "Volumes"
 )
 
-// JobAgent runs a Job in one namespace, of a PodTemplate there. The pods get the environment variables FENCE_ACTION
+// JobAgent runs a Job in one namespace, from a PodTemplate there. The pods get the environment variables FENCE_ACTION
 // ("fence" or "unfence"), FENCE_NODE, FENCE_NODE_UID, FENCE_NODE_PROVIDER_ID and FENCE_ATTEMPT. The node is fenced when
-// the Job is complete: its program must exit with 0 only once it knows that the node is. It may run more than once.
+// the Job is complete: its program must exit with 0 only once it knows that the node is fenced. It may run more than
+// once.
 type JobAgent struct {
-	// namespace has the PodTemplate and the Jobs.
+	// namespace is the namespace of the PodTemplate and the Jobs.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
-	// podTemplateName is the PodTemplate that fences.
+	// podTemplateName is the name of the PodTemplate whose pods fence the node.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	PodTemplateName string `json:"podTemplateName"`
-	// undo: the agent has to undo the fence, by a Job with FENCE_ACTION=unfence.
+	// undo requires the agent to undo the fence, with a Job that has FENCE_ACTION=unfence.
 	// +optional
 	// +default=false
 	Undo bool `json:"undo,omitempty"`
 }
 
-// RemediationAgent creates a custom resource of a template, whose kind is that of the template without its last word
-// "Template", and whose name is the node's. The node is fenced when its condition Succeeded is True. It is deleted to
-// undo the fence.
+// RemediationAgent creates a custom resource from a template. Its kind is the template's kind without the suffix
+// "Template", and its name is the node's. The node is fenced when the condition Succeeded of the resource is True. The
+// resource is deleted to undo the fence.
 type RemediationAgent struct {
-	// apiVersion is that of the template.
+	// apiVersion is the apiVersion of the template.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	APIVersion string `json:"apiVersion"`
-	// kind is that of the template.
+	// kind is the kind of the template.
 	// +required
 	// +kubebuilder:validation:Pattern=`^[A-Z][A-Za-z0-9]*Template$`
 	// +kubebuilder:validation:MaxLength=63
 	Kind string `json:"kind"`
-	// namespace is that of the template. The custom resource is created in it.
+	// namespace is the namespace of the template, and of the custom resource.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
-	// name is that of the template.
+	// name is the name of the template.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 }
 
-// NetworkFenceAgent creates a csiaddons.openshift.io/v1alpha1 NetworkFence of the node's addresses.
+// NetworkFenceAgent creates a csiaddons.openshift.io/v1alpha1 NetworkFence for the node's addresses.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.volumeAttributes) || self.volumes != 'All'",message="volumes All has no volumeAttributes"
+// +kubebuilder:validation:XValidation:rule="!has(self.volumeAttributes) || self.volumes != 'All'",message="volumeAttributes must not be set with volumes All"
 type NetworkFenceAgent struct {
 	// driver is the CSI driver whose volumes the node is cut off from.
 	// +required
@@ -118,19 +120,20 @@ type NetworkFenceAgent struct {
 	NetworkFenceClassName string `json:"networkFenceClassName"`
 	// addresses selects the addresses by which the storage system knows the node. Reported: the driver reports them in
 	// the CSIAddonsNode of the node for the NetworkFenceClass; without any, the agent is not started. InternalIP: the
-	// addresses of that type in status.addresses of the Node, for drivers that report none. Where the storage is reached
-	// by another network, such a fence keeps the node from nothing.
+	// addresses of this type in status.addresses of the Node, for drivers that report none. If the node reaches the
+	// storage through another network, a fence of its internal addresses has no effect.
 	// +optional
 	// +default="Reported"
 	Addresses FenceAddresses `json:"addresses,omitempty"`
-	// volumes is which volumes of the driver the node is cut off from, for a driver may serve several storage systems,
-	// and a NetworkFence is of one. Matching: those whose PVs have all of volumeAttributes. All: all of the driver.
+	// volumes selects the volumes of the driver that the fence covers. A driver may serve several storage systems, but a
+	// NetworkFence affects only one. Matching: volumes whose PVs have all of volumeAttributes. All: all volumes of the
+	// driver.
 	// +optional
 	// +default="Matching"
 	Volumes FencedVolumes `json:"volumes,omitempty"`
-	// volumeAttributes are what spec.csi.volumeAttributes of the PVs have. Without any, they are the parameters of the
-	// NetworkFenceClass but those of csi-addons itself, such as the clusterID of Ceph; where it has none, the agent is not
-	// started. The status of the NodeFence has them, too.
+	// volumeAttributes are compared with spec.csi.volumeAttributes of the PVs. Default: the parameters of the
+	// NetworkFenceClass without the parameters of csi-addons itself, such as the clusterID of Ceph. If the class has none,
+	// the agent is not started. The status of the NodeFence repeats them.
 	// +optional
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=16
@@ -142,34 +145,34 @@ type NetworkFenceAgent struct {
 // +kubebuilder:validation:MaxLength=256
 type AttributeValue string
 
-// FencedVolumes is which volumes of a driver a node is cut off from.
+// FencedVolumes selects the volumes of a driver that a fence covers.
 // +kubebuilder:validation:Enum=Matching;All
 type FencedVolumes string
 
 const (
-	// VolumesMatching: those whose PVs have some attributes.
+	// VolumesMatching: volumes whose PVs have the given attributes.
 	VolumesMatching FencedVolumes = "Matching"
-	// VolumesAll: all of the driver.
+	// VolumesAll: all volumes of the driver.
 	VolumesAll FencedVolumes = "All"
 )
 
 // MaxVolumeAttributes, MaxAttributeKey and MaxAttributeValue bound volumeAttributes of a NetworkFenceAgent.
 const MaxVolumeAttributes, MaxAttributeKey, MaxAttributeValue = 16, 128, 256
 
-// FenceAddresses is which addresses of a node are fenced.
+// FenceAddresses selects the addresses of a node that are fenced.
 // +kubebuilder:validation:Enum=Reported;InternalIP
 type FenceAddresses string
 
 const (
-	// AddressesReported: those that the driver reports.
+	// AddressesReported: the addresses that the driver reports.
 	AddressesReported FenceAddresses = "Reported"
-	// AddressesInternalIP: the internal ones of the Node.
+	// AddressesInternalIP: the internal addresses of the Node.
 	AddressesInternalIP FenceAddresses = "InternalIP"
 )
 
 // ManualAgent waits for a person. It has no time limit of its own beyond the agent's.
 type ManualAgent struct {
-	// instructions say to that person what to do before they confirm.
+	// instructions tell the person the steps before the confirmation.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024

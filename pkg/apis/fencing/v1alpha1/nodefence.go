@@ -5,12 +5,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// NodeFence asks for one node to be fenced, so that no process on it can write to volumes any more, and shows how far
-// that is. Its name is the name of the node: a node has one fence at a time.
+// NodeFence requests the fence of one node, so that no process on it can write to volumes any more, and shows the
+// progress. Its name is the name of the node: a node has one fence at a time.
 //
-// To delete it ends the fence: at once, or, where the proof covers Volumes, once the node was rebooted.
+// Deletion ends the fence: at once, or, where the proof covers Volumes, once the node was rebooted.
 //
-// Who may create a NodeFence has power over nodes: its agents shut them down.
+// The permission to create a NodeFence is power over nodes: its agents shut them down.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster
@@ -32,31 +32,31 @@ type NodeFence struct {
 	Status NodeFenceStatus `json:"status,omitzero"`
 }
 
-// NodeFenceSpec is what is asked for.
+// NodeFenceSpec is the requested fence.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.confirmation) || self.confirmation.size() == 0 || has(self.confirmationUID) && self.confirmationUID.size() > 0",message="spec.confirmationUID must be the UID of the NodeFence that is confirmed: kubectl reclaim confirm writes it"
 type NodeFenceSpec struct {
-	// reason says to people why the node is to be fenced.
+	// reason tells people why the node is fenced.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Reason string `json:"reason"`
 
-	// policyName is the FencePolicy that asked for the fence; empty for a person or another program.
+	// policyName is the FencePolicy that requested the fence. It is empty for a person or another program.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	PolicyName string `json:"policyName,omitempty"`
 
-	// agents are tried one after the other until one proves that the node is fenced. After a proof of Reboot they go on
-	// if the node does not return and pods are held that it does not release; after one of Volumes, the other agents
-	// that cover Volumes are tried, too. Neither agents nor their order can be changed, so that what was begun is also
-	// ended.
+	// agents are tried one after the other until one proves that the node is fenced. After a proof of Reboot the next
+	// agents are tried if the node does not return and pods are held that the proof does not release. After a proof of
+	// Volumes, the other agents that cover Volumes are tried, too. Agents and their order cannot be changed, so that every
+	// agent that was started is also stopped or undone.
 	// +required
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
-	// +kubebuilder:validation:XValidation:rule="self.map(a, a.covers == 'Volumes').isSorted()",message="an agent that covers Volumes releases no pod, so only such ones may follow it"
+	// +kubebuilder:validation:XValidation:rule="self.map(a, a.covers == 'Volumes').isSorted()",message="agents that cover Volumes must come last, because they release no pod"
 	// +kubebuilder:validation:XValidation:rule="self.all(a, !has(a.networkFence) || self.exists_one(b, has(b.networkFence) && b.networkFence == a.networkFence))",message="no two agents may have the same networkFence"
 	Agents []Agent `json:"agents"`
 
@@ -65,36 +65,36 @@ type NodeFenceSpec struct {
 	// +optional
 	AllowControlPlane bool `json:"allowControlPlane,omitempty"`
 
-	// confirmation is a person's word that no process on the node can write any more until the fence ends, and how they
-	// know. It is a proof of coverage UntilUnfenced, in place of an agent's.
+	// confirmation is the statement of a person that no process on the node can write until the fence ends, with the
+	// grounds. It replaces an agent's proof, with coverage UntilUnfenced.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Confirmation string `json:"confirmation,omitempty"`
 
-	// confirmationUID is metadata.uid of the NodeFence that confirmation is about. A confirmation of another one proves
-	// nothing: backups and manifests copy it.
+	// confirmationUID is the metadata.uid of the confirmed NodeFence. With the UID of another NodeFence, as in a copy from
+	// a backup or a manifest, the confirmation has no effect.
 	// +optional
 	ConfirmationUID types.UID `json:"confirmationUID,omitempty"`
 
-	// unfence is when the fence ends. WhenReturned (default): when it is shown that the node was rebooted after the
-	// proof, and nothing of before remains on it. WhenReleased: the agents undo it before, when no pod with a claim and no
-	// VolumeAttachment remains on the node. It does that only for a proof that covers UntilUnfenced.
-	// Now: at once, by a person's word. Abandon: at once, and the agents undo nothing, because a person has done it.
+	// unfence is the condition that ends the fence. WhenReturned (default): the node was rebooted after the proof, and
+	// nothing from before remains on it. WhenReleased: the agents undo the fence earlier, when no pod with a claim and no
+	// VolumeAttachment remains on the node; only for a proof that covers UntilUnfenced. Now: at once, at the request of a
+	// person. Abandon: at once, and the agents undo nothing, because a person has done it.
 	// +optional
 	// +default="WhenReturned"
-	// +kubebuilder:validation:XValidation:rule="oldSelf == 'Now' ? self in ['Now', 'Abandon'] : oldSelf != 'Abandon' || self == 'Abandon'",message="a fence that was ended stays so: create another"
+	// +kubebuilder:validation:XValidation:rule="oldSelf == 'Now' ? self in ['Now', 'Abandon'] : oldSelf != 'Abandon' || self == 'Abandon'",message="an ended fence cannot be resumed: create another"
 	Unfence Unfence `json:"unfence,omitempty"`
 }
 
-// Unfence is when a fence ends.
+// Unfence is the condition that ends a fence.
 // +kubebuilder:validation:Enum=WhenReturned;WhenReleased;Now;Abandon
 type Unfence string
 
 const (
-	// UnfenceWhenReturned: when it is shown that the node was rebooted.
+	// UnfenceWhenReturned: when the node is known to have rebooted.
 	UnfenceWhenReturned Unfence = "WhenReturned"
-	// UnfenceWhenReleased: the agents undo it when nothing of before remains on the node, for one that is powered off does
-	// not come back by itself. The taint stays until it is shown that the node was rebooted.
+	// UnfenceWhenReleased: the agents undo it when nothing from before remains on the node, because a node that is powered
+	// off does not return by itself. The taint stays until the node is known to have rebooted.
 	UnfenceWhenReleased Unfence = "WhenReleased"
 	// UnfenceNow: at once.
 	UnfenceNow Unfence = "Now"
@@ -102,7 +102,7 @@ const (
 	UnfenceAbandon Unfence = "Abandon"
 )
 
-// Phase is how far a fence is, for people. Programs read the conditions.
+// Phase is the progress of a fence, for people. Programs read the conditions.
 // +kubebuilder:validation:Enum=Requested;Fencing;Fenced;Released;Unfencing;Returned;Failed
 type Phase string
 
@@ -110,15 +110,15 @@ type Phase string
 const (
 	// PhaseRequested: no agent was started.
 	PhaseRequested Phase = "Requested"
-	// PhaseFencing: an agent works.
+	// PhaseFencing: an agent is at work.
 	PhaseFencing Phase = "Fencing"
-	// PhaseFailed: no agent could prove that the node is fenced. Nothing is released. The chain begins again later.
+	// PhaseFailed: no agent could prove that the node is fenced. Nothing is released. The agents are tried again later.
 	PhaseFailed Phase = "Failed"
-	// PhaseFenced: it is proven that nothing on the node writes.
+	// PhaseFenced: the node is proven to be fenced.
 	PhaseFenced Phase = "Fenced"
 	// PhaseReleased: the node has the taint node.kubernetes.io/out-of-service.
 	PhaseReleased Phase = "Released"
-	// PhaseUnfencing: the agents undo what they did.
+	// PhaseUnfencing: the agents undo their work.
 	PhaseUnfencing Phase = "Unfencing"
 	// PhaseReturned: the node is as it was before. The NodeFence is deleted some time later.
 	PhaseReturned Phase = "Returned"
@@ -127,7 +127,7 @@ const (
 // Types of the conditions of a NodeFence.
 const (
 	// ConditionFenced is True once an agent has proven that the node is fenced, and False again once the fence is ended
-	// or the proof contradicted.
+	// or the proof is contradicted.
 	ConditionFenced = "Fenced"
 	// ConditionReleased is True while the node has the taint of this fence.
 	ConditionReleased = "Released"
@@ -136,16 +136,16 @@ const (
 
 	// ConditionProcessing and ConditionSucceeded are for node health checks (medik8s). Processing is True while agents are
 	// tried. Succeeded is True once the node was proven to be fenced, also after the fence has ended; False once all
-	// agents have failed, or none is tried any more; else Unknown.
+	// agents have failed, or no more are tried; otherwise Unknown.
 	ConditionProcessing = "Processing"
 	ConditionSucceeded  = "Succeeded"
 )
 
-// AnnotationTimedOut on a NodeFence says that a node health check (medik8s) has given it up, and tries another
-// remediator: no agent is started any more, and one at work is stopped. It ends no fence that is proven.
+// AnnotationTimedOut on a NodeFence means that a node health check (medik8s) has abandoned it for another remediator:
+// no more agents are started, and a running agent is stopped. It does not end a proven fence.
 const AnnotationTimedOut = "remediation.medik8s.io/nhc-timed-out"
 
-// NodeFenceStatus is how far the fence is.
+// NodeFenceStatus is the observed state of a NodeFence.
 type NodeFenceStatus struct {
 	// observedGeneration is the generation of the spec that the status is about.
 	// +optional
@@ -159,13 +159,12 @@ type NodeFenceStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=8
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// attempts are the runs of agents, the last one last. No more than 16 are kept, with at least the last one of each
-	// agent.
+	// attempts are the runs of agents, the latest last. At most 16 are kept, with at least the latest of each agent.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Attempts []Attempt `json:"attempts,omitempty"`
-	// proof is what shows that the node is fenced.
+	// proof is the evidence that the node is fenced.
 	// +optional
 	Proof *Proof `json:"proof,omitempty"`
 }
@@ -178,72 +177,72 @@ type Attempt struct {
 	// agent is the name of the agent.
 	// +required
 	Agent string `json:"agent"`
-	// startedAt is when the attempt was written down, before the agent was started.
+	// startedAt is the time at which the attempt was recorded, before the agent was started.
 	// +required
 	StartedAt metav1.Time `json:"startedAt"`
-	// endedAt is when its result was seen.
+	// endedAt is the time at which its result was observed.
 	// +optional
 	EndedAt *metav1.Time `json:"endedAt,omitempty"`
-	// result is how it ended.
+	// result is the result of the attempt.
 	// +optional
 	Result Result `json:"result,omitempty"`
-	// message has the words of the agent, or a cause that may keep it from a result.
+	// message is the message of the agent, or the likely cause if it has no result.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	Message string `json:"message,omitempty"`
-	// bootID is status.nodeInfo.bootID of the Node when the attempt was written down.
+	// bootID is status.nodeInfo.bootID of the Node when the attempt was recorded.
 	// +optional
 	BootID string `json:"bootID,omitempty"`
-	// machineID and systemUUID are those of status.nodeInfo of the Node then.
+	// machineID and systemUUID are copied from status.nodeInfo of the Node at that time.
 	// +optional
 	MachineID string `json:"machineID,omitempty"`
 	// +optional
 	SystemUUID string `json:"systemUUID,omitempty"`
 	// terminatingPods are the UIDs of pods on the node that were terminating before the agent was started: a reboot ends
-	// their processes, and the kubelet does not start them again. Those of more than 1024 are left out, and stay held. An
-	// attempt that has ended without a proof has none.
+	// their processes, and the kubelet does not start them again. At most 1024 are recorded, and all other pods stay held.
+	// An attempt that has ended without a proof has none.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1024
 	TerminatingPods []types.UID `json:"terminatingPods,omitempty"`
-	// undoTry counts the tries to undo the work of the agent, from 1. Another one follows a try that fails, or has no
-	// result in the agent's timeout.
+	// undoTry counts the tries to undo the work of the agent, from 1. A try that fails, or has no result within the
+	// agent's timeout, is followed by the next.
 	// +optional
 	UndoTry int32 `json:"undoTry,omitempty"`
-	// undoTriedAt is when that try was written down, before it was started.
+	// undoTriedAt is the time at which this try was recorded, before it was started.
 	// +optional
 	UndoTriedAt *metav1.Time `json:"undoTriedAt,omitempty"`
-	// undoneAt is when the agent has undone what it did.
+	// undoneAt is the time at which the agent had undone its work.
 	// +optional
 	UndoneAt *metav1.Time `json:"undoneAt,omitempty"`
 }
 
-// Result is how an attempt ended.
+// Result is the result of an attempt.
 // +kubebuilder:validation:Enum=Proven;Failed;TimedOut;Canceled;Contradicted
 type Result string
 
 const (
-	// ResultProven: the agent says that the node is fenced.
+	// ResultProven: the agent reported that the node is fenced.
 	ResultProven Result = "Proven"
-	// ResultFailed: the agent says that it could not.
+	// ResultFailed: the agent reported a failure.
 	ResultFailed Result = "Failed"
-	// ResultTimedOut: the agent has said nothing in its time.
+	// ResultTimedOut: the agent reported nothing before its timeout.
 	ResultTimedOut Result = "TimedOut"
 	// ResultCanceled: the fence was ended before the agent had a result.
 	ResultCanceled Result = "Canceled"
-	// ResultContradicted: the agent said that the node is fenced, and the node has shown since that it runs on.
+	// ResultContradicted: the agent reported that the node is fenced, but the node has shown since that it still runs.
 	ResultContradicted Result = "Contradicted"
 )
 
-// Proof is what shows that the node is fenced.
+// Proof is the evidence that the node is fenced.
 type Proof struct {
-	// attempt is the number of the attempt that gave the proof, the first one where several agents cover Volumes.
+	// attempt is the number of the attempt that gave the proof, the first if several agents cover Volumes.
 	// +required
 	Attempt int32 `json:"attempt"`
 	// agent is the agent of that attempt.
 	// +required
 	Agent string `json:"agent"`
-	// covers is what it proves.
+	// covers is the extent of the proven fence.
 	// +required
 	Covers Coverage `json:"covers"`
 	// volumes names the volumes that each proven agent with coverage Volumes covers.
@@ -252,34 +251,34 @@ type Proof struct {
 	// +listMapKey=agent
 	// +kubebuilder:validation:MaxItems=8
 	Volumes []CoveredVolumes `json:"volumes,omitempty"`
-	// provenAt is when the proof was seen.
+	// provenAt is the time at which the proof was observed.
 	// +required
 	ProvenAt metav1.Time `json:"provenAt"`
-	// bootID is the boot ID of the Node that the fence has ended: with coverage Reboot that of before the attempt, else
-	// that of when the proof was seen.
+	// bootID is the Node's boot ID that the fence has ended: with coverage Reboot the boot ID before the attempt,
+	// otherwise the boot ID when the proof was observed.
 	// +optional
 	BootID string `json:"bootID,omitempty"`
-	// machineID and systemUUID are those of status.nodeInfo of the Node when the proof was seen. Another boot ID shows a
-	// reboot only if they are the same: another machine may have the name of the node. Where both are empty, the boot ID
-	// alone shows it.
+	// machineID and systemUUID are copied from status.nodeInfo of the Node when the proof was observed. Another boot ID
+	// shows a reboot only if they are unchanged, because another machine may have the name of the node. If both are empty,
+	// the boot ID alone decides.
 	// +optional
 	MachineID string `json:"machineID,omitempty"`
 	// +optional
 	SystemUUID string `json:"systemUUID,omitempty"`
-	// leaseVersion is the resourceVersion of the node's Lease when the proof was seen.
+	// leaseVersion is the resourceVersion of the node's Lease when the proof was observed.
 	// +optional
 	LeaseVersion string `json:"leaseVersion,omitempty"`
 }
 
-// CoveredVolumes are volumes that the node does not reach.
+// CoveredVolumes are volumes that the node cannot reach.
 type CoveredVolumes struct {
-	// agent is the one that has proven it.
+	// agent is the name of the agent that has proven it.
 	// +required
 	Agent string `json:"agent"`
-	// driver is their CSI driver.
+	// driver is the CSI driver of the volumes.
 	// +required
 	Driver string `json:"driver"`
-	// volumes and volumeAttributes are which of its volumes: see networkFence of the agent.
+	// volumes and volumeAttributes select volumes of the driver, as in networkFence of the agent.
 	// +required
 	Volumes FencedVolumes `json:"volumes"`
 	// +optional
@@ -295,12 +294,12 @@ type NodeFenceList struct {
 	Items           []NodeFence `json:"items"`
 }
 
-// NodeFenceTemplate is a remediation template as node health checks use them (medik8s NodeHealthCheck): for a node that
-// they find unhealthy they create a NodeFence with this spec and the node's name, and delete it when the node is well.
+// NodeFenceTemplate is a remediation template for node health checks (medik8s NodeHealthCheck). They create a NodeFence
+// with this spec and the node's name for an unhealthy node, and delete it when the node is healthy.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster
-// +kubebuilder:validation:XValidation:rule="!has(self.spec.template.spec.confirmation)",message="a person confirms one fence, and not those of a template"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.template.spec.confirmation)",message="spec.template.spec.confirmation must not be set: a person confirms each fence"
 // +kubebuilder:validation:XValidation:rule="self.spec.template.spec.unfence in ['WhenReturned', 'WhenReleased']",message="spec.template.spec.unfence must be WhenReturned or WhenReleased"
 type NodeFenceTemplate struct {
 	metav1.TypeMeta `json:",inline"`
@@ -311,13 +310,13 @@ type NodeFenceTemplate struct {
 	Spec NodeFenceTemplateSpec `json:"spec"`
 }
 
-// NodeFenceTemplateSpec has the template.
+// NodeFenceTemplateSpec holds the template.
 type NodeFenceTemplateSpec struct {
 	// +required
 	Template NodeFenceTemplateResource `json:"template"`
 }
 
-// NodeFenceTemplateResource is what the NodeFences are made of.
+// NodeFenceTemplateResource is the template of the NodeFences.
 type NodeFenceTemplateResource struct {
 	// +required
 	Spec NodeFenceSpec `json:"spec"`
