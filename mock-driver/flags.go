@@ -127,10 +127,10 @@ const examples = `Examples:
   # A driver whose volumes are directories under /tmp/mock/volumes, until DeleteVolume: ls shows a leak.
   mock-driver --endpoint=unix:///tmp/mock/csi.sock --state-dir=/tmp/mock
 
-  # One that cannot attach, takes 200 ms for each deletion and works on 16 calls at once.
+  # A driver that cannot attach, takes 200 ms for each deletion and works on 16 calls at once.
   mock-driver --endpoint=unix:///tmp/csi.sock --profile=no-attach --latency=DeleteVolume=200ms --max-calls=16
 
-  # One that deletes its third volume, but says that it did not; and then is set to behave.
+  # A driver that deletes its third volume but returns an error, until the fault is removed.
   mock-driver --endpoint=unix:///tmp/csi.sock --state-dir=/tmp/mock --fault-address=127.0.0.1:9999
   curl -X PUT http://127.0.0.1:9999/faults -d \
     '{"rules":[{"method":"DeleteVolume","nth":3,"action":"fail","code":"DeadlineExceeded","afterWork":true}]}'

@@ -265,9 +265,8 @@ func TestFence(t *testing.T) {
 	}
 	for sentence, c := range map[string]fenceCase{
 		"a script": {args: fence + " --yes", writes: created, want: []string{"Node n1 is NotReady",
-			"those of FencePolicy default",
-			"- Agent ipmi is tried first", "The report of an agent is not " +
-				"verified", "NodeFence n1 was created", "!type the name"}},
+			"Agents of FencePolicy default", "- Agent ipmi is tried first", "The report of an agent is not verified",
+			"NodeFence n1 was created", "!type the name"}},
 		"a person": {args: fence, types: "n1\n", writes: created,
 			want: []string{"type the name of the node (n1)"}},
 		"another answer is none":             {args: fence, types: "y\n", err: errNotConfirmed},

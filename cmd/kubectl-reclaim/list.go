@@ -49,7 +49,7 @@ func listCommand(s *shared) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
-		Short:   "List the PVs, claims, pods, locks and fences that wait: why, for how long, and for what",
+		Short:   "List the PVs, claims, pods, locks and fences that wait, with reason, age and next step",
 		Long: `Lists the waiting objects of a namespace in one table: PVs and claims that are due for deletion or creation, pods that
 are held or on a node that is down, locks of claims that pods wait for, and volumes in flight whose claim is gone. With
 -A it lists all namespaces, and objects without a namespace: fences of nodes, and PVs without a claim.

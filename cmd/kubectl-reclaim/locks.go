@@ -25,9 +25,9 @@ func locksCommand(s *shared) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "locks",
 		Short: "List the locks of claims: which pod may use each, where it is, and which pods wait for it",
-		Long: `Lists the claims that have a lock: the one pod that may use the claim, its node, what keeps the lock, since when, and
-the pods that wait for it. Then the pods that have the scheduling gate csi-reclaimer.io/volume and wait for something
-else. Locks that need a person come first, then the longest wait.
+		Long: `Lists the claims that have a lock: the one pod that may use the claim, its node, the reason that keeps the lock, its
+age, and the pods that wait for it. Then the pods that have the scheduling gate csi-reclaimer.io/volume and wait for
+something else. Locks that need a person come first, then the longest wait.
 
 volume-guard's controller single-node writes the locks, in namespaces with the label csi-reclaimer.io/single-node.`,
 		Example: `  # in the current namespace

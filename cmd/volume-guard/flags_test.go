@@ -42,8 +42,8 @@ func TestControllerSelection(t *testing.T) {
 		list string
 		want []string
 	}{
-		"those that are on by default": {"*", []string{inTree}},
-		"one more":                     {"*,pvc-protection", []string{inTree, pvcProtection}},
+		"the default": {"*", []string{inTree}},
+		"one more":    {"*,pvc-protection", []string{inTree, pvcProtection}},
 		"all": {"*,pvc-protection,pv-protection",
 			[]string{inTree, pvcProtection, pvProtection}},
 		"pods are held":                        {"*,pod-safety", []string{inTree, podSafety}},
@@ -52,8 +52,8 @@ func TestControllerSelection(t *testing.T) {
 		"nodes are fenced":                     {"*,node-fencing", []string{inTree, nodeFencing}},
 		"one less":                             {"*,-intree,pv-protection", []string{pvProtection}},
 		"one alone":                            {"pvc-protection", []string{pvcProtection}},
-		"what is named wins over what is not":  {"-intree,intree", []string{inTree}},
-		"one that is off may be switched off":  {"*,-pv-protection", []string{inTree}},
+		"a name overrides the asterisk":        {"-intree,intree", []string{inTree}},
+		"switched off although off by default": {"*,-pv-protection", []string{inTree}},
 		"the order of the list does not count": {"pv-protection,*", []string{inTree, pvProtection}},
 	}
 	for name, c := range cases {

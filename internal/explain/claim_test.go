@@ -89,7 +89,7 @@ func TestExplainClaim(t *testing.T) {
 			f.terminate(pvc.Finalizer)
 			f.Pods = Found([]pvc.Pod{ended})
 		}, []string{"(" + string(inuse.ReasonInUseEnded) + ")", "pod app, which has terminated"}},
-		"being deleted, and nobody uses it": {func(f *ClaimFacts) { f.terminate(pvc.Finalizer) },
+		"being deleted, and not in use": {func(f *ClaimFacts) { f.terminate(pvc.Finalizer) },
 			[]string{"(Unused)", "!kubectl delete pod"}},
 		"being deleted, and pods may not be read": {
 			func(f *ClaimFacts) { f.terminate(pvc.Finalizer); f.Pods = Failed[[]pvc.Pod](errForbidden) },
@@ -98,7 +98,7 @@ func TestExplainClaim(t *testing.T) {
 		"being deleted while a pod has its lock": {func(f *ClaimFacts) { f.terminate(singlenode.Finalizer) },
 			[]string{"Waits for    finalizer " + singlenode.Finalizer +
 				", which volume-guard (single-node) removes when the pod"}},
-		"being deleted, held by somebody": {func(f *ClaimFacts) { f.terminate("example.com/keep") },
+		"being deleted, with a foreign finalizer": {func(f *ClaimFacts) { f.terminate("example.com/keep") },
 			[]string{"the owner of finalizer example.com/keep to remove it"}},
 	}
 	for sentence, c := range cases {

@@ -29,7 +29,7 @@ func TestFenceRead(t *testing.T) {
 		"the kind is not served": {apierrors.NewGenericServerResponse(404, "GET", nodeFences(), "n1", "", 0, true),
 			false, ErrNoFencing},
 		"it is not allowed": {other, false, other},
-		"nobody answers":    {http.ErrHandlerTimeout, false, http.ErrHandlerTimeout},
+		"no answer":         {http.ErrHandlerTimeout, false, http.ErrHandlerTimeout},
 		"the kind has no name yet": {apierrors.NewGenericServerResponse(404, "LIST", nodeFences(), "", "", 0, false),
 			false, ErrNoFencing},
 	} {

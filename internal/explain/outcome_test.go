@@ -23,7 +23,7 @@ func TestAfterClaim(t *testing.T) {
 		"policy Retain, not protected": {func(f *PVFacts) {
 			f.PV.Spec.PersistentVolumeReclaimPolicy, f.PV.Finalizers = v1.PersistentVolumeReclaimRetain, nil
 		}, VolumeKept, "stays Released"},
-		"a policy that nobody knows": {func(f *PVFacts) { f.PV.Spec.PersistentVolumeReclaimPolicy = "Shred" },
+		"an unknown policy": {func(f *PVFacts) { f.PV.Spec.PersistentVolumeReclaimPolicy = "Shred" },
 			VolumeUnknown, "does not know this reclaim policy"},
 		"held": {func(f *PVFacts) { f.PV.Annotations[volume.HoldAnnotation] = "audit" }, VolumeKept,
 			volume.HoldAnnotation + " keeps the volume"},
@@ -68,7 +68,7 @@ func TestAfterClaim(t *testing.T) {
 			ofPlugin(f)
 			f.PV.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRecycle
 		}, VolumeDeleted, "deletes the files of the volume"},
-		"an in-tree volume with a policy that nobody knows": {func(f *PVFacts) {
+		"an in-tree volume with an unknown policy": {func(f *PVFacts) {
 			ofPlugin(f)
 			f.PV.Spec.PersistentVolumeReclaimPolicy = "Shred"
 		}, VolumeUnknown, "No program is known"},
@@ -76,7 +76,7 @@ func TestAfterClaim(t *testing.T) {
 			ofPlugin(f)
 			f.PV.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
 		}, VolumeKept, "stays Released"},
-		"a volume that somebody created by hand": {func(f *PVFacts) {
+		"a volume created by hand": {func(f *PVFacts) {
 			f.PV.Annotations = nil
 			f.PV.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}
 		}, VolumeUnknown, "No program is known"},

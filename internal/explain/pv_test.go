@@ -105,7 +105,7 @@ func TestExplainPV(t *testing.T) {
 			[]string{"has been terminating for 24h and is stuck: no program removes " + volume.Finalizer + ", because driver " +
 				driver + " is gone", "forever", "Install the driver again",
 				`kubectl patch pv pv -p '{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + volume.Finalizer + `"]}}'`}},
-		"the driver is gone, and nobody has deleted the PV": {func(f *PVFacts) { f.uninstall() },
+		"the driver is gone, and the PV is not being deleted": {func(f *PVFacts) { f.uninstall() },
 			[]string{"PV pv is released, and nothing happens to it: the next step is DeleteVolume (Reclaim), but driver " +
 				driver + " is gone"}},
 		"the driver has no CSIDriver, but a node runs it": {
@@ -134,7 +134,7 @@ func TestExplainPV(t *testing.T) {
 			func(f *PVFacts) { f.PV.Finalizers = []string{attacher}; f.uninstall(); f.terminate(time.Hour) },
 			[]string{"no program removes " + attacher + ", because driver " + driver + " is gone"},
 		},
-		"a finalizer that nobody knows": {func(f *PVFacts) {
+		"an unknown finalizer": {func(f *PVFacts) {
 			f.PV.Finalizers = []string{"example.com/keep"}
 			f.PV.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "backup",
 				FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{"v:\"example.com/keep\"":{}}}}`)}}
@@ -160,7 +160,7 @@ func TestExplainPV(t *testing.T) {
 			f.PV.Status.Phase, f.PV.Status.Message = v1.VolumeFailed,
 				"error getting deleter volume plugin for volume: no deletable volume plugin matched"
 		}, []string{"kube-controller-manager finds no plugin for the volume"}},
-		"nobody answers for it": {func(f *PVFacts) {
+		"no known provisioner": {func(f *PVFacts) {
 			f.PV.Annotations = nil
 			f.PV.Spec.CSI = nil
 			f.PV.Spec.HostPath = &v1.HostPathVolumeSource{Path: "/x"}
@@ -197,7 +197,7 @@ func TestExplainPV(t *testing.T) {
 		}, []string{"waits (TwinDeleting)", "PV pv-reclaim, policy Delete"}},
 		"a twin": {func(f *PVFacts) { f.PV.Labels = map[string]string{volume.TwinLabel: "other"} },
 			[]string{"(Twin)", "a second name of another PV's volume"}},
-		"what the driver reported last": {func(f *PVFacts) {
+		"the last report of the driver": {func(f *PVFacts) {
 			f.Events = Found([]v1.Event{{Source: v1.EventSource{Component: "csi-reclaimer"}, Reason: "VolumeFailedDelete",
 				Message: "in use", LastTimestamp: ago(time.Minute)}})
 		}, []string{"60s ago, csi-reclaimer: VolumeFailedDelete: in use"}},
@@ -307,11 +307,11 @@ func TestWantsDeletion(t *testing.T) {
 		edit func(*volume.PV)
 		want bool
 	}{
-		"one that is released":           {func(*volume.PV) {}, true},
-		"one whose deletion failed":      {func(pv *volume.PV) { pv.Phase = volume.PhaseFailed }, true},
-		"not one that is bound":          {func(pv *volume.PV) { pv.Phase = volume.PhaseBound }, false},
-		"not one that its policy keeps":  {func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }, false},
-		"not one that has lost no claim": {func(pv *volume.PV) { pv.Claim.UID = "" }, false},
+		"released":                      {func(*volume.PV) {}, true},
+		"one whose deletion failed":     {func(pv *volume.PV) { pv.Phase = volume.PhaseFailed }, true},
+		"not a bound PV":                {func(pv *volume.PV) { pv.Phase = volume.PhaseBound }, false},
+		"not a retained PV":             {func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }, false},
+		"not a PV without a lost claim": {func(pv *volume.PV) { pv.Claim.UID = "" }, false},
 	} {
 		pv := PVOf(released().PV).PV
 		if c.edit(&pv); wantsDeletion(pv) != c.want {

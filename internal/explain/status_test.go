@@ -141,7 +141,7 @@ func TestPlanRelease(t *testing.T) {
 		"an admission policy lists another one": {func(f *StatusFacts) {
 			f.Admission = Found(Admission{InForce: true, Lists: map[string][]string{"b": {"mutatingadmissionpolicy/x"}}})
 		}, 6, []string{"!obstacles", "!listedBy"}},
-		"both finalizers are there, and nobody says the role": {both, 1, []string{"set --role=owner"}},
+		"both finalizers, role unknown": {both, 1, []string{"set --role=owner"}},
 		"both are there, and the role is owner": {func(f *StatusFacts) { both(f); f.Role = volume.RoleOwner },
 			6, []string{"!obstacles"}},
 		"both are there, and the role is companion": {func(f *StatusFacts) {
@@ -170,7 +170,7 @@ func TestPlanRelease(t *testing.T) {
 			f.PVs.Value[4].Policy = volume.PolicyRetain
 		}, 6,
 			[]string{`"abandoned":["new"]`}},
-		"nor is one that no claim had": {func(f *StatusFacts) { f.PVs.Value[4].Claim.UID = "" }, 6,
+		"a PV without a claim is left out": {func(f *StatusFacts) { f.PVs.Value[4].Claim.UID = "" }, 6,
 			[]string{`"abandoned":["new"]`}},
 		"the companion still leads": {func(f *StatusFacts) {
 			f.Role = volume.RoleCompanion

@@ -84,15 +84,15 @@ func TestCacheAsReflectorStore(t *testing.T) {
 			steps:    []step{first, {"delete", []any{pv("a", "6", "a2")}, "6"}},
 			reported: []string{"+a1", "+b1", "-a2 true"}, kept: []string{"b1"},
 		},
-		"a new list shows what is new, what changed, and what is gone unseen": {
+		"a new list shows new, changed and missed deleted objects": {
 			steps:    []step{first, {"replace", []any{pv("a", "7", "a3"), pv("c", "8", "c1")}, "9"}},
 			reported: []string{"+a1", "+b1", "+c1", "-b1 false", "a1>a3"}, kept: []string{"a3", "c1"},
 		},
-		"a new list does not tell of what is as it was": {
+		"a new list does not report unchanged objects": {
 			steps:    []step{first, {"replace", []any{pv("a", "1", "a1"), pv("b", "2", "b1")}, "9"}},
 			reported: []string{"+a1", "+b1"}, kept: []string{"a1", "b1"},
 		},
-		"what does not matter is neither kept nor delivered": {
+		"irrelevant objects are neither kept nor delivered": {
 			steps: []step{
 				{"replace", []any{pv("a", "1", "foreign"), pv("b", "2", "b1")}, "5"},
 				{"update", []any{pv("c", "6", "foreign")}, "6"},
@@ -100,11 +100,11 @@ func TestCacheAsReflectorStore(t *testing.T) {
 			},
 			reported: []string{"+b1"}, kept: []string{"b1"},
 		},
-		"what comes to matter is added": {
+		"an object that becomes relevant is added": {
 			steps:    []step{{"replace", []any{pv("a", "1", "foreign")}, "5"}, {"update", []any{pv("a", "6", "a1")}, "6"}},
 			reported: []string{"+a1"}, kept: []string{"a1"},
 		},
-		"what mattered once is followed to its end": {
+		"a once relevant object is followed to its end": {
 			steps: []step{
 				first,
 				{"update", []any{pv("a", "6", "foreign")}, "6"},
@@ -113,7 +113,7 @@ func TestCacheAsReflectorStore(t *testing.T) {
 			},
 			reported: []string{"+a1", "+b1", "-foreign true", "a1>foreign", "foreign>foreign"}, kept: []string{"b1"},
 		},
-		"the end of what was never seen is not delivered": {
+		"the end of an unseen object is not delivered": {
 			steps:    []step{first, {"delete", []any{pv("c", "6", "c1")}, "6"}},
 			reported: []string{"+a1", "+b1"}, kept: []string{"a1", "b1"},
 		},

@@ -108,7 +108,7 @@ func TestFinished(t *testing.T) {
 		"the kubelet has seen the deletion": {apiPod(), true},
 		"Succeeded":                         {apiPod(func(o *v1.Pod) { o.Status.Phase = v1.PodSucceeded }), true},
 		"with grace":                        {apiPod(func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 30 }), true},
-		"nobody has deleted it":             {apiPod(func(o *v1.Pod) { o.DeletionTimestamp = nil }), false},
+		"not deleted":                       {apiPod(func(o *v1.Pod) { o.DeletionTimestamp = nil }), false},
 		"it runs":                           {apiPod(func(o *v1.Pod) { o.Status.Phase = v1.PodRunning }), false},
 		"its state is not known":            {apiPod(func(o *v1.Pod) { o.Status.Phase = v1.PodUnknown }), false},
 		"the kubelet has not seen the deletion": {
@@ -174,9 +174,9 @@ func TestFinished(t *testing.T) {
 				o.Status.ContainerStatuses[1] = waitingStatus("two")
 				o.Status.ContainerStatuses[1].LastTerminationState = ran(statusUnknown)
 			}), false},
-		"it does not find one that was to be started again": {
+		"it does not find a container to be restarted": {
 			apiPod(statuses(over("one"), lost(v1.ContainerStatus{LastTerminationState: ran("Error")}))), false},
-		"it does not find one that was restarted": {
+		"it does not find a restarted container": {
 			apiPod(statuses(over("one"), lost(v1.ContainerStatus{RestartCount: 1}))), false},
 		"it does not find a sidecar": {
 			apiPod(func(o *v1.Pod) {
@@ -232,7 +232,7 @@ func TestEnding(t *testing.T) {
 	}{
 		"a container runs":                  {apiPod(runs), true},
 		"each has ended":                    {apiPod(), false},
-		"nobody has deleted it":             {apiPod(runs, func(o *v1.Pod) { o.DeletionTimestamp = nil }), false},
+		"not deleted":                       {apiPod(runs, func(o *v1.Pod) { o.DeletionTimestamp = nil }), false},
 		"its kubelet has not seen that":     {apiPod(runs, condition(1, "")), false},
 		"its kubelet tracks no generations": {apiPod(runs, condition(0, ""), func(o *v1.Pod) { o.Generation = 0 }), false},
 	} {

@@ -126,11 +126,11 @@ func TestKnownParameters(t *testing.T) {
 		parameters map[string]string
 		want       codes.Code
 	}{
-		"none":              {},
-		"one that it takes": {parameters: map[string]string{"type": "ssd"}},
-		"one that it does not": {parameters: map[string]string{"type": "ssd", "tpye": "ssd"},
+		"none":  {},
+		"known": {parameters: map[string]string{"type": "ssd"}},
+		"unknown": {parameters: map[string]string{"type": "ssd", "tpye": "ssd"},
 			want: codes.InvalidArgument},
-		"one that is for the sidecar": {parameters: map[string]string{"csi.storage.k8s.io/fstype": "xfs"},
+		"for the sidecar": {parameters: map[string]string{"csi.storage.k8s.io/fstype": "xfs"},
 			want: codes.InvalidArgument},
 		"one of another spelling of its": {parameters: map[string]string{"Type": "ssd"}, want: codes.InvalidArgument},
 	} {

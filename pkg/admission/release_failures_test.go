@@ -158,7 +158,7 @@ func TestWaitUntilRemoved(t *testing.T) {
 			func(try int) bool { return try == last }, 1 + 2*last, nil},
 		"shortly before the end": {[]runtime.Object{driversPV("a", driver, nil)},
 			func(try int) bool { return try < end }, end + last, nil},
-		"one that is another by now shows none": {[]runtime.Object{driversPV("changed", driver, nil)},
+		"a changed object shows none": {[]runtime.Object{driversPV("changed", driver, nil)},
 			func(int) bool { return true }, 1, nil},
 		"never": {[]runtime.Object{driversPV("a", driver, nil)}, func(int) bool { return true },
 			1 + int(propagationTimeout/probeInterval), reclaim.ErrFinalizerRestored},
@@ -169,7 +169,7 @@ func TestWaitUntilRemoved(t *testing.T) {
 		"another driver of the only PV is still listed": {[]runtime.Object{driversPV("a", driver,
 			func(pv *v1.PersistentVolume) { pv.Annotations = map[string]string{volume.AnnMigratedTo: "listed"} })},
 			func(int) bool { return true }, 0, nil},
-		"one that is gone shows none": {[]runtime.Object{driversPV("gone", driver, nil)}, func(int) bool { return true }, 1,
+		"a deleted object shows none": {[]runtime.Object{driversPV("gone", driver, nil)}, func(int) bool { return true }, 1,
 			nil},
 	} {
 		t.Run(sentence, func(t *testing.T) {

@@ -48,18 +48,18 @@ func TestRemovalFinalizers(t *testing.T) {
 		pv   *v1.PersistentVolume
 		want []string
 	}{
-		"not that of another driver of the PV, which is still listed": {ofBoth(volume.Finalizer, volume.CompanionFinalizer),
+		"not the finalizer of another, still listed driver": {ofBoth(volume.Finalizer, volume.CompanionFinalizer),
 			[]string{volume.Finalizer}},
 		"not while it is being deleted either": {func() *v1.PersistentVolume {
 			pv := ofBoth(volume.CompanionFinalizer)
 			pv.DeletionTimestamp = &metav1.Time{}
 			return pv
 		}(), nil},
-		"those of either role, and nobody else's": {of("disk", other, volume.Finalizer, volume.CompanionFinalizer),
+		"the finalizers of both roles, and no others": {of("disk", other, volume.Finalizer, volume.CompanionFinalizer),
 			[]string{volume.Finalizer, volume.CompanionFinalizer}},
 		"none where there is none":              {of("disk", other), nil},
 		"none of a driver that is not released": {of("file", volume.Finalizer), nil},
-		"those of a volume that was migrated":   {migrated, []string{volume.Finalizer}},
+		"the finalizers of a migrated volume":   {migrated, []string{volume.Finalizer}},
 		"none of a PV of no driver":             {&v1.PersistentVolume{}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -97,16 +97,16 @@ func TestDriversToRemove(t *testing.T) {
 		asked []string
 		want  []string
 	}{
-		"one by its name":        {[]driverList{listing("", "a", "b")}, []string{"a"}, []string{"a"}},
-		"one that is not listed": {[]driverList{listing("", "a", "b")}, []string{"c"}, []string{"c"}},
+		"one by its name":    {[]driverList{listing("", "a", "b")}, []string{"a"}, []string{"a"}},
+		"an unlisted driver": {[]driverList{listing("", "a", "b")}, []string{"c"}, []string{"c"}},
 		"all that are listed": {[]driverList{listing("", "b", "a"), listing("", "c")},
 			[]string{AllDrivers}, []string{"a", "b", "c"}},
 		"all that were when a release was cut off": {[]driverList{listing("a,b"), listing("", "c")}, []string{AllDrivers},
 			[]string{"a", "b", "c"}},
 		"all, and one more": {[]driverList{listing("", "a", "b")}, []string{AllDrivers, "c", "a"},
 			[]string{"a", "b", "c"}},
-		"without any list those that are named": {nil, []string{AllDrivers, "c"}, []string{"c"}},
-		"none":                                  {[]driverList{listing("", "a", "b")}, nil, nil},
+		"the named drivers without any list": {nil, []string{AllDrivers, "c"}, []string{"c"}},
+		"none":                               {[]driverList{listing("", "a", "b")}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := driversToRemove(c.of, c.asked); !slices.Equal(got, c.want) {

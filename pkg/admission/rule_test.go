@@ -252,7 +252,7 @@ func TestDenialReason(t *testing.T) {
 			"PVC (web-0-cache) is in scheduled for deletion state"},
 		"an earlier pod's ephemeral volume is":                {pod(), ownedBy("earlier", terminating("web-0-cache")), ""},
 		"a claim that only looks like an ephemeral volume is": {pod(), terminating("web-0-cache"), ""},
-		"one that is named besides, whoever owns it": {both, terminating("web-0-cache"),
+		"a claim that is also named, with any owner": {both, terminating("web-0-cache"),
 			"PVC (web-0-cache) is in scheduled for deletion state"},
 	}
 	for sentence, c := range cases {

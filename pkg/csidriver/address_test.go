@@ -45,7 +45,7 @@ func TestSocketPath(t *testing.T) {
 		"a socket":                     {socket, socket, true},
 		"a socket with its scheme":     {"unix://" + socket, socket, true},
 		"a path that is not clean":     {dir + "//./csi.sock", socket, true},
-		"one that is not there yet":    {dir + "/later.sock", dir + "/later.sock", true},
+		"not created yet":              {dir + "/later.sock", dir + "/later.sock", true},
 		"nothing":                      {"", "names no file", false},
 		"only a scheme":                {"unix://", "names no file", false},
 		"another scheme":               {"tcp://localhost:1", `"tcp"`, false},

@@ -44,13 +44,13 @@ func TestCountPod(t *testing.T) {
 		pod  *v1.Pod
 		want fencing.RemainingFacts
 	}{
-		"one that runs":             {boundPod(), fencing.RemainingFacts{All: one}},
+		"running":                   {boundPod(), fencing.RemainingFacts{All: one}},
 		"one without a claim":       {boundPod(isClaimless), fencing.RemainingFacts{}},
-		"one that has ended":        {boundPod(hasSucceeded), fencing.RemainingFacts{}},
-		"one that is held":          {boundPod(isHeld), fencing.RemainingFacts{All: one}},
-		"one that has ended, held":  {boundPod(isHeld, hasSucceeded), fencing.RemainingFacts{All: one}},
+		"ended":                     {boundPod(hasSucceeded), fencing.RemainingFacts{}},
+		"held":                      {boundPod(isHeld), fencing.RemainingFacts{All: one}},
+		"ended, held":               {boundPod(isHeld, hasSucceeded), fencing.RemainingFacts{All: one}},
 		"one without a claim, held": {boundPod(isHeld, isClaimless), fencing.RemainingFacts{All: one}},
-		"one that is terminating":   {boundPod(isTerminating), fencing.RemainingFacts{Terminating: terminating, All: one}},
+		"terminating":               {boundPod(isTerminating), fencing.RemainingFacts{Terminating: terminating, All: one}},
 		"terminating without a claim": {
 			boundPod(isTerminating, isClaimless), fencing.RemainingFacts{Terminating: terminating}},
 		"held and terminating": {
@@ -98,12 +98,12 @@ func TestWaitingOf(t *testing.T) {
 		pod  *v1.Pod
 		want bool
 	}{
-		"one that runs":                     {boundPod(), true},
+		"running":                           {boundPod(), true},
 		"of a ReplicaSet":                   {boundPod(owned("ReplicaSet")), true},
 		"of a DaemonSet":                    {boundPod(owned("DaemonSet")), false},
 		"of a kubelet":                      {boundPod(mirrored), false},
 		"one without a claim":               {boundPod(isClaimless), false},
-		"one that has ended":                {boundPod(hasSucceeded), false},
+		"ended":                             {boundPod(hasSucceeded), false},
 		"ended, terminating and held":       {boundPod(isHeld, isTerminating, hasSucceeded), false},
 		"terminating and held":              {boundPod(isHeld, isTerminating), true},
 		"it stays for ever":                 {boundPod(tolerates(v1.TaintNodeUnreachable, nil)), false},

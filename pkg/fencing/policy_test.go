@@ -181,7 +181,7 @@ func TestPolicyJudgements(t *testing.T) {
 			fencing.ReasonFenceExists, true},
 		"the policy is a dry run": {func(s *v1alpha1.FencePolicySpec) { s.DryRun = true }, nil, fencing.ReasonWouldFence,
 			false},
-		"one of the control plane": {nil, func(w *world) { w.node("a", v1.ConditionUnknown, controlPlane) }, "", false},
+		"a control-plane node": {nil, func(w *world) { w.node("a", v1.ConditionUnknown, controlPlane) }, "", false},
 		"that is allowed": {func(s *v1alpha1.FencePolicySpec) { s.AllowControlPlane = true },
 			func(w *world) { w.node("a", v1.ConditionUnknown, controlPlane) }, fencing.ReasonFenceExists, true},
 		"not selected": {func(s *v1alpha1.FencePolicySpec) { s.NodeSelector.MatchLabels = map[string]string{"x": "y"} }, nil,

@@ -49,14 +49,14 @@ func TestWitnessIsNeverInUse(t *testing.T) {
 		all  []Held
 		want string
 	}{
-		"there is nothing":                             {nil, ""},
-		"all are in use":                               {[]Held{used, used}, ""},
-		"one that nobody uses":                         {[]Held{used, unused, used}, "unused"},
-		"one that another finalizer holds too":         {[]Held{used, firm}, "firm"},
-		"one that needs the finalizer comes first":     {[]Held{unused, bare, firm}, "bare"},
-		"one that is to be released comes first":       {[]Held{unused, going, firm}, "going"},
-		"one that is being deleted and in use is none": {[]Held{used, kept}, ""},
-		"one that is being deleted without it is none": {[]Held{used, gone}, ""},
+		"there is nothing":                            {nil, ""},
+		"all are in use":                              {[]Held{used, used}, ""},
+		"an unused object":                            {[]Held{used, unused, used}, "unused"},
+		"an object with another finalizer":            {[]Held{used, firm}, "firm"},
+		"an object without the finalizer comes first": {[]Held{unused, bare, firm}, "bare"},
+		"a terminating unused object comes first":     {[]Held{unused, going, firm}, "going"},
+		"not a terminating object in use":             {[]Held{used, kept}, ""},
+		"not a terminating object without it":         {[]Held{used, gone}, ""},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			if got, found := witness(c.all); got.Name != c.want || found != (c.want != "") {

@@ -111,7 +111,7 @@ func TestReasonsAgainstSuspicion(t *testing.T) {
 		"a snapshot of another driver": {func(w *world) {
 			w.contents["s"] = snapshot.Content{UID: "s", Driver: "another", Handle: handle, Making: true}
 		}, ReasonLeakSuspected},
-		"an in-tree PV of which nobody knows the volume": {inTree(driverName, "not one that can be translated"),
+		"an in-tree PV of an unknown volume": {inTree(driverName, "not one that can be translated"),
 			ReasonPVUnclear},
 		"an in-tree PV of another driver": {inTree("another", "vol-2"), ReasonLeakSuspected},
 		"an entry with its name": {func(w *world) { w.addEntry("x"); w.rename("VOL-1", "9") },

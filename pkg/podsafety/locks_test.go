@@ -123,8 +123,8 @@ func TestNodeHasOneLock(t *testing.T) {
 
 func TestVolumesWithoutLocks(t *testing.T) {
 	for sentence, alter := range map[string]func(w *world){
-		"one that several nodes may attach": func(w *world) { w.pvs["pv-data"] = true },
-		"a claim that is not bound":         func(*world) {},
+		"a volume for several nodes": func(w *world) { w.pvs["pv-data"] = true },
+		"a claim that is not bound":  func(*world) {},
 	} {
 		w := newWorld(t, Config{VolumeLocks: true})
 		w.show(held(terminating))

@@ -111,11 +111,11 @@ func TestObserveClaimUID(t *testing.T) {
 		want  types.UID
 		gone  bool
 	}{
-		"that of its entry":                            {key{}, inflight.Open, Config{}, "u1", true},
-		"not that of an entry that is being removed":   {key{}, inflight.Removing, Config{}, "", false},
+		"the UID of its entry":                         {key{}, inflight.Open, Config{}, "u1", true},
+		"not the UID of an entry in removal":           {key{}, inflight.Removing, Config{}, "", false},
 		"that which is known, whatever the entry says": {key{"ns", "data", "u2"}, inflight.Open, Config{}, "u2", true},
-		"nobody's": {key{}, inflight.Absent, Config{}, "", false},
-		"one that is not watched is not known to be gone": {key{}, inflight.Open, Config{FinishOnly: true}, "u1", false},
+		"no entry": {key{}, inflight.Absent, Config{}, "", false},
+		"a claim that is not watched is not known to be gone": {key{}, inflight.Open, Config{FinishOnly: true}, "u1", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := observing(t, c.cfg, nil, nil)
@@ -178,10 +178,10 @@ func TestPVOfTheClaim(t *testing.T) {
 		"another claim's": {
 			volume.PV{Driver: driverName, Claim: volume.ClaimRef{UID: "u2"}}, true, false,
 		},
-		"one that is terminating": {
+		"a terminating PV": {
 			volume.PV{Driver: driverName, Claim: volume.ClaimRef{UID: "u1"}, Terminating: true}, true, false,
 		},
-		"one that another node can use only": {
+		"a PV of another node": {
 			volume.PV{Driver: driverName, Claim: volume.ClaimRef{UID: "u1"}, Reach: volume.ReachElsewhere}, true, false,
 		},
 	} {

@@ -199,7 +199,7 @@ func TestIfUnused(t *testing.T) {
 	}{
 		"one of ours that is in flight":           {nil, false, true, Config{}, true},
 		"one of ours that is not begun":           {nil, false, false, Config{}, false},
-		"one that another node may have begun":    {nil, false, false, onNode("n1"), true},
+		"possibly begun by another node":          {nil, false, false, onNode("n1"), true},
 		"one of ours that is bound":               {[]func(*v1.PersistentVolumeClaim){bound}, false, false, Config{}, false},
 		"one of ours that is bound and in flight": {[]func(*v1.PersistentVolumeClaim){bound}, false, true, Config{}, true},
 		"another's without a volume":              {[]func(*v1.PersistentVolumeClaim){others}, false, false, Config{}, true},
@@ -207,7 +207,7 @@ func TestIfUnused(t *testing.T) {
 			Config{}, false},
 		"one of another namespace": {[]func(*v1.PersistentVolumeClaim){afar, others}, false, false, Config{},
 			true},
-		"one that names another of that name": {[]func(*v1.PersistentVolumeClaim){elsewhere, others}, false, false,
+		"a claim that names another of the name": {[]func(*v1.PersistentVolumeClaim){elsewhere, others}, false, false,
 			Config{}, false},
 		"nobody looks yet": {nil, true, false, Config{}, true},
 	} {
@@ -264,7 +264,7 @@ func TestFreeSource(t *testing.T) {
 		frees  bool
 	}{
 		"a claim that is terminating": {Config{}, claimsOf{claimAt("1", terminating)}, true},
-		"not one that stays": {
+		"not a claim that stays": {
 			Config{}, claimsOf{claimAt("1", func(c *v1.PersistentVolumeClaim) {
 				c.Finalizers = []string{finalizers.Cloning}
 			})}, false,
@@ -275,7 +275,7 @@ func TestFreeSource(t *testing.T) {
 		"not one of another node": {onNode("n1"), claimsOf{claimAt("1", terminating, func(c *v1.PersistentVolumeClaim) {
 			c.Annotations[caches.AnnSelectedNode] = "n2"
 		})}, false},
-		"not one that is gone": {Config{}, nil, false},
+		"not a claim that is gone": {Config{}, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, log := observing(t, c.cfg, c.claims, nil)

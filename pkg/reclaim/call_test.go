@@ -156,7 +156,7 @@ func TestReadSecretsReturnsMissing(t *testing.T) {
 		"the class does not exist":  {pv: ofClass, missing: "StorageClass class, which would name it"},
 		"the class is a mere label": {pv: static},
 		"the class cannot be read":  {pv: ofClass, fail: "read class"},
-		"the class names one that does": {pv: ofClass, class: map[string]string{name: "s", namespace: "ns"},
+		"the class names an existing Secret": {pv: ofClass, class: map[string]string{name: "s", namespace: "ns"},
 			missing: "Secret ns/s"},
 	} {
 		w, r := newWorld(t)

@@ -206,10 +206,10 @@ func TestPodsOfClaim(t *testing.T) {
 		},
 		"one whose name it ends with": {func(w *world) { w.use("1", "data-db-1") }, statefulset.Absent,
 			"1"},
-		"one that ends with its name and does not use it": {func(w *world) { w.use("1", "data-1") }, statefulset.Absent, ""},
-		"one that used it": {func(w *world) { w.use("job", "data-db-1"); w.sync(); w.use("job", "data-db-2") },
+		"a pod with a similar name": {func(w *world) { w.use("1", "data-1") }, statefulset.Absent, ""},
+		"a pod that used it": {func(w *world) { w.use("job", "data-db-1"); w.sync(); w.use("job", "data-db-2") },
 			statefulset.Absent, ""},
-		"one that is gone": {func(w *world) { w.use("job", "data-db-1"); w.sync(); w.endPod("job") }, statefulset.Absent, ""},
+		"a gone pod": {func(w *world) { w.use("job", "data-db-1"); w.sync(); w.endPod("job") }, statefulset.Absent, ""},
 		"one of two that is gone": {func(w *world) {
 			w.use("job", "data-db-1")
 			w.use("run", "data-db-1")
@@ -244,7 +244,7 @@ func TestGapOfSet(t *testing.T) {
 		"a pod, whose claim is being deleted": {func(w *world) {
 			w.claim("data-db-1", func(o *v1.PersistentVolumeClaim) { o.DeletionTimestamp = ptr.To(metav1.Now()) })
 		}, statefulset.GapOldClaim},
-		"a pod, whose claim belongs to one that is gone": {func(w *world) {
+		"a pod, whose claim belongs to a deleted set": {func(w *world) {
 			w.claim("data-db-1", owned(metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "db-1", UID: "old"}))
 		}, statefulset.GapOldClaim},
 		"a pod, and its policy retains":          {func(w *world) { w.set("db", retains) }, statefulset.GapNone},

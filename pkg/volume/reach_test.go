@@ -62,7 +62,7 @@ func TestReach(t *testing.T) {
 		"this node's name in words that are not the driver": {one, []string{"@metadata.name In n1"}, ReachUnclear},
 		"a field that is not the node's name":               {one, []string{"@metadata.other In n2"}, ReachUnclear},
 		"the driver's segment and the node's name":          {one, []string{"node In n1,@metadata.name In n1"}, ReachUnclear},
-		"another than one that is not this":                 {one, []string{"node NotIn n2"}, ReachUnclear},
+		"not on another node":                               {one, []string{"node NotIn n2"}, ReachUnclear},
 		"wherever the driver is":                            {one, []string{"node Exists"}, ReachUnclear},
 		"an operator that nobody knows":                     {one, []string{"node Gt 1"}, ReachUnclear},
 		"a node without segments has nothing for itself":    {Node{Name: "n1"}, []string{"node In n1"}, ReachUnclear},

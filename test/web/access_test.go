@@ -121,7 +121,7 @@ func TestAccessible(t *testing.T) {
 	names := elements(p)
 	for _, want := range []element{
 		{"link", "Claim, " + env.Namespace + "/" + vols[0].ClaimName + ", Bound"},
-		{"heading", "What holds what"}, {"heading", "Timeline"}, {"heading", "Decision"}, {"status", ""},
+		{"heading", "Relations"}, {"heading", "Timeline"}, {"heading", "Decision"}, {"status", ""},
 	} {
 		if !slices.Contains(names, want) {
 			t.Errorf("a screen reader gets no %s %q, but %q", want.role, want.name, names)

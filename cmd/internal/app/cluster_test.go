@@ -31,7 +31,7 @@ func TestClusterConfig(t *testing.T) {
 		err             string
 	}{
 		"a file that the flag names":        {"", "--kubeconfig=" + one, "https://one.example.com", "secret", ""},
-		"one that the variable names":       {one, "", "https://one.example.com", "secret", ""},
+		"the variable names one":            {one, "", "https://one.example.com", "secret", ""},
 		"the flag goes before the variable": {other, "--kubeconfig=" + one, "https://one.example.com", "secret", ""},
 		"--master goes before the file": {one, "--master=https://master.example.com", "https://master.example.com",
 			"secret", ""},

@@ -49,7 +49,7 @@ func TestDecideRequestedFence(t *testing.T) {
 		"the node was not read":    {facts(), ReadNode, ReasonRequested, 0},
 		"the node was read too long ago": {
 			facts(down(), func(f *Facts) { f.Node.Read = old(2) }), ReadNode, ReasonRequested, 0},
-		"nobody has listed the pods": {facts(down()), ListRemaining, ReasonRequested, 0},
+		"the pods were not listed": {facts(down()), ListRemaining, ReasonRequested, 0},
 		"they were listed too long ago": {
 			facts(down(), emptied, func(f *Facts) { f.Remaining.Read = old(4) }), ListRemaining, ReasonRequested, 0},
 		"all was read":                 {facts(down(), emptied), WriteStatus, ReasonFencing, 0},
@@ -79,14 +79,14 @@ func TestDecideRequestedFence(t *testing.T) {
 			ReasonFencing, 0},
 		"one of two agents has failed": {
 			facts(agents(power, bmc), down(), emptied, failed), WriteStatus, ReasonFencing, 0},
-		"all agents have failed, and somebody confirms": {
+		"all agents have failed, and a person confirms": {
 			facts(down(), emptied, failed, confirm("burned")), WriteStatus, ReasonFencing, 0},
 		"all agents have failed, and the confirmation is a copy": {
 			facts(down(), emptied, failed, confirm("burned"), copied), Wait, ReasonAllAgentsFailed, 30 * time.Second},
 		"the node has shown that the confirmation is wrong": {
 			facts(down(), emptied, failed, confirm("burned"), attempted(confirmation, v1alpha1.ResultContradicted,
 				func(a *v1alpha1.Attempt) { a.Message = "burned" })), Wait, ReasonAllAgentsFailed, 30 * time.Second},
-		"somebody confirms in other words": {
+		"confirmed in other words": {
 			facts(down(), emptied, failed, confirm("switched off"), attempted(confirmation, v1alpha1.ResultContradicted,
 				func(a *v1alpha1.Attempt) { a.Message = "burned" })), WriteStatus, ReasonFencing, 0},
 	})
@@ -104,12 +104,12 @@ func TestDecideRunningAgent(t *testing.T) {
 		"its undoing was read": {facts(open, ran(RunSucceeded, undo)), ReadRun, ReasonFencing, 0},
 		"it was asked too long ago": {
 			facts(open, ran(RunSucceeded, func(r *RunFacts) { r.Read = old(2) })), ReadRun, ReasonFencing, 0},
-		"it was not started":      {facts(open, ran(RunAbsent)), StartRun, ReasonFencing, 0},
-		"it works":                {facts(open, ran(Running)), Wait, ReasonFencing, agentPoll},
-		"it cannot be asked":      {facts(open, ran(RunUnknown)), Wait, ReasonAgentUnusable, agentPoll},
-		"somebody has stopped it": {facts(open, ran(RunStopping)), Wait, ReasonAgentStopping, agentPoll},
-		"it has failed":           {facts(open, ran(RunFailed)), WriteStatus, ReasonAgentFailed, 0},
-		"it has succeeded":        {facts(open, ran(RunSucceeded)), ReadNode, ReasonFenced, 0},
+		"it was not started": {facts(open, ran(RunAbsent)), StartRun, ReasonFencing, 0},
+		"it works":           {facts(open, ran(Running)), Wait, ReasonFencing, agentPoll},
+		"it cannot be asked": {facts(open, ran(RunUnknown)), Wait, ReasonAgentUnusable, agentPoll},
+		"stopped by request": {facts(open, ran(RunStopping)), Wait, ReasonAgentStopping, agentPoll},
+		"it has failed":      {facts(open, ran(RunFailed)), WriteStatus, ReasonAgentFailed, 0},
+		"it has succeeded":   {facts(open, ran(RunSucceeded)), ReadNode, ReasonFenced, 0},
 		"it has succeeded, the node was read before": {
 			facts(open, down(), ran(RunSucceeded)), ReadNode, ReasonFenced, 0},
 		"it has succeeded, the Lease was read before": {
@@ -221,7 +221,7 @@ func TestDecideConfirmation(t *testing.T) {
 					ReasonFenced, 0},
 				"all was read": {facts(open, confirm("burned"), down(), after), WriteStatus, ReasonFenced, 0},
 				"ended":        {facts(open, confirm("burned"), unfence(v1alpha1.UnfenceNow)), WriteStatus, ReasonAgentCanceled, 0},
-				"nobody answers": {
+				"no answer": {
 					facts(agents(byHandAgent), attempted(agent, "", startedAgo(time.Hour))), WriteStatus, ReasonAgentTimedOut, 0},
 			})
 		})

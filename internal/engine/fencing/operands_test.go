@@ -34,8 +34,8 @@ func TestEachOperandIsNeeded(t *testing.T) {
 			"a change": notRenewed, "a Lease": noLease,
 		}},
 		"the Lease is silent": {isSilent, facts(down()), map[string]func(*Facts){
-			"the Lease is the one that was seen": func(f *Facts) { f.Lease.Version = "8" },
-			"since long":                         func(f *Facts) { f.Sight.LeaseSince = f.Sight.LeaseSince.Add(1) },
+			"the seen Lease": func(f *Facts) { f.Lease.Version = "8" },
+			"since long":     func(f *Facts) { f.Sight.LeaseSince = f.Sight.LeaseSince.Add(1) },
 		}},
 		"the node runs on": {runsOn, facts(proved(power), down(), renewedFor(0)), map[string]func(*Facts){
 			"a proof": noProof, "a node": gone, "a renewal": notRenewed, "it is new": silent,
@@ -52,23 +52,23 @@ func TestEachOperandIsNeeded(t *testing.T) {
 			"a proof": noProof, "a node": gone, "another boot ID": func(f *Facts) { f.Node.BootID = "boot" },
 			"a boot ID":       func(f *Facts) { f.Node.BootID = "" },
 			"another machine": func(f *Facts) { f.Node.Machine = Machine{"id", "uuid"} },
-			"one that was known": func(f *Facts) {
+			"a known machine": func(f *Facts) {
 				f.Fence.Status.Proof.MachineID, f.Fence.Status.Proof.SystemUUID = "", ""
 			},
 		}},
-		"nobody confirms": {notConfirmed, facts(confirm("burned"), word(func(*v1alpha1.Attempt) {})),
+		"no confirmation": {notConfirmed, facts(confirm("burned"), word(func(*v1alpha1.Attempt) {})),
 			map[string]func(*Facts){
 				"these words":        confirm("switched off"),
 				"contradiction":      func(f *Facts) { f.Fence.Status.Attempts[0].Result = v1alpha1.ResultCanceled },
 				"a person said them": func(f *Facts) { f.Fence.Status.Attempts[0].Agent = power },
 				"an agent":           func(f *Facts) { f.Fence.Status.Attempts[0].Agent = "none" },
 			}},
-		"somebody confirms": {func(f Facts) bool { return f.Fence.confirmed() }, facts(confirm("burned")),
+		"a person confirms": {func(f Facts) bool { return f.Fence.confirmed() }, facts(confirm("burned")),
 			map[string]func(*Facts){
 				"words": confirm(""), "of this fence": copied,
 				"a UID": func(f *Facts) { f.Fence.UID, f.Fence.Spec.ConfirmationUID = "", "" },
 			}},
-		"somebody has ended it": {func(f Facts) bool { return f.Fence.ended() }, facts(terminating),
+		"ended by request": {func(f Facts) bool { return f.Fence.ended() }, facts(terminating),
 			map[string]func(*Facts){"a word": func(f *Facts) { f.Fence.Terminating = false }}},
 	} {
 		if !c.holds(c.facts) {

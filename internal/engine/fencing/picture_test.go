@@ -98,10 +98,10 @@ func nodeFencing(t *testing.T) *picture.Sequence {
 	t.Helper()
 	drawn := &picture.Sequence{
 		Title: "How a node is fenced, and comes back",
-		Description: "Somebody, or a FencePolicy, creates a NodeFence. volume-guard starts an agent, which powers the node " +
-			"off and reads that it is off. Only after this proof volume-guard adds the taint out-of-service, by which " +
-			"Kubernetes replaces the pods and detaches the volumes. When somebody ends the fence, the agent powers the node " +
-			"on, and the taint goes.",
+		Description: "A user or a FencePolicy creates a NodeFence. volume-guard starts an agent, which powers the node off " +
+			"and reads that it is off. Only after this proof volume-guard adds the taint out-of-service, by which Kubernetes " +
+			"replaces the pods and detaches the volumes. When a user ends the fence, the agent powers the node on, and the " +
+			"taint goes.",
 		Lanes: []string{"people, FencePolicy", "API server", "volume-guard", "agent (a Job)", "the node"},
 	}
 	s := &drawing{t: t, drawn: drawn, clock: now(), run: RunAbsent, version: "7", f: facts()}

@@ -79,10 +79,10 @@ func TestDecidePolicy(t *testing.T) {
 		reason Reason
 		after  time.Duration
 	}{
-		"it is fenced": {policy(), ReasonUnreachable, 0},
-		"it was lost just as long ago as it is waited for": {policy(lost(0, 5*time.Minute)), ReasonUnreachable, 0},
-		"it was just lost": {policy(lost(0, time.Minute)), ReasonPatience, 4 * time.Minute},
-		"nobody knows since when": {
+		"it is fenced":                      {policy(), ReasonUnreachable, 0},
+		"lost for exactly unreachableAfter": {policy(lost(0, 5*time.Minute)), ReasonUnreachable, 0},
+		"it was just lost":                  {policy(lost(0, time.Minute)), ReasonPatience, 4 * time.Minute},
+		"lost for an unknown time": {
 			policy(node(0, func(n *NodeView) { n.Since = time.Time{} })), ReasonPatience, 5 * time.Minute},
 		"there is no patience": {
 			policy(lost(0, 0), func(f *PolicyFacts) { f.Spec.UnreachableAfter.Duration = 0 }), ReasonPatience, SilentAfter},

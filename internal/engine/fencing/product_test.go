@@ -152,7 +152,7 @@ func mayTaint(f Facts) string {
 	case openAttempt(f):
 		return "an agent is at work"
 	case !nodeRead(f):
-		return "what was read is not new enough"
+		return "the read is outdated"
 	case !f.Node.Found || !f.Node.NotReady:
 		return "the node is not known to be down"
 	case f.Node.Tainted:
@@ -223,7 +223,7 @@ func mayStart(f Facts, run Run) string {
 	case !openAttempt(f) || a[len(a)-1].Number != run.Attempt || a[len(a)-1].Agent != run.Agent:
 		return "the attempt was not written down"
 	case endedBy(f) || word(f) || f.Fence.GivenUp:
-		return "nobody wants it any more"
+		return "no longer requested"
 	case now().Sub(a[len(a)-1].StartedAt.Time) >= 5*time.Minute:
 		return "its time is over"
 	case (f.Fence.Spec.PolicyName != "" || f.Fence.Status.Proof != nil) &&
@@ -276,9 +276,9 @@ func mayProve(f Facts) string {
 	read := f.FenceRead
 	switch byHand := a.Agent == byHandAgent || a.Agent == confirmation; {
 	case !openAttempt(f) || endedBy(f):
-		return "nobody wants it"
+		return "not requested"
 	case byHand && !word(f):
-		return "nobody has said that the node is fenced"
+		return "no agent reported success"
 	case !byHand && (word(f) || !fresh(f.Run.Read) || f.Run.State != RunSucceeded ||
 		f.Run.Of != Run{Attempt: a.Number, Agent: a.Agent}):
 		return "no agent has said that the node is fenced"
@@ -287,7 +287,7 @@ func mayProve(f Facts) string {
 	}
 	switch {
 	case !later(f.Node.Read, read) || !later(f.Lease.Read, read):
-		return "what the node is like was read before the proof"
+		return "the node was read before the proof"
 	case (a.Agent == power || a.Agent == bmc) && f.Node.Found && f.Node.BootID != "boot":
 		return "the node was rebooted meanwhile"
 	case slices.Contains([]string{medik8s, storage, storage2}, a.Agent) && f.Node.Found && f.Node.BootID != "boot" &&
@@ -312,7 +312,7 @@ func mayLeave(f Facts) string {
 	case endedBy(f):
 		return ""
 	case !nodeRead(f) || !later(left.Read, f.Lease.Read):
-		return "what was read is not new enough"
+		return "the read is outdated"
 	case wasRebooted(f) && left.Leaving == Remains{}:
 		return ""
 	case left.All != Remains{}:

@@ -18,7 +18,7 @@ func mayCover(f Facts, proof v1alpha1.Proof) string {
 	}
 	proof.Volumes = proof.Volumes[:n]
 	if !reflect.DeepEqual(proof, *f.Fence.Status.Proof) {
-		return "what was proven is another"
+		return "another proof"
 	}
 	return mayProve(f)
 }
@@ -37,7 +37,7 @@ func mayBegin(f Facts) string {
 	case f.Fence.Status.Proof != nil && !mayGoOn(f):
 		return "the proof is enough"
 	case !fresh(f.Node.Read) || !fresh(f.Remaining.Read):
-		return "what the node is like was not read"
+		return "the node was not read"
 	case !f.Node.Found || f.Node.ControlPlane || f.Fence.Status.Proof == nil && (f.Node.Tainted || holds(f, "Released")):
 		return "the node is not to be fenced"
 	case f.Fence.Spec.PolicyName != "" && !f.Node.NotReady:

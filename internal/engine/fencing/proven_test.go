@@ -27,7 +27,7 @@ func TestDecideFenceInForce(t *testing.T) {
 		"the node is tainted and Ready": {inForce(down(tainted, ready)), WriteStatus, ReasonReleased, 0},
 		"there is nothing to undo":      {facts(agents(bmc), proved(bmc), down()), AddTaint, ReasonReleased, 0},
 		"it is released":                {inForce(down(tainted), released), Wait, ReasonReleased, nodePoll},
-		"somebody has removed the taint": {
+		"the taint was removed": {
 			inForce(down(), released), AddTaint, ReasonReleased, 0},
 		"the taint was removed, and the node is Ready": {
 			inForce(down(ready), released), Wait, ReasonNodeStillReady, nodePoll},
@@ -131,7 +131,7 @@ func TestDecideUnfenceWhenReleased(t *testing.T) {
 	checkDecisions(t, map[string]decision{
 		"it is not tainted":  {facts(in, down(), emptied), AddTaint, ReasonReleased, 0},
 		"it is not released": {facts(in, down(tainted), emptied), WriteStatus, ReasonReleased, 0},
-		"nobody has listed":  {facts(over), ListRemaining, ReasonReleased, 0},
+		"not listed":         {facts(over), ListRemaining, ReasonReleased, 0},
 		"a pod is not deleted yet": {
 			facts(over, remaining(Remains{}, Remains{Pods: 1})), Wait, ReasonRemainsOnNode, nodePoll},
 		"a volume is not detached yet": {
@@ -144,9 +144,9 @@ func TestDecideUnfenceWhenReleased(t *testing.T) {
 		"it has another boot ID": {facts(over, ending, allUndone, down(tainted, rebooted)), RemoveTaint, ReasonRebooted, 0},
 		"it has another boot ID, and no taint was seen": {
 			facts(in, ending, allUndone, down(tainted, rebooted)), RemoveTaint, ReasonRebooted, 0},
-		"it was never down":      {facts(over, ending, allUndone, renewedFor(0)), Wait, ReasonNodeRuns, nodePoll},
-		"somebody wants no more": {facts(over, ending, allUndone, terminating), RemoveTaint, ReasonEnded, 0},
-		"its Node is gone":       {facts(over, ending, allUndone, nodeGone), WriteStatus, ReasonNodeGone, 0},
+		"it was never down": {facts(over, ending, allUndone, renewedFor(0)), Wait, ReasonNodeRuns, nodePoll},
+		"ended by request":  {facts(over, ending, allUndone, terminating), RemoveTaint, ReasonEnded, 0},
+		"its Node is gone":  {facts(over, ending, allUndone, nodeGone), WriteStatus, ReasonNodeGone, 0},
 	})
 }
 
@@ -184,7 +184,7 @@ func TestNextAgentAfterRebootForHeldPods(t *testing.T) {
 	waits := func(f Facts) decision { return decision{f, Wait, ReasonFenced, nodePoll} }
 	checkDecisions(t, map[string]decision{
 		"a pod is held": {facts(in), WriteStatus, ReasonFencing, 0},
-		"nobody has listed": {
+		"not listed": {
 			facts(in, func(f *Facts) { f.Remaining = RemainingFacts{} }), ListRemaining, ReasonFenced, 0},
 		"it was listed before": {
 			facts(in, func(f *Facts) { f.Remaining.Read = read(2) }), ListRemaining, ReasonFenced, 0},
@@ -196,7 +196,7 @@ func TestNextAgentAfterRebootForHeldPods(t *testing.T) {
 		"all are tried again later": waits(facts(in, agents(medik8s), provenAgo(returnPatience),
 			attempted(medik8s, v1alpha1.ResultFailed))),
 		"all are tried again": {facts(in, agents(medik8s)), WriteStatus, ReasonFencing, 0},
-		"the node may return, and somebody confirms": {
+		"the node may return, and a person confirms": {
 			facts(in, provenAgo(0), confirm("burned")), WriteStatus, ReasonFencing, 0},
 		"the next one failed, too": {facts(in, attempted(power, v1alpha1.ResultFailed, endedAgo(time.Hour))), WriteStatus,
 			ReasonFencing, 0},
@@ -204,7 +204,7 @@ func TestNextAgentAfterRebootForHeldPods(t *testing.T) {
 		"the next one is to start": {facts(open, ran(RunAbsent), down()), StartRun, ReasonFencing, 0},
 		"the node came back meanwhile": {
 			facts(open, ran(RunAbsent), down(ready)), WriteStatus, ReasonAgentCanceled, 0},
-		"somebody ends it": {facts(open, ran(RunAbsent), unfence(v1alpha1.UnfenceNow)), WriteStatus, ReasonAgentCanceled,
+		"ended by request": {facts(open, ran(RunAbsent), unfence(v1alpha1.UnfenceNow)), WriteStatus, ReasonAgentCanceled,
 			0},
 	})
 	for name, f := range map[string]Facts{"begun": facts(in), "failed": facts(open, ran(RunFailed))} {
@@ -251,7 +251,7 @@ func TestDeletedVolumeFenceWaitsForReboot(t *testing.T) {
 func TestDecideFenceOfDeletedNode(t *testing.T) {
 	in := all(agents(bmc), proved(bmc), nodeGone)
 	checkDecisions(t, map[string]decision{
-		"nobody has listed": {facts(in), ListRemaining, ReasonNodeGone, 0},
+		"not listed": {facts(in), ListRemaining, ReasonNodeGone, 0},
 		"a pod remains": {
 			facts(in, remaining(Remains{}, Remains{Pods: 1})), Wait, ReasonRemainsOnNode, nodePoll},
 		"nothing remains":   {facts(in, emptied), WriteStatus, ReasonUnfencing, 0},
@@ -298,8 +298,8 @@ func TestDecideEndOfFence(t *testing.T) {
 					facts(say, over, tried(2, 0), ran(Running, undo)), Wait, ReasonUnfenceFailed, agentPoll},
 				"it was undone at last": {
 					facts(say, over, tried(2, 0), ran(RunSucceeded, undo)), WriteStatus, ReasonUnfencing, 0},
-				"nobody can ask": {facts(say, over, ran(RunUnknown, undo)), Wait, ReasonUnfenceFailed, agentPoll},
-				"it was undone":  {facts(say, over, ran(RunSucceeded, undo)), WriteStatus, ReasonUnfencing, 0},
+				"no request is possible": {facts(say, over, ran(RunUnknown, undo)), Wait, ReasonUnfenceFailed, agentPoll},
+				"it was undone":          {facts(say, over, ran(RunSucceeded, undo)), WriteStatus, ReasonUnfencing, 0},
 				"it failed just now": {
 					facts(say, over, ran(RunFailed, undo, func(r *RunFacts) { r.EndedAt = ago(20 * time.Second) })), Wait,
 					ReasonUnfenceFailed, 40 * time.Second},
@@ -344,10 +344,10 @@ func TestUndoTriesAreCounted(t *testing.T) {
 		facts Facts
 		want  int32
 	}{
-		"the first":                   {facts(over), 1},
-		"after one that hangs":        {facts(over, late, ran(Running, undo)), 2},
-		"after one that does not end": {facts(over, late, ran(RunStopping, undo)), 2},
-		"after one that failed":       {facts(over, tried(3, time.Minute), failed), 4},
+		"the first":                     {facts(over), 1},
+		"after a try that hangs":        {facts(over, late, ran(Running, undo)), 2},
+		"after a try that does not end": {facts(over, late, ran(RunStopping, undo)), 2},
+		"after a failed try":            {facts(over, tried(3, time.Minute), failed), 4},
 	} {
 		d := Decide(c.facts, now())
 		if d.Action != WriteStatus {
@@ -368,7 +368,7 @@ func TestDecideReturnedFence(t *testing.T) {
 	over := returnedAgo(10 * time.Minute)
 	checkDecisions(t, map[string]decision{
 		"it is kept": {facts(over), Wait, ReasonReturned, 50 * time.Minute},
-		"it is kept as long as it is said": {
+		"kept for the announced time": {
 			facts(over, func(f *Facts) { f.Rules.KeepReturned = 11 * time.Minute }), Wait, ReasonReturned, time.Minute},
 		"it is kept, and was not read":   {facts(over, unread), Wait, ReasonReturned, 50 * time.Minute},
 		"the watch shows no taint":       {facts(over, down(tainted)), Wait, ReasonReturned, 50 * time.Minute},

@@ -171,7 +171,7 @@ func TestReasonOfRemediatorWithoutResultIsKept(t *testing.T) {
 		"it taints the node": {facts(work, ran(Running, taints)), Wait, ReasonFencing, agentPoll},
 		"how is not known":   {facts(work, ran(Running)), Wait, ReasonFencing, agentPoll},
 		"it has succeeded":   {facts(work, ran(RunSucceeded, deletes)), ReadNode, ReasonFenced, 0},
-		"it is given up":     {facts(work, givenUp, ran(Running, deletes)), StopRun, ReasonAgentCanceled, 0},
+		"abandoned":          {facts(work, givenUp, ran(Running, deletes)), StopRun, ReasonAgentCanceled, 0},
 		"it was not started": {facts(work, ran(RunAbsent, deletes)), StartRun, ReasonFencing, 0},
 		"its time is over, too": {
 			facts(agents(medik8s), attempted(medik8s, "", startedAgo(5*time.Minute)), ran(Running, deletes)), StopRun,

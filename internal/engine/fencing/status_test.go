@@ -190,12 +190,12 @@ func TestVacantFences(t *testing.T) {
 		fence Fence
 		want  bool
 	}{
-		"one without conditions":         {Fence{}, false},
-		"one in force":                   {facts(proved(power)).Fence, false},
-		"one whose Node was deleted":     {after(proved(power), nodeGone, emptied), true},
-		"one whose Node is there again":  {after(proved(power), vacant, down()), false},
-		"one of which the end has begun": {after(proved(power), vacant, terminating), false},
-		"one that is not in force":       {facts(notVacant).Fence, false},
+		"one without conditions":        {Fence{}, false},
+		"one in force":                  {facts(proved(power)).Fence, false},
+		"one whose Node was deleted":    {after(proved(power), nodeGone, emptied), true},
+		"one whose Node is there again": {after(proved(power), vacant, down()), false},
+		"ending":                        {after(proved(power), vacant, terminating), false},
+		"not in force":                  {facts(notVacant).Fence, false},
 	} {
 		if got := c.fence.Vacant(); got != c.want {
 			t.Errorf("%s: %t", name, got)
@@ -354,17 +354,17 @@ func TestToUndo(t *testing.T) {
 		fence Fence
 		want  int32
 	}{
-		"nothing":              {facts().Fence, 0},
-		"one that has an undo": {facts(attempted(power, "")).Fence, 1},
-		"one that has none":    {facts(agents(bmc), attempted(bmc, "")).Fence, 0},
-		"a custom resource":    {facts(agents(medik8s), attempted(medik8s, "")).Fence, 1},
-		"a NetworkFence":       {facts(agents(storage), attempted(storage, "")).Fence, 1},
+		"nothing":           {facts().Fence, 0},
+		"with undo":         {facts(attempted(power, "")).Fence, 1},
+		"without undo":      {facts(agents(bmc), attempted(bmc, "")).Fence, 0},
+		"a custom resource": {facts(agents(medik8s), attempted(medik8s, "")).Fence, 1},
+		"a NetworkFence":    {facts(agents(storage), attempted(storage, "")).Fence, 1},
 		"a person's word": {
 			facts(agents(byHandAgent), attempted(byHandAgent, ""), attempted(confirmation, "")).Fence, 0},
-		"one of no agent":    {facts(attempted("other", "")).Fence, 0},
-		"the last one":       {facts(agents(power, medik8s), attempted(power, ""), attempted(medik8s, "")).Fence, 2},
-		"one before it":      {facts(agents(power, bmc), attempted(power, ""), attempted(bmc, "")).Fence, 1},
-		"one that is undone": {facts(attempted(power, "", undone)).Fence, 0},
+		"one of no agent": {facts(attempted("other", "")).Fence, 0},
+		"the last one":    {facts(agents(power, medik8s), attempted(power, ""), attempted(medik8s, "")).Fence, 2},
+		"one before it":   {facts(agents(power, bmc), attempted(power, ""), attempted(bmc, "")).Fence, 1},
+		"undone":          {facts(attempted(power, "", undone)).Fence, 0},
 		"one before an undone one": {
 			facts(agents(power, medik8s), attempted(power, ""), attempted(medik8s, "", undone)).Fence, 1},
 		"abandoned": {facts(attempted(power, ""), unfence(v1alpha1.UnfenceAbandon)).Fence, 0},

@@ -26,7 +26,7 @@ func TestDecideFurtherVolumes(t *testing.T) {
 		"the node is gone":                    {in(nodeGone), ListRemaining, ReasonNodeDeleted, 0},
 		"for a policy":                        {in(down(), byPolicy), WriteStatus, ReasonFencing, 0},
 		"for a policy, and the node is Ready": {in(down(ready), byPolicy), Wait, ReasonFenced, nodePoll},
-		"somebody confirms":                   {in(down(), confirm("burned")), WriteStatus, ReasonFencing, 0},
+		"a person confirms":                   {in(down(), confirm("burned")), WriteStatus, ReasonFencing, 0},
 		"it has failed":                       {in(down(), failed), Wait, ReasonFenced, nodePoll},
 		"it has failed long ago": {
 			in(down(), attempted(storage2, v1alpha1.ResultTimedOut, endedAgo(retryChainFirst))), WriteStatus, ReasonFencing, 0},
@@ -48,7 +48,7 @@ func TestDecideAgentOfFurtherVolumes(t *testing.T) {
 		"it works":              {facts(open, down(), ran(Running)), Wait, ReasonFencing, agentPoll},
 		"it has succeeded":      {facts(open, down(), ran(RunSucceeded), seen), WriteStatus, ReasonFenced, 0},
 		"its time is over":      {facts(over, down(), ran(Running)), WriteStatus, ReasonAgentTimedOut, 0},
-		"somebody confirms":     {facts(open, down(), ran(Running), confirm("x")), Wait, ReasonFencing, agentPoll},
+		"a person confirms":     {facts(open, down(), ran(Running), confirm("x")), Wait, ReasonFencing, agentPoll},
 		"the fence is ended": {facts(open, down(), ran(Running), unfence(v1alpha1.UnfenceNow)), WriteStatus,
 			ReasonAgentCanceled, 0},
 		"the fence is deleted": {facts(open, down(), ran(Running), terminating), WriteStatus,

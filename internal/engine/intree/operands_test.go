@@ -36,12 +36,12 @@ func TestClaimState(t *testing.T) {
 		claim ClaimFacts
 		want  claimState
 	}{
-		"not read":                    {ClaimFacts{Of: pv.Claim}, claimUnknown},
-		"read for another":            {ClaimFacts{Read: asked, Of: sibling().Claim}, claimUnknown},
-		"gone":                        {ClaimFacts{Read: asked, Of: pv.Claim}, claimGone},
-		"gone, whatever else is read": {ClaimFacts{Read: asked, Of: pv.Claim, UID: pv.Claim.UID}, claimGone},
-		"gone, by another read":       {ClaimFacts{Read: asked, Of: pv.Claim, VolumeName: pv.Name}, claimGone},
-		"exists":                      {ClaimFacts{Read: asked, Of: pv.Claim, Found: true, UID: pv.Claim.UID}, claimExists},
+		"not read":                  {ClaimFacts{Of: pv.Claim}, claimUnknown},
+		"read for another":          {ClaimFacts{Read: asked, Of: sibling().Claim}, claimUnknown},
+		"gone":                      {ClaimFacts{Read: asked, Of: pv.Claim}, claimGone},
+		"gone, despite other reads": {ClaimFacts{Read: asked, Of: pv.Claim, UID: pv.Claim.UID}, claimGone},
+		"gone, by another read":     {ClaimFacts{Read: asked, Of: pv.Claim, VolumeName: pv.Name}, claimGone},
+		"exists":                    {ClaimFacts{Read: asked, Of: pv.Claim, Found: true, UID: pv.Claim.UID}, claimExists},
 		"exists, bound to the PV": {
 			ClaimFacts{Read: asked, Of: pv.Claim, Found: true, UID: pv.Claim.UID, VolumeName: pv.Name}, claimExists},
 		"another of the name": {ClaimFacts{Read: asked, Of: pv.Claim, Found: true, UID: "new"}, claimGone},
@@ -76,16 +76,16 @@ func TestShared(t *testing.T) {
 		siblings []PV
 		shared   bool
 	}{
-		"nobody else":                           {nil, false},
-		"its own twin":                          {[]PV{own}, false},
-		"one to be deleted, too":                {[]PV{sibling()}, false},
-		"one to be deleted, too, and its twin":  {[]PV{sibling(), siblings}, false},
-		"the twin of one that is not there":     {[]PV{siblings}, true},
-		"one that is kept":                      {[]PV{keeper}, true},
-		"one that is kept, and a twin of its":   {[]PV{keeper, siblings}, true},
-		"its own twin, and one that is kept":    {[]PV{own, keeper}, true},
-		"a twin of one that is kept, own twins": {[]PV{own, siblings}, true},
-		"its own twin, and a twin of that one":  {[]PV{own, twinFor(own)}, true},
+		"no other PV":                            {nil, false},
+		"its own twin":                           {[]PV{own}, false},
+		"one to be deleted, too":                 {[]PV{sibling()}, false},
+		"one to be deleted, too, and its twin":   {[]PV{sibling(), siblings}, false},
+		"the twin of an absent PV":               {[]PV{siblings}, true},
+		"a kept PV":                              {[]PV{keeper}, true},
+		"a kept PV and its twin":                 {[]PV{keeper, siblings}, true},
+		"its own twin, and a kept PV":            {[]PV{own, keeper}, true},
+		"a twin of a kept PV, own twins":         {[]PV{own, siblings}, true},
+		"its own twin, and the twin of its twin": {[]PV{own, twinFor(own)}, true},
 	} {
 		if got := (Facts{PV: due(), Siblings: c.siblings}).shared(); got != c.shared {
 			t.Errorf("%s: shared %t", name, got)
@@ -174,7 +174,7 @@ func TestTwinIdentity(t *testing.T) {
 		alter       func(*PV)
 		looks, isIt bool
 	}{
-		"as it is created":       {func(*PV) {}, true, true},
+		"on creation":            {func(*PV) {}, true, true},
 		"of another UID":         {func(pv *PV) { pv.TwinOf = "another" }, true, false},
 		"of another volume":      {func(pv *PV) { pv.Source = Source{9} }, true, false},
 		"of an unknown volume":   {func(pv *PV) { pv.Source = Source{} }, false, false},

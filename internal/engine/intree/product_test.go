@@ -143,7 +143,7 @@ func brokenPromise(s Facts, d Decision) string {
 		case !mayGo(s):
 			return "the volume may not go"
 		case !shown(s):
-			return "it is not shown that nobody needs the volume"
+			return "the volume is not proven unneeded"
 		case d.Action == CreateTwin && s.TwinFound:
 			return "there is a PV of that name"
 		case d.Action == SetTwinDelete && (!isTwin(s) || twin.Policy != volume.PolicyRetain ||
@@ -190,7 +190,7 @@ func brokenPromise(s Facts, d Decision) string {
 		return "something is done before it is known who manages the finalizer"
 	case s.Other == OtherPresent && !acts(s) && (d.Action == AddFinalizer || d.Action == RemoveFinalizer &&
 		!s.RemovingFinalizers):
-		return "what another program manages is written to"
+		return "an object of another program is written"
 	}
 	return ""
 }

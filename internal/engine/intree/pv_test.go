@@ -31,7 +31,7 @@ func TestFinalizerWriter(t *testing.T) {
 		want    Writer
 		manager string
 	}{
-		"it is not on, whatever the entries say": {entries: []metav1.ManagedFieldsEntry{fields(kcm, onlyG)},
+		"off, despite entries": {entries: []metav1.ManagedFieldsEntry{fields(kcm, onlyG)},
 			want: WriterNone},
 		"we did": {on: true, entries: []metav1.ManagedFieldsEntry{fields(kcm, another),
 			fields(FieldManager, onlyG)}, want: WriterSelf},
@@ -42,12 +42,12 @@ func TestFinalizerWriter(t *testing.T) {
 			want: WriterOther, manager: "kubectl-edit"},
 		"we did, and another too": {on: true, entries: []metav1.ManagedFieldsEntry{fields("kubectl", onlyG),
 			fields(FieldManager, onlyG)}, want: WriterSelf},
-		"nobody says so": {on: true, want: WriterUnknown},
+		"not declared": {on: true, want: WriterUnknown},
 		"others wrote other fields": {on: true, entries: []metav1.ManagedFieldsEntry{fields(kcm, another)},
 			want: WriterUnknown},
 		"too many wrote since": {on: true, entries: []metav1.ManagedFieldsEntry{fields(ancientChanges, onlyG)},
 			want: WriterUnknown},
-		"before anybody applied": {on: true, entries: []metav1.ManagedFieldsEntry{fields(beforeApply, onlyG)},
+		"before any apply": {on: true, entries: []metav1.ManagedFieldsEntry{fields(beforeApply, onlyG)},
 			want: WriterUnknown},
 		"the fields are no JSON": {on: true, entries: []metav1.ManagedFieldsEntry{fields(kcm, onlyG[:60])},
 			want: WriterUnknown},

@@ -33,12 +33,12 @@ func TestTwinDeletionProvesVolumeDeletion(t *testing.T) {
 		final bool
 		want  bool
 	}{
-		"policy Delete and released, its end seen":  {func(*PV) {}, true, true},
-		"its end was not seen":                      {func(*PV) {}, false, false},
-		"its policy was Retain":                     {of(volume.PolicyRetain), true, false},
-		"it had failed: somebody may have ended it": {in(volume.PhaseFailed), true, false},
-		"the PV controller had not synced it":       {in(volume.PhasePending), true, false},
-		"it is no twin":                             {func(pv *PV) { pv.TwinOf = "another" }, true, false},
+		"policy Delete and released, its end seen":      {func(*PV) {}, true, true},
+		"its end was not seen":                          {func(*PV) {}, false, false},
+		"its policy was Retain":                         {of(volume.PolicyRetain), true, false},
+		"failed earlier: may have been ended by a user": {in(volume.PhaseFailed), true, false},
+		"the PV controller had not synced it":           {in(volume.PhasePending), true, false},
+		"it is no twin":                                 {func(pv *PV) { pv.TwinOf = "another" }, true, false},
 	} {
 		pv, twin := due(), made()
 		twin.Policy, twin.Phase, twin.Terminating = volume.PolicyDelete, volume.PhaseReleased, true
@@ -201,7 +201,7 @@ func TestForeignFinalizerOnTwin(t *testing.T) {
 	for name, c := range map[string]struct {
 		pv   PV
 		want int
-	}{"its twin": {twin, 1}, "one that names it": {other, 0}} {
+	}{"its twin": {twin, 1}, "a PV that names it": {other, 0}} {
 		cache, tracker := holding(due())
 		c.pv.Writer = WriterOther
 		if tracker.Added(&c.pv, cache); len(tracker.ForeignTwin) != c.want {

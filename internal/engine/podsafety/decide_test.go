@@ -101,7 +101,7 @@ func TestDecide(t *testing.T) {
 	}{
 		"nothing is known":            {Facts{}, Wait, ReasonNothingToHold, 0},
 		"a pod that runs is held":     {facts(pod(runs)), Wait, ReasonNotTerminating, 0},
-		"one that runs gets the hold": {facts(pod(runsUnheld)), AddFinalizer, ReasonHold, 0},
+		"a running pod gets the hold": {facts(pod(runsUnheld)), AddFinalizer, ReasonHold, 0},
 		"not where it is not asked for": {
 			facts(pod(runsUnheld), func(f *Facts) { f.Mode = ModeWarn }), Wait, ReasonNothingToHold, 0},
 		"not without a claim": {
@@ -111,11 +111,11 @@ func TestDecide(t *testing.T) {
 			ReasonHold, 0},
 		"not a mirror pod": {
 			facts(pod(runsUnheld), pod(func(p *Pod) { p.Mirror = true })), Wait, ReasonNothingToHold, 0},
-		"one that is terminating cannot get it": {
+		"a terminating pod cannot get it": {
 			facts(pod(func(p *Pod) { p.Held = false })), Wait, ReasonNothingToHold, 0},
 		"all are released when we are uninstalled": {facts(removing), RemoveFinalizerByUID, ReasonFinalizersRemoved, 0},
-		"and stay so":                     {facts(pod(runsUnheld), removing), Wait, ReasonFinalizersRemoved, 0},
-		"one that is terminating is held": {facts(live), Wait, ReasonProcessesMayRun, 80 * time.Second},
+		"and stay so":               {facts(pod(runsUnheld), removing), Wait, ReasonFinalizersRemoved, 0},
+		"a terminating pod is held": {facts(live), Wait, ReasonProcessesMayRun, 80 * time.Second},
 		"its kubelet takes its time": {
 			facts(pod(func(p *Pod) { p.GraceEnds = ago(time.Minute - time.Second) }), live), Wait, ReasonProcessesMayRun,
 			time.Second},

@@ -26,7 +26,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("missing %+v, risks %q", e.Missing, e.Risks)
 	}
 	for name, f := range map[string]Facts{
-		"one that runs": facts(pod(runs)), "one that is not held": facts(pod(func(p *Pod) { p.Held = false })),
+		"a running pod": facts(pod(runs)), "a pod without hold": facts(pod(func(p *Pod) { p.Held = false })),
 		"one with evidence": facts(pod(noGrace), live, node(outOfService())),
 	} {
 		if e := Explain(f, now()); e.Waits || e.Missing != nil || e.Risks != nil {
@@ -79,8 +79,8 @@ func TestExplainMissingEvidence(t *testing.T) {
 			ReasonNodeFenced, "from volumes"},
 		"rebooted": {facts(live, node(down()), fence(FenceFacts{InForce: true, Coverage: CoversReboot})),
 			ReasonNodeFenced, "rebooted before"},
-		"of what":             {facts(live, node(down()), fence(FenceFacts{InForce: true})), ReasonNodeFenced, "not known"},
-		"nobody":              {facts(), ReasonConfirmed, "Nobody"},
+		"uncovered":           {facts(live, node(down()), fence(FenceFacts{InForce: true})), ReasonNodeFenced, "not known"},
+		"no confirmation":     {facts(), ReasonConfirmed, "No force deletion"},
 		"another":             {facts(pod(confirmedOther)), ReasonConfirmed, "UID of this pod"},
 		"confirmed too early": {facts(pod(confirmed)), ReasonConfirmed, "grace period"},
 	} {

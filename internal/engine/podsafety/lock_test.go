@@ -45,11 +45,11 @@ func TestDecideLock(t *testing.T) {
 	}{
 		"nothing is known":                   {LockFacts{}, KeepLock},
 		"terminating on a node that is away": {locked(none), CreateLock},
-		"on one that is not known":           {locked(none, func(f *LockFacts) { f.NodeSeen = NodeUnseen }), CreateLock},
-		"on one that is gone":                {locked(none, func(f *LockFacts) { f.NodeSeen = NodeAbsent }), CreateLock},
-		"on one that is tainted":             {locked(none, func(f *LockFacts) { f.NodeSeen = NodeTainted }), CreateLock},
-		"on one that is Ready":               {locked(none, func(f *LockFacts) { f.NodeSeen = NodeReady }), KeepLock},
-		"nobody has deleted it":              {locked(none, func(f *LockFacts) { f.Pod.Terminating = false }), KeepLock},
+		"on an unseen node":                  {locked(none, func(f *LockFacts) { f.NodeSeen = NodeUnseen }), CreateLock},
+		"on a node that is gone":             {locked(none, func(f *LockFacts) { f.NodeSeen = NodeAbsent }), CreateLock},
+		"on a tainted node":                  {locked(none, func(f *LockFacts) { f.NodeSeen = NodeTainted }), CreateLock},
+		"on a Ready node":                    {locked(none, func(f *LockFacts) { f.NodeSeen = NodeReady }), KeepLock},
+		"not deleted":                        {locked(none, func(f *LockFacts) { f.Pod.Terminating = false }), KeepLock},
 		"it is not held":                     {locked(none, released), KeepLock},
 		"it was never bound":                 {locked(none, func(f *LockFacts) { f.Pod.Node = "" }), KeepLock},
 		"several nodes may have it":          {locked(none, func(f *LockFacts) { f.Shared = true }), KeepLock},
@@ -133,6 +133,6 @@ func TestActionsHaveNames(t *testing.T) {
 		t.Errorf("names %v", names)
 	}
 	if Action(99).String() != "Unknown" || LockAction(99).String() != "Unknown" {
-		t.Error("what is none has a name")
+		t.Error("an unknown action has a name")
 	}
 }

@@ -87,9 +87,9 @@ func TestUnmountWaitStartsAtEndOfFence(t *testing.T) {
 		want  time.Duration
 	}{
 		"no fence": {facts(finishedFor(20*time.Second, false)), after},
-		"one that ended before": {
+		"a fence that ended before": {
 			facts(finishedFor(20*time.Second, false), storage(Storage{Since: ago(time.Hour)})), after},
-		"one that ended after": {
+		"a fence that ended after": {
 			facts(finishedFor(time.Hour, false), storage(Storage{Since: ago(20 * time.Second)})), after},
 		"one in the way": {
 			facts(finishedFor(time.Hour, false), storage(Storage{Fenced: true})), DefaultUnmountGrace},
@@ -140,7 +140,7 @@ func TestFenceCovers(t *testing.T) {
 		"rebooted after":     {FenceFacts{InForce: true, Coverage: CoversReboot, SinceTerminating: true}, true},
 		"rebooted before":    {FenceFacts{InForce: true, Coverage: CoversReboot}, false},
 		"volumes":            {FenceFacts{InForce: true, Coverage: CoversVolumes, SinceTerminating: true}, false},
-		"nobody knows":       {FenceFacts{InForce: true, SinceTerminating: true}, false},
+		"unknown":            {FenceFacts{InForce: true, SinceTerminating: true}, false},
 		"rebooted, long ago": {FenceFacts{Coverage: CoversReboot, SinceTerminating: true}, false},
 	} {
 		if got, ends := c.fence.covers(), c.fence.EndsPod(down()); got != c.want || ends != c.want {

@@ -149,7 +149,7 @@ func broken(f Facts, d Decision) string {
 	case RemoveFinalizer:
 		switch {
 		case !f.Pod.Terminating:
-			return "a pod is released that nobody has deleted"
+			return "a pod that is not being deleted is released"
 		case !f.Pod.GraceZero:
 			return "the object would stay"
 		case !Evidence(d.Reason) || !evidence(f, d.Reason):

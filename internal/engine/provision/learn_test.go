@@ -52,7 +52,7 @@ func TestLearn(t *testing.T) {
 			waiting(), OpenEntry, with(lost, func(r *Reply) { r.Log = LogChanging }),
 			func(f Facts) bool { return f.Log == LogChanging && f.Record == Record{} },
 		},
-		"whose outcome nobody names": {waiting(), OpenEntry, lost, func(f Facts) bool { return f.Log == LogUnknown }},
+		"an entry with an unknown outcome": {waiting(), OpenEntry, lost, func(f Facts) bool { return f.Log == LogUnknown }},
 		"a request is added": {
 			begun(), OpenEntry, with(done, func(r *Reply) { r.Request.Node = "b" }),
 			func(f Facts) bool {

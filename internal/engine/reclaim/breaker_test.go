@@ -29,7 +29,7 @@ func TestBreaker(t *testing.T) {
 			t.Errorf("state %v", b.State)
 		}
 	})
-	t.Run("is pulled by the one that is too many", func(t *testing.T) {
+	t.Run("is pulled by the first excess volume", func(t *testing.T) {
 		b := released()
 		for i := range 3 {
 			b.Count(uid(i), clock.Now())
@@ -43,7 +43,7 @@ func TestBreaker(t *testing.T) {
 			t.Fatal("not pulled")
 		}
 	})
-	t.Run("counts what falls into the window", func(t *testing.T) {
+	t.Run("counts deletions in the window", func(t *testing.T) {
 		b := released()
 		for i := range 12 {
 			b.Count(uid(i), clock.Now())
@@ -100,7 +100,7 @@ func TestBreaker(t *testing.T) {
 			t.Error("the second read of the Lease changes it")
 		}
 	})
-	t.Run("is pulled by what was due before this replica led", func(t *testing.T) {
+	t.Run("is pulled by volumes due before this replica led", func(t *testing.T) {
 		b := newBreaker()
 		for i := range 4 {
 			b.Count(uid(i), clock.Now())

@@ -31,11 +31,11 @@ func TestClaimWatch(t *testing.T) {
 			release(e, cache)
 			e.ClaimDeleted("claim-uid", "pv", now())
 		}, true},
-		"that of another claim that named the PV": {func(e *Engine, cache pvs) {
+		"the deletion of another claim that named the PV": {func(e *Engine, cache pvs) {
 			release(e, cache)
 			e.ClaimDeleted("newer", "pv", now())
 		}, false},
-		"that of a claim of another PV": {func(e *Engine, cache pvs) {
+		"the deletion of a claim of another PV": {func(e *Engine, cache pvs) {
 			release(e, cache)
 			e.ClaimDeleted("claim-uid", "other", now())
 		}, false},
@@ -44,7 +44,7 @@ func TestClaimWatch(t *testing.T) {
 			release(e, cache)
 			e.ClaimShown("pv")
 		}, false},
-		"one that names another PV": {func(e *Engine, cache pvs) {
+		"a claim that names another PV": {func(e *Engine, cache pvs) {
 			e.ClaimDeleted("claim-uid", "pv", now())
 			release(e, cache)
 			e.ClaimShown("other")
@@ -146,7 +146,7 @@ func TestClaimDeletedEnqueuesPV(t *testing.T) {
 		want []string
 	}{
 		"a PV whose volume is to go": {of(func(*volume.PV) {}), []string{"pv"}},
-		"one that is bound still":    {of(func(pv *volume.PV) { pv.Phase = volume.PhaseBound }), nil},
+		"still bound":                {of(func(pv *volume.PV) { pv.Phase = volume.PhaseBound }), nil},
 		"one of another driver":      {of(func(pv *volume.PV) { pv.ProvisionedBy = "other" }), nil},
 	} {
 		e, _ := engineOf(c.pv)

@@ -123,7 +123,7 @@ func TestDecide(t *testing.T) {
 			}), do(DeleteVolume, ReasonReclaim)},
 		"static of an in-tree plugin that could be migrated, and is not: not ours": {
 			with(func(s *Facts) { s.PV.ProvisionedBy, s.PV.InTree = "", true }), waiting(ReasonNotOurs)},
-		"a twin: whoever made it sees to it": {
+		"a twin: left to its maker": {
 			with(func(s *Facts) { s.PV.TwinOf = "another" }), waiting(ReasonNotOurs)},
 		"the role is not known: nothing": {
 			with(func(s *Facts) { s.Rules.Role = volume.RoleUnknown }), waiting(ReasonNotOurs)},

@@ -163,7 +163,7 @@ func forbidden(o *v1.PersistentVolume, s Facts) string {
 		return "it is attached, or the Secret was not read"
 	case s.End.Gone && (s.End.Shared || !s.End.Final || !s.History.SeenAlive || s.History.SeenProtected ||
 		len(s.Siblings) > 0 || !live(s.PVsListed)):
-		return "it is gone, and not proven that nobody needs the volume"
+		return "gone, and the volume is not proven unneeded"
 	case !s.End.Gone && (!live(s.PVRead) || s.PVRead.Order <= s.Claim.Read.Order):
 		return "the PV was not read last"
 	case !s.End.Gone && !ours && (terminating || !s.Contested && s.Rules.Mode != ModeRollback):

@@ -112,10 +112,10 @@ func TestSiblingsRead(t *testing.T) {
 		claim  ClaimFacts
 		needed string
 	}{
-		"its claim exists":            {live, exists, live.Name},
-		"its claim was not read":      {live, ClaimFacts{}, live.Name},
-		"its claim is gone":           {live, ClaimFacts{Of: live.Claim}, ""},
-		"it is kept, whatever claims": {kept, exists, ""},
+		"its claim exists":       {live, exists, live.Name},
+		"its claim was not read": {live, ClaimFacts{}, live.Name},
+		"its claim is gone":      {live, ClaimFacts{Of: live.Claim}, ""},
+		"kept, despite claims":   {kept, exists, ""},
 	} {
 		s := asking(ReadSiblings)
 		s.Ask.Siblings = []volume.PV{live, lost, third}

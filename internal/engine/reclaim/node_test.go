@@ -44,9 +44,9 @@ func TestDecideOnNode(t *testing.T) {
 		"not clear whose, gone: told of once": {all(unclear, unprotected, func(s *Facts) {
 			s.End = End{Gone: true, Final: true}
 		}), ended(ReasonNodeUnclear)},
-		"the finalizers go: those of its own PVs": {all(func(s *Facts) { s.Rules.Mode = ModeRelease }),
+		"release: the finalizers of its own PVs go": {all(func(s *Facts) { s.Rules.Mode = ModeRelease }),
 			do(RemoveFinalizer, ReasonFinalizersRemoved)},
-		"the finalizers go: not those of others": {all(elsewhere, func(s *Facts) { s.Rules.Mode = ModeRelease }),
+		"release: the finalizers of other PVs stay": {all(elsewhere, func(s *Facts) { s.Rules.Mode = ModeRelease }),
 			waiting(ReasonOtherNode)},
 		"the nodes were not looked at: looks": {all(func(s *Facts) { s.NodesListed = session.Read{} }),
 			do(ListNodes, ReasonReclaim)},
@@ -56,7 +56,7 @@ func TestDecideOnNode(t *testing.T) {
 			looking(ReasonTopologyNotUnique)},
 		"the nodes were looked at after the PV: again": {all(func(s *Facts) { s.NodesListed.Order = 4 }),
 			do(ReadPV, ReasonReclaim)},
-		"a volume that it deleted: whatever it says now": {all(unclear, func(s *Facts) {
+		"a volume that it deleted: despite its present answer": {all(unclear, func(s *Facts) {
 			s.Done = done(s.PV, false,
 				false)
 		}), do(DeletePV, ReasonVolumeDeleted)},

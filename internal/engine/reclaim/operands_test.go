@@ -71,9 +71,9 @@ func TestDecideByEachOperand(t *testing.T) {
 		"in flight, unprotected: protects": {
 			with(func(s *Facts) { s.Rules.Logged, s.Log, s.PV.HasFinalizer = true, LogOpen, false }),
 			do(AddFinalizer, ReasonProtect)},
-		"no claim of the name, whatever else the read found: deletes the volume": {
+		"no claim of the name, despite other results of the read: deletes the volume": {
 			with(func(s *Facts) { s.Claim.VolumeName = "pv" }), do(DeleteVolume, ReasonReclaim)},
-		"a claim that keeps a sibling: waits, whoever the siblings are": {
+		"a claim that keeps a sibling: waits for any siblings": {
 			with(func(s *Facts) { s.SiblingNeeded = "other" }), looking(ReasonSharedHandle)},
 		"its volume is deleted, and a claim is bound to the PV: reported": {
 			with(func(s *Facts) { s.PV.Phase, s.Done = volume.PhaseBound, done(s.PV, false, false) }),

@@ -244,7 +244,7 @@ func broken(s Facts, d Decision) string {
 		return "P1: lets a PV go before its volume"
 	case d.Action.Protects() && (pv.Terminating || s.Done.Protected || s.Contested || r.Mode != ModeHonor ||
 		pv.Claim.UID == "" || ignored):
-		return "rule 4: protects what needs or takes no protection"
+		return "rule 4: protects a PV that needs or takes no protection"
 	case d.Action.Protects() && !mustOutlive && (r.Scope != ScopeBoundAny || pv.Policy == volume.PolicyUnknown):
 		return "rule 4: protects a PV of another policy"
 	case d.Action.writes() && d.Action != DeleteVolume && (r.Role == volume.RoleObserver || s.End.Gone):

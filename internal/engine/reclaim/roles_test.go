@@ -32,7 +32,7 @@ func TestDecideAsCompanion(t *testing.T) {
 			}), looking(ReasonClaimNamesPV)},
 		"released, not terminating: the peer deletes it": {
 			as(volume.RoleCompanion, func(*Facts) {}), waiting(ReasonLeftToPeer)},
-		"bound, only the owner's finalizer: adds its own, for the peer takes that one off": {
+		"bound, only the owner's finalizer: adds its own, as the peer removes the owner's": {
 			as(volume.RoleCompanion, func(s *Facts) {
 				s.PV.Phase, s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = volume.PhaseBound, true, false
 			}), do(AddFinalizer, ReasonProtect)},
@@ -74,7 +74,7 @@ func TestDecideAsObserver(t *testing.T) {
 		"terminating, unprotected: says so": {
 			as(volume.RoleObserver, func(s *Facts) { s.PV.Terminating, s.PV.HasFinalizer = true, false }),
 			waiting(ReasonDeletionUnprotected)},
-		"terminating with a finalizer that nobody takes off: says so": {
+		"terminating with a stale finalizer: says so": {
 			as(volume.RoleObserver, func(s *Facts) { s.PV.Terminating, s.PV.HasCompanionFinalizer = true, true }),
 			waiting(ReasonStaleFinalizer)},
 		"gone, the peer had protected it: nothing": {
@@ -92,7 +92,7 @@ func TestDecideByMode(t *testing.T) {
 		return with(func(s *Facts) { first(s); then(s) })
 	}
 	check(t, decisions{
-		"release, protected: drops, whatever the PV is": {with(release), do(RemoveFinalizer, ReasonFinalizersRemoved)},
+		"release, protected: drops for any PV": {with(release), do(RemoveFinalizer, ReasonFinalizersRemoved)},
 		"release, terminating and bound: drops": {
 			both(release, func(s *Facts) { s.PV.Terminating, s.PV.Phase = true, volume.PhaseBound }),
 			do(RemoveFinalizer, ReasonFinalizersRemoved)},
@@ -148,7 +148,7 @@ func TestDecideAboutStops(t *testing.T) {
 		return with(func(s *Facts) { s.Rules.IgnoreStatic, s.PV.ProvisionedBy = true, ""; change(s) })
 	}
 	check(t, decisions{
-		"held: waits, whatever is proven": {with(func(s *Facts) { s.PV.Held = true }), waiting(ReasonHeld)},
+		"held: waits, despite proof": {with(func(s *Facts) { s.PV.Held = true }), waiting(ReasonHeld)},
 		"held and unprotected: protects": {
 			with(func(s *Facts) { s.PV.Held, s.PV.HasFinalizer = true, false }), do(AddFinalizer, ReasonProtect)},
 		"held and Retain: drops": {
@@ -234,11 +234,11 @@ func TestDecideAboutGonePV(t *testing.T) {
 		"Retain: nothing": {vanished(func(s *Facts) { s.PV.Policy = volume.PolicyRetain }),
 			ended(ReasonGone)},
 		"not claimed: nothing": {vanished(func(s *Facts) { s.PV.Claim.UID = "" }), ended(ReasonGone)},
-		"still protected when it went: somebody took the last finalizer off": {
+		"still protected when it went: the last finalizer was removed": {
 			vanished(func(s *Facts) { s.PV.HasFinalizer = true }), ended(ReasonReclaimAbandoned)},
-		"the finalizer was taken off before: somebody decided": {
+		"the finalizer was removed before: abandoned": {
 			vanished(func(s *Facts) { s.History.Stripped = true }), ended(ReasonReclaimAbandoned)},
-		"protected once, nobody saw who took it off: says so": {
+		"protected once, removal not seen: says so": {
 			vanished(func(s *Facts) { s.History.SeenProtected = true }), ended(ReasonVolumeLeftBehind)},
 		"bound when it went: says so": {
 			vanished(func(s *Facts) { s.PV.Phase = volume.PhaseBound }), ended(ReasonVolumeLeftBehind)},
@@ -247,9 +247,9 @@ func TestDecideAboutGonePV(t *testing.T) {
 		"first seen when it was terminating: says so": {
 			vanished(func(s *Facts) { s.History.SeenAlive = false }), ended(ReasonVolumeLeftBehind)},
 		"held: says so": {vanished(func(s *Facts) { s.PV.Held = true }), ended(ReasonVolumeLeftBehind)},
-		"another PV had the volume: that one decides": {
+		"another PV had the volume: the other PV decides": {
 			vanished(func(s *Facts) { s.End.Shared = true }), ended(ReasonLeftToSibling)},
-		"another PV has the volume: that one decides": {
+		"another PV has the volume: the other PV decides": {
 			vanished(func(s *Facts) { s.Siblings = []volume.PV{sibling()} }), ended(ReasonLeftToSibling)},
 		"braked: waits": {vanished(func(s *Facts) { s.Brake = BrakeOn }), waiting(ReasonDeletionsPaused)},
 		"attachments not caught up with: catches up": {vanished(func(s *Facts) { s.AttachmentsCurrent = false }),
@@ -287,7 +287,7 @@ func TestDecideAboutGonePV(t *testing.T) {
 			vanished(func(s *Facts) { s.Rules.Mode, s.PV.HasFinalizer = ModeRelease, true }), ended(ReasonGone)},
 		"static PVs are ignored: nothing": {
 			vanished(func(s *Facts) { s.Rules.IgnoreStatic, s.PV.ProvisionedBy = true, "" }), ended(ReasonGone)},
-		"contested, protected at the end: nobody decided, says so": {
+		"contested, protected at the end: undecided, says so": {
 			vanished(func(s *Facts) { s.Contested, s.PV.HasFinalizer = true, true }), ended(ReasonVolumeLeftBehind)},
 	})
 }

@@ -37,9 +37,9 @@ func TestDue(t *testing.T) {
 		due    bool
 	}{
 		"an owner's":                         {Rules{Role: volume.RoleOwner}, same, true},
-		"one that is held":                   {Rules{Role: volume.RoleOwner}, func(pv *volume.PV) { pv.Held = true }, false},
+		"a held PV":                          {Rules{Role: volume.RoleOwner}, func(pv *volume.PV) { pv.Held = true }, false},
 		"in mode release":                    {Rules{Role: volume.RoleOwner, Mode: ModeRelease}, same, false},
-		"a static one that is ignored":       {Rules{Role: volume.RoleOwner, IgnoreStatic: true}, static, false},
+		"an ignored static PV":               {Rules{Role: volume.RoleOwner, IgnoreStatic: true}, static, false},
 		"a static one":                       {Rules{Role: volume.RoleOwner}, static, true},
 		"a companion's before the PV is":     {Rules{Role: volume.RoleCompanion}, same, false},
 		"a companion's when the PV is":       {Rules{Role: volume.RoleCompanion}, terminating, true},

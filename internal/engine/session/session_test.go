@@ -119,14 +119,14 @@ func TestState(t *testing.T) {
 		want    reason
 		requeue Requeue
 	}{
-		"a wait":              {does: action(Waits), want: why, requeue: RequeueAfter},
-		"a read that fails":   {does: action(Reads), want: "APIReadFailed", requeue: RequeueRetry},
-		"a write that fails":  {does: action(Writes), want: "APIWriteFailed", requeue: RequeueRetry},
-		"of another version":  {does: action(Writes), outcome: Conflict, requeue: RequeueSoon},
-		"of what is gone":     {does: action(Writes), outcome: Gone, requeue: RequeueAfter},
-		"a write of dry run":  {does: action(Writes), dryRun: true, want: "DryRun", requeue: RequeueAfter},
-		"a write too late":    {does: action(Writes), steps: 3, want: "APIReadFailed", requeue: RequeueRetry},
-		"a write that worked": {does: action(Writes), outcome: Succeeded, want: why, requeue: RequeueAfter},
+		"a wait":                    {does: action(Waits), want: why, requeue: RequeueAfter},
+		"a read that fails":         {does: action(Reads), want: "APIReadFailed", requeue: RequeueRetry},
+		"a write that fails":        {does: action(Writes), want: "APIWriteFailed", requeue: RequeueRetry},
+		"of another version":        {does: action(Writes), outcome: Conflict, requeue: RequeueSoon},
+		"of a subject that is gone": {does: action(Writes), outcome: Gone, requeue: RequeueAfter},
+		"a write of dry run":        {does: action(Writes), dryRun: true, want: "DryRun", requeue: RequeueAfter},
+		"a write too late":          {does: action(Writes), steps: 3, want: "APIReadFailed", requeue: RequeueRetry},
+		"a write that worked":       {does: action(Writes), outcome: Succeeded, want: why, requeue: RequeueAfter},
 	} {
 		var s State[int, decision, reason]
 		s.Steps = c.steps

@@ -185,7 +185,7 @@ func TestDecide(t *testing.T) {
 		"even if nothing asks": {facts(ofClaim(unasked), ofClaim(terminating)), Wait,
 			ReasonClaimTerminating},
 		"an ephemeral volume":         {facts(pod(ephemeral), ofClaim(ownedBy("uid-1"))), TakeLock, ReasonAcquired},
-		"of nobody":                   {facts(pod(ephemeral)), Wait, ReasonClaimOfOther},
+		"without an owner":            {facts(pod(ephemeral)), Wait, ReasonClaimOfOther},
 		"of an earlier pod":           {facts(pod(ephemeral), ofClaim(ownedBy("uid-0"))), Wait, ReasonClaimOfOther},
 		"a claim of another pod":      {facts(ofClaim(ownedBy("uid-0"))), TakeLock, ReasonAcquired},
 		"a claim that is free":        {facts(), TakeLock, ReasonAcquired},
@@ -203,7 +203,7 @@ func TestDecide(t *testing.T) {
 		"locked long ago":             {facts(lock(own(), old(1))), ListPods, ReasonAcquired},
 		"listed before the lock":      {facts(lock(own(), read(6)), users()), ListPods, ReasonAcquired},
 		"listed long ago":             {facts(locked, listed(old(5))), ListPods, ReasonAcquired},
-		"nobody else uses it":         {facts(locked, users()), RemoveGate, ReasonAcquired},
+		"no other pod uses it":        {facts(locked, users()), RemoveGate, ReasonAcquired},
 		"with a lock of long ago":     {facts(lock(own(), old(1)), users()), RemoveGate, ReasonAcquired},
 		"another uses it":             {facts(locked, users(user())), Wait, ReasonUsedWithoutLock},
 		"before it runs":              {facts(locked, users(user(ofUser(unbound)))), Wait, ReasonUsedWithoutLock},
@@ -317,7 +317,7 @@ func TestLocksAreTakenInOrderOfClaimNames(t *testing.T) {
 		"then the second":             {[]ClaimFacts{free("b", "1"), by(own(), free("a", "2"))}, TakeLock, "b"},
 		"none while one is in use":    {[]ClaimFacts{free("a", "1"), by(other(), free("b", "2"))}, Wait, "b"},
 		"the first that is in use":    {[]ClaimFacts{by(other(), free("b", "1")), by(other(), free("a", "2"))}, Wait, "a"},
-		"and what it has it keeps":    {[]ClaimFacts{by(own(), free("a", "1")), by(other(), free("b", "2"))}, Wait, "b"},
+		"keeps its locks":             {[]ClaimFacts{by(own(), free("a", "1")), by(other(), free("b", "2"))}, Wait, "b"},
 		"then the list of the pods":   {[]ClaimFacts{by(own(), free("b", "1")), by(own(), free("a", "2"))}, ListPods, ""},
 		"a claim that does not exist": {[]ClaimFacts{free("a", "1"), free("b", "")}, Wait, "b"},
 	} {
@@ -360,8 +360,8 @@ func TestDecisionNamesClaimUserAndDelay(t *testing.T) {
 			Decision{Reason: ReasonUsedWithoutLock, After: recheckAfter, Claim: "data", User: "uid-0"}},
 		"a claim that is missing": {facts(ofClaim(func(c *Claim) { c.UID = "" })),
 			Decision{Reason: ReasonClaimMissing, Claim: "data"}},
-		"one that is terminating": {facts(ofClaim(terminating)), Decision{Reason: ReasonClaimTerminating, Claim: "data"}},
-		"one of another":          {facts(pod(ephemeral)), Decision{Reason: ReasonClaimOfOther, Claim: "data"}},
+		"a terminating claim": {facts(ofClaim(terminating)), Decision{Reason: ReasonClaimTerminating, Claim: "data"}},
+		"one of another":      {facts(pod(ephemeral)), Decision{Reason: ReasonClaimOfOther, Claim: "data"}},
 	} {
 		if d := Decide(c.facts, now()); d != c.want {
 			t.Errorf("%s: %+v, want %+v", name, d, c.want)

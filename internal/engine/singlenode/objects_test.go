@@ -198,7 +198,7 @@ func TestHeldBy(t *testing.T) {
 	}{
 		"the pod's":     {lockedBy(claim("data"), own()), gatedPod(), true},
 		"another's":     {lockedBy(claim("data"), other()), gatedPod(), false},
-		"nobody's":      {claim("data"), gatedPod(), false},
+		"of no user":    {claim("data"), gatedPod(), false},
 		"no annotation": {Claim{Lock: own()}, gatedPod(), false},
 		"another name":  {lockedBy(claim("data"), Lock{UID: "uid-1", Name: "web-0"}), gatedPod(), false},
 		"another UID":   {lockedBy(claim("data"), Lock{UID: "uid-0", Name: "web-1"}), gatedPod(), false},
@@ -249,7 +249,7 @@ func TestTrackerRecordsCompletion(t *testing.T) {
 func TestTrackerExpectsRemovedGate(t *testing.T) {
 	tracker, pod := NewTracker(), gatedPod()
 	if got := tracker.Expected(pod); !got.Gated {
-		t.Error("a pod whose gate nobody has removed has none")
+		t.Error("a pod with its gate is not expected")
 	}
 	tracker.RemovedGate(pod.UID)
 	other := pod
@@ -258,8 +258,8 @@ func TestTrackerExpectsRemovedGate(t *testing.T) {
 		do   func()
 		want bool // of the pod: it has its gate
 	}{
-		"1: the gate was removed":      {func() {}, false},
-		"2: that of another was shown": {func() { tracker.ShowedNoGate(other.UID) }, false},
+		"1: the gate was removed":                  {func() {}, false},
+		"2: the removal of another gate was shown": {func() { tracker.ShowedNoGate(other.UID) }, false},
 	} {
 		if c.do(); tracker.Expected(pod).Gated != c.want || !tracker.Expected(other).Gated {
 			t.Errorf("%s: %+v", what, tracker.Ungated)

@@ -140,7 +140,7 @@ func TestStaleLockIsNotUsed(t *testing.T) {
 		"another has it":      {[]answer{{GetClaim, claimIs(lockedBy(claim("data"), other())), 0}}, ReasonClaimInUse},
 		"the claim is gone":   {[]answer{{GetClaim, claimIs(Claim{}), 0}}, ReasonClaimMissing},
 		"it is being deleted": {[]answer{{GetClaim, claimIs(with(claim("data"), terminating)), 0}}, ReasonClaimTerminating},
-		"nobody has it": {[]answer{{GetClaim, claimIs(claim("data")), 0}, {PatchClaim, wrote("data"), 0},
+		"no holder": {[]answer{{GetClaim, claimIs(claim("data")), 0}, {PatchClaim, wrote("data"), 0},
 			{ListUsers, usersAre(user()), 0}}, ReasonUsedWithoutLock},
 	} {
 		s, _ := playPod(t, facts(lock(own(), session.Read{})), c.answers...)

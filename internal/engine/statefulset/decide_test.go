@@ -295,7 +295,7 @@ func TestDecideOnChange(t *testing.T) {
 			facts(noPolicy, setRead), PatchClaim, ReasonPolicyRemoved, 0},
 		"names collide by now": {
 			facts(shared, setRead), PatchClaim, ReasonPolicyRemoved, 0},
-		"the policy retains what has no pod": {
+		"the policy retains a claim without a pod": {
 			facts(annotated, deleteWithSet, owned(setRef("set")), scaledDown, podAbsent, podRead, setRead),
 			PatchClaim, ReasonPolicyApplied, 0},
 		"the set gets the claim": {facts(annotated, deleteBoth, setRead), PatchClaim, ReasonPolicyApplied, 0},
@@ -323,7 +323,7 @@ func TestDecideOnChange(t *testing.T) {
 		"others have removed something else": {
 			facts(unmarked, setRead, func(f *Facts) { f.Sight = Sight{Added: "db/set/1/Retain/claim", Additions: 3} }),
 			PatchClaim, ReasonPolicyApplied, 0},
-		"what is contested is removed": {
+		"a contested mark is removed": {
 			facts(retain, setRead, func(f *Facts) { f.Sight = Sight{Added: "", Additions: 3} }),
 			PatchClaim, ReasonPolicyRemoved, 0},
 

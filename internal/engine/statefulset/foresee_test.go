@@ -46,7 +46,7 @@ func TestForeseePolicies(t *testing.T) {
 					want   Fate
 				}{
 					"scaled down": {scaleTo(1), want.scaled}, "scaled to none": {scaleTo(0), want.scaled},
-					"scaled up": {scaleTo(3), Kept}, "as it is": {scaleTo(2), Kept},
+					"scaled up": {scaleTo(3), Kept}, "unchanged": {scaleTo(2), Kept},
 					"deleted": {
 						Change{Kind: DeleteSet}, want.deleted}, "orphaned": {Change{Kind: OrphanSet}, Kept},
 				} {
@@ -154,7 +154,7 @@ func TestForesee(t *testing.T) {
 			facts(podForeign, owned(podRef("pod"))), drop, Kept, ReasonRetainedWhenDeleted},
 		"the policy is about to retain, field": {
 			ofPolicy(always, SourceField, retain, unmarked), drop, Kept, ReasonRetainedWhenDeleted},
-		"no pod, and the policy retains what Kubernetes owns": {
+		"no pod, and the policy retains a claim that Kubernetes owns": {
 			ofPolicy(always, SourceField, retain, unmarked, podAbsent), drop, Deleted, ReasonSetDeleted},
 
 		"orphaned, its pod owns it by us": {

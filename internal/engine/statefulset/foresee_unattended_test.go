@@ -64,7 +64,7 @@ func TestForeseeUnattended(t *testing.T) {
 			stops(of(SourceAnnotation, 1, Found, pod)), orphan, Deleted, Deleted},
 		"annotation: orphaned, another owner": {
 			of(SourceAnnotation, 1, Found, set, other), orphan, Kept, Kept},
-		"annotation: orphaned, nobody owns it": {of(SourceAnnotation, 1, Found), orphan, Kept, Kept},
+		"annotation: orphaned, no owner": {of(SourceAnnotation, 1, Found), orphan, Kept, Kept},
 		"annotation: the set goes, with its pod": {
 			of(SourceAnnotation, 1, Found, pod), remove, Deleted, Deleted},
 		"a foreign pod of the name owns it": {

@@ -38,12 +38,12 @@ func TestWanted(t *testing.T) {
 		}), mark(Retain), ours[:1]},
 		"the mark goes with them": {facts(retain, has(ours[:1])), Mark{}, nil},
 
-		"no policy: ours go":                  {facts(noPolicy, has(ours)), Mark{}, ours[2:]},
-		"no policy: those of Kubernetes stay": {facts(noPolicy, has(theirs)), Mark{}, theirs},
-		"a policy that retains: all go":       {facts(annotated, retain, has(theirs)), Mark{}, theirs[2:]},
-		"the annotation, for the set":         {facts(annotated, unmarked, deleteWithSet), mark(Retain), ours[:1]},
-		"the annotation, no pod":              {facts(annotated, unmarked, podAbsent, deleteBoth), Mark{}, nil},
-		"the annotation, marked, no pod":      {facts(annotated, podAbsent, deleteBoth), mark(Delete), ours[:1]},
+		"no policy: ours go":                 {facts(noPolicy, has(ours)), Mark{}, ours[2:]},
+		"no policy: Kubernetes' owners stay": {facts(noPolicy, has(theirs)), Mark{}, theirs},
+		"a policy that retains: all go":      {facts(annotated, retain, has(theirs)), Mark{}, theirs[2:]},
+		"the annotation, for the set":        {facts(annotated, unmarked, deleteWithSet), mark(Retain), ours[:1]},
+		"the annotation, no pod":             {facts(annotated, unmarked, podAbsent, deleteBoth), Mark{}, nil},
+		"the annotation, marked, no pod":     {facts(annotated, podAbsent, deleteBoth), mark(Delete), ours[:1]},
 		"the set of Kubernetes is kept": {
 			facts(annotated, podAbsent, unmarked, deleteWithSet, has(theirs[:1])), Mark{}, theirs[:1]},
 		"the set of Kubernetes goes": {facts(annotated, podAbsent, unmarked, has(theirs[:1])), Mark{}, nil},

@@ -258,12 +258,12 @@ func TestStaleReferences(t *testing.T) {
 		name string
 		want bool
 	}{
-		"the pod":               {"pod", "db-1", false},
-		"another of its name":   {"pod0", "db-1", true},
-		"one of another name":   {"pod7", "db-7", false},
-		"one without a UID":     {"", "db-1", true},
-		"one that is gone by":   {"pod0", "db-1", true},
-		"the pod of a namesake": {"pod", "db-7", false},
+		"the pod":                  {"pod", "db-1", false},
+		"another of its name":      {"pod0", "db-1", true},
+		"one of another name":      {"pod7", "db-7", false},
+		"one without a UID":        {"", "db-1", true},
+		"an owner that is gone by": {"pod0", "db-1", true},
+		"the pod of a namesake":    {"pod", "db-7", false},
 	} {
 		ref := podRef(c.pod)
 		ref.Name = c.name

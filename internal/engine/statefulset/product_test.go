@@ -142,7 +142,7 @@ func mayDelete(f Facts) string {
 	case f.Set.Replicas != 1 || f.Set.Start != 0:
 		return "its replica is to run"
 	case f.Set.Invalid != "":
-		return "what the set wants is not clear"
+		return "the policy of the set is unclear"
 	case f.Claim.Hold:
 		return "it is held"
 	case slices.ContainsFunc(f.Claim.Owners, foreign):
@@ -150,7 +150,7 @@ func mayDelete(f Facts) string {
 	case f.OtherPod != "":
 		return "another pod uses it"
 	case !readInOrder(f):
-		return "what was read is not new enough"
+		return "the read is outdated"
 	case f.PodSeen == Absent && (f.Sight.CondemnedSince.IsZero() || now().Sub(f.Sight.CondemnedSince) < time.Minute):
 		return "the grace period has not passed"
 	case f.PodSeen == Absent:
@@ -180,7 +180,7 @@ func mayDeletePod(f Facts) string {
 	case !markedBySet(f) || !slices.ContainsFunc(f.Claim.Owners, ofOld):
 		return "the claim is not deleted by our reference"
 	case !readInOrder(f):
-		return "what was read is not new enough"
+		return "the read is outdated"
 	}
 	return ""
 }

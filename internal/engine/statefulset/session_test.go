@@ -278,10 +278,10 @@ func TestOwnersFollowLiveReadOfPolicy(t *testing.T) {
 			[]answer{
 				{ReadSet, setIs(byAnnotation, away), 0}, {ReadPod, podIs(), 0}, {ReadSet, setIs(byAnnotation, away), 0}},
 			[]string{"pod"}},
-		"nobody: it was uninstalled": {
+		"no owner: uninstalled": {
 			facts(uninstalled, owned(setRef("set"), podRef("pod"), foreignRef(), controlling(podRef("pod")))), nil,
 			[]string{"foreign", "pod"}},
-		"nobody: the set was orphaned": {
+		"no owner: the set was orphaned": {
 			facts(setAbsent, owned(podRef("pod"), foreignRef())),
 			[]answer{{ReadPod, podIs(func(p *Pod) { p.Controller = "" }), 0}, {ReadSet, absent(), 0}},
 			[]string{"foreign"}},

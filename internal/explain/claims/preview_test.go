@@ -146,7 +146,7 @@ func TestPreview(t *testing.T) {
 				UID: "set"}}
 		}, Delete(), []string{"data-db-0 " + pendingDelete, "data-db-1 " + pendingDelete,
 			"data-db-2 deleted (SetDeleted) deleted with pod db-2"}, nil},
-		"by annotation, a hold that nobody honors without volume-guard": {func(env *environment) {
+		"by annotation, a hold without effect, as volume-guard does not run": {func(env *environment) {
 			env.annotate(both)
 			mark(env.claims[2], "set", 2, statefulset.Delete)
 			env.claims[2].Annotations[volume.HoldAnnotation] = "audit"
@@ -190,7 +190,7 @@ func TestPreview(t *testing.T) {
 		"claims that it does not give": {func(env *environment) {
 			env.claims[0].Name, env.claims[1].Name = "data-db", "data-db-01"
 		}, ScaleTo(0), []string{"data-db-2 kept (Retained) kept"}, nil},
-		"as it is": {func(env *environment) { env.scaled(0) }, ScaleTo(0), []string{"data-db-0 kept (Retained) kept",
+		"unchanged": {func(env *environment) { env.scaled(0) }, ScaleTo(0), []string{"data-db-0 kept (Retained) kept",
 			"data-db-1 kept (Retained) kept", "data-db-2 kept (Retained) kept"}, []string{"has 0 replicas already"}},
 	} {
 		env := newEnvironment()

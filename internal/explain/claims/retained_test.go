@@ -122,7 +122,7 @@ func TestRetained(t *testing.T) {
 		"the set is gone": {func(env *environment) { env.set, env.pods = nil, nil },
 			[]string{"data-db-0  gone", "data-db-1  gone", "data-db-2  gone"},
 			[]string{`"reason":"SetGone"`, "none has a template with its name"}},
-		"the set was deleted before it owned the claim, of which there is nothing but its name": {func(env *environment) {
+		"the set was deleted before it owned the claim, and only the name is left": {func(env *environment) {
 			env.policy(deletes, retains)
 			env.set, env.pods, env.pvs = nil, nil, nil
 			env.claims = env.claims[:1]

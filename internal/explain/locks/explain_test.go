@@ -99,9 +99,9 @@ func TestExplainLock(t *testing.T) {
 			"Lock         pod old, node n1, for 60m (HolderRuns)", "Waiting      pod new for 5m",
 			"Decision     Wait, HolderRuns (by volume-guard (single-node))",
 			"Waits for    pod old to end, before another pod can use the claim", "!" + confirm, "!Pod shop/old"}},
-		"nobody waits": {func(env *environment) { env.new = nil }, []string{"Claim shop/data is bound.\n",
+		"no waiting pods": {func(env *environment) { env.new = nil }, []string{"Claim shop/data is bound.\n",
 			"Lock         pod old", "!Waiting", "!Waits for"}},
-		"its node is cut off, and nobody waits": {func(env *environment) { env.new = nil; env.down() }, []string{
+		"its node is cut off, and no pod waits": {func(env *environment) { env.new = nil; env.down() }, []string{
 			"Claim shop/data is bound (HolderUnreachable)", "kubectl delete pod old -n shop", "!Waits for", "!" + confirm}},
 		"it is terminating": {func(env *environment) { terminate(env.old); env.down() }, []string{
 			"Claim shop/data is bound (HolderUnreachable)", "Waits for    node n1 to return, or evidence that its processes " +
@@ -149,7 +149,7 @@ func TestConfirmable(t *testing.T) {
 	}{
 		"its pod is terminating":                        {func(env *environment) { terminate(env.old) }, "", ""},
 		"its pod is terminating on a node that is away": {func(env *environment) { terminate(env.old); env.down() }, "", ""},
-		"nobody has deleted its pod": {func(env *environment) { env.down() },
+		"its pod is not being deleted": {func(env *environment) { env.down() },
 			"claim shop/data: pod old has its lock, and is not being deleted: The node of the pod",
 			"kubectl delete pod old -n shop; then, if it stays"},
 		"its pod has completed": {func(env *environment) { complete(env.old) }, "is not being deleted: The processes",

@@ -44,7 +44,7 @@ func TestListOf(t *testing.T) {
 	}{
 		"another pod uses the claim": {func(*environment) {}, []string{
 			"data: old on n1, HolderRuns; pod old to end <- new", waits}},
-		"nobody waits": {func(env *environment) { env.new = nil }, []string{"data: old on n1, HolderRuns; pod old to end"}},
+		"no waiter": {func(env *environment) { env.new = nil }, []string{"data: old on n1, HolderRuns; pod old to end"}},
 		"its node is cut off": {func(env *environment) { env.down() }, []string{
 			"data: old on n1, HolderUnreachable; node n1 to return, or pod old to be deleted <- new", waits}},
 		"it is terminating": {func(env *environment) { terminate(env.old) }, []string{

@@ -45,7 +45,7 @@ func TestExplainNodeStates(t *testing.T) {
 		"its Node is gone": {func(f *Facts) { f.Node = explain.Found[*v1.Node](nil) }, []string{
 			"Node n1 does not exist, and 1 held pod waits for it; 1 pod with claims is on it", "bring its kubelet back",
 			"NodeGone: The Node does not exist.", "!kubectl delete node"}},
-		"nobody fences in this cluster": {func(f *Facts) {
+		"no fencing in this cluster": {func(f *Facts) {
 			f.Fence = explain.Failed[*v1alpha1.NodeFence](explain.ErrNoFencing)
 			f.Policies = explain.Failed[[]*v1alpha1.FencePolicy](explain.ErrNoFencing)
 		}, []string{"No node is fenced in this cluster.", "Fence        none: the API server does not serve NodeFences",
@@ -80,7 +80,7 @@ func TestExplainNodeStates(t *testing.T) {
 			"Role         control plane"}},
 		"it has no condition": {func(f *Facts) { f.Node.Value.Status.Conditions = nil }, []string{
 			"Node n1 is NotReady, and 1 held pod"}},
-		"somebody reports on it": {func(f *Facts) {
+		"its progress is reported": {func(f *Facts) {
 			f.Events = explain.Found([]v1.Event{{Reason: "Fencing", Message: "m", LastTimestamp: ago(time.Minute),
 				Source: v1.EventSource{Component: "volume-guard"}}})
 		}, []string{"Events       60s ago, volume-guard: Fencing: m"}},
@@ -99,7 +99,7 @@ func TestExplainFence(t *testing.T) {
 		change func(*Facts)
 		want   []string
 	}{
-		"nobody has begun": {func(f *Facts) {
+		"not started": {func(f *Facts) {
 			fence := f.fenced(jobAgent())
 			fence.Finalizers, fence.CreationTimestamp = nil, ago(2*time.Minute)
 		}, []string{"Its fence is Requested (Requested): The node is to be fenced.", "Fence        Requested",
@@ -171,7 +171,7 @@ func TestExplainFence(t *testing.T) {
 			f.Lease.Value.ResourceVersion, f.Lease.Value.Spec.RenewTime = "2", lease("n1", time.Second).Spec.RenewTime
 		}, []string{"(NodeRuns)", "Waits for    the node to stop: it still renews its Lease",
 			"Find out whether the machine runs"}},
-		"what renewed the Lease is silent since": {func(f *Facts) {
+		"the renewer of the Lease is silent since": {func(f *Facts) {
 			prove(f.fenced(jobAgent()), jobAgent())
 			f.Lease.Value.ResourceVersion = "2"
 		}, []string{"!NodeRuns", "AddTaint"}},
@@ -188,21 +188,21 @@ func TestExplainFence(t *testing.T) {
 			fence.Spec.Unfence, fence.Status.Attempts[0].UndoneAt = v1alpha1.UnfenceWhenReleased, ptr.To(ago(time.Second))
 			fence.Status.Conditions[0].Status, fence.Status.Phase = metav1.ConditionFalse, v1alpha1.PhaseUnfencing
 		}, []string{"Its fence is Unfencing (AwaitsReturn)", "30s ago, undone 1s ago: off", "Start the machine"}},
-		"somebody ended it": {func(f *Facts) {
+		"ended by request": {func(f *Facts) {
 			fence := f.released(jobAgent())
 			fence.Spec.Unfence, fence.Status.Conditions[0].Status = v1alpha1.UnfenceNow, metav1.ConditionFalse
 		}, []string{"Ends         now: spec.unfence asks for it", "Waits for    the agents to undo the fence",
 			"NodeFenced: No fence of the node is in force."}},
-		"somebody gave it up": {func(f *Facts) { f.released(jobAgent()).Spec.Unfence = v1alpha1.UnfenceAbandon }, []string{
+		"abandoned": {func(f *Facts) { f.released(jobAgent()).Spec.Unfence = v1alpha1.UnfenceAbandon }, []string{
 			"Ends         now, and the agents undo nothing"}},
-		"somebody deleted it": {func(f *Facts) { f.released(jobAgent()).DeletionTimestamp = ptr.To(ago(time.Second)) },
+		"deleted": {func(f *Facts) { f.released(jobAgent()).DeletionTimestamp = ptr.To(ago(time.Second)) },
 			[]string{
 				"Ends         now: the NodeFence is being deleted"}},
 		"it has ended": {func(f *Facts) { f.ended() }, []string{"Its fence is Returned (Returned): The fence has ended.",
 			"To have it fenced by agents", "!Waits for    v"}},
 		"a person has confirmed": {func(f *Facts) { say(f.fenced(jobAgent()), "cut the\ncable") }, []string{
 			`Confirmed    "cut the cable"`}},
-		"its node is one of the control plane": {func(f *Facts) {
+		"its node is a control-plane node": {func(f *Facts) {
 			f.fenced(jobAgent())
 			f.Node.Value.Labels[controlPlaneLabel] = ""
 		}, []string{"(ControlPlaneNode)", "Waits for    spec.allowControlPlane"}},

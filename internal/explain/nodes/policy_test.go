@@ -62,7 +62,7 @@ func TestExplainPolicies(t *testing.T) {
 			f.Node.Value.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute,
 				TimeAdded: ptr.To(ago(10 * time.Minute))}}
 		}, []string{"Tolerated", "The last one is deleted in about 5m"}},
-		"its pods are not deleted yet, and nobody knows when": {plain, func(f *Facts) { f.waiting(tolerates) },
+		"its pods are not deleted yet, at an unknown time": {plain, func(f *Facts) { f.waiting(tolerates) },
 			[]string{"Tolerated", "!The last one"}},
 		"no pod waits": {plain, func(f *Facts) { f.waiting() }, []string{"NothingWaits"}},
 		"only pods wait that are to stay there": {plain, func(f *Facts) {
@@ -121,7 +121,7 @@ func TestExplainPolicies(t *testing.T) {
 				n.Status.Conditions[0].Status = v1.ConditionUnknown
 			}
 		}, []string{"ManyUnreachable"}},
-		"nobody renews a Lease": {plain, func(f *Facts) {
+		"no Lease is renewed": {plain, func(f *Facts) {
 			for name := range f.Cluster.Leases.Value {
 				if name != "n1" {
 					f.Cluster.Leases.Value[name] = lease(name, 41*time.Second)

@@ -137,7 +137,7 @@ func TestCheckConfirm(t *testing.T) {
 		"it was said before":    {func(f *Facts) { say(f.fenced(), "off") }, false, ErrDone, nil},
 		"something else was said before": {func(f *Facts) { say(f.fenced(), "x") }, false, nil,
 			[]string{"- You say"}},
-		"it was said of another NodeFence": {func(f *Facts) {
+		"confirmed for another NodeFence": {func(f *Facts) {
 			say(f.fenced(), "off")
 			f.fence().Spec.ConfirmationUID = "before"
 		}, false, nil, []string{"- You say"}},

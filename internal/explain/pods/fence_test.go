@@ -53,7 +53,7 @@ func TestFenceIsEvidence(t *testing.T) {
 		"it may not be read": {nil, func(f *Facts) {
 			f.Fence = explain.Failed[*v1alpha1.NodeFence](errForbidden)
 		}, []string{"NodeFence n1: forbidden. So it is not known whether the node is fenced", "!See who"}},
-		"nobody fences here": {nil, func(f *Facts) {
+		"no fencing in this cluster": {nil, func(f *Facts) {
 			f.Fence = explain.Failed[*v1alpha1.NodeFence](explain.ErrNoFencing)
 		}, []string{"!Not read", "!See who"}},
 	} {

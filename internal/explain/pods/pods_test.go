@@ -405,7 +405,7 @@ func TestExplainNamespace(t *testing.T) {
 			"Pod          db-0, Terminating,NodeDown, node n2, held by volume-guard (NodeUnreachable)",
 			"Waits for    pod db-0, which waits for node n2 to return", "Claim        a, in use by pod db-0",
 			"kubectl reclaim explain pod/db-0 -n shop"}},
-		"a condition says what is left": {func(f *NamespaceFacts) {
+		"a condition names the rest": {func(f *NamespaceFacts) {
 			f.Namespace.Status.Conditions = []v1.NamespaceCondition{{Type: v1.NamespaceFinalizersRemaining,
 				Status: v1.ConditionTrue, Message: "Some content has finalizers"}}
 		}, []string{"NamespaceFinalizersRemaining is True: Some content has finalizers"}},

@@ -36,7 +36,7 @@ func TestStateOf(t *testing.T) {
 			synced: true, connected: true, unread: "Pods: pods is forbidden: no. So it is not known what is held."},
 		"one is not served": {all: []health{fine, {kind: kind{what: "NodeFences", maybe: true}, err: absent}},
 			synced: true, connected: true},
-		"one that is always served is not": {all: []health{fine, {kind: kind{what: "PVs", open: "x"}, err: absent}},
+		"an always served kind is not served": {all: []health{fine, {kind: kind{what: "PVs", open: "x"}, err: absent}},
 			synced: true, connected: true, unread: "PVs: "},
 		"the API server is away": {all: []health{fine, {synced: true, err: away, since: at.Add(time.Second)},
 			{synced: true, err: away, since: at}}, synced: true, since: at},

@@ -36,7 +36,7 @@ func TestTrustedSince(t *testing.T) {
 		"the trust broke between two looks":    {[]clusterState{seen("1", all), seen("1", none), seen("1", all)}, 2},
 		"one has more webhooks that do not": {[]clusterState{{secret: state.data(), version: "1",
 			configs: []webhookConfig{{bundles: map[string][]byte{"a": all, "b": none}}}}}, -1},
-		"the bundle is that of another replica": {[]clusterState{seen("1", []byte("another"))}, -1},
+		"the bundle of another replica": {[]clusterState{seen("1", []byte("another"))}, -1},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			clock := testclock.NewFakeClock(start)

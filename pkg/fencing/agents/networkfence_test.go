@@ -225,9 +225,9 @@ func TestNetworkFenceAddresses(t *testing.T) {
 		"by default":        {"", of("a", "driver", "node-1", "class"), reported, ""},
 		"none is reported":  {v1alpha1.AddressesReported, func(*bench) {}, nil, unknown},
 		"none, by default":  {"", func(*bench) {}, nil, unknown},
-		"those of a class":  {"", of("a", "driver", "node-1", "other"), nil, unknown},
-		"those of a driver": {"", of("a", "other", "node-1", "class"), nil, unknown},
-		"those of a node":   {"", of("a", "driver", "node-2", "class"), nil, unknown},
+		"of a class":        {"", of("a", "driver", "node-1", "other"), nil, unknown},
+		"of a driver":       {"", of("a", "other", "node-1", "class"), nil, unknown},
+		"of a node":         {"", of("a", "driver", "node-2", "class"), nil, unknown},
 		"the node's":        {v1alpha1.AddressesInternalIP, func(*bench) {}, []string{"10.0.0.7/32"}, ""},
 		"the node's, not those": {
 			v1alpha1.AddressesInternalIP, of("a", "driver", "node-1", "class"), []string{"10.0.0.7/32"}, ""},
@@ -288,10 +288,10 @@ func TestNetworkFenceVolumes(t *testing.T) {
 		want       int
 		fails      string
 	}{
-		"the parameters":             {one, func(*v1alpha1.NetworkFenceAgent) {}, 1, ""},
-		"without those of the class": {many, func(*v1alpha1.NetworkFenceAgent) {}, 16, ""},
-		"none":                       {nil, func(*v1alpha1.NetworkFenceAgent) {}, 0, none},
-		"those of csi-addons alone": {map[string]any{"csiaddons.openshift.io/networkfence-secret-name": "secret"},
+		"the parameters":                      {one, func(*v1alpha1.NetworkFenceAgent) {}, 1, ""},
+		"without the attributes of the class": {many, func(*v1alpha1.NetworkFenceAgent) {}, 16, ""},
+		"none":                                {nil, func(*v1alpha1.NetworkFenceAgent) {}, 0, none},
+		"only the attributes of csi-addons": {map[string]any{"csiaddons.openshift.io/networkfence-secret-name": "secret"},
 			func(*v1alpha1.NetworkFenceAgent) {}, 0, none},
 		"a long value": {map[string]any{"a": long}, func(*v1alpha1.NetworkFenceAgent) {}, 0, bounds},
 		"a long key":   {map[string]any{long[:129]: "a"}, func(*v1alpha1.NetworkFenceAgent) {}, 0, bounds},

@@ -54,7 +54,7 @@ func TestDecide(t *testing.T) {
 			s.Seen, s.Ended = ended,
 				TerminatedDefault
 		}, inuse.Wait, inuse.ReasonInUseEnded, false},
-		"a pod that has ended, and one that runs": {func(s *Facts) {
+		"an ended pod and a running pod": {func(s *Facts) {
 			s.Seen = Usage{By: "web-0",
 				ByEnded: "job-1"}
 		}, inuse.Wait, inuse.ReasonInUse, false},

@@ -65,10 +65,10 @@ func TestUsage(t *testing.T) {
 			p.DeletionTimestamp,
 				p.DeletionGracePeriodSeconds = now, ptr.To[int64](0)
 		}), data, runs},
-		"an ephemeral volume of the pod":     {apiPod(), ephemeral, runs},
-		"one that the pod owns as others do": {apiPod(), apiClaim("web-0-cache", "owns"), Usage{}},
-		"one that only looks like it":        {apiPod(), apiClaim("web-0-cache", ""), Usage{}},
-		"one of an earlier pod of the name":  {change(func(p *v1.Pod) { p.UID = "later" }), ephemeral, Usage{}},
+		"an ephemeral volume of the pod":      {apiPod(), ephemeral, runs},
+		"owned but not controlled by the pod": {apiPod(), apiClaim("web-0-cache", "owns"), Usage{}},
+		"a similar name":                      {apiPod(), apiClaim("web-0-cache", ""), Usage{}},
+		"one of an earlier pod of the name":   {change(func(p *v1.Pod) { p.UID = "later" }), ephemeral, Usage{}},
 		"one of a pod that is shut down": {change(func(p *v1.Pod) {
 			p.DeletionTimestamp,
 				p.DeletionGracePeriodSeconds = now, ptr.To[int64](0)

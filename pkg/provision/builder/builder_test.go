@@ -86,7 +86,7 @@ func TestBuild(t *testing.T) {
 		"a VolumeAttributesClass": {want(tier("gold")), nil, "", func(o *inflight.Request) bool {
 			return o.Create.MutableParameters["iops"] == "9"
 		}},
-		"one that is not there": {want(tier("lead")), nil, request.ReasonAttributesClassMissing, nil},
+		"an absent class": {want(tier("lead")), nil, request.ReasonAttributesClassMissing, nil},
 		"a clone": {want(from("", "PersistentVolumeClaim", "source")), nil, "", func(o *inflight.Request) bool {
 			return *o.Source == inflight.Source{Kind: "PersistentVolumeClaim", Namespace: "ns", Name: "source",
 				UID: "u-source"} && o.Create.GetVolumeContentSource().GetVolume().GetVolumeId() == "vol-source"

@@ -389,15 +389,15 @@ func TestPutWaitsForItsChunks(t *testing.T) {
 		edit   func(*shard)
 		want   bool
 	}{
-		"one that is stored":              {"1", func(*shard) {}, false},
-		"one that is gone":                {"", func(*shard) {}, true},
-		"one that was changed":            {"2", func(*shard) {}, true},
-		"one with another value":          {"2", func(s *shard) { s.want[key] = storedItem(coded{value: "2"}) }, true},
-		"one that is not wanted":          {"1", func(s *shard) { delete(s.want, key) }, true},
-		"one that is being dropped":       {"1", func(s *shard) { s.remove(key, time.Time{}) }, true},
-		"one that a write may drop":       {"1", func(s *shard) { s.tries = []values{{}} }, true},
-		"one that another Put waits for":  {"1", func(s *shard) { s.want[key].confirmed = false }, true},
-		"one that a write may store anew": {"1", func(s *shard) { s.tries = []values{{key: "1"}} }, false},
+		"stored":                    {"1", func(*shard) {}, false},
+		"gone":                      {"", func(*shard) {}, true},
+		"changed":                   {"2", func(*shard) {}, true},
+		"one with another value":    {"2", func(s *shard) { s.want[key] = storedItem(coded{value: "2"}) }, true},
+		"not wanted":                {"1", func(s *shard) { delete(s.want, key) }, true},
+		"being dropped":             {"1", func(s *shard) { s.remove(key, time.Time{}) }, true},
+		"a write may drop it":       {"1", func(s *shard) { s.tries = []values{{}} }, true},
+		"another Put waits for it":  {"1", func(s *shard) { s.want[key].confirmed = false }, true},
+		"a write may store it anew": {"1", func(s *shard) { s.tries = []values{{key: "1"}} }, false},
 	} {
 		s := newShard(topologyNumber, topologyName)
 		s.seen = seenAs("7", 6, nil)

@@ -70,8 +70,8 @@ func TestClaimChecks(t *testing.T) {
 			annotation(annProvisionerBeta, driver)), ReasonNotOurs},
 		"migrated to us": {facts(annotation(annProvisioner, "kubernetes.io/other"),
 			annotation(annMigratedTo, driver)), ""},
-		"another's": {facts(annotation(annProvisioner, "other")), ReasonNotOurs},
-		"nobody's":  {facts(func(f *Facts) { f.Claim.Annotations = nil }), ReasonNotOurs},
+		"another's":          {facts(annotation(annProvisioner, "other")), ReasonNotOurs},
+		"without annotation": {facts(func(f *Facts) { f.Claim.Annotations = nil }), ReasonNotOurs},
 		"a driver that has no name": {facts(func(f *Facts) {
 			f.Claim.Annotations, f.Driver.Name,
 				f.Class.Provisioner = nil, "", ""

@@ -184,10 +184,10 @@ func TestUnknownIsNotAbsent(t *testing.T) {
 		snapshot, content answer
 		notInstalled      bool
 	}{
-		"an API server without snapshots":        {snapshot: text, notInstalled: true},
-		"one that has snapshots but no contents": {snapshot: answer{200, ready}, content: text, notInstalled: true},
-		"a proxy that finds no API server":       {snapshot: answer{404, "<html>nothing here</html>"}, notInstalled: true},
-		"a 404 without a word":                   {snapshot: answer{404, ""}, notInstalled: true},
+		"an API server without snapshots":  {snapshot: text, notInstalled: true},
+		"snapshots without contents":       {snapshot: answer{200, ready}, content: text, notInstalled: true},
+		"a proxy that finds no API server": {snapshot: answer{404, "<html>nothing here</html>"}, notInstalled: true},
+		"a 404 without a word":             {snapshot: answer{404, ""}, notInstalled: true},
 		"a Status that is about a namespace": {snapshot: status(t, apierrors.NewNotFound(v1.Resource("namespaces"),
 			"shop")), notInstalled: true},
 		"a Status that is about another snapshot": {snapshot: status(t,

@@ -299,7 +299,7 @@ func TestAffinity(t *testing.T) {
 		"one place, keys in order":  {[]*csi.Topology{topology("zone", "a", "rack", "1")}, "rack=1,zone=a"},
 		"several places": {[]*csi.Topology{topology("zone", "b"), topology("zone", "a")},
 			"zone=b; zone=a"},
-		"one that says nothing is left out":        {[]*csi.Topology{topology(), nil, topology("zone", "a")}, "zone=a"},
+		"an empty topology is left out":            {[]*csi.Topology{topology(), nil, topology("zone", "a")}, "zone=a"},
 		"where all say nothing, there is no limit": {[]*csi.Topology{topology(), nil}, "all"},
 	}
 	for name, c := range cases {

@@ -270,7 +270,7 @@ func statuses() map[string]request {
 		"set containers once it Succeeded":        {pod: held, before: []action{succeeded}, send: containers, refused: true},
 		"set containers then, confirmed":          {pod: held, before: terminating, confirmed: true, send: containers},
 		"set containers then, as its kubelet":     {pod: held, before: terminating, as: ownKubelet, send: containers},
-		"set containers of one that is not held":  {before: terminating, send: containers},
+		"set containers of a pod without hold":    {before: terminating, send: containers},
 		"set ContainersReady":                     {send: ready("ContainersReady"), refused: true},
 		"set ContainersReady, confirmed":          {confirmed: true, send: ready("ContainersReady")},
 		"set ContainersReady, as its kubelet":     {as: ownKubelet, send: ready("ContainersReady")},

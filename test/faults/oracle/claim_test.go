@@ -287,7 +287,7 @@ func TestUnsettledClaims(t *testing.T) {
 			rest: true},
 		"of another driver": {now: []Object{change(func(o *Object) { o.Driver = "e" }),
 			{Kind: Class, Name: "fast", Driver: "e"}}, rest: true},
-		"one that nobody was to provision": {now: []Object{change(func(o *Object) { o.Driver, o.Class = "", "" }), class},
+		"a claim without a provisioner": {now: []Object{change(func(o *Object) { o.Driver, o.Class = "", "" }), class},
 			rest: true},
 	} {
 		t.Run(title, func(t *testing.T) {

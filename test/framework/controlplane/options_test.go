@@ -63,7 +63,7 @@ func TestRunningControllersOfOptions(t *testing.T) {
 
 func TestFolders(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	t.Run("one that is used is refused", func(t *testing.T) {
+	t.Run("a folder in use is refused", func(t *testing.T) {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "mine"), nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -72,7 +72,7 @@ func TestFolders(t *testing.T) {
 			t.Error("taken over")
 		}
 	})
-	t.Run("one that is kept is kept by the next run too", func(t *testing.T) {
+	t.Run("a kept folder survives the next run", func(t *testing.T) {
 		kept, err := openFolder("", true)
 		if err != nil {
 			t.Fatal(err)
@@ -84,7 +84,7 @@ func TestFolders(t *testing.T) {
 			t.Error("removed")
 		}
 	})
-	t.Run("one that has an owner is removed with it", func(t *testing.T) {
+	t.Run("an owned folder is removed with its owner", func(t *testing.T) {
 		owned, err := openFolder("", false)
 		if err != nil {
 			t.Fatal(err)

@@ -25,9 +25,9 @@ func TestFailedWaitReportsLastState(t *testing.T) {
 	}{
 		"an object that stays as it was": {looks: []look{{state: "Pending"}, {state: "Pending"}},
 			want: "last seen: Pending"},
-		"one that goes":           {looks: []look{{state: "Pending"}, {}}, want: "last seen: gone"},
-		"one that cannot be read": {looks: []look{{err: errors.New("refused")}}, want: "last seen: refused"},
-		"one that cannot be read anymore": {looks: []look{{state: "Pending"}, {err: errors.New("refused")}},
+		"an object that goes":  {looks: []look{{state: "Pending"}, {}}, want: "last seen: gone"},
+		"an unreadable object": {looks: []look{{err: errors.New("refused")}}, want: "last seen: refused"},
+		"an object that becomes unreadable": {looks: []look{{state: "Pending"}, {err: errors.New("refused")}},
 			want: "last seen: refused"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,12 +40,12 @@ func TestEachStateIsJudged(t *testing.T) {
 		"one runs on a former machine": {
 			[]func(*scene){both, func(c *scene) { c.stop(); c.former.runs[0] = true }}, state, "S1"},
 
-		"the claim goes under a pod":   {[]func(*scene){func(c *scene) { c.claim = claim{} }}, state, "S2"},
-		"the claim goes after its end": {[]func(*scene){ends, func(c *scene) { c.claim = claim{} }}, state, ""},
-		"the lock goes of a pod":       {nil, free, "S3"},
-		"of one that may start again":  {[]func(*scene){func(c *scene) { c.stop() }}, free, "S3"},
-		"of one that is terminating":   {[]func(*scene){func(c *scene) { c.stop(); c.delete(0) }}, free, ""},
-		"of one that is kept from it":  {[]func(*scene){fenced, deleted}, lock(singlenode.ReasonVolumeFenced), ""},
+		"the claim goes under a pod":    {[]func(*scene){func(c *scene) { c.claim = claim{} }}, state, "S2"},
+		"the claim goes after its end":  {[]func(*scene){ends, func(c *scene) { c.claim = claim{} }}, state, ""},
+		"the lock goes of a pod":        {nil, free, "S3"},
+		"of a pod that may start again": {[]func(*scene){func(c *scene) { c.stop() }}, free, "S3"},
+		"of one that is terminating":    {[]func(*scene){func(c *scene) { c.stop(); c.delete(0) }}, free, ""},
+		"of one that is kept from it":   {[]func(*scene){fenced, deleted}, lock(singlenode.ReasonVolumeFenced), ""},
 		"of one that hangs": {
 			[]func(*scene){ends, fenced, deleted}, lock(singlenode.ReasonHolderCompleted), "S3"},
 		"a pod goes that has ended":       {[]func(*scene){ends, deleted}, release(podsafety.ReasonFinished), "S3"},

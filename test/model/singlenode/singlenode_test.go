@@ -152,7 +152,7 @@ func TestEachStepIsJudged(t *testing.T) {
 		"fenced, beside another":      {func(c *scene) { fence(c); c.processes[1].node = 1 }, start, ""},
 		"and both nodes are not": {
 			func(c *scene) { fence(c); c.processes[0].node, c.processes[1].node = 2, 2 }, start, "S2"},
-		"beside one that a person answers for": {func(c *scene) { c.excused[0] = true }, start, ""},
+		"beside a confirmed pod": {func(c *scene) { c.excused[0] = true }, start, ""},
 		"beside one whose gate was removed": {
 			func(c *scene) { c.forgiven[0][1], c.forgiven[1][0] = true, true }, start, ""},
 		"where nobody asks":                {func(c *scene) { c.mode = singlenode.ModeOff }, start, ""},

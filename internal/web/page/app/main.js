@@ -117,7 +117,7 @@ function openObject(route) {
 function openUnknown() {
   byId("main").className = "main-object";
   byId("main").replaceChildren(el("article", { class: "object" }, el("h1", {}, "There is no such page"),
-    el("p", {}, el("a", { href: "#/waiting" }, "Show what waits"))));
+    el("p", {}, el("a", { href: "#/waiting" }, "Show waiting objects"))));
 }
 
 /** The links to the lists, with how many rows each has. */

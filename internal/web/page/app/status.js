@@ -39,8 +39,8 @@ export class Status {
  */
 function judge(state, link) {
   if (link.refused) {
-    return lost("Disconnected", `The server answers: ${link.refused}. If kubectl reclaim web was started again, open ` +
-      "the address that it printed then: it is another one. ", link.lost, state);
+    return lost("Disconnected", `The server answers: ${link.refused}. If kubectl reclaim web was restarted, open the ` +
+      "new address that it printed. ", link.lost, state);
   }
   if (!Number.isNaN(link.lost)) {
     return lost("Reconnecting", "kubectl reclaim web does not answer. The page connects again by itself as soon as " +
@@ -64,7 +64,7 @@ function judge(state, link) {
  */
 function lost(word, text, since, state) {
   const age = Number.isNaN(since) || !state ? [] :
-    [`What you see is as of ${clock(since)}, `, ageElement(since, (a) => a + " ago"), "."];
+    [`The page shows the cluster as of ${clock(since)}, `, ageElement(since, (a) => a + " ago"), "."];
   return { word, severity: "attention", banner: notice("attention", text, ...age) };
 }
 

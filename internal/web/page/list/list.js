@@ -12,7 +12,7 @@ import { Table } from "./table.js";
 
 /** @type {Record<string, {title: string, label: string, empty: string}>} */
 const WORDS = {
-  waiting: { title: "Waiting", label: "What waits", empty: "Nothing waits." },
+  waiting: { title: "Waiting", label: "Waiting objects", empty: "Nothing waits." },
   volumes: { title: "Volumes", label: "PVs and claims", empty: "There are no PVs and no claims." },
   leaks: { title: "Suspected leaks", label: "Suspected leaks",
     empty: "No leak is reported. Only drivers whose leak check is switched on are checked, and only if their reports " +

@@ -56,7 +56,7 @@ function sections(e, level) {
     ["Waits for", e.waitsFor, () => [list(e.waitsFor)]],
     ["You can", e.advice, () => [el("ul", { class: "advice" }, ...(e.advice ?? []).map(advice))]],
     ["No evidence", e.missing, () => [facts((e.missing ?? []).map((m) => ({ name: m.evidence, text: m.text })))]],
-    ["What a force deletion risks", e.risks, () => [list(e.risks, "risks")]],
+    ["Risks of a force deletion", e.risks, () => [list(e.risks, "risks")]],
     ["Not read", e.unread, () => [list(e.unread, "unread")]],
     ["Finalizers", e.finalizers, () => [el("ul", { class: "finalizers" }, ...(e.finalizers ?? []).map(finalizer))]],
     ["In flight", e.inFlight, () => (e.inFlight ?? []).map(inFlight)],
@@ -138,7 +138,7 @@ async function copy(text, code, button) {
     // The clipboard may be forbidden: then the person presses the keys.
     getSelection()?.selectAllChildren(code);
     button.textContent = "Marked";
-    announce("The command is marked. Press Control C to copy it.");
+    announce("The command is selected. Press Control C to copy it.");
   }
   setTimeout(() => { button.textContent = "Copy"; }, 2000);
 }

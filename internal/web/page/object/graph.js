@@ -29,11 +29,11 @@ export class Picture {
   #graph = { nodes: [], edges: [] };
 
   constructor() {
-    this.scroller = el("div", { class: "picture", role: "region", "aria-label": "Picture of what holds what",
+    this.scroller = el("div", { class: "picture", role: "region", "aria-label": "Picture of the relations",
       tabindex: 0 });
     this.words = el("ul", {});
     this.element = el("section", { class: "panel", "aria-labelledby": "picture-title" },
-      el("h2", { id: "picture-title" }, "What holds what"), this.scroller,
+      el("h2", { id: "picture-title" }, "Relations"), this.scroller,
       el("p", { class: "legend" }, line(true), " keeps it from going", line(false), " is related"),
       el("details", { class: "words" }, el("summary", {}, "The picture in words"), this.words));
     this.observer = new ResizeObserver(() => this.#fit());

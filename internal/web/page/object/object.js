@@ -67,7 +67,7 @@ export class ObjectView {
     /** @param {...Child} words */
     const pill = (...words) => el("span", { class: "pill" }, ...words);
     this.state.replaceChildren(...[
-      !o.exists && pill(o.explanation || o.phase ? "Gone: shown as it was last" : "Does not exist"),
+      !o.exists && pill(o.explanation || o.phase ? "Gone: shown in its last state" : "Does not exist"),
       (o.waits || o.severity === "attention") && el("span", { class: "pill " + o.severity }, sign(o.severity),
         severityWord(o.severity) + (o.since ? " for" : ""), o.since && ageElement(millis(o.since))),
       o.phase && pill(o.phase), o.terminating && pill("Terminating for", ageElement(millis(o.terminating))),

@@ -14,8 +14,8 @@ export class Timeline {
 
   constructor() {
     this.list = el("ol", { class: "timeline", reversed: true });
-    this.empty = el("p", { class: "empty" }, "Nothing is known yet. Events are kept for an hour by default; what " +
-      "happens from now on appears here.");
+    this.empty = el("p", { class: "empty" }, "No entries yet. Events are kept for an hour by default; " +
+      "new entries appear here.");
     this.element = el("section", { class: "panel", "aria-labelledby": "timeline-title" },
       el("h2", { id: "timeline-title" }, "Timeline"), this.empty, this.list);
   }

@@ -104,7 +104,7 @@ func TestRead(t *testing.T) {
 		"a stamp is missing":              {second, 0, true},
 		"a stamp is there twice":          {first + first, 1, true},
 		"something else is in the volume": {"hello\n", 0, true},
-		"nobody's":                        {`{"seq":1}` + "\n", 0, true},
+		"without a writer":                {`{"seq":1}` + "\n", 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), stamps.FileName)
