@@ -13,11 +13,11 @@ func TestPublishes(t *testing.T) {
 		want bool
 	}{
 		"nothing, unless it is asked for": {nil, inPod, false},
-		"what is asked for":               {[]string{"--enable-capacity=true"}, inPod, true},
+		"as requested":                    {[]string{"--enable-capacity=true"}, inPod, true},
 		"without provisioning too":        {[]string{"--enable-capacity=true", "--provision=false"}, inPod, true},
 		"a dry run writes nothing":        {[]string{"--enable-capacity=true", "--dry-run=true"}, nil, false},
 		"nor does a release":              {[]string{"--enable-capacity=true", "--release-finalizers=true"}, nil, false},
-		"outside of a pod, owned by nobody": {[]string{"--enable-capacity=true", "--capacity-ownerref-level=-1"},
+		"outside of a pod, without an owner": {[]string{"--enable-capacity=true", "--capacity-ownerref-level=-1"},
 			map[string]string{"POD_NAME": "", "NAMESPACE": "", "POD_NAMESPACE": "csi"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestPublishes(t *testing.T) {
 		"no pod":                     {nil, map[string]string{"POD_NAME": "", "NAMESPACE": "csi"}},
 		"beside another provisioner": {[]string{"--role=companion"}, inPod},
 		"no time between polls":      {[]string{"--capacity-poll-interval=0s"}, inPod},
-		"nobody at work":             {[]string{"--capacity-threads=0"}, inPod},
+		"no workers":                 {[]string{"--capacity-threads=0"}, inPod},
 		"an owner below the pod":     {[]string{"--capacity-ownerref-level=-2"}, inPod},
 		"a negative limit":           {[]string{"--kube-api-capacity-qps=-1"}, inPod},
 		"a limit that lets none by":  {[]string{"--kube-api-capacity-burst=0"}, inPod},

@@ -110,12 +110,12 @@ func TestProvisions(t *testing.T) {
 		args []string
 		want bool
 	}{
-		"an owner provisions":              {nil, true},
-		"unless it is turned off":          {[]string{"--provision=false"}, false},
-		"beside a provisioner nobody does": {[]string{"--role=companion"}, false},
-		"and may say so":                   {[]string{"--role=observer", "--provision=false"}, false},
-		"a dry run makes nothing":          {[]string{"--dry-run=true"}, false},
-		"nor does a release":               {[]string{"--release-finalizers=true"}, false},
+		"an owner provisions":      {nil, true},
+		"unless it is turned off":  {[]string{"--provision=false"}, false},
+		"not beside a provisioner": {[]string{"--role=companion"}, false},
+		"and may say so":           {[]string{"--role=observer", "--provision=false"}, false},
+		"a dry run makes nothing":  {[]string{"--dry-run=true"}, false},
+		"nor does a release":       {[]string{"--release-finalizers=true"}, false},
 	} {
 		o, err := parse(t, c.args...)
 		if err != nil || o.provisions() != c.want {

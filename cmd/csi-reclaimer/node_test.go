@@ -22,9 +22,9 @@ func TestNodeDeploymentFlags(t *testing.T) {
 		fine bool
 	}{
 		"on, with its defaults": {"n1", []string{"--node-deployment=true"}, true},
-		"off, whatever is said besides": {"", []string{"--node-deployment=false",
+		"off, despite other flags": {"", []string{"--node-deployment=false",
 			"--node-deployment-base-delay=-1s"}, true},
-		"nobody says which node it is": {"", []string{"--node-deployment=true"}, false},
+		"without the name of the node": {"", []string{"--node-deployment=true"}, false},
 		"volumes without a topology": {"n1", []string{"--node-deployment=true", "--feature-gates=Topology=false"},
 			false},
 		"no delay at all": {"n1", []string{"--node-deployment=true", "--node-deployment-base-delay=0"},

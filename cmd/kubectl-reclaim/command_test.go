@@ -54,7 +54,7 @@ func TestInvalidCommandLines(t *testing.T) {
 		"a status of something":           {[]string{"status", "pv/a"}, "unknown command"},
 		"looks without a pause":           {[]string{"status", "--interval=0s"}, "must be above 0"},
 		"a release of no driver":          {[]string{"release"}, "--driver is missing"},
-		"a release by nobody":             {[]string{"release", "--driver=d", "--workers=0"}, "must be at least 1"},
+		"a release without workers":       {[]string{"release", "--driver=d", "--workers=0"}, "must be at least 1"},
 		"a release at a negative pace":    {[]string{"release", "--driver=d", "--qps=-1"}, "must not be negative"},
 		"a command that there is none of": {[]string{"heal"}, "unknown command"},
 		"a preview of nothing":            {[]string{"preview", "--delete"}, "accepts 1 arg"},
@@ -149,7 +149,7 @@ func TestErrorNextSteps(t *testing.T) {
 		"changed":            {errChanged, "run the same command again"},
 		"half done": {&unfinishedError{&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db-0"}}, "x",
 			context.Canceled}, "to undo: kubectl annotate pod db-0 -n shop csi-reclaimer.io/confirm-force-delete-"},
-		"nobody answers":  {context.DeadlineExceeded, "kubectl cluster-info"},
+		"no answer":       {context.DeadlineExceeded, "kubectl cluster-info"},
 		"something else":  {errors.New("a\nb"), "a; b"},
 		"deep in another": {fmt.Errorf("read: %w", apierrors.NewNotFound(pvs, "a")), "kubectl get pv"},
 	} {

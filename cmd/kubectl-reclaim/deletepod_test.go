@@ -266,7 +266,7 @@ func TestDeletePod(t *testing.T) {
 			typing: func(s *podServer) { s.pod = nil }, err: errReplaced},
 		"its node came back while it was asked": {args: []string{"--force"}, types: "db-0\n",
 			typing: func(s *podServer) { s.node.Status.Conditions[0].Status = v1.ConditionTrue }, err: errChanged},
-		"somebody deleted it while it was asked": {args: []string{"--force"}, types: "db-0\n",
+		"deleted during the question": {args: []string{"--force"}, types: "db-0\n",
 			typing: func(s *podServer) { s.pod.DeletionTimestamp = &metav1.Time{Time: time.Now()} }, err: errChanged},
 		"it was written while it was asked": {args: []string{"--force"}, types: "db-0\n",
 			typing: func(s *podServer) { s.pod.ResourceVersion = "9" },
@@ -302,7 +302,7 @@ func TestDeletePod(t *testing.T) {
 		"where it is refused, the confirmation is tried": {args: []string{"--force", "--dry-run=server"},
 			change: func(s *podServer) { s.namespace.Labels = map[string]string{"csi-reclaimer.io/pod-safety": "enforce"} },
 			writes: []string{writesConfirmation + " dry"}, want: []string{"The deletion was not tried"}},
-		"what has ended risks nothing": {args: []string{"--force", "--yes"},
+		"an ended pod has no risks": {args: []string{"--force", "--yes"},
 			change: func(s *podServer) { s.pod.Spec.NodeName = "" },
 			writes: []string{writesConfirmation, writesForce}, want: []string{"risks nothing that is known", "!Force risks"}},
 	} {

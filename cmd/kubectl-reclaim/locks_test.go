@@ -178,7 +178,7 @@ func TestConfirmLock(t *testing.T) {
 			want: []string{"would be confirmed and force-deleted (server dry run)"}},
 		"the pod is replaced while it is asked": {types: "db-0\n", typing: func(s *lockServer) { s.replace() },
 			err: errReplaced.Error(), next: "kubectl get pod"},
-		"nobody has deleted the pod": {args: []string{"--yes"}, change: func(s *lockServer) { s.pod.DeletionTimestamp = nil },
+		"pod not deleted": {args: []string{"--yes"}, change: func(s *lockServer) { s.pod.DeletionTimestamp = nil },
 			err:  "claim shop/data: pod db-0 has its lock, and is not being deleted",
 			next: "kubectl delete pod db-0 -n shop"},
 		"the lock is of a pod that is gone": {args: []string{"--yes"}, change: func(s *lockServer) { s.lock = "x other" },

@@ -175,7 +175,7 @@ func TestSettle(t *testing.T) {
 			[]string{"drops 3 volumes from its log", "look there for these names"}},
 		"a class": {[]string{"--storage-class=fast"}, "y\n", []string{"pvc-3", "pvc-4"}, "",
 			[]string{"drops 2 volumes from its log"}},
-		"what is old": {[]string{"--older-than=1h"}, "y\n", []string{"pvc-2", "pvc-3", "pvc-4"}, "",
+		"old entries": {[]string{"--older-than=1h"}, "y\n", []string{"pvc-2", "pvc-3", "pvc-4"}, "",
 			[]string{"drops 1 volume from its log"}},
 		"a driver, everywhere": {[]string{"-A", "--all", "--driver=disk.csi.example.com"}, "y\n", []string{"pvc-4"}, "",
 			[]string{"drops 3 volumes from its log"}},

@@ -71,7 +71,7 @@ func TestKeyIsNeverWorkedOnConcurrently(t *testing.T) {
 	l.Add("pv")
 	l.Add("pv")
 	close(release)
-	receive(t, "one more run for what was added meanwhile", seen)
+	receive(t, "one more run for keys added meanwhile", seen)
 	if most.Load() != 1 {
 		t.Errorf("%d handlers ran at once for one key", most.Load())
 	}

@@ -125,7 +125,7 @@ func TestFailureOf(t *testing.T) {
 		"unfit": {t.Context(), errclass.Mark(errclass.Unfit, cause), Lasting,
 			Result{Backoff{10 * time.Second, 5 * time.Minute}}},
 		"any other": {t.Context(), cause, Retryable, Result{Backoff{time.Second, 5 * time.Minute}}},
-		"nobody's fault": {t.Context(), errclass.Mark(errclass.Uncertain, cause), Retryable,
+		"no failure": {t.Context(), errclass.Mark(errclass.Uncertain, cause), Retryable,
 			Result{Backoff{time.Second, 5 * time.Minute}}},
 		"no room for it": {t.Context(), errclass.Mark(errclass.Exhausted, cause), Retryable,
 			Result{Backoff{time.Second, 5 * time.Minute}}},

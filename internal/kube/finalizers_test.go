@@ -173,16 +173,16 @@ func TestUnboundWritesAreNotSent(t *testing.T) {
 		"a condition of a pod without UID": patchCondition(ConditionPatch{Name: "a", Condition: v1.PodCondition{Type: "T"}}),
 		"no finalizer of a claim":          patchClaim(FinalizerPatch{Name: "a", UID: "u"}),
 		"a policy without UID":             patchPolicy(PolicyPatch{Name: "a", ResourceVersion: "7", Policy: "Delete"}),
-		"a policy, whatever has changed":   patchPolicy(PolicyPatch{Name: "a", UID: "u", Policy: "Delete"}),
+		"a policy, despite changes":        patchPolicy(PolicyPatch{Name: "a", UID: "u", Policy: "Delete"}),
 		"annotations without UID": patchMetadata(MetadataPatch{Name: "a",
 			Annotations: map[string]*string{"x": nil}}),
 		"no annotations": patchMetadata(MetadataPatch{Name: "a", UID: "u", ResourceVersion: "7"}),
-		"owners, whatever has changed": patchMetadata(MetadataPatch{Name: "a", UID: "u",
+		"owners, despite changes": patchMetadata(MetadataPatch{Name: "a", UID: "u",
 			Owners: new([]metav1.OwnerReference)}),
-		"deletion of a claim without UID":           deleteClaim("", "7"),
-		"deletion of a claim, whatever has changed": deleteClaim("u", ""),
-		"deletion of a pod without UID":             deletePod(""),
-		"no policy":                                 patchPolicy(PolicyPatch{Name: "a", UID: "u", ResourceVersion: "7"}),
+		"deletion of a claim without UID":      deleteClaim("", "7"),
+		"deletion of a claim, despite changes": deleteClaim("u", ""),
+		"deletion of a pod without UID":        deletePod(""),
+		"no policy":                            patchPolicy(PolicyPatch{Name: "a", UID: "u", ResourceVersion: "7"}),
 	} {
 		client, sent := answering(t, metav1.Status{})
 		if err := write(t.Context(), client); err == nil || len(*sent) > 0 {

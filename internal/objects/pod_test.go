@@ -250,10 +250,10 @@ func TestCompleted(t *testing.T) {
 		pod  *v1.Pod
 		want bool
 	}{
-		"of a Job":           {apiPod(kept, done), true},
-		"failed":             {apiPod(kept, byKubelet), true},
-		"it is terminating":  {apiPod(done), false},
-		"failed by somebody": {apiPod(kept), false},
+		"of a Job":                  {apiPod(kept, done), true},
+		"failed":                    {apiPod(kept, byKubelet), true},
+		"it is terminating":         {apiPod(done), false},
+		"failed by another program": {apiPod(kept), false},
 		"a container runs": {apiPod(kept, done,
 			func(o *v1.Pod) { o.Status.ContainerStatuses[0] = runningStatus("one") }), false},
 		"its kubelet refused it": {apiPod(kept, byKubelet, func(o *v1.Pod) { o.Status.ContainerStatuses = nil }), false},

@@ -53,7 +53,7 @@ func TestFindOwner(t *testing.T) {
 		"what controls that":           {OwnedBy{"pod", 2}, "apps/v1 Deployment driver u-driver", nil},
 		"nothing controls the pod":     {OwnedBy{"alone", 1}, "", is(errUncontrolled)},
 		"another set has the name now": {OwnedBy{"stale", 2}, "", is(errReplaced)},
-		"a kind that nobody knows":     {OwnedBy{"strange", 2}, "", is(errNoKind)},
+		"an unknown kind":              {OwnedBy{"strange", 2}, "", is(errNoKind)},
 		"the pod is not there":         {OwnedBy{"gone", 2}, "", apierrors.IsNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {

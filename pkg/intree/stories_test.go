@@ -152,7 +152,7 @@ func TestEndOfEachStory(t *testing.T) {
 			w.edit("a", guard(false, ""))
 			w.settle()
 		}},
-		"somebody deletes the twin before it is set to Delete": {play: func(w *world) {
+		"the twin is deleted before it is set to Delete": {play: func(w *world) {
 			w.upTo("create")
 			w.deletePVBy("a-reclaim")
 			w.settle()

@@ -88,7 +88,7 @@ func TestEvidenceOfOthersIsNewsOnce(t *testing.T) {
 		t.Error("to be alone is not news once")
 	}
 	if !n.changed(need, held, at(3)) {
-		t.Error("others after nobody are no news")
+		t.Error("others after none are no news")
 	}
 }
 

@@ -106,7 +106,7 @@ func TestReleaseWithoutAnotherController(t *testing.T) {
 // If no object has a need, the release creates one by removing the finalizer from one object.
 func TestReleaseWitness(t *testing.T) {
 	used := func(s *stock) { s.used["ns/a"], s.used["ns/c"] = true, true }
-	t.Run("nobody puts it back", func(t *testing.T) {
+	t.Run("not put back", func(t *testing.T) {
 		s, clock := newStock(t, named("a", false, true), named("b", false, true), named("c", false, true))
 		used(s)
 		clock.passed = func() {
@@ -120,7 +120,7 @@ func TestReleaseWitness(t *testing.T) {
 		}
 		s.expect(t, "RemoveFinalizer b", "RemoveFinalizer a", "RemoveFinalizer c")
 	})
-	t.Run("somebody puts it back", func(t *testing.T) {
+	t.Run("put back", func(t *testing.T) {
 		s, clock := newStock(t, named("a", false, true), named("b", false, true), named("c", false, true))
 		used(s)
 		clock.passed = func() {
@@ -200,7 +200,7 @@ func TestReleaseWitness(t *testing.T) {
 
 func TestReleaseStopsWhenOthersAreSeen(t *testing.T) {
 	for sentence, since := range map[string]time.Duration{"while it looks": 0,
-		"after it was proven that nobody does": patience} {
+		"after the proof": patience} {
 		t.Run(sentence, func(t *testing.T) {
 			s, clock := newStock(t, named("a", false, true), named("bare", false, false), named("going", true, true))
 			s.used["ns/going"] = true

@@ -23,9 +23,9 @@ func TestTrackerAlone(t *testing.T) {
 		alone      bool
 		unanswered bool
 	}{
-		"at first nothing is known":                   {func(*tracker) {}, 100, false, false},
-		"a need that is new":                          {func(n *tracker) { n.due("u", at(0)) }, 29, false, false},
-		"a need that nobody answered for long enough": {func(n *tracker) { n.due("u", at(0)) }, 30, false, true},
+		"at first nothing is known":                {func(*tracker) {}, 100, false, false},
+		"a need that is new":                       {func(n *tracker) { n.due("u", at(0)) }, 29, false, false},
+		"a need without an answer for long enough": {func(n *tracker) { n.due("u", at(0)) }, 30, false, true},
 		"it counts from when it was first found": {func(n *tracker) { n.due("u", at(0)); n.due("u", at(20)) }, 30,
 			false, true},
 		"it counts anew when it ended meanwhile": {func(n *tracker) {
@@ -38,7 +38,7 @@ func TestTrackerAlone(t *testing.T) {
 			false, false},
 		"and then nothing more was done by others": {func(n *tracker) { n.due("u", at(0)); other(n, at(20)) }, 50,
 			false, true},
-		"nobody answered, as was proven": {func(n *tracker) { n.alone() }, 0, true, false},
+		"proven: no answer": {func(n *tracker) { n.alone() }, 0, true, false},
 		"others add the finalizer": {func(n *tracker) { n.alone(); n.changed(need, held, at(1)) }, 2,
 			false, false},
 		"others let one go that has more finalizers": {func(n *tracker) { n.alone(); n.changed(going, letGo, at(1)) }, 2,
@@ -90,7 +90,7 @@ func TestTrackerAlone(t *testing.T) {
 			true, false},
 		"an unprotected one begins to be deleted": {func(n *tracker) { n.alone(); n.changed(need, letGo, at(1)) }, 2,
 			true, false},
-		"somebody removes the finalizer of one in use": {func(n *tracker) { n.alone(); n.changed(held, need, at(1)) }, 2,
+		"the finalizer of an object in use is removed": {func(n *tracker) { n.alone(); n.changed(held, need, at(1)) }, 2,
 			true, false},
 		"it was protected and deleted between two looks": {func(n *tracker) { n.alone(); n.changed(need, going, at(1)) }, 2,
 			false, false},

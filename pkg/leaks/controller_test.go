@@ -127,7 +127,7 @@ func TestReasonsAgainstSuspicion(t *testing.T) {
 			w.driverOf("x", "another")
 		}, ReasonLeakSuspected},
 		"an entry that cannot be read":              {func(w *world) { w.problem(driverName) }, ReasonIncomplete},
-		"one of nobody knows which driver":          {func(w *world) { w.problem("") }, ReasonIncomplete},
+		"an entry of an unknown driver":             {func(w *world) { w.problem("") }, ReasonIncomplete},
 		"one of another driver that cannot be read": {func(w *world) { w.problem("another") }, ReasonLeakSuspected},
 		"it is attached": {func(w *world) { w.inUse[handle] = []string{"node-1"} },
 			ReasonInUse},
@@ -176,7 +176,7 @@ func TestReasonsAgainstSuspicion(t *testing.T) {
 		"a claim of another driver": {claim(func(c *v1.PersistentVolumeClaim) {
 			c.Annotations[annProvisioner] = "another"
 		}), false},
-		"a claim of nobody": {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil }), false},
+		"a claim without a provisioner": {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil }), false},
 		"a snapshot in the making": {func(w *world) {
 			w.contents["s"] = snapshot.Content{UID: "s",
 				Driver: driverName, Making: true}

@@ -241,10 +241,10 @@ func (w *ward) judge(at string, to Remediation) {
 func TestCarryAfterChangesBeforePolicyPatch(t *testing.T) {
 	own := newWard(t).pv(Reclaim).Name
 	for sentence, change := range map[string]func(*ward){
-		"another PV names the volume":   func(w *ward) { w.put("taken", "LEAK") },
-		"somebody deletes it":           func(w *ward) { delete(w.pvs, own) },
-		"it is being deleted":           func(w *ward) { w.pvs[own].DeletionTimestamp = &metav1.Time{Time: noon} },
-		"somebody frees it for a claim": func(w *ward) { w.pvs[own].Spec.ClaimRef = nil },
+		"another PV names the volume": func(w *ward) { w.put("taken", "LEAK") },
+		"deleted meanwhile":           func(w *ward) { delete(w.pvs, own) },
+		"it is being deleted":         func(w *ward) { w.pvs[own].DeletionTimestamp = &metav1.Time{Time: noon} },
+		"freed for a claim":           func(w *ward) { w.pvs[own].Spec.ClaimRef = nil },
 		"a claim is to have it": func(w *ward) {
 			w.pvs[own].Spec.ClaimRef = &v1.ObjectReference{Namespace: "ns", Name: "data", UID: "u"}
 		},
@@ -274,7 +274,7 @@ func TestCarryAfterChangesBeforePolicyPatch(t *testing.T) {
 				pv.ResourceVersion = "another"
 			}
 		}
-		if _, err = within.carry(t.Context(), suspecting(), Reclaim); sentence == "somebody deletes it" &&
+		if _, err = within.carry(t.Context(), suspecting(), Reclaim); sentence == "deleted meanwhile" &&
 			apierrors.IsNotFound(err) {
 			err = ErrRefused
 		}

@@ -111,10 +111,10 @@ func TestObserveClaimUID(t *testing.T) {
 		want  types.UID
 		gone  bool
 	}{
-		"the UID of its entry":                         {key{}, inflight.Open, Config{}, "u1", true},
-		"not the UID of an entry in removal":           {key{}, inflight.Removing, Config{}, "", false},
-		"that which is known, whatever the entry says": {key{"ns", "data", "u2"}, inflight.Open, Config{}, "u2", true},
-		"no entry": {key{}, inflight.Absent, Config{}, "", false},
+		"the UID of its entry":                                {key{}, inflight.Open, Config{}, "u1", true},
+		"not the UID of an entry in removal":                  {key{}, inflight.Removing, Config{}, "", false},
+		"the known UID, despite the entry":                    {key{"ns", "data", "u2"}, inflight.Open, Config{}, "u2", true},
+		"no entry":                                            {key{}, inflight.Absent, Config{}, "", false},
 		"a claim that is not watched is not known to be gone": {key{}, inflight.Open, Config{FinishOnly: true}, "u1", false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -209,7 +209,7 @@ func TestIfUnused(t *testing.T) {
 			true},
 		"a claim that names another of the name": {[]func(*v1.PersistentVolumeClaim){elsewhere, others}, false, false,
 			Config{}, false},
-		"nobody looks yet": {nil, true, false, Config{}, true},
+		"not observed yet": {nil, true, false, Config{}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -33,7 +33,7 @@ func TestLeaderCountsMissedAdmissions(t *testing.T) {
 	}{
 		"it leads":         {asked, true, 1},
 		"it waits to lead": {asked, false, 0},
-		"nobody asks":      {Config{}, true, 0},
+		"not asked":        {Config{}, true, 0},
 	} {
 		w, r := newWorldWith(t, c.cfg)
 		r.lead(c.leads)

@@ -58,7 +58,7 @@ func TestRecordPVOnNode(t *testing.T) {
 		name  string
 		node  string
 		known bool
-	}{{"its own", "n1", false}, {"another's", "n2", false}, {"nobody's", "", false}, {"that moved away", "n2", true}} {
+	}{{"its own", "n1", false}, {"another's", "n2", false}, {"of no node", "", false}, {"that moved away", "n2", true}} {
 		api.Spec.NodeAffinity = onlyOn(c.node)
 		pv, keep, err := r.recordPV(api, c.known)
 		if err != nil {
@@ -71,7 +71,7 @@ func TestRecordPVOnNode(t *testing.T) {
 			t.Errorf("a PV that moved away still counts: %+v", pv)
 		}
 	}
-	if want := []string{"its own", "nobody's", "that moved away"}; !slices.Equal(kept, want) {
+	if want := []string{"its own", "of no node", "that moved away"}; !slices.Equal(kept, want) {
 		t.Errorf("keeps %q, want %q", kept, want)
 	}
 }

@@ -129,7 +129,7 @@ func TestTraceAlwaysEnds(t *testing.T) {
 			w.change(r, "13",
 				func(pv *volume.PV) { pv.Held = true })
 		}, "Held", false},
-		"somebody removes the finalizer": {func(w *world, r *Controller) {
+		"the finalizer is removed": {func(w *world, r *Controller) {
 			w.change(r, "13", func(pv *volume.PV) { pv.Terminating = true })
 			w.change(r, "14", strip)
 			w.end(r)

@@ -182,11 +182,11 @@ func TestHistoryAfterFinalizerRemoval(t *testing.T) {
 	}{
 		"nobody": {func(_ *testing.T, w *world, r *Controller) { w.change(r, "11", terminating) },
 			reclaim.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
-		"somebody, while it was terminating": {func(_ *testing.T, w *world, r *Controller) {
+		"another program, while it was terminating": {func(_ *testing.T, w *world, r *Controller) {
 			w.change(r, "11", terminating)
 			w.change(r, "12", strip)
 		}, reclaim.History{SeenAlive: true, SeenReleased: true, SeenProtected: true, Stripped: true}},
-		"somebody, while it was contested": {func(_ *testing.T, w *world, r *Controller) {
+		"another program, while it was contested": {func(_ *testing.T, w *world, r *Controller) {
 			r.engine.Tracker.Contested = true
 			w.change(r, "11", terminating)
 			w.change(r, "12", strip)
@@ -205,7 +205,7 @@ func TestHistoryAfterFinalizerRemoval(t *testing.T) {
 			}
 			r.reconcile(t.Context(), "pv")
 		}, reclaim.History{SeenAlive: true, SeenReleased: true}},
-		"we, but somebody added it again before the answer": {func(t *testing.T, w *world, r *Controller) {
+		"we, but another program added it again before the answer": {func(t *testing.T, w *world, r *Controller) {
 			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
 			w.before = func(what string) {
 				if what == "drop" {

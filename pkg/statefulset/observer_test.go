@@ -55,10 +55,10 @@ func TestWakingChanges(t *testing.T) {
 		"a pod of a set without a policy": {func(w *world) { w.pod("web", 0) }, nil, nil},
 		"a pod of a set without a policy and a marked claim": {func(w *world) { w.pod("web", 1) },
 			[]string{"data-web-1"}, nil},
-		"a pod of nobody with a claim": {
+		"a pod without an owner, with a claim": {
 			func(w *world) { w.use("job", "data-db-1", "other") }, []string{"data-db-1"}, nil,
 		},
-		"a pod of nobody with none": {func(w *world) { w.use("job", "other") }, nil, nil},
+		"a pod without an owner, without a claim": {func(w *world) { w.use("job", "other") }, nil, nil},
 		"a pod that changes its owner": {
 			func(w *world) { w.pod("db", 0, func(o *v1.Pod) { o.OwnerReferences = nil }) },
 			[]string{"data-db-0"}, []string{"db"},
@@ -197,10 +197,10 @@ func TestPodsOfClaim(t *testing.T) {
 		seen   statefulset.Seen
 		other  string
 	}{
-		"none":                         {func(*world) {}, statefulset.Absent, ""},
-		"its own":                      {func(w *world) { w.pod("db", 1) }, statefulset.Found, ""},
-		"one of nobody, with its name": {func(w *world) { w.use("db-1") }, statefulset.Found, ""},
-		"another":                      {func(w *world) { w.use("job", "data-db-1") }, statefulset.Absent, "job"},
+		"none":                                  {func(*world) {}, statefulset.Absent, ""},
+		"its own":                               {func(w *world) { w.pod("db", 1) }, statefulset.Found, ""},
+		"a pod without an owner, with its name": {func(w *world) { w.use("db-1") }, statefulset.Found, ""},
+		"another":                               {func(w *world) { w.use("job", "data-db-1") }, statefulset.Absent, "job"},
 		"another, and its own": {
 			func(w *world) { w.pod("db", 1); w.use("job", "data-db-1") }, statefulset.Found, "job",
 		},

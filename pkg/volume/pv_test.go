@@ -136,8 +136,8 @@ func TestOwner(t *testing.T) {
 			InTree: true}, driver},
 		"not migrated yet: the in-tree plugin": {PV{Driver: driver, ProvisionedBy: "kubernetes.io/x", InTree: true},
 			"kubernetes.io/x"},
-		"static, of an in-tree plugin: nobody":   {PV{Driver: driver, InTree: true}, ""},
-		"a twin: nobody but whoever has made it": {PV{Driver: driver, TwinOf: "u"}, ""},
+		"static, of an in-tree plugin: no provisioner": {PV{Driver: driver, InTree: true}, ""},
+		"a twin: only its maker":                       {PV{Driver: driver, TwinOf: "u"}, ""},
 	} {
 		if got := c.pv.Owner(); got != c.want {
 			t.Errorf("%s: %q, want %q", sentence, got, c.want)

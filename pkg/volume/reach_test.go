@@ -47,7 +47,7 @@ func TestReach(t *testing.T) {
 		"another node":                                      {one, []string{"node In n2"}, ReachElsewhere},
 		"one of the segments is another":                    {two, []string{"node In n2,zone In a"}, ReachElsewhere},
 		"several other nodes":                               {one, []string{"node In n2 n3", "node In n4"}, ReachElsewhere},
-		"another node, and a label that nobody knows of":    {one, []string{"node In n2,disk In ssd"}, ReachElsewhere},
+		"another node, and an unknown label":                {one, []string{"node In n2,disk In ssd"}, ReachElsewhere},
 		"not on this node":                                  {one, []string{"node NotIn n1"}, ReachElsewhere},
 		"only where the driver is not":                      {one, []string{"node DoesNotExist"}, ReachElsewhere},
 		"another node, by its name":                         {one, []string{"@metadata.name In n2"}, ReachElsewhere},
@@ -64,7 +64,7 @@ func TestReach(t *testing.T) {
 		"the driver's segment and the node's name":          {one, []string{"node In n1,@metadata.name In n1"}, ReachUnclear},
 		"not on another node":                               {one, []string{"node NotIn n2"}, ReachUnclear},
 		"wherever the driver is":                            {one, []string{"node Exists"}, ReachUnclear},
-		"an operator that nobody knows":                     {one, []string{"node Gt 1"}, ReachUnclear},
+		"an unknown operator":                               {one, []string{"node Gt 1"}, ReachUnclear},
 		"a node without segments has nothing for itself":    {Node{Name: "n1"}, []string{"node In n1"}, ReachUnclear},
 	}
 	for name, c := range cases {

@@ -49,7 +49,7 @@ func TestJudgeLocks(t *testing.T) {
 		"two locks":       func(l *locks.List) { l.Locks = append(l.Locks, l.Locks[0]) },
 		"another holder":  func(l *locks.List) { l.Locks[0].HolderUID = "second" },
 		"another node":    func(l *locks.List) { l.Locks[0].Node = podNode2 },
-		"nobody waits":    func(l *locks.List) { l.Locks[0].Waiting = nil },
+		"no pod waits":    func(l *locks.List) { l.Locks[0].Waiting = nil },
 		"another waits":   func(l *locks.List) { l.Locks[0].Waiting[0].UID = "third" },
 		"too many wait":   func(l *locks.List) { l.Locks[0].Waiting = append(l.Locks[0].Waiting, locks.Waiting{}) },
 		"the first waits": func(l *locks.List) { l.Locks[0].Waiting[0].UID = "first" },

@@ -21,11 +21,11 @@ func TestSaveMemory(t *testing.T) {
 		"a limit is nearly used":          {"134217728\n", nil, 120795955, collectAt},
 		"without a limit there is none":   {"max\n", nil, math.MaxInt64, collectAt},
 		"without the file there is none":  {"", nil, math.MaxInt64, collectAt},
-		"what cannot be read is no limit": {"128 MiB", nil, math.MaxInt64, collectAt},
+		"an unreadable limit is no limit": {"128 MiB", nil, math.MaxInt64, collectAt},
 		"a limit of nothing is none":      {"0", nil, math.MaxInt64, collectAt},
 		"GOMEMLIMIT goes before the container's": {"134217728", map[string]string{"GOMEMLIMIT": "1GiB"}, math.MaxInt64,
 			collectAt},
-		"GOGC is left as it is where somebody set it": {"134217728", map[string]string{"GOGC": "80"}, 120795955, 100},
+		"a GOGC that is set stays": {"134217728", map[string]string{"GOGC": "80"}, 120795955, 100},
 	}
 	for sentence, test := range cases {
 		t.Run(sentence, func(t *testing.T) {

@@ -65,7 +65,7 @@ func send(f *Filter, authorization string, change ...func(*http.Request)) *httpt
 	}
 	w := httptest.NewRecorder()
 	f.Handler("/page/", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte("what is protected"))
+		_, _ = w.Write([]byte("protected paths"))
 	})).ServeHTTP(w, r)
 	return w
 }
@@ -88,7 +88,7 @@ func TestHandler(t *testing.T) {
 		"a browser without a password":       {"", basic(""), 401, "a token is required"},
 		"another scheme":                     {"Digest good", nil, 401, "a token is required"},
 		"no scheme":                          {"good", nil, 401, "a token is required"},
-		"a token that nobody has":            {"Bearer wrong", nil, 401, "not valid"},
+		"an unknown token":                   {"Bearer wrong", nil, 401, "not valid"},
 		"the same from a browser":            {"", basic("wrong"), 401, "not valid"},
 		"a token of more than 64 KiB":        {"Bearer " + strings.Repeat("x", maxToken+1), nil, 401, "a token is required"},
 		"a token without the permission":     {"Bearer poor", nil, 403, `user "bob" may not get /page/`},
@@ -105,7 +105,7 @@ func TestHandler(t *testing.T) {
 		if w.Code != c.want || !strings.Contains(w.Body.String(), c.text) {
 			t.Errorf("%s: %d %q, want %d and %q", name, w.Code, w.Body, c.want, c.text)
 		}
-		if passed := strings.Contains(w.Body.String(), "what is protected"); passed != (c.want == 200) {
+		if passed := strings.Contains(w.Body.String(), "protected paths"); passed != (c.want == 200) {
 			t.Errorf("%s: passed: %v", name, passed)
 		}
 		if asks := len(w.Header().Values("WWW-Authenticate")); (asks == 2) != (c.want == 401) {

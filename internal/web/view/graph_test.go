@@ -161,7 +161,7 @@ func TestFinalizerDetails(t *testing.T) {
 		"of an unknown owner": {explain.Finalizer{}, true, "its owner is unknown", SeverityNone},
 		"stuck": {explain.Finalizer{Stuck: "it is gone"}, true,
 			"no program removes it: it is gone", SeverityAttention},
-		"stuck, nobody deletes it": {explain.Finalizer{Stuck: "it is gone"}, false,
+		"stuck, not being deleted": {explain.Finalizer{Stuck: "it is gone"}, false,
 			"no program removes it: it is gone", SeverityNone},
 	} {
 		a := everything()

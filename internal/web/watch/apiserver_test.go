@@ -224,13 +224,13 @@ func TestPageFollowsPV(t *testing.T) {
 	}
 	event := &v1.Event{ObjectMeta: metav1.ObjectMeta{GenerateName: "followed.", Namespace: metav1.NamespaceDefault},
 		InvolvedObject: v1.ObjectReference{Kind: "PersistentVolume", Name: pv.Name, UID: pv.UID}, Reason: "Noticed",
-		Message: "somebody noticed", Type: v1.EventTypeNormal, LastTimestamp: metav1.Now(),
+		Message: "a listener was notified", Type: v1.EventTypeNormal, LastTimestamp: metav1.Now(),
 		Source: v1.EventSource{Component: "test"}}
 	if _, err := admin(t).CoreV1().Events(metav1.NamespaceDefault).Create(t.Context(), event,
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	look("the Event is in the timeline", "Noticed", "somebody noticed")
+	look("the Event is in the timeline", "Noticed", "a listener was notified")
 	if err := pvs.Delete(t.Context(), "followed", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

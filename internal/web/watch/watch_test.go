@@ -43,7 +43,7 @@ func TestStateOf(t *testing.T) {
 		"it is away, and an optional kind was never served": {all: []health{fine, {kind: kind{maybe: true}, err: away,
 			since: at}}, synced: true, since: at},
 		"it is away from the start": {all: []health{{err: away, since: at}}, since: at},
-		"somebody is logged out": {all: []health{{synced: true, err: apierrors.NewUnauthorized("who?"), since: at}},
+		"unauthorized": {all: []health{{synced: true, err: apierrors.NewUnauthorized("who?"), since: at}},
 			synced: true, since: at},
 	} {
 		s := stateOf(c.all)

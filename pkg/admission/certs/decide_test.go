@@ -70,7 +70,7 @@ func TestDecide(t *testing.T) {
 			s.State.Next, s.Since = pair(3*renewal, "b"),
 				start.Add(-settle)
 		}, Promote},
-		"nobody has seen the next trusted": {func(s *Facts) { s.State.Next, s.Since = pair(3*renewal, "b"), time.Time{} },
+		"the next is not seen as trusted": {func(s *Facts) { s.State.Next, s.Since = pair(3*renewal, "b"), time.Time{} },
 			Wait},
 		"the next is worth nothing": {func(s *Facts) { s.State.Next = pair(0, "b") }, IssueNext},
 		"the current one has ended, a next is": {func(s *Facts) {

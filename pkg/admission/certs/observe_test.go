@@ -29,7 +29,7 @@ func TestTrustedSince(t *testing.T) {
 		want  int            // the index of the look since which it is trusted, -1 if it is not
 	}{
 		"trusted from the first look":          {[]clusterState{seen("1", all, all), seen("1", all, all)}, 0},
-		"nobody asks, so nobody has to trust":  {[]clusterState{seen("1")}, 0},
+		"no webhook, so no trust is needed":    {[]clusterState{seen("1")}, 0},
 		"one does not trust":                   {[]clusterState{seen("1", all, none)}, -1},
 		"trusted later":                        {[]clusterState{seen("1", all, none), seen("1", all, all)}, 1},
 		"the Secret changed between two looks": {[]clusterState{seen("1", all), seen("2", all)}, 1},

@@ -23,13 +23,13 @@ func TestDecide(t *testing.T) {
 		change func(*Facts)
 		want   inuse.Decision
 	}{
-		"no claim has it: it goes":     {func(*Facts) {}, inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)},
-		"nothing is known":             {func(s *Facts) { *s = Facts{} }, inuse.Rest(inuse.ReasonOff)},
-		"off":                          {func(s *Facts) { s.Duty.Mode = inuse.ModeOff }, inuse.Rest(inuse.ReasonOff)},
-		"bound":                        {func(s *Facts) { s.PV.Phase = PhaseBound }, inuse.Rest(inuse.ReasonBound)},
-		"in a phase that nobody knows": {func(s *Facts) { s.PV.Phase = PhaseUnknown }, inuse.Rest(inuse.ReasonBound)},
-		"others may be at work":        {func(s *Facts) { s.Duty.Alone = false }, inuse.Later(inuse.ReasonLeftToBuiltIn)},
-		"nobody answered": {func(s *Facts) { s.Duty.Alone, s.Duty.Unanswered = false, true },
+		"no claim has it: it goes": {func(*Facts) {}, inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)},
+		"nothing is known":         {func(s *Facts) { *s = Facts{} }, inuse.Rest(inuse.ReasonOff)},
+		"off":                      {func(s *Facts) { s.Duty.Mode = inuse.ModeOff }, inuse.Rest(inuse.ReasonOff)},
+		"bound":                    {func(s *Facts) { s.PV.Phase = PhaseBound }, inuse.Rest(inuse.ReasonBound)},
+		"in an unknown phase":      {func(s *Facts) { s.PV.Phase = PhaseUnknown }, inuse.Rest(inuse.ReasonBound)},
+		"others may be at work":    {func(s *Facts) { s.Duty.Alone = false }, inuse.Later(inuse.ReasonLeftToBuiltIn)},
+		"no answer": {func(s *Facts) { s.Duty.Alone, s.Duty.Unanswered = false, true },
 			inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)},
 		"released already": {func(s *Facts) { s.Duty.Removed = true }, inuse.Rest(inuse.ReasonUnused)},
 		"without the finalizer": {func(s *Facts) { s.PV.Terminating, s.PV.Protected = false, false },

@@ -81,7 +81,7 @@ func TestGapBetweenLists(t *testing.T) {
 	}
 	b := newBatches()
 	if asked, wait := b.take("ns", at(0)); len(asked) != 0 || wait != 0 {
-		t.Error("a list for nobody")
+		t.Error("a list without a waiter")
 	}
 	b.join("ns", asks(0))
 	b.take("ns", at(0))

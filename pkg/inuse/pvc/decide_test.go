@@ -26,8 +26,8 @@ func TestDecide(t *testing.T) {
 		reason inuse.Reason
 		timed  bool
 	}{
-		"nobody uses it: it goes": {func(*Facts) {}, inuse.RemoveFinalizer, inuse.ReasonUnused, false},
-		"nothing is known":        {func(s *Facts) { *s = Facts{} }, inuse.Wait, inuse.ReasonOff, false},
+		"not in use: released": {func(*Facts) {}, inuse.RemoveFinalizer, inuse.ReasonUnused, false},
+		"nothing is known":     {func(s *Facts) { *s = Facts{} }, inuse.Wait, inuse.ReasonOff, false},
 		"off": {func(s *Facts) { s.Duty.Mode = inuse.ModeOff }, inuse.Wait,
 			inuse.ReasonOff, false},
 		"not terminating, protected": {func(s *Facts) { s.Claim.Terminating = false }, inuse.Wait,
@@ -37,7 +37,7 @@ func TestDecide(t *testing.T) {
 		"a pod uses it, as the watch shows": {func(s *Facts) { s.Seen = runs }, inuse.Wait, inuse.ReasonInUse, false},
 		"a pod uses it, as only the list shows": {func(s *Facts) { s.Read.Usage = runs }, inuse.Wait, inuse.ReasonInUse,
 			true},
-		"nobody was asked": {func(s *Facts) { s.Read = Reading{} }, inuse.ReadUsers,
+		"not asked": {func(s *Facts) { s.Read = Reading{} }, inuse.ReadUsers,
 			inuse.ReasonUnused, false},
 		"the list failed": {func(s *Facts) { s.Read.Err = errors.New("forbidden") }, inuse.Wait,
 			inuse.ReasonAPIReadFailed, true},
@@ -50,7 +50,7 @@ func TestDecide(t *testing.T) {
 				HoldTerminated
 		},
 			inuse.Wait, inuse.ReasonInUseEnded, true},
-		"a pod that has ended, and nobody said what that means": {func(s *Facts) {
+		"an ended pod, without a setting": {func(s *Facts) {
 			s.Seen, s.Ended = ended,
 				TerminatedDefault
 		}, inuse.Wait, inuse.ReasonInUseEnded, false},
@@ -60,7 +60,7 @@ func TestDecide(t *testing.T) {
 		}, inuse.Wait, inuse.ReasonInUse, false},
 		"unused, others may be at work": {func(s *Facts) { s.Duty.Alone = false }, inuse.Wait,
 			inuse.ReasonLeftToBuiltIn, true},
-		"unused, and nobody answered": {func(s *Facts) {
+		"unused, and no answer": {func(s *Facts) {
 			s.Duty.Alone, s.Duty.Unanswered = false,
 				true
 		}, inuse.RemoveFinalizer, inuse.ReasonUnused, false},

@@ -93,11 +93,11 @@ func TestBuild(t *testing.T) {
 		}},
 		"a clone of nothing": {want(from("", "PersistentVolumeClaim", "nothing")), nil,
 			request.ReasonSourceMissing, nil},
-		"a snapshot that nobody can read": {want(from(snapshots, "VolumeSnapshot", "snap")), nil,
+		"a snapshot without a reader": {want(from(snapshots, "VolumeSnapshot", "snap")), nil,
 			request.ReasonSourceUnserved, nil},
 		"a snapshot that is not there": {want(from(snapshots, "VolumeSnapshot", "snap")), noSnapshots{},
 			request.ReasonSourceMissing, nil},
-		"a claim of somebody else's": {want(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil }), nil,
+		"a claim without a provisioner": {want(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil }), nil,
 			request.ReasonNotOurs, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

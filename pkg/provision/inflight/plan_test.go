@@ -56,7 +56,7 @@ func TestNext(t *testing.T) {
 			s.fresh, s.fenced, s.ours, s.puts = true, false, false,
 				true
 		}), stepFence, 0},
-		"new, and nobody else leads": {with(func(s *situation) { s.fresh, s.ours, s.puts = true, false, true }), stepWrite,
+		"new, and no other leader": {with(func(s *situation) { s.fresh, s.ours, s.puts = true, false, true }), stepWrite,
 			0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -87,10 +87,10 @@ func TestPutOfStoredEntryNeedsNoWrite(t *testing.T) {
 		put            string
 		needs          bool
 	}{
-		"stored":                                        {"1", "1", true, "1", false},
-		"another value is put":                          {"1", "1", true, "2", true},
-		"somebody changed it to what is put":            {"2", "1", true, "2", true},
-		"somebody changed it":                           {"2", "1", true, "1", true},
+		"stored":               {"1", "1", true, "1", false},
+		"another value is put": {"1", "1", true, "2", true},
+		"changed by another program to the same value":  {"2", "1", true, "2", true},
+		"changed by another program":                    {"2", "1", true, "1", true},
 		"it is put again while it is removed":           {"1", "1", false, "1", true},
 		"an entry that is not stored yet is put again":  {"", "1", false, "1", true},
 		"an entry that is not stored yet gives way now": {"", "1", false, "2", true},

@@ -91,10 +91,10 @@ func TestSourcesOfOtherNamespaces(t *testing.T) {
 				"a grant of the wrong to kind": {facts(with, afar, granted(to(func(g *GrantTo) { g.Kind = "Secret" }))),
 					refused},
 				"a grant of the wrong to name": {facts(with, afar, granted(to(func(g *GrantTo) { g.Name = "x" }))), refused},
-				"a grant from nobody to nothing": {facts(with, afar, granted(func(g *Grant) { g.From, g.To = nil, nil })),
+				"an empty grant": {facts(with, afar, granted(func(g *Grant) { g.From, g.To = nil, nil })),
 					refused},
-				"a grant from nobody": {facts(with, afar, granted(func(g *Grant) { g.From = nil })), refused},
-				"a grant to nothing":  {facts(with, afar, granted(func(g *Grant) { g.To = nil })), refused},
+				"a grant without a source": {facts(with, afar, granted(func(g *Grant) { g.From = nil })), refused},
+				"a grant to nothing":       {facts(with, afar, granted(func(g *Grant) { g.To = nil })), refused},
 				"half of two grants": {facts(with, afar, granted(func(g *Grant) { g.From = nil }),
 					granted(func(g *Grant) { g.To = nil })), refused},
 				"the gate is off": {facts(with, afar, granted(),
@@ -137,7 +137,7 @@ func TestSourcesOfOtherNamespaces(t *testing.T) {
 		f    Facts
 		want Reason
 	}{
-		"a kind for a populator, whoever grants it": {facts(func(f *Facts) {
+		"a kind for a populator, despite grants": {facts(func(f *Facts) {
 			f.Settings.CrossNamespace = true
 			f.Claim.Spec.DataSourceRef = &v1.TypedObjectReference{APIGroup: &backup, Kind: "Backup", Name: "b", Namespace: &shop}
 		}), ReasonLeftToPopulator},

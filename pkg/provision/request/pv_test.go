@@ -172,9 +172,9 @@ func TestAnswers(t *testing.T) {
 		change func(*csi.Volume)
 		want   Reason
 	}{
-		"as asked for":                {facts(), func(*csi.Volume) {}, ""},
-		"larger":                      {facts(), func(v *csi.Volume) { v.CapacityBytes = 6 * gib }, ""},
-		"of a size that nobody knows": {facts(), func(v *csi.Volume) { v.CapacityBytes = 0 }, ""},
+		"as asked for":    {facts(), func(*csi.Volume) {}, ""},
+		"larger":          {facts(), func(v *csi.Volume) { v.CapacityBytes = 6 * gib }, ""},
+		"of unknown size": {facts(), func(v *csi.Volume) { v.CapacityBytes = 0 }, ""},
 		"a byte short": {facts(), func(v *csi.Volume) { v.CapacityBytes = 5*gib - 1 },
 			ReasonAnswerTooSmall},
 		"a size below zero": {facts(), func(v *csi.Volume) { v.CapacityBytes = -1 },
@@ -186,7 +186,7 @@ func TestAnswers(t *testing.T) {
 		"restored": {facts(restored()), func(*csi.Volume) {}, ""},
 		"restored from nothing": {facts(restored()), func(v *csi.Volume) { v.ContentSource = nil },
 			ReasonAnswerFromNoSource},
-		"restored from nobody knows what": {facts(restored()),
+		"restored from an unknown source": {facts(restored()),
 			func(v *csi.Volume) { v.ContentSource = &csi.VolumeContentSource{} }, ReasonAnswerFromOther},
 		"restored from another snapshot": {facts(restored()),
 			func(v *csi.Volume) { v.ContentSource = snapshot("snap-2") }, ReasonAnswerFromOther},
@@ -196,7 +196,7 @@ func TestAnswers(t *testing.T) {
 			func(v *csi.Volume) { v.ContentSource = volume("vol-source") }, ""},
 		"cloned from another volume": {facts(cloned()),
 			func(v *csi.Volume) { v.ContentSource = volume("vol-2") }, ReasonAnswerFromOther},
-		"with data that nobody asked for, as is": {
+		"with unrequested data, unchanged": {
 			facts(),
 			func(v *csi.Volume) { v.ContentSource = snapshot("golden") },
 			"",

@@ -20,9 +20,9 @@ func chains() []scenario {
 		{"a Job that hangs is stopped at its time limit", testJobHangs},
 		{"an agent that has proven and then says that it has failed", testProvenThenFailed},
 		{"an agent that says too late that it has succeeded", testTooLate},
-		{"a Job that somebody deletes is created again", testJobDeleted},
+		{"a deleted Job is created again", testJobDeleted},
 		{"a PodTemplate that is missing", testTemplateMissing},
-		{"a remediation of somebody else", testForeignRemediation},
+		{"a remediation of another owner", testForeignRemediation},
 		{"a person confirms after all agents have failed", testConfirmAfterFailure},
 	}
 }
@@ -160,7 +160,7 @@ func testForeignRemediation(env *environment) {
 	f.waitFenced("reset")
 	f.expectAttempts("outlet: TimedOut", "reset: Proven")
 	if f.remediation() == nil {
-		env.T.Error("the remediation of somebody else was deleted")
+		env.T.Error("the remediation of another owner was deleted")
 	}
 	w.waitReplaced(env.spare.name)
 }

@@ -20,7 +20,7 @@ func TestHolders(t *testing.T) {
 		scenario{"a force deletion is confirmed while the node is there", modeAll, testForceConfirmed},
 		scenario{"a node goes away and comes back", modeAll, testNodeReturns},
 		scenario{"a node goes away, and a person confirms the end of its pod", modeAll, testNodeConfirmed},
-		scenario{"a node goes away, and nobody deletes its pod", modeAll, testNodeAwayOnly},
+		scenario{"a node goes away, and its pod is not deleted", modeAll, testNodeAwayOnly},
 		scenario{"a pod that has a lock and no node is deleted", "", testGatedDeleted},
 		scenario{"a pod names its node", modeAll, testPresetNode},
 		scenario{"the policies keep lock, finalizer and gate", modeAll, testPolicies},

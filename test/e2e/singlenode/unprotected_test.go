@@ -32,8 +32,8 @@ func TestWithoutPolicies(t *testing.T) {
 		damage("a lock is forged for a pod that waits",
 			func(next *objects.Pod) string { return string(next.UID) + " " + next.Name }),
 		damage("a lock is forged for a pod that does not exist", func(*objects.Pod) string { return "some-uid some-pod" }),
-		scenario{"somebody removes a gate", modeAll, testGateRemoved},
-		scenario{"somebody locks a claim that nobody uses", modeAll, testForgedUnused},
+		scenario{"a gate is removed by hand", modeAll, testGateRemoved},
+		scenario{"an unused claim is locked by hand", modeAll, testForgedUnused},
 	)
 	env.Must(g.Terminate())
 	t.Run("the API server is away", func(t *testing.T) {

@@ -21,7 +21,7 @@ func TestBadInput(t *testing.T) {
 			s.waitEvent("StatefulSet", s.name, "InvalidClaimRetention", "a while")
 		}},
 		{"templates that give the same names", testNamesCollide},
-		{"a mark for a claim of nobody", testForgedMark},
+		{"a forged mark", testForgedMark},
 	}
 	if env.field {
 		env.run(append(all, scenario{"an annotation beside the field", testIgnoredAnnotation})...)

@@ -171,7 +171,7 @@ func (j *judge) objectionAfterEnd(pv timeline, end moment, window Span, since ti
 	last := pv.living()
 	for i := 1; i < len(pv); i++ {
 		if pv[i-1].has(j.Finalizer) && !pv[i].has(j.Finalizer) && pv[i].by != j.User && pv[i].commit.To.After(since) {
-			return "somebody else removed the finalizer"
+			return "another program removed the finalizer"
 		}
 	}
 	switch {

@@ -129,15 +129,15 @@ func TestJudgeProvisioning(t *testing.T) {
 			h.make("vol")
 			finished(h)
 		}, nil},
-		"logged by a write whose answer nobody got": {func(h *history) {
+		"logged by a write with a lost response": {func(h *history) {
 			h.Seen = append(h.Seen, h.enterKilled())
 			provisioned(h)
 		}, nil},
-		"UNLOGGED: nobody saw that the write whose answer nobody got had been done": {func(h *history) {
+		"UNLOGGED: the write with a lost response was not seen to be done": {func(h *history) {
 			h.enterKilled()
 			provisioned(h)
 		}, []string{Unlogged}},
-		"LEFT EARLY: settled by a write whose answer nobody got": {func(h *history) {
+		"LEFT EARLY: settled by a write with a lost response": {func(h *history) {
 			h.enter()
 			h.make("vol")
 			h.settle()
@@ -168,7 +168,7 @@ func TestJudgeProvisioning(t *testing.T) {
 			volumeCreated(h)
 			h.settle()
 		}, []string{LeftEarly, Leak}},
-		"LEAK after CreateVolume: nobody logged it, and the claim went": {func(h *history) {
+		"LEAK after CreateVolume: not logged, and the claim went": {func(h *history) {
 			h.make("vol")
 			h.claimIsDeleted()
 		}, []string{Unlogged, Leak}},
@@ -273,7 +273,7 @@ func TestUnsettledClaims(t *testing.T) {
 		rest bool
 	}{
 		"its class is there": {now: []Object{claim, class}},
-		"its class is there, and nobody said yet whose it is": {now: []Object{change(func(o *Object) { o.Driver = "" }),
+		"its class exists, and its provisioner is not set": {now: []Object{change(func(o *Object) { o.Driver = "" }),
 			class}},
 		"its class is gone":              {now: []Object{claim}, rest: true},
 		"going":                          {now: []Object{change(func(o *Object) { o.Terminating = true })}},

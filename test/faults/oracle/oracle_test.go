@@ -261,7 +261,7 @@ func TestJudgeReclaim(t *testing.T) {
 			h.call("OK")
 			h.Calls[0].PID = 8
 		}, []string{WrongDelete}},
-		"WRONG DELETE: by somebody else": {func(h *history) {
+		"WRONG DELETE: by another program": {func(h *history) {
 			h.claimDeleted()
 			h.reads()
 			h.Processes[0].PID = 7
@@ -304,7 +304,7 @@ func TestJudgeReclaim(t *testing.T) {
 			h.read("persistentvolumeclaims", "ns", 404)
 			h.call("OK")
 		}, []string{WrongDelete}},
-		"WRONG DELETE: a volume of nobody": {func(h *history) {
+		"WRONG DELETE: a volume without a PV": {func(h *history) {
 			h.call("OK")
 			h.Calls[0].Volume = "other"
 		}, []string{WrongDelete}},

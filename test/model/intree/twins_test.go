@@ -174,7 +174,7 @@ func TestRestIsJudged(t *testing.T) {
 		"a PV with its twin":                 {func(*scene) {}, "P5"},
 		"a twin that failed":                 {func(c *scene) { c.pvs[twin(0)].Phase = volume.PhaseFailed }, "P2"},
 		"a twin that is left":                {func(c *scene) { c.pvs[0] = pv{} }, "P5"},
-		"a twin that somebody uses":          {func(c *scene) { c.pvs[twin(0)].Phase = volume.PhaseBound }, ""},
+		"a twin in use":                      {func(c *scene) { c.pvs[twin(0)].Phase = volume.PhaseBound }, ""},
 		"a PV that is no twin, of that name": {func(c *scene) { c.pvs[twin(0)].TwinOf = 0 }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

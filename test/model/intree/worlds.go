@@ -129,11 +129,11 @@ func disturbances() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, CreateClaim: 1, Stale: 2},
 		},
 		{
-			Name: "twin, by hand", About: "somebody removes the finalizer, or deletes the twin",
+			Name: "twin, by hand", About: "a user removes the finalizer, or deletes the twin",
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Strip: 1, DeleteTwin: 1},
 		},
 		{
-			Name: "twin, failed by hand", About: "a plugin that fails, and somebody who deletes the twin",
+			Name: "twin, failed by hand", About: "a plugin that fails, and a user who deletes the twin",
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Plugin: 1, DeleteTwin: 1},
 		},
 		{
@@ -156,7 +156,7 @@ func neighbours() []World {
 	two := []string{"data", "logs"}
 	return []World{
 		{
-			Name: "twin, static PV", About: "a PV of the same volume that somebody made by hand, and keeps", Claims: two,
+			Name: "twin, static PV", About: "a PV of the same volume that a user created and keeps", Claims: two,
 			PVs:    []PV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs", Static: true}},
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2},
 		},

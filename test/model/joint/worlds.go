@@ -181,16 +181,16 @@ func fences() []World {
 		},
 		{
 			Name: "joint, volumes, deleted", About: "a program deletes the fence, as once the node is Ready", Agent: Volumes,
-			Constant: "nobody ends the fence by hand, and the kubelet is not cut off: other worlds do that",
+			Constant: "the fence is not ended by hand, and the kubelet is not cut off: other worlds do that",
 			Budget:   Budget{Delete: 1, Fence: 1, Unfence: 1, Reboot: 1},
 		},
 		{
 			Name: "joint, power", About: "a fence powers node a off, and a program deletes it", Agent: Power, Budget: deleted,
-			Constant: "nobody ends the fence by hand: that is a deletion where no volumes are fenced",
+			Constant: "the fence is not ended by hand: that is a deletion where no volumes are fenced",
 		},
 		{
 			Name: "joint, rebooted", About: "an agent reboots node a, and a program deletes the fence", Agent: Reboot,
-			Constant: "nobody ends the fence by hand: that is a deletion where no volumes are fenced", Budget: deleted,
+			Constant: "the fence is not ended by hand: that is a deletion where no volumes are fenced", Budget: deleted,
 		},
 		{
 			Name: "joint, volumes, opted in", About: "a fence keeps a pod from the volume that has no lock", Agent: Volumes,

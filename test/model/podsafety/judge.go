@@ -12,7 +12,7 @@ func (c *scene) judgeRelease(i, slot int, s *podsafety.Session) {
 	switch {
 	case !c.pods[slot].held:
 	case !c.pods[slot].terminating:
-		c.violates("S1: pod %d is released (%s), and nobody has deleted it", slot, why)
+		c.violates("S1: pod %d is released (%s), and is not being deleted", slot, why)
 	case c.said(i, slot, why):
 		c.excused[slot] = true
 	case p.runs:
@@ -48,7 +48,7 @@ func (c *scene) judgeDeletion(i, slot int, s *podsafety.Session) {
 	api := c.pods[slot]
 	switch {
 	case !api.terminating && (!c.NoPodGC || c.lines[i].sessions[slot].nodeThere):
-		c.violates("S1: pod %d is deleted (%s), and nobody has asked for that", slot, s.Decision.Reason)
+		c.violates("S1: pod %d is deleted (%s) without a request", slot, s.Decision.Reason)
 	case s.Decision.Reason == podsafety.ReasonNodeGone && !c.lines[i].sessions[slot].leaseSpoke:
 		c.violates("S1: pod %d loses its grace (%s), and its kubelet renews its Lease", slot, s.Decision.Reason)
 	}

@@ -113,7 +113,7 @@ func TestEachStepIsJudged(t *testing.T) {
 			func(c *scene) { c.processes[0].runs = false }, release("NeverBound"), "S1"},
 		"on a machine that is off": {
 			func(c *scene) { c.processes[0].runs, c.nodes[0].off = false, true }, release("NodeFenced"), ""},
-		"that nobody has deleted": {
+		"that is not being deleted": {
 			func(c *scene) { ended(c); c.pods[0].terminating = false }, release("Finished"), "S1"},
 		"its volume is mounted": {mounted, release("Finished"), "S3"},
 		"it was waited for": {
@@ -139,8 +139,8 @@ func TestEachStepIsJudged(t *testing.T) {
 
 		"forced on a node that is gone": {
 			func(c *scene) { c.lines[0].sessions[0].leaseSpoke = true }, remove("NodeGone"), ""},
-		"forced while it renews":        {nil, remove("NodeGone"), "S1"},
-		"forced, and nobody deleted it": {func(c *scene) { c.pods[0].terminating = false }, remove("Confirmed"), "S1"},
+		"forced while it renews":  {nil, remove("NodeGone"), "S1"},
+		"forced, and not deleted": {func(c *scene) { c.pods[0].terminating = false }, remove("Confirmed"), "S1"},
 
 		"one runs under the name": {nil, func(c *scene) { c.judgeStart(0) }, ""},
 		"two run under the name": {

@@ -85,11 +85,11 @@ func moveOf(code search.Move) move { return move{verb(code >> 8), int(code >> 4 
 var sentences = [verbs]string{
 	userDeletesPod:          "a user deletes pod %[1]d",
 	userForces:              "a user deletes pod %[1]d by force, which is confirmed",
-	userForcesUnasked:       "somebody deletes pod %[1]d by force, and is not asked for a confirmation",
+	userForcesUnasked:       "a user deletes pod %[1]d by force, and is not asked for a confirmation",
 	userConfirms:            "a user confirms the force deletion of pod %[1]d",
 	userConfirmsOther:       "a user confirms the force deletion of another pod, on pod %[1]d",
 	userDeletesClaim:        "a user deletes the claim",
-	userDeletesNode:         "somebody deletes Node %[3]s",
+	userDeletesNode:         "a user deletes Node %[3]s",
 	userTaints:              "an administrator taints node %[3]s as out of service",
 	userUntaints:            "an administrator removes the taint from node %[3]s",
 	nodeIsFenced:            "node %[3]s is fenced: its machine is off until it is unfenced",

@@ -107,7 +107,7 @@ func partitions() []World {
 		},
 		{
 			Name:     "hold, unmount, not refused",
-			About:    "a pod is deleted by force between the end of its processes and the unmount, where nobody is asked",
+			About:    "a pod is deleted by force between the end of its processes and the unmount, without a confirmation",
 			Constant: noAttach + "; " + oneNode,
 			Budget:   Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1},
 		},

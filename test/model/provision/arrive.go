@@ -151,7 +151,7 @@ func (c *scene) abandon(now call, i, n int) {
 			return
 		}
 	}
-	panic("too many calls that nobody waits for")
+	panic("too many calls without a waiter")
 }
 
 // lateCalls are the moves of calls that nobody waits for.

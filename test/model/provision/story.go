@@ -107,7 +107,7 @@ var sentences = [verbs]string{
 	userBindsElsewhere:   "claim %[1]s is bound to another PV",
 	userDeletesPV:        "a user deletes the PV of %[1]s",
 	userRetains:          "a user turns the PV of %[1]s to Retain",
-	userTakesName:        "somebody creates a PV of another driver under the name of the PV of %[1]s",
+	userTakesName:        "a user creates a PV of another driver under the name of the PV of %[1]s",
 	userDeletesClass:     "a user deletes the StorageClass",
 	userCreatesClass:     "a user creates the StorageClass again, with other parameters",
 	nodeGoes:             "the last node of the second zone goes",

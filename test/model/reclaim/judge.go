@@ -69,7 +69,7 @@ func (c *scene) judgeProof(i, slot int, asked uint8, ended bool) {
 		c.violates("P2: DeleteVolume is sent for a PV %s that is gone, although claim %v and other PVs %v were not proven "+
 			"gone", c.PVs[slot].Name, proof.claim, proof.family)
 	case ended && c.stripped[slot]:
-		c.violates("P2: DeleteVolume is sent for PV %s, which is gone after somebody removed the finalizer",
+		c.violates("P2: DeleteVolume is sent for PV %s, which is gone after another program removed the finalizer",
 			c.PVs[slot].Name)
 	case proof.attachedBefore:
 		c.violates("P2b: DeleteVolume is sent for PV %s, which was attached before and still is", c.PVs[slot].Name)
@@ -247,7 +247,7 @@ func (k *worker) unsettledPV(s *state, slot int) string {
 			return "is to be deleted, and stays"
 		}
 	case p.is(terminating) && !p.bound() && !p.deletable():
-		return "is terminating and needed by nobody, and stays"
+		return "is terminating and no longer needed, and stays"
 	case p.is(terminating):
 	default:
 		return k.unsettledGuard(s, slot)

@@ -195,7 +195,7 @@ func TestTheEndOfAPVIsJudged(t *testing.T) {
 			func(p *pv) { released(p); p.policy = volume.PolicyRetain }, nil, "", notOwed},
 		"nothing held it": {aController, func(p *pv) { released(p); p.clear(ours) }, nil, "",
 			unprotected},
-		"somebody had removed the finalizer": {aUser, released, func(c *scene) { c.stripped[0] = true }, "", notOwed},
+		"another program had removed the finalizer": {aUser, released, func(c *scene) { c.stripped[0] = true }, "", notOwed},
 		"it was taken back, and deleted by a user": {aUser, func(p *pv) { released(p); p.claim = withoutUID }, nil, "",
 			notOwed},
 	}

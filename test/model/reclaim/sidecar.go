@@ -343,7 +343,7 @@ func (c *scene) carryOut(by who, action reclaim.Action, slot int, read pv, ask r
 		return sent{done: true, outcome: reclaim.Gone}
 	case action == reclaim.DeletePV:
 		if c.volumes[c.volume(slot)] {
-			c.violates("PV %s is deleted before its volume is: nobody could rescue it any more", c.PVs[slot].Name)
+			c.violates("PV %s is deleted before its volume: it could not be rescued any more", c.PVs[slot].Name)
 		}
 		c.remove(by, slot)
 		return sent{done: true, outcome: reclaim.OK}

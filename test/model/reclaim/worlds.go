@@ -237,12 +237,13 @@ func processWorlds() []World {
 func finalizerWorlds() []World {
 	return []World{
 		{
-			Name: "stripped", About: "somebody removes the finalizer",
+			Name: "stripped", About: "another program removes the finalizer",
 			PVs: one(provisioned("a")), Lag: 3,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Strip: 3, Flip: 1, RPC: 1, Relist: 1},
 		},
 		{
-			Name: "contested", About: "somebody removes the finalizer of one PV again and again; the other stays protected",
+			Name: "contested", About: "another program removes the finalizer of one PV again and again; the other stays " +
+				"protected",
 			PVs: []PV{provisioned("a"), provisioned("b")}, Lag: 1,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Strip: 4},
 		},

@@ -115,7 +115,7 @@ func (k *worker) unsettledPod(s *state, slot int) string {
 	d, waits := k.polled(s, 0, slot)
 	switch {
 	case !waits:
-		return "L1: a pod could go on, and nobody works on it"
+		return "L1: a pod could go on, and no replica works on it"
 	case !k.isSo(s, slot, d):
 		return "L1: a pod waits (" + string(d.Reason) + "), which is not so"
 	case k.circle(s, slot):

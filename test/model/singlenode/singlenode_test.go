@@ -155,7 +155,7 @@ func TestEachStepIsJudged(t *testing.T) {
 		"beside a confirmed pod": {func(c *scene) { c.excused[0] = true }, start, ""},
 		"beside one whose gate was removed": {
 			func(c *scene) { c.forgiven[0][1], c.forgiven[1][0] = true, true }, start, ""},
-		"where nobody asks":                {func(c *scene) { c.mode = singlenode.ModeOff }, start, ""},
+		"where no namespace asks":          {func(c *scene) { c.mode = singlenode.ModeOff }, start, ""},
 		"where another claim is asked for": {func(c *scene) { c.mode = singlenode.ModeSelected }, start, ""},
 		"where the claim asks": {
 			func(c *scene) { c.mode, c.claims[0].labelled = singlenode.ModeSelected, true }, start, "S2"},

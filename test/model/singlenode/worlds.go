@@ -230,7 +230,7 @@ func asked() []World {
 func words() []World {
 	return []World{
 		{
-			Name: "lock, gate removed", About: "somebody removes the gate of a pod that waits", Pods: 3,
+			Name: "lock, gate removed", About: "a user removes the gate of a pod that waits", Pods: 3,
 			Constant: oneClaim + "; " + upToDate + "; " + oneLeader, Budget: Budget{Delete: 1, Ungate: 1, Late: 1},
 		},
 		{
@@ -238,11 +238,11 @@ func words() []World {
 			Constant: oneClaim + "; " + twoPods + "; " + oneLeader, Budget: Budget{Delete: 1, Ungate: 1},
 		},
 		{
-			Name: "lock, node preset", About: "somebody creates a pod on a node, without a gate", Lag: true,
+			Name: "lock, node preset", About: "a user creates a pod on a node, without a gate", Lag: true,
 			Constant: oneClaim + "; " + oneLeader + "; " + twoPods, Budget: Budget{Delete: 1, Preset: 1},
 		},
 		{
-			Name: "lock, annotation removed", About: "somebody removes or damages the lock, or removes the finalizer",
+			Name: "lock, annotation removed", About: "a user removes or damages the lock, or removes the finalizer",
 			Constant: oneClaim + "; " + twoPods + "; " + oneLeader, Lag: true, Budget: Budget{Strip: 1, Late: 1},
 		},
 	}

@@ -43,7 +43,7 @@ func (c *scene) judgeDeletion(n int, at *work) {
 	case !at.podPermits || at.setRead < at.podRead:
 		c.violates("S1: claim %d is deleted, and its pod remains, or was not read before the set", n)
 	case live.hold:
-		c.violates("S1: claim %d is deleted, and somebody holds it", n)
+		c.violates("S1: claim %d is deleted although it has a hold", n)
 	case live.foreign != noRef && !c.foreignGone:
 		c.violates("S1: claim %d is deleted, and another owner has it", n)
 	case at.pod.uid == 0 && !h.grace:
@@ -118,7 +118,7 @@ func (c *scene) judgeCollection(n int) {
 		switch {
 		case r.kind != plain || h.late:
 		case held:
-			c.violates("S1: claim %d is collected after its pod, and somebody holds it", n)
+			c.violates("S1: claim %d is collected after its pod although it has a hold", n)
 		case !h.scaled[0] && !h.scaled[1]:
 			c.violates("S1: claim %d is collected after its pod, and its set keeps it", n)
 		}
@@ -143,7 +143,7 @@ func (c *scene) judgeCollectionWith(n, slot int) {
 	case e.atRest && !e.says.deleted():
 		c.violates("S1: claim %d is collected, and its set keeps it", n)
 	case c.history[n].held && c.claims[n].hold:
-		c.violates("S1: claim %d is collected, and somebody holds it", n)
+		c.violates("S1: claim %d is collected although it has a hold", n)
 	}
 }
 

@@ -260,7 +260,7 @@ func TestRestIsJudged(t *testing.T) {
 		"and held":             {func(c *scene) { c.claims[0].hold = true }, ""},
 		"and owned by another": {func(c *scene) { c.claims[0].foreign = plain }, ""},
 		"its pod remains":      {func(c *scene) { c.pods[0][0].uid = 1 }, ""},
-		"nobody has seen it":   {keep, ""},
+		"not seen":             {keep, ""},
 		"it runs":              {runs, ""},
 		"a set without pods":   {func(c *scene) { runs(c); c.pods[0][0] = pod{} }, "L2"},
 		"a pod without claim":  {func(c *scene) { runs(c); c.claims[0] = claim{} }, "L2"},
