@@ -47,7 +47,7 @@ func TestPace(t *testing.T) {
 			t.Error("one release made room for two")
 		}
 	})
-	t.Run("halves its limit at a 429 and waits as long as it is asked to", func(t *testing.T) {
+	t.Run("halves its limit at a 429 and obeys Retry-After", func(t *testing.T) {
 		clock := testclock.NewFakeClock(begin)
 		p := NewPace(8, nil, clock)
 		p.slower(3 * time.Second)

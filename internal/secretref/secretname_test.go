@@ -65,7 +65,7 @@ func TestFor(t *testing.T) {
 		"a namespace by an annotation is not to be had":      {Template{"s", "${pvc.annotations['example.com/s']}"}, "", ""},
 		"an annotation that is not there":                    {Template{"${pvc.annotations['x']}", "ns"}, "", ""},
 		"a token that does not end":                          {Template{"${pv.name", "ns"}, "", ""},
-		"what a shell would replace is no name":              {Template{"$HOME", "ns"}, "", ""},
+		"a shell variable is no name":                        {Template{"$HOME", "ns"}, "", ""},
 		"a name that no Secret can have":                     {Template{"A", "ns"}, "", ""},
 		"a namespace that there cannot be":                   {Template{"s", "n.s"}, "", ""},
 		"a value is not looked through for tokens once more": {Template{"${pvc.annotations['${pv.name}']}", "ns"}, "", ""},

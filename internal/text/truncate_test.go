@@ -12,11 +12,11 @@ func TestTruncate(t *testing.T) {
 		limit int
 		want  string
 	}{
-		"what fits stays":                 {"abc", 3, "abc"},
-		"what does not is cut and marked": {"abcdefgh", 6, "abc…"},
+		"a short text stays":              {"abc", 3, "abc"},
+		"a long text is cut and marked":   {"abcdefgh", 6, "abc…"},
 		"a character is cut off as one":   {"ab€€€", 7, "ab…"},
 		"nothing but the mark fits":       {"abcdefgh", 3, "…"},
-		"what is not UTF-8 is replaced":   {"a\xffb", 10, "a\uFFFDb"},
+		"invalid UTF-8 is replaced":       {"a\xffb", 10, "a\uFFFDb"},
 		"and counts with its replacement": {"\xff.\xff.\xff", 9, "\uFFFD.…"},
 		"nothing":                         {"", 3, ""},
 		"a long one of long characters":   {strings.Repeat("世", 1000), 10, "世世…"},

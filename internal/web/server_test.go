@@ -179,14 +179,14 @@ func TestOriginsBehindProxies(t *testing.T) {
 		tls          bool
 		want         int
 	}{
-		"a proxy that ends TLS":          {"page.example", "https://page.example", false, http.StatusOK},
-		"kubectl port-forward":           {"localhost:8001", "http://localhost:8001", false, http.StatusOK},
-		"TLS of its own":                 {"page.example", "https://page.example", true, http.StatusOK},
-		"http where https is":            {"page.example", "http://page.example", true, http.StatusForbidden},
-		"another origin":                 {"page.example", "https://evil.example", false, http.StatusForbidden},
-		"another port of the same host":  {"localhost:8001", "http://localhost:8002", false, http.StatusForbidden},
-		"a proxy that drops the host":    {"10.0.0.7:8080", "https://page.example", false, http.StatusForbidden},
-		"an origin that hides what asks": {"page.example", "null", false, http.StatusForbidden},
+		"a proxy that ends TLS":         {"page.example", "https://page.example", false, http.StatusOK},
+		"kubectl port-forward":          {"localhost:8001", "http://localhost:8001", false, http.StatusOK},
+		"TLS of its own":                {"page.example", "https://page.example", true, http.StatusOK},
+		"http where https is":           {"page.example", "http://page.example", true, http.StatusForbidden},
+		"another origin":                {"page.example", "https://evil.example", false, http.StatusForbidden},
+		"another port of the same host": {"localhost:8001", "http://localhost:8002", false, http.StatusForbidden},
+		"a proxy that drops the host":   {"10.0.0.7:8080", "https://page.example", false, http.StatusForbidden},
+		"an opaque origin":              {"page.example", "null", false, http.StatusForbidden},
 	} {
 		r := request("/secret/app/main.js", func(r *http.Request) {
 			r.Host = c.host

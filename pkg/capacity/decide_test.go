@@ -61,7 +61,7 @@ func TestDecide(t *testing.T) {
 			ReasonClassGone, "", true},
 		"objects of others stay when ours are gone": {good(func(s *Facts) { s.Class = ClassGone },
 			objects(object("b", foreign))), Wait, ReasonClassGone, "", true},
-		"what is being deleted is left to that": {good(func(s *Facts) { s.Segment = Absent },
+		"a terminating object is left alone": {good(func(s *Facts) { s.Segment = Absent },
 			objects(object("b", leaving))), Wait, ReasonSegmentGone, "", true},
 		"two objects say the same": {good(objects(object("a"), object("b"))), Delete, ReasonDuplicate,
 			"b", false},

@@ -49,8 +49,8 @@ func TestFindOwner(t *testing.T) {
 		err  func(error) bool
 	}{
 		"the pod itself":               {OwnedBy{"pod", 0}, "v1 Pod pod u-pod", nil},
-		"what controls it":             {OwnedBy{"pod", 1}, "apps/v1 ReplicaSet set u-set", nil},
-		"what controls that":           {OwnedBy{"pod", 2}, "apps/v1 Deployment driver u-driver", nil},
+		"its controller":               {OwnedBy{"pod", 1}, "apps/v1 ReplicaSet set u-set", nil},
+		"its controller's controller":  {OwnedBy{"pod", 2}, "apps/v1 Deployment driver u-driver", nil},
 		"nothing controls the pod":     {OwnedBy{"alone", 1}, "", is(errUncontrolled)},
 		"another set has the name now": {OwnedBy{"stale", 2}, "", is(errReplaced)},
 		"an unknown kind":              {OwnedBy{"strange", 2}, "", is(errNoKind)},

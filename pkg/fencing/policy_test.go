@@ -174,7 +174,7 @@ func TestPolicyJudgements(t *testing.T) {
 		want   Reason
 		fenced bool
 	}{
-		"as it is":           {nil, nil, fencing.ReasonFenceExists, true},
+		"unchanged":          {nil, nil, fencing.ReasonFenceExists, true},
 		"no pod waits":       {nil, func(w *world) { w.waits("a") }, fencing.ReasonNothingWaits, false},
 		"a pod tolerates it": {nil, inForever, fencing.ReasonTolerated, false},
 		"that is not waited for": {func(s *v1alpha1.FencePolicySpec) { s.WaitForTolerations = new(bool) }, inForever,

@@ -104,7 +104,7 @@ func TestReasonsAgainstSuspicion(t *testing.T) {
 			w.addPV("pv",
 				handle).Annotations = map[string]string{annProvisionedBy: "another"}
 		}, ""},
-		"PVs of which none is listed": {func(w *world) { w.addPV("pv", "spelled otherwise") }, ReasonNamesDiffer},
+		"PVs without a listed volume": {func(w *world) { w.addPV("pv", "spelled otherwise") }, ReasonNamesDiffer},
 		"a snapshot": {func(w *world) {
 			w.contents["s"] = snapshot.Content{UID: "s", Driver: driverName, Handle: "vol-1"}
 		}, ""},

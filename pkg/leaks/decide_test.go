@@ -42,7 +42,7 @@ func TestDecide(t *testing.T) {
 			ReasonIncomplete},
 		"the in-flight log has it": {leaked(func(s *Facts) { s.InFlight = Present }),
 			ReasonInFlight},
-		"whether the in-flight log has it is not known": {leaked(func(s *Facts) { s.InFlight = PresenceUnknown }),
+		"its presence in the in-flight log is unknown": {leaked(func(s *Facts) { s.InFlight = PresenceUnknown }),
 			ReasonIncomplete},
 		"a claim may be its maker": {leaked(func(s *Facts) { s.Maker = Present }),
 			ReasonBeingMade},

@@ -92,8 +92,8 @@ func (d *refusing) ListVolumes(_ context.Context, r *csi.ListVolumesRequest) (*c
 func TestOtherErrorsDoNotRestartList(t *testing.T) {
 	refused := errclass.Mark(errclass.Unfit, errors.New("INVALID_ARGUMENT"))
 	for name, d := range map[string]*refusing{
-		"the first page says what an expired token does": {first: expired()},
-		"the second page fails otherwise":                {next: refused},
+		"the first page fails with the error of an expired token": {first: expired()},
+		"the second page fails otherwise":                         {next: refused},
 	} {
 		want := 1
 		if d.next != nil {

@@ -99,7 +99,7 @@ func TestRealAPIServer(t *testing.T) {
 			t.Errorf("read a PV that does not exist: %v, %v", there, err)
 		}
 	})
-	t.Run("what the API server refuses does not arrive later", func(t *testing.T) {
+	t.Run("a refused write does not arrive later", func(t *testing.T) {
 		invalid := pv("Not_A_Name", "u1")
 		if _, _, err := createPV(ctx, at, invalid); classOfWrite(err) != errclass.Refused {
 			t.Errorf("%v is %v", err, classOfWrite(err))

@@ -147,7 +147,7 @@ func TestLivePVCounts(t *testing.T) {
 			provision.PV{Known: true, Handle: "live", Read: now.Add(-time.Hour)},
 			pvsOf{"pvc-u1": shown, apart: shown}, "cached", true,
 		},
-		"a read found what it has": {
+		"a read found its volume": {
 			provision.PV{Known: true, Handle: "live", Read: now.Add(-time.Hour)}, nil, "live", true,
 		},
 	} {

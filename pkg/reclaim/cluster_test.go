@@ -108,7 +108,7 @@ func TestPatchFinalizers(t *testing.T) {
 		fails     bool
 	}{
 		"removed as it was read":   {drop: []string{finalizer}, bound: true},
-		"removed as it is":         {drop: []string{finalizer}, after: []string{"another"}},
+		"removed unchanged":        {drop: []string{finalizer}, after: []string{"another"}},
 		"added":                    {add: []string{finalizer}, bound: true, after: []string{finalizer}, slow: true},
 		"removed, and added again": {drop: []string{finalizer}, after: []string{finalizer}, restored: true, fails: true},
 		"added, and removed again": {add: []string{finalizer}, slow: true, fails: true},

@@ -180,7 +180,7 @@ func TestHistoryAfterFinalizerRemoval(t *testing.T) {
 		happens func(*testing.T, *world, *Controller)
 		want    reclaim.History
 	}{
-		"nobody": {func(_ *testing.T, w *world, r *Controller) { w.change(r, "11", terminating) },
+		"no program": {func(_ *testing.T, w *world, r *Controller) { w.change(r, "11", terminating) },
 			reclaim.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
 		"another program, while it was terminating": {func(_ *testing.T, w *world, r *Controller) {
 			w.change(r, "11", terminating)

@@ -84,7 +84,7 @@ func TestBuiltProgramsStart(t *testing.T) {
 			}
 		}
 	})
-	t.Run("what other tests start", func(t *testing.T) {
+	t.Run("the programs of other tests", func(t *testing.T) {
 		for _, pkg := range []string{"./cmd/csi-reclaimer", "./cmd/volume-guard", "./cmd/kubectl-reclaim", "./mock-driver"} {
 			made, err := os.Stat(filepath.Join(root, ".build", "bin", filepath.Base(pkg)))
 			if err != nil {

@@ -58,7 +58,7 @@ func crashScenarios() []crashScenario {
 func (env *environment) showCrashes(ctx context.Context) error {
 	env.p.head("Getting ready for external-provisioner")
 	t := env.p.liveTimeline()
-	t.demo("compiling what is missing")
+	t.demo("compiling missing programs")
 	stock, err := env.stockProvisioner(ctx)
 	if err != nil {
 		return err

@@ -149,7 +149,7 @@ func TestConclude(t *testing.T) {
 		line        string
 	}{
 		"all right":                            {nil, false, 0, ""},
-		"Ctrl-C ends what was kept":            {nil, true, 0, ""},
+		"Ctrl-C ends a kept cluster":           {nil, true, 0, ""},
 		"something does not start":             {errors.New("no etcd"), false, 1, "no etcd"},
 		"something is left behind":             {untidy, false, 1, "folder not empty"},
 		"Ctrl-C in the middle":                 {context.Canceled, true, 130, "has ended"},

@@ -61,7 +61,7 @@ func setUp(ctx context.Context, p *printer, plane controlplane.Options) (env *en
 	env = &environment{p: p}
 	p.head("Getting ready")
 	t := p.liveTimeline()
-	t.demo("compiling what is missing")
+	t.demo("compiling missing programs")
 	built, err := build(ctx, p, plane)
 	if err != nil {
 		return env, err

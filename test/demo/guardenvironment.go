@@ -28,7 +28,7 @@ func setUpGuard(ctx context.Context, p *printer) (env *environment, err error) {
 	env = &environment{p: p}
 	p.head("Getting ready for volume-guard")
 	t := p.liveTimeline()
-	t.demo("compiling what is missing")
+	t.demo("compiling missing programs")
 	binary, err := buildGuard(ctx, p)
 	if err != nil {
 		return env, err

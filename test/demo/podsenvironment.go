@@ -41,7 +41,7 @@ func setUpPods(ctx context.Context, p *printer) (env *podsEnvironment, err error
 	env = &podsEnvironment{environment: &environment{p: p}}
 	p.head("Getting ready for pods")
 	t := p.liveTimeline()
-	t.demo("compiling what is missing")
+	t.demo("compiling missing programs")
 	building, cancel := context.WithTimeout(ctx, buildPatience)
 	defer cancel()
 	if env.binary, err = program.Build(building, guardName, p.out); err != nil {

@@ -48,7 +48,7 @@ const (
 // setUp starts the additional programs of the act: csi-reclaimer is off since the first act.
 func (act *setsAct) setUp(ctx context.Context) (err error) {
 	t := act.p.liveTimeline()
-	t.demo("compiling what is missing")
+	t.demo("compiling missing programs")
 	building, cancel := context.WithTimeout(ctx, buildPatience)
 	defer cancel()
 	if act.binary, err = program.Build(building, guardName, act.p.out); err != nil {

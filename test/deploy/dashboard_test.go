@@ -87,8 +87,8 @@ func TestDashboardQueriesAreValid(t *testing.T) {
 // TestDashboardAndAlertsOnLiveScrape compares the programs' metrics with the dashboard, the alerts and the reference.
 func TestDashboardAndAlertsOnLiveScrape(t *testing.T) {
 	live := scrape(t)
-	t.Run("has what the dashboard and the alerts query", func(t *testing.T) { hasWhatIsQueried(t, live) })
-	t.Run("has what docs/reference/metrics.md promises", func(t *testing.T) { hasWhatIsPromised(t, live) })
+	t.Run("has the metrics of the dashboard and the alerts", func(t *testing.T) { hasWhatIsQueried(t, live) })
+	t.Run("has the metrics of docs/reference/metrics.md", func(t *testing.T) { hasWhatIsPromised(t, live) })
 	t.Run("follows the conventions of Prometheus", func(t *testing.T) { followsConventions(t, live) })
 }
 

@@ -243,8 +243,8 @@ func TestRemovedObjectsAreRestored(t *testing.T) {
 	k.work(t.Context(), "")
 	before, _ := k.Certificate(nil)
 	for sentence, take := range map[string]func(){
-		"the Secret":    func() { w.secret = nil },
-		"what is in it": func() { w.secret, w.version = map[string][]byte{keyCert: []byte("no certificate")}, w.version+1 },
+		"the Secret":  func() { w.secret = nil },
+		"its content": func() { w.secret, w.version = map[string][]byte{keyCert: []byte("no certificate")}, w.version+1 },
 		"the trust": func() {
 			w.webhooks["v"] = webhookConfig{name: "v", version: "9", bundles: map[string][]byte{"pods": nil}}
 		},

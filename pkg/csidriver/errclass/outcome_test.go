@@ -17,9 +17,9 @@ func TestOf(t *testing.T) {
 		"a mark is found through wrapping":               {fmt.Errorf("delete volume: %w", Mark(Refused, cause)), Refused},
 		"the outermost mark counts": {Mark(InProgress,
 			fmt.Errorf("again: %w", Mark(Refused, cause))), InProgress},
-		"an error marked done is still an error":              {Mark(Done, cause), Uncertain},
-		"marking no error leaves no error":                    {Mark(Refused, nil), Done},
-		"not found is distinguished from what is merely late": {Mark(NotFound, cause), NotFound},
+		"an error marked done is still an error": {Mark(Done, cause), Uncertain},
+		"marking no error leaves no error":       {Mark(Refused, nil), Done},
+		"not found differs from late":            {Mark(NotFound, cause), NotFound},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

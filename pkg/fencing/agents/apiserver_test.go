@@ -108,7 +108,7 @@ func TestAgentsOnAPIServer(t *testing.T) {
 	scenes := map[string]func(*bench){
 		"a Job is started once and stopped":    testJobIsStartedOnceAndStopped,
 		"another try to undo":                  testAnotherTryToUndoDoesNotWaitForTheOneBefore,
-		"what a Job says":                      testWhatTheJobSays,
+		"the message of a Job":                 testWhatTheJobSays,
 		"a foreign Job":                        testForeignJobIsLeftAlone,
 		"a remediation is started once":        testRemediationIsStartedOnce,
 		"each attempt has its own remediation": testEachAttemptHasItsOwnRemediation,
@@ -118,8 +118,8 @@ func TestAgentsOnAPIServer(t *testing.T) {
 		"a NetworkFence is undone":             testNetworkFenceIsUndone,
 		"a NetworkFence that is stopped":       testNetworkFenceThatIsStopped,
 		"a foreign NetworkFence":               testForeignNetworkFenceIsLeftAlone,
-		"what has changed is not written to":   testWhatHasChanged,
-		"what was made again is not deleted":   testWhatWasMadeAgain,
+		"a changed object is not written":      testWhatHasChanged,
+		"a recreated object is not deleted":    testWhatWasMadeAgain,
 		"a template with affinities":           testAffinityOfATemplate,
 	}
 	for name, scene := range scenes {

@@ -54,7 +54,7 @@ func TestGapBetweenLists(t *testing.T) {
 		at   []int // ms, of asks
 		want []time.Duration
 	}{
-		"the first waits for nobody":             {[]int{0}, []time.Duration{0}},
+		"the first does not wait":                {[]int{0}, []time.Duration{0}},
 		"the next waits for the rest of the gap": {[]int{0, 40}, []time.Duration{0, 60 * time.Millisecond}},
 		"it grows while claims keep coming":      {[]int{0, 100, 150}, []time.Duration{0, 0, 150 * time.Millisecond}},
 		"it starts anew after a time without claims": {[]int{0, 100, 1000, 1010},

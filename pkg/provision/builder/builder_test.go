@@ -223,9 +223,9 @@ func TestSnapshotPermissionsNeedDriverSupport(t *testing.T) {
 		cfg    Config
 		want   int
 	}{
-		"a driver with snapshots":   {able{}, Config{Snapshots: noSnapshots{}}, 3},
-		"one without":               {unable{}, Config{Snapshots: noSnapshots{}}, 0},
-		"nobody who could read any": {able{}, Config{}, 0},
+		"a driver with snapshots": {able{}, Config{Snapshots: noSnapshots{}}, 3},
+		"one without":             {unable{}, Config{Snapshots: noSnapshots{}}, 0},
+		"without a reader":        {able{}, Config{}, 0},
 	} {
 		built, err := newBuilder(kube.Clients{}, c.driver, c.cfg)
 		if err != nil {

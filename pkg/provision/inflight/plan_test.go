@@ -110,7 +110,7 @@ func TestLook(t *testing.T) {
 		"a later version":     {lease: leaseOf(with(func(m *meta) { m.Version = 2 }), "u"), want: ErrVersion},
 		"no version":          {lease: leaseOf(with(func(m *meta) { m.Version = 0 }), "u"), want: ErrVersion},
 		"nothing of ours":     {lease: without, want: ErrForeign},
-		"what is no JSON":     {lease: broken, want: ErrForeign},
+		"invalid JSON":        {lease: broken, want: ErrForeign},
 		"no annotation a map": {lease: &coordinationv1.Lease{}, want: ErrForeign},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -195,9 +195,9 @@ func TestFitRefusesPutsUntilTheRestFits(t *testing.T) {
 		mayLand string
 		want    values
 	}{
-		"the first makes room":       {"", values{"b": "1", "stored": "1"}},
-		"the first may be stored":    {"a", values{"a": "1", "stored": "1"}},
-		"what is stored is not lost": {"b", values{"b": "1", "stored": "1"}},
+		"the first makes room":        {"", values{"b": "1", "stored": "1"}},
+		"the first may be stored":     {"a", values{"a": "1", "stored": "1"}},
+		"stored entries are not lost": {"b", values{"b": "1", "stored": "1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := holding(values{"stored": "1"})
@@ -236,14 +236,14 @@ func TestObserve(t *testing.T) {
 			seenAs("8", 6, nil, of("q", 4, "u")), nil, nil, nil},
 		"older annotations of the same process are back": {func(*shard) {},
 			seenAs("8", 6, nil, of("p", 4, "u")), nil, nil, nil},
-		"somebody repaired a Lease that was never ours": {func(s *shard) { s.taken = false; foreign(s) },
+		"another program repaired a Lease that was never ours": {func(s *shard) { s.taken = false; foreign(s) },
 			seenAs("8", 1, nil, of("q", 4, "u")), nil, nil, ErrAppeared},
 		"another process leads in a Lease that was never ours": {func(s *shard) { s.taken = false; foreign(s) },
 			seenAs("8", 1, nil, of("q", 6, "u")), ErrSuperseded, nil, nil},
 		"an operator settled an entry": {func(*shard) {}, settled, nil, []string{entryPrefix + "a"}, nil},
-		"an operator settled what another write stored": {func(s *shard) { s.want[entryPrefix+"a"].value = "2" }, settled,
+		"an operator settled an entry of another write": {func(s *shard) { s.want[entryPrefix+"a"].value = "2" }, settled,
 			nil, nil, nil},
-		"somebody removed an entry":                           {func(*shard) {}, seenAs("8", 6, nil), nil, nil, nil},
+		"another program removed an entry":                    {func(*shard) {}, seenAs("8", 6, nil), nil, nil, nil},
 		"an entry is missing since the Lease was of use last": {foreign, seenAs("8", 6, nil), nil, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -297,7 +297,7 @@ func TestConcludeRespectsPendingWrites(t *testing.T) {
 		"a Put, and a write of the same, which may land": {
 			values{"a": "1"}, []values{{a: "1"}}, true, true,
 		},
-		"a Put of what the Lease does not have, and which": {
+		"a Put of an entry that the Lease lacks": {
 			nil, []values{{a: "1"}}, true, false,
 		},
 	} {

@@ -27,7 +27,7 @@ func TestParameters(t *testing.T) {
 			map[string]string{"csiControllerModifySecretName": "s"}, "", nil, false},
 		"a Secret to modify with, misspelt": {map[string]string{csi + "controller-modify-secret": "s"}, nil,
 			"", nil, true},
-		"what is for sidecars does not": {map[string]string{csi + "fstype": "xfs",
+		"parameters for sidecars do not": {map[string]string{csi + "fstype": "xfs",
 			csi + "node-stage-secret-name": "s"}, map[string]string{}, "xfs", nil, false},
 		"the filesystem as of old goes there too": {map[string]string{"FsType": "xfs"},
 			map[string]string{"FsType": "xfs"}, "xfs", []string{"FsType"}, false},
@@ -37,9 +37,9 @@ func TestParameters(t *testing.T) {
 			nil, "", nil, true},
 		"two filesystems as of old": {map[string]string{"fstype": "xfs", "fsType": "xfs"}, nil, "",
 			nil, true},
-		"a key that is reserved and not known":             {map[string]string{csi + "fs-type": "xfs"}, nil, "", nil, true},
-		"a reserved key in other letters":                  {map[string]string{csi + "FSType": "xfs"}, nil, "", nil, true},
-		"what only this package writes is not to be given": {map[string]string{csi + "pvc/name": "x"}, nil, "", nil, true},
+		"a key that is reserved and not known": {map[string]string{csi + "fs-type": "xfs"}, nil, "", nil, true},
+		"a reserved key in other letters":      {map[string]string{csi + "FSType": "xfs"}, nil, "", nil, true},
+		"reserved parameters are refused":      {map[string]string{csi + "pvc/name": "x"}, nil, "", nil, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

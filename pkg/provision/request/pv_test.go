@@ -95,7 +95,7 @@ func TestPVDetails(t *testing.T) {
 			}},
 		"readers only, read-only": {facts(modes(v1.ReadOnlyMany), readOnly), nothing,
 			func(pv *v1.PersistentVolume) bool { return pv.Spec.CSI.ReadOnly }},
-		"readers only, as it is without the setting": {facts(modes(v1.ReadOnlyMany)), nothing,
+		"readers only, unchanged without the setting": {facts(modes(v1.ReadOnlyMany)), nothing,
 			func(pv *v1.PersistentVolume) bool {
 				return !pv.Spec.CSI.ReadOnly
 			}},
@@ -123,11 +123,11 @@ func TestPVDetails(t *testing.T) {
 			func(pv *v1.PersistentVolume) bool { return *pv.Spec.VolumeAttributesClassName == "gold" }},
 		"no attributes class": {facts(), nothing,
 			func(pv *v1.PersistentVolume) bool { return pv.Spec.VolumeAttributesClassName == nil }},
-		"what the driver says of the volume goes before who made it": {facts(func(f *Facts) { f.Settings.Identity = "me" }),
+		"the driver's attributes override the identity": {facts(func(f *Facts) { f.Settings.Identity = "me" }),
 			func(v *csi.Volume) {
 				v.VolumeContext = map[string]string{attributeIdentity: "driver"}
 			}, func(pv *v1.PersistentVolume) bool { return pv.Spec.CSI.VolumeAttributes[attributeIdentity] == "driver" }},
-		"a larger volume is told as large as it is": {facts(), func(v *csi.Volume) { v.CapacityBytes = 9 * gib },
+		"a larger volume keeps its size": {facts(), func(v *csi.Volume) { v.CapacityBytes = 9 * gib },
 			func(pv *v1.PersistentVolume) bool {
 				return pv.Spec.Capacity.Storage().Value() == 9*gib
 			}},

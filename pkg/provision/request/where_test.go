@@ -87,7 +87,7 @@ func TestNeeds(t *testing.T) {
 		"no topology, late":                {facts(late, annotation(annSelectedNode, "n-a")), Need{}, ""},
 		"a migrated class that has a zone": {facts(zones, migrated, parameter("zone", "us-central1-a")), Need{}, ""},
 		"another's":                        {facts(annotation(annProvisioner, "other")), Need{}, ReasonNotOurs},
-		"what the driver cannot do": {facts(restored(), func(f *Facts) { f.Driver.Controller = nil }), Need{},
+		"an unsupported capability": {facts(restored(), func(f *Facts) { f.Driver.Controller = nil }), Need{},
 			ReasonDriverIncapable},
 	}
 	for name, c := range cases {

@@ -79,11 +79,11 @@ func TestRequire(t *testing.T) {
 			"zone=a; zone=b; zone=c", "zone=b; zone=c; zone=a", nil},
 		"immediate: another claim of the same pod goes to the same one": {Facts{Claim: "logs-web-1", Nodes: nodes},
 			"zone=a; zone=b; zone=c", "zone=b; zone=c; zone=a", nil},
-		"immediate: what the class allows, nodes or not": {Facts{Claim: "data-web-0",
+		"immediate: the allowed topologies, nodes or not": {Facts{Claim: "data-web-0",
 			Allowed: selectors("zone in x")}, "zone=x", "zone=x", nil},
 		"immediate: left to the driver": {Facts{Nodes: nodes, SkipImmediate: true}, "", "",
 			nil},
-		"immediate: left to the driver within what the class allows": {Facts{Allowed: selectors("zone in x"),
+		"immediate: left to the driver within the allowed topologies": {Facts{Allowed: selectors("zone in x"),
 			SkipImmediate: true}, "zone=x", "zone=x", nil},
 		"immediate: no node has the driver": {Facts{Nodes: []Node{without(node("n1",
 			"zone=a"))}}, "", "", ErrNowhere},
@@ -123,11 +123,11 @@ func TestRequire(t *testing.T) {
 			"zone=a; zone=b; zone=c", "zone=b; zone=c; zone=a", nil},
 		"late: the selected node is not yet among the nodes": {Facts{Nodes: nodes[:1],
 			Selected: at(node("n2", "zone=b"))}, "zone=b; zone=c", "zone=b; zone=c", nil},
-		"late: what is allowed, first what holds the node": {Facts{Selected: at(node("n2", "zone=b")),
+		"late: the allowed topologies, the node's first": {Facts{Selected: at(node("n2", "zone=b")),
 			Allowed: selectors("zone in c b a")}, "zone=a; zone=b; zone=c", "zone=b; zone=c; zone=a", nil},
 		"late: a class may name less than the driver registers": {Facts{Selected: at(node("n2", "zone=b,rack=1")),
 			Allowed: selectors("zone in a b")}, "zone=a; zone=b; rack=1,zone=b", "rack=1,zone=b; zone=b; zone=a", nil},
-		"late: the pod can run in one location of what the class allows": {Facts{
+		"late: the pod can run in one of the allowed topologies": {Facts{
 			Selected: at(node("n2", "provided-by=cloud,location=nbg1")), Allowed: selectors("provided-by in cloud")},
 			"provided-by=cloud; location=nbg1,provided-by=cloud", "location=nbg1,provided-by=cloud; provided-by=cloud", nil},
 		"late: the class names the node's whole place, and part of another": {Facts{

@@ -191,7 +191,7 @@ func TestComparableVersions(t *testing.T) {
 		"another v10":             {func(v *Versions) { v.Reference = "v10.0.2" }, []string{Ours}, false},
 		"another v13": {func(v *Versions) { v.ReferenceV13 = "v13.2.0" },
 			[]string{UnthrottledV13}, false},
-		"another v13, of which is nothing": {func(v *Versions) { v.ReferenceV13 = "v13.2.0" }, []string{Ours}, true},
+		"another v13 without figures": {func(v *Versions) { v.ReferenceV13 = "v13.2.0" }, []string{Ours}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			figure := &Figure{Runs: map[string][]float64{}}

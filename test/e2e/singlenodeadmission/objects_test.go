@@ -64,7 +64,7 @@ func lockRows() map[string]request {
 		"free, with a label":          {send: ofClaim(free, labels)},
 		"with a condition": {send: ofClaim(locked+"/status",
 			`{"status":{"conditions":[{"type":"Resizing","status":"True"}]}}`)},
-		"replaced with the lock as it is": {send: replacesClaim(func(*v1.PersistentVolumeClaim) {})},
+		"replaced with the lock unchanged": {send: replacesClaim(func(*v1.PersistentVolumeClaim) {})},
 	}, refusedRows([]string{"claim claims-", "kubectl reclaim confirm pvc/"}, map[string]request{
 		"locked": {send: ofClaim(free, lock(`"uid web-0"`)),
 			says: []string{"pvc/free --namespace claims-"}},

@@ -233,7 +233,7 @@ func TestJudgeReclaim(t *testing.T) {
 			h.now = h.now.Add(time.Minute)
 			h.call("OK")
 		}, []string{WrongDelete}},
-		"WRONG DELETE: tried again on what was read before": {func(h *history) {
+		"WRONG DELETE: tried again on an earlier read": {func(h *history) {
 			h.claimDeleted()
 			h.reads()
 			h.call("Internal")

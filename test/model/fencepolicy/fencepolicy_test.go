@@ -34,7 +34,7 @@ func TestStateSurvivesEncoding(t *testing.T) {
 			first := decode(k.First())
 			modeltest.Walk(modeltest.Random(t), 300, &first, func(s *state) {
 				if again := decode(s.encode(nil)); again != *s {
-					t.Fatal("a state differs from what was written of it")
+					t.Fatal("a state differs from its written form")
 				}
 			}, k.next)
 		})

@@ -33,7 +33,7 @@ func TestStateSurvivesEncoding(t *testing.T) {
 			first := k.Decode(k.First())
 			modeltest.Walk(modeltest.Random(t), 300, &first, func(s *state) {
 				if again := k.Decode(k.Encode(s)); again != *s {
-					t.Fatal("a state differs from what was written of it")
+					t.Fatal("a state differs from its written form")
 				}
 				if s.fence.uid > 0 {
 					of := k.machine.fence(s.fence)

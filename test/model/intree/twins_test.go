@@ -31,7 +31,7 @@ func TestNothingOfAStateIsForgotten(t *testing.T) {
 			first := decode(k.First())
 			modeltest.Walk(modeltest.Random(t), 300, &first, func(s *state) {
 				if again := decode(s.encode(nil)); again.world != s.world {
-					t.Fatal("a world differs from what was written of it")
+					t.Fatal("a world differs from its written form")
 				}
 				modeltest.ForgetsNothing(t, k.machine, &s.knows)
 			}, k.next)

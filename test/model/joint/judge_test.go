@@ -44,9 +44,9 @@ func TestEachStateIsJudged(t *testing.T) {
 		"the claim goes after its end":  {[]func(*scene){ends, func(c *scene) { c.claim = claim{} }}, state, ""},
 		"the lock goes of a pod":        {nil, free, "S3"},
 		"of a pod that may start again": {[]func(*scene){func(c *scene) { c.stop() }}, free, "S3"},
-		"of one that is terminating":    {[]func(*scene){func(c *scene) { c.stop(); c.delete(0) }}, free, ""},
-		"of one that is kept from it":   {[]func(*scene){fenced, deleted}, lock(singlenode.ReasonVolumeFenced), ""},
-		"of one that hangs": {
+		"of a terminating pod":          {[]func(*scene){func(c *scene) { c.stop(); c.delete(0) }}, free, ""},
+		"of a pod kept from the volume": {[]func(*scene){fenced, deleted}, lock(singlenode.ReasonVolumeFenced), ""},
+		"of a pod that hangs": {
 			[]func(*scene){ends, fenced, deleted}, lock(singlenode.ReasonHolderCompleted), "S3"},
 		"a pod goes that has ended":       {[]func(*scene){ends, deleted}, release(podsafety.ReasonFinished), "S3"},
 		"a pod goes that is unmounted":    {[]func(*scene){stops, deleted}, release(podsafety.ReasonFinished), ""},
@@ -84,7 +84,7 @@ func TestRestIsJudged(t *testing.T) {
 		"a fence waits for nothing":        {[]func(*scene){func(c *scene) { c.fence.exists = true }}, "L1"},
 		"a fence waits for a node":         {[]func(*scene){away, proven}, ""},
 		"a fence waits for a reboot":       {[]func(*scene){proven, func(c *scene) { c.fence.renewed = true }}, ""},
-		"a fence waits for one that it had": {
+		"a fence waits for a pod that it had": {
 			[]func(*scene){proven, func(c *scene) { c.node.boot, c.node.shown = 2, 2 }}, "L1"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,7 +32,7 @@ func TestStateSurvivesEncoding(t *testing.T) {
 			first := k.Decode(k.First())
 			modeltest.Walk(modeltest.Random(t), 300, &first, func(s *state) {
 				if again := k.Decode(k.Encode(s)); again != *s {
-					t.Fatal("a state differs from what was written of it")
+					t.Fatal("a state differs from its written form")
 				}
 				for i := range w.Replicas {
 					for slot, seen := range s.lines[i].sights {
@@ -184,9 +184,9 @@ func TestRestIsJudged(t *testing.T) {
 			func(c *scene) { away(c); c.nodes[0].fence = fence{inForce: true, reboot: true, covers: 1} }, "L1"},
 		"and rebooted before": {
 			func(c *scene) { away(c); c.nodes[0].fence = fence{inForce: true, reboot: true} }, ""},
-		"a lock for it":                {func(c *scene) { away(c); c.lock = lock{exists: true, holder: 1, node: 1} }, ""},
-		"a lock for one that is gone":  {func(c *scene) { away(c); c.lock = lock{exists: true, holder: 2, node: 1} }, "L1"},
-		"it is released, and not gone": {func(c *scene) { c.pods[0].held = false }, ""},
+		"a lock for it":                 {func(c *scene) { away(c); c.lock = lock{exists: true, holder: 1, node: 1} }, ""},
+		"a lock for a pod that is gone": {func(c *scene) { away(c); c.lock = lock{exists: true, holder: 2, node: 1} }, "L1"},
+		"it is released, and not gone":  {func(c *scene) { c.pods[0].held = false }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := judged()

@@ -44,7 +44,7 @@ func TestNothingOfAStateIsForgotten(t *testing.T) {
 			first := k.first()
 			modeltest.Walk(modeltest.Random(t), 300, &first, func(s *state) {
 				if decode(s.encode(nil)) != *s {
-					t.Fatal("a state differs from what was written of it")
+					t.Fatal("a state differs from its written form")
 				}
 			}, k.next)
 		})

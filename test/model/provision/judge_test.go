@@ -51,7 +51,7 @@ func TestEachStepIsJudged(t *testing.T) {
 		"a volume that is excused":                  {leak, "", []func(*scene){closed, func(c *scene) { c.excuse(0, 0) }}},
 		"the volume that a claim is to get is lost": {loss, "P2", nil},
 		"and the claim is gone":                     {loss, "", []func(*scene){deleted}},
-		"and it is not what was asked for": {loss, "",
+		"and it does not match the request": {loss, "",
 			[]func(*scene){func(c *scene) { c.lines[0].names[0].record.unfit = true }}},
 		"the volume of a bound claim is lost": {loss, "P2", []func(*scene){closed, bound}},
 		"the volume of a terminating claim is lost": {loss, "P2", []func(*scene){closed, bound,

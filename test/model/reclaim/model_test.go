@@ -46,7 +46,7 @@ func TestNothingOfAStateIsForgotten(t *testing.T) {
 			first := w.first(k.machine)
 			modeltest.Walk(modeltest.Random(t), 400, &first, func(s *state) {
 				if again := decode(s.encode(nil)); again.world != s.world {
-					t.Fatal("a world differs from what was written of it")
+					t.Fatal("a world differs from its written form")
 				}
 				modeltest.ForgetsNothing(t, k.machine, &s.knows)
 				for slot, p := range s.pvs {
@@ -191,7 +191,7 @@ func TestTheEndOfAPVIsJudged(t *testing.T) {
 		"we release it, the volume is there": {theSidecar, released, nil, "P1", notOwed},
 		"we release it, the volume is deleted": {theSidecar, released, func(c *scene) { c.volumes[0] = false }, "",
 			notOwed},
-		"we release one that keeps its volume": {theSidecar,
+		"we release a PV that keeps its volume": {theSidecar,
 			func(p *pv) { released(p); p.policy = volume.PolicyRetain }, nil, "", notOwed},
 		"nothing held it": {aController, func(p *pv) { released(p); p.clear(ours) }, nil, "",
 			unprotected},

@@ -68,7 +68,7 @@ func TestStateSurvivesEncoding(t *testing.T) {
 			first := k.Decode(k.First())
 			modeltest.Walk(modeltest.Random(t), 300, &first, func(s *state) {
 				if again := k.Decode(k.Encode(s)); again != *s {
-					t.Fatal("a state differs from what was written of it")
+					t.Fatal("a state differs from its written form")
 				}
 				for i := range w.Replicas {
 					k.remembers(t, s, i)
@@ -148,7 +148,7 @@ func TestEachStepIsJudged(t *testing.T) {
 	}{
 		"a pod starts beside another": {nil, start, "S2"},
 		"after another":               {over, start, ""},
-		"beside one that is fenced":   {fenced, start, ""},
+		"beside a fenced pod":         {fenced, start, ""},
 		"fenced, beside another":      {func(c *scene) { fence(c); c.processes[1].node = 1 }, start, ""},
 		"and both nodes are not": {
 			func(c *scene) { fence(c); c.processes[0].node, c.processes[1].node = 2, 2 }, start, "S2"},
@@ -169,17 +169,17 @@ func TestEachStepIsJudged(t *testing.T) {
 		"a gate goes that is not asked for":  {func(c *scene) { c.mode = singlenode.ModeOff }, gate, ""},
 		"a gate goes of a pod that does too": {func(c *scene) { c.pods[1].terminating = true }, gate, ""},
 
-		"a lock is freed of a pod that runs":        {nil, free, "S2"},
-		"a lock is freed of one that could":         {func(c *scene) { c.processes[0].runs = false }, free, "S2"},
-		"a lock is freed of one that has completed": {over, free, ""},
+		"a lock is freed of a pod that runs":    {nil, free, "S2"},
+		"a lock of a pod that may run is freed": {func(c *scene) { c.processes[0].runs = false }, free, "S2"},
+		"a lock of a completed pod is freed":    {over, free, ""},
 		"and has its volume mounted": {
 			func(c *scene) { over(c); c.processes[0].mounted = true }, free, "S2"},
 		"and that was waited for": {
 			func(c *scene) { over(c); c.processes[0].mounted = true }, waited, ""},
-		"a lock is freed of one that is gone":   {gone, free, ""},
-		"a lock is freed of one that is fenced": {fenced, free, ""},
-		"and not terminating":                   {fence, free, "S2"},
-		"a lock is freed of one that waits":     {func(c *scene) { c.claims[0].lock = 2 }, free, "S2"},
+		"a lock of a deleted pod is freed": {gone, free, ""},
+		"a lock of a fenced pod is freed":  {fenced, free, ""},
+		"and not terminating":              {fence, free, "S2"},
+		"a lock of a waiting pod is freed": {func(c *scene) { c.claims[0].lock = 2 }, free, "S2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := judged()

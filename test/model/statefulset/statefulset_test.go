@@ -36,7 +36,7 @@ func TestStateSurvivesEncoding(t *testing.T) {
 			first := decode(k.First())
 			modeltest.Walk(modeltest.Random(t), 100, &first, func(s *state) {
 				if again := decode(s.encode(nil)); again != *s {
-					t.Fatal("a state differs from what was written of it")
+					t.Fatal("a state differs from its written form")
 				}
 				for n, c := range s.claims {
 					read := k.machine.claim(n, c)
@@ -219,7 +219,7 @@ func TestEachCollectionIsJudged(t *testing.T) {
 		"with its set":             {func(*scene) {}, ""},
 		"by Kubernetes":            {func(c *scene) { c.claims[0].sets[0], c.ends[0].how = controller, orphan }, ""},
 		"without dependents":       {func(c *scene) { c.ends[0].how = orphan }, "S1"},
-		"added to what was gone":   {func(c *scene) { c.ends[0].how, c.history[0].late = orphan, true }, ""},
+		"added to a deleted set":   {func(c *scene) { c.ends[0].how, c.history[0].late = orphan, true }, ""},
 		"which has never said so":  {func(c *scene) { c.history[0].deleted[0] = false }, "S1"},
 		"which keeps it":           {func(c *scene) { c.ends[0].says, c.ends[0].atRest = whenScaled, true }, "S1"},
 		"which was turned just so": {func(c *scene) { c.ends[0].says = whenScaled }, ""},
@@ -277,7 +277,7 @@ func TestRestIsJudged(t *testing.T) {
 		"and kept it":           {func(c *scene) { c.removeSet(0, background); c.ends[0].says = whenScaled }, "L3"},
 		"and its mark":          {func(c *scene) { keep(c); c.removeSet(0, background); c.claims[0].mark = mark{} }, ""},
 		"without dependents":    {func(c *scene) { c.removeSet(0, orphan) }, "L3"},
-		"and what was added":    {func(c *scene) { c.removeSet(0, orphan); c.claims[0].mark = mark{} }, ""},
+		"without its mark":      {func(c *scene) { c.removeSet(0, orphan); c.claims[0].mark = mark{} }, ""},
 		"the mark of another":   {func(c *scene) { runs(c); c.claims[0].mark.of = 2 }, "L3"},
 		"a mark without policy": {func(c *scene) { runs(c); c.sets[0].annotation = none }, "L3"},
 		"an owner without policy": {func(c *scene) {

@@ -22,11 +22,11 @@ func TestAssumed(t *testing.T) {
 		happens func(s *Assumed)
 		there   bool
 	}{
-		"what was stored is there until the watch tells of it": {func(s *Assumed) {
+		"a stored object is there until the watch shows it": {func(s *Assumed) {
 			s.Expect(name, "u1")
 			s.Put(of("u1"))
 		}, true},
-		"what the watch tells of is dropped": {func(s *Assumed) {
+		"an object that the watch shows is dropped": {func(s *Assumed) {
 			s.Expect(name, "u1")
 			s.Put(of("u1"))
 			tell(s, "u1")

@@ -116,7 +116,7 @@ func TestNode(t *testing.T) {
 			t.Errorf("volumes in use %q, want none", in)
 		}
 	})
-	t.Run("corrects what the node lifecycle controller says of it", func(t *testing.T) {
+	t.Run("corrects the conditions of the node lifecycle controller", func(t *testing.T) {
 		testUnreachable(t, client, node)
 	})
 	t.Run("runs a scheduled pod and releases it when it is deleted", func(t *testing.T) {
