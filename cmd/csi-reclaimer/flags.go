@@ -136,8 +136,8 @@ func (o *options) reclaimingFlags(fs *pflag.FlagSet) {
 		"Honor the reclaim policy in any order of deletion. false rolls back: csi-reclaimer removes its finalizers, and "+
 			"deletes only volumes of released PVs, as provisioners before KEP-2644 did.")
 	fs.StringVar(&o.scope, "finalizer-scope", scopeBoundDelete,
-		"Which claimed PVs are protected. bound-delete: those with reclaim policy Delete. bound-any: those with any "+
-			"policy, so that a PV whose policy is set to Delete right before it is deleted is already protected.")
+		"Which claimed PVs are protected. bound-delete: PVs with reclaim policy Delete. bound-any: PVs with any policy, so "+
+			"that a PV is already protected if its policy becomes Delete right before its deletion.")
 	fs.StringVar(&o.staticPVs, "static-pvs", staticHonor,
 		"PVs that no provisioner created. honor: handled like all others. ignore: never changed; they only keep a volume "+
 			"from being deleted by another PV.")

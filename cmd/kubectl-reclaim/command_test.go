@@ -68,7 +68,7 @@ func TestInvalidCommandLines(t *testing.T) {
 			"[replicas cascade]"},
 		"a preview of fewer than no replicas": {[]string{"preview", "sts/a", "--replicas=-1"}, "must not be negative"},
 		"a preview of no deletion": {[]string{"preview", "sts/a", "--delete=false"},
-			"name --replicas=N or --delete"},
+			"set --replicas=N or --delete"},
 		"a cascade that there is none of": {[]string{"preview", "sts/a", "--cascade=later"},
 			"must be background, foreground or orphan"},
 		"retained claims of a driver": {[]string{"status", "--retained", "--driver=d"}, "[retained driver]"},

@@ -60,7 +60,7 @@ The command replaces a NodeFence that has ended. If the node has another one, it
 	}
 	o.flags(cmd)
 	fs := cmd.Flags()
-	fs.StringVar(&o.reason, "reason", "", "Why the node is to be fenced, for people. Required.")
+	fs.StringVar(&o.reason, "reason", "", "Why the node is fenced, for people. Required.")
 	fs.StringVar(&o.agentsOf, "agents-of", "", "Name of the FencePolicy whose agents fence the node.")
 	fs.StringVarP(&o.file, "filename", "f", "", "File with agents, as YAML or JSON. -: standard input.")
 	fs.BoolVar(&o.manual, "manual", false, "No agent fences the node: a person does, and confirms it.")
@@ -78,7 +78,7 @@ The command replaces a NodeFence that has ended. If the node has another one, it
 func (o *fenceOptions) run(ctx context.Context, node string) error {
 	switch {
 	case o.reason == "":
-		return errors.New("--reason is missing: say why the node is to be fenced")
+		return errors.New("--reason is missing: explain why the node is fenced")
 	case o.timeout <= 0:
 		return fmt.Errorf("--timeout=%s: must be above 0", o.timeout)
 	case o.file == "-" && !o.yes && o.dryRun != dryRunServer:

@@ -151,7 +151,7 @@ const (
 )
 
 // errNotGone means that the ended NodeFence still exists.
-var errNotGone = errors.New("the NodeFence of before was deleted and is still there: it has a finalizer")
+var errNotGone = errors.New("the previous NodeFence was deleted, but a finalizer keeps it")
 
 // replace deletes an ended NodeFence, and waits until it is gone.
 func (c *fenceChange) replace(ctx context.Context, node string, uid types.UID) error {

@@ -87,7 +87,7 @@ func (o *previewOptions) change(cmd *cobra.Command) (none claims.Change, err err
 		cascadeOrphan}, o.cascade):
 		return none, fmt.Errorf("--cascade=%s: must be background, foreground or orphan", o.cascade)
 	case cmd.Flags().Changed("delete") && !o.remove:
-		return none, errors.New("--delete=false: nothing is to be previewed: name --replicas=N or --delete")
+		return none, errors.New("--delete=false: no change to preview: set --replicas=N or --delete")
 	case o.cascade == cascadeOrphan:
 		return claims.Orphan(), nil
 	}

@@ -37,7 +37,7 @@ type Calls[S Asker[Ask], Ask, Reply any] struct {
 }
 
 // errSlow is the error of a session that ended with TooSlow.
-var errSlow = fmt.Errorf("reads take longer than %v, so that each is too old when the next is answered",
+var errSlow = fmt.Errorf("reads take longer than %v: each is outdated when the next one returns",
 	session.LiveFor)
 
 // CarryOut makes the calls that a session asks for until its End. It returns the error behind CallFailed or TooSlow.

@@ -93,7 +93,7 @@ func (s *Explanation) addAdvice(f PVFacts, pv PV, d Decision) {
 	case engine.ReasonHeld:
 		s.Advise("To have the volume deleted: kubectl annotate pv %s %s-", name, volume.HoldAnnotation)
 	case engine.ReasonDeletionsPaused:
-		s.Advise("Check that the volumes are to be deleted; then release the brake: %s", f.releaseBrakeCommand(pv.Owner()))
+		s.Advise("Check that the volumes should be deleted; then release the brake: %s", f.releaseBrakeCommand(pv.Owner()))
 	case engine.ReasonLogUnreadable:
 		s.adviseOnLog(f.InFlight.Value.Of(pv.Owner()).unreadable(name))
 	case engine.ReasonAttached:
@@ -172,8 +172,8 @@ func (s *Explanation) adviseDetach(f PVFacts, a storagev1.VolumeAttachment) {
 			"'{\"metadata\":{\"finalizers\":null}}' && kubectl delete volumeattachment %s",
 			a.Name, a.Spec.Attacher, node, a.Name, a.Name)
 	case state == nodeNotReady:
-		s.Advise("Node %s is not ready, so it is unknown whether the volume is still in use there. It is detached when the "+
-			"node is ready again. If you are sure that the machine is off: kubectl taint nodes %s "+
+		s.Advise("Node %s is not ready, so it is unknown whether the volume is still in use there. It is detached when the " +
+			"node is ready again. If you are sure that the machine is off: kubectl taint nodes %s " +
 			"node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, and remove the taint when the node is back",
 			node, node)
 	case state == nodeGone && a.DeletionTimestamp == nil:

@@ -108,8 +108,8 @@ func (w ClusterFacts) driverFinalizer(driver, owner, when string) Finalizer {
 		f.Owner, f.When = volumeGuard,
 			"when the volume, which is not a CSI driver's, is protected by another finalizer or deleted"
 	case w.presenceOf(driver) == presenceGone:
-		f.Stuck = fmt.Sprintf("driver %s is gone: there is no CSIDriver of that name, no node runs it, and no program holds "+
-			"a Lease of it", driver)
+		f.Stuck = fmt.Sprintf("driver %s is gone: no CSIDriver has its name, no node runs it, and no program holds a Lease "+
+			"of it", driver)
 	}
 	return f
 }

@@ -193,7 +193,7 @@ func (f StatusFacts) warnings(drivers []DriverStatus) (all []string) {
 	}
 	for _, d := range drivers {
 		if command := f.releaseBrakeCommand(d.Driver); command != "" {
-			all = append(all, fmt.Sprintf("Deletions of %s are stopped by the brake. Check that the volumes are to be "+
+			all = append(all, fmt.Sprintf("Deletions of %s are stopped by the brake. Check that the volumes should be "+
 				"deleted; then: %s", d.Driver, command))
 		}
 		if !strings.HasPrefix(d.Driver, inTreePrefix) && d.Terminating > 0 && f.presenceOf(d.Driver) == presenceGone {

@@ -44,9 +44,9 @@ func (c *Controller) register(to prometheus.Registerer) error {
 	}
 	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
 	err := to.Register(objectMetrics{c,
-		desc("csistoragecapacities_desired_goal", "CSIStorageCapacity objects that there are to be."),
-		desc("csistoragecapacities_desired_current", "CSIStorageCapacity objects that there are to be, and are."),
-		desc("csistoragecapacities_obsolete", "CSIStorageCapacity objects that are to be deleted."),
+		desc("csistoragecapacities_desired_goal", "Desired CSIStorageCapacity objects."),
+		desc("csistoragecapacities_desired_current", "Desired CSIStorageCapacity objects that exist."),
+		desc("csistoragecapacities_obsolete", "Obsolete CSIStorageCapacity objects."),
 	})
 	if err != nil {
 		return fmt.Errorf("register metrics: %w", err)

@@ -17,7 +17,7 @@ var (
 	// errUncontrolled: the chain of controllers ends below the requested level.
 	errUncontrolled = errors.New("no controller owns it")
 	// errReplaced: the name now belongs to an object with another UID.
-	errReplaced = errors.New("it is another one than the owner")
+	errReplaced = errors.New("another object has the owner's name")
 	// errNoKind: the API server does not serve the kind in the owner reference.
 	errNoKind = errors.New("there is no such kind")
 )

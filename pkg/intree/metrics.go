@@ -29,7 +29,7 @@ func newMetrics() metrics {
 
 func (c *Controller) register(to prometheus.Registerer) error {
 	waiting := c.recorder.WaitingMetric("csi_reclaimer_intree_waiting_pvs",
-		"In-tree PVs that are to be deleted and have to wait, by reason.", nil)
+		"In-tree PVs whose deletion waits, by reason.", nil)
 	return events.Register(to, c.metrics.deleted, c.metrics.reports, waiting, newInventory(c.observer, c.cfg.Clock))
 }
 

@@ -16,7 +16,7 @@ func (c Config) Permissions() []permission.Permission {
 	permissions := []permission.Permission{
 		pv("list", "in-tree PVs are not observed", true),
 		pv("watch", "in-tree PVs are not observed", true),
-		pv("get", "no in-tree volume is deleted, because it is not known whether its PV still asks for it", true),
+		pv("get", "no in-tree volume is deleted, because its PV cannot be read live", true),
 		{Resource: "persistentvolumeclaims", Verb: "get",
 			Without: "no in-tree volume is deleted, because it is not known whether its claim is gone", Unsafe: true},
 		{Group: "storage.k8s.io", Resource: "volumeattachments", Verb: "list",

@@ -68,7 +68,7 @@ func (c Config) WithDefaults() Config {
 // Validate returns an error that names every invalid setting.
 func (c Config) Validate() error {
 	var wrong settings.Wrong
-	wrong.If(c.Mode > ModeFull, "mode: %d is none", c.Mode)
+	wrong.If(c.Mode > ModeFull, "mode: unknown value %d", c.Mode)
 	wrong.If(c.Patience < 0, "patience: %v is negative", c.Patience)
 	wrong.Workers(c.Workers)
 	wrong.Retries(c.RetryStart, c.RetryMax)

@@ -45,7 +45,7 @@ func (m *metrics) alone() float64 {
 func (m *metrics) register(to prometheus.Registerer) error {
 	return events.Register(to, m.writes, m.reports,
 		m.guard.recorder.WaitingMetric("csi_reclaimer_protection_waiting",
-			"Objects that are to be deleted, or protected, and have to wait, by reason.", m.guard.labels()),
+			"Objects whose deletion or protection waits, by reason.", m.guard.labels()),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "csi_reclaimer_protection_alone", ConstLabels: m.guard.labels(),
 			Help: "1 while it is proven that no other controller does this work.",

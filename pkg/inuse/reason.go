@@ -16,7 +16,7 @@ var table reasons.Table[family]
 
 // Reasons for leaving an object alone.
 var (
-	ReasonUnknown       = table.Silent("Unknown", "Nothing is known of the object.")
+	ReasonUnknown       = table.Silent("Unknown", "The object is unknown.")
 	ReasonOff           = table.Silent("ProtectionOff", "The protection controller is off.")
 	ReasonProtected     = table.Silent("Protected", "The object has the finalizer.")
 	ReasonNoFinalizer   = table.Silent("NoFinalizer", "The object is terminating and does not have this finalizer.")

@@ -47,8 +47,8 @@ var (
 	ReasonBeingMade = table.Silent("MayBeBeingMade",
 		"It may be the volume of a claim, or the storage of a snapshot, that is still being created.")
 	// ReasonSeenTooSeldom and ReasonSeenTooShort: no owner was found, but not often or not long enough for a suspicion.
-	ReasonSeenTooSeldom = table.Silent("SeenTooSeldom", "Nothing accounts for it, but in too few leak checks so far.")
-	ReasonSeenTooShort  = table.Silent("SeenTooShort", "Nothing accounts for it, but for too short a time so far.")
+	ReasonSeenTooSeldom = table.Silent("SeenTooSeldom", "No object accounts for it, but in too few leak checks so far.")
+	ReasonSeenTooShort  = table.Silent("SeenTooShort", "No object accounts for it, but not for long enough yet.")
 )
 
 // ReasonLeakSuspected is also the reason of Events: no owner was found, often and long enough for a suspicion.

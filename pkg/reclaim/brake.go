@@ -74,7 +74,7 @@ func (r *Controller) syncBrake(ctx context.Context) error {
 			}
 		}
 		r.wroteBrake()
-		r.reportBrake(ctx, "Deletions are paused: "+why+". Check that these volumes are to be deleted; then resume with: "+
+		r.reportBrake(ctx, "Deletions are paused: "+why+". Check that these volumes should be deleted; then resume with: "+
 			resumeCommand(r.cfg.Brake.Lease))
 	}
 	if !changed && !write {

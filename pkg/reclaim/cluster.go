@@ -176,7 +176,7 @@ func (a apiServer) readClass(ctx context.Context, name string) (*storagev1.Stora
 // listNodes selects by the topology labels, which the kubelet sets on the Node as its driver reports them.
 func (a apiServer) listNodes(ctx context.Context) ([]string, error) {
 	if a.node == nil {
-		return nil, errors.New("list nodes: there is none of our own")
+		return nil, errors.New("list nodes: the own node is unknown")
 	}
 	ctx, cancel := a.bound(ctx)
 	defer cancel()

@@ -149,16 +149,16 @@ func (c Config) withDefaults() Config {
 // Validate returns an error that names every invalid setting.
 func (c Config) Validate() error {
 	var wrong settings.Wrong
-	wrong.If(c.Role > volume.RoleObserver, "role: %d is none", c.Role)
-	wrong.If(c.Mode > ModeRelease, "mode: %d is none", c.Mode)
-	wrong.If(c.Scope > ScopeBoundAny, "scope: %d is none", c.Scope)
+	wrong.If(c.Role > volume.RoleObserver, "role: unknown value %d", c.Role)
+	wrong.If(c.Mode > ModeRelease, "mode: unknown value %d", c.Mode)
+	wrong.If(c.Scope > ScopeBoundAny, "scope: unknown value %d", c.Scope)
 	wrong.If(c.Role == volume.RoleObserver && c.Mode != ModeHonor, "mode: role observer has no finalizers to remove")
 	wrong.If(c.Node != nil && (c.Node.Name == "" || len(c.Node.Segments) == 0),
 		"node: its name or its segments are empty")
 	wrong.If(c.Brake.Deletions < 0, "brake: %d deletions is negative", c.Brake.Deletions)
 	wrong.If(c.Brake.Window < 0, "brake: a window of %v is negative", c.Brake.Window)
 	wrong.If(c.Brake.Deletions > 0 && (c.Brake.Lease.Name == "" || c.Brake.Lease.Namespace == ""),
-		"brake: no Lease is named that says whether it is on")
+		"brake: must name its Lease")
 	wrong.If(c.TakeoverPeriod < 0, "takeover period: %v is negative", c.TakeoverPeriod)
 	wrong.If(c.AdmissionPolicySettles < 0, "time for an admission policy to settle: %v is negative",
 		c.AdmissionPolicySettles)
@@ -206,12 +206,12 @@ func (c Config) pvPermissions() []permission.Permission {
 		return permission.Permission{Resource: "persistentvolumes", Verb: verb, Without: without, Unsafe: unsafe}
 	}
 	permissions := []permission.Permission{
-		pv("list", "nothing is known of PVs", true),
-		pv("watch", "nothing is known of PVs", true),
+		pv("list", "PVs are not observed", true),
+		pv("watch", "PVs are not observed", true),
 	}
 	if c.Role != volume.RoleObserver {
 		permissions = append(permissions,
-			pv("get", "no volume is deleted, because it is not known whether its PV still says so", true))
+			pv("get", "no volume is deleted, because its PV cannot be read live", true))
 		if !c.DryRun {
 			permissions = append(permissions,
 				pv("patch", "no PV is protected, so a PV that is deleted before its claim leaks its volume, and PVs that are "+

@@ -113,7 +113,7 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Cont
 		cfg.InFlight.Follow(r.enqueue)
 	}
 	waiting := r.recorder.WaitingMetric("csi_reclaimer_waiting_pvs",
-		"PVs that are to be deleted and have to wait, by reason.", prometheus.Labels{"driver_name": driver})
+		"PVs whose deletion waits, by reason.", prometheus.Labels{"driver_name": driver})
 	if err := events.Register(cfg.Metrics, append(r.metrics.all(), newInventory(r), waiting)...); err != nil {
 		return nil, err
 	}

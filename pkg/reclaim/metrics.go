@@ -98,7 +98,7 @@ func newInventory(r *Controller) inventory {
 		oldest: prometheus.NewDesc("csi_reclaimer_oldest_terminating_pv_seconds",
 			"Time since the deletion of the PV that is terminating for the longest time, 0 if there is none.", nil, driver),
 		contested: prometheus.NewDesc("csi_reclaimer_finalizers_contested",
-			"1 while another program removes the finalizer from several PVs again and again, so that it is added to none.",
+			"1 while another program removes the finalizer from several PVs again and again, so csi-reclaimer adds it to no PV.",
 			nil, driver),
 		braked: prometheus.NewDesc("csi_reclaimer_braked",
 			"1 while the brake stops all deletions, or it is not known whether it does.", nil, driver),

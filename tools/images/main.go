@@ -134,7 +134,7 @@ func parsePlatforms(list string) (all []v1.Platform, err error) {
 		all = append(all, platform)
 	}
 	if len(all) == 0 {
-		return nil, errors.New("there is no platform to build for: name one, such as linux/amd64")
+		return nil, errors.New("no platform to build for: name one, such as linux/amd64")
 	}
 	return all, nil
 }

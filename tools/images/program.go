@@ -41,7 +41,7 @@ func choose(list string) ([]program, error) {
 		for _, p := range programs {
 			all = append(all, p.name)
 		}
-		return nil, fmt.Errorf("there is no image of %q, or it is named twice; there are %s", names[0],
+		return nil, fmt.Errorf("no image of %q, or named twice; known images: %s", names[0],
 			strings.Join(all, ", "))
 	}
 	return chosen, nil

@@ -182,7 +182,7 @@ func (p *pushed) explain(err error) error {
 		case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
 			next = "the registry is at fault or busy: repeat it later; uploaded blobs are not sent again"
 		default:
-			next = "the registry refuses it: ask who runs it"
+			next = "the registry refuses it: ask its operator"
 		}
 	case errors.As(err, &authority):
 		next = "if the registry has an authority of its own, name its certificate by SSL_CERT_FILE"

@@ -235,7 +235,7 @@ func TestTagIsWrittenLast(t *testing.T) {
 func TestRegistryErrors(t *testing.T) {
 	for status, want := range map[int]string{
 		http.StatusUnauthorized: "docker login", http.StatusForbidden: "docker login",
-		http.StatusTeapot: "ask who runs it",
+		http.StatusTeapot: "ask its operator",
 	} {
 		to := serve(t, func(http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

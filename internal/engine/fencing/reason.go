@@ -23,8 +23,8 @@ var (
 	ReasonRequested        = table.Normal("Requested", "The node is to be fenced.")
 	ReasonFencing          = table.Normal("Fencing", "An agent fences the node, and has no result yet.")
 	ReasonAgentDeletesPods = table.Warning("AgentDeletesPods",
-		"The remediator force-deletes all pods of the node before it says that it has succeeded, and stops where pod "+
-			"safety refuses that: set spec.template.spec.remediationStrategy of its template to OutOfServiceTaint.")
+		"The remediator force-deletes all pods of the node before it reports success, and stops where pod safety refuses "+
+			"that: set spec.template.spec.remediationStrategy of its template to OutOfServiceTaint.")
 	ReasonWaitsForConfirmation = table.Warning("WaitsForConfirmation",
 		"The fence waits for a person: make sure that no process on the node can write, and then say so: kubectl reclaim "+
 			"confirm.")
@@ -36,7 +36,7 @@ var (
 	ReasonAgentFailed = table.Warning("AgentFailed",
 		"An agent could not fence the node. Nothing is released; the next agent is tried.")
 	ReasonAgentTimedOut = table.Warning("AgentTimedOut",
-		"An agent had no result in its time, and was stopped. Nothing is released; the next agent is tried.")
+		"An agent had no result before its timeout, and was stopped. Nothing is released; the next agent is tried.")
 	ReasonAgentStopping = table.Counted("AgentStopping",
 		"An agent was stopped, and has not ended yet. Nothing is released. If its pods cannot end, delete them, or end the "+
 			"fence: kubectl reclaim unfence --abandon.")
@@ -57,7 +57,7 @@ var (
 			"ended: kubectl reclaim unfence, with --abandon if the machine is gone. Once nothing remains on the node, it does "+
 			"not count against the limits of policies.")
 	ReasonNodeRuns = table.Warning("NodeRuns",
-		"The node has renewed its Lease since the proof that it is fenced, with the boot ID of before.")
+		"The node has renewed its Lease since the proof that it is fenced, with an unchanged boot ID.")
 	ReasonContradicted = table.Warning("ProofContradicted",
 		"The node runs as before although an agent has said that it is fenced. Two writers may have met: check the data of "+
 			"pods that were replaced, and the agent.")
@@ -67,7 +67,7 @@ var (
 		"The fence could end, but pods are held or volumes attached on the node from before.")
 	ReasonUnfencing     = table.Normal("Unfencing", "The agents undo the fence.")
 	ReasonUnfenceFailed = table.Warning("UnfenceFailed",
-		"An agent could not undo the fence; it is asked again. If you have undone it yourself: kubectl reclaim unfence "+
+		"An agent could not undo the fence; it tries again. If you have undone it yourself: kubectl reclaim unfence "+
 			"--abandon.")
 	ReasonAwaitsReturn = table.Normal("AwaitsReturn",
 		"The fence is undone, and the node has not shown yet that it was rebooted. Its taint stays until then.")
@@ -99,7 +99,7 @@ var (
 	ReasonFenceExists  = table.Silent("FenceExists", "The node is unreachable, and has a NodeFence that has not ended.")
 	ReasonNothingWaits = table.Silent("NothingWaits", "The node is unreachable, and no pod with a claim waits for it.")
 	ReasonPatience     = table.Counted("Patience",
-		"The node is unreachable, but not for as long as the policy wants to wait.")
+		"The node is unreachable, but not yet for the time that the policy requires.")
 	ReasonTolerated = table.Counted("Tolerated",
 		"The node is unreachable, and its pods tolerate that for some more time.")
 	ReasonLimitReached = table.Warning("LimitReached",

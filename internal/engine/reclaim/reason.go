@@ -71,8 +71,8 @@ var (
 	ReasonHeld = table.Normal("Held",
 		"The annotation "+volume.HoldAnnotation+" keeps the volume. Remove it to have the volume deleted.")
 	ReasonDeletionsPaused = table.Normal("DeletionsPaused",
-		"Deletions are paused: more volumes became deletable at once than --brake-deletions allows, or whether so is not "+
-			"known yet. Check that these volumes are to be deleted; then remove the annotation "+BrakeAnnotation+" from "+
+		"Deletions are paused: more volumes became deletable at once than --brake-deletions allows, or their number is not "+
+			"known yet. Check that these volumes should be deleted; then remove the annotation "+BrakeAnnotation+" from "+
 			"the Lease to resume.")
 	ReasonHandleUnknown = table.Warning("HandleUnknown",
 		"The PV names no volume handle of this driver, so the driver cannot be asked to delete it.")

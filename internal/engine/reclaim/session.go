@@ -152,8 +152,8 @@ func (e *Engine) next(s *Session, at Moment) Step {
 		return step
 	case s.Steps == MaxSteps:
 		step.Result, step.Report = Retry, Report{Failed, ReasonAPIReadFailed,
-			fmt.Sprintf("prepare the deletion of PV %q: reads take longer than %v, so that each is too old when the next is "+
-				"answered", s.Facts.PV.Name, session.LiveFor)}
+			fmt.Sprintf("prepare the deletion of PV %q: reads take longer than %v: each is outdated when the next one "+
+				"returns", s.Facts.PV.Name, session.LiveFor)}
 		return step
 	case d.Action == DeleteVolume && e.isDeleting(s.Facts.PV.Handle):
 		step.Result, step.Report = Soon, Report{Failed, ReasonVolumeBusy, "the volume is being deleted already"}

@@ -17,7 +17,7 @@ var table reasons.Table[family]
 // Reasons to remove the gate of a pod.
 var (
 	ReasonAcquired = table.Silent("LocksAcquired", "The pod has the locks of its claims, and can be scheduled.")
-	ReasonNotAsked = table.Silent("NotAsked", "Nothing asks for a lock of the claims of the pod. It can be scheduled.")
+	ReasonNotAsked = table.Silent("NotAsked", "The claims of the pod need no lock. It can be scheduled.")
 )
 
 // Reasons to keep the gate of a pod.

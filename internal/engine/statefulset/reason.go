@@ -61,7 +61,7 @@ var (
 
 // Reasons to leave a claim alone.
 var (
-	ReasonNoClaim      = table.Silent("NoClaim", "There is no such claim.")
+	ReasonNoClaim      = table.Silent("NoClaim", "The claim does not exist.")
 	ReasonNotManaged   = table.Silent("NotManaged", "The claim belongs to no StatefulSet.")
 	ReasonNamesCollide = table.Warning("NamesCollide",
 		"The templates of more than one StatefulSet give the claim its name, so volume-guard keeps it. Give one of the "+
@@ -72,7 +72,7 @@ var (
 	ReasonOwnerGone = table.Counted("OwnerGone",
 		"An owner of the claim is gone: garbage collection deletes the claim, unless it has another owner.")
 	ReasonInUse    = table.Silent("InUse", "A pod of the StatefulSet has the claim.")
-	ReasonInRange  = table.Silent("InRange", "The StatefulSet is to have a pod with this claim.")
+	ReasonInRange  = table.Silent("InRange", "The StatefulSet should have a pod with this claim.")
 	ReasonRetained = table.Silent("Retained",
 		"The replica of the claim was scaled away, and the policy of the StatefulSet retains it. If the data is not "+
 			"needed: kubectl delete pvc.")

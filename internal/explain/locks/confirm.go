@@ -25,7 +25,7 @@ func Confirmable(f Facts, namespace, claim string) (pods.Pod, error) {
 	i := f.index()
 	c, found := i.claims[key{namespace, claim}]
 	if !found {
-		return refuse("there is no claim of that name", "find its name: kubectl reclaim locks"+of)
+		return refuse("no claim has this name", "find its name: kubectl reclaim locks"+of)
 	}
 	v := i.ofLock(c)
 	holder, exists := i.holderOf(c)

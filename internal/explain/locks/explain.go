@@ -119,7 +119,7 @@ func AddLock(s *explain.Explanation, f ClaimFacts) {
 
 func (i *index) withoutLock(c Claim) string {
 	if i.claim(c).Unasked {
-		return "none: nothing asks for one"
+		return "none: no lock is requested"
 	}
 	return "none: no pod has it"
 }

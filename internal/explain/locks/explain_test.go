@@ -116,7 +116,7 @@ func TestExplainLock(t *testing.T) {
 		"nothing asks for one": {func(env *environment) {
 			env.claim = claim("data", "")
 			env.claim.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadOnlyMany}
-		}, []string{"Lock         none: nothing asks for one\n"}},
+		}, []string{"Lock         none: no lock is requested\n"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			env := newEnvironment()
@@ -163,7 +163,7 @@ func TestConfirmable(t *testing.T) {
 			"kubectl reclaim locks"},
 		"no lock": {func(env *environment) { env.claim = claim("data", "") }, "no pod has its lock, so there is nothing",
 			"kubectl reclaim explain pvc/data -n shop"},
-		"no claim": {func(env *environment) { env.claim = nil }, "there is no claim of that name",
+		"no claim": {func(env *environment) { env.claim = nil }, "no claim has this name",
 			"kubectl reclaim locks -n shop"},
 	} {
 		env := newEnvironment()

@@ -95,8 +95,8 @@ func (f Facts) adviseProven(s *explain.Explanation, fence *v1alpha1.NodeFence, d
 	p := fence.Status.Proof
 	if d.Action == fencing.Wait && p != nil && p.Covers == v1alpha1.CoversUntilUnfenced &&
 		fence.Spec.Unfence != v1alpha1.UnfenceWhenReleased {
-		s.Advise("If the agent keeps the node off, and is to start it when nothing of before remains: "+
-			"kubectl reclaim unfence %s --when-released", f.Name)
+		s.Advise("If the agent keeps the node off, and is to start it when nothing from before remains: kubectl reclaim "+
+			"unfence %s --when-released", f.Name)
 	}
 	s.Advise("If the node was rebooted, or its machine replaced, and nothing shows it: kubectl reclaim unfence %s",
 		f.Name)

@@ -30,7 +30,7 @@ func ParseAgents(text []byte) ([]v1alpha1.Agent, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read agents: %w", err)
 	case len(list) == 0:
-		return nil, errors.New("read agents: there is none")
+		return nil, errors.New("read agents: the list is empty")
 	}
 	return list, nil
 }

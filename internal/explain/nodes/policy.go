@@ -103,7 +103,7 @@ func (f Facts) policyWords(p *v1alpha1.FencePolicy, node *v1.Node) string {
 
 func dryRun(p *v1alpha1.FencePolicy) string {
 	if p.Spec.DryRun {
-		return " It is a dry run, and only says so."
+		return " It is a dry run, and only reports this."
 	}
 	return ""
 }

@@ -132,8 +132,8 @@ func TestExplainPolicies(t *testing.T) {
 			f.Cluster.Fences.Value["n1"] = f.fenced(jobAgent())
 		}, []string{"default: FenceExists"}},
 		"the node is Ready": {func(s *v1alpha1.FencePolicySpec) { s.DryRun = true }, func(f *Facts) { f.ready() },
-			[]string{"fences the node once it has been unreachable for 5m, and a pod with a claim waits for it. " +
-				"It is a dry run, and only says so."}},
+			[]string{"fences the node once it has been unreachable for 5m, and a pod with a claim waits for it. It is a dry " +
+				"run, and only reports this."}},
 		"the kubelet says that it is not ready": {plain, func(f *Facts) {
 			f.Node.Value.Status.Conditions[0].Status = v1.ConditionFalse
 		}, []string{"Its kubelet reports, and so it is reachable"}},

@@ -18,7 +18,7 @@ import (
 // Reasons for the refusal of a request about a fence.
 var (
 	// ErrNoNode means that no Node has this name.
-	ErrNoNode = errors.New("there is no Node of this name")
+	ErrNoNode = errors.New("no Node has this name")
 	ErrReady  = errors.New("the node is Ready, so its pods most likely run")
 	// ErrControlPlane means that the node belongs to the control plane.
 	ErrControlPlane = errors.New("the node is a control-plane node")
@@ -29,7 +29,7 @@ var (
 	// ErrEnding means that the fence is already ending.
 	ErrEnding = errors.New("the fence is ended already")
 	// ErrDone means that the fence already matches the request.
-	ErrDone = errors.New("nothing is to be changed")
+	ErrDone = errors.New("the fence already matches the request")
 )
 
 type Plan struct {
@@ -100,7 +100,7 @@ func CheckFence(f Facts, r FenceRequest) (p Plan, err error) {
 		return p, ErrReady
 	case fence != nil:
 		p.Replaces = fence.UID
-		p.effect("The NodeFence of before, which has ended, is deleted.")
+		p.effect("The previous NodeFence, which has ended, is deleted.")
 	}
 	for i := range r.Agents {
 		p.agentEffect(f, r.Agents[:i], &r.Agents[i])

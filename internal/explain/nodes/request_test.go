@@ -88,7 +88,7 @@ func TestCheckFence(t *testing.T) {
 		"a node with a fence that ends": {func(f *Facts) { f.fenced().DeletionTimestamp = ptr.To(ago(0)) }, FenceRequest{},
 			ErrFenced, nil},
 		"a node with a fence that has ended": {func(f *Facts) { f.ended() }, FenceRequest{}, nil,
-			[]string{"- The NodeFence of before, which has ended, is deleted."}},
+			[]string{"- The previous NodeFence, which has ended, is deleted."}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			f := changed(c.change)

@@ -203,7 +203,7 @@ func nodeState(read explain.Read[*v1.Node], now time.Time) string {
 	case !read.OK():
 		return "not readable here"
 	case read.Value == nil:
-		return "gone: there is no Node of that name"
+		return "gone: no Node has this name"
 	}
 	ready := readyOf(read.Value)
 	switch {

@@ -160,7 +160,7 @@ func TestExplainPod(t *testing.T) {
 			"(OutOfServiceNodeReady)", "kubectl taint nodes n1 node.kubernetes.io/out-of-service-", "shut it down",
 			"!delete-pod db-0 -n shop --force"}},
 		"its node was deleted": {func(f *Facts) { f.down(); f.Node = explain.Found[*v1.Node](nil) }, []string{
-			"(NodeRecentlyGone)", "n1, gone: there is no Node of that name", "Waits for    no sign of the kubelet of node n1",
+			"(NodeRecentlyGone)", "n1, gone: no Node has this name", "Waits for    no sign of the kubelet of node n1",
 			"Wait: the pod is released when nothing", "!kubectl delete node"}},
 		"its node was deleted while it ended": {func(f *Facts) {
 			f.down()

@@ -130,7 +130,7 @@ func (a networkFences) start(ctx context.Context, ask fencing.Ask) error {
 }
 
 // errUnfencing means that the status would not yet be about the new fence.
-var errUnfencing = errors.New("csi-addons has not unfenced it yet, which an earlier attempt has asked for")
+var errUnfencing = errors.New("csi-addons has not yet completed the unfence of an earlier attempt")
 
 // unfenced reports whether csi-addons has carried out the request to unfence.
 func unfenced(o *unstructured.Unstructured) bool {

@@ -12,7 +12,7 @@ func (c Config) Permissions() []permission.Permission {
 	if len(rights) == 0 {
 		return nil // off
 	}
-	const without = "no claim loses its finalizer, for it is unknown whether a pod uses it"
+	const without = "no claim loses its finalizer, because a pod may use it"
 	return append(rights,
 		permission.Permission{Resource: "pods", Verb: "list", Without: without, Unsafe: true},
 		permission.Permission{Resource: "pods", Verb: "watch", Without: without, Unsafe: true})

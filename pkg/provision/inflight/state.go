@@ -136,7 +136,7 @@ func (s *shard) add(key string, c coded) *item {
 		it.was, it.removing = leaving, true
 	}
 	if before != nil {
-		before.end(fmt.Errorf("%w: another one replaced it", ErrUnconfirmed))
+		before.end(fmt.Errorf("%w: another writer replaced it", ErrUnconfirmed))
 	}
 	s.want[key] = it
 	delete(s.removing, key)

@@ -17,11 +17,11 @@ func (o Plan) check(volume *csi.Volume) error {
 	switch {
 	case handle == "":
 		return refuse(ReasonAnswerWithoutVolume,
-			"CSI driver %q says that it made volume %q and does not give its id; a volume may be left behind in the storage "+
+			"CSI driver %q reported volume %q as created without an id; a volume may be left behind in the storage "+
 				"system", o.Driver, o.Request.GetName())
 	case volume.CapacityBytes < asked && volume.CapacityBytes != 0:
 		return refuse(ReasonAnswerTooSmall,
-			"CSI driver %q made volume %q with %d bytes where %d were asked for; it is deleted again", o.Driver, handle,
+			"CSI driver %q returned volume %q with %d bytes instead of %d; it is deleted again", o.Driver, handle,
 			volume.CapacityBytes, asked)
 	case source != nil && volume.ContentSource == nil:
 		return refuse(ReasonAnswerFromNoSource,

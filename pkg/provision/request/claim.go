@@ -63,7 +63,7 @@ func (f Facts) checkClaim() error {
 			"claim %q has a selector, which chooses among volumes that are there; for a new one create it without",
 			f.claimName())
 	case f.size() <= 0:
-		return refuse(ReasonClaimInvalid, "claim %q asks for no storage; set spec.resources.requests.storage", f.claimName())
+		return refuse(ReasonClaimInvalid, "claim %q requests no storage; set spec.resources.requests.storage", f.claimName())
 	case f.lateBinding() && f.selectedNode() == "":
 		return refuse(ReasonNodeNotSelected,
 			"claim %q waits for a pod that uses it: StorageClass %q binds late (WaitForFirstConsumer)", f.claimName(),

@@ -14,22 +14,22 @@ func (f Facts) cloneHandle(name types.NamespacedName) (string, error) {
 	source, pv := f.Source.Claim, f.Source.PV
 	switch {
 	case source == nil || source.Namespace != name.Namespace || source.Name != name.Name:
-		return "", refuse(ReasonSourceMissing, "claim %q is to be a clone of claim %q, which does not exist", f.claimName(),
+		return "", refuse(ReasonSourceMissing, "claim %q has as its source claim %q, which does not exist", f.claimName(),
 			name)
 	case source.DeletionTimestamp != nil:
 		return "", refuse(ReasonSourceDeleting,
-			"claim %q is to be a clone of claim %q, which is being deleted; delete the new claim too, or name another source",
+			"claim %q has as its source claim %q, which is being deleted; delete the new claim too, or name another source",
 			f.claimName(), name)
 	case source.Status.Phase != v1.ClaimBound || source.Spec.VolumeName == "":
-		return "", refuse(ReasonSourceNotReady, "claim %q is to be a clone of claim %q, which is %s and has to be Bound",
+		return "", refuse(ReasonSourceNotReady, "claim %q has as its source claim %q, which is %s and has to be Bound",
 			f.claimName(), name, source.Status.Phase)
 	case pv == nil || pv.Name != source.Spec.VolumeName:
 		return "", refuse(ReasonSourceMissing,
-			"claim %q is to be a clone of claim %q, whose PersistentVolume %q does not exist", f.claimName(), name,
+			"claim %q has as its source claim %q, whose PersistentVolume %q does not exist", f.claimName(), name,
 			source.Spec.VolumeName)
 	case !boundTo(pv, source):
 		return "", refuse(ReasonSourceNotReady,
-			"claim %q is to be a clone of claim %q, whose PersistentVolume %q is not bound to it", f.claimName(), name, pv.Name)
+			"claim %q has as its source claim %q, whose PersistentVolume %q is not bound to it", f.claimName(), name, pv.Name)
 	}
 	if err := f.checkClone(source, pv); err != nil {
 		return "", err
@@ -37,7 +37,7 @@ func (f Facts) cloneHandle(name types.NamespacedName) (string, error) {
 	volume := volume.Of(pv)
 	if volume.Driver != f.Driver.Name || volume.Handle == "" {
 		return "", refuse(ReasonSourceUnfit,
-			"claim %q is to be a clone of claim %q, whose volume is not one of CSI driver %q; copy the data instead",
+			"claim %q has as its source claim %q, whose volume is not one of CSI driver %q; copy the data instead",
 			f.claimName(), name, f.Driver.Name)
 	}
 	return volume.Handle, nil
@@ -49,11 +49,11 @@ func (f Facts) checkClone(source *v1.PersistentVolumeClaim, pv *v1.PersistentVol
 	switch {
 	case f.size() < size.Value():
 		return refuse(ReasonSourceUnfit,
-			"claim %q asks for %d bytes and is to be a clone of claim %q with %d; ask for as many at least", f.claimName(),
+			"claim %q requests %d bytes and has as its source claim %q with %d; request at least as many", f.claimName(),
 			f.size(), name, size.Value())
 	case modeName(f.Claim.Spec.VolumeMode) != modeName(pv.Spec.VolumeMode):
 		return refuse(ReasonSourceUnfit,
-			"claim %q has volume mode %s and is to be a clone of claim %q with %s; ask for the same",
+			"claim %q has volume mode %s and has as its source claim %q with %s; request the same mode",
 			f.claimName(), modeName(f.Claim.Spec.VolumeMode), name, modeName(pv.Spec.VolumeMode))
 	}
 	return nil

@@ -78,8 +78,8 @@ func (f Facts) refuseSnapshot(name types.NamespacedName) error {
 	switch {
 	case f.Source.Unserved:
 		return refuse(ReasonSourceUnserved,
-			"claim %q is to be made from VolumeSnapshot %q, and csi-reclaimer does not read VolumeSnapshots; create it "+
-				"without a source, or clone the claim itself", f.claimName(), name)
+			"claim %q has as its source VolumeSnapshot %q, and csi-reclaimer does not read VolumeSnapshots; create it without "+
+				"a source, or clone the claim itself", f.claimName(), name)
 	case s == nil || s.Namespace != name.Namespace || s.Name != name.Name:
 		return refuse(ReasonSourceMissing, "VolumeSnapshot %q, which claim %q is made from, does not exist", name,
 			f.claimName())
@@ -127,7 +127,7 @@ func (f Facts) refuseRestore(name types.NamespacedName) error {
 			f.claimName())
 	case s.RestoreSize != nil && f.size() < *s.RestoreSize:
 		return refuse(ReasonSourceUnfit,
-			"claim %q asks for %d bytes and VolumeSnapshot %q needs %d; ask for as many at least", f.claimName(), f.size(),
+			"claim %q requests %d bytes and VolumeSnapshot %q needs %d; request at least as many", f.claimName(), f.size(),
 			name, *s.RestoreSize)
 	case !f.modeMayBe(s.Content):
 		return refuse(ReasonSourceUnfit,

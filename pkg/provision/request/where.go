@@ -27,14 +27,14 @@ func (f Facts) requirement() (*csi.TopologyRequirement, error) {
 		where.Selected = nil
 	case f.Selected == nil || f.Selected.Name != selected:
 		return nil, refuse(ReasonNodeUnfit,
-			"node %q, selected for claim %q, does not exist; another one has to be selected", selected, f.claimName())
+			"node %q, selected for claim %q, does not exist; another node must be selected", selected, f.claimName())
 	}
 	requirement, err := topology.Require(where)
 	switch {
 	case err == nil:
 		return requirement, nil
 	case errors.Is(err, topology.ErrNode):
-		return nil, refuse(ReasonNodeUnfit, "claim %q: %w; another one has to be selected", f.claimName(), err)
+		return nil, refuse(ReasonNodeUnfit, "claim %q: %w; another node must be selected", f.claimName(), err)
 	default:
 		return nil, refuse(ReasonTopologyUnknown,
 			"claim %q: %w; check that the driver's node pods run, and check its CSINode objects", f.claimName(), err)

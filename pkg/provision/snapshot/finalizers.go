@@ -69,7 +69,7 @@ func (r *Reader) update(ctx context.Context, name types.NamespacedName, uid type
 		case err != nil:
 			return meaning(err)
 		case o.GetUID() != uid:
-			return fmt.Errorf("%w: another one has its name", kube.ErrGone)
+			return fmt.Errorf("%w: another object has its name", kube.ErrGone)
 		}
 		before := o.GetFinalizers()
 		after, err := change(slices.Clone(before), o.GetDeletionTimestamp() != nil)

@@ -129,7 +129,7 @@ func (env *environment) fenceByHand(m *machine, first *fence) {
 	env.T.Helper()
 	env.ExpectOutput(env.refused("confirm", "node/"+m.name, "--because=x", "--yes"), "the node has no fence")
 	env.ExpectOutput(env.RunPlugin("fence", m.name, "--manual", "--reason=mainboard", "--yes"),
-		"The NodeFence of before, which has ended, is deleted.", "It waits for you")
+		"The previous NodeFence, which has ended, is deleted.", "It waits for you")
 	f := env.fenceOf(m)
 	if f == nil || f.uid == first.uid {
 		env.T.Fatalf("the NodeFence was not replaced: %+v", f)

@@ -51,7 +51,7 @@ func TestProvisionFromSnapshotAndClone(t *testing.T) {
 					t.Errorf("%s: %d CreateVolume calls", kind, n)
 				}
 				env.WaitClaimEvent(small, "ProvisioningFailed", "asks for 1048576 bytes and")
-				env.WaitClaimEvent(unlike, "ProvisioningFailed", "ask for the same")
+				env.WaitClaimEvent(unlike, "ProvisioningFailed", "request the same mode")
 				env.ExpectClaimUntouched(small)
 				env.ExpectClaimUntouched(unlike)
 			}

@@ -27,7 +27,7 @@ func TestVolumeGuardReportsMissingPermissions(t *testing.T) {
 	}
 	env.Eventually("lists of pods are denied", func() bool { return !env.IsAllowed("list", "", "pods") })
 	g := env.launchVolumeGuard(protecting()...)
-	const lacking = `may not list pods: no claim loses its finalizer, for it is unknown whether a pod uses it. ` +
+	const lacking = `may not list pods: no claim loses its finalizer, because a pod may use it. ` +
 		`Add to the ClusterRole: {apiGroups: [""], resources: ["pods"], verbs: ["list"]}`
 	env.Must(g.WaitLog(env.WithTimeout(), "Preflight: may not list pods"))
 	env.Eventually("the health endpoint says so", func() bool {
