@@ -124,7 +124,7 @@ test-unit: ## Run the tests that need no control plane
 test-model: ## Test the model checker, and explore the beginning of each of its worlds
 	$(GO) test $(TESTFLAGS) ./test/model/...
 
-model: ## Explore in full what can happen to volumes, held pods, fenced nodes, claims and their locks; some minutes
+model: ## Explore all orders of events of volumes, held pods, fenced nodes, claims and their locks; some minutes
 	$(GO) run ./test/model/cmd/model $(if $(WORLD),--world '$(WORLD)')
 
 model-deep: ## The same with larger worlds; hours, and tens of gigabytes of memory
@@ -157,7 +157,7 @@ test-deploy: controlplane ## Test charts, manifests, alerts and the commands in 
 oldest:
 	$(if $(DEEP),$(GO) run ./test/framework/controlplane/cmd/controlplane build --version v1.30)
 
-test-apiserver: controlplane oldest ## Test what talks to the API server, and the cluster of make demo KEEP=1, against real ones
+test-apiserver: controlplane oldest ## Test the clients of the API server, and the cluster of make demo KEEP=1, against real ones
 	@GO='$(GO)' test/apiserver.sh $(TESTFLAGS) -timeout $(TIMEOUT)
 
 test-sanity: ## Run csi-sanity in full against the mock driver
@@ -209,7 +209,7 @@ bench-plot: ## Draw the scaling curve of test/bench/report.json
 	cd test/bench/plot && $(GO) run .
 
 FUZZTIME ?= 30s
-fuzz: ## Fuzz what reads untrusted input, FUZZTIME (30s) for each target
+fuzz: ## Fuzz the readers of untrusted input, FUZZTIME (30s) for each target
 	@GO='$(GO)' test/fuzz.sh $(FUZZTIME)
 
 lint: $(LINT) ## Check formatting, vet, staticcheck and more
@@ -228,7 +228,7 @@ lint: $(LINT) ## Check formatting, vet, staticcheck and more
 	$(GO) run $(ACTIONLINT) -shellcheck= -pyflakes=
 	$(GO) run ./test/house
 
-house: ## Print the figures of the tree beside their limits; UPDATE=1 writes the limits of those that got better
+house: ## Print the figures of the tree beside their limits; UPDATE=1 writes the limits of better figures
 	$(GO) run ./test/house $(if $(UPDATE),--update)
 
 # The linter is compiled once for each change of its pinned version.
@@ -236,12 +236,12 @@ $(LINT): tools/go.mod
 	@echo "Compiling golangci-lint; this takes some minutes the first time"
 	cd tools && $(GO) build -o ../$(LINT) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
-apis: ## Write what is generated from pkg/apis: deep copies, and the CustomResourceDefinitions
+apis: ## Generate from pkg/apis: deep copies, and the CustomResourceDefinitions
 	@GO='$(GO)' tools/controller-gen/generate.sh
 
 # The engines whose decisions are drawn in docs/pictures.
 DRAWN := reclaim podsafety fencing singlenode statefulset
-docs: apis ## Write what is generated in docs/, and the copies in the charts, which cannot read beyond their folders
+docs: apis ## Generate parts of docs/, and the copies in the charts, which cannot read beyond their folders
 	$(GO) test ./cmd/csi-reclaimer ./cmd/volume-guard -run FlagReference -update
 	$(GO) test ./internal/engine/reclaim -run Tables -update
 	$(GO) test $(addprefix ./internal/engine/,$(DRAWN)) -run Picture -update
@@ -259,5 +259,5 @@ dashboard: ## Hold the dashboard against the schema that Grafana publishes. Need
 fmt: ## Format the Go files
 	gofmt -w cmd pkg mock-driver test
 
-clean: ## Remove what was compiled here
+clean: ## Remove compiled files
 	rm -rf .build test/bench/peer/cmd/peer-v13/.build

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the plugin's archives and its krew manifest: build.sh VERSION FOLDER OS/ARCH... ("make krew").
-# GO and LDFLAGS are the go command and its linker flags. Replaces what FOLDER has. SOURCE_DATE_EPOCH is the time in the
-# archives, in seconds since 1970; by default that of the commit. The same commit gives the same archives.
+# GO and LDFLAGS are the go command and its linker flags. Replaces the content of FOLDER. SOURCE_DATE_EPOCH is the time in the
+# archives, in seconds since 1970; by default the time of the commit. The same commit gives the same archives.
 set -euo pipefail
 version=$1 folder=$2
 shift 2

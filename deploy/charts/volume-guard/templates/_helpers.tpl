@@ -58,7 +58,7 @@ first one's objects; fullnameOverride names the objects that run, in the namespa
 {{- if and (or .Values.webhooks.persistentVolumes .Values.webhooks.pods $hold) (not .Values.dryRun) }}yes{{ end }}
 {{- end }}
 
-{{- /* The namespace of the Lease, and what the webhooks need. */}}
+{{- /* The namespace of the Lease, and the values for the webhooks. */}}
 {{- define "volume-guard.env" -}}
 - name: POD_NAMESPACE
   valueFrom:
@@ -69,7 +69,7 @@ first one's objects; fullnameOverride names the objects that run, in the namespa
 {{- end }}
 {{- end }}
 
-{{- /* What the pods of the Deployment and of the Job have in common. */}}
+{{- /* Common parts of the pods of the Deployment and of the Job. */}}
 {{- define "volume-guard.placement" -}}
 serviceAccountName: {{ .Values.serviceAccount.name }}
 {{- with .Values.imagePullSecrets }}
@@ -95,7 +95,7 @@ priorityClassName: {{ . }}
 {{- end }}
 {{- end }}
 
-{{- /* The drivers of a role, as a list; takes a dict: role, root. A test keeps this equal to what pkg/admission renders. */}}
+{{- /* The drivers of a role, as a list; takes a dict: role, root. A test keeps this equal to the output of pkg/admission. */}}
 {{- define "volume-guard.drivers" -}}
 {{- $role := .role }}
 {{- $drivers := list }}
