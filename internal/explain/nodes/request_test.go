@@ -266,8 +266,8 @@ func TestParseAgents(t *testing.T) {
 		"JSON":            {`[{"name": "ipmi", "timeout": "2m", "job": {"podTemplateName": "power-off"}}]`, ""},
 		"an unknown word": {"- {name: ipmi, cover: Reboot}", `unknown field "cover"`},
 		"another object":  {"spec:\n  agents: []", `unknown field "spec"`},
-		"no agent":        {"[]", "there is none"},
-		"nothing":         {"", "there is none"},
+		"no agent":        {"[]", "the list is empty"},
+		"nothing":         {"", "the list is empty"},
 		"no YAML":         {"\t", "read agents"},
 	} {
 		agents, err := ParseAgents([]byte(c.text))
