@@ -27,7 +27,7 @@ type Released struct {
 }
 
 // ErrUnproven means that the finalizer stays, because it is unknown whether another program manages it.
-var ErrUnproven = errors.New("Kubernetes' own controller may manage the finalizer, so the finalizer stays. If all " +
+var ErrUnproven = errors.New("a controller of Kubernetes may manage the finalizer, so the finalizer stays. If all " +
 	"objects with the finalizer are in use, create an unused one, and run the command again")
 
 // ErrInHand means that no other program manages the finalizer, and some objects still have it.
