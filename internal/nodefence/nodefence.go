@@ -16,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
@@ -81,16 +82,16 @@ func Read(ctx context.Context, fences *client.Client, node string, pod types.UID
 	return Facts(o, pod), nil
 }
 
-// ReadNode returns the facts of a live read of a Node. A missing Node is no error, and yields the zero NodeFacts.
-func ReadNode(ctx context.Context, nodes corev1.NodesGetter, name string) (podsafety.NodeFacts, error) {
+// ReadNode returns the facts of a live read of a Node. A missing Node is no error, and yields the zero Node.
+func ReadNode(ctx context.Context, nodes corev1.NodesGetter, name string) (objects.Node, error) {
 	o, err := nodes.Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case kube.Absent(err, v1.Resource("nodes"), name):
-		return podsafety.NodeFacts{}, nil
+		return objects.Node{}, nil
 	case err != nil:
-		return podsafety.NodeFacts{}, fmt.Errorf("read node %q: %w", name, err)
+		return objects.Node{}, fmt.Errorf("read node %q: %w", name, err)
 	}
-	return podsafety.NodeOf(o), nil
+	return objects.NodeOf(o), nil
 }
 
 // Facts returns the evidence that a NodeFence gives about a pod.

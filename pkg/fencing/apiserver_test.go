@@ -28,6 +28,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
@@ -147,7 +148,7 @@ func (b *bench) taints() []v1.Taint {
 	return o.Spec.Taints
 }
 
-func (b *bench) tainted() bool { return slices.ContainsFunc(b.taints(), isOwn) }
+func (b *bench) tainted() bool { return slices.ContainsFunc(b.taints(), objects.IsOwnTaint) }
 
 // ask creates a NodeFence for the node.
 func (b *bench) ask(agents ...v1alpha1.Agent) {
@@ -428,7 +429,8 @@ func TestPolicyOnAPIServer(t *testing.T) {
 	}
 	b.wantWaiting()
 	leases, err := b.listLeases(ctx)
-	if lease, _ := b.readLease(ctx, b.node); err != nil || leases[b.node] == "" || leases[b.node] != lease.Version {
+	lease, _ := b.readLease(ctx, b.node)
+	if err != nil || leases[b.node] == "" || leases[b.node] != lease.ResourceVersion {
 		t.Errorf("the Leases %v, %v", leases, err)
 	}
 	b.must(installed(ctx, b.clients.all.Discovery()))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
@@ -23,8 +24,8 @@ import (
 // which it was sent, and does not fail if the object does not exist.
 type cluster interface {
 	readFence(ctx context.Context, name string) (f fencing.Fence, found bool, err error)
-	readNode(ctx context.Context, name string) (fencing.NodeFacts, error)
-	readLease(ctx context.Context, node string) (fencing.LeaseFacts, error)
+	readNode(ctx context.Context, name string) (objects.Node, error)
+	readLease(ctx context.Context, node string) (objects.Lease, error)
 	// listRemaining lists the objects that are left on the node of an Ask. An empty result is live, but another may be
 	// old.
 	listRemaining(ctx context.Context, ask fencing.Ask) (fencing.RemainingFacts, error)
@@ -35,7 +36,7 @@ type cluster interface {
 	// setTaint adds or removes the taint of this project on the Node of an Ask, which must be unchanged since it was read.
 	setTaint(ctx context.Context, ask fencing.Ask, has bool) error
 	// eachTainted reads all Nodes that have the taint of this project, page by page.
-	eachTainted(ctx context.Context, visit func(name string, facts fencing.NodeFacts)) error
+	eachTainted(ctx context.Context, visit func(name string, facts objects.Node)) error
 }
 
 const (
@@ -81,30 +82,30 @@ func (a apiServer) readFence(ctx context.Context, name string) (fencing.Fence, b
 	return fencing.FenceOf(o), true, nil
 }
 
-func (a apiServer) readNode(ctx context.Context, name string) (fencing.NodeFacts, error) {
+func (a apiServer) readNode(ctx context.Context, name string) (objects.Node, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	o, err := a.clients.Core.Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case kube.Absent(err, v1.Resource("nodes"), name):
-		return fencing.NodeFacts{}, nil
+		return objects.Node{}, nil
 	case err != nil:
-		return fencing.NodeFacts{}, fmt.Errorf("read node %q: %w", name, err)
+		return objects.Node{}, fmt.Errorf("read node %q: %w", name, err)
 	}
-	return nodeOf(o), nil
+	return objects.NodeOf(o), nil
 }
 
-func (a apiServer) readLease(ctx context.Context, node string) (fencing.LeaseFacts, error) {
+func (a apiServer) readLease(ctx context.Context, node string) (objects.Lease, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	o, err := a.clients.Coordination.Leases(v1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
 	switch {
 	case kube.Absent(err, coordinationv1.Resource("leases"), node):
-		return fencing.LeaseFacts{}, nil
+		return objects.Lease{}, nil
 	case err != nil:
-		return fencing.LeaseFacts{}, fmt.Errorf("read Lease of node %q: %w", node, err)
+		return objects.Lease{}, fmt.Errorf("read Lease of node %q: %w", node, err)
 	}
-	return fencing.LeaseFacts{Version: o.ResourceVersion}, nil
+	return objects.Lease{Found: true, ResourceVersion: o.ResourceVersion}, nil
 }
 
 // eachPod reads the pods of a node, page by page. version is the minimum resourceVersion of the list; an empty version
@@ -185,7 +186,7 @@ func (a apiServer) writeStatus(ctx context.Context, ask fencing.Ask) error {
 	return nil
 }
 
-func (a apiServer) eachTainted(ctx context.Context, visit func(string, fencing.NodeFacts)) error {
+func (a apiServer) eachTainted(ctx context.Context, visit func(string, objects.Node)) error {
 	err := kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
 		func(ctx context.Context, o metav1.ListOptions) (string, error) {
 			page, err := a.clients.Core.Nodes().List(ctx, o)
@@ -193,8 +194,8 @@ func (a apiServer) eachTainted(ctx context.Context, visit func(string, fencing.N
 				return "", err
 			}
 			for i := range page.Items {
-				if hasTaint(&page.Items[i]) {
-					visit(page.Items[i].Name, nodeOf(&page.Items[i]))
+				if n := objects.NodeOf(&page.Items[i]); n.OwnTaint {
+					visit(page.Items[i].Name, n)
 				}
 			}
 			return page.Continue, nil

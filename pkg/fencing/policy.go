@@ -153,7 +153,7 @@ func (c *Controller) readLive(ctx context.Context, p *policy, f *fencing.PolicyF
 	switch {
 	case !found:
 		at.Unreachable = false
-	case lease.Version != version:
+	case lease.ResourceVersion != version:
 		c.view.reached(name)
 		at.Since = time.Time{}
 	default:

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -164,7 +165,7 @@ func TestPolicyStatusNamesFencedNodes(t *testing.T) {
 	}
 }
 
-func controlPlane(o *v1.Node) { o.Labels[controlPlaneLabel] = "" }
+func controlPlane(o *v1.Node) { o.Labels[objects.ControlPlaneLabel] = "" }
 
 func TestPolicyJudgements(t *testing.T) {
 	inForever := func(w *world) { w.waits("a", waiting{namespace: "ns"}) }

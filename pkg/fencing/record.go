@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -111,8 +112,9 @@ func recordNode(object runtime.Object, _ bool) (*node, bool, error) {
 
 // wholeNodeOf returns the record of a Node, which keeps no reference to o.
 func wholeNodeOf(o *v1.Node) *node {
-	n := &node{name: o.Name, zone: unique.Make(o.Labels[v1.LabelTopologyZone]).Value(), tainted: hasTaint(o)}
-	_, n.controlPlane = o.Labels[controlPlaneLabel]
+	of := objects.NodeOf(o)
+	n := &node{name: o.Name, zone: unique.Make(o.Labels[v1.LabelTopologyZone]).Value(), tainted: of.OwnTaint,
+		controlPlane: of.ControlPlane}
 	for _, c := range o.Status.Conditions {
 		if c.Type == v1.NodeReady && c.Status == v1.ConditionUnknown {
 			n.unreachable, n.since = true, c.LastTransitionTime.Time
@@ -130,22 +132,4 @@ func wholeNodeOf(o *v1.Node) *node {
 func (n *node) same(other *node) bool {
 	return n.zone == other.zone && n.unreachable == other.unreachable && n.since.Equal(other.since) &&
 		n.tainted == other.tainted && n.controlPlane == other.controlPlane && slices.Equal(n.labels, other.labels)
-}
-
-// controlPlaneLabel marks a Node of the control plane (kubeadm, and most installers).
-const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
-
-// nodeOf returns the facts that decisions on a fence need of a Node.
-func nodeOf(o *v1.Node) fencing.NodeFacts {
-	info := &o.Status.NodeInfo
-	n := fencing.NodeFacts{Found: true, ResourceVersion: o.ResourceVersion, BootID: info.BootID,
-		Machine: fencing.Machine{MachineID: info.MachineID, SystemUUID: info.SystemUUID}, Tainted: hasTaint(o)}
-	_, n.ControlPlane = o.Labels[controlPlaneLabel]
-	for _, c := range o.Status.Conditions {
-		if c.Type == v1.NodeReady {
-			n.Ready = c.Status == v1.ConditionTrue
-			n.NotReady = c.Status == v1.ConditionFalse || c.Status == v1.ConditionUnknown
-		}
-	}
-	return n
 }

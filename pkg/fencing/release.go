@@ -10,6 +10,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // Released is the result of Release.
@@ -87,7 +88,7 @@ func (c *Controller) releaseFences(ctx context.Context, out *Released, first boo
 
 func (c *Controller) releaseNodes(ctx context.Context, out *Released) error {
 	var errs []error
-	err := c.cluster.eachTainted(ctx, func(name string, n fencing.NodeFacts) {
+	err := c.cluster.eachTainted(ctx, func(name string, n objects.Node) {
 		switch err := c.cluster.setTaint(ctx, fencing.Ask{Node: name, NodeVersion: n.ResourceVersion}, false); {
 		case err == nil:
 			out.Nodes++

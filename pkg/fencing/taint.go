@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/api/core/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // errTaken is returned because the API server allows only one taint with the same key and effect.
@@ -19,26 +19,21 @@ var errTaken = errors.New("it has the taint " + v1.TaintNodeOutOfService + " of 
 // that taint, the effect is NoSchedule: Kubernetes looks for the key alone (pkg/controller/podgc and
 // pkg/controller/volume/attachdetach), and a node cannot have two taints with the same key and effect.
 func withTaint(taints []v1.Taint, has bool) ([]v1.Taint, error) {
-	others := slices.DeleteFunc(slices.Clone(taints), isOwn)
+	others := slices.DeleteFunc(slices.Clone(taints), objects.IsOwnTaint)
 	if !has {
 		return others, nil
 	}
 	for _, effect := range []v1.TaintEffect{v1.TaintEffectNoExecute, v1.TaintEffectNoSchedule} {
 		taken := func(t v1.Taint) bool { return t.Key == v1.TaintNodeOutOfService && t.Effect == effect }
 		if !slices.ContainsFunc(others, taken) {
-			return append(others, v1.Taint{Key: v1.TaintNodeOutOfService, Value: podsafety.OwnTaintValue, Effect: effect}), nil
+			return append(others, v1.Taint{Key: v1.TaintNodeOutOfService, Value: objects.OwnTaintValue, Effect: effect}), nil
 		}
 	}
 	return nil, errTaken
 }
 
-// isOwn reports whether a taint is from this project.
-func isOwn(t v1.Taint) bool {
-	return t.Key == v1.TaintNodeOutOfService && t.Value == podsafety.OwnTaintValue
-}
-
 // hasTaint reports whether a Node has the taint of this project.
-func hasTaint(o *v1.Node) bool { return slices.ContainsFunc(o.Spec.Taints, isOwn) }
+func hasTaint(o *v1.Node) bool { return slices.ContainsFunc(o.Spec.Taints, objects.IsOwnTaint) }
 
 // taintPatch returns a JSON merge patch that replaces the taints of a Node, if it is unchanged since it was read.
 func taintPatch(o *v1.Node, taints []v1.Taint) ([]byte, error) {

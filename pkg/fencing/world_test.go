@@ -20,6 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -266,18 +267,18 @@ func (w *world) readFence(_ context.Context, name string) (fencing.Fence, bool, 
 	return fencing.FenceOf(w.fences[name].DeepCopy()), true, nil
 }
 
-func (w *world) readNode(_ context.Context, name string) (fencing.NodeFacts, error) {
+func (w *world) readNode(_ context.Context, name string) (objects.Node, error) {
 	if err := w.call("get node"); err != nil || w.nodes[name] == nil {
-		return fencing.NodeFacts{}, err
+		return objects.Node{}, err
 	}
-	return nodeOf(w.nodes[name]), nil
+	return objects.NodeOf(w.nodes[name]), nil
 }
 
-func (w *world) readLease(_ context.Context, name string) (fencing.LeaseFacts, error) {
+func (w *world) readLease(_ context.Context, name string) (objects.Lease, error) {
 	if err := w.call("get lease"); err != nil || w.leases[name] == 0 {
-		return fencing.LeaseFacts{}, err
+		return objects.Lease{}, err
 	}
-	return fencing.LeaseFacts{Version: strconv.Itoa(w.leases[name])}, nil
+	return objects.Lease{ResourceVersion: strconv.Itoa(w.leases[name])}, nil
 }
 
 func (w *world) listRemaining(context.Context, fencing.Ask) (fencing.RemainingFacts, error) {
@@ -361,10 +362,10 @@ func (w *world) setTaint(_ context.Context, ask fencing.Ask, has bool) error {
 	}, "taint %t", has)
 }
 
-func (w *world) eachTainted(_ context.Context, visit func(string, fencing.NodeFacts)) error {
+func (w *world) eachTainted(_ context.Context, visit func(string, objects.Node)) error {
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 		if w.tainted(name) {
-			visit(name, nodeOf(w.nodes[name]))
+			visit(name, objects.NodeOf(w.nodes[name]))
 		}
 	}
 	return w.call("list nodes")

@@ -23,8 +23,8 @@ import (
 // and does not fail if the object does not exist.
 type cluster interface {
 	readPod(ctx context.Context, namespace, name string) (p objects.Pod, found bool, err error)
-	readNode(ctx context.Context, name string) (podsafety.NodeFacts, error)
-	readLease(ctx context.Context, node string) (podsafety.LeaseFacts, error)
+	readNode(ctx context.Context, name string) (objects.Node, error)
+	readLease(ctx context.Context, node string) (objects.Lease, error)
 	// readFence returns the evidence that the NodeFence of a node gives about a pod.
 	readFence(ctx context.Context, node string, pod types.UID) (podsafety.FenceFacts, error)
 	// patchFinalizers changes the finalizers of the pod of an Ask.
@@ -78,23 +78,23 @@ func (a apiServer) readPod(ctx context.Context, namespace, name string) (objects
 	return objects.PodOf(o), true, nil
 }
 
-func (a apiServer) readNode(ctx context.Context, name string) (podsafety.NodeFacts, error) {
+func (a apiServer) readNode(ctx context.Context, name string) (objects.Node, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	return nodefence.ReadNode(ctx, a.clients.Core, name)
 }
 
-func (a apiServer) readLease(ctx context.Context, node string) (podsafety.LeaseFacts, error) {
+func (a apiServer) readLease(ctx context.Context, node string) (objects.Lease, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	o, err := a.clients.Coordination.Leases(v1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
 	switch {
 	case kube.Absent(err, coordinationv1.Resource("leases"), node):
-		return podsafety.LeaseFacts{}, nil
+		return objects.Lease{}, nil
 	case err != nil:
-		return podsafety.LeaseFacts{}, fmt.Errorf("read Lease of node %q: %w", node, err)
+		return objects.Lease{}, fmt.Errorf("read Lease of node %q: %w", node, err)
 	}
-	return podsafety.LeaseFacts{Found: true, ResourceVersion: o.ResourceVersion}, nil
+	return objects.Lease{Found: true, ResourceVersion: o.ResourceVersion}, nil
 }
 
 // patchFinalizers checks the answer, because an admission policy that reverts the change makes the write a success

@@ -20,7 +20,7 @@ func (c *Controller) mark(ctx context.Context, name string) controller.Result {
 	var err error
 	switch {
 	case !found:
-	case n.unreachable:
+	case n.Unreachable:
 		err = c.setMarks(ctx, name)
 	default:
 		err = c.removeMarks(ctx, name)

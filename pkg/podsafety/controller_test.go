@@ -34,12 +34,12 @@ type world struct {
 
 	podCache       map[string]*pod
 	namespaceCache map[string]namespace
-	nodeCache      map[string]node
+	nodeCache      map[string]objects.WatchedNode
 
 	mu     sync.Mutex
 	live   map[string]*v1.Pod
-	nodes  map[string]podsafety.NodeFacts
-	leases map[string]podsafety.LeaseFacts
+	nodes  map[string]objects.Node
+	leases map[string]objects.Lease
 	fences map[string]*v1alpha1.NodeFence
 	pvs    map[string]bool       // shared
 	locked map[string]volumeLock // by node
@@ -63,9 +63,9 @@ func newWorld(t *testing.T, cfg Config) *world {
 	t.Helper()
 	w := &world{T: t, clock: testclock.NewFakeClock(time.Unix(1_800_000_000, 0)),
 		podCache: map[string]*pod{}, namespaceCache: map[string]namespace{"ns": {"ns", podsafety.ModeEnforce}},
-		nodeCache: map[string]node{"a": {name: "a", seen: podsafety.NodeReady}}, live: map[string]*v1.Pod{},
-		nodes:  map[string]podsafety.NodeFacts{"a": {Found: true, Ready: podsafety.ReadyTrue}},
-		leases: map[string]podsafety.LeaseFacts{}, fences: map[string]*v1alpha1.NodeFence{},
+		nodeCache: map[string]objects.WatchedNode{"a": {Name: "a", Seen: objects.NodeReady}}, live: map[string]*v1.Pod{},
+		nodes:  map[string]objects.Node{"a": {Found: true, Ready: objects.ReadyTrue}},
+		leases: map[string]objects.Lease{}, fences: map[string]*v1alpha1.NodeFence{},
 		pvs: map[string]bool{}, locked: map[string]volumeLock{}, fail: map[string]error{},
 		events: record.NewFakeRecorder(100)}
 	cfg.Clock, cfg.Events = w.clock, w.events
@@ -74,7 +74,7 @@ func newWorld(t *testing.T, cfg Config) *world {
 		t.Fatal(err)
 	}
 	o := w.observer
-	o.pods, o.nodes = cached[*pod](w.podCache), cached[node](w.nodeCache)
+	o.pods, o.nodes = cached[*pod](w.podCache), cached[objects.WatchedNode](w.nodeCache)
 	o.namespaces = cached[namespace](w.namespaceCache)
 	if err := w.run(); err != nil {
 		t.Fatal(err)
@@ -102,11 +102,11 @@ func (w *world) readPod(_ context.Context, ns, name string) (objects.Pod, bool, 
 	return objects.PodOf(o), true, nil
 }
 
-func (w *world) readNode(_ context.Context, name string) (podsafety.NodeFacts, error) {
+func (w *world) readNode(_ context.Context, name string) (objects.Node, error) {
 	return w.nodes[name], w.call("get node")
 }
 
-func (w *world) readLease(_ context.Context, node string) (podsafety.LeaseFacts, error) {
+func (w *world) readLease(_ context.Context, node string) (objects.Lease, error) {
 	return w.leases[node], w.call("get lease")
 }
 
@@ -254,8 +254,8 @@ func (w *world) watch(o *v1.Pod) {
 // away makes node a unreachable.
 func (w *world) away() {
 	const name = "a"
-	w.nodes[name] = podsafety.NodeFacts{Found: true, Ready: podsafety.ReadyUnknown, BootID: "boot"}
-	w.nodeCache[name] = node{name: name, seen: podsafety.NodeNotReady, unreachable: true}
+	w.nodes[name] = objects.Node{Found: true, Ready: objects.ReadyUnknown, BootID: "boot"}
+	w.nodeCache[name] = objects.WatchedNode{Name: name, Seen: objects.NodeNotReady, Unreachable: true}
 }
 
 func (w *world) expectCalls(want ...string) {
@@ -441,7 +441,7 @@ func TestRecordPod(t *testing.T) {
 	for _, record := range []func(*v1.Secret) error{
 		func(o *v1.Secret) error { _, _, err := recordPod(off)(o, false); return err },
 		func(o *v1.Secret) error { _, _, err := recordNamespace(o, false); return err },
-		func(o *v1.Secret) error { _, _, err := recordNode(o, false); return err },
+		func(o *v1.Secret) error { _, _, err := objects.RecordNode(o, false); return err },
 	} {
 		if record(&v1.Secret{}) == nil {
 			t.Error("a Secret is taken")

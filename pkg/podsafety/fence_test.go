@@ -12,6 +12,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
@@ -46,9 +47,9 @@ func (w *world) showFence(o *v1alpha1.NodeFence) {
 
 func TestFenceInForceReleasesPods(t *testing.T) {
 	const off, reboot, volumes = v1alpha1.CoversUntilUnfenced, v1alpha1.CoversReboot, v1alpha1.CoversVolumes
-	returned := func(w *world) { w.nodes["a"] = podsafety.NodeFacts{Found: true, Ready: podsafety.ReadyTrue} }
+	returned := func(w *world) { w.nodes["a"] = objects.Node{Found: true, Ready: objects.ReadyTrue} }
 	booted := func(w *world) {
-		w.nodes["a"] = podsafety.NodeFacts{Found: true, Ready: podsafety.ReadyUnknown, BootID: "boot-2"}
+		w.nodes["a"] = objects.Node{Found: true, Ready: objects.ReadyUnknown, BootID: "boot-2"}
 	}
 	later := func(o *v1alpha1.NodeFence) { o.Status.Attempts[0].TerminatingPods = nil }
 	for name, c := range map[string]struct {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 func TestNodeUnreachableCondition(t *testing.T) {
@@ -37,7 +38,7 @@ func TestNodeUnreachableCondition(t *testing.T) {
 	delete(w.nodeCache, "a")
 	w.mark(t.Context(), "a")
 	w.expectCalls()
-	w.nodeCache["a"] = node{name: "a", seen: podsafety.NodeReady}
+	w.nodeCache["a"] = objects.WatchedNode{Name: "a", Seen: objects.NodeReady}
 	w.mark(t.Context(), "a")
 	w.expectCalls("condition db remove=true", "condition held remove=true", "condition warned remove=true")
 }
@@ -57,7 +58,7 @@ func TestLockLifecycle(t *testing.T) {
 	if got, want := w.locked["a"].volumes, (map[string]holder{"pv-data": {"ns", "db", "uid"}}); !maps.Equal(got, want) {
 		t.Errorf("the lock has %v", got)
 	}
-	w.nodeCache["a"] = node{name: "a", seen: podsafety.NodeReady}
+	w.nodeCache["a"] = objects.WatchedNode{Name: "a", Seen: objects.NodeReady}
 	lock()
 	w.expectCalls() // it stays until the pod is released
 

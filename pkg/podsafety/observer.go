@@ -45,7 +45,7 @@ type observer struct {
 
 	pods       lister[*pod]
 	namespaces lister[namespace]
-	nodes      lister[node]
+	nodes      lister[objects.WatchedNode]
 	fences     lister[nodefence.Fence]
 
 	mu sync.Mutex
@@ -68,7 +68,7 @@ func (o *observer) follow(clients kube.Clients, fences *client.Client) []control
 	rest := clients.Core.RESTClient()
 	labelled := kube.Selection{Labels: podsafety.NamespaceLabel}
 	namespaces := kube.NewCacheOf(labelled, rest, "namespaces", &v1.Namespace{}, recordNamespace, namespaceChanges{o})
-	nodes := kube.NewCache(rest, "nodes", &v1.Node{}, recordNode, nodeChanges{o})
+	nodes := kube.NewCache(rest, "nodes", &v1.Node{}, objects.RecordNode, nodeChanges{o})
 	pods := kube.NewCache(rest, "pods", &v1.Pod{}, recordPod(o.modeOf), podChanges{o})
 	o.pods, o.namespaces, o.nodes = pods, namespaces, nodes
 	caches := []controller.Cache{namespaces, nodes, pods}
@@ -85,21 +85,12 @@ func (o *observer) modeOf(name string) podsafety.Mode {
 	return ns.mode
 }
 
-func (o *observer) nodeSeen(name string) podsafety.NodeSeen {
-	n, found := o.nodes.Get(name)
-	switch {
-	case name == "":
-		return podsafety.NodeUnseen
-	case !found:
-		return podsafety.NodeAbsent
-	}
-	return n.seen
-}
+func (o *observer) nodeSeen(name string) objects.NodeSeen { return objects.SeenOf(o.nodes, name) }
 
 // unreachable reports whether the node controller has not heard from a node for a long time.
 func (o *observer) unreachable(name string) bool {
 	n, _ := o.nodes.Get(name)
-	return n.unreachable
+	return n.Unreachable
 }
 
 // observe returns the facts about a pod without a live read.
@@ -255,7 +246,7 @@ func (o *observer) concern(p *pod) {
 
 // due reports whether a held pod may need work.
 func (o *observer) due(p *pod) bool {
-	return p.waits() || p.held && o.rules.CollectOrphans && p.node != "" && o.nodeSeen(p.node) == podsafety.NodeAbsent
+	return p.waits() || p.held && o.rules.CollectOrphans && p.node != "" && o.nodeSeen(p.node) == objects.NodeAbsent
 }
 
 // namespaceChanges handles the events of the watch of namespaces.
@@ -279,9 +270,9 @@ func (o *observer) wakeNamespace(now namespace) {
 	if now.mode == podsafety.ModeOff {
 		return
 	}
-	o.nodes.Each(func(n node) {
-		if n.unreachable {
-			o.wake.node(n.name)
+	o.nodes.Each(func(n objects.WatchedNode) {
+		if n.Unreachable {
+			o.wake.node(n.Name)
 		}
 	})
 }
@@ -289,15 +280,15 @@ func (o *observer) wakeNamespace(now namespace) {
 // nodeChanges handles the events of the watch of nodes.
 type nodeChanges struct{ *observer }
 
-func (o nodeChanges) Added(now node) { o.wakeNode(now.name) }
+func (o nodeChanges) Added(now objects.WatchedNode) { o.wakeNode(now.Name) }
 
-func (o nodeChanges) Updated(before, now node) {
+func (o nodeChanges) Updated(before, now objects.WatchedNode) {
 	if before != now {
-		o.wakeNode(now.name)
+		o.wakeNode(now.Name)
 	}
 }
 
-func (o nodeChanges) Deleted(last node, _ bool) { o.wakeNode(last.name) }
+func (o nodeChanges) Deleted(last objects.WatchedNode, _ bool) { o.wakeNode(last.Name) }
 
 func (o *observer) wakeNode(name string) {
 	o.wake.node(name)
@@ -324,9 +315,9 @@ func (o *observer) first() (pods, namespaces, nodes []string) {
 			namespaces = append(namespaces, n.name)
 		}
 	})
-	o.nodes.Each(func(n node) {
-		if n.unreachable {
-			marked[n.name] = true
+	o.nodes.Each(func(n objects.WatchedNode) {
+		if n.Unreachable {
+			marked[n.Name] = true
 		}
 	})
 	for name := range marked {

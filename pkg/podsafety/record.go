@@ -85,19 +85,3 @@ func recordNamespace(object runtime.Object, _ bool) (namespace, bool, error) {
 	}
 	return namespace{o.Name, podsafety.ModeOf(o.Labels)}, true, nil
 }
-
-type node struct {
-	name string
-	seen podsafety.NodeSeen
-	// unreachable reports that the node controller has not heard from the kubelet for a long time.
-	unreachable bool
-}
-
-func recordNode(object runtime.Object, _ bool) (node, bool, error) {
-	o, ok := object.(*v1.Node)
-	if !ok {
-		return node{}, false, fmt.Errorf("watch nodes: got a %T", object)
-	}
-	facts := podsafety.NodeOf(o)
-	return node{o.Name, facts.Seen(), facts.Ready == podsafety.ReadyUnknown}, true, nil
-}

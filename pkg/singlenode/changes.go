@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // wakeWaiting enqueues the gated pods that name a claim.
@@ -199,15 +200,15 @@ func (o *observer) concernVolume(pv volume) {
 // nodeChanges handles the events of the watch of nodes.
 type nodeChanges struct{ *observer }
 
-func (o nodeChanges) Added(now node) { o.wakeNode(now.name) }
+func (o nodeChanges) Added(now objects.WatchedNode) { o.wakeNode(now.Name) }
 
-func (o nodeChanges) Updated(before, now node) {
-	if before != now {
-		o.wakeNode(now.name)
+func (o nodeChanges) Updated(before, now objects.WatchedNode) {
+	if before.Seen != now.Seen {
+		o.wakeNode(now.Name)
 	}
 }
 
-func (o nodeChanges) Deleted(last node, _ bool) { o.wakeNode(last.name) }
+func (o nodeChanges) Deleted(last objects.WatchedNode, _ bool) { o.wakeNode(last.Name) }
 
 // wakeNode enqueues everything that the pods on a node affect: the reasons of waiting pods and locks depend on the
 // node, and a fence may free a lock.

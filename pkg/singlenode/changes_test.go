@@ -11,6 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -46,7 +47,7 @@ func TestWakingChanges(t *testing.T) {
 			w.node(v1.ConditionTrue)
 		}, both},
 		"another node": {func(w *world) {
-			nodeChanges{w.observer}.Deleted(node{name: "b"}, true)
+			nodeChanges{w.observer}.Deleted(objects.WatchedNode{Name: "b"}, true)
 		}, nil},
 		"the namespace is the same": {func(w *world) { touched(w, w.namespaces["ns"]) }, nil},
 		"another namespace": {func(w *world) {

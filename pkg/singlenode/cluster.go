@@ -28,7 +28,7 @@ type cluster interface {
 	readVolume(ctx context.Context, name string) (pv volume, found bool, err error)
 	readPod(ctx context.Context, namespace, name string) (p singlenode.Pod, found bool, err error)
 	readFence(ctx context.Context, node string, pod types.UID) (podsafety.FenceFacts, error)
-	readNode(ctx context.Context, name string) (podsafety.NodeFacts, error)
+	readNode(ctx context.Context, name string) (objects.Node, error)
 	// patchClaim carries out the PatchClaim of an Ask and returns the changed claim.
 	patchClaim(ctx context.Context, ask singlenode.Ask) (*claim, error)
 	// patchGate carries out the PatchGate of an Ask.
@@ -129,7 +129,7 @@ func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (p
 	return nodefence.Read(ctx, a.fences, node, pod)
 }
 
-func (a apiServer) readNode(ctx context.Context, name string) (podsafety.NodeFacts, error) {
+func (a apiServer) readNode(ctx context.Context, name string) (objects.Node, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	return nodefence.ReadNode(ctx, a.clients.Core, name)

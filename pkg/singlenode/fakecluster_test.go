@@ -84,11 +84,11 @@ func (w *world) readFence(_ context.Context, node string, pod types.UID) (podsaf
 	return nodefence.Facts(w.fences[node], pod), nil
 }
 
-func (w *world) readNode(_ context.Context, name string) (podsafety.NodeFacts, error) {
+func (w *world) readNode(_ context.Context, name string) (objects.Node, error) {
 	if err := w.call("get node"); err != nil || w.nodes[name] == nil {
-		return podsafety.NodeFacts{}, err
+		return objects.Node{}, err
 	}
-	return podsafety.NodeOf(w.nodes[name]), nil
+	return objects.NodeOf(w.nodes[name]), nil
 }
 
 func (w *world) patchClaim(_ context.Context, ask singlenode.Ask) (*claim, error) {

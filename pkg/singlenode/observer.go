@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
 
@@ -48,7 +48,7 @@ type observer struct {
 	claims     lister[*claim]
 	classes    lister[class]
 	volumes    lister[volume]
-	nodes      lister[node]
+	nodes      lister[objects.WatchedNode]
 	fences     lister[nodefence.Fence]
 
 	mu sync.Mutex
@@ -75,7 +75,7 @@ func (o *observer) follow(clients kube.Clients, fences *client.Client) []control
 	classes := kube.NewCache(storage, "storageclasses", &storagev1.StorageClass{}, recordClass, classChanges{o})
 	volumes := kube.NewCache(core, "persistentvolumes", &v1.PersistentVolume{}, recordVolume(fences != nil),
 		volumeChanges{o})
-	nodes := kube.NewCache(core, "nodes", &v1.Node{}, recordNode, nodeChanges{o})
+	nodes := kube.NewCache(core, "nodes", &v1.Node{}, objects.RecordNode, nodeChanges{o})
 	o.namespaces, o.claims, o.pods, o.classes, o.volumes, o.nodes = namespaces, claims, pods, classes, volumes, nodes
 	caches := []controller.Cache{namespaces, after{claims, namespaces}, after{pods, namespaces}, classes, volumes, nodes}
 	if fences != nil {
@@ -111,16 +111,7 @@ func (o *observer) modeOf(name string) singlenode.Mode {
 }
 
 // nodeSeen returns the state of a node in the watch cache.
-func (o *observer) nodeSeen(name string) podsafety.NodeSeen {
-	n, found := o.nodes.Get(name)
-	switch {
-	case name == "":
-		return podsafety.NodeUnseen
-	case !found:
-		return podsafety.NodeAbsent
-	}
-	return n.seen
-}
+func (o *observer) nodeSeen(name string) objects.NodeSeen { return objects.SeenOf(o.nodes, name) }
 
 // user adds the records about a pod and its node from the watches.
 func (o *observer) user(p singlenode.Pod) singlenode.User {

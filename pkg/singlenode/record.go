@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
@@ -190,19 +189,4 @@ func volumeOf(o *v1.PersistentVolume) volume {
 		pv.claimNamespace, pv.claimName = unique.Make(ref.Namespace).Value(), ref.Name
 	}
 	return pv
-}
-
-// node is the cached part of a Node.
-type node struct {
-	name string
-	seen podsafety.NodeSeen
-}
-
-func recordNode(object runtime.Object, _ bool) (node, bool, error) {
-	o, ok := object.(*v1.Node)
-	if !ok {
-		return node{}, false, fmt.Errorf("watch nodes: got a %T", object)
-	}
-	facts := podsafety.NodeOf(o)
-	return node{o.Name, facts.Seen()}, true, nil
 }

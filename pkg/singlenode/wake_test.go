@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -282,7 +283,7 @@ func TestUnexpectedKindIsAnError(t *testing.T) {
 		"claims":     func() error { _, _, err := recordClaim(w.observer.modeOf)(other, false); return err },
 		"classes":    func() error { _, _, err := recordClass(other, false); return err },
 		"PVs":        func() error { _, _, err := recordVolume(true)(other, false); return err },
-		"nodes":      func() error { _, _, err := recordNode(other, false); return err },
+		"nodes":      func() error { _, _, err := objects.RecordNode(other, false); return err },
 	} {
 		if record() == nil {
 			t.Errorf("%s: a Secret is taken", what)

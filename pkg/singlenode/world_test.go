@@ -55,7 +55,7 @@ type world struct {
 	claimCache     *kubetest.Cache[*claim]
 	classCache     *kubetest.Cache[class]
 	volumeCache    *kubetest.Cache[volume]
-	nodeCache      *kubetest.Cache[node]
+	nodeCache      *kubetest.Cache[objects.WatchedNode]
 	fenceCache     *kubetest.Cache[nodefence.Fence]
 	woken          *recording
 }
@@ -106,7 +106,7 @@ func newWorld(t *testing.T, cfg Config) *world {
 		nodes: map[string]*v1.Node{}, fences: map[string]*v1alpha1.NodeFence{}, fail: map[string]error{},
 		namespaceCache: kubetest.NewCache[namespace](), podCache: kubetest.NewCache[*pod](),
 		claimCache: kubetest.NewCache[*claim](), classCache: kubetest.NewCache[class](),
-		volumeCache: kubetest.NewCache[volume](), nodeCache: kubetest.NewCache[node](),
+		volumeCache: kubetest.NewCache[volume](), nodeCache: kubetest.NewCache[objects.WatchedNode](),
 		fenceCache: kubetest.NewCache[nodefence.Fence]()}
 	cfg.Clock, cfg.Events = w.clock, w.events
 	var err error
@@ -136,7 +136,7 @@ func (w *world) sync() {
 	kubetest.Deliver(w.T, w.namespaceCache, namespaces, recordNamespace, kube.Handler[namespace](namespaceChanges{o}))
 	kubetest.Deliver(w.T, w.classCache, w.classes, recordClass, kube.Handler[class](classChanges{o}))
 	kubetest.Deliver(w.T, w.volumeCache, w.volumes, recordVolume(true), kube.Handler[volume](volumeChanges{o}))
-	kubetest.Deliver(w.T, w.nodeCache, w.nodes, recordNode, kube.Handler[node](nodeChanges{o}))
+	kubetest.Deliver(w.T, w.nodeCache, w.nodes, objects.RecordNode, kube.Handler[objects.WatchedNode](nodeChanges{o}))
 	var fences kube.Handler[nodefence.Fence] = nodefence.Changes(o.sawFence)
 	kubetest.Deliver(w.T, w.fenceCache, w.fences, nodefence.Record, fences)
 	kubetest.Deliver(w.T, w.claimCache, claims, recordClaim(o.modeOf), kube.Handler[*claim](claimChanges{o}))

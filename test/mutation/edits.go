@@ -87,7 +87,7 @@ var edits = []edit{
 	{pkg: podsafety, name: "a Node that is Ready shows that another machine has the name", in: "byNodeObject", at: []place{
 		{node: "return wait(ReasonProcessesMayRun)", before: "if ON { return step(RemoveFinalizer, ReasonNodeGone) }"}}},
 	{pkg: podsafety, name: "evidence of before our own deletion counts after it", in: "*.succeeded", at: []place{
-		{node: "f.PodRead, f.Node.Read, f.Lease.Read, f.Fence.Read = " +
+		{node: "f.PodRead, f.NodeRead, f.LeaseRead, f.Fence.Read = " +
 			"session.Read{}, session.Read{}, session.Read{}, session.Read{}",
 			before: "if ON { f.Pod.GraceZero = true; return }"}}},
 
@@ -122,7 +122,7 @@ var edits = []edit{
 	{pkg: singlenode, name: "a fence counts that was read before the pod", in: "User.fenced", at: []place{
 		{node: "u.Fence.Read.FreshAfter(read, now)", instead: "u.Fence.Read.Fresh(now)"}}},
 	{pkg: singlenode, name: "a node counts that was read before the pod", in: "User.fenced", at: []place{
-		{node: "u.Node.Read.FreshAfter(read, now)", instead: "u.Node.Read.Fresh(now)"}}},
+		{node: "u.NodeRead.FreshAfter(read, now)", instead: "u.NodeRead.Fresh(now)"}}},
 	{pkg: singlenode, name: "a claim is read before its namespace", in: "Facts.unasked", at: []place{
 		{node: "c.Read.FreshAfter(f.ModeRead, now)", instead: "c.Read.Fresh(now)"}}},
 	{pkg: singlenode, name: "a lock is the pod's by its UID alone", in: "Claim.heldBy", at: []place{

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -89,9 +90,9 @@ func leftover(f Facts, now time.Time) Decision {
 	switch {
 	case !f.FenceRead.Fresh(now):
 		return step(ReadFence, ReasonTaintRemains)
-	case !f.Node.Read.FreshAfter(f.FenceRead, now):
+	case !f.NodeRead.FreshAfter(f.FenceRead, now):
 		return step(ReadNode, ReasonTaintRemains)
-	case f.Node.Tainted:
+	case f.Node.OwnTaint:
 		return step(RemoveTaint, ReasonTaintRemains)
 	}
 	return wait(ReasonNoFence, 0)
@@ -103,9 +104,9 @@ func returned(f Facts, now time.Time) Decision {
 	switch {
 	case f.TaintSeen && !f.FenceRead.Fresh(now): // an earlier fence with this name may have added the taint
 		return step(ReadFence, ReasonReturned)
-	case f.TaintSeen && !f.Node.Read.FreshAfter(f.FenceRead, now):
+	case f.TaintSeen && !f.NodeRead.FreshAfter(f.FenceRead, now):
 		return step(ReadNode, ReasonReturned)
-	case f.TaintSeen && f.Node.Tainted:
+	case f.TaintSeen && f.Node.OwnTaint:
 		return step(RemoveTaint, ReasonReturned)
 	case f.Fence.Terminating:
 		return step(RemoveFinalizer, ReasonReturned)
@@ -130,9 +131,9 @@ func requested(f Facts, now time.Time) Decision {
 	}
 	node := f.Node
 	switch {
-	case !node.Read.Fresh(now):
+	case !f.NodeRead.Fresh(now):
 		return step(ReadNode, why)
-	case node.Tainted:
+	case node.OwnTaint:
 		return step(RemoveTaint, ReasonContradicted)
 	case f.Fence.is(v1alpha1.ConditionReleased):
 		return f.write(ReasonContradicted, func(s *v1alpha1.NodeFenceStatus) {
@@ -140,7 +141,7 @@ func requested(f Facts, now time.Time) Decision {
 		})
 	case f.Fence.Spec.PolicyName != "" && !node.Found:
 		return end(f, ReasonNodeGone, now)
-	case f.Fence.Spec.PolicyName != "" && !node.NotReady:
+	case f.Fence.Spec.PolicyName != "" && !node.NotReady():
 		return end(f, ReasonNodeReady, now)
 	case !node.Found:
 		return wait(ReasonNodeNotFound, nodePoll)
@@ -177,7 +178,7 @@ func attempting(f Facts, now time.Time) Decision {
 	if agent.Manual != nil {
 		return byHand(f, attempt, agent, now)
 	}
-	if f.Fence.Status.Proof != nil && !f.Node.Read.FreshAfter(f.FenceRead, now) {
+	if f.Fence.Status.Proof != nil && !f.NodeRead.FreshAfter(f.FenceRead, now) {
 		return step(ReadNode, ReasonFencing)
 	}
 	run := Run{Attempt: attempt.Number, Agent: attempt.Agent}
@@ -246,9 +247,9 @@ func (f Facts) stop(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, over v1alp
 func (f Facts) start(attempt *v1alpha1.Attempt, run Run, now time.Time) Decision {
 	switch {
 	case f.Fence.Spec.PolicyName == "" && f.Fence.Status.Proof == nil:
-	case !f.Node.Read.FreshAfter(f.FenceRead, now):
+	case !f.NodeRead.FreshAfter(f.FenceRead, now):
 		return step(ReadNode, ReasonFencing)
-	case !f.Node.NotReady:
+	case !f.Node.NotReady():
 		return f.end(attempt, v1alpha1.ResultCanceled, ReasonNodeReady.Sentence(), now)
 	}
 	return runStep(StartRun, ReasonFencing, run)
@@ -308,9 +309,9 @@ func (f Facts) prove(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, message s
 		after = f.FenceRead
 	}
 	switch {
-	case !f.Node.Read.FreshAfter(after, now):
+	case !f.NodeRead.FreshAfter(after, now):
 		return step(ReadNode, ReasonFenced)
-	case !f.Lease.Read.FreshAfter(after, now):
+	case !f.LeaseRead.FreshAfter(after, now):
 		return step(ReadLease, ReasonFenced)
 	case agent.Manual == nil && f.outran(attempt, agent.Covers):
 		return f.end(attempt, v1alpha1.ResultFailed,
@@ -324,7 +325,7 @@ func (f Facts) prove(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, message s
 		}
 		s.Proof = &v1alpha1.Proof{Attempt: attempt.Number, Agent: agent.Name, Covers: agent.Covers,
 			ProvenAt: metav1.NewTime(now), BootID: f.Node.BootID, MachineID: f.Node.Machine.MachineID,
-			SystemUUID: f.Node.Machine.SystemUUID, LeaseVersion: f.Lease.Version}
+			SystemUUID: f.Node.Machine.SystemUUID, LeaseVersion: f.Lease.ResourceVersion}
 		// The node may have booted before its agent reported success, or its Node may be gone.
 		if agent.Covers == v1alpha1.CoversReboot || !f.Node.Found {
 			s.Proof.BootID = attempt.BootID
@@ -353,7 +354,7 @@ func (f Facts) covered(agent *v1alpha1.Agent) v1alpha1.CoveredVolumes {
 // outran reports whether an agent's success may no longer be true of the node: the node has booted after it was powered
 // off, or another machine has its name since the attempt began.
 func (f Facts) outran(attempt *v1alpha1.Attempt, covers v1alpha1.Coverage) bool {
-	other := Machine{attempt.MachineID, attempt.SystemUUID}.isOther(f.Node.Machine)
+	other := objects.Machine{MachineID: attempt.MachineID, SystemUUID: attempt.SystemUUID}.IsOther(f.Node.Machine)
 	return f.Node.Found && f.Node.BootID != attempt.BootID && (covers == v1alpha1.CoversUntilUnfenced || other)
 }
 
@@ -370,13 +371,13 @@ func (f Facts) end(attempt *v1alpha1.Attempt, result v1alpha1.Result, message st
 // proven handles a fence in force.
 func proven(f Facts, now time.Time) Decision {
 	switch {
-	case !f.Node.Read.FreshAfter(f.FenceRead, now): // and therefore after the proof
+	case !f.NodeRead.FreshAfter(f.FenceRead, now): // and therefore after the proof
 		return step(ReadNode, ReasonFenced)
-	case !f.Lease.Read.FreshAfter(f.Node.Read, now):
+	case !f.LeaseRead.FreshAfter(f.NodeRead, now):
 		return step(ReadLease, ReasonFenced)
 	case f.runsOn(now):
 		return contradicted(f, now)
-	case f.booted() && f.Node.Tainted: // at once: new pods would lose their volumes if the node became NotReady
+	case f.booted() && f.Node.OwnTaint: // at once: new pods would lose their volumes if the node became NotReady
 		return step(RemoveTaint, f.reasonOfBoot())
 	case f.replaced():
 		return wait(ReasonMachineReplaced, nodePoll)
@@ -402,7 +403,7 @@ func (f Facts) volumes(now time.Time) Decision {
 	}
 	agent, pause := f.Fence.nextOfVolumes(now)
 	switch {
-	case agent == "", f.Fence.Terminating, f.booted(), f.Fence.Spec.PolicyName != "" && !f.Node.NotReady:
+	case agent == "", f.Fence.Terminating, f.booted(), f.Fence.Spec.PolicyName != "" && !f.Node.NotReady():
 		return wait(why, nodePoll)
 	case pause > 0:
 		return wait(why, min(pause, nodePoll))
@@ -421,10 +422,10 @@ func (f Facts) goOn(now time.Time) Decision {
 	}
 	switch {
 	case proof.Covers != v1alpha1.CoversReboot, agent == "", f.Fence.agent(agent).Covers == v1alpha1.CoversVolumes,
-		pause > 0, !f.Node.NotReady, f.Node.Tainted,
+		pause > 0, !f.Node.NotReady(), f.Node.OwnTaint,
 		f.Node.ControlPlane && !f.Fence.Spec.AllowControlPlane:
 		return wait(ReasonFenced, nodePoll)
-	case !f.Remaining.Read.FreshAfter(f.Lease.Read, now):
+	case !f.Remaining.Read.FreshAfter(f.LeaseRead, now):
 		return listPods(ReasonFenced)
 	case !f.leavesHeld():
 		return wait(ReasonFenced, nodePoll)
@@ -472,9 +473,9 @@ func (f Facts) reasonOfBoot() Reason {
 // time after a node has died.
 func release(f Facts, now time.Time) Decision {
 	switch {
-	case !f.Node.Tainted && !f.Node.NotReady:
+	case !f.Node.OwnTaint && !f.Node.NotReady():
 		return wait(ReasonNodeStillReady, nodePoll)
-	case !f.Node.Tainted:
+	case !f.Node.OwnTaint:
 		return step(AddTaint, ReasonReleased)
 	case !f.Fence.is(v1alpha1.ConditionReleased):
 		return f.write(ReasonReleased, func(s *v1alpha1.NodeFenceStatus) {

@@ -48,7 +48,7 @@ func TestDecideRequestedFence(t *testing.T) {
 		"it was read too long ago": {facts(func(f *Facts) { f.FenceRead = old(1) }), ReadFence, ReasonRequested, 0},
 		"the node was not read":    {facts(), ReadNode, ReasonRequested, 0},
 		"the node was read too long ago": {
-			facts(down(), func(f *Facts) { f.Node.Read = old(2) }), ReadNode, ReasonRequested, 0},
+			facts(down(), func(f *Facts) { f.NodeRead = old(2) }), ReadNode, ReasonRequested, 0},
 		"the pods were not listed": {facts(down()), ListRemaining, ReasonRequested, 0},
 		"they were listed too long ago": {
 			facts(down(), emptied, func(f *Facts) { f.Remaining.Read = old(4) }), ListRemaining, ReasonRequested, 0},
@@ -113,18 +113,18 @@ func TestDecideRunningAgent(t *testing.T) {
 		"it has succeeded, the node was read before": {
 			facts(open, down(), ran(RunSucceeded)), ReadNode, ReasonFenced, 0},
 		"it has succeeded, the Lease was read before": {
-			facts(open, down(), ran(RunSucceeded), func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(1) }), ReadLease,
+			facts(open, down(), ran(RunSucceeded), func(f *Facts) { f.NodeRead, f.LeaseRead = read(3), read(1) }), ReadLease,
 			ReasonFenced, 0},
 		"it has succeeded, and all was read": {
-			facts(open, down(), ran(RunSucceeded), func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(4) }),
+			facts(open, down(), ran(RunSucceeded), func(f *Facts) { f.NodeRead, f.LeaseRead = read(3), read(4) }),
 			WriteStatus, ReasonFenced, 0},
 		"it has succeeded, and another machine has the name": {
 			facts(attempted(storage, ""), agents(storage), down(replaced), ran(RunSucceeded), func(f *Facts) {
-				f.Node.Read, f.Lease.Read = read(3), read(4)
+				f.NodeRead, f.LeaseRead = read(3), read(4)
 			}), WriteStatus, ReasonAgentFailed, 0},
 		"it has succeeded, and the machine was not known": {
 			facts(attempted(storage, "", func(a *v1alpha1.Attempt) { a.MachineID, a.SystemUUID = "", "" }), agents(storage),
-				down(replaced), ran(RunSucceeded), func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(4) }), WriteStatus,
+				down(replaced), ran(RunSucceeded), func(f *Facts) { f.NodeRead, f.LeaseRead = read(3), read(4) }), WriteStatus,
 			ReasonFenced, 0},
 		"it has a second left": {
 			facts(attempted(power, "", startedAgo(5*time.Minute-time.Second)), ran(Running)), Wait, ReasonFencing, time.Second},
@@ -204,7 +204,7 @@ func TestDecideConfirmation(t *testing.T) {
 	for name, agent := range map[string]string{"of the chain": byHandAgent, "in its place": confirmation} {
 		t.Run(name, func(t *testing.T) {
 			open := all(agents(byHandAgent), attempted(agent, ""))
-			after := func(f *Facts) { f.Node.Read, f.Lease.Read = read(2), read(3) }
+			after := func(f *Facts) { f.NodeRead, f.LeaseRead = read(2), read(3) }
 			waits := decision{facts(open), Wait, ReasonWaitsForConfirmation, 4 * time.Minute}
 			if agent == confirmation { // the person has taken the word back
 				waits = decision{facts(open), WriteStatus, ReasonAgentTimedOut, 0}
@@ -217,7 +217,7 @@ func TestDecideConfirmation(t *testing.T) {
 				"the node was read before": {
 					facts(open, confirm("burned"), down(), func(f *Facts) { f.FenceRead = read(5) }), ReadNode, ReasonFenced, 0},
 				"the node was read": {
-					facts(open, confirm("burned"), down(), func(f *Facts) { f.Lease.Read = session.Read{} }), ReadLease,
+					facts(open, confirm("burned"), down(), func(f *Facts) { f.LeaseRead = session.Read{} }), ReadLease,
 					ReasonFenced, 0},
 				"all was read": {facts(open, confirm("burned"), down(), after), WriteStatus, ReasonFenced, 0},
 				"ended":        {facts(open, confirm("burned"), unfence(v1alpha1.UnfenceNow)), WriteStatus, ReasonAgentCanceled, 0},

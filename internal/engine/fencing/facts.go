@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -28,8 +29,10 @@ type Facts struct {
 	TaintSeen bool
 
 	// Node, Lease, Run and Remaining are the results of live reads.
-	Node      NodeFacts
-	Lease     LeaseFacts
+	Node      objects.Node
+	NodeRead  session.Read
+	Lease     objects.Lease
+	LeaseRead session.Read
 	Run       RunFacts
 	Remaining RemainingFacts
 
@@ -101,36 +104,6 @@ func FenceOf(o *v1alpha1.NodeFence) Fence {
 	return Fence{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation,
 		Terminating: o.DeletionTimestamp != nil, Finalized: slices.Contains(o.Finalizers, Finalizer), GivenUp: givenUp,
 		Spec: o.Spec, Status: o.Status}
-}
-
-// NodeFacts is the result of a live read of the Node.
-type NodeFacts struct {
-	Read            session.Read
-	Found           bool
-	ResourceVersion string
-	// Ready reports that the condition Ready is True, and NotReady that it is False or Unknown. Without the condition,
-	// both are false.
-	Ready, NotReady bool
-	BootID          string
-	Machine         Machine
-	// Tainted reports that the Node has the taint of this project.
-	Tainted bool
-	// ControlPlane reports that the Node has the label node-role.kubernetes.io/control-plane.
-	ControlPlane bool
-}
-
-// Machine distinguishes machines that share the name of one node, as far as status.nodeInfo of the Node does. The zero
-// value is an unknown machine.
-type Machine struct{ MachineID, SystemUUID string }
-
-// isOther reports whether now is not known to be the same machine as m. It is false if m is the zero value.
-func (m Machine) isOther(now Machine) bool { return m != Machine{} && m != now }
-
-// LeaseFacts is the result of a live read of the node's Lease. Version is the resourceVersion, which changes with each
-// renewal, and is empty if the Lease does not exist.
-type LeaseFacts struct {
-	Read    session.Read
-	Version string
 }
 
 // RunState is the state of an agent's run, RunUnknown by default.
@@ -367,12 +340,12 @@ func undoes(agent *v1alpha1.Agent) bool {
 
 // renewed reports whether the node has renewed its Lease since the proof.
 func (f Facts) renewed() bool {
-	return f.Lease.Version != "" && f.Lease.Version != f.Fence.Status.Proof.LeaseVersion
+	return f.Lease.ResourceVersion != "" && f.Lease.ResourceVersion != f.Fence.Status.Proof.LeaseVersion
 }
 
 // silent reports whether the Lease was not renewed for as long as a running node may take.
 func (f Facts) silent(now time.Time) bool {
-	return f.Sight.LeaseVersion == f.Lease.Version && now.Sub(f.Sight.LeaseSince) >= f.Rules.silentAfter()
+	return f.Sight.LeaseVersion == f.Lease.ResourceVersion && now.Sub(f.Sight.LeaseSince) >= f.Rules.silentAfter()
 }
 
 // runsOn reports whether the node contradicts the proof: it renewed its Lease with the boot ID of the proof. A renewal
@@ -395,12 +368,12 @@ func (f Facts) rebooted() bool { return f.booted() && !f.replaced() }
 // reboot of the fenced machine, which may run on.
 func (f Facts) replaced() bool {
 	p := f.Fence.Status.Proof
-	return f.booted() && Machine{p.MachineID, p.SystemUUID}.isOther(f.Node.Machine)
+	return f.booted() && objects.Machine{MachineID: p.MachineID, SystemUUID: p.SystemUUID}.IsOther(f.Node.Machine)
 }
 
 // listed reports whether pods and VolumeAttachments were both listed after the last read of the Lease.
 func (f Facts) listed(now time.Time) bool {
-	return f.Remaining.Read.FreshAfter(f.Lease.Read, now) && !f.Remaining.PodsOnly
+	return f.Remaining.Read.FreshAfter(f.LeaseRead, now) && !f.Remaining.PodsOnly
 }
 
 // back reports whether the node has come back: it was rebooted and has renewed its Lease after the proof. A Ready

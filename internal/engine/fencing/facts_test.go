@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -166,39 +167,43 @@ func returnedAgo(d time.Duration) func(*Facts) {
 func ending(f *Facts) { condition(v1alpha1.ConditionFenced, false)(f) }
 
 // down is a read Node that is not Ready, with a Lease that was read after it and is not renewed.
-func down(alter ...func(*NodeFacts)) func(*Facts) {
+func down(alter ...func(*objects.Node)) func(*Facts) {
 	return func(f *Facts) {
-		f.Node = NodeFacts{Read: read(2), Found: true, ResourceVersion: "20", NotReady: true, BootID: "boot",
-			Machine: Machine{"id", "uuid"}}
+		f.Node, f.NodeRead = objects.Node{Found: true, ResourceVersion: "20", Ready: objects.ReadyFalse, BootID: "boot",
+			Machine: objects.Machine{MachineID: "id", SystemUUID: "uuid"}}, read(2)
 		for _, a := range alter {
 			a(&f.Node)
 		}
-		f.Lease = LeaseFacts{Read: read(3), Version: "7"}
+		f.Lease, f.LeaseRead = objects.Lease{ResourceVersion: "7"}, read(3)
 		f.Sight.LeaseVersion, f.Sight.LeaseSince = "7", ago(SilentAfter)
 	}
 }
 
-func ready(n *NodeFacts)        { n.Ready, n.NotReady = true, false }
-func noCondition(n *NodeFacts)  { n.NotReady = false }
-func tainted(n *NodeFacts)      { n.Tainted = true }
-func rebooted(n *NodeFacts)     { n.BootID = "boot2" }
-func replaced(n *NodeFacts)     { n.BootID, n.Machine = "boot2", Machine{"id2", "uuid2"} }
-func controlPlane(n *NodeFacts) { n.ControlPlane = true }
+func ready(n *objects.Node)        { n.Ready = objects.ReadyTrue }
+func noCondition(n *objects.Node)  { n.Ready = objects.ReadyMissing }
+func tainted(n *objects.Node)      { n.OwnTaint = true }
+func rebooted(n *objects.Node)     { n.BootID = "boot2" }
+func replaced(n *objects.Node)     { n.BootID, n.Machine = "boot2", other }
+func controlPlane(n *objects.Node) { n.ControlPlane = true }
+
+var other = objects.Machine{MachineID: "id2", SystemUUID: "uuid2"}
 
 func nodeGone(f *Facts) {
-	f.Node, f.Lease = NodeFacts{Read: read(2)}, LeaseFacts{Read: read(3)}
+	f.Node, f.NodeRead, f.Lease, f.LeaseRead = objects.Node{}, read(2), objects.Lease{}, read(3)
 	f.Sight.LeaseVersion, f.Sight.LeaseSince = "", now()
 }
 
 // renewedFor is a Lease that was renewed after the proof, and that has contradicted the proof for this long.
 func renewedFor(d time.Duration) func(*Facts) {
 	return func(f *Facts) {
-		f.Lease.Version = "8"
+		f.Lease.ResourceVersion = "8"
 		f.Sight = Sight{LeaseVersion: "8", LeaseSince: now(), RunsSince: ago(d)}
 	}
 }
 
-func silent(f *Facts) { f.Sight.LeaseVersion, f.Sight.LeaseSince = f.Lease.Version, ago(SilentAfter) }
+func silent(f *Facts) {
+	f.Sight.LeaseVersion, f.Sight.LeaseSince = f.Lease.ResourceVersion, ago(SilentAfter)
+}
 
 // emptied is a node without pods and VolumeAttachments.
 func emptied(f *Facts) { f.Remaining = RemainingFacts{Read: read(4)} }

@@ -3,6 +3,7 @@ package fencing
 import (
 	"testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -20,8 +21,8 @@ func TestEachOperandIsNeeded(t *testing.T) {
 	runsOn := func(f Facts) bool { return f.runsOn(now()) }
 	noProof := func(f *Facts) { f.Fence.Status.Proof = nil }
 	gone := func(f *Facts) { f.Node.Found = false }
-	notRenewed := func(f *Facts) { f.Lease.Version = "7" }
-	noLease := func(f *Facts) { f.Lease.Version = "" }
+	notRenewed := func(f *Facts) { f.Lease.ResourceVersion = "7" }
+	noLease := func(f *Facts) { f.Lease.ResourceVersion = "" }
 	word := func(alter func(*v1alpha1.Attempt)) func(*Facts) {
 		return attempted(confirmation, v1alpha1.ResultContradicted, func(a *v1alpha1.Attempt) {
 			a.Message = "burned"
@@ -34,7 +35,7 @@ func TestEachOperandIsNeeded(t *testing.T) {
 			"a change": notRenewed, "a Lease": noLease,
 		}},
 		"the Lease is silent": {isSilent, facts(down()), map[string]func(*Facts){
-			"the seen Lease": func(f *Facts) { f.Lease.Version = "8" },
+			"the seen Lease": func(f *Facts) { f.Lease.ResourceVersion = "8" },
 			"since long":     func(f *Facts) { f.Sight.LeaseSince = f.Sight.LeaseSince.Add(1) },
 		}},
 		"the node runs on": {runsOn, facts(proved(power), down(), renewedFor(0)), map[string]func(*Facts){
@@ -51,7 +52,7 @@ func TestEachOperandIsNeeded(t *testing.T) {
 		"another machine has the name": {Facts.replaced, facts(proved(power), down(replaced)), map[string]func(*Facts){
 			"a proof": noProof, "a node": gone, "another boot ID": func(f *Facts) { f.Node.BootID = "boot" },
 			"a boot ID":       func(f *Facts) { f.Node.BootID = "" },
-			"another machine": func(f *Facts) { f.Node.Machine = Machine{"id", "uuid"} },
+			"another machine": func(f *Facts) { f.Node.Machine = objects.Machine{MachineID: "id", SystemUUID: "uuid"} },
 			"a known machine": func(f *Facts) {
 				f.Fence.Status.Proof.MachineID, f.Fence.Status.Proof.SystemUUID = "", ""
 			},

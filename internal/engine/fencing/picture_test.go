@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/test/docs"
 	"github.com/csi-reclaimer/csi-reclaimer/test/docs/picture"
@@ -28,7 +29,7 @@ type drawing struct {
 	// clock is the time in the picture.
 	clock time.Time
 	// node, version, run and remaining are the results of live reads.
-	node      NodeFacts
+	node      objects.Node
 	version   string
 	run       RunState
 	remaining RemainingFacts
@@ -38,8 +39,8 @@ type drawing struct {
 // decides discards all reads, and draws the decisions up to the next wait.
 func (s *drawing) decides(with Reason) {
 	s.t.Helper()
-	s.f.FenceRead, s.f.Node, s.f.Lease, s.f.Run, s.f.Remaining = session.Read{}, NodeFacts{}, LeaseFacts{}, RunFacts{},
-		RemainingFacts{}
+	s.f.FenceRead, s.f.NodeRead, s.f.LeaseRead = session.Read{}, session.Read{}, session.Read{}
+	s.f.Node, s.f.Lease, s.f.Run, s.f.Remaining = objects.Node{}, objects.Lease{}, RunFacts{}, RemainingFacts{}
 	s.drawn.Tell(guard, s.next)
 	if s.last != with {
 		s.t.Errorf("it ends with %s, not %s", s.last, with)
@@ -63,10 +64,9 @@ func (s *drawing) next() picture.Step {
 	case ReadFence:
 		step.Words, s.f.FenceRead = "the NodeFence", s.read()
 	case ReadNode:
-		step.Words, s.f.Node = "the Node", s.node
-		s.f.Node.Read = s.read()
+		step.Words, s.f.Node, s.f.NodeRead = "the Node", s.node, s.read()
 	case ReadLease:
-		step.Words, s.f.Lease = "its Lease", LeaseFacts{Read: s.read(), Version: s.version}
+		step.Words, s.f.Lease, s.f.LeaseRead = "its Lease", objects.Lease{ResourceVersion: s.version}, s.read()
 		if s.f.Sight.LeaseVersion != s.version {
 			s.f.Sight.LeaseVersion, s.f.Sight.LeaseSince = s.version, s.clock
 		}
@@ -83,10 +83,10 @@ func (s *drawing) next() picture.Step {
 		s.run, s.f.Run = Running, RunFacts{}
 	case AddTaint:
 		step.Words = "adds the taint out-of-service to the Node"
-		s.node.Tainted, s.f.TaintSeen, s.f.Node = true, true, NodeFacts{}
+		s.node.OwnTaint, s.f.TaintSeen, s.f.Node, s.f.NodeRead = true, true, objects.Node{}, session.Read{}
 	case RemoveTaint:
 		step.Words = "removes the taint from the Node"
-		s.node.Tainted, s.f.TaintSeen, s.f.Node = false, false, NodeFacts{}
+		s.node.OwnTaint, s.f.TaintSeen, s.f.Node, s.f.NodeRead = false, false, objects.Node{}, session.Read{}
 	default:
 		panic(d.Action.String() + " is not drawn")
 	}
@@ -127,7 +127,7 @@ func nodeFencing(t *testing.T) *picture.Sequence {
 	s.decides(ReasonUnfencing)
 	drawn.Does(agentLane, nodeLane, "powers it on")
 	drawn.Box(nodeLane, picture.Fact, "", "has booted, and is empty")
-	s.node.BootID, s.node.Ready, s.node.NotReady = "boot2", true, false
+	s.node.BootID, s.node.Ready = "boot2", objects.ReadyTrue
 	s.run, s.version = RunSucceeded, "8"
 	s.decides(ReasonReturned)
 	return drawn

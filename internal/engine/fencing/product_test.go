@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -55,10 +56,10 @@ func everyFence(visit func(Facts)) {
 }
 
 // everyNode visits every possible result of the live reads of a node, in every order, with every remainder on the node.
-func everyNode(visit func(node NodeFacts, lease LeaseFacts, sight Sight, left RemainingFacts)) {
-	nodes := []NodeFacts{{}, {NotReady: true}, {Ready: true}, {NotReady: true, Tainted: true}, {Ready: true,
-		Tainted: true},
-		{NotReady: true, ControlPlane: true}}
+func everyNode(visit func(with Facts)) {
+	nodes := []objects.Node{{}, {Ready: objects.ReadyFalse}, {Ready: objects.ReadyTrue},
+		{Ready: objects.ReadyUnknown, OwnTaint: true}, {Ready: objects.ReadyTrue, OwnTaint: true},
+		{Ready: objects.ReadyUnknown, ControlPlane: true}}
 	orders := [][3]session.Read{
 		{read(2), read(3), read(4)}, {}, {read(2)}, {read(2), read(3)}, {old(2), read(3), read(4)}, {read(2), old(3),
 			read(4)},
@@ -75,19 +76,20 @@ func everyNode(visit func(node NodeFacts, lease LeaseFacts, sight Sight, left Re
 			sights, lefts = sights[:2], lefts[:1]
 		}
 		for i, node := range nodes {
-			node.Read, node.Found, node.ResourceVersion = order[0], i > 0, "20"
+			node.Found, node.ResourceVersion = i > 0, "20"
 			for _, boot := range []string{"boot", "boot2", "boot2 id2 uuid2", ""} {
-				node.BootID, node.Machine = boot, Machine{"id", "uuid"}
+				node.BootID, node.Machine = boot, objects.Machine{MachineID: "id", SystemUUID: "uuid"}
 				if name, of, other := strings.Cut(boot, " "); other {
 					id, uuid, _ := strings.Cut(of, " ")
-					node.BootID, node.Machine = name, Machine{id, uuid}
+					node.BootID, node.Machine = name, objects.Machine{MachineID: id, SystemUUID: uuid}
 				}
 				for _, version := range []string{"7", "8", ""} {
 					for _, sight := range sights {
 						sight.LeaseVersion = version
 						for _, left := range lefts {
 							left.Read = order[2]
-							visit(node, LeaseFacts{order[1], version}, sight, left)
+							visit(Facts{Node: node, NodeRead: order[0], Lease: objects.Lease{ResourceVersion: version},
+								LeaseRead: order[1], Sight: sight, Remaining: left})
 						}
 					}
 				}
@@ -124,10 +126,15 @@ func word(f Facts) bool {
 }
 
 // renewedSince, sameBoot and quiet describe the node since the proof.
-func renewedSince(f Facts) bool { return f.Lease.Version == "8" }
-func sameBoot(f Facts) bool     { return f.Node.Found && f.Node.BootID == "boot" }
-func quiet(f Facts) bool        { return now().Sub(f.Sight.LeaseSince) >= 40*time.Second }
-func sameMachine(f Facts) bool  { return f.Node.Machine == Machine{"id", "uuid"} }
+func renewedSince(f Facts) bool { return f.Lease.ResourceVersion == "8" }
+func notReady(f Facts) bool {
+	return f.Node.Ready == objects.ReadyFalse || f.Node.Ready == objects.ReadyUnknown
+}
+func sameBoot(f Facts) bool { return f.Node.Found && f.Node.BootID == "boot" }
+func quiet(f Facts) bool    { return now().Sub(f.Sight.LeaseSince) >= 40*time.Second }
+func sameMachine(f Facts) bool {
+	return f.Node.Machine == objects.Machine{MachineID: "id", SystemUUID: "uuid"}
+}
 func wasRebooted(f Facts) bool {
 	return f.Node.Found && f.Node.BootID == "boot2" && sameMachine(f) && renewedSince(f)
 }
@@ -139,7 +146,7 @@ func inForce(f Facts) bool {
 }
 
 func nodeRead(f Facts) bool {
-	return later(f.Node.Read, f.FenceRead) && later(f.Lease.Read, f.Node.Read)
+	return later(f.NodeRead, f.FenceRead) && later(f.LeaseRead, f.NodeRead)
 }
 
 // mayTaint returns the reason why the node must not be tainted, or "".
@@ -153,9 +160,9 @@ func mayTaint(f Facts) string {
 		return "an agent is at work"
 	case !nodeRead(f):
 		return "the read is outdated"
-	case !f.Node.Found || !f.Node.NotReady:
+	case !f.Node.Found || !notReady(f):
 		return "the node is not known to be down"
-	case f.Node.Tainted:
+	case f.Node.OwnTaint:
 		return "the node is tainted"
 	case sameBoot(f) && renewedSince(f) && !quiet(f):
 		return "the node runs"
@@ -169,7 +176,7 @@ func mayTaint(f Facts) string {
 func mayUntaint(f Facts) string {
 	s := f.Fence.Status
 	switch {
-	case !fresh(f.Node.Read) || !fresh(f.FenceRead) || !f.Node.Tainted:
+	case !fresh(f.NodeRead) || !fresh(f.FenceRead) || !f.Node.OwnTaint:
 		return "the node is not known to be tainted"
 	case holds(f, "Returned"):
 		return ""
@@ -227,7 +234,7 @@ func mayStart(f Facts, run Run) string {
 	case now().Sub(a[len(a)-1].StartedAt.Time) >= 5*time.Minute:
 		return "its time is over"
 	case (f.Fence.Spec.PolicyName != "" || f.Fence.Status.Proof != nil) &&
-		(!later(f.Node.Read, f.FenceRead) || !f.Node.NotReady):
+		(!later(f.NodeRead, f.FenceRead) || !notReady(f)):
 		return "the node may be back"
 	}
 	return ""
@@ -255,9 +262,9 @@ func mayWrite(f Facts, s *v1alpha1.NodeFenceStatus) string {
 	case holds(f, "Fenced") && !set("Fenced"):
 		return mayLeave(f)
 	case set("Fenced") && vacated(s.Conditions) && !vacated(before.Conditions) && (!inForce(f) || !nodeRead(f) ||
-		f.Node.Found || !later(f.Remaining.Read, f.Lease.Read) || f.Remaining.All != Remains{}):
+		f.Node.Found || !later(f.Remaining.Read, f.LeaseRead) || f.Remaining.All != Remains{}):
 		return "something may remain on the node"
-	case set("Released") && !holds(f, "Released") && (!inForce(f) || !f.Node.Tainted || !nodeRead(f)):
+	case set("Released") && !holds(f, "Released") && (!inForce(f) || !f.Node.OwnTaint || !nodeRead(f)):
 		return "the node is not tainted"
 	case set("Returned"):
 		return mayReturn(f)
@@ -286,7 +293,7 @@ func mayProve(f Facts) string {
 		read = f.Run.Read
 	}
 	switch {
-	case !later(f.Node.Read, read) || !later(f.Lease.Read, read):
+	case !later(f.NodeRead, read) || !later(f.LeaseRead, read):
 		return "the node was read before the proof"
 	case (a.Agent == power || a.Agent == bmc) && f.Node.Found && f.Node.BootID != "boot":
 		return "the node was rebooted meanwhile"
@@ -311,7 +318,7 @@ func mayLeave(f Facts) string {
 	switch {
 	case endedBy(f):
 		return ""
-	case !nodeRead(f) || !later(left.Read, f.Lease.Read):
+	case !nodeRead(f) || !later(left.Read, f.LeaseRead):
 		return "the read is outdated"
 	case wasRebooted(f) && left.Leaving == Remains{}:
 		return ""
@@ -319,7 +326,7 @@ func mayLeave(f Facts) string {
 		return "something remains on the node"
 	case !f.Node.Found && !toBeUndone(f):
 		return ""
-	case f.Fence.Spec.Unfence == v1alpha1.UnfenceWhenReleased && holds(f, "Released") && f.Node.Tainted:
+	case f.Fence.Spec.Unfence == v1alpha1.UnfenceWhenReleased && holds(f, "Released") && f.Node.OwnTaint:
 		return ""
 	}
 	return "the node is not back"
@@ -329,11 +336,11 @@ func mayReturn(f Facts) string {
 	switch {
 	case holds(f, "Fenced") || openAttempt(f) || toBeUndone(f):
 		return "it is in force, or not undone"
-	case !later(f.Node.Read, f.FenceRead) || !later(f.Lease.Read, f.FenceRead) || f.Node.Tainted:
+	case !later(f.NodeRead, f.FenceRead) || !later(f.LeaseRead, f.FenceRead) || f.Node.OwnTaint:
 		return "the node may be tainted"
 	case endedBy(f):
 		return ""
-	case f.Fence.Status.Proof == nil && (f.Fence.Spec.PolicyName == "" || f.Node.NotReady):
+	case f.Fence.Status.Proof == nil && (f.Fence.Spec.PolicyName == "" || notReady(f)):
 		return "it was asked for"
 	case f.Fence.Status.Proof != nil && f.Node.Found && !wasRebooted(f):
 		return "the node is not back"
@@ -405,8 +412,9 @@ func TestPromisesInEveryCombinationOfFenceAndNode(t *testing.T) {
 	t.Parallel()
 	visited, decided := 0, map[Action]int{}
 	everyFence(func(f Facts) {
-		everyNode(func(n NodeFacts, l LeaseFacts, s Sight, left RemainingFacts) {
-			f.Node, f.Lease, f.Sight, f.Remaining = n, l, s, left
+		everyNode(func(with Facts) {
+			f.Node, f.NodeRead, f.Lease, f.LeaseRead = with.Node, with.NodeRead, with.Lease, with.LeaseRead
+			f.Sight, f.Remaining = with.Sight, with.Remaining
 			decided[judge(t, f)]++
 			visited++
 		})
@@ -426,7 +434,7 @@ func TestPromisesInEveryCombinationOfFenceAndAgent(t *testing.T) {
 	t.Parallel()
 	visited, decided := 0, map[Action]int{}
 	nodes := []func(*Facts){func(*Facts) {}, down(), down(ready), down(rebooted, tainted), down(replaced), nodeGone}
-	agree := func(f *Facts) { f.Node.Read.Order, f.Lease.Read.Order = 5, 6 } // after the run
+	agree := func(f *Facts) { f.NodeRead.Order, f.LeaseRead.Order = 5, 6 } // after the run
 	everyFence(func(f Facts) {
 		for bits := range 1 << 5 {
 			for state := RunUnknown; state <= RunFailed; state++ {

@@ -26,7 +26,7 @@ func mayCover(f Facts, proof v1alpha1.Proof) string {
 func mayBegin(f Facts) string {
 	if p := f.Fence.Status.Proof; p != nil && p.Covers == v1alpha1.CoversVolumes {
 		if len(f.Fence.Spec.Agents) != 2 || !inForce(f) || openAttempt(f) || f.Fence.Terminating || !nodeRead(f) ||
-			!f.Node.Found || f.Node.BootID == "boot2" || f.Fence.GivenUp || f.Fence.Spec.PolicyName != "" && !f.Node.NotReady {
+			!f.Node.Found || f.Node.BootID == "boot2" || f.Fence.GivenUp || f.Fence.Spec.PolicyName != "" && !notReady(f) {
 			return "no further agent is wanted"
 		}
 		return ""
@@ -36,11 +36,11 @@ func mayBegin(f Facts) string {
 		return "no agent is wanted"
 	case f.Fence.Status.Proof != nil && !mayGoOn(f):
 		return "the proof is enough"
-	case !fresh(f.Node.Read) || !fresh(f.Remaining.Read):
+	case !fresh(f.NodeRead) || !fresh(f.Remaining.Read):
 		return "the node was not read"
-	case !f.Node.Found || f.Node.ControlPlane || f.Fence.Status.Proof == nil && (f.Node.Tainted || holds(f, "Released")):
+	case !f.Node.Found || f.Node.ControlPlane || f.Fence.Status.Proof == nil && (f.Node.OwnTaint || holds(f, "Released")):
 		return "the node is not to be fenced"
-	case f.Fence.Spec.PolicyName != "" && !f.Node.NotReady:
+	case f.Fence.Spec.PolicyName != "" && !notReady(f):
 		return "the node came back"
 	}
 	return ""
@@ -51,6 +51,6 @@ func mayGoOn(f Facts) bool {
 	p := f.Fence.Status.Proof
 	left := slices.ContainsFunc(f.Remaining.Held, func(pod types.UID) bool { return pod != "pod" })
 	return inForce(f) && p.Covers == v1alpha1.CoversReboot && !f.Fence.GivenUp && nodeRead(f) &&
-		f.Node.NotReady && !wasRebooted(f) &&
-		later(f.Remaining.Read, f.Lease.Read) && left && (word(f) || now().Sub(p.ProvenAt.Time) >= 10*time.Minute)
+		notReady(f) && !wasRebooted(f) &&
+		later(f.Remaining.Read, f.LeaseRead) && left && (word(f) || now().Sub(p.ProvenAt.Time) >= 10*time.Minute)
 }

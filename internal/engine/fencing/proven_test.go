@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -19,7 +20,7 @@ func TestDecideFenceInForce(t *testing.T) {
 		"the node was not read":    {inForce(), ReadNode, ReasonFenced, 0},
 		"the node was read before": {inForce(down(), before), ReadNode, ReasonFenced, 0},
 		"the Lease was read before": {
-			inForce(down(), func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(2) }), ReadLease, ReasonFenced, 0},
+			inForce(down(), func(f *Facts) { f.NodeRead, f.LeaseRead = read(3), read(2) }), ReadLease, ReasonFenced, 0},
 		"the node is down":              {inForce(down()), AddTaint, ReasonReleased, 0},
 		"the node is Ready":             {inForce(down(ready)), Wait, ReasonNodeStillReady, nodePoll},
 		"the node has no condition":     {inForce(down(noCondition)), Wait, ReasonNodeStillReady, nodePoll},
@@ -41,7 +42,7 @@ func TestDecideFenceInForce(t *testing.T) {
 		"it ran and is silent since": {
 			inForce(down(), renewedFor(SilentAfter), silent), AddTaint, ReasonReleased, 0},
 		"it has no Lease": {
-			inForce(down(), func(f *Facts) { f.Lease.Version = "" }), AddTaint, ReasonReleased, 0},
+			inForce(down(), func(f *Facts) { f.Lease.ResourceVersion = "" }), AddTaint, ReasonReleased, 0},
 
 		"it was rebooted, and is tainted": {
 			inForce(down(rebooted, tainted), released, renewedFor(0)), RemoveTaint, ReasonRebooted, 0},
@@ -59,9 +60,10 @@ func TestDecideFenceInForce(t *testing.T) {
 		"it was rebooted, and runs pods anew": {
 			inForce(down(rebooted), renewedFor(0), remaining(Remains{}, Remains{2, 2})), WriteStatus, ReasonUnfencing, 0},
 		"its boot ID is not known": {
-			inForce(down(func(n *NodeFacts) { n.BootID = "" }), renewedFor(0)), Wait, ReasonFenced, nodePoll},
+			inForce(down(func(n *objects.Node) { n.BootID = "" }), renewedFor(0)), Wait, ReasonFenced, nodePoll},
 		"it never had a boot ID": {
-			inForce(func(f *Facts) { f.Fence.Status.Proof.BootID = "" }, down(func(n *NodeFacts) { n.BootID = "" })), AddTaint,
+			inForce(func(f *Facts) { f.Fence.Status.Proof.BootID = "" }, down(func(n *objects.Node) { n.BootID = "" })),
+			AddTaint,
 			ReasonReleased, 0},
 		"it has another boot ID, and has not renewed its Lease": {
 			inForce(down(rebooted)), Wait, ReasonFenced, nodePoll},
@@ -85,7 +87,9 @@ func TestDecideFenceInForce(t *testing.T) {
 
 // Another machine with the name of the node proves nothing about the fenced machine, which may run on.
 func TestReplacedMachineIsNoReboot(t *testing.T) {
-	machine := func(id, uuid string) func(*NodeFacts) { return func(n *NodeFacts) { n.Machine = Machine{id, uuid} } }
+	machine := func(id, uuid string) func(*objects.Node) {
+		return func(n *objects.Node) { n.Machine = objects.Machine{MachineID: id, SystemUUID: uuid} }
+	}
 	unknown := func(f *Facts) { f.Fence.Status.Proof.MachineID, f.Fence.Status.Proof.SystemUUID = "", "" }
 	whenReleased := all(proved(power), unfence(v1alpha1.UnfenceWhenReleased), released, ending, allUndone)
 	for name, in := range map[string]func(*Facts){
@@ -94,7 +98,7 @@ func TestReplacedMachineIsNoReboot(t *testing.T) {
 	} {
 		waits := decision{action: Wait, reason: ReasonMachineReplaced, after: nodePoll}
 		cases := map[string]decision{}
-		for which, alter := range map[string]func(*NodeFacts){"another one": machine("id2", "uuid2"),
+		for which, alter := range map[string]func(*objects.Node){"another one": machine("id2", "uuid2"),
 			"another machine ID": machine("id2", "uuid"), "another system UUID": machine("id", "uuid2"),
 			"neither is known": machine("", ""), "one is not known": machine("id", "")} {
 			waits.facts = facts(in, down(ready, rebooted, alter), renewedFor(0), emptied)
@@ -213,7 +217,7 @@ func TestNextAgentAfterRebootForHeldPods(t *testing.T) {
 			t.Errorf("%s: the proof does not stay: %+v", name, s)
 		}
 	}
-	s := written(t, facts(open, ran(RunSucceeded), func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(4) }))
+	s := written(t, facts(open, ran(RunSucceeded), func(f *Facts) { f.NodeRead, f.LeaseRead = read(3), read(4) }))
 	if !is(s, v1alpha1.ConditionFenced) || s.Proof.Agent != power || s.Proof.Covers != v1alpha1.CoversUntilUnfenced {
 		t.Errorf("the proof is not replaced: %+v", s.Proof)
 	}
@@ -313,7 +317,7 @@ func TestDecideEndOfFence(t *testing.T) {
 				"the node was read before": {
 					facts(say, gone, down(), func(f *Facts) { f.FenceRead = read(3) }), ReadNode, ReasonEnded, 0},
 				"the node was read": {
-					facts(say, gone, down(), func(f *Facts) { f.Lease.Read = session.Read{} }), ReadLease, ReasonEnded, 0},
+					facts(say, gone, down(), func(f *Facts) { f.LeaseRead = session.Read{} }), ReadLease, ReasonEnded, 0},
 				"all was read":        {facts(say, gone, down()), WriteStatus, ReasonEnded, 0},
 				"the node is tainted": {facts(say, gone, down(tainted)), RemoveTaint, ReasonEnded, 0},
 				"the node runs, and is tainted": {

@@ -193,7 +193,7 @@ func TestReasonOfRemediatorWithoutResultIsKept(t *testing.T) {
 			t.Errorf("%s: %q, %q", name, last(s).Message, c.Message)
 		}
 	}
-	proof := facts(noted, ran(RunSucceeded), down(), func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(4) })
+	proof := facts(noted, ran(RunSucceeded), down(), func(f *Facts) { f.NodeRead, f.LeaseRead = read(3), read(4) })
 	if a := last(written(t, proof)); a.Message != "words" {
 		t.Errorf("it has succeeded, and says %q", a.Message)
 	}

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -35,8 +36,8 @@ type Reply struct {
 	// Found reports that ReadFence found a NodeFence, which is Fence.
 	Found bool
 	Fence Fence
-	Node  NodeFacts
-	Lease LeaseFacts
+	Node  objects.Node
+	Lease objects.Lease
 	// Run is the result of ReadRun, or only the error of a failed StartRun or StopRun in its Message.
 	Run       RunFacts
 	Remaining RemainingFacts
@@ -63,11 +64,11 @@ func (t *Tracker) Forget(fence types.UID) { delete(t.Fences, fence) }
 // saw records the state of the Lease and any contradiction of the proof, and returns the record.
 func (t *Tracker) saw(f Facts, now time.Time) Sight {
 	s := t.Fences[f.Fence.UID]
-	if f.Lease.Read.Order == 0 {
+	if f.LeaseRead.Order == 0 {
 		return s
 	}
-	if s.LeaseSince.IsZero() || s.LeaseVersion != f.Lease.Version {
-		s.LeaseVersion, s.LeaseSince = f.Lease.Version, now
+	if s.LeaseSince.IsZero() || s.LeaseVersion != f.Lease.ResourceVersion {
+		s.LeaseVersion, s.LeaseSince = f.Lease.ResourceVersion, now
 	}
 	f.Sight = s
 	switch {
@@ -143,11 +144,9 @@ func (s *Session) succeeded(r Reply, sent time.Time) {
 		}
 		f.FenceRead = s.Live(sent)
 	case ReadNode:
-		f.Node = r.Node
-		f.Node.Read = s.Live(sent)
+		f.Node, f.NodeRead = r.Node, s.Live(sent)
 	case ReadLease:
-		f.Lease = r.Lease
-		f.Lease.Read = s.Live(sent)
+		f.Lease, f.LeaseRead = r.Lease, s.Live(sent)
 	case ReadRun:
 		f.Run = r.Run
 		f.Run.Of, f.Run.Read = s.Decision.Run, s.Live(sent)
@@ -157,7 +156,7 @@ func (s *Session) succeeded(r Reply, sent time.Time) {
 	case StartRun, StopRun:
 		f.Run = RunFacts{} // the outcome is read
 	case AddTaint, RemoveTaint:
-		f.Node = NodeFacts{}
+		f.Node, f.NodeRead = objects.Node{}, session.Read{}
 	default:
 		s.End = session.Written
 	}

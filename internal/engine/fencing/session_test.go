@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -85,11 +86,13 @@ func fenceIs(alter ...func(*Facts)) Reply {
 	return Reply{Outcome: session.Succeeded, Found: true, Fence: facts(alter...).Fence}
 }
 
-func nodeIs(alter ...func(*NodeFacts)) Reply {
+func nodeIs(alter ...func(*objects.Node)) Reply {
 	return reply(func(r *Reply) { r.Node = facts(down(alter...)).Node })
 }
 
-func leaseIs(version string) Reply { return reply(func(r *Reply) { r.Lease.Version = version }) }
+func leaseIs(version string) Reply {
+	return reply(func(r *Reply) { r.Lease.ResourceVersion = version })
+}
 
 func runIs(state RunState) Reply { return reply(func(r *Reply) { r.Run.State = state }) }
 
@@ -341,12 +344,12 @@ func TestTrackerMeasuresLeaseSilence(t *testing.T) {
 	if s := tracker.saw(f, now()); !s.LeaseSince.Equal(ago(time.Hour)) {
 		t.Errorf("begins again: %+v", s)
 	}
-	f.Lease.Read = session.Read{}
-	f.Lease.Version = ""
+	f.LeaseRead = session.Read{}
+	f.Lease.ResourceVersion = ""
 	if s := tracker.saw(f, now()); s.LeaseVersion != "7" {
 		t.Errorf("what was not read counts: %+v", s)
 	}
-	f.Lease = LeaseFacts{Read: read(3), Version: "8"}
+	f.Lease, f.LeaseRead = objects.Lease{ResourceVersion: "8"}, read(3)
 	if s := tracker.saw(f, now()); s.LeaseVersion != "8" || !s.LeaseSince.Equal(now()) || !s.RunsSince.Equal(now()) {
 		t.Errorf("%+v", s)
 	}
@@ -354,7 +357,7 @@ func TestTrackerMeasuresLeaseSilence(t *testing.T) {
 		t.Errorf("it is silent, and runs: %+v", s)
 	}
 	empty := NewTracker() // a node without Lease counts from when that was first seen
-	f.Lease.Version = ""
+	f.Lease.ResourceVersion = ""
 	if s := empty.saw(f, now()); !s.LeaseSince.Equal(now()) {
 		t.Errorf("%+v", s)
 	}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -36,7 +37,7 @@ func is(s *v1alpha1.NodeFenceStatus, kind string) bool {
 }
 
 func TestAttemptRecordsNodeState(t *testing.T) {
-	f := facts(agents(power, bmc), down(func(n *NodeFacts) { n.BootID = "boot1" }), emptied,
+	f := facts(agents(power, bmc), down(func(n *objects.Node) { n.BootID = "boot1" }), emptied,
 		attempted(power, v1alpha1.ResultFailed))
 	f.Remaining.Terminating = []types.UID{"a", "b"}
 	s := written(t, f)
@@ -134,10 +135,12 @@ func TestAttemptOfProofIsKept(t *testing.T) {
 func TestProofRecordsNodeState(t *testing.T) {
 	same := func(f *Facts) {
 		down()(f)
-		f.Node.Read, f.Lease = read(3), LeaseFacts{read(4), "8"}
+		f.NodeRead, f.Lease.ResourceVersion, f.LeaseRead = read(3), "8", read(4)
 	}
 	after := func(f *Facts) { same(f); f.Node.BootID = "boot2" }
-	gone := func(f *Facts) { f.Node, f.Lease = NodeFacts{Read: read(3)}, LeaseFacts{Read: read(4)} }
+	gone := func(f *Facts) {
+		f.Node, f.NodeRead, f.Lease, f.LeaseRead = objects.Node{}, read(3), objects.Lease{}, read(4)
+	}
 	for name, c := range map[string]struct {
 		facts Facts
 		want  v1alpha1.Proof
@@ -176,7 +179,7 @@ func TestProofRecordsNodeState(t *testing.T) {
 func TestProofRecordsMachineOfNode(t *testing.T) {
 	nameless := func(a *v1alpha1.Attempt) { a.MachineID, a.SystemUUID = "", "" }
 	s := written(t, facts(attempted(power, "", nameless), ran(RunSucceeded), down(), func(f *Facts) {
-		f.Node.Read, f.Lease.Read = read(3), read(4)
+		f.NodeRead, f.LeaseRead = read(3), read(4)
 	}))
 	if p := s.Proof; p.MachineID != "id" || p.SystemUUID != "uuid" {
 		t.Errorf("%+v", p)
@@ -231,7 +234,7 @@ func TestEndedAttemptHasMessage(t *testing.T) {
 			ReasonAgentTimedOut, "words"},
 		"rebooted meanwhile": {
 			facts(attempted(power, ""), ran(RunSucceeded), down(rebooted), func(f *Facts) {
-				f.Node.Read, f.Lease.Read = read(3), read(4)
+				f.NodeRead, f.LeaseRead = read(3), read(4)
 			}), v1alpha1.ResultFailed, ReasonAgentFailed, "The node was rebooted while its agent was at work,"},
 		"canceled": {
 			facts(attempted(power, ""), ran(RunSucceeded), terminating), v1alpha1.ResultCanceled, ReasonAgentCanceled, "words"},

@@ -34,9 +34,9 @@ func end(f Facts, why Reason, now time.Time) Decision {
 		})
 	}
 	switch { // first, since agents may take long: new pods on the node would lose their volumes
-	case f.TaintSeen && !f.Node.Read.FreshAfter(f.FenceRead, now):
+	case f.TaintSeen && !f.NodeRead.FreshAfter(f.FenceRead, now):
 		return step(ReadNode, why)
-	case f.TaintSeen && f.booted() && f.Node.Tainted:
+	case f.TaintSeen && f.booted() && f.Node.OwnTaint:
 		return step(RemoveTaint, why)
 	}
 	if attempt := f.Fence.toUndo(); attempt != nil {
@@ -49,15 +49,15 @@ func end(f Facts, why Reason, now time.Time) Decision {
 func finish(f Facts, why Reason, now time.Time) Decision {
 	awaits := f.Fence.Status.Proof != nil && !f.Fence.ended() && f.Node.Found && !f.back()
 	switch {
-	case !f.Node.Read.FreshAfter(f.FenceRead, now):
+	case !f.NodeRead.FreshAfter(f.FenceRead, now):
 		return step(ReadNode, why)
-	case !f.Lease.Read.FreshAfter(f.FenceRead, now):
+	case !f.LeaseRead.FreshAfter(f.FenceRead, now):
 		return step(ReadLease, why)
-	case f.booted() && f.Node.Tainted: // added by a late request of a former leader
+	case f.booted() && f.Node.OwnTaint: // added by a late request of a former leader
 		return step(RemoveTaint, why)
 	case awaits:
 		return wait(f.awaits(now), nodePoll)
-	case f.Node.Tainted:
+	case f.Node.OwnTaint:
 		return step(RemoveTaint, why)
 	case why == ReasonRebooted && !f.Node.Found:
 		why = ReasonNodeGone

@@ -40,7 +40,7 @@ func TestDecideFurtherVolumes(t *testing.T) {
 func TestDecideAgentOfFurtherVolumes(t *testing.T) {
 	open := all(agents(storage, storage2), proved(storage), attempted(storage2, ""))
 	over := all(agents(storage, storage2), proved(storage), attempted(storage2, "", startedAgo(5*time.Minute)))
-	seen := func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(4) }
+	seen := func(f *Facts) { f.NodeRead, f.LeaseRead = read(3), read(4) }
 	checkDecisions(t, map[string]decision{
 		"the node was not read": {facts(open), ReadNode, ReasonFencing, 0},
 		"it was not asked":      {facts(open, down()), ReadRun, ReasonFencing, 0},
@@ -91,7 +91,7 @@ func TestProofGrowsByFurtherVolumes(t *testing.T) {
 	}
 	open := all(in, attempted(storage2, ""))
 	judge(written(t, facts(open, down(), ran(RunFailed))), volumesOf(storage))
-	s = written(t, facts(open, down(), ran(RunSucceeded), func(f *Facts) { f.Node.Read, f.Lease.Read = read(3), read(4) }))
+	s = written(t, facts(open, down(), ran(RunSucceeded), func(f *Facts) { f.NodeRead, f.LeaseRead = read(3), read(4) }))
 	judge(s, volumesOf(storage, storage2))
 	if a := last(s); a.Result != v1alpha1.ResultProven {
 		t.Errorf("%+v", a)

@@ -51,7 +51,7 @@ func notHeld(f Facts) Decision {
 
 // running handles a pod that was not deleted. With CollectOrphans, it deletes the pod if its Node is gone.
 func running(f Facts, now time.Time) Decision {
-	if !f.Rules.CollectOrphans || f.NodeSeen != NodeAbsent || f.Pod.Node == "" {
+	if !f.Rules.CollectOrphans || f.NodeSeen != objects.NodeAbsent || f.Pod.Node == "" {
 		return wait(ReasonNotTerminating)
 	}
 	if !f.PodRead.Fresh(now) {
@@ -101,7 +101,7 @@ func byPod(f Facts, now time.Time) Decision {
 		return waitFor(ReasonGracePeriodRunning, pod.GraceEnds.Sub(now))
 	case pod.Confirmation == objects.ConfirmedOther:
 		return wait(ReasonConfirmationMismatch)
-	case f.NodeSeen != NodeReady:
+	case f.NodeSeen != objects.NodeReady:
 		return wait(ReasonNodeUnreachable)
 	case pod.Final:
 		return wait(ReasonEndNotReported)
@@ -114,7 +114,7 @@ func byPod(f Facts, now time.Time) Decision {
 // volumes.
 func finished(f Facts, now time.Time) Decision {
 	switch {
-	case !f.NodeSeen.ready():
+	case f.NodeSeen != objects.NodeReady && f.NodeSeen != objects.NodeTaintedReady:
 		return wait(ReasonNodeUnreachable)
 	case f.Pod.GraceZero && (f.unmountShown() || f.unmountIn(now) <= 0):
 		return step(RemoveFinalizer, ReasonFinished)
@@ -145,7 +145,7 @@ func byNode(f Facts, now time.Time, otherwise Decision) Decision {
 	case f.FenceSeen && !f.after(f.Fence.Read, now):
 		return step(ReadFence, otherwise.Reason)
 	case !f.after(f.Fence.Read, now) || !f.Fence.covers():
-	case !f.after(f.Node.Read, now):
+	case !f.after(f.NodeRead, now):
 		return step(ReadNode, ReasonNodeFenced)
 	case f.Fence.EndsPod(f.Node):
 		return step(RemoveFinalizer, ReasonNodeFenced)
@@ -182,15 +182,15 @@ func both(node, pod Decision) Decision {
 func byNodeObject(f Facts, now time.Time) Decision {
 	node := f.Node
 	switch {
-	case !f.after(node.Read, now):
+	case !f.after(f.NodeRead, now):
 		return step(ReadNode, ReasonNodeUnreachable)
 	case !node.Found:
 		return byGoneNode(f, now)
-	case node.OutOfService && (node.Ready == ReadyFalse || node.Ready == ReadyUnknown):
+	case node.OutOfService && node.NotReady():
 		return step(RemoveFinalizer, ReasonOutOfService)
 	case node.OutOfService:
 		return wait(ReasonOutOfServiceNodeReady)
-	case node.Ready == ReadyTrue:
+	case node.Ready == objects.ReadyTrue:
 		return wait(ReasonProcessesMayRun)
 	}
 	return wait(ReasonNodeUnreachable)
@@ -211,7 +211,7 @@ func byGoneNode(f Facts, now time.Time) Decision {
 		return wait(ReasonNodeGoneDuringEnd)
 	case f.Pod.Finished() && f.Storage.Fenced:
 		return wait(ReasonVolumesFenced)
-	case !f.after(f.Lease.Read, now):
+	case !f.after(f.LeaseRead, now):
 		return step(ReadLease, soon)
 	case f.leaseIn() > 0:
 		return waitFor(soon, f.leaseIn())

@@ -32,26 +32,27 @@ func terminatingPod() Pod {
 
 // facts returns the facts about terminatingPod from the watch, on a Ready node.
 func facts(alter ...func(*Facts)) Facts {
-	f := Facts{Mode: ModeEnforce, ForceRefusedSince: ago(24 * time.Hour), Pod: terminatingPod(), NodeSeen: NodeReady}
+	f := Facts{Mode: ModeEnforce, ForceRefusedSince: ago(24 * time.Hour), Pod: terminatingPod(),
+		NodeSeen: objects.NodeReady}
 	for _, a := range alter {
 		a(&f)
 	}
 	return f
 }
 
-func pod(alter func(*Pod)) func(*Facts) { return func(f *Facts) { alter(&f.Pod) } }
-func seen(n NodeSeen) func(*Facts)      { return func(f *Facts) { f.NodeSeen = n } }
-func live(f *Facts)                     { f.PodRead = read(1) }
-func orphans(f *Facts)                  { f.Rules.CollectOrphans = true }
-func removing(f *Facts)                 { f.Rules.RemovingFinalizers = true }
-func noGrace(p *Pod)                    { p.GraceZero, p.GraceEnds = true, ago(10*time.Second) }
-func ended(p *Pod)                      { p.Final, p.Running = true, false }
-func runs(p *Pod)                       { p.Terminating = false }
-func runsUnheld(p *Pod)                 { p.Terminating, p.Held = false, false }
-func unbound(p *Pod)                    { p.Node = "" }
-func unseen(p *Pod)                     { p.ObservedGeneration = 1 }
-func confirmed(p *Pod)                  { p.Confirmation = objects.ConfirmedThis }
-func confirmedOther(p *Pod)             { p.Confirmation = objects.ConfirmedOther }
+func pod(alter func(*Pod)) func(*Facts)    { return func(f *Facts) { alter(&f.Pod) } }
+func seen(n objects.NodeSeen) func(*Facts) { return func(f *Facts) { f.NodeSeen = n } }
+func live(f *Facts)                        { f.PodRead = read(1) }
+func orphans(f *Facts)                     { f.Rules.CollectOrphans = true }
+func removing(f *Facts)                    { f.Rules.RemovingFinalizers = true }
+func noGrace(p *Pod)                       { p.GraceZero, p.GraceEnds = true, ago(10*time.Second) }
+func ended(p *Pod)                         { p.Final, p.Running = true, false }
+func runs(p *Pod)                          { p.Terminating = false }
+func runsUnheld(p *Pod)                    { p.Terminating, p.Held = false, false }
+func unbound(p *Pod)                       { p.Node = "" }
+func unseen(p *Pod)                        { p.ObservedGeneration = 1 }
+func confirmed(p *Pod)                     { p.Confirmation = objects.ConfirmedThis }
+func confirmedOther(p *Pod)                { p.Confirmation = objects.ConfirmedOther }
 
 // finishedFor is the sight of a pod that finished this long ago. unmounted reports that its grace was not 0 then.
 func finishedFor(d time.Duration, unmounted bool) func(*Facts) {
@@ -59,14 +60,14 @@ func finishedFor(d time.Duration, unmounted bool) func(*Facts) {
 }
 
 // node is the result of a live read of the node after the read of the pod.
-func node(n NodeFacts) func(*Facts) {
-	return func(f *Facts) { f.Node, f.Node.Read, f.NodeSeen = n, read(2), n.Seen() }
+func node(n objects.Node) func(*Facts) {
+	return func(f *Facts) { f.Node, f.NodeRead, f.NodeSeen = n, read(2), n.Seen() }
 }
 
 // lease is the result of a live read of a Lease that has been unchanged for this long.
 func lease(version string, since time.Duration) func(*Facts) {
 	return func(f *Facts) {
-		f.Lease = LeaseFacts{Read: read(3), Found: version != "", ResourceVersion: version}
+		f.Lease, f.LeaseRead = objects.Lease{Found: version != "", ResourceVersion: version}, read(3)
 		f.Sight.LeaseVersion, f.Sight.LeaseSince = version, ago(since)
 	}
 }
@@ -81,15 +82,19 @@ func fence(of FenceFacts) func(*Facts) {
 	return func(f *Facts) { f.Fence, f.Fence.Read, f.FenceSeen = of, read(4), true }
 }
 
-func down() NodeFacts  { return NodeFacts{Found: true, Ready: ReadyUnknown, BootID: "boot"} }
-func ready() NodeFacts { return NodeFacts{Found: true, Ready: ReadyTrue, BootID: "boot"} }
+func down() objects.Node {
+	return objects.Node{Found: true, Ready: objects.ReadyUnknown, BootID: "boot"}
+}
+func ready() objects.Node { return objects.Node{Found: true, Ready: objects.ReadyTrue, BootID: "boot"} }
 
 // ofVolumes is a fence of volumes that was proven when the node had this boot ID.
 func ofVolumes(boot string) FenceFacts {
 	return FenceFacts{InForce: true, Coverage: CoversVolumes, BootID: boot}
 }
 
-func outOfService() NodeFacts { return NodeFacts{Found: true, Ready: ReadyUnknown, OutOfService: true} }
+func outOfService() objects.Node {
+	return objects.Node{Found: true, Ready: objects.ReadyUnknown, OutOfService: true}
+}
 
 func TestDecide(t *testing.T) {
 	const long = LeaseDuration
@@ -130,15 +135,15 @@ func TestDecide(t *testing.T) {
 		"finished, with grace, for long": {
 			facts(pod(ended), finishedFor(time.Minute, true), live), Wait, ReasonUnmountOverdue, 0},
 		"finished, with grace, on a node that is away": {
-			facts(pod(ended), finishedFor(time.Hour, true), seen(NodeNotReady), live), Wait, ReasonNodeUnreachable, 0},
+			facts(pod(ended), finishedFor(time.Hour, true), seen(objects.NodeNotReady), live), Wait, ReasonNodeUnreachable, 0},
 		"finished, and forced, on a node that is away": {
-			facts(pod(ended), pod(noGrace), finishedFor(time.Hour, true), seen(NodeNotReady), live), Wait,
+			facts(pod(ended), pod(noGrace), finishedFor(time.Hour, true), seen(objects.NodeNotReady), live), Wait,
 			ReasonNodeUnreachable, 0},
 		"finished, and forced where that is not refused": {
 			facts(pod(ended), pod(noGrace), finishedFor(10*time.Second, true), noGraceFor(time.Second), live,
 				func(f *Facts) { f.ForceRefusedSince = time.Time{} }), Wait, ReasonWaitsForUnmount, 29 * time.Second},
 		"finished on a Ready node that is out of service": {
-			facts(pod(ended), pod(noGrace), finishedFor(DefaultUnmountGrace, true), seen(NodeTaintedReady), live),
+			facts(pod(ended), pod(noGrace), finishedFor(DefaultUnmountGrace, true), seen(objects.NodeTaintedReady), live),
 			RemoveFinalizer, ReasonFinished, 0},
 		"finished and unmounted, as the watch shows it": {
 			facts(pod(ended), pod(noGrace), finishedFor(0, true)), ReadPod, ReasonFinished, 0},
@@ -184,14 +189,14 @@ func TestDecide(t *testing.T) {
 			ReasonEndNotReported, 0},
 
 		"confirmed and forced": {
-			facts(pod(confirmed), pod(noGrace), seen(NodeNotReady), live), RemoveFinalizer, ReasonConfirmed, 0},
+			facts(pod(confirmed), pod(noGrace), seen(objects.NodeNotReady), live), RemoveFinalizer, ReasonConfirmed, 0},
 		"confirmed and forced, by a clock that is ahead": {
 			facts(pod(confirmed), pod(noGrace), pod(func(p *Pod) { p.GraceEnds = now().Add(time.Second) }), live),
 			RemoveFinalizer, ReasonConfirmed, 0},
 		"confirmed, as the watch shows it": {
-			facts(pod(confirmed), pod(noGrace), seen(NodeNotReady)), ReadPod, ReasonConfirmed, 0},
+			facts(pod(confirmed), pod(noGrace), seen(objects.NodeNotReady)), ReadPod, ReasonConfirmed, 0},
 		"confirmed and deleted with grace": {
-			facts(pod(confirmed), seen(NodeNotReady), live), Wait, ReasonGracePeriodRunning, 20 * time.Second},
+			facts(pod(confirmed), seen(objects.NodeNotReady), live), Wait, ReasonGracePeriodRunning, 20 * time.Second},
 		"confirmed and deleted with a long grace": {
 			facts(pod(confirmed), pod(func(p *Pod) { p.GraceEnds = now().Add(time.Hour) }), live), Wait,
 			ReasonGracePeriodRunning, time.Hour},
@@ -202,59 +207,62 @@ func TestDecide(t *testing.T) {
 		"confirmed for another pod of the name": {
 			facts(pod(confirmedOther), pod(noGrace), live), Wait, ReasonConfirmationMismatch, 0},
 
-		"a node that is not Ready is not read": {facts(seen(NodeNotReady)), Wait, ReasonNodeUnreachable, 0},
+		"a node that is not Ready is not read": {facts(seen(objects.NodeNotReady)), Wait, ReasonNodeUnreachable, 0},
 		"a node that is gone, as the watch shows it": {
-			facts(seen(NodeAbsent)), ReadPod, ReasonNodeUnreachable, 0},
-		"the node is read after the pod": {facts(seen(NodeAbsent), live), ReadNode, ReasonNodeUnreachable, 0},
-		"the Lease is read after that":   {facts(pod(unseen), live, node(NodeFacts{})), ReadLease, ReasonNodeRecentlyGone, 0},
+			facts(seen(objects.NodeAbsent)), ReadPod, ReasonNodeUnreachable, 0},
+		"the node is read after the pod": {facts(seen(objects.NodeAbsent), live), ReadNode, ReasonNodeUnreachable, 0},
+		"the Lease is read after that": {
+			facts(pod(unseen), live, node(objects.Node{})), ReadLease, ReasonNodeRecentlyGone, 0},
 		"the Lease was seen for less than its duration": {
-			facts(pod(unseen), live, node(NodeFacts{}), lease("7", long-time.Second)), Wait, ReasonNodeRecentlyGone,
+			facts(pod(unseen), live, node(objects.Node{}), lease("7", long-time.Second)), Wait, ReasonNodeRecentlyGone,
 			time.Second},
 		"the Lease is another one": {
-			facts(pod(unseen), live, node(NodeFacts{}), lease("7", long), func(f *Facts) { f.Lease.ResourceVersion = "8" }),
+			facts(pod(unseen), live, node(objects.Node{}), lease("7", long), func(f *Facts) { f.Lease.ResourceVersion = "8" }),
 			Wait, ReasonNodeRecentlyGone, long},
 		"the node is gone": {
-			facts(pod(unseen), live, node(NodeFacts{}), lease("7", long)), ForceDelete, ReasonNodeGone, 0},
+			facts(pod(unseen), live, node(objects.Node{}), lease("7", long)), ForceDelete, ReasonNodeGone, 0},
 		"the node and its Lease are gone": {
-			facts(pod(unseen), live, node(NodeFacts{}), lease("", long)), ForceDelete, ReasonNodeGone, 0},
+			facts(pod(unseen), live, node(objects.Node{}), lease("", long)), ForceDelete, ReasonNodeGone, 0},
 		"a kubelet that is not cut off gets its time": {
-			facts(pod(unseen), pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long-time.Second)),
+			facts(pod(unseen), pod(noGrace), live, node(objects.Node{}), lease("", long), noGraceFor(long-time.Second)),
 			Wait, ReasonNodeRecentlyGone, time.Second},
 		"it had its time": {
-			facts(pod(unseen), pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long)),
+			facts(pod(unseen), pod(noGrace), live, node(objects.Node{}), lease("", long), noGraceFor(long)),
 			RemoveFinalizer, ReasonNodeGone, 0},
 		"it had its time, and has ended": {
-			facts(pod(ended), pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long),
+			facts(pod(ended), pod(noGrace), live, node(objects.Node{}), lease("", long), noGraceFor(long),
 				finishedFor(long, false)), RemoveFinalizer, ReasonFinished, 0},
 		"it had its time, and has just ended": {
-			facts(pod(ended), pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long),
+			facts(pod(ended), pod(noGrace), live, node(objects.Node{}), lease("", long), noGraceFor(long),
 				finishedFor(20*time.Second, false)), Wait, ReasonWaitsForUnmount, DefaultUnmountGrace - 20*time.Second},
 		"it had its time, and has ended behind a fence of volumes": {
-			facts(pod(ended), pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long),
+			facts(pod(ended), pod(noGrace), live, node(objects.Node{}), lease("", long), noGraceFor(long),
 				finishedFor(long, false), storage(Storage{Fenced: true})), Wait, ReasonVolumesFenced, 0},
 		"the Lease of a pod that has ended was seen for less than its duration": {
-			facts(pod(ended), pod(noGrace), live, node(NodeFacts{}), lease("", long-time.Second), noGraceFor(long),
+			facts(pod(ended), pod(noGrace), live, node(objects.Node{}), lease("", long-time.Second), noGraceFor(long),
 				finishedFor(long, false)), Wait, ReasonWaitsForUnmount, time.Second},
 		"its kubelet was ending the pod, without a Node": {
-			facts(pod(noGrace), live, node(NodeFacts{}), lease("", time.Hour), noGraceFor(time.Hour)),
+			facts(pod(noGrace), live, node(objects.Node{}), lease("", time.Hour), noGraceFor(time.Hour)),
 			Wait, ReasonNodeGoneDuringEnd, 0},
 
 		"out of service": {facts(pod(noGrace), live, node(outOfService())), RemoveFinalizer,
 			ReasonOutOfService, 0},
 		"out of service, and not Ready": {
-			facts(pod(noGrace), live, node(NodeFacts{Found: true, Ready: ReadyFalse, OutOfService: true})), RemoveFinalizer,
+			facts(pod(noGrace), live, node(objects.Node{Found: true, Ready: objects.ReadyFalse, OutOfService: true})),
+			RemoveFinalizer,
 			ReasonOutOfService, 0},
 		"out of service, with grace": {facts(live, node(outOfService())), ForceDelete, ReasonOutOfService, 0},
 		"out of service, and Ready": {
-			facts(pod(noGrace), live, node(NodeFacts{Found: true, Ready: ReadyTrue, OutOfService: true})),
+			facts(pod(noGrace), live, node(objects.Node{Found: true, Ready: objects.ReadyTrue, OutOfService: true})),
 			Wait, ReasonOutOfServiceNodeReady, 0},
 		"out of service, a node that says nothing": {
-			facts(pod(noGrace), live, node(NodeFacts{Found: true, OutOfService: true})), Wait, ReasonOutOfServiceNodeReady, 0},
+			facts(pod(noGrace), live, node(objects.Node{Found: true, OutOfService: true})), Wait,
+			ReasonOutOfServiceNodeReady, 0},
 		"our own taint": {
-			facts(pod(noGrace), live, node(NodeFacts{Found: true, Ready: ReadyUnknown, OwnTaint: true})),
+			facts(pod(noGrace), live, node(objects.Node{Found: true, Ready: objects.ReadyUnknown, OwnTaint: true})),
 			Wait, ReasonNodeUnreachable, 0},
 		"another Node of the name, Ready": {
-			facts(pod(noGrace), live, node(ready()), seen(NodeUnseen)), Wait, ReasonProcessesMayRun, 0},
+			facts(pod(noGrace), live, node(ready()), seen(objects.NodeUnseen)), Wait, ReasonProcessesMayRun, 0},
 
 		"a fence, as the watch shows it": {
 			facts(pod(noGrace), live, func(f *Facts) { f.FenceSeen = true }), ReadFence, ReasonProcessesMayRun, 0},
@@ -266,20 +274,20 @@ func TestDecide(t *testing.T) {
 				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
 			RemoveFinalizer, ReasonNodeFenced, 0},
 		"a fence in force, read long ago": {
-			facts(pod(noGrace), live, node(down()), seen(NodeUnseen),
+			facts(pod(noGrace), live, node(down()), seen(objects.NodeUnseen),
 				func(f *Facts) {
 					f.Fence = FenceFacts{Read: old(4), InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"}
 				}), Wait, ReasonNodeUnreachable, 0},
 		"a fence in force, not Ready": {
-			facts(pod(noGrace), live, node(NodeFacts{Found: true, Ready: ReadyFalse, BootID: "boot"}),
+			facts(pod(noGrace), live, node(objects.Node{Found: true, Ready: objects.ReadyFalse, BootID: "boot"}),
 				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
 			RemoveFinalizer, ReasonNodeFenced, 0},
 		"a fence in force, of a node that is gone": {
-			facts(pod(unseen), pod(noGrace), live, node(NodeFacts{}),
+			facts(pod(unseen), pod(noGrace), live, node(objects.Node{}),
 				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
 			ReadLease, ReasonNodeRecentlyGone, 0},
 		"of a node that is gone, and the pod was terminating before": {
-			facts(pod(noGrace), live, node(NodeFacts{}),
+			facts(pod(noGrace), live, node(objects.Node{}),
 				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, SinceTerminating: true})),
 			RemoveFinalizer, ReasonNodeFenced, 0},
 		"of a node that was powered on since": {
@@ -291,7 +299,7 @@ func TestDecide(t *testing.T) {
 				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot-0", SinceTerminating: true})),
 			RemoveFinalizer, ReasonNodeFenced, 0},
 		"of a node without a boot ID": {
-			facts(pod(noGrace), live, node(NodeFacts{Found: true, Ready: ReadyUnknown}),
+			facts(pod(noGrace), live, node(objects.Node{Found: true, Ready: objects.ReadyUnknown}),
 				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced})),
 			Wait, ReasonNodeUnreachable, 0},
 		"a fence in force, of a node that is Ready": {
@@ -299,7 +307,7 @@ func TestDecide(t *testing.T) {
 				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
 			Wait, ReasonProcessesMayRun, 50 * time.Second},
 		"a fence in force, of a node that says nothing": {
-			facts(pod(noGrace), live, node(NodeFacts{Found: true, BootID: "boot"}),
+			facts(pod(noGrace), live, node(objects.Node{Found: true, BootID: "boot"}),
 				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})), Wait, ReasonNodeUnreachable, 0},
 		"a fence of long ago": {
 			facts(pod(noGrace), live, node(down()), fence(FenceFacts{Coverage: CoversUntilUnfenced, SinceTerminating: true})),
@@ -318,25 +326,26 @@ func TestDecide(t *testing.T) {
 			facts(pod(noGrace), live, node(down()), fence(FenceFacts{InForce: true, Coverage: CoversVolumes})),
 			Wait, ReasonNodeUnreachable, 0},
 
-		"an orphan, where others delete it": {facts(pod(runs), seen(NodeAbsent)), Wait, ReasonNotTerminating, 0},
-		"an orphan, as the watch shows it":  {facts(pod(runs), seen(NodeAbsent), orphans), ReadPod, ReasonOrphaned, 0},
+		"an orphan, where others delete it": {facts(pod(runs), seen(objects.NodeAbsent)), Wait, ReasonNotTerminating, 0},
+		"an orphan, as the watch shows it": {
+			facts(pod(runs), seen(objects.NodeAbsent), orphans), ReadPod, ReasonOrphaned, 0},
 		"an orphan for a short time": {
-			facts(pod(runs), live, node(NodeFacts{}), lease("", 0), orphans), Wait, ReasonNodeRecentlyGone, long},
+			facts(pod(runs), live, node(objects.Node{}), lease("", 0), orphans), Wait, ReasonNodeRecentlyGone, long},
 		"an orphan": {
-			facts(pod(runs), live, node(NodeFacts{}), lease("", long), orphans), ForceDelete, ReasonOrphaned, 0},
+			facts(pod(runs), live, node(objects.Node{}), lease("", long), orphans), ForceDelete, ReasonOrphaned, 0},
 		"an orphan whose node is not read": {
-			facts(pod(runs), live, seen(NodeAbsent), orphans), ReadNode, ReasonNodeUnreachable, 0},
+			facts(pod(runs), live, seen(objects.NodeAbsent), orphans), ReadNode, ReasonNodeUnreachable, 0},
 		"no orphan, as the watch shows it": {facts(pod(runs), live, orphans), Wait, ReasonNotTerminating, 0},
 		"finished, on a node that is gone": {
-			facts(pod(ended), pod(noGrace), finishedFor(DefaultUnmountGrace, false), seen(NodeAbsent), live),
+			facts(pod(ended), pod(noGrace), finishedFor(DefaultUnmountGrace, false), seen(objects.NodeAbsent), live),
 			ReadNode, ReasonNodeUnreachable, 0},
 		"finished with grace, on a node that is gone for a short time": {
-			facts(pod(ended), live, node(NodeFacts{}), lease("", long-time.Second)), Wait, ReasonWaitsForUnmount,
+			facts(pod(ended), live, node(objects.Node{}), lease("", long-time.Second)), Wait, ReasonWaitsForUnmount,
 			time.Second},
 		"no orphan: the Node is there": {
-			facts(pod(runs), live, node(outOfService()), seen(NodeAbsent), orphans), Wait, ReasonNotTerminating, 0},
+			facts(pod(runs), live, node(outOfService()), seen(objects.NodeAbsent), orphans), Wait, ReasonNotTerminating, 0},
 		"no orphan: it was never bound": {
-			facts(pod(runs), pod(unbound), seen(NodeAbsent), orphans), Wait, ReasonNotTerminating, 0},
+			facts(pod(runs), pod(unbound), seen(objects.NodeAbsent), orphans), Wait, ReasonNotTerminating, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if d := Decide(c.facts, now()); d != (Decision{c.action, c.reason, c.after}) {

@@ -49,10 +49,10 @@ func Explain(f Facts, now time.Time) Explanation {
 
 // nodeDown reports whether the node is known to be not Ready, or gone.
 func (f Facts) nodeDown() bool {
-	if f.Node.Read.Order > 0 {
-		return f.Pod.Node != "" && (!f.Node.Found || f.Node.Ready != ReadyTrue)
+	if f.NodeRead.Order > 0 {
+		return f.Pod.Node != "" && (!f.Node.Found || f.Node.Ready != objects.ReadyTrue)
 	}
-	return f.NodeSeen == NodeNotReady || f.NodeSeen == NodeAbsent
+	return f.NodeSeen == objects.NodeNotReady || f.NodeSeen == objects.NodeAbsent
 }
 
 func (f Facts) missing(now time.Time) []Missing {
@@ -93,14 +93,14 @@ func (f Facts) whyNotFinished(now time.Time) string {
 
 func (f Facts) whyNotGone() string {
 	switch {
-	case f.Node.Read.Order == 0:
+	case f.NodeRead.Order == 0:
 		return "The Node could not be read."
 	case f.Node.Found:
 		return "The Node exists."
 	case f.Pod.Ending():
 		return "The Node does not exist, but its kubelet was ending the pod: without a Node it is silent, whether it works " +
 			"or not."
-	case f.Lease.Read.Order == 0:
+	case f.LeaseRead.Order == 0:
 		return "The Lease of the node could not be read."
 	}
 	return fmt.Sprintf("The Node does not exist. Its kubelet has %s to show that it runs, by its Lease or by the end of "+
@@ -109,7 +109,7 @@ func (f Facts) whyNotGone() string {
 
 func (f Facts) whyNotOutOfService() string {
 	switch {
-	case f.Node.Read.Order == 0:
+	case f.NodeRead.Order == 0:
 		return "The Node could not be read."
 	case !f.Node.Found:
 		return "The Node does not exist."
@@ -125,7 +125,7 @@ func (f Facts) whyNotFenced() string {
 	switch {
 	case f.Fence.Read.Order == 0 || !f.Fence.InForce:
 		return "No fence of the node is in force."
-	case f.Fence.covers() && f.Node.mayRun():
+	case f.Fence.covers() && mayRun(f.Node):
 		return "A fence of the node is in force, but its Node is not known to be down."
 	case f.Fence.covers():
 		return "A fence of the node is in force, but the boot ID of its Node is missing or differs from the fence's: the " +
@@ -154,11 +154,11 @@ func (f Facts) risks() []string {
 	switch node := f.Pod.Node; {
 	case f.Pod.Finished():
 		risks = append(risks, "The processes have ended, but the volumes may still be mounted on node "+node+".")
-	case f.Node.Read.Order == 0:
+	case f.NodeRead.Order == 0:
 		risks = append(risks, "The state of node "+node+" is not known; the processes may run there.")
 	case !f.Node.Found:
 		risks = append(risks, "Node "+node+" was deleted; if its machine runs, the processes may run there.")
-	case f.Node.Ready == ReadyTrue:
+	case f.Node.Ready == objects.ReadyTrue:
 		risks = append(risks, "Node "+node+" is Ready: the processes most likely run, and its kubelet ends them.")
 	default:
 		risks = append(risks, "Node "+node+" is not Ready: nothing shows whether the processes run there.")

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // missingOf returns why one kind of evidence is missing.
@@ -55,16 +57,16 @@ func TestExplainMissingEvidence(t *testing.T) {
 			"for 29s more"},
 		"no node read": {facts(), ReasonNodeGone, "could not be read"},
 		"a node":       {facts(live, node(down())), ReasonNodeGone, "exists"},
-		"no lease": {facts(pod(unseen), live, node(NodeFacts{})), ReasonNodeGone,
+		"no lease": {facts(pod(unseen), live, node(objects.Node{})), ReasonNodeGone,
 			"Lease of the node could not be read"},
-		"a lease":      {facts(pod(unseen), live, node(NodeFacts{}), lease("5", 0)), ReasonNodeGone, "40s"},
-		"begun to end": {facts(live, node(NodeFacts{}), lease("5", 0)), ReasonNodeGone, "was ending the pod"},
+		"a lease":      {facts(pod(unseen), live, node(objects.Node{}), lease("5", 0)), ReasonNodeGone, "40s"},
+		"begun to end": {facts(live, node(objects.Node{}), lease("5", 0)), ReasonNodeGone, "was ending the pod"},
 		"no taint":     {facts(live, node(down())), ReasonOutOfService, "does not have the taint"},
-		"our taint": {facts(live, node(NodeFacts{Found: true, OwnTaint: true})), ReasonOutOfService,
+		"our taint": {facts(live, node(objects.Node{Found: true, OwnTaint: true})), ReasonOutOfService,
 			"is from csi-reclaimer"},
-		"a taint, Ready": {facts(live, node(NodeFacts{Found: true, Ready: ReadyTrue, OutOfService: true})),
+		"a taint, Ready": {facts(live, node(objects.Node{Found: true, Ready: objects.ReadyTrue, OutOfService: true})),
 			ReasonOutOfService, "not known to be down"},
-		"no node to taint":      {facts(live, node(NodeFacts{})), ReasonOutOfService, "does not exist"},
+		"no node to taint":      {facts(live, node(objects.Node{})), ReasonOutOfService, "does not exist"},
 		"no node read to taint": {facts(), ReasonOutOfService, "could not be read"},
 		"no fence":              {facts(), ReasonNodeFenced, "No fence"},
 		"a fence of long ago": {facts(live, node(down()), fence(FenceFacts{Coverage: CoversUntilUnfenced})),
@@ -98,7 +100,7 @@ func TestExplainRisks(t *testing.T) {
 		"not read":     {facts(), "is not known"},
 		"Ready":        {facts(live, node(ready())), "is Ready"},
 		"not Ready":    {facts(live, node(down())), "not Ready"},
-		"gone":         {facts(live, node(NodeFacts{})), "was deleted"},
+		"gone":         {facts(live, node(objects.Node{})), "was deleted"},
 		"has finished": {facts(pod(ended)), "have ended"},
 	} {
 		if got := Explain(c.facts, now()).Risks; len(got) != 2 || !strings.Contains(got[0], c.want) {
@@ -117,11 +119,11 @@ func TestExplainNodeDown(t *testing.T) {
 	}{
 		"Ready":                     {facts(live, node(ready())), false},
 		"not Ready":                 {facts(live, node(down())), true},
-		"gone":                      {facts(live, node(NodeFacts{})), true},
-		"none":                      {facts(live, node(NodeFacts{}), pod(unbound)), false},
-		"not Ready, from the watch": {facts(seen(NodeNotReady)), true},
-		"gone, from the watch":      {facts(seen(NodeAbsent)), true},
-		"not known":                 {facts(seen(NodeUnseen)), false},
+		"gone":                      {facts(live, node(objects.Node{})), true},
+		"none":                      {facts(live, node(objects.Node{}), pod(unbound)), false},
+		"not Ready, from the watch": {facts(seen(objects.NodeNotReady)), true},
+		"gone, from the watch":      {facts(seen(objects.NodeAbsent)), true},
+		"not known":                 {facts(seen(objects.NodeUnseen)), false},
 	} {
 		if got := Explain(c.facts, now()).NodeDown; got != c.want {
 			t.Errorf("%s: %t", name, got)

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/api/core/v1"
-
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
@@ -29,15 +27,17 @@ type Facts struct {
 
 	// NodeSeen is the state of the pod's node in the watch, and FenceSeen reports whether the watch shows a fence of it.
 	// They only select the live reads to make.
-	NodeSeen  NodeSeen
+	NodeSeen  objects.NodeSeen
 	FenceSeen bool
 	// Storage tells whether a fence may keep the node from volumes, according to the watch.
 	Storage Storage
 
-	// Node, Lease and Fence are the results of live reads.
-	Node  NodeFacts
-	Lease LeaseFacts
-	Fence FenceFacts
+	// Node, Lease and Fence are the results of live reads, of which NodeRead and LeaseRead are two. Sight records how long
+	// the Lease has been unchanged.
+	Node                objects.Node
+	Lease               objects.Lease
+	NodeRead, LeaseRead session.Read
+	Fence               FenceFacts
 }
 
 // Rules are the settings of the hold.
@@ -132,113 +132,9 @@ type Sight struct {
 	LeaseSince   time.Time
 }
 
-// NodeSeen is the state of a node in the watch. The zero value is NodeUnseen.
-type NodeSeen uint8
-
-const (
-	// NodeUnseen means that the watch has not shown the node yet.
-	NodeUnseen NodeSeen = iota
-	// NodeReady means that the node is Ready, and not tainted as out of service.
-	NodeReady
-	// NodeNotReady means that the node is not known to be Ready, and not tainted as out of service.
-	NodeNotReady
-	// NodeTainted means that the node has the taint node.kubernetes.io/out-of-service, and is not known to be Ready.
-	NodeTainted
-	// NodeTaintedReady means that the node has the taint, and is Ready.
-	NodeTaintedReady
-	// NodeAbsent means that the Node does not exist.
-	NodeAbsent
-)
-
-func (n NodeSeen) ready() bool { return n == NodeReady || n == NodeTaintedReady }
-
-// Ready is the condition Ready of a node. The zero value is ReadyMissing.
-type Ready uint8
-
-const (
-	// ReadyMissing means that the node has no condition Ready, as when it was just created.
-	ReadyMissing Ready = iota
-	// ReadyTrue, ReadyFalse and ReadyUnknown are the statuses of the condition. The node controller sets Unknown after a
-	// long silence of the kubelet.
-	ReadyTrue
-	ReadyFalse
-	ReadyUnknown
-)
-
-// NodeFacts is the result of a live read of a Node. The zero value means that it was not read.
-type NodeFacts struct {
-	Read session.Read
-	// Found reports that a Node with this name exists. It need not be the Node that the pod was bound to, because pods
-	// survive the deletion and new creation of their Node.
-	Found bool
-	Ready Ready
-	// OutOfService reports the taint node.kubernetes.io/out-of-service, unless it is from this project.
-	OutOfService bool
-	// OwnTaint reports the taint from this project.
-	OwnTaint bool
-	// BootID is status.nodeInfo.bootID.
-	BootID string
-}
-
 // mayRun reports whether the Node does not prove the node to be down: it exists, and its condition Ready is neither
 // False nor Unknown. A node that is Ready has come back, or its fence proves less than it claims.
-func (n NodeFacts) mayRun() bool { return n.Found && n.Ready != ReadyFalse && n.Ready != ReadyUnknown }
-
-// NodeOf returns the facts of a Node.
-func NodeOf(o *v1.Node) NodeFacts {
-	n := NodeFacts{Found: true, BootID: o.Status.NodeInfo.BootID}
-	for _, c := range o.Status.Conditions {
-		if c.Type == v1.NodeReady {
-			n.Ready = readyOf(c.Status)
-		}
-	}
-	for _, t := range o.Spec.Taints {
-		switch {
-		case t.Key != v1.TaintNodeOutOfService:
-		case t.Value == OwnTaintValue:
-			n.OwnTaint = true
-		default:
-			n.OutOfService = true
-		}
-	}
-	return n
-}
-
-func readyOf(s v1.ConditionStatus) Ready {
-	switch s {
-	case v1.ConditionTrue:
-		return ReadyTrue
-	case v1.ConditionFalse:
-		return ReadyFalse
-	case v1.ConditionUnknown:
-		return ReadyUnknown
-	}
-	return ReadyMissing
-}
-
-// Seen returns the state that a watch would show for such a Node.
-func (n NodeFacts) Seen() NodeSeen {
-	switch {
-	case !n.Found:
-		return NodeAbsent
-	case (n.OutOfService || n.OwnTaint) && n.Ready == ReadyTrue:
-		return NodeTaintedReady
-	case n.OutOfService || n.OwnTaint:
-		return NodeTainted
-	case n.Ready == ReadyTrue:
-		return NodeReady
-	}
-	return NodeNotReady
-}
-
-// LeaseFacts is the result of a live read of the node's Lease in the namespace kube-node-lease. The zero value means
-// that it was not read. [Sight] records how long it has been unchanged.
-type LeaseFacts struct {
-	Read  session.Read
-	Found bool
-	// ResourceVersion changes with each renewal. The times in the Lease are by the clock of the node, which can be wrong.
-	ResourceVersion string
-}
+func mayRun(n objects.Node) bool { return n.Found && !n.NotReady() }
 
 // Coverage is the extent of the proof of the agent that fenced a node. The zero value is CoversUnknown.
 type Coverage uint8
@@ -277,14 +173,14 @@ func (f FenceFacts) covers() bool {
 // EndsPod reports whether the fence proves that no process of the pod runs, given a read of the Node after the fence. A
 // machine that is powered on while its fence is in force has another boot ID, and may restart pods that were not
 // terminating before.
-func (f FenceFacts) EndsPod(node NodeFacts) bool {
-	return f.covers() && !node.mayRun() && f.OfRun(node)
+func (f FenceFacts) EndsPod(node objects.Node) bool {
+	return f.covers() && !mayRun(node) && f.OfRun(node)
 }
 
 // OfRun reports whether the fence has ended the boot of the node that may have started the pod, given a read of the
 // Node that followed a read of the terminating pod. Either the Node still has the boot ID that the fence has ended, or
 // the pod was terminating before the fence began, so that no later boot starts it.
-func (f FenceFacts) OfRun(node NodeFacts) bool {
+func (f FenceFacts) OfRun(node objects.Node) bool {
 	return f.SinceTerminating || node.BootID != "" && node.BootID == f.BootID
 }
 
@@ -298,7 +194,8 @@ func (f Facts) after(r session.Read, now time.Time) bool { return r.FreshAfter(f
 
 // nodeMayProve reports whether a live read of the node may find evidence, according to the watch.
 func (f Facts) nodeMayProve() bool {
-	return f.FenceSeen || slices.Contains([]NodeSeen{NodeUnseen, NodeTainted, NodeTaintedReady, NodeAbsent}, f.NodeSeen)
+	return f.FenceSeen || slices.Contains([]objects.NodeSeen{objects.NodeUnseen, objects.NodeTainted,
+		objects.NodeTaintedReady, objects.NodeAbsent}, f.NodeSeen)
 }
 
 // unmountShown reports whether the kubelet itself set the grace period to 0, which it does after it has unmounted the
@@ -307,7 +204,7 @@ func (f Facts) nodeMayProve() bool {
 // has been throughout.
 func (f Facts) unmountShown() bool {
 	return f.Sight.FinishedWithGrace && !f.Sight.Forced && !f.Sight.NodeAway && f.forceRefused() &&
-		f.Pod.Confirmation == objects.NotConfirmed && f.NodeSeen == NodeReady
+		f.Pod.Confirmation == objects.NotConfirmed && f.NodeSeen == objects.NodeReady
 }
 
 // forceRefused reports whether a force deletion has needed a confirmation ever since the pod ended.
@@ -336,7 +233,7 @@ func (f Facts) unmountIn(now time.Time) time.Duration {
 // had the earlier boot ID when the fence was proven.
 func (f Facts) rebooted(now time.Time) bool {
 	fence, node := f.Fence, f.Node
-	return f.Pod.Finished() && f.after(fence.Read, now) && f.after(node.Read, now) && fence.InForce &&
+	return f.Pod.Finished() && f.after(fence.Read, now) && f.after(f.NodeRead, now) && fence.InForce &&
 		fence.Coverage == CoversVolumes && node.BootID != "" && node.BootID != fence.BootID
 }
 
@@ -346,7 +243,7 @@ func (f Facts) leaseIn() time.Duration {
 	if f.Sight.LeaseVersion != f.Lease.ResourceVersion {
 		return f.Rules.leaseDuration()
 	}
-	return rest(f.Sight.LeaseSince, f.Rules.leaseDuration(), f.Lease.Read.Sent)
+	return rest(f.Sight.LeaseSince, f.Rules.leaseDuration(), f.LeaseRead.Sent)
 }
 
 // forcedIn returns the remaining time that a kubelet, if not cut off after all, may take to end a pod without grace,

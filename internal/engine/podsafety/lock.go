@@ -20,7 +20,7 @@ type LockFacts struct {
 	Pod     Pod
 	PodRead session.Read
 	// NodeSeen is the state of the pod's node in the watch.
-	NodeSeen NodeSeen
+	NodeSeen objects.NodeSeen
 	// FenceSeen reports that the watch shows a fence of the node, and Fence is the result of its live read.
 	FenceSeen bool
 	Fence     FenceFacts
@@ -93,7 +93,7 @@ func (f LockFacts) held() bool { return f.Pod.UID == f.Holder && f.Holder != "" 
 
 // wanted reports whether the volume needs a lock unless a fence covers it.
 func (f LockFacts) wanted() bool {
-	return f.held() && f.Pod.Terminating && f.Pod.Node != "" && f.NodeSeen != NodeReady && !f.Shared
+	return f.held() && f.Pod.Terminating && f.Pod.Node != "" && f.NodeSeen != objects.NodeReady && !f.Shared
 }
 
 // mayBeCovered reports whether a fence of the node may make the lock unnecessary.

@@ -11,7 +11,7 @@ import (
 
 // locked returns the facts of a lock for a pod that is terminating on an unreachable node.
 func locked(alter ...func(*LockFacts)) LockFacts {
-	f := LockFacts{Holder: "uid-1", Locked: true, Pod: terminatingPod(), NodeSeen: NodeNotReady}
+	f := LockFacts{Holder: "uid-1", Locked: true, Pod: terminatingPod(), NodeSeen: objects.NodeNotReady}
 	for _, a := range alter {
 		a(&f)
 	}
@@ -26,6 +26,8 @@ func ofDriver(f *LockFacts) {
 	f.Volume = objects.Volume{Driver: "disk", Attributes: map[string]string{"clusterID": "one", "pool": "a"}}
 }
 func fenceSeen(f *LockFacts) { f.FenceSeen = true }
+
+func nodeIs(n objects.NodeSeen) func(*LockFacts) { return func(f *LockFacts) { f.NodeSeen = n } }
 
 func volumesFenced(r session.Read) func(*LockFacts) {
 	return func(f *LockFacts) {
@@ -45,10 +47,10 @@ func TestDecideLock(t *testing.T) {
 	}{
 		"nothing is known":                   {LockFacts{}, KeepLock},
 		"terminating on a node that is away": {locked(none), CreateLock},
-		"on an unseen node":                  {locked(none, func(f *LockFacts) { f.NodeSeen = NodeUnseen }), CreateLock},
-		"on a node that is gone":             {locked(none, func(f *LockFacts) { f.NodeSeen = NodeAbsent }), CreateLock},
-		"on a tainted node":                  {locked(none, func(f *LockFacts) { f.NodeSeen = NodeTainted }), CreateLock},
-		"on a Ready node":                    {locked(none, func(f *LockFacts) { f.NodeSeen = NodeReady }), KeepLock},
+		"on an unseen node":                  {locked(none, nodeIs(objects.NodeUnseen)), CreateLock},
+		"on a node that is gone":             {locked(none, nodeIs(objects.NodeAbsent)), CreateLock},
+		"on a tainted node":                  {locked(none, nodeIs(objects.NodeTainted)), CreateLock},
+		"on a Ready node":                    {locked(none, nodeIs(objects.NodeReady)), KeepLock},
 		"not deleted":                        {locked(none, func(f *LockFacts) { f.Pod.Terminating = false }), KeepLock},
 		"it is not held":                     {locked(none, released), KeepLock},
 		"it was never bound":                 {locked(none, func(f *LockFacts) { f.Pod.Node = "" }), KeepLock},
@@ -58,7 +60,7 @@ func TestDecideLock(t *testing.T) {
 		"no pod":                             {locked(none, func(f *LockFacts) { f.Holder, f.Pod.UID = "", "" }), KeepLock},
 
 		"it stays":                                   {locked(), KeepLock},
-		"it stays when the node returns":             {locked(func(f *LockFacts) { f.NodeSeen = NodeReady }), KeepLock},
+		"it stays when the node returns":             {locked(nodeIs(objects.NodeReady)), KeepLock},
 		"the pod is released, as the watch shows it": {locked(released), ReadHolder},
 		"the pod is released, by an old read": {locked(released, func(f *LockFacts) { f.PodRead = old(1) }),
 			ReadHolder},
@@ -77,7 +79,7 @@ func TestDecideLock(t *testing.T) {
 		"it is locked, and its driver refuses the node": {locked(ofDriver, fenceSeen, volumesFenced(read(1))),
 			RemoveLock},
 		"it is locked, the node is Ready, and its driver refuses it": {
-			locked(ofDriver, fenceSeen, volumesFenced(read(1)), func(f *LockFacts) { f.NodeSeen = NodeReady }), RemoveLock},
+			locked(ofDriver, fenceSeen, volumesFenced(read(1)), nodeIs(objects.NodeReady)), RemoveLock},
 		"it is locked, and there is a fence": {locked(ofDriver, fenceSeen), ReadLockFence},
 		"the watch shows no fence":           {locked(ofDriver, volumesFenced(read(1))), KeepLock},
 		"the fence is of another driver": {locked(none, ofDriver, fenceSeen, volumesFenced(read(1)),
@@ -94,7 +96,7 @@ func TestDecideLock(t *testing.T) {
 		"the fence is not of volumes": {locked(ofDriver, fenceSeen, volumesFenced(read(1)),
 			func(f *LockFacts) { f.Fence.Coverage = CoversReboot }), KeepLock},
 		"a fence, and the pod is released": {locked(ofDriver, fenceSeen, released, readLive), RemoveLock},
-		"a fence, and the node is Ready": {locked(none, ofDriver, fenceSeen, func(f *LockFacts) { f.NodeSeen = NodeReady }),
+		"a fence, and the node is Ready": {locked(none, ofDriver, fenceSeen, nodeIs(objects.NodeReady)),
 			KeepLock},
 
 		"we are uninstalled":          {locked(func(f *LockFacts) { f.RemovingLocks = true }), RemoveLock},

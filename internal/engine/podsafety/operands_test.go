@@ -3,6 +3,8 @@ package podsafety
 import (
 	"testing"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // Each operand of a condition counts by itself.
@@ -37,9 +39,9 @@ func TestUnmountShown(t *testing.T) {
 			facts(finishedFor(time.Hour, true), func(f *Facts) { f.ForceRefusedSince = ago(time.Hour) }), true},
 		"not in its namespace": {facts(finishedFor(0, true), func(f *Facts) { f.Mode = ModeWarn }), false},
 		"the node was away":    {facts(finishedFor(0, true), func(f *Facts) { f.Sight.NodeAway = true }), false},
-		"a tainted node":       {facts(finishedFor(0, true), seen(NodeTaintedReady)), false},
-		"a node out of sight":  {facts(finishedFor(0, true), seen(NodeUnseen)), false},
-		"a node that is away":  {facts(finishedFor(0, true), seen(NodeNotReady)), false},
+		"a tainted node":       {facts(finishedFor(0, true), seen(objects.NodeTaintedReady)), false},
+		"a node out of sight":  {facts(finishedFor(0, true), seen(objects.NodeUnseen)), false},
+		"a node that is away":  {facts(finishedFor(0, true), seen(objects.NodeNotReady)), false},
 	} {
 		if got := c.facts.unmountShown(); got != c.want {
 			t.Errorf("%s: %t", name, got)
@@ -62,7 +64,7 @@ func TestRebootOfFencedNode(t *testing.T) {
 		"after the fence":    {facts(pod(ended), live, node(ready()), all), true},
 		"as far as is known": {facts(pod(ended), live, all), false},
 		"by a read that is old": {
-			facts(pod(ended), live, node(ready()), all, func(f *Facts) { f.Node.Read = old(2) }), false},
+			facts(pod(ended), live, node(ready()), all, func(f *Facts) { f.NodeRead = old(2) }), false},
 		"by a fence of long ago": {
 			facts(pod(ended), live, node(ready()), of(func(f *FenceFacts) { f.Read = old(4) })), false},
 		"while the pod runs": {facts(live, node(ready()), all), false},
@@ -70,7 +72,8 @@ func TestRebootOfFencedNode(t *testing.T) {
 			facts(pod(ended), live, node(ready()), of(func(f *FenceFacts) { f.InForce = false })), false},
 		"of a machine that is off": {
 			facts(pod(ended), live, node(ready()), of(func(f *FenceFacts) { f.Coverage = CoversUntilUnfenced })), false},
-		"a node without a boot ID": {facts(pod(ended), live, node(NodeFacts{Found: true, Ready: ReadyTrue}), all), false},
+		"a node without a boot ID": {
+			facts(pod(ended), live, node(objects.Node{Found: true, Ready: objects.ReadyTrue}), all), false},
 		"not at all": {
 			facts(pod(ended), live, node(ready()), of(func(f *FenceFacts) { f.BootID = "boot" })), false},
 	} {
@@ -154,11 +157,11 @@ func TestNodeMayProve(t *testing.T) {
 		facts Facts
 		want  bool
 	}{
-		"Ready": {facts(seen(NodeReady)), false}, "not Ready": {facts(seen(NodeNotReady)), false},
-		"unseen": {facts(seen(NodeUnseen)), true}, "tainted": {facts(seen(NodeTainted)), true},
-		"tainted, Ready": {facts(seen(NodeTaintedReady)), true},
-		"gone":           {facts(seen(NodeAbsent)), true},
-		"fenced":         {facts(seen(NodeNotReady), func(f *Facts) { f.FenceSeen = true }), true},
+		"Ready": {facts(seen(objects.NodeReady)), false}, "not Ready": {facts(seen(objects.NodeNotReady)), false},
+		"unseen": {facts(seen(objects.NodeUnseen)), true}, "tainted": {facts(seen(objects.NodeTainted)), true},
+		"tainted, Ready": {facts(seen(objects.NodeTaintedReady)), true},
+		"gone":           {facts(seen(objects.NodeAbsent)), true},
+		"fenced":         {facts(seen(objects.NodeNotReady), func(f *Facts) { f.FenceSeen = true }), true},
 	} {
 		if got := c.facts.nodeMayProve(); got != c.want {
 			t.Errorf("%s: %t", name, got)

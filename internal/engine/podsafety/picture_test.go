@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/docs"
 	"github.com/csi-reclaimer/csi-reclaimer/test/docs/picture"
 )
@@ -22,7 +23,7 @@ type told struct {
 	drawn *picture.Sequence
 	order int
 	// node and fence are the results of live reads.
-	node  NodeFacts
+	node  objects.Node
 	fence FenceFacts
 	last  Reason
 }
@@ -37,7 +38,8 @@ func (s *told) happens(actor int, what string, alter ...func(*Facts)) {
 }
 
 func (s *told) decides() {
-	s.f.PodRead, s.f.Node, s.f.Lease, s.f.Fence = session.Read{}, NodeFacts{}, LeaseFacts{}, FenceFacts{}
+	s.f.PodRead, s.f.NodeRead, s.f.LeaseRead = session.Read{}, session.Read{}, session.Read{}
+	s.f.Node, s.f.Lease, s.f.Fence = objects.Node{}, objects.Lease{}, FenceFacts{}
 	s.drawn.Tell(guard, s.next)
 }
 
@@ -58,10 +60,10 @@ func (s *told) next() picture.Step {
 		s.f.Fence.Read = read(s.order)
 	case ReadNode:
 		step.Words, s.f.Node = "the node", s.node
-		s.f.Node.Read = read(s.order)
+		s.f.NodeRead = read(s.order)
 	case ForceDelete:
 		step.Words, s.f.Pod.GraceZero = "deletes the pod with grace period 0", true
-		s.f.PodRead, s.f.Node.Read, s.f.Fence.Read = session.Read{}, session.Read{}, session.Read{}
+		s.f.PodRead, s.f.NodeRead, s.f.Fence.Read = session.Read{}, session.Read{}, session.Read{}
 	case RemoveFinalizer:
 		step.Words, s.f.Pod.Held = "removes the finalizer: the pod object goes", false
 	default:
@@ -85,8 +87,9 @@ func podHold(t *testing.T) *picture.Sequence {
 	runs(&running)
 	running.Held = false
 	drawn.Section("A pod is made")
-	s := told{f: Facts{Mode: ModeEnforce, ForceRefusedSince: now(), Pod: running, NodeSeen: NodeReady}, drawn: drawn,
-		node: ready()}
+	s := told{f: Facts{Mode: ModeEnforce, ForceRefusedSince: now(), Pod: running, NodeSeen: objects.NodeReady},
+		drawn: drawn,
+		node:  ready()}
 	s.happens(people, "create pod db-0")
 	held := s
 
@@ -107,7 +110,7 @@ func podHold(t *testing.T) *picture.Sequence {
 	drawn.Box(kubeletOfA, picture.Fact, "", "processes of db-0 may run")
 	drawn.Begin(kubeletOfA)
 	s.node = down()
-	s.happens(people, "delete pod db-0", pod(func(p *Pod) { p.Terminating = true }), seen(NodeNotReady))
+	s.happens(people, "delete pod db-0", pod(func(p *Pod) { p.Terminating = true }), seen(objects.NodeNotReady))
 	ends(t, s, ReasonNodeUnreachable)
 	s.fence = FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, SinceTerminating: true, BootID: "boot"}
 	drawn.Does(people, kubeletOfA, "an agent fences node a, and proves it")

@@ -61,9 +61,9 @@ func everyNode(visit func(Facts)) {
 		}
 		f.Node.Found, f.Node.OutOfService, f.Node.OwnTaint, f.FenceSeen = bit(0), bit(1), bit(2), bit(3)
 		f.Fence.InForce, f.Fence.SinceTerminating = bit(4), bit(5)
-		for _, f.Node.Read = range reads(5) {
-			for f.Node.Ready = ReadyMissing; f.Node.Ready <= ReadyUnknown; f.Node.Ready++ {
-				for _, f.Lease.Read = range reads(6) {
+		for _, f.NodeRead = range reads(5) {
+			for f.Node.Ready = objects.ReadyMissing; f.Node.Ready <= objects.ReadyUnknown; f.Node.Ready++ {
+				for _, f.LeaseRead = range reads(6) {
 					for _, f.Sight.LeaseSince = range []time.Time{now(), ago(LeaseDuration)} {
 						for _, f.Lease.ResourceVersion = range []string{"", "8"} {
 							for _, f.Fence.Read = range reads(7) {
@@ -97,23 +97,24 @@ func evidence(f Facts, why Reason) bool {
 		ended := f.Sight.FinishedSince
 		refused := f.Mode == ModeEnforce && !f.ForceRefusedSince.IsZero() && f.ForceRefusedSince.Compare(ended) <= 0
 		unmounted := f.Sight.FinishedWithGrace && !f.Sight.Forced && !f.Sight.NodeAway &&
-			p.Confirmation == objects.NotConfirmed && f.NodeSeen == NodeReady && refused
-		waited := (f.NodeSeen == NodeReady || f.NodeSeen == NodeTaintedReady) && !f.Storage.Fenced && hadTime(f)
+			p.Confirmation == objects.NotConfirmed && f.NodeSeen == objects.NodeReady && refused
+		waited := (f.NodeSeen == objects.NodeReady || f.NodeSeen == objects.NodeTaintedReady) && !f.Storage.Fenced &&
+			hadTime(f)
 		gone := nodeGone(f, then) && !f.Storage.Fenced && hadTime(f)
-		rebooted := then(f.Fence.Read) && then(f.Node.Read) && f.Fence.InForce && f.Fence.Coverage == CoversVolumes &&
+		rebooted := then(f.Fence.Read) && then(f.NodeRead) && f.Fence.InForce && f.Fence.Coverage == CoversVolumes &&
 			f.Node.BootID == "boot-2"
 		if !says {
 			return false
 		}
 		return p.GraceZero && (unmounted || waited) || (rebooted || gone) && f.nodeMayProve()
 	case ReasonOutOfService:
-		return then(f.Node.Read) && f.Node.Found && f.Node.OutOfService &&
-			(f.Node.Ready == ReadyFalse || f.Node.Ready == ReadyUnknown)
+		return then(f.NodeRead) && f.Node.Found && f.Node.OutOfService &&
+			(f.Node.Ready == objects.ReadyFalse || f.Node.Ready == objects.ReadyUnknown)
 	case ReasonNodeFenced:
-		down := !f.Node.Found || f.Node.Ready == ReadyFalse || f.Node.Ready == ReadyUnknown
+		down := !f.Node.Found || f.Node.Ready == objects.ReadyFalse || f.Node.Ready == objects.ReadyUnknown
 		off := f.Fence.Coverage == CoversUntilUnfenced && f.Node.Found && f.Node.BootID == "boot"
 		before := (f.Fence.Coverage == CoversUntilUnfenced || f.Fence.Coverage == CoversReboot) && f.Fence.SinceTerminating
-		return then(f.Fence.Read) && then(f.Node.Read) && down && f.Fence.InForce && (off || before)
+		return then(f.Fence.Read) && then(f.NodeRead) && down && f.Fence.InForce && (off || before)
 	case ReasonNodeGone, ReasonOrphaned:
 		return nodeGone(f, then) && (!p.Terminating || !saysEnd(p))
 	default:
@@ -138,7 +139,7 @@ func hadTime(f Facts) bool {
 func nodeGone(f Facts, then func(session.Read) bool) bool {
 	long := func(t time.Time) bool { return !t.IsZero() && now().Sub(t) >= 40*time.Second }
 	answered := f.Pod.Terminating && f.Pod.Running && f.Pod.ObservedGeneration == 2
-	return !answered && then(f.Node.Read) && !f.Node.Found && then(f.Lease.Read) &&
+	return !answered && then(f.NodeRead) && !f.Node.Found && then(f.LeaseRead) &&
 		f.Sight.LeaseVersion == f.Lease.ResourceVersion && long(f.Sight.LeaseSince) &&
 		(!f.Pod.GraceZero || long(f.Sight.GraceZeroSince))
 }
@@ -214,11 +215,11 @@ func TestPromisesInEveryCombinationOfPodFacts(t *testing.T) {
 		everySight(func(s Sight) {
 			for _, read := range []session.Read{{}, old(1), read(1)} {
 				for _, f := range []Facts{
-					{NodeSeen: NodeReady}, {NodeSeen: NodeReady, ForceRefusedSince: ago(DefaultUnmountGrace)},
-					{NodeSeen: NodeReady, Rules: Rules{RemovingFinalizers: true}}, {NodeSeen: NodeTaintedReady},
-					{NodeSeen: NodeNotReady}, {NodeSeen: NodeAbsent},
-					{NodeSeen: NodeReady, ForceRefusedSince: ago(DefaultUnmountGrace), Storage: Storage{Fenced: true}},
-					{NodeSeen: NodeReady, Storage: Storage{Since: now()}},
+					{NodeSeen: objects.NodeReady}, {NodeSeen: objects.NodeReady, ForceRefusedSince: ago(DefaultUnmountGrace)},
+					{NodeSeen: objects.NodeReady, Rules: Rules{RemovingFinalizers: true}}, {NodeSeen: objects.NodeTaintedReady},
+					{NodeSeen: objects.NodeNotReady}, {NodeSeen: objects.NodeAbsent},
+					{NodeSeen: objects.NodeReady, ForceRefusedSince: ago(DefaultUnmountGrace), Storage: Storage{Fenced: true}},
+					{NodeSeen: objects.NodeReady, Storage: Storage{Since: now()}},
 				} {
 					f.Pod, f.Sight, f.PodRead, f.Mode = p, s, read, ModeEnforce
 					judge(t, f)

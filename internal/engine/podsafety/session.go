@@ -45,9 +45,9 @@ type Reply struct {
 	// Found reports that GetPod found a pod with this name, which is Pod.
 	Found bool
 	Pod   Pod
-	// Node, Lease and Fence are the results of the other reads, without a Read.
-	Node  NodeFacts
-	Lease LeaseFacts
+	// Node, Lease and Fence are the results of the other reads. Fence is without a Read.
+	Node  objects.Node
+	Lease objects.Lease
 	Fence FenceFacts
 }
 
@@ -127,17 +127,15 @@ func (s *Session) succeeded(t *Tracker, r Reply, sent, now time.Time) {
 		}
 		f.Pod, f.PodRead, f.Sight = r.Pod, s.Live(sent), t.Saw(r.Pod, f.NodeSeen, now)
 	case ReadNode:
-		f.Node = r.Node
-		f.Node.Read = s.Live(sent)
+		f.Node, f.NodeRead = r.Node, s.Live(sent)
 	case ReadLease:
-		f.Lease = r.Lease
-		f.Lease.Read, f.Sight = s.Live(sent), t.sawLease(f.Pod.UID, r.Lease, now)
+		f.Lease, f.LeaseRead, f.Sight = r.Lease, s.Live(sent), t.sawLease(f.Pod.UID, r.Lease, now)
 	case ReadFence:
 		f.Fence = r.Fence
 		f.Fence.Read = s.Live(sent)
 	case ForceDelete:
 		// The evidence is read again, because the patch that removes the finalizer is bound to the pod after this deletion.
-		f.PodRead, f.Node.Read, f.Lease.Read, f.Fence.Read = session.Read{}, session.Read{}, session.Read{}, session.Read{}
+		f.PodRead, f.NodeRead, f.LeaseRead, f.Fence.Read = session.Read{}, session.Read{}, session.Read{}, session.Read{}
 	default:
 		s.End = session.Written
 	}

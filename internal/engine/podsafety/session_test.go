@@ -64,7 +64,7 @@ func version(v string) func(*Pod) { return func(p *Pod) { p.ResourceVersion = v 
 
 func TestSessionReleasesFinishedPod(t *testing.T) {
 	tracker := NewTracker()
-	tracker.Saw(facts(pod(ended)).Pod, NodeReady, ago(time.Second))
+	tracker.Saw(facts(pod(ended)).Pod, objects.NodeReady, ago(time.Second))
 	f := facts(pod(ended), pod(noGrace))
 	s, asked, _ := play(t, tracker, f, answer{GetPod, podIs(ended, noGrace, version("12")), 0},
 		answer{PatchFinalizers, done(), 0})
@@ -104,7 +104,7 @@ func TestUninstallRemovesFinalizerByUID(t *testing.T) {
 func TestEvidenceIsReadAgainAfterForceDelete(t *testing.T) {
 	tracker := NewTracker()
 	out := Reply{Outcome: session.Succeeded, Node: outOfService()}
-	s, asked, _ := play(t, tracker, facts(seen(NodeTainted)),
+	s, asked, _ := play(t, tracker, facts(seen(objects.NodeTainted)),
 		answer{GetPod, podIs(), 0}, answer{GetNode, out, 0}, answer{DeletePod, done(), 0},
 		answer{GetPod, podIs(noGrace, version("13")), 0}, answer{GetNode, out, 0}, answer{PatchFinalizers, done(), 0})
 	if asked[2].UID != "uid-1" || asked[5].ResourceVersion != "13" {
@@ -118,8 +118,8 @@ func TestEvidenceIsReadAgainAfterForceDelete(t *testing.T) {
 func TestSessionWaitsForLeaseOfGoneNode(t *testing.T) {
 	tracker := NewTracker()
 	gone := Reply{Outcome: session.Succeeded}
-	lease := Reply{Outcome: session.Succeeded, Lease: LeaseFacts{Found: true, ResourceVersion: "5"}}
-	f := facts(seen(NodeAbsent), pod(noGrace), pod(unseen))
+	lease := Reply{Outcome: session.Succeeded, Lease: objects.Lease{Found: true, ResourceVersion: "5"}}
+	f := facts(seen(objects.NodeAbsent), pod(noGrace), pod(unseen))
 	s, _, at := play(t, tracker, f, answer{GetPod, podIs(noGrace, unseen), 0}, answer{GetNode, gone, 0},
 		answer{GetLease, lease, time.Second})
 	if s.Reason() != ReasonNodeRecentlyGone || s.Requeue() != session.RequeueAfter ||
@@ -129,20 +129,20 @@ func TestSessionWaitsForLeaseOfGoneNode(t *testing.T) {
 	if s := tracker.Sights["uid-1"]; s.LeaseVersion != "5" || !s.LeaseSince.Equal(at) {
 		t.Errorf("%+v", s)
 	}
-	if s := tracker.sawLease("uid-2", LeaseFacts{}, at); !s.LeaseSince.Equal(at) || s.LeaseVersion != "" {
+	if s := tracker.sawLease("uid-2", objects.Lease{}, at); !s.LeaseSince.Equal(at) || s.LeaseVersion != "" {
 		t.Errorf("no Lease: %+v", s)
 	}
-	renewed := tracker.sawLease("uid-1", LeaseFacts{ResourceVersion: "6"}, at.Add(time.Second))
+	renewed := tracker.sawLease("uid-1", objects.Lease{ResourceVersion: "6"}, at.Add(time.Second))
 	if renewed.LeaseVersion != "6" || !renewed.LeaseSince.Equal(at.Add(time.Second)) {
 		t.Errorf("a renewal: %+v", renewed)
 	}
-	if same := tracker.sawLease("uid-1", LeaseFacts{ResourceVersion: "6"}, at.Add(time.Minute)); same != renewed {
+	if same := tracker.sawLease("uid-1", objects.Lease{ResourceVersion: "6"}, at.Add(time.Minute)); same != renewed {
 		t.Errorf("no renewal: %+v", same)
 	}
 }
 
 func TestSessionEnds(t *testing.T) {
-	watched := facts(pod(ended), pod(noGrace), func(f *Facts) { f.NodeSeen = NodeReady })
+	watched := facts(pod(ended), pod(noGrace), func(f *Facts) { f.NodeSeen = objects.NodeReady })
 	for name, c := range map[string]struct {
 		answers []answer
 		end     session.End
@@ -169,7 +169,7 @@ func TestSessionEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tracker := NewTracker()
-			tracker.Saw(facts(pod(ended)).Pod, NodeReady, ago(time.Second))
+			tracker.Saw(facts(pod(ended)).Pod, objects.NodeReady, ago(time.Second))
 			s, _, _ := play(t, tracker, watched, c.answers...)
 			if s.End != c.end || s.Reason() != c.reason || s.Requeue() != c.requeue {
 				t.Errorf("end %d, %q, requeue %d", s.End, s.Reason(), s.Requeue())
@@ -184,7 +184,7 @@ func TestStaleReadsAreRepeatedWithinLimit(t *testing.T) {
 		answers = append(answers, answer{GetPod, podIs(ended, noGrace), session.LiveFor + time.Second})
 	}
 	tracker := NewTracker()
-	tracker.Saw(facts(pod(ended)).Pod, NodeReady, ago(time.Second))
+	tracker.Saw(facts(pod(ended)).Pod, objects.NodeReady, ago(time.Second))
 	s, _, _ := play(t, tracker, facts(pod(ended), pod(noGrace)), answers...)
 	if s.End != session.TooSlow || s.Reason() != ReasonAPIReadFailed || s.Requeue() != session.RequeueRetry {
 		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
@@ -193,7 +193,7 @@ func TestStaleReadsAreRepeatedWithinLimit(t *testing.T) {
 
 func TestDryRunMakesNoWrites(t *testing.T) {
 	tracker := NewTracker()
-	tracker.Saw(facts(pod(ended)).Pod, NodeReady, ago(time.Second))
+	tracker.Saw(facts(pod(ended)).Pod, objects.NodeReady, ago(time.Second))
 	f := facts(pod(ended), pod(noGrace), func(f *Facts) { f.Rules.DryRun = true })
 	s, _, _ := play(t, tracker, f, answer{GetPod, podIs(ended, noGrace), 0})
 	if s.End != session.Skipped || s.Reason() != ReasonDryRun || s.Requeue() != session.RequeueNever {
@@ -223,12 +223,13 @@ func TestSessionReadsFenceLive(t *testing.T) {
 }
 
 func TestNodeAwayAtFirstZeroGrace(t *testing.T) {
-	for first, away := range map[NodeSeen]bool{NodeReady: false, NodeUnseen: true, NodeTaintedReady: true,
-		NodeTainted: true, NodeNotReady: true, NodeAbsent: true} {
+	for first, away := range map[objects.NodeSeen]bool{objects.NodeReady: false, objects.NodeUnseen: true,
+		objects.NodeTaintedReady: true,
+		objects.NodeTainted:      true, objects.NodeNotReady: true, objects.NodeAbsent: true} {
 		tracker, forced := NewTracker(), facts(pod(ended), pod(noGrace)).Pod
-		tracker.Saw(facts(pod(ended)).Pod, NodeNotReady, ago(time.Minute))
+		tracker.Saw(facts(pod(ended)).Pod, objects.NodeNotReady, ago(time.Minute))
 		tracker.Saw(forced, first, ago(time.Second))
-		if got := tracker.Saw(forced, NodeReady, now()); got.NodeAway != away {
+		if got := tracker.Saw(forced, objects.NodeReady, now()); got.NodeAway != away {
 			t.Errorf("%d: %+v", first, got)
 		}
 	}
@@ -265,8 +266,8 @@ func TestTrackerSaw(t *testing.T) {
 			Sight{FinishedSince: first, FinishedWithGrace: true, GraceZeroSince: first}},
 	} {
 		tracker := NewTracker()
-		tracker.Saw(c.then, NodeReady, first)
-		if got := tracker.Saw(c.later, NodeReady, second); got != c.want || tracker.Sights[held.UID] != c.want {
+		tracker.Saw(c.then, objects.NodeReady, first)
+		if got := tracker.Saw(c.later, objects.NodeReady, second); got != c.want || tracker.Sights[held.UID] != c.want {
 			t.Errorf("%s: %+v", name, got)
 		}
 		if _, known := tracker.Sights[held.UID]; known && !c.later.Terminating {

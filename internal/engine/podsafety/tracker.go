@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // Tracker holds one process's observation times of terminating pods, and of the fences of their nodes. A process that
@@ -20,13 +22,13 @@ func NewTracker() *Tracker { return &Tracker{Sights: map[types.UID]Sight{}, Stor
 // Saw records a state of a pod from an event of the watch or from a live read, and returns the Sight of the pod. node
 // is the state of its node in the watch. Every event must be recorded, because a pod that has finished and still has
 // grace is in that state only for a moment. Late and repeated states make no wait shorter.
-func (t *Tracker) Saw(p Pod, node NodeSeen, now time.Time) Sight {
+func (t *Tracker) Saw(p Pod, node objects.NodeSeen, now time.Time) Sight {
 	s := t.Sights[p.UID]
 	if !p.Held || !p.Terminating {
 		return s
 	}
 	if p.GraceZero && s.GraceZeroSince.IsZero() {
-		s.GraceZeroSince, s.NodeAway = now, node != NodeReady
+		s.GraceZeroSince, s.NodeAway = now, node != objects.NodeReady
 	}
 	switch {
 	case !p.Finished():
@@ -42,7 +44,7 @@ func (t *Tracker) Saw(p Pod, node NodeSeen, now time.Time) Sight {
 }
 
 // sawLease records the result of a live read of the Lease of the pod's node.
-func (t *Tracker) sawLease(pod types.UID, l LeaseFacts, now time.Time) Sight {
+func (t *Tracker) sawLease(pod types.UID, l objects.Lease, now time.Time) Sight {
 	s := t.Sights[pod]
 	if s.LeaseSince.IsZero() || s.LeaseVersion != l.ResourceVersion {
 		s.LeaseVersion, s.LeaseSince = l.ResourceVersion, now

@@ -110,7 +110,7 @@ func users(u ...User) func(*Facts) {
 
 // user is runningPod, altered, on a node that is Ready.
 func user(alter ...func(*User)) User {
-	u := User{Pod: runningPod(), NodeSeen: podsafety.NodeReady}
+	u := User{Pod: runningPod(), NodeSeen: objects.NodeReady}
 	for _, a := range alter {
 		a(&u)
 	}
@@ -118,7 +118,7 @@ func user(alter ...func(*User)) User {
 }
 
 func ofUser(alter func(*Pod)) func(*User) { return func(u *User) { alter(&u.Pod) } }
-func nodeSeen(n podsafety.NodeSeen) func(*User) {
+func nodeSeen(n objects.NodeSeen) func(*User) {
 	return func(u *User) { u.NodeSeen = n }
 }
 func deleted(p *Pod)   { p.Terminating = true }
@@ -142,7 +142,7 @@ func fenced(of string, r session.Read) func(*User) {
 
 // nodeIs sets the boot ID of the Node, seen by the read.
 func nodeIs(boot string, r session.Read) func(*User) {
-	return func(u *User) { u.Node = podsafety.NodeFacts{Read: r, Found: true, BootID: boot} }
+	return func(u *User) { u.Node, u.NodeRead = objects.Node{Found: true, BootID: boot}, r }
 }
 
 // inForce adds a fence of volumes for the current run of the node, seen by reads after the fourth.

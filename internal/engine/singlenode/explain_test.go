@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // watched gives the lock to another pod, seen by the watch.
@@ -100,7 +100,7 @@ func TestExplainLock(t *testing.T) {
 
 // The details name the claim, the pod that has it and its node, the missing evidence, and the remedy.
 func TestDetailOfWaitingPod(t *testing.T) {
-	away := nodeSeen(podsafety.NodeNotReady)
+	away := nodeSeen(objects.NodeNotReady)
 	for name, c := range map[string]struct {
 		facts Facts
 		want  []string

@@ -6,6 +6,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // lockFacts are the facts about a claim locked by runningPod, from the watch caches.
@@ -62,16 +63,16 @@ func TestDecideLock(t *testing.T) {
 		"a pod that fits a node by now": {lockFacts(holder(ofUser(func(p *Pod) { p.Unschedulable = true })), live), Wait,
 			ReasonHolderRuns, recheckAfter},
 		"one without a node": {lockFacts(holder(ofUser(unbound)), live), Wait, ReasonHolderWaits, recheckAfter},
-		"without a node": {lockFacts(holder(ofUser(unbound), nodeSeen(podsafety.NodeAbsent)), live), Wait,
+		"without a node": {lockFacts(holder(ofUser(unbound), nodeSeen(objects.NodeAbsent)), live), Wait,
 			ReasonHolderWaits, recheckAfter},
 		"a terminating pod": {lockFacts(holder(ofUser(deleted)), live), Wait, ReasonHolderTerminating, recheckAfter},
 		"even if it has ended": {lockFacts(holder(ofUser(deleted), ofUser(succeeded), endedFor(grace)), live), Wait,
 			ReasonHolderTerminating, recheckAfter},
-		"one whose node is away": {lockFacts(holder(nodeSeen(podsafety.NodeNotReady)), live), Wait,
+		"one whose node is away": {lockFacts(holder(nodeSeen(objects.NodeNotReady)), live), Wait,
 			ReasonHolderUnreachable, recheckAfter},
-		"one whose node is unseen": {lockFacts(holder(nodeSeen(podsafety.NodeUnseen)), live), Wait, ReasonHolderRuns,
+		"one whose node is unseen": {lockFacts(holder(nodeSeen(objects.NodeUnseen)), live), Wait, ReasonHolderRuns,
 			recheckAfter},
-		"one whose node is gone": {lockFacts(holder(ofUser(deleted), nodeSeen(podsafety.NodeAbsent)), live), Wait,
+		"one whose node is gone": {lockFacts(holder(ofUser(deleted), nodeSeen(objects.NodeAbsent)), live), Wait,
 			ReasonHolderUnreachable, recheckAfter},
 		"a pod refused by its node": {lockFacts(holder(ofUser(failed), ofUser(unreported), endedFor(grace)), live),
 			Wait, ReasonHolderFailed, recheckAfter},

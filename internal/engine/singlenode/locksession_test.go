@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 func TestLockOfDeletedPodIsFreed(t *testing.T) {
@@ -59,7 +59,7 @@ func fenceIs() Reply {
 }
 
 func nodeBooted(boot string) Reply {
-	return Reply{Outcome: session.Succeeded, Node: podsafety.NodeFacts{Found: true, BootID: boot}}
+	return Reply{Outcome: session.Succeeded, Node: objects.Node{Found: true, BootID: boot}}
 }
 
 func TestFenceOfHolderIsReadLive(t *testing.T) {

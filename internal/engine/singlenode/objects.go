@@ -160,13 +160,14 @@ type User struct {
 	EndedSince time.Time
 	// NodeSeen is the state of the pod's node in the watch cache. FenceSeen reports whether a fence of the node is in the
 	// watch cache.
-	NodeSeen  podsafety.NodeSeen
+	NodeSeen  objects.NodeSeen
 	FenceSeen bool
 	// Storage says whether the node reaches its volumes, from the watch cache.
 	Storage podsafety.Storage
 	// Fence and Node come from live reads.
-	Fence podsafety.FenceFacts
-	Node  podsafety.NodeFacts
+	Fence    podsafety.FenceFacts
+	Node     objects.Node
+	NodeRead session.Read
 }
 
 // Rules are the settings of the locks.
@@ -219,7 +220,7 @@ func (u User) fenced(v objects.Volume, read session.Read, now time.Time) Decisio
 	case !u.Fence.Read.FreshAfter(read, now):
 		return step(ReadFence, ReasonHolderTerminating)
 	case !u.Fence.CoversVolume(v):
-	case !u.Node.Read.FreshAfter(read, now):
+	case !u.NodeRead.FreshAfter(read, now):
 		return step(ReadNode, ReasonHolderTerminating)
 	case u.Fence.OfRun(u.Node):
 		return step(FreeLock, ReasonVolumeFenced)
@@ -245,7 +246,7 @@ func (u User) uses() Reason {
 	switch p := u.Pod; {
 	case p.Completed():
 		return ReasonWaitsForUnmount
-	case p.Node != "" && u.NodeSeen != podsafety.NodeReady && u.NodeSeen != podsafety.NodeUnseen:
+	case p.Node != "" && u.NodeSeen != objects.NodeReady && u.NodeSeen != objects.NodeUnseen:
 		return ReasonHolderUnreachable
 	case p.Terminating:
 		return ReasonHolderTerminating

@@ -3,8 +3,8 @@ package singlenode
 import (
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/docs"
 	"github.com/csi-reclaimer/csi-reclaimer/test/docs/picture"
 )
@@ -135,7 +135,7 @@ func singleNodeLocks(t *testing.T) *picture.Sequence {
 	drawn.Begin(nodeA)
 	drawn.Beside(claimLane, picture.Fact, "", "locked by web-0")
 	drawn.Begin(claimLane)
-	s.first.NodeSeen = podsafety.NodeNotReady
+	s.first.NodeSeen = objects.NodeNotReady
 	s.first.Pod.Terminating = true
 	s.lock(&s.first)
 	s.ends(t, ReasonHolderUnreachable)
@@ -155,7 +155,7 @@ func singleNodeLocks(t *testing.T) *picture.Sequence {
 	drawn.Begin(nodeB)
 	drawn.Beside(claimLane, picture.Fact, "", "locked by web-1")
 	drawn.Begin(claimLane)
-	s.second.Pod.Node, s.second.Pod.Running, s.second.NodeSeen = "b", true, podsafety.NodeReady
+	s.second.Pod.Node, s.second.Pod.Running, s.second.NodeSeen = "b", true, objects.NodeReady
 	s.lock(&s.second)
 	s.ends(t, ReasonHolderRuns)
 	return drawn

@@ -26,7 +26,7 @@ func ended(u User, shown session.Read, of objects.Volume) bool {
 		now().Sub(u.Storage.Since) >= 30*time.Second
 	cutOff := p.Held && p.Terminating && p.Node != "" && u.FenceSeen && after(u.Fence.Read, shown) && u.Fence.InForce &&
 		u.Fence.Coverage == podsafety.CoversVolumes && named(u.Fence, of) &&
-		after(u.Node.Read, shown)
+		after(u.NodeRead, shown)
 	sameRun := u.Fence.SinceTerminating || u.Node.BootID == u.Fence.BootID && u.Fence.BootID != ""
 	return byItself || cutOff && sameRun
 }
@@ -127,7 +127,7 @@ func judgeLock(t *testing.T, f LockFacts) {
 	case d.Action != Wait && !f.Claim.Locked && !f.Claim.Kept:
 		t.Fatalf("%v (%s) of a claim without a lock\n%+v", d.Action, d.Reason, f)
 	case d.Action == ReadHolder && fresh(f.HolderRead), d.Action == ReadFence && after(f.Holder.Fence.Read, f.HolderRead),
-		d.Action == ReadNode && after(f.Holder.Node.Read, f.HolderRead):
+		d.Action == ReadNode && after(f.Holder.NodeRead, f.HolderRead):
 		t.Fatalf("%v (%s) once more\n%+v", d.Action, d.Reason, f)
 	case slices.Contains([]Action{ReadFence, ReadNode}, d.Action) && f.Holder.Pod.Node == "",
 		d.Action != Wait && d.After != 0, d.After < 0, d.After > recheckAfter:

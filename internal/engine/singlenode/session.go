@@ -8,6 +8,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // Call is a request to the API server, or no request in its zero value.
@@ -62,9 +63,9 @@ type Reply struct {
 	Claim Claim
 	// Users are the results of ListUsers, or of GetPod with at most one entry, without Fence and Node.
 	Users []User
-	// Fence and Node are the results of GetFence and GetNode, without a Read.
+	// Fence and Node are the results of GetFence, without a Read, and of GetNode.
 	Fence podsafety.FenceFacts
-	Node  podsafety.NodeFacts
+	Node  objects.Node
 }
 
 // maxSteps bounds the steps of a session: at most a read and a write for each claim, and two reads for each user
@@ -163,8 +164,7 @@ func (s *Session) succeeded(r Reply, sent time.Time) {
 		u.Fence.Read = s.Live(sent)
 	case ReadNode:
 		u := s.user()
-		u.Node = r.Node
-		u.Node.Read = s.Live(sent)
+		u.Node, u.NodeRead = r.Node, s.Live(sent)
 	default:
 		s.End = session.Written
 	}
@@ -237,8 +237,7 @@ func (s *LockSession) succeeded(r Reply, sent time.Time) {
 		f.Holder.Fence = r.Fence
 		f.Holder.Fence.Read = s.Live(sent)
 	case ReadNode:
-		f.Holder.Node = r.Node
-		f.Holder.Node.Read = s.Live(sent)
+		f.Holder.Node, f.Holder.NodeRead = r.Node, s.Live(sent)
 	default:
 		s.End = session.Written
 	}

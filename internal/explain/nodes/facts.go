@@ -10,10 +10,10 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	controller "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 )
@@ -112,13 +112,7 @@ func ready(node *v1.Node) bool {
 	return c != nil && c.Status == v1.ConditionTrue
 }
 
-// controlPlaneLabel is kubeadm's label of control plane nodes.
-const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
-
-func controlPlane(node *v1.Node) bool {
-	_, has := node.Labels[controlPlaneLabel]
-	return has
-}
+func controlPlane(node *v1.Node) bool { return objects.NodeOf(node).ControlPlane }
 
 // renewed returns spec.renewTime, which is by the holder's clock, or the zero time.
 func renewed(lease *coordinationv1.Lease) time.Time {
@@ -136,31 +130,22 @@ func fenceFacts(fence *v1alpha1.NodeFence, on pods.OnNode, remaining explain.Rea
 	f := fencing.Facts{Fence: fencing.FenceOf(fence), FenceRead: read(1)}
 	if on.Node.OK() {
 		if on.Node.Value != nil {
-			f.Node = nodeFacts(on.Node.Value)
+			f.Node = objects.NodeOf(on.Node.Value)
 		}
-		f.Node.Read, f.TaintSeen = read(2), f.Node.Tainted
+		f.NodeRead, f.TaintSeen = read(2), f.Node.OwnTaint
 	}
 	if on.Lease.OK() {
 		if on.Lease.Value != nil {
-			f.Lease.Version = on.Lease.Value.ResourceVersion
+			f.Lease.ResourceVersion = on.Lease.Value.ResourceVersion
 		}
-		f.Lease.Read = read(3)
-		f.Sight.LeaseVersion, f.Sight.LeaseSince = f.Lease.Version, renewed(on.Lease.Value)
+		f.LeaseRead = read(3)
+		f.Sight.LeaseVersion, f.Sight.LeaseSince = f.Lease.ResourceVersion, renewed(on.Lease.Value)
 	}
 	if remaining.OK() {
 		f.Remaining = remaining.Value
 		f.Remaining.Read = read(4)
 	}
 	return f
-}
-
-func nodeFacts(o *v1.Node) fencing.NodeFacts {
-	hold := podsafety.NodeOf(o)
-	info := &o.Status.NodeInfo
-	return fencing.NodeFacts{Found: true, ResourceVersion: o.ResourceVersion, Ready: hold.Ready == podsafety.ReadyTrue,
-		NotReady: hold.Ready == podsafety.ReadyFalse || hold.Ready == podsafety.ReadyUnknown, BootID: info.BootID,
-		Machine: fencing.Machine{MachineID: info.MachineID, SystemUUID: info.SystemUUID}, Tainted: hold.OwnTaint,
-		ControlPlane: controlPlane(o)}
 }
 
 // remainingOf returns the pods and volumes that remain on a node from before its fence. It is unknown unless both

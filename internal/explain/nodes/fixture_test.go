@@ -16,9 +16,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -180,7 +180,7 @@ func (f *Facts) released(agent v1alpha1.Agent) *v1alpha1.NodeFence {
 	prove(fence, agent)
 	condition(fence, v1alpha1.ConditionReleased)
 	fence.Status.Phase = v1alpha1.PhaseReleased
-	f.Node.Value.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeOutOfService, Value: podsafety.OwnTaintValue,
+	f.Node.Value.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeOutOfService, Value: objects.OwnTaintValue,
 		Effect: v1.TaintEffectNoExecute}}
 	return fence
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -76,7 +77,7 @@ func TestExplainNodeStates(t *testing.T) {
 				f.Attachments.Value = append(f.Attachments.Value, attachment("csi-2"))
 			}
 		}, []string{"Pod          and 7 more with claims", "Volume       and 6 more"}},
-		"it is of the control plane": {func(f *Facts) { f.Node.Value.Labels[controlPlaneLabel] = "" }, []string{
+		"it is of the control plane": {func(f *Facts) { f.Node.Value.Labels[objects.ControlPlaneLabel] = "" }, []string{
 			"Role         control plane"}},
 		"it has no condition": {func(f *Facts) { f.Node.Value.Status.Conditions = nil }, []string{
 			"Node n1 is NotReady, and 1 held pod"}},
@@ -204,7 +205,7 @@ func TestExplainFence(t *testing.T) {
 			`Confirmed    "cut the cable"`}},
 		"its node is a control-plane node": {func(f *Facts) {
 			f.fenced(jobAgent())
-			f.Node.Value.Labels[controlPlaneLabel] = ""
+			f.Node.Value.Labels[objects.ControlPlaneLabel] = ""
 		}, []string{"(ControlPlaneNode)", "Waits for    spec.allowControlPlane"}},
 		"its node may not be read": {func(f *Facts) {
 			f.released(jobAgent())

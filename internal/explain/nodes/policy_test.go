@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -71,7 +72,7 @@ func TestExplainPolicies(t *testing.T) {
 		"it is for other nodes": {func(s *v1alpha1.FencePolicySpec) {
 			s.NodeSelector.MatchLabels = map[string]string{"pool": "web"}
 		}, func(*Facts) {}, []string{"default: does not select this node", "!--agents-of"}},
-		"it is not for the control plane": {plain, func(f *Facts) { f.Node.Value.Labels[controlPlaneLabel] = "" },
+		"it is not for the control plane": {plain, func(f *Facts) { f.Node.Value.Labels[objects.ControlPlaneLabel] = "" },
 			[]string{"does not select nodes of the control plane"}},
 		"its selector is not valid": {func(s *v1alpha1.FencePolicySpec) {
 			s.NamespaceSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "x", Operator: "Is"}}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -71,11 +72,12 @@ func TestCheckFence(t *testing.T) {
 		"a node that is Ready": {func(f *Facts) { f.ready() }, FenceRequest{}, ErrReady, nil},
 		"a node that is Ready, on purpose": {func(f *Facts) { f.ready() }, FenceRequest{EvenIfReady: true}, nil,
 			[]string{"* The node is Ready: its processes run."}},
-		"the control plane": {func(f *Facts) { f.Node.Value.Labels[controlPlaneLabel] = "" }, FenceRequest{},
+		"the control plane": {func(f *Facts) { f.Node.Value.Labels[objects.ControlPlaneLabel] = "" }, FenceRequest{},
 			ErrControlPlane, nil},
-		"the control plane, on purpose": {func(f *Facts) { f.Node.Value.Labels[controlPlaneLabel] = "" },
+		"the control plane, on purpose": {func(f *Facts) { f.Node.Value.Labels[objects.ControlPlaneLabel] = "" },
 			FenceRequest{AllowControlPlane: true}, nil, []string{"etcd may lose its quorum"}},
-		"the control plane, which is Ready": {func(f *Facts) { f.ready(); f.Node.Value.Labels[controlPlaneLabel] = "" },
+		"the control plane, which is Ready": {
+			func(f *Facts) { f.ready(); f.Node.Value.Labels[objects.ControlPlaneLabel] = "" },
 			FenceRequest{AllowControlPlane: true}, ErrReady, nil},
 		"no node": {func(f *Facts) { f.Node = explain.Found[*v1.Node](nil) }, FenceRequest{}, ErrNoNode, nil},
 		"a node that may not be read": {func(f *Facts) { f.Node = explain.Failed[*v1.Node](errForbidden) }, FenceRequest{},

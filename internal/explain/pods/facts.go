@@ -122,18 +122,18 @@ func Judge(pod Pod, on OnNode, now time.Time) podsafety.Explanation {
 func holdFacts(pod objects.Pod, mode podsafety.Mode, on OnNode, now time.Time) podsafety.Facts {
 	read := func(order int) session.Read { return session.Read{Sent: now, Order: order} }
 	f := podsafety.Facts{Mode: mode, Pod: pod, PodRead: read(1)}
-	f.Sight = podsafety.NewTracker().Saw(pod, podsafety.NodeUnseen, now)
+	f.Sight = podsafety.NewTracker().Saw(pod, objects.NodeUnseen, now)
 	if pod.Node == "" {
 		return f
 	}
 	if on.Node.OK() {
 		if on.Node.Value != nil {
-			f.Node = podsafety.NodeOf(on.Node.Value)
+			f.Node = objects.NodeOf(on.Node.Value)
 		}
-		f.Node.Read, f.NodeSeen = read(2), f.Node.Seen()
+		f.NodeRead, f.NodeSeen = read(2), f.Node.Seen()
 	}
 	if on.Lease.OK() {
-		f.Lease = podsafety.LeaseFacts{Read: read(3), Found: on.Lease.Value != nil}
+		f.Lease, f.LeaseRead = objects.Lease{Found: on.Lease.Value != nil}, read(3)
 		if on.Lease.Value != nil {
 			f.Lease.ResourceVersion = on.Lease.Value.ResourceVersion
 		}

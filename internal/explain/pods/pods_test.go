@@ -274,7 +274,7 @@ func TestExplainDecidesAsVolumeGuard(t *testing.T) {
 	for name, change := range map[string]func(*Facts){
 		"running": func(*Facts) {}, "terminating": func(f *Facts) { f.terminate() }, "down": func(f *Facts) { f.down() },
 		"finished": func(f *Facts) { f.finish() }, "tainted": func(f *Facts) { f.down(); f.taint("x") },
-		"own taint": func(f *Facts) { f.down(); f.taint(podsafety.OwnTaintValue) },
+		"own taint": func(f *Facts) { f.down(); f.taint(objects.OwnTaintValue) },
 		"no node":   func(f *Facts) { f.down(); f.Node = explain.Found[*v1.Node](nil) },
 		"no lease": func(f *Facts) {
 			f.down()

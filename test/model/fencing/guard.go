@@ -5,6 +5,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // guard makes the moves of one replica of volume-guard, and of its calls.
@@ -83,7 +84,7 @@ func (c *scene) continues(i int, s *fencing.Session) {
 // keep records the state of a session beyond the results of its reads, which were recorded at the reads.
 func keep(to *work, s *fencing.Session, m *machine) {
 	f := &s.Facts
-	reads := ranks(f.FenceRead, f.Node.Read, f.Lease.Read, f.Run.Read, f.Remaining.Read)
+	reads := ranks(f.FenceRead, f.NodeRead, f.LeaseRead, f.Run.Read, f.Remaining.Read)
 	to.fenceRead, to.nodeRead, to.leaseRead, to.runRead = reads[0], reads[1], reads[2], reads[3]
 	to.remainingRead = reads[4]
 	to.reads = slices.Max(reads[:])
@@ -163,7 +164,7 @@ func (c *scene) carryOut(i int, ask fencing.Ask) fencing.Reply {
 		reply.Node = c.machine.nodeFacts(s)
 	case fencing.ReadLease:
 		s.lease = c.node.lease
-		reply.Lease = fencing.LeaseFacts{Version: version("l", s.lease)}
+		reply.Lease = objects.Lease{ResourceVersion: version("l", s.lease)}
 	case fencing.ReadRun:
 		s.runOf, s.runTry, s.runUndoes = uint8(ask.Run.Attempt), uint8(ask.Run.Try), ask.Run.Undo
 		s.runState, s.runSince = c.readRun(ask.Run)

@@ -359,10 +359,10 @@ func (m *machine) readAt(order uint8) session.Read {
 // facts returns the facts with which a replica works in a session.
 func (m *machine) facts(s *work) fencing.Facts {
 	f := fencing.Facts{Fence: m.fence(s.fence), FenceRead: m.readAt(s.fenceRead), TaintSeen: s.taintSeen,
-		Lease: fencing.LeaseFacts{Read: m.readAt(s.leaseRead), Version: version("l", s.lease)}, Sight: m.sight(s.sight)}
+		Lease: objects.Lease{ResourceVersion: version("l", s.lease)}, LeaseRead: m.readAt(s.leaseRead),
+		Sight: m.sight(s.sight)}
 	if s.nodeRead > 0 {
-		f.Node = m.nodeFacts(s)
-		f.Node.Read = m.readAt(s.nodeRead)
+		f.Node, f.NodeRead = m.nodeFacts(s), m.readAt(s.nodeRead)
 	}
 	if s.runRead > 0 {
 		f.Run = m.runFacts(s)
@@ -381,14 +381,20 @@ func (s *work) of() fencing.Run {
 		Try: int32(s.runTry)}
 }
 
-func (m *machine) nodeFacts(s *work) fencing.NodeFacts {
+func (m *machine) nodeFacts(s *work) objects.Node {
 	if !s.nodeThere {
-		return fencing.NodeFacts{}
+		return objects.Node{}
 	}
-	return fencing.NodeFacts{Found: true, ResourceVersion: "1", Ready: s.nodeReady, NotReady: !s.nodeReady,
-		BootID: version("b", s.nodeBoot), Machine: fencing.Machine{MachineID: machineID(s.nodeSecond)},
-		Tainted:      s.nodeTainted,
+	return objects.Node{Found: true, ResourceVersion: "1", Ready: readyOf(s.nodeReady), OwnTaint: s.nodeTainted,
+		BootID: version("b", s.nodeBoot), Machine: objects.Machine{MachineID: machineID(s.nodeSecond)},
 		ControlPlane: m.ControlPlane}
+}
+
+func readyOf(ready bool) objects.Ready {
+	if ready {
+		return objects.ReadyTrue
+	}
+	return objects.ReadyUnknown
 }
 
 func (m *machine) runFacts(s *work) fencing.RunFacts {

@@ -1,8 +1,8 @@
 package fencing
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // always makes the moves that recur and end no rest: renewals of Leases, reads, and polls. A kubelet that has started
@@ -244,7 +244,7 @@ func (s *state) seen(e evidence) bool {
 // shown returns the result of a live read of the NodeFence about a pod.
 func (k *worker) shown(s *state, slot int) evidence {
 	shown := nodefence.FactsOf(k.machine.fence(s.fence), podUID(slot))
-	down := podsafety.NodeFacts{Found: true, Ready: podsafety.ReadyUnknown}
+	down := objects.Node{Found: true, Ready: objects.ReadyUnknown}
 	if shown.EndsPod(down) {
 		return evidence{covered: true}
 	}
@@ -266,7 +266,7 @@ func (k *worker) locker(s *state, slot int) {
 	k.Can(!p.fencedOff && shown.CoversVolume(volume), move{lockerReadsFence, 0, slot}, func(c *scene) {
 		c.pods[slot].fencedOff = true
 	})
-	node := podsafety.NodeFacts{Found: s.node.there, BootID: version("b", s.node.shown)}
+	node := objects.Node{Found: s.node.there, BootID: version("b", s.node.shown)}
 	k.Can(p.fencedOff && shown.OfRun(node), move{volumeIsLent, 0, slot}, func(c *scene) {
 		c.pods[slot].fencedOff, c.pods[slot].lent = false, true
 	})

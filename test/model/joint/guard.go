@@ -5,6 +5,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
@@ -94,7 +95,7 @@ func (c *scene) hold(slot int) podsafety.Decision {
 		case podsafety.GetNode:
 			reply.Node = c.nodeOf(node)
 		case podsafety.GetLease:
-			reply.Lease = podsafety.LeaseFacts{Found: c.node.there, ResourceVersion: c.leaseVersion()}
+			reply.Lease = objects.Lease{Found: c.node.there, ResourceVersion: c.leaseVersion()}
 		case podsafety.GetFence:
 			reply.Fence = c.shown(node, uidOf(slot))
 		case podsafety.DeletePod:
@@ -116,9 +117,9 @@ func (c *scene) hold(slot int) podsafety.Decision {
 }
 
 // nodeSeen returns the state of a node in the watch.
-func (c *scene) nodeSeen(n uint8) podsafety.NodeSeen {
+func (c *scene) nodeSeen(n uint8) objects.NodeSeen {
 	if n == 0 {
-		return podsafety.NodeUnseen
+		return objects.NodeUnseen
 	}
 	return c.nodeOf(n).Seen()
 }
@@ -288,9 +289,9 @@ func (c *scene) fencingCall(ask fencing.Ask) fencing.Reply {
 			reply.Found, reply.Fence = true, fenceOf(o)
 		}
 	case fencing.ReadNode:
-		reply.Node = c.fencedNode()
+		reply.Node = c.nodeOf(nodeA)
 	case fencing.ReadLease:
-		reply.Lease = fencing.LeaseFacts{Version: c.leaseVersion()}
+		reply.Lease = objects.Lease{ResourceVersion: c.leaseVersion()}
 	case fencing.ListRemaining:
 		reply.Remaining = c.remaining()
 	case fencing.ReadRun:

@@ -25,7 +25,7 @@ type machine struct {
 	pods   map[podKey]objects.Pod
 	users  map[podKey]pvc.Pod
 	claims map[claim]records
-	nodes  map[node]podsafety.NodeFacts
+	nodes  map[node]objects.Node
 	fences map[fence]*v1alpha1.NodeFence
 }
 
@@ -42,7 +42,7 @@ type podKey struct {
 
 func newMachine(w *World) *machine {
 	return &machine{World: w, now: time.Unix(1e9, 0), pods: map[podKey]objects.Pod{}, users: map[podKey]pvc.Pod{},
-		claims: map[claim]records{}, nodes: map[node]podsafety.NodeFacts{}, fences: map[fence]*v1alpha1.NodeFence{}}
+		claims: map[claim]records{}, nodes: map[node]objects.Node{}, fences: map[fence]*v1alpha1.NodeFence{}}
 }
 
 // once returns the value of a key, and makes it the first time.
@@ -125,26 +125,17 @@ func (c *scene) shown(n uint8, pod types.UID) podsafety.FenceFacts {
 }
 
 // nodeOf returns the result of a live read of a node.
-func (c *scene) nodeOf(n uint8) podsafety.NodeFacts {
+func (c *scene) nodeOf(n uint8) objects.Node {
 	// Only the contents of the Node distinguish the keys.
-	at := node{shown: c.node.shown, ready: c.node.ready, taint: c.node.taint, own: c.node.own}
+	at := node{shown: c.node.shown, shownMachine: c.node.shownMachine, ready: c.node.ready, taint: c.node.taint,
+		own: c.node.own}
 	switch {
 	case n == nodeB:
 		at = node{ready: true}
 	case !c.node.there:
-		return podsafety.NodeFacts{}
+		return objects.Node{}
 	}
-	return once(c.machine.nodes, at, func() podsafety.NodeFacts { return podsafety.NodeOf(nodeObject(at)) })
-}
-
-// fencedNode returns the facts of node fencing about Node a (nodeOf in pkg/fencing).
-func (c *scene) fencedNode() fencing.NodeFacts {
-	n := c.node
-	if !n.there {
-		return fencing.NodeFacts{}
-	}
-	return fencing.NodeFacts{Found: true, ResourceVersion: "1", Ready: n.ready, NotReady: !n.ready,
-		BootID: bootID(n.shown), Machine: fencing.Machine{MachineID: c.machineID(n.shownMachine)}, Tainted: n.own}
+	return once(c.machine.nodes, at, func() objects.Node { return objects.NodeOf(c.nodeObject(at)) })
 }
 
 // remaining lists the remaining pods of node a (countPod in pkg/fencing).

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
@@ -145,16 +144,16 @@ func claimObject(at claim, now time.Time) *v1.PersistentVolumeClaim {
 }
 
 // nodeObject returns Node a as the API server has it.
-func nodeObject(n node) *v1.Node {
+func (w *World) nodeObject(n node) *v1.Node {
 	ready := v1.ConditionUnknown
 	if n.ready {
 		ready = v1.ConditionTrue
 	}
-	o := &v1.Node{Status: v1.NodeStatus{
+	o := &v1.Node{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}, Status: v1.NodeStatus{
 		Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: ready}},
-		NodeInfo:   v1.NodeSystemInfo{BootID: bootID(n.shown)},
+		NodeInfo:   v1.NodeSystemInfo{BootID: bootID(n.shown), MachineID: w.machineID(n.shownMachine)},
 	}}
-	for value, has := range map[string]bool{"nodeshutdown": n.taint, podsafety.OwnTaintValue: n.own} {
+	for value, has := range map[string]bool{"nodeshutdown": n.taint, objects.OwnTaintValue: n.own} {
 		if has {
 			o.Spec.Taints = append(o.Spec.Taints, v1.Taint{Key: v1.TaintNodeOutOfService, Value: value})
 		}

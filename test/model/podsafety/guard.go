@@ -98,8 +98,8 @@ func (c *scene) continues(i, slot int, s *podsafety.Session) {
 	l := &c.lines[i]
 	if s.End == session.NotEnded {
 		now, f := &l.sessions[slot], &s.Facts
-		now.podRead, now.nodeRead = uint8(f.PodRead.Order), uint8(f.Node.Read.Order)
-		now.leaseRead, now.fenceRead = uint8(f.Lease.Read.Order), uint8(f.Fence.Read.Order)
+		now.podRead, now.nodeRead = uint8(f.PodRead.Order), uint8(f.NodeRead.Order)
+		now.leaseRead, now.fenceRead = uint8(f.LeaseRead.Order), uint8(f.Fence.Read.Order)
 		now.reads, now.sight = uint8(s.ReadCount), c.machine.sightOf(f.Sight)
 		now.action, now.reason = s.Decision.Action, uint8(slices.Index(c.machine.reasons, s.Decision.Reason))
 		return
@@ -190,7 +190,7 @@ func (c *scene) readNode(now *work, slot int, call podsafety.Call, reply *podsaf
 		reply.Node = c.machine.nodeFacts(node.there, node.ready, node.taint, node.own)
 	case podsafety.GetLease:
 		now.leaseFound, now.leaseSpoke = node.lease, !node.connected() || !node.lease
-		reply.Lease = podsafety.LeaseFacts{Found: node.lease, ResourceVersion: leaseVersion(node.lease)}
+		reply.Lease = objects.Lease{Found: node.lease, ResourceVersion: leaseVersion(node.lease)}
 	default:
 		now.fence = node.fence
 		reply.Fence = fenceFacts(node.fence, slot)

@@ -21,7 +21,7 @@ type machine struct {
 	reasons []podsafety.Reason
 	// Pods and Nodes are only read, so that each is made once.
 	pods  map[podKey]objects.Pod
-	nodes map[[3]bool]podsafety.NodeFacts
+	nodes map[[3]bool]objects.Node
 }
 
 type podKey struct {
@@ -32,7 +32,7 @@ type podKey struct {
 
 func newMachine() *machine {
 	return &machine{now: time.Unix(1e9, 0), tracker: podsafety.NewTracker(), reasons: podsafety.Reasons(),
-		pods: map[podKey]objects.Pod{}, nodes: map[[3]bool]podsafety.NodeFacts{}}
+		pods: map[podKey]objects.Pod{}, nodes: map[[3]bool]objects.Node{}}
 }
 
 func uidOf(slot int) types.UID { return types.UID(strconv.Itoa(slot)) }
@@ -198,18 +198,18 @@ func (m *machine) readAt(order uint8) session.Read {
 }
 
 // seenOf returns the state of a pod's node in the watch.
-func (m *machine) seenOf(n nodeView) podsafety.NodeSeen {
+func (m *machine) seenOf(n nodeView) objects.NodeSeen {
 	return m.nodeFacts(n.there, n.ready, n.tainted, false).Seen()
 }
 
-func (m *machine) nodeFacts(there, ready, taint, own bool) podsafety.NodeFacts {
+func (m *machine) nodeFacts(there, ready, taint, own bool) objects.Node {
 	if !there {
-		return podsafety.NodeFacts{}
+		return objects.Node{}
 	}
 	key := [3]bool{ready, taint, own}
 	read, known := m.nodes[key]
 	if !known {
-		read = podsafety.NodeOf(nodeObject(ready, taint, own))
+		read = objects.NodeOf(nodeObject(ready, taint, own))
 		m.nodes[key] = read
 	}
 	return read
@@ -227,7 +227,7 @@ func nodeObject(ready, taint, own bool) *v1.Node {
 	}
 	o := &v1.Node{Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: status}},
 		NodeInfo: v1.NodeSystemInfo{BootID: bootID}}}
-	for value, has := range map[string]bool{"nodeshutdown": taint, podsafety.OwnTaintValue: own} {
+	for value, has := range map[string]bool{"nodeshutdown": taint, objects.OwnTaintValue: own} {
 		if has {
 			o.Spec.Taints = append(o.Spec.Taints, v1.Taint{Key: v1.TaintNodeOutOfService, Value: value})
 		}
@@ -254,10 +254,10 @@ func (c *scene) facts(slot int, s *work) podsafety.Facts {
 		Rules: podsafety.Rules{CollectOrphans: c.NoPodGC}, Mode: podsafety.ModeEnforce,
 		Pod: m.pod(slot, s.pod, c.graceOver[slot]), PodRead: m.readAt(s.podRead), Sight: m.sight(s.sight),
 		NodeSeen: m.seenOf(s.seen), FenceSeen: s.seen.fenced, ForceRefusedSince: c.forceRefusedSince(),
-		Node: withRead(m.nodeFacts(s.nodeThere, s.nodeReady, s.nodeTaint, s.nodeOwn), m.readAt(s.nodeRead)),
-		Lease: podsafety.LeaseFacts{Read: m.readAt(s.leaseRead), Found: s.leaseFound,
-			ResourceVersion: leaseVersion(s.leaseFound)},
-		Fence: withFenceRead(fenceFacts(s.fence, slot), m.readAt(s.fenceRead)),
+		Node: m.nodeFacts(s.nodeThere, s.nodeReady, s.nodeTaint, s.nodeOwn), NodeRead: m.readAt(s.nodeRead),
+		Lease:     objects.Lease{Found: s.leaseFound, ResourceVersion: leaseVersion(s.leaseFound)},
+		LeaseRead: m.readAt(s.leaseRead),
+		Fence:     withFenceRead(fenceFacts(s.fence, slot), m.readAt(s.fenceRead)),
 	}
 }
 
@@ -267,11 +267,6 @@ func (c *scene) forceRefusedSince() time.Time {
 		return time.Time{}
 	}
 	return c.machine.since(old)
-}
-
-func withRead(n podsafety.NodeFacts, r session.Read) podsafety.NodeFacts {
-	n.Read = r
-	return n
 }
 
 func withFenceRead(f podsafety.FenceFacts, r session.Read) podsafety.FenceFacts {

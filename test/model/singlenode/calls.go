@@ -174,7 +174,7 @@ func (c *scene) read(i, slot int, ask singlenode.Ask) singlenode.Reply {
 		reply.Fence = c.machine.fence(int(now.other)-1, c.nodes[0].fence, session.Read{})
 	case singlenode.GetNode:
 		now.runs[now.other-1] = c.nodes[0].shown
-		reply.Node = nodeFacts(c.nodes[0].shown, session.Read{})
+		reply.Node = nodeFacts(c.nodes[0].shown)
 	case singlenode.ListUsers:
 		now.past = true
 		for other := range c.Pods {
@@ -213,7 +213,7 @@ func (c *scene) readForLock(i, n int, ask singlenode.Ask) singlenode.Reply {
 		return reply
 	case singlenode.GetNode:
 		now.node = c.nodes[0].shown
-		reply.Node = nodeFacts(c.nodes[0].shown, session.Read{})
+		reply.Node = nodeFacts(c.nodes[0].shown)
 		return reply
 	default:
 	}

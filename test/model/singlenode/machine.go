@@ -270,18 +270,16 @@ func (m *machine) fence(slot int, f fence, r session.Read) podsafety.FenceFacts 
 		SinceTerminating: f.terminating[slot] || m.Without == TheRun}
 }
 
-func nodeFacts(run uint8, r session.Read) podsafety.NodeFacts {
-	return podsafety.NodeFacts{Read: r, Found: true, BootID: bootID(run)}
-}
+func nodeFacts(run uint8) objects.Node { return objects.Node{Found: true, BootID: bootID(run)} }
 
 func bootID(run uint8) string { return "boot-" + strconv.Itoa(int(run)) }
 
 // seenOf returns the state of a pod's node in the watch.
-func (c *scene) seenOf(p pod) podsafety.NodeSeen {
+func (c *scene) seenOf(p pod) objects.NodeSeen {
 	if p.node > 0 && c.nodes[p.node-1].cut {
-		return podsafety.NodeNotReady
+		return objects.NodeNotReady
 	}
-	return podsafety.NodeReady
+	return objects.NodeReady
 }
 
 // user returns the facts of a replica about a pod.
@@ -321,7 +319,7 @@ func (c *scene) facts(i, slot int, s *podSession) singlenode.Facts {
 		if s.listed[other] {
 			u := c.user(i, other, s.users[other], s.ended[other], flipped)
 			u.Fence = m.fence(other, s.fences[other], m.readAt(s.fenceReads[other]))
-			u.Node = nodeFacts(s.runs[other], m.readAt(s.nodeReads[other]))
+			u.Node, u.NodeRead = nodeFacts(s.runs[other]), m.readAt(s.nodeReads[other])
 			f.Users = append(f.Users, u)
 		}
 	}
@@ -343,7 +341,7 @@ func (c *scene) lockFacts(i, n int, s *lockSession) singlenode.LockFacts {
 	if s.holder > 0 {
 		f.Holder = c.user(i, int(s.holder)-1, s.pod, s.ended, false)
 		f.Holder.Fence = c.machine.fence(int(s.holder)-1, s.fence, c.machine.readAt(s.fenceRead))
-		f.Holder.Node = nodeFacts(s.node, c.machine.readAt(s.nodeRead))
+		f.Holder.Node, f.Holder.NodeRead = nodeFacts(s.node), c.machine.readAt(s.nodeRead)
 	}
 	return f
 }

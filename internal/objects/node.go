@@ -1,0 +1,169 @@
+package objects
+
+import (
+	"fmt"
+
+	"k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+const (
+	// OwnTaintValue is the value of the taint node.kubernetes.io/out-of-service that this project adds to a node that it
+	// has fenced. The evidence is then the fence, not the taint.
+	OwnTaintValue = "csi-reclaimer"
+	// ControlPlaneLabel marks a Node of the control plane (kubeadm, and most installers).
+	ControlPlaneLabel = "node-role.kubernetes.io/control-plane"
+)
+
+// Ready is the condition Ready of a node. The zero value is ReadyMissing.
+type Ready uint8
+
+const (
+	// ReadyMissing means that the node has no condition Ready, as when it was just created.
+	ReadyMissing Ready = iota
+	// ReadyTrue, ReadyFalse and ReadyUnknown are the statuses of the condition. The node controller sets Unknown after a
+	// long silence of the kubelet.
+	ReadyTrue
+	ReadyFalse
+	ReadyUnknown
+)
+
+// Node holds the fields of a Node that decisions are made from. The zero value is a Node that does not exist.
+type Node struct {
+	// Found reports that a Node with this name exists. It need not be the Node that a pod was bound to, because pods
+	// survive the deletion and new creation of their Node.
+	Found           bool
+	ResourceVersion string
+	Ready           Ready
+	// OutOfService reports the taint node.kubernetes.io/out-of-service, unless it is from this project.
+	OutOfService bool
+	// OwnTaint reports the taint from this project.
+	OwnTaint bool
+	// ControlPlane reports ControlPlaneLabel.
+	ControlPlane bool
+	// BootID is status.nodeInfo.bootID.
+	BootID  string
+	Machine Machine
+}
+
+// Machine distinguishes machines that share the name of one node, as far as status.nodeInfo of the Node does. The zero
+// value is an unknown machine.
+type Machine struct{ MachineID, SystemUUID string }
+
+// IsOther reports whether now is not known to be the same machine as m. It is false if m is the zero value.
+func (m Machine) IsOther(now Machine) bool { return m != Machine{} && m != now }
+
+// NodeOf returns the record of a Node.
+func NodeOf(o *v1.Node) Node {
+	info := &o.Status.NodeInfo
+	n := Node{Found: true, ResourceVersion: o.ResourceVersion, BootID: info.BootID,
+		Machine: Machine{info.MachineID, info.SystemUUID}}
+	_, n.ControlPlane = o.Labels[ControlPlaneLabel]
+	for _, c := range o.Status.Conditions {
+		if c.Type == v1.NodeReady {
+			n.Ready = readyOf(c.Status)
+		}
+	}
+	for _, t := range o.Spec.Taints {
+		switch {
+		case IsOwnTaint(t):
+			n.OwnTaint = true
+		case t.Key == v1.TaintNodeOutOfService:
+			n.OutOfService = true
+		}
+	}
+	return n
+}
+
+func readyOf(s v1.ConditionStatus) Ready {
+	switch s {
+	case v1.ConditionTrue:
+		return ReadyTrue
+	case v1.ConditionFalse:
+		return ReadyFalse
+	case v1.ConditionUnknown:
+		return ReadyUnknown
+	}
+	return ReadyMissing
+}
+
+// IsOwnTaint reports whether a taint is from this project.
+func IsOwnTaint(t v1.Taint) bool {
+	return t.Key == v1.TaintNodeOutOfService && t.Value == OwnTaintValue
+}
+
+// NotReady reports that the condition Ready is False or Unknown.
+func (n Node) NotReady() bool { return n.Ready == ReadyFalse || n.Ready == ReadyUnknown }
+
+// NodeSeen is the state of a node in a watch. The zero value is NodeUnseen.
+type NodeSeen uint8
+
+const (
+	// NodeUnseen means that the watch has not shown the node yet.
+	NodeUnseen NodeSeen = iota
+	// NodeReady means that the node is Ready, and not tainted as out of service.
+	NodeReady
+	// NodeNotReady means that the node is not known to be Ready, and not tainted as out of service.
+	NodeNotReady
+	// NodeTainted means that the node has the taint node.kubernetes.io/out-of-service, and is not known to be Ready.
+	NodeTainted
+	// NodeTaintedReady means that the node has the taint, and is Ready.
+	NodeTaintedReady
+	// NodeAbsent means that the Node does not exist.
+	NodeAbsent
+)
+
+// Seen returns the state that a watch would show for such a Node.
+func (n Node) Seen() NodeSeen {
+	switch {
+	case !n.Found:
+		return NodeAbsent
+	case (n.OutOfService || n.OwnTaint) && n.Ready == ReadyTrue:
+		return NodeTaintedReady
+	case n.OutOfService || n.OwnTaint:
+		return NodeTainted
+	case n.Ready == ReadyTrue:
+		return NodeReady
+	}
+	return NodeNotReady
+}
+
+// WatchedNode is the record of a Node in a watch cache.
+type WatchedNode struct {
+	Name string
+	Seen NodeSeen
+	// Unreachable reports that the node controller has not heard from the kubelet for a long time.
+	Unreachable bool
+}
+
+// RecordNode returns the record of a Node in a watch cache, which keeps all Nodes.
+func RecordNode(object runtime.Object, _ bool) (WatchedNode, bool, error) {
+	o, ok := object.(*v1.Node)
+	if !ok {
+		return WatchedNode{}, false, fmt.Errorf("watch nodes: got a %T", object)
+	}
+	n := NodeOf(o)
+	return WatchedNode{o.Name, n.Seen(), n.Ready == ReadyUnknown}, true, nil
+}
+
+// SeenOf returns the state of a node in a watch cache, NodeUnseen without a name.
+func SeenOf(nodes interface {
+	Get(name string) (WatchedNode, bool)
+}, name string) NodeSeen {
+	n, found := nodes.Get(name)
+	switch {
+	case name == "":
+		return NodeUnseen
+	case !found:
+		return NodeAbsent
+	}
+	return n.Seen
+}
+
+// Lease is the record of the Lease of a node in the namespace kube-node-lease. The zero value is a Lease that does not
+// exist.
+type Lease struct {
+	Found bool
+	// ResourceVersion changes with each renewal. The times in the Lease are by the clock of the node, which can be wrong.
+	ResourceVersion string
+}

@@ -1,0 +1,115 @@
+package objects
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestNodeOf(t *testing.T) {
+	node := func(status v1.ConditionStatus, taints ...v1.Taint) *v1.Node {
+		return &v1.Node{
+			Spec: v1.NodeSpec{Taints: taints},
+			Status: v1.NodeStatus{Conditions: []v1.NodeCondition{
+				{Type: v1.NodeDiskPressure, Status: v1.ConditionTrue}, {Type: v1.NodeReady, Status: status},
+				{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionTrue}}},
+		}
+	}
+	others := v1.Taint{Key: v1.TaintNodeOutOfService, Value: "nodeshutdown"}
+	ours := v1.Taint{Key: v1.TaintNodeOutOfService, Value: OwnTaintValue}
+	for name, c := range map[string]struct {
+		node *v1.Node
+		want Node
+		seen NodeSeen
+	}{
+		"Ready":        {node(v1.ConditionTrue), Node{Found: true, Ready: ReadyTrue}, NodeReady},
+		"not Ready":    {node(v1.ConditionFalse), Node{Found: true, Ready: ReadyFalse}, NodeNotReady},
+		"not heard of": {node(v1.ConditionUnknown), Node{Found: true, Ready: ReadyUnknown}, NodeNotReady},
+		"a new word":   {node("Perhaps"), Node{Found: true}, NodeNotReady},
+		"no condition": {&v1.Node{}, Node{Found: true}, NodeNotReady},
+		"out of service": {node(v1.ConditionFalse, others), Node{Found: true, Ready: ReadyFalse, OutOfService: true},
+			NodeTainted},
+		"out of service, Ready": {node(v1.ConditionTrue, others),
+			Node{Found: true, Ready: ReadyTrue, OutOfService: true}, NodeTaintedReady},
+		"out of service by us, Ready": {node(v1.ConditionTrue, ours),
+			Node{Found: true, Ready: ReadyTrue, OwnTaint: true}, NodeTaintedReady},
+		"out of service by us": {node(v1.ConditionUnknown, ours),
+			Node{Found: true, Ready: ReadyUnknown, OwnTaint: true}, NodeTainted},
+		"by both": {node(v1.ConditionUnknown, ours, others),
+			Node{Found: true, Ready: ReadyUnknown, OwnTaint: true, OutOfService: true}, NodeTainted},
+		"another taint": {node(v1.ConditionTrue, v1.Taint{Key: v1.TaintNodeUnreachable}),
+			Node{Found: true, Ready: ReadyTrue}, NodeReady},
+	} {
+		got := NodeOf(c.node)
+		notReady := c.want.Ready == ReadyFalse || c.want.Ready == ReadyUnknown
+		if got != c.want || got.Seen() != c.seen || got.NotReady() != notReady {
+			t.Errorf("%s: %+v, seen %d", name, got, got.Seen())
+		}
+	}
+	if got := (Node{}).Seen(); got != NodeAbsent {
+		t.Errorf("no node: %d", got)
+	}
+}
+
+// TestRecordOfTaintedNodeShowsReady expects a change of Ready to wake the pods of a tainted node, because the taint
+// becomes evidence when the node is no longer Ready.
+func TestRecordOfTaintedNodeShowsReady(t *testing.T) {
+	tainted := func(ready v1.ConditionStatus) WatchedNode {
+		n, _, err := RecordNode(&v1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "a"},
+			Spec:       v1.NodeSpec{Taints: []v1.Taint{{Key: v1.TaintNodeOutOfService}}},
+			Status:     v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: ready}}},
+		}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if tainted(v1.ConditionTrue) == tainted(v1.ConditionFalse) {
+		t.Error("a tainted node has the same record, Ready and not Ready")
+	}
+}
+
+func TestNodeIdentity(t *testing.T) {
+	o := &v1.Node{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "7", Labels: map[string]string{ControlPlaneLabel: ""}}}
+	o.Status.NodeInfo = v1.NodeSystemInfo{BootID: "boot", MachineID: "id", SystemUUID: "uuid"}
+	want := Node{Found: true, ResourceVersion: "7", ControlPlane: true, BootID: "boot", Machine: Machine{"id", "uuid"}}
+	if got := NodeOf(o); got != want {
+		t.Errorf("%+v", got)
+	}
+	for other, want := range map[Machine]bool{
+		{"id", "uuid"}: false, {"id2", "uuid"}: true, {"id", "uuid2"}: true, {}: true,
+	} {
+		if (Machine{"id", "uuid"}).IsOther(other) != want {
+			t.Errorf("%v", other)
+		}
+	}
+	if (Machine{}).IsOther(Machine{"id", "uuid"}) {
+		t.Error("an unknown machine is told from another")
+	}
+}
+
+type watched map[string]WatchedNode
+
+func (w watched) Get(name string) (n WatchedNode, found bool) {
+	n, found = w[name]
+	return n, found
+}
+
+func TestSeenOf(t *testing.T) {
+	o := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: v1.NodeStatus{
+		Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown}}}}
+	n, keep, err := RecordNode(o, false)
+	if want := (WatchedNode{"a", NodeNotReady, true}); n != want || !keep || err != nil {
+		t.Fatalf("%+v, kept %t: %v", n, keep, err)
+	}
+	for name, want := range map[string]NodeSeen{"": NodeUnseen, "a": NodeNotReady, "b": NodeAbsent} {
+		if got := SeenOf(watched{"a": n}, name); got != want {
+			t.Errorf("%q: %d", name, got)
+		}
+	}
+	if _, _, err := RecordNode(&v1.Pod{}, false); err == nil {
+		t.Error("a pod is recorded as a node")
+	}
+}
