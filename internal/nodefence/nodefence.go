@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
@@ -69,17 +68,17 @@ func (None) Get(string) (Fence, bool) { return Fence{}, false }
 func (None) Each(func(Fence)) {}
 
 // Read returns the evidence about a pod from a live read of its node's NodeFence. A missing NodeFence is no error, and
-// yields the zero FenceFacts.
-func Read(ctx context.Context, fences *client.Client, node string, pod types.UID) (podsafety.FenceFacts, error) {
+// yields the zero Fence.
+func Read(ctx context.Context, fences *client.Client, node string, pod types.UID) (objects.Fence, error) {
 	o, err := fences.Fences.Get(ctx, node, metav1.GetOptions{})
 	resource := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: client.FenceResource}
 	switch {
 	case kube.Absent(err, resource, node):
-		return podsafety.FenceFacts{}, nil
+		return objects.Fence{}, nil
 	case err != nil:
-		return podsafety.FenceFacts{}, fmt.Errorf("read NodeFence %q: %w", node, err)
+		return objects.Fence{}, fmt.Errorf("read NodeFence %q: %w", node, err)
 	}
-	return Facts(o, pod), nil
+	return fencing.Evidence(fencing.FenceOf(o), pod), nil
 }
 
 // ReadNode returns the facts of a live read of a Node. A missing Node is no error, and yields the zero Node.
@@ -92,25 +91,4 @@ func ReadNode(ctx context.Context, nodes corev1.NodesGetter, name string) (objec
 		return objects.Node{}, fmt.Errorf("read node %q: %w", name, err)
 	}
 	return objects.NodeOf(o), nil
-}
-
-// Facts returns the evidence that a NodeFence gives about a pod.
-func Facts(o *v1alpha1.NodeFence, pod types.UID) podsafety.FenceFacts {
-	return FactsOf(fencing.FenceOf(o), pod)
-}
-
-// FactsOf returns the evidence that a fence gives about a pod.
-func FactsOf(f fencing.Fence, pod types.UID) podsafety.FenceFacts {
-	shown := fencing.Evidence(f, pod)
-	out := podsafety.FenceFacts{InForce: shown.InForce, SinceTerminating: shown.TerminatingBefore, Volumes: shown.Volumes,
-		BootID: shown.BootID}
-	switch shown.Covers {
-	case v1alpha1.CoversUntilUnfenced:
-		out.Coverage = podsafety.CoversUntilUnfenced
-	case v1alpha1.CoversReboot:
-		out.Coverage = podsafety.CoversReboot
-	case v1alpha1.CoversVolumes:
-		out.Coverage = podsafety.CoversVolumes
-	}
-	return out
 }

@@ -95,6 +95,10 @@ func IsOwnTaint(t v1.Taint) bool {
 // NotReady reports that the condition Ready is False or Unknown.
 func (n Node) NotReady() bool { return n.Ready == ReadyFalse || n.Ready == ReadyUnknown }
 
+// MayRun reports whether the Node does not prove the node to be down: it exists, and its condition Ready is neither
+// False nor Unknown. A node that is Ready has come back, or its fence proves less than it claims.
+func (n Node) MayRun() bool { return n.Found && !n.NotReady() }
+
 // NodeSeen is the state of a node in a watch. The zero value is NodeUnseen.
 type NodeSeen uint8
 

@@ -26,7 +26,7 @@ type cluster interface {
 	readNode(ctx context.Context, name string) (objects.Node, error)
 	readLease(ctx context.Context, node string) (objects.Lease, error)
 	// readFence returns the evidence that the NodeFence of a node gives about a pod.
-	readFence(ctx context.Context, node string, pod types.UID) (podsafety.FenceFacts, error)
+	readFence(ctx context.Context, node string, pod types.UID) (objects.Fence, error)
 	// patchFinalizers changes the finalizers of the pod of an Ask.
 	patchFinalizers(ctx context.Context, ask podsafety.Ask) error
 	// forceDelete deletes the pod of an Ask with a grace period of 0.

@@ -19,9 +19,9 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
@@ -190,11 +190,11 @@ func (w *world) refusesForce(context.Context) (bool, error) {
 	return err == nil, err
 }
 
-func (w *world) readFence(_ context.Context, node string, pod types.UID) (podsafety.FenceFacts, error) {
+func (w *world) readFence(_ context.Context, node string, pod types.UID) (objects.Fence, error) {
 	if err := w.call("get fence"); err != nil || w.fences[node] == nil {
-		return podsafety.FenceFacts{}, err
+		return objects.Fence{}, err
 	}
-	return nodefence.Facts(w.fences[node], pod), nil
+	return fencing.Evidence(fencing.FenceOf(w.fences[node]), pod), nil
 }
 
 // held is a held pod with a claim that runs on node a.

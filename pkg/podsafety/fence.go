@@ -5,8 +5,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // fenceSeen reports whether the watch shows that a fence of the node is in force.
@@ -27,7 +27,7 @@ func (o *observer) sawFence(f nodefence.Fence) {
 	})
 }
 
-func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (podsafety.FenceFacts, error) {
+func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (objects.Fence, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	return nodefence.Read(ctx, a.fences, node, pod)

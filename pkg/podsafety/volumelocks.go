@@ -211,7 +211,7 @@ func (c *Controller) decideLock(ctx context.Context, f *podsafety.LockFacts) (po
 	if err != nil {
 		return podsafety.KeepLock, err
 	}
-	f.Fence, f.Fence.Read = fence, session.Read{Sent: sent, Order: 1}
+	f.Fence, f.FenceRead = fence, session.Read{Sent: sent, Order: 1}
 	return podsafety.DecideLock(*f, c.cfg.Clock.Now()), nil
 }
 

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
@@ -27,7 +26,7 @@ type cluster interface {
 	readClass(ctx context.Context, name string) (c class, found bool, err error)
 	readVolume(ctx context.Context, name string) (pv volume, found bool, err error)
 	readPod(ctx context.Context, namespace, name string) (p singlenode.Pod, found bool, err error)
-	readFence(ctx context.Context, node string, pod types.UID) (podsafety.FenceFacts, error)
+	readFence(ctx context.Context, node string, pod types.UID) (objects.Fence, error)
 	readNode(ctx context.Context, name string) (objects.Node, error)
 	// patchClaim carries out the PatchClaim of an Ask and returns the changed claim.
 	patchClaim(ctx context.Context, ask singlenode.Ask) (*claim, error)
@@ -123,7 +122,7 @@ func (a apiServer) readPod(ctx context.Context, namespace, name string) (singlen
 	return objects.PodOf(o), true, nil
 }
 
-func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (podsafety.FenceFacts, error) {
+func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (objects.Fence, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	return nodefence.Read(ctx, a.fences, node, pod)

@@ -9,10 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
@@ -77,11 +76,11 @@ func (w *world) readVolume(_ context.Context, name string) (volume, bool, error)
 	return volumeOf(o), true, nil
 }
 
-func (w *world) readFence(_ context.Context, node string, pod types.UID) (podsafety.FenceFacts, error) {
+func (w *world) readFence(_ context.Context, node string, pod types.UID) (objects.Fence, error) {
 	if err := w.call("get fence"); err != nil || w.fences[node] == nil {
-		return podsafety.FenceFacts{}, err
+		return objects.Fence{}, err
 	}
-	return nodefence.Facts(w.fences[node], pod), nil
+	return fencing.Evidence(fencing.FenceOf(w.fences[node]), pod), nil
 }
 
 func (w *world) readNode(_ context.Context, name string) (objects.Node, error) {

@@ -87,7 +87,7 @@ var edits = []edit{
 	{pkg: podsafety, name: "a Node that is Ready shows that another machine has the name", in: "byNodeObject", at: []place{
 		{node: "return wait(ReasonProcessesMayRun)", before: "if ON { return step(RemoveFinalizer, ReasonNodeGone) }"}}},
 	{pkg: podsafety, name: "evidence of before our own deletion counts after it", in: "*.succeeded", at: []place{
-		{node: "f.PodRead, f.NodeRead, f.LeaseRead, f.Fence.Read = " +
+		{node: "f.PodRead, f.NodeRead, f.LeaseRead, f.FenceRead = " +
 			"session.Read{}, session.Read{}, session.Read{}, session.Read{}",
 			before: "if ON { f.Pod.GraceZero = true; return }"}}},
 
@@ -120,7 +120,7 @@ var edits = []edit{
 	{pkg: singlenode, name: "the pods are listed before the locks are taken", in: "Facts.users", at: []place{
 		{node: "f.UsersRead.FreshAfter(c.Read, now)", instead: "f.UsersRead.Fresh(now)"}}},
 	{pkg: singlenode, name: "a fence counts that was read before the pod", in: "User.fenced", at: []place{
-		{node: "u.Fence.Read.FreshAfter(read, now)", instead: "u.Fence.Read.Fresh(now)"}}},
+		{node: "u.FenceRead.FreshAfter(read, now)", instead: "u.FenceRead.Fresh(now)"}}},
 	{pkg: singlenode, name: "a node counts that was read before the pod", in: "User.fenced", at: []place{
 		{node: "u.NodeRead.FreshAfter(read, now)", instead: "u.NodeRead.Fresh(now)"}}},
 	{pkg: singlenode, name: "a claim is read before its namespace", in: "Facts.unasked", at: []place{

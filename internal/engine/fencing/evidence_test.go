@@ -8,43 +8,45 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
 // A fence is evidence about a pod only while it is in force.
 func TestEvidence(t *testing.T) {
-	whole := Shown{InForce: true, Covers: v1alpha1.CoversUntilUnfenced, TerminatingBefore: true, BootID: "boot"}
+	whole := objects.Fence{InForce: true, Coverage: v1alpha1.CoversUntilUnfenced, SinceTerminating: true, BootID: "boot"}
 	volumes := all(agents(storage), proved(storage))
-	ofVolumes := Shown{InForce: true, Covers: v1alpha1.CoversVolumes, Volumes: volumesOf(storage), BootID: "boot"}
+	ofVolumes := objects.Fence{InForce: true, Coverage: v1alpha1.CoversVolumes, Volumes: volumesOf(storage),
+		BootID: "boot"}
 	for name, c := range map[string]struct {
 		facts Facts
 		pod   types.UID
-		want  Shown
+		want  objects.Fence
 	}{
-		"requested": {facts(), "pod", Shown{}},
+		"requested": {facts(), "pod", objects.Fence{}},
 		"in force":  {facts(proved(power)), "pod", whole},
 		"released":  {facts(proved(power), released), "pod", whole},
 		"another pod": {
-			facts(proved(power)), "pod2", Shown{InForce: true, Covers: v1alpha1.CoversUntilUnfenced, BootID: "boot"}},
+			facts(proved(power)), "pod2", objects.Fence{InForce: true, Coverage: v1alpha1.CoversUntilUnfenced, BootID: "boot"}},
 		"by a reboot": {facts(agents(medik8s), proved(medik8s)), "pod",
-			Shown{InForce: true, Covers: v1alpha1.CoversReboot, TerminatingBefore: true, BootID: "boot"}},
-		"its end began": {facts(proved(power), ending), "pod", Shown{}},
-		"ended":         {facts(proved(power), unfence(v1alpha1.UnfenceNow)), "pod", Shown{}},
-		"abandoned":     {facts(proved(power), unfence(v1alpha1.UnfenceAbandon)), "pod", Shown{}},
-		"deleted":       {facts(proved(power), terminating), "pod", Shown{}},
+			objects.Fence{InForce: true, Coverage: v1alpha1.CoversReboot, SinceTerminating: true, BootID: "boot"}},
+		"its end began": {facts(proved(power), ending), "pod", objects.Fence{}},
+		"ended":         {facts(proved(power), unfence(v1alpha1.UnfenceNow)), "pod", objects.Fence{}},
+		"abandoned":     {facts(proved(power), unfence(v1alpha1.UnfenceAbandon)), "pod", objects.Fence{}},
+		"deleted":       {facts(proved(power), terminating), "pod", objects.Fence{}},
 		"undone when released": {
 			facts(proved(power), unfence(v1alpha1.UnfenceWhenReleased)), "pod", whole},
 		"the proof is withdrawn": {
-			facts(proved(power), func(f *Facts) { f.Fence.Status.Proof = nil }), "pod", Shown{}},
-		"an agent works beside it": {facts(attempted(power, "")), "pod", Shown{}},
+			facts(proved(power), func(f *Facts) { f.Fence.Status.Proof = nil }), "pod", objects.Fence{}},
+		"an agent works beside it": {facts(attempted(power, "")), "pod", objects.Fence{}},
 		"the attempt is not there": {
 			facts(proved(power), func(f *Facts) { f.Fence.Status.Attempts = nil }), "pod",
-			Shown{InForce: true, Covers: v1alpha1.CoversUntilUnfenced, BootID: "boot"}},
+			objects.Fence{InForce: true, Coverage: v1alpha1.CoversUntilUnfenced, BootID: "boot"}},
 		"of volumes": {facts(volumes), "pod2", ofVolumes},
 		"of volumes, and an agent works beside it": {
 			facts(volumes, agents(storage, storage2), attempted(storage2, "")), "pod2", ofVolumes},
 		"of volumes, and deleted": {facts(volumes, terminating), "pod2", ofVolumes},
-		"of volumes, and ended":   {facts(volumes, terminating, unfence(v1alpha1.UnfenceNow)), "pod2", Shown{}},
+		"of volumes, and ended":   {facts(volumes, terminating, unfence(v1alpha1.UnfenceNow)), "pod2", objects.Fence{}},
 	} {
 		if got := Evidence(c.facts.Fence, c.pod); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)

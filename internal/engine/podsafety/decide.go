@@ -142,9 +142,9 @@ func byNode(f Facts, now time.Time, otherwise Decision) Decision {
 	switch {
 	case !f.PodRead.Fresh(now):
 		return step(ReadPod, otherwise.Reason)
-	case f.FenceSeen && !f.after(f.Fence.Read, now):
+	case f.FenceSeen && !f.after(f.FenceRead, now):
 		return step(ReadFence, otherwise.Reason)
-	case !f.after(f.Fence.Read, now) || !f.Fence.covers():
+	case !f.after(f.FenceRead, now) || !f.Fence.MayEndPod():
 	case !f.after(f.NodeRead, now):
 		return step(ReadNode, ReasonNodeFenced)
 	case f.Fence.EndsPod(f.Node):

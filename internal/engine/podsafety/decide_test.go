@@ -6,6 +6,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
 func now() time.Time { return time.Unix(1_800_000_000, 0) }
@@ -78,8 +79,8 @@ func noGraceFor(d time.Duration) func(*Facts) {
 	return func(f *Facts) { f.Sight.GraceZeroSince = ago(d) }
 }
 
-func fence(of FenceFacts) func(*Facts) {
-	return func(f *Facts) { f.Fence, f.Fence.Read, f.FenceSeen = of, read(4), true }
+func fence(of objects.Fence) func(*Facts) {
+	return func(f *Facts) { f.Fence, f.FenceRead, f.FenceSeen = of, read(4), true }
 }
 
 func down() objects.Node {
@@ -88,8 +89,13 @@ func down() objects.Node {
 func ready() objects.Node { return objects.Node{Found: true, Ready: objects.ReadyTrue, BootID: "boot"} }
 
 // ofVolumes is a fence of volumes that was proven when the node had this boot ID.
-func ofVolumes(boot string) FenceFacts {
-	return FenceFacts{InForce: true, Coverage: CoversVolumes, BootID: boot}
+func ofVolumes(boot string) objects.Fence {
+	return objects.Fence{InForce: true, Coverage: v1alpha1.CoversVolumes, BootID: boot}
+}
+
+// off is a fence that keeps the node off, with this boot ID.
+func off(boot string) objects.Fence {
+	return objects.Fence{InForce: true, Coverage: v1alpha1.CoversUntilUnfenced, BootID: boot}
 }
 
 func outOfService() objects.Node {
@@ -267,63 +273,65 @@ func TestDecide(t *testing.T) {
 		"a fence, as the watch shows it": {
 			facts(pod(noGrace), live, func(f *Facts) { f.FenceSeen = true }), ReadFence, ReasonProcessesMayRun, 0},
 		"a fence in force, of a node that is not read": {
-			facts(pod(noGrace), live, fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
+			facts(pod(noGrace), live, fence(off("boot"))),
 			ReadNode, ReasonNodeFenced, 0},
 		"a fence in force": {
 			facts(pod(noGrace), live, node(down()),
-				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
+				fence(off("boot"))),
 			RemoveFinalizer, ReasonNodeFenced, 0},
 		"a fence in force, read long ago": {
 			facts(pod(noGrace), live, node(down()), seen(objects.NodeUnseen),
 				func(f *Facts) {
-					f.Fence = FenceFacts{Read: old(4), InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"}
+					f.Fence, f.FenceRead = off("boot"), old(4)
 				}), Wait, ReasonNodeUnreachable, 0},
 		"a fence in force, not Ready": {
 			facts(pod(noGrace), live, node(objects.Node{Found: true, Ready: objects.ReadyFalse, BootID: "boot"}),
-				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
+				fence(off("boot"))),
 			RemoveFinalizer, ReasonNodeFenced, 0},
 		"a fence in force, of a node that is gone": {
 			facts(pod(unseen), pod(noGrace), live, node(objects.Node{}),
-				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
+				fence(off("boot"))),
 			ReadLease, ReasonNodeRecentlyGone, 0},
 		"of a node that is gone, and the pod was terminating before": {
 			facts(pod(noGrace), live, node(objects.Node{}),
-				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, SinceTerminating: true})),
+				fence(objects.Fence{InForce: true, Coverage: v1alpha1.CoversUntilUnfenced, SinceTerminating: true})),
 			RemoveFinalizer, ReasonNodeFenced, 0},
 		"of a node that was powered on since": {
 			facts(pod(noGrace), live, node(down()),
-				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot-0"})),
+				fence(off("boot-0"))),
 			Wait, ReasonNodeUnreachable, 0},
 		"of a node that was powered on since, and the pod was terminating before": {
 			facts(pod(noGrace), live, node(down()),
-				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot-0", SinceTerminating: true})),
+				fence(objects.Fence{InForce: true, Coverage: v1alpha1.CoversUntilUnfenced, BootID: "boot-0",
+					SinceTerminating: true})),
 			RemoveFinalizer, ReasonNodeFenced, 0},
 		"of a node without a boot ID": {
 			facts(pod(noGrace), live, node(objects.Node{Found: true, Ready: objects.ReadyUnknown}),
-				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced})),
+				fence(objects.Fence{InForce: true, Coverage: v1alpha1.CoversUntilUnfenced})),
 			Wait, ReasonNodeUnreachable, 0},
 		"a fence in force, of a node that is Ready": {
 			facts(pod(noGrace), live, node(ready()),
-				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
+				fence(off("boot"))),
 			Wait, ReasonProcessesMayRun, 50 * time.Second},
 		"a fence in force, of a node that says nothing": {
 			facts(pod(noGrace), live, node(objects.Node{Found: true, BootID: "boot"}),
-				fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})), Wait, ReasonNodeUnreachable, 0},
+				fence(off("boot"))), Wait, ReasonNodeUnreachable, 0},
 		"a fence of long ago": {
-			facts(pod(noGrace), live, node(down()), fence(FenceFacts{Coverage: CoversUntilUnfenced, SinceTerminating: true})),
+			facts(pod(noGrace), live, node(down()),
+				fence(objects.Fence{Coverage: v1alpha1.CoversUntilUnfenced, SinceTerminating: true})),
 			Wait, ReasonNodeUnreachable, 0},
 		"a reboot after the deletion": {
 			facts(pod(noGrace), live, node(down()),
-				fence(FenceFacts{InForce: true, Coverage: CoversReboot, SinceTerminating: true})),
+				fence(objects.Fence{InForce: true, Coverage: v1alpha1.CoversReboot, SinceTerminating: true})),
 			RemoveFinalizer, ReasonNodeFenced, 0},
 		"a reboot before the deletion": {
-			facts(pod(noGrace), live, node(down()), fence(FenceFacts{InForce: true, Coverage: CoversReboot})),
+			facts(pod(noGrace), live, node(down()), fence(objects.Fence{InForce: true, Coverage: v1alpha1.CoversReboot})),
 			Wait, ReasonNodeUnreachable, 0},
 		"a fence that covers no pod, of a node that is not read": {
-			facts(pod(noGrace), live, fence(FenceFacts{InForce: true, Coverage: CoversVolumes})), ReadNode,
+			facts(pod(noGrace), live, fence(objects.Fence{InForce: true, Coverage: v1alpha1.CoversVolumes})), ReadNode,
 			ReasonNodeUnreachable, 0},
 		"a fence of volumes": {
-			facts(pod(noGrace), live, node(down()), fence(FenceFacts{InForce: true, Coverage: CoversVolumes})),
+			facts(pod(noGrace), live, node(down()), fence(objects.Fence{InForce: true, Coverage: v1alpha1.CoversVolumes})),
 			Wait, ReasonNodeUnreachable, 0},
 
 		"an orphan, where others delete it": {facts(pod(runs), seen(objects.NodeAbsent)), Wait, ReasonNotTerminating, 0},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
 // Explanation describes the next step for a pod, and its reason.
@@ -123,16 +124,16 @@ func (f Facts) whyNotOutOfService() string {
 
 func (f Facts) whyNotFenced() string {
 	switch {
-	case f.Fence.Read.Order == 0 || !f.Fence.InForce:
+	case f.FenceRead.Order == 0 || !f.Fence.InForce:
 		return "No fence of the node is in force."
-	case f.Fence.covers() && mayRun(f.Node):
+	case f.Fence.MayEndPod() && f.Node.MayRun():
 		return "A fence of the node is in force, but its Node is not known to be down."
-	case f.Fence.covers():
+	case f.Fence.MayEndPod():
 		return "A fence of the node is in force, but the boot ID of its Node is missing or differs from the fence's: the " +
 			"node was powered on since, and may have started the pod again."
-	case f.Fence.Coverage == CoversVolumes:
+	case f.Fence.Coverage == v1alpha1.CoversVolumes:
 		return "The fence keeps the node from volumes; the processes run on."
-	case f.Fence.Coverage == CoversReboot:
+	case f.Fence.Coverage == v1alpha1.CoversReboot:
 		return "The node was rebooted before the pod was deleted, so that its kubelet may have started it again."
 	}
 	return "The coverage of the fence is not known."

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
 // missingOf returns why one kind of evidence is missing.
@@ -69,19 +70,19 @@ func TestExplainMissingEvidence(t *testing.T) {
 		"no node to taint":      {facts(live, node(objects.Node{})), ReasonOutOfService, "does not exist"},
 		"no node read to taint": {facts(), ReasonOutOfService, "could not be read"},
 		"no fence":              {facts(), ReasonNodeFenced, "No fence"},
-		"a fence of long ago": {facts(live, node(down()), fence(FenceFacts{Coverage: CoversUntilUnfenced})),
+		"a fence of long ago": {facts(live, node(down()), fence(objects.Fence{Coverage: v1alpha1.CoversUntilUnfenced})),
 			ReasonNodeFenced, "No fence"},
 		"the node is Ready": {facts(live, node(ready()),
-			fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"})),
+			fence(off("boot"))),
 			ReasonNodeFenced, "not known to be down"},
 		"it was powered on": {facts(live, node(down()),
-			fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot-0"})), ReasonNodeFenced,
+			fence(off("boot-0"))), ReasonNodeFenced,
 			"the node was powered on since"},
-		"of volumes": {facts(live, node(down()), fence(FenceFacts{InForce: true, Coverage: CoversVolumes})),
+		"of volumes": {facts(live, node(down()), fence(objects.Fence{InForce: true, Coverage: v1alpha1.CoversVolumes})),
 			ReasonNodeFenced, "from volumes"},
-		"rebooted": {facts(live, node(down()), fence(FenceFacts{InForce: true, Coverage: CoversReboot})),
+		"rebooted": {facts(live, node(down()), fence(objects.Fence{InForce: true, Coverage: v1alpha1.CoversReboot})),
 			ReasonNodeFenced, "rebooted before"},
-		"uncovered":           {facts(live, node(down()), fence(FenceFacts{InForce: true})), ReasonNodeFenced, "not known"},
+		"uncovered":           {facts(live, node(down()), fence(objects.Fence{InForce: true})), ReasonNodeFenced, "not known"},
 		"no confirmation":     {facts(), ReasonConfirmed, "No force deletion"},
 		"another":             {facts(pod(confirmedOther)), ReasonConfirmed, "UID of this pod"},
 		"confirmed too early": {facts(pod(confirmed)), ReasonConfirmed, "grace period"},

@@ -32,12 +32,11 @@ type Facts struct {
 	// Storage tells whether a fence may keep the node from volumes, according to the watch.
 	Storage Storage
 
-	// Node, Lease and Fence are the results of live reads, of which NodeRead and LeaseRead are two. Sight records how long
-	// the Lease has been unchanged.
-	Node                objects.Node
-	Lease               objects.Lease
-	NodeRead, LeaseRead session.Read
-	Fence               FenceFacts
+	// Node, Lease and Fence are the results of live reads. Sight records how long the Lease has been unchanged.
+	Node                           objects.Node
+	Lease                          objects.Lease
+	Fence                          objects.Fence
+	NodeRead, LeaseRead, FenceRead session.Read
 }
 
 // Rules are the settings of the hold.
@@ -132,63 +131,6 @@ type Sight struct {
 	LeaseSince   time.Time
 }
 
-// mayRun reports whether the Node does not prove the node to be down: it exists, and its condition Ready is neither
-// False nor Unknown. A node that is Ready has come back, or its fence proves less than it claims.
-func mayRun(n objects.Node) bool { return n.Found && !n.NotReady() }
-
-// Coverage is the extent of the proof of the agent that fenced a node. The zero value is CoversUnknown.
-type Coverage uint8
-
-const (
-	CoversUnknown Coverage = iota
-	// CoversUntilUnfenced means that no process runs on the node until it is unfenced.
-	CoversUntilUnfenced
-	// CoversReboot means that the node was rebooted, which ends all processes. A kubelet then restarts pods, unless they
-	// were already terminating when it read them.
-	CoversReboot
-	// CoversVolumes means that the node cannot reach some volumes. Its processes may run.
-	CoversVolumes
-)
-
-// FenceFacts is the result of a live read of the fence of a node. The zero value means that it was not read, or that no
-// fence exists.
-type FenceFacts struct {
-	Read session.Read
-	// InForce reports that the fence is proven and has not ended.
-	InForce  bool
-	Coverage Coverage
-	// SinceTerminating reports that the pod was terminating before the fence began, according to the order of writes.
-	SinceTerminating bool
-	// BootID is the boot ID of the Node that the fence has ended.
-	BootID string
-	// Volumes are the volumes that a fence of volumes covers.
-	Volumes []v1alpha1.CoveredVolumes
-}
-
-// covers reports whether the fence may prove that no process of the pod runs.
-func (f FenceFacts) covers() bool {
-	return f.InForce && (f.Coverage == CoversUntilUnfenced || f.Coverage == CoversReboot && f.SinceTerminating)
-}
-
-// EndsPod reports whether the fence proves that no process of the pod runs, given a read of the Node after the fence. A
-// machine that is powered on while its fence is in force has another boot ID, and may restart pods that were not
-// terminating before.
-func (f FenceFacts) EndsPod(node objects.Node) bool {
-	return f.covers() && !mayRun(node) && f.OfRun(node)
-}
-
-// OfRun reports whether the fence has ended the boot of the node that may have started the pod, given a read of the
-// Node that followed a read of the terminating pod. Either the Node still has the boot ID that the fence has ended, or
-// the pod was terminating before the fence began, so that no later boot starts it.
-func (f FenceFacts) OfRun(node objects.Node) bool {
-	return f.SinceTerminating || node.BootID != "" && node.BootID == f.BootID
-}
-
-// CoversVolume reports whether the fence keeps the node from a volume.
-func (f FenceFacts) CoversVolume(v objects.Volume) bool {
-	return f.InForce && f.Coverage == CoversVolumes && objects.CoversVolume(f.Volumes, v)
-}
-
 // after reports whether a live read still counts and followed the read of the pod that showed its deletion.
 func (f Facts) after(r session.Read, now time.Time) bool { return r.FreshAfter(f.PodRead, now) }
 
@@ -233,8 +175,8 @@ func (f Facts) unmountIn(now time.Time) time.Duration {
 // had the earlier boot ID when the fence was proven.
 func (f Facts) rebooted(now time.Time) bool {
 	fence, node := f.Fence, f.Node
-	return f.Pod.Finished() && f.after(fence.Read, now) && f.after(f.NodeRead, now) && fence.InForce &&
-		fence.Coverage == CoversVolumes && node.BootID != "" && node.BootID != fence.BootID
+	return f.Pod.Finished() && f.after(f.FenceRead, now) && f.after(f.NodeRead, now) && fence.InForce &&
+		fence.Coverage == v1alpha1.CoversVolumes && node.BootID != "" && node.BootID != fence.BootID
 }
 
 // leaseIn returns the remaining time for which the Lease must stay unchanged until the kubelet counts as cut off, not

@@ -23,7 +23,8 @@ type LockFacts struct {
 	NodeSeen objects.NodeSeen
 	// FenceSeen reports that the watch shows a fence of the node, and Fence is the result of its live read.
 	FenceSeen bool
-	Fence     FenceFacts
+	Fence     objects.Fence
+	FenceRead session.Read
 	// Volume describes the volume to a fence.
 	Volume objects.Volume
 	// Shared reports that the access modes of the PV allow more than one node (ReadWriteMany, ReadOnlyMany).
@@ -73,7 +74,7 @@ func DecideLock(f LockFacts, now time.Time) LockAction {
 		return RemoveLock
 	case f.RemovingLocks:
 		return KeepLock
-	case f.mayBeCovered() && !f.Fence.Read.Fresh(now):
+	case f.mayBeCovered() && !f.FenceRead.Fresh(now):
 		return ReadLockFence
 	case f.mayBeCovered() && f.Fence.CoversVolume(f.Volume):
 		return f.unneeded()

@@ -31,7 +31,8 @@ func nodeIs(n objects.NodeSeen) func(*LockFacts) { return func(f *LockFacts) { f
 
 func volumesFenced(r session.Read) func(*LockFacts) {
 	return func(f *LockFacts) {
-		f.Fence = FenceFacts{Read: r, InForce: true, Coverage: CoversVolumes, Volumes: ofCluster("disk", "one")}
+		f.Fence, f.FenceRead = ofVolumes(""), r
+		f.Fence.Volumes = ofCluster("disk", "one")
 	}
 }
 
@@ -94,7 +95,7 @@ func TestDecideLock(t *testing.T) {
 		"the fence is not in force": {locked(ofDriver, fenceSeen, volumesFenced(read(1)),
 			func(f *LockFacts) { f.Fence.InForce = false }), KeepLock},
 		"the fence is not of volumes": {locked(ofDriver, fenceSeen, volumesFenced(read(1)),
-			func(f *LockFacts) { f.Fence.Coverage = CoversReboot }), KeepLock},
+			func(f *LockFacts) { f.Fence.Coverage = v1alpha1.CoversReboot }), KeepLock},
 		"a fence, and the pod is released": {locked(ofDriver, fenceSeen, released, readLive), RemoveLock},
 		"a fence, and the node is Ready": {locked(none, ofDriver, fenceSeen, nodeIs(objects.NodeReady)),
 			KeepLock},

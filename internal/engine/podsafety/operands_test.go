@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
 // Each operand of a condition counts by itself.
@@ -50,13 +51,13 @@ func TestUnmountShown(t *testing.T) {
 }
 
 func TestRebootOfFencedNode(t *testing.T) {
-	of := func(alter func(*FenceFacts)) func(*Facts) {
+	of := func(alter func(*objects.Fence)) func(*Facts) {
 		return func(f *Facts) {
 			fence(ofVolumes("boot-0"))(f)
 			alter(&f.Fence)
 		}
 	}
-	all := of(func(*FenceFacts) {})
+	all := of(func(*objects.Fence) {})
 	for name, c := range map[string]struct {
 		facts Facts
 		want  bool
@@ -66,16 +67,16 @@ func TestRebootOfFencedNode(t *testing.T) {
 		"by a read that is old": {
 			facts(pod(ended), live, node(ready()), all, func(f *Facts) { f.NodeRead = old(2) }), false},
 		"by a fence of long ago": {
-			facts(pod(ended), live, node(ready()), of(func(f *FenceFacts) { f.Read = old(4) })), false},
+			facts(pod(ended), live, node(ready()), all, func(f *Facts) { f.FenceRead = old(4) }), false},
 		"while the pod runs": {facts(live, node(ready()), all), false},
 		"of a fence that ends": {
-			facts(pod(ended), live, node(ready()), of(func(f *FenceFacts) { f.InForce = false })), false},
+			facts(pod(ended), live, node(ready()), of(func(f *objects.Fence) { f.InForce = false })), false},
 		"of a machine that is off": {
-			facts(pod(ended), live, node(ready()), of(func(f *FenceFacts) { f.Coverage = CoversUntilUnfenced })), false},
+			facts(pod(ended), live, node(ready()), fence(off("boot-0"))), false},
 		"a node without a boot ID": {
 			facts(pod(ended), live, node(objects.Node{Found: true, Ready: objects.ReadyTrue}), all), false},
 		"not at all": {
-			facts(pod(ended), live, node(ready()), of(func(f *FenceFacts) { f.BootID = "boot" })), false},
+			facts(pod(ended), live, node(ready()), of(func(f *objects.Fence) { f.BootID = "boot" })), false},
 	} {
 		if got := c.facts.rebooted(now()); got != c.want {
 			t.Errorf("%s: %t", name, got)
@@ -135,18 +136,18 @@ func TestUnmountGraceDefault(t *testing.T) {
 
 func TestFenceCovers(t *testing.T) {
 	for name, c := range map[string]struct {
-		fence FenceFacts
+		fence objects.Fence
 		want  bool
 	}{
-		"off":                {FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, BootID: "boot"}, true},
-		"off, released":      {FenceFacts{Coverage: CoversUntilUnfenced}, false},
-		"rebooted after":     {FenceFacts{InForce: true, Coverage: CoversReboot, SinceTerminating: true}, true},
-		"rebooted before":    {FenceFacts{InForce: true, Coverage: CoversReboot}, false},
-		"volumes":            {FenceFacts{InForce: true, Coverage: CoversVolumes, SinceTerminating: true}, false},
-		"unknown":            {FenceFacts{InForce: true, SinceTerminating: true}, false},
-		"rebooted, long ago": {FenceFacts{Coverage: CoversReboot, SinceTerminating: true}, false},
+		"off":                {off("boot"), true},
+		"off, released":      {objects.Fence{Coverage: v1alpha1.CoversUntilUnfenced}, false},
+		"rebooted after":     {objects.Fence{InForce: true, Coverage: v1alpha1.CoversReboot, SinceTerminating: true}, true},
+		"rebooted before":    {objects.Fence{InForce: true, Coverage: v1alpha1.CoversReboot}, false},
+		"volumes":            {objects.Fence{InForce: true, Coverage: v1alpha1.CoversVolumes, SinceTerminating: true}, false},
+		"unknown":            {objects.Fence{InForce: true, SinceTerminating: true}, false},
+		"rebooted, long ago": {objects.Fence{Coverage: v1alpha1.CoversReboot, SinceTerminating: true}, false},
 	} {
-		if got, ends := c.fence.covers(), c.fence.EndsPod(down()); got != c.want || ends != c.want {
+		if got, ends := c.fence.MayEndPod(), c.fence.EndsPod(down()); got != c.want || ends != c.want {
 			t.Errorf("%s: covers %t, ends the pod %t", name, got, ends)
 		}
 	}

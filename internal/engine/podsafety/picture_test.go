@@ -5,6 +5,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/test/docs"
 	"github.com/csi-reclaimer/csi-reclaimer/test/docs/picture"
 )
@@ -24,7 +25,7 @@ type told struct {
 	order int
 	// node and fence are the results of live reads.
 	node  objects.Node
-	fence FenceFacts
+	fence objects.Fence
 	last  Reason
 }
 
@@ -38,8 +39,9 @@ func (s *told) happens(actor int, what string, alter ...func(*Facts)) {
 }
 
 func (s *told) decides() {
-	s.f.PodRead, s.f.NodeRead, s.f.LeaseRead = session.Read{}, session.Read{}, session.Read{}
-	s.f.Node, s.f.Lease, s.f.Fence = objects.Node{}, objects.Lease{}, FenceFacts{}
+	s.f.PodRead, s.f.NodeRead = session.Read{}, session.Read{}
+	s.f.LeaseRead, s.f.FenceRead = session.Read{}, session.Read{}
+	s.f.Node, s.f.Lease, s.f.Fence = objects.Node{}, objects.Lease{}, objects.Fence{}
 	s.drawn.Tell(guard, s.next)
 }
 
@@ -56,14 +58,12 @@ func (s *told) next() picture.Step {
 	case ReadPod:
 		step.Words, s.f.PodRead = "the pod", read(s.order)
 	case ReadFence:
-		step.Words, s.f.Fence = "the fence", s.fence
-		s.f.Fence.Read = read(s.order)
+		step.Words, s.f.Fence, s.f.FenceRead = "the fence", s.fence, read(s.order)
 	case ReadNode:
-		step.Words, s.f.Node = "the node", s.node
-		s.f.NodeRead = read(s.order)
+		step.Words, s.f.Node, s.f.NodeRead = "the node", s.node, read(s.order)
 	case ForceDelete:
 		step.Words, s.f.Pod.GraceZero = "deletes the pod with grace period 0", true
-		s.f.PodRead, s.f.NodeRead, s.f.Fence.Read = session.Read{}, session.Read{}, session.Read{}
+		s.f.PodRead, s.f.NodeRead, s.f.FenceRead = session.Read{}, session.Read{}, session.Read{}
 	case RemoveFinalizer:
 		step.Words, s.f.Pod.Held = "removes the finalizer: the pod object goes", false
 	default:
@@ -112,7 +112,7 @@ func podHold(t *testing.T) *picture.Sequence {
 	s.node = down()
 	s.happens(people, "delete pod db-0", pod(func(p *Pod) { p.Terminating = true }), seen(objects.NodeNotReady))
 	ends(t, s, ReasonNodeUnreachable)
-	s.fence = FenceFacts{InForce: true, Coverage: CoversUntilUnfenced, SinceTerminating: true, BootID: "boot"}
+	s.fence = objects.Fence{InForce: true, Coverage: v1alpha1.CoversUntilUnfenced, SinceTerminating: true, BootID: "boot"}
 	drawn.Does(people, kubeletOfA, "an agent fences node a, and proves it")
 	drawn.End(kubeletOfA)
 	s.f.FenceSeen = true

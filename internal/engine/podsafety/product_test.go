@@ -6,6 +6,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
 // The facts of a decision consist of two groups: the state of the pod, and the state of its node. Each group is visited
@@ -46,6 +47,8 @@ func everySight(visit func(Sight)) {
 	}
 }
 
+var coverages = []v1alpha1.Coverage{"", v1alpha1.CoversUntilUnfenced, v1alpha1.CoversReboot, v1alpha1.CoversVolumes}
+
 // everyNode visits every possible state of a node, its Lease and its fence in the watch and in live reads.
 func everyNode(visit func(Facts)) {
 	reads := func(order int) []session.Read { return []session.Read{{}, old(order), read(order), read(1)} }
@@ -66,8 +69,8 @@ func everyNode(visit func(Facts)) {
 				for _, f.LeaseRead = range reads(6) {
 					for _, f.Sight.LeaseSince = range []time.Time{now(), ago(LeaseDuration)} {
 						for _, f.Lease.ResourceVersion = range []string{"", "8"} {
-							for _, f.Fence.Read = range reads(7) {
-								for f.Fence.Coverage = CoversUnknown; f.Fence.Coverage <= CoversVolumes; f.Fence.Coverage++ {
+							for _, f.FenceRead = range reads(7) {
+								for _, f.Fence.Coverage = range coverages {
 									visit(f)
 								}
 							}
@@ -101,7 +104,7 @@ func evidence(f Facts, why Reason) bool {
 		waited := (f.NodeSeen == objects.NodeReady || f.NodeSeen == objects.NodeTaintedReady) && !f.Storage.Fenced &&
 			hadTime(f)
 		gone := nodeGone(f, then) && !f.Storage.Fenced && hadTime(f)
-		rebooted := then(f.Fence.Read) && then(f.NodeRead) && f.Fence.InForce && f.Fence.Coverage == CoversVolumes &&
+		rebooted := then(f.FenceRead) && then(f.NodeRead) && f.Fence.InForce && f.Fence.Coverage == v1alpha1.CoversVolumes &&
 			f.Node.BootID == "boot-2"
 		if !says {
 			return false
@@ -112,9 +115,10 @@ func evidence(f Facts, why Reason) bool {
 			(f.Node.Ready == objects.ReadyFalse || f.Node.Ready == objects.ReadyUnknown)
 	case ReasonNodeFenced:
 		down := !f.Node.Found || f.Node.Ready == objects.ReadyFalse || f.Node.Ready == objects.ReadyUnknown
-		off := f.Fence.Coverage == CoversUntilUnfenced && f.Node.Found && f.Node.BootID == "boot"
-		before := (f.Fence.Coverage == CoversUntilUnfenced || f.Fence.Coverage == CoversReboot) && f.Fence.SinceTerminating
-		return then(f.Fence.Read) && then(f.NodeRead) && down && f.Fence.InForce && (off || before)
+		off := f.Fence.Coverage == v1alpha1.CoversUntilUnfenced && f.Node.Found && f.Node.BootID == "boot"
+		before := (f.Fence.Coverage == v1alpha1.CoversUntilUnfenced || f.Fence.Coverage == v1alpha1.CoversReboot) &&
+			f.Fence.SinceTerminating
+		return then(f.FenceRead) && then(f.NodeRead) && down && f.Fence.InForce && (off || before)
 	case ReasonNodeGone, ReasonOrphaned:
 		return nodeGone(f, then) && (!p.Terminating || !saysEnd(p))
 	default:

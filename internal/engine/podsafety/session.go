@@ -45,10 +45,10 @@ type Reply struct {
 	// Found reports that GetPod found a pod with this name, which is Pod.
 	Found bool
 	Pod   Pod
-	// Node, Lease and Fence are the results of the other reads. Fence is without a Read.
+	// Node, Lease and Fence are the results of the other reads.
 	Node  objects.Node
 	Lease objects.Lease
-	Fence FenceFacts
+	Fence objects.Fence
 }
 
 // maxSteps bounds the steps of one session: at most four reads come before the deletion, and four and a write after it.
@@ -131,11 +131,10 @@ func (s *Session) succeeded(t *Tracker, r Reply, sent, now time.Time) {
 	case ReadLease:
 		f.Lease, f.LeaseRead, f.Sight = r.Lease, s.Live(sent), t.sawLease(f.Pod.UID, r.Lease, now)
 	case ReadFence:
-		f.Fence = r.Fence
-		f.Fence.Read = s.Live(sent)
+		f.Fence, f.FenceRead = r.Fence, s.Live(sent)
 	case ForceDelete:
 		// The evidence is read again, because the patch that removes the finalizer is bound to the pod after this deletion.
-		f.PodRead, f.NodeRead, f.LeaseRead, f.Fence.Read = session.Read{}, session.Read{}, session.Read{}, session.Read{}
+		f.PodRead, f.NodeRead, f.LeaseRead, f.FenceRead = session.Read{}, session.Read{}, session.Read{}, session.Read{}
 	default:
 		s.End = session.Written
 	}

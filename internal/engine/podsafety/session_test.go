@@ -7,6 +7,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
 // answer is one reply of a server, and the time that it takes.
@@ -212,7 +213,7 @@ func TestUnansweredForceDeleteCounts(t *testing.T) {
 }
 
 func TestSessionReadsFenceLive(t *testing.T) {
-	fenced := Reply{Outcome: session.Succeeded, Fence: FenceFacts{InForce: true, Coverage: CoversUntilUnfenced,
+	fenced := Reply{Outcome: session.Succeeded, Fence: objects.Fence{InForce: true, Coverage: v1alpha1.CoversUntilUnfenced,
 		BootID: "boot"}}
 	s, _, _ := play(t, NewTracker(), facts(pod(noGrace), func(f *Facts) { f.FenceSeen = true }),
 		answer{GetPod, podIs(noGrace), 0}, answer{GetFence, fenced, 0},

@@ -135,8 +135,8 @@ func endedFor(d time.Duration) func(*User) { return func(u *User) { u.EndedSince
 func fenced(of string, r session.Read) func(*User) {
 	return func(u *User) {
 		u.FenceSeen = true
-		u.Fence = podsafety.FenceFacts{Read: r, InForce: true, Coverage: podsafety.CoversVolumes,
-			Volumes: ofCluster(of, "one"), BootID: "boot-1"}
+		u.Fence, u.FenceRead = objects.Fence{InForce: true, Coverage: v1alpha1.CoversVolumes,
+			Volumes: ofCluster(of, "one"), BootID: "boot-1"}, r
 	}
 }
 

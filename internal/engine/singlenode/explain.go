@@ -60,7 +60,7 @@ func (f Facts) asRead(now time.Time) Facts {
 		f.Claims[i].Read = session.Read{Sent: now, Order: 2}
 	}
 	for i := range f.Users {
-		f.Users[i].Fence.Read, f.Users[i].NodeRead = session.Read{Sent: now, Order: 4}, session.Read{Sent: now, Order: 5}
+		f.Users[i].FenceRead, f.Users[i].NodeRead = session.Read{Sent: now, Order: 4}, session.Read{Sent: now, Order: 5}
 	}
 	return f
 }
@@ -81,7 +81,7 @@ type LockExplanation struct {
 // ExplainLock returns the outcome for the lock of a claim and its reason, with each fact treated as read just now.
 func ExplainLock(f LockFacts, now time.Time) LockExplanation {
 	f.HolderRead = session.Read{Sent: now, Order: 1}
-	f.Holder.Fence.Read, f.Holder.NodeRead = session.Read{Sent: now, Order: 2}, session.Read{Sent: now, Order: 3}
+	f.Holder.FenceRead, f.Holder.NodeRead = session.Read{Sent: now, Order: 2}, session.Read{Sent: now, Order: 3}
 	e := LockExplanation{Decision: DecideLock(f, now), Locked: f.Claim.Locked, Lock: f.Claim.Lock}
 	if f.holds() {
 		e.Node = f.Holder.Pod.Node

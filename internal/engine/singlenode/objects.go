@@ -165,9 +165,9 @@ type User struct {
 	// Storage says whether the node reaches its volumes, from the watch cache.
 	Storage podsafety.Storage
 	// Fence and Node come from live reads.
-	Fence    podsafety.FenceFacts
-	Node     objects.Node
-	NodeRead session.Read
+	Fence               objects.Fence
+	Node                objects.Node
+	FenceRead, NodeRead session.Read
 }
 
 // Rules are the settings of the locks.
@@ -217,7 +217,7 @@ func (u User) evidence(v objects.Volume, rules Rules, read session.Read, now tim
 // list, the Node already has the other boot ID.
 func (u User) fenced(v objects.Volume, read session.Read, now time.Time) Decision {
 	switch {
-	case !u.Fence.Read.FreshAfter(read, now):
+	case !u.FenceRead.FreshAfter(read, now):
 		return step(ReadFence, ReasonHolderTerminating)
 	case !u.Fence.CoversVolume(v):
 	case !u.NodeRead.FreshAfter(read, now):

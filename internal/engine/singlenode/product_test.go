@@ -24,15 +24,15 @@ func ended(u User, shown session.Read, of objects.Volume) bool {
 	byItself := !p.Terminating && p.Final && !p.Running && p.Reported && (p.Succeeded || p.PhaseByKubelet) &&
 		!u.EndedSince.IsZero() && now().Sub(u.EndedSince) >= 30*time.Second && !u.Storage.Fenced &&
 		now().Sub(u.Storage.Since) >= 30*time.Second
-	cutOff := p.Held && p.Terminating && p.Node != "" && u.FenceSeen && after(u.Fence.Read, shown) && u.Fence.InForce &&
-		u.Fence.Coverage == podsafety.CoversVolumes && named(u.Fence, of) &&
+	cutOff := p.Held && p.Terminating && p.Node != "" && u.FenceSeen && after(u.FenceRead, shown) && u.Fence.InForce &&
+		u.Fence.Coverage == v1alpha1.CoversVolumes && named(u.Fence, of) &&
 		after(u.NodeRead, shown)
 	sameRun := u.Fence.SinceTerminating || u.Node.BootID == u.Fence.BootID && u.Fence.BootID != ""
 	return byItself || cutOff && sameRun
 }
 
 // named reports whether a fence covers this volume, and not only others of its driver.
-func named(f podsafety.FenceFacts, of objects.Volume) bool {
+func named(f objects.Fence, of objects.Volume) bool {
 	return of.Driver != "" && slices.ContainsFunc(f.Volumes, func(v v1alpha1.CoveredVolumes) bool {
 		return v.Driver == of.Driver && string(v.VolumeAttributes["clusterID"]) == of.Attributes["clusterID"]
 	})
@@ -78,13 +78,13 @@ func everyPod(visit func(User)) {
 func everyFence(u User, visit func(User)) {
 	for bits := range 1 << 3 {
 		u.FenceSeen, u.Fence.InForce = bits&1 != 0, bits&2 != 0
-		u.Fence.Coverage = podsafety.CoversReboot
+		u.Fence.Coverage = v1alpha1.CoversReboot
 		if bits&4 != 0 {
-			u.Fence.Coverage = podsafety.CoversVolumes
+			u.Fence.Coverage = v1alpha1.CoversVolumes
 		}
 		for _, u.Fence.Volumes = range [][]v1alpha1.CoveredVolumes{nil, ofCluster(driver, "one"), ofCluster(driver, "two"),
 			ofCluster("other", "one")} {
-			for _, u.Fence.Read = range []session.Read{{}, old(6), read(4), read(6)} {
+			for _, u.FenceRead = range []session.Read{{}, old(6), read(4), read(6)} {
 				visit(u)
 			}
 		}
@@ -126,7 +126,7 @@ func judgeLock(t *testing.T, f LockFacts) {
 		t.Fatalf("%v (%s), and the lock may be freed: %t\n%+v", d.Action, d.Reason, mayFree(f), f)
 	case d.Action != Wait && !f.Claim.Locked && !f.Claim.Kept:
 		t.Fatalf("%v (%s) of a claim without a lock\n%+v", d.Action, d.Reason, f)
-	case d.Action == ReadHolder && fresh(f.HolderRead), d.Action == ReadFence && after(f.Holder.Fence.Read, f.HolderRead),
+	case d.Action == ReadHolder && fresh(f.HolderRead), d.Action == ReadFence && after(f.Holder.FenceRead, f.HolderRead),
 		d.Action == ReadNode && after(f.Holder.NodeRead, f.HolderRead):
 		t.Fatalf("%v (%s) once more\n%+v", d.Action, d.Reason, f)
 	case slices.Contains([]Action{ReadFence, ReadNode}, d.Action) && f.Holder.Pod.Node == "",

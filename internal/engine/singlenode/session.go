@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
@@ -63,8 +62,8 @@ type Reply struct {
 	Claim Claim
 	// Users are the results of ListUsers, or of GetPod with at most one entry, without Fence and Node.
 	Users []User
-	// Fence and Node are the results of GetFence, without a Read, and of GetNode.
-	Fence podsafety.FenceFacts
+	// Fence and Node are the results of GetFence and GetNode.
+	Fence objects.Fence
 	Node  objects.Node
 }
 
@@ -160,8 +159,7 @@ func (s *Session) succeeded(r Reply, sent time.Time) {
 		f.Users, f.UsersRead = r.Users, s.Live(sent)
 	case ReadFence:
 		u := s.user()
-		u.Fence = r.Fence
-		u.Fence.Read = s.Live(sent)
+		u.Fence, u.FenceRead = r.Fence, s.Live(sent)
 	case ReadNode:
 		u := s.user()
 		u.Node, u.NodeRead = r.Node, s.Live(sent)
@@ -234,8 +232,7 @@ func (s *LockSession) succeeded(r Reply, sent time.Time) {
 			f.Holder = r.Users[0]
 		}
 	case ReadFence:
-		f.Holder.Fence = r.Fence
-		f.Holder.Fence.Read = s.Live(sent)
+		f.Holder.Fence, f.Holder.FenceRead = r.Fence, s.Live(sent)
 	case ReadNode:
 		f.Holder.Node, f.Holder.NodeRead = r.Node, s.Live(sent)
 	default:

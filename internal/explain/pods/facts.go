@@ -12,7 +12,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
@@ -140,8 +139,8 @@ func holdFacts(pod objects.Pod, mode podsafety.Mode, on OnNode, now time.Time) p
 		f.Sight.LeaseVersion, f.Sight.LeaseSince = f.Lease.ResourceVersion, now
 	}
 	if on.Fence.OK() && on.Fence.Value != nil {
-		f.FenceSeen, f.Fence = true, nodefence.Facts(on.Fence.Value, pod.UID)
-		f.Fence.Read, f.Storage.Fenced = read(4), fencing.FenceOf(on.Fence.Value).MayKeepVolumes()
+		f.FenceSeen, f.Fence = true, fencing.Evidence(fencing.FenceOf(on.Fence.Value), pod.UID)
+		f.FenceRead, f.Storage.Fenced = read(4), fencing.FenceOf(on.Fence.Value).MayKeepVolumes()
 	}
 	return f
 }

@@ -1,7 +1,7 @@
 package fencing
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
@@ -243,7 +243,7 @@ func (s *state) seen(e evidence) bool {
 
 // shown returns the result of a live read of the NodeFence about a pod.
 func (k *worker) shown(s *state, slot int) evidence {
-	shown := nodefence.FactsOf(k.machine.fence(s.fence), podUID(slot))
+	shown := fencing.Evidence(k.machine.fence(s.fence), podUID(slot))
 	down := objects.Node{Found: true, Ready: objects.ReadyUnknown}
 	if shown.EndsPod(down) {
 		return evidence{covered: true}
@@ -261,7 +261,7 @@ func (k *worker) locker(s *state, slot int) {
 	if !k.cutsOff() || !p.exists || !p.terminating || p.lent {
 		return
 	}
-	shown := nodefence.FactsOf(k.machine.fence(s.fence), podUID(slot))
+	shown := fencing.Evidence(k.machine.fence(s.fence), podUID(slot))
 	volume, _ := k.volumeOf()
 	k.Can(!p.fencedOff && shown.CoversVolume(volume), move{lockerReadsFence, 0, slot}, func(c *scene) {
 		c.pods[slot].fencedOff = true

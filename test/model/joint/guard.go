@@ -142,7 +142,7 @@ func (c *scene) users(name string) (users []singlenode.User) {
 }
 
 // evidence returns the evidence of the fence about a pod, for the locks.
-func (c *scene) evidence(ask singlenode.Ask) podsafety.FenceFacts {
+func (c *scene) evidence(ask singlenode.Ask) objects.Fence {
 	f := c.shown(c.pods[slotOf(ask.UID)].node, ask.UID)
 	f.SinceTerminating = f.SinceTerminating || c.Without == TheRun
 	return f

@@ -10,7 +10,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
@@ -116,12 +115,12 @@ func (c *scene) storage(n uint8) podsafety.Storage {
 }
 
 // shown returns the evidence of a node's fence about a pod.
-func (c *scene) shown(n uint8, pod types.UID) podsafety.FenceFacts {
+func (c *scene) shown(n uint8, pod types.UID) objects.Fence {
 	o := c.machine.fence(c.fence)
 	if o == nil || n != nodeA {
-		return podsafety.FenceFacts{}
+		return objects.Fence{}
 	}
-	return nodefence.Facts(o, pod)
+	return fencing.Evidence(fencing.FenceOf(o), pod)
 }
 
 // nodeOf returns the result of a live read of a node.

@@ -11,6 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
 // machine makes facts and sessions of the engine from a state. It is not safe for concurrent use: each worker has its
@@ -235,13 +236,13 @@ func nodeObject(ready, taint, own bool) *v1.Node {
 	return o
 }
 
-func fenceFacts(f fence, slot int) podsafety.FenceFacts {
+func fenceFacts(f fence, slot int) objects.Fence {
 	if !f.exists {
-		return podsafety.FenceFacts{}
+		return objects.Fence{}
 	}
-	out := podsafety.FenceFacts{InForce: f.inForce, Coverage: podsafety.CoversUntilUnfenced, BootID: bootID}
+	out := objects.Fence{InForce: f.inForce, Coverage: v1alpha1.CoversUntilUnfenced, BootID: bootID}
 	if f.reboot {
-		out.Coverage = podsafety.CoversReboot
+		out.Coverage = v1alpha1.CoversReboot
 	}
 	out.SinceTerminating = f.covers&(1<<slot) != 0
 	return out
@@ -257,7 +258,7 @@ func (c *scene) facts(slot int, s *work) podsafety.Facts {
 		Node: m.nodeFacts(s.nodeThere, s.nodeReady, s.nodeTaint, s.nodeOwn), NodeRead: m.readAt(s.nodeRead),
 		Lease:     objects.Lease{Found: s.leaseFound, ResourceVersion: leaseVersion(s.leaseFound)},
 		LeaseRead: m.readAt(s.leaseRead),
-		Fence:     withFenceRead(fenceFacts(s.fence, slot), m.readAt(s.fenceRead)),
+		Fence:     fenceFacts(s.fence, slot), FenceRead: m.readAt(s.fenceRead),
 	}
 }
 
@@ -267,11 +268,6 @@ func (c *scene) forceRefusedSince() time.Time {
 		return time.Time{}
 	}
 	return c.machine.since(old)
-}
-
-func withFenceRead(f podsafety.FenceFacts, r session.Read) podsafety.FenceFacts {
-	f.Read = r
-	return f
 }
 
 // session returns a session in progress as the engine has it.

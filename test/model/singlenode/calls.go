@@ -171,7 +171,7 @@ func (c *scene) read(i, slot int, ask singlenode.Ask) singlenode.Reply {
 		reply.Claim = c.machine.claim(n, c.claims[n], now.unasked[n], c.machine.flipped(slot))
 	case singlenode.GetFence:
 		now.fences[now.other-1] = c.nodes[0].fence
-		reply.Fence = c.machine.fence(int(now.other)-1, c.nodes[0].fence, session.Read{})
+		reply.Fence = c.machine.fence(int(now.other)-1, c.nodes[0].fence)
 	case singlenode.GetNode:
 		now.runs[now.other-1] = c.nodes[0].shown
 		reply.Node = nodeFacts(c.nodes[0].shown)
@@ -209,7 +209,7 @@ func (c *scene) readForLock(i, n int, ask singlenode.Ask) singlenode.Reply {
 	switch ask.Call {
 	case singlenode.GetFence:
 		now.fence = c.nodes[0].fence
-		reply.Fence = c.machine.fence(int(now.holder)-1, c.nodes[0].fence, session.Read{})
+		reply.Fence = c.machine.fence(int(now.holder)-1, c.nodes[0].fence)
 		return reply
 	case singlenode.GetNode:
 		now.node = c.nodes[0].shown

@@ -209,7 +209,7 @@ func (c *scene) continues(i, slot int, s *singlenode.Session) {
 	now.other = 0
 	for _, u := range f.Users {
 		other := slotOf(u.Pod.UID)
-		now.fenceReads[other], now.nodeReads[other] = uint8(u.Fence.Read.Order), uint8(u.NodeRead.Order)
+		now.fenceReads[other], now.nodeReads[other] = uint8(u.FenceRead.Order), uint8(u.NodeRead.Order)
 		if u.Pod.UID == s.Decision.User {
 			now.other = uint8(other + 1)
 		}
@@ -236,7 +236,7 @@ func (c *scene) continuesLock(i, n int, s *singlenode.LockSession) {
 	}
 	now.reads, now.action = uint8(s.ReadCount), s.Decision.Action
 	now.reason = uint8(slices.Index(c.machine.reasons, s.Decision.Reason))
-	now.holderRead, now.fenceRead = uint8(s.Facts.HolderRead.Order), uint8(s.Facts.Holder.Fence.Read.Order)
+	now.holderRead, now.fenceRead = uint8(s.Facts.HolderRead.Order), uint8(s.Facts.Holder.FenceRead.Order)
 	now.nodeRead = uint8(s.Facts.Holder.NodeRead.Order)
 	if now.action == singlenode.FreeLock {
 		*now = lockSession{on: true, removing: now.removing, claim: now.claim, action: now.action, reason: now.reason,

@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
@@ -261,11 +260,11 @@ func (m *machine) gated(slot int, p pod, ungated bool) bool {
 }
 
 // fence returns the result of a read of a fence about a pod.
-func (m *machine) fence(slot int, f fence, r session.Read) podsafety.FenceFacts {
+func (m *machine) fence(slot int, f fence) objects.Fence {
 	if !f.inForce {
-		return podsafety.FenceFacts{Read: r}
+		return objects.Fence{}
 	}
-	return podsafety.FenceFacts{Read: r, InForce: true, Coverage: podsafety.CoversVolumes, BootID: bootID(f.run),
+	return objects.Fence{InForce: true, Coverage: v1alpha1.CoversVolumes, BootID: bootID(f.run),
 		Volumes:          []v1alpha1.CoveredVolumes{{Driver: driver, Volumes: v1alpha1.VolumesAll}},
 		SinceTerminating: f.terminating[slot] || m.Without == TheRun}
 }
@@ -318,7 +317,7 @@ func (c *scene) facts(i, slot int, s *podSession) singlenode.Facts {
 	for other := range c.Pods {
 		if s.listed[other] {
 			u := c.user(i, other, s.users[other], s.ended[other], flipped)
-			u.Fence = m.fence(other, s.fences[other], m.readAt(s.fenceReads[other]))
+			u.Fence, u.FenceRead = m.fence(other, s.fences[other]), m.readAt(s.fenceReads[other])
 			u.Node, u.NodeRead = nodeFacts(s.runs[other]), m.readAt(s.nodeReads[other])
 			f.Users = append(f.Users, u)
 		}
@@ -340,7 +339,7 @@ func (c *scene) lockFacts(i, n int, s *lockSession) singlenode.LockFacts {
 		HolderRead: c.machine.readAt(s.holderRead)}
 	if s.holder > 0 {
 		f.Holder = c.user(i, int(s.holder)-1, s.pod, s.ended, false)
-		f.Holder.Fence = c.machine.fence(int(s.holder)-1, s.fence, c.machine.readAt(s.fenceRead))
+		f.Holder.Fence, f.Holder.FenceRead = c.machine.fence(int(s.holder)-1, s.fence), c.machine.readAt(s.fenceRead)
 		f.Holder.Node, f.Holder.NodeRead = nodeFacts(s.node), c.machine.readAt(s.nodeRead)
 	}
 	return f

@@ -1,0 +1,41 @@
+package objects
+
+import "github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+
+// Fence is the evidence that the fence of a node gives about one pod on the node. The zero value means that it gives
+// none, or that no fence exists.
+type Fence struct {
+	// InForce reports that the fence is proven, not contradicted, and not about to end.
+	InForce bool
+	// Coverage is the extent of the proof of the agent, "" if it is unknown.
+	Coverage v1alpha1.Coverage
+	// SinceTerminating reports that the pod was terminating before the fence began, according to the order of writes.
+	SinceTerminating bool
+	// BootID is the boot ID of the Node that the fence has ended.
+	BootID string
+	// Volumes are the volumes that a fence of volumes covers.
+	Volumes []v1alpha1.CoveredVolumes
+}
+
+// MayEndPod reports whether the fence may prove that no process of the pod runs.
+func (f Fence) MayEndPod() bool {
+	return f.InForce && (f.Coverage == v1alpha1.CoversUntilUnfenced ||
+		f.Coverage == v1alpha1.CoversReboot && f.SinceTerminating)
+}
+
+// EndsPod reports whether the fence proves that no process of the pod runs, given a read of the Node after the fence. A
+// machine that is powered on while its fence is in force has another boot ID, and may restart pods that were not
+// terminating before.
+func (f Fence) EndsPod(node Node) bool { return f.MayEndPod() && !node.MayRun() && f.OfRun(node) }
+
+// OfRun reports whether the fence has ended the boot of the node that may have started the pod, given a read of the
+// Node that followed a read of the terminating pod. Either the Node still has the boot ID that the fence has ended, or
+// the pod was terminating before the fence began, so that no later boot starts it.
+func (f Fence) OfRun(node Node) bool {
+	return f.SinceTerminating || node.BootID != "" && node.BootID == f.BootID
+}
+
+// CoversVolume reports whether the fence keeps the node from a volume.
+func (f Fence) CoversVolume(v Volume) bool {
+	return f.InForce && f.Coverage == v1alpha1.CoversVolumes && CoversVolume(f.Volumes, v)
+}
