@@ -52,6 +52,17 @@ type ListHandler[R any] interface {
 // until its deletion and the handler receives a change of owner as an update, and not as a deletion.
 type Recorder[R any] func(object runtime.Object, known bool) (record R, keep bool, err error)
 
+// RecordAll returns a Recorder that keeps the result of of for each object.
+func RecordAll[O runtime.Object, R any](of func(O) R) Recorder[R] {
+	return func(object runtime.Object, _ bool) (r R, keep bool, err error) {
+		o, ok := object.(O)
+		if !ok {
+			return r, false, fmt.Errorf("got a %T", object)
+		}
+		return of(o), true, nil
+	}
+}
+
 // Selection selects the objects of a kind that a Cache holds. The zero value selects all, in all namespaces.
 type Selection struct {
 	// Namespace, if set, is the only namespace that is read.

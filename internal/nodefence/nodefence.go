@@ -4,14 +4,10 @@ package nodefence
 
 import (
 	"context"
-	"fmt"
+	"time"
 
-	"k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
@@ -30,14 +26,11 @@ type Fence struct {
 	KeepsVolumes bool
 }
 
-func Record(object runtime.Object, _ bool) (Fence, bool, error) {
-	o, ok := object.(*v1alpha1.NodeFence)
-	if !ok {
-		return Fence{}, false, fmt.Errorf("watch NodeFences: got a %T", object)
-	}
+// FenceOf returns the record of a NodeFence.
+func FenceOf(o *v1alpha1.NodeFence) Fence {
 	f := fencing.FenceOf(o)
 	shown := fencing.Evidence(f, "")
-	return Fence{o.Name, shown.InForce, len(shown.Volumes), f.MayKeepVolumes()}, true, nil
+	return Fence{o.Name, shown.InForce, len(shown.Volumes), f.MayKeepVolumes()}
 }
 
 // Changes handles the events of the watch. It is called with each changed fence, and after a deletion with a fence that
@@ -56,7 +49,7 @@ func (c Changes) Deleted(last Fence, _ bool) { c(Fence{Node: last.Node}) }
 
 // NewCache returns a watch cache of all NodeFences, which does not run yet.
 func NewCache(fences *client.Client, handler kube.Handler[Fence]) *kube.Cache[Fence] {
-	return kube.NewCache(fences.REST, client.FenceResource, &v1alpha1.NodeFence{}, Record, handler)
+	return kube.NewCache(fences.REST, client.FenceResource, &v1alpha1.NodeFence{}, kube.RecordAll(FenceOf), handler)
 }
 
 // None is an empty cache, for programs that do not read NodeFences.
@@ -67,28 +60,15 @@ func (None) Get(string) (Fence, bool) { return Fence{}, false }
 
 func (None) Each(func(Fence)) {}
 
+// Kind is the kind NodeFence in live reads.
+var Kind = kube.Kind{Resource: schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: client.FenceResource},
+	Word: "NodeFence"}
+
 // Read returns the evidence about a pod from a live read of its node's NodeFence. A missing NodeFence is no error, and
 // yields the zero Fence.
-func Read(ctx context.Context, fences *client.Client, node string, pod types.UID) (objects.Fence, error) {
-	o, err := fences.Fences.Get(ctx, node, metav1.GetOptions{})
-	resource := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: client.FenceResource}
-	switch {
-	case kube.Absent(err, resource, node):
-		return objects.Fence{}, nil
-	case err != nil:
-		return objects.Fence{}, fmt.Errorf("read NodeFence %q: %w", node, err)
-	}
-	return fencing.Evidence(fencing.FenceOf(o), pod), nil
-}
-
-// ReadNode returns the facts of a live read of a Node. A missing Node is no error, and yields the zero Node.
-func ReadNode(ctx context.Context, nodes corev1.NodesGetter, name string) (objects.Node, error) {
-	o, err := nodes.Nodes().Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, v1.Resource("nodes"), name):
-		return objects.Node{}, nil
-	case err != nil:
-		return objects.Node{}, fmt.Errorf("read node %q: %w", name, err)
-	}
-	return objects.NodeOf(o), nil
+func Read(ctx context.Context, timeout time.Duration, fences *client.Client, node string,
+	pod types.UID) (objects.Fence, error) {
+	f, _, err := kube.Get(ctx, timeout, Kind, "", node, fences.Fences.Get,
+		func(o *v1alpha1.NodeFence) objects.Fence { return fencing.Evidence(fencing.FenceOf(o), pod) })
+	return f, err
 }

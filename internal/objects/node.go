@@ -1,10 +1,8 @@
 package objects
 
 import (
-	"fmt"
-
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 )
 
 const (
@@ -140,14 +138,10 @@ type WatchedNode struct {
 	Unreachable bool
 }
 
-// RecordNode returns the record of a Node in a watch cache, which keeps all Nodes.
-func RecordNode(object runtime.Object, _ bool) (WatchedNode, bool, error) {
-	o, ok := object.(*v1.Node)
-	if !ok {
-		return WatchedNode{}, false, fmt.Errorf("watch nodes: got a %T", object)
-	}
+// WatchedNodeOf returns the record of a Node in a watch cache.
+func WatchedNodeOf(o *v1.Node) WatchedNode {
 	n := NodeOf(o)
-	return WatchedNode{o.Name, n.Seen(), n.Ready == ReadyUnknown}, true, nil
+	return WatchedNode{o.Name, n.Seen(), n.Ready == ReadyUnknown}
 }
 
 // SeenOf returns the state of a node in a watch cache, NodeUnseen without a name.
@@ -171,3 +165,6 @@ type Lease struct {
 	// ResourceVersion changes with each renewal. The times in the Lease are by the clock of the node, which can be wrong.
 	ResourceVersion string
 }
+
+// LeaseOf returns the record of a Lease.
+func LeaseOf(o *coordinationv1.Lease) Lease { return Lease{true, o.ResourceVersion} }

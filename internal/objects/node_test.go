@@ -56,15 +56,11 @@ func TestNodeOf(t *testing.T) {
 // becomes evidence when the node is no longer Ready.
 func TestRecordOfTaintedNodeShowsReady(t *testing.T) {
 	tainted := func(ready v1.ConditionStatus) WatchedNode {
-		n, _, err := RecordNode(&v1.Node{
+		return WatchedNodeOf(&v1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: "a"},
 			Spec:       v1.NodeSpec{Taints: []v1.Taint{{Key: v1.TaintNodeOutOfService}}},
 			Status:     v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: ready}}},
-		}, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
+		})
 	}
 	if tainted(v1.ConditionTrue) == tainted(v1.ConditionFalse) {
 		t.Error("a tainted node has the same record, Ready and not Ready")
@@ -100,16 +96,13 @@ func (w watched) Get(name string) (n WatchedNode, found bool) {
 func TestSeenOf(t *testing.T) {
 	o := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: v1.NodeStatus{
 		Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown}}}}
-	n, keep, err := RecordNode(o, false)
-	if want := (WatchedNode{"a", NodeNotReady, true}); n != want || !keep || err != nil {
-		t.Fatalf("%+v, kept %t: %v", n, keep, err)
+	n := WatchedNodeOf(o)
+	if want := (WatchedNode{"a", NodeNotReady, true}); n != want {
+		t.Fatalf("%+v", n)
 	}
 	for name, want := range map[string]NodeSeen{"": NodeUnseen, "a": NodeNotReady, "b": NodeAbsent} {
 		if got := SeenOf(watched{"a": n}, name); got != want {
 			t.Errorf("%q: %d", name, got)
 		}
-	}
-	if _, _, err := RecordNode(&v1.Pod{}, false); err == nil {
-		t.Error("a pod is recorded as a node")
 	}
 }

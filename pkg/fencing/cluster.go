@@ -6,17 +6,15 @@ import (
 	"slices"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -57,55 +55,24 @@ func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, a.timeout)
 }
 
-func fenceResource() schema.GroupResource {
-	return schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: client.FenceResource}
-}
-
-func (a apiServer) getFence(ctx context.Context, name string) (o *v1alpha1.NodeFence, found bool, err error) {
-	o, err = a.clients.own.Fences.Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, fenceResource(), name):
-		return nil, false, nil
-	case err != nil:
-		return nil, false, fmt.Errorf("read NodeFence %q: %w", name, err)
-	}
-	return o, true, nil
+func (a apiServer) getFence(ctx context.Context, name string) (*v1alpha1.NodeFence, bool, error) {
+	return kube.Get(ctx, a.timeout, nodefence.Kind, "", name, a.clients.own.Fences.Get,
+		func(o *v1alpha1.NodeFence) *v1alpha1.NodeFence { return o })
 }
 
 func (a apiServer) readFence(ctx context.Context, name string) (fencing.Fence, bool, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, found, err := a.getFence(ctx, name)
-	if err != nil || !found {
-		return fencing.Fence{}, false, err
-	}
-	return fencing.FenceOf(o), true, nil
+	return kube.Get(ctx, a.timeout, nodefence.Kind, "", name, a.clients.own.Fences.Get, fencing.FenceOf)
 }
 
 func (a apiServer) readNode(ctx context.Context, name string) (objects.Node, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, err := a.clients.Core.Nodes().Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, v1.Resource("nodes"), name):
-		return objects.Node{}, nil
-	case err != nil:
-		return objects.Node{}, fmt.Errorf("read node %q: %w", name, err)
-	}
-	return objects.NodeOf(o), nil
+	n, _, err := kube.Get(ctx, a.timeout, kube.Node, "", name, a.clients.Core.Nodes().Get, objects.NodeOf)
+	return n, err
 }
 
 func (a apiServer) readLease(ctx context.Context, node string) (objects.Lease, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, err := a.clients.Coordination.Leases(v1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, coordinationv1.Resource("leases"), node):
-		return objects.Lease{}, nil
-	case err != nil:
-		return objects.Lease{}, fmt.Errorf("read Lease of node %q: %w", node, err)
-	}
-	return objects.Lease{Found: true, ResourceVersion: o.ResourceVersion}, nil
+	l, _, err := kube.Get(ctx, a.timeout, kube.NodeLease, "", node,
+		a.clients.Coordination.Leases(v1.NamespaceNodeLease).Get, objects.LeaseOf)
+	return l, err
 }
 
 // eachPod reads the pods of a node, page by page. version is the minimum resourceVersion of the list; an empty version
@@ -113,16 +80,7 @@ func (a apiServer) readLease(ctx context.Context, node string) (objects.Lease, e
 func eachPod(ctx context.Context, clients kube.Clients, node, version string, visit func(*v1.Pod)) error {
 	options := metav1.ListOptions{ResourceVersion: version, Limit: listPage,
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
-	err := kube.EachPage(ctx, options, listTimeout, func(ctx context.Context, o metav1.ListOptions) (string, error) {
-		page, err := clients.Core.Pods(metav1.NamespaceAll).List(ctx, o)
-		if err != nil {
-			return "", err
-		}
-		for i := range page.Items {
-			visit(&page.Items[i])
-		}
-		return page.Continue, nil
-	})
+	err := kube.Each(ctx, options, listTimeout, clients.Core.Pods(metav1.NamespaceAll).List, visit)
 	if err != nil {
 		return fmt.Errorf("list pods of node %q: %w", node, err)
 	}
@@ -187,18 +145,11 @@ func (a apiServer) writeStatus(ctx context.Context, ask fencing.Ask) error {
 }
 
 func (a apiServer) eachTainted(ctx context.Context, visit func(string, objects.Node)) error {
-	err := kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
-		func(ctx context.Context, o metav1.ListOptions) (string, error) {
-			page, err := a.clients.Core.Nodes().List(ctx, o)
-			if err != nil {
-				return "", err
+	err := kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout, a.clients.Core.Nodes().List,
+		func(o *v1.Node) {
+			if n := objects.NodeOf(o); n.OwnTaint {
+				visit(o.Name, n)
 			}
-			for i := range page.Items {
-				if n := objects.NodeOf(&page.Items[i]); n.OwnTaint {
-					visit(page.Items[i].Name, n)
-				}
-			}
-			return page.Continue, nil
 		})
 	if err != nil {
 		return fmt.Errorf("list nodes: %w", err)

@@ -56,9 +56,10 @@ func newObserver(rules fencing.Rules, wake wake) *observer {
 
 // follow creates the caches, which do not run yet.
 func (o *observer) follow(clients clients) []controller.Cache {
-	nodes := kube.NewCache(clients.Core.RESTClient(), "nodes", &v1.Node{}, recordNode, nodeChanges{o})
-	fences := kube.NewCache(clients.own.REST, client.FenceResource, &v1alpha1.NodeFence{}, recordFence, fenceChanges{o})
-	policies := kube.NewCache(clients.own.REST, client.PolicyResource, &v1alpha1.FencePolicy{}, recordPolicy,
+	nodes := kube.NewCache(clients.Core.RESTClient(), "nodes", &v1.Node{}, kube.RecordAll(wholeNodeOf), nodeChanges{o})
+	fences := kube.NewCache(clients.own.REST, client.FenceResource, &v1alpha1.NodeFence{}, kube.RecordAll(fenceOf),
+		fenceChanges{o})
+	policies := kube.NewCache(clients.own.REST, client.PolicyResource, &v1alpha1.FencePolicy{}, kube.RecordAll(policyOf),
 		policyChanges{o})
 	o.nodes, o.fences, o.policies = nodes, fences, policies
 	return []controller.Cache{nodes, fences, policies}

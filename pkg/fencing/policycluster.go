@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,17 +44,9 @@ const fromCache = "0"
 
 func (a apiServer) listLeases(ctx context.Context) (map[string]string, error) {
 	versions := map[string]string{}
-	err := kube.EachPage(ctx, metav1.ListOptions{ResourceVersion: fromCache}, listTimeout,
-		func(ctx context.Context, o metav1.ListOptions) (string, error) {
-			page, err := a.clients.Coordination.Leases(v1.NamespaceNodeLease).List(ctx, o)
-			if err != nil {
-				return "", err
-			}
-			for i := range page.Items {
-				versions[page.Items[i].Name] = page.Items[i].ResourceVersion
-			}
-			return page.Continue, nil
-		})
+	err := kube.Each(ctx, metav1.ListOptions{ResourceVersion: fromCache}, listTimeout,
+		a.clients.Coordination.Leases(v1.NamespaceNodeLease).List,
+		func(o *coordinationv1.Lease) { versions[o.Name] = o.ResourceVersion })
 	if err != nil {
 		return nil, fmt.Errorf("list Leases of nodes: %w", err)
 	}
@@ -117,17 +110,9 @@ func (a apiServer) readNamespace(ctx context.Context, name string) (map[string]s
 }
 
 func (a apiServer) readPolicy(ctx context.Context, name string) (*policy, bool, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, err := a.clients.own.Policies.Get(ctx, name, metav1.GetOptions{})
 	resource := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: client.PolicyResource}
-	switch {
-	case kube.Absent(err, resource, name):
-		return nil, false, nil
-	case err != nil:
-		return nil, false, fmt.Errorf("read FencePolicy %q: %w", name, err)
-	}
-	return policyOf(o), true, nil
+	return kube.Get(ctx, a.timeout, kube.Kind{Resource: resource, Word: policyKind}, "", name, a.clients.own.Policies.Get,
+		policyOf)
 }
 
 func (a apiServer) listFences(ctx context.Context) (all []*fence, err error) {
@@ -144,16 +129,7 @@ func (a apiServer) listFences(ctx context.Context) (all []*fence, err error) {
 }
 
 func (a apiServer) readWholeNode(ctx context.Context, name string) (*node, bool, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, err := a.clients.Core.Nodes().Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, v1.Resource("nodes"), name):
-		return nil, false, nil
-	case err != nil:
-		return nil, false, fmt.Errorf("read node %q: %w", name, err)
-	}
-	return wholeNodeOf(o), true, nil
+	return kube.Get(ctx, a.timeout, kube.Node, "", name, a.clients.Core.Nodes().Get, wholeNodeOf)
 }
 
 func (a apiServer) createFence(ctx context.Context, o *v1alpha1.NodeFence) error {

@@ -2,14 +2,12 @@ package fencing
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 	"unique"
 
 	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
@@ -21,14 +19,6 @@ import (
 type fence struct {
 	fencing.Fence
 	created time.Time
-}
-
-func recordFence(object runtime.Object, _ bool) (*fence, bool, error) {
-	o, ok := object.(*v1alpha1.NodeFence)
-	if !ok {
-		return nil, false, fmt.Errorf("watch NodeFences: got a %T", object)
-	}
-	return fenceOf(o), true, nil
 }
 
 func fenceOf(o *v1alpha1.NodeFence) *fence {
@@ -48,14 +38,6 @@ type policy struct {
 	terminating   bool
 	spec          v1alpha1.FencePolicySpec
 	status        v1alpha1.FencePolicyStatus
-}
-
-func recordPolicy(object runtime.Object, _ bool) (*policy, bool, error) {
-	o, ok := object.(*v1alpha1.FencePolicy)
-	if !ok {
-		return nil, false, fmt.Errorf("watch FencePolicies: got a %T", object)
-	}
-	return policyOf(o), true, nil
 }
 
 func policyOf(o *v1alpha1.FencePolicy) *policy {
@@ -100,14 +82,6 @@ func (l nodeLabels) Lookup(key string) (value string, found bool) {
 		}
 	}
 	return "", false
-}
-
-func recordNode(object runtime.Object, _ bool) (*node, bool, error) {
-	o, ok := object.(*v1.Node)
-	if !ok {
-		return nil, false, fmt.Errorf("watch Nodes: got a %T", object)
-	}
-	return wholeNodeOf(o), true, nil
 }
 
 // wholeNodeOf returns the record of a Node, which keeps no reference to o.

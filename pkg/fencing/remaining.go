@@ -64,19 +64,12 @@ func (a apiServer) listRemaining(ctx context.Context, ask fencing.Ask) (f fencin
 
 func (a apiServer) listAttachments(ctx context.Context, node string, f *fencing.RemainingFacts) error {
 	sent, leaving := a.detaching.clock.Now(), map[string]int{}
-	err := kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
-		func(ctx context.Context, o metav1.ListOptions) (string, error) {
-			page, err := a.clients.Storage.VolumeAttachments().List(ctx, o)
-			if err != nil {
-				return "", err
+	err := kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout, a.clients.Storage.VolumeAttachments().List,
+		func(o *storagev1.VolumeAttachment) {
+			countAttachment(f, node, o)
+			if o.DeletionTimestamp != nil {
+				leaving[o.Spec.NodeName]++
 			}
-			for i := range page.Items {
-				countAttachment(f, node, &page.Items[i])
-				if page.Items[i].DeletionTimestamp != nil {
-					leaving[page.Items[i].Spec.NodeName]++
-				}
-			}
-			return page.Continue, nil
 		})
 	if err != nil {
 		return fmt.Errorf("list VolumeAttachments: %w", err)

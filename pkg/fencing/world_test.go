@@ -92,9 +92,9 @@ func (w *world) restart(cfg Config) {
 // sync makes the watches show the whole state.
 func (w *world) sync() {
 	w.Helper()
-	kubetest.Deliver(w.T, w.nodeCache, w.nodes, recordNode, nodeChanges{w.observer})
-	kubetest.Deliver(w.T, w.fenceCache, w.fences, recordFence, fenceChanges{w.observer})
-	kubetest.Deliver(w.T, w.policyCache, w.policies, recordPolicy, policyChanges{w.observer})
+	kubetest.Deliver(w.T, w.nodeCache, w.nodes, kube.RecordAll(wholeNodeOf), nodeChanges{w.observer})
+	kubetest.Deliver(w.T, w.fenceCache, w.fences, kube.RecordAll(fenceOf), fenceChanges{w.observer})
+	kubetest.Deliver(w.T, w.policyCache, w.policies, kube.RecordAll(policyOf), policyChanges{w.observer})
 }
 
 func (w *world) version() string {

@@ -51,29 +51,16 @@ func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFu
 }
 
 func (a apiServer) readPV(ctx context.Context, name string) (*v1.PersistentVolume, bool, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, err := a.clients.Core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, v1.Resource("persistentvolumes"), name):
-		return nil, false, nil
-	case err != nil:
-		return nil, false, fmt.Errorf("read PV %q: %w", name, err)
-	}
-	return o, true, nil
+	return kube.Get(ctx, a.timeout, kube.PV, "", name, a.clients.Core.PersistentVolumes().Get,
+		func(o *v1.PersistentVolume) *v1.PersistentVolume { return o })
 }
 
 func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (intree.Reply, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, err := a.clients.Core.PersistentVolumeClaims(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, v1.Resource("persistentvolumeclaims"), of.Name):
-		return intree.Reply{}, nil
-	case err != nil:
-		return intree.Reply{}, fmt.Errorf("read claim %q: %w", of.Namespace+"/"+of.Name, err)
-	}
-	return intree.Reply{Found: true, ClaimUID: o.UID, VolumeName: o.Spec.VolumeName}, nil
+	reply, _, err := kube.Get(ctx, a.timeout, kube.Claim, of.Namespace, of.Name,
+		a.clients.Core.PersistentVolumeClaims(of.Namespace).Get, func(o *v1.PersistentVolumeClaim) intree.Reply {
+			return intree.Reply{Found: true, ClaimUID: o.UID, VolumeName: o.Spec.VolumeName}
+		})
+	return reply, err
 }
 
 // countAttachments lists page by page: only in-tree volumes that were migrated at some time can be attached this way,

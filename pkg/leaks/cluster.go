@@ -9,12 +9,11 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/pager"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -62,11 +61,8 @@ func names(pv volume.PV, driver string) (handle string, about bool) {
 	return "", pv.Owner() == driver
 }
 
-// listPage is the page size of a list, and listTimeout bounds the whole list.
-const (
-	listPage    = 500
-	listTimeout = 5 * time.Minute
-)
+// listTimeout bounds the list of snapshots.
+const listTimeout = 5 * time.Minute
 
 type apiServer struct {
 	core   corev1.CoreV1Interface
@@ -76,7 +72,8 @@ type apiServer struct {
 }
 
 func (a apiServer) eachClaim(ctx context.Context, visit func(*v1.PersistentVolumeClaim)) error {
-	if err := each(ctx, a.core.PersistentVolumeClaims(metav1.NamespaceAll).List, visit); err != nil {
+	claims := a.core.PersistentVolumeClaims(metav1.NamespaceAll)
+	if err := kube.EachOf(ctx, claims.List, metav1.ListOptions{}, visit); err != nil {
 		return fmt.Errorf("list claims: %w", err)
 	}
 	return nil
@@ -84,12 +81,10 @@ func (a apiServer) eachClaim(ctx context.Context, visit func(*v1.PersistentVolum
 
 // inFlight reads the in-flight logs of all drivers in all namespaces.
 func (a apiServer) inFlight(ctx context.Context) ([]inflight.Located, []inflight.LocatedProblem, error) {
-	var shards []coordinationv1.Lease
-	of := func(ctx context.Context, o metav1.ListOptions) (*coordinationv1.LeaseList, error) {
-		o.LabelSelector = inflight.LabelLog + "=true"
-		return a.leases.Leases(metav1.NamespaceAll).List(ctx, o)
-	}
-	if err := each(ctx, of, func(lease *coordinationv1.Lease) { shards = append(shards, *lease) }); err != nil {
+	shards, err := kube.ListAll(ctx, a.leases.Leases(metav1.NamespaceAll).List,
+		metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"},
+		func(lease *coordinationv1.Lease) coordinationv1.Lease { return *lease })
+	if err != nil {
 		return nil, nil, fmt.Errorf("list the Leases of the in-flight log: %w", err)
 	}
 	entries, problems := inflight.Locate(shards)
@@ -97,7 +92,7 @@ func (a apiServer) inFlight(ctx context.Context) ([]inflight.Located, []inflight
 }
 
 func (a apiServer) eachPV(ctx context.Context, visit func(*v1.PersistentVolume)) error {
-	if err := each(ctx, a.core.PersistentVolumes().List, visit); err != nil {
+	if err := kube.EachOf(ctx, a.core.PersistentVolumes().List, metav1.ListOptions{}, visit); err != nil {
 		return fmt.Errorf("list PVs: %w", err)
 	}
 	return nil
@@ -114,21 +109,4 @@ func (a apiServer) eachSnapshot(ctx context.Context, visit func(snapshot.Content
 		return err
 	}
 	return nil
-}
-
-// each visits all objects of a kind, and holds only a few pages in memory at a time.
-func each[L runtime.Object, O any](ctx context.Context, of func(context.Context, metav1.ListOptions) (L, error),
-	visit func(*O)) error {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return of(ctx, o) })
-	pages.PageSize = listPage
-	return pages.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
-		object, ok := any(o).(*O)
-		if !ok {
-			return fmt.Errorf("got a %T", o)
-		}
-		visit(object)
-		return nil
-	})
 }

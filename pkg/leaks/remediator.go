@@ -106,7 +106,7 @@ func (m *Remediator) next(ctx context.Context, r Report, to Remediation, pv *v1.
 	found, reported := r.Find(handle)
 	c := Case{Remediation: to, Fresh: fresh, Reported: reported, Suspected: found.Suspected, Completed: r.Completed}
 	shared := ""
-	err := each(ctx, m.pvs.List, func(o *v1.PersistentVolume) {
+	err := kube.EachOf(ctx, m.pvs.List, metav1.ListOptions{}, func(o *v1.PersistentVolume) {
 		is, about := names(volume.Of(o), r.Driver)
 		if about && keyOf(is) == keyOf(handle) && o.Name != pv.Name {
 			shared = o.Name

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
@@ -66,35 +64,18 @@ func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFu
 }
 
 func (a apiServer) readPod(ctx context.Context, namespace, name string) (objects.Pod, bool, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, err := a.clients.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, v1.Resource("pods"), name):
-		return objects.Pod{}, false, nil
-	case err != nil:
-		return objects.Pod{}, false, fmt.Errorf("read pod %q: %w", namespace+"/"+name, err)
-	}
-	return objects.PodOf(o), true, nil
+	return kube.Get(ctx, a.timeout, kube.Pod, namespace, name, a.clients.Core.Pods(namespace).Get, objects.PodOf)
 }
 
 func (a apiServer) readNode(ctx context.Context, name string) (objects.Node, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	return nodefence.ReadNode(ctx, a.clients.Core, name)
+	n, _, err := kube.Get(ctx, a.timeout, kube.Node, "", name, a.clients.Core.Nodes().Get, objects.NodeOf)
+	return n, err
 }
 
 func (a apiServer) readLease(ctx context.Context, node string) (objects.Lease, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, err := a.clients.Coordination.Leases(v1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, coordinationv1.Resource("leases"), node):
-		return objects.Lease{}, nil
-	case err != nil:
-		return objects.Lease{}, fmt.Errorf("read Lease of node %q: %w", node, err)
-	}
-	return objects.Lease{Found: true, ResourceVersion: o.ResourceVersion}, nil
+	l, _, err := kube.Get(ctx, a.timeout, kube.NodeLease, "", node,
+		a.clients.Coordination.Leases(v1.NamespaceNodeLease).Get, objects.LeaseOf)
+	return l, err
 }
 
 // patchFinalizers checks the answer, because an admission policy that reverts the change makes the write a success
@@ -135,17 +116,7 @@ func (a apiServer) eachPod(ctx context.Context, namespace, node string, visit fu
 		// (shouldDelegateList in its cacher.go).
 		options.FieldSelector, options.ResourceVersion = fields.OneTermEqualSelector("spec.nodeName", node).String(), "0"
 	}
-	err := kube.EachPage(ctx, options, listTimeout, func(ctx context.Context, o metav1.ListOptions) (string, error) {
-		page, err := a.clients.Core.Pods(namespace).List(ctx, o)
-		if err != nil {
-			return "", err
-		}
-		for i := range page.Items {
-			visit(&page.Items[i])
-		}
-		return page.Continue, nil
-	})
-	if err != nil {
+	if err := kube.Each(ctx, options, listTimeout, a.clients.Core.Pods(namespace).List, visit); err != nil {
 		return fmt.Errorf("list pods: %w", err)
 	}
 	return nil
@@ -158,25 +129,16 @@ func (a apiServer) patchCondition(ctx context.Context, namespace string, p kube.
 }
 
 func (a apiServer) readVolume(ctx context.Context, namespace, claim string) (volume, error) {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := a.bound(ctx) // of both reads
 	defer cancel()
-	c, err := a.clients.Core.PersistentVolumeClaims(namespace).Get(ctx, claim, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, v1.Resource("persistentvolumeclaims"), claim):
-		return volume{}, nil
-	case err != nil:
-		return volume{}, fmt.Errorf("read claim %q: %w", namespace+"/"+claim, err)
-	case c.Spec.VolumeName == "":
-		return volume{}, nil
+	name, _, err := kube.Get(ctx, a.timeout, kube.Claim, namespace, claim,
+		a.clients.Core.PersistentVolumeClaims(namespace).Get,
+		func(o *v1.PersistentVolumeClaim) string { return o.Spec.VolumeName })
+	if err != nil || name == "" {
+		return volume{}, err
 	}
-	o, err := a.clients.Core.PersistentVolumes().Get(ctx, c.Spec.VolumeName, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, v1.Resource("persistentvolumes"), c.Spec.VolumeName):
-		return volume{}, nil
-	case err != nil:
-		return volume{}, fmt.Errorf("read PV %q: %w", c.Spec.VolumeName, err)
-	}
-	return volumeOf(o), nil
+	pv, _, err := kube.Get(ctx, a.timeout, kube.PV, "", name, a.clients.Core.PersistentVolumes().Get, volumeOf)
+	return pv, err
 }
 
 func volumeOf(o *v1.PersistentVolume) volume {

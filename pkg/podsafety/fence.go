@@ -28,7 +28,5 @@ func (o *observer) sawFence(f nodefence.Fence) {
 }
 
 func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (objects.Fence, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	return nodefence.Read(ctx, a.fences, node, pod)
+	return nodefence.Read(ctx, a.timeout, a.fences, node, pod)
 }

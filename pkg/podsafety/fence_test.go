@@ -38,11 +38,7 @@ func ended(o *v1alpha1.NodeFence) { o.Spec.Unfence = v1alpha1.UnfenceNow }
 // showFence creates a NodeFence, and makes the watch show it.
 func (w *world) showFence(o *v1alpha1.NodeFence) {
 	w.Helper()
-	seen, _, err := nodefence.Record(o, false)
-	if err != nil {
-		w.Fatal(err)
-	}
-	w.fences[o.Name], w.observer.fences = o, cached[nodefence.Fence]{o.Name: seen}
+	w.fences[o.Name], w.observer.fences = o, cached[nodefence.Fence]{o.Name: nodefence.FenceOf(o)}
 }
 
 func TestFenceInForceReleasesPods(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 
 func TestNodeUnreachableCondition(t *testing.T) {
 	w := newWorld(t, Config{NodeCondition: true})
-	w.namespaceCache["warns"] = namespace{"warns", podsafety.ModeWarn}
+	w.namespaceCache["warns"] = namespace{Name: "warns", Mode: podsafety.ModeWarn}
 	in := func(namespace, name string) func(*v1.Pod) {
 		return func(o *v1.Pod) { o.Namespace, o.Name, o.UID = namespace, name, types.UID(name) }
 	}

@@ -67,8 +67,9 @@ func newObserver(rules podsafety.Rules, clock interface{ Now() time.Time }, wake
 func (o *observer) follow(clients kube.Clients, fences *client.Client) []controller.Cache {
 	rest := clients.Core.RESTClient()
 	labelled := kube.Selection{Labels: podsafety.NamespaceLabel}
-	namespaces := kube.NewCacheOf(labelled, rest, "namespaces", &v1.Namespace{}, recordNamespace, namespaceChanges{o})
-	nodes := kube.NewCache(rest, "nodes", &v1.Node{}, objects.RecordNode, nodeChanges{o})
+	namespaces := kube.NewCacheOf(labelled, rest, "namespaces", &v1.Namespace{}, kube.RecordAll(namespaceOf),
+		namespaceChanges{o})
+	nodes := kube.NewCache(rest, "nodes", &v1.Node{}, kube.RecordAll(objects.WatchedNodeOf), nodeChanges{o})
 	pods := kube.NewCache(rest, "pods", &v1.Pod{}, recordPod(o.modeOf), podChanges{o})
 	o.pods, o.namespaces, o.nodes = pods, namespaces, nodes
 	caches := []controller.Cache{namespaces, nodes, pods}
@@ -82,7 +83,7 @@ func (o *observer) follow(clients kube.Clients, fences *client.Client) []control
 
 func (o *observer) modeOf(name string) podsafety.Mode {
 	ns, _ := o.namespaces.Get(name)
-	return ns.mode
+	return ns.Mode
 }
 
 func (o *observer) nodeSeen(name string) objects.NodeSeen { return objects.SeenOf(o.nodes, name) }
@@ -255,7 +256,7 @@ type namespaceChanges struct{ *observer }
 func (o namespaceChanges) Added(now namespace) { o.wakeNamespace(now) }
 
 func (o namespaceChanges) Updated(before, now namespace) {
-	if before.mode != now.mode {
+	if before.Mode != now.Mode {
 		o.wakeNamespace(now)
 	}
 }
@@ -264,10 +265,10 @@ func (o namespaceChanges) Updated(before, now namespace) {
 func (o namespaceChanges) Deleted(namespace, bool) {}
 
 func (o *observer) wakeNamespace(now namespace) {
-	if now.mode == podsafety.ModeEnforce {
-		o.wake.namespace(now.name)
+	if now.Mode == podsafety.ModeEnforce {
+		o.wake.namespace(now.Name)
 	}
-	if now.mode == podsafety.ModeOff {
+	if now.Mode == podsafety.ModeOff {
 		return
 	}
 	o.nodes.Each(func(n objects.WatchedNode) {
@@ -311,8 +312,8 @@ func (o *observer) first() (pods, namespaces, nodes []string) {
 		}
 	})
 	o.namespaces.Each(func(n namespace) {
-		if n.mode == podsafety.ModeEnforce {
-			namespaces = append(namespaces, n.name)
+		if n.Mode == podsafety.ModeEnforce {
+			namespaces = append(namespaces, n.Name)
 		}
 	})
 	o.nodes.Each(func(n objects.WatchedNode) {

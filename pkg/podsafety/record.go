@@ -73,15 +73,8 @@ func recordPod(modeOf func(namespace string) podsafety.Mode) func(runtime.Object
 }
 
 // namespace is the cached record of a namespace with NamespaceLabel.
-type namespace struct {
-	name string
-	mode podsafety.Mode
-}
+type namespace = objects.Namespace[podsafety.Mode]
 
-func recordNamespace(object runtime.Object, _ bool) (namespace, bool, error) {
-	o, ok := object.(*v1.Namespace)
-	if !ok {
-		return namespace{}, false, fmt.Errorf("watch namespaces: got a %T", object)
-	}
-	return namespace{o.Name, podsafety.ModeOf(o.Labels)}, true, nil
+func namespaceOf(o *v1.Namespace) namespace {
+	return namespace{Name: o.Name, Mode: podsafety.ModeOf(o.Labels)}
 }

@@ -86,16 +86,8 @@ func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFu
 }
 
 func (a apiServer) readPV(ctx context.Context, name string) (volume.PV, bool, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, err := a.clients.Core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, v1.Resource("persistentvolumes"), name):
-		return volume.PV{}, false, nil
-	case err != nil:
-		return volume.PV{}, false, fmt.Errorf("read PV %q: %w", name, err)
-	}
-	return volume.At(a.node, o), true, nil
+	return kube.Get(ctx, a.timeout, kube.PV, "", name, a.clients.Core.PersistentVolumes().Get,
+		func(o *v1.PersistentVolume) volume.PV { return volume.At(a.node, o) })
 }
 
 func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (reclaim.ClaimFacts, error) {

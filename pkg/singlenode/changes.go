@@ -129,15 +129,15 @@ func (o *observer) concernClaim(c *claim) {
 // namespaceChanges handles the events of the watch of namespaces.
 type namespaceChanges struct{ *observer }
 
-func (o namespaceChanges) Added(now namespace) { o.wakeNamespace(now.name) }
+func (o namespaceChanges) Added(now namespace) { o.wakeNamespace(now.Name) }
 
 func (o namespaceChanges) Updated(before, now namespace) {
 	if before != now {
-		o.wakeNamespace(now.name)
+		o.wakeNamespace(now.Name)
 	}
 }
 
-func (o namespaceChanges) Deleted(last namespace, _ bool) { o.wakeNamespace(last.name) }
+func (o namespaceChanges) Deleted(last namespace, _ bool) { o.wakeNamespace(last.Name) }
 
 // wakeNamespace enqueues the gated pods of a namespace, but not its locks, which stay until their holders end.
 func (o *observer) wakeNamespace(name string) {

@@ -51,7 +51,7 @@ func TestWakingChanges(t *testing.T) {
 		}, nil},
 		"the namespace is the same": {func(w *world) { touched(w, w.namespaces["ns"]) }, nil},
 		"another namespace": {func(w *world) {
-			namespaceChanges{w.observer}.Deleted(namespace{name: "other"}, true)
+			namespaceChanges{w.observer}.Deleted(namespace{Name: "other"}, true)
 		}, nil},
 		"the namespace asks again": {func(w *world) {
 			w.label("")

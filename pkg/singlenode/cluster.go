@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -58,80 +57,38 @@ func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFu
 }
 
 func (a apiServer) readMode(ctx context.Context, namespace string) (singlenode.Mode, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, err := a.clients.Core.Namespaces().Get(ctx, namespace, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, v1.Resource("namespaces"), namespace):
+	modeOf := func(o *v1.Namespace) singlenode.Mode { return singlenode.ModeOf(o.Labels) }
+	mode, found, err := kube.Get(ctx, a.timeout, kube.Namespace, "", namespace, a.clients.Core.Namespaces().Get, modeOf)
+	if err == nil && !found {
 		return singlenode.ModeOff, nil
-	case err != nil:
-		return singlenode.ModeUnknown, fmt.Errorf("read namespace %q: %w", namespace, err)
 	}
-	return singlenode.ModeOf(o.Labels), nil
+	return mode, err
 }
 
 func (a apiServer) readClaim(ctx context.Context, namespace, name string) (*claim, bool, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, err := a.clients.Core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, v1.Resource("persistentvolumeclaims"), name):
-		return nil, false, nil
-	case err != nil:
-		return nil, false, fmt.Errorf("read claim %q: %w", keyOf(namespace, name), err)
-	}
-	return claimOf(o), true, nil
+	return kube.Get(ctx, a.timeout, kube.Claim, namespace, name, a.clients.Core.PersistentVolumeClaims(namespace).Get,
+		claimOf)
 }
 
 func (a apiServer) readClass(ctx context.Context, name string) (class, bool, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, err := a.clients.Storage.StorageClasses().Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, storagev1.Resource("storageclasses"), name):
-		return class{}, false, nil
-	case err != nil:
-		return class{}, false, fmt.Errorf("read StorageClass %q: %w", name, err)
-	}
-	return classOf(o), true, nil
+	return kube.Get(ctx, a.timeout, kube.StorageClass, "", name, a.clients.Storage.StorageClasses().Get, classOf)
 }
 
 func (a apiServer) readVolume(ctx context.Context, name string) (volume, bool, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, err := a.clients.Core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, v1.Resource("persistentvolumes"), name):
-		return volume{}, false, nil
-	case err != nil:
-		return volume{}, false, fmt.Errorf("read PV %q: %w", name, err)
-	}
-	return volumeOf(o), true, nil
+	return kube.Get(ctx, a.timeout, kube.PV, "", name, a.clients.Core.PersistentVolumes().Get, volumeOf)
 }
 
 func (a apiServer) readPod(ctx context.Context, namespace, name string) (singlenode.Pod, bool, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, err := a.clients.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, v1.Resource("pods"), name):
-		return singlenode.Pod{}, false, nil
-	case err != nil:
-		return singlenode.Pod{}, false, fmt.Errorf("read pod %q: %w", keyOf(namespace, name), err)
-	}
-	return objects.PodOf(o), true, nil
+	return kube.Get(ctx, a.timeout, kube.Pod, namespace, name, a.clients.Core.Pods(namespace).Get, objects.PodOf)
 }
 
 func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (objects.Fence, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	return nodefence.Read(ctx, a.fences, node, pod)
+	return nodefence.Read(ctx, a.timeout, a.fences, node, pod)
 }
 
 func (a apiServer) readNode(ctx context.Context, name string) (objects.Node, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	return nodefence.ReadNode(ctx, a.clients.Core, name)
+	n, _, err := kube.Get(ctx, a.timeout, kube.Node, "", name, a.clients.Core.Nodes().Get, objects.NodeOf)
+	return n, err
 }
 
 // patchClaim checks the claim in the response: if an admission policy reverts the change, the write succeeds without an
@@ -170,35 +127,17 @@ func (a apiServer) patchGate(ctx context.Context, ask singlenode.Ask) error {
 }
 
 func (a apiServer) eachPod(ctx context.Context, namespace string, visit func(*v1.Pod)) error {
-	err := kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
-		func(ctx context.Context, o metav1.ListOptions) (string, error) {
-			page, err := a.clients.Core.Pods(namespace).List(ctx, o)
-			if err != nil {
-				return "", err
-			}
-			for i := range page.Items {
-				visit(&page.Items[i])
-			}
-			return page.Continue, nil
-		})
-	if err != nil {
+	options := metav1.ListOptions{Limit: listPage}
+	if err := kube.Each(ctx, options, listTimeout, a.clients.Core.Pods(namespace).List, visit); err != nil {
 		return fmt.Errorf("list pods: %w", err)
 	}
 	return nil
 }
 
 func (a apiServer) eachClaim(ctx context.Context, namespace string, visit func(*claim)) error {
-	err := kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
-		func(ctx context.Context, o metav1.ListOptions) (string, error) {
-			page, err := a.clients.Core.PersistentVolumeClaims(namespace).List(ctx, o)
-			if err != nil {
-				return "", err
-			}
-			for i := range page.Items {
-				visit(claimOf(&page.Items[i]))
-			}
-			return page.Continue, nil
-		})
+	err := kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
+		a.clients.Core.PersistentVolumeClaims(namespace).List,
+		func(o *v1.PersistentVolumeClaim) { visit(claimOf(o)) })
 	if err != nil {
 		return fmt.Errorf("list claims: %w", err)
 	}

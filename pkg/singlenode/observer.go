@@ -68,14 +68,15 @@ func newObserver(rules singlenode.Rules, clock interface{ Now() time.Time }, wak
 func (o *observer) follow(clients kube.Clients, fences *client.Client) []controller.Cache {
 	core, storage := clients.Core.RESTClient(), clients.Storage.RESTClient()
 	namespaces := kube.NewCacheOf(kube.Selection{Labels: singlenode.Label}, core, "namespaces", &v1.Namespace{},
-		recordNamespace, namespaceChanges{o})
+		kube.RecordAll(namespaceOf), namespaceChanges{o})
 	claims := kube.NewCache(core, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim(o.modeOf),
 		claimChanges{o})
 	pods := kube.NewCache(core, "pods", &v1.Pod{}, recordPod(o), podChanges{o})
-	classes := kube.NewCache(storage, "storageclasses", &storagev1.StorageClass{}, recordClass, classChanges{o})
+	classes := kube.NewCache(storage, "storageclasses", &storagev1.StorageClass{}, kube.RecordAll(classOf),
+		classChanges{o})
 	volumes := kube.NewCache(core, "persistentvolumes", &v1.PersistentVolume{}, recordVolume(fences != nil),
 		volumeChanges{o})
-	nodes := kube.NewCache(core, "nodes", &v1.Node{}, objects.RecordNode, nodeChanges{o})
+	nodes := kube.NewCache(core, "nodes", &v1.Node{}, kube.RecordAll(objects.WatchedNodeOf), nodeChanges{o})
 	o.namespaces, o.claims, o.pods, o.classes, o.volumes, o.nodes = namespaces, claims, pods, classes, volumes, nodes
 	caches := []controller.Cache{namespaces, after{claims, namespaces}, after{pods, namespaces}, classes, volumes, nodes}
 	if fences != nil {
@@ -105,7 +106,7 @@ func (a after) Run(ctx context.Context) {
 // modeOf returns the mode of a namespace from the watch cache, which holds only namespaces with Label.
 func (o *observer) modeOf(name string) singlenode.Mode {
 	if ns, found := o.namespaces.Get(name); found {
-		return ns.mode
+		return ns.Mode
 	}
 	return singlenode.ModeOff
 }

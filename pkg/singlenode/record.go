@@ -20,18 +20,11 @@ import (
 // keyOf returns the key of an object in caches and queues.
 func keyOf(namespace, name string) string { return cache.NewObjectName(namespace, name).String() }
 
-// namespace is the cached part of a namespace with Label.
-type namespace struct {
-	name string
-	mode singlenode.Mode
-}
+// namespace is the cached record of a namespace with Label.
+type namespace = objects.Namespace[singlenode.Mode]
 
-func recordNamespace(object runtime.Object, _ bool) (namespace, bool, error) {
-	o, ok := object.(*v1.Namespace)
-	if !ok {
-		return namespace{}, false, fmt.Errorf("watch namespaces: got a %T", object)
-	}
-	return namespace{o.Name, singlenode.ModeOf(o.Labels)}, true, nil
+func namespaceOf(o *v1.Namespace) namespace {
+	return namespace{Name: o.Name, Mode: singlenode.ModeOf(o.Labels)}
 }
 
 // pod is the cached part of a pod with claims. Most pods run and take little memory.
@@ -149,14 +142,6 @@ func recordClaim(modeOf func(namespace string) singlenode.Mode) func(runtime.Obj
 // class is the cached part of a StorageClass: whether it has Label with SelectValue.
 type class struct{ asks bool }
 
-func recordClass(object runtime.Object, _ bool) (class, bool, error) {
-	o, ok := object.(*storagev1.StorageClass)
-	if !ok {
-		return class{}, false, fmt.Errorf("watch StorageClasses: got a %T", object)
-	}
-	return classOf(o), true, nil
-}
-
 func classOf(o *storagev1.StorageClass) class { return class{asks(o.Labels)} }
 
 // volume is the cached part of a PV: the volume that a fence may cover, its claim, and whether it has Label with
@@ -169,17 +154,13 @@ type volume struct {
 
 // recordVolume returns the recorder of PVs, and drops the fields that only fences need if fences is false.
 func recordVolume(fences bool) kube.Recorder[volume] {
-	return func(object runtime.Object, _ bool) (volume, bool, error) {
-		o, ok := object.(*v1.PersistentVolume)
-		if !ok {
-			return volume{}, false, fmt.Errorf("watch PVs: got a %T", object)
-		}
+	return kube.RecordAll(func(o *v1.PersistentVolume) volume {
 		pv := volumeOf(o)
 		if !fences {
 			pv.Volume = objects.Volume{}
 		}
-		return pv, true, nil
-	}
+		return pv
+	})
 }
 
 func volumeOf(o *v1.PersistentVolume) volume {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -278,12 +277,8 @@ func TestUnexpectedKindIsAnError(t *testing.T) {
 	w := newWorld(t, Config{})
 	other := runtime.Object(&v1.Secret{})
 	for what, record := range map[string]func() error{
-		"namespaces": func() error { _, _, err := recordNamespace(other, false); return err },
-		"pods":       func() error { _, _, err := recordPod(w.observer)(other, false); return err },
-		"claims":     func() error { _, _, err := recordClaim(w.observer.modeOf)(other, false); return err },
-		"classes":    func() error { _, _, err := recordClass(other, false); return err },
-		"PVs":        func() error { _, _, err := recordVolume(true)(other, false); return err },
-		"nodes":      func() error { _, _, err := objects.RecordNode(other, false); return err },
+		"pods":   func() error { _, _, err := recordPod(w.observer)(other, false); return err },
+		"claims": func() error { _, _, err := recordClaim(w.observer.modeOf)(other, false); return err },
 	} {
 		if record() == nil {
 			t.Errorf("%s: a Secret is taken", what)

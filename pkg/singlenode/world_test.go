@@ -133,12 +133,14 @@ func (w *world) sync() {
 	w.mu.Unlock()
 	maps.DeleteFunc(namespaces, func(_ string, o *v1.Namespace) bool { return o.Labels[Label] == "" })
 	o := w.observer
-	kubetest.Deliver(w.T, w.namespaceCache, namespaces, recordNamespace, kube.Handler[namespace](namespaceChanges{o}))
-	kubetest.Deliver(w.T, w.classCache, w.classes, recordClass, kube.Handler[class](classChanges{o}))
+	kubetest.Deliver(w.T, w.namespaceCache, namespaces, kube.RecordAll(namespaceOf),
+		kube.Handler[namespace](namespaceChanges{o}))
+	kubetest.Deliver(w.T, w.classCache, w.classes, kube.RecordAll(classOf), kube.Handler[class](classChanges{o}))
 	kubetest.Deliver(w.T, w.volumeCache, w.volumes, recordVolume(true), kube.Handler[volume](volumeChanges{o}))
-	kubetest.Deliver(w.T, w.nodeCache, w.nodes, objects.RecordNode, kube.Handler[objects.WatchedNode](nodeChanges{o}))
+	kubetest.Deliver(w.T, w.nodeCache, w.nodes, kube.RecordAll(objects.WatchedNodeOf),
+		kube.Handler[objects.WatchedNode](nodeChanges{o}))
 	var fences kube.Handler[nodefence.Fence] = nodefence.Changes(o.sawFence)
-	kubetest.Deliver(w.T, w.fenceCache, w.fences, nodefence.Record, fences)
+	kubetest.Deliver(w.T, w.fenceCache, w.fences, kube.RecordAll(nodefence.FenceOf), fences)
 	kubetest.Deliver(w.T, w.claimCache, claims, recordClaim(o.modeOf), kube.Handler[*claim](claimChanges{o}))
 	kubetest.Deliver(w.T, w.podCache, pods, recordPod(o), kube.Handler[*pod](podChanges{o}))
 }

@@ -51,42 +51,17 @@ func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFu
 }
 
 func (a apiServer) readClaim(ctx context.Context, namespace, name string) (statefulset.Claim, bool, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, err := a.clients.Core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, v1.Resource("persistentvolumeclaims"), name):
-		return statefulset.Claim{}, false, nil
-	case err != nil:
-		return statefulset.Claim{}, false, fmt.Errorf("read claim %q: %w", keyOf(namespace, name), err)
-	}
-	return statefulset.ClaimOf(o), true, nil
+	return kube.Get(ctx, a.timeout, kube.Claim, namespace, name, a.clients.Core.PersistentVolumeClaims(namespace).Get,
+		statefulset.ClaimOf)
 }
 
 func (a apiServer) readPod(ctx context.Context, namespace, name string) (statefulset.Pod, bool, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, err := a.clients.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, v1.Resource("pods"), name):
-		return statefulset.Pod{}, false, nil
-	case err != nil:
-		return statefulset.Pod{}, false, fmt.Errorf("read pod %q: %w", keyOf(namespace, name), err)
-	}
-	return statefulset.PodOf(o), true, nil
+	return kube.Get(ctx, a.timeout, kube.Pod, namespace, name, a.clients.Core.Pods(namespace).Get, statefulset.PodOf)
 }
 
 func (a apiServer) readSet(ctx context.Context, namespace, name string) (statefulset.Set, bool, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, err := a.clients.Apps.StatefulSets(namespace).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, appsv1.Resource("statefulsets"), name):
-		return statefulset.Set{}, false, nil
-	case err != nil:
-		return statefulset.Set{}, false, fmt.Errorf("read StatefulSet %q: %w", keyOf(namespace, name), err)
-	}
-	return statefulset.SetOf(o), true, nil
+	return kube.Get(ctx, a.timeout, kube.StatefulSet, namespace, name, a.clients.Apps.StatefulSets(namespace).Get,
+		statefulset.SetOf)
 }
 
 // patchClaim checks the claim in the response: if an admission policy reverts the change, the write succeeds without an
@@ -141,17 +116,9 @@ func (a apiServer) patchWoken(ctx context.Context, s statefulset.Set, value *str
 }
 
 func (a apiServer) eachClaim(ctx context.Context, visit func(statefulset.Claim)) error {
-	err := kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
-		func(ctx context.Context, o metav1.ListOptions) (string, error) {
-			page, err := a.clients.Core.PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, o)
-			if err != nil {
-				return "", err
-			}
-			for i := range page.Items {
-				visit(statefulset.ClaimOf(&page.Items[i]))
-			}
-			return page.Continue, nil
-		})
+	err := kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
+		a.clients.Core.PersistentVolumeClaims(metav1.NamespaceAll).List,
+		func(o *v1.PersistentVolumeClaim) { visit(statefulset.ClaimOf(o)) })
 	if err != nil {
 		return fmt.Errorf("list claims: %w", err)
 	}
@@ -159,17 +126,9 @@ func (a apiServer) eachClaim(ctx context.Context, visit func(statefulset.Claim))
 }
 
 func (a apiServer) eachSet(ctx context.Context, visit func(statefulset.Set)) error {
-	err := kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
-		func(ctx context.Context, o metav1.ListOptions) (string, error) {
-			page, err := a.clients.Apps.StatefulSets(metav1.NamespaceAll).List(ctx, o)
-			if err != nil {
-				return "", err
-			}
-			for i := range page.Items {
-				visit(statefulset.SetOf(&page.Items[i]))
-			}
-			return page.Continue, nil
-		})
+	err := kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
+		a.clients.Apps.StatefulSets(metav1.NamespaceAll).List,
+		func(o *appsv1.StatefulSet) { visit(statefulset.SetOf(o)) })
 	if err != nil {
 		return fmt.Errorf("list StatefulSets: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 // The world has a set db of two replicas with a policy, and a set web of two replicas without one.
@@ -299,7 +300,7 @@ func TestRecorders(t *testing.T) {
 		var err error
 		switch o := c.object.(type) {
 		case *appsv1.StatefulSet:
-			_, keep, err = recordSet(o, false)
+			_, keep, err = kube.RecordAll(setOf)(o, false)
 		case *v1.PersistentVolumeClaim:
 			_, keep, err = recordClaim(o, false)
 		case *v1.Pod:
@@ -310,7 +311,6 @@ func TestRecorders(t *testing.T) {
 		}
 	}
 	for _, take := range []func(runtime.Object) error{
-		func(o runtime.Object) error { _, _, err := recordSet(o, false); return err },
 		func(o runtime.Object) error { _, _, err := recordClaim(o, false); return err },
 		func(o runtime.Object) error { _, _, err := recordPod(o, false); return err },
 	} {

@@ -20,15 +20,12 @@ import (
 // keyOf returns the key of an object in caches and queues.
 func keyOf(namespace, name string) string { return cache.NewObjectName(namespace, name).String() }
 
-// recordSet keeps every StatefulSet, because a set without a policy may give a claim the same name as another set.
-func recordSet(object runtime.Object, _ bool) (*statefulset.Set, bool, error) {
-	o, ok := object.(*appsv1.StatefulSet)
-	if !ok {
-		return nil, false, fmt.Errorf("watch StatefulSets: got a %T", object)
-	}
+// setOf returns the cached record of a StatefulSet. The cache keeps every set, because a set without a policy may give a
+// claim the same name as another set.
+func setOf(o *appsv1.StatefulSet) *statefulset.Set {
 	s := statefulset.SetOf(o)
 	s.Namespace = unique.Make(o.Namespace).Value()
-	return &s, true, nil
+	return &s
 }
 
 // claim is the cached part of a claim, small for most of the very many claims that a cluster may have.

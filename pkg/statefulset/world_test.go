@@ -104,7 +104,7 @@ func (w *world) sync() {
 	w.mu.Unlock()
 	kubetest.Deliver(w.T, w.claimCache, claims, recordClaim, kube.Handler[*claim](claimChanges{w.observer}))
 	kubetest.Deliver(w.T, w.podCache, pods, recordPod, kube.Handler[*statefulset.Pod](podChanges{w.observer}))
-	kubetest.Deliver(w.T, w.setCache, sets, recordSet, kube.Handler[*statefulset.Set](setChanges{w.observer}))
+	kubetest.Deliver(w.T, w.setCache, sets, kube.RecordAll(setOf), kube.Handler[*statefulset.Set](setChanges{w.observer}))
 }
 
 // settle works on all enqueued objects until none are left.

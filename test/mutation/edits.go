@@ -136,7 +136,7 @@ var edits = []edit{
 		{node: "ended", instead: "ReleaseTerminated"}}},
 	{pkg: pvc, name: "a release counts claims as unused", in: "ifDeleted", at: []place{{node: "used", zero: true}}},
 	{pkg: pvc, name: "the list may be an old one", in: "*.listPods", at: []place{
-		{node: "err = kube.EachPage", before: `if ON { options.ResourceVersion = "0" }`}}},
+		{node: "err = kube.Each(", before: `if ON { options.ResourceVersion = "0" }`}}},
 	{pkg: pvc, name: "pods with a node are not listed", at: []place{
 		{node: `"spec.nodeName!="`, instead: `"spec.nodeName="`}}},
 	{pkg: "pkg/inuse/pv", name: "a release counts PVs as unused", at: []place{

@@ -47,7 +47,7 @@ var exceptions = []exception{
 	{"pkg/statefulset:*/if !found {return controller.Done()} → never", "on facts that are zero nothing is decided"},
 	{"pkg/statefulset:observer.setsWith/if s, found := o.sets.Get(keyOf(namespace, name)); found {sets = append(sets, " +
 		"s)} → always", "index and cache differ only between two steps of one event"},
-	{"pkg/statefulset:recordSet/without s.Namespace = unique.Make(o.Namespace).Value()", "it saves memory"},
+	{"pkg/statefulset:setOf/without s.Namespace = unique.Make(o.Namespace).Value()", "it saves memory"},
 	{"pkg/statefulset:recordPod/without p.Namespace, p.Controller = unique.Make(o.Namespace).Value(), " +
 		"unique.Make(p.Controller).Value()", "it saves memory"},
 	{"pkg/statefulset:releaser.pass/if c.Marked {s, found := sets[keyOf(c.Namespace, c.Mark.Set)]} → always",

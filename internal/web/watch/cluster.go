@@ -122,26 +122,26 @@ func (c *Cluster) tables(clients kube.Clients, fencing *client.Client) {
 	core, storage := clients.Core.RESTClient(), clients.Storage.RESTClient()
 	all, own := kube.Selection{}, kube.Selection{Namespace: c.cfg.Namespace}
 	c.pvs = newTable(c, kind{resource: "persistentvolumes", what: "PVs", open: "which PVs there are"}, all, core,
-		&v1.PersistentVolume{}, recorder(pvOf), never)
+		&v1.PersistentVolume{}, kube.RecordAll(pvOf), never)
 	c.claims = newTable(c, kind{resource: "persistentvolumeclaims", what: "Claims", open: "which claims there are, and " +
-		"which are gone"}, own, core, &v1.PersistentVolumeClaim{}, recorder(claimOf), never)
+		"which are gone"}, own, core, &v1.PersistentVolumeClaim{}, kube.RecordAll(claimOf), never)
 	c.pods = newTable(c, kind{resource: "pods", what: "Pods", open: "which pods use claims, and which are held"}, own,
-		core, &v1.Pod{}, some(recorder(podOf), matters), samePod)
+		core, &v1.Pod{}, some(kube.RecordAll(podOf), matters), samePod)
 	c.nodes = newTable(c, kind{resource: "nodes", what: "Nodes", open: "which nodes are down"}, all, core, &v1.Node{},
-		recorder(nodeOf), sameNode)
+		kube.RecordAll(nodeOf), sameNode)
 	c.attachments = newTable(c, kind{resource: "volumeattachments", what: "VolumeAttachments", open: "which volumes are " +
-		"attached"}, all, storage, &storagev1.VolumeAttachment{}, recorder(attachmentOf), never)
+		"attached"}, all, storage, &storagev1.VolumeAttachment{}, kube.RecordAll(attachmentOf), never)
 	c.drivers = newTable(c, kind{resource: "csidrivers", what: "CSIDrivers", open: "which drivers are installed"}, all,
-		storage, &storagev1.CSIDriver{}, recorder(driverOf), sameName)
+		storage, &storagev1.CSIDriver{}, kube.RecordAll(driverOf), sameName)
 	c.csiNodes = newTable(c, kind{resource: "csinodes", what: "CSINodes", open: "which drivers the nodes run"}, all,
-		storage, &storagev1.CSINode{}, recorder(explain.DriversOf), sameNames)
+		storage, &storagev1.CSINode{}, kube.RecordAll(explain.DriversOf), sameNames)
 	c.classes = newTable(c, kind{resource: "storageclasses", what: "StorageClasses", open: "which provisioner creates " +
-		"the volume of a claim"}, all, storage, &storagev1.StorageClass{}, recorder(classOf), never)
+		"the volume of a claim"}, all, storage, &storagev1.StorageClass{}, kube.RecordAll(classOf), never)
 	c.fences = newTable(c, kind{resource: client.FenceResource, what: "NodeFences", open: "which nodes are fenced",
-		maybe: true}, all, fencing.REST, &v1alpha1.NodeFence{}, recorder(fenceOf), never)
+		maybe: true}, all, fencing.REST, &v1alpha1.NodeFence{}, kube.RecordAll(fenceOf), never)
 	c.shards = newTable(c, kind{resource: "leases", what: "The in-flight log (Leases)", open: "which volumes are being " +
 		"provisioned"}, kube.Selection{Labels: inflight.LabelLog + "=true"}, clients.Coordination.RESTClient(),
-		&coordinationv1.Lease{}, recorder(leaseOf), never)
+		&coordinationv1.Lease{}, kube.RecordAll(leaseOf), never)
 }
 
 // Run keeps the caches up to date until ctx ends, and returns when all goroutines that it started have ended. It must
@@ -193,7 +193,7 @@ func (c *Cluster) lease(of types.NamespacedName) *table[coordinationv1.Lease] {
 	}
 	t = newTable(c, kind{resource: "leases", what: "Leases", open: "who leads, and whether a brake is on"},
 		kube.Selection{Namespace: of.Namespace, Name: of.Name}, c.clients.Coordination.RESTClient(), &coordinationv1.Lease{},
-		recorder(leaseOf), sameLease)
+		kube.RecordAll(leaseOf), sameLease)
 	c.leases[of] = t
 	if c.run != nil {
 		c.run(t)

@@ -175,14 +175,3 @@ func some[R any](record kube.Recorder[R], keep func(R) bool) kube.Recorder[R] {
 		return r, kept && keep(r), err
 	}
 }
-
-// recorder returns a Recorder that keeps the result of of for each object.
-func recorder[O runtime.Object, R any](of func(O) R) kube.Recorder[R] {
-	return func(object runtime.Object, _ bool) (r R, keep bool, err error) {
-		o, ok := object.(O)
-		if !ok {
-			return r, false, fmt.Errorf("got a %T", object)
-		}
-		return of(o), true, nil
-	}
-}

@@ -7,15 +7,15 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 func TestStateOf(t *testing.T) {
@@ -136,7 +136,7 @@ func TestPodsWithoutClaimsAreLeftOut(t *testing.T) {
 	} {
 		o := &v1.Pod{}
 		c.change(o)
-		if _, keep, err := some(recorder(podOf), matters)(o, false); keep != c.want || err != nil {
+		if _, keep, err := some(kube.RecordAll(podOf), matters)(o, false); keep != c.want || err != nil {
 			t.Errorf("%s: kept is %v, %v", name, keep, err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
@@ -35,16 +36,8 @@ type apiServer struct{ core corev1.CoreV1Interface }
 
 func (a apiServer) listPods(ctx context.Context, namespace string) (pods []Pod, err error) {
 	options := metav1.ListOptions{Limit: listPage, FieldSelector: "spec.nodeName!="}
-	err = kube.EachPage(ctx, options, listTimeout, func(ctx context.Context, o metav1.ListOptions) (string, error) {
-		page, err := a.core.Pods(namespace).List(ctx, o)
-		if err != nil {
-			return "", err
-		}
-		for i := range page.Items {
-			pods = append(pods, PodOf(&page.Items[i]))
-		}
-		return page.Continue, nil
-	})
+	err = kube.Each(ctx, options, listTimeout, a.core.Pods(namespace).List,
+		func(o *v1.Pod) { pods = append(pods, PodOf(o)) })
 	if err != nil {
 		return nil, fmt.Errorf("list the pods of namespace %q: %w", namespace, err)
 	}
@@ -52,16 +45,9 @@ func (a apiServer) listPods(ctx context.Context, namespace string) (pods []Pod, 
 }
 
 func (a apiServer) listClaims(ctx context.Context) (claims []heldClaim, err error) {
-	err = kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
-		func(ctx context.Context, o metav1.ListOptions) (string, error) {
-			page, err := a.core.PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, o)
-			if err != nil {
-				return "", err
-			}
-			for i := range page.Items {
-				claims = append(claims, heldClaim{ClaimOf(&page.Items[i]), inuse.HeldOf(&page.Items[i], Finalizer)})
-			}
-			return page.Continue, nil
+	err = kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
+		a.core.PersistentVolumeClaims(metav1.NamespaceAll).List, func(o *v1.PersistentVolumeClaim) {
+			claims = append(claims, heldClaim{ClaimOf(o), inuse.HeldOf(o, Finalizer)})
 		})
 	if err != nil {
 		return nil, fmt.Errorf("list claims: %w", err)

@@ -1,0 +1,49 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Kind is an API kind. Word is its name in errors.
+type Kind struct {
+	Resource schema.GroupResource
+	Word     string
+}
+
+// The kinds that several controllers read. The namespace of a NodeLease is kube-node-lease, and errors leave it out.
+var (
+	Pod          = Kind{v1.Resource("pods"), "pod"}
+	Claim        = Kind{v1.Resource("persistentvolumeclaims"), "claim"}
+	PV           = Kind{v1.Resource("persistentvolumes"), "PV"}
+	Node         = Kind{v1.Resource("nodes"), "node"}
+	Namespace    = Kind{v1.Resource("namespaces"), "namespace"}
+	NodeLease    = Kind{coordinationv1.Resource("leases"), "Lease of node"}
+	StatefulSet  = Kind{appsv1.Resource("statefulsets"), "StatefulSet"}
+	StorageClass = Kind{storagev1.Resource("storageclasses"), "StorageClass"}
+)
+
+// Get reads an object from the API server, and returns its record. The read is live: it is as new as the request. For a
+// missing object it succeeds, with found false. The call is bounded by timeout.
+func Get[O, R any](ctx context.Context, timeout time.Duration, of Kind, namespace, name string,
+	get func(context.Context, string, metav1.GetOptions) (*O, error), record func(*O) R) (r R, found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	o, err := get(ctx, name, metav1.GetOptions{})
+	switch {
+	case Absent(err, of.Resource, name):
+		return r, false, nil
+	case err != nil:
+		return r, false, fmt.Errorf("read %s %q: %w", of.Word, cache.NewObjectName(namespace, name), err)
+	}
+	return record(o), true, nil
+}
