@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
@@ -46,4 +48,17 @@ func Get[O, R any](ctx context.Context, timeout time.Duration, of Kind, namespac
 		return r, false, fmt.Errorf("read %s %q: %w", of.Word, cache.NewObjectName(namespace, name), err)
 	}
 	return record(o), true, nil
+}
+
+// Absent reports whether an error is the API server's answer that it has no object of that resource and name.
+//
+// A 404 alone does not prove this: an API server returns it for a resource that it does not serve, and a proxy or load
+// balancer returns it for an API server that it cannot find. Only an answer that names the object concerns the object.
+func Absent(err error, resource schema.GroupResource, name string) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || apierrors.IsUnexpectedServerError(err) || !errors.As(err, &status) {
+		return false
+	}
+	about := status.Status().Details
+	return about != nil && about.Group == resource.Group && about.Kind == resource.Resource && about.Name == name
 }

@@ -7,15 +7,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestNodeOf(t *testing.T) {
-	node := func(status v1.ConditionStatus, taints ...v1.Taint) *v1.Node {
-		return &v1.Node{
-			Spec: v1.NodeSpec{Taints: taints},
-			Status: v1.NodeStatus{Conditions: []v1.NodeCondition{
-				{Type: v1.NodeDiskPressure, Status: v1.ConditionTrue}, {Type: v1.NodeReady, Status: status},
-				{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionTrue}}},
-		}
+func node(status v1.ConditionStatus, taints ...v1.Taint) *v1.Node {
+	return &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1.NodeSpec{Taints: taints},
+		Status: v1.NodeStatus{Conditions: []v1.NodeCondition{
+			{Type: v1.NodeDiskPressure, Status: v1.ConditionTrue}, {Type: v1.NodeReady, Status: status},
+			{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionTrue}}},
 	}
+}
+
+func TestNodeOf(t *testing.T) {
 	others := v1.Taint{Key: v1.TaintNodeOutOfService, Value: "nodeshutdown"}
 	ours := v1.Taint{Key: v1.TaintNodeOutOfService, Value: OwnTaintValue}
 	for name, c := range map[string]struct {
@@ -55,14 +56,8 @@ func TestNodeOf(t *testing.T) {
 // TestRecordOfTaintedNodeShowsReady expects a change of Ready to wake the pods of a tainted node, because the taint
 // becomes evidence when the node is no longer Ready.
 func TestRecordOfTaintedNodeShowsReady(t *testing.T) {
-	tainted := func(ready v1.ConditionStatus) WatchedNode {
-		return WatchedNodeOf(&v1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: "a"},
-			Spec:       v1.NodeSpec{Taints: []v1.Taint{{Key: v1.TaintNodeOutOfService}}},
-			Status:     v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: ready}}},
-		})
-	}
-	if tainted(v1.ConditionTrue) == tainted(v1.ConditionFalse) {
+	taint := v1.Taint{Key: v1.TaintNodeOutOfService}
+	if WatchedNodeOf(node(v1.ConditionTrue, taint)) == WatchedNodeOf(node(v1.ConditionFalse, taint)) {
 		t.Error("a tainted node has the same record, Ready and not Ready")
 	}
 }
@@ -94,9 +89,7 @@ func (w watched) Get(name string) (n WatchedNode, found bool) {
 }
 
 func TestSeenOf(t *testing.T) {
-	o := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: v1.NodeStatus{
-		Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown}}}}
-	n := WatchedNodeOf(o)
+	n := WatchedNodeOf(node(v1.ConditionUnknown))
 	if want := (WatchedNode{"a", NodeNotReady, true}); n != want {
 		t.Fatalf("%+v", n)
 	}
