@@ -80,13 +80,14 @@ func startNodes(t *testing.T, driver string, o nodes.Options, managerArgs ...str
 	env := &environment{Environment: fixture.NewOn(t, plane, driver)}
 	env.CreateServiceAccount("csi-reclaimer")
 	env.GrantRole("owner")
-	o.Progress = os.Stderr
-	// A kubelet renews its Lease four times in that time, so that a kubelet on a busy machine does not count as away.
-	o.Kubelet = map[string]any{"nodeLeaseDurationSeconds": 12}
+	o.Progress, o.Kubelet = os.Stderr, leases
 	env.useNodes(nodes.ForTest(t, plane, o), driver, false)
 	env.StartSidecar(fixture.FastRetries()...)
 	return env
 }
+
+// leases have a kubelet renew its Lease four times in that time, so that one on a busy machine does not count as away.
+var leases = map[string]any{"nodeLeaseDurationSeconds": 12}
 
 // startGuard applies manifests, as an operator does, and starts volume-guard with these controllers, and with its
 // shipped account and permissions.
@@ -311,6 +312,14 @@ func (d *database) expectHeld() {
 	}
 	if writers := d.writers(); len(writers) != 1 {
 		d.T.Errorf("TWO WRITERS: %v", writers)
+	}
+}
+
+// expectStays checks that the object of the pod is there and held, whether or not its processes run.
+func (d *database) expectStays() {
+	d.T.Helper()
+	if now := d.now(); now == nil || now.UID != d.first.UID || !isHeld(now) {
+		d.T.Errorf("the pod was released without evidence: %+v", now)
 	}
 }
 
