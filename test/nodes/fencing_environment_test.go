@@ -147,6 +147,7 @@ func (f *fencing) startAgents() *agents {
 	a.namespace, err = f.Plane.CreateNamespace(f.Ctx, "fencers")
 	f.Must(err)
 	f.allowJobs(a.namespace)
+	f.installOperators(a.namespace)
 	liar := nodes.WriterSpec()
 	liar.RestartPolicy, liar.Containers[0].Args = v1.RestartPolicyNever, []string{"exit", "0"}
 	for name, spec := range map[string]v1.PodSpec{"fencer": nodes.FencerSpec(server.URL), "liar": liar} {

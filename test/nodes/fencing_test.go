@@ -22,24 +22,36 @@ func TestFencing(t *testing.T) {
 	t.Parallel()
 	f := startFencing(t, "frozen", "silent", "lied-to", "rebooted")
 	t.Run("one node", func(t *testing.T) {
-		for _, scenario := range []struct {
-			name, node string
-			run        func(*fencing)
-		}{
-			{"a node that stands still", "frozen", testFrozenNode},
-			{"a node that is cut off and runs on", "silent", testSilentNode},
-			{"agents that hang and lie", "lied-to", testAgentLies},
-			{"an agent that reboots", "rebooted", testAgentReboots},
+		for node, scenarios := range map[string][]fencingScenario{
+			"frozen": {
+				{"a node that stands still", testFrozenNode},
+				{"a remediator that taints the node", testRemediation},
+			},
+			"silent":  {{"a node that is cut off and runs on", testSilentNode}},
+			"lied-to": {{"agents that hang and lie", testAgentLies}},
+			"rebooted": {
+				{"an agent that reboots", testAgentReboots},
+				{"a fence of volumes that is deleted", testFenceDeleted},
+			},
 		} {
-			t.Run(scenario.name, func(t *testing.T) {
+			t.Run(node, func(t *testing.T) {
 				t.Parallel()
-				begun := time.Now()
-				scenario.run(f.scenario(t, scenario.node))
-				t.Logf("in %s", time.Since(begun).Round(100*time.Millisecond))
+				for _, scenario := range scenarios {
+					t.Run(scenario.name, func(t *testing.T) {
+						begun := time.Now()
+						scenario.run(f.scenario(t, node))
+						t.Logf("in %s", time.Since(begun).Round(100*time.Millisecond))
+					})
+				}
 			})
 		}
 	})
 	t.Run("all nodes are cut off", func(t *testing.T) { testStorm(f.scenario(t, "silent")) })
+}
+
+type fencingScenario struct {
+	name string
+	run  func(*fencing)
 }
 
 // powersOff has agents power the scenario's node off.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -147,6 +148,19 @@ func (d *Driver) startAttacher(ctx context.Context) error {
 // none before the first write, and none for a deleted volume.
 func (d *Driver) Stamps(handle string) ([]stamps.Stamp, error) {
 	return stamps.Read(filepath.Join(d.VolumesDir(), handle, "data", stamps.FileName))
+}
+
+// Refuse has the writes to a volume of all pods on a node hang, and Admit ends that. A write that is under way, or is
+// about to begin, may still be done.
+func (d *Driver) Refuse(handle, node string) error {
+	return os.WriteFile(d.refusedFile(handle, node), nil, 0o600)
+}
+
+// Admit ends a Refuse.
+func (d *Driver) Admit(handle, node string) error { return os.Remove(d.refusedFile(handle, node)) }
+
+func (d *Driver) refusedFile(handle, node string) string {
+	return filepath.Join(d.VolumesDir(), handle, "data", stamps.RefusedFile(node))
 }
 
 // WaitStamps waits until enough is true of the stamps of a volume, and returns them.

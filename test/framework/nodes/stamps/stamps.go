@@ -21,6 +21,10 @@ import (
 // FileName is the name of the file in the volume.
 const FileName = "stamps.jsonl"
 
+// RefusedFile is the name of a file in the volume. While it exists, the writes of pods on that node hang, as where the
+// storage system refuses the node.
+func RefusedFile(node string) string { return "refused-" + node }
+
 // Stamp is one line.
 type Stamp struct {
 	// Pod is the UID of the writer's pod, and Run is unique for each start of its program: a container that is

@@ -81,6 +81,9 @@ func write(files []*os.File, interval time.Duration, end <-chan os.Signal) (stat
 	for {
 		stamp.Seq++
 		for _, file := range files {
+			for refused(file, stamp.Node) {
+				time.Sleep(interval)
+			}
 			if err := put(file, stamp); err != nil {
 				return 1, err
 			}
@@ -91,6 +94,12 @@ func write(files []*os.File, interval time.Duration, end <-chan os.Signal) (stat
 		case <-ticker.C:
 		}
 	}
+}
+
+// refused reports whether writes from the node have to wait.
+func refused(file *os.File, node string) bool {
+	_, err := os.Stat(filepath.Join(filepath.Dir(file.Name()), stamps.RefusedFile(node)))
+	return err == nil
 }
 
 // put writes a stamp by one write(2) and waits until it is on the disk.
