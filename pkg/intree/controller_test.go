@@ -33,7 +33,7 @@ func TestInvalidSettings(t *testing.T) {
 		cfg    Config
 		want   string
 	}{
-		"no cluster":         {nil, Config{}, "no cluster"},
+		"no cluster":         {nil, Config{}, "nil rest.Config"},
 		"negative workers":   {somewhere, Config{Workers: -1}, "workers"},
 		"a negative delay":   {somewhere, Config{RetryStart: -1}, "retries"},
 		"a shrinking delay":  {somewhere, Config{RetryStart: time.Hour, RetryMax: time.Minute}, "retries"},
