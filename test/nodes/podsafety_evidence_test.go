@@ -62,8 +62,8 @@ func testNameTaken(s *safety) {
 	d.waitReplaced("Confirmed")
 }
 
-// testRefused deletes a pod that its kubelet has refused. A kubelet that restarts also refuses pods that run, so nothing
-// shows that this one never ran, and it is held until a person confirms.
+// testRefused deletes a pod that its kubelet has refused. A kubelet that restarts refuses pods that run as well, so
+// nothing shows that this one never ran, and it is held until a person confirms.
 func testRefused(s *safety) {
 	claim := s.mountedClaim()
 	pod, err := s.MakePod(s.Ctx, objects.PodSpec{Name: "refused", Change: func(pod *v1.Pod) {
