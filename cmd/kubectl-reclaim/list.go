@@ -55,7 +55,8 @@ are held or on a node that is down, locks of claims that pods wait for, and volu
 -A it lists all namespaces, and objects without a namespace: fences of nodes, and PVs without a claim.
 
 A PV stands under the name of its claim. Rows that need a person come first, then the longest wait. REASON is the word
-of Events, metrics and "kubectl reclaim explain"; WAITS FOR is the next event that has to happen. Ask about a row with "kubectl reclaim explain", or about all of them with "kubectl reclaim explain --all".
+of Events, metrics and "kubectl reclaim explain"; WAITS FOR is the next event that has to happen. Ask about a row
+with "kubectl reclaim explain", or about all of them with "kubectl reclaim explain --all".
 
 Each kind is listed once, page by page, so that the number of requests does not depend on the number of objects. With
 --watch, the kinds are watched.`,

@@ -172,8 +172,8 @@ func (s *Explanation) adviseDetach(f PVFacts, a storagev1.VolumeAttachment) {
 			"'{\"metadata\":{\"finalizers\":null}}' && kubectl delete volumeattachment %s",
 			a.Name, a.Spec.Attacher, node, a.Name, a.Name)
 	case state == nodeNotReady:
-		s.Advise("Node %s is not ready, so it is unknown whether the volume is still in use there. It is detached when the " +
-			"node is ready again. If you are sure that the machine is off: kubectl taint nodes %s " +
+		s.Advise("Node %s is not ready, so it is unknown whether the volume is still in use there. It is detached when the "+
+			"node is ready again. If you are sure that the machine is off: kubectl taint nodes %s "+
 			"node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, and remove the taint when the node is back",
 			node, node)
 	case state == nodeGone && a.DeletionTimestamp == nil:

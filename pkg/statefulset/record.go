@@ -20,8 +20,8 @@ import (
 // keyOf returns the key of an object in caches and queues.
 func keyOf(namespace, name string) string { return cache.NewObjectName(namespace, name).String() }
 
-// setOf returns the cached record of a StatefulSet. The cache keeps every set, because a set without a policy may give a
-// claim the same name as another set.
+// setOf returns the cached record of a StatefulSet. The cache keeps every set, because a set without a policy may give
+// a claim the same name as another set.
 func setOf(o *appsv1.StatefulSet) *statefulset.Set {
 	s := statefulset.SetOf(o)
 	s.Namespace = unique.Make(o.Namespace).Value()

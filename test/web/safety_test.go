@@ -61,7 +61,7 @@ func TestHostileTextIsInert(t *testing.T) {
 // TestOtherAddresses expects no content without the token, and that no other page may embed or read this one.
 func TestOtherAddresses(t *testing.T) {
 	env := fixture.NewForRole(t, "", mockdriver.Options{})
-	s := serve(env, "--driver="+env.Driver)
+	s := serve(env)
 	at, err := url.Parse(s.url)
 	env.Must(err)
 	for _, path := range []string{"/", "/wrong/", "/wrong/api/list", at.Path[:len(at.Path)-2] + "/"} {
