@@ -43,6 +43,10 @@ func ExplainClaim(f ClaimFacts) Explanation {
 	if f.PV.Value != nil {
 		its := ExplainPV(*f.PV.Value)
 		s.PV = &its
+		if f.Claim.DeletionTimestamp == nil && f.PV.Value.PV.DeletionTimestamp != nil {
+			s.Headline = fmt.Sprintf("%s, which is being deleted (%s): %s.", withoutPeriod(s.Headline), its.Decision.Reason,
+				withoutPeriod(its.Decision.Text))
+		}
 	}
 	return s
 }

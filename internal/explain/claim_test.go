@@ -76,6 +76,13 @@ func TestExplainClaim(t *testing.T) {
 			its.PV.Status.Phase = v1.VolumeBound
 			f.Claim.Spec.VolumeName, f.Claim.Status.Phase, f.PV = "pv", v1.ClaimBound, Found(&its)
 		}, []string{"Claim ns/data is bound, with PV pv.", "PV pv is bound (Bound)", "!Waits for"}},
+		"bound, and its PV is being deleted": {func(f *ClaimFacts) {
+			its := released()
+			its.Claim = Found(f.Claim)
+			its.PV.Status.Phase, its.PV.Spec.ClaimRef.UID = v1.VolumeBound, f.Claim.UID
+			its.terminate(time.Hour)
+			f.Claim.Spec.VolumeName, f.Claim.Status.Phase, f.PV = "pv", v1.ClaimBound, Found(&its)
+		}, []string{"Claim ns/data is bound, with PV pv, which is being deleted (TerminatingBound): The PV is"}},
 		"its PV is lost": {func(f *ClaimFacts) {
 			f.Claim.Spec.VolumeName, f.Claim.Status.Phase, f.PV = "pv", v1.ClaimLost, Found[*PVFacts](nil)
 		}, []string{"pv, gone", "no other PV can replace it"}},
