@@ -13,6 +13,8 @@ interface Row {
   waits: boolean;
   reason?: string;
   text?: string;
+  /** The page of the docs about the reason. */
+  docs?: string;
   severity: string;
   since?: string;
   policy?: string;
@@ -26,6 +28,7 @@ interface Row {
 interface State {
   cluster: string;
   version: string;
+  docs: string;
   synced: boolean;
   connected: boolean;
   since?: string;
@@ -35,8 +38,29 @@ interface State {
 
 /** view.Summary, what is shown of it. */
 interface Summary {
+  drivers: DriverSummary[];
+  changes: { time: string; kind: string; row: Row }[] | null;
   warnings?: string[];
   leaks?: { driver: string; headline: string; suspected: number; bytes: number }[];
+}
+
+/** view.DriverSummary: what is missing is unknown. */
+interface DriverSummary {
+  driver: string;
+  role: string;
+  pvs: number;
+  protected: number;
+  unprotected: number;
+  inFlight: number;
+  inFlightKnown: boolean;
+  fill?: number;
+  waiting?: Record<string, number>;
+  attention: number;
+  bytes: number;
+  ages: number[];
+  brake?: string;
+  leader?: string;
+  version?: string;
 }
 
 /** explain.Explanation. */
@@ -93,6 +117,7 @@ interface GraphNode {
   name: string;
   label: string;
   details?: string[];
+  finalizers?: { name: string; text?: string; severity: string }[];
   severity: string;
   subject?: boolean;
   open?: boolean;
@@ -114,6 +139,7 @@ interface Entry {
   type: string;
   reason?: string;
   text: string;
+  about?: string;
   count?: number;
 }
 

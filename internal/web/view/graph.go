@@ -8,14 +8,12 @@ import (
 
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 )
 
 const (
-	verbKeeps    = "keeps"
 	verbNames    = "names"
 	verbBound    = "is bound to"
 	verbReserved = "is reserved for"
@@ -44,7 +42,7 @@ func GraphOf(a Around, rows func(id string) (Row, bool)) Graph {
 			Severity: SeverityAttention, Open: true})
 	}
 	for i := range a.Pods {
-		g.pod(&a.Pods[i])
+		g.pod(&a.Pods[i], a.Finalizers)
 	}
 	for i := range a.Attachments {
 		g.attachment(&a.Attachments[i])
@@ -106,12 +104,12 @@ func (g *grapher) pv(o *v1.PersistentVolume, finalizers map[string][]explain.Fin
 	ref := Ref{Kind: KindPV, Name: o.Name}
 	state := phaseOf(o) + ", " + string(o.Spec.PersistentVolumeReclaimPolicy)
 	g.add(Node{Ref: ref, Label: o.Name, Details: withTerminating(state, o.DeletionTimestamp != nil),
-		Severity: SeverityNone, Open: true})
+		Finalizers: finalizersOf(o.Finalizers, o.DeletionTimestamp != nil, finalizers[ref.ID()]),
+		Severity:   SeverityNone, Open: true})
 	if volume, label, details := volumeOf(o); label != "" {
 		g.add(Node{Ref: volume, Label: label, Details: details, Severity: SeverityNone})
 		g.edge(ref, volume, verbNames, true)
 	}
-	g.finalizers(ref, &o.ObjectMeta, finalizers[ref.ID()])
 }
 
 // volumeOf returns the volume that a PV names, with the driver's handle.
@@ -136,38 +134,38 @@ func withTerminating(state string, terminating bool) []string {
 func (g *grapher) claim(o *v1.PersistentVolumeClaim, finalizers map[string][]explain.Finalizer) {
 	ref := Ref{Kind: KindClaim, Namespace: o.Namespace, Name: o.Name}
 	g.add(Node{Ref: ref, Label: o.Namespace + "/" + o.Name,
-		Details: withTerminating(string(o.Status.Phase), o.DeletionTimestamp != nil), Severity: SeverityNone, Open: true})
+		Details:    withTerminating(string(o.Status.Phase), o.DeletionTimestamp != nil),
+		Finalizers: finalizersOf(o.Finalizers, o.DeletionTimestamp != nil, finalizers[ref.ID()]),
+		Severity:   SeverityNone, Open: true})
 	if name := o.Spec.VolumeName; name != "" {
 		g.edge(ref, Ref{Kind: KindPV, Name: name}, verbBound, true)
 	}
-	g.finalizers(ref, &o.ObjectMeta, finalizers[ref.ID()])
 }
 
-// finalizers adds an object's finalizers with their owners. A finalizer that no program removes needs attention only
-// if the object is terminating.
-func (g *grapher) finalizers(of Ref, o *metav1.ObjectMeta, explained []explain.Finalizer) {
-	for _, name := range o.Finalizers {
-		ref := Ref{Kind: KindFinalizer, Namespace: of.ID(), Name: name}
-		n := Node{Ref: ref, Label: name, Severity: SeverityNone}
+// finalizersOf returns an object's finalizers with their owners. A finalizer that no program removes needs attention
+// only if the object is terminating.
+func finalizersOf(names []string, terminating bool, explained []explain.Finalizer) (all []NodeFinalizer) {
+	for _, name := range names {
+		n := NodeFinalizer{Name: name, Severity: SeverityNone}
 		for _, f := range explained {
 			if f.Name != name {
 				continue
 			}
 			switch {
 			case f.Stuck != "":
-				n.Details = []string{"no program removes it: " + f.Stuck}
-				if o.DeletionTimestamp != nil {
+				n.Text = "no program removes it: " + f.Stuck
+				if terminating {
 					n.Severity = SeverityAttention
 				}
 			case f.Owner != "":
-				n.Details = []string{strings.TrimSpace(f.Owner + " removes it " + f.When)}
+				n.Text = strings.TrimSpace(f.Owner + " removes it " + f.When)
 			default:
-				n.Details = []string{"its owner is unknown"}
+				n.Text = "its owner is unknown"
 			}
 		}
-		g.add(n)
-		g.edge(ref, of, verbKeeps, true)
+		all = append(all, n)
 	}
+	return all
 }
 
 func (g *grapher) node(o *v1.Node) {
@@ -179,13 +177,14 @@ func (g *grapher) node(o *v1.Node) {
 		Open: true})
 }
 
-func (g *grapher) pod(p *pods.Pod) {
+func (g *grapher) pod(p *pods.Pod, finalizers map[string][]explain.Finalizer) {
 	ref := Ref{Kind: KindPod, Namespace: p.Namespace, Name: p.Name}
 	details := withTerminating(string(p.Phase), p.Terminating)
 	if p.Held {
 		details = append(details, "held by volume-guard")
 	}
-	g.add(Node{Ref: ref, Label: p.Namespace + "/" + p.Name, Details: details, Severity: SeverityNone, Open: true})
+	g.add(Node{Ref: ref, Label: p.Namespace + "/" + p.Name, Details: details,
+		Finalizers: finalizersOf(p.Finalizers, p.Terminating, finalizers[ref.ID()]), Severity: SeverityNone, Open: true})
 	for _, claim := range p.Claims {
 		g.edge(ref, Ref{Kind: KindClaim, Namespace: p.Namespace, Name: claim}, verbUses, true)
 	}

@@ -109,15 +109,31 @@ func severity(s explain.Standing) Severity {
 }
 
 func (f Facts) claimRows(rows []Row) []Row {
+	terminating := map[string]Row{}
+	for _, row := range rows {
+		if row.Kind == KindPV && row.Terminating != nil {
+			terminating[row.Name] = row
+		}
+	}
 	for _, claim := range f.AllClaims.Value {
-		if row := f.claimRow(claim); f.counts(row.Driver) {
+		row := f.claimRow(claim)
+		if pv, is := terminating[row.PV]; is && !row.Waits && f.isClaimOf(claim, row.PV) {
+			row.Reason, row.Text, row.Severity, row.Since = pv.Reason, pv.Text, pv.Severity, pv.Since
+		}
+		if f.counts(row.Driver) {
 			rows = append(rows, row)
 		}
 	}
 	return rows
 }
 
-// claimRow returns the row of a claim. Only claims that wait need a decision; the columns of a bound claim say enough.
+func (f Facts) isClaimOf(claim *v1.PersistentVolumeClaim, pv string) bool {
+	o := f.Object(pv)
+	return o != nil && o.Spec.ClaimRef != nil && o.Spec.ClaimRef.UID == claim.UID
+}
+
+// claimRow returns the row of a claim. Only claims that wait need a decision of their own. A bound claim gets the one of
+// its PV while the PV is terminating, because the data goes with it.
 func (f Facts) claimRow(o *v1.PersistentVolumeClaim) Row {
 	row := Row{Ref: Ref{Kind: KindClaim, Namespace: o.Namespace, Name: o.Name}, Phase: string(o.Status.Phase),
 		PV: o.Spec.VolumeName, Severity: SeverityNone, Terminating: o.DeletionTimestamp}

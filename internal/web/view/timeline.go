@@ -152,6 +152,12 @@ func compare(was, is []string) (added, removed []string) {
 	return added, removed
 }
 
+// aboutOf returns the object of an Event in words.
+func aboutOf(o *v1.ObjectReference) string {
+	kind := map[string]string{"PersistentVolume": "PV", "PersistentVolumeClaim": "Claim"}[o.Kind]
+	return strings.TrimSpace(cmp.Or(kind, o.Kind) + " " + strings.TrimPrefix(o.Namespace+"/"+o.Name, "/"))
+}
+
 func wordsOf(id string) string {
 	kind, name, _ := strings.Cut(id, "/")
 	words := map[Kind]string{KindPV: "PV", KindClaim: "Claim", KindPod: "Pod", KindNode: "Node", KindFence: "The fence of",
@@ -180,7 +186,8 @@ func Begin(a Around) (all []Entry) {
 
 func EntryOf(e *v1.Event) Entry {
 	entry := Entry{ID: "event/" + string(e.UID), Source: cmp.Or(e.ReportingController, e.Source.Component), Type: e.Type,
-		Reason: e.Reason, Text: strings.ReplaceAll(e.Message, "\n", " "), Count: int(max(e.Count, 1))}
+		Reason: e.Reason, Text: strings.ReplaceAll(e.Message, "\n", " "), About: aboutOf(&e.InvolvedObject),
+		Count: int(max(e.Count, 1))}
 	switch {
 	case e.Series != nil:
 		entry.Time, entry.Count = metav1.NewTime(e.Series.LastObservedTime.Time), int(e.Series.Count)
@@ -194,9 +201,9 @@ func EntryOf(e *v1.Event) Entry {
 	return entry
 }
 
-// SortEntries sorts entries as the timeline shows them, the oldest first.
+// SortEntries sorts entries as the timeline shows them, the oldest first. Those of one second stand by their objects.
 func SortEntries(all []Entry) {
 	slices.SortStableFunc(all, func(a, b Entry) int {
-		return cmp.Or(a.Time.Compare(b.Time.Time), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(a.Time.Compare(b.Time.Time), cmp.Compare(a.About, b.About), cmp.Compare(a.ID, b.ID))
 	})
 }

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 )
 
@@ -83,11 +84,29 @@ func TestEvents(t *testing.T) {
 	} {
 		c.event.UID, c.event.Type, c.event.Reason, c.event.Message = "e", "Warning", "Attached", "two\nlines"
 		c.event.Source.Component = "csi-reclaimer"
+		c.event.InvolvedObject = v1.ObjectReference{Kind: "PersistentVolume", Name: "pv"}
 		got := EntryOf(&c.event)
 		if want := (Entry{ID: "event/e", Time: got.Time, Source: "csi-reclaimer", Type: "Warning", Reason: "Attached",
-			Text: "two lines", Count: c.count}); got != want || !got.Time.Equal(&c.time) {
+			Text: "two lines", About: "PV pv", Count: c.count}); got != want || !got.Time.Equal(&c.time) {
 			t.Errorf("%s: %+v, want %+v at %s", name, got, want, c.time)
 		}
+	}
+}
+
+func TestEventsOfOneSecondStandByTheirObjects(t *testing.T) {
+	var all []Entry
+	for i, about := range []v1.ObjectReference{{Kind: "NodeFence", Name: "n"}, {Kind: "Node", Name: "n"},
+		{Kind: "PersistentVolumeClaim", Namespace: "ns", Name: "data"}, {Kind: "Node", Name: "n"}} {
+		all = append(all, EntryOf(&v1.Event{ObjectMeta: metav1.ObjectMeta{UID: types.UID(rune('d' - i))},
+			InvolvedObject: about, LastTimestamp: ago(time.Hour)}))
+	}
+	SortEntries(all)
+	var abouts []string
+	for _, entry := range all {
+		abouts = append(abouts, entry.About)
+	}
+	if want := []string{"Claim ns/data", "Node n", "Node n", "NodeFence n"}; !slices.Equal(abouts, want) {
+		t.Errorf("the entries are about %q, want %q", abouts, want)
 	}
 }
 

@@ -16,16 +16,15 @@ type Kind string
 // KindVolume is a volume that only the driver knows, which is a suspected leak, or the volume of a PV in a graph.
 // KindInFlight is an entry of the in-flight log. KindLock is the lock of the claim with its name.
 const (
-	KindPV        Kind = "pv"
-	KindClaim     Kind = "claim"
-	KindPod       Kind = "pod"
-	KindNode      Kind = "node"
-	KindFence     Kind = "fence"
-	KindLock      Kind = "lock"
-	KindVolume    Kind = "volume"
-	KindInFlight  Kind = "inflight"
-	KindFinalizer Kind = "finalizer"
-	KindAttach    Kind = "attachment"
+	KindPV       Kind = "pv"
+	KindClaim    Kind = "claim"
+	KindPod      Kind = "pod"
+	KindNode     Kind = "node"
+	KindFence    Kind = "fence"
+	KindLock     Kind = "lock"
+	KindVolume   Kind = "volume"
+	KindInFlight Kind = "inflight"
+	KindAttach   Kind = "attachment"
 )
 
 // Severity is the degree of attention that a row needs from a person.
@@ -136,12 +135,21 @@ type Node struct {
 	ID string `json:"id"`
 	Ref
 	// Label is the name for people, and Details are the lines below it, such as "Released, Delete".
-	Label    string   `json:"label"`
-	Details  []string `json:"details,omitempty"`
-	Severity Severity `json:"severity"`
+	Label   string   `json:"label"`
+	Details []string `json:"details,omitempty"`
+	// Finalizers keep the object.
+	Finalizers []NodeFinalizer `json:"finalizers,omitempty"`
+	Severity   Severity        `json:"severity"`
 	// Subject marks the object that the graph is about. Open: the object has a page of its own.
 	Subject bool `json:"subject,omitempty"`
 	Open    bool `json:"open,omitempty"`
+}
+
+// NodeFinalizer is a finalizer of an object in a graph. Text says who removes it, and when.
+type NodeFinalizer struct {
+	Name     string   `json:"name"`
+	Text     string   `json:"text,omitempty"`
+	Severity Severity `json:"severity"`
 }
 
 type Edge struct {
@@ -163,6 +171,8 @@ type Entry struct {
 	Type   string `json:"type"`
 	Reason string `json:"reason,omitempty"`
 	Text   string `json:"text"`
+	// About is the object of an Event in words, such as "Node n"; the Text of a change names its object.
+	About string `json:"about,omitempty"`
 	// Count is the number of occurrences of an Event.
 	Count int `json:"count,omitempty"`
 }

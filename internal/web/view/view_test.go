@@ -208,6 +208,31 @@ func TestRowsOfClaims(t *testing.T) {
 	}
 }
 
+func TestClaimOfTerminatingPVHasItsDecision(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*v1.PersistentVolume)
+		same   bool
+	}{
+		"terminating": {func(o *v1.PersistentVolume) { o.DeletionTimestamp = ptr.To(ago(time.Minute)) }, true},
+		"at rest":     {func(*v1.PersistentVolume) {}, false},
+		"terminating, and of an earlier claim": {func(o *v1.PersistentVolume) {
+			o.DeletionTimestamp, o.Spec.ClaimRef.UID = ptr.To(ago(time.Minute)), "earlier"
+		}, false},
+		"terminating, without a claim": {func(o *v1.PersistentVolume) {
+			o.DeletionTimestamp, o.Spec.ClaimRef = ptr.To(ago(time.Minute)), nil
+		}, false},
+	} {
+		f := cluster(newPV("pv", func(o *v1.PersistentVolume) { o.Status.Phase = v1.VolumeBound; c.change(o) }))
+		f.AllClaims = explain.Found([]*v1.PersistentVolumeClaim{newClaim("data", nil)})
+		rows := RowsOf(f)
+		claim, pv := only(t, rows, "claim/ns/data"), only(t, rows, "pv/pv")
+		if same := claim.Reason == pv.Reason && claim.Text == pv.Text && claim.Severity == pv.Severity; same != c.same ||
+			claim.Waits || c.same && claim.Since == nil {
+			t.Errorf("%s: the claim is %+v, its PV %+v", name, claim, pv)
+		}
+	}
+}
+
 func TestRowsOfPods(t *testing.T) {
 	held := pods.Pod{Pod: objects.Pod{Namespace: "ns", Name: "db-0", UID: "p", Node: "down", Held: true, Terminating: true,
 		Claims: []string{"data"}, GraceEnds: now().Add(-time.Hour)}, Phase: v1.PodRunning,

@@ -201,7 +201,7 @@ func TestPageFollowsPV(t *testing.T) {
 	if !object.Exists || object.Explanation == nil || !strings.Contains(object.Explanation.Headline, "followed") {
 		t.Fatalf("the PV is %+v", object)
 	}
-	if len(object.Graph.Nodes) < 3 || len(entries) == 0 {
+	if nodes := object.Graph.Nodes; len(nodes) != 2 || len(nodes[0].Finalizers) == 0 || len(entries) == 0 {
 		t.Errorf("graph %+v, timeline %+v", object.Graph, entries)
 	}
 	var seen []string

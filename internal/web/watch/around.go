@@ -37,7 +37,7 @@ func (c *Cluster) around(ctx context.Context, subject view.Ref) view.Around {
 	case view.KindNode:
 		a.addNode(subject.Name)
 		a.addAllOf(subject.Name)
-	case view.KindFence, view.KindVolume, view.KindInFlight, view.KindFinalizer, view.KindAttach, view.KindLock:
+	case view.KindFence, view.KindVolume, view.KindInFlight, view.KindAttach, view.KindLock:
 	}
 	a.addAttachments()
 	for _, name := range slices.Sorted(maps.Keys(a.nodes)) {

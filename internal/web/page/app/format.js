@@ -4,11 +4,18 @@
 /** @type {Record<string, string>} */
 const KINDS = {
   pv: "PV", claim: "Claim", pod: "Pod", node: "Node", fence: "Fence", volume: "Volume", inflight: "In flight",
-  finalizer: "Finalizer", attachment: "Attachment",
+  attachment: "Attachment", lock: "Lock",
 };
 
 /** @param {string} kind */
 export const kindWord = (kind) => KINDS[kind] ?? kind;
+
+/** @param {Row} row @returns {boolean} whether people know the object by its claim: a UUID says nothing to them */
+export const byClaim = (row) => Boolean(row.claim) && ["pv", "inflight"].includes(row.kind);
+
+/** @param {Row} row @returns {string} the name by which people know the object */
+export const knownName = (row) => (byClaim(row) ? row.claim ?? "" :
+  (row.namespace ? row.namespace + "/" : "") + row.name);
 
 /** @type {Record<string, string>} */
 const SEVERITIES = { attention: "Needs action", waits: "Waits", none: "Nothing to do" };

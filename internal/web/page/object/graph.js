@@ -7,34 +7,49 @@ import { kindWord, severityWord } from "../app/format.js";
 import { objectHash } from "../app/route.js";
 import { GAP_X, layout } from "./layout.js";
 
-const WIDTH = 220;
 const PAD = 12;
 const MARGIN = 6;
-/** What fits into a line of a box: of names, which are set in a monospaced font, and of details. */
-const NAME_CHARACTERS = 25;
-const DETAIL_CHARACTERS = 31;
+/**
+ * The boxes of a wide page and of a phone: their width, and what fits into a line of it, of names, which are set in a
+ * monospaced font, and of details.
+ */
+const WIDE = { width: 220, name: 25, detail: 31, smallest: 0 };
+const SLIM = { width: 156, name: 16, detail: 21, smallest: 0.8 };
+/** Below this width, a page has slim boxes, is as high as they need, and scrolls before they get too small to read. */
+const NARROW = 480;
+/** The part of the window's height that a picture may take on a wide page, and the least height. */
+const HIGH = 0.68;
+const LEAST_HEIGHT = 360;
 const LINES = 3;
-/** The picture shrinks to fit, but not below what can be read: then it scrolls. */
-const SMALLEST = 0.86;
-/** How many boxes side by side are always accepted, however narrow the page is. */
-const BESIDE = 2;
+/** How many boxes side by side are tried: the arrangement that is drawn largest wins. */
+const BESIDE = 6;
+const ZOOM = 1.3;
+const LARGEST = 3;
 /** How many neighbours of one kind with the same edges are drawn one by one. */
 const MOST = 5;
 
 export class Picture {
   #last = "";
+  #room = "";
+  /** The scale, 0 for the one at which the picture fits. */
+  #zoom = 0;
+  #fitting = 1;
   #width = 0;
-  #room = 0;
   /** @type {{nodes: GraphNode[], edges: Edge[]}} */
   #graph = { nodes: [], edges: [] };
 
   constructor() {
-    this.scroller = el("div", { class: "picture", role: "region", "aria-label": "Picture of the relations",
-      tabindex: 0 });
+    this.scroller = el("div", { class: "picture", role: "region", "aria-label": "Picture of the relations. Plus " +
+      "and minus zoom, 0 fits it to the page.", "aria-keyshortcuts": "+ - 0", tabindex: 0,
+    keydown: (/** @type {KeyboardEvent} */ e) => this.#key(e) });
     this.words = el("ul", {});
+    /** @param {string} text @param {string} label @param {() => void} click */
+    const button = (text, label, click) => el("button", { type: "button", class: "quiet", "aria-label": label, title:
+      label, click }, text);
     this.element = el("section", { class: "panel", "aria-labelledby": "picture-title" },
-      el("h2", { id: "picture-title" }, "Relations"), this.scroller,
-      el("p", { class: "legend" }, line(true), " keeps it from going", line(false), " is related"),
+    this.scroller = el("div", { class: "picture", role: "region", "aria-label": "Picture of the relations. Plus " +
+      "and minus zoom, 0 fits it to the page.", "aria-keyshortcuts": "+ - 0", tabindex: 0,
+    keydown: (/** @type {KeyboardEvent} */ e) => this.#key(e) });
       el("details", { class: "words" }, el("summary", {}, "The picture in words"), this.words));
     this.observer = new ResizeObserver(() => this.#fit());
     this.observer.observe(this.scroller);
@@ -52,38 +67,66 @@ export class Picture {
     this.#graph = condense(graph?.nodes ?? [], graph?.edges ?? []);
     this.element.hidden = this.#graph.nodes.length === 0;
     this.words.replaceChildren(...sentences(this.#graph).map((s) => el("li", {}, s)));
-    const first = !this.scroller.firstElementChild;
-    this.#draw();
+    this.#room = "";
     this.#fit();
-    const subject = this.scroller.querySelector(".subject");
-    if (!first || !subject) return;
-    const at = subject.getBoundingClientRect();
-    const room = this.scroller.getBoundingClientRect();
-    this.scroller.scrollLeft += (at.left + at.right - room.left - room.right) / 2;
   }
 
-  #draw() {
+  /** @param {KeyboardEvent} e */
+  #key(e) {
+    const factor = { "+": ZOOM, "=": ZOOM, "-": 1 / ZOOM, 0: 0 }[e.key];
+    if (factor === undefined || e.altKey || e.ctrlKey || e.metaKey) return;
+    e.preventDefault();
+    this.#scale(factor);
+  }
+
+  /** @param {number} factor 0 to fit */
+  #scale(factor) {
+    const now = this.#zoom || this.#fitting;
+    this.#zoom = factor && Math.min(LARGEST, Math.max(Math.min(0.3, this.#fitting), now * factor));
+    this.#apply();
+  }
+
+  /** Draws the picture anew where the room has changed, in the arrangement that is the largest in it. */
+  #fit() {
+    const width = this.scroller.clientWidth - 16;
+    const room = `${width} ${innerHeight}`;
+    if (width <= 0 || room === this.#room) return;
+    this.#room = room;
+    const size = width < NARROW ? SLIM : WIDE;
+    const height = size === SLIM ? Infinity : Math.max(LEAST_HEIGHT, innerHeight * HIGH);
+    const faces = new Map(this.#graph.nodes.map((node) => [node.id, face(node, size)]));
+    // What only is related, such as a node, stands above: so the objects that hold each other stay together.
+    const ways = this.#graph.edges.map((e) => (e.holds ? e : { ...e, from: e.to, to: e.from }));
+    let best = { scale: 0, placed: /** @type {PlacedGraph|null} */ (null) };
+    for (let beside = 1; beside <= BESIDE; beside++) {
+      const placed = layout([...faces].map(([id, { h }]) => ({ id, w: size.width, h })), ways,
+        beside * (size.width + GAP_X) - GAP_X);
+      const scale = Math.min(1, width / (placed.width + 2 * MARGIN), height / (placed.height + 2 * MARGIN));
+      if (scale > best.scale) best = { scale, placed };
+    }
+    if (!best.placed) return;
+    this.#fitting = Math.max(best.scale, size.smallest);
     const focused = document.activeElement?.closest("[data-node]")?.getAttribute("data-node");
-    const picture = drawn(this.#graph, this.#room);
+    const picture = drawn(this.#graph, faces, best.placed, size.width, width / this.#fitting);
     this.#width = picture.width;
     this.scroller.replaceChildren(picture.element);
-    if (!focused) return;
-    const again = this.scroller.querySelector(`[data-node="${CSS.escape(focused)}"]`);
+    this.#apply();
+    const again = focused && this.scroller.querySelector(`[data-node="${CSS.escape(focused)}"]`);
     if (again instanceof SVGElement) again.focus();
   }
 
-  /** Fits the picture to the page: in whole boxes side by side, so that it is not drawn anew at each pixel. */
-  #fit() {
-    const width = this.scroller.clientWidth - 16;
-    if (width <= 0) return;
-    const beside = Math.max(BESIDE, Math.floor((width / SMALLEST + GAP_X) / (WIDTH + GAP_X)));
-    const room = beside * (WIDTH + GAP_X);
-    if (room !== this.#room) {
-      this.#room = room;
-      this.#draw();
-    }
-    const image = /** @type {SVGElement} */ (this.scroller.firstElementChild);
-    image.style.width = Math.floor(this.#width * Math.min(1, Math.max(SMALLEST, width / this.#width))) + "px";
+  /** Sets the scale, with the box that has the focus or else the object of the page in the middle. */
+  #apply() {
+    const image = this.scroller.firstElementChild;
+    if (!(image instanceof SVGElement)) return;
+    image.style.width = Math.floor(this.#width * (this.#zoom || this.#fitting)) + "px";
+    const center = (this.scroller.contains(document.activeElement) && document.activeElement?.closest("[data-node]")) ||
+      this.scroller.querySelector(".subject");
+    if (!center) return;
+    const at = center.getBoundingClientRect();
+    const room = this.scroller.getBoundingClientRect();
+    this.scroller.scrollLeft += (at.left + at.right - room.left - room.right) / 2;
+    this.scroller.scrollTop += (at.top + at.bottom - room.top - room.bottom) / 2;
   }
 }
 
@@ -95,15 +138,24 @@ function line(holds) {
   svg("path", { class: "tip", d: "M30 1.5 39 6 30 10.5" + (holds ? "Z" : "") }));
 }
 
-/** @param {{nodes: GraphNode[], edges: Edge[]}} graph @param {number} room */
-function drawn({ nodes, edges }, room) {
-  const faces = new Map(nodes.map((node) => [node.id, face(node)]));
-  const { width, height, boxes, lines } = layout([...faces].map(([id, { h }]) => ({ id, w: WIDTH, h })), edges, room);
-  const element = svg("svg", { viewBox: `${-MARGIN} ${-MARGIN} ${width + 2 * MARGIN} ${height + 2 * MARGIN}`,
-    role: "group", "aria-labelledby": "picture-title" });
+/**
+ * @param {{nodes: GraphNode[], edges: Edge[]}} graph
+ * @param {Map<string, {element: SVGElement, h: number}>} faces
+ * @param {PlacedGraph} placed
+ * @param {number} w the width of a box
+ * @param {number} room the width that the picture may take
+ */
+function drawn({ nodes, edges }, faces, { width, height, boxes, lines }, w, room) {
+  const at = (/** @type {GraphNode} */ n) => /** @type {{x: number, y: number}} */ (boxes.get(n.id));
+  const subject = nodes.find((n) => n.subject);
+  const middle = subject ? at(subject).x + w / 2 : width / 2;
+  // The object of the page stands in the middle, where the picture does not shrink for that.
+  const half = Math.max(middle, width - middle) + MARGIN;
+  const [left, whole] = 2 * half <= room ? [middle - half, 2 * half] : [-MARGIN, width + 2 * MARGIN];
+  const element = svg("svg", { viewBox: `${left} ${-MARGIN} ${whole} ${height + 2 * MARGIN}`, role: "group",
+    "aria-labelledby": "picture-title" });
   edges.forEach((edge, i) => element.append(arrow(edge, lines[i], boxes)));
   // In the order in which they are read: from above, from the left.
-  const at = (/** @type {GraphNode} */ n) => /** @type {{x: number, y: number}} */ (boxes.get(n.id));
   for (const node of nodes.toSorted((a, b) => at(a).y - at(b).y || at(a).x - at(b).x)) {
     const { x, y } = at(node);
     const box = /** @type {SVGElement} */ (faces.get(node.id)?.element);
@@ -112,30 +164,36 @@ function drawn({ nodes, edges }, room) {
   }
   // Labels are above the boxes' lines, so that no line crosses them.
   edges.forEach((edge, i) => element.append(label(edge, lines[i], lines, i)));
-  return { element, width: width + 2 * MARGIN };
+  return { element, width: whole };
 }
 
-/** @param {GraphNode} node */
-function face(node) {
-  const name = wrap(shorten(node.label || node.name, NAME_CHARACTERS * LINES), NAME_CHARACTERS, LINES);
-  const details = (node.details ?? []).flatMap((d) => wrap(d, DETAIL_CHARACTERS, LINES)).slice(0, LINES);
+/** @param {GraphNode} node @param {typeof WIDE} size */
+function face(node, size) {
+  const most = size === SLIM ? LINES + 1 : LINES;
+  const name = wrap(shorten(node.label || node.name, size.name * most), size.name, most);
+  const finalizers = node.finalizers ?? [];
+  const details = [...(node.details ?? []).map((text) => ({ text, severity: "" })),
+    ...finalizers.map(({ name: text, severity }) => ({ text: "⊢\u00a0" + text, severity }))]
+    .flatMap(({ text, severity }) => wrap(text, size.detail, LINES).map((part) => ({ text: part, severity })));
   const h = 34 + name.length * 17 + details.length * 16;
   const hash = node.open && !node.subject ? objectHash(node) : "";
   const whole = nameOf(node);
+  const kept = finalizers.map((f) => `kept by finalizer ${f.name}${f.text ? ": " + f.text : ""}`);
   const words = [kindWord(node.kind), whole, ...(node.details ?? []),
-    node.severity !== "none" ? severityWord(node.severity) : "", node.subject ? "shown on this page" : ""];
+    node.severity !== "none" ? severityWord(node.severity) : "", node.subject ? "shown on this page" : "", ...kept];
   const mark = sign(node.severity);
-  for (const [key, value] of Object.entries({ x: WIDTH - PAD - 16, y: 8, width: 16, height: 16 })) {
+  for (const [key, value] of Object.entries({ x: size.width - PAD - 16, y: 8, width: 16, height: 16 })) {
     mark.setAttribute(key, String(value));
   }
   const element = svg(hash ? "a" : "g", { class: ["box", node.severity, node.subject && "subject", hash && "open"]
     .filter(Boolean).join(" "), "data-node": node.id, "aria-label": words.filter(Boolean).join(", "),
   href: hash || null, role: hash ? null : "img" },
-  svg("title", {}, [whole, ...(node.details ?? [])].join("\n")),
-  svg("rect", { width: WIDTH, height: h, rx: 8 }),
+  svg("title", {}, [whole, ...(node.details ?? []), ...kept].join("\n")),
+  svg("rect", { width: size.width, height: h, rx: 8 }),
   svg("text", { class: "kind", x: PAD, y: 21 }, kindWord(node.kind) + (node.subject ? " · shown here" : "")),
   ...name.map((text, i) => svg("text", { class: "label", x: PAD, y: 40 + i * 17 }, text)),
-  ...details.map((text, i) => svg("text", { class: "detail", x: PAD, y: 40 + name.length * 17 + i * 16 }, text)));
+  ...details.map(({ text, severity }, i) => svg("text", { class: "detail " + severity, x: PAD,
+    y: 40 + name.length * 17 + i * 16 }, text)));
   if (node.severity !== "none") element.append(mark);
   return { element, h };
 }
@@ -213,7 +271,7 @@ function condense(nodes, edges) {
   }
   return {
     nodes: nodes.filter((n) => !dropped.has(n.id)).map((n) => (more.has(n.id) ? { ...n, open: false, details: [],
-      name: `${more.get(n.id)} more`, namespace: "", label: `and ${more.get(n.id)} more` } : n)),
+      finalizers: [], name: `${more.get(n.id)} more`, namespace: "", label: `and ${more.get(n.id)} more` } : n)),
     edges: edges.filter((e) => !dropped.has(e.from) && !dropped.has(e.to)),
   };
 }
@@ -227,8 +285,10 @@ function nameOf(n) {
 /** The picture as sentences. @param {{nodes: GraphNode[], edges: Edge[]}} graph */
 function sentences({ nodes, edges }) {
   const names = new Map(nodes.map((n) => [n.id, kindWord(n.kind) + " " + nameOf(n)]));
-  return edges.map((e) => `${names.get(e.from)} ${e.label} ${names.get(e.to)}` +
-    (e.holds ? ", and keeps it from going." : "."));
+  return [...edges.map((e) => `${names.get(e.from)} ${e.label} ${names.get(e.to)}` +
+    (e.holds ? ", and keeps it from going." : ".")),
+  ...nodes.flatMap((n) => (n.finalizers ?? []).map((f) => `Finalizer ${f.name} keeps ${names.get(n.id)}` +
+    (f.text ? `: ${f.text}.` : ".")))];
 }
 
 /**

@@ -1,5 +1,5 @@
 // @ts-check
-// A layered layout, as pure functions: every arrow points down, from the holding object to the held one.
+// A layered layout, as pure functions: every arrow points down.
 
 export const GAP_X = 28;
 const GAP_Y = 64;

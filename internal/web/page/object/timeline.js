@@ -58,5 +58,6 @@ function item(entry) {
       entry.count && entry.count > 1 ? el("span", { class: "times" }, "× " + number(entry.count)) : null,
       ageElement(time, (a) => a + " ago"),
       el("span", { class: "clock", title: moment(time) }, clock(time))),
-    el("p", {}, entry.text), el("p", { class: "by" }, entry.source));
+    el("p", {}, entry.text),
+    el("p", { class: "by" }, entry.about ? `on ${entry.about}, by ${entry.source}` : entry.source));
 }
