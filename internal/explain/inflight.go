@@ -21,6 +21,8 @@ type InFlightLogs struct {
 	Entries []inflight.Located
 	// Problems lists the parts of the logs that cannot be read.
 	Problems []inflight.LocatedProblem
+	// Fill is the used part of the fullest Lease of each driver's log, where 1 is full.
+	Fill map[string]float64
 }
 
 // Of returns the log of one driver. A shard that does not name its driver may belong to any driver, so it is included.

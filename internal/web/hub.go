@@ -52,7 +52,7 @@ type hub struct {
 	// begin returns a source that does not read yet.
 	begin func() (source, error)
 	clock clock.WithTicker
-	about view.State // Cluster and Version
+	about view.State // Cluster, Version and Docs
 	// wake receives when a client connects.
 	wake chan struct{}
 
@@ -195,9 +195,9 @@ func (h *hub) get() (t *tables, closed bool) {
 func (h *hub) compute(ctx context.Context, cluster source) {
 	facts := cluster.Facts(ctx)
 	state := cluster.State(ctx)
-	state.Cluster, state.Version = h.about.Cluster, h.about.Version
-	now := &tables{state: state, summary: view.SummaryOf(facts), next: make(chan struct{})}
+	state.Cluster, state.Version, state.Docs = h.about.Cluster, h.about.Version, h.about.Docs
 	all := view.RowsOf(facts)
+	now := &tables{state: state, summary: view.SummaryOf(facts, all), next: make(chan struct{})}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	before := h.current
@@ -211,6 +211,12 @@ func (h *hub) compute(ctx context.Context, cluster source) {
 			row = &copied
 		}
 		now.rows[row.ID] = row
+	}
+	switch earlier := before.summary.Changes; {
+	case earlier != nil:
+		now.summary.Changes = view.Changes(earlier, before.rows, now.rows, h.clock.Now())
+	case state.Synced:
+		now.summary.Changes = view.Began(all, h.clock.Now())
 	}
 	h.current = now
 	close(before.next)

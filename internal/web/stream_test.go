@@ -122,8 +122,10 @@ type client struct {
 	lines *bufio.Scanner
 	rows  map[string]view.Row
 	state view.State
-	beats int
-	end   func()
+	// summary is the latest one.
+	summary view.Summary
+	beats   int
+	end     func()
 }
 
 func connect(t *testing.T, url string) *client {
@@ -174,6 +176,9 @@ func (c *client) take(event string, data []byte) {
 	case "state":
 		c.state = view.State{}
 		err = json.Unmarshal(data, &c.state)
+	case "summary":
+		c.summary = view.Summary{}
+		err = json.Unmarshal(data, &c.summary)
 	case "rows":
 		var rows view.Rows
 		err = json.Unmarshal(data, &rows)
@@ -217,6 +222,29 @@ func TestListStreamSendsChanges(t *testing.T) {
 	first.end()
 	again := connect(t, url)
 	again.until("all rows after a reconnect", func() bool { return len(again.rows) == 2 && again.phase("c") == "Lost" })
+}
+
+func TestListStreamSendsChangesOfWaitingObjects(t *testing.T) {
+	f := newFake("a")
+	f.change(func() { f.state.Synced = false })
+	url, _ := serve(t, f, clock.RealClock{}, 10)
+	c := connect(t, url)
+	c.until("all rows", func() bool { return len(c.rows) == 1 })
+	if c.summary.Changes != nil {
+		t.Errorf("before all is read, changes are %+v", c.summary.Changes)
+	}
+	f.change(func() { f.state.Synced = true })
+	c.until("all is read", func() bool { return c.summary.Changes != nil })
+	f.set("a", "Lost")
+	f.set("b", "Bound")
+	c.until("a begins to wait", func() bool { return len(c.summary.Changes) == 1 })
+	f.set("a", "")
+	c.until("a is gone", func() bool { return len(c.summary.Changes) == 2 })
+	for i, kind := range []view.ChangeKind{view.ChangeBegan, view.ChangeGone} {
+		if change := c.summary.Changes[i]; change.Kind != kind || change.Row.Name != "a" {
+			t.Errorf("change %d is %+v", i, change)
+		}
+	}
 }
 
 func TestListStreamSendsStateChanges(t *testing.T) {

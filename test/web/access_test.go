@@ -100,7 +100,10 @@ func TestAccessible(t *testing.T) {
 	vols := env.MakeVolumes(3, func(int) objects.Spec { return objects.Spec{Dynamic: true} })
 	env.Must(vols[0].DeletePV(env.Ctx))
 	s := serve(env, "--driver="+env.Driver)
-	p := s.open(t, "#/waiting")
+	p := s.open(t, "")
+	p.Wait("the driver has a row", `document.querySelector(".overview td")`)
+	expectAccessible(p, "overview")
+	p.Goto(s.url + "#/waiting")
 	waitRows(p, 1)
 	expectAccessible(p, "waiting")
 	if got := Eval[[]string](p, `[document.querySelector(".grid").getAttribute("aria-rowcount"),
@@ -120,7 +123,8 @@ func TestAccessible(t *testing.T) {
 	expectAccessible(p, "PV")
 	names := elements(p)
 	for _, want := range []element{
-		{"link", "Claim, " + env.Namespace + "/" + vols[0].ClaimName + ", Bound"},
+		{"link", "Claim, " + env.Namespace + "/" + vols[0].ClaimName +
+			", Bound, Needs action, kept by finalizer kubernetes.io/pvc-protection"},
 		{"heading", "Relations"}, {"heading", "Timeline"}, {"heading", "Decision"}, {"status", ""},
 	} {
 		if !slices.Contains(names, want) {
@@ -159,7 +163,7 @@ func expectModes(p *browser.Page, s *server, vol *objects.Volume) {
 	p.Do(chromedp.Reload())
 	p.Wait("the theme is kept", `document.documentElement.dataset.theme === "dark"`)
 	p.Do(chromedp.Click("#theme"))
-	for _, hash := range []string{"#/waiting", "#/volumes", "#/leaks", hashOf("pv", vol.Name)} {
+	for _, hash := range []string{"#/overview", "#/waiting", "#/volumes", "#/leaks", hashOf("pv", vol.Name)} {
 		p.Resize(browser.Narrow, 780)
 		p.Goto(s.url + hash)
 		p.Wait("a heading is shown", `document.querySelector("h1")`)

@@ -24,6 +24,8 @@ func TestModules(t *testing.T) {
 	p := serve(env).open(t, "#/waiting")
 	t.Run("commands", func(t *testing.T) { testCommands(t, p) })
 	t.Run("ages", func(t *testing.T) { testAges(t, p) })
+	t.Run("volumes", func(t *testing.T) { testVolumes(t, p) })
+	t.Run("files", func(t *testing.T) { testCSV(t, p) })
 	t.Run("layout", func(t *testing.T) { testLayout(t, p) })
 }
 
@@ -43,13 +45,13 @@ func testCommands(t *testing.T, p *browser.Page) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := call[string](p, "object/commands.js",
+		got := call[string](p, "app/commands.js",
 			`JSON.stringify(m.parts(`+string(text)+`).map((part) => (part.command ? "$ " : "") + part.text))`)
 		if got != want {
 			t.Errorf("%s\nis %s\nnot %s", advice, got, want)
 		}
 	}
-	if call[bool](p, "object/commands.js", `m.pasteable("kubectl get a\nrm b") || m.pasteable("kubectl\u2028") || !m.pasteable("kubectl get")`) {
+	if call[bool](p, "app/commands.js", `m.pasteable("kubectl get a\nrm b") || m.pasteable("kubectl\u2028") || !m.pasteable("kubectl get")`) {
 		t.Error("a command with a line break can be copied")
 	}
 }
@@ -63,6 +65,28 @@ func testAges(t *testing.T, p *browser.Page) {
 		if got := call[string](p, "app/format.js", fmt.Sprintf("m.age(%d)", seconds*1000)); got != want {
 			t.Errorf("%d seconds are %s, want %s, as kubectl has it", seconds, got, want)
 		}
+	}
+}
+
+// testVolumes counts a PV and its claim as one volume, a claim without its PV in the table as another, and one without
+// a PV as none.
+func testVolumes(t *testing.T, p *browser.Page) {
+	got := call[string](p, "list/query.js", `m.volumes([
+		{ row: { kind: "pv", name: "pv-1", bytes: 5 } }, { row: { kind: "claim", name: "a", pv: "pv-1", bytes: 5 } },
+		{ row: { kind: "claim", name: "b", pv: "pv-2", bytes: 7 } }, { row: { kind: "claim", name: "c", bytes: 1 } },
+	]).map(({ row }) => row.name).join()`)
+	if got != "pv-1,b" {
+		t.Errorf("the volumes are %s", got)
+	}
+}
+
+// testCSV quotes what a file must quote, and disarms what a spreadsheet would run.
+func testCSV(t *testing.T, p *browser.Page) {
+	got := call[string](p, "list/export.js", `m.csv([{ a: "x, \"y\"", b: -5, c: { k: 1 } },
+		{ a: "=1+1", b: "-2", c: "p\nq" }, { a: "@x" }], ["a", "b", "c"])`)
+	want := "a,b,c\r\n\"x, \"\"y\"\"\",-5,\"{\"\"k\"\":1}\"\r\n'=1+1,'-2,\"p\nq\"\r\n'@x,,\r\n"
+	if got != want {
+		t.Errorf("the file is %q, want %q", got, want)
 	}
 }
 

@@ -29,18 +29,20 @@ func RowsOf(f Facts) []Row {
 	rows = f.inFlightRows(rows)
 	rows = f.leakRows(rows)
 	for i := range rows {
-		rows[i].ID = rows[i].Ref.ID()
+		row := &rows[i]
+		row.ID = row.Ref.ID()
+		if row.Severity != SeverityNone {
+			row.Docs = DocsOf(row.Kind, row.Driver, row.Reason)
+		}
 	}
 	slices.SortFunc(rows, func(a, b Row) int { return cmp.Compare(a.ID, b.ID) })
 	return rows
 }
 
-// SummaryOf is a pure function that returns the summary above the tables.
-func SummaryOf(f Facts) Summary {
+// SummaryOf is a pure function that returns the overview. rows are those of RowsOf.
+func SummaryOf(f Facts, rows []Row) Summary {
 	s := Summary{Status: explain.StatusOf(f.StatusFacts, f.Driver)}
-	if s.Drivers == nil {
-		s.Drivers = []explain.DriverStatus{} // JSON has a list, not null
-	}
+	s.Drivers = driversOf(f, s.Status, rows)
 	for _, report := range f.Leaks {
 		s.Leaks = append(s.Leaks, LeakSummary{Driver: report.Driver, Headline: report.Headline(),
 			Suspected: report.Suspected, Bytes: report.SuspectedBytes})

@@ -64,6 +64,8 @@ type Row struct {
 	Waits  bool   `json:"waits"`
 	Reason string `json:"reason,omitempty"`
 	Text   string `json:"text,omitempty"`
+	// Docs is the page of the docs about the reason, below State.Docs.
+	Docs string `json:"docs,omitempty"`
 	// WaitsFor is, in short, the first thing that has to happen, empty if it is unknown or the object does not wait.
 	WaitsFor string   `json:"waitsFor,omitempty"`
 	Severity Severity `json:"severity"`
@@ -90,6 +92,8 @@ type State struct {
 	// Cluster names the cluster: the context of the kubeconfig, or the API server's address.
 	Cluster string `json:"cluster"`
 	Version string `json:"version"`
+	// Docs is the address of the docs.
+	Docs string `json:"docs"`
 	// Synced: every readable kind was read once, before which the tables are incomplete.
 	Synced bool `json:"synced"`
 	// Connected: the watches are up. If they are not, Since is the time of the interruption, and Problem its cause.
@@ -100,9 +104,12 @@ type State struct {
 	Unread []string `json:"unread,omitempty"`
 }
 
-// Summary is the content above the tables, as event "summary" of the list stream.
+// Summary is the overview, as event "summary" of the list stream.
 type Summary struct {
 	explain.Status
+	Drivers []DriverSummary `json:"drivers"`
+	// Changes holds the latest changes of the last hour, the latest last. It is nil before the first complete look.
+	Changes []Change `json:"changes"`
 	// Leaks holds the reports of the leak checks, by driver.
 	Leaks []LeakSummary `json:"leaks,omitempty"`
 }

@@ -391,7 +391,7 @@ func TestRowsOfLeaks(t *testing.T) {
 	if len(rows) != 1 {
 		t.Errorf("rows are %+v", rows)
 	}
-	summary := SummaryOf(f)
+	summary := SummaryOf(f, rows)
 	if len(summary.Leaks) != 1 || summary.Leaks[0].Bytes != 5 || summary.Leaks[0].Headline == "" {
 		t.Errorf("summary is %+v", summary.Leaks)
 	}
@@ -439,7 +439,7 @@ func TestRowsWithFailedReads(t *testing.T) {
 	if rows := RowsOf(f); len(rows) != 0 {
 		t.Errorf("rows are %+v", rows)
 	}
-	if s := SummaryOf(f); s.Drivers == nil {
+	if s := SummaryOf(f, nil); s.Drivers == nil {
 		t.Error("JSON has null for the drivers")
 	}
 }

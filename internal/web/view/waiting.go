@@ -13,7 +13,7 @@ import (
 func Waiting(rows []Row) []Row {
 	waiting := []Row{}
 	for _, row := range rows {
-		if row.Waits && row.Kind != KindVolume {
+		if inWaiting(&row) {
 			waiting = append(waiting, row)
 		}
 	}
@@ -22,6 +22,8 @@ func Waiting(rows []Row) []Row {
 	})
 	return waiting
 }
+
+func inWaiting(row *Row) bool { return row.Waits && row.Kind != KindVolume }
 
 func urgency(r Row) int {
 	if r.Severity == SeverityAttention {

@@ -92,6 +92,9 @@ func (p *Page) Look(ctx context.Context, rows func(id string) (view.Row, bool)) 
 	}
 	if exists || p.shown.ID == "" {
 		p.shown.Row = row
+		if e := p.shown.Explanation; e != nil && e.Decision != nil {
+			p.shown.Docs = view.DocsOf(p.ref.Kind, row.Driver, e.Decision.Reason)
+		}
 		now.Finalizers = p.finalizers()
 		p.shown.Graph = view.GraphOf(now, rows)
 	}

@@ -44,6 +44,18 @@ type LocatedProblem struct {
 	Driver string
 }
 
+// FillOf returns the used part of the fullest Lease of each driver's log, where 1 is full, as Stats has it. It leaves
+// out Leases that cannot be read.
+func FillOf(leases []coordinationv1.Lease) map[string]float64 {
+	fill := map[string]float64{}
+	for i := range leases {
+		if v := look(&leases[i], ""); v.err == nil {
+			fill[v.meta.Driver] = max(fill[v.meta.Driver], float64(size(leases[i].Annotations))/float64(room))
+		}
+	}
+	return fill
+}
+
 // Locate decodes the Leases of one or several logs, as listed by LabelLog, for read-only programs. It returns the
 // entries that are not settled, by shard and key, and the shards and entries that cannot be read.
 func Locate(leases []coordinationv1.Lease) ([]Located, []LocatedProblem) {

@@ -43,6 +43,10 @@ func TestLocate(t *testing.T) {
 	if got := entries[0]; got.Location != want || got.Volume != volume {
 		t.Errorf("got %+v, want %+v", got.Location, want)
 	}
+	fill := FillOf([]coordinationv1.Lease{shown, lease("log-7", "d", "u"), lease("copy-0", "other", "another")})
+	if len(fill) != 1 || fill["d"] != float64(size(shown.Annotations))/float64(room) {
+		t.Errorf("the logs are filled to %v", fill)
+	}
 	key, value := entries[0].Settle()
 	shown.Annotations[key] = value
 	if entries, _ := Locate([]coordinationv1.Lease{shown}); len(entries) > 0 {

@@ -1,6 +1,7 @@
 // @ts-check
 // Starts the page: follows the address, keeps the streams, and passes their events to the view.
 
+import { setDocs } from "./docs.js";
 import { announce, byId, el, setText } from "./dom.js";
 import { countAges, number } from "./format.js";
 import { listHash, LISTS, objectPath, parse } from "./route.js";
@@ -8,10 +9,11 @@ import { Status } from "./status.js";
 import { Store } from "./store.js";
 import { Stream } from "./stream.js";
 import { ListView } from "../list/list.js";
-import { VIEWS } from "../list/query.js";
+import { Overview } from "../list/overview.js";
+import { VIEWS, volumes } from "../list/query.js";
 import { ObjectView } from "../object/object.js";
 
-const TITLES = { waiting: "Waiting", volumes: "Volumes", leaks: "Leaks" };
+const TITLES = { overview: "Overview", waiting: "Waiting", volumes: "Volumes", leaks: "Leaks" };
 /** After which time in the background a page lets go of its connections: browsers allow six, for all tabs. */
 const HIDDEN_MS = 20_000;
 
@@ -21,12 +23,12 @@ const status = new Status();
 let summary = null;
 /** @type {State|null} */
 let state = null;
-/** @type {ListView|ObjectView|null} */
+/** @type {Overview|ListView|ObjectView|null} */
 let view = null;
 /** @type {Stream|null} the stream of the object that is shown */
 let objectStream = null;
 /** The list that was seen last, and where in it. */
-let lastList = { hash: "#/waiting", title: TITLES.waiting };
+let lastList = { hash: "#/overview", title: TITLES.overview };
 /** @type {Map<string, {active: string, top: number}>} */
 const positions = new Map();
 
@@ -34,7 +36,7 @@ const lists = new Stream("api/list", {
   state: takeState,
   summary: (data) => {
     summary = data;
-    if (view instanceof ListView) view.summarize(summary);
+    if (view && "summarize" in view) view.summarize(summary);
   },
   rows: (data) => {
     store.apply(data);
@@ -46,6 +48,7 @@ const lists = new Stream("api/list", {
 /** @param {State} data */
 function takeState(data) {
   state = data;
+  setDocs(data.docs);
   if (store.complete !== data.synced) {
     store.complete = data.synced;
     if (view instanceof ListView) view.update();
@@ -66,6 +69,7 @@ function follow() {
   const back = leave();
   if (route.view === "object") openObject(route);
   else if (route.view === "unknown") openUnknown();
+  else if (route.view === "overview") openOverview(back);
   else openList(route.view, route.query, back);
   document.title = (view?.title ?? "Not found") + " · kubectl reclaim";
   showNavigation();
@@ -75,6 +79,7 @@ function follow() {
 /** @returns {boolean} whether the view that is left was an object */
 function leave() {
   const wasObject = view instanceof ObjectView;
+  if (view instanceof Overview) lastList = { hash: "#/overview", title: TITLES.overview };
   if (view instanceof ListView) {
     lastList = { hash: listHash(view.view, view.query), title: TITLES[/** @type {keyof TITLES} */ (view.view)] };
     positions.set(lastList.hash, view.table.position());
@@ -84,6 +89,14 @@ function leave() {
   objectStream?.close();
   objectStream = null;
   return wasObject;
+}
+
+/** @param {boolean} back */
+function openOverview(back) {
+  view = new Overview(summary);
+  byId("main").replaceChildren(view.element);
+  byId("main").className = "main-object";
+  if (back) byId("main").focus({ preventScroll: true });
 }
 
 /** @param {string} name @param {URLSearchParams} query @param {boolean} back */
@@ -130,10 +143,15 @@ function showNavigation() {
   const rows = [...store.records.values()];
   for (const link of nav.querySelectorAll("a")) {
     const name = link.dataset.view ?? "";
-    const n = rows.reduce((sum, r) => sum + (VIEWS[name](r.row) ? 1 : 0), 0);
-    setText(/** @type {Element} */ (link.lastElementChild), store.complete || n ? number(n) : "");
-    if (view instanceof ListView && view.view === name) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    const its = rows.filter((r) => VIEWS[name]?.(r.row));
+    const n = (name === "volumes" ? volumes(its) : its).length;
+    setText(/** @type {Element} */ (link.lastElementChild), VIEWS[name] && (store.complete || n) ? number(n) :
+      "");
+    if (view instanceof ListView ? view.view === name : view instanceof Overview && name === "overview") {
+      link.setAttribute("aria-current", "page");
+    } else {
+      link.removeAttribute("aria-current");
+    }
   }
 }
 

@@ -1,7 +1,7 @@
 // @ts-check
 // Views by the hash of the address: links, bookmarks and the back button work, and the server sees nothing of it.
 
-export const LISTS = ["waiting", "volumes", "leaks"];
+export const LISTS = ["overview", "waiting", "volumes", "leaks"];
 const OBJECTS = ["pv", "claim", "pod", "node"];
 const NAMESPACED = ["claim", "pod"];
 
@@ -16,7 +16,7 @@ export function parse(hash) {
   /** @type {Route} */
   const route = { view: "unknown", kind: "", namespace: "", name: "", query: new URLSearchParams(query) };
   const [first] = parts;
-  if (path === "") return { ...route, view: "waiting" };
+  if (path === "") return { ...route, view: "overview" };
   if (LISTS.includes(first) && parts.length === 1) return { ...route, view: first };
   const namespaced = NAMESPACED.includes(first);
   const valid = parts.every((part) => part !== "" && !part.includes("/"));

@@ -2,25 +2,30 @@
 // The views that are lists: waiting objects, all volumes, suspected leaks. Each is a toolbar above a table. The address
 // holds filter and order.
 
+import { command } from "../app/command.js";
+import { docsLink } from "../app/docs.js";
 import { announce, el, setText } from "../app/dom.js";
 import { kindWord, number, plural, severityWord, size } from "../app/format.js";
 import { listHash, rowHash } from "../app/route.js";
 import { OF_VIEW } from "./columns.js";
 import { Notices } from "./notices.js";
-import { facets, order, select, VIEWS } from "./query.js";
+import { saveButtons } from "./export.js";
+import { facets, order, select, VIEWS, volumes } from "./query.js";
 import { Table } from "./table.js";
 
 /** @type {Record<string, {title: string, label: string, empty: string}>} */
 const WORDS = {
   waiting: { title: "Waiting", label: "Waiting objects", empty: "Nothing waits." },
   volumes: { title: "Volumes", label: "PVs and claims", empty: "There are no PVs and no claims." },
-  leaks: { title: "Suspected leaks", label: "Suspected leaks",
-    empty: "No leak is reported. Only drivers whose leak check is switched on are checked, and only if their reports " +
-      "are read." },
+  leaks: { title: "Suspected leaks", label: "Suspected leaks", empty: "No leak is reported." },
 };
 
 /** The facets that have a menu; the reason has chips. */
-const MENUS = { kind: "All kinds", driver: "All drivers", severity: "All severities" };
+const MENUS = { kind: "All kinds", namespace: "All namespaces", driver: "All drivers", severity: "All severities" };
+
+/** The fields that CSV has. */
+const EXPORTED = ["kind", "namespace", "name", "claim", "pv", "node", "driver", "phase", "terminating", "policy",
+  "bytes", "severity", "reason", "since", "text"];
 
 /** How long typing may pause before what is found is said. */
 const ANNOUNCE_MS = 700;
@@ -38,6 +43,8 @@ export class ListView {
     this.view = view;
     this.query = query;
     this.store = store;
+    /** @type {RowRecord[]} */
+    this.chosen = [];
     this.words = WORDS[view];
     this.title = this.words.title;
     this.count = el("p", { class: "count" });
@@ -50,10 +57,12 @@ export class ListView {
     this.table = new Table({ label: this.words.label, className: "view-" + view, columns: OF_VIEW[view],
       sort: (key) => this.#sort(key), open: (r) => { if (rowHash(r.row)) location.hash = rowHash(r.row); } });
     this.empty = el("p", { class: "empty" });
+    this.hint = el("p", { class: "hint" });
     this.element = el("div", { class: "list" },
       el("div", { class: "list-head" }, el("h1", {}, this.words.title), this.count), this.notices.element,
-      el("div", { class: "tools", role: "search" }, this.search, ...this.menus.values(), this.sorting),
-      this.chips, this.table.element, this.empty);
+      el("div", { class: "tools", role: "search" }, this.search, ...this.menus.values(), this.sorting,
+        saveButtons(view, EXPORTED, () => this.chosen.map(({ row }) => row))),
+      this.chips, this.table.element, this.empty, this.hint);
     this.summarize(summary);
   }
 
@@ -65,6 +74,7 @@ export class ListView {
   /** @param {Summary|null} summary */
   summarize(summary) {
     this.notices.show(summary);
+    this.hint.replaceChildren(...hint(this.view, summary));
   }
 
   /**
@@ -73,7 +83,7 @@ export class ListView {
    */
   update(fromTop = false) {
     const all = [...this.store.records.values()].filter((r) => VIEWS[this.view](r.row));
-    const chosen = select(all, this.view, this.query);
+    const chosen = this.chosen = select(all, this.view, this.query);
     const by = order(this.view, this.query);
     this.table.sorted(by.key, by.descending);
     this.table.show(chosen, fromTop);
@@ -84,8 +94,11 @@ export class ListView {
 
   /** @param {RowRecord[]} chosen @param {number} all */
   #showCount(chosen, all) {
-    const bytes = chosen.reduce((sum, { row }) => sum + (row.bytes ?? 0), 0);
-    const total = this.view !== "waiting" && bytes ? ", " + size(bytes) : "";
+    const each = volumes(chosen);
+    const bytes = each.reduce((sum, { row }) => sum + (row.bytes ?? 0), 0);
+    const fewer = each.length < chosen.length ? ` ${chosen.length === 1 ? "object" : "objects"}, ` +
+      plural(each.length, "volume") : "";
+    const total = this.view === "waiting" ? "" : fewer + (bytes ? ", " + size(bytes) : "");
     const of = chosen.length === all ? "" : " of " + number(all);
     const action = this.view === "waiting" ? chosen.filter(({ row }) => row.severity === "attention").length : 0;
     setText(this.count, !this.store.complete && !all ? "" :
@@ -176,6 +189,26 @@ export class ListView {
     clearTimeout(this.#announcing);
     this.#announcing = setTimeout(() => announce(this.count.textContent + " shown"), ANNOUNCE_MS);
   }
+}
+
+/**
+ * What to switch on, so that an empty view has something to show.
+ * @param {string} view @param {Summary|null} summary
+ * @returns {(Node|string)[]}
+ */
+function hint(view, summary) {
+  const links = (/** @type {Record<string, string>} */ pages) => Object.entries(pages)
+    .flatMap(([path, text]) => [docsLink("how-to/" + path, text) ?? "", " "]);
+  if (view === "waiting") {
+    return ["Pods, locks and fences appear here where volume-guard is to hold, lock and fence. ", ...links({
+      "pod-safety.md": "Hold pods", "single-node.md": "Lock claims", "node-fencing.md": "Fence nodes" })];
+  }
+  if (view !== "leaks") return links({ "install.md": "Install csi-reclaimer" });
+  const checked = new Set(summary?.leaks?.map(({ driver }) => driver));
+  const drivers = summary?.drivers?.map(({ driver }) => driver).filter((driver) => !checked.has(driver)) ?? [];
+  return [...(drivers.length ? [`There is no report for ${drivers.join(", ")}. The leak check is off by default. To ` +
+    "switch it on, run csi-reclaimer with ", command("--leak-check-interval=1h")] : []), ...links({
+    "find-leaks.md": "Find leaked volumes" })];
 }
 
 /** @param {string} key @returns {boolean} whether the first click sorts with the largest ahead */

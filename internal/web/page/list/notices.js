@@ -1,11 +1,12 @@
 // @ts-check
 // The notices above a table: warnings that need a person's attention, and the reports of the leak checks.
 
+import { command, withCommands } from "../app/command.js";
 import { el, sign } from "../app/dom.js";
 import { plural, size } from "../app/format.js";
 
-/** How many are seen without a click. */
-const SHOWN = 2;
+/** How many are seen without a click: above a table none, because the rows are to be seen. */
+const SHOWN = { overview: 2, waiting: 0 };
 
 export class Notices {
   #last = "";
@@ -24,17 +25,21 @@ export class Notices {
     this.element.replaceChildren();
     if (!summary) return;
     if (this.view === "leaks") this.#leaks(summary.leaks ?? []);
-    else if (this.view === "waiting") this.#warnings(summary.warnings ?? []);
+    else if (this.view !== "volumes") this.#warnings(summary.warnings ?? []);
   }
 
   /** @param {string[]} warnings */
   #warnings(warnings) {
-    const items = warnings.map((text) => el("li", {}, sign("attention"), el("span", {}, text)));
+    const items = warnings.map((text) => el("li", {}, sign("attention"), el("div", {}, ...withCommands(text))));
     if (!items.length) return;
-    this.element.append(el("ul", { class: "warnings", "aria-label": "Warnings" }, ...items.slice(0, SHOWN)));
-    if (items.length > SHOWN) {
-      this.element.append(el("details", {}, el("summary", {}, plural(items.length - SHOWN, "more warning")),
-        el("ul", { class: "warnings" }, ...items.slice(SHOWN))));
+    const shown = SHOWN[/** @type {keyof typeof SHOWN} */ (this.view)];
+    if (shown) {
+      this.element.append(el("ul", { class: "warnings", "aria-label": "Warnings" }, ...items.slice(0, shown)));
+    }
+    if (items.length > shown) {
+      this.element.append(el("details", {}, el("summary", {}, sign("attention"),
+        plural(items.length - shown, (shown ? "more " : "") + "warning")),
+      el("ul", { class: "warnings" }, ...items.slice(shown))));
     }
   }
 
@@ -47,6 +52,7 @@ export class Notices {
       el("p", { class: "total" }, el("strong", {}, plural(suspected, "volume")), bytes ? `, ${size(bytes)}` : "",
         ` that nothing in the cluster accounts for, at ${plural(leaks.length, "driver")}.`),
       el("ul", { class: "drivers", "aria-label": "Leak checks" }, ...leaks.map((leak) => el("li", {},
-        el("span", { class: "driver" }, leak.driver), el("span", {}, leak.headline)))));
+        el("span", { class: "driver" }, leak.driver), el("span", {}, leak.headline),
+        leak.suspected ? command("kubectl reclaim leaks --driver=" + leak.driver) : null))));
   }
 }

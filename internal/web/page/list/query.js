@@ -1,6 +1,8 @@
 // @ts-check
 // Selects and sorts the rows of a table, by pure functions.
 
+import { knownName } from "../app/format.js";
+
 /** @type {Record<string, (row: Row) => boolean>} which rows a view has */
 export const VIEWS = {
   waiting: (row) => row.waits && row.kind !== "volume",
@@ -8,21 +10,33 @@ export const VIEWS = {
   leaks: (row) => row.kind === "volume",
 };
 
-/** What can be filtered by, each a field of a row. */
-export const FACETS = ["kind", "driver", "severity", "reason"];
+/**
+ * The records that stand for a volume each: without the claims whose PV is among them, or that have none.
+ * @param {RowRecord[]} records
+ */
+export function volumes(records) {
+  const pvs = new Set(records.map(({ row }) => (row.kind === "pv" ? row.name : "")));
+  return records.filter(({ row }) => row.kind !== "claim" || row.pv && !pvs.has(row.pv));
+}
+
+/** What can be filtered by. */
+export const FACETS = ["kind", "namespace", "driver", "severity", "reason"];
+
+/** A PV is of the namespace of its claim. @param {Row} row @param {string} facet @returns {string|undefined} */
+const valueOf = (row, facet) => (facet === "namespace" ? row.namespace ?? row.claim?.split("/")[0] :
+  /** @type {any} */ (row)[facet]);
 
 const RANK = { attention: 2, waits: 1, none: 0 };
 
 /** @type {Record<string, (r: RowRecord) => string|number>} what a column sorts by */
 const KEYS = {
-  name: (r) => r.row.name.toLowerCase(),
+  name: (r) => knownName(r.row).toLowerCase(),
   kind: (r) => r.row.kind,
   driver: (r) => r.row.driver ?? "",
   reason: (r) => r.row.reason ?? "",
   text: (r) => r.row.text ?? "",
   phase: (r) => (r.row.terminating ? "terminating" : (r.row.phase ?? "").toLowerCase()),
   policy: (r) => r.row.policy ?? "",
-  bound: (r) => (r.row.claim ?? r.row.pv ?? r.row.node ?? "").toLowerCase(),
   size: (r) => r.row.bytes ?? 0,
   severity: (r) => RANK[/** @type {keyof RANK} */ (r.row.severity)] ?? 0,
   // Ascending puts the youngest first. A row without a time counts as youngest.
@@ -53,7 +67,7 @@ export function facets(records, view, query) {
   const all = FACETS.map((facet) => ({ facet, keep: filter(view, query, facet), counts: new Map() }));
   for (const r of records) {
     for (const { facet, keep, counts } of all) {
-      const value = /** @type {any} */ (r.row)[facet];
+      const value = valueOf(r.row, facet);
       if (value && keep(r)) counts.set(value, (counts.get(value) ?? 0) + 1);
     }
   }
@@ -71,7 +85,7 @@ function filter(view, query, but) {
   const inView = VIEWS[view];
   const words = (query.get("q") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
   const wanted = FACETS.filter((facet) => facet !== but && query.get(facet)).map((facet) => [facet, query.get(facet)]);
-  return (r) => inView(r.row) && wanted.every(([facet, value]) => /** @type {any} */ (r.row)[facet ?? ""] === value) &&
+  return (r) => inView(r.row) && wanted.every(([facet, value]) => valueOf(r.row, facet ?? "") === value) &&
     words.every((word) => r.text.includes(word));
 }
 

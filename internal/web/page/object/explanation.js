@@ -1,9 +1,10 @@
 // @ts-check
 // The explanation of an object, as kubectl reclaim explain prints it.
 
-import { announce, el, sign } from "../app/dom.js";
+import { withCommands } from "../app/command.js";
+import { aboutReason } from "../app/docs.js";
+import { el, sign } from "../app/dom.js";
 import { ageElement, millis } from "../app/format.js";
-import { parts, pasteable } from "./commands.js";
 
 /**
  * A list of sections. Each is built again only if what it shows has changed: a copy button keeps the focus, and a
@@ -17,9 +18,12 @@ export class ExplanationView {
     this.element = el("div", { class: "explanation" });
   }
 
-  /** @param {Explanation|undefined|null} e */
-  show(e) {
-    const wanted = e ? sections(e, 2) : [];
+  /**
+   * @param {Explanation|undefined|null} e
+   * @param {string} [docs] the page of the docs about its reason
+   */
+  show(e, docs) {
+    const wanted = e ? sections(e, 2, docs) : [];
     const names = new Set(wanted.map(({ name }) => name));
     for (const [name, { element }] of this.#sections) {
       if (names.has(name)) continue;
@@ -47,25 +51,28 @@ export class ExplanationView {
 /**
  * @param {Explanation} e
  * @param {number} level of the headings
+ * @param {string} [docs] the page of the docs about its reason
  * @returns {{name: string, data: any, build: () => HTMLElement}[]} those that have something to show
  */
-function sections(e, level) {
-  /** @type {[string, any, () => (Node|string)[]][]} */
+function sections(e, level, docs) {
+  /** @type {[string, any, (data: any) => (Node|string)[]][]} */
   const all = [
-    ["Decision", e.decision, () => decision(e)],
-    ["Waits for", e.waitsFor, () => [list(e.waitsFor)]],
-    ["You can", e.advice, () => [el("ul", { class: "advice" }, ...(e.advice ?? []).map(advice))]],
+    ["Decision", e.decision, () => decision(e, docs)],
+    ["Waits for", (e.waitsFor ?? []).filter((text) => !says(e.headline, text)), (data) => [list(data)]],
+    ["You can", e.advice, () => [el("ul", { class: "advice" }, ...(e.advice ?? []).map((text) =>
+      el("li", {}, ...withCommands(text))))]],
     ["No evidence", e.missing, () => [facts((e.missing ?? []).map((m) => ({ name: m.evidence, text: m.text })))]],
     ["Risks of a force deletion", e.risks, () => [list(e.risks, "risks")]],
     ["Not read", e.unread, () => [list(e.unread, "unread")]],
     ["Finalizers", e.finalizers, () => [el("ul", { class: "finalizers" }, ...(e.finalizers ?? []).map(finalizer))]],
     ["In flight", e.inFlight, () => (e.inFlight ?? []).map(inFlight)],
     ["Facts", e.facts, () => [facts(e.facts ?? [])]],
-    ["Latest Events", e.events, () => [list(e.events, "events")]],
+    // The timeline has those of the object itself.
+    ["Latest Events", level > 2 && e.events, () => [list(e.events, "events")]],
   ];
   const found = all.filter(([, data]) => data && (!Array.isArray(data) || data.length)).map(([name, data, build]) => ({
-    name, data: name === "Decision" ? [data, e.headline] : data,
-    build: () => el("section", { class: "panel" }, el("h" + level, {}, name), ...build()),
+    name, data: name === "Decision" ? [data, e.headline, docs] : data,
+    build: () => el("section", { class: "panel" }, el("h" + level, {}, name), ...build(data)),
   }));
   for (const [name, other] of Object.entries({ "Its PV": e.pv, "Its holder": e.holder })) {
     if (other) found.push({ name, data: other, build: () => nested(name, other, level) });
@@ -80,17 +87,19 @@ function nested(name, other, level) {
     ...sections(other, Math.min(level + 1, 6)).map(({ build }) => build()));
 }
 
-/** @param {Explanation} e */
-function decision(e) {
+/** @param {Explanation} e @param {string} [docs] */
+function decision(e, docs) {
   const d = /** @type {NonNullable<Explanation["decision"]>} */ (e.decision);
-  const repeats = e.headline.includes(d.text.replace(/\.$/, ""));
   return [
     el("p", { class: "decision" }, d.action ? el("span", { class: "action" }, d.action) : null,
-      el("strong", { class: "reason" }, d.reason)),
-    repeats ? "" : el("p", {}, d.text),
+      el("strong", { class: "reason" }, d.reason), aboutReason({ reason: d.reason, docs })),
+    says(e.headline, d.text) ? "" : el("p", {}, d.text),
     el("p", { class: "by" }, "by " + d.by),
   ];
 }
+
+/** @param {string} headline @param {string} text @returns {boolean} whether the headline has the text already */
+const says = (headline, text) => headline.includes(text.replace(/\.$/, ""));
 
 /** @param {string[]} [lines] @param {string} [className] */
 const list = (lines = [], className = "") =>
@@ -112,33 +121,4 @@ function finalizer(f) {
 function inFlight(entry) {
   return el("p", {}, "Volume ", el("code", {}, entry.volume), ` of ${entry.driver} for claim ${entry.claim}, begun `,
     ageElement(millis(entry.since), (a) => a + " ago"), ", in Lease ", el("code", {}, entry.lease), ".");
-}
-
-/** @param {string} text */
-function advice(text) {
-  return el("li", {}, ...parts(text).map((part) => (part.command ? command(part.text) : el("span", {}, part.text))));
-}
-
-/** @param {string} text */
-function command(text) {
-  const code = el("code", { tabindex: 0 }, text);
-  if (!pasteable(text)) return el("span", { class: "command" }, code);
-  const button = el("button", { type: "button", class: "copy", "aria-label": "Copy the command " + text,
-    click: () => copy(text, code, button) }, "Copy");
-  return el("span", { class: "command" }, code, button);
-}
-
-/** @param {string} text @param {HTMLElement} code @param {HTMLElement} button */
-async function copy(text, code, button) {
-  try {
-    await navigator.clipboard.writeText(text);
-    button.textContent = "Copied";
-    announce("Copied the command");
-  } catch {
-    // The clipboard may be forbidden: then the person presses the keys.
-    getSelection()?.selectAllChildren(code);
-    button.textContent = "Marked";
-    announce("The command is selected. Press Control C to copy it.");
-  }
-  setTimeout(() => { button.textContent = "Copy"; }, 2000);
 }

@@ -52,7 +52,7 @@ export class ObjectView {
     this.element.classList.toggle("gone", !object.exists);
     this.#showState(object);
     this.picture.show(object.graph);
-    this.explanation.show(object.explanation);
+    this.explanation.show(object.explanation, object.docs);
     setText(this.asOf, object.explanation ? `Explained at ${clock(Date.now())}, and again at each change.` : "");
   }
 
@@ -63,16 +63,19 @@ export class ObjectView {
     this.#facts = text;
     const [namespace, name] = (o.claim ?? "").split("/");
     const links = [{ kind: "claim", namespace, name }, { kind: "pv", name: o.pv ?? "" },
-      { kind: "node", name: o.node ?? "" }];
+      { kind: "node", name: o.node ?? "" }].filter((link) => objectHash(link) && objectHash(link) !== objectHash(o));
+    // The facts of an explanation say the rest.
+    const alone = !o.explanation;
     /** @param {...Child} words */
     const pill = (...words) => el("span", { class: "pill" }, ...words);
     this.state.replaceChildren(...[
       !o.exists && pill(o.explanation || o.phase ? "Gone: shown in its last state" : "Does not exist"),
-      (o.waits || o.severity === "attention") && el("span", { class: "pill " + o.severity }, sign(o.severity),
+      o.severity !== "none" && el("span", { class: "pill " + o.severity }, sign(o.severity),
         severityWord(o.severity) + (o.since ? " for" : ""), o.since && ageElement(millis(o.since))),
-      o.phase && pill(o.phase), o.terminating && pill("Terminating for", ageElement(millis(o.terminating))),
-      o.policy && pill("Policy " + o.policy), o.bytes && pill(size(o.bytes)), o.driver && pill(o.driver),
-      ...links.filter(objectHash).map((link) => el("a", { class: "pill", href: objectHash(link) },
+      alone && o.phase && pill(o.phase),
+      alone && o.terminating && pill("Terminating for", ageElement(millis(o.terminating))),
+      alone && o.policy && pill("Policy " + o.policy), o.bytes && pill(size(o.bytes)),
+      alone && o.driver && pill(o.driver), ...links.map((link) => el("a", { class: "pill", href: objectHash(link) },
         `${kindWord(link.kind)} ${link.namespace ? link.namespace + "/" : ""}${link.name}`)),
     ].filter((part) => part instanceof Node));
   }

@@ -1,0 +1,67 @@
+package view
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestDocsOfReasons(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind           Kind
+		driver, reason string
+		want           string
+	}{
+		"a PV":                     {KindPV, driver, "Held", "#csi-reclaimer-deletion"},
+		"a PV of an in-tree one":   {KindPV, "kubernetes.io/aws-ebs", "Held", "#volume-guard-volumes-of-in-tree-plugins"},
+		"a claim without a volume": {KindClaim, driver, "InFlightLogFull", "#csi-reclaimer-provisioning"},
+		"a claim in use":           {KindClaim, driver, "InUse", "#volume-guard-claims-and-pvs-in-use"},
+		"a claim of a set":         {KindClaim, driver, "ScaleDownGrace", "#volume-guard-claims-of-statefulsets"},
+		"a claim of a lost PV":     {KindClaim, driver, "TerminatingBound", "#csi-reclaimer-deletion"},
+		"a pod": {KindPod, "", "WaitsForUnmount",
+			"#volume-guard-pods-held-until-their-processes-have-ended"},
+		"a fence":            {KindFence, "", "WaitsForConfirmation", "#volume-guard-fences-of-nodes"},
+		"a lost node":        {KindNode, "", "NodeDown", ""},
+		"a word of no table": {KindPV, driver, "Nonsense", ""},
+		"no reason":          {KindPV, driver, "", ""},
+	} {
+		got := DocsOf(c.kind, c.driver, c.reason)
+		if c.want != "" {
+			c.want = "reference/events.md" + c.want
+		}
+		if got != c.want {
+			t.Errorf("%s: %s is at %q, want %q", name, c.reason, got, c.want)
+		}
+	}
+}
+
+// TestDocsExist checks that each link of the page leads to a heading of the docs.
+func TestDocsExist(t *testing.T) {
+	content, err := os.ReadFile("../../../docs/reference/events.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	anchors := map[string]bool{}
+	for _, heading := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(string(content), -1) {
+		anchor := regexp.MustCompile(`[^a-z -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		anchors["reference/events.md#"+strings.ReplaceAll(anchor, " ", "-")] = true
+	}
+	for kind, pages := range pagesOf {
+		for _, p := range append(pages, inTreePage) {
+			if !anchors[p.path] {
+				t.Errorf("%s: there is no %s among %v", kind, p.path, anchors)
+			}
+		}
+	}
+}
+
+func TestDocsAddress(t *testing.T) {
+	const repository = "https://github.com/csi-reclaimer/csi-reclaimer/blob/"
+	for version, want := range map[string]string{"v1.2.3": "v1.2.3", "v1.2.3-rc.1": "main", "": "main",
+		"v0.0.0-dev+g1": "main"} {
+		if got := DocsAddress(version); got != repository+want+"/docs/" {
+			t.Errorf("version %q has its docs at %s", version, got)
+		}
+	}
+}
