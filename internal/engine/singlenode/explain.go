@@ -190,7 +190,7 @@ func (u User) describe(does string) string {
 		return text + "It has ended, and its volumes may still be mounted: the wait for that is --unmount-grace."
 	case how == ReasonHolderFailed:
 		return text + "It has ended by its phase, and nothing shows that its processes have: kubectl delete pod " + object +
-			" has its node report that."
+			". If it stays as EndNotReported, confirm its end: kubectl reclaim delete-pod."
 	case how == ReasonHolderUnreachable && p.Terminating:
 		return text + "It is terminating, and its node is not Ready: " + explain + " shows why it has not ended."
 	case how == ReasonHolderUnreachable:

@@ -70,7 +70,8 @@ var (
 			"it: kubectl delete pod.")
 	ReasonHolderFailed = table.Warning("HolderFailed",
 		"The pod that has the lock has ended by its phase, and nothing shows that its processes have, as where a node has "+
-			"refused it. Delete the pod: kubectl delete pod.")
+			"refused it. Delete the pod: kubectl delete pod. If it then stays as EndNotReported, confirm its end: kubectl "+
+			"reclaim delete-pod.")
 	ReasonHolderTerminating = table.Counted("HolderTerminating",
 		"The pod that has the lock is terminating, and its processes may run.")
 	ReasonHolderUnreachable = table.Warning("HolderUnreachable",
