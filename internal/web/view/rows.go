@@ -134,8 +134,8 @@ func (f Facts) isClaimOf(claim *v1.PersistentVolumeClaim, pv string) bool {
 	return o != nil && o.Spec.ClaimRef != nil && o.Spec.ClaimRef.UID == claim.UID
 }
 
-// claimRow returns the row of a claim. Only claims that wait need a decision of their own. A bound claim gets the one of
-// its PV while the PV is terminating, because the data goes with it.
+// claimRow returns the row of a claim. Only claims that wait need a decision of their own. A bound claim gets the
+// decision of its PV while the PV is terminating, because the data goes with it.
 func (f Facts) claimRow(o *v1.PersistentVolumeClaim) Row {
 	row := Row{Ref: Ref{Kind: KindClaim, Namespace: o.Namespace, Name: o.Name}, Phase: string(o.Status.Phase),
 		PV: o.Spec.VolumeName, Severity: SeverityNone, Terminating: o.DeletionTimestamp}
