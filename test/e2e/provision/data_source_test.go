@@ -50,7 +50,7 @@ func TestProvisionFromSnapshotAndClone(t *testing.T) {
 				if n := len(env.CreateCalls(made)); n != 1 {
 					t.Errorf("%s: %d CreateVolume calls", kind, n)
 				}
-				env.WaitClaimEvent(small, "ProvisioningFailed", "asks for 1048576 bytes and")
+				env.WaitClaimEvent(small, "ProvisioningFailed", "requests 1048576 bytes and")
 				env.WaitClaimEvent(unlike, "ProvisioningFailed", "request the same mode")
 				env.ExpectClaimUntouched(small)
 				env.ExpectClaimUntouched(unlike)
