@@ -131,8 +131,8 @@ func (f Facts) refuseRestore(name types.NamespacedName) error {
 			name, *s.RestoreSize)
 	case !f.modeMayBe(s.Content):
 		return refuse(ReasonSourceUnfit,
-			"claim %q has volume mode %s and VolumeSnapshot %q is of %s; ask for the same, or have an administrator put the "+
-				"annotation %s=true on VolumeSnapshotContent %q",
+			"claim %q has volume mode %s and VolumeSnapshot %q is of %s; request the same mode, or have an administrator put "+
+				"the annotation %s=true on VolumeSnapshotContent %q",
 			f.claimName(), modeName(f.Claim.Spec.VolumeMode), name, *s.Content.SourceMode, AllowModeChangeAnnotation,
 			s.ContentName)
 	}
