@@ -47,9 +47,11 @@ export class Picture {
     const button = (text, label, click) => el("button", { type: "button", class: "quiet", "aria-label": label, title:
       label, click }, text);
     this.element = el("section", { class: "panel", "aria-labelledby": "picture-title" },
-    this.scroller = el("div", { class: "picture", role: "region", "aria-label": "Picture of the relations. Plus " +
-      "and minus zoom, 0 fits it to the page.", "aria-keyshortcuts": "+ - 0", tabindex: 0,
-    keydown: (/** @type {KeyboardEvent} */ e) => this.#key(e) });
+      el("div", { class: "picture-head" }, el("h2", { id: "picture-title" }, "Relations"),
+        button("−", "Zoom out (-)", () => this.#scale(1 / ZOOM)), button("+", "Zoom in (+)", () => this.#scale(ZOOM)),
+        button("Fit", "Fit to the page (0)", () => this.#scale(0))), this.scroller,
+      el("p", { class: "legend" }, line(true), " keeps it from going", line(false), " is related",
+        el("span", { class: "other" }, "⊢ finalizer")),
       el("details", { class: "words" }, el("summary", {}, "The picture in words"), this.words));
     this.observer = new ResizeObserver(() => this.#fit());
     this.observer.observe(this.scroller);
