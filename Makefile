@@ -19,6 +19,8 @@ BIN       := .build/bin
 LINT      := $(BIN)/golangci-lint
 # Checks the workflows in .github.
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+# Parses the scripts of the page, which the Go programs embed unread.
+ESBUILD    := github.com/evanw/esbuild/cmd/esbuild@v0.28.0
 # The packages whose tests need no control plane and start no other program.
 UNIT      := ./cmd/... ./pkg/... ./internal/... ./mock-driver/... ./test/demo/... ./test/framework/process/... \
              ./test/mutation/... ./test/bench/... ./test/framework/objects/... ./test/framework/nodes/stamps \
@@ -226,6 +228,7 @@ lint: $(LINT) ## Check formatting, vet, staticcheck and more
 	$(GO) -C test/bench/peer/cmd/peer-v13 mod tidy -diff
 	@GO='$(GO)' tools/controller-gen/generate.sh --check
 	$(GO) run $(ACTIONLINT) -shellcheck= -pyflakes=
+	$(GO) run $(ESBUILD) --log-level=warning --outdir=.build/parsed $$(git ls-files 'internal/web/page/*.js')
 	$(GO) run ./test/house
 
 house: ## Print the figures of the tree beside their limits; UPDATE=1 writes the limits of better figures
