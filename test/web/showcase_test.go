@@ -268,7 +268,10 @@ func expectOf(p *browser.Page, name string) {
 		return
 	}
 	scale := `document.querySelector(".picture > svg").getBoundingClientRect().width`
-	fits := Eval[float64](p, scale)
+	p.Wait("the window has its size", fmt.Sprintf("innerWidth === %d", browser.Wide))
+	// The picture is drawn anew in the frame of the new size, so its width is read after that frame.
+	fits := Eval[float64](p, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(`+
+		scale+`))))`)
 	Eval[bool](p, `(document.querySelector(".picture").focus(), true)`)
 	for _, step := range []struct{ key, is string }{{"+", ">"}, {"0", "==="}, {"-", "<"}, {"0", "==="}} {
 		p.Press(step.key)
