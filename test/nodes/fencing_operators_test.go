@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
@@ -80,29 +81,30 @@ func (f *fencing) playCSIAddons(volume string) {
 	fences := f.objects(csiAddons, "networkfences", "")
 	go func() {
 		defer close(ended)
-		for last := ""; ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
+		last := ""
+		err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 			list, err := fences.List(ctx, metav1.ListOptions{LabelSelector: agent.FenceLabel})
 			if err != nil || len(list.Items) != 1 {
-				continue
+				return false, nil //nolint:nilerr // an operator lists again
 			}
 			state, _, _ := unstructured.NestedString(list.Items[0].Object, "spec", "fenceState")
 			if state == last {
-				continue
+				return false, nil
 			}
 			do, says := f.driver.Refuse, "fencing"
 			if state == "Unfenced" {
 				do, says = f.driver.Admit, "unfencing"
 			}
-			err = do(volume, f.node)
-			if err == nil {
-				_, err = fences.Patch(ctx, list.Items[0].GetName(), types.MergePatchType, fmt.Appendf(nil,
-					`{"status":{"result":"Succeeded","message":"%s operation successful"}}`, says), metav1.PatchOptions{}, "status")
-			}
-			if err != nil && ctx.Err() == nil {
-				f.T.Errorf("play csi-addons: %v", err)
-				return
+			if err := do(volume, f.node); err != nil {
+				return false, err
 			}
 			last = state
+			_, err = fences.Patch(ctx, list.Items[0].GetName(), types.MergePatchType, fmt.Appendf(nil,
+				`{"status":{"result":"Succeeded","message":"%s operation successful"}}`, says), metav1.PatchOptions{}, "status")
+			return false, err
+		})
+		if err != nil && ctx.Err() == nil {
+			f.T.Errorf("play csi-addons: %v", err)
 		}
 	}()
 }
