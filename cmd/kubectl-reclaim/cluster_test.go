@@ -51,7 +51,7 @@ func (s *objectServer) add(resource string, all ...runtime.Object) {
 	s.objects[resource] = append(s.objects[resource], all...)
 }
 
-// place is what a path names: a resource, in a namespace if it has one, and an object of it unless it is a list.
+// place is the target of a path: a resource, its namespace if it has one, and the object unless it is a list.
 type place struct{ version, resource, namespace, name string }
 
 func placeOf(path string) (p place) {

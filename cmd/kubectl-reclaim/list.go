@@ -31,7 +31,7 @@ type listOptions struct {
 
 // waiting is the output of the command.
 type waiting struct {
-	// Objects are the objects that wait: those that need a person first, then those that have waited longest.
+	// Objects lists the waiting objects: the ones that need a person first, then by the length of the wait.
 	Objects []view.Row `json:"objects"`
 	// Unread lists the kinds that could not be read, and the questions that this leaves open.
 	Unread []string `json:"unread,omitempty"`

@@ -60,7 +60,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-func TestListOfNothing(t *testing.T) {
+func TestListEmptyCluster(t *testing.T) {
 	for args, want := range map[string]string{
 		"list":    "Nothing waits in namespace shop.\n",
 		"list -A": "Nothing waits in any namespace.\n",
@@ -71,8 +71,8 @@ func TestListOfNothing(t *testing.T) {
 	}
 }
 
-// TestListNamesWhatIsForbidden has a caller read claims and pods of his namespace alone.
-func TestListNamesWhatIsForbidden(t *testing.T) {
+// TestListForbiddenKinds has a caller read claims and pods of his namespace alone.
+func TestListForbiddenKinds(t *testing.T) {
 	s := somethingWaits(t)
 	s.forbidden = []string{"persistentvolumes", "nodes", "nodefences", "namespaces"}
 	out, err := runIn(t, s, &typing{}, "list")
@@ -132,8 +132,8 @@ func TestListEndsWithAnUnreachableAPIServer(t *testing.T) {
 	}
 }
 
-// TestListWatchShowsWhatWaits reads the first table, and interrupts the command.
-func TestListWatchShowsWhatWaits(t *testing.T) {
+// TestListWatch reads the first table, and interrupts the command.
+func TestListWatch(t *testing.T) {
 	read, write := io.Pipe()
 	cmd := commandTo(t, write, somethingWaits(t), &typing{}, "list", "--watch")
 	ctx, cancel := context.WithCancel(t.Context())

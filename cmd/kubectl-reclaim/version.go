@@ -43,7 +43,7 @@ func versionCommand(s *shared) *cobra.Command {
 			if err := out.print(s.Out, "Version", v, func(w io.Writer) error { return v.write(w, out.wide()) }); err != nil {
 				return err
 			}
-			return failed // what is known is printed, as by kubectl
+			return failed // after the known versions are printed, as by kubectl
 		},
 	}
 	out.flags(cmd)

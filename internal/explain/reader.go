@@ -167,7 +167,7 @@ func (r *Reader) Status(ctx context.Context, driver string) (StatusFacts, error)
 	return f, nil
 }
 
-// CheckDriver reads what may name a driver, until something does: see ClusterFacts.CheckDriver.
+// CheckDriver lists the kinds that may name a driver, until one of them does: see ClusterFacts.CheckDriver.
 func (r *Reader) CheckDriver(ctx context.Context, driver string) error {
 	var w ClusterFacts
 	if w.Installed = r.source.Installed(ctx); driver == "" || slices.Contains(w.Installed.Value, driver) {

@@ -15,7 +15,7 @@ const (
 // Word is a reason of the family F.
 type Word[F Family] string
 
-// Family is the set of reasons of one package, which tells equal words of two packages apart. Its zero value is used.
+// Family identifies the package of a reason, so that equal words of two packages differ. Its zero value is used.
 type Family interface {
 	// About returns the meaning of a word, or the zero value for an unknown word.
 	About(word string) About

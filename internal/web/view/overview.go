@@ -19,14 +19,14 @@ type DriverSummary struct {
 	Waiting map[string]int `json:"waiting,omitempty"`
 	// Attention counts the waiting objects that need a person.
 	Attention int `json:"attention"`
-	// Bytes is the size of the volumes at stake: those that are deleted once nothing holds them back.
+	// Bytes is the total size of the volumes that are about to be deleted.
 	Bytes int64 `json:"bytes"`
-	// Ages counts the waiting objects by age, in the intervals that AgeSteps end, and those that are older.
+	// Ages counts the waiting objects by age, in the intervals that AgeSteps end. The last count is for older objects.
 	Ages [len(AgeSteps) + 1]int `json:"ages"`
 	// Leader is the pod that leads as NAMESPACE/NAME, or "none". Brake is "on" or "off".
 	Leader string `json:"leader,omitempty"`
 	Brake  string `json:"brake,omitempty"`
-	// Version is the driver's own, as its latest entry in the in-flight log has it. No other watched object tells it.
+	// Version is the driver's vendor version in its latest entry of the in-flight log, the only watched object with it.
 	Version string `json:"version,omitempty"`
 	// InFlightKnown: the in-flight logs were read. Fill is the used part of the fullest Lease of the driver's log, where
 	// 1 is full; nil if the driver has no log.

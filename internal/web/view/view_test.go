@@ -316,7 +316,7 @@ func TestWaitingOrder(t *testing.T) {
 	}
 }
 
-func TestRowsSayWhatIsNext(t *testing.T) {
+func TestRowsHaveNextStep(t *testing.T) {
 	terminating := func(o *v1.PersistentVolume) { o.DeletionTimestamp = ptr.To(ago(time.Minute)) }
 	for name, c := range map[string]struct {
 		change func(*v1.PersistentVolume)
