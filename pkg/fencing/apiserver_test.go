@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
@@ -65,6 +66,8 @@ type bench struct {
 	*testing.T
 	apiServer
 	node string
+	// clock, unless nil, advances by a second with each look of until.
+	clock *testclock.FakeClock
 }
 
 func newBench(t *testing.T, name string) *bench {
@@ -121,7 +124,12 @@ func (b *bench) renew() {
 func (b *bench) until(what string, is func() bool) {
 	b.Helper()
 	if err := wait.PollUntilContextTimeout(b.Context(), 20*time.Millisecond, 2*time.Minute, true,
-		func(context.Context) (bool, error) { return is(), nil }); err != nil {
+		func(context.Context) (bool, error) {
+			if b.clock != nil {
+				b.clock.Step(time.Second)
+			}
+			return is(), nil
+		}); err != nil {
 		o, _, _ := b.getFence(b.Context(), b.node)
 		b.Fatalf("%s: %v\n%+v", what, err, o)
 	}
@@ -263,12 +271,13 @@ func (b *bench) wantEvent(from *record.FakeRecorder, reason string) {
 
 func TestJobFence(t *testing.T) {
 	b := newBench(t, "by-jobs")
+	b.clock = testclock.NewFakeClock(time.Now()) // agents are asked each 5 seconds
 	_, err := b.clients.Core.PodTemplates("default").Create(t.Context(), &v1.PodTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: "off"},
 		Template: v1.PodTemplateSpec{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyNever,
 			Containers: []v1.Container{{Name: "c", Image: "none"}}}}}, metav1.CreateOptions{})
 	b.must(err)
-	stop := b.start(Config{})
+	stop := b.start(Config{Clock: b.clock})
 	job := func(name string) v1alpha1.Agent {
 		return v1alpha1.Agent{Name: name, Covers: v1alpha1.CoversUntilUnfenced, Timeout: metav1.Duration{Duration: time.Hour},
 			Job: &v1alpha1.JobAgent{Namespace: "default", PodTemplateName: "off", Undo: true}}
@@ -304,7 +313,7 @@ func TestJobFence(t *testing.T) {
 	end(next(), batchv1.JobFailureTarget, batchv1.JobFailed)
 	second := next()
 	stop() // the next leader continues
-	b.start(Config{})
+	b.start(Config{Clock: b.clock})
 	end(second, batchv1.JobSuccessCriteriaMet, batchv1.JobComplete)
 	b.until("it is released", func() bool { return b.is(v1alpha1.ConditionReleased) && b.tainted() })
 	if got := b.fence().Status; len(got.Attempts) != 2 || got.Attempts[0].Result != v1alpha1.ResultFailed ||

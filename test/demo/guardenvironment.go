@@ -38,8 +38,7 @@ func setUpGuard(ctx context.Context, p *printer) (env *environment, err error) {
 		return env, err
 	}
 	options := controlplane.Options{
-		// Objects created during its restart are bound only with the next sync; the default is 15 seconds.
-		ControllerManagerArgs: []string{"--pvclaimbinder-sync-period=2s"},
+		ControllerManagerArgs: []string{controlplane.BindOften}, // objects are created during its restart
 	}
 	if err := env.startCluster(ctx, t, guardKubernetesVersion, options); err != nil {
 		return env, err

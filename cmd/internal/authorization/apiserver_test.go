@@ -20,6 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // The filter runs with the shipped permissions.
@@ -89,10 +90,13 @@ func TestRealAPIServer(t *testing.T) {
 		w.at.Step(allowedFor)
 		return w.ask(other).Code == http.StatusForbidden
 	})
-	must(w.client.CoreV1().ServiceAccounts(w.namespace).Delete(t.Context(), "member", metav1.DeleteOptions{}))
-	w.eventually("a token whose account is gone is not valid", func() bool {
-		w.at.Step(refusedFor)
-		return w.ask(other).Code == http.StatusUnauthorized
+	t.Run("a token whose account is gone is not valid", func(t *testing.T) {
+		suite.Deep(t, suite.WaitsForClock) // the API server caches a valid token for 10 seconds
+		must(w.client.CoreV1().ServiceAccounts(w.namespace).Delete(t.Context(), "member", metav1.DeleteOptions{}))
+		w.eventually("the token is refused", func() bool {
+			w.at.Step(refusedFor)
+			return w.ask(other).Code == http.StatusUnauthorized
+		})
 	})
 
 	stopped = true

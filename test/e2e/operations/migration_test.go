@@ -151,6 +151,7 @@ func (c *volumesInEachPhase) waitNothingLeft() {
 
 func TestMigrateFromExternalProvisioner(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutPeer)
+	t.Parallel()
 	for kind, honours := range stockVersions() {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

@@ -28,6 +28,7 @@ import (
 // the rules, in both directions.
 func TestPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutRequests)
+	t.Parallel()
 	for _, role := range []string{"owner", "node", "companion", "observer"} {
 		t.Run(role, func(t *testing.T) {
 			if role != "owner" {

@@ -248,6 +248,7 @@ func TestPluginRelease(t *testing.T) {
 
 // TestPluginReleaseUpdatesAdmissionPolicy expects the release to remove the driver from the policy first.
 func TestPluginReleaseUpdatesAdmissionPolicy(t *testing.T) {
+	suite.Deep(t, suite.WaitsForClock)
 	env := newWithAdmissionPolicy(t)
 	vol := env.MakeVolume(objects.Spec{Dynamic: true})
 	env.WaitPV(vol, "protected", fixture.IsProtected)

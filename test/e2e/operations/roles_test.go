@@ -139,6 +139,7 @@ func (env *environment) expectNoWrites(but ...string) {
 // TestObserverReportsVolumesMissedByPeer changes policies and deletes the PVs at once, a race that the peer may lose.
 func TestObserverReportsVolumesMissedByPeer(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutPeer)
+	t.Parallel()
 	for reclaims, want := range map[string]string{"--reclaim-unprotected=true": "UnprotectedReclaim",
 		"--reclaim-unprotected=false": "VolumeLeftBehind"} {
 		t.Run(reclaims, func(t *testing.T) {

@@ -45,7 +45,7 @@ func fromOtherNamespace(namespace string, source *v1.TypedLocalObjectReference) 
 func newCrossNamespaceEnvironment(t *testing.T) *environment {
 	t.Helper()
 	plane, err := controlplane.Start(t.Context(), fixture.Version(), controlplane.Options{
-		AuditLog: true, ControllerManagerQPS: 5000, ControllerManagerArgs: []string{"--pvclaimbinder-sync-period=2s"},
+		AuditLog: true, ControllerManagerQPS: 5000, ControllerManagerArgs: []string{controlplane.BindOften},
 		APIServerArgs: []string{"--feature-gates=CrossNamespaceVolumeDataSource=true"},
 	})
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 // TestCSIMigratedVolumeIsDeleted has PVs of the in-tree plugin kubernetes.io/aws-ebs, which the PV controller hands to
 // the driver by annotations.
 func TestCSIMigratedVolumeIsDeleted(t *testing.T) {
+	t.Parallel()
 	const driver = "ebs.csi.aws.com"
 	env := newForRole(t, "owner", mockdriver.Options{Name: driver, Args: []string{
 		"--static-volume=vol-0123456789abcdef0", "--static-volume=vol-0123456789abcdef1",

@@ -11,6 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 func TestDriverErrorsAreRetried(t *testing.T) {
@@ -39,12 +40,13 @@ func TestDriverErrorsAreRetried(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			env := newEnvironment(t)
 			flags := fixture.FastRetries()
 			if c.rule.Action == faults.Hang {
+				suite.Deep(t, suite.WaitsForClock)
 				flags = append(flags, "--timeout=20s") // a second call must not exceed it, also on a busy machine
 			}
+			t.Parallel()
+			env := newEnvironment(t)
 			env.StartSidecar(flags...)
 			vol := env.MakeVolume(objects.Spec{})
 			env.WaitProtected(vol)

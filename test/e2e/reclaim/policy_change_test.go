@@ -16,6 +16,7 @@ import (
 
 // TestPolicyChangedToDeleteRightBeforeDeletion leaves the sidecar no time to protect the PV.
 func TestPolicyChangedToDeleteRightBeforeDeletion(t *testing.T) {
+	t.Parallel()
 	retain := func(int) objects.Spec { return objects.Spec{Policy: v1.PersistentVolumeReclaimRetain} }
 	flip := func(env *environment) func(*objects.Volume) error {
 		return func(vol *objects.Volume) error {
@@ -32,7 +33,7 @@ func TestPolicyChangedToDeleteRightBeforeDeletion(t *testing.T) {
 		t.Parallel()
 		env := newEnvironment(t)
 		env.StartSidecar(fixture.FastRetries()...)
-		vols := env.MakeVolumes(fixture.Size(200, 100), retain)
+		vols := env.MakeVolumes(fixture.Size(200, 20), retain)
 		bystanders := env.MakeVolumes(5, retain)
 		env.ForEachVolume(append(append([]*objects.Volume{}, vols...), bystanders...), unclaim(env))
 		env.WaitAllPVs(vols, "released", fixture.IsReleased)

@@ -26,6 +26,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // unlisted is a driver that no policy lists.
@@ -138,7 +139,7 @@ func TestWebhookAddsFinalizerInTheSameWrite(t *testing.T) {
 func (env *environment) expectNoLeakWithoutSidecar() {
 	env.T.Helper()
 	retain := func(int) objects.Spec { return objects.Spec{Policy: v1.PersistentVolumeReclaimRetain} }
-	vols := env.MakeVolumes(fixture.Size(500, 100), retain)
+	vols := env.MakeVolumes(fixture.Size(500, 20), retain)
 	alone := env.MakeVolume(objects.Spec{Policy: v1.PersistentVolumeReclaimRetain, Handle: "none",
 		Change: func(pv *v1.PersistentVolume) { pv.Spec.CSI.Driver = unlisted }})
 	released := append(slices.Clone(vols[len(vols)/2:]), alone)
@@ -198,6 +199,7 @@ func testAdmissionPolicyUninstallAndReinstall(t *testing.T) {
 // testReleaseIsRefusedWhileAdmissionPolicyListsDriver has a csi-reclaimer without permission to change the policy: its
 // release removes nothing while the driver is listed, and names the policy.
 func testReleaseIsRefusedWhileAdmissionPolicyListsDriver(t *testing.T) {
+	suite.Deep(t, suite.WaitsForClock)
 	env := newWithAdmissionPolicy(t)
 	vols := env.MakeVolumes(10, func(i int) objects.Spec { return objects.Spec{Dynamic: i%2 == 0} })
 	env.WaitAllPVs(vols, "protected", fixture.IsProtected) // in the write that bound them
@@ -220,6 +222,7 @@ func testReleaseIsRefusedWhileAdmissionPolicyListsDriver(t *testing.T) {
 
 // testReleaseRemovesDriverFromAdmissionPolicy changes the policy before the first finalizer is removed.
 func testReleaseRemovesDriverFromAdmissionPolicy(t *testing.T) {
+	suite.Deep(t, suite.WaitsForClock)
 	env := newWithAdmissionPolicy(t)
 	env.Must(rbac.GrantReleaseDrivers(env.Ctx, env.Client, env.Namespace, "csi-reclaimer"))
 	vols := env.MakeVolumes(10, func(i int) objects.Spec { return objects.Spec{Dynamic: i%2 == 0} })

@@ -8,6 +8,10 @@ import (
 	"strings"
 )
 
+// BindOften is an argument of the controller manager. A claim that its PV controller sees before the PV waits for the
+// next round, which by default takes 15 seconds. It costs processor time with many thousands of PVs.
+const BindOften = "--pvclaimbinder-sync-period=1s"
+
 // Options say how a control plane differs from the plain one: API server with RBAC and a controller manager
 // with all its default controllers. The zero value is valid.
 type Options struct {

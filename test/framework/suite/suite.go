@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -71,7 +72,9 @@ func (s Suite) run(ctx context.Context, m *testing.M) (status int, _ error) {
 	if err != nil {
 		return 0, err
 	}
-	cluster, err := controlplane.Start(ctx, version, s.Options)
+	options := s.Options
+	options.ControllerManagerArgs = append(slices.Clone(options.ControllerManagerArgs), controlplane.BindOften)
+	cluster, err := controlplane.Start(ctx, version, options)
 	if err != nil {
 		return 0, err
 	}
