@@ -32,6 +32,7 @@ func TestPodSafety(t *testing.T) {
 		{"out-of-service on a node that is off", testOutOfService},
 		{"out-of-service on a node that is Ready", testOutOfServiceReady},
 		{"the Node object is deleted", testNodeDeleted},
+		{"the pod garbage collector fails pods that run", testFailedByCollector},
 		{"another machine has the name of the node", testNameTaken},
 		{"the unmount hangs", testUnmountHangs},
 		{"the kubelet refuses the pod", testRefused},

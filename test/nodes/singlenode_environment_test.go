@@ -178,18 +178,10 @@ const lateEnd = 5 * time.Minute
 func (s *singleNode) start(name string, strategy appsv1.DeploymentStrategy, tolerates time.Duration) (all workloads) {
 	for _, each := range s.in() {
 		claim := each.CreateClaim(each.CreateStorageClass(), func(spec *objects.ClaimSpec) { spec.Name = name })
-		labels := map[string]string{"app": name}
 		spec := nodes.WriterSpec(name)
 		stubborn(lateEnd)(&spec)
 		preferring(s.node, tolerates)(&spec)
-		_, err := each.Client.AppsV1().Deployments(each.Namespace).Create(each.Ctx, &appsv1.Deployment{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: appsv1.DeploymentSpec{
-				Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: labels}, Strategy: strategy,
-				Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
-			},
-		}, metav1.CreateOptions{})
-		each.Must(err)
+		each.createDeployment(name, strategy, spec)
 		all = append(all, &workload{safety: each, name: name, locked: each == s.locked,
 			volume: each.WaitBound(claim).Volume})
 	}
@@ -200,6 +192,20 @@ func (s *singleNode) start(name string, strategy appsv1.DeploymentStrategy, tole
 		w.first = w.pod(w.first.Name)
 	}
 	return all
+}
+
+// createDeployment creates one of one pod.
+func (s *safety) createDeployment(name string, strategy appsv1.DeploymentStrategy, spec v1.PodSpec) {
+	s.T.Helper()
+	labels := map[string]string{"app": name}
+	_, err := s.Client.AppsV1().Deployments(s.Namespace).Create(s.Ctx, &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: labels}, Strategy: strategy,
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
+		},
+	}, metav1.CreateOptions{})
+	s.Must(err)
 }
 
 // workloads are the workloads of one name.

@@ -14,6 +14,8 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
 // TestSingleNode judges by the stamps whether two nodes write to an unattached volume with a ReadWriteOnce claim. Each
@@ -30,6 +32,7 @@ func TestSingleNode(t *testing.T) {
 			{"Deployment rollout", testRolloutLocked},
 			{"drain", testDrainLocked},
 			{"volume-guard is killed at each write", testKilledLocked},
+			{"the kubelet refuses the pod", testRefusedLocked},
 		}},
 		{"cut-off", []singleNodeScenario{{"partition, and force deletion", testPartitionLocked}}},
 		{"rebooted", []singleNodeScenario{{"reboot", testRebootLocked}}},
@@ -155,4 +158,37 @@ func testKilledLocked(s *singleNode) {
 	if least := 6; killed < least {
 		s.locked.T.Errorf("killed at %d writes, want %d", killed, least)
 	}
+}
+
+// testRefusedLocked has the kubelet refuse the pod of a Deployment, which another scheduler has bound to its node. The
+// ReplicaSet makes another pod, and deletes none. The lock stays until a person has confirmed that the pod never ran.
+func testRefusedLocked(s *singleNode) {
+	const name = "refused"
+	locked := s.locked
+	locked.CreateClaim(locked.CreateStorageClass(), func(spec *objects.ClaimSpec) { spec.Name = name })
+	spec := nodes.WriterSpec(name)
+	spec.SchedulerName, spec.NodeSelector = "of-the-test", noNode
+	locked.createDeployment(name, recreate, spec)
+	w := &workload{safety: locked, name: name, locked: true}
+	var first *v1.Pod
+	locked.until("the pod has the lock", func() bool {
+		first = w.replacement()
+		return first != nil && !isGated(first)
+	})
+	w.first = first
+	locked.Must(locked.Client.CoreV1().Pods(locked.Namespace).Bind(locked.Ctx, &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: w.first.Name}, Target: v1.ObjectReference{Kind: "Node", Name: s.node},
+	}, metav1.CreateOptions{}))
+	locked.until("it is refused", func() bool { return isRefused(w.pod(w.first.Name)) })
+	locked.until("its replacement waits for the lock", func() bool {
+		second := w.replacement()
+		return second != nil && locked.hasEvent(second.UID, "ClaimInUse")
+	})
+	locked.Must(w.delete(-1))
+	locked.until("nothing shows the end of the pod", func() bool { return locked.hasEvent(w.first.UID, "EndNotReported") })
+	if second := w.replacement(); !isGated(second) {
+		locked.T.Errorf("the replacement got the lock: %s", describe(second))
+	}
+	locked.confirm(locked.Ctx, w.first)
+	locked.until("the replacement gets the lock", func() bool { return !isGated(w.replacement()) })
 }
