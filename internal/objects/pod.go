@@ -177,8 +177,8 @@ func OfSet(o *v1.Pod) bool {
 	return owner != nil && owner.Kind == StatefulSet
 }
 
-// PodOwner returns the name and UID of the pod that controls an object, such as the claim of a generic ephemeral volume,
-// or "" if no pod does.
+// PodOwner returns the name and UID of the pod that controls an object, as it does the claim of its generic ephemeral
+// volume, or "" if no pod does.
 func PodOwner(o metav1.Object) (name string, uid types.UID) {
 	owner := metav1.GetControllerOfNoCopy(o)
 	if owner == nil || owner.Kind != "Pod" || owner.APIVersion != v1.SchemeGroupVersion.String() {

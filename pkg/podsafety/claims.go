@@ -17,8 +17,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// claimEvery is the interval at which a terminating claim is decided again while its pod is held, in case the event that
-// shows the release of the pod was missed.
+// claimEvery is the interval at which a terminating claim is decided again while its pod is held, in case the event
+// that shows the release of the pod was missed.
 const claimEvery = time.Minute
 
 // claimKey returns the key of a claim, or of its pod, in caches and queues.

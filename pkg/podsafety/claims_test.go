@@ -186,8 +186,8 @@ func TestDueClaims(t *testing.T) {
 		t.Errorf("without the label: %q", got)
 	}
 	w.namespaceCache["ns"] = namespace{Name: "ns", Mode: podsafety.ModeEnforce}
-	for namespace, want := range map[string][]string{"": {"ns/db-data", "ns/restored"}, "ns": {"ns/db-data", "ns/restored"},
-		"other": nil} {
+	both := []string{"ns/db-data", "ns/restored"}
+	for namespace, want := range map[string][]string{"": both, "ns": both, "other": nil} {
 		if got := w.observer.dueClaims(namespace); !slices.Equal(got, want) {
 			t.Errorf("of namespace %q: %q", namespace, got)
 		}

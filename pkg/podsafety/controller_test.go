@@ -68,7 +68,8 @@ func newWorld(t *testing.T, cfg Config) *world {
 		nodeCache: map[string]objects.WatchedNode{"a": {Name: "a", Seen: objects.NodeReady}}, live: map[string]*v1.Pod{},
 		nodes:  map[string]objects.Node{"a": {Found: true, Ready: objects.ReadyTrue}},
 		leases: map[string]objects.Lease{}, fences: map[string]*v1alpha1.NodeFence{},
-		claimCache: map[string]podsafety.Claim{}, kept: map[string]*v1.PersistentVolumeClaim{}, pvs: map[string]bool{}, locked: map[string]volumeLock{}, fail: map[string]error{},
+		claimCache: map[string]podsafety.Claim{}, kept: map[string]*v1.PersistentVolumeClaim{},
+		pvs: map[string]bool{}, locked: map[string]volumeLock{}, fail: map[string]error{},
 		events: record.NewFakeRecorder(100)}
 	cfg.Clock, cfg.Events = w.clock, w.events
 	var err error

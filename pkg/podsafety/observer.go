@@ -23,7 +23,8 @@ type lister[R any] interface {
 	Each(visit func(R))
 }
 
-// wake enqueues objects and passes on changes, without blocking. A pod or a claim is identified by its key "namespace/name".
+// wake enqueues objects and passes on changes, without blocking. A pod or a claim is identified by its key
+// "namespace/name".
 type wake interface {
 	pod(key string)
 	claim(key string)

@@ -36,8 +36,8 @@ var ErrRestored = errors.New("another program or an admission policy adds the fi
 	"command again")
 
 // Release removes the finalizer from all pods, whether or not their processes run, and from all claims, and removes
-// VolumeLocks and conditions. It is the first step of uninstalling volume-guard, after the removal of the admission that adds the
-// finalizer, and replaces Run: no Controller may run at the same time.
+// VolumeLocks and conditions. It is the first step of uninstalling volume-guard, after the removal of the admission
+// that adds the finalizer, and replaces Run: no Controller may run at the same time.
 //
 // Release lists the pods until none has got the finalizer for some seconds. It tries all pods, and the error names the
 // ones that were not released.

@@ -16,7 +16,8 @@ import (
 // claimed returns the facts of a held, terminating claim, whose pod is held and terminating too.
 func claimed(alter ...func(*ClaimFacts)) ClaimFacts {
 	f := ClaimFacts{Mode: ModeEnforce, Pod: terminatingPod(),
-		Claim: Claim{Namespace: "ns", Name: "db-data", UID: "claim", Pod: "db", PodUID: "uid-1", Held: true, Terminating: true}}
+		Claim: Claim{Namespace: "ns", Name: "db-data", UID: "claim", Pod: "db", PodUID: "uid-1", Held: true,
+			Terminating: true}}
 	for _, a := range alter {
 		a(&f)
 	}

@@ -256,7 +256,8 @@ func TestPodsAreReleased(t *testing.T) {
 	<-g.Done()
 	env.Must(g.Restart()) // it waits for the Lease
 	for _, want := range []string{
-		"mutatingadmissionpolicybinding/csi-reclaimer-pod-hold was deleted", "pods were released, 1 VolumeLock, the finalizer of 1 claim",
+		"mutatingadmissionpolicybinding/csi-reclaimer-pod-hold was deleted",
+		"pods were released, 1 VolumeLock, the finalizer of 1 claim",
 		"pod " + env.Namespace + "/" + pod.Name + " on node " + node + " was terminating",
 	} {
 		if !strings.Contains(output, want) {

@@ -274,7 +274,8 @@ func testEvidence(run func(string, func(*podEnvironment))) {
 	})
 }
 
-// testEphemeralClaim has Kubernetes release the claim of a held pod, which does not count for it after a force deletion.
+// testEphemeralClaim has Kubernetes release the claim of a held pod, which does not count for it after a force
+// deletion.
 func testEphemeralClaim(env *podEnvironment) {
 	node := env.node()
 	pod, claim := env.heldEphemeral(node)

@@ -34,11 +34,11 @@ func (k *worker) anyNamed(s *state, slot int) bool {
 	return false
 }
 
-// claimUsed reports whether PVC protection sees a pod that is bound to a node and uses the claim. The claim of a generic
-// ephemeral volume is used only by its pod, and not any more once that has no grace (podIsShutDown).
+// claimUsed reports whether PVC protection sees a pod that is bound to a node and uses the claim. The claim of a
+// generic ephemeral volume is used only by its pod, and not any more once that has no grace (podIsShutDown).
 func (k *worker) claimUsed(s *state) bool {
 	if p := s.pods[0]; k.Ephemeral {
-		return p.exists && p.node > 0 && !(p.terminating && p.graceZero)
+		return p.exists && p.node > 0 && (!p.terminating || !p.graceZero)
 	}
 	for slot := range k.Pods {
 		if s.pods[slot].exists && s.pods[slot].node > 0 {

@@ -122,7 +122,7 @@ func (k *worker) unsettled(s *state) string {
 			return "L1: there is evidence, and the pod stays"
 		}
 	}
-	if p := s.pods[0]; k.Ephemeral && s.claim && s.claimGoes && !(p.exists && p.held) {
+	if p := s.pods[0]; k.Ephemeral && s.claim && s.claimGoes && (!p.exists || !p.held) {
 		return "L1: the claim of a pod that is not held is left"
 	}
 	if s.lock.exists && !s.pods[s.lock.holder-1].held {

@@ -31,7 +31,8 @@ func (s *script) then(verbs ...verb) *script {
 func (s *script) guardActs() *script {
 	s.All(func(m move) bool {
 		switch m.verb {
-		case watchShowsNode, watchShowsPod, watchShowsClaim, workerBegins, workerLocks, workerSettlesClaim, unmountGraceEnds, forceGraceEnds, leaseGraceEnds:
+		case watchShowsNode, watchShowsPod, watchShowsClaim, workerBegins, workerLocks, workerSettlesClaim,
+			unmountGraceEnds, forceGraceEnds, leaseGraceEnds:
 			return true
 		default:
 		}

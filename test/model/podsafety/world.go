@@ -187,8 +187,8 @@ type state struct {
 	nodes     [maxNodes]node
 	lines     [maxReplicas]line
 	lock      lock
-	// claim means that the claim of all pods exists, claimGoes that it is being deleted, and claimHeld that it is the claim
-	// of a generic ephemeral volume and has the finalizer of volume-guard.
+	// claim means that the claim of all pods exists, claimGoes that it is being deleted, and claimHeld that it is the
+	// claim of a generic ephemeral volume and has the finalizer of volume-guard.
 	claim, claimGoes, claimHeld bool
 	// attached are the nodes that the volume is attached to, and mountSeen the nodes whose kubelet last reported it as
 	// mounted.

@@ -185,8 +185,8 @@ func neighbours() []World {
 			Budget: Budget{Delete: 1, Unasked: 1, DeleteClaim: 1, Cut: 1, Heal: 1},
 		},
 		{
-			Name: "hold, ephemeral", About: "the claim of a generic ephemeral volume is deleted before or after its pod, which " +
-				"loses its grace by force or with its Node", Ephemeral: true,
+			Name: "hold, ephemeral", About: "the claim of a generic ephemeral volume is deleted before or after its pod, " +
+				"which loses its grace by force or with its Node", Ephemeral: true,
 			Constant: noAttach + "; the replacement: its claim would be another; the finalizer, which the claim has before " +
 				"the pod starts", Lag: true,
 			Budget: Budget{Delete: 1, Unasked: 1, DeleteClaim: 1, DeleteNode: 1, Cut: 1, Crash: 1},
