@@ -213,9 +213,9 @@ func (p printer) locks(done singlenode.Released) error {
 }
 
 func (p printer) pods(done podsafety.Released) error {
-	errs := []error{p.say("%s %s released, %s and %s on %s removed", plural.Count(done.Pods, "pod"),
-		plural.Verb(done.Pods, "was", "were"), plural.Count(done.Locks, "VolumeLock"), "the condition "+
-			string(podsafety.NodeUnreachable), plural.Count(done.Conditions, "pod"))}
+	errs := []error{p.say("%s %s released, %s, the finalizer of %s and %s on %s removed", plural.Count(done.Pods, "pod"),
+		plural.Verb(done.Pods, "was", "were"), plural.Count(done.Locks, "VolumeLock"), plural.Count(done.Claims, "claim"),
+		"the condition "+string(podsafety.NodeUnreachable), plural.Count(done.Conditions, "pod"))}
 	for _, pod := range done.Unproven {
 		errs = append(errs, p.say("pod %s was terminating, and nothing shows that its processes have ended: a replacement "+
 			"may run beside them", pod))

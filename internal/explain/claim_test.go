@@ -11,6 +11,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 )
@@ -105,6 +106,9 @@ func TestExplainClaim(t *testing.T) {
 		"being deleted while a pod has its lock": {func(f *ClaimFacts) { f.terminate(singlenode.Finalizer) },
 			[]string{"Waits for    finalizer " + singlenode.Finalizer +
 				", which volume-guard (single-node) removes when the pod"}},
+		"being deleted while its pod is held": {func(f *ClaimFacts) { f.terminate(objects.RunningFinalizer) },
+			[]string{"Waits for    finalizer " + objects.RunningFinalizer +
+				", which volume-guard (pod-safety) removes when the claim"}},
 		"being deleted, with a foreign finalizer": {func(f *ClaimFacts) { f.terminate("example.com/keep") },
 			[]string{"the owner of finalizer example.com/keep to remove it"}},
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
@@ -68,6 +69,9 @@ func (w ClusterFacts) finalizer(name, driver, csiDriver, plugin string) Finalize
 	case finalizers.Cloning:
 		return w.driverFinalizer(driver, "csi-reclaimer or external-provisioner of "+driver,
 			"when no clone of the claim is being created")
+	case objects.RunningFinalizer:
+		return Finalizer{Owner: volumeGuard + " (pod-safety)",
+			When: "when the claim is terminating and its pod is no longer held"}
 	case singlenode.Finalizer:
 		return Finalizer{Owner: volumeGuard + " (single-node)",
 			When: "when the pod that has the lock of the claim cannot write any more"}

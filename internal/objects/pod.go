@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// RunningFinalizer holds a pod until there is evidence that its processes have ended.
+	// RunningFinalizer holds a pod until there is evidence that its processes have ended, and the claims of its generic
+	// ephemeral volumes as long as the pod.
 	RunningFinalizer = "csi-reclaimer.io/running"
 	// VolumeGate is the scheduling gate of pods that wait for the locks of their claims.
 	VolumeGate = "csi-reclaimer.io/volume"
@@ -174,6 +175,16 @@ func HasVolumeGate(o *v1.Pod) bool {
 func OfSet(o *v1.Pod) bool {
 	owner := metav1.GetControllerOfNoCopy(o)
 	return owner != nil && owner.Kind == StatefulSet
+}
+
+// PodOwner returns the name and UID of the pod that controls an object, as it does the claim of its generic ephemeral
+// volume, or "" if no pod does.
+func PodOwner(o metav1.Object) (name string, uid types.UID) {
+	owner := metav1.GetControllerOfNoCopy(o)
+	if owner == nil || owner.Kind != "Pod" || owner.APIVersion != v1.SchemeGroupVersion.String() {
+		return "", ""
+	}
+	return owner.Name, owner.UID
 }
 
 // HasClaims reports whether the pod has a volume with a claim, including generic ephemeral volumes.

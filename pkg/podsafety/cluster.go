@@ -31,7 +31,10 @@ type cluster interface {
 	forceDelete(ctx context.Context, ask podsafety.Ask) error
 	// eachPod reads the pods of a namespace and a node, page by page, where "" means all of them.
 	eachPod(ctx context.Context, namespace, node string, visit func(*v1.Pod)) error
+	// eachClaim reads the claims of all namespaces, page by page.
+	eachClaim(ctx context.Context, visit func(podsafety.Claim)) error
 	patchCondition(ctx context.Context, namespace string, p kube.ConditionPatch) error
+	patchClaim(ctx context.Context, namespace string, p kube.FinalizerPatch) error
 	// refusesForce reports whether the API server refuses unconfirmed force deletions.
 	refusesForce(ctx context.Context) (bool, error)
 	// readVolume returns the PV that a claim is bound to, or the zero value without one.
@@ -78,25 +81,34 @@ func (a apiServer) readLease(ctx context.Context, node string) (objects.Lease, e
 	return l, err
 }
 
-// patchFinalizers checks the answer, because an admission policy that reverts the change makes the write a success
-// without an effect.
 func (a apiServer) patchFinalizers(ctx context.Context, ask podsafety.Ask) error {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	after, err := kube.PatchFinalizers(ctx, a.clients.Core.Pods(ask.Namespace), kube.FinalizerPatch{
+	return patch(ctx, a, a.clients.Core.Pods(ask.Namespace), "pod", kube.FinalizerPatch{
 		Name: ask.Name, UID: ask.UID, ResourceVersion: ask.ResourceVersion, Add: ask.Add, Remove: ask.Remove,
 	})
+}
+
+func (a apiServer) patchClaim(ctx context.Context, namespace string, p kube.FinalizerPatch) error {
+	return patch(ctx, a, a.clients.Core.PersistentVolumeClaims(namespace), "claim", p)
+}
+
+// patch changes finalizers and checks the answer, because an admission policy that reverts the change makes the write a
+// success without an effect.
+func patch[T metav1.Object](ctx context.Context, a apiServer, of kube.Patcher[T], what string,
+	p kube.FinalizerPatch) error {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	after, err := kube.PatchFinalizers(ctx, of, p)
 	if err != nil {
 		return err
 	}
-	for _, f := range ask.Add {
-		if !slices.Contains(after.Finalizers, f) {
-			return fmt.Errorf("add finalizer %s to pod %q: %w", f, ask.Name, kube.ErrUndone)
+	for _, f := range p.Add {
+		if !slices.Contains(after.GetFinalizers(), f) {
+			return fmt.Errorf("add finalizer %s to %s %q: %w", f, what, p.Name, kube.ErrUndone)
 		}
 	}
-	for _, f := range ask.Remove {
-		if slices.Contains(after.Finalizers, f) {
-			return fmt.Errorf("remove finalizer %s from pod %q: %w", f, ask.Name, kube.ErrUndone)
+	for _, f := range p.Remove {
+		if slices.Contains(after.GetFinalizers(), f) {
+			return fmt.Errorf("remove finalizer %s from %s %q: %w", f, what, p.Name, kube.ErrUndone)
 		}
 	}
 	return nil
@@ -118,6 +130,16 @@ func (a apiServer) eachPod(ctx context.Context, namespace, node string, visit fu
 	}
 	if err := kube.Each(ctx, options, listTimeout, a.clients.Core.Pods(namespace).List, visit); err != nil {
 		return fmt.Errorf("list pods: %w", err)
+	}
+	return nil
+}
+
+func (a apiServer) eachClaim(ctx context.Context, visit func(podsafety.Claim)) error {
+	err := kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
+		a.clients.Core.PersistentVolumeClaims(metav1.NamespaceAll).List,
+		func(o *v1.PersistentVolumeClaim) { visit(podsafety.ClaimOf(o)) })
+	if err != nil {
+		return fmt.Errorf("list claims: %w", err)
 	}
 	return nil
 }

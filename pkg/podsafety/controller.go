@@ -25,8 +25,8 @@ type Controller struct {
 	recorder      *events.Recorder[Reason]
 	metrics       metrics
 
-	control                              *controller.Controller
-	pods, lockings, namespaces, markings *controller.Queue[string]
+	control                                      *controller.Controller
+	pods, claims, lockings, namespaces, markings *controller.Queue[string]
 }
 
 // otherWorkers is the number of workers for namespaces, and for nodes.
@@ -82,6 +82,7 @@ func (c *Controller) run(caches ...controller.Cache) error {
 		reconcile controller.Reconciler[string]
 	}{
 		{&c.pods, "pod-safety", c.cfg.Workers, c.reconcile},
+		{&c.claims, "pod-safety-claims", c.cfg.Workers, c.settleClaim},
 		{&c.lockings, "pod-safety-volume-locks", c.cfg.Workers, c.lock},
 		{&c.namespaces, "pod-safety-namespaces", otherWorkers, c.hold},
 		{&c.markings, "pod-safety-nodes", otherWorkers, c.mark},
@@ -101,6 +102,7 @@ type woken struct{ c *Controller }
 
 func (w woken) working() bool         { return w.c.control.Working() }
 func (w woken) pod(key string)        { w.c.pods.Enqueue(key) }
+func (w woken) claim(key string)      { w.c.claims.Enqueue(key) }
 func (w woken) namespace(name string) { w.c.namespaces.Enqueue(name) }
 
 func (w woken) node(name string) {
@@ -125,7 +127,7 @@ func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
 // Run starts the watches unless Watch runs already, and then relies on Watch to continue. It returns an error if ctx
 // ended before the caches were filled, since no decision is made without them.
 func (c *Controller) Run(ctx context.Context) error {
-	also := []func(context.Context){c.watchForcePolicy, c.begin}
+	also := []func(context.Context){c.watchForcePolicy, c.begin, c.beginClaims}
 	if c.cfg.VolumeLocks {
 		also = append(also, c.sweepLocks)
 	}

@@ -33,11 +33,13 @@ type world struct {
 	clock *testclock.FakeClock
 
 	podCache       map[string]*pod
+	claimCache     map[string]podsafety.Claim
 	namespaceCache map[string]namespace
 	nodeCache      map[string]objects.WatchedNode
 
 	mu     sync.Mutex
 	live   map[string]*v1.Pod
+	kept   map[string]*v1.PersistentVolumeClaim // by name
 	nodes  map[string]objects.Node
 	leases map[string]objects.Lease
 	fences map[string]*v1alpha1.NodeFence
@@ -66,6 +68,7 @@ func newWorld(t *testing.T, cfg Config) *world {
 		nodeCache: map[string]objects.WatchedNode{"a": {Name: "a", Seen: objects.NodeReady}}, live: map[string]*v1.Pod{},
 		nodes:  map[string]objects.Node{"a": {Found: true, Ready: objects.ReadyTrue}},
 		leases: map[string]objects.Lease{}, fences: map[string]*v1alpha1.NodeFence{},
+		claimCache: map[string]podsafety.Claim{}, kept: map[string]*v1.PersistentVolumeClaim{},
 		pvs: map[string]bool{}, locked: map[string]volumeLock{}, fail: map[string]error{},
 		events: record.NewFakeRecorder(100)}
 	cfg.Clock, cfg.Events = w.clock, w.events
@@ -75,7 +78,7 @@ func newWorld(t *testing.T, cfg Config) *world {
 	}
 	o := w.observer
 	o.pods, o.nodes = cached[*pod](w.podCache), cached[objects.WatchedNode](w.nodeCache)
-	o.namespaces = cached[namespace](w.namespaceCache)
+	o.namespaces, o.claims = cached[namespace](w.namespaceCache), cached[podsafety.Claim](w.claimCache)
 	if err := w.run(); err != nil {
 		t.Fatal(err)
 	}

@@ -92,10 +92,13 @@ func object(p objects.Pod) events.Object {
 		Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion}}
 }
 
-// hold offers the finalizer to the pods that a namespace had before it asked for pod safety.
+// hold offers the finalizer to the pods that a namespace had before it asked for pod safety, and to their claims.
 func (c *Controller) hold(ctx context.Context, namespace string) controller.Result {
 	if c.observer.modeOf(namespace) != podsafety.ModeEnforce {
 		return controller.Done()
+	}
+	for _, key := range c.observer.dueClaims(namespace) {
+		c.claims.Add(key)
 	}
 	err := c.cluster.eachPod(ctx, namespace, "", func(o *v1.Pod) {
 		if p := objects.PodOf(o); !p.Held {

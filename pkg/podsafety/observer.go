@@ -23,9 +23,11 @@ type lister[R any] interface {
 	Each(visit func(R))
 }
 
-// wake enqueues objects and passes on changes, without blocking. A pod is identified by its key "namespace/name".
+// wake enqueues objects and passes on changes, without blocking. A pod or a claim is identified by its key
+// "namespace/name".
 type wake interface {
 	pod(key string)
+	claim(key string)
 	// namespace enqueues a namespace, to add the finalizer to its pods.
 	namespace(name string)
 	// node enqueues a node, to set or remove the condition of its pods.
@@ -44,6 +46,7 @@ type observer struct {
 	wake  wake
 
 	pods       lister[*pod]
+	claims     lister[podsafety.Claim]
 	namespaces lister[namespace]
 	nodes      lister[objects.WatchedNode]
 	fences     lister[nodefence.Fence]
@@ -71,8 +74,9 @@ func (o *observer) follow(clients kube.Clients, fences *client.Client) []control
 		namespaceChanges{o})
 	nodes := kube.NewCache(rest, "nodes", &v1.Node{}, kube.RecordAll(objects.WatchedNodeOf), nodeChanges{o})
 	pods := kube.NewCache(rest, "pods", &v1.Pod{}, recordPod(o.modeOf), podChanges{o})
-	o.pods, o.namespaces, o.nodes = pods, namespaces, nodes
-	caches := []controller.Cache{namespaces, nodes, pods}
+	claims := kube.NewCache(rest, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim, claimChanges{o})
+	o.pods, o.claims, o.namespaces, o.nodes = pods, claims, namespaces, nodes
+	caches := []controller.Cache{namespaces, nodes, pods, claims}
 	if fences != nil {
 		fenced := nodefence.NewCache(fences, nodefence.Changes(o.sawFence))
 		o.fences = fenced
@@ -199,6 +203,10 @@ func (o *observer) forget(p *pod) {
 	}
 	o.mu.Unlock()
 	o.wake.forget(p)
+	// A running pod has no volumes in its record: its claims are decided again in a while.
+	for _, name := range p.facts().Ephemeral {
+		o.wake.claim(claimKey(p.namespace, name))
+	}
 }
 
 // podChanges handles the events of the watch of pods.

@@ -15,12 +15,17 @@ import (
 // Permissions returns the permissions that a Controller with this Config needs.
 func (c Config) Permissions() []permission.Permission {
 	c = c.withDefaults()
-	const nothing = "held pods are not observed, so terminating ones stay"
+	const (
+		nothing = "held pods are not observed, so terminating ones stay"
+		claims  = "claims of generic ephemeral volumes are not observed, so no pod is released"
+	)
 	permissions := []permission.Permission{
 		{Resource: "pods", Verb: "list", Without: nothing, Unsafe: true},
 		{Resource: "pods", Verb: "watch", Without: nothing, Unsafe: true},
 		{Resource: "pods", Verb: "get", Without: "no held pod is released, because there is no evidence without a live read",
 			Unsafe: true},
+		{Resource: "persistentvolumeclaims", Verb: "list", Without: claims, Unsafe: true},
+		{Resource: "persistentvolumeclaims", Verb: "watch", Without: claims, Unsafe: true},
 		{Resource: "nodes", Verb: "list", Without: nothing, Unsafe: true},
 		{Resource: "nodes", Verb: "watch", Without: nothing, Unsafe: true},
 		{Resource: "nodes", Verb: "get",
@@ -57,6 +62,8 @@ func (c Config) writes() (permissions []permission.Permission) {
 	if !c.DryRun {
 		add("", "pods", "no pod is held that admission has not held, and no held pod is released", "patch")
 		add("", "pods", "held pods whose node is gone or out of service stay", "delete")
+		add("", "persistentvolumeclaims", "held pods do not keep the claims of their generic ephemeral volumes, and claims "+
+			"that have the finalizer stay", "patch")
 	}
 	if c.NodeCondition {
 		add("", "pods/status", "pods do not show that their node is unreachable", "patch")

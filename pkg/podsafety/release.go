@@ -21,9 +21,9 @@ import (
 
 // Released is the result of Release.
 type Released struct {
-	// Pods counts the pods that lost the finalizer, Locks the deleted VolumeLocks, and Conditions the pods that lost the
-	// condition NodeUnreachable.
-	Pods, Locks, Conditions int
+	// Pods and Claims count the objects that lost the finalizer, Locks the deleted VolumeLocks, and Conditions the pods
+	// that lost the condition NodeUnreachable.
+	Pods, Claims, Locks, Conditions int
 	// Unproven lists the released pods that were terminating without evidence of the end of their processes, as
 	// "namespace/name on node NODE".
 	Unproven []string
@@ -35,15 +35,15 @@ type Released struct {
 var ErrRestored = errors.New("another program or an admission policy adds the finalizer: remove it, and run the " +
 	"command again")
 
-// Release removes the finalizer from all pods, whether or not their processes run, and removes VolumeLocks and
-// conditions. It is the first step of uninstalling volume-guard, after the removal of the admission that adds the
-// finalizer, and replaces Run: no Controller may run at the same time.
+// Release removes the finalizer from all pods, whether or not their processes run, and from all claims, and removes
+// VolumeLocks and conditions. It is the first step of uninstalling volume-guard, after the removal of the admission
+// that adds the finalizer, and replaces Run: no Controller may run at the same time.
 //
 // Release lists the pods until none has got the finalizer for some seconds. It tries all pods, and the error names the
 // ones that were not released.
 func (c *Controller) Release(ctx context.Context) (out Released, err error) {
 	r := &releaser{Controller: c, out: &out, progress: controller.Progress{Clock: c.cfg.Clock}}
-	err = errors.Join(controller.UntilQuiet(ctx, c.cfg.Clock, ErrRestored, r.pass), r.locks(ctx))
+	err = errors.Join(controller.UntilQuiet(ctx, c.cfg.Clock, ErrRestored, r.pass), r.claims(ctx), r.locks(ctx))
 	slices.Sort(out.Unproven)
 	slices.Sort(out.Left)
 	if err != nil {
@@ -115,6 +115,29 @@ func (r *releaser) count(ctx context.Context, change func(*Released)) {
 	defer r.mu.Unlock()
 	change(r.out)
 	r.progress.Log(ctx, "Releasing pods", "released", r.out.Pods)
+}
+
+// claims follows the pods, whose claims get the finalizer only while a Controller runs.
+func (r *releaser) claims(ctx context.Context) error {
+	workers := controller.NewWorkers(r.cfg.Workers)
+	err := r.cluster.eachClaim(ctx, func(claim podsafety.Claim) {
+		f := podsafety.ClaimFacts{Claim: claim, RemovingFinalizers: true}
+		action := podsafety.DecideClaim(f, r.cfg.Clock.Now())
+		if action != podsafety.ReleaseClaim {
+			return
+		}
+		workers.Go(func() error {
+			err := r.patchClaim(ctx, claim, action)
+			if err == nil {
+				r.count(ctx, func(out *Released) { out.Claims++ })
+			}
+			if errors.Is(err, kube.ErrGone) {
+				return nil
+			}
+			return err
+		})
+	})
+	return errors.Join(workers.Wait(), err)
 }
 
 func (r *releaser) locks(ctx context.Context) error {

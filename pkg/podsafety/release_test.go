@@ -17,14 +17,19 @@ func TestReleaseRemovesAll(t *testing.T) {
 	w.live["ns/gone"] = held(terminating, func(o *v1.Pod) { o.Name, o.UID = "gone", "2" })
 	w.live["ns/other"] = held(unheld, func(o *v1.Pod) { o.Name = "other" })
 	w.locked["a"] = volumeLock{node: "a", object: "lock-of-a", volumes: map[string]holder{"pv-data": {}}}
+	w.kept["db-data"] = claimOfPod(heldClaim)
+	w.kept["other"] = claimOfPod(func(o *v1.PersistentVolumeClaim) { o.Name, o.Finalizers = "other", []string{"other"} })
 	w.cfg.Clock = kubetest.EagerClock{FakeClock: w.clock}
 	out, err := w.Release(t.Context())
-	if err != nil || out.Pods != 2 || out.Locks != 1 || out.Conditions != 1 || len(out.Left) != 0 ||
+	if err != nil || out.Pods != 2 || out.Claims != 1 || out.Locks != 1 || out.Conditions != 1 || len(out.Left) != 0 ||
 		!slices.Equal(out.Unproven, []string{"ns/gone on node a"}) {
 		t.Errorf("%+v, %v", out, err)
 	}
 	if len(w.live) != 2 || len(w.locked) != 0 || w.live["ns/db"].Finalizers != nil || isMarked(w.live["ns/db"]) {
 		t.Errorf("left: %v, %v", w.live, w.locked)
+	}
+	if w.kept["db-data"].Finalizers != nil || len(w.kept["other"].Finalizers) != 1 {
+		t.Errorf("claims: %v", w.kept)
 	}
 }
 

@@ -5,7 +5,7 @@
 // fact is never evidence: every fact that permits the removal of the finalizer was read live, after the deletion of the
 // pod was seen. A [Tracker] holds one process's observation times on its own clock. A [Session] is the work on one pod:
 // it yields one [Ask] at a time and takes the replies, until it has to wait. [Explain] describes its result to people.
-// [DecideLock] decides which volumes other nodes must not attach until then.
+// [DecideLock] decides which volumes other nodes must not attach until then, and [DecideClaim] which claims stay.
 //
 // All state is plain and exported, so that it can be copied, encoded and compared. The package takes no locks: a caller
 // that shares a Tracker between goroutines holds a lock. The model checker in test/model/podsafety drives the same

@@ -132,7 +132,10 @@ func TestActionsHaveNames(t *testing.T) {
 	for a := KeepLock; a <= RemoveLock; a++ {
 		names[a.String()] = true
 	}
-	if len(names) != int(RemoveFinalizerByUID)+1+int(RemoveLock)+1 || names["Unknown"] || names[""] {
+	for a := LeaveClaim; a <= ReleaseClaim; a++ {
+		names[a.String()] = true
+	}
+	if len(names) != int(RemoveFinalizerByUID)+1+int(RemoveLock)+1+int(ReleaseClaim)+1 || names["Unknown"] || names[""] {
 		t.Errorf("names %v", names)
 	}
 	if Action(99).String() != "Unknown" || LockAction(99).String() != "Unknown" {

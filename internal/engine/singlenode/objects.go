@@ -105,10 +105,7 @@ func ClaimOf(o metav1.Object) Claim {
 	if value, found := o.GetAnnotations()[LockAnnotation]; found {
 		c.Locked, c.Lock = true, ParseLock(value)
 	}
-	if owner := metav1.GetControllerOfNoCopy(o); owner != nil && owner.Kind == "Pod" &&
-		owner.APIVersion == v1.SchemeGroupVersion.String() {
-		c.Owner = owner.UID
-	}
+	_, c.Owner = objects.PodOwner(o)
 	return c
 }
 

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
@@ -244,6 +245,7 @@ func TestPodsAreReleased(t *testing.T) {
 	})
 	pod, vol := env.podWithVolume(node, 30)
 	running := env.heldPod(node)
+	_, claim := env.heldEphemeral(node)
 	env.setReady(node, v1.ConditionUnknown)
 	env.Must(pod.Delete(env.Ctx))
 	env.waitLocks(vol.Name + " at " + node)
@@ -254,7 +256,8 @@ func TestPodsAreReleased(t *testing.T) {
 	<-g.Done()
 	env.Must(g.Restart()) // it waits for the Lease
 	for _, want := range []string{
-		"mutatingadmissionpolicybinding/csi-reclaimer-pod-hold was deleted", "pods were released, 1 VolumeLock",
+		"mutatingadmissionpolicybinding/csi-reclaimer-pod-hold was deleted",
+		"pods were released, 1 VolumeLock, the finalizer of 1 claim",
 		"pod " + env.Namespace + "/" + pod.Name + " on node " + node + " was terminating",
 	} {
 		if !strings.Contains(output, want) {
@@ -262,6 +265,9 @@ func TestPodsAreReleased(t *testing.T) {
 		}
 	}
 	env.waitLocks()
+	if now, err := claim.Get(env.Ctx); err != nil || now == nil || slices.Contains(now.Finalizers, podsafety.Finalizer) {
+		t.Errorf("claim %s is held, or gone: %v", claim.Name, err)
+	}
 	list, err := env.Client.CoreV1().Pods(metav1.NamespaceAll).List(env.Ctx, metav1.ListOptions{})
 	env.Must(err)
 	for i := range list.Items {
@@ -289,6 +295,7 @@ func TestPodSafetyPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	g := env.startVolumeGuard(locking()...)
 	fakenode.ForTest(t, env.Plane, "node", fakenode.Config{})
 	gone, node := env.node(), env.node()
+	env.heldEphemeral(node)
 	orphan := env.heldPod(gone)
 	env.Must(orphan.Delete(env.Ctx))
 	env.Must(env.Client.CoreV1().Nodes().Delete(env.Ctx, gone, metav1.DeleteOptions{}))

@@ -243,6 +243,7 @@ func testEvidence(run func(string, func(*podEnvironment))) {
 		env.reportEnd(pod, true)
 		env.Must(pod.WaitGone(env.WithTimeout()))
 	})
+	run("the claim of a forced pod's ephemeral volume stays as long as the pod", testEphemeralClaim)
 	run("the out-of-service taint counts on a node that is not Ready alone", func(env *podEnvironment) {
 		node := env.node()
 		pod := env.heldPod(node)
@@ -271,6 +272,43 @@ func testEvidence(run func(string, func(*podEnvironment))) {
 			env.Must(pod.Wait(env.WithTimeout(), "not marked", func(pod *v1.Pod) bool { return !isMarked(pod) }))
 		}
 	})
+}
+
+// testEphemeralClaim has Kubernetes release the claim of a held pod, which does not count for it after a force
+// deletion.
+func testEphemeralClaim(env *podEnvironment) {
+	node := env.node()
+	pod, claim := env.heldEphemeral(node)
+	env.MustDeleteClaim(claim)
+	env.setReady(node, v1.ConditionUnknown)
+	env.deletePodNow(pod.Name)
+	env.WaitClaim(claim, "released by Kubernetes, and held", func(now *v1.PersistentVolumeClaim) bool {
+		return now != nil && slices.Equal(now.Finalizers, []string{podsafety.Finalizer})
+	})
+	env.expectPodHeld(pod, "NodeUnreachable")
+	env.expectHeld(claim)
+	env.confirm(pod, pod.UID)
+	env.Must(pod.WaitGone(env.WithTimeout()))
+	env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+}
+
+// heldEphemeral creates a pod with a generic ephemeral volume on a node, and waits until it is held with its claim.
+func (env *podEnvironment) heldEphemeral(node string) (*objects.Pod, *objects.Claim) {
+	env.T.Helper()
+	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "pod-" + rand.String(8), Node: node, Change: ephemeral})
+	env.Must(err)
+	env.waitHeld(pod)
+	var claim *objects.Claim
+	env.Eventually("the claim of pod "+pod.Name+" is held", func() bool {
+		now, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Get(env.Ctx, pod.Name+"-cache",
+			metav1.GetOptions{})
+		if err != nil || !slices.Contains(now.Finalizers, podsafety.Finalizer) {
+			return false
+		}
+		claim = env.ClaimOf(now)
+		return true
+	})
+	return pod, claim
 }
 
 func isMarked(pod *v1.Pod) bool {

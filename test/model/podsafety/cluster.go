@@ -13,9 +13,12 @@ func (k *worker) cluster(s *state) {
 			c.write(slot, func(p *pod) { *p = pod{exists: true, held: true} })
 		})
 	}
-	k.Can(s.claim && s.claimGoes && !k.claimUsed(s), move{claimIsRemoved, 0, 0}, func(c *scene) {
-		c.claim = false
+	k.Can(s.claim && s.claimGoes && !s.claimHeld && !k.claimUsed(s), move{claimIsRemoved, 0, 0}, func(c *scene) {
+		c.writeClaim(func(s *state) { s.claim = false })
 		c.judgeClaim()
+	})
+	k.Can(k.Ephemeral && s.claim && !s.claimGoes && !s.pods[0].exists, move{claimIsCollected, 0, 0}, func(c *scene) {
+		c.writeClaim(func(s *state) { s.claimGoes = true })
 	})
 	if k.Attach {
 		k.attachDetach(s)
@@ -31,8 +34,12 @@ func (k *worker) anyNamed(s *state, slot int) bool {
 	return false
 }
 
-// claimUsed reports whether PVC protection sees a pod that is bound to a node and uses the claim.
+// claimUsed reports whether PVC protection sees a pod that is bound to a node and uses the claim. The claim of a
+// generic ephemeral volume is used only by its pod, and not any more once that has no grace (podIsShutDown).
 func (k *worker) claimUsed(s *state) bool {
+	if p := s.pods[0]; k.Ephemeral {
+		return p.exists && p.node > 0 && (!p.terminating || !p.graceZero)
+	}
 	for slot := range k.Pods {
 		if s.pods[slot].exists && s.pods[slot].node > 0 {
 			return true
@@ -47,7 +54,7 @@ func (k *worker) schedule(s *state, slot int) {
 	for n := range maxNodes {
 		node := s.nodes[n]
 		k.Can(p.exists && p.node == 0 && !p.terminating && node.there && node.ready && !node.taint && !node.own &&
-			s.claim && !s.claimGoes, move{podIsBound, n, slot}, func(c *scene) {
+			s.claim && !s.claimGoes && (!k.Ephemeral || slot == 0), move{podIsBound, n, slot}, func(c *scene) {
 			c.processes[slot].node = uint8(n + 1)
 			c.write(slot, func(p *pod) { p.node = uint8(n + 1) })
 		})

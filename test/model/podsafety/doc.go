@@ -31,7 +31,8 @@
 //
 // Every world holds these constant. Faults and administrators only affect the first node, because the second is for
 // replacements. Live reads do not become too old, which only lets more happen. Calls are carried out at once, since a
-// late call is equivalent to a second leader. A pod names its claim, which is not a generic ephemeral volume.
+// late call is equivalent to a second leader. A pod names its claim, except in the
+// world of a generic ephemeral volume, where only the first pod has a claim, with the finalizer from the start.
 //
 // worlds.go has the bounds, and world.go the contents of a world. cluster.go, nodes.go, people.go and guard.go have the
 // moves, and machine.go makes facts and sessions of the engine. judge.go has the promises, independently of their

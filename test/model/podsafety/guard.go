@@ -22,6 +22,10 @@ func (k *worker) guard(s *state, i int) {
 	for n := range maxNodes {
 		k.Can(l.nodes[n] != s.nodes[n].view(), move{watchShowsNode, i, n}, func(c *scene) { c.showNode(i, n) })
 	}
+	if k.Ephemeral {
+		k.Can(l.claim != s.claimView(), move{watchShowsClaim, i, 0}, func(c *scene) { c.showClaim(i) })
+		k.Can(k.claimStep(s, i), move{workerSettlesClaim, i, 0}, func(c *scene) { c.settleClaim(i) })
+	}
 	for slot := range k.Pods {
 		k.Can(l.pods[slot] != view{s.pods[slot].exists, s.pods[slot]}, move{watchShowsPod, i, slot},
 			func(c *scene) { c.showPod(i, slot) })
@@ -44,6 +48,7 @@ func (c *scene) start(i int) {
 	for slot := range c.Pods {
 		c.showPod(i, slot)
 	}
+	c.showClaim(i)
 }
 
 // showPod delivers the state of a pod to the watch of a replica.

@@ -97,6 +97,9 @@ func (k *worker) idle(s *state) bool {
 				return false
 			}
 		}
+		if k.Ephemeral && (l.claim != s.claimView() || k.claimStep(s, i)) {
+			return false
+		}
 		for slot := range k.Pods {
 			if l.sessions[slot].on || l.woken[slot] || l.pods[slot] != (view{s.pods[slot].exists, s.pods[slot]}) ||
 				k.Attach && k.lockStep(s, i, slot) {
@@ -118,6 +121,9 @@ func (k *worker) unsettled(s *state) string {
 		case p.terminating && p.held && k.evidence(s, slot):
 			return "L1: there is evidence, and the pod stays"
 		}
+	}
+	if p := s.pods[0]; k.Ephemeral && s.claim && s.claimGoes && (!p.exists || !p.held) {
+		return "L1: the claim of a pod that is not held is left"
 	}
 	if s.lock.exists && !s.pods[s.lock.holder-1].held {
 		return "L1: a lock is left"

@@ -9,7 +9,7 @@ func (k *worker) people(s *state) {
 	}
 	k.User(s.claim && !s.claimGoes, s.left.DeleteClaim, move{userDeletesClaim, 0, 0}, func(c *scene) {
 		c.left.DeleteClaim--
-		c.claimGoes = true
+		c.writeClaim(func(s *state) { s.claimGoes = true })
 	})
 	k.administrators(s)
 	k.fencers(s)

@@ -75,6 +75,9 @@ func (c *scene) waits(finished, graceZero age, ready bool) {
 	l.sights[0].finished, l.sights[0].graceZero, l.sessions[0].seen.ready = finished, graceZero, ready
 }
 
+// ephemeral makes the claim a generic ephemeral volume's, which is being deleted.
+func (c *scene) ephemeral() { c.Ephemeral, c.claimGoes, c.claimHeld = true, true, true }
+
 // because sets the reason of the step in the session of the pod.
 func (c *scene) because(reason string) {
 	for i, r := range c.machine.reasons {
@@ -187,6 +190,8 @@ func TestRestIsJudged(t *testing.T) {
 		"a lock for it":                 {func(c *scene) { away(c); c.lock = lock{exists: true, holder: 1, node: 1} }, ""},
 		"a lock for a pod that is gone": {func(c *scene) { away(c); c.lock = lock{exists: true, holder: 2, node: 1} }, "L1"},
 		"it is released, and not gone":  {func(c *scene) { c.pods[0].held = false }, ""},
+		"a claim of it":                 {func(c *scene) { away(c); c.ephemeral() }, ""},
+		"a claim of a pod that is gone": {func(c *scene) { c.ephemeral(); c.pods[0] = pod{} }, "L1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := judged()

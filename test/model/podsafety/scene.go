@@ -66,6 +66,16 @@ func (c *scene) write(slot int, edit func(*pod)) {
 	}
 }
 
+// writeClaim changes the claim at the API server.
+func (c *scene) writeClaim(edit func(*state)) {
+	edit(&c.state)
+	for i := range c.Replicas {
+		if !c.Lag {
+			c.showClaim(i)
+		}
+	}
+}
+
 // leaseChanges records that a Lease was renewed or removed.
 func (c *scene) leaseChanges(n int) {
 	for i := range c.Replicas {
@@ -107,7 +117,7 @@ func (c *scene) settle() {
 // first returns the initial state of a world, with a pod on the first node.
 func (w *World) first(m *machine) state {
 	c := scene{World: w, machine: m}
-	c.left, c.claim = w.Budget, true
+	c.left, c.claim, c.claimHeld = w.Budget, true, w.Ephemeral
 	for n := range c.nodes {
 		c.nodes[n] = node{there: true, ready: true, lease: true}
 	}

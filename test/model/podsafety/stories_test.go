@@ -31,7 +31,8 @@ func (s *script) then(verbs ...verb) *script {
 func (s *script) guardActs() *script {
 	s.All(func(m move) bool {
 		switch m.verb {
-		case watchShowsNode, watchShowsPod, workerBegins, workerLocks, unmountGraceEnds, forceGraceEnds, leaseGraceEnds:
+		case watchShowsNode, watchShowsPod, watchShowsClaim, workerBegins, workerLocks, workerSettlesClaim,
+			unmountGraceEnds, forceGraceEnds, leaseGraceEnds:
 			return true
 		default:
 		}
@@ -179,4 +180,18 @@ func TestEarlierZeroGraceIsNoEvidenceOfUnmount(t *testing.T) {
 		kubeletReportsEnd)
 	s.guardActs().isMounted()
 	s.then(volumeIsUnmounted).guardActs().isReleased()
+}
+
+// Kubernetes' own protection releases the claim of a generic ephemeral volume when its pod has no grace any more.
+func TestForceDeletionIsNoReleaseOfEphemeralClaim(t *testing.T) {
+	budget := all()
+	budget.DeleteClaim = 1
+	s := begin(t, World{Budget: budget, Ephemeral: true}).then(kubeletIsCutOff, nodeReadyChanges, userDeletesClaim,
+		userForcesUnasked).guardActs()
+	s.isHeld()
+	if !s.Now.claim || s.claimUsed(&s.Now) {
+		t.Errorf("the claim is gone, or in use by its pod\n%s", &s.Script)
+	}
+	s.then(userConfirms).guardActs().isReleased()
+	s.then(claimIsRemoved)
 }

@@ -50,14 +50,17 @@ const (
 	collectorFailsPod
 	collectorDeletesPod
 	claimIsRemoved
+	claimIsCollected
 	volumeIsDetached
 	volumeIsAttached
 	processStarts
 	processEnds
 	watchShowsPod
 	watchShowsNode
+	watchShowsClaim
 	workerBegins
 	workerLocks
+	workerSettlesClaim
 	unmountGraceEnds
 	forceGraceEnds
 	leaseGraceEnds
@@ -123,14 +126,17 @@ var sentences = [verbs]string{
 	collectorFailsPod:       "the pod garbage collector marks pod %[1]d Failed",
 	collectorDeletesPod:     "the pod garbage collector deletes pod %[1]d by force",
 	claimIsRemoved:          "PVC protection releases the claim, which is gone",
+	claimIsCollected:        "the garbage collector deletes the claim of the pod that is gone",
 	volumeIsDetached:        "the volume is detached from node %[3]s",
 	volumeIsAttached:        "the volume is attached to node %[3]s",
 	processStarts:           "replica %[2]d starts",
 	processEnds:             "replica %[2]d ends",
 	watchShowsPod:           "the watch of replica %[2]d shows pod %[1]d",
 	watchShowsNode:          "the watch of replica %[2]d shows node %[3]s",
+	watchShowsClaim:         "the watch of replica %[2]d shows the claim",
 	workerBegins:            "replica %[2]d works on pod %[1]d",
 	workerLocks:             "replica %[2]d works on the lock for pod %[1]d",
+	workerSettlesClaim:      "replica %[2]d works on the claim",
 	unmountGraceEnds:        "replica %[2]d: the unmount grace of pod %[1]d is over",
 	forceGraceEnds:          "replica %[2]d: pod %[1]d has been without grace for the duration of a Lease",
 	leaseGraceEnds:          "replica %[2]d: the Lease of the node of pod %[1]d has not changed for its duration",

@@ -129,6 +129,13 @@ type nodeView struct{ there, ready, tainted, fenced bool }
 
 func (n node) view() nodeView { return nodeView{n.there, n.ready, n.taint || n.own, n.fence.exists} }
 
+// claimView is the claim of a generic ephemeral volume in the API server, or in the watch of one replica.
+type claimView struct {
+	exists bool
+	// goes means that the claim is being deleted, held that it has the finalizer of volume-guard.
+	goes, held bool
+}
+
 // work is the state of the work of a replica on a pod, beyond the watch caches of the replica.
 type work struct {
 	on bool
@@ -156,6 +163,7 @@ type line struct {
 	up       bool
 	pods     [maxPods]view
 	nodes    [maxNodes]nodeView
+	claim    claimView // only in a world with an ephemeral claim
 	sights   [maxPods]sight
 	sessions [maxPods]work
 	// woken means that the pod is in the queue, timed that it comes back by the clock.
@@ -179,8 +187,9 @@ type state struct {
 	nodes     [maxNodes]node
 	lines     [maxReplicas]line
 	lock      lock
-	// claim means that the claim of all pods exists, claimGoes that it is being deleted.
-	claim, claimGoes bool
+	// claim means that the claim of all pods exists, claimGoes that it is being deleted, and claimHeld that it is the
+	// claim of a generic ephemeral volume and has the finalizer of volume-guard.
+	claim, claimGoes, claimHeld bool
 	// attached are the nodes that the volume is attached to, and mountSeen the nodes whose kubelet last reported it as
 	// mounted.
 	attached, mountSeen [maxNodes]bool

@@ -23,8 +23,8 @@ type World struct {
 	Unheld, Unbound, Starting bool
 	// Older means that kubelets do not track generations.
 	Older bool
-	// Attach means that volumes are attached.
-	Attach bool
+	// Attach means that volumes are attached, Ephemeral that the claim is a generic ephemeral volume's, of the first pod.
+	Attach, Ephemeral bool
 	// NoPodGC means that the cluster has no pod garbage collector.
 	NoPodGC  bool
 	Replicas int
@@ -185,6 +185,13 @@ func neighbours() []World {
 			Budget: Budget{Delete: 1, Unasked: 1, DeleteClaim: 1, Cut: 1, Heal: 1},
 		},
 		{
+			Name: "hold, ephemeral", About: "the claim of a generic ephemeral volume is deleted before or after its pod, " +
+				"which loses its grace by force or with its Node", Ephemeral: true,
+			Constant: noAttach + "; the replacement: its claim would be another; the finalizer, which the claim has before " +
+				"the pod starts", Lag: true,
+			Budget: Budget{Delete: 1, Unasked: 1, DeleteClaim: 1, DeleteNode: 1, Cut: 1, Crash: 1},
+		},
+		{
 			Name: "hold, attach",
 			About: "another pod of the claim is to run on the second node while the kubelet of the first is " +
 				"cut off, and the volume is detached by force", Attach: true, Beside: true,
@@ -210,7 +217,7 @@ func (w *World) Bounds() string {
 		on   bool
 		name string
 	}{{w.Lag, "lag"}, {w.Beside, "beside"}, {w.Unheld, "unheld"}, {w.Unbound, "unbound"}, {w.Starting, "starting"},
-		{w.Older, "older"}, {w.Attach, "attach"}, {w.NoPodGC, "no pod GC"}}
+		{w.Older, "older"}, {w.Attach, "attach"}, {w.Ephemeral, "ephemeral"}, {w.NoPodGC, "no pod GC"}}
 	for _, f := range flags {
 		if f.on {
 			parts = append(parts, f.name)

@@ -1,0 +1,107 @@
+package podsafety
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+)
+
+// Claim is the record of a claim. The zero value is a claim that no decision acts on.
+type Claim struct {
+	Namespace, Name string
+	UID             types.UID
+	// Pod and PodUID identify the pod that controls the claim, as with a generic ephemeral volume, and are empty if no pod
+	// does.
+	Pod    string
+	PodUID types.UID
+	// Held reports that the claim has objects.RunningFinalizer.
+	Held, Terminating bool
+}
+
+// ClaimOf returns the record of a claim, which keeps no reference to o.
+func ClaimOf(o metav1.Object) Claim {
+	c := Claim{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(),
+		Held: slices.Contains(o.GetFinalizers(), objects.RunningFinalizer), Terminating: o.GetDeletionTimestamp() != nil}
+	c.Pod, c.PodUID = objects.PodOwner(o)
+	return c
+}
+
+// ClaimFacts holds all knowledge of one claim and its pod. The zero value of every field means that the fact is unknown
+// or argues for keeping the claim.
+type ClaimFacts struct {
+	Claim Claim
+	// Mode is the mode of the claim's namespace.
+	Mode Mode
+	// Pod is the pod with the name of the claim's pod, from the watch cache or, when PodRead is set, from a live read. The
+	// zero value means that no such pod exists.
+	Pod     Pod
+	PodRead session.Read
+	// RemovingFinalizers removes the finalizer from all claims, because volume-guard is uninstalled.
+	RemovingFinalizers bool
+}
+
+// ClaimAction is one step with a claim. The zero value is [LeaveClaim].
+type ClaimAction uint8
+
+const (
+	// LeaveClaim does nothing until the next event.
+	LeaveClaim ClaimAction = iota
+	// HoldClaim adds the finalizer to the claim.
+	HoldClaim
+	// AwaitPod keeps a claim that is terminating, because its pod may use it.
+	AwaitPod
+	// ReadClaimPod reads the pod from the API server, to decide whether to release the claim.
+	ReadClaimPod
+	// ReleaseClaim removes the finalizer from the claim.
+	ReleaseClaim
+)
+
+var claimActionNames = []string{
+	LeaveClaim: "LeaveClaim", HoldClaim: "HoldClaim", AwaitPod: "AwaitPod", ReadClaimPod: "ReadClaimPod",
+	ReleaseClaim: "ReleaseClaim",
+}
+
+// String returns the action as used in logs.
+func (a ClaimAction) String() string { return session.Name(a, claimActionNames) }
+
+// DecideClaim returns the next step for one claim.
+//
+// Kubernetes keeps a claim that a pod on a node names, even if the pod was deleted by force. The claim of a generic
+// ephemeral volume is an exception: a pod with a grace period of 0 does not count as its user (podIsShutDown in
+// pkg/controller/volume/pvcprotection), which a held pod can be for as long as its processes run. Such a claim gets the
+// finalizer before its deletion, because a terminating claim takes none.
+//
+// The claim is released once it is terminating and its pod is no longer held. The finalizer of another owner, as on a
+// claim from a backup, goes in the same way.
+func DecideClaim(f ClaimFacts, now time.Time) ClaimAction {
+	c := f.Claim
+	switch {
+	case c.Held && f.RemovingFinalizers:
+		return ReleaseClaim
+	case f.RemovingFinalizers:
+		return LeaveClaim
+	case !c.Held && !c.Terminating && c.PodUID != "" && f.Mode == ModeEnforce:
+		return HoldClaim
+	case !c.Held, !c.Terminating:
+		return LeaveClaim
+	case c.PodUID == "":
+		return ReleaseClaim // Kubernetes, too, counts the pod as a user only if it controls the claim
+	case f.used():
+		return AwaitPod
+	case !f.PodRead.Fresh(now):
+		return ReadClaimPod
+	}
+	return ReleaseClaim
+}
+
+// used reports whether processes of the claim's pod may use the claim: the pod is held, or may be in a moment. A pod
+// without a node does not count, because no kubelet starts it with a terminating claim.
+func (f ClaimFacts) used() bool {
+	return f.Pod.UID == f.Claim.PodUID && f.Pod.Node != "" &&
+		(f.Pod.Held || !f.Pod.Terminating && f.Mode == ModeEnforce)
+}

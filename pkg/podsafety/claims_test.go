@@ -1,0 +1,236 @@
+package podsafety
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+
+	"k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+)
+
+func (w *world) eachClaim(_ context.Context, visit func(podsafety.Claim)) error {
+	if err := w.call("list claims"); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.kept)) {
+		visit(podsafety.ClaimOf(w.kept[name]))
+	}
+	return nil
+}
+
+func (w *world) patchClaim(_ context.Context, _ string, p kube.FinalizerPatch) error {
+	if err := w.call("patch claim +%v -%v", p.Add, p.Remove); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o, found := w.kept[p.Name]
+	switch {
+	case !found || o.UID != p.UID:
+		return kube.ErrGone
+	case o.DeletionTimestamp != nil && len(p.Add) > 0:
+		return kube.ErrChanged
+	}
+	if o.Finalizers = p.Add; o.DeletionTimestamp != nil {
+		delete(w.kept, p.Name)
+	}
+	return nil
+}
+
+// claimOfPod is the claim of a generic ephemeral volume of the pod that held returns.
+func claimOfPod(change ...func(*v1.PersistentVolumeClaim)) *v1.PersistentVolumeClaim {
+	o := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "db-data", UID: "claim",
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "db", UID: "uid",
+			Controller: ptr.To(true)}}}}
+	for _, c := range change {
+		c(o)
+	}
+	return o
+}
+
+func heldClaim(o *v1.PersistentVolumeClaim) { o.Finalizers = []string{Finalizer} }
+
+func terminatingClaim(o *v1.PersistentVolumeClaim) { o.DeletionTimestamp = &metav1.Time{} }
+
+func ephemeral(o *v1.Pod) {
+	o.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}}
+}
+
+// showClaim creates a claim, and makes the watch show it.
+func (w *world) showClaim(o *v1.PersistentVolumeClaim) {
+	w.Helper()
+	w.kept[o.Name] = o
+	before, known := w.claimCache["ns/"+o.Name]
+	now, keep, err := recordClaim(o, known)
+	switch changes := (claimChanges{w.observer}); {
+	case err != nil:
+		w.Fatal(err)
+	case known:
+		w.claimCache["ns/"+o.Name] = now
+		changes.Updated(before, now)
+	case keep:
+		w.claimCache["ns/"+o.Name] = now
+		changes.Added(now)
+	}
+}
+
+func (w *world) settle() controller.Result { return w.settleClaim(w.Context(), "ns/db-data") }
+
+const (
+	addedToClaim     = "patch claim +[" + Finalizer + "] -[]"
+	removedFromClaim = "patch claim +[] -[" + Finalizer + "]"
+)
+
+// TestEphemeralClaimStaysAsLongAsItsPod plays the force deletion of a pod whose claim was deleted before.
+func TestEphemeralClaimStaysAsLongAsItsPod(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.show(held(ephemeral))
+	w.showClaim(claimOfPod())
+	w.settle()
+	w.expectCalls(addedToClaim)
+	w.showClaim(claimOfPod(heldClaim))
+	w.settle()
+	w.expectCalls()
+	w.showClaim(claimOfPod(heldClaim, terminatingClaim))
+	w.show(held(ephemeral, terminating))
+	if got := w.settle(); got != controller.Every(claimEvery) {
+		t.Errorf("due again %+v", got)
+	}
+	w.expectCalls()
+
+	// The watch shows the end of the pod, and a live read does not.
+	w.unwatch("ns/db")
+	w.settle()
+	w.expectCalls("get pod")
+	w.fail["get pod"] = errors.New("refused")
+	if got := w.settle(); got != w.cfg.retries().Retry() {
+		t.Errorf("after a failed read, due again %+v", got)
+	}
+	w.expectCalls("get pod")
+	w.fail = nil
+	delete(w.live, "ns/db")
+	w.settle()
+	w.expectCalls("get pod", removedFromClaim)
+	if len(w.kept) != 0 {
+		t.Errorf("the claim stays: %v", w.kept)
+	}
+}
+
+func TestWrittenClaimsAreBoundToTheirUID(t *testing.T) {
+	for _, change := range []func(*v1.PersistentVolumeClaim){func(*v1.PersistentVolumeClaim) {}, heldTerminating} {
+		w := newWorld(t, Config{})
+		w.showClaim(claimOfPod(change))
+		w.kept["db-data"].UID = "other"
+		before := slices.Clone(w.kept["db-data"].Finalizers)
+		w.settle()
+		if got := w.kept["db-data"]; got == nil || !slices.Equal(got.Finalizers, before) {
+			t.Errorf("another claim of the name was written: %v", got)
+		}
+	}
+}
+
+func heldTerminating(o *v1.PersistentVolumeClaim) { heldClaim(o); terminatingClaim(o) }
+
+func TestClaimsAreEnqueued(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		happens func(w *world)
+		want    bool
+	}{
+		"a new claim":      {func(w *world) { w.showClaim(claimOfPod()) }, true},
+		"its deletion":     {func(w *world) { w.showClaim(claimOfPod(heldTerminating)) }, true},
+		"it is held":       {func(w *world) { w.showClaim(claimOfPod(heldClaim)) }, false},
+		"it is of no pod":  {func(w *world) { w.showClaim(claimOfPod(ownerless)) }, false},
+		"its pod is gone":  {func(w *world) { w.show(held(ephemeral, terminating)); w.unwatch("ns/db") }, true},
+		"its pod has none": {func(w *world) { w.show(held(terminating)); w.unwatch("ns/db") }, false},
+		"its pod is released": {func(w *world) {
+			w.show(held(ephemeral, terminating))
+			w.show(held(ephemeral, terminating, unheld))
+		}, true},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			w := newWorld(t, Config{})
+			woken := &wokenClaims{wake: w.observer.wake}
+			w.observer.wake = woken
+			c.happens(w)
+			if got := slices.Contains(woken.keys, "ns/db-data"); got != c.want {
+				t.Errorf("enqueued %q", woken.keys)
+			}
+		})
+	}
+}
+
+// wokenClaims records the claims that events enqueue.
+type wokenClaims struct {
+	wake
+	keys []string
+}
+
+func (r *wokenClaims) claim(key string) { r.keys = append(r.keys, key) }
+
+func ownerless(o *v1.PersistentVolumeClaim) { o.OwnerReferences = nil }
+
+func TestDueClaims(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.namespaceCache["ns"] = namespace{Name: "ns", Mode: podsafety.ModeOff}
+	w.showClaim(claimOfPod())
+	w.showClaim(claimOfPod(heldTerminating, func(o *v1.PersistentVolumeClaim) { o.Name = "restored" }))
+	if got := w.observer.dueClaims(""); !slices.Equal(got, []string{"ns/restored"}) {
+		t.Errorf("without the label: %q", got)
+	}
+	w.namespaceCache["ns"] = namespace{Name: "ns", Mode: podsafety.ModeEnforce}
+	both := []string{"ns/db-data", "ns/restored"}
+	for namespace, want := range map[string][]string{"": both, "ns": both, "other": nil} {
+		if got := w.observer.dueClaims(namespace); !slices.Equal(got, want) {
+			t.Errorf("of namespace %q: %q", namespace, got)
+		}
+	}
+}
+
+func TestDryRunLeavesClaims(t *testing.T) {
+	w := newWorld(t, Config{DryRun: true})
+	w.showClaim(claimOfPod())
+	w.settle()
+	w.expectCalls()
+	w.showClaim(claimOfPod(heldTerminating))
+	w.settle()
+	w.expectCalls("get pod")
+}
+
+func TestFailedClaimWriteIsRetried(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.showClaim(claimOfPod())
+	w.fail[addedToClaim] = errors.New("no answer")
+	if got := w.settle(); got != w.cfg.retries().Retry() {
+		t.Errorf("due again %+v", got)
+	}
+	w.showClaim(claimOfPod(terminatingClaim)) // before the watch shows it, nothing is to be done any more
+	w.fail = nil
+	w.settle()
+	w.expectCalls(addedToClaim)
+}
+
+func TestRecordClaim(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		claim *v1.PersistentVolumeClaim
+		keep  bool
+	}{
+		"of a pod":            {claimOfPod(), true},
+		"of no pod":           {claimOfPod(ownerless), false},
+		"held, and of no pod": {claimOfPod(ownerless, heldClaim), true},
+	} {
+		if _, keep, err := recordClaim(c.claim, false); err != nil || keep != c.keep {
+			t.Errorf("%s: kept %t, %v", sentence, keep, err)
+		}
+	}
+	if _, _, err := recordClaim(&v1.Pod{}, false); err == nil {
+		t.Error("a Pod is taken")
+	}
+}
