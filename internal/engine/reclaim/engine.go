@@ -1,7 +1,6 @@
 package reclaim
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -69,18 +68,26 @@ func (e *Engine) Owns(pv *volume.PV) bool { return pv.OwnedBy(e.Rules.Driver) }
 
 // PVAdded handles the event that shows a PV for the first time.
 func (e *Engine) PVAdded(pv *volume.PV, now time.Time) (fx Effects) {
+	e.Place(pv)
 	if handle := e.handle(pv); handle != "" {
-		e.Handles.Add(handle, pv.Name)
 		fx.Keys = e.Tracker.share(handle)
 	}
 	if e.Owns(pv) {
+		fx.Keys = append(fx.Keys, pv.Name)
 		e.Tracker.see(pv)
 		if e.Rules.due(*pv) {
 			fx.Tripped = e.Breaker.Count(pv.UID, now)
 		}
 	}
-	fx.Keys = e.withSiblings(fx.Keys, pv)
 	return fx
+}
+
+// Place records the handle that a PV in the cache has, and reports in freed that the PV has ceased to keep the volume.
+func (e *Engine) Place(pv *volume.PV) (freed bool) {
+	return e.Handles.Set(e.handle(pv), pv.Name, func(name string) bool {
+		known, found := e.PVs.Get(name)
+		return found && !known.Deletable()
+	})
 }
 
 // PVUpdated handles the event of a PV's change. If before has another UID, that PV is gone, and its last state is
@@ -91,31 +98,27 @@ func (e *Engine) PVUpdated(before, pv *volume.PV, now time.Time) (fx Effects) {
 		fx.Keys, fx.Forgotten = append(ended.Keys, fx.Keys...), ended.Forgotten
 		return fx
 	}
-	if was, is := e.handle(before), e.handle(pv); was != is {
-		e.removeHandle(was, before.Name)
-		if is != "" {
-			e.Handles.Add(is, pv.Name)
-		}
-	}
+	fx.Keys = e.placeAgain(before, pv)
 	if e.Owns(pv) {
+		fx.Keys = append(fx.Keys, pv.Name)
 		if e.Tracker.changed(before, pv, now) {
-			fx.Keys = e.Names()
+			fx.Keys = append(fx.Keys, e.Names()...)
 		}
 		if e.Rules.due(*pv) && !e.Rules.due(*before) {
 			fx.Due, fx.Tripped = true, e.Breaker.Count(pv.UID, now)
 		}
 	}
-	fx.Keys = e.withSiblings(fx.Keys, pv)
 	return fx
 }
 
 // PVDeleted handles the event of a PV's end, whose last state is last if final is set.
 func (e *Engine) PVDeleted(last *volume.PV, final bool, now time.Time) (fx Effects) {
-	handle := e.handle(last)
-	e.removeHandle(handle, last.Name)
+	fx.Keys = e.displace(last)
+	if e.Owns(last) {
+		fx.Keys = append(fx.Keys, last.Name)
+	}
 	left := e.Owns(last) && e.Leading && last.Policy == volume.PolicyDelete && last.Claimed()
-	history, left := e.Tracker.bury(last, End{Gone: true, Final: final, Shared: len(e.Handles.Others(handle, "")) > 0},
-		left)
+	history, left := e.Tracker.bury(last, End{Gone: true, Final: final, Shared: e.Handles.Shared(e.handle(last), "")}, left)
 	switch {
 	case !left:
 		fx.Forgotten = last.UID
@@ -123,7 +126,6 @@ func (e *Engine) PVDeleted(last *volume.PV, final bool, now time.Time) (fx Effec
 		!last.Held:
 		fx.Tripped = e.Breaker.Count(last.UID, now)
 	}
-	fx.Keys = e.withSiblings(nil, last)
 	return fx
 }
 
@@ -140,7 +142,12 @@ func (e *Engine) AttachmentDeleted(pv string) (fx Effects) {
 		delete(e.Attached, pv)
 	}
 	if known, found := e.PVs.Get(pv); found {
-		fx.Keys = e.withSiblings(nil, known)
+		if e.Owns(known) {
+			fx.Keys = append(fx.Keys, pv)
+		}
+		if e.Attached[pv] == 0 {
+			fx.Keys = append(fx.Keys, e.detached(known)...)
+		}
 	}
 	if len(e.Tracker.Tombstones[pv]) > 0 {
 		fx.Keys = append(fx.Keys, pv)
@@ -170,18 +177,69 @@ func (e *Engine) ClaimDeleted(claim types.UID, pv string, now time.Time) (fx Eff
 	return fx
 }
 
-func (e *Engine) removeHandle(handle, pv string) {
-	if handle != "" {
-		e.Handles.Remove(handle, pv)
+// placeAgain records the handle of a PV that has changed, and returns the PVs of the volume that are due because of it.
+func (e *Engine) placeAgain(before, pv *volume.PV) (due []string) {
+	moved := e.handle(before) != e.handle(pv)
+	if moved {
+		due = e.displace(before)
 	}
+	freed := e.Place(pv)
+	switch {
+	case moved:
+	case freed, before.TwinOf != "", pv.TwinOf != "":
+		due = e.due(pv, all)
+	case before.Claim != pv.Claim:
+		due = e.due(pv, one)
+	}
+	return due
 }
 
-// withSiblings adds a PV, and the PVs that may wait for it because they name the same volume.
-func (e *Engine) withSiblings(keys []string, pv *volume.PV) []string {
-	if e.Owns(pv) {
-		keys = append(keys, pv.Name)
+// displace removes a PV from its handle, and returns the PVs of the volume that are due because of it.
+func (e *Engine) displace(last *volume.PV) (due []string) {
+	switch freed := e.Handles.Remove(e.handle(last), last.Name); {
+	case freed, last.TwinOf != "":
+		return e.due(last, all)
+	case e.Attached[last.Name] > 0:
+		return e.detached(last)
 	}
-	return append(keys, e.Handles.Others(e.handle(pv), pv.Name)...)
+	return e.due(last, one)
+}
+
+// detached returns the other PVs of a PV's volume that are due because its last attachment may have ended.
+func (e *Engine) detached(pv *volume.PV) []string {
+	due := e.due(pv, all)
+	if len(due) > 0 && slices.ContainsFunc(e.Handles.Names(e.handle(pv)), e.isAttached) {
+		return nil
+	}
+	return due
+}
+
+func (e *Engine) isAttached(pv string) bool { return e.Attached[pv] > 0 }
+
+// one and all limit the PVs that due returns. A PV makes the others wait for a time if its claim alone keeps the volume.
+// Once it is gone, one of them continues at once, and its end wakes the next.
+const all, one = 0, 1
+
+// due returns the other PVs of a PV's volume that are to be deleted with it, up to a limit, and none while one keeps the
+// volume: that one wakes them when it ceases to. A twin keeps it from all PVs but its original.
+func (e *Engine) due(than *volume.PV, limit int) (names []string) {
+	handle := e.handle(than)
+	if keepers := e.Handles.Keepers(handle); len(keepers) > 1 || len(keepers) == 1 && !e.isTwin(keepers[0]) {
+		return nil
+	}
+	for _, name := range e.Handles.Names(handle) {
+		if pv, found := e.PVs.Get(name); found && name != than.Name && e.Owns(pv) && e.Rules.due(*pv) {
+			if names = append(names, name); len(names) == limit {
+				break
+			}
+		}
+	}
+	return names
+}
+
+func (e *Engine) isTwin(name string) bool {
+	pv, found := e.PVs.Get(name)
+	return found && pv.TwinOf != ""
 }
 
 // Names returns the names of all PVs, existing or gone, that may need a decision.
@@ -275,20 +333,43 @@ func (e *Engine) facts(pv volume.PV, m Memory, at Moment) Facts {
 	}
 }
 
-// siblings returns the other PVs of the volume from the cache, sorted by name.
-func (e *Engine) siblings(pv volume.PV, except string) []volume.PV {
-	names := e.Handles.Others(e.handle(&pv), except)
-	if len(names) == 0 {
+// someSiblings is the number of other PVs of a volume that a decision gets if one is enough.
+const someSiblings = 3
+
+// siblings returns other PVs of the volume from the cache, sorted by name, except one of this name and those with these
+// UIDs: all of them, or only some that keep the volume, if any does.
+func (e *Engine) siblings(pv volume.PV, except string, absent ...types.UID) []volume.PV {
+	if kept := e.keepers(pv, except, absent); len(kept) > 0 {
+		return kept
+	}
+	return e.allSiblings(pv, except, absent)
+}
+
+func (e *Engine) keepers(pv volume.PV, except string, absent []types.UID) []volume.PV {
+	return e.cached(e.Handles.Keepers(e.handle(&pv)), someSiblings, func(other *volume.PV) bool {
+		return other.Name != except && !slices.Contains(absent, other.UID) && keepsFrom(*other, pv)
+	})
+}
+
+func (e *Engine) allSiblings(pv volume.PV, except string, absent []types.UID) []volume.PV {
+	if !e.Handles.Shared(e.handle(&pv), except) {
 		return nil
 	}
-	siblings := make([]volume.PV, 0, len(names))
+	return e.cached(e.Handles.Names(e.handle(&pv)), all, func(other *volume.PV) bool {
+		return other.Name != except && !slices.Contains(absent, other.UID)
+	})
+}
+
+// cached returns the PVs of these names that are in the cache and wanted, up to a limit.
+func (e *Engine) cached(names []string, limit int, wanted func(*volume.PV) bool) (pvs []volume.PV) {
 	for _, name := range names {
-		if other, found := e.PVs.Get(name); found {
-			siblings = append(siblings, *other)
+		if pv, found := e.PVs.Get(name); found && wanted(pv) {
+			if pvs = append(pvs, *pv); len(pvs) == limit {
+				break
+			}
 		}
 	}
-	slices.SortFunc(siblings, func(a, b volume.PV) int { return cmp.Compare(a.Name, b.Name) })
-	return siblings
+	return pvs
 }
 
 // count returns the number of VolumeAttachments of the volume, given the VolumeAttachments by PV name. Another PV of
