@@ -1,7 +1,6 @@
 package singlenode
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -62,19 +61,6 @@ type observer struct {
 	// freed has the claims whose lock became free, by key, while several pods waited, and has not been taken since.
 	freed map[string]time.Time
 }
-
-// waiting is a gated pod with a claim.
-type waiting struct {
-	key     string
-	created int64
-}
-
-func (w waiting) compare(other waiting) int {
-	return cmp.Or(cmp.Compare(w.created, other.created), cmp.Compare(w.key, other.key))
-}
-
-// turnFor is how long the oldest pod that can take a free lock has it to itself.
-const turnFor = time.Second
 
 func newObserver(rules singlenode.Rules, clock interface{ Now() time.Time }, wake wake) *observer {
 	return &observer{rules: rules, clock: clock, wake: wake, fences: nodefence.None{}, tracker: singlenode.NewTracker(),

@@ -121,8 +121,9 @@ func TestChangesDuringTurn(t *testing.T) {
 	}{
 		"another pod changes":         {func(w *world) { w.pod("four", queued) }, []string{"pod ns/four"}, 1},
 		"a pod without the lock runs": {func(w *world) { w.pod("old", onNode) }, []string{"pod ns/two"}, 1},
-		"the claim is bound":          {func(w *world) { w.claim("data", bound) }, []string{"claim ns/data", "pod ns/two"}, 1},
-		"the oldest pod is gone":      {func(w *world) { w.endPod("two") }, nil, 1},
+		"the claim is bound": {func(w *world) { w.claim("data", bound) },
+			[]string{"claim ns/data", "pod ns/two"}, 1},
+		"the oldest pod is gone": {func(w *world) { w.endPod("two") }, nil, 1},
 		"no pod can take the lock": {func(w *world) { w.claim("data", condemned) },
 			[]string{"claim ns/data", "pod ns/four", "pod ns/three", "pod ns/two"}, 1},
 		"a pod takes the lock": {func(w *world) { w.claim("data", locked("four")) },

@@ -130,6 +130,7 @@ func TestChangesOfOnePVThatMakeAnotherDue(t *testing.T) {
 		pv.Name, pv.TwinOf, pv.Phase, pv.Claim = "pv-reclaim", "pv-uid", volume.PhasePending, released().PV.Claim
 	}
 	bound := func(pv *volume.PV) { pv.Phase = volume.PhaseBound }
+	release := func(pv *volume.PV) { pv.Phase = volume.PhaseReleased }
 	gone := func(e *Engine, cache pvs, name string) Effects {
 		last := cache[name]
 		delete(cache, name)
@@ -143,7 +144,7 @@ func TestChangesOfOnePVThatMakeAnotherDue(t *testing.T) {
 		happens func(e *Engine, cache pvs, name string) Effects
 		due     bool
 	}{
-		"it is released":                       {bound, changed(func(pv *volume.PV) { pv.Phase = volume.PhaseReleased }), true},
+		"it is released":                       {bound, changed(release), true},
 		"it is gone":                           {bound, gone, true},
 		"it names another volume":              {bound, changed(func(pv *volume.PV) { pv.Handle = "vol-2" }), true},
 		"it is another driver's":               {bound, changed(func(pv *volume.PV) { pv.Driver = "other" }), true},

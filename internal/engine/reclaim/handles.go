@@ -16,8 +16,8 @@ func NewHandles() Handles {
 	return Handles{First: map[string]string{}, More: map[string]*Family{}}
 }
 
-// Set records a PV under a handle, unless that is empty, and reports in freed that the PV has ceased to keep the volume.
-// keeps reports whether a PV keeps it.
+// Set records a PV under a handle, unless that is empty, and reports in freed that the PV has ceased to keep the
+// volume. keeps reports whether a PV keeps it.
 func (h *Handles) Set(handle, pv string, keeps func(pv string) bool) (freed bool) {
 	first, taken := h.First[handle]
 	f := h.More[handle]
