@@ -16,7 +16,7 @@ func TestWatchEventsEnqueueWaitingPVs(t *testing.T) {
 		before, happens func(*world, *Controller)
 		want            []string
 	}{
-		"a PV that is new": {nil, func(w *world, r *Controller) { w.store(r, sibling()) }, []string{"other", "pv"}},
+		"a PV that is new": {nil, func(w *world, r *Controller) { w.store(r, sibling()) }, []string{"other"}},
 		"a PV that changes": {nil, func(w *world, r *Controller) { w.pv.Policy = volume.PolicyRetain; w.store(r, w.pv) },
 			[]string{"pv"}},
 		"a PV that is gone": {nil, func(w *world, r *Controller) { w.end(r) }, []string{"pv"}},

@@ -188,7 +188,7 @@ func (p PVs) Get(name string) (pv volume.PV, found bool) {
 func (p PVs) Shared(handle, except string) bool {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
-	return len(p.of.engine.Handles.Others(handle, except)) > 0
+	return p.of.engine.Handles.Shared(handle, except)
 }
 
 // Follow calls changed for every PV that Get returns from now on, with its first state, and for every PV that Get

@@ -392,7 +392,7 @@ func TestNewUIDStartsNewRecord(t *testing.T) {
 	}
 	r.reconcile(t.Context(), "pv")
 	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
-	if others := r.engine.Handles.Others("vol-1", ""); others != nil {
+	if others := r.engine.Handles.Names("vol-1"); len(others) > 0 {
 		t.Errorf("the old handle is still held by %v", others)
 	}
 }

@@ -8,13 +8,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// wakeWaiting enqueues the gated pods that name a claim.
-func (o *observer) wakeWaiting(claim string) {
-	for _, key := range o.waiting(claim) {
-		o.wake.pod(key)
-	}
-}
-
 // podChanges handles the events of the watch of pods.
 type podChanges struct{ *observer }
 
@@ -106,6 +99,12 @@ func (o claimChanges) Updated(before, now *claim) {
 	if before.UID != now.UID || !now.marked() {
 		o.wake.forgetClaim(before.UID)
 	}
+	switch {
+	case before.UID != now.UID, now.marked():
+		o.noTurn(now.key())
+	case before.marked() && o.wake.working():
+		o.beginTurn(now.key())
+	}
 	if !before.same(now) {
 		o.concernClaim(now)
 	}
@@ -113,6 +112,7 @@ func (o claimChanges) Updated(before, now *claim) {
 
 func (o claimChanges) Deleted(last *claim, _ bool) {
 	o.wake.forgetClaim(last.UID)
+	o.noTurn(last.key())
 	o.concernClaim(last)
 }
 
@@ -120,7 +120,7 @@ func (o *observer) concernClaim(c *claim) {
 	if !o.wake.working() {
 		return
 	}
-	if c.marked() {
+	if c.marked() || o.turn(c.key()) > 0 {
 		o.wake.claim(c.key())
 	}
 	o.wakeWaiting(c.key())

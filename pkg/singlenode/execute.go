@@ -113,8 +113,11 @@ func (c *Controller) carryOut(ctx context.Context, facts singlenode.Facts) (s si
 	return s, err
 }
 
-// reconcileLock works on the lock of the claim of a key.
+// reconcileLock works on the lock of the claim of a key, or waits for the pod that has its turn to take it.
 func (c *Controller) reconcileLock(ctx context.Context, key string) controller.Result {
+	if left := c.observer.endTurn(key); left > 0 {
+		return controller.After(left)
+	}
 	facts, found := c.observer.observeLock(key)
 	if !found {
 		return controller.Done()

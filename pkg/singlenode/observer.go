@@ -52,16 +52,19 @@ type observer struct {
 	fences     lister[nodefence.Fence]
 
 	mu sync.Mutex
-	// tracker, gated and gatedAll are guarded by mu.
+	// tracker, gated, gatedAll and freed are guarded by mu.
 	tracker *singlenode.Tracker
-	// gated has the keys of the gated pods by the key of each claim that they name, gatedAll the keys of all gated pods.
-	gated    map[string][]string
+	// gated has the gated pods by the key of each claim that they name, the oldest first, gatedAll the keys of all gated
+	// pods.
+	gated    map[string][]waiting
 	gatedAll map[string]bool
+	// freed has the claims whose lock became free, by key, while several pods waited, and has not been taken since.
+	freed map[string]time.Time
 }
 
 func newObserver(rules singlenode.Rules, clock interface{ Now() time.Time }, wake wake) *observer {
 	return &observer{rules: rules, clock: clock, wake: wake, fences: nodefence.None{}, tracker: singlenode.NewTracker(),
-		gated: map[string][]string{}, gatedAll: map[string]bool{}}
+		gated: map[string][]waiting{}, gatedAll: map[string]bool{}, freed: map[string]time.Time{}}
 }
 
 // follow creates the caches without starting them. Without a client for NodeFences, none are watched.
@@ -237,11 +240,15 @@ func (o *observer) concerned(key string) bool {
 	return len(o.waiting(key)) > 0
 }
 
-// waiting returns the keys of the gated pods that name a claim.
+// waiting returns the keys of the gated pods that name a claim, the oldest first.
 func (o *observer) waiting(claim string) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.Clone(o.gated[claim])
+	keys := make([]string, 0, len(o.gated[claim]))
+	for _, w := range o.gated[claim] {
+		keys = append(keys, w.key)
+	}
+	return keys
 }
 
 func (o *observer) allGated() []string {
@@ -263,7 +270,7 @@ func (o *observer) index(before, now *pod) {
 		delete(o.gatedAll, key)
 		for _, name := range before.claims {
 			claim := keyOf(before.namespace, name)
-			left := slices.DeleteFunc(o.gated[claim], func(other string) bool { return other == key })
+			left := slices.DeleteFunc(o.gated[claim], func(other waiting) bool { return other.key == key })
 			if o.gated[claim] = left; len(left) == 0 {
 				delete(o.gated, claim)
 			}
@@ -274,7 +281,9 @@ func (o *observer) index(before, now *pod) {
 		o.gatedAll[key] = true
 		for _, name := range now.claims {
 			claim := keyOf(now.namespace, name)
-			o.gated[claim] = append(o.gated[claim], key)
+			one := waiting{key, now.created}
+			i, _ := slices.BinarySearchFunc(o.gated[claim], one, waiting.compare)
+			o.gated[claim] = slices.Insert(o.gated[claim], i, one)
 		}
 	}
 }

@@ -40,13 +40,14 @@ func TestWakingChangesOfPodsAndClaims(t *testing.T) {
 					Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable}}
 			})
 		}, all},
-		"a pod that waits is gone":            {func(w *world) { w.endPod("two") }, nil},
-		"a pod without the lock runs":         {func(w *world) { w.pod("old", onNode) }, all},
-		"a pod that waits lost its gate":      {func(w *world) { w.pod("two", ungated) }, all[:2]},
-		"one more pod waits":                  {func(w *world) { w.pod("four") }, []string{"pod ns/four"}},
-		"a pod with another claim":            {func(w *world) { w.pod("four", uses("other")) }, []string{"pod ns/four"}},
-		"a pod without claims":                {func(w *world) { w.pod("four", uses(), ungated) }, nil},
-		"the lock is free":                    {func(w *world) { w.claim("data", free) }, waiting},
+		"a pod that waits is gone":       {func(w *world) { w.endPod("two") }, nil},
+		"a pod without the lock runs":    {func(w *world) { w.pod("old", onNode) }, all},
+		"a pod that waits lost its gate": {func(w *world) { w.pod("two", ungated) }, all[:2]},
+		"one more pod waits":             {func(w *world) { w.pod("four") }, []string{"pod ns/four"}},
+		"a pod with another claim":       {func(w *world) { w.pod("four", uses("other")) }, []string{"pod ns/four"}},
+		"a pod without claims":           {func(w *world) { w.pod("four", uses(), ungated) }, nil},
+		"the lock is free": {func(w *world) { w.claim("data", free) },
+			[]string{"claim ns/data", "pod ns/three"}},
 		"the claim is being deleted":          {func(w *world) { w.claim("data", condemned) }, all},
 		"the claim is gone":                   {func(w *world) { delete(w.claims, "ns/data") }, all},
 		"the claim is bound":                  {func(w *world) { w.claim("data", bound) }, all},
@@ -244,8 +245,8 @@ func TestDeletedObjectsAreForgotten(t *testing.T) {
 	clear(w.claims)
 	w.settle()
 	o := w.observer
-	if len(o.tracker.Ended)+len(o.gated)+len(o.gatedAll) > 0 {
-		t.Errorf("left: %v, %v, %v", o.tracker.Ended, o.gated, o.gatedAll)
+	if len(o.tracker.Ended)+len(o.gated)+len(o.gatedAll)+len(o.freed) > 0 {
+		t.Errorf("left: %v, %v, %v, %v", o.tracker.Ended, o.gated, o.gatedAll, o.freed)
 	}
 	if pods, claims := w.podReports.Waiting(), w.claimReports.Waiting(); len(pods)+len(claims) > 0 {
 		t.Errorf("%v, %v wait", pods, claims)

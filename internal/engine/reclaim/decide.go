@@ -3,6 +3,7 @@ package reclaim
 import (
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -264,14 +265,15 @@ func prepare(s Facts, now time.Time) (_ Decision, ready bool) {
 		return wait(ReasonDeletionsPaused), false
 	case pv.Driver != s.Rules.Driver || pv.Handle == "":
 		return wait(ReasonHandleUnknown), false
+	case s.shared():
+		// The watch shows the end of this only if it has shown the beginning, which a live read may precede.
+		return Decision{Action: Wait, Reason: ReasonSharedHandle, Timed: s.SiblingsRead != session.Read{}}, false
 	case s.Attachments > 0:
 		// The watch shows the end of an attachment that it has shown, but maybe not the end of an attachment from a list
 		// alone.
 		return Decision{Action: Wait, Reason: ReasonAttached, Timed: s.AttachmentsCurrent}, false
 	case s.mayMissAttachments():
 		return step(ListAttachments, ReasonReclaim), false
-	case s.shared():
-		return wait(ReasonSharedHandle), false
 	case !s.SecretsRead:
 		return step(ReadSecrets, ReasonReclaim), false
 	case s.Rules.Local && !s.NodesListed.Fresh(now):

@@ -244,24 +244,30 @@ func TestDecide(t *testing.T) {
 			with(func(s *Facts) { s.PV.WasAttached = true }), do(ListAttachments, ReasonReclaim)},
 		"was attached once, and the watch is not behind": {
 			with(func(s *Facts) { s.PV.WasAttached, s.AttachmentsCurrent = true, true }), do(DeleteVolume, ReasonReclaim)},
-		"a sibling that keeps the volume: waits": {
+		"a sibling that keeps the volume, as read live: waits, looks again by the clock": {
 			with(func(s *Facts) {
 				keeps := sibling()
 				keeps.Policy = volume.PolicyRetain
 				s.Siblings, s.SiblingsRead = []volume.PV{sibling(), keeps}, read(2, 0)
+			}), looking(ReasonSharedHandle)},
+		"a sibling in the cache that keeps the volume: waits for its event, and lists no attachments": {
+			with(func(s *Facts) {
+				keeps := sibling()
+				keeps.Policy = volume.PolicyRetain
+				s.Siblings, s.PV.WasAttached, s.Attachments = []volume.PV{sibling(), keeps}, true, 1
 			}), waiting(ReasonSharedHandle)},
 		"a sibling that is bound: waits": {
 			with(func(s *Facts) {
 				bound := sibling()
 				bound.Phase = volume.PhaseBound
 				s.Siblings, s.SiblingsRead = []volume.PV{bound}, read(2, 0)
-			}), waiting(ReasonSharedHandle)},
+			}), looking(ReasonSharedHandle)},
 		"a sibling that no claim ever had: waits": {
 			with(func(s *Facts) {
 				free := sibling()
 				free.Claim.UID = ""
 				s.Siblings, s.SiblingsRead = []volume.PV{free}, read(2, 0)
-			}), waiting(ReasonSharedHandle)},
+			}), looking(ReasonSharedHandle)},
 		"a sibling known from the cache alone: reads it": {
 			with(func(s *Facts) { s.Siblings = []volume.PV{sibling()} }), do(ReadSiblings, ReasonReclaim)},
 		"a sibling to be deleted too: does not wait for it": {

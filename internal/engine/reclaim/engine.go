@@ -1,8 +1,6 @@
 package reclaim
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -69,17 +67,17 @@ func (e *Engine) Owns(pv *volume.PV) bool { return pv.OwnedBy(e.Rules.Driver) }
 
 // PVAdded handles the event that shows a PV for the first time.
 func (e *Engine) PVAdded(pv *volume.PV, now time.Time) (fx Effects) {
+	e.Place(pv)
 	if handle := e.handle(pv); handle != "" {
-		e.Handles.Add(handle, pv.Name)
 		fx.Keys = e.Tracker.share(handle)
 	}
 	if e.Owns(pv) {
+		fx.Keys = append(fx.Keys, pv.Name)
 		e.Tracker.see(pv)
 		if e.Rules.due(*pv) {
 			fx.Tripped = e.Breaker.Count(pv.UID, now)
 		}
 	}
-	fx.Keys = e.withSiblings(fx.Keys, pv)
 	return fx
 }
 
@@ -91,31 +89,28 @@ func (e *Engine) PVUpdated(before, pv *volume.PV, now time.Time) (fx Effects) {
 		fx.Keys, fx.Forgotten = append(ended.Keys, fx.Keys...), ended.Forgotten
 		return fx
 	}
-	if was, is := e.handle(before), e.handle(pv); was != is {
-		e.removeHandle(was, before.Name)
-		if is != "" {
-			e.Handles.Add(is, pv.Name)
-		}
-	}
+	fx.Keys = e.placeAgain(before, pv)
 	if e.Owns(pv) {
+		fx.Keys = append(fx.Keys, pv.Name)
 		if e.Tracker.changed(before, pv, now) {
-			fx.Keys = e.Names()
+			fx.Keys = append(fx.Keys, e.Names()...)
 		}
 		if e.Rules.due(*pv) && !e.Rules.due(*before) {
 			fx.Due, fx.Tripped = true, e.Breaker.Count(pv.UID, now)
 		}
 	}
-	fx.Keys = e.withSiblings(fx.Keys, pv)
 	return fx
 }
 
 // PVDeleted handles the event of a PV's end, whose last state is last if final is set.
 func (e *Engine) PVDeleted(last *volume.PV, final bool, now time.Time) (fx Effects) {
-	handle := e.handle(last)
-	e.removeHandle(handle, last.Name)
+	fx.Keys = e.displace(last)
+	if e.Owns(last) {
+		fx.Keys = append(fx.Keys, last.Name)
+	}
 	left := e.Owns(last) && e.Leading && last.Policy == volume.PolicyDelete && last.Claimed()
-	history, left := e.Tracker.bury(last, End{Gone: true, Final: final, Shared: len(e.Handles.Others(handle, "")) > 0},
-		left)
+	end := End{Gone: true, Final: final, Shared: e.Handles.Shared(e.handle(last), "")}
+	history, left := e.Tracker.bury(last, end, left)
 	switch {
 	case !left:
 		fx.Forgotten = last.UID
@@ -123,7 +118,6 @@ func (e *Engine) PVDeleted(last *volume.PV, final bool, now time.Time) (fx Effec
 		!last.Held:
 		fx.Tripped = e.Breaker.Count(last.UID, now)
 	}
-	fx.Keys = e.withSiblings(nil, last)
 	return fx
 }
 
@@ -140,7 +134,12 @@ func (e *Engine) AttachmentDeleted(pv string) (fx Effects) {
 		delete(e.Attached, pv)
 	}
 	if known, found := e.PVs.Get(pv); found {
-		fx.Keys = e.withSiblings(nil, known)
+		if e.Owns(known) {
+			fx.Keys = append(fx.Keys, pv)
+		}
+		if e.Attached[pv] == 0 {
+			fx.Keys = append(fx.Keys, e.detached(known)...)
+		}
 	}
 	if len(e.Tracker.Tombstones[pv]) > 0 {
 		fx.Keys = append(fx.Keys, pv)
@@ -168,20 +167,6 @@ func (e *Engine) ClaimDeleted(claim types.UID, pv string, now time.Time) (fx Eff
 		fx.Keys = append(fx.Keys, known.Name)
 	}
 	return fx
-}
-
-func (e *Engine) removeHandle(handle, pv string) {
-	if handle != "" {
-		e.Handles.Remove(handle, pv)
-	}
-}
-
-// withSiblings adds a PV, and the PVs that may wait for it because they name the same volume.
-func (e *Engine) withSiblings(keys []string, pv *volume.PV) []string {
-	if e.Owns(pv) {
-		keys = append(keys, pv.Name)
-	}
-	return append(keys, e.Handles.Others(e.handle(pv), pv.Name)...)
 }
 
 // Names returns the names of all PVs, existing or gone, that may need a decision.
@@ -273,22 +258,6 @@ func (e *Engine) facts(pv volume.PV, m Memory, at Moment) Facts {
 		DriverContested: m.DriverContested, ClaimEndedAt: m.ClaimEndedAt, Brake: e.Breaker.State,
 		Log: at.Log, LogProblem: at.LogProblem,
 	}
-}
-
-// siblings returns the other PVs of the volume from the cache, sorted by name.
-func (e *Engine) siblings(pv volume.PV, except string) []volume.PV {
-	names := e.Handles.Others(e.handle(&pv), except)
-	if len(names) == 0 {
-		return nil
-	}
-	siblings := make([]volume.PV, 0, len(names))
-	for _, name := range names {
-		if other, found := e.PVs.Get(name); found {
-			siblings = append(siblings, *other)
-		}
-	}
-	slices.SortFunc(siblings, func(a, b volume.PV) int { return cmp.Compare(a.Name, b.Name) })
-	return siblings
 }
 
 // count returns the number of VolumeAttachments of the volume, given the VolumeAttachments by PV name. Another PV of

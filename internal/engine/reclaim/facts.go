@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
@@ -39,13 +40,13 @@ type Facts struct {
 	// restored from a backup.
 	ClaimEndedAt time.Time
 
-	// Attachments counts the VolumeAttachments that name this PV or another PV of the same handle.
+	// Attachments counts the VolumeAttachments that name this PV or one of Siblings.
 	Attachments int
 	// AttachmentsCurrent reports that Attachments includes everything that the API server held when the deletion became
 	// due, not only the events that the watch has delivered.
 	AttachmentsCurrent bool
 
-	// Siblings are the other PVs that name the same volume.
+	// Siblings are the other PVs that name the same volume. If some of them keep it, a few of those are enough.
 	Siblings []volume.PV
 	// SiblingsRead is the oldest of the live reads of Siblings. It is zero if at least one of them is from the cache.
 	SiblingsRead session.Read
@@ -242,16 +243,14 @@ func ClaimNeedsVolume(pv volume.PV, claim ClaimFacts) bool {
 	return Facts{PV: pv, Claim: claim}.claimState(time.Time{}) != claimGone
 }
 
-// shared reports whether another PV still needs the volume. Two PVs that are both to be deleted do not wait for each
-// other, and a PV does not wait for its own twin.
+// shared reports whether another PV still needs the volume.
 func (s Facts) shared() bool {
-	for _, other := range s.Siblings {
-		if !other.Deletable() && !other.IsTwinOf(s.PV) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Siblings, func(other volume.PV) bool { return keepsFrom(other, s.PV) })
 }
+
+// keepsFrom reports whether a PV keeps its volume from being deleted under another PV. Two PVs that are both to be
+// deleted do not wait for each other, and a PV does not wait for its own twin.
+func keepsFrom(other, pv volume.PV) bool { return !other.Deletable() && !other.IsTwinOf(pv) }
 
 // changedSinceDeleted reports whether the PV was changed to keep its volume after the volume was gone.
 func (s Facts) changedSinceDeleted() bool {

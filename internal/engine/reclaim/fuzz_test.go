@@ -285,40 +285,54 @@ func seed(t *testing.T) uint64 {
 
 // FuzzHandles compares the index of handles with a set of pairs, for handles and names of any kind.
 func FuzzHandles(f *testing.F) {
-	f.Add("vol-1", "vol-2", "a", "b", []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})
+	f.Add("vol-1", "vol-2", "a", "b", []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 18, 24, 30})
 	f.Add("", "\x00", "a", "a", []byte{0, 4, 8, 12, 1, 5, 9, 13})
-	f.Add("x/y\nz", "x/y", "pv.a", "pv", []byte{0, 1, 3, 4, 6, 7, 0, 1})
+	f.Add("x/y\nz", "x/y", "pv.a", "pv", []byte{0, 1, 3, 4, 6, 7, 0, 1, 14, 16, 2, 4})
 	f.Fuzz(func(t *testing.T, handle1, handle2, name1, name2 string, steps []byte) {
 		index := NewHandles()
-		model := map[[2]string]bool{}
+		// all has the PVs by handle, and whether they keep its volume.
+		all := map[string]map[string]bool{handle1: {}, handle2: {}}
 		for _, b := range steps {
 			handle := []string{handle1, handle2}[b&1]
 			name := []string{name1, name2, name1 + name2}[int(b>>1)%3]
-			if (b>>1)/3%2 == 0 {
-				index.Add(handle, name)
-				model[[2]string{handle, name}] = true
+			pvs := all[handle]
+			several, kept := len(pvs) > 1, pvs[name]
+			var freed bool
+			if keeps := (b>>1)/6%2 == 0; (b>>1)/3%2 == 0 && handle != "" {
+				pvs[name] = keeps
+				freed = index.Set(handle, name, func(pv string) bool { return pvs[pv] })
+				kept = kept && !keeps
 			} else {
-				index.Remove(handle, name)
-				delete(model, [2]string{handle, name})
+				freed = index.Remove(handle, name)
+				delete(pvs, name)
 			}
-			for _, handle := range []string{handle1, handle2} {
-				for _, except := range []string{name1, name2, "nobody"} {
-					want := map[string]bool{}
-					for pair := range model {
-						if pair[0] == handle && handle != "" && pair[1] != except {
-							want[pair[1]] = true
-						}
-					}
-					got := index.Others(handle, except)
-					slices.Sort(got)
-					if !slices.Equal(got, slices.Sorted(maps.Keys(want))) {
-						t.Fatalf("others(%q, %q) = %q, want %v", handle, except, got, want)
-					}
-				}
+			if freed != (several && kept) {
+				t.Fatalf("freed: %t, of several: %t, was kept: %t", freed, several, kept)
 			}
+			compareHandles(t, &index, all)
 		}
-		if len(model) == 0 && len(index.First)+len(index.More) > 0 {
+		if len(all[handle1])+len(all[handle2]) == 0 && len(index.First)+len(index.More) > 0 {
 			t.Fatalf("an empty index holds %v and %v", index.First, index.More)
 		}
 	})
+}
+
+func compareHandles(t *testing.T, index *Handles, all map[string]map[string]bool) {
+	t.Helper()
+	for handle, pvs := range all {
+		names := slices.Sorted(maps.Keys(pvs))
+		var keepers []string
+		if len(names) > 1 {
+			keepers = slices.DeleteFunc(slices.Clone(names), func(pv string) bool { return !pvs[pv] })
+		}
+		if !slices.Equal(index.Names(handle), names) || !slices.Equal(index.Keepers(handle), keepers) {
+			t.Fatalf("%q: PVs %q, keepers %q, want %v", handle, index.Names(handle), index.Keepers(handle), pvs)
+		}
+		for _, except := range append(names, "none of them") {
+			others := slices.ContainsFunc(names, func(pv string) bool { return pv != except })
+			if index.Shared(handle, except) != others {
+				t.Fatalf("%q without %q: shared %t, want %v", handle, except, !others, pvs)
+			}
+		}
+	}
 }

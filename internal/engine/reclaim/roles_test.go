@@ -183,7 +183,7 @@ func TestDecideAboutStops(t *testing.T) {
 				other := sibling()
 				other.TwinOf, other.Policy = s.PV.UID, volume.PolicyRetain
 				s.Siblings, s.SiblingsRead = []volume.PV{other}, read(2, 0)
-			}), waiting(ReasonSharedHandle)},
+			}), looking(ReasonSharedHandle)},
 		"static PVs are ignored, protected before: drops": {static(func(*Facts) {}),
 			do(RemoveFinalizer, ReasonStaticIgnored)},
 		"static PVs are ignored, unprotected: nothing": {static(func(s *Facts) { s.PV.HasFinalizer = false }),

@@ -246,9 +246,8 @@ func (e *Engine) observePV(s *Session) (known bool) {
 	f.Done, f.History, f.Contested, f.DriverContested = memory.Done, memory.History, memory.Contested,
 		memory.DriverContested
 	f.ClaimEndedAt = memory.ClaimEndedAt
-	now := e.siblingsOf(s)
-	if f.SiblingsRead == (session.Read{}) || hasUnread(now, f.Siblings) {
-		f.Siblings, f.SiblingsRead = now, session.Read{}
+	if f.SiblingsRead == (session.Read{}) || hasUnread(e.allSiblings(f.PV, f.PV.Name, s.Absent), f.Siblings) {
+		f.Siblings, f.SiblingsRead = e.siblings(f.PV, f.PV.Name, s.Absent...), session.Read{}
 	}
 	return known
 }
@@ -268,25 +267,14 @@ func (e *Engine) observeEnd(s *Session) {
 
 // hasUnread reports whether the cache shows a PV of the volume that was not read live, or a later state than the read.
 func hasUnread(cached, read []volume.PV) bool {
-	for _, now := range cached {
-		known := slices.ContainsFunc(read, func(r volume.PV) bool {
-			return r.UID == now.UID && !newer(now.ResourceVersion, r.ResourceVersion)
-		})
-		if !known {
-			return true
-		}
+	versions := make(map[types.UID]string, len(read))
+	for _, r := range read {
+		versions[r.UID] = r.ResourceVersion
 	}
-	return false
-}
-
-func (e *Engine) siblingsOf(s *Session) []volume.PV {
-	var siblings []volume.PV
-	for _, other := range e.siblings(s.Facts.PV, s.Facts.PV.Name) {
-		if !slices.Contains(s.Absent, other.UID) {
-			siblings = append(siblings, other)
-		}
-	}
-	return siblings
+	return slices.ContainsFunc(cached, func(now volume.PV) bool {
+		version, known := versions[now.UID]
+		return !known || newer(now.ResourceVersion, version)
+	})
 }
 
 // BeginProtect returns the Ask that protects the PV with this name, unless it is no longer needed.

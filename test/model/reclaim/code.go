@@ -182,8 +182,8 @@ func (r *reader) replica(p *Process) {
 			e.Attached[name] = n
 		}
 		r.flags(&p.Queued[i], &p.Unprotected[i], &p.Later[i], &busy[i], &protecting[i])
-		if pv := p.Cache[i]; pv != nil && pv.Driver == e.Rules.Driver && pv.Handle != "" {
-			e.Handles.Add(pv.Handle, name)
+		if pv := p.Cache[i]; pv != nil {
+			e.Place(pv)
 		}
 	}
 	r.records(e)

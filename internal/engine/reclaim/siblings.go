@@ -1,0 +1,121 @@
+package reclaim
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// Place records the handle that a PV in the cache has, and reports in freed that the PV has ceased to keep the volume.
+func (e *Engine) Place(pv *volume.PV) (freed bool) {
+	return e.Handles.Set(e.handle(pv), pv.Name, func(name string) bool {
+		known, found := e.PVs.Get(name)
+		return found && !known.Deletable()
+	})
+}
+
+// placeAgain records the handle of a PV that has changed, and returns the PVs of the volume that are due because of it.
+func (e *Engine) placeAgain(before, pv *volume.PV) (due []string) {
+	moved := e.handle(before) != e.handle(pv)
+	if moved {
+		due = e.displace(before)
+	}
+	freed := e.Place(pv)
+	switch {
+	case moved:
+	case freed, before.TwinOf != "", pv.TwinOf != "":
+		due = e.due(pv, all)
+	case before.Claim != pv.Claim:
+		due = e.due(pv, one)
+	}
+	return due
+}
+
+// displace removes a PV from its handle, and returns the PVs of the volume that are due because of it.
+func (e *Engine) displace(last *volume.PV) (due []string) {
+	switch freed := e.Handles.Remove(e.handle(last), last.Name); {
+	case freed, last.TwinOf != "":
+		return e.due(last, all)
+	case e.Attached[last.Name] > 0:
+		return e.detached(last)
+	}
+	return e.due(last, one)
+}
+
+// detached returns the other PVs of a PV's volume that are due because its last attachment may have ended.
+func (e *Engine) detached(pv *volume.PV) []string {
+	due := e.due(pv, all)
+	if len(due) > 0 && slices.ContainsFunc(e.Handles.Names(e.handle(pv)), e.isAttached) {
+		return nil
+	}
+	return due
+}
+
+func (e *Engine) isAttached(pv string) bool { return e.Attached[pv] > 0 }
+
+// one and all limit the PVs that due returns. A PV whose claim alone keeps the volume makes the others wait by the
+// clock. Once it is gone, one of them continues at once, and its end wakes the next.
+const all, one = 0, 1
+
+// due returns the other PVs of a PV's volume that are to be deleted with it, up to a limit, and none while one keeps the
+// volume: that one wakes them when it ceases to. A twin keeps it from all PVs but its original.
+func (e *Engine) due(than *volume.PV, limit int) (names []string) {
+	handle := e.handle(than)
+	if keepers := e.Handles.Keepers(handle); len(keepers) > 1 || len(keepers) == 1 && !e.isTwin(keepers[0]) {
+		return nil
+	}
+	for _, name := range e.Handles.Names(handle) {
+		if pv, found := e.PVs.Get(name); found && name != than.Name && e.Owns(pv) && e.Rules.due(*pv) {
+			if names = append(names, name); len(names) == limit {
+				break
+			}
+		}
+	}
+	return names
+}
+
+func (e *Engine) isTwin(name string) bool {
+	pv, found := e.PVs.Get(name)
+	return found && pv.TwinOf != ""
+}
+
+// someSiblings is the number of other PVs of a volume that a decision gets if one is enough.
+const someSiblings = 3
+
+// siblings returns other PVs of the volume from the cache, sorted by name, except one of this name and those with these
+// UIDs: all of them, or only some that keep the volume, if any does.
+func (e *Engine) siblings(pv volume.PV, except string, absent ...types.UID) []volume.PV {
+	if kept := e.keepers(pv, except, absent); len(kept) > 0 {
+		return kept
+	}
+	return e.allSiblings(pv, except, absent)
+}
+
+func (e *Engine) keepers(pv volume.PV, except string, absent []types.UID) []volume.PV {
+	return e.cached(e.Handles.Keepers(e.handle(&pv)), someSiblings, func(other *volume.PV) bool {
+		return other.Name != except && !slices.Contains(absent, other.UID) && keepsFrom(*other, pv)
+	})
+}
+
+func (e *Engine) allSiblings(pv volume.PV, except string, absent []types.UID) []volume.PV {
+	if !e.Handles.Shared(e.handle(&pv), except) {
+		return nil
+	}
+	return e.cached(e.Handles.Names(e.handle(&pv)), all, func(other *volume.PV) bool {
+		return other.Name != except && !slices.Contains(absent, other.UID)
+	})
+}
+
+// cached returns the PVs of these names that are in the cache and wanted, up to a limit.
+func (e *Engine) cached(names []string, limit int, wanted func(*volume.PV) bool) (pvs []volume.PV) {
+	for _, name := range names {
+		if pv, found := e.PVs.Get(name); found && wanted(pv) {
+			if pvs = append(pvs, *pv); len(pvs) == limit {
+				break
+			}
+		}
+	}
+	return pvs
+}
