@@ -5,6 +5,7 @@ package nodes
 import (
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -15,12 +16,9 @@ import (
 )
 
 // testFailedByCollector deletes the Node of a node that is cut off, so that the pod garbage collector sets the phase
-// Failed of pods that run. A person then deletes the claim of one, and a Job goes by the phase.
+// Failed of pods that run. A person then deletes the claims of a pod, and a Job goes by the phase.
 func testFailedByCollector(s *safety) {
-	claim := s.CreateClaim(s.CreateStorageClass())
-	volume := s.WaitBound(claim)
-	pod := s.writer("owner", node1, claim.Name)
-	s.waitWritten(volume.Volume, pod.UID, 5)
+	pod, held := s.startEphemeral("owner")
 	job := s.startJob("job", batchv1.Failed)
 	s.partition(node1)
 	s.cordon(s.Ctx, node2, false)
@@ -30,22 +28,50 @@ func testFailedByCollector(s *safety) {
 	s.Must(pod.Wait(s.Ctx, "failed and held", func(now *v1.Pod) bool {
 		return now != nil && now.Status.Phase == v1.PodFailed && now.DeletionTimestamp != nil && isHeld(now)
 	}))
-	s.MustDeleteClaim(claim)
+	for _, each := range held {
+		s.MustDeleteClaim(each.BoundClaim)
+	}
 	s.Barrier()
-	s.waitWritten(volume.Volume, pod.UID, 10)
-	s.ExpectKept(volume.Volume)
-	now, err := claim.Get(s.Ctx)
-	if err != nil || now == nil || now.DeletionTimestamp == nil || now.Status.Phase != v1.ClaimBound {
-		s.T.Errorf("WRONG END: a pod writes, and its claim is %s, %v", objects.DescribeClaim(now), err)
+	for _, each := range held {
+		s.waitWritten(each.Volume, pod.UID, 10)
+		s.ExpectKept(each.Volume)
+		now, err := each.BoundClaim.Get(s.Ctx)
+		if err != nil || now == nil || now.DeletionTimestamp == nil || now.Status.Phase != v1.ClaimBound {
+			s.T.Errorf("WRONG END: a pod writes, and its claim is %s, %v", objects.DescribeClaim(now), err)
+		}
 	}
 	job.expectReplacedEarly()
 	s.Must(s.pool.Node(node1).Heal())
 	s.waitEnded(node1, pod.UID)
 	rejoin(s.Ctx)
-	s.WaitClaim(claim, "gone", fixture.ClaimIsGone)
-	s.Must(volume.WaitGone(s.WithTimeout()))
-	s.ExpectDeleted(volume.Volume, 1)
+	for _, each := range held {
+		s.WaitClaim(each.BoundClaim, "gone", fixture.ClaimIsGone)
+		s.Must(each.WaitGone(s.WithTimeout()))
+		s.ExpectDeleted(each.Volume, 1)
+	}
 	s.expectReleased(pod.Name, "Finished")
+}
+
+// startEphemeral starts a pod on node1 that writes to a claim and to a generic ephemeral volume, and returns these.
+func (s *safety) startEphemeral(name string) (*objects.Pod, []*fixture.Provisioned) {
+	s.T.Helper()
+	class := s.CreateStorageClass()
+	claim := s.CreateClaim(class)
+	spec := nodes.WriterSpec(claim.Name, "")
+	spec.NodeName = node1
+	spec.Volumes = append(spec.Volumes, v1.Volume{Name: "volume-1", VolumeSource: v1.VolumeSource{
+		Ephemeral: &v1.EphemeralVolumeSource{VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{
+			Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class,
+				AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+				Resources: v1.VolumeResourceRequirements{
+					Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}}}}}}})
+	pod, err := s.MakePod(s.Ctx, objects.PodSpec{Name: name, Change: func(pod *v1.Pod) { pod.Spec = spec }})
+	s.Must(err)
+	volumes := []*fixture.Provisioned{s.WaitBound(claim), s.WaitBound(s.waitClaimOf(name + "-volume-1"))}
+	for _, volume := range volumes {
+		s.waitWritten(volume.Volume, pod.UID, 5)
+	}
+	return pod, volumes
 }
 
 // work is a Job of one pod that writes to a claim without end, and the pod that it began with on node1.
