@@ -56,9 +56,9 @@ version-is-valid:
 build-flags:
 	@printf '%s\n' $(BUILD)
 
-PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
 KREW      := .build/krew
-krew: ## Make the plugin's archives and its krew manifest in .build/krew, for VERSION (vX.Y.Z); PLATFORMS are its systems
+krew: ## Make the plugin's archives, man pages, completions and krew manifest in .build/krew, for VERSION (vX.Y.Z); PLATFORMS are its systems
 	@GO='$(GO)' LDFLAGS='$(LDFLAGS)' deploy/krew/build.sh '$(VERSION)' $(KREW) $(PLATFORMS)
 
 IMAGE_PLATFORMS ?= linux/amd64,linux/arm64

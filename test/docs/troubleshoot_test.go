@@ -18,8 +18,7 @@ var (
 	joined = regexp.MustCompile(`"\s*\+\s*"`)
 )
 
-// TestTroubleshootingNamesRealMessages finds each message of the page in the sources, between the places that "…" leaves
-// out.
+// TestTroubleshootingNamesRealMessages finds each message of the page in the sources. A "…" stands for any text.
 func TestTroubleshootingNamesRealMessages(t *testing.T) {
 	root, err := process.ModuleRoot()
 	if err != nil {

@@ -24,7 +24,7 @@ The folder OUTPUT/VERSION has:
   charts/            Helm charts; they install the images of the version
   manifests/         deploy/manifests, with the images of the version
   monitoring/        alerts and the Grafana dashboard
-  krew/              archives of the kubectl plugin, and its krew manifest, as "make krew" makes them
+  krew/              archives of the kubectl plugin and its man pages, krew manifest, as "make krew" makes them
   RELEASE_NOTES.md   the section of the version in CHANGELOG.md
   LICENSE
   SHA256SUMS         checksums of all other files, for "sha256sum -c"
@@ -89,11 +89,12 @@ func parse(args []string, out, progress io.Writer) (options, error) {
 	flags.StringVar(&o.output, "output", ".build/release", "`folder` in which the folder of the release is made")
 	flags.BoolVar(&o.allowDirty, "allow-dirty", false, "for a trial: take uncommitted changes, too")
 	flags.StringVar(&o.platforms, "platforms", "linux/amd64,linux/arm64", "`os/arch,...` of the images")
-	flags.StringVar(&o.pluginPlatforms, "plugin-platforms", "linux/amd64 linux/arm64 darwin/amd64 darwin/arm64",
+	flags.StringVar(&o.pluginPlatforms, "plugin-platforms", "linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 "+
+		"windows/amd64",
 		"`os/arch ...` of the kubectl plugin")
-	flags.StringVar(&o.makeCommand, "make", "make", "the make `command`")
 	flags.StringVar(&o.cosignKey, "cosign-key", "", "`file` with the private key of cosign that signs the checksums; "+
 		"default: nothing is signed")
+	flags.StringVar(&o.makeCommand, "make", "make", "the make `command`")
 	flags.StringVar(&o.helmCommand, "helm", "", "the helm `command`; default: compiled, in the version of the tests of "+
 		"the charts")
 	flags.StringVar(&o.goCommand, "go", "go", "the go `command`")
