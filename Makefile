@@ -56,9 +56,9 @@ version-is-valid:
 build-flags:
 	@printf '%s\n' $(BUILD)
 
-PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
 KREW      := .build/krew
-krew: ## Make the plugin's archives and its krew manifest in .build/krew, for VERSION (vX.Y.Z); PLATFORMS are its systems
+krew: ## Make the plugin's archives, man pages, completions and krew manifest in .build/krew, for VERSION (vX.Y.Z); PLATFORMS are its systems
 	@GO='$(GO)' LDFLAGS='$(LDFLAGS)' deploy/krew/build.sh '$(VERSION)' $(KREW) $(PLATFORMS)
 
 IMAGE_PLATFORMS ?= linux/amd64,linux/arm64
@@ -69,9 +69,10 @@ images: version-is-valid ## Build the OCI images in .build/images, for VERSION; 
 		$(if $(REVISION),--revision '$(REVISION)') -- $(RELEASE_BUILD)
 
 RELEASE ?= .build/release
-release: ## Gather a release in .build/release/VERSION (vX.Y.Z): images, charts, manifests, plugin, notes, checksums; ALLOW_DIRTY=1 for a trial
+release: ## Gather a release in .build/release/VERSION (vX.Y.Z): images, charts, manifests, plugin, notes, checksums; COSIGN_KEY=file signs, ALLOW_DIRTY=1 for a trial
 	@$(GO) run -C tools/release . --go '$(GO)' --root '$(CURDIR)' --output '$(abspath $(RELEASE))' --version '$(VERSION)' \
-		--platforms '$(IMAGE_PLATFORMS)' --plugin-platforms '$(PLATFORMS)' $(if $(ALLOW_DIRTY),--allow-dirty)
+		--platforms '$(IMAGE_PLATFORMS)' --plugin-platforms '$(PLATFORMS)' \
+		$(if $(COSIGN_KEY),--cosign-key '$(abspath $(COSIGN_KEY))') $(if $(ALLOW_DIRTY),--allow-dirty)
 
 demo: ## Show the main job on a real control plane; KEEP=1 leaves up a cluster to ask. Needs Go, git, make
 	@echo 'Compiling the demo, which then reports its progress'

@@ -74,7 +74,7 @@ func commandOf(s *shared) *cobra.Command {
 	mustComplete(root, "role", roleNames())
 	root.AddCommand(explainCommand(s), listCommand(s), statusCommand(s), releaseCommand(s), settleCommand(s),
 		leaksCommand(s), podsCommand(s), deletePodCommand(s), previewCommand(s), fenceCommand(s), unfenceCommand(s),
-		confirmCommand(s), fencesCommand(s), locksCommand(s), webCommand(s), versionCommand(s))
+		confirmCommand(s), fencesCommand(s), locksCommand(s), webCommand(s), versionCommand(s), manCommand())
 	return root
 }
 

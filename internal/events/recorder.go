@@ -64,6 +64,13 @@ func (r *Recorder[R]) Report(ctx context.Context, o Object, reason R, detail str
 	r.report(ctx, o, reason, detail, "")
 }
 
+// Count counts the object as waiting for a reason that has no Event yet. A later Report has one.
+func (r *Recorder[R]) Count(o Object, reason R) {
+	if r.leads() {
+		r.reports.Count(o.key(), reason)
+	}
+}
+
 // ReportEach is Report, except that the same reason is reported again with each new detail.
 func (r *Recorder[R]) ReportEach(ctx context.Context, o Object, reason R, detail string) {
 	detail = text.Truncate(detail, MaxMessage)

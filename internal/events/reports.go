@@ -35,6 +35,8 @@ type reported[R ~string] struct {
 	reason R
 	detail string
 	waits  bool
+	// unreported is true if the reason was counted and not reported.
+	unreported bool
 	// aside is the additional reason, which stays true for any reason.
 	aside R
 	// at is the time of the report, and changed the time of the last report that followed a change, zero for never.
@@ -57,7 +59,7 @@ func (b *lastReports[R]) Now(uid types.UID, reason R, detail string, waits bool)
 	defer b.mu.Unlock()
 	before, now := b.last[uid], b.now()
 	after := reported[R]{reason: reason, detail: detail, waits: waits, aside: before.aside}
-	differs := before.reason != reason || before.detail != detail
+	differs := before.reason != reason || before.detail != detail || before.unreported
 	if news = b.pace.news(differs, before.changed, before.at, now); news {
 		after.at, after.changed = now, before.changed
 		if differs && before.reason != "" {
@@ -73,6 +75,16 @@ func (b *lastReports[R]) Now(uid types.UID, reason R, detail string, waits bool)
 		b.put(uid, after)
 	}
 	return news
+}
+
+// Count makes the object count as waiting for a reason. Only a report of the reason is news.
+func (b *lastReports[R]) Count(uid types.UID, reason R) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if before := b.last[uid]; before.reason != reason {
+		b.put(uid, reported[R]{reason: reason, waits: true, unreported: true, aside: before.aside, at: before.at,
+			changed: before.changed})
+	}
 }
 
 // now returns the time, or zero if it is not needed.

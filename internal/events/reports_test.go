@@ -27,6 +27,11 @@ func TestReasonIsNewsOnce(t *testing.T) {
 		{func() bool { return b.Aside("a", "Odd") }, false}, // it is still true
 		{func() bool { return b.Now("a", "InUse", "", true) }, true},
 		{func() bool { b.Forget("a"); return b.Now("a", "InUse", "", true) }, true},
+		{func() bool { b.Count("a", "InUse"); return b.Now("a", "InUse", "", true) }, false},
+		{func() bool { b.Count("a", "Odd"); return b.Now("a", "Odd", "", true) }, true},
+		{func() bool { return b.Now("a", "Odd", "", true) }, false},
+		{func() bool { b.Count("a", "InUse"); b.Count("a", "Odd"); return b.Now("a", "Odd", "", true) }, true},
+		{func() bool { b.Aside("a", "Strange"); b.Count("a", "InUse"); return b.Aside("a", "Strange") }, false},
 	} {
 		if news := step.say(); news != step.news {
 			t.Errorf("step %d: news %v, want %v", i, news, step.news)
@@ -38,7 +43,8 @@ func TestWaitingCount(t *testing.T) {
 	var b lastReports[reason]
 	b.Now("a", "InUse", "", true)
 	b.Now("b", "InUse", "once", true)
-	b.Now("c", "Held", "", true)
+	b.Count("c", "InUse")
+	b.Count("c", "Held")
 	b.Aside("d", "Odd")
 	if got, want := b.Waiting(), map[reason]int{"InUse": 2, "Held": 1}; !maps.Equal(got, want) {
 		t.Errorf("%v wait, want %v", got, want)

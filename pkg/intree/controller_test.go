@@ -156,6 +156,9 @@ func TestMetrics(t *testing.T) {
 		w.provision(name)
 	}
 	pvFirst(w, "done")
+	if said := nextEvent(recorder); !strings.HasPrefix(said, "Normal TerminatingBound") {
+		t.Errorf("reported %q of a PV whose claim was deleted after a while", said)
+	}
 	w.edit("held", func(pv *v1.PersistentVolume) { pv.Annotations[volume.HoldAnnotation] = "a look first" })
 	w.deletePVBy("held")
 	at := w.clock.Now()
@@ -209,6 +212,28 @@ func TestOneEventPerChange(t *testing.T) {
 		if said := nextEvent(recorder); !strings.HasPrefix(said, "Warning TooLateToKeep") {
 			t.Errorf("reported %q", said)
 		}
+	}
+}
+
+func TestTerminatingBoundEventAfterAMinute(t *testing.T) {
+	w := newWorld(t)
+	registry := prometheus.NewRegistry()
+	recorder := record.NewFakeRecorder(100)
+	w.startWith(Config{Metrics: registry, Events: recorder})
+	w.provision("a")
+	w.settle()
+	w.deletePVBy("a")
+	w.settleOnce()
+	if said := nextEvent(recorder); said != "" || figures(t, registry)["waiting_pvs TerminatingBound"] != 1 {
+		t.Errorf("at once: reported %q, metrics %v", said, figures(t, registry))
+	}
+	w.clock.Step(time.Minute)
+	for range 2 {
+		w.c.reconcile(t.Context(), "a")
+	}
+	if said := nextEvent(recorder); !strings.HasPrefix(said, "Normal TerminatingBound") ||
+		!strings.Contains(said, "explain pv/a") || len(recorder.Events) > 0 {
+		t.Errorf("after a minute: reported %q, and %d more", said, len(recorder.Events))
 	}
 }
 

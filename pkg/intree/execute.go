@@ -25,7 +25,11 @@ func (c *Controller) reconcile(ctx context.Context, name string) controller.Resu
 	if ctx.Err() != nil {
 		return controller.Done()
 	}
-	if reason := s.Reason(); reason != "" {
+	switch reason := s.Reason(); {
+	case reason == "":
+	case s.Decision.Quiet:
+		c.recorder.Count(object(s.Subject()), reason)
+	default:
 		c.recorder.ReportEnd(ctx, object(s.Subject()), &s, detail(s.Facts, reason), err, false)
 	}
 	return controller.Backoff{First: c.cfg.RetryStart, Max: c.cfg.RetryMax}.Requeue(s.Requeue(), s.Decision.After)
@@ -65,7 +69,11 @@ func object(pv intree.PV) events.Object {
 
 // detail returns information about a PV that a reason's sentence does not give.
 func detail(f intree.Facts, reason Reason) string {
-	if reason != intree.ReasonClaimNamesPV {
+	switch reason {
+	case intree.ReasonTerminatingBound:
+		return reclaim.UsersOf(f.PV.Name, f.PV.Claim)
+	case intree.ReasonClaimNamesPV:
+	default:
 		return f.Detail(reason)
 	}
 	return fmt.Sprintf("It is claim %s/%s with UID %s. To bind the claim to the PV: %s. To have the volume deleted, "+

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 
 	dto "github.com/prometheus/client_model/go"
@@ -135,6 +137,38 @@ func TestTooLateToKeepDuringDeleteVolume(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A PV whose claim is deleted soon has no Event, and one whose claim stays has a single one.
+func TestTerminatingBoundEventAfterAMinute(t *testing.T) {
+	heard := &reported{}
+	w, r := newWorldWith(t, Config{Events: heard})
+	w.pv.Phase, w.pv.Terminating, w.pv.TerminatingSince = volume.PhaseBound, true, w.clock.Now().Unix()
+	w.store(r, w.pv)
+	for _, c := range []struct {
+		passes time.Duration
+		events int
+		want   controller.Result
+	}{
+		{0, 0, controller.After(time.Minute)}, {20 * time.Second, 0, controller.After(40 * time.Second)},
+		{40 * time.Second, 1, controller.Done()}, {time.Hour, 1, controller.Done()},
+	} {
+		w.clock.Step(c.passes)
+		if got := r.reconcile(t.Context(), "pv"); got != c.want {
+			t.Errorf("after %v: due again %+v, want %+v", c.passes, got, c.want)
+		}
+		if len(heard.events) != c.events || r.recorder.Waiting()[reclaim.ReasonTerminatingBound] != 1 {
+			t.Errorf("after %v: reported %q, waiting %v", c.passes, heard.events, r.recorder.Waiting())
+		}
+	}
+	if want := "Normal TerminatingBound on PersistentVolume"; !slices.Contains(heard.events, want) {
+		t.Errorf("reported %q, want %q", heard.events, want)
+	}
+	want := "`kubectl reclaim explain pv/pv` names the pods that use claim ns/claim."
+	if got := r.detail(reclaim.Facts{PV: w.pv}, reclaim.ReasonTerminatingBound); got != want {
+		t.Errorf("the Event adds %q, want %q", got, want)
+	}
+	w.expect(t) // no call was made
 }
 
 func TestExplain(t *testing.T) {

@@ -124,6 +124,8 @@ func (r *Controller) end(ctx context.Context, f reclaim.Facts, step reclaim.Step
 	switch report.Kind {
 	case reclaim.Waits:
 		r.recorder.Report(ctx, about, report.Reason, r.detail(f, report.Reason))
+	case reclaim.Counts:
+		r.recorder.Count(about, report.Reason)
 	case reclaim.Would:
 		r.recorder.ReportEach(ctx, about, reclaim.ReasonDryRun, report.Detail)
 	case reclaim.Failed, reclaim.FailedByCause:
@@ -139,6 +141,8 @@ func (r *Controller) end(ctx context.Context, f reclaim.Facts, step reclaim.Step
 	switch retries := (controller.Backoff{First: r.cfg.RetryStart, Max: r.cfg.RetryMax}); step.Result {
 	case reclaim.Soon:
 		return controller.Soon()
+	case reclaim.Later:
+		return controller.After(step.Decision.Quiet)
 	case reclaim.Retry:
 		return retries.Retry()
 	case reclaim.Slow:

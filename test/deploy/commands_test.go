@@ -38,6 +38,8 @@ const (
 func (s *shell) plays(t *testing.T) map[string]play {
 	t.Helper()
 	const chart = "TestChartInstallUpgradeUninstall runs it, as it stands on the page"
+	const noLog = "no kubelet runs here, so no pod has a log; TestTroubleshootingNamesRealMessages of test/docs finds " +
+		"the messages in the sources"
 	const upgraded = "TestChartsUpgradeAndRollBack runs it, as it stands on the page"
 	of := func(name string) []string {
 		return []string{"NAMESPACE", docsHome, "LEASE", "disk-csi-example-com", "NAME", name}
@@ -99,7 +101,12 @@ func (s *shell) plays(t *testing.T) map[string]play {
 			want: "Pod shop/db-0 is pending"},
 		"kubectl reclaim delete-pod NAME -n NAMESPACE --force": {scene: s.makePod, with: of("db-0"), also: "--yes",
 			want: "Pod shop/db-0 was confirmed and force-deleted, and is gone"},
-		"kubectl reclaim pods -A": {},
+		"kubectl reclaim pods -A":        {},
+		"kubectl reclaim status -o wide": {want: docsDriver},
+		"kubectl logs -n NAMESPACE POD -c csi-reclaimer": {
+			why: noLog},
+		"kubectl logs -n NAMESPACE POD -c csi-reclaimer --previous": {
+			why: noLog},
 		"kubectl reclaim delete-pod NAME": {scene: s.makePod, with: of("db-0"), also: "-n " + docsHome,
 			want: "Pod shop/db-0 was deleted, and is gone"},
 		"kubectl reclaim delete-pod db-0 -n shop --force": {scene: s.makePod, also: "--yes",

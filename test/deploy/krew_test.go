@@ -90,9 +90,12 @@ func krewPlatforms(t *testing.T, folder string) map[string]krewPlatform {
 			t.Errorf("more than one archive for %v", labels)
 		}
 		all[system] = p
-		archive := "kubectl-reclaim-" + system + ".tar.gz"
+		archive, bin := "kubectl-reclaim-"+system+".tar.gz", "kubectl-reclaim"
+		if labels["os"] == "windows" {
+			bin += ".exe"
+		}
 		if !strings.HasPrefix(p.URI, "https://") || !strings.HasSuffix(p.URI,
-			"/"+spec.Version+"/"+archive) || p.Bin != "kubectl-reclaim" {
+			"/"+spec.Version+"/"+archive) || p.Bin != bin {
 			t.Errorf("%s: %+v", system, p)
 		}
 		data, err := os.ReadFile(filepath.Join(folder, archive))
@@ -173,6 +176,25 @@ func TestKrewArchiveContainsPlugin(t *testing.T) {
 		out, err := use(t, func() (string, error) { return plugin, nil }, nil, flag)
 		if err != nil || !strings.Contains(out, want) {
 			t.Errorf("%s: %v, %q", flag, err, out)
+		}
+	}
+}
+
+// TestKrewDocuments checks the man pages and completions; the plugin's own test checks the text of the pages.
+func TestKrewDocuments(t *testing.T) {
+	suite.Deep(t, suite.Compiles)
+	folder, err := makeKrew(t, "VERSION="+pluginVersion, "PLATFORMS=")
+	if err != nil {
+		t.Fatal(err)
+	}
+	into := t.TempDir()
+	got := unpack(t, filepath.Join(folder, "kubectl-reclaim-documents.tar.gz"), into)
+	for name, want := range map[string]string{"kubectl-reclaim.1": pluginVersion, "kubectl-reclaim-explain.1": "explain",
+		"kubectl-reclaim.bash": "__start_kubectl-reclaim", "_kubectl-reclaim": "#compdef kubectl-reclaim",
+		"kubectl-reclaim.fish": "complete -c kubectl-reclaim", "kubectl-reclaim.ps1": "Register-ArgumentCompleter"} {
+		text, err := os.ReadFile(filepath.Join(into, name))
+		if err != nil || !strings.Contains(string(text), want) || got[name] != 0o644 {
+			t.Errorf("%s, mode %v: %v, no %q", name, got[name], err, want)
 		}
 	}
 }

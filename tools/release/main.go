@@ -24,10 +24,11 @@ The folder OUTPUT/VERSION has:
   charts/            Helm charts; they install the images of the version
   manifests/         deploy/manifests, with the images of the version
   monitoring/        alerts and the Grafana dashboard
-  krew/              archives of the kubectl plugin, and its krew manifest, as "make krew" makes them
+  krew/              archives of the kubectl plugin and its man pages, krew manifest, as "make krew" makes them
   RELEASE_NOTES.md   the section of the version in CHANGELOG.md
   LICENSE
   SHA256SUMS         checksums of all other files, for "sha256sum -c"
+  SHA256SUMS.sig     with COSIGN_KEY: its signature, for "cosign verify-blob"
 
 The checkout must have no uncommitted changes, and CHANGELOG.md a section of the version with its date.
 The folder appears when all is made: a run that fails or is interrupted leaves none. The same commit, version,
@@ -38,6 +39,7 @@ Examples:
   make release VERSION=v1.2.3-rc.1 IMAGE_PLATFORMS=linux/amd64 PLATFORMS=linux/amd64
 
 Environment:
+  COSIGN_PASSWORD     the password of the key in --cosign-key
   SOURCE_DATE_EPOCH   the time in archives, in seconds since 1970; default: the time of the commit
 
 Flags:
@@ -51,6 +53,9 @@ type options struct {
 	makeCommand, goCommand     string
 	// helmCommand is the helm program; by default helm is compiled.
 	helmCommand string
+	// cosignKey is a file with a private key of cosign, empty for no signature. cosignPassword is the value of the
+	// environment variable COSIGN_PASSWORD.
+	cosignKey, cosignPassword string
 	// epoch is the value of the environment variable SOURCE_DATE_EPOCH, or empty.
 	epoch string
 	// out receives the path of the finished folder, and progress the messages during the run.
@@ -64,7 +69,7 @@ func start() int {
 	defer stop()
 	o, err := parse(os.Args[1:], os.Stdout, os.Stderr)
 	if err == nil {
-		o.epoch = os.Getenv("SOURCE_DATE_EPOCH")
+		o.epoch, o.cosignPassword = os.Getenv("SOURCE_DATE_EPOCH"), os.Getenv("COSIGN_PASSWORD")
 		err = run(ctx, o)
 	}
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -84,8 +89,11 @@ func parse(args []string, out, progress io.Writer) (options, error) {
 	flags.StringVar(&o.output, "output", ".build/release", "`folder` in which the folder of the release is made")
 	flags.BoolVar(&o.allowDirty, "allow-dirty", false, "for a trial: take uncommitted changes, too")
 	flags.StringVar(&o.platforms, "platforms", "linux/amd64,linux/arm64", "`os/arch,...` of the images")
-	flags.StringVar(&o.pluginPlatforms, "plugin-platforms", "linux/amd64 linux/arm64 darwin/amd64 darwin/arm64",
+	flags.StringVar(&o.pluginPlatforms, "plugin-platforms", "linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 "+
+		"windows/amd64",
 		"`os/arch ...` of the kubectl plugin")
+	flags.StringVar(&o.cosignKey, "cosign-key", "", "`file` with the private key of cosign that signs the checksums; "+
+		"default: nothing is signed")
 	flags.StringVar(&o.makeCommand, "make", "make", "the make `command`")
 	flags.StringVar(&o.helmCommand, "helm", "", "the helm `command`; default: compiled, in the version of the tests of "+
 		"the charts")

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/ecdsa"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -20,6 +22,8 @@ type release struct {
 	scratch, made string
 	notes         string
 	images        images
+	// key signs the checksums, unless it is nil.
+	key *ecdsa.PrivateKey
 }
 
 // run creates the release in a temporary folder, and renames that folder once it is complete.
@@ -35,6 +39,12 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
+	var key *ecdsa.PrivateKey
+	if o.cosignKey != "" {
+		if key, err = readKey(o.cosignKey, o.cosignPassword); err != nil {
+			return fmt.Errorf("COSIGN_KEY=%s (--cosign-key): %w", o.cosignKey, err)
+		}
+	}
 	target := filepath.Join(o.output, o.version)
 	if err := replaceable(target); err != nil {
 		return err
@@ -47,7 +57,8 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(scratch) }()
-	r := &release{options: o, checkout: from, scratch: scratch, made: filepath.Join(scratch, o.version), notes: notes}
+	r := &release{options: o, checkout: from, scratch: scratch, made: filepath.Join(scratch, o.version), notes: notes,
+		key: key}
 	if err := r.make(ctx); err != nil {
 		return err
 	}
@@ -86,16 +97,20 @@ func publish(made, target, scratch string) error {
 }
 
 func (r *release) make(ctx context.Context) error {
-	steps := []struct {
+	type step struct {
 		name string
 		do   func(context.Context) error
-	}{
+	}
+	steps := []step{
 		{"images for " + r.platforms, r.makeImages},
 		{"kubectl plugin for " + r.pluginPlatforms, r.makePlugin},
 		{"charts", r.makeCharts},
 		{"manifests, alerts and dashboard", r.makeManifests},
 		{"release notes", r.makeNotes},
 		{"checksums", func(context.Context) error { return sums(r.made) }},
+	}
+	if r.key != nil {
+		steps = append(steps, step{"signature", func(context.Context) error { return sign(r.made, r.key) }})
 	}
 	if err := os.Mkdir(r.made, 0o755); err != nil {
 		return err
@@ -136,8 +151,9 @@ func (r *release) runMake(ctx context.Context, out io.Writer, target string, var
 // environment sets the time in archives, and drops the variables that an outer make passes on, because they would
 // override the Makefile's.
 func (r *release) environment() (env []string) {
+	dropped := []string{"MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "COSIGN_PASSWORD"}
 	for _, variable := range os.Environ() {
-		if name, _, _ := strings.Cut(variable, "="); name != "MAKEFLAGS" && name != "MFLAGS" && name != "MAKEOVERRIDES" {
+		if name, _, _ := strings.Cut(variable, "="); !slices.Contains(dropped, name) {
 			env = append(env, variable)
 		}
 	}

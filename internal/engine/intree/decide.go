@@ -15,6 +15,8 @@ type Decision struct {
 	Timed bool
 	// After, if not zero, is the longest duration of this wait.
 	After time.Duration
+	// Quiet means that this wait counts, but has no Event yet.
+	Quiet bool
 }
 
 // Step implements session.State.
@@ -72,7 +74,7 @@ func decidePV(f Facts, now time.Time) (_ Decision, due bool) {
 	case !pv.Terminating:
 		return protect(f), false
 	}
-	return terminating(f)
+	return terminating(f, now)
 }
 
 // finish completes the work once the volume is deleted.
@@ -163,7 +165,7 @@ func protect(f Facts) Decision {
 
 // terminating handles a PV with policy Delete that is terminating. A finalizer of the CSI side holds the PV as well as
 // ours does; the PV can have it from the time before a migration was reverted.
-func terminating(f Facts) (_ Decision, due bool) {
+func terminating(f Facts, now time.Time) (_ Decision, due bool) {
 	pv := f.PV
 	switch {
 	case pv.Writer == WriterUnknown:
@@ -173,7 +175,8 @@ func terminating(f Facts) (_ Decision, due bool) {
 	case !pv.Claimed():
 		return wait(ReasonNotClaimed), false
 	case pv.Phase == volume.PhaseBound:
-		return wait(ReasonTerminatingBound), false
+		quiet := session.Quiet(pv.TerminatingSince, now)
+		return Decision{Action: Wait, Reason: ReasonTerminatingBound, After: quiet, Quiet: quiet > 0}, false
 	case !pv.released():
 		return wait(ReasonNotReleased), false
 	case pv.Held:

@@ -381,6 +381,15 @@ func TestWaitsOfDecide(t *testing.T) {
 	if d := Decide(needed, now()); !d.Timed {
 		t.Error("the end of another PV's claim is no event that is watched, so the clock ends the wait")
 	}
+	used := func(ago int64) Facts {
+		return with(pvIs(in(volume.PhaseBound), func(pv *PV) { pv.TerminatingSince = now().Unix() - ago }))
+	}
+	if d := Decide(used(20), now()); !d.Quiet || d.After != 40*time.Second {
+		t.Errorf("terminating and bound for 20s: %+v, want no Event for 40s more", d)
+	}
+	if d := Decide(used(60), now()); d.Quiet || d.After != 0 {
+		t.Errorf("terminating and bound for a minute: %+v, want an Event now", d)
+	}
 	failed := with(func(s *Facts) { s.Failure.Until = now().Add(7 * time.Second) })
 	if d := Decide(failed, now()); d.After != 7*time.Second {
 		t.Errorf("the next try comes after %v, want 7s", d.After)

@@ -43,7 +43,7 @@ var (
 	ReasonDeletionUnprotected = table.Warning("DeletionUnprotected",
 		"The PV was deleted before it could be protected: it can be gone before its volume is deleted. Look for the volume "+
 			"in the storage system once the PV is gone.")
-	ReasonTerminatingBound = table.Counted("TerminatingBound",
+	ReasonTerminatingBound = table.Normal("TerminatingBound",
 		"The PV is terminating, and its claim still uses the volume. The volume is deleted once the claim is gone.")
 	ReasonNotClaimed = table.Warning("NotClaimed",
 		"The PV is terminating and belongs to no claim, so nothing shows that its volume may be deleted. "+keepVolume)

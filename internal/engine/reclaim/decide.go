@@ -13,6 +13,8 @@ type Decision struct {
 	Reason Reason
 	// Timed is true if no event is sure to end this wait, so that the clock ends it.
 	Timed bool
+	// Quiet is the time for which this wait counts but has no Event yet, 0 if it has one now.
+	Quiet time.Duration
 	// Over is true if the PV is gone, and no work is left for its volume.
 	Over bool
 }
@@ -102,7 +104,7 @@ func honor(s Facts, now time.Time) Decision {
 	case !s.protected() && !pv.Released():
 		return contested(s)
 	case pv.Phase == volume.PhaseBound:
-		return bound(s)
+		return bound(s, now)
 	case s.Rules.Role == volume.RoleCompanion && !pv.Terminating:
 		return wait(ReasonLeftToPeer)
 	}
@@ -134,9 +136,9 @@ func contested(s Facts) Decision {
 }
 
 // bound handles a PV whose claim still uses the volume.
-func bound(s Facts) Decision {
+func bound(s Facts, now time.Time) Decision {
 	if s.PV.Terminating {
-		return wait(ReasonTerminatingBound)
+		return Decision{Action: Wait, Reason: ReasonTerminatingBound, Quiet: session.Quiet(s.PV.TerminatingSince, now)}
 	}
 	return wait(ReasonBound)
 }

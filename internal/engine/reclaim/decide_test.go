@@ -231,6 +231,12 @@ func TestDecide(t *testing.T) {
 		"bound, protected: nothing": {with(func(s *Facts) { s.PV.Phase = volume.PhaseBound }), waiting(ReasonBound)},
 		"bound, protected, terminating": {with(func(s *Facts) { s.PV.Phase, s.PV.Terminating = volume.PhaseBound, true }),
 			waiting(ReasonTerminatingBound)},
+		"bound, protected, terminating for a while: no Event yet": {with(func(s *Facts) {
+			s.PV.Phase, s.PV.Terminating, s.PV.TerminatingSince = volume.PhaseBound, true, now().Unix()-20
+		}), Decision{Reason: ReasonTerminatingBound, Quiet: 40 * time.Second}},
+		"bound, protected, terminating for a minute: an Event": {with(func(s *Facts) {
+			s.PV.Phase, s.PV.Terminating, s.PV.TerminatingSince = volume.PhaseBound, true, now().Unix()-60
+		}), waiting(ReasonTerminatingBound)},
 		"claimed, phase pending: waits for the PV controller": {
 			with(func(s *Facts) { s.PV.Phase = volume.PhasePending }), waiting(ReasonNotYetBound)},
 		"claimed, phase unknown: nothing": {

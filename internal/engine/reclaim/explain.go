@@ -85,8 +85,12 @@ func onceGone(s Facts) string {
 // EventDetail is Detail with a remedy for people.
 func EventDetail(s Facts, reason Reason) string {
 	detail := Detail(s, reason)
-	if reason == ReasonClaimNamesPV {
+	switch reason {
+	case ReasonClaimNamesPV:
 		detail += " " + bindOrDelete(s)
+	case ReasonTerminatingBound:
+		return UsersOf(s.PV.Name, s.PV.Claim)
+	default:
 	}
 	return detail
 }
@@ -98,6 +102,12 @@ func bindOrDelete(s Facts) string {
 		return fmt.Sprintf("The PV is gone: to use the volume again, create a PV for volume %q. %s", s.PV.Handle, remove)
 	}
 	return fmt.Sprintf("To bind the claim to the PV: %s. %s", BindCommand(s.PV.Name, s.Claim.UID), remove)
+}
+
+// UsersOf returns how to find the pods that use the claim of a PV.
+func UsersOf(pv string, claim volume.ClaimRef) string {
+	return fmt.Sprintf("`kubectl reclaim explain pv/%s` names the pods that use claim %s/%s.", pv, claim.Namespace,
+		claim.Name)
 }
 
 // addCommand returns the kubectl command that adds a finalizer to a PV.

@@ -255,6 +255,9 @@ func broken(s Facts, d Decision) string {
 		return "P4: a decision without a reason that people can read"
 	case d.Timed && d.Action != Wait, d.Over && (d.Action != Wait || !s.End.Gone):
 		return "only a wait is ended by the clock, only a PV that is gone is over"
+	case d.Quiet > 0 && (d.Action != Wait || !d.Reason.Waits() || now().Unix()-pv.TerminatingSince >= 60 ||
+		d.Quiet > time.Minute):
+		return "P4: keeps the Event of a wait back for over a minute"
 	case d.Action > FinalizePV:
 		return "an action that does not exist"
 	}
@@ -368,6 +371,9 @@ func TestRandomFacts(t *testing.T) {
 		}
 		pv.Terminating, pv.HasFinalizer, pv.HasCompanionFinalizer, pv.Held, pv.WasAttached = coin(), coin(), coin(),
 			!mostly(), coin()
+		if pv.Terminating {
+			pv.TerminatingSince = now().Unix() - int64(dice.IntN(120))
+		}
 		s.End = End{Gone: coin(), Final: mostly(), Shared: !mostly()}
 		s.History = History{SeenAlive: mostly(), SeenProtected: !mostly(), Stripped: !mostly()}
 		if !mostly() {

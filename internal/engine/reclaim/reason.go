@@ -40,7 +40,7 @@ var (
 	ReasonNotYetBound = table.Silent("NotYetBound",
 		"The PV is reserved for a claim that the PV controller has not bound to it yet.")
 	ReasonBound            = table.Silent("Bound", "The PV is in use by its claim.")
-	ReasonTerminatingBound = table.Counted("TerminatingBound",
+	ReasonTerminatingBound = table.Normal("TerminatingBound",
 		"The PV is terminating, and its claim still uses the volume. The volume is deleted once the claim is gone.")
 	ReasonDeletionUnprotected = table.Warning("DeletionUnprotected",
 		"The PV was deleted before it could be protected: it can be gone before its volume is deleted. To keep the volume, "+

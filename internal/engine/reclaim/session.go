@@ -41,6 +41,8 @@ const (
 	Idle
 	// Soon decides again a moment later, for a cause that ends by itself.
 	Soon
+	// Later decides again after Decision.Quiet.
+	Later
 	// Retry decides again after a delay that grows.
 	Retry
 	// Slow decides again after a longer delay, for a cause that a person has to remove.
@@ -55,6 +57,8 @@ const (
 	None Kind = iota
 	// Waits reports why the PV waits.
 	Waits
+	// Counts counts the PV as waiting, and reports nothing yet.
+	Counts
 	// Would reports the step that a dry run ends before.
 	Would
 	// Failed reports a failed step. Only a new reason is reported again, because messages differ between tries.
@@ -183,6 +187,9 @@ func (e *Engine) wait(s *Session, step Step) Step {
 		return step // the earlier report stays
 	}
 	step.Report = Report{Kind: Waits, Reason: d.Reason}
+	if d.Quiet > 0 {
+		step.Result, step.Report.Kind = Later, Counts
+	}
 	if d.Over {
 		e.settle(s, &step)
 	}

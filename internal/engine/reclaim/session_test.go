@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -333,6 +334,13 @@ func TestResultOfWait(t *testing.T) {
 	e, _ := engineOf(held, attached)
 	if _, step := beginOn(t, e, Item{Name: "pv"}); step.Result != Idle || step.Report != (Report{Waits, ReasonHeld, ""}) {
 		t.Errorf("held: %+v", step)
+	}
+	used := inUse("b")
+	used.Terminating, used.TerminatingSince = true, now().Unix()
+	e, _ = engineOf(used, attached)
+	if _, step := beginOn(t, e, Item{Name: "b"}); step.Result != Later || step.Decision.Quiet != time.Minute ||
+		step.Report != (Report{Counts, ReasonTerminatingBound, ""}) {
+		t.Errorf("terminating while bound: %+v", step)
 	}
 	f, _ := e.Facts(Item{Name: "a"}, Moment{Now: now()})
 	if _, step := e.Begin(f, Moment{Now: now(), Leading: true}); step.Result != Retry || step.Report.Kind != None {

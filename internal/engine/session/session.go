@@ -34,6 +34,15 @@ func (r Read) FreshAfter(other Read, now time.Time) bool {
 	return r.Fresh(now) && r.Order > other.Order
 }
 
+// Patience is how long a wait is the normal course of things. Only a longer one has an Event.
+const Patience = time.Minute
+
+// Quiet returns the rest of the Patience with a wait since this time, in seconds since 1970. It is 0 for a time that is
+// not known, so that the wait is reported, and at most Patience, whatever the API server's clock says.
+func Quiet(since int64, now time.Time) time.Duration {
+	return min(max(time.Unix(since, 0).Add(Patience).Sub(now), 0), Patience)
+}
+
 // Kind classifies the next step of a session by its effect.
 type Kind uint8
 

@@ -30,6 +30,26 @@ func TestFresh(t *testing.T) {
 	}
 }
 
+func TestQuiet(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	for name, c := range map[string]struct {
+		since int64
+		want  time.Duration
+	}{
+		"since now":                  {1000, time.Minute},
+		"since a while":              {960, 20 * time.Second},
+		"since a minute":             {940, 0},
+		"since long ago":             {1, 0},
+		"since an unknown time":      {0, 0},
+		"since a time in the future": {5000, time.Minute},
+	} {
+		if got := Quiet(c.since, now); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 func TestStep(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -17,7 +17,7 @@ func onlyChecked() map[string]string {
 		"images VERSION=v0.1.0 PUSH=registry.example.com/storage": "it pushes to a registry that does not exist; the " +
 			"tests of tools/images push to one of their own",
 		"build":   "TestBuiltProgramsStart of test/build runs it",
-		"krew":    "it compiles the plugin for four platforms; test/deploy runs it for one",
+		"krew":    "it compiles the plugin for five platforms; test/deploy runs it for one",
 		"release": "it needs a checkout without changes; TestRelease of test/deploy runs it in one of its own",
 
 		"demo": "it compiles and starts control planes of its own; test/demo tests its parts, and test/e2e what it shows",
