@@ -163,7 +163,7 @@ func (r *Controller) readSiblings(ctx context.Context, siblings []volume.PV) (a 
 	for _, cached := range siblings {
 		var claim reclaim.ClaimFacts
 		var err error
-		if cached.Deletable() { // any other sibling keeps the volume by itself
+		if !cached.Keeps() { // any other sibling keeps the volume by itself
 			if claim, err = r.cluster.readClaim(ctx, cached.Claim); err != nil {
 				return answer{err: err}
 			}

@@ -289,6 +289,10 @@ func (pv PV) Deletable() bool {
 	return pv.Policy == PolicyDelete && pv.Released() && pv.Claimed()
 }
 
+// Keeps reports whether the PV keeps its volume from being deleted under another PV of the same volume: by its policy,
+// phase, claimRef, or a hold.
+func (pv PV) Keeps() bool { return pv.Held || !pv.Deletable() }
+
 // Intern makes the PV share its strings with all other PVs that use them, because most of the memory of many PVs would
 // be such strings.
 func (pv *PV) Intern() {

@@ -102,6 +102,16 @@ func TestOf(t *testing.T) {
 	}
 }
 
+func TestHoldKeepsVolume(t *testing.T) {
+	pv := PV{Policy: PolicyDelete, Phase: PhaseReleased, Claim: ClaimRef{UID: "uid"}}
+	if pv.Keeps() {
+		t.Errorf("a deletable PV keeps its volume: %+v", pv)
+	}
+	if pv.Held = true; !pv.Keeps() {
+		t.Errorf("a hold does not keep the volume: %+v", pv)
+	}
+}
+
 // An unknown policy or phase permits no deletion.
 func TestDeletable(t *testing.T) {
 	policies := map[v1.PersistentVolumeReclaimPolicy]Policy{"Delete": PolicyDelete, "Retain": PolicyRetain,
@@ -116,7 +126,7 @@ func TestDeletable(t *testing.T) {
 				o.Spec.ClaimRef = &v1.ObjectReference{UID: uid}
 				pv, released := Of(o), phase == v1.VolumeReleased || phase == v1.VolumeFailed
 				if pv.Policy != wantPolicy || pv.Phase != wantPhase || pv.Released() != released ||
-					pv.Deletable() != (policy == "Delete" && released && uid != "") {
+					pv.Deletable() != (policy == "Delete" && released && uid != "") || pv.Keeps() == pv.Deletable() {
 					t.Errorf("policy %q, phase %q, claim %q: deletable %t: %+v", policy, phase, uid, pv.Deletable(), pv)
 				}
 			}

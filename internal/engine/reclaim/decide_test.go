@@ -262,6 +262,18 @@ func TestDecide(t *testing.T) {
 				keeps.Policy = volume.PolicyRetain
 				s.Siblings, s.PV.WasAttached, s.Attachments = []volume.PV{sibling(), keeps}, true, 1
 			}), waiting(ReasonSharedHandle)},
+		"a sibling to be deleted too, with a hold: waits": {
+			with(func(s *Facts) {
+				held := sibling()
+				held.Held = true
+				s.Siblings, s.SiblingsRead = []volume.PV{held}, read(2, 0)
+			}), looking(ReasonSharedHandle)},
+		"its own twin, with a hold: waits": {
+			with(func(s *Facts) {
+				twin := sibling()
+				twin.Phase, twin.TwinOf, twin.Name, twin.Held = volume.PhasePending, s.PV.UID, s.PV.Name+"-reclaim", true
+				s.Siblings, s.SiblingsRead = []volume.PV{twin}, read(2, 0)
+			}), looking(ReasonSharedHandle)},
 		"a sibling that is bound: waits": {
 			with(func(s *Facts) {
 				bound := sibling()

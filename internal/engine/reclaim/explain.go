@@ -67,7 +67,7 @@ func Detail(s Facts, reason Reason) string {
 func neededBy(s Facts) []string {
 	var names []string
 	for _, other := range s.Siblings {
-		if !other.Deletable() || other.Name == s.SiblingNeeded {
+		if other.Keeps() || other.Name == s.SiblingNeeded {
 			names = append(names, other.Name)
 		}
 	}

@@ -249,8 +249,10 @@ func (s Facts) shared() bool {
 }
 
 // keepsFrom reports whether a PV keeps its volume from being deleted under another PV. Two PVs that are both to be
-// deleted do not wait for each other, and a PV does not wait for its own twin.
-func keepsFrom(other, pv volume.PV) bool { return !other.Deletable() && !other.IsTwinOf(pv) }
+// deleted do not wait for each other, and a PV waits for its own twin only if that has a hold.
+func keepsFrom(other, pv volume.PV) bool {
+	return other.Held || other.Keeps() && !other.IsTwinOf(pv)
+}
 
 // changedSinceDeleted reports whether the PV was changed to keep its volume after the volume was gone.
 func (s Facts) changedSinceDeleted() bool {

@@ -87,8 +87,8 @@ func everyProof(s Facts, visit func(Facts)) {
 		{Read: read(2, 0), Found: true, UID: "claim-uid", VolumeName: "pv-2"},
 	}
 	reads := []session.Read{{}, read(4, time.Hour), read(4, 0), read(1, 0)}
-	keeper, twin, copied := sibling(), sibling(), sibling()
-	keeper.Phase = volume.PhaseBound
+	keeper, held, twin, copied := sibling(), sibling(), sibling(), sibling()
+	keeper.Phase, held.Held = volume.PhaseBound, true
 	twin.Phase, twin.TwinOf, twin.Name, twin.Claim = volume.PhasePending, s.PV.UID, s.PV.Name+"-reclaim", s.PV.Claim
 	copied.Phase, copied.TwinOf = volume.PhaseBound, s.PV.UID
 	families := []struct {
@@ -99,7 +99,7 @@ func everyProof(s Facts, visit func(Facts)) {
 		{}, {[]volume.PV{sibling()}, session.Read{}, ""}, {[]volume.PV{sibling()}, read(3, 0), ""},
 		{[]volume.PV{sibling()}, read(3, 0), "other"},
 		{[]volume.PV{sibling(), keeper}, read(3, 0), ""}, {[]volume.PV{twin}, read(3, 0), ""},
-		{[]volume.PV{copied}, read(3, 0), ""},
+		{[]volume.PV{copied}, read(3, 0), ""}, {[]volume.PV{held}, read(3, 0), ""},
 	}
 	handle := s.PV.Handle
 	for bits := range 1 << 6 {
@@ -207,7 +207,7 @@ func isProven(s Facts) bool {
 	for _, other := range s.Siblings {
 		goes := other.Policy == volume.PolicyDelete && other.Phase == volume.PhaseReleased && other.Claim.UID != ""
 		goes = goes && s.SiblingNeeded != other.Name
-		alone = alone && (goes || other.TwinOf == pv.UID && other.Name == pv.Name+"-reclaim") && live(s.SiblingsRead) &&
+		alone = alone && !other.Held && (goes || other.TwinOf == pv.UID && other.Name == pv.Name+"-reclaim") && live(s.SiblingsRead) &&
 			s.PVRead.Order > s.SiblingsRead.Order
 	}
 	return common && alone && live(s.PVRead) && s.PVRead.Order > claim.Read.Order && s.PVRead.Order > s.NodesListed.Order

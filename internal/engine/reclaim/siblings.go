@@ -12,7 +12,7 @@ import (
 func (e *Engine) Place(pv *volume.PV) (freed bool) {
 	return e.Handles.Set(e.handle(pv), pv.Name, func(name string) bool {
 		known, found := e.PVs.Get(name)
-		return found && !known.Deletable()
+		return found && known.Keeps()
 	})
 }
 
