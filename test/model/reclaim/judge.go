@@ -90,7 +90,7 @@ func (c *scene) judgeNeed(i, slot, other int, asked uint8, ended bool) {
 		c.violates("P2b: DeleteVolume is sent for PV %s, and PV %s, which names the volume too, was not read, or a claim "+
 			"needs it", c.PVs[slot].Name, c.PVs[other].Name)
 	}
-	if p.exists() && (other != slot || p.gen != asked) && !p.deletable() && !l.behindPV(other) {
+	if p.exists() && (other != slot || p.gen != asked) && p.keeps() && !l.behindPV(other) {
 		c.violates("P2b: DeleteVolume is sent for PV %s although PV %s needs the volume", c.PVs[slot].Name,
 			c.PVs[other].Name)
 	}
@@ -283,7 +283,7 @@ const contestAfter = 3
 func (k *worker) shared(s *state, slot int) bool {
 	for other := range k.PVs {
 		p, claim := s.pvs[other], s.claims[other]
-		needs := !p.deletable() || p.belongs(claim.gen) || claim.names(p)
+		needs := p.keeps() || p.belongs(claim.gen) || claim.names(p)
 		if other != slot && p.exists() && k.volume(other) == k.volume(slot) && needs {
 			return true
 		}

@@ -61,7 +61,10 @@ func (p pv) released() bool {
 	return p.phase == volume.PhaseReleased || p.phase == volume.PhaseFailed
 }
 func (p pv) deletable() bool { return p.policy == volume.PolicyDelete && p.released() && p.claimed() }
-func (p *pv) set(f flags)    { p.flags |= f }
+
+// keeps: the PV keeps the volume from being deleted under another PV.
+func (p pv) keeps() bool  { return !p.deletable() || p.is(held) }
+func (p *pv) set(f flags) { p.flags |= f }
 func (p *pv) setIf(f flags, on bool) {
 	if on {
 		p.set(f)

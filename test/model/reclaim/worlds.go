@@ -194,6 +194,11 @@ func sharedVolumes() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2, Flip: 1},
 		},
 		{
+			Name: "shared, held", About: "two static PVs of one volume, which a person holds by one of them",
+			PVs:    []PV{static("a"), static("b").with(sharesVolume)},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2, Hold: 2},
+		},
+		{
 			Name: "shared and attached", About: "two static PVs of one volume, which a pod has attached under one of them",
 			PVs:    []PV{static("a"), static("b").with(sharesVolume)},
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2, Attach: 1},
