@@ -126,7 +126,8 @@ func (l *living) introduce() {
 	l.Printer.Raw("    kubectl reclaim status")
 	l.Printer.Raw("    kubectl reclaim status --retained")
 	l.Printer.Raw("    kubectl reclaim web")
-	l.Printer.Raw(fmt.Sprintf("    curl -s 'http://%s/leaks?format=json' | kubectl reclaim leaks --from=-", l.Program.Address()))
+	l.Printer.Raw(fmt.Sprintf("    curl -s 'http://%s/leaks?format=json' | kubectl reclaim leaks --from=-",
+		l.Program.Address()))
 	l.Printer.Say("Ask why an object is still there, with kubectl reclaim explain OBJECT. The reasons are:")
 	for _, s := range l.specimens() {
 		l.Printer.Raw(fmt.Sprintf("    %-44s %s", s.object(), s.reason))

@@ -41,7 +41,8 @@ func (c *CSI) MakeSet(ctx context.Context, name string, replicas int32,
 	claim.Spec = v1.PersistentVolumeClaimSpec{
 		AccessModes:      []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 		StorageClassName: ptr.To(ClassName(v1.PersistentVolumeReclaimDelete)),
-		Resources:        v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
+		Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{
+			v1.ResourceStorage: resource.MustParse("1Gi")}},
 	}
 	_, err := c.Sets().Create(ctx, &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name},

@@ -53,7 +53,8 @@ type Watcher struct {
 	changed   chan struct{} // closed and made anew with each change
 }
 
-// WatchPVOf follows the PV of the claim with this name from before its creation. The creator of the PV chooses its name.
+// WatchPVOf follows the PV of the claim with this name from before its creation. The creator of the PV chooses its
+// name.
 func (c *Cluster) WatchPVOf(ctx context.Context, t *stage.Timeline, claim string) (*Watcher, error) {
 	of := func(pv *v1.PersistentVolume) bool { return pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.Name == claim }
 	pvs := c.Client.CoreV1().PersistentVolumes()

@@ -157,7 +157,8 @@ func (p *play) run(ctx context.Context) (_ stage.Ending, err error) {
 		return nil, err
 	}
 	phase := p.scenario.Want.(cluster.Outcome).PV
-	if err := p.pv.Until(ctx, phase, func(pv *v1.PersistentVolume) bool { return cluster.Phase(pv) == phase }); err != nil {
+	isSo := func(pv *v1.PersistentVolume) bool { return cluster.Phase(pv) == phase }
+	if err := p.pv.Until(ctx, phase, isSo); err != nil {
 		return nil, err
 	}
 	if !p.scenario.sidecarOff {

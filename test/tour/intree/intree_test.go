@@ -28,7 +28,8 @@ func TestClaimState(t *testing.T) {
 	bound := &v1.PersistentVolumeClaim{Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}}
 	deleted := bound.DeepCopy()
 	deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-	for want, claim := range map[string]*v1.PersistentVolumeClaim{cluster.Gone: nil, "Bound": bound, terminating: deleted} {
+	for want, claim := range map[string]*v1.PersistentVolumeClaim{cluster.Gone: nil, "Bound": bound,
+		terminating: deleted} {
 		if got := claimState(claim); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
