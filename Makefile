@@ -22,10 +22,10 @@ ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 # Parses the scripts of the page, which the Go programs embed unread.
 ESBUILD    := github.com/evanw/esbuild/cmd/esbuild@v0.28.0
 # The packages whose tests need no control plane and start no other program.
-UNIT      := ./cmd/... ./pkg/... ./internal/... ./mock-driver/... ./test/demo/... ./test/framework/process/... \
-             ./test/mutation/... ./test/bench/... ./test/framework/objects/... ./test/framework/nodes/stamps \
-             ./test/framework/previous/... ./test/docs/... ./test/suites ./test/house ./test/faults/oracle \
-             ./test/faults/proxy ./test/faults/scenario ./test/framework/suite
+UNIT      := ./cmd/... ./pkg/... ./internal/... ./mock-driver/... ./test/demo/... ./test/tour/... \
+             ./test/framework/process/... ./test/mutation/... ./test/bench/... ./test/framework/objects/... \
+             ./test/framework/nodes/stamps ./test/framework/previous/... ./test/docs/... ./test/suites ./test/house \
+             ./test/faults/oracle ./test/faults/proxy ./test/faults/scenario ./test/framework/suite
 # Decisions are pure functions without goroutines, called here with millions of combinations of facts. The race detector
 # would find nothing, and take more than twice as long; the packages that call them are tested with it.
 DECISIONS := ./internal/engine/...
@@ -80,7 +80,7 @@ demo: ## Show the main job on a real control plane; KEEP=1 leaves up a cluster t
 
 tour: ## Show everything: external-provisioner, Kubernetes 1.30, nodes, fences, locks, StatefulSets, too
 	@echo 'Compiling the tour, which then reports its progress'
-	@$(GO) run ./test/demo --tour
+	@$(GO) run ./test/tour
 
 # The suites of tests, one after the other: with nothing beside them, no program waits for a processor.
 QUICK_SUITES := test-unit test-model test-sanity test-apiserver test-e2e test-deploy

@@ -21,7 +21,7 @@ func onlyChecked() map[string]string {
 		"release": "it needs a checkout without changes; TestRelease of test/deploy runs it in one of its own",
 
 		"demo": "it compiles and starts control planes of its own; test/demo tests its parts, and test/e2e what it shows",
-		"tour": "it takes a quarter of an hour, and nodes; test/e2e and test/nodes test what it shows",
+		"tour": "it takes a quarter of an hour, and nodes; test/tour tests its parts, test/e2e and test/nodes what it shows",
 
 		"test": suite, "test-full": suite, "test-race": suite, "flakes": hours,
 		"test-unit": suite, "test-model": suite, "test-deploy": suite, "test-controlplane": suite,

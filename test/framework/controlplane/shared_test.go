@@ -88,7 +88,8 @@ func TestCheapFlagsSplitNoCache(t *testing.T) {
 			t.Errorf("make %s: %q, want %s among them", question[len(question)-1], flags, process.NoDWARF)
 		}
 	}
-	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/...", "./mock-driver", "./test/demo")
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/...", "./mock-driver", "./test/demo",
+		"./test/tour")
 	list.Dir = root
 	packages, err := list.Output()
 	if err != nil {
