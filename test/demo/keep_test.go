@@ -33,7 +33,7 @@ func TestPluginShowsEachReasonOfKeptCluster(t *testing.T) {
 			return err
 		}
 		l.introduce()
-		l.testPlugin(t)
+		l.testPlugin(ctx, t)
 		return nil
 	})
 	if err != nil {
@@ -42,16 +42,16 @@ func TestPluginShowsEachReasonOfKeptCluster(t *testing.T) {
 }
 
 // testPlugin runs the commands that introduce names.
-func (l *living) testPlugin(t *testing.T) {
+func (l *living) testPlugin(ctx context.Context, t *testing.T) {
 	for _, s := range l.specimens() {
 		t.Run(s.object(), func(t *testing.T) {
 			var said explain.Explanation
-			l.eventually(t, &said, func() bool { return gives(said, s.reason) }, "explain", s.object())
+			l.eventually(ctx, t, &said, func() bool { return gives(said, s.reason) }, "explain", s.object())
 		})
 	}
 	t.Run("status", func(t *testing.T) {
 		var said explain.Status
-		l.eventually(t, &said, func() bool {
+		l.eventually(ctx, t, &said, func() bool {
 			if len(said.Drivers) != 1 {
 				return false
 			}
@@ -62,16 +62,16 @@ func (l *living) testPlugin(t *testing.T) {
 	})
 	t.Run("status --retained", func(t *testing.T) {
 		var said struct{ Claims []struct{ Name string } }
-		l.eventually(t, &said, func() bool { return len(said.Claims) == 1 && said.Claims[0].Name == "data-db-1" },
+		l.eventually(ctx, t, &said, func() bool { return len(said.Claims) == 1 && said.Claims[0].Name == "data-db-1" },
 			"status", "--retained")
 	})
-	t.Run("leaks", l.testLeaks)
+	t.Run("leaks", func(t *testing.T) { l.testLeaks(ctx, t) })
 }
 
 // testLeaks gives the plugin csi-reclaimer's report, once the report has a suspect.
-func (l *living) testLeaks(t *testing.T) {
+func (l *living) testLeaks(ctx context.Context, t *testing.T) {
 	var report string
-	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, cluster.Patience, true,
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, cluster.Patience, true,
 		func(ctx context.Context) (bool, error) {
 			var err error
 			report, err = l.Program.Get(ctx, "/leaks?format=json")
@@ -82,7 +82,7 @@ func (l *living) testLeaks(t *testing.T) {
 		t.Fatalf("%v; the report is %s", err, report)
 	}
 	var said leaks.Report
-	l.eventually(t, &said, func() bool {
+	l.eventually(ctx, t, &said, func() bool {
 		return said.Suspected == 1 && strings.HasPrefix(said.Volumes[0].Handle, "leak-")
 	}, "leaks", "--from="+file)
 }
@@ -96,9 +96,9 @@ func gives(said explain.Explanation, reason string) bool {
 }
 
 // eventually asks the plugin until its answer is so.
-func (l *living) eventually(t *testing.T, said any, so func() bool, args ...string) {
+func (l *living) eventually(ctx context.Context, t *testing.T, said any, so func() bool, args ...string) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, cluster.Patience, true,
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, cluster.Patience, true,
 		func(ctx context.Context) (bool, error) {
 			// Fields that an answer omits would keep the values of the former answer.
 			answer := reflect.New(reflect.TypeOf(said).Elem())

@@ -206,9 +206,8 @@ func isProven(s Facts) bool {
 	alone := true
 	for _, other := range s.Siblings {
 		goes := other.Policy == volume.PolicyDelete && other.Phase == volume.PhaseReleased && other.Claim.UID != ""
-		goes = goes && s.SiblingNeeded != other.Name
-		alone = alone && !other.Held && (goes || other.TwinOf == pv.UID && other.Name == pv.Name+"-reclaim") && live(s.SiblingsRead) &&
-			s.PVRead.Order > s.SiblingsRead.Order
+		goes = goes && s.SiblingNeeded != other.Name || other.TwinOf == pv.UID && other.Name == pv.Name+"-reclaim"
+		alone = alone && goes && !other.Held && live(s.SiblingsRead) && s.PVRead.Order > s.SiblingsRead.Order
 	}
 	return common && alone && live(s.PVRead) && s.PVRead.Order > claim.Read.Order && s.PVRead.Order > s.NodesListed.Order
 }
