@@ -113,14 +113,25 @@ func NewCache[R any](client rest.Interface, resource string, example runtime.Obj
 	return NewCacheOf(Selection{}, client, resource, example, record, handler)
 }
 
+// NewTypedCache is NewCache on the typed client of the kind, which may be a fake one.
+func NewTypedCache[L runtime.Object, R any](client Typed[L], resource string, example runtime.Object,
+	record Recorder[R], handler Handler[R]) *Cache[R] {
+	return newCache(Selection{}, typedCalls(client), resource, example, record, handler)
+}
+
 // NewCacheOf is NewCache for a selection of the objects of a kind.
 func NewCacheOf[R any](some Selection, client rest.Interface, resource string, example runtime.Object,
 	record Recorder[R], handler Handler[R]) *Cache[R] {
+	return newCache(some, restCalls(client, resource, some.Namespace), resource, example, record, handler)
+}
+
+func newCache[R any](some Selection, calls calls, resource string, example runtime.Object, record Recorder[R],
+	handler Handler[R]) *Cache[R] {
 	c := &Cache[R]{record: record, handler: handler, kept: map[string]kept[R]{},
 		synced: synced{resource, make(chan struct{})}, outcome: func(error) {}}
 	c.leftOut, _ = handler.(LeftOutHandler[R])
 	s := store[R]{c}
-	c.source = &source[R]{client, s, some}
+	c.source = &source[R]{calls, s, some}
 	c.reflector = cache.NewReflectorWithOptions(c.source, example, s, cache.ReflectorOptions{Name: resource})
 	c.reflector.WatchListPageSize = pageSize
 	return c

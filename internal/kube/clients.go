@@ -3,6 +3,7 @@ package kube
 import (
 	"fmt"
 
+	"k8s.io/client-go/kubernetes"
 	admissionv1 "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
@@ -22,12 +23,18 @@ type Clients struct {
 	Admission     admissionv1.AdmissionregistrationV1Interface
 }
 
-// NewClients returns clients for the cluster of config, which is copied.
+// ClientsOf returns the clients of a clientset.
+func ClientsOf(c kubernetes.Interface) Clients {
+	return Clients{Core: c.CoreV1(), Apps: c.AppsV1(), Storage: c.StorageV1(), Coordination: c.CoordinationV1(),
+		Authorization: c.AuthorizationV1(), Admission: c.AdmissionregistrationV1()}
+}
+
+// configOf returns a copy of config for the clients of controllers.
 //
 // A QPS of 0 means no limit on the client side, where client-go would use 5 a second. The number of workers bounds the
 // requests, and the API server's priority and fairness (429 with Retry-After, which client-go obeys) protects the
 // server.
-func NewClients(config *rest.Config) (Clients, error) {
+func configOf(config *rest.Config) *rest.Config {
 	c := rest.CopyConfig(config)
 	if c.QPS == 0 {
 		c.QPS = -1
@@ -36,6 +43,21 @@ func NewClients(config *rest.Config) (Clients, error) {
 	c.DisableCompression = true
 	c.ContentType = "application/vnd.kubernetes.protobuf"
 	c.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	return c
+}
+
+// NewClientset is NewClients with the clients of all kinds.
+func NewClientset(config *rest.Config) (kubernetes.Interface, error) {
+	client, err := kubernetes.NewForConfig(configOf(config))
+	if err != nil {
+		return nil, fmt.Errorf("create clients for the API server: %w", err)
+	}
+	return client, nil
+}
+
+// NewClients returns clients for the cluster of config, which is copied, without a limit of requests if its QPS is 0.
+func NewClients(config *rest.Config) (Clients, error) {
+	c := configOf(config)
 	http, err := rest.HTTPClientFor(c)
 	if err != nil {
 		return Clients{}, fmt.Errorf("create an HTTP client for the API server: %w", err)

@@ -48,7 +48,7 @@ func observed(
 		func(runtime.Object, bool) (string, bool, error) { return "", true, nil }, nothing{})
 	outcomes := make(chan error, 100)
 	cache.Observe(func(err error) { outcomes <- err }, retry)
-	return &source[string]{clients.Storage.RESTClient(), store[string]{cache}, Selection{}}, outcomes
+	return cache.source, outcomes
 }
 
 func noDrivers(w http.ResponseWriter, _ *http.Request) {

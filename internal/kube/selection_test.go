@@ -48,7 +48,7 @@ func TestSelection(t *testing.T) {
 			}
 			cache := NewCacheOf(c.some, clients.Storage.RESTClient(), "csistoragecapacities", &storagev1.CSIStorageCapacity{},
 				func(runtime.Object, bool) (string, bool, error) { return "", true, nil }, nothing{})
-			from := &source[string]{clients.Storage.RESTClient(), store[string]{cache}, c.some}
+			from := cache.source
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			for what, ask := range map[string]func() error{

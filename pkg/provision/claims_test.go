@@ -153,7 +153,7 @@ func (o *askedFor) Build(ctx context.Context, want request.Options) (*inflight.R
 func TestPartialClaimIsNotBuilt(t *testing.T) {
 	w := newWorld(t)
 	orders := &askedFor{}
-	p, err := newController(newWatched(t, w.client), w.client, driverName, &process{world: w}, orders,
+	p, err := NewForClient(w.client, driverName, &process{world: w}, orders,
 		Config{Log: &processLog{}})
 	w.must(err)
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1"}}

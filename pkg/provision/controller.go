@@ -95,28 +95,22 @@ func New(config *rest.Config, name string, driver Driver, requests RequestBuilde
 	if config == nil {
 		return nil, errors.New("create a provisioner: nil rest.Config")
 	}
-	watching, err := kube.NewClients(config)
+	own := rest.CopyConfig(config)
+	own.Timeout = 0 // watches have no timeout
+	client, err := kube.NewClientset(own)
 	if err != nil {
 		return nil, err
 	}
-	own := rest.CopyConfig(config)
-	if own.QPS == 0 {
-		own.QPS = -1
-	}
-	own.Timeout = 0 // watches have no timeout
-	own.ContentType = "application/vnd.kubernetes.protobuf"
-	own.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	client, err := kubernetes.NewForConfig(own)
-	if err != nil {
-		return nil, fmt.Errorf("create a client for the API server: %w", err)
-	}
-	return newController(watching.Core.RESTClient(), client, name, driver, requests, cfg)
+	return NewForClient(client, name, driver, requests, cfg)
 }
 
-// newController uses core to watch claims and PVs, and client for all other requests, on the same API server.
-func newController(core rest.Interface, client kubernetes.Interface, name string, driver Driver,
-	requests RequestBuilder, cfg Config) (*Controller, error) {
+// NewForClient is New with a client that the caller has made, such as a fake clientset in a test. All calls share its
+// limits.
+func NewForClient(client kubernetes.Interface, name string, driver Driver, requests RequestBuilder,
+	cfg Config) (*Controller, error) {
 	switch {
+	case client == nil:
+		return nil, errors.New("create a provisioner: nil client")
 	case name == "":
 		return nil, errors.New("create a provisioner: the driver's name is empty")
 	case driver == nil:
@@ -141,7 +135,7 @@ func newController(core rest.Interface, client kubernetes.Interface, name string
 	p.recorder = events.NewRecorder(events.Config[Reason]{Events: p.events, Pace: pace, Clock: cfg.Clock})
 	p.metrics = newMetrics(name, p.trying.Load, cfg.Log.Stats, cfg.Clock.Now)
 	var err error
-	if p.watches, err = newWatches(core, client, name, cfg); err != nil {
+	if p.watches, err = newWatches(client, name, cfg); err != nil {
 		return nil, err
 	}
 	p.assumed = caches.NewAssumed(p.volumes.Reached)

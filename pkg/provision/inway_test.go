@@ -30,7 +30,7 @@ func (w *world) clearTheWay() {
 // The library deletes the PV if Delete succeeds.
 func TestLibraryDeletionsAreRefused(t *testing.T) {
 	w := newWorld(t)
-	controller, err := newController(newWatched(t, w.client), w.client, driverName, &process{world: w}, w.orders,
+	controller, err := NewForClient(w.client, driverName, &process{world: w}, w.orders,
 		Config{Log: &processLog{}})
 	w.must(err)
 	var ignored *libcontroller.IgnoredError

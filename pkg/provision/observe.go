@@ -8,7 +8,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/util"
 
@@ -30,8 +29,9 @@ type watches struct {
 	finishOnly bool
 }
 
-// newWatches returns caches that are not running yet. core and client reach the same API server.
-func newWatches(core rest.Interface, client kubernetes.Interface, driver string, cfg Config) (watches, error) {
+// newWatches returns caches that are not running yet.
+func newWatches(client kubernetes.Interface, driver string, cfg Config) (watches, error) {
+	core := client.CoreV1()
 	w := watches{claims: caches.NewClaims(core), volumes: cfg.PVs, finishOnly: cfg.FinishOnly}
 	if w.volumes == nil {
 		w.own = caches.NewPVs(core, driver, cfg.node())

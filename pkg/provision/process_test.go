@@ -80,7 +80,7 @@ func (w *world) makeOf(driver string, cfg Config) *process {
 	if cfg.Local != nil {
 		p.node, orders.node = cfg.Local.Node.Name, cfg.Local.Node.Name
 	}
-	provisioner, err := newController(newWatched(w.t, w.client), w.client, driver, p, orders, cfg)
+	provisioner, err := NewForClient(w.client, driver, p, orders, cfg)
 	w.must(err)
 	p.inner, provisioner.cluster, p.provisioner = provisioner.cluster, p, provisioner
 	return p
@@ -88,12 +88,22 @@ func (w *world) makeOf(driver string, cfg Config) *process {
 
 func (p *process) start() *process {
 	p.t.Helper()
+	before := p.watches.Load()
 	ctx, cancel := context.WithCancel(p.t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = p.provisioner.Run(ctx) }()
 	p.stop = func() { cancel(); <-ended; p.log.removals.Wait() }
 	p.t.Cleanup(p.stop)
 	p.wait("the caches are filled", p.provisioner.Synced)
+	// The fake does not deliver a deletion between the list of a cache and its watch.
+	begun := before
+	if p.provisioner.own != nil {
+		begun++
+	}
+	if !p.provisioner.finishOnly {
+		begun += 2 // of claims and classes
+	}
+	p.wait("they are watched", func() bool { return p.watches.Load() >= begun })
 	return p
 }
 

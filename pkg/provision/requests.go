@@ -58,12 +58,21 @@ type Follower interface {
 	Follow(changed func())
 }
 
-// Driver creates and deletes volumes; csidriver.Driver is one. Its errors are marked with an errclass.Class.
+// Driver creates and deletes volumes; csidriver.Driver is one. A driver without CSI implements it with calls of its
+// storage system, and describes itself to package builder with builder.Fixed. CSI's messages are only data then.
+//
+// CreateVolume creates one volume for the name of a request, and returns the same volume when it is repeated, also
+// after a crash. DeleteVolume succeeds for a volume that does not exist. Several workers call both at once, but never
+// for the same volume, and they return soon after ctx ends. The request must not be changed, and secrets must not be
+// logged. Errors are marked with an errclass.Class; after an error without a mark the outcome is in doubt, and the same
+// request is repeated until the driver names the volume or refuses it.
 //
 // A Driver may have a method Version() string, which returns its vendor_version (GetPluginInfo). Then no refusal of
 // another version settles a call whose outcome is in doubt.
 type Driver interface {
+	// CreateVolume returns the volume of a request, whose VolumeId is the handle of the PV.
 	CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest, secrets map[string]string) (*csi.Volume, error)
+	// DeleteVolume deletes a volume.
 	DeleteVolume(ctx context.Context, handle string, secrets map[string]string) error
 }
 

@@ -66,6 +66,8 @@ type world struct {
 	// each is called with every action before it happens, and decides whether the process dies there.
 	each func(n int, what string) death
 	n    int
+	// watches counts the watches that were begun.
+	watches atomic.Int64
 }
 
 // death is the moment of a process' death, relative to a call.
@@ -90,6 +92,7 @@ func newWorld(t *testing.T) *world {
 			options = of.ListOptions
 		}
 		changes, err := w.client.Tracker().Watch(a.GetResource(), a.GetNamespace(), options)
+		w.watches.Add(1)
 		if err != nil {
 			return true, nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/kubernetes"
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -76,9 +77,37 @@ type pvReader interface {
 // describes; [Controller.Run] starts it. New copies config; with a QPS of 0, only the number of workers limits the
 // calls.
 func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Controller, error) {
-	switch {
-	case config == nil:
+	if config == nil {
 		return nil, errors.New("create a reclaimer: nil rest.Config")
+	}
+	return newController(driver, deleter, cfg, func(pace *kube.Pace) (clients, background kube.Clients, err error) {
+		if clients, err = kube.NewClients(config); err != nil {
+			return clients, background, err
+		}
+		slow := rest.CopyConfig(config)
+		slow.Wrap(pace.Transport)
+		background, err = kube.NewClients(slow)
+		return clients, background, err
+	})
+}
+
+// NewForClient is New with a client that the caller has made, such as a fake clientset in a test. All calls share its
+// limits, and the writes that protect PVs do not slow down when the API server answers 429.
+func NewForClient(client kubernetes.Interface, driver string, deleter Deleter, cfg Config) (*Controller, error) {
+	if client == nil {
+		return nil, errors.New("create a reclaimer: nil client")
+	}
+	clients := kube.ClientsOf(client)
+	return newController(driver, deleter, cfg, func(*kube.Pace) (_, _ kube.Clients, err error) {
+		return clients, clients, nil
+	})
+}
+
+// newController makes a Controller whose clients connect returns: the ones of deletions, and the ones of background
+// work, which obey the pace.
+func newController(driver string, deleter Deleter, cfg Config,
+	connect func(*kube.Pace) (clients, background kube.Clients, err error)) (*Controller, error) {
+	switch {
 	case driver == "":
 		return nil, errors.New("create a reclaimer: the driver's name is empty")
 	case deleter == nil:
@@ -99,9 +128,14 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Cont
 	if cfg.AdmissionPolicy != nil {
 		r.admissions = newAdmissions()
 	}
-	if err := r.connect(config); err != nil {
+	r.pace = kube.NewPace(cfg.ProtectWorkers, func() bool { return r.inHand.Load() > 0 }, cfg.Clock)
+	clients, background, err := connect(r.pace)
+	if err != nil {
 		return nil, err
 	}
+	r.authorization = clients.Authorization
+	r.cluster = apiServer{clients: clients, background: background, node: cfg.Node, timeout: apiTimeout}
+	r.watchCaches(clients)
 	r.pvs, r.attachments = r.pvCache, r.attachmentCache
 	breaker := reclaim.NewBreaker(cfg.Brake.Deletions, cfg.Brake.Window)
 	r.engine = reclaim.New(cfg.rules(driver), breaker, r.pvs)
@@ -118,25 +152,6 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Cont
 		return nil, err
 	}
 	return r, nil
-}
-
-// connect creates the clients and the caches.
-func (r *Controller) connect(config *rest.Config) error {
-	r.pace = kube.NewPace(r.cfg.ProtectWorkers, func() bool { return r.inHand.Load() > 0 }, r.cfg.Clock)
-	clients, err := kube.NewClients(config)
-	if err != nil {
-		return err
-	}
-	background := rest.CopyConfig(config)
-	background.Wrap(r.pace.Transport)
-	slow, err := kube.NewClients(background)
-	if err != nil {
-		return err
-	}
-	r.authorization = clients.Authorization
-	r.cluster = apiServer{clients: clients, background: slow, node: r.cfg.Node, timeout: apiTimeout}
-	r.watchCaches(clients)
-	return nil
 }
 
 func (r *Controller) makeQueues() (err error) {

@@ -29,7 +29,7 @@ func TestLibraryImports(t *testing.T) {
 			"k8s.io/api/authorization/v1", "k8s.io/api/coordination/v1", "k8s.io/api/core/v1", "k8s.io/api/storage/v1",
 			"k8s.io/apimachinery/pkg/api/errors", "k8s.io/apimachinery/pkg/apis/meta/v1", "k8s.io/apimachinery/pkg/runtime",
 			"k8s.io/apimachinery/pkg/types",
-			"k8s.io/client-go/kubernetes/typed/authorization/v1", "k8s.io/client-go/rest", "k8s.io/client-go/tools/cache",
+			"k8s.io/client-go/kubernetes", "k8s.io/client-go/kubernetes/typed/authorization/v1", "k8s.io/client-go/rest", "k8s.io/client-go/tools/cache",
 			"k8s.io/client-go/tools/record",
 			"k8s.io/klog/v2", "k8s.io/utils/clock",
 		}, path) {

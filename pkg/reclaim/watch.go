@@ -26,9 +26,9 @@ func attachmentOf(o *storagev1.VolumeAttachment) attachment {
 
 // watchCaches creates the caches without running them.
 func (r *Controller) watchCaches(clients kube.Clients) {
-	r.pvCache = kube.NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, r.recordPV,
+	r.pvCache = kube.NewTypedCache(clients.Core.PersistentVolumes(), "persistentvolumes", &v1.PersistentVolume{}, r.recordPV,
 		pvEvents{r})
-	r.attachmentCache = kube.NewCache(clients.Storage.RESTClient(), "volumeattachments", &storagev1.VolumeAttachment{},
+	r.attachmentCache = kube.NewTypedCache(clients.Storage.VolumeAttachments(), "volumeattachments", &storagev1.VolumeAttachment{},
 		recordAttachment, attachmentEvents{r})
 }
 

@@ -2,19 +2,19 @@ package builder
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 )
 
 // attributes reads a VolumeAttributesClass, nil if it does not exist. Only for a missing class, and each time anew, it
 // asks whether the API server serves the kind, because the cluster may be upgraded in between.
 func (b *Builder) attributes(ctx context.Context, name string) (_ *storagev1.VolumeAttributesClass, unserved bool,
 	err error) {
-	class, err := b.clients.Storage.VolumeAttributesClasses().Get(ctx, name, metav1.GetOptions{})
+	class, err := b.client.StorageV1().VolumeAttributesClasses().Get(ctx, name, metav1.GetOptions{})
 	if class, err = orNil(class, err, "VolumeAttributesClass", name); err != nil || class != nil {
 		return class, false, err
 	}
@@ -33,13 +33,8 @@ func (b *Builder) ServesAttributesClasses(ctx context.Context) (bool, error) {
 		func(r metav1.APIResource) bool { return r.Name == "volumeattributesclasses" }), nil
 }
 
-// discover queries the discovery of a real API server, which every authenticated user may read.
+// discover queries the discovery of the API server, which every authenticated user may read.
 func (b *Builder) discover(ctx context.Context) (*metav1.APIResourceList, error) {
-	body, err := b.clients.Storage.RESTClient().Get().AbsPath("/apis/storage.k8s.io/v1").SetHeader("Accept",
-		"application/json").DoRaw(ctx)
-	if err != nil {
-		return nil, err
-	}
-	list := &metav1.APIResourceList{}
-	return list, json.Unmarshal(body, list)
+	return discovery.ToServerResourcesInterfaceWithContext(b.client.Discovery()).
+		ServerResourcesForGroupVersionWithContext(ctx, storagev1.SchemeGroupVersion.String())
 }

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -29,7 +30,8 @@ import (
 var errTopologyChanged = errors.New("build a request: whether the driver reports topology " +
 	"(VOLUME_ACCESSIBILITY_CONSTRAINTS) has changed since the start")
 
-// Capable reports the capabilities that a driver currently advertises; csidriver.Driver is one.
+// Capable reports the capabilities that a driver currently advertises; csidriver.Driver is one, and Fixed
+// another.
 type Capable interface {
 	Name() string
 	// Known returns an error while the driver's capabilities are unknown.
@@ -71,9 +73,9 @@ type Config struct {
 // claim are read live; the nodes are watched if the driver reports topology. A failed read is not a fact: Build returns
 // its error instead of a request.
 type Builder struct {
-	cfg     Config
-	driver  Capable
-	clients kube.Clients
+	cfg    Config
+	driver Capable
+	client kubernetes.Interface
 	// topology means that volumes are not accessible from all nodes. It is constant, because the nodes are watched only
 	// then.
 	topology bool
@@ -86,32 +88,34 @@ type Builder struct {
 // New returns the RequestBuilder of a driver on the cluster of config, which is copied, without starting a watch. The
 // driver's capabilities except topology may change while the Builder is used.
 func New(config *rest.Config, driver Capable, cfg Config) (*Builder, error) {
-	switch {
-	case config == nil:
+	if config == nil {
 		return nil, errors.New("create a request builder: nil rest.Config")
+	}
+	client, err := kube.NewClientset(config)
+	if err != nil {
+		return nil, err
+	}
+	return NewForClient(client, driver, cfg)
+}
+
+// NewForClient is New with a client that the caller has made, such as a fake clientset in a test.
+func NewForClient(client kubernetes.Interface, driver Capable, cfg Config) (*Builder, error) {
+	switch {
+	case client == nil:
+		return nil, errors.New("create a request builder: nil client")
 	case driver == nil:
 		return nil, errors.New("create a request builder: nil driver")
 	}
-	clients, err := kube.NewClients(config)
-	if err != nil {
-		return nil, err
+	if err := cfg.Settings.Validate(); err != nil {
+		return nil, fmt.Errorf("create a request builder: %w", err)
 	}
 	switch {
 	case cfg.Nodes == nil && cfg.Node != nil:
 		cfg.Nodes = nodes.At(cfg.Node.Name, cfg.Node.Segments)
 	case cfg.Nodes == nil:
-		if cfg.Nodes, err = nodes.New(config, driver.Name()); err != nil {
-			return nil, err
-		}
+		cfg.Nodes = nodes.NewForClient(client, driver.Name())
 	}
-	return newBuilder(clients, driver, cfg)
-}
-
-func newBuilder(clients kube.Clients, driver Capable, cfg Config) (*Builder, error) {
-	if err := cfg.Settings.Validate(); err != nil {
-		return nil, fmt.Errorf("create a request builder: %w", err)
-	}
-	b := &Builder{cfg: cfg, driver: driver, clients: clients}
+	b := &Builder{cfg: cfg, driver: driver, client: client}
 	b.discovery = b.discover
 	b.topology = b.describe().Plugin[topologyService]
 	switch {
@@ -327,12 +331,12 @@ func (b *Builder) gather(ctx context.Context, f *request.Facts, need request.Nee
 
 func (b *Builder) source(ctx context.Context, name types.NamespacedName) (*v1.PersistentVolumeClaim,
 	*v1.PersistentVolume, error) {
-	claim, err := b.clients.Core.PersistentVolumeClaims(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	claim, err := b.client.CoreV1().PersistentVolumeClaims(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 	claim, err = orNil(claim, err, "claim", name.String())
 	if err != nil || claim == nil || claim.Spec.VolumeName == "" {
 		return claim, nil, err
 	}
-	pv, err := b.clients.Core.PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
+	pv, err := b.client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
 	pv, err = orNil(pv, err, "PV", claim.Spec.VolumeName)
 	return claim, pv, err
 }

@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
@@ -102,7 +101,7 @@ func TestBuild(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewClientset(world...)
-			built, err := newBuilder(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{},
+			built, err := NewForClient(client, able{},
 				Config{Snapshots: c.snaps})
 			if err != nil {
 				t.Fatal(err)
@@ -131,7 +130,7 @@ func serving(resources ...string) func(context.Context) (*metav1.APIResourceList
 // TestVolumeAttributesClassesUnserved checks that a claim that names one is refused until the cluster serves the kind.
 func TestVolumeAttributesClassesUnserved(t *testing.T) {
 	client := fake.NewClientset()
-	built, err := newBuilder(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, Config{})
+	built, err := NewForClient(client, able{}, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +162,7 @@ func TestVolumeAttributesClassesDisabled(t *testing.T) {
 		error) {
 		return true, nil, errLost
 	})
-	built, err := newBuilder(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{},
+	built, err := NewForClient(client, able{},
 		Config{Settings: request.Settings{NoAttributesClass: true}})
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +200,7 @@ func TestFailedReadIsNoFact(t *testing.T) {
 			return true, nil,
 				errLost
 		})
-		built, err := newBuilder(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{},
+		built, err := NewForClient(client, able{},
 			Config{Snapshots: lostSnapshots{}})
 		if err != nil {
 			t.Fatal(err)
@@ -227,7 +226,7 @@ func TestSnapshotPermissionsNeedDriverSupport(t *testing.T) {
 		"one without":             {unable{}, Config{Snapshots: noSnapshots{}}, 0},
 		"without a reader":        {able{}, Config{}, 0},
 	} {
-		built, err := newBuilder(kube.Clients{}, c.driver, c.cfg)
+		built, err := NewForClient(fake.NewClientset(), c.driver, c.cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,7 +264,7 @@ func TestCapabilitiesAreCurrent(t *testing.T) {
 			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName,
 				VolumeHandle: "vol-1"}}}, Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound}})
 	driver := &changing{}
-	built, err := newBuilder(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, driver, Config{})
+	built, err := NewForClient(client, driver, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +284,7 @@ func TestCapabilitiesAreCurrent(t *testing.T) {
 	if _, err := built.Build(t.Context(), want()); !errors.Is(err, errTopologyChanged) {
 		t.Errorf("with topology that was not there at the start: %v", err)
 	}
-	ignoring, err := newBuilder(built.clients, &changing{}, Config{IgnoreTopology: true})
+	ignoring, err := NewForClient(built.client, &changing{}, Config{IgnoreTopology: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,8 +297,7 @@ func TestCapabilitiesAreCurrent(t *testing.T) {
 // TestRequestFromBeforeTopology covers a request that was sent before a driver with topology replaced the earlier one.
 func TestRequestFromBeforeTopology(t *testing.T) {
 	client := fake.NewClientset()
-	clients := kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}
-	before, err := newBuilder(clients, &changing{}, Config{})
+	before, err := NewForClient(client, &changing{}, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +308,7 @@ func TestRequestFromBeforeTopology(t *testing.T) {
 	made := &csi.Volume{VolumeId: "vol-1", CapacityBytes: 1 << 20,
 		AccessibleTopology: []*csi.Topology{{Segments: map[string]string{"zone": "a"}}}}
 	for topology, want := range map[bool]int{false: 0, true: 1} {
-		after, err := newBuilder(clients, &changing{topology: topology}, Config{})
+		after, err := NewForClient(client, &changing{topology: topology}, Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -330,7 +328,7 @@ func TestRequestFromBeforeTopology(t *testing.T) {
 
 func TestPVName(t *testing.T) {
 	client := fake.NewClientset()
-	built, err := newBuilder(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{},
+	built, err := NewForClient(client, able{},
 		Config{Settings: request.Settings{VolumeNamePrefix: "disk", VolumeNameUUIDLength: 4}})
 	if err != nil {
 		t.Fatal(err)
@@ -351,7 +349,7 @@ func TestVolumeBeyondItsNodeIsRefused(t *testing.T) {
 	if err := b.checkHere(pv); err != nil {
 		t.Errorf("refuses its own: %v", err)
 	}
-	if _, err := newBuilder(b.clients, incapable{}, b.cfg); err == nil {
+	if _, err := NewForClient(b.client, incapable{}, b.cfg); err == nil {
 		t.Error("takes a driver that does not say where its volumes are")
 	}
 }

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
@@ -56,10 +57,15 @@ func New(config *rest.Config, driver string) (*Lister, error) {
 	return of(clients, driver), nil
 }
 
+// NewForClient is New with a client that the caller has made, such as a fake clientset in a test.
+func NewForClient(client kubernetes.Interface, driver string) *Lister {
+	return of(kube.ClientsOf(client), driver)
+}
+
 func of(clients kube.Clients, driver string) *Lister {
 	l := &Lister{driver: driver, clients: clients}
-	l.labels = kube.NewCache(clients.Core.RESTClient(), "nodes", &v1.Node{}, recordLabels, changes{l})
-	l.keys = kube.NewCache(clients.Storage.RESTClient(), "csinodes", &storagev1.CSINode{}, l.recordKeys, changes{l})
+	l.labels = kube.NewTypedCache(clients.Core.Nodes(), "nodes", &v1.Node{}, recordLabels, changes{l})
+	l.keys = kube.NewTypedCache(clients.Storage.CSINodes(), "csinodes", &storagev1.CSINode{}, l.recordKeys, changes{l})
 	return l
 }
 

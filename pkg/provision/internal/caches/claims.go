@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
@@ -40,10 +40,11 @@ type Claims struct {
 	names map[types.UID]string
 }
 
-// NewClaims returns a cache that is not running yet, where core reaches the API server.
-func NewClaims(core rest.Interface) *Claims {
+// NewClaims returns a cache that is not running yet.
+func NewClaims(core corev1.CoreV1Interface) *Claims {
 	c := &Claims{Follower: noFollower{}, names: map[types.UID]string{}}
-	c.ClaimCache = kube.NewCache(core, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, RecordClaim, claimChanges{c})
+	c.ClaimCache = kube.NewTypedCache(core.PersistentVolumeClaims(metav1.NamespaceAll), "persistentvolumeclaims",
+		&v1.PersistentVolumeClaim{}, RecordClaim, claimChanges{c})
 	return c
 }
 

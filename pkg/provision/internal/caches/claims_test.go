@@ -19,7 +19,7 @@ type follow struct {
 }
 
 func newFollow() *follow {
-	f := &follow{Claims: NewClaims(fake.NewClientset().CoreV1().RESTClient())}
+	f := &follow{Claims: NewClaims(fake.NewClientset().CoreV1())}
 	f.Changed = func(before, now *v1.PersistentVolumeClaim) {
 		switch {
 		case before == nil:

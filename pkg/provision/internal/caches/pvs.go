@@ -8,7 +8,7 @@ import (
 	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -37,9 +37,10 @@ type keptPV struct {
 }
 
 // NewPVs returns a cache of the driver's PVs, limited to node unless that is nil, which is not running yet.
-func NewPVs(core rest.Interface, driver string, node *volume.Node) *PVs {
+func NewPVs(core corev1.CoreV1Interface, driver string, node *volume.Node) *PVs {
 	v := &PVs{driver: driver, node: node, handles: map[string]int{}}
-	v.cache = kube.NewCache(core, "persistentvolumes", &v1.PersistentVolume{}, v.record, pvChanges{v})
+	v.cache = kube.NewTypedCache(core.PersistentVolumes(), "persistentvolumes", &v1.PersistentVolume{}, v.record,
+		pvChanges{v})
 	return v
 }
 
