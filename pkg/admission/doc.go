@@ -5,4 +5,6 @@
 // same rule ([MissingFinalizers]) is a webhook. The second ([DenialReason]) reads other objects, so it is a webhook
 // everywhere. Neither may stop a cluster, so a write that cannot be reviewed is admitted. Package certs rotates the
 // certificates of the webhooks, and package podsafety decides on new pods.
+//
+// Stability: for the programs of this repository. It may change with each release.
 package admission

@@ -17,4 +17,6 @@
 // The unit of work is a [WorkItem]: a StorageClass and a topology segment. observe.go gathers its [Facts], and the
 // pure function [Decide] turns them into a [Decision], one step at a time. execute.go carries the step out and
 // decides again. A second queue (survey.go) finds missing and obsolete items.
+//
+// Stability: for embedders. Until version 1.0 it changes only with a minor release, and CHANGELOG.md lists each change.
 package capacity

@@ -3,4 +3,6 @@
 // errclass.Class.
 //
 // Package reclaim decides about deletions; this package only makes the calls.
+//
+// Stability: for embedders. Until version 1.0 it changes only with a minor release, and CHANGELOG.md lists each change.
 package csidriver

@@ -3,4 +3,6 @@
 //
 // All decisions are made in internal/engine/fencing. DESIGN.md lists the objects that this package reads, writes and
 // remembers, with the reasons.
+//
+// Stability: for the programs of this repository. It may change with each release.
 package fencing

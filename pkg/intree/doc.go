@@ -15,4 +15,6 @@
 // a Session asks for one call at a time. This package is the wiring: watch.go feeds the watch cache to the Tracker, and
 // execute.go makes the calls of a Session and reports its end. [New] starts nothing; [Controller.Run] works until its
 // context ends, on the one replica that leads, while the other replicas call [Controller.Watch].
+//
+// Stability: for the programs of this repository. It may change with each release.
 package intree

@@ -4,4 +4,6 @@
 //
 // Kubernetes has built-in controllers for both, and most clusters run them. Beside a built-in controller this package
 // writes nothing: it waits for a need that no other program answers (see [Duty]).
+//
+// Stability: for the programs of this repository. It may change with each release.
 package inuse

@@ -10,4 +10,6 @@
 //	clock := leadership.NewClock()
 //	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{Lock: clock.Lock(lock), ...})
 //	reclaimer, err := reclaim.New(config, driver, deleter, reclaim.Config{Lease: clock, ...})
+//
+// Stability: for embedders. Until version 1.0 it changes only with a minor release, and CHANGELOG.md lists each change.
 package leadership

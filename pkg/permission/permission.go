@@ -1,5 +1,7 @@
 // Package permission describes the permissions that a controller needs from the API server, and finds the missing
 // ones.
+//
+// Stability: for embedders. Until version 1.0 it changes only with a minor release, and CHANGELOG.md lists each change.
 package permission
 
 import (

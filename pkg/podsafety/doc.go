@@ -7,4 +7,6 @@
 // evidence, and this package watches, reads and writes for it. The claims of generic ephemeral volumes get the same
 // finalizer, which stays as long as the one of their pod. The package also keeps other nodes from attaching the volumes
 // of such pods until then, and sets a condition on pods of unreachable nodes.
+//
+// Stability: for the programs of this repository. It may change with each release.
 package podsafety

@@ -23,4 +23,6 @@
 // engine and enqueues the PVs to decide on; work.go begins a session and drives it to its end; call.go carries out the
 // calls that the session asks for; cluster.go sends them to the API server. The tests, the model checker and the
 // explanations therefore exercise the very code that acts.
+//
+// Stability: for embedders. Until version 1.0 it changes only with a minor release, and CHANGELOG.md lists each change.
 package reclaim

@@ -4,6 +4,8 @@
 // each of its claims by compare-and-swap, lists the pods of the namespace, and removes the gate. It frees the lock once
 // a live read shows that the pod can no longer write. The decisions are in internal/engine/singlenode; this package
 // watches, makes the calls, and reports.
+//
+// Stability: for the programs of this repository. It may change with each release.
 package singlenode
 
 import "github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"

@@ -3,4 +3,6 @@
 //
 // internal/engine/statefulset decides about each claim, and whether a set is woken. This package watches StatefulSets,
 // pods and claims, makes the calls, and reports.
+//
+// Stability: for the programs of this repository. It may change with each release.
 package statefulset

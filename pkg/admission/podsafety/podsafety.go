@@ -5,6 +5,8 @@
 // From Kubernetes 1.36 on, MutatingAdmissionPolicies add them (deploy/manifests/pod-safety-hold.yaml and
 // single-node-gate.yaml). Older API servers call webhooks of package admission, which decide by [HoldOf] and [GateOf].
 // The controllers decide on the removal of both.
+//
+// Stability: for the programs of this repository. It may change with each release.
 package podsafety
 
 import (

@@ -3,6 +3,8 @@
 // It is the vocabulary between the client (package csidriver, or a vendor's client of its own cloud) and the
 // controller that decides the next step (package reclaim). The client marks an error with a Class, and the controller
 // reads it with Of. The package is independent of gRPC.
+//
+// Stability: for embedders. Until version 1.0 it changes only with a minor release, and CHANGELOG.md lists each change.
 package errclass
 
 import (

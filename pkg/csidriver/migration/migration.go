@@ -1,5 +1,7 @@
 // Package migration marks calls about volumes of the in-tree plugin that a CSI driver replaces. The mark sets the
 // label migrated of csi_sidecar_operations_seconds; the caller decides about it.
+//
+// Stability: for the programs of this repository. It may change with each release.
 package migration
 
 import "context"

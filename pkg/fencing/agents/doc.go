@@ -3,4 +3,6 @@
 // attempt, or from the node. An agent is therefore started only once, by however many processes and however often.
 //
 // All decisions are made in internal/engine/fencing.
+//
+// Stability: for the programs of this repository. It may change with each release.
 package agents

@@ -5,4 +5,6 @@
 // The package serves clusters in which the built-in controller, pvc-protection of kube-controller-manager, is off. If
 // that controller is seen at work, this one writes nothing. Package inuse has the part that both kinds of protection
 // share.
+//
+// Stability: for the programs of this repository. It may change with each release.
 package pvc

@@ -1,6 +1,8 @@
 // Package grants reads ReferenceGrants (gateway.networking.k8s.io/v1beta1), by which the owner of a namespace lets
 // claims of other namespaces take their data from it. The API is not part of Kubernetes: its CRD comes with the Gateway
 // API and may be missing. This package does not use its Go types.
+//
+// Stability: for embedders. Until version 1.0 it changes only with a minor release, and CHANGELOG.md lists each change.
 package grants
 
 import (

@@ -19,4 +19,6 @@
 // driver's, or of an unknown version. [Log.Problems] lists these entries and shards.
 //
 // The exported methods are safe for concurrent use.
+//
+// Stability: for embedders. Until version 1.0 it changes only with a minor release, and CHANGELOG.md lists each change.
 package inflight

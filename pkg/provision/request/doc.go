@@ -12,4 +12,6 @@
 //
 // All errors are *Error. An unknown object never counts as absent, so a plan requires all facts that it depends on.
 // Package provision decides about retries, Events on the claim, and the prevention of leaks.
+//
+// Stability: for embedders. Until version 1.0 it changes only with a minor release, and CHANGELOG.md lists each change.
 package request

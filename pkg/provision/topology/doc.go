@@ -3,4 +3,6 @@
 //
 // Its functions are pure: the same nodes, class and claim give the same answer, in the same order, in every process. So
 // a CreateVolume that is repeated after a lost answer is the same call.
+//
+// Stability: for embedders. Until version 1.0 it changes only with a minor release, and CHANGELOG.md lists each change.
 package topology

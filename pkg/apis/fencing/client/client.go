@@ -1,5 +1,7 @@
 // Package client has a typed client for the kinds of node fencing (pkg/apis/fencing/v1alpha1), like the clients of
 // client-go.
+//
+// Stability: for the programs of this repository. It may change with each release.
 package client
 
 import (
