@@ -113,7 +113,8 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 			"terminationGracePeriodSeconds.")
 
 	o.traces.Flags(groups.FlagSet("Traces"),
-		"traces of each reclaim, from the decision to delete a volume until its PV loses the finalizer, with each read, "+
+		"traces of each try to create a volume, and of each reclaim, from the decision to delete a volume until its PV "+
+			"loses the finalizer, with each read, "+
 			"write and driver call")
 	groups.FlagSet("Logs") // keeps this group before Other
 	fs = groups.FlagSet("Other")

@@ -27,8 +27,7 @@ import (
 )
 
 // newProvisioner returns the provisioner, or nil in a dry run. From shared it takes only Log, Lease, PVs, Claims,
-// Changed and Metrics, and node is nil for all nodes. It is called before client-go's scheme is in use: see
-// provision.New.
+// Changed, Metrics and TracerProvider, and node is nil for all nodes.
 func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, node *volume.Node,
 	where *nodes.Lister, shared provision.Config) (*provision.Controller, error) {
 	if o.dryRun {
@@ -59,6 +58,7 @@ func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver
 	settings.Snapshots = volumeSnapshots
 	settings.PVs, settings.Changed, settings.Metrics = shared.PVs, shared.Changed, shared.Metrics
 	settings.Log, settings.Lease, settings.Claims = shared.Log, shared.Lease, shared.Claims
+	settings.TracerProvider = shared.TracerProvider
 	if plugin := request.InTreePlugin(driver.Name()); plugin != "" {
 		settings.AlsoKnownAs = []string{plugin}
 	}

@@ -279,7 +279,7 @@ func (s *sidecar) reclaimSettings(ctx context.Context) (settings reclaim.Config,
 func (s *sidecar) addProvisioning(ctx context.Context, all *controllers, settings reclaim.Config) (err error) {
 	all.provisioner, err = newProvisioner(ctx, s.options, s.acting, s.driver, s.node, s.nodes, provision.Config{
 		Log: all.log, Lease: settings.Lease, PVs: all.reclaimer.PVs(), Claims: all.reclaimer, Changed: settings.Deleted,
-		Metrics: s.metrics, // its many Events need their own recorder
+		Metrics: s.metrics, TracerProvider: s.traces, // its many Events need their own recorder
 	})
 	if err != nil {
 		return err

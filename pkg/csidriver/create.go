@@ -36,9 +36,11 @@ func (d *Driver) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequ
 	name := text.Truncate(request.GetName(), maxHandle)
 	logger := klog.FromContext(ctx).V(5)
 	logger.Info("Calling CreateVolume", "volumeName", name, "secrets", len(secrets))
+	ctx, endSpan := d.beginSpan(ctx, "csi.v1.Controller/CreateVolume")
 	// No logger for csi-lib-utils, which would log the driver's error unfiltered.
 	answer, err := csi.NewControllerClient(d.conn).CreateVolume(forLibrary(ctx), full, d.ifKnown())
 	err = plainly(err, secrets)
+	endSpan(err)
 	logger.Info("CreateVolume was answered", "volumeName", name, "volumeHandle",
 		text.Truncate(answer.GetVolume().GetVolumeId(), maxHandle), "err", err)
 	switch {

@@ -36,8 +36,8 @@ type Config struct {
 	Lease Lease
 	// Metrics records every call as csi_sidecar_operations_seconds. Default none.
 	Metrics metrics.CSIMetricsManager
-	// TracerProvider creates a span for each DeleteVolume that is part of a trace, and passes the trace on to the driver
-	// (W3C trace context). Default none.
+	// TracerProvider creates a span for each CreateVolume and DeleteVolume that is part of a trace, and passes the
+	// trace on to the driver (W3C trace context). Default none.
 	TracerProvider trace.TracerProvider
 	// Clock is replaced in tests. Default: the real clock.
 	Clock clock.WithTicker

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"go.opentelemetry.io/otel/attribute"
 	otelcodes "go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -13,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-func TestDeleteVolumeSpan(t *testing.T) {
+func TestCallsAreSpans(t *testing.T) {
 	socket := socketPath(t)
 	driver := &fakeDriver{controller: true, deleteErr: status.Error(codes.Internal, "login with hunter22 failed")}
 	serve(t, socket, driver)
@@ -42,6 +43,14 @@ func TestDeleteVolumeSpan(t *testing.T) {
 	}
 	if !slices.Contains(call.Attributes(), attribute.String("rpc.response.status_code", "Internal")) {
 		t.Errorf("it says %v", call.Attributes())
+	}
+	ctx, provision := provider.Tracer("").Start(t.Context(), "provision")
+	_, _ = d.CreateVolume(ctx, &csi.CreateVolumeRequest{Name: "vol-2"}, nil)
+	provision.End()
+	created := spans.Ended()[2]
+	if created.Name() != "csi.v1.Controller/CreateVolume" ||
+		created.Parent().SpanID() != provision.SpanContext().SpanID() {
+		t.Errorf("%s is a child of %v", created.Name(), created.Parent())
 	}
 	driver.mu.Lock()
 	defer driver.mu.Unlock()

@@ -50,7 +50,7 @@ type apiServer struct {
 	snapshots sources.SnapshotProtector
 }
 
-// selectNode is an update, like the library's own that clears a selected node, so the same rules suffice. The
+// selectNode is an update, like external-provisioner's that clears a selected node, so the same rules suffice. The
 // resourceVersion lets exactly one node be the first.
 func (a apiServer) selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim, node string) error {
 	claim = claim.DeepCopy()

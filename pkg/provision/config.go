@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
@@ -60,6 +61,9 @@ type Config struct {
 	Events record.EventRecorder
 	// Metrics is the registerer of the package's metrics, which by default are not registered.
 	Metrics prometheus.Registerer
+	// TracerProvider creates a trace of each try to provision a claim, with a span for each step; nil creates none. A span
+	// ends in the worker that did its work, so a provider that sends spans synchronously delays the work.
+	TracerProvider trace.TracerProvider
 	// Clock is replaced in tests, and defaults to the real clock.
 	Clock clock.WithTicker
 }

@@ -8,24 +8,22 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/spans"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/library"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/selfselect"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -64,15 +62,19 @@ type Controller struct {
 	log      Log
 	tracker  *tracker
 	assumed  *caches.Assumed
-	// events records the Events of the normal course, and recorder all others. broadcaster sends both unless the caller
+	// events records the Events of the normal course, and recorder all others. ownEvents sends both, unless the caller
 	// set a recorder; then it is nil.
-	events      record.EventRecorder
-	recorder    *events.Recorder[Reason]
-	broadcaster record.EventBroadcaster
-	metrics     *metrics
-	control     *controller.Controller
+	events    record.EventRecorder
+	recorder  *events.Recorder[Reason]
+	ownEvents *ownEvents
+	metrics   *metrics
+	// tracer is nil without Config.TracerProvider.
+	tracer  trace.Tracer
+	control *controller.Controller
 	// working reports whether Run is working; it is replaced in tests.
 	working func() bool
+	// offers is the queue of claims that may have to be provisioned.
+	offers *controller.Queue[key]
 	// queue has the names of volumes that claims want or that have an open entry. trying counts the ones being worked on.
 	queue  *controller.Queue[string]
 	trying atomic.Int64
@@ -84,13 +86,10 @@ type Controller struct {
 	// selecting is the queue that selects this node for claims that no scheduler selects a node for.
 	selecting  *controller.Queue[key]
 	selections *selfselect.Turns
-	library    *library.Controller
 }
 
 // New returns a Controller for the claims of the named driver, on the cluster of config. config is copied; with a QPS
-// of 0 only the number of workers limits the calls. New starts only broadcasters of events, which are idle until Run;
-// the broadcaster of the library cannot be ended. The library also adds to client-go's global scheme, so New must not
-// be called while other goroutines use that scheme.
+// of 0 only the number of workers limits the calls. New starts nothing but idle queues, which Stop ends.
 func New(config *rest.Config, name string, driver Driver, requests RequestBuilder, cfg Config) (*Controller, error) {
 	if config == nil {
 		return nil, errors.New("create a provisioner: nil rest.Config")
@@ -129,10 +128,13 @@ func NewForClient(client kubernetes.Interface, name string, driver Driver, reque
 		tracker: newTracker(), selections: selfselect.NewTurns(), slow: newLane(cfg.Workers),
 	}
 	if p.events = cfg.Events; p.events == nil {
-		p.broadcaster = record.NewBroadcaster()
-		p.events = p.broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: name})
+		p.ownEvents = &ownEvents{events.Discard{}}
+		p.events = p.ownEvents
 	}
 	p.recorder = events.NewRecorder(events.Config[Reason]{Events: p.events, Pace: pace, Clock: cfg.Clock})
+	if cfg.TracerProvider != nil {
+		p.tracer = cfg.TracerProvider.Tracer(tracerName)
+	}
 	p.metrics = newMetrics(name, p.trying.Load, cfg.Log.Stats, cfg.Clock.Now)
 	var err error
 	if p.watches, err = newWatches(client, name, cfg); err != nil {
@@ -147,13 +149,15 @@ func NewForClient(client kubernetes.Interface, name string, driver Driver, reque
 	if err := p.follow(); err != nil {
 		return nil, fmt.Errorf("set up a watch cache: %w", err)
 	}
-	p.library = p.newLibrary()
 	return p, p.metrics.register(cfg.Metrics)
 }
 
 func (p *Controller) newQueues() (err error) {
 	config := func(name string, workers int) controller.Config {
 		return controller.Config{Name: name, Workers: workers, Clock: p.cfg.Clock}
+	}
+	if p.offers, err = controller.NewQueue(p.control, config("claims", offerWorkers), p.accept); err != nil {
+		return err
 	}
 	if p.queue, err = controller.NewQueue(p.control, config("provisions", p.cfg.Workers), p.try); err != nil {
 		return err
@@ -186,7 +190,7 @@ func (p *Controller) caches() []controller.Cache {
 	return all
 }
 
-// follow makes changes wake the queue and offer claims to the library.
+// follow makes changes wake the queue and offer claims.
 func (p *Controller) follow() error {
 	p.claims.Changed = p.claimChanged
 	if p.cfg.Claims != nil {
@@ -275,16 +279,6 @@ func (p *Controller) wakeAll() {
 	p.claims.Each(func(claim *v1.PersistentVolumeClaim) { p.claimChanged(nil, claim) })
 }
 
-// offer hands a claim to the library if it may have to be provisioned. A claim with a stored PV is not offered, because
-// the library would ask in vain.
-func (p *Controller) offer(claim *v1.PersistentVolumeClaim) {
-	wanted := claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil &&
-		p.at(claim) != provision.NodeElsewhere && p.ours(claim)
-	if p.working() && wanted && !p.stored(claim.UID) {
-		p.library.Offer(claim)
-	}
-}
-
 // Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits for
 // leadership calls it to be able to act immediately when it leads. Watch changes no objects of the cluster.
 func (p *Controller) Watch(ctx context.Context) { p.control.Watch(ctx) }
@@ -295,10 +289,9 @@ func (p *Controller) Watch(ctx context.Context) { p.control.Watch(ctx) }
 //
 // Run watches by itself unless Watch already does, which then has to continue.
 func (p *Controller) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	if p.broadcaster != nil {
-		p.broadcaster.StartRecordingToSink(&corev1.EventSinkImpl{Interface: p.client.CoreV1().Events("")})
-		defer p.broadcaster.Shutdown()
+	ctx, cancel := context.WithCancelCause(spans.Without(ctx))
+	if p.ownEvents != nil {
+		defer p.ownEvents.start(p.client.CoreV1(), p.names[0])()
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -327,14 +320,11 @@ func (p *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// provision runs the library until ctx ends. Run does not wait for the library's workers, which only fill the queue.
+// provision offers the claims that were shown before Run worked.
 func (p *Controller) provision(ctx context.Context) {
 	klog.FromContext(ctx).Info("Provisioning", "driver", p.names[0], "workers", p.cfg.Workers, "finishOnly",
 		p.cfg.FinishOnly)
-	p.wakeAll() // for events before Run worked
-	if !p.cfg.FinishOnly {
-		p.library.Run(ctx)
-	}
+	p.wakeAll()
 }
 
 // Flush settings: the maximum wait for removals, and the interval of the checks.
@@ -389,12 +379,6 @@ func (p *Controller) Stop() { p.control.Stop() }
 
 // Synced reports whether the caches hold the state that the API server had when they were started.
 func (p *Controller) Synced() bool { return p.control.Synced() }
-
-func (p *Controller) newLibrary() *library.Controller {
-	return library.New(library.Config{
-		Driver: p.names[0], AlsoKnownAs: p.cfg.AlsoKnownAs, Client: p.client, Claims: p.claims, Classes: p.classes,
-	}, provisioner{p})
-}
 
 // retries returns the backoff of retried work.
 func (p *Controller) retries() controller.Backoff {

@@ -73,6 +73,7 @@ func (w *run) createVolume(ctx context.Context) error {
 	reply := provision.Reply{Class: errclass.Of(err)}
 	if err == nil {
 		reply, err = w.judge(request, made)
+		w.handle = reply.Handle
 	}
 	same := request.DriverVersion == w.version() && !request.OtherVersions
 	reply.Comparable = whole && same

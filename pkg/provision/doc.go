@@ -2,15 +2,17 @@
 // after a crash between CreateVolume and the creation of the PV, nor after the deletion of the claim in between, nor
 // after a lost answer.
 //
-// It runs the ProvisionController of sig-storage-lib-external-provisioner, and is its Provisioner. A [RequestBuilder]
-// decides the content of requests; package builder has the implementation for a real cluster and driver. Package
-// reclaim deletes the volumes of PVs.
+// Its Events, metrics and annotations are those of sig-storage-lib-external-provisioner. A [RequestBuilder] decides the
+// content of requests; package builder has the implementation for a real cluster and driver. Package reclaim deletes
+// the volumes of PVs.
 //
 // # How it is used
 //
 // [New] returns a [Controller] and starts no work; [Controller.Run] works until its context ends. [Config] holds the
 // settings, among them the in-flight log, an [inflight.Log]. Give the same log to reclaim.Config.InFlight, so that no
 // PV is reclaimed while its volume is in flight.
+// [NewForClient] takes a client of the caller, such as a fake clientset in a test. [Driver] is a driver with or without
+// CSI.
 //
 // # How it works
 //
@@ -20,6 +22,8 @@
 // The PV's reclaim policy then decides.
 //
 // observe.go gathers the facts about one volume name, the engine (internal/engine/provision) decides the next step, and
-// execute.go executes the step and adds its result to the facts. The library (library.go, internal/library) selects the
-// claims that want a volume. The workers of one queue (try.go) make every try.
+// execute.go executes the step and adds its result to the facts. The workers of one queue select the claims that want
+// a volume (offer.go), and the workers of another make every try (try.go).
+//
+// Stability: for embedders. Until version 1.0 it changes only with a minor release, and CHANGELOG.md lists each change.
 package provision

@@ -6,7 +6,11 @@ import (
 	"time"
 
 	"k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
@@ -17,6 +21,17 @@ import (
 // changes from try to try, such as one with the id of a request. A repeated Event is recorded again with the first try
 // after 20 minutes, so that it exists when the API server removes the earlier one.
 var pace = events.Pace{Change: time.Minute, Repeat: 20 * time.Minute}
+
+// ownEvents is the recorder of a Controller without Config.Events. It drops Events until it is started.
+type ownEvents struct{ record.EventRecorder }
+
+// start records Events with this client until stop is called. It is called before the first Event.
+func (e *ownEvents) start(client corev1.EventsGetter, component string) (stop func()) {
+	broadcaster := record.NewBroadcaster()
+	broadcaster.StartRecordingToSink(&corev1.EventSinkImpl{Interface: client.Events(metav1.NamespaceAll)})
+	e.EventRecorder = broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: component})
+	return broadcaster.Shutdown
+}
 
 // eventOn returns the object of the run's Events, which is its claim. If the claim is gone, its namespace may be gone
 // too, so the Events are on the Lease of the entry, and their message names the claim.
@@ -49,7 +64,8 @@ func (p *Controller) announce(ctx context.Context, claim *v1.PersistentVolumeCla
 }
 
 // Reason is the reason of a decision. The same word is an Event's reason, a value in the log and a label of the
-// metrics. Sentence explains it, and EventType is the type of its Events.
+// metrics. It is a string with methods: Sentence() string explains it, EventType() string is the type of its Events,
+// empty for none, and Waits() bool reports whether a claim with it waits.
 type Reason = provision.Reason
 
 // Reasons returns all reasons.

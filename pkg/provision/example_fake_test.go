@@ -54,7 +54,7 @@ func ExampleNewForClient() {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(volumes)
+	defer func() { _ = os.RemoveAll(volumes) }()
 	client := newClientset(
 		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "folders.example.com",
 			ReclaimPolicy: ptr.To(v1.PersistentVolumeReclaimDelete)},
@@ -67,8 +67,8 @@ func ExampleNewForClient() {
 					Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
 			}})
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
-	ended := make(chan error, 1)
-	go func() { ended <- runFolders(ctx, client, folders(volumes), "default") }()
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = runFolders(ctx, client, folders(volumes), "default") }()
 	defer func() { stop(); <-ended }()
 	pvs := client.CoreV1().PersistentVolumes()
 	until := func(reached func(pv *v1.PersistentVolume, err error) bool) (pv *v1.PersistentVolume) {

@@ -1,14 +1,12 @@
 package provision
 
 import (
-	"errors"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
-	libcontroller "sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 )
 
 // pvInTheWay creates a PV with the name of the claim's PV.
@@ -25,19 +23,6 @@ func (w *world) pvInTheWay(driver string, claim types.UID) {
 
 func (w *world) clearTheWay() {
 	w.must(w.client.CoreV1().PersistentVolumes().Delete(w.t.Context(), "pvc-u1", metav1.DeleteOptions{}))
-}
-
-// The library deletes the PV if Delete succeeds.
-func TestLibraryDeletionsAreRefused(t *testing.T) {
-	w := newWorld(t)
-	controller, err := NewForClient(w.client, driverName, &process{world: w}, w.orders,
-		Config{Log: &processLog{}})
-	w.must(err)
-	var ignored *libcontroller.IgnoredError
-	if err := (provisioner{controller}).Delete(t.Context(), &v1.PersistentVolume{}); !errors.As(err, &ignored) ||
-		len(w.recorded()) > 0 {
-		t.Errorf("answered %v, records %q", err, w.recorded())
-	}
 }
 
 // The deletion of the other PV is noticed immediately.

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
-// metrics are the metrics of provisioning: the library's own, under its names, and ours.
+// metrics are the metrics of provisioning: the ones of sig-storage-lib-external-provisioner, and ours.
 type metrics struct {
 	library             librarymetrics.Metrics
 	discarded, finished prometheus.Counter

@@ -55,13 +55,19 @@ func (w watches) classOf(claim *v1.PersistentVolumeClaim) *storagev1.StorageClas
 // ours reports whether this driver has to provision a claim. A claim without a provisioner annotation is judged by its
 // class.
 func (p *Controller) ours(claim *v1.PersistentVolumeClaim) bool {
-	for _, annotation := range []string{caches.AnnProvisioner, caches.AnnProvisionerBeta} {
-		if name, found := claim.Annotations[annotation]; found {
-			return slices.Contains(p.names, name)
-		}
+	if name, asked := askedOf(claim); asked {
+		return slices.Contains(p.names, name)
 	}
 	class := p.classOf(claim)
 	return class != nil && slices.Contains(p.names, class.Provisioner)
+}
+
+// askedOf returns the provisioner that the PV controller asks for a claim's volume.
+func askedOf(claim *v1.PersistentVolumeClaim) (name string, asked bool) {
+	if name, asked = claim.Annotations[caches.AnnProvisioner]; !asked {
+		name, asked = claim.Annotations[caches.AnnProvisionerBeta]
+	}
+	return name, asked
 }
 
 // nameOf returns the name of a claim's volume and PersistentVolume.

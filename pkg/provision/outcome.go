@@ -13,7 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 )
 
-// This file counts and records the outcome of each try, so that the library has none to record.
+// This file counts and records the outcome of each try.
 
 // Reasons of the Events of the normal course, as in sig-storage-lib-external-provisioner.
 const (
@@ -78,7 +78,7 @@ func (w *run) waits(ctx context.Context, why Reason) {
 	w.recorder.Report(ctx, w.eventOn(), why, "")
 }
 
-// label sets the metric labels of the outcome, as the library does.
+// label sets the metric labels of the outcome, as sig-storage-lib-external-provisioner does.
 func (w *run) label() {
 	if w.claim != nil {
 		if name := w.claim.Spec.StorageClassName; name != nil {

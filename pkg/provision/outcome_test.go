@@ -12,12 +12,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/record"
 	testclock "k8s.io/utils/clock/testing"
-	libcontroller "sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
@@ -111,7 +109,7 @@ func TestSuccessIsCountedOnce(t *testing.T) {
 			p := w.start(Config{Metrics: registry, Events: events})
 			w.makeClaim()
 			w.wait("it is provisioned", w.provisioned)
-			// The change makes the library ask once more.
+			// The change offers the claim once more.
 			w.update(func(claim *v1.PersistentVolumeClaim) { metav1.SetMetaDataLabel(&claim.ObjectMeta, "changed", "true") })
 			w.wait("the change was seen", func() bool {
 				claim := p.provisioner.claims.WholeByUID("u1")
@@ -195,7 +193,7 @@ func TestStartIsAnnouncedAfterASecond(t *testing.T) {
 	clock.Step(time.Hour)
 }
 
-// TestMissingSelectedNodeIsAFailure: the failure is ours, although the library would have read the node.
+// TestMissingSelectedNodeIsAFailure: the node is read before the driver is called.
 func TestMissingSelectedNodeIsAFailure(t *testing.T) {
 	w, registry, events := newWorld(t), prometheus.NewRegistry(), &told{}
 	p := w.start(Config{Metrics: registry, Events: events})
@@ -250,25 +248,6 @@ func TestEventIsRepeatedBeforeItExpires(t *testing.T) {
 	end()
 	if r.fail(ended, errors.New("context canceled")); len(to.with("APIReadFailed")) > 0 {
 		t.Error("the end of the process is reported as a failure")
-	}
-}
-
-// TestLibraryRecordsNoOutcome: the library would log an error, and count a failure or a success once more.
-func TestLibraryRecordsNoOutcome(t *testing.T) {
-	for name, fails := range map[string]func() error{"success": nil, "refusal": class(errclass.Refused),
-		"doubt": class(errclass.Uncertain)} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.failing(false, fails)
-			p := w.start(Config{})
-			claim := claimAt("1", func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "other", "u9" })
-			pv, state, err := provisioner{p.provisioner}.Provision(t.Context(), libcontroller.ProvisionOptions{PVC: claim,
-				StorageClass: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}}})
-			var nothing *libcontroller.IgnoredError
-			if pv != nil || state != libcontroller.ProvisioningFinished || !errors.As(err, &nothing) {
-				t.Errorf("%v, %v, %v", pv, state, err)
-			}
-		})
 	}
 }
 

@@ -55,8 +55,7 @@ func (w *world) start(cfg Config) *process {
 	return w.make(cfg).start()
 }
 
-// make creates a provisioner to start. If several run concurrently, all are made first, because New must not be called
-// while one runs.
+// make creates a provisioner to start.
 func (w *world) make(cfg Config) *process {
 	w.t.Helper()
 	return w.makeOf(driverName, cfg)

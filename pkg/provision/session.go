@@ -9,6 +9,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/spans"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
@@ -35,6 +36,8 @@ type run struct {
 	// began is the start of the try. building means that its last step was to build a request.
 	began    time.Time
 	building bool
+	// handle is the handle of the volume that the driver has named in this try, for the trace.
+	handle string
 	// class and source are the metric labels of the outcome.
 	class, source string
 }
@@ -70,7 +73,8 @@ func (s *session) Do(ctx context.Context, d provision.Decision) (over bool, err 
 	s.building = d.Action == provision.BuildRequest
 	s.track.storing = s.track.storing || d.Action == provision.StorePV
 	adds := s.facts.Adds(d.Action)
-	err = s.act(ctx, d)
+	err = spans.Step(ctx, s.tracer, d.Action.String(), string(d.Reason),
+		func(ctx context.Context) error { return s.act(ctx, d) })
 	s.track.record = s.facts.Record
 	if err == nil && d.Action == provision.CreateVolume && s.facts.Record.Unfit {
 		s.countFailure()

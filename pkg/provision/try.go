@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// One queue of volume names makes every try: the first one for a claim that the library asks for, its repetitions, and
+// One queue of volume names makes every try: the first one for an accepted claim, its repetitions, and
 // the tries that settle entries in flight, even if the claim is gone.
 
 // try works on one volume name and returns the time of the next try. The queue never gives one name to two workers.
@@ -43,7 +43,9 @@ func (p *Controller) try(ctx context.Context, name string) controller.Result {
 		defer w.announceStart(w.claimOf(w.claim))()
 	}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", w.claimKey, "volume", name))
+	ctx, end := w.beginTrace(ctx)
 	d, err := w.work(ctx)
+	end(d, err)
 	return w.ended(ctx, d, err)
 }
 

@@ -51,7 +51,7 @@ func TestForgetKeepsALaterClaim(t *testing.T) {
 	}
 }
 
-// TestForeignClassIsNotProvisioned: the class was recreated after the library asked for the claim.
+// TestForeignClassIsNotProvisioned: the class was recreated after the claim was accepted.
 func TestForeignClassIsNotProvisioned(t *testing.T) {
 	w := newWorld(t)
 	w.failing(false, class(errclass.Refused))

@@ -258,8 +258,8 @@ func TestInFlightVolumeIsKept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, r := newWorldWith(t, Config{InFlight: c.log})
-			if e, found := r.Explain("pv"); !found || e.Decision.Reason != c.reason && c.want == nil {
-				t.Errorf("decided because %s, want %s", e.Decision.Reason, c.reason)
+			if e, found := r.Explain("pv"); !found || e.Reason != c.reason && c.want == nil {
+				t.Errorf("decided because %s, want %s", e.Reason, c.reason)
 			}
 			r.reconcile(t.Context(), "pv")
 			w.expect(t, c.want...)

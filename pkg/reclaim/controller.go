@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/spans"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -185,7 +186,7 @@ func (r *Controller) Watch(ctx context.Context) { r.base.Watch(ctx) }
 //
 // Run watches by itself unless Watch already does; then Watch must continue.
 func (r *Controller) Run(ctx context.Context) error {
-	ctx, stop := leadership.WhileHeld(withoutSpan(ctx), r.cfg.Lease, r.cfg.Clock)
+	ctx, stop := leadership.WhileHeld(spans.Without(ctx), r.cfg.Lease, r.cfg.Clock)
 	defer stop()
 	r.lead(true)
 	defer r.lead(false)

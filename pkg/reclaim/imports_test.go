@@ -21,15 +21,16 @@ func TestLibraryImports(t *testing.T) {
 	for _, path := range direct {
 		if strings.Contains(path, ".") && !slices.Contains([]string{
 			own + "csidriver/migration", own + "csidriver/errclass", inner + "engine/reclaim", own + "leadership",
-			inner + "events", inner + "text", inner + "kube", inner + "controller",
+			inner + "events", inner + "spans", inner + "text", inner + "kube", inner + "controller",
 			own + "permission", own + "volume", inner + "settings",
 			inner + "migration", inner + "secretref",
 			"github.com/prometheus/client_golang/prometheus", "golang.org/x/sync/errgroup",
-			"go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes", "go.opentelemetry.io/otel/trace",
+			"go.opentelemetry.io/otel/trace",
 			"k8s.io/api/authorization/v1", "k8s.io/api/coordination/v1", "k8s.io/api/core/v1", "k8s.io/api/storage/v1",
 			"k8s.io/apimachinery/pkg/api/errors", "k8s.io/apimachinery/pkg/apis/meta/v1", "k8s.io/apimachinery/pkg/runtime",
 			"k8s.io/apimachinery/pkg/types",
-			"k8s.io/client-go/kubernetes", "k8s.io/client-go/kubernetes/typed/authorization/v1", "k8s.io/client-go/rest", "k8s.io/client-go/tools/cache",
+			"k8s.io/client-go/kubernetes", "k8s.io/client-go/kubernetes/typed/authorization/v1", "k8s.io/client-go/rest",
+			"k8s.io/client-go/tools/cache",
 			"k8s.io/client-go/tools/record",
 			"k8s.io/klog/v2", "k8s.io/utils/clock",
 		}, path) {
@@ -66,7 +67,8 @@ func TestLibraryForbiddenCalls(t *testing.T) {
 	}
 	checked := 0
 	for _, dir := range []string{".", "../csidriver", "../csidriver/migration", "../csidriver/errclass",
-		"../../internal/text", "../../internal/kube", "../../internal/controller", "../permission", "../volume",
+		"../../internal/text", "../../internal/spans", "../../internal/kube", "../../internal/controller",
+		"../permission", "../volume",
 		"../../internal/migration", "../../internal/secretref", "../../internal/engine/reclaim",
 		"../../internal/reasons", "../leadership"} {
 		entries, err := os.ReadDir(dir)

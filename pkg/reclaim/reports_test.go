@@ -173,14 +173,13 @@ func TestTerminatingBoundEventAfterAMinute(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	w, r := newWorld(t)
-	if e, found := r.Explain("pv"); !found || e.Decision != (reclaim.Decision{Action: reclaim.ReadSecrets,
-		Reason: reclaim.ReasonReclaim}) {
+	if e, found := r.Explain("pv"); !found || e.Action != "ReadSecrets" || e.Reason != reclaim.ReasonReclaim {
 		t.Errorf("Explain = %+v, %v", e, found)
 	}
 	w.pv.Held, w.pv.HeldBecause = true, "evidence"
 	w.store(r, w.pv)
 	e, found := r.Explain("pv")
-	if !found || e.Decision.Reason != reclaim.ReasonHeld || !strings.Contains(e.Text, `"evidence"`) ||
+	if !found || e.Reason != reclaim.ReasonHeld || !strings.Contains(e.Text, `"evidence"`) ||
 		!strings.Contains(e.Text, volume.HoldAnnotation) {
 		t.Errorf("Explain = %+v, %v", e, found)
 	}

@@ -4,30 +4,12 @@ import (
 	"context"
 	"sync"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/spans"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
-)
-
-// Attributes of a trace. The names with k8s come from OpenTelemetry's semantic conventions (1.41).
-const (
-	tracePV        = attribute.Key("k8s.persistentvolume.name")
-	tracePVUID     = attribute.Key("k8s.persistentvolume.uid")
-	traceClaim     = attribute.Key("k8s.persistentvolumeclaim.name")
-	traceNamespace = attribute.Key("k8s.namespace.name")
-	traceDriver    = attribute.Key("csi.driver.name")
-	traceHandle    = attribute.Key("csi.volume.handle")
-	traceReason    = attribute.Key("csi_reclaimer.reason")
-	// traceResumed marks a trace that begins with the first work of this process for the PV, because the process did not
-	// see the deletion become due.
-	traceResumed = attribute.Key("csi_reclaimer.resumed")
-	// traceInterrupted marks a trace that ends with the process or its lease, while the next leader begins another.
-	traceInterrupted = attribute.Key("csi_reclaimer.interrupted")
 )
 
 const (
@@ -35,8 +17,6 @@ const (
 	// maxTraces bounds the traces that are open at once, a kilobyte or two each, since none ends while a driver is away
 	// for a day. Further reclaims go without a trace.
 	maxTraces = 1000
-	// maxTraced bounds each text in a trace, in bytes.
-	maxTraced = 256
 )
 
 // traces holds one OpenTelemetry trace for each reclaim that is under way: from the moment when the watch showed that
@@ -82,7 +62,7 @@ func (t *traces) lead(leading bool) {
 	}
 	t.mu.Unlock()
 	for _, span := range cut {
-		span.SetAttributes(traceInterrupted.Bool(true))
+		span.SetAttributes(spans.Interrupted.Bool(true))
 		span.End()
 	}
 }
@@ -121,9 +101,9 @@ func (t *traces) add(pv volume.PV, resumed bool) {
 		return
 	}
 	_, span := t.tracer.Start(context.Background(), "Reclaim", trace.WithAttributes(
-		tracePV.String(pv.Name), tracePVUID.String(string(pv.UID)), traceDriver.String(t.driver),
-		traceHandle.String(text.Truncate(pv.Handle, maxTraced)),
-		traceNamespace.String(pv.Claim.Namespace), traceClaim.String(pv.Claim.Name), traceResumed.Bool(resumed)))
+		spans.PV.String(pv.Name), spans.PVUID.String(string(pv.UID)), spans.Driver.String(t.driver),
+		spans.Handle.String(spans.Text(pv.Handle)),
+		spans.Namespace.String(pv.Claim.Namespace), spans.Claim.String(pv.Claim.Name), spans.Resumed.Bool(resumed)))
 	if t.open[pv.Name] == nil {
 		t.open[pv.Name] = map[types.UID]trace.Span{}
 	}
@@ -162,26 +142,21 @@ func (t *traces) take(name string, uid types.UID) trace.Span {
 
 // call makes an Ask a child span of the trace in ctx, if any.
 func (t *traces) call(ctx context.Context, c reclaim.Ask, ask func(context.Context) answer) answer {
-	if t == nil || !trace.SpanContextFromContext(ctx).IsValid() {
+	if t == nil {
 		return ask(ctx)
 	}
-	ctx, span := t.tracer.Start(ctx, c.Action.String(), trace.WithAttributes(traceReason.String(string(c.Reason))))
-	defer span.End()
-	a := ask(ctx)
-	if a.err != nil {
-		span.SetStatus(codes.Error, text.Truncate(a.err.Error(), maxTraced))
-	}
+	var a answer
+	_ = spans.Step(ctx, t.tracer, c.Action.String(), string(c.Reason), func(ctx context.Context) error {
+		a = ask(ctx)
+		return a.err
+	})
 	return a
 }
-
-// withoutSpan returns ctx without the span of the embedding program, which may last as long as the program and is not
-// ours to write to.
-func withoutSpan(ctx context.Context) context.Context { return trace.ContextWithSpan(ctx, nil) }
 
 // traceDecision notes the latest reason in the trace in ctx, if any.
 func traceDecision(ctx context.Context, reason Reason) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
-		span.SetAttributes(traceReason.String(string(reason)))
+		span.SetAttributes(spans.Reason.String(string(reason)))
 	}
 }
 

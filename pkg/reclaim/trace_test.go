@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	span "github.com/csi-reclaimer/csi-reclaimer/internal/spans"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -164,7 +165,7 @@ func TestTraceAlwaysEnds(t *testing.T) {
 				r.reconcile(t.Context(), "pv")
 			}
 			about, _, ended := root(t, spans)
-			if _, cut := about[string(traceInterrupted)]; !ended || about[string(traceReason)] != c.reason || cut != c.cut {
+			if _, cut := about[string(span.Interrupted)]; !ended || about[string(span.Reason)] != c.reason || cut != c.cut {
 				t.Errorf("ended %v, with %v", ended, about)
 			}
 			if len(r.traces.open) != 0 || r.traces.count != 0 {
@@ -186,7 +187,7 @@ func TestNewLeaderResumesTraceAtFirstCall(t *testing.T) {
 		t.Fatalf("of two leaders the second has no trace of its own: %v", ended)
 	}
 	resumed := spans.Started()[1]
-	if !slices.Contains(resumed.Attributes(), traceResumed.Bool(true)) || len(resumed.Events()) != 1 ||
+	if !slices.Contains(resumed.Attributes(), span.Resumed.Bool(true)) || len(resumed.Events()) != 1 ||
 		resumed.Events()[0].Name != "Attached" {
 		t.Errorf("%v, %v", resumed.Attributes(), resumed.Events())
 	}
@@ -232,7 +233,7 @@ func TestNoTracesWithoutProvider(t *testing.T) {
 	}
 	ctx, own := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("").Start(t.Context(), "program")
 	defer own.End()
-	r.reconcile(withoutSpan(ctx), "pv")
+	r.reconcile(span.Without(ctx), "pv")
 	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
 	if about, _, _ := root(t, spans); len(about) != 0 {
 		t.Errorf("the caller's own span says %v", about)

@@ -79,7 +79,7 @@ func (c *contender) reason(pv string) Reason {
 	if !found {
 		c.t.Fatalf("PV %s is not there", pv)
 	}
-	return e.Decision.Reason
+	return e.Reason
 }
 
 func TestContestOfOnePV(t *testing.T) {

@@ -26,10 +26,10 @@ func attachmentOf(o *storagev1.VolumeAttachment) attachment {
 
 // watchCaches creates the caches without running them.
 func (r *Controller) watchCaches(clients kube.Clients) {
-	r.pvCache = kube.NewTypedCache(clients.Core.PersistentVolumes(), "persistentvolumes", &v1.PersistentVolume{}, r.recordPV,
-		pvEvents{r})
-	r.attachmentCache = kube.NewTypedCache(clients.Storage.VolumeAttachments(), "volumeattachments", &storagev1.VolumeAttachment{},
-		recordAttachment, attachmentEvents{r})
+	r.pvCache = kube.NewTypedCache(clients.Core.PersistentVolumes(), "persistentvolumes", &v1.PersistentVolume{},
+		r.recordPV, pvEvents{r})
+	r.attachmentCache = kube.NewTypedCache(clients.Storage.VolumeAttachments(), "volumeattachments",
+		&storagev1.VolumeAttachment{}, recordAttachment, attachmentEvents{r})
 }
 
 // recordPV caches the PVs that the driver owns or that name a volume of it, except PVs that are surely another node's.

@@ -1,6 +1,8 @@
 // Package volume reads PersistentVolumes for the controllers: the record PV, the owner of its volume, the finalizers
 // and annotations that count, and the node that reaches it. Its functions are pure and leave all decisions to the
 // engines.
+//
+// Stability: for embedders. Until version 1.0 it changes only with a minor release, and CHANGELOG.md lists each change.
 package volume
 
 import (

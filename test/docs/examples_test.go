@@ -14,7 +14,8 @@ func TestDocsQuoteExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"pkg/reclaim/example_cloud_test.go", "pkg/reclaim/example_csidriver_test.go",
-		"pkg/provision/example_test.go", "pkg/provision/example_cloud_test.go", "pkg/provision/example_fake_test.go"} {
+		"pkg/provision/example_test.go", "pkg/provision/example_cloud_test.go", "pkg/provision/example_fake_test.go",
+		"pkg/provision/example_production_test.go"} {
 		code, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
 		if err != nil {
 			t.Fatal(err)

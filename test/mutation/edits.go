@@ -29,8 +29,6 @@ var edits = []edit{
 	{pkg: provision, name: "a short name counts as a whole UID", at: []place{
 		{node: "strings.HasSuffix(bare(c.PVName), bare(string(c.UID)))",
 			instead: `strings.HasPrefix(bare(c.PVName), "pvc")`}}},
-	{pkg: "pkg/provision", name: "the library deletes the PVs of volumes", in: "provisioner.Delete", at: []place{
-		{node: "return &libcontroller.IgnoredError", instead: "return nil"}}},
 
 	{pkg: reclaim, name: "a PV is reclaimed before the log is read", at: []place{
 		{node: "return wait(ReasonLogNotRead)", before: "if ON && s.Log == LogUnknown { return d }"}}},

@@ -1,5 +1,7 @@
 // Package builder builds the CreateVolume requests of claims for a real cluster and driver. It reads the facts from
 // which package request decides.
+//
+// Stability: for embedders. Until version 1.0 it changes only with a minor release, and CHANGELOG.md lists each change.
 package builder
 
 import (

@@ -1,4 +1,6 @@
 // Package nodes provides the topology of a driver's nodes, which package topology evaluates, from small watch caches.
+//
+// Stability: for embedders. Until version 1.0 it changes only with a minor release, and CHANGELOG.md lists each change.
 package nodes
 
 import (

@@ -2,7 +2,7 @@
 
 // Package peer runs another provisioner beside csi-reclaimer: a program around the ProvisionController of
 // sig-storage-lib-external-provisioner, the base of the stock external-provisioner. One program has v10, which
-// csi-reclaimer embeds, and another v13, which external-provisioner 6.3 and 6.4 require in their go.mod.
+// csi-reclaimer requires, and another v13, which external-provisioner 6.3 and 6.4 require in their go.mod.
 //
 // The library treats PVs as follows, read from v10.0.1 and tested in test/e2e:
 //   - It answers for PVs that it provisioned (annotation pv.kubernetes.io/provisioned-by), and

@@ -14,7 +14,7 @@ import (
 const (
 	// Ours is csi-reclaimer at its defaults.
 	Ours = "ours"
-	// Reference is the controller of v10 of the library at its defaults. csi-reclaimer embeds that version.
+	// Reference is the controller of v10 of the library at its defaults. csi-reclaimer requires that version.
 	Reference = "reference"
 	// Unthrottled is the controller of v10 of the library without a limit on its client, and with 100 threads.
 	Unthrottled = "reference_unthrottled"

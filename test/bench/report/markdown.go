@@ -14,7 +14,7 @@ func (r *Report) Markdown(w io.Writer) error {
 	b.WriteString("`make bench` writes this page; report.json has all runs. Each value is a median, with the smallest and " +
 		"the largest run beside it. Runs alternate between the subjects.\n")
 	b.WriteString("`reference` is the ProvisionController of " + r.Versions.Reference +
-		", which csi-reclaimer embeds, at its defaults (5 calls a second, burst 10); `reference_unthrottled` is the same " +
+		", which csi-reclaimer requires, at its defaults (5 calls a second, burst 10); `reference_unthrottled` is the same " +
 		"without a limit and with 100 threads. ")
 	b.WriteString(r.v13())
 	b.WriteString("`limit` is what the same set-up does without a subject, or what the driver allows: see each figure.\n")

@@ -24,9 +24,9 @@ const (
 	AnnSelectedNode    = "volume.kubernetes.io/selected-node"
 )
 
-// Claims is the watch cache of claims. It keeps a claim without a volume whole except for managedFields, because the
-// library updates the objects that it finds here. Once such a claim has its volume, only the fields for decisions
-// remain; a claim that was bound from the start takes no memory. Its methods are safe for concurrent use.
+// Claims is the watch cache of claims. It keeps a claim without a volume whole except for managedFields, because a
+// request is built from it, and an update writes it back. Once such a claim has its volume, only the fields for
+// decisions remain; a claim that was bound from the start takes no memory. Its methods are safe for concurrent use.
 type Claims struct {
 	ClaimCache
 	// Changed is called with every change; before or now is nil if the claim did not exist or no longer exists. It is set

@@ -1,5 +1,5 @@
 // Command peer deletes volumes of a CSI driver as the stock external-provisioner does: with the ProvisionController
-// of sig-storage-lib-external-provisioner v10, which csi-reclaimer embeds.
+// of sig-storage-lib-external-provisioner v10, which csi-reclaimer requires.
 // With --provision it also makes plain ones. See package peer.
 package main
 

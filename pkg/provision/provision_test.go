@@ -9,10 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
@@ -68,6 +70,51 @@ func TestAnotherDriversClaimIsNotTouched(t *testing.T) {
 	w.start(Config{}) // its filled caches show that the claim was seen
 	if len(w.recorded()) != 0 {
 		t.Errorf("records: %q", w.recorded())
+	}
+}
+
+// The PV controller asks for a volume by its annotation, after it has checked the claim.
+func TestClaimWithoutProvisionerAnnotationWaits(t *testing.T) {
+	w := newWorld(t)
+	w.start(Config{})
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil })
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "next", "u2" })
+	w.wait("a claim with it is provisioned", func() bool { return w.count("close entry") == 1 })
+	if w.pv() != nil {
+		t.Error("the claim without it is provisioned too")
+	}
+	w.update(func(c *v1.PersistentVolumeClaim) {
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, caches.AnnProvisioner, driverName)
+	})
+	w.wait("it is provisioned", w.provisioned)
+}
+
+// TestNewStartsNothingThatStopDoesNotEnd: a program may create a Controller and not run it.
+func TestNewStartsNothingThatStopDoesNotEnd(t *testing.T) {
+	w := newWorld(t)
+	others, known := goleak.IgnoreCurrent(), len(scheme.Scheme.AllKnownTypes())
+	w.make(Config{}).provisioner.Stop()
+	if err := goleak.Find(others); err != nil {
+		t.Error(err)
+	}
+	if now := len(scheme.Scheme.AllKnownTypes()); now != known {
+		t.Errorf("client-go's scheme has %d types, want %d", now, known)
+	}
+}
+
+// Without Config.Events, the Controller records Events itself, as long as it runs.
+func TestOwnEventsEndWithRun(t *testing.T) {
+	w := newWorld(t)
+	others := goleak.IgnoreCurrent()
+	p := w.start(Config{})
+	w.makeClaim()
+	w.wait("an Event is recorded", func() bool {
+		all, err := w.client.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(all.Items) > 0 && all.Items[0].Reason == eventSucceeded
+	})
+	p.stop()
+	if err := goleak.Find(others); err != nil {
+		t.Error(err)
 	}
 }
 
