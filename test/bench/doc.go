@@ -3,9 +3,9 @@
 //
 // The reference is the ProvisionController of sig-storage-lib-external-provisioner, as package peer runs it: once at
 // its defaults (a client of 5 calls a second, burst 10) and once without a limit and with 100 threads. Both run with
-// v10 of the library, which csi-reclaimer requires and the goals name, and with v13, which external-provisioner 6.4 uses.
-// Each is a separate process. Runs alternate between the subjects, and medians count. The limit is the figure of the
-// same set-up without a subject.
+// v10 of the library, which csi-reclaimer requires and the goals name, and with v13, which external-provisioner 6.4
+// uses. Each is a separate process. Runs alternate between the subjects, and medians count. The limit is the figure of
+// the same set-up without a subject.
 //
 // Rates and processor time are measured without an audit log, because writing it takes time, and counts with one. etcd
 // does not wait for the disk. Families whose control plane has no controller manager measure the subject. The others
