@@ -178,6 +178,11 @@ func TestDecide(t *testing.T) {
 			s.Siblings = []PV{sibling(),
 				twinFor(sibling())}
 		}), want{CreateTwin, ReasonReclaim}},
+		"another PV that goes too has a hold": {with(func(s *Facts) {
+			held := sibling()
+			held.Held = true
+			s.Siblings = []PV{held}
+		}), want{Wait, ReasonSharedSource}},
 		"a PV that calls itself the twin of none that goes": {with(func(s *Facts) {
 			s.Siblings = []PV{twinFor(sibling())}
 		}), want{Wait, ReasonSharedSource}},

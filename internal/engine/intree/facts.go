@@ -164,11 +164,11 @@ func (f Facts) pvReadLast(now time.Time) bool {
 		f.PVRead.Order > f.Attachments.Read.Order && f.PVRead.Order > f.SiblingsRead.Order
 }
 
-// shared reports whether another PV still needs the volume. PVs that are all to be deleted do not wait for each other,
-// nor for each other's twins.
+// shared reports whether another PV still needs the volume, or has a hold. PVs that are all to be deleted do not wait
+// for each other, nor for each other's twins.
 func (f Facts) shared() bool {
 	return slices.ContainsFunc(f.Siblings, func(other PV) bool {
-		return !other.deletable() && !isTwinOf(other, f.PV) &&
+		return other.Held || !other.deletable() && !isTwinOf(other, f.PV) &&
 			!slices.ContainsFunc(f.Siblings, func(third PV) bool { return third.deletable() && isTwinOf(other, third) })
 	})
 }

@@ -71,7 +71,7 @@ var (
 		"The volume is still attached to a node. It is deleted once the VolumeAttachment is gone.")
 	ReasonSharedSource = table.Normal("SharedSource",
 		"Another PV that keeps its volume names the same volume. The volume is deleted once that PV is gone or is to be "+
-			"deleted too.")
+			"deleted too, without a hold.")
 	ReasonTwinNameTaken = table.Warning("TwinNameTaken",
 		"The volume can be deleted only through a second PV, and a PV that volume-guard did not create has the name of "+
 			"that second PV. Delete it if it is not in use. Otherwise, set the reclaim policy of this PV to Retain, and delete "+

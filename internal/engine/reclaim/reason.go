@@ -80,7 +80,7 @@ var (
 		"The volume is still attached to a node. It is deleted once the VolumeAttachment is gone.")
 	ReasonSharedHandle = table.Normal("SharedHandle",
 		"Another PV that keeps its volume names the same volume handle. The volume is deleted once that PV is gone or is "+
-			"to be deleted too.")
+			"to be deleted too, without a hold.")
 	ReasonClaimStillExists = table.Warning("ClaimStillExists",
 		"The PV is released, but its claim still exists. The volume is kept until the claim is gone.")
 	ReasonClaimNamesPV = table.Warning("ClaimNamesPV",

@@ -74,7 +74,7 @@ func (c *scene) judgeNeed(slot, other int) {
 		c.violates("P2: the volume of PV %s is deleted, and a claim that lives has it", c.say(other))
 	case other == original(slot) && (!mayGo(p) || p.Claim != c.pvs[slot].Claim):
 		c.violates("P2: the volume of PV %s is deleted, which is not to be deleted", c.say(other))
-	case p.exists() && (!p.deletes() || !p.released() || p.Claim == 0):
+	case p.exists() && (!p.deletes() || !p.released() || p.Claim == 0 || p.Held):
 		c.violates("P2: the volume of PV %s is deleted, and PV %s needs it", c.say(slot), c.say(other))
 	case other != original(slot) && p.exists() && c.restored(&c.state, other):
 		c.violates("P2: the volume of PV %s is deleted, and a claim that was restored names PV %s", c.say(slot),
@@ -181,7 +181,7 @@ func (k *worker) shared(s *state, slot int) bool {
 	for i := range k.PVs {
 		p := s.pvs[2*i]
 		if 2*i != slot && k.disk(2*i) == k.disk(slot) && p.exists() && (!p.deletes() || !p.released() || p.Claim == 0 ||
-			k.restored(s, 2*i)) {
+			p.Held || k.restored(s, 2*i)) {
 			return true
 		}
 	}
