@@ -48,6 +48,10 @@ func (s *Explanation) addReasonWaits(f PVFacts, pv PV, d Decision) {
 		s.AddWait("the in-flight log to be readable where it is for its volume")
 	case engine.ReasonSharedHandle, reclaim.Reason(intree.ReasonSharedSource):
 		for _, other := range f.siblingsOf(pv) {
+			if other.Held {
+				s.AddWait("the annotation %s of PV %s to be removed", volume.HoldAnnotation, other.Name)
+				continue
+			}
 			s.AddWait("PV %s to be deleted, or to get policy Delete and lose its claim", other.Name)
 		}
 	case engine.ReasonNotYetBound:

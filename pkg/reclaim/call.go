@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -156,25 +157,42 @@ func (r *Controller) listPVs(ctx context.Context) ([]volume.PV, error) {
 	return list.pvs, err
 }
 
+// siblingReaders is how many PVs of a volume are read side by side. Hundreds, one after the other, would take longer
+// than a live read counts.
+const siblingReaders = 8
+
 // readSiblings reads each PV after its claim, because the policy may be set to Retain before the claim is deleted. A
 // PV that names another claim than the cache shows keeps the volume, since that claim was not read.
 func (r *Controller) readSiblings(ctx context.Context, siblings []volume.PV) (a answer) {
-	a.Claims = map[types.UID]reclaim.ClaimFacts{}
-	for _, cached := range siblings {
-		var claim reclaim.ClaimFacts
-		var err error
-		if !cached.Keeps() { // any other sibling keeps the volume by itself
-			if claim, err = r.cluster.readClaim(ctx, cached.Claim); err != nil {
-				return answer{err: err}
+	type read struct {
+		pv    volume.PV
+		claim reclaim.ClaimFacts
+		found bool
+	}
+	reads := make([]read, len(siblings))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(siblingReaders)
+	for i, cached := range siblings {
+		group.Go(func() (err error) {
+			is := &reads[i]
+			if !cached.Keeps() { // any other sibling keeps the volume by itself
+				if is.claim, err = r.cluster.readClaim(ctx, cached.Claim); err != nil {
+					return err
+				}
 			}
-		}
-		other, found, err := r.cluster.readPV(ctx, cached.Name)
-		if err != nil {
-			return answer{err: err}
-		}
-		if found && other.UID == cached.UID {
-			a.PVs = append(a.PVs, other)
-			a.Claims[other.UID] = claim
+			is.pv, is.found, err = r.cluster.readPV(ctx, cached.Name)
+			is.found = is.found && is.pv.UID == cached.UID
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return answer{err: err}
+	}
+	a.Claims = map[types.UID]reclaim.ClaimFacts{}
+	for _, is := range reads {
+		if is.found {
+			a.PVs = append(a.PVs, is.pv)
+			a.Claims[is.pv.UID] = is.claim
 		}
 	}
 	return a

@@ -18,14 +18,15 @@ import (
 // The loop is here because a session of this engine ends with a report and one of four delays: the adapter to
 // controller.Calls would be longer.
 
-// reconcile works on the PV with this name, and on former PVs of the name that are gone.
+// reconcile works on the PV with this name, and on former PVs of the name that are gone. The shortest delay counts.
 func (r *Controller) reconcile(ctx context.Context, name string) (result controller.Result) {
 	defer r.traces.end(name, func(uid types.UID) bool { return !r.tracks(uid) })
 	r.mu.Lock()
 	items := r.engine.Items(name)
 	r.mu.Unlock()
 	for _, item := range items {
-		if again := r.work(ctx, item); again != controller.Done() {
+		again := r.work(ctx, item)
+		if again != controller.Done() && (result == controller.Done() || again.Backoff.First < result.Backoff.First) {
 			result = again
 		}
 	}

@@ -272,8 +272,8 @@ func prepare(s Facts, now time.Time) (_ Decision, ready bool) {
 		return Decision{Action: Wait, Reason: ReasonSharedHandle, Timed: s.SiblingsRead != session.Read{}}, false
 	case s.Attachments > 0:
 		// The watch shows the end of an attachment that it has shown, but maybe not the end of an attachment from a list
-		// alone.
-		return Decision{Action: Wait, Reason: ReasonAttached, Timed: s.AttachmentsCurrent}, false
+		// alone. It does not wake this PV for each change of another PV of the volume.
+		return Decision{Action: Wait, Reason: ReasonAttached, Timed: s.AttachmentsCurrent || len(s.Siblings) > 0}, false
 	case s.mayMissAttachments():
 		return step(ListAttachments, ReasonReclaim), false
 	case !s.SecretsRead:

@@ -250,6 +250,14 @@ func TestDecide(t *testing.T) {
 			with(func(s *Facts) { s.PV.WasAttached = true }), do(ListAttachments, ReasonReclaim)},
 		"was attached once, and the watch is not behind": {
 			with(func(s *Facts) { s.PV.WasAttached, s.AttachmentsCurrent = true, true }), do(DeleteVolume, ReasonReclaim)},
+		"a sibling was attached once: makes sure that the watch is not behind": {
+			with(func(s *Facts) {
+				used := sibling()
+				used.WasAttached = true
+				s.Siblings, s.SiblingsRead = []volume.PV{used}, read(2, 0)
+			}), do(ListAttachments, ReasonReclaim)},
+		"attached, with a sibling: looks again by the clock": {
+			with(func(s *Facts) { s.Siblings, s.Attachments = []volume.PV{sibling()}, 1 }), looking(ReasonAttached)},
 		"a sibling that keeps the volume, as read live: waits, looks again by the clock": {
 			with(func(s *Facts) {
 				keeps := sibling()

@@ -37,7 +37,11 @@ func Detail(s Facts, reason Reason) string {
 	case ReasonHeld:
 		return fmt.Sprintf("Its reason: %q.", s.PV.HeldBecause)
 	case ReasonSharedHandle:
-		return fmt.Sprintf("It is PV %s.", strings.Join(neededBy(s), ", "))
+		names := neededBy(s)
+		if len(names) >= someSiblings {
+			return fmt.Sprintf("Among others it is PV %s.", strings.Join(names, ", "))
+		}
+		return fmt.Sprintf("It is PV %s.", strings.Join(names, ", "))
 	case ReasonDeletionUnprotected:
 		return onceGone(s)
 	case ReasonFinalizerContested:
@@ -67,7 +71,7 @@ func Detail(s Facts, reason Reason) string {
 func neededBy(s Facts) []string {
 	var names []string
 	for _, other := range s.Siblings {
-		if other.Keeps() || other.Name == s.SiblingNeeded {
+		if keepsFrom(other, s.PV) || other.Name == s.SiblingNeeded {
 			names = append(names, other.Name)
 		}
 	}

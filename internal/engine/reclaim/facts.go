@@ -169,10 +169,12 @@ func (s Facts) adoptable() bool {
 	return s.Rules.Role == volume.RoleOwner && s.PV.HasCompanionFinalizer && !s.Contested && !s.Done.Protected
 }
 
-// mayMissAttachments reports whether the watch may lack an attachment of the volume. The attacher removes its
-// finalizer before a PV goes, so a PV that is gone does not show whether it was attached.
+// mayMissAttachments reports whether the watch may lack an attachment of the volume, by the PV or another of its PVs.
+// The attacher removes its finalizer before a PV goes, so a PV that is gone does not show whether it was attached.
 func (s Facts) mayMissAttachments() bool {
-	return (s.PV.WasAttached || s.End.Gone) && !s.AttachmentsCurrent && !s.Rules.NeverAttached
+	attached := s.PV.WasAttached || s.End.Gone ||
+		slices.ContainsFunc(s.Siblings, func(other volume.PV) bool { return other.WasAttached })
+	return attached && !s.AttachmentsCurrent && !s.Rules.NeverAttached
 }
 
 // settledWhenGone reports whether no work is left for the volume of a PV that is gone: it is deleted, or was to be

@@ -87,8 +87,8 @@ func everyProof(s Facts, visit func(Facts)) {
 		{Read: read(2, 0), Found: true, UID: "claim-uid", VolumeName: "pv-2"},
 	}
 	reads := []session.Read{{}, read(4, time.Hour), read(4, 0), read(1, 0)}
-	keeper, held, twin, copied := sibling(), sibling(), sibling(), sibling()
-	keeper.Phase, held.Held = volume.PhaseBound, true
+	keeper, held, used, twin, copied := sibling(), sibling(), sibling(), sibling(), sibling()
+	keeper.Phase, held.Held, used.WasAttached = volume.PhaseBound, true, true
 	twin.Phase, twin.TwinOf, twin.Name, twin.Claim = volume.PhasePending, s.PV.UID, s.PV.Name+"-reclaim", s.PV.Claim
 	copied.Phase, copied.TwinOf = volume.PhaseBound, s.PV.UID
 	families := []struct {
@@ -100,6 +100,7 @@ func everyProof(s Facts, visit func(Facts)) {
 		{[]volume.PV{sibling()}, read(3, 0), "other"},
 		{[]volume.PV{sibling(), keeper}, read(3, 0), ""}, {[]volume.PV{twin}, read(3, 0), ""},
 		{[]volume.PV{copied}, read(3, 0), ""}, {[]volume.PV{held}, read(3, 0), ""},
+		{[]volume.PV{used}, read(3, 0), ""},
 	}
 	handle := s.PV.Handle
 	for bits := range 1 << 6 {
@@ -197,7 +198,11 @@ func isProven(s Facts) bool {
 	pv, claim := s.PV, s.Claim
 	claimGone := live(claim.Read) && (!claim.Found || (claim.UID != pv.Claim.UID && claim.VolumeName != pv.Name) ||
 		(pv.ProvisionedBy != "" && claim.VolumeName != "" && claim.VolumeName != pv.Name))
-	free := s.Attachments == 0 && (s.AttachmentsCurrent || s.Rules.NeverAttached || (!pv.WasAttached && !s.End.Gone))
+	attached := pv.WasAttached
+	for _, other := range s.Siblings {
+		attached = attached || other.WasAttached
+	}
+	free := s.Attachments == 0 && (s.AttachmentsCurrent || s.Rules.NeverAttached || (!attached && !s.End.Gone))
 	own := !s.Rules.Local || (s.OnlyNode && live(s.NodesListed))
 	common := own && claimGone && free && s.SecretsRead && pv.Handle != ""
 	if s.End.Gone {
