@@ -35,10 +35,10 @@ func (o *observer) wakeWaiting(claim string) {
 	}
 }
 
-// takesLock reports whether the next step of a pod is to take a lock.
+// takesLock reports whether the next write of a pod is to take a lock.
 func (o *observer) takesLock(key string) bool {
 	f, _ := o.observe(key) // without facts, no lock is taken
-	return singlenode.Decide(f, o.clock.Now()).Action == singlenode.TakeLock
+	return singlenode.TakesLock(f, o.clock.Now())
 }
 
 // turn returns the rest of the time for which the oldest pod has the free lock of a claim to itself, not positive if no

@@ -52,6 +52,9 @@ func Explain(f Facts, now time.Time) Explanation {
 	return e
 }
 
+// TakesLock reports whether a pod takes a lock next, if live reads confirm the facts.
+func TakesLock(f Facts, now time.Time) bool { return Decide(f.asRead(now), now).Action == TakeLock }
+
 // asRead marks every fact as read just now, in the order in which a session reads them.
 func (f Facts) asRead(now time.Time) Facts {
 	f.ModeRead, f.UsersRead = session.Read{Sent: now, Order: 1}, session.Read{Sent: now, Order: 3}
