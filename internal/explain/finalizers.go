@@ -70,8 +70,12 @@ func (w ClusterFacts) finalizer(name, driver, csiDriver, plugin string) Finalize
 		return w.driverFinalizer(driver, "csi-reclaimer or external-provisioner of "+driver,
 			"when no clone of the claim is being created")
 	case objects.RunningFinalizer:
-		return Finalizer{Owner: volumeGuard + " (pod-safety)",
+		f := Finalizer{Owner: volumeGuard + " (pod-safety)",
 			When: "when the claim is terminating and its pod is no longer held"}
+		if runs, known := w.GuardRuns(); known && !runs {
+			f.When += "; no replica of volume-guard holds its Lease"
+		}
+		return f
 	case singlenode.Finalizer:
 		return Finalizer{Owner: volumeGuard + " (single-node)",
 			When: "when the pod that has the lock of the claim cannot write any more"}

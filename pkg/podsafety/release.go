@@ -31,7 +31,7 @@ type Released struct {
 	Left []string
 }
 
-// ErrRestored means that pods got the finalizer again.
+// ErrRestored means that pods or claims got the finalizer again.
 var ErrRestored = errors.New("another program or an admission policy adds the finalizer: remove it, and run the " +
 	"command again")
 
@@ -39,11 +39,12 @@ var ErrRestored = errors.New("another program or an admission policy adds the fi
 // VolumeLocks and conditions. It is the first step of uninstalling volume-guard, after the removal of the admission
 // that adds the finalizer, and replaces Run: no Controller may run at the same time.
 //
-// Release lists the pods until none has got the finalizer for some seconds. It tries all pods, and the error names the
+// Release lists the pods, and then the claims, until none has got the finalizer for some seconds. It tries all of them, and the error names the
 // ones that were not released.
 func (c *Controller) Release(ctx context.Context) (out Released, err error) {
 	r := &releaser{Controller: c, out: &out, progress: controller.Progress{Clock: c.cfg.Clock}}
-	err = errors.Join(controller.UntilQuiet(ctx, c.cfg.Clock, ErrRestored, r.pass), r.claims(ctx), r.locks(ctx))
+	err = errors.Join(controller.UntilQuiet(ctx, c.cfg.Clock, ErrRestored, r.pass),
+		controller.UntilQuiet(ctx, c.cfg.Clock, ErrRestored, r.claims), r.locks(ctx))
 	slices.Sort(out.Unproven)
 	slices.Sort(out.Left)
 	if err != nil {
@@ -117,15 +118,17 @@ func (r *releaser) count(ctx context.Context, change func(*Released)) {
 	r.progress.Log(ctx, "Releasing pods", "released", r.out.Pods)
 }
 
-// claims follows the pods, whose claims get the finalizer only while a Controller runs.
-func (r *releaser) claims(ctx context.Context) error {
+// claims lists all claims once, and reports whether one has the finalizer. It follows the pods, whose claims get the
+// finalizer only while a Controller runs.
+func (r *releaser) claims(ctx context.Context) (found bool, err error) {
 	workers := controller.NewWorkers(r.cfg.Workers)
-	err := r.cluster.eachClaim(ctx, func(claim podsafety.Claim) {
+	err = r.cluster.eachClaim(ctx, func(claim podsafety.Claim) {
 		f := podsafety.ClaimFacts{Claim: claim, RemovingFinalizers: true}
 		action := podsafety.DecideClaim(f, r.cfg.Clock.Now())
 		if action != podsafety.ReleaseClaim {
 			return
 		}
+		found = true
 		workers.Go(func() error {
 			err := r.patchClaim(ctx, claim, action)
 			if err == nil {
@@ -137,7 +140,7 @@ func (r *releaser) claims(ctx context.Context) error {
 			return err
 		})
 	})
-	return errors.Join(workers.Wait(), err)
+	return found, errors.Join(workers.Wait(), err)
 }
 
 func (r *releaser) locks(ctx context.Context) error {

@@ -37,6 +37,7 @@ func TestFailedReleaseNamesPod(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.live["ns/db"] = held()
 	w.fail[removed] = kube.ErrUndone
+	w.cfg.Clock = kubetest.EagerClock{FakeClock: w.clock}
 	out, err := w.Release(t.Context())
 	if !errors.Is(err, kube.ErrUndone) || !slices.Equal(out.Left, []string{"ns/db"}) || out.Pods != 0 {
 		t.Errorf("%+v, %v", out, err)

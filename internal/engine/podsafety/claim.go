@@ -2,6 +2,7 @@ package podsafety
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,8 +16,7 @@ import (
 type Claim struct {
 	Namespace, Name string
 	UID             types.UID
-	// Pod and PodUID identify the pod that controls the claim, as with a generic ephemeral volume, and are empty if no pod
-	// does.
+	// Pod and PodUID identify the pod of whose generic ephemeral volume this is the claim, and are empty without one.
 	Pod    string
 	PodUID types.UID
 	// Held reports that the claim has objects.RunningFinalizer.
@@ -27,7 +27,11 @@ type Claim struct {
 func ClaimOf(o metav1.Object) Claim {
 	c := Claim{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(),
 		Held: slices.Contains(o.GetFinalizers(), objects.RunningFinalizer), Terminating: o.GetDeletionTimestamp() != nil}
-	c.Pod, c.PodUID = objects.PodOwner(o)
+	// The name as in podUsesPVCForDeletion. Spark's drivers and the StatefulSet controller make pods the controllers of
+	// other claims, which outlive the pods' use of them.
+	if pod, uid := objects.PodOwner(o); strings.HasPrefix(c.Name, pod+"-") {
+		c.Pod, c.PodUID = pod, uid
+	}
 	return c
 }
 

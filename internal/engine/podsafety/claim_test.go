@@ -140,6 +140,10 @@ func TestClaimOf(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
+	other := o.DeepCopy()
+	if other.Name = "data-db"; ClaimOf(other).PodUID != "" {
+		t.Error("a claim that a pod controls, which is no ephemeral volume of it, belongs to it")
+	}
 	if got := ClaimOf(&v1.PersistentVolumeClaim{}); got != (Claim{}) {
 		t.Errorf("%+v", got)
 	}
