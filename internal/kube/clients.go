@@ -39,6 +39,9 @@ func configOf(config *rest.Config) *rest.Config {
 	if c.QPS == 0 {
 		c.QPS = -1
 	}
+	if c.Burst == 0 {
+		c.Burst = rest.DefaultBurst // a clientset with a QPS requires one
+	}
 	// Compressing long lists costs the API server more than sending them within a cluster.
 	c.DisableCompression = true
 	c.ContentType = "application/vnd.kubernetes.protobuf"

@@ -37,7 +37,8 @@ func Step(ctx context.Context, tracer trace.Tracer, name, reason string, do func
 		return do(ctx)
 	}
 	ctx, span := tracer.Start(ctx, name, trace.WithAttributes(Reason.String(reason)))
-	defer span.End()
+	// Called directly by defer, End would record the text of a panic, which may have secrets.
+	defer func() { span.End() }()
 	err := do(ctx)
 	Fail(span, err)
 	return err

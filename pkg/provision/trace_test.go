@@ -102,6 +102,25 @@ func TestTraceOfFailedTry(t *testing.T) {
 	}
 }
 
+func TestTraceOfPanickingTry(t *testing.T) {
+	w, spans := newWorld(t), tracetest.NewSpanRecorder()
+	panics := true
+	w.failing(false, func() error {
+		if panics {
+			panics = false
+			panic("a driver's mistake")
+		}
+		return nil
+	})
+	p := w.start(Config{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))})
+	w.makeClaim()
+	w.wait("it is provisioned", w.provisioned)
+	p.stop()
+	if all := tries(t, spans); len(all) < 2 || all[0].about["k8s.persistentvolumeclaim.name"] != "data" {
+		t.Errorf("%d traces, want one of each try, with its claim: %+v", len(all), all)
+	}
+}
+
 // The span of the embedding program may last as long as the program.
 func TestTraceIsNoPartOfProgramSpan(t *testing.T) {
 	w, spans := newWorld(t), tracetest.NewSpanRecorder()

@@ -44,8 +44,10 @@ func (p *Controller) try(ctx context.Context, name string) controller.Result {
 	}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", w.claimKey, "volume", name))
 	ctx, end := w.beginTrace(ctx)
-	d, err := w.work(ctx)
-	end(d, err)
+	var d provision.Decision
+	var err error
+	defer func() { end(d, err) }() // after a panic, too
+	d, err = w.work(ctx)
 	return w.ended(ctx, d, err)
 }
 
