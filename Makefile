@@ -72,7 +72,7 @@ RELEASE ?= .build/release
 release: ## Gather a release in .build/release/VERSION (vX.Y.Z): images, charts, manifests, plugin, notes, checksums; COSIGN_KEY=file signs, ALLOW_DIRTY=1 for a trial
 	@$(GO) run -C tools/release . --go '$(GO)' --root '$(CURDIR)' --output '$(abspath $(RELEASE))' --version '$(VERSION)' \
 		--platforms '$(IMAGE_PLATFORMS)' --plugin-platforms '$(PLATFORMS)' \
-		$(if $(COSIGN_KEY),--cosign-key '$(abspath $(COSIGN_KEY))') $(if $(ALLOW_DIRTY),--allow-dirty)
+		$(if $(COSIGN_KEY),--cosign-key '$(if $(findstring ://,$(COSIGN_KEY)),$(COSIGN_KEY),$(abspath $(COSIGN_KEY)))') $(if $(ALLOW_DIRTY),--allow-dirty)
 
 demo: ## Show the main job on a real control plane; KEEP=1 leaves up a cluster to ask. Needs Go, git, make
 	@echo 'Compiling the demo, which then reports its progress'

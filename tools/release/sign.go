@@ -31,7 +31,7 @@ func readKey(file, password string) (*ecdsa.PrivateKey, error) {
 	}
 	plain, err := encrypted.Decrypt(block.Bytes, []byte(password))
 	if err != nil {
-		return nil, fmt.Errorf("%w; COSIGN_PASSWORD has to be its password", err)
+		return nil, fmt.Errorf("%w; COSIGN_PASSWORD has to be its password, and the file undamaged", err)
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(plain)
 	if err != nil {
