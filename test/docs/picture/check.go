@@ -82,7 +82,8 @@ func (x line) meets(place rect) bool {
 	return false
 }
 
-// looseArrows returns the arrows that do not begin and end at a lane, or at the edge of its bar if it has one there.
+// looseArrows returns the arrows that do not begin and end at a lane, at the edge of its bar if it has one there, or at
+// the side of a box.
 func (l *layout) looseArrows() (problems []string) {
 	for _, x := range l.lines {
 		if !x.head {
@@ -95,6 +96,10 @@ func (l *layout) looseArrows() (problems []string) {
 					continue
 				}
 				at = math.Abs(end.x-bar.x) < 0.01 || math.Abs(end.x-bar.x-bar.w) < 0.01
+			}
+			for _, f := range l.frames {
+				side := math.Min(math.Abs(end.x-f.x), math.Abs(end.x-f.x-f.w))
+				at = at || side < offEdge+0.01 && end.y > f.y && end.y < f.y+f.h
 			}
 			if !at {
 				problems = append(problems, fmt.Sprintf("an arrow ends at nothing: %.0f %.0f", end.x, end.y))

@@ -7,20 +7,22 @@ import (
 
 // Sizes, in pixels of a picture in its original size.
 const (
-	margin      = 28.0
-	textSize    = 13.0
-	codeSize    = 12.5
-	lineHeight  = 17.0
+	margin      = 20.0
+	textSize    = 12.0
+	codeSize    = 11.5
+	lineHeight  = 15.25
 	paddingX    = 12.0
-	paddingY    = 8.0
-	rowGap      = 18.0
-	headHeight  = 34.0
+	paddingY    = 5.0
+	rowGap      = 8.0
+	headHeight  = 30.0
 	leastGap    = 130.0
 	arrowSpace  = 26.0
 	barHalf     = 5.0
 	loopWidth   = 34.0
 	loopHeight  = 20.0
-	sectionSize = 14.0
+	sectionSize = 13.0
+	// offEdge is the space between a box and the arrow that begins there.
+	offEdge = 1.0
 )
 
 type point struct{ x, y float64 }
@@ -132,12 +134,16 @@ func (l *layout) row(r row, y float64, open map[int]float64) (bottom float64) {
 			delete(open, lane)
 		}
 		bottom = l.section(r.section, y)
-	case r.message != nil:
+	case r.message != nil && len(r.boxes) == 0:
 		bottom = l.message(*r.message, y, open)
 	}
 	tallest := 0.0
 	for _, b := range r.boxes {
 		tallest = max(tallest, b.height())
+	}
+	if from := r.origin(); from != nil {
+		tallest = max(tallest, 2*r.message.height())
+		l.leaves(*r.message, *from, y+tallest/2, open)
 	}
 	for _, b := range r.boxes {
 		if from, is := open[b.lane]; is { // a box ends the bar, or interrupts it
@@ -169,19 +175,64 @@ func (l *layout) section(name string, y float64) float64 {
 	return at + 10
 }
 
-func (l *layout) message(m message, y float64, open map[int]float64) float64 {
-	class := "does"
-	if m.asks {
-		class = "asks"
-	}
-	edge := func(lane int, toward float64) float64 {
-		if _, is := open[lane]; is {
-			return l.lanes[lane] + toward*barHalf
+// origin returns the box from which the message of the row leaves, or nil.
+func (r row) origin() *box {
+	for i := range r.boxes {
+		if r.message != nil && r.boxes[i].lane == r.message.from {
+			return &r.boxes[i]
 		}
-		return l.lanes[lane]
 	}
+	return nil
+}
+
+// edge is where an arrow meets a lane, or the bar that the lane has there.
+func (l *layout) edge(lane int, toward float64, open map[int]float64) float64 {
+	if _, is := open[lane]; is {
+		return l.lanes[lane] + toward*barHalf
+	}
+	return l.lanes[lane]
+}
+
+func (m message) class() string {
+	if m.asks {
+		return "asks"
+	}
+	return "does"
+}
+
+// toward is the direction of the arrow: 1 to the right, -1 to the left.
+func (m message) toward() float64 {
+	if m.to < m.from {
+		return -1
+	}
+	return 1
+}
+
+// height is the distance from the top of the words to the arrow.
+func (m message) height() float64 { return float64(len(m.text))*lineHeight + 3 }
+
+// leaves draws an arrow that begins at the side of a box.
+func (l *layout) leaves(m message, b box, at float64, open map[int]float64) {
+	from := l.lanes[b.lane] + m.toward()*(b.size()/2+offEdge)
+	l.arrow(m, from, l.edge(m.to, -m.toward(), open), at)
+}
+
+// arrow draws an arrow at a height, and its words above it.
+func (l *layout) arrow(m message, from, to, at float64) {
+	middle := l.middle(m, from, to)
+	for i, text := range m.text {
+		words := label{at: point{middle, at - m.height() + 12 + float64(i)*lineHeight}, text: text, class: m.class(),
+			size: textSize}
+		l.labels = append(l.labels, words)
+		l.bands = append(l.bands, words.place())
+	}
+	l.lines = append(l.lines, line{points: []point{{from, at}, {to, at}}, class: m.class(), head: true})
+}
+
+func (l *layout) message(m message, y float64, open map[int]float64) float64 {
+	class := m.class()
 	if m.from == m.to {
-		x := edge(m.from, 1)
+		x := l.edge(m.from, 1, open)
 		tall := max(loopHeight, float64(len(m.text))*lineHeight)
 		mid := y + tall/2
 		l.lines = append(l.lines, line{points: []point{{x, mid - loopHeight/2}, {x + loopWidth, mid - loopHeight/2},
@@ -195,34 +246,20 @@ func (l *layout) message(m message, y float64, open map[int]float64) float64 {
 		}
 		return y + tall
 	}
-	toward := 1.0
-	if m.to < m.from {
-		toward = -1
-	}
-	from, to := edge(m.from, toward), edge(m.to, -toward)
-	middle := l.middle(m, from, to)
-	for i, text := range m.text {
-		words := label{at: point{middle, y + 12 + float64(i)*lineHeight}, text: text, class: class, size: textSize}
-		l.labels = append(l.labels, words)
-		l.bands = append(l.bands, words.place())
-	}
-	at := y + float64(len(m.text))*lineHeight + 3
-	l.lines = append(l.lines, line{points: []point{{from, at}, {to, at}}, class: class, head: true})
+	at := y + m.height()
+	l.arrow(m, l.edge(m.from, m.toward(), open), l.edge(m.to, -m.toward(), open), at)
 	return at + 2
 }
 
-// middle is where the words of an arrow stand: beside the actor, before the next lane, if that has room for them.
+// middle is where the words of an arrow stand: between its beginning and the next lane, if that has room for them.
 func (l *layout) middle(m message, from, to float64) float64 {
-	next := m.from + 1
-	if m.to < m.from {
-		next = m.from - 1
-	}
+	next := l.lanes[m.from+int(m.toward())]
 	for _, text := range m.text {
-		if width(text, textSize, false) > math.Abs(l.lanes[next]-l.lanes[m.from])-2*barHalf-4 {
+		if width(text, textSize, false) > math.Abs(next-from)-2*barHalf-4 {
 			return (from + to) / 2
 		}
 	}
-	return (l.lanes[m.from] + l.lanes[next]) / 2
+	return (from + next) / 2
 }
 
 func (b box) size() (w float64) {
@@ -251,7 +288,7 @@ func (b box) height() float64 {
 func (l *layout) box(b box, y float64) {
 	w := b.size()
 	l.frames = append(l.frames, frame{rect{l.lanes[b.lane] - w/2, y, w, b.height()}, string(b.kind), 5})
-	at := y + paddingY + 12
+	at := y + paddingY + 11
 	if b.code != "" {
 		l.labels = append(l.labels, label{at: point{l.lanes[b.lane], at}, text: b.title(), class: string(b.kind),
 			size: codeSize, code: true})
@@ -296,13 +333,21 @@ func (s *Sequence) centres() []float64 {
 			at = max(at, x[lane-1]+r.between(lane-1, lane)+apart)
 			if m := r.message; m != nil && max(m.from, m.to) == lane && m.from != m.to {
 				for _, text := range m.text {
-					at = max(at, x[min(m.from, m.to)]+width(text, textSize, false)+arrowSpace)
+					at = max(at, x[min(m.from, m.to)]+r.side()+width(text, textSize, false)+arrowSpace)
 				}
 			}
 		}
 		x = append(x, math.Ceil(at))
 	}
 	return x
+}
+
+// side is how far the box from which the message leaves reaches.
+func (r row) side() float64 {
+	if b := r.origin(); b != nil {
+		return b.size()/2 + offEdge
+	}
+	return 0
 }
 
 // between is the distance that boxes of two lanes need, side by side in one row.

@@ -9,8 +9,9 @@ type Sequence struct {
 	// Lanes are the actors, from the left to the right.
 	Lanes []string
 	rows  []row
-	// shown is the reason that was drawn last.
+	// shown is the reason that was drawn last, and told are those whose sentence was drawn.
 	shown string
+	told  map[string]bool
 }
 
 // Kind is the subject of a box or a bar. Each kind also has its own border.
@@ -51,8 +52,8 @@ type box struct {
 }
 
 const (
-	lineLetters    = 36
-	longestMessage = 44
+	lineLetters    = 44
+	longestMessage = 50
 )
 
 // Section begins a part of the picture, which has a name.
@@ -107,18 +108,34 @@ func (s *Sequence) Tell(program int, next func() Step) {
 			s.Asks(program, readAt, "reads "+strings.Join(reads, ", then "))
 			reads = nil
 		}
-		if step.Reason != s.shown {
-			s.shown = step.Reason
-			s.Box(program, step.kind(), step.Reason, firstPart(step.Sentence))
+		decided := step.Reason != s.shown
+		if decided {
+			s.decides(program, step)
 		}
 		if step.Waits {
 			return
 		}
 		s.Does(program, step.To, step.Words)
+		if last := len(s.rows) - 1; decided && step.To != program { // the action leaves from the decision
+			s.rows[last-1].message, s.rows = s.rows[last].message, s.rows[:last]
+		}
 		if step.Ends {
 			s.End(step.To)
 		}
 	}
+}
+
+// decides draws a decision. Its sentence is told once in a picture.
+func (s *Sequence) decides(program int, step Step) {
+	text := firstPart(step.Sentence)
+	if s.told[step.Reason] {
+		text = ""
+	}
+	if s.told == nil {
+		s.told = map[string]bool{}
+	}
+	s.shown, s.told[step.Reason] = step.Reason, true
+	s.Box(program, step.kind(), step.Reason, text)
 }
 
 func (s Step) kind() Kind {
