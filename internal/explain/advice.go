@@ -47,16 +47,21 @@ func (s *Explanation) addReasonWaits(f PVFacts, pv PV, d Decision) {
 	case engine.ReasonLogUnreadable:
 		s.AddWait("the in-flight log to be readable where it is for its volume")
 	case engine.ReasonSharedHandle, reclaim.Reason(intree.ReasonSharedSource):
-		for _, other := range f.siblingsOf(pv) {
-			if other.Held {
-				s.AddWait("the annotation %s of PV %s to be removed", volume.HoldAnnotation, other.Name)
-				continue
-			}
-			s.AddWait("PV %s to be deleted, or to get policy Delete and lose its claim", other.Name)
-		}
+		s.addSiblingWaits(f.siblingsOf(pv))
 	case engine.ReasonNotYetBound:
 		s.AddWait("the PV controller to bind claim %s", claim)
 	default:
+	}
+}
+
+// addSiblingWaits adds the conditions of other PVs that keep the volume.
+func (s *Explanation) addSiblingWaits(siblings []PV) {
+	for _, other := range siblings {
+		if other.Held {
+			s.AddWait("the annotation %s of PV %s to be removed", volume.HoldAnnotation, other.Name)
+			continue
+		}
+		s.AddWait("PV %s to be deleted, or to get policy Delete and lose its claim", other.Name)
 	}
 }
 

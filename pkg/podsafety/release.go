@@ -39,8 +39,8 @@ var ErrRestored = errors.New("another program or an admission policy adds the fi
 // VolumeLocks and conditions. It is the first step of uninstalling volume-guard, after the removal of the admission
 // that adds the finalizer, and replaces Run: no Controller may run at the same time.
 //
-// Release lists the pods, and then the claims, until none has got the finalizer for some seconds. It tries all of them, and the error names the
-// ones that were not released.
+// Release lists the pods, and then the claims, until none has got the finalizer for some seconds. It tries all of them,
+// and the error names the ones that were not released.
 func (c *Controller) Release(ctx context.Context) (out Released, err error) {
 	r := &releaser{Controller: c, out: &out, progress: controller.Progress{Clock: c.cfg.Clock}}
 	err = errors.Join(controller.UntilQuiet(ctx, c.cfg.Clock, ErrRestored, r.pass),
