@@ -38,7 +38,7 @@ TIMEOUT   ?= 60m
 .PHONY: help version-is-valid oldest build-flags build plugin krew images release demo tour test test-full test-race \
         flakes test-unit test-model model model-deep mutants test-sanity test-e2e test-e2e-oldest e2e-versions \
         test-nodes test-web test-controlplane test-deploy test-apiserver controlplane faults bench bench-plot \
-        fuzz lint house apis docs dashboard fmt clean
+        fuzz lint house apis docs dashboard screenshots fmt clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -199,6 +199,11 @@ test-web: controlplane ## Use the page of kubectl reclaim web in a browser, and 
 		set -x; $(GO) test -C test/web $(TESTFLAGS) -timeout $(TIMEOUT) -count=1 ./...; \
 	elif [ '$(WEB)' = optional ]; then echo "left out: $$why"; \
 	else echo "$$why" >&2; exit 1; fi
+
+# The views of docs/how-to/web.md.
+SHOWN := overview waiting volumes leaks pv
+screenshots: test-web ## Take the pictures of the page in docs/. Needs Chromium
+	$(foreach view,$(SHOWN),cp .build/screenshots/showcase-$(view)-1280.png docs/screenshots/web-$(view).png;)
 
 FAULTS_S ?= 300
 faults: controlplane ## Kill the sidecar at every moment, play all faults, then random ones for FAULTS_S (300) seconds; SEED repeats a run

@@ -28,14 +28,14 @@ type report struct {
 	} `json:"figures"`
 }
 
-// The columns that are drawn, with their colours.
+// The columns that are drawn, with their words in the legend and their colours.
 var columns = []struct {
-	name   string
-	colour color.RGBA
+	name, words string
+	colour      color.RGBA
 }{
-	{"ours", color.RGBA{R: 0x1b, G: 0x7f, B: 0x4c, A: 0xff}},
-	{"reference_unthrottled", color.RGBA{R: 0xc0, G: 0x50, B: 0x1e, A: 0xff}},
-	{"reference_v13_unthrottled", color.RGBA{R: 0x2b, G: 0x5f, B: 0xb4, A: 0xff}},
+	{"ours", "csi-reclaimer", color.RGBA{R: 0x1b, G: 0x7f, B: 0x4c, A: 0xff}},
+	{"reference_unthrottled", "external-provisioner's library, v10", color.RGBA{R: 0xc0, G: 0x50, B: 0x1e, A: 0xff}},
+	{"reference_v13_unthrottled", "external-provisioner's library, v13", color.RGBA{R: 0x2b, G: 0x5f, B: 0xb4, A: 0xff}},
 }
 
 func main() {
@@ -57,6 +57,7 @@ func run(in, out string) error {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return fmt.Errorf("read report %q: %w", in, err)
 	}
+	plot.DefaultFont.Variant = "Sans"
 	rate, err := r.curve("reclaim_per_second_", "PVs reclaimed a second, in a burst of 1,000")
 	if err != nil {
 		return err
@@ -107,7 +108,7 @@ func (r report) curve(prefix, title string) (*plot.Plot, error) {
 		line.Color, marks.Color, marks.Shape = column.colour, column.colour, draw.CircleGlyph{}
 		line.Width = vg.Points(1.5)
 		p.Add(line, marks)
-		p.Legend.Add(column.name, line, marks)
+		p.Legend.Add(column.words, line, marks)
 		for _, point := range points {
 			p.Y.Max = max(p.Y.Max, 1.25*point.Y) // room for the legend
 		}
