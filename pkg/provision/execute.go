@@ -119,7 +119,8 @@ func (w *run) selectedNode(ctx context.Context) (node *v1.Node, err error) {
 // prepared is the part of a request that the log does not contain.
 type prepared struct {
 	secrets map[string]string
-	release func() // ends the reservation of its source
+	source  request.SourceRef
+	release func() // ends the reservation of the source
 }
 
 // prepare reads the Secret of the request that is not in the log yet, and protects its source.
@@ -130,22 +131,27 @@ func (w *run) prepare(ctx context.Context) error {
 		return err
 	}
 	// Until the entry is open, only this reservation shows that the source is in use.
-	release := w.protected.reserve(sourceOf(*w.built))
+	source := sourceOf(*w.built)
+	release := w.protected.reserve(source)
 	if err := w.holdSource(ctx, *w.built); err != nil {
 		release()
 		return err
 	}
-	w.prepared = &prepared{secrets, release}
+	w.prepared = &prepared{secrets, source, release}
 	w.learn(provision.Prepare, provision.Reply{Class: errclass.Done}, began)
 	return nil
 }
 
-// end releases the run's reservation.
+// end releases the run's reservation. A claim that has gone meanwhile found its source in use, so end wakes the source.
 func (w *run) end() {
-	if w.prepared != nil {
-		w.prepared.release()
-		w.prepared = nil
+	if w.prepared == nil {
+		return
 	}
+	w.prepared.release()
+	if w.claims.WholeByUID(w.claimKey.uid) == nil {
+		w.wakeSource(w.prepared.source)
+	}
+	w.prepared = nil
 }
 
 // failure returns the reason of a failed step. If a call is in doubt, the reason is an unknown outcome.

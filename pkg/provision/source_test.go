@@ -96,6 +96,24 @@ func TestSnapshotOfARefusedClaimIsFreed(t *testing.T) {
 	w.wait("the snapshot is free", func() bool { return !shop.Protected("snap") })
 }
 
+// The end of a claim comes while a try has reserved its source, and the try opens no entry, whose end would free it.
+func TestSnapshotOfClaimDeletedDuringTryIsFreed(t *testing.T) {
+	w, snap := newWorld(t), fresh()
+	shop := snapshottest.New(snap)
+	p := w.start(Config{Snapshots: shop}).provisioner
+	source := request.SourceRef{Kind: request.SourceSnapshot, Namespace: snap.Namespace, Name: snap.Name, UID: snap.UID}
+	try := &run{Controller: p, claimKey: key{"ns", "data", "gone"},
+		prepared: &prepared{source: source, release: p.protected.reserve(source)}}
+	w.wait("it works", p.working)
+	w.must(p.protectSource(t.Context(), source))
+	p.freeSource(t.Context(), source) // as the end of the claim has it
+	if !shop.Protected("snap") {
+		t.Fatal("the snapshot lost its protection during the try")
+	}
+	try.end()
+	w.wait("the snapshot is free", func() bool { return !shop.Protected("snap") })
+}
+
 func TestUnwritableSnapshotIsRestored(t *testing.T) {
 	w := newWorld(t)
 	shop := snapshottest.New(fresh())

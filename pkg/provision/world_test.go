@@ -253,7 +253,7 @@ func (w *world) wait(what string, reached func() bool) {
 	for !reached() {
 		select {
 		case <-ctx.Done():
-			w.t.Fatalf("wait until %s: claim %v, PV %v, volumes %v, in flight %v, records %q", what, w.claim().GetAnnotations(),
+			w.t.Fatalf("wait until %s: claim %+v, PV %v, volumes %v, in flight %v, records %q", what, w.claim(),
 				w.pv() != nil, w.onDisk(), w.inFlight(), w.recorded())
 		case <-time.After(2 * time.Millisecond):
 		}
