@@ -35,10 +35,10 @@ func onlyChecked() map[string]string {
 			"tests its parts",
 		"bench-plot": "it writes into this checkout",
 
-		"lint":  "it takes minutes, and .ci/run runs it with each change",
-		"house": "lint runs it with each change; test/house tests it in trees of its own",
-		"apis":  "it writes into this checkout; lint checks that it would change nothing",
-		"docs":  "it writes into this checkout; the tests that it runs check that it would change nothing",
+		"lint":        "it takes minutes, and .ci/run runs it with each change",
+		"house":       "lint runs it with each change; test/house tests it in trees of its own",
+		"apis":        "it writes into this checkout; lint checks that it would change nothing",
+		"docs":        "it writes into this checkout; the tests that it runs check that it would change nothing",
 		"screenshots": "it writes into this checkout; make test-web takes the pictures",
 		"dashboard": "it downloads a package with npm; test/deploy checks the dashboard against the schema that was " +
 			"downloaded",
