@@ -1,5 +1,5 @@
-// Package spans has what the OpenTelemetry spans of the controllers share: the attributes, the limit of texts, and the
-// child span of a step. It takes the API alone, never the SDK and never OpenTelemetry's globals.
+// Package spans has the common parts of the controllers' OpenTelemetry spans: the attributes, the limit of texts, and
+// the child span of a step. It takes the API alone, never the SDK and never OpenTelemetry's globals.
 package spans
 
 import (

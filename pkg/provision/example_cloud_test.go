@@ -22,14 +22,16 @@ import (
 // folders is a storage system whose volumes are folders: the client that a driver has of its cloud.
 type folders string
 
-// CreateVolume makes it a provision.Driver. CSI's messages are only data here, without a socket. For the same name the
+// CreateVolume makes it a provision.Driver. CSI's messages are only data here, without a socket.
+// For the same name the
 // same volume is returned.
 func (f folders) CreateVolume(_ context.Context, want *csi.CreateVolumeRequest,
 	_ map[string]string) (*csi.Volume, error) {
 	if err := os.MkdirAll(filepath.Join(string(f), want.GetName()), 0o700); err != nil {
 		return nil, err // the outcome is in doubt, so the call is repeated
 	}
-	return &csi.Volume{VolumeId: want.GetName(), CapacityBytes: want.GetCapacityRange().GetRequiredBytes()}, nil
+	size := want.GetCapacityRange().GetRequiredBytes()
+	return &csi.Volume{VolumeId: want.GetName(), CapacityBytes: size}, nil
 }
 
 // DeleteVolume makes it a reclaim.Deleter, too. A volume that is gone already is a success.
@@ -55,7 +57,8 @@ func Example_ownCloud() {
 	fmt.Println(runFolders(ctx, client, folders(os.Getenv("VOLUMES")), os.Getenv("NAMESPACE")))
 }
 
-func runFolders(ctx context.Context, client kubernetes.Interface, cloud folders, namespace string) error {
+func runFolders(ctx context.Context, client kubernetes.Interface, cloud folders,
+	namespace string) error {
 	const name = "folders.example.com"
 	requests, err := builder.NewForClient(client, builder.Fixed{Driver: name}, builder.Config{})
 	if err != nil {

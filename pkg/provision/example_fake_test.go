@@ -21,7 +21,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// newClientset returns a fake clientset that gives new objects a UID, and each write a resourceVersion, as an API
+// newClientset returns a fake clientset that gives new objects a UID, and each write a
+// resourceVersion, as an API
 // server does. The in-flight log and live reads depend on both.
 func newClientset(objects ...runtime.Object) *fake.Clientset {
 	version := 0
@@ -56,13 +57,16 @@ func ExampleNewForClient() {
 	}
 	defer func() { _ = os.RemoveAll(volumes) }()
 	client := newClientset(
-		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "folders.example.com",
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"},
+			Provisioner:   "folders.example.com",
 			ReclaimPolicy: ptr.To(v1.PersistentVolumeReclaimDelete)},
 		&v1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data", UID: "1234",
-				Annotations: map[string]string{"volume.kubernetes.io/storage-provisioner": "folders.example.com"}},
+				Annotations: map[string]string{
+					"volume.kubernetes.io/storage-provisioner": "folders.example.com"}},
 			Spec: v1.PersistentVolumeClaimSpec{
-				StorageClassName: ptr.To("fast"), AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+				StorageClassName: ptr.To("fast"),
+				AccessModes:      []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 				Resources: v1.VolumeResourceRequirements{
 					Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
 			}})
@@ -72,12 +76,12 @@ func ExampleNewForClient() {
 	defer func() { stop(); <-ended }()
 	pvs := client.CoreV1().PersistentVolumes()
 	until := func(reached func(pv *v1.PersistentVolume, err error) bool) (pv *v1.PersistentVolume) {
-		err := wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		is := func(ctx context.Context) (bool, error) {
 			var err error
 			pv, err = pvs.Get(ctx, "pvc-1234", metav1.GetOptions{})
 			return reached(pv, err), nil
-		})
-		if err != nil {
+		}
+		if err := wait.PollUntilContextCancel(ctx, time.Millisecond, true, is); err != nil {
 			fmt.Println(err)
 		}
 		return pv
@@ -93,7 +97,7 @@ func ExampleNewForClient() {
 	pv := until(func(_ *v1.PersistentVolume, err error) bool { return err == nil })
 	fmt.Println("created:", names(), pv.Spec.CSI.VolumeHandle, pv.Spec.Capacity.Storage())
 
-	// What the PV controller would do.
+	// The PV controller would set the phase.
 	_ = client.CoreV1().PersistentVolumeClaims("default").Delete(ctx, "data", metav1.DeleteOptions{})
 	pv.Status.Phase = v1.VolumeReleased
 	_, _ = pvs.UpdateStatus(ctx, pv, metav1.UpdateOptions{})

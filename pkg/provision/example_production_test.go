@@ -33,7 +33,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
-// A production program has replicas with leader election, Events, metrics and health checks, and ends by a signal.
+// A production program has replicas with leader election, Events, metrics and health checks, and
+// ends by a signal.
 func Example_production() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -62,17 +63,20 @@ func runReplica(ctx context.Context, namespace, pod string) error {
 	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: sink.CoreV1().Events("")})
 	recorder := events.NewRecorder(scheme.Scheme, v1.EventSource{Component: driver.Name()})
 	registry := prometheus.NewRegistry()
-	r, err := newReplica(acting, namespace, driver, clock, leadership.Recorder(clock, recorder), registry)
+	r, err := newReplica(acting, namespace, driver, clock, leadership.Recorder(clock, recorder),
+		registry)
 	if err != nil {
 		return err
 	}
 
-	electing, err := kubernetes.NewForConfig(config) // it has limits of its own, so that a busy program renews its lease
+	// This client has limits of its own, so that a busy program renews its lease.
+	electing, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
 	// external-provisioner uses a Lease of this name, too, so the two do not work at the same time.
-	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, namespace, strings.ReplaceAll(driver.Name(), ".", "-"),
+	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, namespace,
+		strings.ReplaceAll(driver.Name(), ".", "-"),
 		electing.CoreV1(), electing.CoordinationV1(),
 		resourcelock.ResourceLockConfig{Identity: leadership.NewIdentity(pod)})
 	if err != nil {
@@ -84,7 +88,8 @@ func runReplica(ctx context.Context, namespace, pod string) error {
 	all, background := errgroup.WithContext(context.WithoutCancel(ctx))
 	all.Go(server.ListenAndServe)
 	watching, end := context.WithCancel(background)
-	all.Go(func() error { r.reclaimer.Watch(watching); return nil }) // each replica knows the history before it leads
+	// Each replica knows the history before it leads.
+	all.Go(func() error { r.reclaimer.Watch(watching); return nil })
 	all.Go(func() error { r.provisioner.Watch(watching); return nil })
 	all.Go(func() error {
 		defer func() { _ = server.Close() }()
@@ -106,7 +111,8 @@ type replica struct {
 	provisioner *provision.Controller
 }
 
-func newReplica(config *rest.Config, namespace string, driver *csidriver.Driver, clock *leadership.Clock,
+func newReplica(config *rest.Config, namespace string, driver *csidriver.Driver,
+	clock *leadership.Clock,
 	events record.EventRecorder, metrics prometheus.Registerer) (r replica, err error) {
 	requests, err := builder.New(config, driver, builder.Config{})
 	if err != nil {
@@ -125,8 +131,9 @@ func newReplica(config *rest.Config, namespace string, driver *csidriver.Driver,
 		reclaim.Config{InFlight: log, Lease: clock, Events: events, Metrics: metrics}); err != nil {
 		return r, err
 	}
-	r.provisioner, err = provision.New(config, driver.Name(), driver, requests, provision.Config{Log: log, Lease: clock,
-		PVs: r.reclaimer.PVs(), Claims: r.reclaimer, Events: events, Metrics: metrics})
+	r.provisioner, err = provision.New(config, driver.Name(), driver, requests,
+		provision.Config{Log: log, Lease: clock,
+			PVs: r.reclaimer.PVs(), Claims: r.reclaimer, Events: events, Metrics: metrics})
 	return r, err
 }
 
@@ -153,14 +160,17 @@ type worker interface {
 }
 
 // lead waits for the lease, runs the worker while it is held, and stops it when ctx ends.
-func lead(ctx context.Context, lock resourcelock.Interface, health *leaderelection.HealthzAdaptor, w worker) error {
+func lead(ctx context.Context, lock resourcelock.Interface, health *leaderelection.HealthzAdaptor,
+	w worker) error {
 	election, resign := context.WithCancel(context.WithoutCancel(ctx))
 	defer resign()
 	var began atomic.Bool
 	ended := make(chan error, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: lock, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 5 * time.Second,
-		// The lease is not released but expires: client-go would also release it while calls are still in flight.
+		Lock: lock, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second,
+		RetryPeriod: 5 * time.Second,
+		// The lease is not released but expires: client-go would also release it while calls are
+		// still in flight.
 		ReleaseOnCancel: false, WatchDog: health,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(held context.Context) {
@@ -187,11 +197,13 @@ func lead(ctx context.Context, lock resourcelock.Interface, health *leaderelecti
 	if err := <-ended; err != nil || ctx.Err() != nil {
 		return err
 	}
-	return errors.New("the leader election lease was lost") // the memory of this process is void: start anew
+	// The memory of this process is void: start anew.
+	return errors.New("the leader election lease was lost")
 }
 
 // endpoints serves metrics and health checks.
-func endpoints(metrics prometheus.Gatherer, health *leaderelection.HealthzAdaptor, synced func() bool) http.Handler {
+func endpoints(metrics prometheus.Gatherer, health *leaderelection.HealthzAdaptor,
+	synced func() bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/healthz/leader-election", func(w http.ResponseWriter, r *http.Request) {

@@ -89,8 +89,8 @@ func TestClaimWithoutProvisionerAnnotationWaits(t *testing.T) {
 	w.wait("it is provisioned", w.provisioned)
 }
 
-// TestNewStartsNothingThatStopDoesNotEnd: a program may create a Controller and not run it.
-func TestNewStartsNothingThatStopDoesNotEnd(t *testing.T) {
+// A program may create a Controller and not run it.
+func TestStopEndsWhatNewStarts(t *testing.T) {
 	w := newWorld(t)
 	others, known := goleak.IgnoreCurrent(), len(scheme.Scheme.AllKnownTypes())
 	w.make(Config{}).provisioner.Stop()

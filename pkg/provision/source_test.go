@@ -3,7 +3,6 @@ package provision
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -14,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -272,65 +269,6 @@ func forbidden() error {
 		"s", nil)
 }
 
-func TestFreeSource(t *testing.T) {
-	terminating := func(c *v1.PersistentVolumeClaim) {
-		c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{finalizers.Cloning}
-	}
-	for name, c := range map[string]struct {
-		cfg    Config
-		claims claimsOf
-		frees  bool
-	}{
-		"a claim that is terminating": {Config{}, claimsOf{claimAt("1", terminating)}, true},
-		"not a claim that stays": {
-			Config{}, claimsOf{claimAt("1", func(c *v1.PersistentVolumeClaim) {
-				c.Finalizers = []string{finalizers.Cloning}
-			})}, false,
-		},
-		"not one without it": {
-			Config{}, claimsOf{claimAt("1", terminating, func(c *v1.PersistentVolumeClaim) { c.Finalizers = nil })}, false,
-		},
-		"not one of another node": {onNode("n1"), claimsOf{claimAt("1", terminating, func(c *v1.PersistentVolumeClaim) {
-			c.Annotations[caches.AnnSelectedNode] = "n2"
-		})}, false},
-		"not a claim that is gone": {Config{}, nil, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, log := observing(t, c.cfg, c.claims, nil)
-			r.working = func() bool { return true }
-			of := request.SourceRef{Kind: request.SourceClaim, Namespace: "ns", Name: "data"}
-			if got := r.freeSource(t.Context(), of); got != controller.Done() {
-				t.Errorf("comes back %+v", got)
-			}
-			if n := log.count("free source"); n > 1 || (n == 1) != c.frees {
-				t.Errorf("%d writes", n)
-			}
-		})
-	}
-}
-
-func TestDecideFree(t *testing.T) {
-	own := freeFacts{Bound: true, Known: true, Exists: true, Driver: driverName, Own: driverName}
-	with := func(change func(*freeFacts)) freeFacts { f := own; change(&f); return f }
-	for name, c := range map[string]struct {
-		facts freeFacts
-		free  bool
-		why   freeReason
-	}{
-		"of this driver":    {own, true, freeOwn},
-		"of another driver": {with(func(f *freeFacts) { f.Driver = "another.csi.example.com" }), false, freeOtherDriver},
-		"not known":         {with(func(f *freeFacts) { f.Known, f.Exists = false, false }), false, freeUnknown},
-		"not read":          {freeFacts{Bound: true, Own: driverName}, false, freeUnknown},
-		"its PV is gone":    {with(func(f *freeFacts) { f.Exists, f.Driver = false, "" }), true, freeNoVolume},
-		"never bound":       {freeFacts{Own: driverName}, true, freeNoVolume},
-		"no CSI volume":     {with(func(f *freeFacts) { f.Driver = "" }), true, freeNoDriver},
-	} {
-		if free, why := decideFree(c.facts); free != c.free || why != c.why {
-			t.Errorf("%s: free %v, %s", name, free, why)
-		}
-	}
-}
-
 // makeSource creates a bound claim of driverName that is protected while it is cloned.
 func (w *world) makeSource() {
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
@@ -436,74 +374,4 @@ func (c turned) holdSource(ctx context.Context, source request.SourceRef) error 
 func (c turned) freeSource(ctx context.Context, source request.SourceRef) error {
 	c.during("free")
 	return c.cluster.freeSource(ctx, source)
-}
-
-func TestFreeSnapshotErrors(t *testing.T) {
-	name := request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap"}
-	for what, c := range map[string]struct {
-		fail  error
-		again bool
-	}{
-		"removed":                  {nil, false},
-		"it is gone":               {fmt.Errorf("patch: %w", kube.ErrGone), false},
-		"it may not be written":    {forbidden(), false},
-		"the API server is away":   {errors.New("timeout"), true},
-		"it has changed meanwhile": {fmt.Errorf("patch: %w", kube.ErrChanged), true},
-	} {
-		t.Run(what, func(t *testing.T) {
-			shop := snapshottest.New(fresh())
-			r, _ := observing(t, Config{Snapshots: shop}, nil, nil)
-			r.working = func() bool { return true }
-			of := name
-			of.UID = "u-snap"
-			if err := r.protectSource(t.Context(), of); err != nil {
-				t.Fatal(err)
-			}
-			shop.Fail("remove", c.fail)
-			want := controller.Done()
-			if c.again {
-				want = r.retries().Retry()
-			}
-			if got := r.freeSource(t.Context(), name); got != want {
-				t.Errorf("comes back %+v, want %+v", got, want)
-			}
-			if _, known := r.protected.snapshot(name); known != c.again {
-				t.Errorf("known %t", known)
-			}
-			r.freeSource(t.Context(), name)
-			if n := shop.Count("remove"); (n == 2) != c.again {
-				t.Errorf("%d tries", n)
-			}
-		})
-	}
-}
-
-func TestInUseComparesTheWholeName(t *testing.T) {
-	snap := request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap"}
-	for name, c := range map[string]struct {
-		source inflight.Source
-		used   bool
-	}{
-		"the same":               {inflight.Source{Kind: "VolumeSnapshot", Namespace: "ns", Name: "snap"}, true},
-		"another kind":           {inflight.Source{Kind: "PersistentVolumeClaim", Namespace: "ns", Name: "snap"}, false},
-		"of another namespace":   {inflight.Source{Kind: "VolumeSnapshot", Namespace: "x", Name: "snap"}, false},
-		"one of another name":    {inflight.Source{Kind: "VolumeSnapshot", Namespace: "ns", Name: "x"}, false},
-		"nothing at all, by far": {inflight.Source{}, false},
-	} {
-		r, log := observing(t, Config{}, nil, nil)
-		log.entries["pvc-u1"] = inflight.Entry{Volume: "pvc-u1", Requests: []inflight.Request{{Source: &c.source}}}
-		if got := r.inUse(snap); got != c.used {
-			t.Errorf("%s: in use %t", name, got)
-		}
-	}
-	// Two claims name it: one of another provisioner, and one that is bound.
-	others := snapshottest.ClaimFrom("theirs", "snap", "")
-	others.Annotations = map[string]string{caches.AnnProvisioner: "another.csi.example.com"}
-	bound := others.DeepCopy()
-	bound.Spec.VolumeName = "pv"
-	of := request.SourceOf(others)
-	r, _ := observing(t, Config{}, claimsOf{others, bound}, nil)
-	if !r.inUse(of) {
-		t.Error("a claim that is bound has another let the source go")
-	}
 }

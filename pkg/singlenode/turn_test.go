@@ -49,7 +49,7 @@ func TestHandoversCostTheSameForAnyNumberOfPods(t *testing.T) {
 	}
 }
 
-// Pod one had the lock of claim data. Pod two is the oldest of those that wait.
+// Pod one had the lock of claim data. Pod two is the oldest waiting pod.
 func newTurn(t *testing.T) *world {
 	w := newWorld(t, Config{})
 	w.claim("data", locked("one"))

@@ -79,7 +79,7 @@ func TestDecideClaim(t *testing.T) {
 	}
 }
 
-// TestNoClaimIsReleasedUnderItsPod visits all facts. What a release needs is written independently of the code.
+// TestNoClaimIsReleasedUnderItsPod visits all facts. It restates the conditions of a release, without the code.
 func TestNoClaimIsReleasedUnderItsPod(t *testing.T) {
 	for bits := range 1 << 8 {
 		bit := func(i int) bool { return bits&(1<<i) != 0 }

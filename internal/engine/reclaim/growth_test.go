@@ -10,7 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// crowd is a controller of PVs that name one volume. It counts what an event or a decision costs.
+// crowd is a controller of PVs that name one volume. It counts the work of events and decisions.
 type crowd struct {
 	pvs
 	e     *Engine
@@ -195,7 +195,7 @@ func twinAs(change func(*volume.PV)) func(*volume.PV) {
 	return func(pv *volume.PV) { name := pv.Name; change(pv); pv.Name = name }
 }
 
-// A decision does not need all PVs of a volume that one of them keeps, and all of them otherwise.
+// If a PV keeps the volume, a decision reads a few of its PVs. Otherwise, it reads all of them.
 func TestKeepersStandForAllPVsOfVolume(t *testing.T) {
 	all := []volume.PV{released().PV}
 	for i := range 6 {

@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package cluster starts what the acts show: a control plane, a CSI driver, csi-reclaimer, and nodes that are played.
-// It also watches PVs and claims, and asks how a scenario ended; never the programs that are shown.
+// Package cluster starts the subjects of the acts: a control plane, a CSI driver, csi-reclaimer, and played nodes. It
+// also watches PVs and claims, and judges how a scenario ended without asking csi-reclaimer or volume-guard.
 package cluster
 
 import (
