@@ -59,8 +59,8 @@ func (e *Engine) isAttached(pv string) bool { return e.Attached[pv] > 0 }
 // clock. Once it is gone, one of them continues at once, and its end wakes the next.
 const all, one = 0, 1
 
-// due returns the other PVs of a PV's volume that are to be deleted with it, up to a limit. While a PV keeps the volume,
-// due returns none, because that PV wakes them in the end. A twin keeps the volume from all PVs but its original.
+// due returns the other PVs of a PV's volume that are to be deleted with it, up to a limit. While a PV keeps the
+// volume, due returns none, because that PV wakes them in the end. A twin keeps it from all PVs but its original.
 func (e *Engine) due(than *volume.PV, limit int) (names []string) {
 	handle := e.handle(than)
 	if keepers := e.Handles.Keepers(handle); len(keepers) > 1 || len(keepers) == 1 && !e.isTwin(keepers[0]) {
