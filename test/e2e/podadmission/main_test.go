@@ -40,5 +40,5 @@ func install(ctx context.Context, c *controlplane.ControlPlane, admin *kubernete
 			return err
 		}
 	}
-	return nil
+	return manifests.WaitPolicies(ctx, c.Admin())
 }

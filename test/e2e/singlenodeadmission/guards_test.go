@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -173,7 +172,7 @@ func TestEachGuardOfThePolicies(t *testing.T) {
 	for _, m := range mutants {
 		create(t, m.objects...)
 	}
-	waitCanary(t)
+	must(t, manifests.WaitPolicies(t.Context(), cluster.Admin()))
 	for n, m := range mutants {
 		killed := false
 		for sentence, r := range rows {
@@ -224,26 +223,4 @@ func create(t *testing.T, objects ...*unstructured.Unstructured) {
 			}
 		})
 	}
-}
-
-// waitCanary waits until the API server observes the policies that were created before.
-func waitCanary(t *testing.T) {
-	t.Helper()
-	const kind = `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy`
-	for _, text := range []string{
-		kind + `","metadata":{"name":"canary"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[""],` +
-			`"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}],"objectSelector":{"matchLabels":` +
-			`{"canary":"true"}}},"validations":[{"expression":"false"}]}}`,
-		kind + `Binding","metadata":{"name":"canary"},"spec":{"policyName":"canary","validationActions":["Deny"]}}`,
-	} {
-		o := &unstructured.Unstructured{}
-		must(t, json.Unmarshal([]byte(text), &o.Object))
-		create(t, o)
-	}
-	until(t, "the last policy to be in force", func() bool {
-		canary := metav1.ObjectMeta{Name: "canary", Labels: map[string]string{"canary": "true"}}
-		_, err := client.CoreV1().ConfigMaps(home).Create(t.Context(), &v1.ConfigMap{ObjectMeta: canary},
-			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'canary'")
-	})
 }

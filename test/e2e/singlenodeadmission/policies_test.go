@@ -15,7 +15,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 )
 
-// waitGates waits until the API server knows all that is installed, and the label of the namespace.
+// waitGates waits until the API server adds gates, and observes the label of the namespace. It has enforced the
+// validating policies since they were installed.
 func waitGates(t *testing.T, namespace string) {
 	t.Helper()
 	until(t, "pods to be gated, and pods with a node to be refused", func() bool {

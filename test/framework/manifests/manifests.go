@@ -83,8 +83,7 @@ func ApplyWebhooks(ctx context.Context, config *rest.Config, port string, files 
 	if err != nil {
 		return err
 	}
-	resource := client.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1",
-		Resource: "mutatingwebhookconfigurations"})
+	resource := admission(client, "mutatingwebhookconfigurations")
 	for _, file := range files {
 		objects, err := Read(file)
 		if err != nil {
@@ -126,7 +125,7 @@ func toLocalhost(o *unstructured.Unstructured, port string) error {
 }
 
 // Apply applies the objects of files of deploy/manifests in their order, by server-side apply. It returns once the
-// kinds that they define are served.
+// kinds that they define are served, and their ValidatingAdmissionPolicies enforced.
 func Apply(ctx context.Context, config *rest.Config, files ...string) error {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -137,6 +136,7 @@ func Apply(ctx context.Context, config *rest.Config, files ...string) error {
 		return err
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(kinds))
+	policies := false
 	for _, file := range files {
 		objects, err := Read(file)
 		if err != nil {
@@ -146,9 +146,13 @@ func Apply(ctx context.Context, config *rest.Config, files ...string) error {
 			if err := apply(ctx, client, mapper, o); err != nil {
 				return fmt.Errorf("apply %s: %s %q: %w", file, o.GetKind(), o.GetName(), err)
 			}
+			policies = policies || IsPolicy(o)
 		}
 	}
-	return nil
+	if !policies {
+		return nil
+	}
+	return WaitPolicies(ctx, config)
 }
 
 func apply(ctx context.Context, client dynamic.Interface, mapper meta.ResettableRESTMapper,
