@@ -18,9 +18,9 @@ import (
 )
 
 // plugin compiles kubectl-reclaim with the race detector: it ends with an error when it has raced.
-var plugin = sync.OnceValues(func() (string, error) {
+func plugin() (string, error) {
 	return process.Build(context.Background(), "./cmd/kubectl-reclaim", os.Stderr, process.RaceFlags()...)
-})
+}
 
 // startChromium starts the browser that the tests share.
 var startChromium = sync.OnceValues(func() (*browser.Browser, error) {

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/filelock"
 )
@@ -26,18 +27,35 @@ import (
 //
 // Packages of the root module are compiled with the flags of its Makefile, so that tests start what users build.
 //
-// It always runs the go command, which does nothing for an up-to-date binary. Any number of programs may build at once:
-// they take turns, and a binary in use is replaced, never overwritten. Binaries lie in .build/bin under the module's
-// root, named by the last element of their package path, which therefore must be unique among the project's programs.
-func Build(ctx context.Context, pkg string, progress io.Writer, goFlags ...string) (binary string, err error) {
+// The first call in the life of a program runs the go command, which does nothing for an up-to-date binary; later calls
+// return its binary. Any number of programs may build at once: they take turns, and a binary in use is replaced, never
+// overwritten. Binaries lie in .build/bin under the module's root, named by the last element of their package path,
+// which therefore must be unique among the project's programs.
+func Build(ctx context.Context, pkg string, progress io.Writer, goFlags ...string) (string, error) {
 	root, err := ModuleRoot()
 	if err != nil {
 		return "", fmt.Errorf("build %s: %w", pkg, err)
 	}
-	return BuildIn(ctx, root, pkg, progress, goFlags...)
+	entry, _ := built.LoadOrStore(binaryName(pkg, goFlags), &build{})
+	b, _ := entry.(*build)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.binary == "" {
+		b.binary, err = BuildIn(ctx, root, pkg, progress, goFlags...)
+	}
+	return b.binary, err
 }
 
-// BuildIn is Build for the module with that root, such as another version of the project.
+// built has a build for the name of each binary.
+var built sync.Map
+
+// build is a binary of this program's module, once it was compiled without an error.
+type build struct {
+	mu     sync.Mutex
+	binary string
+}
+
+// BuildIn is Build for the module with that root, such as another version of the project. It always runs the go command.
 func BuildIn(ctx context.Context, root, pkg string, progress io.Writer, goFlags ...string) (binary string, err error) {
 	binary = filepath.Join(root, ".build", "bin", binaryName(pkg, goFlags))
 	if err := os.MkdirAll(filepath.Dir(binary), 0o755); err != nil {

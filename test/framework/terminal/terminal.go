@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"k8s.io/client-go/rest"
 
@@ -29,9 +28,9 @@ var (
 )
 
 func tool(pkg string, goFlags ...string) func() (string, error) {
-	return sync.OnceValues(func() (string, error) {
+	return func() (string, error) {
 		return process.Build(context.Background(), pkg, os.Stderr, append(goFlags, "-modfile=test/deploy/tools/go.mod")...)
-	})
+	}
 }
 
 // Environment returns the variables of a shell: its PATH begins with kubectl, helm and the plugin, and nothing is the
