@@ -7,4 +7,4 @@ mapfile -t files < <(grep -rlE --include='*_test.go' '^//go:build controlplane( 
 mapfile -t packages < <(for file in "${files[@]}"; do echo "./${file%/*}"; done | sort -u)
 names=$(sed -nE 's/^func (Test[A-Z][A-Za-z0-9_]*)\(t \*testing\.T\).*/\1/p' "${files[@]}" | sort -u | paste -sd'|')
 set -x
-"${GO:-go}" test -p 1 -tags controlplane -run "^($names)\$" "$@" "${packages[@]}"
+"${GO:-go}" test -p 2 -tags controlplane -run "^($names)\$" "$@" "${packages[@]}"

@@ -72,6 +72,9 @@ func serveCustomKinds() error {
 		if _, err := crds.Create(ctx, crd, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("create the CRD of %s: %w", kind.Kind, err)
 		}
+	}
+	for kind := range customKinds { // after all were created: each takes some time
+		resource, _ := meta.UnsafeGuessKindToResource(kind)
 		err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 			_, err := client.Resource(resource).List(ctx, metav1.ListOptions{})
 			return err == nil, nil
