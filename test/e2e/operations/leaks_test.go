@@ -329,6 +329,7 @@ func (env *environment) expectLeaksReclaimed(car *program.Program, plugin func(.
 // TestLeakDetectionExcludesSnapshots expects no suspicion of a handle that a VolumeSnapshotContent refers to or waits
 // for. The source volume of a snapshot needs a PV like any other volume.
 func TestLeakDetectionExcludesSnapshots(t *testing.T) {
+	suite.Deep(t, suite.Variant)
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
 	env := newLeakEnvironment(t, mockdriver.Options{})

@@ -154,6 +154,9 @@ func TestMigrateFromExternalProvisioner(t *testing.T) {
 	t.Parallel()
 	for kind, honours := range stockVersions() {
 		t.Run(kind, func(t *testing.T) {
+			if !honours {
+				suite.Deep(t, suite.Variant)
+			}
 			t.Parallel()
 			env := newEnvironment(t)
 			_, stop := env.StartPeerWithStop(honours, append(stockFlags(), "--leader-election-namespace="+env.Namespace)...)
@@ -176,6 +179,7 @@ func TestMigrateFromExternalProvisioner(t *testing.T) {
 }
 
 func TestMigrateToCompanionAndBack(t *testing.T) {
+	suite.Deep(t, suite.Variant)
 	fixture.NewestOnly(t, fixture.AboutPeer)
 	t.Parallel()
 	env := newForRole(t, "companion", mockdriver.Options{})

@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // podFinalizer is the finalizer by which volume-guard holds pods. No volume-guard runs in these tests.
@@ -152,6 +153,7 @@ func (env *environment) explainPodsWithDocumentedPermissions(node string) {
 
 // TestPluginExplainNamespace deletes a namespace whose pod is held on a node that is cut off.
 func TestPluginExplainNamespace(t *testing.T) {
+	suite.Deep(t, suite.Variant)
 	t.Parallel()
 	env := &environment{newEnvironment(t).InOtherNamespace()}
 	vol := env.MakeVolume(objects.Spec{})

@@ -22,6 +22,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/otelcollector"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // marker is a value that is found again however it is written: it repeats six letters, which
@@ -58,6 +59,9 @@ func TestSecretsAreRedacted(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"text", "json"} {
 		t.Run(format, func(t *testing.T) {
+			if format != "json" {
+				suite.Deep(t, suite.Variant)
+			}
 			t.Parallel()
 			const secret, attribute, parameter = "SeCr3t", "AtTr1b", "PaRaM5"
 			env := newEnvironment(t)

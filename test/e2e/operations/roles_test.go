@@ -14,10 +14,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // In TestCompanionBesideProvisionerWithoutFinalizer both programs work on the same PVs.
 func TestCompanionBesideProvisionerWithoutFinalizer(t *testing.T) {
+	suite.Deep(t, suite.Variant)
 	fixture.NewestOnly(t, fixture.AboutPeer)
 	t.Parallel()
 	env := newForRole(t, "companion", mockdriver.Options{})
@@ -73,6 +75,7 @@ func TestCompanionBesideProvisionerWithoutFinalizer(t *testing.T) {
 
 // TestRoleIsChangedAndChangedBack moves PVs from an owner to a companion and back.
 func TestRoleIsChangedAndChangedBack(t *testing.T) {
+	suite.Deep(t, suite.Variant)
 	fixture.NewestOnly(t, fixture.AboutPeer)
 	t.Parallel()
 	env := newEnvironment(t)
@@ -138,6 +141,7 @@ func (env *environment) expectNoWrites(but ...string) {
 
 // TestObserverReportsVolumesMissedByPeer changes policies and deletes the PVs at once, a race that the peer may lose.
 func TestObserverReportsVolumesMissedByPeer(t *testing.T) {
+	suite.Deep(t, suite.Variant)
 	fixture.NewestOnly(t, fixture.AboutPeer)
 	t.Parallel()
 	for reclaims, want := range map[string]string{"--reclaim-unprotected=true": "UnprotectedReclaim",

@@ -13,9 +13,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 func TestRollbackAndRollForward(t *testing.T) {
+	suite.Deep(t, suite.Variant)
 	t.Parallel()
 	env := newEnvironment(t)
 	car := env.StartSidecar(fixture.FastRetries()...)

@@ -10,6 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/otelcollector"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // TestReclaimIsOneTrace kills the sidecar in the middle of the reclaim that it reports to a collector.
@@ -85,6 +86,7 @@ func (env *environment) expectSteps(trace otelcollector.Span, all []otelcollecto
 
 // TestUnresponsiveCollectorDelaysNoDeletion sends spans to a port that accepts connections and answers nothing.
 func TestUnresponsiveCollectorDelaysNoDeletion(t *testing.T) {
+	suite.Deep(t, suite.WaitsForClock)
 	fixture.NewestOnly(t, fixture.AboutProgram)
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 const attachLock = "csi-reclaimer-attach-lock"
@@ -137,6 +139,7 @@ func TestIncompleteVolumeLocksAreRefused(t *testing.T) {
 
 // Parameters of a built-in kind would not be read after a reinstallation (kubernetes/kubernetes#130887).
 func TestVolumeLocksApplyAfterReinstall(t *testing.T) {
+	suite.Deep(t, suite.WaitsForClock)
 	waitEstablished(t)
 	ctx := t.Context()
 	var policy, binding, keeper []object

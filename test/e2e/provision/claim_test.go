@@ -263,6 +263,7 @@ func TestProvisionWithDeletedStorageClass(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
 	t.Run("an in-flight volume is finished by the same process", func(t *testing.T) {
+		suite.Deep(t, suite.Variant)
 		t.Parallel()
 		env := newEnvironment(t)
 		env.StartSidecar(fixture.FastRetries()...)
@@ -336,6 +337,7 @@ func TestProvisionInvalidRequests(t *testing.T) {
 		}
 	})
 	t.Run("by its quota", func(t *testing.T) {
+		suite.Deep(t, suite.WaitsForClock)
 		t.Parallel()
 		env := newForRole(t, "owner", mockdriver.Options{Args: []string{"--max-volumes=1"}})
 		const start, most = 50 * time.Millisecond, 800 * time.Millisecond

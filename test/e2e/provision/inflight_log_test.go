@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // failWithCode has CreateVolume fail with a code and make nothing.
@@ -66,6 +67,7 @@ func TestTopologyChangesWhileVolumeIsInFlight(t *testing.T) {
 	t.Parallel()
 	for name, deleted := range map[string]bool{"the claim gets its volume": false, "the claim is deleted": true} {
 		t.Run("immediate binding: "+name, func(t *testing.T) {
+			suite.Deep(t, suite.Variant)
 			t.Parallel()
 			zone, options := twoZones()
 			env := newForRole(t, "owner", options)
@@ -126,6 +128,9 @@ func TestClassChangesWhileVolumeIsInFlight(t *testing.T) {
 	for _, restarts := range []bool{false, true} {
 		name := map[bool]string{false: "while it runs", true: "over a restart"}[restarts]
 		t.Run(name, func(t *testing.T) {
+			if !restarts {
+				suite.Deep(t, suite.Variant)
+			}
 			t.Parallel()
 			env := newForRole(t, "owner", mockdriver.Options{Args: []string{"--parameters=tier"}})
 			car := env.StartSidecar(fixture.FastRetries()...)
@@ -179,6 +184,9 @@ func TestUncertainCreateVolumeBlocksNoDeletion(t *testing.T) {
 		"ResourceExhausted after a timeout": exhausted,
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name != "Unknown" {
+				suite.Deep(t, suite.Variant)
+			}
 			t.Parallel()
 			env := newEnvironment(t)
 			env.StartSidecar(fixture.FastRetries()...)
@@ -236,6 +244,7 @@ func TestUninstallFinishesInFlightVolumes(t *testing.T) {
 		env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
 	})
 	t.Run("--provision=false finishes it", func(t *testing.T) {
+		suite.Deep(t, suite.Variant)
 		t.Parallel()
 		env := newEnvironment(t)
 		claim := left(env)
@@ -247,6 +256,7 @@ func TestUninstallFinishesInFlightVolumes(t *testing.T) {
 	})
 	for _, role := range []string{"companion", "observer"} {
 		t.Run("role "+role+" finishes it", func(t *testing.T) {
+			suite.Deep(t, suite.Variant)
 			t.Parallel()
 			env := newEnvironment(t)
 			claim := left(env)

@@ -16,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // TestProvisionWithinResourceQuota fills the quota of a namespace with one claim: csi-reclaimer's own objects do not
@@ -85,6 +86,7 @@ func TestProvisionInTerminatingNamespace(t *testing.T) {
 	})
 	t.Run("a Secret deleted first delays the in-flight volume, not the namespace",
 		func(t *testing.T) {
+			suite.Deep(t, suite.Variant)
 			t.Parallel()
 			env := newForRole(t, "owner", mockdriver.Options{Args: []string{"--require-secret=password=hunter2"}})
 			car := env.StartSidecar(fixture.FastRetries()...)

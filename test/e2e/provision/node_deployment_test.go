@@ -21,6 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // nodeMember is a node with the driver and the sidecar on it.
@@ -172,6 +173,7 @@ func (env *environment) patchesOf(pv string, least int) (n int) {
 // TestNodeDeploymentClaimMovesToAnotherNode loses the answer of one node's driver, and stops that node while another
 // one is selected.
 func TestNodeDeploymentClaimMovesToAnotherNode(t *testing.T) {
+	suite.Deep(t, suite.Variant)
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
 	env, members := newNodeMembers(t)

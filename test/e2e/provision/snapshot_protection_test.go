@@ -16,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // snapshotState returns whether a VolumeSnapshot is there, is being deleted, and has the provisioner's finalizer.
@@ -95,6 +96,7 @@ func TestSnapshotIsProtectedDuringRestore(t *testing.T) {
 
 // TestSnapshotProtectionSurvivesRestart expects the next process to remove the first process's finalizer.
 func TestSnapshotProtectionSurvivesRestart(t *testing.T) {
+	suite.Deep(t, suite.Variant)
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
 	env := newEnvironment(t)
@@ -132,6 +134,9 @@ func TestStaleSnapshotFinalizerIsRemoved(t *testing.T) {
 	t.Parallel()
 	for _, provisions := range []string{"true", "false"} {
 		t.Run("--provision="+provisions, func(t *testing.T) {
+			if provisions != "true" {
+				suite.Deep(t, suite.Variant)
+			}
 			t.Parallel()
 			env := newEnvironment(t)
 			car := env.StartSidecar(fixture.FastRetries()...)
@@ -198,6 +203,7 @@ func TestUninstallReleasesSourceFinalizers(t *testing.T) {
 
 // TestProvisionRestoresWithoutPermissionToUpdateSnapshots uses the rules of external-provisioner before 6.2.
 func TestProvisionRestoresWithoutPermissionToUpdateSnapshots(t *testing.T) {
+	suite.Deep(t, suite.Variant)
 	fixture.NewestOnly(t, fixture.AboutRequests)
 	t.Parallel()
 	env := newForRole(t, "", mockdriver.Options{})

@@ -25,6 +25,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // pool is the label of the places below.
@@ -326,6 +327,7 @@ func (env capacityEnvironment) usedAsGranted() {
 
 // TestStorageCapacityOfDriverWithoutGetCapacity expects a report; the sidecar still creates and deletes volumes.
 func TestStorageCapacityOfDriverWithoutGetCapacity(t *testing.T) {
+	suite.Deep(t, suite.Variant)
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
 	env := newForRole(t, "owner", mockdriver.Options{Args: []string{"--disable-capabilities=GET_CAPACITY"}})

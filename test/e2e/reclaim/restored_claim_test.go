@@ -13,6 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // recreateClaim creates the claim of a volume again, as a backup has it: with the same name and spec, and a new UID.
@@ -191,6 +192,7 @@ func TestRestoredClaimKeepsVolumeSharedWithAnotherPV(t *testing.T) {
 // TestRestoredClaimKeepsVolumeOfPVDeletedBeforeProtection changes policies and deletes the PVs at once, so that some
 // are removed before the sidecar protects them.
 func TestRestoredClaimKeepsVolumeOfPVDeletedBeforeProtection(t *testing.T) {
+	suite.Deep(t, suite.Variant)
 	t.Parallel()
 	env := newEnvironment(t)
 	env.StartSidecar(fixture.FastRetries()...)

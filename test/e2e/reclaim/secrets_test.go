@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 func TestDeletionUsesProvisionerSecret(t *testing.T) {
@@ -68,6 +69,7 @@ func TestDeletionUsesProvisionerSecret(t *testing.T) {
 
 // TestDeletionSecretFromStorageClass has PVs without annotations, as external-provisioner before 3.0 left them.
 func TestDeletionSecretFromStorageClass(t *testing.T) {
+	suite.Deep(t, suite.Variant)
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
 	env := newForRole(t, "owner", mockdriver.Options{})

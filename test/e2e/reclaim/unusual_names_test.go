@@ -15,11 +15,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // TestUnusualHandlesAndNames creates PVs with unexpected but valid names and handles. The driver knows none of the
 // handles and answers OK; its ledger records the requests.
 func TestUnusualHandlesAndNames(t *testing.T) {
+	suite.Deep(t, suite.Load)
 	fixture.NewestOnly(t, fixture.AboutProgram)
 	t.Parallel()
 	const forged = `E0101 00:00:00.000000       1 main.go:1] "Forged"`

@@ -23,6 +23,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 const (
@@ -326,16 +327,22 @@ type scenario struct {
 	play func(*environment)
 }
 
-// run plays scenarios side by side, each in a namespace of its mode, and judges their histories.
-func (env *environment) run(scenarios ...scenario) {
+// run plays scenarios side by side, each in a namespace of its mode, and judges their histories. The deep ones are of
+// make test-full alone.
+func (env *environment) run(quick []scenario, deep ...scenario) {
 	env.T.Helper()
 	var running sync.WaitGroup
 	free := make(chan struct{}, sideBySide)
-	for _, s := range scenarios {
+	for i, s := range slices.Concat(quick, deep) {
 		free <- struct{}{}
 		running.Go(func() {
 			defer func() { <-free }()
-			env.T.Run(s.name, func(t *testing.T) { env.scenario(t).play(s) })
+			env.T.Run(s.name, func(t *testing.T) {
+				if i >= len(quick) {
+					suite.Deep(t, suite.Load)
+				}
+				env.scenario(t).play(s)
+			})
 		})
 	}
 	running.Wait()

@@ -15,16 +15,17 @@ import (
 func TestHolders(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)
-	env.run(
-		scenario{"a force deletion is refused, and frees nothing", modeAll, testForceRefused},
+	env.run([]scenario{
+		{"a force deletion is refused, and frees nothing", modeAll, testForceRefused},
+		{"a pod names its node", modeAll, testPresetNode},
+		{"the policies keep lock, finalizer and gate", modeAll, testPolicies},
+		{"a person's word removes a gate", modeAll, testGateConfirmed},
+	},
 		scenario{"a force deletion is confirmed while the node is there", modeAll, testForceConfirmed},
 		scenario{"a node goes away and comes back", modeAll, testNodeReturns},
 		scenario{"a node goes away, and a person confirms the end of its pod", modeAll, testNodeConfirmed},
 		scenario{"a node goes away, and its pod is not deleted", modeAll, testNodeAwayOnly},
 		scenario{"a pod that has a lock and no node is deleted", "", testGatedDeleted},
-		scenario{"a pod names its node", modeAll, testPresetNode},
-		scenario{"the policies keep lock, finalizer and gate", modeAll, testPolicies},
-		scenario{"a person's word removes a gate", modeAll, testGateConfirmed},
 	)
 }
 

@@ -17,18 +17,19 @@ import (
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	env := newProvisioningEnvironment(t)
-	env.run(
-		scenario{"a StatefulSet is rolled out", modeAll, testStatefulSet},
+	env.run([]scenario{
+		{"a StatefulSet is rolled out", modeAll, testStatefulSet},
+		{"a claim is bound at once", modeAll, testImmediate},
+		{"an ephemeral volume", modeAll, testEphemeral},
+		{"a claim is deleted under a pod that has its lock and no node", "", testDeletedWithLock},
+		{"a claim that is not bound may be selected", modeSelect, testSelectedLate},
+	},
 		scenario{"many pods use several claims in all orders", modeAll, testOrders},
-		scenario{"a claim is bound at once", modeAll, testImmediate},
 		scenario{"a claim is bound to a volume for the node of its pod", modeAll, testLate},
-		scenario{"an ephemeral volume", modeAll, testEphemeral},
 		scenario{"the claim of an ephemeral volume belongs to something else", modeAll, testForeignEphemeral},
 		scenario{"a claim is created after its pod", modeAll, testMissing},
 		scenario{"a claim is deleted and created again under a pod that waits for it", modeAll, testRecreated},
-		scenario{"a claim is deleted under a pod that has its lock and no node", "", testDeletedWithLock},
 		scenario{"a namespace asks for selected claims", modeSelect, testSelected},
-		scenario{"a claim that is not bound may be selected", modeSelect, testSelectedLate},
 		scenario{"claims for many nodes are left alone", modeAll, testManyNodes},
 	)
 }

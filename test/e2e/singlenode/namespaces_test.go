@@ -15,10 +15,11 @@ import (
 func TestNamespaces(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)
-	env.run(
-		scenario{"a namespace asks while pods run", "", testLabelAdded},
+	env.run([]scenario{
+		{"a namespace asks while pods run", "", testLabelAdded},
+		{"a namespace asks for all claims, and then for selected ones", modeAll, testModeChanged},
+	},
 		scenario{"a namespace ends to ask while pods run and wait", modeAll, testLabelRemoved},
-		scenario{"a namespace asks for all claims, and then for selected ones", modeAll, testModeChanged},
 		scenario{"a namespace that does not ask is left alone", "", testNotAsked},
 		scenario{"a namespace with locks is deleted", modeAll, testNamespaceDeleted},
 	)

@@ -26,7 +26,7 @@ func TestWithoutPolicies(t *testing.T) {
 		env.scenario(t).play(scenario{mode: modeAll, play: testLeaderKilled})
 	})
 	g := env.startVolumeGuard("--leader-election=false")
-	env.run(
+	env.run(nil,
 		damage("a lock is damaged", func(*objects.Pod) string { return "damaged" }),
 		damage("a lock is removed", func(*objects.Pod) string { return "" }),
 		damage("a lock is forged for a pod that waits",

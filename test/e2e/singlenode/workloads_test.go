@@ -22,12 +22,13 @@ import (
 func TestWorkloads(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)
-	env.run(
+	env.run([]scenario{
+		{"a Deployment with strategy Recreate is rolled out", modeAll, testRecreate},
+		{"the pod of a Job frees its claim once it has completed", modeAll, testJob},
+	},
 		scenario{"a ReplicaSet replaces its pod at once", modeAll, testReplicaSet},
-		scenario{"a Deployment with strategy Recreate is rolled out", modeAll, testRecreate},
 		scenario{"a Deployment with maxSurge 0 is rolled out", modeAll, testNoSurge},
 		scenario{"a Deployment with maxSurge waits, and an Event says what to do", modeAll, testSurge},
-		scenario{"the pod of a Job frees its claim once it has completed", modeAll, testJob},
 		scenario{"a drained node is followed by another", modeAll, testEviction},
 	)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 const (
@@ -249,16 +251,22 @@ type scenario struct {
 	play func(*environment)
 }
 
-// run plays scenarios side by side, and checks at the end that the kept disks exist.
-func (env *environment) run(scenarios ...scenario) {
+// run plays scenarios side by side, and checks at the end that the kept disks exist. The deep ones are of make test-full
+// alone.
+func (env *environment) run(quick []scenario, deep ...scenario) {
 	env.T.Helper()
 	var running sync.WaitGroup
 	free := make(chan struct{}, sideBySide)
-	for _, s := range scenarios {
+	for i, s := range slices.Concat(quick, deep) {
 		free <- struct{}{}
 		running.Go(func() {
 			defer func() { <-free }()
-			env.T.Run(s.name, func(t *testing.T) { s.play(env.scenario(t)) })
+			env.T.Run(s.name, func(t *testing.T) {
+				if i >= len(quick) {
+					suite.Deep(t, suite.Load)
+				}
+				s.play(env.scenario(t))
+			})
 		})
 	}
 	running.Wait()

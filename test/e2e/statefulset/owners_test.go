@@ -13,20 +13,20 @@ import (
 func TestOtherOwners(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)
-	all := []scenario{
+	quick := []scenario{{"a claim that another controller owns is kept", testOtherController}}
+	deep := []scenario{
 		{"a scaled-down claim is kept while its other owner lives", testOtherOwnerWhenScaled},
-		{"a claim that another controller owns is kept", testOtherController},
 		{"a reference to a set of that name that is gone", testFormerOwner},
 	}
 	for _, how := range []metav1.DeletionPropagation{
 		metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan,
 	} {
-		all = append(all,
+		deep = append(deep,
 			scenario{"the set is deleted, " + string(how), func(env *environment) { testCascade(env, how) }},
 			scenario{"the set is deleted while another owner lives, " + string(how),
 				func(env *environment) { testOtherOwnerWhenDeleted(env, how) }})
 	}
-	env.run(all...)
+	env.run(quick, deep...)
 }
 
 // configMap creates a ConfigMap, and returns a reference to it.

@@ -15,24 +15,25 @@ import (
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)
-	env.run(
-		scenario{"scaled back within the grace, the data is there", testGrace},
+	env.run([]scenario{
+		{"scaled back within the grace, the data is there", testGrace},
+		{"a claim that is restored from a backup is kept until it has had a pod", testRestored},
+		{"a set that is created again with fewer replicas keeps the claims of the old one", testCreatedAgain},
+		{"turned to Delete after the scale-down, the claim is kept", testTurnedToDelete},
+		{"turned to Retain within the grace, the claim is kept", testTurnedToRetain},
+		{"sets without a policy", testWithoutPolicy},
+	},
 		scenario{"a claim with the hold annotation is kept until it is removed", testHold},
 		scenario{"a claim with the hold annotation whose set is deleted", testHoldWhenDeleted},
 		scenario{"pods of a Parallel set", testParallel},
 		scenario{"ordinals.start moves up", testStart},
 		scenario{"several templates", testTemplates},
 		scenario{"pre-provisioned claims are kept if they were never used", testPreprovisioned},
-		scenario{"a claim that is restored from a backup is kept until it has had a pod", testRestored},
-		scenario{"a set that is created again with fewer replicas keeps the claims of the old one", testCreatedAgain},
 		scenario{"each policy is turned into each other while pods run", testTurnedInUse},
-		scenario{"turned to Delete after the scale-down, the claim is kept", testTurnedToDelete},
-		scenario{"turned to Retain within the grace, the claim is kept", testTurnedToRetain},
 		scenario{"turned to Retain just before the set is deleted, the claims are kept", testTurnedBeforeDeletion},
 		scenario{"turned to Delete while the pod ends", testTurnedToDeleteWhilePodEnds},
 		scenario{"turned to Retain while the pod ends", testTurnedToRetainWhilePodEnds},
 		scenario{"a pod is bound to a node before its claim has a volume, and the claim goes", testBoundTooEarly},
-		scenario{"sets without a policy", testWithoutPolicy},
 	)
 }
 

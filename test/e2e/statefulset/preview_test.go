@@ -89,8 +89,8 @@ func (env *environment) lead() {
 func TestPreview(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)
-	env.run(
-		scenario{"a scale-down under Delete", func(env *environment) {
+	env.run([]scenario{
+		{"a scale-down under Delete", func(env *environment) {
 			env.lead()
 			s := env.runningSet(3, onScaledown)
 			p := s.preview("--replicas=1")
@@ -100,6 +100,7 @@ func TestPreview(t *testing.T) {
 			s.scale(1)
 			s.expectTrue(p)
 		}},
+	},
 		scenario{"a claim that has no pod, and one whose PV is retained", func(env *environment) {
 			env.lead()
 			s := env.runningSet(2, onScaledown)

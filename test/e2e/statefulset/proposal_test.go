@@ -48,7 +48,7 @@ func TestProposal(t *testing.T) {
 			}})
 		}
 	}
-	env.run(all...)
+	env.run(nil, all...)
 }
 
 func scaleDown(s *set, p policy) {

@@ -33,11 +33,12 @@ func TestWrites(t *testing.T) {
 			s.expectDeleted(first)
 		}
 	}
-	env.run(
-		scenario{"Retain", func(env *environment) {
+	env.run([]scenario{
+		{"Retain", func(env *environment) {
 			live(env, keepAll)
 			env.expectWrites(map[string]int{})
 		}},
+	},
 		scenario{"without a policy", func(env *environment) {
 			s := env.makeSet("web", 2, keepAll, withoutPolicy)
 			s.waitPods(0, 2)

@@ -51,7 +51,7 @@ func TestScaleUpWhileTheOldClaimIsGoing(t *testing.T) {
 			}})
 		}
 	}
-	env.run(all...)
+	env.run(nil, all...)
 }
 
 func waitObserved(s *set) {

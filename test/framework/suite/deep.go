@@ -22,6 +22,8 @@ const (
 	OtherVersion Reason = "it compiles another version of Kubernetes or of the project"
 	// Load is for hundreds of objects, and for scenarios by the dozen. make test has a smaller test of the same kind.
 	Load Reason = "it tests many objects or scenarios"
+	// Variant is for a further case of what another test of the package tests in make test.
+	Variant Reason = "it varies what make test tests"
 	// Compiles is for tools and other projects' programs, which take minutes to compile.
 	Compiles Reason = "it compiles programs of other projects"
 	// Cluster is for counts of the whole cluster, which the neighbors of a test change.
