@@ -298,7 +298,6 @@ func TestChangesAreCoalesced(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("not computed for somebody")
 		}
-		at.Step(gap)
 	}
 	c.until("all rows", func() bool { return len(c.rows) == 1 })
 	for i := range 100 {

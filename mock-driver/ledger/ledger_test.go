@@ -167,7 +167,7 @@ func TestLongFieldsAreTruncated(t *testing.T) {
 
 func TestWait(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.jsonl")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	written := make(chan struct{})
 	go func() {

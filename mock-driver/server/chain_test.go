@@ -41,7 +41,7 @@ func (d driver) startDelete(t *testing.T, id string) (cancel func(), answer <-ch
 		_, err := d.controller.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: id})
 		done <- err
 	}()
-	for deadline := time.After(10 * time.Second); d.faults.Status().Counters[0].Applied == before; {
+	for deadline := time.After(time.Minute); d.faults.Status().Counters[0].Applied == before; {
 		select {
 		case err := <-done:
 			stop()

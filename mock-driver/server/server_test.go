@@ -106,7 +106,7 @@ func (d driver) create(t *testing.T, name string) string {
 // calls waits until the ledger has n answered calls of a method.
 func (d driver) calls(t *testing.T, method string, n int) []ledger.Call {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	calls, err := ledger.Wait(ctx, d.ledger, func(all []ledger.Call) bool {
 		answered := 0

@@ -59,7 +59,7 @@ func TestCreateVolumeErrorClass(t *testing.T) {
 			driver.createErr, driver.createID = c.answer, c.id
 			driver.mu.Unlock()
 			request := &csi.CreateVolumeRequest{Name: "pvc-1"}
-			volume, err := d.CreateVolume(t.Context(), request, map[string]string{"key": "value"})
+			volume, err := d.CreateVolume(callContext(t, c.answer), request, map[string]string{"key": "value"})
 			if got := errclass.Of(err); got != c.want || (err == nil) != (volume.GetVolumeId() != "") {
 				t.Errorf("CreateVolume = %v, %v, which is %v, want %v", volume, err, got, c.want)
 			}

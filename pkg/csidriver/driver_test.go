@@ -142,7 +142,7 @@ func connect(t *testing.T, socket string) *Driver {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	d, err := Connect(ctx, socket, Config{Timeout: time.Second, ProbeEvery: time.Millisecond})
+	d, err := Connect(ctx, socket, Config{Timeout: time.Minute, ProbeEvery: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestMetricsLabelMigrated(t *testing.T) {
 	socket := socketPath(t)
 	serve(t, socket, &fakeDriver{controller: true})
 	calls := metrics.NewCSIMetricsManagerWithOptions("a", metrics.WithProcessStartTime(false), metrics.WithMigration())
-	d, err := Connect(t.Context(), socket, Config{Timeout: time.Second, Metrics: calls})
+	d, err := Connect(t.Context(), socket, Config{Timeout: time.Minute, Metrics: calls})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,6 +217,17 @@ func TestConnectEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// callContext returns the context of a call. It ends soon if the driver does not answer.
+func callContext(t *testing.T, answer error) context.Context {
+	t.Helper()
+	if !errors.Is(answer, context.DeadlineExceeded) {
+		return t.Context()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 func TestDeleteVolumeErrorClass(t *testing.T) {
 	socket := socketPath(t)
 	driver := &fakeDriver{controller: true}
@@ -247,7 +258,7 @@ func TestDeleteVolumeErrorClass(t *testing.T) {
 			driver.mu.Lock()
 			driver.deleteErr = c.answer
 			driver.mu.Unlock()
-			err := d.DeleteVolume(t.Context(), "vol-1", map[string]string{"key": "value"})
+			err := d.DeleteVolume(callContext(t, c.answer), "vol-1", map[string]string{"key": "value"})
 			if got := errclass.Of(err); got != c.want {
 				t.Errorf("DeleteVolume = %v, which is %v, want %v", err, got, c.want)
 			}
@@ -266,7 +277,9 @@ func TestReconnect(t *testing.T) {
 	stop := serve(t, socket, &fakeDriver{controller: true})
 	d := connect(t, socket)
 	stop()
-	if err := d.DeleteVolume(t.Context(), "vol-1", nil); errclass.Of(err) != errclass.Uncertain {
+	without, end := context.WithTimeout(t.Context(), time.Second)
+	defer end()
+	if err := d.DeleteVolume(without, "vol-1", nil); errclass.Of(err) != errclass.Uncertain {
 		t.Errorf("DeleteVolume without a driver = %v, want an uncertain outcome", err)
 	}
 	serve(t, socket, &fakeDriver{controller: true})

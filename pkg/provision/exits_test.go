@@ -261,6 +261,12 @@ func TestReturningDriverVersion(t *testing.T) {
 	w.makeClaim()
 	w.calls(2)
 	install("2.0")
+	w.wait("the log has the version", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		requests := w.entries["pvc-u1"].Requests
+		return len(requests) == 1 && requests[0].OtherVersions
+	})
 	w.failing(true, class(errclass.Uncertain))
 	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
 	p.stop()

@@ -136,7 +136,7 @@ func TestNextProcessCountsItsOwnSuccesses(t *testing.T) {
 	p := w.start(Config{Metrics: finishes, Quiet: time.Hour})
 	w.wait("it has its PV", func() bool { return w.pv() != nil })
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "next", "u2" })
-	w.wait("another claim is provisioned", func() bool { return w.count("close entry") > 0 })
+	w.wait("both are counted", func() bool { return outcomesOf(t, finishes).succeeded == 2 })
 	p.stop()
 	if got := outcomesOf(t, finishes); got != (outcomes{2, 0, 2}) {
 		t.Errorf("counted %+v", got)

@@ -386,7 +386,8 @@ func TestInheritedEntryOutlivesItsQuietPeriod(t *testing.T) {
 	w.start(Config{Quiet: time.Hour})
 	w.wait("it has its PV", func() bool { return w.pv() != nil })
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "next", "u2" })
-	w.wait("another claim is provisioned", func() bool { return w.count("close entry") > 0 })
+	w.wait("another claim is provisioned",
+		func() bool { return w.count("close entry") > 0 && len(w.inFlight()) == 1 })
 	if got := w.inFlight(); !slices.Equal(got, []string{"pvc-u1"}) {
 		t.Errorf("in flight: %v", got)
 	}

@@ -370,7 +370,7 @@ func TestBrakeReadWhileQueueIsFull(t *testing.T) {
 		r.reclaiming.Add(fmt.Sprint("waiting-", i)) // and no worker is free
 	}
 	w.brakeOn = true
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := r.syncBrake(ctx); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -195,7 +196,17 @@ func TestDeploymentMeetsRestrictedPodSecurity(t *testing.T) {
 	}
 
 	// The counter-check: without a security context, the API server refuses the pod, and warns of the Deployment, on which
-	// nothing is enforced.
+	// nothing is enforced. Its admission observes the labels of the namespace with a watch of its own.
+	bare := example(t).Spec.Template.Spec
+	bare.SecurityContext = nil
+	for create(bare) == nil {
+		select {
+		case <-ctx.Done():
+			t.Fatal("never refused")
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	heard.take()
 	careless := map[string]func(*v1.PodSpec){
 		"the pod's": func(spec *v1.PodSpec) { spec.SecurityContext = nil },
 	}

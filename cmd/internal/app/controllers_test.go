@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -52,7 +53,9 @@ func (c *controller) Run(ctx context.Context) error {
 func (c *controller) Stop()        { c.once.Do(func() { close(c.stopped) }) }
 func (c *controller) Synced() bool { return c.synced }
 
-func TestRunControllersGrace(t *testing.T) {
+func TestRunControllersGrace(t *testing.T) { synctest.Test(t, testGrace) }
+
+func testGrace(t *testing.T) {
 	quick, slow, starting := newController(), newController(), newController()
 	close(quick.inHand)
 	starting.synced = false

@@ -139,6 +139,7 @@ func TestLeaderEndsAtLeaseExpiry(t *testing.T) {
 func TestLeaseHeldWhileWorkInProgress(t *testing.T) {
 	client := fake.NewClientset()
 	e := newElector(2*time.Second, client)
+	var begun atomic.Bool
 	client.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		update, ok := a.(clienttesting.UpdateAction)
 		if !ok {
@@ -146,9 +147,10 @@ func TestLeaseHeldWhileWorkInProgress(t *testing.T) {
 		}
 		o, ok := update.GetObject().(*coordinationv1.Lease)
 		// Renewals fail until the deadline, but a release would succeed.
-		return ok && ptr.Deref(o.Spec.HolderIdentity, "") != "", nil, errors.New("no answer")
+		return ok && begun.Load() && ptr.Deref(o.Spec.HolderIdentity, "") != "", nil, errors.New("no answer")
 	})
 	err := e.Run(t.Context(), func(ctx context.Context) error {
+		begun.Store(true)
 		<-ctx.Done()
 		ctx = context.WithoutCancel(ctx)
 		// The work needs some time to end.

@@ -2,6 +2,7 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,8 @@ const (
 type Options struct {
 	endpoint string
 	rate     int
+	// flush replaces flushFor in tests. Default: flushFor.
+	flush time.Duration
 }
 
 // Flags adds the flags that set o, with a help text that names the traces. The sampling rate has the unit of
@@ -117,7 +120,7 @@ func (o *Options) start(ctx context.Context, program, version string, further ..
 		sdktrace.WithResource(about),
 	)
 	return provider, func() {
-		bound, cancel := context.WithTimeout(ctx, flushFor)
+		bound, cancel := context.WithTimeout(ctx, cmp.Or(o.flush, flushFor))
 		defer cancel()
 		if err := provider.Shutdown(bound); err != nil {
 			logger.Info("Dropped the last traces", "collector", endpoint, "err", err)

@@ -64,8 +64,9 @@ func TestStopSendsLastSpans(t *testing.T) {
 	at := otelcollector.Start(t)
 	for rate, want := range map[int]int{all: 1, 0: 0} {
 		before := len(at.Spans())
-		provider, stop, err := parse(t, "--tracing-endpoint="+at.URL, fmt.Sprintf("--tracing-sampling-rate-per-million=%d",
-			rate)).Start(t.Context(), "program", "v1")
+		o := parse(t, "--tracing-endpoint="+at.URL, fmt.Sprintf("--tracing-sampling-rate-per-million=%d", rate))
+		o.flush = time.Minute // for the slowest machine
+		provider, stop, err := o.Start(t.Context(), "program", "v1")
 		if err != nil {
 			t.Fatal(err)
 		}

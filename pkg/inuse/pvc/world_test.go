@@ -230,6 +230,11 @@ func TestManyClaimsShareLists(t *testing.T) {
 		w.delete(string(asks(i).uid))
 	}
 	w.await(t, "list")
+	w.until(t, "all to have joined", func([]string) bool {
+		w.batches.mu.Lock()
+		defer w.batches.mu.Unlock()
+		return len(w.batches.answers) == many
+	})
 	close(w.listed)
 	for i := range many {
 		w.await(t, "RemoveFinalizer "+string(asks(i).uid))

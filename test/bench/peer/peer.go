@@ -33,7 +33,7 @@ import (
 )
 
 // stopGrace is more than the peer takes to end.
-const stopGrace = 10 * time.Second
+const stopGrace = time.Minute
 
 // Options say how to run the peer.
 type Options struct {

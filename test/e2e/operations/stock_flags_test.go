@@ -21,13 +21,13 @@ func TestStockCommandLineIsAccepted(t *testing.T) {
 	env := newEnvironment(t)
 	car, err := program.Start(env.Ctx, program.Options{
 		Name: "csi-reclaimer", Progress: os.Stderr, Env: []string{"KUBECONFIG=" + env.Kubeconfig},
-		Args: []string{
-			"--csi-address=" + env.MockDriver.Socket(), "--master=" + env.Plane.Admin().Host, "--automaxprocs",
+		Args: append(fixture.LongLease(),
+			"--csi-address="+env.MockDriver.Socket(), "--master="+env.Plane.Admin().Host, "--automaxprocs",
 			"--kube-api-qps=50", "--timeout=15s",
-			"--leader-election", "--leader-election-namespace=" + env.Namespace,
+			"--leader-election", "--leader-election-namespace="+env.Namespace,
 			"--leader-election-labels=example.com/team:storage,tier:one",
 			"--feature-gates=Topology=true,ReleaseLeaderElectionOnExit=true,VolumeAttributesClass=true", "--worker-threads=20",
-		},
+		),
 	})
 	env.Must(err)
 	t.Cleanup(func() { _ = car.Stop() })

@@ -28,7 +28,8 @@ func TestWatchedClaimDeletionSkipsRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			env := env.forSubtest(t)
 			vol := env.WaitBound(env.CreateClaim(class))
-			provisioned := len(env.readClaimAndPV(vol)) // before the volume was created
+			env.WritesTo(1, "persistentvolumes") // the audit log then has the reads before the volume was created
+			provisioned := len(env.readClaimAndPV(vol))
 			env.AnnotatePV(vol.Volume, volume.HoldAnnotation, "until the watch of claims has shown what follows")
 			deleted := time.Now()
 			env.MustDeleteClaim(vol.BoundClaim)
@@ -45,6 +46,7 @@ func TestWatchedClaimDeletionSkipsRead(t *testing.T) {
 				env.Must(err)
 			}
 			env.WaitBound(env.CreateClaim(class)) // a later event of the same watch
+			unheld := time.Now()
 			env.AnnotatePV(vol.Volume, volume.HoldAnnotation, "")
 			if restored {
 				env.WaitPVEvent(vol.Volume, "ClaimNamesPV", "")
@@ -55,6 +57,11 @@ func TestWatchedClaimDeletionSkipsRead(t *testing.T) {
 			}
 			env.Must(vol.WaitGone(env.WithTimeout()))
 			old := time.Since(deleted) >= session.LiveFor // an end that was watched so long ago is read again
+			env.Eventually("the end of the PV is in the audit log", func() bool {
+				return slices.ContainsFunc(env.WritesTo(0, "persistentvolumes"), func(e controlplane.AuditEvent) bool {
+					return e.Name == vol.Name && !e.Received.Before(unheld)
+				})
+			})
 			read := env.readClaimAndPV(vol)[provisioned:]
 			if got := slices.Contains(read, "persistentvolumeclaims"); got != restored && (!got || !old) ||
 				!slices.Contains(read, "persistentvolumes") {
@@ -67,7 +74,6 @@ func TestWatchedClaimDeletionSkipsRead(t *testing.T) {
 // readClaimAndPV returns which of a volume's claim and PV the sidecar has read, by their resources.
 func (env *environment) readClaimAndPV(vol *fixture.Provisioned) (resources []string) {
 	env.T.Helper()
-	env.WritesTo(1, "persistentvolumes") // the audit log then has the sidecar's reads before the write
 	_, err := env.Plane.AuditEventsOf(env.User, func(e controlplane.AuditEvent) bool {
 		if e.Verb == "get" && (e.Name == vol.Name || e.Name == vol.BoundClaim.Name) {
 			resources = append(resources, e.Resource)

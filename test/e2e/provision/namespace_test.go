@@ -33,10 +33,18 @@ func TestProvisionWithinResourceQuota(t *testing.T) {
 			v1.ResourcePersistentVolumeClaims: resource.MustParse("1"), v1.ResourceRequestsStorage: resource.MustParse("1Mi"),
 		}}}, metav1.CreateOptions{})
 	env.Must(err)
-	env.Eventually("the quota is in force", func() bool {
-		now, err := quotas.Get(env.Ctx, "full", metav1.GetOptions{})
-		return err == nil && len(now.Status.Hard) == 2
-	})
+	// The admission of claims observes the quota with a watch of its own.
+	admits := func(size string) bool {
+		_, err := env.Client.CoreV1().PersistentVolumeClaims(users.Namespace).Create(env.Ctx, &v1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: "probe"},
+			Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class,
+				AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+				Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{
+					v1.ResourceStorage: resource.MustParse(size)}}},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err == nil
+	}
+	env.Eventually("the quota is in force", func() bool { return !admits("2Mi") })
 	for range 2 { // one after another
 		claim := users.CreateClaim(class)
 		if _, err := users.TryCreateClaim(class); !apierrors.IsForbidden(err) {
@@ -47,11 +55,7 @@ func TestProvisionWithinResourceQuota(t *testing.T) {
 		env.Must(vol.WaitGone(env.WithTimeout()))
 		users.WaitClaim(claim, "gone", fixture.ClaimIsGone)
 		users.ExpectNothingLeft(claim)
-		env.Eventually("the quota is free", func() bool {
-			now, err := quotas.Get(env.Ctx, "full", metav1.GetOptions{})
-			used := now.Status.Used[v1.ResourcePersistentVolumeClaims]
-			return err == nil && used.IsZero()
-		})
+		env.Eventually("the quota is free", func() bool { return admits("1Mi") })
 	}
 	refused, err := env.Plane.AuditEventsOf(env.User, func(e controlplane.AuditEvent) bool { return e.Code == 403 })
 	env.Must(err)

@@ -112,6 +112,7 @@ func TestGatedPodsAreNotBound(t *testing.T) {
 // label.
 func TestOtherNamespacesAreUnaffected(t *testing.T) {
 	all, p := users(t), prepare(t, realKey)
+	waitGates(t, p.namespace) // else the namespace may seem never to have asked
 	p.label(t, p.namespace, map[string]string{realKey: ""})
 	until(t, "pods not to be gated", func() bool {
 		pod, err := client.CoreV1().Pods(p.namespace).Create(t.Context(), podOf(p.namespace, "probe"),

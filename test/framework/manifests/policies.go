@@ -50,6 +50,15 @@ func WaitPolicies(ctx context.Context, config *rest.Config) error {
 	if err := bindings.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return err
 	}
+	// The compilation that leaves the canary out began when all policies were in the cache. The one before it may have
+	// found the bindings before their policies.
+	if err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 2*time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			_, err := configMaps.Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err == nil, nil
+		}); err != nil {
+		return fmt.Errorf("wait until the API server no longer enforces the canary: %w", err)
+	}
 	return policies.Delete(ctx, name, metav1.DeleteOptions{})
 }
 
