@@ -1,7 +1,10 @@
 package provision
 
 import (
+	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -16,10 +19,11 @@ import (
 )
 
 // The delay of a failed claim grows from try to try. A relevant change of the claim, its StorageClass or the nodes ends
-// the delay. Objects that are not watched are read every unwatchedRetry.
+// the delay. Objects that are not watched are read every unwatchedRetry, and a full in-flight log is tried as often.
 
 const (
-	// unwatchedRetry limits the delay while a Secret, or another object that is not watched, is missing or not ready.
+	// unwatchedRetry limits the delay while a Secret, or another object that is not watched, is missing or not ready, and
+	// while the in-flight log has no room. A Secret is read as often.
 	unwatchedRetry = 30 * time.Second
 	// correctedRetries is the minimum interval between two corrections that end a delay of one claim, in first delays. A
 	// program that keeps writing to a claim must not make the driver be called as often.
@@ -124,9 +128,63 @@ func (p *Controller) hasten(name string) {
 
 // longestDelay returns the maximum delay after a failure. It is short if the end of its cause is not watched.
 func (p *Controller) longestDelay(err error) time.Duration {
-	if errors.Is(err, errSecretGone) || request.ReasonOf(err) != "" &&
-		request.RemediationOf(err) == request.RemediationWait {
+	if errors.Is(err, errSecretGone) || errors.Is(err, inflight.ErrFull) || errors.Is(err, inflight.ErrShare) ||
+		request.ReasonOf(err) != "" && request.RemediationOf(err) == request.RemediationWait {
 		return min(unwatchedRetry, p.cfg.RetryMax)
 	}
 	return p.cfg.RetryMax
+}
+
+// seenSecret is the Secret of a name's last try, and the time at which it is read again. The zero value is none.
+type seenSecret struct {
+	ref v1.SecretReference
+	// values is a digest of its values, zero if it is gone. Metadata, which other programs keep changing, do not count.
+	values [sha256.Size]byte
+	again  time.Time
+}
+
+func digestOf(values map[string]string) [sha256.Size]byte {
+	return sha256.Sum256(fmt.Appendf(nil, "%q", values))
+}
+
+// saw records the result of a read of the Secret.
+func (w *run) saw(ref v1.SecretReference, values map[string]string, err error) {
+	switch {
+	case err == nil:
+		w.secret = seenSecret{ref: ref, values: digestOf(values)}
+	case errors.Is(err, errSecretGone):
+		w.secret = seenSecret{ref: ref}
+	}
+}
+
+// lookAgain lets the Secret of a failed try be read again, and returns after which time. RetryMax is the longest.
+func (w *run) lookAgain() time.Duration {
+	if w.secret == (seenSecret{}) {
+		return w.cfg.RetryMax
+	}
+	w.secret.again = w.cfg.Clock.Now().Add(unwatchedRetry)
+	w.tracker.look(w.name, w.secret)
+	return unwatchedRetry
+}
+
+// remaining returns the time until a name is tried again, or until the Secret of its last try is read again. Other
+// values of the Secret end the delay as a change of the claim does, and the driver is not called for the same values.
+func (p *Controller) remaining(ctx context.Context, name string) time.Duration {
+	now, last := p.cfg.Clock.Now(), p.tracker.retryOf(name)
+	wait, secret := last.due.Sub(now), last.secret
+	switch {
+	case wait <= 0 || secret == (seenSecret{}):
+		return wait
+	case secret.again.After(now):
+		return min(wait, secret.again.Sub(now))
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	values, err := p.cluster.readSecret(ctx, secret.ref)
+	if err == nil && digestOf(values) != secret.values {
+		p.hasten(name)
+	}
+	secret.again = now.Add(unwatchedRetry)
+	p.tracker.look(name, secret)
+	return min(p.tracker.retryOf(name).due.Sub(now), unwatchedRetry)
 }

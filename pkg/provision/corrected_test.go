@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -10,9 +11,11 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
@@ -216,6 +219,87 @@ func TestManyCorrectionsEndFewWaits(t *testing.T) {
 	}
 }
 
+// TestCorrectedSecretEndsTheWait covers a Secret with wrong values, which is not watched.
+func TestCorrectedSecretEndsTheWait(t *testing.T) {
+	w, now := newWorld(t), testclock.NewFakeClock(time.Now())
+	w.secret = "wrong"
+	w.call = func(string) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.secret != "right" {
+			return class(errclass.Refused)()
+		}
+		return nil
+	}
+	p := w.make(Config{Clock: now}).waitsLong().start()
+	tracker := p.provisioner.tracker
+	w.makeClaim()
+	w.wait("the delay is long, and its Secret is read", func() bool {
+		last := tracker.retryOf("pvc-u1")
+		return last.due.Sub(now.Now()) > time.Hour && !last.secret.again.IsZero()
+	})
+	readAgain := func() {
+		again := tracker.retryOf("pvc-u1").secret.again
+		w.wait("the Secret is read again", func() bool {
+			now.Step(time.Second)
+			return w.pv() != nil || tracker.retryOf("pvc-u1").secret.again.After(again)
+		})
+	}
+	for range 3 {
+		readAgain()
+	}
+	if n := w.count("open entry"); n != 1 {
+		t.Errorf("the driver was called %d times with the same Secret", n)
+	}
+	w.mu.Lock()
+	w.secret = "right"
+	w.mu.Unlock()
+	readAgain()
+	w.wait("it is provisioned", w.provisioned)
+}
+
+// TestSecretThatCannotBeReadEndsNoWait: only other values are a correction.
+func TestSecretThatCannotBeReadEndsNoWait(t *testing.T) {
+	now := testclock.NewFakeClock(time.Now())
+	r, log := observing(t, Config{Clock: now}, nil, nil)
+	r.cfg.RetryStart, r.cfg.RetryMax = time.Hour, time.Hour
+	ref := v1.SecretReference{Namespace: "ns", Name: "secret"}
+	r.saw(ref, map[string]string{"key": ""}, nil)
+	r.saw(ref, nil, errors.New("forbidden")) // counts as not read
+	fail := func() time.Duration {
+		r.began = now.Now()
+		return r.fail(t.Context(), errors.New("refused"))
+	}
+	for step, c := range map[string]struct {
+		gone   bool
+		secret string
+		ended  bool
+	}{
+		"the same values": {false, "", false}, "other values": {false, "x", true}, "it is gone": {true, "", false},
+	} {
+		if wait := fail(); wait != unwatchedRetry || r.remaining(t.Context(), r.name) != unwatchedRetry {
+			t.Errorf("%s: it waits for %v", step, wait)
+		}
+		log.secretGone, log.secret = c.gone, c.secret
+		now.Step(unwatchedRetry)
+		if wait := r.remaining(t.Context(), r.name); (wait <= 0) != c.ended || wait > unwatchedRetry {
+			t.Errorf("%s: it waits for %v", step, wait)
+		}
+		now.Step(24 * time.Hour)
+	}
+	r.saw(ref, nil, errSecretGone)
+	fail()
+	log.secretGone, log.secret = false, ""
+	now.Step(unwatchedRetry)
+	if wait := r.remaining(t.Context(), r.name); wait > 0 {
+		t.Errorf("a Secret that is created counts after %v", wait)
+	}
+	r.secret = seenSecret{}
+	if wait := fail(); wait != time.Hour || r.remaining(t.Context(), r.name) != time.Hour {
+		t.Errorf("without a Secret it waits for %v", wait)
+	}
+}
+
 func TestDelayIsShortForUnwatchedObjects(t *testing.T) {
 	p := &Controller{cfg: Config{RetryMax: 5 * time.Minute}}
 	for name, c := range map[string]struct {
@@ -224,6 +308,9 @@ func TestDelayIsShortForUnwatchedObjects(t *testing.T) {
 	}{
 		"a Secret is missing":      {fmt.Errorf("read: %w", errSecretGone), unwatchedRetry},
 		"an object does not exist": {refusal(t, classless, request.RemediationWait), unwatchedRetry},
+		"the log is full":          {fmt.Errorf("put: %w", inflight.ErrFull), unwatchedRetry},
+		"the share is used up":     {fmt.Errorf("put: %w", inflight.ErrShare), unwatchedRetry},
+		"the request is too large": {fmt.Errorf("put: %w", inflight.ErrTooLarge), 5 * time.Minute},
 		"the claim is invalid":     {refusal(t, invalid, request.RemediationChange), 5 * time.Minute},
 		"the driver has failed":    {class(errclass.Uncertain)(), 5 * time.Minute},
 	} {

@@ -27,6 +27,7 @@ func (w *run) secrets(ctx context.Context, request inflight.Request) (map[string
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	values, err := w.cluster.readSecret(ctx, *request.Secret)
+	w.saw(*request.Secret, values, err)
 	return values, reasons.Because(w.failure(), err)
 }
 

@@ -67,7 +67,7 @@ func (w *run) fail(ctx context.Context, err error) time.Duration {
 	slow := isSlow(err, w.cfg.Clock.Since(w.began))
 	wait := w.again(w.firstDelay(err), w.longestDelay(err))
 	w.tracker.mark(w.name, slow, w.building)
-	return wait
+	return min(wait, w.lookAgain())
 }
 
 // waits reports why a try ended without a volume and without an error.

@@ -185,7 +185,7 @@ func (p *process) readSecret(context.Context, v1.SecretReference) (map[string]st
 		p.missed++
 		return nil, errSecretGone
 	}
-	return nil, nil
+	return map[string]string{"key": p.secret}, nil
 }
 
 func (p *process) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest, _ map[string]string) (*csi.Volume,

@@ -31,6 +31,8 @@ type run struct {
 	// run.
 	built    *inflight.Request
 	prepared *prepared
+	// secret is the Secret that was read last.
+	secret seenSecret
 	// reschedule means that another node has to be selected.
 	reschedule bool
 	// began is the start of the try. building means that its last step was to build a request.

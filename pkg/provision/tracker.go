@@ -51,6 +51,8 @@ type retry struct {
 	unbuilt bool
 	// changed is the time of the last relevant change, and hastened the time at which a change last ended a delay.
 	changed, hastened time.Time
+	// secret is the Secret of its last try.
+	secret seenSecret
 }
 
 // tracker has the tracks of all volume names that this process works on. It is safe for concurrent use, because its
@@ -183,7 +185,14 @@ func (t *tracker) failed(name string, now time.Time, first, most time.Duration) 
 	defer t.mu.Unlock()
 	r := &t.locked(name).retry
 	r.due = now.Add(controller.Backoff{First: first, Max: most}.Delay(r.count))
-	r.count, r.slow, r.unbuilt = r.count+1, false, false
+	r.count, r.slow, r.unbuilt, r.secret = r.count+1, false, false, seenSecret{}
+}
+
+// look records the Secret of a name, and when it is read again.
+func (t *tracker) look(name string, secret seenSecret) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.locked(name).secret = secret
 }
 
 // mark records whether the last try of the name kept a worker for long, and whether it failed before the request was

@@ -52,6 +52,10 @@ type world struct {
 	refused error
 	// unconfirmed is the error of a Confirm, if set.
 	unconfirmed error
+	// unreadable is the problem of a part of the logs that cannot be read, empty for none.
+	unreadable string
+	// secret is the value in the Secret of all calls.
+	secret string
 	// secretGone means that the Secret of all calls does not exist. missed counts the failed reads of it.
 	secretGone bool
 	missed     int
