@@ -98,7 +98,8 @@ func (w *run) buildRequest(ctx context.Context) error {
 		return reasons.Because(w.failure(), err)
 	}
 	built.DriverVersion = w.version()
-	w.built, w.prepared = built, nil
+	w.end() // releases the source of a request that is in the log
+	w.built = built
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -109,6 +110,47 @@ func TestSnapshotOfClaimDeletedDuringTryIsFreed(t *testing.T) {
 	}
 	try.end()
 	w.wait("the snapshot is free", func() bool { return !shop.Protected("snap") })
+}
+
+// TestSourceFreedBetweenTwoTriesIsProtectedAgain: the first try protects the snapshot, but gets no entry. The end of
+// another restore frees the snapshot before the second try.
+func TestSourceFreedBetweenTwoTriesIsProtectedAgain(t *testing.T) {
+	w := newWorld(t)
+	shop := snapshottest.New(fresh())
+	var calls []string
+	w.call = func(volume string) error {
+		if calls = append(calls, volume); !shop.Protected("snap") {
+			t.Errorf("CreateVolume of %s from a snapshot that can be deleted meanwhile", volume)
+		}
+		return nil
+	}
+	w.refuse(inflight.ErrShare)
+	p := w.make(Config{Snapshots: shop}).waitsLong().start().provisioner
+	w.makeClaim(fromSnapshot())
+	w.wait("the log has no room", func() bool { return p.tracker.retryOf("pvc-u1").count > 0 })
+	w.refuse(nil)
+	w.makeClaim(fromSnapshot(), func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "second", "u2" })
+	w.wait("the second restore frees it", func() bool { return !shop.Protected("snap") })
+	w.update(func(c *v1.PersistentVolumeClaim) {
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, "example.com/team", "x") // ends the delay of the first
+	})
+	w.wait("the first is restored, and the snapshot free", func() bool {
+		return w.pv() != nil && !shop.Protected("snap")
+	})
+	if len(calls) != 2 {
+		t.Errorf("calls for %q", calls)
+	}
+}
+
+// TestReservationEndsWithItsRequest: the request of the next node reserves the source anew.
+func TestReservationEndsWithItsRequest(t *testing.T) {
+	r, _ := observing(t, Config{}, claimsOf{claimAt("1")}, nil)
+	of := request.SourceRef{Kind: request.SourceClaim, Namespace: "ns", Name: "source"}
+	r.claim, r.wanted = claimAt("1"), &storagev1.StorageClass{}
+	r.prepared = &prepared{source: of, release: r.protected.reserve(of)}
+	if err := r.buildRequest(t.Context()); err != nil || r.prepared != nil || r.protected.isReserved(of) {
+		t.Errorf("%v, reserved %t", err, r.protected.isReserved(of))
+	}
 }
 
 func TestUnwritableSnapshotIsRestored(t *testing.T) {

@@ -30,7 +30,8 @@ type progress struct {
 	// made is the driver's answer, and pv the PersistentVolume built from it.
 	made *csi.Volume
 	pv   *v1.PersistentVolume
-	// holds is the UID of the protected source.
+	// holds is the UID of the protected source. It is empty at the start of a try without an open entry, because others
+	// may have freed the source since the last try.
 	holds types.UID
 	// since is the start of the try that opened the entry, zero if another process opened it. storing means that this
 	// process has sent the PersistentVolume, and counted that the volume is counted as provisioned.

@@ -39,7 +39,7 @@ func (p *Controller) try(ctx context.Context, name string) controller.Result {
 	defer p.trying.Add(-1)
 	w.track = p.tracker.get(name)
 	if !w.resumed {
-		w.track.since = now
+		w.track.since, w.track.holds = now, ""
 		defer w.announceStart(w.claimOf(w.claim))()
 	}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", w.claimKey, "volume", name))
