@@ -182,3 +182,11 @@ func (l *inFlightLog) InFlight(pv string) (state volume.InFlight, problem string
 	}
 	return l.Log.InFlight(pv)
 }
+
+// SourceInFlight is InFlight for the source of volumes.
+func (l *inFlightLog) SourceInFlight(of inflight.Source) (state volume.InFlight, problem string) {
+	if l.without.Load() {
+		return volume.InFlightSettled, ""
+	}
+	return l.Log.SourceInFlight(of)
+}

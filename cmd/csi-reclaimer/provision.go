@@ -75,11 +75,8 @@ func newSweeper(o *options, config *rest.Config, driver *csidriver.Driver,
 	if err != nil {
 		return nil, err
 	}
-	settings := sources.SweeperConfig{Interval: o.sweepInterval}
-	if o.provisions() {
-		settings.Uses = provisioner // it knows the volumes in flight
-	}
-	return sources.NewSweeper(config, driver.Name(), volumeSnapshots, settings)
+	return sources.NewSweeper(config, driver.Name(), volumeSnapshots, sources.SweeperConfig{
+		Interval: o.sweepInterval, Uses: provisioner, ReadClaims: !o.provisions()})
 }
 
 // releaseSources removes the finalizers from sources of volumes, and prints the result. If the program lacks the

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -53,6 +54,15 @@ func eventOn(c provision.Claim) events.Object {
 		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID,
 		ResourceVersion: c.ResourceVersion,
 	}}
+}
+
+// eventOnSource returns the object of the Events of a claim or snapshot that volumes are created from.
+func eventOnSource(of request.SourceRef) events.Object {
+	on := events.Claim(of.Namespace, of.Name, of.UID)
+	if of.Kind == request.SourceSnapshot {
+		on.APIVersion, on.Kind = snapshotv1.SchemeGroupVersion.String(), string(of.Kind)
+	}
+	return events.Object{ObjectReference: on}
 }
 
 // announce records once which other program provisions the volume, unless that program says so itself.

@@ -20,6 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // A party that is waited for may be gone: each wait has another exit, or a reason that names one.
@@ -112,10 +113,12 @@ func TestReservedSourceIsInUse(t *testing.T) {
 	}
 	w := newWorld(t)
 	p := w.make(Config{})
-	if p.provisioner.inUse(source) {
+	w.must(p.log.TakeOver(t.Context()))
+	if state, _ := p.provisioner.inUse(source); state != volume.InFlightSettled {
 		t.Error("a source is in use that nothing is made from")
 	}
-	if p.provisioner.protected.reserve(source); !p.provisioner.inUse(source) {
+	p.provisioner.protected.reserve(source)
+	if state, _ := p.provisioner.inUse(source); state != volume.InFlightOpen {
 		t.Error("a reserved source is not in use")
 	}
 }

@@ -1,13 +1,17 @@
 package provision
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
@@ -16,6 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/snapshottest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 func TestFreeSource(t *testing.T) {
@@ -117,6 +122,85 @@ func TestFreeSnapshotErrors(t *testing.T) {
 	}
 }
 
+// TestSourceIsKeptWhileTheLogCannotBeRead: the part that cannot be read may have a clone of the claim or a restore of
+// the snapshot. An Event names the problem, and the source is checked again until the log can be read.
+func TestSourceIsKeptWhileTheLogCannotBeRead(t *testing.T) {
+	claim := claimAt("1", func(c *v1.PersistentVolumeClaim) {
+		c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{finalizers.Cloning}
+	})
+	for _, of := range []request.SourceRef{{Kind: request.SourceClaim, Namespace: "ns", Name: "data"},
+		{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap"}} {
+		t.Run(string(of.Kind), func(t *testing.T) {
+			shop, said := snapshottest.New(fresh()), &heard{}
+			r, log := observing(t, Config{Snapshots: shop, Events: said}, claimsOf{claim}, nil)
+			r.working = func() bool { return true }
+			frees := func() int { return log.count("free source") }
+			if of.Kind == request.SourceSnapshot {
+				snap := of
+				snap.UID = "u-snap"
+				if err := r.protectSource(t.Context(), snap); err != nil {
+					t.Fatal(err)
+				}
+			}
+			log.unreadable = "Lease driver/log-3: a copy"
+			for range 2 {
+				if got := r.freeSource(t.Context(), of); got != r.retries().Retry() || frees() > 0 {
+					t.Errorf("comes back %+v, %d writes", got, frees())
+				}
+			}
+			if want := string(of.Kind) + " Warning InFlightLogUnreadable "; len(said.events) != 1 ||
+				!strings.HasPrefix(said.events[0], want) || !strings.HasSuffix(said.events[0], " "+log.unreadable) {
+				t.Errorf("Events %q, want one: %s…", said.events, want)
+			}
+			log.read = false
+			if got := r.freeSource(t.Context(), of); got != r.retries().Retry() || frees() > 0 {
+				t.Errorf("not taken over: comes back %+v, %d writes", got, frees())
+			}
+			log.read, log.unreadable = true, ""
+			if got := r.freeSource(t.Context(), of); got != controller.Done() || frees() != 1 {
+				t.Errorf("comes back %+v, %d writes", got, frees())
+			}
+		})
+	}
+}
+
+// heard is a recorder that remembers its Events.
+type heard struct {
+	record.EventRecorder // other methods panic
+	events               []string
+}
+
+func (h *heard) Event(on runtime.Object, kind, reason, message string) {
+	ref, _ := on.(*v1.ObjectReference)
+	h.events = append(h.events, ref.Kind+" "+kind+" "+reason+" "+message)
+}
+
+// TestProtectionInDoubtIsAddedAgain: a sweep removes a finalizer that this process had added, or the answer to a
+// removal is lost.
+func TestProtectionInDoubtIsAddedAgain(t *testing.T) {
+	shop := snapshottest.New(fresh())
+	r, _ := observing(t, Config{Snapshots: shop}, nil, nil)
+	r.working = func() bool { return true }
+	of := request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap", UID: "u-snap"}
+	for _, answer := range []error{nil, errors.New("timeout")} {
+		if err := r.protectSource(t.Context(), of); err != nil || !shop.Protected("snap") {
+			t.Errorf("not protected: %v", err)
+		}
+		unused, err := r.IfUnused(t.Context(), of, func(ctx context.Context) error {
+			return errors.Join(r.cluster.freeSource(ctx, of), answer)
+		})
+		if !unused || (err == nil) != (answer == nil) || shop.Protected("snap") {
+			t.Errorf("unused %t, %v", unused, err)
+		}
+	}
+	if err := r.protectSource(t.Context(), of); err != nil || !shop.Protected("snap") {
+		t.Errorf("not protected: %v", err)
+	}
+	if err := r.protectSource(t.Context(), of); err != nil || shop.Count("add") != 3 {
+		t.Errorf("%v, %q", err, shop.Calls())
+	}
+}
+
 func TestInUseComparesTheWholeName(t *testing.T) {
 	snap := request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap"}
 	for name, c := range map[string]struct {
@@ -131,8 +215,8 @@ func TestInUseComparesTheWholeName(t *testing.T) {
 	} {
 		r, log := observing(t, Config{}, nil, nil)
 		log.entries["pvc-u1"] = inflight.Entry{Volume: "pvc-u1", Requests: []inflight.Request{{Source: &c.source}}}
-		if got := r.inUse(snap); got != c.used {
-			t.Errorf("%s: in use %t", name, got)
+		if state, _ := r.inUse(snap); (state == volume.InFlightOpen) != c.used {
+			t.Errorf("%s: %d", name, state)
 		}
 	}
 	// Two claims name it: one of another provisioner, and one that is bound.
@@ -142,7 +226,7 @@ func TestInUseComparesTheWholeName(t *testing.T) {
 	bound.Spec.VolumeName = "pv"
 	of := request.SourceOf(others)
 	r, _ := observing(t, Config{}, claimsOf{others, bound}, nil)
-	if !r.inUse(of) {
+	if state, _ := r.inUse(of); state != volume.InFlightOpen {
 		t.Error("a claim that is bound has another let the source go")
 	}
 }

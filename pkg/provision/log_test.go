@@ -9,6 +9,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // processLog is one process' view of the in-flight log, whose content is in the world. Package inflight tests the
@@ -78,6 +79,29 @@ func (l *processLog) Entries() (all []inflight.Entry) {
 		}
 	}
 	return all
+}
+
+func (l *processLog) SourceInFlight(of inflight.Source) (state volume.InFlight, problem string) {
+	l.lock.Lock()
+	read := l.read
+	l.lock.Unlock()
+	if !read {
+		return volume.InFlightUnknown, ""
+	}
+	for _, entry := range l.Entries() {
+		for _, asked := range entry.Requests {
+			if from := asked.Source; from != nil && from.Kind == of.Kind && from.Namespace == of.Namespace &&
+				from.Name == of.Name {
+				return volume.InFlightOpen, ""
+			}
+		}
+	}
+	l.world.mu.Lock()
+	defer l.world.mu.Unlock()
+	if l.unreadable != "" {
+		return volume.InFlightUnreadable, l.unreadable
+	}
+	return volume.InFlightSettled, ""
 }
 
 // write changes the log unless another process has taken it over.

@@ -95,6 +95,9 @@ type Log interface {
 	Stats() inflight.Stats
 	// Entries returns all stored entries.
 	Entries() []inflight.Entry
+	// SourceInFlight returns whether an entry that may be stored has a volume that is created from the source, whose UID
+	// does not count, and the problem if a part of the log cannot be read.
+	SourceInFlight(of inflight.Source) (state volume.InFlight, problem string)
 	// Put stores an entry, and returns nil once that is confirmed.
 	Put(ctx context.Context, entry inflight.Entry) error
 	// Remove removes an entry, asynchronously.

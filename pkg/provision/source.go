@@ -3,6 +3,7 @@ package provision
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"sync"
 
@@ -30,13 +31,19 @@ type protectedSources struct {
 	mu sync.Mutex
 	// snapshots has the UIDs of snapshots whose finalizer this process has added, or found, and not removed. Only these
 	// are checked when a claim that names one changes, because each check is a read of the API server.
-	snapshots map[request.SourceRef]types.UID
+	snapshots map[request.SourceRef]protection
 	// reserved counts, by source, the requests that are about to be written to the log.
 	reserved map[request.SourceRef]int
 }
 
+// protection is the finalizer of a snapshot. It is in doubt once a removal was begun, whose answer may be lost.
+type protection struct {
+	uid     types.UID
+	inDoubt bool
+}
+
 func newProtectedSources() *protectedSources {
-	return &protectedSources{seed: maphash.MakeSeed(), snapshots: map[request.SourceRef]types.UID{},
+	return &protectedSources{seed: maphash.MakeSeed(), snapshots: map[request.SourceRef]protection{},
 		reserved: map[request.SourceRef]int{}}
 }
 
@@ -74,11 +81,11 @@ func (s *protectedSources) turnOf(of request.SourceRef) *sync.Mutex {
 	return &s.turns[maphash.Comparable(s.seed, of)%uint64(len(s.turns))]
 }
 
-func (s *protectedSources) snapshot(name request.SourceRef) (uid types.UID, found bool) {
+func (s *protectedSources) snapshot(name request.SourceRef) (is protection, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	uid, found = s.snapshots[name]
-	return uid, found
+	is, found = s.snapshots[name]
+	return is, found
 }
 
 func (s *protectedSources) add(of request.SourceRef) {
@@ -86,7 +93,18 @@ func (s *protectedSources) add(of request.SourceRef) {
 	of.UID = ""
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.snapshots[of] = uid
+	s.snapshots[of] = protection{uid: uid}
+}
+
+// doubt is called before a removal of the source's finalizer.
+func (s *protectedSources) doubt(of request.SourceRef) {
+	of.UID = ""
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if is, found := s.snapshots[of]; found {
+		is.inDoubt = true
+		s.snapshots[of] = is
+	}
 }
 
 func (s *protectedSources) remove(of request.SourceRef) {
@@ -238,11 +256,11 @@ func (p *Controller) freeFacts(ctx context.Context, source *v1.PersistentVolumeC
 // freeSnapshot removes the finalizer of a snapshot that this process has protected, whether or not the snapshot is
 // being deleted. Once this program is uninstalled, no other would remove it, and the snapshot could not be deleted.
 func (p *Controller) freeSnapshot(ctx context.Context, of request.SourceRef) error {
-	uid, found := p.protected.snapshot(of)
+	is, found := p.protected.snapshot(of)
 	if !found {
 		return nil
 	}
-	of.UID = uid
+	of.UID = is.uid
 	_, err := p.IfUnused(ctx, of, func(ctx context.Context) error {
 		err := p.cluster.freeSource(ctx, of)
 		if err == nil || errors.Is(err, kube.ErrGone) || apierrors.IsForbidden(err) {
@@ -259,29 +277,36 @@ func (p *Controller) freeSnapshot(ctx context.Context, of request.SourceRef) err
 }
 
 // IfUnused calls do if no volume is being created from the source, and lets none begin until do returns. It returns
-// false if the source is in use or that is unknown.
+// false if the source is in use or Run does not work, and an error, too, if the in-flight log cannot be read. Then an
+// Event on the source names the problem.
 func (p *Controller) IfUnused(ctx context.Context, of request.SourceRef,
 	do func(context.Context) error) (unused bool, err error) {
 	defer p.protected.turn(of)()
-	if !p.working() || p.inUse(of) {
+	if !p.working() {
 		return false, nil
 	}
-	return true, do(ctx)
+	switch state, problem := p.inUse(of); state {
+	case volume.InFlightSettled:
+		p.recorder.Forget(of.UID)
+		p.protected.doubt(of)
+		return true, do(ctx)
+	case volume.InFlightOpen:
+		return false, nil
+	case volume.InFlightUnreadable:
+		p.recorder.Report(ctx, eventOnSource(of), provision.ReasonLogUnreadable, problem)
+		return false, fmt.Errorf("a part of the in-flight log cannot be read: %s", problem)
+	case volume.InFlightUnknown:
+	}
+	return false, errors.New("the in-flight log is not known")
 }
 
-// inUse reports whether a volume may be being created from the source by this process, according to the in-flight log,
-// or by another provisioner. A source is reserved before holdSource is called and until the entry is open.
-func (p *Controller) inUse(of request.SourceRef) bool {
+// inUse returns whether a volume may be being created from the source by this process, according to the in-flight log,
+// or by another provisioner, and the problem if a part of the log cannot be read. A source is reserved before
+// holdSource is called and until the entry is open.
+func (p *Controller) inUse(of request.SourceRef) (state volume.InFlight, problem string) {
 	of.UID = ""
 	if p.protected.isReserved(of) {
-		return true
-	}
-	for _, entry := range p.log.Entries() {
-		for _, asked := range entry.Requests {
-			if source := sourceOf(asked); source.Kind == of.Kind && source.Namespace == of.Namespace && source.Name == of.Name {
-				return true
-			}
-		}
+		return volume.InFlightOpen, ""
 	}
 	used := false
 	p.claims.Each(func(claim *v1.PersistentVolumeClaim) {
@@ -289,7 +314,10 @@ func (p *Controller) inUse(of request.SourceRef) bool {
 		others := !p.ours(claim) || p.cfg.Local != nil
 		used = used || request.SourceOf(claim) == of && claim.Spec.VolumeName == "" && others
 	})
-	return used
+	if used {
+		return volume.InFlightOpen, ""
+	}
+	return p.log.SourceInFlight(inflight.Source{Kind: string(of.Kind), Namespace: of.Namespace, Name: of.Name})
 }
 
 // sourceOf returns the source of a request, the zero value for none.
@@ -332,7 +360,7 @@ func (p *Controller) protectSource(ctx context.Context, source request.SourceRef
 	}
 	name := source
 	name.UID = ""
-	if uid, found := p.protected.snapshot(name); found && uid == source.UID {
+	if is, found := p.protected.snapshot(name); found && is == (protection{uid: source.UID}) {
 		return nil
 	}
 	err := p.cluster.holdSource(ctx, source)

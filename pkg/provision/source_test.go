@@ -210,6 +210,7 @@ func TestProtectionIsAddedAndRemovedInTurns(t *testing.T) {
 	w := newWorld(t)
 	shop := snapshottest.New(fresh())
 	p := w.make(Config{Snapshots: shop}).provisioner
+	w.must(p.log.TakeOver(t.Context()))
 	p.working = func() bool { return true }
 	of := request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap", UID: "u-snap"}
 	name := of
@@ -255,6 +256,7 @@ func TestIfUnused(t *testing.T) {
 		wantUsed bool
 	}{
 		"one of ours that is in flight":           {nil, false, true, Config{}, true},
+		"in flight, beside another provisioner":   {nil, false, true, Config{FinishOnly: true}, true},
 		"one of ours that is not begun":           {nil, false, false, Config{}, false},
 		"possibly begun by another node":          {nil, false, false, onNode("n1"), true},
 		"one of ours that is bound":               {[]func(*v1.PersistentVolumeClaim){bound}, false, false, Config{}, false},
@@ -382,6 +384,7 @@ func TestCloneSourceIsProtectedInTurns(t *testing.T) {
 	w := newWorld(t)
 	w.makeSource()
 	p := w.make(Config{}).provisioner
+	w.must(p.log.TakeOver(t.Context()))
 	p.working = func() bool { return true }
 	of := request.SourceRef{Kind: request.SourceClaim, Namespace: "ns", Name: "source", UID: "u-source"}
 	var alone []string

@@ -36,7 +36,7 @@ var scopes = []scope{
 	{folder: "pkg/provision/sources", files: "sweep.go release.go"},
 	{folder: "pkg/provision/request", files: "grant.go source.go"},
 	{folder: "pkg/provision/inflight",
-		files: "plan.go state.go shard.go settle.go owner.go share.go topology.go elsewhere.go"},
+		files: "plan.go state.go shard.go settle.go owner.go share.go topology.go elsewhere.go source.go"},
 
 	{folder: "internal/engine/reclaim", except: words, statements: true, also: "pkg/reclaim"},
 	{folder: "pkg/volume", files: "pv.go node.go", also: "pkg/reclaim"},

@@ -45,9 +45,10 @@ var (
 	ReasonLogNotRead    = table.Silent("InFlightLogNotRead", "The in-flight log has not been read yet.")
 	ReasonLogChanging   = table.Silent("InFlightLogChanging", "A write to the in-flight log is not confirmed yet.")
 	ReasonLogUnreadable = table.Warning("InFlightLogUnreadable",
-		"The entry of this claim's volume in the in-flight log cannot be read, or its Lease is a copy. Look at the Leases "+
-			"with the label csi-reclaimer.io/in-flight-log. If no volume of that name exists in the storage system, remove the "+
-			"annotation, or the Lease.")
+		"A part of the in-flight log cannot be read, so it is not known whether CreateVolume was called for this claim, or "+
+			"with this claim or snapshot as the source. A claim without a volume waits, and a source keeps its finalizer. Look "+
+			"at the Leases with the label csi-reclaimer.io/in-flight-log, and delete a copy. If the volume of an entry that "+
+			"cannot be read does not exist in the storage system, remove the annotation.")
 	ReasonLogFull = table.Warning("InFlightLogFull",
 		"The in-flight log is full: too many volumes are in flight whose outcome is not known. New volumes wait until the "+
 			"driver answers for some of them. `kubectl reclaim status` lists the volumes in flight.")

@@ -418,7 +418,11 @@ func (l *Log) ask(volume string) (*check, error) {
 func (l *Log) Problems() []Problem {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var problems []Problem
+	return l.problems()
+}
+
+// problems is Problems for callers that hold the lock.
+func (l *Log) problems() (problems []Problem) {
 	for _, s := range l.all {
 		lease := l.cfg.Namespace + "/" + s.name
 		if s.seen.err != nil {

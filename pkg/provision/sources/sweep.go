@@ -96,8 +96,8 @@ func decideSweep(f sweepFacts) (remove bool, why sweepReason) {
 
 // Uses knows the sources in use; provision.Controller is one.
 type Uses interface {
-	// IfUnused calls do if no volume is being created from the source, and returns false otherwise. The process begins no
-	// such volume until do returns.
+	// IfUnused calls do if no volume is being created from the source, and returns false otherwise, with an error if that
+	// is unknown. The process begins no such volume until do returns.
 	IfUnused(ctx context.Context, of request.SourceRef, do func(context.Context) error) (unused bool, err error)
 }
 
@@ -106,9 +106,11 @@ type SweeperConfig struct {
 	// Interval is the time between two sweeps. Default 5 minutes, as in external-provisioner 6.4
 	// (--snapshot-orphan-sweep-interval).
 	Interval time.Duration
-	// Uses is the provisioner in this process. If nil, claims are read live, and each claim without a volume counts as
-	// using its snapshot, as in external-provisioner.
+	// Uses is the provisioner in this process, nil for none.
 	Uses Uses
+	// ReadClaims means that another program may provision for the driver. Claims are then read live, and each claim
+	// without a volume counts as using its snapshot, as in external-provisioner. Without Uses it is always set.
+	ReadClaims bool
 	// Clock is replaced in tests, and defaults to the real clock.
 	Clock clock.WithTicker
 }
@@ -157,6 +159,7 @@ func newSweeper(core corev1.CoreV1Interface, access authorizationclient.Authoriz
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
+	cfg.ReadClaims = cfg.ReadClaims || cfg.Uses == nil
 	return &Sweeper{cfg: cfg, driver: driver, snapshots: snapshots, core: core, access: access, stop: make(chan struct{})}
 }
 
@@ -198,9 +201,9 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 		return err
 	}
 	uses := s.cfg.Uses
-	if uses == nil {
+	if s.cfg.ReadClaims {
 		// The claims are read after the snapshots, so that they include the user of every finalizer in the list.
-		live, err := readUses(ctx, s.core)
+		live, err := readUses(ctx, s.core, s.cfg.Uses)
 		if err != nil {
 			return err
 		}
@@ -257,7 +260,7 @@ func (s *Sweeper) Permissions() []permission.Permission {
 		snapshot.Permission("volumesnapshots", "update", without),
 		snapshot.Permission("volumesnapshotcontents", "get", without),
 	}
-	if s.cfg.Uses == nil {
+	if s.cfg.ReadClaims {
 		rights = append(rights, permission.Permission{Resource: "persistentvolumeclaims", Verb: "list", Without: without})
 	}
 	return rights
@@ -268,11 +271,15 @@ func (s *Sweeper) MissingPermissions(ctx context.Context) ([]permission.Permissi
 	return permission.Missing(ctx, s.access, s.Permissions())
 }
 
-// liveUses has the sources of the claims that had no volume in the list.
-type liveUses map[request.SourceRef]bool
+// liveUses has the sources of the claims that had no volume in the list, and the uses that this process knows, nil for
+// none: a volume may be restored for a claim that is gone.
+type liveUses struct {
+	claims map[request.SourceRef]bool
+	own    Uses
+}
 
-func readUses(ctx context.Context, core corev1.CoreV1Interface) (liveUses, error) {
-	uses := liveUses{}
+func readUses(ctx context.Context, core corev1.CoreV1Interface, own Uses) (Uses, error) {
+	uses := liveUses{map[request.SourceRef]bool{}, own}
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return core.PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, o)
 	})
@@ -282,7 +289,7 @@ func readUses(ctx context.Context, core corev1.CoreV1Interface) (liveUses, error
 			return fmt.Errorf("got a %T", o)
 		}
 		if claim.Spec.VolumeName == "" {
-			uses[request.SourceOf(claim)] = true
+			uses.claims[request.SourceOf(claim)] = true
 		}
 		return nil
 	})
@@ -292,11 +299,15 @@ func readUses(ctx context.Context, core corev1.CoreV1Interface) (liveUses, error
 	return uses, nil
 }
 
-// IfUnused calls do if no claim without a volume names the source.
+// IfUnused calls do if no claim without a volume names the source, and this process does not use it.
 func (u liveUses) IfUnused(ctx context.Context, of request.SourceRef, do func(context.Context) error) (bool, error) {
-	of.UID = ""
-	if u[of] {
+	name := of
+	name.UID = ""
+	switch {
+	case u.claims[name]:
 		return false, nil
+	case u.own != nil:
+		return u.own.IfUnused(ctx, of, do)
 	}
 	return true, do(ctx)
 }

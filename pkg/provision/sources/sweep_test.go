@@ -189,12 +189,13 @@ func TestReleaseSnapshots(t *testing.T) {
 type allUses struct {
 	asked  []request.SourceRef
 	unused bool
+	err    error
 }
 
 func (u *allUses) IfUnused(ctx context.Context, of request.SourceRef, do func(context.Context) error) (bool, error) {
 	u.asked = append(u.asked, of)
 	if !u.unused {
-		return false, nil
+		return false, u.err
 	}
 	return true, do(ctx)
 }
@@ -213,6 +214,32 @@ func TestSweepAsksTheProvisioner(t *testing.T) {
 			t.Errorf("asked for %+v", uses.asked)
 		}
 		if n := len(s.Permissions()); n != 4 {
+			t.Errorf("%d permissions: %+v", n, s.Permissions())
+		}
+	}
+}
+
+// TestSweepBesideAnotherProvisioner: claims show the restores of the other one, and this process knows its own, whose
+// claims may be gone.
+func TestSweepBesideAnotherProvisioner(t *testing.T) {
+	for name, c := range map[string]struct {
+		claims []runtime.Object
+		unused bool
+		err    error
+		want   bool
+	}{
+		"not in use":                        {nil, true, nil, false},
+		"in flight here":                    {nil, false, nil, true},
+		"named by a claim":                  {[]runtime.Object{snapshottest.ClaimFrom("pending", "a", "")}, true, nil, true},
+		"what is in flight here is unknown": {nil, false, errors.New("a copy"), true},
+	} {
+		client, shop := fake.NewClientset(c.claims...), snapshottest.New(snapshottest.Of(driverName, "a"))
+		s := newSweeper(client.CoreV1(), client.AuthorizationV1(), driverName, shop,
+			SweeperConfig{Uses: &allUses{unused: c.unused, err: c.err}, ReadClaims: true})
+		if err := s.Sweep(t.Context()); !errors.Is(err, c.err) || shop.Protected("a") != c.want {
+			t.Errorf("%s: %v, %q", name, err, shop.Calls())
+		}
+		if n := len(s.Permissions()); n != 5 {
 			t.Errorf("%d permissions: %+v", n, s.Permissions())
 		}
 	}
