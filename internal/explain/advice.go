@@ -25,7 +25,8 @@ func (s *Explanation) addWaits(f PVFacts, pv PV, d Decision) {
 func (s *Explanation) addReasonWaits(f PVFacts, pv PV, d Decision) {
 	claim := pv.Claim.Namespace + "/" + pv.Claim.Name
 	switch reclaim.Reason(d.Reason) {
-	case engine.ReasonTerminatingBound, engine.ReasonRetainBound, engine.ReasonClaimStillExists:
+	case engine.ReasonTerminatingBound, engine.ReasonTerminatingUnbound, engine.ReasonRetainBound,
+		engine.ReasonClaimStillExists:
 		s.AddWait("claim %s to be deleted", claim)
 		for _, pod := range f.users() {
 			s.AddWait("pod %s to end, which uses the claim", pod)
@@ -115,7 +116,7 @@ func (s *Explanation) addAdvice(f PVFacts, pv PV, d Decision) {
 		s.Advise("The deletion of the PV cannot be undone. To keep the volume: %s",
 			setPolicyCommand(name, v1.PersistentVolumeReclaimRetain))
 		s.adviseOnClaim(f)
-	case engine.ReasonRetainBound, engine.ReasonClaimStillExists:
+	case engine.ReasonTerminatingUnbound, engine.ReasonRetainBound, engine.ReasonClaimStillExists:
 		s.adviseOnClaim(f)
 	case engine.ReasonClaimNamesPV:
 		s.adviseRebind(f)

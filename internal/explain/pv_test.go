@@ -32,6 +32,13 @@ func TestExplainPV(t *testing.T) {
 		"deleted while its claim lives": {func(f *PVFacts) { f.bound(); f.terminate(time.Hour) },
 			[]string{"has been terminating for 60m and waits (TerminatingBound)", "claim ns/data to be deleted",
 				`"persistentVolumeReclaimPolicy":"Retain"`, "kubectl delete pvc data -n ns"}},
+		"deleted before its claim was bound to it": {func(f *PVFacts) {
+			claim := f.bound()
+			claim.Spec.VolumeName, claim.Status.Phase = "", v1.ClaimPending
+			f.PV.Status.Phase = v1.VolumePending
+			f.terminate(time.Hour)
+		}, []string{"waits (TerminatingUnbound)", "claim ns/data to be deleted", "kubectl delete pvc data -n ns",
+			"!to bind claim"}},
 		"deleted while its claim, which is being deleted too, lives": {
 			func(f *PVFacts) { f.bound().DeletionTimestamp = f.now(); f.terminate(time.Hour) },
 			[]string{"kubectl reclaim explain pvc/data -n ns", "!kubectl delete pvc"},

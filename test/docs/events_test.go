@@ -35,7 +35,7 @@ A reason without a type has no Event: it is the normal course of things, which t
 `)
 	table(&text, "csi-reclaimer: deletion",
 		"On the PV; `DeletionsPaused` on the Lease too, and `TooLateToKeep` on the claim too.\n"+
-			"`TerminatingBound` has an Event once it has lasted a minute.", reclaim.Reasons())
+			"`TerminatingBound` and `TerminatingUnbound` have an Event once they have lasted a minute.", reclaim.Reasons())
 	table(&text, "csi-reclaimer: provisioning",
 		"On the claim. `Provisioning`, `ProvisioningSucceeded` and `ProvisioningFailed` are the Events "+
 			"of\nexternal-provisioner, with the driver's message. A try that fails has one Event. A message that\n"+
@@ -43,7 +43,7 @@ A reason without a type has no Event: it is the normal course of things, which t
 			"minutes, so that the last answer stands on the claim. Where the claim is gone, its Events are on the\n"+
 			"Lease of the in-flight log, and begin with the names of claim and volume.", provision.Reasons())
 	table(&text, "volume-guard: volumes of in-tree plugins", "On the PV; `TooLateToKeep` on the claim too. "+
-		"`TerminatingBound` has an Event once it has lasted a\nminute.", intree.Reasons())
+		"`TerminatingBound` and\n`TerminatingUnbound` have an Event once they have lasted a minute.", intree.Reasons())
 	table(&text, "volume-guard: claims and PVs in use", "On the claim or the PV.", inuse.Reasons())
 	table(&text, "volume-guard: pods held until their processes have ended", "On the pod.", podsafety.Reasons())
 	table(&text, "volume-guard: locks of claims",

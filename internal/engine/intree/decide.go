@@ -175,17 +175,24 @@ func terminating(f Facts, now time.Time) (_ Decision, due bool) {
 	case !pv.Claimed():
 		return wait(ReasonNotClaimed), false
 	case pv.Phase == volume.PhaseBound:
-		quiet := session.Quiet(pv.TerminatingSince, now)
-		return Decision{Action: Wait, Reason: ReasonTerminatingBound, After: quiet, Quiet: quiet > 0}, false
-	case !pv.released():
+		return patient(ReasonTerminatingBound, pv, now), false
+	case pv.Phase == volume.PhaseUnknown:
 		return wait(ReasonNotReleased), false
 	case pv.Held:
+	case !pv.released():
+		return patient(ReasonTerminatingUnbound, pv, now), false
 		return wait(ReasonHeld), false
 	}
 	return Decision{}, true
 }
 
 // decideTwin takes a twin from its creation to its end. The twin is created with policy Retain, the PV controller finds
+// patient returns a wait of a terminating PV that is the normal course of things for a while.
+func patient(why Reason, pv PV, now time.Time) Decision {
+	quiet := session.Quiet(pv.TerminatingSince, now)
+	return Decision{Action: Wait, Reason: why, After: quiet, Quiet: quiet > 0}
+}
+
 // its claim gone and releases it, and all facts are read a second time before its policy is set to Delete.
 func decideTwin(f Facts, now time.Time) Decision {
 	switch f.twinState() {

@@ -148,6 +148,16 @@ func TestYieldedPVWaitsUntilIdleAfter(t *testing.T) {
 	}
 }
 
+// Only a wait for the claim that has lasted a minute has an Event.
+func TestTerminatingUnboundIsQuietAtFirst(t *testing.T) {
+	for age, left := range map[time.Duration]time.Duration{20 * time.Second: 40 * time.Second, time.Minute: 0} {
+		s := with(pvIs(in(volume.PhasePending), func(pv *PV) { pv.TerminatingSince = now().Add(-age).Unix() }))
+		if d := Decide(s, now()); d.Reason != ReasonTerminatingUnbound || d.Quiet != (left > 0) || d.After != left {
+			t.Errorf("after %s: %+v", age, d)
+		}
+	}
+}
+
 func TestAttachmentNamesOfVolume(t *testing.T) {
 	f := with(func(f *Facts) { f.Siblings = []PV{sibling()} })
 	if got, want := f.names(), []string{f.PV.Name, volume.TwinName(f.PV.Name), "other"}; !slices.Equal(got, want) {

@@ -47,8 +47,13 @@ var (
 		"The PV is terminating, and its claim still uses the volume. The volume is deleted once the claim is gone.")
 	ReasonNotClaimed = table.Warning("NotClaimed",
 		"The PV is terminating and belongs to no claim, so nothing shows that its volume may be deleted. "+keepVolume)
+	// FindMatchingVolume in component-helpers/storage/volume skips terminating PVs even if their claimRef names the claim,
+	// and modifyDeletionFinalizers in pv_controller_base.go holds PVs in any phase.
+	ReasonTerminatingUnbound = table.Warning("TerminatingUnbound",
+		"The PV was deleted before its claim was bound to it. The PV controller binds no terminating PV to a claim without "+
+			"spec.volumeName, so PV and claim wait for each other. Delete the claim; the volume is then deleted.")
 	ReasonNotReleased = table.Counted("NotReleased",
-		"The PV is terminating, and the PV controller has not released it from its claim yet.")
+		"The PV is terminating, and volume-guard does not know its phase: it keeps the volume.")
 	ReasonFinalizersRemoved = table.Silent("FinalizersRemoved",
 		"The finalizers of volume-guard are removed from all PVs (--release-finalizers).")
 	ReasonVolumeGone = table.Counted("VolumeGone",

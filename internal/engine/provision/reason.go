@@ -65,7 +65,8 @@ var (
 			"in-flight log stays.")
 	ReasonNameTaken = table.Warning("PersistentVolumeNameTaken",
 		"The name of this claim's PersistentVolume belongs to another claim, to a PersistentVolume that is terminating or "+
-			"on another node, or to another driver's volume. Provisioning continues when the name is free.")
+			"on another node, or to another driver's volume. Provisioning continues when the name is free. Delete the claim if "+
+			"its own PersistentVolume is the one that is terminating (TerminatingUnbound).")
 	ReasonHasAnother = table.Warning("VolumeHasPersistentVolume",
 		"The driver returned a volume that differs from the request, and another PersistentVolume or claim may own it. The "+
 			"volume is kept.")

@@ -93,7 +93,7 @@ func notHere(s Facts) Decision {
 func honor(s Facts, now time.Time) Decision {
 	pv := s.PV
 	switch {
-	case pv.Phase != volume.PhaseBound && !pv.Released():
+	case s.notYetBound():
 		return wait(ReasonNotYetBound)
 	case s.adoptable() && !pv.Terminating:
 		return step(AdoptPV, ReasonAdopt)
@@ -103,8 +103,8 @@ func honor(s Facts, now time.Time) Decision {
 		return protect(s)
 	case !s.protected() && !pv.Released():
 		return contested(s)
-	case pv.Phase == volume.PhaseBound:
-		return bound(s, now)
+	case !pv.Released():
+		return unreleased(s, now)
 	case s.Rules.Role == volume.RoleCompanion && !pv.Terminating:
 		return wait(ReasonLeftToPeer)
 	}
@@ -135,12 +135,16 @@ func contested(s Facts) Decision {
 	return wait(ReasonPVContested)
 }
 
-// bound handles a PV whose claim still uses the volume.
-func bound(s Facts, now time.Time) Decision {
-	if s.PV.Terminating {
-		return Decision{Action: Wait, Reason: ReasonTerminatingBound, Quiet: session.Quiet(s.PV.TerminatingSince, now)}
+// unreleased handles a protected PV whose claim exists, as far as the PV controller has shown.
+func unreleased(s Facts, now time.Time) Decision {
+	why := ReasonTerminatingBound
+	switch {
+	case !s.PV.Terminating:
+		return wait(ReasonBound)
+	case s.PV.Phase != volume.PhaseBound:
+		why = ReasonTerminatingUnbound
 	}
-	return wait(ReasonBound)
+	return Decision{Action: Wait, Reason: why, Quiet: session.Quiet(s.PV.TerminatingSince, now)}
 }
 
 // finish deletes the PV and removes its finalizers after the volume is deleted. The PV goes last, so that an

@@ -239,8 +239,20 @@ func TestDecide(t *testing.T) {
 		}), waiting(ReasonTerminatingBound)},
 		"claimed, phase pending: waits for the PV controller": {
 			with(func(s *Facts) { s.PV.Phase = volume.PhasePending }), waiting(ReasonNotYetBound)},
+		"claimed, pending, terminating: never bound": {with(func(s *Facts) {
+			s.PV.Phase, s.PV.Terminating = volume.PhasePending, true
+		}), waiting(ReasonTerminatingUnbound)},
+		"claimed, available, terminating for a while: no Event yet": {with(func(s *Facts) {
+			s.PV.Phase, s.PV.Terminating, s.PV.TerminatingSince = volume.PhaseAvailable, true, now().Unix()-20
+		}), Decision{Reason: ReasonTerminatingUnbound, Quiet: 40 * time.Second}},
+		"claimed, pending, terminating, unprotected: too late for a finalizer": {with(func(s *Facts) {
+			s.PV.Phase, s.PV.Terminating, s.PV.HasFinalizer = volume.PhasePending, true, false
+		}), waiting(ReasonDeletionUnprotected)},
 		"claimed, phase unknown: nothing": {
 			with(func(s *Facts) { s.PV.Phase = volume.PhaseUnknown }), waiting(ReasonNotYetBound)},
+		"claimed, phase unknown, terminating: nothing": {with(func(s *Facts) {
+			s.PV.Phase, s.PV.Terminating = volume.PhaseUnknown, true
+		}), waiting(ReasonNotYetBound)},
 
 		// Conditions for the call of the driver.
 		"attached: waits for the event": {with(func(s *Facts) { s.Attachments = 1 }), waiting(ReasonAttached)},

@@ -164,6 +164,13 @@ func (s Facts) elsewhere() bool {
 	return s.Rules.Local && s.PV.Reach != volume.ReachHere && !s.Done.VolumeDeleted
 }
 
+// notYetBound reports whether the PV controller has still to bind the PV, as far as its phase is known. It binds no PV
+// that is terminating.
+func (s Facts) notYetBound() bool {
+	pv := s.PV
+	return pv.Phase == volume.PhaseUnknown || pv.Phase != volume.PhaseBound && !pv.Released() && !pv.Terminating
+}
+
 // adoptable reports whether an owner replaces the companion's finalizer on the PV with its own.
 func (s Facts) adoptable() bool {
 	return s.Rules.Role == volume.RoleOwner && s.PV.HasCompanionFinalizer && !s.Contested && !s.Done.Protected

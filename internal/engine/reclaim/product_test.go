@@ -255,6 +255,10 @@ func broken(s Facts, d Decision) string {
 		return "writes where it must not write"
 	case r.Role == volume.RoleCompanion && d.Action == DeletePV && !s.Done.VolumeDeleted:
 		return "a companion leaves PVs that are not terminating to its peer"
+	case d.Action == Wait && !d.Reason.Waits() && pv.Terminating && !s.End.Gone && mustOutlive && !ignored &&
+		pv.ProvisionedBy != "other" && (r.Role == volume.RoleOwner || r.Role == volume.RoleCompanion) &&
+		r.Mode == ModeHonor && pv.Phase != volume.PhaseUnknown && (!r.Local || pv.Reach == volume.ReachHere):
+		return "P4: says nothing of a PV that is terminating and waits"
 	case d.Reason.Sentence() == "":
 		return "P4: a decision without a reason that people can read"
 	case d.Timed && d.Action != Wait, d.Over && (d.Action != Wait || !s.End.Gone):

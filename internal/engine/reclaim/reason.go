@@ -42,6 +42,10 @@ var (
 	ReasonBound            = table.Silent("Bound", "The PV is in use by its claim.")
 	ReasonTerminatingBound = table.Normal("TerminatingBound",
 		"The PV is terminating, and its claim still uses the volume. The volume is deleted once the claim is gone.")
+	// FindMatchingVolume in component-helpers/storage/volume skips terminating PVs even if their claimRef names the claim.
+	ReasonTerminatingUnbound = table.Warning("TerminatingUnbound",
+		"The PV was deleted before its claim was bound to it. The PV controller binds no terminating PV to a claim without "+
+			"spec.volumeName, so PV and claim wait for each other. Delete the claim; the volume is then deleted.")
 	ReasonDeletionUnprotected = table.Warning("DeletionUnprotected",
 		"The PV was deleted before it could be protected: it can be gone before its volume is deleted. To keep the volume, "+
 			"change the policy to Retain now.")

@@ -182,12 +182,12 @@ func (k *worker) releasedStill(s *state, slot int) bool {
 	return volume != 0 && volume != slot+1
 }
 
-// bind gives a PV without a claim to one of its name, in whatever phase it is (FindMatchingVolume), one
-// write at a time: the claim learns of it last (bind in pv_controller.go).
+// bind gives a PV without a claim to one of its name, in whatever phase it is unless it is terminating
+// (FindMatchingVolume), one write at a time: the claim learns of it last (bind in pv_controller.go).
 func (k *worker) bind(s *state, slot int) {
 	p := s.pvs[slot]
 	uid := k.named(&s.claims, k.claimName(slot, p))
-	if uid == 0 || s.claims[uid-1].volume != 0 {
+	if uid == 0 || s.claims[uid-1].volume != 0 || p.Terminating {
 		return
 	}
 	switch {

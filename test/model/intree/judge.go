@@ -165,7 +165,11 @@ func (k *worker) unsettledPV(s *state, slot int) string {
 func (k *worker) keptFor(s *state, slot int) bool {
 	p, t := s.pvs[slot], s.pvs[twin(slot)]
 	claimed := p.Claim > 0 && k.named(&s.claims, k.claimName(slot, p)) == p.Claim
+	unbound := p.Phase != volume.PhaseBound && !p.released()
 	switch {
+	case claimed && unbound && p.Writer == intree.WriterSelf:
+		// The claim waits for the PV, too.
+		return k.told(s, slot)
 	case claimed, p.deletes() && k.restored(s, slot), p.Writer == intree.WriterOther && !s.modern:
 		return true
 	case !p.deletes():
@@ -174,6 +178,17 @@ func (k *worker) keptFor(s *state, slot int) bool {
 	// From 1.31 on the PV controller does nothing for one to which it cannot add the finalizer any more.
 	return s.modern && p.unheld() || p.Held || p.Claim == 0 || p.Migrated && !p.External || t.exists() &&
 		(t.TwinOf == 0 || t.Phase == volume.PhaseBound) || k.shared(s, slot)
+}
+
+// told reports whether the leader's decision on a PV has an Event.
+func (k *worker) told(s *state, slot int) bool {
+	for i := range k.Replicas {
+		if r := k.look(s, i); r.leads {
+			facts, _ := r.tracker.Observe(r.slots[slot], cache{r}, r.now)
+			return intree.Decide(facts, r.now).Reason.EventType() != ""
+		}
+	}
+	return false
 }
 
 // shared reports whether another PV needs the volume of this one.

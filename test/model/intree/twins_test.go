@@ -155,17 +155,25 @@ func TestRestIsJudged(t *testing.T) {
 	w := World{Name: "one", PVs: []PV{{Name: "a", Claim: "data"}}, Claims: []string{"data", "data"}, Replicas: 1, Lag: 1}
 	alone := func(c *scene) { c.pvs[twin(0)] = pv{} }
 	alive := func(c *scene) { alone(c); c.pvs[0].Terminating = false }
+	unbound := func(c *scene) { alone(c); c.claims[0].there = true; c.pvs[0].Phase = volume.PhaseAvailable }
 	for name, tc := range map[string]struct {
 		prepare func(*scene)
 		want    string
 	}{
-		"nothing at all":                     {func(c *scene) { c.pvs = [maxSlots]pv{} }, ""},
-		"a PV in use":                        {alive, ""},
-		"which is not protected":             {func(c *scene) { alive(c); c.pvs[0].Writer = intree.WriterNone }, "P5"},
-		"which is to keep its volume":        {func(c *scene) { alive(c); c.pvs[0].Policy = volume.PolicyRetain }, "P5"},
-		"a PV that is being deleted":         {alone, "P5"},
-		"its claim lives":                    {func(c *scene) { alone(c); c.claims[0].there = true }, ""},
-		"another claim of its name names it": {func(c *scene) { alone(c); c.claims[1] = claim{there: true, volume: 1} }, ""},
+		"nothing at all":              {func(c *scene) { c.pvs = [maxSlots]pv{} }, ""},
+		"a PV in use":                 {alive, ""},
+		"which is not protected":      {func(c *scene) { alive(c); c.pvs[0].Writer = intree.WriterNone }, "P5"},
+		"which is to keep its volume": {func(c *scene) { alive(c); c.pvs[0].Policy = volume.PolicyRetain }, "P5"},
+		"a PV that is being deleted":  {alone, "P5"},
+		"its claim lives":             {func(c *scene) { alone(c); c.claims[0].there = true }, ""},
+		"its claim lives, and is never bound": {func(c *scene) {
+			unbound(c)
+			c.replica(0).see(0, c.pvs[0].view)
+			c.close()
+		}, ""},
+		"its claim is never bound, and no person knows": {unbound, "P5"},
+		"another claim of its name names it": {func(c *scene) { alone(c); c.claims[1] = claim{there: true, volume: 1} },
+			""},
 		"another claim has its name":         {func(c *scene) { alone(c); c.claims[1] = claim{there: true} }, "P5"},
 		"it is held":                         {func(c *scene) { alone(c); c.pvs[0].Held = true }, ""},
 		"it is taken back":                   {func(c *scene) { alone(c); c.pvs[0].Claim = 0 }, ""},

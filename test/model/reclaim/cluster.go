@@ -51,17 +51,19 @@ func (k *worker) pvController(s *state, slot int) {
 	k.bind(s, slot)
 }
 
-// bind is what the PV controller does to bind a PV and its claim. It believes what its cache shows.
+// bind is what the PV controller does to bind a PV and its claim, the claim last. It believes what its cache shows, and
+// finds no terminating PV for a claim that names none (FindMatchingVolume).
 func (k *worker) bind(s *state, slot int) {
 	p, live, cached := s.pvs[slot], s.claims[slot], s.cached[slot]
-	k.Can(p.belongs(cached.gen) && cached.bound && !p.bound(), move{controllerBinds, 0, slot}, func(n *scene) {
+	fits := live.gen != 0 && !live.bound && p.belongs(live.gen) && !p.is(terminating)
+	k.Can(!p.bound() && (fits || p.belongs(cached.gen) && cached.bound), move{controllerBinds, 0, slot}, func(n *scene) {
 		n.write(aController, slot, func(p *pv) { p.phase = volume.PhaseBound })
 	})
 	k.Can(p.phase == volume.PhaseAvailable && !p.claimed() && !p.is(terminating) && cached.gen != 0 && !cached.bound &&
 		live.gen == cached.gen, move{controllerClaims, 0, slot}, func(n *scene) {
-		n.write(aController, slot, func(p *pv) { p.claim, p.phase = claimRef(cached.gen), volume.PhaseBound })
+		n.write(aController, slot, func(p *pv) { p.claim = claimRef(cached.gen) })
 	})
-	k.Can(live.gen != 0 && !live.bound && p.belongs(live.gen), move{controllerCompletes, 0, slot}, func(n *scene) {
+	k.Can(fits && p.bound(), move{controllerCompletes, 0, slot}, func(n *scene) {
 		n.setClaim(slot, claim{live.gen, true})
 	})
 }

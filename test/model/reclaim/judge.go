@@ -246,6 +246,10 @@ func (k *worker) unsettledPV(s *state, slot int) string {
 		if p.is(terminating) || k.Role == volume.RoleOwner {
 			return "is to be deleted, and stays"
 		}
+	case p.is(terminating) && !p.bound() && !p.released() && p.belongs(s.claims[slot].gen):
+		if !k.told(s, slot) {
+			return "and its claim wait for each other, and no Event says so"
+		}
 	case p.is(terminating) && !p.bound() && !p.deletable():
 		return "is terminating and no longer needed, and stays"
 	case p.is(terminating):
@@ -253,6 +257,17 @@ func (k *worker) unsettledPV(s *state, slot int) string {
 		return k.unsettledGuard(s, slot)
 	}
 	return ""
+}
+
+// told reports whether the leader's decision on a PV has an Event.
+func (k *worker) told(s *state, slot int) bool {
+	for i := range k.Replicas {
+		if r := k.look(s, i); r.Leads() {
+			facts, _ := r.Engine.Facts(reclaim.Item{Name: k.PVs[slot].Name}, r.moment())
+			return reclaim.Decide(facts, r.Now).Reason.EventType() != ""
+		}
+	}
+	return false
 }
 
 // unsettledGuard says what is wrong with the finalizer of a PV that is not terminating, empty if nothing is.

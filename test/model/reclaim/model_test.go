@@ -235,7 +235,17 @@ func TestRestIsJudged(t *testing.T) {
 		"after a restart it may be":         {func(c *scene) { c.strips[0], c.faulted = 3, true }, ""},
 		"a PV that is to be deleted":        {released, "P5"},
 		"whose claim was made anew":         {func(c *scene) { released(c); c.claims[0] = claim{gen: 2} }, "P5"},
-		"whose claim was restored":          {func(c *scene) { released(c); c.claims[0] = claim{gen: 2, bound: true} }, ""},
+		"which waits for its claim, and is told": {func(c *scene) {
+			c.claims[0] = claim{gen: 1}
+			c.write(aController, 0, func(p *pv) { p.phase = volume.PhaseAvailable; p.set(terminating) })
+			c.close()
+		}, ""},
+		"which waits for its claim in silence": {func(c *scene) {
+			c.claims[0] = claim{gen: 1}
+			c.pvs[0].phase = volume.PhaseAvailable
+			c.pvs[0].set(terminating)
+		}, "P5"},
+		"whose claim was restored": {func(c *scene) { released(c); c.claims[0] = claim{gen: 2, bound: true} }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := judged(&w)

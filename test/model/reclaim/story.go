@@ -95,7 +95,7 @@ var sentences = map[verb]string{
 	controllerMisjudges:        "the PV controller sets PV %[1]s to Released although its claim lives",
 	controllerBinds:            "the PV controller sets PV %[1]s to Bound",
 	controllerMakesAvailable:   "the PV controller sets PV %[1]s to Available",
-	controllerClaims:           "the PV controller binds PV %[1]s to claim %[2]s",
+	controllerClaims:           "the PV controller names claim %[2]s in PV %[1]s",
 	controllerCompletes:        "the PV controller binds claim %[2]s to PV %[1]s",
 	protectionRemovesFinalizer: "PV protection removes its finalizer from PV %[1]s",
 	attacherMarks:              "the attacher adds its finalizer to PV %[1]s",
