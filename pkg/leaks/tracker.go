@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// keyOf returns the key of a handle. Handles that differ only in case are considered equal, because some drivers vary
-// the case (Azure).
-func keyOf(handle string) string { return strings.ToLower(handle) }
+// keyOf returns the key of a handle, or of a name that a handle may contain.
+func keyOf(handle string) string { return volume.HandleKey(handle) }
 
 // unaccounted is the record of a volume that had no owner in the last complete leak check.
 type unaccounted struct {

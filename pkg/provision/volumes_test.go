@@ -46,7 +46,7 @@ func TestOwnVolumes(t *testing.T) {
 	add("b", driverName, "vol-1", "u2")
 	next()
 	if !volumes.Shared("vol-1", "a") || !volumes.Shared("vol-1", "b") || !volumes.Shared("vol-1", "c") ||
-		volumes.Shared("vol-2", "a") {
+		!volumes.Shared("VOL-1", "a") || volumes.Shared("vol-2", "a") {
 		t.Error("two PVs of one volume do not know of each other")
 	}
 	w.must(pvs.Delete(t.Context(), "b", metav1.DeleteOptions{}))

@@ -162,7 +162,8 @@ func (r *Controller) listPVs(ctx context.Context) ([]volume.PV, error) {
 const siblingReaders = 8
 
 // readSiblings reads each PV after its claim, because the policy may be set to Retain before the claim is deleted. A
-// PV that names another claim than the cache shows keeps the volume, since that claim was not read.
+// PV that names another claim than the cache shows keeps the volume, since that claim was not read. So does a PV that
+// has taken the name of a sibling, if it names the volume.
 func (r *Controller) readSiblings(ctx context.Context, siblings []volume.PV) (a answer) {
 	type read struct {
 		pv    volume.PV
@@ -181,7 +182,6 @@ func (r *Controller) readSiblings(ctx context.Context, siblings []volume.PV) (a 
 				}
 			}
 			is.pv, is.found, err = r.cluster.readPV(ctx, cached.Name)
-			is.found = is.found && is.pv.UID == cached.UID
 			return err
 		})
 	}
@@ -189,9 +189,11 @@ func (r *Controller) readSiblings(ctx context.Context, siblings []volume.PV) (a 
 		return answer{err: err}
 	}
 	a.Claims = map[types.UID]reclaim.ClaimFacts{}
-	for _, is := range reads {
+	for i, is := range reads {
 		if is.found {
 			a.PVs = append(a.PVs, is.pv)
+		}
+		if is.found && is.pv.UID == siblings[i].UID {
 			a.Claims[is.pv.UID] = is.claim
 		}
 	}

@@ -92,7 +92,8 @@ func TestIncompleteListNeedsWatch(t *testing.T) {
 	}
 }
 
-// A sibling counts if it exists under its UID. The claim of a sibling that is to be deleted is read before it.
+// The claim of a sibling that is to be deleted is read before it. A PV that has taken its name has no claim that was
+// read.
 func TestReadSiblings(t *testing.T) {
 	failure := errors.New("no answer")
 	kept, another := sibling(), sibling()
@@ -107,7 +108,7 @@ func TestReadSiblings(t *testing.T) {
 		"to be deleted":          {map[string]volume.PV{"other": sibling()}, "", 1, reads},
 		"kept":                   {map[string]volume.PV{"other": kept}, "", 1, reads},
 		"gone":                   {nil, "", 0, reads},
-		"another of its name":    {map[string]volume.PV{"other": another}, "", 0, reads},
+		"another of its name":    {map[string]volume.PV{"other": another}, "", 1, reads},
 		"the PV is not answered": {map[string]volume.PV{"other": sibling()}, "read other", 0, reads},
 		"the claim is not answered": {map[string]volume.PV{"other": sibling()}, "read claim", 0,
 			[]string{"read claim"}},
@@ -119,6 +120,9 @@ func TestReadSiblings(t *testing.T) {
 		a := r.readSiblings(t.Context(), []volume.PV{sibling()})
 		if len(a.PVs) != c.pvs || (a.err != nil) != (c.fail != "") {
 			t.Errorf("%s: %v, %v", name, a.PVs, a.err)
+		}
+		if _, read := a.Claims[another.UID]; read {
+			t.Errorf("%s: the claim counts for PV %v", name, another.UID)
 		}
 		w.expect(t, c.diary...)
 	}

@@ -3,6 +3,7 @@ package reclaim
 import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -25,7 +26,7 @@ func TestPVsFollowsCache(t *testing.T) {
 		t.Error("there is more than the one PV of the volume")
 	}
 	w.store(r, sibling())
-	if !pvs.Shared(w.pv.Handle, "pv") {
+	if !pvs.Shared(w.pv.Handle, "pv") || !pvs.Shared(strings.ToUpper(w.pv.Handle), "pv") {
 		t.Error("the second PV of the volume is not known")
 	}
 	w.pv.Policy = volume.PolicyRetain

@@ -184,11 +184,11 @@ func (p PVs) Get(name string) (pv volume.PV, found bool) {
 	return *known, true
 }
 
-// Shared reports whether a PV with a name other than except names the driver's volume with this handle.
+// Shared reports whether a PV with a name other than except names the driver's volume with this handle, in any case.
 func (p PVs) Shared(handle, except string) bool {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
-	return p.of.engine.Handles.Shared(handle, except)
+	return p.of.engine.Handles.Shared(volume.HandleKey(handle), except)
 }
 
 // Follow calls changed for every PV that Get returns from now on, with its first state, and for every PV that Get

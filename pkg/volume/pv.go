@@ -295,6 +295,10 @@ func (pv PV) Deletable() bool {
 // phase, claimRef, or a hold.
 func (pv PV) Keeps() bool { return pv.Held || !pv.Deletable() }
 
+// HandleKey returns a key that is equal for volume handles that differ only in case. They count as one volume, because
+// some drivers vary the case (Azure). If the case does distinguish two volumes, each is kept for the PVs of the other.
+func HandleKey(handle string) string { return strings.ToLower(handle) }
+
 // Intern makes the PV share its strings with all other PVs that use them, because most of the memory of many PVs would
 // be such strings.
 func (pv *PV) Intern() {

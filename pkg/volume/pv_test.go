@@ -190,3 +190,10 @@ func FuzzOf(f *testing.F) {
 		}
 	})
 }
+
+func TestHandleKey(t *testing.T) {
+	const one, same = "/subscriptions/s/resourceGroups/mc_x/disks/d", "/subscriptions/s/resourcegroups/MC_X/disks/d"
+	if HandleKey(one) != HandleKey(same) || HandleKey("vol-1") == HandleKey("vol-2") {
+		t.Errorf("keys %q, %q, %q", HandleKey(one), HandleKey(same), HandleKey("vol-1"))
+	}
+}

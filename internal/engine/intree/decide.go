@@ -186,7 +186,6 @@ func terminating(f Facts, now time.Time) (_ Decision, due bool) {
 	return Decision{}, true
 }
 
-// decideTwin takes a twin from its creation to its end. The twin is created with policy Retain, the PV controller finds
 // patient returns a wait of a terminating PV that is the normal course of things for a while.
 func patient(why Reason, pv PV, now time.Time) Decision {
 	quiet := session.Quiet(pv.TerminatingSince, now)
@@ -194,6 +193,7 @@ func patient(why Reason, pv PV, now time.Time) Decision {
 }
 
 // its claim gone and releases it, and all facts are read a second time before its policy is set to Delete.
+// decideTwin takes a twin from its creation to its end. The twin is created with policy Retain, the PV controller finds
 func decideTwin(f Facts, now time.Time) Decision {
 	switch f.twinState() {
 	case twinForeign:

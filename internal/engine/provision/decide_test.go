@@ -114,6 +114,8 @@ func TestDecide(t *testing.T) {
 				Read: now.Add(-time.Hour)}
 		}), ReadPV, ReasonDiscard},
 		"a PV names an unfit volume": {made(unfit, discarding, live), Wait, ReasonHasAnother},
+		"a PV names it in another case": {made(unfit, discarding, live,
+			func(f *Facts) { f.PV.Handle = "VOL-1" }), Wait, ReasonHasAnother},
 		"another PV names it": {made(unfit, discarding, absent, func(f *Facts) { f.Shared = true }), Wait,
 			ReasonHasAnother},
 		"another claim may have the name": {made(unfit, discarding, absent,

@@ -131,9 +131,9 @@ func (p PV) stored() bool {
 	return p.Exists && p.OfClaim && p.OfDriver && !p.Terminating && !p.Elsewhere
 }
 
-// Names reports whether it is the PersistentVolume of the volume with this handle.
+// Names reports whether it is the PersistentVolume of the volume with this handle, in any case (volume.HandleKey).
 func (p PV) Names(handle string) bool {
-	return p.Exists && p.OfDriver && handle != "" && p.Handle == handle
+	return p.Exists && p.OfDriver && handle != "" && strings.EqualFold(p.Handle, handle)
 }
 
 func fresh(read, now time.Time) bool { return !read.IsZero() && now.Sub(read) <= session.LiveFor }

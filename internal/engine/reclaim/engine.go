@@ -26,7 +26,8 @@ type Engine struct {
 	Handles Handles
 	// Attached counts the VolumeAttachments by the name of their PV.
 	Attached map[string]int
-	// Deleting are the handles whose DeleteVolume is not answered yet: it is never called twice at once for one volume.
+	// Deleting are the keys of the handles whose DeleteVolume is not answered yet: it is never called twice at once for
+	// one volume.
 	Deleting map[string]struct{}
 	Breaker  Breaker
 	// Leading is true if this replica acts, so that the end of a PV concerns it.
@@ -53,13 +54,13 @@ type Effects struct {
 	Tripped bool
 }
 
-// handle returns the volume handle under which a PV counts as a sibling, empty for another driver's volume. PVs that
-// name our volumes count even if the driver does not own them.
+// handle returns the key of the volume handle under which a PV counts as a sibling, empty for another driver's volume.
+// PVs that name our volumes count even if the driver does not own them.
 func (e *Engine) handle(pv *volume.PV) string {
 	if pv.Driver != e.Rules.Driver {
 		return ""
 	}
-	return pv.Handle
+	return volume.HandleKey(pv.Handle)
 }
 
 // Owns reports whether the driver is responsible for the PV's volume.

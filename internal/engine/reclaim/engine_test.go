@@ -60,6 +60,14 @@ func TestSiblingsFollowHandle(t *testing.T) {
 	if got := siblingsOf(t, e, "a"); !slices.Equal(got, []string{"b"}) {
 		t.Errorf("b names the volume of a: siblings %v", got)
 	}
+	update(e, cache, "b", func(pv *volume.PV) { pv.Handle = "VOL-A" })
+	if got := siblingsOf(t, e, "a"); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("b names the volume of a in another case: siblings %v", got)
+	}
+	update(e, cache, "a", func(pv *volume.PV) { pv.Handle, pv.Phase = "Vol-A", volume.PhaseReleased })
+	if _, step := beginOn(t, e, Item{Name: "a"}); step.Decision != waiting(ReasonSharedHandle) {
+		t.Errorf("b is bound and names the volume: %+v", step.Decision)
+	}
 	update(e, cache, "b", func(pv *volume.PV) { pv.Handle = "vol-b" })
 	if got := siblingsOf(t, e, "a"); len(got) > 0 {
 		t.Errorf("b names its own volume again: siblings %v", got)

@@ -2,7 +2,8 @@ package reclaim
 
 import "slices"
 
-// Handles indexes the PVs by volume handle. Nearly every handle has a single PV, so the first needs no Family.
+// Handles indexes the PVs by the key of their volume handle. Nearly every handle has a single PV, so the first needs no
+// Family.
 type Handles struct {
 	First map[string]string
 	More  map[string]*Family

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -130,27 +132,40 @@ func (s *Session) read(reply Reply) (over bool, step Step) {
 func (s *Session) pvsListed(reply Reply) {
 	pv := s.Ask.PV
 	for _, other := range reply.PVs {
-		if other.Handle == pv.Handle && other.Driver == pv.Driver && other.UID != pv.UID {
+		if sameVolume(other, pv) && other.UID != pv.UID {
 			s.Facts.End.Shared = true
 		}
 	}
 	s.Facts.PVsListed = s.Ask.Read
 }
 
-// siblingsRead records the live state of the other PVs of the volume, and which of them are gone.
+// siblingsRead records the live state of the other PVs of the volume, and which of them are gone. A PV that has taken
+// the name of one of them counts if it names the volume.
 func (s *Session) siblingsRead(reply Reply) {
 	f := &s.Facts
-	f.Siblings, f.SiblingsRead, f.SiblingNeeded = reply.PVs, s.Ask.Read, ""
-	for _, other := range reply.PVs {
+	f.SiblingsRead, f.SiblingNeeded = s.Ask.Read, ""
+	f.Siblings = slices.DeleteFunc(reply.PVs, func(found volume.PV) bool {
+		return !contains(s.Ask.Siblings, found.UID) && !sameVolume(found, f.PV)
+	})
+	for _, other := range f.Siblings {
 		if other.Deletable() && ClaimNeedsVolume(other, reply.Claims[other.UID]) {
 			f.SiblingNeeded = other.Name
 		}
 	}
 	for _, asked := range s.Ask.Siblings {
-		if !slices.ContainsFunc(reply.PVs, func(found volume.PV) bool { return found.UID == asked.UID }) {
+		if !contains(f.Siblings, asked.UID) {
 			s.Absent = append(s.Absent, asked.UID)
 		}
 	}
+}
+
+func contains(pvs []volume.PV, uid types.UID) bool {
+	return slices.ContainsFunc(pvs, func(pv volume.PV) bool { return pv.UID == uid })
+}
+
+// sameVolume reports whether two PVs name one volume.
+func sameVolume(a, b volume.PV) bool {
+	return a.Driver == b.Driver && volume.HandleKey(a.Handle) == volume.HandleKey(b.Handle)
 }
 
 func (e *Engine) volumeDeleted(s *Session, reply Reply) (over bool, step Step) {

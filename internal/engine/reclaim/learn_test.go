@@ -87,6 +87,7 @@ func TestPVsListedFindsSharedVolume(t *testing.T) {
 		shared bool
 	}{
 		"another PV of the volume":            {func(*volume.PV) {}, true},
+		"another PV, the handle in capitals":  {func(pv *volume.PV) { pv.Handle = "VOL-1" }, true},
 		"the PV itself":                       {func(pv *volume.PV) { pv.UID = released().PV.UID }, false},
 		"another volume":                      {func(pv *volume.PV) { pv.Handle = "vol-2" }, false},
 		"a volume of that name of a stranger": {func(pv *volume.PV) { pv.Driver = "other" }, false},
@@ -123,6 +124,33 @@ func TestSiblingsRead(t *testing.T) {
 			Claims: map[types.UID]ClaimFacts{live.UID: c.claim}})
 		if s.Facts.SiblingNeeded != c.needed || !slices.Equal(s.Absent, []types.UID{"lost"}) {
 			t.Errorf("%s: needed %q, absent %v", name, s.Facts.SiblingNeeded, s.Absent)
+		}
+	}
+}
+
+// A PV that has taken the name of a sibling counts if it names the volume, and keeps it: its claim was not read.
+func TestSiblingsReadCountNewPVOfVolume(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*volume.PV)
+		counts bool
+	}{
+		"the volume":                   {func(*volume.PV) {}, true},
+		"the volume, in capitals":      {func(pv *volume.PV) { pv.Handle = "VOL-1" }, true},
+		"another volume":               {func(pv *volume.PV) { pv.Handle = "vol-2" }, false},
+		"a volume of another driver":   {func(pv *volume.PV) { pv.Driver = "other" }, false},
+		"another volume, the same UID": {func(pv *volume.PV) { pv.UID, pv.Handle = sibling().UID, "vol-2" }, true},
+	} {
+		found := sibling()
+		found.UID = "newer"
+		c.change(&found)
+		s := asking(ReadSiblings)
+		s.Ask.Siblings = []volume.PV{sibling()}
+		s.siblingsRead(Reply{Outcome: OK, PVs: []volume.PV{found}})
+		if counts := s.Facts.SiblingNeeded == found.Name; counts != c.counts || counts != (len(s.Facts.Siblings) == 1) {
+			t.Errorf("%s: siblings %v, needed %q", name, s.Facts.Siblings, s.Facts.SiblingNeeded)
+		}
+		if absent := found.UID != sibling().UID; absent != slices.Contains(s.Absent, sibling().UID) {
+			t.Errorf("%s: absent %v", name, s.Absent)
 		}
 	}
 }

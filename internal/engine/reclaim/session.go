@@ -27,7 +27,7 @@ type Session struct {
 	Listed map[string]int
 	// Absent are siblings that a live read did not find, even if the cache still shows them.
 	Absent []types.UID
-	// Deleting is the handle of the volume whose DeleteVolume is under way.
+	// Deleting is the key of the handle whose DeleteVolume is under way.
 	Deleting string
 }
 
@@ -159,7 +159,7 @@ func (e *Engine) next(s *Session, at Moment) Step {
 			fmt.Sprintf("prepare the deletion of PV %q: reads take longer than %v: each is outdated when the next one "+
 				"returns", s.Facts.PV.Name, session.LiveFor)}
 		return step
-	case d.Action == DeleteVolume && e.isDeleting(s.Facts.PV.Handle):
+	case d.Action == DeleteVolume && e.isDeleting(e.handle(&s.Facts.PV)):
 		step.Result, step.Report = Soon, Report{Failed, ReasonVolumeBusy, "the volume is being deleted already"}
 		return step
 	}
@@ -210,7 +210,7 @@ func (e *Engine) ask(s *Session, d Decision, now time.Time) {
 	case ReadSiblings:
 		a.Read, a.Siblings = s.nextRead(now), s.Facts.Siblings
 	case DeleteVolume:
-		s.Deleting = a.PV.Handle
+		s.Deleting = e.handle(&a.PV)
 		e.Deleting[s.Deleting] = struct{}{}
 	case RemoveFinalizer:
 		a.Remove, a.Bound = s.Facts.Rules.Finalizers(a.PV), true

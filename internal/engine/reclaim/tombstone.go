@@ -54,11 +54,12 @@ func (t *Tracker) ofEnd(uid types.UID) (_ Memory, _ Tombstone, known bool) {
 	return t.memory(r.History, *r.Activity, r.Activity.Done), *r.Activity.Tombstone, true
 }
 
-// share records that another PV names the volume now, and returns the names of the gone PVs that this concerns.
+// share records that another PV names the volume of this key now, and returns the names of the gone PVs that this
+// concerns.
 func (t *Tracker) share(handle string) (names []string) {
 	for name, uids := range t.Tombstones {
 		for _, uid := range uids {
-			if tombstone := t.Records[uid].Activity.Tombstone; tombstone.PV.Handle == handle {
+			if tombstone := t.Records[uid].Activity.Tombstone; volume.HandleKey(tombstone.PV.Handle) == handle {
 				tombstone.End.Shared = true
 				names = append(names, name)
 			}

@@ -145,6 +145,17 @@ func TestTakenOverVolumeIsKept(t *testing.T) {
 			taker.Handle, cache["taker"] = "vol-a", &taker
 			e.PVAdded(&taker, now())
 		},
+		"a PV that names the volume in another case": func(e *Engine, cache pvs) {
+			taker := inUse("taker")
+			taker.Handle, cache["taker"] = "VOL-A", &taker
+			e.PVAdded(&taker, now())
+		},
+		"a PV that came and went, and named the volume in another case": func(e *Engine, _ pvs) {
+			taker := inUse("taker")
+			taker.Handle = "VOL-A"
+			e.PVAdded(&taker, now())
+			e.PVDeleted(&taker, true, now())
+		},
 		"a PV that came and went": func(e *Engine, _ pvs) {
 			taker := inUse("taker")
 			taker.Handle = "vol-a"

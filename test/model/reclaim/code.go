@@ -353,7 +353,7 @@ func (r *reader) worker(p *Process, i int) {
 		&f.Claim.Found)
 	a.PV = f.PV
 	if taken {
-		s.Deleting = f.PV.Handle
+		s.Deleting = volume.HandleKey(f.PV.Handle)
 		p.Engine.Deleting[s.Deleting] = struct{}{}
 	}
 	a.Read = r.read(now)

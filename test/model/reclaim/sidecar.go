@@ -301,20 +301,22 @@ func (c *scene) readFor(i, slot int, ask reclaim.Ask) (reply reclaim.Reply) {
 }
 
 // readSiblings reads the siblings, and their claims, into the reply. It reports whether no claim of theirs needs the
-// volume.
+// volume. Of a PV that has taken the name of a sibling, no claim was read.
 func (c *scene) readSiblings(ask reclaim.Ask, reply *reclaim.Reply) (unneeded bool) {
 	unneeded, reply.Claims = true, map[types.UID]reclaim.ClaimFacts{}
 	for _, sibling := range ask.Siblings {
 		other := c.slotOf(sibling.Name)
 		p, live := c.pvs[other], c.claims[other]
-		if !p.exists() || c.uid(other, p) != sibling.UID {
+		if !p.exists() {
 			continue
 		}
 		read, claim := c.toAPI(other, p), c.readClaim(other)
 		claim.Of = sibling.Claim
 		reply.PVs = append(reply.PVs, read)
-		reply.Claims[sibling.UID] = claim
-		if p.deletable() && (p.belongs(live.gen) || live.names(p)) {
+		if read.UID == sibling.UID {
+			reply.Claims[read.UID] = claim
+		}
+		if p.deletable() && (read.UID != sibling.UID || p.belongs(live.gen) || live.names(p)) {
 			unneeded = false
 		}
 	}

@@ -23,7 +23,7 @@ type PVs struct {
 	cache *kube.Cache[keptPV]
 
 	mu sync.Mutex
-	// handles counts the PVs that name each volume.
+	// handles counts the PVs that name each volume, by the key of its handle.
 	handles map[string]int
 	changed []func(volume.PV)
 	listed  []func()
@@ -75,8 +75,9 @@ func (v *PVs) Shared(handle, except string) bool {
 	kept, found := v.cache.Get(except)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	n := v.handles[handle]
-	if found && kept.handle == handle {
+	key := volume.HandleKey(handle)
+	n := v.handles[key]
+	if found && volume.HandleKey(kept.handle) == key {
 		n--
 	}
 	return n > 0
@@ -136,8 +137,9 @@ func (v pvChanges) Listed() {
 func (v *PVs) count(handle string, by int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.handles[handle] += by; v.handles[handle] <= 0 {
-		delete(v.handles, handle)
+	key := volume.HandleKey(handle)
+	if v.handles[key] += by; v.handles[key] <= 0 {
+		delete(v.handles, key)
 	}
 }
 
