@@ -87,6 +87,7 @@ func (r *reported) Event(o runtime.Object, kind, reason, _ string) {
 func TestTooLateToKeepAfterVolumeDeleted(t *testing.T) {
 	cases := map[string]func(*volume.PV){
 		"the policy is turned": func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
+		"it is held":           func(pv *volume.PV) { pv.Held = true },
 		"it is claimed anew": func(pv *volume.PV) {
 			pv.Claim, pv.Phase = volume.ClaimRef{Namespace: "ns", Name: "new", UID: "new-uid"}, volume.PhaseBound
 		},
@@ -120,6 +121,8 @@ func TestTooLateToKeepDuringDeleteVolume(t *testing.T) {
 	}{
 		"the policy is turned": {func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
 			[]string{"Warning TooLateToKeep on PersistentVolume", "Warning TooLateToKeep on PersistentVolumeClaim"}},
+		"it is held": {func(pv *volume.PV) { pv.Held = true },
+			[]string{"Warning TooLateToKeep on PersistentVolume", "Warning TooLateToKeep on PersistentVolumeClaim"}},
 		"nothing is changed": {func(*volume.PV) {}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,6 +139,26 @@ func TestTooLateToKeepDuringDeleteVolume(t *testing.T) {
 				t.Errorf("reported %q, want %q; done: %q", heard.events, c.want, w.diary)
 			}
 		})
+	}
+}
+
+func TestTooLateToKeepOtherPVOfVolume(t *testing.T) {
+	heard := &reported{}
+	w, r := newWorldWith(t, Config{Events: heard})
+	other := sibling()
+	other.Claim.Name = "other-claim"
+	w.others["other"] = other
+	w.store(r, other)
+	w.before = func(what string) {
+		if what == "delete volume" {
+			other.Held, other.ResourceVersion = true, "11"
+			w.store(r, other)
+		}
+	}
+	r.reconcile(t.Context(), "pv")
+	want := []string{"Warning TooLateToKeep on PersistentVolume", "Warning TooLateToKeep on PersistentVolumeClaim"}
+	if !slices.Equal(heard.events, want) || !slices.Contains(w.diary, "release") {
+		t.Errorf("reported %q, want %q; done: %q", heard.events, want, w.diary)
 	}
 }
 

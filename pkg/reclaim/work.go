@@ -60,6 +60,9 @@ func (r *Controller) run(ctx context.Context, s *reclaim.Session, step reclaim.S
 		if step.Besides.Kind == reclaim.Besides {
 			r.recorder.ReportAside(ctx, object(s.Facts.PV), step.Besides.Reason, step.Besides.Detail)
 		}
+		for _, other := range step.TooLate {
+			r.recorder.ReportAside(ctx, object(other), reclaim.ReasonTooLateToKeep, "")
+		}
 		if step.Result != reclaim.Asks {
 			return r.end(ctx, s.Facts, step, a.err)
 		}

@@ -81,7 +81,8 @@ func decidePV(f Facts, now time.Time) (_ Decision, due bool) {
 func finish(f Facts) Decision {
 	pv := f.PV
 	why := ReasonVolumeDeleted
-	if pv.Policy != volume.PolicyDelete || pv.Claim != f.Tombstone.Claim || pv.Phase == volume.PhaseBound {
+	if pv.Policy != volume.PolicyDelete || pv.Claim != f.Tombstone.Claim || pv.Phase == volume.PhaseBound ||
+		pv.Held {
 		why = ReasonTooLateToKeep
 	}
 	if len(f.removable()) > 0 {
@@ -178,9 +179,9 @@ func terminating(f Facts, now time.Time) (_ Decision, due bool) {
 		return patient(ReasonTerminatingBound, pv, now), false
 	case pv.Phase == volume.PhaseUnknown:
 		return wait(ReasonNotReleased), false
-	case pv.Held:
 	case !pv.released():
 		return patient(ReasonTerminatingUnbound, pv, now), false
+	case pv.Held:
 		return wait(ReasonHeld), false
 	}
 	return Decision{}, true
@@ -192,8 +193,8 @@ func patient(why Reason, pv PV, now time.Time) Decision {
 	return Decision{Action: Wait, Reason: why, After: quiet, Quiet: quiet > 0}
 }
 
-// its claim gone and releases it, and all facts are read a second time before its policy is set to Delete.
 // decideTwin takes a twin from its creation to its end. The twin is created with policy Retain, the PV controller finds
+// its claim gone and releases it, and all facts are read a second time before its policy is set to Delete.
 func decideTwin(f Facts, now time.Time) Decision {
 	switch f.twinState() {
 	case twinForeign:

@@ -319,6 +319,8 @@ func TestDecide(t *testing.T) {
 			want{RemoveFinalizerByUID, ReasonVolumeDeleted}},
 		"its end was seen, turned to Retain since": {with(deleted, pvIs(of(volume.PolicyRetain))),
 			want{RemoveFinalizerByUID, ReasonTooLateToKeep}},
+		"its end was seen, held since": {with(deleted, pvIs(func(pv *PV) { pv.Held = true })),
+			want{RemoveFinalizerByUID, ReasonTooLateToKeep}},
 		"its end was seen, bound anew since": {with(deleted, pvIs(in(volume.PhaseBound))),
 			want{RemoveFinalizerByUID, ReasonTooLateToKeep}},
 		"its end was seen, of another claim since": {with(deleted,

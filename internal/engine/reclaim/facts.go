@@ -263,7 +263,8 @@ func keepsFrom(other, pv volume.PV) bool {
 	return other.Held || other.Keeps() && !other.IsTwinOf(pv)
 }
 
-// changedSinceDeleted reports whether the PV was changed to keep its volume after the volume was gone.
+// changedSinceDeleted reports whether the PV was changed to keep its volume after the deletion had begun. No deletion
+// begins on a PV with a hold.
 func (s Facts) changedSinceDeleted() bool {
-	return s.PV.Policy != volume.PolicyDelete || s.PV.Claim != s.Done.Claim || s.PV.Phase == volume.PhaseBound
+	return s.PV.Policy != volume.PolicyDelete || s.PV.Claim != s.Done.Claim || s.PV.Phase == volume.PhaseBound || s.PV.Held
 }

@@ -168,12 +168,22 @@ func sameVolume(a, b volume.PV) bool {
 	return a.Driver == b.Driver && volume.HandleKey(a.Handle) == volume.HandleKey(b.Handle)
 }
 
+// tooLate returns the other PVs that keep the volume by now, and did not when they were read.
+func (e *Engine) tooLate(s *Session) []volume.PV {
+	f := &s.Facts
+	return e.cached(e.Handles.Names(e.handle(&f.PV)), all, func(other *volume.PV) bool {
+		return other.UID != f.PV.UID && !slices.Contains(s.Absent, other.UID) && keepsFrom(*other, f.PV) &&
+			hasUnread([]volume.PV{*other}, f.Siblings)
+	})
+}
+
 func (e *Engine) volumeDeleted(s *Session, reply Reply) (over bool, step Step) {
 	a := s.Ask
 	if reply.Outcome != OK {
 		return true, failed(a.Decision, ReasonVolumeFailedDelete, reply.Outcome)
 	}
 	s.Facts.Done = e.Tracker.done(a.PV.UID, func(d *Done) { d.VolumeDeleted, d.Claim = true, a.PV.Claim })
+	step.TooLate = e.tooLate(s)
 	if s.Facts.End.Gone {
 		step.Besides = Report{Besides, ReasonUnprotectedReclaim, fmt.Sprintf("Volume %q.", a.PV.Handle)}
 	}

@@ -78,6 +78,9 @@ func TestDecideByEachOperand(t *testing.T) {
 		"its volume is deleted, and a claim is bound to the PV: reported": {
 			with(func(s *Facts) { s.PV.Phase, s.Done = volume.PhaseBound, done(s.PV, false, false) }),
 			do(DeletePV, ReasonTooLateToKeep)},
+		"its volume is deleted, and the PV is held: reported": {
+			with(func(s *Facts) { s.PV.Held, s.PV.Terminating, s.Done = true, true, done(s.PV, true, false) }),
+			do(FinalizePV, ReasonTooLateToKeep)},
 
 		"observed, terminating without a finalizer: reported": {observed(func(*Facts) {}),
 			waiting(ReasonDeletionUnprotected)},

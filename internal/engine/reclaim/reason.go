@@ -118,8 +118,8 @@ var (
 			"deleted after it.")
 	ReasonVolumeDeleted = table.Silent("VolumeDeleted", "The volume is deleted; the PV is deleted next.")
 	ReasonTooLateToKeep = table.Declare("TooLateToKeep", reasons.About{
-		Severity: reasons.Warning, OnClaim: true, Sentence: "The PV was changed to keep its volume after the volume was " +
-			"deleted. The data is gone; the PV is deleted next."})
+		Severity: reasons.Warning, OnClaim: true, Sentence: "The PV was changed to keep its volume, or created, after the " +
+			"deletion of the volume had begun. The data is gone."})
 )
 
 // Reasons at the end of a PV.

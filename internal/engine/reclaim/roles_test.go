@@ -154,8 +154,8 @@ func TestDecideAboutStops(t *testing.T) {
 		"held and Retain: drops": {
 			with(func(s *Facts) { s.PV.Held, s.PV.Policy = true, volume.PolicyRetain }),
 			do(RemoveFinalizer, ReasonPolicyKeepsVolume)},
-		"held, the volume is deleted already: lets go": {
-			with(func(s *Facts) { s.PV.Held, s.Done = true, done(s.PV, false, false) }), do(DeletePV, ReasonVolumeDeleted)},
+		"held, the volume is deleted already: lets go, and says so": {
+			with(func(s *Facts) { s.PV.Held, s.Done = true, done(s.PV, false, false) }), do(DeletePV, ReasonTooLateToKeep)},
 		"braked: waits": {with(func(s *Facts) { s.Brake = BrakeOn }),
 			waiting(ReasonDeletionsPaused)},
 		"the brake is not known: waits": {with(func(s *Facts) { s.Brake = BrakeUnknown }),

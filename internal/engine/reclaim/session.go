@@ -83,6 +83,9 @@ type Step struct {
 	Result   Result
 	// Report is why the session ended, and Besides a report in addition.
 	Report, Besides Report
+	// TooLate are other PVs of the volume that were changed to keep it while it was being deleted, to be reported with
+	// ReasonTooLateToKeep.
+	TooLate []volume.PV
 	// Protect is true if the PV is to get its finalizer, which is the work of another loop.
 	Protect bool
 	// Settled is true if the PV is gone, no work is left, and its record is dropped.
@@ -104,7 +107,7 @@ func (e *Engine) Answer(s *Session, reply Reply, at Moment) Step {
 // leader.
 func (s Step) by(at Moment) Step {
 	if !at.Leading {
-		s.Report, s.Besides = Report{}, Report{}
+		s.Report, s.Besides, s.TooLate = Report{}, Report{}, nil
 	}
 	return s
 }
@@ -113,18 +116,18 @@ func (e *Engine) answer(s *Session, reply Reply, at Moment) Step {
 	asked := s.Ask
 	e.Abandon(s)
 	e.Tracker.Answered(asked, reply)
-	over, step := e.learn(s, reply)
+	over, learned := e.learn(s, reply)
 	if over {
-		return step
+		return learned
 	}
-	besides := step.Besides
-	if !e.observe(s, at) {
-		return Step{Decision: asked.Decision, Result: Idle, Besides: besides}
+	step := Step{Decision: asked.Decision, Result: Idle}
+	if e.observe(s, at) {
+		step = e.next(s, at)
 	}
-	step = e.next(s, at)
-	if besides.Kind != None {
-		step.Besides = besides
+	if learned.Besides.Kind != None {
+		step.Besides = learned.Besides
 	}
+	step.TooLate = learned.TooLate
 	return step
 }
 

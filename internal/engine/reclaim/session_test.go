@@ -4,6 +4,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -197,26 +198,86 @@ func TestSiblingsDuringSession(t *testing.T) {
 	}
 }
 
-// DeleteVolume is called once at a time for one volume, without delay for other steps.
-func TestOneDeleteVolumeAtATime(t *testing.T) {
-	at := Moment{Now: now(), Leading: true}
+// toDeleteVolume drives a session on a PV up to DeleteVolume, with a result for each read that permits the deletion.
+func toDeleteVolume(t *testing.T, e *Engine, cache pvs, name string) (s *Session, step Step) {
+	t.Helper()
+	for s, step = beginOn(t, e, Item{Name: name}); step.Result == Asks && s.Ask.Action != DeleteVolume; {
+		r := Reply{Outcome: OK, PV: s.Facts.PV, Found: true, Claims: map[types.UID]ClaimFacts{}}
+		for _, other := range s.Ask.Siblings {
+			if is := cache[other.Name]; is != nil {
+				r.PVs = append(r.PVs, *is)
+				r.Claims[other.UID] = ClaimFacts{Of: other.Claim}
+			}
+		}
+		step = e.Answer(s, r, Moment{Now: now(), Leading: true})
+	}
+	return s, step
+}
+
+// A PV that is changed to keep the volume, or created for it, while another of its PVs has it deleted is reported.
+func TestTooLateOfOtherPVs(t *testing.T) {
+	change := func(change func(*volume.PV)) func(*Engine, pvs) {
+		return func(e *Engine, cache pvs) { update(e, cache, "other", change) }
+	}
+	for name, c := range map[string]struct {
+		meanwhile func(*Engine, pvs)
+		reply     Outcome
+		deposed   bool
+		want      []string
+	}{
+		"nothing happens":  {func(*Engine, pvs) {}, OK, false, nil},
+		"it is held":       {change(func(pv *volume.PV) { pv.Held = true }), OK, false, []string{"other"}},
+		"it is to be kept": {change(func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }), OK, false, []string{"other"}},
+		"it is relabeled":  {change(func(*volume.PV) {}), OK, false, nil},
+		"another is created": {func(e *Engine, cache pvs) {
+			created := inUse("created")
+			created.Handle, cache["created"] = "VOL-1", &created
+			e.PVAdded(&created, now())
+		}, OK, false, []string{"created"}},
+		"it is held, the volume is not deleted": {change(func(pv *volume.PV) { pv.Held = true }), Refused, false, nil},
+		"it is held, the term is over":          {change(func(pv *volume.PV) { pv.Held = true }), OK, true, nil},
+	} {
+		e, cache := engineOf(released().PV, sibling())
+		e.Breaker = NewBreaker(0, 0)
+		e.Lead(true)
+		s, _ := toDeleteVolume(t, e, cache, "pv")
+		c.meanwhile(e, cache)
+		var got []string
+		for _, pv := range e.Answer(s, Reply{Outcome: c.reply}, Moment{Now: now(), Leading: !c.deposed}).TooLate {
+			got = append(got, pv.Name)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: reported on %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// The cache may still show how a PV was before it was read, or a PV that a read did not find.
+func TestTooLateIsReportedOnlyOfChangesSinceRead(t *testing.T) {
 	e, cache := engineOf(released().PV, sibling())
 	e.Breaker = NewBreaker(0, 0)
 	e.Lead(true)
-	reply := func(s *Session) Reply {
-		r := Reply{Outcome: OK, PV: s.Facts.PV, Found: true, Claims: map[types.UID]ClaimFacts{}}
-		for _, other := range s.Ask.Siblings {
-			r.PVs = append(r.PVs, *cache[other.Name])
-			r.Claims[other.UID] = ClaimFacts{Of: other.Claim}
-		}
-		return r
+	s, _ := toDeleteVolume(t, e, cache, "pv")
+	s.Facts.Siblings[0].ResourceVersion = "1000"
+	update(e, cache, "other", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
+	if got := e.tooLate(s); len(got) > 0 {
+		t.Errorf("changed before it was read: reported on %v", got)
 	}
-	drive := func(name string) (s *Session, step Step) {
-		for s, step = beginOn(t, e, Item{Name: name}); step.Result == Asks && s.Ask.Action != DeleteVolume; {
-			step = e.Answer(s, reply(s), at)
-		}
-		return s, step
+	s.Facts.Siblings, s.Absent = nil, []types.UID{sibling().UID}
+	if got := e.tooLate(s); len(got) > 0 {
+		t.Errorf("gone when it was read: reported on %v", got)
 	}
+}
+
+// DeleteVolume is called once at a time for one volume, without delay for other steps.
+func TestOneDeleteVolumeAtATime(t *testing.T) {
+	at := Moment{Now: now(), Leading: true}
+	other := sibling()
+	other.Handle = "VOL-1"
+	e, cache := engineOf(released().PV, other)
+	e.Breaker = NewBreaker(0, 0)
+	e.Lead(true)
+	drive := func(name string) (*Session, Step) { return toDeleteVolume(t, e, cache, name) }
 	first, step := drive("pv")
 	if step.Result != Asks {
 		t.Fatalf("asks nothing: %+v", step)
@@ -274,6 +335,7 @@ func TestReportsAfterDeleteVolume(t *testing.T) {
 		"it was bound meanwhile":      {ok, func(pv *volume.PV) { pv.Phase = volume.PhaseBound }, tooLate},
 		"another claim is named":      {ok, func(pv *volume.PV) { pv.Claim.UID = "newer" }, tooLate},
 		"it is to be kept by now":     {ok, func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }, tooLate},
+		"it is held by now":           {ok, func(pv *volume.PV) { pv.Held = true }, tooLate},
 		"the answer does not show it": {Reply{Outcome: OK}, func(pv *volume.PV) { *pv = volume.PV{} }, Report{}},
 		"the write is refused": {Reply{Outcome: Restored, Found: true},
 			func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }, Report{}},
@@ -380,7 +442,7 @@ func TestAnswerProtect(t *testing.T) {
 		if want.Decision = a.Decision; !needed {
 			t.Fatal("an unprotected PV needs no protection")
 		}
-		if got := e.AnswerProtect(a, Reply{Outcome: outcome}, at); got != want {
+		if got := e.AnswerProtect(a, Reply{Outcome: outcome}, at); !reflect.DeepEqual(got, want) {
 			t.Errorf("outcome %d: %+v, want %+v", outcome, got, want)
 		}
 	}

@@ -174,6 +174,9 @@ func (p *Process) advance(i int) {
 
 func (p *Process) took(i int, s *reclaim.Session, step reclaim.Step) {
 	p.report(step.Besides)
+	for range step.TooLate {
+		p.report(reclaim.Report{Kind: reclaim.Besides, Reason: reclaim.ReasonTooLateToKeep})
+	}
 	if step.Result == reclaim.Asks {
 		p.Workers[i].Session = s
 		return
