@@ -3,6 +3,8 @@ package podsafety
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/api/core/v1"
@@ -38,6 +40,12 @@ func recordClaim(object runtime.Object, _ bool) (c podsafety.Claim, keep bool, e
 type claimChanges struct{ *observer }
 
 func (o claimChanges) Added(now podsafety.Claim) {
+	o.mu.Lock()
+	if o.claimsIn[now.Namespace] == nil {
+		o.claimsIn[now.Namespace] = map[string]bool{}
+	}
+	o.claimsIn[now.Namespace][claimKey(now.Namespace, now.Name)] = true
+	o.mu.Unlock()
 	if o.isClaimDue(now) {
 		o.wake.claim(claimKey(now.Namespace, now.Name))
 	}
@@ -45,7 +53,14 @@ func (o claimChanges) Added(now podsafety.Claim) {
 
 func (o claimChanges) Updated(_, now podsafety.Claim) { o.Added(now) }
 
-func (o claimChanges) Deleted(podsafety.Claim, bool) {}
+func (o claimChanges) Deleted(last podsafety.Claim, _ bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.claimsIn[last.Namespace], claimKey(last.Namespace, last.Name))
+	if len(o.claimsIn[last.Namespace]) == 0 {
+		delete(o.claimsIn, last.Namespace)
+	}
+}
 
 // claimFacts returns the facts about a claim without a live read.
 func (o *observer) claimFacts(c podsafety.Claim) podsafety.ClaimFacts {
@@ -60,18 +75,29 @@ func (o *observer) isClaimDue(c podsafety.Claim) bool {
 	return podsafety.DecideClaim(o.claimFacts(c), o.clock.Now()) != podsafety.LeaveClaim
 }
 
-// dueClaims returns the keys of the claims of a namespace that may need work, "" for all namespaces.
+// dueClaims returns the keys of the claims of a namespace that may need work.
 func (o *observer) dueClaims(namespace string) (keys []string) {
-	o.claims.Each(func(c podsafety.Claim) {
-		if (namespace == "" || c.Namespace == namespace) && o.isClaimDue(c) {
-			keys = append(keys, claimKey(c.Namespace, c.Name))
+	o.mu.Lock()
+	all := slices.Collect(maps.Keys(o.claimsIn[namespace]))
+	o.mu.Unlock()
+	for _, key := range all {
+		if c, found := o.claims.Get(key); found && o.isClaimDue(c) {
+			keys = append(keys, key)
 		}
-	})
+	}
 	return keys
 }
 
 // beginClaims enqueues every claim in the cache that may need work.
-func (c *Controller) beginClaims(ctx context.Context) { c.claims.AddAll(ctx, c.observer.dueClaims("")) }
+func (c *Controller) beginClaims(ctx context.Context) {
+	var keys []string
+	c.observer.claims.Each(func(of podsafety.Claim) {
+		if c.observer.isClaimDue(of) {
+			keys = append(keys, claimKey(of.Namespace, of.Name))
+		}
+	})
+	c.claims.AddAll(ctx, keys)
+}
 
 // settleClaim adds the finalizer to a claim, or removes it.
 func (c *Controller) settleClaim(ctx context.Context, key string) controller.Result {

@@ -3,6 +3,7 @@ package podsafety
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -182,15 +183,59 @@ func TestDueClaims(t *testing.T) {
 	w.namespaceCache["ns"] = namespace{Name: "ns", Mode: podsafety.ModeOff}
 	w.showClaim(claimOfPod())
 	w.showClaim(claimOfPod(heldTerminating, func(o *v1.PersistentVolumeClaim) { o.Name = "restored" }))
-	if got := w.observer.dueClaims(""); !slices.Equal(got, []string{"ns/restored"}) {
+	due := func(namespace string) []string { return slices.Sorted(slices.Values(w.observer.dueClaims(namespace))) }
+	if got := due("ns"); !slices.Equal(got, []string{"ns/restored"}) {
 		t.Errorf("without the label: %q", got)
 	}
 	w.namespaceCache["ns"] = namespace{Name: "ns", Mode: podsafety.ModeEnforce}
-	both := []string{"ns/db-data", "ns/restored"}
-	for namespace, want := range map[string][]string{"": both, "ns": both, "other": nil} {
-		if got := w.observer.dueClaims(namespace); !slices.Equal(got, want) {
+	for namespace, want := range map[string][]string{"ns": {"ns/db-data", "ns/restored"}, "other": nil} {
+		if got := due(namespace); !slices.Equal(got, want) {
 			t.Errorf("of namespace %q: %q", namespace, got)
 		}
+	}
+	gone := w.claimCache["ns/restored"]
+	delete(w.claimCache, "ns/restored")
+	claimChanges{w.observer}.Deleted(gone, true)
+	if got := due("ns"); !slices.Equal(got, []string{"ns/db-data"}) {
+		t.Errorf("after the end of one: %q", got)
+	}
+}
+
+// counted counts the claims that a cache returns.
+type counted struct {
+	lister[podsafety.Claim]
+	claims int
+}
+
+func (c *counted) Get(key string) (podsafety.Claim, bool) {
+	c.claims++
+	return c.lister.Get(key)
+}
+
+func (c *counted) Each(visit func(podsafety.Claim)) {
+	c.lister.Each(func(claim podsafety.Claim) {
+		c.claims++
+		visit(claim)
+	})
+}
+
+// At the start of a leader, every namespace is held, and there may be thousands.
+func TestHeldNamespaceVisitsOnlyItsClaims(t *testing.T) {
+	w := newWorld(t, Config{})
+	const namespaces = 5
+	for i := range namespaces {
+		claim := podsafety.Claim{Namespace: fmt.Sprintf("ns-%d", i), Name: "db-data", Pod: "db", PodUID: "uid"}
+		w.claimCache[claimKey(claim.Namespace, claim.Name)] = claim
+		w.namespaceCache[claim.Namespace] = namespace{Name: claim.Namespace, Mode: podsafety.ModeEnforce}
+		claimChanges{w.observer}.Added(claim)
+	}
+	visits := &counted{lister: w.observer.claims}
+	w.observer.claims = visits
+	for i := range namespaces {
+		w.hold(w.Context(), fmt.Sprintf("ns-%d", i))
+	}
+	if visits.claims != namespaces {
+		t.Errorf("%d visits of %d claims", visits.claims, namespaces)
 	}
 }
 

@@ -52,10 +52,12 @@ type observer struct {
 	fences     lister[nodefence.Fence]
 
 	mu sync.Mutex
-	// tracker, waiting, forceRefusedSince and candidates are guarded by mu.
+	// tracker, waiting, claimsIn, forceRefusedSince and candidates are guarded by mu.
 	tracker *podsafety.Tracker
 	// waiting holds the held, terminating pods, by node and key.
-	waiting           map[string]map[string]*pod
+	waiting map[string]map[string]*pod
+	// claimsIn holds the keys of the claims in the cache, by namespace.
+	claimsIn          map[string]map[string]bool
 	forceRefusedSince time.Time
 	// candidates holds the pods that must get the finalizer, until they have it, because the cache lacks pods without it.
 	candidates map[string]objects.Pod
@@ -63,7 +65,8 @@ type observer struct {
 
 func newObserver(rules podsafety.Rules, clock interface{ Now() time.Time }, wake wake) *observer {
 	return &observer{rules: rules, clock: clock, wake: wake, fences: nodefence.None{}, tracker: podsafety.NewTracker(),
-		candidates: map[string]objects.Pod{}, waiting: map[string]map[string]*pod{}}
+		candidates: map[string]objects.Pod{}, waiting: map[string]map[string]*pod{},
+		claimsIn: map[string]map[string]bool{}}
 }
 
 // follow creates the caches, which do not run yet. Without a client for fences, it reads no NodeFence.
