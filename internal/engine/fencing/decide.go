@@ -200,7 +200,7 @@ func (f Facts) running(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now tim
 	case state == RunAbsent && over == "":
 		return f.start(attempt, run, now)
 	case state == Running && over == "":
-		return f.working(attempt, min(left, agentPoll))
+		return f.working(attempt, agent, min(left, agentPoll))
 	case state == RunSucceeded, state == RunAbsent, state != Running && f.hurried():
 		return f.end(attempt, over, f.words(attempt), now)
 	case -left > stopGrace && (state != Running || f.Sight.Refused == run): // a running agent is stopped, however late
@@ -218,8 +218,10 @@ func (f Facts) proves() bool {
 
 // working handles an agent that has no result yet. A likely obstacle to its success is recorded now, because stopping
 // the agent removes its object.
-func (f Facts) working(attempt *v1alpha1.Attempt, after time.Duration) Decision {
+func (f Facts) working(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, after time.Duration) Decision {
 	switch {
+	case agent.NetworkFence != nil && !attempt.ObjectSeen:
+		return f.write(ReasonFencing, func(s *v1alpha1.NodeFenceStatus) { find(s, attempt.Number).ObjectSeen = true })
 	case f.Run.Removal != RemovalDeletes:
 		return wait(ReasonFencing, after)
 	case attempt.Message == "":
@@ -360,6 +362,9 @@ func (f Facts) outran(attempt *v1alpha1.Attempt, covers v1alpha1.Coverage) bool 
 func (f Facts) end(attempt *v1alpha1.Attempt, result v1alpha1.Result, message string, now time.Time) Decision {
 	return f.write(reasonOf(result), func(s *v1alpha1.NodeFenceStatus) {
 		conclude(s, attempt.Number, result, message, now)
+		if agent := f.Fence.agent(attempt.Agent); agent != nil && agent.NetworkFence != nil && f.Run.exists() {
+			find(s, attempt.Number).ObjectSeen = true
+		}
 		if s.Proof == nil {
 			set(s, now, v1alpha1.ConditionFenced, false, reasonOf(result), "Agent "+attempt.Agent+": "+message)
 		}

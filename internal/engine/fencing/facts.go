@@ -141,6 +141,9 @@ type RunFacts struct {
 	Attributes map[string]v1alpha1.AttributeValue
 }
 
+// exists reports whether the read has found the object of the run.
+func (r RunFacts) exists() bool { return r.State > RunAbsent }
+
 // RemainingFacts is the result of live lists of the node's pods and VolumeAttachments. While a fence waits for objects
 // to go, the lists may be some seconds old and incomplete.
 type RemainingFacts struct {
@@ -326,10 +329,12 @@ func (f Fence) toUndo() *v1alpha1.Attempt {
 	return nil
 }
 
-// proved reports whether an agent's success was ever accepted as a proof, even if contradicted later.
-func (f Fence) proved(agent string) bool {
+// acted reports whether an agent may have fenced the node, or may do so later: its object was seen, or its success was
+// accepted as a proof, even if contradicted later.
+func (f Fence) acted(agent string) bool {
 	return slices.ContainsFunc(f.Status.Attempts, func(a v1alpha1.Attempt) bool {
-		return a.Agent == agent && (a.Result == v1alpha1.ResultProven || a.Result == v1alpha1.ResultContradicted)
+		return a.Agent == agent && (a.ObjectSeen || a.Result == v1alpha1.ResultProven ||
+			a.Result == v1alpha1.ResultContradicted)
 	})
 }
 

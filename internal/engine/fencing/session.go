@@ -26,8 +26,8 @@ type Ask struct {
 	Agent v1alpha1.Agent
 	// PodsOnly limits ListRemaining to pods, so that it does not list VolumeAttachments.
 	PodsOnly bool
-	// Proved reports that the agent was once accepted as proof, so that it did fence the node.
-	Proved bool
+	// Acted reports that the agent may have fenced the node, or may do so later.
+	Acted bool
 }
 
 // Reply is the answer to an Ask. Only the fields of its call are set, and the session sets their Read.
@@ -110,7 +110,7 @@ func (s *Session) Ask() Ask {
 	ask := Ask{Action: d.Action, Node: fence.Name, UID: fence.UID, ResourceVersion: fence.ResourceVersion,
 		NodeVersion: s.Facts.Node.ResourceVersion, Status: d.Status, Run: d.Run, PodsOnly: d.PodsOnly}
 	if agent := fence.agent(d.Run.Agent); agent != nil {
-		ask.Agent, ask.Proved = *agent, fence.proved(agent.Name)
+		ask.Agent, ask.Acted = *agent, fence.acted(agent.Name)
 	}
 	return ask
 }

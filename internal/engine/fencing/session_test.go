@@ -12,7 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-func TestAskReportsEarlierProof(t *testing.T) {
+func TestAskReportsThatAgentMayHaveFenced(t *testing.T) {
 	for name, c := range map[string]struct {
 		attempts func(*Facts)
 		want     bool
@@ -23,12 +23,13 @@ func TestAskReportsEarlierProof(t *testing.T) {
 		"it has before": {
 			all(attempted(power, v1alpha1.ResultContradicted), attempted(power, v1alpha1.ResultFailed)), true},
 		"it is at work":    {attempted(power, ""), false},
+		"it may have":      {attempted(power, v1alpha1.ResultTimedOut, objectSeen), true},
 		"it has, and then": {all(attempted(power, v1alpha1.ResultContradicted), proved(bmc)), true},
 	} {
 		f := facts(agents(power, bmc), c.attempts)
 		var s Session
 		s.Facts, s.Decision = f, Decision{Action: ReadRun, Run: Run{Attempt: 1, Agent: power}}
-		if got := s.Ask().Proved; got != c.want {
+		if got := s.Ask().Acted; got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
@@ -131,7 +132,7 @@ func TestSessionStartsAndReadsAgent(t *testing.T) {
 	s, asked := play(t, NewTracker(), facts(open, unread), now(), answer{ReadFence, fenceIs(open), 0},
 		answer{ReadRun, runIs(RunAbsent), 0}, answer{StartRun, reply(), 0}, answer{ReadRun, runIs(Running), 0})
 	for _, ask := range asked[1:] {
-		if ask.Run != (Run{Attempt: 1, Agent: power}) || ask.Proved || ask.Agent.Name != power || ask.Agent.Job == nil {
+		if ask.Run != (Run{Attempt: 1, Agent: power}) || ask.Acted || ask.Agent.Name != power || ask.Agent.Job == nil {
 			t.Errorf("asks %+v", ask)
 		}
 	}

@@ -65,7 +65,10 @@ func (f Facts) begin(s *v1alpha1.NodeFenceStatus, agent string, now time.Time) {
 	pods := f.Remaining.Terminating
 	s.Attempts = append(s.Attempts, v1alpha1.Attempt{Number: number, Agent: agent, StartedAt: metav1.NewTime(now),
 		BootID: f.Node.BootID, MachineID: f.Node.Machine.MachineID, SystemUUID: f.Node.Machine.SystemUUID,
-		TerminatingPods: slices.Clone(pods[:min(len(pods), maxPods)])})
+		TerminatingPods: slices.Clone(pods[:min(len(pods), maxPods)]),
+		ObjectSeen: slices.ContainsFunc(s.Attempts, func(a v1alpha1.Attempt) bool {
+			return a.Agent == agent && a.ObjectSeen // the earlier attempt may be dropped
+		})})
 	if len(s.Attempts) > maxAttempts {
 		i := slices.IndexFunc(s.Attempts, func(a v1alpha1.Attempt) bool {
 			return repeated(s.Attempts, a) && (s.Proof == nil || a.Number != s.Proof.Attempt)

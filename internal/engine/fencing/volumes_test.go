@@ -41,14 +41,16 @@ func TestDecideAgentOfFurtherVolumes(t *testing.T) {
 	open := all(agents(storage, storage2), proved(storage), attempted(storage2, ""))
 	over := all(agents(storage, storage2), proved(storage), attempted(storage2, "", startedAgo(5*time.Minute)))
 	seen := func(f *Facts) { f.NodeRead, f.LeaseRead = read(3), read(4) }
+	known := all(agents(storage, storage2), proved(storage), attempted(storage2, "", objectSeen))
 	checkDecisions(t, map[string]decision{
 		"the node was not read": {facts(open), ReadNode, ReasonFencing, 0},
 		"it was not asked":      {facts(open, down()), ReadRun, ReasonFencing, 0},
 		"it was not started":    {facts(open, down(), ran(RunAbsent)), StartRun, ReasonFencing, 0},
-		"it works":              {facts(open, down(), ran(Running)), Wait, ReasonFencing, agentPoll},
+		"it is seen at work":    {facts(open, down(), ran(Running)), WriteStatus, ReasonFencing, 0},
+		"it works":              {facts(known, down(), ran(Running)), Wait, ReasonFencing, agentPoll},
 		"it has succeeded":      {facts(open, down(), ran(RunSucceeded), seen), WriteStatus, ReasonFenced, 0},
 		"its time is over":      {facts(over, down(), ran(Running)), WriteStatus, ReasonAgentTimedOut, 0},
-		"a person confirms":     {facts(open, down(), ran(Running), confirm("x")), Wait, ReasonFencing, agentPoll},
+		"a person confirms":     {facts(known, down(), ran(Running), confirm("x")), Wait, ReasonFencing, agentPoll},
 		"the fence is ended": {facts(open, down(), ran(Running), unfence(v1alpha1.UnfenceNow)), WriteStatus,
 			ReasonAgentCanceled, 0},
 		"the fence is deleted": {facts(open, down(), ran(Running), terminating), WriteStatus,
@@ -69,6 +71,33 @@ func TestVolumeAgentIsUndoneInsteadOfStopped(t *testing.T) {
 	})
 	if f := facts(agents(storage), attempted(storage, v1alpha1.ResultTimedOut)); f.Fence.toUndo() == nil {
 		t.Error("nothing is undone at the end")
+	}
+}
+
+func objectSeen(a *v1alpha1.Attempt) { a.ObjectSeen = true }
+
+// A NetworkFence may fence the node after its attempt has ended. If another program deletes it, nothing else shows
+// that.
+func TestSeenNetworkFenceIsRecorded(t *testing.T) {
+	long, of := startedAgo(time.Hour), agents(storage)
+	for name, c := range map[string]struct {
+		facts Facts
+		want  bool
+	}{
+		"it works":                     {facts(of, attempted(storage, ""), ran(Running)), true},
+		"its time is over":             {facts(of, attempted(storage, "", long), ran(Running)), true},
+		"it is terminating":            {facts(of, attempted(storage, "", long), ran(RunStopping)), true},
+		"it has fenced an ended fence": {facts(of, attempted(storage, ""), terminating, ran(RunSucceeded)), true},
+		"it was not started":           {facts(of, attempted(storage, "", long), ran(RunAbsent)), false},
+		"it cannot be read":            {facts(of, attempted(storage, "", long), ran(RunUnknown)), false},
+		"it was seen before":           {facts(of, attempted(storage, "", long, objectSeen), ran(RunAbsent)), true},
+		"it was seen in the attempt before": {facts(of, attempted(storage, v1alpha1.ResultTimedOut, objectSeen,
+			endedAgo(time.Hour)), down(), emptied), true},
+		"its object does not outlive it": {facts(agents(bmc), attempted(bmc, "", long), ran(RunFailed)), false},
+	} {
+		if got := last(written(t, c.facts)).ObjectSeen; got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }
 

@@ -56,7 +56,7 @@ func (a networkFences) read(ctx context.Context, ask fencing.Ask) (fencing.RunFa
 	}
 	about := of.kind + " " + a.name(ask)
 	switch {
-	case o == nil && ask.Run.Undo && ask.Proved:
+	case o == nil && ask.Run.Undo && ask.Acted:
 		return unknown, fmt.Errorf("%s: %w", about, errDeleted)
 	case o == nil && ask.Run.Undo: // it may never have existed
 		return facts(fencing.RunSucceeded, about+" is gone.")

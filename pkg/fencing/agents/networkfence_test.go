@@ -105,7 +105,7 @@ func testNetworkFenceIsUndone(b *bench) {
 	b.must(b.Start(b.Context(), back))
 	b.must(b.Start(b.Context(), ask))
 	b.carriesOut(ask, "Succeeded", "fencing operation successful")
-	back.Proved = true
+	back.Acted = true
 	b.state(back, fencing.RunAbsent, "does not ask for Unfenced.")
 	b.must(b.Start(b.Context(), back))
 	b.must(b.Start(b.Context(), back))
@@ -268,9 +268,9 @@ func TestDeletedNetworkFenceIsNotUndone(t *testing.T) {
 	b.has(internalIP("10.0.0.7"))
 	b.must(b.Start(t.Context(), b.ask(agent)))
 	b.vanish(csiAddonsVersion, "NetworkFence", networkFences{}.name(b.ask(agent)))
-	proved := func(a *fencing.Ask) { a.Proved = true }
-	b.state(b.ask(agent, undo, proved), fencing.RunUnknown, "kubectl reclaim unfence --abandon")
-	b.state(b.ask(agent, proved), fencing.RunAbsent, "")
+	acted := func(a *fencing.Ask) { a.Acted = true }
+	b.state(b.ask(agent, undo, acted), fencing.RunUnknown, "kubectl reclaim unfence --abandon")
+	b.state(b.ask(agent, acted), fencing.RunAbsent, "")
 	b.state(b.ask(agent, undo), fencing.RunSucceeded, "is gone.")
 }
 

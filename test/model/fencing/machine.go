@@ -226,7 +226,7 @@ func (m *machine) newFence(f fence) fencing.Fence {
 
 func (m *machine) attempt(i int, a attempt) v1alpha1.Attempt {
 	out := v1alpha1.Attempt{Number: int32(i + 1), Agent: agentName(a.agent), Result: results[a.result],
-		Message: version("w", a.word), BootID: version("b", a.boot), MachineID: machineID(a.second),
+		Message: version("w", a.word), BootID: version("b", a.boot), MachineID: machineID(a.second), ObjectSeen: a.seen,
 		StartedAt: metav1.NewTime(m.back(a.since, timeout))}
 	for slot := range maxPods {
 		if a.pods&(1<<slot) != 0 {
@@ -257,7 +257,7 @@ func (m *machine) status(f fence, s *v1alpha1.NodeFenceStatus) fence {
 	for i := range s.Attempts {
 		a := &s.Attempts[i]
 		now := attempt{agent: agentNumber(a.Agent), result: uint8(slices.Index(results, a.Result)), boot: number(a.BootID),
-			undone: a.UndoneAt != nil, tries: uint8(a.UndoTry), second: a.MachineID == machineID(true)}
+			undone: a.UndoneAt != nil, tries: uint8(a.UndoTry), second: a.MachineID == machineID(true), seen: a.ObjectSeen}
 		if a.Message != "" && a.Message[0] == 'w' {
 			now.word = number(a.Message)
 		}

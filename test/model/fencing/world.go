@@ -69,7 +69,8 @@ type attempt struct {
 	word uint8
 	// boot is the boot ID, and pods are the terminating pods, a bit each.
 	boot, pods uint8
-	undone     bool
+	// seen means that the object of the agent was seen.
+	seen, undone bool
 	// tries counts the tries to undo it, and sinceTry is the age of the last one.
 	tries    uint8
 	sinceTry age

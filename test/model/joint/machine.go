@@ -237,7 +237,7 @@ func (f fence) status(s *v1alpha1.NodeFenceStatus, n node) fence {
 	if f.begun {
 		a := s.Attempts[0]
 		f.result = uint8(slices.Index(results, a.Result))
-		f.undoing, f.undone = a.UndoTry > 0, a.UndoneAt != nil
+		f.undoing, f.undone, f.seen = a.UndoTry > 0, a.UndoneAt != nil, a.ObjectSeen
 		f.boot, f.machine = number(a.BootID), number(a.MachineID)
 		f.covers = [maxPods]bool{}
 		for _, uid := range a.TerminatingPods {

@@ -234,7 +234,7 @@ var results = []v1alpha1.Result{"", v1alpha1.ResultProven, v1alpha1.ResultFailed
 
 func (w *World) attempt(f fence, now time.Time) v1alpha1.Attempt {
 	a := v1alpha1.Attempt{Number: 1, Agent: agentName, Result: results[f.result], BootID: bootID(f.boot),
-		MachineID: w.machineID(f.machine), StartedAt: metav1.NewTime(now)}
+		MachineID: w.machineID(f.machine), StartedAt: metav1.NewTime(now), ObjectSeen: f.seen}
 	for slot, terminating := range f.covers {
 		if terminating {
 			a.TerminatingPods = append(a.TerminatingPods, uidOf(slot))

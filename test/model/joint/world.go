@@ -94,10 +94,11 @@ type fence struct {
 	now, vacant                bool
 	fenced, released, returned condition
 	// begun means that the attempt exists, with the number of its result, and with the boot ID, the machine and the
-	// terminating pods from before. undoing means that its agent is asked to undo it.
-	begun, undoing, undone bool
-	result, boot, machine  uint8
-	covers                 [maxPods]bool
+	// terminating pods from before. seen means that the object of its agent was seen, and undoing that the agent is asked
+	// to undo it.
+	begun, seen, undoing, undone bool
+	result, boot, machine        uint8
+	covers                       [maxPods]bool
 	// proven means that the proof exists, from a time when the Node had this boot ID and machine. renewed means that the
 	// Lease was renewed since.
 	proven, renewed         bool

@@ -190,6 +190,10 @@ type Attempt struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	Message string `json:"message,omitempty"`
+	// objectSeen reports that the NetworkFence of the agent was seen in this attempt or an earlier one. Without a proof,
+	// too, it may have fenced the node, or may do so later.
+	// +optional
+	ObjectSeen bool `json:"objectSeen,omitempty"`
 	// bootID is status.nodeInfo.bootID of the Node when the attempt was recorded.
 	// +optional
 	BootID string `json:"bootID,omitempty"`
