@@ -68,8 +68,9 @@ type Pod struct {
 	// Unschedulable reports that the scheduler has found no node for the pod so far.
 	Unschedulable bool
 
-	// Held reports that the pod has RunningFinalizer.
-	Held bool
+	// Held reports that the pod has RunningFinalizer. Finalizers are the others.
+	Held       bool
+	Finalizers []string
 	// Mirror reports that a kubelet created the pod for a static pod.
 	Mirror bool
 	// Terminating reports that the pod has a deletionTimestamp, which is GraceEnds.
@@ -125,6 +126,11 @@ func PodOf(o *v1.Pod) Pod {
 		p.Confirmation = ConfirmedOther
 		if o.UID != "" && value == string(o.UID) {
 			p.Confirmation = ConfirmedThis
+		}
+	}
+	for _, name := range o.Finalizers {
+		if name != RunningFinalizer {
+			p.Finalizers = append(p.Finalizers, name)
 		}
 	}
 	p.readSpec(o)

@@ -334,6 +334,10 @@ func TestPodOf(t *testing.T) {
 	if p.Namespace != "ns" || p.Name != "db-0" || p.UID != "uid-1" || p.ResourceVersion != "10" || p.Node != "a" {
 		t.Errorf("%+v", p)
 	}
+	others := PodOf(apiPod(func(o *v1.Pod) { o.Finalizers = append([]string{"example.com/keep"}, o.Finalizers...) }))
+	if len(p.Finalizers) > 0 || !slices.Equal(others.Finalizers, []string{"example.com/keep"}) {
+		t.Errorf("finalizers %q, %q", p.Finalizers, others.Finalizers)
+	}
 	if got := strings.Join(p.Claims, " "); got != "data-db-0 db-0-tmp" {
 		t.Errorf("claims %q", got)
 	}

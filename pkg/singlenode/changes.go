@@ -218,6 +218,7 @@ func (o *observer) wakeNode(name string) {
 	}
 	o.pods.Each(func(p *pod) {
 		if p.node == name {
+			o.user(p.facts()) // records that a node unmounts nothing, however short
 			o.concernUsed(p, false)
 		}
 	})

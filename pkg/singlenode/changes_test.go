@@ -3,6 +3,7 @@ package singlenode
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -100,6 +101,27 @@ func TestMissingObjectsNeedLock(t *testing.T) {
 		if err != nil || got.Unasked != c.want {
 			t.Errorf("%s: unasked %t, %v", name, got.Unasked, err)
 		}
+	}
+}
+
+func TestUnmountGraceStartsAnewAfterOutage(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data", locked("one"))
+	w.pod("one", onNode, completed)
+	w.settle()
+	w.clock.Step(time.Hour)
+	for _, ready := range []v1.ConditionStatus{v1.ConditionUnknown, v1.ConditionTrue} {
+		w.node(ready)
+		w.sync() // without any work between the two
+	}
+	w.settle()
+	if w.expectCalls(); w.lock() != "one" {
+		t.Errorf("the lock has %q", w.lock())
+	}
+	w.clock.Step(podsafety.DefaultUnmountGrace)
+	w.reconcileLock(t.Context(), "ns/data")
+	if w.expectCalls("get pod one", "free data"); w.lock() != "" {
+		t.Errorf("after the grace, the lock has %q", w.lock())
 	}
 }
 

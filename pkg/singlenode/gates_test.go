@@ -2,9 +2,12 @@ package singlenode
 
 import (
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
@@ -47,6 +50,32 @@ func TestLockOfUnschedulablePod(t *testing.T) {
 	w.settle()
 	if waiting := w.claimReports.Waiting(); len(waiting) > 0 {
 		t.Errorf("%v wait", waiting)
+	}
+}
+
+// Nothing else reports such a pod, which may be kept by any program.
+func TestLockOfPodThatIsNotHeld(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data", locked("one"))
+	w.pod("one", onNode, terminating, func(o *v1.Pod) {
+		var grace int64
+		o.DeletionGracePeriodSeconds, o.Finalizers = &grace, []string{"example.com/keep"}
+	})
+	w.settle()
+	if got := w.messages(); len(got) > 0 {
+		t.Errorf("Events %q", got)
+	}
+	w.clock.Step(time.Minute)
+	w.reconcileLock(t.Context(), "ns/data")
+	if got := w.messages(); len(got) != 1 || !strings.HasPrefix(got[0], "Warning HolderStays") ||
+		!strings.Contains(got[0], "example.com/keep.") {
+		t.Errorf("Events %q", got)
+	}
+	w.expectCalls()
+	w.claim("data", func(o *v1.PersistentVolumeClaim) { o.DeletionTimestamp = &metav1.Time{Time: w.clock.Now()} })
+	w.settle()
+	if w.expectCalls("get pod one", "free data"); w.claims["ns/data"] != nil {
+		t.Error("the claim stays")
 	}
 }
 

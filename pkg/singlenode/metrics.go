@@ -37,8 +37,8 @@ func newMetrics() metrics {
 		}, Reasons()),
 	}
 	// A rate over a counter that appears with its first event misses that event.
-	for _, reason := range []Reason{singlenode.ReasonHolderGone, singlenode.ReasonHolderCompleted,
-		singlenode.ReasonVolumeFenced, singlenode.ReasonLockDamaged} {
+	for _, reason := range []Reason{singlenode.ReasonHolderGone, singlenode.ReasonHolderReleased,
+		singlenode.ReasonHolderCompleted, singlenode.ReasonVolumeFenced, singlenode.ReasonLockDamaged} {
 		m.freed.WithLabelValues(string(reason))
 	}
 	return m

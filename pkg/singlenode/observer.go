@@ -123,7 +123,7 @@ func (o *observer) user(p singlenode.Pod) singlenode.User {
 	u := singlenode.User{Pod: p, NodeSeen: o.nodeSeen(p.Node), FenceSeen: fence.InForce}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	u.EndedSince, u.Storage = o.tracker.Saw(p, o.clock.Now()), o.tracker.Storages[p.Node]
+	u.EndedSince, u.Storage = o.tracker.Saw(p, u.NodeSeen, o.clock.Now()), o.tracker.Storages[p.Node]
 	return u
 }
 

@@ -197,8 +197,11 @@ func (u User) describe(does string) string {
 	case how == ReasonHolderUnreachable && p.Terminating:
 		return text + "It is terminating, and its node is not Ready: " + explain + " shows why it has not ended."
 	case how == ReasonHolderUnreachable:
-		return text + "Its node is not Ready, and the pod may run there. It is not being deleted: kubectl delete pod " +
-			object + " begins to move the work."
+		return text + "Its node is not Ready, and the pod may run there, or have its volumes mounted. It is not being " +
+			"deleted: kubectl delete pod " + object + " begins to move the work."
+	case how == ReasonHolderTerminating && !p.Held && len(p.Finalizers) > 0:
+		return text + "It is terminating and not held, and its object stays until these finalizers are removed: " +
+			strings.Join(p.Finalizers, ", ") + "."
 	case how == ReasonHolderTerminating:
 		return text + "It is terminating: " + explain + " shows why it has not ended."
 	}

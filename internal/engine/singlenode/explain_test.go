@@ -114,6 +114,9 @@ func TestDetailOfWaitingPod(t *testing.T) {
 			"waits to be scheduled", "kubectl reclaim explain pod/web-0 -n ns"}},
 		"by a terminating pod": {facts(watched(ofUser(deleted))), []string{"It is terminating:",
 			"kubectl reclaim explain pod/web-0 -n ns"}},
+		"by a released pod": {facts(watched(ofUser(shutDown), ofUser(func(p *Pod) {
+			p.Finalizers = []string{"example.com/keep", "example.com/count"}
+		}))), []string{"terminating and not held", "example.com/keep, example.com/count."}},
 		"by a pod that is cut off": {facts(watched(away)), []string{"node is not Ready",
 			"kubectl delete pod web-0 -n ns"}},
 		"by a terminating pod that is cut off": {facts(watched(ofUser(deleted), away)), []string{

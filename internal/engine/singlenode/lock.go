@@ -24,8 +24,9 @@ type LockFacts struct {
 //
 // A lock is freed once a live read of its holder shows that the holder can no longer write. This also applies to a
 // claim that is being deleted: its holder may be about to lose its gate, and the finalizer keeps the claim until that
-// pod is gone. A lock that names no pod, or a pod that does not use the claim, is damaged and freed, too. If the
-// annotation named a running pod before the damage, the list before the next removal of a gate still finds that pod.
+// pod is gone, or released. A lock that names no pod, or a pod that does not use the claim, is damaged and freed, too.
+// If the annotation named a running pod before the damage, the list before the next removal of a gate still finds that
+// pod.
 func DecideLock(f LockFacts, now time.Time) Decision {
 	d := decideLock(f, now)
 	d.Claim, d.User = f.Claim.Name, f.Claim.Lock.UID
@@ -47,12 +48,28 @@ func decideLock(f LockFacts, now time.Time) Decision {
 	}
 	d := f.Holder.evidence(f.Claim.Volume, f.Rules, f.HolderRead, now)
 	switch {
+	case f.Claim.Terminating && f.Holder.released():
+		// The garbage collector keeps a pod that is deleted in the foreground until its claims are gone.
+		return f.readThen(step(FreeLock, ReasonHolderReleased), now)
 	case d.Action != Wait:
 		return f.readThen(d, now)
+	case d.Reason == ReasonHolderTerminating && !f.Holder.Pod.Held:
+		return f.Holder.stays(now)
 	case f.HolderRead.Order > 0:
 		return d.again()
 	}
 	return d
+}
+
+// overdueAfter is the time after its grace period at which a terminating pod that is not held is reported.
+const overdueAfter = time.Minute
+
+// stays returns the wait for a terminating pod that is not held, about which the hold reports nothing.
+func (u User) stays(now time.Time) Decision {
+	if left := u.Pod.GraceEnds.Add(overdueAfter).Sub(now); left > 0 {
+		return Decision{Reason: ReasonHolderTerminating, After: left}.again()
+	}
+	return wait(ReasonHolderStays).again()
 }
 
 // holds reports whether the pod named in the lock exists.

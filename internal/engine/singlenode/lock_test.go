@@ -68,6 +68,26 @@ func TestDecideLock(t *testing.T) {
 		"a terminating pod": {lockFacts(holder(ofUser(deleted)), live), Wait, ReasonHolderTerminating, recheckAfter},
 		"even if it has ended": {lockFacts(holder(ofUser(deleted), ofUser(succeeded), endedFor(grace)), live), Wait,
 			ReasonHolderTerminating, recheckAfter},
+		"released, and its claim is being deleted": {lockFacts(lockClaim(terminating), holder(ofUser(shutDown)), live),
+			FreeLock, ReasonHolderReleased, 0},
+		"released, as the watch shows": {lockFacts(lockClaim(terminating), holder(ofUser(shutDown))), ReadHolder,
+			ReasonHolderReleased, 0},
+		"released, and another pod may want the claim": {lockFacts(holder(ofUser(shutDown)), live), Wait,
+			ReasonHolderStays, recheckAfter},
+		"released, and its end is confirmed": {lockFacts(holder(ofUser(shutDown), ofUser(confirmed)), live), FreeLock,
+			ReasonHolderReleased, 0},
+		"held without grace": {lockFacts(lockClaim(terminating), holder(ofUser(shutDown), ofUser(confirmed), ofUser(held)),
+			live), Wait, ReasonHolderTerminating, recheckAfter},
+		"not held, and with grace": {lockFacts(lockClaim(terminating), holder(ofUser(deleted), ofUser(unheld),
+			ofUser(confirmed)), live), Wait, ReasonHolderStays, recheckAfter},
+		"confirmed, and not deleted": {lockFacts(lockClaim(terminating), holder(ofUser(unheld), ofUser(confirmed)), live),
+			Wait, ReasonHolderRuns, recheckAfter},
+		"not held, for less than a minute": {lockFacts(holder(ofUser(shutDown), ofUser(graceEnded(50*time.Second))), live),
+			Wait, ReasonHolderTerminating, 10 * time.Second},
+		"not held, with a long grace": {lockFacts(holder(ofUser(deleted), ofUser(unheld), ofUser(graceEnded(-time.Hour)))),
+			Wait, ReasonHolderTerminating, recheckAfter},
+		"not held, on a node that is away": {lockFacts(holder(ofUser(shutDown), nodeSeen(objects.NodeNotReady)), live), Wait,
+			ReasonHolderUnreachable, recheckAfter},
 		"one whose node is away": {lockFacts(holder(nodeSeen(objects.NodeNotReady)), live), Wait,
 			ReasonHolderUnreachable, recheckAfter},
 		"one whose node is unseen": {lockFacts(holder(nodeSeen(objects.NodeUnseen)), live), Wait, ReasonHolderRuns,
@@ -109,6 +129,16 @@ func TestDecideLock(t *testing.T) {
 		"completed, and that ended before": {lockFacts(holder(ofUser(succeeded), endedFor(grace),
 			storage(podsafety.Storage{Since: ago(time.Hour)})), live), FreeLock, ReasonHolderCompleted, 0},
 		"completed, and never seen so": {lockFacts(holder(ofUser(succeeded)), live), Wait, ReasonWaitsForUnmount, grace},
+		"completed, on a node that is not Ready": {lockFacts(holder(ofUser(succeeded), endedFor(time.Hour),
+			nodeSeen(objects.NodeNotReady)), live), Wait, ReasonHolderUnreachable, recheckAfter},
+		"completed, on a node that is out of service": {lockFacts(holder(ofUser(succeeded), endedFor(time.Hour),
+			nodeSeen(objects.NodeTainted)), live), Wait, ReasonHolderUnreachable, recheckAfter},
+		"completed, and its Node is gone": {lockFacts(holder(ofUser(succeeded), endedFor(time.Hour),
+			nodeSeen(objects.NodeAbsent)), live), Wait, ReasonHolderUnreachable, recheckAfter},
+		"completed, on a node that was not seen": {lockFacts(holder(ofUser(succeeded), endedFor(time.Hour),
+			nodeSeen(objects.NodeUnseen)), live), Wait, ReasonWaitsForUnmount, recheckAfter},
+		"completed, on a tainted node that is Ready": {lockFacts(holder(ofUser(succeeded), endedFor(grace),
+			nodeSeen(objects.NodeTaintedReady)), live), FreeLock, ReasonHolderCompleted, 0},
 		"completed, and a container runs": {lockFacts(holder(ofUser(succeeded), ofUser(running), endedFor(grace)),
 			live), Wait,
 			ReasonHolderFailed, recheckAfter},
@@ -140,7 +170,7 @@ func TestDecideLock(t *testing.T) {
 		"of an earlier run, when the holder was terminating": {lockFacts(holder(ofUser(deleted), inForce, since,
 			nodeIs("boot-2", read(7))), live), FreeLock, ReasonVolumeFenced, 0},
 		"of a holder that is not held": {lockFacts(holder(ofUser(deleted), ofUser(unheld), inForce, since), live), Wait,
-			ReasonHolderTerminating, recheckAfter},
+			ReasonHolderStays, recheckAfter},
 		"of another storage system": {lockFacts(holder(ofUser(deleted), inForce, func(u *User) {
 			u.Fence.Volumes = ofCluster(driver, "two")
 		}), live), Wait, ReasonHolderTerminating, recheckAfter},
@@ -164,6 +194,13 @@ func TestDecideLock(t *testing.T) {
 		}
 	}
 }
+
+// shutDown is a pod without hold and grace, which is released or never was held.
+func shutDown(p *Pod)  { p.Terminating, p.GraceZero, p.Held = true, true, false }
+func confirmed(p *Pod) { p.Confirmation = objects.ConfirmedThis }
+func held(p *Pod)      { p.Held = true }
+
+func graceEnded(d time.Duration) func(*Pod) { return func(p *Pod) { p.GraceEnds = ago(d) } }
 
 func lockIs(l Lock) func(*LockFacts) { return lockClaim(func(c *Claim) { c.Lock = l }) }
 

@@ -153,7 +153,7 @@ func manyNodes(m v1.PersistentVolumeAccessMode) bool {
 // unknown, or assumes running processes.
 type User struct {
 	Pod Pod
-	// EndedSince is when this process first saw the pod completed.
+	// EndedSince is when this process first saw the pod completed, and its node Ready again since.
 	EndedSince time.Time
 	// NodeSeen is the state of the pod's node in the watch cache. FenceSeen reports whether a fence of the node is in the
 	// watch cache.
@@ -169,8 +169,8 @@ type User struct {
 
 // Rules are the settings of the locks.
 type Rules struct {
-	// UnmountGrace is the delay for the unmount of the volumes of a completed pod, counted from when this process first
-	// saw the pod completed. Default 30 s.
+	// UnmountGrace is the delay for the unmount of the volumes of a completed pod, counted from User.EndedSince. Default
+	// 30 s.
 	UnmountGrace time.Duration
 	// Removing removes gates, locks and finalizers, because volume-guard is uninstalled.
 	Removing bool
@@ -188,15 +188,21 @@ func (r Rules) unmountGrace() time.Duration {
 // evidence returns the next step to find out whether processes of a pod can still write to a volume. FreeLock means
 // that they cannot. read is the live read that returned the pod.
 //
-// For a terminating pod, the hold decides (package podsafety): its object goes once there is evidence. A fence that
-// keeps the node from the volume allows use elsewhere before that; see fenced.
+// For a terminating pod, the hold decides (package podsafety): its object goes once there is evidence. A person's
+// confirmation suffices if other finalizers keep the object after that. A fence that keeps the node from the volume
+// allows use elsewhere before; see fenced. A pod without the hold is no evidence: it may never have had it, or have
+// lost it to an uninstallation.
 func (u User) evidence(v objects.Volume, rules Rules, read session.Read, now time.Time) Decision {
 	switch p := u.Pod; {
+	case p.Completed() && !u.unmounts():
+		return wait(u.uses())
 	case p.Completed():
 		if left := u.unmountIn(rules, now); left > 0 {
 			return Decision{Reason: u.uses(), After: left}
 		}
 		return step(FreeLock, ReasonHolderCompleted)
+	case u.released() && p.Confirmation == objects.ConfirmedThis:
+		return step(FreeLock, ReasonHolderReleased)
 	case p.Held && p.Terminating && p.Node != "" && u.FenceSeen && v.Driver != "":
 		return u.fenced(v, read, now)
 	}
@@ -225,6 +231,15 @@ func (u User) fenced(v objects.Volume, read session.Read, now time.Time) Decisio
 	return wait(u.uses())
 }
 
+// released reports whether the pod is terminating without hold and grace, so that only other finalizers keep its
+// object.
+func (u User) released() bool { return u.Pod.Terminating && u.Pod.ShutDown() }
+
+// unmounts reports whether the kubelet of a pod that has ended is at work. Otherwise time proves no unmount.
+func (u User) unmounts() bool {
+	return u.Pod.Node == "" || u.NodeSeen == objects.NodeReady || u.NodeSeen == objects.NodeTaintedReady
+}
+
 // unmountIn returns the remaining wait for the unmount, not positive once it is over. The wait does not begin while a
 // fence keeps the node from volumes.
 func (u User) unmountIn(rules Rules, now time.Time) time.Duration {
@@ -241,7 +256,7 @@ func (u User) unmountIn(rules Rules, now time.Time) time.Duration {
 // uses returns the reason that describes how a pod uses a claim.
 func (u User) uses() Reason {
 	switch p := u.Pod; {
-	case p.Completed():
+	case p.Completed() && (u.unmounts() || u.NodeSeen == objects.NodeUnseen):
 		return ReasonWaitsForUnmount
 	case p.Node != "" && u.NodeSeen != objects.NodeReady && u.NodeSeen != objects.NodeUnseen:
 		return ReasonHolderUnreachable

@@ -223,21 +223,27 @@ func TestTrackerRecordsCompletion(t *testing.T) {
 	tracker := NewTracker()
 	done, runs := runningPod(), runningPod()
 	succeeded(&done)
-	if got := tracker.Saw(runs, ago(time.Hour)); !got.IsZero() || len(tracker.Ended) != 0 {
+	if got := tracker.Saw(runs, objects.NodeReady, ago(time.Hour)); !got.IsZero() || len(tracker.Ended) != 0 {
 		t.Errorf("it runs: %s, %v", got, tracker.Ended)
 	}
-	if got := tracker.Saw(done, ago(time.Minute)); got != ago(time.Minute) {
+	if got := tracker.Saw(done, objects.NodeReady, ago(time.Minute)); got != ago(time.Minute) {
 		t.Errorf("completed: %s", got)
 	}
-	if got := tracker.Saw(done, now()); got != ago(time.Minute) {
+	if got := tracker.Saw(done, objects.NodeReady, now()); got != ago(time.Minute) {
 		t.Errorf("completed, again: %s", got)
 	}
-	if got := tracker.Saw(runs, now()); !got.IsZero() {
+	if got := tracker.Saw(runs, objects.NodeReady, now()); !got.IsZero() {
 		t.Errorf("an older event: %s", got)
+	}
+	if got := tracker.Saw(done, objects.NodeNotReady, now()); !got.IsZero() {
+		t.Errorf("its node is away: %s", got)
+	}
+	if got := tracker.Saw(done, objects.NodeReady, now()); got != now() {
+		t.Errorf("its node is back: %s", got)
 	}
 	next := done
 	next.UID = types.UID("uid-2")
-	if got := tracker.Saw(next, now()); got != now() {
+	if got := tracker.Saw(next, objects.NodeReady, now()); got != now() {
 		t.Errorf("another of the name: %s", got)
 	}
 	tracker.Forget(done.UID)

@@ -21,14 +21,17 @@ func after(r, other session.Read) bool { return fresh(r) && r.Order > other.Orde
 // ended reports whether a pod from a live read can no longer write to a volume.
 func ended(u User, shown session.Read, of objects.Volume) bool {
 	p := u.Pod
-	byItself := !p.Terminating && p.Final && !p.Running && p.Reported && (p.Succeeded || p.PhaseByKubelet) &&
+	kubeletWorks := p.Node == "" || u.NodeSeen == objects.NodeReady || u.NodeSeen == objects.NodeTaintedReady
+	byItself := kubeletWorks && !p.Terminating && p.Final && !p.Running && p.Reported &&
+		(p.Succeeded || p.PhaseByKubelet) &&
 		!u.EndedSince.IsZero() && now().Sub(u.EndedSince) >= 30*time.Second && !u.Storage.Fenced &&
 		now().Sub(u.Storage.Since) >= 30*time.Second
 	cutOff := p.Held && p.Terminating && p.Node != "" && u.FenceSeen && after(u.FenceRead, shown) && u.Fence.InForce &&
 		u.Fence.Coverage == v1alpha1.CoversVolumes && named(u.Fence, of) &&
 		after(u.NodeRead, shown)
 	sameRun := u.Fence.SinceTerminating || u.Node.BootID == u.Fence.BootID && u.Fence.BootID != ""
-	return byItself || cutOff && sameRun
+	byWord := p.Terminating && p.GraceZero && !p.Held && p.Confirmation == objects.ConfirmedThis
+	return byItself || byWord || cutOff && sameRun
 }
 
 // named reports whether a fence covers this volume, and not only others of its driver.
@@ -48,6 +51,16 @@ func everyUser(visit func(User)) {
 			visit(u)
 		}
 	})
+	for n := objects.NodeUnseen; n <= objects.NodeAbsent; n++ {
+		visit(user(ofUser(succeeded), endedFor(grace), nodeSeen(n)))
+	}
+	for bits := range 1 << 3 {
+		for c := objects.NotConfirmed; c <= objects.ConfirmedThis; c++ {
+			visit(user(ofUser(func(p *Pod) {
+				p.Terminating, p.GraceZero, p.Held, p.Confirmation = bits&1 != 0, bits&2 != 0, bits&4 != 0, c
+			})))
+		}
+	}
 	for _, alter := range []func(*Pod){
 		func(*Pod) {}, deleted, succeeded, func(p *Pod) { deleted(p); unbound(p) }, func(p *Pod) { deleted(p); unheld(p) },
 	} {
@@ -56,7 +69,7 @@ func everyUser(visit func(User)) {
 }
 
 // everyUsers is the number of visits of everyUser.
-const everyUsers = 256*3*4 + 5*(8*4*4)*(2*2*3*4)
+const everyUsers = 256*3*4 + 6 + 8*3 + 5*(8*4*4)*(2*2*3*4)
 
 // everyPod visits each state of a pod that uses a claim.
 func everyPod(visit func(User)) {
@@ -69,7 +82,7 @@ func everyPod(visit func(User)) {
 			p.Node = ""
 		}
 		for _, since := range []time.Time{{}, now(), ago(grace)} {
-			visit(User{Pod: p, EndedSince: since})
+			visit(User{Pod: p, EndedSince: since, NodeSeen: objects.NodeReady})
 		}
 	}
 }
@@ -114,8 +127,11 @@ func mayFree(f LockFacts) bool {
 	case f.Rules.Removing, !c.Locked, c.Lock.Name == "":
 		return true
 	}
+	p := f.Holder.Pod
+	// No other pod can take the lock of a claim that is being deleted.
+	leaves := c.Terminating && p.Terminating && p.GraceZero && !p.Held
 	others := f.Holder.Pod.UID != c.Lock.UID || !slices.Contains(f.Holder.Pod.Claims, c.Name)
-	return fresh(f.HolderRead) && (others || ended(f.Holder, f.HolderRead, c.Volume))
+	return fresh(f.HolderRead) && (others || leaves || ended(f.Holder, f.HolderRead, c.Volume))
 }
 
 func judgeLock(t *testing.T, f LockFacts) {

@@ -51,7 +51,10 @@ var (
 
 // Reasons to free the lock of a claim.
 var (
-	ReasonHolderGone      = table.Silent("HolderGone", "The pod that had the lock does not exist any more.")
+	ReasonHolderGone     = table.Silent("HolderGone", "The pod that had the lock does not exist any more.")
+	ReasonHolderReleased = table.Silent("HolderReleased",
+		"The pod that had the lock is released, and other finalizers keep its object. No other pod can use the claim, "+
+			"which is being deleted, or the end of the pod is confirmed.")
 	ReasonHolderCompleted = table.Silent("HolderCompleted", "The processes of the pod that had the lock have ended.")
 	ReasonVolumeFenced    = table.Normal("VolumeFenced",
 		"A fence keeps the node of the pod that had the lock from the volume.")
@@ -74,10 +77,14 @@ var (
 			"reclaim delete-pod.")
 	ReasonHolderTerminating = table.Counted("HolderTerminating",
 		"The pod that has the lock is terminating, and its processes may run.")
+	ReasonHolderStays = table.Warning("HolderStays",
+		"The pod that has the lock is terminating, is not held, and stays: its kubelet has not ended it, or other "+
+			"finalizers keep its object, with which the lock goes. If you know that its processes cannot run: kubectl reclaim "+
+			"confirm.")
 	ReasonHolderUnreachable = table.Warning("HolderUnreachable",
-		"The node of the pod that has the lock is not Ready, and the processes of the pod may run on. If it is "+
-			"terminating, it is released when the node returns, is fenced, or is deleted. If you know that the processes "+
-			"cannot run: kubectl reclaim confirm.")
+		"The node of the pod that has the lock is not Ready, and the processes of the pod may run on, or its volumes be "+
+			"mounted. If it is terminating, it is released when the node returns, is fenced, or is deleted. If you know that "+
+			"the processes cannot run: kubectl reclaim confirm.")
 	ReasonWaitsForUnmount = table.Counted("WaitsForUnmount",
 		"The processes of the pod that has the lock have ended, and its volumes may still be mounted.")
 )

@@ -6,12 +6,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // Tracker is the memory of one process about pods, beyond its watch cache. A process that starts without it waits again
 // and, at worst, repeats a write. It is not safe for concurrent use.
 type Tracker struct {
-	// Ended has, by UID, the time when the process first saw a pod completed.
+	// Ended has, by UID, the time when the process first saw a pod completed, and its node Ready again since.
 	Ended map[types.UID]time.Time
 	// Ungated are the pods whose gate the process has removed while the watch still shows it. A gate cannot be added
 	// again.
@@ -25,10 +26,14 @@ func NewTracker() *Tracker {
 	return &Tracker{Ended: map[types.UID]time.Time{}, Ungated: map[types.UID]bool{}, Storages: podsafety.Storages{}}
 }
 
-// Saw records a state of a pod, and returns when the pod was first seen completed, the zero time if it has not
-// completed.
-func (t *Tracker) Saw(p Pod, now time.Time) time.Time {
-	if !p.Completed() {
+// Saw records a state of a pod and of its node, and returns since when the pod is seen completed, the zero time if it
+// has not completed. A node that is not Ready unmounts nothing, so the time begins anew after that.
+func (t *Tracker) Saw(p Pod, node objects.NodeSeen, now time.Time) time.Time {
+	switch u := (User{Pod: p, NodeSeen: node}); {
+	case !u.unmounts():
+		delete(t.Ended, p.UID)
+		return time.Time{}
+	case !p.Completed():
 		return time.Time{}
 	}
 	since, known := t.Ended[p.UID]

@@ -131,8 +131,8 @@ func (i *index) claim(c Claim) singlenode.Claim {
 // endOf returns the facts about the end of a pod.
 func (i *index) endOf(p pods.Pod) singlenode.User {
 	hold, of := i.Hold(p), p.Pod
-	return singlenode.User{Pod: of, EndedSince: singlenode.NewTracker().Saw(of, i.Now), NodeSeen: hold.NodeSeen,
-		FenceSeen: hold.FenceSeen, Storage: hold.Storage, Fence: hold.Fence, Node: hold.Node}
+	return singlenode.User{Pod: of, EndedSince: singlenode.NewTracker().Saw(of, hold.NodeSeen, i.Now),
+		NodeSeen: hold.NodeSeen, FenceSeen: hold.FenceSeen, Storage: hold.Storage, Fence: hold.Fence, Node: hold.Node}
 }
 
 // holder returns the pod with the name in a lock, the zero value if it does not exist.

@@ -24,8 +24,6 @@ const ConfirmAnnotation = objects.ConfirmAnnotation
 type Pod struct {
 	objects.Pod
 	Phase v1.PodPhase
-	// Finalizers holds the pod's finalizers except volume-guard's.
-	Finalizers []string
 	// TerminatingSince is the time of the deletion request, zero for a pod that is not terminating.
 	TerminatingSince time.Time
 	// Created is the creationTimestamp. Scheduled is the time of binding to a node, zero for an unscheduled pod.
@@ -38,11 +36,6 @@ func PodOf(o *v1.Pod) Pod {
 	for _, c := range o.Status.Conditions {
 		if c.Type == v1.PodScheduled && c.Status == v1.ConditionTrue {
 			p.Scheduled = c.LastTransitionTime.Time
-		}
-	}
-	for _, name := range o.Finalizers {
-		if name != objects.RunningFinalizer {
-			p.Finalizers = append(p.Finalizers, name)
 		}
 	}
 	if o.DeletionTimestamp != nil {

@@ -111,7 +111,11 @@ func testEphemeral(env *environment) {
 	env.remove(first)
 	env.runs(second)
 	env.waitClaimGone(first.Name + "-scratch")
-	env.remove(second)
+	// The pod waits for its claim.
+	foreground := metav1.DeletePropagationForeground
+	env.Must(env.Client.CoreV1().Pods(env.Namespace).Delete(env.Ctx, second.Name,
+		metav1.DeleteOptions{PropagationPolicy: &foreground}))
+	env.Must(second.WaitGone(env.WithTimeout()))
 	env.waitClaimGone(second.Name + "-scratch")
 }
 

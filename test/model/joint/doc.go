@@ -28,11 +28,12 @@
 // The policies of admission are in effect: a force deletion is confirmed, or its pod has no node, or has ended and was
 // not deleted before; gates, locks and finalizers are removed by volume-guard alone. Kubelets report generations
 // (1.34). A working kubelet ends a pod without grace within the duration of a Lease, and unmounts within the unmount
-// grace unless a fence keeps it from the volume. It renews its Lease all the time. It mounts no volume before it has
-// written its boot ID, as kubelets do with volumes that are attached (ReportedInUse in
-// pkg/volume/util/operationexecutor), and no volume that it is kept from. Agents neither fail nor lie, and fence the
-// machine that the Node shows. A fence that has returned goes at once. Volumes have no attach step: VolumeLocks are
-// explored in test/model/podsafety.
+// grace unless a fence keeps it from the volume. A kubelet whose Node is not Ready may not run, and then unmounts
+// nothing. For a deleted pod, it unmounts before the unmount grace is over: after its return, the hold waits no longer.
+// It renews its Lease all the time. It mounts no volume before it has written its boot ID, as kubelets do with volumes
+// that are attached (ReportedInUse in pkg/volume/util/operationexecutor), and no volume that it is kept from. Agents
+// neither fail nor lie, and fence the machine that the Node shows. A fence that has returned goes at once. Volumes have
+// no attach step: VolumeLocks are explored in test/model/podsafety.
 //
 // The variable broken (worlds.go) lists the worlds in which the engines are known to break a promise.
 //

@@ -42,21 +42,27 @@ func (k *worker) session(s *state, m move, do func(*scene)) {
 	k.Can(c.state != *s || c.wrong != "", m, func(to *scene) { to.state, to.wrong = c.state, c.wrong })
 }
 
-// waits ends the waits of a pod. A kubelet unmounts in less time than the unmount grace, even while it is cut off, and
-// a working kubelet ends a pod without grace in less than the duration of a Lease.
+// waits ends the waits of a pod. A kubelet unmounts in less time than the unmount grace, and a working kubelet ends a
+// pod without grace in less than the duration of a Lease.
 func (k *worker) waits(s *state, slot int) {
 	seen, p, n := s.sights[slot], s.processes[slot], s.node
-	// It does not unmount for a pod that runs on, or whose node is kept from the volume.
-	mounted := p.mounted && !p.runs && (p.node == nodeB || !n.storage)
 	c := k.scene(s)
 	c.unmountGraceEnds(slot)
-	k.Can(c.state != *s && !mounted, move{unmountGraceEnds, slot}, func(c *scene) { c.unmountGraceEnds(slot) })
+	k.Can(c.state != *s && !s.unmounts(slot), move{unmountGraceEnds, slot}, func(c *scene) { c.unmountGraceEnds(slot) })
 	hangs := p.node == nodeA && n.storage && !p.runs
 	ended := p.node == nodeA && !n.connected() || p.deleted && (!p.mounted || hangs)
 	k.Can(seen.graceZero == young && ended, move{forceGraceEnds, slot},
 		func(c *scene) { c.sights[slot].graceZero = old })
 	k.Can(seen.lease == young && (ended || !s.pods[slot].graceZero), move{leaseGraceEnds, slot},
 		func(c *scene) { c.sights[slot].lease = old })
+}
+
+// unmounts reports whether a kubelet is about to unmount the volume of a pod. It does not for a pod that runs on, or
+// whose node is kept from the volume, and a kubelet whose Node is not Ready may not run.
+func (s *state) unmounts(slot int) bool {
+	p, n := s.processes[slot], s.node
+	down := p.node == nodeA && n.there && !n.ready && !n.connected() && !s.pods[slot].terminating
+	return p.mounted && !p.runs && (p.node == nodeB || !n.storage) && !down
 }
 
 // unmountGraceEnds lets time pass until the unmount grace of an ended pod is over, whenever it began.

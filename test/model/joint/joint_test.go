@@ -43,7 +43,7 @@ func TestEachGuardIsNeeded(t *testing.T) {
 		want  string
 	}{
 		TheHoldOfClaims: {World{Unlocked: true, Budget: Budget{DeleteClaim: 1, DeleteNode: 1}}, "S2"},
-		TheWord:         {World{Budget: Budget{DeleteNode: 1}}, "S3"},
+		TheWord:         {World{Budget: Budget{Taint: 1, Cut: 1, Heal: 1}}, "S3"},
 		TheRun:          {World{Agent: Volumes, Budget: Budget{Delete: 1, Fence: 1, Reboot: 1}}, "S1"},
 		TheList:         {World{Agent: Volumes, Budget: Budget{Delete: 1, Fence: 1, Reboot: 1}}, "S1"},
 		TheStorage:      {World{Agent: Volumes, Budget: Budget{Fence: 1, Reboot: 1, End: 1}}, "S3"},

@@ -224,7 +224,7 @@ func (m *machine) saw(c *scene, slot int) {
 	if c.completed[slot] != never {
 		locks.Ended[p.UID] = m.since(c.completed[slot])
 	}
-	locks.Saw(p, m.now)
+	locks.Saw(p, c.nodeSeen(c.pods[slot].node), m.now)
 	c.completed[slot] = m.ageOf(locks.Ended[p.UID])
 }
 

@@ -67,6 +67,21 @@ func TestHeldPodKeepsClaimAfterPodGarbageCollection(t *testing.T) {
 	s.shows("nothing keeps the claim", func(s *state) bool { return !s.pods[0].exists && !s.claim.protected })
 }
 
+// A kubelet that does not run unmounts nothing, however long that takes.
+func TestCompletedPodKeepsLockOnNodeThatIsAway(t *testing.T) {
+	s := begin(t, World{Budget: Budget{End: 1, Cut: 1, Heal: 1}})
+	timePasses := func() {
+		s.All(func(m move) bool { return m.verb >= holdActs && m.verb <= unmountGraceEnds })
+	}
+	s.then(podCompletes, kubeletReportsEnd, replacementIsCreated, kubeletIsCutOff, readyChanges)
+	timePasses()
+	s.shows("the second pod waits", secondWaits).then(kubeletReturns, readyChanges)
+	timePasses()
+	s.shows("the second pod waits for the unmount", secondWaits).then(volumeIsUnmounted)
+	timePasses()
+	s.shows("it does not", func(s *state) bool { return !secondWaits(s) })
+}
+
 func TestConfirmationGivesVolumeToSecondPod(t *testing.T) {
 	s := begin(t, World{Budget: Budget{Force: 1, Confirm: 1, DeleteClaim: 1, Cut: 1}})
 	s.then(kubeletIsCutOff, userConfirms, userForces, replacementIsCreated).guardActs()

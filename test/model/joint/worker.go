@@ -67,6 +67,7 @@ func (c *scene) Settle() (to *state, wrong string) {
 		c.leaseChanges()
 	}
 	c.watchStorage()
+	c.watchNode()
 	c.judge()
 	return &c.state, c.wrong
 }
@@ -80,6 +81,15 @@ func (c *scene) watchStorage() {
 		c.opened = never
 	case was:
 		c.opened = young
+	}
+}
+
+// watchNode records the state of node a for the locks of completed pods.
+func (c *scene) watchNode() {
+	for slot, p := range c.pods {
+		if p.exists && p.node == nodeA && p.ended && !p.terminating {
+			c.machine.saw(c, slot)
+		}
 	}
 }
 

@@ -103,9 +103,6 @@ func (c *scene) writeOf(i, on int, ask singlenode.Ask) lateCall {
 		s := &l.locks[on-locks]
 		w.claim, w.uid, w.reason = uint8(on-locks), s.claim.uid, s.reason
 		w.expects = s.claim
-		if holder := int(s.claim.lock) - 1; holder >= 0 && holder < c.Pods {
-			w.unmounted = s.ended == old
-		}
 		return w
 	}
 	s := &l.work[on]
@@ -132,7 +129,7 @@ func (c *scene) write(i int, w lateCall) singlenode.Reply {
 		return singlenode.Reply{Outcome: session.Conflict}
 	}
 	if w.lock == 0 {
-		c.judgeFree(n, w)
+		c.judgeFree(n)
 	}
 	c.writeClaim(n, func(at *claim) { at.lock, at.kept = w.lock, w.lock > 0 })
 	if i < 0 {
@@ -192,7 +189,7 @@ func (c *scene) list(i, slot, other int, reply *singlenode.Reply) {
 	if c.Without == TheList {
 		p = l.pods[other]
 	}
-	c.machine.saw(other, p, &l.ended[other])
+	c.machine.saw(other, p, c.seenOf(p), &l.ended[other])
 	if !p.exists || p.gated || !c.shares(slot, other) {
 		return
 	}
@@ -225,7 +222,7 @@ func (c *scene) readForLock(i, n int, ask singlenode.Ask) singlenode.Reply {
 	}
 	now.holder, now.pod, now.ended = 0, pod{}, never
 	if at := c.named(int(now.claim.lock) - 1); at >= 0 {
-		c.machine.saw(at, c.pods[at], &l.ended[at])
+		c.machine.saw(at, c.pods[at], c.seenOf(c.pods[at]), &l.ended[at])
 		now.holder, now.pod, now.ended = uint8(at+1), c.pods[at], l.ended[at]
 		reply.Users = []singlenode.User{c.user(i, at, now.pod, now.ended, false)}
 	}

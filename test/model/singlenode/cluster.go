@@ -79,26 +79,32 @@ func (k *worker) schedule(s *state, slot int) {
 // nodeOf returns the node of a pod. The first pod has the node with the faults.
 func nodeOf(slot int) int { return min(slot, maxNodes-1) }
 
-// ends removes the object of a terminating pod. A held pod stays until its processes have ended, its volumes are
-// unmounted and its kubelet no longer starts it, or a person has confirmed that: test/model/podsafety shows that the
-// hold keeps this promise.
+// ends removes the object of a terminating pod, or only the hold if its claim keeps the object. A held pod stays until
+// its processes have ended, its volumes are unmounted and its kubelet no longer starts it, or a person has confirmed
+// that: test/model/podsafety shows that the hold keeps this promise.
 func (k *worker) ends(s *state, slot int) {
 	p, at := s.pods[slot], s.processes[slot]
 	over := p.node == 0 || !s.nodes[p.node-1].cut && at.known && at.deleted && !at.runs && !at.mounted
-	k.Can(p.exists && p.terminating && (over || p.confirmed && p.held), move{podIsRemoved, 0, slot}, func(c *scene) {
+	ends := p.exists && p.terminating && (over || p.confirmed && p.held)
+	k.Can(ends && !p.foreground, move{podIsRemoved, 0, slot}, func(c *scene) {
 		c.excused[slot] = c.excused[slot] || !over
 		c.writePod(slot, func(p *pod) { *p = pod{} })
+	})
+	k.Can(ends && p.foreground && p.held, move{podIsReleased, 0, slot}, func(c *scene) {
+		c.excused[slot] = c.excused[slot] || !over
+		c.writePod(slot, func(p *pod) { p.held = false })
 	})
 }
 
 // protects reports whether a finalizer keeps a claim: the finalizer of the lock, or that from PVC protection, which
-// sees the pods that are bound to a node and have not ended (pkg/controller/volume/pvcprotection).
+// sees the pods that are bound to a node and have not ended, except for a released pod with an ephemeral volume
+// (podIsShutDown in pkg/controller/volume/pvcprotection).
 func (k *worker) protects(s *state, n int) bool {
 	if s.claims[n].kept && k.Without != TheFinalizer {
 		return true
 	}
 	for slot := range k.Pods {
-		if p := s.pods[slot]; p.exists && p.node > 0 && !p.ended && k.usesClaim(slot, n) {
+		if p := s.pods[slot]; p.exists && p.node > 0 && !p.ended && (p.held || !p.foreground) && k.usesClaim(slot, n) {
 			return true
 		}
 	}
@@ -109,11 +115,15 @@ func (k *worker) protects(s *state, n int) bool {
 func (k *worker) ephemeral(s *state) {
 	at := s.claims[0]
 	for slot := range k.Pods {
+		waits := s.pods[slot].foreground && !s.pods[slot].held
+		k.Can(waits && int(at.owner) != slot+1, move{podIsRemoved, 0, slot},
+			func(c *scene) { c.writePod(slot, func(p *pod) { *p = pod{} }) })
 		k.Can(at.uid == 0 && s.pods[slot].exists && !s.pods[slot].terminating, move{claimIsCreatedFor, 0, slot},
 			func(c *scene) {
 				c.writeClaim(0, func(at *claim) { *at = claim{uid: firstUID + uint8(slot), bound: true, owner: uint8(slot + 1)} })
 			})
 	}
-	k.Can(at.uid > 0 && at.owner > 0 && !at.terminating && !s.pods[at.owner-1].exists, move{claimIsCollected, 0, 0},
+	goes := at.uid > 0 && at.owner > 0 && (!s.pods[at.owner-1].exists || s.pods[at.owner-1].foreground)
+	k.Can(goes && !at.terminating, move{claimIsCollected, 0, 0},
 		func(c *scene) { c.writeClaim(0, func(at *claim) { at.terminating = true }) })
 }

@@ -14,12 +14,13 @@
 // StatefulSets and ephemeral volumes; PVC protection; users and administrators; and chance, which breaks every
 // component that can break.
 //
-// The hold is an abstraction here. The object of a held pod goes once its processes have ended, its volumes are
-// unmounted and its kubelet no longer starts it, or once a person has confirmed that. test/model/podsafety shows that
-// the hold keeps this promise under all faults. A fence of volumes is an abstraction, too: node fencing waits until the
-// Node has another boot ID, lists the pods of the node until no held pod is terminating, and then ends the fence, at
-// any later time. The kubelet starts pods again before and after it writes the boot ID, even while the fence is in
-// force. A person who ends a fence by hand answers for the pods that run there.
+// The hold is an abstraction here. The object of a held pod goes, or its hold if another finalizer keeps the object,
+// once its processes have ended, its volumes are unmounted and its kubelet no longer starts it, or once a person has
+// confirmed that. test/model/podsafety shows that the hold keeps this promise under all faults. A fence of volumes is
+// an abstraction, too: node fencing waits until the Node has another boot ID, lists the pods of the node until no held
+// pod is terminating, and then ends the fence, at any later time. The kubelet starts pods again before and after it
+// writes the boot ID, even while the fence is in force. A person who ends a fence by hand answers for the pods that run
+// there.
 //
 // The consequences of a person's word are excused. A person who confirms the end of a pod answers for its processes.
 // Admission refuses to remove a gate or a lock by hand, to preset a node, and to remove a label. In worlds of their
@@ -33,8 +34,9 @@
 // creates pods without it, which are equivalent to pods that ran before. Reads do not become too old, which only lets
 // more happen. The first pod runs on the node with the faults, and the others on another node, because the judge
 // ignores the nodes of pods. A write with an older resourceVersion counts as up to date if the claim has the same
-// content again, which only lets more writes succeed. A working kubelet unmounts within the unmount grace. All objects
-// are in one namespace, because a lock of a claim depends on no other. No user writes a lock by hand that names a pod.
+// content again, which only lets more writes succeed. A kubelet that is not cut off unmounts within the unmount grace,
+// and its Node shows at once whether it is. All objects are in one namespace, because a lock of a claim depends on no
+// other. No user writes a lock by hand that names a pod.
 //
 // Every world has further constants, and names them. worlds.go has the bounds, and world.go the contents of a world.
 // cluster.go, nodes.go, people.go, guard.go and calls.go have the moves, and machine.go makes facts and sessions of the

@@ -31,8 +31,7 @@ func (k *worker) guard(s *state, i int) {
 			func(c *scene) { c.wake(i, slot) })
 		p := s.processes[slot]
 		// A working kubelet unmounts in less time than the unmount grace.
-		cut := p.node > 0 && s.nodes[p.node-1].cut
-		k.Can(l.ended[slot] == young && (!p.mounted || cut) && k.waits(l, slot), move{unmountGraceEnds, i, slot},
+		k.Can(l.ended[slot] == young && !p.mounted && k.waits(l, slot), move{unmountGraceEnds, i, slot},
 			func(c *scene) { c.lines[i].ended[slot] = old; c.timePasses(i, slot) })
 	}
 	for n := range k.Claims {
@@ -53,7 +52,7 @@ func (c *scene) start(i int) {
 	*l = line{up: true, mode: c.mode, fenced: c.nodes[0].fence.inForce, claims: c.claims}
 	for slot := range c.Pods {
 		l.pods[slot] = c.pods[slot]
-		c.machine.saw(slot, c.pods[slot], &l.ended[slot])
+		c.machine.saw(slot, c.pods[slot], c.seenOf(c.pods[slot]), &l.ended[slot])
 	}
 	c.wakeAll(i)
 }
@@ -66,8 +65,13 @@ func (c *scene) showPod(i, slot int) {
 		return
 	}
 	l.pods[slot] = c.pods[slot]
-	c.machine.saw(slot, c.pods[slot], &l.ended[slot])
+	c.machine.saw(slot, c.pods[slot], c.seenOf(c.pods[slot]), &l.ended[slot])
 	l.ungated[slot] = l.ungated[slot] && c.pods[slot].gated
+	c.wakeShared(i, slot)
+}
+
+// wakeShared enqueues the pods that share a claim with a pod, and the locks of its claims.
+func (c *scene) wakeShared(i, slot int) {
 	for other := range c.Pods {
 		if c.shares(slot, other) {
 			c.wake(i, other)
@@ -75,6 +79,19 @@ func (c *scene) showPod(i, slot int) {
 	}
 	for _, n := range c.uses(slot) {
 		c.wakeLock(i, n)
+	}
+}
+
+// showNode delivers the state of a node to the watches of all replicas.
+func (c *scene) showNode(n int) {
+	for i := range c.Replicas {
+		l := &c.lines[i]
+		for slot := range c.Pods {
+			if p := l.pods[slot]; l.up && p.exists && int(p.node) == n+1 {
+				c.machine.saw(slot, p, c.seenOf(p), &l.ended[slot])
+				c.wakeShared(i, slot)
+			}
+		}
 	}
 }
 

@@ -48,7 +48,7 @@ func (c *scene) judgeGate(slot int, why singlenode.Reason) {
 }
 
 // judgeFree judges the removal of a claim's lock.
-func (c *scene) judgeFree(n int, w lateCall) {
+func (c *scene) judgeFree(n int) {
 	holder := int(c.claims[n].lock) - 1
 	if holder < 0 || holder >= c.Pods || c.removing || c.excused[holder] {
 		return
@@ -58,11 +58,16 @@ func (c *scene) judgeFree(n int, w lateCall) {
 	switch {
 	case at.runs && !fenced:
 		c.violates("S2: the lock of claim %d is freed, and the processes of pod %d run", n, holder)
-	case p.exists && !p.ended && !fenced:
+	case p.exists && !p.ended && !fenced && !c.leaves(holder, n):
 		c.violates("S2: the lock of claim %d is freed, and pod %d is there", n, holder)
-	case at.mounted && !w.unmounted && !fenced:
+	case at.mounted && !fenced:
 		c.violates("S2: the lock of claim %d is freed, and pod %d has its volume mounted", n, holder)
 	}
+}
+
+// leaves reports whether a released pod leaves a claim that is being deleted, whose lock no other pod can take.
+func (c *scene) leaves(slot, n int) bool {
+	return c.pods[slot].foreground && !c.pods[slot].held && c.claims[n].terminating
 }
 
 // rests returns the broken promise when no component of the cluster can act, empty for none.
@@ -94,7 +99,7 @@ func (k *worker) unsettledClaim(s *state, n int) string {
 		return "L1: a claim is kept, and no pod has its lock"
 	case !s.pods[holder].exists:
 		return "L1: a pod that does not exist has the lock of a claim"
-	case s.pods[holder].ended && !s.pods[holder].terminating:
+	case s.pods[holder].ended && !s.pods[holder].terminating && !s.away(holder):
 		return "L1: a pod that has completed has the lock of a claim"
 	}
 	return ""
@@ -105,6 +110,8 @@ func (k *worker) unsettledClaim(s *state, n int) string {
 func (k *worker) unsettledPod(s *state, slot int) string {
 	p := s.pods[slot]
 	switch {
+	case p.exists && p.foreground && !p.held:
+		return "L1: a pod that is deleted in the foreground is released, and stays"
 	case !p.exists || !p.gated:
 		return ""
 	case s.removing:
@@ -195,11 +202,17 @@ func (k *worker) isSo(s *state, slot int, d singlenode.Decision) bool {
 func (k *worker) usedWithoutLock(s *state, slot, n int) bool {
 	for other := range k.Pods {
 		p := s.pods[other]
-		if other != slot && p.exists && !p.gated && k.usesClaim(other, n) && (!p.ended || p.terminating) {
+		if other != slot && p.exists && !p.gated && k.usesClaim(other, n) && (!p.ended || p.terminating || s.away(other)) {
 			return true
 		}
 	}
 	return false
+}
+
+// away reports whether the node of a pod is cut off.
+func (s *state) away(slot int) bool {
+	n := s.pods[slot].node
+	return n > 0 && s.nodes[n-1].cut
 }
 
 // circle reports whether a pod waits for itself by way of others, none of which can go on before another does.

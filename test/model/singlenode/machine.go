@@ -129,6 +129,12 @@ func (m *machine) podObject(slot int, p pod, flipped bool) *v1.Pod {
 	if p.terminating {
 		o.DeletionTimestamp = &metav1.Time{Time: m.now}
 	}
+	if p.foreground {
+		o.Finalizers = append(o.Finalizers, metav1.FinalizerDeleteDependents)
+		if grace := int64(0); !p.held { // its object would be gone
+			o.DeletionGracePeriodSeconds = &grace
+		}
+	}
 	if p.ended {
 		o.Status.Phase = v1.PodSucceeded
 		o.Status.ContainerStatuses = []v1.ContainerStatus{
@@ -236,14 +242,14 @@ func (m *machine) ageOf(t time.Time) age {
 	return old
 }
 
-// saw records a state of a pod in the tracker of a replica.
-func (m *machine) saw(slot int, p pod, a *age) {
+// saw records a state of a pod and its node in the tracker of a replica.
+func (m *machine) saw(slot int, p pod, node objects.NodeSeen, a *age) {
 	clear(m.tracker.Ended)
 	if *a != never {
 		m.tracker.Ended[uidOf(slot)] = m.since(*a)
 	}
 	if p.exists {
-		m.tracker.Saw(m.pod(slot, p, false), m.now)
+		m.tracker.Saw(m.pod(slot, p, false), node, m.now)
 	} else {
 		m.tracker.Forget(uidOf(slot))
 	}

@@ -49,10 +49,12 @@ func (k *worker) faults(s *state) {
 	k.Breaks(!node.cut, s.left.Cut, move{kubeletIsCutOff, 0, n}, func(c *scene) {
 		c.left.Cut--
 		c.nodes[n].cut = true
+		c.showNode(n)
 	})
 	k.User(node.cut, s.left.Heal, move{kubeletReturns, 0, n}, func(c *scene) {
 		c.left.Heal--
 		c.nodes[n].cut = false
+		c.showNode(n)
 	})
 	k.Breaks(true, s.left.Reboot, move{machineReboots, 0, n}, func(c *scene) {
 		c.left.Reboot--

@@ -34,6 +34,10 @@ func (k *worker) users(s *state, slot int) {
 		c.left.Delete--
 		c.writePod(slot, func(p *pod) { p.terminating = true })
 	})
+	k.User(!p.terminating, s.left.Foreground, move{userDeletesInForeground, 0, slot}, func(c *scene) {
+		c.left.Foreground--
+		c.writePod(slot, func(p *pod) { p.terminating, p.foreground = true, true })
+	})
 	k.User(true, s.left.Force, move{userForces, 0, slot}, func(c *scene) {
 		c.left.Force--
 		c.writePod(slot, func(p *pod) {

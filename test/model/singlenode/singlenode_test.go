@@ -136,10 +136,13 @@ func judged() *scene {
 func TestEachStepIsJudged(t *testing.T) {
 	start := func(c *scene) { c.judgeStart(1) }
 	gate := func(c *scene) { c.judgeGate(1, singlenode.ReasonAcquired) }
-	free := func(c *scene) { c.judgeFree(0, lateCall{}) }
-	waited := func(c *scene) { c.judgeFree(0, lateCall{unmounted: true}) }
+	free := func(c *scene) { c.judgeFree(0) }
 	over := func(c *scene) { c.processes[0] = process{node: 1, known: true, done: true}; c.pods[0].ended = true }
 	gone := func(c *scene) { c.processes[0], c.pods[0] = process{}, pod{} }
+	released := func(c *scene) {
+		c.processes[0] = process{node: 1, known: true, deleted: true}
+		c.pods[0].terminating, c.pods[0].foreground, c.pods[0].held = true, true, false
+	}
 	fence := func(c *scene) { c.nodes[0].fence.inForce = true }
 	fenced := func(c *scene) { fence(c); c.pods[0].terminating = true }
 	for name, tc := range map[string]struct {
@@ -174,8 +177,10 @@ func TestEachStepIsJudged(t *testing.T) {
 		"a lock of a completed pod is freed":    {over, free, ""},
 		"and has its volume mounted": {
 			func(c *scene) { over(c); c.processes[0].mounted = true }, free, "S2"},
-		"and that was waited for": {
-			func(c *scene) { over(c); c.processes[0].mounted = true }, waited, ""},
+		"a lock of a released pod is freed": {func(c *scene) { released(c); c.claims[0].terminating = true }, free, ""},
+		"and another pod can take it":       {released, free, "S2"},
+		"and it is held": {
+			func(c *scene) { released(c); c.pods[0].held, c.claims[0].terminating = true, true }, free, "S2"},
 		"a lock of a deleted pod is freed": {gone, free, ""},
 		"a lock of a fenced pod is freed":  {fenced, free, ""},
 		"and not terminating":              {fence, free, "S2"},
@@ -203,6 +208,8 @@ func TestRestIsJudged(t *testing.T) {
 		"the lock is damaged":             {func(c *scene) { c.claims[0].lock = damaged }, "L1"},
 		"its pod is gone":                 {func(c *scene) { c.pods[0] = pod{} }, "L1"},
 		"its pod has completed":           {func(c *scene) { c.pods[0].ended = true }, "L1"},
+		"and its node is away":            {func(c *scene) { c.pods[0].ended, c.nodes[0].cut = true, true }, ""},
+		"its pod is released, and stays":  {func(c *scene) { c.pods[0].foreground, c.pods[0].held = true, false }, "L1"},
 		"its pod is terminating":          {func(c *scene) { c.pods[0].terminating = true }, ""},
 		"it has the lock itself":          {func(c *scene) { c.claims[0].lock = 2 }, ""},
 		"and nothing is in its way":       {func(c *scene) { c.claims[0].lock, c.pods[0] = 2, pod{} }, "L1"},

@@ -15,8 +15,8 @@ type script struct {
 
 func begin(t *testing.T, w World) *script {
 	w.complete()
-	w.Budget = Budget{Delete: 2, Force: 1, Confirm: 1, Ungate: 1, Preset: 1, DeleteClaim: 1, Recreate: 1, Cut: 1, Heal: 1,
-		Reboot: 1, Fence: 1, Unfence: 1, End: 1, Turn: 2, Crash: 1, Late: 1}
+	w.Budget = Budget{Delete: 2, Foreground: 1, Force: 1, Confirm: 1, Ungate: 1, Preset: 1, DeleteClaim: 1, Recreate: 1,
+		Cut: 1, Heal: 1, Reboot: 1, Fence: 1, Unfence: 1, End: 1, Turn: 2, Crash: 1, Late: 1}
 	k := newWorker(&w)
 	return &script{k, modeltest.NewScript[state, move](t, k, k.Decode(k.First()), w.describe)}
 }
@@ -97,6 +97,20 @@ func TestPodWaitsForPodFromBeforeLabel(t *testing.T) {
 	s := begin(t, World{Mode: singlenode.ModeOff, Running: true}).then(userOptsIn).of(1, userCreatesPod).guardActs()
 	s.waits(singlenode.ReasonUsedWithoutLock)
 	s.of(0, userDeletesPod, kubeletSees, processesEnd, volumeIsUnmounted, podIsRemoved).guardActs().canBeScheduled(1)
+}
+
+// The pod waits for its claim, and the claim for the lock.
+func TestForegroundDeletionEnds(t *testing.T) {
+	s := begin(t, World{Workload: StatefulSet, Ephemeral: true}).of(0, claimIsCreatedFor).guardActs().canBeScheduled(0)
+	s.of(0, podIsBound, kubeletSees, containerStarts, userDeletesInForeground, claimIsCollected).guardActs()
+	s.of(0, kubeletSees, processesEnd, volumeIsUnmounted, podIsReleased).guardActs()
+	s.of(0, claimIsRemoved, podIsRemoved).of(1, replacementIsCreated, claimIsCreatedFor).guardActs().canBeScheduled(1)
+}
+
+func TestCompletedPodKeepsLockOnNodeThatIsAway(t *testing.T) {
+	s := begin(t, World{}).guardActs().of(0, podIsBound, kubeletSees, containerStarts).of(1, userCreatesPod).guardActs()
+	s.of(0, podCompletes, kubeletReportsEnd, volumeIsUnmounted).then(kubeletIsCutOff).guardActs()
+	s.waits(singlenode.ReasonClaimInUse).then(kubeletReturns).guardActs().canBeScheduled(1)
 }
 
 func TestCompletedPodFreesClaim(t *testing.T) {

@@ -13,6 +13,7 @@ const (
 	userCreatesPod verb = iota
 	userPresetsNode
 	userDeletesPod
+	userDeletesInForeground
 	userForces
 	userConfirms
 	userRemovesGate
@@ -28,6 +29,7 @@ const (
 	guardIsUninstalled
 	replacementIsCreated
 	podIsBound
+	podIsReleased
 	podIsRemoved
 	claimIsRemoved
 	claimIsBound
@@ -81,53 +83,55 @@ func moveOf(code search.Move) move { return move{verb(code >> 8), int(code >> 4 
 // sentences describe the moves; %[1]d is the pod or claim, %[2]d the replica, %[3]s the node in on, %[4]s the node in
 // by.
 var sentences = [verbs]string{
-	userCreatesPod:        "a user creates pod %[1]d",
-	userPresetsNode:       "a user creates pod %[1]d without a gate, on node %[4]s",
-	userDeletesPod:        "a user deletes pod %[1]d",
-	userForces:            "a user deletes pod %[1]d by force",
-	userConfirms:          "a user confirms that the processes of pod %[1]d cannot run any more",
-	userRemovesGate:       "a user removes the gate of pod %[1]d",
-	userDeletesClaim:      "a user deletes claim %[1]d",
-	userCreatesClaim:      "a user creates claim %[1]d again",
-	userCreatesClaimFirst: "a user creates claim %[1]d again, whose UID comes before those of the others",
-	userLabelsClaim:       "a user adds the label to claim %[1]d",
-	userRemovesLock:       "a user removes the lock of claim %[1]d",
-	userDamagesLock:       "a user damages the lock of claim %[1]d",
-	userRemovesFinalizer:  "a user removes the finalizer of claim %[1]d",
-	userOptsIn:            "an administrator adds the label to the namespace",
-	userOptsOut:           "an administrator removes the label from the namespace",
-	guardIsUninstalled:    "volume-guard is uninstalled",
-	replacementIsCreated:  "the controller of the set creates pod %[1]d",
-	podIsBound:            "pod %[1]d is bound to node %[4]s",
-	podIsRemoved:          "pod %[1]d is gone",
-	claimIsRemoved:        "claim %[1]d is gone",
-	claimIsBound:          "claim %[1]d is bound to a PV",
-	claimIsCreatedFor:     "the claim of the ephemeral volume of pod %[1]d is created",
-	claimIsCollected:      "the garbage collector deletes claim %[1]d",
-	kubeletSees:           "the kubelet of pod %[1]d sees how it is",
-	kubeletReportsEnd:     "the kubelet reports that pod %[1]d has completed",
-	containerStarts:       "the container of pod %[1]d starts",
-	processesEnd:          "the kubelet ends the processes of pod %[1]d",
-	podCompletes:          "pod %[1]d completes",
-	volumeIsUnmounted:     "the kubelet unmounts the volumes of pod %[1]d",
-	kubeletIsCutOff:       "the kubelet of node %[3]s is cut off",
-	kubeletReturns:        "the kubelet of node %[3]s reaches the API server again",
-	machineReboots:        "the machine of node %[3]s reboots",
-	kubeletShowsBoot:      "the kubelet of node %[3]s writes the boot ID to the Node",
-	nodeIsFenced:          "node %[3]s is fenced from the volumes",
-	fencingListsPods:      "node fencing finds that node %[3]s has rebooted, and no pod terminating there that is held",
-	nodeIsUnfenced:        "node %[3]s is unfenced",
-	processStarts:         "replica %[2]d starts",
-	processEnds:           "replica %[2]d ends",
-	watchShowsNamespace:   "the watch of replica %[2]d shows the namespace",
-	watchShowsFence:       "the watch of replica %[2]d shows the fence",
-	watchShowsPod:         "the watch of replica %[2]d shows pod %[1]d",
-	watchShowsClaim:       "the watch of replica %[2]d shows claim %[1]d",
-	workerBegins:          "replica %[2]d works on pod %[1]d",
-	workerBeginsLock:      "replica %[2]d works on the lock of claim %[1]d",
-	unmountGraceEnds:      "replica %[2]d: the unmount grace of pod %[1]d is over",
-	pauseEnds:             "replica %[2]d: the pause of what waits for the clock is over (%[1]d)",
-	callLands:             "the write whose sender has given it up is carried out",
+	userCreatesPod:          "a user creates pod %[1]d",
+	userPresetsNode:         "a user creates pod %[1]d without a gate, on node %[4]s",
+	userDeletesPod:          "a user deletes pod %[1]d",
+	userDeletesInForeground: "a user deletes pod %[1]d in the foreground, which keeps its object until its claim is gone",
+	userForces:              "a user deletes pod %[1]d by force",
+	userConfirms:            "a user confirms that the processes of pod %[1]d cannot run any more",
+	userRemovesGate:         "a user removes the gate of pod %[1]d",
+	userDeletesClaim:        "a user deletes claim %[1]d",
+	userCreatesClaim:        "a user creates claim %[1]d again",
+	userCreatesClaimFirst:   "a user creates claim %[1]d again, whose UID comes before those of the others",
+	userLabelsClaim:         "a user adds the label to claim %[1]d",
+	userRemovesLock:         "a user removes the lock of claim %[1]d",
+	userDamagesLock:         "a user damages the lock of claim %[1]d",
+	userRemovesFinalizer:    "a user removes the finalizer of claim %[1]d",
+	userOptsIn:              "an administrator adds the label to the namespace",
+	userOptsOut:             "an administrator removes the label from the namespace",
+	guardIsUninstalled:      "volume-guard is uninstalled",
+	replacementIsCreated:    "the controller of the set creates pod %[1]d",
+	podIsBound:              "pod %[1]d is bound to node %[4]s",
+	podIsReleased:           "the hold of pod %[1]d goes, and its object stays",
+	podIsRemoved:            "pod %[1]d is gone",
+	claimIsRemoved:          "claim %[1]d is gone",
+	claimIsBound:            "claim %[1]d is bound to a PV",
+	claimIsCreatedFor:       "the claim of the ephemeral volume of pod %[1]d is created",
+	claimIsCollected:        "the garbage collector deletes claim %[1]d",
+	kubeletSees:             "the kubelet of pod %[1]d sees how it is",
+	kubeletReportsEnd:       "the kubelet reports that pod %[1]d has completed",
+	containerStarts:         "the container of pod %[1]d starts",
+	processesEnd:            "the kubelet ends the processes of pod %[1]d",
+	podCompletes:            "pod %[1]d completes",
+	volumeIsUnmounted:       "the kubelet unmounts the volumes of pod %[1]d",
+	kubeletIsCutOff:         "the kubelet of node %[3]s is cut off",
+	kubeletReturns:          "the kubelet of node %[3]s reaches the API server again",
+	machineReboots:          "the machine of node %[3]s reboots",
+	kubeletShowsBoot:        "the kubelet of node %[3]s writes the boot ID to the Node",
+	nodeIsFenced:            "node %[3]s is fenced from the volumes",
+	fencingListsPods:        "node fencing finds that node %[3]s has rebooted, and no pod terminating there that is held",
+	nodeIsUnfenced:          "node %[3]s is unfenced",
+	processStarts:           "replica %[2]d starts",
+	processEnds:             "replica %[2]d ends",
+	watchShowsNamespace:     "the watch of replica %[2]d shows the namespace",
+	watchShowsFence:         "the watch of replica %[2]d shows the fence",
+	watchShowsPod:           "the watch of replica %[2]d shows pod %[1]d",
+	watchShowsClaim:         "the watch of replica %[2]d shows claim %[1]d",
+	workerBegins:            "replica %[2]d works on pod %[1]d",
+	workerBeginsLock:        "replica %[2]d works on the lock of claim %[1]d",
+	unmountGraceEnds:        "replica %[2]d: the unmount grace of pod %[1]d is over",
+	pauseEnds:               "replica %[2]d: the pause of what waits for the clock is over (%[1]d)",
+	callLands:               "the write whose sender has given it up is carried out",
 }
 
 // describe returns the sentence of a move.

@@ -19,6 +19,8 @@ type pod struct {
 	node uint8
 	// gated means that it has the scheduling gate, held that it has the finalizer of the hold.
 	gated, held, terminating bool
+	// foreground means that it was deleted in the foreground: its object stays until its claim is gone.
+	foreground bool
 	// ended means that its kubelet has reported its completion.
 	ended bool
 	// confirmed means that a person has confirmed the end of its processes.
@@ -161,8 +163,6 @@ type lateCall struct {
 	expects claim
 	// lock is the written lock, and reason the reason of the write.
 	lock, reason uint8
-	// unmounted means that the write comes after the unmount grace. For the judge.
-	unmounted bool
 }
 
 // mode is the mode of the namespace.

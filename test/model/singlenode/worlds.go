@@ -74,8 +74,8 @@ type World struct {
 // Budget bounds the number of each event in one history.
 type Budget struct {
 	// Delete deletes a pod, Force deletes one by force, Confirm confirms that processes cannot run, Ungate removes a gate
-	// by hand, and Preset creates a pod on a node.
-	Delete, Force, Confirm, Ungate, Preset uint8
+	// by hand, and Preset creates a pod on a node. Foreground deletes a pod in the foreground.
+	Delete, Foreground, Force, Confirm, Ungate, Preset uint8
 	// DeleteClaim and Recreate concern a claim, Label adds its label, and Strip removes its lock or finalizer.
 	DeleteClaim, Recreate, Label, Strip uint8
 	// Turn adds or removes the label of the namespace, Fence and Unfence concern the volumes, and Remove uninstalls
@@ -184,6 +184,12 @@ func several() []World {
 			About:    "the claim is that of a generic ephemeral volume, whose pod has its predecessor's name",
 			Workload: StatefulSet, Ephemeral: true, Constant: oneClaim + "; " + oneLeader, Lag: true,
 			Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Late: 1},
+		},
+		{
+			Name:     "lock, ephemeral, foreground",
+			About:    "the pod of a generic ephemeral volume is deleted in the foreground, and waits for its claim",
+			Workload: StatefulSet, Ephemeral: true, Constant: oneClaim + "; " + oneLeader + "; " + upToDate,
+			Budget: Budget{Foreground: 1, Confirm: 1, Cut: 1, Heal: 1},
 		},
 	}
 }
