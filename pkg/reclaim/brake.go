@@ -57,7 +57,7 @@ func (r *Controller) syncBrake(ctx context.Context) error {
 	if err := r.mayAct(); err != nil {
 		return err
 	}
-	on, err := r.cluster.readBrake(ctx, r.cfg.Brake.Lease)
+	on, found, err := r.cluster.readBrake(ctx, r.cfg.Brake.Lease)
 	if err != nil {
 		return err
 	}
@@ -77,9 +77,18 @@ func (r *Controller) syncBrake(ctx context.Context) error {
 		r.reportBrake(ctx, "Deletions are paused: "+why+". Check that these volumes should be deleted; then resume with: "+
 			resumeCommand(r.cfg.Brake.Lease))
 	}
-	if !changed && !write {
+	if changed || write {
+		r.spreadBrake(ctx)
+	}
+	if found || write || r.cfg.DryRun {
 		return nil
 	}
+	// A person who stops deletions needs a Lease to annotate.
+	return r.cluster.createBrake(ctx, r.cfg.Brake.Lease)
+}
+
+// spreadBrake has each PV decided again.
+func (r *Controller) spreadBrake(ctx context.Context) {
 	if r.brakeState() == reclaim.BrakeOff {
 		klog.FromContext(ctx).Info("The brake is off: volumes are deleted", "lease", r.cfg.Brake.Lease)
 	} else {
@@ -88,7 +97,6 @@ func (r *Controller) syncBrake(ctx context.Context) error {
 	}
 	// Not AddAll, which waits for the workers: an operator's use of the brake must take effect at once.
 	r.enqueueAll()
-	return nil
 }
 
 // resumeCommand returns the kubectl command that resumes deletions.

@@ -85,6 +85,25 @@ func TestBrakeWritesLeaseOnce(t *testing.T) {
 	}
 }
 
+// A person cannot annotate a Lease that does not exist. A failure to create it pauses no deletion.
+func TestAbsentBrakeLeaseIsCreated(t *testing.T) {
+	w, r, woken := braked(t, Config{})
+	w.noLease, w.fail["create brake"] = true, errors.New("no answer")
+	if err := r.syncBrake(t.Context()); err == nil || r.brakeState() != reclaim.BrakeOff ||
+		!slices.Contains(*woken, "pv") {
+		t.Errorf("%v, brake %v, woken %v", err, r.brakeState(), *woken)
+	}
+	delete(w.fail, "create brake")
+	syncs(t, r)
+	syncs(t, r)
+	w.expect(t, "read brake", "create brake", "read brake", "create brake", "read brake")
+
+	w, r, _ = braked(t, Config{DryRun: true})
+	w.noLease = true
+	syncs(t, r)
+	w.expect(t, "read brake")
+}
+
 // A replica whose own Lease ends while it reads the brake's does not write to it.
 func TestBrakeNotWrittenAfterLeaseExpiry(t *testing.T) {
 	term := held()

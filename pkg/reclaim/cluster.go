@@ -48,8 +48,10 @@ type cluster interface {
 	patchFinalizers(ctx context.Context, pv volume.PV, add, drop []string, bound bool) (after volume.PV, err error)
 	// deletePV sends the DELETE of the PV.
 	deletePV(ctx context.Context, pv volume.PV) error
-	// readBrake reports whether the Lease has the brake's annotation; writeBrake adds it, with the reason.
-	readBrake(ctx context.Context, lease types.NamespacedName) (on bool, err error)
+	// readBrake reports whether the Lease exists, and has the brake's annotation; createBrake creates it without, and
+	// writeBrake adds the annotation, with the reason.
+	readBrake(ctx context.Context, lease types.NamespacedName) (on, found bool, err error)
+	createBrake(ctx context.Context, lease types.NamespacedName) error
 	writeBrake(ctx context.Context, lease types.NamespacedName, why string) error
 }
 
@@ -222,18 +224,29 @@ func (a apiServer) patchFinalizers(
 	return after, nil
 }
 
-func (a apiServer) readBrake(ctx context.Context, lease types.NamespacedName) (bool, error) {
+func (a apiServer) readBrake(ctx context.Context, lease types.NamespacedName) (on, found bool, err error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	o, err := a.clients.Coordination.Leases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
 	switch {
 	case kube.Absent(err, coordinationv1.Resource("leases"), lease.Name):
-		return false, nil
+		return false, false, nil
 	case err != nil:
-		return false, fmt.Errorf("read Lease %q: %w", lease, err)
+		return false, false, fmt.Errorf("read Lease %q: %w", lease, err)
 	}
-	_, on := o.Annotations[BrakeAnnotation]
-	return on, nil
+	_, on = o.Annotations[BrakeAnnotation]
+	return on, true, nil
+}
+
+func (a apiServer) createBrake(ctx context.Context, lease types.NamespacedName) error {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	_, err := a.clients.Coordination.Leases(lease.Namespace).Create(ctx,
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: lease.Name}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create Lease %q: %w", lease, err)
+	}
+	return nil
 }
 
 func (a apiServer) writeBrake(ctx context.Context, lease types.NamespacedName, why string) error {

@@ -191,6 +191,9 @@ func (c Config) Permissions() []permission.Permission {
 				Namespace: c.Brake.Lease.Namespace,
 				Without:   "the brake does not survive a restart, and cannot be released", Unsafe: verb == "get"})
 		}
+		permissions = append(permissions, permission.Permission{Group: "coordination.k8s.io", Resource: "leases",
+			Verb: "create", Namespace: c.Brake.Lease.Namespace,
+			Without: "where the Lease does not exist, no annotation can stop deletions"})
 	}
 	if _, none := c.Events.(events.Discard); !none {
 		for _, verb := range []string{"create", "patch"} {

@@ -33,6 +33,8 @@ type world struct {
 	pvs     pvList
 	nodes   []string
 	brakeOn bool
+	// noLease: the Lease of the brake does not exist.
+	noLease bool
 	patched []string
 	// written is the resourceVersion that a write produces, if it matters.
 	written string
@@ -104,8 +106,14 @@ func (w *world) patchFinalizers(_ context.Context, pv volume.PV, add, drop []str
 
 func (w *world) deletePV(context.Context, volume.PV) error { return w.did("delete PV") }
 
-func (w *world) readBrake(context.Context, types.NamespacedName) (bool, error) {
-	return w.brakeOn, w.did("read brake")
+func (w *world) readBrake(context.Context, types.NamespacedName) (on, found bool, err error) {
+	return w.brakeOn, !w.noLease, w.did("read brake")
+}
+
+func (w *world) createBrake(context.Context, types.NamespacedName) error {
+	err := w.did("create brake")
+	w.noLease = err != nil
+	return err
 }
 
 func (w *world) writeBrake(context.Context, types.NamespacedName, string) error {

@@ -101,6 +101,28 @@ func (env *environment) expectDeletionsPaused(car *program.Program, volumes, all
 	env.T.Logf("stopped after %d deletions", before)
 }
 
+// TestDeletionsAreStoppedByHandWithoutLeaderElection annotates the Lease, which exists before any deletion.
+func TestDeletionsAreStoppedByHandWithoutLeaderElection(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutProgram)
+	t.Parallel()
+	env := newEnvironment(t)
+	car := env.StartSidecar(append(fixture.FastRetries(), "--leader-election-namespace="+env.Namespace,
+		"--brake-deletions=100")...)
+	leases := env.Client.CoordinationV1().Leases(env.Namespace)
+	env.Eventually("the Lease exists", func() bool {
+		o, err := leases.Get(env.Ctx, env.LeaseName(), metav1.GetOptions{})
+		return err == nil && len(o.Annotations) == 0
+	})
+	vols := env.MakeVolumes(3, func(int) objects.Spec { return objects.Spec{} })
+	env.WaitAllPVs(vols, "protected", fixture.IsProtected)
+	_, err := leases.Patch(env.Ctx, env.LeaseName(), types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"an upgrade"}}}`, reclaim.BrakeAnnotation), metav1.PatchOptions{})
+	env.Must(err)
+	env.WaitMetric(car, "csi_reclaimer_braked", "1")
+	env.ForEachVolume(vols, func(vol *objects.Volume) error { return vol.DeleteClaim(env.Ctx) })
+	env.expectDeletionsPaused(car, len(vols), 0)
+}
+
 // TestCircuitBreakerWorksWithoutLeaderElection lets the sidecar create its Lease.
 func TestCircuitBreakerWorksWithoutLeaderElection(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutProgram)
