@@ -71,10 +71,11 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 			"of pvc-protection and pv-protection are removed only if no other controller is observed to manage them within "+
 			"--protection-patience. The finalizers of pod-safety are removed whether the processes of the pod run or not, "+
 			"after the admission policy and webhook that add them. The scheduling gates and locks of single-node are removed "+
-			"whether another pod uses the claim or not, after the admission that adds the gate; pods that waited for another "+
-			"that may run are named. node-fencing removes its taint from Nodes, too, and undoes nothing that agents did. The "+
-			"first step of removing volume-guard: it takes the Lease, which stops running replicas and keeps them from "+
-			"starting again for ten minutes. Without --leader-election, stop them before.")
+			"whether another pod uses the claim or not, after the admission that adds the gate; the command names pods that "+
+			"were waiting for a pod that may still be running. node-fencing removes its taint from Nodes, too, and undoes "+
+			"nothing that agents did. The first step of removing volume-guard: it takes the Lease, which stops running "+
+			"replicas and keeps them from starting again for ten minutes. Outside of a pod, set "+
+			"--leader-election-namespace. Without --leader-election, stop them before.")
 	fs.StringSliceVar(&o.releaseDrivers, "release-drivers", nil,
 		"CSI drivers from whose PVs --release-finalizers removes the finalizers of csi-reclaimer, too, or * for all that "+
 			"are listed. It first removes the drivers from the MutatingAdmissionPolicies "+admission.PolicyName+
@@ -174,6 +175,9 @@ func (o *options) Validate() error {
 		strings.Join(o.controllers, ","))
 	add(len(o.releaseDrivers) > 0 && !o.releaseFinalizers, "--release-drivers: add --release-finalizers")
 	add(o.releaseFinalizers && o.dryRun, "--release-finalizers: a dry run removes nothing; leave out --dry-run")
+	add(o.releaseFinalizers && o.leader.On && !o.leader.KnowsNamespace(),
+		"--release-finalizers: the namespace of the Lease is unknown outside of a pod; set --leader-election-namespace "+
+			"to the namespace of volume-guard")
 	_, err := pvc.ParseTerminatedPods(o.terminatedPods)
 	add(err != nil, "--terminated-pods=%s: must be release or hold", o.terminatedPods)
 	add(o.workers < 1, "--worker-threads=%d: must be at least 1", o.workers)

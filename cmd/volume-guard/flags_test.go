@@ -154,9 +154,24 @@ func TestPageIsOffByDefault(t *testing.T) {
 	}
 }
 
+// The Lease of a guessed namespace stops no replica.
+func TestReleaseNeedsNamespaceOfLease(t *testing.T) {
+	t.Setenv("POD_NAMESPACE", "")
+	o, err := parse(t, "--release-finalizers=true")
+	if known := o.leader.KnowsNamespace(); (err == nil) != known { // known where the test runs in a pod
+		t.Errorf("namespace known: %v, %v", known, err)
+	}
+	for _, more := range []string{"--leader-election-namespace=ns", "--leader-election=false"} {
+		if _, err := parse(t, "--release-finalizers=true", more); err != nil {
+			t.Errorf("%s: %v", more, err)
+		}
+	}
+}
+
 // A release of single-node needs no other controller.
 func TestReleaseSingleNodeAlone(t *testing.T) {
-	if _, err := parse(t, "--controllers=single-node", "--release-finalizers=true"); err != nil {
+	if _, err := parse(t, "--controllers=single-node", "--release-finalizers=true",
+		"--leader-election-namespace=ns"); err != nil {
 		t.Error(err)
 	}
 }
@@ -169,7 +184,7 @@ func TestInvalidFlags(t *testing.T) {
 		{"--controllers=*,single-node"},
 		{"--controllers=*,single-node,-pod-safety"},
 		{"--terminated-pods=forget"},
-		{"--release-finalizers=true", "--dry-run=true"},
+		{"--release-finalizers=true", "--dry-run=true", "--leader-election-namespace=ns"},
 		{"--release-drivers=*"},
 		{"--worker-threads=0"},
 		{"--retry-interval-start=0s"},

@@ -85,6 +85,19 @@ func (o *options) guards(config *rest.Config, events record.EventRecorder, metri
 	return all, nil
 }
 
+// split returns the guards that protect pods apart from the others.
+func (g guards) split() (others, ofPods guards) {
+	for _, one := range g {
+		switch one.(type) {
+		case *singlenode.Controller, *podsafety.Controller:
+			ofPods = append(ofPods, one)
+		default:
+			others = append(others, one)
+		}
+	}
+	return others, ofPods
+}
+
 func (g guards) controllers() (all []app.Controller) {
 	for _, one := range g {
 		all = append(all, one)

@@ -52,21 +52,35 @@ func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Wr
 	}
 	out := printer{stdout}
 	err = elector.Seize(ctx, restartDelay, func(ctx context.Context) error {
-		var errs []error
-		for _, one := range all {
-			errs = append(errs, out.release(ctx, acting, one))
-		}
-		if len(o.releaseDrivers) > 0 {
-			done, err := admission.Release(ctx, acting, o.releaseDrivers)
-			errs = append(errs, err, out.drivers(done))
-		}
-		return errors.Join(errs...)
+		return o.releaseInOrder(ctx, acting, all, out)
 	})
 	if err != nil || elector == nil {
 		return err
 	}
 	return out.say("No replica of volume-guard starts again for %v; to start one earlier, delete the Lease %s/%s",
 		restartDelay, o.leader.Namespace(), name)
+}
+
+// releaseInOrder ends the protection of pods only once everything else is released: after a failure, the replicas lead
+// again, and need the admission that adds gates and finalizers to new pods.
+func (o *options) releaseInOrder(ctx context.Context, config *rest.Config, all guards, out printer) error {
+	others, ofPods := all.split()
+	var errs []error
+	for _, one := range others {
+		errs = append(errs, out.release(ctx, config, one))
+	}
+	if len(o.releaseDrivers) > 0 {
+		done, err := admission.Release(ctx, config, o.releaseDrivers)
+		errs = append(errs, err, out.drivers(done))
+	}
+	for _, one := range ofPods {
+		if err := errors.Join(errs...); err != nil {
+			return errors.Join(err, errors.New("the protection of pods that was not reached stays in force: remove the "+
+				"cause, and run the command again"))
+		}
+		errs = append(errs, out.release(ctx, config, one))
+	}
+	return errors.Join(errs...)
 }
 
 type printer struct{ to io.Writer }

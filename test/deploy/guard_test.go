@@ -4,16 +4,52 @@ package deploy
 
 import (
 	"os"
+	"reflect"
 	"slices"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
+
+// releaseFile has the Job that removes the finalizers where volume-guard was installed without Helm.
+const releaseFile = "volume-guard-release.yaml"
+
+// TestReleaseJobRunsAsDeployment compares the pod of the Job with that of the Deployment: account, environment, so the
+// namespace of the Lease, and rights.
+func TestReleaseJobRunsAsDeployment(t *testing.T) {
+	var deployment appsv1.Deployment
+	var job batchv1.Job
+	for _, d := range manifests(t) {
+		switch {
+		case d.file == "volume-guard.yaml" && d.GetKind() == "Deployment":
+			d.into(t, &deployment)
+		case d.file == releaseFile:
+			d.into(t, &job)
+		}
+	}
+	ours, theirs := job.Spec.Template.Spec, deployment.Spec.Template.Spec
+	if len(ours.Containers) != 1 || !slices.Equal(ours.Containers[0].Args, []string{theirs.Containers[0].Args[0],
+		"--release-finalizers"}) {
+		t.Fatalf("the Job runs %+v", ours.Containers)
+	}
+	ours.RestartPolicy, ours.TopologySpreadConstraints = theirs.RestartPolicy, theirs.TopologySpreadConstraints
+	ours.TerminationGracePeriodSeconds = theirs.TerminationGracePeriodSeconds
+	one, other := &ours.Containers[0], theirs.Containers[0]
+	one.Name, one.Args, one.Ports = other.Name, other.Args, other.Ports
+	one.LivenessProbe, one.ReadinessProbe = other.LivenessProbe, other.ReadinessProbe
+	if !reflect.DeepEqual(ours, theirs) || job.Namespace != deployment.Namespace {
+		t.Errorf("the Job's pod in %s is not that of the Deployment:\n%s\n%s", job.Namespace, pretty(ours), pretty(theirs))
+	}
+	if app := "app"; job.Spec.Template.Labels[app] == deployment.Spec.Selector.MatchLabels[app] {
+		t.Error("the Service of the webhooks finds the Job's pod")
+	}
+}
 
 // TestVolumeGuardRunsAsInstalled creates the pod under Pod Security restricted, and runs the program with the
 // manifest's flags and the permissions bound to its account.

@@ -6,6 +6,7 @@
 package leader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -316,8 +317,11 @@ func LeaseName(driver string) string {
 	return name
 }
 
-// PodNamespace returns the namespace of this program's pod, determined as in csi-lib-utils, or "default".
-func PodNamespace() string {
+// PodNamespace returns the namespace of this program's pod, or "default".
+func PodNamespace() string { return cmp.Or(ownNamespace(), v1.NamespaceDefault) }
+
+// ownNamespace returns the namespace of this program's pod, determined as in csi-lib-utils, or "" outside of a pod.
+func ownNamespace() string {
 	if ns := os.Getenv("POD_NAMESPACE"); ns != "" {
 		return ns
 	}
@@ -326,5 +330,5 @@ func PodNamespace() string {
 			return ns
 		}
 	}
-	return "default"
+	return ""
 }

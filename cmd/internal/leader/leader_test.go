@@ -78,8 +78,14 @@ func TestNewIdentityAndNamespace(t *testing.T) {
 			t.Errorf("%+v, %v", e, err)
 		}
 	}
+	if !new(Options).KnowsNamespace() {
+		t.Error("the namespace of the pod is unknown")
+	}
 	if t.Setenv("POD_NAMESPACE", ""); PodNamespace() == "" {
 		t.Error("a program outside of a cluster has no namespace")
+	}
+	if !(&Options{Settings: given}).KnowsNamespace() {
+		t.Error("the flag's namespace is unknown")
 	}
 }
 

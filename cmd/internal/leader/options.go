@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -104,6 +105,10 @@ func (o *Options) Namespace() string {
 	}
 	return PodNamespace()
 }
+
+// KnowsNamespace reports whether the namespace of the Lease is set, or is that of this program's pod. Otherwise
+// Namespace is a guess.
+func (o *Options) KnowsNamespace() bool { return cmp.Or(o.Settings.Namespace, ownNamespace()) != "" }
 
 // Identity returns the identity of this process, which is the same in every call.
 func (o *Options) Identity() (string, error) {

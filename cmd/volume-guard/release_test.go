@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+)
+
+// TestFailedReleaseKeepsProtectionOfPods answers the first question of node-fencing, which is whether its kinds are
+// installed. Without an answer no binding is deleted. Otherwise the first deletion ends the test.
+func TestFailedReleaseKeepsProtectionOfPods(t *testing.T) {
+	for name, c := range map[string]struct {
+		kinds   int
+		deletes bool
+	}{
+		"another release fails":     {http.StatusForbidden, false},
+		"all others have succeeded": {http.StatusNotFound, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var mu sync.Mutex
+			var deleted []string
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				switch {
+				case r.Method == http.MethodDelete:
+					mu.Lock()
+					defer mu.Unlock()
+					deleted = append(deleted, r.URL.Path)
+					cancel()
+				case strings.HasPrefix(r.URL.Path, "/apis/csi-reclaimer.io"):
+					w.WriteHeader(c.kinds)
+				}
+				_, _ = io.WriteString(w, "{}")
+			}))
+			defer server.Close()
+			o, err := parse(t, "--controllers=pod-safety,single-node,node-fencing")
+			if err != nil {
+				t.Fatal(err)
+			}
+			config := &rest.Config{Host: server.URL}
+			all, err := o.guards(config, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := o.releaseInOrder(ctx, config, all, printer{io.Discard}); err == nil {
+				t.Error("the release succeeds")
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if (len(deleted) > 0) != c.deletes {
+				t.Errorf("deleted: %q", deleted)
+			}
+		})
+	}
+}
