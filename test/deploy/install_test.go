@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
@@ -199,6 +200,8 @@ func TestChartInstallUpgradeUninstall(t *testing.T) {
 		}
 	}
 
+	expectHoldKeepsController(t, append(upgrade, values...))
+
 	ended := make(chan error, 1)
 	go func() {
 		_, err := helm(t, append(uninstall, "--kubeconfig", kubeconfig)...)
@@ -225,6 +228,35 @@ func TestChartInstallUpgradeUninstall(t *testing.T) {
 	}
 	if _, err := client.AppsV1().Deployments(guardHome).Get(ctx, guard, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the Deployment is still there: %v", err)
+	}
+}
+
+// expectHoldKeepsController has objects that hold or gate new pods, while an upgrade leaves their controllers off.
+func expectHoldKeepsController(t *testing.T, upgrade []string) {
+	t.Helper()
+	ctx, api := patiently(t), client.AdmissionregistrationV1()
+	for name, value := range map[string]string{"csi-reclaimer-pod-hold": "podSafety.enabled",
+		"csi-reclaimer-pod-gate": "singleNode.enabled"} {
+		meta := metav1.ObjectMeta{Name: name}
+		_, err := api.MutatingWebhookConfigurations().Create(ctx,
+			&admissionv1.MutatingWebhookConfiguration{ObjectMeta: meta}, metav1.CreateOptions{})
+		mustOf(t)(err)
+		expectRefused(t, upgrade, value+" is false, and the MutatingWebhookConfiguration")
+		mustOf(t)(api.MutatingWebhookConfigurations().Delete(ctx, name, metav1.DeleteOptions{}))
+		// Its policy does not exist, so that it changes no pod.
+		_, err = api.MutatingAdmissionPolicyBindings().Create(ctx, &admissionv1.MutatingAdmissionPolicyBinding{
+			ObjectMeta: meta, Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: "none"}},
+			metav1.CreateOptions{})
+		mustOf(t)(err)
+		expectRefused(t, upgrade, value+" is false, and the MutatingAdmissionPolicyBinding")
+		mustOf(t)(api.MutatingAdmissionPolicyBindings().Delete(ctx, name, metav1.DeleteOptions{}))
+	}
+}
+
+func expectRefused(t *testing.T, command []string, complaint string) {
+	t.Helper()
+	if _, err := helm(t, command...); err == nil || !strings.Contains(err.Error(), complaint) {
+		t.Errorf("helm %s: %v, want a complaint of %q", command[0], err, complaint)
 	}
 }
 
