@@ -45,6 +45,15 @@ func TestNotesListFeatures(t *testing.T) {
 	}
 }
 
+// TestNotesNameImage: an upgrade that reuses the values keeps image.tag, so the version of the chart may not run.
+func TestNotesNameImage(t *testing.T) {
+	said := guardNotes(t, "image.registry=registry.example.com/storage", "image.tag=v0.0.9")
+	if want := "registry.example.com/storage/volume-guard:v0.0.9 runs"; !strings.Contains(said, want) ||
+		strings.Contains(said, "v0.1.0") {
+		t.Errorf("want %q in\n%s", want, said)
+	}
+}
+
 // TestNotesNameNextSteps where nothing is done yet.
 func TestNotesNameNextSteps(t *testing.T) {
 	const idle = "has nothing to do until you switch on more"

@@ -47,8 +47,9 @@ func (s *shell) plays(t *testing.T) map[string]play {
 	plays := map[string]play{
 		"kubectl krew install --manifest=.build/krew/reclaim.yaml --archive=.build/krew/kubectl-reclaim-linux-amd64.tar.gz": {
 			why: "krew is no program of ours; krew_test.go makes what it is given, and judges it by krew's rules"},
-		"helm install volume-guard deploy/charts/volume-guard --namespace csi-reclaimer --create-namespace": {why: chart},
-		"helm uninstall volume-guard --namespace csi-reclaimer":                                             {why: chart},
+		"helm install volume-guard deploy/charts/volume-guard --namespace csi-reclaimer --create-namespace " +
+			"--set image.registry=registry.example.com/storage": {why: chart},
+		"helm uninstall volume-guard --namespace csi-reclaimer": {why: chart},
 		"helm upgrade volume-guard deploy/charts/volume-guard --namespace csi-reclaimer --reset-then-reuse-values": {
 			why: upgraded},
 		"helm rollback volume-guard --namespace csi-reclaimer": {why: upgraded},
@@ -211,6 +212,9 @@ func (s *shell) addManifests(plays map[string]play) {
 		"-f deploy/manifests/example.yaml", "-n mock-csi -f deploy/manifests/rbac-owner.yaml",
 	} {
 		plays["kubectl apply "+files] = play{scene: makeHomes, also: "--dry-run=server", want: "(server dry run)"}
+	}
+	for _, name := range []string{"csi-driver", "node-fencing"} { // other tests may have made them
+		plays["kubectl create namespace "+name] = play{also: "--dry-run=client", want: "created"}
 	}
 	for _, base := range []string{guard, car} {
 		plays["kubectl apply -k deploy/kustomize/"+base] = play{scene: makeKustomizeHomes, also: "--dry-run=server",

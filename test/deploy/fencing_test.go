@@ -13,7 +13,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	shipped "github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 const fencingFile = "example-node-fencing.yaml"
@@ -52,6 +54,35 @@ func TestFenceAgentRunsWithLeastRights(t *testing.T) {
 	for _, volume := range pod.Spec.Volumes {
 		if volume.Projected != nil {
 			t.Errorf("the pod has a token: %+v", volume)
+		}
+	}
+}
+
+// TestNodeFencingInstallsInDocumentedOrder creates the namespace, installs the chart, and applies the example, as
+// docs/how-to/node-fencing.md says. Then the chart adopts all of its objects again in an upgrade.
+func TestNodeFencingInstallsInDocumentedOrder(t *testing.T) {
+	suite.Deep(t, suite.OwnControlPlane)
+	env := newCharts(t)
+	_, err := env.Client.CoreV1().Namespaces().Create(env.Ctx,
+		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "node-fencing"}}, metav1.CreateOptions{})
+	env.Must(err)
+	chart := []string{guard, inDeploy(t, "charts", guard), "--namespace", guardHome, "--create-namespace", "--set",
+		"nodeFencing.enabled=true,nodeFencing.jobNamespaces={node-fencing}"}
+	env.run(append([]string{"install"}, chart...)...)
+	env.Eventually("the example is applied", func() bool { // once the API server has the kind of the FencePolicy
+		err := shipped.Apply(env.Ctx, env.Plane.Admin(), fencingFile)
+		t.Log(err)
+		return err == nil
+	})
+	env.run(append([]string{"upgrade"}, chart...)...)
+}
+
+// TestExampleIsNotNamedAsChart: helm refuses to adopt an object of the same name, whichever comes first.
+func TestExampleIsNotNamedAsChart(t *testing.T) {
+	chart := string(read(t, "charts", guard, "templates", "node-fencing.yaml"))
+	for _, d := range manifests(t) {
+		if d.file == fencingFile && strings.Contains(chart, `"`+d.GetName()+`" "namespace"`) {
+			t.Errorf("%s has the name of an object of the chart", d)
 		}
 	}
 }
