@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
@@ -23,6 +24,29 @@ var (
 	firstColumn = regexp.MustCompile("(?m)^\\| (`.*?`) \\|")
 	quoted      = regexp.MustCompile("`(\\w+)`")
 )
+
+// TestNoTextSaysThatAllWritesAreAdmitted while shipped webhooks have failurePolicy Fail.
+func TestNoTextSaysThatAllWritesAreAdmitted(t *testing.T) {
+	root, err := process.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	webhooks, err := filepath.Glob(filepath.Join(root, "deploy", "manifests", "*-webhook.yaml"))
+	if err != nil || !slices.ContainsFunc(webhooks, func(file string) bool {
+		return strings.Contains(read(t, file), "failurePolicy: Fail")
+	}) {
+		t.Fatalf("of %q none refuses a write: %v", webhooks, err)
+	}
+	texts := append(markdown(t), file{"the alerts", read(t, filepath.Join(root, "deploy", "alerts",
+		"csi-reclaimer.rules.yaml"))})
+	for _, page := range texts {
+		for _, wrong := range []string{"admits every write", "blocks no write", "Nothing is lost"} {
+			if strings.Contains(page.text, wrong) {
+				t.Errorf("%s: %q", page.name, wrong)
+			}
+		}
+	}
+}
 
 // People look a reason up by the word of an Event.
 func TestRunbooksNameExistingReasons(t *testing.T) {
