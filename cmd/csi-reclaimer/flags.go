@@ -113,9 +113,7 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 			"terminationGracePeriodSeconds.")
 
 	o.traces.Flags(groups.FlagSet("Traces"),
-		"traces of each try to create a volume, and of each reclaim, from the decision to delete a volume until its PV "+
-			"loses the finalizer, with each read, "+
-			"write and driver call")
+		"a trace of each attempt to create a volume and of each reclaim, with every read, write and driver call")
 	groups.FlagSet("Logs") // keeps this group before Other
 	fs = groups.FlagSet("Other")
 	o.gates.AddFlag(fs)

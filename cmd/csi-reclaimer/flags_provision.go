@@ -20,7 +20,7 @@ func (o *options) provisioningFlags(fs *pflag.FlagSet) {
 			"roles work beside a provisioner.")
 	fs.Lookup("provision").NoOptDefVal = "true"
 	fs.DurationVar(&o.quiet, "in-flight-quiet-period", 0,
-		"How long a call to the driver or the API server that was not answered can take to arrive. Until then, the "+
+		"How long an unanswered call to the driver or the API server may still take effect. Until then, the "+
 			"volume's entry stays in the in-flight log, and the volume is not deleted. "+
 			"A shorter period risks a leaked volume. Default: --leader-election-lease-duration + the longer of --timeout and "+
 			"1m + 30s.")

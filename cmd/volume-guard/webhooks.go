@@ -29,8 +29,8 @@ func (o *webhookOptions) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.address, "webhook-address", "",
 		"TCP address of the webhooks, such as :9443. They protect PVs in the write that sets their policy to Delete, "+
 			"hold and gate pods in the write that creates them, all for API servers before 1.36, and keep pods off claims that "+
-			"are terminating. The API server calls them once the webhook configurations "+admission.WebhooksName+", which also "+
-			"list the drivers, "+podsafety.Name+" and "+podsafety.GateName+" exist. Default: none.")
+			"are terminating. The API server calls them once their configurations exist: "+admission.WebhooksName+
+			" (which also lists the drivers), "+podsafety.Name+" and "+podsafety.GateName+". Default: none.")
 	fs.StringVar(&o.service, "webhook-service", name,
 		"Name of the Service, in the namespace of the Lease, through which the API server calls the webhooks. It is the "+
 			"subject of their certificate.")

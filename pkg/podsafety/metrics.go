@@ -22,7 +22,7 @@ func newMetrics() metrics {
 		}),
 		lockErrors: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_pod_safety_volume_lock_errors_total",
-			Help: "Failures to read or write VolumeLocks, while which volumes can be attached to another node.",
+			Help: "Failures to read or write VolumeLocks. Until they stop, volumes can be attached to another node.",
 		}),
 		released: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "csi_reclaimer_pod_safety_released_total",

@@ -54,8 +54,8 @@ func newMetrics(driver string) *metrics {
 		}, Reasons()),
 		missed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_admission_policy_missed_total", ConstLabels: own,
-			Help: "PVs that were bound, or turned to policy Delete, without the finalizer although an admission policy for " +
-				"the driver has stood for a minute.",
+			Help: "PVs that were bound, or turned to policy Delete, without the finalizer although an admission " +
+				"policy had listed the driver for a minute.",
 		}),
 	}
 }

@@ -26,12 +26,11 @@ const usage = `Shows what csi-reclaimer and volume-guard do, on real control pla
 
 It begins with the scenarios of the demo: claims and PersistentVolumes are deleted in both
 orders. Then the stock external-provisioner is killed while it makes a volume, and
-csi-reclaimer, too. A control plane of Kubernetes 1.30 has volume-guard for volumes of an in-tree
-plugin, which are directories on disk and leak without it, and for a claim that is deleted while a
-pod uses it. A node is cut off and its pod deleted by force, without volume-guard and with it, and
-volume-guard fences such a node, which takes a minute. Two Deployments write to a volume that
-nobody attaches, without a lock and with one. StatefulSets are scaled whose claims are to go with
-their replicas.
+csi-reclaimer, too. On Kubernetes 1.30, volume-guard reclaims volumes of an in-tree plugin, and
+keeps a claim that a pod uses. A node is cut off and its pod deleted by force, without
+volume-guard and with it, and volume-guard fences such a node, which takes a minute. Two
+Deployments write to a volume that nobody attaches, without a lock and with one. Then StatefulSets
+are scaled down, and their policy deletes the claims of removed replicas.
 
 It judges by the API server, the driver's record of calls and the disk, never by what
 csi-reclaimer and volume-guard say of themselves.

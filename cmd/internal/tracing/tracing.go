@@ -42,7 +42,7 @@ type Options struct {
 // Kubernetes' own TracingConfiguration (k8s.io/component-base/tracing/api/v1, samplingRatePerMillion).
 func (o *Options) Flags(fs *pflag.FlagSet, what string) {
 	fs.StringVar(&o.endpoint, "tracing-endpoint", "",
-		"OpenTelemetry collector to which "+what+" are sent, by OTLP over gRPC: http://HOST:4317, or https:// for TLS. "+
+		"OpenTelemetry collector (OTLP over gRPC). It gets "+what+". Its URL is http://HOST:4317, or https:// for TLS. "+
 			"The environment variables OTEL_EXPORTER_OTLP_CERTIFICATE and OTEL_EXPORTER_OTLP_HEADERS set its CA and further "+
 			"headers. Default: no traces.")
 	fs.IntVar(&o.rate, "tracing-sampling-rate-per-million", all,

@@ -122,7 +122,7 @@ func TestDetailOfWaitingPod(t *testing.T) {
 		"by a terminating pod that is cut off": {facts(watched(ofUser(deleted), away)), []string{
 			"It is terminating, and its node is not Ready", "kubectl reclaim explain pod/web-0 -n ns"}},
 		"by a completed pod": {facts(watched(ofUser(succeeded))), []string{"It has ended", "--unmount-grace"}},
-		"by a refused pod": {facts(watched(ofUser(failed), ofUser(unreported))), []string{"has ended by its phase",
+		"by a refused pod": {facts(watched(ofUser(failed), ofUser(unreported))), []string{"Its phase is final",
 			"kubectl delete pod web-0 -n ns"}},
 		"by a pod that is gone": {facts(watched(ofUser(newUID))), []string{"Claim data.", "does not exist"}},
 		"by an unknown pod": {facts(lock(Lock{UID: "x"}, session.Read{})), []string{"Claim data.",

@@ -72,9 +72,9 @@ var (
 		"The pod that has the lock fits no node, and other pods wait for its claim meanwhile. Make room for it, or delete "+
 			"it: kubectl delete pod.")
 	ReasonHolderFailed = table.Warning("HolderFailed",
-		"The pod that has the lock has ended by its phase, and nothing shows that its processes have, as where a node has "+
-			"refused it. Delete the pod: kubectl delete pod. If it then stays as EndNotReported, confirm its end: kubectl "+
-			"reclaim delete-pod.")
+		"The phase of the pod that has the lock is final, but nothing shows that its processes have ended, for example "+
+			"after its node refused it. Delete the pod: kubectl delete pod. If it then stays as EndNotReported, confirm its "+
+			"end: kubectl reclaim delete-pod.")
 	ReasonHolderTerminating = table.Counted("HolderTerminating",
 		"The pod that has the lock is terminating, and its processes may run.")
 	ReasonHolderStays = table.Warning("HolderStays",
