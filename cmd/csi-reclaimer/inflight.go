@@ -12,7 +12,9 @@ import (
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -130,7 +132,9 @@ func (l *inFlightLog) Run(ctx context.Context) error {
 	defer looking.Wait()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	looking.Go(func() { l.reportStrays(ctx) })
+	looking.Go(func() {
+		panics.Restart(ctx, clock.RealClock{}, "search for other in-flight logs", l.reportStrays, func(error) {})
+	})
 	return l.Log.Run(ctx)
 }
 

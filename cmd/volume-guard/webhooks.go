@@ -13,8 +13,10 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/certs"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
@@ -103,7 +105,9 @@ func (w *webhooks) run(ctx context.Context) error {
 	defer all.Wait()
 	defer cancel()
 	all.Go(func() { w.rotator.Run(ctx) })
-	all.Go(func() { w.drivers.Run(ctx) })
+	all.Go(func() {
+		panics.Restart(ctx, clock.RealClock{}, "drivers of the webhook", w.drivers.Run, func(error) {})
+	})
 	all.Go(func() {
 		<-ctx.Done()
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)

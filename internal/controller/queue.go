@@ -3,14 +3,13 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 )
 
 // Reconciler works on one key and returns when the key is due again. A Queue never runs two at once for one key. ctx
@@ -156,14 +155,10 @@ func afterPanic() Result { return Result{Backoff{First: time.Minute, Max: time.H
 // guarded keeps a panic over one object from taking down the controller of all others, and the program that embeds it.
 // The panic is logged with its stack, and the key is tried again later.
 func (q *Queue[K]) guarded(ctx context.Context, key K) (result Result) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			klog.FromContext(ctx).Error(fmt.Errorf("panic: %v", cause), "Work on one key ended in a panic; please report it",
-				"queue", q.cfg.Name, "key", key, "stack", string(debug.Stack()))
-			result = afterPanic()
-		}
-	}()
-	return q.reconcile(ctx, key)
+	if panics.Contain(ctx, func() { result = q.reconcile(ctx, key) }, "queue", q.cfg.Name, "key", key) != nil {
+		return afterPanic()
+	}
+	return result
 }
 
 func (q *Queue[K]) later(key K, result Result) {

@@ -2,7 +2,6 @@ package explain
 
 import (
 	"fmt"
-	"strings"
 
 	"k8s.io/api/core/v1"
 
@@ -40,7 +39,9 @@ func (w ClusterFacts) decide(pv PV, claim Read[*v1.PersistentVolumeClaim]) Decis
 		return Decision{By: volumeGuard, Action: "Wait", Reason: "Twin",
 			Text: "The PV is a second name of another PV's volume, which volume-guard created to have that volume deleted. " +
 				"volume-guard deletes it."}
-	case strings.HasPrefix(owner, inTreePrefix):
+	case InTree(owner) && pv.Tree == nil:
+		return Decision{By: "kube-controller-manager", Reason: string(engine.ReasonNotOurs), Text: foreignPlugin(pv)}
+	case InTree(owner):
 		return w.decideInTree(pv, claim)
 	case owner == "":
 		return Decision{By: "kube-controller-manager", Reason: string(engine.ReasonNotOurs),
@@ -66,6 +67,14 @@ func (w ClusterFacts) decide(pv PV, claim Read[*v1.PersistentVolumeClaim]) Decis
 	default:
 	}
 	return d
+}
+
+// foreignPlugin explains a PV of a CSI volume whose annotation names an in-tree plugin, as in manifests that were
+// rewritten for CSI. kube-controller-manager asks that plugin, which does not know the volume (findDeletablePlugin in
+// pv_controller.go), and the driver's sidecar takes the PV for another provisioner's.
+func foreignPlugin(pv PV) string {
+	return fmt.Sprintf("No program deletes the volume: the annotation %s names the in-tree plugin %s, and the source of "+
+		"the PV is a volume of driver %s.", volume.AnnProvisionedBy, pv.Owner(), pv.Driver)
 }
 
 // undecided turns d into the decision without a fact that was not read, which is the claim if needsClaim is set.

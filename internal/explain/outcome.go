@@ -144,7 +144,9 @@ func (w ClusterFacts) afterInTree(pv PV) VolumeOutcome {
 			Text: "kube-controller-manager deletes the files of the volume, and the PV is Available again."}
 	case pv.Policy == volume.PolicyUnknown, pv.Owner() == "":
 		return VolumeOutcome{Fate: VolumeUnknown, Text: "No program is known that deletes the volume of PV " + pv.Name + "."}
-	case pv.Tree != nil && pv.Tree.PluginGone:
+	case pv.Tree == nil:
+		return VolumeOutcome{Fate: VolumeWaits, Reason: string(reclaim.ReasonNotOurs), Text: foreignPlugin(pv)}
+	case pv.Tree.PluginGone:
 		return VolumeOutcome{Fate: VolumeWaits,
 			Text: "kube-controller-manager finds no plugin that deletes the volume. The PV stays."}
 	}

@@ -174,6 +174,9 @@ func TestExplainPV(t *testing.T) {
 		},
 			[]string{"(NotOurs)", "none: a person created the PV", "(by kube-controller-manager)",
 				"!csi-reclaimer beside"}},
+		"a CSI PV whose annotation names an in-tree plugin": {func(f *PVFacts) { ofForeignPlugin(f) },
+			[]string{"(NotOurs)", "No program deletes the volume: the annotation pv.kubernetes.io/provisioned-by names " +
+				"the in-tree plugin kubernetes.io/rbd, and the source of the PV is a volume of driver " + driver + "."}},
 		"an in-tree PV that volume-guard is to delete": {withTwin,
 			[]string{"CreateTwin", "(by volume-guard)", "no replica holds its Lease"}},
 		"and volume-guard leads": {func(f *PVFacts) { withTwin(f); f.lease("volume-guard", "pod-1", time.Second) },
@@ -232,6 +235,25 @@ func inTree(f *PVFacts) {
 	f.PV.Annotations["pv.kubernetes.io/provisioned-by"] = "kubernetes.io/plugin"
 	f.PV.Finalizers = []string{intree.Finalizer}
 	f.terminate(time.Hour)
+}
+
+// ofForeignPlugin has the annotation of a CSI PV name an in-tree plugin.
+func ofForeignPlugin(f *PVFacts) {
+	f.PV.Annotations = map[string]string{volume.AnnProvisionedBy: "kubernetes.io/rbd"}
+}
+
+func TestCSIPVOfInTreePluginInStatus(t *testing.T) {
+	f := released()
+	ofForeignPlugin(&f)
+	f.PVs = Found([]PV{PVOf(f.PV)})
+	visited := 0
+	StatusFacts{ClusterFacts: f.ClusterFacts}.VisitPVs(func(_ PV, s Standing) {
+		visited++
+		expect(t, s.Text, "No program deletes the volume")
+	})
+	if visited != 1 {
+		t.Errorf("%d PVs are decided on", visited)
+	}
 }
 
 // No decision deletes a volume while a fact that it depends on is unread.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -192,11 +193,12 @@ func (r *Reader) readClaims(ctx context.Context, claims []volume.ClaimRef,
 	readers.SetLimit(concurrentReads)
 	for _, claim := range claims {
 		readers.Go(func() error {
-			read := Optional(r.source.Claim(ctx, claim.Namespace, claim.Name))
-			mu.Lock()
-			defer mu.Unlock()
-			into[claim] = read
-			return nil
+			return panics.Contain(ctx, func() { // a claim whose read panics stays unread
+				read := Optional(r.source.Claim(ctx, claim.Namespace, claim.Name))
+				mu.Lock()
+				defer mu.Unlock()
+				into[claim] = read
+			}, "claim", claim)
 		})
 	}
 	_ = readers.Wait() // the errors are in the results

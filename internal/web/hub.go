@@ -3,12 +3,15 @@ package web
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/watch"
 )
@@ -18,6 +21,8 @@ const (
 	gap = 500 * time.Millisecond
 	// idle is the interval after which unchanged tables are computed anew, because Leases expire without an event.
 	idle = 10 * time.Second
+	// afterPanic is the interval after a computation that ended in a panic, because the next one most likely does too.
+	afterPanic = time.Minute
 	// linger is the time for which the cluster is still read after the last client has left.
 	linger = 5 * time.Minute
 )
@@ -100,10 +105,15 @@ func (h *hub) follow(ctx context.Context, cluster source) {
 	defer cancel()
 	reading.Go(func() { cluster.Run(ctx) })
 	for ctx.Err() == nil && !h.leave() {
+		rest := gap
 		if h.watched() {
-			h.compute(ctx, cluster)
+			err := panics.Contain(ctx, func() { h.compute(ctx, cluster) }, "part", "tables of the page")
+			if err != nil {
+				rest = afterPanic
+				h.failed(err)
+			}
 		}
-		if !h.pause(ctx, gap) {
+		if !h.pause(ctx, rest) {
 			return
 		}
 		select {
@@ -220,6 +230,20 @@ func (h *hub) compute(ctx context.Context, cluster source) {
 	}
 	h.current = now
 	close(before.next)
+}
+
+// failed has the page say that its tables are out of date.
+func (h *hub) failed(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := *h.current
+	text := fmt.Sprintf("The tables: %v. So they are out of date; the log of this program has the stack.", err)
+	if slices.Contains(now.state.Unread, text) {
+		return
+	}
+	now.state.Unread, now.next = append(slices.Clone(now.state.Unread), text), make(chan struct{})
+	close(h.current.next)
+	h.current = &now
 }
 
 // sameRow compares two rows, including the values behind their pointers.

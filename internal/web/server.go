@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/page"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/watch"
@@ -300,17 +301,16 @@ func (s *Server) whileAuthorized(ctx context.Context, r *http.Request) (_ contex
 	r = r.WithContext(ctx)
 	var checking sync.WaitGroup
 	checking.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-s.cfg.Clock.After(recheck):
+		defer cancel() // also after a panic
+		_ = panics.Contain(ctx, func() {
+			for allowed := true; allowed; allowed = s.cfg.Authorize(dropped{}, r) {
+				select {
+				case <-ctx.Done():
+					return
+				case <-s.cfg.Clock.After(recheck):
+				}
 			}
-			if !s.cfg.Authorize(dropped{}, r) {
-				cancel()
-				return
-			}
-		}
+		}, "part", "authorization of a stream")
 	})
 	return ctx, func() {
 		cancel()

@@ -32,6 +32,8 @@ type fake struct {
 	state    view.State
 	computed int
 	changed  chan struct{}
+	// breaks: a computation ends in a panic.
+	breaks bool
 	// begun and ended count the calls of Run.
 	begun, ended atomic.Int32
 }
@@ -49,6 +51,9 @@ func (f *fake) Facts(context.Context) view.Facts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.computed++
+	if f.breaks {
+		panic("bad object")
+	}
 	var all []*v1.PersistentVolumeClaim
 	for name, phase := range f.claims {
 		all = append(all, &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},

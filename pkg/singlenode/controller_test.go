@@ -382,6 +382,17 @@ func TestMetricsOfGatesAndLocks(t *testing.T) {
 	}
 }
 
+func TestPanicOfMetricsIsContained(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data", locked("one"))
+	w.sync()
+	broken := newInventory(w.Controller)
+	broken.observer = &observer{claims: w.observer.claims} // it cannot look for the pod that has the lock
+	if all := collected(t, broken); len(all) != 0 {
+		t.Errorf("%d metrics of a part of the locks", len(all))
+	}
+}
+
 // Objects that go during the work are forgotten.
 func TestWorkOnDeletedObjects(t *testing.T) {
 	w := newWorld(t, Config{})

@@ -1,11 +1,14 @@
 package singlenode
 
 import (
+	"context"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 )
 
 type metrics struct {
@@ -69,11 +72,17 @@ func (i inventory) Describe(descs chan<- *prometheus.Desc) { descs <- i.locks }
 // Collect implements prometheus.Collector.
 func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	now, states := i.clock.Now(), map[Reason]int{}
-	i.observer.claims.Each(func(c *claim) {
-		if c.marked() {
-			states[singlenode.DecideLock(i.observer.lockFacts(c), now).Reason]++
-		}
-	})
+	// The registry collects in goroutines of its own, in which a panic over one claim would end the program.
+	failed := panics.Contain(context.Background(), func() {
+		i.observer.claims.Each(func(c *claim) {
+			if c.marked() {
+				states[singlenode.DecideLock(i.observer.lockFacts(c), now).Reason]++
+			}
+		})
+	}, "part", "metrics of locks")
+	if failed != nil {
+		return // no count rather than a part of it
+	}
 	for state, count := range states {
 		metrics <- prometheus.MustNewConstMetric(i.locks, prometheus.GaugeValue, float64(count), string(state))
 	}

@@ -26,10 +26,15 @@ type answers struct {
 	asked atomic.Int32
 	// wait, if set, delays each answer until it is closed.
 	wait chan struct{}
+	// breaks: each answer ends in a panic.
+	breaks bool
 }
 
 func (a *answers) ask(ctx context.Context, token, _ string) (decision, error) {
 	a.asked.Add(1)
+	if a.breaks {
+		panic("bad answer")
+	}
 	if a.wait != nil {
 		select {
 		case <-a.wait:
@@ -163,6 +168,18 @@ func TestUnavailableAPIServer(t *testing.T) {
 	at.Step(time.Second)
 	if w := send(f, "Bearer good"); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("after the minute: %d, want 503", w.Code)
+	}
+}
+
+func TestPanicOfReviewRefuses(t *testing.T) {
+	f, a, _ := newFilter()
+	a.breaks = true
+	if w := send(f, "Bearer good"); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("status %d", w.Code)
+	}
+	a.breaks = false
+	if w := send(f, "Bearer good"); w.Code != http.StatusOK {
+		t.Errorf("afterwards: status %d", w.Code)
 	}
 }
 

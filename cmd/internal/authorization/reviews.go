@@ -1,6 +1,7 @@
 package authorization
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -16,6 +17,8 @@ import (
 	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 )
 
 const (
@@ -81,7 +84,7 @@ func (r *reviews) decide(ctx context.Context, token, path string) (decision, err
 	if last, counts := r.get(k); counts {
 		return last.decision, nil
 	}
-	answered := r.asking.DoChan(string(k.token[:])+path, func() (any, error) {
+	review := func() (decision, error) {
 		// The review of another request may have ended since the first look into the cache.
 		last, counts := r.get(k)
 		if counts {
@@ -97,6 +100,11 @@ func (r *reviews) decide(ctx context.Context, token, path string) (decision, err
 			r.keep(k, now)
 		}
 		return now, err
+	}
+	// singleflight ends the program if its function panics.
+	answered := r.asking.DoChan(string(k.token[:])+path, func() (now any, err error) {
+		failed := panics.Contain(ctx, func() { now, err = review() }, "part", "authorization")
+		return now, cmp.Or(failed, err)
 	})
 	select {
 	case <-ctx.Done():

@@ -19,6 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
@@ -150,14 +151,14 @@ func (c *Cluster) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	start := func(run func(context.Context)) { all.Go(func() { run(ctx) }) }
 	for _, run := range []func(context.Context){
-		c.pvs.cache.Run, c.claims.cache.Run, c.pods.cache.Run, c.nodes.cache.Run, c.attachments.cache.Run,
-		c.drivers.cache.Run, c.csiNodes.cache.Run, c.classes.cache.Run, c.fences.cache.Run, c.shards.cache.Run,
-		c.poll, c.pollLeaks,
+		c.pvs.run, c.claims.run, c.pods.run, c.nodes.run, c.attachments.run,
+		c.drivers.run, c.csiNodes.run, c.classes.run, c.fences.run, c.shards.run,
+		c.contained("poll", c.poll), c.contained("leak reports", c.pollLeaks),
 	} {
 		start(run)
 	}
 	c.mu.Lock()
-	c.run = func(t *table[coordinationv1.Lease]) { start(t.cache.Run) }
+	c.run = func(t *table[coordinationv1.Lease]) { start(t.run) }
 	for _, t := range c.leases {
 		c.run(t)
 	}
@@ -167,6 +168,10 @@ func (c *Cluster) Run(ctx context.Context) {
 	c.run = func(*table[coordinationv1.Lease]) {}
 	c.mu.Unlock()
 	all.Wait()
+}
+
+func (c *Cluster) contained(part string, run func(context.Context)) func(context.Context) {
+	return func(ctx context.Context) { panics.Restart(ctx, c.cfg.Clock, part, run, func(error) {}) }
 }
 
 // Changed receives after a change that the page may show, and only one goroutine may receive from it.

@@ -39,7 +39,7 @@ func (e *events) follow(namespace string, selects fields.Set) {
 		kube.Selection{Namespace: namespace, Fields: selects.AsSelector().String()}, e.c.clients.Core.RESTClient(),
 		&v1.Event{}, kube.RecordAll(eventOf), never)
 	e.tables[key] = t
-	e.start(t.cache.Run)
+	e.start(t.run)
 }
 
 func (e *events) followObject(namespace string, uid types.UID) {

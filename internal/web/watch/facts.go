@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
@@ -163,7 +165,7 @@ func stateOf(all []health) view.State {
 			s.Synced = false
 		case h.err == nil:
 		case h.kind.maybe && apierrors.IsNotFound(h.err):
-		case refused(h.err):
+		case refused(h.err), errors.Is(h.err, panics.Err):
 			text := fmt.Sprintf("%s: %v. So it is not known %s.", h.kind.what, h.err, h.kind.open)
 			if !slices.Contains(unread, text) {
 				unread = append(unread, text)

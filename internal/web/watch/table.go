@@ -10,9 +10,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 )
 
 // retry is the delay before a request that did not reach the API server is repeated.
@@ -35,7 +37,7 @@ type table[R any] struct {
 	// same reports whether the page shows no difference between two records.
 	same    func(before, now R) bool
 	changed func()
-	now     func() time.Time
+	clock   clock.Clock
 
 	mu      sync.Mutex
 	version uint64
@@ -47,10 +49,15 @@ type table[R any] struct {
 
 func newTable[R any](c *Cluster, k kind, some kube.Selection, client rest.Interface, example runtime.Object,
 	record kube.Recorder[R], same func(before, now R) bool) *table[R] {
-	t := &table[R]{kind: k, same: same, changed: c.touch, now: c.cfg.Clock.Now, version: 1}
+	t := &table[R]{kind: k, same: same, changed: c.touch, clock: c.cfg.Clock, version: 1}
 	t.cache = kube.NewCacheOf(some, client, k.resource, example, record, t)
 	t.cache.Observe(t.observe, retry)
 	return t
+}
+
+// run keeps the cache up to date until ctx ends. A panic is an outcome of the watch.
+func (t *table[R]) run(ctx context.Context) {
+	panics.Restart(ctx, t.clock, t.kind.resource, t.cache.Run, t.observe)
 }
 
 // load reads all records once, instead of a watch.
@@ -91,7 +98,7 @@ func (t *table[R]) observe(err error) {
 	t.mu.Lock()
 	turned := (err == nil) != (t.err == nil)
 	if turned {
-		t.since = t.now()
+		t.since = t.clock.Now()
 	}
 	t.err = err
 	t.mu.Unlock()
@@ -111,7 +118,7 @@ func (t *table[R]) failure() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.err != nil && (!synced || apierrors.IsForbidden(t.err)):
+	case t.err != nil && (!synced || apierrors.IsForbidden(t.err) || errors.Is(t.err, panics.Err)):
 		return t.err
 	case !synced:
 		return errNotYet

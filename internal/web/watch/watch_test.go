@@ -1,9 +1,13 @@
 package watch
 
 import (
+	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,10 +16,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 )
 
 func TestStateOf(t *testing.T) {
@@ -57,6 +64,51 @@ func TestStateOf(t *testing.T) {
 		if !c.since.IsZero() && (s.Since == nil || !s.Since.Time.Equal(c.since)) {
 			t.Errorf("%s: since %v", name, s.Since)
 		}
+	}
+}
+
+func TestPanicOfWatchIsUnread(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"PersistentVolumeList","apiVersion":"v1","metadata":{"resourceVersion":"1"},
+			"items":[{"metadata":{"name":"pv","resourceVersion":"1"}}]}`))
+	}))
+	defer server.Close()
+	c, err := New(&rest.Config{Host: server.URL}, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pvs := newTable(c, kind{resource: "persistentvolumes", what: "PVs", open: "which PVs there are"}, kube.Selection{},
+		c.clients.Core.RESTClient(), &v1.PersistentVolume{},
+		kube.RecordAll(func(*v1.PersistentVolume) int { panic("bad object") }), never)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { pvs.run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	for !errors.Is(pvs.failure(), panics.Err) {
+		select {
+		case <-c.Changed():
+		case <-time.After(time.Minute):
+			t.Fatalf("the failure is %v", pvs.failure())
+		}
+	}
+	const want = "PVs: panic: bad object. So it is not known which PVs there are."
+	if s := stateOf([]health{pvs.health()}); !s.Connected || !slices.Equal(s.Unread, []string{want}) {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestPartAfterPanicIsNotRepeatedAtOnce(t *testing.T) {
+	calls := 0
+	ctx, cancel := context.WithCancel(t.Context())
+	(&Cluster{cfg: Config{Clock: clock.RealClock{}}}).contained("poll", func(context.Context) {
+		calls++
+		cancel()
+		panic("bad object")
+	})(ctx)
+	if calls != 1 {
+		t.Errorf("%d calls", calls)
 	}
 }
 
