@@ -102,6 +102,8 @@ func (s *Explanation) addAdvice(f PVFacts, pv PV, d Decision) {
 	switch reclaim.Reason(d.Reason) {
 	case engine.ReasonHeld:
 		s.Advise("To have the volume deleted: kubectl annotate pv %s %s-", name, volume.HoldAnnotation)
+	case reclaim.Reason(intree.ReasonHoldNotObeyed):
+		s.Advise("To keep the volume: %s", setPolicyCommand(name, v1.PersistentVolumeReclaimRetain))
 	case engine.ReasonDeletionsPaused:
 		s.Advise("Check that the volumes should be deleted; then release the brake: %s", f.releaseBrakeCommand(pv.Owner()))
 	case engine.ReasonLogUnreadable:

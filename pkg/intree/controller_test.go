@@ -182,7 +182,7 @@ func TestMetrics(t *testing.T) {
 	w.edit("used", guard(true, kcm))
 	w.settleOnce()
 	if got = figures(t, registry); got["managed_by_other"] != 1 || got["waiting_pvs Held"] != 0 ||
-		got["waiting_pvs ControllerDeletes"] != 1 {
+		got["waiting_pvs HoldNotObeyed"] != 1 {
 		t.Errorf("with another manager: %v", got)
 	}
 }

@@ -51,7 +51,7 @@ func Decide(f Facts, now time.Time) Decision {
 			return first
 		}
 	}
-	return d
+	return f.withHold(d)
 }
 
 // decidePV returns the next step for the PV itself. due means that, as far as the PV shows, its volume is to be
@@ -191,6 +191,18 @@ func terminating(f Facts, now time.Time) (_ Decision, due bool) {
 func patient(why Reason, pv PV, now time.Time) Decision {
 	quiet := session.Quiet(pv.TerminatingSince, now)
 	return Decision{Action: Wait, Reason: why, After: quiet, Quiet: quiet > 0}
+}
+
+// withHold replaces the reason of a wait in which a person may rely on a hold that keeps nothing.
+func (f Facts) withHold(d Decision) Decision {
+	switch d.Reason {
+	case ReasonProtected, ReasonManagedByController, ReasonControllerDeletes, ReasonHeld:
+		if f.holdIgnored() {
+			d.Reason = ReasonHoldNotObeyed
+		}
+	default:
+	}
+	return d
 }
 
 // decideTwin takes a twin from its creation to its end. The twin is created with policy Retain, the PV controller finds

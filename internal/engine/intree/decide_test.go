@@ -132,8 +132,50 @@ func TestDecide(t *testing.T) {
 			want{Wait, ReasonTerminatingUnbound}},
 		"terminating, phase not known": {with(pvIs(in(volume.PhaseUnknown))),
 			want{Wait, ReasonNotReleased}},
-		"held by a person": {with(pvIs(func(pv *PV) { pv.Held = true })),
-			want{Wait, ReasonHeld}},
+		"held by a person": {with(pvIs(hold)), want{Wait, ReasonHeld}},
+		"held, not terminating, no finalizer: added": {with(pvIs(hold, alive, in(volume.PhaseBound), guarded(WriterNone))),
+			want{AddFinalizer, ReasonProtect}},
+		"held, not terminating":           {with(pvIs(hold, alive, in(volume.PhaseBound))), want{Wait, ReasonHoldNotObeyed}},
+		"held, not terminating, released": {with(pvIs(hold, alive)), want{Wait, ReasonHoldNotObeyed}},
+		"held, left to the other program": {with(pvIs(hold), func(s *Facts) { s.Other = OtherPresent }),
+			want{Wait, ReasonHoldNotObeyed}},
+		"held, in use, left to the other program": {with(pvIs(hold, alive, in(volume.PhaseBound)),
+			func(s *Facts) { s.Other = OtherPresent }), want{Wait, ReasonHoldNotObeyed}},
+		"held, another added the finalizer": {with(pvIs(hold, guarded(WriterOther))), want{Wait, ReasonHoldNotObeyed}},
+		"held, another does not delete now, and may later": {with(pvIs(hold), leftFor(2*time.Minute)),
+			want{Wait, ReasonHoldNotObeyed}},
+		"held, another PV of the volume is deleted by kube-controller-manager": {with(pvIs(hold), func(s *Facts) {
+			other := sibling()
+			alive(&other)
+			s.Siblings = []PV{other}
+		}), want{Wait, ReasonHoldNotObeyed}},
+		"held, another PV of the volume is terminating too": {with(pvIs(hold), func(s *Facts) {
+			s.Siblings = []PV{sibling()}
+		}), want{Wait, ReasonHeld}},
+		"held, another PV of the volume keeps it": {with(pvIs(hold), func(s *Facts) {
+			other := sibling()
+			alive(&other)
+			other.Policy = volume.PolicyRetain
+			s.Siblings = []PV{other}
+		}), want{Wait, ReasonHeld}},
+		"held, another PV of the volume is migrated": {with(pvIs(hold), func(s *Facts) {
+			other := sibling()
+			alive(&other)
+			migrate(&other)
+			s.Siblings = []PV{other}
+		}), want{Wait, ReasonHeld}},
+		"held, its twin is there": {with(pvIs(hold), twinIs(in(volume.PhaseBound)), func(s *Facts) {
+			own := made()
+			own.Policy = volume.PolicyDelete
+			s.Siblings = []PV{own}
+		}), want{Wait, ReasonHeld}},
+		"held, Retain": {with(pvIs(hold, alive, of(volume.PolicyRetain), guarded(WriterNone))),
+			want{Wait, ReasonPolicyKeepsVolume}},
+		"held, Retain, left to the other program": {with(pvIs(hold, of(volume.PolicyRetain)),
+			func(s *Facts) { s.Other = OtherPresent }), want{Wait, ReasonControllerDeletes}},
+		"held, migrated": {with(pvIs(hold, alive, guarded(WriterNone), migrate)), want{Wait, ReasonMigrated}},
+		"held, no plugin deletes it": {with(pvIs(hold, alive, in(volume.PhaseFailed),
+			func(pv *PV) { pv.PluginGone = true })), want{Wait, ReasonManagedByController}},
 		"all is proven: the twin is made": {with(), want{CreateTwin, ReasonReclaim}},
 		"failed, all is proven: the twin is made": {with(pvIs(in(volume.PhaseFailed))),
 			want{CreateTwin, ReasonReclaim}},

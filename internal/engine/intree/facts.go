@@ -166,10 +166,29 @@ func (f Facts) pvReadLast(now time.Time) bool {
 
 // shared reports whether another PV still needs the volume, or has a hold. PVs that are all to be deleted do not wait
 // for each other, nor for each other's twins.
-func (f Facts) shared() bool {
-	return slices.ContainsFunc(f.Siblings, func(other PV) bool {
-		return other.Held || !other.deletable() && !isTwinOf(other, f.PV) &&
-			!slices.ContainsFunc(f.Siblings, func(third PV) bool { return third.deletable() && isTwinOf(other, third) })
+func (f Facts) shared() bool { return slices.ContainsFunc(f.Siblings, f.keeps) }
+
+func (f Facts) keeps(other PV) bool {
+	return other.Held || !other.deletable() && !isTwinOf(other, f.PV) &&
+		!slices.ContainsFunc(f.Siblings, func(third PV) bool { return third.deletable() && isTwinOf(other, third) })
+}
+
+// NeededBy returns the names of the other PVs that keep the volume.
+func (f Facts) NeededBy() (names []string) {
+	for _, other := range f.Siblings {
+		if f.keeps(other) || other.Name == f.SiblingNeeded {
+			names = append(names, other.Name)
+		}
+	}
+	return names
+}
+
+// holdIgnored reports whether the PV has a hold, and kube-controller-manager, which does not know holds, can delete the
+// volume all the same: by way of a PV that is not terminating, or whose finalizer that program manages.
+func (f Facts) holdIgnored() bool {
+	return f.PV.Held && slices.ContainsFunc(append([]PV{f.PV}, f.Siblings...), func(pv PV) bool {
+		return pv.Policy == volume.PolicyDelete && pv.MigratedTo == "" && !pv.PluginGone && !isTwinOf(pv, f.PV) &&
+			(!pv.Terminating || pv.Writer == WriterOther || f.Other == OtherPresent)
 	})
 }
 

@@ -90,6 +90,7 @@ func going(pv *PV)                      { pv.Terminating = true }
 func guarded(w Writer) func(*PV)        { return func(pv *PV) { pv.Writer = w } }
 func migrate(pv *PV)                    { pv.MigratedTo = "disk.csi.example.com" }
 func alive(pv *PV)                      { pv.Terminating = false }
+func hold(pv *PV)                       { pv.Held = true }
 func pvIs(a ...func(*PV)) func(*Facts)  { return func(s *Facts) { each(&s.PV, a) } }
 
 // leftFor has another program manage the finalizer, and ignore the PV for the given time.

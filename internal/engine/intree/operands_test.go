@@ -87,8 +87,9 @@ func TestShared(t *testing.T) {
 		"a twin of a kept PV, own twins":         {[]PV{own, siblings}, true},
 		"its own twin, and the twin of its twin": {[]PV{own, twinFor(own)}, true},
 	} {
-		if got := (Facts{PV: due(), Siblings: c.siblings}).shared(); got != c.shared {
-			t.Errorf("%s: shared %t", name, got)
+		f := Facts{PV: due(), Siblings: c.siblings}
+		if got := f.shared(); got != c.shared || len(f.NeededBy()) > 0 != c.shared {
+			t.Errorf("%s: shared %t, needed by %q", name, got, f.NeededBy())
 		}
 	}
 	unclaimed := sibling()
@@ -98,6 +99,16 @@ func TestShared(t *testing.T) {
 	}
 	if (Facts{PV: due(), Twin: made()}).twin() {
 		t.Error("a twin that was not found is one")
+	}
+}
+
+func TestNeededBy(t *testing.T) {
+	keeper, restored := sibling(), sibling()
+	keeper.Name, keeper.UID, keeper.Held = "keeper", "keeper-uid", true
+	restored.Name, restored.UID = "restored", "restored-uid"
+	f := Facts{PV: due(), Siblings: []PV{keeper, sibling(), restored}, SiblingNeeded: "restored"}
+	if got := f.NeededBy(); !slices.Equal(got, []string{"keeper", "restored"}) {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -182,7 +182,15 @@ func brokenPromise(s Facts, d Decision) string {
 		}
 	case Wait, ReadClaim, ReadAttachments, ReadSiblings, ReadPV, ReadOriginal, ReadTwin:
 	}
+	// kube-controller-manager, which no annotation stops, deletes what it manages, and what no user has deleted yet.
+	exposed := pv.Policy == volume.PolicyDelete && pv.MigratedTo == "" &&
+		(!pv.Terminating || pv.Writer == WriterOther || s.Other == OtherPresent)
 	switch {
+	case d.Reason == ReasonHoldNotObeyed && (!pv.Held || !exposed):
+		return "a person is warned of a hold that is obeyed, or that is not there"
+	case d.Action == Wait && pv.Held && exposed && (d.Reason == ReasonHeld || d.Reason == ReasonProtected ||
+		d.Reason == ReasonManagedByController || d.Reason == ReasonControllerDeletes):
+		return "a person is not warned that a hold keeps nothing"
 	case inUse && d.Action != SetTwinRetain && !mayGo(s) && s.Other != OtherUnknown &&
 		(!twin.Terminating || twin.Writer != WriterNone || s.Other != OtherAbsent || s.RemovingFinalizers):
 		return "a twin stays set to Delete although the volume may not go"

@@ -66,7 +66,11 @@ var (
 		"The PV is terminating, and its managedFields do not show who added "+Finalizer+", so it is left alone. "+
 			byHand)
 	ReasonHeld = table.Normal("Held",
-		"The annotation csi-reclaimer.io/hold keeps the volume. Remove the annotation to have the volume deleted.")
+		"The annotation csi-reclaimer.io/hold keeps volume-guard from deleting the volume. kube-controller-manager does not "+
+			"know the annotation, and may have deleted the volume before. Remove the annotation to have volume and PV deleted.")
+	ReasonHoldNotObeyed = table.Warning("HoldNotObeyed",
+		"The annotation csi-reclaimer.io/hold does not keep this volume: kube-controller-manager, which deletes it, does "+
+			"not know the annotation. To keep the volume, set the reclaim policy of each PV of the volume to Retain.")
 	ReasonClaimStillExists = table.Warning("ClaimStillExists",
 		"The PV is released, but its claim still exists. The volume is kept as long as the claim exists.")
 	ReasonClaimNamesPV = table.Warning("ClaimNamesPV",
