@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -48,21 +49,25 @@ func (s *Explanation) addReasonWaits(f PVFacts, pv PV, d Decision) {
 	case engine.ReasonLogUnreadable:
 		s.AddWait("the in-flight log to be readable where it is for its volume")
 	case engine.ReasonSharedHandle, reclaim.Reason(intree.ReasonSharedSource):
-		s.addSiblingWaits(f.siblingsOf(pv))
+		s.addSiblingWaits(f.siblingsOf(pv), d.neededBy)
 	case engine.ReasonNotYetBound:
 		s.AddWait("the PV controller to bind claim %s", claim)
 	default:
 	}
 }
 
-// addSiblingWaits adds the conditions of other PVs that keep the volume.
-func (s *Explanation) addSiblingWaits(siblings []PV) {
+// addSiblingWaits adds the conditions of the PVs among siblings that keep the volume.
+func (s *Explanation) addSiblingWaits(siblings []PV, keepers []string) {
 	for _, other := range siblings {
-		if other.Held {
+		switch {
+		case !slices.Contains(keepers, other.Name):
+		case other.Held:
 			s.AddWait("the annotation %s of PV %s to be removed", volume.HoldAnnotation, other.Name)
-			continue
+		case wantsDeletion(other.PV):
+			s.AddWait("claim %s/%s, which keeps PV %s, to be deleted", other.Claim.Namespace, other.Claim.Name, other.Name)
+		default:
+			s.AddWait("PV %s to be deleted, or to get policy Delete and lose its claim", other.Name)
 		}
-		s.AddWait("PV %s to be deleted, or to get policy Delete and lose its claim", other.Name)
 	}
 }
 

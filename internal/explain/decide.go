@@ -25,6 +25,8 @@ type Decision struct {
 	// protected: the PV carries a finalizer that counts. waits: the object is due for deletion, which is held back for
 	// now. needsClaim: the decision depends on the claim, which was not read.
 	protected, waits, needsClaim bool
+	// neededBy names the other PVs that keep the volume.
+	neededBy []string
 }
 
 // inTreePrefix begins the name of every in-tree volume plugin.
@@ -51,7 +53,7 @@ func (w ClusterFacts) decide(pv PV, claim Read[*v1.PersistentVolumeClaim]) Decis
 	role, _ := w.RoleOf(owner)
 	d := Decision{
 		By: fmt.Sprintf("csi-reclaimer beside %s, role %s", owner, role), Action: e.Decision.Action.String(),
-		Reason: string(e.Decision.Reason), Text: e.Text, protected: e.Protected, waits: e.Waits,
+		Reason: string(e.Decision.Reason), Text: e.Text, protected: e.Protected, waits: e.Waits, neededBy: e.NeededBy,
 	}
 	if e.Decision.Reason == engine.ReasonLogNotRead {
 		return d.undecided(false)
@@ -206,10 +208,12 @@ func (w ClusterFacts) decideInTree(pv PV, claim Read[*v1.PersistentVolumeClaim])
 	if pv.Tree.Writer == intree.WriterOther {
 		by = pv.Tree.Manager
 	}
-	d := intree.Decide(w.inTreeFacts(pv, claim), w.Now)
+	f := w.inTreeFacts(pv, claim)
+	d := intree.Decide(f, w.Now)
 	out := Decision{
 		By: by, Action: d.Action.String(), Reason: string(d.Reason), Text: d.Reason.Sentence(),
 		protected: pv.Tree.Writer != intree.WriterNone, waits: d.Action == intree.Wait && pv.Terminating,
+		neededBy: f.NeededBy(),
 	}
 	switch d.Action {
 	case intree.ReadClaim, intree.ReadAttachments, intree.ReadSiblings, intree.ReadPV, intree.ReadOriginal:

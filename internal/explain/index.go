@@ -20,12 +20,16 @@ type volumeID struct {
 	source         intree.Source
 }
 
-// volumeOf returns the volume that a PV names. known is false if the PV names none.
-func volumeOf(pv PV) (v volumeID, known bool) {
+// volumesOf returns the volume that a PV names: as volume-guard identifies volumes of in-tree plugins, and as sidecars
+// identify volumes, those of in-tree plugins by their translation. Either is zero if the PV names none.
+func volumesOf(pv PV) (inTree, csi volumeID) {
 	if pv.Tree != nil {
-		return volumeID{source: pv.Tree.Source}, pv.Tree.Source.Known()
+		inTree.source = pv.Tree.Source
 	}
-	return volumeID{driver: pv.Driver, handle: pv.Handle}, pv.Handle != ""
+	if pv.Handle != "" {
+		csi.driver, csi.handle = pv.Driver, pv.Handle
+	}
+	return inTree, csi
 }
 
 // indexed returns w with an index, which is built only once.
@@ -42,8 +46,11 @@ func (w ClusterFacts) indexed() ClusterFacts {
 	}
 	for i, pv := range w.PVs.Value {
 		by.named[pv.Name] = i
-		if v, known := volumeOf(pv); known {
-			by.volumes[v] = append(by.volumes[v], pv)
+		inTree, csi := volumesOf(pv)
+		for _, v := range []volumeID{inTree, csi} {
+			if v != (volumeID{}) {
+				by.volumes[v] = append(by.volumes[v], pv)
+			}
 		}
 		if pv.HasCompanionFinalizer {
 			by.companions[pv.Owner()] = true
@@ -57,10 +64,11 @@ func (w ClusterFacts) attachmentsOf(pv string) []storagev1.VolumeAttachment {
 	return w.by.attachments[pv]
 }
 
+// siblingsOf returns the other PVs of a PV's volume, as the program that decides on the PV finds them.
 func (w ClusterFacts) siblingsOf(pv PV) (siblings []PV) {
-	v, known := volumeOf(pv)
-	if !known {
-		return nil
+	inTree, v := volumesOf(pv)
+	if owner := pv.Owner(); pv.Tree != nil && (owner == "" || InTree(owner)) {
+		v = inTree
 	}
 	for _, other := range w.by.volumes[v] {
 		if other.UID != pv.UID {

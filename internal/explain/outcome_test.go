@@ -76,6 +76,14 @@ func TestAfterClaim(t *testing.T) {
 			ofPlugin(f)
 			f.PV.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
 		}, VolumeKept, "stays Released"},
+		"a migrated volume, and a CSI PV has it, too": {func(f *PVFacts) {
+			f.sibling("static", func(pv *v1.PersistentVolume) { pv.Spec.CSI.Driver = ebsDriver })
+			ofEBS(f.PV)
+			f.PV.Annotations[volume.AnnMigratedTo] = ebsDriver
+			f.Installed = Found([]string{ebsDriver})
+		}, VolumeWaits, "It is PV static"},
+		"a CSI volume whose PV names an in-tree plugin": {func(f *PVFacts) { ofForeignPlugin(f) }, VolumeWaits,
+			"No program deletes the volume"},
 		"a volume created by hand": {func(f *PVFacts) {
 			f.PV.Annotations = nil
 			f.PV.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}

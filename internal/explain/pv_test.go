@@ -107,7 +107,35 @@ func TestExplainPV(t *testing.T) {
 		"another PV of the volume is to be deleted too, and a restored claim names it": {func(f *PVFacts) {
 			f.siblingClaim(&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "new"},
 				Spec: v1.PersistentVolumeClaimSpec{VolumeName: "other"}})
-		}, []string{"waits (SharedHandle)", "It is PV other."}},
+		}, []string{"waits (SharedHandle)", "It is PV other.", "claim ns/others, which keeps PV other, to be deleted",
+			"!PV other to be deleted"}},
+		"of two other PVs of the volume, one keeps it": {func(f *PVFacts) {
+			f.siblingClaim(nil)
+			f.sibling("keeper", func(o *v1.PersistentVolume) { o.Status.Phase = v1.VolumeBound })
+		}, []string{"waits (SharedHandle)", "It is PV keeper.", "Waits for    PV keeper to be deleted", "!PV other to be"}},
+		"a migrated PV, and a CSI PV keeps the same volume": {func(f *PVFacts) {
+			f.sibling("static", ofEBSDriver)
+			ofEBS(f.PV)
+			f.PV.Annotations[volume.AnnMigratedTo] = ebsDriver
+		}, []string{"waits (SharedHandle)", "It is PV static."}},
+		"a CSI PV, and a migrated PV keeps the same volume": {func(f *PVFacts) {
+			ofEBSDriver(f.PV)
+			f.PV.Status.Phase = v1.VolumeReleased
+			f.sibling("migrated", func(o *v1.PersistentVolume) {
+				ofEBS(o)
+				o.Annotations[volume.AnnMigratedTo], o.Status.Phase = ebsDriver, v1.VolumeBound
+			})
+		}, []string{"waits (SharedHandle)", "It is PV migrated."}},
+		"a PV that is not migrated, and a CSI PV of the same volume": {func(f *PVFacts) {
+			f.sibling("static", ofEBSDriver)
+			ofEBS(f.PV)
+		}, []string{"(Protect)", "!PV static"}},
+		"an in-tree PV with a hold that keeps nothing": {func(f *PVFacts) {
+			withTwin(f)
+			f.PV.DeletionTimestamp = nil
+			f.PV.Annotations[volume.HoldAnnotation] = "audit"
+		}, []string{"(HoldNotObeyed)", "!To have the volume deleted", "To keep the volume: kubectl patch pv pv -p " +
+			`'{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'`}},
 		"the driver is gone while the PV is being deleted": {func(f *PVFacts) { f.uninstall(); f.terminate(24 * time.Hour) },
 			[]string{"has been terminating for 24h and is stuck: no program removes " + volume.Finalizer + ", because driver " +
 				driver + " is gone", "forever", "Install the driver again",
@@ -235,6 +263,20 @@ func inTree(f *PVFacts) {
 	f.PV.Annotations["pv.kubernetes.io/provisioned-by"] = "kubernetes.io/plugin"
 	f.PV.Finalizers = []string{intree.Finalizer}
 	f.terminate(time.Hour)
+}
+
+const ebsDriver = "ebs.csi.aws.com"
+
+// ofEBSDriver turns the PV into a static one of the driver to which the plugin aws-ebs is migrated, in use.
+func ofEBSDriver(o *v1.PersistentVolume) {
+	o.Annotations, o.Spec.CSI.Driver, o.Status.Phase = nil, ebsDriver, v1.VolumeBound
+}
+
+// ofEBS gives the PV the volume "vol" of the in-tree plugin aws-ebs.
+func ofEBS(o *v1.PersistentVolume) {
+	o.Annotations = map[string]string{volume.AnnProvisionedBy: "kubernetes.io/aws-ebs"}
+	o.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{
+		AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol"}}
 }
 
 // ofForeignPlugin has the annotation of a CSI PV name an in-tree plugin.

@@ -18,6 +18,8 @@ type Explanation struct {
 	Protected bool
 	// Waits is true if the PV is due for deletion but held back, and so counts as waiting.
 	Waits bool
+	// NeededBy names the other PVs that keep the volume.
+	NeededBy []string
 }
 
 // Explain returns the decision of [Decide] on these facts, in words. It is a pure function; now is the time that the
@@ -28,7 +30,8 @@ func Explain(s Facts, now time.Time) Explanation {
 	if more := Detail(s, d.Reason); more != "" {
 		text += " " + more
 	}
-	return Explanation{Decision: d, Text: text, Protected: s.protected(), Waits: d.Reason.Waits()}
+	return Explanation{Decision: d, Text: text, Protected: s.protected(), Waits: d.Reason.Waits(),
+		NeededBy: neededBy(s)}
 }
 
 // Detail returns the facts about this PV that complete a reason's sentence, empty for none.
