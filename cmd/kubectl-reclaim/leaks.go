@@ -179,7 +179,8 @@ func (o *leaksOptions) showPV(pv *v1.PersistentVolume, to leaks.Remediation, fou
 	if o.out.printer == nil && to == leaks.Reclaim {
 		printLine(o.ErrOut, fmt.Sprintf("! Once the PV is Released, its policy is set to Delete, and the volume %q is "+
 			"deleted permanently. "+
-			"Nothing in this cluster accounts for it; whether another cluster uses it is not known.", found.Handle), true)
+			"Nothing in this cluster accounts for it. It is not known whether another cluster uses it, nor whether a pod "+
+			"template, such as a Deployment's with 0 replicas, names it inline.", found.Handle), true)
 	}
 	return nil
 }

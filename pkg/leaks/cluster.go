@@ -8,10 +8,12 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -24,6 +26,7 @@ import (
 type cluster interface {
 	eachClaim(ctx context.Context, visit func(*v1.PersistentVolumeClaim)) error
 	eachSnapshot(ctx context.Context, visit func(snapshot.Content)) error
+	eachAttachment(ctx context.Context, visit func(*storagev1.VolumeAttachment)) error
 	inFlight(ctx context.Context) ([]inflight.Located, []inflight.LocatedProblem, error)
 	eachPV(ctx context.Context, visit func(*v1.PersistentVolume)) error
 }
@@ -65,8 +68,9 @@ func names(pv volume.PV, driver string) (handle string, about bool) {
 const listTimeout = 5 * time.Minute
 
 type apiServer struct {
-	core   corev1.CoreV1Interface
-	leases coordinationv1client.LeasesGetter
+	core        corev1.CoreV1Interface
+	attachments storagev1client.VolumeAttachmentsGetter
+	leases      coordinationv1client.LeasesGetter
 	// contents reads VolumeSnapshotContents; nil for a driver without snapshots.
 	contents *snapshot.Reader
 }
@@ -75,6 +79,13 @@ func (a apiServer) eachClaim(ctx context.Context, visit func(*v1.PersistentVolum
 	claims := a.core.PersistentVolumeClaims(metav1.NamespaceAll)
 	if err := kube.EachOf(ctx, claims.List, metav1.ListOptions{}, visit); err != nil {
 		return fmt.Errorf("list claims: %w", err)
+	}
+	return nil
+}
+
+func (a apiServer) eachAttachment(ctx context.Context, visit func(*storagev1.VolumeAttachment)) error {
+	if err := kube.EachOf(ctx, a.attachments.VolumeAttachments().List, metav1.ListOptions{}, visit); err != nil {
+		return fmt.Errorf("list VolumeAttachments: %w", err)
 	}
 	return nil
 }

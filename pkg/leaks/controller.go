@@ -43,7 +43,7 @@ func New(config *rest.Config, driver string, asks Driver, cfg Config) (*Controll
 	if err != nil {
 		return nil, err
 	}
-	at := apiServer{core: clients.Core, leases: clients.Coordination}
+	at := apiServer{core: clients.Core, attachments: clients.Storage, leases: clients.Coordination}
 	if cfg.Snapshots {
 		if at.contents, err = snapshot.New(config); err != nil {
 			return nil, err

@@ -11,8 +11,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -131,6 +133,15 @@ func TestReasonsAgainstSuspicion(t *testing.T) {
 		"one of another driver that cannot be read": {func(w *world) { w.problem("another") }, ReasonLeakSuspected},
 		"it is attached": {func(w *world) { w.inUse[handle] = []string{"node-1"} },
 			ReasonInUse},
+		"an attached inline volume": {func(w *world) { w.attached = inline(driverName, "vol-1") }, ReasonInUse},
+		"an attached inline volume of another name": {func(w *world) { w.attached = inline(driverName, "vol-2") },
+			ReasonPVUnclear},
+		"an attached inline volume of another driver": {func(w *world) { w.attached = inline("another", "vol-1") },
+			ReasonLeakSuspected},
+		"an attached PV that is gone": {func(w *world) {
+			w.attached = inline(driverName, "")
+			w.attached[0].Spec.Source = storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv")}
+		}, ReasonLeakSuspected},
 	} {
 		w := newWorld(t)
 		w.blind = true
@@ -154,7 +165,7 @@ func TestReasonsAgainstSuspicion(t *testing.T) {
 		clear(w.contents)
 		clear(w.inUse)
 		clear(w.entries)
-		w.problems = nil
+		w.problems, w.attached = nil, nil
 		if first, second := w.check(a, handle), w.check(a, handle); first != ReasonSeenTooSeldom ||
 			second != ReasonLeakSuspected {
 			t.Errorf("%s, and then no more: %s, %s, want the sightings to begin anew", sentence, first, second)
@@ -333,6 +344,15 @@ func TestPVChangeEndsSuspicion(t *testing.T) {
 	if got := w.check(a, "leak"); got != "" {
 		t.Errorf("it came and went during the leak check: %s", got)
 	}
+}
+
+// inline is the VolumeAttachment of a volume that a pod names without a PV.
+func inline(driver, handle string) []*storagev1.VolumeAttachment {
+	return []*storagev1.VolumeAttachment{{ObjectMeta: metav1.ObjectMeta{Name: "csi-1"},
+		Spec: storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: "node-1",
+			Source: storagev1.VolumeAttachmentSource{InlineVolumeSpec: &v1.PersistentVolumeSpec{
+				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver,
+					VolumeHandle: handle}}}}}}}
 }
 
 // An in-tree PV is clear only while the driver lists the volume under its translated name.

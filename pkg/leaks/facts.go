@@ -46,13 +46,13 @@ type Facts struct {
 	Snapshot Presence
 	// InFlight: the in-flight log has an entry that may be for the volume.
 	InFlight Presence
-	// Unclear: for some PV of the driver it is unknown which listed volume it names.
+	// Unclear: for some PV, or attached inline volume, of the driver it is unknown which listed volume it names.
 	Unclear Presence
 	// Maker: a claim or snapshot has been in creation in every leak check since the volume was first listed, or earlier.
 	Maker Presence
 	// NamesMatch: the driver lists the volume of at least one PV, or has no PVs.
 	NamesMatch bool
-	// InUse: the driver reports the volume as attached to a node.
+	// InUse: the driver reports the volume as attached to a node, or a VolumeAttachment without a PV does.
 	InUse bool
 	// Ephemeral: the handle has the form of the kubelet's names for ephemeral inline volumes.
 	Ephemeral bool

@@ -116,9 +116,23 @@ func TestBecause(t *testing.T) {
 		"claim ns/data": {Volume{Handle: "vol-1"}, survey{inFlight: []inflight.Located{entry}}},
 		"an entry":      {Volume{Handle: "vol-1"}, survey{unreadable: "an entry"}},
 		"a, b":          {Volume{Handle: "vol-1", Nodes: []string{"a", "b"}}, survey{}},
+		"node-1":        {Volume{Handle: "Vol-1"}, survey{attached: map[string]string{"vol-1": "node-1"}}},
 	} {
 		if u := newTracker().judge(c.v, unaccounted{}, c.found, making{}, Rules{}, noon); u.because != want {
 			t.Errorf("%s: %q, want %q", u.verdict.Reason, u.because, want)
 		}
+	}
+}
+
+// An inline volume of an in-tree plugin counts by its translation.
+func TestInlineVolumeOfInTreePlugin(t *testing.T) {
+	const driver = "ebs.csi.aws.com"
+	a := inline(driver, "")[0]
+	a.Spec.Source.InlineVolumeSpec.PersistentVolumeSource = v1.PersistentVolumeSource{
+		AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://us-east-1a/vol-1"}}
+	s := survey{listing: listing{volumes: map[string]Volume{"vol-1": {Handle: "vol-1"}}}, attached: map[string]string{}}
+	s.takeAttachment(a, driver)
+	if s.attached["vol-1"] != "node-1" || s.unclear != "" {
+		t.Errorf("attached %v, unclear %q", s.attached, s.unclear)
 	}
 }

@@ -12,6 +12,7 @@ func (a *Controller) Permissions() []permission.Permission {
 	needed := []permission.Permission{
 		{Resource: "persistentvolumes", Verb: "list", Without: nothing},
 		{Resource: "persistentvolumeclaims", Verb: "list", Without: nothing},
+		{Group: "storage.k8s.io", Resource: "volumeattachments", Verb: "list", Without: nothing},
 		{Group: "coordination.k8s.io", Resource: "leases", Verb: "list", Without: nothing},
 	}
 	if a.cfg.Snapshots {

@@ -37,12 +37,13 @@ var (
 	ReasonIncomplete = table.Silent("LeakCheckIncomplete", "Some objects that could account for it could not be read.")
 	// ReasonEphemeral: its name has the form that the kubelet gives ephemeral inline volumes.
 	ReasonEphemeral = table.Silent("MayBeEphemeral", "It is named like an ephemeral volume of a pod.")
-	// ReasonInUse: the driver lists it as published to a node, although no object of this cluster uses it.
-	ReasonInUse = table.Silent("InUse", "The driver reports it as attached to a node.")
+	// ReasonInUse: the driver lists it as published to a node, or a pod that names it inline has it attached.
+	ReasonInUse = table.Silent("InUse", "The driver, or a VolumeAttachment, reports it as attached to a node.")
 	// ReasonNamesDiffer: the driver has PVs, but lists the volume of none of them.
 	ReasonNamesDiffer = table.Silent("NamesDiffer",
 		"The driver lists the volume of no PV, so its list and the PVs do not describe the same volumes.")
-	ReasonPVUnclear = table.Silent("PVUnclear", "It is unclear which of the listed volumes a PV of the driver names.")
+	ReasonPVUnclear = table.Silent("PVUnclear",
+		"It is unclear which of the listed volumes a PV of the driver names, or a VolumeAttachment without a PV.")
 	// ReasonBeingMade: a claim or snapshot whose creation began before the volume was first listed may become its owner.
 	ReasonBeingMade = table.Silent("MayBeBeingMade",
 		"It may be the volume of a claim, or the storage of a snapshot, that is still being created.")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -22,7 +23,9 @@ type survey struct {
 	makers        []maker
 	// snapshots and named are the keys of the volumes that snapshots and PVs name.
 	snapshots, named map[string]bool
-	// unclear describes a PV whose volume is unknown, or is empty.
+	// attached are the nodes that pods' inline volumes are attached to, by the keys of the volumes.
+	attached map[string]string
+	// unclear describes a PV or VolumeAttachment whose volume is unknown, or is empty.
 	unclear string
 	// claims are the UIDs of all claims in the cluster.
 	claims map[types.UID]bool
@@ -42,14 +45,17 @@ type survey struct {
 // for this order.
 func readAll(ctx context.Context, driver string, asks Driver, at cluster, pageSize int32,
 	now func() time.Time) (survey, error) {
-	s := survey{began: now(), snapshots: map[string]bool{}, named: map[string]bool{}, claims: map[types.UID]bool{},
-		ofEntry: map[string]bool{}}
+	s := survey{began: now(), snapshots: map[string]bool{}, named: map[string]bool{}, attached: map[string]string{},
+		claims: map[types.UID]bool{}, ofEntry: map[string]bool{}}
 	var err error
 	if s.listing, err = list(ctx, asks, pageSize, maxVolumes); err != nil {
 		return survey{}, err
 	}
 	s.listed = now()
 	if err = at.eachSnapshot(ctx, func(c snapshot.Content) { s.takeSnapshot(c, driver) }); err != nil {
+		return survey{}, err
+	}
+	if err = at.eachAttachment(ctx, func(a *storagev1.VolumeAttachment) { s.takeAttachment(a, driver) }); err != nil {
 		return survey{}, err
 	}
 	if err = at.eachClaim(ctx, func(c *v1.PersistentVolumeClaim) { s.takeClaim(c, driver) }); err != nil {
@@ -75,6 +81,20 @@ func (s *survey) takeSnapshot(c snapshot.Content, driver string) {
 	}
 	if c.Making {
 		s.makers = append(s.makers, maker{c.UID, "VolumeSnapshotContent " + c.Name})
+	}
+}
+
+// takeAttachment records a volume without a PV that is attached: a volume of an in-tree plugin that a pod names inline,
+// which is migrated to the driver. As for an in-tree PV, the driver may list it under another name.
+func (s *survey) takeAttachment(a *storagev1.VolumeAttachment, driver string) {
+	inline := a.Spec.Source.InlineVolumeSpec
+	if inline == nil || a.Spec.Attacher != driver {
+		return
+	}
+	key := keyOf(volume.Of(&v1.PersistentVolume{Spec: *inline}).Handle)
+	s.attached[key] = a.Spec.NodeName
+	if _, listed := s.listing.volumes[key]; !listed {
+		s.unclear = "VolumeAttachment " + a.Name
 	}
 }
 
@@ -160,13 +180,14 @@ func (s *survey) snapshot(v Volume, rules Rules) Facts {
 	if _, found := s.entryOf(v.Handle); found || s.unreadable == "" {
 		inFlight = presence(found)
 	}
+	_, attached := s.attached[keyOf(v.Handle)]
 	return Facts{
 		InFlight:   inFlight,
 		Rules:      rules,
 		Snapshot:   presence(s.snapshots[keyOf(v.Handle)]),
 		Unclear:    presence(s.unclear != ""),
 		NamesMatch: s.pvs == 0 || s.matched > 0,
-		InUse:      len(v.Nodes) > 0,
+		InUse:      attached || len(v.Nodes) > 0,
 		Ephemeral:  isEphemeral(v.Handle),
 	}
 }

@@ -183,7 +183,7 @@ func (t *tracker) judge(v Volume, before unaccounted, found survey, oldest makin
 	case ReasonIncomplete:
 		u.because = found.unreadable
 	case ReasonInUse:
-		u.because = strings.Join(v.Nodes, ", ")
+		u.because = cmp.Or(strings.Join(v.Nodes, ", "), found.attached[key])
 	default:
 	}
 	return u

@@ -13,6 +13,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -34,6 +35,7 @@ type world struct {
 	claims   map[string]*v1.PersistentVolumeClaim
 	pvs      map[string]*v1.PersistentVolume
 	contents map[string]snapshot.Content
+	attached []*storagev1.VolumeAttachment
 	entries  map[string]inflight.Located // of the in-flight log, by volume
 	problems []inflight.LocatedProblem
 	stir     func()
@@ -49,7 +51,7 @@ type world struct {
 var _ cluster = &world{}
 
 // parts are the reads of a leak check.
-var parts = []string{"volumes", "snapshots", "claims", "log", "pvs"}
+var parts = []string{"volumes", "snapshots", "attachments", "claims", "log", "pvs"}
 
 func newWorld(t *testing.T) *world {
 	return &world{
@@ -122,6 +124,16 @@ func (w *world) eachSnapshot(_ context.Context, visit func(snapshot.Content)) er
 	}
 	for _, c := range w.contents {
 		visit(c)
+	}
+	return nil
+}
+
+func (w *world) eachAttachment(_ context.Context, visit func(*storagev1.VolumeAttachment)) error {
+	if err := w.read("attachments"); err != nil {
+		return err
+	}
+	for _, a := range w.attached {
+		visit(a)
 	}
 	return nil
 }
