@@ -4,6 +4,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // clusterIndex speeds up lookups in ClusterFacts, which may hold 100,000 PVs.
@@ -27,7 +28,7 @@ func volumesOf(pv PV) (inTree, csi volumeID) {
 		inTree.source = pv.Tree.Source
 	}
 	if pv.Handle != "" {
-		csi.driver, csi.handle = pv.Driver, pv.Handle
+		csi.driver, csi.handle = pv.Driver, volume.HandleKey(pv.Handle)
 	}
 	return inTree, csi
 }
