@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
@@ -30,6 +31,8 @@ type process struct {
 	// provisioner is the running Controller.
 	provisioner *Controller
 	log         *processLog
+	// conflicts means that another client is always faster to change a claim.
+	conflicts bool
 	// refusePV, if set, returns the API server's answer to a new PV.
 	refusePV func() error
 }
@@ -141,7 +144,12 @@ func (p *process) do(what string, effect func() error) error {
 }
 
 func (p *process) selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim, node string) error {
-	return p.do("select "+node, func() error { return p.inner.selectNode(ctx, claim, node) })
+	return p.do("select "+node, func() error {
+		if p.conflicts {
+			return kube.ErrChanged
+		}
+		return p.inner.selectNode(ctx, claim, node)
+	})
 }
 
 func (p *process) readClaim(ctx context.Context, namespace, name string) (claim *v1.PersistentVolumeClaim, err error) {

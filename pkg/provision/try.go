@@ -2,6 +2,8 @@ package provision
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -9,8 +11,10 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
@@ -131,11 +135,30 @@ func (w *run) again(first, most time.Duration) time.Duration {
 	return w.tracker.changedSince(w.name, w.began, now, correctedRetries*w.cfg.RetryStart)
 }
 
-// deselect asks the scheduler for another node.
-func (w *run) deselect(ctx context.Context) error {
+// deselectTries limits the tries to deselect a node while other clients keep changing the claim.
+const deselectTries = 5
+
+// deselect asks the scheduler for another node. If the claim has changed since the watch showed it, it is read, and
+// deselect does nothing if it needs no other node any more.
+func (w *run) deselect(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	return w.cluster.selectNode(ctx, w.claim, "")
+	claim := w.claim
+	for range deselectTries {
+		if err = w.cluster.selectNode(ctx, claim, ""); !errors.Is(err, kube.ErrChanged) {
+			return err
+		}
+		read, readErr := w.cluster.readClaim(ctx, claim.Namespace, claim.Name)
+		switch {
+		case readErr != nil:
+			return fmt.Errorf("%w; %w", err, readErr)
+		case read == nil, read.UID != claim.UID, read.Spec.VolumeName != "", read.DeletionTimestamp != nil,
+			read.Annotations[caches.AnnSelectedNode] != claim.Annotations[caches.AnnSelectedNode]:
+			return nil
+		}
+		claim = read
+	}
+	return err
 }
 
 // firstDelay is longer for failures that a person has to correct.

@@ -1,6 +1,8 @@
 package provision
 
 import (
+	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -9,7 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
@@ -116,5 +120,58 @@ func TestStopLetsATryEnd(t *testing.T) {
 	}
 	if p.log.removals.Wait(); !w.provisioned() || w.count("create volume") != 1 {
 		t.Errorf("records %q", w.recorded())
+	}
+}
+
+// TestChangedClaimIsDeselected: the claim is as cached before the call, and others write to it meanwhile.
+func TestChangedClaimIsDeselected(t *testing.T) {
+	w := newWorld(t)
+	var once sync.Once
+	w.call = func(string) error {
+		once.Do(func() { w.update(func(c *v1.PersistentVolumeClaim) { c.Labels = map[string]string{"a": "b"} }) })
+		return nil
+	}
+	w.failing(false, class(errclass.Exhausted))
+	w.start(Config{})
+	w.lateClaim()
+	w.wait("another node is asked for", func() bool { return w.selectedNode() == "" })
+	if n := w.count("create volume"); n != 1 {
+		t.Errorf("%d calls of the driver for the full node", n)
+	}
+}
+
+// TestDeselectLeavesOtherChanges covers changes after which the claim needs no other node.
+func TestDeselectLeavesOtherChanges(t *testing.T) {
+	at := func(node string) func(*v1.PersistentVolumeClaim) {
+		return func(c *v1.PersistentVolumeClaim) { c.Annotations[caches.AnnSelectedNode] = node }
+	}
+	for name, c := range map[string]struct {
+		change func(*v1.PersistentVolumeClaim)
+		want   string
+	}{
+		"a label":      {func(c *v1.PersistentVolumeClaim) { c.Labels = map[string]string{"a": "b"} }, ""},
+		"another node": {at("n2"), "n2"},
+		"it is bound":  {func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv" }, "n1"},
+		"it is deleted": {func(c *v1.PersistentVolumeClaim) {
+			c.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		}, "n1"},
+		"it is recreated": {func(c *v1.PersistentVolumeClaim) { c.UID = "u2" }, "n1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, log := observing(t, Config{}, nil, nil)
+			log.makeClaim(at("n1"))
+			r.claim = log.claim().DeepCopy()
+			log.update(c.change)
+			if err := r.deselect(t.Context()); err != nil || log.selectedNode() != c.want {
+				t.Errorf("%v, selected is %q, want %q", err, log.selectedNode(), c.want)
+			}
+		})
+	}
+	r, log := observing(t, Config{}, nil, nil)
+	log.makeClaim(at("n1"))
+	r.claim = log.claim().DeepCopy()
+	log.conflicts = true
+	if err := r.deselect(t.Context()); !errors.Is(err, kube.ErrChanged) || log.count("select ") != deselectTries {
+		t.Errorf("%v after %d writes", err, log.count("select "))
 	}
 }
