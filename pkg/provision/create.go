@@ -31,8 +31,8 @@ func (w *run) secrets(ctx context.Context, request inflight.Request) (map[string
 	return values, reasons.Because(w.failure(), err)
 }
 
-// secretsAgain is secrets for a request that may have been sent before. If the claim is gone with its namespace, the
-// Secret may never come back. whole is false then, and the driver is called without the Secret.
+// secretsAgain is secrets for a request that may have been sent before, or whose volume is deleted. If the claim is
+// gone with its namespace, the Secret may never come back. whole is false then, and the driver is called without it.
 func (w *run) secretsAgain(ctx context.Context, request inflight.Request) (values map[string]string, whole bool,
 	err error) {
 	if w.prepared != nil && w.facts.Record.Unsent() {
@@ -49,6 +49,12 @@ func (w *run) secretsAgain(ctx context.Context, request inflight.Request) (value
 		return nil, false, err
 	}
 	return nil, false, nil
+}
+
+// withoutSecret adds to an error of a call that the driver did not get the Secret.
+func withoutSecret(err error, request inflight.Request) error {
+	return reasons.Because(provision.ReasonSecretGone, fmt.Errorf("%w (Secret %s/%s is gone)", err,
+		request.Secret.Namespace, request.Secret.Name))
 }
 
 func (w *run) request() inflight.Request { return w.track.entry.Requests[w.facts.Record.Next] }
@@ -99,8 +105,7 @@ func (w *run) because(err error, class errclass.Class, request inflight.Request,
 	}
 	switch {
 	case !whole:
-		return reasons.Because(provision.ReasonSecretGone, fmt.Errorf("%w (Secret %s/%s is gone)", err,
-			request.Secret.Namespace, request.Secret.Name))
+		return withoutSecret(err, request)
 	case class == errclass.Unfit && !same:
 		return reasons.Because(provision.ReasonDriverChanged, fmt.Errorf("%w (version %q of the driver was called first, "+
 			"then another one; this is %q)", err, request.DriverVersion, w.version()))

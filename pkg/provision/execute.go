@@ -353,7 +353,8 @@ func (w *run) assume(stored *v1.PersistentVolume) {
 }
 
 func (w *run) deleteVolume(ctx context.Context, why Reason) error {
-	secrets, err := w.secrets(ctx, w.track.entry.Requests[w.facts.Record.By])
+	request := w.track.entry.Requests[w.facts.Record.By]
+	secrets, whole, err := w.secretsAgain(ctx, request)
 	if err != nil {
 		return err
 	}
@@ -361,8 +362,11 @@ func (w *run) deleteVolume(ctx context.Context, why Reason) error {
 	err = w.driver.DeleteVolume(ctx, handle, secrets)
 	w.learn(provision.DeleteVolume, provision.Reply{Class: errclass.Of(err)}, began)
 	if err != nil {
-		return reasons.Because(provision.ReasonOutcomeUnknown,
-			fmt.Errorf("delete volume %q, which does not match the request: %w", handle, err))
+		err = fmt.Errorf("delete volume %q, which does not match the request: %w", handle, err)
+		if !whole {
+			return withoutSecret(err, request)
+		}
+		return reasons.Because(provision.ReasonOutcomeUnknown, err)
 	}
 	w.metrics.discarded.Inc()
 	w.recorder.Event(ctx, w.eventOn(), why, fmt.Sprintf("Volume %q.", handle))

@@ -171,6 +171,31 @@ func TestUnfitVolumeIsDeleted(t *testing.T) {
 	}
 }
 
+// TestUnfitVolumeIsDeletedWithoutItsSecret: the Secret may never come back once claim and namespace are gone.
+func TestUnfitVolumeIsDeletedWithoutItsSecret(t *testing.T) {
+	w := newWorld(t)
+	w.orders.spoil = func() error { return errLost }
+	w.fail["delete volume"] = class(errclass.Uncertain)
+	events := record.NewFakeRecorder(1000)
+	w.start(Config{Events: events})
+	w.makeClaim()
+	w.wait("a deletion is in doubt", func() bool { return w.count("delete volume") > 0 })
+	w.setSecret(true)
+	missed := w.missedSecrets()
+	w.wait("the Secret is missed", func() bool { return w.missedSecrets() > missed })
+	n := w.count("delete volume")
+	w.wait("and once more", func() bool { return w.missedSecrets() > missed+2 })
+	if w.count("delete volume") > n {
+		t.Error("the driver is called without the Secret of a claim that exists")
+	}
+	w.deleteClaim()
+	w.waitEvent(events, provision.ReasonSecretGone)
+	w.mu.Lock()
+	w.fail["delete volume"] = nil
+	w.mu.Unlock()
+	w.wait("the volume is deleted, and nothing in flight", func() bool { return w.settled() && len(w.onDisk()) == 0 })
+}
+
 func TestTwoClaimsWithOneName(t *testing.T) {
 	w := newWorld(t)
 	w.orders.characters = 2

@@ -98,8 +98,8 @@ var (
 			"storage system, or install the earlier version again. `kubectl reclaim settle` ends the tries.")
 	// ReasonSecretGone means that a request is repeated without its Secret, which no longer exists.
 	ReasonSecretGone = table.Warning("ProvisionerSecretGone",
-		"The outcome of CreateVolume is in doubt, the claim is gone, and so is the Secret of the call. csi-reclaimer "+
-			"repeats the call without it. Create the Secret again, or look for the volume in the storage system. `kubectl "+
+		"The outcome of a call of the driver is in doubt, the claim is gone, and so is the Secret of the call. "+
+			"csi-reclaimer repeats the call without it. Create the Secret again, or look for the volume in the storage system. `kubectl "+
 			"reclaim settle` ends the tries.")
 	// ReasonSourceGone means that the driver refused a request in doubt because its source is gone.
 	ReasonSourceGone = table.Warning("VolumeSourceGone",
