@@ -198,7 +198,7 @@ func (p *Controller) follow() error {
 	}
 	p.volumes.Follow(p.volumeChanged)
 	p.volumes.FollowLists(p.volumesListed)
-	p.log.Follow(p.queue.Add)
+	p.log.Follow(p.entryRemoved)
 	// A class that appears or disappears changes the options for existing claims.
 	_, err := p.classes.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(now any) {
@@ -253,6 +253,30 @@ func (p *Controller) wake(name string) {
 	if p.log.State(name) == inflight.Open || p.tracker.knows(name) {
 		p.queue.Add(name)
 	}
+}
+
+// entryEnded is called for every entry that this process closed, or that a read of the log showed to be settled by an
+// operator, maybe more than once. It has the consequences of the end for others than the worker on the name: the next
+// entry of the claim needs live reads, and the sources of the requests may not be in use any more.
+func (p *Controller) entryEnded(name string) {
+	entry, found := p.tracker.end(name)
+	if !found {
+		return
+	}
+	if p.claims.WholeByUID(entry.Claim.UID) == nil {
+		p.tracker.over(entry.Claim.UID) // it was bound, or gone, before
+	}
+	for _, request := range entry.Requests {
+		p.wakeSource(sourceOf(request))
+	}
+}
+
+// entryRemoved handles a confirmed removal of an entry, which the name's worker may know nothing of.
+func (p *Controller) entryRemoved(name string) {
+	if p.log.State(name) != inflight.Open { // a later entry
+		p.entryEnded(name)
+	}
+	p.queue.Add(name)
 }
 
 // volumeChanged handles PVs that appear or disappear.

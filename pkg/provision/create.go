@@ -61,11 +61,6 @@ func (w *run) request() inflight.Request { return w.track.entry.Requests[w.facts
 
 func (w *run) createVolume(ctx context.Context) error {
 	f, request := &w.facts, w.request()
-	if f.Record.Begun() {
-		if err := w.confirm(ctx); err != nil {
-			return err
-		}
-	}
 	secrets, whole, err := w.secretsAgain(ctx, request)
 	if err != nil {
 		return err

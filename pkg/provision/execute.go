@@ -44,16 +44,16 @@ func (w *run) act(ctx context.Context, d provision.Decision) error {
 		return w.readClaim(ctx)
 	case provision.OpenEntry:
 		return w.openEntry(ctx)
+	case provision.ConfirmEntry:
+		return w.confirmEntry(ctx)
 	case provision.NoteVersion:
 		return w.noteVersion(ctx)
 	case provision.MarkDiscarding:
 		return w.markDiscarding(ctx)
 	case provision.CreateVolume:
 		return w.createVolume(ctx)
-	case provision.StorePV:
-		return w.storePV(ctx, d.Action, w.name)
-	case provision.StoreApart:
-		return w.storePV(ctx, d.Action, inflight.ApartName(w.name, w.cfg.Local.Node.Name))
+	case provision.StorePV, provision.StoreApart:
+		return w.storePV(ctx, d.Action)
 	case provision.DeleteVolume:
 		return w.deleteVolume(ctx, d.Reason)
 	case provision.CloseEntry:
@@ -262,11 +262,6 @@ func (w *run) markDiscarding(ctx context.Context) error {
 // noteVersion writes the version of the driver that is called next to the log, unless the log has it.
 func (w *run) noteVersion(ctx context.Context) error {
 	entry, began, next := w.track.entry, w.cfg.Clock.Now(), w.facts.Record.Next
-	if w.facts.Record.Begun() {
-		if err := w.confirm(ctx); err != nil {
-			return err
-		}
-	}
 	entry.Requests = slices.Clone(entry.Requests)
 	if asked := &entry.Requests[next]; w.facts.Record.Requests[next].Sent {
 		asked.OtherVersions = true
@@ -291,19 +286,19 @@ func (w *run) isNoted() bool {
 	return next < len(requests) && (requests[next].OtherVersions || requests[next].DriverVersion == w.version())
 }
 
-// confirm reads the log live, because the volume of an entry that an operator settled is left to the operator.
-func (w *run) confirm(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
+// confirmEntry reads the log live, because the volume of an entry that an operator settled is left to the operator. A
+// read for another entry may have found that first: the entry is absent then.
+func (w *run) confirmEntry(ctx context.Context) error {
+	began := w.cfg.Clock.Now()
 	err := w.log.Confirm(ctx, w.name)
 	switch {
-	case errors.Is(err, inflight.ErrSettled):
-		w.track.close()
-		w.facts.Record = provision.Record{}
+	case errors.Is(err, inflight.ErrSettled), errors.Is(err, inflight.ErrAbsent):
+		w.leaveEntry()
 		return reasons.Because(provision.ReasonSettled, err)
 	case err != nil:
 		return reasons.Because(provision.ReasonAPIReadFailed, err)
 	}
+	w.learn(provision.ConfirmEntry, provision.Reply{Class: errclass.Done}, began)
 	return nil
 }
 
@@ -317,9 +312,13 @@ func (w *run) reportChanged(made *csi.Volume) {
 	w.cfg.Changed(w.request().PV.Spec.StorageClassName, at)
 }
 
-// storePV creates the PersistentVolume under this name. An existing PV is no error here: the answer to an earlier
-// CREATE may have been lost, or the PV is another's.
-func (w *run) storePV(ctx context.Context, done provision.Action, name string) error {
+// storePV creates the PersistentVolume, under the volume's name or apart. An existing PV is no error here: the answer
+// to an earlier CREATE may have been lost, or the PV is another's.
+func (w *run) storePV(ctx context.Context, done provision.Action) error {
+	name := w.name
+	if done == provision.StoreApart {
+		name = inflight.ApartName(name, w.cfg.Local.Node.Name)
+	}
 	pv := w.track.pv.DeepCopy()
 	pv.Name = name
 	w.assumed.Expect(name, w.claimKey.uid)
@@ -377,10 +376,12 @@ func (w *run) deleteVolume(ctx context.Context, why Reason) error {
 // closeEntry removes the entry, and the removal is confirmed later.
 func (w *run) closeEntry() {
 	w.log.Remove(w.name)
-	w.tracker.closed(w.claimKey.uid)
+	w.leaveEntry()
+}
+
+// leaveEntry ends the run's work on an entry that was closed, or that an operator settled.
+func (w *run) leaveEntry() {
+	w.entryEnded(w.name)
 	w.learn(provision.CloseEntry, provision.Reply{Class: errclass.Done}, w.cfg.Clock.Now())
-	for _, request := range w.track.entry.Requests {
-		w.wakeSource(sourceOf(request))
-	}
 	w.track.close()
 }

@@ -163,9 +163,32 @@ func (l *processLog) Confirm(_ context.Context, volume string) error {
 	case l.world.epoch[l.node] != l.epoch:
 		return inflight.ErrSuperseded
 	case !stored:
+		return inflight.ErrAbsent
+	case l.settling[volume]:
+		l.drop(volume)
 		return inflight.ErrSettled
 	}
 	return nil
+}
+
+// readForAnother is a read of the log for another entry, which also shows the entries that the operator has settled.
+func (l *processLog) readForAnother() {
+	l.world.mu.Lock()
+	defer l.world.mu.Unlock()
+	for volume := range l.settling {
+		l.drop(volume)
+	}
+}
+
+// drop removes a settled entry, with the world's mutex held.
+func (l *processLog) drop(volume string) {
+	delete(l.entries, l.node+volume)
+	delete(l.settling, volume)
+	l.removals.Go(func() {
+		for _, removed := range l.followers {
+			removed(volume)
+		}
+	})
 }
 
 func (l *processLog) State(volume string) inflight.State {

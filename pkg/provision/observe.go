@@ -97,6 +97,9 @@ func (w *run) observe() {
 	if f.Log != provision.LogFull {
 		f.Log = logOf(entry, state, w.claimKey)
 	}
+	if state == inflight.Absent || state == inflight.Removing {
+		w.entryEnded(w.name) // an operator settled it, and its removal may not be reported yet
+	}
 	switch {
 	case state != inflight.Open:
 		t.record = provision.Record{}

@@ -214,7 +214,10 @@ func TestFirst(t *testing.T) {
 		"clocks may differ by that much": {
 			func(_ *run, l *processLog) { l.takenOver = took.Add(time.Minute - clockSkew) }, false,
 		},
-		"an entry of it was closed since": {func(r *run, _ *processLog) { r.tracker.closed("u1") }, false},
+		"an entry of it was closed since": {func(r *run, _ *processLog) {
+			r.tracker.note(inflight.Entry{Volume: "pvc-u1", Claim: inflight.Claim{UID: "u1"}})
+			r.tracker.end("pvc-u1")
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, log := observing(t, Config{}, nil, nil)
@@ -313,29 +316,29 @@ func TestMayAct(t *testing.T) {
 	}
 }
 
-func TestRepeatedRequestNeedsItsEntry(t *testing.T) {
+func TestResumedEntryIsConfirmed(t *testing.T) {
 	for name, c := range map[string]struct {
 		confirm error
 		reason  Reason
 		kept    bool
-		calls   int
 	}{
-		"it has it":                 {nil, "", true, 1},
-		"an operator settled it":    {inflight.ErrSettled, provision.ReasonSettled, false, 0},
-		"whether it has is unknown": {inflight.ErrUnreadable, provision.ReasonAPIReadFailed, true, 0},
+		"it is there":                        {nil, "", true},
+		"an operator settled it":             {inflight.ErrSettled, provision.ReasonSettled, false},
+		"and a read for another entry shows": {inflight.ErrAbsent, provision.ReasonSettled, false},
+		"whether it is there is unknown":     {inflight.ErrUnreadable, provision.ReasonAPIReadFailed, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, log := observing(t, Config{}, claimsOf{claimAt("1")}, pvsOf{})
 			log.entries["pvc-u1"] = inflight.Entry{Volume: "pvc-u1", Requests: []inflight.Request{*mustBuild(t)},
 				Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"}}
-			r.observe() // an earlier process has begun it
 			log.unconfirmed = c.confirm
-			err := r.createVolume(t.Context())
-			if err == nil != (c.reason == "") || err != nil && reasonOf(err) != c.reason {
-				t.Errorf("%v, want %s", err, c.reason)
+			d := (&session{run: r}).Decide(time.Now()) // an earlier process has begun it
+			if d.Action != provision.ConfirmEntry {
+				t.Fatalf("%v comes before a read of the log", d.Action)
 			}
-			if n := log.count("create volume"); n != c.calls {
-				t.Errorf("%d CreateVolume calls, want %d", n, c.calls)
+			err := r.act(t.Context(), d)
+			if err == nil != (c.reason == "") || err != nil && reasonOf(err) != c.reason || r.facts.Confirmed != (err == nil) {
+				t.Errorf("%v, want %s; confirmed %t", err, c.reason, r.facts.Confirmed)
 			}
 			if kept := r.facts.Record.Count > 0; kept != c.kept || kept != (r.track.entry.Volume != "") {
 				t.Errorf("the entry is known: %t", kept)
@@ -354,7 +357,7 @@ func TestExistingPVHasToNameTheVolume(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.track.pv, r.facts.Record.Handle = request.PV, "vol-1"
-		if err := r.storePV(t.Context(), provision.StorePV, "pvc-u1"); err != nil {
+		if err := r.storePV(t.Context(), provision.StorePV); err != nil {
 			t.Fatal(err)
 		}
 		if got := r.facts.PV.Names("vol-1"); got != names {

@@ -300,25 +300,6 @@ func TestNoCreateVolumeWithoutAnEntry(t *testing.T) {
 	}
 }
 
-// TestSettledEntryIsLeftToTheOperator covers a driver that never answers conclusively.
-func TestSettledEntryIsLeftToTheOperator(t *testing.T) {
-	w := newWorld(t)
-	p := w.madeUnseen()
-	w.deleteClaim()
-	// Until then the claim exists for the provisioner, which may begin again.
-	w.wait("the end of the claim is seen", func() bool { return p.provisioner.claims.WholeByUID("u1") == nil })
-	w.mu.Lock()
-	clear(w.entries)
-	w.mu.Unlock()
-	n := w.count("create volume")
-	w.failing(false, nil)
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.UID = "u2" })
-	w.wait("another claim is provisioned", func() bool { return w.count("create PV") == 1 })
-	if w.count("create volume") > n+2 || w.pv() != nil {
-		t.Errorf("the driver is asked for what was given up: %q", w.recorded())
-	}
-}
-
 // TestNoWorkPastTheLease: another process may lead.
 func TestNoWorkPastTheLease(t *testing.T) {
 	w := newWorld(t)

@@ -64,12 +64,15 @@ type tracker struct {
 	// volumes has the volume names of claims whose open entry has another name than they would get now, because the prefix
 	// of the names may have changed.
 	volumes map[types.UID]string
+	// open has the entries of the log, by volume, until entryEnded.
+	open map[string]inflight.Entry
 	// ended has the claims without a volume that had an entry closed.
 	ended map[types.UID]bool
 }
 
 func newTracker() *tracker {
-	return &tracker{of: map[string]*track{}, volumes: map[types.UID]string{}, ended: map[types.UID]bool{}}
+	return &tracker{of: map[string]*track{}, volumes: map[types.UID]string{}, open: map[string]inflight.Entry{},
+		ended: map[types.UID]bool{}}
 }
 
 func (t *tracker) get(name string) *track {
@@ -94,12 +97,12 @@ func (t *tracker) want(name string, claim key) {
 	}
 }
 
-// note records the claim of an entry.
+// note records an open entry and its claim.
 func (t *tracker) note(entry inflight.Entry) {
 	t.want(entry.Volume, keyOfEntry(entry))
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.volumes[entry.Claim.UID] = entry.Volume
+	t.volumes[entry.Claim.UID], t.open[entry.Volume] = entry.Volume, entry
 }
 
 // claimsOf returns the claims that want a volume of this name, in order of arrival.
@@ -144,11 +147,15 @@ func (t *tracker) volumeOf(claim types.UID) (name string, found bool) {
 	return name, found
 }
 
-// closed records that an entry of a claim was closed, until over is called.
-func (t *tracker) closed(claim types.UID) {
+// end forgets the open entry of a name and returns it, and records until over is called that its claim had one.
+func (t *tracker) end(name string) (entry inflight.Entry, found bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.ended[claim] = true
+	if entry, found = t.open[name]; found {
+		delete(t.open, name)
+		t.ended[entry.Claim.UID] = true
+	}
+	return entry, found
 }
 
 func (t *tracker) wasClosed(claim types.UID) bool {

@@ -43,7 +43,9 @@ func (p *Controller) try(ctx context.Context, name string) controller.Result {
 	defer p.trying.Add(-1)
 	w.track = p.tracker.get(name)
 	if !w.resumed {
-		w.track.since, w.track.holds = now, ""
+		// An operator may have settled the entry that it knows, and others may have removed the protection of its source.
+		w.track.close()
+		w.track.since = now
 		defer w.announceStart(w.claimOf(w.claim))()
 	}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", w.claimKey, "volume", name))
@@ -95,9 +97,6 @@ func (w *run) want(ctx context.Context) {
 func (w *run) leave() {
 	w.recorder.Forget(w.claimKey.uid)
 	w.recorder.Forget(types.UID(w.name)) // of the Events on the Lease
-	if w.claims.WholeByUID(w.claimKey.uid) == nil {
-		w.tracker.over(w.claimKey.uid) // it was bound, or gone, before its entry was closed
-	}
 	w.tracker.leave(w.name, w.claimKey)
 }
 

@@ -50,6 +50,8 @@ type world struct {
 	entries map[string]inflight.Entry
 	epoch   map[string]int64
 	refused error
+	// settling has the volumes whose entries the operator has settled, which processes learn by reads of the log.
+	settling map[string]bool
 	// unconfirmed is the error of a Confirm, if set.
 	unconfirmed error
 	// unreadable is the problem of a part of the logs that cannot be read, empty for none.
@@ -86,7 +88,7 @@ const (
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, client: fake.NewClientset(), volumes: map[string]string{}, entries: map[string]inflight.Entry{},
-		epoch: map[string]int64{}, requests: map[string]bool{}, fail: map[string]func() error{}}
+		epoch: map[string]int64{}, requests: map[string]bool{}, fail: map[string]func() error{}, settling: map[string]bool{}}
 	react := k8stesting.ObjectReaction(w.client.Tracker())
 	claims := v1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
 	// The fake gives one object to all watchers, and several processes change the objects that they get.
@@ -284,6 +286,13 @@ func (w *world) count(what string) int {
 		}
 	}
 	return n
+}
+
+// settle is what an operator does by "kubectl reclaim settle" for the claim's volume.
+func (w *world) settle() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.settling["pvc-u1"] = true
 }
 
 // failing makes CreateVolume fail, with late after its work; nil ends that.

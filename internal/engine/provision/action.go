@@ -16,6 +16,8 @@ const (
 	ReadClaim
 	// OpenEntry writes the entry to the in-flight log, or adds a request to the open entry.
 	OpenEntry
+	// ConfirmEntry reads the in-flight log live, because an operator may have settled the open entry.
+	ConfirmEntry
 	// NoteVersion writes to the open entry the version of the driver that receives its request.
 	NoteVersion
 	// CreateVolume sends the open entry's request to the driver.
@@ -33,9 +35,9 @@ const (
 
 var actionNames = []string{
 	Wait: "Wait", BuildRequest: "BuildRequest", Prepare: "Prepare", ReadPV: "ReadPV", ReadClaim: "ReadClaim",
-	OpenEntry: "OpenEntry", NoteVersion: "NoteVersion", CreateVolume: "CreateVolume", StorePV: "StorePV",
-	StoreApart: "StoreApart", MarkDiscarding: "MarkDiscarding", DeleteVolume: "DeleteVolume", CloseEntry: "CloseEntry",
-	SelectNode: "SelectNode",
+	OpenEntry: "OpenEntry", ConfirmEntry: "ConfirmEntry", NoteVersion: "NoteVersion", CreateVolume: "CreateVolume",
+	StorePV: "StorePV", StoreApart: "StoreApart", MarkDiscarding: "MarkDiscarding", DeleteVolume: "DeleteVolume",
+	CloseEntry: "CloseEntry", SelectNode: "SelectNode",
 }
 
 // String returns the action as used in logs.
@@ -57,7 +59,7 @@ func (d Decision) Waits() bool { return d.Action == Wait }
 // Writes reports whether the step changes state outside this process.
 func (d Decision) Writes() bool {
 	switch d.Action {
-	case Wait, BuildRequest, ReadPV, ReadClaim:
+	case Wait, BuildRequest, ReadPV, ReadClaim, ConfirmEntry:
 		return false
 	default:
 		return true

@@ -73,10 +73,12 @@ func open(f Facts, now time.Time) Decision {
 }
 
 // finish handles an open entry. A request that may have been sent is repeated until its outcome is known, even if the
-// claim is gone.
+// claim is gone. An operator may have settled the entry since an earlier session, and done away with the volume.
 func finish(f Facts, now time.Time, quiet time.Duration) Decision {
 	r := f.Record
 	switch {
+	case !f.Confirmed:
+		return step(ConfirmEntry, ReasonFinish)
 	case r.Volume == VolumeMade && r.Unfit:
 		return discard(f, now)
 	case r.Volume == VolumeMade:

@@ -12,6 +12,9 @@ func TestDecide(t *testing.T) {
 		f.Claim.SelectedNode = "b"
 		f.Record.Requests[0].Node, f.Record.Requests[0].MayReschedule = "a", true
 	}
+	unconfirmed := func(f *Facts) { f.Confirmed = false }
+	taken := func(f *Facts) { f.PV.Handle = "vol-0" }
+	settled := func(f *Facts) { f.Record.Requests[0].Settled = true }
 	cases := map[string]struct {
 		facts  Facts
 		action Action
@@ -57,7 +60,11 @@ func TestDecide(t *testing.T) {
 		"this node is selected": {waiting(func(f *Facts) { f.Claim.Node = NodeHere }), ReadPV, ReasonProvision},
 		"this node is, and no PV was found": {waiting(absent, func(f *Facts) { f.Claim.Node = NodeHere }), OpenEntry,
 			ReasonProvision},
-		"the driver's version is not noted": {begun(func(f *Facts) { f.VersionNoted = false }), NoteVersion, ReasonFinish},
+		"an entry of an earlier session":       {begun(unconfirmed), ConfirmEntry, ReasonFinish},
+		"and its volume is made":               {made(unconfirmed), ConfirmEntry, ReasonFinish},
+		"and its PV's name is another claim's": {made(live, taken, unconfirmed), ConfirmEntry, ReasonFinish},
+		"and it is settled":                    {begun(settled, unconfirmed), ConfirmEntry, ReasonFinish},
+		"the driver's version is not noted":    {begun(func(f *Facts) { f.VersionNoted = false }), NoteVersion, ReasonFinish},
 		"nor is it for a first call": {begun(func(f *Facts) { f.Record, f.VersionNoted = Opened(uid, Request{}), false }),
 			NoteVersion, ReasonProvision},
 		"an entry that was written": {begun(func(f *Facts) { f.Record = Opened(uid, Request{}) }), CreateVolume,

@@ -27,6 +27,9 @@ type Facts struct {
 	Prepared bool
 	// SecondFailed is true if adding a second request to the open entry failed in this session.
 	SecondFailed bool
+	// Confirmed is true if, in this session, the open entry was written, or a live read of the log found it not settled by
+	// an operator.
+	Confirmed bool
 	// VersionNoted is true if the open entry has the version of the driver that would receive its next request.
 	VersionNoted bool
 	// Log is the in-flight log's state for the name.

@@ -38,6 +38,8 @@ func (f *Facts) Learn(done Action, reply Reply, first bool, began, now time.Time
 		f.read(done, reply)
 	case OpenEntry:
 		f.opened(reply)
+	case ConfirmEntry:
+		f.Confirmed = ok
 	case MarkDiscarding, NoteVersion:
 		f.noted(done, reply)
 	case CreateVolume:
@@ -47,13 +49,14 @@ func (f *Facts) Learn(done Action, reply Reply, first bool, began, now time.Time
 	case StoreApart:
 		f.Apart = f.storedAs(reply, now)
 	case DeleteVolume:
+		f.Confirmed = false // CreateVolume may be repeated now
 		if ok {
 			f.Record.Deleted(began, quiet)
 		} else {
 			f.Record.Unheard(now)
 		}
 	case CloseEntry:
-		f.Log, f.Record = LogChanging, Record{}
+		f.Log, f.Record, f.Confirmed = LogChanging, Record{}, false
 	}
 }
 
@@ -89,7 +92,7 @@ func (f *Facts) opened(reply Reply) {
 	case f.Log == LogOpen:
 		f.Record.Add(reply.Request)
 	default:
-		f.Log, f.Record = LogOpen, Opened(f.Claim.UID, reply.Request)
+		f.Log, f.Record, f.Confirmed = LogOpen, Opened(f.Claim.UID, reply.Request), true
 	}
 }
 

@@ -46,7 +46,9 @@ func TestLearn(t *testing.T) {
 		"a read of the claim that failed": {waiting(), ReadClaim, lost, func(f Facts) bool { return f == waiting() }},
 		"an entry is written": {
 			waiting(), OpenEntry, with(done, func(r *Reply) { r.Request.Node = "a" }),
-			func(f Facts) bool { return f.Log == LogOpen && f.Record == Opened(uid, Request{Node: "a"}) },
+			func(f Facts) bool {
+				return f.Log == LogOpen && f.Record == Opened(uid, Request{Node: "a"}) && f.Confirmed
+			},
 		},
 		"an entry is not written": {
 			waiting(), OpenEntry, with(lost, func(r *Reply) { r.Log = LogChanging }),
@@ -88,9 +90,13 @@ func TestLearn(t *testing.T) {
 			begun(), NoteVersion, with(lost, func(r *Reply) { r.Log = LogChanging }),
 			func(f Facts) bool { return f.Log == LogChanging && !f.VersionNoted },
 		},
+		"an entry is confirmed": {begun(func(f *Facts) { f.Confirmed = false }), ConfirmEntry, done,
+			func(f Facts) bool { return f == begun() }},
+		"an entry is not confirmed": {begun(), ConfirmEntry, lost, func(f Facts) bool { return !f.Confirmed }},
+		"a volume is deleted, after a while": {made(unfit), DeleteVolume, done,
+			func(f Facts) bool { return !f.Confirmed && f.Record.Volume == VolumeUnknown }},
 		"an entry is closed": {made(live), CloseEntry, done, func(f Facts) bool {
-			return f.Log == LogChanging &&
-				f.Record == Record{}
+			return f.Log == LogChanging && f.Record == Record{} && !f.Confirmed
 		}},
 		"the driver has answered": {
 			begun(), CreateVolume, with(done, func(r *Reply) { r.Handle = "vol-1" }),

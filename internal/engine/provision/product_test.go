@@ -148,7 +148,7 @@ func TestDecideWithOpenEntry(t *testing.T) {
 					f := Facts{
 						MayAct: true, Log: LogOpen, Wanted: isTrue(bits, 1), Composed: isTrue(bits, 2), Shared: isTrue(bits, 4),
 						Claim: c, PV: pv, Record: r, Apart: aparts[(bits+j)%3], Prepared: j%2 > 0, SecondFailed: j%5 == 0,
-						VersionNoted: j%7 > 0,
+						VersionNoted: j%7 > 0, Confirmed: j%11 > 0,
 					}
 					checkOpen(t, f, Decide(f, now, quiet))
 				}
@@ -169,7 +169,7 @@ func checkOpen(t *testing.T, f Facts, d Decision) {
 	isNamed := func(p PV) bool { return p.Exists && p.OfDriver && p.Handle == "vol-1" && p.Read.Equal(now) }
 	isMade := r.Volume == VolumeMade
 	switch d.Action {
-	case Wait, ReadPV:
+	case Wait, ReadPV, ConfirmEntry:
 	case BuildRequest, Prepare:
 		if f.SecondFailed || isMade || settled {
 			wrong = "a second request keeps the first one from being repeated"
@@ -211,6 +211,9 @@ func checkOpen(t *testing.T, f Facts, d Decision) {
 		}
 	default:
 		wrong = "with an open entry"
+	}
+	if f.Confirmed == (d.Action == ConfirmEntry) {
+		wrong = "the entry may be settled, or was confirmed before"
 	}
 	if wrong != "" {
 		t.Fatalf("%v (%s): %s: %+v", d.Action, d.Reason, wrong, f)

@@ -109,7 +109,7 @@ var (
 	// ReasonSettled means that an operator settled the entry of the log.
 	ReasonSettled = table.Warning("InFlightEntrySettled",
 		"An operator settled this claim's volume (`kubectl reclaim settle`), so its entry leaves the in-flight log. The "+
-			"operator is responsible for the volume, if it exists.")
+			"operator is responsible for the volume, if it exists. If the claim exists, provisioning begins again.")
 )
 
 // Reasons returns every reason in the order of declaration.

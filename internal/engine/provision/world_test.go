@@ -16,7 +16,7 @@ var now = time.Unix(1_000_000, 0)
 // waiting returns the edited facts about a claim that waits for its volume.
 func waiting(edit ...func(*Facts)) Facts {
 	f := Facts{
-		MayAct: true, First: true, Wanted: true, Composed: true, Prepared: true, VersionNoted: true,
+		MayAct: true, First: true, Wanted: true, Composed: true, Prepared: true, Confirmed: true, VersionNoted: true,
 		Log:   LogAbsent,
 		Claim: Claim{Namespace: "ns", Name: "data", UID: uid, Ours: true, PVName: "pvc-" + string(uid)},
 	}

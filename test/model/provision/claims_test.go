@@ -98,7 +98,7 @@ func TestEverythingVariesInSomeWorld(t *testing.T) {
 	}
 	for name, does := range varies {
 		if !does && name != "Deep" && name != "strict" && name != "anew" && name != "credulous" &&
-			name != "insistent" && name != "forgetful" {
+			name != "insistent" && name != "forgetful" && name != "hasty" {
 			t.Errorf("%s does not vary in any world", name)
 		}
 	}
@@ -107,12 +107,13 @@ func TestEverythingVariesInSomeWorld(t *testing.T) {
 // An excuse is one for what it names, and each is needed: without it, just this promise is broken.
 func TestEachExcuseIsNeeded(t *testing.T) {
 	for name, promise := range map[string]string{
-		"excuse: log deleted":         "P1",
-		"excuse: entry settled":       "P1",
-		"excuse: finalizer removed":   "P1",
-		"excuse: another provisioner": "P2",
-		"excuse: no room":             "P5",
-		"excuse: later than quiet":    "P1",
+		"excuse: log deleted":          "P1",
+		"excuse: entry settled":        "P1",
+		"excuse: unfit volume settled": "P1",
+		"excuse: finalizer removed":    "P1",
+		"excuse: another provisioner":  "P2",
+		"excuse: no room":              "P5",
+		"excuse: later than quiet":     "P1",
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := named(t, name)
@@ -129,15 +130,18 @@ func TestEachExcuseIsNeeded(t *testing.T) {
 // Without Reply.Comparable a refusal of a driver that judges by other rules, or without the Secret, closes the entry of
 // a volume that there is. Without NoteVersion an earlier
 // version that comes back does so. Without Facts.SecondFailed an entry that gets no second request is never finished.
+// Without ConfirmEntry the PersistentVolume of a volume is stored, or the volume deleted, that is the operator's.
 func TestTheGuardsOfTheExitsAreNeeded(t *testing.T) {
 	credulous, insistent, forgetful := func(w *World) { w.credulous = true }, func(w *World) { w.insistent = true },
 		func(w *World) { w.forgetful = true }
+	hasty := func(w *World) { w.hasty = true }
 	for _, c := range []struct {
 		world, promise string
 		without        func(*World)
 	}{
 		{"driver replaced", "P1", credulous}, {"driver replaced, unsure", "P1", credulous}, {"Secret", "P1", credulous},
 		{"log full", "P5", insistent}, {"driver replaced, unsure", "P1", forgetful},
+		{"excuse: entry settled", "P2", hasty}, {"excuse: unfit volume settled", "P2", hasty},
 	} {
 		t.Run(c.world, func(t *testing.T) {
 			w := named(t, c.world)

@@ -47,6 +47,20 @@ func (p pv) names(place int, generation uint8) bool {
 	return p.exists() && p.claim != foreign && int(p.place) == place && p.generation == generation
 }
 
+// judgeSettled judges a step with an open entry that is about to be sent. An entry that was settled before the run is
+// dropped.
+func (c *scene) judgeSettled(i, claimed int, action provision.Action) {
+	n := c.name(claimed)
+	switch action {
+	case provision.CreateVolume, provision.StorePV, provision.StoreApart, provision.MarkDiscarding,
+		provision.DeleteVolume:
+		if c.shards[c.place(i)][n].settled && !c.lines[i].names[n].confirmed {
+			c.violates("P2: %v is sent for %s, whose entry an operator has settled", action, c.say(claimed))
+		}
+	default:
+	}
+}
+
 // judgeDiscard judges a DeleteVolume of the engine that is about to be sent.
 func (c *scene) judgeDiscard(i, claimed int) {
 	n := c.name(claimed)
@@ -144,8 +158,8 @@ func (k *worker) idle(s *state, i int) bool {
 	for n := range k.names() {
 		m := &s.lines[i].names[n]
 		if s.lines[i].calls[n].stage != idle || m.log == uint8(provision.LogUnknown) || m.record.unanswered == recently ||
-			m.looked() || !m.current {
-			return false
+			m.looked() || provision.Log(m.log) == provision.LogOpen && !m.current {
+			return false // the next run reads the log; without an entry, only the next write does
 		}
 	}
 	for c := range k.Claims {

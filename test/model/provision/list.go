@@ -281,9 +281,15 @@ func excuses() []World {
 			Budget: Budget{DeleteClaim: 1, DeleteLog: 1, RPC: 1, Crash: 1},
 		},
 		{
-			Name: "excuse: entry settled", About: "an operator settles an open entry",
+			Name: "excuse: entry settled", About: "an operator settles an open entry, which replicas learn by reads of the log",
 			Constant: upToDate, Claims: one,
 			Budget: Budget{DeleteClaim: 1, SettleEntry: 1, RPC: 1, API: 1, Crash: 1},
+		},
+		{
+			Name:     "excuse: unfit volume settled",
+			About:    "an operator settles the entry of a volume that is not what was asked for, or whose PV's name is taken",
+			Constant: upToDate, Claims: one,
+			Budget: Budget{DeleteClaim: 1, SettleEntry: 1, RPC: 1, Spoil: 1, TakeName: 1, DeletePV: 1},
 		},
 		{
 			Name: "excuse: finalizer removed", About: "the finalizer of a PV is removed by hand while its entry is open",

@@ -88,8 +88,8 @@ func (c *scene) reread(i, n int) {
 // outdated reports whether the log was written by others since a replica has read or written it.
 func (m *memory) outdated() bool { return provision.Log(m.log) != provision.LogUnknown && !m.current }
 
-// compareLog is what a replica does when its watch shows that the log was changed by others.
-func (c *scene) compareLog(i, n int) {
+// readLog is what a replica does when a read shows that the log was changed by others. There is no watch of the log.
+func (c *scene) readLog(i, n int) {
 	m := &c.lines[i].names[n]
 	place := c.place(i)
 	store := &c.shards[place][n]

@@ -65,7 +65,7 @@ func (w *World) facts(s *state, i, c int) provision.Facts {
 	l := &s.lines[i]
 	m := &l.names[n]
 	f := provision.Facts{MayAct: l.mayAct, Claim: w.claimOf(l, i, c), Log: provision.Log(m.log), First: !m.again,
-		SecondFailed: m.secondFailed}
+		SecondFailed: m.secondFailed, Confirmed: m.confirmed}
 	switch {
 	case f.Log == provision.LogOpen && int(m.entry.claim) == c+1:
 		f.Record = w.record(m, w.place(i), n)
@@ -252,6 +252,7 @@ func (c *scene) learn(i, name int) {
 // learn brings in what a call shows, besides the engine's record: f are the facts after the call, of is the claim's
 // index, class how the call ended.
 func (m *memory) learn(action provision.Action, f provision.Facts, done call, of int, class errclass.Class) {
+	m.confirmed = f.Confirmed && class == errclass.Done
 	switch action {
 	case provision.ReadPV, provision.StorePV:
 		m.pv = fromFacts(f.PV, of)

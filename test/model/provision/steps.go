@@ -76,10 +76,16 @@ func (k *worker) receives(s *state, i int) {
 	}
 }
 
-// decide returns the next step, and the request that was composed and prepared for it.
+// decide returns the next step, and the request that was composed and prepared for it. A read of a log that has not
+// changed shows nothing, and is left out.
 func (w *World) decide(s *state, i, c int) (provision.Decision, provision.Facts, request) {
 	f := w.facts(s, i, c)
+	m := &s.lines[i].names[w.name(c)]
 	d := provision.Decide(f, clock, quiet)
+	if d.Action == provision.ConfirmEntry && (m.current || w.hasty && m.record.made) {
+		f.Confirmed = true
+		d = provision.Decide(f, clock, quiet)
+	}
 	if d.Action != provision.BuildRequest || s.class == 0 {
 		return d, f, request{}
 	}
@@ -98,7 +104,7 @@ func (w *World) waits(s *state, i, c int, d provision.Decision) bool {
 	switch d.Action {
 	case provision.Wait, provision.BuildRequest, provision.Prepare:
 		return true
-	case provision.OpenEntry:
+	case provision.OpenEntry, provision.ConfirmEntry:
 		return m.backsOff
 	case provision.CreateVolume, provision.NoteVersion:
 		// Without its Secret, a request that may have been sent is repeated only when the claim is gone.
@@ -115,7 +121,7 @@ func (m *memory) isSent() bool { return m.record.sent != [2]bool{} }
 
 // looked reports whether a run remembers what it has read, or that a second request found no room.
 func (m *memory) looked() bool {
-	return m.pv != view{} || m.apart != view{} || m.of != 0 || m.secondFailed
+	return m.pv != view{} || m.apart != view{} || m.of != 0 || m.secondFailed || m.confirmed
 }
 
 // deselects reports whether the selected node of a claim is to be taken back: the engine asked for it, or no request
@@ -149,11 +155,32 @@ func (k *worker) works(s *state, i, c int) {
 		k.Can(m.looked(), move{runEnds, i, c, 0}, func(n *scene) {
 			m := &n.lines[i].names[name]
 			m.pv, m.apart, m.claim, m.of, m.read = view{}, view{}, claim{}, 0, never
-			m.secondFailed = false
+			m.secondFailed, m.confirmed = false, false
 		})
 		return
 	}
-	k.Can(true, moveTo(sends, i, c, uint8(d.Action)), func(n *scene) { n.send(i, c, d.Action, f, composed) })
+	k.Can(true, moveTo(sends, i, c, uint8(d.Action)), func(n *scene) {
+		if f.Log == provision.LogOpen {
+			m := &n.lines[i].names[name]
+			m.confirmed = m.confirmed || m.current
+			n.judgeSettled(i, c, d.Action)
+		}
+		if d.Action == provision.ConfirmEntry {
+			n.confirm(i, c)
+		} else {
+			n.send(i, c, d.Action, f, composed)
+		}
+	})
+}
+
+// confirm reads the log, which may show that the entry is settled.
+func (c *scene) confirm(i, cl int) {
+	n := c.name(cl)
+	c.readLog(i, n)
+	if l := &c.lines[i]; provision.Log(l.names[n].log) == provision.LogOpen {
+		l.calls[n] = call{action: uint8(provision.ConfirmEntry), stage: answered, claim: uint8(cl + 1),
+			class: uint8(errclass.Done)}
+	}
 }
 
 // send sends what a replica has decided.
@@ -308,7 +335,7 @@ func (k *worker) passes(s *state, i, n int) {
 			}
 		}
 	})
-	k.Can(free && l.mayAct && m.outdated(), move{logIsCompared, i, n, 0}, func(c *scene) { c.compareLog(i, n) })
+	k.User(free && l.mayAct && m.outdated(), 1, move{logIsRead, i, n, 0}, func(c *scene) { c.readLog(i, n) })
 }
 
 // coming reports whether a call that nobody waits for, other than a write of the log, is on its way.

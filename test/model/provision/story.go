@@ -76,7 +76,7 @@ const (
 	stalls
 	quietPasses
 	quietPassesBefore
-	logIsCompared
+	logIsRead
 	verbs
 )
 
@@ -166,7 +166,7 @@ var sentences = [verbs]string{
 	stalls:               "replica %[2]d stalls after its read of the PV of %[1]s",
 	quietPasses:          "replica %[2]d: no earlier call for %[1]s can arrive any more",
 	quietPassesBefore:    "replica %[2]d counts on no earlier call for %[1]s, which is wrong",
-	logIsCompared:        "the watch of replica %[2]d shows a change of the log of %[1]s",
+	logIsRead:            "a read of replica %[2]d for another name shows a change of the log of %[1]s",
 }
 
 // say names a claim, a volume name, or a PersistentVolume.

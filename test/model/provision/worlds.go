@@ -51,8 +51,8 @@ type World struct {
 	// For tests. strict: what is an excuse is judged all the same. anew: requests are composed for each CreateVolume
 	// anew, as versions without a log did. credulous: each refusal counts as one that judges the request. insistent:
 	// that a second request could not be added is not remembered. forgetful: the log has the first version of the driver
-	// alone that is called.
-	strict, anew, credulous, insistent, forgetful bool
+	// alone that is called. hasty: the log is not read before a step with a volume that the driver has named.
+	strict, anew, credulous, insistent, forgetful, hasty bool
 }
 
 // Budget is how often each thing may happen in one history.
