@@ -16,7 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/client-go/kubernetes"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
@@ -36,10 +38,11 @@ func settleCommand(s *shared) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "settle [VOLUME]...",
 		Short: "End the tries to create volumes whose outcome the driver does not tell",
-		Long: `Has csi-reclaimer drop entries from the in-flight log before it calls the driver again, or when it starts. It
-called CreateVolume for these volumes, and the driver has not answered whether it created them. Without its entry, a
-volume that exists nevertheless is known to the storage system alone. So look there for the names that this command
-shows before you answer, and delete the volumes there.
+		Long: `Has csi-reclaimer drop entries from the in-flight log at its next try, before it calls the driver or creates a PV,
+or when it starts. It called CreateVolume for these volumes, and the driver has not answered whether it created them, or
+they cannot get their PV. Without its entry, a volume that exists nevertheless is known to the storage system alone. So
+look there for the names that this command shows before you answer, and delete the volumes there. Delete the claims as
+well, or csi-reclaimer begins again for them.
 
 Entries are chosen by the names of their volumes, or by namespace, StorageClass, driver and age of all that are in
 flight. An entry that changes after it was shown stays in the log.`,
@@ -104,11 +107,11 @@ func (o *settleOptions) run(ctx context.Context, volumes []string) error {
 	if err != nil {
 		return err
 	}
-	client, err := coordinationv1.NewForConfig(config)
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("create the client: %w", err)
 	}
-	leases, err := client.Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+	leases, err := client.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
 		LabelSelector: inflight.LabelLog + "=true"})
 	if err != nil {
 		return fmt.Errorf("list the Leases of the in-flight logs: %w", err)
@@ -121,7 +124,7 @@ func (o *settleOptions) run(ctx context.Context, volumes []string) error {
 	if err != nil {
 		return errors.Join(err, unreadableOf(problems))
 	}
-	return o.settle(ctx, client, chosen)
+	return o.settle(ctx, client.CoordinationV1(), client.CoreV1(), chosen)
 }
 
 // unreadableOf returns an error that names the unreadable entries, nil for none.
@@ -164,8 +167,34 @@ func (o *settleOptions) choose(entries []inflight.Located, volumes []string, nam
 
 func classOf(e inflight.Located) string { return e.Requests[0].PV.Spec.StorageClassName }
 
+// waitingClaims says which claims of the entries wait for a volume, empty for none.
+func waitingClaims(ctx context.Context, core corev1.PersistentVolumeClaimsGetter, entries []inflight.Located) string {
+	var waits, unread []string
+	for _, e := range entries {
+		name := e.Claim.Namespace + "/" + e.Claim.Name
+		claim, err := core.PersistentVolumeClaims(e.Claim.Namespace).Get(ctx, e.Claim.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			unread = append(unread, name)
+		case claim.UID == e.Claim.UID && claim.DeletionTimestamp == nil && claim.Spec.VolumeName == "":
+			waits = append(waits, name)
+		}
+	}
+	var text string
+	if len(waits) > 0 {
+		text = " It begins again for claims that wait for a volume, unless you delete them first: " +
+			strings.Join(waits, ", ") + "."
+	}
+	if len(unread) > 0 {
+		text += " It begins again for these claims if they still wait for a volume, which could not be read: " +
+			strings.Join(unread, ", ") + "."
+	}
+	return text
+}
+
 func (o *settleOptions) settle(ctx context.Context, client coordinationv1.LeasesGetter,
-	entries []inflight.Located) error {
+	core corev1.PersistentVolumeClaimsGetter, entries []inflight.Located) error {
 	if len(entries) == 0 {
 		fmt.Fprintln(o.ErrOut, "No such volume is in flight.")
 		return nil
@@ -174,8 +203,8 @@ func (o *settleOptions) settle(ctx context.Context, client coordinationv1.Leases
 		return err
 	}
 	count := plural.Count(len(entries), "volume")
-	printLine(o.Out, "\ncsi-reclaimer stops calling CreateVolume for "+count+". If the driver has created one "+
-		"nevertheless, only the storage system knows it: look there for these names first.", true)
+	printLine(o.Out, "\ncsi-reclaimer gives up "+count+". If the driver has created one nevertheless, only the storage "+
+		"system knows it: look there for these names first."+waitingClaims(ctx, core, entries), true)
 	switch {
 	case o.dryRun == dryRunServer, o.yes:
 	case !o.isTerminal(o.In):
@@ -204,7 +233,7 @@ func (o *settleOptions) settle(ctx context.Context, client coordinationv1.Leases
 	if o.dryRun == dryRunServer {
 		fmt.Fprintf(o.Out, "%s would be settled (server dry run). Nothing was changed.\n", plural.Count(settled, "volume"))
 	} else {
-		fmt.Fprintf(o.Out, "csi-reclaimer drops %s from its log before it calls the driver again, or when it starts.\n",
+		fmt.Fprintf(o.Out, "csi-reclaimer drops %s from its log at its next try, or when it starts.\n",
 			plural.Count(settled, "volume"))
 	}
 	return errors.Join(failed...)

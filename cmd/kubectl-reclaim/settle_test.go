@@ -31,6 +31,8 @@ type leaseServer struct {
 	client *fake.Clientset
 	patch  func() // called before a PATCH
 	dry    bool
+	// noClaims means that claims may not be read.
+	noClaims bool
 }
 
 func newLeaseServer(t *testing.T, leases ...runtime.Object) *leaseServer {
@@ -127,11 +129,17 @@ func (s *leaseServer) annotations(prefixes ...string) (keys []string) {
 func (s *leaseServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var answer any
 	var err error
-	switch r.Method {
-	case http.MethodGet:
+	switch {
+	case strings.Contains(r.URL.Path, "/persistentvolumeclaims/"):
+		namespace := strings.Split(r.URL.Path, "/")[4]
+		if answer, err = s.client.CoreV1().PersistentVolumeClaims(namespace).Get(r.Context(), path.Base(r.URL.Path),
+			metav1.GetOptions{}); s.noClaims {
+			err = apierrors.NewForbidden(v1.Resource("persistentvolumeclaims"), path.Base(r.URL.Path), nil)
+		}
+	case r.Method == http.MethodGet:
 		answer, err = s.client.CoordinationV1().Leases("").List(r.Context(), metav1.ListOptions{
 			LabelSelector: r.URL.Query().Get("labelSelector")})
-	case http.MethodPatch:
+	case r.Method == http.MethodPatch:
 		if s.patch != nil {
 			s.patch()
 		}
@@ -227,6 +235,43 @@ func TestSettleKeepsChangedEntries(t *testing.T) {
 	}
 	if left := s.annotations("settle."); len(left) > 0 {
 		t.Errorf("settled are %v", left)
+	}
+}
+
+// The entry of a claim that waits for a volume is followed by another one.
+func TestSettleNamesClaimsThatWait(t *testing.T) {
+	claim := func(namespace, uid string, change func(*v1.PersistentVolumeClaim)) runtime.Object {
+		c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "data",
+			UID: types.UID(uid)}}
+		change(c)
+		return c
+	}
+	for name, c := range map[string]struct {
+		claim    runtime.Object
+		noClaims bool
+		want     string
+	}{
+		"it waits": {claim("bank", "of-pvc-3", func(*v1.PersistentVolumeClaim) {}), false,
+			"unless you delete them first: bank/data."},
+		"it is bound": {claim("bank", "of-pvc-3", func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv" }), false, ""},
+		"it is terminating": {claim("bank", "of-pvc-3", func(c *v1.PersistentVolumeClaim) {
+			c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{"x"}
+		}), false, ""},
+		"it is another of the name": {claim("bank", "u2", func(*v1.PersistentVolumeClaim) {}), false, ""},
+		"it is gone":                {claim("shop", "u2", func(*v1.PersistentVolumeClaim) {}), false, ""},
+		"it may not be read": {claim("bank", "of-pvc-3", func(*v1.PersistentVolumeClaim) {}), true,
+			"which could not be read: bank/data."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newLeaseServer(t, append(fourVolumes(t), c.claim)...)
+			s.noClaims = c.noClaims
+			out, err := runIn(t, s, &typing{}, "settle", "pvc-3", "--dry-run")
+			out = strings.Join(strings.Fields(out), " ")
+			if err != nil || c.want != "" && !strings.Contains(out, c.want) ||
+				strings.Contains(out, "begins again") != (c.want != "") {
+				t.Errorf("%v, want %q in\n%s", err, c.want, out)
+			}
+		})
 	}
 }
 
