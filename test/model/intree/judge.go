@@ -164,13 +164,8 @@ func (k *worker) unsettledPV(s *state, slot int) string {
 // keptFor reports whether there is a reported reason to keep a PV that is being deleted.
 func (k *worker) keptFor(s *state, slot int) bool {
 	p, t := s.pvs[slot], s.pvs[twin(slot)]
-	claimed := p.Claim > 0 && k.named(&s.claims, k.claimName(slot, p)) == p.Claim
-	unbound := p.Phase != volume.PhaseBound && !p.released()
 	switch {
-	case claimed && unbound && p.Writer == intree.WriterSelf:
-		// The claim waits for the PV, too.
-		return k.told(s, slot)
-	case claimed, p.deletes() && k.restored(s, slot), p.Writer == intree.WriterOther && !s.modern:
+	case k.waitsForClaim(s, slot), p.deletes() && k.restored(s, slot), p.Writer == intree.WriterOther && !s.modern:
 		return true
 	case !p.deletes():
 		return false
@@ -178,6 +173,16 @@ func (k *worker) keptFor(s *state, slot int) bool {
 	// From 1.31 on the PV controller does nothing for one to which it cannot add the finalizer any more.
 	return s.modern && p.unheld() || p.Held || p.Claim == 0 || p.Migrated && !p.External || t.exists() &&
 		(t.TwinOf == 0 || t.Phase == volume.PhaseBound) || k.shared(s, slot)
+}
+
+// waitsForClaim reports whether the claim of a PV exists. If the claim waits for the PV, too, an Event has to say so.
+func (k *worker) waitsForClaim(s *state, slot int) bool {
+	p := s.pvs[slot]
+	if p.Claim == 0 || k.named(&s.claims, k.claimName(slot, p)) != p.Claim {
+		return false
+	}
+	unbound := p.Phase != volume.PhaseBound && !p.released()
+	return !unbound || p.Writer != intree.WriterSelf || k.told(s, slot)
 }
 
 // told reports whether the leader's decision on a PV has an Event.

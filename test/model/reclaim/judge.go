@@ -239,16 +239,12 @@ func (k *worker) unneeded(s *state, volume int) bool {
 func (k *worker) unsettledPV(s *state, slot int) string {
 	p := s.pvs[slot]
 	switch {
-	case !p.exists() || p.is(held):
+	case !p.exists() || p.is(held), k.neverBound(s, slot):
 	case p.released() && s.claims[slot].names(p):
 		// The claim keeps the volume.
 	case p.deletable() && !s.attachments[slot] && !k.shared(s, slot):
 		if p.is(terminating) || k.Role == volume.RoleOwner {
 			return "is to be deleted, and stays"
-		}
-	case p.is(terminating) && !p.bound() && !p.released() && p.belongs(s.claims[slot].gen):
-		if !k.told(s, slot) {
-			return "and its claim wait for each other, and no Event says so"
 		}
 	case p.is(terminating) && !p.bound() && !p.deletable():
 		return "is terminating and no longer needed, and stays"
@@ -257,6 +253,12 @@ func (k *worker) unsettledPV(s *state, slot int) string {
 		return k.unsettledGuard(s, slot)
 	}
 	return ""
+}
+
+// neverBound reports whether a PV that is terminating waits for its claim, which waits for it, and an Event says so.
+func (k *worker) neverBound(s *state, slot int) bool {
+	p := s.pvs[slot]
+	return p.is(terminating) && !p.bound() && !p.released() && p.belongs(s.claims[slot].gen) && k.told(s, slot)
 }
 
 // told reports whether the leader's decision on a PV has an Event.
