@@ -189,11 +189,12 @@ func (r *Controller) readSiblings(ctx context.Context, siblings []volume.PV) (a 
 		return answer{err: err}
 	}
 	a.Claims = map[types.UID]reclaim.ClaimFacts{}
-	for i, is := range reads {
+	for i, cached := range siblings {
+		is := reads[i]
 		if is.found {
 			a.PVs = append(a.PVs, is.pv)
 		}
-		if is.found && is.pv.UID == siblings[i].UID {
+		if is.found && is.pv.UID == cached.UID {
 			a.Claims[is.pv.UID] = is.claim
 		}
 	}

@@ -115,7 +115,7 @@ func (env *environment) runGuard(account *rest.Config, controllers []string) *pr
 	env.T.Helper()
 	kubeconfig := filepath.Join(env.T.TempDir(), "kubeconfig")
 	env.Must(controlplane.WriteKubeconfig(kubeconfig, account))
-	binary, err := fixture.VolumeGuardBinary()
+	binary, err := fixture.VolumeGuardBinary(env.Ctx)
 	env.Must(err)
 	g, err := program.Start(env.Ctx, program.Options{
 		Name: fixture.VolumeGuardName, Binary: binary, Dir: env.T.TempDir(), Args: []string{

@@ -65,7 +65,7 @@ func (env *environment) startStatefulSetClaims() {
 	env.Must(err)
 	kubeconfig := filepath.Join(env.T.TempDir(), "kubeconfig")
 	env.Must(controlplane.WriteKubeconfig(kubeconfig, account))
-	binary, err := fixture.VolumeGuardBinary()
+	binary, err := fixture.VolumeGuardBinary(env.Ctx)
 	env.Must(err)
 	g, err := program.Start(env.Ctx, program.Options{
 		Name: fixture.VolumeGuardName, Binary: binary, Dir: env.T.TempDir(), Args: []string{

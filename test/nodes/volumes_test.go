@@ -130,7 +130,7 @@ func TestVolumeGuardKeepsClaimInUse(t *testing.T) {
 // startVolumeGuard starts volume-guard and waits until it is ready.
 func (env *environment) startVolumeGuard(args ...string) {
 	env.T.Helper()
-	binary, err := fixture.VolumeGuardBinary()
+	binary, err := fixture.VolumeGuardBinary(env.Ctx)
 	env.Must(err)
 	g, err := program.Start(env.Ctx, program.Options{
 		Name: fixture.VolumeGuardName, Binary: binary,

@@ -30,7 +30,7 @@ func TestThePageOfVolumeGuard(t *testing.T) {
 	env.Must(err)
 	kube := filepath.Join(t.TempDir(), "kubeconfig")
 	env.Must(controlplane.WriteKubeconfig(kube, own))
-	binary, err := fixture.VolumeGuardBinary()
+	binary, err := fixture.VolumeGuardBinary(t.Context())
 	env.Must(err)
 	g, err := program.Start(env.Ctx, program.Options{Name: fixture.VolumeGuardName, Binary: binary,
 		Args: []string{"--kubeconfig=" + kube, "--leader-election-namespace=" + env.Namespace, "--dry-run", "--web"}})

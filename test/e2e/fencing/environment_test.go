@@ -172,7 +172,7 @@ func (env *environment) holds() bool { return slices.Contains(env.controllers, p
 // startVolumeGuard starts a volume-guard with the environment's account, and waits until it is ready.
 func (env *environment) startVolumeGuard(args ...string) *program.Program {
 	env.T.Helper()
-	binary, err := fixture.VolumeGuardBinary()
+	binary, err := fixture.VolumeGuardBinary(env.Ctx)
 	env.Must(err)
 	g, err := program.Start(env.Ctx, program.Options{Name: fixture.VolumeGuardName, Binary: binary,
 		Args: append([]string{"--kubeconfig=" + env.Kubeconfig, "--leader-election-namespace=" + env.DriverNamespace},

@@ -155,7 +155,7 @@ func (env *environment) startShared() error {
 
 // launch starts a volume-guard, and waits until it is ready.
 func launch(ctx context.Context, stop func(func() error), args ...string) error {
-	binary, err := fixture.VolumeGuardBinary()
+	binary, err := fixture.VolumeGuardBinary(ctx)
 	if err != nil {
 		return err
 	}
@@ -272,7 +272,7 @@ func newOwnEnvironment(t *testing.T) *environment {
 // startVolumeGuard starts a volume-guard with the environment's account.
 func (env *environment) startVolumeGuard(args ...string) *program.Program {
 	env.T.Helper()
-	binary, err := fixture.VolumeGuardBinary()
+	binary, err := fixture.VolumeGuardBinary(env.Ctx)
 	env.Must(err)
 	g, err := program.Start(env.Ctx, program.Options{Name: fixture.VolumeGuardName, Binary: binary,
 		Args: append([]string{"--kubeconfig=" + env.Kubeconfig, "--leader-election-namespace=" + env.DriverNamespace},
@@ -327,8 +327,8 @@ type scenario struct {
 	play func(*environment)
 }
 
-// run plays scenarios side by side, each in a namespace of its mode, and judges their histories. The deep ones are of
-// make test-full alone.
+// run plays scenarios side by side, each in a namespace of its mode, and judges their histories. Only make
+// test-full plays the deep ones.
 func (env *environment) run(quick []scenario, deep ...scenario) {
 	env.T.Helper()
 	var running sync.WaitGroup

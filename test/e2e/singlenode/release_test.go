@@ -50,7 +50,7 @@ func testReleased(env *environment) {
 // release runs volume-guard --release-finalizers to its end, and returns its output.
 func (env *environment) release(args ...string) string {
 	env.T.Helper()
-	binary, err := fixture.VolumeGuardBinary()
+	binary, err := fixture.VolumeGuardBinary(env.Ctx)
 	env.Must(err)
 	var out strings.Builder
 	p, err := process.Start(process.Command{Path: binary, Stdout: &out, Args: append([]string{

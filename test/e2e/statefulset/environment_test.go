@@ -139,7 +139,7 @@ func startGuard(ctx context.Context, plane *controlplane.ControlPlane) (user str
 	if err != nil {
 		return "", err
 	}
-	binary, err := fixture.VolumeGuardBinary()
+	binary, err := fixture.VolumeGuardBinary(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -225,7 +225,7 @@ func (env *environment) startProvisioner() {
 // startVolumeGuard starts a volume-guard with the environment's account.
 func (env *environment) startVolumeGuard(args ...string) *program.Program {
 	env.T.Helper()
-	binary, err := fixture.VolumeGuardBinary()
+	binary, err := fixture.VolumeGuardBinary(env.Ctx)
 	env.Must(err)
 	g, err := program.Start(env.Ctx, program.Options{Name: fixture.VolumeGuardName, Binary: binary,
 		Args: append([]string{"--kubeconfig=" + env.Kubeconfig, "--leader-election-namespace=" + env.DriverNamespace},
@@ -251,8 +251,8 @@ type scenario struct {
 	play func(*environment)
 }
 
-// run plays scenarios side by side, and checks at the end that the kept disks exist. The deep ones are of make test-full
-// alone.
+// run plays scenarios side by side, and checks at the end that the kept disks exist. Only make test-full plays the deep
+// ones.
 func (env *environment) run(quick []scenario, deep ...scenario) {
 	env.T.Helper()
 	var running sync.WaitGroup

@@ -60,7 +60,7 @@ func (env *environment) startVolumeGuard(args ...string) *program.Program {
 // machine.
 func (env *environment) launchVolumeGuard(args ...string) *program.Program {
 	env.T.Helper()
-	binary, err := fixture.VolumeGuardBinary()
+	binary, err := fixture.VolumeGuardBinary(env.Ctx)
 	env.Must(err)
 	g, err := program.Start(env.Ctx, program.Options{
 		Name: fixture.VolumeGuardName, Binary: binary,

@@ -199,7 +199,7 @@ func TestFormerPodSafetyLeaderMakesNoWrites(t *testing.T) {
 	t.Parallel()
 	env := newPodEnvironment(t, controlplane.Newest)
 	user, kubeconfig := env.SecondAccount("former")
-	binary, err := fixture.VolumeGuardBinary()
+	binary, err := fixture.VolumeGuardBinary(t.Context())
 	env.Must(err)
 	former := env.StartReplica(program.Options{
 		Name: fixture.VolumeGuardName, Binary: binary,

@@ -34,7 +34,7 @@ func (env *environment) releaseGuard(args ...string) (output string, err error) 
 // releaseGuardWhile does so while something else is done.
 func (env *environment) releaseGuardWhile(do func(*process.Process), args ...string) (output string, err error) {
 	env.T.Helper()
-	binary, err := fixture.VolumeGuardBinary()
+	binary, err := fixture.VolumeGuardBinary(env.Ctx)
 	env.Must(err)
 	var out strings.Builder
 	p, err := process.Start(process.Command{Path: binary, Stdout: &out, Args: append([]string{

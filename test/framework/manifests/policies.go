@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// WaitPolicies waits until the API server enforces the ValidatingAdmissionPolicies and bindings that were written before.
-// It has one API server in mind. MutatingAdmissionPolicies and parameters of policies are observed apart.
+// WaitPolicies waits until a single API server enforces the ValidatingAdmissionPolicies and bindings that were written
+// before. It observes MutatingAdmissionPolicies and the parameters of policies apart.
 //
 // The API server compiles all policies of its caches at once, about each second, and a cache has the order of the
 // writes. So a canary, a policy that is written last, is enforced last or together with the others. A probe of one

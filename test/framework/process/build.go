@@ -55,7 +55,8 @@ type build struct {
 	binary string
 }
 
-// BuildIn is Build for the module with that root, such as another version of the project. It always runs the go command.
+// BuildIn is Build for the module with that root, such as another version of the project. It always runs the go
+// command.
 func BuildIn(ctx context.Context, root, pkg string, progress io.Writer, goFlags ...string) (binary string, err error) {
 	binary = filepath.Join(root, ".build", "bin", binaryName(pkg, goFlags))
 	if err := os.MkdirAll(filepath.Dir(binary), 0o755); err != nil {
