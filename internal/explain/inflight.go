@@ -178,7 +178,7 @@ func (w ClusterFacts) finishProvisioning(e inflight.Located, claim provision.Cla
 		requests = append(requests, provision.Request{Node: r.Node, MayReschedule: r.MayReschedule})
 	}
 	f := provision.Facts{
-		MayAct: true, Claim: claim, Log: provision.LogOpen, VersionNoted: true,
+		MayAct: true, Claim: claim, Log: provision.LogOpen, VersionNoted: true, Confirmed: true,
 		PV:     w.provisionedPV(e.Volume, claim, e.Driver),
 		Record: provision.Inherited(e.Claim.UID, requests, w.Now),
 	}
