@@ -29,7 +29,7 @@ var scopes = []scope{
 	{folder: "internal/engine/provision", except: words, statements: true, also: "pkg/provision"},
 	{folder: "pkg/provision", files: "observe.go", funcs: "run.* logOf inherited *.stored *.mayAct"},
 	{folder: "pkg/provision", files: "execute.go",
-		funcs: "run.confirm run.openEntry run.closeEntry run.deleteVolume run.storePV"},
+		funcs: "run.confirmEntry run.openEntry run.closeEntry run.deleteVolume run.storePV"},
 	{folder: "pkg/provision", files: "source.go",
 		funcs: "*.freeSource *.freeClaim *.freeSnapshot *.inUse *.IfUnused *.holdSource"},
 	{folder: "pkg/provision/internal/caches", files: "claims.go", funcs: "IsTerminatingSource"},
