@@ -22,6 +22,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/deploy/maketargets"
+	shipped "github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
@@ -213,6 +214,8 @@ func (s *shell) addManifests(plays map[string]play) {
 	} {
 		plays["kubectl apply "+files] = play{scene: makeHomes, also: "--dry-run=server", want: "(server dry run)"}
 	}
+	// Without the Job, whose pod TestChartInstallUpgradeUninstall would take for that of its own.
+	plays["kubectl delete job -n csi-reclaimer volume-guard-release --ignore-not-found"] = play{}
 	for _, name := range []string{"csi-driver", "node-fencing"} { // other tests may have made them
 		plays["kubectl create namespace "+name] = play{also: "--dry-run=client", want: "created"}
 	}
@@ -261,6 +264,22 @@ func (s *shell) addPodSafety(plays map[string]play) {
 	} {
 		plays["kubectl delete "+files] = play{also: "--ignore-not-found"}
 	}
+	for label, all := range map[string][]string{
+		key: {"namespaces"}, "csi-reclaimer.io/single-node": {"namespaces", "storageclasses"}} {
+		for _, kind := range all { // of other tests, too
+			plays["kubectl label "+kind+" --all "+label+"-"] = play{scene: func(t *testing.T) {
+				t.Helper()
+				s.makeHome(t)
+				s.makeClass(t)
+			}, also: "--dry-run=server", want: "labeled"}
+		}
+	}
+	plays["kubectl get volumelocks"] = play{scene: func(t *testing.T) {
+		t.Helper()
+		if err := shipped.Apply(patiently(t), cluster.Admin(), shipped.PodSafetyCRD); err != nil {
+			t.Fatal(err)
+		}
+	}}
 }
 
 // addPrograms runs the programs with the addresses of this machine, and a pod's environment.

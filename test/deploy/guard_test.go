@@ -4,8 +4,10 @@ package deploy
 
 import (
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -48,6 +50,35 @@ func TestReleaseJobRunsAsDeployment(t *testing.T) {
 	}
 	if app := "app"; job.Spec.Template.Labels[app] == deployment.Spec.Selector.MatchLabels[app] {
 		t.Error("the Service of the webhooks finds the Job's pod")
+	}
+}
+
+// TestReleaseJobCanRunAgain checks that the old Job is deleted first: kubectl apply would leave it unchanged, and
+// kubectl wait would show its success.
+func TestReleaseJobCanRunAgain(t *testing.T) {
+	const remove, create = "kubectl delete job -n csi-reclaimer volume-guard-release", "kubectl apply -f "
+	page := filepath.Join("docs", "how-to", "remove.md")
+	var typed []string
+	for _, c := range commands(t) {
+		if c.page == page {
+			typed = append(typed, c.text)
+		}
+	}
+	for where, text := range map[string]string{page: strings.Join(typed, "\n"),
+		releaseFile: string(read(t, "manifests", releaseFile))} {
+		before, after, found := strings.Cut(text, remove)
+		if !found || strings.Contains(before, create) || !strings.Contains(after, create) {
+			t.Errorf("%s: the Job is not deleted before it is created", where)
+		}
+	}
+	var job batchv1.Job
+	for _, d := range manifests(t) {
+		if d.file == releaseFile {
+			d.into(t, &job)
+		}
+	}
+	if job.Spec.TTLSecondsAfterFinished == nil {
+		t.Error("a finished Job stays")
 	}
 }
 

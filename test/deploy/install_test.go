@@ -19,6 +19,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -251,6 +252,50 @@ func expectHoldKeepsController(t *testing.T, upgrade []string) {
 		expectRefused(t, upgrade, value+" is false, and the MutatingAdmissionPolicyBinding")
 		mustOf(t)(api.MutatingAdmissionPolicyBindings().Delete(ctx, name, metav1.DeleteOptions{}))
 	}
+	expectRemainsKeepController(t, upgrade)
+}
+
+// expectRemainsKeepController has what a replica added after the Job that deleted the admission objects. The complaint
+// names the only controllers that the next Job may release.
+func expectRemainsKeepController(t *testing.T, upgrade []string) {
+	t.Helper()
+	s := &shell{}
+	makeRole(t, "volume-guard-pod-safety")
+	pods := client.CoreV1().Pods(docsHome)
+	remove := func(name string) {
+		t.Helper()
+		_, err := pods.Patch(patiently(t), name, types.MergePatchType, []byte(noFinalizers), metav1.PatchOptions{})
+		mustOf(t)(err)
+		err = pods.Delete(patiently(t), name, *metav1.NewDeleteOptions(0))
+		mustOf(t)(ignoreNotFound(err))
+	}
+	held := docsPod()
+	held.Finalizers = []string{"csi-reclaimer.io/running"}
+	s.makeHome(t)
+	s.makeDocsPod(t, held)
+	expectRefused(t, upgrade, "podSafety.enabled is false, and finalizers or gates of it are on pods and claims (1)")
+	expectRefused(t, upgrade, "--controllers=pod-safety and no other")
+	makeRole(t, "volume-guard-single-node")
+	expectRefused(t, upgrade, "--controllers=single-node,pod-safety and no other")
+	remove(held.Name)
+	s.makeGated(t)
+	expectRefused(t, upgrade, "singleNode.enabled is false, and finalizers or gates of it are on pods and claims (1)")
+	expectRefused(t, upgrade, "--controllers=single-node and no other")
+	remove(docsOther)
+	_, err := helm(t, append(slices.Clone(upgrade), "--dry-run=server")...)
+	mustOf(t)(err)
+}
+
+// makeRole makes a ClusterRole whose presence shows that the chart ran its controller. It is gone after the test.
+func makeRole(t *testing.T, name string) {
+	t.Helper()
+	roles := client.RbacV1().ClusterRoles()
+	_, err := roles.Create(patiently(t), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		metav1.CreateOptions{})
+	mustOf(t)(err)
+	forget(t, func(ctx context.Context) error {
+		return ignoreNotFound(roles.Delete(ctx, name, metav1.DeleteOptions{}))
+	})
 }
 
 func expectRefused(t *testing.T, command []string, complaint string) {

@@ -52,6 +52,7 @@ func (s *shell) addSingleNode(plays map[string]play) {
 	add("reclaim explain pvc/data -n shop", "", "", "Lock         pod "+docsHolder, s.makeLock)
 	add("reclaim confirm pvc/data -n shop", "", "--yes", "was confirmed and force-deleted", s.makeLock)
 	add("reclaim confirm pvc/NAME -n NAMESPACE", docsClaim, "--yes", "was confirmed and force-deleted", s.makeLock)
+	add("reclaim confirm pvc/NAME", docsClaim, "-n "+docsHome+" --yes", "was confirmed and force-deleted", s.makeLock)
 	add("describe pod NAME -n NAMESPACE", docsHolder, "", docsHolder, s.makeLock)
 	add("delete pod NAME -n NAMESPACE --wait=false", docsHolder, "", "deleted", s.makeLock)
 	plays["kubectl get pod NAME -o jsonpath='{.metadata.uid}'"] = play{scene: s.makeLock, also: "-n " + docsHome,
