@@ -75,12 +75,23 @@ func (o *options) releaseInOrder(ctx context.Context, config *rest.Config, all g
 	}
 	for _, one := range ofPods {
 		if err := errors.Join(errs...); err != nil {
-			return errors.Join(err, errors.New("the protection of pods that was not reached stays in force: remove the "+
-				"cause, and run the command again"))
+			return errors.Join(err, wayOut(err))
 		}
 		errs = append(errs, out.release(ctx, config, one))
 	}
 	return errors.Join(errs...)
+}
+
+// wayOut returns the next step after an error before the release of pods. A held pod uses its claims until it is
+// released, so to wait for the end of their use never succeeds. The word of a person releases the pod.
+func wayOut(err error) error {
+	const again = "remove the cause, and run the command again"
+	if errors.Is(err, inuse.ErrInHand) {
+		return errors.New("the protection of pods that was not reached stays in force, and a held pod uses its claims: if " +
+			"its node does not return and its processes cannot run, kubectl reclaim delete-pod NAME -n NAMESPACE --force; " +
+			again)
+	}
+	return errors.New("the protection of pods that was not reached stays in force: " + again)
 }
 
 type printer struct{ to io.Writer }

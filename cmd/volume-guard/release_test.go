@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +12,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 )
 
 // TestFailedReleaseKeepsProtectionOfPods answers the first question of node-fencing, which is whether its kinds are
@@ -59,5 +63,22 @@ func TestFailedReleaseKeepsProtectionOfPods(t *testing.T) {
 				t.Errorf("deleted: %q", deleted)
 			}
 		})
+	}
+}
+
+// A claim that a held pod uses fails each run, because pods are released last.
+func TestClaimInUseByHeldPodHasWayOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		err   error
+		named bool
+	}{
+		"a claim in use":  {errors.Join(errors.New("other"), fmt.Errorf("release each claim: %w", inuse.ErrInHand)), true},
+		"another failure": {errors.New("forbidden"), false},
+	} {
+		got := wayOut(c.err).Error()
+		if strings.Contains(got, "kubectl reclaim delete-pod NAME -n NAMESPACE --force") != c.named ||
+			!strings.Contains(got, "run the command again") {
+			t.Errorf("%s: %q", name, got)
+		}
 	}
 }
