@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/kubernetes"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -107,6 +108,7 @@ func (o *settleOptions) run(ctx context.Context, volumes []string) error {
 	if err != nil {
 		return err
 	}
+	config.QPS = -1 // each command sends a few requests for each Lease and namespace
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("create the client: %w", err)
@@ -167,28 +169,40 @@ func (o *settleOptions) choose(entries []inflight.Located, volumes []string, nam
 
 func classOf(e inflight.Located) string { return e.Requests[0].PV.Spec.StorageClassName }
 
-// waitingClaims says which claims of the entries wait for a volume, empty for none.
+// waitingClaims says which claims of the entries wait for a volume, empty for none. It lists the claims of each
+// namespace once, because there may be hundreds of entries.
 func waitingClaims(ctx context.Context, core corev1.PersistentVolumeClaimsGetter, entries []inflight.Located) string {
-	var waits, unread []string
+	chosen := map[string]sets.Set[inflight.Claim]{}
 	for _, e := range entries {
-		name := e.Claim.Namespace + "/" + e.Claim.Name
-		claim, err := core.PersistentVolumeClaims(e.Claim.Namespace).Get(ctx, e.Claim.Name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			unread = append(unread, name)
-		case claim.UID == e.Claim.UID && claim.DeletionTimestamp == nil && claim.Spec.VolumeName == "":
-			waits = append(waits, name)
+		if chosen[e.Claim.Namespace] == nil {
+			chosen[e.Claim.Namespace] = sets.Set[inflight.Claim]{}
+		}
+		chosen[e.Claim.Namespace].Insert(e.Claim)
+	}
+	waits, unread := sets.Set[string]{}, sets.Set[string]{}
+	for namespace, claims := range chosen {
+		list, err := core.PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			for claim := range claims {
+				unread.Insert(namespace + "/" + claim.Name)
+			}
+			continue
+		}
+		for _, claim := range list.Items {
+			if claims.Has(inflight.Claim{Namespace: namespace, Name: claim.Name, UID: claim.UID}) &&
+				claim.DeletionTimestamp == nil && claim.Spec.VolumeName == "" {
+				waits.Insert(namespace + "/" + claim.Name)
+			}
 		}
 	}
 	var text string
 	if len(waits) > 0 {
 		text = " It begins again for claims that wait for a volume, unless you delete them first: " +
-			strings.Join(waits, ", ") + "."
+			strings.Join(sets.List(waits), ", ") + "."
 	}
 	if len(unread) > 0 {
 		text += " It begins again for these claims if they still wait for a volume, which could not be read: " +
-			strings.Join(unread, ", ") + "."
+			strings.Join(sets.List(unread), ", ") + "."
 	}
 	return text
 }

@@ -31,8 +31,9 @@ type leaseServer struct {
 	client *fake.Clientset
 	patch  func() // called before a PATCH
 	dry    bool
-	// noClaims means that claims may not be read.
-	noClaims bool
+	// noClaims means that claims may not be read. claimReads counts the reads of claims.
+	noClaims   bool
+	claimReads int
 }
 
 func newLeaseServer(t *testing.T, leases ...runtime.Object) *leaseServer {
@@ -130,11 +131,12 @@ func (s *leaseServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var answer any
 	var err error
 	switch {
-	case strings.Contains(r.URL.Path, "/persistentvolumeclaims/"):
+	case strings.HasPrefix(r.URL.Path, "/api/v1/namespaces/"):
+		s.claimReads++
 		namespace := strings.Split(r.URL.Path, "/")[4]
-		if answer, err = s.client.CoreV1().PersistentVolumeClaims(namespace).Get(r.Context(), path.Base(r.URL.Path),
-			metav1.GetOptions{}); s.noClaims {
-			err = apierrors.NewForbidden(v1.Resource("persistentvolumeclaims"), path.Base(r.URL.Path), nil)
+		if answer, err = s.client.CoreV1().PersistentVolumeClaims(namespace).List(r.Context(),
+			metav1.ListOptions{}); s.noClaims {
+			err = apierrors.NewForbidden(v1.Resource("persistentvolumeclaims"), "", nil)
 		}
 	case r.Method == http.MethodGet:
 		answer, err = s.client.CoordinationV1().Leases("").List(r.Context(), metav1.ListOptions{
@@ -272,6 +274,20 @@ func TestSettleNamesClaimsThatWait(t *testing.T) {
 				t.Errorf("%v, want %q in\n%s", err, c.want, out)
 			}
 		})
+	}
+}
+
+// Hundreds of entries may be chosen, also of several claims with one name.
+func TestSettleReadsClaimsOnceInEachNamespace(t *testing.T) {
+	s := newLeaseServer(t, fourVolumes(t)...)
+	s.noClaims = true
+	out, err := runIn(t, s, &typing{}, "settle", "-A", "--all", "--dry-run")
+	if want := "which could not be read: bank/data, shop/data."; err != nil ||
+		!strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+		t.Errorf("%v, want %q in\n%s", err, want, out)
+	}
+	if s.claimReads != 2 {
+		t.Errorf("%d reads of claims in 2 namespaces", s.claimReads)
 	}
 }
 
