@@ -368,7 +368,12 @@ func (w *run) deleteVolume(ctx context.Context, why Reason) error {
 		return reasons.Because(provision.ReasonOutcomeUnknown, err)
 	}
 	w.metrics.discarded.Inc()
-	w.recorder.Event(ctx, w.eventOn(), why, fmt.Sprintf("Volume %q.", handle))
+	detail := fmt.Sprintf("Volume %q.", handle)
+	if !whole { // the driver may have looked in another place
+		why, detail = provision.ReasonSecretGone, fmt.Sprintf("The driver answered without Secret %s/%s that volume %q, "+
+			"which does not match the request, is deleted.", request.Secret.Namespace, request.Secret.Name, handle)
+	}
+	w.recorder.Event(ctx, w.eventOn(), why, detail)
 	w.reportChanged(w.track.made)
 	return nil
 }

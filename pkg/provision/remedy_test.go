@@ -194,6 +194,16 @@ func TestUnfitVolumeIsDeletedWithoutItsSecret(t *testing.T) {
 	w.fail["delete volume"] = nil
 	w.mu.Unlock()
 	w.wait("the volume is deleted, and nothing in flight", func() bool { return w.settled() && len(w.onDisk()) == 0 })
+	// A driver may answer so without having found the volume.
+	w.wait("a Warning names the volume", func() bool {
+		select {
+		case event := <-events.Events:
+			return strings.HasPrefix(event, "Warning "+string(provision.ReasonSecretGone)) &&
+				strings.Contains(event, `answered without Secret ns/secret that volume "vol-pvc-u1"`)
+		default:
+			return false
+		}
+	})
 }
 
 func TestTwoClaimsWithOneName(t *testing.T) {

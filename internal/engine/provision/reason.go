@@ -96,11 +96,11 @@ var (
 		"The outcome of CreateVolume is in doubt, and the driver was replaced by another version, which refuses the "+
 			"request. The refusal does not show whether the earlier version created the volume. Look for the volume in the "+
 			"storage system, or install the earlier version again. `kubectl reclaim settle` ends the tries.")
-	// ReasonSecretGone means that a request is repeated without its Secret, which no longer exists.
+	// ReasonSecretGone means that the driver was called without the Secret, which no longer exists.
 	ReasonSecretGone = table.Warning("ProvisionerSecretGone",
-		"The outcome of a call of the driver is in doubt, the claim is gone, and so is the Secret of the call. "+
-			"csi-reclaimer repeats the call without it. Create the Secret again, or look for the volume in the storage system. `kubectl "+
-			"reclaim settle` ends the tries.")
+		"The claim is gone, and so is the Secret of a call whose outcome is in doubt. csi-reclaimer calls the driver "+
+			"without it, which may then not find the volume. Look for the volume in the storage system, or create the Secret "+
+			"again while csi-reclaimer tries. `kubectl reclaim settle` ends the tries.")
 	// ReasonSourceGone means that the driver refused a request in doubt because its source is gone.
 	ReasonSourceGone = table.Warning("VolumeSourceGone",
 		"The outcome of CreateVolume is in doubt, and the driver does not find the snapshot or volume that the data comes "+

@@ -31,7 +31,8 @@
 //     prepared, as a Secret does.
 //   - The log is never unreadable, which keeps the engine from writing an entry and from nothing else. The engine's own
 //     tests ask about it. Where it is full, it lacks room for new entries and requests, not for a mark or a removal.
-//   - DeleteVolume of a volume that is not as requested has its Secret.
+//   - DeleteVolume of a volume that is not as requested deletes it. If its Secret is gone with the claim, a driver may
+//     answer OK and delete nothing: pkg/provision warns of that answer, and nothing proves more.
 //
 // # What is taken for granted
 //
