@@ -86,6 +86,8 @@ type Controller struct {
 	// selecting is the queue that selects this node for claims that no scheduler selects a node for.
 	selecting  *controller.Queue[key]
 	selections *selfselect.Turns
+	// secrets is the queue with a single key that reads the Secrets of failed tries, away from the workers of tries.
+	secrets *controller.Queue[struct{}]
 }
 
 // New returns a Controller for the claims of the named driver, on the cluster of config. config is copied; with a QPS
@@ -166,7 +168,10 @@ func (p *Controller) newQueues() (err error) {
 		p.freeSource); err != nil {
 		return err
 	}
-	p.selecting, err = controller.NewQueue(p.control, config("node-selections", 1), p.selectSelf)
+	if p.selecting, err = controller.NewQueue(p.control, config("node-selections", 1), p.selectSelf); err != nil {
+		return err
+	}
+	p.secrets, err = controller.NewQueue(p.control, config("secrets", 1), p.readSecrets)
 	return err
 }
 
@@ -277,6 +282,7 @@ func (p *Controller) entryRemoved(name string) {
 		p.entryEnded(name)
 	}
 	p.queue.Add(name)
+	p.roomCame()
 }
 
 // volumeChanged handles PVs that appear or disappear.
@@ -344,10 +350,11 @@ func (p *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// provision offers the claims that were shown before Run worked.
+// provision offers the claims that were shown before Run worked, and begins to read Secrets.
 func (p *Controller) provision(ctx context.Context) {
 	klog.FromContext(ctx).Info("Provisioning", "driver", p.names[0], "workers", p.cfg.Workers, "finishOnly",
 		p.cfg.FinishOnly)
+	p.secrets.Add(struct{}{})
 	p.wakeAll()
 }
 
@@ -393,7 +400,7 @@ func (p *Controller) takeOver(ctx context.Context) (stopped bool, err error) {
 func (p *Controller) inherit() {
 	for _, entry := range p.log.Entries() {
 		p.tracker.note(entry)
-		p.tracker.mark(entry.Volume, true, false) // the driver has not answered the earlier process
+		p.tracker.mark(entry.Volume, ending{slow: true}) // the driver has not answered the earlier process
 		p.queue.Add(entry.Volume)
 	}
 }

@@ -13,18 +13,23 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/util"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 // The delay of a failed claim grows from try to try. A relevant change of the claim, its StorageClass or the nodes ends
-// the delay. Objects that are not watched are read every unwatchedRetry, and a full in-flight log is tried as often.
+// the delay, as does an entry that leaves a full in-flight log. Objects that are not watched are read every
+// unwatchedRetry.
 
 const (
-	// unwatchedRetry limits the delay while a Secret, or another object that is not watched, is missing or not ready, and
-	// while the in-flight log has no room. A Secret is read as often.
+	// unwatchedRetry limits the delay while an object that is not watched is missing or not ready. Secrets are read as
+	// often.
 	unwatchedRetry = 30 * time.Second
+	// roomTries is the number of names that an entry's removal lets try for room. The room may be in another Lease than a
+	// name needs, or in another namespace's share.
+	roomTries = inflight.Shards
 	// correctedRetries is the minimum interval between two corrections that end a delay of one claim, in first delays. A
 	// program that keeps writing to a claim must not make the driver be called as often.
 	correctedRetries = 10
@@ -126,21 +131,27 @@ func (p *Controller) hasten(name string) {
 	p.tracker.hasten(name, p.cfg.Clock.Now(), correctedRetries*p.cfg.RetryStart)
 }
 
-// longestDelay returns the maximum delay after a failure. It is short if the end of its cause is not watched.
+// roomCame ends the delay of a few names that the log had no room for. All others would find no room again.
+func (p *Controller) roomCame() {
+	for _, name := range p.tracker.refused(roomTries) {
+		p.hasten(name)
+		p.queue.Add(name)
+	}
+}
+
+// longestDelay returns the maximum delay after a failure. It is short if nothing shows the end of its cause.
 func (p *Controller) longestDelay(err error) time.Duration {
-	if errors.Is(err, errSecretGone) || errors.Is(err, inflight.ErrFull) || errors.Is(err, inflight.ErrShare) ||
-		request.ReasonOf(err) != "" && request.RemediationOf(err) == request.RemediationWait {
+	if request.ReasonOf(err) != "" && request.RemediationOf(err) == request.RemediationWait {
 		return min(unwatchedRetry, p.cfg.RetryMax)
 	}
 	return p.cfg.RetryMax
 }
 
-// seenSecret is the Secret of a name's last try, and the time at which it is read again. The zero value is none.
+// seenSecret is the Secret of a name's last try. The zero value is none.
 type seenSecret struct {
 	ref v1.SecretReference
 	// values is a digest of its values, zero if it is gone. Metadata, which other programs keep changing, do not count.
 	values [sha256.Size]byte
-	again  time.Time
 }
 
 func digestOf(values map[string]string) [sha256.Size]byte {
@@ -157,34 +168,26 @@ func (w *run) saw(ref v1.SecretReference, values map[string]string, err error) {
 	}
 }
 
-// lookAgain lets the Secret of a failed try be read again, and returns after which time. RetryMax is the longest.
-func (w *run) lookAgain() time.Duration {
-	if w.secret == (seenSecret{}) {
-		return w.cfg.RetryMax
-	}
-	w.secret.again = w.cfg.Clock.Now().Add(unwatchedRetry)
-	w.tracker.look(w.name, w.secret)
-	return unwatchedRetry
-}
-
-// remaining returns the time until a name is tried again, or until the Secret of its last try is read again. Other
-// values of the Secret end the delay as a change of the claim does, and the driver is not called for the same values.
-func (p *Controller) remaining(ctx context.Context, name string) time.Duration {
-	now, last := p.cfg.Clock.Now(), p.tracker.retryOf(name)
-	wait, secret := last.due.Sub(now), last.secret
-	switch {
-	case wait <= 0 || secret == (seenSecret{}):
-		return wait
-	case secret.again.After(now):
-		return min(wait, secret.again.Sub(now))
-	}
+// readSecrets reads each Secret of the names that wait for their next try, once for all names. Other values end the
+// delay of a name as a change of its claim does, and the driver is not called for the same values. A pass ends in
+// apiTimeout: the order of the Secrets is random, so the next pass reads others first.
+func (p *Controller) readSecrets(ctx context.Context, _ struct{}) controller.Result {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	values, err := p.cluster.readSecret(ctx, secret.ref)
-	if err == nil && digestOf(values) != secret.values {
-		p.hasten(name)
+	for ref, names := range p.tracker.secrets(p.cfg.Clock.Now()) {
+		values, err := p.cluster.readSecret(ctx, ref)
+		if err != nil {
+			continue
+		}
+		now := seenSecret{ref: ref, values: digestOf(values)}
+		for _, name := range names {
+			// A try since the pass began may have seen other values.
+			if last := p.tracker.retryOf(name); last.secret.ref == ref && last.secret != now &&
+				last.due.After(p.cfg.Clock.Now()) {
+				p.hasten(name)
+				p.queue.Add(name)
+			}
+		}
 	}
-	secret.again = now.Add(unwatchedRetry)
-	p.tracker.look(name, secret)
-	return min(p.tracker.retryOf(name).due.Sub(now), unwatchedRetry)
+	return controller.After(unwatchedRetry)
 }

@@ -3,6 +3,7 @@ package provision
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -234,15 +235,20 @@ func TestCorrectedSecretEndsTheWait(t *testing.T) {
 	p := w.make(Config{Clock: now}).waitsLong().start()
 	tracker := p.provisioner.tracker
 	w.makeClaim()
-	w.wait("the delay is long, and its Secret is read", func() bool {
+	w.wait("the delay is long, and its Secret is known", func() bool {
 		last := tracker.retryOf("pvc-u1")
-		return last.due.Sub(now.Now()) > time.Hour && !last.secret.again.IsZero()
+		return last.due.Sub(now.Now()) > time.Hour && last.secret != seenSecret{}
 	})
+	reads := func() int {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.secretReads
+	}
 	readAgain := func() {
-		again := tracker.retryOf("pvc-u1").secret.again
+		n := reads()
 		w.wait("the Secret is read again", func() bool {
 			now.Step(time.Second)
-			return w.pv() != nil || tracker.retryOf("pvc-u1").secret.again.After(again)
+			return reads() > n
 		})
 	}
 	for range 3 {
@@ -266,9 +272,16 @@ func TestSecretThatCannotBeReadEndsNoWait(t *testing.T) {
 	ref := v1.SecretReference{Namespace: "ns", Name: "secret"}
 	r.saw(ref, map[string]string{"key": ""}, nil)
 	r.saw(ref, nil, errors.New("forbidden")) // counts as not read
-	fail := func() time.Duration {
+	fail := func() {
 		r.began = now.Now()
-		return r.fail(t.Context(), errors.New("refused"))
+		if wait := r.fail(t.Context(), errors.New("refused")); wait != time.Hour {
+			t.Errorf("it waits for %v", wait)
+		}
+	}
+	ended := func() bool {
+		now.Step(unwatchedRetry)
+		r.readSecrets(t.Context(), struct{}{})
+		return r.tracker.due(r.name, now.Now()) <= 0
 	}
 	for step, c := range map[string]struct {
 		gone   bool
@@ -277,26 +290,90 @@ func TestSecretThatCannotBeReadEndsNoWait(t *testing.T) {
 	}{
 		"the same values": {false, "", false}, "other values": {false, "x", true}, "it is gone": {true, "", false},
 	} {
-		if wait := fail(); wait != unwatchedRetry || r.remaining(t.Context(), r.name) != unwatchedRetry {
-			t.Errorf("%s: it waits for %v", step, wait)
-		}
+		fail()
 		log.secretGone, log.secret = c.gone, c.secret
-		now.Step(unwatchedRetry)
-		if wait := r.remaining(t.Context(), r.name); (wait <= 0) != c.ended || wait > unwatchedRetry {
-			t.Errorf("%s: it waits for %v", step, wait)
+		if ended() != c.ended {
+			t.Errorf("%s: the delay ends: %t", step, !c.ended)
 		}
 		now.Step(24 * time.Hour)
 	}
 	r.saw(ref, nil, errSecretGone)
 	fail()
 	log.secretGone, log.secret = false, ""
-	now.Step(unwatchedRetry)
-	if wait := r.remaining(t.Context(), r.name); wait > 0 {
-		t.Errorf("a Secret that is created counts after %v", wait)
+	if !ended() {
+		t.Error("a Secret that is created ends no delay")
 	}
 	r.secret = seenSecret{}
-	if wait := fail(); wait != time.Hour || r.remaining(t.Context(), r.name) != time.Hour {
-		t.Errorf("without a Secret it waits for %v", wait)
+	n := log.secretReads
+	if fail(); ended() || log.secretReads > n {
+		t.Error("a delay ends without a Secret")
+	}
+}
+
+// TestSecretIsReadOnceForAllNames: neither the number of names nor a slow API server may keep the workers busy.
+func TestSecretIsReadOnceForAllNames(t *testing.T) {
+	now := testclock.NewFakeClock(time.Now())
+	r, log := observing(t, Config{Clock: now}, nil, nil)
+	seen := seenSecret{ref: v1.SecretReference{Namespace: "ns", Name: "secret"}, values: digestOf(nil)}
+	var names []string
+	for n := range 20 {
+		names = append(names, fmt.Sprint("pvc-", n))
+		r.tracker.failed(names[n], now.Now(), time.Hour, time.Hour)
+		r.tracker.mark(names[n], ending{secret: seen})
+	}
+	now.Step(unwatchedRetry)
+	for _, name := range names {
+		r.try(t.Context(), name)
+	}
+	if log.secretReads != 0 {
+		t.Errorf("%d reads by workers of tries", log.secretReads)
+	}
+	if r.readSecrets(t.Context(), struct{}{}); log.secretReads != 1 {
+		t.Errorf("%d reads, want 1", log.secretReads)
+	}
+	for _, name := range names {
+		if wait := r.tracker.due(name, now.Now()); wait > 0 {
+			t.Errorf("%s waits for %v", name, wait)
+		}
+	}
+	// A name that is tried now reads the Secret itself.
+	if r.readSecrets(t.Context(), struct{}{}); log.secretReads != 1 {
+		t.Errorf("%d reads without a name that waits", log.secretReads)
+	}
+}
+
+// TestRoomEndsTheWait covers a claim that the log had no room for, which would be tried again a day later.
+func TestRoomEndsTheWait(t *testing.T) {
+	for _, full := range []error{inflight.ErrFull, inflight.ErrShare} {
+		w := newWorld(t)
+		w.refuse(full)
+		p := w.make(Config{}).waitsLong().start()
+		w.makeClaim()
+		w.wait("it waits", func() bool { return p.provisioner.tracker.retryOf("pvc-u1").full })
+		w.refuse(nil)
+		w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "other", "u2" })
+		w.wait("it is provisioned after another volume", func() bool { return w.pv() != nil })
+	}
+}
+
+// TestRoomIsTriedByFewNames: an entry makes room for one. The names that fail again are the last the next time.
+func TestRoomIsTriedByFewNames(t *testing.T) {
+	tracker, now := newTracker(), time.Unix(1e9, 0)
+	for n, name := range []string{"a", "b", "c", "d", "e"} {
+		delay := time.Duration(5-n) * time.Minute
+		tracker.failed(name, now, delay, delay)
+		tracker.mark(name, ending{full: name != "d"})
+	}
+	if got := tracker.refused(2); !slices.Equal(got, []string{"e", "c"}) {
+		t.Errorf("%q try", got)
+	}
+	tracker.failed("e", now, time.Hour, time.Hour)
+	tracker.mark("e", ending{full: true})
+	if got := tracker.refused(3); !slices.Equal(got, []string{"c", "b", "a"}) {
+		t.Errorf("%q try next", got)
+	}
+	if got := tracker.refused(9); len(got) != 4 {
+		t.Errorf("%q try", got)
 	}
 }
 
@@ -306,10 +383,10 @@ func TestDelayIsShortForUnwatchedObjects(t *testing.T) {
 		err  error
 		want time.Duration
 	}{
-		"a Secret is missing":      {fmt.Errorf("read: %w", errSecretGone), unwatchedRetry},
+		"a Secret is missing":      {fmt.Errorf("read: %w", errSecretGone), 5 * time.Minute},
 		"an object does not exist": {refusal(t, classless, request.RemediationWait), unwatchedRetry},
-		"the log is full":          {fmt.Errorf("put: %w", inflight.ErrFull), unwatchedRetry},
-		"the share is used up":     {fmt.Errorf("put: %w", inflight.ErrShare), unwatchedRetry},
+		"the log is full":          {fmt.Errorf("put: %w", inflight.ErrFull), 5 * time.Minute},
+		"the share is used up":     {fmt.Errorf("put: %w", inflight.ErrShare), 5 * time.Minute},
 		"the request is too large": {fmt.Errorf("put: %w", inflight.ErrTooLarge), 5 * time.Minute},
 		"the claim is invalid":     {refusal(t, invalid, request.RemediationChange), 5 * time.Minute},
 		"the driver has failed":    {class(errclass.Uncertain)(), 5 * time.Minute},
@@ -319,7 +396,7 @@ func TestDelayIsShortForUnwatchedObjects(t *testing.T) {
 		}
 	}
 	p.cfg.RetryMax = time.Second
-	if got := p.longestDelay(errSecretGone); got != time.Second {
+	if got := p.longestDelay(refusal(t, classless, request.RemediationWait)); got != time.Second {
 		t.Errorf("%v, which is longer than RetryMax", got)
 	}
 }

@@ -3,6 +3,7 @@ package provision
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
 // This file counts and records the outcome of each try.
@@ -66,8 +68,9 @@ func (w *run) fail(ctx context.Context, err error) time.Duration {
 	}
 	slow := isSlow(err, w.cfg.Clock.Since(w.began))
 	wait := w.again(w.firstDelay(err), w.longestDelay(err))
-	w.tracker.mark(w.name, slow, w.building)
-	return min(wait, w.lookAgain())
+	w.tracker.mark(w.name, ending{slow: slow, unbuilt: w.building, secret: w.secret,
+		full: errors.Is(err, inflight.ErrFull) || errors.Is(err, inflight.ErrShare)})
+	return wait
 }
 
 // waits reports why a try ended without a volume and without an error.

@@ -189,6 +189,7 @@ func (p *process) freeSource(ctx context.Context, source request.SourceRef) erro
 func (p *process) readSecret(context.Context, v1.SecretReference) (map[string]string, error) {
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
+	p.secretReads++
 	if p.secretGone {
 		p.missed++
 		return nil, errSecretGone

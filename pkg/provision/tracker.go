@@ -46,13 +46,20 @@ type retry struct {
 	due time.Time
 	// count is the number of consecutive failures.
 	count int
-	// slow means that its last try kept a worker for long.
-	slow bool
-	// unbuilt means that its last try failed before the request was built.
-	unbuilt bool
+	ending
 	// changed is the time of the last relevant change, and hastened the time at which a change last ended a delay.
 	changed, hastened time.Time
-	// secret is the Secret of its last try.
+}
+
+// ending describes the failure of a name's last try.
+type ending struct {
+	// slow means that the try kept a worker for long.
+	slow bool
+	// unbuilt means that it failed before the request was built.
+	unbuilt bool
+	// full means that the in-flight log had no room.
+	full bool
+	// secret is the Secret that it read last.
 	secret seenSecret
 }
 
@@ -193,23 +200,41 @@ func (t *tracker) failed(name string, now time.Time, first, most time.Duration) 
 	defer t.mu.Unlock()
 	r := &t.locked(name).retry
 	r.due = now.Add(controller.Backoff{First: first, Max: most}.Delay(r.count))
-	r.count, r.slow, r.unbuilt, r.secret = r.count+1, false, false, seenSecret{}
+	r.count, r.ending = r.count+1, ending{}
 }
 
-// look records the Secret of a name, and when it is read again.
-func (t *tracker) look(name string, secret seenSecret) {
+// mark records how the last try of the name ended.
+func (t *tracker) mark(name string, as ending) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.locked(name).secret = secret
+	t.locked(name).ending = as
 }
 
-// mark records whether the last try of the name kept a worker for long, and whether it failed before the request was
-// built.
-func (t *tracker) mark(name string, slow, unbuilt bool) {
+// secrets returns the Secrets of the names whose next try is due after now, with these names.
+func (t *tracker) secrets(now time.Time) map[v1.SecretReference][]string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := &t.locked(name).retry
-	r.slow, r.unbuilt = slow, unbuilt
+	names := map[v1.SecretReference][]string{}
+	for name, one := range t.of {
+		if ref := one.secret.ref; ref != (v1.SecretReference{}) && one.due.After(now) {
+			names[ref] = append(names[ref], name)
+		}
+	}
+	return names
+}
+
+// refused returns at most this many names that the log had no room for. Names that are due next come first, because a
+// name that fails again is then the last.
+func (t *tracker) refused(most int) (names []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, one := range t.of {
+		if one.full {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int { return t.of[a].due.Compare(t.of[b].due) })
+	return names[:min(most, len(names))]
 }
 
 // hasten makes a known name due immediately, or least after the last time that hasten did so.

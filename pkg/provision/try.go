@@ -24,10 +24,10 @@ import (
 // try works on one volume name and returns the time of the next try. The queue never gives one name to two workers.
 func (p *Controller) try(ctx context.Context, name string) controller.Result {
 	defer p.nextSlow()
-	if wait := p.remaining(ctx, name); wait > 0 {
+	now, last := p.cfg.Clock.Now(), p.tracker.retryOf(name)
+	if wait := last.due.Sub(now); wait > 0 {
 		return controller.After(wait)
 	}
-	now, last := p.cfg.Clock.Now(), p.tracker.retryOf(name)
 	if last.slow {
 		if !p.slow.enter(name, last.count) {
 			return controller.Done() // nextSlow brings it back

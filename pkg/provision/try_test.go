@@ -83,7 +83,7 @@ func TestForeignClassIsNotProvisioned(t *testing.T) {
 func TestSlowNameWaitsForItsLane(t *testing.T) {
 	p := newWorld(t).make(Config{}).provisioner
 	p.tracker.want("pvc-u1", key{"ns", "data", "u1"})
-	p.tracker.mark("pvc-u1", true, false)
+	p.tracker.mark("pvc-u1", ending{slow: true})
 	p.slow.inside = p.slow.limit
 	if got := p.try(t.Context(), "pvc-u1"); got != controller.Done() || len(p.slow.waiting) != 1 {
 		t.Errorf("%+v, %v wait", got, p.slow.waiting)

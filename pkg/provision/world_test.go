@@ -61,6 +61,8 @@ type world struct {
 	// secretGone means that the Secret of all calls does not exist. missed counts the failed reads of it.
 	secretGone bool
 	missed     int
+	// secretReads counts the reads of the Secret.
+	secretReads int
 	// driverVersion is the vendor_version of the driver.
 	driverVersion string
 	// requests has the different requests that were sent, by their text.
