@@ -260,9 +260,9 @@ func (p *Controller) wake(name string) {
 	}
 }
 
-// entryEnded is called for every entry that this process closed, or that a read of the log showed to be settled by an
-// operator, maybe more than once. It has the consequences of the end for others than the worker on the name: the next
-// entry of the claim needs live reads, and the sources of the requests may not be in use any more.
+// entryEnded is called for every entry that the log does not have any more, maybe more than once. It has the
+// consequences of the end for others than the worker on the name: the sources of the requests may not be in use any
+// more.
 func (p *Controller) entryEnded(name string) {
 	entry, found := p.tracker.end(name)
 	if !found {
@@ -276,9 +276,16 @@ func (p *Controller) entryEnded(name string) {
 	}
 }
 
+// removeEntry removes an entry, which ends when that is confirmed.
+func (p *Controller) removeEntry(name string) {
+	if p.log.Remove(name); p.log.State(name) == inflight.Absent {
+		p.entryEnded(name) // no removal follows
+	}
+}
+
 // entryRemoved handles a confirmed removal of an entry, which the name's worker may know nothing of.
 func (p *Controller) entryRemoved(name string) {
-	if p.log.State(name) != inflight.Open { // a later entry
+	if state := p.log.State(name); state != inflight.Open && state != inflight.Removing { // a later entry
 		p.entryEnded(name)
 	}
 	p.queue.Add(name)

@@ -36,7 +36,7 @@ func (w *run) secrets(ctx context.Context, request inflight.Request) (map[string
 func (w *run) secretsAgain(ctx context.Context, request inflight.Request) (values map[string]string, whole bool,
 	err error) {
 	if w.prepared != nil && w.facts.Record.Unsent() {
-		return w.prepared.secrets, true, nil
+		return w.prepared, true, nil
 	}
 	values, err = w.secrets(ctx, request)
 	if err == nil || !errors.Is(err, errSecretGone) || !w.facts.Record.Begun() {

@@ -98,8 +98,7 @@ func (w *run) buildRequest(ctx context.Context) error {
 		return reasons.Because(w.failure(), err)
 	}
 	built.DriverVersion = w.version()
-	w.end() // releases the source of a request that is in the log
-	w.built = built
+	w.built, w.prepared = built, nil
 	return nil
 }
 
@@ -117,13 +116,6 @@ func (w *run) selectedNode(ctx context.Context) (node *v1.Node, err error) {
 	return node, nil
 }
 
-// prepared is the part of a request that the log does not contain.
-type prepared struct {
-	secrets map[string]string
-	source  request.SourceRef
-	release func() // ends the reservation of the source
-}
-
 // prepare reads the Secret of the request that is not in the log yet, and protects its source.
 func (w *run) prepare(ctx context.Context) error {
 	began := w.cfg.Clock.Now()
@@ -131,28 +123,23 @@ func (w *run) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Until the entry is open, only this reservation shows that the source is in use.
-	source := sourceOf(*w.built)
-	release := w.protected.reserve(source)
 	if err := w.holdSource(ctx, *w.built); err != nil {
-		release()
 		return err
 	}
-	w.prepared = &prepared{secrets, source, release}
+	w.prepared = secrets
 	w.learn(provision.Prepare, provision.Reply{Class: errclass.Done}, began)
 	return nil
 }
 
-// end releases the run's reservation. A claim that has gone meanwhile found its source in use, so end wakes the source.
+// end releases the run's sources. A claim that has gone meanwhile found its source in use, so end wakes the source.
 func (w *run) end() {
-	if w.prepared == nil {
-		return
+	for source, release := range w.reserved {
+		release()
+		if w.claims.WholeByUID(w.claimKey.uid) == nil {
+			w.wakeSource(source)
+		}
 	}
-	w.prepared.release()
-	if w.claims.WholeByUID(w.claimKey.uid) == nil {
-		w.wakeSource(w.prepared.source)
-	}
-	w.prepared = nil
+	clear(w.reserved)
 }
 
 // failure returns the reason of a failed step. If a call is in doubt, the reason is an unknown outcome.
@@ -215,9 +202,13 @@ func (w *run) openEntry(ctx context.Context) error {
 	} else {
 		entry.Requests = []inflight.Request{*w.built}
 	}
+	added := w.facts.Log == provision.LogAbsent
 	err := w.log.Put(ctx, entry)
 	switch {
 	case err == nil:
+		if added {
+			w.entryEnded(w.name) // an earlier entry, whose removal is not reported any more
+		}
 		w.learn(provision.OpenEntry, provision.Reply{Class: errclass.Done, Request: requestOf(*w.built)}, began)
 		t.entry, w.built = entry, nil
 		w.tracker.note(entry)
@@ -227,8 +218,11 @@ func (w *run) openEntry(ctx context.Context) error {
 		return reasons.Because(noRoom(err), err)
 	case errors.Is(err, inflight.ErrUnreadable):
 		return reasons.Because(provision.ReasonLogUnreadable, err)
-	case w.facts.Log == provision.LogAbsent:
-		w.log.Remove(w.name) // the driver was not called
+	case added: // the driver was not called
+		if errors.Is(err, inflight.ErrUnconfirmed) {
+			w.tracker.note(entry) // it may be stored until its removal is confirmed
+		}
+		w.removeEntry(w.name)
 	}
 	return reasons.Because(provision.ReasonAPIWriteFailed, err)
 }
@@ -293,6 +287,9 @@ func (w *run) confirmEntry(ctx context.Context) error {
 	err := w.log.Confirm(ctx, w.name)
 	switch {
 	case errors.Is(err, inflight.ErrSettled), errors.Is(err, inflight.ErrAbsent):
+		if handle := w.facts.Record.Handle; handle != "" { // nothing else may have it
+			w.recorder.Event(ctx, w.eventOn(), provision.ReasonSettled, fmt.Sprintf("Volume %q.", handle))
+		}
 		w.leaveEntry()
 		return reasons.Because(provision.ReasonSettled, err)
 	case err != nil:
@@ -378,15 +375,16 @@ func (w *run) deleteVolume(ctx context.Context, why Reason) error {
 	return nil
 }
 
-// closeEntry removes the entry, and the removal is confirmed later.
+// closeEntry removes the entry, and the removal is confirmed later. Its source is then found free, unless the run still
+// reserves it.
 func (w *run) closeEntry() {
-	w.log.Remove(w.name)
+	w.end()
+	w.removeEntry(w.name)
 	w.leaveEntry()
 }
 
 // leaveEntry ends the run's work on an entry that was closed, or that an operator settled.
 func (w *run) leaveEntry() {
-	w.entryEnded(w.name)
 	w.learn(provision.CloseEntry, provision.Reply{Class: errclass.Done}, w.cfg.Clock.Now())
 	w.track.close()
 }

@@ -25,6 +25,10 @@ type processLog struct {
 	removing  map[string]bool
 	followers []func(string)
 	removals  sync.WaitGroup
+	// unanswered is the number of looks at the log before the next mark of an entry is confirmed, whose Put has no answer.
+	// marked is the entry with the mark.
+	unanswered int
+	marked     inflight.Entry
 }
 
 func (l *processLog) TakeOver(context.Context) error {
@@ -56,10 +60,17 @@ func (l *processLog) Get(volume string) (inflight.Entry, inflight.State) {
 // get is Get with the world's mutex held.
 func (l *processLog) get(volume string) (inflight.Entry, inflight.State) {
 	l.lock.Lock()
-	read, removing := l.read, l.removing[volume]
+	read, removing, marked := l.read, l.removing[volume], l.marked
+	if marked.Volume == volume {
+		if l.unanswered--; l.unanswered == 0 {
+			l.entries[l.node+volume], l.marked = marked, inflight.Entry{}
+		}
+	}
 	l.lock.Unlock()
 	entry, open := l.entries[l.node+volume]
 	switch {
+	case marked.Volume == volume:
+		return marked, inflight.Adding
 	case !read:
 		return inflight.Entry{}, inflight.Unknown
 	case removing:
@@ -88,16 +99,16 @@ func (l *processLog) SourceInFlight(of inflight.Source) (state volume.InFlight, 
 	if !read {
 		return volume.InFlightUnknown, ""
 	}
-	for _, entry := range l.Entries() {
+	l.world.mu.Lock()
+	defer l.world.mu.Unlock()
+	for name, entry := range l.entries {
 		for _, asked := range entry.Requests {
-			if from := asked.Source; from != nil && from.Kind == of.Kind && from.Namespace == of.Namespace &&
+			if from := asked.Source; name == l.node+entry.Volume && from != nil && from.Kind == of.Kind && from.Namespace == of.Namespace &&
 				from.Name == of.Name {
 				return volume.InFlightOpen, ""
 			}
 		}
 	}
-	l.world.mu.Lock()
-	defer l.world.mu.Unlock()
 	if l.unreadable != "" {
 		return volume.InFlightUnreadable, l.unreadable
 	}
@@ -120,7 +131,14 @@ func (l *processLog) write(what string, change func()) error {
 func (l *processLog) Put(_ context.Context, entry inflight.Entry) error {
 	l.lock.Lock()
 	delete(l.removing, entry.Volume)
+	unanswered := l.unanswered > 0 && entry.Discarding
+	if unanswered {
+		l.marked = entry
+	}
 	l.lock.Unlock()
+	if unanswered {
+		return fmt.Errorf("put %q: %w", entry.Volume, inflight.ErrUnconfirmed)
+	}
 	l.world.mu.Lock()
 	refused := l.refused
 	l.world.mu.Unlock()

@@ -89,18 +89,23 @@ func (p *Controller) claimOf(claim *v1.PersistentVolumeClaim) provision.Claim {
 
 // observe collects the current state of the caches, the in-flight log and this process' memory. Results of the run's
 // live reads are kept while they are fresh, as observeClaim and observePV decide.
+//
+// A read for another entry may show that an operator settled this one. For the run it stays open until ConfirmEntry
+// finds that, which is the next step unless the driver has named the volume in this run: only its PersistentVolume, or
+// the Event of ConfirmEntry, has the handle then.
 func (w *run) observe() {
 	f, t := &w.facts, w.track
 	f.MayAct = w.mayAct()
 	entry, state := w.log.Get(w.name)
 	w.observeClaim(entry, state)
+	settled := t.record.Count > 0 && (state == inflight.Absent || state == inflight.Removing)
 	if f.Log != provision.LogFull {
 		f.Log = logOf(entry, state, w.claimKey)
 	}
-	if state == inflight.Absent || state == inflight.Removing {
-		w.entryEnded(w.name) // an operator settled it, and its removal may not be reported yet
-	}
 	switch {
+	case settled:
+		f.Log = provision.LogOpen
+		f.Confirmed = f.Confirmed && t.record.Volume == provision.VolumeMade && !t.record.Unfit
 	case state != inflight.Open:
 		t.record = provision.Record{}
 	case t.record.Count == 0:
@@ -145,12 +150,12 @@ func inherited(entry inflight.Entry, now time.Time) provision.Record {
 // clockSkew bounds the differences between the clocks of several API servers, including their resolution of a second.
 const clockSkew = 5 * time.Second
 
-// first reports whether no entry was ever closed for the run's claim: this process has closed none, and the claim was
-// created after the take-over.
+// first reports whether the run's claim never had an entry: this process has opened none, and the claim was created
+// after the take-over.
 func (w *run) first() bool {
 	began := w.log.TakenOver()
 	return w.claim != nil && !began.IsZero() && w.claim.CreationTimestamp.After(began.Add(clockSkew)) &&
-		!w.tracker.wasClosed(w.claim.UID)
+		!w.tracker.hadEntry(w.claim.UID)
 }
 
 func requestOf(request inflight.Request) provision.Request {

@@ -52,7 +52,8 @@ func observing(t *testing.T, cfg Config, claims claimsOf, pvs pvsOf) (*run, *pro
 	p := w.make(cfg)
 	w.must(p.log.TakeOver(t.Context()))
 	p.provisioner.claims.ClaimCache, p.provisioner.volumes = cacheOf{claims, oneClaim{}}, pvs
-	return &run{Controller: p.provisioner, name: "pvc-u1", claimKey: key{"ns", "data", "u1"}, track: &track{}}, p.log
+	return &run{Controller: p.provisioner, name: "pvc-u1", claimKey: key{"ns", "data", "u1"}, track: &track{},
+		reserved: map[request.SourceRef]func(){}}, p.log
 }
 
 // cacheOf is a ClaimCache of these claims that is not running.
@@ -279,6 +280,17 @@ func TestObserveEntry(t *testing.T) {
 		t.Error("a volume is shared that is not known")
 	}
 	delete(log.entries, "pvc-u1")
+	for _, c := range []struct{ named, unfit, confirmed bool }{{true, false, true}, {true, true, false},
+		{false, false, false}} {
+		r.facts.Confirmed, r.track.record.Unfit, r.track.record.Volume = true, c.unfit, provision.VolumeUnknown
+		if c.named {
+			r.track.record.Volume = provision.VolumeMade
+		}
+		if r.observe(); r.facts.Log != provision.LogOpen || r.facts.Record.Count != 1 || r.facts.Confirmed != c.confirmed {
+			t.Errorf("%+v: a settled entry is %v, confirmed %t", c, r.facts.Log, r.facts.Confirmed)
+		}
+	}
+	r.track.close()
 	if r.observe(); r.facts.Record != (provision.Record{}) || r.facts.Log != provision.LogAbsent {
 		t.Errorf("what is known of an entry outlives it: %+v", r.facts.Record)
 	}

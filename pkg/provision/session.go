@@ -12,6 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/spans"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 // run is one try for a volume name, from its wake-up to the next wait.
@@ -27,10 +28,12 @@ type run struct {
 	wanted *storagev1.StorageClass
 	// resumed means that the entry was open when the try began.
 	resumed bool
-	// built is the request that is not in the log yet. prepared is the Secret and the reservation for the request of this
-	// run.
+	// built is the request that is not in the log yet. prepared is the Secret that was read for the request of this run,
+	// nil for none.
 	built    *inflight.Request
-	prepared *prepared
+	prepared map[string]string
+	// reserved has the sources that the run's calls need, with the ends of their reservations.
+	reserved map[request.SourceRef]func()
 	// secret is the Secret that was read last.
 	secret seenSecret
 	// reschedule means that another node has to be selected.

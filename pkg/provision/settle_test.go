@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 // seesNoClaim waits until the process sees the end of the claim.
@@ -131,6 +133,100 @@ func TestSettledCloneFreesItsSource(t *testing.T) {
 	}
 }
 
+// settlesDuring settles the entry of the claim that goes, and has a read for another entry show that, during the call
+// of CreateVolume with this number.
+func (p *process) settlesDuring(number int, before, after func()) {
+	calls := 0
+	p.call = func(string) error {
+		if calls++; calls < number {
+			return errclass.Mark(errclass.Uncertain, errLost)
+		}
+		if calls == number {
+			before()
+			p.deleteClaim()
+			p.seesNoClaim()
+			p.settle()
+			p.log.readForAnother()
+			after()
+		}
+		return nil
+	}
+}
+
+// TestVolumeNamedAfterItsSettlementIsKnown: its PV has the handle or, if that cannot be stored, an Event on the Lease.
+func TestVolumeNamedAfterItsSettlementIsKnown(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		for number := range 2 {
+			w, events := newWorld(t), &toldOn{}
+			p := w.make(Config{Events: events})
+			p.refusePV = func() error {
+				if refused {
+					return apierrors.NewForbidden(v1.Resource("persistentvolumes"), "pvc-u1", errLost)
+				}
+				return nil
+			}
+			p.settlesDuring(number+1, func() {}, func() {})
+			p.start()
+			w.makeClaim()
+			w.wait("the volume is known", func() bool {
+				pv := w.pv()
+				return !refused && pv != nil && pv.Spec.CSI.VolumeHandle == "vol-pvc-u1" ||
+					refused && events.has("Lease driver/log-0: InFlightEntrySettled: ", `Volume "vol-pvc-u1".`)
+			})
+			w.wait("nothing is in flight", w.settled)
+		}
+	}
+}
+
+// TestSourceOfASettledEntryIsInUseDuringTheCall: the driver may still read it.
+func TestSourceOfASettledEntryIsInUseDuringTheCall(t *testing.T) {
+	w := newWorld(t)
+	p := w.make(Config{})
+	claims := w.client.CoreV1().PersistentVolumeClaims("ns")
+	p.settlesDuring(2, func() { // the first has its request prepared in the same try
+		w.must(claims.Delete(context.Background(), "source", metav1.DeleteOptions{}))
+		w.wait("the source is seen to terminate", func() bool {
+			source, found := p.provisioner.claims.Get("ns/source")
+			return found && caches.IsTerminatingSource(source)
+		})
+	}, func() {
+		p.provisioner.freeSource(context.Background(),
+			request.SourceRef{Kind: request.SourceClaim, Namespace: "ns", Name: "source"})
+		if w.count("free source") > 0 {
+			t.Error("the source is freed under the call")
+		}
+	})
+	p.start()
+	w.makeSource()
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
+		c.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
+	})
+	w.wait("the source is gone", func() bool {
+		_, err := claims.Get(t.Context(), "source", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+}
+
+// TestUnconfirmedRewriteIsFinished: the claim is gone, so that no event follows when the write lands.
+func TestUnconfirmedRewriteIsFinished(t *testing.T) {
+	w := newWorld(t)
+	w.orders.spoil = func() error { return errLost }
+	p := w.make(Config{})
+	p.log.unanswered = 10
+	var once sync.Once
+	p.call = func(string) error {
+		once.Do(func() {
+			w.deleteClaim()
+			p.seesNoClaim()
+		})
+		return nil
+	}
+	p.start()
+	w.makeClaim()
+	w.wait("the volume is made", func() bool { return w.count("create volume") > 0 })
+	w.wait("it is deleted, and nothing is in flight", func() bool { return w.settled() && w.count("delete volume") > 0 })
+}
+
 // TestClaimIsReadAfterItsEntryWasSettled: its next entry is not its first, even if no try has seen the end of the
 // earlier one.
 func TestClaimIsReadAfterItsEntryWasSettled(t *testing.T) {
@@ -157,6 +253,6 @@ func TestEndedClaimsTakeNoMemory(t *testing.T) {
 		tracker := p.provisioner.tracker
 		tracker.mu.Lock()
 		defer tracker.mu.Unlock()
-		return len(tracker.of)+len(tracker.volumes)+len(tracker.open)+len(tracker.ended) == 0
+		return len(tracker.of)+len(tracker.volumes)+len(tracker.open)+len(tracker.begun) == 0
 	})
 }

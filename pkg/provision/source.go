@@ -32,7 +32,7 @@ type protectedSources struct {
 	// snapshots has the UIDs of snapshots whose finalizer this process has added, or found, and not removed. Only these
 	// are checked when a claim that names one changes, because each check is a read of the API server.
 	snapshots map[request.SourceRef]protection
-	// reserved counts, by source, the requests that are about to be written to the log.
+	// reserved counts, by source, the runs that are about to write a request to the log, or to send it.
 	reserved map[request.SourceRef]int
 }
 
@@ -301,8 +301,8 @@ func (p *Controller) IfUnused(ctx context.Context, of request.SourceRef,
 }
 
 // inUse returns whether a volume may be being created from the source by this process, according to the in-flight log,
-// or by another provisioner, and the problem if a part of the log cannot be read. A source is reserved before
-// holdSource is called and until the entry is open.
+// or by another provisioner, and the problem if a part of the log cannot be read. A source is reserved by the runs that
+// need it.
 func (p *Controller) inUse(of request.SourceRef) (state volume.InFlight, problem string) {
 	of.UID = ""
 	if p.protected.isReserved(of) {
@@ -329,11 +329,19 @@ func sourceOf(asked inflight.Request) request.SourceRef {
 		Name: asked.Source.Name, UID: asked.Source.UID}
 }
 
-// holdSource protects the snapshot or claim that the volume is created from. Once the driver may have been called, a
-// request is repeated even if its source is gone or cannot be protected, because the driver judges that.
+// holdSource protects the snapshot or claim that the volume is created from, and reserves it until the run ends: the
+// log does not show yet that it is in use, or not any more if an operator settles the entry during the call. Once the
+// driver may have been called, a request is repeated even if its source is gone or cannot be protected, because the
+// driver judges that.
 func (w *run) holdSource(ctx context.Context, asked inflight.Request) error {
 	source, begun := sourceOf(asked), w.facts.Record.Begun()
-	if source == (request.SourceRef{}) || w.track.holds == source.UID {
+	if source == (request.SourceRef{}) {
+		return nil
+	}
+	if _, found := w.reserved[source]; !found {
+		w.reserved[source] = w.protected.reserve(source)
+	}
+	if w.track.holds == source.UID {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)

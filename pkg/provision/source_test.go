@@ -101,7 +101,7 @@ func TestSnapshotOfClaimDeletedDuringTryIsFreed(t *testing.T) {
 	p := w.start(Config{Snapshots: shop}).provisioner
 	source := request.SourceRef{Kind: request.SourceSnapshot, Namespace: snap.Namespace, Name: snap.Name, UID: snap.UID}
 	try := &run{Controller: p, claimKey: key{"ns", "data", "gone"},
-		prepared: &prepared{source: source, release: p.protected.reserve(source)}}
+		reserved: map[request.SourceRef]func(){source: p.protected.reserve(source)}}
 	w.wait("it works", p.working)
 	w.must(p.protectSource(t.Context(), source))
 	p.freeSource(t.Context(), source) // as the end of the claim has it
@@ -142,14 +142,17 @@ func TestSourceFreedBetweenTwoTriesIsProtectedAgain(t *testing.T) {
 	}
 }
 
-// TestReservationEndsWithItsRequest: the request of the next node reserves the source anew.
-func TestReservationEndsWithItsRequest(t *testing.T) {
+// TestReservationEndsWithTheRun: a request for the next node may be followed by a call of the first one.
+func TestReservationEndsWithTheRun(t *testing.T) {
 	r, _ := observing(t, Config{}, claimsOf{claimAt("1")}, nil)
 	of := request.SourceRef{Kind: request.SourceClaim, Namespace: "ns", Name: "source"}
 	r.claim, r.wanted = claimAt("1"), &storagev1.StorageClass{}
-	r.prepared = &prepared{source: of, release: r.protected.reserve(of)}
-	if err := r.buildRequest(t.Context()); err != nil || r.prepared != nil || r.protected.isReserved(of) {
+	r.prepared, r.reserved[of] = map[string]string{}, r.protected.reserve(of)
+	if err := r.buildRequest(t.Context()); err != nil || r.prepared != nil || !r.protected.isReserved(of) {
 		t.Errorf("%v, reserved %t", err, r.protected.isReserved(of))
+	}
+	if r.end(); r.protected.isReserved(of) {
+		t.Error("reserved after the run")
 	}
 }
 

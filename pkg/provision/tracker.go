@@ -71,15 +71,15 @@ type tracker struct {
 	// volumes has the volume names of claims whose open entry has another name than they would get now, because the prefix
 	// of the names may have changed.
 	volumes map[types.UID]string
-	// open has the entries of the log, by volume, until entryEnded.
+	// open has the entries that the log may have, by volume, until entryEnded.
 	open map[string]inflight.Entry
-	// ended has the claims without a volume that had an entry closed.
-	ended map[types.UID]bool
+	// begun has the claims without a volume that have or had an entry.
+	begun map[types.UID]bool
 }
 
 func newTracker() *tracker {
 	return &tracker{of: map[string]*track{}, volumes: map[types.UID]string{}, open: map[string]inflight.Entry{},
-		ended: map[types.UID]bool{}}
+		begun: map[types.UID]bool{}}
 }
 
 func (t *tracker) get(name string) *track {
@@ -104,12 +104,12 @@ func (t *tracker) want(name string, claim key) {
 	}
 }
 
-// note records an open entry and its claim.
+// note records an entry and its claim, until over is called.
 func (t *tracker) note(entry inflight.Entry) {
 	t.want(entry.Volume, keyOfEntry(entry))
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.volumes[entry.Claim.UID], t.open[entry.Volume] = entry.Volume, entry
+	t.volumes[entry.Claim.UID], t.open[entry.Volume], t.begun[entry.Claim.UID] = entry.Volume, entry, true
 }
 
 // claimsOf returns the claims that want a volume of this name, in order of arrival.
@@ -154,28 +154,26 @@ func (t *tracker) volumeOf(claim types.UID) (name string, found bool) {
 	return name, found
 }
 
-// end forgets the open entry of a name and returns it, and records until over is called that its claim had one.
+// end forgets the entry of a name and returns it.
 func (t *tracker) end(name string) (entry inflight.Entry, found bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if entry, found = t.open[name]; found {
-		delete(t.open, name)
-		t.ended[entry.Claim.UID] = true
-	}
+	entry, found = t.open[name]
+	delete(t.open, name)
 	return entry, found
 }
 
-func (t *tracker) wasClosed(claim types.UID) bool {
+func (t *tracker) hadEntry(claim types.UID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.ended[claim]
+	return t.begun[claim]
 }
 
 // over forgets a claim that will not get another volume.
 func (t *tracker) over(claim types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.ended, claim)
+	delete(t.begun, claim)
 }
 
 func (t *tracker) knows(name string) bool {

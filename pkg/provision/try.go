@@ -34,17 +34,16 @@ func (p *Controller) try(ctx context.Context, name string) controller.Result {
 		}
 		defer p.slow.leave()
 	}
-	w := &run{Controller: p, name: name, began: now}
+	w := &run{Controller: p, name: name, began: now, track: p.tracker.get(name),
+		reserved: map[request.SourceRef]func(){}}
 	if !w.choose(ctx) {
 		p.tracker.forget(name)
 		return controller.Done()
 	}
 	p.trying.Add(1)
 	defer p.trying.Add(-1)
-	w.track = p.tracker.get(name)
 	if !w.resumed {
-		// An operator may have settled the entry that it knows, and others may have removed the protection of its source.
-		w.track.close()
+		w.track.close() // others may have removed the protection of its source
 		w.track.since = now
 		defer w.announceStart(w.claimOf(w.claim))()
 	}
@@ -65,11 +64,16 @@ func (p *Controller) nextSlow() {
 	}
 }
 
-// choose selects the claim of the open entry, or else the first claim that wants the volume, and returns false if
-// neither exists.
+// choose selects the claim of the entry, or else the first claim that wants the volume, and returns false if neither
+// exists. An entry whose rewrite is not confirmed is stored in one form or the other. An entry that is gone, although
+// this process has not closed it, was settled, which the run reports.
 func (w *run) choose(ctx context.Context) bool {
 	entry, state := w.log.Get(w.name)
-	if w.resumed = state == inflight.Open; w.resumed {
+	kept := state == inflight.Open || state == inflight.Adding
+	if !kept {
+		entry = w.track.entry
+	}
+	if w.resumed = kept || w.track.record.Count > 0; w.resumed {
 		w.claimKey = keyOfEntry(entry)
 		w.want(ctx)
 		return true

@@ -7,9 +7,9 @@ import (
 )
 
 // SourceInFlight returns whether an entry has a volume that is created from a source, and the problem if a part of the
-// log cannot be read, which may have such an entry. The source's UID does not count. An entry counts from its Put to
-// its Remove, because a write that is not confirmed leaves the previous one stored. The state is unknown before
-// TakeOver, after another process took over, and after Run.
+// log cannot be read, which may have such an entry. The source's UID does not count. An entry counts from its Put until
+// its removal is confirmed, because the next process repeats the request of an entry that is stored. The state is
+// unknown before TakeOver, after another process took over, and after Run.
 func (l *Log) SourceInFlight(of Source) (state volume.InFlight, problem string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -17,7 +17,7 @@ func (l *Log) SourceInFlight(of Source) (state volume.InFlight, problem string) 
 		return volume.InFlightUnknown, ""
 	}
 	for _, s := range l.shards {
-		for _, it := range s.want {
+		for it := range s.mayHave {
 			if it.entry.isFrom(of) {
 				return volume.InFlightOpen, ""
 			}

@@ -28,8 +28,8 @@ func (p *process) wantSource(of Source, want volume.InFlight) {
 	}
 }
 
-// TestSourceIsInFlightFromPutToRemove covers writes that take time, during which no entry is confirmed.
-func TestSourceIsInFlightFromPutToRemove(t *testing.T) {
+// TestSourceIsInFlightWhileItsEntryMayBeStored covers writes that take time, during which no entry is confirmed.
+func TestSourceIsInFlightWhileItsEntryMayBeStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := newStore(), volumes(3, 2)
 		p := prepare(t, settings(s, "one"))
@@ -58,6 +58,19 @@ func TestSourceIsInFlightFromPutToRemove(t *testing.T) {
 			p.wantSource(other, volume.InFlightSettled)
 		}
 		p.Remove(v[0])
+		p.wantSource(snap, volume.InFlightOpen)
+		ended := make(chan error)
+		go func() { ended <- p.put(entry(v[0])) }()
+		synctest.Wait()
+		p.wantSource(snap, volume.InFlightOpen) // the replaced entry is stored
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		p.wantSource(snap, volume.InFlightSettled)
+		p.mustPutEntry(restored(v[0]))
+		p.Remove(v[0])
+		p.wantSource(snap, volume.InFlightOpen)
+		time.Sleep(10 * time.Second)
 		p.wantSource(snap, volume.InFlightSettled)
 		p.stop()
 		p.wantSource(snap, volume.InFlightUnknown)

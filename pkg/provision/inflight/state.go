@@ -232,6 +232,20 @@ func (s *shard) rollBack(key string, it *item) {
 	}
 }
 
+// mayHave yields the items that the Lease may have: the wanted ones, the ones being removed, and the ones that either
+// replace.
+func (s *shard) mayHave(yield func(*item) bool) {
+	for _, items := range []map[string]*item{s.want, s.removing} {
+		for _, it := range items {
+			for ; it != nil; it = it.was {
+				if !yield(it) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // stored reports whether the observed Lease has an entry of that key.
 func (s *shard) stored(key string) bool {
 	if s.seen.lease == nil {

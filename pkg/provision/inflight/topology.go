@@ -89,13 +89,7 @@ func (s *shard) refer(keys map[string]bool) bool {
 			keys[chunkPrefix+hash] = true
 		}
 	}
-	for _, it := range s.want {
-		add(it.refers)
-		if it.was != nil {
-			add(it.was.refers)
-		}
-	}
-	for _, it := range s.removing {
+	for it := range s.mayHave {
 		add(it.refers)
 	}
 	add(s.mayRefer)

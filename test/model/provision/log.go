@@ -100,7 +100,8 @@ func (c *scene) readLog(i, n int) {
 		c.commit(place, n, m.entry)
 		m.current = true
 	case store.settled && store.entry == m.entry:
-		c.drop(i, n)
+		c.commit(place, n, entry{})
+		m.current, m.settled = true, true
 	default:
 		m.current = true
 	}

@@ -65,7 +65,7 @@ func (w *World) facts(s *state, i, c int) provision.Facts {
 	l := &s.lines[i]
 	m := &l.names[n]
 	f := provision.Facts{MayAct: l.mayAct, Claim: w.claimOf(l, i, c), Log: provision.Log(m.log), First: !m.again,
-		SecondFailed: m.secondFailed, Confirmed: m.confirmed}
+		SecondFailed: m.secondFailed, Confirmed: m.confirmed && (!m.settled || m.record.made && !m.record.unfit)}
 	switch {
 	case f.Log == provision.LogOpen && int(m.entry.claim) == c+1:
 		f.Record = w.record(m, w.place(i), n)

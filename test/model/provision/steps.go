@@ -82,7 +82,7 @@ func (w *World) decide(s *state, i, c int) (provision.Decision, provision.Facts,
 	f := w.facts(s, i, c)
 	m := &s.lines[i].names[w.name(c)]
 	d := provision.Decide(f, clock, quiet)
-	if d.Action == provision.ConfirmEntry && (m.current || w.hasty && m.record.made) {
+	if d.Action == provision.ConfirmEntry && (m.current && !m.settled || w.hasty && m.record.made) {
 		f.Confirmed = true
 		d = provision.Decide(f, clock, quiet)
 	}
@@ -162,7 +162,7 @@ func (k *worker) works(s *state, i, c int) {
 	k.Can(true, moveTo(sends, i, c, uint8(d.Action)), func(n *scene) {
 		if f.Log == provision.LogOpen {
 			m := &n.lines[i].names[name]
-			m.confirmed = m.confirmed || m.current
+			m.confirmed = m.confirmed || m.current && !m.settled
 			n.judgeSettled(i, c, d.Action)
 		}
 		if d.Action == provision.ConfirmEntry {
@@ -176,7 +176,9 @@ func (k *worker) works(s *state, i, c int) {
 // confirm reads the log, which may show that the entry is settled.
 func (c *scene) confirm(i, cl int) {
 	n := c.name(cl)
-	c.readLog(i, n)
+	if c.readLog(i, n); c.lines[i].names[n].settled {
+		c.lines[i].names[n] = memory{log: uint8(provision.LogAbsent), current: true, again: true}
+	}
 	if l := &c.lines[i]; provision.Log(l.names[n].log) == provision.LogOpen {
 		l.calls[n] = call{action: uint8(provision.ConfirmEntry), stage: answered, claim: uint8(cl + 1),
 			class: uint8(errclass.Done)}
@@ -335,7 +337,10 @@ func (k *worker) passes(s *state, i, n int) {
 			}
 		}
 	})
-	k.User(free && l.mayAct && m.outdated(), 1, move{logIsRead, i, n, 0}, func(c *scene) { c.readLog(i, n) })
+	// That an operator settled the entry may be read during a call. After a write of the log, its own answer shows that.
+	store := s.shards[place][n]
+	reads := free || store.settled && int(store.owner) == i+1 && !isLogWrite(l.calls[n].action)
+	k.User(reads && l.mayAct && m.outdated(), 1, move{logIsRead, i, n, 0}, func(c *scene) { c.readLog(i, n) })
 }
 
 // coming reports whether a call that nobody waits for, other than a write of the log, is on its way.

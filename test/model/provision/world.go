@@ -148,6 +148,8 @@ type memory struct {
 	// again: an entry of the name may have been closed before.
 	again    bool
 	backsOff bool
+	// settled: a read for another name has shown that an operator settled the entry. ConfirmEntry is to find that.
+	settled bool
 	// confirmed: in this run, the open entry was written, or found not settled. A failure or a wait ends the run.
 	confirmed bool
 	// secondFailed: the open entry got no second request in this run. leaves: another node is to be selected.
