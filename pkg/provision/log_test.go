@@ -103,8 +103,8 @@ func (l *processLog) SourceInFlight(of inflight.Source) (state volume.InFlight, 
 	defer l.world.mu.Unlock()
 	for name, entry := range l.entries {
 		for _, asked := range entry.Requests {
-			if from := asked.Source; name == l.node+entry.Volume && from != nil && from.Kind == of.Kind && from.Namespace == of.Namespace &&
-				from.Name == of.Name {
+			if from := asked.Source; name == l.node+entry.Volume && from != nil && from.Kind == of.Kind &&
+				from.Namespace == of.Namespace && from.Name == of.Name {
 				return volume.InFlightOpen, ""
 			}
 		}

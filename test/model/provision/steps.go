@@ -337,10 +337,16 @@ func (k *worker) passes(s *state, i, n int) {
 			}
 		}
 	})
-	// That an operator settled the entry may be read during a call. After a write of the log, its own answer shows that.
-	store := s.shards[place][n]
-	reads := free || store.settled && int(store.owner) == i+1 && !isLogWrite(l.calls[n].action)
-	k.User(reads && l.mayAct && m.outdated(), 1, move{logIsRead, i, n, 0}, func(c *scene) { c.readLog(i, n) })
+	k.User(k.mayRead(s, i, n), 1, move{logIsRead, i, n, 0}, func(c *scene) { c.readLog(i, n) })
+}
+
+// mayRead reports whether a read for another name shows a change of the log. That an operator settled the entry may be
+// read during a call, other than a write of the log, whose own answer shows it.
+func (w *World) mayRead(s *state, i, n int) bool {
+	l, store := &s.lines[i], &s.shards[w.place(i)][n]
+	now := &l.calls[n]
+	free := now.stage == idle || store.settled && int(store.owner) == i+1 && !isLogWrite(now.action)
+	return free && l.mayAct && l.names[n].outdated()
 }
 
 // coming reports whether a call that nobody waits for, other than a write of the log, is on its way.
