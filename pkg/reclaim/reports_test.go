@@ -16,6 +16,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -139,6 +140,33 @@ func TestTooLateToKeepDuringDeleteVolume(t *testing.T) {
 				t.Errorf("reported %q, want %q; done: %q", heard.events, c.want, w.diary)
 			}
 		})
+	}
+}
+
+// A driver whose answer is missing may have deleted the volume, or do so later.
+func TestTooLateToKeepAfterUnansweredDeleteVolume(t *testing.T) {
+	late := []string{"Warning TooLateToKeep on PersistentVolume", "Warning TooLateToKeep on PersistentVolumeClaim"}
+	for name, c := range map[string]struct {
+		err  error
+		want []string
+	}{
+		"unanswered":  {errors.New("no answer"), late},
+		"in progress": {errclass.Mark(errclass.InProgress, errors.New("at work")), late},
+		"refused":     {errclass.Mark(errclass.Refused, errors.New("in use")), nil},
+	} {
+		heard := &reported{}
+		w, r := newWorldWith(t, Config{Events: heard})
+		w.fail["delete volume"] = c.err
+		r.reconcile(t.Context(), "pv")
+		w.pv.Held, w.pv.ResourceVersion = true, "11"
+		w.store(r, w.pv)
+		for range 2 {
+			r.reconcile(t.Context(), "pv")
+		}
+		heard.events = slices.DeleteFunc(heard.events, func(e string) bool { return !strings.Contains(e, "TooLateToKeep") })
+		if !slices.Equal(heard.events, c.want) {
+			t.Errorf("%s: reported %q, want %q", name, heard.events, c.want)
+		}
 	}
 }
 

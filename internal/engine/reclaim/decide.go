@@ -292,13 +292,16 @@ func prepare(s Facts, now time.Time) (_ Decision, ready bool) {
 
 // gone handles a PV that is gone from the API server. If it had a finalizer of ours, no work is left. Otherwise its
 // volume is deleted only if it is proven to be unneeded: this process observed the PV from before its deletion to its
-// end, no finalizer ever held the PV, no other PV names the volume, and the claim is gone as well.
+// end, no finalizer ever held the PV, no other PV names the volume, and the claim is gone as well. Another PV decides
+// about the volume only if it surely names the same one.
 func gone(s Facts, now time.Time) Decision {
 	switch {
 	case s.settledWhenGone():
 		return over(ReasonGone)
 	case s.History.Stripped, s.protected() && !s.Contested:
 		return over(ReasonReclaimAbandoned)
+	case s.sharedByCase():
+		return over(ReasonVolumeLeftBehind)
 	case s.End.Shared || len(s.Siblings) > 0:
 		return over(ReasonLeftToSibling)
 	case !s.provenUnprotected():

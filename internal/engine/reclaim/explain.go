@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,11 +41,7 @@ func Detail(s Facts, reason Reason) string {
 	case ReasonHeld:
 		return fmt.Sprintf("Its reason: %q.", s.PV.HeldBecause)
 	case ReasonSharedHandle:
-		names := neededBy(s)
-		if len(names) >= someSiblings {
-			return fmt.Sprintf("Among others it is PV %s.", strings.Join(names, ", "))
-		}
-		return fmt.Sprintf("It is PV %s.", strings.Join(names, ", "))
+		return sharedWith(s)
 	case ReasonDeletionUnprotected:
 		return onceGone(s)
 	case ReasonFinalizerContested:
@@ -68,6 +65,23 @@ func Detail(s Facts, reason Reason) string {
 	default:
 		return ""
 	}
+}
+
+// sharedWith names the PVs that need the volume, and the way out if they may need another one.
+func sharedWith(s Facts) string {
+	names := neededBy(s)
+	words := "It is PV %s."
+	if len(names) >= someSiblings {
+		words = "Among others it is PV %s."
+	}
+	text := fmt.Sprintf(words, strings.Join(names, ", "))
+	for _, other := range s.Siblings {
+		if other.Handle != s.PV.Handle && slices.Contains(names, other.Name) {
+			return text + fmt.Sprintf(" Its handle %q and that of this PV, %q, differ in case: if they are two volumes, set "+
+				"this PV to Retain, delete its volume in the storage system, and then the PV.", other.Handle, s.PV.Handle)
+		}
+	}
+	return text
 }
 
 // neededBy returns the names of the other PVs that need the volume.
@@ -134,6 +148,9 @@ func BindCommand(pv string, claim types.UID) string {
 func whyLeftBehind(s Facts) string {
 	pv := s.PV
 	switch {
+	case s.sharedByCase():
+		return fmt.Sprintf("PV %s names %q, which differs in case and may be another volume", s.Siblings[0].Name,
+			s.Siblings[0].Handle)
 	case !s.Rules.ReclaimUnprotected:
 		return "the volumes of PVs that were not protected are kept (--reclaim-unprotected)"
 	case s.Rules.Mode != ModeHonor:

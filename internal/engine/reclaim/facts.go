@@ -136,9 +136,10 @@ type ClaimFacts struct {
 type Done struct {
 	// Protected and Removed are true if our finalizer was added, or removed, in a write that PV does not reflect yet.
 	Protected, Removed bool
-	// VolumeDeleted is true if the storage system answered that the volume, which belonged to Claim, is gone.
-	VolumeDeleted bool
-	Claim         volume.ClaimRef
+	// VolumeDeleted is true if the storage system answered that the volume, which belonged to Claim, is gone. Sent is true
+	// if DeleteVolume was sent for a volume of Claim and not answered for certain, so that the volume may be gone.
+	VolumeDeleted, Sent bool
+	Claim               volume.ClaimRef
 	// PVDeleted is true if the API server accepted the PV's deletion, or the PV was gone.
 	PVDeleted bool
 	// Finalized is true if our finalizers are known to be gone after we removed them.
@@ -261,6 +262,19 @@ func (s Facts) shared() bool {
 // deleted do not wait for each other, and a PV waits for its own twin only if that has a hold.
 func keepsFrom(other, pv volume.PV) bool {
 	return other.Held || other.Keeps() && !other.IsTwinOf(pv)
+}
+
+// sharedByCase reports whether all other PVs of the volume write its handle in another case, so that they may be PVs of
+// another volume.
+func (s Facts) sharedByCase() bool {
+	return len(s.Siblings) > 0 &&
+		!slices.ContainsFunc(s.Siblings, func(other volume.PV) bool { return other.Handle == s.PV.Handle })
+}
+
+// mayBeTooLate reports whether the PV keeps its volume for this reason after a DeleteVolume that may have deleted it.
+func (s Facts) mayBeTooLate(why Reason) bool {
+	return s.Done.Sent && !s.Done.VolumeDeleted &&
+		(s.changedSinceDeleted() || why == ReasonSharedHandle || why == ReasonClaimNamesPV)
 }
 
 // changedSinceDeleted reports whether the PV was changed to keep its volume after the deletion had begun. No deletion

@@ -180,6 +180,10 @@ func (e *Engine) tooLate(s *Session) []volume.PV {
 func (e *Engine) volumeDeleted(s *Session, reply Reply) (over bool, step Step) {
 	a := s.Ask
 	if reply.Outcome != OK {
+		// A call that was refused or not sent says nothing about an earlier one.
+		if reply.Outcome != Refused && reply.Outcome != NotSent {
+			e.Tracker.done(a.PV.UID, func(d *Done) { d.Sent, d.Claim = true, a.PV.Claim })
+		}
 		return true, failed(a.Decision, ReasonVolumeFailedDelete, reply.Outcome)
 	}
 	s.Facts.Done = e.Tracker.done(a.PV.UID, func(d *Done) { d.VolumeDeleted, d.Claim = true, a.PV.Claim })

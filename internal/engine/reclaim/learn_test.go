@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -233,5 +234,56 @@ func TestTombstonesEndWithTerm(t *testing.T) {
 	}
 	if e.Lead(false); len(e.Items("a")) != 1 || e.Tracker.Tracks("a") {
 		t.Error("remembered after the term")
+	}
+}
+
+// A PV that is kept after a DeleteVolume whose outcome is not known has a warning. A call that was
+// refused or not sent changes nothing.
+func TestKeptPVAfterUnansweredDeleteVolume(t *testing.T) {
+	keeps := sibling()
+	keeps.Policy = volume.PolicyRetain
+	kept := map[string]func(e *Engine, cache pvs){
+		"held":     func(_ *Engine, cache pvs) { cache["pv"].Held = true },
+		"Retain":   func(_ *Engine, cache pvs) { cache["pv"].Policy = volume.PolicyRetain },
+		"rebound":  func(_ *Engine, cache pvs) { cache["pv"].Claim.UID = "newer" },
+		"unbound":  func(_ *Engine, cache pvs) { cache["pv"].Claim.UID = "" },
+		"shared":   func(e *Engine, cache pvs) { cache["other"] = &keeps; e.PVAdded(&keeps, now()) },
+		"deleting": func(*Engine, pvs) {},
+	}
+	for name, keep := range kept {
+		for _, outcomes := range [][]Outcome{{Unanswered}, {InProgress}, {Canceled}, {Unanswered, Refused},
+			{InProgress, NotSent}, {Refused}, {NotSent}} {
+			e, cache := engineOf(released().PV)
+			for _, outcome := range outcomes {
+				s, _ := beginOn(t, e, Item{Name: "pv"})
+				answerReads(t, e, s)
+				e.Answer(s, Reply{Outcome: outcome}, Moment{Now: now(), Leading: true})
+			}
+			keep(e, cache)
+			_, step := beginOn(t, e, Item{Name: "pv"})
+			sent := outcomes[0] != Refused && outcomes[0] != NotSent
+			if warned := step.Besides.Reason == ReasonTooLateToKeep; warned != (sent && name != "deleting") {
+				t.Errorf("%s after %v: %+v", name, outcomes, step)
+			}
+		}
+	}
+}
+
+// A volume whose handle differs in case from that of another PV may be another one.
+func TestHandlesThatDifferInCaseAreNamed(t *testing.T) {
+	s, other := released(), sibling()
+	other.Handle, other.Policy = "VOL-1", volume.PolicyRetain
+	s.Siblings = []volume.PV{other}
+	for reason, want := range map[Reason]string{
+		ReasonSharedHandle:     `handle "VOL-1" and that of this PV, "vol-1", differ in case`,
+		ReasonVolumeLeftBehind: `PV other names "VOL-1", which differs in case`,
+	} {
+		if got := Detail(s, reason); !strings.Contains(got, want) {
+			t.Errorf("%s: %q", reason, got)
+		}
+	}
+	s.Siblings[0].Handle = s.PV.Handle
+	if got := Detail(s, ReasonSharedHandle); got != "It is PV other." {
+		t.Errorf("the same handle: %q", got)
 	}
 }

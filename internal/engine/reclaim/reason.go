@@ -119,7 +119,7 @@ var (
 	ReasonVolumeDeleted = table.Silent("VolumeDeleted", "The volume is deleted; the PV is deleted next.")
 	ReasonTooLateToKeep = table.Declare("TooLateToKeep", reasons.About{
 		Severity: reasons.Warning, OnClaim: true, Sentence: "The PV was changed to keep its volume, or created, after the " +
-			"deletion of the volume had begun. The data is gone."})
+			"deletion of the volume had begun. The data is gone, or it may be: look for the volume in the storage system."})
 )
 
 // Reasons at the end of a PV.

@@ -251,6 +251,16 @@ func TestDecideAboutGonePV(t *testing.T) {
 			vanished(func(s *Facts) { s.End.Shared = true }), ended(ReasonLeftToSibling)},
 		"another PV has the volume: the other PV decides": {
 			vanished(func(s *Facts) { s.Siblings = []volume.PV{sibling()} }), ended(ReasonLeftToSibling)},
+		"another PV has the handle in capitals, maybe of another volume: says so": {vanished(func(s *Facts) {
+			other := sibling()
+			other.Handle = "VOL-1"
+			s.Siblings, s.End.Shared = []volume.PV{other}, true
+		}), ended(ReasonVolumeLeftBehind)},
+		"one other PV has the same handle, one in capitals: the other PV decides": {vanished(func(s *Facts) {
+			other := sibling()
+			other.Handle = "VOL-1"
+			s.Siblings = []volume.PV{other, sibling()}
+		}), ended(ReasonLeftToSibling)},
 		"braked: waits": {vanished(func(s *Facts) { s.Brake = BrakeOn }), waiting(ReasonDeletionsPaused)},
 		"attachments not caught up with: catches up": {vanished(func(s *Facts) { s.AttachmentsCurrent = false }),
 			do(ListAttachments, ReasonReclaim)},

@@ -144,6 +144,10 @@ func (e *Engine) Abandon(s *Session) {
 func (e *Engine) next(s *Session, at Moment) Step {
 	d := Decide(s.Facts, at.Now)
 	step := Step{Decision: d}
+	if s.Facts.mayBeTooLate(d.Reason) {
+		step.Besides = Report{Besides, ReasonTooLateToKeep,
+			fmt.Sprintf("DeleteVolume of %q was sent, and the driver has not answered that it is done.", s.Facts.PV.Handle)}
+	}
 	switch {
 	case d.Action == Wait:
 		return e.wait(s, step)
