@@ -2,7 +2,9 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
@@ -154,14 +156,58 @@ func wantsDeletion(pv volume.PV) bool {
 		pv.Claim.UID != ""
 }
 
-// releaseBrakeCommand returns the command that releases a driver's brake, empty if no brake is known to be on.
+// releaseBrakeCommand returns the command that releases a driver's brake, empty if no brake is known to be on. The
+// facts must be indexed.
 func (w ClusterFacts) releaseBrakeCommand(driver string) (command string) {
-	for _, lease := range w.leasesOf(driver) {
-		if _, on := lease.Annotations[reclaim.BrakeAnnotation]; on {
-			return fmt.Sprintf("kubectl annotate lease -n %s %s %s-", lease.Namespace, lease.Name, reclaim.BrakeAnnotation)
-		}
+	if on, _ := w.brakesOf(driver); len(on) > 0 {
+		return fmt.Sprintf("kubectl annotate lease -n %s %s %s-", on[0].Namespace, on[0].Name, reclaim.BrakeAnnotation)
 	}
 	return ""
+}
+
+// brakesOf returns the driver's Leases that carry the brake's annotation: those that stop csi-reclaimer, and those that
+// do not, because it reads the Lease of its role alone. A held Lease of that name shows the namespace.
+func (w ClusterFacts) brakesOf(driver string) (on, idle []coordinationv1.Lease) {
+	name, leases := w.brakeLease(driver), w.leasesOf(driver)
+	reads := func(l coordinationv1.Lease) bool { return l.Name == name && IsHeld(l, w.Now) }
+	led := slices.ContainsFunc(leases, reads)
+	for _, lease := range leases {
+		_, annotated := lease.Annotations[reclaim.BrakeAnnotation]
+		switch {
+		case !annotated:
+		case reads(lease), lease.Name == name && !led:
+			on = append(on, lease)
+		default:
+			idle = append(idle, lease)
+		}
+	}
+	return on, idle
+}
+
+// brakeLease returns the name of the Lease from which csi-reclaimer reads the brake. If the role is guessed, a leader
+// beside a provisioner shows it better than finalizers do.
+func (w ClusterFacts) brakeLease(driver string) string {
+	names := leaseNames(driver)
+	role, guessed := w.RoleOf(driver)
+	beside := func(l coordinationv1.Lease) bool { return l.Name == names[1] && IsHeld(l, w.Now) }
+	if role != volume.RoleOwner || guessed && slices.ContainsFunc(w.leasesOf(driver), beside) {
+		return names[1]
+	}
+	return names[0]
+}
+
+// idleBrakes returns a warning for each of the driver's Leases whose annotation stops no deletion.
+func (w ClusterFacts) idleBrakes(driver string) (warnings []string) {
+	more := ""
+	if _, guessed := w.RoleOf(driver); guessed {
+		more = " Its role is guessed; set it with --role."
+	}
+	_, idle := w.brakesOf(driver)
+	for _, lease := range idle {
+		warnings = append(warnings, fmt.Sprintf("The brake's annotation on Lease %s/%s has no effect: csi-reclaimer beside "+
+			"%s reads Lease %s in its own namespace.%s", lease.Namespace, lease.Name, driver, w.brakeLease(driver), more))
+	}
+	return warnings
 }
 
 const volumeGuard = "volume-guard"

@@ -38,6 +38,10 @@ func TestAfterClaim(t *testing.T) {
 		"the brake is on": {func(f *PVFacts) {
 			f.lease("disk-csi-example-com", "pod-1", 0, reclaim.BrakeAnnotation, "too many")
 		}, VolumeWaits, "Deletions are paused"},
+		"the Lease of the provisioner beside a companion has the brake's annotation": {func(f *PVFacts) {
+			f.PV.Finalizers = []string{volume.CompanionFinalizer}
+			f.lease("disk-csi-example-com", "pod-1", 0, reclaim.BrakeAnnotation, "stop")
+		}, VolumeDeleted, "deletes the volume"},
 		"the driver is gone": {func(f *PVFacts) { f.uninstall() },
 			VolumeWaits, driver + ", which deletes the volume, is not"},
 		"the driver is gone, policy Retain": {func(f *PVFacts) {

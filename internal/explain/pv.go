@@ -263,6 +263,9 @@ func (s *Explanation) addDriver(f PVFacts, pv PV) {
 	case presenceUnknown:
 		s.AddFact("Driver", "%s, not known whether it is installed", owner)
 	}
+	for _, warning := range f.idleBrakes(owner) {
+		s.AddFact("Brake", "%s", warning)
+	}
 	if _, guessed := f.RoleOf(owner); guessed {
 		s.AddFact("Role", "guessed from the driver's finalizers; set it with --role")
 	}

@@ -80,6 +80,12 @@ func TestExplainPV(t *testing.T) {
 			[]string{"waits (DeletionsPaused)",
 				"kubectl annotate lease -n kube-system disk-csi-example-com csi-reclaimer.io/brake-",
 				"pod-1 leads (Lease kube-system/disk-csi-example-com)"}},
+		"an annotation on the Lease of the provisioner beside csi-reclaimer": {func(f *PVFacts) {
+			f.PV.Finalizers = []string{volume.CompanionFinalizer}
+			f.PVs = Found([]PV{PVOf(f.PV)})
+			f.lease("disk-csi-example-com", "pod-1", 0, reclaim.BrakeAnnotation, "stop")
+		}, []string{"Lease kube-system/disk-csi-example-com has no effect", "set it with --role",
+			"reads Lease disk-csi-example-com-reclaimer", "!DeletionsPaused"}},
 		"attached to a node that is away": {
 			func(f *PVFacts) { f.attach(node(v1.ConditionUnknown)).DeletionTimestamp = f.now() },
 			[]string{"waits (Attached)", "csi-1 to node n1 (NotReady for 10m), detaching for",
@@ -102,6 +108,11 @@ func TestExplainPV(t *testing.T) {
 			)
 		}, []string{"waits (SharedHandle)", "It is PV other.", "PV other, policy Retain",
 			"PV other to be deleted, or to get policy Delete and lose its claim"}},
+		"another PV keeps a volume whose handle differs in case": {func(f *PVFacts) {
+			f.sibling("other", func(o *v1.PersistentVolume) {
+				o.Spec.PersistentVolumeReclaimPolicy, o.Spec.CSI.VolumeHandle = v1.PersistentVolumeReclaimRetain, "VOL"
+			})
+		}, []string{"waits (SharedHandle)", `Its handle "VOL" and that of this PV, "vol", differ in case`}},
 		"another PV of the volume is to be deleted too, and its claim is gone": {func(f *PVFacts) { f.siblingClaim(nil) },
 			[]string{"(Reclaim)"}},
 		"another PV of the volume is to be deleted too, and a restored claim names it": {func(f *PVFacts) {

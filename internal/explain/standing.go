@@ -161,7 +161,9 @@ func (w ClusterFacts) LeaderOf(driver string) string {
 }
 
 // BrakeOn reports whether a driver's brake is on, as far as the Leases were read.
-func (w ClusterFacts) BrakeOn(driver string) bool { return w.releaseBrakeCommand(driver) != "" }
+func (w ClusterFacts) BrakeOn(driver string) bool {
+	return w.indexed().releaseBrakeCommand(driver) != ""
+}
 
 // Driver returns the provisioner that creates the claim's volume, empty if it is unknown.
 func (f ClaimFacts) Driver() string { return f.provisioner() }

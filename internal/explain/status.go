@@ -196,6 +196,7 @@ func (f StatusFacts) warnings(drivers []DriverStatus) (all []string) {
 			all = append(all, fmt.Sprintf("Deletions of %s are stopped by the brake. Check that the volumes should be "+
 				"deleted; then: %s", d.Driver, command))
 		}
+		all = append(all, f.idleBrakes(d.Driver)...)
 		if !strings.HasPrefix(d.Driver, inTreePrefix) && d.Terminating > 0 && f.presenceOf(d.Driver) == presenceGone {
 			all = append(all, fmt.Sprintf("Driver %s is gone, and %s of it %s terminating: kubectl reclaim explain pv/%s",
 				d.Driver, plural.Count(d.Terminating, "PV"), plural.Verb(d.Terminating, "is", "are"), d.Oldest.PV))

@@ -86,6 +86,23 @@ func TestStatusWarnings(t *testing.T) {
 			f.lease("disk-csi-example-com", "x", 0, reclaim.BrakeAnnotation,
 				"")
 		}, []string{"stopped by the brake", "kubectl annotate lease"}},
+		"the brake's annotation is on the Lease of the provisioner beside a companion": {func(f *StatusFacts) {
+			f.PVs.Value[0].HasCompanionFinalizer = true
+			f.lease("disk-csi-example-com", "x", 0, reclaim.BrakeAnnotation, "")
+		}, []string{"!stopped by the brake", "disk-csi-example-com has no effect", "set it with --role"}},
+		"a leader beside a provisioner shows its role": {func(f *StatusFacts) {
+			f.lease("disk-csi-example-com-reclaimer", "y", 0)
+			f.lease("disk-csi-example-com", "x", 0, reclaim.BrakeAnnotation, "")
+		}, []string{"!stopped by the brake", "disk-csi-example-com has no effect"}},
+		"a companion is braked": {func(f *StatusFacts) {
+			f.Role = volume.RoleCompanion
+			f.lease("disk-csi-example-com-reclaimer", "", 0, reclaim.BrakeAnnotation, "")
+		}, []string{"stopped by the brake", "disk-csi-example-com-reclaimer csi-reclaimer.io/brake-", "!no effect"}},
+		"the Lease of a former namespace has the brake's annotation": {func(f *StatusFacts) {
+			f.lease("disk-csi-example-com", "x", time.Hour, reclaim.BrakeAnnotation, "")
+			f.Leases.Value[0].Namespace = "former"
+			f.lease("disk-csi-example-com", "x", 0)
+		}, []string{"!stopped by the brake", "Lease former/disk-csi-example-com has no effect", "in its own namespace"}},
 		"a driver is gone": {func(f *StatusFacts) { f.uninstall() }, []string{"Driver " + driver +
 			" is gone, and 2 PVs of it are terminating: kubectl reclaim explain pv/old", "!Driver b"}},
 		"claims may not be read": {func(f *StatusFacts) {
