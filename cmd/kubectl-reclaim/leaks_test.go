@@ -66,6 +66,8 @@ func apiServer(t *testing.T, holders map[string]string, asked *[]string, pvs ...
 			http.Error(w, "unauthorized: a token is required", http.StatusUnauthorized)
 		case r.URL.Path == "/api/v1/persistentvolumes" && r.Method == http.MethodGet:
 			fmt.Fprint(w, `{"apiVersion":"v1","kind":"PersistentVolumeList","metadata":{},"items":[`+strings.Join(all, ",")+`]}`)
+		case r.URL.Path == "/apis/storage.k8s.io/v1/volumeattachments":
+			fmt.Fprint(w, `{"apiVersion":"storage.k8s.io/v1","kind":"VolumeAttachmentList","metadata":{},"items":[]}`)
 		case of[path.Base(r.URL.Path)] != "" && r.Method == http.MethodGet:
 			fmt.Fprint(w, of[path.Base(r.URL.Path)])
 		default:

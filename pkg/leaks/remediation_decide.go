@@ -32,15 +32,15 @@ type Why string
 
 // Reasons of the steps that DecideRemediation returns.
 const (
-	// WhyUnknown: the PVs were not read, so another PV may name the volume.
+	// WhyUnknown: PVs or VolumeAttachments were not read, so another object may name the volume.
 	WhyUnknown Why = "Unknown"
 	// WhyNotReported and WhyNotSuspected: the volume is not in the report, or not as a suspect.
 	WhyNotReported  Why = "NotReported"
 	WhyNotSuspected Why = "NotSuspected"
 	// WhyReportOld: the report is older than maxReportAge, or has no complete leak check.
 	WhyReportOld Why = "ReportOld"
-	// WhyHasPV: a PV other than the remediation's own names the volume.
-	WhyHasPV Why = "HasPV"
+	// WhyNamed: a PV other than the remediation's own, or a VolumeAttachment, names the volume.
+	WhyNamed Why = "Named"
 	// WhyNameTaken: another PV already has the name of the remediation's PV.
 	WhyNameTaken Why = "NameTaken"
 	// WhyChanged: the remediation's PV exists, but is in use, terminating, or has another policy.
@@ -55,15 +55,15 @@ const (
 func (w Why) Sentence() string {
 	switch w {
 	case WhyUnknown:
-		return "it is not known whether a PV names it"
+		return "it is not known whether another object names it"
 	case WhyNotReported:
 		return "the report has no volume of that name; write it as the report does"
 	case WhyNotSuspected:
 		return "it is no suspect"
 	case WhyReportOld:
 		return "the report is too old; have a new one made"
-	case WhyHasPV:
-		return "a PV names it by now"
+	case WhyNamed:
+		return "an object names it by now"
 	case WhyNameTaken:
 		return "the name of its PV is taken"
 	case WhyChanged:
@@ -89,7 +89,8 @@ type Case struct {
 	// Reported and Suspected are the report's data about the volume, and Completed is the end of its leak check.
 	Reported, Suspected bool
 	Completed           time.Time
-	// Others: a PV other than the remediation's own names the volume, according to a live list of all PVs.
+	// Others: a PV other than the remediation's own names the volume, or a VolumeAttachment does inline, according to
+	// live lists of both.
 	Others Presence
 	// Own is the result of a live read of the remediation's own PV.
 	Own OwnPV
@@ -103,12 +104,12 @@ type OwnPV struct {
 }
 
 // DecideRemediation returns the next step and its reason. It is a pure function, which measures the report's age at
-// now. The deletion of a volume starts only while no other PV names the volume, and only after the PV controller
+// now. The deletion of a volume starts only while no other object names the volume, and only after the PV controller
 // itself has found that this PV's claim is gone.
 func DecideRemediation(c Case, now time.Time) (Step, Why) {
 	switch {
 	case c.Others == Present:
-		return Refuse, WhyHasPV
+		return Refuse, WhyNamed
 	case c.Others != Absent || !c.Own.Read:
 		return Refuse, WhyUnknown
 	case c.Own.Found && !c.Own.Made:

@@ -49,7 +49,7 @@ func TestDecideRemediation(t *testing.T) {
 		"a report of the day before yesterday": {suspect(Adopt,
 			func(c *Case) { c.Completed = noon.Add(-25 * time.Hour) }), Refuse, WhyReportOld},
 		"another PV names it": {suspect(Reclaim, func(c *Case) { c.Others = Present }), Refuse,
-			WhyHasPV},
+			WhyNamed},
 		"whether another does is not known": {suspect(Reclaim, func(c *Case) { c.Others = PresenceUnknown }), Refuse,
 			WhyUnknown},
 		"its own PV was not looked for": {suspect(Reclaim, func(c *Case) { c.Own.Read = false }), Refuse,
@@ -92,7 +92,7 @@ func TestDecideRemediation(t *testing.T) {
 	}
 	c := made(Reclaim, func(*volume.PV) {})
 	c.Others = Present
-	if step, why := DecideRemediation(c, noon); step != Refuse || why != WhyHasPV {
+	if step, why := DecideRemediation(c, noon); step != Refuse || why != WhyNamed {
 		t.Errorf("another PV names the volume of one that is to be turned: %v, %s", step, why)
 	}
 }

@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	storageclient "k8s.io/client-go/kubernetes/typed/storage/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -33,12 +35,13 @@ const (
 // Remediator carries out remediations step by step, each decided by [DecideRemediation] from live reads, and is safe
 // for concurrent use.
 type Remediator struct {
-	pvs   corev1.PersistentVolumeInterface
-	clock clock.Clock
+	pvs         corev1.PersistentVolumeInterface
+	attachments storageclient.VolumeAttachmentInterface
+	clock       clock.Clock
 }
 
 // NewRemediator returns a Remediator for the cluster of config, which it copies. It needs the permissions to list,
-// get and create PVs, and to patch the PV of Reclaim.
+// get and create PVs, to list VolumeAttachments, and to patch the PV of Reclaim.
 func NewRemediator(config *rest.Config) (*Remediator, error) {
 	if config == nil {
 		return nil, errors.New("create a remediator: nil rest.Config")
@@ -47,7 +50,8 @@ func NewRemediator(config *rest.Config) (*Remediator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Remediator{pvs: clients.Core.PersistentVolumes(), clock: clock.RealClock{}}, nil
+	return &Remediator{pvs: clients.Core.PersistentVolumes(), attachments: clients.Storage.VolumeAttachments(),
+		clock: clock.RealClock{}}, nil
 }
 
 // Check decides about a remediation without any write. pv is the PV of [AdoptPV] or [ReclaimPV] for the volume. Check
@@ -105,15 +109,9 @@ func (m *Remediator) next(ctx context.Context, r Report, to Remediation, pv *v1.
 	handle := pv.Spec.CSI.VolumeHandle
 	found, reported := r.Find(handle)
 	c := Case{Remediation: to, Fresh: fresh, Reported: reported, Suspected: found.Suspected, Completed: r.Completed}
-	shared := ""
-	err := kube.EachOf(ctx, m.pvs.List, metav1.ListOptions{}, func(o *v1.PersistentVolume) {
-		is, about := names(volume.Of(o), r.Driver)
-		if about && keyOf(is) == keyOf(handle) && o.Name != pv.Name {
-			shared = o.Name
-		}
-	})
+	shared, err := m.namedBy(ctx, r.Driver, handle, pv.Name)
 	if err != nil {
-		return Refuse, nil, fmt.Errorf("list PVs: %w", err)
+		return Refuse, nil, err
 	}
 	c.Others = presence(shared != "")
 	own, err := m.pvs.Get(ctx, pv.Name, metav1.GetOptions{})
@@ -133,10 +131,33 @@ func (m *Remediator) next(ctx context.Context, r Report, to Remediation, pv *v1.
 	return step, own, nil
 }
 
-// say returns the reason of a refusal, and names the PV concerned.
+// namedBy returns an object that names the volume: a PV other than own, or a VolumeAttachment of a pod's inline volume.
+// It returns an empty string if there is none.
+func (m *Remediator) namedBy(ctx context.Context, driver, handle, own string) (object string, err error) {
+	err = kube.EachOf(ctx, m.pvs.List, metav1.ListOptions{}, func(o *v1.PersistentVolume) {
+		is, about := names(volume.Of(o), driver)
+		if about && keyOf(is) == keyOf(handle) && o.Name != own {
+			object = "pv/" + o.Name
+		}
+	})
+	if err != nil {
+		return "", fmt.Errorf("list PVs: %w", err)
+	}
+	err = kube.EachOf(ctx, m.attachments.List, metav1.ListOptions{}, func(o *storagev1.VolumeAttachment) {
+		if key, inline := inlineKey(o, driver); inline && key == keyOf(handle) {
+			object = "volumeattachment/" + o.Name
+		}
+	})
+	if err != nil {
+		return "", fmt.Errorf("list VolumeAttachments: %w", err)
+	}
+	return object, nil
+}
+
+// say returns the reason of a refusal, and names the object concerned.
 func (c Case) say(why Why, found Found, shared string) string {
 	switch why {
-	case WhyHasPV:
+	case WhyNamed:
 		return why.Sentence() + ": " + shared
 	case WhyNotSuspected:
 		return why.Sentence() + ": " + string(found.Reason) + ". " + found.Reason.Sentence()

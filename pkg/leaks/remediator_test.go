@@ -12,10 +12,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	storageclient "k8s.io/client-go/kubernetes/typed/storage/v1"
 	testclock "k8s.io/utils/clock/testing"
 )
 
@@ -28,6 +30,7 @@ type ward struct {
 	corev1.PersistentVolumeInterface // unused methods panic
 	*testing.T
 	pvs     map[string]*v1.PersistentVolume
+	inline  inlineAttachments
 	volumes map[string]bool
 	calls   []string
 	version int
@@ -147,6 +150,28 @@ func (w *ward) Patch(_ context.Context, name string, _ types.PatchType, body []b
 	})
 }
 
+// inlineAttachments are the handles of in-tree volumes that VolumeAttachments name inline. An unreadable list is one
+// with the handle "forbidden".
+type inlineAttachments struct {
+	storageclient.VolumeAttachmentInterface // unused methods panic
+	handles                                 []string
+}
+
+func (a inlineAttachments) List(context.Context, metav1.ListOptions) (*storagev1.VolumeAttachmentList, error) {
+	list := &storagev1.VolumeAttachmentList{}
+	for _, handle := range a.handles {
+		if handle == "forbidden" {
+			return nil, apierrors.NewForbidden(storagev1.Resource("volumeattachments"), "", nil)
+		}
+		list.Items = append(list.Items, storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "csi-" + handle},
+			Spec: storagev1.VolumeAttachmentSpec{Attacher: driverName, NodeName: "n",
+				Source: storagev1.VolumeAttachmentSource{InlineVolumeSpec: &v1.PersistentVolumeSpec{
+					PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName,
+						VolumeHandle: handle}}}}}})
+	}
+	return list, nil
+}
+
 // hurried is a clock whose waits end at once.
 type hurried struct{ *testclock.FakeClock }
 
@@ -158,7 +183,7 @@ func (c hurried) After(d time.Duration) <-chan time.Time {
 }
 
 func (w *ward) mender() *Remediator {
-	return &Remediator{pvs: w, clock: hurried{testclock.NewFakeClock(noon)}}
+	return &Remediator{pvs: w, attachments: w.inline, clock: hurried{testclock.NewFakeClock(noon)}}
 }
 
 // carry runs the remediation of the leak with this report.
@@ -279,6 +304,23 @@ func TestCarryAfterChangesBeforePolicyPatch(t *testing.T) {
 			err = ErrRefused
 		}
 		within.expectRefused("before the turn "+sentence, err)
+	}
+}
+
+// A pod may name the volume inline after the report was made.
+func TestInlineAttachmentRefusesRemediation(t *testing.T) {
+	for handle, refused := range map[string]bool{"LEAK": true, "another": false, "forbidden": true} {
+		for _, to := range []Remediation{Adopt, Reclaim} {
+			w := newWard(t)
+			w.inline.handles = []string{handle}
+			_, err := w.carry(t.Context(), suspecting(), to)
+			switch {
+			case !refused && err != nil, refused && (err == nil || w.writes > 0 || !w.volumes["leak"]):
+				t.Errorf("%s, an attachment of %s: %v after %d writes", to, handle, err, w.writes)
+			case handle == "LEAK" && !errors.Is(err, ErrRefused):
+				t.Errorf("%s: %v", to, err)
+			}
+		}
 	}
 }
 

@@ -87,15 +87,23 @@ func (s *survey) takeSnapshot(c snapshot.Content, driver string) {
 // takeAttachment records a volume without a PV that is attached: a volume of an in-tree plugin that a pod names inline,
 // which is migrated to the driver. As for an in-tree PV, the driver may list it under another name.
 func (s *survey) takeAttachment(a *storagev1.VolumeAttachment, driver string) {
-	inline := a.Spec.Source.InlineVolumeSpec
-	if inline == nil || a.Spec.Attacher != driver {
+	key, inline := inlineKey(a, driver)
+	if !inline {
 		return
 	}
-	key := keyOf(volume.Of(&v1.PersistentVolume{Spec: *inline}).Handle)
 	s.attached[key] = a.Spec.NodeName
 	if _, listed := s.listing.volumes[key]; !listed {
 		s.unclear = "VolumeAttachment " + a.Name
 	}
+}
+
+// inlineKey returns the key of the driver's volume that a VolumeAttachment names without a PV.
+func inlineKey(a *storagev1.VolumeAttachment, driver string) (key string, inline bool) {
+	spec := a.Spec.Source.InlineVolumeSpec
+	if spec == nil || a.Spec.Attacher != driver {
+		return "", false
+	}
+	return keyOf(volume.Of(&v1.PersistentVolume{Spec: *spec}).Handle), true
 }
 
 func (s *survey) takeClaim(c *v1.PersistentVolumeClaim, driver string) {

@@ -308,7 +308,7 @@ func (env *environment) expectLeaksReclaimed(car *program.Program, plugin func(.
 	}
 	// The plugin's question gets no answer, and the leak check does not handle a volume with a PV.
 	for why, args := range map[string][]string{
-		"not confirmed": {"--reclaim=" + handle}, "a PV names it by now: " + kept.Name: {"--reclaim=" + kept.Handle,
+		"not confirmed": {"--reclaim=" + handle}, "an object names it by now: pv/" + kept.Name: {"--reclaim=" + kept.Handle,
 			"--yes"},
 	} {
 		output, err := env.WaitExit(env.StartPlugin(append([]string{"leaks", "--from=" + env.saveReport(car)}, args...)...))
