@@ -41,10 +41,12 @@ type table[R any] struct {
 
 	mu      sync.Mutex
 	version uint64
-	err     error
-	since   time.Time
-	all     []R
-	allOf   uint64
+	// err is the outcome of the last request, and panicked the panic that ended the watch, until a later list is complete:
+	// requests for pages may succeed before the next panic.
+	err, panicked error
+	since         time.Time
+	all           []R
+	allOf         uint64
 }
 
 func newTable[R any](c *Cluster, k kind, some kube.Selection, client rest.Interface, example runtime.Object,
@@ -95,20 +97,38 @@ func (t *table[R]) observe(err error) {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return // the cache lists again, which is normal
 	}
+	if errors.Is(err, panics.Err) {
+		t.set(&t.panicked, err)
+		return
+	}
+	t.set(&t.err, err)
+}
+
+// Listed implements [kube.ListHandler].
+func (t *table[R]) Listed() { t.set(&t.panicked, nil) }
+
+func (t *table[R]) set(field *error, err error) {
 	t.mu.Lock()
-	turned := (err == nil) != (t.err == nil)
-	if turned {
+	before := t.problem()
+	*field = err
+	if (before == nil) != (t.problem() == nil) {
 		t.since = t.clock.Now()
 	}
-	t.err = err
 	t.mu.Unlock()
 	t.changed()
+}
+
+func (t *table[R]) problem() error {
+	if t.panicked != nil {
+		return t.panicked
+	}
+	return t.err
 }
 
 func (t *table[R]) health() health {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return health{t.kind, t.cache.Synced(), t.err, t.since}
+	return health{t.kind, t.cache.Synced(), t.problem(), t.since}
 }
 
 // failure returns the reason why the cache's content is meaningless, nil if the content is complete, even if it is
@@ -118,7 +138,9 @@ func (t *table[R]) failure() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.err != nil && (!synced || apierrors.IsForbidden(t.err) || errors.Is(t.err, panics.Err)):
+	case t.panicked != nil:
+		return t.panicked
+	case t.err != nil && (!synced || apierrors.IsForbidden(t.err)):
 		return t.err
 	case !synced:
 		return errNotYet

@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -96,6 +97,40 @@ func TestPanicOfWatchIsUnread(t *testing.T) {
 	const want = "PVs: panic: bad object. So it is not known which PVs there are."
 	if s := stateOf([]health{pvs.health()}); !s.Connected || !slices.Equal(s.Unread, []string{want}) {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A request may succeed before the next panic, which the same object causes.
+func TestUnfinishedListDoesNotEndPanic(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"PersistentVolumeList","apiVersion":"v1","metadata":{"resourceVersion":"1"},
+			"items":[{"metadata":{"name":"pv","resourceVersion":"1"}}]}`))
+	}))
+	defer server.Close()
+	c, err := New(&rest.Config{Host: server.URL}, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pvs *table[int]
+	panicked := false
+	pvs = newTable(c, kind{resource: "persistentvolumes"}, kube.Selection{}, c.clients.Core.RESTClient(),
+		&v1.PersistentVolume{}, kube.RecordAll(func(*v1.PersistentVolume) int {
+			if err := pvs.failure(); panicked && !errors.Is(err, panics.Err) {
+				t.Errorf("before the list is whole: %v", err)
+			}
+			return 0
+		}), never)
+	for _, panicked = range []bool{false, true} {
+		if panicked {
+			pvs.observe(fmt.Errorf("%w: bad object", panics.Err))
+		}
+		if err := pvs.load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := pvs.failure(); err != nil || pvs.health().err != nil {
+			t.Errorf("after a whole list: %v, %v", err, pvs.health().err)
+		}
 	}
 }
 
