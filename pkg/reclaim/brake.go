@@ -3,6 +3,7 @@ package reclaim
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/api/core/v1"
@@ -32,18 +33,9 @@ const brakePeriod = 5 * time.Second
 func (r *Controller) watchBrake(ctx context.Context) {
 	ticker := r.cfg.Clock.NewTicker(brakePeriod)
 	defer ticker.Stop()
-	complained := false
+	failed := ""
 	for {
-		if err := r.syncBrake(ctx); err != nil && ctx.Err() == nil {
-			if !complained {
-				klog.FromContext(ctx).Error(err, "Failed to read or write the Lease of the brake; its last known state stays in "+
-					"force",
-					"lease", r.cfg.Brake.Lease)
-			}
-			complained = true
-		} else {
-			complained = false
-		}
+		failed = r.logBrake(ctx, r.syncBrake(ctx), failed)
 		select {
 		case <-ctx.Done():
 			return
@@ -51,6 +43,19 @@ func (r *Controller) watchBrake(ctx context.Context) {
 		case <-ticker.C():
 		}
 	}
+}
+
+// logBrake logs the first failure of each call to the API server and returns the call, empty for none. failed is the
+// call that failed before. An error begins with its call; the rest may differ in each try.
+func (r *Controller) logBrake(ctx context.Context, err error, failed string) (call string) {
+	if err == nil || ctx.Err() != nil {
+		return ""
+	}
+	if call, _, _ = strings.Cut(err.Error(), ": "); call != failed {
+		klog.FromContext(ctx).Error(err, "Failed to read or write the Lease of the brake; its last known state stays in "+
+			"force", "lease", r.cfg.Brake.Lease)
+	}
+	return call
 }
 
 func (r *Controller) syncBrake(ctx context.Context) error {

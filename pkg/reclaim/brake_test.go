@@ -1,11 +1,15 @@
 package reclaim
 
 import (
+	"bytes"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
@@ -102,6 +106,27 @@ func TestAbsentBrakeLeaseIsCreated(t *testing.T) {
 	w.noLease = true
 	syncs(t, r)
 	w.expect(t, "read brake")
+}
+
+// A Lease that cannot be created does not hide that it cannot be read any more.
+func TestEachFailedCallOfBrakeIsLoggedOnce(t *testing.T) {
+	w, r, _ := braked(t, Config{})
+	var log bytes.Buffer
+	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+	w.noLease, w.fail["create brake"] = true, errors.New("create Lease: forbidden")
+	failed := ""
+	for _, c := range []struct {
+		read  error
+		lines int
+	}{
+		{nil, 1}, {nil, 1}, {errors.New("read Lease: one port"), 2}, {errors.New("read Lease: another port"), 2}, {nil, 3},
+	} {
+		w.fail["read brake"] = c.read
+		failed = r.logBrake(ctx, r.syncBrake(ctx), failed)
+		if lines := strings.Count(log.String(), "Failed to read or write the Lease"); lines != c.lines {
+			t.Errorf("%d lines, want %d:\n%s", lines, c.lines, log.String())
+		}
+	}
 }
 
 // A replica whose own Lease ends while it reads the brake's does not write to it.
