@@ -217,19 +217,22 @@ func (f Facts) proves() bool {
 }
 
 // working handles an agent that has no result yet. A likely obstacle to its success is recorded now, because stopping
-// the agent removes its object.
+// the agent removes its object. An older kind drops the record, so that no event of the watch follows the write.
 func (f Facts) working(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, after time.Duration) Decision {
+	d := wait(ReasonFencing, after)
 	switch {
 	case agent.NetworkFence != nil && !attempt.ObjectSeen:
-		return f.write(ReasonFencing, func(s *v1alpha1.NodeFenceStatus) { find(s, attempt.Number).ObjectSeen = true })
+		d = f.write(ReasonFencing, func(s *v1alpha1.NodeFenceStatus) { find(s, attempt.Number).ObjectSeen = true })
 	case f.Run.Removal != RemovalDeletes:
-		return wait(ReasonFencing, after)
 	case attempt.Message == "":
-		return f.write(ReasonAgentDeletesPods, func(s *v1alpha1.NodeFenceStatus) {
+		d = f.write(ReasonAgentDeletesPods, func(s *v1alpha1.NodeFenceStatus) {
 			find(s, attempt.Number).Message = ReasonAgentDeletesPods.Sentence()
 		})
+	default:
+		d.Reason = ReasonAgentDeletesPods
 	}
-	return wait(ReasonAgentDeletesPods, after)
+	d.After = after
+	return d
 }
 
 // stop stops an agent at work, except for an agent of volumes, which only undoes its fence when the NodeFence ends.

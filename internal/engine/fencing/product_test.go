@@ -402,7 +402,8 @@ func judge(t *testing.T, f Facts) Action {
 	if wrong := broken(f, d); wrong != "" {
 		t.Fatalf("%v (%v): %s\n%+v", d.Action, d.Reason, wrong, f)
 	}
-	if d.After < 0 || d.After > DefaultKeepReturned || d.After > 0 && d.Action != Wait || d.Reason == "" {
+	asksAgain := d.Action == WriteStatus && f.Run.State == Running
+	if d.After < 0 || d.After > DefaultKeepReturned || d.After > 0 && d.Action != Wait && !asksAgain || d.Reason == "" {
 		t.Fatalf("%v (%v) waits %s\n%+v", d.Action, d.Reason, d.After, f)
 	}
 	return d.Action

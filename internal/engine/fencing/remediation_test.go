@@ -166,7 +166,7 @@ func TestReasonOfRemediatorWithoutResultIsKept(t *testing.T) {
 	work := all(agents(medik8s), attempted(medik8s, ""))
 	noted := all(agents(medik8s), attempted(medik8s, "", warned))
 	checkDecisions(t, map[string]decision{
-		"it deletes pods":    {facts(work, ran(Running, deletes)), WriteStatus, ReasonAgentDeletesPods, 0},
+		"it deletes pods":    {facts(work, ran(Running, deletes)), WriteStatus, ReasonAgentDeletesPods, agentPoll},
 		"it was said":        {facts(noted, ran(Running, deletes)), Wait, ReasonAgentDeletesPods, agentPoll},
 		"it taints the node": {facts(work, ran(Running, taints)), Wait, ReasonFencing, agentPoll},
 		"how is not known":   {facts(work, ran(Running)), Wait, ReasonFencing, agentPoll},

@@ -147,6 +147,16 @@ func TestSessionStartsAndReadsAgent(t *testing.T) {
 	}
 }
 
+// A NodeFence kind without the field objectSeen drops the record, and no event of the watch follows such a write.
+func TestAgentIsReadAgainAfterRecordOfItsObject(t *testing.T) {
+	in := all(agents(storage), attempted(storage, ""))
+	s, _ := play(t, NewTracker(), facts(in, unread), now(), answer{ReadFence, fenceIs(in), 0},
+		answer{ReadRun, runIs(Running), 0}, answer{WriteStatus, reply(), 0})
+	if s.End != session.Written || s.Requeue() != session.RequeueAfter || s.Decision.After != agentPoll {
+		t.Errorf("end %d, requeue %d after %s", s.End, s.Requeue(), s.Decision.After)
+	}
+}
+
 // The terminating pods are recorded before an agent is started.
 func TestSessionRecordsAttempt(t *testing.T) {
 	left := reply(func(r *Reply) { r.Remaining.Terminating = []types.UID{"pod"} })

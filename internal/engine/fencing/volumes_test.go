@@ -46,7 +46,7 @@ func TestDecideAgentOfFurtherVolumes(t *testing.T) {
 		"the node was not read": {facts(open), ReadNode, ReasonFencing, 0},
 		"it was not asked":      {facts(open, down()), ReadRun, ReasonFencing, 0},
 		"it was not started":    {facts(open, down(), ran(RunAbsent)), StartRun, ReasonFencing, 0},
-		"it is seen at work":    {facts(open, down(), ran(Running)), WriteStatus, ReasonFencing, 0},
+		"it is seen at work":    {facts(open, down(), ran(Running)), WriteStatus, ReasonFencing, agentPoll},
 		"it works":              {facts(known, down(), ran(Running)), Wait, ReasonFencing, agentPoll},
 		"it has succeeded":      {facts(open, down(), ran(RunSucceeded), seen), WriteStatus, ReasonFenced, 0},
 		"its time is over":      {facts(over, down(), ran(Running)), WriteStatus, ReasonAgentTimedOut, 0},
