@@ -195,17 +195,26 @@ func (u User) describe(does string) string {
 		return text + "Its phase is final, but nothing shows that its processes have ended: kubectl delete pod " + object +
 			". If it stays as EndNotReported, confirm its end: kubectl reclaim delete-pod."
 	case how == ReasonHolderUnreachable && p.Terminating:
-		return text + "It is terminating, and its node is not Ready: " + explain + " shows why it has not ended."
+		return text + "It is terminating, and its node is not Ready: " + explain + " shows why it has not ended." +
+			u.kept(" ")
 	case how == ReasonHolderUnreachable:
 		return text + "Its node is not Ready, and the pod may run there, or have its volumes mounted. It is not being " +
 			"deleted: kubectl delete pod " + object + " begins to move the work."
-	case how == ReasonHolderTerminating && !p.Held && len(p.Finalizers) > 0:
-		return text + "It is terminating and not held, and its object stays until these finalizers are removed: " +
-			strings.Join(p.Finalizers, ", ") + "."
+	case how == ReasonHolderTerminating && u.kept("") != "":
+		return text + u.kept("")
 	case how == ReasonHolderTerminating:
 		return text + "It is terminating: " + explain + " shows why it has not ended."
 	}
 	return text + "It has not ended, and is not being deleted."
+}
+
+// kept names the finalizers that keep the object of a terminating pod without the hold, after lead, or is empty.
+func (u User) kept(lead string) string {
+	if u.Pod.Held || len(u.Pod.Finalizers) == 0 {
+		return ""
+	}
+	return lead + "It is terminating and not held, and its object stays until these finalizers are removed: " +
+		strings.Join(u.Pod.Finalizers, ", ") + "."
 }
 
 // advice returns a hint for the owner of a pod that waits for a running pod, with a leading space, or an empty text.

@@ -121,6 +121,10 @@ func TestDetailOfWaitingPod(t *testing.T) {
 			"kubectl delete pod web-0 -n ns"}},
 		"by a terminating pod that is cut off": {facts(watched(ofUser(deleted), away)), []string{
 			"It is terminating, and its node is not Ready", "kubectl reclaim explain pod/web-0 -n ns"}},
+		"by a released pod that is cut off": {facts(watched(ofUser(shutDown), away, ofUser(func(p *Pod) {
+			p.Finalizers = []string{"example.com/keep"}
+		}))), []string{"its node is not Ready", "shows why it has not ended. It is terminating and not held",
+			"example.com/keep."}},
 		"by a completed pod": {facts(watched(ofUser(succeeded))), []string{"It has ended", "--unmount-grace"}},
 		"by a refused pod": {facts(watched(ofUser(failed), ofUser(unreported))), []string{"Its phase is final",
 			"kubectl delete pod web-0 -n ns"}},
