@@ -115,6 +115,9 @@ const (
 	NodeAbsent
 )
 
+// Ready reports whether the kubelet of the node is at work.
+func (n NodeSeen) Ready() bool { return n == NodeReady || n == NodeTaintedReady }
+
 // Seen returns the state that a watch would show for such a Node.
 func (n Node) Seen() NodeSeen {
 	switch {

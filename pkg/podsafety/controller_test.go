@@ -446,20 +446,21 @@ func TestRecordPod(t *testing.T) {
 	}
 }
 
+func finished(o *v1.Pod) {
+	o.Status = v1.PodStatus{Phase: v1.PodFailed, ContainerStatuses: []v1.ContainerStatus{{Name: "c"}},
+		Conditions: []v1.PodCondition{{Type: v1.ContainersReady, Reason: "PodFailed"}}}
+}
+
 // TestUnmountIsObservedInPassing makes the watch show a pod that has ended with grace, and then without.
 func TestUnmountIsObservedInPassing(t *testing.T) {
-	ended := func(o *v1.Pod) {
-		o.Status = v1.PodStatus{Phase: v1.PodFailed, ContainerStatuses: []v1.ContainerStatus{{Name: "c"}},
-			Conditions: []v1.PodCondition{{Type: v1.ContainersReady, Reason: "PodFailed"}}}
-	}
 	w := newWorld(t, Config{})
-	w.show(held(terminating, ended))
+	w.show(held(terminating, finished))
 	if got := w.reconcilePod(); got != controller.After(podsafety.DefaultUnmountGrace) {
 		t.Errorf("a forced pod waits %+v", got)
 	}
 	inPassing := func(w *world) controller.Result {
-		w.show(held(terminating, ended, func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 30 }))
-		w.show(held(terminating, ended))
+		w.show(held(terminating, finished, func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 30 }))
+		w.show(held(terminating, finished))
 		return w.reconcilePod()
 	}
 	if got := inPassing(newWorld(t, Config{})); got != controller.After(podsafety.DefaultUnmountGrace) {

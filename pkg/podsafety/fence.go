@@ -15,6 +15,23 @@ func (o *observer) fenceSeen(node string) bool {
 	return f.InForce
 }
 
+// sawNode records a change of a node, also in a standby replica, and enqueues everything that it affects.
+func (o *observer) sawNode(name string, before, after objects.NodeSeen) {
+	o.mu.Lock()
+	o.tracker.Storages.SawNode(name, before, after, o.clock.Now())
+	o.mu.Unlock()
+	o.wakeNode(name)
+}
+
+func (o *observer) wakeNode(name string) {
+	o.wake.node(name)
+	o.pods.Each(func(p *pod) {
+		if p.node == name && o.due(p) {
+			o.wake.pod(p.key())
+		}
+	})
+}
+
 // sawFence records the state of a fence, and enqueues the pods on its node, and thereby the locks of their volumes.
 func (o *observer) sawFence(f nodefence.Fence) {
 	o.mu.Lock()

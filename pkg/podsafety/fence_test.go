@@ -4,12 +4,14 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
@@ -167,6 +169,26 @@ func TestVolumeFenceStopsUnmountWait(t *testing.T) {
 			t.Errorf("step %d: %+v", step, f.Storage)
 		}
 	}
+}
+
+// A kubelet that was cut off may have unmounted nothing before its return.
+func TestUnmountWaitStartsAnewAfterOutage(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.show(held(terminating, finished))
+	w.clock.Step(time.Hour)
+	for _, seen := range []objects.NodeSeen{objects.NodeNotReady, objects.NodeReady} { // without any work between the two
+		before := w.nodeCache["a"]
+		now := objects.WatchedNode{Name: "a", Seen: seen}
+		w.nodeCache["a"] = now
+		nodeChanges{w.observer}.Updated(before, now)
+	}
+	if got := w.reconcilePod(); got != controller.After(podsafety.DefaultUnmountGrace) {
+		t.Errorf("after the outage: %+v", got)
+	}
+	w.expectCalls()
+	w.clock.Step(podsafety.DefaultUnmountGrace)
+	w.reconcilePod()
+	w.expectCalls("get pod", removed+"1")
 }
 
 // recording records the pods that are woken.

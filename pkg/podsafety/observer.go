@@ -292,23 +292,18 @@ func (o *observer) wakeNamespace(now namespace) {
 // nodeChanges handles the events of the watch of nodes.
 type nodeChanges struct{ *observer }
 
-func (o nodeChanges) Added(now objects.WatchedNode) { o.wakeNode(now.Name) }
+func (o nodeChanges) Added(now objects.WatchedNode) {
+	o.sawNode(now.Name, objects.NodeAbsent, now.Seen)
+}
 
 func (o nodeChanges) Updated(before, now objects.WatchedNode) {
 	if before != now {
-		o.wakeNode(now.Name)
+		o.sawNode(now.Name, before.Seen, now.Seen)
 	}
 }
 
-func (o nodeChanges) Deleted(last objects.WatchedNode, _ bool) { o.wakeNode(last.Name) }
-
-func (o *observer) wakeNode(name string) {
-	o.wake.node(name)
-	o.pods.Each(func(p *pod) {
-		if p.node == name && o.due(p) {
-			o.wake.pod(p.key())
-		}
-	})
+func (o nodeChanges) Deleted(last objects.WatchedNode, _ bool) {
+	o.sawNode(last.Name, last.Seen, objects.NodeAbsent)
 }
 
 // first returns the names of all objects that may need work at the start.

@@ -200,15 +200,27 @@ func (o *observer) concernVolume(pv volume) {
 // nodeChanges handles the events of the watch of nodes.
 type nodeChanges struct{ *observer }
 
-func (o nodeChanges) Added(now objects.WatchedNode) { o.wakeNode(now.Name) }
+func (o nodeChanges) Added(now objects.WatchedNode) {
+	o.sawNode(now.Name, objects.NodeAbsent, now.Seen)
+}
 
 func (o nodeChanges) Updated(before, now objects.WatchedNode) {
 	if before.Seen != now.Seen {
-		o.wakeNode(now.Name)
+		o.sawNode(now.Name, before.Seen, now.Seen)
 	}
 }
 
-func (o nodeChanges) Deleted(last objects.WatchedNode, _ bool) { o.wakeNode(last.Name) }
+func (o nodeChanges) Deleted(last objects.WatchedNode, _ bool) {
+	o.sawNode(last.Name, last.Seen, objects.NodeAbsent)
+}
+
+// sawNode records a change of a node, also in a standby replica, and enqueues everything that it affects.
+func (o *observer) sawNode(name string, before, after objects.NodeSeen) {
+	o.mu.Lock()
+	o.tracker.Storages.SawNode(name, before, after, o.clock.Now())
+	o.mu.Unlock()
+	o.wakeNode(name)
+}
 
 // wakeNode enqueues everything that the pods on a node affect: the reasons of waiting pods and locks depend on the
 // node, and a fence may free a lock.
@@ -218,7 +230,6 @@ func (o *observer) wakeNode(name string) {
 	}
 	o.pods.Each(func(p *pod) {
 		if p.node == name {
-			o.user(p.facts()) // records that a node unmounts nothing, however short
 			o.concernUsed(p, false)
 		}
 	})

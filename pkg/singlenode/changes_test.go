@@ -125,6 +125,31 @@ func TestUnmountGraceStartsAnewAfterOutage(t *testing.T) {
 	}
 }
 
+// A standby replica counts the metrics of locks, which records that a pod has completed.
+func TestUnmountGraceStartsAnewAfterOutageSeenInStandby(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.woken.idle = true
+	w.claim("data", locked("one"))
+	w.pod("one", onNode, completed)
+	w.sync()
+	w.observer.observeLock("ns/data")
+	w.clock.Step(time.Hour)
+	for _, ready := range []v1.ConditionStatus{v1.ConditionUnknown, v1.ConditionTrue} {
+		w.node(ready)
+		w.sync()
+	}
+	w.woken.idle = false
+	w.reconcileLock(t.Context(), "ns/data")
+	if w.expectCalls(); w.lock() != "one" {
+		t.Errorf("the lock has %q", w.lock())
+	}
+	w.clock.Step(podsafety.DefaultUnmountGrace)
+	w.reconcileLock(t.Context(), "ns/data")
+	if w.expectCalls("get pod one", "free data"); w.lock() != "" {
+		t.Errorf("after the grace, the lock has %q", w.lock())
+	}
+}
+
 func TestUnmountGraceStartsAfterFence(t *testing.T) {
 	w := newWorld(t, Config{Fences: true})
 	shut, open := nodefence.Fence{Node: "a", KeepsVolumes: true}, nodefence.Fence{Node: "a"}

@@ -111,10 +111,10 @@ func byPod(f Facts, now time.Time) Decision {
 
 // finished handles a pod that has ended according to its kubelet, and whose volumes may still be mounted. Waiting
 // proves no unmount while the node is not Ready, when no kubelet unmounts, or while a fence keeps the node from
-// volumes.
+// volumes, and begins anew after that.
 func finished(f Facts, now time.Time) Decision {
 	switch {
-	case f.NodeSeen != objects.NodeReady && f.NodeSeen != objects.NodeTaintedReady:
+	case !f.NodeSeen.Ready() || f.Storage.Away:
 		return wait(ReasonNodeUnreachable)
 	case f.Pod.GraceZero && (f.unmountShown() || f.unmountIn(now) <= 0):
 		return step(RemoveFinalizer, ReasonFinished)

@@ -162,6 +162,9 @@ func TestDecide(t *testing.T) {
 			facts(pod(ended), pod(noGrace), finishedFor(DefaultUnmountGrace, false), live), RemoveFinalizer, ReasonFinished, 0},
 		"finished, and never seen so before": {
 			facts(pod(ended), pod(noGrace), noGraceFor(time.Hour), live), Wait, ReasonWaitsForUnmount, DefaultUnmountGrace},
+		"finished, and the node returns just now": {
+			facts(pod(ended), pod(noGrace), finishedFor(time.Hour, false), storage(Storage{Away: true}), live), Wait,
+			ReasonNodeUnreachable, 0},
 		"finished with grace, and a fence keeps the node from volumes": {
 			facts(pod(ended), finishedFor(time.Hour, true), storage(Storage{Fenced: true}), live), Wait,
 			ReasonVolumesFenced, time.Minute},

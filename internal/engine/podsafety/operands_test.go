@@ -125,6 +125,37 @@ func TestStoragesRememberFencesOfVolumes(t *testing.T) {
 	}
 }
 
+func TestStoragesRememberOutages(t *testing.T) {
+	s := Storages{}
+	for i, step := range []struct {
+		before, after objects.NodeSeen
+		at            time.Time
+		want          Storage
+	}{
+		{objects.NodeAbsent, objects.NodeReady, ago(time.Hour), Storage{Since: ago(time.Hour)}},
+		{objects.NodeReady, objects.NodeTaintedReady, ago(50 * time.Minute), Storage{Since: ago(time.Hour)}},
+		{objects.NodeTaintedReady, objects.NodeNotReady, ago(time.Minute), Storage{Away: true, Since: ago(time.Minute)}},
+		{objects.NodeNotReady, objects.NodeReady, ago(time.Second), Storage{Since: ago(time.Second)}},
+		{objects.NodeReady, objects.NodeAbsent, now(), Storage{Away: true, Since: now()}},
+	} {
+		if s.SawNode("a", step.before, step.after, step.at); s["a"] != step.want || s["b"] != (Storage{}) {
+			t.Errorf("step %d: %+v", i, s)
+		}
+	}
+	s.Saw("a", true, now())
+	s.Saw("a", false, now())
+	if want := (Storage{Away: true, Since: now()}); s["a"] != want {
+		t.Errorf("a fence ends during the outage: %+v", s)
+	}
+	s.SawNode("b", objects.NodeReady, objects.NodeAbsent, now().Add(remembered))
+	if len(s) != 2 {
+		t.Errorf("after a week: %+v", s)
+	}
+	if s.SawNode("b", objects.NodeReady, objects.NodeAbsent, now().Add(remembered+1)); len(s) != 1 {
+		t.Errorf("after more than a week: %+v", s)
+	}
+}
+
 func TestUnmountGraceDefault(t *testing.T) {
 	if got := (Rules{}).unmountGrace(); got != DefaultUnmountGrace {
 		t.Errorf("not set: %s", got)

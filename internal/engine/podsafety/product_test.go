@@ -102,7 +102,7 @@ func evidence(f Facts, why Reason) bool {
 		unmounted := f.Sight.FinishedWithGrace && !f.Sight.Forced && !f.Sight.NodeAway &&
 			p.Confirmation == objects.NotConfirmed && f.NodeSeen == objects.NodeReady && refused
 		waited := (f.NodeSeen == objects.NodeReady || f.NodeSeen == objects.NodeTaintedReady) && !f.Storage.Fenced &&
-			hadTime(f)
+			!f.Storage.Away && hadTime(f)
 		gone := nodeGone(f, then) && !f.Storage.Fenced && hadTime(f)
 		rebooted := then(f.FenceRead) && then(f.NodeRead) && f.Fence.InForce && f.Fence.Coverage == v1alpha1.CoversVolumes &&
 			f.Node.BootID == "boot-2"

@@ -1,13 +1,20 @@
 package podsafety
 
-import "time"
+import (
+	"maps"
+	"time"
 
-// Storage tells whether fences keep a node from volumes, as observed in the watch of NodeFences. The zero value means
-// that no such fence was observed.
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+)
+
+// Storage tells whether a node can unmount volumes, as observed in the watches of Nodes and NodeFences. The zero value
+// means that no obstacle was observed.
 type Storage struct {
 	// Fenced reports that a fence may keep the node from volumes, whatever their driver, so that an unmount may not end.
 	Fenced bool
-	// Since is the time at which this process saw the last such fence go, or zero if it saw none.
+	// Away reports that the node is not Ready. The watch cache may show its return a moment earlier.
+	Away bool
+	// Since is the time at which this process saw the last obstacle begin or go, or zero if it saw none.
 	Since time.Time
 }
 
@@ -16,10 +23,24 @@ type Storages map[string]Storage
 
 // Saw records whether a fence may keep a node from volumes.
 func (s Storages) Saw(node string, fenced bool, now time.Time) {
-	switch {
+	switch one := s[node]; {
 	case fenced:
-		s[node] = Storage{Fenced: true}
-	case s[node].Fenced:
-		s[node] = Storage{Since: now}
+		s[node] = Storage{Fenced: true, Away: one.Away}
+	case one.Fenced:
+		s[node] = Storage{Away: one.Away, Since: now}
+	}
+}
+
+// remembered is longer than any wait for an unmount. Nodes that are gone, and whose names are not used again, would
+// otherwise be kept for ever.
+const remembered = 7 * 24 * time.Hour
+
+// SawNode records a change of a node. Every change must be recorded, because an outage can end before anything asks.
+func (s Storages) SawNode(node string, before, after objects.NodeSeen, now time.Time) {
+	if !before.Ready() || !after.Ready() {
+		s[node] = Storage{Fenced: s[node].Fenced, Away: !after.Ready(), Since: now}
+	}
+	if after == objects.NodeAbsent {
+		maps.DeleteFunc(s, func(_ string, one Storage) bool { return !one.Fenced && now.Sub(one.Since) > remembered })
 	}
 }

@@ -12,7 +12,7 @@ import (
 // starts with an empty Tracker waits again from the start, never shorter. It is not safe for concurrent use.
 type Tracker struct {
 	Sights map[types.UID]Sight
-	// Storages holds the nodes that had a fence of volumes.
+	// Storages holds the nodes, and whether they can unmount volumes.
 	Storages Storages
 }
 

@@ -124,6 +124,8 @@ func TestDecideLock(t *testing.T) {
 			ReasonWaitsForUnmount, grace - time.Second},
 		"completed, and a fence keeps its node from volumes": {lockFacts(holder(ofUser(succeeded), endedFor(time.Hour),
 			storage(podsafety.Storage{Fenced: true})), live), Wait, ReasonWaitsForUnmount, grace},
+		"completed, on a node that returns just now": {lockFacts(holder(ofUser(succeeded), endedFor(time.Hour),
+			storage(podsafety.Storage{Away: true})), live), Wait, ReasonWaitsForUnmount, grace},
 		"completed, and that has ended": {lockFacts(holder(ofUser(succeeded), endedFor(time.Hour),
 			storage(podsafety.Storage{Since: ago(time.Second)})), live), Wait, ReasonWaitsForUnmount, grace - time.Second},
 		"completed, and that ended before": {lockFacts(holder(ofUser(succeeded), endedFor(grace),

@@ -159,7 +159,7 @@ type User struct {
 	// watch cache.
 	NodeSeen  objects.NodeSeen
 	FenceSeen bool
-	// Storage says whether the node reaches its volumes, from the watch cache.
+	// Storage says whether the node can unmount volumes, from the watches.
 	Storage podsafety.Storage
 	// Fence and Node come from live reads.
 	Fence               objects.Fence
@@ -237,13 +237,13 @@ func (u User) released() bool { return u.Pod.Terminating && u.Pod.ShutDown() }
 
 // unmounts reports whether the kubelet of a pod that has ended is at work. Otherwise time proves no unmount.
 func (u User) unmounts() bool {
-	return u.Pod.Node == "" || u.NodeSeen == objects.NodeReady || u.NodeSeen == objects.NodeTaintedReady
+	return u.Pod.Node == "" || u.NodeSeen.Ready()
 }
 
-// unmountIn returns the remaining wait for the unmount, not positive once it is over. The wait does not begin while a
-// fence keeps the node from volumes.
+// unmountIn returns the remaining wait for the unmount, not positive once it is over. The wait does not begin while the
+// node is away, or a fence keeps it from volumes.
 func (u User) unmountIn(rules Rules, now time.Time) time.Duration {
-	if u.EndedSince.IsZero() || u.Storage.Fenced {
+	if u.EndedSince.IsZero() || u.Storage.Fenced || u.Storage.Away {
 		return rules.unmountGrace()
 	}
 	began := u.EndedSince

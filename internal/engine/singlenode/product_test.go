@@ -24,7 +24,7 @@ func ended(u User, shown session.Read, of objects.Volume) bool {
 	kubeletWorks := p.Node == "" || u.NodeSeen == objects.NodeReady || u.NodeSeen == objects.NodeTaintedReady
 	byItself := kubeletWorks && !p.Terminating && p.Final && !p.Running && p.Reported &&
 		(p.Succeeded || p.PhaseByKubelet) &&
-		!u.EndedSince.IsZero() && now().Sub(u.EndedSince) >= 30*time.Second && !u.Storage.Fenced &&
+		!u.EndedSince.IsZero() && now().Sub(u.EndedSince) >= 30*time.Second && !u.Storage.Fenced && !u.Storage.Away &&
 		now().Sub(u.Storage.Since) >= 30*time.Second
 	cutOff := p.Held && p.Terminating && p.Node != "" && u.FenceSeen && after(u.FenceRead, shown) && u.Fence.InForce &&
 		u.Fence.Coverage == v1alpha1.CoversVolumes && named(u.Fence, of) &&
@@ -46,7 +46,7 @@ func named(f objects.Fence, of objects.Volume) bool {
 func everyUser(visit func(User)) {
 	everyPod(func(u User) {
 		visit(u)
-		for _, u.Storage = range []podsafety.Storage{{}, {Fenced: true}, {Since: now()}} {
+		for _, u.Storage = range []podsafety.Storage{{}, {Fenced: true}, {Away: true}, {Since: now()}} {
 			inForce(&u)
 			visit(u)
 		}
@@ -69,7 +69,7 @@ func everyUser(visit func(User)) {
 }
 
 // everyUsers is the number of visits of everyUser.
-const everyUsers = 256*3*4 + 6 + 8*3 + 5*(8*4*4)*(2*2*3*4)
+const everyUsers = 256*3*5 + 6 + 8*3 + 5*(8*4*4)*(2*2*3*4)
 
 // everyPod visits each state of a pod that uses a claim.
 func everyPod(visit func(User)) {

@@ -17,7 +17,7 @@ type Tracker struct {
 	// Ungated are the pods whose gate the process has removed while the watch still shows it. A gate cannot be added
 	// again.
 	Ungated map[types.UID]bool
-	// Storages has the nodes that had a fence of volumes.
+	// Storages has the nodes, and whether they can unmount volumes.
 	Storages podsafety.Storages
 }
 
