@@ -149,7 +149,8 @@ var edits = []edit{
 			instead: "error(nil)"}}},
 	{pkg: "pkg/leaks", name: "one sighting is enough", at: []place{
 		{node: "max(s.Rules.Sightings, leastSightings)", instead: "s.Rules.Sightings"}}},
-	{pkg: "pkg/volume", name: "letters of handles matter", at: []place{{node: "strings.ToLower(handle)", instead: "handle"}}},
+	{pkg: "pkg/volume", name: "letters of handles matter", at: []place{
+		{node: "strings.ToLower(handle)", instead: "handle"}}},
 	{pkg: "pkg/leaks", name: "the policy is turned before the PV is Released", at: []place{
 		{node: "pv.Phase == volume.PhaseReleased", instead: "pv.Phase != volume.PhaseUnknown"}}},
 	{pkg: "pkg/leaks", name: "a remediation's PV is born with policy Delete", in: "remediationPV", at: []place{
