@@ -67,6 +67,7 @@ func (s *shell) plays(t *testing.T) map[string]play {
 		"kubectl describe pvc NAME": {with: of(docsPV),
 			also: "-n " + docsHome, want: docsPV},
 		"kubectl get pv --sort-by=.metadata.deletionTimestamp":           {want: docsPV},
+		"kubectl get pv VOLUME":                                          {with: []string{"VOLUME", docsPV}, want: docsPV},
 		"kubectl get volumeattachments":                                  {},
 		"kubectl get events -A --field-selector reason=VolumeLeftBehind": {},
 		`kubectl annotate pv NAME csi-reclaimer.io/hold="why"`: {with: of(docsPV),
