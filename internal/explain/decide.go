@@ -165,8 +165,8 @@ func (w ClusterFacts) releaseBrakeCommand(driver string) (command string) {
 	return ""
 }
 
-// brakesOf returns the driver's Leases that carry the brake's annotation: those that stop csi-reclaimer, and those that
-// do not, because it reads the Lease of its role alone. A held Lease of that name shows the namespace.
+// brakesOf returns the driver's Leases with the brake's annotation. The Leases in on stop csi-reclaimer. It does not
+// read the Leases in idle, because they are not of its role. A held Lease shows the namespace.
 func (w ClusterFacts) brakesOf(driver string) (on, idle []coordinationv1.Lease) {
 	name, leases := w.brakeLease(driver), w.leasesOf(driver)
 	reads := func(l coordinationv1.Lease) bool { return l.Name == name && IsHeld(l, w.Now) }

@@ -90,7 +90,7 @@ func TestClaimWithoutProvisionerAnnotationWaits(t *testing.T) {
 }
 
 // A program may create a Controller and not run it.
-func TestStopEndsWhatNewStarts(t *testing.T) {
+func TestStopBeforeRunLeavesNoGoroutine(t *testing.T) {
 	w := newWorld(t)
 	others, known := goleak.IgnoreCurrent(), len(scheme.Scheme.AllKnownTypes())
 	w.make(Config{}).provisioner.Stop()

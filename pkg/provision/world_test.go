@@ -290,7 +290,7 @@ func (w *world) count(what string) int {
 	return n
 }
 
-// settle is what an operator does by "kubectl reclaim settle" for the claim's volume.
+// settle settles the claim's volume, as "kubectl reclaim settle" does.
 func (w *world) settle() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

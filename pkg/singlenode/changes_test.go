@@ -115,6 +115,12 @@ func TestUnmountGraceStartsAnewAfterOutage(t *testing.T) {
 		w.sync() // without any work between the two
 	}
 	w.settle()
+	w.expectFreedAfterGrace(t)
+}
+
+// expectFreedAfterGrace expects the lock of pod one to stay for the whole grace from now on, and to be freed then.
+func (w *world) expectFreedAfterGrace(t *testing.T) {
+	t.Helper()
 	if w.expectCalls(); w.lock() != "one" {
 		t.Errorf("the lock has %q", w.lock())
 	}
@@ -140,14 +146,7 @@ func TestUnmountGraceStartsAnewAfterOutageSeenInStandby(t *testing.T) {
 	}
 	w.woken.idle = false
 	w.reconcileLock(t.Context(), "ns/data")
-	if w.expectCalls(); w.lock() != "one" {
-		t.Errorf("the lock has %q", w.lock())
-	}
-	w.clock.Step(podsafety.DefaultUnmountGrace)
-	w.reconcileLock(t.Context(), "ns/data")
-	if w.expectCalls("get pod one", "free data"); w.lock() != "" {
-		t.Errorf("after the grace, the lock has %q", w.lock())
-	}
+	w.expectFreedAfterGrace(t)
 }
 
 func TestUnmountGraceStartsAfterFence(t *testing.T) {

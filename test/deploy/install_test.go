@@ -255,8 +255,8 @@ func expectHoldKeepsController(t *testing.T, upgrade []string) {
 	expectRemainsKeepController(t, upgrade)
 }
 
-// expectRemainsKeepController has what a replica added after the Job that deleted the admission objects. The complaint
-// names the only controllers that the next Job may release.
+// expectRemainsKeepController expects a refusal of the upgrade while a pod or claim has a finalizer or gate, although
+// the admission objects are gone. The refusal names the only controllers that the next Job may release.
 func expectRemainsKeepController(t *testing.T, upgrade []string) {
 	t.Helper()
 	s := &shell{}

@@ -7,8 +7,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// Storage tells whether a node can unmount volumes, as observed in the watches of Nodes and NodeFences. The zero value
-// means that no obstacle was observed.
+// Storage reports whether a node can unmount volumes, as the watches of Nodes and NodeFences show. The zero value means
+// that no obstacle was observed.
 type Storage struct {
 	// Fenced reports that a fence may keep the node from volumes, whatever their driver, so that an unmount may not end.
 	Fenced bool

@@ -68,17 +68,24 @@ func TestStateOf(t *testing.T) {
 	}
 }
 
-func TestPanicOfWatchIsUnread(t *testing.T) {
+// newClusterOfOnePV returns a Cluster whose API server has one PV.
+func newClusterOfOnePV(t *testing.T) *Cluster {
+	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"kind":"PersistentVolumeList","apiVersion":"v1","metadata":{"resourceVersion":"1"},
 			"items":[{"metadata":{"name":"pv","resourceVersion":"1"}}]}`))
 	}))
-	defer server.Close()
+	t.Cleanup(server.Close)
 	c, err := New(&rest.Config{Host: server.URL}, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+func TestPanicOfWatchIsUnread(t *testing.T) {
+	c := newClusterOfOnePV(t)
 	pvs := newTable(c, kind{resource: "persistentvolumes", what: "PVs", open: "which PVs there are"}, kube.Selection{},
 		c.clients.Core.RESTClient(), &v1.PersistentVolume{},
 		kube.RecordAll(func(*v1.PersistentVolume) int { panic("bad object") }), never)
@@ -102,16 +109,7 @@ func TestPanicOfWatchIsUnread(t *testing.T) {
 
 // A request may succeed before the next panic, which the same object causes.
 func TestUnfinishedListDoesNotEndPanic(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"kind":"PersistentVolumeList","apiVersion":"v1","metadata":{"resourceVersion":"1"},
-			"items":[{"metadata":{"name":"pv","resourceVersion":"1"}}]}`))
-	}))
-	defer server.Close()
-	c, err := New(&rest.Config{Host: server.URL}, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newClusterOfOnePV(t)
 	var pvs *table[int]
 	panicked := false
 	pvs = newTable(c, kind{resource: "persistentvolumes"}, kube.Selection{}, c.clients.Core.RESTClient(),

@@ -20,7 +20,7 @@ import (
 //
 // The API server compiles all policies of its caches at once, about each second, and a cache has the order of the
 // writes. So a canary, a policy that is written last, is enforced last or together with the others. A probe of one
-// policy shows nothing about those that were written after it.
+// policy shows nothing about later ones.
 func WaitPolicies(ctx context.Context, config *rest.Config) error {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {

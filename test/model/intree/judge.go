@@ -185,7 +185,7 @@ func (k *worker) waitsForClaim(s *state, slot int) bool {
 	return !unbound || p.Writer != intree.WriterSelf || k.told(s, slot)
 }
 
-// told reports whether the leader's decision on a PV has an Event.
+// told reports whether the leader records an Event for its decision on a PV.
 func (k *worker) told(s *state, slot int) bool {
 	for i := range k.Replicas {
 		if r := k.look(s, i); r.leads {

@@ -88,7 +88,7 @@ func (c *scene) reread(i, n int) {
 // outdated reports whether the log was written by others since a replica has read or written it.
 func (m *memory) outdated() bool { return provision.Log(m.log) != provision.LogUnknown && !m.current }
 
-// readLog is what a replica does when a read shows that the log was changed by others. There is no watch of the log.
+// readLog has a replica take in the changes of others that a read of the log shows. There is no watch of the log.
 func (c *scene) readLog(i, n int) {
 	m := &c.lines[i].names[n]
 	place := c.place(i)

@@ -51,8 +51,8 @@ func (k *worker) pvController(s *state, slot int) {
 	k.bind(s, slot)
 }
 
-// bind is what the PV controller does to bind a PV and its claim, the claim last. It believes what its cache shows, and
-// finds no terminating PV for a claim that names none (FindMatchingVolume).
+// bind has the PV controller bind a PV and its claim, the claim last. The controller trusts its cache, and finds
+// no terminating PV for a claim that names none (FindMatchingVolume).
 func (k *worker) bind(s *state, slot int) {
 	p, live, cached := s.pvs[slot], s.claims[slot], s.cached[slot]
 	fits := live.gen != 0 && !live.bound && p.belongs(live.gen) && !p.is(terminating)

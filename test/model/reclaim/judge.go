@@ -261,7 +261,7 @@ func (k *worker) neverBound(s *state, slot int) bool {
 	return p.is(terminating) && !p.bound() && !p.released() && p.belongs(s.claims[slot].gen) && k.told(s, slot)
 }
 
-// told reports whether the leader's decision on a PV has an Event.
+// told reports whether the leader records an Event for its decision on a PV.
 func (k *worker) told(s *state, slot int) bool {
 	for i := range k.Replicas {
 		if r := k.look(s, i); r.Leads() {
