@@ -20,7 +20,7 @@ const (
 	// VolumeUnknown: a fact was not read, or no program is known that decides.
 	VolumeUnknown VolumeFate = "unknown"
 	VolumeKept    VolumeFate = "kept"
-	// VolumeWaits: the volume is due for deletion, but a person has to remove an obstacle first.
+	// VolumeWaits: the volume is due for deletion, and an obstacle keeps it. Some go by themselves, see the reason.
 	VolumeWaits VolumeFate = "waits"
 	// VolumeDeleted: the driver or the in-tree plugin deletes the volume.
 	VolumeDeleted VolumeFate = "deleted"

@@ -3,6 +3,7 @@
 package provision
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -179,6 +180,8 @@ func TestStaleSnapshotFinalizerIsRemoved(t *testing.T) {
 	}
 }
 
+var releasedSnapshots = regexp.MustCompile(`(?m)^[1-9]\d* VolumeSnapshots? (was|were) released$`)
+
 // TestUninstallReleasesSourceFinalizers covers snapshots and cloned claims.
 func TestUninstallReleasesSourceFinalizers(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutProgram)
@@ -192,8 +195,8 @@ func TestUninstallReleasesSourceFinalizers(t *testing.T) {
 	snapshot := env.CreateSnapshot(original, withStaleFinalizer)
 	env.Must(car.Terminate())
 	output, err := env.ReleaseFinalizers("--in-flight-quiet-period=2s")
-	if err != nil || !strings.Contains(output, "1 VolumeSnapshot was released") || !strings.Contains(output,
-		"1 cloned claim was released") {
+	// The number is not certain: each driver releases terminating snapshots without content, here those of other tests.
+	if err != nil || !releasedSnapshots.MatchString(output) || !strings.Contains(output, "1 cloned claim was released") {
 		t.Errorf("%v: %s", err, output)
 	}
 	env.waitUnprotected(snapshot)

@@ -5,6 +5,7 @@ package statefulset
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
 )
@@ -28,10 +30,17 @@ func (env *environment) plugin(into any, args ...string) {
 	}
 }
 
-// preview returns the plugin's preview of the fate of the set's claims.
+// preview returns the plugin's preview of the fate of the set's claims. It waits until no claim's volume is in flight:
+// csi-reclaimer closes the entry of a volume a moment after it stores the PV, and until then the volume has no fate.
 func (s *set) preview(args ...string) (p claims.Preview) {
 	s.T.Helper()
-	s.plugin(&p, append([]string{"preview", "statefulset/" + s.name}, args...)...)
+	s.Eventually("no volume of the set is in flight", func() bool {
+		p = claims.Preview{}
+		s.plugin(&p, append([]string{"preview", "statefulset/" + s.name}, args...)...)
+		return !slices.ContainsFunc(p.Claims, func(r claims.Row) bool {
+			return r.Volume.Reason == string(reclaim.ReasonInFlight)
+		})
+	})
 	if len(p.Unread) > 0 {
 		s.T.Errorf("not all is read: %q", p.Unread)
 	}
