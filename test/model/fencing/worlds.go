@@ -146,7 +146,12 @@ func agents() []World {
 		{
 			Name: "fence, storage systems", About: "two agents cut the node off from volumes of two storage systems, and take " +
 				"too long", Agents: []Agent{Volumes, Volumes}, Constant: upToDate + "; " + oneLeader,
-			Budget: Budget{Fence: 1, Delete: 1, PowerCut: 1, Slow: 1, Again: 1, Now: 1, DeleteFence: 1},
+			Budget: Budget{Fence: 1, Delete: 1, Slow: 1, Again: 1},
+		},
+		{
+			Name: "fence, storage systems, ended", About: "such a fence is ended and deleted, before and after a reboot",
+			Agents: []Agent{Volumes, Volumes}, Constant: upToDate + "; " + oneLeader,
+			Budget: Budget{Fence: 1, Delete: 1, PowerCut: 1, Now: 1, DeleteFence: 1},
 		},
 	}
 }
