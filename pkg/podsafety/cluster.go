@@ -153,17 +153,24 @@ func (a apiServer) patchCondition(ctx context.Context, namespace string, p kube.
 func (a apiServer) readVolume(ctx context.Context, namespace, claim string) (volume, error) {
 	ctx, cancel := a.bound(ctx) // of both reads
 	defer cancel()
-	name, _, err := kube.Get(ctx, a.timeout, kube.Claim, namespace, claim,
+	claimed, found, err := kube.Get(ctx, a.timeout, kube.Claim, namespace, claim,
 		a.clients.Core.PersistentVolumeClaims(namespace).Get,
-		func(o *v1.PersistentVolumeClaim) string { return o.Spec.VolumeName })
-	if err != nil || name == "" {
+		func(o *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim { return o })
+	if err != nil || !found || claimed.Spec.VolumeName == "" {
 		return volume{}, err
 	}
-	pv, _, err := kube.Get(ctx, a.timeout, kube.PV, "", name, a.clients.Core.PersistentVolumes().Get, volumeOf)
+	pv, _, err := kube.Get(ctx, a.timeout, kube.PV, "", claimed.Spec.VolumeName, a.clients.Core.PersistentVolumes().Get,
+		func(o *v1.PersistentVolume) volume { return volumeOf(o, claimed.UID) })
 	return pv, err
 }
 
-func volumeOf(o *v1.PersistentVolume) volume {
+// volumeOf returns the record of a PV, or the zero value if the PV is not bound to this claim. A user can name any PV
+// in a claim, but a kubelet mounts only a PV whose claimRef has the UID of the claim (getPVSpec in its
+// desired_state_of_world_populator.go).
+func volumeOf(o *v1.PersistentVolume, claim types.UID) volume {
+	if o.Spec.ClaimRef == nil || o.Spec.ClaimRef.UID != claim {
+		return volume{}
+	}
 	shared := func(m v1.PersistentVolumeAccessMode) bool { return m == v1.ReadWriteMany || m == v1.ReadOnlyMany }
 	return volume{Volume: objects.VolumeOf(o), name: o.Name, shared: slices.ContainsFunc(o.Spec.AccessModes, shared)}
 }

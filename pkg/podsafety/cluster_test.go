@@ -100,3 +100,39 @@ func TestMissingObjectNeedsAPIServerAnswer(t *testing.T) {
 		}
 	}
 }
+
+// TestVolumeOfClaimIsBoundToIt expects no volume for a claim that only names a PV, as everybody can.
+func TestVolumeOfClaimIsBoundToIt(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		ref  *v1.ObjectReference
+		want string
+	}{
+		"bound to the claim":     {&v1.ObjectReference{Namespace: "ns", Name: "data", UID: "claim"}, "pv"},
+		"bound to another claim": {&v1.ObjectReference{Namespace: "victim", Name: "data", UID: "other"}, ""},
+		"of a former claim":      {&v1.ObjectReference{Namespace: "ns", Name: "data", UID: "former"}, ""},
+		"reserved by name":       {&v1.ObjectReference{Namespace: "ns", Name: "data"}, ""},
+		"bound to none":          {nil, ""},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if strings.Contains(r.URL.Path, "persistentvolumeclaims") {
+				_ = json.NewEncoder(w).Encode(v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data", UID: "claim"},
+					TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
+					Spec:     v1.PersistentVolumeClaimSpec{VolumeName: "pv"}})
+				return
+			}
+			_ = json.NewEncoder(w).Encode(v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"},
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
+				Spec:     v1.PersistentVolumeSpec{ClaimRef: c.ref}})
+		}))
+		clients, err := kube.NewClients(&rest.Config{Host: server.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := apiServer{clients, nil, apiTimeout}.readVolume(t.Context(), "ns", "data")
+		if err != nil || v.name != c.want {
+			t.Errorf("a PV %s: %q, error %v", sentence, v.name, err)
+		}
+		server.Close()
+	}
+}

@@ -28,7 +28,8 @@ type volumeLocks struct {
 	// writes counts the writes of this process, and written holds the count at the last write for each node.
 	writes  int
 	written map[string]int
-	// volumes caches the volumes of pods, by UID. It stays valid because the claims of a pod with a node stay bound.
+	// volumes caches the volumes of pods whose claims are all bound, by UID. It stays valid because the claims of a pod
+	// with a node stay bound.
 	volumes map[types.UID][]volume
 }
 
@@ -271,19 +272,23 @@ func (c *Controller) addVolumes(ctx context.Context, p *pod, volumes map[string]
 	return nil
 }
 
-// volumesOf returns the volumes of a pod's claims. A volume without a PV has no name.
+// volumesOf returns the volumes of a pod's claims. The volume of a claim that is not bound has no name, and is read
+// again, because such a claim of a pod that was created with a node can be bound later.
 func (c *Controller) volumesOf(ctx context.Context, p objects.Pod) (volumes []volume, err error) {
 	if volumes, known := c.volumeLocks.known(p.UID); known {
 		return volumes, nil
 	}
+	bound := true
 	for _, claim := range p.Claims {
 		v, err := c.cluster.readVolume(ctx, p.Namespace, claim)
 		if err != nil {
 			return nil, err
 		}
-		volumes = append(volumes, v)
+		volumes, bound = append(volumes, v), bound && v.name != ""
 	}
-	c.volumeLocks.note(p.UID, volumes)
+	if bound {
+		c.volumeLocks.note(p.UID, volumes)
+	}
 	return volumes, nil
 }
 

@@ -92,8 +92,22 @@ func (env *podEnvironment) attach(vol *objects.Volume, node string) error {
 	return err
 }
 
+// podNaming creates a pod with its own volume and with a claim that names another volume, and waits until it is held.
+func (env *podEnvironment) podNaming(other *objects.Volume, node string) (*objects.Pod, *objects.Volume) {
+	env.T.Helper()
+	vol := env.MakeVolume(objects.Spec{Handle: "none", Policy: v1.PersistentVolumeReclaimRetain})
+	claim, err := env.MakeClaim(env.Ctx, objects.ClaimSpec{Name: "thief-" + rand.String(8),
+		Change: func(claim *v1.PersistentVolumeClaim) { claim.Spec.VolumeName = other.Name }})
+	env.Must(err)
+	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "pod-" + rand.String(8),
+		Claims: []string{vol.ClaimName, claim.Name}, Node: node})
+	env.Must(err)
+	env.waitHeld(pod)
+	return pod, vol
+}
+
 // TestVolumesOfHeldPodsAreLocked expects volumes to be locked to a node that is away, with the shipped policies, until
-// the pod is released.
+// the pod is released. A claim that only names the volume of another locks nothing.
 func TestVolumesOfHeldPodsAreLocked(t *testing.T) {
 	t.Parallel()
 	env := newPodEnvironment(t, fixture.Version())
@@ -108,6 +122,14 @@ func TestVolumesOfHeldPodsAreLocked(t *testing.T) {
 	env.waitLocks(vol.Name + " at " + node)
 	env.Eventually("the volume cannot be attached to another node", func() bool { return env.attach(vol, other) != nil })
 	env.Must(env.attach(vol, node))
+	foreign := env.MakeVolume(objects.Spec{Handle: "none", Policy: v1.PersistentVolumeReclaimRetain})
+	naming, own := env.podNaming(foreign, node)
+	env.Must(naming.Delete(env.Ctx))
+	env.waitLocks(slices.Sorted(slices.Values([]string{vol.Name + " at " + node, own.Name + " at " + node}))...)
+	env.confirm(naming, naming.UID)
+	env.deletePodNow(naming.Name)
+	env.Must(naming.WaitGone(env.WithTimeout()))
+	env.waitLocks(vol.Name + " at " + node)
 	env.setReady(node, v1.ConditionTrue)
 	env.WaitMetric(g, "csi_reclaimer_pod_safety_volume_locks", "1")
 
