@@ -20,7 +20,7 @@ import (
 
 const attachLock = "csi-reclaimer-attach-lock"
 
-// lock returns the VolumeLock of a node, with one volume.
+// lock returns the VolumeLock of a node, with this volume and another one.
 func lock(t *testing.T, volume, node string) object {
 	t.Helper()
 	return parse(t, `
@@ -114,6 +114,33 @@ func TestLockedVolumeAttachesOnlyToItsNode(t *testing.T) {
 	until(t, "the end of the lock", func() bool { return attachable(t, "locked") })
 }
 
+// TestRefusalNamesWayOut carries out the command of the refusal on a lock with a single volume.
+func TestRefusalNamesWayOut(t *testing.T) {
+	waitEstablished(t)
+	ctx := t.Context()
+	single := parse(t, `
+apiVersion: csi-reclaimer.io/v1alpha1
+kind: VolumeLock
+metadata: {name: away-single}
+spec: {volumes: {single: {namespace: ns, pod: web-0, uid: the-uid}}}`)[0]
+	removeAtEnd(t, single)
+	must(t, apply(ctx, single))
+	until(t, "the lock to be in force", func() bool { return !attachable(t, "single") })
+	_, err := attach(t, "single", "other", metav1.CreateOptions{})
+	if err == nil {
+		t.Fatal("attached to another node")
+	}
+	_, command, _ := strings.Cut(err.Error(), "kubectl patch volumelock away-single --type=json -p '")
+	patch, _, found := strings.Cut(command, "'")
+	if !found {
+		t.Fatalf("no command in %q", err)
+	}
+	must(t, client.RESTClient().Patch(types.JSONPatchType).AbsPath(single.path()).Body([]byte(patch)).Do(ctx).Error())
+	until(t, "the end of the lock", func() bool { return attachable(t, "single") })
+	_, err = attach(t, "another", "other", metav1.CreateOptions{})
+	must(t, err)
+}
+
 // A lock that the policy cannot read would keep every volume from being attached.
 func TestIncompleteVolumeLocksAreRefused(t *testing.T) {
 	waitEstablished(t)
@@ -129,7 +156,7 @@ func TestIncompleteVolumeLocksAreRefused(t *testing.T) {
 			}
 		}
 	}
-	for _, text := range []string{"spec: {}", "a: b", "spec: null", "spec: {volumes: {}}", "spec: {volumes: {v: {}}}"} {
+	for _, text := range []string{"spec: {}", "a: b", "spec: null", "spec: {volumes: null}", "spec: {volumes: {v: {}}}"} {
 		o := parse(t, "apiVersion: csi-reclaimer.io/v1alpha1\nkind: VolumeLock\nmetadata: {name: v}\n"+text)
 		if err := apply(ctx, o...); err == nil {
 			t.Errorf("%s: accepted", text)
