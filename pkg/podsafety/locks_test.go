@@ -122,6 +122,66 @@ func TestNodeHasOneLock(t *testing.T) {
 	}
 }
 
+// TestLockPassesToPodOnReturnedNode expects a volume of two pods to stay locked until neither is held, although the
+// node is back when the first one ends.
+func TestLockPassesToPodOnReturnedNode(t *testing.T) {
+	w := newWorld(t, Config{VolumeLocks: true})
+	w.pvs["pv-data"], w.pvs["pv-logs"] = false, false
+	w.show(held(terminating))
+	w.away()
+	lock := func() controller.Result { return w.lock(t.Context(), "a") }
+	lock()
+	w.expectCalls("get volume", "create lock")
+	w.nodeCache["a"] = objects.WatchedNode{Name: "a", Seen: objects.NodeReady}
+	w.show(held(terminating, func(o *v1.Pod) {
+		o.Name, o.UID = "second", "second"
+		logs := *o.Spec.Volumes[0].DeepCopy()
+		logs.PersistentVolumeClaim.ClaimName = "logs"
+		o.Spec.Volumes = append(o.Spec.Volumes, logs)
+	}))
+	lock()
+	w.expectCalls() // it takes nothing, and loses nothing
+
+	w.unwatch("ns/db")
+	delete(w.live, "ns/db")
+	w.fail["get volume"] = errors.New("refused")
+	if got := lock(); got == controller.Done() || len(w.locked["a"].volumes) != 1 {
+		t.Errorf("while the volumes of the second pod are unknown: %v, locked %v", got, w.locked)
+	}
+	w.fail = map[string]error{}
+	w.calls = nil
+	lock()
+	w.expectCalls("get pod", "get volume", "get volume", "update lock")
+	want := map[string]holder{"pv-data": {"ns", "second", "second"}}
+	if got := w.locked["a"].volumes; !maps.Equal(got, want) {
+		t.Errorf("the lock has %v", got)
+	}
+	w.unwatch("ns/second")
+	delete(w.live, "ns/second")
+	lock()
+	w.expectCalls("get pod", "delete lock")
+}
+
+// TestEmptyLock expects a lock from which a person has removed the last volume to be filled, or deleted.
+func TestEmptyLock(t *testing.T) {
+	for _, waits := range []bool{true, false} {
+		w := newWorld(t, Config{VolumeLocks: true})
+		w.pvs["pv-data"] = false
+		w.away()
+		if waits {
+			w.show(held(terminating))
+		}
+		w.locked["a"] = volumeLock{node: "a", object: "lock-of-a", version: "1", volumes: map[string]holder{}}
+		if err := w.volumeLocks.refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.lock(t.Context(), "a")
+		if l, exists := w.locked["a"]; exists != waits || waits && len(l.volumes) != 1 {
+			t.Errorf("a pod waits: %t; locked %v", waits, w.locked)
+		}
+	}
+}
+
 func TestVolumesWithoutLocks(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		alter func(w *world)

@@ -164,16 +164,20 @@ func (c *Controller) lock(ctx context.Context, node string) controller.Result {
 
 func (c *Controller) lockVolumes(ctx context.Context, node string) error {
 	before := c.volumeLocks.get(node)
-	volumes := maps.Clone(before.volumes)
+	volumes, left := maps.Clone(before.volumes), map[string]holder{}
 	var errs []error
 	for _, volume := range slices.Sorted(maps.Keys(before.volumes)) {
 		needed, err := c.isNeeded(ctx, node, before.volumes[volume], volume)
 		if errs = append(errs, err); err == nil && !needed {
 			delete(volumes, volume)
+			left[volume] = before.volumes[volume]
 		}
 	}
-	for _, p := range c.observer.waitingOn(node) {
-		errs = append(errs, c.addVolumes(ctx, p, volumes))
+	if err := c.addAllVolumes(ctx, node, left, volumes); err != nil {
+		errs = append(errs, err)
+		// The pod whose volumes are unknown may use one that would leave.
+		maps.Copy(left, volumes)
+		volumes = left
 	}
 	if err := c.volumeLocks.set(ctx, before, volumes); err != nil {
 		return errors.Join(append(errs, err)...)
@@ -245,10 +249,18 @@ func (c *Controller) isNeeded(ctx context.Context, node string, by holder, name 
 	return podsafety.DecideLock(f, c.cfg.Clock.Now()) != podsafety.RemoveLock, nil
 }
 
-// addVolumes adds the volumes of a pod that need a lock.
-func (c *Controller) addVolumes(ctx context.Context, p *pod, volumes map[string]holder) error {
+// addAllVolumes adds the volumes of all pods of a node that need a lock. left are the volumes that would leave it.
+func (c *Controller) addAllVolumes(ctx context.Context, node string, left, volumes map[string]holder) error {
+	var errs []error
+	for _, p := range c.observer.waitingOn(node) {
+		errs = append(errs, c.addVolumes(ctx, p, left, volumes))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Controller) addVolumes(ctx context.Context, p *pod, left, volumes map[string]holder) error {
 	f := c.lockFacts(p.node, p)
-	f.Holder = p.uid
+	f.Holder, f.Left = p.uid, len(left) > 0
 	if podsafety.DecideLock(f, c.cfg.Clock.Now()) != podsafety.CreateLock {
 		return nil
 	}
@@ -261,6 +273,7 @@ func (c *Controller) addVolumes(ctx context.Context, p *pod, volumes map[string]
 			continue
 		}
 		f.Shared, f.Volume = v.shared, v.Volume
+		_, f.Left = left[v.name]
 		action, err := c.decideLock(ctx, &f)
 		if err != nil {
 			return err

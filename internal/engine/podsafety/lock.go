@@ -15,6 +15,8 @@ type LockFacts struct {
 	// Holder is the UID of the pod that the lock is for, and Locked reports whether the lock exists.
 	Holder types.UID
 	Locked bool
+	// Left reports that the lock of the node has held the volume until now, for a pod that is not held any more.
+	Left bool
 	// Pod is the pod with the holder's name, from the watch cache or, when PodRead is set, from a live read. The zero
 	// value means that no such pod exists.
 	Pod     Pod
@@ -62,8 +64,9 @@ func (a LockAction) String() string { return session.Name(a, lockActionNames) }
 // The attach-detach controller detaches volumes from an unreachable node after some minutes (maxWaitForUnmountDuration
 // in pkg/controller/volume/attachdetach), and at once with the taint node.kubernetes.io/out-of-service, even under
 // running processes. A volume is therefore locked while a pod that uses it is held and terminating on such a node. The
-// lock stays until the pod is no longer held, even if the node returns, because the volume may be detached by then. The
-// absence of the pod is read live, since a stale cache may lack a pod that it has not received yet.
+// lock stays until the pod is no longer held, even if the node returns, because the volume may be detached by then. For
+// the same reason it passes to another held, terminating pod of the node that uses the volume. The absence of the pod
+// is read live, since a stale cache may lack a pod that it has not received yet.
 //
 // A volume that a fence keeps from the node needs no lock, which would only block a new pod. The fence is read live,
 // too. Its boot ID does not matter: the fence does not end while a held pod is terminating on the node. A pod that is
@@ -94,7 +97,7 @@ func (f LockFacts) held() bool { return f.Pod.UID == f.Holder && f.Holder != "" 
 
 // wanted reports whether the volume needs a lock unless a fence covers it.
 func (f LockFacts) wanted() bool {
-	return f.held() && f.Pod.Terminating && f.Pod.Node != "" && f.NodeSeen != objects.NodeReady && !f.Shared
+	return f.held() && f.Pod.Terminating && f.Pod.Node != "" && (f.NodeSeen != objects.NodeReady || f.Left) && !f.Shared
 }
 
 // mayBeCovered reports whether a fence of the node may make the lock unnecessary.

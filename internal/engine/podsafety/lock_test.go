@@ -27,6 +27,9 @@ func ofDriver(f *LockFacts) {
 }
 func fenceSeen(f *LockFacts) { f.FenceSeen = true }
 
+// left is the volume of another pod of the node until then, and the node is back.
+func left(f *LockFacts) { f.Locked, f.Left, f.NodeSeen = false, true, objects.NodeReady }
+
 func nodeIs(n objects.NodeSeen) func(*LockFacts) { return func(f *LockFacts) { f.NodeSeen = n } }
 
 func volumesFenced(r session.Read) func(*LockFacts) {
@@ -59,6 +62,13 @@ func TestDecideLock(t *testing.T) {
 		"released and read live":             {locked(none, released, readLive), KeepLock},
 		"another pod":                        {locked(none, func(f *LockFacts) { f.Holder = "uid-2" }), KeepLock},
 		"no pod":                             {locked(none, func(f *LockFacts) { f.Holder, f.Pod.UID = "", "" }), KeepLock},
+
+		"another pod of the node had it": {locked(left), CreateLock},
+		"another pod had it, and this one is not deleted": {
+			locked(left, func(f *LockFacts) { f.Pod.Terminating = false }), KeepLock},
+		"another pod had it, and this one is not held": {locked(left, released), KeepLock},
+		"another pod had it, and its driver refuses the node": {
+			locked(left, ofDriver, fenceSeen, volumesFenced(read(1))), KeepLock},
 
 		"it stays":                                   {locked(), KeepLock},
 		"it stays when the node returns":             {locked(nodeIs(objects.NodeReady)), KeepLock},
