@@ -29,7 +29,7 @@ func (o *podSafetyOptions) flags(fs *pflag.FlagSet) {
 		"While a held pod is terminating on a node that is not Ready, have the VolumeLock of the node name its volumes: "+
 			"the policy csi-reclaimer-attach-lock then refuses to attach them to another node. Needs "+
 			"pod-safety-crd.yaml. Run kube-controller-manager with --disable-force-detach-on-timeout, too, so that volumes "+
-			"are not detached from such a node after 6 minutes.")
+			"are not detached from such a node after 6 minutes. --volume-locks=false removes all VolumeLocks.")
 	fs.BoolVar(&o.nodeCondition, "node-unreachable-condition", true,
 		"Set the condition "+string(podsafety.NodeUnreachable)+" of pods on a node whose condition Ready is Unknown, and "+
 			"remove it when the node is back: of held pods, and of all pods in namespaces with the label "+

@@ -128,7 +128,7 @@ func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
 // ended before the caches were filled, since no decision is made without them.
 func (c *Controller) Run(ctx context.Context) error {
 	also := []func(context.Context){c.watchForcePolicy, c.begin, c.beginClaims}
-	if c.cfg.VolumeLocks {
+	if !c.cfg.DryRun {
 		also = append(also, c.sweepLocks)
 	}
 	return c.control.Run(ctx, also...)

@@ -1,17 +1,22 @@
 package podsafety
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
 func TestNodeUnreachableCondition(t *testing.T) {
@@ -179,6 +184,51 @@ func TestEmptyLock(t *testing.T) {
 		if l, exists := w.locked["a"]; exists != waits || waits && len(l.volumes) != 1 {
 			t.Errorf("a pod waits: %t; locked %v", waits, w.locked)
 		}
+	}
+}
+
+// TestLocksOfEarlierProcessAreRemoved switches VolumeLocks off while one is in force, whose pod is held. This needs no
+// permission to read its volume. A dry run changes nothing.
+func TestLocksOfEarlierProcessAreRemoved(t *testing.T) {
+	noKind := apierrors.NewNotFound(schema.GroupResource{Group: lockGroup, Resource: lockResource}, "")
+	for sentence, c := range map[string]struct {
+		cfg    Config
+		err    error
+		locks  int
+		errors float64
+	}{
+		"without locks":            {Config{}, nil, 0, 0},
+		"with locks":               {Config{VolumeLocks: true}, nil, 1, 0},
+		"a dry run":                {Config{VolumeLocks: true, DryRun: true}, nil, 1, 0},
+		"without the kind":         {Config{}, noKind, 1, 0},
+		"the kind is missing":      {Config{VolumeLocks: true}, noKind, 1, 1},
+		"no answer, without locks": {Config{}, errNoAnswer, 1, 1},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, c.cfg)
+				w.away()
+				w.show(held(terminating))
+				w.showFence(fenced(v1alpha1.CoversVolumes))
+				w.locked["a"] = volumeLock{node: "a", object: "lock-of-a",
+					volumes: map[string]holder{"pv-data": {"ns", "db", "uid"}}}
+				w.fail["list locks"] = c.err
+				if !c.cfg.VolumeLocks {
+					w.fail["get volume"] = errNoAnswer
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- w.Controller.Run(ctx) }()
+				synctest.Wait()
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+				if got := value(w.metrics.lockErrors); len(w.locked) != c.locks || got != c.errors {
+					t.Errorf("locked %v, errors %v", w.locked, got)
+				}
+			})
+		})
 	}
 }
 

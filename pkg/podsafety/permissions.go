@@ -68,12 +68,16 @@ func (c Config) writes() (permissions []permission.Permission) {
 	if c.NodeCondition {
 		add("", "pods/status", "pods do not show that their node is unreachable", "patch")
 	}
-	if c.VolumeLocks {
+	const bound = "volumes stay bound to one node after the pod is gone"
+	switch {
+	case c.VolumeLocks:
 		const unlocked = "volumes can be attached to another node while a held pod may write to them"
 		add("", "persistentvolumeclaims", unlocked, "get")
 		add("", "persistentvolumes", unlocked, "get")
 		add(lockGroup, lockResource, unlocked, "list", "create", "update")
-		add(lockGroup, lockResource, "volumes stay bound to one node after the pod is gone", "delete")
+		add(lockGroup, lockResource, bound, "delete")
+	case !c.DryRun: // locks of an earlier process are removed
+		add(lockGroup, lockResource, bound, "list", "delete")
 	}
 	if _, none := c.Events.(events.Discard); !none {
 		add("", "events", "only the log and the metrics show why a pod stays", "create", "patch")

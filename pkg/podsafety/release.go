@@ -144,11 +144,11 @@ func (r *releaser) claims(ctx context.Context) (found bool, err error) {
 }
 
 func (r *releaser) locks(ctx context.Context) error {
-	if !r.cfg.VolumeLocks {
-		return nil
-	}
 	locks, err := r.volumeLocks.client.list(ctx)
-	if err != nil {
+	switch {
+	case r.nothingToRemove(err):
+		return nil
+	case err != nil:
 		return err
 	}
 	var errs []error

@@ -2,10 +2,13 @@ package podsafety
 
 import (
 	"errors"
+	"net/http"
 	"slices"
 	"testing"
 
 	"k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
@@ -30,6 +33,32 @@ func TestReleaseRemovesAll(t *testing.T) {
 	}
 	if w.kept["db-data"].Finalizers != nil || len(w.kept["other"].Finalizers) != 1 {
 		t.Errorf("claims: %v", w.kept)
+	}
+}
+
+// TestReleaseRemovesLocksOfEarlierProcess expects a release without VolumeLocks to remove them all the same. An API
+// server without the kind has none.
+func TestReleaseRemovesLocksOfEarlierProcess(t *testing.T) {
+	noKind := apierrors.NewGenericServerResponse(http.StatusNotFound, "list",
+		schema.GroupResource{Group: lockGroup, Resource: lockResource}, "", "404 page not found", 0, true)
+	for sentence, c := range map[string]struct {
+		locks bool
+		err   error
+		gone  int
+		fails bool
+	}{
+		"without locks":            {false, nil, 1, false},
+		"without the kind":         {false, noKind, 0, false},
+		"the kind is missing":      {true, noKind, 0, true},
+		"no answer, without locks": {false, errNoAnswer, 0, true},
+	} {
+		w := newWorld(t, Config{VolumeLocks: c.locks})
+		w.locked["a"] = volumeLock{node: "a", object: "lock-of-a", volumes: map[string]holder{"pv-data": {}}}
+		w.fail["list locks"] = c.err
+		w.cfg.Clock = kubetest.EagerClock{FakeClock: w.clock}
+		if out, err := w.Release(t.Context()); out.Locks != c.gone || (err != nil) != c.fails {
+			t.Errorf("%s: %+v, %v", sentence, out, err)
+		}
 	}
 }
 

@@ -198,7 +198,8 @@ func (c *Controller) lockVolumes(ctx context.Context, node string) error {
 
 // lockFacts returns the facts about a node, and about a pod unless it is nil, from the watches.
 func (c *Controller) lockFacts(node string, p *pod) podsafety.LockFacts {
-	f := podsafety.LockFacts{NodeSeen: c.observer.nodeSeen(node), FenceSeen: c.observer.fenceSeen(node)}
+	f := podsafety.LockFacts{NodeSeen: c.observer.nodeSeen(node), FenceSeen: c.observer.fenceSeen(node),
+		RemovingLocks: !c.cfg.VolumeLocks}
 	if p != nil {
 		f.Pod = p.facts()
 	}
@@ -226,7 +227,7 @@ func (c *Controller) isNeeded(ctx context.Context, node string, by holder, name 
 	p, _ := c.observer.pods.Get(by.podKey())
 	f := c.lockFacts(node, p)
 	f.Holder, f.Locked = by.uid, true
-	if f.FenceSeen && f.Pod.UID == by.uid && f.Pod.Node == node {
+	if f.FenceSeen && !f.RemovingLocks && f.Pod.UID == by.uid && f.Pod.Node == node {
 		volumes, err := c.volumesOf(ctx, f.Pod)
 		if err != nil {
 			return true, err
@@ -309,17 +310,19 @@ func (c *Controller) volumesOf(ctx context.Context, p objects.Pod) (volumes []vo
 // other programs, and locks from requests whose answer was lost.
 const sweepEvery = time.Minute
 
-// sweepLocks lists and enqueues all locks periodically, until ctx ends.
+// sweepLocks lists and enqueues all locks periodically, until ctx ends. This also removes all locks if the Config asks
+// for none.
 func (c *Controller) sweepLocks(ctx context.Context) {
 	for {
 		err := c.volumeLocks.refresh(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
+		case c.nothingToRemove(err):
 		case err != nil:
 			c.metrics.lockErrors.Inc()
-			klog.FromContext(ctx).Error(err, "Cannot keep volumes from other nodes while VolumeLocks cannot be read; "+
-				"retrying", "after", sweepEvery)
+			klog.FromContext(ctx).Error(err, "VolumeLocks cannot be read, and are neither created nor removed; retrying",
+				"after", sweepEvery)
 		default:
 			nodes, pods := c.observer.waitingAll()
 			c.volumeLocks.keep(pods)
@@ -335,4 +338,10 @@ func (c *Controller) sweepLocks(ctx context.Context) {
 		case <-timer.C():
 		}
 	}
+}
+
+// nothingToRemove reports whether a list of locks failed because the API server does not have the kind, and the Config
+// asks for no locks.
+func (c *Controller) nothingToRemove(err error) bool {
+	return !c.cfg.VolumeLocks && apierrors.IsNotFound(err)
 }

@@ -31,7 +31,7 @@ type LockFacts struct {
 	Volume objects.Volume
 	// Shared reports that the access modes of the PV allow more than one node (ReadWriteMany, ReadOnlyMany).
 	Shared bool
-	// RemovingLocks reports that all locks are removed, because volume-guard is uninstalled.
+	// RemovingLocks reports that all locks are removed, because volume-guard is uninstalled or makes no locks.
 	RemovingLocks bool
 }
 
