@@ -18,13 +18,14 @@ type waiting struct {
 }
 
 // waitingOf returns the record of a pod, and false for a pod that does not wait for its node. Such a pod has no claim,
-// has ended, cannot run on another node (DaemonSets, static pods), or tolerates the unreachable node for ever.
+// has ended, cannot run on another node (DaemonSets, static pods), or tolerates the unreachable node for ever. An ended
+// pod that is held and terminating waits: pod safety keeps it until the node shows the unmount of its volumes.
 func waitingOf(o *v1.Pod) (waiting, bool) {
 	p, owner := objects.PodOf(o), metav1.GetControllerOf(o)
 	switch {
 	case p.Mirror, owner != nil && owner.Kind == "DaemonSet", len(p.Claims) == 0:
 		return waiting{}, false
-	case !p.UsesVolumes(), p.Finished():
+	case !p.UsesVolumes(), p.Finished() && !(p.Held && p.Terminating):
 		return waiting{}, false
 	case !p.Terminating && staysForEver(o):
 		return waiting{}, false

@@ -165,8 +165,9 @@ func (c *Controller) readLive(ctx context.Context, p *policy, f *fencing.PolicyF
 
 // countFences recounts the fenced nodes in f, and returns the ended fence with this name, or nil.
 func countFences(f *fencing.PolicyFacts, fences []*fence, name string) (ended *fence) {
-	active := map[string]*fence{}
+	active, byRequest := map[string]*fence{}, map[string]bool{}
 	for _, one := range fences {
+		byRequest[one.Name] = one.endedByRequest()
 		if !one.ended() {
 			active[one.Name] = one
 		} else if one.Name == name {
@@ -175,7 +176,7 @@ func countFences(f *fencing.PolicyFacts, fences []*fence, name string) (ended *f
 	}
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
-		n.Fenced = active[n.Name] != nil
+		n.Fenced, n.Ended = active[n.Name] != nil, byRequest[n.Name]
 		delete(active, n.Name)
 	}
 	maps.DeleteFunc(active, func(_ string, one *fence) bool { return one.Vacant() })

@@ -348,6 +348,23 @@ func TestNodeIsFencedAgain(t *testing.T) {
 	}
 }
 
+// A person ends the fence of a node that is still unreachable. The policy fences it again only without that NodeFence.
+func TestUnfencedNodeIsNotFencedAgain(t *testing.T) {
+	w := outage(t)
+	w.pass(90 * time.Second)
+	w.fences["a"].Spec.Unfence = v1alpha1.UnfenceNow
+	w.put(w.fences["a"])
+	w.pass(5 * time.Minute)
+	w.wantPhase("a", v1alpha1.PhaseReturned)
+	w.wantJudgement("a", fencing.ReasonFenceEnded)
+	first := w.fences["a"].UID
+	w.pass(time.Hour) // --keep-returned-fences
+	w.pass(2 * time.Minute)
+	if w.fences["a"] == nil || w.fences["a"].UID == first {
+		t.Error("no new NodeFence after the deletion of the first")
+	}
+}
+
 func TestPolicyDryRunMakesNoWrites(t *testing.T) {
 	w := outage(t)
 	w.restart(Config{DryRun: true})

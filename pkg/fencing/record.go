@@ -30,6 +30,12 @@ func (f *fence) ended() bool {
 	return meta.IsStatusConditionTrue(f.Status.Conditions, v1alpha1.ConditionReturned)
 }
 
+// endedByRequest reports whether the fence was ended by request, and not by the return of the node.
+func (f *fence) endedByRequest() bool {
+	returned := meta.FindStatusCondition(f.Status.Conditions, v1alpha1.ConditionReturned)
+	return f.ended() && returned.Reason == string(fencing.ReasonEnded)
+}
+
 // policy is the cached record of a FencePolicy. It keeps spec and status, because FencePolicies are few.
 type policy struct {
 	name, version string

@@ -245,11 +245,12 @@ func (f Facts) stop(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, over v1alp
 	return runStep(StopRun, reasonOf(over), f.Run.Of)
 }
 
-// start starts an agent. For a fence of a policy, or beside an existing proof, the node must be NotReady, because it
-// may have come back since the attempt was recorded.
+// start starts an agent. For a fence of a policy, or beside the proof of a reboot, the node must be NotReady, because it
+// may have come back since the attempt was recorded. Beside a proof of volumes, a node that runs is no reason to leave
+// the others open.
 func (f Facts) start(attempt *v1alpha1.Attempt, run Run, now time.Time) Decision {
 	switch {
-	case f.Fence.Spec.PolicyName == "" && f.Fence.Status.Proof == nil:
+	case f.Fence.Spec.PolicyName == "" && (f.Fence.Status.Proof == nil || f.Fence.OfVolumes()):
 	case !f.NodeRead.FreshAfter(f.FenceRead, now):
 		return step(ReadNode, ReasonFencing)
 	case !f.Node.NotReady():
@@ -263,7 +264,7 @@ func (f Facts) start(attempt *v1alpha1.Attempt, run Run, now time.Time) Decision
 func (f Facts) hurried() bool { return f.Fence.abandoned() || !f.Fence.ended() && f.settled() }
 
 // settled reports whether a confirmation replaces the agent at work, which it never does beside a proof of volumes.
-func (f Facts) settled() bool { return !f.Fence.ofVolumes() && f.Fence.confirmed() }
+func (f Facts) settled() bool { return !f.Fence.OfVolumes() && f.Fence.confirmed() }
 
 // reason is the reason to wait for an agent without a result.
 func (s RunState) reason() Reason {
@@ -322,7 +323,7 @@ func (f Facts) prove(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, message s
 	}
 	return f.write(ReasonFenced, func(s *v1alpha1.NodeFenceStatus) {
 		conclude(s, attempt.Number, v1alpha1.ResultProven, message, now)
-		if f.Fence.ofVolumes() {
+		if f.Fence.OfVolumes() {
 			s.Proof.Volumes = append(s.Proof.Volumes, f.covered(agent))
 			return
 		}

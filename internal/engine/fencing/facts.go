@@ -184,11 +184,11 @@ type Sight struct {
 // fence of volumes: health checks delete it once the node is healthy, and writes still buffered on the node would then
 // reach the volumes. Such a fence ends only when the node is back, which would end it anyway.
 func (f Fence) ended() bool {
-	return f.Terminating && !f.ofVolumes() || f.Spec.Unfence == v1alpha1.UnfenceNow || f.abandoned()
+	return f.Terminating && !f.OfVolumes() || f.Spec.Unfence == v1alpha1.UnfenceNow || f.abandoned()
 }
 
-// ofVolumes reports whether the proof covers only the access to volumes, so that the node's processes may run on.
-func (f Fence) ofVolumes() bool {
+// OfVolumes reports whether the proof covers only the access to volumes, so that the node's processes may run on.
+func (f Fence) OfVolumes() bool {
 	return f.Status.Proof != nil && f.Status.Proof.Covers == v1alpha1.CoversVolumes
 }
 
@@ -357,7 +357,7 @@ func (f Facts) silent(now time.Time) bool {
 // that was already in flight at the time of the fence counts too, until the Lease has been silent.
 func (f Facts) runsOn(now time.Time) bool {
 	p := f.Fence.Status.Proof
-	return p != nil && !f.Fence.ofVolumes() && f.Node.Found && f.Node.BootID == p.BootID && f.renewed() && !f.silent(now)
+	return p != nil && !f.Fence.OfVolumes() && f.Node.Found && f.Node.BootID == p.BootID && f.renewed() && !f.silent(now)
 }
 
 // booted reports whether the Node's boot ID differs from the boot ID that the fence has ended.

@@ -35,6 +35,8 @@ type NodeView struct {
 	Since       time.Time
 	// Fenced reports a NodeFence that has not ended. An ended one must be deleted before another can take its name.
 	Fenced bool
+	// Ended reports that the node's NodeFence was ended by request, and exists. A person has decided about this outage.
+	Ended bool
 	// Waiting counts the pods on the node that have claims and are in namespaces that the policy selects. Tolerating
 	// counts those not yet terminating, because they tolerate the unreachable node for some time. Budgeted reports that
 	// each of them has a PodDisruptionBudget that is healthy without these pods.
@@ -108,6 +110,8 @@ func (f PolicyFacts) judge(n NodeView, halted Reason, now time.Time) Judgement {
 		why = ReasonFenceExists
 	case n.Waiting == 0:
 		why = ReasonNothingWaits
+	case n.Ended:
+		why = ReasonFenceEnded
 	case left > 0:
 		return Judgement{Node: n.Name, Reason: ReasonPatience, After: left}
 	case f.Spec.WaitForTolerations == nil || *f.Spec.WaitForTolerations:

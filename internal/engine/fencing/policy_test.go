@@ -43,6 +43,8 @@ func node(i int, alter func(*NodeView)) func(*PolicyFacts) {
 
 func fenced(n *NodeView) { n.Fenced = true }
 
+func unfenced(n *NodeView) { n.Ended = true }
+
 func maxFences(s string) func(*PolicyFacts) {
 	return func(f *PolicyFacts) { f.Spec.MaxFences = intstr.Parse(s) }
 }
@@ -100,6 +102,8 @@ func TestDecidePolicy(t *testing.T) {
 			policy(tolerating, func(f *PolicyFacts) { f.Spec.WaitForTolerations = ptr.To(false) }), ReasonUnreachable, 0},
 		"nothing waits":                      {policy(node(0, func(n *NodeView) { n.Waiting = 0 })), ReasonNothingWaits, 0},
 		"it is fenced already":               {policy(node(0, fenced)), ReasonFenceExists, 0},
+		"its fence was ended by request":     {policy(node(0, unfenced)), ReasonFenceEnded, 0},
+		"another's was":                      {policy(node(1, unfenced)), ReasonUnreachable, 0},
 		"another is fenced":                  {policy(node(1, fenced)), ReasonLimitReached, 0},
 		"a node that is gone is fenced":      {policy(goneFenced), ReasonLimitReached, 0},
 		"two may be fenced, in another zone": {policy(maxFences("2"), node(1, fenced)), ReasonUnreachable, 0},

@@ -233,7 +233,7 @@ func mayStart(f Facts, run Run) string {
 		return "no longer requested"
 	case now().Sub(a[len(a)-1].StartedAt.Time) >= 5*time.Minute:
 		return "its time is over"
-	case (f.Fence.Spec.PolicyName != "" || f.Fence.Status.Proof != nil) &&
+	case (f.Fence.Spec.PolicyName != "" || f.Fence.Status.Proof != nil && !f.Fence.OfVolumes()) &&
 		(!later(f.NodeRead, f.FenceRead) || !notReady(f)):
 		return "the node may be back"
 	}

@@ -29,7 +29,7 @@ func proven(f Facts, now time.Time) Decision {
 		return gone(f, now)
 	case f.Fence.Vacant():
 		return f.fenced(ReasonFenced, now)
-	case f.Fence.ofVolumes():
+	case f.Fence.OfVolumes():
 		return f.volumes(now)
 	case f.Fence.Status.Proof.Covers != v1alpha1.CoversUntilUnfenced, f.Node.BootID != f.Fence.Status.Proof.BootID:
 		return f.goOn(now)

@@ -98,7 +98,9 @@ var (
 		"The node is unreachable, and pods with claims wait for it: it is fenced.")
 	ReasonFenceExists  = table.Silent("FenceExists", "The node is unreachable, and has a NodeFence that has not ended.")
 	ReasonNothingWaits = table.Silent("NothingWaits", "The node is unreachable, and no pod with a claim waits for it.")
-	ReasonPatience     = table.Counted("Patience",
+	ReasonFenceEnded   = table.Normal("FenceEnded", "The node is unreachable, but its fence was ended by request. The "+
+		"policy fences the node again once this NodeFence is deleted.")
+	ReasonPatience = table.Counted("Patience",
 		"The node is unreachable, but not yet for the time that the policy requires.")
 	ReasonTolerated = table.Counted("Tolerated",
 		"The node is unreachable, and its pods tolerate that for some more time.")

@@ -24,6 +24,8 @@ type Ask struct {
 	// Run and Agent are set for ReadRun, StartRun and StopRun, as Status is for WriteStatus.
 	Run   Run
 	Agent v1alpha1.Agent
+	// BootID is the boot ID of the node at the beginning of the run's attempt, "" if unknown.
+	BootID string
 	// PodsOnly limits ListRemaining to pods, so that it does not list VolumeAttachments.
 	PodsOnly bool
 	// Acted reports that the agent may have fenced the node, or may do so later.
@@ -111,6 +113,7 @@ func (s *Session) Ask() Ask {
 		NodeVersion: s.Facts.Node.ResourceVersion, Status: d.Status, Run: d.Run, PodsOnly: d.PodsOnly}
 	if agent := fence.agent(d.Run.Agent); agent != nil {
 		ask.Agent, ask.Acted = *agent, fence.acted(agent.Name)
+		ask.BootID = find(&fence.Status, d.Run.Attempt).BootID
 	}
 	return ask
 }

@@ -26,6 +26,8 @@ var (
 	ErrFenced = errors.New("the node has a fence")
 	// ErrNotFenced means that the node has no fence, or that its fence has ended.
 	ErrNotFenced = errors.New("the node has no fence")
+	// ErrVolumes means that the proof of the fence is about volumes, which no confirmation replaces.
+	ErrVolumes = errors.New("the fence keeps the node from volumes until a reboot, and a confirmation changes nothing")
 	// ErrEnding means that the fence is already ending.
 	ErrEnding = errors.New("the fence is ended already")
 	// ErrDone means that the fence already matches the request.
@@ -218,6 +220,9 @@ func CheckConfirm(f Facts, because string, evenIfReady bool) (p Plan, err error)
 		return p, fmt.Errorf("%w: this was confirmed before", ErrDone)
 	}
 	switch {
+	case engine.OfVolumes():
+		return p, fmt.Errorf("%w: kubectl reclaim unfence %s, then kubectl reclaim fence %s --manual, and confirm that",
+			ErrVolumes, f.Name, f.Name)
 	case node != nil && ready(node) && !evenIfReady:
 		return p, ErrReady
 	}

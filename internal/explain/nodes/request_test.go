@@ -132,8 +132,11 @@ func TestCheckConfirm(t *testing.T) {
 		"the node is Ready": {func(f *Facts) { f.fenced(jobAgent()); f.ready() }, false, ErrReady, nil},
 		"the node is Ready, on purpose": {func(f *Facts) { f.fenced(jobAgent()); f.ready() }, true, nil, []string{
 			"* The node is Ready: its processes run.", "* The kubelet has renewed its Lease in the last 40s"}},
-		"it has no fence":       {func(*Facts) {}, false, ErrNotFenced, nil},
-		"its fence has ended":   {func(f *Facts) { f.ended() }, false, ErrNotFenced, nil},
+		"it has no fence":     {func(*Facts) {}, false, ErrNotFenced, nil},
+		"its fence has ended": {func(f *Facts) { f.ended() }, false, ErrNotFenced, nil},
+		"it keeps the node from volumes": {func(f *Facts) {
+			f.fenced().Status.Proof = &v1alpha1.Proof{Covers: v1alpha1.CoversVolumes}
+		}, false, ErrVolumes, nil},
 		"its fence is to end":   {func(f *Facts) { f.fenced().Spec.Unfence = v1alpha1.UnfenceNow }, false, ErrEnding, nil},
 		"its fence was deleted": {func(f *Facts) { f.fenced().DeletionTimestamp = ptr.To(ago(0)) }, false, ErrEnding, nil},
 		"it was said before":    {func(f *Facts) { say(f.fenced(), "off") }, false, ErrDone, nil},

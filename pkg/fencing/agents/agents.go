@@ -37,6 +37,8 @@ const (
 	NodeAnnotation = "csi-reclaimer.io/fence-node"
 	// AttemptAnnotation is the number of the attempt that has created the object.
 	AttemptAnnotation = "csi-reclaimer.io/fence-attempt"
+	// BootAnnotation is the boot ID of the node at the beginning of that attempt.
+	BootAnnotation = "csi-reclaimer.io/fence-boot-id"
 )
 
 func labelsOf(ask fencing.Ask) map[string]string {
@@ -44,7 +46,7 @@ func labelsOf(ask fencing.Ask) map[string]string {
 }
 
 func annotationsOf(ask fencing.Ask) map[string]string {
-	return map[string]string{NodeAnnotation: ask.Node, AttemptAnnotation: attempt(ask)}
+	return map[string]string{NodeAnnotation: ask.Node, AttemptAnnotation: attempt(ask), BootAnnotation: ask.BootID}
 }
 
 func attempt(ask fencing.Ask) string { return strconv.Itoa(int(ask.Run.Attempt)) }

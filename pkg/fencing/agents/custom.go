@@ -27,7 +27,7 @@ func (a *Runner) custom(apiVersion, kind, namespace string) (custom, error) {
 	if err != nil {
 		return custom{}, err
 	}
-	mapping, err := a.mapper.RESTMapping(gv.WithKind(kind).GroupKind(), gv.Version)
+	mapping, err := a.mapping(gv.WithKind(kind))
 	if err != nil {
 		return custom{}, fmt.Errorf("find kind %s of %s: %w", kind, apiVersion, err)
 	}
@@ -36,6 +36,17 @@ func (a *Runner) custom(apiVersion, kind, namespace string) (custom, error) {
 		c.ResourceInterface = a.dynamic.Resource(mapping.Resource).Namespace(namespace)
 	}
 	return c, nil
+}
+
+// mapping returns the resource of a kind. The mapper knows the kinds of its first discovery. If it lacks the kind, it
+// discovers again, because an operator may have been installed since.
+func (a *Runner) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
+	mapping, err := a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if mapper, ok := a.mapper.(meta.ResettableRESTMapper); ok && meta.IsNoMatchError(err) {
+		mapper.Reset()
+		return a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	}
+	return mapping, err
 }
 
 // get reads an object. It returns nil with an error, and nil without an error if the object does not exist.

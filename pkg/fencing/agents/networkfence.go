@@ -69,9 +69,36 @@ func (a networkFences) read(ctx context.Context, ask fencing.Ask) (fencing.RunFa
 	}
 	state := stateOf(ask, o, about)
 	if state.State == fencing.RunSucceeded && !ask.Run.Undo {
+		if err := a.concerns(ctx, ask, o); err != nil {
+			return unknown, fmt.Errorf("%s: %w", about, err)
+		}
 		state.Attributes, err = a.attributes(ctx, ask, o)
 	}
 	return state, err
+}
+
+// errOtherAddresses means that the success of an earlier attempt proves nothing about the node of this attempt.
+var errOtherAddresses = errors.New("an earlier attempt has fenced other addresses than the node has now: kubectl " +
+	"reclaim unfence, and fence the node again")
+
+// concerns returns an error unless the NetworkFence concerns the run of the node at the beginning of the attempt. The
+// object outlives its attempts. Since an earlier one, the node may have booted or been replaced by another machine, with
+// other addresses.
+func (a networkFences) concerns(ctx context.Context, ask fencing.Ask, o *unstructured.Unstructured) error {
+	if boot := o.GetAnnotations()[BootAnnotation]; boot != "" && boot == ask.BootID {
+		return nil
+	}
+	addresses, err := a.addresses(ctx, ask)
+	if err != nil {
+		return err
+	}
+	fenced, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "cidrs")
+	for _, address := range addresses {
+		if address, _ := address.(string); !slices.Contains(fenced, address) {
+			return errOtherAddresses
+		}
+	}
+	return nil
 }
 
 func stateOf(ask fencing.Ask, o *unstructured.Unstructured, about string) fencing.RunFacts {
@@ -120,7 +147,7 @@ func (a networkFences) start(ctx context.Context, ask fencing.Ask) error {
 	case o != nil && !unfenced(o):
 		return fmt.Errorf("%s %s: %w", of.kind, o.GetName(), errUnfencing)
 	case o != nil:
-		return of.patch(ctx, ask, o, spec)
+		return of.patch(ctx, ask, o, spec, annotationsOf(ask))
 	}
 	o = newObject(ask, csiAddonsVersion, of.kind, a.name(ask), spec)
 	if _, err = of.Create(ctx, o, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -137,13 +164,18 @@ func unfenced(o *unstructured.Unstructured) bool {
 	return text(o, "status", "result") == resultSucceeded && text(o, "status", "message") == unfencedMessage
 }
 
-// patch changes the spec of an object that belongs to the fence, if it is unchanged since it was read.
-func (c custom) patch(ctx context.Context, ask fencing.Ask, o *unstructured.Unstructured, spec map[string]any) error {
+// patch changes the spec of an object that belongs to the fence, and sets annotations, if the object is unchanged since it
+// was read.
+func (c custom) patch(ctx context.Context, ask fencing.Ask, o *unstructured.Unstructured, spec map[string]any,
+	annotations map[string]string) error {
 	if !owns(ask, o) {
 		return nil
 	}
-	body, err := json.Marshal(map[string]any{"spec": spec, "metadata": map[string]any{
-		"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion()}})
+	metadata := map[string]any{"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion()}
+	if len(annotations) > 0 {
+		metadata["annotations"] = annotations
+	}
+	body, err := json.Marshal(map[string]any{"spec": spec, "metadata": metadata})
 	if err != nil {
 		return err
 	}
@@ -163,7 +195,7 @@ func (a networkFences) stop(ctx context.Context, ask fencing.Ask) error {
 	if o == nil || text(o, "spec", "fenceState") == stateUnfenced {
 		return err
 	}
-	return of.patch(ctx, ask, o, map[string]any{"fenceState": stateUnfenced})
+	return of.patch(ctx, ask, o, map[string]any{"fenceState": stateUnfenced}, nil)
 }
 
 var (

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -92,6 +93,37 @@ func testNetworkFenceIsStartedOnce(b *bench) {
 	b.carriesOut(ask, "Succeeded", "fencing operation successful")
 	b.state(ask, fencing.RunSucceeded, "fencing operation successful")
 	b.state(b.ask(agent, second), fencing.RunSucceeded, "fencing operation successful")
+}
+
+// A NetworkFence outlives the machine whose addresses it names.
+func TestNetworkFenceOfFormerMachineProvesNothing(t *testing.T) {
+	boot := func(id string) func(*fencing.Ask) { return func(a *fencing.Ask) { a.BootID = id } }
+	for name, c := range map[string]struct {
+		first, next string
+		addresses   []v1.NodeAddress
+		want        fencing.RunState
+		words       string
+	}{
+		"the same boot, other addresses": {"one", "one", []v1.NodeAddress{internalIP("10.0.0.8")}, fencing.RunSucceeded, ""},
+		"another boot":                   {"one", "two", []v1.NodeAddress{internalIP("10.0.0.7")}, fencing.RunSucceeded, ""},
+		"another boot, other addresses": {"one", "two", []v1.NodeAddress{internalIP("10.0.0.8")}, fencing.RunUnknown,
+			"other addresses than the node has now"},
+		"another boot, one more address": {"one", "two", []v1.NodeAddress{internalIP("10.0.0.7"), internalIP("10.0.0.8")},
+			fencing.RunUnknown, "other addresses"},
+		"another boot, no address": {"one", "two", []v1.NodeAddress{}, fencing.RunUnknown, "no address of type InternalIP"},
+		"unknown boots, other addresses": {"", "", []v1.NodeAddress{internalIP("10.0.0.8")}, fencing.RunUnknown,
+			"other addresses"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			agent := b.storage("class")
+			b.has(internalIP("10.0.0.7"))
+			b.must(b.Start(t.Context(), b.ask(agent, boot(c.first))))
+			b.carriesOut(b.ask(agent), "Succeeded", "fencing operation successful")
+			b.has(c.addresses...)
+			b.state(b.ask(agent, second, boot(c.next)), c.want, c.words)
+		})
+	}
 }
 
 // A NetworkFence is undone and never deleted, because csi-addons does not unfence when it is deleted.
@@ -382,6 +414,18 @@ func TestNetworkFenceErrors(t *testing.T) {
 	b.fail("list", "csiaddonsnodes")
 	agent.NetworkFence.Addresses = v1alpha1.AddressesReported
 	b.fails(b.Start(t.Context(), b.ask(agent)), "list CSIAddonsNodes")
+}
+
+// discovered is a mapper that finds all kinds only after a reset.
+type discovered struct{ meta.RESTMapper }
+
+func (m *discovered) Reset() { m.RESTMapper = without("") }
+
+// csi-addons is installed after the mapper's first discovery.
+func TestKindInstalledLater(t *testing.T) {
+	b := newBench(t)
+	b.mapper = &discovered{without("NetworkFence")}
+	b.state(b.ask(b.storage("class")), fencing.RunAbsent, "")
 }
 
 // csi-addons is not installed, or in part.

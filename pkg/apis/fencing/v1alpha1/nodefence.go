@@ -66,7 +66,8 @@ type NodeFenceSpec struct {
 	AllowControlPlane bool `json:"allowControlPlane,omitempty"`
 
 	// confirmation is the statement of a person that no process on the node can write until the fence ends, with the
-	// grounds. It replaces an agent's proof, with coverage UntilUnfenced.
+	// grounds. It replaces an agent's proof, with coverage UntilUnfenced. It has no effect on a fence whose proof covers
+	// Volumes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Confirmation string `json:"confirmation,omitempty"`
