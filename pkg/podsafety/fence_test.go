@@ -103,7 +103,14 @@ func TestVolumeFenceLiftsLock(t *testing.T) {
 	} {
 		w.showFence(fenced(v1alpha1.CoversVolumes, func(o *v1alpha1.NodeFence) { other(&o.Status.Proof.Volumes[0]) }))
 		lock()
-		w.expectCalls("get fence")
+		w.expectCalls("get fence", "get node")
+	}
+	w.nodes["a"] = objects.Node{Found: true, Ready: objects.ReadyUnknown, BootID: "boot-2"}
+	w.showFence(fenced(v1alpha1.CoversVolumes, func(o *v1alpha1.NodeFence) { o.Status.Attempts[0].TerminatingPods = nil }))
+	lock()
+	w.expectCalls("get fence", "get node")
+	if len(w.locked) != 1 {
+		t.Error("the fence of another boot has lifted the lock")
 	}
 	w.showFence(fenced(v1alpha1.CoversVolumes))
 	w.fail["get fence"] = errNoAnswer
@@ -111,9 +118,9 @@ func TestVolumeFenceLiftsLock(t *testing.T) {
 	w.expectCalls("get fence")
 	delete(w.fail, "get fence")
 	lock()
-	w.expectCalls("get fence", "get fence", "delete lock")
+	w.expectCalls("get fence", "get node", "get fence", "get node", "delete lock")
 	lock()
-	w.expectCalls("get fence")
+	w.expectCalls("get fence", "get node")
 
 	w.showFence(fenced(v1alpha1.CoversVolumes, ended))
 	lock()

@@ -206,7 +206,7 @@ func (c *Controller) lockFacts(node string, p *pod) podsafety.LockFacts {
 	return f
 }
 
-// decideLock returns the next step for the lock of one volume, after a read of the fence if the decision needs it.
+// decideLock returns the next step for the lock of one volume, after reads of fence and node if the decision needs them.
 func (c *Controller) decideLock(ctx context.Context, f *podsafety.LockFacts) (podsafety.LockAction, error) {
 	action := podsafety.DecideLock(*f, c.cfg.Clock.Now())
 	if action != podsafety.ReadLockFence {
@@ -215,6 +215,9 @@ func (c *Controller) decideLock(ctx context.Context, f *podsafety.LockFacts) (po
 	sent := c.cfg.Clock.Now()
 	fence, err := c.cluster.readFence(ctx, f.Pod.Node, f.Pod.UID)
 	if err != nil {
+		return podsafety.KeepLock, err
+	}
+	if f.Node, err = c.cluster.readNode(ctx, f.Pod.Node); err != nil {
 		return podsafety.KeepLock, err
 	}
 	f.Fence, f.FenceRead = fence, session.Read{Sent: sent, Order: 1}

@@ -23,10 +23,12 @@ type LockFacts struct {
 	PodRead session.Read
 	// NodeSeen is the state of the pod's node in the watch.
 	NodeSeen objects.NodeSeen
-	// FenceSeen reports that the watch shows a fence of the node, and Fence is the result of its live read.
+	// FenceSeen reports that the watch shows a fence of the node. Fence is the result of its live read, and Node the result
+	// of a live read of the node after it.
 	FenceSeen bool
 	Fence     objects.Fence
 	FenceRead session.Read
+	Node      objects.Node
 	// Volume describes the volume to a fence.
 	Volume objects.Volume
 	// Shared reports that the access modes of the PV allow more than one node (ReadWriteMany, ReadOnlyMany).
@@ -43,7 +45,8 @@ const (
 	KeepLock LockAction = iota
 	// CreateLock makes the API server refuse the creation of VolumeAttachments of the volume for any node but the pod's.
 	CreateLock
-	// ReadLockFence reads the fence of the pod's node from the API server, to decide whether the volume needs the lock.
+	// ReadLockFence reads the fence of the pod's node, and then the node, from the API server, to decide whether the volume
+	// needs the lock.
 	ReadLockFence
 	// ReadHolder reads the pod from the API server, to decide whether to remove the lock.
 	ReadHolder
@@ -69,8 +72,9 @@ func (a LockAction) String() string { return session.Name(a, lockActionNames) }
 // is read live, since a stale cache may lack a pod that it has not received yet.
 //
 // A volume that a fence keeps from the node needs no lock, which would only block a new pod. The fence is read live,
-// too. Its boot ID does not matter: the fence does not end while a held pod is terminating on the node. A pod that is
-// deleted at that very moment is no danger, because its volume is not detached for some minutes yet.
+// too, and has to concern the run of the node that the pod belongs to: another machine with the node's name reaches the
+// volume while the fence is in force. A pod that is deleted at that very moment is no danger, because its volume is not
+// detached for some minutes yet.
 func DecideLock(f LockFacts, now time.Time) LockAction {
 	switch {
 	case f.Locked && f.RemovingLocks:
@@ -79,7 +83,7 @@ func DecideLock(f LockFacts, now time.Time) LockAction {
 		return KeepLock
 	case f.mayBeCovered() && !f.FenceRead.Fresh(now):
 		return ReadLockFence
-	case f.mayBeCovered() && f.Fence.CoversVolume(f.Volume):
+	case f.mayBeCovered() && f.Fence.CoversVolume(f.Volume) && f.Fence.OfRun(f.Node):
 		return f.unneeded()
 	case f.Locked && f.held():
 		return KeepLock

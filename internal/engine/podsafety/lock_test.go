@@ -36,8 +36,11 @@ func volumesFenced(r session.Read) func(*LockFacts) {
 	return func(f *LockFacts) {
 		f.Fence, f.FenceRead = ofVolumes(""), r
 		f.Fence.Volumes = ofCluster("disk", "one")
+		f.Fence.SinceTerminating, f.Fence.BootID, f.Node.BootID = false, "boot", "boot"
 	}
 }
+
+func otherBoot(f *LockFacts) { f.Node.BootID = "boot-2" }
 
 func ofCluster(driver string, cluster v1alpha1.AttributeValue) []v1alpha1.CoveredVolumes {
 	return []v1alpha1.CoveredVolumes{{Driver: driver, Volumes: v1alpha1.VolumesMatching,
@@ -91,6 +94,11 @@ func TestDecideLock(t *testing.T) {
 			RemoveLock},
 		"it is locked, the node is Ready, and its driver refuses it": {
 			locked(ofDriver, fenceSeen, volumesFenced(read(1)), nodeIs(objects.NodeReady)), RemoveLock},
+		"another machine or boot": {locked(none, ofDriver, fenceSeen, volumesFenced(read(1)), otherBoot), CreateLock},
+		"it is locked, and another machine or boot": {locked(ofDriver, fenceSeen, volumesFenced(read(1)), otherBoot),
+			KeepLock},
+		"another machine or boot, and it was terminating before": {locked(ofDriver, fenceSeen, volumesFenced(read(1)),
+			otherBoot, func(f *LockFacts) { f.Fence.SinceTerminating = true }), RemoveLock},
 		"it is locked, and there is a fence": {locked(ofDriver, fenceSeen), ReadLockFence},
 		"the watch shows no fence":           {locked(ofDriver, volumesFenced(read(1))), KeepLock},
 		"the fence is of another driver": {locked(none, ofDriver, fenceSeen, volumesFenced(read(1)),
