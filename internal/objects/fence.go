@@ -11,8 +11,9 @@ type Fence struct {
 	Coverage v1alpha1.Coverage
 	// SinceTerminating reports that the pod was terminating before the fence began, according to the order of writes.
 	SinceTerminating bool
-	// BootID is the boot ID of the Node that the fence has ended.
-	BootID string
+	// BootID is the boot ID of the Node that the fence has ended, and Machine the machine that the Node showed then.
+	BootID  string
+	Machine Machine
 	// Volumes are the volumes that a fence of volumes covers.
 	Volumes []v1alpha1.CoveredVolumes
 }

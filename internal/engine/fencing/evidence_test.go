@@ -14,22 +14,24 @@ import (
 
 // A fence is evidence about a pod only while it is in force.
 func TestEvidence(t *testing.T) {
-	whole := objects.Fence{InForce: true, Coverage: v1alpha1.CoversUntilUnfenced, SinceTerminating: true, BootID: "boot"}
+	machine := objects.Machine{MachineID: "id", SystemUUID: "uuid"}
+	untilNow := objects.Fence{InForce: true, Coverage: v1alpha1.CoversUntilUnfenced, BootID: "boot", Machine: machine}
+	whole, rebooted := untilNow, untilNow
+	whole.SinceTerminating = true
+	rebooted.SinceTerminating, rebooted.Coverage = true, v1alpha1.CoversReboot
 	volumes := all(agents(storage), proved(storage))
 	ofVolumes := objects.Fence{InForce: true, Coverage: v1alpha1.CoversVolumes, Volumes: volumesOf(storage),
-		BootID: "boot"}
+		BootID: "boot", Machine: machine}
 	for name, c := range map[string]struct {
 		facts Facts
 		pod   types.UID
 		want  objects.Fence
 	}{
-		"requested": {facts(), "pod", objects.Fence{}},
-		"in force":  {facts(proved(power)), "pod", whole},
-		"released":  {facts(proved(power), released), "pod", whole},
-		"another pod": {
-			facts(proved(power)), "pod2", objects.Fence{InForce: true, Coverage: v1alpha1.CoversUntilUnfenced, BootID: "boot"}},
-		"by a reboot": {facts(agents(medik8s), proved(medik8s)), "pod",
-			objects.Fence{InForce: true, Coverage: v1alpha1.CoversReboot, SinceTerminating: true, BootID: "boot"}},
+		"requested":     {facts(), "pod", objects.Fence{}},
+		"in force":      {facts(proved(power)), "pod", whole},
+		"released":      {facts(proved(power), released), "pod", whole},
+		"another pod":   {facts(proved(power)), "pod2", untilNow},
+		"by a reboot":   {facts(agents(medik8s), proved(medik8s)), "pod", rebooted},
 		"its end began": {facts(proved(power), ending), "pod", objects.Fence{}},
 		"ended":         {facts(proved(power), unfence(v1alpha1.UnfenceNow)), "pod", objects.Fence{}},
 		"abandoned":     {facts(proved(power), unfence(v1alpha1.UnfenceAbandon)), "pod", objects.Fence{}},
@@ -41,7 +43,7 @@ func TestEvidence(t *testing.T) {
 		"an agent works beside it": {facts(attempted(power, "")), "pod", objects.Fence{}},
 		"the attempt is not there": {
 			facts(proved(power), func(f *Facts) { f.Fence.Status.Attempts = nil }), "pod",
-			objects.Fence{InForce: true, Coverage: v1alpha1.CoversUntilUnfenced, BootID: "boot"}},
+			untilNow},
 		"of volumes": {facts(volumes), "pod2", ofVolumes},
 		"of volumes, and an agent works beside it": {
 			facts(volumes, agents(storage, storage2), attempted(storage2, "")), "pod2", ofVolumes},

@@ -373,7 +373,12 @@ func (f Facts) rebooted() bool { return f.booted() && !f.replaced() }
 // reboot of the fenced machine, which may run on.
 func (f Facts) replaced() bool {
 	p := f.Fence.Status.Proof
-	return f.booted() && objects.Machine{MachineID: p.MachineID, SystemUUID: p.SystemUUID}.IsOther(f.Node.Machine)
+	return f.booted() && machineOf(p).IsOther(f.Node.Machine)
+}
+
+// machineOf returns the machine that the Node showed at the proof.
+func machineOf(p *v1alpha1.Proof) objects.Machine {
+	return objects.Machine{MachineID: p.MachineID, SystemUUID: p.SystemUUID}
 }
 
 // listed reports whether pods and VolumeAttachments were both listed after the last read of the Lease.

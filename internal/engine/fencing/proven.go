@@ -161,5 +161,5 @@ func Evidence(f Fence, pod types.UID) objects.Fence {
 	}
 	attempt := find(&f.Status, p.Attempt)
 	return objects.Fence{InForce: true, Coverage: p.Covers, Volumes: p.Volumes, BootID: p.BootID,
-		SinceTerminating: slices.Contains(attempt.TerminatingPods, pod)}
+		Machine: machineOf(p), SinceTerminating: slices.Contains(attempt.TerminatingPods, pod)}
 }

@@ -141,12 +141,14 @@ func (f Facts) nodeMayProve() bool {
 }
 
 // unmountShown reports whether the kubelet itself set the grace period to 0, which it does after it has unmounted the
-// volumes. All other writers must be excluded: this process did not force-delete the pod, every other force deletion
-// needed a confirmation, which the pod lacks, and the pod garbage collector does not act while the node is Ready, as it
-// has been throughout.
+// volumes of the pod. All other writers must be excluded: this process did not force-delete the pod, every other force
+// deletion needed a confirmation, which the pod lacks, and the pod garbage collector does not act while the node is
+// Ready, as it has been throughout. After an outage or a fence, the name of the node may belong to another machine,
+// whose kubelet finds nothing to unmount, and the collector may have acted before the watch showed the outage.
 func (f Facts) unmountShown() bool {
 	return f.Sight.FinishedWithGrace && !f.Sight.Forced && !f.Sight.NodeAway && f.forceRefused() &&
-		f.Pod.Confirmation == objects.NotConfirmed && f.NodeSeen == objects.NodeReady
+		f.Pod.Confirmation == objects.NotConfirmed && f.NodeSeen == objects.NodeReady &&
+		!f.Storage.Since.After(f.Sight.FinishedSince)
 }
 
 // forceRefused reports whether a force deletion has needed a confirmation ever since the pod ended.
@@ -172,11 +174,13 @@ func (f Facts) unmountIn(now time.Time) time.Duration {
 // rebooted reports whether the volumes of a pod that has ended are unmounted, because the node, which a fence keeps
 // from volumes, was rebooted since. The new boot has not mounted them: a kubelet mounts an attachable volume only after
 // it has written the status of its Node in this boot (ReportedInUse in pkg/volume/util/operationexecutor), and the Node
-// had the earlier boot ID when the fence was proven.
+// had the earlier boot ID when the fence was proven. Another machine under the name of the node is no reboot: the
+// former machine may run on with the volumes mounted.
 func (f Facts) rebooted(now time.Time) bool {
 	fence, node := f.Fence, f.Node
 	return f.Pod.Finished() && f.after(f.FenceRead, now) && f.after(f.NodeRead, now) && fence.InForce &&
-		fence.Coverage == v1alpha1.CoversVolumes && node.BootID != "" && node.BootID != fence.BootID
+		fence.Coverage == v1alpha1.CoversVolumes && node.BootID != "" && node.BootID != fence.BootID &&
+		!fence.Machine.IsOther(node.Machine)
 }
 
 // leaseIn returns the remaining time for which the Lease must stay unchanged until the kubelet counts as cut off, not

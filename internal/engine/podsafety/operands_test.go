@@ -43,6 +43,10 @@ func TestUnmountShown(t *testing.T) {
 		"a tainted node":       {facts(finishedFor(0, true), seen(objects.NodeTaintedReady)), false},
 		"a node out of sight":  {facts(finishedFor(0, true), seen(objects.NodeUnseen)), false},
 		"a node that is away":  {facts(finishedFor(0, true), seen(objects.NodeNotReady)), false},
+		"an outage since then": {
+			facts(finishedFor(time.Hour, true), storage(Storage{Since: ago(time.Hour - time.Second)})), false},
+		"an outage before that": {
+			facts(finishedFor(time.Hour, true), storage(Storage{Since: ago(time.Hour)})), true},
 	} {
 		if got := c.facts.unmountShown(); got != c.want {
 			t.Errorf("%s: %t", name, got)
@@ -77,6 +81,11 @@ func TestRebootOfFencedNode(t *testing.T) {
 			facts(pod(ended), live, node(objects.Node{Found: true, Ready: objects.ReadyTrue}), all), false},
 		"not at all": {
 			facts(pod(ended), live, node(ready()), of(func(f *objects.Fence) { f.BootID = "boot" })), false},
+		"another machine has the name": {
+			facts(pod(ended), live, node(ready()), of(func(f *objects.Fence) { f.Machine.SystemUUID = "uuid" })), false},
+		"the same machine": {facts(pod(ended), live, node(objects.Node{Found: true, BootID: "boot",
+			Machine: objects.Machine{SystemUUID: "uuid"}}),
+			of(func(f *objects.Fence) { f.Machine.SystemUUID = "uuid" })), true},
 	} {
 		if got := c.facts.rebooted(now()); got != c.want {
 			t.Errorf("%s: %t", name, got)
@@ -142,7 +151,10 @@ func TestStoragesRememberOutages(t *testing.T) {
 			t.Errorf("step %d: %+v", i, s)
 		}
 	}
-	s.Saw("a", true, now())
+	s.Saw("a", true, now().Add(time.Second))
+	if want := (Storage{Fenced: true, Away: true, Since: now()}); s["a"] != want {
+		t.Errorf("a fence begins during the outage: %+v", s)
+	}
 	s.Saw("a", false, now())
 	if want := (Storage{Away: true, Since: now()}); s["a"] != want {
 		t.Errorf("a fence ends during the outage: %+v", s)

@@ -25,7 +25,7 @@ type Storages map[string]Storage
 func (s Storages) Saw(node string, fenced bool, now time.Time) {
 	switch one := s[node]; {
 	case fenced:
-		s[node] = Storage{Fenced: true, Away: one.Away}
+		s[node] = Storage{Fenced: true, Away: one.Away, Since: one.Since}
 	case one.Fenced:
 		s[node] = Storage{Away: one.Away, Since: now}
 	}

@@ -76,8 +76,8 @@ func (c *scene) unmountGraceEnds(slot int) {
 			*since = old
 		}
 	}
-	if c.pods[slot].node == nodeA {
-		c.opened = never
+	if c.pods[slot].node == nodeA && c.opened == young {
+		c.opened = old
 	}
 }
 

@@ -14,11 +14,14 @@ func (c *scene) writes() (a, b bool) {
 		if c.excused[slot] {
 			continue
 		}
-		a = a || p.mounted && p.node == nodeA && !c.node.storage || c.former.runs[slot] && !c.former.storage
+		a = a || p.mounted && p.node == nodeA && !c.node.storage || c.former.writes(slot)
 		b = b || p.mounted && p.node == nodeB
 	}
 	return a, b
 }
+
+// writes reports whether the data of a pod can reach the volume from the former machine.
+func (f former) writes(slot int) bool { return (f.runs[slot] || f.mounted[slot]) && !f.storage }
 
 func (c *scene) judge() {
 	a, b := c.writes()
@@ -56,14 +59,23 @@ func (c *scene) released(slot int, why podsafety.Reason) {
 			return
 		}
 	case podsafety.ReasonFinished:
-		if c.processes[slot].mounted && !c.excused[slot] {
+		mounted := c.processes[slot].mounted || c.former.mounted[slot] && !c.waited(slot)
+		if mounted && !c.excused[slot] {
 			c.violates("S3: pod %d is released because it has ended, and its volume is mounted", slot)
 		}
-		return
+		if !c.former.mounted[slot] {
+			return
+		}
 	default:
 		return
 	}
 	c.excused[slot] = true
+}
+
+// waited reports whether the unmount grace of a pod is over, counted from the end of the last outage. That is the guess
+// that the documentation names, if another machine has the name of the node.
+func (c *scene) waited(slot int) bool {
+	return c.sights[slot].finished == old && c.sights[slot].graceZero == old && c.opened != young
 }
 
 // freed judges the removal of the claim's lock.
@@ -75,7 +87,7 @@ func (c *scene) freed(why singlenode.Reason) {
 	api, p := c.pods[holder], c.processes[holder]
 	reaches := p.node == nodeB || !c.node.storage
 	switch {
-	case c.former.runs[holder] && !c.former.storage, p.mounted && reaches:
+	case c.former.writes(holder), p.mounted && reaches:
 		c.violates("S3: the lock is freed, and processes of pod %d can write", holder)
 	case p.mounted && why == singlenode.ReasonHolderCompleted:
 		c.violates("S3: the lock is freed because pod %d has completed, and its volume is mounted", holder)
@@ -134,7 +146,8 @@ func (k *worker) unsettledPod(s *state, slot int, p pod) string {
 func holdIsSo(s *state, slot int, why podsafety.Reason) bool {
 	p, n := s.pods[slot], s.node
 	away := p.node == nodeA && !n.connected()
-	rebooted := s.fence.proven && n.shown != s.fence.proofBoot && s.fence.covers[slot]
+	rebooted := s.fence.proven && n.shown != s.fence.proofBoot && n.shownMachine == s.fence.proofMachine &&
+		s.fence.covers[slot]
 	return map[podsafety.Reason]bool{
 		"NodeUnreachable":       away && !p.confirmed,
 		"OutOfServiceNodeReady": n.taint && n.ready,

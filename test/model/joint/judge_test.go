@@ -40,6 +40,16 @@ func TestEachStateIsJudged(t *testing.T) {
 		"one runs on a former machine": {
 			[]func(*scene){both, func(c *scene) { c.stop(); c.former.runs[0] = true }}, state, "S1"},
 
+		"one is mounted on a former machine": {
+			[]func(*scene){both, func(c *scene) { c.stop(); c.former.mounted[0] = true }}, state, "S1"},
+		"a pod goes that is mounted on a former machine": {
+			[]func(*scene){stops, deleted, func(c *scene) { c.former.mounted[0] = true }},
+			release(podsafety.ReasonFinished), "S3"},
+		"the wait for its unmount is over": {
+			[]func(*scene){stops, deleted, func(c *scene) {
+				c.former.mounted[0], c.sights[0].finished, c.sights[0].graceZero = true, old, old
+			}}, release(podsafety.ReasonFinished), ""},
+
 		"the claim goes under a pod":    {[]func(*scene){func(c *scene) { c.claim = claim{} }}, state, "S2"},
 		"the claim goes after its end":  {[]func(*scene){ends, func(c *scene) { c.claim = claim{} }}, state, ""},
 		"the lock goes of a pod":        {nil, free, "S3"},

@@ -111,7 +111,11 @@ func (c *scene) storage(n uint8) podsafety.Storage {
 	if n != nodeA {
 		return podsafety.Storage{}
 	}
-	return podsafety.Storage{Fenced: c.shut, Since: c.machine.since(c.opened)}
+	out := podsafety.Storage{Fenced: c.shut, Away: c.away, Since: c.machine.since(c.opened)}
+	if c.opened != never {
+		out.Since = out.Since.Add(time.Second) // after the end of the pod that has the same age
+	}
+	return out
 }
 
 // shown returns the evidence of a node's fence about a pod.

@@ -159,6 +159,7 @@ func (k *worker) faults(s *state) {
 		c.left.Replace--
 		for slot, p := range c.processes {
 			c.former.runs[slot] = p.node == nodeA && p.runs
+			c.former.mounted[slot] = p.node == nodeA && p.mounted && !n.ready
 		}
 		c.former.storage = n.storage
 		c.stop()

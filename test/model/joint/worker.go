@@ -72,14 +72,15 @@ func (c *scene) Settle() (to *state, wrong string) {
 	return &c.state, c.wrong
 }
 
-// watchStorage records whether the fence may keep node a from the volume (Storages.Saw in the engine of the hold).
+// watchStorage records whether the fence may keep node a from the volume, and whether the node is away (Storages.Saw and
+// SawNode in the engine of the hold). What came before the end of the pod was seen does not matter.
 func (c *scene) watchStorage() {
-	was := c.shut
-	c.shut = c.machine.keepsVolume(c.fence)
+	shut, away := c.shut, c.away
+	c.shut, c.away = c.machine.keepsVolume(c.fence), !c.nodeSeen(nodeA).Ready()
 	switch {
-	case c.shut, !c.pods[0].exists:
+	case c.sights[0].finished == never && c.completed[0] == never:
 		c.opened = never
-	case was:
+	case shut && !c.shut, away != c.away && c.Without != TheNode:
 		c.opened = young
 	}
 }

@@ -73,9 +73,10 @@ func (n node) connected() bool { return !n.cut && !n.off }
 
 // former is the machine that had the name of node a before, if another has it now. It sends no more reports.
 type former struct {
-	// runs are the pods that run there, and storage means that an agent keeps it from the volume.
-	runs    [maxPods]bool
-	storage bool
+	// runs are the pods that run there, and mounted those whose volume is mounted, if the Node showed the outage. storage
+	// means that an agent keeps it from the volume.
+	runs, mounted [maxPods]bool
+	storage       bool
 }
 
 // condition is the status of a condition. The zero value does not exist.
@@ -150,11 +151,11 @@ type state struct {
 	completed [maxPods]age
 	// silent is the age of the last change of the Lease, as node fencing has seen it.
 	silent age
-	// shut means that the fence may keep node a from the volume. opened is the age of the end of this, never once it no
-	// longer matters.
-	shut   bool
-	opened age
-	left   Budget
+	// shut means that the fence may keep node a from the volume, and away that node a is not Ready. opened is the age of
+	// the end of either since the hold or the locks saw the end of the first pod, never if there was none.
+	shut, away bool
+	opened     age
+	left       Budget
 	// excused means that a person answers for the processes of the pod from here on.
 	excused [maxPods]bool
 }

@@ -41,7 +41,7 @@ const (
 	TheStorage
 	// TheMachine: without it, another machine under the name of a node counts as its reboot.
 	TheMachine
-	// TheNode: without it, a grace that was set to 0 shows the unmount, even if the node was not Ready then.
+	// TheNode: without it, a grace that was set to 0 shows the unmount, even if the node was not Ready since the end.
 	TheNode
 )
 

@@ -27,7 +27,8 @@
 // is then the guess that the documentation names. So is a release after 30 s while the watch shows a node as Ready that
 // is cut off. In a world without confirmed force deletions, volume-guard knows no policy that refuses them.
 // volume-guard creates a lock within the six minutes until a volume is detached by force. A machine whose name another
-// one takes has reported the containers that it started.
+// one takes has reported the containers that it started. If its volumes stay mounted, the Node has shown the outage. A
+// release 30 s after the other machine is Ready is a guess, too.
 //
 // Every world holds these constant. Faults and administrators only affect the first node, because the second is for
 // replacements. Live reads do not become too old, which only lets more happen. Calls are carried out at once, since a

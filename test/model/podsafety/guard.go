@@ -72,9 +72,15 @@ func (c *scene) showPod(i, slot int) {
 // showNode delivers the state of a node and its fence to the watch of a replica, and enqueues the pods there.
 func (c *scene) showNode(i, n int) {
 	l := &c.lines[i]
+	before := c.machine.seenOf(l.nodes[n])
 	l.nodes[n] = c.nodes[n].view()
+	outage := !before.Ready() || !c.machine.seenOf(l.nodes[n]).Ready()
 	for slot := range c.Pods {
-		l.woken[slot] = l.woken[slot] || l.pods[slot].known && int(l.pods[slot].pod.node) == n+1
+		here := l.pods[slot].known && int(l.pods[slot].pod.node) == n+1
+		l.woken[slot] = l.woken[slot] || here
+		if here && outage && l.sights[slot].finished != never {
+			l.sights[slot].finished, l.interrupted[slot] = young, true
+		}
 	}
 }
 
@@ -91,7 +97,8 @@ func (c *scene) begin(i, slot int) {
 	l := &c.lines[i]
 	l.woken[slot], l.timed[slot] = false, false
 	known := l.pods[slot].pod
-	l.sessions[slot] = work{on: true, pod: known, changed: c.pods[slot] != known, seen: l.nodeOf(known)}
+	l.sessions[slot] = work{on: true, pod: known, changed: c.pods[slot] != known, seen: l.nodeOf(known),
+		sight: l.sights[slot], interrupted: l.interrupted[slot]}
 	c.machine.with(slot, &l.sights[slot], func(t *podsafety.Tracker) {
 		s := podsafety.Begin(t, c.facts(slot, &l.sessions[slot]), c.machine.now)
 		c.continues(i, slot, &s)
@@ -228,7 +235,7 @@ func (k *worker) time(s *state, i, slot int) {
 	// A working kubelet unmounts in less time than the unmount grace, and sees the deletion of a pod in less than the
 	// duration of its Lease. A kubelet that does not track generations also ends the pod in this time. A working kubelet
 	// renews the Lease as long as it exists.
-	k.Can(seen.finished == young && (!node.connected() || !p.mounted), move{unmountGraceEnds, i, slot},
+	k.Can(seen.finished == young && (!node.connected() || !p.mounted || p.lost), move{unmountGraceEnds, i, slot},
 		func(c *scene) { c.lines[i].sights[slot].finished = old; c.timePasses(i, slot) })
 	heard := p.deleted && (!p.runs || !k.Older)
 	k.Can(seen.graceZero == young && (!node.connected() || heard), move{forceGraceEnds, i, slot},

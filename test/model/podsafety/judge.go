@@ -32,10 +32,11 @@ func (c *scene) said(i, slot int, why podsafety.Reason) bool {
 		why == podsafety.ReasonOutOfService && now.taintSpoke || why == podsafety.ReasonNodeGone && now.goneSpoke
 }
 
-// waited reports whether a replica has waited for the unmount while the watch showed a working kubelet.
+// waited reports whether a replica has waited for the unmount while the watch showed a working kubelet, according to
+// the records with which its session began.
 func (c *scene) waited(i, slot int) bool {
-	l := &c.lines[i]
-	return l.sights[slot].finished == old && l.sights[slot].graceZero == old && l.sessions[slot].seen.ready
+	s := c.lines[i].sessions[slot]
+	return s.sight.finished == old && s.sight.graceZero == old && s.seen.ready
 }
 
 // mayStart reports whether the kubelet of a pod may start its processes, because it knows the pod but not its deletion.

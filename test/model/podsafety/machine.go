@@ -255,11 +255,20 @@ func (c *scene) facts(slot int, s *work) podsafety.Facts {
 		Rules: podsafety.Rules{CollectOrphans: c.NoPodGC}, Mode: podsafety.ModeEnforce,
 		Pod: m.pod(slot, s.pod, c.graceOver[slot]), PodRead: m.readAt(s.podRead), Sight: m.sight(s.sight),
 		NodeSeen: m.seenOf(s.seen), FenceSeen: s.seen.fenced, ForceRefusedSince: c.forceRefusedSince(),
-		Node: m.nodeFacts(s.nodeThere, s.nodeReady, s.nodeTaint, s.nodeOwn), NodeRead: m.readAt(s.nodeRead),
+		Storage: m.storage(s),
+		Node:    m.nodeFacts(s.nodeThere, s.nodeReady, s.nodeTaint, s.nodeOwn), NodeRead: m.readAt(s.nodeRead),
 		Lease:     objects.Lease{Found: s.leaseFound, ResourceVersion: leaseVersion(s.leaseFound)},
 		LeaseRead: m.readAt(s.leaseRead),
 		Fence:     fenceFacts(s.fence, slot), FenceRead: m.readAt(s.fenceRead),
 	}
+}
+
+// storage returns the record of the watch about the node of a pod. Only its order after the end of the pod matters.
+func (m *machine) storage(s *work) (out podsafety.Storage) {
+	if s.interrupted {
+		out.Since = m.since(s.sight.finished).Add(time.Second)
+	}
+	return out
 }
 
 // forceRefusedSince is zero in a world with unconfirmed force deletions.

@@ -101,7 +101,7 @@ func (k *worker) kubelet(s *state, slot, n int) {
 		c.judgeStart(slot)
 	})
 	k.Can(p.deleted && p.found(), move{processesEnd, 0, slot}, func(c *scene) { c.processes[slot].runs = false })
-	k.Can(!p.runs && p.mounted && p.deleted && (p.done || !api.exists), move{volumeIsUnmounted, 0, slot},
+	k.Can(!p.runs && p.mounted && !p.lost && p.deleted && (p.done || !api.exists), move{volumeIsUnmounted, 0, slot},
 		func(c *scene) { c.processes[slot].mounted = false })
 }
 
@@ -142,7 +142,7 @@ func (c *scene) report(slot int, generation uint8) {
 		switch {
 		case c.processes[slot].found():
 			p.statuses = running
-		case c.processes[slot].lost:
+		case c.processes[slot].lost && p.statuses != over: // a kubelet keeps an end that was reported
 			p.statuses = unknown
 		case p.statuses == running:
 			p.statuses = waiting
@@ -161,9 +161,10 @@ func (c *scene) reportEnd(slot int, ran bool) {
 	c.write(slot, func(p *pod) {
 		p.phaseByKubelet = p.phaseByKubelet || !p.ended
 		p.ended, p.reasonEnded = true, p.reasonEnded || ran
-		p.statuses = over
-		if c.processes[slot].lost {
+		if c.processes[slot].lost && p.statuses != over {
 			p.statuses = unknown
+		} else {
+			p.statuses = over
 		}
 		if !c.Older {
 			p.observed, p.written = 2, 2
@@ -189,8 +190,8 @@ func (k *worker) faults(s *state) {
 		c.nodes[n].cut, c.nodes[n].down, c.nodes[n].off, c.nodes[n].fresh = false, false, false, true
 		c.forgetPods(n)
 		for slot := range c.processes {
-			if p := &c.processes[slot]; int(p.node) == n+1 && p.runs {
-				p.lost = true
+			if p := &c.processes[slot]; int(p.node) == n+1 {
+				p.lost = p.lost || p.runs || p.mounted && !node.ready
 			}
 		}
 		c.renew(n)

@@ -71,8 +71,8 @@ func judged() *scene {
 
 // waits sets for how long the replica has seen the pod finished and with grace 0, on a node that is Ready or not.
 func (c *scene) waits(finished, graceZero age, ready bool) {
-	l := &c.lines[0]
-	l.sights[0].finished, l.sights[0].graceZero, l.sessions[0].seen.ready = finished, graceZero, ready
+	s := &c.lines[0].sessions[0]
+	s.sight.finished, s.sight.graceZero, s.seen.ready = finished, graceZero, ready
 }
 
 // ephemeral makes the claim a generic ephemeral volume's, which is being deleted.

@@ -99,7 +99,13 @@ func (c *scene) settle() {
 		c.mountSeen[n] = false
 		for slot := range c.Pods {
 			p := c.processes[slot]
-			c.mountSeen[n] = c.mountSeen[n] || int(p.node) == n+1 && p.mounted
+			c.mountSeen[n] = c.mountSeen[n] || int(p.node) == n+1 && p.mounted && !p.lost
+		}
+	}
+	for i := range c.lines {
+		for slot := range c.Pods {
+			l := &c.lines[i]
+			l.interrupted[slot] = l.interrupted[slot] && l.sights[slot].finished != never
 		}
 	}
 	if c.Lag {

@@ -64,7 +64,7 @@ type process struct {
 	known, deleted bool
 	// done means that the kubelet has reported the end of the pod.
 	done bool
-	// lost means that the pod runs on the machine that had the name of the node before.
+	// lost means that the pod runs, or its volume is mounted, on the machine that had the name of the node before.
 	lost bool
 }
 
@@ -145,8 +145,10 @@ type work struct {
 	seen    nodeView
 	// The orders of the live reads, 0 for missing reads, and their number.
 	podRead, nodeRead, leaseRead, fenceRead, reads uint8
-	// sight is the record about the pod at the last use of the tracker by the session.
-	sight sight
+	// sight is the record about the pod at the last use of the tracker by the session, and interrupted the record about
+	// its node from the start.
+	sight       sight
+	interrupted bool
 	// action and reason describe the current step, the reason by its number.
 	action podsafety.Action
 	reason uint8
@@ -166,6 +168,9 @@ type line struct {
 	claim    claimView // only in a world with an ephemeral claim
 	sights   [maxPods]sight
 	sessions [maxPods]work
+	// interrupted means that the watch showed an outage of the node since the replica first saw the end of the pod. The
+	// age of that end is then the age of the end of the outage.
+	interrupted [maxPods]bool
 	// woken means that the pod is in the queue, timed that it comes back by the clock.
 	woken, timed [maxPods]bool
 }
