@@ -68,7 +68,7 @@ var (
 		"The pod is terminating, its node is not Ready, and its processes may run on, or its volumes be mounted. The pod "+
 			"is released when the node returns, when it is fenced or tainted as node.kubernetes.io/out-of-service, or, unless "+
 			"its kubelet was ending it, when its Node object is deleted. If you know that the processes cannot run: kubectl "+
-			"reclaim delete-pod.")
+			"reclaim delete-pod --force.")
 	ReasonNodeRecentlyGone = table.Normal("NodeRecentlyGone",
 		"The Node of the pod does not exist, and its kubelet has had too little time to show that it runs.")
 	ReasonNodeGoneDuringEnd = table.Warning("NodeGoneDuringEnd",

@@ -193,7 +193,7 @@ func (u User) describe(does string) string {
 		return text + "It has ended, and its volumes may still be mounted: the wait for that is --unmount-grace."
 	case how == ReasonHolderFailed:
 		return text + "Its phase is final, but nothing shows that its processes have ended: kubectl delete pod " + object +
-			". If it stays as EndNotReported, confirm its end: kubectl reclaim delete-pod."
+			". If it stays as EndNotReported, confirm its end: kubectl reclaim delete-pod --force."
 	case how == ReasonHolderUnreachable && p.Terminating:
 		return text + "It is terminating, and its node is not Ready: " + explain + " shows why it has not ended." +
 			u.kept(" ")

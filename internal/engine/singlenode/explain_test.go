@@ -199,3 +199,13 @@ func TestActions(t *testing.T) {
 		}
 	}
 }
+
+// Without --force, the command leaves a terminating pod as it is.
+func TestWayOutOfTerminatingPodsIsForced(t *testing.T) {
+	const command = "kubectl reclaim delete-pod"
+	for _, r := range Reasons() {
+		if text := r.Sentence(); strings.Count(text, command) != strings.Count(text, command+" --force") {
+			t.Errorf("%s: %s", r, text)
+		}
+	}
+}

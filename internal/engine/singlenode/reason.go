@@ -74,7 +74,7 @@ var (
 	ReasonHolderFailed = table.Warning("HolderFailed",
 		"The phase of the pod that has the lock is final, but nothing shows that its processes have ended, for example "+
 			"after its node refused it. Delete the pod: kubectl delete pod. If it then stays as EndNotReported, confirm its "+
-			"end: kubectl reclaim delete-pod.")
+			"end: kubectl reclaim delete-pod --force.")
 	ReasonHolderTerminating = table.Counted("HolderTerminating",
 		"The pod that has the lock is terminating, and its processes may run.")
 	ReasonHolderStays = table.Warning("HolderStays",
