@@ -35,7 +35,14 @@ const (
 	// statusUnknown is the termination reason that a kubelet gives to a container unknown to its runtime
 	// (ContainerReasonStatusUnknown in pkg/kubelet/container).
 	statusUnknown = "ContainerStatusUnknown"
+	// evicted is status.reason of a pod that its kubelet ends or refuses for lack of resources.
+	evicted = "Evicted"
 )
+
+// endedByKubelet are the reasons that a kubelet gives to pods that it ends itself, and to none that it refuses: in a
+// graceful shutdown of the node (pkg/kubelet/nodeshutdown), for a critical pod (pkg/kubelet/preemption), and at
+// activeDeadlineSeconds (pkg/kubelet/active_deadline.go). It writes them once no container runs (mergePodStatus).
+var endedByKubelet = []string{"Terminated", "Preempting", "DeadlineExceeded"}
 
 // Confirmation is the result of reading ConfirmAnnotation. The zero value is NotConfirmed.
 type Confirmation uint8
@@ -216,11 +223,29 @@ func anyOf(s *v1.PodStatus, is func(v1.ContainerStatus) bool) bool {
 // the trace, and leaves the reason of its refusal (rejectPod).
 func reported(o *v1.Pod) bool {
 	guessed := func(c v1.ContainerStatus) bool {
-		known := c.State.Running != nil || c.State.Terminated != nil && c.State.Terminated.Reason != statusUnknown
-		return !known && (c.RestartCount > 0 || c.LastTerminationState.Terminated != nil || o.Status.Reason != "")
+		end := c.State.Terminated
+		known := c.State.Running != nil || end != nil && (end.Reason != statusUnknown || sameRun(c))
+		return !known && (c.RestartCount > 0 || c.LastTerminationState.Terminated != nil || refused(o))
 	}
 	all := o.Status.ContainerStatuses
 	return len(all) > 0 && len(all) >= len(o.Spec.Containers) && !anyOf(&o.Status, guessed)
+}
+
+// sameRun reports whether the last run of a container is the one that has ended, according to its runtime. A kubelet
+// reports that of a container which it waits to restart. For a container that it does not find, it has no containerID.
+func sameRun(c v1.ContainerStatus) bool {
+	last := c.LastTerminationState.Terminated
+	return c.ContainerID != "" && last != nil && last.ContainerID == c.ContainerID
+}
+
+// refused reports whether the kubelet may have refused the pod. It gives the reason Evicted also to pods that it ends,
+// then with the condition DisruptionTarget (pkg/kubelet/eviction).
+func refused(o *v1.Pod) bool {
+	ends := slices.Contains(endedByKubelet, o.Status.Reason) ||
+		o.Status.Reason == evicted && slices.ContainsFunc(o.Status.Conditions, func(c v1.PodCondition) bool {
+			return c.Type == v1.DisruptionTarget && c.Reason == v1.PodReasonTerminationByKubelet
+		})
+	return o.Status.Reason != "" && !ends
 }
 
 // writesPhase reports whether an entry of managedFields shows that a kubelet wrote status.phase. A write of an

@@ -95,12 +95,28 @@ func statuses(all ...v1.ContainerStatus) func(*v1.Pod) {
 	return func(o *v1.Pod) { o.Status.ContainerStatuses = all }
 }
 
-func refused(o *v1.Pod) { o.Status.Reason = "OutOfcpu" }
+// because sets the reason of the status.
+func because(reason string) func(*v1.Pod) { return func(o *v1.Pod) { o.Status.Reason = reason } }
+
+// disrupted adds the condition DisruptionTarget.
+func disrupted(reason string) func(*v1.Pod) {
+	return func(o *v1.Pod) {
+		o.Status.Conditions = append(o.Status.Conditions, v1.PodCondition{Type: v1.DisruptionTarget, Reason: reason})
+	}
+}
+
+// crashed is the status of a container that has ended, and that its kubelet waited to restart when it ended the pod.
+func crashed(now, last string) v1.ContainerStatus {
+	c := lost(v1.ContainerStatus{RestartCount: 1, ContainerID: now, LastTerminationState: ran("Error")})
+	c.LastTerminationState.Terminated.ContainerID = last
+	return c
+}
 
 const phaseField = `{"f:status":{"f:phase":{}}}`
 
 func TestFinished(t *testing.T) {
 	withoutGenerations := func(o *v1.Pod) { o.Generation = 0 }
+	neverStarted := statuses(over("one"), lost(v1.ContainerStatus{}))
 	for name, c := range map[string]struct {
 		pod  *v1.Pod
 		want bool
@@ -184,10 +200,27 @@ func TestFinished(t *testing.T) {
 			}), false},
 		"it never started a container": {apiPod(statuses(over("one"), lost(v1.ContainerStatus{}))), true},
 		"it refused the pod, and finds no container": {
-			apiPod(refused, statuses(lost(v1.ContainerStatus{}), lost(v1.ContainerStatus{}))), false},
+			apiPod(because("OutOfcpu"), statuses(lost(v1.ContainerStatus{}), lost(v1.ContainerStatus{}))), false},
 		"it refused the pod, and is about to say so": {
-			apiPod(refused, statuses(waitingStatus("one"), waitingStatus("two"))), false},
-		"it refused the pod, and ended each container": {apiPod(refused), true},
+			apiPod(because("OutOfcpu"), statuses(waitingStatus("one"), waitingStatus("two"))), false},
+		"it refused the pod, and ended each container": {apiPod(because("OutOfcpu")), true},
+		"it ended the pod at its deadline, and one never started": {
+			apiPod(because("DeadlineExceeded"), neverStarted), true},
+		"it shut down, and one never started":          {apiPod(because("Terminated"), neverStarted), true},
+		"it preempted the pod, and one never started":  {apiPod(because("Preempting"), neverStarted), true},
+		"it refused or evicted it, and one is missing": {apiPod(because("Evicted"), neverStarted), false},
+		"it evicted it, and one never started": {
+			apiPod(because("Evicted"), disrupted(v1.PodReasonTerminationByKubelet), neverStarted), true},
+		"it refused it, and another program evicted it": {
+			apiPod(because("Evicted"), disrupted("EvictionByEvictionAPI"), neverStarted), false},
+		"it evicted it, and does not find a container that ran": {
+			apiPod(because("Evicted"), disrupted(v1.PodReasonTerminationByKubelet),
+				statuses(over("one"), lost(v1.ContainerStatus{RestartCount: 1}))), false},
+		"it refused it, and has evicted it before": {
+			apiPod(because("NodeAffinity"), disrupted(v1.PodReasonTerminationByKubelet), neverStarted), false},
+		"it waited to restart a container":     {apiPod(statuses(over("one"), crashed("id", "id"))), true},
+		"it does not find the last run":        {apiPod(statuses(over("one"), crashed("id2", "id"))), false},
+		"it does not find a run before or now": {apiPod(statuses(over("one"), crashed("", ""))), false},
 	} {
 		if got := PodOf(c.pod).Finished(); got != c.want {
 			t.Errorf("%s: finished %t", name, got)
@@ -260,6 +293,10 @@ func TestCompleted(t *testing.T) {
 		"its kubelet does not find a container": {apiPod(kept, byKubelet,
 			statuses(over("one"), lost(v1.ContainerStatus{RestartCount: 1}))), false},
 		"it runs": {apiPod(kept, func(o *v1.Pod) { o.Status.Phase = v1.PodRunning }), false},
+		"its kubelet evicted it before one started": {apiPod(kept, byKubelet, because("Evicted"),
+			disrupted(v1.PodReasonTerminationByKubelet), statuses(over("one"), lost(v1.ContainerStatus{}))), true},
+		"its kubelet evicted it in a crash loop": {apiPod(kept, byKubelet, because("Evicted"),
+			disrupted(v1.PodReasonTerminationByKubelet), statuses(over("one"), crashed("id", "id"))), true},
 	} {
 		if got := PodOf(c.pod).Completed(); got != c.want {
 			t.Errorf("%s: completed %t", name, got)

@@ -31,11 +31,11 @@
 // grace unless a fence keeps it from the volume. A kubelet whose Node is not Ready may not run, and then unmounts
 // nothing. For a deleted pod, it unmounts before the unmount grace is over: after its return, the hold waits no longer.
 // It renews its Lease all the time. It mounts no volume before it has written its boot ID, as kubelets do with volumes
-// that are attached (ReportedInUse in pkg/volume/util/operationexecutor), and no volume that it is kept from. If another
-// machine takes the name of node a, and the volume of an ended pod stays mounted, the Node has shown the outage. A
-// release once the other machine was Ready for the unmount grace is a guess, which is excused. Agents
-// neither fail nor lie, and fence the machine that the Node shows. A fence that has returned goes at once. Volumes have
-// no attach step: VolumeLocks are explored in test/model/podsafety.
+// that are attached (ReportedInUse in pkg/volume/util/operationexecutor), and no volume that it is kept from. If
+// another machine takes the name of node a, and the volume of an ended pod stays mounted, the Node has shown the
+// outage. A release once the other machine was Ready for the unmount grace is a guess, which is excused. Agents neither
+// fail nor lie, and fence the machine that the Node shows. A fence that has returned goes at once. Volumes have no
+// attach step: VolumeLocks are explored in test/model/podsafety.
 //
 // The variable broken (worlds.go) lists the worlds in which the engines are known to break a promise.
 //

@@ -72,8 +72,8 @@ func (c *scene) Settle() (to *state, wrong string) {
 	return &c.state, c.wrong
 }
 
-// watchStorage records whether the fence may keep node a from the volume, and whether the node is away (Storages.Saw and
-// SawNode in the engine of the hold). What came before the end of the pod was seen does not matter.
+// watchStorage records whether the fence may keep node a from the volume, and whether the node is away (Storages.Saw
+// and SawNode in the engine of the hold). Obstacles from before the end of the pod was seen do not matter.
 func (c *scene) watchStorage() {
 	shut, away := c.shut, c.away
 	c.shut, c.away = c.machine.keepsVolume(c.fence), !c.nodeSeen(nodeA).Ready()
