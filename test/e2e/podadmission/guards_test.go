@@ -104,7 +104,9 @@ func parts(policy string) map[string]string {
 			` \u0026\u0026 f.?fieldsV1[?\"f:status\"][?\"f:phase\"].hasValue()`:                         ``,
 			`== [true, false]`:       `!= [false, false]`,
 			`["pods","pods/status"]`: `["pods/status"]`,
-			`object.status.?conditions.orValue([]).filter(c, c.type == \"ContainersReady\") !=`: `object.status.?conditions.orValue([]).filter(c, c.type == \"Ready\") !=`,
+			`object.status.?conditions.orValue([]).filter(c, c.type == \"ContainersReady\"`: `object.status.?conditions.orValue([]).filter(c, c.type == \"Ready\"`,
+			`\"TerminationByKubelet\") !=`: `\"Other\") !=`,
+			`!= oldObject.status.?reason`:  `!= object.status.?reason`,
 		})
 	case holdStays:
 		return map[string]string{

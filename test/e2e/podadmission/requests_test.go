@@ -249,7 +249,7 @@ func evictions() map[string]request {
 func statuses() map[string]request {
 	failed, succeeded, running := setsPhase(v1.PodFailed), setsPhase(v1.PodSucceeded), setsPhase(v1.PodRunning)
 	containers, inits := setsContainers("containerStatuses"), setsContainers("initContainerStatuses")
-	ephemerals := setsContainers("ephemeralContainerStatuses")
+	ephemerals, reason := setsContainers("ephemeralContainerStatuses"), merges(`{"status":{"reason":"a"}}`, "status")
 	return about(podStatus, map[string]request{
 		"set Failed":                              {send: failed, refused: true},
 		"set Succeeded":                           {send: succeeded, refused: true},
@@ -266,6 +266,12 @@ func statuses() map[string]request {
 		"set containers once it was deleted":      {pod: held, before: terminating, send: containers, refused: true},
 		"set init containers then":                {pod: held, before: terminating, send: inits, refused: true},
 		"set ephemeral containers then":           {pod: held, before: terminating, send: ephemerals, refused: true},
+		"set the reason of a held pod that runs":  {pod: held, send: reason},
+		"set the reason once it was deleted":      {pod: held, before: terminating, send: reason, refused: true},
+		"set the reason once it Failed":           {pod: held, before: []action{failed}, send: reason, refused: true},
+		"set the reason then, as its kubelet":     {pod: held, before: terminating, as: ownKubelet, send: reason},
+		"have its kubelet have evicted it":        {send: disrupts("TerminationByKubelet"), refused: true},
+		"have another program have evicted it":    {send: disrupts("EvictionByEvictionAPI")},
 		"set containers once it Failed":           {pod: held, before: []action{failed}, send: containers, refused: true},
 		"set containers once it Succeeded":        {pod: held, before: []action{succeeded}, send: containers, refused: true},
 		"set containers then, confirmed":          {pod: held, before: terminating, confirmed: true, send: containers},
@@ -284,6 +290,12 @@ func statuses() map[string]request {
 		"set Failed, as volume-guard":             {as: guard, send: failed},
 		"set Failed, as its neighbor":             {as: neighbor, send: failed, refused: true},
 	})
+}
+
+// disrupts sets the condition DisruptionTarget.
+func disrupts(reason string) action {
+	return patches(fmt.Sprintf(`{"status":{"conditions":[{"type":"DisruptionTarget","status":"True","reason":%q}]}}`,
+		reason), "status")
 }
 
 func finalizers() map[string]request {
