@@ -140,7 +140,7 @@ func hasWhatIsQueried(t *testing.T, live map[string]page) {
 }
 
 // prometheusLabels returns the labels that a scrape adds.
-func prometheusLabels() []string { return []string{"namespace", "pod", "container", "le"} }
+func prometheusLabels() []string { return []string{"namespace", "pod", "container", "job", "le"} }
 
 var (
 	inQuotes = regexp.MustCompile(`"[^"]*"`)

@@ -59,7 +59,8 @@ func makeGuardHome(t *testing.T) {
 	}
 }
 
-// forgetGuard deletes the test's objects of volume-guard at its end, because helm creates its own and adopts no others.
+// forgetGuard deletes volume-guard's objects of other tests now, and those of this one at its end, because helm creates
+// its own and adopts no others, and the chart judges by them which features were on.
 func forgetGuard(t *testing.T) {
 	t.Helper()
 	var all []document
@@ -71,7 +72,7 @@ func forgetGuard(t *testing.T) {
 			all = append(all, d)
 		}
 	}
-	t.Cleanup(func() {
+	forget := func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		for _, d := range all {
@@ -83,7 +84,9 @@ func forgetGuard(t *testing.T) {
 				t.Errorf("%s: %v", d, err)
 			}
 		}
-	})
+	}
+	forget()
+	t.Cleanup(forget)
 }
 
 // TestChartRenderingsAreAccepted sends each rendering to the API server in a dry run with strict field validation.
@@ -260,6 +263,9 @@ func expectHoldKeepsController(t *testing.T, upgrade []string) {
 func expectRemainsKeepController(t *testing.T, upgrade []string) {
 	t.Helper()
 	s := &shell{}
+	for _, name := range []string{"volume-guard-pod-safety", "volume-guard-single-node"} { // of other tests
+		mustOf(t)(ignoreNotFound(client.RbacV1().ClusterRoles().Delete(patiently(t), name, metav1.DeleteOptions{})))
+	}
 	makeRole(t, "volume-guard-pod-safety")
 	pods := client.CoreV1().Pods(docsHome)
 	remove := func(name string) {
