@@ -62,34 +62,45 @@ func (r *Controller) syncBrake(ctx context.Context) error {
 	if err := r.mayAct(); err != nil {
 		return err
 	}
-	on, found, err := r.cluster.readBrake(ctx, r.cfg.Brake.Lease)
+	lease, on, err := r.cluster.readBrake(ctx, r.cfg.Brake.Lease)
 	if err != nil {
 		return err
 	}
-	write, changed := r.learnBrake(on)
+	why, changed := r.learnBrake(lease, on)
 	if err := r.mayAct(); err != nil {
 		return err // the process may have been paused during the read
 	}
-	if write {
-		why := fmt.Sprintf("more than %d volumes became deletable within %v", r.cfg.Brake.Deletions, r.cfg.Brake.Window)
-		if !r.cfg.DryRun {
-			if err := r.cluster.writeBrake(ctx, r.cfg.Brake.Lease,
-				why+" at "+r.cfg.Clock.Now().UTC().Format(time.RFC3339)); err != nil {
-				return err
-			}
+	if why != "" {
+		if err := r.addBrake(ctx, why); err != nil {
+			return err
 		}
-		r.wroteBrake()
-		r.reportBrake(ctx, "Deletions are paused: "+why+". Check that these volumes should be deleted; then resume with: "+
-			resumeCommand(r.cfg.Brake.Lease))
 	}
-	if changed || write {
+	if changed || why != "" {
 		r.spreadBrake(ctx)
 	}
-	if found || write || r.cfg.DryRun {
+	if lease != "" || why != "" || r.cfg.DryRun {
 		return nil
 	}
 	// A person who stops deletions needs a Lease to annotate.
 	return r.cluster.createBrake(ctx, r.cfg.Brake.Lease)
+}
+
+// addBrake adds the annotation to the Lease, and reports why.
+func (r *Controller) addBrake(ctx context.Context, why string) error {
+	if r.cfg.DryRun {
+		r.wroteBrake("")
+		r.reportBrake(ctx, "Deletions would be paused: "+why+".")
+		return nil
+	}
+	lease, err := r.cluster.writeBrake(ctx, r.cfg.Brake.Lease,
+		why+" at "+r.cfg.Clock.Now().UTC().Format(time.RFC3339))
+	if err != nil {
+		return err
+	}
+	r.wroteBrake(lease)
+	r.reportBrake(ctx, "Deletions are paused: "+why+". Check that these volumes should be deleted; then resume with: "+
+		resumeCommand(r.cfg.Brake.Lease))
+	return nil
 }
 
 // spreadBrake has each PV decided again.
@@ -109,17 +120,27 @@ func resumeCommand(lease types.NamespacedName) string {
 	return fmt.Sprintf("kubectl annotate lease -n %s %s %s-", lease.Namespace, lease.Name, BrakeAnnotation)
 }
 
-func (r *Controller) learnBrake(on bool) (write, changed bool) {
+// learnBrake records the Lease's state. It returns why the annotation has to be added, empty if it need not be, and
+// whether deletions pause or resume.
+func (r *Controller) learnBrake(lease types.UID, on bool) (why string, changed bool) {
 	now := r.cfg.Clock.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.engine.Breaker.Learn(on, now)
+	write, changed := r.engine.Breaker.Learn(lease, on, now)
+	switch {
+	case !write:
+	case r.engine.Breaker.Lease != "":
+		why = "the brake was on when its Lease was deleted"
+	default:
+		why = fmt.Sprintf("more than %d volumes became deletable within %v", r.cfg.Brake.Deletions, r.cfg.Brake.Window)
+	}
+	return why, changed
 }
 
-func (r *Controller) wroteBrake() {
+func (r *Controller) wroteBrake(lease types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.engine.Breaker.Wrote()
+	r.engine.Breaker.Wrote(lease)
 }
 
 func (r *Controller) brakeState() reclaim.Brake {

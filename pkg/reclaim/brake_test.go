@@ -83,9 +83,41 @@ func TestBrakeWritesLeaseOnce(t *testing.T) {
 	w, r, _ = braked(t, Config{DryRun: true})
 	syncs(t, r)
 	tooMany(w, r)
-	syncs(t, r)
-	if w.expect(t, "read brake", "read brake"); r.brakeState() != reclaim.BrakeOn {
+	var log bytes.Buffer
+	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+	if err := errors.Join(r.syncBrake(ctx), r.syncBrake(ctx)); err != nil {
+		t.Error(err)
+	}
+	if w.expect(t, "read brake", "read brake", "read brake"); r.brakeState() != reclaim.BrakeOn {
 		t.Errorf("in a dry run the brake is %v", r.brakeState())
+	}
+	if n := strings.Count(log.String(), "Deletions would be paused"); n != 1 {
+		t.Errorf("in a dry run reported %d times:\n%s", n, log.String())
+	}
+}
+
+// A Lease that is deleted or made anew is no person's release, so it gets the annotation again.
+func TestDeletedBrakeLeaseReleasesNothing(t *testing.T) {
+	for name, anew := range map[string]bool{"absent": false, "made anew by the election": true} {
+		w, r, woken := braked(t, Config{})
+		w.brakeOn = true
+		syncs(t, r)
+		w.deleteLease()
+		w.noLease = !anew
+		w.diary, w.fail["pull brake"] = nil, errors.New("no answer")
+		if err := r.syncBrake(t.Context()); err == nil || r.brakeState() != reclaim.BrakeOn {
+			t.Errorf("%s: %v, brake %v", name, err, r.brakeState())
+		}
+		delete(w.fail, "pull brake")
+		syncs(t, r)
+		if w.expect(t, "read brake", "pull brake", "read brake", "pull brake"); r.brakeState() != reclaim.BrakeOn {
+			t.Errorf("%s: the brake is %v", name, r.brakeState())
+		}
+		*woken, w.brakeOn = nil, false
+		syncs(t, r)
+		if r.brakeState() != reclaim.BrakeOff || !slices.Contains(*woken, "pv") {
+			t.Errorf("%s: a person resumed: brake %v, woken %v", name, r.brakeState(), *woken)
+		}
 	}
 }
 

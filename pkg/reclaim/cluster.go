@@ -48,11 +48,11 @@ type cluster interface {
 	patchFinalizers(ctx context.Context, pv volume.PV, add, drop []string, bound bool) (after volume.PV, err error)
 	// deletePV sends the DELETE of the PV.
 	deletePV(ctx context.Context, pv volume.PV) error
-	// readBrake reports whether the Lease exists, and has the brake's annotation; createBrake creates it without, and
-	// writeBrake adds the annotation, with the reason.
-	readBrake(ctx context.Context, lease types.NamespacedName) (on, found bool, err error)
+	// readBrake returns the UID of the Lease, empty if it does not exist, and whether it has the brake's annotation.
+	// createBrake creates it without, and writeBrake adds the annotation, with the reason, and returns the Lease's UID.
+	readBrake(ctx context.Context, lease types.NamespacedName) (uid types.UID, on bool, err error)
 	createBrake(ctx context.Context, lease types.NamespacedName) error
-	writeBrake(ctx context.Context, lease types.NamespacedName, why string) error
+	writeBrake(ctx context.Context, lease types.NamespacedName, why string) (uid types.UID, err error)
 }
 
 // attachmentList is a live list of VolumeAttachments.
@@ -224,18 +224,18 @@ func (a apiServer) patchFinalizers(
 	return after, nil
 }
 
-func (a apiServer) readBrake(ctx context.Context, lease types.NamespacedName) (on, found bool, err error) {
+func (a apiServer) readBrake(ctx context.Context, lease types.NamespacedName) (uid types.UID, on bool, err error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	o, err := a.clients.Coordination.Leases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
 	switch {
 	case kube.Absent(err, coordinationv1.Resource("leases"), lease.Name):
-		return false, false, nil
+		return "", false, nil
 	case err != nil:
-		return false, false, fmt.Errorf("read Lease %q: %w", lease, err)
+		return "", false, fmt.Errorf("read Lease %q: %w", lease, err)
 	}
 	_, on = o.Annotations[BrakeAnnotation]
-	return on, true, nil
+	return o.UID, on, nil
 }
 
 func (a apiServer) createBrake(ctx context.Context, lease types.NamespacedName) error {
@@ -249,23 +249,25 @@ func (a apiServer) createBrake(ctx context.Context, lease types.NamespacedName) 
 	return nil
 }
 
-func (a apiServer) writeBrake(ctx context.Context, lease types.NamespacedName, why string) error {
+func (a apiServer) writeBrake(
+	ctx context.Context, lease types.NamespacedName, why string,
+) (uid types.UID, err error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	meta := metav1.ObjectMeta{Name: lease.Name, Annotations: map[string]string{BrakeAnnotation: why}}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": meta.Annotations}})
 	if err != nil {
-		return fmt.Errorf("patch Lease %q: %w", lease, err)
+		return "", fmt.Errorf("patch Lease %q: %w", lease, err)
 	}
 	leases := a.clients.Coordination.Leases(lease.Namespace)
-	_, err = leases.Patch(ctx, lease.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	o, err := leases.Patch(ctx, lease.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
-		_, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: meta}, metav1.CreateOptions{})
+		o, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: meta}, metav1.CreateOptions{})
 	}
 	if err != nil {
-		return fmt.Errorf("add the brake's annotation to Lease %q: %w", lease, err)
+		return "", fmt.Errorf("add the brake's annotation to Lease %q: %w", lease, err)
 	}
-	return nil
+	return o.UID, nil
 }
 
 func (a apiServer) deletePV(ctx context.Context, pv volume.PV) error {

@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"context"
+	"fmt"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"slices"
 	"testing"
@@ -33,8 +34,9 @@ type world struct {
 	pvs     pvList
 	nodes   []string
 	brakeOn bool
-	// noLease: the Lease of the brake does not exist.
+	// noLease: the Lease of the brake does not exist. leases counts the Leases of that name before the present one.
 	noLease bool
+	leases  int
 	patched []string
 	// written is the resourceVersion that a write produces, if it matters.
 	written string
@@ -106,8 +108,11 @@ func (w *world) patchFinalizers(_ context.Context, pv volume.PV, add, drop []str
 
 func (w *world) deletePV(context.Context, volume.PV) error { return w.did("delete PV") }
 
-func (w *world) readBrake(context.Context, types.NamespacedName) (on, found bool, err error) {
-	return w.brakeOn, !w.noLease, w.did("read brake")
+func (w *world) readBrake(context.Context, types.NamespacedName) (uid types.UID, on bool, err error) {
+	if !w.noLease {
+		uid, on = types.UID(fmt.Sprint("lease-", w.leases)), w.brakeOn
+	}
+	return uid, on, w.did("read brake")
 }
 
 func (w *world) createBrake(context.Context, types.NamespacedName) error {
@@ -116,11 +121,16 @@ func (w *world) createBrake(context.Context, types.NamespacedName) error {
 	return err
 }
 
-func (w *world) writeBrake(context.Context, types.NamespacedName, string) error {
+func (w *world) writeBrake(context.Context, types.NamespacedName, string) (types.UID, error) {
 	err := w.did("pull brake")
-	w.brakeOn = err == nil
-	return err
+	if w.brakeOn = err == nil; w.brakeOn {
+		w.noLease = false
+	}
+	return types.UID(fmt.Sprint("lease-", w.leases)), err
 }
+
+// deleteLease deletes the Lease of the brake with its annotation.
+func (w *world) deleteLease() { w.noLease, w.brakeOn, w.leases = true, false, w.leases+1 }
 
 func (w *world) DeleteVolume(_ context.Context, _ string, secrets map[string]string) error {
 	w.given = secrets

@@ -17,8 +17,12 @@ type Breaker struct {
 	State  Brake
 	// Leading is true if this replica deletes. A replica that does not lead counts as well, but pauses no deletions.
 	Leading bool
-	// Written is true if the Lease has the brake's annotation.
-	Written bool
+	// Lease is the UID of the Lease that had the brake's annotation last, empty for none since the brake turned on. Only
+	// the removal of the annotation from this Lease releases the brake: a Lease that is deleted or made anew is no
+	// person's decision.
+	Lease types.UID
+	// Unwritten is true if the Lease does not have the annotation although the brake is on.
+	Unwritten bool
 }
 
 // NewBreaker returns a Breaker that has counted no volumes.
@@ -55,7 +59,7 @@ func (b *Breaker) judge(now time.Time) (tripped bool) {
 	if len(b.Recent) <= b.Limit || !b.Leading || b.State == BrakeOn {
 		return false
 	}
-	b.State, b.Written = BrakeOn, false
+	b.State, b.Lease, b.Unwritten = BrakeOn, "", true
 	return true
 }
 
@@ -65,27 +69,27 @@ func (b *Breaker) Lead(leading bool) {
 	if b.Limit == 0 {
 		return
 	}
-	b.State, b.Written = BrakeUnknown, false
+	b.State, b.Lease, b.Unwritten = BrakeUnknown, "", false
 }
 
-// Learn records whether the Lease has the brake's annotation. It reports in write that the annotation has to be added,
-// and in changed that deletions pause or resume.
-func (b *Breaker) Learn(on bool, now time.Time) (write, changed bool) {
+// Learn records whether the Lease has the brake's annotation. lease is the UID of the Lease, empty if it does not
+// exist. Learn reports in write that the annotation has to be added, and in changed that deletions pause or resume.
+func (b *Breaker) Learn(lease types.UID, on bool, now time.Time) (write, changed bool) {
 	before := b.State
 	switch {
 	case on:
-		b.State, b.Written = BrakeOn, true
-	case b.State == BrakeOn && !b.Written:
-		return true, false
+		b.State, b.Lease, b.Unwritten = BrakeOn, lease, false
+	case b.State == BrakeOn && (lease == "" || lease != b.Lease):
+		b.Unwritten = b.Unwritten || b.Lease != ""
 	default:
 		if b.State == BrakeOn {
 			clear(b.Recent) // a person resumed the deletions: these volumes count no more
 		}
-		b.State, b.Written = BrakeOff, false
+		b.State, b.Lease, b.Unwritten = BrakeOff, "", false
 		b.judge(now)
 	}
-	return b.State == BrakeOn && !b.Written, b.State != before
+	return b.Unwritten, b.State != before
 }
 
-// Wrote records that the Lease has the brake's annotation.
-func (b *Breaker) Wrote() { b.Written = true }
+// Wrote records that the Lease with this UID has the brake's annotation. It is empty in a dry run, which writes none.
+func (b *Breaker) Wrote(lease types.UID) { b.Lease, b.Unwritten = lease, false }

@@ -16,7 +16,7 @@ func TestBreaker(t *testing.T) {
 	released := func() *Breaker {
 		b := newBreaker()
 		b.Lead(true)
-		b.Learn(false, clock.Now())
+		b.Learn("lease", false, clock.Now())
 		return b
 	}
 	t.Run("is not known before the Lease was read", func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestBreaker(t *testing.T) {
 		for i := range 4 {
 			b.Count(uid(i), clock.Now())
 		}
-		if write, _ := b.Learn(false, clock.Now()); !write || b.State != BrakeOn {
+		if write, _ := b.Learn("lease", false, clock.Now()); !write || b.State != BrakeOn {
 			t.Errorf("write %v, state %v", write, b.State)
 		}
 	})
@@ -80,9 +80,9 @@ func TestBreaker(t *testing.T) {
 		for i := range 4 {
 			b.Count(uid(i), clock.Now())
 		}
-		b.Wrote()
-		b.Learn(true, clock.Now())
-		if _, changed := b.Learn(false, clock.Now()); !changed || b.State != BrakeOff {
+		b.Wrote("lease")
+		b.Learn("lease", true, clock.Now())
+		if _, changed := b.Learn("lease", false, clock.Now()); !changed || b.State != BrakeOff {
 			t.Fatalf("changed %v, state %v", changed, b.State)
 		}
 		b.Count(uid(5), clock.Now())
@@ -90,13 +90,41 @@ func TestBreaker(t *testing.T) {
 			t.Error("pulled by one")
 		}
 	})
+	t.Run("stays on when its Lease is deleted or made anew", func(t *testing.T) {
+		for _, lease := range []types.UID{"", "another"} {
+			b := released()
+			b.Learn("lease", true, clock.Now())
+			if write, changed := b.Learn(lease, false, clock.Now()); !write || changed || b.State != BrakeOn {
+				t.Errorf("Lease %q: write %v, changed %v, state %v", lease, write, changed, b.State)
+			}
+			if write, _ := b.Learn("another", false, clock.Now()); !write || b.State != BrakeOn {
+				t.Errorf("Lease %q, not written yet: write %v, state %v", lease, write, b.State)
+			}
+			b.Wrote("another")
+			if write, changed := b.Learn("another", false, clock.Now()); write || !changed || b.State != BrakeOff {
+				t.Errorf("a person resumed: write %v, changed %v, state %v", write, changed, b.State)
+			}
+		}
+	})
+	t.Run("stays on in a dry run, which writes no Lease", func(t *testing.T) {
+		b := released()
+		for i := range 4 {
+			b.Count(uid(i), clock.Now())
+		}
+		b.Wrote("")
+		for _, lease := range []types.UID{"", "lease"} {
+			if write, changed := b.Learn(lease, false, clock.Now()); write || changed || b.State != BrakeOn {
+				t.Errorf("Lease %q: write %v, changed %v, state %v", lease, write, changed, b.State)
+			}
+		}
+	})
 	t.Run("is on after a restart, for the Lease says so", func(t *testing.T) {
 		b := newBreaker()
 		b.Lead(true)
-		if write, changed := b.Learn(true, clock.Now()); write || !changed || b.State != BrakeOn {
+		if write, changed := b.Learn("lease", true, clock.Now()); write || !changed || b.State != BrakeOn {
 			t.Errorf("write %v, changed %v, state %v", write, changed, b.State)
 		}
-		if _, changed := b.Learn(true, clock.Now()); changed {
+		if _, changed := b.Learn("lease", true, clock.Now()); changed {
 			t.Error("the second read of the Lease changes it")
 		}
 	})
@@ -106,7 +134,7 @@ func TestBreaker(t *testing.T) {
 			b.Count(uid(i), clock.Now())
 		}
 		b.Lead(true)
-		if write, _ := b.Learn(false, clock.Now()); !write || b.State != BrakeOn {
+		if write, _ := b.Learn("lease", false, clock.Now()); !write || b.State != BrakeOn {
 			t.Errorf("write %v, state %v", write, b.State)
 		}
 	})

@@ -16,7 +16,7 @@ func engineOf(all ...volume.PV) (*Engine, pvs) {
 	cache := pvs{}
 	e := New(owner(), NewBreaker(1, time.Minute), cache)
 	e.Lead(true)
-	e.Breaker.Learn(false, now())
+	e.Breaker.Learn("lease", false, now())
 	for _, pv := range all {
 		cache[pv.Name] = &pv
 		e.PVAdded(&pv, now())
@@ -130,8 +130,8 @@ func TestBrakeCountsDueVolumes(t *testing.T) {
 	another := inUse("c")
 	another.UID = "another"
 	release(&another)
-	e.Breaker.Learn(true, now())
-	e.Breaker.Learn(false, now())
+	e.Breaker.Learn("lease", true, now())
+	e.Breaker.Learn("lease", false, now())
 	e.Breaker.Count("first", now())
 	before := cache["c"]
 	cache["c"] = &another

@@ -144,7 +144,7 @@ func TestNoExpectationWithoutFinalizerWrite(t *testing.T) {
 func TestBrakeIsUnknownToNewLeader(t *testing.T) {
 	b := NewBreaker(1, time.Minute)
 	b.Lead(true)
-	if b.Learn(false, now()); b.State != BrakeOff {
+	if b.Learn("lease", false, now()); b.State != BrakeOff {
 		t.Fatalf("the Lease says that it is off: %v", b.State)
 	}
 	b.Lead(false)
@@ -160,7 +160,7 @@ func TestBrakeTripsOnceForLeader(t *testing.T) {
 		b := NewBreaker(1, time.Minute)
 		b.Lead(true)
 		b.Lead(leading)
-		b.Learn(false, now())
+		b.Learn("lease", false, now())
 		if b.Count("a", now()) {
 			t.Error("one volume is as many as are allowed")
 		}
