@@ -126,7 +126,7 @@ func (r *Controller) learnBrake(lease types.UID, on bool) (why string, changed b
 	now := r.cfg.Clock.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	write, changed := r.engine.Breaker.Learn(lease, on, now)
+	write, changed := r.engine.LearnBrake(lease, on, now)
 	switch {
 	case !write:
 	case r.engine.Breaker.Lease != "":

@@ -111,6 +111,38 @@ func TestAttachmentCount(t *testing.T) {
 	}
 }
 
+// A new leader counts the volumes that became deletable long before it leads, because an earlier leader may have
+// stopped their deletion without being able to write to the Lease. A person's release by the annotation counts for all of them.
+func TestNewLeaderCountsDueVolumes(t *testing.T) {
+	for name, c := range map[string]struct {
+		due  []string
+		on   bool
+		want Brake
+	}{
+		"more than the limit": {due: []string{"a", "b"}, want: BrakeOn},
+		"as many":             {due: []string{"a"}, want: BrakeOff},
+		"resumed":             {due: []string{"a", "b"}, on: true, want: BrakeOff},
+	} {
+		e, cache := engineOf(inUse("a"), inUse("b"), inUse("c"))
+		e.Lead(false)
+		for _, pv := range c.due {
+			update(e, cache, pv, func(pv *volume.PV) { pv.Phase = volume.PhaseReleased })
+		}
+		e.Lead(true)
+		later := now().Add(time.Hour)
+		if c.on {
+			e.LearnBrake("lease", true, later)
+		}
+		write, _ := e.LearnBrake("lease", false, later)
+		if e.Breaker.State != c.want || write != (c.want == BrakeOn) {
+			t.Errorf("%s: state %v, write %t", name, e.Breaker.State, write)
+		}
+		if _, changed := e.LearnBrake("lease", false, later); changed {
+			t.Errorf("%s: the second read changes it", name)
+		}
+	}
+}
+
 // The brake counts a volume once when it becomes deletable, by any kind of event.
 func TestBrakeCountsDueVolumes(t *testing.T) {
 	release := func(pv *volume.PV) { pv.Phase = volume.PhaseReleased }
