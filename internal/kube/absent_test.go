@@ -59,6 +59,11 @@ func TestNotFoundOfProxyIsNotAbsence(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		for what, write := range writes {
+			if err := write(t.Context(), client); err == nil || errors.Is(err, ErrGone) {
+				t.Errorf("%q: the answer to %s is %v", page, what, err)
+			}
+		}
 		_, err = client.PersistentVolumeClaims("ns").Get(t.Context(), "data", metav1.GetOptions{})
 		proxy.Close()
 		if !apierrors.IsNotFound(err) || Absent(err, v1.Resource("persistentvolumeclaims"), "data") {

@@ -70,9 +70,9 @@ type Patcher[T any] interface {
 
 // PatchFinalizers carries out p and returns the resulting object.
 //
-// The API server's answers are classified by their meaning, not by their code: ErrGone (404, or another UID under the
-// name), and ErrChanged (409, or the object became terminating so that no finalizer can be added). After any other
-// error, the write may have happened.
+// The API server's answers are classified by their meaning, not by their code: ErrGone (404 for this name, or another
+// UID under the name), and ErrChanged (409, or the object became terminating so that no finalizer can be added). After
+// any other error, the write may have happened.
 func PatchFinalizers[T any](ctx context.Context, objects Patcher[T], p FinalizerPatch) (after T, err error) {
 	body, err := p.body()
 	if err == nil {
@@ -80,7 +80,7 @@ func PatchFinalizers[T any](ctx context.Context, objects Patcher[T], p Finalizer
 			metav1.PatchOptions{FieldManager: p.FieldManager})
 	}
 	if err != nil {
-		return *new(T), fmt.Errorf("patch finalizers of %s %q: %w", noun(after), p.Name, meaning(err))
+		return *new(T), fmt.Errorf("patch finalizers of %s %q: %w", noun(after), p.Name, meaning(err, p.Name))
 	}
 	return after, nil
 }
@@ -100,30 +100,30 @@ func noun(object any) string {
 	return "object"
 }
 
-// Meaning classifies the API server's answer to a write that is bound to a UID or a resourceVersion, like
-// PatchFinalizers, and returns nil for nil.
-func Meaning(err error) error {
+// Meaning classifies the API server's answer to a write to the object of this name that is bound to a UID or a
+// resourceVersion, like PatchFinalizers, and returns nil for nil.
+func Meaning(err error, name string) error {
 	if err == nil {
 		return nil
 	}
-	return meaning(err)
+	return meaning(err, name)
 }
 
 // meaning classifies the API server's answers to a patch.
-func meaning(err error) error {
+func meaning(err error, name string) error {
 	switch {
 	case apierrors.IsInvalid(err) && concerns(err, "metadata.uid"):
 		return fmt.Errorf("%w: %w", ErrGone, err)
 	case apierrors.IsInvalid(err) && concerns(err, "metadata.finalizers"):
 		return fmt.Errorf("%w: %w", ErrChanged, err)
 	}
-	return meaningOfDeletion(err)
+	return meaningOfDeletion(err, name)
 }
 
 // meaningOfDeletion classifies the API server's answers to a deletion with preconditions.
-func meaningOfDeletion(err error) error {
-	switch {
-	case apierrors.IsNotFound(err):
+func meaningOfDeletion(err error, name string) error {
+	switch _, absent := notFound(err, name); {
+	case absent:
 		return fmt.Errorf("%w: %w", ErrGone, err)
 	case apierrors.IsConflict(err):
 		return fmt.Errorf("%w: %w", ErrChanged, err)
@@ -163,7 +163,7 @@ func PatchPolicy(ctx context.Context, pvs corev1.PersistentVolumeInterface, p Po
 			metav1.PatchOptions{FieldManager: p.FieldManager})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("patch reclaim policy of PV %q: %w", p.Name, meaning(err))
+		return nil, fmt.Errorf("patch reclaim policy of PV %q: %w", p.Name, meaning(err, p.Name))
 	}
 	return pv, nil
 }
@@ -175,7 +175,7 @@ func DeletePV(ctx context.Context, pvs corev1.PersistentVolumeInterface, name st
 	version string) error {
 	err := pvs.Delete(ctx, name, metav1.DeleteOptions{Preconditions: exactly(uid, version)})
 	if err != nil {
-		return fmt.Errorf("delete PV %q: %w", name, meaningOfDeletion(err))
+		return fmt.Errorf("delete PV %q: %w", name, meaningOfDeletion(err, name))
 	}
 	return nil
 }
@@ -189,7 +189,7 @@ func DeleteClaim(ctx context.Context, claims corev1.PersistentVolumeClaimInterfa
 	}
 	err := claims.Delete(ctx, name, metav1.DeleteOptions{Preconditions: exactly(uid, version)})
 	if err != nil {
-		return fmt.Errorf("delete claim %q: %w", name, meaningOfDeletion(err))
+		return fmt.Errorf("delete claim %q: %w", name, meaningOfDeletion(err, name))
 	}
 	return nil
 }

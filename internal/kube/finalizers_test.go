@@ -201,7 +201,11 @@ func TestMeaningOfAnswers(t *testing.T) {
 		// patch and deletion are the meanings of the answer for both.
 		patch, deletion error
 	}{
-		"there is none": {metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound}, ErrGone, ErrGone},
+		"there is none": {metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound,
+			Details: &metav1.StatusDetails{Name: "a"}}, ErrGone, ErrGone},
+		"there is none of another name": {metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound,
+			Details: &metav1.StatusDetails{Name: "b"}}, other, other},
+		"nothing is found": {metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound}, other, other},
 		"it has changed": {
 			metav1.Status{Code: 409, Reason: metav1.StatusReasonConflict}, ErrChanged, ErrChanged,
 		},

@@ -61,7 +61,7 @@ func PatchMetadata[T any](ctx context.Context, objects Patcher[T], p MetadataPat
 		after, err = objects.Patch(ctx, p.Name, types.MergePatchType, body, metav1.PatchOptions{})
 	}
 	if err != nil {
-		return *new(T), fmt.Errorf("patch metadata of %s %q: %w", noun(after), p.Name, meaning(err))
+		return *new(T), fmt.Errorf("patch metadata of %s %q: %w", noun(after), p.Name, meaning(err, p.Name))
 	}
 	return after, nil
 }

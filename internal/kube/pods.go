@@ -19,7 +19,7 @@ func ForceDeletePod(ctx context.Context, pods corev1.PodInterface, name string, 
 	now := int64(0)
 	err := pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: exactly(uid, version)})
 	if err != nil {
-		return fmt.Errorf("delete pod %q with a grace period of 0: %w", name, meaningOfDeletion(err))
+		return fmt.Errorf("delete pod %q with a grace period of 0: %w", name, meaningOfDeletion(err, name))
 	}
 	return nil
 }
@@ -31,7 +31,7 @@ func DeletePod(ctx context.Context, pods corev1.PodInterface, name string, uid t
 		return fmt.Errorf("delete pod %q: want a UID", name)
 	}
 	if err := pods.Delete(ctx, name, metav1.DeleteOptions{Preconditions: exactly(uid, "")}); err != nil {
-		return fmt.Errorf("delete pod %q: %w", name, meaningOfDeletion(err))
+		return fmt.Errorf("delete pod %q: %w", name, meaningOfDeletion(err, name))
 	}
 	return nil
 }
@@ -67,7 +67,7 @@ func PatchPodCondition(ctx context.Context, pods corev1.PodInterface, p Conditio
 		_, err = pods.Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
 	}
 	if err != nil {
-		return fmt.Errorf("patch condition %s of pod %q: %w", p.Condition.Type, p.Name, meaning(err))
+		return fmt.Errorf("patch condition %s of pod %q: %w", p.Condition.Type, p.Name, meaning(err, p.Name))
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func RemovePodGate(ctx context.Context, pods corev1.PodInterface, name string, u
 		after, err = pods.Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("remove scheduling gate %s of pod %q: %w", gate, name, meaning(err))
+		return nil, fmt.Errorf("remove scheduling gate %s of pod %q: %w", gate, name, meaning(err, name))
 	}
 	return after, nil
 }

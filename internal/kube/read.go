@@ -55,10 +55,19 @@ func Get[O, R any](ctx context.Context, timeout time.Duration, of Kind, namespac
 // A 404 alone does not prove this: an API server returns it for a resource that it does not serve, and a proxy or load
 // balancer returns it for an API server that it cannot find. Only an answer that names the object concerns the object.
 func Absent(err error, resource schema.GroupResource, name string) bool {
+	about, absent := notFound(err, name)
+	return absent && about.Group == resource.Group && about.Kind == resource.Resource
+}
+
+// notFound reports whether an error is the API server's answer that it has no object of that name, and which one it is
+// about.
+func notFound(err error, name string) (about metav1.StatusDetails, absent bool) {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || apierrors.IsUnexpectedServerError(err) || !errors.As(err, &status) {
-		return false
+		return about, false
 	}
-	about := status.Status().Details
-	return about != nil && about.Group == resource.Group && about.Kind == resource.Resource && about.Name == name
+	if details := status.Status().Details; details != nil {
+		about = *details
+	}
+	return about, about.Name == name
 }

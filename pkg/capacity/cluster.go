@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	storageclient "k8s.io/client-go/kubernetes/typed/storage/v1"
@@ -40,7 +39,7 @@ func (a apiServer) create(ctx context.Context, o *storagev1.CSIStorageCapacity) 
 func (a apiServer) patch(ctx context.Context, name string, body []byte) (*storagev1.CSIStorageCapacity, error) {
 	stored, err := a.objects.Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("patch CSIStorageCapacity %q: %w", name, meaning(err))
+		return nil, fmt.Errorf("patch CSIStorageCapacity %q: %w", name, kube.Meaning(err, name))
 	}
 	return stored, nil
 }
@@ -48,22 +47,11 @@ func (a apiServer) patch(ctx context.Context, name string, body []byte) (*storag
 func (a apiServer) remove(ctx context.Context, o Object) error {
 	only := metav1.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion}
 	if err := a.objects.Delete(ctx, o.Name, metav1.DeleteOptions{Preconditions: &only}); err != nil {
-		return fmt.Errorf("delete CSIStorageCapacity %q: %w", o.Name, meaning(err))
+		return fmt.Errorf("delete CSIStorageCapacity %q: %w", o.Name, kube.Meaning(err, o.Name))
 	}
 	return nil
 }
 
 func (a apiServer) owner(ctx context.Context, by OwnedBy) (metav1.OwnerReference, error) {
 	return a.owners.find(ctx, by)
-}
-
-// meaning marks NotFound and Conflict with the errors of package kube.
-func meaning(err error) error {
-	switch {
-	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%w: %w", kube.ErrGone, err)
-	case apierrors.IsConflict(err):
-		return fmt.Errorf("%w: %w", kube.ErrChanged, err)
-	}
-	return err
 }

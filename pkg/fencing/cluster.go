@@ -124,7 +124,7 @@ func (a apiServer) deleteFence(ctx context.Context, ask fencing.Ask) error {
 	as := metav1.NewUIDPreconditions(string(ask.UID))
 	as.ResourceVersion = &ask.ResourceVersion
 	if err := a.clients.own.Fences.Delete(ctx, ask.Node, metav1.DeleteOptions{Preconditions: as}); err != nil {
-		return fmt.Errorf("delete NodeFence %q: %w", ask.Node, kube.Meaning(err))
+		return fmt.Errorf("delete NodeFence %q: %w", ask.Node, kube.Meaning(err, ask.Node))
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (a apiServer) writeStatus(ctx context.Context, ask fencing.Ask) error {
 		Status:     *ask.Status,
 	}
 	if _, err := a.clients.own.Fences.UpdateStatus(ctx, o, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("write the status of NodeFence %q: %w", ask.Node, kube.Meaning(err))
+		return fmt.Errorf("write the status of NodeFence %q: %w", ask.Node, kube.Meaning(err, ask.Node))
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func (a apiServer) setTaint(ctx context.Context, ask fencing.Ask, has bool) erro
 	o, err := a.clients.Core.Nodes().Get(ctx, ask.Node, metav1.GetOptions{})
 	switch {
 	case err != nil:
-		return fmt.Errorf("read node %q: %w", ask.Node, kube.Meaning(err))
+		return fmt.Errorf("read node %q: %w", ask.Node, kube.Meaning(err, ask.Node))
 	case o.ResourceVersion != ask.NodeVersion:
 		return fmt.Errorf("node %q: %w", ask.Node, kube.ErrChanged)
 	}
@@ -179,7 +179,7 @@ func (a apiServer) setTaint(ctx context.Context, ask fencing.Ask, has bool) erro
 	}
 	after, err := a.clients.Core.Nodes().Patch(ctx, ask.Node, types.MergePatchType, body, metav1.PatchOptions{})
 	if err != nil {
-		return fmt.Errorf("change the taints of node %q: %w", ask.Node, kube.Meaning(err))
+		return fmt.Errorf("change the taints of node %q: %w", ask.Node, kube.Meaning(err, ask.Node))
 	}
 	if hasTaint(after) != has {
 		return fmt.Errorf("change the taints of node %q: %w", ask.Node, kube.ErrUndone)

@@ -158,7 +158,7 @@ func (a apiServer) writePolicyStatus(ctx context.Context, p *policy, status v1al
 		Status:     status,
 	}
 	if _, err := a.clients.own.Policies.UpdateStatus(ctx, o, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("write the status of FencePolicy %q: %w", p.name, kube.Meaning(err))
+		return fmt.Errorf("write the status of FencePolicy %q: %w", p.name, kube.Meaning(err, p.name))
 	}
 	return nil
 }

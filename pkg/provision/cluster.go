@@ -62,7 +62,7 @@ func (a apiServer) selectNode(ctx context.Context, claim *v1.PersistentVolumeCla
 	switch {
 	case apierrors.IsConflict(err):
 		err = fmt.Errorf("%w: %w", kube.ErrChanged, err)
-	case apierrors.IsNotFound(err):
+	case kube.Absent(err, kube.Claim.Resource, claim.Name):
 		err = fmt.Errorf("%w: %w", kube.ErrGone, err)
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -12,7 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// A 404 that does not name the claim, the PV or the Secret does not prove its absence.
+// A 404 that does not name the claim, the PV or the Secret does not prove its absence, in answer to a write neither.
 func TestNotFoundFromProxyIsAnError(t *testing.T) {
 	proxy := httptest.NewServer(http.NotFoundHandler())
 	defer proxy.Close()
@@ -29,5 +30,12 @@ func TestNotFoundFromProxyIsAnError(t *testing.T) {
 	}
 	if _, _, err := a.readSecret(t.Context(), volume.SecretRef{Namespace: "ns", Name: "key"}); err == nil {
 		t.Error("the Secret counts as gone")
+	}
+	pv := released().PV
+	_, err = a.patchFinalizers(t.Context(), pv, nil, []string{volume.Finalizer}, false)
+	for _, err := range []error{err, a.deletePV(t.Context(), pv)} {
+		if err == nil || errors.Is(err, kube.ErrGone) {
+			t.Errorf("the written PV counts as gone: %v", err)
+		}
 	}
 }

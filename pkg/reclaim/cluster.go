@@ -261,7 +261,7 @@ func (a apiServer) writeBrake(
 	}
 	leases := a.clients.Coordination.Leases(lease.Namespace)
 	o, err := leases.Patch(ctx, lease.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if apierrors.IsNotFound(err) {
+	if kube.Absent(err, coordinationv1.Resource("leases"), lease.Name) {
 		o, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: meta}, metav1.CreateOptions{})
 	}
 	if err != nil {

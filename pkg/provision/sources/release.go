@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -82,7 +81,7 @@ func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, drive
 func releaseClonedClaim(ctx context.Context, core corev1.CoreV1Interface, driver string,
 	claim *v1.PersistentVolumeClaim) (done bool, err error) {
 	pv, err := core.PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if kube.Absent(err, kube.PV.Resource, claim.Spec.VolumeName) {
 		return false, nil
 	}
 	if err != nil || volume.Of(pv).Driver != driver {
