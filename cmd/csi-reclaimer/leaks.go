@@ -79,7 +79,7 @@ func (o *options) leakConfig(driver string) leaks.Config {
 }
 
 // newLeakChecker returns the leak checker, or nil if it is off or the driver cannot list its volumes. It takes only
-// Volumes, Events and Metrics from shared.
+// Volumes, Node, Events and Metrics from shared.
 func newLeakChecker(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver,
 	shared leaks.Config) (*leaks.Controller, error) {
 	if !o.checksLeaks() {
@@ -96,6 +96,7 @@ func newLeakChecker(ctx context.Context, o *options, config *rest.Config, driver
 	}
 	settings := o.leakConfig(driver.Name())
 	settings.Volumes, settings.Metrics, settings.Snapshots = shared.Volumes, shared.Metrics, driver.TakesSnapshots()
+	settings.Node = shared.Node
 	if !o.dryRun { // Events are writes
 		settings.Events = shared.Events
 	}

@@ -254,7 +254,7 @@ func (s *sidecar) newControllers(ctx context.Context) (*controllers, error) {
 		all.add(publisher)
 	}
 	checker, err := newLeakChecker(ctx, s.options, s.acting, s.driver,
-		leaks.Config{Volumes: all.reclaimer.PVs(), Events: s.events, Metrics: s.metrics})
+		leaks.Config{Volumes: all.reclaimer.PVs(), Node: s.node, Events: s.events, Metrics: s.metrics})
 	if err != nil {
 		return nil, err
 	}

@@ -31,6 +31,9 @@ type Config struct {
 	// Volumes is the PV watch of a Reclaimer for the same driver, so that PVs created or deleted during a leak check
 	// count too. Default nil, which leaves this case to sightings and grace alone.
 	Volumes Volumes
+	// Node is the node whose volumes the driver lists, if each node has a process of its own. PVs of other nodes are not
+	// expected in the list. Default nil, for all nodes.
+	Node *volume.Node
 	// Events records new suspects and failed leak checks on the Lease named by On, which need not exist. Default nil.
 	Events record.EventRecorder
 	On     types.NamespacedName

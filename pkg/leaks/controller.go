@@ -130,7 +130,7 @@ func (a *Controller) reconcile(ctx context.Context, _ checkKey) controller.Resul
 // check makes one leak check, and returns an error if it is incomplete and has no effect on the counts.
 func (a *Controller) check(ctx context.Context) error {
 	a.tracker.begin()
-	found, err := readAll(ctx, a.name, a.driver, a.cluster, int32(a.cfg.PageSize), a.cfg.Clock.Now)
+	found, err := readAll(ctx, a.name, a.driver, a.cluster, a.cfg)
 	if err != nil {
 		return err
 	}

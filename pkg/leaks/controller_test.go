@@ -372,6 +372,44 @@ func TestInTreePVUnclear(t *testing.T) {
 	}
 }
 
+// A CSI PV may name its volume otherwise than the driver lists it. The first check that does not list its volume proves
+// nothing, because the volume may be newer than the list; the next one prevents suspicions.
+func TestUnlistedCSIPVUnclear(t *testing.T) {
+	const handle = "vol-1"
+	local := &volume.Node{Name: "n1", Segments: map[string]string{"zone": "1"}}
+	elsewhere := &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+		MatchExpressions: []v1.NodeSelectorRequirement{{Key: "zone", Operator: v1.NodeSelectorOpIn,
+			Values: []string{"2"}}}}}}}
+	for name, c := range map[string]struct {
+		node  *volume.Node
+		at    *v1.VolumeNodeAffinity
+		again bool
+		want  Reason
+	}{
+		"the same PV":           {nil, nil, true, ReasonPVUnclear},
+		"another PV each time":  {nil, nil, false, ReasonLeakSuspected},
+		"a PV of this node":     {local, nil, true, ReasonPVUnclear},
+		"a PV of another node":  {local, elsewhere, true, ReasonLeakSuspected},
+		"the same, for a whole": {nil, elsewhere, true, ReasonPVUnclear},
+	} {
+		w := newWorld(t)
+		w.blind, w.volumes[handle], w.volumes["other"] = true, true, true
+		w.addPV("another", "other")
+		w.addPV("pv", "otherwise").Spec.NodeAffinity = c.at
+		a := w.auditor(func(cfg *Config) { cfg.Grace, cfg.Node = -1, c.node })
+		if got := w.check(a, handle); got != ReasonSeenTooSeldom {
+			t.Errorf("%s: first %q", name, got)
+		}
+		if !c.again {
+			w.removePV("pv")
+			w.addPV("pv-2", "otherwise")
+		}
+		if got := w.check(a, handle); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 func TestRunUntilStopped(t *testing.T) {
 	for how, stop := range map[string]func(*Controller, context.CancelFunc){
 		"the context ends": func(_ *Controller, cancel context.CancelFunc) { cancel() },

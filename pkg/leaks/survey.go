@@ -35,6 +35,8 @@ type survey struct {
 	unreadable string
 	// ofEntry tells for each entry's volume name whether a PV of this name exists.
 	ofEntry map[string]bool
+	// unlisted are the CSI PVs by UID whose volume is not listed, with their descriptions.
+	unlisted map[types.UID]string
 	// pvs counts the PVs of the driver's volumes, and matched counts those whose volume is listed.
 	pvs, matched int
 }
@@ -43,12 +45,12 @@ type survey struct {
 // named a volume exists when its kind is read, or else is gone together with the volume. PVs come last, because an
 // entry of the in-flight log is removed, and a claim is bound, only after the PV is stored. DESIGN.md has the proof
 // for this order.
-func readAll(ctx context.Context, driver string, asks Driver, at cluster, pageSize int32,
-	now func() time.Time) (survey, error) {
+func readAll(ctx context.Context, driver string, asks Driver, at cluster, cfg Config) (survey, error) {
+	now := cfg.Clock.Now
 	s := survey{began: now(), snapshots: map[string]bool{}, named: map[string]bool{}, attached: map[string]string{},
-		claims: map[types.UID]bool{}, ofEntry: map[string]bool{}}
+		claims: map[types.UID]bool{}, ofEntry: map[string]bool{}, unlisted: map[types.UID]string{}}
 	var err error
-	if s.listing, err = list(ctx, asks, pageSize, maxVolumes); err != nil {
+	if s.listing, err = list(ctx, asks, int32(cfg.PageSize), maxVolumes); err != nil {
 		return survey{}, err
 	}
 	s.listed = now()
@@ -66,7 +68,7 @@ func readAll(ctx context.Context, driver string, asks Driver, at cluster, pageSi
 		return survey{}, err
 	}
 	s.takeLog(entries, problems, driver)
-	if err = at.eachPV(ctx, func(pv *v1.PersistentVolume) { s.takePV(volume.Of(pv), driver) }); err != nil {
+	if err = at.eachPV(ctx, func(pv *v1.PersistentVolume) { s.takePV(volume.At(cfg.Node, pv), driver) }); err != nil {
 		return survey{}, err
 	}
 	return s, nil
@@ -154,7 +156,8 @@ func (s *survey) forgotten(before time.Time) (all []inflight.Located) {
 
 // takePV records the volume of a PV, with a provision for in-tree PVs. The driver may list the volume of an in-tree
 // PV under another name than its translation (paths of vSphere, projects of GCE). While no listed volume has the
-// translated name, the PV may be for any of them.
+// translated name, the PV may be for any of them. A CSI PV may name its volume otherwise than the driver lists it, too,
+// such as a PV that a person wrote.
 func (s *survey) takePV(pv volume.PV, driver string) {
 	if _, inFlight := s.ofEntry[pv.Name]; inFlight {
 		s.ofEntry[pv.Name] = true
@@ -172,6 +175,8 @@ func (s *survey) takePV(pv volume.PV, driver string) {
 		s.matched++
 	case handle == "" || pv.InTree:
 		s.unclear = "PV " + pv.Name
+	case pv.Reach != volume.ReachElsewhere: // the driver of a node may list the volumes of this node alone
+		s.unlisted[pv.UID] = "PV " + pv.Name
 	}
 }
 

@@ -44,6 +44,8 @@ type tracker struct {
 	round   uint64
 	volumes map[string]unaccounted
 	makers  map[types.UID]making
+	// unlisted are the CSI PVs by UID whose volume the last complete leak check did not list.
+	unlisted map[types.UID]string
 	// passing holds the volumes of PVs created or deleted since the current leak check began, and is nil between leak
 	// checks.
 	passing map[string]bool
@@ -107,6 +109,7 @@ func (t *tracker) complete(found survey, rules Rules, now time.Time) (fresh []un
 	defer t.mu.Unlock()
 	t.round++
 	oldest := t.remember(found.makers)
+	t.compare(&found)
 	volumes := map[string]unaccounted{}
 	for key, v := range found.listing.volumes {
 		before := t.volumes[key]
@@ -144,6 +147,17 @@ func (t *tracker) remember(makers []maker) (oldest making) {
 	}
 	t.makers = now
 	return oldest
+}
+
+// compare makes a leak check unclear by a CSI PV whose volume was not listed this time and the time before. Once alone
+// proves nothing, because the volume may have been created after the list, or deleted just before its PV.
+func (t *tracker) compare(found *survey) {
+	for uid, pv := range found.unlisted {
+		if _, again := t.unlisted[uid]; again {
+			found.unclear = pv
+		}
+	}
+	t.unlisted = found.unlisted
 }
 
 // judge updates the record of one volume and decides about it.
