@@ -85,6 +85,42 @@ func (r *reported) Event(o runtime.Object, kind, reason, _ string) {
 	r.events = append(r.events, kind+" "+reason+" on "+on)
 }
 
+// An error that comes after the end of the PV leaves no report, which would count as a waiting PV until a restart.
+func TestFailureAfterEndLeavesNoReport(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(*volume.PV)
+		work   func(*Controller)
+	}{
+		"release": {func(*volume.PV) {}, func(r *Controller) { r.reconcile(t.Context(), "pv") }},
+		"delete volume": {func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
+			func(r *Controller) { r.reconcile(t.Context(), "pv") }},
+		"protect": {func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
+			func(r *Controller) { r.protect(t.Context(), "pv") }},
+	} {
+		w, r := newWorldWith(t, Config{ProtectWorkers: 1})
+		if what == "protect" {
+			w.pv.Phase, w.pv.HasFinalizer = volume.PhaseBound, false
+			w.store(r, w.pv)
+		}
+		asked := false
+		w.fail[what] = errors.New("no answer")
+		w.before = func(did string) {
+			if did != what {
+				return
+			}
+			asked = true
+			last := w.pv
+			c.change(&last)
+			w.store(r, last)
+			w.end(r)
+		}
+		c.work(r)
+		if n := len(r.recorder.Waiting()); !asked || n > 0 {
+			t.Errorf("%s: asked %t, waiting %v", what, asked, r.recorder.Waiting())
+		}
+	}
+}
+
 func TestTooLateToKeepAfterVolumeDeleted(t *testing.T) {
 	cases := map[string]func(*volume.PV){
 		"the policy is turned": func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },

@@ -136,7 +136,8 @@ func (r *Controller) end(ctx context.Context, f reclaim.Facts, step reclaim.Step
 		r.recorder.ReportFailure(ctx, about, report.Reason, err, report.Kind == reclaim.FailedByCause)
 	case reclaim.None, reclaim.Besides:
 	}
-	if step.Settled {
+	if !r.tracks(f.PV.UID) {
+		// The end of the PV may precede the answer, so whichever comes last drops the reports.
 		r.recorder.Forget(f.PV.UID)
 	}
 	if step.Protect {
