@@ -96,6 +96,27 @@ func TestClaimWatchDuringSession(t *testing.T) {
 	}
 }
 
+// A PV that was bound to another claim meanwhile is read once more, because the policy may have been set to Retain
+// between the read and the end of that claim.
+func TestClaimEndAfterReadOfPV(t *testing.T) {
+	e, cache := engineOf(released().PV)
+	at := Moment{Now: now(), Leading: true}
+	e.ClaimDeleted("claim-uid", "pv", now())
+	f, _ := e.Facts(Item{Name: "pv"}, at)
+	f.SecretsRead = true
+	s, _ := e.Begin(f, at)
+	bound := *cache["pv"]
+	bound.Claim.UID = "restored"
+	e.ClaimShown("pv")
+	e.ClaimDeleted("restored", "pv", now())
+	if e.Answer(s, Reply{Outcome: OK, Found: true, PV: bound}, at); s.Ask.Action != ReadPV {
+		t.Errorf("asks to %v, want the PV to be read once more", s.Ask.Action)
+	}
+	if e.Answer(s, Reply{Outcome: OK, Found: true, PV: bound}, at); s.Ask.Action != DeleteVolume {
+		t.Errorf("the PV is the same: asks to %v, want the volume to be deleted", s.Ask.Action)
+	}
+}
+
 // The watched end is valid as long as a read, because the watch may not yet show a claim that was restored since.
 func TestWatchedClaimEndExpires(t *testing.T) {
 	e, _ := engineOf(released().PV)

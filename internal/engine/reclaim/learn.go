@@ -123,9 +123,21 @@ func (s *Session) read(reply Reply) (over bool, step Step) {
 			return true, Step{Decision: a.Decision, Result: Idle}
 		}
 		f.PV, f.PVRead = reply.PV, a.Read
+		if f.PV.Claim != a.PV.Claim {
+			// The watch may have shown the end of this claim after the read.
+			f.PVRead = session.Read{}
+		}
+		if !sameSecret(f.PV, a.PV) {
+			f.SecretsRead, f.PVRead = false, session.Read{}
+		}
 	default:
 	}
 	return false, step
+}
+
+// sameSecret reports whether two states of a PV name one Secret.
+func sameSecret(a, b volume.PV) bool {
+	return a.SecretKnown == b.SecretKnown && a.DeletionSecret == b.DeletionSecret && a.StorageClass == b.StorageClass
 }
 
 // pvsListed records whether another PV names the volume.

@@ -81,6 +81,31 @@ func TestReadOfAnotherPVEndsSession(t *testing.T) {
 	}
 }
 
+// A PV that names another claim or Secret than the PV that was asked for does not count as read last. The end of that
+// claim may be younger than the read, and the Secret in hand is another one.
+func TestReadOfChangedPVIsRepeated(t *testing.T) {
+	for name, c := range map[string]struct {
+		change        func(*volume.PV)
+		last, secrets bool
+	}{
+		"unchanged":          {func(*volume.PV) {}, true, true},
+		"another version":    {func(pv *volume.PV) { pv.ResourceVersion = "11" }, true, true},
+		"another claim":      {func(pv *volume.PV) { pv.Claim.UID = "another" }, false, true},
+		"another Secret":     {func(pv *volume.PV) { pv.DeletionSecret.Name = "another" }, false, false},
+		"no Secret":          {func(pv *volume.PV) { pv.SecretKnown = !pv.SecretKnown }, false, false},
+		"another class":      {func(pv *volume.PV) { pv.StorageClass = "another" }, false, false},
+		"set to Retain only": {func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }, true, true},
+	} {
+		s, pv := asking(ReadPV), released().PV
+		s.Facts.SecretsRead = true
+		c.change(&pv)
+		s.read(Reply{Outcome: OK, Found: true, PV: pv})
+		if last := s.Facts.PVRead != (session.Read{}); last != c.last || s.Facts.SecretsRead != c.secrets {
+			t.Errorf("%s: read last %t, Secrets read %t", name, last, s.Facts.SecretsRead)
+		}
+	}
+}
+
 // The volume of a PV that is gone is shared if a live list has PVs with other UIDs that name it.
 func TestPVsListedFindsSharedVolume(t *testing.T) {
 	for name, c := range map[string]struct {
