@@ -12,14 +12,15 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 )
 
 // ErrDriverName is wrapped by errors about an invalid name in a driver's answer to GetPluginInfo.
 var ErrDriverName = errors.New("invalid driver name")
 
 // ErrLeaseExpired: the call was not sent, because this process no longer holds the leader election Lease
-// (Config.Lease).
-var ErrLeaseExpired = errors.New("the leader election lease is not held")
+// (Config.Lease). It is the error of the first check, so that callers handle both alike.
+var ErrLeaseExpired = leadership.ErrExpired
 
 const (
 	// maxWords bounds the part of a driver's message that is repeated, in bytes. gRPC allows messages of 16 MiB, far

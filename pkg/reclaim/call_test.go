@@ -10,6 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -25,8 +26,10 @@ func TestOutcomeOf(t *testing.T) {
 		err    error
 		want   reclaim.Outcome
 	}{
-		"none":                      {ended, reclaim.DeleteVolume, nil, reclaim.OK},
-		"the lease is over":         {ended, reclaim.ReadPV, leadership.ErrExpired, reclaim.NotSent},
+		"none":              {ended, reclaim.DeleteVolume, nil, reclaim.OK},
+		"the lease is over": {ended, reclaim.ReadPV, leadership.ErrExpired, reclaim.NotSent},
+		"the driver's check finds it over": {t.Context(), reclaim.DeleteVolume, csidriver.ErrLeaseExpired,
+			reclaim.NotSent},
 		"the object is gone":        {ended, reclaim.DeletePV, kube.ErrGone, reclaim.Gone},
 		"the object has changed":    {ended, reclaim.RemoveFinalizer, kube.ErrChanged, reclaim.Changed},
 		"the finalizer is restored": {ended, reclaim.FinalizePV, ErrFinalizerRestored, reclaim.Restored},
