@@ -138,8 +138,8 @@ func (o *options) reclaimingFlags(fs *pflag.FlagSet) {
 		"Which claimed PVs are protected. bound-delete: PVs with reclaim policy Delete. bound-any: PVs with any policy, so "+
 			"that a PV is already protected if its policy becomes Delete right before its deletion.")
 	fs.StringVar(&o.staticPVs, "static-pvs", staticHonor,
-		"PVs that no provisioner created. honor: handled like all others. ignore: never changed; they only keep a volume "+
-			"from being deleted by another PV.")
+		"PVs that no provisioner created. honor: handled like all others. ignore: they lose csi-reclaimer's "+
+			"finalizers and are not changed otherwise; they only keep a volume from being deleted by another PV.")
 	fs.Var(&o.reclaimUnprotected, "reclaim-unprotected",
 		"Delete the volume of a PV that disappeared before it was protected, if csi-reclaimer can prove that nothing "+
 			"needs it; otherwise only report it. Default: true, in role observer false.")
