@@ -11,6 +11,7 @@ import (
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
@@ -79,6 +80,22 @@ func TestDecideFree(t *testing.T) {
 		if free, why := decideFree(c.facts); free != c.free || why != c.why {
 			t.Errorf("%s: free %v, %s", name, free, why)
 		}
+	}
+}
+
+// TestSourceIsKeptWhileItsPVCannotBeRead: no event follows when the API server answers again.
+func TestSourceIsKeptWhileItsPVCannotBeRead(t *testing.T) {
+	r, log := observing(t, Config{}, claimsOf{claimAt("1", func(c *v1.PersistentVolumeClaim) {
+		c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{finalizers.Cloning}
+		c.Spec.VolumeName = "pv-source"
+	})}, nil)
+	r.working = func() bool { return true }
+	log.client.PrependReactor("get", "persistentvolumes", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errLost
+	})
+	of := request.SourceRef{Kind: request.SourceClaim, Namespace: "ns", Name: "data"}
+	if got := r.freeSource(t.Context(), of); got != r.retries().Retry() || log.count("free source") > 0 {
+		t.Errorf("comes back %+v, %d writes", got, log.count("free source"))
 	}
 }
 

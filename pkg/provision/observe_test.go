@@ -1,6 +1,8 @@
 package provision
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -279,17 +282,11 @@ func TestObserveEntry(t *testing.T) {
 	if r.observe(); r.facts.Shared {
 		t.Error("a volume is shared that is not known")
 	}
+	log.removing["pvc-u1"] = true // as a read for another entry leaves it
+	observeSettled(t, r)
+	delete(log.removing, "pvc-u1")
 	delete(log.entries, "pvc-u1")
-	for _, c := range []struct{ named, unfit, confirmed bool }{{true, false, true}, {true, true, false},
-		{false, false, false}} {
-		r.facts.Confirmed, r.track.record.Unfit, r.track.record.Volume = true, c.unfit, provision.VolumeUnknown
-		if c.named {
-			r.track.record.Volume = provision.VolumeMade
-		}
-		if r.observe(); r.facts.Log != provision.LogOpen || r.facts.Record.Count != 1 || r.facts.Confirmed != c.confirmed {
-			t.Errorf("%+v: a settled entry is %v, confirmed %t", c, r.facts.Log, r.facts.Confirmed)
-		}
-	}
+	observeSettled(t, r)
 	r.track.close()
 	if r.observe(); r.facts.Record != (provision.Record{}) || r.facts.Log != provision.LogAbsent {
 		t.Errorf("what is known of an entry outlives it: %+v", r.facts.Record)
@@ -301,6 +298,21 @@ func TestObserveEntry(t *testing.T) {
 	entry.Discarding = false
 	if got := inherited(entry, time.Now()); got.Discarding {
 		t.Errorf("inherited: %+v", got)
+	}
+}
+
+// observeSettled checks that the run still works on an entry that an operator has settled.
+func observeSettled(t *testing.T, r *run) {
+	t.Helper()
+	for _, c := range []struct{ named, unfit, confirmed bool }{{true, false, true}, {true, true, false},
+		{false, false, false}} {
+		r.facts.Confirmed, r.track.record.Unfit, r.track.record.Volume = true, c.unfit, provision.VolumeUnknown
+		if c.named {
+			r.track.record.Volume = provision.VolumeMade
+		}
+		if r.observe(); r.facts.Log != provision.LogOpen || r.facts.Record.Count != 1 || r.facts.Confirmed != c.confirmed {
+			t.Errorf("%+v: a settled entry is %v, confirmed %t", c, r.facts.Log, r.facts.Confirmed)
+		}
 	}
 }
 
@@ -340,7 +352,8 @@ func TestResumedEntryIsConfirmed(t *testing.T) {
 		"whether it is there is unknown":     {inflight.ErrUnreadable, provision.ReasonAPIReadFailed, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, log := observing(t, Config{}, claimsOf{claimAt("1")}, pvsOf{})
+			said := &heard{}
+			r, log := observing(t, Config{Events: said}, claimsOf{claimAt("1")}, pvsOf{})
 			log.entries["pvc-u1"] = inflight.Entry{Volume: "pvc-u1", Requests: []inflight.Request{*mustBuild(t)},
 				Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"}}
 			log.unconfirmed = c.confirm
@@ -354,6 +367,9 @@ func TestResumedEntryIsConfirmed(t *testing.T) {
 			}
 			if kept := r.facts.Record.Count > 0; kept != c.kept || kept != (r.track.entry.Volume != "") {
 				t.Errorf("the entry is known: %t", kept)
+			}
+			if len(said.events) > 0 {
+				t.Errorf("Events about a volume that no driver has named: %q", said.events)
 			}
 		})
 	}
@@ -403,5 +419,79 @@ func TestSettledRequestIsReplaced(t *testing.T) {
 		if got := len(log.entries["pvc-u1"].Requests); got != want || len(r.track.entry.Requests) != want {
 			t.Errorf("settled %t: %d requests, want %d", settled, got, want)
 		}
+	}
+}
+
+// TestEntryThatMayBeStoredIsTracked: its end has to wake its source. A second request leaves the entry of the
+// first one in the log.
+func TestEntryThatMayBeStoredIsTracked(t *testing.T) {
+	unconfirmed := errors.Join(errLost, inflight.ErrUnconfirmed)
+	for name, c := range map[string]struct {
+		// open means that a request is added, and earlier that the tracker has an entry of the name.
+		open, earlier bool
+		put           error
+		// stored means that the log has an entry, and woken that the source may be free.
+		stored, woken bool
+	}{
+		"a new entry":                             {false, false, nil, true, false},
+		"a new entry replaces one in removal":     {false, true, nil, true, true},
+		"a new entry that may be stored":          {false, false, unconfirmed, false, true},
+		"a new entry that is not stored":          {false, false, inflight.ErrLeaseEnded, false, false},
+		"a second request":                        {true, true, nil, true, false},
+		"a second request that may be stored":     {true, true, unconfirmed, true, false},
+		"a second request that is not stored":     {true, true, inflight.ErrLeaseEnded, true, false},
+		"a second request that the log cannot do": {true, true, inflight.ErrUnreadable, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, log := observing(t, Config{}, claimsOf{claimAt("1")}, pvsOf{})
+			woken := wokenSources(t, r)
+			r.built, log.refused, r.facts.Log = mustBuild(t), c.put, provision.LogAbsent
+			r.built.Source = &inflight.Source{Kind: string(request.SourceClaim), Namespace: "ns", Name: "source"}
+			before := inflight.Entry{Volume: "pvc-u1", Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u0"},
+				Requests: []inflight.Request{*r.built}}
+			if c.open {
+				before.Claim.UID = "u1"
+				r.facts.Log, r.facts.Record = provision.LogOpen, provision.Opened("u1", provision.Request{})
+				r.facts.Record.Sending()
+				r.track.entry, log.entries["pvc-u1"] = before, before
+			}
+			if c.earlier {
+				r.tracker.note(before)
+			}
+			if err := r.openEntry(t.Context()); !errors.Is(err, c.put) {
+				t.Errorf("got %v, want %v", err, c.put)
+			}
+			log.removals.Wait()
+			_, stored := log.entries["pvc-u1"]
+			if wakes := woken() > 0; stored != c.stored || wakes != c.woken {
+				t.Errorf("stored %t, source woken %t", stored, wakes)
+			}
+		})
+	}
+}
+
+// wokenSources replaces the queue of sources of a run that does not work, and returns a function that counts its keys.
+func wokenSources(t *testing.T, r *run) (count func() int) {
+	t.Helper()
+	ctx, end := context.WithCancel(t.Context())
+	t.Cleanup(end)
+	n := 0
+	queue, err := controller.NewQueue(nil, controller.Config{Name: "sources", Workers: 1},
+		func(_ context.Context, of request.SourceRef) controller.Result {
+			if of == (request.SourceRef{}) {
+				end()
+			} else {
+				n++
+			}
+			return controller.Done()
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.sources = queue
+	return func() int {
+		queue.Add(request.SourceRef{}) // the last one
+		queue.Run(ctx)
+		return n
 	}
 }

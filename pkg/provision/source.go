@@ -346,12 +346,12 @@ func (w *run) holdSource(ctx context.Context, asked inflight.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	switch err := w.protectSource(ctx, source); {
-	case err != nil && begun:
+	if err := w.protectSource(ctx, source); err != nil {
+		if !begun {
+			return reasons.Because(w.failure(), err)
+		}
 		klog.FromContext(ctx).Info("Repeating a request although the source of the volume cannot be protected",
 			"claim", w.claimKey, "kind", source.Kind, "source", klog.KRef(source.Namespace, source.Name), "err", err)
-	case err != nil:
-		return reasons.Because(w.failure(), err)
 	}
 	w.track.holds = source.UID
 	return nil

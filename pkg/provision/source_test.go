@@ -151,6 +151,9 @@ func TestReservationEndsWithTheRun(t *testing.T) {
 	if err := r.buildRequest(t.Context()); err != nil || r.prepared != nil || !r.protected.isReserved(of) {
 		t.Errorf("%v, reserved %t", err, r.protected.isReserved(of))
 	}
+	if err := r.holdSource(t.Context(), inflight.Request{}); err != nil || len(r.reserved) > 1 {
+		t.Errorf("%v; a request without a source reserves one: %d", err, len(r.reserved))
+	}
 	if r.end(); r.protected.isReserved(of) {
 		t.Error("reserved after the run")
 	}

@@ -159,6 +159,16 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestAdds: without these steps, the request of an open entry is sent nevertheless.
+func TestAdds(t *testing.T) {
+	for a := Wait; a <= SelectNode; a++ {
+		want := a == BuildRequest || a == Prepare || a == OpenEntry
+		if open, first := begun().Adds(a), waiting().Adds(a); open != want || first {
+			t.Errorf("%v: adds to an open entry %t, want %t, and to none %t", a, open, want, first)
+		}
+	}
+}
+
 func TestReschedules(t *testing.T) {
 	on := func(edit ...func(*Facts)) Facts {
 		return begun(append([]func(*Facts){func(f *Facts) { f.Claim.SelectedNode = "a" }}, edit...)...)

@@ -29,6 +29,8 @@ func TestLearn(t *testing.T) {
 		"a second request is not prepared": {begun(), Prepare, failed, func(f Facts) bool { return f.SecondFailed }},
 		"a second request has no room": {begun(), OpenEntry, with(failed, func(r *Reply) { r.Log = LogFull }),
 			func(f Facts) bool { return f.SecondFailed && f.Log == LogOpen && f.Record == begun().Record }},
+		"a first request has no room": {waiting(), OpenEntry, with(failed, func(r *Reply) { r.Log = LogFull }),
+			func(f Facts) bool { return !f.SecondFailed && f.Log == LogFull }},
 		"a second request may be stored": {begun(), OpenEntry, with(lost, func(r *Reply) { r.Log = LogChanging }),
 			func(f Facts) bool { return !f.SecondFailed && f.Log == LogChanging }},
 		"a read of the PV": {

@@ -70,8 +70,11 @@ func TestRecordByEachOperand(t *testing.T) {
 		t.Errorf("a request that was not sent is not replaced: %d of %d", at, r.Count)
 	}
 	none := Record{}
-	if none.Settled() {
-		t.Error("a record without requests is settled")
+	if none.Settled() || none.Unsent() {
+		t.Error("a record without requests is settled, or known to be unsent")
+	}
+	if sent := Inherited(uid, []Request{{}}, now); !r.Unsent() || sent.Unsent() {
+		t.Errorf("a new request is unsent: %t; an earlier process's: %t", r.Unsent(), sent.Unsent())
 	}
 	r.Requests[0].Settled = true
 	if !r.Settled() {

@@ -2,6 +2,7 @@ package inflight
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -59,7 +60,11 @@ func TestLocate(t *testing.T) {
 		}
 	}
 	if len(problems) != 2 || problems[0].Driver != "other" || !errors.Is(problems[0].Err, ErrCopy) ||
-		problems[1].Driver != "" || !errors.Is(problems[1].Err, ErrForeign) {
+		problems[1].Driver != "" || !errors.Is(problems[1].Err, ErrForeign) ||
+		!strings.HasSuffix(problems[1].String(), "it has no annotation "+annMeta) {
 		t.Errorf("problems %+v", problems)
+	}
+	if other := volumes(5, 1)[0]; problems[0].Of(other) || !problems[1].Of(other) {
+		t.Errorf("PV %s: a Lease may be the only shard of its log if it does not say their number", other)
 	}
 }

@@ -265,6 +265,11 @@ func TestDecodeKnowsTheNumberOfShards(t *testing.T) {
 			t.Errorf("%+v: %d entries, problems %v", test, len(located), problems)
 		}
 	}
+	for shards, want := range map[int]int{1: 1, 2: 2, Shards: 0} { // a log of all shards records no number
+		if got := shardsNoted(shards); got != want {
+			t.Errorf("a log of %d shards records %d, want %d", shards, got, want)
+		}
+	}
 }
 
 // TestTwoProcessesOfANode: without leader election the old pod may still run when the new one takes over.

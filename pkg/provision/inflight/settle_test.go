@@ -46,6 +46,8 @@ func TestCompareFindsChangesByOthers(t *testing.T) {
 			change{ignored: []string{settling}}},
 		"settled, and not stored": {values{settling: of("1")}, values{key: "1"}, false, false,
 			change{ignored: []string{settling}}},
+		"settled, neither stored nor written": {values{settling: of("")}, values{key: ""}, false, false,
+			change{ignored: []string{settling}}},
 		"settled, and not known": {values{settling: of("")}, nil, false, false, change{ignored: []string{settling}}},
 		"settled, and unreadable": {values{key: "?", settling: of("?")}, nil, false, true,
 			change{ignored: []string{settling}}},
