@@ -61,17 +61,27 @@ func TestMaxCalls(t *testing.T) {
 			d := serve(t, "full", func(c *server.Config, _ *backend.Config) { c.MaxCalls, c.RefuseCalls = 1, refuse })
 			d.blockDeletes(t)
 			cancel, answer := d.startDelete(t, "v1")
-			want, timeout := codes.DeadlineExceeded, 50*time.Millisecond
-			if refuse {
-				want, timeout = codes.ResourceExhausted, time.Minute
-			}
-			ctx, late := context.WithTimeout(t.Context(), timeout)
-			defer late()
-			if _, err := d.controller.GetCapacity(ctx, &csi.GetCapacityRequest{}); status.Code(err) != want {
-				t.Errorf("beyond the limit: got %v, want %v", err, want)
-			}
+			ctx, giveUp := context.WithCancel(t.Context())
+			defer giveUp()
+			further := make(chan error, 1)
+			go func() {
+				_, err := d.controller.GetCapacity(ctx, &csi.GetCapacityRequest{})
+				further <- err
+			}()
+			_, err := ledger.Wait(t.Context(), d.ledger,
+				func(calls []ledger.Call) bool { return len(ledger.Select(calls, "GetCapacity")) == 1 })
+			check(t, err)
 			if _, err := d.identity.Probe(t.Context(), &csi.ProbeRequest{}); err != nil {
 				t.Errorf("Probe is kept out: %v", err)
+			}
+			want := codes.ResourceExhausted
+			if !refuse {
+				// A call that is let through is answered about when the Probe is.
+				want = codes.Canceled
+				giveUp()
+			}
+			if err := <-further; status.Code(err) != want {
+				t.Errorf("beyond the limit: got %v, want %v", err, want)
 			}
 			cancel()
 			wantCanceled(t, <-answer)

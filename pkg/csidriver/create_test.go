@@ -2,7 +2,6 @@ package csidriver
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -14,14 +13,10 @@ import (
 
 func (d *fakeDriver) CreateVolume(ctx context.Context, r *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	d.mu.Lock()
-	err, id := d.createErr, d.createID
+	err, id, giveUp := d.createErr, d.createID, d.giveUp
 	d.created = r
 	d.mu.Unlock()
-	if errors.Is(err, context.DeadlineExceeded) {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	return &csi.CreateVolumeResponse{Volume: &csi.Volume{VolumeId: id}}, err
+	return &csi.CreateVolumeResponse{Volume: &csi.Volume{VolumeId: id}}, answer(ctx, err, giveUp)
 }
 
 func TestCreateVolumeErrorClass(t *testing.T) {
@@ -50,16 +45,18 @@ func TestCreateVolumeErrorClass(t *testing.T) {
 		"broken":                          {code(codes.Internal), "", errclass.Uncertain},
 		"an unknown failure":              {code(codes.Unknown), "", errclass.Uncertain},
 		"away":                            {code(codes.Unavailable), "", errclass.Uncertain},
-		"says nothing in time":            {context.DeadlineExceeded, "", errclass.Uncertain},
+		"says nothing until the end":      {errSilent, "", errclass.Uncertain},
+		"had too little time":             {code(codes.DeadlineExceeded), "", errclass.Uncertain},
 		"a code of a later gRPC":          {code(codes.Code(99)), "", errclass.Uncertain},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
+			ctx := driver.expect(t)
 			driver.mu.Lock()
 			driver.createErr, driver.createID = c.answer, c.id
 			driver.mu.Unlock()
 			request := &csi.CreateVolumeRequest{Name: "pvc-1"}
-			volume, err := d.CreateVolume(callContext(t, c.answer), request, map[string]string{"key": "value"})
+			volume, err := d.CreateVolume(ctx, request, map[string]string{"key": "value"})
 			if got := errclass.Of(err); got != c.want || (err == nil) != (volume.GetVolumeId() != "") {
 				t.Errorf("CreateVolume = %v, %v, which is %v, want %v", volume, err, got, c.want)
 			}

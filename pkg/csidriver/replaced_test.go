@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
@@ -17,16 +16,11 @@ const (
 	attachs = csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME
 )
 
-// patience is far above the duration of any test here.
-const patience = 30 * time.Second
-
 // succeeds repeats a call until it succeeds.
 func succeeds(t *testing.T, call func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for err := call(ctx); err != nil; err = call(ctx) {
-		if errclass.Of(err) != errclass.Uncertain || ctx.Err() != nil {
+	for err := call(t.Context()); err != nil; err = call(t.Context()) {
+		if errclass.Of(err) != errclass.Uncertain {
 			t.Fatal(err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/api/core/v1"
@@ -301,16 +302,19 @@ func (s slowly) Name() string { return "slowly" }
 func (s slowly) Done() <-chan struct{} { return s.filled }
 
 // The namespaces decide which pods are kept.
-func TestPodsAreListedAfterNamespaces(t *testing.T) {
+func TestPodsAreListedAfterNamespaces(t *testing.T) { synctest.Test(t, testPodsAfterNamespaces) }
+
+func testPodsAfterNamespaces(t *testing.T) {
 	namespaces := slowly{make(chan struct{}), make(chan struct{})}
 	pods := slowly{make(chan struct{}), make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { after{pods, namespaces}.Run(ctx); close(done) }()
+	synctest.Wait()
 	select {
 	case <-pods.ran:
 		t.Error("the pods are read before the namespaces are")
-	case <-time.After(20 * time.Millisecond):
+	default:
 	}
 	close(namespaces.filled)
 	<-pods.ran

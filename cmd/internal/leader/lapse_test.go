@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -22,8 +23,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 )
 
-// patience is far above the duration of any test here.
-const patience = 30 * time.Second
+// leaseDuration is far above the duration of any test here, so that no lease expires in them.
+const leaseDuration = 5 * time.Minute
 
 // newElector returns an Elector with the identity "former", for a Lease of a fake API server with this duration.
 func newElector(duration time.Duration, client *fake.Clientset) *Elector {
@@ -46,7 +47,9 @@ func held(ctx context.Context, t *testing.T, client *fake.Clientset) *coordinati
 	return o
 }
 
-func TestLeaderEndsAtOtherHolder(t *testing.T) {
+func TestLeaderEndsAtOtherHolder(t *testing.T) { synctest.Test(t, testLeaderEndsAtOtherHolder) }
+
+func testLeaderEndsAtOtherHolder(t *testing.T) {
 	client := fake.NewClientset()
 	var taken atomic.Bool
 	// A fake API server accepts every write, while a real one rejects an outdated resourceVersion.
@@ -56,8 +59,7 @@ func TestLeaderEndsAtOtherHolder(t *testing.T) {
 		stale := taken.Load() && ok && *o.Spec.HolderIdentity != "next"
 		return stale, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), "disk", errors.New("changed"))
 	})
-	// Neither the renew deadline nor the expiry of the Lease ends it within the test's patience.
-	e := newElector(10*patience, client)
+	e := newElector(leaseDuration, client)
 	leads := make(chan struct{})
 	ended := make(chan error, 1)
 	go func() {
@@ -71,21 +73,21 @@ func TestLeaderEndsAtOtherHolder(t *testing.T) {
 	if e.Left() <= 0 {
 		t.Fatalf("leads, and %v of the lease are left", e.Left())
 	}
+	begun := time.Now()
 	taken.Store(true)
 	o := held(t.Context(), t, client)
 	o.Spec.HolderIdentity = ptr.To("next")
 	if _, err := client.CoordinationV1().Leases("ns").Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case err := <-ended:
-		for _, want := range []string{"ns/disk", "renewed", "held by next now"} {
-			if !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), want) {
-				t.Errorf("Run = %v, want %v with %q", err, ErrLost, want)
-			}
+	err := <-ended
+	for _, want := range []string{"ns/disk", "renewed", "held by next now"} {
+		if !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), want) {
+			t.Errorf("Run = %v, want %v with %q", err, ErrLost, want)
 		}
-	case <-time.After(patience):
-		t.Fatal("continues although another replica leads")
+	}
+	if late := time.Since(begun); late > 2*e.cfg.RetryPeriod {
+		t.Errorf("continues for %v although another replica leads", late)
 	}
 	if e.Left() > 0 {
 		t.Errorf("%v of the lease are left", e.Left())
@@ -100,8 +102,9 @@ func TestLeaderEndsAtLeaseExpiry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The clock counts the lease's second from a whole one, so a tenth of it is left.
 	if err := lock.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "former",
-		LeaseDurationSeconds: 1}); err != nil {
+		LeaseDurationSeconds: 1, RenewTime: metav1.NewTime(time.Unix(0, int64(900*time.Millisecond)))}); err != nil {
 		t.Fatal(err)
 	}
 	wrong := errors.New("wrong")
@@ -137,6 +140,10 @@ func TestLeaderEndsAtLeaseExpiry(t *testing.T) {
 }
 
 func TestLeaseHeldWhileWorkInProgress(t *testing.T) {
+	synctest.Test(t, testLeaseHeldWhileWorkInProgress)
+}
+
+func testLeaseHeldWhileWorkInProgress(t *testing.T) {
 	client := fake.NewClientset()
 	e := newElector(2*time.Second, client)
 	var begun atomic.Bool
@@ -153,10 +160,7 @@ func TestLeaseHeldWhileWorkInProgress(t *testing.T) {
 		begun.Store(true)
 		<-ctx.Done()
 		ctx = context.WithoutCancel(ctx)
-		// The work needs some time to end.
-		timer := time.NewTimer(300 * time.Millisecond)
-		defer timer.Stop()
-		<-timer.C
+		synctest.Wait() // client-go has tried to release the Lease
 		if holder := ptr.Deref(held(ctx, t, client).Spec.HolderIdentity, ""); holder != "former" {
 			t.Errorf("while work is under way, the Lease is held by %q", holder)
 		}
@@ -169,7 +173,7 @@ func TestLeaseHeldWhileWorkInProgress(t *testing.T) {
 
 func TestLeaseReleasedAfterWork(t *testing.T) {
 	client := fake.NewClientset()
-	e := newElector(10*patience, client)
+	e := newElector(leaseDuration, client)
 	wrong := errors.New("wrong")
 	if err := e.Run(t.Context(), func(context.Context) error { return wrong }); !errors.Is(err, wrong) ||
 		errors.Is(err, ErrLost) {
@@ -183,16 +187,17 @@ func TestLeaseReleasedAfterWork(t *testing.T) {
 	}
 }
 
-func TestCancelWhileLeading(t *testing.T) {
+func TestCancelWhileLeading(t *testing.T) { synctest.Test(t, testCancelWhileLeading) }
+
+func testCancelWhileLeading(t *testing.T) {
 	client := fake.NewClientset()
-	e := newElector(10*patience, client)
+	e := newElector(leaseDuration, client)
 	ctx, cancel := context.WithCancel(t.Context())
 	err := e.Run(ctx, func(leading context.Context) error {
 		cancel()
-		select {
-		case <-leading.Done():
+		synctest.Wait()
+		if leading.Err() != nil {
 			t.Errorf("what is under way is cut off: %v, %v of the lease left", leading.Err(), e.Left())
-		case <-time.After(200 * time.Millisecond):
 		}
 		return nil
 	})
@@ -201,7 +206,9 @@ func TestCancelWhileLeading(t *testing.T) {
 	}
 }
 
-func TestCancelWhileWaiting(t *testing.T) {
+func TestCancelWhileWaiting(t *testing.T) { synctest.Test(t, testCancelWhileWaiting) }
+
+func testCancelWhileWaiting(t *testing.T) {
 	now := metav1.NowMicro()
 	client := fake.NewClientset(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk"},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("another"), LeaseDurationSeconds: ptr.To[int32](300),
@@ -217,25 +224,20 @@ func TestCancelWhileWaiting(t *testing.T) {
 	})
 	ended := make(chan error, 1)
 	go func() {
-		ended <- newElector(10*patience, client).Run(ctx, func(context.Context) error {
+		ended <- newElector(leaseDuration, client).Run(ctx, func(context.Context) error {
 			t.Error("leads while another does")
 			return nil
 		})
 	}()
 	<-asked
 	cancel()
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Errorf("Run = %v", err)
-		}
-	case <-time.After(patience):
-		t.Fatal("waits for the lease although the program is to end")
+	if err := <-ended; err != nil {
+		t.Errorf("Run = %v", err)
 	}
 }
 
 func TestReleaseOnlyWithoutWork(t *testing.T) {
-	e := newElector(10*patience, fake.NewClientset())
+	e := newElector(leaseDuration, fake.NewClientset())
 	var now term
 	if !now.over() {
 		t.Error("work is in progress before it has begun")

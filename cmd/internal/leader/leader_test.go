@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -97,7 +98,9 @@ func TestClosedTermDoesNotRun(t *testing.T) {
 	over.run(func() error { t.Error("leads after the election is over"); return nil })
 }
 
-func TestTermClose(t *testing.T) {
+func TestTermClose(t *testing.T) { synctest.Test(t, testTermClose) }
+
+func testTermClose(t *testing.T) {
 	wrong := errors.New("wrong")
 	var now term
 	begun, end := make(chan struct{}), make(chan struct{})
@@ -106,14 +109,11 @@ func TestTermClose(t *testing.T) {
 	if !now.begun() {
 		t.Error("does not say that it has begun")
 	}
-	closed := make(chan error)
+	closed := make(chan error, 1)
 	go func() { closed <- now.close() }()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	select {
-	case err := <-closed:
-		t.Errorf("closed while the term went on: %v", err)
-	case <-ctx.Done():
+	synctest.Wait()
+	if len(closed) > 0 {
+		t.Error("closed while the term went on")
 	}
 	close(end)
 	if err := <-closed; !errors.Is(err, wrong) {
@@ -135,8 +135,8 @@ func TestReplicasOnSameHost(t *testing.T) {
 		return false, nil, nil
 	})
 	replica := func() *Elector {
-		e, err := New(&rest.Config{}, Config{Name: "disk", Namespace: "ns", LeaseDuration: 10 * patience,
-			RenewDeadline: 5 * patience, RetryPeriod: 10 * time.Millisecond})
+		e, err := New(&rest.Config{}, Config{Name: "disk", Namespace: "ns", LeaseDuration: leaseDuration,
+			RenewDeadline: leaseDuration / 2, RetryPeriod: 10 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
