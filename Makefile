@@ -23,9 +23,11 @@ ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 ESBUILD    := github.com/evanw/esbuild/cmd/esbuild@v0.28.0
 # The packages whose tests need no control plane and start no other program.
 UNIT      := ./cmd/... ./pkg/... ./internal/... ./mock-driver/... ./test/demo/... ./test/tour/... \
-             ./test/framework/process/... ./test/mutation/... ./test/bench/... ./test/framework/objects/... \
+             ./test/framework/process/... ./test/mutation/... $(BENCH) ./test/framework/objects/... ./test/framework/program \
              ./test/framework/nodes/stamps ./test/framework/previous/... ./test/docs/... ./test/suites ./test/house \
-             ./test/faults/oracle ./test/faults/proxy ./test/faults/scenario ./test/framework/suite
+             ./test/faults/oracle ./test/faults/proxy ./test/faults/scenario ./test/framework/suite ./test/framework/terminal
+# The tests of ./test/bench/peer compile other projects.
+BENCH     := ./test/bench ./test/bench/report ./test/bench/subject
 # Decisions are pure functions without goroutines, called here with millions of combinations of facts. The race detector
 # would find nothing, and take more than twice as long; the packages that call them are tested with it.
 DECISIONS := ./internal/engine/...
@@ -111,7 +113,7 @@ TIMES  ?= 20
 BURN   ?= 4
 flakes: export COUNT = -count=1
 flakes: ## Run the quick suites TIMES (20) times beside BURN (4) busy loops, and count the runs that fail; hours
-	$(GO) run ./test/suites --times $(TIMES) --burn $(BURN) $(SUITE) test-sanity test-apiserver test-e2e test-deploy
+	$(GO) run ./test/suites --times $(TIMES) --burn $(BURN) $(SUITE) $(QUICK_SUITES)
 
 # Deep tests are part of a suite where DEEP is set, see suite.Deep; RACE is -race for the race detector. The linters vet.
 TESTFLAGS = -vet=off $(RACE) $(COUNT)
@@ -120,6 +122,7 @@ test-unit: ## Run the tests that need no control plane
 	@failed=0; set -x; \
 	$(GO) test -vet=off $(DECISIONS) || failed=1; \
 	$(GO) test $(TESTFLAGS) $$($(GO) list $(UNIT) | grep -v /internal/engine/) || failed=1; \
+	$(GO) test $(TESTFLAGS) -tags processwatchdog ./test/framework/process || failed=1; \
 	$(GO) -C tools/images test $(TESTFLAGS) ./... || failed=1; \
 	$(GO) -C tools/release test $(TESTFLAGS) ./... || failed=1; \
 	exit $$failed

@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -37,11 +38,14 @@ func runMain(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, usage)
 		return 2
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	ctx, end := context.WithCancel(context.Background())
+	defer end()
 	defer keepBusy(*burn)()
 	r := runner{out: stdout, times: *times, suite: func(target string) (time.Duration, error) {
-		return runTarget(ctx, flags.Arg(0), target, stdout)
+		return runTarget(signals, end, flags.Arg(0), target, stdout)
 	}}
 	if !r.run(ctx, flags.Args()[1:]) {
 		return 1
@@ -66,17 +70,35 @@ func keepBusy(loops int) (stop func()) {
 	}
 }
 
-// runTarget has make run a suite, and returns the processor time of all its processes.
-func runTarget(ctx context.Context, program, target string, out io.Writer) (processor time.Duration, err error) {
-	// Not CommandContext: a terminal's interrupt reaches the suite too, which then cleans up after itself.
+// runTarget has make run a suite, and returns the processor time of all its processes. It passes each signal on to
+// them, so that they clean up, and calls interrupted.
+func runTarget(signals <-chan os.Signal, interrupted func(), program, target string, out io.Writer) (
+	processor time.Duration, err error) {
 	cmd := exec.Command(program, target)
 	cmd.Stdout, cmd.Stderr = out, out
+	// A group of their own: make and the go command pass no SIGTERM on to the tests.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
-	unhook := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
-	defer unhook()
+	ended := make(chan struct{})
+	var passing sync.WaitGroup
+	passing.Go(func() {
+		for {
+			select {
+			case s := <-signals:
+				interrupted()
+				if number, ok := s.(syscall.Signal); ok {
+					_ = syscall.Kill(-cmd.Process.Pid, number)
+				}
+			case <-ended:
+				return
+			}
+		}
+	})
 	err = cmd.Wait()
+	close(ended)
+	passing.Wait()
 	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), err
 }
 

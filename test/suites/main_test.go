@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -91,12 +92,17 @@ func TestBusyLoopsEnd(t *testing.T) {
 	}
 }
 
-// TestSuiteOfMake runs a program in place of make: one suite passes, one fails, and a signal ends one.
+// TestSuiteOfMake runs a program in place of make: one suite passes, one fails, and a signal ends two, one of which has
+// a process that outlives make. A process that is left keeps the output open, so that the test does not end.
 func TestSuiteOfMake(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "make")
 	const script = `#!/bin/sh
+case $1 in
+leaves) sleep 600 & ;;
+esac
 echo "$1"
 case $1 in
+leaves) wait ;;
 passes) for i in $(seq 20000); do :; done ;;
 fails) exit 3 ;;
 waits) exec sleep 600 ;;
@@ -105,20 +111,23 @@ esac
 	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for target, want := range map[string]string{"passes": "", "fails": "exit status 3", "waits": "signal: terminated"} {
-		ctx, interrupt := context.WithCancel(t.Context())
-		defer interrupt()
+	for target, want := range map[string]string{"passes": "", "fails": "exit status 3", "waits": "signal: terminated",
+		"leaves": "signal: terminated"} {
+		signals, interrupted := make(chan os.Signal, 1), false
 		out := &interrupting{interrupt: func() {}}
-		if target == "waits" {
-			out.interrupt = interrupt
+		if strings.HasPrefix(want, "signal") {
+			out.interrupt = func() { signals <- syscall.SIGTERM }
 		}
 		got := ""
-		processor, err := runTarget(ctx, program, target, out)
+		processor, err := runTarget(signals, func() { interrupted = true }, program, target, out)
 		if err != nil {
 			got = err.Error()
 		}
 		if processor <= 0 && target == "passes" {
 			t.Errorf("%s took %v of processor time", target, processor)
+		}
+		if interrupted != strings.HasPrefix(want, "signal") {
+			t.Errorf("%s: interrupted %v", target, interrupted)
 		}
 		if got != want || out.String() != target+"\n" {
 			t.Errorf("%s: %q, %q, want %q", target, got, out.String(), want)
@@ -169,6 +178,10 @@ func TestFullTestRunsEverySuite(t *testing.T) {
 			t.Errorf("%s: in make test %v, in make test-full %v", needs, slices.Contains(quick, needs),
 				slices.Contains(deep, needs))
 		}
+	}
+	if flakes := regexp.MustCompile(`(?m)^\t.*--burn .*$`).FindString(string(makefile)); !strings.HasSuffix(flakes,
+		" $(QUICK_SUITES)") {
+		t.Errorf("make flakes does not run the quick suites: %s", flakes)
 	}
 	if len(quick) < 5 {
 		t.Errorf("make test runs %q", quick)

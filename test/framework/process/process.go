@@ -42,6 +42,8 @@ type Command struct {
 	// so that a restarted program continues its log; its folder must exist.
 	// Default: a file without a name, which [Process.LogTail] and [Process.WaitLog] can still read.
 	LogFile string
+	// Stdin is standard input. Default: none.
+	Stdin io.Reader
 	// Stdout receives standard output instead of the log. Optional.
 	Stdout io.Writer
 	// Tee receives a copy of the log as it is written. Optional.
@@ -80,6 +82,7 @@ func Start(c Command) (*Process, error) {
 		tee := io.MultiWriter(output.file, c.Tee)
 		cmd.Stdout, cmd.Stderr = tee, tee
 	}
+	cmd.Stdin = c.Stdin
 	if c.Stdout != nil {
 		cmd.Stdout = c.Stdout
 	}

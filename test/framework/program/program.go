@@ -21,6 +21,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/rundir"
 )
 
 // stopGrace is more than the programs leave their calls under way (--shutdown-grace), also on a machine that keeps them
@@ -52,6 +53,8 @@ type Program struct {
 
 	mu      sync.Mutex
 	process *process.Process
+	// owned is the folder to remove.
+	owned *rundir.Dir
 }
 
 // Build compiles a program of cmd/ and returns the path of the binary. goFlags are flags of go
@@ -65,10 +68,10 @@ func Build(ctx context.Context, name string, progress io.Writer, goFlags ...stri
 func Start(ctx context.Context, o Options) (*Program, error) {
 	p := &Program{options: o, dir: o.Dir}
 	if err := p.prepare(ctx); err != nil {
-		return nil, fmt.Errorf("start %s: %w", o.Name, err)
+		return nil, errors.Join(fmt.Errorf("start %s: %w", o.Name, err), p.remove())
 	}
 	if err := p.Restart(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, p.remove())
 	}
 	return p, nil
 }
@@ -80,9 +83,10 @@ func (p *Program) prepare(ctx context.Context) (err error) {
 		}
 	}
 	if p.dir == "" {
-		if p.dir, err = os.MkdirTemp("", p.options.Name+"-"); err != nil {
+		if p.owned, err = rundir.New(p.options.Name + "-"); err != nil {
 			return err
 		}
+		p.dir = p.owned.Path()
 	}
 	p.address, err = freeAddress()
 	return err
@@ -156,12 +160,17 @@ func (p *Program) Resume() error { return p.current().Resume() }
 func (p *Program) Terminate() error { return p.current().Stop(stopGrace) }
 
 // Stop ends the process with SIGTERM and removes the program's files.
-func (p *Program) Stop() error {
-	err := p.Terminate()
-	if p.options.Dir == "" {
-		err = errors.Join(err, os.RemoveAll(p.dir))
+func (p *Program) Stop() error { return errors.Join(p.Terminate(), p.remove()) }
+
+func (p *Program) remove() error {
+	p.mu.Lock()
+	owned := p.owned
+	p.owned = nil
+	p.mu.Unlock()
+	if owned == nil {
+		return nil
 	}
-	return err
+	return owned.Remove()
 }
 
 // Done is closed when the process has ended; Err is then its error.
@@ -176,7 +185,13 @@ func (p *Program) PID() int { return p.current().PID() }
 // LogPath returns the file that holds the log of all runs.
 func (p *Program) LogPath() string { return filepath.Join(p.dir, p.options.Name+".log") }
 
-// LogTail returns the last n lines of the log.
+// Log returns the log of all runs.
+func (p *Program) Log() (string, error) {
+	text, err := os.ReadFile(p.LogPath())
+	return string(text), err
+}
+
+// LogTail returns the last n lines of the log, for use in messages: it leaves out all but the end of a long log.
 func (p *Program) LogTail(n int) string { return p.current().LogTail(n) }
 
 // WaitLog returns once the present run has logged the text.

@@ -8,10 +8,9 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
-	"syscall"
+	"sync"
 	"testing"
 	"time"
 
@@ -57,7 +56,7 @@ type Suite struct {
 
 // Main runs the tests and returns the exit status, for TestMain.
 func (s Suite) Main(m *testing.M) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := Interruptible()
 	defer stop()
 	status, err := s.run(ctx, m)
 	if err != nil {
@@ -78,7 +77,13 @@ func (s Suite) run(ctx context.Context, m *testing.M) (status int, _ error) {
 	if err != nil {
 		return 0, err
 	}
-	defer end(cluster.Stop)
+	stops := []func() error{cluster.Stop}
+	stop := sync.OnceFunc(func() {
+		for _, one := range slices.Backward(stops) {
+			end(one)
+		}
+	})
+	defer stop()
 	admin, err := kubernetes.NewForConfig(cluster.Admin())
 	if err != nil {
 		return 0, err
@@ -95,12 +100,18 @@ func (s Suite) run(ctx context.Context, m *testing.M) (status int, _ error) {
 	if len(s.Webhooks) > 0 && version.Before(controlplane.V1_36) {
 		guard, err := s.answer(ctx, cluster)
 		if guard != nil {
-			defer end(guard.Terminate)
+			stops = append(stops, guard.Terminate)
 		}
 		if err != nil {
 			return 0, err
 		}
 	}
+	// The tests own nothing but objects of this API server, so an interrupt ends them with it.
+	unhook := context.AfterFunc(ctx, func() {
+		stop()
+		os.Exit(1)
+	})
+	defer unhook()
 	return m.Run(), nil
 }
 

@@ -7,11 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"strings"
-	"syscall"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 // endMark ends the output of the typed text. No command prints it by itself.
@@ -20,44 +19,42 @@ const endMark = "\x1eend"
 // Session is one shell into which things are typed one after the other, so that variables last. A command that fails
 // ends it.
 type Session struct {
-	shell *exec.Cmd
-	in    io.WriteCloser
-	out   *bufio.Reader
+	shell   *process.Process
+	in, out *os.File
+	shown   *bufio.Reader
 }
 
-// NewSession starts a shell in a directory, with an [Environment].
+// NewSession starts a shell in a directory, with an [Environment]. It ends with this program.
 func NewSession(dir string, env []string) (*Session, error) {
-	s := &Session{shell: exec.Command("sh", "-e")}
-	s.shell.Dir, s.shell.Env = dir, append(os.Environ(), env...)
-	s.shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that its commands end with it
-	in, err := s.shell.StdinPipe()
+	typed, in, err := os.Pipe()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("start shell: %w", err)
 	}
-	reader, writer, err := os.Pipe()
+	out, shown, err := os.Pipe()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("start shell: %w", errors.Join(err, typed.Close(), in.Close()))
 	}
-	s.shell.Stdout, s.shell.Stderr = writer, writer
-	s.in, s.out = in, bufio.NewReader(reader)
-	err = s.shell.Start()
-	if closed := writer.Close(); err != nil || closed != nil {
-		return nil, fmt.Errorf("start shell: %w", errors.Join(err, closed))
+	// A terminal shows errors between the output.
+	shell, err := process.Start(process.Command{Name: "shell", Path: "sh", Args: []string{"-c", "exec sh -e 2>&1"},
+		Dir: dir, Env: env, Stdin: typed, Stdout: shown})
+	closed := errors.Join(typed.Close(), shown.Close()) // the shell has its own
+	if err != nil {
+		return nil, errors.Join(err, closed, in.Close(), out.Close())
 	}
-	return s, nil
+	return &Session{shell: shell, in: in, out: out, shown: bufio.NewReader(out)}, closed
 }
 
 // Type types a text, and returns the output and the errors of its commands, as a terminal shows them.
 func (s *Session) Type(ctx context.Context, text string) (string, error) {
 	// A terminal would wait at the prompt of a command that asks: here it reads the end.
-	stop := context.AfterFunc(ctx, s.kill)
+	stop := context.AfterFunc(ctx, s.shell.Kill)
 	defer stop()
 	if _, err := fmt.Fprintf(s.in, "{\n%s\n} </dev/null\nprintf '%%s\\n' '%s'\n", text, endMark); err != nil {
 		return "", fmt.Errorf("type: %w", err)
 	}
 	var shown strings.Builder
 	for {
-		line, err := s.out.ReadString('\n')
+		line, err := s.shown.ReadString('\n')
 		if before, ended := strings.CutSuffix(line, endMark+"\n"); ended {
 			return shown.String() + before, nil
 		}
@@ -68,15 +65,12 @@ func (s *Session) Type(ctx context.Context, text string) (string, error) {
 	}
 }
 
-func (s *Session) kill() { _ = syscall.Kill(-s.shell.Process.Pid, syscall.SIGKILL) }
-
-// Close ends the shell and its commands. It returns the shell's error if the shell had ended by itself with one.
+// Close ends the shell and its commands. It returns the shell's error if the shell has ended with one.
 func (s *Session) Close() error {
 	_ = s.in.Close()
-	if s.shell.ProcessState != nil {
-		return nil
-	}
-	err := s.shell.Wait()
-	s.kill()
+	<-s.shell.Done()
+	err := s.shell.Err()
+	s.shell.Close()
+	_ = s.out.Close()
 	return err
 }

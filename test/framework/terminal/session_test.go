@@ -5,9 +5,10 @@ package terminal
 import (
 	"context"
 	"errors"
-	"strings"
+	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
-	"time"
 )
 
 func newSession(t *testing.T) *Session {
@@ -47,10 +48,18 @@ func TestSessionEndsWithFailure(t *testing.T) {
 
 func TestSessionEndsWithContext(t *testing.T) {
 	s := newSession(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if got, err := s.Type(ctx, "echo before\nsleep 1000\n"); !errors.Is(err, context.DeadlineExceeded) ||
-		!strings.HasPrefix(got, "before") {
+	begun := filepath.Join(t.TempDir(), "begun")
+	if err := syscall.Mkfifo(begun, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, _ = os.ReadFile(begun) // waits for the shell to write
+		cancel()
+	}()
+	if got, err := s.Type(ctx, "echo before\necho >"+begun+"\nsleep 1000\n"); !errors.Is(err, context.Canceled) ||
+		got != "before\n" {
 		t.Errorf("%q, %v, want it ended", got, err)
 	}
 }

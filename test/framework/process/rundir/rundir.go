@@ -36,6 +36,12 @@ func Make(prefix string) (*Dir, error) {
 	return &Dir{path: path, owner: owner}, nil
 }
 
+// New makes a directory as Make does, after it has removed the directories of killed programs with this prefix.
+func New(prefix string) (*Dir, error) {
+	RemoveOrphans(os.TempDir(), prefix, nil)
+	return Make(prefix)
+}
+
 // claim locks the owner file under a temporary name before it renames it. So a directory with an owner file is never
 // unlocked while its owner lives.
 func claim(path string) (*filelock.Lock, error) {
