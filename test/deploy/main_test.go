@@ -6,20 +6,20 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
-// cluster is the control plane that all tests share; client is its administrator's.
+// cluster is the control plane that all tests share; client is its administrator's. interrupted ends with a signal.
 var (
-	cluster *controlplane.ControlPlane
-	client  *kubernetes.Clientset
+	cluster     *controlplane.ControlPlane
+	client      *kubernetes.Clientset
+	interrupted context.Context
 )
 
 // patience bounds a whole test, with the programs that it compiles. It is far above the usual time, even on a busy
@@ -29,8 +29,9 @@ const patience = 10 * time.Minute
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := suite.Interruptible()
 	defer stop()
+	interrupted = ctx
 	var err error
 	if cluster, err = controlplane.Start(ctx, controlplane.Newest, controlplane.Options{Progress: os.Stderr}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -50,7 +51,5 @@ func run(m *testing.M) int {
 
 func patiently(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
-	return ctx
+	return suite.Context(t, interrupted, patience)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/rundir"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
@@ -39,11 +40,12 @@ func TestExampleDeploymentWorks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	volumes, err := os.MkdirTemp("", "deploy-") // short: a socket's path has little room
+	dir, err := rundir.New("deploy-") // short: a socket's path has little room
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(volumes) })
+	t.Cleanup(func() { _ = dir.Remove() })
+	volumes := dir.Path()
 
 	driver := container(t, pod, "driver")
 	binary, err := mockdriver.Build(ctx, os.Stderr)

@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/oracle"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/rundir"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
@@ -25,7 +26,7 @@ type Bench struct {
 	client          kubernetes.Interface
 	recorder        *recorder
 	driver, sidecar string // the binaries
-	dir             string
+	dir             *rundir.Dir
 }
 
 // Open compiles the programs, the sidecar with goFlags, and starts a control plane. Close ends it. progress, which may
@@ -37,10 +38,10 @@ func Open(ctx context.Context, progress io.Writer, goFlags ...string) (_ *Bench,
 			err = errors.Join(fmt.Errorf("open bench: %w", err), b.Close())
 		}
 	}()
-	if b.dir, err = os.MkdirTemp("", "faults-"); err != nil {
+	if b.dir, err = rundir.New("faults-"); err != nil {
 		return nil, err
 	}
-	policy := filepath.Join(b.dir, "audit-policy.yaml")
+	policy := filepath.Join(b.dir.Path(), "audit-policy.yaml")
 	if err = os.WriteFile(policy, []byte(oracle.AuditPolicy), 0o600); err != nil {
 		return nil, err
 	}
@@ -74,8 +75,8 @@ func (b *Bench) Close() error {
 	if b.cluster != nil {
 		err = b.cluster.Stop()
 	}
-	if b.dir != "" {
-		err = errors.Join(err, os.RemoveAll(b.dir))
+	if b.dir != nil {
+		err = errors.Join(err, b.dir.Remove())
 	}
 	return err
 }

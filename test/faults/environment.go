@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/rundir"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
@@ -82,10 +82,12 @@ func (b *Bench) newEnvironment(ctx context.Context, args []string) (_ *environme
 			err = errors.Join(fmt.Errorf("set up the environment: %w", err), env.tearDown())
 		}
 	}()
-	if env.dir, err = os.MkdirTemp("", "faults-"); err != nil {
+	dir, err := rundir.New("faults-")
+	if err != nil {
 		return nil, err
 	}
-	env.ends = append(env.ends, func() error { return os.RemoveAll(env.dir) })
+	env.dir = dir.Path()
+	env.ends = append(env.ends, dir.Remove)
 	if env.token, err = b.cluster.CreateNamespace(ctx, "f"); err != nil {
 		return nil, err
 	}

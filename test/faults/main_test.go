@@ -7,11 +7,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // bench is shared by all tests. Its sidecar has the race detector if the test has it. An interrupt ends interrupted,
@@ -30,7 +29,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := suite.Interruptible()
 	defer stop()
 	interrupted = ctx
 	var err error

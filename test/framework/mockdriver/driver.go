@@ -30,6 +30,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/rundir"
 )
 
 // Options say which driver to run. The zero value is the driver mock.csi-reclaimer.io with profile full and its state
@@ -62,6 +63,7 @@ const stopGrace = time.Minute
 type Driver struct {
 	options   Options
 	dir       string
+	owned     *rundir.Dir
 	socketDir string
 	conn      *grpc.ClientConn
 
@@ -102,9 +104,10 @@ func (d *Driver) prepare(ctx context.Context) (err error) {
 		}
 	}
 	// A socket's path must be short, and the directory that a test framework hands out is not.
-	if d.socketDir, err = os.MkdirTemp("", "csi-"); err != nil {
+	if d.owned, err = rundir.New("csi-mock-"); err != nil {
 		return err
 	}
+	d.socketDir = d.owned.Path()
 	if d.dir == "" {
 		d.dir = d.socketDir
 	}
@@ -245,8 +248,9 @@ func (d *Driver) remove() error {
 		err = d.conn.Close()
 		d.conn = nil
 	}
-	if d.socketDir != "" {
-		err = errors.Join(err, os.RemoveAll(d.socketDir))
+	if d.owned != nil {
+		err = errors.Join(err, d.owned.Remove())
+		d.owned = nil
 	}
 	return err
 }

@@ -5,6 +5,7 @@ package mockdriver_test
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"testing"
@@ -51,6 +52,14 @@ func TestLedgerAndDiskRecordCalls(t *testing.T) {
 	created := waitCalls(t, d, "CreateVolume", 1)[0]
 	if created.Name != "pvc-one" || created.Volume != handle || !created.Changed {
 		t.Errorf("creation: got %+v", created)
+	}
+}
+
+// The next driver removes the directory after this program was killed.
+func TestDirectoryBelongsToProgram(t *testing.T) {
+	d := mockdriver.ForTest(t, mockdriver.Options{})
+	if _, err := os.Stat(filepath.Join(filepath.Dir(d.Socket()), "owner.lock")); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -17,6 +17,8 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/rundir"
 )
 
 // startTimeout bounds the start of Chromium, on a machine that stalls.
@@ -45,7 +47,7 @@ func Path() (string, error) {
 // Browser is a running Chromium.
 type Browser struct {
 	ctx     context.Context
-	profile string
+	profile *rundir.Dir
 	end     []context.CancelFunc
 }
 
@@ -55,12 +57,12 @@ func Start(ctx context.Context) (*Browser, error) {
 	if err != nil {
 		return nil, err
 	}
-	profile, err := os.MkdirTemp("", "csi-reclaimer-chromium-")
+	profile, err := rundir.New("csi-reclaimer-chromium-")
 	if err != nil {
 		return nil, err
 	}
 	b := &Browser{profile: profile}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(profile),
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(profile.Path()),
 		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WSURLReadTimeout(startTimeout),
 		// Chromium sends no requests outside of the machine.
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
@@ -85,7 +87,7 @@ func (b *Browser) Close() error {
 	for _, end := range b.end {
 		end()
 	}
-	return errors.Join(err, os.RemoveAll(b.profile))
+	return errors.Join(err, b.profile.Remove())
 }
 
 // newWindow opens an empty window in its own browser context. chromedp itself opens a tab, which a context without a
