@@ -44,7 +44,9 @@ func TestStockProvisionerPermissionsAreSufficient(t *testing.T) {
 	}
 	// csi-reclaimer runs without its additional features, and says so.
 	env.Must(car.WaitLog(env.WithTimeout(), "Preflight: may not get volumeattributesclasses"))
-	for line := range strings.Lines(car.LogTail(500)) {
+	log, err := car.Log()
+	env.Must(err)
+	for line := range strings.Lines(log) {
 		if strings.Contains(line, "Preflight: may not") && !strings.Contains(line, "get volumeattributesclasses") &&
 			!strings.Contains(line, "get mutatingadmissionpolic") {
 			t.Errorf("something is missing: %s", line)

@@ -40,6 +40,7 @@ func TestProvisionAndReclaim(t *testing.T) {
 			if order == "PV first" {
 				env.Must(vol.DeletePV(env.Ctx))
 				env.WaitPV(vol.Volume, "terminating", func(pv *v1.PersistentVolume) bool { return pv.DeletionTimestamp != nil })
+				env.Barrier() // the sidecar has decided on the PV
 				if !env.OnDisk(vol.Handle) {
 					t.Error("WRONG DELETE: the claim still uses the volume")
 				}

@@ -128,7 +128,8 @@ func TestCircuitBreakerWorksWithoutLeaderElection(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutProgram)
 	t.Parallel()
 	env := newEnvironment(t)
-	env.StartSidecar(append(fixture.FastRetries(), "--leader-election-namespace="+env.Namespace, "--brake-deletions=2")...)
+	car := env.StartSidecar(append(fixture.FastRetries(), "--leader-election-namespace="+env.Namespace,
+		"--brake-deletions=2")...)
 	vols := env.MakeVolumes(6, func(int) objects.Spec { return objects.Spec{} })
 	env.WaitAllPVs(vols, "protected", fixture.IsProtected)
 	env.ForEachVolume(vols, func(vol *objects.Volume) error { return vol.DeleteClaim(env.Ctx) })
@@ -136,7 +137,5 @@ func TestCircuitBreakerWorksWithoutLeaderElection(t *testing.T) {
 		o, err := env.Client.CoordinationV1().Leases(env.Namespace).Get(env.Ctx, env.LeaseName(), metav1.GetOptions{})
 		return err == nil && o.Annotations[reclaim.BrakeAnnotation] != ""
 	})
-	if n := len(env.DeleteCallCounts()); n > 2 {
-		t.Errorf("%d volumes were deleted, 2 are allowed", n)
-	}
+	env.expectDeletionsPaused(car, len(vols), 2)
 }

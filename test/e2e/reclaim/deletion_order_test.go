@@ -29,6 +29,7 @@ func TestReclaimPolicyIsHonouredInBothDeletionOrders(t *testing.T) {
 	pvFirst := func(env *environment, vol *objects.Volume) {
 		env.Must(vol.DeletePV(env.Ctx))
 		env.WaitPV(vol, "terminating", func(pv *v1.PersistentVolume) bool { return pv.DeletionTimestamp != nil })
+		env.Barrier()       // the sidecar has decided on the PV
 		env.ExpectKept(vol) // the claim still uses it
 		claimFirst(env, vol)
 	}

@@ -56,10 +56,10 @@ func TestNodes(t *testing.T) {
 		})
 	}
 	t.Run("containers run while the kubelet does not", func(t *testing.T) {
-		env.forSubtest(t).testKubelet(pool.Node("node-1"))
+		env.forSubtest(t).testKubelet(pool.Node("node-1"), pool.Node("node-2"))
 	})
 	t.Run("a pod outlives a cut of the network", func(t *testing.T) {
-		env.forSubtest(t).testDisconnected(pool.Node("node-1"))
+		env.forSubtest(t).testDisconnected(pool.Node("node-1"), pool.Node("node-2"))
 	})
 	t.Run("a node that is frozen writes nothing", func(t *testing.T) { env.forSubtest(t).testFrozen(pool) })
 	t.Run("an agent asks a server", func(t *testing.T) { env.forSubtest(t).testFencer(pool.Node("node-1")) })
@@ -124,13 +124,15 @@ func (env *environment) testVolume(pool *nodes.Pool, attach bool) {
 }
 
 // testKubelet stops, kills and restarts a kubelet under a pod.
-func (env *environment) testKubelet(node *nodes.Node) {
+func (env *environment) testKubelet(node, other *nodes.Node) {
 	pod := env.runPod(node)
+	canary := env.runPodNamed("canary", other)
 	env.must(node.Partition())
 	zero := int64(0)
 	env.must(env.client.CoreV1().Pods(env.Namespace).Delete(env.Context(), pod.Name,
 		metav1.DeleteOptions{GracePeriodSeconds: &zero}))
 	env.must(pod.WaitGone(env.withTimeout()))
+	env.end(other, canary)
 	env.expectRuns(node, pod, true)
 	env.must(node.Heal())
 	env.waitEnded(node, pod)
@@ -149,10 +151,12 @@ func (env *environment) testKubelet(node *nodes.Node) {
 }
 
 // testDisconnected cuts the network of a kubelet under a pod.
-func (env *environment) testDisconnected(node *nodes.Node) {
+func (env *environment) testDisconnected(node, other *nodes.Node) {
 	pod := env.runPod(node)
+	canary := env.runPodNamed("canary", other)
 	env.must(node.Disconnect())
 	env.must(pod.Delete(env.Context()))
+	env.end(other, canary)
 	env.expectRuns(node, pod, true)
 	env.must(node.Connect())
 	env.must(pod.WaitGone(env.withTimeout()))
@@ -267,9 +271,22 @@ func (env *environment) testPower(node *nodes.Node) {
 	env.must(pod.WaitGone(env.withTimeout()))
 }
 
+// end deletes a pod, and waits until its container has ended: as long as a kubelet takes that hears of it.
+func (env *environment) end(node *nodes.Node, pod *objects.Pod) {
+	env.Helper()
+	env.must(pod.Delete(env.Context()))
+	env.must(pod.WaitGone(env.withTimeout()))
+	env.waitEnded(node, pod)
+}
+
 func (env *environment) runPod(node *nodes.Node) *objects.Pod {
 	env.Helper()
-	pod, err := env.MakePod(env.Context(), objects.PodSpec{Name: "pod", Node: node.Name(), Change: pausing})
+	return env.runPodNamed("pod", node)
+}
+
+func (env *environment) runPodNamed(name string, node *nodes.Node) *objects.Pod {
+	env.Helper()
+	pod, err := env.MakePod(env.Context(), objects.PodSpec{Name: name, Node: node.Name(), Change: pausing})
 	env.must(err)
 	_, err = pod.WaitRunning(env.withTimeout())
 	env.must(err)
