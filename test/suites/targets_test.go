@@ -21,7 +21,7 @@ type command struct {
 }
 
 var (
-	assignment = regexp.MustCompile(`(?m)^([A-Z0-9_]+) *[?:]?= *(.*)$`)
+	assignment = regexp.MustCompile(`(?m)^([A-Z0-9_]+) *([?:]?=) *(.*)$`)
 	reference  = regexp.MustCompile(`\$\(([A-Z0-9_]+)\)`)
 	goTest     = regexp.MustCompile(`\bgo (-C \S+ )?test `)
 	folder     = regexp.MustCompile(` -C (\S+)`)
@@ -34,13 +34,16 @@ var (
 func testCommands(makefile string) (all []command) {
 	makefile = strings.ReplaceAll(makefile, "\\\n", " ")
 	variables := map[string]string{}
-	for _, found := range assignment.FindAllStringSubmatch(makefile, -1) {
-		variables[found[1]] = found[2]
-	}
 	expand := func(text string) string {
 		return reference.ReplaceAllStringFunc(text, func(name string) string {
 			return variables[strings.Trim(name, "$()")]
 		})
+	}
+	for _, found := range assignment.FindAllStringSubmatch(makefile, -1) {
+		variables[found[1]] = found[3]
+		if found[2] == ":=" { // a variable that is set later is empty in it
+			variables[found[1]] = expand(found[3])
+		}
 	}
 	for line := range strings.Lines(makefile) {
 		if !strings.HasPrefix(line, "\t") {
