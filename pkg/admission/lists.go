@@ -19,8 +19,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// releasedAnnotation on a policy or a webhook configuration holds the drivers that were removed from it, separated by
-// commas, so that a release of AllDrivers continues an interrupted one.
+// releasedAnnotation on a policy or a webhook configuration holds the drivers that a release of AllDrivers removed from
+// the lists and has not finished yet, separated by commas. The next release of AllDrivers continues with them. A finished
+// release leaves no annotation, because another program may own the finalizers of its drivers from then on.
 const releasedAnnotation = "csi-reclaimer.io/released-drivers"
 
 // ErrStillListed means that a driver is still listed, because it could not be removed from the list.
@@ -28,7 +29,8 @@ var ErrStillListed = errors.New("still listed")
 
 // Removed is the result of RemoveDrivers.
 type Removed struct {
-	// Drivers are the requested drivers and, for AllDrivers, all that were listed; no list has them any more.
+	// Drivers are the requested drivers and, for AllDrivers, all that were listed, or that an unfinished [Release] of
+	// AllDrivers removed. No list has them any more.
 	Drivers []string
 	// Objects are the objects that listed any of them before, as "mutatingadmissionpolicy/NAME".
 	Objects []string
@@ -82,9 +84,19 @@ func (l driverList) String() string { return l.kind + "/" + l.Name }
 
 // lists reports whether any part has one of the drivers.
 func (l driverList) lists(drivers []string) bool {
-	return slices.ContainsFunc(l.parts, func(p listPart) bool {
-		return slices.ContainsFunc(p.drivers, func(d string) bool { return slices.Contains(drivers, d) })
-	})
+	return slices.ContainsFunc(l.parts, func(p listPart) bool { return p.lists(drivers) })
+}
+
+func (p listPart) lists(drivers []string) bool { return len(except(p.drivers, drivers)) < len(p.drivers) }
+
+// unfinished returns the drivers that the object remembers of a release of AllDrivers.
+func (l driverList) unfinished() []string {
+	return strings.FieldsFunc(l.Annotations[releasedAnnotation], func(c rune) bool { return c == ',' })
+}
+
+// except is a pure function that returns a list without these drivers.
+func except(list, drivers []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(d string) bool { return slices.Contains(drivers, d) })
 }
 
 func (c driverLists) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -103,7 +115,12 @@ func (c driverLists) remove(ctx context.Context, asked []string) (Removed, error
 			all = all[1:]
 			continue
 		}
-		switch err := c.write(ctx, all[0], out.Drivers); {
+		// A named release needs no record, because the next run names its drivers again.
+		record := except(all[0].unfinished(), out.Drivers)
+		if slices.Contains(asked, AllDrivers) {
+			record = out.Drivers
+		}
+		switch err := c.write(ctx, all[0], out.Drivers, record); {
 		case apierrors.IsConflict(err): // another client changed it in between
 			if all, err = c.read(ctx); err != nil {
 				return out, err
@@ -119,29 +136,45 @@ func (c driverLists) remove(ctx context.Context, asked []string) (Removed, error
 	return out, nil
 }
 
+// forget removes the drivers of a finished release from the records of unfinished ones.
+func (c driverLists) forget(ctx context.Context, drivers []string) error {
+	all, err := c.read(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range all {
+		record := except(l.unfinished(), drivers)
+		if len(record) == len(l.unfinished()) {
+			continue
+		}
+		if err := c.write(ctx, l, nil, record); err != nil {
+			return fmt.Errorf("remove the released drivers from annotation %s of %s: %w", releasedAnnotation, l, err)
+		}
+	}
+	return nil
+}
+
 // listedExcept is a pure function that returns the drivers in the lists other than these.
 func listedExcept(all []driverList, drivers []string) Drivers {
 	listed := Drivers{}
 	for _, l := range all {
 		for _, p := range l.parts {
-			left := slices.DeleteFunc(slices.Clone(p.drivers), func(d string) bool { return slices.Contains(drivers, d) })
-			listed[p.role] = append(listed[p.role], left...)
+			listed[p.role] = append(listed[p.role], except(p.drivers, drivers)...)
 		}
 	}
 	return listed
 }
 
-// driversToRemove is a pure function that returns the drivers requested by name, or all drivers that are or were
-// listed.
+// driversToRemove is a pure function that returns the drivers requested by name. For AllDrivers, it returns all that are
+// listed, and those of an unfinished release.
 func driversToRemove(all []driverList, asked []string) []string {
-	drivers := slices.DeleteFunc(slices.Clone(asked), func(d string) bool { return d == AllDrivers })
+	drivers := except(asked, []string{AllDrivers})
 	if slices.Contains(asked, AllDrivers) {
 		for _, l := range all {
 			for _, p := range l.parts {
 				drivers = append(drivers, p.drivers...)
 			}
-			drivers = slices.AppendSeq(drivers, strings.FieldsFuncSeq(l.Annotations[releasedAnnotation],
-				func(c rune) bool { return c == ',' }))
+			drivers = append(drivers, l.unfinished()...)
 		}
 	}
 	slices.Sort(drivers)
@@ -227,36 +260,40 @@ func (c driverLists) readWebhooks(ctx context.Context) (_ driverList, found bool
 	return l, true, nil
 }
 
-// write removes drivers from an object, and fails if the object has changed since it was read.
-func (c driverLists) write(ctx context.Context, l driverList, drivers []string) error {
+// write removes drivers from an object, and sets its record of an unfinished release. It fails if the object has changed
+// since it was read.
+func (c driverLists) write(ctx context.Context, l driverList, drivers, record []string) error {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
-	body, err := removalPatch(l, drivers)
+	body, err := removalPatch(l, drivers, record)
 	if err != nil {
 		return err
 	}
 	return l.patch(ctx, body)
 }
 
-// removalPatch returns the strategic merge patch that removes drivers: match conditions and webhooks are merged by
-// their names.
-func removalPatch(l driverList, drivers []string) ([]byte, error) {
-	type conditions []admissionv1.MatchCondition
-	without := func(p listPart) conditions {
-		left := slices.DeleteFunc(slices.Clone(p.drivers), func(d string) bool { return slices.Contains(drivers, d) })
-		return conditions{{Name: driverCondition, Expression: beforeDrivers + listOf(left) + afterDrivers}}
+// removalPatch returns the strategic merge patch that removes drivers from the parts that list them, and sets the
+// record. Match conditions and webhooks are merged by their names.
+func removalPatch(l driverList, drivers, record []string) ([]byte, error) {
+	var annotation any // null removes it
+	if len(record) > 0 {
+		annotation = strings.Join(record, ",")
 	}
 	body := map[string]any{"metadata": map[string]any{
-		"uid": l.UID, "resourceVersion": l.ResourceVersion,
-		"annotations": map[string]string{releasedAnnotation: strings.Join(drivers, ",")},
+		"uid": l.UID, "resourceVersion": l.ResourceVersion, "annotations": map[string]any{releasedAnnotation: annotation},
 	}}
 	var webhooks []any
 	for _, p := range l.parts {
-		if p.webhook == "" {
-			body["spec"] = map[string]any{"matchConditions": without(p)}
+		if !p.lists(drivers) {
 			continue
 		}
-		webhooks = append(webhooks, map[string]any{"name": p.webhook, "matchConditions": without(p)})
+		conditions := []admissionv1.MatchCondition{{Name: driverCondition,
+			Expression: beforeDrivers + listOf(except(p.drivers, drivers)) + afterDrivers}}
+		if p.webhook == "" {
+			body["spec"] = map[string]any{"matchConditions": conditions}
+			continue
+		}
+		webhooks = append(webhooks, map[string]any{"name": p.webhook, "matchConditions": conditions})
 	}
 	if len(webhooks) > 0 {
 		body["webhooks"] = webhooks

@@ -20,7 +20,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// AllDrivers has Release release every driver that is listed, or was when an earlier Release began.
+// AllDrivers has Release release every driver that is listed, or was when an earlier Release of AllDrivers began and did
+// not finish.
 const AllDrivers = "*"
 
 const (
@@ -107,26 +108,11 @@ func (r *releaser) run(ctx context.Context, drivers []string) (out Released, err
 		return out, err
 	}
 	out.InFlight = r.inFlight
-	var left []string
-	for until := r.clock.Now().Add(propagationTimeout); ; {
-		again, err := r.pass(ctx, gone)
-		if err != nil {
-			return out, err
-		}
-		quiet := len(again) == 0 && len(left) == 0
-		left = again
-		if quiet || !r.clock.Now().Before(until) {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return out, ctx.Err()
-		case <-r.clock.After(quietPeriod):
-		}
+	if out.Left, err = r.untilQuiet(ctx, gone); err != nil {
+		return out, err
 	}
-	out.Left = left
 	for _, pv := range r.seen {
-		if slices.Contains(left, pv.Name) {
+		if slices.Contains(out.Left, pv.Name) {
 			continue
 		}
 		out.PVs++
@@ -136,7 +122,31 @@ func (r *releaser) run(ctx context.Context, drivers []string) (out Released, err
 		}
 	}
 	slices.Sort(out.Abandoned)
-	return out, nil
+	if len(out.Left)+len(out.InFlight) > 0 {
+		return out, nil
+	}
+	return out, r.lists.forget(ctx, out.Drivers)
+}
+
+// untilQuiet removes the finalizers until none has come back for quietPeriod, and returns the names of the PVs that
+// still got one at the end of propagationTimeout.
+func (r *releaser) untilQuiet(ctx context.Context, gone removal) (left []string, _ error) {
+	for until := r.clock.Now().Add(propagationTimeout); ; {
+		again, err := r.pass(ctx, gone)
+		if err != nil {
+			return nil, err
+		}
+		quiet := len(again) == 0 && len(left) == 0
+		left = again
+		if quiet || !r.clock.Now().Before(until) {
+			return left, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-r.clock.After(quietPeriod):
+		}
+	}
 }
 
 // readLog reads the drivers' volumes in flight; while these are unknown no finalizer is removed, because a call in

@@ -109,7 +109,7 @@ func TestReleaseCallsHaveTimeouts(t *testing.T) {
 				_, err := admission.MutatingAdmissionPolicies().Patch(ctx, PolicyName, types.StrategicMergePatchType, body,
 					metav1.PatchOptions{})
 				return err
-			}}, []string{driver})
+			}}, []string{driver}, nil)
 		},
 		"the list of PVs": func() error { _, err := r.pass(t.Context(), removal{drivers: []string{driver}}); return err },
 		"a PV":            func() error { return r.removeFinalizers(t.Context(), pv, []string{finalizer}) },

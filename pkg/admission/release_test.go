@@ -212,7 +212,7 @@ func TestRelease(t *testing.T) {
 		metav1.GetOptions{})
 	must(t, err)
 	want := Policy(volume.RoleOwner, other)
-	if diff := cmp.Diff(want.Spec, policy.Spec); diff != "" || policy.Annotations[releasedAnnotation] != driver {
+	if diff := cmp.Diff(want.Spec, policy.Spec); diff != "" || len(policy.Annotations) > 0 {
 		t.Errorf("the policy is another (-want +got):\n%s\nwith %v", diff, policy.Annotations)
 	}
 	left, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), WebhooksName,
@@ -221,6 +221,91 @@ func TestRelease(t *testing.T) {
 	hooks.Webhooks[1].MatchConditions = conditions(volume.RoleCompanion, []string{other})
 	if diff := cmp.Diff(hooks.Webhooks, left.Webhooks); diff != "" {
 		t.Errorf("the webhooks are others (-want +got):\n%s", diff)
+	}
+}
+
+// A finished release of all drivers must not repeat itself: the finalizer may be another program's by then. The record of
+// an unfinished one stays.
+func TestFinishedReleaseIsForgotten(t *testing.T) {
+	const other = "other.csi.example.com"
+	broken := errors.New("broken")
+	record := func(t *testing.T, client *fake.Clientset) string {
+		t.Helper()
+		policy, err := client.AdmissionregistrationV1().MutatingAdmissionPolicies().Get(t.Context(), PolicyName,
+			metav1.GetOptions{})
+		must(t, err)
+		return policy.Annotations[releasedAnnotation]
+	}
+	for sentence, c := range map[string]struct {
+		asked []string
+		// before and after are the record in the policy.
+		before, after string
+		spoil         func(*fake.Clientset)
+	}{
+		"all":                          {asked: []string{AllDrivers}},
+		"all, after an unfinished one": {asked: []string{AllDrivers}, before: other},
+		"all, and PVs cannot be read": {asked: []string{AllDrivers}, before: other, after: driver + "," + other,
+			spoil: func(client *fake.Clientset) {
+				client.PrependReactor("list", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, broken
+				})
+			}},
+		"all, and a volume is in flight": {asked: []string{AllDrivers}, after: driver, spoil: func(client *fake.Clientset) {
+			must(t, client.Tracker().Add(inFlightLease(t, "ns", driver)))
+		}},
+		"all, and the finalizer comes back": {asked: []string{AllDrivers}, after: driver,
+			spoil: func(client *fake.Clientset) {
+				client.PrependReactor("patch", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, driversPV("pvc-1", driver, nil), nil
+				})
+			}},
+		"by its name":                           {asked: []string{driver}},
+		"by its name, of an unfinished one":     {asked: []string{driver}, before: driver + "," + other, after: other},
+		"by its name, beside an unfinished one": {asked: []string{driver}, before: other, after: other},
+		"an unlisted one by its name":           {asked: []string{other}, before: other},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			policy := Policy(volume.RoleOwner, driver)
+			if c.before != "" {
+				policy.Annotations = map[string]string{releasedAnnotation: c.before}
+			}
+			client, r := releasing(policy, driversPV("pvc-1", driver, nil))
+			if c.spoil != nil {
+				c.spoil(client)
+			}
+			if _, err := r.run(t.Context(), c.asked); err != nil && !errors.Is(err, broken) {
+				t.Error(err)
+			}
+			if got := record(t, client); got != c.after {
+				t.Errorf("the policy records %q, want %q", got, c.after)
+			}
+		})
+	}
+	// The driver goes to another program, and later the others are released.
+	client, r := releasing(Policy(volume.RoleOwner, driver, other), driversPV("a", driver, nil))
+	_, err := r.run(t.Context(), []string{driver})
+	must(t, err)
+	back := driversPV("a", driver, nil)
+	must(t, client.Tracker().Update(v1.SchemeGroupVersion.WithResource("persistentvolumes"), back, ""))
+	got, err := r.run(t.Context(), []string{AllDrivers})
+	if err != nil || !slices.Equal(got.Drivers, []string{other}) ||
+		!slices.Contains(finalizersOf(t, client, "a"), finalizer) {
+		t.Errorf("released %+v, %v", got, err)
+	}
+}
+
+// The record of drivers is written only to the object as it was read.
+func TestForgetFailsOnChange(t *testing.T) {
+	policy := Policy(volume.RoleOwner, driver)
+	policy.Annotations = map[string]string{releasedAnnotation: driver}
+	for _, verb := range []string{"get", "patch"} {
+		client, r := releasing(policy)
+		client.PrependReactor(verb, "mutatingadmissionpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewConflict(schema.GroupResource{}, PolicyName, errors.New("changed"))
+		})
+		if err := r.lists.forget(t.Context(), []string{driver}); !apierrors.IsConflict(err) {
+			t.Errorf("%s: %v", verb, err)
+		}
 	}
 }
 
@@ -370,7 +455,7 @@ func TestReleaseAfterConflicts(t *testing.T) {
 		t.Errorf("released %+v, %v", got, err)
 	}
 	if on := slices.Contains(finalizersOf(t, client, "a"), finalizer); on || refused["a"] != 2 ||
-		refused[PolicyName] != 2 {
+		refused[PolicyName] != 3 { // the last write forgets the drivers
 		t.Errorf("the finalizer is on: %v, after %v tries", on, refused)
 	}
 }

@@ -106,7 +106,8 @@ var scopes = []scope{
 	{folder: "pkg/admission", files: "handler.go review.go probe.go"},
 	{folder: "pkg/admission", files: "release.go", statements: true},
 	{folder: "pkg/admission", files: "lists.go",
-		funcs: "driverLists.remove driversToRemove driverLists.write removalPatch driverList.lists", elements: true},
+		funcs: "driverLists.remove driverLists.forget driversToRemove driverLists.write removalPatch driverList.lists " +
+			"listPart.lists", elements: true},
 	{folder: "pkg/admission", files: "policy.go", funcs: "conditions", elements: true, live: "TestThePolicy"},
 	{folder: "pkg/admission", files: "webhooks.go", funcs: "PodWebhooks", elements: true, live: "TestTheWebhooks"},
 	{folder: "pkg/admission", files: "webhooks.go", funcs: "PVWebhooks"},
