@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // TestChartReleaseHookRunsFirst also checks that the hook's pod has the Deployment's settings, and that the Service
@@ -48,6 +51,34 @@ func TestChartReleaseHookRunsFirst(t *testing.T) {
 		ours.TerminationGracePeriodSeconds = theirs.TerminationGracePeriodSeconds
 		if !reflect.DeepEqual(ours, theirs) {
 			t.Errorf("%s: the Job's pod is not that of the Deployment:\n%s\n%s", name, pretty(ours), pretty(theirs))
+		}
+	}
+}
+
+// TestChartPodsReachAPIServer: in a namespace that denies egress by default, an unselected pod reaches nothing.
+func TestChartPodsReachAPIServer(t *testing.T) {
+	all := render(t, guardValues()["with everything else"]...)
+	for what, pod := range map[string]map[string]string{
+		"Deployment": deploymentOf(t, all).Spec.Template.Labels, "Job": jobOf(t, all).Spec.Template.Labels} {
+		var reached []string
+		for _, d := range all {
+			if d.GetKind() != "NetworkPolicy" {
+				continue
+			}
+			var policy networkingv1.NetworkPolicy
+			d.into(t, &policy)
+			selector, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector)
+			mustOf(t)(err)
+			for _, rule := range policy.Spec.Egress {
+				for _, to := range rule.To {
+					if selector.Matches(labels.Set(pod)) {
+						reached = append(reached, to.IPBlock.CIDR)
+					}
+				}
+			}
+		}
+		if want := []string{"10.0.0.1/32", "fd00::1/128"}; !slices.Equal(reached, want) {
+			t.Errorf("the pod of the %s reaches %q, want %q", what, reached, want)
 		}
 	}
 }
