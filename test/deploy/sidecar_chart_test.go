@@ -33,7 +33,8 @@ func carValues() map[string][]string {
 		"with monitoring": {account, "monitoring.podMonitor.enabled=true", "monitoring.podMonitor.matchLabels.app=disk",
 			"monitoring.podMonitor.tokenSecret.name=prometheus", "monitoring.podMonitor.interval=30s"},
 		"with Secrets": {account, "secrets.storage={one,two}", "secrets.other={three}"},
-		"with all options": {account, "capacity=true", "leakCheckInterval=1h", "container.extraArgs={--worker-threads=3}",
+		"with all options": {account, "capacity=true", "capacityOwnerrefLevel=1", "leakCheckInterval=1h",
+			"container.extraArgs={--worker-threads=3}",
 			"image.registry=registry.example.com/storage", "image.pullPolicy=Always", "container.extraEnv[0].name=A",
 			"container.securityContext.runAsUser=0"},
 	}
@@ -146,6 +147,7 @@ func TestInvalidSidecarChartValuesAreRefused(t *testing.T) {
 		"container.extraArgs={--role=owner}":     "extraArgs",
 		"container.socket=csi.sock":              "socket",
 		"leakCheckInterval=often":                "leakCheckInterval",
+		"capacityOwnerrefLevel=3":                "capacityOwnerrefLevel",
 		"container.brakes=1":                     "brakes",
 		"container.extraEnv[0].name=POD_NAME":    "extraEnv",
 		"monitoring.podMonitor.enabled=true":     "matchLabels",
@@ -192,9 +194,15 @@ func TestSnippetMatchesExampleContainer(t *testing.T) {
 	for _, e := range got.Env {
 		named = append(named, e.Name)
 	}
-	if !slices.Contains(got.Args, "--enable-capacity") || !slices.Equal(named,
-		[]string{"POD_NAMESPACE", "NAMESPACE", "POD_NAME"}) {
+	if !slices.Contains(got.Args, "--enable-capacity") || !slices.Contains(got.Args, "--capacity-ownerref-level=2") ||
+		!slices.Equal(named, []string{"POD_NAMESPACE", "NAMESPACE", "POD_NAME"}) {
 		t.Errorf("with capacity: %q, %q", got.Args, named)
+	}
+	for _, level := range []string{"1", "-1"} { // in a StatefulSet, or without an owner
+		got = snippet(t, "capacity=true", "capacityOwnerrefLevel="+level)
+		if !slices.Contains(got.Args, "--capacity-ownerref-level="+level) {
+			t.Errorf("with capacity of owner level %s: %q", level, got.Args)
+		}
 	}
 }
 

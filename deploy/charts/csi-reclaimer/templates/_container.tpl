@@ -19,7 +19,7 @@
   {{- end }}
   {{- if $.Values.capacity }}
   - --enable-capacity
-  - --capacity-ownerref-level=2
+  - --capacity-ownerref-level={{ $.Values.capacityOwnerrefLevel }}
   {{- end }}
   {{- with $.Values.leakCheckInterval }}
   - --leak-check-interval={{ . }}
