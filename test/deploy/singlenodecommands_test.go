@@ -4,8 +4,11 @@ package deploy
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
@@ -14,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // The claim, the pod that has its lock, and the names of other objects that the pages of single-node speak of.
@@ -61,6 +65,53 @@ func (s *shell) addSingleNode(plays map[string]play) {
 		with: []string{"NAMESPACE", docsHome, "NAME", docsHolder, "UID", "u"}, want: "annotated"}
 	add(`patch pod NAME -n NAMESPACE -p '{"spec":{"schedulingGates":[{"name":"csi-reclaimer.io/volume",`+
 		`"$patch":"delete"}]}}'`, docsOther, "", "patched", s.makeGated)
+}
+
+// TestLabelsAreRemovedInOrder removes the labels of a namespace in the order of the page, while the policy that relates
+// both is in force.
+func TestLabelsAreRemovedInOrder(t *testing.T) {
+	const policy = "csi-reclaimer-single-node-namespace"
+	ctx, must := patiently(t), mustOf(t)
+	for _, d := range manifests(t) {
+		if d.file == "single-node-policies.yaml" && d.GetName() == policy {
+			must(apply(ctx, d, d.text, "", false))
+		}
+	}
+	forget(t, func(ctx context.Context) error {
+		api := client.AdmissionregistrationV1()
+		return errors.Join(
+			ignoreNotFound(api.ValidatingAdmissionPolicyBindings().Delete(ctx, policy, metav1.DeleteOptions{})),
+			ignoreNotFound(api.ValidatingAdmissionPolicies().Delete(ctx, policy, metav1.DeleteOptions{})))
+	})
+	keys := map[string]string{"csi-reclaimer.io/pod-safety": "enforce", "csi-reclaimer.io/single-node": "all"}
+	namespaces := client.CoreV1().Namespaces()
+	made, err := namespaces.Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "labels-",
+		Labels: keys}}, metav1.CreateOptions{})
+	must(err)
+	forget(t, func(ctx context.Context) error { return namespaces.Delete(ctx, made.Name, metav1.DeleteOptions{}) })
+	label := func(key, value string, dryRun ...string) error {
+		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, key, value)
+		_, err := namespaces.Patch(ctx, made.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{DryRun: dryRun})
+		return err
+	}
+	inForce := func(context.Context) (bool, error) {
+		return apierrors.IsForbidden(label("csi-reclaimer.io/single-node", `"invalid"`, metav1.DryRunAll)), nil
+	}
+	must(wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, inForce))
+	var removed []string
+	for _, c := range commands(t) {
+		key, is := strings.CutPrefix(c.text, "kubectl label namespaces --all ")
+		if !is || c.page != "docs/how-to/remove.md" {
+			continue
+		}
+		if err := label(strings.TrimSuffix(key, "-"), "null"); err != nil {
+			t.Errorf("%s: %v", c.text, err)
+		}
+		removed = append(removed, key)
+	}
+	if len(removed) != len(keys) {
+		t.Errorf("the page removes the labels %q", removed)
+	}
 }
 
 func (s *shell) makeClass(t *testing.T) {
