@@ -64,7 +64,7 @@ func TestNotesNameNextSteps(t *testing.T) {
 		}
 	}
 	if said = guardNotes(t, "web.enabled=true", "dryRun=true"); strings.Contains(said, idle) || !strings.Contains(said,
-		"writes nothing") {
+		"writes nothing") || !strings.Contains(said, "upgrade with dryRun=false before") {
 		t.Errorf("with the page, for a first look:\n%s", said)
 	}
 	for _, page := range regexp.MustCompile(`[a-z-]+\.md`).FindAllString(said, -1) {

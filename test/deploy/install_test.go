@@ -256,6 +256,22 @@ func expectHoldKeepsController(t *testing.T, upgrade []string) {
 		mustOf(t)(api.MutatingAdmissionPolicyBindings().Delete(ctx, name, metav1.DeleteOptions{}))
 	}
 	expectRemainsKeepController(t, upgrade)
+	expectTaintKeepsFencing(t, upgrade)
+}
+
+// expectTaintKeepsFencing expects a refusal of upgrades after which no controller would remove the taint of a node.
+func expectTaintKeepsFencing(t *testing.T, upgrade []string) {
+	t.Helper()
+	makeRole(t, "volume-guard-node-fencing")
+	nodes := client.CoreV1().Nodes()
+	taint := v1.Taint{Key: v1.TaintNodeOutOfService, Value: "csi-reclaimer", Effect: v1.TaintEffectNoExecute}
+	node, err := nodes.Create(patiently(t), &v1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "fenced-"},
+		Spec: v1.NodeSpec{Taints: []v1.Taint{taint}}}, metav1.CreateOptions{})
+	mustOf(t)(err)
+	forget(t, func(ctx context.Context) error { return nodes.Delete(ctx, node.Name, metav1.DeleteOptions{}) })
+	for _, value := range []string{"nodeFencing.enabled=false", "nodeFencing.enabled=true,dryRun=true"} {
+		expectRefused(t, slices.Concat(upgrade, []string{"--set", value}), "the taint of Node "+node.Name)
+	}
 }
 
 // expectRemainsKeepController expects a refusal of the upgrade while a pod or claim has a finalizer or gate, although
