@@ -50,7 +50,7 @@ func (s *shell) plays(t *testing.T) map[string]play {
 			why: "krew is no program of ours; krew_test.go makes what it is given, and judges it by krew's rules"},
 		"helm install volume-guard deploy/charts/volume-guard --namespace csi-reclaimer --create-namespace " +
 			"--set image.registry=registry.example.com/storage": {why: chart},
-		"helm uninstall volume-guard --namespace csi-reclaimer": {why: chart},
+		"helm uninstall volume-guard --namespace csi-reclaimer --timeout 20m": {why: chart},
 		"helm upgrade volume-guard deploy/charts/volume-guard --namespace csi-reclaimer --reset-then-reuse-values": {
 			why: upgraded},
 		"helm rollback volume-guard --namespace csi-reclaimer": {why: upgraded},
