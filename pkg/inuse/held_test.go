@@ -4,11 +4,21 @@ import "testing"
 
 // heldBy is an object as read live by a release, in use or not.
 func heldBy(o Object, used, byOthers bool) Held {
-	h := Held{Object: o, IfDeleted: Step(RemoveFinalizer, ReasonUnused), ByOthers: byOthers}
+	d := Step(RemoveFinalizer, ReasonUnused)
 	if used {
-		h.IfDeleted = Rest(ReasonInUse)
+		d = Rest(ReasonInUse)
 	}
-	return h
+	return Held{Object: o, ByOthers: byOthers}.Decided(func(Duty) Decision { return d })
+}
+
+// endedBy is an object that this program takes for unused, and that another program may take for used.
+func endedBy(o Object, byOthers bool) Held {
+	return Held{Object: o, ByOthers: byOthers}.Decided(func(d Duty) Decision {
+		if !d.Alone {
+			return Rest(ReasonLeftToBuiltIn)
+		}
+		return Step(RemoveFinalizer, ReasonUnused)
+	})
 }
 
 func TestAtRelease(t *testing.T) {
@@ -26,6 +36,7 @@ func TestAtRelease(t *testing.T) {
 		"without the finalizer": {heldBy(named("a", false, false), false, false), true,
 			Rest(ReasonNoFinalizer)},
 		"being deleted, not in use":                   {heldBy(going, false, false), true, drop},
+		"being deleted, its user has ended":           {endedBy(going, false), true, drop},
 		"being deleted, in use":                       {heldBy(going, true, false), true, Rest(ReasonInUse)},
 		"being deleted, in use, held by others too":   {heldBy(going, true, true), true, Rest(ReasonInUse)},
 		"being deleted, and others may manage it":     {heldBy(going, false, false), false, Rest(ReasonLeftToBuiltIn)},
@@ -45,6 +56,7 @@ func TestWitnessIsNeverInUse(t *testing.T) {
 	firm := heldBy(named("firm", false, true), true, true)
 	bare, going := heldBy(named("bare", false, false), true, false), heldBy(named("going", true, true), false, false)
 	kept, gone := heldBy(named("kept", true, true), true, true), heldBy(named("gone", true, false), false, true)
+	ended, done := endedBy(named("ended", false, true), false), endedBy(named("done", true, true), true)
 	for sentence, c := range map[string]struct {
 		all  []Held
 		want string
@@ -57,6 +69,10 @@ func TestWitnessIsNeverInUse(t *testing.T) {
 		"a terminating unused object comes first":     {[]Held{unused, going, firm}, "going"},
 		"not a terminating object in use":             {[]Held{used, kept}, ""},
 		"not a terminating object without it":         {[]Held{used, gone}, ""},
+		"its user has ended":                          {[]Held{used, ended}, ""},
+		"it is terminating, and its user has ended":   {[]Held{done, used}, ""},
+		"its user has ended, another finalizer on it": {[]Held{endedBy(ended.Object, true), used}, "ended"},
+		"another is unused for all":                   {[]Held{done, ended, unused}, "unused"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			if got, found := witness(c.all); got.Name != c.want || found != (c.want != "") {

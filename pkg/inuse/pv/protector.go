@@ -105,10 +105,9 @@ func (k kind) List(ctx context.Context) (all []inuse.Held, err error) {
 
 // held returns a PV as read live by a release.
 func held(o *v1.PersistentVolume) inuse.Held {
-	h, pv := inuse.HeldOf(o, Finalizer), PVOf(o)
+	pv := PVOf(o)
 	pv.Object = pv.AsDeleted()
-	h.IfDeleted = Decide(Facts{Duty: inuse.Duty{Mode: inuse.ModeFull, Alone: true}, PV: pv})
-	return h
+	return inuse.HeldOf(o, Finalizer).Decided(func(d inuse.Duty) inuse.Decision { return Decide(Facts{Duty: d, PV: pv}) })
 }
 
 // changes handles the watch events of PVs.

@@ -28,16 +28,15 @@ func (k kind) List(ctx context.Context) ([]inuse.Held, error) {
 	users := indexed(pods)
 	all := make([]inuse.Held, len(claims))
 	for i, c := range claims {
-		all[i] = c.held
-		all[i].IfDeleted = ifDeleted(c.Claim, users.usage(c.Claim), k.cfg.TerminatedPods)
+		all[i] = c.held.Decided(ifDeleted(c.Claim, users.usage(c.Claim), k.cfg.TerminatedPods))
 	}
 	return all, nil
 }
 
-// ifDeleted decides on a claim as if it were terminating, and no other program removed its finalizer.
-func ifDeleted(c Claim, used Usage, ended TerminatedPods) inuse.Decision {
+// ifDeleted returns the function that decides on a claim as if it were terminating.
+func ifDeleted(c Claim, used Usage, ended TerminatedPods) func(inuse.Duty) inuse.Decision {
 	c.Object = c.AsDeleted()
-	return Decide(Facts{
-		Duty: inuse.Duty{Mode: inuse.ModeFull, Alone: true}, Ended: ended, Claim: c, Read: Reading{Made: true, Usage: used},
-	})
+	return func(d inuse.Duty) inuse.Decision {
+		return Decide(Facts{Duty: d, Ended: ended, Claim: c, Read: Reading{Made: true, Usage: used}})
+	}
 }

@@ -93,6 +93,13 @@ func TestInUseClaimIsKeptWithoutKubernetesController(t *testing.T) {
 // unresponsiveNode is a node without a kubelet: deleted pods there end only by force.
 const unresponsiveNode = "mute"
 
+func (env *environment) createUnresponsiveNode() {
+	env.T.Helper()
+	_, err := env.Client.CoreV1().Nodes().Create(env.Ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: unresponsiveNode}},
+		metav1.CreateOptions{})
+	env.Must(err)
+}
+
 // createPodWithClaim makes a pod that uses a claim, on a node, or on none.
 func (env *environment) createPodWithClaim(claim *objects.Claim, node string) *objects.Pod {
 	env.T.Helper()
@@ -140,9 +147,7 @@ func TestInUseClaims(t *testing.T) {
 	t.Parallel()
 	env := newWithVolumeGuard(t, fixture.Version(), unprotected())
 	fakenode.ForTest(t, env.Plane, "node", fakenode.Config{})
-	_, err := env.Client.CoreV1().Nodes().Create(env.Ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: unresponsiveNode}},
-		metav1.CreateOptions{})
-	env.Must(err)
+	env.createUnresponsiveNode()
 	flags := append(protecting(), "--leader-election=false", "--retry-interval-start=50ms", "--retry-interval-max=500ms")
 	g := env.startVolumeGuard(flags...)
 	run := func(sentence string, test func(*environment)) {
@@ -357,6 +362,7 @@ func TestInUseControllersYieldToKubernetes(t *testing.T) {
 	t.Parallel()
 	env := newWithVolumeGuard(t, fixture.Version(), controlplane.Options{})
 	fakenode.ForTest(t, env.Plane, "node", fakenode.Config{})
+	env.createUnresponsiveNode()
 	// Above the time of the built-in controllers, even on a machine that delays them for half of it.
 	beside := []string{"--controllers=*,pvc-protection,pv-protection", "--protection-patience=1m"}
 	g := env.startVolumeGuard(beside...)

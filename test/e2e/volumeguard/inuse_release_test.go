@@ -44,9 +44,7 @@ func TestReleaseOfInUseProtectionBlocksNoDeletion(t *testing.T) {
 	t.Parallel()
 	env := newWithVolumeGuard(t, fixture.Version(), unprotected())
 	fakenode.ForTest(t, env.Plane, "node", fakenode.Config{})
-	_, err := env.Client.CoreV1().Nodes().Create(env.Ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: unresponsiveNode}},
-		metav1.CreateOptions{})
-	env.Must(err)
+	env.createUnresponsiveNode()
 	flags := append(protecting(), shortLease()...)
 	g := env.startVolumeGuard(flags...)
 
@@ -106,19 +104,26 @@ func (env *environment) expectNothingToRelease(args ...string) {
 	users := env.inOtherNamespace()
 	claim := users.CreateClaim("none")
 	env.createPodWithClaim(env.CreateClaim("none"), "node")
+	// Kubernetes' own controller keeps this claim until the pod is deleted, so the claim proves nothing about it.
+	ended := env.CreateClaim("none")
+	done := env.createPodWithClaim(ended, unresponsiveNode)
+	env.setPodPhase(done, v1.PodSucceeded)
+	env.MustDeleteClaim(ended)
 	output, err := env.releaseGuard(args...)
 	env.Must(err)
-	for _, stays := range []string{pvc.Finalizer + " stays on 2 claims", protectpv.Finalizer + " stays on 1 PV"} {
+	for _, stays := range []string{pvc.Finalizer + " stays on 3 claims", protectpv.Finalizer + " stays on 1 PV"} {
 		if !strings.Contains(output, stays+": another controller manages it") {
 			env.T.Errorf("output %q, want %q", output, stays)
 		}
 	}
 	// One of each lost it, which is how the others were found out, and has it again.
-	env.Eventually("all carry it", func() bool { return len(env.protectedObjects()) == 3 })
+	env.Eventually("all carry it", func() bool { return len(env.protectedObjects()) == 4 })
 	// The program has ended: no more come.
 	if writes := env.WritesTo(2, "persistentvolumeclaims", "persistentvolumes"); len(writes) != 2 {
 		env.T.Errorf("%d writes: %+v", len(writes), writes)
 	}
+	env.deletePodNow(done.Name)
+	env.WaitClaim(ended, "gone", fixture.ClaimIsGone)
 	users.DeleteNamespace()
 	users.WaitNamespaceGone()
 	env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
