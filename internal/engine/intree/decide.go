@@ -65,6 +65,14 @@ func decidePV(f Facts, now time.Time) (_ Decision, due bool) {
 		return removeFinalizers(f), false
 	case pv.Writer == WriterOther, f.Other == OtherPresent && !f.otherIdle(now):
 		return yield(f, now), false
+	}
+	return decideAlone(f, now)
+}
+
+// decideAlone is decidePV for a PV that is not left to another program.
+func decideAlone(f Facts, now time.Time) (_ Decision, due bool) {
+	pv := f.PV
+	switch {
 	case pv.MigratedTo != "":
 		return migrated(f), false
 	case pv.Policy == volume.PolicyUnknown:
@@ -92,9 +100,9 @@ func finish(f Facts) Decision {
 }
 
 // removeFinalizers removes our finalizer for good, from a PV in any state. If another program manages the finalizer
-// now, a terminating PV is left to that program.
+// now, a terminating PV is left to that program, unless its policy keeps the volume.
 func removeFinalizers(f Facts) Decision {
-	if f.PV.Writer != WriterSelf || f.Other == OtherPresent && f.PV.Terminating {
+	if f.PV.Writer != WriterSelf || f.Other == OtherPresent && f.PV.Terminating && !f.PV.keepsVolume() {
 		return wait(ReasonFinalizersRemoved)
 	}
 	return step(RemoveFinalizer, ReasonFinalizersRemoved)
@@ -105,17 +113,44 @@ func yield(f Facts, now time.Time) Decision {
 	switch {
 	case f.PV.PluginGone:
 		return wait(ReasonPluginGone)
-	case f.otherIdle(now):
+	case f.otherIdle(now) && f.PV.Terminating:
 		return wait(ReasonControllerIdle)
 	}
-	d := wait(ReasonManagedByController)
+	d, _ := f.byOther(now)
+	switch d.Reason {
+	case ReasonNotClaimed, ReasonTerminatingUnbound, ReasonDeletionUnprotected:
+		return d // true of every program that manages the finalizer
+	default:
+		d = wait(ReasonManagedByController)
+	}
 	if f.PV.Terminating {
 		d.Reason = ReasonControllerDeletes
 	}
 	if !f.YieldedSince.IsZero() {
-		d.After = f.YieldedSince.Add(IdleAfter).Sub(now)
+		d.After = max(0, f.YieldedSince.Add(IdleAfter).Sub(now))
 	}
 	return d
+}
+
+// byOther decides on the PV like the other program, for which the finalizer is its own, and which knows no holds.
+func (f Facts) byOther(now time.Time) (_ Decision, due bool) {
+	if f.PV.Writer != WriterNone {
+		f.PV.Writer = WriterSelf
+	}
+	f.PV.Held = false
+	return decideAlone(f, now)
+}
+
+// otherActs reports whether the other program would act on the PV now: as this program would, if it were alone. That
+// program also leaves a migrated PV without protection, and by itself retries the deletion of a PV in phase Failed,
+// which is reported by this program only if it acts on the PV itself.
+func (f Facts) otherActs(now time.Time) bool {
+	if f.PV.Phase == volume.PhaseFailed && f.PV.deletable() &&
+		(f.PV.Writer == WriterOther || f.PV.Writer == WriterUnknown) {
+		return false
+	}
+	d, due := f.byOther(now)
+	return due || d.Action != Wait || d.Reason == ReasonMigratedUnprotected
 }
 
 // migrated handles a PV that a CSI driver's sidecar is responsible for: our finalizer is removed, as in
@@ -130,8 +165,7 @@ func migrated(f Facts) Decision {
 		return wait(ReasonWriterUnknown)
 	case pv.Writer == WriterUnknown:
 		return wait(ReasonMigrated)
-	case pv.Terminating && pv.Policy != volume.PolicyRetain && pv.Policy != volume.PolicyRecycle &&
-		len(pv.csiFinalizers()) == 0:
+	case pv.Terminating && !pv.keepsVolume() && len(pv.csiFinalizers()) == 0:
 		return wait(ReasonMigratedUnprotected)
 	}
 	return step(RemoveFinalizer, ReasonMigrated)

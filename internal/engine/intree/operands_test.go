@@ -131,21 +131,31 @@ func TestRemovableFinalizers(t *testing.T) {
 	}
 }
 
+// The other program is given time for each step that this program would take if it were alone.
 func TestOtherActs(t *testing.T) {
 	for name, c := range map[string]struct {
-		pv   PV
+		f    Facts
 		acts bool
 	}{
-		"in use without the finalizer": {PV{Policy: volume.PolicyDelete, Writer: WriterNone}, true},
-		"in use with it":               {PV{Policy: volume.PolicyDelete, Writer: WriterOther}, false},
-		"kept":                         {PV{Policy: volume.PolicyRetain, Writer: WriterNone}, false},
-		"migrated":                     {PV{Policy: volume.PolicyDelete, Writer: WriterNone, MigratedTo: "csi"}, false},
-		"due":                          {due(), true},
-		"due without the finalizer":    {with(pvIs(guarded(WriterNone))).PV, false},
-		"its deletion failed":          {with(pvIs(in(volume.PhaseFailed))).PV, false},
-		"not claimed":                  {with(func(f *Facts) { f.PV.Claim = volume.ClaimRef{} }).PV, false},
+		"in use without the finalizer":        {with(pvIs(alive, guarded(WriterNone))), true},
+		"in use with it":                      {with(pvIs(alive, guarded(WriterOther))), false},
+		"kept, without the finalizer":         {with(pvIs(alive, of(volume.PolicyRetain), guarded(WriterNone))), false},
+		"kept, with ours":                     {with(pvIs(of(volume.PolicyRetain))), true},
+		"kept, with another's":                {with(pvIs(of(volume.PolicyRetain), guarded(WriterOther))), true},
+		"migrated, without the finalizer":     {with(pvIs(alive, migrate, guarded(WriterNone))), false},
+		"migrated, with ours":                 {with(pvIs(alive, migrate)), true},
+		"migrated while terminating":          {with(pvIs(migrate)), true},
+		"due":                                 {with(), true},
+		"due, another's finalizer":            {with(pvIs(guarded(WriterOther))), true},
+		"due, writer unknown":                 {with(pvIs(guarded(WriterUnknown))), true},
+		"due, with a hold, which it ignores":  {with(pvIs(hold)), true},
+		"due without the finalizer":           {with(pvIs(guarded(WriterNone))), false},
+		"its deletion failed":                 {with(pvIs(in(volume.PhaseFailed))), true},
+		"its deletion failed, another's":      {with(pvIs(in(volume.PhaseFailed), guarded(WriterOther))), false},
+		"its deletion failed, writer unknown": {with(pvIs(in(volume.PhaseFailed), guarded(WriterUnknown))), false},
+		"not claimed":                         {with(func(f *Facts) { f.PV.Claim = volume.ClaimRef{} }), false},
 	} {
-		if got := c.pv.otherActs(); got != c.acts {
+		if got := c.f.otherActs(now()); got != c.acts {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
@@ -155,6 +165,10 @@ func TestOtherActs(t *testing.T) {
 func TestYieldedPVWaitsUntilIdleAfter(t *testing.T) {
 	s := with(leftFor(IdleAfter - time.Second))
 	if d := Decide(s, now()); d.Action != Wait || d.After != time.Second {
+		t.Errorf("%s, waits %s", d.Action, d.After)
+	}
+	s = with(leftFor(2*IdleAfter), pvIs(alive, guarded(WriterOther)))
+	if d := Decide(s, now()); d.Action != Wait || d.After != 0 {
 		t.Errorf("%s, waits %s", d.Action, d.After)
 	}
 }

@@ -182,16 +182,9 @@ func (pv PV) deletable() bool {
 	return pv.Policy == volume.PolicyDelete && pv.released() && pv.Claimed()
 }
 
-// otherActs reports whether a program that manages the finalizer would act on the PV: add the finalizer, or delete the
-// volume. A PV in phase Failed does not count, because that program retries by itself.
-func (pv PV) otherActs() bool {
-	switch {
-	case pv.MigratedTo != "" || pv.Policy != volume.PolicyDelete:
-		return false
-	case !pv.Terminating:
-		return pv.Writer == WriterNone
-	}
-	return pv.Writer != WriterNone && pv.Phase == volume.PhaseReleased && pv.Claimed()
+// keepsVolume reports whether the policy is known to keep the volume.
+func (pv PV) keepsVolume() bool {
+	return pv.Policy == volume.PolicyRetain || pv.Policy == volume.PolicyRecycle
 }
 
 // csiFinalizers returns the finalizers of the CSI side that the PV has. No program of that side removes them from a PV

@@ -25,9 +25,9 @@ var (
 		"It is not known yet whether kube-controller-manager manages the finalizer.")
 	ReasonManagedByController = table.Silent("ManagedByController", "kube-controller-manager manages this PV.")
 	ReasonControllerDeletes   = table.Counted("ControllerDeletes",
-		"The PV is terminating, and kube-controller-manager, which manages the finalizer, deletes its volume.")
+		"The PV is terminating, and is left to kube-controller-manager, which manages the finalizer.")
 	ReasonControllerIdle = table.Warning("ControllerIdle",
-		"The PV is terminating, and the program that added "+Finalizer+" does not delete its volume. "+
+		"The PV is terminating, and the program that added "+Finalizer+" does not act on it. "+
 			"kube-controller-manager before 1.31 never does, no matter who added the finalizer. "+byHand)
 	ReasonMigrated            = table.Silent("Migrated", "The PV is migrated to a CSI driver, whose sidecar manages it.")
 	ReasonMigratedUnprotected = table.Warning("MigratedUnprotected",

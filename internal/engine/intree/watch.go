@@ -113,7 +113,7 @@ func (t *Tracker) factsOf(pv PV, pvs PVs, now time.Time) Facts {
 	f := Facts{Other: t.otherFor(pv.UID), PV: pv, Siblings: t.siblings(pv, pvs)}
 	f.Twin, f.TwinFound = t.get(volume.TwinName(pv.Name), pvs)
 	f.Tombstone, f.Failure = t.Tombstones[pv.UID], t.Failures[pv.UID].Failure
-	f.YieldedSince = t.yielded(pv, f.Other == OtherPresent && pv.otherActs(), now)
+	f.YieldedSince = t.yielded(pv, f.Other == OtherPresent && f.otherActs(now), now)
 	return f
 }
 

@@ -183,7 +183,12 @@ func neighbours() []World {
 		{
 			Name: "twin, stranger", About: "another program adds the finalizer to one PV, and does nothing else", Claims: two,
 			PVs:    []PV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs", Disk: 1, Static: true}},
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Foreign: 1},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Foreign: 1, Plugin: 1},
+		},
+		{
+			Name: "twin, stranger, kept", About: "the same, and a policy that is turned, or migration", Claims: two,
+			PVs:    []PV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs", Disk: 1, Static: true}},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Foreign: 1, Retain: 1, Migrate: 1},
 		},
 	}
 }
