@@ -52,6 +52,10 @@ type sidecar struct {
 
 // Run runs the sidecar until ctx ends or an error occurs that waiting cannot fix.
 func (o *options) Run(ctx context.Context, stdout io.Writer) error {
+	return app.AtEnd(ctx, o.releaseFinalizers, o.work(ctx, stdout))
+}
+
+func (o *options) work(ctx context.Context, stdout io.Writer) error {
 	config, err := o.cluster.Config(name)
 	if err != nil {
 		return err

@@ -50,6 +50,21 @@ func Main(about *cobra.Command, o Options) int {
 // Flags returns all flags of a program: its own, and the common ones of every program.
 func Flags(o Options) cliflag.NamedFlagSets { return new(common).flags(o) }
 
+// errInterrupted means that a task was not completed.
+var errInterrupted = errors.New("interrupted: run the command again")
+
+// AtEnd returns the result of Run after its work has returned an error or nil. A program that is told to end has done
+// its work, also during its start. A task, such as a release, is then not completed.
+func AtEnd(ctx context.Context, task bool, err error) error {
+	switch {
+	case ctx.Err() == nil:
+		return err
+	case task:
+		return errors.Join(err, errInterrupted)
+	}
+	return ignoreEnd(ctx, err)
+}
+
 type common struct {
 	logs    logging
 	version bool
@@ -82,11 +97,7 @@ func command(cmd *cobra.Command, o Options) *cobra.Command {
 			return err
 		}
 		klog.FromContext(ctx).Info("Starting "+cmd.Name(), "version", version.Get())
-		err := o.Run(ctx, cmd.OutOrStdout())
-		if cmd.Context().Err() != nil && errors.Is(err, context.Canceled) {
-			return nil // canceled during the start
-		}
-		return err
+		return o.Run(ctx, cmd.OutOrStdout())
 	}
 	for _, group := range groups.FlagSets {
 		cmd.Flags().AddFlagSet(group)

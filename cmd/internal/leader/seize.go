@@ -49,8 +49,11 @@ func (e *Elector) Seize(ctx context.Context, keep time.Duration, do func(ctx con
 		defer context.AfterFunc(ctx, end)()
 		return do(all)
 	})
-	if err != nil || ctx.Err() != nil {
+	switch {
+	case err != nil:
 		return err
+	case ctx.Err() != nil: // Run returns no error then, although it may never have called do
+		return ctx.Err()
 	}
 	_, err = e.hold(ctx, func(lease *coordinationv1.Lease) bool {
 		lease.Spec.HolderIdentity = ptr.To(nobody)

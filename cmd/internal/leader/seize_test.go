@@ -1,0 +1,37 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// A caller must not take work for done that never began.
+func TestSeizeFailsIfItNeverLeads(t *testing.T) {
+	t.Parallel()
+	e, err := New(&rest.Config{}, Config{Name: "lease", Namespace: "ns", Identity: "me", LeaseDuration: 3 * time.Second,
+		RenewDeadline: 2 * time.Second, RetryPeriod: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	client := fake.NewClientset()
+	client.PrependReactor("create", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		cancel()
+		return true, nil, errors.New("forbidden")
+	})
+	e.client = client
+	err = e.Seize(ctx, time.Minute, func(context.Context) error {
+		t.Error("it leads without the Lease")
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("seized: %v", err)
+	}
+}
