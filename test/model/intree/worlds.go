@@ -186,9 +186,9 @@ func neighbours() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Foreign: 1, Plugin: 1},
 		},
 		{
-			Name: "twin, stranger, kept", About: "the same, and a policy that is turned, or migration", Claims: two,
+			Name: "twin, stranger, kept", About: "the same, and a policy that is turned", Claims: two,
 			PVs:    []PV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs", Disk: 1, Static: true}},
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Foreign: 1, Retain: 1, Migrate: 1},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Foreign: 1, Retain: 1},
 		},
 	}
 }
