@@ -87,7 +87,9 @@ func (l driverList) lists(drivers []string) bool {
 	return slices.ContainsFunc(l.parts, func(p listPart) bool { return p.lists(drivers) })
 }
 
-func (p listPart) lists(drivers []string) bool { return len(except(p.drivers, drivers)) < len(p.drivers) }
+func (p listPart) lists(drivers []string) bool {
+	return len(except(p.drivers, drivers)) < len(p.drivers)
+}
 
 // unfinished returns the drivers that the object remembers of a release of AllDrivers.
 func (l driverList) unfinished() []string {

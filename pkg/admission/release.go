@@ -131,10 +131,13 @@ func (r *releaser) run(ctx context.Context, drivers []string) (out Released, err
 // untilQuiet removes the finalizers until none has come back for quietPeriod, and returns the names of the PVs that
 // still got one at the end of propagationTimeout.
 func (r *releaser) untilQuiet(ctx context.Context, gone removal) (left []string, _ error) {
-	for until := r.clock.Now().Add(propagationTimeout); ; {
+	for until := (time.Time{}); ; {
 		again, err := r.pass(ctx, gone)
 		if err != nil {
 			return nil, err
+		}
+		if until.IsZero() { // the first pass has written to all PVs, which shows nothing about their return
+			until = r.clock.Now().Add(propagationTimeout)
 		}
 		quiet := len(again) == 0 && len(left) == 0
 		left = again

@@ -427,6 +427,20 @@ func TestRestoredFinalizerIsRemovedAgain(t *testing.T) {
 	}
 }
 
+// The writes of many PVs take longer than API servers need. No finalizer has come back then.
+func TestLongFirstPassIsNoReturn(t *testing.T) {
+	client, r := releasing(driversPV("a", driver, nil),
+		driversPV("going", driver, func(pv *v1.PersistentVolume) { pv.DeletionTimestamp = deleted }))
+	client.PrependReactor("patch", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		<-r.clock.After(2 * propagationTimeout)
+		return false, nil, nil
+	})
+	got, err := r.run(t.Context(), []string{driver})
+	if err != nil || got.PVs != 2 || len(got.Left) > 0 || !slices.Equal(got.Abandoned, []string{"going"}) {
+		t.Errorf("released %+v, %v", got, err)
+	}
+}
+
 // Each write is bound to the state that was read.
 func TestReleaseAfterConflicts(t *testing.T) {
 	client, r := releasing(Policy(volume.RoleOwner, driver), driversPV("a", driver, nil), driversPV("gone", driver, nil))
