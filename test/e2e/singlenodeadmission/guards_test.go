@@ -169,6 +169,8 @@ func TestEachGuardOfThePolicies(t *testing.T) {
 	for n, m := range mutants {
 		about[n] = prepare(t, m.key, m.policy)
 	}
+	// The namespaces are forgotten once the API server has let go of the mutants, of which some refuse all requests.
+	t.Cleanup(func() { must(t, manifests.WaitPolicies(context.WithoutCancel(t.Context()), cluster.Admin())) })
 	for _, m := range mutants {
 		create(t, m.objects...)
 	}
