@@ -20,8 +20,8 @@ import (
 )
 
 // releasedAnnotation on a policy or a webhook configuration holds the drivers that a release of AllDrivers removed from
-// the lists and has not finished yet, separated by commas. The next release of AllDrivers continues with them. A finished
-// release leaves no annotation, because another program may own the finalizers of its drivers from then on.
+// the lists and has not finished yet, separated by commas. The next release of AllDrivers continues with them. A
+// finished release leaves no annotation, because another program may own the finalizers of its drivers from then on.
 const releasedAnnotation = "csi-reclaimer.io/released-drivers"
 
 // ErrStillListed means that a driver is still listed, because it could not be removed from the list.
@@ -167,8 +167,8 @@ func listedExcept(all []driverList, drivers []string) Drivers {
 	return listed
 }
 
-// driversToRemove is a pure function that returns the drivers requested by name. For AllDrivers, it returns all that are
-// listed, and those of an unfinished release.
+// driversToRemove is a pure function that returns the drivers requested by name. For AllDrivers, it returns all that
+// are listed, and those of an unfinished release.
 func driversToRemove(all []driverList, asked []string) []string {
 	drivers := except(asked, []string{AllDrivers})
 	if slices.Contains(asked, AllDrivers) {
@@ -262,8 +262,8 @@ func (c driverLists) readWebhooks(ctx context.Context) (_ driverList, found bool
 	return l, true, nil
 }
 
-// write removes drivers from an object, and sets its record of an unfinished release. It fails if the object has changed
-// since it was read.
+// write removes drivers from an object, and sets its record of an unfinished release. It fails if the object has
+// changed since it was read.
 func (c driverLists) write(ctx context.Context, l driverList, drivers, record []string) error {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()

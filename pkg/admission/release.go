@@ -20,8 +20,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// AllDrivers has Release release every driver that is listed, or was when an earlier Release of AllDrivers began and did
-// not finish.
+// AllDrivers has Release release every driver that is listed, or was when an earlier Release of AllDrivers began and
+// did not finish.
 const AllDrivers = "*"
 
 const (

@@ -224,8 +224,8 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// A finished release of all drivers must not repeat itself: the finalizer may be another program's by then. The record of
-// an unfinished one stays.
+// A finished release of all drivers must not repeat itself: the finalizer may be another program's by then. The record
+// of an unfinished one stays.
 func TestFinishedReleaseIsForgotten(t *testing.T) {
 	const other = "other.csi.example.com"
 	broken := errors.New("broken")

@@ -51,5 +51,5 @@ func run(m *testing.M) int {
 
 func patiently(t *testing.T) context.Context {
 	t.Helper()
-	return suite.Context(t, interrupted, patience)
+	return suite.Context(interrupted, t, patience)
 }

@@ -23,8 +23,8 @@ type LockFacts struct {
 	PodRead session.Read
 	// NodeSeen is the state of the pod's node in the watch.
 	NodeSeen objects.NodeSeen
-	// FenceSeen reports that the watch shows a fence of the node. Fence is the result of its live read, and Node the result
-	// of a live read of the node after it.
+	// FenceSeen reports that the watch shows a fence of the node. Fence is the result of its live read, and Node the
+	// result of a live read of the node after it.
 	FenceSeen bool
 	Fence     objects.Fence
 	FenceRead session.Read
@@ -45,8 +45,8 @@ const (
 	KeepLock LockAction = iota
 	// CreateLock makes the API server refuse the creation of VolumeAttachments of the volume for any node but the pod's.
 	CreateLock
-	// ReadLockFence reads the fence of the pod's node, and then the node, from the API server, to decide whether the volume
-	// needs the lock.
+	// ReadLockFence reads the fence of the pod's node, and then the node, from the API server, to decide whether the
+	// volume needs the lock.
 	ReadLockFence
 	// ReadHolder reads the pod from the API server, to decide whether to remove the lock.
 	ReadHolder

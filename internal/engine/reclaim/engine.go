@@ -194,8 +194,8 @@ func (e *Engine) Lead(leading bool) {
 }
 
 // LearnBrake records whether the brake's Lease has its annotation, as [Breaker.Learn] does. The first read of a term
-// that finds none counts all volumes that are deletable now. An earlier leader may have stopped their deletion without being
-// able to write to the Lease, and this replica may have seen them become deletable long ago.
+// that finds none counts all volumes that are deletable now. An earlier leader may have stopped their deletion without
+// being able to write to the Lease, and this replica may have seen them become deletable long ago.
 func (e *Engine) LearnBrake(lease types.UID, on bool, now time.Time) (write, changed bool) {
 	if e.Breaker.State == BrakeUnknown && !on {
 		e.PVs.Each(func(pv *volume.PV) {

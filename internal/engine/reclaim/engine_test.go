@@ -112,7 +112,8 @@ func TestAttachmentCount(t *testing.T) {
 }
 
 // A new leader counts the volumes that became deletable long before it leads, because an earlier leader may have
-// stopped their deletion without being able to write to the Lease. A person's release by the annotation counts for all of them.
+// stopped their deletion without being able to write to the Lease. A person's release by the annotation counts for all
+// of them.
 func TestNewLeaderCountsDueVolumes(t *testing.T) {
 	for name, c := range map[string]struct {
 		due  []string

@@ -139,7 +139,8 @@ func testWhatHasChanged(b *bench) {
 	b.must(err)
 	before := b.theFence(ask)
 	b.carriesOut(ask, "Succeeded", "fencing operation successful")
-	if err := of.patch(b.Context(), ask, before, map[string]any{"fenceState": "Unfenced"}); !apierrors.IsConflict(err) {
+	spec := map[string]any{"fenceState": "Unfenced"}
+	if err := of.patch(b.Context(), ask, before, spec, nil); !apierrors.IsConflict(err) {
 		b.Errorf("the error is %v", err)
 	}
 	if state := text(b.theFence(ask), "spec", "fenceState"); state != "Fenced" {

@@ -164,8 +164,8 @@ func unfenced(o *unstructured.Unstructured) bool {
 	return text(o, "status", "result") == resultSucceeded && text(o, "status", "message") == unfencedMessage
 }
 
-// patch changes the spec of an object that belongs to the fence, and sets annotations, if the object is unchanged since it
-// was read.
+// patch changes the spec of an object that belongs to the fence, and sets annotations, if the object is unchanged since
+// it was read.
 func (c custom) patch(ctx context.Context, ask fencing.Ask, o *unstructured.Unstructured, spec map[string]any,
 	annotations map[string]string) error {
 	if !owns(ask, o) {

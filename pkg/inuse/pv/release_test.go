@@ -24,7 +24,8 @@ func TestHeldPV(t *testing.T) {
 					o.DeletionTimestamp = &metav1.Time{}
 				}
 				got := held(o)
-				if got.IfDeleted != want || got.Need != want || got.Object != PVOf(o).Object || got.ByOthers != (len(finalizers) == 2) {
+				if got.IfDeleted != want || got.Need != want || got.Object != PVOf(o).Object ||
+					got.ByOthers != (len(finalizers) == 2) {
 					t.Errorf("%s, being deleted: %v, %q: %+v, want %+v", phase, going, finalizers, got, want)
 				}
 			}

@@ -24,7 +24,7 @@ func Interruptible() (ctx context.Context, stop context.CancelFunc) {
 }
 
 // Context returns the context of a test, which ends with the test, after the limit, or with interrupted.
-func Context(t testing.TB, interrupted context.Context, limit time.Duration) context.Context {
+func Context(interrupted context.Context, t testing.TB, limit time.Duration) context.Context {
 	t.Helper()
 	bounded, end := context.WithTimeout(t.Context(), limit)
 	ctx, cancel := context.WithCancelCause(bounded)

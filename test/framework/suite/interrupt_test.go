@@ -66,7 +66,7 @@ func TestSecondSignalEndsProcess(t *testing.T) {
 
 func TestInterruptEndsContextOfTest(t *testing.T) {
 	interrupted, interrupt := context.WithCancel(t.Context())
-	ctx := Context(t, interrupted, time.Hour)
+	ctx := Context(interrupted, t, time.Hour)
 	if ctx.Err() != nil {
 		t.Fatal(ctx.Err())
 	}
@@ -75,7 +75,7 @@ func TestInterruptEndsContextOfTest(t *testing.T) {
 	if !errors.Is(context.Cause(ctx), ErrInterrupted) {
 		t.Errorf("it ended because of %v", context.Cause(ctx))
 	}
-	if later := Context(t, interrupted, time.Hour); !errors.Is(waited(later), ErrInterrupted) {
+	if later := Context(interrupted, t, time.Hour); !errors.Is(waited(later), ErrInterrupted) {
 		t.Error("a later test runs")
 	}
 }

@@ -102,12 +102,7 @@ func (c *scene) settle() {
 			c.mountSeen[n] = c.mountSeen[n] || int(p.node) == n+1 && p.mounted && !p.lost
 		}
 	}
-	for i := range c.lines {
-		for slot := range c.Pods {
-			l := &c.lines[i]
-			l.interrupted[slot] = l.interrupted[slot] && l.sights[slot].finished != never
-		}
-	}
+	c.settleWaits()
 	if c.Lag {
 		return
 	}
@@ -116,6 +111,16 @@ func (c *scene) settle() {
 			if c.lines[i].up && c.lines[i].nodes[n] != c.nodes[n].view() {
 				c.showNode(i, n)
 			}
+		}
+	}
+}
+
+// settleWaits forgets the interruption of a wait for an unmount that no longer exists.
+func (c *scene) settleWaits() {
+	for i := range c.lines {
+		for slot := range c.Pods {
+			l := &c.lines[i]
+			l.interrupted[slot] = l.interrupted[slot] && l.sights[slot].finished != never
 		}
 	}
 }
