@@ -136,7 +136,8 @@ func (w *run) left(ctx context.Context, asked provision.Request, class errclass.
 }
 
 // judge evaluates the driver's answer into a reply that has the handle in the PersistentVolume's form, and reports a
-// volume that does not match the request as unfit. An answer without an id is uncertain, so the driver is asked again.
+// volume that does not match the request as unfit. An unfit one has the driver's id, which DeleteVolume needs; the
+// forms differ only for migrated volumes. An answer without an id is uncertain, so the driver is asked again.
 func (w *run) judge(request inflight.Request, made *csi.Volume) (provision.Reply, error) {
 	pv, err := w.requests.PV(request, made)
 	switch {
@@ -144,11 +145,12 @@ func (w *run) judge(request inflight.Request, made *csi.Volume) (provision.Reply
 		return provision.Reply{Class: errclass.Uncertain}, fmt.Errorf("use volume %q: %w", w.name, err)
 	case err != nil:
 		w.track.made, w.track.pv = made, nil
-		return provision.Reply{Class: errclass.Done, Handle: made.GetVolumeId(), Unfit: true},
+		return provision.Reply{Class: errclass.Done, Handle: made.GetVolumeId(), Unfit: true,
+				InPVForm: !request.Migrated},
 			fmt.Errorf("use volume %q: %w", made.GetVolumeId(), err)
 	}
 	w.track.made, w.track.pv = made, pv
-	return provision.Reply{Class: errclass.Done, Handle: volume.Of(pv).Handle}, nil
+	return provision.Reply{Class: errclass.Done, Handle: volume.Of(pv).Handle, InPVForm: true}, nil
 }
 
 // failed returns the reason of a failed CreateVolume.

@@ -154,7 +154,7 @@ func store(f Facts, now time.Time, quiet time.Duration) Decision {
 // PersistentVolume names it, or another claim may have the same volume name.
 func discard(f Facts, now time.Time) Decision {
 	switch {
-	case f.Shared || f.PV.Names(f.Record.Handle) || !f.Claim.namedAlone():
+	case f.Shared || f.PV.Names(f.Record.Handle) || f.mayBeStored() || !f.Claim.namedAlone():
 		return timed(ReasonHasAnother)
 	case !f.Record.Discarding:
 		return step(MarkDiscarding, ReasonDiscard)

@@ -155,6 +155,11 @@ func (f Facts) namedLive(now time.Time) bool {
 	return f.PV.Names(h) && f.PV.Fresh(now) || f.Apart.Names(h) && f.Apart.Fresh(now)
 }
 
+// mayBeStored reports whether the claim's PersistentVolume may name the volume in another form than the driver.
+func (f Facts) mayBeStored() bool {
+	return !f.Record.InPVForm && f.PV.Exists && f.PV.OfDriver && f.PV.OfClaim
+}
+
 // apart reports whether the volume gets a PersistentVolume with a name other than its own, which is Released at once:
 // another node has provisioned the claim, which can never bind to this volume.
 func (f Facts) apart() bool { return f.PV.Exists && f.PV.Elsewhere && f.Claim.over() }

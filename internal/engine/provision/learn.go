@@ -13,6 +13,8 @@ type Reply struct {
 	// Handle names the volume that CreateVolume answered, and Unfit reports that the volume differs from the request.
 	Handle string
 	Unfit  bool
+	// InPVForm is true if Handle has the form that a PersistentVolume of the volume names.
+	InPVForm bool
 	// PV is the result of ReadPV, or of a live read by StorePV and StoreApart if a PersistentVolume with the name exists.
 	PV    PV
 	Claim Claim

@@ -119,6 +119,7 @@ func records() (list []Record) {
 				copy(r.Requests[:], requests)
 				if isTrue(bits, 2) {
 					r.Volume, r.Handle, r.Unfit = VolumeMade, "vol-1", isTrue(bits, 4)
+					r.InPVForm = len(list)%3 > 0
 				} else if isTrue(bits, 4) {
 					continue
 				}
@@ -198,6 +199,8 @@ func checkOpen(t *testing.T, f Facts, d Decision) {
 		alone := f.Claim.PVName == long
 		named := f.PV.Exists && f.PV.OfDriver && f.PV.Handle == "vol-1"
 		switch {
+		case !r.InPVForm && f.PV.Exists && f.PV.OfDriver && f.PV.OfClaim:
+			wrong = "a volume that its own PV may name in another form"
 		case !isMade || !r.Unfit || f.Shared || !alone || named:
 			wrong = "a volume that is fit, or may be another's"
 		case d.Action == DeleteVolume && (!r.Discarding || !f.PV.Known || !f.PV.Read.Equal(now)):

@@ -30,6 +30,9 @@ type Record struct {
 	Volume Volume
 	Handle string
 	Unfit  bool
+	// InPVForm is true if Handle has the form that a PersistentVolume of the volume names. The driver's id of a migrated
+	// volume may have another form, so that the comparison with a PersistentVolume proves nothing.
+	InPVForm bool
 	// Discarding is true if a DeleteVolume may have been sent, as the log records.
 	Discarding bool
 	// Failed is true if the last call was refused or not answered.
@@ -113,7 +116,7 @@ func (r *Record) Answered(reply Reply, first bool, began, now time.Time, quiet t
 	r.Failed, r.By = reply.Class != errclass.Done, r.Next
 	switch reply.Class {
 	case errclass.Done:
-		r.Volume, r.Handle, r.Unfit = VolumeMade, reply.Handle, reply.Unfit
+		r.Volume, r.Handle, r.Unfit, r.InPVForm = VolumeMade, reply.Handle, reply.Unfit, reply.InPVForm
 		return
 	case errclass.Uncertain, errclass.InProgress:
 		r.Unanswered = now
@@ -141,7 +144,8 @@ func (r *Record) Unheard(now time.Time) { r.Unanswered = now }
 // Deleted records the driver's answer to a DeleteVolume, begun at that time, that the volume is gone. If no call was
 // under way then that could create it again, every request is settled.
 func (r *Record) Deleted(began time.Time, quiet time.Duration) {
-	r.Volume, r.Handle, r.Unfit, r.Failed = VolumeUnknown, "", false, true
+	r.Forget()
+	r.Failed = true
 	if r.Quiet(began, quiet) {
 		for i := range r.Count {
 			r.Requests[i].Settled = true
@@ -150,7 +154,9 @@ func (r *Record) Deleted(began time.Time, quiet time.Duration) {
 }
 
 // Forget drops the volume that the driver named, so that CreateVolume is called again.
-func (r *Record) Forget() { r.Volume, r.Handle, r.Unfit = VolumeUnknown, "", false }
+func (r *Record) Forget() {
+	r.Volume, r.Handle, r.Unfit, r.InPVForm = VolumeUnknown, "", false, false
+}
 
 // Quiet reports whether no earlier call can still arrive at that time.
 func (r *Record) Quiet(at time.Time, quiet time.Duration) bool {

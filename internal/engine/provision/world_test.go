@@ -41,7 +41,7 @@ func begun(edit ...func(*Facts)) Facts {
 // made returns the edited facts about an entry whose volume the driver has named.
 func made(edit ...func(*Facts)) Facts {
 	f := begun()
-	f.Record.Volume, f.Record.Handle, f.Record.Failed = VolumeMade, "vol-1", false
+	f.Record.Volume, f.Record.Handle, f.Record.InPVForm, f.Record.Failed = VolumeMade, "vol-1", true, false
 	for _, e := range edit {
 		e(&f)
 	}
@@ -68,3 +68,6 @@ func gone(f *Facts) { f.Claim.Gone, f.Wanted = true, false }
 func unfit(f *Facts)      { f.Record.Unfit = true }
 func discarding(f *Facts) { f.Record.Discarding = true }
 func loud(f *Facts)       { f.Record.Unanswered = now.Add(time.Second - quiet) }
+
+// migrated gives the driver's id another form than the handle of the claim's PersistentVolume.
+func migrated(f *Facts) { f.Record.InPVForm, f.PV.Handle = false, "in-tree-1" }

@@ -185,6 +185,7 @@ func (w *World) record(m *memory, place, name int) provision.Record {
 	}
 	if m.record.made {
 		r.Volume, r.Handle = provision.VolumeMade, handles[place][name][m.record.generation]
+		r.InPVForm = true // no class of the worlds is an in-tree plugin's
 	}
 	return r
 }
@@ -216,7 +217,7 @@ func (c *scene) learn(i, name int) {
 	reply := provision.Reply{Class: errclass.Class(done.class), Unfit: done.unfit, PV: c.toFacts(done.found, i, name),
 		Comparable: !done.bare && !done.changed || c.credulous}
 	if done.got != 0 {
-		reply.Handle = handles[c.place(i)][name][done.got]
+		reply.Handle, reply.InPVForm = handles[c.place(i)][name][done.got], true
 	}
 	began := clock
 	if !done.quiet {
