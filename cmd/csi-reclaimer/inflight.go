@@ -22,11 +22,12 @@ import (
 )
 
 // inFlightLog is the log of the driver's provisioner. A process that only finishes entries runs without a log if it
-// lacks the permission to read the Leases, because then it cannot have written any entry either.
+// lacks the permission to read the Leases, because then it is not set up to know of any entry. A release of finalizers
+// never does, because no later process would delete the volumes.
 type inFlightLog struct {
 	*inflight.Log
-	finishOnly bool
-	without    atomic.Bool
+	finishOnly, releases bool
+	without              atomic.Bool
 
 	namespace     string
 	authorization authorizationv1.AuthorizationV1Interface
@@ -59,8 +60,8 @@ func newInFlightLog(o *options, config *rest.Config, driver string, lease leader
 	if err != nil {
 		return nil, err
 	}
-	return &inFlightLog{Log: log, finishOnly: !o.provisions(), namespace: o.leader.Namespace(),
-		authorization: client.AuthorizationV1()}, nil
+	return &inFlightLog{Log: log, finishOnly: !o.provisions(), releases: o.releaseFinalizers,
+		namespace: o.leader.Namespace(), authorization: client.AuthorizationV1()}, nil
 }
 
 // settledPVs adapts the log for package reclaim, because the PV of a settled volume can have another name than the
@@ -83,15 +84,20 @@ func (s settledPVs) Follow(settled func(pv string)) {
 // takeOverInterval is the delay between two tries to take over the log while permissions are missing.
 const takeOverInterval = 15 * time.Second
 
-// TakeOver reads the log. If a process that provisions lacks the permission, it waits until the permission is
-// granted. Until then it provisions nothing and removes no volume or finalizer, but the other controllers run.
+// TakeOver reads the log. If a request for a Lease is refused, it waits until the permission is granted. Until then the
+// process provisions nothing and removes no volume or finalizer, but the other controllers run. A release of finalizers
+// fails instead, and a process that finishes entries and may not read Leases runs without the log. One refused request
+// is no proof of that: the permission may lag behind its binding, or only writes are refused.
 func (l *inFlightLog) TakeOver(ctx context.Context) error {
 	for {
 		err := l.Log.TakeOver(ctx)
 		switch {
 		case !errors.Is(err, inflight.ErrForbidden):
 			return err
-		case l.finishOnly:
+		case l.releases:
+			return fmt.Errorf("whether volumes are in flight is not known, so no finalizer is removed; allow get and update "+
+				"of Leases in namespace %s, and run the command again: %w", l.namespace, err)
+		case l.finishOnly && l.mayNotRead(ctx):
 			klog.FromContext(ctx).Info("Running without the in-flight log, which may not be read; the process that "+
 				"provisions finishes its entries", "err", err)
 			l.without.Store(true)
@@ -108,18 +114,28 @@ func (l *inFlightLog) TakeOver(ctx context.Context) error {
 	}
 }
 
-// MissingPermissions returns the permissions on Leases that a provisioning process lacks.
+// MissingPermissions returns the permissions on Leases that the process lacks. One that finishes entries creates no
+// Lease, and needs none if it may not read them.
 func (l *inFlightLog) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
+	permissions := []permission.Permission{l.lease("get"), l.lease("create"), l.lease("update")}
 	if l.finishOnly {
-		return nil, nil
-	}
-	var permissions []permission.Permission
-	for _, verb := range []string{"get", "create", "update"} {
-		permissions = append(permissions, permission.Permission{Group: "coordination.k8s.io", Resource: "leases", Verb: verb,
-			Namespace: l.namespace,
-			Without:   "no volume is provisioned or deleted, because it is not known which are in flight", Unsafe: true})
+		permissions = []permission.Permission{l.lease("update")}
+		if !l.releases && l.mayNotRead(ctx) {
+			return nil, nil
+		}
 	}
 	return permission.Missing(ctx, l.authorization, permissions)
+}
+
+func (l *inFlightLog) lease(verb string) permission.Permission {
+	return permission.Permission{Group: "coordination.k8s.io", Resource: "leases", Verb: verb, Namespace: l.namespace,
+		Without: "no volume is provisioned or deleted, because it is not known which are in flight", Unsafe: true}
+}
+
+// mayNotRead reports whether the API server says that the program may not read the Leases.
+func (l *inFlightLog) mayNotRead(ctx context.Context) bool {
+	missing, err := permission.Missing(ctx, l.authorization, []permission.Permission{l.lease("get")})
+	return err == nil && len(missing) > 0
 }
 
 // Run writes the log until ctx ends, and reports strays.

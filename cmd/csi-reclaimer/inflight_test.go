@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // strayDriver is the driver of the tests, whose log has Leases with the name strayLog.
@@ -156,4 +157,42 @@ func TestStraysAreCountedUntilEmpty(t *testing.T) {
 			t.Errorf("%d entries elsewhere, want none", got)
 		}
 	})
+}
+
+// A refused request proves nothing about the entries of an earlier process, whose permissions may have been others.
+func TestRefusedTakeOverKeepsVolumes(t *testing.T) {
+	for name, tc := range map[string]struct{ mayRead, releases, fails, without bool }{
+		"it may not read":         {without: true},
+		"it may read":             {mayRead: true},
+		"a release that may not":  {releases: true, fails: true},
+		"a release that may read": {releases: true, mayRead: true, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := strayClient(&tc.mayRead)
+				var refused atomic.Bool
+				refused.Store(true)
+				client.PrependReactor("get", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
+					return refused.Load(), nil, apierrors.NewForbidden(coordinationv1.SchemeGroupVersion.WithResource("leases").GroupResource(), strayLog, errors.New("no"))
+				})
+				log := logIn(t, client, strayLog, 0)
+				log.finishOnly, log.releases = true, tc.releases
+				done := make(chan error, 1)
+				go func() { done <- log.TakeOver(t.Context()) }()
+				synctest.Wait()
+				state, _ := log.InFlight("pvc-1")
+				if source, _ := log.SourceInFlight(inflight.Source{}); (state == volume.InFlightSettled) != tc.without ||
+					source != state {
+					t.Errorf("the volume's state is %v, its source's %v", state, source)
+				}
+				refused.Store(false)
+				if err := <-done; (err != nil) != tc.fails {
+					t.Errorf("the take-over ends with %v", err)
+				}
+				if state, _ := log.InFlight("pvc-1"); (state == volume.InFlightSettled) == tc.fails {
+					t.Errorf("then the volume's state is %v", state)
+				}
+			})
+		})
+	}
 }
