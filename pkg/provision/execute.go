@@ -216,6 +216,9 @@ func (w *run) openEntry(ctx context.Context) error {
 	case noRoom(err) != "":
 		w.learn(provision.OpenEntry, provision.Reply{Class: errclass.Refused, Log: provision.LogFull}, began)
 		return reasons.Because(noRoom(err), err)
+	case w.facts.Log == provision.LogOpen && isUnchanged(err): // the first request is repeated
+		w.learn(provision.OpenEntry, provision.Reply{Class: errclass.Refused, Log: provision.LogFull}, began)
+		return reasons.Because(ofLog(err, provision.ReasonAPIWriteFailed), err)
 	case errors.Is(err, inflight.ErrUnreadable):
 		return reasons.Because(provision.ReasonLogUnreadable, err)
 	case added: // the driver was not called
@@ -240,13 +243,31 @@ func noRoom(err error) Reason {
 	return ""
 }
 
+// isUnchanged reports whether an error of the log means that its entry is as it was, and that this process may go on
+// with it.
+func isUnchanged(err error) bool {
+	return noRoom(err) != "" || errors.Is(err, inflight.ErrUnreadable) || errors.Is(err, inflight.ErrNoShard) ||
+		errors.Is(err, inflight.ErrInvalid)
+}
+
+// ofLog returns the reason of an error of the log, which is otherwise for an error that the log has no reason for.
+func ofLog(err error, otherwise Reason) Reason {
+	if reason := noRoom(err); reason != "" {
+		return reason
+	}
+	if errors.Is(err, inflight.ErrUnreadable) {
+		return provision.ReasonLogUnreadable
+	}
+	return otherwise
+}
+
 // markDiscarding records in the log that a DeleteVolume may be sent. Until the end of that call is known, no process
 // asks for the volume again.
 func (w *run) markDiscarding(ctx context.Context) error {
 	entry, began := w.track.entry, w.cfg.Clock.Now()
 	entry.Discarding = true
 	if err := w.log.Put(ctx, entry); err != nil {
-		return reasons.Because(provision.ReasonAPIWriteFailed, err)
+		return reasons.Because(ofLog(err, provision.ReasonAPIWriteFailed), err)
 	}
 	w.track.entry = entry
 	w.learn(provision.MarkDiscarding, provision.Reply{Class: errclass.Done}, began)
@@ -262,12 +283,8 @@ func (w *run) noteVersion(ctx context.Context) error {
 	} else {
 		asked.DriverVersion = w.version()
 	}
-	err := w.log.Put(ctx, entry)
-	switch {
-	case noRoom(err) != "":
-		return reasons.Because(noRoom(err), err)
-	case err != nil:
-		return reasons.Because(provision.ReasonAPIWriteFailed, err)
+	if err := w.log.Put(ctx, entry); err != nil {
+		return reasons.Because(ofLog(err, provision.ReasonAPIWriteFailed), err)
 	}
 	w.track.entry = entry
 	w.learn(provision.NoteVersion, provision.Reply{Class: errclass.Done}, began)
@@ -293,7 +310,7 @@ func (w *run) confirmEntry(ctx context.Context) error {
 		w.leaveEntry()
 		return reasons.Because(provision.ReasonSettled, err)
 	case err != nil:
-		return reasons.Because(provision.ReasonAPIReadFailed, err)
+		return reasons.Because(ofLog(err, provision.ReasonAPIReadFailed), err)
 	}
 	w.learn(provision.ConfirmEntry, provision.Reply{Class: errclass.Done}, began)
 	return nil

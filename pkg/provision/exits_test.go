@@ -129,6 +129,8 @@ func TestOpenRequestIsRepeated(t *testing.T) {
 		"the log is full":               func(w *world, _ *atomic.Bool) { w.refuse(inflight.ErrFull) },
 		"its namespace's share is used": func(w *world, _ *atomic.Bool) { w.refuse(inflight.ErrShare) },
 		"it is too large":               func(w *world, _ *atomic.Bool) { w.refuse(inflight.ErrTooLarge) },
+		"the log cannot be read":        func(w *world, _ *atomic.Bool) { w.refuse(inflight.ErrUnreadable) },
+		"the Lease is gone":             func(w *world, _ *atomic.Bool) { w.refuse(inflight.ErrNoShard) },
 		"it cannot be built":            func(_ *world, wrong *atomic.Bool) { wrong.Store(true) },
 	} {
 		t.Run(name, func(t *testing.T) {

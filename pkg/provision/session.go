@@ -85,7 +85,7 @@ func (s *session) Do(ctx context.Context, d provision.Decision) (over bool, err 
 		s.countFailure()
 	}
 	switch {
-	case err != nil && adds && (d.Action != provision.OpenEntry || noRoom(err) != ""):
+	case err != nil && adds && (d.Action != provision.OpenEntry || s.facts.SecondFailed):
 		s.secondFailed(ctx, d.Action, err)
 		err = nil
 	case err != nil && s.facts.Log == provision.LogOpen && (s.facts.Record.Settled() || s.facts.Record.Unsent()):
