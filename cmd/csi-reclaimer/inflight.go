@@ -49,7 +49,7 @@ func newInFlightLog(o *options, config *rest.Config, driver string, lease leader
 		return nil, err
 	}
 	settings := inflight.Config{
-		Leases: client.CoordinationV1(), Namespace: o.leader.Namespace(), Name: o.node.lease(leaseName(driver,
+		Leases: client.CoordinationV1(), Namespace: o.leader.Namespace(), Name: o.node.logName(leaseName(driver,
 			volume.RoleOwner) + "-in-flight"),
 		Driver: driver, Identity: identity, CreateMissing: o.provisions(), Lease: lease,
 	}

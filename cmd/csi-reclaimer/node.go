@@ -17,6 +17,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -116,17 +117,21 @@ func nodeOwner(nodes corev1client.NodeInterface, name string) func(context.Conte
 	}
 }
 
-// maxName is the maximum length of a Lease's name (a DNS subdomain, RFC 1123), less the suffix for the shard of the
-// in-flight log.
+// maxName is the maximum length of the name of a Lease for leader election. Existing names depend on it.
 const maxName = 253 - len("-0")
 
 // lease returns the name of this node's Lease for leader election, given the name for the whole cluster.
-func (o *nodeOptions) lease(cluster string) string {
+func (o *nodeOptions) lease(cluster string) string { return o.leaseOf(cluster, maxName) }
+
+// logName is lease for the base name of the in-flight log, whose Leases have suffixes.
+func (o *nodeOptions) logName(cluster string) string { return o.leaseOf(cluster, inflight.MaxName) }
+
+func (o *nodeOptions) leaseOf(cluster string, most int) string {
 	if !o.on {
 		return cluster
 	}
 	name := cluster + "-" + o.name
-	if len(name) > maxName {
+	if len(name) > most {
 		hash := fnv.New32a()
 		hash.Write([]byte(name)) // never fails (hash.Hash)
 		name = fmt.Sprintf("%s-%08x", cluster, hash.Sum32())

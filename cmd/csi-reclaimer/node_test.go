@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
 func TestNodeDeploymentFlags(t *testing.T) {
@@ -58,6 +60,22 @@ func TestLeasePerNode(t *testing.T) {
 	}
 	if !names["disk-csi-example-com"] || !names["disk-csi-example-com-n1"] {
 		t.Errorf("leases %v", names)
+	}
+}
+
+// Each length of a node's name gives a log whose Leases the API server accepts.
+func TestLogNamePerNode(t *testing.T) {
+	const cluster = "disk-csi-example-com-in-flight"
+	for length := 200; length <= 253; length++ {
+		o := nodeOptions{on: true, name: strings.Repeat("n", length)}
+		_, err := inflight.New(inflight.Config{Leases: fake.NewClientset().CoordinationV1(), Namespace: "ns",
+			Name: o.logName(cluster), Driver: "disk.csi.example.com", Shards: 1})
+		if err != nil {
+			t.Errorf("a node's name of %d characters: %v", length, err)
+		}
+	}
+	if name := (&nodeOptions{on: true, name: "n1"}).logName(cluster); name != cluster+"-n1" {
+		t.Errorf("log %q", name)
 	}
 }
 

@@ -27,6 +27,9 @@ const (
 	chunksStay = 10 * time.Minute
 )
 
+// MaxName is the maximum length of Config.Name, because the names of Leases are DNS subdomains (RFC 1123).
+const MaxName = 253 - len(topologySuffix)
+
 func (c Config) topology() string { return c.Name + topologySuffix }
 
 // topologyOf returns the name of the Lease with the chunks, from the name of a shard.
