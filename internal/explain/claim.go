@@ -145,7 +145,7 @@ func (f ClaimFacts) decide(driver string) (d Decision, known bool) {
 		return f.protection(), true
 	case inFlight:
 		return f.finishProvisioning(entry, claimFacts(o, entry.Claim)), true
-	case driver == "" || strings.HasPrefix(driver, inTreePrefix):
+	case !CSIName(driver):
 	case o.Spec.VolumeName == "" && f.InFlight.OK():
 		return f.provisioning(driver), true
 	}
@@ -223,6 +223,7 @@ func (s *Explanation) addProvisioningWaits(f ClaimFacts) {
 	case driver != "" && f.presenceOf(driver) == presenceGone:
 		s.AddWait("driver %s, which is not installed", driver)
 		s.Advise("Install driver %s, or delete the claim and create it with another StorageClass", driver)
+		s.Advise("If %s is not a CSI driver, look for its program: no CSIDriver, node or Lease names it", driver)
 	default:
 		s.addInFlightWaits(f, driver)
 	}
@@ -242,8 +243,10 @@ func (s *Explanation) addInFlightWaits(f ClaimFacts, driver string) {
 	case inFlight:
 		s.AddWait("driver %s to answer CreateVolume, whose outcome has been unknown for %s", driver,
 			Age(f.Now, s.InFlight[0].Since.Time))
-	case driver != "":
+	case CSIName(driver):
 		s.AddWait("driver %s to create the volume", driver)
+	case driver != "":
+		s.AddWait("provisioner %s to create the volume", driver)
 	}
 }
 

@@ -60,7 +60,13 @@ func TestExplainClaim(t *testing.T) {
 		"the class may not be read": {func(f *ClaimFacts) { f.Class = Failed[*storagev1.StorageClass](errForbidden) },
 			[]string{"!which does not exist", "StorageClass fast: forbidden"}},
 		"the driver is gone": {func(f *ClaimFacts) { f.uninstall() },
-			[]string{"waits for driver " + driver + ", which is not installed", "Install driver"}},
+			[]string{"waits for driver " + driver + ", which is not installed", "Install driver",
+				"is not a CSI driver, look for"}},
+		"its provisioner is without CSI": {func(f *ClaimFacts) {
+			f.uninstall()
+			f.Claim.Annotations[annProvisioner] = "rancher.io/local-path"
+		}, []string{"waits for provisioner rancher.io/local-path to create the volume", "!not installed",
+			"!csi-reclaimer"}},
 		"a person has to make the volume": {func(f *ClaimFacts) {
 			f.Claim.Spec.StorageClassName, f.Claim.Annotations = nil,
 				nil

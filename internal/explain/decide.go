@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/api/core/v1"
@@ -34,6 +35,21 @@ type Decision struct {
 // inTreePrefix begins the name of every in-tree volume plugin.
 const inTreePrefix = "kubernetes.io/"
 
+// CSIName reports whether the name of a provisioner can be a CSI driver's, which never contains a slash
+// (ValidateCSIDriverName in pkg/apis/core/validation).
+func CSIName(provisioner string) bool {
+	return provisioner != "" && !strings.Contains(provisioner, "/")
+}
+
+// foreign reports whether a provisioner without CSI owns the PV, such as rancher.io/local-path. Such a provisioner has
+// neither CSIDriver nor CSINode, and a Lease of any name, so their absence says nothing about it. csi-reclaimer does
+// not decide on its volumes.
+func (pv PV) foreign() bool {
+	owner := pv.Owner()
+	otherSource := pv.InTree && pv.Driver != owner && pv.MigratedTo != owner
+	return owner != "" && !InTree(owner) && (!CSIName(owner) || otherSource)
+}
+
 // decide returns the decision on a PV. claim is the result of reading the PV's claim, with a nil Value if the claim is
 // gone. A step that only an unread fact asks for is returned without an Action.
 func (w ClusterFacts) decide(pv PV, claim Read[*v1.PersistentVolumeClaim]) Decision {
@@ -50,6 +66,9 @@ func (w ClusterFacts) decide(pv PV, claim Read[*v1.PersistentVolumeClaim]) Decis
 	case owner == "":
 		return Decision{By: "kube-controller-manager", Reason: string(engine.ReasonNotOurs),
 			Text: engine.ReasonNotOurs.Sentence()}
+	case pv.foreign():
+		return Decision{By: owner, Reason: string(engine.ReasonNotOurs),
+			Text: "Provisioner " + owner + ", which is not a CSI driver, decides on the volume."}
 	}
 	e := engine.Explain(w.reclaimFacts(pv, owner, claim), w.Now)
 	role, _ := w.RoleOf(owner)

@@ -134,12 +134,13 @@ const (
 )
 
 // presenceOf returns presenceInstalled if the driver has a CSIDriver object, runs on a node, or has a sidecar that
-// leads, and presenceGone if all three were read and none holds.
+// leads, and presenceGone if all three were read and none holds. That is no proof for a provisioner without CSI. The
+// facts must be indexed.
 func (w ClusterFacts) presenceOf(driver string) presence {
 	switch {
 	case slices.Contains(w.Installed.Value, driver), slices.Contains(w.OnNodes.Value, driver), w.leads(driver):
 		return presenceInstalled
-	case !w.Installed.OK() || !w.OnNodes.OK() || !w.Leases.OK():
+	case !w.Installed.OK() || !w.OnNodes.OK() || !w.Leases.OK(), !CSIName(driver), w.by.foreign[driver]:
 		return presenceUnknown
 	}
 	return presenceGone

@@ -112,9 +112,11 @@ func (w ClusterFacts) driverFinalizer(driver, owner, when string) Finalizer {
 	switch {
 	case driver == "":
 		f.Owner, f.When, f.Stuck = "", "", "no CSI driver manages this object"
-	case strings.HasPrefix(driver, inTreePrefix):
+	case InTree(driver):
 		f.Owner, f.When = volumeGuard,
 			"when the volume, which is not a CSI driver's, is protected by another finalizer or deleted"
+	case !CSIName(driver), w.by.foreign[driver]:
+		f.Owner = "provisioner " + driver
 	case w.presenceOf(driver) == presenceGone:
 		f.Stuck = fmt.Sprintf("driver %s is gone: no CSIDriver has its name, no node runs it, and no program holds a Lease "+
 			"of it", driver)

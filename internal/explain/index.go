@@ -12,6 +12,7 @@ type clusterIndex struct {
 	attachments map[string][]storagev1.VolumeAttachment // by PV name
 	volumes     map[volumeID][]PV
 	companions  map[string]bool // drivers with a PV that carries the companion's finalizer
+	foreign     map[string]bool // provisioners with a PV that is not a CSI driver's
 	named       map[string]int  // positions in ClusterFacts.PVs, by PV name
 }
 
@@ -39,7 +40,7 @@ func (w ClusterFacts) indexed() ClusterFacts {
 		return w
 	}
 	by := &clusterIndex{attachments: map[string][]storagev1.VolumeAttachment{}, volumes: map[volumeID][]PV{},
-		companions: map[string]bool{}, named: make(map[string]int, len(w.PVs.Value))}
+		companions: map[string]bool{}, foreign: map[string]bool{}, named: make(map[string]int, len(w.PVs.Value))}
 	for _, a := range w.Attachments.Value {
 		if name := a.Spec.Source.PersistentVolumeName; name != nil {
 			by.attachments[*name] = append(by.attachments[*name], a)
@@ -55,6 +56,9 @@ func (w ClusterFacts) indexed() ClusterFacts {
 		}
 		if pv.HasCompanionFinalizer {
 			by.companions[pv.Owner()] = true
+		}
+		if pv.foreign() {
+			by.foreign[pv.Owner()] = true
 		}
 	}
 	w.by = by

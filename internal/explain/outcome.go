@@ -3,7 +3,6 @@ package explain
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -91,7 +90,7 @@ func (w ClusterFacts) AfterClaim(name string, claim types.UID) VolumeOutcome {
 		return VolumeOutcome{Fate: VolumeUnknown, Text: "PV " + name + " does not exist: the claim is lost."}
 	case pv.Claim.UID != claim:
 		return VolumeOutcome{Fate: VolumeUnknown, Text: "PV " + name + " is not bound to the claim."}
-	case strings.HasPrefix(pv.Owner(), inTreePrefix), pv.Owner() == "":
+	case InTree(pv.Owner()), pv.Owner() == "", pv.foreign():
 		return w.afterInTree(pv)
 	}
 	pv.Phase = volume.PhaseReleased
@@ -133,8 +132,8 @@ func (w ClusterFacts) outcome(pv PV, d Decision) VolumeOutcome {
 	return out
 }
 
-// afterInTree does the same for a volume of an in-tree plugin, or without a known owner: kube-controller-manager only
-// looks at the policy.
+// afterInTree does the same for a volume of an in-tree plugin or of a provisioner without CSI, or without a known
+// owner: kube-controller-manager and such provisioners only look at the policy.
 func (w ClusterFacts) afterInTree(pv PV) VolumeOutcome {
 	switch {
 	case pv.Policy == volume.PolicyRetain:
@@ -144,6 +143,9 @@ func (w ClusterFacts) afterInTree(pv PV) VolumeOutcome {
 			Text: "kube-controller-manager deletes the files of the volume, and the PV is Available again."}
 	case pv.Policy == volume.PolicyUnknown, pv.Owner() == "":
 		return VolumeOutcome{Fate: VolumeUnknown, Text: "No program is known that deletes the volume of PV " + pv.Name + "."}
+	case pv.foreign():
+		return VolumeOutcome{Fate: VolumeDeleted,
+			Text: "Provisioner " + pv.Owner() + " deletes the volume, and the PV is deleted."}
 	case pv.Tree == nil:
 		return VolumeOutcome{Fate: VolumeWaits, Reason: string(reclaim.ReasonNotOurs), Text: foreignPlugin(pv)}
 	case pv.Tree.PluginGone:

@@ -92,6 +92,15 @@ func TestAfterClaim(t *testing.T) {
 			f.PV.Annotations = nil
 			f.PV.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}
 		}, VolumeUnknown, "No program is known"},
+		"a volume of a provisioner without CSI": {ofLocalPath, VolumeDeleted, "Provisioner rancher.io/local-path deletes"},
+		"a volume of a provisioner without CSI whose name looks like a driver's": {func(f *PVFacts) {
+			ofLocalPath(f)
+			f.PV.Annotations[volume.AnnProvisionedBy] = "local-path"
+		}, VolumeDeleted, "Provisioner local-path deletes"},
+		"a volume of a provisioner without CSI, policy Retain": {func(f *PVFacts) {
+			ofLocalPath(f)
+			f.PV.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
+		}, VolumeKept, "stays Released"},
 		"bound to another claim": {func(f *PVFacts) { f.PV.Spec.ClaimRef.UID = "new" }, VolumeUnknown,
 			"not bound to the claim"},
 	} {
@@ -113,6 +122,12 @@ func TestAfterClaim(t *testing.T) {
 func ofPlugin(f *PVFacts) {
 	f.PV.Annotations = map[string]string{volume.AnnProvisionedBy: "kubernetes.io/host-path"}
 	f.PV.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/tmp/a"}}
+}
+
+// ofLocalPath gives the PV a volume of a provisioner that is not a CSI driver.
+func ofLocalPath(f *PVFacts) {
+	ofPlugin(f)
+	f.PV.Annotations[volume.AnnProvisionedBy] = "rancher.io/local-path"
 }
 
 func TestAfterClaimWithoutPV(t *testing.T) {

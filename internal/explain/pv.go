@@ -246,7 +246,7 @@ func policy(p volume.Policy) string {
 // addDriver reports whether the driver is installed, and the pods of its leaders.
 func (s *Explanation) addDriver(f PVFacts, pv PV) {
 	owner := pv.Owner()
-	if owner == "" || strings.HasPrefix(owner, inTreePrefix) {
+	if owner == "" || InTree(owner) || pv.foreign() {
 		return
 	}
 	switch f.presenceOf(owner) {

@@ -295,6 +295,26 @@ func ofForeignPlugin(f *PVFacts) {
 	f.PV.Annotations = map[string]string{volume.AnnProvisionedBy: "kubernetes.io/rbd"}
 }
 
+func TestExplainPVOfProvisionerWithoutCSI(t *testing.T) {
+	f := released()
+	f.uninstall()
+	ofLocalPath(&f)
+	f.terminate(time.Hour)
+	f.PVs = Found([]PV{PVOf(f.PV)})
+	expect(t, ExplainPV(f).Text(false), "Provisioner rancher.io/local-path, which is not a CSI driver, decides",
+		volume.Finalizer+": provisioner rancher.io/local-path removes it", "!is gone", "!stuck", "!by hand",
+		"!csi-reclaimer of")
+	s := StatusOf(StatusFacts{ClusterFacts: f.ClusterFacts}, "")
+	if d := s.Drivers[0]; d.Role != "other" || d.Protected+d.Unprotected != 0 || len(s.Warnings) > 0 {
+		t.Errorf("%+v", s)
+	}
+	StatusFacts{ClusterFacts: f.ClusterFacts}.VisitPVs(func(_ PV, s Standing) {
+		if s.Attention {
+			t.Errorf("a person is called: %+v", s)
+		}
+	})
+}
+
 func TestCSIPVOfInTreePluginInStatus(t *testing.T) {
 	f := released()
 	ofForeignPlugin(&f)

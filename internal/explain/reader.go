@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -234,7 +233,7 @@ func LeasesFor(pvs []PV) []string {
 // leasesFor returns the names of the Leases of all programs that may manage a PV.
 func leasesFor(pv PV) []string {
 	names := []string{volumeGuard}
-	if owner := pv.Owner(); owner != "" && !strings.HasPrefix(owner, inTreePrefix) {
+	if owner := pv.Owner(); CSIName(owner) {
 		names = append(names, leaseNames(owner)...)
 	}
 	return names

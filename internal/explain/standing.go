@@ -33,7 +33,7 @@ func (f StatusFacts) VisitPVs(visit func(PV, Standing)) {
 	for _, pv := range f.PVs.Value {
 		owner := pv.Owner()
 		if _, known := gone[owner]; !known {
-			gone[owner] = owner != "" && !strings.HasPrefix(owner, inTreePrefix) && f.presenceOf(owner) == presenceGone
+			gone[owner] = CSIName(owner) && f.presenceOf(owner) == presenceGone
 		}
 		d := f.decide(pv, f.Claims[pv.Claim])
 		s := Standing{Decision: d, Waits: d.waits || pv.Terminating, Text: d.Text}
@@ -70,7 +70,7 @@ func StandingOf(f ClaimFacts) Standing {
 func (f StatusFacts) WaitsForPV(o *v1.PersistentVolume, d Decision) string {
 	its, pv := PVFacts{ClusterFacts: f.ClusterFacts, PV: o}, PVOf(o)
 	owner := pv.Owner()
-	if owner != "" && !InTree(owner) && f.presenceOf(owner) == presenceGone {
+	if CSIName(owner) && f.presenceOf(owner) == presenceGone {
 		return "driver " + owner + ", which is gone"
 	}
 	var s Explanation

@@ -45,9 +45,10 @@ type Status struct {
 // DriverStatus summarizes the PVs of one driver.
 type DriverStatus struct {
 	Driver string `json:"driver"`
-	Role   string `json:"role"`
-	PVs    int    `json:"pvs"`
-	// Protected and Unprotected count the claimed PVs with policy Delete.
+	// Role is "in-tree" for an in-tree plugin, and "other" for a provisioner without CSI.
+	Role string `json:"role"`
+	PVs  int    `json:"pvs"`
+	// Protected and Unprotected count the claimed PVs with policy Delete, except those of a provisioner without CSI.
 	Protected   int `json:"protected"`
 	Unprotected int `json:"unprotected"`
 	Terminating int `json:"terminating"`
@@ -128,7 +129,11 @@ func StatusOf(f StatusFacts, driver string) Status {
 
 func (f StatusFacts) newRow(driver string) *DriverStatus {
 	row := &DriverStatus{Driver: driver, Role: "in-tree"}
-	if !strings.HasPrefix(driver, inTreePrefix) {
+	switch {
+	case InTree(driver):
+	case !CSIName(driver), f.by.foreign[driver] && f.presenceOf(driver) != presenceInstalled:
+		row.Role = "other"
+	default:
 		role, guessed := f.RoleOf(driver)
 		row.Role = role.String()
 		if guessed {
@@ -153,7 +158,7 @@ func (f StatusFacts) admits(driver string) string {
 func (d *DriverStatus) add(pv PV, decision Decision) {
 	d.PVs++
 	switch {
-	case pv.Policy != volume.PolicyDelete || pv.Claim.UID == "":
+	case pv.Policy != volume.PolicyDelete || pv.Claim.UID == "" || pv.foreign():
 	case decision.protected:
 		d.Protected++
 	default:
@@ -197,7 +202,7 @@ func (f StatusFacts) warnings(drivers []DriverStatus) (all []string) {
 				"deleted; then: %s", d.Driver, command))
 		}
 		all = append(all, f.idleBrakes(d.Driver)...)
-		if !strings.HasPrefix(d.Driver, inTreePrefix) && d.Terminating > 0 && f.presenceOf(d.Driver) == presenceGone {
+		if CSIName(d.Driver) && d.Terminating > 0 && f.presenceOf(d.Driver) == presenceGone {
 			all = append(all, fmt.Sprintf("Driver %s is gone, and %s of it %s terminating: kubectl reclaim explain pv/%s",
 				d.Driver, plural.Count(d.Terminating, "PV"), plural.Verb(d.Terminating, "is", "are"), d.Oldest.PV))
 		}

@@ -61,7 +61,7 @@ func driversOf(f Facts, s explain.Status, rows []Row) []DriverSummary {
 		}
 	}
 	for driver, d := range all {
-		if f.Leases.OK() && !explain.InTree(driver) {
+		if f.Leases.OK() && explain.CSIName(driver) {
 			d.Leader, d.Brake = cmp.Or(f.LeaderOf(driver), none), off
 			if f.BrakeOn(driver) {
 				d.Brake = on

@@ -85,7 +85,7 @@ func (c *Cluster) leaders(ctx context.Context) map[string]string {
 	leaders := map[string]string{}
 	for _, pv := range pvs.Value {
 		owner := pv.Owner()
-		if _, known := leaders[owner]; known || owner == "" || explain.InTree(owner) {
+		if _, known := leaders[owner]; known || !explain.CSIName(owner) {
 			continue
 		}
 		leaders[owner] = w.LeaderOf(owner)
