@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -164,6 +165,9 @@ If the data is not needed, delete them. It cannot be undone where the volume is 
   kubectl delete pvc -n shop data-db-2
 Not read: PVs
 `
+	held := claims.Retained{Claims: slices.Clone(list.Claims[:1]),
+		Totals: claims.RetainedTotals{Claims: 1, Size: "10Gi", Held: 1}}
+	held.Claims[0].Held = true
 	for name, c := range map[string]struct {
 		list      claims.Retained
 		format    string
@@ -175,6 +179,13 @@ CLAIM            STATEFULSET   ORDINAL   SIZE   AGE   RETAINED FOR   PV     RECL
 data-db-2        db            2         10Gi   60m   >=30m          pv-2   Delete           deleted
 data-old-0 (?)   - (gone)      0         1Gi    60m   -              -      -                none
 ` + after},
+		"held": {list: held, format: "table", want: `
+CLAIM              STATEFULSET   ORDINAL   SIZE   AGE   RETAINED FOR   PV     RECLAIM POLICY   VOLUME, IF DELETED
+data-db-2 (held)   db            2         10Gi   60m   >=30m          pv-2   Delete           deleted
+
+1 claim, 10Gi.
+1 of them is held (csi-reclaimer.io/hold). The commands leave it out.
+`},
 		"nothing": {format: "table",
 			say: "No claims that a StatefulSet has left behind were found in namespace shop.\n"},
 		"nothing, in any":       {format: "table", all: true, say: "were found in any namespace.\n"},

@@ -16,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 type statusOptions struct {
@@ -209,6 +210,10 @@ func (o *statusOptions) showRetained(l claims.Retained, now time.Time, namespace
 				"leave %s out.", l.Totals.Likely, plural.Verb(l.Totals.Likely, "is", "are"),
 				plural.Verb(l.Totals.Likely, "it", "them")), true)
 		}
+		if l.Totals.Held > 0 {
+			printLine(w, fmt.Sprintf("%d of them %s held (%s). The commands leave %s out.", l.Totals.Held,
+				plural.Verb(l.Totals.Held, "is", "are"), volume.HoldAnnotation, plural.Verb(l.Totals.Held, "it", "them")), true)
+		}
 		if commands := l.DeleteCommands(); len(commands) > 0 {
 			printLine(w, "If the data is not needed, delete them. It cannot be undone where the volume is deleted, too:", false)
 			for _, command := range commands {
@@ -251,6 +256,9 @@ func retainedTable(l claims.Retained, now time.Time, namespaces, wide bool) *met
 		}
 		if c.Likely {
 			name += " (?)"
+		}
+		if c.Held {
+			name += " (held)"
 		}
 		if c.Since != nil {
 			since = ">=" + duration.HumanDuration(now.Sub(c.Since.Time))

@@ -174,14 +174,16 @@ func decision(i *index, e statefulset.Explanation) explain.Decision {
 // advise adds the actions open to a person, above all for a claim that is scaled away.
 func advise(s *explain.Explanation, c Claim, f statefulset.Facts, e statefulset.Explanation) {
 	of := c.Name + " -n " + c.Namespace
-	switch e.Decision.Reason {
-	case statefulset.ReasonScaleDownGrace:
+	switch reason := e.Decision.Reason; {
+	case c.Hold && (reason == statefulset.ReasonRetained || reason == statefulset.ReasonNeverUsed):
+		s.Advise("If the data is not needed, end the hold first: kubectl annotate pvc %s %s-", of,
+			statefulset.HoldAnnotation)
+	case reason == statefulset.ReasonScaleDownGrace:
 		s.Advise("To keep the claim: kubectl annotate pvc %s %s=keep", of, statefulset.HoldAnnotation)
-	case statefulset.ReasonClaimHeld:
+	case reason == statefulset.ReasonClaimHeld:
 		s.Advise("To have it deleted: kubectl annotate pvc %s %s-", of, statefulset.HoldAnnotation)
-	case statefulset.ReasonRetained, statefulset.ReasonNeverUsed:
+	case reason == statefulset.ReasonRetained, reason == statefulset.ReasonNeverUsed:
 		s.Advise("If the data is not needed: kubectl delete pvc %s", of)
-	default:
 	}
 	if !c.Terminating && f.Set.InRange(f.Ordinal) {
 		s.Advise("To preview the effect of a scale-down on all claims of the set: kubectl reclaim preview statefulset/%s "+

@@ -30,6 +30,8 @@ type RetainedTotals struct {
 	Size   string `json:"size"`
 	// Likely counts the claims without proof of their origin.
 	Likely int `json:"likely"`
+	// Held counts the claims that a person holds.
+	Held int `json:"held"`
 }
 
 // RetainedClaim is a claim that no pod uses, and that its StatefulSet does not need.
@@ -55,11 +57,13 @@ type RetainedClaim struct {
 	// Likely: no proof shows that a StatefulSet created the claim. Evidence describes the signs or the proof.
 	Likely   bool   `json:"likely"`
 	Evidence string `json:"evidence"`
+	// Held: the claim has the annotation csi-reclaimer.io/hold.
+	Held bool `json:"held"`
 	// Reason is the word of Events and metrics for keeping the claim, and Text explains it to people.
 	Reason string `json:"reason"`
 	Text   string `json:"text"`
-	// DeleteCommand deletes the claim, and Volume is the fate of its volume after that.
-	DeleteCommand string                `json:"deleteCommand"`
+	// DeleteCommand deletes the claim; it is empty for a held claim. Volume is the fate of its volume after that.
+	DeleteCommand string                `json:"deleteCommand,omitempty"`
 	Volume        explain.VolumeOutcome `json:"volume"`
 
 	size resource.Quantity
@@ -80,6 +84,9 @@ func RetainedOf(f Facts) Retained {
 		all.Add(row.size)
 		if row.Likely {
 			l.Totals.Likely++
+		}
+		if row.Held {
+			l.Totals.Held++
 		}
 	}
 	slices.SortFunc(l.Claims, func(a, b RetainedClaim) int {
@@ -109,8 +116,10 @@ func (i *index) retained(c Claim) (row RetainedClaim, is bool) {
 		Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), StatefulSet: e.Set, SetGone: e.Set == "",
 		Ordinal: f.Ordinal, Size: c.Size.String(), Created: metav1.NewTime(c.Created), PV: c.Volume, StorageClass: c.Class,
 		Driver: i.driver(c), Reason: string(e.Decision.Reason), Text: e.Text, size: c.Size,
-		DeleteCommand: fmt.Sprintf("kubectl delete pvc %s -n %s", c.Name, c.Namespace),
-		Volume:        i.facts.AfterClaim(c.Volume, c.UID),
+		Held: c.Hold, Volume: i.facts.AfterClaim(c.Volume, c.UID),
+	}
+	if !row.Held {
+		row.DeleteCommand = fmt.Sprintf("kubectl delete pvc %s -n %s", c.Name, c.Namespace)
 	}
 	if row.SetGone {
 		row.StatefulSet = c.Mark.Set
@@ -188,11 +197,11 @@ func (r *RetainedClaim) since(c Claim, set Set, f statefulset.Facts) {
 	}
 }
 
-// DeleteCommands returns a command per namespace that deletes its claims with proof of their origin.
+// DeleteCommands returns a command per namespace that deletes its claims with proof of their origin, except held ones.
 func (l Retained) DeleteCommands() (commands []string) {
 	by := map[string][]string{}
 	for _, c := range l.Claims {
-		if !c.Likely {
+		if !c.Likely && !c.Held {
 			by[c.Namespace] = append(by[c.Namespace], c.Name)
 		}
 	}

@@ -186,6 +186,11 @@ func TestRetained(t *testing.T) {
 			env.pvs[2].Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
 		}, []string{"data-db-2 db"}, []string{`"volume":{"fate":"kept"`, `"reclaimPolicy":"Retain"`,
 			"kubectl delete pvc data-db-2 -n shop"}},
+		"scaled away, and held": {func(env *environment) {
+			env.scaled(1)
+			env.claims[2].Annotations[statefulset.HoldAnnotation] = "why"
+		}, []string{"data-db-1 db", "data-db-2 db"}, []string{"kubectl delete pvc data-db-1 -n shop", `"held":true`,
+			`"likely":0,"held":1`, "!kubectl delete pvc data-db-2"}},
 		"PVs cannot be read": {func(env *environment) {
 			env.scaled(2)
 			env.facts.PVs = explain.Failed[[]explain.PV](errForbidden)
@@ -260,7 +265,7 @@ func TestRetainedSince(t *testing.T) {
 
 func TestDeleteCommands(t *testing.T) {
 	l := Retained{Claims: []RetainedClaim{{Namespace: "b", Name: "x"}, {Namespace: "a", Name: "y"},
-		{Namespace: "a", Name: "z", Likely: true}, {Namespace: "a", Name: "w"}}}
+		{Namespace: "a", Name: "z", Likely: true}, {Namespace: "a", Name: "w"}, {Namespace: "a", Name: "v", Held: true}}}
 	want := "kubectl delete pvc -n a y w\nkubectl delete pvc -n b x"
 	if got := strings.Join(l.DeleteCommands(), "\n"); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
