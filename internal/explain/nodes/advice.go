@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/api/core/v1"
@@ -42,6 +43,12 @@ func (f Facts) adviseDown(s *explain.Explanation) {
 	} else {
 		s.Advise("If its machine is off, and stays off until you remove the taint: kubectl taint nodes %s "+
 			"%s=nodeshutdown:NoExecute", f.Name, v1.TaintNodeOutOfService)
+	}
+	ending := func(p Pod) bool { return p.held() && p.Ending() }
+	if !f.Pods.OK() || slices.ContainsFunc(f.Pods.Value, ending) {
+		s.Advise("If its machine does not exist any more, use one of the ways above first. Keep its Node until no held " +
+			"pod ends there: a deleted Node cannot be fenced or tainted")
+		return
 	}
 	s.Advise("If its machine does not exist any more: kubectl delete node %s", f.Name)
 }

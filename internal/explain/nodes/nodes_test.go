@@ -46,6 +46,13 @@ func TestExplainNodeStates(t *testing.T) {
 		"its Node is gone": {func(f *Facts) { f.Node = explain.Found[*v1.Node](nil) }, []string{
 			"Node n1 does not exist, and 1 held pod waits for it; 1 pod with claims is on it", "bring its kubelet back",
 			"NodeGone: The Node does not exist.", "!kubectl delete node"}},
+		"a held pod is ending there": {func(f *Facts) {
+			p := &f.Pods.Value[1]
+			p.Running, p.Generation, p.ObservedGeneration = true, 3, 3
+		}, []string{"kubectl reclaim fence n1 --manual", "Keep its Node until no held pod ends there",
+			"!kubectl delete node"}},
+		"its pods may not be read": {func(f *Facts) { f.Pods = explain.Failed[[]Pod](errForbidden) }, []string{
+			"Keep its Node until no held pod ends there", "!kubectl delete node"}},
 		"no fencing in this cluster": {func(f *Facts) {
 			f.Fence = explain.Failed[*v1alpha1.NodeFence](explain.ErrNoFencing)
 			f.Policies = explain.Failed[[]*v1alpha1.FencePolicy](explain.ErrNoFencing)
