@@ -163,6 +163,9 @@ func (o *explainOptions) explainAll(ctx context.Context) error {
 			}
 		}
 	}
+	for _, unread := range l.Unread {
+		printLine(o.ErrOut, "Not read: "+unread, false)
+	}
 	return errors.Join(errs...)
 }
 

@@ -242,6 +242,9 @@ func (o *listOptions) sayNothing(l waiting, namespace string) {
 		where = "in any namespace"
 	}
 	text := "Nothing waits " + where
+	if len(l.Unread) > 0 {
+		text = "Nothing that could be read waits " + where
+	}
 	if o.driver != "" {
 		text += " for driver " + o.driver
 	}

@@ -92,6 +92,22 @@ func TestListForbiddenKinds(t *testing.T) {
 	}
 }
 
+// Objects that may not be read do not count as objects that do not wait.
+func TestExplainAllForbiddenKinds(t *testing.T) {
+	for _, format := range []string{"table", "json"} {
+		s := &objectServer{forbidden: []string{"persistentvolumes", "nodes"}}
+		out, err := runIn(t, s, &typing{}, "explain", "--all", "-o", format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"Nothing that could be read waits in namespace shop.", "Not read: PVs: "} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: %q is missing in\n%s", format, want, out)
+			}
+		}
+	}
+}
+
 // TestListDoesNotReadObjectsOneByOne has 10,000 PVs of which each waits, and whose claims are gone or not.
 func TestListDoesNotReadObjectsOneByOne(t *testing.T) {
 	s := somethingWaits(t)
