@@ -123,7 +123,7 @@ func (c *Cluster) tables(clients kube.Clients, fencing *client.Client) {
 	core, storage := clients.Core.RESTClient(), clients.Storage.RESTClient()
 	all, own := kube.Selection{}, kube.Selection{Namespace: c.cfg.Namespace}
 	c.pvs = newTable(c, kind{resource: "persistentvolumes", what: "PVs", open: "which PVs there are"}, all, core,
-		&v1.PersistentVolume{}, kube.RecordAll(pvOf), never)
+		&v1.PersistentVolume{}, kube.RecordAll(pvOf(c.cfg.Locks)), never)
 	c.claims = newTable(c, kind{resource: "persistentvolumeclaims", what: "Claims", open: "which claims there are, and " +
 		"which are gone"}, own, core, &v1.PersistentVolumeClaim{}, kube.RecordAll(claimOf), never)
 	c.pods = newTable(c, kind{resource: "pods", what: "Pods", open: "which pods use claims, and which are held"}, own,

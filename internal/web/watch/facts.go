@@ -241,7 +241,7 @@ func (c *Cluster) askingPVs(names []string) explain.Read[map[string]*locks.PV] {
 		case !exists:
 			found[name] = nil
 		default:
-			found[name] = locks.PVOf(its.object)
+			found[name] = its.asks
 		}
 	}
 	return explain.Found(found)

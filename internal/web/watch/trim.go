@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
@@ -21,6 +22,9 @@ type pv struct {
 	explain.PV
 	// object holds all fields that an explanation, a row or a graph reads.
 	object *v1.PersistentVolume
+	// asks holds the fields that decisions on locks read, among them the attributes by which a fence covers a volume.
+	// It is nil if no lock is read.
+	asks *locks.PV
 }
 
 type pod struct {
@@ -58,12 +62,19 @@ func finalizerFields(all []metav1.ManagedFieldsEntry) (kept []metav1.ManagedFiel
 	return kept
 }
 
-func pvOf(o *v1.PersistentVolume) pv {
-	trimMeta(&o.ObjectMeta)
-	if o.Spec.CSI != nil {
-		o.Spec.CSI.VolumeAttributes = nil
+// pvOf returns the conversion of a PV, which keeps the fields that locks need if withLocks is set.
+func pvOf(withLocks bool) func(*v1.PersistentVolume) pv {
+	return func(o *v1.PersistentVolume) pv {
+		var asks *locks.PV
+		if withLocks {
+			asks = locks.PVOf(o)
+		}
+		trimMeta(&o.ObjectMeta)
+		if o.Spec.CSI != nil {
+			o.Spec.CSI.VolumeAttributes = nil
+		}
+		return pv{PV: explain.PVOf(o), object: o, asks: asks}
 	}
-	return pv{PV: explain.PVOf(o), object: o}
 }
 
 func claimOf(o *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {

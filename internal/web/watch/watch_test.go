@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 )
@@ -155,8 +157,14 @@ func TestTrimKeepsFinalizerManagers(t *testing.T) {
 		}},
 		Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
 			Driver: "d", VolumeHandle: "h", VolumeAttributes: map[string]string{"x": "y"}}}}}
-	before := explain.PVOf(o)
-	trimmed := pvOf(o)
+	if its := pvOf(false)(o.DeepCopy()); its.asks != nil {
+		t.Error("attributes are kept for no lock")
+	}
+	before, asks := explain.PVOf(o), locks.PVOf(o)
+	trimmed := pvOf(true)(o)
+	if asks.Attributes["x"] != "y" || !reflect.DeepEqual(trimmed.asks, asks) {
+		t.Errorf("a lock is decided by %+v, want %+v", trimmed.asks, asks)
+	}
 	if by := explain.AddedBy(trimmed.object, "a"); by != "adder" {
 		t.Errorf("the finalizer was added by %q", by)
 	}
