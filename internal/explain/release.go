@@ -37,7 +37,8 @@ type Plan struct {
 func PlanRelease(f StatusFacts, driver string) Plan {
 	f.ClusterFacts = f.indexed()
 	role, guessed := f.RoleOf(driver)
-	p := Plan{Driver: driver, Role: role.String(), As: role, ListedBy: f.Admission.Value.Lists[driver], Unread: f.unread()}
+	p := Plan{PVs: []string{}, Driver: driver, Role: role.String(), As: role,
+		ListedBy: f.Admission.Value.Lists[driver], Unread: f.unread()}
 	log := f.InFlight.Value.Of(driver)
 	for _, e := range log.Entries {
 		p.InFlight = append(p.InFlight, inFlightOf(e))

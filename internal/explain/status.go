@@ -118,7 +118,7 @@ func StatusOf(f StatusFacts, driver string) Status {
 			row(e.Driver).addInFlight(e)
 		}
 	}
-	var s Status
+	s := Status{Drivers: make([]DriverStatus, 0, len(rows))} // JSON has a list, not null
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		s.Drivers = append(s.Drivers, *rows[name])
 	}

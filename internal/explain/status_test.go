@@ -134,6 +134,18 @@ func addInTree(f *StatusFacts) {
 	f.PVs.Value = append(f.PVs.Value, PVOf(its.PV))
 }
 
+// Programs iterate over the lists.
+func TestNothingIsAnEmptyList(t *testing.T) {
+	f := StatusFacts{ClusterFacts: ClusterFacts{PVs: Found[[]PV](nil)}}
+	for _, value := range []any{StatusOf(f, ""), PlanRelease(f, driver)} {
+		text, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(t, string(text), "[]", "!null")
+	}
+}
+
 func TestPlanRelease(t *testing.T) {
 	both := func(f *StatusFacts) { f.PVs.Value[0].HasCompanionFinalizer = true }
 	cases := map[string]struct {
