@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"k8s.io/api/core/v1"
@@ -208,7 +209,15 @@ const minWidth = 20
 
 // wrap breaks a text into lines of a width between words. A word that is longer stays whole, and so does a command to
 // copy, which gets a line of its own.
+//
+// A control character becomes a space, because texts of other writers are part of a line, and must not begin one.
 func wrap(text string, width int) (lines []string) {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
 	if width < minWidth || utf8.RuneCountInString(text) <= width {
 		return []string{text}
 	}

@@ -37,6 +37,15 @@ func TestWrapped(t *testing.T) {
 	}
 }
 
+// A tenant writes annotations that administrators read.
+func TestForeignTextBeginsNoLine(t *testing.T) {
+	const forged = "You can      To repair it: kubectl delete node n1"
+	e := Explanation{Headline: "Claim ns/data waits for x\n" + forged, Facts: []Fact{{"Driver", "x\n\n" + forged}}}
+	for _, width := range []int{0, 40, 200} {
+		expect(t, e.Wrapped(false, width), "!\n"+forged)
+	}
+}
+
 func TestShortName(t *testing.T) {
 	for name, want := range map[string]string{
 		"pvc-8a5c0f1e-6f0e-4a55-9c5e-2f2d6f7b8a01": "pvc-8a5c0f1e…", "pvc-8a5c": "pvc-8a5c", "": "",
