@@ -147,6 +147,7 @@ func (o *listOptions) follow(ctx context.Context, c *watch.Cluster, namespace st
 		<-ended
 	}()
 	var last *waiting
+	lost := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -157,10 +158,12 @@ func (o *listOptions) follow(ctx context.Context, c *watch.Cluster, namespace st
 			return err
 		}
 		now := o.listOf(ctx, c, namespace)
-		if !c.State(ctx).Synced { // the list also starts the reads of Leases
+		state := c.State(ctx)
+		if !state.Synced { // the list also starts the reads of Leases
 			continue
 		}
-		if last == nil || !reflect.DeepEqual(now.Objects, last.Objects) || !slices.Equal(now.Unread, last.Unread) {
+		again := o.notice(state, &lost) || last == nil
+		if again || !reflect.DeepEqual(now.Objects, last.Objects) || !slices.Equal(now.Unread, last.Unread) {
 			if err := o.show(now, namespace, last != nil); err != nil {
 				return err
 			}
@@ -170,6 +173,20 @@ func (o *listOptions) follow(ctx context.Context, c *watch.Cluster, namespace st
 			return nil
 		}
 	}
+}
+
+// notice reports once that the table is not current. It returns whether the table is current again.
+func (o *listOptions) notice(s view.State, lost *bool) (again bool) {
+	if !s.Connected && !*lost {
+		since := ""
+		if s.Since != nil {
+			since = " since " + s.Since.Format(time.TimeOnly)
+		}
+		printLine(o.ErrOut, "Not current"+since+": "+s.Problem, true)
+	}
+	again = s.Connected && *lost
+	*lost = !s.Connected
+	return again
 }
 
 // listOf returns what waits in a namespace, or everywhere if namespace is empty.

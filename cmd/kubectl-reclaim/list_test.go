@@ -2,12 +2,18 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"strings"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
 )
 
 func TestList(t *testing.T) {
@@ -145,6 +151,26 @@ func TestListEndsWithAnUnreachableAPIServer(t *testing.T) {
 		if err == nil || !strings.Contains(withNextStep(err), "check the connection to the cluster") {
 			t.Errorf("%v: %v", args, err)
 		}
+	}
+}
+
+// A table that stays on the screen is not taken for the present.
+func TestListWatchReportsALostConnection(t *testing.T) {
+	var said bytes.Buffer
+	o := &listOptions{shared: &shared{IOStreams: genericiooptions.IOStreams{ErrOut: &said}}}
+	at, lost := metav1.NewTime(time.Unix(0, 0)), false
+	gone := view.State{Since: &at, Problem: "Unauthorized"}
+	for i, step := range []struct {
+		state view.State
+		again bool
+	}{{view.State{Connected: true}, false}, {gone, false}, {gone, false}, {view.State{Connected: true}, true},
+		{view.State{Connected: true}, false}} {
+		if again := o.notice(step.state, &lost); again != step.again {
+			t.Errorf("step %d: shown again: %v", i, again)
+		}
+	}
+	if got := said.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, ": Unauthorized") {
+		t.Errorf("%q", got)
 	}
 }
 
