@@ -197,7 +197,8 @@ func (s *shell) addAudit(t *testing.T, plays map[string]play) {
 		want: "volumeHandle: " + leak}
 	plays[driver+" --reclaim=HANDLE"] = play{with: []string{"HANDLE", leak}, also: from + " --dry-run",
 		want: "volumeHandle: " + leak}
-	const fetched = "kubectl port-forward -n NAMESPACE POD 8080 & curl -s 'localhost:8080/leaks?format=json'"
+	const fetched = "kubectl port-forward -n NAMESPACE POD 8080 & " +
+		"curl -s --retry 9 --retry-connrefused --retry-delay 1 'localhost:8080/leaks?format=json'"
 	plays[fetched+" | kubectl reclaim leaks --from=-"] = play{with: []string{fetched, "cat " + report}, want: leak}
 }
 
