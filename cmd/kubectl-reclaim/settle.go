@@ -126,6 +126,9 @@ func (o *settleOptions) run(ctx context.Context, volumes []string) error {
 	if err != nil {
 		return errors.Join(err, unreadableOf(problems))
 	}
+	if err := unreadableOf(problems); err != nil {
+		printLine(o.ErrOut, "Part of the in-flight log is "+err.Error(), true)
+	}
 	return o.settle(ctx, client.CoordinationV1(), client.CoreV1(), chosen)
 }
 

@@ -277,6 +277,26 @@ func TestSettleNamesClaimsThatWait(t *testing.T) {
 	}
 }
 
+// An entry that cannot be read is not an entry that does not exist.
+func TestSettleNamesUnreadableEntries(t *testing.T) {
+	leases := fourVolumes(t)
+	for _, o := range leases {
+		lease, is := o.(*coordinationv1.Lease)
+		if !is {
+			t.Fatalf("%T", o)
+		}
+		for key := range lease.Annotations {
+			if strings.Contains(key, "in-flight.") {
+				lease.Annotations[key] = "{"
+			}
+		}
+	}
+	out, err := runIn(t, newLeaseServer(t, leases...), &typing{}, "settle", "-A", "--all")
+	if err != nil || !strings.Contains(out, "Part of the in-flight log is not read: ") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // Hundreds of entries may be chosen, also of several claims with one name.
 func TestSettleReadsClaimsOnceInEachNamespace(t *testing.T) {
 	s := newLeaseServer(t, fourVolumes(t)...)
