@@ -163,7 +163,7 @@ func TestShellCompletion(t *testing.T) {
 	for line, want := range map[string]string{
 		"explain ": "pv/\npvc/\npod/\nnamespace/\nnode/\nstatefulset/\n", "confirm ": "node/\npvc/\n",
 		"fence a --dry-run=": "none\nserver\n", "unfence a ": ":4\n", "fence a ": ":4\n",
-		"delete-pod a --dry-run ": "none\nserver\n",
+		"delete-pod a --dry-run=": "none\nserver\n",
 		"preview --delete ":       "statefulset/\n", "preview sts/a --cascade ": "background\nforeground\norphan\n",
 		"status --role ": "owner\ncompanion\nobserver\n",
 	} {

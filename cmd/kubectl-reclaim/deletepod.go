@@ -66,9 +66,10 @@ the error says how to continue, and how to undo it.`,
 	}
 	fs := cmd.Flags()
 	fs.BoolVar(&o.force, "force", false, "Do not wait for the processes of the pod to end. Needs a confirmation.")
-	fs.BoolVar(&o.yes, "yes", false, "With --force: do not ask. Required where the input is no terminal.")
+	fs.BoolVarP(&o.yes, "yes", "y", false, "With --force: do not ask. Required where the input is no terminal.")
 	fs.StringVar(&o.dryRun, "dry-run", dryRunNone,
 		"none, or server: the API server checks the requests, and changes nothing.")
+	fs.Lookup("dry-run").NoOptDefVal = dryRunServer
 	mustComplete(cmd, "dry-run", []string{dryRunNone, dryRunServer})
 	return cmd
 }

@@ -230,7 +230,7 @@ func TestDeletePod(t *testing.T) {
 		"a normal deletion is one with its UID": {
 			writes: []string{"DELETE uid u"}, want: []string{"Pod shop/db-0 was deleted. It is still there:",
 				" and waits (NodeUnreachable)"}},
-		"a normal deletion, tried": {args: []string{"--dry-run=server"}, writes: []string{"DELETE uid u dry"},
+		"a normal deletion, tried": {args: []string{"--dry-run"}, writes: []string{"DELETE uid u dry"},
 			want: []string{"would be deleted (server dry run)"}},
 		"a pod that is terminating is not deleted again": {
 			change: func(s *podServer) { s.pod.DeletionTimestamp = &metav1.Time{Time: time.Now()} },
