@@ -173,7 +173,8 @@ func TestRefusedTakeOverKeepsVolumes(t *testing.T) {
 				var refused atomic.Bool
 				refused.Store(true)
 				client.PrependReactor("get", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
-					return refused.Load(), nil, apierrors.NewForbidden(coordinationv1.SchemeGroupVersion.WithResource("leases").GroupResource(), strayLog, errors.New("no"))
+					leases := coordinationv1.Resource("leases")
+					return refused.Load(), nil, apierrors.NewForbidden(leases, strayLog, errors.New("no"))
 				})
 				log := logIn(t, client, strayLog, 0)
 				log.finishOnly, log.releases = true, tc.releases
@@ -189,8 +190,8 @@ func TestRefusedTakeOverKeepsVolumes(t *testing.T) {
 				if err := <-done; (err != nil) != tc.fails {
 					t.Errorf("the take-over ends with %v", err)
 				}
-				if state, _ := log.InFlight("pvc-1"); (state == volume.InFlightSettled) == tc.fails {
-					t.Errorf("then the volume's state is %v", state)
+				if state, problem := log.InFlight("pvc-1"); (state == volume.InFlightSettled) == tc.fails {
+					t.Errorf("then the volume's state is %v: %s", state, problem)
 				}
 			})
 		})

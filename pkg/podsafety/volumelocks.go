@@ -206,7 +206,8 @@ func (c *Controller) lockFacts(node string, p *pod) podsafety.LockFacts {
 	return f
 }
 
-// decideLock returns the next step for the lock of one volume, after reads of fence and node if the decision needs them.
+// decideLock returns the next step for the lock of one volume, after reads of fence and node if the decision needs
+// them.
 func (c *Controller) decideLock(ctx context.Context, f *podsafety.LockFacts) (podsafety.LockAction, error) {
 	action := podsafety.DecideLock(*f, c.cfg.Clock.Now())
 	if action != podsafety.ReadLockFence {

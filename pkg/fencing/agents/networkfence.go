@@ -82,8 +82,8 @@ var errOtherAddresses = errors.New("an earlier attempt has fenced other addresse
 	"reclaim unfence, and fence the node again")
 
 // concerns returns an error unless the NetworkFence concerns the run of the node at the beginning of the attempt. The
-// object outlives its attempts. Since an earlier one, the node may have booted or been replaced by another machine, with
-// other addresses.
+// object outlives its attempts. Since an earlier one, the node may have booted or been replaced by another machine,
+// with other addresses.
 func (a networkFences) concerns(ctx context.Context, ask fencing.Ask, o *unstructured.Unstructured) error {
 	if boot := o.GetAnnotations()[BootAnnotation]; boot != "" && boot == ask.BootID {
 		return nil
