@@ -62,7 +62,8 @@ func Start(ctx context.Context) (*Browser, error) {
 		return nil, err
 	}
 	b := &Browser{profile: profile}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(profile.Path()),
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
+		chromedp.UserDataDir(profile.Path()),
 		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WSURLReadTimeout(startTimeout),
 		// Chromium sends no requests outside of the machine.
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
