@@ -168,7 +168,7 @@ func TestVolumeFenceStopsUnmountWait(t *testing.T) {
 		{func() { changes.Added(open) }, podsafety.Storage{}},
 		{func() { changes.Updated(open, shut) }, podsafety.Storage{Fenced: true}},
 		{func() { changes.Updated(shut, open) }, podsafety.Storage{Since: w.clock.Now()}},
-		{func() { changes.Added(shut) }, podsafety.Storage{Fenced: true}},
+		{func() { changes.Added(shut) }, podsafety.Storage{Fenced: true, Since: w.clock.Now()}},
 		{func() { changes.Deleted(shut, false) }, podsafety.Storage{Since: w.clock.Now()}},
 	} {
 		c.change()

@@ -349,7 +349,7 @@ func TestResumedEntryIsConfirmed(t *testing.T) {
 		"it is there":                        {nil, "", true},
 		"an operator settled it":             {inflight.ErrSettled, provision.ReasonSettled, false},
 		"and a read for another entry shows": {inflight.ErrAbsent, provision.ReasonSettled, false},
-		"whether it is there is unknown":     {inflight.ErrUnreadable, provision.ReasonAPIReadFailed, true},
+		"whether it is there is unknown":     {inflight.ErrUnreadable, provision.ReasonLogUnreadable, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			said := &heard{}
