@@ -144,8 +144,8 @@ var edits = []edit{
 
 	{pkg: "pkg/leaks", name: "PVs are read before the in-flight log", at: []place{
 		{node: "entries, problems, err := at.inFlight(ctx)",
-			before: "if ON { _ = at.eachPV(ctx, func(pv *v1.PersistentVolume) { s.takePV(volume.Of(pv), driver) }) }"},
-		{node: "at.eachPV(ctx, func(pv *v1.PersistentVolume) { s.takePV(volume.Of(pv), driver) })",
+			before: "if ON { _ = at.eachPV(ctx, func(pv *v1.PersistentVolume) { s.takePV(volume.At(cfg.Node, pv), driver) }) }"},
+		{node: "at.eachPV(ctx, func(pv *v1.PersistentVolume) { s.takePV(volume.At(cfg.Node, pv), driver) })",
 			instead: "error(nil)"}}},
 	{pkg: "pkg/leaks", name: "one sighting is enough", at: []place{
 		{node: "max(s.Rules.Sightings, leastSightings)", instead: "s.Rules.Sightings"}}},
