@@ -85,12 +85,12 @@ type Session struct {
 	session.State[Facts, Decision, Reason]
 	Rules Rules
 	// Siblings, SiblingsRead and SiblingNeeded are the results of the step ReadSiblings so far, and Unread is the number
-	// of siblings left. Claim is the claim of the next of them, which is read before its PV.
+	// of siblings left. If ClaimUnread, the claim of the last of Siblings is read next.
 	Siblings      []PV
 	SiblingsRead  session.Read
 	SiblingNeeded string
 	Unread        int
-	Claim         ClaimFacts
+	ClaimUnread   bool
 }
 
 // Begin returns a session for the facts, advanced to its first Ask or its End.
@@ -104,7 +104,6 @@ func Begin(f Facts, rules Rules, now time.Time) Session {
 func (s *Session) decide(now time.Time) {
 	if s.Decided(Decide(s.Facts, now), s.Rules.DryRun, maxSteps); s.End == session.NotEnded {
 		s.Siblings, s.SiblingsRead, s.SiblingNeeded, s.Unread = nil, session.Read{}, "", len(s.Facts.Siblings)
-		s.Claim = ClaimFacts{}
 	}
 }
 
@@ -128,10 +127,10 @@ func (s *Session) askRead(a Action) Ask {
 	case ReadAttachments:
 		return Ask{Call: ListAttachments, Action: a, PVs: f.names()}
 	case ReadSiblings:
-		if s.claimUnread() {
-			return Ask{Call: GetClaim, Action: a, Claim: s.Sibling().Claim}
+		if s.ClaimUnread {
+			return Ask{Call: GetClaim, Action: a, Claim: s.Siblings[len(s.Siblings)-1].Claim}
 		}
-		return Ask{Call: GetPV, Action: a, Name: s.Sibling().Name}
+		return Ask{Call: GetPV, Action: a, Name: f.Siblings[len(f.Siblings)-s.Unread].Name}
 	case ReadPV:
 		return Ask{Call: GetPV, Action: a, Name: f.PV.Name}
 	case ReadOriginal:
@@ -247,42 +246,34 @@ func (s *Session) read(t *Tracker, pvs PVs, r Reply, sent time.Time) {
 	}
 }
 
-// Sibling returns the PV that the step ReadSiblings reads next, as it was known before the step.
-func (s *Session) Sibling() PV { return s.Facts.Siblings[len(s.Facts.Siblings)-s.Unread] }
-
-// claimUnread reports whether the claim of the next sibling is to be read. Any other sibling than one that is to be
-// deleted too keeps the volume by itself.
-func (s *Session) claimUnread() bool {
-	return s.Sibling().deletable() && s.Claim.Read.Order == 0
-}
-
-// readSibling adds the claim of one of the other PVs of the volume if the PV is to be deleted too, because a claim that
-// was restored from a backup keeps the volume, and then that PV. The PV comes last, because its policy may be set to
-// Retain before its claim is deleted. A PV that is to be deleted by now, or names another claim than the one that was
-// read, is needed. A PV that is gone no longer needs the volume.
+// readSibling adds one of the other PVs of the volume, then its claim if the PV is to be deleted too, because a claim
+// that was restored from a backup keeps the volume. A PV that is gone no longer needs the volume.
 func (s *Session) readSibling(r Reply, sent time.Time) {
 	if s.SiblingsRead.Order == 0 {
 		s.SiblingsRead = s.Live(sent)
 	}
-	if s.claimUnread() {
-		s.Claim = ClaimFacts{Read: s.SiblingsRead, Of: s.Sibling().Claim, Found: r.Found, UID: r.ClaimUID,
-			VolumeName: r.VolumeName}
-		return
-	}
-	if r.Found && r.PV.Source == s.Facts.PV.Source {
-		s.Siblings = append(slices.Clip(s.Siblings), r.PV) // a copy of the session keeps its own
-		if r.PV.deletable() && Needed(r.PV, s.Claim) {
-			s.SiblingNeeded = r.PV.Name
+	switch {
+	case s.ClaimUnread:
+		other := s.Siblings[len(s.Siblings)-1]
+		claim := ClaimFacts{Read: s.SiblingsRead, Of: other.Claim, Found: r.Found, UID: r.ClaimUID, VolumeName: r.VolumeName}
+		if Needed(other, claim) {
+			s.SiblingNeeded = other.Name
+		}
+		s.ClaimUnread = false
+	default:
+		s.Unread--
+		if r.Found && r.PV.Source == s.Facts.PV.Source {
+			s.Siblings = append(slices.Clip(s.Siblings), r.PV) // a copy of the session keeps its own
+			s.ClaimUnread = r.PV.deletable()
 		}
 	}
-	s.Unread, s.Claim = s.Unread-1, ClaimFacts{}
 	if s.siblingsRead() {
 		s.Facts.Siblings, s.Facts.SiblingsRead, s.Facts.SiblingNeeded = s.Siblings, s.SiblingsRead, s.SiblingNeeded
 	}
 }
 
 // siblingsRead reports whether the step ReadSiblings is complete.
-func (s *Session) siblingsRead() bool { return s.Unread == 0 }
+func (s *Session) siblingsRead() bool { return s.Unread == 0 && !s.ClaimUnread }
 
 // twinIs records the twin after a write of ours.
 func (s *Session) twinIs(t *Tracker, pvs PVs, twin PV) {

@@ -185,7 +185,7 @@ func (w *writer) session(r *replica, s *intree.Session) {
 	w.byte(uint8(slices.Index(intree.Reasons(), s.Decision.Reason)))
 	w.byte(uint8(f.Other)<<4 | uint8(s.ReadCount))
 	w.flags(f.PV.UID != "", f.TwinFound, f.Claim.Found, f.Attachments.Count > 0, f.Original.Gone,
-		f.Tombstone.VolumeDeleted, f.TwinConflict, s.Claim.Found)
+		f.Tombstone.VolumeDeleted, f.TwinConflict, s.ClaimUnread)
 	w.flags(!f.Failure.Until.IsZero(), f.Failure.Until.After(now), !f.YieldedSince.IsZero(), idle)
 	if f.PV.UID != "" {
 		w.view(r.viewOf(f.PV))
@@ -201,8 +201,6 @@ func (w *writer) session(r *replica, s *intree.Session) {
 	w.byte(last(f.Tombstone.Claim.UID)<<4 | uint8(s.Unread))
 	w.pvs(r, f.Siblings)
 	w.pvs(r, s.Siblings)
-	w.byte(last(s.Claim.Of.UID)<<4 | last(s.Claim.UID))
-	w.byte(uint8(slices.Index(r.slots, s.Claim.VolumeName) + 1))
 	w.byte(uint8(slices.Index(r.slots, f.SiblingNeeded)+1)<<4 | uint8(slices.Index(r.slots, s.SiblingNeeded)+1))
 }
 
@@ -223,20 +221,6 @@ func (r *reader) pvs(p *replica) (pvs []intree.PV) {
 	return pvs
 }
 
-// siblingsClaim reads the claim of the sibling that is read next.
-func (r *reader) siblingsClaim(p *replica, s *intree.Session) {
-	claims, names := r.byte(), r.byte()
-	if claims>>4 > 0 {
-		s.Claim.Read, s.Claim.Of = s.SiblingsRead, p.claimOf(p.slotOf(s.Sibling().Name), claims>>4)
-	}
-	if s.Claim.Found {
-		s.Claim.UID = uidOf(0, claims&15)
-	}
-	if names > 0 {
-		s.Claim.VolumeName = p.slots[names-1]
-	}
-}
-
 func (r *reader) session(p *replica, slot int) intree.Session {
 	s := intree.Session{Rules: p.rules}
 	f := &s.Facts
@@ -245,7 +229,7 @@ func (r *reader) session(p *replica, slot int) intree.Session {
 	f.Other, s.ReadCount = intree.Other(state>>4), int(state&15)
 	var there, attached, failed, waits, yielded, idle bool
 	r.flags(&there, &f.TwinFound, &f.Claim.Found, &attached, &f.Original.Gone, &f.Tombstone.VolumeDeleted,
-		&f.TwinConflict, &s.Claim.Found)
+		&f.TwinConflict, &s.ClaimUnread)
 	r.flags(&failed, &waits, &yielded, &idle)
 	if attached {
 		f.Attachments.Count = 1
@@ -281,7 +265,6 @@ func (r *reader) session(p *replica, slot int) intree.Session {
 	}
 	s.Unread = int(others & 15)
 	f.Siblings, s.Siblings = r.pvs(p), r.pvs(p)
-	r.siblingsClaim(p, &s)
 	needed := r.byte()
 	if n := needed >> 4; n > 0 {
 		f.SiblingNeeded = p.slots[n-1]

@@ -250,8 +250,8 @@ func (m *machine) askOf(s *intree.Session) (a ask) {
 		return ask{Action: intree.ReadPV, Slot: uint8(m.slotOf(call.Name))}
 	case intree.GetClaim:
 		a = ask{Action: intree.ReadClaim, Slot: uint8(m.slotOf(s.Subject().Name)), UID: last(call.Claim.UID)}
-		if call.Action == intree.ReadSiblings {
-			a.Slot = uint8(m.slotOf(s.Sibling().Name))
+		if s.ClaimUnread {
+			a.Slot = uint8(m.slotOf(s.Siblings[len(s.Siblings)-1].Name))
 		}
 		return a
 	case intree.ListAttachments:
