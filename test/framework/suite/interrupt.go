@@ -23,9 +23,13 @@ func Interruptible() (ctx context.Context, stop context.CancelFunc) {
 	return ctx, stop
 }
 
-// Context returns the context of a test, which ends with the test, after the limit, or with interrupted.
+// Context returns the context of a test, which ends with the test, after the limit, or with interrupted, which is nil
+// for a suite that does not handle signals this way.
 func Context(interrupted context.Context, t testing.TB, limit time.Duration) context.Context {
 	t.Helper()
+	if interrupted == nil {
+		interrupted = context.Background()
+	}
 	bounded, end := context.WithTimeout(t.Context(), limit)
 	ctx, cancel := context.WithCancelCause(bounded)
 	unhook := context.AfterFunc(interrupted, func() { cancel(ErrInterrupted) })
