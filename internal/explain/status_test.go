@@ -135,7 +135,7 @@ func addInTree(f *StatusFacts) {
 }
 
 // Programs iterate over the lists.
-func TestNothingIsAnEmptyList(t *testing.T) {
+func TestEmptyStatusIsAnEmptyJSONList(t *testing.T) {
 	f := StatusFacts{ClusterFacts: ClusterFacts{PVs: Found[[]PV](nil)}}
 	for _, value := range []any{StatusOf(f, ""), PlanRelease(f, driver)} {
 		text, err := json.Marshal(value)

@@ -97,7 +97,7 @@ func TestBrakeWritesLeaseOnce(t *testing.T) {
 }
 
 // A Lease that is deleted or made anew is no person's release, so it gets the annotation again.
-func TestDeletedBrakeLeaseReleasesNothing(t *testing.T) {
+func TestBrakeStaysOnWithoutItsLease(t *testing.T) {
 	for name, anew := range map[string]bool{"absent": false, "made anew by the election": true} {
 		w, r, woken := braked(t, Config{})
 		w.brakeOn = true

@@ -53,8 +53,8 @@ func Flags(o Options) cliflag.NamedFlagSets { return new(common).flags(o) }
 // errInterrupted means that a task was not completed.
 var errInterrupted = errors.New("interrupted: run the command again")
 
-// AtEnd returns the result of Run after its work has returned an error or nil. A program that is told to end has done
-// its work, also during its start. A task, such as a release, is then not completed.
+// AtEnd returns the result of Run, given the error of its work. A signal ends a daemon without an error, even during
+// its start. It interrupts a task, such as a release, which therefore fails.
 func AtEnd(ctx context.Context, task bool, err error) error {
 	switch {
 	case ctx.Err() == nil:

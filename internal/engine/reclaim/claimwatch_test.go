@@ -79,14 +79,20 @@ func TestClaimWatch(t *testing.T) {
 	}
 }
 
-// Events of the watch count for a deletion that has begun.
-func TestClaimWatchDuringSession(t *testing.T) {
+// beginWithEndedClaim begins a session for a PV whose claim ended, as its watch shows.
+func beginWithEndedClaim() (*Engine, pvs, *Session, Moment) {
 	e, cache := engineOf(released().PV)
 	at := Moment{Now: now(), Leading: true}
 	e.ClaimDeleted("claim-uid", "pv", now())
 	f, _ := e.Facts(Item{Name: "pv"}, at)
 	f.SecretsRead = true
 	s, _ := e.Begin(f, at)
+	return e, cache, s, at
+}
+
+// Events of the watch count for a deletion that has begun.
+func TestClaimWatchDuringSession(t *testing.T) {
+	e, cache, s, at := beginWithEndedClaim()
 	if s.Ask.Action != ReadPV {
 		t.Fatalf("asks to %v, want the PV to be read", s.Ask.Action)
 	}
@@ -99,12 +105,7 @@ func TestClaimWatchDuringSession(t *testing.T) {
 // A PV that was bound to another claim meanwhile is read once more, because the policy may have been set to Retain
 // between the read and the end of that claim.
 func TestClaimEndAfterReadOfPV(t *testing.T) {
-	e, cache := engineOf(released().PV)
-	at := Moment{Now: now(), Leading: true}
-	e.ClaimDeleted("claim-uid", "pv", now())
-	f, _ := e.Facts(Item{Name: "pv"}, at)
-	f.SecretsRead = true
-	s, _ := e.Begin(f, at)
+	e, cache, s, at := beginWithEndedClaim()
 	bound := *cache["pv"]
 	bound.Claim.UID = "restored"
 	e.ClaimShown("pv")
@@ -140,12 +141,7 @@ func TestWatchedClaimEndExpires(t *testing.T) {
 
 // A claim is also read if its watched end expires during a session.
 func TestWatchedClaimEndExpiresDuringSession(t *testing.T) {
-	e, cache := engineOf(released().PV)
-	at := Moment{Now: now(), Leading: true}
-	e.ClaimDeleted("claim-uid", "pv", now())
-	f, _ := e.Facts(Item{Name: "pv"}, at)
-	f.SecretsRead = true
-	s, _ := e.Begin(f, at)
+	e, cache, s, at := beginWithEndedClaim()
 	if s.Ask.Action != ReadPV {
 		t.Fatalf("asks to %v, want the PV to be read", s.Ask.Action)
 	}

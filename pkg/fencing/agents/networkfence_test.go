@@ -96,7 +96,7 @@ func testNetworkFenceIsStartedOnce(b *bench) {
 }
 
 // A NetworkFence outlives the machine whose addresses it names.
-func TestNetworkFenceOfFormerMachineProvesNothing(t *testing.T) {
+func TestNetworkFenceOfFormerMachineIsNoProof(t *testing.T) {
 	boot := func(id string) func(*fencing.Ask) { return func(a *fencing.Ask) { a.BootID = id } }
 	for name, c := range map[string]struct {
 		first, next string

@@ -169,7 +169,7 @@ func TestEachGuardOfThePolicies(t *testing.T) {
 	for n, m := range mutants {
 		about[n] = prepare(t, m.key, m.policy)
 	}
-	// The namespaces are forgotten once the API server has let go of the mutants, of which some refuse all requests.
+	// Some mutants refuse all requests, so the cleanup of the namespaces waits until the API server enforces none.
 	t.Cleanup(func() { must(t, manifests.WaitPolicies(context.WithoutCancel(t.Context()), cluster.Admin())) })
 	for _, m := range mutants {
 		create(t, m.objects...)
