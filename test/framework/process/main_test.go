@@ -50,6 +50,16 @@ func play(role string) {
 			fmt.Println("tick", i)
 			time.Sleep(time.Millisecond)
 		}
+	case "busy":
+		fmt.Println("ready")
+		for range 4 {
+			go func() {
+				for {
+					_ = os.Getpid()
+				}
+			}()
+		}
+		time.Sleep(time.Hour)
 	case "forker":
 		// Its child holds the same standard output, and is started without this package.
 		_ = os.Setenv(roleVariable, "deaf")

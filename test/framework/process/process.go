@@ -231,8 +231,17 @@ func (p *Process) Close() {
 	p.log.close()
 }
 
-// Pause freezes the process and all it forked with SIGSTOP: sockets stay open, nothing answers.
-func (p *Process) Pause() error { return p.signalGroup(syscall.SIGSTOP) }
+// Pause freezes the process and all it forked with SIGSTOP: sockets stay open, nothing answers. On Linux it returns
+// once each thread of the process has stopped, so that a later write is not followed by one of the process.
+func (p *Process) Pause() error {
+	if err := p.signalGroup(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	if err := waitStopped(p.PID()); err != nil {
+		return fmt.Errorf("wait until %s has stopped: %w", p.name, err)
+	}
+	return nil
+}
 
 // Resume ends a Pause.
 func (p *Process) Resume() error { return p.signalGroup(syscall.SIGCONT) }
