@@ -62,7 +62,8 @@ func TestGoalsOfFamilies(t *testing.T) {
 		"calls_per_reclaim_claim_first":               "≤ 3.00",
 		"api_calls_per_claim":                         "≤ 10.3",
 		"peak_rss_mib_100000":                         "≤ 116",
-		"in_flight_bytes_growth":                      "≤ 2.00",
+		"in_flight_bytes_per_volume_3":                "≤ 12800",
+		"in_flight_bytes_per_volume_5000":             "≤ 12800",
 	}
 	got := map[string]string{}
 	for _, f := range families() {

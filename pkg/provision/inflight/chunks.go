@@ -30,8 +30,9 @@ const (
 	chunkMean, chunkMax = 512, 2048
 	// keptChunks bounds the number of cached chunks of a Log. At 5,000 nodes a list has about 20.
 	keptChunks = 512
-	// compressFrom is the size in bytes from which the value of an annotation is compressed.
-	compressFrom = 1536
+	// compressFrom is the size in bytes from which the value of an annotation is compressed. Each PUT carries all entries
+	// of its Lease, so entries of an ordinary size of 1.5 KB are compressed too.
+	compressFrom = 512
 	// compressed begins the value of a compressed annotation.
 	compressed = "deflate:"
 	// maxValue limits the decompressed value of an annotation, in bytes.

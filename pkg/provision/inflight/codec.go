@@ -125,7 +125,7 @@ func (c *chunks) marshal(e *Entry) (value string, refers map[string]string, _ er
 	}
 	var buffer bytes.Buffer
 	encoder := json.NewEncoder(&buffer)
-	encoder.SetEscapeHTML(false) // people read it, and it is not HTML
+	encoder.SetEscapeHTML(false) // it is not HTML, and shorter without
 	if err := encoder.Encode(s); err != nil {
 		return "", nil, err
 	}

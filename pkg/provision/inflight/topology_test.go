@@ -193,7 +193,7 @@ func TestTopologyLeaseErrorsFailThePut(t *testing.T) {
 		want  error
 	}{
 		"it is full": {edit(func(l *coordinationv1.Lease) {
-			l.Annotations["example.com/note"] = strings.Repeat("x", room-reserve-1<<10)
+			l.Annotations["example.com/note"] = strings.Repeat("x", room-reserve-1<<8)
 		}), ErrFull},
 		"another program fills it before the write": {func(_ *process, s *store) {
 			s.edit(topologyName, func(l *coordinationv1.Lease) {
