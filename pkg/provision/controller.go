@@ -338,6 +338,7 @@ func (p *Controller) Run(ctx context.Context) error {
 	if stopped, err := p.takeOver(ctx); err != nil || stopped {
 		return err
 	}
+	p.inherit() // before the log confirms removals, whose entries this process would not know
 	// The log outlives the work in hand, so that results of begun calls are recorded.
 	writing, endWriting := context.WithCancel(context.WithoutCancel(ctx))
 	all.Go(func() {
@@ -346,7 +347,6 @@ func (p *Controller) Run(ctx context.Context) error {
 		}
 	})
 	defer endWriting()
-	p.inherit()
 	if err := p.control.Run(ctx, p.provision); err != nil {
 		return err
 	}
@@ -403,10 +403,14 @@ func (p *Controller) takeOver(ctx context.Context) (stopped bool, err error) {
 	return false, nil
 }
 
-// inherit queues the entries of earlier processes.
+// inherit queues the entries of earlier processes. An operator may have settled some of them since, which the take-over
+// removes; the end of these, too, frees their sources.
 func (p *Controller) inherit() {
 	for _, entry := range p.log.Entries() {
 		p.tracker.note(entry)
+		for _, asked := range entry.Requests {
+			p.protected.inherit(sourceOf(asked))
+		}
 		p.tracker.mark(entry.Volume, ending{slow: true}) // the driver has not answered the earlier process
 		p.queue.Add(entry.Volume)
 	}

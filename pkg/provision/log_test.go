@@ -29,6 +29,9 @@ type processLog struct {
 	// marked is the entry with the mark.
 	unanswered int
 	marked     inflight.Entry
+	// asked, if set, is closed when a source is looked up, before which no settlement found by TakeOver is confirmed.
+	asked     chan struct{}
+	askedOnce sync.Once
 }
 
 func (l *processLog) TakeOver(context.Context) error {
@@ -38,13 +41,32 @@ func (l *processLog) TakeOver(context.Context) error {
 	l.lock.Lock()
 	defer l.lock.Unlock()
 	l.epoch, l.read = l.world.epoch[l.node], true
+	for volume := range l.settling {
+		l.removing[volume] = true
+	}
 	return nil
 }
 
 // TakenOver is long ago by default, so that the claims of tests are later.
 func (l *processLog) TakenOver() time.Time { return l.takenOver }
 
+// Run confirms the removals that TakeOver began.
 func (l *processLog) Run(ctx context.Context) error {
+	if l.asked != nil {
+		select {
+		case <-l.asked:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	l.world.mu.Lock()
+	for volume := range l.settling {
+		l.lock.Lock()
+		delete(l.removing, volume)
+		l.lock.Unlock()
+		l.drop(volume)
+	}
+	l.world.mu.Unlock()
 	<-ctx.Done()
 	return nil
 }
@@ -85,7 +107,8 @@ func (l *processLog) Entries() (all []inflight.Entry) {
 	l.world.mu.Lock()
 	defer l.world.mu.Unlock()
 	for name, entry := range l.entries {
-		if _, state := l.get(entry.Volume); name == l.node+entry.Volume && state == inflight.Open {
+		_, state := l.get(entry.Volume)
+		if name == l.node+entry.Volume && (state == inflight.Open || state == inflight.Removing) {
 			all = append(all, entry)
 		}
 	}
@@ -98,6 +121,9 @@ func (l *processLog) SourceInFlight(of inflight.Source) (state volume.InFlight, 
 	l.lock.Unlock()
 	if !read {
 		return volume.InFlightUnknown, ""
+	}
+	if l.asked != nil {
+		defer l.askedOnce.Do(func() { close(l.asked) })
 	}
 	l.world.mu.Lock()
 	defer l.world.mu.Unlock()

@@ -93,7 +93,7 @@ type Log interface {
 	State(volume string) inflight.State
 	// Stats returns the figures of the log's metrics.
 	Stats() inflight.Stats
-	// Entries returns all stored entries.
+	// Entries returns all stored entries, also the ones whose removal is not confirmed yet.
 	Entries() []inflight.Entry
 	// SourceInFlight returns whether an entry that may be stored has a volume that is created from the source, whose UID
 	// does not count, and the problem if a part of the log cannot be read.

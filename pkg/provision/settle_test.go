@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/snapshottest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
@@ -131,6 +132,48 @@ func TestSettledCloneFreesItsSource(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCloneSettledBeforeARestartFreesItsSource: the next process removes the entry at its take-over, and looks at the
+// source before that is confirmed.
+func TestCloneSettledBeforeARestartFreesItsSource(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.failing(true, class(errclass.Uncertain))
+	p := w.start(Config{})
+	w.makeSource()
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
+		c.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
+	})
+	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	claims := w.client.CoreV1().PersistentVolumeClaims("ns")
+	w.must(claims.Delete(t.Context(), "source", metav1.DeleteOptions{}))
+	w.deleteClaim()
+	p.stop()
+	w.settle()
+	next := w.make(Config{})
+	next.log.asked = make(chan struct{})
+	next.start()
+	w.wait("the source is gone", func() bool {
+		_, err := claims.Get(t.Context(), "source", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+}
+
+// TestRestoreSettledBeforeARestartFreesItsSnapshot: the next process has not added the snapshot's finalizer.
+func TestRestoreSettledBeforeARestartFreesItsSnapshot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.failing(true, class(errclass.Uncertain))
+	shop := snapshottest.New(fresh())
+	p := w.start(Config{Snapshots: shop})
+	w.makeClaim(fromSnapshot())
+	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	w.deleteClaim()
+	p.stop()
+	w.settle()
+	w.start(Config{Snapshots: shop})
+	w.wait("the snapshot is free", func() bool { return !shop.Protected("snap") })
 }
 
 // settlesDuring settles the entry of the claim that goes, and has a read for another entry show that, during the call

@@ -96,6 +96,14 @@ func (s *protectedSources) add(of request.SourceRef) {
 	s.snapshots[of] = protection{uid: uid}
 }
 
+// inherit records that an earlier process may have added the finalizer to the source of an entry.
+func (s *protectedSources) inherit(of request.SourceRef) {
+	if of.Kind == request.SourceSnapshot {
+		s.add(of)
+		s.doubt(of)
+	}
+}
+
 // doubt is called before a removal of the source's finalizer.
 func (s *protectedSources) doubt(of request.SourceRef) {
 	of.UID = ""
@@ -310,14 +318,20 @@ func (p *Controller) inUse(of request.SourceRef) (state volume.InFlight, problem
 	}
 	used := false
 	p.claims.Each(func(claim *v1.PersistentVolumeClaim) {
-		// The log of this process does not cover a claim that another process may be provisioning.
-		others := !p.ours(claim) || p.cfg.Local != nil
-		used = used || request.SourceOf(claim) == of && claim.Spec.VolumeName == "" && others
+		used = used || request.SourceOf(claim) == of && claim.Spec.VolumeName == "" && p.mayBeOthers(claim, of)
 	})
 	if used {
 		return volume.InFlightOpen, ""
 	}
 	return p.log.SourceInFlight(inflight.Source{Kind: string(of.Kind), Namespace: of.Namespace, Name: of.Name})
+}
+
+// mayBeOthers reports whether another process may be provisioning a claim from the source, which the log of this
+// process does not show. Only the source's own driver can create a volume from it. Claims of other drivers count
+// nevertheless, as they do for external-provisioner, but only in the source's namespace: no tenant keeps the source of
+// another.
+func (p *Controller) mayBeOthers(claim *v1.PersistentVolumeClaim, of request.SourceRef) bool {
+	return p.cfg.Local != nil || !p.ours(claim) && claim.Namespace == of.Namespace
 }
 
 // sourceOf returns the source of a request, the zero value for none.

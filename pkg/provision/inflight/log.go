@@ -352,25 +352,25 @@ func (l *Log) find(volume string) (*Entry, State) {
 	return nil, Absent
 }
 
-// Entries returns the open entries, sorted by name. The caller must not change their requests.
+// Entries returns the open entries and the ones whose removal is not confirmed yet, sorted by name. The caller must not
+// change their requests.
 func (l *Log) Entries() []Entry {
 	l.mu.Lock()
-	var open []*Entry
+	var entries []Entry
 	if l.err == nil {
 		for _, s := range l.shards {
 			for _, it := range s.want {
 				if it.confirmed {
-					open = append(open, it.entry)
+					entries = append(entries, *it.entry)
 				}
+			}
+			for _, it := range s.removing {
+				entries = append(entries, *it.entry)
 			}
 		}
 	}
 	l.mu.Unlock()
-	slices.SortFunc(open, func(a, b *Entry) int { return cmp.Compare(a.Volume, b.Volume) })
-	entries := make([]Entry, len(open))
-	for i, e := range open {
-		entries[i] = *e
-	}
+	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Volume, b.Volume) })
 	return entries
 }
 

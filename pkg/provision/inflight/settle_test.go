@@ -153,7 +153,7 @@ func TestNextProcessRemovesSettledEntry(t *testing.T) {
 		s.edit(shardName(3), settle(v[0]))
 		p := prepare(t, settings(s, "one"))
 		p.take()
-		if got := names(p.Entries()); len(got) != 1 || p.state(v[0]) != Removing {
+		if got := names(p.Entries()); len(got) != 2 || p.state(v[0]) != Removing || p.state(v[1]) != Open {
 			t.Errorf("entries %v", got)
 		}
 		p.run()
