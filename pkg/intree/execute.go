@@ -32,6 +32,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) controller.Resu
 	default:
 		c.recorder.ReportEnd(ctx, object(s.Subject()), &s, detail(s.Facts, reason), err, false)
 	}
+	c.observer.settle(s.Facts)
 	return controller.Backoff{First: c.cfg.RetryStart, Max: c.cfg.RetryMax}.Requeue(s.Requeue(), s.Decision.After)
 }
 

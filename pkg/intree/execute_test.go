@@ -300,3 +300,29 @@ func TestExistingTwinIsReadTwice(t *testing.T) {
 	w.settle()
 	w.expectGone("a")
 }
+
+// A PV that is gone before the last answer of its session is not counted as waiting for ever.
+func TestLateReportIsDropped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provision("a")
+	w.settle()
+	w.deletePVBy("a")
+	w.settle()
+	delete(w.claims, "claim-a")
+	asked := 0
+	w.before = func(string) error {
+		asked++
+		if pv, found := w.pvs["a"]; found {
+			pv.Finalizers = nil
+			w.set(pv)
+			for w.delivered() {
+			}
+		}
+		return errors.New("no answer")
+	}
+	w.settle()
+	if waiting := w.c.recorder.Waiting(); asked == 0 || len(w.cache) != 0 || len(waiting) != 0 {
+		t.Errorf("%v wait, and the watch shows %v", waiting, w.cache)
+	}
+}

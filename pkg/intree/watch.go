@@ -126,6 +126,16 @@ func (o *observer) answer(s *intree.Session, reply intree.Reply, sent, now time.
 	s.Answer(o.tracker, o.pvs, reply, sent, now)
 }
 
+// settle drops the records and reports of a session about PVs that are gone by now.
+func (o *observer) settle(f intree.Facts) {
+	o.mu.Lock()
+	gone := o.tracker.Settle(f, o.pvs)
+	o.mu.Unlock()
+	for _, uid := range gone {
+		o.forget(uid)
+	}
+}
+
 // other returns whether another program manages the finalizer, and the PV that shows it.
 func (o *observer) other() (other intree.Other, evidence string) {
 	o.mu.Lock()

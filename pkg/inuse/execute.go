@@ -30,7 +30,17 @@ type session struct {
 func (g *Guard) reconcile(ctx context.Context, key string) controller.Result {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("kind", g.name, "object", key))
 	steps := controller.Steps{Max: maxSteps, DryRun: g.cfg.DryRun, Clock: g.cfg.Clock}
-	return controller.Reconcile(ctx, &session{Guard: g, key: key}, steps)
+	s := &session{Guard: g, key: key}
+	defer s.settle()
+	return controller.Reconcile(ctx, s, steps)
+}
+
+// settle drops the records of a session about an object that is gone, because its end may precede that of the session.
+func (s *session) settle() {
+	if now, _ := s.kind.Get(s.key); now.UID != s.object.UID {
+		s.tracker.settled(s.object.UID)
+		s.recorder.Forget(s.object.UID)
+	}
 }
 
 // Decide implements controller.Session.

@@ -16,6 +16,8 @@ type Kind interface {
 	// Decide decides on the object of a key by the state that the watches show; duty returns the Duty for it. found is
 	// false if the object does not exist.
 	Decide(key string, duty func(Object) Duty) (o Object, d Decision, found bool)
+	// Get returns the object of a key that the watch shows.
+	Get(key string) (o Object, found bool)
 	// ReadUsers starts a read of the object's users without blocking; its result enqueues the object.
 	ReadUsers(o Object)
 	// Patch carries out AddFinalizer or RemoveFinalizer and returns the resulting object, or an error of package kube.

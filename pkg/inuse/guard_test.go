@@ -57,6 +57,8 @@ func (w *world) Decide(key string, duty func(Object) Duty) (Object, Decision, bo
 	return o, decision, true
 }
 
+func (w *world) Get(key string) (Object, bool) { o, found := w.objects[key]; return o, found }
+
 func (w *world) ReadUsers(Object) {}
 
 func (w *world) Patch(_ context.Context, o Object, a Action) (Object, error) {
@@ -353,6 +355,31 @@ func TestRecreatedObject(t *testing.T) {
 	}
 	if g.tracker.peer != (peer{}) {
 		t.Error("an end that was not seen shows nobody at work")
+	}
+}
+
+// An object that is gone before the last answer of its session is not counted as waiting for ever.
+func TestLateReportIsDropped(t *testing.T) {
+	t.Parallel()
+	for sentence, leaves := range map[string]bool{"it is gone": false, "another has its name": true} {
+		o := named("a", true, true)
+		w, g, clock, _ := start(t, Config{Mode: ModeFull}, o)
+		g.reconcile(t.Context(), o.Key())
+		clock.Step(patience)
+		w.fail = errors.New("no answer")
+		w.wrote = func(o Object) {
+			delete(w.objects, o.Key())
+			if leaves {
+				next := o
+				next.UID = "next"
+				w.objects[o.Key()] = next
+			}
+			g.Deleted(o, true)
+		}
+		g.reconcile(t.Context(), o.Key())
+		if waiting := g.recorder.Waiting(); len(waiting) != 0 || len(g.tracker.of) != 0 {
+			t.Errorf("%s: %v waits, and %v is remembered", sentence, waiting, g.tracker.of)
+		}
 	}
 }
 

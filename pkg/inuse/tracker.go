@@ -125,6 +125,16 @@ func (t *tracker) begin(uid types.UID, a Action) {
 	t.of[uid] = it
 }
 
+// settled drops the record of an object that the watch cache lacks. A write of ours stays recorded for gone, which may
+// follow, and would take the deletion for the work of others.
+func (t *tracker) settled(uid types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.of[uid].sent {
+		delete(t.of, uid)
+	}
+}
+
 // outcome is the outcome of a write.
 type outcome uint8
 

@@ -150,3 +150,25 @@ func TestTrackerKnowsOwnWrites(t *testing.T) {
 		t.Errorf("%v is left of what is gone", n.of)
 	}
 }
+
+// A session may end between the moment when the cache lacks an object and the event of its deletion.
+func TestSettledBeforeDeletionEvent(t *testing.T) {
+	t.Parallel()
+	going := object(true, true)
+	for came, others := range map[outcome]bool{accepted: false, lost: false, refused: true} {
+		n := newTracker(ModeFull, patience)
+		n.due(going.UID, at(0))
+		ours(n, RemoveFinalizer, came)
+		n.settled(going.UID)
+		if news := n.gone(going, true, at(1)); news != others || len(n.of) != 0 {
+			t.Errorf("outcome %d: others are at work: %t, left: %v", came, news, n.of)
+		}
+	}
+	n := newTracker(ModeFull, patience)
+	n.gone(going, false, at(0))
+	n.due(going.UID, at(1))
+	n.settled(going.UID)
+	if len(n.of) != 0 {
+		t.Errorf("%v is left of an object that is gone", n.of)
+	}
+}

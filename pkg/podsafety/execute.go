@@ -31,6 +31,7 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 	if s.Requeue() != session.RequeueRetry {
 		c.observer.drop(key, facts.Pod.UID)
 	}
+	c.observer.settle(key, facts.Pod)
 	// A pod that is released at once needs no locks.
 	if s.Facts.Pod.Terminating {
 		c.locks(s.Facts.Pod.Node)

@@ -148,11 +148,29 @@ func (o *observer) offer(p objects.Pod, key string) {
 }
 
 // drop removes a candidate, unless another pod with its name was offered in the meantime.
-func (o *observer) drop(key string, uid types.UID) {
+func (o *observer) drop(key string, uid types.UID) (dropped bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.candidates[key].UID == uid {
+	if dropped = o.candidates[key].UID == uid; dropped {
 		delete(o.candidates, key)
+	}
+	return dropped
+}
+
+// settle drops the records of a session about a pod that is gone or no longer held by now, because its end may precede
+// the last answer.
+func (o *observer) settle(key string, p objects.Pod) {
+	if now, found := o.pods.Get(key); found && now.uid == p.UID && now.held {
+		return
+	}
+	o.mu.Lock()
+	offered := o.candidates[key].UID == p.UID
+	if !offered {
+		o.tracker.Forget(p.UID)
+	}
+	o.mu.Unlock()
+	if !offered {
+		o.wake.forget(&pod{uid: p.UID, node: p.Node})
 	}
 }
 
@@ -238,8 +256,8 @@ func (o podChanges) LeftOut(now *pod) {
 
 // LeftOutDeleted implements kube.LeftOutHandler.
 func (o podChanges) LeftOutDeleted(last *pod) {
-	if last != nil {
-		o.drop(last.key(), last.uid)
+	if last != nil && o.drop(last.key(), last.uid) {
+		o.wake.forget(last)
 	}
 }
 

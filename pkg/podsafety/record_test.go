@@ -1,6 +1,14 @@
 package podsafety
 
-import "testing"
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+)
 
 func TestCandidateIsDroppedByUID(t *testing.T) {
 	w := newWorld(t, Config{})
@@ -12,5 +20,58 @@ func TestCandidateIsDroppedByUID(t *testing.T) {
 	w.observer.drop("ns/db", "uid")
 	if len(w.observer.candidates) != 0 {
 		t.Error("the pod is not dropped")
+	}
+}
+
+// ending is a world in which the watch shows the end of a pod while it is read.
+type ending struct {
+	*world
+	now func()
+}
+
+func (e ending) readPod(ctx context.Context, ns, name string) (objects.Pod, bool, error) {
+	defer e.now()
+	return e.world.readPod(ctx, ns, name)
+}
+
+// A pod that is gone or released before the last answer of its session is not counted as held for ever.
+func TestLateReportIsDropped(t *testing.T) {
+	t.Parallel()
+	for sentence, end := range map[string]func(*world, *pod){
+		"gone": func(w *world, p *pod) {
+			delete(w.podCache, p.key())
+			podChanges{w.observer}.Deleted(p, true)
+		},
+		"released": func(w *world, _ *pod) { w.watch(held(unheld, terminating, marked)) },
+		"replaced": func(w *world, _ *pod) { w.watch(held(func(o *v1.Pod) { o.UID = "next" })) },
+	} {
+		for failure, err := range map[string]error{"": nil, "unread": errors.New("no answer")} {
+			w := newWorld(t, Config{})
+			w.nodeCache["a"] = objects.WatchedNode{Name: "a", Seen: objects.NodeTainted}
+			w.show(held(terminating))
+			w.fail["get pod"], w.fail["get node"] = err, err
+			p := w.podCache["ns/db"]
+			w.cluster = ending{w, func() { end(w, p) }}
+			w.reconcilePod()
+			if waiting := w.recorder.Waiting(); len(w.calls) == 0 || len(waiting) != 0 || len(w.observer.tracker.Sights) != 0 {
+				t.Errorf("%s %s: %v waits, and %v is remembered", sentence, failure, waiting, w.observer.tracker.Sights)
+			}
+		}
+	}
+}
+
+// A candidate keeps its report until it is gone.
+func TestReportOnCandidateEndsWithIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{})
+	w.working(func() { w.show(held(unheld)) })
+	w.fail[added] = errors.New("no answer")
+	w.reconcilePod()
+	if waiting := w.recorder.Waiting(); len(waiting) != 1 {
+		t.Errorf("%v waits", waiting)
+	}
+	podChanges{w.observer}.LeftOutDeleted(podOf(w.live["ns/db"]))
+	if waiting := w.recorder.Waiting(); len(waiting) != 0 {
+		t.Errorf("%v waits after its end", waiting)
 	}
 }

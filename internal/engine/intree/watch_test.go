@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -105,6 +107,39 @@ func TestDeletedPVIsForgotten(t *testing.T) {
 	if n := len(tracker.Expectations) + len(tracker.Tombstones) + len(tracker.Failures) + len(tracker.DeletionAccepted) +
 		len(tracker.YieldedSince) + len(tracker.ForeignTwin) + len(tracker.Volumes); n > 0 {
 		t.Errorf("left: %+v", tracker)
+	}
+}
+
+// A session that ends after its PVs leaves no record of them. A twin that the watch does not show yet is not gone.
+func TestSettledPVIsForgotten(t *testing.T) {
+	t.Parallel()
+	pv, twin := due(), made()
+	for sentence, c := range map[string]struct {
+		shown    []PV
+		expected bool
+		want     []types.UID
+	}{
+		"both are there":       {[]PV{pv, twin}, false, nil},
+		"the twin is gone":     {[]PV{pv}, false, []types.UID{twin.UID}},
+		"the twin was created": {[]PV{pv}, true, nil},
+		"others have their names": {[]PV{{Name: pv.Name, UID: "x"}, {Name: twin.Name, UID: "y"}}, false,
+			[]types.UID{pv.UID, twin.UID}},
+		"both are gone": {nil, false, []types.UID{pv.UID, twin.UID}},
+	} {
+		cache, tracker := holding(c.shown...)
+		tracker.DeletionAccepted[twin.UID] = struct{}{}
+		if c.expected {
+			tracker.expect(twin, cache)
+		}
+		gone := tracker.Settle(Facts{PV: pv, Twin: twin}, cache)
+		if _, kept := tracker.DeletionAccepted[twin.UID]; !slices.Equal(gone, c.want) ||
+			kept == slices.Contains(c.want, twin.UID) {
+			t.Errorf("%s: gone %v, record %t", sentence, gone, kept)
+		}
+	}
+	_, tracker := holding()
+	if gone := tracker.Settle(Facts{PV: pv}, cached{}); !slices.Equal(gone, []types.UID{pv.UID}) {
+		t.Errorf("without a twin, %v are gone", gone)
 	}
 }
 

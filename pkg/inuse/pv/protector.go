@@ -60,6 +60,14 @@ func (k kind) Decide(key string, duty func(inuse.Object) inuse.Duty) (inuse.Obje
 	return pv.Object, Decide(Facts{Duty: duty(pv.Object), PV: *pv}), true
 }
 
+func (k kind) Get(key string) (inuse.Object, bool) {
+	pv, found := k.pvs.Get(key)
+	if !found {
+		return inuse.Object{}, false
+	}
+	return pv.Object, true
+}
+
 // ReadUsers does nothing, because the PV itself shows whether it is in use.
 func (kind) ReadUsers(inuse.Object) {}
 

@@ -115,9 +115,20 @@ func (k kind) Decide(key string, duty func(inuse.Object) inuse.Duty) (inuse.Obje
 	}), true
 }
 
+func (k kind) Get(key string) (inuse.Object, bool) {
+	c, found := k.claims.Get(key)
+	if !found {
+		return inuse.Object{}, false
+	}
+	return c.Object, true
+}
+
 func (k kind) ReadUsers(o inuse.Object) {
 	if k.batches.join(o.Namespace, ask{o.UID, o.Key()}) {
 		k.listing.Add(o.Namespace)
+	}
+	if now, _ := k.Get(o.Key()); now.UID != o.UID {
+		k.batches.forget(o.UID) // its deletion preceded the request
 	}
 }
 

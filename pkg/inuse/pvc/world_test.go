@@ -32,8 +32,8 @@ type world struct {
 	diary  []string
 	listed chan struct{} // if set, a list waits for it
 	events *record.FakeRecorder
-	// gets counts the lookups of each claim, if it is not nil.
-	gets map[string]int
+	// decided counts the decisions on each claim, if it is not nil.
+	decided map[string]int
 }
 
 func (w *world) note(what string) {
@@ -69,9 +69,6 @@ func (w *world) patch(_ context.Context, o inuse.Object, a inuse.Action) (inuse.
 func (w *world) Get(key string) (*Claim, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.gets != nil {
-		w.gets[key]++
-	}
 	c, found := w.shown[key]
 	return c, found
 }
@@ -121,6 +118,17 @@ func run(t *testing.T, prepare func(*world)) *world {
 type caching struct{ kind }
 
 func (caching) Caches() []controller.Cache { return nil }
+
+func (c caching) Decide(key string, duty func(inuse.Object) inuse.Duty) (inuse.Object, inuse.Decision, bool) {
+	if w, is := c.claims.(*world); is {
+		w.mu.Lock()
+		if w.decided != nil {
+			w.decided[key]++
+		}
+		w.mu.Unlock()
+	}
+	return c.kind.Decide(key, duty)
+}
 
 // delete has the watch show that a claim is being deleted.
 func (w *world) delete(name string) {
@@ -308,14 +316,13 @@ func TestPodEventsEnqueueClaims(t *testing.T) {
 				w.mu.Unlock()
 			}
 			w.mu.Lock()
-			w.gets = map[string]int{}
+			w.decided = map[string]int{}
 			w.mu.Unlock()
 			c.event(pods)
-			// A claim is looked up to enqueue it, and once more to decide on it.
 			woken := func([]string) bool {
 				w.mu.Lock()
 				defer w.mu.Unlock()
-				return w.gets[key] > 1
+				return w.decided[key] > 0
 			}
 			if c.wakes {
 				w.until(t, "decision on it", woken)
@@ -377,5 +384,24 @@ func TestPodsEnqueueOnlyTerminatingClaims(t *testing.T) {
 	}
 	if got := w.diaryNow(); len(got) != 0 {
 		t.Errorf("diary %q", got)
+	}
+}
+
+// A claim whose deletion the watch shows before a worker asks for its users leaves nothing behind.
+func TestReadUsersOfDeletedClaim(t *testing.T) {
+	w := run(t, func(*world) {})
+	gone, there := claim("gone"), claim("there")
+	there.Name = "there"
+	w.mu.Lock()
+	w.shown[there.Key()] = &there
+	w.mu.Unlock()
+	w.Stop() // so that no list answers
+	for _, c := range []Claim{gone, there} {
+		kind{w.Protector}.ReadUsers(c.Object)
+	}
+	w.batches.mu.Lock()
+	defer w.batches.mu.Unlock()
+	if _, kept := w.batches.answers["gone"]; kept || len(w.batches.answers) != 1 {
+		t.Errorf("answers of %v are awaited", w.batches.answers)
 	}
 }
