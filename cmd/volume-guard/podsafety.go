@@ -33,5 +33,5 @@ func (o *podSafetyOptions) flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.nodeCondition, "node-unreachable-condition", true,
 		"Set the condition "+string(podsafety.NodeUnreachable)+" of pods on a node whose condition Ready is Unknown, and "+
 			"remove it when the node is back: of held pods, and of all pods in namespaces with the label "+
-			podsafety.NamespaceLabel+".")
+			podsafety.NamespaceLabel+". --node-unreachable-condition=false removes it from all pods.")
 }

@@ -14,18 +14,22 @@ import (
 )
 
 // mark sets the condition NodeUnreachable on the pods of an unreachable node, and removes it when the node is back. It
-// changes nothing while the Node does not exist.
+// changes nothing while the Node does not exist. Without the option NodeCondition it removes the conditions of an earlier
+// process, as no other program would.
 func (c *Controller) mark(ctx context.Context, name string) controller.Result {
 	n, found := c.observer.nodes.Get(name)
 	var err error
 	switch {
+	case c.cfg.DryRun:
+	case !c.cfg.NodeCondition:
+		err = c.removeMarks(ctx, name)
 	case !found:
 	case n.Unreachable:
 		err = c.setMarks(ctx, name)
 	default:
 		err = c.removeMarks(ctx, name)
 	}
-	return c.failed(ctx, "Set the condition NodeUnreachable of pods", err, "node", name)
+	return c.failed(ctx, "Set or remove the condition NodeUnreachable of pods", err, "node", name)
 }
 
 // setMarks lists the pods of the node, because the cache lacks pods that are not held.

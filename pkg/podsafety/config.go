@@ -34,7 +34,8 @@ type Config struct {
 	// keeps from a node. It needs the kind NodeFence (deploy/manifests/node-fencing-crd.yaml). Default off, so that no
 	// NodeFence is read.
 	Fences bool
-	// NodeCondition sets the condition NodeUnreachable on pods, and removes it when the node is back. Default off.
+	// NodeCondition sets the condition NodeUnreachable on pods, and removes it when the node is back. Default off,
+	// which removes the condition from all pods.
 	NodeCondition bool
 	// DryRun decides and reports everything, and writes nothing.
 	DryRun bool

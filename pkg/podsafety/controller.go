@@ -104,12 +104,7 @@ func (w woken) working() bool         { return w.c.control.Working() }
 func (w woken) pod(key string)        { w.c.pods.Enqueue(key) }
 func (w woken) claim(key string)      { w.c.claims.Enqueue(key) }
 func (w woken) namespace(name string) { w.c.namespaces.Enqueue(name) }
-
-func (w woken) node(name string) {
-	if w.c.cfg.NodeCondition {
-		w.c.markings.Enqueue(name)
-	}
-}
+func (w woken) node(name string)      { w.c.markings.Enqueue(name) }
 
 func (w woken) forget(p *pod) {
 	w.c.recorder.Forget(p.uid)

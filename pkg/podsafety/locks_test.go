@@ -48,6 +48,31 @@ func TestNodeUnreachableCondition(t *testing.T) {
 	w.expectCalls("condition db remove=true", "condition held remove=true", "condition warned remove=true")
 }
 
+// TestNodeUnreachableConditionOff expects the condition of an earlier process to leave each pod, also on a node that is
+// unreachable or gone, and no condition to be set.
+func TestNodeUnreachableConditionOff(t *testing.T) {
+	t.Parallel()
+	onGone := func(o *v1.Pod) { o.Name, o.Spec.NodeName = "gone", "b" }
+	for _, dryRun := range []bool{false, true} {
+		w := newWorld(t, Config{DryRun: dryRun, NodeCondition: dryRun})
+		w.away()
+		for _, o := range []*v1.Pod{held(marked), held(marked, unheld, onGone),
+			held(func(o *v1.Pod) { o.Name = "unmarked" })} {
+			w.live["ns/"+o.Name], w.podCache["ns/"+o.Name] = o, podOf(o)
+		}
+		_, _, nodes := w.observer.first()
+		slices.Sort(nodes)
+		for _, name := range nodes {
+			w.mark(t.Context(), name)
+		}
+		if dryRun {
+			w.expectCalls()
+			continue
+		}
+		w.expectCalls("condition db remove=true", "condition gone remove=true")
+	}
+}
+
 func TestLockLifecycle(t *testing.T) {
 	w := newWorld(t, Config{VolumeLocks: true})
 	w.pvs["pv-data"] = false

@@ -65,8 +65,11 @@ func (c Config) writes() (permissions []permission.Permission) {
 		add("", "persistentvolumeclaims", "held pods do not keep the claims of their generic ephemeral volumes, and claims "+
 			"that have the finalizer stay", "patch")
 	}
-	if c.NodeCondition {
+	switch {
+	case c.NodeCondition:
 		add("", "pods/status", "pods do not show that their node is unreachable", "patch")
+	case !c.DryRun: // conditions of an earlier process are removed
+		add("", "pods/status", "pods keep the condition "+string(NodeUnreachable)+" after their node is back", "patch")
 	}
 	const bound = "volumes stay bound to one node after the pod is gone"
 	switch {

@@ -66,7 +66,7 @@ func (r *releaser) pass(ctx context.Context) (found bool, err error) {
 	r.out.Left = nil
 	err = r.cluster.eachPod(ctx, metav1.NamespaceAll, "", func(o *v1.Pod) {
 		p := objects.PodOf(o)
-		marked := r.cfg.NodeCondition && isMarked(o)
+		marked := !r.cfg.DryRun && isMarked(o)
 		found = found || p.Held
 		if p.Held || marked {
 			workers.Go(func() error { return r.one(ctx, p, marked) })

@@ -62,6 +62,20 @@ func TestReleaseRemovesLocksOfEarlierProcess(t *testing.T) {
 	}
 }
 
+// TestReleaseRemovesConditionsOfEarlierProcess expects a release without NodeCondition to remove them all the same.
+func TestReleaseRemovesConditionsOfEarlierProcess(t *testing.T) {
+	t.Parallel()
+	for _, dryRun := range []bool{false, true} {
+		w := newWorld(t, Config{DryRun: dryRun})
+		w.live["ns/db"] = held(marked, unheld)
+		w.cfg.Clock = kubetest.EagerClock{FakeClock: w.clock}
+		out, err := w.Release(t.Context())
+		if err != nil || (out.Conditions == 1) == dryRun || isMarked(w.live["ns/db"]) != dryRun {
+			t.Errorf("dry run %t: %+v, %v", dryRun, out, err)
+		}
+	}
+}
+
 func TestFailedReleaseNamesPod(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.live["ns/db"] = held()
