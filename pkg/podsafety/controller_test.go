@@ -405,9 +405,11 @@ func (always) working() bool { return true }
 func TestCandidateStaysUntilWriteSucceeds(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.working(func() { w.show(held(unheld)) })
-	w.fail[added] = errors.New("no answer")
-	w.reconcilePod()
-	w.expectCalls(added)
+	for _, err := range []error{errors.New("no answer"), kube.ErrChanged} {
+		w.fail[added] = err
+		w.reconcilePod()
+		w.expectCalls(added)
+	}
 	w.fail = nil
 	w.reconcilePod()
 	w.expectCalls(added)

@@ -28,7 +28,7 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 		return controller.Done()
 	}
 	c.recorder.ReportEnd(ctx, object(s.Facts.Pod), &s, s.Facts.Detail(s.Reason()), err, false)
-	if s.Requeue() != session.RequeueRetry {
+	if again := s.Requeue(); again != session.RequeueRetry && again != session.RequeueSoon {
 		c.observer.drop(key, facts.Pod.UID)
 	}
 	c.observer.settle(key, facts.Pod)
