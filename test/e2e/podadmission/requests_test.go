@@ -217,6 +217,7 @@ func deletions() map[string]request {
 		"delete it between end and unmount":     {pod: held, before: ended, send: deletes(withGrace(0)), refused: true},
 		"delete it then, confirmed":             {pod: held, before: ended, send: deletes(withGrace(0)), confirmed: true},
 		"delete it then, as its kubelet":        {pod: held, before: ended, as: ownKubelet, send: deletes(withGrace(0))},
+		"delete it then, as the pod collector":  {pod: held, before: ended, as: podGC, send: deletes(withGrace(0))},
 		"delete it then once more, with grace":  {pod: held, before: ended, send: deletes(metav1.DeleteOptions{})},
 		"delete one then that is not held":      {before: ended, send: deletes(withGrace(0))},
 		"delete a pod of an unknown phase":      {before: unknown, send: deletes(withGrace(0)), refused: true},
