@@ -169,7 +169,7 @@ var worlds = map[string][]string{
 	"internal/engine/singlenode": {
 		"lock, not held", "lock, two claims", "lock, two claims, created again", "lock", "lock, node preset",
 		"lock, fenced, opted in", "lock, Job", "lock, uninstalled", "lock, bound late", "lock, annotation removed",
-		"lock, calls fail", "lock, claim created again", "lock, opted in", "lock, two leaders",
+		"lock, calls fail", "lock, claim created again", "lock, opted in", "lock, two leaders", "lock, queued",
 		"joint, volumes, completed",
 	},
 }

@@ -54,14 +54,16 @@ func (k *worker) counts(s *state) bool {
 // create creates a pod, which gets the gate if the namespace asks for it.
 func (c *scene) create(slot int) {
 	c.born[slot] = true
-	c.writePod(slot, func(p *pod) { *p = pod{exists: true, gated: c.mode != singlenode.ModeOff, held: !c.Unheld} })
+	c.writePod(slot, func(p *pod) {
+		*p = pod{exists: true, gated: c.mode != singlenode.ModeOff, held: !c.Unheld, queued: c.Queued}
+	})
 }
 
 // schedule binds a pod without a gate to its node, if the node is not cut off and the claims can be used. The API
 // server refuses to bind a pod that has a gate or is terminating.
 func (k *worker) schedule(s *state, slot int) {
 	p := s.pods[slot]
-	if !p.exists || p.gated || p.node > 0 || p.terminating {
+	if !p.exists || p.gated || p.queued || p.node > 0 || p.terminating {
 		return
 	}
 	for _, n := range k.uses(slot) {

@@ -5,7 +5,8 @@
 //     removed without the locks, and no lock is freed while its pod may use the volume.
 //   - L1: every state leads to rest. At rest no pod that is gone or has completed has a lock, and no claim is kept
 //     without one. A pod with its gate waits for the reported reason, which is true, and never in a circle. After an
-//     uninstallation no gate, lock or finalizer is left.
+//     uninstallation no gate, lock or finalizer is left. A pod that a queue has admitted waits for none that the queue
+//     keeps.
 //
 // The model runs the shipped code of volume-guard: the records of its tracker, its decisions, and the calls and replies
 // of its sessions. The model plays everything around it: the API server with its watches, which lag separately for each

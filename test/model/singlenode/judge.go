@@ -125,6 +125,8 @@ func (k *worker) unsettledPod(s *state, slot int) string {
 		return "L1: a pod could go on, and no replica works on it"
 	case !k.isSo(s, slot, d):
 		return "L1: a pod waits (" + string(d.Reason) + "), which is not so"
+	case !p.queued && d.Reason == singlenode.ReasonClaimInUse && k.locker(s, slot, d).queued:
+		return "L1: a pod that a queue has admitted waits for one that it keeps"
 	case k.circle(s, slot):
 		return "L1: pods wait for each other"
 	}
@@ -177,8 +179,12 @@ func (k *worker) polledLock(s *state, i, n int) bool {
 // isSo reports whether the reason of a waiting pod is true, independently of the code that decides.
 func (k *worker) isSo(s *state, slot int, d singlenode.Decision) bool {
 	n := k.machine.claimNumber(d.Claim, k.machine.flipped(slot))
-	if d.Reason == singlenode.ReasonNotHeld {
+	switch d.Reason {
+	case singlenode.ReasonNotHeld:
 		return !s.pods[slot].held
+	case singlenode.ReasonOtherGates:
+		return s.pods[slot].queued
+	default:
 	}
 	if n < 0 {
 		return false
@@ -196,6 +202,11 @@ func (k *worker) isSo(s *state, slot int, d singlenode.Decision) bool {
 	default:
 	}
 	return false
+}
+
+// locker returns the pod whose lock another pod waits for.
+func (k *worker) locker(s *state, slot int, d singlenode.Decision) pod {
+	return s.pods[s.claims[k.machine.claimNumber(d.Claim, k.machine.flipped(slot))].lock-1]
 }
 
 // usedWithoutLock reports whether another pod uses a claim without having a gate.

@@ -123,6 +123,9 @@ func (m *machine) podObject(slot int, p pod, flipped bool) *v1.Pod {
 	if p.gated {
 		o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: singlenode.Gate}}
 	}
+	if p.queued && m.Without != TheOtherGates {
+		o.Spec.SchedulingGates = append(o.Spec.SchedulingGates, v1.PodSchedulingGate{Name: "queue.example.com/x"})
+	}
 	if p.held || m.Without == TheHold {
 		o.Finalizers = []string{objects.RunningFinalizer}
 	}

@@ -17,7 +17,7 @@ func (k *worker) people(s *state) {
 			c.left.Preset--
 			c.create(slot)
 			c.processes[slot].node = uint8(n + 1)
-			c.writePod(slot, func(p *pod) { p.gated, p.node = false, uint8(n+1) })
+			c.writePod(slot, func(p *pod) { p.gated, p.queued, p.node = false, false, uint8(n+1) })
 			c.forgive(slot)
 		})
 	}
@@ -55,6 +55,10 @@ func (k *worker) users(s *state, slot int) {
 		c.left.Ungate--
 		c.writePod(slot, func(p *pod) { p.gated = false })
 		c.forgive(slot)
+	})
+	k.User(p.queued, s.left.Admit, move{queueAdmits, 0, slot}, func(c *scene) {
+		c.left.Admit--
+		c.writePod(slot, func(p *pod) { p.queued = false })
 	})
 }
 

@@ -104,7 +104,7 @@ func (w *World) first(m *machine) state {
 		}
 	}
 	c.born[0] = true
-	c.pods[0] = pod{exists: true, gated: true, held: !w.Unheld}
+	c.pods[0] = pod{exists: true, gated: true, held: !w.Unheld, queued: w.Queued}
 	if w.Running {
 		c.pods[0].gated, c.pods[0].node = false, 1
 		c.processes[0] = process{node: 1, known: true, runs: true, mounted: true}

@@ -33,6 +33,7 @@ func TestEachGuardIsNeeded(t *testing.T) {
 		TheList:           {World{Lag: true, Budget: Budget{Preset: 1}}, "S2"},
 		TheHolder:         {World{Replicas: 2, Lag: true}, "S2"},
 		TheFinalizer:      {World{Budget: Budget{DeleteClaim: 1, Recreate: 1}}, "S2"},
+		TheOtherGates:     {World{Queued: true, Budget: Budget{Admit: 1}}, "L1"},
 		TheHold:           {World{Unheld: true, Budget: Budget{Force: 1, Cut: 1}}, "S2"},
 		TheRun: {World{Workload: ReplicaSet, Running: true,
 			Budget: Budget{Delete: 1, Fence: 1, Unfence: 1, Reboot: 1}}, "S2"},

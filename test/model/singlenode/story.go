@@ -17,6 +17,7 @@ const (
 	userForces
 	userConfirms
 	userRemovesGate
+	queueAdmits
 	userDeletesClaim
 	userCreatesClaim
 	userCreatesClaimFirst
@@ -90,6 +91,7 @@ var sentences = [verbs]string{
 	userForces:              "a user deletes pod %[1]d by force",
 	userConfirms:            "a user confirms that the processes of pod %[1]d cannot run any more",
 	userRemovesGate:         "a user removes the gate of pod %[1]d",
+	queueAdmits:             "a queue removes its gate of pod %[1]d",
 	userDeletesClaim:        "a user deletes claim %[1]d",
 	userCreatesClaim:        "a user creates claim %[1]d again",
 	userCreatesClaimFirst:   "a user creates claim %[1]d again, whose UID comes before those of the others",

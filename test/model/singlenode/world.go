@@ -19,6 +19,8 @@ type pod struct {
 	node uint8
 	// gated means that it has the scheduling gate, held that it has the finalizer of the hold.
 	gated, held, terminating bool
+	// queued means that it has the gate of another program, such as a queue.
+	queued bool
 	// foreground means that it was deleted in the foreground: its object stays until its claim is gone.
 	foreground bool
 	// ended means that its kubelet has reported its completion.

@@ -38,6 +38,8 @@ const (
 	TheFinalizer
 	// TheHold: without it, pods that are not held lose their gate.
 	TheHold
+	// TheOtherGates: without it, the gates of other programs do not count.
+	TheOtherGates
 	// TheRun: without it, a fence counts for a pod regardless of the run of the node that started it.
 	TheRun
 )
@@ -63,7 +65,9 @@ type World struct {
 	Running, Unheld bool
 	// Unbound means that claims have no PV at first, Ephemeral that the claim is a generic ephemeral volume's.
 	Unbound, Ephemeral bool
-	Replicas           int
+	// Queued means that pods are created with the gate of another program, too.
+	Queued   bool
+	Replicas int
 	// Lag means that watches deliver a state at any later time, and not at once.
 	Lag bool
 	// Without is the missing guard.
@@ -74,8 +78,9 @@ type World struct {
 // Budget bounds the number of each event in one history.
 type Budget struct {
 	// Delete deletes a pod, Force deletes one by force, Confirm confirms that processes cannot run, Ungate removes a gate
-	// by hand, and Preset creates a pod on a node. Foreground deletes a pod in the foreground.
-	Delete, Foreground, Force, Confirm, Ungate, Preset uint8
+	// by hand, and Preset creates a pod on a node. Foreground deletes a pod in the foreground. Admit removes the gate of
+	// another program.
+	Delete, Foreground, Force, Confirm, Ungate, Preset, Admit uint8
 	// DeleteClaim and Recreate concern a claim, Label adds its label, and Strip removes its lock or finalizer.
 	DeleteClaim, Recreate, Label, Strip uint8
 	// Turn adds or removes the label of the namespace, Fence and Unfence concern the volumes, and Remove uninstalls
@@ -153,6 +158,18 @@ func replaced() []World {
 			Name: "lock, reboot", About: "a machine reboots, whose kubelet starts pods again or ends them", Workload: ReplicaSet,
 			Constant: oneClaim + "; " + oneLeader, Lag: true,
 			Budget: Budget{Delete: 1, Reboot: 1, Cut: 1, Heal: 1},
+		},
+		{
+			Name:     "lock, queued",
+			About:    "a queue keeps pods by a gate of its own, admits some of them in any order, and others never",
+			Constant: oneClaim + "; " + oneLeader + "; " + twoPods, Queued: true, Lag: true,
+			Budget: Budget{Delete: 1, Admit: 2, Late: 1},
+		},
+		{
+			Name: "lock, queued, two claims", About: "the same with pods that use two claims in both orders", Queued: true,
+			Claims: 2, Pods: 3, Uses: [maxPods][]int{{0, 1}, {1, 0}, {1}},
+			Constant: upToDate + "; " + noFault + "; " + oneLeader,
+			Budget:   Budget{Delete: 1, Admit: 2},
 		},
 	}
 }
@@ -290,7 +307,7 @@ func (w *World) Bounds() string {
 		on   bool
 		name string
 	}{{w.Lag, "lag"}, {w.Mode == singlenode.ModeSelected, "selected"}, {w.PVAsks, "PV asks"}, {w.Running, "running"},
-		{w.Unheld, "unheld"}, {w.Unbound, "unbound"}, {w.Ephemeral, "ephemeral"}} {
+		{w.Unheld, "unheld"}, {w.Queued, "queued"}, {w.Unbound, "unbound"}, {w.Ephemeral, "ephemeral"}} {
 		if f.on {
 			parts = append(parts, f.name)
 		}
