@@ -101,7 +101,7 @@ func byPod(f Facts, now time.Time) Decision {
 		return waitFor(ReasonGracePeriodRunning, pod.GraceEnds.Sub(now))
 	case pod.Confirmation == objects.ConfirmedOther:
 		return wait(ReasonConfirmationMismatch)
-	case f.NodeSeen != objects.NodeReady:
+	case !f.NodeSeen.Ready():
 		return wait(ReasonNodeUnreachable)
 	case pod.Final:
 		return wait(ReasonEndNotReported)

@@ -263,13 +263,16 @@ func TestDecide(t *testing.T) {
 		"out of service, with grace": {facts(live, node(outOfService())), ForceDelete, ReasonOutOfService, 0},
 		"out of service, and Ready": {
 			facts(pod(noGrace), live, node(objects.Node{Found: true, Ready: objects.ReadyTrue, OutOfService: true})),
-			Wait, ReasonOutOfServiceNodeReady, 0},
+			Wait, ReasonOutOfServiceNodeReady, 50 * time.Second},
 		"out of service, a node that says nothing": {
 			facts(pod(noGrace), live, node(objects.Node{Found: true, OutOfService: true})), Wait,
 			ReasonOutOfServiceNodeReady, 0},
 		"our own taint": {
 			facts(pod(noGrace), live, node(objects.Node{Found: true, Ready: objects.ReadyUnknown, OwnTaint: true})),
 			Wait, ReasonNodeUnreachable, 0},
+		"our own taint, Ready, for long": {
+			facts(pod(func(p *Pod) { p.GraceEnds = ago(time.Minute) }), live,
+				node(objects.Node{Found: true, Ready: objects.ReadyTrue, OwnTaint: true})), Wait, ReasonEndOverdue, 0},
 		"another Node of the name, Ready": {
 			facts(pod(noGrace), live, node(ready()), seen(objects.NodeUnseen)), Wait, ReasonProcessesMayRun, 0},
 

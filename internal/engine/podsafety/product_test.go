@@ -200,11 +200,20 @@ func missed(f Facts, d Decision) string {
 	return ""
 }
 
+// silent reports whether a held, terminating pod waits without a limit for a reason that has no Event.
+func silent(f Facts, d Decision) bool {
+	return f.Pod.Held && f.Pod.Terminating && !f.Rules.RemovingFinalizers && d.Action == Wait && d.After == 0 &&
+		d.Reason.About().Severity.EventType() == ""
+}
+
 func judge(t *testing.T, f Facts) {
 	t.Helper()
 	d := Decide(f, now())
 	if wrong := broken(f, d); wrong != "" {
 		t.Fatalf("%v (%v): %s\n%+v", d.Action, d.Reason, wrong, f)
+	}
+	if silent(f, d) {
+		t.Fatalf("%v: a pod is held without an end and without an Event\n%+v", d.Reason, f)
 	}
 	longest := time.Minute + max(0, f.Pod.GraceEnds.Sub(now()))
 	if d.After < 0 || d.After > longest || d.After > 0 && d.Action != Wait {
