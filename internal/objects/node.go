@@ -9,6 +9,9 @@ const (
 	// OwnTaintValue is the value of the taint node.kubernetes.io/out-of-service that this project adds to a node that it
 	// has fenced. The evidence is then the fence, not the taint.
 	OwnTaintValue = "csi-reclaimer"
+	// VolumesFencedTaint is the key of the taint that keeps new pods from a node that a fence keeps from its volumes. Its
+	// effect is NoSchedule.
+	VolumesFencedTaint = "csi-reclaimer.io/volumes-fenced"
 	// ControlPlaneLabel marks a Node of the control plane (kubeadm, and most installers).
 	ControlPlaneLabel = "node-role.kubernetes.io/control-plane"
 )
@@ -35,8 +38,9 @@ type Node struct {
 	Ready           Ready
 	// OutOfService reports the taint node.kubernetes.io/out-of-service, unless it is from this project.
 	OutOfService bool
-	// OwnTaint reports the taint from this project.
-	OwnTaint bool
+	// OwnTaint reports the taint node.kubernetes.io/out-of-service from this project, and VolumesFenced reports
+	// VolumesFencedTaint. Neither is evidence without a NodeFence.
+	OwnTaint, VolumesFenced bool
 	// ControlPlane reports ControlPlaneLabel.
 	ControlPlane bool
 	// BootID is status.nodeInfo.bootID.
@@ -64,6 +68,8 @@ func NodeOf(o *v1.Node) Node {
 	}
 	for _, t := range o.Spec.Taints {
 		switch {
+		case isVolumesFenced(t):
+			n.VolumesFenced = true
 		case IsOwnTaint(t):
 			n.OwnTaint = true
 		case t.Key == v1.TaintNodeOutOfService:
@@ -87,8 +93,15 @@ func readyOf(s v1.ConditionStatus) Ready {
 
 // IsOwnTaint reports whether a taint is from this project.
 func IsOwnTaint(t v1.Taint) bool {
-	return t.Key == v1.TaintNodeOutOfService && t.Value == OwnTaintValue
+	return t.Key == v1.TaintNodeOutOfService && t.Value == OwnTaintValue || isVolumesFenced(t)
 }
+
+func isVolumesFenced(t v1.Taint) bool {
+	return t.Key == VolumesFencedTaint && t.Effect == v1.TaintEffectNoSchedule
+}
+
+// Tainted reports a taint from this project.
+func (n Node) Tainted() bool { return n.OwnTaint || n.VolumesFenced }
 
 // NotReady reports that the condition Ready is False or Unknown.
 func (n Node) NotReady() bool { return n.Ready == ReadyFalse || n.Ready == ReadyUnknown }

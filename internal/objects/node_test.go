@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"slices"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ func node(status v1.ConditionStatus, taints ...v1.Taint) *v1.Node {
 func TestNodeOf(t *testing.T) {
 	others := v1.Taint{Key: v1.TaintNodeOutOfService, Value: "nodeshutdown"}
 	ours := v1.Taint{Key: v1.TaintNodeOutOfService, Value: OwnTaintValue}
+	fenced := v1.Taint{Key: "csi-reclaimer.io/volumes-fenced", Effect: v1.TaintEffectNoSchedule}
 	for name, c := range map[string]struct {
 		node *v1.Node
 		want Node
@@ -39,11 +41,20 @@ func TestNodeOf(t *testing.T) {
 			Node{Found: true, Ready: ReadyUnknown, OwnTaint: true}, NodeTainted},
 		"by both": {node(v1.ConditionUnknown, ours, others),
 			Node{Found: true, Ready: ReadyUnknown, OwnTaint: true, OutOfService: true}, NodeTainted},
+		"fenced from volumes": {node(v1.ConditionTrue, fenced),
+			Node{Found: true, Ready: ReadyTrue, VolumesFenced: true}, NodeReady},
+		"fenced from volumes, with another effect": {
+			node(v1.ConditionTrue, v1.Taint{Key: fenced.Key, Effect: v1.TaintEffectNoExecute}),
+			Node{Found: true, Ready: ReadyTrue}, NodeReady},
 		"another taint": {node(v1.ConditionTrue, v1.Taint{Key: v1.TaintNodeUnreachable}),
 			Node{Found: true, Ready: ReadyTrue}, NodeReady},
 	} {
 		got := NodeOf(c.node)
 		notReady := c.want.Ready == ReadyFalse || c.want.Ready == ReadyUnknown
+		if got.Tainted() != (got.OwnTaint || got.VolumesFenced) ||
+			got.Tainted() != slices.ContainsFunc(c.node.Spec.Taints, IsOwnTaint) {
+			t.Errorf("%s: it is tainted by us: %t", name, got.Tainted())
+		}
 		if got != c.want || got.Seen() != c.seen || got.NotReady() != notReady {
 			t.Errorf("%s: %+v, seen %d", name, got, got.Seen())
 		}

@@ -158,6 +158,14 @@ func (b *bench) taints() []v1.Taint {
 
 func (b *bench) tainted() bool { return slices.ContainsFunc(b.taints(), objects.IsOwnTaint) }
 
+// setting returns the write of a taint.
+func (b *bench) setting(taint fencing.Taint) func(context.Context, fencing.Ask) error {
+	return func(ctx context.Context, ask fencing.Ask) error {
+		ask.Taint = taint
+		return b.setTaint(ctx, ask)
+	}
+}
+
 // ask creates a NodeFence for the node.
 func (b *bench) ask(agents ...v1alpha1.Agent) {
 	b.Helper()
@@ -345,14 +353,15 @@ func TestWritesHavePreconditions(t *testing.T) {
 	}
 	add := func(ctx context.Context, ask fencing.Ask) error { return b.setFinalizer(ctx, ask, true) }
 	remove := func(ctx context.Context, ask fencing.Ask) error { return b.setFinalizer(ctx, ask, false) }
-	taint := func(ctx context.Context, ask fencing.Ask) error { return b.setTaint(ctx, ask, true) }
 	for _, c := range []struct {
 		what  string
 		write func(context.Context, fencing.Ask) error
 		// byUID, byVersion and byNode are the preconditions of the write.
 		byUID, byVersion, byNode bool
 	}{
-		{"the taint", taint, false, false, true},
+		{"the taint", b.setting(fencing.OutOfService), false, false, true},
+		{"the other taint", b.setting(fencing.VolumesFenced), false, false, true},
+		{"no taint", b.setting(fencing.NoTaint), false, false, true},
 		{"the status", b.writeStatus, true, true, false},
 		{"a finalizer", add, true, false, false},
 		{"a finalizer that goes", remove, true, false, false},

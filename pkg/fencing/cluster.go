@@ -31,9 +31,10 @@ type cluster interface {
 	setFinalizer(ctx context.Context, ask fencing.Ask, has bool) error
 	deleteFence(ctx context.Context, ask fencing.Ask) error
 	writeStatus(ctx context.Context, ask fencing.Ask) error
-	// setTaint adds or removes the taint of this project on the Node of an Ask, which must be unchanged since it was read.
-	setTaint(ctx context.Context, ask fencing.Ask, has bool) error
-	// eachTainted reads all Nodes that have the taint of this project, page by page.
+	// setTaint makes the taint of an Ask the only one of this project on its Node, which must be unchanged since it was
+	// read.
+	setTaint(ctx context.Context, ask fencing.Ask) error
+	// eachTainted reads all Nodes that have a taint of this project, page by page.
 	eachTainted(ctx context.Context, visit func(name string, facts objects.Node)) error
 }
 
@@ -147,7 +148,7 @@ func (a apiServer) writeStatus(ctx context.Context, ask fencing.Ask) error {
 func (a apiServer) eachTainted(ctx context.Context, visit func(string, objects.Node)) error {
 	err := kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout, a.clients.Core.Nodes().List,
 		func(o *v1.Node) {
-			if n := objects.NodeOf(o); n.OwnTaint {
+			if n := objects.NodeOf(o); n.Tainted() {
 				visit(o.Name, n)
 			}
 		})
@@ -159,7 +160,7 @@ func (a apiServer) eachTainted(ctx context.Context, visit func(string, objects.N
 
 // setTaint replaces the whole list of taints, because a merge patch cannot change one entry. The write is bound to a
 // live read, which must show the same version of the Node as the decision.
-func (a apiServer) setTaint(ctx context.Context, ask fencing.Ask, has bool) error {
+func (a apiServer) setTaint(ctx context.Context, ask fencing.Ask) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	o, err := a.clients.Core.Nodes().Get(ctx, ask.Node, metav1.GetOptions{})
@@ -169,7 +170,7 @@ func (a apiServer) setTaint(ctx context.Context, ask fencing.Ask, has bool) erro
 	case o.ResourceVersion != ask.NodeVersion:
 		return fmt.Errorf("node %q: %w", ask.Node, kube.ErrChanged)
 	}
-	taints, err := withTaint(o.Spec.Taints, has)
+	taints, err := withTaint(o.Spec.Taints, ask.Taint)
 	if err != nil {
 		return fmt.Errorf("taint node %q: %w", ask.Node, err)
 	}
@@ -181,7 +182,7 @@ func (a apiServer) setTaint(ctx context.Context, ask fencing.Ask, has bool) erro
 	if err != nil {
 		return fmt.Errorf("change the taints of node %q: %w", ask.Node, kube.Meaning(err, ask.Node))
 	}
-	if hasTaint(after) != has {
+	if taintOf(after) != ask.Taint {
 		return fmt.Errorf("change the taints of node %q: %w", ask.Node, kube.ErrUndone)
 	}
 	return nil

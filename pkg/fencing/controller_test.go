@@ -259,7 +259,7 @@ func TestTwoLeaders(t *testing.T) {
 
 // A leftover taint is removed, and the taint of a fence in force stays.
 func TestLeftoverTaintIsRemoved(t *testing.T) {
-	tainted := func(o *v1.Node) { o.Spec.Taints, _ = withTaint(nil, true) }
+	tainted := func(o *v1.Node) { o.Spec.Taints, _ = withTaint(nil, fencing.OutOfService) }
 	w := newWorld(t, Config{})
 	w.node("a", v1.ConditionUnknown, tainted)
 	w.sync()
@@ -391,20 +391,26 @@ func TestWithTaint(t *testing.T) {
 		return v1.Taint{Key: key, Value: "csi-reclaimer", Effect: effect}
 	}
 	const execute, schedule = v1.TaintEffectNoExecute, v1.TaintEffectNoSchedule
+	fenced := v1.Taint{Key: "csi-reclaimer.io/volumes-fenced", Effect: schedule}
 	for name, c := range map[string]struct{ before, with, without []v1.Taint }{
-		"none":        {nil, []v1.Taint{ours(execute)}, nil},
-		"others":      {[]v1.Taint{other}, []v1.Taint{other, ours(execute)}, []v1.Taint{other}},
-		"it is there": {[]v1.Taint{ours(execute), other}, []v1.Taint{other, ours(execute)}, []v1.Taint{other}},
+		"none":              {nil, []v1.Taint{ours(execute)}, nil},
+		"others":            {[]v1.Taint{other}, []v1.Taint{other, ours(execute)}, []v1.Taint{other}},
+		"it is there":       {[]v1.Taint{ours(execute), other}, []v1.Taint{other, ours(execute)}, []v1.Taint{other}},
+		"of fenced volumes": {[]v1.Taint{fenced, other}, []v1.Taint{other, ours(execute)}, []v1.Taint{other}},
 		"of others": {[]v1.Taint{theirs(execute)}, []v1.Taint{theirs(execute), ours(schedule)},
 			[]v1.Taint{theirs(execute)}},
 		"of others, no effect is left": {[]v1.Taint{theirs(execute), theirs(schedule)}, nil,
 			[]v1.Taint{theirs(execute), theirs(schedule)}},
 	} {
-		with, err := withTaint(c.before, true)
+		with, err := withTaint(c.before, fencing.OutOfService)
 		if !slices.Equal(with, c.with) || (err != nil) != (c.with == nil) {
 			t.Errorf("%s: %v, %v", name, with, err)
 		}
-		if without, err := withTaint(c.before, false); !slices.Equal(without, c.without) || err != nil {
+		with, err = withTaint(c.before, fencing.VolumesFenced)
+		if !slices.Equal(with, append(slices.Clone(c.without), fenced)) || err != nil {
+			t.Errorf("%s, of volumes: %v, %v", name, with, err)
+		}
+		if without, err := withTaint(c.before, fencing.NoTaint); !slices.Equal(without, c.without) || err != nil {
 			t.Errorf("%s, removed: %v, %v", name, without, err)
 		}
 	}

@@ -75,7 +75,7 @@ func (c *Controller) call(ctx context.Context, ask fencing.Ask) (reply fencing.R
 	case fencing.WriteStatus:
 		err = c.cluster.writeStatus(ctx, ask)
 	case fencing.AddTaint, fencing.RemoveTaint:
-		err = c.cluster.setTaint(ctx, ask, ask.Action == fencing.AddTaint)
+		err = c.cluster.setTaint(ctx, ask)
 	case fencing.ReadRun, fencing.StartRun, fencing.StopRun:
 		reply.Run, err = c.agent(ctx, ask)
 	case fencing.Wait: // a session that waits has ended

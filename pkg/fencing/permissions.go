@@ -42,7 +42,8 @@ func (c Config) Permissions() []permission.Permission {
 		add(own, client.FenceResource, "", stuck, false, "create", "patch", "delete")
 		add(own, client.FenceResource+"/status", "", stuck, false, "update")
 		add(own, client.PolicyResource+"/status", "", "the status of FencePolicies is not updated", false, "update")
-		add("", "nodes", "", "pods of a fenced node are not replaced, and its volumes not detached", false, "patch")
+		add("", "nodes", "", "pods of a fenced node are not replaced, its volumes not detached, and new pods not kept away",
+			false, "patch")
 	}
 	if _, none := c.Events.(events.Discard); !none {
 		add("", "events", "", "only the log and the metrics show the progress of fences", false, "create",

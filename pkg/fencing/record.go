@@ -59,7 +59,7 @@ type node struct {
 	// unreachable reports that the condition Ready is Unknown, and since when, by the clock of the control plane.
 	unreachable bool
 	since       time.Time
-	// tainted reports that the Node has the taint of this project.
+	// tainted reports that the Node has a taint of this project.
 	tainted      bool
 	controlPlane bool
 	labels       nodeLabels
@@ -93,7 +93,7 @@ func (l nodeLabels) Lookup(key string) (value string, found bool) {
 // wholeNodeOf returns the record of a Node, which keeps no reference to o.
 func wholeNodeOf(o *v1.Node) *node {
 	of := objects.NodeOf(o)
-	n := &node{name: o.Name, zone: unique.Make(o.Labels[v1.LabelTopologyZone]).Value(), tainted: of.OwnTaint,
+	n := &node{name: o.Name, zone: unique.Make(o.Labels[v1.LabelTopologyZone]).Value(), tainted: of.Tainted(),
 		controlPlane: of.ControlPlane}
 	for _, c := range o.Status.Conditions {
 		if c.Type == v1.NodeReady && c.Status == v1.ConditionUnknown {

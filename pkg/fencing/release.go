@@ -26,13 +26,13 @@ type Released struct {
 // releaseTries bounds the tries for objects that change concurrently.
 const releaseTries = 5
 
-// Release removes the finalizer of this project from all NodeFences, and its taint from all Nodes. It is the first step
-// of uninstalling volume-guard and replaces Run: no Controller may run at the same time.
+// Release removes the finalizer of this project from all NodeFences, and its taints from all Nodes. It is the first
+// step of uninstalling volume-guard and replaces Run: no Controller may run at the same time.
 //
-// The taint of fenced nodes is removed as well, which releases nothing: pods that are left stay until their node
-// returns, and volumes stay attached. A remaining taint would do harm: Kubernetes would delete the pods and detach the
-// volumes of the node each time that it is not Ready, even under running processes, and no controller would remove the
-// taint.
+// The taints of fenced nodes are removed as well, which releases nothing: pods that are left stay until their node
+// returns, and volumes stay attached. A remaining taint would do harm, because no controller would remove it: with the
+// taint out-of-service, Kubernetes would delete the pods and detach the volumes of the node each time that it is not
+// Ready, even under running processes, and with the other one it would never schedule pods there.
 //
 // Release deletes no NodeFence and undoes no agent's fence. It tries all objects, and the error names the ones that
 // were not released. If the kinds are not installed, it releases only Nodes.
@@ -89,7 +89,7 @@ func (c *Controller) releaseFences(ctx context.Context, out *Released, first boo
 func (c *Controller) releaseNodes(ctx context.Context, out *Released) error {
 	var errs []error
 	err := c.cluster.eachTainted(ctx, func(name string, n objects.Node) {
-		switch err := c.cluster.setTaint(ctx, fencing.Ask{Node: name, NodeVersion: n.ResourceVersion}, false); {
+		switch err := c.cluster.setTaint(ctx, fencing.Ask{Node: name, NodeVersion: n.ResourceVersion}); {
 		case err == nil:
 			out.Nodes++
 			klog.FromContext(ctx).V(2).Info("Removed the taint of a Node", "node", name)

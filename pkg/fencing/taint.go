@@ -7,20 +7,26 @@ import (
 
 	"k8s.io/api/core/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // errTaken is returned because the API server allows only one taint with the same key and effect.
 var errTaken = errors.New("it has the taint " + v1.TaintNodeOutOfService + " of others with each effect")
 
-// withTaint returns the taints with the taint of this project, or without it.
+// withTaint returns the taints, with this one as the only taint of this project.
 //
-// The effect is NoExecute, which also deletes the pods that tolerate an unreachable node. If other programs have added
-// that taint, the effect is NoSchedule: Kubernetes looks for the key alone (pkg/controller/podgc and
-// pkg/controller/volume/attachdetach), and a node cannot have two taints with the same key and effect.
-func withTaint(taints []v1.Taint, has bool) ([]v1.Taint, error) {
+// The effect of the taint out-of-service is NoExecute, which also deletes the pods that tolerate an unreachable node.
+// If other programs have added that taint, the effect is NoSchedule: Kubernetes looks for the key alone
+// (pkg/controller/podgc and pkg/controller/volume/attachdetach), and a node cannot have two taints with the same key
+// and effect.
+func withTaint(taints []v1.Taint, is fencing.Taint) ([]v1.Taint, error) {
 	others := slices.DeleteFunc(slices.Clone(taints), objects.IsOwnTaint)
-	if !has {
+	switch is {
+	case fencing.OutOfService:
+	case fencing.VolumesFenced:
+		return append(others, v1.Taint{Key: objects.VolumesFencedTaint, Effect: v1.TaintEffectNoSchedule}), nil
+	default:
 		return others, nil
 	}
 	for _, effect := range []v1.TaintEffect{v1.TaintEffectNoExecute, v1.TaintEffectNoSchedule} {
@@ -32,8 +38,16 @@ func withTaint(taints []v1.Taint, has bool) ([]v1.Taint, error) {
 	return nil, errTaken
 }
 
-// hasTaint reports whether a Node has the taint of this project.
-func hasTaint(o *v1.Node) bool { return slices.ContainsFunc(o.Spec.Taints, objects.IsOwnTaint) }
+// taintOf returns the taint of this project on a Node, the more dangerous one of two.
+func taintOf(o *v1.Node) fencing.Taint {
+	switch n := objects.NodeOf(o); {
+	case n.OwnTaint:
+		return fencing.OutOfService
+	case n.VolumesFenced:
+		return fencing.VolumesFenced
+	}
+	return fencing.NoTaint
+}
 
 // taintPatch returns a JSON merge patch that replaces the taints of a Node, if it is unchanged since it was read.
 func taintPatch(o *v1.Node, taints []v1.Taint) ([]byte, error) {

@@ -241,7 +241,9 @@ func (w *world) wantPhase(name string, want v1alpha1.Phase) {
 	}
 }
 
-func (w *world) tainted(name string) bool { return hasTaint(w.nodes[name]) }
+// tainted reports whether a node has the taint that releases its pods, and shunned whether new pods stay away.
+func (w *world) tainted(name string) bool { return taintOf(w.nodes[name]) == fencing.OutOfService }
+func (w *world) shunned(name string) bool { return taintOf(w.nodes[name]) == fencing.VolumesFenced }
 
 // judgement returns the reason that the status of policy p gives for a node.
 func (w *world) judgement(node string) string {
@@ -344,7 +346,7 @@ func (w *world) writeStatus(_ context.Context, ask fencing.Ask) error {
 	}, "status %s", ask.Status.Phase)
 }
 
-func (w *world) setTaint(_ context.Context, ask fencing.Ask, has bool) error {
+func (w *world) setTaint(_ context.Context, ask fencing.Ask) error {
 	return w.write(func() error {
 		o := w.nodes[ask.Node]
 		switch {
@@ -353,18 +355,18 @@ func (w *world) setTaint(_ context.Context, ask fencing.Ask, has bool) error {
 		case o.ResourceVersion != ask.NodeVersion:
 			return kube.ErrChanged
 		}
-		taints, err := withTaint(o.Spec.Taints, has)
+		taints, err := withTaint(o.Spec.Taints, ask.Taint)
 		if err != nil {
 			return err
 		}
 		w.node(ask.Node, o.Status.Conditions[0].Status, func(n *v1.Node) { n.Spec.Taints = taints })
 		return nil
-	}, "taint %t", has)
+	}, "taint %t", ask.Taint != fencing.NoTaint)
 }
 
 func (w *world) eachTainted(_ context.Context, visit func(string, objects.Node)) error {
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
-		if w.tainted(name) {
+		if taintOf(w.nodes[name]) != fencing.NoTaint {
 			visit(name, objects.NodeOf(w.nodes[name]))
 		}
 	}

@@ -264,13 +264,21 @@ func expectTaintKeepsFencing(t *testing.T, upgrade []string) {
 	t.Helper()
 	makeRole(t, "volume-guard-node-fencing")
 	nodes := client.CoreV1().Nodes()
-	taint := v1.Taint{Key: v1.TaintNodeOutOfService, Value: "csi-reclaimer", Effect: v1.TaintEffectNoExecute}
-	node, err := nodes.Create(patiently(t), &v1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "fenced-"},
-		Spec: v1.NodeSpec{Taints: []v1.Taint{taint}}}, metav1.CreateOptions{})
-	mustOf(t)(err)
-	forget(t, func(ctx context.Context) error { return nodes.Delete(ctx, node.Name, metav1.DeleteOptions{}) })
+	var want []string
+	for _, taint := range []v1.Taint{
+		{Key: v1.TaintNodeOutOfService, Value: "csi-reclaimer", Effect: v1.TaintEffectNoExecute},
+		{Key: "csi-reclaimer.io/volumes-fenced", Effect: v1.TaintEffectNoSchedule},
+	} {
+		node, err := nodes.Create(patiently(t), &v1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "fenced-"},
+			Spec: v1.NodeSpec{Taints: []v1.Taint{taint}}}, metav1.CreateOptions{})
+		mustOf(t)(err)
+		forget(t, func(ctx context.Context) error { return nodes.Delete(ctx, node.Name, metav1.DeleteOptions{}) })
+		want = append(want, "the taint of Node "+node.Name)
+	}
 	for _, value := range []string{"nodeFencing.enabled=false", "nodeFencing.enabled=true,dryRun=true"} {
-		expectRefused(t, slices.Concat(upgrade, []string{"--set", value}), "the taint of Node "+node.Name)
+		for _, complaint := range want {
+			expectRefused(t, slices.Concat(upgrade, []string{"--set", value}), complaint)
+		}
 	}
 }
 

@@ -26,7 +26,7 @@ const (
 	StartRun
 	// StopRun ends the run of an agent, or removes the object of an ended one.
 	StopRun
-	// AddTaint and RemoveTaint change the taint of this project on the Node.
+	// AddTaint makes Decision.Taint the only taint of this project on the Node, and RemoveTaint leaves none.
 	AddTaint
 	RemoveTaint
 )
@@ -37,6 +37,20 @@ var actionNames = []string{
 	DeleteFence: "DeleteFence", WriteStatus: "WriteStatus", StartRun: "StartRun", StopRun: "StopRun",
 	AddTaint: "AddTaint", RemoveTaint: "RemoveTaint",
 }
+
+// Taint is the taint of this project on the Node of a fence, which follows from the coverage of its proof. The zero
+// value is no taint.
+type Taint uint8
+
+const (
+	NoTaint Taint = iota
+	// OutOfService makes Kubernetes delete the pods of the node and detach its volumes, so it needs a proof that no
+	// process runs there. A node that returns loses it.
+	OutOfService
+	// VolumesFenced keeps new pods from a node that does not reach its volumes, whose processes may run on. The node
+	// loses it once it has booted.
+	VolumesFenced
+)
 
 // String returns the action as used in logs.
 func (a Action) String() string { return session.Name(a, actionNames) }

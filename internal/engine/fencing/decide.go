@@ -18,8 +18,9 @@ type Decision struct {
 	// After is the longest duration of this wait; zero means no limit.
 	After  time.Duration
 	Status *v1alpha1.NodeFenceStatus
-	// Run is set for ReadRun, StartRun and StopRun, as Status is for WriteStatus.
-	Run Run
+	// Run is set for ReadRun, StartRun and StopRun, as Status is for WriteStatus and Taint for AddTaint.
+	Run   Run
+	Taint Taint
 	// PodsOnly limits ListRemaining to pods, without VolumeAttachments.
 	PodsOnly bool
 }
@@ -43,6 +44,9 @@ func step(a Action, why Reason) Decision            { return Decision{Action: a,
 func listPods(why Reason) Decision {
 	return Decision{Action: ListRemaining, Reason: why, PodsOnly: true}
 }
+func addTaint(taint Taint, why Reason) Decision {
+	return Decision{Action: AddTaint, Reason: why, Taint: taint}
+}
 func runStep(a Action, why Reason, run Run) Decision {
 	return Decision{Action: a, Reason: why, Run: run}
 }
@@ -60,9 +64,9 @@ func Decide(f Facts, now time.Time) Decision {
 func decide(f Facts, now time.Time) Decision {
 	fence := f.Fence
 	switch {
-	case fence.UID == "" && f.TaintSeen:
+	case f.TaintSeen && fence.unowned():
 		return leftover(f, now)
-	case fence.UID == "", fence.Terminating && !fence.Finalized:
+	case fence.unowned():
 		return wait(ReasonNoFence, 0)
 	case fence.returned():
 		return returned(f, now)
@@ -71,7 +75,7 @@ func decide(f Facts, now time.Time) Decision {
 	case !f.FenceRead.Fresh(now):
 		return step(ReadFence, fence.reason())
 	case fence.attempt() != nil:
-		return attempting(f, now)
+		return f.shun(attempting(f, now), now)
 	case fence.ended():
 		return end(f, ReasonEnded, now)
 	case fence.Status.Proof != nil && !fence.is(v1alpha1.ConditionFenced):
@@ -82,15 +86,16 @@ func decide(f Facts, now time.Time) Decision {
 	return requested(f, now)
 }
 
-// leftover handles a node that has the taint of this project and no NodeFence. Either the finalizer was removed by
-// hand, or a request of a former leader was carried out after the end of the fence.
+// leftover handles a node that has a taint of this project, and no NodeFence that this project still keeps. Either a
+// person has removed the finalizer or copied the Node, or a request of a former leader was carried out after the end of
+// the fence.
 func leftover(f Facts, now time.Time) Decision {
 	switch {
 	case !f.FenceRead.Fresh(now):
 		return step(ReadFence, ReasonTaintRemains)
 	case !f.NodeRead.FreshAfter(f.FenceRead, now):
 		return step(ReadNode, ReasonTaintRemains)
-	case f.Node.OwnTaint:
+	case f.Node.Tainted():
 		return step(RemoveTaint, ReasonTaintRemains)
 	}
 	return wait(ReasonNoFence, 0)
@@ -104,7 +109,7 @@ func returned(f Facts, now time.Time) Decision {
 		return step(ReadFence, ReasonReturned)
 	case f.TaintSeen && !f.NodeRead.FreshAfter(f.FenceRead, now):
 		return step(ReadNode, ReasonReturned)
-	case f.TaintSeen && f.Node.OwnTaint:
+	case f.TaintSeen && f.Node.Tainted():
 		return step(RemoveTaint, ReasonReturned)
 	case f.Fence.Terminating:
 		return step(RemoveFinalizer, ReasonReturned)
@@ -133,6 +138,8 @@ func requested(f Facts, now time.Time) Decision {
 		return step(ReadNode, why)
 	case node.OwnTaint:
 		return step(RemoveTaint, ReasonContradicted)
+	case node.VolumesFenced: // no proof of volumes is ever withdrawn, so it is from before this fence
+		return step(RemoveTaint, ReasonTaintRemains)
 	case f.Fence.is(v1alpha1.ConditionReleased):
 		return f.write(ReasonContradicted, func(s *v1alpha1.NodeFenceStatus) {
 			set(s, now, v1alpha1.ConditionReleased, false, ReasonContradicted)

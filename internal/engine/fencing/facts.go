@@ -24,7 +24,7 @@ type Facts struct {
 	Fence     Fence
 	FenceRead session.Read
 
-	// TaintSeen reports that the watch shows the taint of this project on the Node. If no NodeFence has the name of the
+	// TaintSeen reports that the watch shows a taint of this project on the Node. If no NodeFence has the name of the
 	// node, the taint is left over from an earlier fence, and only the name of Fence is set.
 	TaintSeen bool
 
@@ -186,6 +186,9 @@ type Sight struct {
 func (f Fence) ended() bool {
 	return f.Terminating && !f.OfVolumes() || f.Spec.Unfence == v1alpha1.UnfenceNow || f.abandoned()
 }
+
+// unowned reports whether no NodeFence remains, or only one that other programs still keep.
+func (f Fence) unowned() bool { return f.UID == "" || f.Terminating && !f.Finalized }
 
 // OfVolumes reports whether the proof covers only the access to volumes, so that the node's processes may run on.
 func (f Fence) OfVolumes() bool {

@@ -182,6 +182,7 @@ func down(alter ...func(*objects.Node)) func(*Facts) {
 func ready(n *objects.Node)        { n.Ready = objects.ReadyTrue }
 func noCondition(n *objects.Node)  { n.Ready = objects.ReadyMissing }
 func tainted(n *objects.Node)      { n.OwnTaint = true }
+func shunned(n *objects.Node)      { n.VolumesFenced = true }
 func rebooted(n *objects.Node)     { n.BootID = "boot2" }
 func replaced(n *objects.Node)     { n.BootID, n.Machine = "boot2", other }
 func controlPlane(n *objects.Node) { n.ControlPlane = true }

@@ -59,7 +59,7 @@ func everyFence(visit func(Facts)) {
 func everyNode(visit func(with Facts)) {
 	nodes := []objects.Node{{}, {Ready: objects.ReadyFalse}, {Ready: objects.ReadyTrue},
 		{Ready: objects.ReadyUnknown, OwnTaint: true}, {Ready: objects.ReadyTrue, OwnTaint: true},
-		{Ready: objects.ReadyUnknown, ControlPlane: true}}
+		{Ready: objects.ReadyUnknown, ControlPlane: true}, {Ready: objects.ReadyTrue, VolumesFenced: true}}
 	orders := [][3]session.Read{
 		{read(2), read(3), read(4)}, {}, {read(2)}, {read(2), read(3)}, {old(2), read(3), read(4)}, {read(2), old(3),
 			read(4)},
@@ -172,13 +172,32 @@ func mayTaint(f Facts) string {
 	return ""
 }
 
+// mayShun returns the reason why new pods must not be kept from the node, or "".
+func mayShun(f Facts) string {
+	switch {
+	case !inForce(f):
+		return "nothing shows that the node is fenced"
+	case f.Fence.Status.Proof.Covers != v1alpha1.CoversVolumes:
+		return "it reaches its volumes, or does not run"
+	case !later(f.NodeRead, f.FenceRead):
+		return "the read is outdated"
+	case !f.Node.Found || f.Node.BootID == "boot2":
+		return "the node has booted, or is gone"
+	case f.Node.VolumesFenced && !f.Node.OwnTaint:
+		return "the node is tainted"
+	}
+	return ""
+}
+
 // mayUntaint returns the reason why the taint must not be removed, or "".
 func mayUntaint(f Facts) string {
 	s := f.Fence.Status
 	switch {
-	case !fresh(f.NodeRead) || !fresh(f.FenceRead) || !f.Node.OwnTaint:
+	case !fresh(f.NodeRead) || !fresh(f.FenceRead) || !f.Node.Tainted():
 		return "the node is not known to be tainted"
-	case holds(f, "Returned"):
+	case holds(f, "Returned") || f.Fence.Terminating && !f.Fence.Finalized:
+		return ""
+	case inForce(f) && f.Fence.OfVolumes() && f.Node.BootID == "boot2" && later(f.NodeRead, f.FenceRead):
 		return ""
 	case holds(f, "Fenced") && (f.Node.BootID != "boot2" || !nodeRead(f)):
 		return "the fence is in force"
@@ -336,7 +355,7 @@ func mayReturn(f Facts) string {
 	switch {
 	case holds(f, "Fenced") || openAttempt(f) || toBeUndone(f):
 		return "it is in force, or not undone"
-	case !later(f.NodeRead, f.FenceRead) || !later(f.LeaseRead, f.FenceRead) || f.Node.OwnTaint:
+	case !later(f.NodeRead, f.FenceRead) || !later(f.LeaseRead, f.FenceRead) || f.Node.Tainted():
 		return "the node may be tainted"
 	case endedBy(f):
 		return ""
@@ -352,6 +371,9 @@ func mayReturn(f Facts) string {
 func broken(f Facts, d Decision) string {
 	switch d.Action {
 	case AddTaint:
+		if d.Taint == VolumesFenced {
+			return mayShun(f)
+		}
 		return mayTaint(f)
 	case RemoveTaint:
 		return mayUntaint(f)
@@ -389,6 +411,8 @@ func missed(f Facts, d Decision) string {
 		return "an agent that was given up is not stopped"
 	case mayTaint(f) == "":
 		return "a node that is fenced is never released"
+	case mayShun(f) == "":
+		return "new pods may join a node without its volumes"
 	case d.After == 0 && !slices.Contains(asleep, d.Reason):
 		return "nothing ends the wait"
 	}
@@ -426,7 +450,7 @@ func TestPromisesInEveryCombinationOfFenceAndNode(t *testing.T) {
 			t.Errorf("nothing leads to %s", a)
 		}
 	}
-	if want := 23 * 4 * 8 * 4 * 6 * 4 * 3 * (4*6 + 9*2); visited != want {
+	if want := 23 * 4 * 8 * 4 * 7 * 4 * 3 * (4*6 + 9*2); visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }
@@ -434,7 +458,8 @@ func TestPromisesInEveryCombinationOfFenceAndNode(t *testing.T) {
 func TestPromisesInEveryCombinationOfFenceAndAgent(t *testing.T) {
 	t.Parallel()
 	visited, decided := 0, map[Action]int{}
-	nodes := []func(*Facts){func(*Facts) {}, down(), down(ready), down(rebooted, tainted), down(replaced), nodeGone}
+	nodes := []func(*Facts){func(*Facts) {}, down(), down(ready), down(rebooted, tainted), down(replaced), nodeGone,
+		down(rebooted, shunned)}
 	agree := func(f *Facts) { f.NodeRead.Order, f.LeaseRead.Order = 5, 6 } // after the run
 	everyFence(func(f Facts) {
 		for bits := range 1 << 5 {
@@ -464,7 +489,7 @@ func TestPromisesInEveryCombinationOfFenceAndAgent(t *testing.T) {
 			t.Errorf("nothing leads to %s", a)
 		}
 	}
-	if want := 23 * 4 * 8 * 4 * 32 * 6 * 2 * 6 * 2; visited != want {
+	if want := 23 * 4 * 8 * 4 * 32 * 6 * 2 * 7 * 2; visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }

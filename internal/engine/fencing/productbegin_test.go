@@ -38,7 +38,7 @@ func mayBegin(f Facts) string {
 		return "the proof is enough"
 	case !fresh(f.NodeRead) || !fresh(f.Remaining.Read):
 		return "the node was not read"
-	case !f.Node.Found || f.Node.ControlPlane || f.Fence.Status.Proof == nil && (f.Node.OwnTaint || holds(f, "Released")):
+	case !f.Node.Found || f.Node.ControlPlane || f.Fence.Status.Proof == nil && (f.Node.Tainted() || holds(f, "Released")):
 		return "the node is not to be fenced"
 	case f.Fence.Spec.PolicyName != "" && !notReady(f):
 		return "the node came back"

@@ -19,7 +19,7 @@ func proven(f Facts, now time.Time) Decision {
 		return step(ReadLease, ReasonFenced)
 	case f.runsOn(now):
 		return contradicted(f, now)
-	case f.booted() && f.Node.OwnTaint: // at once: new pods would lose their volumes if the node became NotReady
+	case f.booted() && f.Node.Tainted(): // at once: new pods would lose their volumes if the node became NotReady
 		return step(RemoveTaint, f.reasonOfBoot())
 	case f.replaced():
 		return wait(ReasonMachineReplaced, nodePoll)
@@ -30,7 +30,7 @@ func proven(f Facts, now time.Time) Decision {
 	case f.Fence.Vacant():
 		return f.fenced(ReasonFenced, now)
 	case f.Fence.OfVolumes():
-		return f.volumes(now)
+		return f.shun(f.volumes(now), now)
 	case f.Fence.Status.Proof.Covers != v1alpha1.CoversUntilUnfenced, f.Node.BootID != f.Fence.Status.Proof.BootID:
 		return f.goOn(now)
 	}
@@ -51,6 +51,21 @@ func (f Facts) volumes(now time.Time) Decision {
 		return wait(why, min(pause, nodePoll))
 	}
 	return f.write(ReasonFencing, func(s *v1alpha1.NodeFenceStatus) { f.begin(s, agent, now) })
+}
+
+// shun replaces a wait by the step that keeps new pods from a node without its volumes, where they could not start. Any
+// other step is more urgent. Another boot ID ends that, whether of this machine or of another one: the end of the fence
+// may take long, and most pods need none of these volumes.
+func (f Facts) shun(d Decision, now time.Time) Decision {
+	switch {
+	case d.Action != Wait, !f.Fence.OfVolumes(), !f.NodeRead.FreshAfter(f.FenceRead, now), !f.Node.Found:
+		return d
+	case f.booted() && f.Node.Tainted():
+		return step(RemoveTaint, f.reasonOfBoot())
+	case !f.booted() && !f.Fence.ended() && (!f.Node.VolumesFenced || f.Node.OwnTaint):
+		return addTaint(VolumesFenced, d.Reason)
+	}
+	return d
 }
 
 // goOn handles a fence in force whose node must not be tainted. A node that does not return from a reboot has released
@@ -118,7 +133,7 @@ func release(f Facts, now time.Time) Decision {
 	case !f.Node.OwnTaint && !f.Node.NotReady():
 		return wait(ReasonNodeStillReady, nodePoll)
 	case !f.Node.OwnTaint:
-		return step(AddTaint, ReasonReleased)
+		return addTaint(OutOfService, ReasonReleased)
 	case !f.Fence.is(v1alpha1.ConditionReleased):
 		return f.write(ReasonReleased, func(s *v1alpha1.NodeFenceStatus) {
 			set(s, now, v1alpha1.ConditionReleased, true, ReasonReleased)

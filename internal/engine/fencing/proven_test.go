@@ -116,6 +116,9 @@ func TestReplacedMachineIsNoReboot(t *testing.T) {
 	checkDecisions(t, map[string]decision{
 		"undone when released": {
 			facts(whenReleased, down(ready, replaced), renewedFor(0)), Wait, ReasonMachineReplaced, nodePoll},
+		"undone when released, and a copy has the taint of volumes": {
+			facts(whenReleased, down(shunned, replaced), renewedFor(0), func(f *Facts) { f.TaintSeen = false }), RemoveTaint,
+			ReasonRebooted, 0},
 		"undone when released, and tainted": {
 			facts(whenReleased, down(tainted, replaced), renewedFor(0)), RemoveTaint, ReasonRebooted, 0},
 	})
@@ -168,15 +171,16 @@ func TestDecideFenceOfRebootOrVolumes(t *testing.T) {
 		"reboot: it was not rebooted": {facts(reboot, down(), renewedFor(SilentAfter)), WriteStatus, ReasonContradicted, 0},
 		"reboot: the node is back": {
 			facts(reboot, down(rebooted, ready), renewedFor(0), emptied), WriteStatus, ReasonUnfencing, 0},
-		"volumes: the node is down": {facts(volumes, down()), Wait, ReasonFenced, nodePoll},
-		"volumes: the node runs":    {facts(volumes, down(ready), renewedFor(time.Hour)), Wait, ReasonNeedsReboot, nodePoll},
+		"volumes: the node is down": {facts(volumes, down(shunned)), Wait, ReasonFenced, nodePoll},
+		"volumes: the node runs": {
+			facts(volumes, down(ready, shunned), renewedFor(time.Hour)), Wait, ReasonNeedsReboot, nodePoll},
 		"volumes: the node was just lost": {
-			facts(volumes, down(), func(f *Facts) { f.Sight.LeaseSince = now() }), Wait, ReasonFenced, nodePoll},
-		"volumes: the node ran": {facts(volumes, down(), renewedFor(time.Hour), silent), Wait, ReasonFenced, nodePoll},
+			facts(volumes, down(shunned), func(f *Facts) { f.Sight.LeaseSince = now() }), Wait, ReasonFenced, nodePoll},
+		"volumes: the node ran": {facts(volumes, down(shunned), renewedFor(time.Hour), silent), Wait, ReasonFenced, nodePoll},
 		"volumes: the node was rebooted": {
 			facts(volumes, down(rebooted, ready), renewedFor(0), emptied), WriteStatus, ReasonUnfencing, 0},
 		"volumes: released is not meant": {
-			facts(volumes, down(), emptied, unfence(v1alpha1.UnfenceWhenReleased)), Wait, ReasonFenced, nodePoll},
+			facts(volumes, down(shunned), emptied, unfence(v1alpha1.UnfenceWhenReleased)), Wait, ReasonFenced, nodePoll},
 	})
 }
 
@@ -229,10 +233,11 @@ func TestDeletedVolumeFenceWaitsForReboot(t *testing.T) {
 	in := all(agents(storage), proved(storage), terminating)
 	back := all(down(rebooted, ready), renewedFor(0))
 	checkDecisions(t, map[string]decision{
-		"it was not read":                 {facts(in, unread), ReadFence, ReasonFenced, 0},
-		"the node was not read":           {facts(in), ReadNode, ReasonFenced, 0},
-		"the node runs":                   {facts(in, down(ready), renewedFor(time.Hour)), Wait, ReasonNeedsReboot, nodePoll},
-		"the node is down":                {facts(in, down()), Wait, ReasonNeedsReboot, nodePoll},
+		"it was not read":       {facts(in, unread), ReadFence, ReasonFenced, 0},
+		"the node was not read": {facts(in), ReadNode, ReasonFenced, 0},
+		"the node runs": {
+			facts(in, down(ready, shunned), renewedFor(time.Hour)), Wait, ReasonNeedsReboot, nodePoll},
+		"the node is down":                {facts(in, down(shunned)), Wait, ReasonNeedsReboot, nodePoll},
 		"the Lease was not renewed since": {facts(in, down(rebooted)), Wait, ReasonNeedsReboot, nodePoll},
 		"the node was rebooted":           {facts(in, back), ListRemaining, ReasonRebooted, 0},
 		"a pod of before is left": {
@@ -285,6 +290,8 @@ func TestDecideEndOfFence(t *testing.T) {
 				"it is tainted":      {facts(say, over, taintSeen, down(tainted)), ReadRun, ReasonUnfencing, 0},
 				"it was rebooted, and is tainted": {
 					facts(say, over, taintSeen, down(rebooted, tainted), ran(RunAbsent, undo)), RemoveTaint, ReasonEnded, 0},
+				"it was rebooted, and gets no new pods": {
+					facts(say, over, taintSeen, down(rebooted, shunned), ran(RunAbsent, undo)), RemoveTaint, ReasonEnded, 0},
 				"it was rebooted, and no taint was seen": {
 					facts(say, over, down(rebooted, tainted), ran(RunAbsent, undo)), StartRun, ReasonUnfencing, 0},
 				"it is being undone":    {facts(say, over, ran(Running, undo)), Wait, ReasonUnfencing, agentPoll},
@@ -318,8 +325,9 @@ func TestDecideEndOfFence(t *testing.T) {
 					facts(say, gone, down(), func(f *Facts) { f.FenceRead = read(3) }), ReadNode, ReasonEnded, 0},
 				"the node was read": {
 					facts(say, gone, down(), func(f *Facts) { f.LeaseRead = session.Read{} }), ReadLease, ReasonEnded, 0},
-				"all was read":        {facts(say, gone, down()), WriteStatus, ReasonEnded, 0},
-				"the node is tainted": {facts(say, gone, down(tainted)), RemoveTaint, ReasonEnded, 0},
+				"all was read":              {facts(say, gone, down()), WriteStatus, ReasonEnded, 0},
+				"the node is tainted":       {facts(say, gone, down(tainted)), RemoveTaint, ReasonEnded, 0},
+				"the node gets no new pods": {facts(say, gone, down(shunned)), RemoveTaint, ReasonEnded, 0},
 				"the node runs, and is tainted": {
 					facts(say, gone, down(tainted), renewedFor(0)), RemoveTaint, ReasonEnded, 0},
 				"its Node is gone":     {facts(say, gone, nodeGone), WriteStatus, ReasonEnded, 0},
@@ -383,7 +391,9 @@ func TestDecideReturnedFence(t *testing.T) {
 		"the taint, and it was not read": {facts(over, terminating, taintSeen, unread), ReadFence, ReasonReturned, 0},
 		"the taint, and the node was read before": {
 			facts(over, taintSeen, down(tainted), func(f *Facts) { f.FenceRead = read(3) }), ReadNode, ReasonReturned, 0},
-		"the node is tainted":     {facts(over, terminating, taintSeen, down(tainted)), RemoveTaint, ReasonReturned, 0},
+		"the node is tainted": {facts(over, terminating, taintSeen, down(tainted)), RemoveTaint, ReasonReturned, 0},
+		"the node gets no new pods": {
+			facts(over, terminating, taintSeen, down(shunned)), RemoveTaint, ReasonReturned, 0},
 		"the node is not tainted": {facts(over, terminating, taintSeen, down()), RemoveFinalizer, ReasonReturned, 0},
 	})
 }
@@ -405,7 +415,18 @@ func TestDecideTaintWithoutFence(t *testing.T) {
 		"the node was read before": {
 			facts(alone, down(tainted), func(f *Facts) { f.FenceRead = read(3) }), ReadNode, ReasonTaintRemains, 0},
 		"the node is tainted":     {facts(alone, down(tainted)), RemoveTaint, ReasonTaintRemains, 0},
+		"it gets no new pods":     {facts(alone, down(shunned)), RemoveTaint, ReasonTaintRemains, 0},
 		"the node is not tainted": {facts(alone, down()), Wait, ReasonNoFence, 0},
 		"the node is gone":        {facts(alone, nodeGone), Wait, ReasonNoFence, 0},
+	})
+	// Its finalizer was removed by hand, and another finalizer keeps it.
+	kept := all(proved(power), released, terminating, func(f *Facts) { f.Fence.Finalized = false })
+	checkDecisions(t, map[string]decision{
+		"other programs keep the fence":                 {facts(kept, down(tainted)), RemoveTaint, ReasonTaintRemains, 0},
+		"other programs keep the fence, it is not read": {facts(kept, unread), ReadFence, ReasonTaintRemains, 0},
+		"other programs keep the fence, without a taint": {
+			facts(kept, down(tainted), func(f *Facts) { f.TaintSeen = false }), Wait, ReasonNoFence, 0},
+		"it is to begin": {facts(taintSeen, down(shunned), func(f *Facts) { f.Fence.Finalized = false }), AddFinalizer,
+			ReasonRequested, 0},
 	})
 }

@@ -1,6 +1,7 @@
 package fencing
 
 import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
@@ -72,15 +73,15 @@ var (
 	ReasonAwaitsReturn = table.Normal("AwaitsReturn",
 		"The fence is undone, and the node has not shown yet that it was rebooted. Its taint stays until then.")
 	ReasonNeedsReboot = table.Warning("NeedsReboot",
-		"The node does not reach the volumes that it is fenced from. It runs, or its NodeFence was deleted: cordon it, and "+
-			"reboot it, which ends the fence. Or make sure that no process on it can write to these volumes, and end the "+
-			"fence: kubectl reclaim unfence.")
+		"The node does not reach the volumes that it is fenced from, and gets no new pods (taint "+
+			objects.VolumesFencedTaint+"). It runs, or its NodeFence was deleted: reboot it, which ends the fence. Or make "+
+			"sure that no process on it can write to these volumes, and end the fence: kubectl reclaim unfence.")
 	ReasonMachineReplaced = table.Warning("MachineReplaced",
 		"The Node has another boot ID, and another machine ID or system UUID: another machine may have the name now, and "+
 			"the fenced one may still run. Make sure that no process of the fenced machine can write, and end the fence: "+
 			"kubectl reclaim unfence, with --abandon if there is nothing to undo.")
 	ReasonTaintRemains = table.Warning("TaintRemains",
-		"The node has the taint of a fence, and no NodeFence, so the taint is removed.")
+		"The node has the taint of a fence that has ended, or is not its own, so the taint is removed.")
 )
 
 // Reasons why a fence has ended.

@@ -21,7 +21,8 @@ type Ask struct {
 	// NodeVersion is the resourceVersion of the Node, a precondition of AddTaint and RemoveTaint.
 	NodeVersion string
 	Status      *v1alpha1.NodeFenceStatus
-	// Run and Agent are set for ReadRun, StartRun and StopRun, as Status is for WriteStatus.
+	// Run and Agent are set for ReadRun, StartRun and StopRun, as Status is for WriteStatus and Taint for AddTaint.
+	Taint Taint
 	Run   Run
 	Agent v1alpha1.Agent
 	// BootID is the boot ID of the node at the beginning of the run's attempt, "" if unknown.
@@ -110,7 +111,8 @@ func (s *Session) Ask() Ask {
 	}
 	fence, d := s.Facts.Fence, s.Decision
 	ask := Ask{Action: d.Action, Node: fence.Name, UID: fence.UID, ResourceVersion: fence.ResourceVersion,
-		NodeVersion: s.Facts.Node.ResourceVersion, Status: d.Status, Run: d.Run, PodsOnly: d.PodsOnly}
+		NodeVersion: s.Facts.Node.ResourceVersion, Status: d.Status, Taint: d.Taint, Run: d.Run,
+		PodsOnly: d.PodsOnly}
 	if agent := fence.agent(d.Run.Agent); agent != nil {
 		ask.Agent, ask.Acted = *agent, fence.acted(agent.Name)
 		ask.BootID = find(&fence.Status, d.Run.Attempt).BootID

@@ -114,8 +114,8 @@ func TestSessionReleasesFence(t *testing.T) {
 		if got.Node != "node-1" || got.UID != "fence" || got.ResourceVersion != version {
 			t.Errorf("asks %+v", got)
 		}
-		if got.Action == AddTaint && got.NodeVersion != want.NodeVersion {
-			t.Errorf("taints the node of version %q", got.NodeVersion)
+		if got.Action == AddTaint && (got.NodeVersion != want.NodeVersion || got.Taint != OutOfService) {
+			t.Errorf("taints the node of version %q with taint %d", got.NodeVersion, got.Taint)
 		}
 	}
 	if status := asked[6].Status; status == nil || status.Phase != v1alpha1.PhaseReleased {
@@ -124,6 +124,23 @@ func TestSessionReleasesFence(t *testing.T) {
 	if s.End != session.Written || s.Reason() != ReasonReleased || s.Requeue() != session.RequeueNever ||
 		s.ReadCount != 5 {
 		t.Errorf("end %d, %s, %d reads", s.End, s.Reason(), s.ReadCount)
+	}
+}
+
+func TestSessionKeepsPodsFromNodeWithoutVolumes(t *testing.T) {
+	in := all(agents(storage), proved(storage))
+	s, asked := play(t, NewTracker(), facts(in, unread), now(), answer{ReadFence, fenceIs(in), 0},
+		answer{ReadNode, nodeIs(), 0}, answer{ReadLease, leaseIs("7"), 0}, answer{AddTaint, reply(), 0},
+		answer{ReadNode, nodeIs(shunned), 0}, answer{ReadLease, leaseIs("7"), 0})
+	if asked[3].Taint != VolumesFenced || asked[3].NodeVersion != "20" || s.End != session.Waiting ||
+		s.Reason() != ReasonFenced {
+		t.Errorf("asks %+v, end %d, %s", asked[3], s.End, s.Reason())
+	}
+	s, asked = play(t, NewTracker(), facts(in, unread), now(), answer{ReadFence, fenceIs(in), 0},
+		answer{ReadNode, nodeIs(shunned, rebooted), 0}, answer{ReadLease, leaseIs("7"), 0}, answer{RemoveTaint, reply(), 0},
+		answer{ReadNode, nodeIs(rebooted), 0}, answer{ReadLease, leaseIs("7"), 0})
+	if asked[3].Taint != NoTaint || s.End != session.Waiting {
+		t.Errorf("asks %+v, end %d", asked[3], s.End)
 	}
 }
 

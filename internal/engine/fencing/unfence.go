@@ -36,7 +36,7 @@ func end(f Facts, why Reason, now time.Time) Decision {
 	switch { // first, since agents may take long: new pods on the node would lose their volumes
 	case f.TaintSeen && !f.NodeRead.FreshAfter(f.FenceRead, now):
 		return step(ReadNode, why)
-	case f.TaintSeen && f.booted() && f.Node.OwnTaint:
+	case f.TaintSeen && f.booted() && f.Node.Tainted():
 		return step(RemoveTaint, why)
 	}
 	if attempt := f.Fence.toUndo(); attempt != nil {
@@ -53,11 +53,11 @@ func finish(f Facts, why Reason, now time.Time) Decision {
 		return step(ReadNode, why)
 	case !f.LeaseRead.FreshAfter(f.FenceRead, now):
 		return step(ReadLease, why)
-	case f.booted() && f.Node.OwnTaint: // added by a late request of a former leader
+	case f.booted() && f.Node.Tainted(): // added by a late request of a former leader
 		return step(RemoveTaint, why)
 	case awaits:
 		return wait(f.awaits(now), nodePoll)
-	case f.Node.OwnTaint:
+	case f.Node.Tainted():
 		return step(RemoveTaint, why)
 	case why == ReasonRebooted && !f.Node.Found:
 		why = ReasonNodeGone

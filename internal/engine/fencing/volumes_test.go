@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -15,22 +16,23 @@ func TestDecideFurtherVolumes(t *testing.T) {
 	covered := func(f *Facts) { f.Fence.Status.Proof.Volumes = volumesOf(storage, storage2) }
 	failed := attempted(storage2, v1alpha1.ResultTimedOut)
 	checkDecisions(t, map[string]decision{
-		"the node is down":                    {in(down()), WriteStatus, ReasonFencing, 0},
-		"the node was not read":               {in(), ReadNode, ReasonFenced, 0},
-		"the node runs":                       {in(down(ready), renewedFor(0)), WriteStatus, ReasonFencing, 0},
-		"all are covered":                     {in(down(), covered), Wait, ReasonFenced, nodePoll},
-		"the node runs, and all are covered":  {in(down(ready), renewedFor(0), covered), Wait, ReasonNeedsReboot, nodePoll},
-		"the fence is deleted":                {in(down(), terminating), Wait, ReasonNeedsReboot, nodePoll},
+		"the node is down":      {in(down()), WriteStatus, ReasonFencing, 0},
+		"the node was not read": {in(), ReadNode, ReasonFenced, 0},
+		"the node runs":         {in(down(ready), renewedFor(0)), WriteStatus, ReasonFencing, 0},
+		"all are covered":       {in(down(shunned), covered), Wait, ReasonFenced, nodePoll},
+		"the node runs, and all are covered": {
+			in(down(ready, shunned), renewedFor(0), covered), Wait, ReasonNeedsReboot, nodePoll},
+		"the fence is deleted":                {in(down(shunned), terminating), Wait, ReasonNeedsReboot, nodePoll},
 		"the node has booted":                 {in(down(rebooted)), Wait, ReasonFenced, nodePoll},
 		"the node is back":                    {in(down(rebooted), renewedFor(0)), ListRemaining, ReasonRebooted, 0},
 		"the node is gone":                    {in(nodeGone), ListRemaining, ReasonNodeDeleted, 0},
 		"for a policy":                        {in(down(), byPolicy), WriteStatus, ReasonFencing, 0},
-		"for a policy, and the node is Ready": {in(down(ready), byPolicy), Wait, ReasonFenced, nodePoll},
+		"for a policy, and the node is Ready": {in(down(ready, shunned), byPolicy), Wait, ReasonFenced, nodePoll},
 		"a person confirms":                   {in(down(), confirm("burned")), WriteStatus, ReasonFencing, 0},
-		"it has failed":                       {in(down(), failed), Wait, ReasonFenced, nodePoll},
+		"it has failed":                       {in(down(shunned), failed), Wait, ReasonFenced, nodePoll},
 		"it has failed long ago": {
 			in(down(), attempted(storage2, v1alpha1.ResultTimedOut, endedAgo(retryChainFirst))), WriteStatus, ReasonFencing, 0},
-		"it fails for a moment longer": {in(down(), attempted(storage2, v1alpha1.ResultTimedOut,
+		"it fails for a moment longer": {in(down(shunned), attempted(storage2, v1alpha1.ResultTimedOut,
 			endedAgo(retryChainFirst-time.Second))), Wait, ReasonFenced, time.Second},
 		"its attempts are gone": {
 			in(down(), func(f *Facts) { f.Fence.Status.Attempts = nil }), WriteStatus, ReasonFencing, 0},
@@ -50,10 +52,10 @@ func TestDecideAgentOfFurtherVolumes(t *testing.T) {
 		"it was not started, and the node runs, for a policy": {facts(open, byPolicy, down(ready), ran(RunAbsent)),
 			WriteStatus, ReasonAgentCanceled, 0},
 		"it is seen at work": {facts(open, down(), ran(Running)), WriteStatus, ReasonFencing, agentPoll},
-		"it works":           {facts(known, down(), ran(Running)), Wait, ReasonFencing, agentPoll},
+		"it works":           {facts(known, down(shunned), ran(Running)), Wait, ReasonFencing, agentPoll},
 		"it has succeeded":   {facts(open, down(), ran(RunSucceeded), seen), WriteStatus, ReasonFenced, 0},
 		"its time is over":   {facts(over, down(), ran(Running)), WriteStatus, ReasonAgentTimedOut, 0},
-		"a person confirms":  {facts(known, down(), ran(Running), confirm("x")), Wait, ReasonFencing, agentPoll},
+		"a person confirms":  {facts(known, down(shunned), ran(Running), confirm("x")), Wait, ReasonFencing, agentPoll},
 		"the fence is ended": {facts(open, down(), ran(Running), unfence(v1alpha1.UnfenceNow)), WriteStatus,
 			ReasonAgentCanceled, 0},
 		"the fence is deleted": {facts(open, down(), ran(Running), terminating), WriteStatus,
@@ -62,6 +64,66 @@ func TestDecideAgentOfFurtherVolumes(t *testing.T) {
 		"the node has booted, succeeded": {facts(open, down(rebooted), ran(RunSucceeded), seen), WriteStatus,
 			ReasonAgentCanceled, 0},
 		"the node is gone": {facts(open, nodeGone, ran(Running)), WriteStatus, ReasonAgentCanceled, 0},
+	})
+}
+
+// A node that may run, and does not reach its volumes, gets no new pods until it has booted.
+func TestDecideTaintOfFencedVolumes(t *testing.T) {
+	in := all(agents(storage), proved(storage))
+	checkDecisions(t, map[string]decision{
+		"the node is down": {facts(in, down()), AddTaint, ReasonFenced, 0},
+		"the node runs": {
+			facts(in, down(ready), renewedFor(0)), AddTaint, ReasonNeedsReboot, 0},
+		"the fence is deleted": {facts(in, down(), terminating), AddTaint, ReasonNeedsReboot, 0},
+		"its boot ID is not known": {
+			facts(in, down(func(n *objects.Node) { n.BootID = "" })), AddTaint, ReasonFenced, 0},
+		"it is tainted":                 {facts(in, down(shunned)), Wait, ReasonFenced, nodePoll},
+		"it has the taint of others":    {facts(in, down(tainted)), AddTaint, ReasonFenced, 0},
+		"it has both taints":            {facts(in, down(tainted, shunned)), AddTaint, ReasonFenced, 0},
+		"it has booted":                 {facts(in, down(rebooted)), Wait, ReasonFenced, nodePoll},
+		"it has booted, and is tainted": {facts(in, down(rebooted, shunned)), RemoveTaint, ReasonRebooted, 0},
+		"it is another one":             {facts(in, down(replaced)), Wait, ReasonMachineReplaced, nodePoll},
+		"it is another one, and tainted": {
+			facts(in, down(replaced, shunned)), RemoveTaint, ReasonMachineReplaced, 0},
+		"a person ends the fence": {
+			facts(in, down(), unfence(v1alpha1.UnfenceNow)), WriteStatus, ReasonUnfencing, 0},
+		"it was rebooted, and all is left": {
+			facts(in, down(rebooted), renewedFor(0)), ListRemaining, ReasonRebooted, 0},
+		"it never came back, and the fence is vacant": {facts(in, vacant, nodeGone), Wait, ReasonNodeDeleted, nodePoll},
+	})
+	for name, c := range map[string]struct {
+		facts Facts
+		want  Taint
+	}{"volumes": {facts(in, down()), VolumesFenced}, "power": {facts(proved(power), down()), OutOfService},
+		"the end": {facts(in, down(rebooted, shunned)), NoTaint}} {
+		if d := Decide(c.facts, now()); d.Taint != c.want {
+			t.Errorf("%s: taint %d", name, d.Taint)
+		}
+	}
+}
+
+// An agent at work may take long, and may be about other volumes.
+func TestDecideTaintBesideAgentAtWork(t *testing.T) {
+	open := all(agents(storage, storage2), proved(storage), attempted(storage2, "", objectSeen))
+	unknown := ran(RunUnknown)
+	manual := all(agents(byHandAgent, storage), proved(storage), attempted(byHandAgent, ""), down())
+	checkDecisions(t, map[string]decision{
+		"it works":                      {facts(open, down(), ran(Running)), AddTaint, ReasonFencing, 0},
+		"it is not known":               {facts(open, down(), unknown), AddTaint, ReasonAgentUnusable, 0},
+		"it is tainted":                 {facts(open, down(shunned), unknown), Wait, ReasonAgentUnusable, agentPoll},
+		"it has booted":                 {facts(open, down(rebooted), unknown), Wait, ReasonAgentUnusable, agentPoll},
+		"it has booted, and is tainted": {facts(open, down(rebooted, shunned), unknown), RemoveTaint, ReasonRebooted, 0},
+		"it is another one, and tainted": {
+			facts(open, down(replaced, shunned), unknown), RemoveTaint, ReasonMachineReplaced, 0},
+		"the node is gone": {facts(open, nodeGone, unknown), Wait, ReasonAgentUnusable, agentPoll},
+		"a person ends the fence": {
+			facts(open, down(), unknown, unfence(v1alpha1.UnfenceNow)), Wait, ReasonAgentUnusable, agentPoll},
+		"a person is asked": {facts(manual), AddTaint, ReasonWaitsForConfirmation, 0},
+		"the node was read before": {
+			facts(manual, func(f *Facts) { f.FenceRead = read(3) }), Wait, ReasonWaitsForConfirmation, 4 * time.Minute},
+		"its processes have ended before": {
+			facts(agents(medik8s, power), proved(medik8s), attempted(power, ""), down(), ran(Running)),
+			Wait, ReasonFencing, agentPoll},
 	})
 }
 

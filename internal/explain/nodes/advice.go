@@ -71,7 +71,7 @@ func (f Facts) adviseOnFence(s *explain.Explanation, fence *v1alpha1.NodeFence, 
 	case fencing.ReasonReleased, fencing.ReasonFenced:
 		f.adviseProven(s, fence, d)
 	case fencing.ReasonNeedsReboot:
-		s.Advise("Cordon the node, and reboot it, which ends the fence")
+		s.Advise("Reboot the node, which ends the fence")
 	case fencing.ReasonMachineReplaced:
 		s.Advise("Find the machine that was fenced. Once no process of it can write: kubectl reclaim unfence %s, with "+
 			"--abandon if there is nothing to undo", f.Name)

@@ -132,7 +132,7 @@ func fenceFacts(fence *v1alpha1.NodeFence, on pods.OnNode, remaining explain.Rea
 		if on.Node.Value != nil {
 			f.Node = objects.NodeOf(on.Node.Value)
 		}
-		f.NodeRead, f.TaintSeen = read(2), f.Node.OwnTaint
+		f.NodeRead, f.TaintSeen = read(2), f.Node.Tainted()
 	}
 	if on.Lease.OK() {
 		if on.Lease.Value != nil {

@@ -185,6 +185,14 @@ func (f *Facts) released(agent v1alpha1.Agent) *v1alpha1.NodeFence {
 	return fence
 }
 
+// shut adds a fence of volumes in force, and its taint.
+func (f *Facts) shut() *v1alpha1.NodeFence {
+	fence := f.fenced(volumesAgent())
+	prove(fence, volumesAgent())
+	f.Node.Value.Spec.Taints = []v1.Taint{{Key: objects.VolumesFencedTaint, Effect: v1.TaintEffectNoSchedule}}
+	return fence
+}
+
 // ended adds a fence that has ended.
 func (f *Facts) ended() {
 	fence := f.fenced(jobAgent())

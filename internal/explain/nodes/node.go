@@ -12,6 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
@@ -240,6 +241,10 @@ func addFence(s *explain.Explanation, f Facts) fencing.Decision {
 			oneLine(fence.Spec.Confirmation), fence.Spec.ConfirmationUID)
 	}
 	s.AddFact("Ends", "%s", endsWords(fence))
+	if node := f.node(); node != nil && objects.NodeOf(node).VolumesFenced {
+		s.AddFact("New pods", "none until the node has booted again, because they could not mount the fenced volumes "+
+			"(taint %s)", objects.VolumesFencedTaint)
+	}
 	for i := range fence.Spec.Agents {
 		if agent := &fence.Spec.Agents[i]; !tried(fence, agent.Name) {
 			s.AddFact("Agent", "%s (%s), not tried yet", agent.Name, agentWords(agent))

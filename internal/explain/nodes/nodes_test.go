@@ -158,16 +158,19 @@ func TestExplainFence(t *testing.T) {
 			"Taints       node.kubernetes.io/out-of-service=csi-reclaimer:NoExecute",
 			"Pod          shop/a, Terminating,NodeDown for 5m, held by volume-guard (NodeFenced)", "!No evidence",
 			"kubectl reclaim unfence n1 --when-released", "nothing shows it: kubectl reclaim unfence n1"}},
-		"volumes are fenced": {func(f *Facts) { prove(f.fenced(volumesAgent()), volumesAgent()) }, []string{
+		"volumes were just fenced": {func(f *Facts) { prove(f.fenced(volumesAgent()), volumesAgent()) }, []string{
+			"AddTaint", "Waits for    volume-guard", "!New pods"}},
+		"volumes are fenced": {func(f *Facts) { f.shut() }, []string{
+			"Taints       csi-reclaimer.io/volumes-fenced:NoSchedule",
+			"New pods     none until the node has booted again, because they could not mount the fenced volumes",
 			"Fence        Fenced, agent net proved Volumes of driver disk.csi with clusterID=one 30s ago",
 			"NetworkFence of driver disk.csi, class fast, covers Volumes", "held by volume-guard (NodeUnreachable)",
 			"NodeFenced: The fence keeps the node from volumes; the processes run on.", "!--when-released"}},
 		"its fence of volumes was deleted": {func(f *Facts) {
-			fence := f.fenced(volumesAgent())
-			prove(fence, volumesAgent())
+			fence := f.shut()
 			fence.DeletionTimestamp = ptr.To(ago(time.Second))
 		}, []string{"(NeedsReboot)", "Ends         when the node has booted again, and nothing from before remains on it: ",
-			"Waits for    the node to be rebooted", "Cordon the node, and reboot it", "!now: the NodeFence"}},
+			"Waits for    the node to be rebooted", "Reboot the node, which ends the fence", "!now: the NodeFence"}},
 		"a reboot came too late for a pod": {func(f *Facts) { prove(f.fenced(rebootAgent()), rebootAgent()) }, []string{
 			"NodeFenced: The node was rebooted before the pod was deleted"}},
 		"it is proven, and the node is Ready yet": {func(f *Facts) {
@@ -236,6 +239,7 @@ func TestExplainDecidesAsVolumeGuard(t *testing.T) {
 		"proven":    func(f *Facts) { prove(f.fenced(jobAgent()), jobAgent()) },
 		"released":  func(f *Facts) { f.released(jobAgent()) },
 		"volumes":   func(f *Facts) { prove(f.fenced(volumesAgent()), volumesAgent()) },
+		"shut":      func(f *Facts) { f.shut() },
 		"ended":     func(f *Facts) { f.ended() },
 	} {
 		f := down()

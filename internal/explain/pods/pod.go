@@ -167,7 +167,7 @@ func AddNode(s *explain.Explanation, name string, read explain.Read[*v1.Node],
 	if node := read.Value; node != nil {
 		var taints []string
 		for _, t := range node.Spec.Taints {
-			if strings.HasPrefix(t.Key, "node.kubernetes.io/") {
+			if strings.HasPrefix(t.Key, "node.kubernetes.io/") || objects.IsOwnTaint(t) {
 				taints = append(taints, t.ToString())
 			}
 		}

@@ -140,8 +140,10 @@ func testNetworkFence(env *environment) {
 	f.waitFenced("storage")
 	env.waitLocked(w, false)
 	f.expectNotReleased(w)
+	env.eventually("new pods are kept from the node", func() bool { return isShunned(m.node()) })
 	m.boot()
-	w.waitReplaced(m.name) // its kubelet has ended the pod
+	w.waitReplaced(m.name, env.spare.name) // its kubelet has ended the pod, before or after the taint is removed
+	env.eventually("new pods may join the node", func() bool { return !isShunned(m.node()) })
 	o = f.waitNetworkFence("Unfenced")
 	f.reportNetworkFence(o, "Succeeded", "unfencing operation successful")
 	f.waitReturned("NodeRebooted")

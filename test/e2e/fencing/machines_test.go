@@ -94,6 +94,13 @@ func isTainted(node *v1.Node) bool {
 	})
 }
 
+// isShunned reports whether a node has the taint that keeps new pods away.
+func isShunned(node *v1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool {
+		return t.Key == "csi-reclaimer.io/volumes-fenced" && t.Effect == v1.TaintEffectNoSchedule
+	})
+}
+
 func (m *machine) waitTainted(want bool) {
 	m.T.Helper()
 	m.eventually("the taint of node "+m.name+" is there: "+strconv.FormatBool(want),

@@ -105,15 +105,16 @@ func (w *workload) waitTerminating() {
 	w.eventually("the pod of "+w.name+" is terminating", func() bool { return w.expectHeld().DeletionTimestamp != nil })
 }
 
-// waitReplaced waits until another pod of the set runs on a node.
-func (w *workload) waitReplaced(node string) {
+// waitReplaced waits until another pod of the set runs on one of these nodes.
+func (w *workload) waitReplaced(nodes ...string) {
 	w.T.Helper()
 	var pod *v1.Pod
 	if !w.happens(func() bool {
 		pod = w.pod()
-		return runs(pod, node) && pod.UID != w.first
+		is := func(node string) bool { return runs(pod, node) && pod.UID != w.first }
+		return slices.ContainsFunc(nodes, is)
 	}) {
-		w.T.Fatalf("another pod of %s never runs on %s: %+v", w.name, node, pod)
+		w.T.Fatalf("another pod of %s never runs on %s: %+v", w.name, nodes, pod)
 	}
 }
 

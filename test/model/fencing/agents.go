@@ -247,7 +247,7 @@ func (c *scene) passes(edit func(*fence)) {
 func (k *worker) settled(s *state) bool {
 	for i := range k.Replicas {
 		l := &s.lines[i]
-		if !l.up || l.session.on || l.fence != s.fence || l.tainted != s.node.tainted {
+		if !l.up || l.session.on || l.fence != s.fence || l.marked != s.node.marked() {
 			return false
 		}
 	}

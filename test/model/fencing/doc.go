@@ -11,6 +11,8 @@
 //   - F7: a proof that a machine is off is withdrawn if it is false, and only then.
 //   - F8: no two nodes write to a fenced volume: once it was given to a pod on another node, no data that processes on
 //     this node have written reaches it. A person who ends the fence at once answers for that.
+//   - F9: while a proven fence keeps a node from volumes, and the Node shows no other boot, new pods are kept from the
+//     node by a taint, and by no taint otherwise. Nothing but a boot or a person ends that, and nothing outlasts it.
 //
 // The model runs the shipped code of volume-guard: the records of its tracker, its decisions, the calls and replies of
 // its sessions, and the evidence of a fence about a pod. The model plays everything around it: the API server with its

@@ -89,10 +89,25 @@ func TestEachStepIsJudged(t *testing.T) {
 	volumes := func(c *scene) { c.judgeVolumes() }
 	lend := func(c *scene) { c.pods[0].lent, c.pods[0].unwritten = true, true }
 	starts := func(c *scene) { c.node.off, c.pods[0].known = false, true }
+	shun := func(c *scene) { c.judgeShun() }
+	untaint := func(c *scene) { c.judgeUntaint() }
+	shut := func(c *scene) { c.node.storage, c.node.shunned = 1, true }
+	boots := func(c *scene) { shut(c); c.node.shown = 2 }
 	for name, tc := range map[string]struct {
 		prepare, judge func(*scene)
 		want           string
 	}{
+		"new pods are kept away":                       {shut, shun, ""},
+		"new pods are kept away after a boot":          {boots, shun, "F9"},
+		"new pods are kept away from volumes":          {nil, shun, "F9"},
+		"new pods are kept away without a proof":       {func(c *scene) { shut(c); c.fence = fence{} }, shun, "F9"},
+		"new pods are kept away no more":               {shut, untaint, "F9"},
+		"new pods are kept away no more, after a boot": {boots, untaint, ""},
+		"new pods are kept away no more, confirmed":    {func(c *scene) { shut(c); c.vouched = true }, untaint, ""},
+		"the end, and new pods are kept away": {func(c *scene) { c.node.agent, c.node.shunned = false, true },
+			func(c *scene) { c.judgeReturn() }, "F9"},
+		"it is gone, and new pods are kept away": {shut, func(c *scene) { c.judgeGone() }, "F9"},
+
 		"a pod of a machine that is off":        {nil, release, ""},
 		"a pod that runs":                       {runs, release, "F1"},
 		"a pod that can start":                  {starts, release, "F1"},
@@ -166,25 +181,30 @@ func TestRestIsJudged(t *testing.T) {
 		reason  string
 		want    string
 	}{
-		"released":                  {nil, "Released", ""},
-		"released, and it runs":     {func(c *scene) { c.node.off = false }, "Released", "F4"},
-		"it is undone":              {nil, "AwaitsReturn", ""},
-		"a pod remains":             {nil, "RemainsOnNode", ""},
-		"nothing remains":           {func(c *scene) { c.pods[0] = pod{} }, "RemainsOnNode", "F4"},
-		"a person is waited for":    {nil, "WaitsForConfirmation", "F4"},
-		"all have failed":           {nil, "AllAgentsFailed", ""},
-		"its Node is not there":     {func(c *scene) { c.node.there = false }, "NodeDeleted", ""},
-		"its Node is there":         {nil, "NodeDeleted", "F4"},
-		"another machine":           {func(c *scene) { c.node.second = true }, "MachineReplaced", ""},
-		"the same machine":          {nil, "MachineReplaced", "F4"},
-		"the undoing does not end":  {func(c *scene) { c.undos[0].hung = true }, "UnfenceFailed", ""},
-		"nothing hinders it":        {nil, "UnfenceFailed", "F4"},
-		"it is being undone":        {nil, "Unfencing", "F4"},
-		"an agent is at work":       {nil, "Fencing", "F4"},
-		"no fence":                  {func(c *scene) { c.node.agent = false }, "", ""},
-		"no fence, but its taint":   {func(c *scene) { c.node.tainted = true }, "", "F3"},
-		"no fence, but it is off":   {nil, "", "F5"},
-		"no fence, it is abandoned": {func(c *scene) { c.abandoned = true }, "", ""},
+		"released":                 {nil, "Released", ""},
+		"released, and it runs":    {func(c *scene) { c.node.off = false }, "Released", "F4"},
+		"it is undone":             {nil, "AwaitsReturn", ""},
+		"a pod remains":            {nil, "RemainsOnNode", ""},
+		"nothing remains":          {func(c *scene) { c.pods[0] = pod{} }, "RemainsOnNode", "F4"},
+		"a person is waited for":   {nil, "WaitsForConfirmation", "F4"},
+		"all have failed":          {nil, "AllAgentsFailed", ""},
+		"its Node is not there":    {func(c *scene) { c.node.there = false }, "NodeDeleted", ""},
+		"its Node is there":        {nil, "NodeDeleted", "F4"},
+		"another machine":          {func(c *scene) { c.node.second = true }, "MachineReplaced", ""},
+		"the same machine":         {nil, "MachineReplaced", "F4"},
+		"the undoing does not end": {func(c *scene) { c.undos[0].hung = true }, "UnfenceFailed", ""},
+		"nothing hinders it":       {nil, "UnfenceFailed", "F4"},
+		"it is being undone":       {nil, "Unfencing", "F4"},
+		"an agent is at work":      {nil, "Fencing", "F4"},
+		"new pods may join":        {func(c *scene) { c.node.storage = 1 }, "Fenced", "F9"},
+		"new pods stay away":       {func(c *scene) { c.node.storage, c.node.shunned = 1, true }, "Fenced", ""},
+		"new pods stay away, it has booted": {func(c *scene) { c.node.storage, c.node.shunned, c.node.shown = 1, true, 2 },
+			"Fenced", "F9"},
+		"new pods stay away, without a fence": {func(c *scene) { c.node.shunned, c.fence = true, fence{} }, "", "F9"},
+		"no fence":                            {func(c *scene) { c.node.agent = false }, "", ""},
+		"no fence, but its taint":             {func(c *scene) { c.node.tainted = true }, "", "F3"},
+		"no fence, but it is off":             {nil, "", "F5"},
+		"no fence, it is abandoned":           {func(c *scene) { c.abandoned = true }, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := judged()

@@ -20,7 +20,7 @@ func (k *worker) guard(s *state, i int) {
 		c.lines[i] = line{}
 	})
 	k.Can(l.fence != s.fence, move{watchShowsFence, i, 0}, func(c *scene) { c.showFence(i) })
-	k.Can(l.tainted != s.node.tainted, move{watchShowsNode, i, 0}, func(c *scene) { c.showNode(i) })
+	k.Can(l.marked != s.node.marked(), move{watchShowsNode, i, 0}, func(c *scene) { c.showNode(i) })
 	if l.session.on {
 		k.calls(s, i)
 	} else {
@@ -46,7 +46,7 @@ func (k *worker) waits(s *state, i int) {
 
 // start starts a replica with a list of the objects in the API server.
 func (c *scene) start(i int) {
-	c.lines[i] = line{up: true, fence: c.fence, tainted: c.node.tainted}
+	c.lines[i] = line{up: true, fence: c.fence, marked: c.node.marked()}
 	c.lines[i].woken = c.lines[i].work()
 }
 
@@ -54,7 +54,7 @@ func (c *scene) start(i int) {
 func (c *scene) begin(i int) {
 	l := &c.lines[i]
 	l.woken, l.timed = false, false
-	l.session = work{on: true, fence: l.fence, changed: c.fence != l.fence, taintSeen: l.tainted,
+	l.session = work{on: true, fence: l.fence, changed: c.fence != l.fence, taintSeen: l.marked,
 		wasNotReady: !c.node.ready}
 	c.machine.with(l.fence.uid, &l.sight, func(t *fencing.Tracker) {
 		f := c.machine.facts(&l.session)
@@ -91,7 +91,7 @@ func keep(to *work, s *fencing.Session, m *machine) {
 	to.sight = m.sightOf(f.Sight)
 	if to.nodeRead == 0 {
 		to.nodeThere, to.nodeReady, to.nodeTainted, to.nodeChanged, to.nodeBoot = false, false, false, false, 0
-		to.nodeSecond = false
+		to.nodeSecond, to.nodeShunned = false, false
 	}
 	if to.remainingRead == 0 {
 		to.terminating, to.remains, to.attached = 0, 0, 0
@@ -159,7 +159,7 @@ func (c *scene) carryOut(i int, ask fencing.Ask) fencing.Reply {
 		s.fence, s.changed = c.fence, false
 	case fencing.ReadNode:
 		s.nodeThere, s.nodeReady, s.nodeTainted = c.node.there, c.node.ready, c.node.tainted
-		s.nodeBoot, s.nodeChanged = c.node.shown, false
+		s.nodeBoot, s.nodeShunned, s.nodeChanged = c.node.shown, c.node.shunned, false
 		s.nodeSecond = c.node.second && c.node.shown == c.node.boot
 		reply.Node = c.machine.nodeFacts(s)
 	case fencing.ReadLease:
@@ -217,15 +217,22 @@ func (c *scene) listRemaining(s *work) {
 	}
 }
 
-// taint changes the taint of the Node, provided that the Node has not changed since it was read.
+// taint changes the taints of the Node, provided that the Node has not changed since it was read.
 func (c *scene) taint(i int, ask fencing.Ask) session.Outcome {
 	if c.lines[i].session.nodeChanged || !c.node.there {
 		return session.Conflict
 	}
-	if ask.Action == fencing.AddTaint {
+	switch ask.Taint {
+	case fencing.OutOfService:
 		c.judgeTaint()
+	case fencing.VolumesFenced:
+		c.judgeShun()
+	case fencing.NoTaint:
+		c.judgeUntaint()
 	}
-	c.writeNode(func(n *node) { n.tainted = ask.Action == fencing.AddTaint })
+	c.writeNode(func(n *node) {
+		n.tainted, n.shunned = ask.Taint == fencing.OutOfService, ask.Taint == fencing.VolumesFenced
+	})
 	return session.Succeeded
 }
 

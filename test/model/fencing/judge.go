@@ -41,6 +41,32 @@ func (c *scene) judgeTaint() {
 	}
 }
 
+// judgeShun judges the taint that keeps new pods from the node.
+func (c *scene) judgeShun() {
+	switch {
+	case c.Replicas > 1: // the other leader may have ended the fence
+	case !c.fence.proven, c.node.storage == 0:
+		c.violates("F9: new pods are kept from a node that reaches its volumes")
+	case c.rebooted():
+		c.violates("F9: new pods are kept from a node that has booted")
+	}
+}
+
+// judgeUntaint judges the removal of all taints of a fence.
+func (c *scene) judgeUntaint() {
+	if c.node.shunned && c.shuns() && c.Replicas == 1 {
+		c.violates("F9: new pods may join a node that does not reach its volumes")
+	}
+}
+
+// shuns reports whether the node is to be kept from new pods.
+func (s *state) shuns() bool {
+	return s.fence.proven && s.fence.fenced == isTrue && s.node.there && s.node.storage != 0 && !s.rebooted() && !s.vouched
+}
+
+// rebooted reports whether the Node shows another boot than at the proof, be it of another machine.
+func (s *state) rebooted() bool { return s.node.shown != s.fence.proofBoot }
+
 // judgeVolumes judges that no data from the node reaches a volume that another node writes to.
 func (c *scene) judgeVolumes() {
 	for slot := range c.Pods {
@@ -159,6 +185,14 @@ func (c *scene) judgeReturn() {
 	if c.node.tainted && c.Replicas == 1 { // the other leader may taint it at the same time, and removes that
 		c.violates("F3: the fence has ended, and its taint is there")
 	}
+	c.judgeEndOfShun()
+}
+
+// judgeEndOfShun judges the end of a fence. The other leader, or a person, may taint the node at the same time.
+func (c *scene) judgeEndOfShun() {
+	if c.node.shunned && c.Replicas == 1 && c.left.Taint == c.Budget.Taint {
+		c.violates("F9: the fence has ended, and new pods are kept from the node")
+	}
 }
 
 // judgeGone judges the removal of the NodeFence.
@@ -166,6 +200,7 @@ func (c *scene) judgeGone() {
 	if c.node.tainted {
 		c.violates("F3: the NodeFence is gone, and its taint is there")
 	}
+	c.judgeEndOfShun()
 }
 
 // idle reports whether volume-guard has no work left.
@@ -179,7 +214,7 @@ func (k *worker) idle(s *state) bool {
 // polled lets each replica work on the fence once more, and returns the reason of the wait. rests reports whether this
 // changes the state in no way.
 func (k *worker) polled(s *state) (reason string, rests bool) {
-	if s.fence.uid == 0 && !s.node.tainted {
+	if s.fence.uid == 0 && !s.node.marked() {
 		return "", true
 	}
 	c := k.work(s)
@@ -205,6 +240,10 @@ func (k *worker) work(s *state) *scene {
 func (k *worker) unsettled(s *state, reason string) string {
 	n := s.node
 	switch {
+	case s.shuns() && !n.shunned:
+		return "F9: new pods may join a node that does not reach its volumes"
+	case n.shunned && (!s.fence.proven || s.fence.returned == isTrue || s.rebooted()):
+		return "F9: new pods are kept from the node for good"
 	case reason != "" && !k.isSo(s, reason):
 		return "F4: the fence waits for good: " + reason
 	case reason != "":

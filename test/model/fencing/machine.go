@@ -386,7 +386,8 @@ func (m *machine) nodeFacts(s *work) objects.Node {
 		return objects.Node{}
 	}
 	return objects.Node{Found: true, ResourceVersion: "1", Ready: readyOf(s.nodeReady), OwnTaint: s.nodeTainted,
-		BootID: version("b", s.nodeBoot), Machine: objects.Machine{MachineID: machineID(s.nodeSecond)},
+		VolumesFenced: s.nodeShunned,
+		BootID:        version("b", s.nodeBoot), Machine: objects.Machine{MachineID: machineID(s.nodeSecond)},
 		ControlPlane: m.ControlPlane}
 }
 

@@ -25,11 +25,12 @@ func (k *worker) always(s *state) {
 	}
 }
 
-// heard reports whether the next renewal of the Lease matters, because it can contradict a proof.
+// heard reports whether the next renewal of the Lease matters, because it can contradict a proof, or show that the node
+// is back.
 func (k *worker) heard(s *state) bool {
 	f := s.fence
 	contradicts := f.fenced == isTrue && f.proven && k.kindOf(f.attempts[f.proofOf-1].agent) != Volumes
-	return contradicts || f.proven && f.proofAt == s.node.lease
+	return contradicts || f.proven && (f.proofAt == s.node.lease || s.node.lease == 0)
 }
 
 // nodes makes the moves of the machine, of its kubelet as far as the Node is concerned, and of the node lifecycle.
@@ -42,7 +43,7 @@ func (k *worker) nodes(s *state) {
 		c.writeNode(func(n *node) {
 			n.shown = n.boot
 			if !n.there {
-				n.there, n.ready, n.tainted = true, false, false
+				n.there, n.ready = true, false
 			}
 		})
 	})

@@ -41,7 +41,11 @@ func (k *worker) people(s *state) {
 	})
 	k.User(n.there, s.left.DeleteNode, move{userDeletesNode, 0, 0}, func(c *scene) {
 		c.left.DeleteNode--
-		c.writeNode(func(n *node) { n.there, n.ready, n.tainted, n.shown = false, false, false, 0 })
+		c.writeNode(func(n *node) { n.there, n.ready, n.tainted, n.shunned, n.shown = false, false, false, false, 0 })
+	})
+	k.User(n.there, s.left.Taint, move{userTaints, 0, 0}, func(c *scene) {
+		c.left.Taint--
+		c.writeNode(func(n *node) { n.shunned = !n.shunned })
 	})
 	if f.uid > 0 {
 		k.masters(s)

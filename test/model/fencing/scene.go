@@ -64,7 +64,7 @@ func (c *scene) showFence(i int) {
 }
 
 // work reports whether the watches of a replica show work: a NodeFence, or the taint of a former one.
-func (l *line) work() bool { return l.fence.uid != 0 || l.tainted }
+func (l *line) work() bool { return l.fence.uid != 0 || l.marked }
 
 // writeNode changes the Node at the API server.
 func (c *scene) writeNode(edit func(*node)) {
@@ -85,10 +85,10 @@ func (c *scene) writeNode(edit func(*node)) {
 // showNode delivers the state of the Node to the watch of a replica.
 func (c *scene) showNode(i int) {
 	l := &c.lines[i]
-	if !l.up || l.tainted == c.node.tainted {
+	if !l.up || l.marked == c.node.marked() {
 		return
 	}
-	l.tainted = c.node.tainted
+	l.marked = c.node.marked()
 	l.woken = l.woken || l.work()
 }
 

@@ -160,6 +160,16 @@ func TestDeletedFenceOpensNoVolumesBeforeReboot(t *testing.T) {
 	s.guardPolls().then(agentActs, agentSucceeds).guardPolls().is("it is gone", s.Now.fence.uid == 0)
 }
 
+func TestNodeWithoutVolumesGetsNoPodsUntilItBoots(t *testing.T) {
+	s := begin(t, World{Agents: []Agent{Volumes}})
+	s.Now.left.PowerCut, s.Now.left.DeleteNode = 1, 1
+	s.then(kubeletIsCutOff, agentActs, agentSucceeds).guardPolls().is("new pods stay away", s.Now.node.shunned)
+	s.then(kubeletReturns, userDeletesNode).guardActs().then(kubeletRegisters).guardPolls()
+	s.is("they still do", s.Now.node.shunned)
+	s.then(powerIsCut, machineStarts, kubeletRegisters).guardPolls().is("they do not any more", !s.Now.node.shunned)
+	s.is("the fence is in force", s.Now.fence.fenced == isTrue)
+}
+
 // The fenced machine may run on.
 func TestReplacedMachineOpensNoVolumes(t *testing.T) {
 	s := begin(t, World{Agents: []Agent{Volumes}})

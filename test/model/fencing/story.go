@@ -23,6 +23,7 @@ const (
 	userUnfences
 	userAbandons
 	userDeletesFence
+	userTaints
 	machineStarts
 	kubeletRegisters
 	kubeletRenews
@@ -102,6 +103,7 @@ var sentences = [verbs]string{
 	userUnfences:        "a person ends the fence",
 	userAbandons:        "a person abandons the fence",
 	userDeletesFence:    "a user deletes the NodeFence",
+	userTaints:          "a person adds or removes the taint that keeps new pods away",
 	machineStarts:       "the machine starts",
 	kubeletRegisters:    "the kubelet writes its boot ID",
 	kubeletRenews:       "the kubelet renews its Lease",

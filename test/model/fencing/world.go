@@ -120,6 +120,8 @@ type node struct {
 	second bool
 	// there means that the Node exists, and ready that its condition Ready is True instead of Unknown.
 	there, ready, tainted bool
+	// shunned means that the Node has the taint that keeps new pods away.
+	shunned bool
 	// lease is the version of the Lease, 0 for none.
 	lease uint8
 	// lateLease means that a renewal is in flight. lateStatus is the boot ID of a status in flight, 0 for none.
@@ -128,6 +130,9 @@ type node struct {
 }
 
 func (n node) connected() bool { return !n.cut && !n.off }
+
+// marked reports whether the Node has a taint of a fence.
+func (n node) marked() bool { return n.tainted || n.shunned }
 
 // pod is a held Pod with its processes on the machine.
 type pod struct {
@@ -172,9 +177,9 @@ type work struct {
 	fence              fence
 	changed, taintSeen bool
 	// The results of the read of the Node. nodeChanged means that it was written since.
-	nodeThere, nodeReady, nodeTainted, nodeChanged, nodeSecond bool
-	nodeBoot                                                   uint8
-	lease                                                      uint8
+	nodeThere, nodeReady, nodeTainted, nodeShunned, nodeChanged, nodeSecond bool
+	nodeBoot                                                                uint8
+	lease                                                                   uint8
 	// The run that was read.
 	runOf     uint8
 	runTry    uint8
@@ -194,9 +199,9 @@ type work struct {
 // line is one replica of volume-guard.
 type line struct {
 	up bool
-	// fence and tainted are the states in its watches.
+	// fence and marked are the states in its watches.
 	fence   fence
-	tainted bool
+	marked  bool
 	sight   sight
 	session work
 	// woken means that the fence is in the queue, timed that it comes back by the clock.

@@ -51,7 +51,8 @@ type Budget struct {
 	// Fence creates a NodeFence, Delete deletes a pod, and Off and On power the machine off and on by hand. Confirm is the
 	// confirmation of a person who has powered it off, and LieWord of one who has not. Now and Abandon end the fence, and
 	// DeleteFence and DeleteNode delete the objects. Restore applies a NodeFence from a backup, with a confirmation.
-	Restore, Fence, Delete, Off, On, Confirm, LieWord, Now, Abandon, DeleteFence, DeleteNode uint8
+	// Taint adds the taint that keeps new pods away, as with a copy of the Node, or removes it.
+	Restore, Fence, Delete, Off, On, Confirm, LieWord, Now, Abandon, DeleteFence, DeleteNode, Taint uint8
 	// Cut cuts a kubelet off, Heal lets it return, and PowerCut reboots the machine. Replace gives the name of a machine
 	// that was cut off to another one. Late carries out requests of a machine after it was cut off or has ended.
 	Cut, Heal, PowerCut, Replace, Late uint8
@@ -142,6 +143,21 @@ func agents() []World {
 			Name: "fence, volumes", About: "an agent that cuts the node off from volumes releases no pod, and its fence is " +
 				"deleted", Agents: []Agent{Volumes}, Constant: upToDate,
 			Budget: Budget{Fence: 1, Delete: 1, Cut: 1, Heal: 1, PowerCut: 1, Now: 1, DeleteFence: 1},
+		},
+		{
+			Name: "fence, volumes, shunned", About: "a node that is fenced from volumes returns with and without a reboot, " +
+				"while replicas end and calls fail", Agents: []Agent{Volumes}, Constant: upToDate,
+			Budget: Budget{Fence: 1, Cut: 1, Heal: 1, PowerCut: 1, Now: 1, Crash: 1, API: 1},
+		},
+		{
+			Name: "fence, volumes, Node copied", About: "the Node of such a fence is deleted and registered again, and a " +
+				"person adds or removes its taint", Agents: []Agent{Volumes}, Constant: upToDate + "; " + oneLeader,
+			Budget: Budget{Fence: 1, PowerCut: 1, Abandon: 1, DeleteNode: 1, Taint: 1},
+		},
+		{
+			Name: "deep: fence, volumes, two leaders", About: "two replicas fence a node from volumes at the same time",
+			Deep: true, Agents: []Agent{Volumes}, Replicas: 2, Constant: upToDate + "; " + onePod,
+			Budget: Budget{Fence: 1, PowerCut: 1},
 		},
 		{
 			Name: "fence, storage systems", About: "two agents cut the node off from volumes of two storage systems, and take " +

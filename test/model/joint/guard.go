@@ -264,7 +264,7 @@ func (c *scene) fencing() (why fencing.Reason) {
 	if c.silent != never {
 		t.Fences[fenceUID] = fencing.Sight{LeaseVersion: c.leaseVersion(), LeaseSince: m.since(c.silent)}
 	}
-	f := fencing.Facts{TaintSeen: c.node.own, Fence: fencing.Fence{Name: nodeName(nodeA)}}
+	f := fencing.Facts{TaintSeen: c.node.own || c.node.shunned, Fence: fencing.Fence{Name: nodeName(nodeA)}}
 	if o := m.fence(c.fence); o != nil {
 		f.Fence = fenceOf(o)
 	}
@@ -313,7 +313,7 @@ func (c *scene) fencingCall(ask fencing.Ask) fencing.Reply {
 	case fencing.StopRun:
 		*run = map[runState]runState{atWork: stopping, stopping: stopping}[*run]
 	case fencing.AddTaint, fencing.RemoveTaint:
-		c.node.own = ask.Action == fencing.AddTaint
+		c.node.own, c.node.shunned = ask.Taint == fencing.OutOfService, ask.Taint == fencing.VolumesFenced
 	default:
 		c.writeFence(ask.Action, ask.Status)
 	}

@@ -177,7 +177,7 @@ func (k *worker) unsettledFence(s *state) string {
 	n, f := s.node, s.fence
 	why := k.scene(s).fencing()
 	switch {
-	case !f.exists && n.own:
+	case !f.exists && (n.own || n.shunned):
 		return "L1: there is no fence, and its taint is there"
 	case !f.exists && (n.storage || n.agent):
 		return "L1: there is no fence, and what its agent did was not undone"

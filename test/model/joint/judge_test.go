@@ -91,6 +91,7 @@ func TestRestIsJudged(t *testing.T) {
 		"no pod has the lock":              {[]func(*scene){func(c *scene) { c.claim.lock, c.pods[1] = 0, pod{} }}, "L1"},
 		"the volume is kept from the node": {[]func(*scene){func(c *scene) { c.node.storage = true }}, "L1"},
 		"the node is tainted":              {[]func(*scene){func(c *scene) { c.node.own = true }}, "L1"},
+		"new pods are kept from the node":  {[]func(*scene){func(c *scene) { c.node.shunned = true }}, "L1"},
 		"a fence waits for nothing":        {[]func(*scene){func(c *scene) { c.fence.exists = true }}, "L1"},
 		"a fence waits for a node":         {[]func(*scene){away, proven}, ""},
 		"a fence waits for a reboot":       {[]func(*scene){proven, func(c *scene) { c.fence.renewed = true }}, ""},

@@ -131,7 +131,7 @@ func (c *scene) shown(n uint8, pod types.UID) objects.Fence {
 func (c *scene) nodeOf(n uint8) objects.Node {
 	// Only the contents of the Node distinguish the keys.
 	at := node{shown: c.node.shown, shownMachine: c.node.shownMachine, ready: c.node.ready, taint: c.node.taint,
-		own: c.node.own}
+		own: c.node.own, shunned: c.node.shunned}
 	switch {
 	case n == nodeB:
 		at = node{ready: true}

@@ -158,6 +158,9 @@ func (w *World) nodeObject(n node) *v1.Node {
 			o.Spec.Taints = append(o.Spec.Taints, v1.Taint{Key: v1.TaintNodeOutOfService, Value: value})
 		}
 	}
+	if n.shunned {
+		o.Spec.Taints = append(o.Spec.Taints, v1.Taint{Key: objects.VolumesFencedTaint, Effect: v1.TaintEffectNoSchedule})
+	}
 	return o
 }
 

@@ -30,7 +30,7 @@ func (k *worker) administrators(s *state) {
 	k.User(n.there, s.left.DeleteNode, move{userDeletesNode, 0}, func(c *scene) {
 		c.left.DeleteNode--
 		now := &c.node
-		now.there, now.ready, now.taint, now.own = false, false, false, false
+		now.there, now.ready, now.taint, now.own, now.shunned = false, false, false, false, false
 		c.leaseChanges()
 	})
 	k.User(!f.exists && k.Agent != NoAgent, s.left.Fence, move{nodeIsFenced, 0}, func(c *scene) {

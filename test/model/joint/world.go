@@ -63,8 +63,8 @@ type node struct {
 	boot, machine, shown, shownMachine uint8
 	// fresh means that the kubelet has started, and not written its boot ID yet.
 	fresh bool
-	// there means that the Node exists. taint is the taint of an administrator, own the taint of a fence.
-	there, ready, taint, own bool
+	// there means that the Node exists. taint is the taint of an administrator, own and shunned are the taints of fences.
+	there, ready, taint, own, shunned bool
 	// lost means that the kubelet has been out of work at a moment since the end of the Node.
 	lost bool
 }

@@ -130,7 +130,7 @@ const (
 	// ConditionFenced is True once an agent has proven that the node is fenced, and False again once the fence is ended
 	// or the proof is contradicted.
 	ConditionFenced = "Fenced"
-	// ConditionReleased is True while the node has the taint of this fence.
+	// ConditionReleased is True while the node has the taint node.kubernetes.io/out-of-service of this fence.
 	ConditionReleased = "Released"
 	// ConditionReturned is True when the fence has ended.
 	ConditionReturned = "Returned"

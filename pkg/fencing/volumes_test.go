@@ -1,0 +1,141 @@
+package fencing
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// storage is an agent that keeps a node from volumes.
+func storage() v1alpha1.Agent {
+	return v1alpha1.Agent{Name: "net", Covers: v1alpha1.CoversVolumes, Timeout: metav1.Duration{Duration: time.Minute},
+		NetworkFence: &v1alpha1.NetworkFenceAgent{Driver: "driver", NetworkFenceClassName: "c", Volumes: v1alpha1.VolumesAll}}
+}
+
+// cutOff is a world with a node that is fenced from volumes, and that runs.
+func cutOff(t *testing.T) *world {
+	t.Helper()
+	w := requested(t, Config{}, storage())
+	w.again(3)
+	w.runs["net"] = fencing.RunSucceeded
+	w.again(4)
+	if w.wantPhase("a", v1alpha1.PhaseFenced); !w.shunned("a") {
+		t.Fatal("new pods may join a node without its volumes")
+	}
+	w.node("a", v1.ConditionTrue)
+	w.leases["a"]++
+	if w.again(2); !w.shunned("a") {
+		t.Fatal("new pods may join a node that runs, without its volumes")
+	}
+	return w
+}
+
+// The taint of a node that is fenced from volumes goes with its boot, with another machine, and with its fence.
+func TestNodeOfFencedVolumesGetsNoPods(t *testing.T) {
+	patch := func(w *world, change func(*v1alpha1.NodeFence)) {
+		o := w.fences["a"].DeepCopy()
+		change(o)
+		o.ResourceVersion = w.version()
+		w.fences["a"] = o
+	}
+	info := func(w *world, change func(*v1.NodeSystemInfo)) {
+		w.node("a", v1.ConditionTrue, func(o *v1.Node) { change(&o.Status.NodeInfo) })
+		w.leases["a"]++
+	}
+	undone := func(w *world) {
+		w.again(4)
+		if !w.shunned("a") {
+			w.Error("new pods may join the node before it reaches its volumes")
+		}
+		w.runs["undo net"] = fencing.RunSucceeded
+	}
+	for name, end := range map[string]func(*world){
+		"a boot": func(w *world) { info(w, func(i *v1.NodeSystemInfo) { i.BootID = "boot-2" }) },
+		"another machine": func(w *world) {
+			info(w, func(i *v1.NodeSystemInfo) { i.BootID, i.MachineID = "boot-2", "id2" })
+		},
+		"a person": func(w *world) {
+			patch(w, func(o *v1alpha1.NodeFence) { o.Spec.Unfence = v1alpha1.UnfenceNow })
+			undone(w)
+		},
+		"a person, who has undone it": func(w *world) {
+			patch(w, func(o *v1alpha1.NodeFence) { o.Spec.Unfence = v1alpha1.UnfenceAbandon })
+		},
+		"the release of finalizers": func(w *world) {
+			w.discovery = nil
+			if done, err := w.release(w.Context(), false); err != nil || done.Nodes != 1 {
+				w.Errorf("%+v, %v", done, err)
+			}
+			delete(w.fences, "a")
+		},
+		"the removal of the finalizer": func(w *world) {
+			patch(w, func(o *v1alpha1.NodeFence) {
+				o.DeletionTimestamp, o.Finalizers = ptr.To(metav1.NewTime(w.clock.Now())), []string{"example.com/other"}
+			})
+		},
+		"its NodeFence, while no process runs": func(w *world) {
+			delete(w.fences, "a")
+			w.restart(Config{})
+			fences, _ := w.observer.first()
+			if !slices.Equal(fences, []string{"a"}) {
+				w.Errorf("begins with %q", fences)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := cutOff(t)
+			end(w)
+			if w.again(4); len(w.nodes["a"].Spec.Taints) > 0 {
+				t.Errorf("new pods stay away: %+v", w.nodes["a"].Spec.Taints)
+			}
+		})
+	}
+	w := cutOff(t)
+	patch(w, func(o *v1alpha1.NodeFence) { o.DeletionTimestamp = ptr.To(metav1.NewTime(w.clock.Now())) })
+	w.node("a", v1.ConditionTrue, func(o *v1.Node) { o.Spec.Taints = nil })
+	if w.again(4); !w.shunned("a") {
+		t.Error("the fence was deleted before a boot, the taint was removed by hand, and new pods may join the node")
+	}
+}
+
+// A process ends at each write of the taint, before or after it.
+func TestKilledAtTaintOfFencedVolumes(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		for broken := 1; ; broken++ {
+			w := requested(t, Config{}, storage())
+			w.broken, w.lost = broken, lost
+			round := func(n int) {
+				for range n {
+					w.again(1)
+					if w.writes == w.broken {
+						w.restart(Config{})
+					}
+				}
+			}
+			round(4)
+			w.runs["net"] = fencing.RunSucceeded
+			if round(6); !w.shunned("a") {
+				t.Errorf("write %d, lost %t: new pods may join", broken, lost)
+			}
+			w.reboot()
+			if round(3); w.shunned("a") {
+				t.Errorf("write %d, lost %t: new pods stay away after a boot", broken, lost)
+			}
+			w.runs["undo net"] = fencing.RunSucceeded
+			round(6)
+			if w.wantPhase("a", v1alpha1.PhaseReturned); len(w.nodes["a"].Spec.Taints) > 0 {
+				t.Errorf("write %d, lost %t: %+v", broken, lost, w.nodes["a"].Spec.Taints)
+			}
+			if w.writes < broken {
+				break
+			}
+		}
+	}
+}
