@@ -247,7 +247,9 @@ type Proof struct {
 	// agent is the agent of that attempt.
 	// +required
 	Agent string `json:"agent"`
-	// covers is the extent of the proven fence.
+	// covers is the extent of the proven fence. While it is in force, the Node has a taint until it shows another boot ID.
+	// UntilUnfenced: node.kubernetes.io/out-of-service, once the node is not Ready. Volumes:
+	// csi-reclaimer.io/volumes-fenced with the effect NoSchedule. Reboot: none.
 	// +required
 	Covers Coverage `json:"covers"`
 	// volumes names the volumes that each proven agent with coverage Volumes covers.
