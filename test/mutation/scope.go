@@ -143,14 +143,15 @@ var worlds = map[string][]string{
 		"twin, failed by hand",
 	},
 	"internal/objects": {"joint, no locks", "joint, Node deleted", "joint, completed"},
-	"pkg/inuse/pvc":    {"joint, no locks"},
+	"pkg/inuse/pvc":    {"joint, no locks", "joint, ephemeral, foreground"},
 	"internal/engine/podsafety": {
 		"hold, empty statuses", "hold, out of service", "hold, stale watch", "hold, older kubelet", "hold, attach, container",
 		"hold, reboot", "hold, attach", "hold, confirmed", "hold, never bound", "hold, calls fail", "hold", "hold, claim",
 		"hold, ephemeral",
 		"hold, fenced", "hold, Node deleted, no pod GC", "hold, rebooted by a fence", "hold, added",
 		"hold, attach, out of service", "hold, two leaders", "hold, unmount", "hold, Node deleted",
-		"joint, volumes, completed", "joint, collected before unmount",
+		"joint, volumes, completed", "joint, collected before unmount", "joint, ephemeral, built in",
+		"joint, attached, another machine fenced",
 	},
 	"internal/engine/statefulset": {
 		"set, calls fail", "set, deleted, turned", "set, calls fail, field", "set, other owner, field",
@@ -170,6 +171,6 @@ var worlds = map[string][]string{
 		"lock, not held", "lock, two claims", "lock, two claims, created again", "lock", "lock, node preset",
 		"lock, fenced, opted in", "lock, Job", "lock, uninstalled", "lock, bound late", "lock, annotation removed",
 		"lock, calls fail", "lock, claim created again", "lock, opted in", "lock, two leaders", "lock, queued",
-		"joint, volumes, completed",
+		"joint, volumes, completed", "joint, ephemeral, foreground",
 	},
 }

@@ -8,14 +8,24 @@ func (k *worker) cluster(s *state) {
 		}
 	}
 	k.workload(s)
-	k.Can(s.claim.terminating && !s.claim.kept && !s.claim.protected, move{claimIsRemoved, 0},
+	if k.Ephemeral {
+		k.collectGarbage(s)
+	}
+	if k.BuiltIn {
+		k.unprotect(s)
+	}
+	if k.Attached {
+		k.attachDetach(s)
+	}
+	held := s.claim.held && k.Without != TheFinalizer
+	k.Can(s.claim.terminating && !s.claim.kept && !s.claim.protected && !held, move{claimIsRemoved, 0},
 		func(c *scene) { c.claim = claim{} })
 }
 
 // workload creates the second pod once the first no longer counts, and binds it. A user creates it earlier.
 func (k *worker) workload(s *state) {
 	first, second := s.pods[0], s.pods[1]
-	counts := first.exists && !first.terminating && !first.ended || k.Unlocked
+	counts := first.exists && !first.terminating && !first.ended || k.Unlocked || k.Ephemeral
 	k.Can(!s.born && !counts, move{replacementIsCreated, 1}, func(c *scene) { c.create() })
 	k.User(!s.born && counts, s.left.Early, move{userCreatesPod, 1}, func(c *scene) {
 		c.left.Early--
@@ -28,10 +38,11 @@ func (k *worker) workload(s *state) {
 	})
 }
 
-// create creates the second pod. The policies of admission add finalizer and gate.
+// create creates the second pod. The policies of admission add the finalizer, and the gate if the namespace asks for
+// locks.
 func (c *scene) create() {
 	c.born = true
-	c.writePod(1, func(p *pod) { *p = pod{exists: true, held: true, gated: true} })
+	c.writePod(1, func(p *pod) { *p = pod{exists: true, held: true, gated: !c.Attached} })
 }
 
 // evict makes the moves that end a pod of node a. The taint out-of-service deletes the pod

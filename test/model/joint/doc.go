@@ -11,9 +11,14 @@
 //     and so does the fence.
 //
 // The world has two nodes, one volume with its claim, a pod that runs on node a, and a second pod that waits for the
-// claim and runs on node b. The controllers are the shipped code. They communicate through objects of the API alone,
-// and each controller reads them into its shipped records. The model plays kubelets with their machines, the pod
-// garbage collector, taint eviction, the scheduler, the agent of a fence, users and programs.
+// claim and runs on node b. Some worlds have no locks of claims: the volume is attached to one node at a time, and the
+// VolumeLock of node a keeps it from node b. In others, the claim is that of a generic ephemeral volume of the first
+// pod, which can be deleted in the foreground, and is the only one.
+//
+// The controllers are the shipped code. They communicate through objects of the API alone, and each controller reads
+// them into its shipped records. The model plays kubelets with their machines, the pod garbage collector, taint
+// eviction, the garbage collector of owners, the attach-detach controller, the scheduler, the agent of a fence, users
+// and programs. Kubernetes' own pvc-protection can take the place of the shipped one.
 //
 // The consequences of a person's word are excused: a confirmation, the taint out-of-service on a node that is not
 // Ready, the deletion of the Node of a kubelet that was cut off, and the end of a fence by spec.unfence Now. From there
@@ -34,12 +39,19 @@
 // that are attached (ReportedInUse in pkg/volume/util/operationexecutor), and no volume that it is kept from. If
 // another machine takes the name of node a, and the volume of an ended pod stays mounted, the Node has shown the
 // outage. A release once the other machine was Ready for the unmount grace is a guess, which is excused. Agents neither
-// fail nor lie, and fence the machine that the Node shows. A fence that has returned goes at once. Volumes have no
-// attach step: VolumeLocks are explored in test/model/podsafety.
+// fail nor lie, and fence the machine that the Node shows. A fence that has returned goes at once.
+//
+// The storage accepts the writes of two nodes: a detachment stops no process. A volume is detached by force six minutes
+// after its node was healthy. Until then, a kubelet that is not cut off has unmounted the volume of an ended pod, the
+// pod garbage collector has deleted each pod that it set to Failed, and volume-guard has written the VolumeLock. A
+// kubelet that is not cut off shows at once which volumes it uses, and mounts none that its Node does not show as
+// attached. Taints of administrators are left to test/model/podsafety.
+//
+// The claim of a generic ephemeral volume has the finalizer of the hold before its pod starts.
 //
 // The variable broken (worlds.go) lists the worlds in which the engines are known to break a promise.
 //
-// worlds.go has the bounds, and world.go the contents of a world. cluster.go, nodes.go, people.go and guard.go have the
-// moves. objects.go makes the objects of the API, and machine.go the records of the controllers. judge.go has the
-// promises, independently of their implementation, and story.go prints the history of a finding.
+// worlds.go has the bounds, and world.go the contents of a world. cluster.go, claim.go, attach.go, nodes.go, people.go
+// and guard.go have the moves. objects.go makes the objects of the API, and machine.go the records of the controllers.
+// judge.go has the promises, independently of their implementation, and story.go prints the history of a finding.
 package joint

@@ -7,8 +7,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 )
 
 // guard makes the moves of volume-guard, each of which is a whole session of one of its controllers.
@@ -22,7 +20,15 @@ func (k *worker) guard(s *state) {
 		k.waits(s, slot)
 	}
 	k.session(s, move{lockActs, 0}, func(c *scene) { c.lock() })
-	k.session(s, move{protectorActs, 0}, func(c *scene) { c.protect() })
+	if !k.BuiltIn {
+		k.session(s, move{protectorActs, 0}, func(c *scene) { c.protect() })
+	}
+	if k.Ephemeral {
+		k.session(s, move{claimHoldActs, 0}, func(c *scene) { c.holdClaim() })
+	}
+	if k.Attached {
+		k.session(s, move{volumeLockActs, 0}, func(c *scene) { c.lockVolume() })
+	}
 	if k.Agent != NoAgent {
 		if s.ending {
 			k.Can(true, move{fenceEnds, 0}, func(c *scene) { c.fence.fenced, c.ending = isFalse, false })
@@ -133,7 +139,9 @@ func (c *scene) nodeSeen(n uint8) objects.NodeSeen {
 // user returns the facts of the locks about a pod.
 func (c *scene) user(slot int) singlenode.User {
 	p := c.pods[slot]
-	return singlenode.User{Pod: c.machine.pod(slot, p), EndedSince: c.machine.since(c.completed[slot]),
+	read := c.machine.pod(slot, p)
+	read.Held = read.Held || c.Without == TheRelease
+	return singlenode.User{Pod: read, EndedSince: c.machine.since(c.completed[slot]),
 		NodeSeen: c.nodeSeen(p.node), FenceSeen: c.shown(p.node, "").InForce, Storage: c.storage(p.node)}
 }
 
@@ -149,9 +157,7 @@ func (c *scene) users(name string) (users []singlenode.User) {
 
 // evidence returns the evidence of the fence about a pod, for the locks.
 func (c *scene) evidence(ask singlenode.Ask) objects.Fence {
-	f := c.shown(c.pods[slotOf(ask.UID)].node, ask.UID)
-	f.SinceTerminating = f.SinceTerminating || c.Without == TheRun
-	return f
+	return c.runOf(c.shown(c.pods[slotOf(ask.UID)].node, ask.UID))
 }
 
 // read answers a read of a session about a gate or a lock.
@@ -181,7 +187,7 @@ func (c *scene) gate(slot int) singlenode.Decision {
 	m, p := c.machine, c.pods[slot]
 	known := m.claim(c.claim).locks
 	if known.UID == "" {
-		known = singlenode.Claim{Namespace: namespace, Name: claimName}
+		known = singlenode.Claim{Namespace: namespace, Name: c.claimName()}
 	}
 	s := singlenode.Begin(singlenode.Facts{Mode: singlenode.ModeAll, Pod: m.pod(slot, p),
 		Claims: []singlenode.ClaimFacts{{Claim: known}}}, m.now)
@@ -226,34 +232,6 @@ func (c *scene) lock() {
 		default:
 		}
 		s.Answer(c.read(ask), m.now, m.now)
-	}
-}
-
-// protect is a session of pvc-protection about the claim, in place of Kubernetes' own controller.
-func (c *scene) protect() {
-	if !c.claim.exists {
-		return
-	}
-	var users []pvc.Pod
-	for slot, p := range c.pods {
-		if p.exists {
-			users = append(users, c.machine.user(slot, p))
-		}
-	}
-	f := pvc.Facts{Duty: inuse.Duty{Mode: inuse.ModeFull, Alone: true}, Ended: pvc.ReleaseTerminated,
-		Claim: c.machine.claim(c.claim).protection}
-	f.Seen = pvc.UsageOf(f.Claim, users)
-	d := pvc.Decide(f)
-	if d.Action == inuse.ReadUsers {
-		f.Read = pvc.Reading{Made: true, Usage: f.Seen}
-		d = pvc.Decide(f)
-	}
-	switch d.Action {
-	case inuse.AddFinalizer:
-		c.claim.protected = true
-	case inuse.RemoveFinalizer:
-		c.claim.protected = false
-	default:
 	}
 }
 

@@ -38,27 +38,35 @@ func TestBrokenWorldsBreakTheirPromise(t *testing.T) {
 // The test removes each guard between two controllers where one reads the output of the other, and the model finds the
 // purpose of the guard.
 func TestEachGuardIsNeeded(t *testing.T) {
-	for without, tc := range map[Guard]struct {
-		world World
-		want  string
+	for _, tc := range []struct {
+		without Guard
+		world   World
+		want    string
 	}{
-		TheHoldOfClaims: {World{Unlocked: true, Budget: Budget{DeleteClaim: 1, DeleteNode: 1}}, "S2"},
-		TheWord:         {World{Budget: Budget{Taint: 1, Cut: 1, Heal: 1}}, "S3"},
-		TheRun:          {World{Agent: Volumes, Budget: Budget{Delete: 1, Fence: 1, Reboot: 1}}, "S1"},
-		TheList:         {World{Agent: Volumes, Budget: Budget{Delete: 1, Fence: 1, Reboot: 1}}, "S1"},
-		TheStorage:      {World{Agent: Volumes, Budget: Budget{Fence: 1, Reboot: 1, End: 1}}, "S3"},
-		TheMachine: {World{Agent: Volumes, FencedFirst: true, Budget: Budget{Delete: 1, Fence: 1, Cut: 1, Replace: 1}},
+		{TheHoldOfClaims, World{Unlocked: true, Budget: Budget{DeleteClaim: 1, DeleteNode: 1}}, "S2"},
+		{TheWord, World{Budget: Budget{Taint: 1, Cut: 1, Heal: 1}}, "S3"},
+		{TheRun, World{Agent: Volumes, Budget: Budget{Delete: 1, Fence: 1, Reboot: 1}}, "S1"},
+		{TheList, World{Agent: Volumes, Budget: Budget{Delete: 1, Fence: 1, Reboot: 1}}, "S1"},
+		{TheStorage, World{Agent: Volumes, Budget: Budget{Fence: 1, Reboot: 1, End: 1}}, "S3"},
+		{TheMachine, World{Agent: Volumes, FencedFirst: true, Budget: Budget{Delete: 1, Fence: 1, Cut: 1, Replace: 1}},
 			"S3"},
-		TheNode:   {World{Budget: Budget{Delete: 1, Taint: 1, Untaint: 1, Cut: 1, Heal: 1}}, "S3"},
-		TheReboot: {World{Agent: Volumes, Budget: Budget{Delete: 1, Fence: 1, Unfence: 1}}, "S1"},
+		{TheNode, World{Budget: Budget{Delete: 1, Taint: 1, Untaint: 1, Cut: 1, Heal: 1}}, "S3"},
+		{TheReboot, World{Agent: Volumes, Budget: Budget{Delete: 1, Fence: 1, Unfence: 1}}, "S1"},
+		{TheRelease, World{Ephemeral: true, Budget: Budget{Foreground: 1}}, "L1"},
+		{TheShutDown, World{Ephemeral: true, Budget: Budget{Foreground: 1, Confirm: 1, Cut: 1}}, "L1"},
+		{TheFinalizer, World{Ephemeral: true, BuiltIn: true, Unlocked: true,
+			Budget: Budget{Foreground: 1, DeleteNode: 1}}, "S2"},
+		{TheAttachLock, World{Attached: true, Budget: Budget{Delete: 1, Cut: 1, Restart: 1}}, "S1"},
+		{TheRun, World{Attached: true, Agent: Volumes, FencedFirst: true,
+			Budget: Budget{DeleteNode: 1, Fence: 1, Cut: 1, Replace: 1}}, "S1"},
 	} {
 		w := tc.world
 		if r := w.Explore(t.Context(), search.Options{MaxStates: 3_000}); len(r.Findings()) > 0 {
 			t.Errorf("a promise is broken with all guards: %s\n%s", r.Findings()[0].Promise,
 				strings.Join(w.Story(r.Findings()[0].Moves), "\n"))
 		}
-		w.Without = without
-		t.Logf("without guard %d", without)
+		w.Without = tc.without
+		t.Logf("without guard %d", tc.without)
 		found(t, &w, tc.want)
 	}
 }
@@ -73,7 +81,7 @@ func found(t *testing.T, w *World, want string) {
 	}
 	f := r.Findings()[0]
 	modeltest.Judged(t, f.Promise, want)
-	t.Logf("%d states: %s\n%s", r.States, f.Promise, strings.Join(w.Story(f.Moves), "\n"))
+	t.Logf("%d moves, %d states: %s\n%s", len(f.Moves), r.States, f.Promise, strings.Join(w.Story(f.Moves), "\n"))
 }
 
 // The contents of trackers and the output of node fencing survive their encoding.

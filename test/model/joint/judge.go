@@ -110,16 +110,29 @@ func (k *worker) rests(s *state) (wrong string, rests bool) {
 			return wrong, true
 		}
 	}
-	at := s.claim
-	switch {
-	case at.exists && at.lock > 0 && !s.pods[at.lock-1].exists:
-		return "L1: a pod that does not exist has the lock", true
-	case at.exists && at.kept && at.lock == 0:
-		return "L1: the claim is kept, and no pod has its lock", true
-	case at.terminating && at.protected && !s.pods[0].exists && !s.pods[1].exists:
-		return "L1: nothing uses the claim, and it stays", true
+	if wrong := k.unsettledClaim(s); wrong != "" {
+		return wrong, true
+	}
+	if by := s.volume.locked; by > 0 && !s.pods[by-1].held {
+		return "L1: a pod that is not held keeps the VolumeLock", true
 	}
 	return k.unsettledFence(s), true
+}
+
+// unsettledClaim returns the promise that the claim breaks at rest.
+func (k *worker) unsettledClaim(s *state) string {
+	at := s.claim
+	switch {
+	case k.Ephemeral && at.terminating && !s.pods[0].held:
+		return "L1: the claim of a pod that is not held stays"
+	case at.exists && at.lock > 0 && !s.pods[at.lock-1].exists:
+		return "L1: a pod that does not exist has the lock"
+	case at.exists && at.kept && at.lock == 0:
+		return "L1: the claim is kept, and no pod has its lock"
+	case at.terminating && at.protected && !s.pods[0].exists && !s.pods[1].exists:
+		return "L1: nothing uses the claim, and it stays"
+	}
+	return ""
 }
 
 // unsettledPod returns the promise that a pod breaks at rest. It has to run, or to have completed, or to wait for a
@@ -128,6 +141,10 @@ func (k *worker) unsettledPod(s *state, slot int, p pod) string {
 	switch {
 	case !p.exists:
 		return ""
+	case p.foreground && !p.held:
+		return "L1: a pod that is deleted in the foreground is released, and stays"
+	case k.Attached && p.node == nodeB && !s.pods[0].exists && !s.volume.onB:
+		return "L1: a pod waits for its volume, and nothing keeps that from its node"
 	case p.terminating:
 		if d := k.scene(s).hold(slot); !holdIsSo(s, slot, d.Reason) {
 			return "L1: a pod stays (" + string(d.Reason) + "), which is not so, or has no way out"

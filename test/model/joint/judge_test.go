@@ -92,6 +92,18 @@ func TestRestIsJudged(t *testing.T) {
 		"the volume is kept from the node": {[]func(*scene){func(c *scene) { c.node.storage = true }}, "L1"},
 		"the node is tainted":              {[]func(*scene){func(c *scene) { c.node.own = true }}, "L1"},
 		"new pods are kept from the node":  {[]func(*scene){func(c *scene) { c.node.shunned = true }}, "L1"},
+		"it is released, and stays": {[]func(*scene){terminating, func(c *scene) {
+			c.pods[0].foreground, c.pods[0].held = true, false
+		}}, "L1"},
+		"its ephemeral claim stays": {[]func(*scene){func(c *scene) {
+			c.World = &World{Ephemeral: true}
+			c.claim = claim{exists: true, terminating: true, held: true}
+			c.pods = [maxPods]pod{}
+		}}, "L1"},
+		"it has the VolumeLock":            {[]func(*scene){terminating, away, locked}, ""},
+		"the VolumeLock is of no held pod": {[]func(*scene){locked, func(c *scene) { c.pods[0].held = false }}, "L1"},
+		"another waits for its volume":     {[]func(*scene){terminating, away, beside}, ""},
+		"another waits for no other's":     {[]func(*scene){beside, func(c *scene) { c.pods[0] = pod{} }}, "L1"},
 		"a fence waits for nothing":        {[]func(*scene){func(c *scene) { c.fence.exists = true }}, "L1"},
 		"a fence waits for a node":         {[]func(*scene){away, proven}, ""},
 		"a fence waits for a reboot":       {[]func(*scene){proven, func(c *scene) { c.fence.renewed = true }}, ""},
@@ -108,6 +120,16 @@ func TestRestIsJudged(t *testing.T) {
 			modeltest.Judged(t, wrong, tc.want)
 		})
 	}
+}
+
+// locked puts the volume into the VolumeLock for the first pod.
+func locked(c *scene) { c.volume.locked = 1 }
+
+// beside binds the second pod to node b, in a world that attaches the volume.
+func beside(c *scene) {
+	c.World = &World{Attached: true}
+	c.claim.lock, c.claim.kept = 0, false
+	c.pods[1] = pod{exists: true, held: true, node: nodeB}
 }
 
 // proven puts a fence of the volume in force.

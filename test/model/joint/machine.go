@@ -32,6 +32,7 @@ type machine struct {
 type records struct {
 	locks      singlenode.Claim
 	protection pvc.Claim
+	hold       podsafety.Claim
 }
 
 type podKey struct {
@@ -60,7 +61,7 @@ func (m *machine) pod(slot int, p pod) objects.Pod {
 		return objects.Pod{}
 	}
 	return once(m.pods, podKey{p, slot}, func() objects.Pod {
-		read := objects.PodOf(podObject(slot, p, m.now))
+		read := objects.PodOf(m.podObject(slot, p, m.now))
 		if m.Without == TheWord && read.Final {
 			read.PhaseByKubelet, read.Running = true, false
 		}
@@ -71,10 +72,11 @@ func (m *machine) pod(slot int, p pod) objects.Pod {
 // user returns a pod as pvc-protection records it.
 func (m *machine) user(slot int, p pod) pvc.Pod {
 	return once(m.users, podKey{p, slot}, func() pvc.Pod {
-		read := pvc.PodOf(podObject(slot, p, m.now))
+		read := pvc.PodOf(m.podObject(slot, p, m.now))
 		if m.Without == TheHoldOfClaims {
 			read.Ended, read.ShutDown = read.Scheduled && p.ended, p.graceZero
 		}
+		read.ShutDown = read.ShutDown && m.Without != TheShutDown
 		return read
 	})
 }
@@ -85,8 +87,8 @@ func (m *machine) claim(at claim) records {
 		return records{}
 	}
 	return once(m.claims, at, func() records {
-		o := claimObject(at, m.now)
-		r := records{singlenode.ClaimOf(o), pvc.ClaimOf(o)}
+		o := m.claimObject(at, m.now)
+		r := records{singlenode.ClaimOf(o), pvc.ClaimOf(o), podsafety.ClaimOf(o)}
 		r.locks.Volume.Driver = driver
 		return r
 	})
@@ -157,6 +159,9 @@ func (c *scene) remaining() (f fencing.RemainingFacts) {
 		if p.Held || p.UsesVolumes() {
 			f.All.Pods++
 		}
+	}
+	if c.volume.onA {
+		f.All.VolumeAttachments++
 	}
 	return f
 }

@@ -20,7 +20,7 @@ func (k *worker) kubelet(s *state, slot int) {
 		k.sees(s, slot)
 		k.reports(s, slot)
 	}
-	mounts := p.mounted || connected && s.claim.exists && (p.node == nodeB || !s.node.fresh && !s.node.storage)
+	mounts := p.mounted || connected && k.mountable(s, p.node)
 	k.Can(p.known && !p.deleted && !p.runs && !p.done && mounts, move{containerStarts, slot}, func(c *scene) {
 		c.processes[slot].runs, c.processes[slot].mounted = true, true
 		if connected && api.exists {
@@ -30,6 +30,12 @@ func (k *worker) kubelet(s *state, slot int) {
 	k.ends(s, slot)
 }
 
+// mountable reports whether a kubelet that is not cut off mounts the volume on a node.
+func (k *worker) mountable(s *state, n uint8) bool {
+	reaches := n == nodeB || !s.node.fresh && !s.node.storage
+	return reaches && s.claim.exists && (!k.Attached || s.attachShown(n))
+}
+
 // ends makes the ends of processes and mounts.
 func (k *worker) ends(s *state, slot int) {
 	p := s.processes[slot]
@@ -37,6 +43,11 @@ func (k *worker) ends(s *state, slot int) {
 	reaches := p.node == nodeB || !s.node.storage // else the unmount hangs
 	k.Can(!p.runs && p.mounted && (p.deleted || p.done) && reaches, move{volumeIsUnmounted, slot},
 		func(c *scene) { c.processes[slot].mounted = false })
+	restarts := p.runs && p.known && !p.deleted && p.node == nodeA
+	k.Breaks(restarts, s.left.Restart, move{containerEnds, slot}, func(c *scene) {
+		c.left.Restart--
+		c.processes[slot].runs = false
+	})
 	k.Breaks(p.runs && !p.deleted, s.left.End, move{podCompletes, slot}, func(c *scene) {
 		c.left.End--
 		c.processes[slot].runs, c.processes[slot].done = false, true
@@ -52,9 +63,22 @@ func (k *worker) sees(s *state, slot int) {
 		now := &c.processes[slot]
 		now.known, now.deleted, now.done = true, goes, now.done || api.ended
 		if api.terminating {
-			c.writePod(slot, func(p *pod) { p.observed = true })
+			runs := now.runs
+			c.writePod(slot, func(p *pod) { p.observe(runs, c.Attached) })
 		}
 	})
+}
+
+// observe is the write of a kubelet about a pod whose deletion it sees. Only the attach-detach controller cares whether
+// its container runs.
+func (now *pod) observe(runs, attached bool) {
+	now.observed = true
+	switch {
+	case runs:
+		now.statuses = running
+	case attached && now.statuses == running:
+		now.statuses = waiting
+	}
 }
 
 // reports makes the moves of a kubelet that reports the end of a pod, and deletes it once its volume is unmounted.
@@ -63,6 +87,9 @@ func (k *worker) reports(s *state, slot int) {
 	if !p.known || !api.exists {
 		return
 	}
+	waits := k.Attached && !p.runs && !p.deleted && !p.done
+	k.Can(waits && api.statuses == running, move{kubeletReportsWait, slot},
+		func(c *scene) { c.writePod(slot, func(now *pod) { now.statuses = waiting }) })
 	reported := api.statuses == over || api.statuses == lost
 	k.Can(!p.runs && (p.deleted || p.done) && !reported, move{kubeletReportsEnd, slot}, func(c *scene) {
 		c.processes[slot].done = true
@@ -154,7 +181,8 @@ func (k *worker) faults(s *state) {
 		c.left.Reboot--
 		c.stop()
 	})
-	replaces := n.cut && !n.off && (s.fence.begun || !k.FencedFirst)
+	fenced := s.fence.begun && !k.Attached || n.storage
+	replaces := n.cut && !n.off && (fenced || !k.FencedFirst)
 	k.User(replaces, s.left.Replace, move{machineIsReplaced, 0}, func(c *scene) {
 		c.left.Replace--
 		for slot, p := range c.processes {

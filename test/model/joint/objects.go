@@ -17,14 +17,30 @@ import (
 
 // Names on the objects.
 const (
-	namespace, claimName, agentName = "ns", "data", "agent"
-	driver                          = "nfs.example.com"
-	fenceUID                        = types.UID("fence")
+	namespace, volumeName, agentName = "ns", "data", "agent"
+	driver                           = "nfs.example.com"
+	fenceUID                         = types.UID("fence")
 )
 
 func uidOf(slot int) types.UID { return types.UID("pod-" + strconv.Itoa(slot)) }
 
 func podName(slot int) string { return "web-" + strconv.Itoa(slot) }
+
+// claimName returns the name of the claim, which for a generic ephemeral volume is fixed.
+func (w *World) claimName() string {
+	if w.Ephemeral {
+		return podName(0) + "-" + volumeName
+	}
+	return volumeName
+}
+
+// source returns the volume of a pod.
+func (w *World) source() v1.VolumeSource {
+	if w.Ephemeral {
+		return v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}
+	}
+	return v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: w.claimName()}}
+}
 
 // slotOf returns the number of the pod with a UID, -1 for none.
 func slotOf(uid types.UID) int {
@@ -57,14 +73,13 @@ func number(id string) uint8 {
 }
 
 // podObject returns a pod as the API server has it.
-func podObject(slot int, p pod, now time.Time) *v1.Pod {
+func (w *World) podObject(slot int, p pod, now time.Time) *v1.Pod {
 	o := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: podName(slot), UID: uidOf(slot), ResourceVersion: "1",
 			Generation: 1},
 		Spec: v1.PodSpec{
 			NodeName: nodeName(p.node), Containers: []v1.Container{{Name: "web"}},
-			Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
-				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claimName}}}},
+			Volumes: []v1.Volume{{Name: volumeName, VolumeSource: w.source()}},
 		},
 		Status: v1.PodStatus{Phase: v1.PodPending},
 	}
@@ -73,6 +88,9 @@ func podObject(slot int, p pod, now time.Time) *v1.Pod {
 	}
 	if p.held {
 		o.Finalizers = []string{objects.RunningFinalizer}
+	}
+	if p.foreground {
+		o.Finalizers = append(o.Finalizers, metav1.FinalizerDeleteDependents)
 	}
 	if p.confirmed {
 		o.Annotations = map[string]string{objects.ConfirmAnnotation: string(o.UID)}
@@ -90,10 +108,12 @@ func podObject(slot int, p pod, now time.Time) *v1.Pod {
 }
 
 func setStatus(o *v1.Pod, p pod) {
-	state, before, observed := v1.ContainerState{}, v1.ContainerState{}, int64(1)
+	state, before, observed, restarts := v1.ContainerState{}, v1.ContainerState{}, int64(1), int32(0)
 	switch p.statuses {
 	case running:
 		o.Status.Phase, state.Running = v1.PodRunning, &v1.ContainerStateRunning{}
+	case waiting:
+		o.Status.Phase, state.Waiting, restarts = v1.PodRunning, &v1.ContainerStateWaiting{}, 1
 	case over:
 		state.Terminated = &v1.ContainerStateTerminated{}
 	case lost:
@@ -105,7 +125,8 @@ func setStatus(o *v1.Pod, p pod) {
 		observed = 2
 	}
 	if p.statuses != noStatus {
-		o.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "web", State: state, LastTerminationState: before}}
+		o.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "web", State: state, LastTerminationState: before,
+			RestartCount: restarts}}
 		o.Status.Conditions = []v1.PodCondition{{Type: v1.ContainersReady, ObservedGeneration: observed}}
 	}
 	if p.ended {
@@ -123,9 +144,13 @@ func setStatus(o *v1.Pod, p pod) {
 }
 
 // claimObject returns the claim as the API server has it.
-func claimObject(at claim, now time.Time) *v1.PersistentVolumeClaim {
-	o := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: claimName, UID: "claim",
-		ResourceVersion: "1"}}
+func (w *World) claimObject(at claim, now time.Time) *v1.PersistentVolumeClaim {
+	o := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: w.claimName(),
+		UID: "claim", ResourceVersion: "1"}}
+	if w.Ephemeral {
+		owner := w.podObject(0, pod{}, now)
+		o.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1.SchemeGroupVersion.WithKind("Pod"))}
+	}
 	if at.lock > 0 {
 		slot := int(at.lock) - 1
 		lock := singlenode.Lock{UID: uidOf(slot), Name: podName(slot)}
@@ -136,6 +161,9 @@ func claimObject(at claim, now time.Time) *v1.PersistentVolumeClaim {
 	}
 	if at.protected {
 		o.Finalizers = append(o.Finalizers, pvc.Finalizer)
+	}
+	if at.held {
+		o.Finalizers = append(o.Finalizers, objects.RunningFinalizer)
 	}
 	if at.terminating {
 		o.DeletionTimestamp = &metav1.Time{Time: now}

@@ -63,6 +63,11 @@ func (k *worker) users(s *state, slot int) {
 		c.left.Delete--
 		c.delete(slot)
 	})
+	k.User(!p.terminating, s.left.Foreground, move{userDeletesInForeground, slot}, func(c *scene) {
+		c.left.Foreground--
+		c.pods[slot].foreground = true
+		c.delete(slot)
+	})
 	free := p.node == 0 || p.ended && (!p.terminating || !p.held)
 	k.User(!p.graceZero && (p.confirmed || free), s.left.Force, move{userForces, slot}, func(c *scene) {
 		c.left.Force--

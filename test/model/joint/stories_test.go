@@ -87,3 +87,39 @@ func TestConfirmationGivesVolumeToSecondPod(t *testing.T) {
 	s.then(kubeletIsCutOff, userConfirms, userForces, replacementIsCreated).guardActs()
 	s.shows("the second pod does not wait", func(s *state) bool { return s.excused[0] && !secondWaits(s) })
 }
+
+// The pod waits for its claim, and the claim for the lock.
+func TestForegroundDeletionEnds(t *testing.T) {
+	s := begin(t, World{Ephemeral: true, Budget: Budget{Foreground: 1}})
+	s.then(userDeletesInForeground, claimIsCollected, kubeletSees).guardActs()
+	s.shows("the claim stays", claimStays).then(processesEnd, kubeletReportsEnd, volumeIsUnmounted, kubeletDeletes)
+	s.guardActs()
+	s.then(unmountGraceEnds).guardActs()
+	s.then(claimIsRemoved, podIsUnblocked)
+	s.shows("the pod is gone", func(s *state) bool { return !s.pods[0].exists })
+}
+
+// The pod waits for its container to start again, so that Kubernetes does not count it once it is deleted. Its kubelet,
+// which is cut off, starts the container.
+func TestVolumeLockKeepsVolumeFromSecondNode(t *testing.T) {
+	s := begin(t, World{Attached: true, Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Restart: 1}})
+	s.then(containerEnds, kubeletReportsWait, kubeletIsCutOff, containerStarts, readyChanges, userDeletesPod)
+	s.guardActs()
+	s.then(replacementIsCreated, podIsBound, volumeIsDetached)
+	s.shows("the API server refuses the attachment", func(s *state) bool { return s.volume.locked == 1 })
+	if s.First(func(m move) bool { return m.verb == volumeIsAttached }) {
+		t.Errorf("the volume is attached\n%s", &s.Script)
+	}
+	s.then(kubeletReturns, readyChanges, kubeletSees, processesEnd, kubeletReportsEnd, volumeIsUnmounted, kubeletDeletes)
+	s.guardActs()
+	s.then(volumeIsAttached)
+	s.shows("it is attached to node b", func(s *state) bool { return s.volume.onB && s.volume.locked == 0 })
+}
+
+func TestFenceLiftsVolumeLock(t *testing.T) {
+	s := begin(t, World{Attached: true, Agent: Volumes, Budget: Budget{Delete: 1, Fence: 1, Cut: 1, Restart: 1}})
+	s.then(containerEnds, kubeletReportsWait, kubeletIsCutOff, readyChanges, userDeletesPod).guardActs()
+	s.shows("the volume is locked", func(s *state) bool { return s.volume.locked == 1 }).then(nodeIsFenced).guardActs()
+	s.then(replacementIsCreated, podIsBound, volumeIsDetached, volumeIsAttached)
+	s.shows("the first pod is held", func(s *state) bool { return s.pods[0].held && s.volume.onB })
+}

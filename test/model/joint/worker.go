@@ -68,6 +68,7 @@ func (c *scene) Settle() (to *state, wrong string) {
 	}
 	c.watchStorage()
 	c.watchNode()
+	c.showUse()
 	c.judge()
 	return &c.state, c.wrong
 }
@@ -103,11 +104,12 @@ func (c *scene) leaseChanges() {
 	}
 }
 
-// writePod changes a pod at the API server. A terminating pod without grace goes with its last finalizer.
+// writePod changes a pod at the API server. A terminating pod without grace goes with its last finalizer, which that of
+// a deletion in the foreground can be.
 func (c *scene) writePod(slot int, edit func(*pod)) {
 	now := &c.pods[slot]
 	edit(now)
-	if now.terminating && now.graceZero && !now.held {
+	if now.terminating && now.graceZero && !now.held && !now.foreground {
 		*now = pod{}
 	}
 	if !now.exists {
@@ -123,8 +125,10 @@ func (k *worker) first() state {
 		claim: claim{exists: true, lock: 1, kept: true, protected: true}}
 	s.pods[0] = pod{exists: true, node: nodeA, held: true, statuses: running}
 	s.processes[0] = process{node: nodeA, runs: true, mounted: true, known: true}
-	if k.Unlocked || k.OptedIn {
+	if k.Unlocked || k.OptedIn || k.Attached {
 		s.claim.lock, s.claim.kept = 0, false
 	}
+	s.claim.held = k.Ephemeral
+	s.volume.onA, s.volume.inUse = k.Attached, k.Attached
 	return s
 }

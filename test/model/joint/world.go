@@ -12,6 +12,8 @@ type status uint8
 const (
 	noStatus status = iota
 	running
+	// waiting means that a container has ended, and waits for its kubelet to start it again.
+	waiting
 	over
 	// lost means that the kubelet has found no container of the pod, and reports its end (ContainerStatusUnknown).
 	lost
@@ -23,6 +25,8 @@ type pod struct {
 	// node is the number of its node, 0 for none.
 	node                                           uint8
 	gated, held, terminating, graceZero, confirmed bool
+	// foreground means that it was deleted in the foreground: its object stays until its claim is gone.
+	foreground bool
 	// ended means that the phase is final, byKubelet that its kubelet wrote the phase, and succeeded that it has completed
 	// by itself.
 	ended, byKubelet, succeeded bool
@@ -48,8 +52,19 @@ type claim struct {
 	exists, terminating bool
 	// lock is the number of the pod that has the lock from 1, 0 for none.
 	lock uint8
-	// kept means that it has the finalizer of the lock, protected that it has the finalizer of pvc-protection.
-	kept, protected bool
+	// kept means that it has the finalizer of the lock, protected that it has the finalizer of pvc-protection, and held
+	// that it has the finalizer of the hold.
+	kept, protected, held bool
+}
+
+// volume is the volume in a world that attaches it. The zero value is attached to no node.
+type volume struct {
+	// onA and onB mean that it is attached to the node.
+	onA, onB bool
+	// inUse means that Node a shows it as in use, according to the last report of its kubelet.
+	inUse bool
+	// locked is the number of the pod from 1 that keeps it in the VolumeLock of node a, 0 for none.
+	locked uint8
 }
 
 // node is node a: its machine, the kubelet there, and the Node. Node b is Ready all the time.
@@ -141,6 +156,7 @@ type state struct {
 	born      bool
 	processes [maxPods]process
 	claim     claim
+	volume    volume
 	fence     fence
 	// ending means that node fencing has listed the pods of node a, and is about to write the end of the fence.
 	ending bool

@@ -33,7 +33,7 @@ const (
 	TheWord
 	// TheReboot: without it, the deletion of a fence of volumes ends the fence at once.
 	TheReboot
-	// TheRun: without it, a fence frees the lock of a pod regardless of the run of the node that started it.
+	// TheRun: without it, a fence frees locks and VolumeLocks regardless of the run of the node that started the pod.
 	TheRun
 	// TheList: without it, a fence ends after a reboot, regardless of terminating pods on the node.
 	TheList
@@ -43,6 +43,14 @@ const (
 	TheMachine
 	// TheNode: without it, a grace that was set to 0 shows the unmount, even if the node was not Ready since the end.
 	TheNode
+	// TheRelease: without it, a pod has the lock of its claim for as long as its object exists.
+	TheRelease
+	// TheShutDown: without it, a released pod uses its generic ephemeral volume for as long as its object exists.
+	TheShutDown
+	// TheFinalizer: without it, the finalizer of the hold does not keep the claim of a generic ephemeral volume.
+	TheFinalizer
+	// TheAttachLock: without it, the API server does not refuse the attachment of a locked volume to another node.
+	TheAttachLock
 )
 
 // World names bounds: the objects, and how often each event may happen.
@@ -58,7 +66,14 @@ type World struct {
 	OptedIn bool
 	// Unlocked means that the namespace asks for no locks. The world then has one pod, which is held.
 	Unlocked bool
-	// FencedFirst lets another machine take the name of node a only once a fence has begun.
+	// Ephemeral means that the claim is that of a generic ephemeral volume. The world then has one pod.
+	Ephemeral bool
+	// BuiltIn means that Kubernetes' own controller protects the claim.
+	BuiltIn bool
+	// Attached means that a node mounts the volume only while it is attached to the node. The namespace asks for no locks.
+	Attached bool
+	// FencedFirst lets another machine take the name of node a only once a fence has begun, with Attached once a fence
+	// keeps the former machine from the volume.
 	FencedFirst bool
 	// Without is the missing guard.
 	Without Guard
@@ -67,15 +82,16 @@ type World struct {
 
 // Budget bounds the number of each event in one history.
 type Budget struct {
-	// Delete deletes a pod, Force deletes one by force, if the policies allow it, and Confirm confirms that the processes
-	// of a pod cannot run. DeleteClaim deletes the claim, and Early creates the second pod beside the first.
-	Delete, Force, Confirm, DeleteClaim, Early uint8
+	// Delete deletes a pod, Foreground deletes one in the foreground, Force deletes one by force, if the policies allow
+	// it, and Confirm confirms that the processes of a pod cannot run. DeleteClaim deletes the claim, and Early creates
+	// the second pod beside the first.
+	Delete, Foreground, Force, Confirm, DeleteClaim, Early uint8
 	// Taint, Untaint and DeleteNode concern node a. Fence creates a fence, Now ends it by a person's word, and Unfence
 	// lets a program delete it.
 	Taint, Untaint, DeleteNode, Fence, Now, Unfence uint8
 	// Cut cuts the kubelet of node a off, Heal lets it return, and Reboot reboots its machine. Replace gives the name of
-	// the node to another machine, and End completes a pod.
-	Cut, Heal, Reboot, Replace, End uint8
+	// the node to another machine, End completes a pod, and Restart ends a container, which its kubelet starts again.
+	Cut, Heal, Reboot, Replace, End, Restart uint8
 }
 
 // broken are the worlds in which the engines are known to break a promise, with the promise. Without its line, a world
@@ -86,6 +102,12 @@ var broken = map[string]string{
 	// The fence concerns the former machine. The kubelet of the next machine has seen the pod, and not its deletion, when
 	// it writes its boot ID. Until then the lock counts as a lock of the fenced run.
 	"joint, volumes, another machine": "S1",
+	// The pod has completed, and its node goes away before the unmount. It is not terminating, so that no VolumeLock keeps
+	// its volume.
+	"joint, attached, completed": "S1",
+	// The pod is held, because the kubelet of the next machine does not know its containers. But that kubelet has mounted
+	// no volume and its Node is Ready, so that the volume is detached without a VolumeLock.
+	"joint, attached, another machine": "S1",
 }
 
 // Worlds returns the explored worlds.
@@ -105,7 +127,9 @@ const (
 	noReboot = "machines: another world has them reboot"
 )
 
-func all() []World { return slices.Concat(pods(), unlocked(), unmounts(), fences(), replaced()) }
+func all() []World {
+	return slices.Concat(pods(), unlocked(), ephemeral(), unmounts(), fences(), attached(), replaced())
+}
 
 // pods returns worlds about the hold, the locks and pvc-protection.
 func pods() []World {
@@ -142,6 +166,61 @@ func unlocked() []World {
 			Name: "joint, no locks", About: "the claim of a pod is deleted that the pod garbage collector or a user ends",
 			Constant: noFence + "; " + noReboot + "; the second pod: nothing keeps it from the volume", Unlocked: true,
 			Budget: Budget{Delete: 1, Force: 1, DeleteClaim: 1, Taint: 1, DeleteNode: 1, Cut: 1, Heal: 1, End: 1},
+		},
+	}
+}
+
+// ephemeral returns worlds about a generic ephemeral volume, whose claim goes with its pod.
+func ephemeral() []World {
+	locked := Budget{Delete: 1, Foreground: 1, Force: 1, Confirm: 1, DeleteClaim: 1, DeleteNode: 1, Cut: 1, Heal: 1,
+		Reboot: 1, End: 1}
+	builtIn := locked
+	builtIn.Taint, builtIn.Reboot = 1, 0
+	const alone = "; the replacement: its claim would be another; the finalizer of the hold, which the claim has before " +
+		"the pod starts"
+	return []World{
+		{
+			Name: "joint, ephemeral, foreground", About: "a pod and the locked claim of its ephemeral volume are deleted, in " +
+				"the foreground too", Ephemeral: true, Constant: noFence + alone, Budget: locked,
+		},
+		{
+			Name: "joint, ephemeral, built in", About: "the same without locks, and Kubernetes protects the claim",
+			Ephemeral: true, BuiltIn: true, Unlocked: true, Constant: noFence + alone, Budget: builtIn,
+		},
+	}
+}
+
+// attached returns worlds about a volume that is attached, and its VolumeLock.
+func attached() []World {
+	const claims = "the claim: other worlds delete it; the taint of an administrator: test/model/podsafety detaches by it"
+	return []World{
+		{
+			Name: "joint, attached", About: "a volume is detached from a node that is away, and attached to another node",
+			Attached: true, Constant: noFence + "; " + claims,
+			Budget: Budget{Delete: 1, Confirm: 1, DeleteNode: 1, Cut: 1, Heal: 1, Reboot: 1, Restart: 1},
+		},
+		{
+			Name: "joint, attached, fenced", About: "a fence keeps the node from the volume that is attached to another node",
+			Attached: true, Agent: Volumes, Constant: "the fence is not deleted: another world does that; " + claims,
+			Budget: Budget{Delete: 1, Fence: 1, Cut: 1, Heal: 1, Reboot: 1, Restart: 1},
+		},
+		{
+			Name: "joint, attached, Node deleted", About: "the same, and the Node is deleted, whose kubelet works or not",
+			Attached: true, Agent: Volumes, Constant: noReboot + "; " + claims,
+			Budget: Budget{Delete: 1, DeleteNode: 1, Fence: 1, Unfence: 1, Cut: 1, Heal: 1},
+		},
+		{
+			Name: "joint, attached, another machine fenced", About: "another machine takes the name of a node that is fenced, " +
+				"and starts its pods", Attached: true, Agent: Volumes, FencedFirst: true, Constant: claims,
+			Budget: Budget{Delete: 1, DeleteNode: 1, Fence: 1, Cut: 2, Replace: 1},
+		},
+		{
+			Name: "joint, attached, completed", About: "a pod completes on a node that goes away before the unmount",
+			Attached: true, Constant: noFence + "; " + claims, Budget: Budget{Delete: 1, Cut: 1, Heal: 1, End: 1},
+		},
+		{
+			Name: "joint, attached, another machine", About: "another machine takes the name of a node whose machine runs on",
+			Attached: true, Constant: noFence + "; " + claims, Budget: Budget{Delete: 1, Cut: 1, Replace: 1},
 		},
 	}
 }
@@ -238,6 +317,9 @@ func replaced() []World {
 // Bounds describes the bounds of the world.
 func (w *World) Bounds() string {
 	parts := []string{"nodes 2, pods 2, claim 1"}
+	if w.Unlocked || w.Ephemeral {
+		parts = []string{"nodes 2, pod 1, claim 1"}
+	}
 	if w.Agent != NoAgent {
 		parts = append(parts, "agent "+[...]string{"", "Volumes", "UntilUnfenced", "Reboot"}[w.Agent])
 	}
