@@ -77,7 +77,8 @@ func List(w io.Writer) {
 type session struct {
 	Options
 	programs programs
-	version  string
+	machine  report.Machine
+	versions report.Versions
 	random   *rand.Rand
 	env      *environment
 	family   string
@@ -86,7 +87,7 @@ type session struct {
 
 // Run measures and returns the figures. With an error it returns the figures measured before.
 func Run(ctx context.Context, o Options, v report.Versions) (figures []*report.Figure, err error) {
-	s := &session{Options: o, version: v.Ours}
+	s := &session{Options: o, machine: report.ThisMachine(), versions: v}
 	if s.Progress == nil {
 		s.Progress = io.Discard
 	}
@@ -170,10 +171,10 @@ func (s *session) measure(ctx context.Context, f family) ([]*report.Figure, erro
 func (s *session) figuresOf(ctx context.Context, f family, began time.Time, busy float64) (all []*report.Figure,
 	err error) {
 	s.family, s.figures = f.name, map[string]*report.Figure{}
+	measurement := report.Measurement{Date: began.UTC().Truncate(time.Second), Machine: s.machine, Versions: s.versions,
+		Seed: s.Seed, Quick: s.Quick, BusyBefore: math.Round(busy)}
 	for _, figure := range f.figures {
-		figure.Runs, figure.Date, figure.Seed, figure.Version = map[string][]float64{}, began.UTC().Truncate(time.Second),
-			s.Seed, s.version
-		figure.Quick, figure.BusyBefore = s.Quick, math.Round(busy)
+		figure.Runs, figure.Measurement = map[string][]float64{}, measurement
 		s.figures[figure.Name] = &figure
 		all = append(all, &figure)
 	}

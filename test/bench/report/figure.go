@@ -38,15 +38,53 @@ type Figure struct {
 	Goals []Goal `json:"goals,omitempty"`
 	// Runs are the values of all runs by column, in the order in which they were measured.
 	Runs map[string][]float64 `json:"runs"`
-	// Date, Version and Seed belong to the runs, and may differ from other figures'.
-	Date    time.Time `json:"date"`
-	Version string    `json:"version"`
-	Seed    uint64    `json:"seed"`
-	// Quick means fewer volumes than Load says.
+	Measurement
+}
+
+// Measurement is how the figures of a family were measured. A report keeps the figures of a family until they are
+// measured again, so other families may have other machines and versions.
+type Measurement struct {
+	Date     time.Time `json:"date"`
+	Machine  Machine   `json:"machine"`
+	Versions Versions  `json:"versions"`
+	Seed     uint64    `json:"seed"`
+	// Quick means fewer volumes than the loads of the figures say.
 	Quick bool `json:"quick,omitempty"`
 	// BusyBefore is how busy the processors were, in percent, before the first run, with an idle control plane: well above
 	// 10, something else was going on, and rates and times say little.
 	BusyBefore float64 `json:"busyBefore"`
+}
+
+// Versions are the versions of the measured programs.
+type Versions struct {
+	Kubernetes string `json:"kubernetes"`
+	// Ours is git describe, with "-dirty" where files were changed.
+	Ours         string `json:"ours"`
+	Reference    string `json:"reference"`
+	ReferenceV13 string `json:"referenceV13,omitempty"`
+	Go           string `json:"go"`
+}
+
+// equal reports whether both are one measurement.
+func (m Measurement) equal(other Measurement) bool {
+	at := m.Date.Equal(other.Date)
+	m.Date, other.Date = time.Time{}, time.Time{}
+	return at && m == other
+}
+
+// String describes it in one line.
+func (m Measurement) String() string {
+	quick := ""
+	if m.Quick {
+		quick = " with fewer volumes (--quick)"
+	}
+	library := m.Versions.Reference
+	if m.Versions.ReferenceV13 != "" {
+		library += " and " + m.Versions.ReferenceV13
+	}
+	return fmt.Sprintf("Measured%s %s on %s, with csi-reclaimer %s, %s, Kubernetes %s and %s; seed %d, processors %.0f %% "+
+		"busy before", quick, m.Date.UTC().Format("2006-01-02 15:04"), m.Machine, m.Versions.Ours, m.Versions.Go,
+		m.Versions.Kubernetes, library, m.Seed, m.BusyBefore)
 }
 
 // Check is an error for each figure without a value of ours, and for each value that is no measurement: not a number,

@@ -28,7 +28,7 @@ type Machine struct {
 
 // String says it in one line.
 func (m Machine) String() string {
-	return fmt.Sprintf("%s, %d cores, %d MiB of memory, %s %s.", m.CPU, m.Cores, m.MemoryMiB, m.System, m.Kernel)
+	return fmt.Sprintf("%s, %d cores, %d MiB of memory, %s %s", m.CPU, m.Cores, m.MemoryMiB, m.System, m.Kernel)
 }
 
 // ThisMachine looks around. CPU, memory and kernel are known on Linux only.

@@ -7,24 +7,25 @@ import (
 	"strings"
 )
 
-// Markdown writes the figures as a table, then the goals, then the meaning of each figure.
+// Markdown writes the figures as a table, then the goals, then the measurements with the meaning of each figure.
 func (r *Report) Markdown(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# Speed and size, measured\n\n")
 	b.WriteString("`make bench` writes this page; report.json has all runs. Each value is a median, with the smallest and " +
-		"the largest run beside it. Runs alternate between the subjects.\n")
-	b.WriteString("`reference` is the ProvisionController of " + r.Versions.Reference +
-		", which csi-reclaimer requires, at its defaults (5 calls a second, burst 10); `reference_unthrottled` is the same " +
+		"the largest run beside it. Runs alternate between the subjects. A row keeps its values until its family is " +
+		"measured again: the last column has its measurement, with machine and versions. Compare rows of different " +
+		"measurements only if both are the same.\n")
+	b.WriteString("`reference` is the ProvisionController of v10 of sig-storage-lib-external-provisioner, which " +
+		"csi-reclaimer requires, at its defaults (5 calls a second, burst 10); `reference_unthrottled` is the same " +
 		"without a limit and with 100 threads. ")
 	b.WriteString(r.v13())
 	b.WriteString("`limit` is what the same set-up does without a subject, or what the driver allows: see each figure.\n")
 	b.WriteString("The API server writes an audit log only where requests are counted or timed by it; etcd never waits " +
 		"for the disk.\n\n")
-	fmt.Fprintf(&b, "%s\nKubernetes %s, csi-reclaimer %s, %s.\n\n", r.Machine, r.Versions.Kubernetes, r.Versions.Ours,
-		r.Versions.Go)
-	r.table(&b)
+	all := r.measurements()
+	r.table(&b, all)
 	r.goals(&b)
-	r.loads(&b)
+	r.loads(&b, all)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -36,21 +37,31 @@ func (r *Report) v13() string {
 	if !r.has(ReferenceV13) && !r.has(UnthrottledV13) {
 		return uses + ", which this report has no values of. "
 	}
-	return uses + ": `reference_v13` and `reference_v13_unthrottled` are the same two with " + r.Versions.ReferenceV13 +
-		". "
+	return uses + ": `reference_v13` and `reference_v13_unthrottled` are the same two with v13. "
+}
+
+// measurements returns those of all figures, in the order of the figures.
+func (r *Report) measurements() (all []Measurement) {
+	for _, f := range r.Figures {
+		if !slices.ContainsFunc(all, f.equal) {
+			all = append(all, f.Measurement)
+		}
+	}
+	return all
 }
 
 // table writes the values of all figures. A column without any is left out.
-func (r *Report) table(b *strings.Builder) {
+func (r *Report) table(b *strings.Builder, all []Measurement) {
 	shown := slices.DeleteFunc(columns(), func(column string) bool { return !r.has(column) })
-	b.WriteString("| figure | unit | " + strings.Join(shown, " | ") + " | runs |\n" +
-		strings.Repeat("|---", len(shown)+3) + "|\n")
+	b.WriteString("| figure | unit | " + strings.Join(shown, " | ") + " | runs | measurement |\n" +
+		strings.Repeat("|---", len(shown)+4) + "|\n")
 	for _, f := range r.Figures {
 		fmt.Fprintf(b, "| `%s` | %s |", f.Name, f.Unit)
 		for _, column := range shown {
 			fmt.Fprintf(b, " %s |", f.cell(column))
 		}
-		fmt.Fprintf(b, " %s |\n", f.counts())
+		n := 1 + slices.IndexFunc(all, f.equal)
+		fmt.Fprintf(b, " %s | [%d](#measurement-%d) |\n", f.counts(), n, n)
 	}
 }
 
@@ -75,21 +86,15 @@ func (r *Report) goals(b *strings.Builder) {
 	b.WriteString("| figure | goal | ours | result |\n|---|---|---|---|\n" + rows.String())
 }
 
-// loads writes the meaning of each figure, grouped by the date of the measurement.
-func (r *Report) loads(b *strings.Builder) {
+// loads writes each measurement, and the meaning of its figures.
+func (r *Report) loads(b *strings.Builder, all []Measurement) {
 	b.WriteString("\n## What was measured\n")
-	last := ""
-	for _, f := range r.Figures {
-		quick := ""
-		if f.Quick {
-			quick = " with fewer volumes (--quick)"
+	for i, m := range all {
+		fmt.Fprintf(b, "\n### Measurement %d\n\n%s:\n\n", i+1, m)
+		for _, f := range r.Figures {
+			if f.equal(m) {
+				fmt.Fprintf(b, "- `%s`: %s\n", f.Name, strings.TrimSpace(f.Load))
+			}
 		}
-		taken := fmt.Sprintf("Measured%s %s, csi-reclaimer %s, seed %d, processors %.0f %% busy before:", quick,
-			f.Date.UTC().Format("2006-01-02 15:04"), f.Version, f.Seed, f.BusyBefore)
-		if taken != last {
-			fmt.Fprintf(b, "\n%s\n\n", taken)
-		}
-		last = taken
-		fmt.Fprintf(b, "- `%s`: %s\n", f.Name, strings.TrimSpace(f.Load))
 	}
 }

@@ -11,23 +11,11 @@ import (
 	"strings"
 )
 
-// Report holds the figures of one machine.
+// Report holds figures, each with its measurement.
 type Report struct {
-	Machine  Machine   `json:"machine"`
-	Versions Versions  `json:"versions"`
-	Figures  []*Figure `json:"figures"`
+	Figures []*Figure `json:"figures"`
 
 	names []string // of all figures, in the order of the report
-}
-
-// Versions are the versions of the measured programs.
-type Versions struct {
-	Kubernetes string `json:"kubernetes"`
-	// Ours is git describe, with "-dirty" where files were changed.
-	Ours         string `json:"ours"`
-	Reference    string `json:"reference"`
-	ReferenceV13 string `json:"referenceV13,omitempty"`
-	Go           string `json:"go"`
 }
 
 // Add adds figures, and replaces figures of the same name.
@@ -44,34 +32,21 @@ func (r *Report) Add(figures ...*Figure) {
 	})
 }
 
-// Read returns the report in a folder, of the figures that are named. One of another machine or another Kubernetes, or
-// none, is an empty one: figures of two are not to stand in one table.
-func Read(dir string, machine Machine, versions Versions, names []string) (*Report, error) {
-	fresh := &Report{Machine: machine, Versions: versions, names: names}
+// Read returns the report in a folder, of the figures that are named: an empty one if there is none.
+func Read(dir string, names []string) (*Report, error) {
+	r := &Report{names: names}
 	data, err := os.ReadFile(filepath.Join(dir, "report.json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fresh, nil
+		return r, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read report: %w", err)
 	}
-	var old Report
-	if err := json.Unmarshal(data, &old); err != nil {
+	if err := json.Unmarshal(data, r); err != nil {
 		return nil, fmt.Errorf("read report in %q: %w", dir, err)
 	}
-	if old.Machine != machine || !old.comparable(versions) {
-		return fresh, nil
-	}
-	old.Versions, old.names = versions, names
-	old.Figures = slices.DeleteFunc(old.Figures, func(f *Figure) bool { return !slices.Contains(names, f.Name) })
-	return &old, nil
-}
-
-// comparable reports whether earlier figures can stand beside figures of these versions.
-func (r *Report) comparable(versions Versions) bool {
-	v13 := r.has(ReferenceV13) || r.has(UnthrottledV13)
-	return r.Versions.Kubernetes == versions.Kubernetes && r.Versions.Reference == versions.Reference &&
-		(!v13 || r.Versions.ReferenceV13 == versions.ReferenceV13)
+	r.Figures = slices.DeleteFunc(r.Figures, func(f *Figure) bool { return !slices.Contains(names, f.Name) })
+	return r, nil
 }
 
 // has reports whether a figure has a value in the column.

@@ -119,27 +119,21 @@ func TestCheckFindsMissingMeasurements(t *testing.T) {
 }
 
 func TestReportRoundTrips(t *testing.T) {
-	machine, versions := Machine{CPU: "abacus", Cores: 2}, Versions{Kubernetes: "v1.36.3", Ours: "v0.1"}
 	names := []string{"first", "second"}
 	figure := &Figure{
-		Name: "first", Unit: "calls", Load: "Few.", Goals: []Goal{Exactly(1), AtMostOf(0.5, Unthrottled)}, Seed: 7,
-		Runs: map[string][]float64{Ours: {1, 1, 1}, Unthrottled: {1.5, 1.25, 1.75}}, Date: time.Unix(1e9, 0).UTC(),
-		Version: "v0.1",
+		Name: "first", Unit: "calls", Load: "Few.", Goals: []Goal{Exactly(1), AtMostOf(0.5, Unthrottled)},
+		Runs: map[string][]float64{Ours: {1, 1, 1}, Unthrottled: {1.5, 1.25, 1.75}},
+		Measurement: Measurement{Date: time.Unix(1e9, 0).UTC(), Seed: 7, Machine: Machine{CPU: "abacus", Cores: 2},
+			Versions: Versions{Kubernetes: "v1.36.3", Ours: "v0.1", Reference: "v10.0.1", Go: "go1"}},
 	}
 	dir := t.TempDir()
-	report, err := Read(dir, machine, versions, names)
+	report, err := Read(dir, names)
 	if err != nil {
 		t.Fatal(err)
 	}
 	report.Add(&Figure{Name: "second"}, &Figure{Name: "first"})
 	report.Add(figure)
-	if err := report.Write(dir); err != nil {
-		t.Fatal(err)
-	}
-	again, err := Read(dir, machine, versions, names)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := rewritten(t, report, dir)
 	if diff := cmp.Diff(report, again, cmp.AllowUnexported(Report{})); diff != "" {
 		t.Error(diff)
 	}
@@ -151,58 +145,71 @@ func TestReportRoundTrips(t *testing.T) {
 	if got := figure.Line(); got != want {
 		t.Errorf("line %q, want %q", got, want)
 	}
-	var table bytes.Buffer
-	if err := again.Markdown(&table); err != nil {
-		t.Fatal(err)
-	}
-	for _, row := range []string{
-		"| figure | unit | ours | reference_unthrottled | runs |\n",
-		"| `first` | calls | 1.00 | 1.50 (1.25–1.75) | 3 |\n",
-		"which this report has no values of",
-		"1 of 2 goals are reached.\n",
-		"| `first` | = 1.00 | 1.00 | reached |\n",
-		"csi-reclaimer v0.1, seed 7, processors 0 % busy before:\n\n- `first`: Few.\n",
-		"| `first` | ≤ 0.50 × reference_unthrottled | 1.00 | missed by 33 % (0.67 ×) |\n",
-	} {
-		if !strings.Contains(table.String(), row) {
-			t.Errorf("no line %q in\n%s", row, table.String())
-		}
-	}
-	if fewer, err := Read(dir, machine, versions, names[:1]); err != nil || len(fewer.Figures) != 1 {
+	expectLines(t, again,
+		"| figure | unit | ours | reference_unthrottled | runs | measurement |",
+		"| `first` | calls | 1.00 | 1.50 (1.25–1.75) | 3 | [1](#measurement-1) |",
+		"1 of 2 goals are reached.",
+		"| `first` | = 1.00 | 1.00 | reached |",
+		"| `first` | ≤ 0.50 × reference_unthrottled | 1.00 | missed by 33 % (0.67 ×) |",
+		"Measured 2001-09-09 01:46 on abacus, 2 cores, 0 MiB of memory,  , with csi-reclaimer v0.1, go1, Kubernetes "+
+			"v1.36.3 and v10.0.1; seed 7, processors 0 % busy before:",
+		"- `first`: Few.")
+	if fewer, err := Read(dir, names[:1]); err != nil || len(fewer.Figures) != 1 {
 		t.Errorf("of one figure that is still known there are %d, error %v", len(fewer.Figures), err)
-	}
-	machine.Cores = 64
-	if other, err := Read(dir, machine, versions, names); err != nil || len(other.Figures) > 0 {
-		t.Errorf("on another machine there are %d figures, error %v", len(other.Figures), err)
 	}
 }
 
-// TestComparableVersions accepts a change of a version without figures.
-func TestComparableVersions(t *testing.T) {
-	was := Versions{Kubernetes: "v1.36.3", Reference: "v10.0.1", ReferenceV13: "v13.1.0"}
-	for name, c := range map[string]struct {
-		change  func(*Versions)
-		columns []string
-		want    bool
-	}{
-		"the same":                {func(*Versions) {}, []string{Ours, Reference, ReferenceV13}, true},
-		"another program of ours": {func(v *Versions) { v.Ours = "v2" }, []string{Ours}, true},
-		"another Kubernetes":      {func(v *Versions) { v.Kubernetes = "v1.37.2" }, []string{Ours}, false},
-		"another v10":             {func(v *Versions) { v.Reference = "v10.0.2" }, []string{Ours}, false},
-		"another v13": {func(v *Versions) { v.ReferenceV13 = "v13.2.0" },
-			[]string{UnthrottledV13}, false},
-		"another v13 without figures": {func(v *Versions) { v.ReferenceV13 = "v13.2.0" }, []string{Ours}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			figure := &Figure{Runs: map[string][]float64{}}
-			for _, column := range c.columns {
-				figure.Runs[column] = []float64{1}
-			}
-			now := was
-			c.change(&now)
-			if got := (&Report{Versions: was, Figures: []*Figure{figure}}).comparable(now); got != c.want {
-				t.Errorf("comparable: %v, want %v", got, c.want)
-			}
-		})
+// A run of one family keeps the figures of the others, each with the machine and the versions of its own measurement.
+func TestFamiliesKeepTheirMeasurements(t *testing.T) {
+	names := []string{"one", "another", "other"}
+	on := func(name string, value float64, at int64, cpu, kubernetes, ours string) *Figure {
+		return &Figure{Name: name, Unit: "calls", Load: "Few.", Runs: map[string][]float64{Ours: {value}},
+			Measurement: Measurement{Date: time.Unix(at, 0).UTC(), Machine: Machine{CPU: cpu},
+				Versions: Versions{Kubernetes: kubernetes, Ours: ours, ReferenceV13: "v13.1.0"}}}
+	}
+	dir := t.TempDir()
+	first := &Report{names: names}
+	first.Add(on("one", 1, 1e9, "abacus", "v1.36.3", "v0.1"), on("another", 2, 1e9, "abacus", "v1.36.3", "v0.1"),
+		on("other", 3, 1e9, "abacus", "v1.36.3", "v0.1"))
+	later := rewritten(t, first, dir)
+	later.Add(on("other", 4, 2e9, "slide rule", "v1.37.0", "v0.2"))
+	again := rewritten(t, later, dir)
+	if len(again.Figures) != 3 {
+		t.Fatalf("%d figures, want 3", len(again.Figures))
+	}
+	expectLines(t, again,
+		"| `one` | calls | 1.00 | 1 | [1](#measurement-1) |",
+		"| `another` | calls | 2.00 | 1 | [1](#measurement-1) |",
+		"| `other` | calls | 4.00 | 1 | [2](#measurement-2) |",
+		"### Measurement 1\n\nMeasured 2001-09-09 01:46 on abacus, 0 cores, 0 MiB of memory,  , with csi-reclaimer v0.1, "+
+			", Kubernetes v1.36.3 and  and v13.1.0; seed 0, processors 0 % busy before:\n\n- `one`: Few.\n- `another`: Few.",
+		"### Measurement 2\n\nMeasured 2033-05-18 03:33 on slide rule, 0 cores, 0 MiB of memory,  , with csi-reclaimer v0.2, "+
+			", Kubernetes v1.37.0 and  and v13.1.0; seed 0, processors 0 % busy before:\n\n- `other`: Few.")
+}
+
+// rewritten writes a report and reads it again.
+func rewritten(t *testing.T, r *Report, dir string) *Report {
+	t.Helper()
+	if err := r.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Read(dir, r.names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return again
+}
+
+// expectLines checks that the page of a report has these lines.
+func expectLines(t *testing.T, r *Report, lines ...string) {
+	t.Helper()
+	var page bytes.Buffer
+	if err := r.Markdown(&page); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range lines {
+		if !strings.Contains(page.String(), line+"\n") {
+			t.Errorf("no line %q in\n%s", line, page.String())
+		}
 	}
 }

@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	figures, err := report.Read(dir, report.ThisMachine(), versions, bench.Names())
+	figures, err := report.Read(dir, bench.Names())
 	if err != nil {
 		return err
 	}
