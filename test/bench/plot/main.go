@@ -23,8 +23,9 @@ import (
 // report is the drawn part of package bench's report.
 type report struct {
 	Figures []struct {
-		Name string               `json:"name"`
-		Runs map[string][]float64 `json:"runs"`
+		Name    string               `json:"name"`
+		Runs    map[string][]float64 `json:"runs"`
+		Machine map[string]any       `json:"machine"`
 	} `json:"figures"`
 }
 
@@ -84,9 +85,13 @@ func run(in, out string) error {
 	return file.Close()
 }
 
-// curve plots the medians of the figures whose names begin with prefix and end with a number of PVs.
+// curve plots the medians of the figures whose names begin with prefix and end with a number of PVs. The legend has the
+// last point in multiples of ours.
 func (r report) curve(prefix, title string) (*plot.Plot, error) {
 	p := plot.New()
+	if err := r.oneMachine(prefix); err != nil {
+		return nil, err
+	}
 	p.Title.Text = title
 	p.X.Label.Text = "PVs in the cluster"
 	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
@@ -108,7 +113,7 @@ func (r report) curve(prefix, title string) (*plot.Plot, error) {
 		line.Color, marks.Color, marks.Shape = column.colour, column.colour, draw.CircleGlyph{}
 		line.Width = vg.Points(1.5)
 		p.Add(line, marks)
-		p.Legend.Add(column.words, line, marks)
+		p.Legend.Add(column.words+ratio(points, r.points(prefix, columns[0].name)), line, marks)
 		for _, point := range points {
 			p.Y.Max = max(p.Y.Max, 1.25*point.Y) // room for the legend
 		}
@@ -116,12 +121,40 @@ func (r report) curve(prefix, title string) (*plot.Plot, error) {
 	return p, nil
 }
 
+// oneMachine is an error if the figures of a curve are of several machines: their values do not make one line.
+func (r report) oneMachine(prefix string) error {
+	machines := map[string]bool{}
+	for _, f := range r.Figures {
+		if _, ok := pvsOf(f.Name, prefix); ok {
+			machines[fmt.Sprint(f.Machine)] = true
+		}
+	}
+	if len(machines) > 1 {
+		return fmt.Errorf("draw %s: measured on %d machines: measure all sizes on one", prefix, len(machines))
+	}
+	return nil
+}
+
+// ratio says in the legend how a subject's last point compares with ours.
+func ratio(points, ours plotter.XYs) string {
+	if len(points) == 0 || len(points) != len(ours) || points[len(points)-1] == ours[len(ours)-1] {
+		return ""
+	}
+	return fmt.Sprintf(" (%.2f ×)", points[len(points)-1].Y/ours[len(ours)-1].Y)
+}
+
+// pvsOf returns the number of PVs in the name of a figure, if it begins with prefix and ends with one.
+func pvsOf(figure, prefix string) (pvs int, ok bool) {
+	size, ok := strings.CutPrefix(figure, prefix)
+	pvs, err := strconv.Atoi(size)
+	return pvs, ok && err == nil
+}
+
 // points are the medians of a column by number of PVs.
 func (r report) points(prefix, column string) (points plotter.XYs) {
 	for _, f := range r.Figures {
-		size, ok := strings.CutPrefix(f.Name, prefix)
-		pvs, err := strconv.Atoi(size)
-		if runs := slices.Sorted(slices.Values(f.Runs[column])); ok && err == nil && len(runs) > 0 {
+		pvs, ok := pvsOf(f.Name, prefix)
+		if runs := slices.Sorted(slices.Values(f.Runs[column])); ok && len(runs) > 0 {
 			points = append(points, plotter.XY{X: float64(pvs), Y: (runs[(len(runs)-1)/2] + runs[len(runs)/2]) / 2})
 		}
 	}
