@@ -240,12 +240,12 @@ func isRunning(_ watch.Event, pod *v1.Pod) bool { return pod.Status.Phase == v1.
 // follow calls do, and returns how long it takes from then until events about n pods are as wanted.
 func (env *environment) follow(ctx context.Context, namespace string, n int, wanted func(watch.Event, *v1.Pod) bool,
 	do func(context.Context) error) (time.Duration, error) {
-	pods := env.users[0].CoreV1().Pods(namespace)
-	list, err := pods.List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return 0, err
-	}
-	events, err := pods.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	return follow(ctx, env.users[0], namespace, n, wanted, do)
+}
+
+func follow(ctx context.Context, client kubernetes.Interface, namespace string, n int,
+	wanted func(watch.Event, *v1.Pod) bool, do func(context.Context) error) (time.Duration, error) {
+	events, err := watchPods(ctx, client, namespace)
 	if err != nil {
 		return 0, err
 	}

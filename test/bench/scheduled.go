@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	retry "k8s.io/client-go/tools/watch"
 )
@@ -25,14 +26,14 @@ type scheduledPods struct {
 	ended   bool
 }
 
-// watchScheduled begins to watch the pods of a namespace from now on. stop ends that.
-func (env *environment) watchScheduled(ctx context.Context, namespace string) (*scheduledPods, error) {
-	pods := env.users[0].CoreV1().Pods(namespace)
+// watchPods watches the pods of a namespace from now on. An API server that is short of time ends watches that it takes
+// for slow; this one continues where it was.
+func watchPods(ctx context.Context, client kubernetes.Interface, namespace string) (watch.Interface, error) {
+	pods := client.CoreV1().Pods(namespace)
 	list, err := pods.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("watch pods: %w", err)
 	}
-	// An API server that is short of time ends watches that it takes for slow; this one continues where it was.
 	events, err := retry.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return pods.Watch(ctx, o)
@@ -40,6 +41,15 @@ func (env *environment) watchScheduled(ctx context.Context, namespace string) (*
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watch pods: %w", err)
+	}
+	return events, nil
+}
+
+// watchScheduled begins to watch the pods of a namespace from now on. stop ends that.
+func (env *environment) watchScheduled(ctx context.Context, namespace string) (*scheduledPods, error) {
+	events, err := watchPods(ctx, env.users[0], namespace)
+	if err != nil {
+		return nil, err
 	}
 	s := &scheduledPods{events: events, at: map[string]time.Time{}, changed: make(chan struct{})}
 	go s.follow()
