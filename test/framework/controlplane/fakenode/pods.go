@@ -116,12 +116,12 @@ func (n *Node) endingLeft(pod *corev1.Pod, now time.Time) time.Duration {
 	return n.config.Ending - now.Sub(pod.DeletionTimestamp.Add(-grace))
 }
 
-// finishPod ends a terminating pod at once, since it has no processes. It writes the final status only if a finalizer
-// keeps the pod. An error also means that the pod was not found, which is not yet its end: after a restart of the API
-// server, admission of nodes looks into a cache that is not filled yet (admitPod in
+// finishPod ends a terminating pod at once, since it has no processes. As a kubelet does, it writes the final status
+// before it deletes the pod. An error also means that the pod was not found, which is not yet its end: after a restart
+// of the API server, admission of nodes looks into a cache that is not filled yet (admitPod in
 // plugin/pkg/admission/noderestriction). As a kubelet does, a node repeats the deletion until its watch shows the end.
 func (n *Node) finishPod(ctx context.Context, pod *corev1.Pod) error {
-	if len(pod.Finalizers) > 0 && !hasEnded(pod) {
+	if !hasEnded(pod) {
 		if err := n.patchPodStatus(ctx, pod, endedStatus(pod, metav1.Now())); err != nil {
 			return err
 		}
