@@ -41,6 +41,8 @@ type family struct {
 	plane kind
 	// long is left out of a quick measurement, unless it is asked for by name.
 	long bool
+	// byHand is left out, unless it is asked for by name.
+	byHand bool
 	// uncosted has no figures of processor time: it counts, with an audit log, or its load is no volumes.
 	uncosted bool
 	figures  []report.Figure
@@ -50,7 +52,8 @@ type family struct {
 // families returns all families, in the order of the report.
 func families() []family {
 	return slices.Concat(countFamilies(), releasedFamilies(), liveFamilies(), backfillFamilies(), latencyFamilies(),
-		scaleFamilies(), podFamilies(), singleNodeFamilies(), idleFamilies(), inFlightFamilies())
+		scaleFamilies(), podFamilies(), singleNodeFamilies(), idleFamilies(), inFlightFamilies(), growthFamilies(),
+		outageFamilies())
 }
 
 // Names returns the names of all figures in the order of the report.
@@ -107,7 +110,7 @@ func Run(ctx context.Context, o Options, v report.Versions) (figures []*report.F
 	}
 	defer func() { err = errors.Join(err, s.closeEnvironment()) }()
 	for _, f := range chosen {
-		if f.long && s.Quick && len(o.Only) == 0 {
+		if len(o.Only) == 0 && (f.byHand || f.long && s.Quick) {
 			continue
 		}
 		measured, err := s.measure(ctx, f)

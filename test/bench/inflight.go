@@ -3,21 +3,14 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
-	"log"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"path"
 	"strings"
-	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -27,8 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
@@ -78,11 +69,12 @@ func inFlightFamilies() []family {
 func measureInFlight(ctx context.Context, s *session) (err error) {
 	// Nodes and driver stay: the next family begins with a control plane of its own.
 	defer func() { err = errors.Join(err, s.closeEnvironment()) }()
-	puts, err := s.env.keepPuts()
+	puts, err := s.env.startProxy(s.env.kubeconf[report.Ours], toLog)
 	if err != nil {
 		return err
 	}
-	defer puts.server.Close()
+	defer puts.close()
+	s.env.kubeconf[report.Ours] = puts.kubeconfig
 	names := nodeNames(5000)
 	if err := s.env.placeDriver(ctx, names[0]); err != nil {
 		return err
@@ -103,7 +95,7 @@ func measureInFlight(ctx context.Context, s *session) (err error) {
 }
 
 // inFlight has csi-reclaimer create and delete n volumes, and records its PUT requests.
-func (s *session) inFlight(ctx context.Context, puts *puts, segments string, n int) error {
+func (s *session) inFlight(ctx context.Context, puts *proxy, segments string, n int) error {
 	// At the default of 10 seconds a driver that is short of processor time would miss deadlines, and be asked again.
 	ours := subject.Ours("--timeout=" + patience.String())
 	err := s.withSubject(ctx, ours, func(ctx context.Context, _ subject.Running) error {
@@ -114,7 +106,8 @@ func (s *session) inFlight(ctx context.Context, puts *puts, segments string, n i
 	if err != nil {
 		return err
 	}
-	all, err := writtenIn(puts.take())
+	_, bodies := puts.take()
+	all, err := writtenIn(bodies)
 	if err != nil {
 		return err
 	}
@@ -181,61 +174,9 @@ func (env *environment) placeDriver(ctx context.Context, node string) error {
 	return nil
 }
 
-// puts are the bodies of PUTs that write the in-flight log.
-type puts struct {
-	server *httptest.Server
-
-	mu     sync.Mutex
-	bodies [][]byte
-}
-
-// keepPuts has ours ask the API server through a proxy from now on.
-func (env *environment) keepPuts() (*puts, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", env.kubeconf[report.Ours])
-	if err != nil {
-		return nil, err
-	}
-	to, err := url.Parse(config.Host)
-	if err != nil {
-		return nil, err
-	}
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		return nil, err
-	}
-	p := &puts{}
-	pass := &httputil.ReverseProxy{Transport: transport, ErrorLog: log.New(io.Discard, "", 0),
-		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}
-	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPut && strings.Contains(path.Base(r.URL.Path), "-in-flight-") {
-			body, err := io.ReadAll(r.Body)
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusBadRequest)
-				return
-			}
-			r.Body = io.NopCloser(bytes.NewReader(body))
-			p.mu.Lock()
-			p.bodies = append(p.bodies, body)
-			p.mu.Unlock()
-		}
-		pass.ServeHTTP(w, r)
-	}))
-	// The proxy has the credentials.
-	env.kubeconf[report.Ours], err = env.cluster.Kubeconfig(&rest.Config{Host: p.server.URL})
-	if err != nil {
-		p.server.Close()
-		return nil, err
-	}
-	return p, nil
-}
-
-// take returns the bodies since it was called last.
-func (p *puts) take() [][]byte {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	bodies := p.bodies
-	p.bodies = nil
-	return bodies
+// toLog reports whether a request writes to a Lease of the in-flight log.
+func toLog(r *http.Request) bool {
+	return r.Method == http.MethodPut && strings.Contains(path.Base(r.URL.Path), "-in-flight-")
 }
 
 // written is in bytes: of each entry when it was first written, of each PUT, and of all PUTs.

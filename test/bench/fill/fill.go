@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -47,6 +48,8 @@ type Cluster struct {
 	kind  Kind
 	// claims reports whether the claims of the driver's PVs are there, too.
 	claims bool
+	// written counts the bytes that were put.
+	written atomic.Int64
 }
 
 // Kind is a kind of PVs that fill a cluster.
@@ -167,8 +170,12 @@ func (c *Cluster) putObject(ctx context.Context, key string, object runtime.Obje
 	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(object, &value); err != nil {
 		return fmt.Errorf("encode %q: %w", key, err)
 	}
+	c.written.Add(int64(len(key) + value.Len()))
 	return c.etcd.put(ctx, key, value.Bytes())
 }
+
+// Written returns how many bytes of keys and values it has put into etcd.
+func (c *Cluster) Written() int64 { return c.written.Load() }
 
 // each calls do for 0 to n-1, several at once, and returns the first error.
 func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {

@@ -82,8 +82,8 @@ func (m Measurement) String() string {
 	if m.Versions.ReferenceV13 != "" {
 		library += " and " + m.Versions.ReferenceV13
 	}
-	return fmt.Sprintf("Measured%s %s on %s, with csi-reclaimer %s, %s, Kubernetes %s and %s; seed %d, processors %.0f %% "+
-		"busy before", quick, m.Date.UTC().Format("2006-01-02 15:04"), m.Machine, m.Versions.Ours, m.Versions.Go,
+	return fmt.Sprintf("Measured%s %s on %s, with csi-reclaimer %s, %s, Kubernetes %s and %s; seed %d, processors "+
+		"%.0f %% busy before", quick, m.Date.UTC().Format("2006-01-02 15:04"), m.Machine, m.Versions.Ours, m.Versions.Go,
 		m.Versions.Kubernetes, library, m.Seed, m.BusyBefore)
 }
 

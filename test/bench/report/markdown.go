@@ -11,8 +11,8 @@ import (
 func (r *Report) Markdown(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# Speed and size, measured\n\n")
-	b.WriteString("`make bench` writes this page; report.json has all runs. Each value is a median, with the smallest and " +
-		"the largest run beside it. Runs alternate between the subjects. A row keeps its values until its family is " +
+	b.WriteString("`make bench` writes this page; report.json has all runs. Each value is a median, with the smallest " +
+		"and the largest run beside it. Runs alternate between the subjects. A row keeps its values until its family is " +
 		"measured again: the last column has its measurement, with machine and versions. Compare rows of different " +
 		"measurements only if both are the same.\n")
 	b.WriteString("`reference` is the ProvisionController of v10 of sig-storage-lib-external-provisioner, which " +

@@ -183,8 +183,8 @@ func TestFamiliesKeepTheirMeasurements(t *testing.T) {
 		"| `other` | calls | 4.00 | 1 | [2](#measurement-2) |",
 		"### Measurement 1\n\nMeasured 2001-09-09 01:46 on abacus, 0 cores, 0 MiB of memory,  , with csi-reclaimer v0.1, "+
 			", Kubernetes v1.36.3 and  and v13.1.0; seed 0, processors 0 % busy before:\n\n- `one`: Few.\n- `another`: Few.",
-		"### Measurement 2\n\nMeasured 2033-05-18 03:33 on slide rule, 0 cores, 0 MiB of memory,  , with csi-reclaimer v0.2, "+
-			", Kubernetes v1.37.0 and  and v13.1.0; seed 0, processors 0 % busy before:\n\n- `other`: Few.")
+		"### Measurement 2\n\nMeasured 2033-05-18 03:33 on slide rule, 0 cores, 0 MiB of memory,  , with csi-reclaimer "+
+			"v0.2, , Kubernetes v1.37.0 and  and v13.1.0; seed 0, processors 0 % busy before:\n\n- `other`: Few.")
 }
 
 // rewritten writes a report and reads it again.
