@@ -44,7 +44,7 @@ func (a answered) sent(asked time.Time) time.Time {
 // reconcile works on the gated pod of a key.
 func (c *Controller) reconcile(ctx context.Context, key string) controller.Result {
 	facts, found := c.observer.observe(key)
-	if !found {
+	if !found || c.observer.waitsForTurn(key) {
 		return controller.Done()
 	}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("pod", key))

@@ -92,6 +92,37 @@ func TestTurnOfOldestPodEndsAfterOneSecond(t *testing.T) {
 	}
 }
 
+// Pods that are in the queue when the lock becomes free, as after it was given to its last holder, do not try to take
+// it before the oldest.
+func TestQueuedPodTakesNoLockInTurnOfAnother(t *testing.T) {
+	w := newTurn(t)
+	w.claim("data", free)
+	w.sync()
+	w.woken.take()
+	w.calls = nil
+	for _, key := range []string{"ns/three", "ns/four"} {
+		if got := w.reconcile(t.Context(), key); got != controller.Done() {
+			t.Errorf("%s in the turn of ns/two: %+v", key, got)
+		}
+	}
+	w.expectCalls()
+	w.pod("two", queued)
+	w.sync()
+	if w.reconcile(t.Context(), "ns/four"); w.lock() != "four" {
+		t.Errorf("the oldest that can take the lock is four, and the lock has %q; calls %q", w.lock(), w.calls)
+	}
+}
+
+func TestQueuedPodTakesLockAfterTurnOfAnother(t *testing.T) {
+	w := newTurn(t)
+	w.claim("data", free)
+	w.sync()
+	w.clock.Step(turnFor)
+	if w.reconcile(t.Context(), "ns/three"); w.lock() != "three" {
+		t.Errorf("the turn of two is over, and the lock has %q; calls %q", w.lock(), w.calls)
+	}
+}
+
 // Each of these pods is older than the next one, and cannot take the lock, so that no pod waits for it.
 func TestPodThatCannotTakeLockHasNoTurn(t *testing.T) {
 	for sentence, change := range map[string]func(*v1.Pod){

@@ -24,15 +24,46 @@ const turnFor = time.Second
 // wakeWaiting enqueues the gated pods that name a claim, or only the oldest that can take its lock, while that pod has
 // its turn.
 func (o *observer) wakeWaiting(claim string) {
-	keys := o.waiting(claim)
 	if o.turn(claim) > 0 {
-		if i := slices.IndexFunc(keys, o.takesLock); i >= 0 {
-			keys = keys[i : i+1]
+		if key := o.oldest(claim); key != "" {
+			o.wake.pod(key)
+			return
 		}
 	}
-	for _, key := range keys {
+	for _, key := range o.waiting(claim) {
 		o.wake.pod(key)
 	}
+}
+
+// waitsForTurn reports whether a pod would take a lock of which an older pod has its turn. Pods may be in the queue since
+// an earlier change, such as the one that gave the lock to its last holder, and would all try at once. The end of the
+// turn wakes them again.
+func (o *observer) waitsForTurn(key string) bool {
+	p, found := o.pods.Get(key)
+	return found && slices.ContainsFunc(p.claims, func(name string) bool {
+		claim := keyOf(p.namespace, name)
+		return o.turn(claim) > 0 && o.takesLock(key) && o.oldest(claim) != key
+	})
+}
+
+// oldest returns the oldest pod that can take the lock of a claim, empty if none can.
+func (o *observer) oldest(claim string) string {
+	for i := 0; ; i++ {
+		key, found := o.waitingAt(claim, i)
+		if !found || o.takesLock(key) {
+			return key
+		}
+	}
+}
+
+// waitingAt returns one of the keys that waiting returns, since there may be thousands.
+func (o *observer) waitingAt(claim string, i int) (key string, found bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if i >= len(o.gated[claim]) {
+		return "", false
+	}
+	return o.gated[claim][i].key, true
 }
 
 // takesLock reports whether the next write of a pod is to take a lock.
