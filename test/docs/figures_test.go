@@ -22,6 +22,7 @@ const (
 	readmePage      = "README.md"
 	performancePage = "docs/reference/performance.md"
 	faqPage         = "docs/faq.md"
+	scalePage       = "docs/reference/scale.md"
 )
 
 // value names a median of the report, and by how much a page divides it: 1000 for seconds of milliseconds.
@@ -122,6 +123,17 @@ func proseQuotes() []quote {
 			[]value{limited("peak_rss_mib_100000"), limited("peak_rss_mib_100000_provisioning")}},
 		{performancePage, "Of the @ MiB that a process with 100,000 PVs rests at", []value{ours("steady_rss_mib_100000")}},
 		{performancePage, "(bare patches reach @)", []value{limit("backfill_per_second")}},
+		{scalePage, "| API calls of all clients until a claim is bound | @ |", []value{ours("api_calls_per_claim")}},
+		{scalePage, "| own calls to delete a volume, PV first / claim first | @ / @ |",
+			[]value{ours("calls_per_reclaim_pv_first"), ours("calls_per_reclaim_claim_first")}},
+		{scalePage, "| own processor time for 1,000 volumes, made and deleted | @ s |",
+			[]value{ours("subject_cpu_s_per_1000_live")}},
+		{scalePage, "| processor time of the API server for them, with all clients | @ s |",
+			[]value{ours("apiserver_cpu_s_per_1000_live")}},
+		{scalePage, "| 10,000 | @ | – |", []value{ours("peak_rss_mib_10000")}},
+		{scalePage, "| 50,000 | @ | – |", []value{ours("peak_rss_mib_50000")}},
+		{scalePage, "| 100,000 | @ | @ |",
+			[]value{ours("peak_rss_mib_100000"), ours("peak_rss_mib_100000_provisioning")}},
 	}
 }
 
