@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/tracing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -238,6 +240,16 @@ func (o *options) reclaimConfig(driver string) reclaim.Config {
 		}
 	}
 	return c
+}
+
+// ownLabels adds the label by which the plugin recognizes the Leases of a driver's csi-reclaimer, also those of nodes.
+func ownLabels(set map[string]string, driver string) map[string]string {
+	set = maps.Clone(set)
+	if set == nil {
+		set = map[string]string{}
+	}
+	set[objects.DriverLabel] = driver
+	return set
 }
 
 // leaseName returns the name of the Lease for leader election. An owner uses the stock provisioner's Lease, so that

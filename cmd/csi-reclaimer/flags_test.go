@@ -10,6 +10,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/flagdocs"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
@@ -160,7 +161,20 @@ func TestBuilderAndProvisionConfig(t *testing.T) {
 	}
 }
 
-// FuzzLeaseName checks that the API server accepts the Lease's name for every valid driver name.
+func TestOwnLabels(t *testing.T) {
+	set := map[string]string{"team": "storage", objects.DriverLabel: "other"}
+	for _, set := range []map[string]string{nil, set} {
+		labels := ownLabels(set, "disk.csi.example.com")
+		if labels[objects.DriverLabel] != "disk.csi.example.com" || labels["team"] != set["team"] {
+			t.Errorf("labels are %v", labels)
+		}
+	}
+	if set[objects.DriverLabel] != "other" {
+		t.Error("the flag's own labels are changed")
+	}
+}
+
+// FuzzLeaseName checks that the API server accepts the Lease's name and label for every valid driver name.
 func FuzzLeaseName(f *testing.F) {
 	for _, driver := range []string{"disk.csi.example.com", "Disk.CSI", "a", "a-b.c", strings.Repeat("a", 63), "0.0"} {
 		f.Add(driver)
@@ -173,6 +187,9 @@ func FuzzLeaseName(f *testing.F) {
 			if problems := validation.IsDNS1123Subdomain(leaseName(driver, role)); len(problems) > 0 {
 				t.Errorf("the Lease %q of driver %q: %v", leaseName(driver, role), driver, problems)
 			}
+		}
+		if problems := validation.IsValidLabelValue(driver); len(problems) > 0 {
+			t.Errorf("the label of driver %q: %v", driver, problems)
 		}
 	})
 }

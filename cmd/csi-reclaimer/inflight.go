@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -172,16 +173,7 @@ func (l *inFlightLog) reportStrays(ctx context.Context) {
 // findStrays searches once, if the program may list Leases in all namespaces, and returns whether to search again.
 func (l *inFlightLog) findStrays(ctx context.Context) (again bool) {
 	logger := klog.FromContext(ctx)
-	missing, err := permission.Missing(ctx, l.authorization, []permission.Permission{{Group: "coordination.k8s.io",
-		Resource: "leases", Verb: "list", Without: "in-flight logs in other namespaces are not found"}})
-	if len(missing) > 0 { // a refused request would appear in the API server's audit log
-		logger.V(2).Info("Not looking for in-flight logs of this driver in other namespaces", "missing", missing[0].String())
-		return false
-	}
-	var strays []inflight.Stray
-	if err == nil {
-		strays, err = l.FindStrays(ctx)
-	}
+	strays, err := l.strays(ctx)
 	if err != nil && ctx.Err() == nil {
 		logger.Info("Could not look for in-flight logs of this driver in other namespaces; retrying", "err", err,
 			"after", strayInterval)
@@ -192,6 +184,37 @@ func (l *inFlightLog) findStrays(ctx context.Context) (again bool) {
 			"kubectl reclaim settle", "lease", stray.Lease, "entries", stray.Entries, "ownNamespace", l.namespace)
 	}
 	return err != nil || len(strays) > 0
+}
+
+// strays returns the Leases with entries that this process does not read, none if it may not look for them.
+func (l *inFlightLog) strays(ctx context.Context) ([]inflight.Stray, error) {
+	missing, err := permission.Missing(ctx, l.authorization, []permission.Permission{{Group: "coordination.k8s.io",
+		Resource: "leases", Verb: "list", Without: "in-flight logs in other namespaces are not found"}})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(missing) > 0: // a refused request would appear in the API server's audit log
+		klog.FromContext(ctx).V(2).Info("Not looking for in-flight logs of this driver in other namespaces",
+			"missing", missing[0].String())
+		return nil, nil
+	}
+	return l.FindStrays(ctx)
+}
+
+// checkStrays returns an error if volumes are in flight in logs that this process does not read, such as those of nodes.
+// A release would let their PVs go.
+func (l *inFlightLog) checkStrays(ctx context.Context) error {
+	strays, err := l.strays(ctx)
+	if err != nil {
+		return fmt.Errorf("look for other in-flight logs of the driver, before finalizers are removed: %w", err)
+	}
+	var open []error
+	for _, stray := range strays {
+		open = append(open, fmt.Errorf("%s in flight in Lease %s, which this process does not read, so no finalizer is "+
+			"removed: run csi-reclaimer where that log is until it is empty, or settle them (kubectl reclaim settle)",
+			plural.Count(stray.Entries, "volume"), stray.Lease))
+	}
+	return errors.Join(open...)
 }
 
 // InFlight returns the state of a PV's volume in the log, and a description of the part of the log that cannot be

@@ -111,6 +111,30 @@ func TestReportStrays(t *testing.T) {
 	}
 }
 
+func TestReleaseStopsAtOtherLogs(t *testing.T) {
+	may := true
+	client := strayClient(&may, strayLease("new", strayLog+"-worker-1-0", strayDriver, 2),
+		strayLease("old", strayLog+"-1", strayDriver, 1), strayLease("old", "tape-in-flight-0", "tape", 5))
+	r := releasing{log: logIn(t, client, strayLog, 0)}
+	err := r.drain(t.Context())
+	for _, want := range []string{"2 volumes in flight in Lease new/" + strayLog + "-worker-1-0",
+		"1 volume in flight in Lease old/" + strayLog + "-1", "kubectl reclaim settle"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("drain = %v, want %q", err, want)
+		}
+	}
+	client.PrependReactor("list", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewInternalError(errors.New("no etcd"))
+	})
+	if err := r.log.checkStrays(t.Context()); !apierrors.IsInternalError(err) {
+		t.Errorf("a failed read: %v", err)
+	}
+	may = false
+	if err := r.log.checkStrays(t.Context()); err != nil {
+		t.Errorf("a process that may not look: %v", err)
+	}
+}
+
 // A failed read does not count as an empty log.
 func TestStraysAreCountedUntilEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -80,8 +80,11 @@ const (
 )
 
 // drain waits until no volume is in flight, but no longer than every late call can take to arrive and be repeated
-// once.
+// once. A volume in flight in a log that this process does not read is an error.
 func (r releasing) drain(ctx context.Context) error {
+	if err := r.log.checkStrays(ctx); err != nil {
+		return err
+	}
 	bound, cancel := context.WithTimeout(ctx, r.quiet+drainAfterQuiet)
 	defer cancel()
 	poll := time.NewTicker(drainPoll)

@@ -188,6 +188,7 @@ func (s *sidecar) run(ctx, background context.Context, running *sync.WaitGroup, 
 		app.WatchPermissions(background, all.checkers, func(missing []permission.Permission) { ready.update(missing, state) })
 	})
 	s.leader.Keep = !s.gates.Enabled(releaseLeaseGate)
+	s.leader.Settings.Labels = ownLabels(s.leader.Settings.Labels, s.driver.Name())
 
 	elector, err := s.leader.Elector(s.config, s.options.node.lease(leaseName(s.driver.Name(), parseRole(s.role))),
 		s.clock)

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +40,7 @@ func reported(t *testing.T) string {
 }
 
 // apiServer serves these PVs, the Leases in holders, and the report of pod ns/leads. It appends each request to asked.
+// The key of a holder is the Lease's name in namespace ns, or NAMESPACE/NAME. The name "node" stands for a label.
 func apiServer(t *testing.T, holders map[string]string, asked *[]string, pvs ...*v1.PersistentVolume) string {
 	t.Helper()
 	report, of, all := reported(t), map[string]string{}, []string{}
@@ -54,12 +58,19 @@ func apiServer(t *testing.T, holders map[string]string, asked *[]string, pvs ...
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/leases"):
 			_, name, _ := strings.Cut(r.URL.Query().Get("fieldSelector"), "=")
-			items := ""
-			if holder, found := holders[name]; found {
-				items = fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"ns"},"spec":{"holderIdentity":%q,"leaseDurationSeconds":15,"renewTime":%q}}`,
-					name, holder, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z"))
+			if r.URL.Query().Get("labelSelector") == "csi-reclaimer.io/driver=d.example.com" {
+				name = "node"
 			}
-			fmt.Fprintf(w, `{"apiVersion":"coordination.k8s.io/v1","kind":"LeaseList","metadata":{},"items":[%s]}`, items)
+			var items []string
+			for _, of := range slices.Sorted(maps.Keys(holders)) {
+				if path.Base(of) == name {
+					items = append(items, fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q},"spec":{"holderIdentity":%q,`+
+						`"leaseDurationSeconds":15,"renewTime":%q}}`, name, cmp.Or(strings.Trim(path.Dir(of), "."), "ns"), holders[of],
+						time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")))
+				}
+			}
+			fmt.Fprintf(w, `{"apiVersion":"coordination.k8s.io/v1","kind":"LeaseList","metadata":{},"items":[%s]}`,
+				strings.Join(items, ","))
 		case r.URL.Path == "/api/v1/namespaces/ns/pods/leads:8080/proxy/leaks":
 			fmt.Fprint(w, report)
 		case r.URL.Path == "/api/v1/namespaces/ns/pods/locked:8080/proxy/leaks": // a sidecar with --http-authorization
@@ -107,7 +118,13 @@ func TestReportSource(t *testing.T) {
 		"the pod that leads": {holders: leads, args: []string{"--driver=d.example.com"}},
 		"the one beside another": {holders: map[string]string{"d-example-com": "provisioner",
 			"d-example-com-reclaimer": "leads"}, args: []string{"--driver=d.example.com"}},
-		"a pod that is named": {holders: nobody, args: []string{"--driver=d.example.com", "--pod=ns/leads"}},
+		"a pod that is named":    {holders: nobody, args: []string{"--driver=d.example.com", "--pod=ns/leads"}},
+		"a pod on the only node": {holders: map[string]string{"node": "leads"}, args: []string{"--driver=d.example.com"}},
+		"pods on two nodes": {holders: map[string]string{"node": "leads", "other/node": "leads"},
+			args: []string{"--driver=d.example.com"}, wrong: "several pods hold Leases of d.example.com: ns/leads, other/leads"},
+		"a Lease in another namespace, too": {holders: map[string]string{"d-example-com": "leads",
+			"other/d-example-com": "me"}, args: []string{"--driver=d.example.com"},
+			wrong: "several pods hold Leases of d.example.com: ns/leads, other/me"},
 		"no leader": {holders: nobody, args: []string{"--driver=d.example.com"},
 			wrong: "no pod holds Lease d-example-com"},
 		"a pod without a report": {holders: nobody, args: []string{"--driver=d.example.com", "--pod=ns/other"},

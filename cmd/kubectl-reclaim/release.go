@@ -98,7 +98,7 @@ func (o *releaseOptions) plan(ctx context.Context) (explain.Plan, explain.InFlig
 	if err != nil {
 		return explain.Plan{}, explain.InFlightLogs{}, err
 	}
-	facts, err := reader.Status(ctx, o.driver)
+	facts, err := reader.Release(ctx, o.driver)
 	if err != nil {
 		return explain.Plan{}, explain.InFlightLogs{}, err
 	}

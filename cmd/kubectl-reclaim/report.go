@@ -9,17 +9,12 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 )
 
@@ -96,7 +91,7 @@ func (s *reportSource) fetch(ctx context.Context) ([]byte, error) {
 	}
 	namespace, name, _ := strings.Cut(s.pod, "/")
 	if s.pod == "" {
-		if namespace, name, err = s.leader(ctx, client); err != nil {
+		if namespace, name, err = s.leader(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -113,33 +108,40 @@ func (s *reportSource) fetch(ctx context.Context) ([]byte, error) {
 	return text, err
 }
 
-// leader returns the pod that holds a Lease of the driver's sidecar. The Lease of the roles beside a provisioner takes
-// precedence, because the provisioner holds the other Lease in that case.
-func (s *reportSource) leader(ctx context.Context, client kubernetes.Interface) (namespace, name string, err error) {
-	lease := leader.LeaseName(s.driver)
-	for _, of := range []string{lease + "-reclaimer", lease} {
-		found, err := client.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
-			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, of).String(),
-		})
-		if err != nil {
-			return "", "", fmt.Errorf("find the leader: %w", err)
-		}
-		for _, lease := range found.Items {
-			if holder := holderOf(lease, time.Now()); holder != "" {
-				return lease.Namespace, holder, nil
-			}
-		}
+// leader returns the pod that leads for the driver. A report decides which volumes a person deletes, so two candidates
+// are an error.
+func (s *reportSource) leader(ctx context.Context) (namespace, name string, err error) {
+	reader, err := s.reader()
+	if err != nil {
+		return "", "", err
 	}
-	return "", "", fmt.Errorf("%w: no pod holds Lease %s or %s-reclaimer; name the pod with --pod=NAMESPACE/NAME",
-		errNoReport, lease, lease)
+	leaders, err := reader.Leaders(ctx, s.driver)
+	switch {
+	case err != nil:
+		return "", "", fmt.Errorf("find the leader: %w", err)
+	case len(leaders) == 0:
+		lease := leader.LeaseName(s.driver)
+		return "", "", fmt.Errorf("%w: no pod holds Lease %s or %s-reclaimer; name the pod with --pod=NAMESPACE/NAME",
+			errNoReport, lease, lease)
+	case len(leaders) > 1:
+		return "", "", &manyLeadersError{s.driver, leaders}
+	}
+	namespace, name, _ = strings.Cut(leaders[0], "/")
+	printLine(s.ErrOut, "The report is that of pod "+leaders[0]+", which leads for "+s.driver+".", false)
+	return namespace, name, nil
 }
 
-// holderOf returns the pod of a Lease's holder, empty if the Lease was not renewed within leaseDurationSeconds.
-func holderOf(l coordinationv1.Lease, now time.Time) string {
-	s := l.Spec
-	if s.HolderIdentity == nil || s.RenewTime == nil || s.LeaseDurationSeconds == nil ||
-		now.Sub(s.RenewTime.Time) > time.Duration(*s.LeaseDurationSeconds)*time.Second {
-		return ""
-	}
-	return explain.HolderOf(l)
+// manyLeadersError means that several pods hold Leases of a driver.
+type manyLeadersError struct {
+	driver  string
+	leaders []string
+}
+
+func (e *manyLeadersError) Error() string {
+	return fmt.Sprintf("find the leader: several pods hold Leases of %s: %s", e.driver, strings.Join(e.leaders, ", "))
+}
+
+// NextStep names the flag.
+func (e *manyLeadersError) NextStep() string {
+	return "name the pod of the driver's sidecar with --pod; with --node-deployment, ask the pod of each node"
 }

@@ -188,7 +188,12 @@ func (w ClusterFacts) releaseBrakeCommand(driver string) (command string) {
 // read the Leases in idle, because they are not of its role. A held Lease shows the namespace.
 func (w ClusterFacts) brakesOf(driver string) (on, idle []coordinationv1.Lease) {
 	name, leases := w.brakeLease(driver), w.leasesOf(driver)
-	reads := func(l coordinationv1.Lease) bool { return l.Name == name && IsHeld(l, w.Now) }
+	leaders := w.leadersOf(driver)
+	reads := func(l coordinationv1.Lease) bool {
+		return l.Name == name && slices.ContainsFunc(leaders, func(leads coordinationv1.Lease) bool {
+			return l.Namespace == leads.Namespace && l.Name == leads.Name
+		})
+	}
 	led := slices.ContainsFunc(leases, reads)
 	for _, lease := range leases {
 		_, annotated := lease.Annotations[reclaim.BrakeAnnotation]

@@ -10,10 +10,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -144,54 +142,4 @@ func (w ClusterFacts) presenceOf(driver string) presence {
 		return presenceUnknown
 	}
 	return presenceGone
-}
-
-func (w ClusterFacts) leads(driver string) bool {
-	return slices.ContainsFunc(w.leasesOf(driver), func(l coordinationv1.Lease) bool { return IsHeld(l, w.Now) })
-}
-
-// leasesOf returns the driver's Leases in all namespaces.
-func (w ClusterFacts) leasesOf(driver string) (leases []coordinationv1.Lease) {
-	for _, lease := range w.Leases.Value {
-		if slices.Contains(leaseNames(driver), lease.Name) {
-			leases = append(leases, lease)
-		}
-	}
-	return leases
-}
-
-// IsHeld reports whether the Lease has a holder whose last renewal is no older than leaseDurationSeconds.
-func IsHeld(l coordinationv1.Lease, now time.Time) bool {
-	s := l.Spec
-	if s.HolderIdentity == nil || *s.HolderIdentity == "" || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
-		return false
-	}
-	return now.Sub(s.RenewTime.Time) <= time.Duration(*s.LeaseDurationSeconds)*time.Second
-}
-
-// HolderOf returns the host name of a Lease's holder, which is its pod's name, or an empty string without a holder.
-func HolderOf(l coordinationv1.Lease) string {
-	return leadership.HostOf(ptr.Deref(l.Spec.HolderIdentity, ""))
-}
-
-// leaseNames returns the possible names of a driver's Leases: first the Lease for which owner and external-provisioner
-// compete, then the Lease of the other roles.
-func leaseNames(driver string) []string {
-	name := strings.ToLower(sanitized(driver))
-	return []string{name, name + "-reclaimer"}
-}
-
-// sanitized replaces the characters of a driver's name that object names may not contain, as csi-lib-utils
-// (sanitizeName) and external-attacher (sanitizeDriverName) do.
-func sanitized(driver string) string {
-	name := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return '-'
-	}, driver)
-	if strings.HasSuffix(name, "-") {
-		name += "X"
-	}
-	return name
 }

@@ -266,6 +266,9 @@ func (s *Explanation) addDriver(f PVFacts, pv PV) {
 	for _, warning := range f.idleBrakes(owner) {
 		s.AddFact("Brake", "%s", warning)
 	}
+	if warning := f.contested(owner); warning != "" {
+		s.AddFact("Leader", "%s", warning)
+	}
 	if _, guessed := f.RoleOf(owner); guessed {
 		s.AddFact("Role", "guessed from the driver's finalizers; set it with --role")
 	}

@@ -167,6 +167,29 @@ func (r *Reader) Status(ctx context.Context, driver string) (StatusFacts, error)
 	return f, nil
 }
 
+// Release reads the facts for the release of a driver's PVs. It returns an error if the PVs cannot be read.
+func (r *Reader) Release(ctx context.Context, driver string) (StatusFacts, error) {
+	f, err := r.Status(ctx, driver)
+	if err == nil {
+		f.Sidecars = r.source.Sidecars(ctx, driver)
+	}
+	return f, err
+}
+
+// Leaders returns the pods that lead for a driver as NAMESPACE/NAME, sorted: one for the whole cluster, or one for each
+// node. Several pods also mean that it is not known which of them leads.
+func (r *Reader) Leaders(ctx context.Context, driver string) ([]string, error) {
+	f := StatusFacts{ClusterFacts: ClusterFacts{Now: r.cfg.Clock.Now(), Leases: r.source.Leases(ctx, leaseNames(driver))}}
+	if f.Leases.Err != nil {
+		return nil, f.Leases.Err
+	}
+	if leaders := f.LeadersOf(driver); len(leaders) > 0 {
+		return leaders, nil
+	}
+	f.Sidecars = r.source.Sidecars(ctx, driver)
+	return podsOf(f.onNodes(driver)), f.Sidecars.Err
+}
+
 // CheckDriver lists the kinds that may name a driver, until one of them does: see ClusterFacts.CheckDriver.
 func (r *Reader) CheckDriver(ctx context.Context, driver string) error {
 	var w ClusterFacts

@@ -2,8 +2,10 @@ package explain
 
 import (
 	"fmt"
+	"strings"
 
 	engine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -84,6 +86,12 @@ func (p *Plan) obstacles(f StatusFacts) {
 		p.obstacle("part of the in-flight log cannot be read: %s", problem.Problem)
 	}
 	names := leaseNames(p.Driver)
+	if at := f.onNodes(p.Driver); len(at) > 0 {
+		pods := podsOf(at)
+		p.obstacle("csi-reclaimer still runs on %s for %s: %s%s. Stop it on all nodes first",
+			plural.Count(len(at), "node"), p.Driver, strings.Join(pods[:min(len(pods), shownPods)], ", "),
+			moreThan(len(pods), shownPods))
+	}
 	for _, lease := range f.leasesOf(p.Driver) {
 		own := lease.Name == names[1] || p.As == volume.RoleOwner
 		if own && IsHeld(lease, f.Now) {
@@ -92,4 +100,15 @@ func (p *Plan) obstacles(f StatusFacts) {
 				p.Driver, HolderOf(lease), lease.Namespace, lease.Name)
 		}
 	}
+}
+
+// shownPods limits the pods that an obstacle names.
+const shownPods = 3
+
+// moreThan says how many of all are not shown, empty for none.
+func moreThan(all, shown int) string {
+	if all <= shown {
+		return ""
+	}
+	return fmt.Sprintf(" and %d more", all-shown)
 }

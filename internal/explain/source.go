@@ -13,11 +13,13 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/version"
 	admissionv1 "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -47,6 +49,8 @@ type Lists interface {
 	OnNodes(ctx context.Context) Read[[]string]
 	// Leases returns the Leases with these names in all namespaces.
 	Leases(ctx context.Context, names []string) Read[[]coordinationv1.Lease]
+	// Sidecars returns the Leases of all namespaces with the label of a driver's csi-reclaimer.
+	Sidecars(ctx context.Context, driver string) Read[[]coordinationv1.Lease]
 	InFlight(ctx context.Context) Read[InFlightLogs]
 	Pods(ctx context.Context, namespace string) Read[[]pvc.Pod]
 	// Events returns the Events about an object, the latest last.
@@ -131,6 +135,12 @@ func (l live) Leases(ctx context.Context, names []string) Read[[]coordinationv1.
 		all = append(all, found...)
 	}
 	return Found(all)
+}
+
+func (l live) Sidecars(ctx context.Context, driver string) Read[[]coordinationv1.Lease] {
+	return readOf(kube.ListAll(ctx, l.clients.Coordination.Leases(metav1.NamespaceAll).List,
+		metav1.ListOptions{LabelSelector: labels.Set{objects.DriverLabel: driver}.String()},
+		func(o *coordinationv1.Lease) coordinationv1.Lease { return *o }))
 }
 
 func (l live) InFlight(ctx context.Context) Read[InFlightLogs] {

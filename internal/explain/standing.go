@@ -146,20 +146,6 @@ func warns(d Decision) bool {
 // InTree reports whether an owner of PVs is an in-tree volume plugin.
 func InTree(owner string) bool { return strings.HasPrefix(owner, inTreePrefix) }
 
-// LeaderOf returns the leading pod among a driver's sidecars as NAMESPACE/NAME, empty for none. The Lease of the roles
-// beside a provisioner takes precedence, because the provisioner holds the other Lease in that case.
-func (w ClusterFacts) LeaderOf(driver string) string {
-	names := leaseNames(driver)
-	for _, name := range []string{names[1], names[0]} {
-		for _, lease := range w.Leases.Value {
-			if lease.Name == name && IsHeld(lease, w.Now) {
-				return lease.Namespace + "/" + HolderOf(lease)
-			}
-		}
-	}
-	return ""
-}
-
 // BrakeOn reports whether a driver's brake is on, as far as the Leases were read.
 func (w ClusterFacts) BrakeOn(driver string) bool {
 	return w.indexed().releaseBrakeCommand(driver) != ""

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -23,6 +24,8 @@ type StatusFacts struct {
 	Claims map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]
 	// Admission holds the admission policies that protect PVs.
 	Admission Read[Admission]
+	// Sidecars holds the Leases with the label of a driver's csi-reclaimer, which only a release needs.
+	Sidecars Read[[]coordinationv1.Lease]
 }
 
 // Admission describes the admission policies, and the webhooks for older API servers, that add the finalizer in the
@@ -202,6 +205,9 @@ func (f StatusFacts) warnings(drivers []DriverStatus) (all []string) {
 				"deleted; then: %s", d.Driver, command))
 		}
 		all = append(all, f.idleBrakes(d.Driver)...)
+		if warning := f.contested(d.Driver); warning != "" {
+			all = append(all, warning)
+		}
 		if CSIName(d.Driver) && d.Terminating > 0 && f.presenceOf(d.Driver) == presenceGone {
 			all = append(all, fmt.Sprintf("Driver %s is gone, and %s of it %s terminating: kubectl reclaim explain pv/%s",
 				d.Driver, plural.Count(d.Terminating, "PV"), plural.Verb(d.Terminating, "is", "are"), d.Oldest.PV))
@@ -216,6 +222,7 @@ func (f StatusFacts) unread() []string {
 	NoteUnread(&s, f.Installed, "CSIDrivers", "which drivers are installed")
 	NoteUnread(&s, f.OnNodes, "CSINodes", "which drivers the nodes run")
 	NoteUnread(&s, f.Leases, "Leases", "whether a brake is on")
+	NoteUnread(&s, f.Sidecars, "Leases of csi-reclaimer", "whether it runs on a node")
 	NoteUnread(&s, f.InFlight, "The in-flight log (Leases)", "which volumes are being provisioned")
 	NoteUnread(&s, f.Admission, "The admission policies", "which drivers they protect")
 	claims := 0

@@ -2,13 +2,16 @@ package explain
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -103,6 +106,18 @@ func TestStatusWarnings(t *testing.T) {
 			f.Leases.Value[0].Namespace = "former"
 			f.lease("disk-csi-example-com", "x", 0)
 		}, []string{"!stopped by the brake", "Lease former/disk-csi-example-com has no effect", "in its own namespace"}},
+		"Leases of one name are held in two namespaces": {func(f *StatusFacts) {
+			f.lease("disk-csi-example-com", "x", 0)
+			f.lease("disk-csi-example-com", "y", 0)
+			f.Leases.Value[1].Namespace = "shop"
+		}, []string{"not known which pod leads for " + driver, "kube-system/disk-csi-example-com (by x) and " +
+			"shop/disk-csi-example-com (by y)"}},
+		"one of them has the label of csi-reclaimer": {func(f *StatusFacts) {
+			f.lease("disk-csi-example-com", "y", 0, reclaim.BrakeAnnotation, "")
+			f.Leases.Value[0].Namespace = "shop"
+			f.lease("disk-csi-example-com", "x", 0)
+			f.Leases.Value[1].Labels = map[string]string{objects.DriverLabel: driver}
+		}, []string{"!not known which pod leads", "!stopped by the brake", "Lease shop/disk-csi-example-com has no effect"}},
 		"a driver is gone": {func(f *StatusFacts) { f.uninstall() }, []string{"Driver " + driver +
 			" is gone, and 2 PVs of it are terminating: kubectl reclaim explain pv/old", "!Driver b"}},
 		"claims may not be read": {func(f *StatusFacts) {
@@ -164,6 +179,19 @@ func TestPlanRelease(t *testing.T) {
 		}, 6, []string{"!obstacles"}},
 		"the sidecar has given its Lease up": {func(f *StatusFacts) { f.lease("disk-csi-example-com", "", time.Second) }, 6,
 			[]string{"!obstacles"}},
+		"a sidecar leads on each of two nodes": {func(f *StatusFacts) {
+			f.sidecar("disk-csi-example-com-node-1", "pod-1", time.Second)
+			f.sidecar("disk-csi-example-com-node-2", "pod-2", time.Second)
+			f.sidecar("disk-csi-example-com-node-3", "pod-3", time.Minute)
+		}, 6, []string{"still runs on 2 nodes for " + driver + ": kube-system/pod-1, kube-system/pod-2. Stop it"}},
+		"a sidecar leads on each of many nodes": {func(f *StatusFacts) {
+			for i := range 5 {
+				f.sidecar(fmt.Sprint("disk-csi-example-com-node-", i), fmt.Sprint("pod-", i), time.Second)
+			}
+		}, 6, []string{"on 5 nodes", "pod-2 and 2 more. Stop it"}},
+		"the Leases of nodes may not be read": {func(f *StatusFacts) {
+			f.Sidecars = Failed[[]coordinationv1.Lease](errForbidden)
+		}, 6, []string{"!obstacles", "whether it runs on a node"}},
 		"an admission policy lists the driver": {func(f *StatusFacts) {
 			f.Admission = Found(Admission{InForce: true, Lists: map[string][]string{driver: {"mutatingadmissionpolicy/x"}}})
 		}, 6, []string{"!obstacles", `"listedBy":["mutatingadmissionpolicy/x"]`}},

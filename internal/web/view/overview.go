@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/api/core/v1"
@@ -23,7 +24,7 @@ type DriverSummary struct {
 	Bytes int64 `json:"bytes"`
 	// Ages counts the waiting objects by age, in the intervals that AgeSteps end. The last count is for older objects.
 	Ages [len(AgeSteps) + 1]int `json:"ages"`
-	// Leader is the pod that leads as NAMESPACE/NAME, or "none". Brake is "on" or "off".
+	// Leader is the pod that leads as NAMESPACE/NAME, several if it is not known which, or "none". Brake is "on" or "off".
 	Leader string `json:"leader,omitempty"`
 	Brake  string `json:"brake,omitempty"`
 	// Version is the driver's vendor version in its latest entry of the in-flight log, the only watched object with it.
@@ -62,7 +63,7 @@ func driversOf(f Facts, s explain.Status, rows []Row) []DriverSummary {
 	}
 	for driver, d := range all {
 		if f.Leases.OK() && explain.CSIName(driver) {
-			d.Leader, d.Brake = cmp.Or(f.LeaderOf(driver), none), off
+			d.Leader, d.Brake = cmp.Or(strings.Join(f.LeadersOf(driver), ", "), none), off
 			if f.BrakeOn(driver) {
 				d.Brake = on
 			}

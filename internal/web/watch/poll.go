@@ -88,7 +88,10 @@ func (c *Cluster) leaders(ctx context.Context) map[string]string {
 		if _, known := leaders[owner]; known || !explain.CSIName(owner) {
 			continue
 		}
-		leaders[owner] = w.LeaderOf(owner)
+		leaders[owner] = ""
+		if pods := w.LeadersOf(owner); len(pods) == 1 { // the report of another pod may be about anything
+			leaders[owner] = pods[0]
+		}
 	}
 	maps.DeleteFunc(leaders, func(_, leader string) bool { return leader == "" })
 	return leaders

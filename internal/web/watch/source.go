@@ -94,6 +94,11 @@ func (c *Cluster) Leases(_ context.Context, names []string) explain.Read[[]coord
 	return explain.Found(all)
 }
 
+// Sidecars reads the Leases from the API server.
+func (c *Cluster) Sidecars(ctx context.Context, driver string) explain.Read[[]coordinationv1.Lease] {
+	return c.live.Sidecars(ctx, driver)
+}
+
 func (c *Cluster) InFlight(context.Context) explain.Read[explain.InFlightLogs] {
 	return deriveFrom(&c.inFlight, c.shards, explain.InFlightOf)
 }
