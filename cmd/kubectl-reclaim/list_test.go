@@ -10,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 func TestList(t *testing.T) {
@@ -63,6 +65,26 @@ func TestList(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestFormerPlugin has a PV whose in-tree plugin the API server's version lacks.
+func TestFormerPlugin(t *testing.T) {
+	for args, want := range map[string]string{
+		"list -A":          "a person, because Kubernetes removed the in-tree plugin rbd",
+		"explain --all -A": "is stuck: no program removes kubernetes.io/pv-controller, because Kubernetes removed",
+	} {
+		pv, claim := boundPV("rbd", "shop", "data")
+		pv.Annotations = map[string]string{volume.AnnProvisionedBy: "kubernetes.io/rbd"}
+		pv.DeletionTimestamp, pv.Finalizers = since(time.Hour), []string{"kubernetes.io/pv-controller"}
+		pv.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimDelete
+		pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{RBD: &v1.RBDPersistentVolumeSource{RBDImage: "x"}}
+		s := &objectServer{}
+		s.add("persistentvolumes", pv)
+		s.add("persistentvolumeclaims", claim)
+		if out, err := runIn(t, s, &typing{}, strings.Fields(args)...); err != nil || !strings.Contains(out, want) {
+			t.Errorf("%s: %v, want %q in\n%s", args, err, want, out)
+		}
 	}
 }
 

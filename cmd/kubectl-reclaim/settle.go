@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/kubernetes"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -279,6 +280,10 @@ func (o *settleOptions) patch(ctx context.Context, client coordinationv1.LeasesG
 	}
 	_, err = client.Leases(lease.Namespace).Patch(ctx, lease.Name, types.JSONPatchType, data, options)
 	switch {
+	case apierrors.HasStatusCause(err, metav1.CauseType(field.ErrorTypeTooLong)):
+		return fmt.Errorf("settle volumes in Lease %s: it has no room to mark %s, so all of its entries stay: settle fewer "+
+			"at a time, by their names, and go on once csi-reclaimer has dropped these: %w", lease,
+			plural.Count(len(entries), "volume"), err)
 	case apierrors.IsInvalid(err), apierrors.IsNotFound(err):
 		return fmt.Errorf("settle volumes in Lease %s: an entry changed or is gone since it was shown, so all entries of "+
 			"this Lease stay; run the command again: %w", lease, err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"path"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
@@ -30,7 +32,9 @@ type leaseServer struct {
 	t      *testing.T
 	client *fake.Clientset
 	patch  func() // called before a PATCH
-	dry    bool
+	// full means that the Leases have no room for another annotation.
+	full bool
+	dry  bool
 	// noClaims means that claims may not be read. claimReads counts the reads of claims.
 	noClaims   bool
 	claimReads int
@@ -153,16 +157,33 @@ func (s *leaseServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		answer, err = s.client.CoordinationV1().Leases("kube-system").Patch(r.Context(), name, types.JSONPatchType, body,
 			metav1.PatchOptions{})
-		if err != nil {
+		if s.full {
+			err = apierrors.NewInvalid(coordinationv1.SchemeGroupVersion.WithKind("Lease").GroupKind(), name,
+				field.ErrorList{field.TooLong(field.NewPath("metadata", "annotations"), "", 262144)})
+		} else if err != nil {
 			err = apierrors.NewInvalid(coordinationv1.SchemeGroupVersion.WithKind("Lease").GroupKind(), name, nil)
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		w.WriteHeader(int(status.Status().Code))
-		answer = status.Status()
+		sent := status.Status()
+		sent.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+		answer = sent
 	}
 	_ = json.NewEncoder(w).Encode(answer) // an error means that the client is gone
+}
+
+func TestSettleInFullLease(t *testing.T) {
+	s := newLeaseServer(t, fourVolumes(t)...)
+	s.full = true
+	server := httptest.NewServer(s)
+	defer server.Close()
+	_, err := in(t, "", "settle", "pvc-1", "--yes", "--server="+server.URL)
+	if err == nil || !strings.Contains(err.Error(), "no room to mark 1 volume") ||
+		!strings.Contains(err.Error(), "settle fewer at a time") || strings.Contains(err.Error(), "an entry changed") {
+		t.Errorf("settle = %v", err)
+	}
 }
 
 func TestSettle(t *testing.T) {

@@ -113,7 +113,9 @@ func (o *webOptions) run(ctx context.Context) error {
 	}
 	fmt.Fprintln(o.Out, url)
 	fmt.Fprintln(o.ErrOut, "The page is there until you press Ctrl-C. Its address is like a password: do not pass it on.")
-	if o.open {
+	if !o.open {
+		fmt.Fprintln(o.ErrOut, "To have the browser open it: kubectl reclaim web --open")
+	} else {
 		remove, err := o.openPage(ctx, url)
 		if err != nil {
 			fmt.Fprintf(o.ErrOut, "The browser cannot be started (%v): open the address yourself.\n", err)
@@ -129,9 +131,16 @@ func hostsOf(at net.Addr) []string {
 	return []string{at.String(), net.JoinHostPort("localhost", port)}
 }
 
-// clusterName returns the context of the kubeconfig, or the API server's address.
+// clusterName returns the context of the kubeconfig, or the API server's address if a flag names another cluster or
+// there is no context.
 func (s *shared) clusterName(host string) string {
-	if s.cluster.Context != nil && *s.cluster.Context != "" {
+	set := func(flag *string) bool { return flag != nil && *flag != "" }
+	switch {
+	case set(s.cluster.APIServer):
+		return host
+	case set(s.cluster.ClusterName):
+		return *s.cluster.ClusterName
+	case set(s.cluster.Context):
 		return *s.cluster.Context
 	}
 	raw, err := s.cluster.ToRawKubeConfigLoader().RawConfig()

@@ -35,11 +35,13 @@ type PV struct {
 	volume.PV
 	// Tree holds the fields of an in-tree volume; nil for any other volume.
 	Tree *intree.PV
+	// FormerPlugin is the in-tree plugin that the volume needs, if a version of Kubernetes in use lacks it; empty otherwise.
+	FormerPlugin string
 }
 
 // PVOf converts a PersistentVolume into a value that keeps no reference to o.
 func PVOf(o *v1.PersistentVolume) PV {
-	pv := PV{PV: volume.Of(o)}
+	pv := PV{PV: volume.Of(o), FormerPlugin: formerPlugin(o)}
 	if pv.InTree {
 		tree := intree.Of(o)
 		pv.Tree = &tree
@@ -53,6 +55,8 @@ type ClusterFacts struct {
 	Now time.Time
 	// Role is csi-reclaimer's role. RoleUnknown makes RoleOf guess it for each driver.
 	Role volume.Role
+	// Minor is the API server's minor version, 0 if unknown. Only in-tree volumes need it.
+	Minor int
 
 	PVs         Read[[]PV]
 	Attachments Read[[]storagev1.VolumeAttachment]

@@ -161,16 +161,22 @@ func AnnotatedAt(o metav1.Object, annotation string) time.Time {
 	return time.Time{}
 }
 
-// removedPlugin returns the in-tree plugin that a PV needs and Kubernetes has removed, empty if none is known. minor
-// is the API server's minor version, 0 if unknown. The list follows the documentation of PersistentVolumeSource in
-// core/v1 ("no longer supported"). Both Ceph plugins existed up to 1.30; the others left before any version still in
-// use.
-func removedPlugin(o *v1.PersistentVolume, minor int) string {
+const rbd, cephFS = "rbd", "cephfs"
+
+// removed reports whether Kubernetes of a minor version, 0 if unknown, lacks a former plugin. Both Ceph plugins existed
+// up to 1.30; the others left before any version still in use.
+func removed(plugin string, minor int) bool {
+	return plugin != "" && (minor > 30 || plugin != rbd && plugin != cephFS)
+}
+
+// formerPlugin returns the in-tree plugin that a PV needs, if Kubernetes has removed it in any version, and otherwise
+// an empty string. The list follows the documentation of PersistentVolumeSource in core/v1 ("no longer supported").
+func formerPlugin(o *v1.PersistentVolume) string {
 	switch s := o.Spec.PersistentVolumeSource; {
-	case s.RBD != nil && minor > 30:
-		return "rbd"
-	case s.CephFS != nil && minor > 30:
-		return "cephfs"
+	case s.RBD != nil:
+		return rbd
+	case s.CephFS != nil:
+		return cephFS
 	case s.Glusterfs != nil:
 		return "glusterfs"
 	case s.Flocker != nil:

@@ -27,8 +27,6 @@ type PVFacts struct {
 	Nodes map[string]Read[*v1.Node]
 	// Events holds the Events about the PV, the latest last.
 	Events Read[[]v1.Event]
-	// Minor is the API server's minor version, 0 if unknown. Only in-tree volumes need it.
-	Minor int
 }
 
 // ExplainPV is a pure function that explains a PV.
@@ -275,12 +273,17 @@ func (s *Explanation) addDriver(f PVFacts, pv PV) {
 }
 
 // pluginGone returns the reason why a PV's in-tree plugin does nothing, empty if none is known.
-func (f PVFacts) pluginGone(pv PV) string {
-	switch removed := removedPlugin(f.PV, f.Minor); {
-	case removed != "":
-		return "Kubernetes removed the in-tree plugin " + removed
+func (w ClusterFacts) pluginGone(pv PV) string {
+	switch {
+	case removed(pv.FormerPlugin, w.Minor):
+		return "Kubernetes removed the in-tree plugin " + pv.FormerPlugin
 	case pv.Tree != nil && pv.Tree.PluginGone:
 		return "kube-controller-manager finds no plugin for the volume"
 	}
 	return ""
+}
+
+// pluginKeeps reports whether a volume is to be deleted, and its in-tree plugin does nothing.
+func (w ClusterFacts) pluginKeeps(pv PV) bool {
+	return pv.Policy == volume.PolicyDelete && (pv.Terminating || wantsDeletion(pv.PV)) && w.pluginGone(pv) != ""
 }

@@ -162,6 +162,9 @@ func (r *Reader) Status(ctx context.Context, driver string) (StatusFacts, error)
 		return StatusFacts{}, fmt.Errorf("list PVs: %w", f.PVs.Err)
 	}
 	f.Leases = r.source.Leases(ctx, LeasesFor(f.PVs.Value))
+	if slices.ContainsFunc(f.PVs.Value, func(pv PV) bool { return pv.FormerPlugin != "" }) {
+		f.Minor = r.source.Minor(ctx)
+	}
 	r.readClaims(ctx, f.ClaimsToRead(driver), f.Claims)
 	f.Admission = r.source.Admission(ctx)
 	return f, nil

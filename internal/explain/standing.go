@@ -44,6 +44,9 @@ func (f StatusFacts) VisitPVs(visit func(PV, Standing)) {
 				s.Text = "Driver " + owner + " is gone: nothing happens to the PV. " + d.Text
 			}
 		}
+		if f.pluginKeeps(pv) {
+			s.Waits, s.Attention, s.Text = true, true, f.pluginGone(pv)+". "+intree.ReasonPluginGone.Sentence()
+		}
 		visit(pv, s)
 	}
 }
@@ -72,6 +75,9 @@ func (f StatusFacts) WaitsForPV(o *v1.PersistentVolume, d Decision) string {
 	owner := pv.Owner()
 	if CSIName(owner) && f.presenceOf(owner) == presenceGone {
 		return "driver " + owner + ", which is gone"
+	}
+	if f.pluginKeeps(pv) {
+		return "a person, because " + f.pluginGone(pv)
 	}
 	var s Explanation
 	if s.addReasonWaits(its, pv, d); len(s.WaitsFor) == 0 && pv.Terminating {

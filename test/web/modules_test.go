@@ -25,6 +25,7 @@ func TestModules(t *testing.T) {
 	t.Run("commands", func(t *testing.T) { testCommands(t, p) })
 	t.Run("ages", func(t *testing.T) { testAges(t, p) })
 	t.Run("volumes", func(t *testing.T) { testVolumes(t, p) })
+	t.Run("namespaces", func(t *testing.T) { testOverviewOfNamespace(t, p) })
 	t.Run("files", func(t *testing.T) { testCSV(t, p) })
 	t.Run("layout", func(t *testing.T) { testLayout(t, p) })
 }
@@ -65,6 +66,28 @@ func testAges(t *testing.T, p *browser.Page) {
 		if got := call[string](p, "app/format.js", fmt.Sprintf("m.age(%d)", seconds*1000)); got != want {
 			t.Errorf("%d seconds are %s, want %s, as kubectl has it", seconds, got, want)
 		}
+	}
+}
+
+// testOverviewOfNamespace counts what a namespace has of two drivers, and leaves the driver without an object there out.
+func testOverviewOfNamespace(t *testing.T, p *browser.Page) {
+	got := call[string](p, "list/namespace.js", `JSON.stringify(m.driversIn([
+		{ driver: "a", pvs: 9, protected: 4, inFlight: 5, fill: 0.5, brake: "on", ages: [], attention: 9, bytes: 99 },
+		{ driver: "b", pvs: 2 },
+	], [
+		{ row: { kind: "pv", claim: "shop/x", driver: "a", waits: true, reason: "Held", policy: "Delete", bytes: 7,
+			severity: "attention", terminating: "t" }, since: 1000 },
+		{ row: { kind: "pv", claim: "shop/y", driver: "a", waits: true, reason: "Held", policy: "Retain", bytes: 5 }, since: NaN },
+		{ row: { kind: "claim", namespace: "shop", driver: "a", severity: "none" }, since: NaN },
+		{ row: { kind: "inflight", claim: "shop/z", driver: "a", waits: true }, since: 60000 },
+		{ row: { kind: "pv", claim: "bank/x", driver: "a", waits: true, policy: "Delete", bytes: 9 }, since: 1 },
+		{ row: { kind: "pv", claim: "bank/y", driver: "b" }, since: 1 },
+		{ row: { kind: "pod", namespace: "shop" }, since: 1 },
+	], "shop", 61000))`)
+	const want = `[{"driver":"a","pvs":2,"inFlight":1,"fill":0.5,"brake":"on","ages":[1,1,0,0,0,0],"attention":1,"bytes":7,` +
+		`"terminating":1,"waiting":{"Held":2,"":1}}]`
+	if got != want {
+		t.Errorf("the drivers are %s\nnot %s", got, want)
 	}
 }
 

@@ -201,7 +201,7 @@ var widths = map[int64]int64{390: 844, 1280: 800, 1920: 1080}
 
 // views are the addresses of the views, and what they have once they are filled.
 var views = map[string]struct{ hash, filled string }{
-	"overview": {"", ".overview td"}, "waiting": {"#/waiting", ".row"}, "volumes": {"#/volumes", ".row"},
+	"overview": {"", ".overview td"}, "namespace": {"#/overview?namespace=" + shop, ".overview td"}, "waiting": {"#/waiting", ".row"}, "volumes": {"#/volumes", ".row"},
 	"leaks": {"#/leaks", ".list.none"}, "pv": {hashOf("pv", pvOf(0)), ".box.subject"},
 	"claim": {hashOf("claim", shop, "data-db-0"), ".decision"}, "pod": {hashOf("pod", shop, "db-0"), ".box.subject"},
 	"node": {hashOf("node", "node-2"), ".entry.warning"},
@@ -218,6 +218,7 @@ func TestShowcase(t *testing.T) {
 		p.Goto(s.url + view.hash)
 		waitLive(p)
 		p.Wait(name+" is filled", `document.querySelector("`+view.filled+`")`)
+		p.Wait(name+" has the cluster in its title", `document.title.split(" · ").length === 3`)
 		for width, height := range widths {
 			p.Resize(width, height)
 			expectFits(p, name, width)
@@ -254,11 +255,12 @@ func expectOf(p *browser.Page, name string) {
 	for _, want := range map[string][]string{
 		"overview": {"files.csi.example.com", "csi-disk-controller-0", "unknown", "Changed in the last hour",
 			"TerminatingBound"},
-		"waiting": {"shop/data-db-0\n" + pvOf(0)},
-		"volumes": {"13 objects, 8 volumes, 207 GiB"},
-		"leaks":   {"There is no report for disk.csi.example.com", "--leak-check-interval=1h"},
-		"claim":   {"which is being deleted (TerminatingBound)"},
-		"node":    {"on Node node-2, by volume-guard", "on NodeFence node-2, by volume-guard"},
+		"namespace": {"all namespaces only", "those of the driver in all namespaces", "TerminatingBound"},
+		"waiting":   {"shop/data-db-0\n" + pvOf(0)},
+		"volumes":   {"13 objects, 8 volumes, 207 GiB"},
+		"leaks":     {"There is no report for disk.csi.example.com", "--leak-check-interval=1h"},
+		"claim":     {"which is being deleted (TerminatingBound)"},
+		"node":      {"on Node node-2, by volume-guard", "on NodeFence node-2, by volume-guard"},
 	}[name] {
 		if !strings.Contains(text, want) {
 			p.T.Errorf("%s does not say %q, but %q", name, want, text)

@@ -49,8 +49,9 @@ interface DriverSummary {
   driver: string;
   role: string;
   pvs: number;
-  protected: number;
-  unprotected: number;
+  protected?: number;
+  unprotected?: number;
+  terminating: number;
   inFlight: number;
   inFlightKnown: boolean;
   fill?: number;

@@ -233,6 +233,10 @@ func (c *Cluster) Load(ctx context.Context) error {
 	c.mu.Lock()
 	c.run = func(t *table[coordinationv1.Lease]) { _ = t.load(ctx) } // the table keeps the error
 	c.mu.Unlock()
+	minor := c.live.Minor(ctx)
+	c.slow.mu.Lock()
+	c.slow.minor = minor
+	c.slow.mu.Unlock()
 	for _, load := range []func(context.Context) error{c.pvs.load, c.attachments.load, c.drivers.load, c.csiNodes.load,
 		c.classes.load, c.shards.load, c.claims.load, c.pods.load, c.nodes.load, c.fences.load} {
 		if err := load(ctx); err != nil && !refused(err) {

@@ -139,7 +139,7 @@ func (c *Cluster) Admission(context.Context) explain.Read[explain.Admission] {
 	return c.slow.admission
 }
 
-// Minor returns the result of the last poll.
+// Minor returns the result of the last poll, or of Load.
 func (c *Cluster) Minor(context.Context) int {
 	c.slow.mu.Lock()
 	defer c.slow.mu.Unlock()

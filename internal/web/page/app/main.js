@@ -40,7 +40,7 @@ const lists = new Stream("api/list", {
   },
   rows: (data) => {
     store.apply(data);
-    if (view instanceof ListView) view.update();
+    if (view && "update" in view) view.update();
     showNavigation();
   },
 }, showStatus);
@@ -49,6 +49,7 @@ const lists = new Stream("api/list", {
 function takeState(data) {
   state = data;
   setDocs(data.docs);
+  showTitle();
   if (store.complete !== data.synced) {
     store.complete = data.synced;
     if (view instanceof ListView) view.update();
@@ -69,17 +70,23 @@ function follow() {
   const back = leave();
   if (route.view === "object") openObject(route);
   else if (route.view === "unknown") openUnknown();
-  else if (route.view === "overview") openOverview(back);
+  else if (route.view === "overview") openOverview(route.query, back);
   else openList(route.view, route.query, back);
-  document.title = (view?.title ?? "Not found") + " · kubectl reclaim";
+  showTitle();
   showNavigation();
   showStatus();
+}
+
+/** Tabs and bookmarks of several clusters differ by their title. */
+function showTitle() {
+  const title = [view?.title ?? "Not found", state?.cluster, "kubectl reclaim"].filter(Boolean).join(" · ");
+  if (document.title !== title) document.title = title;
 }
 
 /** @returns {boolean} whether the view that is left was an object */
 function leave() {
   const wasObject = view instanceof ObjectView;
-  if (view instanceof Overview) lastList = { hash: "#/overview", title: TITLES.overview };
+  if (view instanceof Overview) lastList = { hash: listHash("overview", view.query), title: TITLES.overview };
   if (view instanceof ListView) {
     lastList = { hash: listHash(view.view, view.query), title: TITLES[/** @type {keyof TITLES} */ (view.view)] };
     positions.set(lastList.hash, view.table.position());
@@ -91,9 +98,9 @@ function leave() {
   return wasObject;
 }
 
-/** @param {boolean} back */
-function openOverview(back) {
-  view = new Overview(summary);
+/** @param {URLSearchParams} query @param {boolean} back */
+function openOverview(query, back) {
+  view = new Overview(query, store, summary);
   byId("main").replaceChildren(view.element);
   byId("main").className = "main-object";
   if (back) byId("main").focus({ preventScroll: true });

@@ -6,6 +6,7 @@ import { el, sign, svg } from "../app/dom.js";
 import { ageElement, clock, knownName, kindWord, millis, number, plural, size } from "../app/format.js";
 import { listHash, rowHash } from "../app/route.js";
 import { saveButtons } from "./export.js";
+import { driversIn, namespaceOf } from "./namespace.js";
 import { Notices } from "./notices.js";
 
 /** The intervals of view.AgeSteps in words. */
@@ -25,8 +26,18 @@ export class Overview {
   /** @type {DriverSummary[]} */
   #drivers = [];
 
-  /** @param {Summary|null} summary null until it has come */
-  constructor(summary) {
+  /** @type {Summary|null} */
+  #summary = null;
+
+  /**
+   * @param {URLSearchParams} query with the namespace, none for all
+   * @param {import("../app/store.js").Store} store
+   * @param {Summary|null} summary null until it has come
+   */
+  constructor(query, store, summary) {
+    this.query = query;
+    this.store = store;
+    this.namespaces = /** @type {HTMLSelectElement} */ (el("select", { change: () => this.#choose() }));
     this.notices = new Notices("overview");
     this.count = el("p", { class: "count" }, "Reading the cluster…");
     this.body = el("tbody", {});
@@ -36,11 +47,15 @@ export class Overview {
         this.body));
     this.empty = el("p", { class: "empty" }, "No PV belongs to a driver. ");
     this.changes = el("ol", { class: "timeline" });
+    this.note = el("p", { class: "by" }, "The fill of the log, brake, leader and version are those of the driver in " +
+      "all namespaces.");
     this.none = el("p", { class: "empty" }, "Nothing began to wait, or ended, in the last hour.");
     this.element = el("article", { class: "overview" },
       el("div", { class: "list-head" }, el("h1", {}, this.title), this.count,
+        el("div", { class: "tools" }, el("label", {}, el("span", { class: "hidden" }, "Filter by namespace"),
+          this.namespaces)),
         saveButtons("drivers", FIELDS, () => this.#drivers.map(known))),
-      this.notices.element, this.table, this.empty,
+      this.notices.element, this.table, this.note, this.empty,
       el("section", { class: "panel", "aria-labelledby": "changes-title" },
         el("h2", { id: "changes-title" }, "Changed in the last hour"), this.none, this.changes));
     this.summarize(summary);
@@ -50,16 +65,31 @@ export class Overview {
 
   /** @param {Summary|null} summary */
   summarize(summary) {
+    this.#summary = summary;
     this.notices.show(summary);
-    const text = JSON.stringify(summary && [summary.drivers, summary.changes]);
-    const drivers = summary?.drivers;
-    if (!drivers || text === this.#last) return;
+    this.update();
+  }
+
+  /** Shows the summary, and of a namespace the rows of the store. */
+  update() {
+    const summary = this.#summary;
+    if (!summary?.drivers) return;
+    const records = [...this.store.records.values()];
+    const namespace = this.query.get("namespace") ?? "";
+    this.#offer(new Set(records.map(({ row }) => namespaceOf(row)).filter(Boolean)), namespace);
+    const drivers = namespace ? driversIn(summary.drivers, records, namespace, Date.now()) : summary.drivers;
+    const changes = (summary.changes ?? []).filter(({ row }) => !namespace || namespaceOf(row) === namespace)
+      .reverse();
+    const text = JSON.stringify([drivers, changes, namespace]);
+    if (text === this.#last) return;
     this.#last = text;
     this.#drivers = drivers;
     this.table.hidden = !drivers.length;
+    this.note.hidden = !namespace || !drivers.length;
     this.empty.hidden = drivers.length > 0;
-    this.empty.replaceChildren("No PV belongs to a driver. ",
-      docsLink("how-to/install.md", "Install csi-reclaimer beside a driver") ?? "");
+    this.empty.replaceChildren(namespace ? `No object in namespace ${namespace} belongs to a driver.` :
+      "No PV belongs to a driver. ",
+    namespace ? "" : docsLink("how-to/install.md", "Install csi-reclaimer beside a driver") ?? "");
     const sum = (/** @type {(d: DriverSummary) => number} */ of) => drivers.reduce((n, d) => n + of(d), 0);
     const attention = sum((d) => d.attention);
     this.count.textContent = plural(drivers.length, "driver") + "; " +
@@ -67,10 +97,30 @@ export class Overview {
       (attention ? ` · ${plural(attention, "needs", "need")} action` : "");
     this.body.replaceChildren(...drivers.map((d) => el("tr", { "aria-label": d.driver },
       ...COLUMNS.map(([title, fill], i) => el(i ? "td" : "th", { "data-title": title, scope: i ? null : "row" },
-        ...[fill(d)].flat())))));
-    const changes = (summary.changes ?? []).toReversed();
+        ...[fill(d, namespace)].flat())))));
     this.none.hidden = changes.length > 0;
     this.changes.replaceChildren(...changes.map(change));
+  }
+
+  /**
+   * The chosen namespace is offered also if it has no row any more.
+   * @param {Set<string>} found @param {string} chosen
+   */
+  #offer(found, chosen) {
+    const names = [...new Set([...found, ...(chosen ? [chosen] : [])])].sort();
+    if (names.join() === [...this.namespaces.options].slice(1).map(({ value }) => value).join() &&
+      this.namespaces.options.length) return;
+    this.namespaces.replaceChildren(el("option", { value: "" }, "All namespaces"),
+      ...names.map((name) => el("option", { value: name }, name)));
+    this.namespaces.value = chosen;
+  }
+
+  #choose() {
+    const { value } = this.namespaces;
+    if (value) this.query.set("namespace", value);
+    else this.query.delete("namespace");
+    history.replaceState(history.state, "", listHash("overview", this.query));
+    this.update();
   }
 }
 
@@ -80,17 +130,18 @@ const waiting = (d) => Object.values(d.waiting ?? {}).reduce((a, b) => a + b, 0)
 /** A driver without what is not known. @param {DriverSummary} d */
 const known = (d) => (d.inFlightKnown ? d : { ...d, inFlight: undefined });
 
-/** @type {[string, (d: DriverSummary) => Child|Child[]][]} */
+/** @type {[string, (d: DriverSummary, namespace: string) => Child|Child[]][]} */
 const COLUMNS = [
-  ["Driver", (d) => [el("a", { href: link("volumes", d.driver) }, d.driver), el("span", { class: "by" },
-    (d.role ? "role " + d.role + ", " : "") + plural(d.pvs, "PV"))]],
-  ["Protected", (d) => [number(d.protected), el("span", { class: d.unprotected ? "by attention" : "by" },
-    number(d.unprotected) + " unprotected")]],
+  ["Driver", (d, namespace) => [el("a", { href: link("volumes", d.driver, namespace) }, d.driver),
+    el("span", { class: "by" }, (d.role ? "role " + d.role + ", " : "") + plural(d.pvs, "PV"))]],
+  ["Protected", (d) => (d.protected === undefined ? "all namespaces only" : [number(d.protected),
+    el("span", { class: d.unprotected ? "by attention" : "by" }, number(d.unprotected ?? 0) + " unprotected")])],
   ["In flight", (d) => (d.inFlightKnown ? [number(d.inFlight), el("span", { class: "by" }, d.fill === undefined ?
     "no log" : `log ${Math.ceil(d.fill * 100)} % full`)] : UNKNOWN)],
-  ["Waiting, by reason", (d) => (waiting(d) ? el("ul", {}, ...Object.entries(d.waiting ?? {})
+  ["Waiting, by reason", (d, namespace) => (waiting(d) ? el("ul", {}, ...Object.entries(d.waiting ?? {})
     .sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(([reason, n]) => el("li", {},
-      reason ? el("a", { href: link("waiting", d.driver, reason) }, reason) : "other", " " + number(n)))) : "none")],
+      reason ? el("a", { href: link("waiting", d.driver, namespace, reason) }, reason) : "other",
+      " " + number(n)))) : "none")],
   ["For", (d) => histogram(d.ages)],
   ["At stake", (d) => (d.bytes ? size(d.bytes) : "none")],
   ["Brake", (d) => (d.brake === "on" ? [sign("attention"), " on"] : d.brake ?? UNKNOWN)],
@@ -98,8 +149,9 @@ const COLUMNS = [
   ["Version", (d) => d.version ?? UNKNOWN],
 ];
 
-/** @param {string} view @param {string} driver @param {string} [reason] */
-const link = (view, driver, reason) => listHash(view, new URLSearchParams(reason ? { driver, reason } : { driver }));
+/** @param {string} view @param {string} driver @param {string} namespace @param {string} [reason] */
+const link = (view, driver, namespace, reason) => listHash(view, new URLSearchParams({ driver,
+  ...(namespace ? { namespace } : {}), ...(reason ? { reason } : {}) }));
 
 /** The ages of what waits, as bars. @param {number[]} ages */
 function histogram(ages) {

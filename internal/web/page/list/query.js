@@ -23,7 +23,7 @@ export function volumes(records) {
 export const FACETS = ["kind", "namespace", "driver", "severity", "reason"];
 
 /** A PV is of the namespace of its claim. @param {Row} row @param {string} facet @returns {string|undefined} */
-const valueOf = (row, facet) => (facet === "namespace" ? row.namespace ?? row.claim?.split("/")[0] :
+export const valueOf = (row, facet) => (facet === "namespace" ? row.namespace ?? row.claim?.split("/")[0] :
   /** @type {any} */ (row)[facet]);
 
 const RANK = { attention: 2, waits: 1, none: 0 };
