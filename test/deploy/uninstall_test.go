@@ -1,0 +1,98 @@
+//go:build unix
+
+package deploy
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
+)
+
+// TestChartAfterConflictAndFailedUninstall has helm meet objects that others changed or deleted, as
+// docs/how-to/remove.md says: a released driver, and an uninstall whose Job does not end.
+func TestChartAfterConflictAndFailedUninstall(t *testing.T) {
+	suite.Deep(t, suite.OwnControlPlane)
+	const driver = "disk.csi.example.com"
+	env, tree := newCharts(t), filepath.Dir(inDeploy(t))
+	c := installed{name: guard, namespace: guardHome, values: []string{"podSafety.enabled=true", "singleNode.enabled=true",
+		"admissionPolicy.enabled=true", `protectedDrivers.disk\.csi\.example\.com=owner`}}
+	env.run(append([]string{"install", guard, c.of(tree), "--namespace", guardHome, "--create-namespace"},
+		sets(c.values)...)...)
+	want := env.render(c, tree)
+	env.expectInstalled(want, nil)
+
+	done, err := admission.RemoveDrivers(env.Ctx, env.Plane.Admin(), []string{driver})
+	env.Must(err)
+	if len(done.Objects) == 0 {
+		t.Fatalf("%s is in no list", driver)
+	}
+	upgrade := []string{"upgrade", guard, c.of(tree), "--namespace", guardHome, "--reset-then-reuse-values"}
+	env.refused("matchConditions", upgrade...)
+	env.run(append(upgrade, "--force-conflicts")...)
+	env.expectInstalled(want, nil)
+
+	// No kubelet runs here, so the Job of the uninstall does not end.
+	env.refused("", "uninstall", guard, "--namespace", guardHome, "--timeout", "2s")
+	env.expectInstalled(want, nil)
+	deleted := 0
+	for _, o := range want {
+		if strings.HasSuffix(o.GetKind(), "PolicyBinding") {
+			env.remove(o)
+			deleted++
+		}
+	}
+	if deleted == 0 {
+		t.Fatal("the chart has no bindings, which the Job deletes last")
+	}
+	env.refused("no deployed releases", upgrade...)
+	env.run("rollback", guard, strconv.Itoa(env.revision("uninstalling")), "--namespace", guardHome)
+	env.expectInstalled(want, nil)
+}
+
+// refused runs helm, which has to fail with this message.
+func (env *charts) refused(message string, args ...string) {
+	env.T.Helper()
+	_, err := helm(env.T, append(args, "--kubeconfig", env.kubeconfig)...)
+	if err == nil || !strings.Contains(err.Error(), message) {
+		env.T.Errorf("helm %s: %v, want %q", strings.Join(args, " "), err, message)
+	}
+}
+
+// revision returns the revision of volume-guard with this status.
+func (env *charts) revision(status string) int {
+	env.T.Helper()
+	var all []struct {
+		Revision int
+		Status   string
+	}
+	out := env.run("history", guard, "--namespace", guardHome, "-o", "json")
+	env.Must(json.Unmarshal([]byte(out), &all))
+	for _, r := range all {
+		if r.Status == status {
+			return r.Revision
+		}
+	}
+	env.T.Fatalf("no revision is %s: %s", status, out)
+	return 0
+}
+
+// remove deletes an object without a namespace.
+func (env *charts) remove(o *unstructured.Unstructured) {
+	env.T.Helper()
+	kind := o.GroupVersionKind()
+	mapping, err := env.kinds.RESTMapping(kind.GroupKind(), kind.Version)
+	env.Must(err)
+	err = env.client.Resource(mapping.Resource).Delete(env.Ctx, o.GetName(), metav1.DeleteOptions{})
+	if !apierrors.IsNotFound(err) {
+		env.Must(err)
+	}
+}
