@@ -1,9 +1,11 @@
 package csidriver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -89,4 +91,33 @@ func kindOf(m fs.FileMode) string {
 		return "regular file"
 	}
 	return "file of type " + m.Type().String()
+}
+
+// reach returns the error of a connection to a socket. gRPC does not tell it, because it repeats the attempt.
+func reach(ctx context.Context, path string) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// socketState returns keys and values for the log about a socket, given the error of a connection to it. Drivers that
+// run as root create sockets that the default user of the image may not open, and nothing else says so.
+func socketState(path string, err error) []any {
+	state := []any{"socket", path}
+	if err == nil {
+		return state
+	}
+	state = append(state, "err", err)
+	info, statErr := os.Lstat(path)
+	if !errors.Is(err, fs.ErrPermission) || statErr != nil {
+		return state
+	}
+	state = append(state, "mode", info.Mode().Perm().String())
+	if user, group, known := ownerOf(info); known {
+		state = append(state, "owner", user, "group", group)
+	}
+	return append(state, "ownUser", os.Getuid(), "next", "run csi-reclaimer as a user that may open the socket "+
+		"(securityContext, docs/how-to/install.md#drivers-that-run-as-root)")
 }

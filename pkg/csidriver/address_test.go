@@ -2,10 +2,12 @@ package csidriver
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -71,6 +73,35 @@ func TestSocketPath(t *testing.T) {
 				t.Errorf("SocketPath(%q) = %q, %v, want ErrAddress with %q", c.address, got, err, c.want)
 			}
 		})
+	}
+}
+
+func TestSocketStateNamesOwner(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "csi.sock")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		err   error
+		path  string
+		words []string
+		not   string
+	}{
+		"it may be opened":  {nil, file, []string{"socket " + file}, "mode"},
+		"it does not exist": {reach(t.Context(), file+"x"), file + "x", []string{"err", "no such file"}, "mode"},
+		"no listener":       {syscall.ECONNREFUSED, file, []string{"err connection refused"}, "mode"},
+		"another user's": {&net.OpError{Op: "dial", Err: syscall.EACCES}, file, []string{"permission denied",
+			"mode -rw-------", fmt.Sprintf("owner %d", os.Getuid()), "group ", "ownUser", "securityContext"}, "nothing"},
+	} {
+		words := strings.TrimSuffix(fmt.Sprintln(socketState(c.path, c.err)...), "\n")
+		for _, want := range c.words {
+			if !strings.Contains(words, want) {
+				t.Errorf("%s: %q is missing in %s", name, want, words)
+			}
+		}
+		if strings.Contains(words, c.not) {
+			t.Errorf("%s: %q is in %s", name, c.not, words)
+		}
 	}
 }
 

@@ -123,7 +123,7 @@ func Connect(ctx context.Context, address string, cfg Config) (*Driver, error) {
 
 // dial returns once the socket has accepted a connection. lost is called before each reconnection.
 func dial(ctx context.Context, path string, cfg Config, lost func(context.Context) bool) (*grpc.ClientConn, error) {
-	stop := sayWhile(ctx, cfg, "Waiting for the CSI driver's socket", "socket", path)
+	stop := sayWhile(ctx, cfg, func(ctx context.Context) []any { return socketState(path, reach(ctx, path)) })
 	defer stop()
 	// No timeout, because the driver's container may need any time to start.
 	options := []connection.Option{connection.WithTimeout(0), connection.OnConnectionLoss(lost)}
@@ -137,8 +137,8 @@ func dial(ctx context.Context, path string, cfg Config, lost func(context.Contex
 	return conn, nil
 }
 
-// sayWhile logs the message every SayEvery until stop is called.
-func sayWhile(ctx context.Context, cfg Config, message string, keysAndValues ...any) (stop func()) {
+// sayWhile logs every SayEvery that the socket is awaited, with its state, until stop is called.
+func sayWhile(ctx context.Context, cfg Config, state func(context.Context) []any) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -150,7 +150,7 @@ func sayWhile(ctx context.Context, cfg Config, message string, keysAndValues ...
 			case <-ctx.Done():
 				return
 			case <-ticker.C():
-				klog.FromContext(ctx).Info(message, keysAndValues...)
+				klog.FromContext(ctx).Info("Waiting for the CSI driver's socket", state(ctx)...)
 			}
 		}
 	}()
