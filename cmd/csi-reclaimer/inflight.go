@@ -201,8 +201,8 @@ func (l *inFlightLog) strays(ctx context.Context) ([]inflight.Stray, error) {
 	return l.FindStrays(ctx)
 }
 
-// checkStrays returns an error if volumes are in flight in logs that this process does not read, such as those of nodes.
-// A release would let their PVs go.
+// checkStrays returns an error if volumes are in flight in logs that this process does not read, such as those of
+// nodes. A release would let their PVs go.
 func (l *inFlightLog) checkStrays(ctx context.Context) error {
 	strays, err := l.strays(ctx)
 	if err != nil {

@@ -74,7 +74,7 @@ func TestFormerPlugin(t *testing.T) {
 		"list -A":          "a person, because Kubernetes removed the in-tree plugin rbd",
 		"explain --all -A": "is stuck: no program removes kubernetes.io/pv-controller, because Kubernetes removed",
 	} {
-		pv, claim := boundPV("rbd", "shop", "data")
+		pv, claim := boundPV("rbd", "bank", "data")
 		pv.Annotations = map[string]string{volume.AnnProvisionedBy: "kubernetes.io/rbd"}
 		pv.DeletionTimestamp, pv.Finalizers = since(time.Hour), []string{"kubernetes.io/pv-controller"}
 		pv.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimDelete

@@ -35,7 +35,7 @@ type PV struct {
 	volume.PV
 	// Tree holds the fields of an in-tree volume; nil for any other volume.
 	Tree *intree.PV
-	// FormerPlugin is the in-tree plugin that the volume needs, if a version of Kubernetes in use lacks it; empty otherwise.
+	// FormerPlugin is the in-tree plugin that the volume needs, if some version of Kubernetes lacks it; empty otherwise.
 	FormerPlugin string
 }
 
