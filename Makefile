@@ -26,7 +26,8 @@ UNIT      := ./cmd/... ./pkg/... ./internal/... ./mock-driver/... ./test/demo/..
              ./test/framework/process/... ./test/mutation/... ./test/bench ./test/bench/report ./test/bench/subject \
              ./test/framework/objects/... ./test/framework/program \
              ./test/framework/nodes/stamps ./test/framework/previous/... ./test/docs/... ./test/suites ./test/house \
-             ./test/faults/oracle ./test/faults/proxy ./test/faults/scenario ./test/framework/suite ./test/framework/terminal
+             ./test/faults/oracle ./test/faults/proxy ./test/faults/scenario ./test/framework/suite ./test/framework/terminal \
+             ./test/conformance/...
 # Decisions are pure functions without goroutines, called here with millions of combinations of facts. The race detector
 # would find nothing, and take more than twice as long; the packages that call them are tested with it.
 DECISIONS := ./internal/engine/...
@@ -38,8 +39,8 @@ TIMEOUT   ?= 60m
 .DEFAULT_GOAL := help
 .PHONY: help version-is-valid oldest build-flags build plugin krew images release demo tour test test-full test-race \
         flakes test-unit test-model model model-deep mutants test-sanity test-e2e test-e2e-oldest e2e-versions \
-        test-nodes test-web test-controlplane test-deploy test-apiserver controlplane faults bench bench-plot \
-        fuzz lint house apis docs dashboard screenshots fmt clean
+        test-nodes test-web test-controlplane test-deploy test-apiserver controlplane conformance faults bench \
+        bench-plot fuzz lint house apis docs dashboard screenshots fmt clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -206,6 +207,9 @@ test-web: controlplane ## Use the page of kubectl reclaim web in a browser, and 
 SHOWN := overview waiting volumes leaks pv
 screenshots: test-web ## Take the pictures of the page in docs/. Needs Chromium
 	$(foreach view,$(SHOWN),cp .build/screenshots/showcase-$(view)-1280.png docs/screenshots/web-$(view).png;)
+
+conformance: ## Run specs of Kubernetes' own end-to-end suite with stock parts, and with ours in their place; ONLY=REGEXP some suites
+	$(GO) run ./test/conformance/cmd/conformance $(if $(ONLY),--only '$(ONLY)')
 
 FAULTS_S ?= 300
 faults: controlplane ## Kill the sidecar at every moment, play all faults, then random ones for FAULTS_S (300) seconds; SEED repeats a run

@@ -58,9 +58,23 @@ func BuildKubelet(ctx context.Context, version Version, progress io.Writer) (bin
 		progress: progress}, version)
 }
 
+// BuildSuite is Build for the test binary of Kubernetes' own end-to-end suite, of a version with a module in
+// test/conformance.
+func BuildSuite(ctx context.Context, version Version, progress io.Writer) (binary string, err error) {
+	root, err := process.ModuleRoot()
+	if err != nil {
+		return "", fmt.Errorf("build end-to-end suite %s: %w", version, err)
+	}
+	return buildPackage(ctx, build{what: "the end-to-end suite of Kubernetes", name: string(version) + "-e2e", pkg: ".",
+		test: "k8s.io/kubernetes/test/e2e", module: filepath.Join(root, "test", "conformance", string(version)),
+		progress: progress}, version)
+}
+
 func buildPackage(ctx context.Context, b build, version Version) (binary string, err error) {
-	if b.module, err = version.moduleDir(); err != nil {
-		return "", fmt.Errorf("build control plane %s: %w", version, err)
+	if b.module == "" {
+		if b.module, err = version.moduleDir(); err != nil {
+			return "", fmt.Errorf("build control plane %s: %w", version, err)
+		}
 	}
 	if b.cache, err = cacheDir(); err != nil {
 		return "", fmt.Errorf("build control plane %s: %w", version, err)
@@ -88,12 +102,13 @@ func cacheDir() (string, error) {
 	return filepath.Join(base, "controlplane"), err
 }
 
-// build compiles one main package of a module into the cache.
+// build compiles one main package of a module, or the tests of a package, into the cache.
 type build struct {
 	what     string // the compiled program, for people
 	name     string // begins each line of progress and the binary's name
 	module   string // folder of the module
 	pkg      string // the package, as a path from there
+	test     string // the package with the tests; the package above then has their imports
 	sources  string // folder of all its own files, as a path from there; default the package's
 	cache    string // folder of all binaries
 	trimmed  bool   // without a file that only tests need
@@ -233,16 +248,18 @@ func (b build) compile(ctx context.Context, binary string) (err error) {
 		return err
 	}
 	next := filepath.Join(scratch, "controlplane")
-	args := slices.Concat([]string{"build", "-v", "-o", next}, flags,
-		[]string{"-ldflags", linkerFlags(kubernetes), b.pkg})
-	command := b.goCommand(nil, args...)
-	command.Env = append(command.Env, "GOTMPDIR="+scratch) // the go command's own, when it is killed
 	lines := &lineCounter{}
-	command.Tee = lines
 	stop := every(progressInterval, func() {
 		b.say("%s after %s", lines.describe(total), time.Since(start).Round(time.Second))
 	})
-	err = process.Run(ctx, command)
+	for _, args := range b.steps(next, append(flags, "-ldflags", linkerFlags(kubernetes))) {
+		command := b.goCommand(nil, args...)
+		command.Env = append(command.Env, "GOTMPDIR="+scratch) // the go command's own, when it is killed
+		command.Tee = lines
+		if err = process.Run(ctx, command); err != nil {
+			break
+		}
+	}
 	stop()
 	if err != nil {
 		return err
@@ -256,6 +273,17 @@ func (b build) compile(ctx context.Context, binary string) (err error) {
 	}
 	b.say("built in %s: %s, %d MiB", time.Since(start).Round(time.Second), binary, info.Size()>>20)
 	return nil
+}
+
+// steps are the calls of the go command that make the binary. Tests take two: go test does not say how far it is.
+func (b build) steps(binary string, flags []string) [][]string {
+	build := func(to string) []string {
+		return slices.Concat([]string{"build", "-v", "-o", to}, flags, []string{b.pkg})
+	}
+	if b.test == "" {
+		return [][]string{build(binary)}
+	}
+	return [][]string{build(os.DevNull), slices.Concat([]string{"test", "-c", "-o", binary}, flags, []string{b.test})}
 }
 
 // countStale asks how many packages the go command would compile, which downloads the modules that are missing.

@@ -202,3 +202,25 @@ func TestInterruptedBuildCleansUp(t *testing.T) {
 		t.Errorf("cache has %q, want nothing", names)
 	}
 }
+
+func TestBuildMakesTests(t *testing.T) {
+	t.Parallel()
+	b, progress := tinyBuild(t)
+	b.test = "example.test/tiny"
+	tests := "package main\nimport (\n\t\"testing\"\n\t\"k8s.io/component-base/version\"\n)\n" +
+		"func TestMain(*testing.M) { print(\"tests of \", version.Text()) }\n"
+	if err := os.WriteFile(filepath.Join(b.module, "main_test.go"), []byte(tests), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	binary, err := b.run(t.Context())
+	if err != nil {
+		t.Fatalf("%v\n%s", err, progress)
+	}
+	var log strings.Builder
+	if err := process.Run(t.Context(), process.Command{Path: binary, Tee: &log}); err != nil {
+		t.Fatal(err)
+	}
+	if log.String() != "tests of v1.99.7 1 99" {
+		t.Errorf("the binary prints %q", log.String())
+	}
+}

@@ -67,6 +67,15 @@ func ParseVersion(name string) (Version, error) {
 	return "", fmt.Errorf("control plane version %q: known are %s", name, strings.Join(known, ", "))
 }
 
+// Release is the Kubernetes release that the version's module compiles, such as v1.36.3.
+func (v Version) Release() (string, error) {
+	dir, err := v.moduleDir()
+	if err != nil {
+		return "", err
+	}
+	return kubernetesVersion(dir)
+}
+
 // moduleDir is the folder of the version's nested module.
 func (v Version) moduleDir() (string, error) {
 	root, err := process.ModuleRoot()

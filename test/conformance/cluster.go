@@ -1,0 +1,202 @@
+//go:build unix
+
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+)
+
+const (
+	// home is the namespace of our programs, as in the manifests.
+	home = "csi-reclaimer"
+	// driverName is the name of the CSI driver, and of its StorageClass, which is the default one.
+	driverName = "conformance.csi-reclaimer.io"
+	nodeName   = "node-1"
+	// patience bounds the start of each part, far above its usual time.
+	patience = 2 * time.Minute
+)
+
+// cluster is a control plane with a played node, a CSI driver and the parts that are judged.
+type cluster struct {
+	suite    Suite
+	parts    Parts
+	logs     string // folder of the logs of programs
+	progress io.Writer
+
+	plane      *controlplane.ControlPlane
+	client     kubernetes.Interface
+	kubeconfig string // with all permissions
+	driver     *mockdriver.Driver
+	stops      []func() error
+}
+
+// startCluster returns a cluster that is to be stopped also after an error.
+func startCluster(ctx context.Context, suite Suite, parts Parts, logs string, progress io.Writer) (*cluster, error) {
+	c := &cluster{suite: suite, parts: parts, logs: logs, progress: progress}
+	steps := []func(context.Context) error{c.startPlane, c.startDriver, c.startNode, c.startProvisioner}
+	if parts == Ours {
+		steps = append(steps, c.startGuard)
+	}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return c, fmt.Errorf("start cluster with %s parts: %w", parts, err)
+		}
+	}
+	return c, nil
+}
+
+// stop ends all parts, the last one first.
+func (c *cluster) stop() error {
+	var errs []error
+	for _, stop := range slices.Backward(c.stops) {
+		errs = append(errs, stop())
+	}
+	return errors.Join(errs...)
+}
+
+func (c *cluster) atEnd(stop func() error) { c.stops = append(c.stops, stop) }
+
+func (c *cluster) startPlane(ctx context.Context) (err error) {
+	options := controlplane.Options{Scheduler: true, Progress: c.progress, Controllers: []string{"*"}}
+	if c.parts == Ours {
+		for _, controller := range c.suite.Replaced {
+			options.Controllers = append(options.Controllers, "-"+controller)
+		}
+	}
+	if c.plane, err = controlplane.Start(ctx, controlplane.Newest, options); err != nil {
+		return err
+	}
+	c.atEnd(c.plane.Stop)
+	if c.client, err = kubernetes.NewForConfig(c.plane.Admin()); err != nil {
+		return err
+	}
+	c.kubeconfig, err = c.plane.Kubeconfig(c.plane.Admin())
+	return err
+}
+
+// startDriver starts the CSI driver, whose StorageClass is the default one. Its volumes need no attaching.
+func (c *cluster) startDriver(ctx context.Context) (err error) {
+	options := mockdriver.Options{Name: driverName, Profile: "no-attach", Progress: c.progress}
+	if c.driver, err = mockdriver.Start(ctx, options); err != nil {
+		return err
+	}
+	c.atEnd(c.driver.Stop)
+	maker := objects.Maker{Client: c.client, Driver: driverName, CSI: c.driver.Controller()}
+	if _, err := maker.MakeDriver(ctx, nil); err != nil {
+		return err
+	}
+	_, err = maker.MakeClass(ctx, objects.Class{Name: driverName, Change: func(class *storagev1.StorageClass) {
+		class.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
+	}})
+	return err
+}
+
+// startNode plays a node, which starts pods once their claims are bound.
+func (c *cluster) startNode(ctx context.Context) error {
+	user, err := c.plane.ConfigFor(fakenode.User(nodeName), fakenode.Group)
+	if err != nil {
+		return err
+	}
+	node, err := fakenode.New(user, nodeName, fakenode.Config{WaitForClaims: true,
+		Drivers: map[string]fakenode.Driver{driverName: {}}})
+	if err != nil {
+		return err
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- node.Run(running) }()
+	c.atEnd(func() error { cancel(); return <-ended })
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	select {
+	case <-node.Registered():
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("play node: %w", ctx.Err())
+	}
+}
+
+// startProvisioner starts csi-reclaimer, or the stock provisioner, both with the permissions that csi-reclaimer ships.
+func (c *cluster) startProvisioner(ctx context.Context) error {
+	const account = "csi-reclaimer"
+	namespace, err := c.plane.CreateNamespace(ctx, account)
+	if err != nil {
+		return err
+	}
+	if err := rbac.GrantSidecar(ctx, c.client, namespace, account, "owner"); err != nil {
+		return err
+	}
+	kubeconfig, err := c.account(ctx, namespace, account)
+	if err != nil {
+		return err
+	}
+	if c.parts == Ours {
+		return c.run(ctx, program.Options{Name: "csi-reclaimer", Env: []string{"POD_NAMESPACE=" + namespace},
+			Args: []string{"--csi-address=" + c.driver.Socket(), "--kubeconfig=" + kubeconfig}})
+	}
+	binary, err := program.BuildProvisioner(ctx, c.progress)
+	if err != nil {
+		return err
+	}
+	return c.run(ctx, program.Options{Name: "csi-provisioner", Binary: binary,
+		Args: []string{"--csi-address=" + c.driver.Socket(), "--kubeconfig=" + kubeconfig}})
+}
+
+// startGuard starts volume-guard with the suite's controllers, and with the permissions for them.
+func (c *cluster) startGuard(ctx context.Context) error {
+	const account = "volume-guard"
+	namespace, err := c.plane.CreateNamespace(ctx, account)
+	if err != nil {
+		return err
+	}
+	if _, err := rbac.GrantGuardController(ctx, c.client, namespace, account, c.suite.Guard...); err != nil {
+		return err
+	}
+	kubeconfig, err := c.account(ctx, namespace, account)
+	if err != nil {
+		return err
+	}
+	return c.run(ctx, program.Options{Name: account, Args: []string{"--kubeconfig=" + kubeconfig,
+		"--leader-election=false", "--controllers=-intree," + strings.Join(c.suite.Guard, ",")}})
+}
+
+// account returns the path of a kubeconfig of a service account.
+func (c *cluster) account(ctx context.Context, namespace, name string) (kubeconfig string, err error) {
+	account, err := c.plane.ServiceAccount(ctx, namespace, name)
+	if err != nil {
+		return "", err
+	}
+	return c.plane.Kubeconfig(account)
+}
+
+// run starts a program that ends with the cluster. Only ours say when they are ready.
+func (c *cluster) run(ctx context.Context, o program.Options) error {
+	o.Progress, o.Dir = c.progress, c.logs
+	p, err := program.Start(ctx, o)
+	if err != nil {
+		return err
+	}
+	c.atEnd(p.Stop)
+	if o.Binary != "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return p.WaitReady(ctx)
+}

@@ -1,0 +1,90 @@
+//go:build unix
+
+package conformance
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+func results(stock, ours []Spec) []Result {
+	return []Result{{Suite: suite, Parts: Stock, Kubernetes: "v1.99.7", Commit: "abc", Specs: stock},
+		{Suite: suite, Parts: Ours, Kubernetes: "v1.99.7", Commit: "abc", Specs: ours}}
+}
+
+func TestSpecThatPassesWithStockPartsAloneIsRegression(t *testing.T) {
+	t.Parallel()
+	states := []Spec{{State: Passed}, {State: Failed}, {State: LeftOut}, {}}
+	for _, stock := range states {
+		for _, ours := range states {
+			var r []Result
+			stock.Name, ours.Name = "A spec", "A spec"
+			switch {
+			case stock.State == "" && ours.State == "":
+				continue
+			case ours.State == "":
+				r = results([]Spec{stock}, nil)
+			case stock.State == "":
+				r = results(nil, []Spec{ours})
+			default:
+				r = results([]Spec{stock}, []Spec{ours})
+			}
+			found := Compare(r)
+			if both := stock.State == Passed && ours.State == Passed; both != (len(found) == 0) {
+				t.Errorf("stock %q, ours %q: %+v", stock.State, ours.State, found)
+				continue
+			}
+			want := stock.State == Passed && ours.State != Passed
+			if got := len(found) == 1 && found[0].Regression(); got != want {
+				t.Errorf("stock %q, ours %q: regression %v, want %v", stock.State, ours.State, got, want)
+			}
+		}
+	}
+}
+
+func TestPageShowsEachFailure(t *testing.T) {
+	t.Parallel()
+	page := Page(results(
+		[]Spec{{Name: "A one", State: Passed}, {Name: "A two", State: Failed, Reason: "a|b [x]\nmore"},
+			{Name: "A three", State: LeftOut, Reason: "no cloud"}},
+		[]Spec{{Name: "A one", State: Failed, Reason: "<nil>"}, {Name: "A two", State: Failed, Reason: "other"},
+			{Name: "A three", State: LeftOut, Reason: "no cloud"}}))
+	for _, want := range []string{
+		"Kubernetes v1.99.7, csi-reclaimer at commit abc",
+		"| Some | 3 | 1 | 1 | 1 | 0 | 2 | 1 |",
+		"## Passed with stock parts alone\n\n| suite | spec | stock | ours |\n|---|---|---|---|\n" +
+			"| Some | A one | passed | failed: &lt;nil> |\n",
+		"## Failed otherwise\n\n| suite | spec | stock | ours |\n|---|---|---|---|\n" +
+			`| Some | A two | failed: a\|b \[x\] | failed: other |` + "\n",
+		"| Some | A three | left out: no cloud | left out: no cloud |\n",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q:\n%s", want, page)
+		}
+	}
+}
+
+// TestPageHasEachSuite holds the page in the repository against the list of suites.
+func TestPageHasEachSuite(t *testing.T) {
+	t.Parallel()
+	root, err := process.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(PagePath)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(string(text), pageHead) {
+		t.Error("the head of the page is another one: run make conformance")
+	}
+	for _, s := range Suites() {
+		if strings.Count(string(text), "\n| "+s.Name+" | ") < 2 || !strings.Contains(string(text), s.Subject) {
+			t.Errorf("suite %q is not on the page: run make conformance", s.Name)
+		}
+	}
+}

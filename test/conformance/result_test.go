@@ -1,0 +1,77 @@
+package conformance
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestStoreHasResultsOfThatRunAlone(t *testing.T) {
+	t.Parallel()
+	store := Store(t.TempDir())
+	known := Result{Suite: suite, Parts: Ours, Kubernetes: "v1.99.7", Commit: "abc", Specs: []Spec{{Name: "A", State: Passed}}}
+	if _, has, err := store.load(known); has || err != nil {
+		t.Errorf("an empty store has a result: %v, %v", has, err)
+	}
+	if err := store.save(known); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(*Result)
+		has    bool
+	}{
+		"the same":             {func(*Result) {}, true},
+		"another commit":       {func(r *Result) { r.Commit = "def" }, false},
+		"another Kubernetes":   {func(r *Result) { r.Kubernetes = "v1.99.8" }, false},
+		"the other parts":      {func(r *Result) { r.Parts = Stock }, false},
+		"another focus":        {func(r *Result) { r.Suite.Focus = "B" }, false},
+		"other specs left out": {func(r *Result) { r.Suite.LeftOut = nil }, false},
+	} {
+		want := known
+		c.change(&want)
+		want.Specs = nil
+		got, has, err := store.load(want)
+		if has != c.has || err != nil || has && !slices.Equal(got.Specs, known.Specs) {
+			t.Errorf("%s: %+v, %v, %v", name, got, has, err)
+		}
+	}
+}
+
+func TestSuitesHaveNamesAndFocusOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, s := range Suites() {
+		for _, name := range []string{s.slug(), s.Focus} {
+			if name == "" || seen[name] {
+				t.Errorf("%q is there twice, or empty", name)
+			}
+			seen[name] = true
+		}
+		if s.Subject == "" {
+			t.Errorf("%s: no subject", s.Name)
+		}
+		s.whyLeftOut("") // panics if an expression is invalid
+	}
+}
+
+func TestLineIsRedrawnOnTerminalAlone(t *testing.T) {
+	t.Parallel()
+	for terminal, want := range map[bool][]string{true: {"\r", "1 of 3 specs, 0 failed", "2 of 3 specs, 1 failed"},
+		false: {"Some, ours\n"}} {
+		var out bytes.Buffer
+		line := NewLine(&out, terminal)
+		line.begin(Result{Suite: suite, Parts: Ours})
+		line.show(done{Total: 3, Completed: 1})
+		line.show(done{Total: 3, Completed: 1, Failed: 1})
+		line.end()
+		if strings.Count(out.String(), "\n") != 1 {
+			t.Errorf("terminal %v: %q, want one line", terminal, out.String())
+		}
+		for _, text := range want {
+			if !strings.Contains(out.String(), text) {
+				t.Errorf("terminal %v: %q, want %q in it", terminal, out.String(), text)
+			}
+		}
+	}
+}
