@@ -11,11 +11,14 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
@@ -23,7 +26,7 @@ import (
 )
 
 const (
-	// home is the namespace of our programs, as in the manifests.
+	// home is volume-guard's namespace: the policies exempt only its account there.
 	home = "csi-reclaimer"
 	// driverName is the name of the CSI driver, and of its StorageClass, which is the default one.
 	driverName = "conformance.csi-reclaimer.io"
@@ -36,7 +39,9 @@ const (
 type cluster struct {
 	suite    Suite
 	parts    Parts
+	binary   string // of the end-to-end suite
 	logs     string // folder of the logs of programs
+	tunnel   string // the socket by which the API server reaches real nodes
 	progress io.Writer
 
 	plane      *controlplane.ControlPlane
@@ -47,15 +52,18 @@ type cluster struct {
 }
 
 // startCluster returns a cluster that is to be stopped also after an error.
-func startCluster(ctx context.Context, suite Suite, parts Parts, logs string, progress io.Writer) (*cluster, error) {
-	c := &cluster{suite: suite, parts: parts, logs: logs, progress: progress}
-	steps := []func(context.Context) error{c.startPlane, c.startDriver, c.startNode, c.startProvisioner}
-	if parts == Ours {
+func startCluster(ctx context.Context, r Result, binary, logs string, progress io.Writer) (*cluster, error) {
+	c := &cluster{suite: r.Suite, parts: r.Parts, binary: binary, logs: logs, progress: progress}
+	steps := []func(context.Context) error{c.startPlane, c.startDriver, c.startNode, c.makeClass, c.startProvisioner}
+	if c.suite.RealNodes {
+		steps = []func(context.Context) error{c.startPlaneWithTunnel, c.startRealNodes, c.makeClass, c.startProvisioner}
+	}
+	if c.parts == Ours {
 		steps = append(steps, c.startGuard)
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
-			return c, fmt.Errorf("start cluster with %s parts: %w", parts, err)
+			return c, fmt.Errorf("start cluster with %s parts: %w", c.parts, err)
 		}
 	}
 	return c, nil
@@ -72,8 +80,11 @@ func (c *cluster) stop() error {
 
 func (c *cluster) atEnd(stop func() error) { c.stops = append(c.stops, stop) }
 
-func (c *cluster) startPlane(ctx context.Context) (err error) {
-	options := controlplane.Options{Scheduler: true, Progress: c.progress, Controllers: []string{"*"}}
+func (c *cluster) startPlane(ctx context.Context) error { return c.startPlaneWith(ctx) }
+
+func (c *cluster) startPlaneWith(ctx context.Context, apiServer ...string) (err error) {
+	options := controlplane.Options{Scheduler: true, Progress: c.progress, Controllers: []string{"*"},
+		APIServerArgs: apiServer}
 	if c.parts == Ours {
 		for _, controller := range c.suite.Replaced {
 			options.Controllers = append(options.Controllers, "-"+controller)
@@ -90,18 +101,24 @@ func (c *cluster) startPlane(ctx context.Context) (err error) {
 	return err
 }
 
-// startDriver starts the CSI driver, whose StorageClass is the default one. Its volumes need no attaching.
+// startDriver starts the CSI driver of a played node. Its volumes need no attaching.
 func (c *cluster) startDriver(ctx context.Context) (err error) {
 	options := mockdriver.Options{Name: driverName, Profile: "no-attach", Progress: c.progress}
 	if c.driver, err = mockdriver.Start(ctx, options); err != nil {
 		return err
 	}
 	c.atEnd(c.driver.Stop)
-	maker := objects.Maker{Client: c.client, Driver: driverName, CSI: c.driver.Controller()}
-	if _, err := maker.MakeDriver(ctx, nil); err != nil {
-		return err
-	}
-	_, err = maker.MakeClass(ctx, objects.Class{Name: driverName, Change: func(class *storagev1.StorageClass) {
+	_, err = c.maker().MakeDriver(ctx, nil)
+	return err
+}
+
+func (c *cluster) maker() objects.Maker {
+	return objects.Maker{Client: c.client, Driver: driverName, CSI: c.driver.Controller()}
+}
+
+// makeClass makes the driver's StorageClass the default one.
+func (c *cluster) makeClass(ctx context.Context) error {
+	_, err := c.maker().MakeClass(ctx, objects.Class{Name: driverName, Change: func(class *storagev1.StorageClass) {
 		class.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
 	}})
 	return err
@@ -158,17 +175,31 @@ func (c *cluster) startProvisioner(ctx context.Context) error {
 		Args: []string{"--csi-address=" + c.driver.Socket(), "--kubeconfig=" + kubeconfig}})
 }
 
-// startGuard starts volume-guard with the suite's controllers, and with the permissions for them.
+// startGuard starts volume-guard with the suite's controllers, and with the permissions and manifests for them.
 func (c *cluster) startGuard(ctx context.Context) error {
 	const account = "volume-guard"
-	namespace, err := c.plane.CreateNamespace(ctx, account)
+	_, err := c.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}},
+		metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
-	if _, err := rbac.GrantGuardController(ctx, c.client, namespace, account, c.suite.Guard...); err != nil {
+	var files []string
+	for controller, of := range map[string]func(controlplane.Version) []string{"pod-safety": manifests.PodSafety,
+		"single-node": manifests.SingleNode} {
+		if slices.Contains(c.suite.Guard, controller) {
+			files = append(files, of(c.plane.Version())...)
+		}
+	}
+	if err := manifests.Apply(ctx, c.plane.Admin(), files...); err != nil {
 		return err
 	}
-	kubeconfig, err := c.account(ctx, namespace, account)
+	if _, err := rbac.GrantGuardController(ctx, c.client, home, account, c.suite.Guard...); err != nil {
+		return err
+	}
+	if err := c.labelNamespaces(ctx); err != nil {
+		return err
+	}
+	kubeconfig, err := c.account(ctx, home, account)
 	if err != nil {
 		return err
 	}

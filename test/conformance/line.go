@@ -65,8 +65,8 @@ type progressServer struct {
 	ended  chan struct{}
 }
 
-func (l *Line) listen() (*progressServer, error) {
-	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+func (l *Line) listen(ctx context.Context) (*progressServer, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}

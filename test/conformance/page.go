@@ -16,17 +16,25 @@ type Comparison struct {
 	Stock, Ours Spec
 }
 
-// Regression reports whether the spec passed with stock parts alone. A spec that is left out with ours alone is one,
-// unless the suite names its reason.
-func (c Comparison) Regression() bool { return c.Stock.State == Passed && c.Ours.State != Passed }
+// Regression reports whether the spec passed with stock parts alone, for a reason other than Refused.
+func (c Comparison) Regression() bool {
+	return c.Stock.State == Passed && c.Ours.State != Passed && !c.Refused()
+}
+
+// refusal is in the message with which pod safety refuses a force deletion, by its policies for pods and evictions.
+const refusal = "denied request: pod "
+
+// Refused reports whether the spec failed because pod safety refused to delete a pod by force. It is there to do so.
+func (c Comparison) Refused() bool {
+	return c.Ours.State == Failed && strings.Contains(c.Ours.Reason, "'csi-reclaimer-pod-force-") &&
+		strings.Contains(c.Ours.Reason, refusal)
+}
 
 // Compare returns each spec that did not pass with both parts, in the order of the results and of their names.
 func Compare(results []Result) (all []Comparison) {
-	for i, stock := range results {
-		for _, ours := range results[i:] {
-			if stock.Parts == Stock && ours.Parts == Ours && stock.Suite.Name == ours.Suite.Name {
-				all = append(all, compare(stock, ours)...)
-			}
+	for _, r := range results {
+		if stock, ours, has := pairOf(r.Suite, results); has && r.Parts == Ours {
+			all = append(all, compare(stock, ours)...)
 		}
 	}
 	return all
@@ -61,35 +69,37 @@ const pageHead = "# Conformance\n" + `
 For administrators and vendors of CSI drivers who ask whether this project can take the place of
 stock parts. Kubernetes tests each release with its own [end-to-end suite][suite]. Its specs run
 twice in the [testbed](../../test/framework/controlplane/README.md): with stock parts, and with ours
-in their place. A spec that fails with both shows a limit of the testbed.
+in their place. A spec that fails with both shows a limit of the testbed. Pod safety refuses to
+delete a running pod by force, so it refuses the specs that do.
 
-` + "`make conformance` makes this page. `ONLY=REGEXP` runs some suites, and makes no page." + `
+` + "`make conformance` makes this page. `ONLY=REGEXP` runs the suites with such names again." + `
 
 [suite]: https://github.com/kubernetes/kubernetes/tree/master/test/e2e
 
 `
 
-// Page is the page of results of all suites, in Markdown. Stock and ours of a suite follow each other.
-func Page(results []Result) string {
+// Page is the page of suites, in Markdown. A suite without results is on it, too.
+func Page(suites []Suite, kubernetes string, results []Result) string {
 	var b strings.Builder
 	b.WriteString(pageHead)
-	first := results[0]
-	fmt.Fprintf(&b, "Kubernetes %s, csi-reclaimer at commit %s:\n\n", first.Kubernetes, first.Commit)
-	b.WriteString("| suite | specs | stock: passed | failed | left out | ours: passed | failed | left out |\n" +
-		"|---|---|---|---|---|---|---|---|\n")
-	for _, stock := range results {
-		for _, ours := range results {
-			if stock.Parts == Stock && ours.Parts == Ours && stock.Suite.Name == ours.Suite.Name {
-				fmt.Fprintf(&b, "| %s | %d | %s | %s |\n", stock.Suite.Name, max(len(stock.Specs), len(ours.Specs)),
-					counts(stock), counts(ours))
-			}
+	fmt.Fprintf(&b, "Kubernetes %s:\n\n", kubernetes)
+	b.WriteString("| suite | specs | stock: passed | failed | left out | ours: passed | failed | left out | minutes | " +
+		"commit |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, suite := range suites {
+		stock, ours, has := pairOf(suite, results)
+		if !has {
+			fmt.Fprintf(&b, "| %s | not run | | | | | | | | |\n", suite.Name)
+			continue
 		}
+		fmt.Fprintf(&b, "| %s | %d | %s | %s | %d | %s |\n", suite.Name, max(len(stock.Specs), len(ours.Specs)),
+			counts(stock), counts(ours), (stock.Seconds+ours.Seconds+30)/60, ours.Commit)
 	}
-	writeSubjects(&b, results)
+	writeSubjects(&b, suites)
 	all := Compare(results)
 	writeSpecs(&b, "Passed with stock parts alone", all, Comparison.Regression)
-	writeSpecs(&b, "Failed otherwise", all, func(c Comparison) bool {
-		return !c.Regression() && (c.Stock.State == Failed || c.Ours.State == Failed)
+	writeSpecs(&b, "Refused by pod safety", all, Comparison.Refused)
+	writeSpecs(&b, "Failed with stock parts", all, func(c Comparison) bool {
+		return !c.Regression() && !c.Refused() && (c.Stock.State == Failed || c.Ours.State == Failed)
 	})
 	writeSpecs(&b, "Left out", all, func(c Comparison) bool {
 		return !c.Regression() && c.Stock.State != Failed && c.Ours.State != Failed
@@ -98,16 +108,38 @@ func Page(results []Result) string {
 	return b.String()
 }
 
+// pairOf returns the results of a suite with both parts.
+func pairOf(suite Suite, results []Result) (stock, ours Result, has bool) {
+	found := 0
+	for _, r := range results {
+		switch {
+		case r.Suite.Name != suite.Name:
+		case r.Parts == Stock:
+			stock, found = r, found+1
+		case r.Parts == Ours:
+			ours, found = r, found+1
+		}
+	}
+	return stock, ours, found == len(Both())
+}
+
 func counts(r Result) string {
 	return fmt.Sprintf("%d | %d | %d", r.Count(Passed), r.Count(Failed), r.Count(LeftOut))
 }
 
-func writeSubjects(b *strings.Builder, results []Result) {
-	b.WriteString("\n## Parts\n\n| suite | ours for the stock parts |\n|---|---|\n")
-	for _, r := range results {
-		if r.Parts == Ours {
-			fmt.Fprintf(b, "| %s | %s |\n", r.Suite.Name, r.Suite.Subject)
+// writeSubjects writes the parts of ours, each with the suites that judge them.
+func writeSubjects(b *strings.Builder, suites []Suite) {
+	b.WriteString("\n## Parts\n\n| suites | ours | nodes |\n|---|---|---|\n")
+	for len(suites) > 0 {
+		first, names := suites[0], []string{}
+		for len(suites) > 0 && suites[0].Subject == first.Subject {
+			names, suites = append(names, suites[0].Name), suites[1:]
 		}
+		nodes := "played: no process runs"
+		if first.RealNodes {
+			nodes = "two kubelets with containerd"
+		}
+		fmt.Fprintf(b, "| %s | %s | %s |\n", strings.Join(names, ", "), first.Subject, nodes)
 	}
 	b.WriteString("\n")
 }

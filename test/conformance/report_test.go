@@ -13,8 +13,8 @@ func ginkgo(will string, specs ...string) string {
 }
 
 func it(name, state, more string) string {
-	return `{"ContainerHierarchyTexts":["A"],"LeafNodeType":"It","LeafNodeText":"` + name + `","State":"` + state + `"` + more +
-		`}`
+	return `{"ContainerHierarchyTexts":["A"],"LeafNodeType":"It","LeafNodeText":"` + name + `","State":"` + state + `"` +
+		more + `}`
 }
 
 const begun = `,"NumAttempts":1`
@@ -49,16 +49,18 @@ func TestReportWithoutResultsIsError(t *testing.T) {
 	t.Parallel()
 	passed := it("passes", "passed", begun)
 	for name, c := range map[string]struct{ report, want string }{
-		"a spec is missing":     {ginkgo("2", passed, it("waits", "skipped", "")), "1 of 2 specs"},
-		"no spec":               {ginkgo("0", it("waits", "skipped", "")), "no spec"},
-		"half a file":           {ginkgo("1", passed)[:40], "read report"},
-		"the suite's beginning": {ginkgo("1", `{"LeafNodeType":"BeforeSuite","State":"failed","Failure":{"Message":"no node"}}`), "no node"},
+		"a spec is missing": {ginkgo("2", passed, it("waits", "skipped", "")), "1 of 2 specs"},
+		"no spec":           {ginkgo("0", it("waits", "skipped", "")), "no spec"},
+		"half a file":       {ginkgo("1", passed)[:40], "read report"},
+		"the suite's beginning": {ginkgo("1",
+			`{"LeafNodeType":"BeforeSuite","State":"failed","Failure":{"Message":"no node"}}`), "no node"},
 		"interrupted": {strings.Replace(ginkgo("2", passed), "{", `{"SpecialSuiteFailureReasons":["Interrupted"],`, 1),
 			"Interrupted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if specs, err := readReport(strings.NewReader(c.report), suite); err == nil || !strings.Contains(err.Error(), c.want) {
+			specs, err := readReport(strings.NewReader(c.report), suite)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%+v, %v, want an error with %q", specs, err, c.want)
 			}
 		})

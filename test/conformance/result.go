@@ -37,9 +37,38 @@ func (s Store) file(suite Suite, parts Parts, extension string) string {
 	return filepath.Join(string(s), fmt.Sprintf("%s-%s.%s", suite.slug(), parts, extension))
 }
 
-// load returns a result of an earlier run: of the same specs, Kubernetes and commit.
-func (s Store) load(want Result) (r Result, has bool, err error) {
-	text, err := os.ReadFile(s.file(want.Suite, want.Parts, "json"))
+// of reports whether two results are of the same specs and Kubernetes, at any commit.
+func (r Result) of(other Result) bool {
+	return reflect.DeepEqual(r.Suite, other.Suite) && r.Parts == other.Parts && r.Kubernetes == other.Kubernetes
+}
+
+// Known returns the results of all suites that earlier runs have saved, each with those of both parts at one commit.
+// complete reports whether no suite is missing.
+func (s Store) Known(suites []Suite, kubernetes string) (results []Result, complete bool, err error) {
+	complete = true
+	for _, suite := range suites {
+		var pair []Result
+		for _, parts := range Both() {
+			r, has, err := s.load(suite, parts)
+			if err != nil {
+				return nil, false, err
+			}
+			if has && r.of(Result{Suite: suite, Parts: parts, Kubernetes: kubernetes}) {
+				pair = append(pair, r)
+			}
+		}
+		if len(pair) < len(Both()) || pair[0].Commit != pair[1].Commit {
+			complete = false
+			continue
+		}
+		results = append(results, pair...)
+	}
+	return results, complete, nil
+}
+
+// load returns the result of an earlier run, if there was one.
+func (s Store) load(suite Suite, parts Parts) (r Result, has bool, err error) {
+	text, err := os.ReadFile(s.file(suite, parts, "json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, false, nil
 	}
@@ -49,8 +78,7 @@ func (s Store) load(want Result) (r Result, has bool, err error) {
 	if err != nil {
 		return r, false, fmt.Errorf("read result: %w", err)
 	}
-	same := reflect.DeepEqual(r.Suite, want.Suite) && r.Kubernetes == want.Kubernetes && r.Commit == want.Commit
-	return r, same, nil
+	return r, true, nil
 }
 
 // save writes a result at once or not at all.

@@ -10,19 +10,23 @@ import (
 func TestStoreHasResultsOfThatRunAlone(t *testing.T) {
 	t.Parallel()
 	store := Store(t.TempDir())
-	known := Result{Suite: suite, Parts: Ours, Kubernetes: "v1.99.7", Commit: "abc", Specs: []Spec{{Name: "A", State: Passed}}}
-	if _, has, err := store.load(known); has || err != nil {
+	known := Result{Suite: suite, Parts: Ours, Kubernetes: "v1.99.7", Commit: "abc",
+		Specs: []Spec{{Name: "A", State: Passed}}}
+	if _, has, err := store.load(known.Suite, known.Parts); has || err != nil {
 		t.Errorf("an empty store has a result: %v, %v", has, err)
 	}
 	if err := store.save(known); err != nil {
 		t.Fatal(err)
 	}
+	got, has, err := store.load(known.Suite, known.Parts)
+	if err != nil || !has || got.Commit != known.Commit || !slices.Equal(got.Specs, known.Specs) {
+		t.Errorf("%+v, %v, %v, want %+v", got, has, err, known)
+	}
 	for name, c := range map[string]struct {
 		change func(*Result)
-		has    bool
+		same   bool
 	}{
 		"the same":             {func(*Result) {}, true},
-		"another commit":       {func(r *Result) { r.Commit = "def" }, false},
 		"another Kubernetes":   {func(r *Result) { r.Kubernetes = "v1.99.8" }, false},
 		"the other parts":      {func(r *Result) { r.Parts = Stock }, false},
 		"another focus":        {func(r *Result) { r.Suite.Focus = "B" }, false},
@@ -30,10 +34,31 @@ func TestStoreHasResultsOfThatRunAlone(t *testing.T) {
 	} {
 		want := known
 		c.change(&want)
-		want.Specs = nil
-		got, has, err := store.load(want)
-		if has != c.has || err != nil || has && !slices.Equal(got.Specs, known.Specs) {
-			t.Errorf("%s: %+v, %v, %v", name, got, has, err)
+		if got.of(want) != c.same {
+			t.Errorf("%s: the result counts: %v, want %v", name, !c.same, c.same)
+		}
+	}
+}
+
+// TestKnownResultsAreOfBothParts: a suite with results of one commit with stock parts, and of another with ours, has
+// no comparison.
+func TestKnownResultsAreOfBothParts(t *testing.T) {
+	t.Parallel()
+	store, suites := Store(t.TempDir()), []Suite{suite}
+	for i, c := range []struct {
+		parts  Parts
+		commit string
+		known  int
+	}{{Stock, "abc", 0}, {Ours, "abc", 2}, {Ours, "def", 0}, {Stock, "def", 2}} {
+		if err := store.save(Result{Suite: suite, Parts: c.parts, Kubernetes: "v1.99.7", Commit: c.commit}); err != nil {
+			t.Fatal(err)
+		}
+		results, complete, err := store.Known(suites, "v1.99.7")
+		if err != nil || len(results) != c.known || complete != (c.known == 2) {
+			t.Errorf("%d: %d results, complete %v, %v", i, len(results), complete, err)
+		}
+		if results, complete, err := store.Known(suites, "v1.99.8"); err != nil || len(results) > 0 || complete {
+			t.Errorf("%d: of another Kubernetes: %+v, %v, %v", i, results, complete, err)
 		}
 	}
 }

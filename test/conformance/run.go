@@ -20,8 +20,9 @@ import (
 
 // Options say what to run.
 type Options struct {
-	// Suites are run one after the other, each with both parts.
+	// Suites are run one after the other, each with these Parts.
 	Suites []Suite
+	Parts  []Parts
 	// Store has the results. Its folder is made.
 	Store Store
 	// Progress receives the progress of compilations.
@@ -30,7 +31,7 @@ type Options struct {
 	Line *Line
 }
 
-// Run runs suites with both parts, and returns their results in that order. It takes the results that the store has of
+// Run runs suites, and returns their results in that order. It takes the results that the store has of
 // this commit, and saves each new one. A suite without a result is an error, after which the others run.
 func Run(ctx context.Context, o Options) ([]Result, error) {
 	kubernetes, err := controlplane.Newest.Release()
@@ -48,7 +49,7 @@ func Run(ctx context.Context, o Options) ([]Result, error) {
 	var results []Result
 	var failures []error
 	for _, suite := range o.Suites {
-		for _, parts := range Both() {
+		for _, parts := range o.Parts {
 			result, err := o.one(ctx, binary, Result{Suite: suite, Parts: parts, Kubernetes: kubernetes, Commit: commit})
 			switch {
 			case ctx.Err() != nil:
@@ -65,8 +66,14 @@ func Run(ctx context.Context, o Options) ([]Result, error) {
 
 // one returns a result of the store, or runs the suite.
 func (o Options) one(ctx context.Context, binary string, r Result) (Result, error) {
-	if known, has, err := o.Store.load(r); err != nil || has {
+	known, has, err := o.Store.load(r.Suite, r.Parts)
+	if err != nil || has && known.of(r) && known.Commit == r.Commit {
 		return known, err
+	}
+	if r.Suite.RealNodes {
+		if err := nodesSupported(); err != nil {
+			return r, err
+		}
 	}
 	logs := o.Store.file(r.Suite, r.Parts, "logs")
 	if err := errors.Join(os.RemoveAll(logs), os.MkdirAll(logs, 0o755)); err != nil {
@@ -75,9 +82,9 @@ func (o Options) one(ctx context.Context, binary string, r Result) (Result, erro
 	o.Line.begin(r)
 	defer o.Line.end()
 	began := time.Now()
-	c, err := startCluster(ctx, r.Suite, r.Parts, logs, o.Progress)
+	c, err := startCluster(ctx, r, binary, logs, o.Progress)
 	if err == nil {
-		r.Specs, err = o.runSpecs(ctx, binary, c)
+		r.Specs, err = o.runSpecs(ctx, c)
 	}
 	if err := errors.Join(err, c.stop()); err != nil {
 		return r, fmt.Errorf("%w; logs are in %s", err, logs)
@@ -87,26 +94,31 @@ func (o Options) one(ctx context.Context, binary string, r Result) (Result, erro
 }
 
 // runSpecs runs the specs of a suite in a cluster. Failed specs are no error.
-func (o Options) runSpecs(ctx context.Context, binary string, c *cluster) ([]Spec, error) {
-	progress, err := o.Line.listen()
+func (o Options) runSpecs(ctx context.Context, c *cluster) ([]Spec, error) {
+	progress, err := o.Line.listen(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer progress.close()
 	report := filepath.Join(c.logs, "report.json")
 	args := []string{
-		"--kubeconfig=" + c.kubeconfig, "--provider=skeleton", "--num-nodes=1",
+		"--kubeconfig=" + c.kubeconfig, "--provider=skeleton",
 		// Nothing runs in kube-system, and no node is tainted.
 		"--minStartupPods=0", "--allowed-not-ready-nodes=-1",
 		"--progress-report-url=" + progress.url, "--ginkgo.json-report=" + report, "--ginkgo.no-color", "--ginkgo.v",
 		"--ginkgo.timeout=24h", // a suite has no limit but those of its specs
 		"--ginkgo.focus=" + c.suite.Focus,
 	}
+	if c.suite.RealNodes {
+		args = append(args, "--num-nodes=2")
+	} else {
+		args = append(args, "--num-nodes=1")
+	}
 	for _, skip := range c.suite.skipped() {
 		args = append(args, "--ginkgo.skip="+skip)
 	}
 	exit := (*exec.ExitError)(nil)
-	err = process.Run(ctx, process.Command{Name: "e2e.test", Path: binary, Args: args, Dir: c.logs,
+	err = process.Run(ctx, process.Command{Name: "e2e.test", Path: c.binary, Args: args, Dir: c.logs,
 		LogFile: filepath.Join(c.logs, "e2e.log")})
 	if err != nil && !errors.As(err, &exit) {
 		return nil, err

@@ -28,28 +28,61 @@ type Suite struct {
 	Subject string
 	// Guard are the controllers of volume-guard, Replaced those of kube-controller-manager in whose place they are.
 	Guard, Replaced []string
+	// Labels are those of all namespaces of the specs, with our parts.
+	Labels map[string]string
+	// RealNodes have kubelets and containers, and need root. Otherwise one node is played: it runs no process.
+	RealNodes bool
 	// LeftOut has the reason not to run some of the specs, by a regular expression of their full names.
 	LeftOut map[string]string
 }
 
 // Suites are all sets of specs, in the order of the table.
-func Suites() []Suite {
-	protection := Suite{
+func Suites() []Suite { return append(protected(), guarded()...) }
+
+// protected are specs of the finalizers of PVs and claims.
+func protected() []Suite {
+	return each(Suite{
 		Subject: "pv-protection and pvc-protection of volume-guard for those of kube-controller-manager, csi-reclaimer for " +
 			"external-provisioner",
 		Guard:    []string{"pv-protection", "pvc-protection"},
 		Replaced: []string{"persistentvolume-protection-controller", "persistentvolumeclaim-protection-controller"},
+	},
+		"PV Protection", `\[sig-storage\] PV Protection`,
+		"PVC Protection", `\[sig-storage\] PVC Protection`,
+		"StatefulSet PersistentVolumeClaimPolicy", `\[sig-apps\] StatefulSet .*StatefulSetPersistentVolumeClaimPolicy`)
+}
+
+// guarded are specs of the users of pods, who must not notice volume-guard.
+func guarded() []Suite {
+	return each(Suite{
+		Subject: "volume-guard with pod-safety and single-node beside the stock parts, for all pods and claims of the " +
+			"specs; csi-reclaimer for external-provisioner",
+		Guard:     []string{"pod-safety", "single-node"},
+		Labels:    map[string]string{"csi-reclaimer.io/pod-safety": "enforce", "csi-reclaimer.io/single-node": "all"},
+		RealNodes: true,
+		LeftOut: map[string]string{
+			`\[Feature:OffByDefault\]|\[Alpha\]`: "the feature is off by default",
+			`evicted pods should be terminal`:    "kubelets of the testbed do not measure the disk of a pod",
+			`\[Flaky\]`:                          "Kubernetes' own runs leave it out, as it fails now and then",
+			`\[Slow\]`:                           "it takes many minutes",
+		},
+	},
+		"Job", `\[sig-apps\] Job `,
+		"DaemonSet", `\[sig-apps\] Daemon set `,
+		"Deployment", `\[sig-apps\] Deployment `,
+		"Garbage collector", `\[sig-api-machinery\] Garbage collector `,
+		"Namespaces", `\[sig-api-machinery\] Namespaces `,
+		"Pods", `\[sig-node\] Pods `,
+		"StatefulSet", `\[sig-apps\] StatefulSet (Basic|MinReadySeconds|AvailableReplicas|Scaling|Automatically)`)
+}
+
+// each returns suites that differ in their names, each followed by its focus.
+func each(like Suite, namesAndFocuses ...string) (all []Suite) {
+	for pair := range slices.Chunk(namesAndFocuses, 2) {
+		like.Name, like.Focus = pair[0], pair[1]
+		all = append(all, like)
 	}
-	of := func(s Suite, name, focus string) Suite {
-		s.Name, s.Focus = name, focus
-		return s
-	}
-	return []Suite{
-		of(protection, "PV Protection", `\[sig-storage\] PV Protection`),
-		of(protection, "PVC Protection", `\[sig-storage\] PVC Protection`),
-		of(protection, "StatefulSet PersistentVolumeClaimPolicy",
-			`\[sig-apps\] StatefulSet .*StatefulSetPersistentVolumeClaimPolicy`),
-	}
+	return all
 }
 
 // slug is the suite's name in names of files.

@@ -4,6 +4,9 @@ module github.com/csi-reclaimer/csi-reclaimer/test/conformance/v1.37
 
 go 1.26.0
 
+// A program of the suite's pods.
+tool k8s.io/kubernetes/test/images/agnhost
+
 // This chooses the version; the others follow from it.
 require k8s.io/kubernetes v1.37.2
 
@@ -117,6 +120,7 @@ require (
 	github.com/grpc-ecosystem/go-grpc-middleware/v2 v2.3.3 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.30.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
+	github.com/ishidawataru/sctp v0.0.0-20250521072954-ae8eb7fa7995 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/kylelemons/godebug v1.1.0 // indirect
 	github.com/liggitt/tabwriter v0.0.0-20181228230101-89fcab3d43de // indirect

@@ -31,7 +31,7 @@ func onlyChecked() map[string]string {
 		"mutants": hours, "faults": "it takes up to 20 minutes; test/faults plays each scenario",
 		"fuzz":         "it takes half a minute for each of many targets; their seeds are unit tests",
 		"controlplane": "it compiles Kubernetes; test/framework/controlplane compiles what it tests",
-		"conformance": "it compiles Kubernetes' own suite, and takes an hour; test/conformance tests its parts",
+		"conformance":  "it compiles Kubernetes' own suite, and takes an hour; test/conformance tests its parts",
 		"bench": "it takes hours, or minutes for one family, and tests beside it would spoil its figures; test/bench " +
 			"tests its parts",
 		"bench-plot": "it writes into this checkout",

@@ -58,7 +58,7 @@ func (p *Pool) StartDriver(ctx context.Context, o DriverOptions) (*Driver, error
 }
 
 func (d *Driver) start(ctx context.Context, o DriverOptions) (err error) {
-	if d.pool.options.PodNetwork {
+	if d.pool.options.commonDir() {
 		return errors.New("the pool has a pod network: its drivers are pods")
 	}
 	if err := d.pool.makeCSIDriver(ctx, o); err != nil {

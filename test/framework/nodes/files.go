@@ -26,6 +26,9 @@ var sysctls = map[string]string{
 	"kernel/keys/root_maxbytes": "25000000",
 }
 
+// usualKubeletPort is the port by which clients find a kubelet that do not look into its Node.
+const usualKubeletPort = 10250
+
 // writeFiles writes the configuration of the node.
 func (n *Node) writeFiles() error {
 	user, err := n.pool.cluster.ConfigFor(fakenode.User(n.name), fakenode.Group)
@@ -102,7 +105,7 @@ func (n *Node) kubeletArgs(port int) []string {
 		config = "/dev/null" // the kubelet then ends and says so
 	}
 	rootDir := n.KubeletDir()
-	if n.pool.options.PodNetwork {
+	if n.pool.options.commonDir() {
 		rootDir = commonKubeletDir
 	}
 	args := []string{
@@ -143,6 +146,12 @@ func (n *Node) kubeletConfig(port int) []byte {
 	}
 	if !n.pool.cluster.Version().Before(controlplane.V1_36) && !cgroupVersion2() {
 		config["failCgroupV1"] = false
+	}
+	if n.pool.options.Tunnel != "" {
+		config["address"], config["port"] = n.address, usualKubeletPort
+		config["authentication"] = map[string]any{
+			"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false},
+		}
 	}
 	maps.Copy(config, n.pool.options.Kubelet)
 	content, err := yaml.Marshal(config)

@@ -5,6 +5,7 @@ package nodes
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -15,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
@@ -64,6 +66,10 @@ func (p *Pool) importProgram(ctx context.Context, image, binary string, args ...
 	if err := a.add(image, "program", content, args); err != nil {
 		return err
 	}
+	return p.importArchive(ctx, &a)
+}
+
+func (p *Pool) importArchive(ctx context.Context, a *archive) error {
 	text, err := a.bytes()
 	if err != nil {
 		return err
@@ -74,6 +80,44 @@ func (p *Pool) importProgram(ctx context.Context, image, binary string, args ...
 	}
 	defer func() { _ = os.Remove(file) }()
 	return p.ImportImages(ctx, file)
+}
+
+// Image is an image of files.
+type Image struct {
+	// Name is the name by which pods ask for it, with registry and tag.
+	Name string
+	// Files are its only layer, folders before their files.
+	Files []File
+	// Command is what a container runs by default, with Args.
+	Command, Args []string
+}
+
+// File is a file or a folder of an image.
+type File struct {
+	// Path of the file in the image, without a slash in front. A folder's ends with one.
+	Path string
+	// Content of an executable file.
+	Content []byte
+	// Link is the target of a symbolic link. A file with one has no content.
+	Link string
+	// Mode are the permissions. Default: 0755.
+	Mode int64
+}
+
+// Import gives the nodes images. Those with the same files share a layer.
+func (p *Pool) Import(ctx context.Context, images ...Image) error {
+	var a archive
+	for _, image := range images {
+		var files []entry
+		for _, f := range image.Files {
+			files = append(files, entry{name: f.Path, content: f.Content, link: f.Link,
+				mode: cmp.Or(f.Mode, 0o755)})
+		}
+		if err := a.addImage(image.Name, files, image.Command, image.Args); err != nil {
+			return err
+		}
+	}
+	return p.importArchive(ctx, &a)
 }
 
 // writeImages writes the images as one archive in the format of docker save. Images of one program share a layer.
@@ -107,27 +151,34 @@ func programOf(ctx context.Context, program string, flags []string, progress io.
 type archive struct {
 	entries  []entry
 	manifest []map[string]any
-	layers   map[string][]byte // by program
+	layers   map[string]bool // their files in the archive
 }
 
 // add adds an image of one program.
 func (a *archive) add(image, program string, content []byte, args []string) error {
-	file := program + ".tar"
-	if a.layers[file] == nil {
-		layer, err := tarOf(entry{name: program, content: content, mode: 0o755})
-		if err != nil {
-			return err
-		}
+	return a.addImage(image, []entry{{name: program, content: content, mode: 0o755}},
+		append([]string{"/" + program}, args...), nil)
+}
+
+// addImage adds an image of files.
+func (a *archive) addImage(image string, files []entry, command, args []string) error {
+	layer, err := tarOf(files...)
+	if err != nil {
+		return err
+	}
+	sum := digest(layer)
+	file := sum + ".tar"
+	if !a.layers[file] {
 		if a.layers == nil {
-			a.layers = map[string][]byte{}
+			a.layers = map[string]bool{}
 		}
-		a.layers[file] = layer
+		a.layers[file] = true
 		a.entries = append(a.entries, entry{name: file, content: layer})
 	}
 	config, err := json.Marshal(map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux",
-		"config": map[string]any{"Entrypoint": append([]string{"/" + program}, args...)},
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + digest(a.layers[file])}},
+		"config": map[string]any{"Entrypoint": command, "Cmd": args},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + sum}},
 	})
 	if err != nil {
 		return err
@@ -147,17 +198,30 @@ func (a *archive) bytes() ([]byte, error) {
 	return tarOf(append(a.entries, entry{name: "manifest.json", content: index})...)
 }
 
+// entry is a file, a symbolic link, or with a slash at the end of its name a folder.
 type entry struct {
 	name    string
 	content []byte
+	link    string
 	mode    int64
+}
+
+func (e entry) header() *tar.Header {
+	h := &tar.Header{Name: e.name, Size: int64(len(e.content)), Mode: max(e.mode, 0o644), Typeflag: tar.TypeReg}
+	switch {
+	case e.link != "":
+		h.Typeflag, h.Linkname = tar.TypeSymlink, e.link
+	case strings.HasSuffix(e.name, "/"):
+		h.Typeflag = tar.TypeDir
+	}
+	return h
 }
 
 func tarOf(entries ...entry) ([]byte, error) {
 	var out bytes.Buffer
 	archive := tar.NewWriter(&out)
 	for _, e := range entries {
-		err := archive.WriteHeader(&tar.Header{Name: e.name, Size: int64(len(e.content)), Mode: max(e.mode, 0o644)})
+		err := archive.WriteHeader(e.header())
 		if err == nil {
 			_, err = archive.Write(e.content)
 		}

@@ -49,7 +49,10 @@ func (p *Pool) makeNetwork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.service, err = newLink(p.cluster.Admin(), listener)
+	if p.service, err = newLink(p.cluster.Admin(), listener); err != nil || p.options.Tunnel == "" {
+		return err
+	}
+	p.tunnel, err = openTunnel(p.options.Tunnel, p.spaceFile("net"))
 	return err
 }
 
@@ -58,31 +61,34 @@ func (p *Pool) listen(address string) (net.Listener, error) {
 	if !p.options.PodNetwork {
 		return net.Listen("tcp", address)
 	}
-	type answer struct {
-		listener net.Listener
-		err      error
-	}
-	answers := make(chan answer)
-	go func() {
-		// The thread is in the other namespace then. It ends with this goroutine, and the socket stays where it was made.
-		runtime.LockOSThread()
-		listener, err := listenIn(p.spaceFile("net"), address)
-		answers <- answer{listener, err}
-	}()
-	a := <-answers
-	return a.listener, a.err
+	return inNetwork(p.spaceFile("net"), func() (net.Listener, error) { return net.Listen("tcp", address) })
 }
 
-func listenIn(namespace, address string) (net.Listener, error) {
+// inNetwork makes a socket in a network namespace.
+func inNetwork[Socket any](namespace string, open func() (Socket, error)) (socket Socket, err error) {
+	made := make(chan struct{})
+	go func() {
+		defer close(made)
+		// The thread is in the other namespace then. It ends with this goroutine, and the socket stays where it was made.
+		runtime.LockOSThread()
+		if err = enterNetwork(namespace); err == nil {
+			socket, err = open()
+		}
+	}()
+	<-made
+	return socket, err
+}
+
+func enterNetwork(namespace string) error {
 	file, err := os.Open(namespace)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = file.Close() }()
 	if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
-		return nil, fmt.Errorf("enter network namespace: %w", err)
+		return fmt.Errorf("enter network namespace: %w", err)
 	}
-	return net.Listen("tcp", address)
+	return nil
 }
 
 // podNetworkConfig is the configuration of containerd's CNI plugins. Even with the host's network, containerd is not

@@ -118,7 +118,7 @@ func (n *Node) powerOn(ctx context.Context) (first bool, err error) {
 		return false, err
 	}
 	kubeletDir := ""
-	if n.pool.options.PodNetwork {
+	if n.pool.options.commonDir() {
 		kubeletDir = commonKubeletDir
 	}
 	machine, err := process.Start(process.Command{Name: n.name, Path: "nsenter", Args: []string{

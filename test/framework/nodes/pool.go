@@ -55,9 +55,17 @@ type Options struct {
 	// the API server by the Service "kubernetes", with the token of their service account; the kubelet's directory is
 	// /var/lib/kubelet. They reach nothing else, and [Pool.StartDriver] does not work: a driver is a pod.
 	PodNetwork bool
+	// Tunnel is the path of a Unix socket by which the API server reaches kubelets and pods of the PodNetwork, for logs,
+	// exec and its proxies: see [EgressConfig]. Kubelets then serve without authentication in that network.
+	Tunnel string
+	// OwnKubeletDir has the kubelets' directories where they are without PodNetwork, so that [Pool.StartDriver] works.
+	OwnKubeletDir bool
 	// Progress receives the progress of compilations. Default: silence.
 	Progress io.Writer
 }
+
+// commonDir reports whether the kubelets' directory is the usual one.
+func (o Options) commonDir() bool { return o.PodNetwork && !o.OwnKubeletDir }
 
 var validName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,10}[a-z0-9])?$`)
 
@@ -84,9 +92,10 @@ type Pool struct {
 	// space holds the mount namespace of all nodes and drivers, and with Options.PodNetwork their network. Its mounts
 	// exist nowhere else, and go with the last process in it.
 	space   *process.Process
-	service *link  // from the Service "kubernetes" to the API server; nil without Options.PodNetwork
-	kubelet string // the binary
-	cni     string // the directory of the plugins
+	service *link   // from the Service "kubernetes" to the API server; nil without Options.PodNetwork
+	tunnel  *tunnel // nil without Options.Tunnel
+	kubelet string  // the binary
+	cni     string  // the directory of the plugins
 	nodes   []*Node
 }
 
@@ -239,6 +248,9 @@ func (p *Pool) Stop() error {
 	}
 	if p.service != nil {
 		p.service.close()
+	}
+	if p.tunnel != nil {
+		p.tunnel.close()
 	}
 	if p.space != nil {
 		p.space.Close()

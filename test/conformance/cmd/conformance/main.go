@@ -1,8 +1,8 @@
 //go:build unix
 
 // Command conformance runs specs of Kubernetes' own end-to-end suite with stock parts, and with ours in their place. It
-// writes the page of the results once it has run all suites. An interrupted run goes on where it was, at the same
-// commit. The exit status is 1 if a spec passes with stock parts alone.
+// writes the page of the results once there are some of all suites. An interrupted run goes on where it was, at the
+// same commit. The exit status is 1 if a spec passes with stock parts alone, and 2 if a suite has no result.
 package main
 
 import (
@@ -22,22 +22,25 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-const usage = "usage: conformance [--only REGEXP] [--fresh]"
+const usage = "usage: conformance [--only REGEXP] [--parts stock|ours] [--fresh]"
 
 func main() { os.Exit(runMain(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func runMain(args []string, stdout *os.File, stderr io.Writer) int {
 	flags := pflag.NewFlagSet("conformance", pflag.ContinueOnError)
 	flags.SetOutput(stderr)
-	only := flags.String("only", "", "run the suites whose names match, and write no page")
+	only := flags.String("only", "", "run the suites whose names match")
+	parts := flags.String("parts", "", "run the suites with these parts alone: stock or ours")
 	fresh := flags.Bool("fresh", false, "take no results of an earlier run")
-	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
+	err := flags.Parse(args)
+	chosen, known := partsOf(*parts)
+	if err != nil || flags.NArg() > 0 || !known {
 		fmt.Fprintln(stderr, usage)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	worse, err := run(ctx, *only, *fresh, stdout)
+	worse, err := run(ctx, *only, chosen, *fresh, stdout)
 	if err != nil {
 		fmt.Fprintln(stderr, "conformance:", err)
 		return 2
@@ -48,8 +51,19 @@ func runMain(args []string, stdout *os.File, stderr io.Writer) int {
 	return 0
 }
 
+// partsOf returns the parts of that name, all for none.
+func partsOf(name string) (parts []conformance.Parts, known bool) {
+	for _, p := range conformance.Both() {
+		if name == "" || name == string(p) {
+			parts = append(parts, p)
+		}
+	}
+	return parts, len(parts) > 0
+}
+
 // run reports whether a spec passes with stock parts alone.
-func run(ctx context.Context, only string, fresh bool, out *os.File) (worse bool, err error) {
+func run(ctx context.Context, only string, parts []conformance.Parts, fresh bool, out *os.File) (worse bool,
+	err error) {
 	root, err := process.ModuleRoot()
 	if err != nil {
 		return false, err
@@ -73,23 +87,31 @@ func run(ctx context.Context, only string, fresh bool, out *os.File) (worse bool
 	if len(suites) == 0 {
 		return false, errors.New("no suite has such a name")
 	}
-	results, err := conformance.Run(ctx, conformance.Options{Suites: suites, Store: conformance.Store(store), Progress: out,
-		Line: conformance.NewLine(out, isTerminal(out))})
+	o := conformance.Options{Suites: suites, Parts: parts, Store: conformance.Store(store), Progress: out,
+		Line: conformance.NewLine(out, isTerminal(out))}
+	results, err := conformance.Run(ctx, o)
+	worse = say(results, out)
+	if err != nil || len(results) == 0 {
+		return worse, err
+	}
+	return worse, write(o.Store, results[0].Kubernetes, filepath.Join(root, conformance.PagePath), out)
+}
+
+// write writes the page once there are results of all suites, of this run or of earlier ones.
+func write(store conformance.Store, kubernetes, page string, out io.Writer) error {
+	results, complete, err := store.Known(conformance.Suites(), kubernetes)
 	if err != nil {
-		return false, err
+		return err
 	}
-	page := filepath.Join(root, conformance.PagePath)
-	if only != "" {
-		page = filepath.Join(store, "some.md")
+	if !complete {
+		page = filepath.Join(string(store), "incomplete.md")
 	}
-	if err := os.WriteFile(page, []byte(conformance.Page(results)), 0o644); err != nil {
-		return false, err
-	}
-	return say(results, page, out), nil
+	_, _ = fmt.Fprintf(out, "written: %s\n", page)
+	return os.WriteFile(page, []byte(conformance.Page(conformance.Suites(), kubernetes, results)), 0o644)
 }
 
 // say prints how the suites ended, and reports whether a spec passes with stock parts alone.
-func say(results []conformance.Result, page string, out io.Writer) (worse bool) {
+func say(results []conformance.Result, out io.Writer) (worse bool) {
 	for _, r := range results {
 		_, _ = fmt.Fprintf(out, "%-45s %-6s %4d passed %4d failed %4d left out %6ds\n", r.Suite.Name, r.Parts,
 			r.Count(conformance.Passed), r.Count(conformance.Failed), r.Count(conformance.LeftOut), r.Seconds)
@@ -100,7 +122,6 @@ func say(results []conformance.Result, page string, out io.Writer) (worse bool) 
 			_, _ = fmt.Fprintf(out, "passes with stock parts alone: %s: %s\n", c.Spec, c.Ours.Reason)
 		}
 	}
-	_, _ = fmt.Fprintf(out, "written: %s\n", page)
 	return worse
 }
 
