@@ -3,6 +3,7 @@ package conformance
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -21,13 +22,13 @@ func (c Comparison) Regression() bool {
 	return c.Stock.State == Passed && c.Ours.State != Passed && !c.Refused()
 }
 
-// refusal is in the message with which pod safety refuses a force deletion, by its policies for pods and evictions.
-const refusal = "denied request: pod "
+// refusal is a message with which pod safety refuses to delete or evict a pod by force, or to say that it has ended. A
+// policy that fails itself has another one.
+var refusal = regexp.MustCompile(`'csi-reclaimer-pod-(force-delete|force-evict|status)' with .* denied request: pod `)
 
-// Refused reports whether the spec failed because pod safety refused to delete a pod by force. It is there to do so.
+// Refused reports whether the spec failed because pod safety refused to let a pod count as ended. It is there to do so.
 func (c Comparison) Refused() bool {
-	return c.Ours.State == Failed && strings.Contains(c.Ours.Reason, "'csi-reclaimer-pod-force-") &&
-		strings.Contains(c.Ours.Reason, refusal)
+	return c.Ours.State == Failed && refusal.MatchString(c.Ours.Reason)
 }
 
 // Compare returns each spec that did not pass with both parts, in the order of the results and of their names.
@@ -69,8 +70,9 @@ const pageHead = "# Conformance\n" + `
 For administrators and vendors of CSI drivers who ask whether this project can take the place of
 stock parts. Kubernetes tests each release with its own [end-to-end suite][suite]. Its specs run
 twice in the [testbed](../../test/framework/controlplane/README.md): with stock parts, and with ours
-in their place. A spec that fails with both shows a limit of the testbed. Pod safety refuses to
-delete a running pod by force, so it refuses the specs that do.
+in their place. A spec that fails with both shows a limit of the testbed. Pod safety refuses
+to delete a running pod by force, and to say in place of a kubelet that it has ended. So it refuses
+the specs that do.
 
 ` + "`make conformance` makes this page. `ONLY=REGEXP` runs the suites with such names again." + `
 

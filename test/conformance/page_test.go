@@ -53,6 +53,7 @@ func TestRefusedForceDeletionIsNoRegression(t *testing.T) {
 		`'csi-reclaimer-pod-force-delete-enforce' denied request: pod a/x: a force deletion does not wait`
 	for reason, want := range map[string]bool{
 		policy: true,
+		strings.ReplaceAll(policy, "force-delete", "status"):              true,
 		strings.ReplaceAll(policy, "force-delete", "gate-required"):       false,
 		strings.ReplaceAll(policy, "denied request: pod ", "no such key"): false, // the policy itself fails
 		"timed out": false,
