@@ -53,25 +53,25 @@ func TestFenceLifecycle(t *testing.T) {
 	w := requested(t, Config{Metrics: metrics, KeepReturned: time.Minute}, undone)
 	w.again(3)
 	w.wantPhase("a", v1alpha1.PhaseFencing)
-	if w.tainted("a") || !slices.Contains(w.took(), "start off") {
+	if w.tainted() || !slices.Contains(w.took(), "start off") {
 		t.Fatal("tainted, or not started")
 	}
 	w.runs["off"] = fencing.RunSucceeded
 	w.again(4)
 	w.wantPhase("a", v1alpha1.PhaseReleased)
-	if !w.tainted("a") {
+	if !w.tainted() {
 		t.Error("the node is not tainted")
 	}
 	w.reboot()
 	w.again(3)
 	w.wantPhase("a", v1alpha1.PhaseUnfencing)
-	if !slices.Contains(w.took(), "start undo off") || w.tainted("a") {
+	if !slices.Contains(w.took(), "start undo off") || w.tainted() {
 		t.Error("the agent does not undo the fence, or a node that runs again is tainted")
 	}
 	w.runs["undo off"] = fencing.RunSucceeded
 	w.again(4)
 	w.wantPhase("a", v1alpha1.PhaseReturned)
-	if w.tainted("a") {
+	if w.tainted() {
 		t.Error("the node is tainted")
 	}
 	for name, want := range map[string]float64{
@@ -100,7 +100,7 @@ func TestReplacedMachineEndsNoFence(t *testing.T) {
 		{BootID: "boot-2", MachineID: "id", SystemUUID: "uuid2"}} {
 		w.node("a", v1.ConditionTrue, func(o *v1.Node) { o.Status.NodeInfo = other })
 		w.again(4)
-		if w.tainted("a") {
+		if w.tainted() {
 			t.Error("another machine is tainted")
 		}
 	}
@@ -205,14 +205,14 @@ func TestKilledAtEachWrite(t *testing.T) {
 			round(4)
 			w.runs["off"] = fencing.RunSucceeded
 			round(6)
-			if w.wantPhase("a", v1alpha1.PhaseReleased); !w.tainted("a") {
+			if w.wantPhase("a", v1alpha1.PhaseReleased); !w.tainted() {
 				t.Errorf("write %d, lost %t: not tainted", broken, lost)
 			}
 			w.reboot()
 			round(5)
 			w.runs["undo off"] = fencing.RunSucceeded
 			round(6)
-			if w.wantPhase("a", v1alpha1.PhaseReturned); w.tainted("a") || len(w.fences["a"].Status.Attempts) != 1 {
+			if w.wantPhase("a", v1alpha1.PhaseReturned); w.tainted() || len(w.fences["a"].Status.Attempts) != 1 {
 				t.Errorf("write %d, lost %t: tainted, or %d attempts", broken, lost, len(w.fences["a"].Status.Attempts))
 			}
 			if w.writes < broken {
@@ -252,7 +252,7 @@ func TestTwoLeaders(t *testing.T) {
 	w.reboot()
 	w.again(6)
 	w.wantPhase("a", v1alpha1.PhaseReturned)
-	if w.tainted("a") {
+	if w.tainted() {
 		t.Error("the node is tainted")
 	}
 }
@@ -264,7 +264,7 @@ func TestLeftoverTaintIsRemoved(t *testing.T) {
 	w.node("a", v1.ConditionUnknown, tainted)
 	w.sync()
 	w.again(1)
-	if w.tainted("a") {
+	if w.tainted() {
 		t.Error("the taint stays")
 	}
 	w.wantEvents1("TaintRemains")
@@ -275,7 +275,7 @@ func TestLeftoverTaintIsRemoved(t *testing.T) {
 	w.again(4)
 	delete(w.fenceCache.Records, "a") // the watch lags
 	w.reconcile(t.Context(), "a")
-	if !w.tainted("a") {
+	if !w.tainted() {
 		t.Error("the taint of a fence in force is removed")
 	}
 }
@@ -330,7 +330,7 @@ func TestNodeHealthCheckGivesUp(t *testing.T) {
 	w.clock.Step(time.Hour)
 	w.again(5)
 	calls := w.took()
-	if !slices.Contains(calls, "stop first") || slices.Contains(calls, "start second") || w.tainted("a") {
+	if !slices.Contains(calls, "stop first") || slices.Contains(calls, "start second") || w.tainted() {
 		t.Errorf("%q", calls)
 	}
 	w.annotate(false)
@@ -373,7 +373,7 @@ func TestRelease(t *testing.T) {
 	if err != nil || done.Nodes != 1 || !slices.Equal(done.Active, []string{"a (Released)"}) {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if len(w.fences["a"].Finalizers) > 0 || w.tainted("a") || len(w.nodes["b"].Spec.Taints) != 1 ||
+	if len(w.fences["a"].Finalizers) > 0 || w.tainted() || len(w.nodes["b"].Spec.Taints) != 1 ||
 		!meta.IsStatusConditionTrue(w.fences["a"].Status.Conditions, v1alpha1.ConditionFenced) {
 		t.Errorf("%+v", w.fences["a"])
 	}

@@ -69,13 +69,13 @@ func TestUnreachableNodeIsFenced(t *testing.T) {
 	w.runs["off"] = fencing.RunSucceeded
 	w.pass(leasePoll)
 	w.wantPhase("a", v1alpha1.PhaseReleased)
-	if !w.tainted("a") {
+	if !w.tainted() {
 		t.Error("the node is not tainted")
 	}
 	w.node("a", v1.ConditionTrue, func(o *v1.Node) { o.Status.NodeInfo.BootID = "boot-2" })
 	w.pass(2 * leasePoll)
 	w.wantPhase("a", v1alpha1.PhaseReturned)
-	if s := w.policies["p"].Status; s.Fences != 0 || len(s.Nodes) != 0 || w.tainted("a") {
+	if s := w.policies["p"].Status; s.Fences != 0 || len(s.Nodes) != 0 || w.tainted() {
 		t.Errorf("after the return: %+v", s)
 	}
 	w.took()

@@ -26,12 +26,12 @@ func cutOff(t *testing.T) *world {
 	w.again(3)
 	w.runs["net"] = fencing.RunSucceeded
 	w.again(4)
-	if w.wantPhase("a", v1alpha1.PhaseFenced); !w.shunned("a") {
+	if w.wantPhase("a", v1alpha1.PhaseFenced); !w.shunned() {
 		t.Fatal("new pods may join a node without its volumes")
 	}
 	w.node("a", v1.ConditionTrue)
 	w.leases["a"]++
-	if w.again(2); !w.shunned("a") {
+	if w.again(2); !w.shunned() {
 		t.Fatal("new pods may join a node that runs, without its volumes")
 	}
 	return w
@@ -51,7 +51,7 @@ func TestNodeOfFencedVolumesGetsNoPods(t *testing.T) {
 	}
 	undone := func(w *world) {
 		w.again(4)
-		if !w.shunned("a") {
+		if !w.shunned() {
 			w.Error("new pods may join the node before it reaches its volumes")
 		}
 		w.runs["undo net"] = fencing.RunSucceeded
@@ -100,7 +100,7 @@ func TestNodeOfFencedVolumesGetsNoPods(t *testing.T) {
 	w := cutOff(t)
 	patch(w, func(o *v1alpha1.NodeFence) { o.DeletionTimestamp = ptr.To(metav1.NewTime(w.clock.Now())) })
 	w.node("a", v1.ConditionTrue, func(o *v1.Node) { o.Spec.Taints = nil })
-	if w.again(4); !w.shunned("a") {
+	if w.again(4); !w.shunned() {
 		t.Error("the fence was deleted before a boot, the taint was removed by hand, and new pods may join the node")
 	}
 }
@@ -121,11 +121,11 @@ func TestKilledAtTaintOfFencedVolumes(t *testing.T) {
 			}
 			round(4)
 			w.runs["net"] = fencing.RunSucceeded
-			if round(6); !w.shunned("a") {
+			if round(6); !w.shunned() {
 				t.Errorf("write %d, lost %t: new pods may join", broken, lost)
 			}
 			w.reboot()
-			if round(3); w.shunned("a") {
+			if round(3); w.shunned() {
 				t.Errorf("write %d, lost %t: new pods stay away after a boot", broken, lost)
 			}
 			w.runs["undo net"] = fencing.RunSucceeded

@@ -241,9 +241,9 @@ func (w *world) wantPhase(name string, want v1alpha1.Phase) {
 	}
 }
 
-// tainted reports whether a node has the taint that releases its pods, and shunned whether new pods stay away.
-func (w *world) tainted(name string) bool { return taintOf(w.nodes[name]) == fencing.OutOfService }
-func (w *world) shunned(name string) bool { return taintOf(w.nodes[name]) == fencing.VolumesFenced }
+// tainted reports whether node a has the taint that releases its pods, and shunned whether new pods stay away.
+func (w *world) tainted() bool { return taintOf(w.nodes["a"]) == fencing.OutOfService }
+func (w *world) shunned() bool { return taintOf(w.nodes["a"]) == fencing.VolumesFenced }
 
 // judgement returns the reason that the status of policy p gives for a node.
 func (w *world) judgement(node string) string {

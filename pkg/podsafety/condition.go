@@ -14,8 +14,8 @@ import (
 )
 
 // mark sets the condition NodeUnreachable on the pods of an unreachable node, and removes it when the node is back. It
-// changes nothing while the Node does not exist. Without the option NodeCondition it removes the conditions of an earlier
-// process, as no other program would.
+// changes nothing while the Node does not exist. Without the option NodeCondition it removes the conditions of an
+// earlier process, as no other program would.
 func (c *Controller) mark(ctx context.Context, name string) controller.Result {
 	n, found := c.observer.nodes.Get(name)
 	var err error

@@ -35,9 +35,9 @@ func (o *observer) wakeWaiting(claim string) {
 	}
 }
 
-// waitsForTurn reports whether a pod would take a lock of which an older pod has its turn. Pods may be in the queue since
-// an earlier change, such as the one that gave the lock to its last holder, and would all try at once. The end of the
-// turn wakes them again.
+// waitsForTurn reports whether a pod would take a lock of which an older pod has its turn. Pods may be in the queue
+// since an earlier change, such as the one that gave the lock to its last holder, and would all try at once. The end
+// of the turn wakes them again.
 func (o *observer) waitsForTurn(key string) bool {
 	p, found := o.pods.Get(key)
 	return found && slices.ContainsFunc(p.claims, func(name string) bool {

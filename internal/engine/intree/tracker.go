@@ -154,8 +154,8 @@ func (t *Tracker) forget(uid types.UID) {
 	maps.DeleteFunc(t.Expectations, func(_ string, pv PV) bool { return pv.UID == uid })
 }
 
-// Settle drops the records of the PVs of these facts that are gone, and returns their UIDs. It follows a session, because
-// the end of a PV may precede the last answer.
+// Settle drops the records of the PVs of these facts that are gone, and returns their UIDs. It follows a session,
+// because the end of a PV may precede the last answer.
 func (t *Tracker) Settle(f Facts, pvs PVs) (gone []types.UID) {
 	for _, pv := range []PV{f.PV, f.Twin} {
 		if now, _ := t.get(pv.Name, pvs); pv.UID != "" && now.UID != pv.UID {

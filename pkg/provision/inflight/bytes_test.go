@@ -75,8 +75,8 @@ func TestBytesWritten(t *testing.T) {
 	}
 }
 
-// TestOrdinaryEntryIsCompressed checks an entry without parameters, Secret and source. A busy log writes each open entry
-// many times.
+// TestOrdinaryEntryIsCompressed checks an entry without parameters, Secret and source. A busy log writes each open
+// entry many times.
 func TestOrdinaryEntryIsCompressed(t *testing.T) {
 	t.Parallel()
 	for _, segments := range []int{3, 100, 1000, 5000} {

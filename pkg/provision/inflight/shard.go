@@ -15,12 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Shards is the number of Leases of a log, unless Config.Shards is lower. An entry takes 1 to 2 KiB and the annotations
-// of an object are limited to 256 KiB in total. So a shard holds over 120 entries and the log a thousand, ten times as
-// many as the default of 100 workers has in flight. At 5,000 nodes with a topology segment each, an entry is hardly
-// longer, and the chunks of all entries take 24 KB of a Lease of their own. With eight concurrent writes an API server's
-// latency of 10 ms does not limit provisioning, and a take-over still needs only eight reads and eight writes. The
-// number is part of the format: a shard that records no number belongs to a log of this many shards.
+// Shards is the number of Leases of a log, unless Config.Shards is lower. An entry takes 1 to 2 KiB and the
+// annotations of an object are limited to 256 KiB in total. So a shard holds over 120 entries and the log a thousand,
+// ten times as many as the default of 100 workers has in flight. At 5,000 nodes with a topology segment each, an entry
+// is hardly longer, and the chunks of all entries take 24 KB of a Lease of their own. With eight concurrent writes an
+// API server's latency of 10 ms does not limit provisioning, and a take-over still needs only eight reads and eight
+// writes. The number is part of the format: a shard that records no number belongs to a log of this many shards.
 const Shards = 8
 
 const (

@@ -18,8 +18,8 @@ func sysProcAttr() *syscall.SysProcAttr {
 // watch does nothing: the kernel does.
 func watch(int) (release func(), err error) { return func() {}, nil }
 
-// waitStopped returns once all threads of a child are stopped, or the child has ended. A signal is delivered when one of
-// the threads runs next; until then, the others go on.
+// waitStopped returns once all threads of a child are stopped, or the child has ended. A signal is delivered when one
+// of the threads runs next; until then, the others go on.
 func waitStopped(pid int) error {
 	for {
 		// WNOWAIT leaves the state to exec.Cmd.Wait.

@@ -23,7 +23,7 @@ func (k *worker) collectGarbage(s *state) {
 func (k *worker) unprotect(s *state) {
 	used := false
 	for _, p := range s.pods {
-		used = used || p.exists && p.node > 0 && !(k.Ephemeral && p.terminating && p.graceZero)
+		used = used || p.exists && p.node > 0 && (!k.Ephemeral || !p.terminating || !p.graceZero)
 	}
 	k.Can(s.claim.terminating && s.claim.protected && !used, move{claimIsUnprotected, 0},
 		func(c *scene) { c.claim.protected = false })
