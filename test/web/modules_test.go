@@ -69,7 +69,8 @@ func testAges(t *testing.T, p *browser.Page) {
 	}
 }
 
-// testOverviewOfNamespace counts what a namespace has of two drivers, and leaves the driver without an object there out.
+// testOverviewOfNamespace counts the objects of two drivers in a namespace. A driver without an object there is left
+// out.
 func testOverviewOfNamespace(t *testing.T, p *browser.Page) {
 	got := call[string](p, "list/namespace.js", `JSON.stringify(m.driversIn([
 		{ driver: "a", pvs: 9, protected: 4, inFlight: 5, fill: 0.5, brake: "on", ages: [], attention: 9, bytes: 99 },
@@ -77,7 +78,8 @@ func testOverviewOfNamespace(t *testing.T, p *browser.Page) {
 	], [
 		{ row: { kind: "pv", claim: "shop/x", driver: "a", waits: true, reason: "Held", policy: "Delete", bytes: 7,
 			severity: "attention", terminating: "t" }, since: 1000 },
-		{ row: { kind: "pv", claim: "shop/y", driver: "a", waits: true, reason: "Held", policy: "Retain", bytes: 5 }, since: NaN },
+		{ row: { kind: "pv", claim: "shop/y", driver: "a", waits: true, reason: "Held", policy: "Retain",
+			bytes: 5 }, since: NaN },
 		{ row: { kind: "claim", namespace: "shop", driver: "a", severity: "none" }, since: NaN },
 		{ row: { kind: "inflight", claim: "shop/z", driver: "a", waits: true }, since: 60000 },
 		{ row: { kind: "pv", claim: "bank/x", driver: "a", waits: true, policy: "Delete", bytes: 9 }, since: 1 },

@@ -201,7 +201,9 @@ var widths = map[int64]int64{390: 844, 1280: 800, 1920: 1080}
 
 // views are the addresses of the views, and what they have once they are filled.
 var views = map[string]struct{ hash, filled string }{
-	"overview": {"", ".overview td"}, "namespace": {"#/overview?namespace=" + shop, ".overview td"}, "waiting": {"#/waiting", ".row"}, "volumes": {"#/volumes", ".row"},
+	"overview":  {"", ".overview td"},
+	"namespace": {"#/overview?namespace=" + shop, ".overview td"},
+	"waiting":   {"#/waiting", ".row"}, "volumes": {"#/volumes", ".row"},
 	"leaks": {"#/leaks", ".list.none"}, "pv": {hashOf("pv", pvOf(0)), ".box.subject"},
 	"claim": {hashOf("claim", shop, "data-db-0"), ".decision"}, "pod": {hashOf("pod", shop, "db-0"), ".box.subject"},
 	"node": {hashOf("node", "node-2"), ".entry.warning"},
