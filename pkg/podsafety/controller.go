@@ -68,7 +68,7 @@ func newController(cfg Config, cluster cluster, locks lockClient) (*Controller, 
 	cfg = cfg.withDefaults()
 	c := &Controller{cfg: cfg, cluster: cluster, volumeLocks: newVolumeLocks(locks), metrics: newMetrics()}
 	c.recorder = events.NewRecorder(events.Config[Reason]{Events: cfg.Events, Counter: c.metrics.reports})
-	c.observer = newObserver(cfg.rules(), cfg.Clock, woken{c})
+	c.observer = newObserver(cfg.rules(), cfg.NodeCondition, cfg.Clock, woken{c})
 	return c, c.register(cfg.Metrics)
 }
 

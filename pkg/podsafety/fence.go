@@ -24,7 +24,9 @@ func (o *observer) sawNode(name string, before, after objects.NodeSeen) {
 }
 
 func (o *observer) wakeNode(name string) {
-	o.wake.node(name)
+	if o.marks {
+		o.wake.node(name)
+	}
 	o.pods.Each(func(p *pod) {
 		if p.node == name && o.due(p) {
 			o.wake.pod(p.key())

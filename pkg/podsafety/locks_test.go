@@ -73,6 +73,34 @@ func TestNodeUnreachableConditionOff(t *testing.T) {
 	}
 }
 
+// TestNodeUnreachableConditionOffLeavesUnmarkedPods: an outage costs nothing where no pod has the condition.
+func TestNodeUnreachableConditionOffLeavesUnmarkedPods(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{})
+	w.away()
+	woken := &wokenNodes{wake: w.observer.wake}
+	w.observer.wake = woken
+	plain, withCondition := podOf(held()), podOf(held(marked))
+	podChanges{w.observer}.Added(plain)
+	nodeChanges{w.observer}.Added(w.nodeCache["a"])
+	if _, _, nodes := w.observer.first(); len(nodes)+len(woken.names) > 0 {
+		t.Errorf("enqueued %q at the start, and %q", nodes, woken.names)
+	}
+	podChanges{w.observer}.Updated(plain, withCondition)
+	if !slices.Equal(woken.names, []string{"a"}) {
+		t.Errorf("enqueued %q", woken.names)
+	}
+}
+
+// wokenNodes records the nodes that events enqueue.
+type wokenNodes struct {
+	wake
+
+	names []string
+}
+
+func (r *wokenNodes) node(name string) { r.names = append(r.names, name) }
+
 func TestLockLifecycle(t *testing.T) {
 	w := newWorld(t, Config{VolumeLocks: true})
 	w.pvs["pv-data"] = false

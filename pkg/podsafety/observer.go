@@ -42,6 +42,8 @@ type wake interface {
 // use by multiple goroutines.
 type observer struct {
 	rules podsafety.Rules
+	// marks reports that the pods of unreachable nodes get the condition NodeUnreachable.
+	marks bool
 	clock interface{ Now() time.Time }
 	wake  wake
 
@@ -63,9 +65,9 @@ type observer struct {
 	candidates map[string]objects.Pod
 }
 
-func newObserver(rules podsafety.Rules, clock interface{ Now() time.Time }, wake wake) *observer {
-	return &observer{rules: rules, clock: clock, wake: wake, fences: nodefence.None{}, tracker: podsafety.NewTracker(),
-		candidates: map[string]objects.Pod{}, waiting: map[string]map[string]*pod{},
+func newObserver(rules podsafety.Rules, marks bool, clock interface{ Now() time.Time }, wake wake) *observer {
+	return &observer{rules: rules, marks: marks, clock: clock, wake: wake, fences: nodefence.None{},
+		tracker: podsafety.NewTracker(), candidates: map[string]objects.Pod{}, waiting: map[string]map[string]*pod{},
 		claimsIn: map[string]map[string]bool{}}
 }
 
@@ -95,10 +97,11 @@ func (o *observer) modeOf(name string) podsafety.Mode {
 
 func (o *observer) nodeSeen(name string) objects.NodeSeen { return objects.SeenOf(o.nodes, name) }
 
-// unreachable reports whether the node controller has not heard from a node for a long time.
-func (o *observer) unreachable(name string) bool {
+// toMark reports whether the pods of a node should have the condition NodeUnreachable: the node controller has not
+// heard from it for a long time.
+func (o *observer) toMark(name string) bool {
 	n, _ := o.nodes.Get(name)
-	return n.Unreachable
+	return o.marks && n.Unreachable
 }
 
 // observe returns the facts about a pod without a live read.
@@ -269,7 +272,7 @@ func (o *observer) concern(p *pod) {
 	case o.due(p):
 		o.wake.pod(p.key())
 	}
-	if o.unreachable(p.node) != p.marked {
+	if o.toMark(p.node) != p.marked {
 		o.wake.node(p.node)
 	}
 }
@@ -297,7 +300,7 @@ func (o *observer) wakeNamespace(now namespace) {
 	if now.Mode == podsafety.ModeEnforce {
 		o.wake.namespace(now.Name)
 	}
-	if now.Mode == podsafety.ModeOff {
+	if now.Mode == podsafety.ModeOff || !o.marks {
 		return
 	}
 	o.nodes.Each(func(n objects.WatchedNode) {
@@ -341,7 +344,7 @@ func (o *observer) first() (pods, namespaces, nodes []string) {
 		}
 	})
 	o.nodes.Each(func(n objects.WatchedNode) {
-		if n.Unreachable {
+		if o.marks && n.Unreachable {
 			marked[n.Name] = true
 		}
 	})

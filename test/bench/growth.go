@@ -22,7 +22,7 @@ type growth struct {
 	run func(ctx context.Context, s *session, at func(measure func(n int) ([]float64, error)) error) error
 }
 
-// cost is what is measured at each size.
+// cost is a figure that is measured at each size.
 type cost struct {
 	name, unit, what string
 	// most is the goal for the slope: for 1,000 objects more.

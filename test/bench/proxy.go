@@ -30,7 +30,7 @@ type proxy struct {
 	traffic traffic
 }
 
-// traffic is what a program asked and was sent. Its methods may be called on a copy.
+// traffic counts the requests of a program and the answers. Its methods may be called on a copy.
 type traffic struct {
 	// calls counts the requests but watches by kind, such as "list pods", and conflicts the answers 409 to them.
 	calls     map[string]int

@@ -99,7 +99,7 @@ func (g ginkgoSpec) spec(suite Suite) (spec Spec, has bool) {
 		spec.State = Passed
 	case "skipped", "pending":
 		spec.State = LeftOut
-	default: // also those that panicked, or were not in time
+	default: // such as panicked, timedout and interrupted
 		spec.State = Failed
 		if spec.Reason == "" {
 			spec.Reason = g.State

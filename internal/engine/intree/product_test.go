@@ -182,7 +182,7 @@ func brokenPromise(s Facts, d Decision) string {
 		}
 	case Wait, ReadClaim, ReadAttachments, ReadSiblings, ReadPV, ReadOriginal, ReadTwin:
 	}
-	// kube-controller-manager ignores annotations. It deletes the PVs that it manages, and those that no user has deleted.
+	// kube-controller-manager ignores annotations. It deletes the PVs that it manages, and PVs that no user has deleted.
 	exposed := pv.Policy == volume.PolicyDelete && pv.MigratedTo == "" &&
 		(!pv.Terminating || pv.Writer == WriterOther || s.Other == OtherPresent)
 	switch {

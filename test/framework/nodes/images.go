@@ -88,7 +88,7 @@ type Image struct {
 	Name string
 	// Files are its only layer, folders before their files.
 	Files []File
-	// Command is what a container runs by default, with Args.
+	// Command is the default command of a container, with Args.
 	Command, Args []string
 }
 
