@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/utils/lru"
@@ -83,24 +84,18 @@ func (c *chunks) store(r *csi.TopologyRequirement, refers map[string]string) (*s
 	if r == nil {
 		return nil, nil
 	}
-	names := make([]string, len(r.GetRequisite()))
-	at := make(map[string]int, len(names))
-	for i, topology := range r.GetRequisite() {
-		names[i] = canonical(topology.GetSegments())
-		if _, found := at[names[i]]; !found {
-			at[names[i]] = i
-		}
-	}
-	s := &storedRequirement{Preferred: runs(r.GetPreferred(), at)}
-	if len(names) <= inlineTopologies {
-		for _, topology := range r.GetRequisite() {
+	requisite := r.GetRequisite()
+	names := namesOf(requisite)
+	s := &storedRequirement{Preferred: runs(r.GetPreferred(), names.first())}
+	if len(requisite) <= inlineTopologies {
+		for _, topology := range requisite {
 			s.Requisite = append(s.Requisite, segmentsOf(topology))
 		}
 		return s, nil
 	}
-	for begin := 0; begin < len(names); {
-		end := begin + chunkEnd(names[begin:])
-		hash, one, err := c.of(names[begin:end], r.GetRequisite()[begin:end])
+	for begin := 0; begin < len(requisite); {
+		end := names.chunkEnd(begin)
+		hash, one, err := c.of(names.joined(begin, end), requisite[begin:end])
 		if err != nil {
 			return nil, err
 		}
@@ -111,9 +106,9 @@ func (c *chunks) store(r *csi.TopologyRequirement, refers map[string]string) (*s
 	return s, nil
 }
 
-// of returns the chunk of these topologies, and its hash.
-func (c *chunks) of(names []string, topologies []*csi.Topology) (string, chunk, error) {
-	sum := sha256.Sum256([]byte(strings.Join(names, "\x00")))
+// of returns the chunk of topologies with these joined names, and its hash.
+func (c *chunks) of(names []byte, topologies []*csi.Topology) (string, chunk, error) {
+	sum := sha256.Sum256(names)
 	hash := hex.EncodeToString(sum[:12])
 	if known, found := c.known.Get(hash); found {
 		one, _ := known.(chunk)
@@ -183,11 +178,7 @@ func (c *chunks) read(hash string, value func(hash string) (string, bool)) (chun
 	if err != nil {
 		return chunk{}, err
 	}
-	names := make([]string, len(topologies))
-	for i, topology := range topologies {
-		names[i] = canonical(topology.GetSegments())
-	}
-	is, one, err := c.of(names, topologies)
+	is, one, err := c.of(namesOf(topologies).joined(0, len(topologies)), topologies)
 	if err == nil && is != hash {
 		err = errors.New("its content has another hash")
 	}
@@ -231,8 +222,11 @@ func (s storedChunk) topologies() ([]*csi.Topology, error) {
 // runs encodes preferred topologies as runs of the requisite list, whose indexes are in at.
 func runs(preferred []*csi.Topology, at map[string]int) []storedRun {
 	var all []storedRun
+	var name []byte
+	var keys []string
 	for _, topology := range preferred {
-		i, found := at[canonical(topology.GetSegments())]
+		name, keys = appendName(name[:0], topology.GetSegments(), keys)
+		i, found := at[string(name)]
 		last := len(all) - 1
 		switch {
 		case !found:
@@ -246,30 +240,74 @@ func runs(preferred []*csi.Topology, at map[string]int) []storedRun {
 	return all
 }
 
-// chunkEnd returns the number of topologies in the first chunk.
-func chunkEnd(names []string) int {
-	for i, name := range names[:min(len(names), chunkMax)] {
-		h := fnv.New32a()
-		h.Write([]byte(name)) // never fails
+// nameList has the names of a list of topologies, each followed by a zero byte. A name is equal for equal segments only.
+type nameList struct {
+	text []byte
+	// begins has the begin of each name, and the length of text.
+	begins []int
+}
+
+func namesOf(topologies []*csi.Topology) nameList {
+	n := nameList{begins: make([]int, 0, len(topologies)+1)}
+	var keys []string
+	for _, topology := range topologies {
+		n.begins = append(n.begins, len(n.text))
+		n.text, keys = appendName(n.text, topology.GetSegments(), keys)
+		n.text = append(n.text, 0)
+		if len(n.begins) == 1 { // others are about as long
+			n.text = slices.Grow(n.text, len(n.text)*len(topologies)*9/8)
+		}
+	}
+	n.begins = append(n.begins, len(n.text))
+	return n
+}
+
+// joined returns the names from begin to end, with a zero byte between two of them.
+func (n nameList) joined(begin, end int) []byte {
+	from, to := n.begins[begin], n.begins[end]
+	return n.text[from:max(from, to-1)]
+}
+
+// first returns the index of the first topology of each name.
+func (n nameList) first() map[string]int {
+	text, at := string(n.text), make(map[string]int, len(n.begins))
+	for i, begin := range n.begins[:len(n.begins)-1] {
+		name := text[begin : n.begins[i+1]-1]
+		if _, found := at[name]; !found {
+			at[name] = i
+		}
+	}
+	return at
+}
+
+// chunkEnd returns the end of the chunk that begins at an index.
+func (n nameList) chunkEnd(begin int) int {
+	end, h := min(len(n.begins)-1, begin+chunkMax), fnv.New32a()
+	for i := begin; i < end; i++ {
+		h.Reset()
+		h.Write(n.joined(i, i+1)) // never fails
 		if h.Sum32()%chunkMean == 0 {
 			return i + 1
 		}
 	}
-	return min(len(names), chunkMax)
+	return end
 }
 
-// canonical returns a text that is equal for equal segments only.
-func canonical(segments map[string]string) string {
-	var b strings.Builder
-	for _, key := range slices.Sorted(maps.Keys(segments)) {
-		b.WriteString(strconv.Itoa(len(key)))
-		b.WriteByte(':')
-		b.WriteString(key)
-		b.WriteString(strconv.Itoa(len(segments[key])))
-		b.WriteByte(':')
-		b.WriteString(segments[key])
+// appendName appends the name of a topology, and returns the sorted keys of its segments. keys are these of the
+// topology before, which most often has the same ones.
+func appendName(b []byte, segments map[string]string, keys []string) ([]byte, []string) {
+	lacks := func(key string) bool { _, found := segments[key]; return !found }
+	if len(keys) != len(segments) || slices.ContainsFunc(keys, lacks) {
+		keys = slices.Sorted(maps.Keys(segments))
 	}
-	return b.String()
+	for _, key := range keys {
+		for _, text := range [...]string{key, segments[key]} {
+			b = strconv.AppendInt(b, int64(len(text)), 10)
+			b = append(b, ':')
+			b = append(b, text...)
+		}
+	}
+	return b, keys
 }
 
 // segmentsOf returns the segments of a topology. They are never nil, so that JSON has an object for them.
@@ -288,21 +326,32 @@ func sameRequirement(a, b *csi.TopologyRequirement) bool {
 		slices.EqualFunc(a.GetPreferred(), b.GetPreferred(), same)
 }
 
+// compressors has writers of compressed text, because each takes 800 KB.
+var compressors = sync.Pool{New: func() any {
+	w, err := flate.NewWriter(io.Discard, flate.BestCompression)
+	if err != nil {
+		return nil
+	}
+	return w
+}}
+
 // compress returns the value of an annotation with this content.
 func compress(data []byte) string {
 	if len(data) < compressFrom {
 		return string(data)
 	}
 	var buffer bytes.Buffer
-	w, err := flate.NewWriter(&buffer, flate.BestCompression)
-	if err == nil {
-		_, err = w.Write(data)
+	w, is := compressors.Get().(*flate.Writer)
+	if !is {
+		return string(data) // does not happen, as no failure below does: the level is valid, and a Buffer takes all
 	}
-	if err == nil {
-		err = w.Close()
+	defer compressors.Put(w)
+	w.Reset(&buffer)
+	if _, err := w.Write(data); err != nil {
+		return string(data)
 	}
-	if err != nil {
-		return string(data) // does not happen: the level is valid, and a Buffer takes all
+	if err := w.Close(); err != nil {
+		return string(data)
 	}
 	return compressed + base64.RawStdEncoding.EncodeToString(buffer.Bytes())
 }
