@@ -25,9 +25,9 @@ func (o *options) provisioningFlags(fs *pflag.FlagSet) {
 			"A shorter period risks a leaked volume. Default: --leader-election-lease-duration + the longer of --timeout and "+
 			"1m + 30s.")
 	fs.StringVar(&o.volumes.VolumeNamePrefix, "volume-name-prefix", "pvc",
-		"Prefix of the names of volumes and of their PVs. After a change, volumes in the in-flight log are finished under "+
-			"their earlier names. Where external-provisioner was creating the volume, or the PV exists and is not bound yet, "+
-			"the claim gets a second volume.")
+		"Prefix of the names of volumes and of their PVs. After a change, claims with a volume in the in-flight log, or "+
+			"with an unbound PV, keep their names. Where external-provisioner was creating the volume, the claim gets a "+
+			"second one.")
 	fs.IntVar(&o.volumes.VolumeNameUUIDLength, "volume-name-uuid-length", -1,
 		"How many characters of the claim's UID end the names, 1 to 32, without dashes. -1: all, with dashes. With few "+
 			"characters, two claims can get the same name; the second then waits until the first is gone.")

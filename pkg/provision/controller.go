@@ -237,19 +237,19 @@ func (p *Controller) claimChanged(before, now *v1.PersistentVolumeClaim) {
 	if now == nil {
 		p.selections.Forget(before.UID)
 		p.recorder.Forget(before.UID)
+		p.wake(p.nameOf(before.UID)) // before the name is forgotten
 		p.tracker.over(before.UID)
-		p.wake(p.nameOf(before.UID))
 		return
 	}
 	if before != nil {
 		p.claimCorrected(before, now)
 	}
 	p.cloneChanged(now)
+	p.wake(p.nameOf(now.UID))
 	if now.Spec.VolumeName != "" {
 		p.tracker.over(now.UID)
 		p.selections.Forget(now.UID)
 	}
-	p.wake(p.nameOf(now.UID))
 	p.offer(now)
 }
 
@@ -295,6 +295,7 @@ func (p *Controller) entryRemoved(name string) {
 // volumeChanged handles PVs that appear or disappear.
 func (p *Controller) volumeChanged(pv volume.PV) {
 	p.assumed.Drop(pv)
+	p.nameShown(pv)
 	p.wake(pv.Name)
 	if claim := p.claims.WholeByUID(pv.Claim.UID); claim != nil {
 		p.offer(claim)

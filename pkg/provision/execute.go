@@ -92,7 +92,7 @@ func (w *run) buildRequest(ctx context.Context) error {
 	if err != nil {
 		return reasons.Because(w.failure(), err)
 	}
-	built, err := w.requests.Build(ctx, request.Options{Claim: w.claim, Class: w.wanted, Node: node})
+	built, err := w.requests.Build(ctx, request.Options{Name: w.name, Claim: w.claim, Class: w.wanted, Node: node})
 	if err != nil {
 		w.reschedule = request.RemediationOf(err) == request.RemediationReschedule
 		return reasons.Because(w.failure(), err)

@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -70,13 +71,33 @@ func askedOf(claim *v1.PersistentVolumeClaim) (name string, asked bool) {
 	return name, asked
 }
 
-// nameOf returns the name of a claim's volume and PersistentVolume.
+// nameOf returns the name of a claim's volume and PersistentVolume. A claim that may have a volume keeps its name, even
+// if names are formed in another way since.
 func (p *Controller) nameOf(claim types.UID) string {
-	if name, begun := p.tracker.volumeOf(claim); begun {
+	if name, found := p.tracker.nameOf(claim); found {
 		return name
 	}
 	return p.requests.PVName(claim)
 }
+
+// nameShown records the name of a PersistentVolume that appeared or disappeared, if its claim would get another name
+// now. A PersistentVolume that an administrator has named does not keep its claim from getting a volume. The name of an
+// unbound claim stays, because a try of that name may have begun.
+func (p *Controller) nameShown(pv volume.PV) {
+	claim := pv.Claim.UID
+	if !request.IsVolumeName(pv.Name, claim) || pv.Name == p.requests.PVName(claim) {
+		return
+	}
+	switch now, found := p.volumes.Get(pv.Name); {
+	case found && now.Claim.UID == claim && p.mayBeOwn(now):
+		p.tracker.show(claim, pv.Name)
+	case p.claims.WholeByUID(claim) == nil:
+		p.tracker.hide(claim, pv.Name)
+	}
+}
+
+// mayBeOwn reports whether a PersistentVolume is the driver's. One without a known driver may be.
+func (p *Controller) mayBeOwn(pv volume.PV) bool { return pv.Driver == "" || pv.Driver == p.names[0] }
 
 // claimOf returns the engine's facts about a claim.
 func (p *Controller) claimOf(claim *v1.PersistentVolumeClaim) provision.Claim {
@@ -210,11 +231,11 @@ func (p *Controller) shown(name string) (volume.PV, bool) {
 	return pv, shown
 }
 
-// pvOf returns the facts about a PersistentVolume for the run's claim. A PV without a known driver may be the driver's.
+// pvOf returns the facts about a PersistentVolume for the run's claim.
 func (w *run) pvOf(pv volume.PV, read time.Time) provision.PV {
 	return provision.PV{
 		Known: true, Exists: true, Read: read, OfClaim: pv.Claim.UID == w.claimKey.uid,
-		OfDriver: pv.Driver == "" || pv.Driver == w.names[0], Handle: pv.Handle,
+		OfDriver: w.mayBeOwn(pv), Handle: pv.Handle,
 		Terminating: pv.Terminating, Elsewhere: pv.Reach == volume.ReachElsewhere,
 	}
 }
@@ -222,8 +243,7 @@ func (w *run) pvOf(pv volume.PV, read time.Time) provision.PV {
 // stored reports whether the PersistentVolume of a claim exists, either in the cache or stored a moment ago.
 func (p *Controller) stored(claim types.UID) bool {
 	pv, shown := p.shown(p.nameOf(claim))
-	return shown && pv.Claim.UID == claim && (pv.Driver == "" || pv.Driver == p.names[0]) && !pv.Terminating &&
-		pv.Reach != volume.ReachElsewhere
+	return shown && pv.Claim.UID == claim && p.mayBeOwn(pv) && !pv.Terminating && pv.Reach != volume.ReachElsewhere
 }
 
 // mayAct reports whether this process holds its lease, on its own clock.

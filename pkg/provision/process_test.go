@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -246,6 +247,8 @@ func (w *world) work(call string, effect func()) error {
 
 // plainOrders builds minimal requests.
 type plainOrders struct {
+	// prefix begins the names of volumes, by default "pvc".
+	prefix string
 	// characters is the number of the UID's characters in a name, 0 for all.
 	characters int
 	// node is the node of the volumes, if that matters.
@@ -267,7 +270,7 @@ func (o plainOrders) PVName(claim types.UID) string {
 	if o.characters > 0 {
 		claim = claim[:o.characters]
 	}
-	return "pvc-" + string(claim)
+	return cmp.Or(o.prefix, "pvc") + "-" + string(claim)
 }
 
 func (o plainOrders) Build(_ context.Context, want request.Options) (*inflight.Request, error) {
@@ -281,10 +284,10 @@ func (o plainOrders) Build(_ context.Context, want request.Options) (*inflight.R
 		}
 	}
 	ordered := &inflight.Request{
-		Node: want.SelectedNode(), Create: &csi.CreateVolumeRequest{Name: o.PVName(claim.UID)},
+		Node: want.SelectedNode(), Create: &csi.CreateVolumeRequest{Name: want.Name},
 		Secret: &v1.SecretReference{Namespace: "ns", Name: "secret"}, MayReschedule: want.SelectedNode() != "",
 		PV: &v1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: o.PVName(claim.UID), UID: "pv-of-" + claim.UID,
+			ObjectMeta: metav1.ObjectMeta{Name: want.Name, UID: "pv-of-" + claim.UID,
 				Finalizers: []string{"external-provisioner.volume.kubernetes.io/finalizer"}},
 			Spec: v1.PersistentVolumeSpec{
 				ClaimRef:                      &v1.ObjectReference{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},

@@ -36,7 +36,7 @@ func TestClaimGetsItsVolume(t *testing.T) {
 	w.wait("nothing is remembered", func() bool {
 		p.provisioner.tracker.mu.Lock()
 		defer p.provisioner.tracker.mu.Unlock()
-		return len(p.provisioner.tracker.of)+len(p.provisioner.tracker.volumes) == 0
+		return len(p.provisioner.tracker.of)+len(p.provisioner.tracker.open) == 0
 	})
 	p.stop()
 	if want := []string{"open entry", "create volume", "create PV", "close entry"}; !slices.Equal(w.recorded(), want) {

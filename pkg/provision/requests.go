@@ -17,10 +17,10 @@ import (
 
 // RequestBuilder decides the content of requests, and is safe for concurrent use.
 type RequestBuilder interface {
-	// PVName returns the name of a claim's PV, which is also the name of the volume at the driver.
+	// PVName returns the name of a new claim's PV, which is also the name of the volume at the driver.
 	PVName(claim types.UID) string
-	// Build returns the request for a claim. For the same claim and class it always returns the same volume name. An error
-	// describes a problem of the claim or class, or a failed read; a *request.Error among its causes has the remediation.
+	// Build returns the request for a claim, with the volume name of want. An error describes a problem of the claim or
+	// class, or a failed read; a *request.Error among its causes has the remediation.
 	Build(ctx context.Context, want request.Options) (*inflight.Request, error)
 	// PV returns the PersistentVolume of the volume that the driver created for o, which may have been read from the
 	// in-flight log. An error means that the volume does not match the request: it gets no PersistentVolume and is

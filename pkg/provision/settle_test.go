@@ -296,6 +296,6 @@ func TestEndedClaimsTakeNoMemory(t *testing.T) {
 		tracker := p.provisioner.tracker
 		tracker.mu.Lock()
 		defer tracker.mu.Unlock()
-		return len(tracker.of)+len(tracker.volumes)+len(tracker.open)+len(tracker.begun) == 0
+		return len(tracker.of)+len(tracker.names)+len(tracker.shown)+len(tracker.open) == 0
 	})
 }

@@ -68,18 +68,19 @@ type ending struct {
 type tracker struct {
 	mu sync.Mutex
 	of map[string]*track
-	// volumes has the volume names of claims whose open entry has another name than they would get now, because the prefix
-	// of the names may have changed.
-	volumes map[types.UID]string
+	// names has the volume names of claims that have or had an entry, until over. A claim keeps the name, because a second
+	// one would get a second volume, and an earlier process may have formed names in another way.
+	names map[types.UID]string
+	// shown has the names of the PVs of claims whose names an earlier process has formed in another way, until over, or
+	// until the PV of a claim that needs none is gone.
+	shown map[types.UID]string
 	// open has the entries that the log may have, by volume, until entryEnded.
 	open map[string]inflight.Entry
-	// begun has the claims without a volume that have or had an entry.
-	begun map[types.UID]bool
 }
 
 func newTracker() *tracker {
-	return &tracker{of: map[string]*track{}, volumes: map[types.UID]string{}, open: map[string]inflight.Entry{},
-		begun: map[types.UID]bool{}}
+	return &tracker{of: map[string]*track{}, names: map[types.UID]string{}, shown: map[types.UID]string{},
+		open: map[string]inflight.Entry{}}
 }
 
 func (t *tracker) get(name string) *track {
@@ -109,7 +110,7 @@ func (t *tracker) note(entry inflight.Entry) {
 	t.want(entry.Volume, keyOfEntry(entry))
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.volumes[entry.Claim.UID], t.open[entry.Volume], t.begun[entry.Claim.UID] = entry.Volume, entry, true
+	t.names[entry.Claim.UID], t.open[entry.Volume] = entry.Volume, entry
 }
 
 // claimsOf returns the claims that want a volume of this name, in order of arrival.
@@ -126,7 +127,6 @@ func (t *tracker) claimsOf(name string) []key {
 func (t *tracker) leave(name string, claim key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.volumes, claim.uid)
 	if one := t.of[name]; one != nil {
 		one.claims = slices.DeleteFunc(one.claims, func(k key) bool { return k == claim })
 	}
@@ -146,12 +146,30 @@ func (t *tracker) forgetLocked(name string) {
 	}
 }
 
-// volumeOf returns the name of the volume that an earlier process has begun for a claim.
-func (t *tracker) volumeOf(claim types.UID) (name string, found bool) {
+// nameOf returns the name of a claim's volume if the claim has or had an entry, or has a PV of an earlier process.
+func (t *tracker) nameOf(claim types.UID) (name string, found bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	name, found = t.volumes[claim]
+	if name, found = t.names[claim]; !found {
+		name, found = t.shown[claim]
+	}
 	return name, found
+}
+
+// show records that the claim has a PV with this name.
+func (t *tracker) show(claim types.UID, name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.shown[claim] = name
+}
+
+// hide forgets the name of a PV that is gone.
+func (t *tracker) hide(claim types.UID, name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.shown[claim] == name {
+		delete(t.shown, claim)
+	}
 }
 
 // end forgets the entry of a name and returns it.
@@ -166,14 +184,18 @@ func (t *tracker) end(name string) (entry inflight.Entry, found bool) {
 func (t *tracker) hadEntry(claim types.UID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.begun[claim]
+	_, found := t.names[claim]
+	return found
 }
 
-// over forgets a claim that will not get another volume.
+// over forgets the name of a claim that will not get another volume, unless the log may have its entry.
 func (t *tracker) over(claim types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.begun, claim)
+	delete(t.shown, claim)
+	if t.open[t.names[claim]].Claim.UID != claim {
+		delete(t.names, claim)
+	}
 }
 
 func (t *tracker) knows(name string) bool {

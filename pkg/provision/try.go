@@ -81,7 +81,8 @@ func (w *run) choose(ctx context.Context) bool {
 	for _, w.claimKey = range w.tracker.claimsOf(w.name) {
 		w.want(ctx)
 		switch {
-		case w.claim == nil || w.claim.Spec.VolumeName != "" || w.claim.DeletionTimestamp != nil || w.stored(w.claim.UID):
+		case w.claim == nil || w.claim.Spec.VolumeName != "" || w.claim.DeletionTimestamp != nil ||
+			w.nameOf(w.claim.UID) != w.name || w.stored(w.claim.UID):
 			w.leave()
 		case w.wanted != nil:
 			return true

@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -91,4 +93,153 @@ func newsOf(volumes PVLister) <-chan string {
 		news <- pv.Name + " of " + string(pv.Claim.UID) + " " + shown
 	})
 	return news
+}
+
+// restart ends a process, and starts the next one, which forms names with another prefix.
+func (p *process) restart() *process {
+	p.t.Helper()
+	p.stop()
+	p.world.orders.prefix = "disk"
+	return p.world.start(Config{Quiet: quiet})
+}
+
+// keeps fails the test unless the claim, whose volume is stored, has the name that an earlier process has formed.
+func (p *process) keeps(what string) {
+	p.t.Helper()
+	c := p.provisioner
+	if name := c.nameOf("u1"); name != "pvc-u1" || !c.stored("u1") {
+		p.t.Errorf("%s: the claim is to get a second volume, %q", what, name)
+	}
+}
+
+// TestClaimKeepsTheNameOfItsVolume: with another name, an unbound claim would get a second volume.
+func TestClaimKeepsTheNameOfItsVolume(t *testing.T) {
+	w := newWorld(t)
+	p := w.madeUnseen().restart()
+	w.failing(false, nil)
+	w.wait("it is provisioned", func() bool { return w.provisioned() && !p.provisioner.tracker.knows("pvc-u1") })
+	p.keeps("its entry was closed by this process")
+	p = p.restart()
+	p.keeps("its entry was closed by an earlier process")
+	w.must(w.client.CoreV1().PersistentVolumes().Delete(t.Context(), "pvc-u1", metav1.DeleteOptions{}))
+	w.wait("its PV is gone, and it gets another one", func() bool {
+		_, err := w.client.CoreV1().PersistentVolumes().Get(t.Context(), "pvc-u1", metav1.GetOptions{})
+		return err == nil && w.count("create PV") == 2 && w.settled()
+	})
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "logs", "u2" })
+	if slices.Contains(w.onDisk(), "vol-disk-u1") {
+		t.Errorf("volumes: %q", w.onDisk())
+	}
+	w.wait("a new claim gets a new name", func() bool { return slices.Contains(w.onDisk(), "vol-disk-u2") })
+	w.update(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pvc-u1" })
+	w.wait("a bound claim takes no memory", func() bool { return p.provisioner.nameOf("u1") == "disk-u1" })
+}
+
+// TestRefusedClaimKeepsItsName: the log takes no request of another name for the volume.
+func TestRefusedClaimKeepsItsName(t *testing.T) {
+	w := newWorld(t)
+	w.failing(false, class(errclass.Uncertain))
+	p := w.start(Config{Quiet: quiet})
+	w.makeClaim()
+	w.wait("the outcome is in doubt", func() bool { return w.count("create volume") > 0 })
+	w.failing(false, class(errclass.Unfit))
+	p.restart()
+	w.wait("it is refused", func() bool { return w.count("close entry") > 0 })
+	w.failing(false, nil)
+	w.wait("it is provisioned", w.provisioned)
+}
+
+func TestNameOf(t *testing.T) {
+	const anew = "disk-u1"
+	of := func(name, driver string, claim types.UID) volume.PV {
+		return volume.PV{Name: name, Driver: driver, Claim: volume.ClaimRef{UID: claim}}
+	}
+	for name, c := range map[string]struct {
+		// shown are the PVs that the cache shows, and changed is the one that appeared, disappeared or changed.
+		shown   pvsOf
+		changed volume.PV
+		want    string
+	}{
+		"a PV with an earlier name": {pvsOf{"pvc-u1": of("pvc-u1", driverName, "u1")},
+			of("pvc-u1", driverName, "u1"), "pvc-u1"},
+		"a PV with the name of now": {pvsOf{"disk-u1": of("disk-u1", driverName, "u1")},
+			of("disk-u1", driverName, "u1"), anew},
+		"a PV without a known driver": {pvsOf{"pvc-u1": of("pvc-u1", "", "u1")}, of("pvc-u1", "", "u1"), "pvc-u1"},
+		"another driver's PV": {pvsOf{"pvc-u1": of("pvc-u1", "another.example.com", "u1")},
+			of("pvc-u1", "another.example.com", "u1"), anew},
+		"an administrator's PV": {pvsOf{"data": of("data", driverName, "u1")}, of("data", driverName, "u1"), anew},
+		"the name of a PV was another claim's": {pvsOf{"pvc-u1": of("pvc-u1", driverName, "u9")},
+			of("pvc-u1", driverName, "u1"), anew},
+		"a PV that is gone": {pvsOf{}, of("pvc-u1", driverName, "u1"), anew},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := observing(t, Config{}, claimsOf{claimAt("1")}, c.shown)
+			r.requests = plainOrders{prefix: "disk"}
+			r.nameShown(c.changed)
+			if got, kept := r.nameOf("u1"), len(r.tracker.shown) > 0; got != c.want || kept != (got != anew) {
+				t.Errorf("%q, want %q; memory is used: %t", got, c.want, kept)
+			}
+		})
+	}
+}
+
+// TestNameOfAPVThatIsGone: a try of the name may have begun while its claim is unbound. Then a second name would get a
+// second volume.
+func TestNameOfAPVThatIsGone(t *testing.T) {
+	w := newWorld(t)
+	w.orders.prefix = "disk"
+	w.deleteClass() // so that no claim is provisioned
+	w.makeClaim()
+	p := w.start(Config{}).provisioner
+	w.wait("the claim is in the cache", func() bool { return p.working() && p.claims.WholeByUID("u1") != nil })
+	for _, claim := range []types.UID{"u1", "u2"} {
+		p.tracker.show(claim, "pvc-"+string(claim))
+		p.nameShown(volume.PV{Name: "pvc-" + string(claim), Driver: driverName, Claim: volume.ClaimRef{UID: claim}})
+	}
+	if first, second := p.nameOf("u1"), p.nameOf("u2"); first != "pvc-u1" || second != "disk-u2" {
+		t.Errorf("the name of an unbound claim is %q, and of a bound one %q", first, second)
+	}
+	p.tracker.want("disk-u1", key{"ns", "data", "u1"})
+	if p.try(t.Context(), "disk-u1"); p.tracker.knows("disk-u1") {
+		t.Error("the claim is tried under another name")
+	}
+	if p.tracker.hide("u1", "another-u1"); p.nameOf("u1") != "pvc-u1" {
+		t.Error("the end of another PV ends the name")
+	}
+	p.tracker.want(p.nameOf("u1"), key{"ns", "data", "u1"})
+	w.deleteClaim()
+	w.wait("the name is forgotten with the claim", func() bool {
+		return p.nameOf("u1") == "disk-u1" && !p.tracker.knows("pvc-u1")
+	})
+}
+
+// TestNameIsKept: until the claim needs no volume and the log cannot have the entry.
+func TestNameIsKept(t *testing.T) {
+	entry := inflight.Entry{Volume: "pvc-u", Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"}}
+	of := keyOfEntry(entry)
+	for name, c := range map[string]struct {
+		happens func(*tracker)
+		kept    bool
+	}{
+		"the entry is open":                        {func(*tracker) {}, true},
+		"the claim has its volume":                 {func(r *tracker) { r.leave("pvc-u", of) }, true},
+		"the entry has ended":                      {func(r *tracker) { r.leave("pvc-u", of); r.end("pvc-u") }, true},
+		"the claim is over, and the entry is open": {func(r *tracker) { r.over("u1") }, true},
+		"the claim is over after its entry":        {func(r *tracker) { r.end("pvc-u"); r.over("u1") }, false},
+		"the name is another claim's now": {func(r *tracker) {
+			other := entry
+			other.Claim.UID = "u2"
+			r.note(other)
+			r.over("u1")
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newTracker()
+			r.note(entry)
+			c.happens(r)
+			if _, kept := r.nameOf("u1"); kept != c.kept || r.hadEntry("u1") != c.kept {
+				t.Errorf("kept %t, want %t", kept, c.kept)
+			}
+		})
+	}
 }

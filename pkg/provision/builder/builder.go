@@ -231,7 +231,8 @@ func (b *Builder) PVName(claim types.UID) string {
 
 // Build returns the request for a claim.
 func (b *Builder) Build(ctx context.Context, want request.Options) (*inflight.Request, error) {
-	f := request.Facts{Claim: want.Claim, Class: want.Class, Driver: b.describe(), Settings: b.cfg.Settings}
+	f := request.Facts{Name: want.Name, Claim: want.Claim, Class: want.Class, Driver: b.describe(),
+		Settings: b.cfg.Settings}
 	if err := b.driver.Known(); err != nil { // after the capabilities were read
 		return nil, fmt.Errorf("build a request: %w", err)
 	}

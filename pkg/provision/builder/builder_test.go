@@ -47,6 +47,13 @@ func want(changes ...func(*v1.PersistentVolumeClaim)) request.Options {
 	return request.Options{Claim: f.Claim, Class: f.Class}
 }
 
+// named returns a plain claim whose volume has this name.
+func named(name string) request.Options {
+	o := want()
+	o.Name = name
+	return o
+}
+
 func from(group, kind, name string) func(*v1.PersistentVolumeClaim) {
 	return func(c *v1.PersistentVolumeClaim) {
 		c.Spec.DataSource = &v1.TypedLocalObjectReference{APIGroup: &group, Kind: kind, Name: name}
@@ -81,6 +88,9 @@ func TestBuild(t *testing.T) {
 		"a plain claim": {want(), nil, "", func(o *inflight.Request) bool {
 			return o.Create.Name == "pvc-u1" && o.Source == nil &&
 				o.Secret == nil
+		}},
+		"a claim that keeps its name": {named("disk-u1"), nil, "", func(o *inflight.Request) bool {
+			return o.Create.Name == "disk-u1" && o.PV.Name == "disk-u1"
 		}},
 		"a VolumeAttributesClass": {want(tier("gold")), nil, "", func(o *inflight.Request) bool {
 			return o.Create.MutableParameters["iops"] == "9"

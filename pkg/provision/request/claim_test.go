@@ -37,6 +37,22 @@ func TestVolumeName(t *testing.T) {
 	}
 }
 
+func TestIsVolumeName(t *testing.T) {
+	const uid = "0f0c4b1e-7a51-4d2a-9f5e-3f6f1d2c8b7a"
+	for name, want := range map[string]bool{
+		"pvc-" + uid: true, "a-long-prefix-" + uid: true, "disk-0f0c": true, "disk-0f0c4b1e7a51": true,
+		uid: false, "0f0c": false, "data-0f0d": false, "data-": false, "data": false, "disk-8b7a": false,
+		"pvc-" + uid + "-apart-01234567": false,
+	} {
+		if got := IsVolumeName(name, uid); got != want {
+			t.Errorf("%q: %t, want %t", name, got, want)
+		}
+	}
+	if IsVolumeName("data-", "") || IsVolumeName("pvc-"+uid, "") {
+		t.Error("a claim without UID has a volume")
+	}
+}
+
 func TestSettings(t *testing.T) {
 	cases := map[string]struct {
 		s  Settings

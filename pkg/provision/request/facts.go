@@ -14,6 +14,8 @@ import (
 // Nil stands for an object that does not exist. A failed read is not a fact: the caller returns its error and makes no
 // plan.
 type Facts struct {
+	// Name is the name of the volume and PV. Default: the result of VolumeName.
+	Name string
 	// Claim and Class are required, where Class is the untranslated object of the API server.
 	Claim *v1.PersistentVolumeClaim
 	Class *storagev1.StorageClass

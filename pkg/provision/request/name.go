@@ -22,3 +22,19 @@ func VolumeName(s Settings, claim types.UID) (string, error) {
 	}
 	return s.VolumeNamePrefix + "-" + id, nil
 }
+
+// volumeName returns the name of the volume, which the settings form unless the facts have one.
+func (f Facts) volumeName() (string, error) {
+	if f.Name != "" {
+		return f.Name, nil
+	}
+	return VolumeName(f.Settings, f.Claim.UID)
+}
+
+// IsVolumeName reports whether VolumeName returns a name for the claim with any settings.
+func IsVolumeName(name string, claim types.UID) bool {
+	id := name[strings.LastIndexByte(name, '-')+1:]
+	whole := strings.HasSuffix(name, "-"+string(claim))
+	part := id != name && strings.HasPrefix(strings.ReplaceAll(string(claim), "-", ""), id)
+	return claim != "" && id != "" && (whole || part)
+}

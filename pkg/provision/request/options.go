@@ -7,6 +7,9 @@ import (
 
 // Options is a claim that gets a volume, with the objects that its request depends on.
 type Options struct {
+	// Name is the name of the volume and PV, because a claim keeps the name of its first request. Default: the result of
+	// VolumeName.
+	Name string
 	// Claim and Class are shared with the watch caches and must not be changed. Required.
 	Claim *v1.PersistentVolumeClaim
 	Class *storagev1.StorageClass

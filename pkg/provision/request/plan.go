@@ -48,7 +48,7 @@ func NewPlan(f Facts) (Plan, error) {
 	o := Plan{Driver: f.Driver.Name, Topology: f.Driver.topology(), Migrated: f.migrates()}
 	o.MayReschedule = o.Topology && f.selectedNode() != ""
 	o.Source = source.withUID(f.Source)
-	name, err := VolumeName(f.Settings, f.Claim.UID)
+	name, err := f.volumeName()
 	if err != nil {
 		return Plan{}, err
 	}

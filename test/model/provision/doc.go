@@ -26,6 +26,8 @@
 //     this name conflict, which is read again, as after a write that was not answered.
 //   - Watches show an object's present state at any time, or one that they have received before, and none that is
 //     older than what they have shown. They hold back one state each: more would be shown as well one after another.
+//   - The name of a claim's volume. Package provision keeps the name after a restart with another prefix, and its tests
+//     have the restarts.
 //   - Sizes and content sources: a request is a number that differs from another one. Which fields differ does not
 //     matter to the engine, which never looks into a request. A source that is gone keeps a request from being
 //     prepared, as a Secret does.
