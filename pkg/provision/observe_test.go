@@ -318,7 +318,8 @@ func observeSettled(t *testing.T, r *run) {
 
 func mustBuild(t *testing.T) *inflight.Request {
 	t.Helper()
-	built, err := plainOrders{}.Build(t.Context(), request.Options{Name: "pvc-u1", Claim: claimAt("1"), Class: &storagev1.StorageClass{}})
+	built, err := plainOrders{}.Build(t.Context(), request.Options{Name: "pvc-u1", Claim: claimAt("1"),
+		Class: &storagev1.StorageClass{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -118,7 +118,7 @@ func (w *realWorld) list() ([]Entry, []Problem) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return Decode(list.Items)
+	return decoded(list.Items)
 }
 
 // lifetime covers take-over, put, replace, remove, restart and supersede.

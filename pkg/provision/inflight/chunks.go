@@ -240,7 +240,7 @@ func runs(preferred []*csi.Topology, at map[string]int) []storedRun {
 	return all
 }
 
-// nameList has the names of a list of topologies, each followed by a zero byte. A name is equal for equal segments only.
+// nameList has the names of a list of topologies, each followed by a zero byte. Only equal segments have equal names.
 type nameList struct {
 	text []byte
 	// begins has the begin of each name, and the length of text.

@@ -38,15 +38,15 @@ type (
 		Requests []storedRequest `json:"requests"`
 	}
 	storedClaim struct {
-		Namespace string `json:"namespace"`
-		Name      string `json:"name"`
-		UID       string `json:"uid"`
+		Namespace string    `json:"namespace"`
+		Name      string    `json:"name"`
+		UID       types.UID `json:"uid"`
 	}
 	storedSource struct {
-		Kind      string `json:"kind"`
-		Namespace string `json:"namespace"`
-		Name      string `json:"name"`
-		UID       string `json:"uid"`
+		Kind      string    `json:"kind"`
+		Namespace string    `json:"namespace"`
+		Name      string    `json:"name"`
+		UID       types.UID `json:"uid"`
 	}
 	storedRequest struct {
 		Node          string               `json:"node,omitempty"`
@@ -100,7 +100,7 @@ func (c *chunks) marshal(e *Entry) (value string, refers map[string]string, _ er
 		return "", nil, err
 	}
 	refers = map[string]string{}
-	s := storedEntry{Version: entryVersion, Volume: e.Volume, Claim: stored(e.Claim), Begun: e.Begun, Epoch: e.Epoch,
+	s := storedEntry{Version: entryVersion, Volume: e.Volume, Claim: storedClaim(e.Claim), Begun: e.Begun, Epoch: e.Epoch,
 		Discarding: e.Discarding}
 	for i := range e.Requests {
 		r := &e.Requests[i]
@@ -113,15 +113,11 @@ func (c *chunks) marshal(e *Entry) (value string, refers map[string]string, _ er
 		if err != nil {
 			return "", nil, err
 		}
-		request := storedRequest{
-			Node: r.Node, Create: create, Accessibility: accessibility, Secret: r.Secret,
+		s.Requests = append(s.Requests, storedRequest{
+			Node: r.Node, Create: create, Accessibility: accessibility, Secret: r.Secret, Source: (*storedSource)(r.Source),
 			DriverVersion: r.DriverVersion, OtherVersions: r.OtherVersions, MayReschedule: r.MayReschedule, PV: r.PV,
 			Topology: r.Topology, Migrated: r.Migrated,
-		}
-		if from := r.Source; from != nil {
-			request.Source = &storedSource{Kind: from.Kind, Namespace: from.Namespace, Name: from.Name, UID: string(from.UID)}
-		}
-		s.Requests = append(s.Requests, request)
+		})
 	}
 	var buffer bytes.Buffer
 	encoder := json.NewEncoder(&buffer)
@@ -153,7 +149,7 @@ func (c *chunks) decode(value string, chunk func(hash string) (string, bool)) (c
 	if err != nil {
 		return coded{}, fmt.Errorf("%w: %w", ErrDecode, err)
 	}
-	e := &Entry{Volume: s.Volume, Claim: s.Claim.claim(), Begun: s.Begun, Epoch: s.Epoch, Discarding: s.Discarding}
+	e := &Entry{Volume: s.Volume, Claim: Claim(s.Claim), Begun: s.Begun, Epoch: s.Epoch, Discarding: s.Discarding}
 	refers := map[string]string{}
 	for i := range s.Requests {
 		request, err := c.request(&s.Requests[i], chunk, refers)
@@ -212,9 +208,9 @@ func hashesOf(value string) (hashes []string, _ error) {
 func (c *chunks) request(r *storedRequest, chunk func(hash string) (string, bool),
 	refers map[string]string) (Request, error) {
 	request := Request{
-		Node: r.Node, Create: &csi.CreateVolumeRequest{}, Secret: r.Secret, DriverVersion: r.DriverVersion,
-		OtherVersions: r.OtherVersions,
-		MayReschedule: r.MayReschedule, PV: r.PV, Topology: r.Topology, Migrated: r.Migrated,
+		Node: r.Node, Create: &csi.CreateVolumeRequest{}, Secret: r.Secret, Source: (*Source)(r.Source),
+		DriverVersion: r.DriverVersion, OtherVersions: r.OtherVersions, MayReschedule: r.MayReschedule, PV: r.PV,
+		Topology: r.Topology, Migrated: r.Migrated,
 	}
 	if err := protojson.Unmarshal(r.Create, request.Create); err != nil {
 		return Request{}, err
@@ -226,9 +222,6 @@ func (c *chunks) request(r *storedRequest, chunk func(hash string) (string, bool
 		}
 		request.Create.AccessibilityRequirements = accessibility
 	}
-	if from := r.Source; from != nil {
-		request.Source = &Source{Kind: from.Kind, Namespace: from.Namespace, Name: from.Name, UID: types.UID(from.UID)}
-	}
 	return request, nil
 }
 
@@ -237,8 +230,8 @@ func validate(e *Entry) error {
 	if problems := validation.NameIsDNSSubdomain(e.Volume, false); len(problems) > 0 {
 		return fmt.Errorf("volume name %q: %s", e.Volume, problems[0])
 	}
-	if err := validateClaim(e.Claim); err != nil {
-		return fmt.Errorf("claim: %w", err)
+	if e.Claim.Namespace == "" || e.Claim.Name == "" || e.Claim.UID == "" {
+		return errors.New("claim: namespace, name and UID are required")
 	}
 	if len(e.Requests) == 0 || len(e.Requests) > maxRequests {
 		return fmt.Errorf("%d requests", len(e.Requests))
@@ -261,19 +254,8 @@ func validateRequest(r *Request, volume string) error {
 		return fmt.Errorf("it is for volume %q", r.Create.GetName())
 	case r.PV.Name != volume:
 		return fmt.Errorf("its PersistentVolume is %q", r.PV.Name)
-	case r.Source != nil && !r.Source.complete():
+	case r.Source != nil && (r.Source.Kind == "" || r.Source.Namespace == "" || r.Source.Name == "" || r.Source.UID == ""):
 		return errors.New("kind, namespace, name and UID of the source are required")
-	}
-	return nil
-}
-
-func (s *Source) complete() bool {
-	return s.Kind != "" && s.Namespace != "" && s.Name != "" && s.UID != ""
-}
-
-func validateClaim(c Claim) error {
-	if c.Namespace == "" || c.Name == "" || c.UID == "" {
-		return errors.New("namespace, name and UID are required")
 	}
 	return nil
 }
@@ -297,12 +279,4 @@ func equal(a, b *Entry) bool {
 		}
 	}
 	return true
-}
-
-func stored(c Claim) storedClaim {
-	return storedClaim{Namespace: c.Namespace, Name: c.Name, UID: string(c.UID)}
-}
-
-func (c storedClaim) claim() Claim {
-	return Claim{Namespace: c.Namespace, Name: c.Name, UID: types.UID(c.UID)}
 }

@@ -255,7 +255,7 @@ func FuzzDecode(f *testing.F) {
 
 func noChunk(string) (string, bool) { return "", false }
 
-// FuzzDecodeLease checks that no annotations make Decode panic.
+// FuzzDecodeLease checks that no annotations make Locate panic.
 func FuzzDecodeLease(f *testing.F) {
 	f.Add(logName+"-3", `{"version":1,"driver":"d","uid":"u","epoch":1}`, "in-flight.csi-reclaimer.io/pvc-1", "{}")
 	f.Add("x", "{}", "in-flight.csi-reclaimer.io/sha256_", "")
@@ -263,7 +263,7 @@ func FuzzDecodeLease(f *testing.F) {
 		lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "driver", Name: name, UID: "u", Annotations: map[string]string{annMeta: data, key: value},
 		}}
-		_, problems := Decode([]coordinationv1.Lease{lease})
+		_, problems := Locate([]coordinationv1.Lease{lease})
 		for _, p := range problems {
 			_ = p.String()
 		}

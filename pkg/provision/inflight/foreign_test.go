@@ -167,8 +167,8 @@ func TestUnreadableEntryIsKeptAndBlocksItsName(t *testing.T) {
 				if got := s.read(shardName(3)).Annotations[test.key]; got != test.value {
 					t.Errorf("it became %q", got)
 				}
-				if _, problems := Decode(s.all()); len(problems) != 1 || !errors.Is(problems[0].Err, test.want) {
-					t.Errorf("Decode says %v", problems)
+				if _, problems := decoded(s.all()); len(problems) != 1 || !errors.Is(problems[0].Err, test.want) {
+					t.Errorf("It shows %v", problems)
 				}
 				s.edit(shardName(3), func(l *coordinationv1.Lease) { delete(l.Annotations, test.key) })
 				time.Sleep(recheckEvery + time.Second)
@@ -251,7 +251,7 @@ func TestDecodeEntriesAndProblems(t *testing.T) {
 		copied.Namespace, copied.UID = "elsewhere", "another"
 		stranger := coordinationv1.Lease{}
 		stranger.Namespace, stranger.Name, stranger.Annotations = "driver", "x", map[string]string{annMeta: `{"version":1}`}
-		entries, problems := Decode(append(leases, *copied, stranger))
+		entries, problems := decoded(append(leases, *copied, stranger))
 		if got := names(sorted(entries)); !slices.Equal(got, slices.Sorted(slices.Values([]string{v[0], "pvc-other"}))) {
 			t.Errorf("entries %v", got)
 		}

@@ -57,7 +57,8 @@ func FillOf(leases []coordinationv1.Lease) map[string]float64 {
 }
 
 // Locate decodes the Leases of one or several logs, as listed by LabelLog, for read-only programs. It returns the
-// entries that are not settled, by shard and key, and the shards and entries that cannot be read.
+// entries that are not settled, by shard and key, and the shards and entries that cannot be read. The entries share no
+// memory with the Leases, but may share it with each other.
 func Locate(leases []coordinationv1.Lease) ([]Located, []LocatedProblem) {
 	var located []Located
 	var problems []LocatedProblem

@@ -158,7 +158,7 @@ func names(entries []Entry) []string {
 
 func (s *store) wantStored(t *testing.T, want ...string) {
 	t.Helper()
-	entries, problems := Decode(s.all())
+	entries, problems := decoded(s.all())
 	got := slices.Sorted(slices.Values(names(entries)))
 	if !slices.Equal(got, slices.Sorted(slices.Values(want))) || len(problems) > 0 {
 		t.Errorf("stored %v and problems %v, want %v and none", got, problems, want)

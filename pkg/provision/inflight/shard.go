@@ -228,21 +228,6 @@ func (v view) read(number int, c *chunks, topology view) (entries map[string]cod
 	return entries, problems
 }
 
-// Decode is Locate without the locations, and does not change the Leases. The entries share no memory with the Leases,
-// but may share it with each other.
-func Decode(leases []coordinationv1.Lease) ([]Entry, []Problem) {
-	located, unreadable := Locate(leases)
-	var entries []Entry
-	for i := range located {
-		entries = append(entries, located[i].Entry)
-	}
-	var problems []Problem
-	for _, problem := range unreadable {
-		problems = append(problems, problem.Problem)
-	}
-	return entries, problems
-}
-
 // shardNumber parses the number of a shard from the name of its Lease.
 func shardNumber(lease string) (int, bool) {
 	if strings.HasSuffix(lease, topologySuffix) {

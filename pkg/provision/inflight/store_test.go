@@ -229,3 +229,15 @@ func (s *store) fail(f func(c call) fault) {
 	defer s.mu.Unlock()
 	s.fault = f
 }
+
+// decoded is Locate without the locations.
+func decoded(leases []coordinationv1.Lease) (entries []Entry, problems []Problem) {
+	located, unreadable := Locate(leases)
+	for i := range located {
+		entries = append(entries, located[i].Entry)
+	}
+	for _, problem := range unreadable {
+		problems = append(problems, problem.Problem)
+	}
+	return entries, problems
+}

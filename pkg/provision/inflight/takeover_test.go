@@ -85,7 +85,7 @@ func TestFinishingWithoutCreateMissing(t *testing.T) {
 
 		// The old process finds a shard missing that it writes to. Before it writes the shard anew, it reads the others.
 		wantError(t, old.put(entry(missing)), ErrSuperseded)
-		if e, _ := Decode(s.all()); len(e) != 3 {
+		if e, _ := decoded(s.all()); len(e) != 3 {
 			t.Errorf("stored %v", names(e))
 		}
 
