@@ -114,6 +114,7 @@ func (p *process) keeps(what string) {
 
 // TestClaimKeepsTheNameOfItsVolume: with another name, an unbound claim would get a second volume.
 func TestClaimKeepsTheNameOfItsVolume(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	p := w.madeUnseen().restart()
 	w.failing(false, nil)
@@ -137,6 +138,7 @@ func TestClaimKeepsTheNameOfItsVolume(t *testing.T) {
 
 // TestRefusedClaimKeepsItsName: the log takes no request of another name for the volume.
 func TestRefusedClaimKeepsItsName(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.failing(false, class(errclass.Uncertain))
 	p := w.start(Config{Quiet: quiet})
@@ -150,6 +152,7 @@ func TestRefusedClaimKeepsItsName(t *testing.T) {
 }
 
 func TestNameOf(t *testing.T) {
+	t.Parallel()
 	const anew = "disk-u1"
 	of := func(name, driver string, claim types.UID) volume.PV {
 		return volume.PV{Name: name, Driver: driver, Claim: volume.ClaimRef{UID: claim}}
@@ -186,6 +189,7 @@ func TestNameOf(t *testing.T) {
 // TestNameOfAPVThatIsGone: a try of the name may have begun while its claim is unbound. Then a second name would get a
 // second volume.
 func TestNameOfAPVThatIsGone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.orders.prefix = "disk"
 	w.deleteClass() // so that no claim is provisioned
@@ -215,6 +219,7 @@ func TestNameOfAPVThatIsGone(t *testing.T) {
 
 // TestNameIsKept: until the claim needs no volume and the log cannot have the entry.
 func TestNameIsKept(t *testing.T) {
+	t.Parallel()
 	entry := inflight.Entry{Volume: "pvc-u", Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"}}
 	of := keyOfEntry(entry)
 	for name, c := range map[string]struct {

@@ -116,6 +116,7 @@ func backwards(places []*csi.Topology) []*csi.Topology {
 // TestStoredRequirementsAreFixed checks that the stored bytes of lists, and the names of their chunks, do not change:
 // another name would not find the chunk that an earlier process has stored.
 func TestStoredRequirementsAreFixed(t *testing.T) {
+	t.Parallel()
 	places := nodes(1200)
 	var mixed []*csi.Topology
 	for i := range 20 {

@@ -38,6 +38,7 @@ func TestVolumeName(t *testing.T) {
 }
 
 func TestIsVolumeName(t *testing.T) {
+	t.Parallel()
 	const uid = "0f0c4b1e-7a51-4d2a-9f5e-3f6f1d2c8b7a"
 	for name, want := range map[string]bool{
 		"pvc-" + uid: true, "a-long-prefix-" + uid: true, "disk-0f0c": true, "disk-0f0c4b1e7a51": true,
