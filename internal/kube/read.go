@@ -50,6 +50,13 @@ func Get[O, R any](ctx context.Context, timeout time.Duration, of Kind, namespac
 	return record(o), true, nil
 }
 
+// Read is Get for the whole object, nil for a missing one.
+func Read[O any](ctx context.Context, timeout time.Duration, of Kind, namespace, name string,
+	get func(context.Context, string, metav1.GetOptions) (*O, error)) (*O, error) {
+	o, _, err := Get(ctx, timeout, of, namespace, name, get, func(o *O) *O { return o })
+	return o, err
+}
+
 // Absent reports whether an error is the API server's answer that it has no object of that resource and name.
 //
 // A 404 alone does not prove this: an API server returns it for a resource that it does not serve, and a proxy or load

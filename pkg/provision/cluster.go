@@ -20,10 +20,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/sources"
 )
 
-var (
-	// errSecretGone means that a Secret for a call does not exist.
-	errSecretGone = errors.New("a Secret is gone")
-)
+// errSecretGone means that a Secret for a call does not exist.
+var errSecretGone = errors.New("a Secret is gone")
 
 // cluster is the part of the API server that provisioning uses.
 type cluster interface {
@@ -100,25 +98,11 @@ func (a apiServer) freeSource(ctx context.Context, source request.SourceRef) err
 }
 
 func (a apiServer) readClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
-	claim, err := a.core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
-	if kube.Absent(err, v1.Resource("persistentvolumeclaims"), name) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read claim %s/%s: %w", namespace, name, err)
-	}
-	return claim, nil
+	return kube.Read(ctx, apiTimeout, kube.Claim, namespace, name, a.core.PersistentVolumeClaims(namespace).Get)
 }
 
 func (a apiServer) readPV(ctx context.Context, name string) (*v1.PersistentVolume, error) {
-	pv, err := a.core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
-	if kube.Absent(err, v1.Resource("persistentvolumes"), name) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read PV %q: %w", name, err)
-	}
-	return pv, nil
+	return kube.Read(ctx, apiTimeout, kube.PV, "", name, a.core.PersistentVolumes().Get)
 }
 
 func (a apiServer) createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {

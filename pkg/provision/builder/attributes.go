@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 )
@@ -15,8 +16,11 @@ import (
 func (b *Builder) attributes(ctx context.Context, name string) (_ *storagev1.VolumeAttributesClass, unserved bool,
 	err error) {
 	class, err := b.client.StorageV1().VolumeAttributesClasses().Get(ctx, name, metav1.GetOptions{})
-	if class, err = orNil(class, err, "VolumeAttributesClass", name); err != nil || class != nil {
-		return class, false, err
+	switch {
+	case err == nil:
+		return class, false, nil
+	case !apierrors.IsNotFound(err):
+		return nil, false, fmt.Errorf("read VolumeAttributesClass %q: %w", name, err)
 	}
 	served, err := b.ServesAttributesClasses(ctx)
 	return nil, !served, err

@@ -8,11 +8,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -27,6 +27,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
+
+// readTimeout limits one read of an object of a claim.
+const readTimeout = 30 * time.Second
 
 // errTopologyChanged means that a request would have a wrong topology.
 var errTopologyChanged = errors.New("build a request: whether the driver reports topology " +
@@ -334,23 +337,12 @@ func (b *Builder) gather(ctx context.Context, f *request.Facts, need request.Nee
 
 func (b *Builder) source(ctx context.Context, name types.NamespacedName) (*v1.PersistentVolumeClaim,
 	*v1.PersistentVolume, error) {
-	claim, err := b.client.CoreV1().PersistentVolumeClaims(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
-	claim, err = orNil(claim, err, "claim", name.String())
+	core := b.client.CoreV1()
+	claim, err := kube.Read(ctx, readTimeout, kube.Claim, name.Namespace, name.Name,
+		core.PersistentVolumeClaims(name.Namespace).Get)
 	if err != nil || claim == nil || claim.Spec.VolumeName == "" {
 		return claim, nil, err
 	}
-	pv, err := b.client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
-	pv, err = orNil(pv, err, "PV", claim.Spec.VolumeName)
+	pv, err := kube.Read(ctx, readTimeout, kube.PV, "", claim.Spec.VolumeName, core.PersistentVolumes().Get)
 	return claim, pv, err
-}
-
-// orNil turns NotFound into nil, so that the absence of an object is a fact.
-func orNil[T any](object *T, err error, kind, name string) (*T, error) {
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read %s %q: %w", kind, name, err)
-	}
-	return object, nil
 }

@@ -11,12 +11,11 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -27,6 +26,11 @@ import (
 
 // ErrUnread means that the first list of nodes has not arrived yet.
 var ErrUnread = errors.New("the nodes are not known yet")
+
+// readTimeout limits one read of a Node or CSINode.
+const readTimeout = 30 * time.Second
+
+var csiNodes = kube.Kind{Resource: storagev1.Resource("csinodes"), Word: "CSINode"}
 
 // Lister lists the driver's nodes with their topology. Several controllers may share one: the first caller of Watch
 // keeps it up to date for all. It is safe for concurrent use.
@@ -169,12 +173,13 @@ func (l *Lister) Node(ctx context.Context, name string, known *v1.Node) (*topolo
 	}
 	if known == nil || known.Name != name {
 		var err error
-		if known, err = l.readNode(ctx, name); err != nil || known == nil {
+		known, err = kube.Read(ctx, readTimeout, kube.Node, "", name, l.clients.Core.Nodes().Get)
+		if err != nil || known == nil {
 			return nil, err
 		}
 	}
-	csiNode, err := l.clients.Storage.CSINodes().Get(ctx, name, metav1.GetOptions{})
-	if csiNode, err = orNil(csiNode, err, storagev1.Resource("csinodes"), name); err != nil {
+	csiNode, err := kube.Read(ctx, readTimeout, csiNodes, "", name, l.clients.Storage.CSINodes().Get)
+	if err != nil {
 		return nil, err
 	}
 	live := topology.NodeOf(known, csiNode, l.driver)
@@ -192,20 +197,4 @@ func (l *Lister) Permissions(without string) []permission.Permission {
 			permission.Permission{Group: "storage.k8s.io", Resource: "csinodes", Verb: verb, Without: without})
 	}
 	return rights
-}
-
-func (l *Lister) readNode(ctx context.Context, name string) (*v1.Node, error) {
-	node, err := l.clients.Core.Nodes().Get(ctx, name, metav1.GetOptions{})
-	return orNil(node, err, v1.Resource("nodes"), name)
-}
-
-// orNil turns NotFound into nil, so that the absence of an object is a fact.
-func orNil[T any](object *T, err error, resource schema.GroupResource, name string) (*T, error) {
-	switch {
-	case kube.Absent(err, resource, name):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read %s %q: %w", resource, name, err)
-	}
-	return object, nil
 }

@@ -259,7 +259,7 @@ func TestUnreadableNodeIsAnError(t *testing.T) {
 	n.mu.Lock()
 	n.failing = true
 	n.mu.Unlock()
-	if node, err := p.Node(t.Context(), "one", nil); err == nil || !strings.Contains(err.Error(), `read nodes "one"`) {
+	if node, err := p.Node(t.Context(), "one", nil); err == nil || !strings.Contains(err.Error(), `read node "one"`) {
 		t.Errorf("%+v, %v", node, err)
 	}
 }

@@ -6,10 +6,10 @@ import (
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/pager"
 	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 // Content is a snapshot in a storage system, as described by its VolumeSnapshotContent.
@@ -24,24 +24,11 @@ type Content struct {
 	Making bool
 }
 
-// contentPage is the page size of a list of contents.
-const contentPage = 500
-
 // EachContent calls visit for every VolumeSnapshotContent of the cluster, in its state at one moment after the call
 // began. An error means that some were not visited; with ErrNotInstalled the cluster serves none.
 func (r *Reader) EachContent(ctx context.Context, visit func(Content)) error {
-	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return r.client.VolumeSnapshotContents().List(ctx, o)
-	})
-	pages.PageSize = contentPage
-	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
-		content, ok := o.(*snapshotv1.VolumeSnapshotContent)
-		if !ok {
-			return fmt.Errorf("got a %T", o)
-		}
-		visit(contentAt(content))
-		return nil
-	})
+	err := kube.EachOf(ctx, r.client.VolumeSnapshotContents().List, metav1.ListOptions{},
+		func(c *snapshotv1.VolumeSnapshotContent) { visit(contentAt(c)) })
 	if err != nil {
 		return fmt.Errorf("list VolumeSnapshotContents: %w", meaning(err))
 	}

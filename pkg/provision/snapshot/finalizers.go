@@ -9,9 +9,7 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/pager"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
@@ -19,9 +17,6 @@ import (
 
 // updateTries limits the updates of one VolumeSnapshot that conflict with other writers.
 const updateTries = 10
-
-// snapshotPage is the page size of a list of VolumeSnapshots.
-const snapshotPage = 500
 
 // AddFinalizer adds request.SnapshotFinalizer to the VolumeSnapshot with this name and UID, unless it has the
 // finalizer. Errors: kube.ErrGone if no snapshot with that UID exists; kube.ErrChanged if the snapshot is being
@@ -96,21 +91,11 @@ func (r *Reader) update(ctx context.Context, name types.NamespacedName, uid type
 // cluster serves none.
 func (r *Reader) EachProtected(ctx context.Context, visit func(request.Snapshot)) error {
 	client := r.metadata.Resource(snapshotv1.SchemeGroupVersion.WithResource(snapshotResource))
-	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
-		error) {
-		return client.List(ctx, o)
-	})
-	pages.PageSize = snapshotPage
-	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(item runtime.Object) error {
-		o, ok := item.(metav1.Object)
-		if !ok {
-			return fmt.Errorf("got a %T", item)
-		}
+	err := kube.EachOf(ctx, client.List, metav1.ListOptions{}, func(o *metav1.PartialObjectMetadata) {
 		if protected(o) {
-			visit(request.Snapshot{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(),
-				Deleting: o.GetDeletionTimestamp() != nil, Protected: true})
+			visit(request.Snapshot{Namespace: o.Namespace, Name: o.Name, UID: o.UID, Deleting: o.DeletionTimestamp != nil,
+				Protected: true})
 		}
-		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("list VolumeSnapshots: %w", meaning(err))

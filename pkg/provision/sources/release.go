@@ -8,10 +8,8 @@ import (
 
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/pager"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
@@ -53,27 +51,23 @@ func ReleaseSnapshots(ctx context.Context, driver string, snapshots SnapshotProt
 // does not exist, because its driver is unknown. The error names the claims that could not be read or written; all
 // others are done.
 func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, driver string) (released int, err error) {
+	var cloned []v1.PersistentVolumeClaim
 	var errs []error
-	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return core.PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, o)
-	})
-	err = pages.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
-		claim, ok := o.(*v1.PersistentVolumeClaim)
-		if !ok {
-			return fmt.Errorf("got a %T", o)
-		}
-		if !slices.Contains(claim.Finalizers, finalizers.Cloning) || claim.Spec.VolumeName == "" {
-			return nil
-		}
-		done, err := releaseClonedClaim(ctx, core, driver, claim)
+	err = kube.EachOf(ctx, core.PersistentVolumeClaims(metav1.NamespaceAll).List, metav1.ListOptions{},
+		func(claim *v1.PersistentVolumeClaim) {
+			if slices.Contains(claim.Finalizers, finalizers.Cloning) && claim.Spec.VolumeName != "" {
+				cloned = append(cloned, *claim)
+			}
+		})
+	if err != nil {
+		errs = append(errs, fmt.Errorf("list claims: %w", err))
+	}
+	for i := range cloned {
+		done, err := releaseClonedClaim(ctx, core, driver, &cloned[i])
 		if done {
 			released++
 		}
 		errs = append(errs, err)
-		return nil
-	})
-	if err != nil {
-		errs = append(errs, fmt.Errorf("list claims: %w", err))
 	}
 	return released, errors.Join(errs...)
 }

@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,16 +10,15 @@ import (
 
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
@@ -144,21 +144,13 @@ func NewSweeper(config *rest.Config, driver string, snapshots SnapshotProtector,
 	if err != nil {
 		return nil, err
 	}
-	access, err := authorizationclient.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("create a client for access reviews: %w", err)
-	}
-	return newSweeper(clients.Core, access, driver, snapshots, cfg), nil
+	return newSweeper(clients.Core, clients.Authorization, driver, snapshots, cfg), nil
 }
 
 func newSweeper(core corev1.CoreV1Interface, access authorizationclient.AuthorizationV1Interface, driver string,
 	snapshots SnapshotProtector, cfg SweeperConfig) *Sweeper {
-	if cfg.Interval == 0 {
-		cfg.Interval = 5 * time.Minute
-	}
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
+	cfg.Interval = cmp.Or(cfg.Interval, 5*time.Minute)
+	cfg.Clock = settings.Clock(cfg.Clock)
 	cfg.ReadClaims = cfg.ReadClaims || cfg.Uses == nil
 	return &Sweeper{cfg: cfg, driver: driver, snapshots: snapshots, core: core, access: access, stop: make(chan struct{})}
 }
@@ -280,19 +272,12 @@ type liveUses struct {
 
 func readUses(ctx context.Context, core corev1.CoreV1Interface, own Uses) (Uses, error) {
 	uses := liveUses{map[request.SourceRef]bool{}, own}
-	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return core.PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, o)
-	})
-	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
-		claim, ok := o.(*v1.PersistentVolumeClaim)
-		if !ok {
-			return fmt.Errorf("got a %T", o)
-		}
-		if claim.Spec.VolumeName == "" {
-			uses.claims[request.SourceOf(claim)] = true
-		}
-		return nil
-	})
+	err := kube.EachOf(ctx, core.PersistentVolumeClaims(metav1.NamespaceAll).List, metav1.ListOptions{},
+		func(claim *v1.PersistentVolumeClaim) {
+			if claim.Spec.VolumeName == "" {
+				uses.claims[request.SourceOf(claim)] = true
+			}
+		})
 	if err != nil {
 		return nil, fmt.Errorf("list claims: %w", err)
 	}
