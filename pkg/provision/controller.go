@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
@@ -138,19 +137,14 @@ func NewForClient(client kubernetes.Interface, name string, driver Driver, reque
 		p.tracer = cfg.TracerProvider.Tracer(tracerName)
 	}
 	p.metrics = newMetrics(name, p.trying.Load, cfg.Log.Stats, cfg.Clock.Now)
-	var err error
-	if p.watches, err = newWatches(client, name, cfg); err != nil {
-		return nil, err
-	}
+	p.watches = p.newWatches()
 	p.assumed = caches.NewAssumed(p.volumes.Reached)
 	p.control = controller.NewController("provision", p.caches()...)
 	p.working = p.control.Working
 	if err := p.newQueues(); err != nil {
 		return nil, err
 	}
-	if err := p.follow(); err != nil {
-		return nil, fmt.Errorf("set up a watch cache: %w", err)
-	}
+	p.follow()
 	return p, p.metrics.register(cfg.Metrics)
 }
 
@@ -177,18 +171,17 @@ func (p *Controller) newQueues() (err error) {
 
 // caches returns the caches that the Controller runs or, if the caller keeps them up to date, only waits for.
 func (p *Controller) caches() []controller.Cache {
-	idle := func(ctx context.Context) { <-ctx.Done() }
-	volumes := idle
+	var all []controller.Cache
 	if p.own != nil {
-		volumes = p.own.Run
+		all = append(all, p.own)
+	} else {
+		idle := func(ctx context.Context) { <-ctx.Done() }
+		all = append(all, controller.Polled("persistentvolumes", idle, p.volumes.Synced))
 	}
-	all := []controller.Cache{controller.Polled("persistentvolumes", volumes, p.volumes.Synced)}
-	if p.finishOnly {
+	if p.cfg.FinishOnly { // the entries of the in-flight log suffice
 		return all
 	}
-	all = append(all,
-		controller.Polled("persistentvolumeclaims", p.claims.Run, p.claims.Synced),
-		controller.Polled("storageclasses", p.classes.RunWithContext, p.classes.HasSynced))
+	all = append(all, p.claims, p.classes)
 	if w, ok := p.requests.(Watcher); ok {
 		all = append(all, controller.Polled("inputs of requests", w.Watch, w.Synced))
 	}
@@ -196,7 +189,7 @@ func (p *Controller) caches() []controller.Cache {
 }
 
 // follow makes changes wake the queue and offer claims.
-func (p *Controller) follow() error {
+func (p *Controller) follow() {
 	p.claims.Changed = p.claimChanged
 	if p.cfg.Claims != nil {
 		p.claims.Follower = p.cfg.Claims
@@ -204,25 +197,21 @@ func (p *Controller) follow() error {
 	p.volumes.Follow(p.volumeChanged)
 	p.volumes.FollowLists(p.volumesListed)
 	p.log.Follow(p.entryRemoved)
-	// A class that appears or disappears changes the options for existing claims.
-	_, err := p.classes.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(now any) {
-			if class, ok := now.(*storagev1.StorageClass); ok {
-				p.classCame(class)
-			}
-		},
-		UpdateFunc: func(before, now any) {
-			was, ok := before.(*storagev1.StorageClass)
-			if class, also := now.(*storagev1.StorageClass); ok && also && classDiffers(was, class) {
-				p.classCame(class)
-			}
-		},
-		DeleteFunc: func(any) { p.wakeAll() },
-	})
 	if f, ok := p.requests.(Follower); ok {
 		f.Follow(p.nodesChanged)
 	}
-	return err
+}
+
+// classEvents handles the events of StorageClasses. A class that appears or disappears changes the options for existing
+// claims.
+type classEvents struct{ *Controller }
+
+func (p classEvents) Added(class *storagev1.StorageClass)       { p.classCame(class) }
+func (p classEvents) Deleted(_ *storagev1.StorageClass, _ bool) { p.wakeAll() }
+func (p classEvents) Updated(before, now *storagev1.StorageClass) {
+	if classDiffers(before, now) {
+		p.classCame(now)
+	}
 }
 
 // claimChanged handles a changed claim, but ignores events until Run works, because a replica that waits to lead would

@@ -61,6 +61,7 @@ func TestCorrectionEndsTheWait(t *testing.T) {
 				class, err := w.client.StorageV1().StorageClasses().Get(w.t.Context(), "fast", metav1.GetOptions{})
 				w.must(err)
 				class = class.DeepCopy()
+				class.ResourceVersion = "2" // the fake gives none
 				class.AllowedTopologies = []v1.TopologySelectorTerm{{}}
 				_, err = w.client.StorageV1().StorageClasses().Update(w.t.Context(), class, metav1.UpdateOptions{})
 				w.must(err)

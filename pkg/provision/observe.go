@@ -7,8 +7,6 @@ import (
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/util"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
@@ -25,31 +23,32 @@ type watches struct {
 	volumes PVLister
 	// own equals volumes if the Controller runs that cache itself, and is nil otherwise.
 	own     *caches.PVs
-	classes cache.SharedIndexInformer
-	// finishOnly means that claims and classes are not watched. The entries of the in-flight log suffice.
-	finishOnly bool
+	classes *kube.Cache[*storagev1.StorageClass]
 }
 
 // newWatches returns caches that are not running yet.
-func newWatches(client kubernetes.Interface, driver string, cfg Config) (watches, error) {
-	core := client.CoreV1()
-	w := watches{claims: caches.NewClaims(core), volumes: cfg.PVs, finishOnly: cfg.FinishOnly}
+func (p *Controller) newWatches() watches {
+	core := p.client.CoreV1()
+	w := watches{claims: caches.NewClaims(core), volumes: p.cfg.PVs}
 	if w.volumes == nil {
-		w.own = caches.NewPVs(core, driver, cfg.node())
+		w.own = caches.NewPVs(core, p.names[0], p.cfg.node())
 		w.volumes = w.own
 	}
-	var err error
-	w.classes, err = caches.NewClasses(client.StorageV1())
-	return w, err
+	w.classes = kube.NewTypedCache(p.client.StorageV1().StorageClasses(), "storageclasses", &storagev1.StorageClass{},
+		kube.RecordAll(recordClass), classEvents{p})
+	return w
+}
+
+// recordClass returns a copy, because the classes of a list share one allocation.
+func recordClass(class *storagev1.StorageClass) *storagev1.StorageClass {
+	own := *class
+	own.ManagedFields = nil
+	return &own
 }
 
 // classOf returns the claim's StorageClass, nil if it does not exist.
 func (w watches) classOf(claim *v1.PersistentVolumeClaim) *storagev1.StorageClass {
-	object, found, err := w.classes.GetStore().GetByKey(util.GetPersistentVolumeClaimClass(claim))
-	if err != nil || !found {
-		return nil
-	}
-	class, _ := object.(*storagev1.StorageClass)
+	class, _ := w.classes.Get(util.GetPersistentVolumeClaimClass(claim))
 	return class
 }
 

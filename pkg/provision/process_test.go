@@ -103,7 +103,7 @@ func (p *process) start() *process {
 	if p.provisioner.own != nil {
 		begun++
 	}
-	if !p.provisioner.finishOnly {
+	if !p.provisioner.cfg.FinishOnly {
 		begun += 2 // of claims and classes
 	}
 	p.wait("they are watched", func() bool { return p.watches.Load() >= begun })

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
@@ -312,7 +313,7 @@ type oneClaim struct{ claim *v1.PersistentVolumeClaim }
 
 func (o oneClaim) Get(string) (*v1.PersistentVolumeClaim, bool) { return o.claim, true }
 func (o oneClaim) Each(visit func(*v1.PersistentVolumeClaim))   { visit(o.claim) }
-func (o oneClaim) Synced() bool                                 { return true }
+func (o oneClaim) Sync() cache.DoneChecker                      { return nil }
 func (o oneClaim) Run(ctx context.Context)                      { <-ctx.Done() }
 
 // forbidden returns the API server's error for a missing permission.

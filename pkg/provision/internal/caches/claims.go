@@ -1,7 +1,6 @@
 package caches
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 )
@@ -65,8 +65,7 @@ type ClaimCache interface {
 	Get(name string) (claim *v1.PersistentVolumeClaim, found bool)
 	// Each calls visit for every claim, and visit must not call back.
 	Each(visit func(*v1.PersistentVolumeClaim))
-	Synced() bool
-	Run(ctx context.Context)
+	controller.Cache
 }
 
 // Of returns the claim with this name and UID, nil if it does not exist. The claim may be partial; see Whole.

@@ -1,7 +1,6 @@
 package caches
 
 import (
-	"context"
 	"fmt"
 	"sync"
 
@@ -17,10 +16,10 @@ import (
 // PVs is a watch cache of the PVs of one driver. It keeps no PVs of other drivers, and none that another node has for
 // sure. Its methods are safe for concurrent use.
 type PVs struct {
+	*kube.Cache[keptPV]
 	driver string
 	// node limits the cache to the PVs of one node, nil for the whole cluster.
-	node  *volume.Node
-	cache *kube.Cache[keptPV]
+	node *volume.Node
 
 	mu sync.Mutex
 	// handles counts the PVs that name each volume, by the key of its handle.
@@ -39,7 +38,7 @@ type keptPV struct {
 // NewPVs returns a cache of the driver's PVs, limited to node unless that is nil, which is not running yet.
 func NewPVs(core corev1.CoreV1Interface, driver string, node *volume.Node) *PVs {
 	v := &PVs{driver: driver, node: node, handles: map[string]int{}}
-	v.cache = kube.NewTypedCache(core.PersistentVolumes(), "persistentvolumes", &v1.PersistentVolume{}, v.record,
+	v.Cache = kube.NewTypedCache(core.PersistentVolumes(), "persistentvolumes", &v1.PersistentVolume{}, v.record,
 		pvChanges{v})
 	return v
 }
@@ -61,18 +60,15 @@ func (v *PVs) pv(kept keptPV) volume.PV {
 		Terminating: kept.terminating}
 }
 
-// Run keeps the cache up to date until ctx ends.
-func (v *PVs) Run(ctx context.Context) { v.cache.Run(ctx) }
-
 // Get returns the PV with this name.
 func (v *PVs) Get(name string) (pv volume.PV, found bool) {
-	kept, found := v.cache.Get(name)
+	kept, found := v.Cache.Get(name)
 	return v.pv(kept), found
 }
 
 // Shared reports whether a PV with a name other than except names the driver's volume.
 func (v *PVs) Shared(handle, except string) bool {
-	kept, found := v.cache.Get(except)
+	kept, found := v.Cache.Get(except)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	key := volume.HandleKey(handle)
@@ -96,12 +92,6 @@ func (v *PVs) FollowLists(listed func()) {
 	defer v.mu.Unlock()
 	v.listed = append(v.listed, listed)
 }
-
-// Reached reports whether Get reflects everything up to a resourceVersion.
-func (v *PVs) Reached(version string) bool { return v.cache.Reached(version) }
-
-// Synced reports whether Get shows the PVs that existed when Run began.
-func (v *PVs) Synced() bool { return v.cache.Synced() }
 
 // pvChanges handles the events of PVs.
 type pvChanges struct{ *PVs }
