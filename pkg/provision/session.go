@@ -45,72 +45,67 @@ type run struct {
 	handle string
 	// class and source are the metric labels of the outcome.
 	class, source string
-}
-
-// work runs steps until no step is due or one fails, and returns the last decision.
-func (w *run) work(ctx context.Context) (provision.Decision, error) {
-	session := &session{run: w}
-	defer w.end()
-	controller.Reconcile(ctx, session, controller.Steps{Max: maxSteps, Clock: w.cfg.Clock})
-	return session.last, session.err
-}
-
-// session adapts a run to the loop of steps.
-type session struct {
-	*run
+	// last is the last decision, and err the error of its step.
 	last provision.Decision
 	err  error
 }
 
+// work runs steps until no step is due or one fails, and returns the last decision.
+func (w *run) work(ctx context.Context) (provision.Decision, error) {
+	defer w.end()
+	controller.Reconcile(ctx, w, controller.Steps{Max: maxSteps, Clock: w.cfg.Clock})
+	return w.last, w.err
+}
+
 // Decide implements controller.Session, and observes the claim again before each step, because the claim may have been
 // deleted while the driver worked.
-func (s *session) Decide(now time.Time) provision.Decision {
-	s.observe()
-	s.label()
-	if s.track.storing && s.facts.PV.OfClaim && s.facts.PV.Names(s.facts.Record.Handle) {
-		s.succeeded()
+func (w *run) Decide(now time.Time) provision.Decision {
+	w.observe()
+	w.label()
+	if w.track.storing && w.facts.PV.OfClaim && w.facts.PV.Names(w.facts.Record.Handle) {
+		w.succeeded()
 	}
-	return provision.Decide(s.facts, now, s.cfg.Quiet)
+	return provision.Decide(w.facts, now, w.cfg.Quiet)
 }
 
 // Do implements controller.Session.
-func (s *session) Do(ctx context.Context, d provision.Decision) (over bool, err error) {
-	s.building = d.Action == provision.BuildRequest
-	s.track.storing = s.track.storing || d.Action == provision.StorePV
-	adds := s.facts.Adds(d.Action)
-	err = spans.Step(ctx, s.tracer, d.Action.String(), string(d.Reason),
-		func(ctx context.Context) error { return s.act(ctx, d) })
-	s.track.record = s.facts.Record
-	if err == nil && d.Action == provision.CreateVolume && s.facts.Record.Unfit {
-		s.countFailure()
+func (w *run) Do(ctx context.Context, d provision.Decision) (over bool, err error) {
+	w.building = d.Action == provision.BuildRequest
+	w.track.storing = w.track.storing || d.Action == provision.StorePV
+	adds := w.facts.Adds(d.Action)
+	err = spans.Step(ctx, w.tracer, d.Action.String(), string(d.Reason),
+		func(ctx context.Context) error { return w.act(ctx, d) })
+	w.track.record = w.facts.Record
+	if err == nil && d.Action == provision.CreateVolume && w.facts.Record.Unfit {
+		w.countFailure()
 	}
 	switch {
-	case err != nil && adds && (d.Action != provision.OpenEntry || s.facts.SecondFailed):
-		s.secondFailed(ctx, d.Action, err)
+	case err != nil && adds && (d.Action != provision.OpenEntry || w.facts.SecondFailed):
+		w.secondFailed(ctx, d.Action, err)
 		err = nil
-	case err != nil && s.facts.Log == provision.LogOpen && (s.facts.Record.Settled() || s.facts.Record.Unsent()):
-		s.closeEntry() // the driver created no volume, or was not called
+	case err != nil && w.facts.Log == provision.LogOpen && (w.facts.Record.Settled() || w.facts.Record.Unsent()):
+		w.closeEntry() // the driver created no volume, or was not called
 	}
-	s.last = d
+	w.last = d
 	return d.Action == provision.CloseEntry, err
 }
 
 // secondFailed reports why the open entry gets no request for the node that is selected now.
-func (s *session) secondFailed(ctx context.Context, action provision.Action, err error) {
+func (w *run) secondFailed(ctx context.Context, action provision.Action, err error) {
 	if action != provision.OpenEntry { // which already learned it
-		s.learn(action, provision.Reply{Class: errclass.Refused}, s.cfg.Clock.Now())
+		w.learn(action, provision.Reply{Class: errclass.Refused}, w.cfg.Clock.Now())
 	}
-	s.recorder.Report(ctx, s.eventOn(), reasonOf(err), err.Error())
+	w.recorder.Report(ctx, w.eventOn(), reasonOf(err), err.Error())
 }
 
 // Wait implements controller.Session.
-func (s *session) Wait(_ context.Context, d provision.Decision) controller.Result {
-	s.last = d
+func (w *run) Wait(_ context.Context, d provision.Decision) controller.Result {
+	w.last = d
 	return controller.Done()
 }
 
 // Fail implements controller.Session.
-func (s *session) Fail(_ context.Context, d provision.Decision, err error) controller.Result {
-	s.last, s.err = d, err
+func (w *run) Fail(_ context.Context, d provision.Decision, err error) controller.Result {
+	w.last, w.err = d, err
 	return controller.Done()
 }
