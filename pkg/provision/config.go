@@ -2,8 +2,6 @@ package provision
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -108,8 +106,7 @@ func (c Config) Validate() error {
 	wrong.If(c.CloneWorkers < 0, "clone workers: %d is negative", c.CloneWorkers)
 	wrong.Retries(c.RetryStart, c.RetryMax)
 	if c.Local != nil {
-		err := c.Local.validate()
-		wrong.If(err != nil, "%w", err)
+		c.Local.validate(&wrong)
 	}
 	for _, name := range c.AlsoKnownAs {
 		wrong.If(name == "", "also known as: a name is empty")
@@ -137,22 +134,13 @@ type Local struct {
 }
 
 func (l Local) withDefaults() Local {
-	if l.BaseDelay == 0 {
-		l.BaseDelay = 20 * time.Second
-	}
-	if l.MaxDelay == 0 {
-		l.MaxDelay = time.Minute
-	}
+	l.BaseDelay, l.MaxDelay = cmp.Or(l.BaseDelay, 20*time.Second), cmp.Or(l.MaxDelay, time.Minute)
 	return l
 }
 
-func (l Local) validate() error {
-	full := l.withDefaults()
-	switch {
-	case l.Node.Name == "" || len(l.Node.Segments) == 0:
-		return errors.New("node: its name or its segments are empty")
-	case full.BaseDelay < 0 || full.MaxDelay < full.BaseDelay:
-		return fmt.Errorf("node: from %v to %v is not a growing delay", full.BaseDelay, full.MaxDelay)
-	}
-	return nil
+func (l Local) validate(wrong *settings.Wrong) {
+	l = l.withDefaults()
+	wrong.If(l.Node.Name == "" || len(l.Node.Segments) == 0, "node: its name or its segments are empty")
+	wrong.If(l.BaseDelay < 0 || l.MaxDelay < l.BaseDelay, "node: from %v to %v is not a growing delay", l.BaseDelay,
+		l.MaxDelay)
 }

@@ -1,13 +1,12 @@
 package provision
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	librarymetrics "sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller/metrics"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
@@ -67,16 +66,6 @@ func newMetrics(driver string, working func() int64, log func() inflight.Stats, 
 // register registers the metrics except the library's figures of deletions: package reclaim deletes the volumes and
 // counts them under the same names.
 func (m *metrics) register(to prometheus.Registerer) error {
-	if to == nil {
-		return nil
-	}
-	var failed []error
-	for _, c := range append(m.own, m.library.PersistentVolumeClaimProvisionTotal,
-		m.library.PersistentVolumeClaimProvisionFailedTotal, m.library.PersistentVolumeClaimProvisionDurationSeconds) {
-		failed = append(failed, to.Register(c))
-	}
-	if err := errors.Join(failed...); err != nil {
-		return fmt.Errorf("register metrics: %w", err)
-	}
-	return nil
+	return events.Register(to, append(m.own, m.library.PersistentVolumeClaimProvisionTotal,
+		m.library.PersistentVolumeClaimProvisionFailedTotal, m.library.PersistentVolumeClaimProvisionDurationSeconds)...)
 }

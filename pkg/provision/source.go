@@ -122,9 +122,6 @@ func (s *protectedSources) remove(of request.SourceRef) {
 	delete(s.snapshots, of)
 }
 
-// keyOfSource returns the key of a claim in the cache.
-func keyOfSource(of request.SourceRef) string { return of.Namespace + "/" + of.Name }
-
 // cloneChanged queues sources that may have become free: the claim itself if it is a terminating source, and the source
 // of the claim.
 func (p *Controller) cloneChanged(claim *v1.PersistentVolumeClaim) {
@@ -222,7 +219,7 @@ func decideFree(f freeFacts) (free bool, why freeReason) {
 // freeClaim removes the finalizer from a terminating claim of this driver. Other claims keep it, so that no new clone
 // is overtaken: the API server adds no finalizer to a terminating object.
 func (p *Controller) freeClaim(ctx context.Context, of request.SourceRef) error {
-	source, found := p.claims.Get(keyOfSource(of))
+	source, found := p.claims.Get(of.Namespace + "/" + of.Name)
 	if !found || p.at(source) == provision.NodeElsewhere || !caches.IsTerminatingSource(source) {
 		return nil
 	}

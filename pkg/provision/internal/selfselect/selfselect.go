@@ -11,6 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -73,10 +74,7 @@ func (b *Turns) Due(uid types.UID, now time.Time, first, most time.Duration) tim
 	}
 	delay := time.Duration(b.draw() * float64(first))
 	if it.count > 0 {
-		whole := first
-		for range it.count {
-			whole = min(2*whole, most)
-		}
+		whole := controller.Backoff{First: first, Max: most}.Delay(it.count)
 		delay = whole/2 + time.Duration(b.draw()*float64(whole/2))
 	}
 	it.due = now.Add(delay)
