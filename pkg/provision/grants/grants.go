@@ -51,22 +51,6 @@ func New(config *rest.Config) (*Reader, error) {
 	return &Reader{client.Resource(schema.GroupVersionResource{Group: Group, Version: version, Resource: Resource})}, nil
 }
 
-// grant has the relevant fields of a ReferenceGrant.
-type grant struct {
-	Spec struct {
-		From []struct {
-			Group     string `json:"group"`
-			Kind      string `json:"kind"`
-			Namespace string `json:"namespace"`
-		} `json:"from"`
-		To []struct {
-			Group string `json:"group"`
-			Kind  string `json:"kind"`
-			Name  string `json:"name,omitempty"`
-		} `json:"to"`
-	} `json:"spec"`
-}
-
 // In lists the ReferenceGrants of a namespace live. An error means that the grants are unknown; with ErrNotInstalled
 // none can exist.
 func (r *Reader) In(ctx context.Context, namespace string) ([]request.Grant, error) {
@@ -92,16 +76,12 @@ func (r *Reader) In(ctx context.Context, namespace string) ([]request.Grant, err
 }
 
 func grantOf(o *unstructured.Unstructured) (request.Grant, error) {
-	var g grant
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &g); err != nil {
-		return request.Grant{}, err
+	var g struct {
+		Spec struct {
+			From []request.GrantFrom `json:"from"`
+			To   []request.GrantTo   `json:"to"`
+		} `json:"spec"`
 	}
-	read := request.Grant{Namespace: o.GetNamespace(), Name: o.GetName()}
-	for _, from := range g.Spec.From {
-		read.From = append(read.From, request.GrantFrom{Group: from.Group, Kind: from.Kind, Namespace: from.Namespace})
-	}
-	for _, to := range g.Spec.To {
-		read.To = append(read.To, request.GrantTo{Group: to.Group, Kind: to.Kind, Name: to.Name})
-	}
-	return read, nil
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &g)
+	return request.Grant{Namespace: o.GetNamespace(), Name: o.GetName(), From: g.Spec.From, To: g.Spec.To}, err
 }

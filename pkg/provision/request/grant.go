@@ -16,10 +16,18 @@ type Grant struct {
 }
 
 // GrantFrom names a kind of objects in one namespace.
-type GrantFrom struct{ Group, Kind, Namespace string }
+type GrantFrom struct {
+	Group     string `json:"group"`
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+}
 
 // GrantTo names a kind of objects in the grant's namespace or, with Name, a single object.
-type GrantTo struct{ Group, Kind, Name string }
+type GrantTo struct {
+	Group string `json:"group"`
+	Kind  string `json:"kind"`
+	Name  string `json:"name,omitempty"`
+}
 
 // checkGrant refuses a source in another namespace, unless a ReferenceGrant of that namespace lets claims of this one
 // refer to it.

@@ -74,11 +74,8 @@ func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, drive
 
 func releaseClonedClaim(ctx context.Context, core corev1.CoreV1Interface, driver string,
 	claim *v1.PersistentVolumeClaim) (done bool, err error) {
-	pv, err := core.PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
-	if kube.Absent(err, kube.PV.Resource, claim.Spec.VolumeName) {
-		return false, nil
-	}
-	if err != nil || volume.Of(pv).Driver != driver {
+	pv, err := kube.Read(ctx, apiTimeout, kube.PV, "", claim.Spec.VolumeName, core.PersistentVolumes().Get)
+	if err != nil || pv == nil || volume.Of(pv).Driver != driver {
 		return false, err
 	}
 	err = kube.ChangeClaimFinalizers(ctx, core.PersistentVolumeClaims(claim.Namespace), kube.FinalizerPatch{
