@@ -353,16 +353,8 @@ func (w *run) storePV(ctx context.Context, done provision.Action) error {
 		return nil
 	}
 	w.learn(done, provision.Reply{Class: errclass.Done}, began)
-	w.assume(stored)
-	return nil
-}
-
-// assume puts a stored PersistentVolume into the assume cache until the watch shows it.
-func (w *run) assume(stored *v1.PersistentVolume) {
 	w.assumed.Put(stored)
-	if shown, found := w.volumes.Get(stored.Name); found {
-		w.assumed.Drop(shown) // the watch was faster
-	}
+	return nil
 }
 
 func (w *run) deleteVolume(ctx context.Context, why Reason) error {
