@@ -72,8 +72,6 @@ type Controller struct {
 	control *controller.Controller
 	// working reports whether Run is working; it is replaced in tests.
 	working func() bool
-	// offers is the queue of claims that may have to be provisioned.
-	offers *controller.Queue[key]
 	// queue has the names of volumes that claims want or that have an open entry. trying counts the ones being worked on.
 	queue  *controller.Queue[string]
 	trying atomic.Int64
@@ -152,10 +150,7 @@ func (p *Controller) newQueues() (err error) {
 	config := func(name string, workers int) controller.Config {
 		return controller.Config{Name: name, Workers: workers, Clock: p.cfg.Clock}
 	}
-	if p.offers, err = controller.NewQueue(p.control, config("claims", offerWorkers), p.accept); err != nil {
-		return err
-	}
-	if p.queue, err = controller.NewQueue(p.control, config("provisions", p.cfg.Workers), p.try); err != nil {
+	if p.queue, err = controller.NewQueue(p.control, config("claims", p.cfg.Workers), p.try); err != nil {
 		return err
 	}
 	if p.sources, err = controller.NewQueue(p.control, config("clone-sources", p.cfg.CloneWorkers),

@@ -22,8 +22,8 @@
 // The PV's reclaim policy then decides.
 //
 // observe.go gathers the facts about one volume name, the engine (internal/engine/provision) decides the next step, and
-// execute.go executes the step and adds its result to the facts. The workers of one queue select the claims that want
-// a volume (offer.go), and the workers of another make every try (try.go).
+// execute.go executes the step and adds its result to the facts. Events offer the claims that may want a volume
+// (offer.go), and the workers of one queue make every try (try.go).
 //
 // Stability: for embedders. Until version 1.0 it changes only with a minor release, and CHANGELOG.md lists each change.
 package provision

@@ -103,32 +103,36 @@ func TestForeignClaimIsIgnored(t *testing.T) {
 	}
 }
 
-// TestPopulatorClaimGetsOneEvent checks that the owner gets one Event, even if the claim changes.
+// TestPopulatorClaimGetsOneEvent checks that the owner gets one Event, even if the claim changes, and that no node
+// selects itself for the claim.
 func TestPopulatorClaimGetsOneEvent(t *testing.T) {
-	w := newWorld(t)
-	populated := refusal(t, func(f *request.Facts) {
+	for name, cfg := range map[string]Config{"for the whole cluster": {}, "on a node": onNode("n1")} {
+		t.Run(name, func(t *testing.T) { checkPopulated(newWorld(t), cfg) })
+	}
+}
+
+func checkPopulated(w *world, cfg Config) {
+	populated := refusal(w.t, func(f *request.Facts) {
 		group := "example.com"
 		f.Claim.Spec.DataSourceRef = &v1.TypedObjectReference{APIGroup: &group, Kind: "Backup", Name: "monday"}
 	}, request.RemediationIgnore)
 	refused, _ := w.refusing(populated)
 	events := record.NewFakeRecorder(100)
-	w.start(Config{Events: events})
+	cfg.Events = events
+	w.start(cfg)
 	w.makeClaim()
 	w.wait("it was looked at", func() bool { return refused.Load() > 0 })
 	before := refused.Load()
-	claim := w.claim()
-	claim.Labels = map[string]string{"changed": "true"}
-	_, err := w.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(t.Context(), claim, metav1.UpdateOptions{})
-	w.must(err)
+	w.update(func(claim *v1.PersistentVolumeClaim) { claim.Labels = map[string]string{"changed": "true"} })
 	w.wait("it was looked at again", func() bool { return refused.Load() > before })
 	w.deleteClaim()
 	w.wait("it is gone", w.gone)
 	if told := <-events.Events; !strings.HasPrefix(told, "Normal "+string(provision.ReasonLeftToPopulator)) ||
 		!strings.Contains(told, `Backup "monday"`) {
-		t.Errorf("told %q", told)
+		w.t.Errorf("told %q", told)
 	}
 	if len(w.recorded()) > 0 || len(events.Events) > 0 {
-		t.Errorf("records: %q, %d more events", w.recorded(), len(events.Events))
+		w.t.Errorf("records: %q, %d more events", w.recorded(), len(events.Events))
 	}
 }
 

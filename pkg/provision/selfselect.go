@@ -32,6 +32,9 @@ func (p *Controller) selectSelf(ctx context.Context, k key) controller.Result {
 	claim, now := p.claims.Of(k.namespace, k.name, k.uid), p.cfg.Clock.Now()
 	facts := p.selectionFacts(claim)
 	if !selfselect.Decide(facts, now).Done {
+		if p.ignores(ctx, claim, p.classOf(claim)) {
+			return controller.Done()
+		}
 		facts.Due = p.selections.Due(k.uid, now, p.cfg.Local.BaseDelay, p.cfg.Local.MaxDelay)
 	}
 	d := selfselect.Decide(facts, now)

@@ -93,8 +93,8 @@ func (w *run) choose(ctx context.Context) bool {
 
 // want sets wanted to the current class of the claim if the claim wants its volume.
 func (w *run) want(ctx context.Context) {
-	if w.claim = w.claims.WholeByUID(w.claimKey.uid); w.claim != nil && w.wants(ctx, w.claim) {
-		w.wanted = w.classOf(w.claim)
+	if w.claim = w.claims.WholeByUID(w.claimKey.uid); w.claim != nil {
+		w.wanted = w.wantedClass(ctx, w.claim)
 	}
 }
 
