@@ -23,13 +23,19 @@ func Migrates(provisioner, driver string) bool {
 	return provisioner != "" && provisioner == Plugin(driver)
 }
 
-// Class returns the class in terms of CSI, with translated parameters and topologies. A class of another provisioner
-// than the driver's in-tree plugin is returned unchanged, so the result may be the class itself and must not be
-// modified. The argument is not changed, and an error means that the parameters have no translation.
+// Class returns the class in terms of CSI, with translated parameters and topologies, and the original provisioner. A
+// class of another provisioner than the driver's in-tree plugin is returned unchanged, so the result may be the class
+// itself and must not be modified. The argument is not changed, and an error means that the parameters have no
+// translation.
 func Class(class *storagev1.StorageClass, driver string) (*storagev1.StorageClass, error) {
 	if !Migrates(class.Provisioner, driver) {
 		return class, nil
 	}
-	// The translation writes to its argument, which may belong to a cache.
-	return csitranslation.New().TranslateInTreeStorageClassToCSI(klog.Background(), class.Provisioner, class.DeepCopy())
+	own := class.DeepCopy() // which the translation changes
+	translated, err := csitranslation.New().TranslateInTreeStorageClassToCSI(klog.Background(), class.Provisioner, own)
+	if err != nil {
+		return nil, err
+	}
+	translated.Provisioner = class.Provisioner // Portworx' translation changes it
+	return translated, nil
 }

@@ -71,6 +71,23 @@ func TestMigration(t *testing.T) {
 	}
 }
 
+// TestMigrationOfPortworx: its translation, as opposed to all others, changes the class' provisioner.
+func TestMigrationOfPortworx(t *testing.T) {
+	const driver, plugin = "pxd.portworx.com", "kubernetes.io/portworx-volume"
+	o, err := NewPlan(facts(migrated, func(f *Facts) {
+		f.Driver.Name, f.Class.Provisioner = driver, plugin
+		f.Claim.Annotations = map[string]string{annProvisioner: plugin, annMigratedTo: driver}
+	}))
+	if err != nil || !o.Migrated {
+		t.Fatalf("migrated %v, %v", o.Migrated, err)
+	}
+	pv, err := o.PV(answer(o))
+	if err != nil || pv.Spec.PortworxVolume == nil || pv.Annotations[annProvisionedBy] != plugin ||
+		pv.Annotations[annMigratedTo] != driver {
+		t.Errorf("PV %+v, %v", pv, err)
+	}
+}
+
 func TestMigrationRefused(t *testing.T) {
 	refusals(t, map[string]struct {
 		f    Facts

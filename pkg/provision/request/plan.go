@@ -37,10 +37,6 @@ type Plan struct {
 // NewPlan returns the plan for a claim, or an *Error with the reason. The error proves nothing about a CreateVolume
 // that was sent before.
 func NewPlan(f Facts) (Plan, error) {
-	provisioner := ""
-	if f.Class != nil {
-		provisioner = f.Class.Provisioner
-	}
 	f, source, err := f.prepared()
 	if err != nil {
 		return Plan{}, err
@@ -68,7 +64,7 @@ func NewPlan(f Facts) (Plan, error) {
 		return Plan{}, err
 	}
 	o.Secret = secrets.provisioner
-	o.Template = f.volume(o.Request, p.fsType, secrets, provisioner)
+	o.Template = f.volume(o.Request, p.fsType, secrets)
 	return o, nil
 }
 

@@ -28,9 +28,8 @@ const (
 	attributeIdentity = "storage.kubernetes.io/csiProvisionerIdentity"
 )
 
-// volume returns the PV without the driver's answer. provisioner is the provisioner of the class, in-tree or not.
-func (f Facts) volume(request *csi.CreateVolumeRequest, fsType string, s secrets,
-	provisioner string) *v1.PersistentVolume {
+// volume returns the PV without the driver's answer.
+func (f Facts) volume(request *csi.CreateVolumeRequest, fsType string, s secrets) *v1.PersistentVolume {
 	pv := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: request.Name,
@@ -38,7 +37,7 @@ func (f Facts) volume(request *csi.CreateVolumeRequest, fsType string, s secrets
 			// finalizer would only have to be removed again.
 			Finalizers: finalizersFor(f.Class),
 			Annotations: map[string]string{
-				annProvisionedBy: provisioner,
+				annProvisionedBy: f.Class.Provisioner,
 				// An empty value means that no Secret is needed; an absent one would mean unknown.
 				annSecretName: "", annSecretNamespace: "",
 			},
