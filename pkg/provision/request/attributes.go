@@ -1,14 +1,13 @@
 package request
 
-import "maps"
+import (
+	"maps"
+
+	"k8s.io/utils/ptr"
+)
 
 // attributesClass returns the name of the claim's VolumeAttributesClass, empty for none.
-func (f Facts) attributesClass() string {
-	if name := f.Claim.Spec.VolumeAttributesClassName; name != nil {
-		return *name
-	}
-	return ""
-}
+func (f Facts) attributesClass() string { return ptr.Deref(f.Claim.Spec.VolumeAttributesClassName, "") }
 
 // readsAttributes reports whether the VolumeAttributesClass has to be read.
 func (f Facts) readsAttributes() bool {

@@ -4,6 +4,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Annotations of a claim that this package reads.
@@ -49,10 +50,7 @@ func className(claim *v1.PersistentVolumeClaim) string {
 	if class, found := claim.Annotations[v1.BetaStorageClassAnnotation]; found {
 		return class
 	}
-	if claim.Spec.StorageClassName != nil {
-		return *claim.Spec.StorageClassName
-	}
-	return ""
+	return ptr.Deref(claim.Spec.StorageClassName, "")
 }
 
 // checkClaim returns an error if no volume can be created for the claim at all.
@@ -73,7 +71,7 @@ func (f Facts) checkClaim() error {
 }
 
 func (f Facts) lateBinding() bool {
-	return f.Class.VolumeBindingMode != nil && *f.Class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+	return ptr.Deref(f.Class.VolumeBindingMode, "") == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
 func (f Facts) selectedNode() string { return f.Claim.Annotations[annSelectedNode] }

@@ -4,6 +4,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 )
@@ -60,14 +61,9 @@ func (f Facts) size() int64 {
 }
 
 // block reports whether the claim requests a block device instead of a filesystem.
-func block(mode *v1.PersistentVolumeMode) bool {
-	return mode != nil && *mode == v1.PersistentVolumeBlock
-}
+func block(mode *v1.PersistentVolumeMode) bool { return modeName(mode) == v1.PersistentVolumeBlock }
 
 // modeName returns the name of a volume mode; nil is Filesystem (core/v1).
 func modeName(mode *v1.PersistentVolumeMode) v1.PersistentVolumeMode {
-	if mode == nil {
-		return v1.PersistentVolumeFilesystem
-	}
-	return *mode
+	return ptr.Deref(mode, v1.PersistentVolumeFilesystem)
 }

@@ -1,6 +1,7 @@
 package request
 
 import (
+	"cmp"
 	"maps"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -53,9 +54,7 @@ func NewPlan(f Facts) (Plan, error) {
 		return Plan{}, err
 	}
 	o.Outdated = p.outdated
-	if p.fsType == "" {
-		p.fsType = f.Settings.DefaultFSType
-	}
+	p.fsType = cmp.Or(p.fsType, f.Settings.DefaultFSType)
 	if o.Request, err = f.request(name, source, p); err != nil {
 		return Plan{}, err
 	}

@@ -9,6 +9,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -47,10 +48,11 @@ func (f Facts) volume(request *csi.CreateVolumeRequest, fsType string, s secrets
 				APIVersion: "v1", Kind: "PersistentVolumeClaim",
 				Namespace: f.Claim.Namespace, Name: f.Claim.Name, UID: f.Claim.UID, ResourceVersion: f.Claim.ResourceVersion,
 			},
-			AccessModes:      slices.Clone(f.Claim.Spec.AccessModes),
-			MountOptions:     slices.Clone(f.Class.MountOptions),
-			StorageClassName: f.Class.Name,
-			VolumeMode:       clone(f.Claim.Spec.VolumeMode),
+			AccessModes:                   slices.Clone(f.Claim.Spec.AccessModes),
+			MountOptions:                  slices.Clone(f.Class.MountOptions),
+			StorageClassName:              f.Class.Name,
+			PersistentVolumeReclaimPolicy: ptr.Deref(f.Class.ReclaimPolicy, ""),
+			VolumeMode:                    clone(f.Claim.Spec.VolumeMode),
 			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
 				Driver:                     f.Driver.Name,
 				ReadOnly:                   f.Settings.readOnly(request.VolumeCapabilities),
@@ -76,9 +78,6 @@ func (f Facts) volume(request *csi.CreateVolumeRequest, fsType string, s secrets
 	if !block(f.Claim.Spec.VolumeMode) {
 		pv.Spec.CSI.FSType = fsType
 	}
-	if f.Class.ReclaimPolicy != nil {
-		pv.Spec.PersistentVolumeReclaimPolicy = *f.Class.ReclaimPolicy
-	}
 	if f.attributesClass() != "" {
 		pv.Spec.VolumeAttributesClassName = clone(f.Claim.Spec.VolumeAttributesClassName)
 	}
@@ -86,7 +85,7 @@ func (f Facts) volume(request *csi.CreateVolumeRequest, fsType string, s secrets
 }
 
 func finalizersFor(class *storagev1.StorageClass) []string {
-	if class.ReclaimPolicy != nil && *class.ReclaimPolicy == v1.PersistentVolumeReclaimRetain {
+	if ptr.Deref(class.ReclaimPolicy, "") == v1.PersistentVolumeReclaimRetain {
 		return nil
 	}
 	return []string{volume.Finalizer}

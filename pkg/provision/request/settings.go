@@ -1,6 +1,7 @@
 package request
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -46,12 +47,8 @@ type Settings struct {
 }
 
 func (s Settings) withDefaults() Settings {
-	if s.VolumeNamePrefix == "" {
-		s.VolumeNamePrefix = "pvc"
-	}
-	if s.VolumeNameUUIDLength == 0 {
-		s.VolumeNameUUIDLength = -1
-	}
+	s.VolumeNamePrefix = cmp.Or(s.VolumeNamePrefix, "pvc")
+	s.VolumeNameUUIDLength = cmp.Or(s.VolumeNameUUIDLength, -1)
 	return s
 }
 

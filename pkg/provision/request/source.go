@@ -1,9 +1,12 @@
 package request
 
 import (
+	"cmp"
+
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 )
 
 // Source has the facts about the source of the claim's data. Only the objects in Need are used.
@@ -44,10 +47,7 @@ type SourceRef struct {
 // may be used.
 func SourceOf(claim *v1.PersistentVolumeClaim) SourceRef {
 	ref, _ := typedSourceOf(claim)
-	source := SourceRef{Kind: kindOf(ref), Namespace: claim.Namespace, Name: ref.Name}
-	if ref.Namespace != nil && *ref.Namespace != "" {
-		source.Namespace = *ref.Namespace
-	}
+	source := SourceRef{Kind: kindOf(ref), Namespace: namespaceOf(ref, claim), Name: ref.Name}
 	if source.Kind == SourceNone {
 		return SourceRef{}
 	}
@@ -66,11 +66,10 @@ func typedSourceOf(claim *v1.PersistentVolumeClaim) (ref v1.TypedObjectReference
 	return v1.TypedObjectReference{}, false
 }
 
-func groupOf(ref v1.TypedObjectReference) string {
-	if ref.APIGroup == nil {
-		return ""
-	}
-	return *ref.APIGroup
+func groupOf(ref v1.TypedObjectReference) string { return ptr.Deref(ref.APIGroup, "") }
+
+func namespaceOf(ref v1.TypedObjectReference, claim *v1.PersistentVolumeClaim) string {
+	return cmp.Or(ptr.Deref(ref.Namespace, ""), claim.Namespace)
 }
 
 func kindOf(ref v1.TypedObjectReference) SourceKind {
@@ -98,7 +97,7 @@ func (f Facts) sourceRef() (SourceRef, error) {
 	}
 	group, source := groupOf(ref), SourceOf(f.Claim)
 	switch {
-	case ref.Namespace != nil && *ref.Namespace != "" && *ref.Namespace != f.Claim.Namespace && !f.Settings.CrossNamespace:
+	case namespaceOf(ref, f.Claim) != f.Claim.Namespace && !f.Settings.CrossNamespace:
 		return SourceRef{}, refuse(ReasonClaimUnsupported,
 			"claim %q takes its data from namespace %q, and the feature gate CrossNamespaceVolumeDataSource of csi-reclaimer "+
 				"is off; copy the source into the claim's namespace",
