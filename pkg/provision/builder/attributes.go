@@ -27,18 +27,13 @@ func (b *Builder) attributes(ctx context.Context, name string) (_ *storagev1.Vol
 }
 
 // ServesAttributesClasses asks the API server's discovery whether it serves VolumeAttributesClasses in
-// storage.k8s.io/v1, as Kubernetes 1.34 and newer do.
+// storage.k8s.io/v1, as Kubernetes 1.34 and newer do. Every authenticated user may read the discovery.
 func (b *Builder) ServesAttributesClasses(ctx context.Context) (bool, error) {
-	list, err := b.discovery(ctx)
+	list, err := discovery.ToServerResourcesInterfaceWithContext(b.client.Discovery()).
+		ServerResourcesForGroupVersionWithContext(ctx, storagev1.SchemeGroupVersion.String())
 	if err != nil {
 		return false, fmt.Errorf("ask whether VolumeAttributesClasses are served: %w", err)
 	}
 	return slices.ContainsFunc(list.APIResources,
 		func(r metav1.APIResource) bool { return r.Name == "volumeattributesclasses" }), nil
-}
-
-// discover queries the discovery of the API server, which every authenticated user may read.
-func (b *Builder) discover(ctx context.Context) (*metav1.APIResourceList, error) {
-	return discovery.ToServerResourcesInterfaceWithContext(b.client.Discovery()).
-		ServerResourcesForGroupVersionWithContext(ctx, storagev1.SchemeGroupVersion.String())
 }

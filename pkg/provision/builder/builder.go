@@ -13,7 +13,6 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -86,8 +85,6 @@ type Builder struct {
 	topology bool
 	// nodes is nil if the topology of nodes does not matter.
 	nodes *nodes.Lister
-	// discovery returns the resources that the API server serves in storage.k8s.io/v1.
-	discovery func(ctx context.Context) (*metav1.APIResourceList, error)
 }
 
 // New returns the RequestBuilder of a driver on the cluster of config, which is copied, without starting a watch. The
@@ -121,7 +118,6 @@ func NewForClient(client kubernetes.Interface, driver Capable, cfg Config) (*Bui
 		cfg.Nodes = nodes.NewForClient(client, driver.Name())
 	}
 	b := &Builder{cfg: cfg, driver: driver, client: client}
-	b.discovery = b.discover
 	b.topology = b.describe().Plugin[topologyService]
 	switch {
 	case b.topology:

@@ -116,7 +116,7 @@ func TestBuild(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			built.discovery = serving("storageclasses", "volumeattributesclasses")
+			serve(client, "storageclasses", "volumeattributesclasses")
 			got, err := built.Build(t.Context(), c.want)
 			if request.ReasonOf(err) != c.reason || (err == nil) != (c.reason == "") {
 				t.Fatalf("%v, want %q", err, c.reason)
@@ -128,13 +128,13 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// serving returns the discovery of an API server with these resources.
-func serving(resources ...string) func(context.Context) (*metav1.APIResourceList, error) {
-	list := &metav1.APIResourceList{}
+// serve lets the API server have these resources in storage.k8s.io/v1.
+func serve(client *fake.Clientset, resources ...string) {
+	list := &metav1.APIResourceList{GroupVersion: storagev1.SchemeGroupVersion.String()}
 	for _, name := range resources {
 		list.APIResources = append(list.APIResources, metav1.APIResource{Name: name})
 	}
-	return func(context.Context) (*metav1.APIResourceList, error) { return list, nil }
+	client.Resources = []*metav1.APIResourceList{list}
 }
 
 // TestVolumeAttributesClassesUnserved checks that a claim that names one is refused until the cluster serves the kind.
@@ -144,16 +144,20 @@ func TestVolumeAttributesClassesUnserved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	built.discovery = serving("storageclasses")
+	serve(client, "storageclasses")
 	if _, err := built.Build(t.Context(),
 		want(tier("gold"))); request.ReasonOf(err) != request.ReasonAttributesClassUnserved {
 		t.Errorf("where they are not served: %v", err)
 	}
-	built.discovery = func(context.Context) (*metav1.APIResourceList, error) { return nil, errLost }
+	lost := true
+	client.PrependReactor("get", "resource", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return lost, nil, errLost
+	})
 	if _, err := built.Build(t.Context(), want(tier("gold"))); !errors.Is(err, errLost) || request.ReasonOf(err) != "" {
 		t.Errorf("where that cannot be found out: %v", err)
 	}
-	built.discovery = serving("volumeattributesclasses")
+	lost = false
+	serve(client, "volumeattributesclasses")
 	_, err = client.StorageV1().VolumeAttributesClasses().Create(t.Context(),
 		&storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, DriverName: driverName},
 		metav1.CreateOptions{})
