@@ -194,7 +194,7 @@ func (w *run) openEntry(ctx context.Context) error {
 	if w.facts.Log == provision.LogOpen {
 		entry = t.entry
 		at := record.Add(requestOf(*w.built))
-		entry.Requests = append([]inflight.Request(nil), entry.Requests...)
+		entry.Requests = slices.Clone(entry.Requests)
 		if at == len(entry.Requests) {
 			entry.Requests = append(entry.Requests, inflight.Request{})
 		}
@@ -213,21 +213,15 @@ func (w *run) openEntry(ctx context.Context) error {
 		t.entry, w.built = entry, nil
 		w.tracker.note(entry)
 		return nil
-	case noRoom(err) != "":
+	case noRoom(err) != "", w.facts.Log == provision.LogOpen && isUnchanged(err): // which is repeated
 		w.learn(provision.OpenEntry, provision.Reply{Class: errclass.Refused, Log: provision.LogFull}, began)
-		return reasons.Because(noRoom(err), err)
-	case w.facts.Log == provision.LogOpen && isUnchanged(err): // the first request is repeated
-		w.learn(provision.OpenEntry, provision.Reply{Class: errclass.Refused, Log: provision.LogFull}, began)
-		return reasons.Because(ofLog(err, provision.ReasonAPIWriteFailed), err)
-	case errors.Is(err, inflight.ErrUnreadable):
-		return reasons.Because(provision.ReasonLogUnreadable, err)
-	case added: // the driver was not called
+	case added && !errors.Is(err, inflight.ErrUnreadable): // the driver was not called
 		if errors.Is(err, inflight.ErrUnconfirmed) {
 			w.tracker.note(entry) // it may be stored until its removal is confirmed
 		}
 		w.removeEntry(w.name)
 	}
-	return reasons.Because(provision.ReasonAPIWriteFailed, err)
+	return reasons.Because(ofLog(err, provision.ReasonAPIWriteFailed), err)
 }
 
 // noRoom returns the reason of an error of the log that has no room for an entry, empty for another error.
@@ -264,30 +258,31 @@ func ofLog(err error, otherwise Reason) Reason {
 // markDiscarding records in the log that a DeleteVolume may be sent. Until the end of that call is known, no process
 // asks for the volume again.
 func (w *run) markDiscarding(ctx context.Context) error {
-	entry, began := w.track.entry, w.cfg.Clock.Now()
+	entry := w.track.entry
 	entry.Discarding = true
-	if err := w.log.Put(ctx, entry); err != nil {
-		return reasons.Because(ofLog(err, provision.ReasonAPIWriteFailed), err)
-	}
-	w.track.entry = entry
-	w.learn(provision.MarkDiscarding, provision.Reply{Class: errclass.Done}, began)
-	return nil
+	return w.rewriteEntry(ctx, provision.MarkDiscarding, entry)
 }
 
 // noteVersion writes the version of the driver that is called next to the log, unless the log has it.
 func (w *run) noteVersion(ctx context.Context) error {
-	entry, began, next := w.track.entry, w.cfg.Clock.Now(), w.facts.Record.Next
+	entry, next := w.track.entry, w.facts.Record.Next
 	entry.Requests = slices.Clone(entry.Requests)
 	if asked := &entry.Requests[next]; w.facts.Record.Requests[next].Sent {
 		asked.OtherVersions = true
 	} else {
 		asked.DriverVersion = w.version()
 	}
+	return w.rewriteEntry(ctx, provision.NoteVersion, entry)
+}
+
+// rewriteEntry replaces the open entry in the log.
+func (w *run) rewriteEntry(ctx context.Context, done provision.Action, entry inflight.Entry) error {
+	began := w.cfg.Clock.Now()
 	if err := w.log.Put(ctx, entry); err != nil {
 		return reasons.Because(ofLog(err, provision.ReasonAPIWriteFailed), err)
 	}
 	w.track.entry = entry
-	w.learn(provision.NoteVersion, provision.Reply{Class: errclass.Done}, began)
+	w.learn(done, provision.Reply{Class: errclass.Done}, began)
 	return nil
 }
 
