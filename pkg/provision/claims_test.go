@@ -107,13 +107,7 @@ func TestOnlyUnboundClaimsAreKeptWhole(t *testing.T) {
 	if find("u1").Labels["a"] != "b" {
 		t.Errorf("it is not whole: %+v", find("u1"))
 	}
-	update := func(change func(*v1.PersistentVolumeClaim)) {
-		claim := w.claim().DeepCopy()
-		change(claim)
-		_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Update(t.Context(), claim, metav1.UpdateOptions{})
-		w.must(err)
-	}
-	update(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "static" })
+	w.update(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "static" })
 	w.wait("it is found no more", func() bool { return find("u1") == nil })
 	if kept := p.claims.Of("ns", "data", "u1"); kept == nil || kept.Spec.VolumeName != "static" {
 		t.Errorf("what is decided from was lost: %+v", kept)

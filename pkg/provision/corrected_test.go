@@ -49,11 +49,9 @@ func TestCorrectionEndsTheWait(t *testing.T) {
 		"of the StorageClass, which is created anew": {
 			func(o request.Options) bool { return o.Class.Parameters["pool"] == "" },
 			func(w *world, _ *process) {
-				w.deleteClass()
-				_, err := w.client.StorageV1().StorageClasses().Create(w.t.Context(), &storagev1.StorageClass{
-					ObjectMeta: metav1.ObjectMeta{Name: "fast", UID: "anew"}, Provisioner: driverName,
-					Parameters: map[string]string{"pool": "a"}}, metav1.CreateOptions{})
-				w.must(err)
+				w.replaceClass(func(c *storagev1.StorageClass) {
+					c.UID, c.Parameters = "anew", map[string]string{"pool": "a"}
+				})
 			}},
 		"of the StorageClass's topologies": {
 			func(o request.Options) bool { return len(o.Class.AllowedTopologies) == 0 },

@@ -50,10 +50,9 @@ func (w *run) eventOn() events.Object {
 
 // eventOn returns the object of a claim's Events.
 func eventOn(c provision.Claim) events.Object {
-	return events.Object{ObjectReference: v1.ObjectReference{
-		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID,
-		ResourceVersion: c.ResourceVersion,
-	}}
+	on := events.Claim(c.Namespace, c.Name, c.UID)
+	on.ResourceVersion = c.ResourceVersion
+	return events.Object{ObjectReference: on}
 }
 
 // eventOnSource returns the object of the Events of a claim or snapshot that volumes are created from.

@@ -31,12 +31,8 @@ func affinityTo(node string) *v1.VolumeNodeAffinity {
 }
 
 func lateClass(w *world) {
-	w.deleteClass()
 	mode := storagev1.VolumeBindingWaitForFirstConsumer
-	_, err := w.client.StorageV1().StorageClasses().Create(w.t.Context(), &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: driverName, VolumeBindingMode: &mode},
-		metav1.CreateOptions{})
-	w.must(err)
+	w.replaceClass(func(c *storagev1.StorageClass) { c.VolumeBindingMode = &mode })
 }
 
 // chooseSecond selects the second node for the claim, as the scheduler would.

@@ -208,11 +208,7 @@ func TestSameRequestIsRepeated(t *testing.T) {
 			if restarts {
 				p.stop()
 			}
-			w.deleteClass()
-			_, err := w.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
-				ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: driverName,
-				Parameters: map[string]string{"pool": "other"}}, metav1.CreateOptions{})
-			w.must(err)
+			w.replaceClass(func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"pool": "other"} })
 			w.deleteClaim()
 			if restarts {
 				w.start(Config{})
@@ -377,10 +373,7 @@ func TestInheritedEntryOutlivesItsQuietPeriod(t *testing.T) {
 // TestClassAppears covers a class that appears without a further change of the claim.
 func TestClassAppears(t *testing.T) {
 	w := newWorld(t)
-	w.deleteClass()
-	_, err := w.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "slow"}, Provisioner: driverName}, metav1.CreateOptions{})
-	w.must(err)
+	w.replaceClass(func(c *storagev1.StorageClass) { c.Name = "slow" })
 	w.makeClaim()
 	w.start(Config{})
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) {

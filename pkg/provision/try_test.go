@@ -66,10 +66,7 @@ func TestForeignClassIsNotProvisioned(t *testing.T) {
 	if p.wantedClass(t.Context(), claim) == nil {
 		t.Fatal("its own driver's class is not asked for")
 	}
-	w.deleteClass()
-	_, err := w.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "another.example.com"}, metav1.CreateOptions{})
-	w.must(err)
+	w.replaceClass(func(c *storagev1.StorageClass) { c.Provisioner = "another.example.com" })
 	w.wait("the class is seen", func() bool {
 		class := p.classOf(claim)
 		return class != nil && class.Provisioner == "another.example.com"

@@ -175,10 +175,18 @@ func (w *world) must(err error) {
 	}
 }
 
-func (w *world) makeClass() {
-	_, err := w.client.StorageV1().StorageClasses().Create(w.t.Context(), &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: driverName}, metav1.CreateOptions{})
+func (w *world) makeClass(change ...func(*storagev1.StorageClass)) {
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: driverName}
+	for _, c := range change {
+		c(class)
+	}
+	_, err := w.client.StorageV1().StorageClasses().Create(w.t.Context(), class, metav1.CreateOptions{})
 	w.must(err)
+}
+
+func (w *world) replaceClass(change func(*storagev1.StorageClass)) {
+	w.deleteClass()
+	w.makeClass(change)
 }
 
 func (w *world) deleteClass() {
