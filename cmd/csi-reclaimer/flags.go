@@ -153,7 +153,8 @@ func (o *options) reclaimingFlags(fs *pflag.FlagSet) {
 		"Decide, and report in the log and the metrics, but write nothing to the API server (neither Events nor a Lease), "+
 			"and neither create nor delete volumes.")
 	fs.BoolVar(&o.releaseFinalizers, "release-finalizers", false,
-		"Remove the finalizers of this role from all PVs of the driver, print how many, and exit. No volume is deleted. "+
+		"Finish the volumes in flight, remove the finalizers of this role from all other PVs of the driver, print how many, "+
+			"and exit. No volume of a PV is deleted. "+
 			"The first step of removing csi-reclaimer; stop all its replicas before.")
 	fs.IntVar(&o.brakeDeletions, "brake-deletions", 0,
 		"Stop all deletions when more than this many volumes become deletable within --brake-window, until the annotation "+

@@ -48,8 +48,8 @@ well, or csi-reclaimer begins again for them.
 
 Entries are chosen by the names of their volumes, or by namespace, StorageClass, driver and age of all that are in
 flight. An entry that changes after it was shown stays in the log.`,
-		Example: `  # which volumes are in flight, and for how long
-  kubectl reclaim status
+		Example: `  # which volumes are in flight, and for how long; only show them
+  kubectl reclaim settle -A --all --dry-run
 
   # one volume
   kubectl reclaim settle pvc-0a6b4f4c-6f0e-4a55-9c5e-2f2d6f7b8a01
@@ -88,8 +88,8 @@ func (o *settleOptions) validate(volumes []string) error {
 	case len(volumes) > 0 && byFlags:
 		return errors.New("name volumes, or choose them by --all, --storage-class and --older-than, not both")
 	case len(volumes) == 0 && !byFlags:
-		return errors.New("name the volumes to settle, as \"kubectl reclaim status\" shows them, or choose them by " +
-			"--storage-class, --older-than or --all")
+		return errors.New("name the volumes to settle, as \"kubectl reclaim settle -A --all --dry-run\" shows them, " +
+			"or choose them by --storage-class, --older-than or --all")
 	}
 	return nil
 }
@@ -162,7 +162,8 @@ func (o *settleOptions) choose(entries []inflight.Located, volumes []string, nam
 	}
 	for _, volume := range volumes {
 		if !slices.ContainsFunc(chosen, func(e inflight.Located) bool { return e.Volume == volume }) {
-			return nil, fmt.Errorf("volume %q is not in flight: \"kubectl reclaim status\" shows which are", volume)
+			return nil, fmt.Errorf("volume %q is not in flight: \"kubectl reclaim settle -A --all --dry-run\" "+
+				"shows which are", volume)
 		}
 	}
 	slices.SortStableFunc(chosen, func(a, b inflight.Located) int {

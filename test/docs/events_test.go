@@ -38,7 +38,7 @@ A reason without a type has no Event: it is the normal course of things, which t
 			"`TerminatingBound` and `TerminatingUnbound` have an Event once they have lasted a minute.", reclaim.Reasons())
 	table(&text, "csi-reclaimer: provisioning",
 		"On the claim. `Provisioning`, `ProvisioningSucceeded` and `ProvisioningFailed` are the Events "+
-			"of\nexternal-provisioner, with the driver's message. A try that fails has one Event. A message that\n"+
+			"of\nexternal-provisioner, with the driver's message. Each failure has one Event. A message that\n"+
 			"changes is a new Event, at most one each minute; one that stays is recorded again every 20 to 30\n"+
 			"minutes, so that the last answer stands on the claim. Where the claim is gone, its Events are on the\n"+
 			"Lease of the in-flight log, and begin with the names of claim and volume.", provision.Reasons())

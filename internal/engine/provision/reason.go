@@ -33,9 +33,10 @@ var (
 		"CreateVolume was called for this claim, and its outcome is not known yet. The request is repeated until it is.")
 	ReasonStored      = table.Silent("VolumeStored", "The volume has its PersistentVolume.")
 	ReasonNothingMade = table.Silent("NothingMade", "The driver created no volume.")
-	ReasonNotBegun    = table.Silent("NotBegun", "The claim was deleted before the driver was called.")
+	ReasonNotBegun    = table.Silent("NotBegun", "The claim needs no new volume, and the driver was not called.")
 	ReasonDiscard     = table.Normal("VolumeNotAsRequested",
-		"The driver created a volume that differs from the request. The volume is deleted and requested again.")
+		"The driver created a volume that differs from the request. The volume is deleted, and requested again if the claim "+
+			"still needs one.")
 	ReasonNodeSelection = table.Silent("NodeSelection",
 		"The claim binds immediately; the first node that selects itself provisions its volume.")
 )
@@ -50,22 +51,22 @@ var (
 			"at the Leases with the label csi-reclaimer.io/in-flight-log, and delete a copy. If the volume of an entry that "+
 			"cannot be read does not exist in the storage system, remove the annotation.")
 	ReasonLogFull = table.Warning("InFlightLogFull",
-		"The in-flight log is full: too many volumes are in flight whose outcome is not known. New volumes wait until the "+
-			"driver answers for some of them. `kubectl reclaim status` lists the volumes in flight.")
+		"The Lease of the in-flight log for this volume is full: too many volumes are in flight whose outcome is not known. "+
+			"New volumes wait until the driver answers for some of them. `kubectl reclaim status` counts the volumes in "+
+			"flight, and names the oldest.")
 	ReasonLogShare = table.Warning("InFlightLogShareUsed",
 		"The claims of this namespace, or of this StorageClass, have all the volumes in flight that they may have. New "+
-			"volumes of theirs wait until the driver answers for some of them. `kubectl reclaim status` lists the volumes in "+
-			"flight.")
+			"volumes of theirs wait until the driver answers for some of them. `kubectl reclaim status` counts the volumes in "+
+			"flight, and names the oldest.")
 	ReasonTooLarge = table.Warning("RequestTooLarge",
 		"The CreateVolume request is larger than the in-flight log can hold, so the driver is not called. Shorten the "+
 			"parameters, mount options or allowedTopologies of the StorageClass. If the driver has a topology segment for each "+
-			"node, run csi-reclaimer with --strict-topology.")
+			"node, run csi-reclaimer with --strict-topology, or with --immediate-topology=false for immediate binding.")
 	ReasonNotQuiet = table.Silent("WaitingForLateCalls",
-		"The volume has its PersistentVolume. A call that was not answered may still arrive; until then the entry of the "+
-			"in-flight log stays.")
+		"A call that was not answered may still arrive; until then the entry of the in-flight log stays.")
 	ReasonNameTaken = table.Warning("PersistentVolumeNameTaken",
 		"The name of this claim's PersistentVolume belongs to another claim, to a PersistentVolume that is terminating or "+
-			"on another node, or to another driver's volume. Provisioning continues when the name is free. Delete the claim if "+
+			"on another node, or to another volume. Provisioning continues when the name is free. Delete the claim if "+
 			"its own PersistentVolume is the one that is terminating (TerminatingUnbound).")
 	ReasonHasAnother = table.Warning("VolumeHasPersistentVolume",
 		"The driver returned a volume that differs from the request, and another PersistentVolume or claim may own it. The "+
@@ -109,7 +110,7 @@ var (
 	// ReasonSettled means that an operator settled the entry of the log.
 	ReasonSettled = table.Warning("InFlightEntrySettled",
 		"An operator settled this claim's volume (`kubectl reclaim settle`), so its entry leaves the in-flight log. The "+
-			"operator is responsible for the volume, if it exists. If the claim exists, provisioning begins again.")
+			"operator is responsible for the volume, if it exists. If the claim needs a volume, provisioning begins again.")
 )
 
 // Reasons returns every reason in the order of declaration.
