@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"testing"
 	"testing/synctest"
 
 	"k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -237,6 +239,41 @@ func TestEmptyLock(t *testing.T) {
 		if l, exists := w.locked["a"]; exists != waits || waits && len(l.volumes) != 1 {
 			t.Errorf("a pod waits: %t; locked %v", waits, w.locked)
 		}
+	}
+}
+
+func TestLockNamesPodsByVolume(t *testing.T) {
+	t.Parallel()
+	want := volumeLock{node: "a", object: "lock-of-a", version: "1",
+		volumes: map[string]holder{"pv-data": {"ns", "db", "uid"}, "pv-logs": {"other", "web.1", "uid-2"}}}
+	o := want.unstructured()
+	if got := lockOf(o); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got, _, _ := unstructured.NestedString(o.Object, "spec", "volumes", "pv-data"); got != "ns/db/uid" {
+		t.Errorf("the policy splits %q", got)
+	}
+}
+
+// TestLockOfUnreadablePodStays expects the volume to stay locked, because its pod is unknown and not absent.
+func TestLockOfUnreadablePodStays(t *testing.T) {
+	t.Parallel()
+	for _, value := range []any{"", "ns/db", "ns/db/uid/more", map[string]any{"pod": "db"}} {
+		w := newWorld(t, Config{VolumeLocks: true})
+		w.away()
+		o := volumeLock{node: "a", object: "lock-of-a", version: "1"}.unstructured()
+		if err := unstructured.SetNestedField(o.Object, value, "spec", "volumes", "pv-data"); err != nil {
+			t.Fatal(err)
+		}
+		w.locked["a"] = lockOf(o)
+		if err := w.volumeLocks.refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.calls = nil
+		if got := w.lock(t.Context(), "a"); got == controller.Done() || len(w.locked["a"].volumes) != 1 {
+			t.Errorf("%v: %v, locked %v", value, got, w.locked)
+		}
+		w.expectCalls()
 	}
 }
 

@@ -3,6 +3,7 @@ package podsafety
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,7 +20,7 @@ import (
 
 // volumeLock is the VolumeLock of a node, whose volumes no other node can attach
 // (deploy/manifests/pod-safety-crd.yaml). One lock holds all volumes of a node, because the API server evaluates every
-// lock for each VolumeAttachment.
+// lock for each VolumeAttachment. The object is compact for the same reason.
 type volumeLock struct {
 	// node is also the name of the object.
 	node string
@@ -37,6 +38,19 @@ type holder struct {
 }
 
 func (h holder) podKey() string { return cache.NewObjectName(h.namespace, h.name).String() }
+
+// String returns the value of a volume in the object.
+func (h holder) String() string { return h.namespace + "/" + h.name + "/" + string(h.uid) }
+
+// holderOf returns the pod of such a value, or none for a value that the schema of the kind refuses.
+func holderOf(value any) holder {
+	text, _ := value.(string)
+	parts := strings.Split(text, "/")
+	if len(parts) != 3 {
+		return holder{}
+	}
+	return holder{parts[0], parts[1], types.UID(parts[2])}
+}
 
 // lockClient reads and writes VolumeLocks, which only this package creates.
 type lockClient interface {
@@ -92,12 +106,8 @@ func (s lockServer) list(ctx context.Context) (locks []volumeLock, err error) {
 func lockOf(o *unstructured.Unstructured) volumeLock {
 	l := volumeLock{node: o.GetName(), object: o.GetUID(), version: o.GetResourceVersion(), volumes: map[string]holder{}}
 	volumes, _, _ := unstructured.NestedMap(o.Object, "spec", "volumes")
-	for volume := range volumes {
-		text := func(field string) string {
-			s, _, _ := unstructured.NestedString(volumes, volume, field)
-			return s
-		}
-		l.volumes[volume] = holder{text("namespace"), text("pod"), types.UID(text("uid"))}
+	for volume, value := range volumes {
+		l.volumes[volume] = holderOf(value)
 	}
 	return l
 }
@@ -105,7 +115,7 @@ func lockOf(o *unstructured.Unstructured) volumeLock {
 func (l volumeLock) unstructured() *unstructured.Unstructured {
 	volumes := map[string]any{}
 	for volume, by := range l.volumes {
-		volumes[volume] = map[string]any{"namespace": by.namespace, "pod": by.name, "uid": string(by.uid)}
+		volumes[volume] = by.String()
 	}
 	metadata := map[string]any{"name": l.node}
 	if l.object != "" {

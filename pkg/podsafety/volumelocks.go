@@ -3,6 +3,7 @@ package podsafety
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -245,6 +246,9 @@ func (c *Controller) isNeeded(ctx context.Context, node string, by holder, name 
 	action, err := c.decideLock(ctx, &f)
 	if err != nil || action != podsafety.ReadHolder {
 		return action != podsafety.RemoveLock, err
+	}
+	if by == (holder{}) {
+		return true, fmt.Errorf("volume %q of the VolumeLock of node %q has no pod that can be read", name, node)
 	}
 	sent := c.cfg.Clock.Now()
 	if f.Pod, _, err = c.cluster.readPod(ctx, by.namespace, by.name); err != nil {

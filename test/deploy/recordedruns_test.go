@@ -71,7 +71,7 @@ var notRecorded = map[string]string{
 	"VolumeGuardDeletionsStuck":              "kube-controller-manager of the control plane handles in-tree PVs",
 	"VolumeGuardPVsUnprotected":              "kube-controller-manager of the control plane handles in-tree PVs",
 	"VolumeGuardLockHolderIdle":              "the control plane of a recording has no scheduler that finds no node",
-	"VolumeGuardManyVolumesLocked":           "it needs a thousand volumes on nodes that are away",
+	"VolumeGuardManyVolumesLocked":           "it needs thousands of volumes on nodes that are away",
 	"VolumeGuardProtectionStuck":             "kube-controller-manager of the control plane protects claims and PVs",
 	"VolumeGuardVolumesUnlocked":             "what fails is tried again after a minute, which is an hour of a recording",
 }
