@@ -253,12 +253,16 @@ func TestLockNamesPodsByVolume(t *testing.T) {
 	if got, _, _ := unstructured.NestedString(o.Object, "spec", "volumes", "pv-data"); got != "ns/db/uid" {
 		t.Errorf("the policy splits %q", got)
 	}
+	before := map[string]any{"namespace": "ns", "pod": "db", "uid": "uid"}
+	if got, want := holderOf(before), want.volumes["pv-data"]; got != want {
+		t.Errorf("before an upgrade: %v, want %v", got, want)
+	}
 }
 
 // TestLockOfUnreadablePodStays expects the volume to stay locked, because its pod is unknown and not absent.
 func TestLockOfUnreadablePodStays(t *testing.T) {
 	t.Parallel()
-	for _, value := range []any{"", "ns/db", "ns/db/uid/more", map[string]any{"pod": "db"}} {
+	for _, value := range []any{"", "ns/db", "ns//uid", "ns/db/uid/more", map[string]any{"pod": "db"}, true} {
 		w := newWorld(t, Config{VolumeLocks: true})
 		w.away()
 		o := volumeLock{node: "a", object: "lock-of-a", version: "1"}.unstructured()

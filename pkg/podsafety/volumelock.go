@@ -42,14 +42,22 @@ func (h holder) podKey() string { return cache.NewObjectName(h.namespace, h.name
 // String returns the value of a volume in the object.
 func (h holder) String() string { return h.namespace + "/" + h.name + "/" + string(h.uid) }
 
-// holderOf returns the pod of such a value, or none for a value that the schema of the kind refuses.
-func holderOf(value any) holder {
-	text, _ := value.(string)
-	parts := strings.Split(text, "/")
-	if len(parts) != 3 {
+// holderOf returns the pod of such a value, or of an object with the same three fields, the form before an upgrade. It
+// returns no pod for any other value.
+func holderOf(value any) (h holder) {
+	switch value := value.(type) {
+	case string:
+		if parts := strings.Split(value, "/"); len(parts) == 3 {
+			h = holder{parts[0], parts[1], types.UID(parts[2])}
+		}
+	case map[string]any:
+		text := func(field string) string { s, _ := value[field].(string); return s }
+		h = holder{text("namespace"), text("pod"), types.UID(text("uid"))}
+	}
+	if h.namespace == "" || h.name == "" || h.uid == "" {
 		return holder{}
 	}
-	return holder{parts[0], parts[1], types.UID(parts[2])}
+	return h
 }
 
 // lockClient reads and writes VolumeLocks, which only this package creates.
