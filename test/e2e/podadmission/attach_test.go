@@ -145,8 +145,9 @@ spec: {volumes: {single: ns/web-0/the-uid}}`)[0]
 func TestIncompleteVolumeLocksAreRefused(t *testing.T) {
 	waitEstablished(t)
 	ctx := t.Context()
-	for _, volumes := range []string{"volumes: {v: ns/p}", "volumes: {v: /p/u}", "volumes: {v: ns//u}", "volumes: {v: ns/p/}",
-		"volumes: {v: ns/p/u/more}", `volumes: {v: "ns/p/u\nmore"}`, `volumes: {v: "n s/p/u"}`, `volumes: {v: ""}`,
+	for _, volumes := range []string{"volumes: {v: ns/p}", "volumes: {v: /p/u}", "volumes: {v: ns//u}",
+		"volumes: {v: ns/p/}", "volumes: {v: ns/p/u/more}",
+		`volumes: {v: "ns/p/u\nmore"}`, `volumes: {v: "n s/p/u"}`, `volumes: {v: ""}`,
 		"volumes: {v: " + strings.Repeat("n", 64) + "/p/u}", "volumes: {v: 1}", "volumes: {v: {}}", "volumes: {v: null}",
 		"volumes: [ns/p/u]", "volumes: null", "", "a: b"} {
 		for _, text := range []string{"spec: {" + volumes + "}", volumes} {
