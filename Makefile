@@ -71,10 +71,10 @@ images: version-is-valid ## Build the OCI images in .build/images, for VERSION; 
 		$(if $(REVISION),--revision '$(REVISION)') -- $(RELEASE_BUILD)
 
 RELEASE ?= .build/release
-release: ## Gather a release in .build/release/VERSION (vX.Y.Z): images, charts, manifests, plugin, notes, checksums; COSIGN_KEY=file signs, ALLOW_DIRTY=1 for a trial
+release: ## Gather a release in .build/release/VERSION (vX.Y.Z): images, charts, manifests, plugin, notes, checksums; COSIGN_KEY=file signs, TRIAL=1 to look at it
 	@$(GO) run -C tools/release . --go '$(GO)' --root '$(CURDIR)' --output '$(abspath $(RELEASE))' --version '$(VERSION)' \
 		--platforms '$(IMAGE_PLATFORMS)' --plugin-platforms '$(PLATFORMS)' \
-		$(if $(COSIGN_KEY),--cosign-key '$(if $(findstring ://,$(COSIGN_KEY)),$(COSIGN_KEY),$(abspath $(COSIGN_KEY)))') $(if $(ALLOW_DIRTY),--allow-dirty)
+		$(if $(COSIGN_KEY),--cosign-key '$(if $(findstring ://,$(COSIGN_KEY)),$(COSIGN_KEY),$(abspath $(COSIGN_KEY)))') $(if $(TRIAL),--trial)
 
 demo: ## Show the main job on a real control plane; KEEP=1 leaves up a cluster to ask. Needs Go, git, make
 	@echo 'Compiling the demo, which then reports its progress'

@@ -37,6 +37,7 @@ func TestRelease(t *testing.T) {
 	t.Run("programs", func(t *testing.T) { programsSayVersion(t, made) })
 	t.Run("charts", func(t *testing.T) { chartsInstallVersion(t, made) })
 	t.Run("manifests", func(t *testing.T) { manifestsNameVersion(t, made) })
+	t.Run("install files", func(t *testing.T) { installFilesApply(t, made) })
 	if notes := fromRelease(t, made, "RELEASE_NOTES.md"); notes != "- For this test.\n" {
 		t.Errorf("the notes are %q", notes)
 	}
@@ -242,6 +243,43 @@ func manifestsNameVersion(t *testing.T, made string) {
 	}
 	if named < 5 {
 		t.Errorf("the manifests name %d images", named)
+	}
+}
+
+// installFilesApply sends each object of an install file to the API server, in a dry run in which an unknown field is
+// an error. The objects are those of the base in the checkout; only images may differ.
+func installFilesApply(t *testing.T, made string) {
+	t.Helper()
+	ctx := patiently(t)
+	makeKustomizeHomes(t)
+	for _, program := range []string{guard, car} {
+		base, err := kustomized(t, inDeploy(t, "kustomize", program))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := program + "-install.yaml"
+		all := documents(t, file, []byte(fromRelease(t, made, "install", file)))
+		if len(all) != len(base) {
+			t.Errorf("%s has %d objects, and the base %d", file, len(all), len(base))
+		}
+		for _, want := range base {
+			d := find(t, all, want.GetKind(), want.GetName())
+			text := strings.ReplaceAll(string(want.text), `"`+program+`:latest"`, `"`+program+":"+releaseVersion+`"`)
+			if got, err := d.MarshalJSON(); err != nil || string(got) != text {
+				t.Errorf("%s is\n%s\nwant\n%s\n%v", d, got, text, err)
+			}
+			if strings.Contains(text, ":latest") {
+				t.Errorf("%s names the image latest", d)
+			}
+		}
+		if kind := all[0].GetKind(); program == guard && kind != "Namespace" {
+			t.Errorf("%s begins with a %s, whose namespace may be missing", file, kind)
+		}
+		for _, d := range all {
+			if err := apply(ctx, d, d.text, guardHome, true); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }
 

@@ -26,9 +26,9 @@ func readCheckout(ctx context.Context, o options) (checkout, error) {
 	if err != nil {
 		return checkout{}, err
 	}
-	if c.changes != "" && !o.allowDirty {
+	if c.changes != "" && !o.trial {
 		return checkout{}, fmt.Errorf("%s has uncommitted changes, so this release could not be reproduced:\n%s\ncommit or "+
-			"remove them; for a trial, set ALLOW_DIRTY=1 (--allow-dirty)", o.root, c.changes)
+			"remove them; for a trial, set TRIAL=1 (--trial)", o.root, c.changes)
 	}
 	// The tag may not exist yet, because it can be set after the release is complete.
 	tagged, err := git(ctx, o.root, "for-each-ref", "refs/tags/"+o.version,

@@ -23,6 +23,8 @@ The folder OUTPUT/VERSION has:
   images/digests.txt digests of the images
   charts/            Helm charts; they install the images of the version
   manifests/         deploy/manifests, with the images of the version
+  kustomize/         deploy/kustomize, for these manifests
+  install/           the objects of each kustomize base in one file, for "kubectl apply -f"
   monitoring/        alerts and the Grafana dashboard
   krew/              archives of the kubectl plugin and its man pages, krew manifest, as "make krew" makes them
   RELEASE_NOTES.md   the section of the version in CHANGELOG.md
@@ -30,13 +32,15 @@ The folder OUTPUT/VERSION has:
   SHA256SUMS         checksums of all other files, for "sha256sum -c"
   SHA256SUMS.sig     with COSIGN_KEY: its signature, for "cosign verify-blob"
 
-The checkout must have no uncommitted changes, and CHANGELOG.md a section of the version with its date.
+The checkout must have no uncommitted changes, and CHANGELOG.md a section of the version with its date, except for a
+trial.
 The folder appears when all is made: a run that fails or is interrupted leaves none. The same commit, version,
 platforms and Go toolchain give the same checksums.
 
 Examples:
   make release VERSION=v1.2.3
   make release VERSION=v1.2.3-rc.1 IMAGE_PLATFORMS=linux/amd64 PLATFORMS=linux/amd64
+  make release VERSION=v1.2.3 TRIAL=1
 
 Environment:
   COSIGN_PASSWORD     the password of the key in --cosign-key
@@ -47,7 +51,8 @@ Flags:
 
 type options struct {
 	root, output, version string
-	allowDirty            bool
+	// trial allows uncommitted changes and a version without a section in CHANGELOG.md.
+	trial bool
 	// platforms and pluginPlatforms are the platforms of the images and of the plugin, as lists of the Makefile.
 	platforms, pluginPlatforms string
 	makeCommand, goCommand     string
@@ -87,7 +92,8 @@ func parse(args []string, out, progress io.Writer) (options, error) {
 	flags.StringVar(&o.version, "version", "", "`version` of the release, such as v1.2.3; required")
 	flags.StringVar(&o.root, "root", ".", "`folder` of the checkout")
 	flags.StringVar(&o.output, "output", ".build/release", "`folder` in which the folder of the release is made")
-	flags.BoolVar(&o.allowDirty, "allow-dirty", false, "for a trial: take uncommitted changes, too")
+	flags.BoolVar(&o.trial, "trial", false, "make it to look at, and not to publish: take uncommitted changes, and the "+
+		"changes in \"Unreleased\" if CHANGELOG.md has no section of the version")
 	flags.StringVar(&o.platforms, "platforms", "linux/amd64,linux/arm64", "`os/arch,...` of the images")
 	flags.StringVar(&o.pluginPlatforms, "plugin-platforms", "linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 "+
 		"windows/amd64",

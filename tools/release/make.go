@@ -32,10 +32,10 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	if from.changes != "" {
-		fmt.Fprintf(o.progress, "warning: %s has uncommitted changes: do not publish this\n", o.root)
+	if o.trial {
+		fmt.Fprintln(o.progress, "warning: this is a trial: do not publish it")
 	}
-	notes, err := readNotes(o.root, o.version)
+	notes, err := readNotes(o.root, o.version, o.trial)
 	if err != nil {
 		return err
 	}
@@ -106,6 +106,7 @@ func (r *release) make(ctx context.Context) error {
 		{"kubectl plugin for " + r.pluginPlatforms, r.makePlugin},
 		{"charts", r.makeCharts},
 		{"manifests, alerts and dashboard", r.makeManifests},
+		{"install files", r.makeInstalls},
 		{"release notes", r.makeNotes},
 		{"checksums", func(context.Context) error { return sums(r.made) }},
 	}

@@ -14,17 +14,30 @@ var heading = regexp.MustCompile(`^## \[?v?([^\]\s]+)\]?(?: - (.*))?$`)
 
 var date = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}$`)
 
-// readNotes returns the section of the version in CHANGELOG.md, without its heading.
-func readNotes(root, version string) (string, error) {
+// readNotes returns the section of the version in CHANGELOG.md, without its heading. The notes of a trial say so.
+func readNotes(root, version string, trial bool) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
 	if err != nil {
 		return "", fmt.Errorf("read the release notes: %w", err)
 	}
 	notes, err := section(string(text), version)
+	if trial {
+		if err != nil {
+			notes = unreleased(string(text))
+		}
+		return fmt.Sprintf("This is a trial of %s, and no release.\n\n%s", version, notes), nil
+	}
 	if err != nil {
-		return "", fmt.Errorf("CHANGELOG.md: %w", err)
+		return "", fmt.Errorf("CHANGELOG.md: %w; for a trial, set TRIAL=1 (--trial)", err)
 	}
 	return notes, nil
+}
+
+// unreleased returns the changes since the last release. It may be empty.
+func unreleased(changelog string) string {
+	_, after, _ := strings.Cut("\n"+changelog, "\n## Unreleased\n")
+	changes, _, _ := strings.Cut(after, "\n## ")
+	return strings.TrimSpace(changes) + "\n"
 }
 
 func section(changelog, version string) (string, error) {

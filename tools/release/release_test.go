@@ -24,13 +24,16 @@ func TestRelease(t *testing.T) {
 	}
 	made := filepath.Join(output, testVersion)
 	names := filesOf(t, made)
-	names = slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "manifests/") })
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return strings.HasPrefix(name, "manifests/") || strings.HasPrefix(name, "kustomize/")
+	})
 	want := []string{"LICENSE", "RELEASE_NOTES.md", "SHA256SUMS", "charts/csi-reclaimer-1.2.3.tgz",
 		"charts/volume-guard-1.2.3.tgz"}
 	for _, p := range []string{"csi-reclaimer", "mock-driver", "volume-guard"} {
 		want = append(want, "images/"+p+"/"+p+".provenance.json", "images/"+p+"/"+p+".tar")
 	}
-	want = append(want, "images/digests.txt", "krew/reclaim.yaml", "monitoring/csi-reclaimer.json",
+	want = append(want, "images/digests.txt", "install/csi-reclaimer-install.yaml", "install/volume-guard-install.yaml",
+		"krew/reclaim.yaml", "monitoring/csi-reclaimer.json",
 		"monitoring/csi-reclaimer.rules.yaml")
 	slices.Sort(names)
 	slices.Sort(want)
@@ -47,7 +50,7 @@ func TestRelease(t *testing.T) {
 			t.Errorf("%s is %q, want %q", file, got, text)
 		}
 	}
-	for _, step := range []string{"v1.2.3, 1 of 6: images for linux/a", "6 of 6: checksums"} {
+	for _, step := range []string{"v1.2.3, 1 of 7: images for linux/a", "7 of 7: checksums"} {
 		if !strings.Contains(progress.String(), step) {
 			t.Errorf("no progress %q in\n%s", step, progress.String())
 		}
@@ -92,6 +95,10 @@ func TestImageVersions(t *testing.T) {
 			}
 		}
 	}
+	installed := read(t, output, testVersion, "install", "volume-guard-install.yaml")
+	if !strings.Contains(installed, "image: volume-guard:v1.2.3\n") || strings.Contains(installed, ":latest") {
+		t.Errorf("the install file is\n%s", installed)
+	}
 	for name, values := range map[string]string{"csi-reclaimer": "image: csi-reclaimer:v1.2.3\n",
 		"volume-guard": "repository: volume-guard\n"} {
 		c := read(t, output, testVersion, "charts", name+"-1.2.3.tgz")
@@ -133,9 +140,9 @@ func TestRefusedReleases(t *testing.T) {
 		wanted []string
 	}{
 		"without a section": {texts: map[string]string{"CHANGELOG.md": "## Unreleased\n\n- a\n"},
-			wanted: []string{"no section v1.2.3", `rename "## Unreleased" to "## v1.2.3 - YYYY-MM-DD"`}},
+			wanted: []string{"no section v1.2.3", "TRIAL=1", `rename "## Unreleased" to "## v1.2.3 - YYYY-MM-DD"`}},
 		"with changes": {after: func(t *testing.T, root, _ string) { write(t, filepath.Join(root, "LICENSE"), "mine") },
-			wanted: []string{"uncommitted changes", " M LICENSE", "ALLOW_DIRTY=1"}},
+			wanted: []string{"uncommitted changes", " M LICENSE", "TRIAL=1"}},
 		"with new files": {after: func(t *testing.T, root, _ string) { write(t, filepath.Join(root, "new"), "mine") },
 			wanted: []string{"?? new"}},
 		"with the tag elsewhere": {after: func(t *testing.T, root, _ string) {
@@ -155,6 +162,8 @@ func TestRefusedReleases(t *testing.T) {
 			wanted: []string{"changed while the release was made"}},
 		"with an image in another form": {texts: map[string]string{
 			"deploy/manifests/odd.yaml": "images: [volume-guard:latest]\n"}, wanted: []string{"odd.yaml", "not filled in"}},
+		"with a kustomize base that does not build": {texts: map[string]string{
+			"deploy/kustomize/volume-guard/bindings.yaml": "kind: none\n"}, wanted: []string{"kustomize base volume-guard"}},
 		"with a chart that is none": {texts: map[string]string{"deploy/charts/volume-guard/Chart.yaml": "invalid\n"},
 			wanted: []string{"chart volume-guard", "no chart"}},
 	} {
@@ -179,17 +188,22 @@ func TestRefusedReleases(t *testing.T) {
 	}
 }
 
-func TestAllowDirty(t *testing.T) {
-	root := newCheckout(t, nil)
+// TestTrial changes a file, and the changelog has no section of the version.
+func TestTrial(t *testing.T) {
+	root := newCheckout(t, map[string]string{"CHANGELOG.md": "## Unreleased\n\n- later\n\n## v1.2.2 - 2026-01-01\n"})
 	write(t, filepath.Join(root, "LICENSE"), "mine")
 	flags, output := flagsOf(t, root)
 	var progress bytes.Buffer
-	if err := gather(t, append(flags, "--allow-dirty"), &progress); err != nil {
+	if err := gather(t, append(flags, "--trial"), &progress); err != nil {
 		t.Fatal(err)
 	}
 	if got := read(t, output, testVersion, "LICENSE"); got != "mine" || !strings.Contains(progress.String(),
-		"do not publish this") {
+		"do not publish it") {
 		t.Errorf("took %q, and reported %q", got, progress.String())
+	}
+	const want = "This is a trial of v1.2.3, and no release.\n\n- later\n"
+	if got := read(t, output, testVersion, "RELEASE_NOTES.md"); got != want {
+		t.Errorf("the notes are %q, want %q", got, want)
 	}
 }
 

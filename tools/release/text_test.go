@@ -50,10 +50,23 @@ func TestSections(t *testing.T) {
 	}
 }
 
+func TestUnreleased(t *testing.T) {
+	for text, want := range map[string]string{
+		"# Log\n\n## Unreleased\n\n- a\n\n### Fixed\n\n- b\n\n## v1.0.0 - 2026-01-01\n": "- a\n\n### Fixed\n\n- b\n",
+		"## Unreleased\n- a":                        "- a\n",
+		"## Unreleased\n\n## v1.0.0 - 2026-01-01\n": "\n",
+		"## v1.0.0 - 2026-01-01\n\n- c\n":           "\n",
+	} {
+		if got := unreleased(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestCommandLine(t *testing.T) {
 	var help strings.Builder
 	if _, err := parse([]string{"--help"}, &help, io.Discard); !errors.Is(err, flag.ErrHelp) ||
-		!strings.Contains(help.String(), "SHA256SUMS") || !strings.Contains(help.String(), "-allow-dirty") {
+		!strings.Contains(help.String(), "SHA256SUMS") || !strings.Contains(help.String(), "-trial") {
 		t.Errorf("%v\n%s", err, help.String())
 	}
 	for _, args := range [][]string{{"--wrong"}, {"--version=v1.2.3", "more"}} {
