@@ -25,6 +25,7 @@ import (
 type webhookOptions struct {
 	address, service, secret string
 	names                    []string
+	issue                    bool
 }
 
 func (o *webhookOptions) flags(fs *pflag.FlagSet) {
@@ -38,6 +39,9 @@ func (o *webhookOptions) flags(fs *pflag.FlagSet) {
 			"subject of their certificate.")
 	fs.StringVar(&o.secret, "webhook-secret", name+"-webhooks",
 		"Name of the Secret, in the same namespace, in which the replicas store the certificate, which they rotate.")
+	fs.BoolVar(&o.issue, "webhook-issue-certificate", true,
+		"Issue and rotate the certificate. If false, others do, such as cert-manager: --webhook-secret is then only read, "+
+			"and has the keys tls.crt, tls.key, and ca.crt with the authorities that the API server has to trust.")
 	fs.StringSliceVar(&o.names, "webhook-names", nil,
 		"Additional DNS names of the certificate, if the webhook configurations name a URL.")
 }
@@ -60,7 +64,7 @@ func (o *options) newWebhooks(config *rest.Config, metrics prometheus.Registerer
 	var w webhooks
 	var err error
 	if w.rotator, err = certs.New(config, certs.Config{
-		Namespace: namespace, Secret: o.webhooks.secret, Metrics: metrics,
+		Namespace: namespace, Secret: o.webhooks.secret, External: !o.webhooks.issue, Metrics: metrics,
 		Webhooks: []string{admission.WebhooksName, podsafety.Name, podsafety.GateName},
 		Names:    append([]string{o.webhooks.service + "." + namespace + ".svc"}, o.webhooks.names...),
 	}); err != nil {

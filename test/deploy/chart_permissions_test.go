@@ -3,6 +3,7 @@
 package deploy
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 	"slices"
@@ -15,8 +16,10 @@ import (
 // TestChartGrantsNoSecretsByDefault also checks that webhooks add access to the certificate's Secret alone.
 func TestChartGrantsNoSecretsByDefault(t *testing.T) {
 	for name, values := range guardValues() {
-		webhooks := strings.Contains(name, "webhooks")
+		webhooks := strings.Contains(name, "webhooks") || strings.Contains(name, "cert")
 		granted := 0
+		secret := map[string]string{"with cert-manager": guard + "-certificate", "with a certificate": "tls"}[name]
+		secret = cmp.Or(secret, "volume-guard-webhooks")
 		for _, d := range render(t, values...) {
 			for _, rule := range d.rules(t) {
 				for _, word := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs) {
@@ -32,7 +35,7 @@ func TestChartGrantsNoSecretsByDefault(t *testing.T) {
 					t.Errorf("%s: %s grants Secrets beyond its namespace", name, d)
 				}
 				// A rule cannot name an object before its creation.
-				if !slices.Equal(rule.ResourceNames, []string{"volume-guard-webhooks"}) && !slices.Equal(rule.Verbs,
+				if !slices.Equal(rule.ResourceNames, []string{secret}) && !slices.Equal(rule.Verbs,
 					[]string{"create"}) {
 					t.Errorf("%s: %s grants Secrets without a name: %+v", name, d, rule)
 				}
@@ -91,9 +94,11 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 			"; get mutatingadmissionpolicies.admissionregistration.k8s.io" +
 			"; get mutatingadmissionpolicybindings.admissionregistration.k8s.io" +
 			"; get mutatingwebhookconfigurations.admissionregistration.k8s.io"
-		webhooks = "; get pods; get persistentvolumeclaims; create,get,patch secrets" +
+		// With a certificate of others.
+		ofOthers = "; get pods; get persistentvolumeclaims; get secrets" +
 			"; get,list,watch,patch mutatingwebhookconfigurations.admissionregistration.k8s.io; get,patch " +
 			"validatingwebhookconfigurations.admissionregistration.k8s.io"
+		webhooks = ofOthers + "; create,patch secrets"
 	)
 	for name, want := range map[string]string{
 		"as it comes":      intreeReads + intreeWrites + events,
@@ -105,6 +110,8 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 		"without intree":                        "list,watch,patch persistentvolumes" + events,
 		"with webhooks":                         intreeReads + intreeWrites + events + webhooks,
 		"with pods' webhooks":                   intreeReads + intreeWrites + events + webhooks,
+		"with cert-manager":                     intreeReads + intreeWrites + events + ofOthers,
+		"with a certificate":                    intreeReads + intreeWrites + events + ofOthers,
 		"with pod safety":                       intreeReads + intreeWrites + events + podSafety,
 		"with pod safety's webhooks":            intreeReads + intreeWrites + events + webhooks + podSafety,
 		"with single-node":                      intreeReads + intreeWrites + events + podSafety + singleNode,
@@ -145,7 +152,7 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 			t.Errorf("%s: granted are %q\nwant %q", name, slices.Sorted(maps.Keys(granted)), slices.Sorted(maps.Keys(wanted)))
 		}
 	}
-	if len(guardValues()) != 24 {
+	if len(guardValues()) != 26 {
 		t.Error("a rendering is not looked at")
 	}
 }

@@ -37,18 +37,24 @@ func installOperatorsKinds(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, crd := range documents(t, resource, text) {
-			if err := apply(ctx, crd, crd.text, "", false); err != nil {
-				t.Fatal(err)
-			}
-			forget(t, func(ctx context.Context) error {
-				path, err := pathOf(crd, "")
-				if err == nil {
-					err = client.RESTClient().Delete().AbsPath(path...).Do(ctx).Error()
-				}
-				return err
-			})
+			installKind(t, crd, crd.text)
 		}
 	}
+}
+
+// installKind installs a CustomResourceDefinition until the test ends.
+func installKind(t *testing.T, crd document, text []byte) {
+	t.Helper()
+	if err := apply(patiently(t), crd, text, "", false); err != nil {
+		t.Fatal(err)
+	}
+	forget(t, func(ctx context.Context) error {
+		path, err := pathOf(crd, "")
+		if err == nil {
+			err = client.RESTClient().Delete().AbsPath(path...).Do(ctx).Error()
+		}
+		return err
+	})
 }
 
 // TestPrometheusOperatorAcceptsRules validates the monitors and the PrometheusRule against the operator's CRDs, and
@@ -67,8 +73,9 @@ func TestPrometheusOperatorAcceptsRules(t *testing.T) {
 	}
 	all := slices.Concat(render(t, guardValues()["with monitoring"]...),
 		render(t, guardValues()["with a ServiceMonitor"]...))
-	for _, d := range renderCar(t, carValues()["with monitoring"]...) {
-		if d.GetKind() != "PodMonitor" {
+	for _, d := range slices.Concat(renderCar(t, carValues()["with monitoring"]...),
+		renderCar(t, carValues()["with a ServiceMonitor"]...)) {
+		if !strings.HasSuffix(d.GetKind(), "Monitor") {
 			continue
 		}
 		if err := applyServed(ctx, d); err != nil {

@@ -184,7 +184,7 @@ var edits = []edit{
 		{node: "c.timeout", instead: "100 * callTimeout"}}},
 	{pkg: admission, name: "a release waits for ever for the API server", in: "releaser.withTimeout", at: []place{
 		{node: "r.timeout", instead: "100 * callTimeout"}}},
-	{pkg: certs, name: "a next certificate of no use is presented", in: "Decide", at: []place{
+	{pkg: certs, name: "a next certificate of no use is presented", in: "decideOwn", at: []place{
 		{node: "return IssueNext", before: "if ON { return Promote }"}}},
 	{pkg: certs, name: "trust in the certificate before ends at once", at: []place{
 		{node: "s.old()", nth: 1, instead: "s.Old"}}},

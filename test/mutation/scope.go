@@ -112,7 +112,7 @@ var scopes = []scope{
 	{folder: "pkg/admission", files: "webhooks.go", funcs: "PodWebhooks", elements: true, live: "TestTheWebhooks"},
 	{folder: "pkg/admission", files: "webhooks.go", funcs: "PVWebhooks"},
 	{folder: "pkg/admission", files: "policy.go", funcs: "driversIn Policy listOf"},
-	{folder: "pkg/admission/certs", files: "decide*.go state.go"},
+	{folder: "pkg/admission/certs", files: "decide*.go state.go external.go"},
 	{folder: "pkg/admission/certs", files: "rotator.go", funcs: "*.observe *.issuePair *.step outdated",
 		statements: true},
 	{folder: "pkg/admission/certs", files: "cluster.go", funcs: "secretPatch bundlePatch", elements: true},

@@ -47,6 +47,8 @@ type Facts struct {
 	// Known is true if the Secret was read, or does not exist.
 	Known bool
 	State State
+	// External is true if others issue the certificate. Then the State has the current pair alone.
+	External bool
 	// Names are the DNS names that the certificate must have.
 	Names []string
 	// Trusted is true if every existing webhook configuration has the bundle of the State.
@@ -64,18 +66,30 @@ func (s Facts) propagated(now time.Time) bool {
 	return s.Trusted && !s.Since.IsZero() && now.Sub(s.Since) >= s.PropagationDelay
 }
 
-// Decide is a pure function that returns the next step.
+// Decide is a pure function that returns the next step. Of a certificate that others issue, it only has the authority
+// trusted.
+func Decide(s Facts, now time.Time) Action {
+	switch {
+	case !s.Known || len(s.Names) == 0:
+		return Wait
+	case !s.External:
+		return decideOwn(s, now)
+	case s.State.Current.usable(s.Names, now) && !s.Trusted:
+		return Trust
+	}
+	return Wait
+}
+
+// decideOwn decides on the certificates that this package issues.
 //
 // A certificate is presented only after its authority has been trusted for PropagationDelay, and an authority is
 // trusted until its certificate has expired, so that a replica that could not read the Secret for a long time is
 // trusted too. So no API server meets a certificate that it does not trust. Only if no valid certificate exists, a new
 // one is presented at once.
-func Decide(s Facts, now time.Time) Action {
+func decideOwn(s Facts, now time.Time) Action {
 	current, next := s.State.Current.usable(s.Names, now), s.State.Next.usable(s.Names, now)
 	due := current && !now.Before(s.State.Current.NotAfter.Add(-s.RenewBefore))
 	switch {
-	case !s.Known || len(s.Names) == 0:
-		return Wait
 	case !current && next:
 		return Promote
 	case !current:

@@ -43,7 +43,7 @@ func TestTrustedSince(t *testing.T) {
 			k := keeper(t, newWorld(), func(c *Config) { c.Clock = clock })
 			var got Facts
 			for _, look := range c.looks {
-				got = k.observe(look)
+				got, _ = k.observe(look)
 				clock.Step(time.Minute)
 			}
 			want := time.Time{}

@@ -14,10 +14,11 @@ func (c Config) Permissions() []permission.Permission {
 	secret := func(verb, name string) permission.Permission {
 		return permission.Permission{Resource: "secrets", Verb: verb, Namespace: c.Namespace, Name: name, Without: unserved}
 	}
-	permissions := []permission.Permission{
-		secret("get", c.Secret), secret("create", ""),
-		{Resource: "secrets", Verb: "patch", Namespace: c.Namespace, Name: c.Secret,
-			Without: "the webhooks' certificate is not rotated, and expires"},
+	permissions := []permission.Permission{secret("get", c.Secret)}
+	if !c.External {
+		permissions = append(permissions, secret("create", ""),
+			permission.Permission{Resource: "secrets", Verb: "patch", Namespace: c.Namespace, Name: c.Secret,
+				Without: "the webhooks' certificate is not rotated, and expires"})
 	}
 	for _, name := range c.Webhooks {
 		for _, resource := range []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"} {

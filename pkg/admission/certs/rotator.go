@@ -27,6 +27,9 @@ type Config struct {
 	Namespace, Secret string
 	// Names are the DNS names of the webhooks' Service (SERVICE.NAMESPACE.svc). Required.
 	Names []string
+	// External is set if others issue the certificate, such as cert-manager: the Secret is only read, and its key ca.crt
+	// has the authorities to trust.
+	External bool
 	// Webhooks are the names of the webhook configurations, of either kind, that have to trust the certificate; missing
 	// ones are skipped.
 	Webhooks []string
@@ -180,7 +183,10 @@ func (r *Rotator) step(ctx context.Context) (Action, error) {
 	if err != nil {
 		return Wait, err
 	}
-	s := r.observe(seen)
+	s, err := r.observe(seen)
+	if err != nil {
+		return Wait, err
+	}
 	a := Decide(s, r.cfg.Clock.Now())
 	switch a {
 	case Wait:
@@ -209,10 +215,19 @@ func (r *Rotator) issuePair(a Action) (*Pair, error) {
 }
 
 // observe returns the Facts for a state of the cluster, and presents the certificate of the Secret.
-func (r *Rotator) observe(seen clusterState) Facts {
+func (r *Rotator) observe(seen clusterState) (Facts, error) {
 	s := Facts{
-		Known: true, State: stateOf(seen.secret), Names: r.cfg.Names, RenewBefore: r.cfg.RenewBefore,
+		Known: true, Names: r.cfg.Names, External: r.cfg.External, RenewBefore: r.cfg.RenewBefore,
 		PropagationDelay: r.cfg.PropagationDelay,
+	}
+	if s.External {
+		pair, err := externalPair(seen.secret, r.cfg.Names, r.cfg.Clock.Now())
+		if err != nil {
+			return Facts{}, fmt.Errorf("use Secret %s/%s of others: %w", r.cfg.Namespace, r.cfg.Secret, err)
+		}
+		s.State.Current = pair
+	} else {
+		s.State = stateOf(seen.secret)
 	}
 	if s.State.Current != nil {
 		r.current.Store(s.State.Current)
@@ -224,7 +239,7 @@ func (r *Rotator) observe(seen clusterState) Facts {
 		r.version, r.since = seen.version, r.cfg.Clock.Now()
 	}
 	s.Since = r.since
-	return s
+	return s, nil
 }
 
 // outdated returns the configurations that do not have the bundle.

@@ -57,6 +57,12 @@ first one's objects; fullnameOverride names the objects that run, in the namespa
 {{- $hold := and .Values.podSafety.enabled .Values.podSafety.webhook }}
 {{- if and (or .Values.webhooks.persistentVolumes .Values.webhooks.pods $hold) (not .Values.dryRun) }}yes{{ end }}
 {{- end }}
+{{- /* The Secret of the webhooks' certificate if others issue it, and empty if volume-guard does. */}}
+{{- define "volume-guard.externalSecret" -}}
+{{- with .Values.webhooks.certificate }}
+{{- if .certManager.issuerRef.name }}{{ include "volume-guard.fullname" $ }}-certificate{{ else }}{{ .existingSecret }}{{ end }}
+{{- end }}
+{{- end }}
 
 {{- /* The namespace of the Lease, and the values for the webhooks. */}}
 {{- define "volume-guard.env" -}}

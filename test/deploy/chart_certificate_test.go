@@ -1,0 +1,86 @@
+//go:build unix
+
+package deploy
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+// certManagerModule has the kinds of cert-manager, of which nothing is compiled.
+const certManagerModule, certManagerGroup = "github.com/cert-manager/cert-manager@v1.18.2", "cert-manager.io"
+
+// TestCertificateOfOthers has volume-guard read the Secret that the chart names, and issue nothing.
+func TestCertificateOfOthers(t *testing.T) {
+	for name, secret := range map[string]string{"with cert-manager": guard + "-certificate", "with a certificate": "tls"} {
+		all := render(t, guardValues()[name]...)
+		args := deploymentOf(t, all).Spec.Template.Spec.Containers[0].Args
+		for _, want := range []string{"--webhook-issue-certificate=false", "--webhook-secret=" + secret} {
+			if !slices.Contains(args, want) {
+				t.Errorf("%s: no %s in %q", name, want, args)
+			}
+		}
+		if rules := find(t, all, "Role", "volume-guard-webhooks").rules(t); len(rules) != 1 ||
+			!slices.Equal(rules[0].ResourceNames, []string{secret}) || !slices.Equal(rules[0].Verbs, []string{"get"}) {
+			t.Errorf("%s: volume-guard may %+v", name, rules)
+		}
+	}
+}
+
+// TestCertManagerIssuesForService: the certificate is for the Service that the API server calls, and in the Secret that
+// volume-guard reads. cert-manager's kind accepts it, and refuses a field that it does not know.
+func TestCertManagerIssuesForService(t *testing.T) {
+	all := render(t, append(guardValues()["with cert-manager"], "fullnameOverride=keeper",
+		"webhooks.certificate.certManager.issuerRef.kind=ClusterIssuer")...)
+	certificate := find(t, all, "Certificate", "keeper")
+	var service v1.Service
+	find(t, all, "Service", "keeper").into(t, &service)
+	names, _, _ := unstructured.NestedStringSlice(certificate.Object, "spec", "dnsNames")
+	if want := []string{service.Name + "." + service.Namespace + ".svc"}; !slices.Equal(names, want) {
+		t.Errorf("it is for %q, want %q", names, want)
+	}
+	secret, _, _ := unstructured.NestedString(certificate.Object, "spec", "secretName")
+	args := deploymentNamed(t, all, "keeper").Spec.Template.Spec.Containers[0].Args
+	if !slices.Contains(args, "--webhook-secret="+secret) {
+		t.Errorf("it is in Secret %q, and the arguments are %q", secret, args)
+	}
+	makeGuardHome(t)
+	installCertificates(t)
+	ctx := patiently(t)
+	if err := applyServed(ctx, certificate); err != nil {
+		t.Error(err)
+	}
+	wrong := bytes.ReplaceAll(certificate.text, []byte("dnsNames:"), []byte("dnsName:"))
+	if err := apply(ctx, certificate, wrong, guardHome, true); err == nil {
+		t.Error("another field is accepted")
+	}
+}
+
+// installCertificates installs the kind Certificate. The labels of the file are templates of cert-manager's chart.
+func installCertificates(t *testing.T) {
+	t.Helper()
+	module, err := process.ModuleDir(patiently(t), certManagerModule)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(module, "deploy", "crds", "crd-certificates.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, crd := range documents(t, certManagerModule, text) {
+		crd.SetLabels(nil)
+		cleaned, err := crd.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		installKind(t, crd, cleaned)
+	}
+}
