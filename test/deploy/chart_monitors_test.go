@@ -60,6 +60,37 @@ func TestServiceMonitorHasAService(t *testing.T) {
 	}
 }
 
+// TestSidecarServiceMonitorScrapesOneContainer: its Service selects the driver's pods, and has the number of the port
+// of csi-reclaimer, which no other container of the pod can have.
+func TestSidecarServiceMonitorScrapesOneContainer(t *testing.T) {
+	all := renderCar(t, carValues()["with a ServiceMonitor"]...)
+	var service v1.Service
+	find(t, all, "Service", "mock-csi-reclaimer").into(t, &service)
+	if want := map[string]string{"app": "disk"}; !reflect.DeepEqual(service.Spec.Selector, want) ||
+		service.Spec.ClusterIP != v1.ClusterIPNone || !service.Spec.PublishNotReadyAddresses {
+		t.Errorf("the Service is %+v", service.Spec)
+	}
+	if ports := service.Spec.Ports; len(ports) != 1 || ports[0].Name != "http" ||
+		ports[0].TargetPort.IntVal != snippet(t).Ports[0].ContainerPort {
+		t.Errorf("its ports are %+v", ports)
+	}
+	monitor := find(t, all, "ServiceMonitor", "mock-csi-reclaimer")
+	want := map[string]any{"port": "http", "interval": "30s",
+		"authorization": map[string]any{"credentials": map[string]any{"name": "prometheus", "key": "token"}}}
+	if endpoint := endpointOf(t, monitor, "endpoints"); !reflect.DeepEqual(endpoint, want) {
+		t.Errorf("scrapes %s", pretty(endpoint))
+	}
+	labels, _, _ := unstructured.NestedStringMap(monitor.Object, "spec", "selector", "matchLabels")
+	for key, value := range labels {
+		if service.Labels[key] != value {
+			t.Errorf("selects %v, and the Service has %v", labels, service.Labels)
+		}
+	}
+	if len(labels) == 0 || monitor.GetLabels()["release"] != "prometheus" {
+		t.Errorf("selects %v, and has the labels %v", labels, monitor.GetLabels())
+	}
+}
+
 // TestSidecarPodMonitorScrapesOneContainer of the driver's pods, whose other containers may have such a port, too.
 func TestSidecarPodMonitorScrapesOneContainer(t *testing.T) {
 	monitor := find(t, renderCar(t, carValues()["with monitoring"]...), "PodMonitor", "mock-csi-reclaimer")
