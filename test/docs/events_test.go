@@ -22,38 +22,47 @@ type reason interface {
 	EventType() string
 }
 
-func TestEventReferenceIsCurrent(t *testing.T) {
-	var text strings.Builder
-	text.WriteString("# Events and reasons\n\nGenerated from the code by `make docs`.\n" + `
-A decision has one reason. That word is the reason of the Event, the value of the label
-` + "`reason` in the [metrics](metrics.md), and the word in parentheses in\n[`kubectl reclaim explain`](kubectl-reclaim-explain.md)." + ` An Event is recorded once for each change.
-A reason without a type has no Event: it is the normal course of things, which the log has at
-` + "`-v=4`" + `.
-
-- What to do about those that are an alert: [respond to alerts](../how-to/respond-to-alerts.md)
-- How they follow each other: [concepts](../explanation/concepts.md)
-`)
-	table(&text, "csi-reclaimer: deletion",
+func TestEventReferencesAreCurrent(t *testing.T) {
+	sidecar := eventPage("csi-reclaimer", "[Events of volume-guard](events-volume-guard.md)",
+		"[respond to alerts](../how-to/respond-to-alerts.md)", "[concepts](../explanation/concepts.md)")
+	table(sidecar, "Deletion",
 		"On the PV; `DeletionsPaused` on the Lease too, and `TooLateToKeep` on the claim too.\n"+
 			"`TerminatingBound` and `TerminatingUnbound` have an Event once they have lasted a minute.", reclaim.Reasons())
-	table(&text, "csi-reclaimer: provisioning",
+	table(sidecar, "Provisioning",
 		"On the claim. `Provisioning`, `ProvisioningSucceeded` and `ProvisioningFailed` are the Events "+
 			"of\nexternal-provisioner, with the driver's message. Each failure has one Event. A message that\n"+
 			"changes is a new Event, at most one each minute; one that stays is recorded again every 20 to 30\n"+
 			"minutes, so that the last answer stands on the claim. Where the claim is gone, its Events are on the\n"+
 			"Lease of the in-flight log, and begin with the names of claim and volume.", provision.Reasons())
-	table(&text, "volume-guard: volumes of in-tree plugins", "On the PV; `TooLateToKeep` on the claim too. "+
+	CheckPage(t, "events.md", sidecar.String())
+
+	guard := eventPage("volume-guard", "[Events of csi-reclaimer](events.md)",
+		"[respond to alerts](../how-to/respond-to-alerts-volume-guard.md)", "[volume-guard](../explanation/volume-guard.md)")
+	table(guard, "Volumes of in-tree plugins", "On the PV; `TooLateToKeep` on the claim too. "+
 		"`TerminatingBound` and\n`TerminatingUnbound` have an Event once they have lasted a minute.", intree.Reasons())
-	table(&text, "volume-guard: claims and PVs in use", "On the claim or the PV.", inuse.Reasons())
-	table(&text, "volume-guard: pods held until their processes have ended", "On the pod.", podsafety.Reasons())
-	table(&text, "volume-guard: locks of claims",
-		"On the pod that waits, or on the claim that has the lock.", singlenode.Reasons())
-	table(&text, "volume-guard: claims of StatefulSets",
+	table(guard, "Claims and PVs in use", "On the claim or the PV.", inuse.Reasons())
+	table(guard, "Pods held until their processes have ended", "On the pod.", podsafety.Reasons())
+	table(guard, "Locks of claims", "On the pod that waits, or on the claim that has the lock.", singlenode.Reasons())
+	table(guard, "Claims of StatefulSets",
 		"On the claim or the StatefulSet; `ScaledDown`, `PodUsesOldClaim`, `PodUsesTerminatingClaim` and\n"+
 			"`ConflictingController` on both.", statefulset.Reasons())
-	table(&text, "volume-guard: fences of nodes",
-		"On the NodeFence or the FencePolicy, and on the Node.", fencing.Reasons())
-	CheckPage(t, "events.md", text.String())
+	table(guard, "Fences of nodes", "On the NodeFence or the FencePolicy, and on the Node.", fencing.Reasons())
+	CheckPage(t, "events-volume-guard.md", guard.String())
+}
+
+// eventPage begins the page of a program, with links to the other program's page, the runbook and an explanation.
+func eventPage(program, other, runbook, explanation string) *strings.Builder {
+	var text strings.Builder
+	fmt.Fprintf(&text, "# Events and reasons of %s\n\nGenerated from the code by `make docs`.\n", program)
+	text.WriteString(`
+A decision has one reason. That word is the reason of the Event, the value of the label
+` + "`reason` in the [metrics](metrics.md), and the word in parentheses in\n" +
+		"[`kubectl reclaim explain`](kubectl-reclaim-explain.md)." + ` An Event is recorded once for each change.
+A reason without a type has no Event: it is the normal course of things, which the log has at
+` + "`-v=4`.\n\n")
+	fmt.Fprintf(&text, "- Responses to alerts: %s\n- How they follow each other: %s\n- %s\n", runbook,
+		explanation, other)
+	return &text
 }
 
 func table[R reason](to *strings.Builder, title, about string, reasons []R) {

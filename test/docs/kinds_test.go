@@ -29,7 +29,7 @@ func TestKindReferenceIsCurrent(t *testing.T) {
 		"Group `csi-reclaimer.io`, version `v1alpha1`. All kinds are cluster-scoped.\n\n" +
 		"- How to use them: [fence nodes](../how-to/node-fencing.md)\n" +
 		"- Why they are so: [node fencing](../explanation/node-fencing.md)\n" +
-		"- Values of `reason`: [Events and reasons](events.md)\n")
+		"- Values of `reason`: [Events and reasons](events-volume-guard.md)\n")
 	crds, err := manifests.Read(manifests.NodeFencingCRD)
 	if err != nil {
 		t.Fatal(err)

@@ -74,7 +74,7 @@ func TestMetricReferenceIsCurrent(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("# Metrics\n\nGenerated from what the programs register by `make docs`.\n\n" +
 		"Each program serves them under `--metrics-path` of `--http-endpoint`.\n\n" +
-		"- Values of the label `reason`: [Events and reasons](events.md)\n" +
+		"- Values of the label `reason`: of [csi-reclaimer](events.md),\n  of [volume-guard](events-volume-guard.md)\n" +
 		"- What to do about an alert: [respond to alerts](../how-to/respond-to-alerts.md)\n")
 	metrics(t, &text, "csi-reclaimer", sidecar(t))
 	text.WriteString(ofDriverCalls)

@@ -21,21 +21,24 @@ type page struct {
 	has  func(reason string) bool
 }
 
-// events is the section of the reference of Events with the reasons of type R.
-func events[R reasons.Reason](section string) page {
-	return page{"reference/events.md#" + section,
+// The references of Events of both programs.
+const sidecarEvents, guardEvents = "reference/events.md#", "reference/events-volume-guard.md#"
+
+// events is the section of a reference of Events with the reasons of type R.
+func events[R reasons.Reason](reference, section string) page {
+	return page{reference + section,
 		func(reason string) bool { return R(reason).About() != reasons.About{} }}
 }
 
 var (
-	deletionPage     = events[reclaim.Reason]("csi-reclaimer-deletion")
-	provisioningPage = events[provision.Reason]("csi-reclaimer-provisioning")
-	inTreePage       = events[intree.Reason]("volume-guard-volumes-of-in-tree-plugins")
-	inUsePage        = events[inuse.Reason]("volume-guard-claims-and-pvs-in-use")
-	podsPage         = events[podsafety.Reason]("volume-guard-pods-held-until-their-processes-have-ended")
-	locksPage        = events[singlenode.Reason]("volume-guard-locks-of-claims")
-	setsPage         = events[statefulset.Reason]("volume-guard-claims-of-statefulsets")
-	fencesPage       = events[fencing.Reason]("volume-guard-fences-of-nodes")
+	deletionPage     = events[reclaim.Reason](sidecarEvents, "deletion")
+	provisioningPage = events[provision.Reason](sidecarEvents, "provisioning")
+	inTreePage       = events[intree.Reason](guardEvents, "volumes-of-in-tree-plugins")
+	inUsePage        = events[inuse.Reason](guardEvents, "claims-and-pvs-in-use")
+	podsPage         = events[podsafety.Reason](guardEvents, "pods-held-until-their-processes-have-ended")
+	locksPage        = events[singlenode.Reason](guardEvents, "locks-of-claims")
+	setsPage         = events[statefulset.Reason](guardEvents, "claims-of-statefulsets")
+	fencesPage       = events[fencing.Reason](guardEvents, "fences-of-nodes")
 )
 
 // pagesOf holds the tables of the programs that decide on a kind, the likeliest first: the same word may be in several.

@@ -13,22 +13,22 @@ func TestDocsOfReasons(t *testing.T) {
 		driver, reason string
 		want           string
 	}{
-		"a PV":                     {KindPV, driver, "Held", "#csi-reclaimer-deletion"},
-		"a PV of an in-tree one":   {KindPV, "kubernetes.io/aws-ebs", "Held", "#volume-guard-volumes-of-in-tree-plugins"},
-		"a claim without a volume": {KindClaim, driver, "InFlightLogFull", "#csi-reclaimer-provisioning"},
-		"a claim in use":           {KindClaim, driver, "InUse", "#volume-guard-claims-and-pvs-in-use"},
-		"a claim of a set":         {KindClaim, driver, "ScaleDownGrace", "#volume-guard-claims-of-statefulsets"},
-		"a claim of a lost PV":     {KindClaim, driver, "TerminatingBound", "#csi-reclaimer-deletion"},
+		"a PV":                     {KindPV, driver, "Held", ".md#deletion"},
+		"a PV of an in-tree one":   {KindPV, "kubernetes.io/aws-ebs", "Held", "-volume-guard.md#volumes-of-in-tree-plugins"},
+		"a claim without a volume": {KindClaim, driver, "InFlightLogFull", ".md#provisioning"},
+		"a claim in use":           {KindClaim, driver, "InUse", "-volume-guard.md#claims-and-pvs-in-use"},
+		"a claim of a set":         {KindClaim, driver, "ScaleDownGrace", "-volume-guard.md#claims-of-statefulsets"},
+		"a claim of a lost PV":     {KindClaim, driver, "TerminatingBound", ".md#deletion"},
 		"a pod": {KindPod, "", "WaitsForUnmount",
-			"#volume-guard-pods-held-until-their-processes-have-ended"},
-		"a fence":            {KindFence, "", "WaitsForConfirmation", "#volume-guard-fences-of-nodes"},
+			"-volume-guard.md#pods-held-until-their-processes-have-ended"},
+		"a fence":            {KindFence, "", "WaitsForConfirmation", "-volume-guard.md#fences-of-nodes"},
 		"a lost node":        {KindNode, "", "NodeDown", ""},
 		"a word of no table": {KindPV, driver, "Nonsense", ""},
 		"no reason":          {KindPV, driver, "", ""},
 	} {
 		got := DocsOf(c.kind, c.driver, c.reason)
 		if c.want != "" {
-			c.want = "reference/events.md" + c.want
+			c.want = "reference/events" + c.want
 		}
 		if got != c.want {
 			t.Errorf("%s: %s is at %q, want %q", name, c.reason, got, c.want)
@@ -38,14 +38,16 @@ func TestDocsOfReasons(t *testing.T) {
 
 // TestDocsExist checks that each link of the page leads to a heading of the docs.
 func TestDocsExist(t *testing.T) {
-	content, err := os.ReadFile("../../../docs/reference/events.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	anchors := map[string]bool{}
-	for _, heading := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(string(content), -1) {
-		anchor := regexp.MustCompile(`[^a-z -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
-		anchors["reference/events.md#"+strings.ReplaceAll(anchor, " ", "-")] = true
+	for _, reference := range []string{sidecarEvents, guardEvents} {
+		content, err := os.ReadFile("../../../docs/" + strings.TrimSuffix(reference, "#"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, heading := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(string(content), -1) {
+			anchor := regexp.MustCompile(`[^a-z -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+			anchors[reference+strings.ReplaceAll(anchor, " ", "-")] = true
+		}
 	}
 	for kind, pages := range pagesOf {
 		for _, p := range append(pages, inTreePage) {
