@@ -12,9 +12,9 @@ const (
 	codeSize    = 11.5
 	lineHeight  = 15.25
 	paddingX    = 12.0
-	paddingY    = 5.0
-	rowGap      = 8.0
-	headHeight  = 30.0
+	paddingY    = 3.0
+	rowGap      = 4.0
+	headHeight  = 24.0
 	leastGap    = 130.0
 	arrowSpace  = 26.0
 	barHalf     = 5.0
