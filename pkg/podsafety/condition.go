@@ -53,11 +53,11 @@ func (c *Controller) setMarks(ctx context.Context, node string) error {
 // removeMarks removes the condition from pods in the cache, which holds every marked pod.
 func (c *Controller) removeMarks(ctx context.Context, node string) error {
 	var pods []*pod
-	c.observer.pods.Each(func(p *pod) {
-		if p.node == node && p.marked {
+	for _, p := range c.observer.podsOn.In(node) {
+		if p.marked {
 			pods = append(pods, p)
 		}
-	})
+	}
 	return c.patchMarks(ctx, pods, v1.PodCondition{Type: NodeUnreachable}, true)
 }
 

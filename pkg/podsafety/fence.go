@@ -27,11 +27,16 @@ func (o *observer) wakeNode(name string) {
 	if o.marks {
 		o.wake.node(name)
 	}
-	o.pods.Each(func(p *pod) {
-		if p.node == name && o.due(p) {
+	o.wakePods(name)
+}
+
+// wakePods enqueues the pods on a node that may need work.
+func (o *observer) wakePods(node string) {
+	for _, p := range o.podsOn.In(node) {
+		if o.due(p) {
 			o.wake.pod(p.key())
 		}
-	})
+	}
 }
 
 // sawFence records the state of a fence, and enqueues the pods on its node, and thereby the locks of their volumes.
@@ -39,11 +44,7 @@ func (o *observer) sawFence(f nodefence.Fence) {
 	o.mu.Lock()
 	o.tracker.Storages.Saw(f.Node, f.KeepsVolumes, o.clock.Now())
 	o.mu.Unlock()
-	o.pods.Each(func(p *pod) {
-		if p.node == f.Node && o.due(p) {
-			o.wake.pod(p.key())
-		}
-	})
+	o.wakePods(f.Node)
 }
 
 func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (objects.Fence, error) {

@@ -156,6 +156,73 @@ func TestFenceChangesWakePods(t *testing.T) {
 	}
 }
 
+// searched is a watch cache that counts the searches of all its objects.
+type searched[R any] struct {
+	lister[R]
+	times int
+}
+
+func (s *searched[R]) Each(visit func(R)) {
+	s.times++
+	s.lister.Each(visit)
+}
+
+// A change of one node costs as much as the pods on it, and not as the pods of the cluster.
+func TestChangedNodeCostsNoSearchOfAllPods(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{Fences: true, NodeCondition: true})
+	w.show(held(terminating, marked))
+	w.show(held(terminating, marked, func(o *v1.Pod) { o.Name, o.Spec.NodeName = "other", "b" }))
+	pods := &searched[*pod]{lister: w.observer.pods}
+	woken := &recording{wake: w.observer.wake}
+	w.observer.pods, w.observer.wake = pods, woken
+	for sentence, change := range map[string]func(){
+		"node":  func() { w.observer.sawNode("a", objects.NodeReady, objects.NodeNotReady) },
+		"fence": func() { w.observer.sawFence(nodefence.Fence{Node: "a", InForce: true}) },
+	} {
+		woken.pods = nil
+		change()
+		if !slices.Equal(woken.pods, []string{"ns/db"}) || pods.times > 0 {
+			t.Errorf("a changed %s enqueues %q, and searches all pods %d times", sentence, woken.pods, pods.times)
+		}
+	}
+	if w.mark(t.Context(), "a"); pods.times > 0 {
+		t.Errorf("the end of the condition searches all pods %d times", pods.times)
+	}
+	w.expectCalls("condition db remove=true")
+	podChanges{w.observer}.Deleted(w.podCache["ns/db"], true)
+	if left := w.observer.podsOn.In("a"); len(left) > 0 {
+		t.Errorf("the index has %d pods that are gone", len(left))
+	}
+}
+
+// At the start, each namespace with the label would go through all nodes.
+func TestChangedNamespaceCostsNoSearchOfAllNodes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{NodeCondition: true})
+	woken := &wokenNodes{wake: w.observer.wake}
+	nodes := &searched[objects.WatchedNode]{lister: w.observer.nodes}
+	w.observer.nodes, w.observer.wake = nodes, woken
+	ready, away := objects.WatchedNode{Name: "a"}, objects.WatchedNode{Name: "a", Unreachable: true}
+	for step, c := range []struct {
+		change func()
+		want   []string
+	}{
+		{func() { nodeChanges{w.observer}.Added(ready) }, nil},
+		{func() { nodeChanges{w.observer}.Updated(ready, away) }, []string{"a"}},
+		{func() { nodeChanges{w.observer}.Updated(away, ready) }, nil},
+		{func() { nodeChanges{w.observer}.Added(away) }, []string{"a"}},
+		{func() { nodeChanges{w.observer}.Deleted(away, true) }, nil},
+	} {
+		c.change()
+		woken.names = nil
+		namespaceChanges{w.observer}.Added(w.namespaceCache["ns"])
+		if !slices.Equal(woken.names, c.want) || nodes.times > 0 {
+			t.Errorf("step %d: enqueues %q, and searches all nodes %d times", step, woken.names, nodes.times)
+		}
+	}
+}
+
 func TestVolumeFenceStopsUnmountWait(t *testing.T) {
 	w := newWorld(t, Config{Fences: true})
 	w.show(held(terminating))

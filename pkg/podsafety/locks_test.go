@@ -60,7 +60,7 @@ func TestNodeUnreachableConditionOff(t *testing.T) {
 		w.away()
 		for _, o := range []*v1.Pod{held(marked), held(marked, unheld, onGone),
 			held(func(o *v1.Pod) { o.Name = "unmarked" })} {
-			w.live["ns/"+o.Name], w.podCache["ns/"+o.Name] = o, podOf(o)
+			w.show(o)
 		}
 		_, _, nodes := w.observer.first()
 		slices.Sort(nodes)

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
@@ -52,10 +53,14 @@ type observer struct {
 	namespaces lister[namespace]
 	nodes      lister[objects.WatchedNode]
 	fences     lister[nodefence.Fence]
+	// podsOn holds the pods in the cache by node.
+	podsOn objects.Index[cache.ObjectName, *pod]
 
 	mu sync.Mutex
-	// tracker, waiting, claimsIn, forceRefusedSince and candidates are guarded by mu.
+	// tracker, unreachable, waiting, claimsIn, forceRefusedSince and candidates are guarded by mu.
 	tracker *podsafety.Tracker
+	// unreachable holds the names of the unreachable nodes.
+	unreachable map[string]bool
 	// waiting holds the held, terminating pods, by node and key.
 	waiting map[string]map[string]*pod
 	// claimsIn holds the keys of the claims in the cache, by namespace.
@@ -68,7 +73,7 @@ type observer struct {
 func newObserver(rules podsafety.Rules, marks bool, clock interface{ Now() time.Time }, wake wake) *observer {
 	return &observer{rules: rules, marks: marks, clock: clock, wake: wake, fences: nodefence.None{},
 		tracker: podsafety.NewTracker(), candidates: map[string]objects.Pod{}, waiting: map[string]map[string]*pod{},
-		claimsIn: map[string]map[string]bool{}}
+		claimsIn: map[string]map[string]bool{}, unreachable: map[string]bool{}}
 }
 
 // follow creates the caches, which do not run yet. Without a client for fences, it reads no NodeFence.
@@ -237,18 +242,23 @@ func (o *observer) forget(p *pod) {
 type podChanges struct{ *observer }
 
 func (o podChanges) Added(now *pod) {
+	o.podsOn.Put(now.node, now.objectName(), now)
 	o.saw(now)
 	o.concern(now)
 }
 
 func (o podChanges) Updated(before, now *pod) {
+	o.podsOn.Remove(before.node, before.objectName())
 	if before.uid != now.uid || before.held && !now.held {
 		o.forget(before)
 	}
 	o.Added(now)
 }
 
-func (o podChanges) Deleted(last *pod, _ bool) { o.forget(last) }
+func (o podChanges) Deleted(last *pod, _ bool) {
+	o.podsOn.Remove(last.node, last.objectName())
+	o.forget(last)
+}
 
 // LeftOut implements kube.LeftOutHandler.
 func (o podChanges) LeftOut(now *pod) {
@@ -303,28 +313,40 @@ func (o *observer) wakeNamespace(now namespace) {
 	if now.Mode == podsafety.ModeOff || !o.marks {
 		return
 	}
-	o.nodes.Each(func(n objects.WatchedNode) {
-		if n.Unreachable {
-			o.wake.node(n.Name)
-		}
-	})
+	o.mu.Lock()
+	names := slices.Collect(maps.Keys(o.unreachable))
+	o.mu.Unlock()
+	for _, name := range names {
+		o.wake.node(name)
+	}
 }
 
 // nodeChanges handles the events of the watch of nodes.
 type nodeChanges struct{ *observer }
 
 func (o nodeChanges) Added(now objects.WatchedNode) {
+	o.sawReach(now.Name, now.Unreachable)
 	o.sawNode(now.Name, objects.NodeAbsent, now.Seen)
 }
 
 func (o nodeChanges) Updated(before, now objects.WatchedNode) {
 	if before != now {
+		o.sawReach(now.Name, now.Unreachable)
 		o.sawNode(now.Name, before.Seen, now.Seen)
 	}
 }
 
 func (o nodeChanges) Deleted(last objects.WatchedNode, _ bool) {
+	o.sawReach(last.Name, false)
 	o.sawNode(last.Name, last.Seen, objects.NodeAbsent)
+}
+
+func (o *observer) sawReach(node string, unreachable bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if delete(o.unreachable, node); unreachable {
+		o.unreachable[node] = true
+	}
 }
 
 // first returns the names of all objects that may need work at the start.

@@ -43,7 +43,9 @@ func isMarked(o *v1.Pod) bool {
 	return slices.ContainsFunc(o.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == NodeUnreachable })
 }
 
-func (p *pod) key() string { return cache.NewObjectName(p.namespace, p.name).String() }
+func (p *pod) objectName() cache.ObjectName { return cache.NewObjectName(p.namespace, p.name) }
+
+func (p *pod) key() string { return p.objectName().String() }
 
 // facts returns the record for decisions, which for a running pod consists of its identity and node.
 func (p *pod) facts() objects.Pod {

@@ -2,7 +2,6 @@ package singlenode
 
 import (
 	"reflect"
-	"strings"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
@@ -141,35 +140,31 @@ func (o namespaceChanges) Deleted(last namespace, _ bool) { o.wakeNamespace(last
 
 // wakeNamespace enqueues the gated pods of a namespace, but not its locks, which stay until their holders end.
 func (o *observer) wakeNamespace(name string) {
-	o.wakeGated(func(key string) bool { return strings.HasPrefix(key, keyOf(name, "")) })
+	o.wakeGated(o.gatedIn.In(name))
 }
 
-// wakeGated enqueues the gated pods whose keys match among.
-func (o *observer) wakeGated(among func(key string) bool) {
+// wakeGated enqueues gated pods.
+func (o *observer) wakeGated(keys []string) {
 	if !o.wake.working() {
 		return
 	}
-	for _, key := range o.allGated() {
-		if among(key) {
-			o.wake.pod(key)
-		}
+	for _, key := range keys {
+		o.wake.pod(key)
 	}
 }
 
 // classChanges handles the events of the watch of StorageClasses.
 type classChanges struct{ *observer }
 
-func (o classChanges) Added(class) { o.wakeGated(anyPod) }
+func (o classChanges) Added(class) { o.wakeGated(o.gatedIn.All()) }
 
 func (o classChanges) Updated(before, now class) {
 	if before != now {
-		o.wakeGated(anyPod)
+		o.wakeGated(o.gatedIn.All())
 	}
 }
 
-func (o classChanges) Deleted(class, bool) { o.wakeGated(anyPod) }
-
-func anyPod(string) bool { return true }
+func (o classChanges) Deleted(class, bool) { o.wakeGated(o.gatedIn.All()) }
 
 // volumeChanges handles the events of the watch of PVs.
 type volumeChanges struct{ *observer }
@@ -228,11 +223,9 @@ func (o *observer) wakeNode(name string) {
 	if !o.wake.working() {
 		return
 	}
-	o.pods.Each(func(p *pod) {
-		if p.node == name {
-			o.concernUsed(p, false)
-		}
-	})
+	for _, p := range o.podsOn.In(name) {
+		o.concernUsed(p, false)
+	}
 }
 
 // sawFence records the state of a fence and enqueues everything that it affects.

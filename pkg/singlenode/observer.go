@@ -9,6 +9,7 @@ import (
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
@@ -50,21 +51,22 @@ type observer struct {
 	volumes    lister[volume]
 	nodes      lister[objects.WatchedNode]
 	fences     lister[nodefence.Fence]
+	// podsOn has the pods in the cache by node, and gatedIn the keys of the gated pods by namespace.
+	podsOn  objects.Index[cache.ObjectName, *pod]
+	gatedIn objects.Index[string, string]
 
 	mu sync.Mutex
-	// tracker, gated, gatedAll and freed are guarded by mu.
+	// tracker, gated and freed are guarded by mu.
 	tracker *singlenode.Tracker
-	// gated has the gated pods by the key of each claim that they name, the oldest first, gatedAll the keys of all gated
-	// pods.
-	gated    map[string][]waiting
-	gatedAll map[string]bool
+	// gated has the gated pods by the key of each claim that they name, the oldest first.
+	gated map[string][]waiting
 	// freed has the claims whose lock became free, by key, while several pods waited, and has not been taken since.
 	freed map[string]time.Time
 }
 
 func newObserver(rules singlenode.Rules, clock interface{ Now() time.Time }, wake wake) *observer {
 	return &observer{rules: rules, clock: clock, wake: wake, fences: nodefence.None{}, tracker: singlenode.NewTracker(),
-		gated: map[string][]waiting{}, gatedAll: map[string]bool{}, freed: map[string]time.Time{}}
+		gated: map[string][]waiting{}, freed: map[string]time.Time{}}
 }
 
 // follow creates the caches without starting them. Without a client for NodeFences, none are watched.
@@ -251,23 +253,14 @@ func (o *observer) waiting(claim string) []string {
 	return keys
 }
 
-func (o *observer) allGated() []string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	keys := make([]string, 0, len(o.gatedAll))
-	for key := range o.gatedAll {
-		keys = append(keys, key)
-	}
-	return keys
-}
-
-// index replaces the entries of a pod in gated and gatedAll, with nil for a pod without entries.
+// index replaces the entries of a pod in podsOn, gatedIn and gated, with nil for a pod without entries.
 func (o *observer) index(before, now *pod) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if before != nil {
 		key := before.key()
-		delete(o.gatedAll, key)
+		o.podsOn.Remove(before.node, before.objectName())
+		o.gatedIn.Remove(before.namespace, key)
 		for _, name := range before.claims {
 			claim := keyOf(before.namespace, name)
 			left := slices.DeleteFunc(o.gated[claim], func(other waiting) bool { return other.key == key })
@@ -276,9 +269,12 @@ func (o *observer) index(before, now *pod) {
 			}
 		}
 	}
+	if now != nil {
+		o.podsOn.Put(now.node, now.objectName(), now)
+	}
 	if now != nil && now.gated() {
 		key := now.key()
-		o.gatedAll[key] = true
+		o.gatedIn.Put(now.namespace, key, key)
 		for _, name := range now.claims {
 			claim := keyOf(now.namespace, name)
 			one := waiting{key, now.created}
@@ -295,5 +291,5 @@ func (o *observer) first() (pods, claims []string) {
 			claims = append(claims, c.key())
 		}
 	})
-	return o.allGated(), claims
+	return o.gatedIn.All(), claims
 }

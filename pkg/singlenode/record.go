@@ -51,7 +51,9 @@ func podOf(o *v1.Pod) *pod {
 	return p
 }
 
-func (p *pod) key() string { return keyOf(p.namespace, p.name) }
+func (p *pod) objectName() cache.ObjectName { return cache.NewObjectName(p.namespace, p.name) }
+
+func (p *pod) key() string { return p.objectName().String() }
 
 func (p *pod) gated() bool { return p.all != nil && p.all.Gated }
 

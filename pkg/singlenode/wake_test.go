@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -246,11 +248,46 @@ func TestDeletedObjectsAreForgotten(t *testing.T) {
 	clear(w.claims)
 	w.settle()
 	o := w.observer
-	if len(o.tracker.Ended)+len(o.gated)+len(o.gatedAll)+len(o.freed) > 0 {
-		t.Errorf("left: %v, %v, %v, %v", o.tracker.Ended, o.gated, o.gatedAll, o.freed)
+	gated, pods := o.gatedIn.All(), o.podsOn.All()
+	if len(o.tracker.Ended)+len(o.gated)+len(gated)+len(pods)+len(o.freed) > 0 {
+		t.Errorf("left: %v, %v, %v, %v, %v", o.tracker.Ended, o.gated, gated, pods, o.freed)
 	}
 	if pods, claims := w.podReports.Waiting(), w.claimReports.Waiting(); len(pods)+len(claims) > 0 {
 		t.Errorf("%v, %v wait", pods, claims)
+	}
+}
+
+// searched is a watch cache of pods that counts the searches of all pods.
+type searched struct {
+	lister[*pod]
+	times int
+}
+
+func (s *searched) Each(visit func(*pod)) {
+	s.times++
+	s.lister.Each(visit)
+}
+
+// A change of one node costs as much as the pods on it, and not as the pods of the cluster.
+func TestChangedNodeCostsNoSearchOfAllPods(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{Fences: true})
+	w.claim("data", locked("one"))
+	w.pod("one", onNode)
+	w.claim("other", locked("two"))
+	w.pod("two", uses("other"), ungated, func(o *v1.Pod) { o.Spec.NodeName = "b" })
+	w.settle()
+	pods := &searched{lister: w.observer.pods}
+	w.observer.pods = pods
+	for sentence, change := range map[string]func(){
+		"node":  func() { w.observer.sawNode("a", objects.NodeReady, objects.NodeNotReady) },
+		"fence": func() { w.observer.sawFence(nodefence.Fence{Node: "a", InForce: true}) },
+	} {
+		w.woken.take()
+		change()
+		if got := w.woken.take(); !slices.Equal(got, []string{"claim ns/data"}) || pods.times > 0 {
+			t.Errorf("a changed %s enqueues %q, and searches all pods %d times", sentence, got, pods.times)
+		}
 	}
 }
 
@@ -270,7 +307,7 @@ func TestReplacedPodIsForgotten(t *testing.T) {
 		w.pod(name, func(o *v1.Pod) { o.UID = "2" }, onNode)
 	}
 	w.sync()
-	if len(w.observer.tracker.Ended)+len(w.podReports.Waiting())+len(w.observer.allGated()) > 0 {
+	if len(w.observer.tracker.Ended)+len(w.podReports.Waiting())+len(w.observer.gatedIn.All()) > 0 {
 		t.Errorf("%v has ended, %v wait", w.observer.tracker.Ended, w.podReports.Waiting())
 	}
 }
