@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
@@ -32,44 +33,45 @@ type guards []guard
 // guards creates the controllers that the flags select, without starting them.
 func (o *options) guards(config *rest.Config, events record.EventRecorder, metrics prometheus.Registerer) (all guards,
 	err error) {
+	watches := kube.NewWatches()
 	for _, kind := range []struct {
 		name string
 		make func() (guard, error)
 	}{
 		{inTree, func() (guard, error) {
 			c := o.intreeConfig()
-			c.Events, c.Metrics = events, metrics
+			c.Events, c.Metrics, c.Watches = events, metrics, watches
 			return intree.New(config, c)
 		}},
 		{pvcProtection, func() (guard, error) {
 			c := o.claimConfig()
-			c.Events, c.Metrics = events, metrics
+			c.Events, c.Metrics, c.Watches = events, metrics, watches
 			return pvc.New(config, c)
 		}},
 		{pvProtection, func() (guard, error) {
 			c := o.protectConfig()
-			c.Events, c.Metrics = events, metrics
+			c.Events, c.Metrics, c.Watches = events, metrics, watches
 			return pv.New(config, c)
 		}},
 		// Before pod-safety, because a release of both names held pods that may run beside another one.
 		{singleNode, func() (guard, error) {
 			c := o.singleNodeConfig()
-			c.Events, c.Metrics = events, metrics
+			c.Events, c.Metrics, c.Watches = events, metrics, watches
 			return singlenode.New(config, c)
 		}},
 		{podSafety, func() (guard, error) {
 			c := o.podSafetyConfig()
-			c.Events, c.Metrics = events, metrics
+			c.Events, c.Metrics, c.Watches = events, metrics, watches
 			return podsafety.New(config, c)
 		}},
 		{setClaims, func() (guard, error) {
 			c := o.statefulSetConfig()
-			c.Events, c.Metrics = events, metrics
+			c.Events, c.Metrics, c.Watches = events, metrics, watches
 			return statefulset.New(config, c)
 		}},
 		{nodeFencing, func() (guard, error) {
 			c := o.fencingConfig()
-			c.Events, c.Metrics = events, metrics
+			c.Events, c.Metrics, c.Watches = events, metrics, watches
 			return fencing.New(config, c)
 		}},
 	} {

@@ -82,15 +82,14 @@ type Selection struct {
 // object of the first list a second time.
 type Cache[R any] struct {
 	reflector *cache.Reflector
-	source    *source[R]
-	record    Recorder[R]
-	handler   Handler[R]
+	source    *source
+	// feed takes the place of reflector and source, unless it is nil: see Watches.
+	feed    *feed
+	record  Recorder[R]
+	handler Handler[R]
 	// leftOut is the handler, if it is a LeftOutHandler.
 	leftOut LeftOutHandler[R]
 	synced  synced
-	// outcome is called with the outcome of each request, and retry is the delay set by Observe.
-	outcome func(error)
-	retry   time.Duration
 
 	mu   sync.RWMutex
 	kept map[string]kept[R]
@@ -128,12 +127,12 @@ func NewCacheOf[R any](some Selection, client rest.Interface, resource string, e
 func newCache[R any](some Selection, calls calls, resource string, example runtime.Object, record Recorder[R],
 	handler Handler[R]) *Cache[R] {
 	c := &Cache[R]{record: record, handler: handler, kept: map[string]kept[R]{},
-		synced: synced{resource, make(chan struct{})}, outcome: func(error) {}}
+		synced: synced{resource, make(chan struct{})}}
 	c.leftOut, _ = handler.(LeftOutHandler[R])
 	s := store[R]{c}
-	c.source = &source[R]{calls, s, some}
-	c.reflector = cache.NewReflectorWithOptions(c.source, example, s, cache.ReflectorOptions{Name: resource})
-	c.reflector.WatchListPageSize = pageSize
+	c.source = &source{calls: calls, resource: resource, example: example, some: some, reduce: s.reduce,
+		outcome: func(error) {}}
+	c.reflector = newReflector(c.source, s)
 	return c
 }
 
@@ -142,11 +141,17 @@ func newCache[R any](some Selection, calls calls, resource string, example runti
 // for the reflector's backoff, which grows to a minute; with 0, the reflector repeats it. Observe is called before Run,
 // and report must not block.
 func (c *Cache[R]) Observe(report func(error), retry time.Duration) {
-	c.outcome, c.retry = report, retry
+	c.source.outcome, c.source.retry = report, retry
 }
 
 // Run keeps the cache up to date until ctx ends.
-func (c *Cache[R]) Run(ctx context.Context) { c.reflector.RunWithContext(ctx) }
+func (c *Cache[R]) Run(ctx context.Context) {
+	if c.feed != nil {
+		c.feed.run(ctx, store[R]{c})
+		return
+	}
+	c.reflector.RunWithContext(ctx)
+}
 
 // Load reads all objects once, page by page, in place of Run: the cache is not kept up to date. It returns the error of
 // the request that failed, and the cache then holds nothing.

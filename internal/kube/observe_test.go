@@ -32,7 +32,7 @@ func (r *refusing) RoundTrip(q *http.Request) (*http.Response, error) {
 // observed returns a source that asks a server, whose first connections are refused, and the outcomes of its requests.
 func observed(
 	t *testing.T, handler http.HandlerFunc, refused int64, retry time.Duration,
-) (*source[string], chan error) {
+) (*source, chan error) {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)

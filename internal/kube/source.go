@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -49,10 +50,24 @@ const pageSize = 2000
 //
 // A streamed list (WatchList) would do the same, but not with every API server, and it decodes each object twice: for
 // 100,000 PVs it took twice the processor time and memory.
-type source[R any] struct {
+type source struct {
 	calls
-	store store[R]
-	some  Selection
+	resource string
+	// example is an empty object of the kind.
+	example runtime.Object
+	some    Selection
+	// reduce returns the entry of an object.
+	reduce func(object runtime.Object) (runtime.Object, error)
+	// outcome is called with the outcome of each request, and retry is the delay set by Observe.
+	outcome func(error)
+	retry   time.Duration
+}
+
+// newReflector returns a reflector of the objects of a source.
+func newReflector(from *source, to cache.ReflectorStore) *cache.Reflector {
+	r := cache.NewReflectorWithOptions(from, from.example, to, cache.ReflectorOptions{Name: from.resource})
+	r.WatchListPageSize = pageSize
+	return r
 }
 
 // calls are the requests for the objects of one kind.
@@ -91,25 +106,24 @@ func restCalls(client rest.Interface, resource, namespace string) calls {
 	}
 }
 
-var _ cache.ListerWatcherWithContext = &source[any]{}
+var _ cache.ListerWatcherWithContext = &source{}
 
 // ListWithContext returns one page of entries, and reads the current state of the API server, even if an older version
 // would satisfy the reflector, because only such a list can be paged.
-func (s *source[R]) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+func (s *source) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	options.ResourceVersion, options.ResourceVersionMatch = "", ""
-	resource := s.store.cache.synced.resource
-	list, err := reaching(ctx, s.store.cache, func() (runtime.Object, error) { return s.list(ctx, s.selected(options)) })
+	list, err := reaching(ctx, s, func() (runtime.Object, error) { return s.list(ctx, s.selected(options)) })
 	if err != nil {
 		return nil, err // the reflector distinguishes such errors
 	}
 	about, err := meta.ListAccessor(list)
 	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", resource, err)
+		return nil, fmt.Errorf("list %s: %w", s.resource, err)
 	}
 	page := &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: about.GetResourceVersion(),
 		Continue: about.GetContinue()}}
 	err = meta.EachListItem(list, func(object runtime.Object) error {
-		e, err := s.store.entryOf(object)
+		e, err := s.reduce(object)
 		if err == nil {
 			page.Items = append(page.Items, runtime.RawExtension{Object: e})
 		}
@@ -119,9 +133,9 @@ func (s *source[R]) ListWithContext(ctx context.Context, options metav1.ListOpti
 }
 
 // WatchWithContext starts a watch.
-func (s *source[R]) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+func (s *source) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	options.Watch = true
-	return reaching(ctx, s.store.cache, func() (watch.Interface, error) {
+	return reaching(ctx, s, func() (watch.Interface, error) {
 		w, err := s.watch(ctx, s.selected(options))
 		if err == nil && reflect.TypeOf(w) == reflect.TypeOf(watch.NewEmptyWatch()) {
 			err = errNoAnswer
@@ -134,27 +148,27 @@ func (s *source[R]) WatchWithContext(ctx context.Context, options metav1.ListOpt
 var errNoAnswer = errors.New("the connection to the API server ended without an answer")
 
 // reaching makes a request, and repeats it while it does not reach the API server: see Cache.Observe.
-func reaching[R, T any](ctx context.Context, c *Cache[R], request func() (T, error)) (T, error) {
+func reaching[T any](ctx context.Context, s *source, request func() (T, error)) (T, error) {
 	for {
 		answer, err := request()
 		if ctx.Err() != nil {
 			return answer, err
 		}
-		c.outcome(err)
+		s.outcome(err)
 		var status apierrors.APIStatus
-		if err == nil || c.retry == 0 || errors.As(err, &status) {
+		if err == nil || s.retry == 0 || errors.As(err, &status) {
 			return answer, err
 		}
 		select {
 		case <-ctx.Done():
 			return answer, err
-		case <-clock.RealClock{}.After(wait.Jitter(c.retry, 0.5)):
+		case <-clock.RealClock{}.After(wait.Jitter(s.retry, 0.5)):
 		}
 	}
 }
 
 // selected limits the options to the objects that the cache holds.
-func (s *source[R]) selected(options metav1.ListOptions) metav1.ListOptions {
+func (s *source) selected(options metav1.ListOptions) metav1.ListOptions {
 	options.LabelSelector, options.FieldSelector = s.some.Labels, s.some.Fields
 	if s.some.Name != "" {
 		// In this form, RBAC treats a list or watch as access to the named object.
@@ -164,17 +178,17 @@ func (s *source[R]) selected(options metav1.ListOptions) metav1.ListOptions {
 }
 
 // List is the older form of ListWithContext.
-func (s *source[R]) List(options metav1.ListOptions) (runtime.Object, error) {
+func (s *source) List(options metav1.ListOptions) (runtime.Object, error) {
 	return s.ListWithContext(context.Background(), options)
 }
 
 // Watch is the older form of WatchWithContext.
-func (s *source[R]) Watch(options metav1.ListOptions) (watch.Interface, error) {
+func (s *source) Watch(options metav1.ListOptions) (watch.Interface, error) {
 	return s.WatchWithContext(context.Background(), options)
 }
 
 // IsWatchListSemanticsUnSupported has the reflector list before it watches.
-func (*source[R]) IsWatchListSemanticsUnSupported() bool { return true }
+func (*source) IsWatchListSemanticsUnSupported() bool { return true }
 
 // store implements the reflector's store with a Cache; only the reflector's goroutine calls it.
 type store[R any] struct{ cache *Cache[R] }
@@ -184,6 +198,9 @@ var (
 	_ cache.ReflectorBookmarkStore = store[any]{}
 )
 
+// reduce is entryOf for a source.
+func (s store[R]) reduce(object runtime.Object) (runtime.Object, error) { return s.entryOf(object) }
+
 func (s store[R]) entryOf(object any) (*entry[R], error) {
 	if e, ok := object.(*entry[R]); ok {
 		return e, nil
@@ -191,7 +208,7 @@ func (s store[R]) entryOf(object any) (*entry[R], error) {
 	resource := s.cache.synced.resource
 	o, ok := object.(runtime.Object)
 	if !ok {
-		return nil, fmt.Errorf("cache %s: %v is not an API object", resource, reflect.TypeOf(object))
+		return nil, errNoObject(object)
 	}
 	about, err := meta.Accessor(o)
 	if err != nil {
@@ -204,6 +221,10 @@ func (s store[R]) entryOf(object any) (*entry[R], error) {
 	}
 	e.keep = e.keep || known
 	return e, nil
+}
+
+func errNoObject(object any) error {
+	return fmt.Errorf("%v is not an API object", reflect.TypeOf(object))
 }
 
 func (s store[R]) Add(object any) error { return s.Update(object) }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 )
 
@@ -35,6 +36,8 @@ type Config struct {
 	Events record.EventRecorder
 	// Metrics is where the metrics of the package are registered. Default none.
 	Metrics prometheus.Registerer
+	// Watches are shared with the other controllers of a program of this module. Default none: the watches are its own.
+	Watches *kube.Watches
 	// Clock is the real clock unless a test replaces it.
 	Clock clock.WithTicker
 }

@@ -55,7 +55,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	c.discovery, c.authorization = clients.all.Discovery(), clients.Authorization
-	return c, c.run(c.observer.follow(clients)...)
+	return c, c.run(c.observer.follow(clients, cfg.Watches)...)
 }
 
 // newController returns a Controller without caches.

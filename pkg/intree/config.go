@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 )
 
@@ -25,6 +26,8 @@ type Config struct {
 	Events record.EventRecorder
 	// Metrics registers the package's metrics. Default none.
 	Metrics prometheus.Registerer
+	// Watches are shared with the other controllers of a program of this module. Default none: the watches are its own.
+	Watches *kube.Watches
 	// Clock is replaced in tests. Default the real clock.
 	Clock clock.WithTicker
 }

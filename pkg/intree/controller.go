@@ -49,7 +49,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 		metrics: newMetrics()}
 	c.recorder = events.NewRecorder(events.Config[Reason]{Events: cfg.Events, Counter: c.metrics.reports})
 	c.observer = newObserver(func(pv string) { c.queue.Enqueue(pv) }, c.recorder.Forget)
-	c.observer.follow(clients)
+	c.observer.follow(clients, cfg.Watches)
 	c.control = controller.NewController("intree", c.observer.watch)
 	if c.queue, err = controller.NewQueue(c.control, controller.Config{Name: "intree", Workers: cfg.Workers,
 		Clock: cfg.Clock}, c.reconcile); err != nil {

@@ -42,8 +42,9 @@ func newObserver(enqueue func(string), forget func(types.UID)) *observer {
 }
 
 // follow creates the cache, which does not run yet.
-func (o *observer) follow(clients kube.Clients) {
+func (o *observer) follow(clients kube.Clients, watches *kube.Watches) {
 	o.watch = kube.NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, recordPV, handler{o})
+	watches.Share(o.watch)
 	o.pvs = o.watch
 }
 

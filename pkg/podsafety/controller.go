@@ -60,7 +60,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	c.authorization = clients.Authorization
-	return c, c.run(c.observer.follow(clients, fences)...)
+	return c, c.run(c.observer.follow(clients, fences, cfg.Watches)...)
 }
 
 // newController returns a Controller without caches.

@@ -77,7 +77,7 @@ func newObserver(rules podsafety.Rules, marks bool, clock interface{ Now() time.
 }
 
 // follow creates the caches, which do not run yet. Without a client for fences, it reads no NodeFence.
-func (o *observer) follow(clients kube.Clients, fences *client.Client) []controller.Cache {
+func (o *observer) follow(clients kube.Clients, fences *client.Client, watches *kube.Watches) []controller.Cache {
 	rest := clients.Core.RESTClient()
 	labelled := kube.Selection{Labels: podsafety.NamespaceLabel}
 	namespaces := kube.NewCacheOf(labelled, rest, "namespaces", &v1.Namespace{}, kube.RecordAll(namespaceOf),
@@ -85,10 +85,12 @@ func (o *observer) follow(clients kube.Clients, fences *client.Client) []control
 	nodes := kube.NewCache(rest, "nodes", &v1.Node{}, kube.RecordAll(objects.WatchedNodeOf), nodeChanges{o})
 	pods := kube.NewCache(rest, "pods", &v1.Pod{}, recordPod(o.modeOf), podChanges{o})
 	claims := kube.NewCache(rest, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim, claimChanges{o})
+	watches.Share(nodes, pods, claims)
 	o.pods, o.claims, o.namespaces, o.nodes = pods, claims, namespaces, nodes
 	caches := []controller.Cache{namespaces, nodes, pods, claims}
 	if fences != nil {
 		fenced := nodefence.NewCache(fences, nodefence.Changes(o.sawFence))
+		watches.Share(fenced)
 		o.fences = fenced
 		caches = append(caches, fenced)
 	}

@@ -70,7 +70,7 @@ func newObserver(rules singlenode.Rules, clock interface{ Now() time.Time }, wak
 }
 
 // follow creates the caches without starting them. Without a client for NodeFences, none are watched.
-func (o *observer) follow(clients kube.Clients, fences *client.Client) []controller.Cache {
+func (o *observer) follow(clients kube.Clients, fences *client.Client, watches *kube.Watches) []controller.Cache {
 	core, storage := clients.Core.RESTClient(), clients.Storage.RESTClient()
 	namespaces := kube.NewCacheOf(kube.Selection{Labels: singlenode.Label}, core, "namespaces", &v1.Namespace{},
 		kube.RecordAll(namespaceOf), namespaceChanges{o})
@@ -82,10 +82,12 @@ func (o *observer) follow(clients kube.Clients, fences *client.Client) []control
 	volumes := kube.NewCache(core, "persistentvolumes", &v1.PersistentVolume{}, recordVolume(fences != nil),
 		volumeChanges{o})
 	nodes := kube.NewCache(core, "nodes", &v1.Node{}, kube.RecordAll(objects.WatchedNodeOf), nodeChanges{o})
+	watches.Share(claims, pods, volumes, nodes)
 	o.namespaces, o.claims, o.pods, o.classes, o.volumes, o.nodes = namespaces, claims, pods, classes, volumes, nodes
 	caches := []controller.Cache{namespaces, after{claims, namespaces}, after{pods, namespaces}, classes, volumes, nodes}
 	if fences != nil {
 		fenced := nodefence.NewCache(fences, nodefence.Changes(o.sawFence))
+		watches.Share(fenced)
 		o.fences = fenced
 		caches = append(caches, fenced)
 	}

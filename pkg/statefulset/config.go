@@ -10,6 +10,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 )
 
@@ -29,6 +30,8 @@ type Config struct {
 	Events record.EventRecorder
 	// Metrics is the registry of the package's metrics, none by default.
 	Metrics prometheus.Registerer
+	// Watches are shared with the other controllers of a program of this module. Default none: the watches are its own.
+	Watches *kube.Watches
 	// Clock is the real clock by default, and replaced in tests.
 	Clock clock.WithTicker
 }

@@ -51,7 +51,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	c.authorization = clients.Authorization
-	return c, c.run(c.observer.follow(clients)...)
+	return c, c.run(c.observer.follow(clients, cfg.Watches)...)
 }
 
 // newController returns a Controller without caches and queues.

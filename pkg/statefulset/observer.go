@@ -59,11 +59,12 @@ func newObserver(rules statefulset.Rules, clock interface{ Now() time.Time }, wa
 }
 
 // follow creates the caches without starting them.
-func (o *observer) follow(clients kube.Clients) []controller.Cache {
+func (o *observer) follow(clients kube.Clients, watches *kube.Watches) []controller.Cache {
 	core, apps := clients.Core.RESTClient(), clients.Apps.RESTClient()
 	sets := kube.NewCache(apps, "statefulsets", &appsv1.StatefulSet{}, kube.RecordAll(setOf), setChanges{o})
 	pods := kube.NewCache(core, "pods", &v1.Pod{}, recordPod, podChanges{o})
 	claims := kube.NewCache(core, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim, claimChanges{o})
+	watches.Share(pods, claims)
 	o.sets, o.pods, o.claims = sets, pods, claims
 	return []controller.Cache{sets, pods, claims}
 }

@@ -41,6 +41,7 @@ func New(config *rest.Config, cfg inuse.Config) (*Protector, error) {
 	p := &Protector{client: clients.Core.PersistentVolumes(), authorization: clients.Authorization,
 		permissions: Permissions(cfg)}
 	p.pvs = kube.NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, record, changes{p})
+	cfg.Watches.Share(p.pvs)
 	if p.Guard, err = inuse.New("PersistentVolume", kind{p}, cfg); err != nil {
 		return nil, err
 	}

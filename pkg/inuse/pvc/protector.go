@@ -63,6 +63,7 @@ func New(config *rest.Config, cfg Config) (*Protector, error) {
 	rest := clients.Core.RESTClient()
 	p.claimsOf = kube.NewCache(rest, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim, claimChanges{p})
 	p.podsOf = kube.NewCache(rest, "pods", &v1.Pod{}, recordPod, podChanges{p})
+	cfg.Watches.Share(p.claimsOf, p.podsOf)
 	p.claims = p.claimsOf
 	return p, p.guard(kind{p})
 }

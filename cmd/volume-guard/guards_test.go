@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+)
+
+// emptyCluster answers lists of all kinds that volume-guard watches, and counts them by resource.
+type emptyCluster struct {
+	mu    sync.Mutex
+	lists map[string]int
+}
+
+var listKinds = map[string]string{
+	"pods": "PodList", "persistentvolumeclaims": "PersistentVolumeClaimList", "persistentvolumes": "PersistentVolumeList",
+	"nodes": "NodeList", "namespaces": "NamespaceList", "storageclasses": "StorageClassList",
+	"statefulsets": "StatefulSetList", "nodefences": "NodeFenceList", "fencepolicies": "FencePolicyList",
+}
+
+func (c *emptyCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	if r.URL.Query().Get("watch") != "" {
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		return
+	}
+	resource := path.Base(r.URL.Path)
+	c.mu.Lock()
+	c.lists[resource]++
+	c.mu.Unlock()
+	version := strings.TrimPrefix(strings.TrimPrefix(path.Dir(r.URL.Path), "/apis/"), "/api/")
+	_, _ = fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"1"},"items":[]}`,
+		listKinds[resource], version)
+}
+
+// Each object is sent once, however many controllers need it. The two lists of namespaces have different labels.
+func TestControllersShareTheirWatches(t *testing.T) {
+	t.Parallel()
+	cluster := &emptyCluster{lists: map[string]int{}}
+	server := httptest.NewServer(cluster)
+	t.Cleanup(server.Close)
+	watchAll(t, server.URL, func() {})
+	cluster.mu.Lock()
+	defer cluster.mu.Unlock()
+	for _, resource := range slices.Sorted(maps.Keys(listKinds)) {
+		want := 1
+		if resource == "namespaces" {
+			want = 2
+		}
+		if got := cluster.lists[resource]; got != want {
+			t.Errorf("%d lists of %s, want %d", got, resource, want)
+		}
+	}
+}
+
+// watchAll runs the watches of all controllers until they are synced, and calls synced before it ends them.
+func watchAll(t testing.TB, host string, synced func()) {
+	t.Helper()
+	o := &options{controllers: slices.Concat(onByDefault(), offByDefault())}
+	all, err := o.guards(&rest.Config{Host: host}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
+	for _, one := range all {
+		watching.Go(func() { one.Watch(ctx) })
+		t.Cleanup(one.Stop)
+	}
+	if err := all.waitSynced(ctx); err != nil {
+		t.Fatal(err)
+	}
+	synced()
+}
+
+// filledCluster has pods of 5 KB, each with a claim, in a namespace without labels.
+type filledCluster struct {
+	emptyCluster
+	pods int
+	sent atomic.Int64
+}
+
+var padding = map[string]string{"padding": strings.Repeat("x", 4500)}
+
+func (c *filledCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	if path.Base(r.URL.Path) != "pods" || query.Get("watch") != "" {
+		c.emptyCluster.ServeHTTP(w, r)
+		return
+	}
+	from, _ := strconv.Atoi(query.Get("continue"))
+	limit, _ := strconv.Atoi(query.Get("limit"))
+	to := min(from+limit, c.pods)
+	list := &v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},
+		ListMeta: metav1.ListMeta{ResourceVersion: "1"}}
+	if to < c.pods {
+		list.Continue = strconv.Itoa(to)
+	}
+	for i := from; i < to; i++ {
+		name := fmt.Sprintf("web-%036d", i)
+		list.Items = append(list.Items, v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "plain", Name: name, UID: types.UID(name), ResourceVersion: "1",
+				Annotations: padding},
+			Spec: v1.PodSpec{NodeName: "node", Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data-" + name}}}}},
+		})
+	}
+	w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf")
+	_ = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(list, counting{w, &c.sent})
+}
+
+// counting counts the bytes that it writes.
+type counting struct {
+	http.ResponseWriter
+	n *atomic.Int64
+}
+
+func (c counting) Write(data []byte) (int, error) {
+	c.n.Add(int64(len(data)))
+	return c.ResponseWriter.Write(data)
+}
+
+// BenchmarkStart measures the start beside 10,000 pods in a namespace without labels, with all controllers: the bytes
+// received for each pod, and the memory that is kept for it.
+func BenchmarkStart(b *testing.B) {
+	heap := func() float64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	for range b.N {
+		cluster := &filledCluster{emptyCluster: emptyCluster{lists: map[string]int{}}, pods: 10_000}
+		server := httptest.NewServer(cluster)
+		before := heap()
+		watchAll(b, server.URL, func() {
+			b.ReportMetric((heap()-before)/float64(cluster.pods), "B-kept/pod")
+			b.ReportMetric(float64(cluster.sent.Load())/float64(cluster.pods), "B-received/pod")
+		})
+		server.Close()
+	}
+}
