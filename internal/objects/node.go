@@ -10,7 +10,8 @@ const (
 	// has fenced. The evidence is then the fence, not the taint.
 	OwnTaintValue = "csi-reclaimer"
 	// VolumesFencedTaint is the key of the taint that keeps new pods from a node that a fence keeps from its volumes. Its
-	// effect is NoSchedule.
+	// effect is NoSchedule. A taint with this key and another effect was added by a person, and belongs to this project
+	// too, so that it is removed with its own.
 	VolumesFencedTaint = "csi-reclaimer.io/volumes-fenced"
 	// ControlPlaneLabel marks a Node of the control plane (kubeadm, and most installers).
 	ControlPlaneLabel = "node-role.kubernetes.io/control-plane"
@@ -38,9 +39,9 @@ type Node struct {
 	Ready           Ready
 	// OutOfService reports the taint node.kubernetes.io/out-of-service, unless it is from this project.
 	OutOfService bool
-	// OwnTaint reports the taint node.kubernetes.io/out-of-service from this project, and VolumesFenced reports
-	// VolumesFencedTaint. Neither is evidence without a NodeFence.
-	OwnTaint, VolumesFenced bool
+	// OwnTaint reports the taint node.kubernetes.io/out-of-service from this project, VolumesFenced reports
+	// VolumesFencedTaint, and OtherEffect reports that taint with another effect. None is evidence without a NodeFence.
+	OwnTaint, VolumesFenced, OtherEffect bool
 	// ControlPlane reports ControlPlaneLabel.
 	ControlPlane bool
 	// BootID is status.nodeInfo.bootID.
@@ -68,8 +69,10 @@ func NodeOf(o *v1.Node) Node {
 	}
 	for _, t := range o.Spec.Taints {
 		switch {
-		case isVolumesFenced(t):
+		case t.Key == VolumesFencedTaint && t.Effect == v1.TaintEffectNoSchedule:
 			n.VolumesFenced = true
+		case t.Key == VolumesFencedTaint:
+			n.OtherEffect = true
 		case IsOwnTaint(t):
 			n.OwnTaint = true
 		case t.Key == v1.TaintNodeOutOfService:
@@ -93,15 +96,11 @@ func readyOf(s v1.ConditionStatus) Ready {
 
 // IsOwnTaint reports whether a taint is from this project.
 func IsOwnTaint(t v1.Taint) bool {
-	return t.Key == v1.TaintNodeOutOfService && t.Value == OwnTaintValue || isVolumesFenced(t)
-}
-
-func isVolumesFenced(t v1.Taint) bool {
-	return t.Key == VolumesFencedTaint && t.Effect == v1.TaintEffectNoSchedule
+	return t.Key == v1.TaintNodeOutOfService && t.Value == OwnTaintValue || t.Key == VolumesFencedTaint
 }
 
 // Tainted reports a taint from this project.
-func (n Node) Tainted() bool { return n.OwnTaint || n.VolumesFenced }
+func (n Node) Tainted() bool { return n.OwnTaint || n.VolumesFenced || n.OtherEffect }
 
 // NotReady reports that the condition Ready is False or Unknown.
 func (n Node) NotReady() bool { return n.Ready == ReadyFalse || n.Ready == ReadyUnknown }

@@ -45,13 +45,16 @@ func TestNodeOf(t *testing.T) {
 			Node{Found: true, Ready: ReadyTrue, VolumesFenced: true}, NodeReady},
 		"fenced from volumes, with another effect": {
 			node(v1.ConditionTrue, v1.Taint{Key: fenced.Key, Effect: v1.TaintEffectNoExecute}),
-			Node{Found: true, Ready: ReadyTrue}, NodeReady},
+			Node{Found: true, Ready: ReadyTrue, OtherEffect: true}, NodeReady},
+		"fenced from volumes, with each effect": {
+			node(v1.ConditionTrue, v1.Taint{Key: fenced.Key, Effect: v1.TaintEffectPreferNoSchedule}, fenced),
+			Node{Found: true, Ready: ReadyTrue, VolumesFenced: true, OtherEffect: true}, NodeReady},
 		"another taint": {node(v1.ConditionTrue, v1.Taint{Key: v1.TaintNodeUnreachable}),
 			Node{Found: true, Ready: ReadyTrue}, NodeReady},
 	} {
 		got := NodeOf(c.node)
 		notReady := c.want.Ready == ReadyFalse || c.want.Ready == ReadyUnknown
-		if got.Tainted() != (got.OwnTaint || got.VolumesFenced) ||
+		if got.Tainted() != (got.OwnTaint || got.VolumesFenced || got.OtherEffect) ||
 			got.Tainted() != slices.ContainsFunc(c.node.Spec.Taints, IsOwnTaint) {
 			t.Errorf("%s: it is tainted by us: %t", name, got.Tainted())
 		}

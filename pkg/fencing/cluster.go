@@ -182,7 +182,7 @@ func (a apiServer) setTaint(ctx context.Context, ask fencing.Ask) error {
 	if err != nil {
 		return fmt.Errorf("change the taints of node %q: %w", ask.Node, kube.Meaning(err, ask.Node))
 	}
-	if taintOf(after) != ask.Taint {
+	if !hasTaint(after, ask.Taint) {
 		return fmt.Errorf("change the taints of node %q: %w", ask.Node, kube.ErrUndone)
 	}
 	return nil

@@ -397,6 +397,8 @@ func TestWithTaint(t *testing.T) {
 		"others":            {[]v1.Taint{other}, []v1.Taint{other, ours(execute)}, []v1.Taint{other}},
 		"it is there":       {[]v1.Taint{ours(execute), other}, []v1.Taint{other, ours(execute)}, []v1.Taint{other}},
 		"of fenced volumes": {[]v1.Taint{fenced, other}, []v1.Taint{other, ours(execute)}, []v1.Taint{other}},
+		"with another effect": {[]v1.Taint{{Key: fenced.Key, Value: "person", Effect: execute}, other, fenced},
+			[]v1.Taint{other, ours(execute)}, []v1.Taint{other}},
 		"of others": {[]v1.Taint{theirs(execute)}, []v1.Taint{theirs(execute), ours(schedule)},
 			[]v1.Taint{theirs(execute)}},
 		"of others, no effect is left": {[]v1.Taint{theirs(execute), theirs(schedule)}, nil,

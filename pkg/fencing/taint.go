@@ -38,15 +38,16 @@ func withTaint(taints []v1.Taint, is fencing.Taint) ([]v1.Taint, error) {
 	return nil, errTaken
 }
 
-// taintOf returns the taint of this project on a Node, the more dangerous one of two.
-func taintOf(o *v1.Node) fencing.Taint {
-	switch n := objects.NodeOf(o); {
-	case n.OwnTaint:
-		return fencing.OutOfService
-	case n.VolumesFenced:
-		return fencing.VolumesFenced
+// hasTaint reports whether a Node has this taint of this project and no more dangerous one, or none at all for NoTaint.
+func hasTaint(o *v1.Node, is fencing.Taint) bool {
+	switch n := objects.NodeOf(o); is {
+	case fencing.OutOfService:
+		return n.OwnTaint
+	case fencing.VolumesFenced:
+		return n.VolumesFenced && !n.OwnTaint
+	default:
+		return !n.Tainted()
 	}
-	return fencing.NoTaint
 }
 
 // taintPatch returns a JSON merge patch that replaces the taints of a Node, if it is unchanged since it was read.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -91,6 +92,12 @@ func TestNodeOfFencedVolumesGetsNoPods(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := cutOff(t)
+			w.node("a", v1.ConditionTrue, func(o *v1.Node) { // a person also wants the pods to leave
+				o.Spec.Taints = append(o.Spec.Taints, v1.Taint{Key: o.Spec.Taints[0].Key, Effect: v1.TaintEffectNoExecute})
+			})
+			if w.again(2); len(w.nodes["a"].Spec.Taints) != 2 {
+				t.Errorf("the taint of a person is gone before the fence: %+v", w.nodes["a"].Spec.Taints)
+			}
 			end(w)
 			if w.again(4); len(w.nodes["a"].Spec.Taints) > 0 {
 				t.Errorf("new pods stay away: %+v", w.nodes["a"].Spec.Taints)
@@ -102,6 +109,45 @@ func TestNodeOfFencedVolumesGetsNoPods(t *testing.T) {
 	w.node("a", v1.ConditionTrue, func(o *v1.Node) { o.Spec.Taints = nil })
 	if w.again(4); !w.shunned() {
 		t.Error("the fence was deleted before a boot, the taint was removed by hand, and new pods may join the node")
+	}
+}
+
+// A leftover taint is removed with any effect, since it has the prefix of this project.
+func TestLeftoverTaintOfVolumesIsRemoved(t *testing.T) {
+	for _, effect := range []v1.TaintEffect{v1.TaintEffectNoExecute, v1.TaintEffectNoSchedule,
+		v1.TaintEffectPreferNoSchedule} {
+		w := newWorld(t, Config{})
+		w.node("a", v1.ConditionTrue, func(o *v1.Node) {
+			o.Spec.Taints = []v1.Taint{{Key: objects.VolumesFencedTaint, Effect: effect}}
+		})
+		if w.again(1); len(w.nodes["a"].Spec.Taints) > 0 {
+			t.Errorf("%s: the taint stays", effect)
+		}
+	}
+}
+
+// A write that another program changes must not succeed, because the next session would repeat it at once.
+func TestHasTaint(t *testing.T) {
+	ours := v1.Taint{Key: v1.TaintNodeOutOfService, Value: objects.OwnTaintValue, Effect: v1.TaintEffectNoExecute}
+	fenced := v1.Taint{Key: objects.VolumesFencedTaint, Effect: v1.TaintEffectNoSchedule}
+	other := v1.Taint{Key: objects.VolumesFencedTaint, Effect: v1.TaintEffectNoExecute}
+	for name, c := range map[string]struct {
+		taints []v1.Taint
+		want   []fencing.Taint
+	}{
+		"none":           {nil, []fencing.Taint{fencing.NoTaint}},
+		"of others":      {[]v1.Taint{{Key: v1.TaintNodeOutOfService}}, []fencing.Taint{fencing.NoTaint}},
+		"out of service": {[]v1.Taint{ours}, []fencing.Taint{fencing.OutOfService}},
+		"volumes fenced": {[]v1.Taint{fenced}, []fencing.Taint{fencing.VolumesFenced}},
+		"both":           {[]v1.Taint{fenced, ours}, []fencing.Taint{fencing.OutOfService}},
+		"another effect": {[]v1.Taint{other}, nil},
+		"each effect":    {[]v1.Taint{other, fenced}, []fencing.Taint{fencing.VolumesFenced}},
+	} {
+		for is := fencing.NoTaint; is <= fencing.VolumesFenced; is++ {
+			if got := hasTaint(&v1.Node{Spec: v1.NodeSpec{Taints: c.taints}}, is); got != slices.Contains(c.want, is) {
+				t.Errorf("%s: taint %d: %t", name, is, got)
+			}
+		}
 	}
 }
 

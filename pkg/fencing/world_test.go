@@ -242,8 +242,8 @@ func (w *world) wantPhase(name string, want v1alpha1.Phase) {
 }
 
 // tainted reports whether node a has the taint that releases its pods, and shunned whether new pods stay away.
-func (w *world) tainted() bool { return taintOf(w.nodes["a"]) == fencing.OutOfService }
-func (w *world) shunned() bool { return taintOf(w.nodes["a"]) == fencing.VolumesFenced }
+func (w *world) tainted() bool { return hasTaint(w.nodes["a"], fencing.OutOfService) }
+func (w *world) shunned() bool { return hasTaint(w.nodes["a"], fencing.VolumesFenced) }
 
 // judgement returns the reason that the status of policy p gives for a node.
 func (w *world) judgement(node string) string {
@@ -366,7 +366,7 @@ func (w *world) setTaint(_ context.Context, ask fencing.Ask) error {
 
 func (w *world) eachTainted(_ context.Context, visit func(string, objects.Node)) error {
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
-		if taintOf(w.nodes[name]) != fencing.NoTaint {
+		if !hasTaint(w.nodes[name], fencing.NoTaint) {
 			visit(name, objects.NodeOf(w.nodes[name]))
 		}
 	}

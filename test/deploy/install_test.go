@@ -269,6 +269,7 @@ func expectTaintKeepsFencing(t *testing.T, upgrade []string) {
 	for _, taint := range []v1.Taint{
 		{Key: v1.TaintNodeOutOfService, Value: "csi-reclaimer", Effect: v1.TaintEffectNoExecute},
 		{Key: "csi-reclaimer.io/volumes-fenced", Effect: v1.TaintEffectNoSchedule},
+		{Key: "csi-reclaimer.io/volumes-fenced", Effect: v1.TaintEffectNoExecute}, // of a person
 	} {
 		node, err := nodes.Create(patiently(t), &v1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "fenced-"},
 			Spec: v1.NodeSpec{Taints: []v1.Taint{taint}}}, metav1.CreateOptions{})

@@ -138,7 +138,7 @@ func requested(f Facts, now time.Time) Decision {
 		return step(ReadNode, why)
 	case node.OwnTaint:
 		return step(RemoveTaint, ReasonContradicted)
-	case node.VolumesFenced: // no proof of volumes is ever withdrawn, so it is from before this fence
+	case node.Tainted(): // no proof of volumes is ever withdrawn, so it is from before this fence
 		return step(RemoveTaint, ReasonTaintRemains)
 	case f.Fence.is(v1alpha1.ConditionReleased):
 		return f.write(ReasonContradicted, func(s *v1alpha1.NodeFenceStatus) {

@@ -70,6 +70,8 @@ func TestDecideRequestedFence(t *testing.T) {
 			facts(down(tainted), emptied), RemoveTaint, ReasonContradicted, 0},
 		"the node has the taint of an earlier fence of volumes": {
 			facts(down(shunned), emptied), RemoveTaint, ReasonTaintRemains, 0},
+		"the node has that taint with another effect": {
+			facts(down(otherEffect), emptied), RemoveTaint, ReasonTaintRemains, 0},
 		"the taint was removed": {
 			facts(down(), emptied, condition(v1alpha1.ConditionReleased, true)), WriteStatus, ReasonContradicted, 0},
 

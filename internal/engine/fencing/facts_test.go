@@ -183,6 +183,7 @@ func ready(n *objects.Node)        { n.Ready = objects.ReadyTrue }
 func noCondition(n *objects.Node)  { n.Ready = objects.ReadyMissing }
 func tainted(n *objects.Node)      { n.OwnTaint = true }
 func shunned(n *objects.Node)      { n.VolumesFenced = true }
+func otherEffect(n *objects.Node)  { n.OtherEffect = true }
 func rebooted(n *objects.Node)     { n.BootID = "boot2" }
 func replaced(n *objects.Node)     { n.BootID, n.Machine = "boot2", other }
 func controlPlane(n *objects.Node) { n.ControlPlane = true }

@@ -416,6 +416,7 @@ func TestDecideTaintWithoutFence(t *testing.T) {
 			facts(alone, down(tainted), func(f *Facts) { f.FenceRead = read(3) }), ReadNode, ReasonTaintRemains, 0},
 		"the node is tainted":     {facts(alone, down(tainted)), RemoveTaint, ReasonTaintRemains, 0},
 		"it gets no new pods":     {facts(alone, down(shunned)), RemoveTaint, ReasonTaintRemains, 0},
+		"it loses its pods":       {facts(alone, down(otherEffect)), RemoveTaint, ReasonTaintRemains, 0},
 		"the node is not tainted": {facts(alone, down()), Wait, ReasonNoFence, 0},
 		"the node is gone":        {facts(alone, nodeGone), Wait, ReasonNoFence, 0},
 	})

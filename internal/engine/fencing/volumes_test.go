@@ -77,9 +77,13 @@ func TestDecideTaintOfFencedVolumes(t *testing.T) {
 		"the fence is deleted": {facts(in, down(), terminating), AddTaint, ReasonNeedsReboot, 0},
 		"its boot ID is not known": {
 			facts(in, down(func(n *objects.Node) { n.BootID = "" })), AddTaint, ReasonFenced, 0},
-		"it is tainted":                 {facts(in, down(shunned)), Wait, ReasonFenced, nodePoll},
-		"it has the taint of others":    {facts(in, down(tainted)), AddTaint, ReasonFenced, 0},
-		"it has both taints":            {facts(in, down(tainted, shunned)), AddTaint, ReasonFenced, 0},
+		"it is tainted":                     {facts(in, down(shunned)), Wait, ReasonFenced, nodePoll},
+		"it has the taint of others":        {facts(in, down(tainted)), AddTaint, ReasonFenced, 0},
+		"it has both taints":                {facts(in, down(tainted, shunned)), AddTaint, ReasonFenced, 0},
+		"a person has added another effect": {facts(in, down(shunned, otherEffect)), Wait, ReasonFenced, nodePoll},
+		"it has only another effect":        {facts(in, down(otherEffect)), AddTaint, ReasonFenced, 0},
+		"it has booted, with another effect": {
+			facts(in, down(rebooted, otherEffect)), RemoveTaint, ReasonRebooted, 0},
 		"it has booted":                 {facts(in, down(rebooted)), Wait, ReasonFenced, nodePoll},
 		"it has booted, and is tainted": {facts(in, down(rebooted, shunned)), RemoveTaint, ReasonRebooted, 0},
 		"it is another one":             {facts(in, down(replaced)), Wait, ReasonMachineReplaced, nodePoll},
