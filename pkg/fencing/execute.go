@@ -145,13 +145,17 @@ func object(f fencing.Fence) events.Object {
 	}
 }
 
-// agentRetryMax bounds the delay after a failed call while an agent works, because its time limit runs on.
-const agentRetryMax = 10 * time.Second
+// polledRetryMax bounds the delay after a failed call while an agent or a fenced node is polled. Agents have time
+// limits, and a node that has booted waits for the end of its fence.
+const polledRetryMax = 10 * time.Second
 
+// requeue returns when to work on the fence again. In the other phases, no agent works and no proof exists.
 func (c *Controller) requeue(s *fencing.Session) controller.Result {
 	retries := c.cfg.retries()
-	if s.Facts.Fence.Status.Phase == v1alpha1.PhaseFencing {
-		retries.First, retries.Max = min(retries.First, agentRetryMax), min(retries.Max, agentRetryMax)
+	switch s.Facts.Fence.Status.Phase {
+	case v1alpha1.PhaseFencing, v1alpha1.PhaseFenced, v1alpha1.PhaseReleased, v1alpha1.PhaseUnfencing:
+		retries.First, retries.Max = min(retries.First, polledRetryMax), min(retries.Max, polledRetryMax)
+	default:
 	}
 	return retries.Requeue(s.Requeue(), s.Decision.After)
 }

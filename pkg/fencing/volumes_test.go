@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -149,6 +150,45 @@ func TestHasTaint(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A refused taint delays neither an agent nor the end of the fence, and hides no call for a person.
+func TestRefusedTaintDelaysNothing(t *testing.T) {
+	metrics, second := prometheus.NewRegistry(), storage()
+	second.Name = "net2"
+	w := requested(t, Config{Metrics: metrics}, storage(), second)
+	w.fail["taint true"] = errNoAnswer
+	w.again(3)
+	w.runs["net"] = fencing.RunSucceeded
+	retried := func(what string) {
+		t.Helper()
+		w.took()
+		for range 12 {
+			w.sync()
+			result := w.reconcile(t.Context(), "a")
+			if d := result.Backoff.Delay(20); d == 0 || d > 15*time.Second { // After is up to a quarter later
+				t.Errorf("%s: the next session begins after %s", what, d)
+			}
+		}
+		if w.sync(); !slices.Contains(w.took(), "taint true") {
+			t.Errorf("%s: the taint is not tried", what)
+		}
+	}
+	w.again(6)
+	retried("an agent is at work")
+	w.runs["net2"] = fencing.RunSucceeded
+	if w.again(2); len(w.fences["a"].Status.Proof.Volumes) != 2 {
+		t.Errorf("%+v", w.fences["a"].Status)
+	}
+	w.node("a", v1.ConditionTrue)
+	w.leases["a"]++
+	retried("the node runs")
+	if got := figures(t, metrics); got["csi_reclaimer_fence_waiting_nodes{NeedsReboot}"] != 1 {
+		t.Errorf("nobody is asked to reboot the node: %v", got)
+	}
+	w.reboot()
+	w.again(4)
+	w.wantPhase("a", v1alpha1.PhaseUnfencing)
 }
 
 // A process ends at each write of the taint, before or after it.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -169,10 +170,16 @@ func (s *Session) succeeded(r Reply, sent time.Time) {
 
 // Reason returns the reason to report after the session has ended, or "".
 func (s *Session) Reason() Reason {
-	switch s.Decision.Action {
+	if s.End != session.CallFailed {
+		return s.State.Reason()
+	}
+	switch d := s.Decision; d.Action {
 	case ReadRun, StartRun, StopRun:
-		if s.End == session.CallFailed {
-			return ReasonAgentUnusable
+		return ReasonAgentUnusable
+	case AddTaint:
+		// The write replaces a wait. If that is for a person, the person has to act with and without the taint.
+		if d.Taint == VolumesFenced && d.Reason.About().Severity == reasons.Warning {
+			return d.Reason
 		}
 	default:
 	}

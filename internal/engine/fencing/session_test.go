@@ -261,6 +261,22 @@ func TestSessionEnds(t *testing.T) {
 	}
 }
 
+// A refused taint hides no call for a person.
+func TestSessionWithoutTaintCallsPerson(t *testing.T) {
+	in := all(agents(storage), proved(storage))
+	for _, c := range []struct {
+		node  Reply
+		lease string
+		want  Reason
+	}{{nodeIs(ready), "8", ReasonNeedsReboot}, {nodeIs(), "7", ReasonAPIWriteFailed}} {
+		s, _ := play(t, NewTracker(), facts(in, unread), now(), answer{ReadFence, fenceIs(in), 0},
+			answer{ReadNode, c.node, 0}, answer{ReadLease, leaseIs(c.lease), 0}, answer{AddTaint, Reply{}, 0})
+		if s.End != session.CallFailed || s.Reason() != c.want || s.Requeue() != session.RequeueRetry {
+			t.Errorf("end %d, %s, want %s", s.End, s.Reason(), c.want)
+		}
+	}
+}
+
 func TestStaleReadsAreRepeatedWithinLimit(t *testing.T) {
 	var answers []answer
 	for range maxSteps {
