@@ -48,7 +48,11 @@ func TestEvidence(t *testing.T) {
 		"of volumes, and an agent works beside it": {
 			facts(volumes, agents(storage, storage2), attempted(storage2, "")), "pod2", ofVolumes},
 		"of volumes, and deleted": {facts(volumes, terminating), "pod2", ofVolumes},
-		"of volumes, and ended":   {facts(volumes, terminating, unfence(v1alpha1.UnfenceNow)), "pod2", objects.Fence{}},
+		"of volumes, and nothing ends it": {
+			facts(volumes, terminating, func(f *Facts) { f.Fence.Finalized = false }), "pod2", objects.Fence{}},
+		"of volumes, and its finalizer comes again": {
+			facts(volumes, func(f *Facts) { f.Fence.Finalized = false }), "pod2", ofVolumes},
+		"of volumes, and ended": {facts(volumes, terminating, unfence(v1alpha1.UnfenceNow)), "pod2", objects.Fence{}},
 	} {
 		if got := Evidence(c.facts.Fence, c.pod); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)

@@ -171,7 +171,7 @@ func (f Fence) MayKeepVolumes() bool {
 // Evidence returns the evidence that a fence gives about a pod.
 func Evidence(f Fence, pod types.UID) objects.Fence {
 	p := f.Status.Proof
-	if p == nil || f.ended() || !f.is(v1alpha1.ConditionFenced) {
+	if p == nil || f.ended() || f.unowned() || !f.is(v1alpha1.ConditionFenced) {
 		return objects.Fence{}
 	}
 	attempt := find(&f.Status, p.Attempt)
