@@ -241,10 +241,7 @@ func addFence(s *explain.Explanation, f Facts) fencing.Decision {
 			oneLine(fence.Spec.Confirmation), fence.Spec.ConfirmationUID)
 	}
 	s.AddFact("Ends", "%s", endsWords(fence))
-	if node := f.node(); node != nil && objects.NodeOf(node).VolumesFenced {
-		s.AddFact("New pods", "none until the node has booted again, because they could not mount the fenced volumes "+
-			"(taint %s)", objects.VolumesFencedTaint)
-	}
+	addNewPods(s, f.node(), fencing.Evidence(fencing.FenceOf(fence), ""))
 	for i := range fence.Spec.Agents {
 		if agent := &fence.Spec.Agents[i]; !tried(fence, agent.Name) {
 			s.AddFact("Agent", "%s (%s), not tried yet", agent.Name, agentWords(agent))
@@ -261,6 +258,21 @@ func addFence(s *explain.Explanation, f Facts) fencing.Decision {
 		s.AddWait("%s", waits)
 	}
 	return d
+}
+
+// addNewPods reports for how long the node gets no new pods. The taint may also be from an earlier fence, or about to
+// be removed.
+func addNewPods(s *explain.Explanation, node *v1.Node, fence objects.Fence) {
+	if node == nil || !objects.NodeOf(node).VolumesFenced {
+		return
+	}
+	booted := node.Status.NodeInfo.BootID != "" && node.Status.NodeInfo.BootID != fence.BootID
+	if fence.InForce && fence.Coverage == v1alpha1.CoversVolumes && !booted {
+		s.AddFact("New pods", "none until the node has booted again, because they could not mount the fenced volumes "+
+			"(taint %s)", objects.VolumesFencedTaint)
+		return
+	}
+	s.AddFact("New pods", "none until volume-guard removes the taint %s", objects.VolumesFencedTaint)
 }
 
 func endsWords(fence *v1alpha1.NodeFence) string {

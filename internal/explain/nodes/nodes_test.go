@@ -166,6 +166,25 @@ func TestExplainFence(t *testing.T) {
 			"Fence        Fenced, agent net proved Volumes of driver disk.csi with clusterID=one 30s ago",
 			"NetworkFence of driver disk.csi, class fast, covers Volumes", "held by volume-guard (NodeUnreachable)",
 			"NodeFenced: The fence keeps the node from volumes; the processes run on.", "!--when-released"}},
+		"volumes are fenced, and the node has booted": {func(f *Facts) {
+			f.shut()
+			f.Node.Value.Status.NodeInfo.BootID = "boot-2"
+		}, []string{"New pods     none until volume-guard removes the taint csi-reclaimer.io/volumes-fenced", "!mount"}},
+		"volumes are fenced, and the Node shows no boot ID": {func(f *Facts) {
+			f.shut()
+			f.Node.Value.Status.NodeInfo.BootID = ""
+		}, []string{"New pods     none until the node has booted again"}},
+		"the end of a fence of volumes has begun": {func(f *Facts) {
+			f.shut().Spec.Unfence = v1alpha1.UnfenceNow
+		}, []string{"New pods     none until volume-guard removes the taint"}},
+		"a taint is left over from an earlier fence of volumes": {func(f *Facts) {
+			f.shut()
+			prove(f.fenced(jobAgent()), jobAgent())
+		}, []string{"New pods     none until volume-guard removes the taint"}},
+		"a person evicts the pods": {func(f *Facts) {
+			f.shut()
+			f.Node.Value.Spec.Taints[0].Effect = v1.TaintEffectNoExecute
+		}, []string{"Taints       csi-reclaimer.io/volumes-fenced:NoExecute", "!New pods"}},
 		"its fence of volumes was deleted": {func(f *Facts) {
 			fence := f.shut()
 			fence.DeletionTimestamp = ptr.To(ago(time.Second))
