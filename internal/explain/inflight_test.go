@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -211,7 +212,7 @@ func TestStatusOfVolumesInFlight(t *testing.T) {
 }
 
 func TestReleaseKeepsFinalizerOfVolumeInFlight(t *testing.T) {
-	facts := StatusFacts{ClusterFacts: released().ClusterFacts}
+	facts := StatusFacts{ClusterFacts: released().ClusterFacts, Sidecars: Found[[]coordinationv1.Lease](nil)}
 	if p := PlanRelease(facts, driver); len(p.PVs) != 1 || len(p.InFlight) != 0 || len(p.Obstacles) != 0 {
 		t.Fatalf("nothing is in flight: %+v", p)
 	}

@@ -76,8 +76,13 @@ func (p *Plan) obstacle(format string, args ...any) {
 	p.Obstacles = append(p.Obstacles, fmt.Sprintf(format, args...))
 }
 
-// obstacles adds the unreadable parts of the in-flight log, and running sidecars that would add the finalizers again.
+// obstacles adds the unreadable parts of the in-flight log, and sidecars that run, or are not known to be stopped, and
+// would add the finalizers again.
 func (p *Plan) obstacles(f StatusFacts) {
+	if !f.Leases.OK() || !f.Sidecars.OK() {
+		p.obstacle("the Leases of csi-reclaimer cannot be read, so that it may still run and add the finalizers again: try " +
+			"again, or use another --context or --as, which may list leases")
+	}
 	if !f.InFlight.OK() {
 		p.obstacle("the in-flight log cannot be read, and PVs whose volumes are in flight keep their finalizers: use " +
 			"another --context or --as, which may list leases")

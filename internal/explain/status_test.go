@@ -20,7 +20,7 @@ import (
 func twoDrivers() StatusFacts {
 	base := released()
 	f := StatusFacts{ClusterFacts: base.ClusterFacts, Claims: map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{},
-		Admission: Found(Admission{})}
+		Admission: Found(Admission{}), Sidecars: Found[[]coordinationv1.Lease](nil)}
 	f.PVs = Found[[]PV](nil)
 	add := func(name string, change func(*v1.PersistentVolume)) {
 		o := base.PV.DeepCopy()
@@ -191,7 +191,13 @@ func TestPlanRelease(t *testing.T) {
 		}, 6, []string{"on 5 nodes", "pod-2 and 2 more. Stop it"}},
 		"the Leases of nodes may not be read": {func(f *StatusFacts) {
 			f.Sidecars = Failed[[]coordinationv1.Lease](errForbidden)
-		}, 6, []string{"!obstacles", "whether it runs on a node"}},
+		}, 6, []string{"may still run", "which may list leases", "whether it runs on a node"}},
+		"the Leases of nodes were not read": {func(f *StatusFacts) {
+			f.Sidecars = Read[[]coordinationv1.Lease]{}
+		}, 6, []string{"may still run"}},
+		"the Leases of the cluster may not be read": {func(f *StatusFacts) {
+			f.Leases = Failed[[]coordinationv1.Lease](errForbidden)
+		}, 6, []string{"may still run", "whether a brake is on"}},
 		"an admission policy lists the driver": {func(f *StatusFacts) {
 			f.Admission = Found(Admission{InForce: true, Lists: map[string][]string{driver: {"mutatingadmissionpolicy/x"}}})
 		}, 6, []string{"!obstacles", `"listedBy":["mutatingadmissionpolicy/x"]`}},
