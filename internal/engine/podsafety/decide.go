@@ -110,15 +110,15 @@ func byPod(f Facts, now time.Time) Decision {
 }
 
 // finished handles a pod that has ended according to its kubelet, and whose volumes may still be mounted. Waiting
-// proves no unmount while the node is not Ready, when no kubelet unmounts, or while a fence keeps the node from
-// volumes, and begins anew after that.
+// proves no unmount while the node is not Ready, when no kubelet unmounts, or while a fence hinders it, and begins anew
+// after an outage or a fence.
 func finished(f Facts, now time.Time) Decision {
 	switch {
 	case !f.NodeSeen.Ready() || f.Storage.Away:
 		return wait(ReasonNodeUnreachable)
 	case f.Pod.GraceZero && (f.unmountShown() || f.unmountIn(now) <= 0):
 		return step(RemoveFinalizer, ReasonFinished)
-	case f.Storage.Fenced:
+	case f.hindered(now):
 		return waitFor(ReasonVolumesFenced, recheckFenced) // no watch shows a reboot
 	}
 	d := overdueIn(ReasonWaitsForUnmount, ReasonUnmountOverdue, rest(f.Sight.FinishedSince, overdueAfter, now))
@@ -149,9 +149,6 @@ func byNode(f Facts, now time.Time, otherwise Decision) Decision {
 		return step(ReadNode, ReasonNodeFenced)
 	case f.Fence.EndsPod(f.Node):
 		return step(RemoveFinalizer, ReasonNodeFenced)
-	}
-	if f.rebooted(now) {
-		return step(RemoveFinalizer, ReasonFinished)
 	}
 	d := byNodeObject(f, now)
 	if d.Action == Wait {

@@ -60,15 +60,15 @@ func finishedFor(d time.Duration, unmounted bool) func(*Facts) {
 	return func(f *Facts) { f.Sight.FinishedSince, f.Sight.FinishedWithGrace = ago(d), unmounted }
 }
 
-// node is the result of a live read of the node after the read of the pod.
+// node is the result of a live read of the node after the reads of the pod and the fence.
 func node(n objects.Node) func(*Facts) {
-	return func(f *Facts) { f.Node, f.NodeRead, f.NodeSeen = n, read(2), n.Seen() }
+	return func(f *Facts) { f.Node, f.NodeRead, f.NodeSeen = n, read(3), n.Seen() }
 }
 
 // lease is the result of a live read of a Lease that has been unchanged for this long.
 func lease(version string, since time.Duration) func(*Facts) {
 	return func(f *Facts) {
-		f.Lease, f.LeaseRead = objects.Lease{Found: version != "", ResourceVersion: version}, read(3)
+		f.Lease, f.LeaseRead = objects.Lease{Found: version != "", ResourceVersion: version}, read(4)
 		f.Sight.LeaseVersion, f.Sight.LeaseSince = version, ago(since)
 	}
 }
@@ -80,7 +80,7 @@ func noGraceFor(d time.Duration) func(*Facts) {
 }
 
 func fence(of objects.Fence) func(*Facts) {
-	return func(f *Facts) { f.Fence, f.FenceRead, f.FenceSeen = of, read(4), true }
+	return func(f *Facts) { f.Fence, f.FenceRead, f.FenceSeen = of, read(2), true }
 }
 
 func down() objects.Node {
@@ -184,11 +184,17 @@ func TestDecide(t *testing.T) {
 			facts(pod(ended), pod(noGrace), live, node(ready()), fence(ofVolumes("boot")), storage(Storage{Fenced: true})),
 			Wait, ReasonVolumesFenced, time.Minute},
 		"finished, and the fenced node is rebooted": {
-			facts(pod(ended), pod(noGrace), live, node(ready()), fence(ofVolumes("boot-0")), storage(Storage{Fenced: true})),
-			RemoveFinalizer, ReasonFinished, 0},
+			facts(pod(ended), pod(noGrace), live, finishedFor(10*time.Second, false), node(ready()),
+				fence(ofVolumes("boot-0")), storage(Storage{Fenced: true})), Wait, ReasonWaitsForUnmount, 20 * time.Second},
+		"finished, the fenced node is rebooted, and waited for the unmount": {
+			facts(pod(ended), pod(noGrace), live, finishedFor(DefaultUnmountGrace, false), node(ready()),
+				fence(ofVolumes("boot-0")), storage(Storage{Fenced: true})), RemoveFinalizer, ReasonFinished, 0},
+		"finished, and the fenced node is rebooted, and not Ready": {
+			facts(pod(ended), pod(noGrace), live, finishedFor(time.Hour, false), node(down()), fence(ofVolumes("boot-0")),
+				storage(Storage{Fenced: true})), Wait, ReasonNodeUnreachable, 0},
 		"finished with grace, and the fenced node is rebooted": {
-			facts(pod(ended), live, node(ready()), fence(ofVolumes("boot-0")), storage(Storage{Fenced: true})), ForceDelete,
-			ReasonFinished, 0},
+			facts(pod(ended), live, finishedFor(time.Hour, true), node(ready()), fence(ofVolumes("boot-0")),
+				storage(Storage{Fenced: true})), Wait, ReasonUnmountOverdue, 0},
 		"failed by the garbage collector": {
 			facts(pod(ended), pod(noGrace), pod(func(p *Pod) { p.ObservedGeneration = 1 }), live), Wait,
 			ReasonEndNotReported, 0},

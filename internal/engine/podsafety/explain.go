@@ -69,7 +69,7 @@ func (f Facts) missing(now time.Time) []Missing {
 func (f Facts) whyNotFinished(now time.Time) string {
 	pod := f.Pod
 	switch {
-	case pod.Finished() && f.Storage.Fenced:
+	case pod.Finished() && f.hindered(now):
 		return "A fence keeps the node from volumes, or may: nothing shows that the volumes of the pod are unmounted."
 	case pod.Finished() && !pod.GraceZero:
 		return "The kubelet has not removed the pod yet, which it does once the volumes are unmounted."

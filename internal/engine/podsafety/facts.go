@@ -157,7 +157,7 @@ func (f Facts) forceRefused() bool {
 }
 
 // unmountIn returns the remaining wait for an unmount that no fact proves, not positive when it is over. The wait does
-// not begin while a fence keeps the node from volumes.
+// not begin while a fence hinders the unmount.
 func (f Facts) unmountIn(now time.Time) time.Duration {
 	began := f.Sight.FinishedSince
 	for _, later := range []time.Time{f.Sight.GraceZeroSince, f.Storage.Since} {
@@ -165,20 +165,24 @@ func (f Facts) unmountIn(now time.Time) time.Duration {
 			began = later
 		}
 	}
-	if f.Storage.Fenced {
+	if f.hindered(now) {
 		began = time.Time{}
 	}
 	return rest(began, f.Rules.unmountGrace(), now)
 }
 
-// rebooted reports whether the volumes of a pod that has ended are unmounted, because the node, which a fence keeps
-// from volumes, was rebooted since. The new boot has not mounted them: a kubelet mounts an attachable volume only after
-// it has written the status of its Node in this boot (ReportedInUse in pkg/volume/util/operationexecutor), and the Node
-// had the earlier boot ID when the fence was proven. Another machine under the name of the node is no reboot: the
-// former machine may run on with the volumes mounted.
+// hindered reports whether a fence may keep the node from volumes, so that an unmount may not end.
+func (f Facts) hindered(now time.Time) bool { return f.Storage.Fenced && !f.rebooted(now) }
+
+// rebooted reports whether the node, which a fence keeps from volumes, was rebooted since the proof. The fence then
+// hinders no unmount: the mounts from before are gone, and the new boot cannot mount the fenced volumes. A kubelet
+// mounts an attachable volume only after it has written the status of its Node in this boot (ReportedInUse in
+// pkg/volume/util/operationexecutor), and the Node had the earlier boot ID at the proof. The reboot proves no unmount:
+// the new boot may have started the pod again, with volumes that the fence does not cover. Another machine under the
+// name of the node is no reboot, because the former machine may run on with the volumes mounted.
 func (f Facts) rebooted(now time.Time) bool {
 	fence, node := f.Fence, f.Node
-	return f.Pod.Finished() && f.after(f.FenceRead, now) && f.after(f.NodeRead, now) && fence.InForce &&
+	return f.after(f.FenceRead, now) && f.NodeRead.FreshAfter(f.FenceRead, now) && fence.InForce &&
 		fence.Coverage == v1alpha1.CoversVolumes && node.BootID != "" && node.BootID != fence.BootID &&
 		!fence.Machine.IsOther(node.Machine)
 }

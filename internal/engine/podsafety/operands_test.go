@@ -66,29 +66,56 @@ func TestRebootOfFencedNode(t *testing.T) {
 		facts Facts
 		want  bool
 	}{
-		"after the fence":    {facts(pod(ended), live, node(ready()), all), true},
-		"as far as is known": {facts(pod(ended), live, all), false},
+		"after the fence":    {facts(live, node(ready()), all), true},
+		"as far as is known": {facts(live, all), false},
 		"by a read that is old": {
-			facts(pod(ended), live, node(ready()), all, func(f *Facts) { f.NodeRead = old(2) }), false},
+			facts(live, node(ready()), all, func(f *Facts) { f.NodeRead = old(3) }), false},
 		"by a fence of long ago": {
-			facts(pod(ended), live, node(ready()), all, func(f *Facts) { f.FenceRead = old(4) }), false},
-		"while the pod runs": {facts(live, node(ready()), all), false},
+			facts(live, node(ready()), all, func(f *Facts) { f.FenceRead = old(2) }), false},
+		"by a read from before the fence": {
+			facts(live, node(ready()), all, func(f *Facts) { f.FenceRead = read(4) }), false},
+		"by reads from before the pod": {
+			facts(live, node(ready()), all, func(f *Facts) { f.PodRead = read(4) }), false},
 		"of a fence that ends": {
-			facts(pod(ended), live, node(ready()), of(func(f *objects.Fence) { f.InForce = false })), false},
+			facts(live, node(ready()), of(func(f *objects.Fence) { f.InForce = false })), false},
 		"of a machine that is off": {
-			facts(pod(ended), live, node(ready()), fence(off("boot-0"))), false},
+			facts(live, node(ready()), fence(off("boot-0"))), false},
 		"a node without a boot ID": {
-			facts(pod(ended), live, node(objects.Node{Found: true, Ready: objects.ReadyTrue}), all), false},
+			facts(live, node(objects.Node{Found: true, Ready: objects.ReadyTrue}), all), false},
 		"not at all": {
-			facts(pod(ended), live, node(ready()), of(func(f *objects.Fence) { f.BootID = "boot" })), false},
+			facts(live, node(ready()), of(func(f *objects.Fence) { f.BootID = "boot" })), false},
 		"another machine has the name": {
-			facts(pod(ended), live, node(ready()), of(func(f *objects.Fence) { f.Machine.SystemUUID = "uuid" })), false},
-		"the same machine": {facts(pod(ended), live, node(objects.Node{Found: true, BootID: "boot",
+			facts(live, node(ready()), of(func(f *objects.Fence) { f.Machine.SystemUUID = "uuid" })), false},
+		"the same machine": {facts(live, node(objects.Node{Found: true, BootID: "boot",
 			Machine: objects.Machine{SystemUUID: "uuid"}}),
 			of(func(f *objects.Fence) { f.Machine.SystemUUID = "uuid" })), true},
 	} {
 		if got := c.facts.rebooted(now()); got != c.want {
 			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// A pod of the new boot ends as on any other node: the reboot has unmounted nothing of it.
+func TestPodOfNewBootOfFencedNode(t *testing.T) {
+	t.Parallel()
+	booted := func(f *Facts) { fence(ofVolumes("boot-0"))(f); f.Storage.Fenced = true }
+	for name, c := range map[string]struct {
+		facts Facts
+		want  Decision
+	}{
+		"it has just ended": {facts(pod(ended), live, node(ready()), booted, finishedFor(0, true)),
+			waitFor(ReasonWaitsForUnmount, overdueAfter)},
+		"and was terminating before the fence": {
+			facts(pod(ended), live, node(ready()), booted, finishedFor(0, true),
+				func(f *Facts) { f.Fence.SinceTerminating = true }), waitFor(ReasonWaitsForUnmount, overdueAfter)},
+		"its kubelet shows the unmount": {facts(pod(ended), pod(noGrace), live, node(ready()), booted,
+			finishedFor(0, true)), step(RemoveFinalizer, ReasonFinished)},
+		"its grace was taken before": {facts(pod(ended), pod(noGrace), live, node(ready()), booted,
+			finishedFor(0, false)), waitFor(ReasonWaitsForUnmount, DefaultUnmountGrace)},
+	} {
+		if d := Decide(c.facts, now()); d != c.want {
+			t.Errorf("%s: %+v, want %+v", name, d, c.want)
 		}
 	}
 }

@@ -64,12 +64,12 @@ func everyNode(visit func(Facts)) {
 		}
 		f.Node.Found, f.Node.OutOfService, f.Node.OwnTaint, f.FenceSeen = bit(0), bit(1), bit(2), bit(3)
 		f.Fence.InForce, f.Fence.SinceTerminating = bit(4), bit(5)
-		for _, f.NodeRead = range reads(5) {
+		for _, f.NodeRead = range reads(6) {
 			for f.Node.Ready = objects.ReadyMissing; f.Node.Ready <= objects.ReadyUnknown; f.Node.Ready++ {
-				for _, f.LeaseRead = range reads(6) {
+				for _, f.LeaseRead = range reads(7) {
 					for _, f.Sight.LeaseSince = range []time.Time{now(), ago(LeaseDuration)} {
 						for _, f.Lease.ResourceVersion = range []string{"", "8"} {
-							for _, f.FenceRead = range reads(7) {
+							for _, f.FenceRead = range reads(5) {
 								for _, f.Fence.Coverage = range coverages {
 									visit(f)
 								}
@@ -101,15 +101,15 @@ func evidence(f Facts, why Reason) bool {
 		refused := f.Mode == ModeEnforce && !f.ForceRefusedSince.IsZero() && f.ForceRefusedSince.Compare(ended) <= 0
 		unmounted := f.Sight.FinishedWithGrace && !f.Sight.Forced && !f.Sight.NodeAway &&
 			p.Confirmation == objects.NotConfirmed && f.NodeSeen == objects.NodeReady && refused
-		waited := (f.NodeSeen == objects.NodeReady || f.NodeSeen == objects.NodeTaintedReady) && !f.Storage.Fenced &&
-			!f.Storage.Away && hadTime(f)
+		rebooted := then(f.FenceRead) && then(f.NodeRead) && f.NodeRead.Order > f.FenceRead.Order && f.Fence.InForce &&
+			f.Fence.Coverage == v1alpha1.CoversVolumes && f.Node.BootID == "boot-2"
+		waited := (f.NodeSeen == objects.NodeReady || f.NodeSeen == objects.NodeTaintedReady) &&
+			(!f.Storage.Fenced || rebooted) && !f.Storage.Away && hadTime(f)
 		gone := nodeGone(f, then) && !f.Storage.Fenced && hadTime(f)
-		rebooted := then(f.FenceRead) && then(f.NodeRead) && f.Fence.InForce && f.Fence.Coverage == v1alpha1.CoversVolumes &&
-			f.Node.BootID == "boot-2"
 		if !says {
 			return false
 		}
-		return p.GraceZero && (unmounted || waited) || (rebooted || gone) && f.nodeMayProve()
+		return p.GraceZero && (unmounted || waited) || gone && f.nodeMayProve()
 	case ReasonOutOfService:
 		return then(f.NodeRead) && f.Node.Found && f.Node.OutOfService &&
 			(f.Node.Ready == objects.ReadyFalse || f.Node.Ready == objects.ReadyUnknown)
@@ -258,7 +258,8 @@ func TestPromisesInEveryCombinationOfNodeFacts(t *testing.T) {
 			f.Pod, f.PodRead, f.Mode = terminatingPod(), read(4), ModeEnforce
 			alter(&f.Pod)
 			for _, f.Sight.GraceZeroSince = range []time.Time{now(), ago(LeaseDuration)} {
-				f.Rules.CollectOrphans = true
+				f.Rules.CollectOrphans, f.Sight.FinishedSince = true, f.Sight.GraceZeroSince
+				f.Storage.Fenced = f.FenceSeen && f.Fence.Coverage == v1alpha1.CoversVolumes
 				f.NodeSeen = f.Node.Seen()
 				judge(t, f)
 				visited++

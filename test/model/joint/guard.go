@@ -54,7 +54,8 @@ func (k *worker) waits(s *state, slot int) {
 	seen, p, n := s.sights[slot], s.processes[slot], s.node
 	c := k.scene(s)
 	c.unmountGraceEnds(slot)
-	k.Can(c.state != *s && !s.unmounts(slot), move{unmountGraceEnds, slot}, func(c *scene) { c.unmountGraceEnds(slot) })
+	over := !s.unmounts(slot) || k.Without == TheUnmount && s.booted()
+	k.Can(c.state != *s && over, move{unmountGraceEnds, slot}, func(c *scene) { c.unmountGraceEnds(slot) })
 	hangs := p.node == nodeA && n.storage && !p.runs
 	ended := p.node == nodeA && !n.connected() || p.deleted && (!p.mounted || hangs)
 	k.Can(seen.graceZero == young && ended, move{forceGraceEnds, slot},
@@ -69,6 +70,12 @@ func (s *state) unmounts(slot int) bool {
 	p, n := s.processes[slot], s.node
 	down := p.node == nodeA && n.there && !n.ready && !n.connected() && !s.pods[slot].terminating
 	return p.mounted && !p.runs && (p.node == nodeB || !n.storage) && !down
+}
+
+// booted reports whether node a was rebooted since its fence was proven.
+func (s *state) booted() bool {
+	n, f := s.node, s.fence
+	return f.proven && n.shown != f.proofBoot && n.shownMachine == f.proofMachine
 }
 
 // unmountGraceEnds lets time pass until the unmount grace of an ended pod is over, whenever it began.

@@ -73,9 +73,9 @@ func (c *scene) released(slot int, why podsafety.Reason) {
 }
 
 // waited reports whether the unmount grace of a pod is over, counted from the end of the last outage. That is the guess
-// that the documentation names, if another machine has the name of the node.
+// that the documentation names, if another machine has the name of the node, and no fence keeps it from the volume.
 func (c *scene) waited(slot int) bool {
-	return c.sights[slot].finished == old && c.sights[slot].graceZero == old && c.opened != young
+	return !c.shut && c.sights[slot].finished == old && c.sights[slot].graceZero == old && c.opened != young
 }
 
 // freed judges the removal of the claim's lock.
@@ -163,12 +163,10 @@ func (k *worker) unsettledPod(s *state, slot int, p pod) string {
 func holdIsSo(s *state, slot int, why podsafety.Reason) bool {
 	p, n := s.pods[slot], s.node
 	away := p.node == nodeA && !n.connected()
-	rebooted := s.fence.proven && n.shown != s.fence.proofBoot && n.shownMachine == s.fence.proofMachine &&
-		s.fence.covers[slot]
 	return map[podsafety.Reason]bool{
 		"NodeUnreachable":       away && !p.confirmed,
 		"OutOfServiceNodeReady": n.taint && n.ready,
-		"VolumesFenced":         p.node == nodeA && s.shut && !rebooted,
+		"VolumesFenced":         p.node == nodeA && s.shut && !s.booted(),
 		"EndNotReported":        p.ended && (away || p.statuses == lost),
 		"NodeGoneDuringEnd":     away && !n.there,
 	}[why]

@@ -145,13 +145,10 @@ func (c *scene) stop() {
 func (k *worker) agents(s *state) {
 	k.Can(s.run == atWork, move{agentActs, 0}, func(c *scene) {
 		c.run = succeeded
-		switch c.Agent {
+		switch here := c.node.shownMachine == c.node.machine; c.Agent {
 		case Volumes:
-			if c.node.shownMachine == c.node.machine {
-				c.node.storage = true
-			} else {
-				c.former.storage = true
-			}
+			c.node.storage = c.node.storage || here && !c.Uncovered
+			c.former.storage = c.former.storage || !here && !c.Uncovered
 		case Power:
 			c.node.agent = true
 			c.stop()

@@ -195,13 +195,21 @@ func (w *World) nodeObject(n node) *v1.Node {
 // The current and the former resourceVersion of a Lease.
 const currentLease, formerLease = "current", "former"
 
+// fencedDriver is the driver of the volumes that a fence covers.
+func (w *World) fencedDriver() string {
+	if w.Uncovered {
+		return "other." + driver
+	}
+	return driver
+}
+
 // agent returns the agent of the fences of a world.
 func (w *World) agent() v1alpha1.Agent {
 	a := v1alpha1.Agent{Name: agentName, Timeout: metav1.Duration{Duration: time.Hour}}
 	switch w.Agent {
 	case Volumes:
 		a.Covers = v1alpha1.CoversVolumes
-		a.NetworkFence = &v1alpha1.NetworkFenceAgent{Driver: driver, Volumes: v1alpha1.VolumesAll}
+		a.NetworkFence = &v1alpha1.NetworkFenceAgent{Driver: w.fencedDriver(), Volumes: v1alpha1.VolumesAll}
 	case Power:
 		a.Covers, a.Job = v1alpha1.CoversUntilUnfenced, &v1alpha1.JobAgent{Undo: true}
 	case Reboot:
@@ -252,7 +260,7 @@ func (w *World) fenceObject(f fence, now time.Time) *v1alpha1.NodeFence {
 			p.LeaseVersion = formerLease
 		}
 		if w.Agent == Volumes {
-			p.Volumes = []v1alpha1.CoveredVolumes{{Agent: agentName, Driver: driver, Volumes: v1alpha1.VolumesAll}}
+			p.Volumes = []v1alpha1.CoveredVolumes{{Agent: agentName, Driver: w.fencedDriver(), Volumes: v1alpha1.VolumesAll}}
 		}
 		o.Status.Proof = p
 	}

@@ -54,9 +54,36 @@ func TestFenceLendsVolumeUntilReboot(t *testing.T) {
 	s.shows("it does not", func(s *state) bool { return !secondWaits(s) && s.pods[0].held })
 	s.then(kubeletReturns, readyChanges).guardActs()
 	s.shows("the fence stays", func(s *state) bool { return s.node.storage && s.fence.fenced == isTrue })
-	s.then(machineReboots, readyChanges, machineStarts, kubeletRegisters, kubeletSees, kubeletReportsEnd, kubeletDeletes,
-		readyChanges).guardActs()
+	s.then(machineReboots, readyChanges, machineStarts, kubeletRegisters, readyChanges, kubeletSees, kubeletReportsEnd,
+		kubeletDeletes).guardActs()
 	s.shows("it has ended", func(s *state) bool { return !s.node.storage && !s.pods[0].exists })
+}
+
+// The kubelet starts the pod again before it is deleted, so that the reboot unmounts nothing. The fence waits for the
+// pod, and the pod for its own kubelet alone.
+func TestPodOfNewBootWaitsForUnmount(t *testing.T) {
+	for _, completes := range []bool{false, true} {
+		s := begin(t, World{Agent: Volumes, Uncovered: true, Budget: Budget{Delete: 1, Fence: 1, Reboot: 1, End: 1}})
+		s.then(nodeIsFenced).guardActs()
+		s.then(machineReboots, readyChanges, machineStarts, kubeletRegisters, readyChanges, kubeletSees, containerStarts)
+		if completes {
+			s.then(podCompletes, kubeletReportsEnd, userDeletesPod, kubeletSees).guardActs()
+			s.shows("the pod has no grace", func(s *state) bool { return s.pods[0].graceZero })
+		} else {
+			s.then(userDeletesPod, kubeletSees, processesEnd, kubeletReportsEnd).guardActs()
+		}
+		s.shows("the fence is in force, and the pod held", func(s *state) bool {
+			return s.fence.fenced == isTrue && s.booted() && s.pods[0].held && s.processes[0].mounted
+		})
+		s.then(volumeIsUnmounted)
+		if completes {
+			s.then(unmountGraceEnds)
+		} else {
+			s.then(kubeletDeletes)
+		}
+		s.guardActs()
+		s.shows("both are gone", func(s *state) bool { return !s.pods[0].exists && s.fence.fenced != isTrue })
+	}
 }
 
 func TestHeldPodKeepsClaimAfterPodGarbageCollection(t *testing.T) {

@@ -51,6 +51,8 @@ const (
 	TheFinalizer
 	// TheAttachLock: without it, the API server does not refuse the attachment of a locked volume to another node.
 	TheAttachLock
+	// TheUnmount: without it, the reboot of a node that a fence keeps from volumes ends the unmount grace of its pods.
+	TheUnmount
 )
 
 // World names bounds: the objects, and how often each event may happen.
@@ -64,6 +66,8 @@ type World struct {
 	Agent    Agent
 	// OptedIn means that the first pod was created before the namespace asked for locks, and has none.
 	OptedIn bool
+	// Uncovered means that a fence of volumes covers only those of another driver, so that the pods reach their volume.
+	Uncovered bool
 	// Unlocked means that the namespace asks for no locks. The world then has one pod, which is held.
 	Unlocked bool
 	// Ephemeral means that the claim is that of a generic ephemeral volume. The world then has one pod.
@@ -279,6 +283,12 @@ func fences() []World {
 			Name: "joint, volumes, completed", About: "a pod completes whose node is kept from the volume", Agent: Volumes,
 			Constant: "its object is not deleted, and the kubelet is not cut off: other worlds do that",
 			Budget:   Budget{Fence: 1, Reboot: 1, End: 1},
+		},
+		{
+			Name: "joint, volumes, another driver", About: "a fence keeps node a from another volume, and a kubelet starts " +
+				"the pod again after the reboot", Agent: Volumes, Uncovered: true,
+			Constant: "its object is not deleted, and the kubelet is not cut off: other worlds do that",
+			Budget:   Budget{Delete: 1, Fence: 1, Reboot: 1, End: 1},
 		},
 		{
 			Name: "joint, volumes, Node deleted", About: "the Node of a fence is deleted, and its kubelet creates it again",
