@@ -28,7 +28,9 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 		return controller.Done()
 	}
 	c.recorder.ReportEnd(ctx, object(s.Facts.Pod), &s, s.Facts.Detail(s.Reason()), err, false)
-	if again := s.Requeue(); again != session.RequeueRetry && again != session.RequeueSoon {
+	// Without the write of a dry run, the pod stays a candidate with its report.
+	again := s.Requeue()
+	if again != session.RequeueRetry && again != session.RequeueSoon && s.End != session.Skipped {
 		c.observer.drop(key, facts.Pod.UID)
 	}
 	c.observer.settle(key, facts.Pod)

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/api/core/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
@@ -57,6 +58,26 @@ func TestLateReportIsDropped(t *testing.T) {
 				t.Errorf("%s %s: %v waits, and %v is remembered", sentence, failure, waiting, w.observer.tracker.Sights)
 			}
 		}
+	}
+}
+
+// In a dry run, each event of a pod that is not held would repeat its report if the first one were dropped.
+func TestDryRunReportsCandidateOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{DryRun: true})
+	for range 2 {
+		w.working(func() { w.show(held(unheld)) })
+		w.reconcilePod()
+		if waiting := w.recorder.Waiting(); len(waiting) != 1 {
+			t.Errorf("%v waits", waiting)
+		}
+	}
+	if got := value(w.metrics.reports.WithLabelValues(string(podsafety.ReasonDryRun))); got != 1 {
+		t.Errorf("%v reports", got)
+	}
+	podChanges{w.observer}.LeftOutDeleted(podOf(w.live["ns/db"]))
+	if waiting := w.recorder.Waiting(); len(waiting) != 0 {
+		t.Errorf("%v waits after its end", waiting)
 	}
 }
 
