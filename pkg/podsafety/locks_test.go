@@ -251,19 +251,18 @@ func TestLockNamesPodsByVolume(t *testing.T) {
 	if got := lockOf(o); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if got, _, _ := unstructured.NestedString(o.Object, "spec", "volumes", "pv-data"); got != "ns/db/uid" {
-		t.Errorf("the policy splits %q", got)
-	}
-	before := map[string]any{"namespace": "ns", "pod": "db", "uid": "uid"}
-	if got, want := holderOf(before), want.volumes["pv-data"]; got != want {
-		t.Errorf("before an upgrade: %v, want %v", got, want)
+	// Releases read the objects of each other. The API server prunes every field that the schema does not have.
+	got, _, _ := unstructured.NestedMap(o.Object, "spec", "volumes", "pv-data")
+	if !maps.Equal(got, map[string]any{"namespace": "ns", "pod": "db", "uid": "uid"}) {
+		t.Errorf("the object names %v", got)
 	}
 }
 
 // TestLockOfUnreadablePodStays expects the volume to stay locked, because its pod is unknown and not absent.
 func TestLockOfUnreadablePodStays(t *testing.T) {
 	t.Parallel()
-	for _, value := range []any{"", "ns/db", "ns//uid", "ns/db/uid/more", map[string]any{"pod": "db"}, true} {
+	for _, value := range []any{map[string]any{}, map[string]any{"pod": "db", "uid": "uid"},
+		map[string]any{"namespace": "ns", "uid": "uid"}, map[string]any{"namespace": "ns", "pod": "db"}, "ns/db/uid"} {
 		w := newWorld(t, Config{VolumeLocks: true})
 		w.away()
 		o := volumeLock{node: "a", object: "lock-of-a", version: "1"}.unstructured()

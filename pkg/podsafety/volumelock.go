@@ -3,7 +3,6 @@ package podsafety
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,7 +19,7 @@ import (
 
 // volumeLock is the VolumeLock of a node, whose volumes no other node can attach
 // (deploy/manifests/pod-safety-crd.yaml). One lock holds all volumes of a node, because the API server evaluates every
-// lock for each VolumeAttachment. The object is compact for the same reason.
+// lock for each VolumeAttachment.
 type volumeLock struct {
 	// node is also the name of the object.
 	node string
@@ -39,26 +38,9 @@ type holder struct {
 
 func (h holder) podKey() string { return cache.NewObjectName(h.namespace, h.name).String() }
 
-// String returns the value of a volume in the object.
-func (h holder) String() string { return h.namespace + "/" + h.name + "/" + string(h.uid) }
-
-// holderOf returns the pod of such a value, or of an object with the same three fields, the form before an upgrade. It
-// returns no pod for any other value.
-func holderOf(value any) (h holder) {
-	switch value := value.(type) {
-	case string:
-		if parts := strings.Split(value, "/"); len(parts) == 3 {
-			h = holder{parts[0], parts[1], types.UID(parts[2])}
-		}
-	case map[string]any:
-		text := func(field string) string { s, _ := value[field].(string); return s }
-		h = holder{text("namespace"), text("pod"), types.UID(text("uid"))}
-	}
-	if h.namespace == "" || h.name == "" || h.uid == "" {
-		return holder{}
-	}
-	return h
-}
+// known reports whether the pod can be read. The API server answers that a pod without a namespace does not exist, and
+// without a UID, any pod of the name looks like another one.
+func (h holder) known() bool { return h.namespace != "" && h.name != "" && h.uid != "" }
 
 // lockClient reads and writes VolumeLocks, which only this package creates.
 type lockClient interface {
@@ -114,8 +96,12 @@ func (s lockServer) list(ctx context.Context) (locks []volumeLock, err error) {
 func lockOf(o *unstructured.Unstructured) volumeLock {
 	l := volumeLock{node: o.GetName(), object: o.GetUID(), version: o.GetResourceVersion(), volumes: map[string]holder{}}
 	volumes, _, _ := unstructured.NestedMap(o.Object, "spec", "volumes")
-	for volume, value := range volumes {
-		l.volumes[volume] = holderOf(value)
+	for volume := range volumes {
+		text := func(field string) string {
+			s, _, _ := unstructured.NestedString(volumes, volume, field)
+			return s
+		}
+		l.volumes[volume] = holder{text("namespace"), text("pod"), types.UID(text("uid"))}
 	}
 	return l
 }
@@ -123,7 +109,7 @@ func lockOf(o *unstructured.Unstructured) volumeLock {
 func (l volumeLock) unstructured() *unstructured.Unstructured {
 	volumes := map[string]any{}
 	for volume, by := range l.volumes {
-		volumes[volume] = by.String()
+		volumes[volume] = map[string]any{"namespace": by.namespace, "pod": by.name, "uid": string(by.uid)}
 	}
 	metadata := map[string]any{"name": l.node}
 	if l.object != "" {

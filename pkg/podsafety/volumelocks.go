@@ -247,7 +247,7 @@ func (c *Controller) isNeeded(ctx context.Context, node string, by holder, name 
 	if err != nil || action != podsafety.ReadHolder {
 		return action != podsafety.RemoveLock, err
 	}
-	if by == (holder{}) {
+	if !by.known() {
 		return true, fmt.Errorf("volume %q of the VolumeLock of node %q has no pod that can be read", name, node)
 	}
 	sent := c.cfg.Clock.Now()

@@ -74,7 +74,8 @@ func lockedVolume(i int) string { return fmt.Sprintf("locked-%d", i) }
 func volumeLock(first, n int) *unstructured.Unstructured {
 	volumes := map[string]any{}
 	for i := range n {
-		volumes[lockedVolume(first+i)] = fmt.Sprintf("team-1/database-%d/%s", i, fill.UIDOf(first+i))
+		volumes[lockedVolume(first+i)] = map[string]any{"namespace": "team-1", "pod": fmt.Sprintf("database-%d", i),
+			"uid": string(fill.UIDOf(first + i))}
 	}
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "csi-reclaimer.io/v1alpha1", "kind": "VolumeLock",

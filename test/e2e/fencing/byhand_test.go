@@ -158,7 +158,7 @@ func (env *environment) waitLocked(w *workload, want bool) {
 		env.Must(err)
 		locked := false
 		for _, o := range list.Items {
-			_, of, _ := unstructured.NestedString(o.Object, "spec", "volumes", w.volume.Name)
+			_, of, _ := unstructured.NestedMap(o.Object, "spec", "volumes", w.volume.Name)
 			locked = locked || of
 		}
 		return locked == want

@@ -27,7 +27,10 @@ func lock(t *testing.T, volume, node string) object {
 apiVersion: csi-reclaimer.io/v1alpha1
 kind: VolumeLock
 metadata: {name: `+node+`}
-spec: {volumes: {`+volume+`: ns/web-0/the-uid, another: ns/web-1/u}}`)[0]
+spec:
+  volumes:
+    `+volume+`: {namespace: ns, pod: web-0, uid: the-uid}
+    another: {namespace: ns, pod: web-1, uid: u}`)[0]
 }
 
 // attach creates a VolumeAttachment without an attacher, and returns its name.
@@ -122,7 +125,7 @@ func TestRefusalNamesWayOut(t *testing.T) {
 apiVersion: csi-reclaimer.io/v1alpha1
 kind: VolumeLock
 metadata: {name: away-single}
-spec: {volumes: {single: ns/web-0/the-uid}}`)[0]
+spec: {volumes: {single: {namespace: ns, pod: web-0, uid: the-uid}}}`)[0]
 	removeAtEnd(t, single)
 	must(t, apply(ctx, single))
 	until(t, "the lock to be in force", func() bool { return !attachable(t, "single") })
@@ -145,16 +148,22 @@ spec: {volumes: {single: ns/web-0/the-uid}}`)[0]
 func TestIncompleteVolumeLocksAreRefused(t *testing.T) {
 	waitEstablished(t)
 	ctx := t.Context()
-	for _, volumes := range []string{"volumes: {v: ns/p}", "volumes: {v: /p/u}", "volumes: {v: ns//u}",
-		"volumes: {v: ns/p/}", "volumes: {v: ns/p/u/more}",
-		`volumes: {v: "ns/p/u\nmore"}`, `volumes: {v: "n s/p/u"}`, `volumes: {v: ""}`,
-		"volumes: {v: " + strings.Repeat("n", 64) + "/p/u}", "volumes: {v: 1}", "volumes: {v: {}}", "volumes: {v: null}",
-		"volumes: [ns/p/u]", "volumes: null", "", "a: b"} {
-		for _, text := range []string{"spec: {" + volumes + "}", volumes} {
+	for _, field := range []string{"namespace: ns", "pod: p", "uid: u"} {
+		for _, with := range []string{"", strings.Fields(field)[0] + ` ""`} {
+			const all = "spec: {volumes: {volume: {namespace: ns, pod: p, uid: u}}}"
+			text := strings.Replace(all, field, with, 1)
+			text = strings.NewReplacer("{, ", "{", ", , ", ", ", ", }", "}").Replace(text)
 			o := parse(t, "apiVersion: csi-reclaimer.io/v1alpha1\nkind: VolumeLock\nmetadata: {name: v}\n"+text)
-			if err := apply(ctx, o...); err == nil {
-				t.Errorf("%s: accepted", text)
+			if err := apply(ctx, o...); !apierrors.IsInvalid(err) {
+				t.Errorf("%s: %v", text, err)
 			}
+		}
+	}
+	for _, text := range []string{"spec: {}", "a: b", "spec: null", "spec: {volumes: null}", "spec: {volumes: {v: {}}}",
+		"spec: {volumes: {v: ns/p/u}}", "spec: {volumes: {v: null}}", "spec: {volumes: [v]}"} {
+		o := parse(t, "apiVersion: csi-reclaimer.io/v1alpha1\nkind: VolumeLock\nmetadata: {name: v}\n"+text)
+		if err := apply(ctx, o...); err == nil {
+			t.Errorf("%s: accepted", text)
 		}
 	}
 }

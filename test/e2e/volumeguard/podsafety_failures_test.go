@@ -138,7 +138,8 @@ func TestVolumesOfHeldPodsAreLocked(t *testing.T) {
 	env.Must(env.lockClient().DeleteCollection(env.Ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	_, err := env.lockClient().Create(env.Ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "csi-reclaimer.io/v1alpha1", "kind": "VolumeLock", "metadata": map[string]any{"name": other},
-		"spec": map[string]any{"volumes": map[string]any{"left": env.Namespace + "/left/left"}},
+		"spec": map[string]any{"volumes": map[string]any{
+			"left": map[string]any{"namespace": env.Namespace, "pod": "left", "uid": "left"}}},
 	}}, metav1.CreateOptions{})
 	env.Must(err)
 	env.setReady(node, v1.ConditionUnknown)
