@@ -1,8 +1,12 @@
 package kube
 
 import (
+	"context"
 	"fmt"
+	"strings"
 
+	authorizationapi "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	admissionv1 "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
@@ -91,4 +95,20 @@ func NewClients(config *rest.Config) (Clients, error) {
 	}
 	return Clients{Core: core, Apps: apps, Storage: storage, Coordination: coordination,
 		Authorization: authorization, Admission: admission}, nil
+}
+
+// Granted asks the API server whether this program has a permission. It sends a SelfSubjectAccessReview, which every
+// authenticated user may create. An empty namespace means the whole cluster, and an empty name all objects. An error
+// means that the answer is unknown.
+func Granted(ctx context.Context, client authorizationv1.AuthorizationV1Interface, verb, group, resource,
+	namespace, name string) (bool, error) {
+	review := &authorizationapi.SelfSubjectAccessReview{Spec: authorizationapi.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationapi.ResourceAttributes{Namespace: namespace, Name: name, Verb: verb, Group: group,
+			Resource: resource},
+	}}
+	answer, err := client.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("ask whether %s of %s is allowed: %w", verb, strings.Trim(resource+"."+group, "."), err)
+	}
+	return answer.Status.Allowed, nil
 }
