@@ -14,29 +14,24 @@ type Index[K comparable, V any] struct {
 	groups map[string]map[K]V
 }
 
-// Put adds an object to a group, or replaces it there. An object without a group ("") is not in the index.
-func (x *Index[K, V]) Put(group string, key K, object V) {
-	if group == "" {
-		return
-	}
+// Move moves an object from one group to another, or replaces it in the same group, in one step: a reader finds it
+// before and after. An object without a group ("") is not in the index.
+func (x *Index[K, V]) Move(from, to string, key K, object V) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if delete(x.groups[from], key); len(x.groups[from]) == 0 {
+		delete(x.groups, from)
+	}
+	if to == "" {
+		return
+	}
 	if x.groups == nil {
 		x.groups = map[string]map[K]V{}
 	}
-	if x.groups[group] == nil {
-		x.groups[group] = map[K]V{}
+	if x.groups[to] == nil {
+		x.groups[to] = map[K]V{}
 	}
-	x.groups[group][key] = object
-}
-
-// Remove removes an object from a group, if it is there.
-func (x *Index[K, V]) Remove(group string, key K) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if delete(x.groups[group], key); len(x.groups[group]) == 0 {
-		delete(x.groups, group)
-	}
+	x.groups[to][key] = object
 }
 
 // In returns the objects of a group, in random order.

@@ -8,23 +8,54 @@ import (
 func TestIndex(t *testing.T) {
 	t.Parallel()
 	var x Index[string, int]
-	x.Put("a", "one", 1)
-	x.Put("a", "two", 2)
-	x.Put("b", "three", 3)
-	x.Put("", "none", 4)
-	x.Put("a", "two", 20)
-	x.Remove("b", "one") // it is elsewhere
-	x.Remove("c", "one")
-	x.Remove("b", "three")
-	for group, want := range map[string][]int{"a": {1, 20}, "b": nil, "": nil} {
+	x.Move("", "a", "one", 1)
+	x.Move("", "a", "two", 2)
+	x.Move("", "b", "three", 3)
+	x.Move("", "b", "four", 4)
+	x.Move("", "", "none", 5)
+	x.Move("a", "a", "two", 20)
+	x.Move("b", "c", "four", 40)
+	x.Move("b", "", "one", 0) // it is elsewhere
+	x.Move("d", "", "one", 0)
+	x.Move("b", "", "three", 0)
+	for group, want := range map[string][]int{"a": {1, 20}, "b": nil, "c": {40}, "": nil} {
 		if got := slices.Sorted(slices.Values(x.In(group))); !slices.Equal(got, want) {
 			t.Errorf("in %q: %v, want %v", group, got, want)
 		}
 	}
-	if got := slices.Sorted(slices.Values(x.All())); !slices.Equal(got, []int{1, 20}) {
+	if got := slices.Sorted(slices.Values(x.All())); !slices.Equal(got, []int{1, 20, 40}) {
 		t.Errorf("all: %v", got)
 	}
-	if len(x.groups) != 1 {
+	if len(x.groups) != 2 {
 		t.Errorf("empty groups take memory: %v", x.groups)
+	}
+}
+
+// A reader that misses an object because it is being replaced does nothing for it.
+func TestMovedObjectIsAlwaysFound(t *testing.T) {
+	t.Parallel()
+	var x Index[string, int]
+	x.Move("", "a", "replaced", 1)
+	x.Move("", "b", "moved", 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 10_000 {
+			x.Move("a", "a", "replaced", 1)
+			x.Move("b", "c", "moved", 1)
+			x.Move("c", "b", "moved", 1)
+		}
+	}()
+	for end := false; !end; {
+		select {
+		case <-done:
+			end = true
+		default:
+		}
+		if in, all := len(x.In("a")), len(x.All()); in != 1 || all != 2 {
+			t.Errorf("found %d in its group, and %d in all groups", in, all)
+			<-done
+			end = true
+		}
 	}
 }

@@ -196,6 +196,33 @@ func TestChangedNodeCostsNoSearchOfAllPods(t *testing.T) {
 	}
 }
 
+// A change of the node at the same time wakes the pod.
+func TestPodIsFoundDuringItsUpdate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{})
+	w.show(held())
+	p, changes := w.podCache["ns/db"], podChanges{w.observer}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 10_000 {
+			changes.Updated(p, p)
+		}
+	}()
+	for end := false; !end; {
+		select {
+		case <-done:
+			end = true
+		default:
+		}
+		if on := len(w.observer.podsOn.In("a")); on != 1 {
+			t.Errorf("%d pods on the node", on)
+			<-done
+			end = true
+		}
+	}
+}
+
 // At the start, each namespace with the label would go through all nodes.
 func TestChangedNamespaceCostsNoSearchOfAllNodes(t *testing.T) {
 	t.Parallel()

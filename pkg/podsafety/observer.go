@@ -244,21 +244,22 @@ func (o *observer) forget(p *pod) {
 type podChanges struct{ *observer }
 
 func (o podChanges) Added(now *pod) {
-	o.podsOn.Put(now.node, now.objectName(), now)
+	o.podsOn.Move("", now.node, now.objectName(), now)
 	o.saw(now)
 	o.concern(now)
 }
 
 func (o podChanges) Updated(before, now *pod) {
-	o.podsOn.Remove(before.node, before.objectName())
+	o.podsOn.Move(before.node, now.node, now.objectName(), now)
 	if before.uid != now.uid || before.held && !now.held {
 		o.forget(before)
 	}
-	o.Added(now)
+	o.saw(now)
+	o.concern(now)
 }
 
 func (o podChanges) Deleted(last *pod, _ bool) {
-	o.podsOn.Remove(last.node, last.objectName())
+	o.podsOn.Move(last.node, "", last.objectName(), nil)
 	o.forget(last)
 }
 

@@ -1,6 +1,7 @@
 package singlenode
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -255,14 +256,19 @@ func (o *observer) waiting(claim string) []string {
 	return keys
 }
 
-// index replaces the entries of a pod in podsOn, gatedIn and gated, with nil for a pod without entries.
+// index replaces the entries of a pod in podsOn, gatedIn and gated, with nil for a pod without entries. Each is
+// replaced in one step: an update that changes nothing enqueues nothing, so an event of another object, at the same
+// time, must find the pod.
 func (o *observer) index(before, now *pod) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	id := cmp.Or(now, before).objectName()
+	key := id.String()
+	fromNode, fromGated := before.groups()
+	toNode, toGated := now.groups()
+	o.podsOn.Move(fromNode, toNode, id, now)
+	o.gatedIn.Move(fromGated, toGated, key, key)
 	if before != nil {
-		key := before.key()
-		o.podsOn.Remove(before.node, before.objectName())
-		o.gatedIn.Remove(before.namespace, key)
 		for _, name := range before.claims {
 			claim := keyOf(before.namespace, name)
 			left := slices.DeleteFunc(o.gated[claim], func(other waiting) bool { return other.key == key })
@@ -271,12 +277,7 @@ func (o *observer) index(before, now *pod) {
 			}
 		}
 	}
-	if now != nil {
-		o.podsOn.Put(now.node, now.objectName(), now)
-	}
 	if now != nil && now.gated() {
-		key := now.key()
-		o.gatedIn.Put(now.namespace, key, key)
 		for _, name := range now.claims {
 			claim := keyOf(now.namespace, name)
 			one := waiting{key, now.created}

@@ -57,6 +57,17 @@ func (p *pod) key() string { return p.objectName().String() }
 
 func (p *pod) gated() bool { return p.all != nil && p.all.Gated }
 
+// groups returns the group of the pod in podsOn, and in gatedIn, empty for none.
+func (p *pod) groups() (node, gated string) {
+	switch {
+	case p == nil:
+		return "", ""
+	case p.gated():
+		return p.node, p.namespace
+	}
+	return p.node, ""
+}
+
 // facts returns the pod for decisions.
 func (p *pod) facts() singlenode.Pod {
 	if p.all != nil {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
@@ -287,6 +288,34 @@ func TestChangedNodeCostsNoSearchOfAllPods(t *testing.T) {
 		change()
 		if got := w.woken.take(); !slices.Equal(got, []string{"claim ns/data"}) || pods.times > 0 {
 			t.Errorf("a changed %s enqueues %q, and searches all pods %d times", sentence, got, pods.times)
+		}
+	}
+}
+
+// Such an update enqueues nothing, so a change of the pod's node or namespace at the same time must find the pod.
+func TestUnchangedPodIsFoundDuringItsUpdate(t *testing.T) {
+	t.Parallel()
+	o := newObserver(singlenode.Rules{}, nil, &recording{idle: true})
+	p := &pod{namespace: "ns", name: "db", node: "a", all: &objects.Pod{Gated: true}}
+	changes := podChanges{o}
+	changes.Added(p)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 10_000 {
+			changes.Updated(p, p)
+		}
+	}()
+	for end := false; !end; {
+		select {
+		case <-done:
+			end = true
+		default:
+		}
+		if on, gated := len(o.podsOn.In("a")), len(o.gatedIn.In("ns")); on != 1 || gated != 1 {
+			t.Errorf("%d pods on the node, %d gated pods in the namespace", on, gated)
+			<-done
+			end = true
 		}
 	}
 }
