@@ -6,10 +6,13 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
@@ -32,6 +35,39 @@ func TestCertificateOfOthers(t *testing.T) {
 			!slices.Equal(rules[0].ResourceNames, []string{secret}) || !slices.Equal(rules[0].Verbs, []string{"get"}) {
 			t.Errorf("%s: volume-guard may %+v", name, rules)
 		}
+	}
+}
+
+// TestManifestsUseCertificateOfOthers: with the manifests, changed as the page says, volume-guard has the permissions
+// and arguments of the chart.
+func TestManifestsUseCertificateOfOthers(t *testing.T) {
+	const secret, role = "webhook-tls", "volume-guard-webhooks"
+	page := string(read(t, "..", "docs", "how-to", "protect-at-once.md"))
+	if !strings.Contains(page, "such as `"+secret+"`") {
+		t.Errorf("the page names no Secret %q", secret)
+	}
+	all := render(t, "webhooks.pods=true", "webhooks.certificate.existingSecret="+secret)
+	for _, arg := range deploymentOf(t, all).Spec.Template.Spec.Containers[0].Args {
+		issues := strings.HasPrefix(arg, "--webhook-issue-certificate") || strings.HasPrefix(arg, "--webhook-secret")
+		if issues && !strings.Contains(page, "`"+arg+"`") {
+			t.Errorf("the page does not name %s", arg)
+		}
+	}
+	var rules []rbacv1.PolicyRule
+	for _, rule := range find(t, manifestsOf(t, certificateFile), "Role", role).rules(t) {
+		if slices.Contains(rule.Verbs, "create") {
+			continue
+		}
+		rule.Verbs = slices.DeleteFunc(rule.Verbs, func(verb string) bool { return verb == "patch" })
+		for i, name := range rule.ResourceNames {
+			if name == guard+"-webhooks" {
+				rule.ResourceNames[i] = secret
+			}
+		}
+		rules = append(rules, rule)
+	}
+	if want := find(t, all, "Role", role).rules(t); !reflect.DeepEqual(rules, want) {
+		t.Errorf("the manifest permits %s, and the chart %s", pretty(rules), pretty(want))
 	}
 }
 

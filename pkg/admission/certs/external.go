@@ -13,7 +13,24 @@ import (
 // keyCA has the authorities of a certificate that others issue, as cert-manager writes it.
 const keyCA = "ca.crt"
 
-var errNoSecret = errors.New("it does not exist, or is empty")
+var (
+	errNoSecret = errors.New("it does not exist, or is empty")
+	errNotOurs  = errors.New("it has " + keyCA + ", and is not overwritten: issue no certificate " +
+		"(--webhook-issue-certificate=false), or name another Secret (--webhook-secret)")
+)
+
+// stateIn reads the data of the Secret. It returns an error for a Secret of others unless they issue the certificate,
+// because a write would replace a key that may exist nowhere else.
+func (c Config) stateIn(data map[string][]byte, now time.Time) (State, error) {
+	if c.External {
+		pair, err := externalPair(data, c.Names, now)
+		return State{Current: pair}, err
+	}
+	if _, others := data[keyCA]; others {
+		return State{}, errNotOurs
+	}
+	return stateOf(data), nil
+}
 
 // externalPair reads a pair that others have issued. It returns an error unless the authorities verify the certificate
 // for all names, because the API server would refuse to connect.

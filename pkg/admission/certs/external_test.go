@@ -103,6 +103,32 @@ func TestUnusableExternalCertificateChangesNothing(t *testing.T) {
 	}
 }
 
+// TestSecretOfOthersIsNotOverwritten by a replica that still issues the certificate, while others take over.
+func TestSecretOfOthersIsNotOverwritten(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	k := keeper(t, w, nil)
+	k.work(t.Context(), "")
+	before, err := k.Certificate(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.diary = nil
+	w.secret, w.version = issuedElsewhere(t, time.Hour, k.cfg.Names...), w.version+1
+	fresh := keeper(t, w, nil)
+	for _, replica := range []*Rotator{k, fresh} {
+		if next := replica.work(t.Context(), ""); next.Backoff.First != time.Second {
+			t.Errorf("comes back %+v", next)
+		}
+	}
+	if after, err := k.Certificate(nil); err != nil || !after.Leaf.Equal(before.Leaf) || fresh.Ready() {
+		t.Errorf("presented is another certificate: %v", err)
+	}
+	if len(w.diary) > 0 {
+		t.Errorf("written was %q", w.diary)
+	}
+}
+
 func TestDecideExternal(t *testing.T) {
 	t.Parallel()
 	for sentence, c := range map[string]struct {

@@ -216,18 +216,13 @@ func (r *Rotator) issuePair(a Action) (*Pair, error) {
 
 // observe returns the Facts for a state of the cluster, and presents the certificate of the Secret.
 func (r *Rotator) observe(seen clusterState) (Facts, error) {
-	s := Facts{
-		Known: true, Names: r.cfg.Names, External: r.cfg.External, RenewBefore: r.cfg.RenewBefore,
-		PropagationDelay: r.cfg.PropagationDelay,
+	state, err := r.cfg.stateIn(seen.secret, r.cfg.Clock.Now())
+	if err != nil {
+		return Facts{}, fmt.Errorf("use Secret %s/%s of others: %w", r.cfg.Namespace, r.cfg.Secret, err)
 	}
-	if s.External {
-		pair, err := externalPair(seen.secret, r.cfg.Names, r.cfg.Clock.Now())
-		if err != nil {
-			return Facts{}, fmt.Errorf("use Secret %s/%s of others: %w", r.cfg.Namespace, r.cfg.Secret, err)
-		}
-		s.State.Current = pair
-	} else {
-		s.State = stateOf(seen.secret)
+	s := Facts{
+		Known: true, State: state, Names: r.cfg.Names, External: r.cfg.External, RenewBefore: r.cfg.RenewBefore,
+		PropagationDelay: r.cfg.PropagationDelay,
 	}
 	if s.State.Current != nil {
 		r.current.Store(s.State.Current)
