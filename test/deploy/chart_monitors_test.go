@@ -4,6 +4,7 @@ package deploy
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -60,10 +61,19 @@ func TestServiceMonitorHasAService(t *testing.T) {
 	}
 }
 
+// keepsSidecar returns the relabeling that drops the targets of other containers. It also drops a target whose port no
+// container declares, since that has no label for alerts to select by.
+func keepsSidecar(t *testing.T) []any {
+	t.Helper()
+	return []any{map[string]any{"action": "keep", "regex": snippet(t).Name,
+		"sourceLabels": []any{"__meta_kubernetes_pod_container_name"}}}
+}
+
 // TestSidecarServiceMonitorScrapesOneContainer: its Service selects the driver's pods, and has the number of the port
 // of csi-reclaimer, which no other container of the pod can have.
 func TestSidecarServiceMonitorScrapesOneContainer(t *testing.T) {
-	all := renderCar(t, carValues()["with a ServiceMonitor"]...)
+	const port = "container.httpPort=8081"
+	all := renderCar(t, append(carValues()["with a ServiceMonitor"], port)...)
 	var service v1.Service
 	find(t, all, "Service", "mock-csi-reclaimer").into(t, &service)
 	if want := map[string]string{"app": "disk"}; !reflect.DeepEqual(service.Spec.Selector, want) ||
@@ -71,11 +81,14 @@ func TestSidecarServiceMonitorScrapesOneContainer(t *testing.T) {
 		t.Errorf("the Service is %+v", service.Spec)
 	}
 	if ports := service.Spec.Ports; len(ports) != 1 || ports[0].Name != "http" ||
-		ports[0].TargetPort.IntVal != snippet(t).Ports[0].ContainerPort {
+		ports[0].Port != 8081 || ports[0].TargetPort.IntVal != 8081 {
 		t.Errorf("its ports are %+v", ports)
 	}
+	if c := snippet(t, port); c.Ports[0].ContainerPort != 8081 || !slices.Contains(c.Args, "--http-endpoint=:8081") {
+		t.Errorf("the container has the ports %+v, and the arguments %q", c.Ports, c.Args)
+	}
 	monitor := find(t, all, "ServiceMonitor", "mock-csi-reclaimer")
-	want := map[string]any{"port": "http", "interval": "30s",
+	want := map[string]any{"port": "http", "interval": "30s", "relabelings": keepsSidecar(t),
 		"authorization": map[string]any{"credentials": map[string]any{"name": "prometheus", "key": "token"}}}
 	if endpoint := endpointOf(t, monitor, "endpoints"); !reflect.DeepEqual(endpoint, want) {
 		t.Errorf("scrapes %s", pretty(endpoint))
@@ -98,8 +111,7 @@ func TestSidecarPodMonitorScrapesOneContainer(t *testing.T) {
 	if port := snippet(t).Ports[0].Name; endpoint["port"] != port || endpoint["interval"] != "30s" {
 		t.Errorf("scrapes port %v every %v, want %s", endpoint["port"], endpoint["interval"], port)
 	}
-	if want := []any{map[string]any{"action": "keep", "regex": snippet(t).Name,
-		"sourceLabels": []any{"__meta_kubernetes_pod_container_name"}}}; !reflect.DeepEqual(endpoint["relabelings"], want) {
+	if !reflect.DeepEqual(endpoint["relabelings"], keepsSidecar(t)) {
 		t.Errorf("relabels by %s", pretty(endpoint["relabelings"]))
 	}
 	if want := map[string]any{"credentials": map[string]any{"name": "prometheus",

@@ -149,6 +149,7 @@ func TestInvalidSidecarChartValuesAreRefused(t *testing.T) {
 		"secrets.storage={*}":                    "secrets",
 		"container.extraArgs={--role=owner}":     "extraArgs",
 		"container.socket=csi.sock":              "socket",
+		"container.httpPort=0":                   "httpPort",
 		"leakCheckInterval=often":                "leakCheckInterval",
 		"capacityOwnerrefLevel=3":                "capacityOwnerrefLevel",
 		"container.brakes=1":                     "brakes",

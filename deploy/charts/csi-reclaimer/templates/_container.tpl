@@ -13,7 +13,7 @@
   - --role={{ $.Values.role }}
   {{- end }}
   - --leader-election
-  - --http-endpoint=:8080
+  - --http-endpoint=:{{ .httpPort }}
   {{- if .brakeDeletions }}
   - --brake-deletions={{ .brakeDeletions }}
   {{- end }}
@@ -47,7 +47,7 @@
   {{- end }}
   ports:
   - name: http
-    containerPort: 8080
+    containerPort: {{ .httpPort }}
   livenessProbe:
     httpGet:
       path: /healthz/leader-election
