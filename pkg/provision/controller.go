@@ -281,9 +281,7 @@ func (p *Controller) volumeChanged(pv volume.PV) {
 	p.assumed.Drop(pv)
 	p.nameShown(pv)
 	p.wake(pv.Name)
-	if claim := p.claims.WholeByUID(pv.Claim.UID); claim != nil {
-		p.offer(claim)
-	}
+	p.offerOf(pv.Claim.UID)
 }
 
 // volumesListed drops the assumed PVs that a list of PVs proves gone. The claim of a PV that appeared and disappeared
@@ -392,7 +390,7 @@ func (p *Controller) takeOver(ctx context.Context) (stopped bool, err error) {
 // removes; the end of these, too, frees their sources.
 func (p *Controller) inherit() {
 	for _, entry := range p.log.Entries() {
-		p.tracker.note(entry)
+		p.tracker.note(entry, true)
 		for _, asked := range entry.Requests {
 			p.protected.inherit(sourceOf(asked))
 		}

@@ -152,11 +152,15 @@ func (w *run) failure() Reason {
 
 func (w *run) readPV(ctx context.Context) error {
 	began := w.cfg.Clock.Now()
+	w.assumed.Expect(w.name, w.claimKey.uid)
 	pv, err := w.cluster.readPV(ctx, w.name)
 	if err != nil {
+		w.assumed.Forget(w.name)
 		return reasons.Because(provision.ReasonAPIReadFailed, err)
 	}
-	w.learn(provision.ReadPV, provision.Reply{Class: errclass.Done, PV: w.read(pv, began)}, began)
+	read := w.read(pv, began)
+	w.learn(provision.ReadPV, provision.Reply{Class: errclass.Done, PV: read}, began)
+	w.assume(w.name, pv, read)
 	return nil
 }
 
@@ -211,13 +215,13 @@ func (w *run) openEntry(ctx context.Context) error {
 		}
 		w.learn(provision.OpenEntry, provision.Reply{Class: errclass.Done, Request: requestOf(*w.built)}, began)
 		t.entry, w.built = entry, nil
-		w.tracker.note(entry)
+		w.tracker.note(entry, false)
 		return nil
 	case noRoom(err) != "", w.facts.Log == provision.LogOpen && isUnchanged(err): // which is repeated
 		w.learn(provision.OpenEntry, provision.Reply{Class: errclass.Refused, Log: provision.LogFull}, began)
 	case added && !errors.Is(err, inflight.ErrUnreadable): // the driver was not called
 		if errors.Is(err, inflight.ErrUnconfirmed) {
-			w.tracker.note(entry) // it may be stored until its removal is confirmed
+			w.tracker.note(entry, false) // it may be stored until its removal is confirmed
 		}
 		w.removeEntry(w.name)
 	}
@@ -343,13 +347,26 @@ func (w *run) storePV(ctx context.Context, done provision.Action) error {
 		}
 		return reasons.Because(provision.ReasonAPIWriteFailed, err)
 	case exists:
-		w.assumed.Forget(name)
 		w.learn(done, provision.Reply{Class: errclass.Refused, PV: w.read(stored, began)}, began)
-		return nil
+	default:
+		w.learn(done, provision.Reply{Class: errclass.Done}, began)
 	}
-	w.learn(done, provision.Reply{Class: errclass.Done}, began)
-	w.assumed.Put(stored)
+	if added := w.assume(name, stored, w.read(stored, began)); !added && !exists {
+		w.offerOf(w.claimKey.uid) // a list without the PV came before the answer, and no event will show its end
+	}
 	return nil
+}
+
+// assume ends the expectation of a PV with its live state, and reports whether the PV is assumed. Only the claim's own
+// PV is assumed, while the watch has yet to show it. Otherwise its end could be missed, and the claim would wait for
+// ever.
+func (w *run) assume(name string, pv *v1.PersistentVolume, live provision.PV) bool {
+	_, shown := w.volumes.Get(name)
+	if shown || !live.OfClaim || !live.OfDriver || live.Elsewhere {
+		w.assumed.Forget(name)
+		return false
+	}
+	return w.assumed.Put(pv)
 }
 
 func (w *run) deleteVolume(ctx context.Context, why Reason) error {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // LeaseOf returns one Lease for all entries.
@@ -73,4 +75,75 @@ func TestEventsOfAGoneClaimAreOnTheLease(t *testing.T) {
 	}
 	w.failing(false, nil)
 	w.wait("nothing is in flight", w.settled)
+}
+
+// TestEndOfThePVBeforeTheAnswer: the claim is offered while its name is worked on, and gets another volume.
+func TestEndOfThePVBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	remove := func(w *world) {
+		w.must(w.client.CoreV1().PersistentVolumes().Delete(t.Context(), "pvc-u1", metav1.DeleteOptions{}))
+	}
+	t.Run("the watch shows it", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		told := make(chan struct{}, 4)
+		p := w.start(Config{})
+		p.provisioner.volumes.Follow(func(volume.PV) { told <- struct{}{} })
+		w.created = sync.OnceFunc(func() {
+			<-told
+			remove(w)
+			<-told
+		})
+		w.makeClaim()
+		w.wait("it is provisioned again", func() bool { return w.count("create PV") == 2 && w.provisioned() })
+	})
+	t.Run("a list lacks it", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		pvs := passed{past: &atomic.Bool{}, listed: new(func())}
+		w.created = sync.OnceFunc(func() {
+			remove(w)
+			pvs.pass()
+		})
+		w.start(Config{PVs: pvs})
+		w.makeClaim()
+		w.wait("it is provisioned again", func() bool { return w.count("create PV") == 2 && w.provisioned() })
+	})
+}
+
+// TestEndOfAPVThatWasOnlyRead covers a PV that no event shows.
+func TestEndOfAPVThatWasOnlyRead(t *testing.T) {
+	t.Parallel()
+	store := func(w *world, handle string) {
+		_, err := w.client.CoreV1().PersistentVolumes().Create(t.Context(), &v1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: "pvc-u1"},
+			Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{UID: "u1"},
+				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName,
+					VolumeHandle: handle}}}}, metav1.CreateOptions{})
+		w.must(err)
+	}
+	for name, prepare := range map[string]func(w *world){
+		"of an earlier process": func(w *world) {
+			store(w, "vol-0")
+			w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.CreationTimestamp = metav1.Unix(1, 0) })
+		},
+		"whose creation had no answer": func(w *world) {
+			once := sync.OnceFunc(func() { store(w, "vol-pvc-u1") })
+			w.call = func(string) error { once(); return nil }
+			w.makeClaim()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			prepare(w)
+			pvs := passed{past: &atomic.Bool{}, listed: new(func())}
+			p := w.start(Config{PVs: pvs}).provisioner
+			w.wait("the PV is known", func() bool { return p.stored("u1") && !p.tracker.knows("pvc-u1") })
+			before := w.count("create volume")
+			w.must(w.client.CoreV1().PersistentVolumes().Delete(t.Context(), "pvc-u1", metav1.DeleteOptions{}))
+			pvs.pass()
+			w.wait("it is provisioned again", func() bool { return w.count("create volume") > before && w.provisioned() })
+		})
+	}
 }

@@ -17,7 +17,7 @@ func TestDelayOfRefusedClaimGrows(t *testing.T) {
 	p := w.start(Config{}).provisioner
 	w.wait("the claim is in the cache", func() bool { return p.working() && p.claims.WholeByUID("u1") != nil })
 	past := p.cfg.Clock.Now().Add(-time.Minute)
-	p.tracker.note(inflight.Entry{Volume: name, Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"}})
+	p.tracker.note(inflight.Entry{Volume: name, Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"}}, true)
 	p.tracker.failed(name, past, first, most)
 	p.try(t.Context(), name)
 	p.tracker.failed(name, past, first, most)

@@ -81,10 +81,10 @@ func (p *Controller) nameOf(claim types.UID) string {
 
 // nameShown records the name of a PersistentVolume that appeared or disappeared, if its claim would get another name
 // now. A PersistentVolume that an administrator has named does not keep its claim from getting a volume. The name of an
-// unbound claim stays, because a try of that name may have begun.
+// unbound claim stays, because a try of that name may have begun. A process that only finishes entries forms no names.
 func (p *Controller) nameShown(pv volume.PV) {
 	claim := pv.Claim.UID
-	if !request.IsVolumeName(pv.Name, claim) || pv.Name == p.requests.PVName(claim) {
+	if p.cfg.FinishOnly || !request.IsVolumeName(pv.Name, claim) || pv.Name == p.requests.PVName(claim) {
 		return
 	}
 	switch now, found := p.volumes.Get(pv.Name); {
@@ -203,6 +203,7 @@ func (w *run) observeClaim(entry inflight.Entry, state inflight.State) {
 	if !live.Fresh(w.cfg.Clock.Now()) || live.UID != c.UID || kube.Newer(c.ResourceVersion, live.ResourceVersion) {
 		w.facts.Claim = c
 	}
+	w.facts.Claim.Renamed = k.uid != "" && w.nameOf(k.uid) != w.name // a live read of the claim does not show that
 }
 
 // observePV adds the PersistentVolume from the cache, unless a live read is still valid. A PV that the cache does not

@@ -219,7 +219,7 @@ func TestFirst(t *testing.T) {
 			func(_ *run, l *processLog) { l.takenOver = took.Add(time.Minute - clockSkew) }, false,
 		},
 		"an entry of it was closed since": {func(r *run, _ *processLog) {
-			r.tracker.note(inflight.Entry{Volume: "pvc-u1", Claim: inflight.Claim{UID: "u1"}})
+			r.tracker.note(inflight.Entry{Volume: "pvc-u1", Claim: inflight.Claim{UID: "u1"}}, true)
 			r.tracker.end("pvc-u1")
 		}, false},
 	} {
@@ -457,7 +457,7 @@ func TestEntryThatMayBeStoredIsTracked(t *testing.T) {
 				r.track.entry, log.entries["pvc-u1"] = before, before
 			}
 			if c.earlier {
-				r.tracker.note(before)
+				r.tracker.note(before, true)
 			}
 			if err := r.openEntry(t.Context()); !errors.Is(err, c.put) {
 				t.Errorf("got %v, want %v", err, c.put)

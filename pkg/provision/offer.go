@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
@@ -24,6 +25,13 @@ func (p *Controller) offer(claim *v1.PersistentVolumeClaim) {
 		name := p.nameOf(claim.UID)
 		p.tracker.want(name, keyOf(claim))
 		p.queue.Add(name)
+	}
+}
+
+// offerOf offers the claim with this UID if the cache knows it as a claim that may need a volume.
+func (p *Controller) offerOf(claim types.UID) {
+	if whole := p.claims.WholeByUID(claim); whole != nil {
+		p.offer(whole)
 	}
 }
 

@@ -41,6 +41,8 @@ type run struct {
 	// began is the start of the try. building means that its last step was to build a request.
 	began    time.Time
 	building bool
+	// seen is the number of the last offer before the start.
+	seen uint64
 	// handle is the handle of the volume that the driver has named in this try, for the trace.
 	handle string
 	// class and source are the metric labels of the outcome.

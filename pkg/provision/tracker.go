@@ -19,7 +19,13 @@ type track struct {
 	progress
 	retry
 	// claims want a volume of this name. A name with few characters of the claim's UID may have several.
-	claims []key
+	claims []wanting
+}
+
+// wanting is a claim that wants a volume, and the number of its last offer, 0 if only an entry names the claim.
+type wanting struct {
+	key
+	offer uint64
 }
 
 // progress is this process' memory of an entry. Only the worker on the name uses it.
@@ -68,6 +74,8 @@ type ending struct {
 type tracker struct {
 	mu sync.Mutex
 	of map[string]*track
+	// offers counts the offers of claims.
+	offers uint64
 	// names has the volume names of claims that have or had an entry, until over. A claim keeps the name, because a second
 	// one would get a second volume, and an earlier process may have formed names in another way.
 	names map[types.UID]string
@@ -97,38 +105,63 @@ func (t *tracker) locked(name string) *track {
 	return t.of[name]
 }
 
+// want records that a claim is offered. An offer of a known claim counts, too, because a run that began before may not
+// have seen its cause.
 func (t *tracker) want(name string, claim key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if one := t.locked(name); !slices.Contains(one.claims, claim) {
-		one.claims = append(one.claims, claim)
-	}
+	t.offers++
+	t.listed(name, claim).offer = t.offers
 }
 
-// note records an entry and its claim, until over is called.
-func (t *tracker) note(entry inflight.Entry) {
-	t.want(entry.Volume, keyOfEntry(entry))
+// listed returns a claim of a name, which it adds if necessary. Callers hold t.mu.
+func (t *tracker) listed(name string, claim key) *wanting {
+	one := t.locked(name)
+	at := slices.IndexFunc(one.claims, func(c wanting) bool { return c.key == claim })
+	if at < 0 {
+		at, one.claims = len(one.claims), append(one.claims, wanting{key: claim})
+	}
+	return &one.claims[at]
+}
+
+// offered returns the number of the last offer.
+func (t *tracker) offered() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.names[entry.Claim.UID], t.open[entry.Volume] = entry.Volume, entry
+	return t.offers
+}
+
+// note records an entry and its claim, until over is called. sent means that the driver may have been called for it.
+// Without that, a claim whose PV has another name keeps the PV's name.
+func (t *tracker) note(entry inflight.Entry, sent bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.listed(entry.Volume, keyOfEntry(entry))
+	t.open[entry.Volume] = entry
+	if shown, found := t.shown[entry.Claim.UID]; sent || !found || shown == entry.Volume {
+		t.names[entry.Claim.UID] = entry.Volume
+	}
 }
 
 // claimsOf returns the claims that want a volume of this name, in order of arrival.
-func (t *tracker) claimsOf(name string) []key {
+func (t *tracker) claimsOf(name string) (claims []key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if one := t.of[name]; one != nil {
-		return slices.Clone(one.claims)
+		for _, c := range one.claims {
+			claims = append(claims, c.key)
+		}
 	}
-	return nil
+	return claims
 }
 
-// leave records that a claim no longer wants a volume of this name, and forgets a name without claims.
-func (t *tracker) leave(name string, claim key) {
+// leave records that a claim no longer wants a volume of this name, unless it was offered after the offer with the
+// number seen, and forgets a name without claims.
+func (t *tracker) leave(name string, claim key, seen uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if one := t.of[name]; one != nil {
-		one.claims = slices.DeleteFunc(one.claims, func(k key) bool { return k == claim })
+		one.claims = slices.DeleteFunc(one.claims, func(c wanting) bool { return c.key == claim && c.offer <= seen })
 	}
 	t.forgetLocked(name)
 }

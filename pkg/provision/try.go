@@ -34,7 +34,7 @@ func (p *Controller) try(ctx context.Context, name string) controller.Result {
 		}
 		defer p.slow.leave()
 	}
-	w := &run{Controller: p, name: name, began: now, track: p.tracker.get(name),
+	w := &run{Controller: p, name: name, began: now, track: p.tracker.get(name), seen: p.tracker.offered(),
 		reserved: map[request.SourceRef]func(){}}
 	if !w.choose(ctx) {
 		p.tracker.forget(name)
@@ -98,11 +98,12 @@ func (w *run) want(ctx context.Context) {
 	}
 }
 
-// leave forgets the claim, which gets no other volume of this name.
+// leave forgets the claim, which gets no other volume of this name. A claim that was offered since the try began stays
+// for the next try, because this one may not have seen the cause, such as the end of the PersistentVolume.
 func (w *run) leave() {
 	w.recorder.Forget(w.claimKey.uid)
 	w.recorder.Forget(types.UID(w.name)) // of the Events on the Lease
-	w.tracker.leave(w.name, w.claimKey)
+	w.tracker.leave(w.name, w.claimKey, w.seen)
 }
 
 // ended ends a try and returns the time of the next one. The number of failures is kept until the claim has its volume

@@ -46,11 +46,16 @@ func TestForgetKeepsALaterClaim(t *testing.T) {
 	tracker.want("pvc-u", first)
 	tracker.want("pvc-u", first)
 	tracker.want("pvc-u", second)
-	tracker.leave("pvc-u", first)
+	tracker.leave("pvc-u", first, tracker.offered())
 	if tracker.forget("pvc-u"); len(tracker.claimsOf("pvc-u")) != 1 || tracker.claimsOf("pvc-u")[0] != second {
 		t.Errorf("known are %v", tracker.claimsOf("pvc-u"))
 	}
-	if tracker.leave("pvc-u", second); tracker.knows("pvc-u") {
+	before := tracker.offered()
+	tracker.want("pvc-u", second)
+	if tracker.leave("pvc-u", second, before); len(tracker.claimsOf("pvc-u")) != 1 {
+		t.Error("an offer that the run has not seen is lost")
+	}
+	if tracker.leave("pvc-u", second, tracker.offered()); tracker.knows("pvc-u") {
 		t.Error("a name without a claim is known")
 	}
 }

@@ -2,6 +2,7 @@ package provision
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -217,6 +219,52 @@ func TestNameOfAPVThatIsGone(t *testing.T) {
 	})
 }
 
+// TestNameThatIsShownDuringATry: the watch shows the PV of an earlier name after the try of another name has begun.
+func TestNameThatIsShownDuringATry(t *testing.T) {
+	t.Parallel()
+	for name, entries := range map[string]int{"before its entry is opened": 0, "before the driver is called": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.orders.prefix = "disk"
+			shown := &atomic.Pointer[Controller]{}
+			show := func() { shown.Load().tracker.show("u1", "pvc-u1") }
+			w.orders.refuse = func(o request.Options) error {
+				if o.Name != "" && entries == 0 {
+					show()
+				}
+				return nil
+			}
+			w.each = func(_ int, what string) death {
+				if what == "open entry" {
+					show()
+				}
+				return goesOn
+			}
+			p := w.make(Config{})
+			shown.Store(p.provisioner)
+			c := p.start().provisioner
+			w.makeClaim()
+			w.wait("the try ends", func() bool {
+				return c.nameOf("u1") == "pvc-u1" && !c.tracker.knows("disk-u1") && w.settled()
+			})
+			if w.count("create volume") > 0 || w.count("open entry") != entries || c.tracker.hadEntry("u1") {
+				t.Errorf("the claim gets a second volume: %q", w.recorded())
+			}
+		})
+	}
+}
+
+// TestFinishOnlyKeepsNoNames: with another prefix than the provisioner's, every PV would take memory.
+func TestFinishOnlyKeepsNoNames(t *testing.T) {
+	t.Parallel()
+	pv := volume.PV{Name: "disk-u1", Driver: driverName, Claim: volume.ClaimRef{UID: "u1"}}
+	r, _ := observing(t, Config{FinishOnly: true}, nil, pvsOf{pv.Name: pv})
+	if r.nameShown(pv); len(r.tracker.shown) > 0 {
+		t.Errorf("names are kept: %v", r.tracker.shown)
+	}
+}
+
 // TestNameIsKept: until the claim needs no volume and the log cannot have the entry.
 func TestNameIsKept(t *testing.T) {
 	t.Parallel()
@@ -227,20 +275,20 @@ func TestNameIsKept(t *testing.T) {
 		kept    bool
 	}{
 		"the entry is open":                        {func(*tracker) {}, true},
-		"the claim has its volume":                 {func(r *tracker) { r.leave("pvc-u", of) }, true},
-		"the entry has ended":                      {func(r *tracker) { r.leave("pvc-u", of); r.end("pvc-u") }, true},
+		"the claim has its volume":                 {func(r *tracker) { r.leave("pvc-u", of, 0) }, true},
+		"the entry has ended":                      {func(r *tracker) { r.leave("pvc-u", of, 0); r.end("pvc-u") }, true},
 		"the claim is over, and the entry is open": {func(r *tracker) { r.over("u1") }, true},
 		"the claim is over after its entry":        {func(r *tracker) { r.end("pvc-u"); r.over("u1") }, false},
 		"the name is another claim's now": {func(r *tracker) {
 			other := entry
 			other.Claim.UID = "u2"
-			r.note(other)
+			r.note(other, true)
 			r.over("u1")
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newTracker()
-			r.note(entry)
+			r.note(entry, true)
 			c.happens(r)
 			if _, kept := r.nameOf("u1"); kept != c.kept || r.hadEntry("u1") != c.kept {
 				t.Errorf("kept %t, want %t", kept, c.kept)

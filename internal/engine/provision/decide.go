@@ -33,7 +33,7 @@ func begin(f Facts, now time.Time) Decision {
 		return done(ReasonNotOurs)
 	case !c.Ours:
 		return done(ReasonNotOurs)
-	case c.over():
+	case c.over(), c.Renamed:
 		return done(ReasonNotNeeded)
 	case c.Node == NodeElsewhere:
 		return done(ReasonOtherNode)

@@ -80,6 +80,8 @@ type Claim struct {
 	VolumeName string
 	// PVName is the name of the claim's volume and of its PersistentVolume.
 	PVName string
+	// Renamed is true if the claim's volume has another name, so that the claim needs no volume of this one.
+	Renamed bool
 	// Read is the time of a live read, zero for the watch cache.
 	Read time.Time
 }
@@ -89,7 +91,7 @@ func (c Claim) Fresh(now time.Time) bool { return fresh(c.Read, now) }
 
 // needsVolume reports whether a volume that is created now can become the claim's.
 func (c Claim) needsVolume() bool {
-	return c.UID != "" && c.Ours && !c.Terminating && !c.Gone && c.VolumeName == ""
+	return c.UID != "" && c.Ours && !c.Terminating && !c.Gone && c.VolumeName == "" && !c.Renamed
 }
 
 // over reports whether the claim can never use a volume that is created now.

@@ -15,8 +15,9 @@ var table reasons.Table[family]
 
 // Reasons for leaving a claim alone.
 var (
-	ReasonNotOurs    = table.Silent("NotOurs", "Another driver provisions this claim.")
-	ReasonNotNeeded  = table.Silent("NotNeeded", "The claim needs no new volume: it is bound, terminating or gone.")
+	ReasonNotOurs   = table.Silent("NotOurs", "Another driver provisions this claim.")
+	ReasonNotNeeded = table.Silent("NotNeeded",
+		"The claim needs no new volume: it is bound, terminating or gone, or has one of another name.")
 	ReasonNotWanted  = table.Silent("NotWanted", "The claim's StorageClass does not exist, or no node is selected yet.")
 	ReasonOtherNode  = table.Silent("OtherNode", "The node that is selected for the claim provisions its volume.")
 	ReasonNotLeading = table.Silent("NotLeading", "This replica does not hold the lease.")

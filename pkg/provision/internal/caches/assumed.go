@@ -9,15 +9,15 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Assumed is the assume cache, which holds recently created PVs until the watch shows them or is past them, because a
-// PV that existed only between two watches is never shown. Its methods are safe for concurrent use.
+// Assumed is the assume cache, which holds recently created or read PVs until the watch shows them or is past them,
+// because a PV that existed only between two watches is never shown. Its methods are safe for concurrent use.
 type Assumed struct {
 	// reached reports whether the watch cache has seen everything up to a resourceVersion.
 	reached func(version string) bool
 
 	mu     sync.Mutex
 	stored map[string]*v1.PersistentVolume
-	// expected has the PVs, by name, whose CREATE is in progress.
+	// expected has the PVs, by name, whose CREATE or read is in progress.
 	expected map[string]expected
 }
 
@@ -33,7 +33,7 @@ func NewAssumed(reached func(version string) bool) *Assumed {
 	return &Assumed{reached: reached, stored: map[string]*v1.PersistentVolume{}, expected: map[string]expected{}}
 }
 
-// Expect announces the CREATE of a PV for a claim, which Put or Forget ends.
+// Expect announces the CREATE, or a read, of a PV for a claim, which Put or Forget ends.
 func (s *Assumed) Expect(name string, claim types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,15 +42,16 @@ func (s *Assumed) Expect(name string, claim types.UID) {
 	}
 }
 
-// Put adds an expected PV, unless the watch has delivered the PV already or is past it. In that case the watch may also
-// have delivered its deletion.
-func (s *Assumed) Put(pv *v1.PersistentVolume) {
+// Put adds an expected PV, and returns false if the watch has delivered the PV already or is past it. In that case the
+// PV is not added, because the watch may also have delivered its deletion.
+func (s *Assumed) Put(pv *v1.PersistentVolume) (added bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.expected[pv.Name].shown && !s.reached(pv.ResourceVersion) {
+	if added = !s.expected[pv.Name].shown && !s.reached(pv.ResourceVersion); added {
 		s.stored[pv.Name] = pv
 	}
 	delete(s.expected, pv.Name)
+	return added
 }
 
 // Forget drops the expectation of a PV that was not stored, or perhaps not stored.
