@@ -4,6 +4,7 @@ import (
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	csitranslation "k8s.io/csi-translation-lib"
+	"k8s.io/csi-translation-lib/plugins"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/migration"
 )
@@ -29,6 +30,9 @@ func (f Facts) translatedClass() (*storagev1.StorageClass, error) {
 // inTreeForm returns the PV, which has annotations, in the form of the in-tree plugin, so that programs that know the
 // plugin's volumes continue to know them. The PV controller's annotation migrated-to is set from the start, because
 // until the PV controller sets it, no program handles the PV.
+//
+// Portworx' in-tree form has no field for a Secret. Kubelet, external-attacher and external-resizer, which translate it
+// back, read the Secret of all their calls from two annotations, which the library does not write.
 func inTreeForm(pv *v1.PersistentVolume, driver string) (*v1.PersistentVolume, error) {
 	translated, err := csitranslation.New().TranslateCSIPVToInTree(pv)
 	if err != nil {
@@ -37,5 +41,9 @@ func inTreeForm(pv *v1.PersistentVolume, driver string) (*v1.PersistentVolume, e
 			driver, err)
 	}
 	translated.Annotations[annMigratedTo] = driver
+	if secret := pv.Spec.CSI.NodePublishSecretRef; secret != nil && translated.Spec.PortworxVolume != nil {
+		translated.Annotations[plugins.OpenStorageAuthSecretNameKey] = secret.Name
+		translated.Annotations[plugins.OpenStorageAuthSecretNamespaceKey] = secret.Namespace
+	}
 	return translated, nil
 }

@@ -6,6 +6,8 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	csitranslation "k8s.io/csi-translation-lib"
+	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -85,6 +87,41 @@ func TestMigrationOfPortworx(t *testing.T) {
 	if err != nil || pv.Spec.PortworxVolume == nil || pv.Annotations[annProvisionedBy] != plugin ||
 		pv.Annotations[annMigratedTo] != driver {
 		t.Errorf("PV %+v, %v", pv, err)
+	}
+}
+
+// TestMigrationKeepsSecrets translates a PV back, as kubelet, external-attacher and external-resizer do.
+func TestMigrationKeepsSecrets(t *testing.T) {
+	t.Parallel()
+	const driver, plugin = "pxd.portworx.com", "kubernetes.io/portworx-volume"
+	o, err := NewPlan(facts(migrated, func(f *Facts) {
+		f.Driver.Name, f.Class.Provisioner = driver, plugin
+		f.Claim.Annotations = map[string]string{annProvisioner: plugin, annMigratedTo: driver}
+		f.Class.Parameters = map[string]string{"openstorage.io/auth-secret-name": "of-${pvc.name}",
+			"openstorage.io/auth-secret-namespace": "${pvc.namespace}"}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pv, err := o.PV(answer(o))
+	if err != nil || pv.Spec.PortworxVolume == nil {
+		t.Fatalf("PV %+v, %v", pv, err)
+	}
+	back, err := csitranslation.New().TranslateInTreePVToCSI(klog.Background(), pv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is, was := back.Spec.CSI, o.Template.Spec.CSI
+	for call, refs := range map[string][2]*v1.SecretReference{
+		"ControllerPublishVolume": {is.ControllerPublishSecretRef, was.ControllerPublishSecretRef},
+		"NodeStageVolume":         {is.NodeStageSecretRef, was.NodeStageSecretRef},
+		"NodePublishVolume":       {is.NodePublishSecretRef, was.NodePublishSecretRef},
+		"ControllerExpandVolume":  {is.ControllerExpandSecretRef, was.ControllerExpandSecretRef},
+		"NodeExpandVolume":        {is.NodeExpandSecretRef, was.NodeExpandSecretRef},
+	} {
+		if refs[0] == nil || refs[1] == nil || *refs[0] != *refs[1] || *o.Secret != *refs[0] {
+			t.Errorf("%s: Secret %v, want %v", call, refs[0], refs[1])
+		}
 	}
 }
 
