@@ -118,7 +118,11 @@ func (s *Explanation) addClaim(f ClaimFacts, driver string) {
 	}
 	switch name := o.Spec.VolumeName; {
 	case name == "":
-		s.AddFact("PV", "none yet")
+		if volume, shown := f.volumeName(o.UID, driver); shown {
+			s.AddFact("PV", "%s, to which the claim is not bound yet", volume)
+		} else {
+			s.AddFact("PV", "none yet")
+		}
 	case f.PV.OK() && f.PV.Value == nil:
 		s.AddFact("PV", "%s, gone", name)
 	default:
@@ -144,7 +148,7 @@ func (f ClaimFacts) decide(driver string) (d Decision, known bool) {
 	case o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, pvc.Finalizer):
 		return f.protection(), true
 	case inFlight:
-		return f.finishProvisioning(entry, claimFacts(o, entry.Claim)), true
+		return f.finishProvisioning(entry, claimFacts(o, entry.Claim, entry.Volume)), true
 	case !CSIName(driver):
 	case o.Spec.VolumeName == "" && f.InFlight.OK():
 		return f.provisioning(driver), true
@@ -180,14 +184,15 @@ func (f ClaimFacts) protection() Decision {
 // provisioning returns csi-reclaimer's next step for a claim without an entry in the in-flight log. The calls that a
 // running sidecar remembers are not part of it.
 func (f ClaimFacts) provisioning(driver string) Decision {
-	claim := claimFacts(f.Claim, inflight.Claim{})
+	name, _ := f.volumeName(f.Claim.UID, driver)
+	claim := claimFacts(f.Claim, inflight.Claim{}, name)
 	facts := provision.Facts{
-		MayAct: true, Claim: claim, PV: f.provisionedPV(claim.PVName, claim, driver),
+		MayAct: true, Claim: claim, PV: f.provisionedPV(name, claim.UID, driver),
 		Wanted: f.Class.OK() && f.Class.Value != nil && (!f.waitsForConsumer() || claim.SelectedNode != ""),
 	}
 	switch logs := f.InFlight.Value; {
 	case !f.InFlight.OK():
-	case len(logs.Of(driver).unreadable(claim.PVName)) > 0:
+	case len(logs.Of(driver).unreadable(name)) > 0:
 		facts.Log = provision.LogUnreadable
 	default:
 		facts.Log = provision.LogAbsent
@@ -231,12 +236,17 @@ func (s *Explanation) addProvisioningWaits(f ClaimFacts) {
 
 // addInFlightWaits covers a claim whose class and driver exist.
 func (s *Explanation) addInFlightWaits(f ClaimFacts, driver string) {
-	uid := string(f.Claim.UID)
-	inFlight := len(s.InFlight) > 0 && s.InFlight[0].ClaimUID == uid
-	unreadable := f.InFlight.Value.Of(driver).unreadable("pvc-" + uid)
+	uid, logs := f.Claim.UID, f.InFlight.Value.Of(driver)
+	inFlight := len(s.InFlight) > 0 && s.InFlight[0].ClaimUID == string(uid)
+	name, shown := f.volumeName(uid, driver)
+	if shown && !inFlight {
+		s.addUnboundWait(f.provisionedPV(name, uid, driver), name)
+		return
+	}
+	unreadable := logs.unreadable(name)
 	switch {
 	case f.InFlight.OK() && len(s.InFlight) == 0 && len(unreadable) > 0:
-		s.AddWait("the in-flight log to be readable where it is for its volume")
+		s.AddWait("the in-flight log to be readable where it is for its volume, if that has the usual name %s", name)
 		s.adviseOnLog(unreadable)
 	case inFlight && wasRefused(f.Events):
 		s.AddWait("the API server to accept the PV of volume %s, which the driver has created", s.InFlight[0].Volume)
@@ -245,9 +255,21 @@ func (s *Explanation) addInFlightWaits(f ClaimFacts, driver string) {
 			Age(f.Now, s.InFlight[0].Since.Time))
 	case CSIName(driver):
 		s.AddWait("driver %s to create the volume", driver)
+		if f.InFlight.OK() && len(logs.unreadableElsewhere(uid, name)) > 0 {
+			s.AddWait("the in-flight log to be readable, if flags give its volume another name than %s", name)
+		}
 	case driver != "":
 		s.AddWait("provisioner %s to create the volume", driver)
 	}
+}
+
+// addUnboundWait covers a claim that has a PV with this name, to which it is not bound.
+func (s *Explanation) addUnboundWait(pv provision.PV, name string) {
+	if pv.Terminating {
+		s.AddWait("PV %s to be gone, which is terminating; the claim then gets another volume", name)
+		return
+	}
+	s.AddWait("kube-controller-manager to bind it to PV %s", name)
 }
 
 func (s *Explanation) waitsForFinalizers(f ClaimFacts) {

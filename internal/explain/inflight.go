@@ -10,9 +10,11 @@ import (
 	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -53,6 +55,16 @@ func (InFlightLogs) Follow(func(volume string)) {}
 func (l InFlightLogs) unreadable(pv string) (all []inflight.LocatedProblem) {
 	for _, p := range l.Problems {
 		if p.Of(pv) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// unreadableElsewhere returns the unreadable parts that concern a claim's volume only if its name is not the usual one.
+func (l InFlightLogs) unreadableElsewhere(claim types.UID, usual string) (all []inflight.LocatedProblem) {
+	for _, p := range l.Problems {
+		if !p.Of(usual) && (p.OfShard() || request.IsVolumeName(p.Volume, claim)) {
 			all = append(all, p)
 		}
 	}
@@ -179,7 +191,7 @@ func (w ClusterFacts) finishProvisioning(e inflight.Located, claim provision.Cla
 	}
 	f := provision.Facts{
 		MayAct: true, Claim: claim, Log: provision.LogOpen, VersionNoted: true, Confirmed: true,
-		PV:     w.provisionedPV(e.Volume, claim, e.Driver),
+		PV:     w.provisionedPV(e.Volume, claim.UID, e.Driver),
 		Record: provision.Inherited(e.Claim.UID, requests, w.Now),
 	}
 	return provisioningDecision(provision.Decide(f, w.Now, 0), e.Driver)
@@ -192,29 +204,40 @@ func provisioningDecision(d provision.Decision, driver string) Decision {
 	}
 }
 
+// volumeName returns the name of the volume that a claim without an entry has or gets. shown means that a PV of the
+// list has it. Otherwise it is the usual name, because the flags of the program that forms it are not known here.
+func (w ClusterFacts) volumeName(claim types.UID, driver string) (name string, shown bool) {
+	for _, pv := range w.PVs.Value {
+		if pv.Claim.UID == claim && request.IsVolumeName(pv.Name, claim) && (pv.Driver == "" || pv.Driver == driver) {
+			return pv.Name, true
+		}
+	}
+	return "pvc-" + string(claim), false
+}
+
 // provisionedPV returns the PV of the volume's name, according to the list of PVs.
-func (w ClusterFacts) provisionedPV(name string, claim provision.Claim, driver string) provision.PV {
+func (w ClusterFacts) provisionedPV(name string, claim types.UID, driver string) provision.PV {
 	if !w.PVs.OK() {
 		return provision.PV{}
 	}
 	found := provision.PV{Known: true, Read: w.Now}
 	if pv, exists := w.indexed().FindPV(name); exists {
-		found.Exists, found.OfClaim, found.OfDriver = true, pv.Claim.UID == claim.UID, pv.Driver == "" || pv.Driver == driver
+		found.Exists, found.OfClaim, found.OfDriver = true, pv.Claim.UID == claim, pv.Driver == "" || pv.Driver == driver
 		found.Handle, found.Terminating = pv.Handle, pv.Terminating
 	}
 	return found
 }
 
-// claimFacts converts a claim for the engine; nil means that the claim is gone.
-func claimFacts(o *v1.PersistentVolumeClaim, gone inflight.Claim) provision.Claim {
+// claimFacts converts a claim with the name of its volume for the engine; nil means that the claim is gone.
+func claimFacts(o *v1.PersistentVolumeClaim, gone inflight.Claim, volume string) provision.Claim {
 	if o == nil {
 		return provision.Claim{Namespace: gone.Namespace, Name: gone.Name, UID: gone.UID, Ours: true, Gone: true,
-			PVName: "pvc-" + string(gone.UID)}
+			PVName: volume}
 	}
 	return provision.Claim{
 		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Ours: true,
 		SelectedNode: o.Annotations[annSelectedNode],
-		Terminating:  o.DeletionTimestamp != nil, VolumeName: o.Spec.VolumeName, PVName: "pvc-" + string(o.UID),
+		Terminating:  o.DeletionTimestamp != nil, VolumeName: o.Spec.VolumeName, PVName: volume,
 	}
 }
 
@@ -241,7 +264,7 @@ func ExplainDeletedClaim(w DeletedClaimFacts, namespace, name string) Explanatio
 	}
 	s.AddEvents(w.eventsOf(entries[0].Volume), w.Now)
 	NoteUnread(&s, w.LeaseEvents, "Events of the Lease", "which Events csi-reclaimer wrote after the claim was gone")
-	d := w.finishProvisioning(entries[0], claimFacts(nil, entries[0].Claim))
+	d := w.finishProvisioning(entries[0], claimFacts(nil, entries[0].Claim, entries[0].Volume))
 	s.Decision = &d
 	why, text := d.Reason, d.Text
 	if wasRefused(w.eventsOf(entries[0].Volume)) {

@@ -16,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // entry is an open entry of the driver's log, begun an hour ago, for the claim ns/data with this UID.
@@ -86,6 +87,40 @@ func TestExplainClaimWithVolumeInFlight(t *testing.T) {
 			"kubectl annotate lease -n kube-system l-1 in-flight.csi-reclaimer.io/pvc-c-"}},
 		"the Lease for its entry is a copy": {func(f *ClaimFacts) { f.unreadableShard(driver) },
 			[]string{"Wait, InFlightLogUnreadable", "kubectl delete lease -n kube-system l"}},
+		"its volume may be in another shard than usual": {func(f *ClaimFacts) {
+			f.unreadableShard(driver)
+			f.InFlight.Value.Problems[0].Lease = "kube-system/disk-in-flight-7"
+		}, []string{"BuildRequest, Provision", "driver " + driver + " to create the volume",
+			"the in-flight log to be readable, if flags give its volume another name than pvc-c"}},
+		"the Lease of the chunks cannot be read": {func(f *ClaimFacts) {
+			f.unreadableShard(driver)
+			f.InFlight.Value.Problems[0].Lease = "kube-system/disk-in-flight-topology"
+		}, []string{"driver " + driver + " to create the volume", "!readable"}},
+		"an entry of another name cannot be read": {func(f *ClaimFacts) {
+			f.InFlight = Found(InFlightLogs{Problems: []inflight.LocatedProblem{
+				{Problem: inflight.Problem{Lease: "kube-system/l-1", Annotation: "in-flight.csi-reclaimer.io/disk-c",
+					Volume: "disk-c", Err: inflight.ErrDecode}, Driver: driver},
+			}})
+		}, []string{"if flags give its volume another name than pvc-c"}},
+		"another claim's entry cannot be read": {func(f *ClaimFacts) {
+			f.InFlight = Found(InFlightLogs{Problems: []inflight.LocatedProblem{
+				{Problem: inflight.Problem{Lease: "kube-system/l-1", Annotation: "in-flight.csi-reclaimer.io/disk-d",
+					Volume: "disk-d", Err: inflight.ErrDecode}, Driver: driver},
+			}})
+		}, []string{"driver " + driver + " to create the volume", "!another name"}},
+		"its PV has another name than usual": {func(f *ClaimFacts) { f.shown("disk-c", false) },
+			[]string{"Wait, VolumeStored", "disk-c, to which the claim is not bound yet",
+				"waits for kube-controller-manager to bind it to PV disk-c", "!to create the volume"}},
+		"its PV of another name is terminating": {func(f *ClaimFacts) { f.shown("disk-c", true) },
+			[]string{"Wait, PersistentVolumeNameTaken", "waits for PV disk-c to be gone, which is terminating",
+				"!to create the volume"}},
+		"its PV has another name, and a shard of another volume cannot be read": {func(f *ClaimFacts) {
+			f.shown("disk-c", false)
+			f.unreadableShard(driver)
+			f.InFlight.Value.Problems[0].Lease = "kube-system/disk-in-flight-7"
+		}, []string{"Wait, VolumeStored", "!readable"}},
+		"an administrator's PV is for it": {func(f *ClaimFacts) { f.shown("data", false) },
+			[]string{"BuildRequest, Provision", "none yet"}},
 		"another driver's Lease is a copy": {func(f *ClaimFacts) { f.unreadableShard("another") },
 			[]string{"BuildRequest, Provision", "!delete lease"}},
 	} {
@@ -174,6 +209,12 @@ func TestExplainPVWithVolumeInFlight(t *testing.T) {
 			expect(t, ExplainPV(f).Text(false), c.want...)
 		})
 	}
+}
+
+// shown makes a PV with this name, which is the claim's, the only one.
+func (w *ClusterFacts) shown(name string, terminating bool) {
+	w.PVs = Found([]PV{{PV: volume.PV{Name: name, Driver: driver, Handle: "vol-1", Terminating: terminating,
+		Claim: volume.ClaimRef{Namespace: "ns", Name: "data", UID: "c"}}}})
 }
 
 // unreadableShard makes one shard of the driver's log unreadable.

@@ -106,7 +106,7 @@ func (w ClusterFacts) StandingOfEntry(e inflight.Located, claim Read[*v1.Persist
 	if o != nil && o.UID != e.Claim.UID {
 		o = nil
 	}
-	d := w.finishProvisioning(e, claimFacts(o, e.Claim))
+	d := w.finishProvisioning(e, claimFacts(o, e.Claim, e.Volume))
 	return Standing{Decision: d, Waits: true, Text: d.Text, Attention: warns(d) || o == nil}
 }
 

@@ -89,6 +89,12 @@ func (p Problem) Of(pv string) bool {
 	return !named || number == shardOf(pv, shards) || number == shardOf(volumeOfPV(pv), shards)
 }
 
+// OfShard reports whether a whole shard is unreadable, which may have the entry of a volume with any name.
+func (p Problem) OfShard() bool {
+	number, _ := shardNumber(p.Lease)
+	return p.Annotation == "" && number != topologyNumber
+}
+
 // String formats the problem as one line.
 func (p Problem) String() string {
 	if p.Annotation == "" {
