@@ -264,7 +264,7 @@ func (f *flags) forKubelets(s *settings) error {
 		}
 		s.backend.Nodes = append(s.backend.Nodes, node)
 		s.server.Kubelets = append(s.server.Kubelets, server.Kubelet{NodeID: node, RootDir: root})
-		s.server.VolumesDir = disk.VolumesDir(s.stateDir)
+		s.server.VolumesDir, s.server.SnapshotsDir = disk.VolumesDir(s.stateDir), disk.SnapshotsDir(s.stateDir)
 	}
 	return nil
 }

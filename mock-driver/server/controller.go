@@ -46,7 +46,7 @@ func (c *controller) CreateVolume(ctx context.Context, r *csi.CreateVolumeReques
 		return nil, err
 	}
 	note(ctx, created, v.ID, "")
-	return &csi.CreateVolumeResponse{Volume: toVolume(v)}, nil
+	return &csi.CreateVolumeResponse{Volume: toVolume(v)}, c.mounts.fill(v)
 }
 
 func (c *controller) volumeRequest(r *csi.CreateVolumeRequest) (backend.VolumeRequest, error) {

@@ -23,7 +23,7 @@ func TestKubeletRegistration(t *testing.T) {
 	check(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	d := serve(t, "no-attach", func(c *server.Config, _ *backend.Config) {
-		c.VolumesDir = filepath.Join(dir, "volumes")
+		c.VolumesDir, c.SnapshotsDir = filepath.Join(dir, "volumes"), filepath.Join(dir, "snapshots")
 		c.Kubelets = []server.Kubelet{{NodeID: "a", RootDir: filepath.Join(dir, "a")}, {NodeID: "b",
 			RootDir: filepath.Join(dir, "b")}}
 	})

@@ -84,7 +84,7 @@ func (c *controller) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotRe
 		return nil, err
 	}
 	note(ctx, taken, "", s.ID)
-	return &csi.CreateSnapshotResponse{Snapshot: c.toSnapshot(s)}, nil
+	return &csi.CreateSnapshotResponse{Snapshot: c.toSnapshot(s)}, c.mounts.keep(s)
 }
 
 func (c *controller) DeleteSnapshot(ctx context.Context, r *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse,

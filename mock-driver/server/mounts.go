@@ -18,8 +18,9 @@ const dataDir = "data"
 // mounts mounts volumes for pods, as bind mounts of directories, or mounts nothing if it is nil. All methods are
 // idempotent and rely on the kernel's mounts, not on records.
 type mounts struct {
-	volumes string // holds a directory for each volume, named after its handle
-	mounter mounter
+	volumes   string // holds a directory for each volume, named after its handle
+	snapshots string // the same for snapshots
+	mounter   mounter
 }
 
 // mounter is the part of mount.Interface that the driver uses.
@@ -42,6 +43,44 @@ func (m *mounts) source(volume string) (string, error) {
 		return "", fmt.Errorf("make directory for data: %w", err)
 	}
 	return path, nil
+}
+
+// fill gives a volume the data of its source, unless it has data.
+func (m *mounts) fill(v backend.Volume) error {
+	switch {
+	case m == nil:
+		return nil
+	case v.Source.SnapshotID != "":
+		return copyData(filepath.Join(m.snapshots, v.Source.SnapshotID), filepath.Join(m.volumes, v.ID))
+	case v.Source.VolumeID != "":
+		return copyData(filepath.Join(m.volumes, v.Source.VolumeID), filepath.Join(m.volumes, v.ID))
+	}
+	return nil
+}
+
+// keep gives a snapshot the data of its volume, unless it has data.
+func (m *mounts) keep(s backend.Snapshot) error {
+	if m == nil {
+		return nil
+	}
+	return copyData(filepath.Join(m.volumes, s.VolumeID), filepath.Join(m.snapshots, s.ID))
+}
+
+// copyData copies the data in a directory of a volume or a snapshot to another one, at once or not at all. The data of
+// a volume that was never mounted is an empty directory.
+func copyData(from, to string) error {
+	source, done, part := filepath.Join(from, dataDir), filepath.Join(to, dataDir), filepath.Join(to, ".part")
+	if _, err := os.Stat(done); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	err := errors.Join(os.RemoveAll(part), os.Mkdir(part, 0o777))
+	if _, never := os.Stat(source); err == nil && !errors.Is(never, fs.ErrNotExist) {
+		err = os.CopyFS(part, os.DirFS(source))
+	}
+	if err != nil {
+		return fmt.Errorf("copy data: %w", err)
+	}
+	return os.Rename(part, done)
 }
 
 // stage mounts a volume at a staging path, unless a mount exists there.

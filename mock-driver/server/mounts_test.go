@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"k8s.io/mount-utils"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 )
 
 // The fake mounter only keeps a list; test/framework/nodes tests real mounts.
@@ -68,4 +70,48 @@ func TestMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	mounted("target")
+}
+
+func TestSnapshotsAndClonesHaveTheDataOfTheirTime(t *testing.T) {
+	dir := t.TempDir()
+	m := &mounts{volumes: filepath.Join(dir, "volumes"), snapshots: filepath.Join(dir, "snapshots")}
+	for _, of := range []string{"volumes/v", "volumes/clone", "volumes/restored", "snapshots/s", "snapshots/empty"} {
+		if err := os.MkdirAll(filepath.Join(dir, of), 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func(text string) {
+		t.Helper()
+		source, err := m.source("v")
+		if err == nil {
+			err = os.WriteFile(filepath.Join(source, "file"), []byte(text), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	do := func(snapshot string) {
+		t.Helper()
+		if err := m.keep(backend.Snapshot{ID: snapshot, VolumeID: "v"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do("empty")
+	write("old")
+	do("s")
+	write("new")
+	for _, again := range []string{"empty", "s"} { // sidecars repeat calls
+		do(again)
+	}
+	for id, source := range map[string]backend.Source{"clone": {VolumeID: "v"}, "restored": {SnapshotID: "s"}} {
+		if err := m.fill(backend.Volume{ID: id, Source: source}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]string{"volumes/clone": "new", "volumes/restored": "old", "snapshots/empty": ""} {
+		got, _ := os.ReadFile(filepath.Join(dir, path, dataDir, "file"))
+		if _, err := os.Stat(filepath.Join(dir, path, dataDir)); err != nil || string(got) != want {
+			t.Errorf("%s has %q, %v, want %q", path, got, err, want)
+		}
+	}
 }

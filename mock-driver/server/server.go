@@ -23,10 +23,10 @@ type Config struct {
 	Name, Version string
 	// NodeID is the id of the node on which the node service runs. Required.
 	NodeID string
-	// Kubelets are further nodes. The driver mounts volumes of VolumesDir for their pods, so VolumesDir is then
-	// required. Mounting needs root.
-	Kubelets   []Kubelet
-	VolumesDir string
+	// Kubelets are further nodes. The driver mounts volumes of VolumesDir for their pods, and keeps the data of snapshots
+	// in SnapshotsDir, so both are then required. Mounting needs root.
+	Kubelets                 []Kubelet
+	VolumesDir, SnapshotsDir string
 	// Capabilities are the advertised capabilities, and calls without their capability are answered Unimplemented.
 	Capabilities Capabilities
 	// Topology is the topology of the nodes, set if and only if VolumeTopology is among the capabilities.
@@ -76,8 +76,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("max calls %d: must not be negative", c.MaxCalls)
 	case c.Capabilities[VolumeTopology] != (len(c.Topology) > 0):
 		return fmt.Errorf("topology %v: goes with capability %s", c.Topology, VolumeTopology)
-	case len(c.Kubelets) > 0 && c.VolumesDir == "":
-		return errors.New("kubelets: volumes without a directory cannot be mounted")
+	case len(c.Kubelets) > 0 && (c.VolumesDir == "" || c.SnapshotsDir == ""):
+		return errors.New("kubelets: volumes and snapshots need directories")
 	}
 	for _, k := range c.Kubelets {
 		if err := k.validate(); err != nil {
@@ -122,7 +122,7 @@ func New(b *backend.Backend, f *faults.Engine, l *ledger.Writer, log *slog.Logge
 	s := &Server{config: config, backend: b, faults: f, ledger: l, log: log,
 		readyAt: config.Now().Add(config.ReadyAfter), lost: make(chan struct{})}
 	if len(config.Kubelets) > 0 {
-		s.mounts = &mounts{volumes: config.VolumesDir, mounter: newMounter()}
+		s.mounts = &mounts{volumes: config.VolumesDir, snapshots: config.SnapshotsDir, mounter: newMounter()}
 	}
 	s.lose = sync.OnceFunc(func() { close(s.lost) })
 	if config.MaxCalls > 0 {

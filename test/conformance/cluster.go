@@ -48,6 +48,7 @@ type cluster struct {
 	client     kubernetes.Interface
 	kubeconfig string // with all permissions
 	driver     *mockdriver.Driver
+	pool       nodePool // of real nodes
 	stops      []func() error
 }
 
@@ -55,10 +56,17 @@ type cluster struct {
 func startCluster(ctx context.Context, r Result, binary, logs string, progress io.Writer) (*cluster, error) {
 	c := &cluster{suite: r.Suite, parts: r.Parts, binary: binary, logs: logs, progress: progress}
 	steps := []func(context.Context) error{c.startPlane, c.startDriver, c.startNode, c.makeClass, c.startProvisioner}
-	if c.suite.RealNodes {
-		steps = []func(context.Context) error{c.startPlaneWithTunnel, c.startRealNodes, c.makeClass, c.startProvisioner}
+	switch {
+	case c.suite.Manifests != "":
+		steps = []func(context.Context) error{c.startPlaneWithTunnel, c.startRealNodes, c.startVendor}
+	case c.suite.RealNodes:
+		steps = []func(context.Context) error{c.startPlaneWithTunnel, c.startRealNodes, c.startMockDriver, c.makeClass,
+			c.startProvisioner}
 	}
-	if c.parts == Ours {
+	if c.suite.Driver != "" && c.suite.Manifests == "" {
+		steps = append(steps, c.startSidecars)
+	}
+	if c.parts == Ours && len(c.suite.Guard) > 0 {
 		steps = append(steps, c.startGuard)
 	}
 	for _, step := range steps {
@@ -84,7 +92,7 @@ func (c *cluster) startPlane(ctx context.Context) error { return c.startPlaneWit
 
 func (c *cluster) startPlaneWith(ctx context.Context, apiServer ...string) (err error) {
 	options := controlplane.Options{Scheduler: true, Progress: c.progress, Controllers: []string{"*"},
-		APIServerArgs: apiServer}
+		APIServerArgs: apiServer, Snapshots: c.suite.Driver != ""}
 	if c.parts == Ours {
 		for _, controller := range c.suite.Replaced {
 			options.Controllers = append(options.Controllers, "-"+controller)
@@ -116,11 +124,18 @@ func (c *cluster) maker() objects.Maker {
 	return objects.Maker{Client: c.client, Driver: driverName, CSI: c.driver.Controller()}
 }
 
-// makeClass makes the driver's StorageClass the default one.
+// makeClass makes the driver's StorageClass the default one, and a class of attributes for specs that are made for each
+// driver.
 func (c *cluster) makeClass(ctx context.Context) error {
 	_, err := c.maker().MakeClass(ctx, objects.Class{Name: driverName, Change: func(class *storagev1.StorageClass) {
 		class.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
 	}})
+	if err != nil || c.suite.Driver == "" {
+		return err
+	}
+	_, err = c.client.StorageV1().VolumeAttributesClasses().Create(ctx, &storagev1.VolumeAttributesClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "conformance"}, DriverName: driverName,
+		Parameters: map[string]string{"tier": "gold"}}, metav1.CreateOptions{})
 	return err
 }
 
@@ -156,23 +171,46 @@ func (c *cluster) startProvisioner(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := rbac.GrantSidecar(ctx, c.client, namespace, account, "owner"); err != nil {
+	err = errors.Join(rbac.GrantSidecar(ctx, c.client, namespace, account, "owner"),
+		rbac.GrantCapacity(ctx, c.client, namespace, account))
+	if err != nil {
 		return err
 	}
 	kubeconfig, err := c.account(ctx, namespace, account)
 	if err != nil {
 		return err
 	}
-	if c.parts == Ours {
-		return c.run(ctx, program.Options{Name: "csi-reclaimer", Env: []string{"POD_NAMESPACE=" + namespace},
-			Args: []string{"--csi-address=" + c.driver.Socket(), "--kubeconfig=" + kubeconfig}})
+	o := program.Options{Name: "csi-reclaimer", Env: []string{"NAMESPACE=" + namespace, "POD_NAMESPACE=" + namespace},
+		Args: []string{"--csi-address=" + c.driver.Socket(), "--kubeconfig=" + kubeconfig}}
+	if c.suite.Driver != "" {
+		o.Args = append(o.Args, "--enable-capacity", "--capacity-for-immediate-binding", "--capacity-ownerref-level=-1")
 	}
-	binary, err := program.BuildProvisioner(ctx, c.progress)
-	if err != nil {
-		return err
+	if c.parts == Stock {
+		o.Name = "csi-provisioner"
+		if o.Binary, err = program.BuildProvisioner(ctx, c.progress); err != nil {
+			return err
+		}
 	}
-	return c.run(ctx, program.Options{Name: "csi-provisioner", Binary: binary,
-		Args: []string{"--csi-address=" + c.driver.Socket(), "--kubeconfig=" + kubeconfig}})
+	return c.run(ctx, o)
+}
+
+// startSidecars starts the stock programs beside a provisioner: they resize and modify volumes, and take snapshots.
+// These programs of another project run with all permissions, which are not tested here.
+func (c *cluster) startSidecars(ctx context.Context) error {
+	for _, name := range []string{"csi-resizer", "csi-snapshotter", "snapshot-controller"} {
+		binary, err := program.BuildStock(ctx, name, c.progress)
+		if err != nil {
+			return err
+		}
+		args := []string{"--kubeconfig=" + c.kubeconfig, "--kube-api-qps=100", "--kube-api-burst=200"}
+		if name != "snapshot-controller" {
+			args = append(args, "--csi-address="+c.driver.Socket())
+		}
+		if err := c.run(ctx, program.Options{Name: name, Binary: binary, Args: args}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // startGuard starts volume-guard with the suite's controllers, and with the permissions and manifests for them.

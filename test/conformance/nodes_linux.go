@@ -10,12 +10,18 @@ import (
 	"path/filepath"
 	"strings"
 
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/utils/ptr"
+
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/rundir"
 )
+
+// nodePool are the nodes of a cluster.
+type nodePool = *nodes.Pool
 
 // realNodes are the names of the nodes with kubelets.
 var realNodes = []string{"node-1", "node-2"}
@@ -41,10 +47,10 @@ func (c *cluster) startPlaneWithTunnel(ctx context.Context) error {
 	return c.startPlaneWith(ctx, "--egress-selector-config-file="+config, "--kubelet-preferred-address-types=InternalIP")
 }
 
-// startRealNodes starts nodes with the images of the suite, and the CSI driver on them.
+// startRealNodes starts nodes with the images of the suite.
 func (c *cluster) startRealNodes(ctx context.Context) error {
-	pool, err := nodes.Start(ctx, c.plane, nodes.Options{Names: realNodes, PodNetwork: true, OwnKubeletDir: true,
-		Tunnel: c.tunnel, Progress: c.progress})
+	pool, err := nodes.Start(ctx, c.plane, nodes.Options{Names: realNodes, PodNetwork: true,
+		OwnKubeletDir: c.suite.Manifests == "", Tunnel: c.tunnel, Progress: c.progress})
 	if err != nil {
 		return err
 	}
@@ -53,8 +59,20 @@ func (c *cluster) startRealNodes(ctx context.Context) error {
 	if err := c.importImages(ctx, pool); err != nil {
 		return fmt.Errorf("make images: %w", err)
 	}
-	driver, err := pool.StartDriver(ctx, nodes.DriverOptions{
-		Options: mockdriver.Options{Name: driverName, Progress: c.progress}})
+	c.pool = pool
+	return nil
+}
+
+// startMockDriver starts the mock driver on the nodes. Its kind has what [Suite.Driver] says.
+func (c *cluster) startMockDriver(ctx context.Context) error {
+	o := nodes.DriverOptions{Options: mockdriver.Options{Name: driverName, Progress: c.progress}}
+	if c.suite.Driver != "" {
+		o.Attach, o.Profile, o.Dir = true, "topology", filepath.Join(c.logs, "driver")
+		// The kubelet has the group own the files, which the driver does not do.
+		o.Args = []string{"--disable-capabilities=node/VOLUME_MOUNT_GROUP"}
+		o.CSIDriver = func(d *storagev1.CSIDriver) { d.Spec.FSGroupPolicy = ptr.To(storagev1.FileFSGroupPolicy) }
+	}
+	driver, err := c.pool.StartDriver(ctx, o)
 	if err != nil {
 		return err
 	}

@@ -74,40 +74,72 @@ in their place. A spec that fails with both shows a limit of the testbed. Pod sa
 to delete a running pod by force, and to say in place of a kubelet that it has ended. So it refuses
 the specs that do.
 
-` + "`make conformance` makes this page. `ONLY=REGEXP` runs the suites with such names again." + `
-
+` + "`make conformance` makes this page. `ONLY=REGEXP` runs the suites with such names again, and leaves\n" +
+	"the rows of the others. You can also run the specs [with your driver](../how-to/conformance.md).\n" + `
 [suite]: https://github.com/kubernetes/kubernetes/tree/master/test/e2e
 
 `
 
-// Page is the page of suites, in Markdown. A suite without results is on it, too.
-func Page(suites []Suite, kubernetes string, results []Result) string {
-	var b strings.Builder
-	b.WriteString(pageHead)
-	fmt.Fprintf(&b, "Kubernetes %s:\n\n", kubernetes)
-	b.WriteString("| suite | specs | stock: passed | failed | left out | ours: passed | failed | left out | minutes | " +
-		"commit |\n|---|---|---|---|---|---|---|---|---|---|\n")
-	for _, suite := range suites {
-		stock, ours, has := pairOf(suite, results)
-		if !has {
-			fmt.Fprintf(&b, "| %s | not run | | | | | | | | |\n", suite.Name)
-			continue
-		}
-		fmt.Fprintf(&b, "| %s | %d | %s | %s | %d | %s |\n", suite.Name, max(len(stock.Specs), len(ours.Specs)),
-			counts(stock), counts(ours), (stock.Seconds+ours.Seconds+30)/60, ours.Commit)
+// page is a page of suites.
+type page struct {
+	strings.Builder
+	suites  []Suite
+	results []Result
+	// kept are rows of an earlier page, by the titles of their sections and the names of their suites.
+	kept map[string]map[string][]string
+}
+
+// Page is the page of suites, in Markdown. A suite without results keeps its rows of an earlier page of this Kubernetes.
+func Page(suites []Suite, kubernetes string, results []Result, earlier string) string {
+	p := &page{suites: suites, results: results}
+	version := fmt.Sprintf("Kubernetes %s:\n\n", kubernetes)
+	if strings.Contains(earlier, version) {
+		p.kept = rowsOf(earlier)
 	}
-	writeSubjects(&b, suites)
-	all := Compare(results)
-	writeSpecs(&b, "Passed with stock parts alone", all, Comparison.Regression)
-	writeSpecs(&b, "Refused by pod safety", all, Comparison.Refused)
-	writeSpecs(&b, "Failed with stock parts", all, func(c Comparison) bool {
+	p.WriteString(pageHead + version +
+		"| suite | specs | stock: passed | failed | left out | ours: passed | failed | left out | minutes | commit |\n" +
+		"|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, suite := range suites {
+		p.WriteString(p.row(suite))
+	}
+	p.writeSubjects()
+	p.writeSpecs("Passed with stock parts alone", Comparison.Regression)
+	p.writeSpecs("Refused by pod safety", Comparison.Refused)
+	p.writeSpecs("Failed with stock parts", func(c Comparison) bool {
 		return !c.Regression() && !c.Refused() && (c.Stock.State == Failed || c.Ours.State == Failed)
 	})
-	writeSpecs(&b, "Left out", all, func(c Comparison) bool {
+	p.writeSpecs("Left out", func(c Comparison) bool {
 		return !c.Regression() && c.Stock.State != Failed && c.Ours.State != Failed
 	})
-	b.WriteString("Read next: [compatibility](compatibility.md), and [known limits](limits.md).\n")
-	return b.String()
+	p.WriteString("Read next: [compatibility](compatibility.md), and [known limits](limits.md).\n")
+	return p.String()
+}
+
+// rowsOf returns the rows of a page by the titles of their sections and their first cells.
+func rowsOf(text string) map[string]map[string][]string {
+	title, rows := "", map[string]map[string][]string{"": {}}
+	for line := range strings.Lines(text) {
+		if section, is := strings.CutPrefix(line, "## "); is {
+			title = strings.TrimSpace(section)
+			rows[title] = map[string][]string{}
+		} else if cells := strings.SplitN(line, " | ", 2); len(cells) > 1 {
+			name := strings.TrimPrefix(cells[0], "| ")
+			rows[title][name] = append(rows[title][name], line)
+		}
+	}
+	return rows
+}
+
+// row is the row of a suite in the first table.
+func (p *page) row(suite Suite) string {
+	if stock, ours, has := pairOf(suite, p.results); has {
+		return fmt.Sprintf("| %s | %d | %s | %s | %d | %s |\n", suite.Name, max(len(stock.Specs), len(ours.Specs)),
+			counts(stock), counts(ours), (stock.Seconds+ours.Seconds+30)/60, ours.Commit)
+	}
+	if kept := p.kept[""][suite.Name]; len(kept) > 0 {
+		return kept[0]
+	}
+	return fmt.Sprintf("| %s | not run | | | | | | | | |\n", suite.Name)
 }
 
 // pairOf returns the results of a suite with both parts.
@@ -130,9 +162,9 @@ func counts(r Result) string {
 }
 
 // writeSubjects writes the parts of ours, each with the suites that judge them.
-func writeSubjects(b *strings.Builder, suites []Suite) {
-	b.WriteString("\n## Parts\n\n| suites | ours | nodes |\n|---|---|---|\n")
-	for len(suites) > 0 {
+func (p *page) writeSubjects() {
+	p.WriteString("\n## Parts\n\n| suites | ours | nodes |\n|---|---|---|\n")
+	for suites := p.suites; len(suites) > 0; {
 		first, names := suites[0], []string{}
 		for len(suites) > 0 && suites[0].Subject == first.Subject {
 			names, suites = append(names, suites[0].Name), suites[1:]
@@ -141,25 +173,51 @@ func writeSubjects(b *strings.Builder, suites []Suite) {
 		if first.RealNodes {
 			nodes = "two kubelets with containerd"
 		}
-		fmt.Fprintf(b, "| %s | %s | %s |\n", strings.Join(names, ", "), first.Subject, nodes)
+		fmt.Fprintf(p, "| %s | %s | %s |\n", strings.Join(names, ", "), first.Subject, nodes)
 	}
-	b.WriteString("\n")
+	p.WriteString("\n")
 }
 
-func writeSpecs(b *strings.Builder, title string, all []Comparison, in func(Comparison) bool) {
-	fmt.Fprintf(b, "## %s\n\n", title)
-	head := "| suite | spec | stock | ours |\n|---|---|---|---|\n"
-	for _, c := range all {
-		if in(c) {
-			fmt.Fprintf(b, "%s| %s | %s | %s | %s |\n", head, cell(c.Suite), cell(c.Spec), end(c.Stock), end(c.Ours))
-			head = ""
+func (p *page) writeSpecs(title string, in func(Comparison) bool) {
+	var rows []string
+	for _, suite := range p.suites {
+		if stock, ours, has := pairOf(suite, p.results); has {
+			rows = append(rows, specRows(slices.DeleteFunc(compare(stock, ours),
+				func(c Comparison) bool { return !in(c) }))...)
+		} else {
+			rows = append(rows, p.kept[title][suite.Name]...)
 		}
 	}
-	if head != "" {
-		b.WriteString("No spec.\n")
+	head := "| suite | spec | stock | ours |\n|---|---|---|---|\n"
+	if len(rows) == 0 {
+		head = "No spec.\n"
 	}
-	b.WriteString("\n")
+	fmt.Fprintf(p, "## %s\n\n%s%s\n", title, head, strings.Join(rows, ""))
 }
+
+// specRows returns a row for each spec. Specs that are left out for one reason share one.
+func specRows(all []Comparison) (rows []string) {
+	sharing := map[string]int{} // by the end of the row
+	for _, c := range all {
+		if c.Stock.State == LeftOut && c.Ours.State == LeftOut {
+			sharing[ends(c)]++
+		}
+	}
+	for _, c := range all {
+		name := cell(c.Spec)
+		switch n := sharing[ends(c)]; {
+		case n < 0: // they have a row
+			continue
+		case n > 1:
+			name = fmt.Sprintf("%d specs, such as: %s", n, name)
+			sharing[ends(c)] = -1
+		}
+		rows = append(rows, fmt.Sprintf("| %s | %s | %s |\n", cell(c.Suite), name, ends(c)))
+	}
+	return rows
+}
+
+func ends(c Comparison) string { return end(c.Stock) + " | " + end(c.Ours) }
 
 // end is how a spec ended, with the reason unless it passed.
 func end(s Spec) string {

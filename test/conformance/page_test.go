@@ -69,21 +69,39 @@ func TestPageShowsEachFailure(t *testing.T) {
 	t.Parallel()
 	page := Page([]Suite{suite, {Name: "Other", Subject: "all"}}, "v1.99.7", results(
 		[]Spec{{Name: "A one", State: Passed}, {Name: "A two", State: Failed, Reason: "a|b [x]\nmore"},
-			{Name: "A three", State: LeftOut, Reason: "no cloud"}},
+			{Name: "A three", State: LeftOut, Reason: "no cloud"}, {Name: "A zero", State: LeftOut, Reason: "no cloud"}},
 		[]Spec{{Name: "A one", State: Failed, Reason: "<nil>"}, {Name: "A two", State: Failed, Reason: "other"},
-			{Name: "A three", State: LeftOut, Reason: "no cloud"}}))
+			{Name: "A three", State: LeftOut, Reason: "no cloud"}, {Name: "A zero", State: LeftOut, Reason: "no cloud"}}), "")
 	for _, want := range []string{
 		"Kubernetes v1.99.7:", "| Other | not run |",
-		"| Some | 3 | 1 | 1 | 1 | 0 | 2 | 1 | 0 | abc |\n",
+		"| Some | 4 | 1 | 1 | 2 | 0 | 2 | 2 | 0 | abc |\n",
 		"## Passed with stock parts alone\n\n| suite | spec | stock | ours |\n|---|---|---|---|\n" +
 			"| Some | A one | passed | failed: &lt;nil> |\n",
 		"## Failed with stock parts\n\n| suite | spec | stock | ours |\n|---|---|---|---|\n" +
 			`| Some | A two | failed: a\|b \[x\] | failed: other |` + "\n",
-		"| Some | A three | left out: no cloud | left out: no cloud |\n",
+		"| Some | 2 specs, such as: A three | left out: no cloud | left out: no cloud |\n\n",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q:\n%s", want, page)
 		}
+	}
+}
+
+// TestPageKeepsRowsOfOtherSuites: a run of one suite leaves the rest of the page as it is.
+func TestPageKeepsRowsOfOtherSuites(t *testing.T) {
+	t.Parallel()
+	suites := []Suite{suite, {Name: "Other", Subject: "all"}}
+	all := results([]Spec{{Name: "A one", State: Passed}}, []Spec{{Name: "A one", State: Failed, Reason: "late"}})
+	page := Page(suites, "v1.99.7", all, "")
+	if again := Page(suites, "v1.99.7", nil, page); again != page {
+		t.Errorf("without results: %s\nwant %s", again, page)
+	}
+	if newer := Page(suites, "v1.99.8", nil, page); strings.Contains(newer, "late") {
+		t.Errorf("a row of an older Kubernetes: %s", newer)
+	}
+	all[1].Specs[0].State = Passed
+	if passes := Page(suites, "v1.99.7", all, page); strings.Contains(passes, "late") {
+		t.Errorf("a row of an earlier run: %s", passes)
 	}
 }
 

@@ -42,28 +42,24 @@ func (r Result) of(other Result) bool {
 	return reflect.DeepEqual(r.Suite, other.Suite) && r.Parts == other.Parts && r.Kubernetes == other.Kubernetes
 }
 
-// Known returns the results of all suites that earlier runs have saved, each with those of both parts at one commit.
-// complete reports whether no suite is missing.
-func (s Store) Known(suites []Suite, kubernetes string) (results []Result, complete bool, err error) {
-	complete = true
+// Known returns the results of suites that earlier runs have saved, each with those of both parts at one commit.
+func (s Store) Known(suites []Suite, kubernetes string) (results []Result, err error) {
 	for _, suite := range suites {
 		var pair []Result
 		for _, parts := range Both() {
 			r, has, err := s.load(suite, parts)
 			if err != nil {
-				return nil, false, err
+				return nil, err
 			}
 			if has && r.of(Result{Suite: suite, Parts: parts, Kubernetes: kubernetes}) {
 				pair = append(pair, r)
 			}
 		}
-		if len(pair) < len(Both()) || pair[0].Commit != pair[1].Commit {
-			complete = false
-			continue
+		if len(pair) == len(Both()) && pair[0].Commit == pair[1].Commit {
+			results = append(results, pair...)
 		}
-		results = append(results, pair...)
 	}
-	return results, complete, nil
+	return results, nil
 }
 
 // load returns the result of an earlier run, if there was one.

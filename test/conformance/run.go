@@ -114,6 +114,13 @@ func (o Options) runSpecs(ctx context.Context, c *cluster) ([]Spec, error) {
 	} else {
 		args = append(args, "--num-nodes=1")
 	}
+	if c.suite.Driver != "" {
+		file, err := c.suite.driverFile()
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--storage.testdriver="+file)
+	}
 	for _, skip := range c.suite.skipped() {
 		args = append(args, "--ginkgo.skip="+skip)
 	}
@@ -154,7 +161,13 @@ func commitOfTree(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("find changes: %w", err)
 	}
 	if changes != "" {
-		commit += time.Now().UTC().Format("+changes-20060102T150405")
+		commit += time.Now().UTC().Format(changed + "-20060102T150405")
 	}
 	return commit, nil
 }
+
+// changed marks the commit of a tree with changes.
+const changed = "+changes"
+
+// OfChangedTree reports whether the result is of code that was not committed.
+func (r Result) OfChangedTree() bool { return strings.Contains(r.Commit, changed) }

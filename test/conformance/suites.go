@@ -1,9 +1,20 @@
 package conformance
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 // Parts are the programs that are judged.
@@ -32,12 +43,121 @@ type Suite struct {
 	Labels map[string]string
 	// RealNodes have kubelets and containers, and need root. Otherwise one node is played: it runs no process.
 	RealNodes bool
+	// Driver is the file that describes a CSI driver to specs that are made for each driver (the suite's own flag
+	// --storage.testdriver), from the root of the repository or absolute. Empty: the specs are those of the suite alone.
+	Driver string
+	// Manifests is a folder with the pods of that driver and their images. Default: the mock driver, outside of pods.
+	Manifests string
+	// Inputs is a digest of the files of a driver that is not of this repository.
+	Inputs string
 	// LeftOut has the reason not to run some of the specs, by a regular expression of their full names.
 	LeftOut map[string]string
 }
 
 // Suites are all sets of specs, in the order of the table.
-func Suites() []Suite { return append(protected(), guarded()...) }
+func Suites() []Suite { return slices.Concat(protected(), provisioned(), guarded()) }
+
+// external begins the focus of specs that are made for each CSI driver.
+const external = `External Storage .*`
+
+// provisioned are specs of volumes of the mock driver.
+func provisioned() []Suite {
+	left := leftOutOfAll()
+	left[`\(block volmode\)|different volume mode`] = "the mock driver mounts folders, and has no block devices"
+	return each(Suite{
+		Subject: "csi-reclaimer for external-provisioner, beside external-attacher, external-resizer and " +
+			"external-snapshotter, for volumes of the mock driver",
+		Driver: "test/conformance/mock-driver.yaml", RealNodes: true, LeftOut: left,
+	},
+		"Storage provisioning", external+`\] (provisioning|topology|capacity|read-write-once-pod|volume-modify) `,
+		"Storage snapshots", external+`\] snapshottable `,
+		"Storage ephemeral", external+`\] ephemeral `,
+		"Storage expansion", external+`\] volume-expand `,
+		"Storage use", external+`\] (volumes|volumeIO|volumeMode|multiVolume|fsgroupchangepolicy|volume-stress|disruptive|`+
+			`pvc-deletion-performance|volume-lifecycle-performance) `,
+		"Storage subPath", external+`\] subPath `)
+}
+
+// leftOutOfAll has the reasons that hold for all CSI drivers.
+func leftOutOfAll() map[string]string {
+	return map[string]string{
+		`\[Disruptive\]`:           "it stops kubelets by SSH, which the nodes of the testbed do not serve",
+		`any volume data source`:   "its programs are in a registry of images alone",
+		`performance`:              "it measures speed",
+		`\[Feature:OffByDefault\]`: "the feature is off by default",
+	}
+}
+
+// VendorSuite returns the specs for a CSI driver that a file describes, all or those that an expression finds. A folder
+// has the driver's pods.
+func VendorSuite(driver, manifests, only string) (s Suite, err error) {
+	s = Suite{RealNodes: true, LeftOut: leftOutOfAll(),
+		Subject: "csi-reclaimer in each container of external-provisioner, with the same flags"}
+	if s.Driver, err = filepath.Abs(driver); err != nil {
+		return s, err
+	}
+	if s.Manifests, err = filepath.Abs(manifests); err != nil {
+		return s, err
+	}
+	if s.Name, err = nameOfDriver(s.Driver); err != nil {
+		return s, err
+	}
+	s.Focus = external + `\[Driver: ` + regexp.QuoteMeta(s.Name) + `\].*` + only
+	s.Inputs, err = digest(s.Driver, s.Manifests)
+	return s, err
+}
+
+// driverFile returns the path of [Suite.Driver].
+func (s Suite) driverFile() (string, error) {
+	root, err := process.ModuleRoot()
+	if filepath.IsAbs(s.Driver) {
+		root = ""
+	}
+	return filepath.Join(root, s.Driver), err
+}
+
+// nameOfDriver returns the name in the file that describes a driver.
+func nameOfDriver(file string) (string, error) {
+	var of struct{ DriverInfo struct{ Name string } }
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = yaml.Unmarshal(text, &of)
+	}
+	if err == nil && of.DriverInfo.Name == "" {
+		err = errors.New("DriverInfo.Name is missing")
+	}
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", file, err)
+	}
+	return of.DriverInfo.Name, nil
+}
+
+// digest returns a sum of a file and the files of a folder.
+func digest(file, folder string) (string, error) {
+	files, err := os.ReadDir(folder)
+	if err != nil {
+		return "", err
+	}
+	paths := []string{file}
+	for _, f := range files {
+		if !f.IsDir() {
+			paths = append(paths, filepath.Join(folder, f.Name()))
+		}
+	}
+	sum := sha256.New()
+	for _, path := range paths {
+		f, err := os.Open(path)
+		if err != nil {
+			return "", err
+		}
+		size, err := io.Copy(sum, f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return "", err
+		}
+		_, _ = fmt.Fprintf(sum, "%q %d", path, size)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
 
 // protected are specs of the finalizers of PVs and claims.
 func protected() []Suite {

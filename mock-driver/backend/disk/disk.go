@@ -43,9 +43,12 @@ func VolumesDir(state string) string { return filepath.Join(state, "volumes") }
 
 // Snapshots returns the store of snapshots in a state directory.
 func Snapshots(state string) *Store[backend.Snapshot] {
-	return &Store[backend.Snapshot]{dir: filepath.Join(state, "snapshots"), file: "snapshot.json",
+	return &Store[backend.Snapshot]{dir: SnapshotsDir(state), file: "snapshot.json",
 		id: func(s backend.Snapshot) string { return s.ID }}
 }
+
+// SnapshotsDir returns the directory with the snapshots' directories, each named after its id.
+func SnapshotsDir(state string) string { return filepath.Join(state, "snapshots") }
 
 // Load implements backend.Store, and also removes incomplete directories of a killed predecessor.
 func (s *Store[T]) Load() ([]T, error) {

@@ -4,6 +4,7 @@ package manifests
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,6 +128,19 @@ func toLocalhost(o *unstructured.Unstructured, port string) error {
 // Apply applies the objects of files of deploy/manifests in their order, by server-side apply. It returns once the
 // kinds that they define are served, and their ValidatingAdmissionPolicies enforced.
 func Apply(ctx context.Context, config *rest.Config, files ...string) error {
+	var all []*unstructured.Unstructured
+	for _, file := range files {
+		objects, err := Read(file)
+		if err != nil {
+			return err
+		}
+		all = append(all, objects...)
+	}
+	return ApplyObjects(ctx, config, all...)
+}
+
+// ApplyObjects is Apply for objects from elsewhere.
+func ApplyObjects(ctx context.Context, config *rest.Config, objects ...*unstructured.Unstructured) error {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return err
@@ -137,17 +151,11 @@ func Apply(ctx context.Context, config *rest.Config, files ...string) error {
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(kinds))
 	policies := false
-	for _, file := range files {
-		objects, err := Read(file)
-		if err != nil {
-			return err
+	for _, o := range objects {
+		if err := apply(ctx, client, mapper, o); err != nil {
+			return fmt.Errorf("apply %s %q: %w", o.GetKind(), o.GetName(), err)
 		}
-		for _, o := range objects {
-			if err := apply(ctx, client, mapper, o); err != nil {
-				return fmt.Errorf("apply %s: %s %q: %w", file, o.GetKind(), o.GetName(), err)
-			}
-			policies = policies || IsPolicy(o)
-		}
+		policies = policies || IsPolicy(o)
 	}
 	if !policies {
 		return nil
@@ -163,7 +171,7 @@ func apply(ctx context.Context, client dynamic.Interface, mapper meta.Resettable
 	}
 	var resource dynamic.ResourceInterface = client.Resource(mapping.Resource)
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-		resource = client.Resource(mapping.Resource).Namespace(o.GetNamespace())
+		resource = client.Resource(mapping.Resource).Namespace(cmp.Or(o.GetNamespace(), metav1.NamespaceDefault))
 	}
 	as := metav1.ApplyOptions{FieldManager: "operator", Force: true}
 	if _, err := resource.Apply(ctx, o.GetName(), o, as); err != nil {

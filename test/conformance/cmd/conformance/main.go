@@ -1,8 +1,8 @@
 //go:build unix
 
 // Command conformance runs specs of Kubernetes' own end-to-end suite with stock parts, and with ours in their place. It
-// writes the page of the results once there are some of all suites. An interrupted run goes on where it was, at the
-// same commit. The exit status is 1 if a spec passes with stock parts alone, and 2 if a suite has no result.
+// writes the page of the results. An interrupted run goes on where it was, at the same commit. With a driver it runs the
+// specs for this driver alone. The exit status is 1 if a spec passes with stock parts alone, and 2 if a suite has no result.
 package main
 
 import (
@@ -10,10 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/pflag"
@@ -22,7 +24,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-const usage = "usage: conformance [--only REGEXP] [--parts stock|ours] [--fresh]"
+const usage = "usage: conformance [--only REGEXP] [--parts stock|ours] [--fresh] [--driver FILE --manifests FOLDER]"
 
 func main() { os.Exit(runMain(os.Args[1:], os.Stdout, os.Stderr)) }
 
@@ -32,15 +34,26 @@ func runMain(args []string, stdout *os.File, stderr io.Writer) int {
 	only := flags.String("only", "", "run the suites whose names match")
 	parts := flags.String("parts", "", "run the suites with these parts alone: stock or ours")
 	fresh := flags.Bool("fresh", false, "take no results of an earlier run")
+	driver := flags.String("driver", "", "run the specs for the driver that this file describes")
+	manifests := flags.String("manifests", "", "the folder with the manifests and the images of the driver")
 	err := flags.Parse(args)
 	chosen, known := partsOf(*parts)
-	if err != nil || flags.NArg() > 0 || !known {
+	if err != nil || flags.NArg() > 0 || !known || (*driver == "") != (*manifests == "") {
 		fmt.Fprintln(stderr, usage)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	worse, err := run(ctx, *only, chosen, *fresh, stdout)
+	suites := conformance.Suites()
+	if *driver != "" {
+		var suite conformance.Suite
+		suite, err = conformance.VendorSuite(*driver, *manifests, *only)
+		suites, *only = []conformance.Suite{suite}, ""
+	}
+	worse := false
+	if err == nil {
+		worse, err = run(ctx, suites, *only, chosen, *fresh, stdout)
+	}
 	if err != nil {
 		fmt.Fprintln(stderr, "conformance:", err)
 		return 2
@@ -62,8 +75,8 @@ func partsOf(name string) (parts []conformance.Parts, known bool) {
 }
 
 // run reports whether a spec passes with stock parts alone.
-func run(ctx context.Context, only string, parts []conformance.Parts, fresh bool, out *os.File) (worse bool,
-	err error) {
+func run(ctx context.Context, all []conformance.Suite, only string, parts []conformance.Parts, fresh bool,
+	out *os.File) (worse bool, err error) {
 	root, err := process.ModuleRoot()
 	if err != nil {
 		return false, err
@@ -79,7 +92,7 @@ func run(ctx context.Context, only string, parts []conformance.Parts, fresh bool
 		return false, err
 	}
 	var suites []conformance.Suite
-	for _, suite := range conformance.Suites() {
+	for _, suite := range all {
 		if selected.MatchString(suite.Name) {
 			suites = append(suites, suite)
 		}
@@ -94,20 +107,29 @@ func run(ctx context.Context, only string, parts []conformance.Parts, fresh bool
 	if err != nil || len(results) == 0 {
 		return worse, err
 	}
-	return worse, write(o.Store, results[0].Kubernetes, filepath.Join(root, conformance.PagePath), out)
+	page := filepath.Join(root, conformance.PagePath)
+	if suites[0].Manifests != "" || results[0].OfChangedTree() {
+		page = filepath.Join(store, "page.md")
+	}
+	return worse, write(all, o.Store, results[0].Kubernetes, page, out)
 }
 
-// write writes the page once there are results of all suites, of this run or of earlier ones.
-func write(store conformance.Store, kubernetes, page string, out io.Writer) error {
-	results, complete, err := store.Known(conformance.Suites(), kubernetes)
+// write writes the page with the results of this run and of earlier ones. Those of code that is not committed are on a
+// page beside the results alone.
+func write(suites []conformance.Suite, store conformance.Store, kubernetes, page string, out io.Writer) error {
+	results, err := store.Known(suites, kubernetes)
 	if err != nil {
 		return err
 	}
-	if !complete {
-		page = filepath.Join(string(store), "incomplete.md")
+	if filepath.Dir(page) != string(store) {
+		results = slices.DeleteFunc(results, conformance.Result.OfChangedTree)
+	}
+	earlier, err := os.ReadFile(page)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	_, _ = fmt.Fprintf(out, "written: %s\n", page)
-	return os.WriteFile(page, []byte(conformance.Page(conformance.Suites(), kubernetes, results)), 0o644)
+	return os.WriteFile(page, []byte(conformance.Page(suites, kubernetes, results, string(earlier))), 0o644)
 }
 
 // say prints how the suites ended, and reports whether a spec passes with stock parts alone.

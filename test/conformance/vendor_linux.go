@@ -1,0 +1,175 @@
+package conformance
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+)
+
+const (
+	// reclaimerImage is csi-reclaimer, as it is compiled here.
+	reclaimerImage = "csi-reclaimer:conformance"
+	// startPatience bounds the start of a vendor's pods, which may wait for each other.
+	startPatience = 5 * time.Minute
+)
+
+// startVendor gives the nodes the images of the suite's folder (*.tar), and applies its manifests (*.yaml) in the order
+// of their names. It returns once all pods are ready, and a node has the driver.
+func (c *cluster) startVendor(ctx context.Context) error {
+	objects, err := c.readFolder(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.suite.Manifests, err)
+	}
+	var accounts []types.NamespacedName
+	if c.parts == Ours {
+		if accounts = replaceProvisioner(objects); len(accounts) == 0 {
+			return fmt.Errorf("%s: no container has the image %s", c.suite.Manifests, provisionerName)
+		}
+		if err := c.importReclaimer(ctx); err != nil {
+			return err
+		}
+	} else if err := c.pool.ImportProvisioner(ctx); err != nil {
+		return err
+	}
+	if err := manifests.ApplyObjects(ctx, c.plane.Admin(), objects...); err != nil {
+		return err
+	}
+	for _, account := range accounts {
+		if err := errors.Join(rbac.GrantSidecar(ctx, c.client, account.Namespace, account.Name, "owner"),
+			rbac.GrantCapacity(ctx, c.client, account.Namespace, account.Name)); err != nil {
+			return err
+		}
+	}
+	var why error
+	err = wait.PollUntilContextTimeout(ctx, time.Second, startPatience, true, func(ctx context.Context) (bool, error) {
+		why = c.vendorReady(ctx)
+		return why == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("start driver %s: %w: %w", c.suite.Name, err, why)
+	}
+	return nil
+}
+
+// readFolder returns the objects of the suite's folder, and gives the nodes its images.
+func (c *cluster) readFolder(ctx context.Context) (objects []*unstructured.Unstructured, err error) {
+	files, err := os.ReadDir(c.suite.Manifests)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		name := filepath.Join(c.suite.Manifests, file.Name())
+		switch filepath.Ext(name) {
+		case ".tar":
+			if err := c.pool.ImportImages(ctx, name); err != nil {
+				return nil, err
+			}
+		case ".yaml":
+			text, err := os.ReadFile(name)
+			if err != nil {
+				return nil, err
+			}
+			all, err := manifests.Parse(text)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", file.Name(), err)
+			}
+			objects = append(objects, all...)
+		}
+	}
+	return objects, nil
+}
+
+func (c *cluster) importReclaimer(ctx context.Context) error {
+	binary, err := program.BuildSidecar(ctx, c.progress)
+	if err != nil {
+		return err
+	}
+	content, err := os.ReadFile(binary)
+	if err != nil {
+		return err
+	}
+	return c.pool.Import(ctx, nodes.Image{Name: reclaimerImage, Command: []string{"/csi-reclaimer"},
+		Files: []nodes.File{{Path: "csi-reclaimer", Content: content}}})
+}
+
+// vendorReady returns an error unless all pods are ready, and a node has the driver.
+func (c *cluster) vendorReady(ctx context.Context) error {
+	pods, err := c.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, pod := range pods.Items {
+		if !slices.ContainsFunc(pod.Status.Conditions, func(one v1.PodCondition) bool {
+			return one.Type == v1.PodReady && one.Status == v1.ConditionTrue
+		}) {
+			return fmt.Errorf("pod %s/%s is not ready", pod.Namespace, pod.Name)
+		}
+	}
+	all, err := c.client.StorageV1().CSINodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, node := range all.Items {
+		if slices.ContainsFunc(node.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == c.suite.Name }) {
+			return nil
+		}
+	}
+	return errors.New("no node has the driver")
+}
+
+// provisionerName is the last part of the name of external-provisioner's image.
+const provisionerName = "csi-provisioner"
+
+// replaceProvisioner has csi-reclaimer in each container of external-provisioner, with the same flags. It returns the
+// service accounts of their pods.
+func replaceProvisioner(objects []*unstructured.Unstructured) (accounts []types.NamespacedName) {
+	for _, o := range objects {
+		pod := []string{"spec", "template", "spec"}
+		if o.GetKind() == "Pod" {
+			pod = pod[:1]
+		}
+		containers, _, _ := unstructured.NestedSlice(o.Object, append(pod, "containers")...)
+		replaced := false
+		for _, one := range containers {
+			container, _ := one.(map[string]any)
+			image, _ := container["image"].(string)
+			name, _, _ := strings.Cut(path.Base(image), ":")
+			if name, _, _ = strings.Cut(name, "@"); name != provisionerName {
+				continue
+			}
+			replaced = true
+			container["image"], container["imagePullPolicy"] = reclaimerImage, "Never"
+			delete(container, "command")
+			env, _ := container["env"].([]any)
+			container["env"] = append(env, map[string]any{"name": "POD_NAMESPACE", "valueFrom": map[string]any{
+				"fieldRef": map[string]any{"fieldPath": "metadata.namespace"}}})
+		}
+		if !replaced {
+			continue
+		}
+		_ = unstructured.SetNestedSlice(o.Object, containers, append(pod, "containers")...)
+		account, _, _ := unstructured.NestedString(o.Object, append(pod, "serviceAccountName")...)
+		accounts = append(accounts, types.NamespacedName{Namespace: cmp.Or(o.GetNamespace(), metav1.NamespaceDefault),
+			Name: cmp.Or(account, "default")})
+	}
+	return accounts
+}
