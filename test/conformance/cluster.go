@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
@@ -211,6 +212,22 @@ func (c *cluster) startSidecars(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// nothingLeft is a spec of this project, after those of the suite, whose claims and snapshots are deleted.
+func (c *cluster) nothingLeft(ctx context.Context) Spec {
+	spec := Spec{Name: "After these specs, the driver has no volume and no snapshot", State: Passed}
+	left := ""
+	err := wait.PollUntilContextTimeout(ctx, time.Second, patience, true, func(context.Context) (bool, error) {
+		volumes, err := c.driver.Volumes()
+		snapshots, wrong := c.driver.Snapshots()
+		left = fmt.Sprintf("%d volumes and %d snapshots are left", len(volumes), len(snapshots))
+		return len(volumes)+len(snapshots) == 0, errors.Join(err, wrong)
+	})
+	if err != nil {
+		spec.State, spec.Reason = Failed, fmt.Sprintf("%s: %v", left, err)
+	}
+	return spec
 }
 
 // startGuard starts volume-guard with the suite's controllers, and with the permissions and manifests for them.

@@ -86,6 +86,9 @@ func (o Options) one(ctx context.Context, binary string, r Result) (Result, erro
 	if err == nil {
 		r.Specs, err = o.runSpecs(ctx, c)
 	}
+	if err == nil && r.Suite.Driver != "" && r.Suite.Manifests == "" {
+		r.Specs = append(r.Specs, c.nothingLeft(ctx))
+	}
 	if err := errors.Join(err, c.stop()); err != nil {
 		return r, fmt.Errorf("%w; logs are in %s", err, logs)
 	}

@@ -27,7 +27,7 @@ import (
 
 const (
 	// reclaimerImage is csi-reclaimer, as it is compiled here.
-	reclaimerImage = "csi-reclaimer:conformance"
+	reclaimerImage = "csi-reclaimer.io/csi-reclaimer:conformance"
 	// startPatience bounds the start of a vendor's pods, which may wait for each other.
 	startPatience = 5 * time.Minute
 )
