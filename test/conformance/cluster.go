@@ -165,7 +165,8 @@ func (c *cluster) startNode(ctx context.Context) error {
 	}
 }
 
-// startProvisioner starts csi-reclaimer, or the stock provisioner, both with the permissions that csi-reclaimer ships.
+// startProvisioner starts csi-reclaimer with the permissions that it ships, or the stock provisioner with all: those of
+// another project are not tested here.
 func (c *cluster) startProvisioner(ctx context.Context) error {
 	const account = "csi-reclaimer"
 	namespace, err := c.plane.CreateNamespace(ctx, account)
@@ -181,22 +182,22 @@ func (c *cluster) startProvisioner(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o := program.Options{Name: "csi-reclaimer", Env: []string{"NAMESPACE=" + namespace, "POD_NAMESPACE=" + namespace},
-		Args: []string{"--csi-address=" + c.driver.Socket(), "--kubeconfig=" + kubeconfig}}
-	if c.suite.Driver != "" {
-		o.Args = append(o.Args, "--enable-capacity", "--capacity-for-immediate-binding", "--capacity-ownerref-level=-1")
-	}
+	o := program.Options{Name: "csi-reclaimer", Env: []string{"NAMESPACE=" + namespace, "POD_NAMESPACE=" + namespace}}
 	if c.parts == Stock {
-		o.Name = "csi-provisioner"
+		o.Name, kubeconfig = "csi-provisioner", c.kubeconfig
 		if o.Binary, err = program.BuildProvisioner(ctx, c.progress); err != nil {
 			return err
 		}
+	}
+	o.Args = []string{"--csi-address=" + c.driver.Socket(), "--kubeconfig=" + kubeconfig}
+	if c.suite.Driver != "" {
+		o.Args = append(o.Args, "--enable-capacity", "--capacity-for-immediate-binding", "--capacity-ownerref-level=-1")
 	}
 	return c.run(ctx, o)
 }
 
 // startSidecars starts the stock programs beside a provisioner: they resize and modify volumes, and take snapshots.
-// These programs of another project run with all permissions, which are not tested here.
+// Their permissions are not tested here, either.
 func (c *cluster) startSidecars(ctx context.Context) error {
 	for _, name := range []string{"csi-resizer", "csi-snapshotter", "snapshot-controller"} {
 		binary, err := program.BuildStock(ctx, name, c.progress)

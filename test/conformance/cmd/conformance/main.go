@@ -104,14 +104,14 @@ func run(ctx context.Context, all []conformance.Suite, only string, parts []conf
 		Line: conformance.NewLine(out, isTerminal(out))}
 	results, err := conformance.Run(ctx, o)
 	worse = say(results, out)
-	if err != nil || len(results) == 0 {
+	if len(results) == 0 {
 		return worse, err
 	}
 	page := filepath.Join(root, conformance.PagePath)
 	if suites[0].Manifests != "" || results[0].OfChangedTree() {
 		page = filepath.Join(store, "page.md")
 	}
-	return worse, write(all, o.Store, results[0].Kubernetes, page, out)
+	return worse, errors.Join(err, write(all, o.Store, results[0].Kubernetes, page, out))
 }
 
 // write writes the page with the results of this run and of earlier ones. Those of code that is not committed are on a
