@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 )
 
 // Watches shares watches between the Caches of several controllers in one process: the API server sends each object
@@ -117,7 +118,7 @@ func (f *feed) begin(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(gathering):
+			case <-clock.RealClock{}.After(gathering):
 			}
 		}
 		newReflector(&from, to).RunWithContext(ctx)

@@ -101,7 +101,7 @@ func newsOf(volumes PVLister) <-chan string {
 func (p *process) restart() *process {
 	p.t.Helper()
 	p.stop()
-	p.world.orders.prefix = "disk"
+	p.orders.prefix = "disk"
 	return p.world.start(Config{Quiet: quiet})
 }
 

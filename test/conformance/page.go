@@ -89,7 +89,8 @@ type page struct {
 	kept map[string]map[string][]string
 }
 
-// Page is the page of suites, in Markdown. A suite without results keeps its rows of an earlier page of this Kubernetes.
+// Page is the page of suites, in Markdown. A suite without results keeps its rows of an earlier page of this
+// Kubernetes.
 func Page(suites []Suite, kubernetes string, results []Result, earlier string) string {
 	p := &page{suites: suites, results: results}
 	version := fmt.Sprintf("Kubernetes %s:\n\n", kubernetes)

@@ -158,8 +158,8 @@ func TestStoredRequirementsAreFixed(t *testing.T) {
 	}
 }
 
-// TestCompressedBytesAreFixed checks that a writer that was used before yields the same bytes. Otherwise the entry would
-// be written again, and would not be settled.
+// TestCompressedBytesAreFixed checks that a writer that was used before yields the same bytes. Otherwise the entry
+// would be written again, and would not be settled.
 func TestCompressedBytesAreFixed(t *testing.T) {
 	t.Parallel()
 	for i := range 20 {

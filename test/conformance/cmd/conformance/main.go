@@ -1,8 +1,9 @@
 //go:build unix
 
-// Command conformance runs specs of Kubernetes' own end-to-end suite with stock parts, and with ours in their place. It
-// writes the page of the results. An interrupted run goes on where it was, at the same commit. With a driver it runs the
-// specs for this driver alone. The exit status is 1 if a spec passes with stock parts alone, and 2 if a suite has no result.
+// Command conformance runs specs of Kubernetes' own end-to-end suite with stock parts, and with ours in their place.
+// It writes the page of the results. An interrupted run goes on where it was, at the same commit. With a driver it
+// runs the specs for this driver alone. The exit status is 1 if a spec passes with stock parts alone, and 2 if a suite
+// has no result.
 package main
 
 import (
