@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,14 +20,25 @@ import (
 )
 
 // shown records the calls of a handler.
-type shown struct{ lines []string }
+type shown struct {
+	mu    sync.Mutex
+	lines []string
+}
 
-func (s *shown) Added(name string)           { s.lines = append(s.lines, "+"+name) }
-func (s *shown) Updated(_, name string)      { s.lines = append(s.lines, "="+name) }
-func (s *shown) Deleted(name string, _ bool) { s.lines = append(s.lines, "-"+name) }
+func (s *shown) Added(name string)           { s.record("+" + name) }
+func (s *shown) Updated(_, name string)      { s.record("=" + name) }
+func (s *shown) Deleted(name string, _ bool) { s.record("-" + name) }
+
+func (s *shown) record(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines = append(s.lines, line)
+}
 
 // take returns the calls since the last call, sorted.
 func (s *shown) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	lines := s.lines
 	s.lines = nil
 	slices.Sort(lines)
