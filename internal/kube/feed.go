@@ -21,7 +21,7 @@ type Watches struct {
 	feeds map[watched]*feed
 }
 
-// watched is what a feed watches.
+// watched identifies the objects of a feed.
 type watched struct {
 	kind reflect.Type
 	some Selection

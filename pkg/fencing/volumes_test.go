@@ -153,7 +153,7 @@ func TestHasTaint(t *testing.T) {
 }
 
 // A refused taint delays neither an agent nor the end of the fence, and hides no call for a person.
-func TestRefusedTaintDelaysNothing(t *testing.T) {
+func TestAgentsArePolledWhileTaintIsRefused(t *testing.T) {
 	metrics, second := prometheus.NewRegistry(), storage()
 	second.Name = "net2"
 	w := requested(t, Config{Metrics: metrics}, storage(), second)

@@ -88,8 +88,8 @@ func leftOutOfAll() map[string]string {
 	}
 }
 
-// VendorSuite returns the specs for a CSI driver that a file describes, all or those that an expression finds. A folder
-// has the driver's pods.
+// VendorSuite returns the specs for the CSI driver of the file driver, whose pods are in the folder manifests. The
+// expression only limits them, and an empty one takes all specs.
 func VendorSuite(driver, manifests, only string) (s Suite, err error) {
 	s = Suite{RealNodes: true, LeftOut: leftOutOfAll(),
 		Subject: "csi-reclaimer in each container of external-provisioner, with the same flags"}

@@ -58,8 +58,8 @@ func TestExternalCertificate(t *testing.T) {
 	}
 }
 
-// TestUnusableExternalCertificateChangesNothing: the pair that is presented, and the trust in it, stay.
-func TestUnusableExternalCertificateChangesNothing(t *testing.T) {
+// TestUnusableExternalCertificateLeavesThePresentedPair covers Secrets that volume-guard cannot present.
+func TestUnusableExternalCertificateLeavesThePresentedPair(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	k := keeper(t, w, external)
