@@ -122,7 +122,7 @@ func (o *settleOptions) run(ctx context.Context, volumes []string) error {
 	if err := o.checkDriver(ctx, o.driver); err != nil {
 		return err
 	}
-	entries, problems := inflight.Locate(leases.Items)
+	entries, problems := inflight.Locate(leases.Items, nil)
 	chosen, err := o.choose(entries, volumes, namespace, time.Now())
 	if err != nil {
 		return errors.Join(err, unreadableOf(problems))

@@ -103,7 +103,7 @@ func (s *leaseServer) inFlight() (volumes []string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	entries, problems := inflight.Locate(leases.Items)
+	entries, problems := inflight.Locate(leases.Items, nil)
 	if len(problems) > 0 {
 		s.t.Fatal(problems)
 	}

@@ -155,7 +155,7 @@ func (l live) InFlight(ctx context.Context) Read[InFlightLogs] {
 
 // InFlightOf decodes the Leases of in-flight logs.
 func InFlightOf(shards []coordinationv1.Lease) (logs InFlightLogs) {
-	logs.Entries, logs.Problems = inflight.Locate(shards)
+	logs.Entries, logs.Problems = inflight.Locate(shards, nil)
 	logs.Fill = inflight.FillOf(shards)
 	return logs
 }

@@ -168,13 +168,11 @@ func (r *releaser) readLog(ctx context.Context, drivers []string) error {
 	if err != nil {
 		return fmt.Errorf("list the Leases of in-flight logs: %w", err)
 	}
-	entries, problems := inflight.Locate(shards)
-	for _, p := range problems {
-		if p.Driver == "" || slices.Contains(drivers, p.Driver) {
-			return fmt.Errorf("read the in-flight log: %s", p.Problem)
-		}
+	entries, problems := inflight.Locate(shards, func(driver string) bool { return slices.Contains(drivers, driver) })
+	if len(problems) > 0 {
+		return fmt.Errorf("read the in-flight log: %s", problems[0].Problem)
 	}
-	r.inFlight = slices.DeleteFunc(entries, func(e inflight.Located) bool { return !slices.Contains(drivers, e.Driver) })
+	r.inFlight = entries
 	return nil
 }
 

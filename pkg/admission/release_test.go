@@ -362,7 +362,7 @@ func inFlightLease(t *testing.T, namespace, driver string) *coordinationv1.Lease
 				"in-flight.csi-reclaimer.io/pvc-1": string(entry),
 			},
 		}}
-		if _, problems := inflight.Locate([]coordinationv1.Lease{*lease}); len(problems) == 0 {
+		if _, problems := inflight.Locate([]coordinationv1.Lease{*lease}, nil); len(problems) == 0 {
 			return lease
 		}
 	}

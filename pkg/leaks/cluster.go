@@ -27,7 +27,7 @@ type cluster interface {
 	eachClaim(ctx context.Context, visit func(*v1.PersistentVolumeClaim)) error
 	eachSnapshot(ctx context.Context, visit func(snapshot.Content)) error
 	eachAttachment(ctx context.Context, visit func(*storagev1.VolumeAttachment)) error
-	inFlight(ctx context.Context) ([]inflight.Located, []inflight.LocatedProblem, error)
+	inFlight(ctx context.Context, driver string) ([]inflight.Located, []inflight.LocatedProblem, error)
 	eachPV(ctx context.Context, visit func(*v1.PersistentVolume)) error
 }
 
@@ -90,15 +90,16 @@ func (a apiServer) eachAttachment(ctx context.Context, visit func(*storagev1.Vol
 	return nil
 }
 
-// inFlight reads the in-flight logs of all drivers in all namespaces.
-func (a apiServer) inFlight(ctx context.Context) ([]inflight.Located, []inflight.LocatedProblem, error) {
+// inFlight reads the in-flight logs of the driver in all namespaces.
+func (a apiServer) inFlight(ctx context.Context, driver string) ([]inflight.Located, []inflight.LocatedProblem,
+	error) {
 	shards, err := kube.ListAll(ctx, a.leases.Leases(metav1.NamespaceAll).List,
 		metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"},
 		func(lease *coordinationv1.Lease) coordinationv1.Lease { return *lease })
 	if err != nil {
 		return nil, nil, fmt.Errorf("list the Leases of the in-flight log: %w", err)
 	}
-	entries, problems := inflight.Locate(shards)
+	entries, problems := inflight.Locate(shards, func(of string) bool { return of == driver })
 	return entries, problems, nil
 }
 

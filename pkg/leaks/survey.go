@@ -63,7 +63,7 @@ func readAll(ctx context.Context, driver string, asks Driver, at cluster, cfg Co
 	if err = at.eachClaim(ctx, func(c *v1.PersistentVolumeClaim) { s.takeClaim(c, driver) }); err != nil {
 		return survey{}, err
 	}
-	entries, problems, err := at.inFlight(ctx)
+	entries, problems, err := at.inFlight(ctx, driver)
 	if err != nil {
 		return survey{}, err
 	}

@@ -138,7 +138,7 @@ func (w *world) eachAttachment(_ context.Context, visit func(*storagev1.VolumeAt
 	return nil
 }
 
-func (w *world) inFlight(context.Context) ([]inflight.Located, []inflight.LocatedProblem, error) {
+func (w *world) inFlight(context.Context, string) ([]inflight.Located, []inflight.LocatedProblem, error) {
 	if err := w.read("log"); err != nil {
 		return nil, nil, err
 	}

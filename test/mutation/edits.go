@@ -143,7 +143,7 @@ var edits = []edit{
 		{node: `next == ""`, instead: "true"}}},
 
 	{pkg: "pkg/leaks", name: "PVs are read before the in-flight log", at: []place{
-		{node: "entries, problems, err := at.inFlight(ctx)",
+		{node: "entries, problems, err := at.inFlight(ctx, driver)",
 			before: "if ON { _ = at.eachPV(ctx, func(pv *v1.PersistentVolume) { s.takePV(volume.At(cfg.Node, pv), driver) }) }"},
 		{node: "at.eachPV(ctx, func(pv *v1.PersistentVolume) { s.takePV(volume.At(cfg.Node, pv), driver) })",
 			instead: "error(nil)"}}},

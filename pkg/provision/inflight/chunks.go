@@ -36,7 +36,7 @@ const (
 	compressFrom = 512
 	// compressed begins the value of a compressed annotation.
 	compressed = "deflate:"
-	// maxValue limits the decompressed value of an annotation, in bytes.
+	// maxValue limits the decompressed value of an annotation in the process' own log, in bytes.
 	maxValue = 16 << 20
 )
 
@@ -74,6 +74,7 @@ type chunk struct {
 // is safe for concurrent use.
 type chunks struct {
 	lease string // name of the Lease that stores them, for errors
+	// known is nil for a reader without use for topologies, whose entries have none. Their chunks must exist nevertheless.
 	known *lru.Cache
 }
 
@@ -131,6 +132,9 @@ func (c *chunks) of(names []byte, topologies []*csi.Topology) (string, chunk, er
 // the stored value of a chunk.
 func (c *chunks) load(s *storedRequirement, value func(hash string) (string, bool),
 	refers map[string]string) (*csi.TopologyRequirement, error) {
+	if c.known == nil {
+		return nil, c.lacking(s.Chunks, value)
+	}
 	r := &csi.TopologyRequirement{}
 	for _, segments := range s.Requisite {
 		r.Requisite = append(r.Requisite, &csi.Topology{Segments: segments})
@@ -138,7 +142,7 @@ func (c *chunks) load(s *storedRequirement, value func(hash string) (string, boo
 	for _, hash := range s.Chunks {
 		one, err := c.read(hash, value)
 		if err != nil {
-			return nil, fmt.Errorf("chunk %s of the topology requirement, in Lease %s: %w", hash, c.lease, err)
+			return nil, c.unusable(hash, err)
 		}
 		refers[hash] = one.value
 		r.Requisite = append(r.Requisite, one.topologies...)
@@ -156,6 +160,22 @@ func (c *chunks) load(s *storedRequirement, value func(hash string) (string, boo
 	return r, nil
 }
 
+// lacking returns an error if a chunk does not exist.
+func (c *chunks) lacking(hashes []string, value func(hash string) (string, bool)) error {
+	for _, hash := range hashes {
+		if _, found := value(hash); !found {
+			return c.unusable(hash, errMissing)
+		}
+	}
+	return nil
+}
+
+var errMissing = errors.New("it is missing")
+
+func (c *chunks) unusable(hash string, err error) error {
+	return fmt.Errorf("chunk %s of the topology requirement, in Lease %s: %w", hash, c.lease, err)
+}
+
 // read returns the chunk with this hash, and checks its content against the hash.
 func (c *chunks) read(hash string, value func(hash string) (string, bool)) (chunk, error) {
 	if known, found := c.known.Get(hash); found {
@@ -164,9 +184,9 @@ func (c *chunks) read(hash string, value func(hash string) (string, bool)) (chun
 	}
 	text, found := value(hash)
 	if !found {
-		return chunk{}, errors.New("it is missing")
+		return chunk{}, errMissing
 	}
-	data, err := decompress(text)
+	data, err := decompress(text, nil)
 	if err != nil {
 		return chunk{}, err
 	}
@@ -356,22 +376,32 @@ func compress(data []byte) string {
 	return compressed + base64.RawStdEncoding.EncodeToString(buffer.Bytes())
 }
 
-// decompress returns the content of an annotation's value.
-func decompress(value string) ([]byte, error) {
-	text, is := strings.CutPrefix(value, compressed)
-	if !is {
-		return []byte(value), nil
+// decompress returns the content of an annotation's value, and takes its bytes from left, even if it fails. A nil left
+// allows maxValue.
+func decompress(value string, left *int) ([]byte, error) {
+	limit := maxValue
+	if left != nil {
+		limit = *left
 	}
-	data, err := base64.RawStdEncoding.DecodeString(text)
-	if err != nil {
-		return nil, err
+	var from io.Reader = strings.NewReader(value)
+	if text, is := strings.CutPrefix(value, compressed); is {
+		data, err := base64.RawStdEncoding.DecodeString(text)
+		if err != nil {
+			return nil, err
+		}
+		from = flate.NewReader(bytes.NewReader(data))
 	}
-	content, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(data)), maxValue+1))
+	content, err := io.ReadAll(io.LimitReader(from, int64(limit)+1))
+	if left != nil {
+		*left = max(0, limit-len(content))
+	}
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("decompress it: %w", err)
-	case len(content) > maxValue:
-		return nil, fmt.Errorf("it has more than %d bytes", maxValue)
+	case len(content) <= limit:
+		return content, nil
+	case left != nil:
+		return nil, fmt.Errorf("the entries up to it have more than %d bytes before compression, %s", maxContent, ownOnly)
 	}
-	return content, nil
+	return nil, fmt.Errorf("it has more than %d bytes", maxValue)
 }

@@ -93,7 +93,7 @@ func TestRequirementsAreStoredOnce(t *testing.T) {
 			if got := stored.entry.Requests[0].Create.GetAccessibilityRequirements(); !sameRequirement(r, got) {
 				t.Errorf("(-want +got)\n%s", cmp.Diff(r, got, protocmp.Transform()))
 			}
-			one, err := newChunks("log-topology").decode(stored.value, func(hash string) (string, bool) {
+			one, err := newChunks("log-topology").decode(stored.value, nil, func(hash string) (string, bool) {
 				value, found := stored.refers[hash]
 				return value, found
 			})
@@ -216,7 +216,7 @@ func TestWrongChunksAreRefused(t *testing.T) {
 	read := func(change func(map[string]string)) error {
 		values := maps.Clone(stored.refers)
 		change(values)
-		_, err := newChunks("log-topology").decode(stored.value, func(hash string) (string, bool) {
+		_, err := newChunks("log-topology").decode(stored.value, nil, func(hash string) (string, bool) {
 			value, found := values[hash]
 			return value, found
 		})

@@ -36,6 +36,8 @@ type (
 		Discarding bool `json:"discarding,omitempty"`
 
 		Requests []storedRequest `json:"requests"`
+
+		size int // in bytes
 	}
 	storedClaim struct {
 		Namespace string    `json:"namespace"`
@@ -67,9 +69,15 @@ type (
 type coded struct {
 	entry *Entry // read-only
 	value string // of its annotation
+	// content is the number of bytes of an entry's value before compression.
+	content int
 	// refers has the values of the chunks that the entry refers to, by hash.
 	refers map[string]string
 }
+
+// weight returns the bytes that it takes of its Lease's room: those of its value, or more if these are very few for its
+// content. So the entries of a Lease have at most maxContent before compression.
+func (c coded) weight() int { return max(len(c.value), c.content/inflation) }
 
 // encode returns the stored form of an entry: one line of JSON, compressed if it is long, and chunks. The result
 // includes the entry that decode returns for it, which shares no memory with e and has Begun truncated to seconds.
@@ -82,7 +90,7 @@ func (c *chunks) encode(e *Entry) (coded, error) {
 	if err != nil {
 		return coded{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	back, err := c.decode(value, func(hash string) (string, bool) {
+	back, err := c.decode(value, nil, func(hash string) (string, bool) {
 		chunk, found := refers[hash]
 		return chunk, found
 	})
@@ -142,10 +150,10 @@ func withoutTopologies(r *csi.CreateVolumeRequest) *csi.CreateVolumeRequest {
 	return rest
 }
 
-// decode parses the entry from an annotation's value. chunk returns the value of a chunk by its hash. Unknown fields
-// are an error, because the request would be another one without them.
-func (c *chunks) decode(value string, chunk func(hash string) (string, bool)) (coded, error) {
-	s, err := unmarshal(value)
+// decode parses the entry from an annotation's value, with left as decompress takes it. chunk returns the value of a
+// chunk by its hash. Unknown fields are an error, because the request would be another one without them.
+func (c *chunks) decode(value string, left *int, chunk func(hash string) (string, bool)) (coded, error) {
+	s, err := unmarshal(value, left)
 	if err != nil {
 		return coded{}, fmt.Errorf("%w: %w", ErrDecode, err)
 	}
@@ -161,13 +169,16 @@ func (c *chunks) decode(value string, chunk func(hash string) (string, bool)) (c
 	if err := validate(e); err != nil {
 		return coded{}, fmt.Errorf("%w: %w", ErrDecode, err)
 	}
-	return coded{e, value, refers}, nil
+	return coded{e, value, s.size, refers}, nil
 }
 
-func unmarshal(value string) (*storedEntry, error) {
-	text, err := decompress(value)
+func unmarshal(value string, left *int) (*storedEntry, error) {
+	text, err := decompress(value, left)
 	if err != nil {
 		return nil, err
+	}
+	if left != nil && bytes.Count(text, []byte(",")) > maxValues {
+		return nil, fmt.Errorf("it has more than %d values, %s", maxValues, ownOnly)
 	}
 	var version struct {
 		Version int `json:"version"`
@@ -178,7 +189,7 @@ func unmarshal(value string) (*storedEntry, error) {
 	if version.Version != entryVersion {
 		return nil, fmt.Errorf("%w: version %d", ErrVersion, version.Version)
 	}
-	s := &storedEntry{}
+	s := &storedEntry{size: len(text)}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(s); err != nil {
@@ -192,7 +203,7 @@ func unmarshal(value string) (*storedEntry, error) {
 
 // hashesOf returns the hashes of the chunks that an entry's annotation refers to.
 func hashesOf(value string) (hashes []string, _ error) {
-	s, err := unmarshal(value)
+	s, err := unmarshal(value, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -118,7 +118,7 @@ func TestEncodeGoldenRoundTrip(t *testing.T) {
 // plain returns the decompressed value of an annotation.
 func plain(t *testing.T, value string) string {
 	t.Helper()
-	text, err := decompress(value)
+	text, err := decompress(value, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"an empty request":          {`{"version":1,"volume":"a","claim":{"namespace":"a","name":"a","uid":"a"},"epoch":1,"requests":[{}]}`, ErrDecode},
 	} {
 		t.Run(name, func(t *testing.T) {
-			one, err := newChunks("log-topology").decode(test.value, noChunk)
+			one, err := newChunks("log-topology").decode(test.value, nil, noChunk)
 			if e := one.entry; e != nil || !errors.Is(err, test.want) || !errors.Is(err, ErrDecode) {
 				t.Errorf("got %v, %v, want %v", e, err, test.want)
 			}
@@ -239,7 +239,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(`{"version":1}`)
 	f.Fuzz(func(t *testing.T, value string) {
 		c := newChunks("log-topology")
-		one, err := c.decode(value, noChunk)
+		one, err := c.decode(value, nil, noChunk)
 		if err != nil {
 			return
 		}
@@ -263,7 +263,7 @@ func FuzzDecodeLease(f *testing.F) {
 		lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "driver", Name: name, UID: "u", Annotations: map[string]string{annMeta: data, key: value},
 		}}
-		_, problems := Locate([]coordinationv1.Lease{lease})
+		_, problems := Locate([]coordinationv1.Lease{lease}, nil)
 		for _, p := range problems {
 			_ = p.String()
 		}

@@ -60,6 +60,9 @@ var (
 	ErrAppeared = errors.New("another program added the entry; it is read after the next start")
 )
 
+// ownOnly ends the error about an entry that exceeds a limit of Locate.
+const ownOnly = "which only the csi-reclaimer of this log reads"
+
 // Problem is a shard or an entry that cannot be used, and that the log keeps unchanged.
 type Problem struct {
 	// Lease is the namespace and name of the shard.

@@ -2,10 +2,12 @@ package inflight
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -44,8 +46,8 @@ type LocatedProblem struct {
 	Driver string
 }
 
-// FillOf returns the used part of the fullest Lease of each driver's log, where 1 is full, as Stats has it. It leaves
-// out Leases that cannot be read.
+// FillOf returns the used part of the fullest Lease of each driver's log, where 1 is full, by stored bytes alone. It
+// leaves out Leases that cannot be read.
 func FillOf(leases []coordinationv1.Lease) map[string]float64 {
 	fill := map[string]float64{}
 	for i := range leases {
@@ -57,12 +59,15 @@ func FillOf(leases []coordinationv1.Lease) map[string]float64 {
 }
 
 // Locate decodes the Leases of one or several logs, as listed by LabelLog, for read-only programs. It returns the
-// entries that are not settled, by shard and key, and the shards and entries that cannot be read. The entries share no
-// memory with the Leases, but may share it with each other.
-func Locate(leases []coordinationv1.Lease) ([]Located, []LocatedProblem) {
+// entries that are not settled, by shard and key, and the shards and entries that cannot be read. Both are limited to
+// the drivers that asked names, nil for all, and to Leases that do not name their driver.
+//
+// Anyone who may create a Lease may have written them. So an entry has of its requests only what programs show, and
+// none of the topologies, whose chunks are not read.
+func Locate(leases []coordinationv1.Lease, asked func(driver string) bool) ([]Located, []LocatedProblem) {
 	var located []Located
 	var problems []LocatedProblem
-	topologies, known := map[string]view{}, map[string]*chunks{}
+	topologies := map[string]view{}
 	for i := range leases {
 		if number, _ := shardNumber(leases[i].Name); number == topologyNumber {
 			topologies[leaseName(&leases[i])] = look(&leases[i], "")
@@ -70,6 +75,9 @@ func Locate(leases []coordinationv1.Lease) ([]Located, []LocatedProblem) {
 	}
 	for i := range leases {
 		lease, v := &leases[i], look(&leases[i], "")
+		if asked != nil && v.meta.Driver != "" && !asked(v.meta.Driver) {
+			continue
+		}
 		number, named := shardNumber(lease.Name)
 		if v.err == nil && (!named || number >= v.meta.shards()) {
 			v.err = fmt.Errorf("%w: its name has no number of a shard", ErrForeign)
@@ -79,22 +87,32 @@ func Locate(leases []coordinationv1.Lease) ([]Located, []LocatedProblem) {
 				Problem{Lease: leaseName(lease), Err: v.err, shards: v.shards()}, v.meta.Driver})
 			continue
 		}
-		topology := topologyOf(leaseName(lease))
-		if known[topology] == nil {
-			known[topology] = newChunks(topology)
-		}
-		entries, unreadable := v.read(number, known[topology], topologies[topology])
-		for _, problem := range unreadable {
-			problems = append(problems, LocatedProblem{problem, v.meta.Driver})
-		}
-		for _, key := range slices.Sorted(maps.Keys(entries)) {
+		add := func(key string, one coded) {
 			if !v.settles(key) {
-				located = append(located, Located{*entries[key].entry, Location{
+				located = append(located, Located{shown(one.entry), Location{
 					Lease:    types.NamespacedName{Namespace: lease.Namespace, Name: lease.Name},
-					LeaseUID: lease.UID, Annotation: key, Stored: entries[key].value, Driver: v.meta.Driver,
+					LeaseUID: lease.UID, Annotation: key, Stored: one.value, Driver: v.meta.Driver,
 				}})
 			}
 		}
+		topology, left := topologyOf(leaseName(lease)), maxContent
+		for _, problem := range v.read(number, &chunks{lease: topology}, topologies[topology], &left, add) {
+			problems = append(problems, LocatedProblem{problem, v.meta.Driver})
+		}
 	}
 	return located, problems
+}
+
+// shown returns an entry with the part of its requests that programs show.
+func shown(e *Entry) Entry {
+	less := *e
+	less.Requests = slices.Clone(e.Requests)
+	for i := range less.Requests {
+		r := &less.Requests[i]
+		r.Create = &csi.CreateVolumeRequest{Name: r.Create.GetName(), CapacityRange: r.Create.GetCapacityRange(),
+			Parameters: r.Create.GetParameters(), VolumeContentSource: r.Create.GetVolumeContentSource()}
+		r.PV = &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: r.PV.Name},
+			Spec: v1.PersistentVolumeSpec{StorageClassName: r.PV.Spec.StorageClassName}}
+	}
+	return less
 }

@@ -34,7 +34,7 @@ func TestLocate(t *testing.T) {
 	shard := Config{Name: "log"}.shard(shardOf(volume, Shards))
 	shown := lease(shard, "d", "u", e)
 	entries, problems := Locate([]coordinationv1.Lease{shown, lease("copy-0", "other", "another"),
-		{ObjectMeta: metav1.ObjectMeta{Name: "foreign-0"}}})
+		{ObjectMeta: metav1.ObjectMeta{Name: "foreign-0"}}}, nil)
 	if len(entries) != 1 {
 		t.Fatalf("%d entries; problems %v", len(entries), problems)
 	}
@@ -50,7 +50,7 @@ func TestLocate(t *testing.T) {
 	}
 	key, value := entries[0].Settle()
 	shown.Annotations[key] = value
-	if entries, _ := Locate([]coordinationv1.Lease{shown}); len(entries) > 0 {
+	if entries, _ := Locate([]coordinationv1.Lease{shown}, nil); len(entries) > 0 {
 		t.Errorf("a settled entry is in flight: %+v", entries)
 	}
 	for pv, want := range map[string]bool{volume: true, ApartName(volume, "n"): true, volume + "-apart-x": false,

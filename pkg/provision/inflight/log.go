@@ -458,7 +458,7 @@ func (l *Log) Stats() Stats {
 		if s.seen.err != nil {
 			stats.ReadOnly++
 		}
-		stats.Fill = max(stats.Fill, float64(s.total(l.own))/float64(room))
+		stats.Fill = max(stats.Fill, float64(s.used(l.own))/float64(room))
 	}
 	return stats
 }

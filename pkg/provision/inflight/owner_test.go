@@ -258,7 +258,7 @@ func TestDecodeKnowsTheNumberOfShards(t *testing.T) {
 		lease := leaseOf(meta{Version: metaVersion, Driver: driver, Shards: test.shards, UID: "u"}, "u")
 		lease.Name = shardName(test.number)
 		lease.Annotations[annotationKey(volume)] = stored.value
-		located, problems := Locate([]coordinationv1.Lease{*lease})
+		located, problems := Locate([]coordinationv1.Lease{*lease}, nil)
 		switch {
 		case test.want == nil && (len(located) != 1 || len(problems) > 0),
 			test.want != nil && (len(located) > 0 || len(problems) != 1 || !errors.Is(problems[0].Err, test.want)):

@@ -154,7 +154,7 @@ func (j *referee) play() {
 	j.faults = false
 	j.mu.Unlock()
 	time.Sleep(chunksStay + 3*recheckEvery)
-	entries, problems := decoded(j.store.all())
+	entries, problems := readBack(j.store.all())
 	if len(problems) > 0 {
 		j.t.Error(problems)
 	}

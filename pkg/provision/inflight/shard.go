@@ -205,13 +205,14 @@ func look(lease *coordinationv1.Lease, driver string) view {
 	return v
 }
 
-// read decodes the entries of the shard with this number that is not read-only. topology is the Lease with the log's
-// chunks, and may itself be read-only, because the hash proves the content of a chunk.
-func (v view) read(number int, c *chunks, topology view) (entries map[string]coded, problems []Problem) {
-	entries = map[string]coded{}
+// read decodes the entries of the shard with this number that is not read-only, and calls take for each by key. If left
+// is not nil, entries after the first so many bytes before compression are problems. topology is the Lease with the
+// log's chunks, and may itself be read-only, because the hash proves the content of a chunk.
+func (v view) read(number int, c *chunks, topology view, left *int,
+	take func(key string, one coded)) (problems []Problem) {
 	stored := v.entries()
 	for _, key := range slices.Sorted(maps.Keys(stored)) {
-		one, err := c.decode(stored[key], topology.chunk)
+		one, err := c.decode(stored[key], left, topology.chunk)
 		switch {
 		case err != nil:
 		case annotationKey(one.entry.Volume) != key:
@@ -223,9 +224,9 @@ func (v view) read(number int, c *chunks, topology view) (entries map[string]cod
 			problems = append(problems, Problem{Lease: leaseName(v.lease), Annotation: key, Volume: volumeOf(key), Err: err})
 			continue
 		}
-		entries[key] = one
+		take(key, one)
 	}
-	return entries, problems
+	return problems
 }
 
 // shardNumber parses the number of a shard from the name of its Lease.

@@ -19,6 +19,15 @@ const (
 	// notes is the part of the reserve that second requests leave to notes, of some 30 bytes an entry. No open request is
 	// repeated without its note.
 	notes = 8 << 10
+	// inflation is the number of bytes before compression for which an entry takes at least a byte of room. A StorageClass
+	// and a VolumeAttributesClass may have 256 KiB of parameters each. These fit twice, once for each request.
+	inflation = 8
+	// maxContent limits what Locate decompresses of the entries of a Lease, in bytes. Anyone who may create a Lease may
+	// forge one, and 256 KiB of DEFLATE can take 190 MiB of the reader's memory.
+	maxContent = inflation * validation.TotalAnnotationSizeLimitB
+	// maxValues limits the commas of an entry that Locate decodes, and thereby its values: an empty object in a list takes
+	// 3 bytes of text, but 100 bytes of memory. Without compression, a Lease has hardly room for more.
+	maxValues = validation.TotalAnnotationSizeLimitB / 4
 	// namespaceShare and classShare limit the bytes that the entries of one namespace and of one StorageClass take, for
 	// each byte that stays free. A single namespace can take half of the room for new entries, the next one half of the
 	// rest, and so on, so that a further namespace always has room. A class can take seven eighths, so that namespaces
@@ -29,21 +38,22 @@ const (
 // admit returns an error if a shard has no room for the entry it, which is among the wanted ones. before is the entry
 // that it replaces, nil for none.
 func (s *shard) admit(it, before *item, own meta) error {
-	total := s.total(own)
+	used := s.used(own)
 	if before != nil {
-		limit := room
-		if len(it.entry.Requests) > len(before.entry.Requests) {
-			limit -= notes
+		limit := room - notes
+		if len(it.entry.Requests) <= len(before.entry.Requests) {
+			used, limit = s.total(own), room // entries of an earlier version may weigh more than the room, and need notes too
 		}
-		if total > limit {
+		if used > limit {
 			return fmt.Errorf("%w: Lease %s has no room for a change of an entry", ErrFull, s.name)
 		}
 		return nil
 	}
-	free := room - reserve - total
+	free := room - reserve - used
 	if free < 0 {
 		if alone := s.alone(it, own); alone > room-reserve {
-			return fmt.Errorf("%w: it takes %d bytes of the %d that a Lease has for entries", ErrTooLarge, alone, room-reserve)
+			return fmt.Errorf("%w: it takes %d bytes of the %d that a Lease has for entries (stored in %d, %d before "+
+				"compression)", ErrTooLarge, alone, room-reserve, len(it.value), it.content)
 		}
 		return fmt.Errorf("%w: in Lease %s, %s", ErrFull, s.name, s.largest())
 	}
@@ -71,22 +81,22 @@ var (
 
 func classOf(e *Entry) string { return e.Requests[0].PV.Spec.StorageClassName }
 
-// held returns the size in bytes of an owner's wanted entries without their chunks, and their number.
+// held returns the room in bytes that an owner's wanted entries take without their chunks, and their number.
 func (s *shard) held(by owner, name string) (total, count int) {
 	for key, it := range s.want {
 		if by.of(it.entry) == name {
-			total += len(key) + len(it.value)
+			total += len(key) + it.weight()
 			count++
 		}
 	}
 	return total, count
 }
 
-// alone returns the size of the annotations with this entry as the only wanted one.
+// alone returns the room that the annotations take with this entry as the only wanted one.
 func (s *shard) alone(it *item, own meta) int {
 	only := *s
 	only.want = map[string]*item{annotationKey(it.entry.Volume): it}
-	return only.total(own)
+	return only.used(own)
 }
 
 // largest describes the namespace and the class with the most entries.

@@ -161,6 +161,15 @@ func (s *shard) total(own meta) int {
 	return total
 }
 
+// used returns the room that the next write's annotations take by weight.
+func (s *shard) used(own meta) int {
+	used := s.total(own)
+	for _, it := range s.want {
+		used += it.weight() - len(it.value)
+	}
+	return used
+}
+
 // keeps reports whether a write leaves an annotation that is not wanted. A settling annotation is removed with its
 // entry, so that it does not meet a later entry of the same name.
 func (s *shard) keeps(key string) bool {

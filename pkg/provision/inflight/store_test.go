@@ -230,9 +230,26 @@ func (s *store) fail(f func(c call) fault) {
 	s.fault = f
 }
 
+// readBack decodes a log's Leases as the next process does.
+func readBack(leases []coordinationv1.Lease) (entries []Entry, problems []Problem) {
+	topology, c := view{}, newChunks("")
+	for i := range leases {
+		if leases[i].Name == topologyName {
+			topology = look(&leases[i], driver)
+		}
+	}
+	for i := range leases {
+		number, _ := shardNumber(leases[i].Name)
+		problems = append(problems, look(&leases[i], driver).read(number, c, topology, nil, func(_ string, one coded) {
+			entries = append(entries, *one.entry)
+		})...)
+	}
+	return entries, problems
+}
+
 // decoded is Locate without the locations.
 func decoded(leases []coordinationv1.Lease) (entries []Entry, problems []Problem) {
-	located, unreadable := Locate(leases)
+	located, unreadable := Locate(leases, nil)
 	for i := range located {
 		entries = append(entries, located[i].Entry)
 	}

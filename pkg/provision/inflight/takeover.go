@@ -254,13 +254,12 @@ func (l *Log) begin(ctx context.Context, t *takeOver) {
 		if v.missing() || v.err != nil {
 			continue
 		}
-		entries, problems := v.read(s.number, l.chunks, t.views[len(l.shards)])
-		for key, e := range entries {
+		problems := v.read(s.number, l.chunks, t.views[len(l.shards)], nil, func(key string, e coded) {
 			s.want[key] = storedItem(e)
 			for hash, value := range e.refers {
 				l.topology.want[chunkPrefix+hash] = storedItem(coded{value: value})
 			}
-		}
+		})
 		for _, p := range problems {
 			s.kept[p.Annotation] = p.Err
 		}

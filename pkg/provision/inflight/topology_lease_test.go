@@ -243,7 +243,7 @@ func TestReadersFindTheChunksOfEachLog(t *testing.T) {
 		for i := range leases {
 			leases[i].Namespace = "driver"
 		}
-		entries, problems := Locate(leases)
+		entries, problems := Locate(leases, nil)
 		if len(entries) != 2 || len(problems) > 0 {
 			t.Errorf("%v, problems %v", entries, problems)
 		}
@@ -252,7 +252,7 @@ func TestReadersFindTheChunksOfEachLog(t *testing.T) {
 				leases[i].Namespace = "elsewhere"
 			}
 		}
-		entries, problems = Locate(leases)
+		entries, problems = Locate(leases, nil)
 		if len(entries) != 1 || len(problems) != 1 || problems[0].Volume != "pvc-1" ||
 			!strings.Contains(problems[0].String(), "driver/"+topologyName) || problems[0].Driver != driver {
 			t.Errorf("%v, problems %v", entries, problems)

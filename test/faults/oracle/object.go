@@ -98,7 +98,7 @@ func OfLease(l *coordinationv1.Lease) (Object, bool) {
 	if l.Labels[inflight.LabelLog] == "" {
 		return Object{}, false
 	}
-	entries, problems := inflight.Locate([]coordinationv1.Lease{*l})
+	entries, problems := inflight.Locate([]coordinationv1.Lease{*l}, nil)
 	for _, e := range entries {
 		o.Entries = append(o.Entries, e.Volume)
 	}

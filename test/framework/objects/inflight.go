@@ -19,17 +19,13 @@ func InFlight(ctx context.Context, client kubernetes.Interface, namespace, drive
 	if err != nil {
 		return nil, fmt.Errorf("list the Leases of the in-flight log: %w", err)
 	}
-	entries, problems := inflight.Locate(shards.Items)
+	entries, problems := inflight.Locate(shards.Items, func(of string) bool { return of == driver })
 	of := map[string]inflight.Located{}
-	for _, p := range problems {
-		if p.Driver == driver || p.Driver == "" {
-			return nil, fmt.Errorf("read the in-flight log: %s", p)
-		}
+	if len(problems) > 0 {
+		return nil, fmt.Errorf("read the in-flight log: %s", problems[0])
 	}
 	for _, e := range entries {
-		if e.Driver == driver {
-			of[e.Volume] = e
-		}
+		of[e.Volume] = e
 	}
 	return of, nil
 }
