@@ -85,7 +85,7 @@ func TestReportStrays(t *testing.T) {
 		return written.String()
 	}
 	got := report(strayLog, 0, 9)
-	for _, want := range []string{`lease="old/` + strayLog + `-1" entries=3`,
+	for _, want := range []string{inflight.IfForged, `lease="old/` + strayLog + `-1" entries=3`,
 		`lease="new/` + strayLog + `-worker-1-0" entries=2`, `lease="old/` + strayLog + `-worker-1-0" entries=4`,
 		"kubectl reclaim settle"} {
 		if !strings.Contains(got, want) {
@@ -118,7 +118,7 @@ func TestReleaseStopsAtOtherLogs(t *testing.T) {
 	r := releasing{log: logIn(t, client, strayLog, 0)}
 	err := r.drain(t.Context())
 	for _, want := range []string{"2 volumes in flight in Lease new/" + strayLog + "-worker-1-0",
-		"1 volume in flight in Lease old/" + strayLog + "-1", "kubectl reclaim settle"} {
+		"1 volume in flight in Lease old/" + strayLog + "-1", "kubectl reclaim settle", inflight.IfForged} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("drain = %v, want %q", err, want)
 		}

@@ -11,9 +11,12 @@ import (
 	"sync"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
 // TestFailedReleaseKeepsProtectionOfPods answers the first question of node-fencing, which is whether its kinds are
@@ -80,5 +83,17 @@ func TestClaimInUseByHeldPodHasWayOut(t *testing.T) {
 			!strings.Contains(got, "run the command again") {
 			t.Errorf("%s: %q", name, got)
 		}
+	}
+}
+
+// An entry may be forged. Nothing finishes it then.
+func TestVolumeInFlightHasWayOut(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	err := printer{&out}.drivers(admission.Released{InFlight: []inflight.Located{{Location: inflight.Location{
+		Lease: types.NamespacedName{Namespace: "tenant", Name: "log-0"}}}}})
+	if !strings.Contains(out.String(), "of Lease tenant/log-0") || err == nil ||
+		!strings.Contains(err.Error(), inflight.IfForged) {
+		t.Errorf("%q, %v", out.String(), err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	engine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -88,7 +89,7 @@ func (p *Plan) obstacles(f StatusFacts) {
 			"another --context or --as, which may list leases")
 	}
 	for _, problem := range f.InFlight.Value.Of(p.Driver).Problems {
-		p.obstacle("part of the in-flight log cannot be read: %s", problem.Problem)
+		p.obstacle("part of the in-flight log cannot be read: %s; %s", problem.Problem, inflight.IfForged)
 	}
 	names := leaseNames(p.Driver)
 	if at := f.onNodes(p.Driver); len(at) > 0 {

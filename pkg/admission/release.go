@@ -170,7 +170,7 @@ func (r *releaser) readLog(ctx context.Context, drivers []string) error {
 	}
 	entries, problems := inflight.Locate(shards, func(driver string) bool { return slices.Contains(drivers, driver) })
 	if len(problems) > 0 {
-		return fmt.Errorf("read the in-flight log: %s", problems[0].Problem)
+		return fmt.Errorf("read the in-flight log: %s; %s", problems[0].Problem, inflight.IfForged)
 	}
 	r.inFlight = entries
 	return nil

@@ -309,6 +309,18 @@ func TestForgetFailsOnChange(t *testing.T) {
 	}
 }
 
+// Nothing repairs a forged Lease, so the error has the way out.
+func TestUnreadableLeaseIsNamed(t *testing.T) {
+	_, r := releasing(Policy(volume.RoleOwner, driver), driversPV("pvc-1", driver, nil),
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "log-0",
+			Labels: map[string]string{inflight.LabelLog: "true"}}})
+	_, err := r.run(t.Context(), []string{driver})
+	if err == nil || !strings.Contains(err.Error(), "Lease tenant/log-0") ||
+		!strings.Contains(err.Error(), inflight.IfForged) {
+		t.Error(err)
+	}
+}
+
 // While the in-flight log is unknown, nothing is released.
 func TestVolumeInFlightKeepsFinalizer(t *testing.T) {
 	client, r := releasing(driversPV("pvc-1", driver, nil), driversPV("pvc-2", driver, nil))

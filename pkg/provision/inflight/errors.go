@@ -60,6 +60,10 @@ var (
 	ErrAppeared = errors.New("another program added the entry; it is read after the next start")
 )
 
+// IfForged is the way out of a Lease that stops a release. Nothing finishes a forged entry.
+const IfForged = "anyone who may create Leases can forge one, so if csi-reclaimer of the driver never ran in the " +
+	"Lease's namespace, delete the Lease"
+
 // ownOnly ends the error about an entry that exceeds a limit of Locate.
 const ownOnly = "which only the csi-reclaimer of this log reads"
 
