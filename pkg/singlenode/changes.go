@@ -95,6 +95,7 @@ type claimChanges struct{ *observer }
 func (o claimChanges) Added(now *claim) { o.concernClaim(now) }
 
 func (o claimChanges) Updated(before, now *claim) {
+	o.showedClaim(before.UID)
 	if before.UID != now.UID || !now.marked() {
 		o.wake.forgetClaim(before.UID)
 	}
@@ -110,6 +111,7 @@ func (o claimChanges) Updated(before, now *claim) {
 }
 
 func (o claimChanges) Deleted(last *claim, _ bool) {
+	o.showedClaim(last.UID)
 	o.wake.forgetClaim(last.UID)
 	o.noTurn(last.key())
 	o.concernClaim(last)

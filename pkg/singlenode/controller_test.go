@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 )
 
@@ -112,6 +113,47 @@ func TestRecordOfRemovedGateEnds(t *testing.T) {
 	w.endPod("one")
 	w.sync()
 	if known := w.observer.tracker.Ungated; len(known) > 0 {
+		t.Errorf("%v is left", known)
+	}
+}
+
+// The end of the holder is several events, and the watch of claims may lag behind that of pods.
+func TestLockIsFreedOnce(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data", locked("one"))
+	w.sync()
+	w.reconcileLock(t.Context(), "ns/data")
+	w.expectCalls("get pod one", "free data")
+	w.reconcileLock(t.Context(), "ns/data")
+	w.expectCalls()
+	w.claim("data", locked("one")) // which the watch shows in one event
+	w.sync()
+	w.reconcileLock(t.Context(), "ns/data")
+	w.expectCalls("get pod one", "free data")
+	w.sync()
+	if left := w.observer.outdated; len(left) > 0 {
+		t.Errorf("%v is left", left)
+	}
+}
+
+// The observer keeps no record of freed locks that the watch already shows, or of deleted claims.
+func TestRecordOfFreedLockEnds(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data", locked("one"))
+	w.sync()
+	c, _ := w.claimCache.Get("ns/data")
+	earlier, other, gone := c.Claim, c.Claim, c.Claim
+	earlier.ResourceVersion, other.UID, gone.Name = "0", "other", "gone"
+	for _, c := range []singlenode.Claim{earlier, other, gone} {
+		w.observer.freedLock(c)
+	}
+	if known := w.observer.outdated; len(known) > 0 {
+		t.Errorf("%v is remembered", known)
+	}
+	w.observer.freedLock(c.Claim)
+	delete(w.claims, "ns/data")
+	w.sync()
+	if known := w.observer.outdated; len(known) > 0 {
 		t.Errorf("%v is left", known)
 	}
 }

@@ -267,8 +267,9 @@ func (c *Controller) wrote(ctx context.Context, s *singlenode.Session, ask singl
 	}
 }
 
-// wroteLock logs and counts a freed lock.
+// wroteLock records, logs and counts a freed lock.
 func (c *Controller) wroteLock(ctx context.Context, s *singlenode.LockSession, ask singlenode.Ask, why string) {
+	c.observer.freedLock(s.Facts.Claim)
 	klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "reason", why, "holder",
 		s.Facts.Claim.Lock.Name)
 	c.metrics.freed.WithLabelValues(why).Inc()

@@ -57,17 +57,19 @@ type observer struct {
 	gatedIn objects.Index[string, string]
 
 	mu sync.Mutex
-	// tracker, gated and freed are guarded by mu.
+	// The rest is guarded by mu.
 	tracker *singlenode.Tracker
 	// gated has the gated pods by the key of each claim that they name, the oldest first.
 	gated map[string][]waiting
 	// freed has the claims whose lock became free, by key, while several pods waited, and has not been taken since.
 	freed map[string]time.Time
+	// outdated has, by UID, the version in the cache of each claim whose lock this process has freed since.
+	outdated map[types.UID]string
 }
 
 func newObserver(rules singlenode.Rules, clock interface{ Now() time.Time }, wake wake) *observer {
 	return &observer{rules: rules, clock: clock, wake: wake, fences: nodefence.None{}, tracker: singlenode.NewTracker(),
-		gated: map[string][]waiting{}, freed: map[string]time.Time{}}
+		gated: map[string][]waiting{}, freed: map[string]time.Time{}, outdated: map[types.UID]string{}}
 }
 
 // follow creates the caches without starting them. Without a client for NodeFences, none are watched.
@@ -224,13 +226,38 @@ func (o *observer) observe(key string) (singlenode.Facts, bool) {
 	return f, true
 }
 
-// observeLock returns the facts about the lock of a claim without a live read.
+// observeLock returns the facts about the lock of a claim without a live read. It finds no claim while the watch shows
+// a lock that this process has freed: the end of a pod is several events, each of which enqueues the lock.
 func (o *observer) observeLock(key string) (singlenode.LockFacts, bool) {
+	o.mu.Lock() // see current
 	c, found := o.claims.Get(key)
+	if found {
+		version, freed := o.outdated[c.UID]
+		found = !freed || version != c.ResourceVersion
+	}
+	o.mu.Unlock()
 	if !found {
 		return singlenode.LockFacts{}, false
 	}
 	return o.lockFacts(c), true
+}
+
+// freedLock records that this process has freed the lock that a claim from the cache has, unless the watch already
+// shows a later version.
+func (o *observer) freedLock(c singlenode.Claim) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	seen, found := o.claims.Get(keyOf(c.Namespace, c.Name))
+	if found && seen.UID == c.UID && seen.ResourceVersion == c.ResourceVersion {
+		o.outdated[c.UID] = c.ResourceVersion
+	}
+}
+
+// showedClaim records that the watch shows a later version of a claim, or its end.
+func (o *observer) showedClaim(before types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.outdated, before)
 }
 
 func (o *observer) lockFacts(c *claim) singlenode.LockFacts {
