@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
 var errNoAnswer = errors.New("no answer")
