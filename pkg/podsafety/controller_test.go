@@ -421,6 +421,21 @@ func TestCandidateStaysUntilWriteSucceeds(t *testing.T) {
 	w.expectCalls()
 }
 
+// The API server refuses a new finalizer on a terminating object.
+func TestCandidateThatBecomesTerminatingIsDropped(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.working(func() { w.show(held(unheld)) })
+	w.fail[added] = kube.ErrChanged
+	w.reconcilePod()
+	w.expectCalls(added)
+	w.working(func() { w.show(held(unheld, terminating)) })
+	w.reconcilePod()
+	w.expectCalls()
+	if waiting := w.recorder.Waiting(); len(waiting) > 0 {
+		t.Errorf("%v waits", waiting)
+	}
+}
+
 func TestRecordPod(t *testing.T) {
 	off := func(string) podsafety.Mode { return podsafety.ModeOff }
 	for sentence, c := range map[string]struct {
