@@ -274,9 +274,11 @@ func (p printer) fences(done fencing.Released) error {
 		plural.Count(done.Fences, "NodeFence"), plural.Verb(done.Fences, "was", "were"), fencing.Finalizer,
 		plural.Count(done.Nodes, "Node"))}
 	if len(done.Active) > 0 {
+		it := plural.Verb(len(done.Active), "it", "them")
 		errs = append(errs, p.say("%s had not ended, and no controller ends %s any more: %s. Undo the work of the agents "+
-			"by hand, such as by powering on a node. Pods that wait for such a node stay until it returns",
-			plural.Count(len(done.Active), "NodeFence"), plural.Verb(len(done.Active), "it", "them"), some(done.Active)))
+			"by hand, such as by powering on a node, and then delete %s (kubectl delete nodefence): a later installation "+
+			"would believe the proof. Pods that wait for such a node stay until it returns",
+			plural.Count(len(done.Active), "NodeFence"), it, some(done.Active), it))
 	}
 	if len(done.Left) > 0 {
 		errs = append(errs, fmt.Errorf("%s changed meanwhile and %s not released: %s; run the command again",

@@ -62,8 +62,9 @@ var (
 			"of the kubelet and of the driver's node plugin say why. A reboot of the node unmounts them.")
 	ReasonVolumesFenced = table.Warning("VolumesFenced",
 		"The processes of the pod have ended, and a fence keeps its node from volumes, or may, so that an unmount does not "+
-			"end. The pod is released once the node is rebooted or the fence has ended, and the volumes are unmounted. If you "+
-			"know that they are not mounted: kubectl reclaim delete-pod --force.")
+			"end. The pod is released once the node is rebooted or the fence has ended, and the volumes are unmounted. If it "+
+			"waits after a reboot: kubectl reclaim unfence. If you know that they are not mounted: kubectl reclaim delete-pod "+
+			"--force.")
 	ReasonNodeUnreachable = table.Warning("NodeUnreachable",
 		"The pod is terminating, its node is not Ready, and its processes may run on, or its volumes be mounted. The pod "+
 			"is released when the node returns, when it is fenced or tainted as node.kubernetes.io/out-of-service, or, unless "+

@@ -108,6 +108,7 @@ func adviseByReason(s *explain.Explanation, pod Pod, reason podsafety.Reason, of
 		s.Advise("Look at the logs of the kubelet and of the driver's plugin on node %s", pod.Node)
 	case podsafety.ReasonVolumesFenced:
 		s.Advise("Cordon node %s, and reboot it, which ends the fence", pod.Node)
+		s.Advise("If the fence goes on after a reboot: kubectl reclaim unfence %s", pod.Node)
 	case podsafety.ReasonEndNotReported:
 		s.Advise("If it takes long, look at status.reason of the pod and at the log of the kubelet on node %s", pod.Node)
 	case podsafety.ReasonOutOfServiceNodeReady:
