@@ -107,7 +107,7 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 	o.leader.Flags(groups.FlagSet("Leader election"),
 		"the driver's Lease. Required with more than one replica. In role owner it is the Lease of the "+
 			"external-provisioner; in the other roles its name ends in -reclaimer.",
-		" and of the brake")
+		", of the brake and of the in-flight log")
 	fs = groups.FlagSet("Health and metrics")
 	o.http.Flags(fs)
 	fs.DurationVar(&o.grace, "shutdown-grace", 15*time.Second,

@@ -180,9 +180,8 @@ func (l *inFlightLog) findStrays(ctx context.Context) (again bool) {
 	}
 	for _, stray := range strays {
 		logger.Error(stray.Err, "Volumes of this driver are in flight in a log that this process does not read, so "+
-			"nothing finishes them. Run csi-reclaimer where that log is until it is empty, or settle them "+
-			"(kubectl reclaim settle); "+inflight.IfForged, "lease", stray.Lease, "entries", stray.Entries,
-			"ownNamespace", l.namespace)
+			"nothing finishes them. Run csi-reclaimer where that log is until it is empty, or "+inflight.ToSettle,
+			"lease", stray.Lease, "entries", stray.Entries, "ownNamespace", l.namespace)
 	}
 	return err != nil || len(strays) > 0
 }
@@ -212,8 +211,8 @@ func (l *inFlightLog) checkStrays(ctx context.Context) error {
 	var open []error
 	for _, stray := range strays {
 		open = append(open, fmt.Errorf("%s in flight in Lease %s, which this process does not read, so no finalizer is "+
-			"removed: run csi-reclaimer where that log is until it is empty, or settle them (kubectl reclaim settle); %s",
-			plural.Count(stray.Entries, "volume"), stray.Lease, inflight.IfForged))
+			"removed: run csi-reclaimer where that log is until it is empty, or %s",
+			plural.Count(stray.Entries, "volume"), stray.Lease, inflight.ToSettle))
 	}
 	return errors.Join(open...)
 }

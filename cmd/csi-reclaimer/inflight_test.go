@@ -85,9 +85,8 @@ func TestReportStrays(t *testing.T) {
 		return written.String()
 	}
 	got := report(strayLog, 0, 9)
-	for _, want := range []string{inflight.IfForged, `lease="old/` + strayLog + `-1" entries=3`,
-		`lease="new/` + strayLog + `-worker-1-0" entries=2`, `lease="old/` + strayLog + `-worker-1-0" entries=4`,
-		"kubectl reclaim settle"} {
+	for _, want := range []string{inflight.ToSettle, `lease="old/` + strayLog + `-1" entries=3`,
+		`lease="new/` + strayLog + `-worker-1-0" entries=2`, `lease="old/` + strayLog + `-worker-1-0" entries=4`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is missing in %s", want, got)
 		}
@@ -111,6 +110,19 @@ func TestReportStrays(t *testing.T) {
 	}
 }
 
+// The process of a log may never have run in the namespace of its log.
+func TestForgedLeaseIsNotInNamespaceOfLog(t *testing.T) {
+	t.Parallel()
+	o, err := newOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	help := o.Flags().FlagSets["Leader election"].Lookup("leader-election-namespace").Usage
+	if !strings.Contains(inflight.IfForged, "--leader-election-namespace") || !strings.Contains(help, "in-flight log") {
+		t.Errorf("%q, and the help is %q", inflight.IfForged, help)
+	}
+}
+
 func TestReleaseStopsAtOtherLogs(t *testing.T) {
 	may := true
 	client := strayClient(&may, strayLease("new", strayLog+"-worker-1-0", strayDriver, 2),
@@ -118,7 +130,7 @@ func TestReleaseStopsAtOtherLogs(t *testing.T) {
 	r := releasing{log: logIn(t, client, strayLog, 0)}
 	err := r.drain(t.Context())
 	for _, want := range []string{"2 volumes in flight in Lease new/" + strayLog + "-worker-1-0",
-		"1 volume in flight in Lease old/" + strayLog + "-1", "kubectl reclaim settle", inflight.IfForged} {
+		"1 volume in flight in Lease old/" + strayLog + "-1", inflight.ToSettle} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("drain = %v, want %q", err, want)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -280,6 +281,14 @@ func TestPrintReleasePlan(t *testing.T) {
 		if !strings.Contains(out.String(), words) {
 			t.Errorf("%q is missing:\n%s", words, out.String())
 		}
+	}
+}
+
+func TestReleaseNamesWayOut(t *testing.T) {
+	t.Parallel()
+	err := inFlight(explain.Plan{Driver: "d", InFlight: []explain.InFlight{{Volume: "pvc-1"}}})
+	if err == nil || !strings.Contains(err.Error(), inflight.ToSettle) || inFlight(explain.Plan{}) != nil {
+		t.Error(err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -114,9 +115,9 @@ func inFlight(p explain.Plan) error {
 		return nil
 	}
 	return fmt.Errorf("%s of %s %s in flight, and nothing finishes %s: run csi-reclaimer --release-finalizers in the "+
-		"driver's pod, or look for each in the storage system",
+		"driver's pod, or %s",
 		plural.Count(len(p.InFlight), "volume"), p.Driver, plural.Verb(len(p.InFlight), "is", "are"),
-		plural.Verb(len(p.InFlight), "it", "them"))
+		plural.Verb(len(p.InFlight), "it", "them"), inflight.ToSettle)
 }
 
 // shownPVs limits the names in the text output; -o json has all of them.

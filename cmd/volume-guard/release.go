@@ -150,8 +150,8 @@ func (p printer) drivers(done admission.Released) error {
 	}
 	if len(done.InFlight) > 0 {
 		errs = append(errs, fmt.Errorf("%s %s in flight: run csi-reclaimer --release-finalizers in the driver's pod, "+
-			"which finishes them, or look for each in the storage system; %s",
-			plural.Count(len(done.InFlight), "volume"), plural.Verb(len(done.InFlight), "is", "are"), inflight.IfForged))
+			"which finishes them, or %s",
+			plural.Count(len(done.InFlight), "volume"), plural.Verb(len(done.InFlight), "is", "are"), inflight.ToSettle))
 	}
 	if len(done.Left) > 0 {
 		errs = append(errs, fmt.Errorf("%s got the finalizer back: %s; stop csi-reclaimer beside the driver, or the "+

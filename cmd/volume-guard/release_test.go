@@ -93,7 +93,7 @@ func TestVolumeInFlightHasWayOut(t *testing.T) {
 	err := printer{&out}.drivers(admission.Released{InFlight: []inflight.Located{{Location: inflight.Location{
 		Lease: types.NamespacedName{Namespace: "tenant", Name: "log-0"}}}}})
 	if !strings.Contains(out.String(), "of Lease tenant/log-0") || err == nil ||
-		!strings.Contains(err.Error(), inflight.IfForged) {
+		!strings.Contains(err.Error(), inflight.ToSettle) {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 }

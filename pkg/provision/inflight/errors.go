@@ -60,9 +60,15 @@ var (
 	ErrAppeared = errors.New("another program added the entry; it is read after the next start")
 )
 
-// IfForged is the way out of a Lease that stops a release. Nothing finishes a forged entry.
-const IfForged = "anyone who may create Leases can forge one, so if csi-reclaimer of the driver never ran in the " +
-	"Lease's namespace, delete the Lease"
+// Ways out of a Lease that stops a release.
+const (
+	// ToSettle is for entries that can be read. Nothing finishes a forged one, and settle shows the claims first.
+	ToSettle = "look for each in the storage system and settle it (kubectl reclaim settle), even if its Lease is forged"
+	// IfForged is for a Lease that cannot be read, and that may not name its driver. The process of a log can run in
+	// another namespace than its log, or outside of the cluster.
+	IfForged = "it is forged, and can be deleted, if no csi-reclaimer ever had its log in the Lease's namespace: " +
+		"--leader-election-namespace, by default the pod's namespace, outside of a pod \"default\""
+)
 
 // ownOnly ends the error about an entry that exceeds a limit of Locate.
 const ownOnly = "which only the csi-reclaimer of this log reads"
