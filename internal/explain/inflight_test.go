@@ -243,6 +243,10 @@ func TestStatusOfVolumesInFlight(t *testing.T) {
 	if len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "Lease kube-system/l: a copy") {
 		t.Errorf("warnings: %q", s.Warnings)
 	}
+	f.InFlight.Value.Problems[0].Lease = "kube-system/l-topology"
+	if s := StatusOf(f, ""); len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "New volumes with long lists") {
+		t.Errorf("without the lists of topologies: %q", s.Warnings)
+	}
 	if one := StatusOf(f, driver); len(one.Drivers) != 1 {
 		t.Errorf("of one driver: %+v", one.Drivers)
 	}
@@ -270,6 +274,10 @@ func TestReleaseKeepsFinalizerOfVolumeInFlight(t *testing.T) {
 	facts.unreadableShard(driver)
 	if p := PlanRelease(facts, driver); len(p.PVs) != 0 || len(p.Obstacles) != 1 {
 		t.Errorf("part of the log cannot be read: %+v", p)
+	}
+	facts.InFlight.Value.Problems[0].Lease = "kube-system/disk-in-flight-topology"
+	if p := PlanRelease(facts, driver); len(p.PVs) != 1 || len(p.Obstacles) != 0 {
+		t.Errorf("the Lease with the lists of topologies cannot be used: %+v", p)
 	}
 	facts.unreadableShard("another")
 	if p := PlanRelease(facts, driver); len(p.PVs) != 1 || len(p.Obstacles) != 0 {

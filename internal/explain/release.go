@@ -89,7 +89,9 @@ func (p *Plan) obstacles(f StatusFacts) {
 			"another --context or --as, which may list leases")
 	}
 	for _, problem := range f.InFlight.Value.Of(p.Driver).Problems {
-		p.obstacle("part of the in-flight log cannot be read: %s; %s", problem.Problem, inflight.IfForged)
+		if problem.HidesEntries() {
+			p.obstacle("part of the in-flight log cannot be read: %s; %s", problem.Problem, inflight.IfForged)
+		}
 	}
 	names := leaseNames(p.Driver)
 	if at := f.onNodes(p.Driver); len(at) > 0 {

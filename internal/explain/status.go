@@ -196,8 +196,12 @@ func (d *DriverStatus) addInFlight(e inflight.Located) {
 
 func (f StatusFacts) warnings(drivers []DriverStatus) (all []string) {
 	for _, problem := range f.InFlight.Value.Problems {
-		all = append(all, fmt.Sprintf("Part of an in-flight log cannot be read, so that volumes of these names are "+
-			"neither provisioned nor deleted: %s", problem.Problem))
+		what := "Part of an in-flight log cannot be read, so that volumes of these names are neither provisioned nor deleted"
+		if !problem.HidesEntries() {
+			what = "New volumes with long lists of topologies wait for this Lease, which may be deleted only while " +
+				"csi-reclaimer runs"
+		}
+		all = append(all, fmt.Sprintf("%s: %s", what, problem.Problem))
 	}
 	for _, d := range drivers {
 		if command := f.releaseBrakeCommand(d.Driver); command != "" {

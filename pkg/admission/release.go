@@ -169,8 +169,10 @@ func (r *releaser) readLog(ctx context.Context, drivers []string) error {
 		return fmt.Errorf("list the Leases of in-flight logs: %w", err)
 	}
 	entries, problems := inflight.Locate(shards, func(driver string) bool { return slices.Contains(drivers, driver) })
-	if len(problems) > 0 {
-		return fmt.Errorf("read the in-flight log: %s; %s", problems[0].Problem, inflight.IfForged)
+	for _, p := range problems {
+		if p.HidesEntries() {
+			return fmt.Errorf("read the in-flight log: %s; %s", p.Problem, inflight.IfForged)
+		}
 	}
 	r.inFlight = entries
 	return nil

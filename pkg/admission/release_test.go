@@ -321,6 +321,15 @@ func TestUnreadableLeaseIsNamed(t *testing.T) {
 	}
 }
 
+// The Lease with the lists of topologies has no entries.
+func TestUnusableTopologiesDoNotStopRelease(t *testing.T) {
+	_, r := releasing(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "log-topology",
+		Labels: map[string]string{inflight.LabelLog: "true"}}})
+	if err := r.readLog(t.Context(), []string{driver}); err != nil {
+		t.Error(err)
+	}
+}
+
 // While the in-flight log is unknown, nothing is released.
 func TestVolumeInFlightKeepsFinalizer(t *testing.T) {
 	client, r := releasing(driversPV("pvc-1", driver, nil), driversPV("pvc-2", driver, nil))

@@ -136,3 +136,15 @@ func TestInlineVolumeOfInTreePlugin(t *testing.T) {
 		t.Errorf("attached %v, unclear %q", s.attached, s.unclear)
 	}
 }
+
+// The Lease with the lists of topologies has no entries.
+func TestUnusableTopologiesHideNoEntry(t *testing.T) {
+	t.Parallel()
+	for lease, hides := range map[string]bool{"ns/log-topology": false, "ns/log-1": true} {
+		var s survey
+		s.takeLog(nil, []inflight.LocatedProblem{{Problem: inflight.Problem{Lease: lease, Err: inflight.ErrCopy}}}, "disk")
+		if (s.unreadable != "") != hides {
+			t.Errorf("%s: %q", lease, s.unreadable)
+		}
+	}
+}

@@ -126,7 +126,7 @@ func (s *survey) takeLog(entries []inflight.Located, problems []inflight.Located
 		}
 	}
 	for _, p := range problems {
-		if p.Driver == driver || p.Driver == "" {
+		if p.HidesEntries() && (p.Driver == driver || p.Driver == "") {
 			s.unreadable = p.String()
 		}
 	}

@@ -108,6 +108,10 @@ func (p Problem) OfShard() bool {
 	return p.Annotation == "" && number != topologyNumber
 }
 
+// HidesEntries reports whether the unreadable content may have entries. The Lease of the chunks has none, and an entry
+// that lacks a chunk is a problem of its own.
+func (p Problem) HidesEntries() bool { return p.Annotation != "" || p.OfShard() }
+
 // String formats the problem as one line.
 func (p Problem) String() string {
 	if p.Annotation == "" {

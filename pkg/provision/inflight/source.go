@@ -24,8 +24,7 @@ func (l *Log) SourceInFlight(of Source) (state volume.InFlight, problem string) 
 		}
 	}
 	for _, p := range l.problems() {
-		// The Lease with the chunks has no entries, and an entry that lacks a chunk is a problem of its own.
-		if number, _ := shardNumber(p.Lease); p.Annotation != "" || number != topologyNumber {
+		if p.HidesEntries() {
 			return volume.InFlightUnreadable, p.String()
 		}
 	}
