@@ -217,6 +217,19 @@ func (l *inFlightLog) checkStrays(ctx context.Context) error {
 	return errors.Join(open...)
 }
 
+// checkReadable returns an error that names the parts of this process' log that cannot be read. A release would forget
+// the volumes in flight there.
+func (l *inFlightLog) checkReadable() error {
+	var hidden []error
+	for _, p := range l.Problems() {
+		if p.HidesEntries() {
+			hidden = append(hidden, fmt.Errorf("part of the in-flight log cannot be read, so no finalizer is removed: %s; the "+
+				"guide of the alert CSIReclaimerInFlightLogUnreadable has the ways out", p))
+		}
+	}
+	return errors.Join(hidden...)
+}
+
 // InFlight returns the state of a PV's volume in the log, and a description of the part of the log that cannot be
 // read for it. For a process without the log every volume counts as settled.
 func (l *inFlightLog) InFlight(pv string) (state volume.InFlight, problem string) {

@@ -147,6 +147,20 @@ func TestReleaseStopsAtOtherLogs(t *testing.T) {
 	}
 }
 
+func TestReleaseStopsAtUnreadablePartOfOwnLog(t *testing.T) {
+	may := true
+	copied := strayLease("new", strayLog+"-0", strayDriver, 1)
+	copied.UID = "another"
+	log := logIn(t, strayClient(&may, copied), strayLog, 0)
+	if err := log.TakeOver(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	err := releasing{log: log}.drain(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "Lease new/"+strayLog+"-0: a copy") {
+		t.Errorf("drain = %v", err)
+	}
+}
+
 // A failed read does not count as an empty log.
 func TestStraysAreCountedUntilEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,7 +81,8 @@ const (
 )
 
 // drain waits until no volume is in flight, but no longer than every late call can take to arrive and be repeated
-// once. A volume in flight in a log that this process does not read is an error.
+// once. A volume in flight in a log that this process does not read is an error, and so is an unreadable part of its
+// own log.
 func (r releasing) drain(ctx context.Context) error {
 	if err := r.log.checkStrays(ctx); err != nil {
 		return err
@@ -96,7 +98,7 @@ func (r releasing) drain(ctx context.Context) error {
 		open := stats.Open + stats.Adding + stats.Removing // an unconfirmed removal still keeps the PV's finalizer
 		known := state != volume.InFlightUnknown
 		if known && open == 0 {
-			return nil
+			return r.log.checkReadable()
 		}
 		if time.Since(reported) >= drainReport {
 			klog.FromContext(ctx).Info("Waiting for volumes in flight to be settled", "volumes", open, "logRead", known,
@@ -105,7 +107,7 @@ func (r releasing) drain(ctx context.Context) error {
 		}
 		select {
 		case <-bound.Done():
-			return ctx.Err() // the remaining entries are printed
+			return cmp.Or(ctx.Err(), r.log.checkReadable()) // without an error the remaining entries are printed
 		case <-poll.C:
 		}
 	}

@@ -292,6 +292,20 @@ func TestReleaseNamesWayOut(t *testing.T) {
 	}
 }
 
+func TestReleaseWithoutPVsFailsAtObstacle(t *testing.T) {
+	t.Parallel()
+	begins, err := begin(explain.Plan{Driver: "d", Obstacles: []string{"part of the log cannot be read"}})
+	if begins || err == nil || !strings.Contains(err.Error(), "part of the log cannot be read") {
+		t.Errorf("%v, %v", begins, err)
+	}
+	if begins, err := begin(explain.Plan{Driver: "d"}); begins || err != nil {
+		t.Errorf("nothing to release: %v, %v", begins, err)
+	}
+	if begins, err := begin(explain.Plan{Driver: "d", PVs: []string{"pv"}}); !begins || err != nil {
+		t.Errorf("a PV to release: %v, %v", begins, err)
+	}
+}
+
 func TestConfirmNeedsYes(t *testing.T) {
 	for input, want := range map[string]error{"y\n": nil, "Yes\n": nil, "y": nil, "n\n": errNotConfirmed,
 		"\n": errNotConfirmed, "": errNotConfirmed, "yesterday\n": errNotConfirmed} {

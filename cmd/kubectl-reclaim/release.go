@@ -77,13 +77,11 @@ func (o *releaseOptions) run(ctx context.Context) error {
 	if err := o.out.print(o.Out, "ReleasePlan", plan, func(w io.Writer) error { return writePlan(w, plan) }); err != nil {
 		return err
 	}
-	switch {
-	case o.dryRun:
+	if o.dryRun {
 		return nil
-	case len(plan.PVs)+len(plan.ListedBy) == 0:
-		return inFlight(plan)
-	case len(plan.Obstacles) > 0:
-		return fmt.Errorf("release PVs of %s: %s", o.driver, strings.Join(plan.Obstacles, "; "))
+	}
+	if begins, err := begin(plan); !begins {
+		return err
 	}
 	if !o.yes {
 		if err := o.confirm(ctx, fmt.Sprintf("Release %s of %s?", plural.Count(len(plan.PVs), "PV"), o.driver)); err != nil {
@@ -91,6 +89,18 @@ func (o *releaseOptions) run(ctx context.Context) error {
 		}
 	}
 	return errors.Join(o.release(ctx, plan, logs), inFlight(plan))
+}
+
+// begin reports whether there is a finalizer to remove, or why it cannot be removed. Without one, an obstacle is still
+// an error: the unreadable part of a log can have volumes in flight without a PV.
+func begin(p explain.Plan) (bool, error) {
+	switch {
+	case len(p.Obstacles) > 0:
+		return false, fmt.Errorf("release PVs of %s: %s", p.Driver, strings.Join(p.Obstacles, "; "))
+	case len(p.PVs)+len(p.ListedBy) == 0:
+		return false, inFlight(p)
+	}
+	return true, nil
 }
 
 // plan returns the plan, and the in-flight log on which it is based.
