@@ -19,6 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -237,6 +238,12 @@ func (l *inFlightLog) InFlight(pv string) (state volume.InFlight, problem string
 		return volume.InFlightSettled, ""
 	}
 	return l.Log.InFlight(pv)
+}
+
+// usesSource reports whether a volume in flight is, or may be, created from a source.
+func (l *inFlightLog) usesSource(of request.SourceRef) bool {
+	state, _ := l.SourceInFlight(inflight.Source{Kind: string(of.Kind), Namespace: of.Namespace, Name: of.Name})
+	return state != volume.InFlightSettled
 }
 
 // SourceInFlight is InFlight for the source of volumes.

@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -228,6 +229,9 @@ func TestRefusedTakeOverKeepsVolumes(t *testing.T) {
 				})
 				log := logIn(t, client, strayLog, 0)
 				log.finishOnly, log.releases = true, tc.releases
+				if !log.usesSource(request.SourceRef{Kind: request.SourceClaim}) {
+					t.Error("before the take-over, no volume counts as created from the source")
+				}
 				done := make(chan error, 1)
 				go func() { done <- log.TakeOver(t.Context()) }()
 				synctest.Wait()

@@ -81,8 +81,9 @@ func newSweeper(o *options, config *rest.Config, driver *csidriver.Driver,
 
 // releaseSources removes the finalizers from sources of volumes, and prints the result. If the program lacks the
 // permission, or snapshots are not installed, it prints so and returns no error, because then it cannot have added
-// such a finalizer.
-func releaseSources(ctx context.Context, config *rest.Config, driver string, stdout io.Writer) error {
+// such a finalizer. The sources that inUse names keep theirs, which is an error.
+func releaseSources(ctx context.Context, config *rest.Config, driver string, inUse func(request.SourceRef) bool,
+	stdout io.Writer) error {
 	volumeSnapshots, err := snapshot.New(config)
 	if err != nil {
 		return err
@@ -91,9 +92,17 @@ func releaseSources(ctx context.Context, config *rest.Config, driver string, std
 	if err != nil {
 		return fmt.Errorf("create a client for the API server: %w", err)
 	}
-	freed, ofSnapshots := sources.ReleaseSnapshots(ctx, driver, volumeSnapshots)
-	claims, ofClaims := sources.ReleaseClonedClaims(ctx, core, driver)
 	var errs []error
+	keep := func(of request.SourceRef) bool {
+		used := inUse(of)
+		if used {
+			errs = append(errs, fmt.Errorf("%s %s/%s keeps its finalizer: a volume is, or may be, in flight from it",
+				of.Kind, of.Namespace, of.Name))
+		}
+		return used
+	}
+	freed, ofSnapshots := sources.ReleaseSnapshots(ctx, driver, volumeSnapshots, keep)
+	claims, ofClaims := sources.ReleaseClonedClaims(ctx, core, driver, keep)
 	for _, done := range []struct {
 		what string
 		n    int

@@ -307,7 +307,9 @@ func (s *sidecar) addProvisioning(ctx context.Context, all *controllers, setting
 func (s *sidecar) releaseControllers(all *controllers) []app.Controller {
 	sources := func(context.Context) error { return nil }
 	if parseRole(s.role) == volume.RoleOwner {
-		sources = func(ctx context.Context) error { return releaseSources(ctx, s.config, s.driver.Name(), s.stdout) }
+		sources = func(ctx context.Context) error {
+			return releaseSources(ctx, s.config, s.driver.Name(), all.log.usesSource, s.stdout)
+		}
 	}
 	return []app.Controller{releasing{
 		Controller: all.reclaimer, provisioner: all.provisioner, log: all.log, config: s.acting, driver: s.driver.Name(),

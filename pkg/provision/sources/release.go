@@ -19,9 +19,10 @@ import (
 
 // ReleaseSnapshots removes request.SnapshotFinalizer from all VolumeSnapshots of the driver, and from terminating ones
 // whose content is gone, and returns the number of changed snapshots. It is for the removal of csi-reclaimer, when no
-// program provisions for the driver, so it does not check for restores in progress. The error names the snapshots that
-// could not be read or written; all others are done.
-func ReleaseSnapshots(ctx context.Context, driver string, snapshots SnapshotProtector) (released int, err error) {
+// program provisions for the driver, so it does not check for restores in progress, except by keep: a volume that stays
+// in flight needs its source. The error names the snapshots that could not be read or written; all others are done.
+func ReleaseSnapshots(ctx context.Context, driver string, snapshots SnapshotProtector,
+	keep func(request.SourceRef) bool) (released int, err error) {
 	var found []request.Snapshot
 	if err := snapshots.EachProtected(ctx, func(o request.Snapshot) { found = append(found, o) }); err != nil {
 		return 0, err
@@ -34,7 +35,8 @@ func ReleaseSnapshots(ctx context.Context, driver string, snapshots SnapshotProt
 			errs = append(errs, err)
 			continue
 		}
-		if remove, _ := decideSweep(sweepFacts{Snapshot: now, UID: o.UID, Driver: driver}); !remove {
+		if remove, _ := decideSweep(sweepFacts{Snapshot: now, UID: o.UID, Driver: driver}); !remove ||
+			keep(request.SourceRef{Kind: request.SourceSnapshot, Namespace: o.Namespace, Name: o.Name, UID: o.UID}) {
 			continue
 		}
 		if err := snapshots.RemoveFinalizer(ctx, name, o.UID); err != nil {
@@ -47,10 +49,11 @@ func ReleaseSnapshots(ctx context.Context, driver string, snapshots SnapshotProt
 }
 
 // ReleaseClonedClaims removes finalizers.Cloning from all claims whose volume is the driver's, and returns the number
-// of changed claims. Like ReleaseSnapshots it is for the removal of csi-reclaimer. It does not change a claim whose PV
-// does not exist, because its driver is unknown. The error names the claims that could not be read or written; all
-// others are done.
-func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, driver string) (released int, err error) {
+// of changed claims. Like ReleaseSnapshots it is for the removal of csi-reclaimer, and asks keep. It does not
+// change a claim whose PV does not exist, because its driver is unknown. The error names the claims that could not be
+// read or written; all others are done.
+func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, driver string,
+	keep func(request.SourceRef) bool) (released int, err error) {
 	var cloned []v1.PersistentVolumeClaim
 	var errs []error
 	err = kube.EachOf(ctx, core.PersistentVolumeClaims(metav1.NamespaceAll).List, metav1.ListOptions{},
@@ -63,7 +66,7 @@ func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, drive
 		errs = append(errs, fmt.Errorf("list claims: %w", err))
 	}
 	for i := range cloned {
-		done, err := releaseClonedClaim(ctx, core, driver, &cloned[i])
+		done, err := releaseClonedClaim(ctx, core, driver, keep, &cloned[i])
 		if done {
 			released++
 		}
@@ -73,10 +76,13 @@ func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, drive
 }
 
 func releaseClonedClaim(ctx context.Context, core corev1.CoreV1Interface, driver string,
-	claim *v1.PersistentVolumeClaim) (done bool, err error) {
+	keep func(request.SourceRef) bool, claim *v1.PersistentVolumeClaim) (done bool, err error) {
 	pv, err := kube.Read(ctx, apiTimeout, kube.PV, "", claim.Spec.VolumeName, core.PersistentVolumes().Get)
 	if err != nil || pv == nil || volume.Of(pv).Driver != driver {
 		return false, err
+	}
+	if keep(request.SourceRef{Kind: request.SourceClaim, Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID}) {
+		return false, nil
 	}
 	err = kube.ChangeClaimFinalizers(ctx, core.PersistentVolumeClaims(claim.Namespace), kube.FinalizerPatch{
 		Name: claim.Name, UID: claim.UID, Remove: []string{finalizers.Cloning}})

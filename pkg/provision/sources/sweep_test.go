@@ -153,6 +153,9 @@ func waitFor(t *testing.T, what string, until func() bool) {
 	}
 }
 
+// isUsed tells that a volume in flight is created from the source of this name.
+func isUsed(of request.SourceRef) bool { return of.Namespace == "ns" && of.Name == "used" }
+
 func TestReleaseSnapshots(t *testing.T) {
 	shop := snapshottest.New(
 		snapshottest.Of(driverName, "a"),
@@ -165,16 +168,17 @@ func TestReleaseSnapshots(t *testing.T) {
 			"foreign",
 			func(s *request.Snapshot) { s.Content.Driver = "x" },
 		),
-		snapshottest.Of(driverName, "gone"),
+		snapshottest.Of(driverName, "gone"), snapshottest.Of(driverName, "used"),
 	)
-	if n, err := ReleaseSnapshots(t.Context(), driverName, shop); n != 3 || err != nil || !shop.Protected("foreign") ||
-		shop.Protected("a") || shop.Protected("b") {
+	n, err := ReleaseSnapshots(t.Context(), driverName, shop, isUsed)
+	if n != 3 || err != nil || !shop.Protected("foreign") || !shop.Protected("used") || shop.Protected("a") ||
+		shop.Protected("b") {
 		t.Errorf("%d, %v, %q", n, err, shop.Calls())
 	}
 	for _, what := range []string{"list", "read", "remove"} {
 		shop = snapshottest.New(snapshottest.Of(driverName, "a"))
 		shop.Fail(what, errors.New("broken"))
-		if n, err := ReleaseSnapshots(t.Context(), driverName, shop); n != 0 || err == nil || !shop.Protected("a") {
+		if n, err := ReleaseSnapshots(t.Context(), driverName, shop, isUsed); n != 0 || err == nil || !shop.Protected("a") {
 			t.Errorf("%s: %d, %v", what, n, err)
 		}
 	}
@@ -288,13 +292,13 @@ func TestReleaseClonedClaims(t *testing.T) {
 	}
 	client := fake.NewClientset(pv("ours", driverName), pv("theirs", "x"),
 		claim("ours", "ours", "example.com/x", finalizers.Cloning), claim("theirs", "theirs", finalizers.Cloning),
-		claim("lost", "gone", finalizers.Cloning),
+		claim("lost", "gone", finalizers.Cloning), claim("used", "ours", finalizers.Cloning),
 		claim("unbound", "", finalizers.Cloning), claim("plain", "ours", "example.com/x"))
 	client.PrependReactor("get", "persistentvolumes", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		get, _ := a.(k8stesting.GetAction)
 		return get.GetName() == "", nil, errors.New("resource name may not be empty")
 	})
-	n, err := ReleaseClonedClaims(t.Context(), client.CoreV1(), driverName)
+	n, err := ReleaseClonedClaims(t.Context(), client.CoreV1(), driverName, isUsed)
 	if n != 1 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
@@ -303,8 +307,8 @@ func TestReleaseClonedClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range list.Items {
-		if want := c.Name == "theirs" || c.Name == "lost" || c.Name == "unbound"; slices.Contains(c.Finalizers,
-			finalizers.Cloning) != want {
+		want := slices.Contains([]string{"theirs", "lost", "used", "unbound"}, c.Name)
+		if slices.Contains(c.Finalizers, finalizers.Cloning) != want {
 			t.Errorf("claim %s has %q", c.Name, c.Finalizers)
 		}
 	}
@@ -328,7 +332,7 @@ func TestReleaseClonedClaimsErrors(t *testing.T) {
 		client.PrependReactor(verb, resource, func(k8stesting.Action) (bool, runtime.Object, error) {
 			return true, nil, c.answer
 		})
-		n, err := ReleaseClonedClaims(t.Context(), client.CoreV1(), driverName)
+		n, err := ReleaseClonedClaims(t.Context(), client.CoreV1(), driverName, isUsed)
 		if n != 0 || !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s: released %d, %v", step, n, err)
 		}
