@@ -180,9 +180,12 @@ func (l *inFlightLog) findStrays(ctx context.Context) (again bool) {
 			"after", strayInterval)
 	}
 	for _, stray := range strays {
+		wayOut := "Run csi-reclaimer where that log is until it is empty, or " + inflight.ToSettle
+		if stray.Err != nil {
+			wayOut = "The Lease cannot be read: remove the cause; " + inflight.IfForged
+		}
 		logger.Error(stray.Err, "Volumes of this driver are in flight in a log that this process does not read, so "+
-			"nothing finishes them. Run csi-reclaimer where that log is until it is empty, or "+inflight.ToSettle,
-			"lease", stray.Lease, "entries", stray.Entries, "ownNamespace", l.namespace)
+			"nothing finishes them. "+wayOut, "lease", stray.Lease, "entries", stray.Entries, "ownNamespace", l.namespace)
 	}
 	return err != nil || len(strays) > 0
 }
@@ -211,6 +214,11 @@ func (l *inFlightLog) checkStrays(ctx context.Context) error {
 	}
 	var open []error
 	for _, stray := range strays {
+		if stray.Err != nil {
+			open = append(open, fmt.Errorf("volumes may be in flight in Lease %s, which cannot be read, so no finalizer is "+
+				"removed: %w; %s", stray.Lease, stray.Err, inflight.IfForged))
+			continue
+		}
 		open = append(open, fmt.Errorf("%s in flight in Lease %s, which this process does not read, so no finalizer is "+
 			"removed: run csi-reclaimer where that log is until it is empty, or %s",
 			plural.Count(stray.Entries, "volume"), stray.Lease, inflight.ToSettle))

@@ -136,6 +136,13 @@ func TestReleaseStopsAtOtherLogs(t *testing.T) {
 			t.Errorf("drain = %v, want %q", err, want)
 		}
 	}
+	copied := strayLease("old", strayLog+"-2", strayDriver, 1)
+	copied.UID = "another"
+	other := logIn(t, strayClient(&may, copied), strayLog, 0)
+	if err := other.checkStrays(t.Context()); !errors.Is(err, inflight.ErrCopy) ||
+		strings.Contains(err.Error(), inflight.ToSettle) {
+		t.Errorf("a copy, which neither csi-reclaimer nor settle takes: %v", err)
+	}
 	client.PrependReactor("list", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewInternalError(errors.New("no etcd"))
 	})
