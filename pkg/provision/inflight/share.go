@@ -92,10 +92,11 @@ func (s *shard) held(by owner, name string) (total, count int) {
 	return total, count
 }
 
-// alone returns the room that the annotations take with this entry as the only wanted one.
+// alone returns the room that the annotations take with this entry as the only one. The bytes of unreadable entries may
+// come free.
 func (s *shard) alone(it *item, own meta) int {
 	only := *s
-	only.want = map[string]*item{annotationKey(it.entry.Volume): it}
+	only.want, only.kept = map[string]*item{annotationKey(it.entry.Volume): it}, nil
 	return only.used(own)
 }
 

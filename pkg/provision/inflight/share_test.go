@@ -7,6 +7,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestNoOwnerTakesAllRoom checks that entries of one namespace or class leave room for entries of others.
@@ -113,6 +116,18 @@ func TestTooLarge(t *testing.T) {
 			wantError(t, err, c.want)
 		}
 	}
+}
+
+// TestUnreadableEntriesFillLog checks that a new entry waits for their end.
+func TestUnreadableEntriesFillLog(t *testing.T) {
+	s, key := newShard(3, shardName(3)), annotationKey("pvc-1")
+	s.seen.lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Annotations: map[string]string{key: strings.Repeat("x", room-reserve)}}}
+	s.kept[key] = ErrDecode
+	e := entry("pvc-2")
+	_, err := s.put(annotationKey(e.Volume), coded{entry: &e, value: strings.Repeat("x", 1000)},
+		meta{Version: 1, Driver: driver, Epoch: 5, Process: "p"})
+	wantError(t, err, ErrFull)
 }
 
 // TestSecondRequestsLeaveRoomForNotes checks that every entry can still get its notes in a shard that is full for
