@@ -186,11 +186,16 @@ func TestStoragesRememberOutages(t *testing.T) {
 	if want := (Storage{Away: true, Since: now()}); s["a"] != want {
 		t.Errorf("a fence ends during the outage: %+v", s)
 	}
+	s.Saw("fenced", true, now())
 	s.SawNode("b", objects.NodeReady, objects.NodeAbsent, now().Add(remembered))
-	if len(s) != 2 {
+	if len(s) != 3 {
 		t.Errorf("after a week: %+v", s)
 	}
-	if s.SawNode("b", objects.NodeReady, objects.NodeAbsent, now().Add(remembered+1)); len(s) != 1 {
+	if s.SawNode("b", objects.NodeAbsent, objects.NodeReady, now().Add(remembered+1)); len(s) != 3 {
+		t.Errorf("after more than a week, and no Node was deleted: %+v", s)
+	}
+	s.SawNode("b", objects.NodeReady, objects.NodeAbsent, now().Add(remembered+1))
+	if _, kept := s["a"]; kept || len(s) != 2 || !s["fenced"].Fenced {
 		t.Errorf("after more than a week: %+v", s)
 	}
 }
