@@ -194,7 +194,7 @@ func (r Rules) unmountGrace() time.Duration {
 // lost it to an uninstallation.
 func (u User) evidence(v objects.Volume, rules Rules, read session.Read, now time.Time) Decision {
 	switch p := u.Pod; {
-	case p.Completed() && !u.unmounts():
+	case p.Completed() && !u.NodeSeen.Ready(): // no kubelet is at work, so time proves no unmount
 		return wait(u.uses())
 	case p.Completed():
 		if left := u.unmountIn(rules, now); left > 0 {
@@ -235,11 +235,6 @@ func (u User) fenced(v objects.Volume, read session.Read, now time.Time) Decisio
 // object.
 func (u User) released() bool { return u.Pod.Terminating && u.Pod.ShutDown() }
 
-// unmounts reports whether the kubelet of a pod that has ended is at work. Otherwise time proves no unmount.
-func (u User) unmounts() bool {
-	return u.Pod.Node == "" || u.NodeSeen.Ready()
-}
-
 // unmountIn returns the remaining wait for the unmount, not positive once it is over. The wait does not begin while the
 // node is away, or a fence keeps it from volumes.
 func (u User) unmountIn(rules Rules, now time.Time) time.Duration {
@@ -256,7 +251,7 @@ func (u User) unmountIn(rules Rules, now time.Time) time.Duration {
 // uses returns the reason that describes how a pod uses a claim.
 func (u User) uses() Reason {
 	switch p := u.Pod; {
-	case p.Completed() && (u.unmounts() || u.NodeSeen == objects.NodeUnseen):
+	case p.Completed() && (u.NodeSeen.Ready() || u.NodeSeen == objects.NodeUnseen):
 		return ReasonWaitsForUnmount
 	case p.Node != "" && u.NodeSeen != objects.NodeReady && u.NodeSeen != objects.NodeUnseen:
 		return ReasonHolderUnreachable

@@ -29,8 +29,8 @@ func NewTracker() *Tracker {
 // Saw records a state of a pod and of its node, and returns since when the pod is seen completed, the zero time if it
 // has not completed. A node that is not Ready unmounts nothing, so the time begins anew after that.
 func (t *Tracker) Saw(p Pod, node objects.NodeSeen, now time.Time) time.Time {
-	switch u := (User{Pod: p, NodeSeen: node}); {
-	case !u.unmounts():
+	switch {
+	case !node.Ready():
 		delete(t.Ended, p.UID)
 		return time.Time{}
 	case !p.Completed():
