@@ -93,7 +93,11 @@ func TestChartPodsHaveValues(t *testing.T) {
 		spread[0].WhenUnsatisfiable != v1.ScheduleAnyway || spread[0].LabelSelector.MatchLabels["app"] != guard {
 		t.Errorf("the pods are spread by %s", pretty(spread))
 	}
-	pod = deploymentOf(t, render(t, "topologySpreadConstraints=null")).Spec.Template.Spec
+	out, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--set-json", "topologySpreadConstraints=[]")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod = deploymentOf(t, documents(t, guard, []byte(out))).Spec.Template.Spec
 	if len(pod.TopologySpreadConstraints) != 0 {
 		t.Errorf("the pods are spread by %s", pretty(pod.TopologySpreadConstraints))
 	}

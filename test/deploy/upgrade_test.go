@@ -4,6 +4,7 @@ package deploy
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -59,6 +60,44 @@ func TestChartsUpgradeAndRollBack(t *testing.T) {
 		env.run(c.instead(rollback)...)
 		env.expectInstalled(old, env.render(c, to))
 		env.expectFence(fence)
+	}
+}
+
+// TestChartsNameAbsentValuesOfPreviousRelease has charts with the values of the previous release in place of their own,
+// as helm upgrade --reuse-values has. Over their own, a user's values of that release are complete.
+func TestChartsNameAbsentValuesOfPreviousRelease(t *testing.T) {
+	t.Parallel()
+	suite.Deep(t, suite.OtherVersion)
+	from, err := previous.ForTest(t).Tree(patiently(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, chart := range []string{guard, car} {
+		c := installed{name: chart, values: []string{"serviceAccount.name=a"}}
+		if chart == car {
+			c.values = []string{"serviceAccount=a"}
+		}
+		old := filepath.Join(c.of(from), "values.yaml")
+		if _, err := helm(t, append([]string{"template", inDeploy(t, "charts", chart), "--values", old},
+			sets(c.values)...)...); err != nil {
+			t.Errorf("%s, over its own values: %v", chart, err)
+		}
+		mixed := t.TempDir()
+		if err := os.CopyFS(mixed, os.DirFS(inDeploy(t, "charts", chart))); err != nil {
+			t.Fatal(err)
+		}
+		values, err := os.ReadFile(old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(mixed, "values.yaml"), values, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		// Without new values in this release, there is no complaint.
+		if _, err := helm(t, append([]string{"template", mixed}, sets(c.values)...)...); err != nil &&
+			!strings.Contains(err.Error(), "missing propert") {
+			t.Errorf("%s, instead of its own values: %v", chart, err)
+		}
 	}
 }
 
