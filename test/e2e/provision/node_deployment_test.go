@@ -10,7 +10,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/ptr"
 
+	labels "github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
@@ -152,6 +154,28 @@ func TestNodeDeploymentServesVolumesOfItsNode(t *testing.T) {
 		if one.has(claim) || len(two.calls("DeleteVolume", claim)) > 0 {
 			t.Error("the wrong node was asked, or none")
 		}
+	})
+}
+
+// TestNodeElectionsNameTheirDriver: kubectl reclaim release refuses to run while a node holds a Lease of its driver, and
+// selects the Leases by this label.
+func TestNodeElectionsNameTheirDriver(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutDriver)
+	t.Parallel()
+	env, members := newNodeMembers(t)
+	want := map[string]bool{}
+	for _, m := range members {
+		want[m.node] = true
+	}
+	env.Eventually("each node holds a Lease with the driver's label", func() bool {
+		list, err := env.Client.CoordinationV1().Leases(env.Namespace).List(env.Ctx,
+			metav1.ListOptions{LabelSelector: labels.DriverLabel + "=" + env.Driver})
+		env.Must(err)
+		holders := map[string]bool{}
+		for _, l := range list.Items {
+			holders[ptr.Deref(l.Spec.HolderIdentity, "")] = true
+		}
+		return maps.Equal(holders, want)
 	})
 }
 
