@@ -3,6 +3,7 @@
 package deploy
 
 import (
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -45,12 +46,24 @@ func TestNotesListFeatures(t *testing.T) {
 	}
 }
 
+// TestNotesKeepControllers: of two commands one after the other, the second one keeps the controller of the first.
+func TestNotesKeepControllers(t *testing.T) {
+	_, off := onAndOff(t, guardNotes(t, "controllers={-intree,pvc-protection,-pv-protection}"))
+	if want := "'controllers={-intree,pvc-protection,pv-protection}'"; !strings.Contains(off, want) {
+		t.Errorf("no %q in\n%s", want, off)
+	}
+}
+
 // TestNotesNameImage: an upgrade that reuses the values keeps image.tag, so the version of the chart may not run.
 func TestNotesNameImage(t *testing.T) {
 	said := guardNotes(t, "image.registry=registry.example.com/storage", "image.tag=v0.0.9")
 	if want := "registry.example.com/storage/volume-guard:v0.0.9 runs"; !strings.Contains(said, want) ||
 		strings.Contains(said, "v0.1.0") {
 		t.Errorf("want %q in\n%s", want, said)
+	}
+	const noRegistry = "named without a registry"
+	if with, without := strings.Contains(said, noRegistry), guardNotes(t); with || !strings.Contains(without, noRegistry) {
+		t.Errorf("with a registry:\n%s\nwithout:\n%s", said, without)
 	}
 }
 
@@ -67,8 +80,14 @@ func TestNotesNameNextSteps(t *testing.T) {
 		"writes nothing") || !strings.Contains(said, "upgrade with dryRun=false before") {
 		t.Errorf("with the page, for a first look:\n%s", said)
 	}
-	for _, page := range regexp.MustCompile(`[a-z-]+\.md`).FindAllString(said, -1) {
-		read(t, "..", "docs", "how-to", page)
+	if !strings.Contains(said, "http://localhost:8080/web/") {
+		t.Errorf("no address of the page in\n%s", said)
+	}
+	for _, page := range regexp.MustCompile(`(docs/explanation/)?[a-z-]+\.md`).FindAllString(said, -1) {
+		if page == filepath.Base(page) {
+			page = "docs/how-to/" + page
+		}
+		read(t, "..", page)
 	}
 }
 
