@@ -221,7 +221,7 @@ func TestThePolicy(t *testing.T) {
 	if done, err = RemoveDrivers(ctx, admin, []string{driver}); err != nil || len(done.Objects) > 0 {
 		t.Errorf("a second time: removed from %q, %v", done.Objects, err)
 	}
-	done, err = RemoveDrivers(ctx, admin, []string{AllDrivers})
+	done, err = RemoveDrivers(ctx, admin, []string{allDrivers})
 	must(t, err)
 	if want := []string{"other.csi.example.com", "second.csi.example.com"}; !slices.Equal(done.Drivers, want) {
 		t.Errorf("removed all: %q, want %q", done.Drivers, want)

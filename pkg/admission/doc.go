@@ -2,7 +2,7 @@
 // policy to Delete, and keeps pods off terminating claims.
 //
 // The first is a MutatingAdmissionPolicy ([Policy]), which needs no running program; for API servers before 1.36 the
-// same rule ([MissingFinalizers]) is a webhook. The second ([DenialReason]) reads other objects, so it is a webhook
+// same rule ([missingFinalizers]) is a webhook. The second ([DenialReason]) reads other objects, so it is a webhook
 // everywhere. Neither may stop a cluster, so a write that cannot be reviewed is admitted. Package certs rotates the
 // certificates of the webhooks, and package podsafety decides on new pods.
 //

@@ -31,14 +31,14 @@ type Reader interface {
 // readTimeout bounds all reads for one answer, so that the answer arrives before the API server stops waiting.
 const readTimeout = (timeoutSeconds - 1) * time.Second
 
-// Handler returns the webhooks, at PathPVs, PathPods, PathPodHold and PathPodGate. It keeps no state and is safe for
+// Handler returns the webhooks, at pathPVs, pathPods, pathPodHold and pathPodGate. It keeps no state and is safe for
 // concurrent use.
 func Handler(drivers DriversFunc, reader Reader) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(PathPVs, review(mutatePVs(drivers)))
-	mux.Handle(PathPods, review(validatePods(reader)))
-	mux.Handle(PathPodHold, review(changePod(podsafety.HoldOf)))
-	mux.Handle(PathPodGate, review(changePod(podsafety.GateOf)))
+	mux.Handle(pathPVs, review(mutatePVs(drivers)))
+	mux.Handle(pathPods, review(validatePods(reader)))
+	mux.Handle(pathPodHold, review(changePod(podsafety.HoldOf)))
+	mux.Handle(pathPodGate, review(changePod(podsafety.GateOf)))
 	return mux
 }
 
@@ -55,7 +55,7 @@ func mutatePVs(drivers DriversFunc) reviewFunc {
 		if err := decode(request.Object.Raw, &pv); err != nil {
 			return nil, err
 		}
-		return patched(addFinalizers(pv.Finalizers, MissingFinalizers(&pv, drivers())))
+		return patched(addFinalizers(pv.Finalizers, missingFinalizers(&pv, drivers())))
 	}
 }
 
@@ -192,7 +192,7 @@ func podOf(ctx context.Context, reader Reader, request *admissionv1.AdmissionReq
 // other claim is being deleted.
 func denialReason(ctx context.Context, reader Reader, pod *v1.Pod) (why string, _ error) {
 	var failed error
-	for name := range ClaimsOf(pod) {
+	for name := range claimsOf(pod) {
 		claim, found, err := reader.Claim(ctx, pod.Namespace, name)
 		switch {
 		case err != nil:

@@ -104,7 +104,7 @@ func TestPVWebhook(t *testing.T) {
 			pv := bound()
 			c.change(pv)
 			asked := request("persistentvolumes", "", pv)
-			got := send(t, h, PathPVs, asked)
+			got := send(t, h, pathPVs, asked)
 			if !got.Allowed || (got.Patch == nil) != (c.want == "") {
 				t.Fatalf("allowed %v, patch %s, want %q", got.Allowed, got.Patch, c.want)
 			}
@@ -131,7 +131,7 @@ func TestPVWebhook(t *testing.T) {
 		"its status":       request("persistentvolumes", "status", bound()),
 		"another resource": request("persistentvolumeclaims", "", bound()),
 	} {
-		if got := send(t, h, PathPVs, other); !got.Allowed || got.Patch != nil {
+		if got := send(t, h, pathPVs, other); !got.Allowed || got.Patch != nil {
 			t.Errorf("%s: %+v", sentence, got)
 		}
 	}
@@ -166,7 +166,7 @@ func TestNewPodWebhooks(t *testing.T) {
 	} {
 		asked := request("pods", "", c.pod)
 		asked.Operation = admissionv1.Create
-		for path, want := range map[string]string{PathPodHold: c.hold, PathPodGate: c.gate} {
+		for path, want := range map[string]string{pathPodHold: c.hold, pathPodGate: c.gate} {
 			got := send(t, h, path, asked)
 			if !got.Allowed || string(got.Patch) != want || (got.PatchType != nil) != (want != "") {
 				t.Errorf("%s at %s: allowed %v, patch %s, want %s", sentence, path, got.Allowed, got.Patch, want)
@@ -185,7 +185,7 @@ func TestNewPodWebhooks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{PathPodHold, PathPodGate} {
+	for _, path := range []string{pathPodHold, pathPodGate} {
 		for _, asked := range []*admissionv1.AdmissionRequest{update, status, other} {
 			if got := send(t, h, path, asked); !got.Allowed || got.Patch != nil {
 				t.Errorf("%s of %s %s at %s: %+v", asked.Operation, asked.Resource.Resource, asked.SubResource, path, got)
@@ -248,7 +248,7 @@ func TestPodBindingWebhook(t *testing.T) {
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {
 			for range 5 { // claims are read in random order
-				got := send(t, handler(c.at), PathPods, c.request)
+				got := send(t, handler(c.at), pathPods, c.request)
 				if got.Allowed != (c.refused == "") || (len(got.Warnings) > 0) != c.warned {
 					t.Fatalf("allowed %v, warnings %q", got.Allowed, got.Warnings)
 				}
@@ -295,19 +295,19 @@ func TestMalformedReviews(t *testing.T) {
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {
-			if code, answer := post(handler(cluster{}), c.method, PathPVs, c.kind, strings.NewReader(c.body)); code != c.want {
+			if code, answer := post(handler(cluster{}), c.method, pathPVs, c.kind, strings.NewReader(c.body)); code != c.want {
 				t.Errorf("answered %d, want %d: %s", code, c.want, answer)
 			}
 		})
 	}
 	for resource, object := range map[string]string{"pods": `{"spec":7}`, "bindings": `{"target":7}`} {
 		body := strings.NewReplacer("persistentvolumes", resource, `"object":{}`, `"object":`+object).Replace(good)
-		if code, answer := post(handler(cluster{}), http.MethodPost, PathPods, "application/json",
+		if code, answer := post(handler(cluster{}), http.MethodPost, pathPods, "application/json",
 			strings.NewReader(body)); code != http.StatusBadRequest {
 			t.Errorf("one of %s of another shape: answered %d: %s", resource, code, answer)
 		}
 	}
-	if code, _ := post(handler(cluster{}), http.MethodPost, PathPVs, "application/json",
+	if code, _ := post(handler(cluster{}), http.MethodPost, pathPVs, "application/json",
 		iotest.ErrReader(io.ErrUnexpectedEOF)); code != http.StatusInternalServerError {
 		t.Errorf("a request that is cut off: %d", code)
 	}
@@ -334,7 +334,7 @@ func FuzzReview(f *testing.F) {
 	h := handler(cluster{pods: map[string]*v1.Pod{"ns/web-0": pod()},
 		claims: map[string]*v1.PersistentVolumeClaim{"ns/data": terminating("data")}})
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, path := range []string{PathPVs, PathPods, PathPodHold, PathPodGate} {
+		for _, path := range []string{pathPVs, pathPods, pathPodHold, pathPodGate} {
 			code, answer := post(h, http.MethodPost, path, "application/json", bytes.NewReader(body))
 			var review admissionv1.AdmissionReview
 			if code == http.StatusOK && (json.Unmarshal(answer, &review) != nil || review.Response == nil ||

@@ -19,8 +19,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// releasedAnnotation on a policy or a webhook configuration holds the drivers that a release of AllDrivers removed from
-// the lists and has not finished yet, separated by commas. The next release of AllDrivers continues with them. A
+// releasedAnnotation on a policy or a webhook configuration holds the drivers that a release of allDrivers removed from
+// the lists and has not finished yet, separated by commas. The next release of allDrivers continues with them. A
 // finished release leaves no annotation, because another program may own the finalizers of its drivers from then on.
 const releasedAnnotation = "csi-reclaimer.io/released-drivers"
 
@@ -29,8 +29,8 @@ var ErrStillListed = errors.New("still listed")
 
 // Removed is the result of RemoveDrivers.
 type Removed struct {
-	// Drivers are the requested drivers and, for AllDrivers, all that were listed, or that an unfinished [Release] of
-	// AllDrivers removed. No list has them any more.
+	// Drivers are the requested drivers and, for allDrivers, all that were listed, or that an unfinished [Release] of
+	// allDrivers removed. No list has them any more.
 	Drivers []string
 	// Objects are the objects that listed any of them before, as "mutatingadmissionpolicy/NAME".
 	Objects []string
@@ -39,7 +39,7 @@ type Removed struct {
 	listed Drivers
 }
 
-// RemoveDrivers removes drivers, given by their names or as AllDrivers, from the lists of all policies and webhooks
+// RemoveDrivers removes drivers, given by their names or as allDrivers, from the lists of all policies and webhooks
 // that add csi-reclaimer's finalizers in the write that binds a PV. It leaves the rest of the objects unchanged. API
 // servers observe the change some time later: see [WaitUntilRemoved].
 //
@@ -91,7 +91,7 @@ func (p listPart) lists(drivers []string) bool {
 	return len(except(p.drivers, drivers)) < len(p.drivers)
 }
 
-// unfinished returns the drivers that the object remembers of a release of AllDrivers.
+// unfinished returns the drivers that the object remembers of a release of allDrivers.
 func (l driverList) unfinished() []string {
 	return strings.FieldsFunc(l.Annotations[releasedAnnotation], func(c rune) bool { return c == ',' })
 }
@@ -119,7 +119,7 @@ func (c driverLists) remove(ctx context.Context, asked []string) (Removed, error
 		}
 		// A named release needs no record, because the next run names its drivers again.
 		record := except(all[0].unfinished(), out.Drivers)
-		if slices.Contains(asked, AllDrivers) {
+		if slices.Contains(asked, allDrivers) {
 			record = out.Drivers
 		}
 		switch err := c.write(ctx, all[0], out.Drivers, record); {
@@ -167,11 +167,11 @@ func listedExcept(all []driverList, drivers []string) Drivers {
 	return listed
 }
 
-// driversToRemove is a pure function that returns the drivers requested by name. For AllDrivers, it returns all that
+// driversToRemove is a pure function that returns the drivers requested by name. For allDrivers, it returns all that
 // are listed, and those of an unfinished release.
 func driversToRemove(all []driverList, asked []string) []string {
-	drivers := except(asked, []string{AllDrivers})
-	if slices.Contains(asked, AllDrivers) {
+	drivers := except(asked, []string{allDrivers})
+	if slices.Contains(asked, allDrivers) {
 		for _, l := range all {
 			for _, p := range l.parts {
 				drivers = append(drivers, p.drivers...)

@@ -15,7 +15,7 @@ func TestPermissions(t *testing.T) {
 		"get validatingwebhookconfigurations  csi-reclaimer":   true,
 		"patch validatingwebhookconfigurations  csi-reclaimer": true,
 	}
-	for _, r := range append(Permissions(), keeper.Permissions()...) {
+	for _, r := range append(permissions(), keeper.Permissions()...) {
 		name := r.Verb + " " + r.Resource + " " + r.Namespace + " " + r.Name
 		if !want[name] || r.Without == "" || r.Unsafe {
 			t.Errorf("%q: %q, unsafe %v", name, r.Without, r.Unsafe)

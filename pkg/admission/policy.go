@@ -63,7 +63,7 @@ const (
 )
 
 // conditions returns the conditions, in CEL, under which a PV gets the finalizer of a role in the write that is being
-// admitted. [MissingFinalizers] has the same rule; the policy and the webhook for older API servers share the
+// admitted. [missingFinalizers] has the same rule; the policy and the webhook for older API servers share the
 // conditions.
 func conditions(role volume.Role, drivers []string) []admissionv1.MatchCondition {
 	return []admissionv1.MatchCondition{

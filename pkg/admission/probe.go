@@ -109,7 +109,7 @@ func findProbe(ctx context.Context, clients kube.Clients, r removal) (pv *v1.Per
 			at := slices.IndexFunc(page.Items, func(pv v1.PersistentVolume) bool {
 				bare := pv
 				bare.Finalizers = nil
-				return len(r.finalizers(&pv)) > 0 && len(MissingFinalizers(&bare, all)) > 0
+				return len(r.finalizers(&pv)) > 0 && len(missingFinalizers(&bare, all)) > 0
 			})
 			if at >= 0 {
 				pv = &page.Items[at]

@@ -20,9 +20,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// AllDrivers has Release release every driver that is listed, or was when an earlier Release of AllDrivers began and
+// allDrivers has Release release every driver that is listed, or was when an earlier Release of allDrivers began and
 // did not finish.
-const AllDrivers = "*"
+const allDrivers = "*"
 
 const (
 	// propagationTimeout is the longest time in which API servers observe that a driver was removed from a list.
@@ -61,7 +61,7 @@ type releaser struct {
 	seen map[types.UID]*v1.PersistentVolume
 }
 
-// Release removes drivers, given by their names or as AllDrivers, from the policies and webhooks that add
+// Release removes drivers, given by their names or as allDrivers, from the policies and webhooks that add
 // csi-reclaimer's finalizers, like [RemoveDrivers], and then the finalizers from the drivers' PVs. A driver that is
 // still listed would get each back in the write that removes it. Nothing is deleted, and the drivers' csi-reclaimer
 // must not run at the same time.

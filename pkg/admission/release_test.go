@@ -100,12 +100,12 @@ func TestDriversToRemove(t *testing.T) {
 		"one by its name":    {[]driverList{listing("", "a", "b")}, []string{"a"}, []string{"a"}},
 		"an unlisted driver": {[]driverList{listing("", "a", "b")}, []string{"c"}, []string{"c"}},
 		"all that are listed": {[]driverList{listing("", "b", "a"), listing("", "c")},
-			[]string{AllDrivers}, []string{"a", "b", "c"}},
-		"all that were when a release was cut off": {[]driverList{listing("a,b"), listing("", "c")}, []string{AllDrivers},
+			[]string{allDrivers}, []string{"a", "b", "c"}},
+		"all that were when a release was cut off": {[]driverList{listing("a,b"), listing("", "c")}, []string{allDrivers},
 			[]string{"a", "b", "c"}},
-		"all, and one more": {[]driverList{listing("", "a", "b")}, []string{AllDrivers, "c", "a"},
+		"all, and one more": {[]driverList{listing("", "a", "b")}, []string{allDrivers, "c", "a"},
 			[]string{"a", "b", "c"}},
-		"the named drivers without any list": {nil, []string{AllDrivers, "c"}, []string{"c"}},
+		"the named drivers without any list": {nil, []string{allDrivers, "c"}, []string{"c"}},
 		"none":                               {[]driverList{listing("", "a", "b")}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -242,18 +242,18 @@ func TestFinishedReleaseIsForgotten(t *testing.T) {
 		before, after string
 		spoil         func(*fake.Clientset)
 	}{
-		"all":                          {asked: []string{AllDrivers}},
-		"all, after an unfinished one": {asked: []string{AllDrivers}, before: other},
-		"all, and PVs cannot be read": {asked: []string{AllDrivers}, before: other, after: driver + "," + other,
+		"all":                          {asked: []string{allDrivers}},
+		"all, after an unfinished one": {asked: []string{allDrivers}, before: other},
+		"all, and PVs cannot be read": {asked: []string{allDrivers}, before: other, after: driver + "," + other,
 			spoil: func(client *fake.Clientset) {
 				client.PrependReactor("list", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
 					return true, nil, broken
 				})
 			}},
-		"all, and a volume is in flight": {asked: []string{AllDrivers}, after: driver, spoil: func(client *fake.Clientset) {
+		"all, and a volume is in flight": {asked: []string{allDrivers}, after: driver, spoil: func(client *fake.Clientset) {
 			must(t, client.Tracker().Add(inFlightLease(t, "ns", driver)))
 		}},
-		"all, and the finalizer comes back": {asked: []string{AllDrivers}, after: driver,
+		"all, and the finalizer comes back": {asked: []string{allDrivers}, after: driver,
 			spoil: func(client *fake.Clientset) {
 				client.PrependReactor("patch", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
 					return true, driversPV("pvc-1", driver, nil), nil
@@ -287,7 +287,7 @@ func TestFinishedReleaseIsForgotten(t *testing.T) {
 	must(t, err)
 	back := driversPV("a", driver, nil)
 	must(t, client.Tracker().Update(v1.SchemeGroupVersion.WithResource("persistentvolumes"), back, ""))
-	got, err := r.run(t.Context(), []string{AllDrivers})
+	got, err := r.run(t.Context(), []string{allDrivers})
 	if err != nil || !slices.Equal(got.Drivers, []string{other}) ||
 		!slices.Contains(finalizersOf(t, client, "a"), finalizer) {
 		t.Errorf("released %+v, %v", got, err)
@@ -485,7 +485,7 @@ func TestReleaseAfterConflicts(t *testing.T) {
 		}
 		return false, nil, nil
 	})
-	got, err := r.run(t.Context(), []string{AllDrivers})
+	got, err := r.run(t.Context(), []string{allDrivers})
 	if err != nil || got.PVs != 2 || len(got.Left) > 0 || !slices.Equal(got.Drivers, []string{driver}) {
 		t.Errorf("released %+v, %v", got, err)
 	}

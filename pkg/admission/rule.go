@@ -10,13 +10,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// MissingFinalizers is a pure function that returns the finalizers to add to the PV in the write that is being
+// missingFinalizers is a pure function that returns the finalizers to add to the PV in the write that is being
 // admitted, none for most PVs. It has the same rule as [Policy]: a claimed PV with policy Delete that is not being
 // deleted, of a driver in drivers, gets the finalizer of the driver's role.
 //
 // The PV belongs to the driver that its volume was migrated to and to the driver that provisioned it. If no driver
 // provisioned it, it belongs to the driver that it names.
-func MissingFinalizers(pv *v1.PersistentVolume, drivers Drivers) (finalizers []string) {
+func missingFinalizers(pv *v1.PersistentVolume, drivers Drivers) (finalizers []string) {
 	_, twin := pv.Labels[volume.TwinLabel]
 	switch {
 	case pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID == "",
@@ -56,7 +56,7 @@ func driversOf(pv *v1.PersistentVolume) (drivers []string) {
 // reason is a claim that is being deleted and that the pod names, or owns for a generic ephemeral volume. The wording
 // is from the proposal "Postpone Deletion of a Persistent Volume Claim".
 func DenialReason(pod *v1.Pod, claim *v1.PersistentVolumeClaim) string {
-	own, used := ClaimsOf(pod)[claim.Name]
+	own, used := claimsOf(pod)[claim.Name]
 	switch {
 	case !used || claim.Namespace != pod.Namespace || claim.DeletionTimestamp == nil:
 		return ""
@@ -66,9 +66,9 @@ func DenialReason(pod *v1.Pod, claim *v1.PersistentVolumeClaim) string {
 	return fmt.Sprintf("PVC (%s) is in scheduled for deletion state", claim.Name)
 }
 
-// ClaimsOf returns the names of the claims that a pod uses, with true for the claims of its generic ephemeral volumes,
+// claimsOf returns the names of the claims that a pod uses, with true for the claims of its generic ephemeral volumes,
 // which it has to own.
-func ClaimsOf(pod *v1.Pod) map[string]bool {
+func claimsOf(pod *v1.Pod) map[string]bool {
 	names := map[string]bool{}
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; v.Ephemeral != nil {

@@ -39,7 +39,7 @@ func bound() *v1.PersistentVolume {
 	}
 }
 
-// pvCases are the cases in which MissingFinalizers, the webhook and the policy on a real API server must agree.
+// pvCases are the cases in which missingFinalizers, the webhook and the policy on a real API server must agree.
 var pvCases = map[string]struct {
 	change func(*v1.PersistentVolume)
 	// want is the list of added finalizers, separated by spaces.
@@ -118,17 +118,17 @@ func TestMissingFinalizers(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			pv := bound()
 			c.change(pv)
-			if got := MissingFinalizers(pv, known); !slices.Equal(got, strings.Fields(c.want)) {
+			if got := missingFinalizers(pv, known); !slices.Equal(got, strings.Fields(c.want)) {
 				t.Errorf("Missing = %q, want %q", got, c.want)
 			}
-			if got := MissingFinalizers(pv, nil); got != nil {
+			if got := missingFinalizers(pv, nil); got != nil {
 				t.Errorf("of no driver: %q", got)
 			}
 		})
 	}
 	pv := bound()
 	pv.DeletionTimestamp = deleted // no API server accepts the creation of such a PV
-	if got := MissingFinalizers(pv, known); got != nil {
+	if got := missingFinalizers(pv, known); got != nil {
 		t.Errorf("terminating: %q: the API server would refuse the write", got)
 	}
 }
@@ -173,7 +173,7 @@ func TestSameRuleAsSidecar(t *testing.T) {
 											pv.Finalizers = append(pv.Finalizers, finalizer)
 										}
 										seen++
-										want, got := wants(pv), len(MissingFinalizers(pv, Drivers{volume.RoleOwner: {driver}})) == 1
+										want, got := wants(pv), len(missingFinalizers(pv, Drivers{volume.RoleOwner: {driver}})) == 1
 										if want {
 											wanted++
 										}
@@ -262,7 +262,7 @@ func TestDenialReason(t *testing.T) {
 			}
 		})
 	}
-	if names := ClaimsOf(pod()); len(names) != 2 || names["data"] || !names["web-0-cache"] {
+	if names := claimsOf(pod()); len(names) != 2 || names["data"] || !names["web-0-cache"] {
 		t.Errorf("ClaimsOf = %v", names)
 	}
 	if !slices.Equal(driversOf(&v1.PersistentVolume{}), nil) {

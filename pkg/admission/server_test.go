@@ -49,7 +49,7 @@ func TestServer(t *testing.T) {
 			RootCAs: roots, ServerName: "guard.ns.svc", MinVersion: tls.VersionTLS10, MaxVersion: version,
 		}}
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
-			scheme+"://"+listener.Addr().String()+PathPods, bytes.NewReader(nil))
+			scheme+"://"+listener.Addr().String()+pathPods, bytes.NewReader(nil))
 		if err != nil {
 			return 0, err
 		}

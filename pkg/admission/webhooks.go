@@ -14,10 +14,10 @@ const WebhooksName = "csi-reclaimer"
 
 // Paths of the webhooks.
 const (
-	PathPVs     = "/admit/persistentvolumes"
-	PathPods    = "/admit/pods"
-	PathPodHold = "/admit/pod-hold"
-	PathPodGate = "/admit/pod-gate"
+	pathPVs     = "/admit/persistentvolumes"
+	pathPods    = "/admit/pods"
+	pathPodHold = "/admit/pod-hold"
+	pathPodGate = "/admit/pod-gate"
 )
 
 // timeoutSeconds is the time for which the API server waits for an answer, and so the delay that an unresponsive
@@ -60,7 +60,7 @@ func PVWebhooks(at Service, drivers Drivers) *admissionv1.MutatingWebhookConfigu
 			continue
 		}
 		config.Webhooks = append(config.Webhooks, admissionv1.MutatingWebhook{
-			Name: pvWebhookName(role), ClientConfig: at.client(PathPVs),
+			Name: pvWebhookName(role), ClientConfig: at.client(pathPVs),
 			Rules: []admissionv1.RuleWithOperations{onPVs()}, MatchConditions: conditions(role, drivers[role]),
 			FailurePolicy: ptr.To(admissionv1.Ignore), ReinvocationPolicy: ptr.To(admissionv1.IfNeededReinvocationPolicy),
 			SideEffects: ptr.To(admissionv1.SideEffectClassNone), TimeoutSeconds: ptr.To[int32](timeoutSeconds),
@@ -76,7 +76,7 @@ func PVWebhooks(at Service, drivers Drivers) *admissionv1.MutatingWebhookConfigu
 func PodWebhooks(at Service) *admissionv1.ValidatingWebhookConfiguration {
 	hook := func(name string, resources []string, conditions ...admissionv1.MatchCondition) admissionv1.ValidatingWebhook {
 		return admissionv1.ValidatingWebhook{
-			Name: name, ClientConfig: at.client(PathPods), MatchConditions: conditions,
+			Name: name, ClientConfig: at.client(pathPods), MatchConditions: conditions,
 			Rules: []admissionv1.RuleWithOperations{{
 				Operations: []admissionv1.OperationType{admissionv1.Create},
 				Rule: admissionv1.Rule{

@@ -58,7 +58,7 @@ func TestInstalled(t *testing.T) {
 
 func TestPermissions(t *testing.T) {
 	writes := func(c Config) (verbs []string) {
-		for _, p := range c.Permissions() {
+		for _, p := range c.permissions() {
 			if !slices.Contains([]string{"get", "list", "watch"}, p.Verb) {
 				verbs = append(verbs, p.Verb+" "+p.Resource)
 			}

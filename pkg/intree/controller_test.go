@@ -101,7 +101,7 @@ func TestPermissions(t *testing.T) {
 	t.Parallel()
 	name := func(r permission.Permission) string { return r.Verb + " " + r.Resource }
 	names := func(c Config) (all []string) {
-		for _, right := range c.Permissions() {
+		for _, right := range c.permissions() {
 			all = append(all, name(right))
 			if right.Without == "" {
 				t.Errorf("%s: nothing is said of what does not work without", name(right))

@@ -49,7 +49,7 @@ func (d Decision) Words() (action, reason string) { return d.Action.String(), st
 
 // due reports whether the object still needs a step.
 func (d Decision) due() bool {
-	return d.Action != Wait || d.Reason == ReasonLeftToBuiltIn || d.Reason == ReasonReadingUsers ||
+	return d.Action != Wait || d.Reason == ReasonLeftToBuiltIn || d.Reason == reasonReadingUsers ||
 		d.Reason == ReasonAPIReadFailed
 }
 
@@ -90,7 +90,7 @@ func (d Duty) Settle(o Object) (_ Decision, settled bool) {
 	case d.Mode != ModeFull:
 		return Rest(ReasonOff), true
 	case o.UID == "":
-		return Rest(ReasonUnknown), true
+		return Rest(reasonUnknown), true
 	case o.Terminating && !o.Protected:
 		return Rest(ReasonNoFinalizer), true
 	case o.Terminating && d.Removed:
@@ -102,7 +102,7 @@ func (d Duty) Settle(o Object) (_ Decision, settled bool) {
 	case d.Added:
 		return Rest(ReasonProtect), true
 	case d.Adds >= maxAdds:
-		return Rest(ReasonContested), true
+		return Rest(reasonContested), true
 	case !d.Acts():
 		return Later(ReasonLeftToBuiltIn), true
 	}

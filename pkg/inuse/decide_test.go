@@ -21,7 +21,7 @@ func TestSettle(t *testing.T) {
 	}{
 		"off: nothing is put on":         {Duty{Alone: true, Unanswered: true}, there, Rest(ReasonOff), true},
 		"off: nothing is released":       {Duty{Alone: true, Unanswered: true}, going, Rest(ReasonOff), true},
-		"nothing is known of the object": {alone, Object{}, Rest(ReasonUnknown), true},
+		"nothing is known of the object": {alone, Object{}, Rest(reasonUnknown), true},
 		"protected already":              {alone, protected, Rest(ReasonProtected), true},
 		"others may be at work":          {full, there, Later(ReasonLeftToBuiltIn), true},
 		"no answer": {Duty{Mode: ModeFull, Unanswered: true}, there,
@@ -30,7 +30,7 @@ func TestSettle(t *testing.T) {
 		"put on in a write that the watch lags": {Duty{Mode: ModeFull, Alone: true, Added: true}, there,
 			Rest(ReasonProtect), true},
 		"removed by others too often": {Duty{Mode: ModeFull, Alone: true, Adds: maxAdds}, there,
-			Rest(ReasonContested), true},
+			Rest(reasonContested), true},
 		"removed by others, not too often": {Duty{Mode: ModeFull, Alone: true, Adds: maxAdds - 1}, there,
 			Step(AddFinalizer, ReasonProtect), true},
 		"terminating without the finalizer": {alone, Object{UID: "u", Terminating: true},

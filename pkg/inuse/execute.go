@@ -59,7 +59,7 @@ func (s *session) Wait(ctx context.Context, d Decision) controller.Result {
 		return controller.Done()
 	case d.Writes(): // a dry run
 		s.proveAlone(ctx)
-		s.report(ctx, ReasonDryRun, d.Reason.Would(d.Action))
+		s.report(ctx, reasonDryRun, d.Reason.Would(d.Action))
 		return controller.Done()
 	case !d.due():
 		s.tracker.notDue(s.object.UID)
@@ -79,7 +79,7 @@ func (s *session) Wait(ctx context.Context, d Decision) controller.Result {
 // Do implements controller.Session; the change made by a step enqueues the object.
 func (s *session) Do(ctx context.Context, d Decision) (over bool, err error) {
 	if d.Action == ReadUsers {
-		s.report(ctx, ReasonReadingUsers, "")
+		s.report(ctx, reasonReadingUsers, "")
 		s.kind.ReadUsers(s.object)
 		return true, nil
 	}
@@ -97,7 +97,7 @@ func (s *session) Do(ctx context.Context, d Decision) (over bool, err error) {
 func (s *session) Fail(ctx context.Context, _ Decision, err error) controller.Result {
 	failure := controller.FailureOf(ctx, err)
 	if failure == controller.Retryable || failure == controller.Lasting {
-		s.recorder.ReportFailure(ctx, s.eventOn(s.object), ReasonAPIWriteFailed, err, false)
+		s.recorder.ReportFailure(ctx, s.eventOn(s.object), reasonAPIWriteFailed, err, false)
 	}
 	return failure.Result(s.cfg.retries())
 }

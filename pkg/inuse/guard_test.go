@@ -267,8 +267,8 @@ func TestDryRun(t *testing.T) {
 	if len(events.Events) != 0 {
 		t.Errorf("an Event is a write: %q", <-events.Events)
 	}
-	if got := g.recorder.Waiting(); got[ReasonDryRun] != 2 {
-		t.Errorf("counted %v, want two of %s", got, ReasonDryRun)
+	if got := g.recorder.Waiting(); got[reasonDryRun] != 2 {
+		t.Errorf("counted %v, want two of %s", got, reasonDryRun)
 	}
 	if !g.tracker.isAlone() {
 		t.Error("a need that nobody answered shows no absence")
@@ -312,16 +312,16 @@ func TestWaitingReasons(t *testing.T) {
 	if len(events.Events) > 0 {
 		t.Errorf("reported of an object that there is not: %s", <-events.Events)
 	}
-	w.other = map[string]Decision{"ns/b": Step(ReadUsers, ReasonReadingUsers)}
+	w.other = map[string]Decision{"ns/b": Step(ReadUsers, reasonReadingUsers)}
 	g.reconcile(t.Context(), "ns/b")
-	waits("its users are read", ReasonReadingUsers)
+	waits("its users are read", reasonReadingUsers)
 	delete(w.objects, "ns/b")
 	g.Deleted(named("b", true, true), false)
 	g.reconcile(t.Context(), "ns/a")
 	clock.Step(patience)
 	w.fail = errors.New("timeout")
 	g.reconcile(t.Context(), "ns/a")
-	waits("a write fails", ReasonAPIWriteFailed)
+	waits("a write fails", reasonAPIWriteFailed)
 	w.fail = nil
 	g.reconcile(t.Context(), "ns/a")
 	waits("it is written")

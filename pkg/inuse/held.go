@@ -52,7 +52,7 @@ func atRelease(h Held, alone bool) Decision {
 	case h.Terminating && !h.unused():
 		return h.IfDeleted
 	}
-	return Step(RemoveFinalizer, ReasonRelease)
+	return Step(RemoveFinalizer, reasonRelease)
 }
 
 // witness is a pure function that returns the object that shows whether another program manages the finalizer: an

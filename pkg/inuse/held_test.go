@@ -23,7 +23,7 @@ func endedBy(o Object, byOthers bool) Held {
 
 func TestAtRelease(t *testing.T) {
 	going, rests := named("a", true, true), named("a", false, true)
-	drop := Step(RemoveFinalizer, ReasonRelease)
+	drop := Step(RemoveFinalizer, reasonRelease)
 	for sentence, c := range map[string]struct {
 		held  Held
 		alone bool

@@ -16,7 +16,7 @@ import (
 func TestDueDecisions(t *testing.T) {
 	for _, d := range []Decision{
 		Step(RemoveFinalizer, ReasonUnused), Step(AddFinalizer, ReasonProtect), Step(ReadUsers, ReasonInUse),
-		Later(ReasonLeftToBuiltIn), Rest(ReasonReadingUsers), Rest(ReasonAPIReadFailed),
+		Later(ReasonLeftToBuiltIn), Rest(reasonReadingUsers), Rest(ReasonAPIReadFailed),
 	} {
 		if !d.due() {
 			t.Errorf("%s because %s is not due", d.Action, d.Reason)

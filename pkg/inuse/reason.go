@@ -16,14 +16,14 @@ var table reasons.Table[family]
 
 // Reasons for leaving an object alone.
 var (
-	ReasonUnknown       = table.Silent("Unknown", "The object is unknown.")
+	reasonUnknown       = table.Silent("Unknown", "The object is unknown.")
 	ReasonOff           = table.Silent("ProtectionOff", "The protection controller is off.")
 	ReasonProtected     = table.Silent("Protected", "The object has the finalizer.")
 	ReasonNoFinalizer   = table.Silent("NoFinalizer", "The object is terminating and does not have this finalizer.")
 	ReasonTwin          = table.Silent("Twin", "The PV is a second name of another PV's volume and is not protected.")
 	ReasonLeftToBuiltIn = table.Counted("LeftToBuiltIn",
 		"Kubernetes' own controller may manage the object; volume-guard acts only if that controller does not.")
-	ReasonContested = table.Warning("FinalizerContested",
+	reasonContested = table.Warning("FinalizerContested",
 		"Another program removes the finalizer again and again, so it is not added again: the object can be deleted while "+
 			"it is in use.")
 )
@@ -36,19 +36,19 @@ var (
 		"The claim is terminating, and a terminated pod still names it. It is deleted when the pod is deleted.")
 	ReasonBound = table.Normal("Bound",
 		"The PV is terminating and bound to a claim. It is deleted when the claim is gone.")
-	ReasonReadingUsers  = table.Counted("ReadingUsers", "The pods that use the claim are read from the API server.")
+	reasonReadingUsers  = table.Counted("ReadingUsers", "The pods that use the claim are read from the API server.")
 	ReasonAPIReadFailed = table.Warning("APIReadFailed",
 		"volume-guard could not read from the API server whether the claim is in use, so the claim counts as in use. "+
 			"volume-guard tries again.")
-	ReasonAPIWriteFailed = table.Warning("APIWriteFailed", "A write to the API server failed; volume-guard tries again.")
+	reasonAPIWriteFailed = table.Warning("APIWriteFailed", "A write to the API server failed; volume-guard tries again.")
 )
 
 // Reasons for acting.
 var (
 	ReasonProtect = table.Silent("Protect", "The finalizer is added, so that the object is kept while it is in use.")
 	ReasonUnused  = table.Silent("Unused", "The object is not in use; the finalizer is removed.")
-	ReasonRelease = table.Silent("Release", "The finalizer is removed, because no other controller manages it.")
-	ReasonDryRun  = table.DryRun()
+	reasonRelease = table.Silent("Release", "The finalizer is removed, because no other controller manages it.")
+	reasonDryRun  = table.DryRun()
 )
 
 // Reasons returns every reason, in the order of their declaration.

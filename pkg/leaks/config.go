@@ -75,4 +75,4 @@ func (c Config) Validate() error {
 	return wrong.Err()
 }
 
-func (c Config) rules() Rules { return Rules{Sightings: c.Sightings, Grace: c.Grace} }
+func (c Config) rules() suspicionRules { return suspicionRules{Sightings: c.Sightings, Grace: c.Grace} }

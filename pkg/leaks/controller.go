@@ -162,7 +162,7 @@ func (a *Controller) failed(ctx context.Context, err error) {
 	klog.FromContext(ctx).Info("A leak check could not be completed; the next one is due after the interval", "driver",
 		a.name, "err", err)
 	if a.tracker.fail(err) {
-		a.event(ctx, ReasonLeakCheckFailed, err.Error())
+		a.event(ctx, reasonLeakCheckFailed, err.Error())
 	}
 }
 

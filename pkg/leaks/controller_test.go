@@ -41,13 +41,13 @@ func TestSuspicionAfterSightingsAndGrace(t *testing.T) {
 	a := w.auditor(func(c *Config) { c.Sightings = 3 })
 	w.volumes["kept"], w.volumes["leak"] = true, true
 	w.addPV("pv", "kept")
-	for i, want := range []Reason{ReasonSeenTooSeldom, ReasonSeenTooSeldom, ReasonSeenTooShort} {
+	for i, want := range []Reason{ReasonSeenTooSeldom, ReasonSeenTooSeldom, reasonSeenTooShort} {
 		if got := w.check(a, "leak"); got != want {
 			t.Fatalf("after %d leak checks: %s, want %s", i+1, got, want)
 		}
 	}
 	w.clock.Step(time.Hour - time.Second)
-	if got := w.check(a, "leak"); got != ReasonSeenTooShort {
+	if got := w.check(a, "leak"); got != reasonSeenTooShort {
 		t.Errorf("a second before the grace is over: %s", got)
 	}
 	w.clock.Step(time.Second)
@@ -105,7 +105,7 @@ func TestReasonsAgainstSuspicion(t *testing.T) {
 			w.addPV("pv",
 				handle).Annotations = map[string]string{annProvisionedBy: "another"}
 		}, ""},
-		"PVs without a listed volume": {func(w *world) { w.addPV("pv", "spelled otherwise") }, ReasonNamesDiffer},
+		"PVs without a listed volume": {func(w *world) { w.addPV("pv", "spelled otherwise") }, reasonNamesDiffer},
 		"a snapshot": {func(w *world) {
 			w.contents["s"] = snapshot.Content{UID: "s", Driver: driverName, Handle: "vol-1"}
 		}, ""},
@@ -113,12 +113,12 @@ func TestReasonsAgainstSuspicion(t *testing.T) {
 			w.contents["s"] = snapshot.Content{UID: "s", Driver: "another", Handle: handle, Making: true}
 		}, ReasonLeakSuspected},
 		"an in-tree PV of an unknown volume": {inTree(driverName, "not one that can be translated"),
-			ReasonPVUnclear},
+			reasonPVUnclear},
 		"an in-tree PV of another driver": {inTree("another", "vol-2"), ReasonLeakSuspected},
 		"an entry with its name": {func(w *world) { w.addEntry("x"); w.rename("VOL-1", "9") },
-			ReasonInFlight},
+			reasonInFlight},
 		"an entry with its claim's UID": {func(w *world) { w.addEntry("x"); w.rename("pvc-9", "ol-1") },
-			ReasonInFlight},
+			reasonInFlight},
 		"an entry of another volume": {func(w *world) { w.addEntry("x"); w.rename("pvc-9", "9") },
 			ReasonLeakSuspected},
 		"an entry of another driver": {func(w *world) {
@@ -127,14 +127,14 @@ func TestReasonsAgainstSuspicion(t *testing.T) {
 				"9")
 			w.driverOf("x", "another")
 		}, ReasonLeakSuspected},
-		"an entry that cannot be read":              {func(w *world) { w.problem(driverName) }, ReasonIncomplete},
-		"an entry of an unknown driver":             {func(w *world) { w.problem("") }, ReasonIncomplete},
+		"an entry that cannot be read":              {func(w *world) { w.problem(driverName) }, reasonIncomplete},
+		"an entry of an unknown driver":             {func(w *world) { w.problem("") }, reasonIncomplete},
 		"one of another driver that cannot be read": {func(w *world) { w.problem("another") }, ReasonLeakSuspected},
 		"it is attached": {func(w *world) { w.inUse[handle] = []string{"node-1"} },
-			ReasonInUse},
-		"an attached inline volume": {func(w *world) { w.attached = inline(driverName, "vol-1") }, ReasonInUse},
+			reasonInUse},
+		"an attached inline volume": {func(w *world) { w.attached = inline(driverName, "vol-1") }, reasonInUse},
 		"an attached inline volume of another name": {func(w *world) { w.attached = inline(driverName, "vol-2") },
-			ReasonPVUnclear},
+			reasonPVUnclear},
 		"an attached inline volume of another driver": {func(w *world) { w.attached = inline("another", "vol-1") },
 			ReasonLeakSuspected},
 		"an attached PV that is gone": {func(w *world) {

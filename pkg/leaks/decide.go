@@ -2,53 +2,53 @@ package leaks
 
 import "time"
 
-// Verdict is the result of a leak check for one volume, with its reason.
-type Verdict struct {
+// verdict is the result of a leak check for one volume, with its reason.
+type verdict struct {
 	Suspected bool
 	Reason    Reason
 }
 
-// Decide returns whether a listed volume is suspected to be a leak. It is a pure function: an unknown fact prevents a
+// decide returns whether a listed volume is suspected to be a leak. It is a pure function: an unknown fact prevents a
 // suspicion, and the grace period is measured up to now.
-func Decide(s Facts, now time.Time) Verdict {
+func decide(s facts, now time.Time) verdict {
 	if why, against := s.against(); against {
-		return Verdict{Reason: why}
+		return verdict{Reason: why}
 	}
 	switch {
 	case s.Sightings < max(s.Rules.Sightings, leastSightings):
-		return Verdict{Reason: ReasonSeenTooSeldom}
+		return verdict{Reason: ReasonSeenTooSeldom}
 	case s.FirstSeen.IsZero() || now.Sub(s.FirstSeen) < s.Rules.Grace:
-		return Verdict{Reason: ReasonSeenTooShort}
+		return verdict{Reason: reasonSeenTooShort}
 	}
-	return Verdict{Suspected: true, Reason: ReasonLeakSuspected}
+	return verdict{Suspected: true, Reason: ReasonLeakSuspected}
 }
 
 // against returns the reason that prevents a suspicion regardless of time and sightings. A leak check with such a
 // reason is not a sighting.
-func (s Facts) against() (why Reason, against bool) {
+func (s facts) against() (why Reason, against bool) {
 	switch {
-	case s.PV == Present:
-		return ReasonPV, true
-	case s.Snapshot == Present:
-		return ReasonSnapshot, true
-	case s.InFlight == Present:
-		return ReasonInFlight, true
-	case s.PV != Absent || s.Snapshot != Absent || s.InFlight != Absent || s.Unclear == PresenceUnknown ||
-		s.Maker == PresenceUnknown:
-		return ReasonIncomplete, true
+	case s.PV == present:
+		return reasonPV, true
+	case s.Snapshot == present:
+		return reasonSnapshot, true
+	case s.InFlight == present:
+		return reasonInFlight, true
+	case s.PV != absent || s.Snapshot != absent || s.InFlight != absent || s.Unclear == presenceUnknown ||
+		s.Maker == presenceUnknown:
+		return reasonIncomplete, true
 	case s.Ephemeral:
-		return ReasonEphemeral, true
+		return reasonEphemeral, true
 	case s.InUse:
-		return ReasonInUse, true
+		return reasonInUse, true
 	case !s.NamesMatch:
-		return ReasonNamesDiffer, true
-	case s.Unclear != Absent:
-		return ReasonPVUnclear, true
-	case s.Maker != Absent:
+		return reasonNamesDiffer, true
+	case s.Unclear != absent:
+		return reasonPVUnclear, true
+	case s.Maker != absent:
 		return ReasonBeingMade, true
 	}
 	return "", false
 }
 
 // accounted reports whether the volume has an owner in the cluster and needs no record.
-func accounted(r Reason) bool { return r == ReasonPV || r == ReasonSnapshot }
+func accounted(r Reason) bool { return r == reasonPV || r == reasonSnapshot }

@@ -9,10 +9,10 @@ import (
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // leaked returns the facts of a suspected volume, with the change applied.
-func leaked(change func(*Facts)) Facts {
-	s := Facts{
-		Rules: Rules{Sightings: 3, Grace: time.Hour},
-		PV:    Absent, Snapshot: Absent, InFlight: Absent, Unclear: Absent, Maker: Absent, NamesMatch: true,
+func leaked(change func(*facts)) facts {
+	s := facts{
+		Rules: suspicionRules{Sightings: 3, Grace: time.Hour},
+		PV:    absent, Snapshot: absent, InFlight: absent, Unclear: absent, Maker: absent, NamesMatch: true,
 		Sightings: 3, FirstSeen: noon.Add(-time.Hour),
 	}
 	if change != nil {
@@ -23,62 +23,62 @@ func leaked(change func(*Facts)) Facts {
 
 func TestDecide(t *testing.T) {
 	for sentence, c := range map[string]struct {
-		snapshot Facts
+		snapshot facts
 		want     Reason
 	}{
 		"nothing accounts for it, often and long enough": {leaked(nil), ReasonLeakSuspected},
-		"nothing is known": {Facts{}, ReasonIncomplete},
-		"a PV names it":    {leaked(func(s *Facts) { s.PV = Present }), ReasonPV},
-		"a PV names it, and nothing else is known": {Facts{PV: Present}, ReasonPV},
-		"whether a PV names it is not known": {leaked(func(s *Facts) { s.PV = PresenceUnknown }),
-			ReasonIncomplete},
-		"it is a snapshot's": {leaked(func(s *Facts) { s.Snapshot = Present }),
-			ReasonSnapshot},
-		"whether it is a snapshot's is not known": {leaked(func(s *Facts) { s.Snapshot = PresenceUnknown }),
-			ReasonIncomplete},
-		"a PV does not tell its volume": {leaked(func(s *Facts) { s.Unclear = Present }),
-			ReasonPVUnclear},
-		"whether all PVs tell is not known": {leaked(func(s *Facts) { s.Unclear = PresenceUnknown }),
-			ReasonIncomplete},
-		"the in-flight log has it": {leaked(func(s *Facts) { s.InFlight = Present }),
-			ReasonInFlight},
-		"its presence in the in-flight log is unknown": {leaked(func(s *Facts) { s.InFlight = PresenceUnknown }),
-			ReasonIncomplete},
-		"a claim may be its maker": {leaked(func(s *Facts) { s.Maker = Present }),
+		"nothing is known": {facts{}, reasonIncomplete},
+		"a PV names it":    {leaked(func(s *facts) { s.PV = present }), reasonPV},
+		"a PV names it, and nothing else is known": {facts{PV: present}, reasonPV},
+		"whether a PV names it is not known": {leaked(func(s *facts) { s.PV = presenceUnknown }),
+			reasonIncomplete},
+		"it is a snapshot's": {leaked(func(s *facts) { s.Snapshot = present }),
+			reasonSnapshot},
+		"whether it is a snapshot's is not known": {leaked(func(s *facts) { s.Snapshot = presenceUnknown }),
+			reasonIncomplete},
+		"a PV does not tell its volume": {leaked(func(s *facts) { s.Unclear = present }),
+			reasonPVUnclear},
+		"whether all PVs tell is not known": {leaked(func(s *facts) { s.Unclear = presenceUnknown }),
+			reasonIncomplete},
+		"the in-flight log has it": {leaked(func(s *facts) { s.InFlight = present }),
+			reasonInFlight},
+		"its presence in the in-flight log is unknown": {leaked(func(s *facts) { s.InFlight = presenceUnknown }),
+			reasonIncomplete},
+		"a claim may be its maker": {leaked(func(s *facts) { s.Maker = present }),
 			ReasonBeingMade},
-		"whether one is being made is not known": {leaked(func(s *Facts) { s.Maker = PresenceUnknown }),
-			ReasonIncomplete},
-		"no PV's volume is in the list": {leaked(func(s *Facts) { s.NamesMatch = false }),
-			ReasonNamesDiffer},
-		"it is attached": {leaked(func(s *Facts) { s.InUse = true }), ReasonInUse},
-		"it is named like a pod's own": {leaked(func(s *Facts) { s.Ephemeral = true }),
-			ReasonEphemeral},
-		"it was seen once too seldom": {leaked(func(s *Facts) { s.Sightings = 2 }),
+		"whether one is being made is not known": {leaked(func(s *facts) { s.Maker = presenceUnknown }),
+			reasonIncomplete},
+		"no PV's volume is in the list": {leaked(func(s *facts) { s.NamesMatch = false }),
+			reasonNamesDiffer},
+		"it is attached": {leaked(func(s *facts) { s.InUse = true }), reasonInUse},
+		"it is named like a pod's own": {leaked(func(s *facts) { s.Ephemeral = true }),
+			reasonEphemeral},
+		"it was seen once too seldom": {leaked(func(s *facts) { s.Sightings = 2 }),
 			ReasonSeenTooSeldom},
-		"it was seen once, and the rules ask for no more": {leaked(func(s *Facts) {
+		"it was seen once, and the rules ask for no more": {leaked(func(s *facts) {
 			s.Rules.Sightings, s.Sightings = 1,
 				1
 		}), ReasonSeenTooSeldom},
-		"it was seen twice, and the rules ask for nothing": {leaked(func(s *Facts) {
-			s.Rules, s.Sightings = Rules{},
+		"it was seen twice, and the rules ask for nothing": {leaked(func(s *facts) {
+			s.Rules, s.Sightings = suspicionRules{},
 				2
 		}), ReasonLeakSuspected},
-		"it was seen often, but not for long": {leaked(func(s *Facts) { s.FirstSeen = s.FirstSeen.Add(time.Nanosecond) }),
-			ReasonSeenTooShort},
-		"since when is not known": {leaked(func(s *Facts) { s.FirstSeen = time.Time{} }),
-			ReasonSeenTooShort},
-		"the clock went back": {leaked(func(s *Facts) { s.FirstSeen = noon.Add(time.Hour) }), ReasonSeenTooShort},
-		"it is attached, and its maker is not known": {leaked(func(s *Facts) {
+		"it was seen often, but not for long": {leaked(func(s *facts) { s.FirstSeen = s.FirstSeen.Add(time.Nanosecond) }),
+			reasonSeenTooShort},
+		"since when is not known": {leaked(func(s *facts) { s.FirstSeen = time.Time{} }),
+			reasonSeenTooShort},
+		"the clock went back": {leaked(func(s *facts) { s.FirstSeen = noon.Add(time.Hour) }), reasonSeenTooShort},
+		"it is attached, and its maker is not known": {leaked(func(s *facts) {
 			s.InUse, s.Maker = true,
-				PresenceUnknown
-		}), ReasonIncomplete},
-		"a PV names it, and it was seen for a hundred leak checks": {leaked(func(s *Facts) {
-			s.PV, s.Sightings = Present,
+				presenceUnknown
+		}), reasonIncomplete},
+		"a PV names it, and it was seen for a hundred leak checks": {leaked(func(s *facts) {
+			s.PV, s.Sightings = present,
 				100
 		}),
-			ReasonPV},
+			reasonPV},
 	} {
-		got := Decide(c.snapshot, noon)
+		got := decide(c.snapshot, noon)
 		if got.Reason != c.want || got.Suspected != (c.want == ReasonLeakSuspected) {
 			t.Errorf("%s: %+v, want %s", sentence, got, c.want)
 		}
@@ -87,7 +87,7 @@ func TestDecide(t *testing.T) {
 
 // TestSuspicionNeedsAllFacts tries every combination of facts.
 func TestSuspicionNeedsAllFacts(t *testing.T) {
-	presences, either := []Presence{PresenceUnknown, Present, Absent}, []bool{false, true}
+	presences, either := []existence{presenceUnknown, present, absent}, []bool{false, true}
 	suspected, all := 0, 0
 	for _, pv := range presences {
 		for _, snapshot := range presences {
@@ -96,7 +96,7 @@ func TestSuspicionNeedsAllFacts(t *testing.T) {
 					for bits := range 8 {
 						for sightings := range 4 {
 							for _, old := range either {
-								s := leaked(func(s *Facts) {
+								s := leaked(func(s *facts) {
 									s.PV, s.Snapshot, s.Unclear, s.Maker = pv, snapshot, unclear, maker
 									s.NamesMatch, s.InUse, s.Ephemeral = bits&1 != 0, bits&2 != 0, bits&4 != 0
 									s.Sightings = sightings
@@ -105,8 +105,8 @@ func TestSuspicionNeedsAllFacts(t *testing.T) {
 									}
 								})
 								all++
-								got := Decide(s, noon)
-								want := pv == Absent && snapshot == Absent && unclear == Absent && maker == Absent && bits == 1 &&
+								got := decide(s, noon)
+								want := pv == absent && snapshot == absent && unclear == absent && maker == absent && bits == 1 &&
 									sightings == 3 && old
 								if got.Suspected != want {
 									t.Errorf("%+v: %+v", s, got)
@@ -130,7 +130,7 @@ func TestSuspicionNeedsAllFacts(t *testing.T) {
 }
 
 func TestReasons(t *testing.T) {
-	for _, reason := range []Reason{ReasonPV, ReasonSnapshot} {
+	for _, reason := range []Reason{reasonPV, reasonSnapshot} {
 		if !accounted(reason) || slices.Contains(Reasons(), reason) {
 			t.Errorf("%s is no reason of an unaccounted volume", reason)
 		}

@@ -14,8 +14,8 @@
 // # How it works
 //
 // list.go pages through the driver's volumes, and cluster.go reads the objects that account for volumes. survey.go
-// combines both into the [Facts] of each volume, and tracker.go counts its sightings. [Decide] is a pure function
-// from Facts to [Verdict]. DESIGN.md explains the order of the reads.
+// combines both into the [facts] of each volume, and tracker.go counts its sightings. [decide] is a pure function
+// from facts to [verdict]. DESIGN.md explains the order of the reads.
 //
 // Stability: for the programs of this repository. It may change with each release.
 package leaks

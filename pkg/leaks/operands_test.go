@@ -32,17 +32,18 @@ func TestIsEphemeral(t *testing.T) {
 
 func TestReportWithoutCompletionIsOld(t *testing.T) {
 	var never time.Time
-	c := Case{Remediation: Adopt, Fresh: true, Reported: true, Suspected: true, Others: Absent, Own: OwnPV{Read: true}}
-	if step, why := DecideRemediation(c, never.Add(time.Second)); step != Refuse || why != WhyReportOld {
+	c := situation{Remediation: Adopt, Fresh: true, Reported: true, Suspected: true, Others: absent,
+		Own: ownPV{Read: true}}
+	if step, why := decideRemediation(c, never.Add(time.Second)); step != refuse || why != whyReportOld {
 		t.Errorf("got %v, %s", step, why)
 	}
 }
 
 func TestTerminatingAdoptedPVIsRefused(t *testing.T) {
-	c := Case{Remediation: Adopt, Others: Absent, Own: OwnPV{
+	c := situation{Remediation: Adopt, Others: absent, Own: ownPV{
 		Read: true, Found: true, Made: true, PV: volume.PV{Policy: volume.PolicyDelete, Terminating: true},
 	}}
-	if step, why := DecideRemediation(c, noon); step != Refuse || why != WhyChanged {
+	if step, why := decideRemediation(c, noon); step != refuse || why != whyChanged {
 		t.Errorf("got %v, %s", step, why)
 	}
 }
@@ -70,7 +71,7 @@ func TestReadableEntryBesideUnreadableOne(t *testing.T) {
 	entry := inflight.Located{}
 	entry.Volume, entry.Claim.UID = "pvc-1", types.UID("1")
 	s := survey{inFlight: []inflight.Located{entry}, unreadable: "an entry", snapshots: map[string]bool{}}
-	if got := s.snapshot(Volume{Handle: "vol-pvc-1"}, Rules{}).InFlight; got != Present {
+	if got := s.snapshot(Volume{Handle: "vol-pvc-1"}, suspicionRules{}).InFlight; got != present {
 		t.Errorf("in flight: %v", got)
 	}
 }
@@ -118,7 +119,7 @@ func TestBecause(t *testing.T) {
 		"a, b":          {Volume{Handle: "vol-1", Nodes: []string{"a", "b"}}, survey{}},
 		"node-1":        {Volume{Handle: "Vol-1"}, survey{attached: map[string]string{"vol-1": "node-1"}}},
 	} {
-		if u := newTracker().judge(c.v, unaccounted{}, c.found, making{}, Rules{}, noon); u.because != want {
+		if u := newTracker().judge(c.v, unaccounted{}, c.found, making{}, suspicionRules{}, noon); u.because != want {
 			t.Errorf("%s: %q, want %q", u.verdict.Reason, u.because, want)
 		}
 	}

@@ -18,8 +18,8 @@ import (
 
 // Annotations of the PVs that are created for remediations.
 const (
-	// RemediationAnnotation names the remediation of a PV: "adopt" or "reclaim".
-	RemediationAnnotation = "csi-reclaimer.io/remedy"
+	// remediationAnnotation names the remediation of a PV: "adopt" or "reclaim".
+	remediationAnnotation = "csi-reclaimer.io/remedy"
 
 	annProvisionedBy   = "pv.kubernetes.io/provisioned-by"
 	annSecretName      = "volume.kubernetes.io/provisioner-deletion-secret-name"
@@ -104,7 +104,7 @@ func remediationPV(to Remediation, driver string, v Found, o PVOptions) *v1.Pers
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        string(to) + "-" + digest(driver, v.Handle),
-			Annotations: map[string]string{RemediationAnnotation: string(to)},
+			Annotations: map[string]string{remediationAnnotation: string(to)},
 		},
 		Spec: v1.PersistentVolumeSpec{
 			Capacity:                      v1.ResourceList{v1.ResourceStorage: *resource.NewQuantity(bytes, resource.BinarySI)},
@@ -148,8 +148,8 @@ func digestOf(driver, handle string) [sha256.Size]byte {
 // claim of an adopted PV.
 func isRemediation(made, want *v1.PersistentVolume) bool {
 	pv, is := volume.Of(made), volume.Of(want)
-	to := want.Annotations[RemediationAnnotation]
-	return made.Name == want.Name && made.Annotations[RemediationAnnotation] == to && pv.Driver == is.Driver &&
+	to := want.Annotations[remediationAnnotation]
+	return made.Name == want.Name && made.Annotations[remediationAnnotation] == to && pv.Driver == is.Driver &&
 		pv.Handle == is.Handle &&
 		(to == string(Adopt) || pv.Claim == is.Claim && pv.ProvisionedBy == is.ProvisionedBy)
 }

@@ -6,71 +6,71 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Step is the next step of a remediation. Its zero value is Refuse.
-type Step uint8
+// step is the next step of a remediation. Its zero value is refuse.
+type step uint8
 
 const (
-	// Refuse changes nothing and ends the remediation.
-	Refuse Step = iota
-	// CreatePV creates the PV with policy Retain, which keeps the volume.
-	CreatePV
-	// WaitReleased waits until the PV controller has marked the PV Released.
-	WaitReleased
-	// TurnPolicy sets the PV's policy to Delete, which starts the deletion of the volume.
-	TurnPolicy
+	// refuse changes nothing and ends the remediation.
+	refuse step = iota
+	// createPV creates the PV with policy Retain, which keeps the volume.
+	createPV
+	// waitReleased waits until the PV controller has marked the PV Released.
+	waitReleased
+	// turnPolicy sets the PV's policy to Delete, which starts the deletion of the volume.
+	turnPolicy
 	// Finished: the PV has its final policy, so the remediation is complete.
 	Finished
 )
 
 // String returns the step as it appears in logs and tests.
-func (s Step) String() string {
+func (s step) String() string {
 	return [...]string{"Refuse", "CreatePV", "WaitReleased", "TurnPolicy", "Finished"}[s]
 }
 
-// Why is the reason of a step, especially of a refusal.
-type Why string
+// refusal is the reason of a step, especially of a refusal.
+type refusal string
 
-// Reasons of the steps that DecideRemediation returns.
+// Reasons of the steps that decideRemediation returns.
 const (
-	// WhyUnknown: PVs or VolumeAttachments were not read, so another object may name the volume.
-	WhyUnknown Why = "Unknown"
-	// WhyNotReported and WhyNotSuspected: the volume is not in the report, or not as a suspect.
-	WhyNotReported  Why = "NotReported"
-	WhyNotSuspected Why = "NotSuspected"
-	// WhyReportOld: the report is older than maxReportAge, or has no complete leak check.
-	WhyReportOld Why = "ReportOld"
-	// WhyNamed: a PV other than the remediation's own, or a VolumeAttachment, names the volume.
-	WhyNamed Why = "Named"
-	// WhyNameTaken: another PV already has the name of the remediation's PV.
-	WhyNameTaken Why = "NameTaken"
-	// WhyChanged: the remediation's PV exists, but is in use, terminating, or has another policy.
-	WhyChanged Why = "Changed"
-	// WhyTakenBack: the PV was deleted by another client during its remediation.
-	WhyTakenBack Why = "TakenBack"
-	// WhySuspected: the volume is suspected to be a leak, or already has the remediation's PV.
-	WhySuspected Why = "LeakSuspected"
+	// whyUnknown: PVs or VolumeAttachments were not read, so another object may name the volume.
+	whyUnknown refusal = "Unknown"
+	// whyNotReported and whyNotSuspected: the volume is not in the report, or not as a suspect.
+	whyNotReported  refusal = "NotReported"
+	whyNotSuspected refusal = "NotSuspected"
+	// whyReportOld: the report is older than maxReportAge, or has no complete leak check.
+	whyReportOld refusal = "ReportOld"
+	// whyNamed: a PV other than the remediation's own, or a VolumeAttachment, names the volume.
+	whyNamed refusal = "Named"
+	// whyNameTaken: another PV already has the name of the remediation's PV.
+	whyNameTaken refusal = "NameTaken"
+	// whyChanged: the remediation's PV exists, but is in use, terminating, or has another policy.
+	whyChanged refusal = "Changed"
+	// whyTakenBack: the PV was deleted by another client during its remediation.
+	whyTakenBack refusal = "TakenBack"
+	// whySuspected: the volume is suspected to be a leak, or already has the remediation's PV.
+	whySuspected refusal = "LeakSuspected"
 )
 
-// Sentence returns the reason as a clause for messages, or the word itself for an unknown reason.
-func (w Why) Sentence() string {
+// sentence returns the reason as a clause for messages, or the word itself for an unknown reason.
+func (w refusal) sentence() string {
 	switch w {
-	case WhyUnknown:
+	case whyUnknown:
 		return "it is not known whether another object names it"
-	case WhyNotReported:
+	case whyNotReported:
 		return "the report has no volume of that name; write it as the report does"
-	case WhyNotSuspected:
+	case whyNotSuspected:
 		return "it is no suspect"
-	case WhyReportOld:
+	case whyReportOld:
 		return "the report is too old; have a new one made"
-	case WhyNamed:
+	case whyNamed:
 		return "an object names it by now"
-	case WhyNameTaken:
+	case whyNameTaken:
 		return "the name of its PV is taken"
-	case WhyChanged:
+	case whyChanged:
 		return "its PV exists already, and is in use or terminating: see kubectl reclaim explain"
-	case WhyTakenBack:
+	case whyTakenBack:
 		return "its PV was created, and has been deleted since"
-	case WhySuspected:
+	case whySuspected:
 		return "nothing in the cluster accounts for it"
 	}
 	return string(w)
@@ -79,9 +79,9 @@ func (w Why) Sentence() string {
 // maxReportAge is the maximum age of a report to act on.
 const maxReportAge = 24 * time.Hour
 
-// Case holds everything known about one remediation, for the pure function DecideRemediation. The zero value of every
-// field means that the fact is unknown, or prevents the remediation.
-type Case struct {
+// situation holds everything known about one remediation, for the pure function decideRemediation. The zero value of
+// every field means that the fact is unknown, or prevents the remediation.
+type situation struct {
 	Remediation Remediation
 	// Fresh: this is the first decision, before the PV is created. If the PV is deleted after that, the remediation is
 	// withdrawn and does not create it again.
@@ -91,59 +91,59 @@ type Case struct {
 	Completed           time.Time
 	// Others: a PV other than the remediation's own names the volume, or a VolumeAttachment does inline, according to
 	// live lists of both.
-	Others Presence
+	Others existence
 	// Own is the result of a live read of the remediation's own PV.
-	Own OwnPV
+	Own ownPV
 }
 
-// OwnPV is the state of the remediation's PV in the API server.
-type OwnPV struct {
+// ownPV is the state of the remediation's PV in the API server.
+type ownPV struct {
 	// Read tells that the read succeeded, Found that a PV has its name, and Made that this PV is the remediation's.
 	Read, Found, Made bool
 	PV                volume.PV
 }
 
-// DecideRemediation returns the next step and its reason. It is a pure function, which measures the report's age at
+// decideRemediation returns the next step and its reason. It is a pure function, which measures the report's age at
 // now. The deletion of a volume starts only while no other object names the volume, and only after the PV controller
 // itself has found that this PV's claim is gone.
-func DecideRemediation(c Case, now time.Time) (Step, Why) {
+func decideRemediation(c situation, now time.Time) (step, refusal) {
 	switch {
-	case c.Others == Present:
-		return Refuse, WhyNamed
-	case c.Others != Absent || !c.Own.Read:
-		return Refuse, WhyUnknown
+	case c.Others == present:
+		return refuse, whyNamed
+	case c.Others != absent || !c.Own.Read:
+		return refuse, whyUnknown
 	case c.Own.Found && !c.Own.Made:
-		return Refuse, WhyNameTaken
+		return refuse, whyNameTaken
 	case c.Own.Found:
 		return c.goOn() // its own PV accounts for the volume, so reports no longer have it
 	case !c.Fresh:
-		return Refuse, WhyTakenBack
+		return refuse, whyTakenBack
 	case !c.Reported:
-		return Refuse, WhyNotReported
+		return refuse, whyNotReported
 	case !c.Suspected:
-		return Refuse, WhyNotSuspected
+		return refuse, whyNotSuspected
 	case c.Completed.IsZero() || now.Sub(c.Completed) > maxReportAge:
-		return Refuse, WhyReportOld
+		return refuse, whyReportOld
 	}
-	return CreatePV, WhySuspected
+	return createPV, whySuspected
 }
 
 // goOn sets the policy of a PV for Reclaim only after the PV is marked Released under policy Retain.
-func (c Case) goOn() (Step, Why) {
+func (c situation) goOn() (step, refusal) {
 	pv := c.Own.PV
 	switch {
 	case c.Remediation == Reclaim && pv.Policy == volume.PolicyDelete:
-		return Finished, WhySuspected // also if it is terminating, because its volume is deleted with it
+		return Finished, whySuspected // also if it is terminating, because its volume is deleted with it
 	case pv.Terminating:
-		return Refuse, WhyChanged
+		return refuse, whyChanged
 	case c.Remediation == Adopt:
-		return Finished, WhySuspected
+		return Finished, whySuspected
 	case c.Remediation != Reclaim || pv.Policy != volume.PolicyRetain:
-		return Refuse, WhyChanged
+		return refuse, whyChanged
 	case pv.Phase == volume.PhasePending || pv.Phase == volume.PhaseUnknown:
-		return WaitReleased, WhySuspected
+		return waitReleased, whySuspected
 	case pv.Phase == volume.PhaseReleased:
-		return TurnPolicy, WhySuspected
+		return turnPolicy, whySuspected
 	}
-	return Refuse, WhyChanged
+	return refuse, whyChanged
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// suspect returns a case whose next step is CreatePV.
-func suspect(to Remediation, change func(*Case)) Case {
-	c := Case{Remediation: to, Fresh: true, Reported: true, Suspected: true, Completed: noon.Add(-time.Hour),
-		Others: Absent, Own: OwnPV{Read: true}}
+// suspect returns a case whose next step is createPV.
+func suspect(to Remediation, change func(*situation)) situation {
+	c := situation{Remediation: to, Fresh: true, Reported: true, Suspected: true, Completed: noon.Add(-time.Hour),
+		Others: absent, Own: ownPV{Read: true}}
 	if change != nil {
 		change(&c)
 	}
@@ -22,10 +22,10 @@ func suspect(to Remediation, change func(*Case)) Case {
 }
 
 // made returns a case whose PV was created by an earlier run.
-func made(to Remediation, change func(*volume.PV)) Case {
-	return suspect(to, func(c *Case) {
+func made(to Remediation, change func(*volume.PV)) situation {
+	return suspect(to, func(c *situation) {
 		c.Reported, c.Suspected, c.Completed = false, false, time.Time{}
-		c.Own = OwnPV{Read: true, Found: true, Made: true, PV: volume.PV{Policy: volume.PolicyRetain,
+		c.Own = ownPV{Read: true, Found: true, Made: true, PV: volume.PV{Policy: volume.PolicyRetain,
 			Phase: volume.PhaseReleased}}
 		change(&c.Own.PV)
 	})
@@ -33,66 +33,66 @@ func made(to Remediation, change func(*volume.PV)) Case {
 
 func TestDecideRemediation(t *testing.T) {
 	for sentence, c := range map[string]struct {
-		of   Case
-		step Step
-		why  Why
+		of   situation
+		step step
+		why  refusal
 	}{
-		"nothing is known":        {Case{}, Refuse, WhyUnknown},
-		"a suspect":               {suspect(Adopt, nil), CreatePV, WhySuspected},
-		"a suspect that is to go": {suspect(Reclaim, nil), CreatePV, WhySuspected},
-		"it is not in the report": {suspect(Reclaim, func(c *Case) { c.Reported = false }), Refuse,
-			WhyNotReported},
-		"it is in the report, and no suspect": {suspect(Reclaim, func(c *Case) { c.Suspected = false }), Refuse,
-			WhyNotSuspected},
-		"a report of an unknown time": {suspect(Reclaim, func(c *Case) { c.Completed = time.Time{} }), Refuse,
-			WhyReportOld},
+		"nothing is known":        {situation{}, refuse, whyUnknown},
+		"a suspect":               {suspect(Adopt, nil), createPV, whySuspected},
+		"a suspect that is to go": {suspect(Reclaim, nil), createPV, whySuspected},
+		"it is not in the report": {suspect(Reclaim, func(c *situation) { c.Reported = false }), refuse,
+			whyNotReported},
+		"it is in the report, and no suspect": {suspect(Reclaim, func(c *situation) { c.Suspected = false }), refuse,
+			whyNotSuspected},
+		"a report of an unknown time": {suspect(Reclaim, func(c *situation) { c.Completed = time.Time{} }), refuse,
+			whyReportOld},
 		"a report of the day before yesterday": {suspect(Adopt,
-			func(c *Case) { c.Completed = noon.Add(-25 * time.Hour) }), Refuse, WhyReportOld},
-		"another PV names it": {suspect(Reclaim, func(c *Case) { c.Others = Present }), Refuse,
-			WhyNamed},
-		"whether another does is not known": {suspect(Reclaim, func(c *Case) { c.Others = PresenceUnknown }), Refuse,
-			WhyUnknown},
-		"its own PV was not looked for": {suspect(Reclaim, func(c *Case) { c.Own.Read = false }), Refuse,
-			WhyUnknown},
-		"a foreign PV has the name": {suspect(Reclaim, func(c *Case) { c.Own.Found = true }), Refuse,
-			WhyNameTaken},
-		"adopted": {made(Adopt, func(*volume.PV) {}), Finished, WhySuspected},
-		"adopted, and deleted again": {made(Adopt, func(pv *volume.PV) { pv.Terminating = true }), Refuse,
-			WhyChanged},
+			func(c *situation) { c.Completed = noon.Add(-25 * time.Hour) }), refuse, whyReportOld},
+		"another PV names it": {suspect(Reclaim, func(c *situation) { c.Others = present }), refuse,
+			whyNamed},
+		"whether another does is not known": {suspect(Reclaim, func(c *situation) { c.Others = presenceUnknown }), refuse,
+			whyUnknown},
+		"its own PV was not looked for": {suspect(Reclaim, func(c *situation) { c.Own.Read = false }), refuse,
+			whyUnknown},
+		"a foreign PV has the name": {suspect(Reclaim, func(c *situation) { c.Own.Found = true }), refuse,
+			whyNameTaken},
+		"adopted": {made(Adopt, func(*volume.PV) {}), Finished, whySuspected},
+		"adopted, and deleted again": {made(Adopt, func(pv *volume.PV) { pv.Terminating = true }), refuse,
+			whyChanged},
 		"made, not reconciled by the PV controller": {made(Reclaim, func(pv *volume.PV) { pv.Phase = volume.PhasePending }),
-			WaitReleased, WhySuspected},
-		"made, and released": {made(Reclaim, func(*volume.PV) {}), TurnPolicy, WhySuspected},
+			waitReleased, whySuspected},
+		"made, and released": {made(Reclaim, func(*volume.PV) {}), turnPolicy, whySuspected},
 		"made, and in use": {made(Reclaim, func(pv *volume.PV) { pv.Phase = volume.PhaseBound }),
-			Refuse, WhyChanged},
+			refuse, whyChanged},
 		"made, and free for any claim": {made(Reclaim,
-			func(pv *volume.PV) { pv.Phase = volume.PhaseAvailable }), Refuse, WhyChanged},
+			func(pv *volume.PV) { pv.Phase = volume.PhaseAvailable }), refuse, whyChanged},
 		"made, and turned": {made(Reclaim, func(pv *volume.PV) { pv.Policy = volume.PolicyDelete }),
-			Finished, WhySuspected},
+			Finished, whySuspected},
 		"made, turned, and on its way out": {made(Reclaim, func(pv *volume.PV) {
 			pv.Policy,
 				pv.Terminating = volume.PolicyDelete, true
-		}), Finished, WhySuspected},
-		"it was made, and is gone": {suspect(Reclaim, func(c *Case) { c.Fresh = false }), Refuse,
-			WhyTakenBack},
+		}), Finished, whySuspected},
+		"it was made, and is gone": {suspect(Reclaim, func(c *situation) { c.Fresh = false }), refuse,
+			whyTakenBack},
 		"adopted, and set to Delete later": {made(Adopt, func(pv *volume.PV) { pv.Policy = volume.PolicyDelete }),
-			Finished, WhySuspected},
+			Finished, whySuspected},
 		"made, with an unknown policy": {made(Reclaim,
-			func(pv *volume.PV) { pv.Policy = volume.PolicyUnknown }), Refuse, WhyChanged},
-		"made, and being deleted": {made(Reclaim, func(pv *volume.PV) { pv.Terminating = true }), Refuse,
-			WhyChanged},
-		"made for a remedy that there is none of": {made("", func(*volume.PV) {}), Refuse, WhyChanged},
+			func(pv *volume.PV) { pv.Policy = volume.PolicyUnknown }), refuse, whyChanged},
+		"made, and being deleted": {made(Reclaim, func(pv *volume.PV) { pv.Terminating = true }), refuse,
+			whyChanged},
+		"made for a remedy that there is none of": {made("", func(*volume.PV) {}), refuse, whyChanged},
 	} {
-		step, why := DecideRemediation(c.of, noon)
+		step, why := decideRemediation(c.of, noon)
 		if step != c.step || why != c.why {
 			t.Errorf("%s: %v, %s, want %v, %s", sentence, step, why, c.step, c.why)
 		}
-		if why.Sentence() == string(why) {
+		if why.sentence() == string(why) {
 			t.Errorf("%s has no sentence", why)
 		}
 	}
 	c := made(Reclaim, func(*volume.PV) {})
-	c.Others = Present
-	if step, why := DecideRemediation(c, noon); step != Refuse || why != WhyNamed {
+	c.Others = present
+	if step, why := decideRemediation(c, noon); step != refuse || why != whyNamed {
 		t.Errorf("another PV names the volume of one that is to be turned: %v, %s", step, why)
 	}
 }
@@ -163,7 +163,7 @@ func TestIsRemediation(t *testing.T) {
 		"without a claim":   func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef = nil },
 		"made by others":    func(pv *v1.PersistentVolume) { pv.Annotations[annProvisionedBy] = "other" },
 		"for something else": func(pv *v1.PersistentVolume) {
-			pv.Annotations[RemediationAnnotation] = string(Adopt)
+			pv.Annotations[remediationAnnotation] = string(Adopt)
 		},
 		"of another name": func(pv *v1.PersistentVolume) { pv.Name = "other" },
 	} {

@@ -32,7 +32,7 @@ const (
 	lookEvery      = 200 * time.Millisecond
 )
 
-// Remediator carries out remediations step by step, each decided by [DecideRemediation] from live reads, and is safe
+// Remediator carries out remediations step by step, each decided by [decideRemediation] from live reads, and is safe
 // for concurrent use.
 type Remediator struct {
 	pvs         corev1.PersistentVolumeInterface
@@ -57,7 +57,7 @@ func NewRemediator(config *rest.Config) (*Remediator, error) {
 // Check decides about a remediation without any write. pv is the PV of [AdoptPV] or [ReclaimPV] for the volume. Check
 // returns the next step, and the remediation's PV if an earlier run created it, or else nil. The error of a refusal
 // wraps ErrRefused and gives the reason.
-func (m *Remediator) Check(ctx context.Context, r Report, to Remediation, pv *v1.PersistentVolume) (Step,
+func (m *Remediator) Check(ctx context.Context, r Report, to Remediation, pv *v1.PersistentVolume) (step,
 	*v1.PersistentVolume, error) {
 	return m.next(ctx, r, to, pv, true)
 }
@@ -74,21 +74,21 @@ func (m *Remediator) Carry(ctx context.Context, r Report, to Remediation,
 			return own, err
 		case step == Finished:
 			return own, nil
-		case step == CreatePV:
+		case step == createPV:
 			if _, err := m.pvs.Create(ctx, pv, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 				return nil, fmt.Errorf("create PV %q: %w", pv.Name, err)
 			}
-		case step == WaitReleased && m.clock.Now().After(until):
+		case step == waitReleased && m.clock.Now().After(until):
 			return own, fmt.Errorf("reclaim through PV %q: %w; it keeps its volume, and the same command continues", pv.Name,
 				ErrNotReleased)
-		case step == WaitReleased:
+		case step == waitReleased:
 			select {
 			case <-ctx.Done():
 				return own, fmt.Errorf("wait for PV %q to be Released: %w; it keeps its volume, and the same command continues",
 					pv.Name, ctx.Err())
 			case <-m.clock.After(lookEvery):
 			}
-		case step == TurnPolicy:
+		case step == turnPolicy:
 			patch := kube.PolicyPatch{Name: own.Name, UID: own.UID, ResourceVersion: own.ResourceVersion,
 				Policy: v1.PersistentVolumeReclaimDelete}
 			turned, err := kube.PatchPolicy(ctx, m.pvs, patch)
@@ -104,14 +104,14 @@ func (m *Remediator) Carry(ctx context.Context, r Report, to Remediation,
 
 // next reads the cluster and decides. The remediation's own PV is read last, so that a write bound to its
 // resourceVersion rests on all other reads.
-func (m *Remediator) next(ctx context.Context, r Report, to Remediation, pv *v1.PersistentVolume, fresh bool) (Step,
+func (m *Remediator) next(ctx context.Context, r Report, to Remediation, pv *v1.PersistentVolume, fresh bool) (step,
 	*v1.PersistentVolume, error) {
 	handle := pv.Spec.CSI.VolumeHandle
 	found, reported := r.Find(handle)
-	c := Case{Remediation: to, Fresh: fresh, Reported: reported, Suspected: found.Suspected, Completed: r.Completed}
+	c := situation{Remediation: to, Fresh: fresh, Reported: reported, Suspected: found.Suspected, Completed: r.Completed}
 	shared, err := m.namedBy(ctx, r.Driver, handle, pv.Name)
 	if err != nil {
-		return Refuse, nil, err
+		return refuse, nil, err
 	}
 	c.Others = presence(shared != "")
 	own, err := m.pvs.Get(ctx, pv.Name, metav1.GetOptions{})
@@ -119,13 +119,13 @@ func (m *Remediator) next(ctx context.Context, r Report, to Remediation, pv *v1.
 	case apierrors.IsNotFound(err):
 		own = nil
 	case err != nil:
-		return Refuse, nil, fmt.Errorf("read PV %q: %w", pv.Name, err)
+		return refuse, nil, fmt.Errorf("read PV %q: %w", pv.Name, err)
 	default:
-		c.Own = OwnPV{Found: true, Made: isRemediation(own, pv), PV: volume.Of(own)}
+		c.Own = ownPV{Found: true, Made: isRemediation(own, pv), PV: volume.Of(own)}
 	}
 	c.Own.Read = true
-	step, why := DecideRemediation(c, m.clock.Now())
-	if step == Refuse {
+	step, why := decideRemediation(c, m.clock.Now())
+	if step == refuse {
 		return step, own, fmt.Errorf("%s volume %q: %w: %s", to, shown(handle), ErrRefused, c.say(why, found, shared))
 	}
 	return step, own, nil
@@ -155,15 +155,15 @@ func (m *Remediator) namedBy(ctx context.Context, driver, handle, own string) (o
 }
 
 // say returns the reason of a refusal, and names the object concerned.
-func (c Case) say(why Why, found Found, shared string) string {
+func (c situation) say(why refusal, found Found, shared string) string {
 	switch why {
-	case WhyNamed:
-		return why.Sentence() + ": " + shared
-	case WhyNotSuspected:
-		return why.Sentence() + ": " + string(found.Reason) + ". " + found.Reason.Sentence()
-	case WhyNameTaken, WhyChanged:
-		return why.Sentence() + " (pv/" + c.Own.PV.Name + ")"
+	case whyNamed:
+		return why.sentence() + ": " + shared
+	case whyNotSuspected:
+		return why.sentence() + ": " + string(found.Reason) + ". " + found.Reason.Sentence()
+	case whyNameTaken, whyChanged:
+		return why.sentence() + " (pv/" + c.Own.PV.Name + ")"
 	default:
-		return why.Sentence()
+		return why.sentence()
 	}
 }

@@ -188,13 +188,13 @@ func isEphemeral(handle string) bool {
 }
 
 // snapshot returns the facts about a volume that follow from the survey alone.
-func (s *survey) snapshot(v Volume, rules Rules) Facts {
-	inFlight := PresenceUnknown
+func (s *survey) snapshot(v Volume, rules suspicionRules) facts {
+	inFlight := presenceUnknown
 	if _, found := s.entryOf(v.Handle); found || s.unreadable == "" {
 		inFlight = presence(found)
 	}
 	_, attached := s.attached[keyOf(v.Handle)]
-	return Facts{
+	return facts{
 		InFlight:   inFlight,
 		Rules:      rules,
 		Snapshot:   presence(s.snapshots[keyOf(v.Handle)]),

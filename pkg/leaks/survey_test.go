@@ -40,11 +40,11 @@ func TestUnlistedCSIPVUnclear(t *testing.T) {
 		again bool
 		want  Reason
 	}{
-		"the same PV":           {nil, nil, true, ReasonPVUnclear},
+		"the same PV":           {nil, nil, true, reasonPVUnclear},
 		"another PV each time":  {nil, nil, false, ReasonLeakSuspected},
-		"a PV of this node":     {local, nil, true, ReasonPVUnclear},
+		"a PV of this node":     {local, nil, true, reasonPVUnclear},
 		"a PV of another node":  {local, elsewhere, true, ReasonLeakSuspected},
-		"the same, for a whole": {nil, elsewhere, true, ReasonPVUnclear},
+		"the same, for a whole": {nil, elsewhere, true, reasonPVUnclear},
 	} {
 		w := newWorld(t)
 		w.blind, w.volumes[handle], w.volumes["other"] = true, true, true

@@ -22,10 +22,10 @@ type unaccounted struct {
 	volume Volume
 	// since is the number of the first complete leak check in the unbroken series that listed the volume.
 	since uint64
-	// sightings and firstSeen are the values for Facts.
+	// sightings and firstSeen are the values for facts.
 	sightings int
 	firstSeen time.Time
-	verdict   Verdict
+	verdict   verdict
 	// because names the object or node behind the reason, for messages.
 	because string
 }
@@ -104,7 +104,7 @@ func (t *tracker) fail(err error) (first bool) {
 }
 
 // complete applies a complete leak check, and returns the volumes that it newly suspects.
-func (t *tracker) complete(found survey, rules Rules, now time.Time) (fresh []unaccounted) {
+func (t *tracker) complete(found survey, rules suspicionRules, now time.Time) (fresh []unaccounted) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.round++
@@ -161,11 +161,11 @@ func (t *tracker) compare(found *survey) {
 }
 
 // judge updates the record of one volume and decides about it.
-func (t *tracker) judge(v Volume, before unaccounted, found survey, oldest making, rules Rules,
+func (t *tracker) judge(v Volume, before unaccounted, found survey, oldest making, rules suspicionRules,
 	now time.Time) unaccounted {
 	key := keyOf(v.Handle)
 	if found.named[key] || t.passing[key] { // no other fact is needed
-		return unaccounted{verdict: Verdict{Reason: ReasonPV}}
+		return unaccounted{verdict: verdict{Reason: reasonPV}}
 	}
 	u := before
 	u.volume, u.because = v, ""
@@ -174,7 +174,7 @@ func (t *tracker) judge(v Volume, before unaccounted, found survey, oldest makin
 	}
 	// A claim or snapshot that was absent in some leak check that listed the volume did not create it.
 	s := found.snapshot(v, rules)
-	s.PV = Absent
+	s.PV = absent
 	s.Maker = presence(oldest.since != 0 && oldest.since <= u.since)
 	if _, against := s.against(); against {
 		u.sightings, u.firstSeen = 0, time.Time{}
@@ -185,18 +185,18 @@ func (t *tracker) judge(v Volume, before unaccounted, found survey, oldest makin
 		}
 	}
 	s.Sightings, s.FirstSeen = u.sightings, u.firstSeen
-	u.verdict = Decide(s, now)
+	u.verdict = decide(s, now)
 	switch u.verdict.Reason {
 	case ReasonBeingMade:
 		u.because = oldest.name
-	case ReasonPVUnclear:
+	case reasonPVUnclear:
 		u.because = found.unclear
-	case ReasonInFlight:
+	case reasonInFlight:
 		entry, _ := found.entryOf(v.Handle)
 		u.because = "claim " + entry.Claim.Namespace + "/" + entry.Claim.Name
-	case ReasonIncomplete:
+	case reasonIncomplete:
 		u.because = found.unreadable
-	case ReasonInUse:
+	case reasonInUse:
 		u.because = cmp.Or(strings.Join(v.Nodes, ", "), found.attached[key])
 	default:
 	}

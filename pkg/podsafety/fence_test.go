@@ -302,7 +302,7 @@ func (r *recording) pod(key string) { r.pods = append(r.pods, key) }
 
 func TestFencesAreReadOnlyIfEnabled(t *testing.T) {
 	for _, fences := range []bool{false, true} {
-		permissions := Config{Fences: fences}.Permissions()
+		permissions := Config{Fences: fences}.permissions()
 		asks := slices.ContainsFunc(permissions, func(p permission.Permission) bool { return p.Resource == "nodefences" })
 		c, err := New(&rest.Config{Host: "http://127.0.0.1:1"}, Config{Fences: fences})
 		if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Permissions returns the permissions that a Controller with this Config needs.
-func (c Config) Permissions() []permission.Permission {
+// permissions returns the permissions that a Controller with this Config needs.
+func (c Config) permissions() []permission.Permission {
 	c = c.withDefaults()
 	var permissions []permission.Permission
 	add := func(group, resource, without string, unsafe bool, verbs ...string) {
@@ -44,5 +44,5 @@ func (c Config) Permissions() []permission.Permission {
 
 // MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].
 func (c *Controller) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
-	return permission.Missing(ctx, c.authorization, c.cfg.Permissions())
+	return permission.Missing(ctx, c.authorization, c.cfg.permissions())
 }

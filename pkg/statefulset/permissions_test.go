@@ -23,7 +23,7 @@ func TestPermissions(t *testing.T) {
 		"a dry run":   {Config{Events: recorder, DryRun: true}, reads},
 	} {
 		var got []string
-		for _, p := range c.cfg.Permissions() {
+		for _, p := range c.cfg.permissions() {
 			got = append(got, p.Verb+" "+p.Resource)
 			if p.Without == "" || p.Unsafe != slices.Contains(reads, p.Verb+" "+p.Resource) {
 				t.Errorf("%s: %s of %s: %q, unsafe %v", sentence, p.Verb, p.Resource, p.Without, p.Unsafe)

@@ -185,11 +185,11 @@ var edits = []edit{
 	{pkg: admission, name: "a release waits for ever for the API server", in: "releaser.withTimeout", at: []place{
 		{node: "r.timeout", instead: "100 * callTimeout"}}},
 	{pkg: certs, name: "a next certificate of no use is presented", in: "decideOwn", at: []place{
-		{node: "return IssueNext", before: "if ON { return Promote }"}}},
+		{node: "return issueNext", before: "if ON { return promote }"}}},
 	{pkg: certs, name: "trust in the certificate before ends at once", at: []place{
 		{node: "s.old()", nth: 1, instead: "s.Old"}}},
 	{pkg: certs, name: "what is presented is thrown away where the Secret is", in: "*.issuePair", at: []place{
-		{node: "a == IssueFirst", instead: "a == Wait"}}},
+		{node: "a == issueFirst", instead: "a == wait"}}},
 	{pkg: certs, name: "one webhook that trusts is enough", at: []place{
 		{node: "len(outdated(seen.configs, s.State.bundle())) == 0",
 			instead: "len(outdated(seen.configs, s.State.bundle())) < 2"}}},

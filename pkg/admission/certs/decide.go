@@ -5,45 +5,45 @@ import (
 	"time"
 )
 
-// Action is one step; the zero value is Wait.
-type Action uint8
+// action is one step; the zero value is wait.
+type action uint8
 
 const (
-	// Wait does nothing now.
-	Wait Action = iota
-	// IssueFirst issues a certificate that is presented at once.
-	IssueFirst
-	// Trust writes exactly the authorities of the State into the webhook configurations.
-	Trust
-	// IssueNext issues the certificate that follows the current one.
-	IssueNext
-	// Promote makes the next certificate the current one, and keeps trusting the authority of the former.
-	Promote
-	// RemoveExpired removes authorities that have expired.
-	RemoveExpired
+	// wait does nothing now.
+	wait action = iota
+	// issueFirst issues a certificate that is presented at once.
+	issueFirst
+	// trust writes exactly the authorities of the State into the webhook configurations.
+	trust
+	// issueNext issues the certificate that follows the current one.
+	issueNext
+	// promote makes the next certificate the current one, and keeps trusting the authority of the former.
+	promote
+	// removeExpired removes authorities that have expired.
+	removeExpired
 )
 
 // String returns the action's name for logs.
-func (a Action) String() string {
+func (a action) String() string {
 	switch a {
-	case Wait:
+	case wait:
 		return "Wait"
-	case IssueFirst:
+	case issueFirst:
 		return "IssueFirst"
-	case Trust:
+	case trust:
 		return "Trust"
-	case IssueNext:
+	case issueNext:
 		return "IssueNext"
-	case Promote:
+	case promote:
 		return "Promote"
-	case RemoveExpired:
+	case removeExpired:
 		return "RemoveExpired"
 	}
 	return "Unknown"
 }
 
-// Facts is the known state at one moment; no step is taken for the zero value.
-type Facts struct {
+// facts is the known state at one moment; no step is taken for the zero value.
+type facts struct {
 	// Known is true if the Secret was read, or does not exist.
 	Known bool
 	State State
@@ -62,22 +62,22 @@ type Facts struct {
 }
 
 // propagated reports whether all API servers trust the whole State.
-func (s Facts) propagated(now time.Time) bool {
+func (s facts) propagated(now time.Time) bool {
 	return s.Trusted && !s.Since.IsZero() && now.Sub(s.Since) >= s.PropagationDelay
 }
 
-// Decide is a pure function that returns the next step. Of a certificate that others issue, it only has the authority
+// decide is a pure function that returns the next step. Of a certificate that others issue, it only has the authority
 // trusted.
-func Decide(s Facts, now time.Time) Action {
+func decide(s facts, now time.Time) action {
 	switch {
 	case !s.Known || len(s.Names) == 0:
-		return Wait
+		return wait
 	case !s.External:
 		return decideOwn(s, now)
 	case s.State.Current.usable(s.Names, now) && !s.Trusted:
-		return Trust
+		return trust
 	}
-	return Wait
+	return wait
 }
 
 // decideOwn decides on the certificates that this package issues.
@@ -86,52 +86,52 @@ func Decide(s Facts, now time.Time) Action {
 // trusted until its certificate has expired, so that a replica that could not read the Secret for a long time is
 // trusted too. So no API server meets a certificate that it does not trust. Only if no valid certificate exists, a new
 // one is presented at once.
-func decideOwn(s Facts, now time.Time) Action {
+func decideOwn(s facts, now time.Time) action {
 	current, next := s.State.Current.usable(s.Names, now), s.State.Next.usable(s.Names, now)
 	due := current && !now.Before(s.State.Current.NotAfter.Add(-s.RenewBefore))
 	switch {
 	case !current && next:
-		return Promote
+		return promote
 	case !current:
-		return IssueFirst
+		return issueFirst
 	case s.State.Next != nil && !next:
-		return IssueNext
+		return issueNext
 	case !s.Trusted:
-		return Trust
+		return trust
 	case next && s.propagated(now):
-		return Promote
+		return promote
 	case next:
-		return Wait
+		return wait
 	case slices.ContainsFunc(s.State.Old, expired(now)):
-		return RemoveExpired
+		return removeExpired
 	case due:
-		return IssueNext
+		return issueNext
 	}
-	return Wait
+	return wait
 }
 
-func expired(now time.Time) func(Authority) bool {
-	return func(a Authority) bool { return !now.Before(a.NotAfter) }
+func expired(now time.Time) func(issuer) bool {
+	return func(a issuer) bool { return !now.Before(a.NotAfter) }
 }
 
-// after returns the State after a step, with the pair issued by IssueFirst or IssueNext.
-func (s State) after(a Action, issued *Pair, now time.Time) State {
+// after returns the State after a step, with the pair issued by issueFirst or issueNext.
+func (s State) after(a action, issued *keyPair, now time.Time) State {
 	switch a {
-	case IssueFirst:
+	case issueFirst:
 		return State{Current: issued, Old: s.old()}
-	case IssueNext:
+	case issueNext:
 		s.Next = issued
-	case Promote:
+	case promote:
 		return State{Current: s.Next, Old: s.old()}
-	case RemoveExpired:
+	case removeExpired:
 		s.Old = slices.DeleteFunc(slices.Clone(s.Old), expired(now))
-	case Wait, Trust:
+	case wait, trust:
 	}
 	return s
 }
 
 // old returns the old authorities after a change of the current pair.
-func (s State) old() []Authority {
+func (s State) old() []issuer {
 	if s.Current == nil {
 		return s.Old
 	}

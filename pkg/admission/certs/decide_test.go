@@ -18,26 +18,26 @@ const (
 var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // pair is a pair with its own authority that expires after a time.
-func pair(ends time.Duration, authority string) *Pair {
-	return &Pair{CA: Authority{[]byte(authority), start.Add(ends)}, Names: []string{"guard.ns.svc"},
+func pair(ends time.Duration, authority string) *keyPair {
+	return &keyPair{CA: issuer{[]byte(authority), start.Add(ends)}, Names: []string{"guard.ns.svc"},
 		NotAfter: start.Add(ends)}
 }
 
 // old are authorities of earlier pairs; "!" has expired.
-func old(names ...string) (all []Authority) {
+func old(names ...string) (all []issuer) {
 	for _, name := range names {
 		ends := start.Add(time.Hour)
 		if name == "!" {
 			ends = start
 		}
-		all = append(all, Authority{[]byte(name), ends})
+		all = append(all, issuer{[]byte(name), ends})
 	}
 	return all
 }
 
 // healthy is a state in which no step is due.
-func healthy() Facts {
-	return Facts{
+func healthy() facts {
+	return facts{
 		Known: true, Names: []string{"guard.ns.svc"}, Trusted: true, Since: start.Add(-time.Hour), RenewBefore: renewal,
 		PropagationDelay: settle,
 		State:            State{Current: pair(2*renewal, "a")},
@@ -46,46 +46,46 @@ func healthy() Facts {
 
 func TestDecide(t *testing.T) {
 	cases := map[string]struct {
-		change func(*Facts)
-		want   Action
+		change func(*facts)
+		want   action
 	}{
-		"all is well":             {func(*Facts) {}, Wait},
-		"nothing is known":        {func(s *Facts) { *s = Facts{} }, Wait},
-		"the Secret was not read": {func(s *Facts) { s.Known, s.State = false, State{} }, Wait},
-		"no name is to be served": {func(s *Facts) { s.Names, s.State = nil, State{} }, Wait},
-		"there is none":           {func(s *Facts) { s.State = State{} }, IssueFirst},
-		"it has ended":            {func(s *Facts) { s.State.Current = pair(0, "a") }, IssueFirst},
-		"it is for other names":   {func(s *Facts) { s.Names = append(s.Names, "another") }, IssueFirst},
-		"it is not trusted":       {func(s *Facts) { s.Trusted = false }, Trust},
-		"it ends soon":            {func(s *Facts) { s.State.Current = pair(renewal, "a") }, IssueNext},
-		"it does not end so soon": {func(s *Facts) { s.State.Current = pair(renewal+time.Second, "a") }, Wait},
-		"it ends soon and is not trusted": {func(s *Facts) { s.State.Current, s.Trusted = pair(renewal, "a"), false },
-			Trust},
-		"the next is not trusted": {func(s *Facts) { s.State.Next, s.Trusted = pair(3*renewal, "b"), false }, Trust},
-		"the next has just been trusted": {func(s *Facts) {
+		"all is well":             {func(*facts) {}, wait},
+		"nothing is known":        {func(s *facts) { *s = facts{} }, wait},
+		"the Secret was not read": {func(s *facts) { s.Known, s.State = false, State{} }, wait},
+		"no name is to be served": {func(s *facts) { s.Names, s.State = nil, State{} }, wait},
+		"there is none":           {func(s *facts) { s.State = State{} }, issueFirst},
+		"it has ended":            {func(s *facts) { s.State.Current = pair(0, "a") }, issueFirst},
+		"it is for other names":   {func(s *facts) { s.Names = append(s.Names, "another") }, issueFirst},
+		"it is not trusted":       {func(s *facts) { s.Trusted = false }, trust},
+		"it ends soon":            {func(s *facts) { s.State.Current = pair(renewal, "a") }, issueNext},
+		"it does not end so soon": {func(s *facts) { s.State.Current = pair(renewal+time.Second, "a") }, wait},
+		"it ends soon and is not trusted": {func(s *facts) { s.State.Current, s.Trusted = pair(renewal, "a"), false },
+			trust},
+		"the next is not trusted": {func(s *facts) { s.State.Next, s.Trusted = pair(3*renewal, "b"), false }, trust},
+		"the next has just been trusted": {func(s *facts) {
 			s.State.Next, s.Since = pair(3*renewal, "b"),
 				start.Add(time.Second-settle)
-		}, Wait},
-		"the next is trusted everywhere": {func(s *Facts) {
+		}, wait},
+		"the next is trusted everywhere": {func(s *facts) {
 			s.State.Next, s.Since = pair(3*renewal, "b"),
 				start.Add(-settle)
-		}, Promote},
-		"the next is not seen as trusted": {func(s *Facts) { s.State.Next, s.Since = pair(3*renewal, "b"), time.Time{} },
-			Wait},
-		"the next is worth nothing": {func(s *Facts) { s.State.Next = pair(0, "b") }, IssueNext},
-		"the current one has ended, a next is": {func(s *Facts) {
+		}, promote},
+		"the next is not seen as trusted": {func(s *facts) { s.State.Next, s.Since = pair(3*renewal, "b"), time.Time{} },
+			wait},
+		"the next is worth nothing": {func(s *facts) { s.State.Next = pair(0, "b") }, issueNext},
+		"the current one has ended, a next is": {func(s *facts) {
 			s.State.Current, s.State.Next, s.Trusted = pair(0, "a"), pair(3*renewal, "b"), false
-		}, Promote},
-		"the one before has ended":        {func(s *Facts) { s.State.Old = old("z", "!") }, RemoveExpired},
-		"the one before may be presented": {func(s *Facts) { s.State.Old = old("z") }, Wait},
-		"the one before, and it ends soon": {func(s *Facts) { s.State.Old, s.State.Current = old("z"), pair(renewal, "a") },
-			IssueNext},
+		}, promote},
+		"the one before has ended":        {func(s *facts) { s.State.Old = old("z", "!") }, removeExpired},
+		"the one before may be presented": {func(s *facts) { s.State.Old = old("z") }, wait},
+		"the one before, and it ends soon": {func(s *facts) { s.State.Old, s.State.Current = old("z"), pair(renewal, "a") },
+			issueNext},
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {
 			s := healthy()
 			c.change(&s)
-			if got := Decide(s, start); got != c.want {
+			if got := decide(s, start); got != c.want {
 				t.Errorf("Decide = %s, want %s", got, c.want)
 			}
 		})
@@ -104,15 +104,15 @@ func TestStateAfterStep(t *testing.T) {
 	a, b := pair(renewal, "a"), pair(2*renewal, "b")
 	for sentence, c := range map[string]struct {
 		before State
-		action Action
+		action action
 		want   string
 	}{
-		"the first":                     {State{}, IssueFirst, "b - []"},
-		"the first after one of no use": {State{Current: a, Next: a, Old: old("z")}, IssueFirst, "b - [z a]"},
-		"the next":                      {State{Current: a}, IssueNext, "a b []"},
-		"a promotion":                   {State{Current: a, Next: b, Old: old("z")}, Promote, "b - [z a]"},
-		"a retirement":                  {State{Current: b, Old: old("z", "!", "y")}, RemoveExpired, "b - [z y]"},
-		"trust":                         {State{Current: a, Next: b, Old: old("z", "!")}, Trust, "a b [z !]"},
+		"the first":                     {State{}, issueFirst, "b - []"},
+		"the first after one of no use": {State{Current: a, Next: a, Old: old("z")}, issueFirst, "b - [z a]"},
+		"the next":                      {State{Current: a}, issueNext, "a b []"},
+		"a promotion":                   {State{Current: a, Next: b, Old: old("z")}, promote, "b - [z a]"},
+		"a retirement":                  {State{Current: b, Old: old("z", "!", "y")}, removeExpired, "b - [z y]"},
+		"trust":                         {State{Current: a, Next: b, Old: old("z", "!")}, trust, "a b [z !]"},
 	} {
 		after := c.before.after(c.action, b, start)
 		var left []string
@@ -128,7 +128,7 @@ func TestStateAfterStep(t *testing.T) {
 	}
 }
 
-func name(p *Pair) string {
+func name(p *keyPair) string {
 	if p == nil {
 		return "-"
 	}
@@ -150,7 +150,7 @@ func TestPresentedCertificateIsAlwaysTrusted(t *testing.T) {
 
 // replica is one Rotator, with its remembered facts.
 type replica struct {
-	presents *Pair
+	presents *keyPair
 	version  int
 	since    time.Time
 	looks    time.Time
@@ -184,7 +184,7 @@ func play(t *testing.T, random *rand.Rand) {
 			if random.IntN(200) == 0 {
 				r.looks = now.Add(early / 2) // it cannot reach the API server
 			}
-			s := Facts{Known: true, State: secret, Names: []string{"guard.ns.svc"}, RenewBefore: early, PropagationDelay: settle}
+			s := facts{Known: true, State: secret, Names: []string{"guard.ns.svc"}, RenewBefore: early, PropagationDelay: settle}
 			s.Trusted = secret.Current != nil && bytes.Equal(bundle, secret.bundle())
 			if !s.Trusted {
 				r.version, r.since = -1, time.Time{}
@@ -192,12 +192,12 @@ func play(t *testing.T, random *rand.Rand) {
 				r.version, r.since = version, now
 			}
 			s.Since, r.presents = r.since, secret.Current
-			switch a := Decide(s, now); a {
-			case Wait:
-			case Trust:
+			switch a := decide(s, now); a {
+			case wait:
+			case trust:
 				bundle, until = secret.bundle(), now.Add(time.Duration(random.Int64N(int64(settle))))
 			default:
-				if a == Promote {
+				if a == promote {
 					exchanges++
 				}
 				made++

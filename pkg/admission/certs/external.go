@@ -34,7 +34,7 @@ func (c Config) stateIn(data map[string][]byte, now time.Time) (State, error) {
 
 // externalPair reads a pair that others have issued. It returns an error unless the authorities verify the certificate
 // for all names, because the API server would refuse to connect.
-func externalPair(data map[string][]byte, names []string, now time.Time) (*Pair, error) {
+func externalPair(data map[string][]byte, names []string, now time.Time) (*keyPair, error) {
 	if len(data) == 0 {
 		return nil, errNoSecret
 	}
@@ -61,6 +61,6 @@ func externalPair(data map[string][]byte, names []string, now time.Time) (*Pair,
 	if err != nil {
 		return nil, fmt.Errorf("write the authorities: %w", err)
 	}
-	return &Pair{Chain: data[keyCert], Key: data[keyKey], CA: Authority{bundle, both.Leaf.NotAfter}, TLS: &both,
+	return &keyPair{Chain: data[keyCert], Key: data[keyKey], CA: issuer{bundle, both.Leaf.NotAfter}, TLS: &both,
 		Names: names, NotAfter: both.Leaf.NotAfter}, nil
 }

@@ -132,21 +132,21 @@ func TestSecretOfOthersIsNotOverwritten(t *testing.T) {
 func TestDecideExternal(t *testing.T) {
 	t.Parallel()
 	for sentence, c := range map[string]struct {
-		change func(*Facts)
-		want   Action
+		change func(*facts)
+		want   action
 	}{
-		"all is well":         {func(*Facts) {}, Wait},
-		"it is not trusted":   {func(s *Facts) { s.Trusted = false }, Trust},
-		"nothing is known":    {func(s *Facts) { *s = Facts{External: true} }, Wait},
-		"there is none":       {func(s *Facts) { s.State, s.Trusted = State{}, false }, Wait},
-		"it has ended":        {func(s *Facts) { s.State.Current, s.Trusted = pair(0, "a"), false }, Wait},
-		"it ends soon":        {func(s *Facts) { s.State.Current = pair(time.Hour, "a") }, Wait},
-		"an old one is there": {func(s *Facts) { s.State.Old = old("!") }, Wait},
+		"all is well":         {func(*facts) {}, wait},
+		"it is not trusted":   {func(s *facts) { s.Trusted = false }, trust},
+		"nothing is known":    {func(s *facts) { *s = facts{External: true} }, wait},
+		"there is none":       {func(s *facts) { s.State, s.Trusted = State{}, false }, wait},
+		"it has ended":        {func(s *facts) { s.State.Current, s.Trusted = pair(0, "a"), false }, wait},
+		"it ends soon":        {func(s *facts) { s.State.Current = pair(time.Hour, "a") }, wait},
+		"an old one is there": {func(s *facts) { s.State.Old = old("!") }, wait},
 	} {
 		s := healthy()
 		s.External = true
 		c.change(&s)
-		if got := Decide(s, start); got != c.want {
+		if got := decide(s, start); got != c.want {
 			t.Errorf("%s: Decide = %s, want %s", sentence, got, c.want)
 		}
 	}

@@ -41,7 +41,7 @@ func TestTrustedSince(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			clock := testclock.NewFakeClock(start)
 			k := keeper(t, newWorld(), func(c *Config) { c.Clock = clock })
-			var got Facts
+			var got facts
 			for _, look := range c.looks {
 				got, _ = k.observe(look)
 				clock.Step(time.Minute)

@@ -80,9 +80,9 @@ type Rotator struct {
 	cluster cluster
 	// authorization reviews the permissions of this program.
 	authorization authorizationv1.AuthorizationV1Interface
-	issue         func(names []string, lifetime time.Duration) (*Pair, error)
+	issue         func(names []string, lifetime time.Duration) (*keyPair, error)
 	loop          *controller.Queue[string]
-	current       atomic.Pointer[Pair]
+	current       atomic.Pointer[keyPair]
 
 	// version is the version of the Secret that the last read found trusted, and since the time since when; only the
 	// loop's worker uses them.
@@ -152,7 +152,7 @@ func (r *Rotator) Run(ctx context.Context) {
 	r.loop.Run(ctx)
 }
 
-// maxSteps bounds the steps of one round: issue, trust, one more step, and Wait.
+// maxSteps bounds the steps of one round: issue, trust, one more step, and wait.
 const maxSteps = 4
 
 // work reads and acts until no step is due.
@@ -168,7 +168,7 @@ func (r *Rotator) work(ctx context.Context, _ string) controller.Result {
 		case err != nil:
 			klog.FromContext(ctx).Error(err, "The webhooks' certificate could not be rotated; retrying", "action", a)
 			return controller.Backoff{First: min(time.Second, r.cfg.PollInterval), Max: r.cfg.PollInterval}.Retry()
-		case a == Wait:
+		case a == wait:
 			return again
 		default:
 			klog.FromContext(ctx).Info("Rotated the webhooks' certificate", "action", a)
@@ -178,22 +178,22 @@ func (r *Rotator) work(ctx context.Context, _ string) controller.Result {
 }
 
 // step reads the cluster, decides, and carries out one step.
-func (r *Rotator) step(ctx context.Context) (Action, error) {
+func (r *Rotator) step(ctx context.Context) (action, error) {
 	seen, err := r.cluster.read(ctx)
 	if err != nil {
-		return Wait, err
+		return wait, err
 	}
 	s, err := r.observe(seen)
 	if err != nil {
-		return Wait, err
+		return wait, err
 	}
-	a := Decide(s, r.cfg.Clock.Now())
+	a := decide(s, r.cfg.Clock.Now())
 	switch a {
-	case Wait:
+	case wait:
 		return a, nil
-	case Trust:
+	case trust:
 		return a, r.trust(ctx, seen, s.State.bundle())
-	case IssueFirst, IssueNext, Promote, RemoveExpired:
+	case issueFirst, issueNext, promote, removeExpired:
 	}
 	issued, err := r.issuePair(a)
 	if err != nil {
@@ -204,23 +204,23 @@ func (r *Rotator) step(ctx context.Context) (Action, error) {
 
 // issuePair returns the pair that a step needs, nil for none. If the Secret was deleted, the presented pair is stored
 // again, because it is trusted and a new pair would not be.
-func (r *Rotator) issuePair(a Action) (*Pair, error) {
-	if p := r.current.Load(); a == IssueFirst && p.usable(r.cfg.Names, r.cfg.Clock.Now()) {
+func (r *Rotator) issuePair(a action) (*keyPair, error) {
+	if p := r.current.Load(); a == issueFirst && p.usable(r.cfg.Names, r.cfg.Clock.Now()) {
 		return p, nil
 	}
-	if a == IssueFirst || a == IssueNext {
+	if a == issueFirst || a == issueNext {
 		return r.issue(r.cfg.Names, r.cfg.Lifetime)
 	}
 	return nil, nil
 }
 
-// observe returns the Facts for a state of the cluster, and presents the certificate of the Secret.
-func (r *Rotator) observe(seen clusterState) (Facts, error) {
+// observe returns the facts for a state of the cluster, and presents the certificate of the Secret.
+func (r *Rotator) observe(seen clusterState) (facts, error) {
 	state, err := r.cfg.stateIn(seen.secret, r.cfg.Clock.Now())
 	if err != nil {
-		return Facts{}, fmt.Errorf("use Secret %s/%s of others: %w", r.cfg.Namespace, r.cfg.Secret, err)
+		return facts{}, fmt.Errorf("use Secret %s/%s of others: %w", r.cfg.Namespace, r.cfg.Secret, err)
 	}
-	s := Facts{
+	s := facts{
 		Known: true, State: state, Names: r.cfg.Names, External: r.cfg.External, RenewBefore: r.cfg.RenewBefore,
 		PropagationDelay: r.cfg.PropagationDelay,
 	}

@@ -130,7 +130,7 @@ func keeper(t *testing.T, w *world, change func(*Config)) *Rotator {
 }
 
 // issueFast generates pairs like issue, with keys that cost almost no time.
-func issueFast(names []string, lifetime time.Duration) (*Pair, error) {
+func issueFast(names []string, lifetime time.Duration) (*keyPair, error) {
 	sign := func(template, parent *x509.Certificate, by *ecdsa.PrivateKey, of *ecdsa.PrivateKey) []byte {
 		template.SerialNumber, template.Subject.CommonName = big.NewInt(rand.Int64()), fmt.Sprint(rand.Int64())
 		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(lifetime)
@@ -157,7 +157,7 @@ func issueFast(names []string, lifetime time.Duration) (*Pair, error) {
 		return nil, err
 	}
 	block := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
-	return ParsePair(append(block("CERTIFICATE", leafDER), block("CERTIFICATE", caDER)...),
+	return parsePair(append(block("CERTIFICATE", leafDER), block("CERTIFICATE", caDER)...),
 		block("EC PRIVATE KEY", keyDER))
 }
 
@@ -186,7 +186,7 @@ func TestIssue(t *testing.T) {
 	if data := (State{}).data(); len(data) > 0 {
 		t.Errorf("nothing is stored as %v", data)
 	}
-	all := State{Current: made, Next: other, Old: []Authority{other.CA, made.CA}}
+	all := State{Current: made, Next: other, Old: []issuer{other.CA, made.CA}}
 	if got := stateOf(all.data()); !bytes.Equal(got.bundle(), all.bundle()) || len(got.Old) != 2 ||
 		!got.Next.NotAfter.Equal(other.NotAfter) {
 		t.Errorf("read back as %+v", got)
@@ -197,7 +197,7 @@ func TestIssue(t *testing.T) {
 		"without its authority":    {made.Chain[:bytes.LastIndex(made.Chain, []byte("-----BEGIN"))], made.Key},
 		"with another's authority": {append(bytes.Clone(made.Chain), other.CA.PEM...), made.Key},
 	} {
-		if p, err := ParsePair(wrong[0], wrong[1]); err == nil {
+		if p, err := parsePair(wrong[0], wrong[1]); err == nil {
 			t.Errorf("%s: read as %+v", sentence, p)
 		}
 	}
@@ -270,7 +270,7 @@ func TestRetryAfterFailure(t *testing.T) {
 	for _, what := range []string{"look", "store", "trust m", "issue"} {
 		w := newWorld()
 		k := keeper(t, w, nil)
-		k.issue = func(names []string, lifetime time.Duration) (*Pair, error) {
+		k.issue = func(names []string, lifetime time.Duration) (*keyPair, error) {
 			if err := w.fail["issue"]; err != nil {
 				return nil, err
 			}

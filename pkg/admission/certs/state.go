@@ -21,12 +21,12 @@ const (
 	keyOldCAs   = "old-ca.crt"
 )
 
-// Pair is a certificate with its key; each pair has its own authority, whose key is not stored.
-type Pair struct {
+// keyPair is a certificate with its key; each pair has its own authority, whose key is not stored.
+type keyPair struct {
 	// Chain and Key are the stored PEM; the last certificate of the chain is the authority.
 	Chain, Key []byte
 	// CA is the authority.
-	CA Authority
+	CA issuer
 	// TLS is the certificate that a server presents.
 	TLS *tls.Certificate
 	// Names are the DNS names of the certificate, which is valid until NotAfter.
@@ -34,16 +34,16 @@ type Pair struct {
 	NotAfter time.Time
 }
 
-// Authority is a trusted certificate (PEM), which expires together with the certificate that it signed.
-type Authority struct {
+// issuer is a trusted certificate (PEM), which expires together with the certificate that it signed.
+type issuer struct {
 	PEM      []byte
 	NotAfter time.Time
 }
 
 var errNoAuthority = errors.New("the chain does not end with an authority")
 
-// ParsePair reads a pair, and returns an error unless certificate, key and authority match each other.
-func ParsePair(chain, key []byte) (*Pair, error) {
+// parsePair reads a pair, and returns an error unless certificate, key and authority match each other.
+func parsePair(chain, key []byte) (*keyPair, error) {
 	both, err := tls.X509KeyPair(chain, key)
 	if err != nil {
 		return nil, fmt.Errorf("read a certificate: %w", err)
@@ -60,19 +60,19 @@ func ParsePair(chain, key []byte) (*Pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Pair{Chain: chain, Key: key, CA: ca, TLS: &both, Names: leaf.DNSNames, NotAfter: leaf.NotAfter}, nil
+	return &keyPair{Chain: chain, Key: key, CA: ca, TLS: &both, Names: leaf.DNSNames, NotAfter: leaf.NotAfter}, nil
 }
 
-func authorityOf(c *x509.Certificate) (Authority, error) {
+func authorityOf(c *x509.Certificate) (issuer, error) {
 	text, err := certutil.EncodeCertificates(c)
 	if err != nil {
-		return Authority{}, fmt.Errorf("write an authority: %w", err)
+		return issuer{}, fmt.Errorf("write an authority: %w", err)
 	}
-	return Authority{text, c.NotAfter}, nil
+	return issuer{text, c.NotAfter}, nil
 }
 
 // issue generates a pair for these names.
-func issue(names []string, lifetime time.Duration) (*Pair, error) {
+func issue(names []string, lifetime time.Duration) (*keyPair, error) {
 	// The certificate is valid from an hour ago, because clocks differ; that hour is part of its age.
 	chain, key, err := certutil.GenerateSelfSignedCertKeyWithOptions(certutil.SelfSignedCertKeyOptions{
 		Host: names[0], AlternateDNS: names[1:], MaxAge: lifetime + time.Hour,
@@ -80,11 +80,11 @@ func issue(names []string, lifetime time.Duration) (*Pair, error) {
 	if err != nil {
 		return nil, fmt.Errorf("generate a certificate: %w", err)
 	}
-	return ParsePair(chain, key)
+	return parsePair(chain, key)
 }
 
 // usable reports whether a server can present the pair under the names.
-func (p *Pair) usable(names []string, now time.Time) bool {
+func (p *keyPair) usable(names []string, now time.Time) bool {
 	if p == nil || !now.Before(p.NotAfter) {
 		return false
 	}
@@ -99,17 +99,17 @@ func (p *Pair) usable(names []string, now time.Time) bool {
 // State is the content of the Secret; its zero value is an empty Secret.
 type State struct {
 	// Current is the pair that servers present.
-	Current *Pair
+	Current *keyPair
 	// Next is the pair that servers present once it is trusted everywhere.
-	Next *Pair
+	Next *keyPair
 	// Old are the authorities of earlier pairs, which replicas with an outdated read of the Secret may still present.
-	Old []Authority
+	Old []issuer
 }
 
 // stateOf reads the data of the Secret; unreadable data counts as absent.
 func stateOf(data map[string][]byte) (s State) {
-	s.Current, _ = ParsePair(data[keyCert], data[keyKey])
-	s.Next, _ = ParsePair(data[keyNextCert], data[keyNextKey])
+	s.Current, _ = parsePair(data[keyCert], data[keyKey])
+	s.Next, _ = parsePair(data[keyNextCert], data[keyNextKey])
 	old, _ := certutil.ParseCertsPEM(data[keyOldCAs])
 	for _, c := range old {
 		if authority, err := authorityOf(c); err == nil && c.IsCA {
@@ -138,7 +138,7 @@ func (s State) data() map[string][]byte {
 // roles.
 func (s State) bundle() []byte {
 	var all [][]byte
-	for _, p := range []*Pair{s.Current, s.Next} {
+	for _, p := range []*keyPair{s.Current, s.Next} {
 		if p != nil {
 			all = append(all, p.CA.PEM)
 		}

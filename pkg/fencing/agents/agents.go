@@ -33,12 +33,12 @@ func action(ask fencing.Ask) string {
 const (
 	// FenceLabel on the object of an agent is the UID of its NodeFence.
 	FenceLabel = "csi-reclaimer.io/fence"
-	// NodeAnnotation is the name of the node, which may be too long for a label.
-	NodeAnnotation = "csi-reclaimer.io/fence-node"
-	// AttemptAnnotation is the number of the attempt that has created the object.
-	AttemptAnnotation = "csi-reclaimer.io/fence-attempt"
-	// BootAnnotation is the boot ID of the node at the beginning of that attempt.
-	BootAnnotation = "csi-reclaimer.io/fence-boot-id"
+	// nodeAnnotation is the name of the node, which may be too long for a label.
+	nodeAnnotation = "csi-reclaimer.io/fence-node"
+	// attemptAnnotation is the number of the attempt that has created the object.
+	attemptAnnotation = "csi-reclaimer.io/fence-attempt"
+	// bootAnnotation is the boot ID of the node at the beginning of that attempt.
+	bootAnnotation = "csi-reclaimer.io/fence-boot-id"
 )
 
 func labelsOf(ask fencing.Ask) map[string]string {
@@ -46,7 +46,7 @@ func labelsOf(ask fencing.Ask) map[string]string {
 }
 
 func annotationsOf(ask fencing.Ask) map[string]string {
-	return map[string]string{NodeAnnotation: ask.Node, AttemptAnnotation: attempt(ask), BootAnnotation: ask.BootID}
+	return map[string]string{nodeAnnotation: ask.Node, attemptAnnotation: attempt(ask), bootAnnotation: ask.BootID}
 }
 
 func attempt(ask fencing.Ask) string { return strconv.Itoa(int(ask.Run.Attempt)) }

@@ -131,7 +131,7 @@ func testWhatTheJobSays(b *bench) {
 	ask = b.ask(b.job("power"), second)
 	b.must(b.Start(b.Context(), ask))
 	for _, o := range b.theJobs() {
-		if o.Annotations[AttemptAnnotation] == "2" {
+		if o.Annotations[attemptAnnotation] == "2" {
 			b.says(o, saying(batchv1.JobSuccessCriteriaMet, v1.ConditionTrue), saying(batchv1.JobComplete, v1.ConditionTrue))
 		}
 	}
@@ -231,8 +231,8 @@ func TestJobSpec(t *testing.T) {
 				o.Spec.Template.Spec.RestartPolicy != want {
 				t.Errorf("%+v", o.Spec)
 			}
-			if o.Labels[FenceLabel] != "of-fence-uid" || o.Annotations[NodeAnnotation] != "node-1" ||
-				o.Annotations[AttemptAnnotation] != "1" {
+			if o.Labels[FenceLabel] != "of-fence-uid" || o.Annotations[nodeAnnotation] != "node-1" ||
+				o.Annotations[attemptAnnotation] != "1" {
 				t.Errorf("%+v", o.ObjectMeta)
 			}
 			if refs := o.OwnerReferences; len(refs) != 1 || refs[0].UID != "of-fence-uid" || refs[0].Name != "node-1" ||

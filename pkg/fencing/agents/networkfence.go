@@ -85,7 +85,7 @@ var errOtherAddresses = errors.New("an earlier attempt has fenced other addresse
 // object outlives its attempts. Since an earlier one, the node may have booted or been replaced by another machine,
 // with other addresses.
 func (a networkFences) concerns(ctx context.Context, ask fencing.Ask, o *unstructured.Unstructured) error {
-	if boot := o.GetAnnotations()[BootAnnotation]; boot != "" && boot == ask.BootID {
+	if boot := o.GetAnnotations()[bootAnnotation]; boot != "" && boot == ask.BootID {
 		return nil
 	}
 	addresses, err := a.addresses(ctx, ask)

@@ -64,7 +64,7 @@ func (a remediations) read(ctx context.Context, ask fencing.Ask) (fencing.RunFac
 
 // ofAttempt reports whether the object was created by this attempt and not by an earlier one.
 func ofAttempt(ask fencing.Ask, o metav1.Object) bool {
-	return o.GetAnnotations()[AttemptAnnotation] == attempt(ask)
+	return o.GetAnnotations()[attemptAnnotation] == attempt(ask)
 }
 
 // conditionOf returns the status and message of a condition in a custom resource, Unknown if the condition is missing.

@@ -51,8 +51,8 @@ func testRemediationIsStartedOnce(b *bench) {
 	b.must(b.Start(b.Context(), ask))
 	o := b.theRemediation()
 	if o.GetUID() != first.GetUID() || text(o, "spec", "agent") != "fence_ipmilan" || o.GetNamespace() != b.namespace ||
-		o.GetLabels()[FenceLabel] != string(b.fence) || o.GetAnnotations()[NodeAnnotation] != b.node ||
-		o.GetAnnotations()[AttemptAnnotation] != "1" {
+		o.GetLabels()[FenceLabel] != string(b.fence) || o.GetAnnotations()[nodeAnnotation] != b.node ||
+		o.GetAnnotations()[attemptAnnotation] != "1" {
 		b.Errorf("%+v", o.Object)
 	}
 	if refs := o.GetOwnerReferences(); len(refs) != 1 || refs[0].UID != b.fence || refs[0].Name != b.node {
@@ -115,7 +115,7 @@ func testEachAttemptHasItsOwnRemediation(b *bench) {
 	}
 	b.state(next, fencing.RunAbsent, "")
 	b.must(b.Start(b.Context(), next))
-	if o := b.theRemediation(); o.GetAnnotations()[AttemptAnnotation] != "2" {
+	if o := b.theRemediation(); o.GetAnnotations()[attemptAnnotation] != "2" {
 		b.Errorf("%+v", o.Object)
 	}
 	b.state(next, fencing.Running, "is at work.")
