@@ -145,8 +145,8 @@ func (o *observer) answer(s *podsafety.Session, reply podsafety.Reply, sent, now
 	s.Answer(o.tracker, reply, sent, now)
 }
 
-// offer enqueues a pod as a candidate if it must get the finalizer. A candidate that must not any more, such as one that
-// became terminating before the write, is dropped: the API server would refuse each write.
+// offer enqueues a pod as a candidate if it must get the finalizer. A candidate that must not any more, such as one
+// that became terminating before the write, is dropped: the API server would refuse each write.
 func (o *observer) offer(p objects.Pod, key string) {
 	f := podsafety.Facts{Rules: o.rules, Mode: o.modeOf(p.Namespace), Pod: p}
 	if podsafety.Decide(f, o.clock.Now()).Action != podsafety.AddFinalizer {

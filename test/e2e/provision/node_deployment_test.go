@@ -157,8 +157,7 @@ func TestNodeDeploymentServesVolumesOfItsNode(t *testing.T) {
 	})
 }
 
-// TestNodeElectionsNameTheirDriver: kubectl reclaim release refuses to run while a node holds a Lease of its driver, and
-// selects the Leases by this label.
+// kubectl reclaim release refuses to run while a node holds a Lease of its driver, and selects the Leases by the label.
 func TestNodeElectionsNameTheirDriver(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
