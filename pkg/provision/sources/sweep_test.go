@@ -153,7 +153,7 @@ func waitFor(t *testing.T, what string, until func() bool) {
 	}
 }
 
-// isUsed tells that a volume in flight is created from the source of this name.
+// isUsed reports whether a source has the name of one in use.
 func isUsed(of request.SourceRef) bool { return of.Namespace == "ns" && of.Name == "used" }
 
 func TestReleaseSnapshots(t *testing.T) {
