@@ -169,6 +169,31 @@ func TestReleaseStopsAtUnreadablePartOfOwnLog(t *testing.T) {
 	}
 }
 
+// An entry that stays in flight until the release gives up does not hide an entry that cannot be read.
+func TestReleaseStopsAtUnreadableEntryAfterItsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		may := true
+		for _, unreadable := range []int{0, 1} {
+			lease := strayLease("new", strayLog+"-0", strayDriver, unreadable)
+			lease.ResourceVersion = "1"
+			lease.Annotations[inflight.LabelLog] = strings.Replace(lease.Annotations[inflight.LabelLog], "{", `{"shards":1,`, 1)
+			lease.Annotations["in-flight.csi-reclaimer.io/pvc-a"] = `{"version":1,"volume":"pvc-a",` +
+				`"claim":{"namespace":"a","name":"a","uid":"a"},` +
+				`"requests":[{"create":{"name":"pvc-a"},"persistentVolume":{"metadata":{"name":"pvc-a"}}}]}`
+			log := logIn(t, strayClient(&may, lease), strayLog, 1)
+			if err := log.TakeOver(t.Context()); err != nil || log.Stats().Open != 1 {
+				t.Fatalf("%v, %+v, %v", err, log.Stats(), log.Problems())
+			}
+			began, quiet := time.Now(), time.Second
+			err := releasing{log: log, quiet: quiet}.drain(t.Context())
+			if named := err != nil && strings.Contains(err.Error(), "pvc-0"); named != (unreadable > 0) ||
+				time.Since(began) != quiet+drainAfterQuiet {
+				t.Errorf("%d unreadable, after %v: drain = %v", unreadable, time.Since(began), err)
+			}
+		}
+	})
+}
+
 // A failed read does not count as an empty log.
 func TestStraysAreCountedUntilEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
