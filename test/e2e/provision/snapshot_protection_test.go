@@ -10,9 +10,11 @@ import (
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
@@ -201,6 +203,45 @@ func TestUninstallReleasesSourceFinalizers(t *testing.T) {
 	}
 	env.waitUnprotected(snapshot)
 	env.MustDeleteClaim(original.BoundClaim)
+	env.WaitClaim(original.BoundClaim, "gone", fixture.ClaimIsGone)
+}
+
+// TestUninstallKeepsSourceOfVolumeInFlight: the next run repeats the request of a clone in doubt, for which the driver
+// needs the source.
+func TestUninstallKeepsSourceOfVolumeInFlight(t *testing.T) {
+	suite.Deep(t, suite.WaitsForClock)
+	fixture.NewestOnly(t, fixture.AboutProgram)
+	t.Parallel()
+	env := newEnvironment(t)
+	car := env.StartSidecar(fixture.FastRetries()...)
+	class := env.CreateStorageClass()
+	original := env.WaitBound(env.CreateClaim(class))
+	env.Must(env.MockDriver.SetFaults(env.Ctx, failWithCode("Internal")))
+	clone := env.CreateClaim(class, fixture.CloneOf(original.BoundClaim))
+	env.Eventually("the clone is in doubt", func() bool { return len(env.CreateCalls(clone)) > 1 })
+	for _, claim := range []*objects.Claim{clone, original.BoundClaim} {
+		env.MustDeleteClaim(claim)
+	}
+	env.WaitClaim(clone, "gone", fixture.ClaimIsGone)
+	env.Must(car.Terminate())
+	output, err := env.ReleaseFinalizers("--in-flight-quiet-period=2s")
+	if err == nil {
+		t.Error("the release succeeds, and a volume is in flight")
+	}
+	env.ExpectOutput(output, "volume "+fixture.PVName(clone)+", for claim "+env.Namespace+"/"+clone.Name+", is in flight",
+		"PersistentVolumeClaim "+env.Namespace+"/"+original.BoundClaim.Name+" keeps its finalizer", "1 PV was released")
+	if pv, err := original.PV(env.Ctx); err != nil || fixture.HasFinalizer(pv) {
+		t.Errorf("the source's PV: %v, %v", err, pv.Finalizers)
+	}
+	env.WaitClaim(original.BoundClaim, "kept for the clone", func(now *v1.PersistentVolumeClaim) bool {
+		return now != nil && now.DeletionTimestamp != nil && slices.Contains(now.Finalizers, finalizers.Cloning)
+	})
+
+	env.RunPlugin("settle", fixture.PVName(clone), "--yes")
+	if output, err = env.ReleaseFinalizers("--in-flight-quiet-period=2s"); err != nil || env.IsInFlight(clone) {
+		t.Errorf("%v: %s", err, output)
+	}
+	env.ExpectOutput(output, "1 cloned claim was released")
 	env.WaitClaim(original.BoundClaim, "gone", fixture.ClaimIsGone)
 }
 
