@@ -191,7 +191,7 @@ func (p *Controller) follow() {
 	}
 	p.volumes.Follow(p.volumeChanged)
 	p.volumes.FollowLists(p.volumesListed)
-	p.log.Follow(p.entryRemoved)
+	p.log.Follow(p.entryChanged)
 	if f, ok := p.requests.(Follower); ok {
 		f.Follow(p.nodesChanged)
 	}
@@ -267,10 +267,14 @@ func (p *Controller) removeEntry(name string) {
 	}
 }
 
-// entryRemoved handles a confirmed removal of an entry, which the name's worker may know nothing of.
-func (p *Controller) entryRemoved(name string) {
-	if state := p.log.State(name); state != inflight.Open && state != inflight.Removing { // a later entry
+// entryChanged handles a confirmed removal of an entry, which the name's worker may know nothing of, and an entry of an
+// earlier process that can be read only now.
+func (p *Controller) entryChanged(name string) {
+	switch entry, state := p.log.Get(name); {
+	case state != inflight.Open && state != inflight.Removing: // no later entry
 		p.entryEnded(name)
+	case !p.tracker.isOpen(name):
+		p.inheritEntry(entry)
 	}
 	p.queue.Add(name)
 	p.roomCame()
@@ -390,13 +394,17 @@ func (p *Controller) takeOver(ctx context.Context) (stopped bool, err error) {
 // removes; the end of these, too, frees their sources.
 func (p *Controller) inherit() {
 	for _, entry := range p.log.Entries() {
-		p.tracker.note(entry, true)
-		for _, asked := range entry.Requests {
-			p.protected.inherit(sourceOf(asked))
-		}
-		p.tracker.mark(entry.Volume, ending{slow: true}) // the driver has not answered the earlier process
-		p.queue.Add(entry.Volume)
+		p.inheritEntry(entry)
 	}
+}
+
+func (p *Controller) inheritEntry(entry inflight.Entry) {
+	p.tracker.note(entry, true)
+	for _, asked := range entry.Requests {
+		p.protected.inherit(sourceOf(asked))
+	}
+	p.tracker.mark(entry.Volume, ending{slow: true}) // the driver has not answered the earlier process
+	p.queue.Add(entry.Volume)
 }
 
 // Stop lets the work in hand end and begins no more, so that Run returns, but does not wait for it.

@@ -95,6 +95,8 @@ func (l *processLog) get(volume string) (inflight.Entry, inflight.State) {
 		return marked, inflight.Adding
 	case !read:
 		return inflight.Entry{}, inflight.Unknown
+	case l.hidden == volume:
+		return inflight.Entry{}, inflight.Unreadable
 	case removing:
 		return entry, inflight.Removing
 	case !open:
@@ -128,6 +130,9 @@ func (l *processLog) SourceInFlight(of inflight.Source) (state volume.InFlight, 
 	l.world.mu.Lock()
 	defer l.world.mu.Unlock()
 	for name, entry := range l.entries {
+		if l.hidden == entry.Volume {
+			return volume.InFlightUnreadable, "hidden"
+		}
 		for _, asked := range entry.Requests {
 			if from := asked.Source; name == l.node+entry.Volume && from != nil && from.Kind == of.Kind &&
 				from.Namespace == of.Namespace && from.Name == of.Name {
@@ -223,6 +228,28 @@ func (l *processLog) readForAnother() {
 	defer l.world.mu.Unlock()
 	for volume := range l.settling {
 		l.drop(volume)
+	}
+}
+
+// show ends that an entry is hidden, which the operator may have settled.
+func (l *processLog) show(settled bool) {
+	l.world.mu.Lock()
+	name := l.hidden
+	l.hidden = ""
+	l.lock.Lock()
+	l.removing[name] = settled
+	l.lock.Unlock()
+	l.world.mu.Unlock()
+	for _, changed := range l.followers {
+		changed(name)
+	}
+	if settled {
+		l.world.mu.Lock()
+		defer l.world.mu.Unlock()
+		l.lock.Lock()
+		delete(l.removing, name)
+		l.lock.Unlock()
+		l.drop(name)
 	}
 }
 

@@ -104,8 +104,9 @@ type Log interface {
 	Remove(volume string)
 	// Confirm reads the log live and returns nil if this process still has the entry stored.
 	Confirm(ctx context.Context, volume string) error
-	// Follow registers removed, which is called for each confirmed removal and must not block.
-	Follow(removed func(volume string))
+	// Follow registers changed, which is called for each confirmed removal, and for each entry of an earlier process that
+	// can be read only now, and must not block. The latter call comes before a removal of that entry is confirmed.
+	Follow(changed func(volume string))
 }
 
 // PVLister is a watch cache of PVs; reclaim.PVs is one. It shows at least the PVs that name a volume of the driver or,

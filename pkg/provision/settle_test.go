@@ -176,6 +176,36 @@ func TestRestoreSettledBeforeARestartFreesItsSnapshot(t *testing.T) {
 	w.wait("the snapshot is free", func() bool { return !shop.Protected("snap") })
 }
 
+// TestEntryThatCanBeReadLater: a process that could not read the entry at its take-over inherits it then.
+func TestEntryThatCanBeReadLater(t *testing.T) {
+	t.Parallel()
+	for name, settled := range map[string]bool{"it is finished": false, "an operator has settled it": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.failing(true, class(errclass.Uncertain))
+			shop := snapshottest.New(fresh())
+			p := w.start(Config{Snapshots: shop})
+			w.makeClaim(fromSnapshot())
+			w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+			w.deleteClaim()
+			p.stop()
+			w.hidden = "pvc-u1"
+			w.failing(false, nil)
+			n := w.count("create volume")
+			next := w.start(Config{Snapshots: shop})
+			w.wait("it works", next.provisioner.working)
+			next.log.show(settled)
+			w.wait("the snapshot is free, and nothing is in flight", func() bool {
+				return !shop.Protected("snap") && w.settled()
+			})
+			if called := w.count("create volume") > n; called == settled || (w.pv() == nil) != settled {
+				t.Errorf("the driver is called: %t, PV %v", called, w.pv())
+			}
+		})
+	}
+}
+
 // settlesDuring settles the entry of the claim that goes, and has a read for another entry show that, during the call
 // of CreateVolume with this number.
 func (p *process) settlesDuring(number int, before, after func()) {

@@ -214,6 +214,14 @@ func (t *tracker) end(name string) (entry inflight.Entry, found bool) {
 	return entry, found
 }
 
+// isOpen reports whether the entry of a name is noted.
+func (t *tracker) isOpen(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, found := t.open[name]
+	return found
+}
+
 func (t *tracker) hadEntry(claim types.UID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

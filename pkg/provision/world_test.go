@@ -54,6 +54,8 @@ type world struct {
 	settling map[string]bool
 	// unconfirmed is the error of a Confirm, if set.
 	unconfirmed error
+	// hidden is the volume whose entry cannot be read, empty for none.
+	hidden string
 	// unreadable is the problem of a part of the logs that cannot be read, empty for none.
 	unreadable string
 	// secret is the value in the Secret of all calls.

@@ -116,8 +116,9 @@ type InFlight interface {
 	// InFlight returns the log's state for the volume of the PV with this name, which is unknown until the log has been
 	// read. For volume.InFlightUnreadable, problem names the unreadable part and the cause.
 	InFlight(pv string) (state volume.InFlight, problem string)
-	// Follow registers settled to be called with a volume's name when its entry is gone; settled must not block.
-	Follow(settled func(volume string))
+	// Follow registers changed to be called with a volume's name when its entry is gone, or can be read again; changed
+	// must not block.
+	Follow(changed func(volume string))
 }
 
 func (c Config) withDefaults() Config {

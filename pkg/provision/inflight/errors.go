@@ -56,7 +56,8 @@ var (
 	ErrDecode = errors.New("the entry cannot be read")
 	// ErrMisplaced means that the annotation or the Lease belongs to another volume.
 	ErrMisplaced = errors.New("the entry is not where its volume's entry belongs")
-	// ErrAppeared means that another program added the entry while this process led; the next process reads it.
+	// ErrAppeared means that another program added the entry, or changed an unreadable one, while this process led; the
+	// next process reads it.
 	ErrAppeared = errors.New("another program added the entry; it is read after the next start")
 )
 

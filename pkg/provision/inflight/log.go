@@ -268,12 +268,13 @@ func (l *Log) TakenOver() time.Time {
 	return l.takenOver
 }
 
-// Follow registers removed, which is called after each confirmed removal, both after Remove and of an entry that an
-// operator settled, and must not block.
-func (l *Log) Follow(removed func(volume string)) {
+// Follow registers changed, which must not block. It is called after each confirmed removal, both after Remove and of
+// an entry that an operator settled, and when an entry of an earlier process can be read again. The latter call comes
+// before any removal of that entry is confirmed.
+func (l *Log) Follow(changed func(volume string)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.follow = append(slices.Clip(l.follow), removed)
+	l.follow = append(slices.Clip(l.follow), changed)
 }
 
 // InFlight returns whether the volume of a PersistentVolume has an entry, and the problem if that part of the log
@@ -412,9 +413,9 @@ func (l *Log) ask(volume string) (*check, error) {
 	return c, nil
 }
 
-// Problems returns the read-only shards and unreadable entries, by shard and key. A read-only shard is read again each
-// minute, so a problem goes away some time after its cause. The exception is a Lease that was repaired without being
-// deleted: only the next process reads it.
+// Problems returns the read-only shards and unreadable entries, by shard and key. Their Leases are read again each
+// minute, so a problem goes away some time after its cause. The exceptions are a Lease that was repaired without being
+// deleted, and an entry that another program added or changed: only the next process reads them.
 func (l *Log) Problems() []Problem {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -212,14 +212,7 @@ func (v view) read(number int, c *chunks, topology view, left *int,
 	take func(key string, one coded)) (problems []Problem) {
 	stored := v.entries()
 	for _, key := range slices.Sorted(maps.Keys(stored)) {
-		one, err := c.decode(stored[key], left, topology.chunk)
-		switch {
-		case err != nil:
-		case annotationKey(one.entry.Volume) != key:
-			err = fmt.Errorf("%w: it is of volume %q", ErrMisplaced, one.entry.Volume)
-		case shardOf(one.entry.Volume, v.meta.shards()) != number:
-			err = fmt.Errorf("%w: it belongs to shard %d", ErrMisplaced, shardOf(one.entry.Volume, v.meta.shards()))
-		}
+		one, err := v.decode(key, number, c, topology, left)
 		if err != nil {
 			problems = append(problems, Problem{Lease: leaseName(v.lease), Annotation: key, Volume: volumeOf(key), Err: err})
 			continue
@@ -227,6 +220,19 @@ func (v view) read(number int, c *chunks, topology view, left *int,
 		take(key, one)
 	}
 	return problems
+}
+
+// decode decodes the entry of that key as read does.
+func (v view) decode(key string, number int, c *chunks, topology view, left *int) (coded, error) {
+	one, err := c.decode(v.lease.Annotations[key], left, topology.chunk)
+	switch {
+	case err != nil:
+	case annotationKey(one.entry.Volume) != key:
+		err = fmt.Errorf("%w: it is of volume %q", ErrMisplaced, one.entry.Volume)
+	case shardOf(one.entry.Volume, v.meta.shards()) != number:
+		err = fmt.Errorf("%w: it belongs to shard %d", ErrMisplaced, shardOf(one.entry.Volume, v.meta.shards()))
+	}
+	return one, err
 }
 
 // shardNumber parses the number of a shard from the name of its Lease.

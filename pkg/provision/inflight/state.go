@@ -30,7 +30,7 @@ type shard struct {
 	kept     map[string]error // why each cannot be read
 	removeAt time.Time        // when removals are written at the latest, zero for immediately
 	checks   []*check
-	removed  []string // volumes whose confirmed removal was not reported yet
+	changed  []string // volumes whose entry was removed, or can be read again, which was not reported yet
 
 	fenced    bool // the other shards were read since the Lease was created
 	failures  int
@@ -360,7 +360,7 @@ func (s *shard) conclude() {
 		if !s.stored(key) && !s.mayLand(key) {
 			delete(s.removing, key)
 			if it.entry != nil { // not a chunk
-				s.removed = append(s.removed, it.entry.Volume)
+				s.changed = append(s.changed, it.entry.Volume)
 			}
 		}
 	}

@@ -311,7 +311,7 @@ func TestConcludeRespectsPendingWrites(t *testing.T) {
 			s.tries = test.tries
 			s.seen = seenAs("7", 6, test.stored)
 			s.conclude()
-			if got := len(s.removed) > 0 || test.put && it.confirmed; got != test.want {
+			if got := len(s.changed) > 0 || test.put && it.confirmed; got != test.want {
 				t.Errorf("confirmed %t", got)
 			}
 		})

@@ -269,3 +269,32 @@ func (l *Log) begin(ctx context.Context, t *takeOver) {
 	klog.FromContext(ctx).Info("Took the in-flight log over", "epoch", l.own.Epoch, "shards",
 		klog.KRef(l.cfg.Namespace, l.cfg.Name))
 }
+
+// readKept takes over the entries that could not be read at the take-over for lack of a chunk, and can be read from the
+// read Lease because another entry has stored the chunk again, for callers that hold the lock. An entry that was
+// unreadable has blocked its volume since, so it is as it was at the take-over. That is not known of one that another
+// program has added or changed.
+func (l *Log) readKept(ctx context.Context, s *shard, v view) {
+	if v.err != nil {
+		return
+	}
+	before, now := s.seen.entries(), v.entries()
+	for key, cause := range s.kept {
+		value, there := now[key]
+		switch {
+		case !there || errors.Is(cause, ErrAppeared):
+			continue
+		case value != before[key]:
+			s.kept[key] = ErrAppeared
+			continue
+		}
+		one, err := v.decode(key, s.number, l.chunks, l.topology.seen, nil)
+		if err != nil || !l.topology.hasStored(one.refers) {
+			continue
+		}
+		delete(s.kept, key)
+		s.want[key] = storedItem(one)
+		s.changed = append(s.changed, one.entry.Volume)
+		klog.FromContext(ctx).Info("An entry of the in-flight log can be read again", "annotation", key)
+	}
+}

@@ -75,6 +75,16 @@ func (s *shard) need(chunks map[string]string, limit int, own meta, now time.Tim
 	return waiting, nil
 }
 
+// hasStored reports whether all these chunks, by hash, are wanted and confirmed.
+func (s *shard) hasStored(chunks map[string]string) bool {
+	for hash, value := range chunks {
+		if it := s.want[chunkPrefix+hash]; it == nil || !it.confirmed || it.value != value {
+			return false
+		}
+	}
+	return true
+}
+
 // adopt adds the unknown chunks of a Lease to the wanted ones.
 func (s *shard) adopt(v view) {
 	for key, value := range v.with(chunkPrefix) {

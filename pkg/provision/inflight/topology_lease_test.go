@@ -150,12 +150,107 @@ func TestEntryWithMissingChunkIsKept(t *testing.T) {
 				p.mustPutEntry(twice(v[2], 0, 2))
 				p.Remove(v[2])
 				time.Sleep(time.Hour)
+				p.wantState(v[0], Open)
 				p.stop()
 				if next := start(t, settings(s, "three")); next.state(v[0]) != Open {
 					t.Error("it is not read although its chunk is back")
 				}
 			})
 		})
+	}
+}
+
+// TestEntryIsReadWhenItsChunkIsBack: programs that only read the Leases show such an entry, and operators settle it.
+func TestEntryIsReadWhenItsChunkIsBack(t *testing.T) {
+	v, others := volumes(3, 1)[0], volumes(4, 2)
+	replace := func(l *coordinationv1.Lease) {
+		other := placed(v, 0)
+		other.Claim.UID = "another"
+		stored, err := newChunks("").encode(&other)
+		if err != nil {
+			t.Error(err)
+		}
+		l.Annotations[annotationKey(v)] = stored.value
+	}
+	nothing := func(*coordinationv1.Lease) {}
+	for name, test := range map[string]struct {
+		// before happens while its chunks are missing, and after when other entries have them.
+		before, after func(*coordinationv1.Lease)
+		state         State
+		told          []string
+	}{
+		"as it was":                  {nothing, nothing, Open, []string{v}},
+		"settled before it is read":  {nothing, settle(v), Absent, []string{v, v}},
+		"changed by another program": {replace, nothing, Unreadable, nil},
+		"changed as the chunk comes": {nothing, replace, Unreadable, nil},
+		"removed by another program": {nothing, unstore(v), Absent, nil},
+		"in a copy of its Lease":     {nothing, func(l *coordinationv1.Lease) { l.UID = "another" }, Unreadable, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore()
+				p := start(t, settings(s, "one"))
+				p.mustPutEntry(twice(v, 0, 1))
+				p.stop()
+				s.remove(topologyName)
+				p = start(t, settings(s, "two"))
+				s.edit(shardName(3), test.before)
+				time.Sleep(2 * recheckEvery)
+				p.mustPutEntry(placed(others[0], 0))
+				time.Sleep(2 * recheckEvery)
+				p.wantState(v, Unreadable) // its other chunk is missing
+				s.fail(func(c call) fault {
+					if c.name == topologyName {
+						return fault{err: apierrors.NewServiceUnavailable("down")}
+					}
+					return fault{}
+				})
+				wantError(t, p.put(placed(others[1], 1)), context.DeadlineExceeded)
+				time.Sleep(2*recheckEvery + recheckEvery/2) // until between two reads
+				p.wantState(v, Unreadable)                  // the chunk is known, and not stored
+				p.wantRemoved()
+				s.fail(nil)
+				p.mustPutEntry(placed(others[1], 1))
+				s.edit(shardName(3), test.after)
+				time.Sleep(recheckEvery)
+				p.wantState(v, test.state)
+				p.wantRemoved(test.told...)
+				s.wantNoneSettling(t, shardName(3))
+				if err := p.confirm(v); (err == nil) != (test.state == Open) {
+					t.Error(err)
+				}
+				if problems := p.Problems(); (len(problems) > 0) != (test.state == Unreadable) {
+					t.Error(problems)
+				}
+				p.Remove(others[0])
+				p.Remove(others[1])
+				time.Sleep(time.Hour)
+				if chunks := (view{lease: s.read(topologyName)}).content(); (len(chunks) > 0) != (test.state != Absent) {
+					t.Errorf("the chunks are %v", chunks)
+				}
+			})
+		})
+	}
+}
+
+func TestHasStoredChunks(t *testing.T) {
+	for name, test := range map[string]struct {
+		it   *item
+		want bool
+	}{
+		"none":                 {nil, false},
+		"a stored one":         {storedItem(coded{value: "1"}), true},
+		"one that is written":  {newItem(coded{value: "1"}), false},
+		"one of other content": {storedItem(coded{value: "2"}), false},
+	} {
+		s := newShard(topologyNumber, topologyName)
+		s.want[chunkPrefix+"a"] = storedItem(coded{value: "a"})
+		if test.it != nil {
+			s.want[chunkPrefix+"b"] = test.it
+		}
+		if got := s.hasStored(map[string]string{"a": "a", "b": "1"}); got != test.want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }
 

@@ -114,13 +114,13 @@ func (l *Log) plan(s *shard) (step, time.Duration) {
 	return do, wait
 }
 
-// report calls the followers for each confirmed removal, without holding the lock.
+// report calls the followers for each changed entry, without holding the lock.
 func (l *Log) report(s *shard) {
 	l.mu.Lock()
-	removed, follow := s.removed, l.follow
-	s.removed = nil
+	changed, follow := s.changed, l.follow
+	s.changed = nil
 	l.mu.Unlock()
-	for _, volume := range removed {
+	for _, volume := range changed {
 		for _, call := range follow {
 			call(volume)
 		}
@@ -247,6 +247,7 @@ func (l *Log) read(ctx context.Context, s *shard) error {
 		l.failed(ctx, s, "Reading a Lease of the in-flight log failed; trying again", err)
 		return nil
 	}
+	l.readKept(ctx, s, v) // before an operator's settlement of such an entry counts
 	return l.observe(ctx, s, v)
 }
 
