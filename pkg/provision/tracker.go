@@ -78,7 +78,7 @@ type tracker struct {
 	offers uint64
 	// names has the volume names of claims that have or had an entry, until over. A claim keeps the name, because a second
 	// one would get a second volume, and an earlier process may have formed names in another way.
-	names map[types.UID]string
+	names map[types.UID]noted
 	// shown has the names of the PVs of claims whose names an earlier process has formed in another way, until over, or
 	// until the PV of a claim that needs none is gone.
 	shown map[types.UID]string
@@ -86,8 +86,14 @@ type tracker struct {
 	open map[string]inflight.Entry
 }
 
+// noted is the name of a claim's volume. sent means that the driver may have been called for it.
+type noted struct {
+	name string
+	sent bool
+}
+
 func newTracker() *tracker {
-	return &tracker{of: map[string]*track{}, names: map[types.UID]string{}, shown: map[types.UID]string{},
+	return &tracker{of: map[string]*track{}, names: map[types.UID]noted{}, shown: map[types.UID]string{},
 		open: map[string]inflight.Entry{}}
 }
 
@@ -131,15 +137,15 @@ func (t *tracker) offered() uint64 {
 	return t.offers
 }
 
-// note records an entry and its claim, until over is called. sent means that the driver may have been called for it.
-// Without that, a claim whose PV has another name keeps the PV's name.
+// note records an entry and its claim, until over is called. sent means that the driver may have been called for it, or
+// is called next. Without that, a claim whose PV has another name keeps the PV's name.
 func (t *tracker) note(entry inflight.Entry, sent bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.listed(entry.Volume, keyOfEntry(entry))
 	t.open[entry.Volume] = entry
 	if shown, found := t.shown[entry.Claim.UID]; sent || !found || shown == entry.Volume {
-		t.names[entry.Claim.UID] = entry.Volume
+		t.names[entry.Claim.UID] = noted{entry.Volume, sent || t.names[entry.Claim.UID] == noted{entry.Volume, true}}
 	}
 }
 
@@ -183,16 +189,20 @@ func (t *tracker) forgetLocked(name string) {
 func (t *tracker) nameOf(claim types.UID) (name string, found bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if name, found = t.names[claim]; !found {
-		name, found = t.shown[claim]
+	if now, known := t.names[claim]; known {
+		return now.name, true
 	}
+	name, found = t.shown[claim]
 	return name, found
 }
 
-// show records that the claim has a PV with this name.
+// show records that the claim has a PV with this name, which replaces a name for which the driver was never called.
 func (t *tracker) show(claim types.UID, name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if now := t.names[claim]; !now.sent && now.name != name {
+		delete(t.names, claim)
+	}
 	t.shown[claim] = name
 }
 
@@ -234,7 +244,7 @@ func (t *tracker) over(claim types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.shown, claim)
-	if t.open[t.names[claim]].Claim.UID != claim {
+	if t.open[t.names[claim].name].Claim.UID != claim {
 		delete(t.names, claim)
 	}
 }

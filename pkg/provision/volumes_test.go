@@ -255,6 +255,65 @@ func TestNameThatIsShownDuringATry(t *testing.T) {
 	}
 }
 
+// TestNameThatIsShownBetweenTries: until the driver was called for a name, there is no volume of it.
+func TestNameThatIsShownBetweenTries(t *testing.T) {
+	t.Parallel()
+	for name, sent := range map[string]bool{"before the driver is called": false, "after the driver was called": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.orders.prefix = "disk"
+			if w.failing(true, class(errclass.Uncertain)); !sent {
+				w.refused = inflight.ErrUnconfirmed
+			}
+			c := w.start(Config{}).provisioner
+			w.makeClaim()
+			w.wait("its entry is noted", func() bool {
+				return c.tracker.hadEntry("u1") && sent == (w.count("create volume") > 0)
+			})
+			c.tracker.show("u1", "pvc-u1")
+			if got := c.nameOf("u1"); (got == "disk-u1") != sent {
+				t.Errorf("the name is %q", got)
+			}
+			w.failing(false, nil)
+			w.mu.Lock()
+			w.refused = nil
+			w.mu.Unlock()
+			w.wait("the name ends, or has its PV", func() bool {
+				return w.settled() && !c.tracker.knows("disk-u1")
+			})
+			_, err := w.client.CoreV1().PersistentVolumes().Get(t.Context(), "disk-u1", metav1.GetOptions{})
+			if made := w.count("create volume") > 0; made != sent || (err == nil) != sent {
+				t.Errorf("%v: %q", err, w.recorded())
+			}
+		})
+	}
+}
+
+func TestNameGivesWayUntilItIsSent(t *testing.T) {
+	t.Parallel()
+	entry := inflight.Entry{Volume: "disk-u1", Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"}}
+	for name, c := range map[string]struct {
+		notes []bool
+		shown string
+		want  string
+	}{
+		"an entry":                         {[]bool{false}, "pvc-u1", "pvc-u1"},
+		"an entry with this name":          {[]bool{false}, "disk-u1", "disk-u1"},
+		"an entry that was sent":           {[]bool{false, true}, "pvc-u1", "disk-u1"},
+		"a second request after the first": {[]bool{false, true, false}, "pvc-u1", "disk-u1"},
+	} {
+		r := newTracker()
+		for _, sent := range c.notes {
+			r.note(entry, sent)
+		}
+		r.show("u1", c.shown)
+		if got, _ := r.nameOf("u1"); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // TestFinishOnlyKeepsNoNames: with another prefix than the provisioner's, every PV would take memory.
 func TestFinishOnlyKeepsNoNames(t *testing.T) {
 	t.Parallel()
