@@ -32,7 +32,8 @@
 //     matter to the engine, which never looks into a request. A source that is gone keeps a request from being
 //     prepared, as a Secret does.
 //   - The log is never unreadable, which keeps the engine from writing an entry and from nothing else. The engine's own
-//     tests ask about it. Where it is full, it lacks room for new entries and requests, not for a mark or a removal.
+//     tests ask about it. An entry that can be read only later is inherited then, as at a take-over. Where the log is
+//     full, it lacks room for new entries and requests, not for a mark or a removal.
 //   - DeleteVolume of a volume that is not as requested deletes it. If its Secret is gone with the claim, a driver may
 //     answer OK and delete nothing: pkg/provision warns of that answer, and nothing proves more.
 //
