@@ -2,6 +2,7 @@ package capacity
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	storagev1 "k8s.io/api/storage/v1"
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
@@ -47,11 +49,12 @@ func TestObjectsAtOmitsDeletedObject(t *testing.T) {
 	m, o := newTracker(), Object{Name: "a", UID: "u1", ResourceVersion: "7", Item: WorkItem{"late", "zone=a"}}
 	m.wrote(o)
 	behind := &lagging{shown: map[string]Object{"a": o}, version: 1}
-	if there := m.objectsAt(o.Item, behind); len(there) != 1 {
+	behind.Each(m.show)
+	if there := m.objectsAt(o.Item, behind, "ns"); len(there) != 1 {
 		t.Fatalf("what was written is %v", there)
 	}
 	m.deleting(o.UID)
-	if there := m.objectsAt(o.Item, behind); len(there) > 0 {
+	if there := m.objectsAt(o.Item, behind, "ns"); len(there) > 0 {
 		t.Errorf("what was deleted is %v", there)
 	}
 }
@@ -64,12 +67,51 @@ func TestObjectsAtMergesCacheAndWrites(t *testing.T) {
 	older, other := own, Object{Name: "a", UID: "u1", Item: item}
 	older.ResourceVersion = "6"
 	behind := &lagging{shown: map[string]Object{"a": other, "b": older}, version: 6}
-	if there := m.objectsAt(item, behind); len(there) != 2 || there[0].UID != "u1" || there[1].ResourceVersion != "7" {
+	behind.Each(m.show)
+	there := m.objectsAt(item, behind, "ns")
+	if len(there) != 2 || there[0].UID != "u1" || there[1].ResourceVersion != "7" {
 		t.Errorf("there are %v", there)
 	}
 	behind.version = 7
-	if m.objectsAt(item, behind); len(m.written) > 0 {
+	if m.objectsAt(item, behind, "ns"); len(m.written) > 0 {
 		t.Errorf("remembered although the cache shows it: %v", m.written)
+	}
+}
+
+// A decision reads the objects of its own item, however many the cluster has, and each change of the cache is known.
+func TestDecisionReadsOnlyObjectsOfItsItem(t *testing.T) {
+	t.Parallel()
+	const own = 2
+	for _, n := range []int{100, 1_000, 5_000} {
+		w := newWorld(t)
+		changes := objectChanges{w.c}
+		add := func(name string, item WorkItem) Object {
+			o := Object{Name: name, UID: types.UID(name), Item: item, Ours: true}
+			w.objects.shown[name] = o
+			changes.Added(o)
+			return o
+		}
+		for i := range n {
+			add(fmt.Sprint("other-", i), WorkItem{"late", Segment(fmt.Sprint("host=", i))})
+		}
+		item, moved := WorkItem{"late", "zone=a"}, WorkItem{"late", "zone=b"}
+		first, second := add("a", item), add("b", item)
+		w.objects.read = 0
+		if f := w.c.observe(item); len(f.Objects) != own || w.objects.read != own {
+			t.Errorf("%d objects: found %v, read %d", n, f.Objects, w.objects.read)
+		}
+		again := second
+		again.UID, again.Item = "b2", moved // deleted, and created again with that name, between two lists
+		w.objects.shown["b"] = again
+		changes.Updated(second, again)
+		delete(w.objects.shown, "a")
+		changes.Deleted(first, true)
+		if is, at := w.c.observe(item).Objects, w.c.observe(moved).Objects; len(is) > 0 || len(at) != 1 {
+			t.Errorf("%d objects: %v are found although they are gone, and %v at the other item", n, is, at)
+		}
+		if names, found := w.c.tracker.shown[item]; found || len(w.c.tracker.shown[moved]) != 1 {
+			t.Errorf("%d objects: %v are remembered", n, names)
+		}
 	}
 }
 

@@ -69,13 +69,22 @@ func (c *Controller) classChanged(now class) {
 
 type objectChanges struct{ *Controller }
 
-func (c objectChanges) Added(now Object) { c.items.Enqueue(now.Item) }
+func (c objectChanges) Added(now Object) {
+	c.tracker.show(now)
+	c.items.Enqueue(now.Item)
+}
+
 func (c objectChanges) Updated(before, now Object) {
+	if before.Item != now.Item { // another object of that name; the same one is shown throughout
+		c.tracker.hide(before)
+		c.tracker.show(now)
+	}
 	c.items.Enqueue(before.Item)
 	c.items.Enqueue(now.Item)
 }
 
 func (c objectChanges) Deleted(last Object, _ bool) {
+	c.tracker.hide(last)
 	c.tracker.forgetDeletion(last.UID)
 	c.items.Enqueue(last.Item)
 }
@@ -85,6 +94,9 @@ func (c objectChanges) Deleted(last Object, _ bool) {
 type tracker struct {
 	mu      sync.Mutex
 	records map[WorkItem]record
+	// shown holds the names of the objects in the cache by their item, so that a decision reads no others. Nearly every
+	// item has one object, for which a slice takes less memory than the map of an objects.Index.
+	shown map[WorkItem][]string
 	// written holds objects as last written, until the cache shows that version or a later one.
 	written map[WorkItem]Object
 	// deleted holds the UIDs of objects that this process deleted, until the cache shows the deletion.
@@ -104,7 +116,24 @@ type record struct {
 }
 
 func newTracker() *tracker {
-	return &tracker{records: map[WorkItem]record{}, written: map[WorkItem]Object{}, deleted: map[types.UID]bool{}}
+	return &tracker{records: map[WorkItem]record{}, shown: map[WorkItem][]string{}, written: map[WorkItem]Object{},
+		deleted: map[types.UID]bool{}}
+}
+
+// show records that the cache shows an object, and hide that it does not any more.
+func (t *tracker) show(o Object) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.shown[o.Item] = append(t.shown[o.Item], o.Name)
+}
+
+func (t *tracker) hide(o Object) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	names := slices.DeleteFunc(t.shown[o.Item], func(name string) bool { return name == o.Name })
+	if t.shown[o.Item] = names; len(names) == 0 {
+		delete(t.shown, o.Item)
+	}
 }
 
 // markStale marks the answers of the selected items as stale, and returns these items.
@@ -186,16 +215,16 @@ func (c *Controller) observe(item WorkItem) Facts {
 	s.OwnerKnown = t.ownerKnown
 	n := t.records[item]
 	s.Capacity, s.Answered, s.Stale = n.capacity, n.at, n.stale
-	s.Objects = t.objectsAt(item, c.objects)
+	s.Objects = t.objectsAt(item, c.objects, c.cfg.Namespace)
 	for i := range s.Objects {
 		s.Objects[i].Owned = s.Objects[i].ownedBy(t.owner)
 	}
 	return s
 }
 
-// objectsAt returns the item's objects in the cache, and the one just written if the cache does not show it yet. The
-// caller holds the lock.
-func (t *tracker) objectsAt(item WorkItem, from cached[Object]) []Object {
+// objectsAt returns the item's objects in the cache of a namespace, and the one just written if the cache does not show
+// it yet. The caller holds the lock.
+func (t *tracker) objectsAt(item WorkItem, from cached[Object], namespace string) []Object {
 	own, wrote := t.written[item]
 	if t.deleted[own.UID] || from.Reached(own.ResourceVersion) {
 		delete(t.written, item)
@@ -205,11 +234,12 @@ func (t *tracker) objectsAt(item WorkItem, from cached[Object]) []Object {
 	if wrote {
 		there = append(there, own)
 	}
-	from.Each(func(o Object) {
-		if o.Item == item && !t.deleted[o.UID] && (!wrote || o.UID != own.UID) {
+	for _, name := range t.shown[item] {
+		o, found := from.Get(namespace + "/" + name)
+		if found && o.Item == item && !t.deleted[o.UID] && (!wrote || o.UID != own.UID) {
 			there = append(there, o)
 		}
-	})
+	}
 	slices.SortFunc(there, func(a, b Object) int { return cmp.Compare(a.Name, b.Name) })
 	return there
 }

@@ -50,15 +50,22 @@ type world struct {
 	ownerErr error
 }
 
-// lagging is a watch cache that shows the objects of an earlier version.
+// lagging is a watch cache that shows the objects of an earlier version, and counts the objects that are read.
 type lagging struct {
-	shown   map[string]Object
-	version int
+	shown         map[string]Object
+	version, read int
 }
 
-func (l *lagging) Get(name string) (Object, bool) { o, found := l.shown[name]; return o, found }
+func (l *lagging) Get(key string) (Object, bool) {
+	l.read++
+	name, ours := strings.CutPrefix(key, "ns/")
+	o, found := l.shown[name]
+	return o, found && ours
+}
+
 func (l *lagging) Each(visit func(Object)) {
 	for _, o := range l.shown {
+		l.read++
 		visit(o)
 	}
 }
@@ -131,6 +138,7 @@ func (w *world) start(changes ...func(*Config)) {
 		w.Fatal(err)
 	}
 	c.classes, c.objects = w.classes, w.objects
+	w.objects.Each(c.tracker.show)
 	if err := c.start(); err != nil {
 		w.Fatal(err)
 	}
@@ -146,9 +154,17 @@ func (w *world) catchUp() {
 			w.objects.shown[name] = now
 		}
 	}
+	changes := objectChanges{w.c}
+	for name, now := range w.objects.shown {
+		if last, known := before[name]; known {
+			changes.Updated(last, now)
+		} else {
+			changes.Added(now)
+		}
+	}
 	for name, o := range before {
 		if _, there := w.objects.shown[name]; !there {
-			objectChanges{w.c}.Deleted(o, true)
+			changes.Deleted(o, true)
 		}
 	}
 }
