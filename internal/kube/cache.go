@@ -93,6 +93,8 @@ type Cache[R any] struct {
 
 	mu   sync.RWMutex
 	kept map[string]kept[R]
+	// indexes change together with kept.
+	indexes []index[R]
 	// version is the latest version that the API server showed, by an object or a bookmark, and that was delivered to the
 	// handler.
 	version string
@@ -102,6 +104,12 @@ type Cache[R any] struct {
 type kept[R any] struct {
 	record  R
 	version string
+}
+
+// index has the names of the objects in a Cache by the group of their records.
+type index[R any] struct {
+	of    func(R) string
+	names map[string]map[string]struct{}
 }
 
 // NewCache returns a cache that is not running.
@@ -204,6 +212,56 @@ func (c *Cache[R]) all() []R {
 	return records
 }
 
+// Index returns a function that finds the records of a group, in random order, where a search of all records would cost
+// more the larger the cluster is. of returns the group of a record, empty for none. The function shows what Each shows:
+// an index that a Handler kept would lack objects of a list until the Handler has received them. Index is called before
+// Run.
+func (c *Cache[R]) Index(of func(R) string) (in func(group string) []R) {
+	x := index[R]{of, map[string]map[string]struct{}{}}
+	c.indexes = append(c.indexes, x)
+	return func(group string) []R {
+		c.mu.RLock()
+		defer c.mu.RUnlock()
+		records := make([]R, 0, len(x.names[group]))
+		for name := range x.names[group] {
+			records = append(records, c.kept[name].record)
+		}
+		return records
+	}
+}
+
+// put stores an object. The caller holds the lock.
+func (c *Cache[R]) put(now *entry[R]) {
+	c.drop(now.name)
+	c.kept[now.name] = kept[R]{now.record, now.version}
+	for _, x := range c.indexes {
+		group := x.of(now.record)
+		if group == "" {
+			continue
+		}
+		if x.names[group] == nil {
+			x.names[group] = map[string]struct{}{}
+		}
+		x.names[group][now.name] = struct{}{}
+	}
+}
+
+// drop removes an object, and reports whether it was there. The caller holds the lock.
+func (c *Cache[R]) drop(name string) bool {
+	last, known := c.kept[name]
+	if !known {
+		return false
+	}
+	delete(c.kept, name)
+	for _, x := range c.indexes {
+		group := x.of(last.record)
+		if delete(x.names[group], name); len(x.names[group]) == 0 {
+			delete(x.names, group)
+		}
+	}
+	return true
+}
+
 // Reached reports whether the cache and its handler have seen all events up to a resourceVersion that the API server
 // returned for this kind. A version that cannot be compared counts as not reached.
 func (c *Cache[R]) Reached(version string) bool {
@@ -225,7 +283,7 @@ func (c *Cache[R]) set(now *entry[R]) {
 	c.mu.Lock()
 	before, known := c.kept[now.name]
 	if now.keep {
-		c.kept[now.name] = kept[R]{now.record, now.version}
+		c.put(now)
 	}
 	c.mu.Unlock()
 	c.notify(before, known, now)
@@ -254,8 +312,7 @@ func (c *Cache[R]) notify(before kept[R], known bool, now *entry[R]) {
 // remove removes a deleted object.
 func (c *Cache[R]) remove(last *entry[R]) {
 	c.mu.Lock()
-	_, known := c.kept[last.name]
-	delete(c.kept, last.name)
+	known := c.drop(last.name)
 	c.mu.Unlock()
 	switch {
 	case known:
@@ -271,9 +328,12 @@ func (c *Cache[R]) replace(list []*entry[R], version string) {
 	c.mu.Lock()
 	before := c.kept
 	c.kept = make(map[string]kept[R], len(before))
+	for _, x := range c.indexes {
+		clear(x.names)
+	}
 	for _, now := range list {
 		if now.keep {
-			c.kept[now.name] = kept[R]{now.record, now.version}
+			c.put(now)
 		}
 	}
 	c.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -151,6 +152,55 @@ func TestCacheAsReflectorStore(t *testing.T) {
 				t.Error("not synced after a list")
 			}
 		})
+	}
+}
+
+// during is a handler that calls a function with each event.
+type during func()
+
+func (d during) Added(string)         { d() }
+func (d during) Updated(_, _ string)  { d() }
+func (d during) Deleted(string, bool) { d() }
+
+// An index shows the same records as Each, also while the handler receives a list.
+func TestIndexAgreesWithEach(t *testing.T) {
+	t.Parallel()
+	group := func(text string) string { return strings.TrimRight(text, "0123456789") }
+	var c *Cache[string]
+	var in func(group string) []string
+	events := 0
+	check := func() {
+		events++
+		want := map[string][]string{}
+		c.Each(func(text string) { want[group(text)] = append(want[group(text)], text) })
+		delete(want, "") // records without a group
+		if groups := c.indexes[0].names; len(groups) != len(want) {
+			t.Errorf("event %d: there are groups without records: %v", events, groups)
+		}
+		for _, name := range []string{"", "a", "b", "foreign"} {
+			got := in(name)
+			slices.Sort(got)
+			if slices.Sort(want[name]); !slices.Equal(got, want[name]) {
+				t.Errorf("event %d: group %q has %q, want %q", events, name, got, want[name])
+			}
+		}
+	}
+	c = NewCache(noServer, "persistentvolumes", &v1.PersistentVolume{}, recordText, during(check))
+	in = c.Index(group)
+	for _, s := range []step{
+		{"replace", []any{pv("x", "1", "a1"), pv("y", "2", "b1"), pv("z", "3", "7"), pv("w", "4", "foreign")}, "5"},
+		{"update", []any{pv("x", "6", "b2")}, "6"},
+		{"update", []any{pv("y", "7", "8")}, "7"},
+		{"update", []any{pv("z", "8", "a2")}, "8"},
+		{"delete", []any{pv("x", "9", "a3")}, "9"},
+		{"update", []any{pv("z", "10", "foreign")}, "10"},
+		{"replace", []any{pv("v", "11", "a4"), pv("u", "12", "a5"), pv("z", "10", "foreign")}, "13"},
+	} {
+		play(t, store[string]{c}, s)
+		check()
+	}
+	if play(t, store[string]{c}, step{"replace", nil, "14"}); len(c.indexes[0].names) > 0 || events < 20 {
+		t.Errorf("after %d events, groups are left of objects that are gone: %v", events, c.indexes[0].names)
 	}
 }
 
