@@ -201,8 +201,8 @@ func (p *Controller) follow() {
 // claims.
 type classEvents struct{ *Controller }
 
-func (p classEvents) Added(class *storagev1.StorageClass)       { p.classCame(class) }
-func (p classEvents) Deleted(_ *storagev1.StorageClass, _ bool) { p.wakeAll() }
+func (p classEvents) Added(class *storagev1.StorageClass)           { p.classCame(class) }
+func (p classEvents) Deleted(class *storagev1.StorageClass, _ bool) { p.classChanged(class) }
 func (p classEvents) Updated(before, now *storagev1.StorageClass) {
 	if classDiffers(before, now) {
 		p.classCame(now)
@@ -298,11 +298,6 @@ func (p *Controller) volumesListed() {
 	}
 }
 
-// wakeAll handles every claim as changed.
-func (p *Controller) wakeAll() {
-	p.claims.Each(func(claim *v1.PersistentVolumeClaim) { p.claimChanged(nil, claim) })
-}
-
 // Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits for
 // leadership calls it to be able to act immediately when it leads. Watch changes no objects of the cluster.
 func (p *Controller) Watch(ctx context.Context) { p.control.Watch(ctx) }
@@ -349,7 +344,7 @@ func (p *Controller) provision(ctx context.Context) {
 	klog.FromContext(ctx).Info("Provisioning", "driver", p.names[0], "workers", p.cfg.Workers, "finishOnly",
 		p.cfg.FinishOnly)
 	p.secrets.Add(struct{}{})
-	p.wakeAll()
+	p.claims.Each(func(claim *v1.PersistentVolumeClaim) { p.claimChanged(nil, claim) })
 }
 
 // Flush settings: the maximum wait for removals, and the interval of the checks.

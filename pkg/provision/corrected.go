@@ -11,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/util"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -101,18 +100,23 @@ func (p *Controller) claimCorrected(before, now *v1.PersistentVolumeClaim) {
 	}
 }
 
-// classCame ends the delays of a StorageClass' claims, and wakes all claims. The request of an open entry does not
-// change.
+// classCame ends the delays of a StorageClass' claims, and handles them as changed. The request of an open entry does
+// not change.
 func (p *Controller) classCame(class *storagev1.StorageClass) {
-	if p.working() {
-		p.claims.Each(func(claim *v1.PersistentVolumeClaim) {
-			if name := p.nameOf(claim.UID); util.GetPersistentVolumeClaimClass(claim) == class.Name &&
-				p.log.State(name) != inflight.Open {
-				p.hasten(name)
-			}
-		})
+	for _, claim := range p.claims.OfClass(class.Name) {
+		if name := p.nameOf(claim.UID); p.working() && p.log.State(name) != inflight.Open {
+			p.hasten(name)
+		}
 	}
-	p.wakeAll()
+	p.classChanged(class)
+}
+
+// classChanged handles the claims of a StorageClass as changed. Claims of other classes, and claims that have their
+// volume, do not depend on it.
+func (p *Controller) classChanged(class *storagev1.StorageClass) {
+	for _, claim := range p.claims.OfClass(class.Name) {
+		p.claimChanged(nil, claim)
+	}
 }
 
 // nodesChanged ends the delay of the claims whose last try failed before the driver was called.

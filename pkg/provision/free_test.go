@@ -240,10 +240,14 @@ func TestInUseComparesTheWholeName(t *testing.T) {
 	others := snapshottest.ClaimFrom("theirs", "snap", "")
 	others.Annotations = map[string]string{caches.AnnProvisioner: "another.csi.example.com"}
 	bound := others.DeepCopy()
-	bound.Spec.VolumeName = "pv"
-	of := request.SourceOf(others)
-	r, _ := observing(t, Config{}, claimsOf{others, bound}, nil)
-	if state, _ := r.inUse(of); state != volume.InFlightOpen {
+	bound.Name, bound.UID, bound.Spec.VolumeName = "bound", "u-bound", "pv"
+	w := newWorld(t)
+	w.must(w.client.Tracker().Add(others))
+	w.must(w.client.Tracker().Add(bound))
+	p := w.make(Config{})
+	w.must(p.log.TakeOver(t.Context()))
+	p.showClaims()
+	if state, _ := p.provisioner.inUse(request.SourceOf(others)); state != volume.InFlightOpen {
 		t.Error("a claim that is bound has another let the source go")
 	}
 }

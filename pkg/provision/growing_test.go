@@ -1,10 +1,21 @@
 package provision
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/snapshottest"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // TestDelayOfRefusedClaimGrows: a name may be handled between two tries, while the claim cannot be provisioned. The
@@ -26,4 +37,86 @@ func TestDelayOfRefusedClaimGrows(t *testing.T) {
 	}
 	w.deleteClaim()
 	w.wait("the name is forgotten with its claim", func() bool { return !p.tracker.knows(name) })
+}
+
+// showClaims fills the watch cache of claims of a process that does not run.
+func (p *process) showClaims() {
+	p.t.Helper()
+	ctx, cancel := context.WithCancel(p.t.Context())
+	ended := make(chan struct{})
+	watch := p.provisioner.claims.ClaimCache.Run // evaluated before a test replaces the cache
+	go func() { defer close(ended); watch(ctx) }()
+	p.t.Cleanup(func() { cancel(); <-ended })
+	p.wait("the claims are shown", func() bool {
+		select {
+		case <-p.provisioner.claims.Sync().Done():
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// visited is a cache of claims that counts the claims that it returns.
+type visited struct {
+	caches.ClaimCache
+	n int
+}
+
+func (v *visited) Get(name string) (*v1.PersistentVolumeClaim, bool) {
+	v.n++
+	return v.ClaimCache.Get(name)
+}
+
+func (v *visited) Each(visit func(*v1.PersistentVolumeClaim)) {
+	v.ClaimCache.Each(func(claim *v1.PersistentVolumeClaim) { v.n++; visit(claim) })
+}
+
+// A StorageClass concerns its own claims, and a source the claims that name it, however many claims the cluster has.
+func TestEventsVisitOnlyTheClaimsThatTheyConcern(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{100, 1_000, 5_000} {
+		w := newWorld(t)
+		fast, slow := "fast", "slow"
+		add := func(name string, class *string, snapshot string) {
+			claim := snapshottest.ClaimFrom(name, snapshot, "")
+			claim.Annotations = map[string]string{caches.AnnProvisioner: "another.csi.example.com"}
+			claim.Spec.StorageClassName = class
+			w.must(w.client.Tracker().Add(claim))
+		}
+		for i := range n {
+			add(fmt.Sprint("other-", i), &slow, fmt.Sprint("snap-", i))
+		}
+		add("data", &fast, "snap")
+		process := w.make(Config{})
+		p := process.provisioner
+		w.must(process.log.TakeOver(t.Context()))
+		p.working = func() bool { return false }
+		process.showClaims()
+		p.working = func() bool { return true }
+		count := &visited{ClaimCache: p.claims.ClaimCache}
+		p.claims.ClaimCache = count
+		for snapshot, want := range map[string]volume.InFlight{
+			"snap": volume.InFlightOpen, "snap-7": volume.InFlightOpen, "unknown": volume.InFlightSettled,
+		} {
+			of := request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: snapshot}
+			if got, problem := p.inUse(of); got != want || problem != "" {
+				t.Errorf("%d claims: %s is %v, %q, want %v", n, snapshot, got, problem, want)
+			}
+		}
+		past := p.cfg.Clock.Now().Add(-time.Minute)
+		for _, claim := range []types.UID{"u-data", "u-other-7"} {
+			p.tracker.failed(p.nameOf(claim), past, time.Hour, time.Hour)
+		}
+		p.classCame(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: fast}})
+		if p.tracker.due(p.nameOf("u-data"), past) >= time.Hour {
+			t.Errorf("%d claims: the class did not end the delay of its claim", n)
+		}
+		if p.tracker.due(p.nameOf("u-other-7"), past) < time.Hour {
+			t.Errorf("%d claims: the class ended the delay of another's claim", n)
+		}
+		if count.n > 10 {
+			t.Errorf("%d claims: visited %d of them", n, count.n)
+		}
+	}
 }

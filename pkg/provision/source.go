@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"sync"
 
 	"k8s.io/api/core/v1"
@@ -313,11 +314,7 @@ func (p *Controller) inUse(of request.SourceRef) (state volume.InFlight, problem
 	if p.protected.isReserved(of) {
 		return volume.InFlightOpen, ""
 	}
-	used := false
-	p.claims.Each(func(claim *v1.PersistentVolumeClaim) {
-		used = used || request.SourceOf(claim) == of && claim.Spec.VolumeName == "" && p.mayBeOthers(claim, of)
-	})
-	if used {
+	if slices.ContainsFunc(p.claims.From(of), func(c *v1.PersistentVolumeClaim) bool { return p.mayBeOthers(c, of) }) {
 		return volume.InFlightOpen, ""
 	}
 	return p.log.SourceInFlight(inflight.Source{Kind: string(of.Kind), Namespace: of.Namespace, Name: of.Name})

@@ -294,7 +294,8 @@ func TestIfUnused(t *testing.T) {
 			for _, change := range c.claim {
 				change(claim)
 			}
-			p.claims.ClaimCache = oneClaim{claim}
+			w.must(w.client.Tracker().Add(claim))
+			process.showClaims()
 			called := false
 			unused, err := p.IfUnused(t.Context(), request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns",
 				Name: "snap", UID: "u"}, func(context.Context) error {

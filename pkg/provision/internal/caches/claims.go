@@ -11,10 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/util"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 // Annotations of a claim that the caches keep. The PV controller writes the first two, the scheduler the last.
@@ -38,13 +40,18 @@ type Claims struct {
 	mu sync.Mutex
 	// names has the cache keys of the claims that are kept whole.
 	names map[types.UID]string
+	// byClass and bySource find the claims without a volume, by their class and by the source of their data. Nearly all
+	// claims have a volume, and take no memory there.
+	byClass, bySource func(group string) []*v1.PersistentVolumeClaim
 }
 
 // NewClaims returns a cache that is not running yet.
 func NewClaims(core corev1.CoreV1Interface) *Claims {
 	c := &Claims{Follower: noFollower{}, names: map[types.UID]string{}}
-	c.ClaimCache = kube.NewTypedCache(core.PersistentVolumeClaims(metav1.NamespaceAll), "persistentvolumeclaims",
+	cache := kube.NewTypedCache(core.PersistentVolumeClaims(metav1.NamespaceAll), "persistentvolumeclaims",
 		&v1.PersistentVolumeClaim{}, RecordClaim, claimChanges{c})
+	c.byClass, c.bySource = cache.Index(classOf), cache.Index(sourceOf)
+	c.ClaimCache = cache
 	return c
 }
 
@@ -90,6 +97,38 @@ func (c *Claims) WholeByUID(uid types.UID) *v1.PersistentVolumeClaim {
 		return nil
 	}
 	return claim
+}
+
+// OfClass returns the claims without a volume that name this class.
+func (c *Claims) OfClass(class string) []*v1.PersistentVolumeClaim { return c.byClass(class) }
+
+// From returns the claims without a volume that name this source of their data, whose UID does not count.
+func (c *Claims) From(source request.SourceRef) []*v1.PersistentVolumeClaim {
+	return c.bySource(groupOf(source))
+}
+
+// groupOf returns the group of a source in bySource, empty for no source.
+func groupOf(source request.SourceRef) string {
+	if source.Kind == request.SourceNone {
+		return ""
+	}
+	return string(source.Kind) + "/" + source.Namespace + "/" + source.Name
+}
+
+// classOf returns the group of a claim in byClass, empty for none.
+func classOf(claim *v1.PersistentVolumeClaim) string {
+	if claim.Spec.VolumeName != "" {
+		return ""
+	}
+	return util.GetPersistentVolumeClaimClass(claim)
+}
+
+// sourceOf returns the group of a claim in bySource, empty for none.
+func sourceOf(claim *v1.PersistentVolumeClaim) string {
+	if claim.Spec.VolumeName != "" {
+		return ""
+	}
+	return groupOf(request.SourceOf(claim))
 }
 
 // Whole reports whether the cache keeps such a claim completely, so that it may be written or given to a request
@@ -166,7 +205,7 @@ func (c claimChanges) Deleted(last *v1.PersistentVolumeClaim, final bool) {
 	c.Changed(last, nil)
 }
 
-// note updates names.
+// note updates names after a change of one claim, where before or now may be nil.
 func (c *Claims) note(before, now *v1.PersistentVolumeClaim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 // follow records the changes that Claims reports.
@@ -47,6 +48,41 @@ func TestRecreatedClaimIsAnotherClaim(t *testing.T) {
 	changes.Deleted(at("u2"), false)
 	if len(f.names) > 0 {
 		t.Errorf("names %v are left of a claim that is gone", f.names)
+	}
+}
+
+// The indexes hold claims without a volume alone.
+func TestClaimsByClassAndSource(t *testing.T) {
+	t.Parallel()
+	class, other := "fast", "slow"
+	const source = "PersistentVolumeClaim/ns/one"
+	for name, c := range map[string]struct {
+		change func(*v1.PersistentVolumeClaim)
+		// class and source are the groups of the claim, empty for none.
+		class, source string
+	}{
+		"it waits":             {func(*v1.PersistentVolumeClaim) {}, class, source},
+		"its class is another": {func(c *v1.PersistentVolumeClaim) { c.Spec.StorageClassName = &other }, other, source},
+		"its class is set by an annotation": {func(c *v1.PersistentVolumeClaim) {
+			c.Annotations = map[string]string{v1.BetaStorageClassAnnotation: other}
+		}, other, source},
+		"it has no class":  {func(c *v1.PersistentVolumeClaim) { c.Spec.StorageClassName = nil }, "", source},
+		"it has no source": {func(c *v1.PersistentVolumeClaim) { c.Spec.DataSource = nil }, class, ""},
+		"it is being deleted": {func(c *v1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{} }, class,
+			source},
+		"it has its volume": {func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv" }, "", ""},
+	} {
+		claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1"},
+			Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class,
+				DataSource: &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "one"}}}
+		if c.change(claim); classOf(claim) != c.class || sourceOf(claim) != c.source {
+			t.Errorf("%s: it is in the groups %q and %q, want %q and %q", name, classOf(claim), sourceOf(claim),
+				c.class, c.source)
+		}
+	}
+	of := request.SourceRef{Kind: request.SourceClaim, Namespace: "ns", Name: "one", UID: "u"}
+	if got := groupOf(of); got != source {
+		t.Errorf("claims of the source are sought in %q, want %q", got, source)
 	}
 }
 
