@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -12,9 +13,10 @@ type Breaker struct {
 	// Limit is the number of volumes that may become deletable within Window, 0 for no limit.
 	Limit  int
 	Window time.Duration
-	// Recent are the PVs that became deletable, with the time.
-	Recent map[types.UID]time.Time
-	State  Brake
+	// Recent are the PVs that became deletable, in the order of the times, and counted are their UIDs.
+	Recent  []becameDue
+	counted map[types.UID]struct{}
+	State   Brake
 	// Leading is true if this replica deletes. A replica that does not lead counts as well, but pauses no deletions.
 	Leading bool
 	// Lease is the UID of the Lease that had the brake's annotation last, empty for none since the brake turned on. Only
@@ -25,9 +27,15 @@ type Breaker struct {
 	Unwritten bool
 }
 
+// becameDue is a PV and the time at which it became deletable.
+type becameDue struct {
+	pv types.UID
+	at time.Time
+}
+
 // NewBreaker returns a Breaker that has counted no volumes.
 func NewBreaker(limit int, window time.Duration) Breaker {
-	b := Breaker{Limit: limit, Window: window, Recent: map[types.UID]time.Time{}}
+	b := Breaker{Limit: limit, Window: window, counted: map[types.UID]struct{}{}}
 	if limit == 0 {
 		b.State = BrakeOff
 	}
@@ -40,21 +48,54 @@ func (b *Breaker) Count(pv types.UID, now time.Time) (tripped bool) {
 	if b.Limit == 0 {
 		return false
 	}
-	if _, counted := b.Recent[pv]; !counted {
-		b.Recent[pv] = now
-	}
+	b.add(pv, now)
 	return b.judge(now)
 }
 
-// judge turns the brake on if the volumes exceed the limit.
+// add adds a PV that is not counted yet, nearly always as the last.
+func (b *Breaker) add(pv types.UID, now time.Time) {
+	if _, counted := b.counted[pv]; counted {
+		return
+	}
+	b.counted[pv] = struct{}{}
+	i, _ := slices.BinarySearchFunc(b.Recent, now, func(one becameDue, at time.Time) int {
+		if one.at.After(at) {
+			return 1
+		}
+		return -1
+	})
+	b.Recent = slices.Insert(b.Recent, i, becameDue{pv, now})
+}
+
+// recount counts PVs as if they became deletable now.
+func (b *Breaker) recount(pvs []types.UID, now time.Time) {
+	for _, pv := range pvs {
+		delete(b.counted, pv)
+	}
+	b.Recent = slices.DeleteFunc(b.Recent, func(one becameDue) bool {
+		_, counted := b.counted[one.pv]
+		return !counted
+	})
+	for _, pv := range pvs {
+		b.add(pv, now)
+	}
+}
+
+// forget counts all volumes no more.
+func (b *Breaker) forget() {
+	b.Recent = nil
+	clear(b.counted)
+}
+
+// judge turns the brake on if the volumes exceed the limit. It visits no more of them than it drops, because it judges
+// each volume of a mass deletion.
 func (b *Breaker) judge(now time.Time) (tripped bool) {
 	if len(b.Recent) <= b.Limit {
 		return false
 	}
-	for uid, at := range b.Recent {
-		if now.Sub(at) > b.Window {
-			delete(b.Recent, uid)
-		}
+	for len(b.Recent) > 0 && now.Sub(b.Recent[0].at) > b.Window {
+		delete(b.counted, b.Recent[0].pv)
+		b.Recent = b.Recent[1:]
 	}
 	if len(b.Recent) <= b.Limit || !b.Leading || b.State == BrakeOn {
 		return false
@@ -83,7 +124,7 @@ func (b *Breaker) Learn(lease types.UID, on bool, now time.Time) (write, changed
 		b.Unwritten = b.Unwritten || b.Lease != ""
 	default:
 		if b.State == BrakeOn {
-			clear(b.Recent) // a person resumed the deletions: these volumes count no more
+			b.forget() // a person resumed the deletions: these volumes count no more
 		}
 		b.State, b.Lease, b.Unwritten = BrakeOff, "", false
 		b.judge(now)

@@ -2,6 +2,8 @@ package reclaim
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -138,4 +140,60 @@ func TestBreaker(t *testing.T) {
 			t.Errorf("write %v, state %v", write, b.State)
 		}
 	})
+}
+
+// Each volume of a mass deletion is judged, so the brake visits only the volumes that it drops, from the oldest on. A
+// search of all would find the old ones behind the recent one.
+func TestBreakerSearchesNoVolumes(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{100, 1_000, 5_000} {
+		b := NewBreaker(3, time.Minute)
+		b.Recent = []becameDue{{"recent", now()}}
+		for i := range n {
+			b.Recent = append(b.Recent, becameDue{types.UID(fmt.Sprint(i)), now().Add(-time.Hour)})
+		}
+		if b.judge(now()); len(b.Recent) != n+1 {
+			t.Errorf("%d volumes: %d were found behind one that is recent", n, n+1-len(b.Recent))
+		}
+		b.Recent[0].at = now().Add(-2 * time.Hour)
+		if b.judge(now()); len(b.Recent) != 0 {
+			t.Errorf("%d volumes: %d are left that became deletable long ago", n, len(b.Recent))
+		}
+	}
+}
+
+// The brake counts as a search of all volumes would, in any order of their times.
+func TestBreakerCountsAsSearchWould(t *testing.T) {
+	t.Parallel()
+	const limit, window = 5, time.Minute
+	dice, at := rand.New(rand.NewPCG(seed(t), 2)), now()
+	b, want := NewBreaker(limit, window), map[types.UID]time.Time{}
+	for step := range 20_000 {
+		at = at.Add(time.Duration(dice.IntN(30)-8) * time.Second)
+		uid := types.UID(fmt.Sprint(dice.IntN(40)))
+		switch dice.IntN(100) {
+		case 0:
+			b.forget()
+			clear(want)
+		case 1, 2, 3:
+			b.recount([]types.UID{uid, "again"}, at)
+			want[uid], want["again"] = at, at
+			b.judge(at)
+		default:
+			b.Count(uid, at)
+			if _, counted := want[uid]; !counted {
+				want[uid] = at
+			}
+		}
+		if len(want) > limit {
+			maps.DeleteFunc(want, func(_ types.UID, since time.Time) bool { return at.Sub(since) > window })
+		}
+		got := map[types.UID]time.Time{}
+		for _, one := range b.Recent {
+			got[one.pv] = one.at
+		}
+		if !maps.Equal(got, want) || len(b.Recent) != len(want) || len(b.counted) != len(want) {
+			t.Fatalf("step %d: counted %v, of which %d are known, want %v", step, b.Recent, len(b.counted), want)
+		}
+	}
 }

@@ -198,11 +198,13 @@ func (e *Engine) Lead(leading bool) {
 // being able to write to the Lease, and this replica may have seen them become deletable long ago.
 func (e *Engine) LearnBrake(lease types.UID, on bool, now time.Time) (write, changed bool) {
 	if e.Breaker.State == BrakeUnknown && !on {
+		var due []types.UID
 		e.PVs.Each(func(pv *volume.PV) {
 			if e.Owns(pv) && e.Rules.due(*pv) {
-				e.Breaker.Recent[pv.UID] = now
+				due = append(due, pv.UID)
 			}
 		})
+		e.Breaker.recount(due, now)
 	}
 	return e.Breaker.Learn(lease, on, now)
 }

@@ -213,7 +213,7 @@ func TestBrakeCountsVanishedPVs(t *testing.T) {
 				t.Errorf("trips: %t, want %t", fx.Tripped, c.trips)
 			}
 			if c.trips {
-				e.Breaker.Recent = map[types.UID]time.Time{}
+				e.Breaker.forget()
 				if fx := e.PVDeleted(&c.last, true, now()); fx.Tripped || len(e.Breaker.Recent) != 1 {
 					t.Errorf("as many as are allowed: trips: %t, counted %v", fx.Tripped, e.Breaker.Recent)
 				}
