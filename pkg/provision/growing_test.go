@@ -120,3 +120,32 @@ func TestEventsVisitOnlyTheClaimsThatTheyConcern(t *testing.T) {
 		}
 	}
 }
+
+// An entry that leaves the log concerns the names that it had no room for, however many names are in work.
+func TestRoomConcernsOnlyRefusedNames(t *testing.T) {
+	t.Parallel()
+	now, full := time.Unix(1e9, 0), ending{full: true}
+	for _, n := range []int{100, 1_000, 5_000} {
+		tracker := newTracker()
+		for i := range n {
+			// Only a search of all names finds these.
+			tracker.of[fmt.Sprint("other-", i)] = &track{retry: retry{ending: full}}
+		}
+		for name, c := range map[string]struct {
+			change  func()
+			refused int
+		}{
+			"it is tried again":        {func() { tracker.failed("pvc", now, time.Hour, time.Hour) }, 0},
+			"it fails in another way":  {func() { tracker.mark("pvc", ending{slow: true}) }, 0},
+			"it finds no room again":   {func() { tracker.mark("pvc", full) }, 1},
+			"its claim is gone":        {func() { tracker.forget("pvc") }, 0},
+			"its claim is provisioned": {func() { tracker.leave("pvc", key{}, 0) }, 0},
+		} {
+			tracker.mark("pvc", full)
+			c.change()
+			if got := tracker.refused(n); len(got) != c.refused {
+				t.Errorf("%d names: %s: found %d that were refused, want %d", n, name, len(got), c.refused)
+			}
+		}
+	}
+}

@@ -74,6 +74,8 @@ type ending struct {
 type tracker struct {
 	mu sync.Mutex
 	of map[string]*track
+	// full has the names of of whose last try found no room in the log.
+	full map[string]struct{}
 	// offers counts the offers of claims.
 	offers uint64
 	// names has the volume names of claims that have or had an entry, until over. A claim keeps the name, because a second
@@ -93,8 +95,8 @@ type noted struct {
 }
 
 func newTracker() *tracker {
-	return &tracker{of: map[string]*track{}, names: map[types.UID]noted{}, shown: map[types.UID]string{},
-		open: map[string]inflight.Entry{}}
+	return &tracker{of: map[string]*track{}, full: map[string]struct{}{}, names: map[types.UID]noted{},
+		shown: map[types.UID]string{}, open: map[string]inflight.Entry{}}
 }
 
 func (t *tracker) get(name string) *track {
@@ -182,6 +184,7 @@ func (t *tracker) forget(name string) {
 func (t *tracker) forgetLocked(name string) {
 	if one := t.of[name]; one != nil && len(one.claims) == 0 {
 		delete(t.of, name)
+		delete(t.full, name)
 	}
 }
 
@@ -269,16 +272,27 @@ func (t *tracker) retryOf(name string) retry {
 func (t *tracker) failed(name string, now time.Time, first, most time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := &t.locked(name).retry
+	r := &t.endsAs(name, ending{}).retry
 	r.due = now.Add(controller.Backoff{First: first, Max: most}.Delay(r.count))
-	r.count, r.ending = r.count+1, ending{}
+	r.count++
 }
 
 // mark records how the last try of the name ended.
 func (t *tracker) mark(name string, as ending) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.locked(name).ending = as
+	t.endsAs(name, as)
+}
+
+// endsAs is mark for callers that hold t.mu, and returns the track of the name.
+func (t *tracker) endsAs(name string, as ending) *track {
+	one := t.locked(name)
+	if one.ending = as; as.full {
+		t.full[name] = struct{}{}
+	} else {
+		delete(t.full, name)
+	}
+	return one
 }
 
 // secrets returns the Secrets of the names whose next try is due after now, with these names.
@@ -295,17 +309,18 @@ func (t *tracker) secrets(now time.Time) map[v1.SecretReference][]string {
 }
 
 // refused returns at most this many names that the log had no room for. Names that are due next come first, because a
-// name that fails again is then the last.
+// name that fails again is then the last. While the log is full, each removal calls refused, so it sorts only the names
+// that it returns.
 func (t *tracker) refused(most int) (names []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for name, one := range t.of {
-		if one.full {
-			names = append(names, name)
-		}
+	byDue := func(a, b string) int { return t.of[a].due.Compare(t.of[b].due) }
+	for name := range t.full {
+		at, _ := slices.BinarySearchFunc(names, name, byDue)
+		names = slices.Insert(names, at, name)
+		names = names[:min(most, len(names))]
 	}
-	slices.SortFunc(names, func(a, b string) int { return t.of[a].due.Compare(t.of[b].due) })
-	return names[:min(most, len(names))]
+	return names
 }
 
 // hasten makes a known name due immediately, or least after the last time that hasten did so.
