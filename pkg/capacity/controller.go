@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -152,12 +151,7 @@ func (c *Controller) Synced() bool { return c.control.Synced() }
 // of space. at holds the topology segments from which the volume is accessible; if it is empty, the driver is asked
 // again for all segments of the class. Changed may be called at any time, from any goroutine, and does not block.
 func (c *Controller) Changed(class string, at []map[string]string) {
-	for _, item := range c.tracker.markStale(func(item WorkItem) bool {
-		if len(at) == 0 {
-			return item.Class == class
-		}
-		return slices.ContainsFunc(at, item.Segment.within)
-	}) {
+	for _, item := range c.tracker.markStale(class, at) {
 		c.items.Enqueue(item)
 	}
 }

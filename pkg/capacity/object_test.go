@@ -2,8 +2,11 @@ package capacity
 
 import (
 	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -30,20 +33,67 @@ func TestSegmentRoundTrip(t *testing.T) {
 	}
 }
 
-func TestWithin(t *testing.T) {
-	here := SegmentOf(map[string]string{"zone": "a", "rack": "1"})
+func TestChangeConcernsSegmentsWithItsLabels(t *testing.T) {
+	t.Parallel()
+	here := WorkItem{"late", SegmentOf(map[string]string{"zone": "a", "rack": "1"})}
+	there := WorkItem{"elsewhere", SegmentOf(map[string]string{"zone": "c", "rack": "2"})}
 	for name, c := range map[string]struct {
-		at   map[string]string
-		want bool
+		class string
+		at    []map[string]string
+		want  int // the items that it concerns, and here is one of them
 	}{
-		"the same":          {map[string]string{"zone": "a", "rack": "1"}, true},
-		"all of the zone":   {map[string]string{"zone": "a"}, true},
-		"another zone":      {map[string]string{"zone": "b"}, false},
-		"another kind":      {map[string]string{"host": "n"}, false},
-		"less than we know": {map[string]string{"zone": "a", "rack": "1", "host": "n"}, false},
+		"the same":               {"other", []map[string]string{{"zone": "a", "rack": "1"}}, 1},
+		"all of the zone":        {"other", []map[string]string{{"zone": "a"}}, 1},
+		"the whole cluster":      {"other", []map[string]string{{}}, 2},
+		"one of two zones":       {"other", []map[string]string{{"zone": "b"}, {"zone": "a"}}, 1},
+		"the segment twice":      {"other", []map[string]string{{"rack": "1"}, {"zone": "a"}}, 1},
+		"another zone":           {"late", []map[string]string{{"zone": "b"}}, 0},
+		"another rack":           {"late", []map[string]string{{"zone": "a", "rack": "2"}}, 0},
+		"another kind":           {"late", []map[string]string{{"host": "n"}}, 0},
+		"no label's value":       {"late", []map[string]string{{"zone": "a,late"}}, 0},
+		"a part of the rack":     {"late", []map[string]string{{"zone": "a", "rack": "1", "host": "n"}}, 0},
+		"the class":              {"late", nil, 1},
+		"another class":          {"other", nil, 0},
+		"a class without a name": {"", nil, 0},
 	} {
-		if got := here.within(c.at); got != c.want {
-			t.Errorf("%s: %v", name, got)
+		m := newTracker()
+		m.asking(here)
+		m.asking(there)
+		got, concerned := m.markStale(c.class, c.at), c.want > 0
+		if len(got) != c.want || slices.Contains(got, here) != concerned || m.records[here].stale != concerned {
+			t.Errorf("%s: %v, stale: %v", name, got, m.records[here].stale)
+		}
+		m.forget(here)
+		if m.forget(there); len(m.groups) > 0 {
+			t.Errorf("%s: items that are gone are in the groups %v", name, m.groups)
+		}
+	}
+}
+
+// A volume of one node visits the items of that node, however many nodes and zones the cluster has.
+func TestChangeVisitsOnlyItemsOfItsSegment(t *testing.T) {
+	t.Parallel()
+	const classes = 3
+	at := func(host int) Segment {
+		return SegmentOf(map[string]string{"host": strconv.Itoa(host), "zone": strconv.Itoa(host % 2)})
+	}
+	for _, n := range []int{100, 1_000, 5_000} {
+		m := newTracker()
+		for host := range n {
+			for class := range classes {
+				m.answered(WorkItem{strconv.Itoa(class), at(host)}, Capacity{}, time.Unix(1e9, 0), true)
+			}
+		}
+		// Only a search of all items finds this one.
+		m.records[WorkItem{"unlisted", at(7)}] = record{}
+		if got := len(slices.Collect(m.some(at(7).labels()))); got != classes {
+			t.Errorf("%d nodes: %d items are visited for one node", n, got)
+		}
+		if got := m.markStale("0", []map[string]string{at(7).Labels()}); len(got) != classes {
+			t.Errorf("%d nodes: a change at one node concerns %v", n, got)
+		}
+		if got := m.markStale("0", nil); len(got) != n {
+			t.Errorf("%d nodes: a change of a class concerns %d items", n, len(got))
 		}
 	}
 }

@@ -3,6 +3,8 @@ package capacity
 import (
 	"cmp"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -94,6 +96,8 @@ func (c objectChanges) Deleted(last Object, _ bool) {
 type tracker struct {
 	mu      sync.Mutex
 	records map[WorkItem]record
+	// groups has the items of records by their class, and by each label of their segment.
+	groups map[string]map[WorkItem]bool
 	// shown holds the names of the objects in the cache by their item, so that a decision reads no others. Nearly every
 	// item has one object, for which a slice takes less memory than the map of an objects.Index.
 	shown map[WorkItem][]string
@@ -116,8 +120,8 @@ type record struct {
 }
 
 func newTracker() *tracker {
-	return &tracker{records: map[WorkItem]record{}, shown: map[WorkItem][]string{}, written: map[WorkItem]Object{},
-		deleted: map[types.UID]bool{}}
+	return &tracker{records: map[WorkItem]record{}, groups: map[string]map[WorkItem]bool{},
+		shown: map[WorkItem][]string{}, written: map[WorkItem]Object{}, deleted: map[types.UID]bool{}}
 }
 
 // show records that the cache shows an object, and hide that it does not any more.
@@ -136,19 +140,55 @@ func (t *tracker) hide(o Object) {
 	}
 }
 
-// markStale marks the answers of the selected items as stale, and returns these items.
-func (t *tracker) markStale(some func(WorkItem) bool) []WorkItem {
+// markStale marks the answers for the segments at as stale, or for the class without segments, and returns their items.
+func (t *tracker) markStale(class string, at []map[string]string) []WorkItem {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var marked []WorkItem
-	for item, n := range t.records {
-		if some(item) {
-			n.stale = true
-			t.records[item] = n
-			marked = append(marked, item)
+	marked := map[WorkItem]bool{}
+	mark := func(groups ...string) {
+		for item := range t.some(groups) {
+			if !slices.ContainsFunc(groups, func(group string) bool { return !t.groups[group][item] }) {
+				n := t.records[item]
+				n.stale = true
+				t.records[item] = n
+				marked[item] = true
+			}
 		}
 	}
-	return marked
+	if len(at) == 0 {
+		mark(class)
+	}
+	for _, segments := range at {
+		var labels []string
+		for key, value := range segments {
+			labels = append(labels, key+"="+value)
+		}
+		mark(labels...)
+	}
+	return slices.Collect(maps.Keys(marked))
+}
+
+// some returns the items of the smallest group, so that a volume of one node visits the items of that node. Without
+// groups, it returns all items. The caller holds the lock.
+func (t *tracker) some(groups []string) iter.Seq[WorkItem] {
+	if len(groups) == 0 {
+		return maps.Keys(t.records)
+	}
+	size := func(a, b string) int { return cmp.Compare(len(t.groups[a]), len(t.groups[b])) }
+	return maps.Keys(t.groups[slices.MinFunc(groups, size)])
+}
+
+// set replaces the record of an item. The caller holds the lock.
+func (t *tracker) set(item WorkItem, n record) {
+	if _, known := t.records[item]; !known {
+		for _, group := range item.groups() {
+			if t.groups[group] == nil {
+				t.groups[group] = map[WorkItem]bool{}
+			}
+			t.groups[group][item] = true
+		}
+	}
+	t.records[item] = n
 }
 
 // asking clears the stale mark before a call, so that events during the call set it again.
@@ -157,7 +197,7 @@ func (t *tracker) asking(item WorkItem) {
 	defer t.mu.Unlock()
 	n := t.records[item]
 	n.stale = false
-	t.records[item] = n
+	t.set(item, n)
 }
 
 // answered records the driver's answer, or marks the item as stale if ok is false because the call failed.
@@ -170,7 +210,7 @@ func (t *tracker) answered(item WorkItem, a Capacity, at time.Time, ok bool) {
 	} else {
 		n.stale = true
 	}
-	t.records[item] = n
+	t.set(item, n)
 }
 
 func (t *tracker) wrote(o Object) {
@@ -197,6 +237,11 @@ func (t *tracker) forget(item WorkItem) {
 	defer t.mu.Unlock()
 	delete(t.records, item)
 	delete(t.written, item)
+	for _, group := range item.groups() {
+		if delete(t.groups[group], item); len(t.groups[group]) == 0 {
+			delete(t.groups, group)
+		}
+	}
 }
 
 // observe gathers the facts about an item from the caches and the tracker.

@@ -42,7 +42,7 @@ func segmentOf(selector *metav1.LabelSelector) Segment {
 // Labels returns the labels of the segment, the inverse of SegmentOf.
 func (s Segment) Labels() map[string]string {
 	segments := map[string]string{}
-	for _, label := range strings.Split(string(s), ",") {
+	for _, label := range s.labels() {
 		if key, value, found := strings.Cut(label, "="); found {
 			segments[key] = value
 		}
@@ -50,13 +50,13 @@ func (s Segment) Labels() map[string]string {
 	return segments
 }
 
-// within reports whether the segment has all of the given labels.
-func (s Segment) within(segments map[string]string) bool {
-	here := s.Labels()
-	for key, value := range segments {
-		if have, found := here[key]; !found || have != value {
-			return false
-		}
+// labels returns the labels of the segment in the form "zone=a".
+func (s Segment) labels() []string {
+	if s == "" {
+		return nil
 	}
-	return true
+	return strings.Split(string(s), ",")
 }
+
+// groups returns the groups of the item in tracker.groups. The names of classes contain no "=", which labels have.
+func (i WorkItem) groups() []string { return append(i.Segment.labels(), i.Class) }
