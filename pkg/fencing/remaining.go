@@ -45,14 +45,14 @@ func (d *detaching) saw(of map[string]int, sent time.Time) {
 	d.sent, d.of = sent, of
 }
 
-// listRemaining lists VolumeAttachments only if the result can show an empty node: no held pod is terminating, and a
-// recent list has no terminating VolumeAttachment of the node.
+// listRemaining lists pods, and VolumeAttachments if they are asked for and no recent list has a terminating one of the
+// node.
 func (a apiServer) listRemaining(ctx context.Context, ask fencing.Ask) (f fencing.RemainingFacts, err error) {
 	err = eachPod(ctx, a.clients.Clients, ask.Node, "", func(o *v1.Pod) { countPod(&f, o) })
 	switch {
 	case err != nil:
 		return fencing.RemainingFacts{}, err
-	case ask.PodsOnly, f.Leaving.Pods > 0:
+	case ask.PodsOnly:
 		return f, nil
 	}
 	if n := a.detaching.seen(ask.Node); n > 0 {

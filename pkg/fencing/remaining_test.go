@@ -65,5 +65,8 @@ func TestVolumeAttachmentListsAreShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	held := fencing.Remains{Pods: 1}
-	list(one, fencing.RemainingFacts{All: held, Leaving: held, Held: []types.UID{"pod"}}, 3)
+	list(fencing.Ask{Node: "node-1", PodsOnly: true}, fencing.RemainingFacts{All: held, Leaving: held,
+		Held: []types.UID{"pod"}}, 3)
+	// The pod may wait for the end of the fence: it does not make the others unknown.
+	list(one, fencing.RemainingFacts{All: held, Leaving: held, Held: []types.UID{"pod"}}, 4)
 }

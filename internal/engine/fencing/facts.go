@@ -384,9 +384,16 @@ func machineOf(p *v1alpha1.Proof) objects.Machine {
 	return objects.Machine{MachineID: p.MachineID, SystemUUID: p.SystemUUID}
 }
 
-// listed reports whether pods and VolumeAttachments were both listed after the last read of the Lease.
-func (f Facts) listed(now time.Time) bool {
-	return f.Remaining.Read.FreshAfter(f.LeaseRead, now) && !f.Remaining.PodsOnly
+// list returns the step that lists what is left on the node after the last read of the Lease, no step once that is
+// known. VolumeAttachments are only listed once no pod keeps the fence, because no selector finds those of one node.
+func (f Facts) list(remains Remains, why Reason, now time.Time) Decision {
+	switch {
+	case !f.Remaining.Read.FreshAfter(f.LeaseRead, now):
+		return listPods(why)
+	case f.Remaining.PodsOnly && remains.Pods == 0:
+		return step(ListRemaining, why)
+	}
+	return Decision{}
 }
 
 // back reports whether the node has come back: it was rebooted and has renewed its Lease after the proof. A Ready

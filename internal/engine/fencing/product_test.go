@@ -36,6 +36,7 @@ func everyFence(visit func(Facts)) {
 		all(agents(medik8s, power), proved(medik8s), provenAgo(time.Hour), attempted(power, "")),
 		all(agents(medik8s), attempted(medik8s, "", startedAgo(5*time.Minute))),
 		all(agents(medik8s), attempted(medik8s, "", startedAgo(time.Hour))),
+		all(agents(medik8s, storage), attempted(storage, v1alpha1.ResultTimedOut), proved(medik8s)),
 	}
 	for _, stage := range stages {
 		for _, word := range []v1alpha1.Unfence{"", v1alpha1.UnfenceWhenReleased, v1alpha1.UnfenceNow,
@@ -70,7 +71,8 @@ func everyNode(visit func(with Facts)) {
 	lefts := []RemainingFacts{{}, {Leaving: Remains{Pods: 1}, All: Remains{Pods: 1}},
 		{Leaving: Remains{VolumeAttachments: 1}, All: Remains{VolumeAttachments: 1}}, {All: Remains{Pods: 1}},
 		{All: Remains{VolumeAttachments: 1}},
-		{Held: []types.UID{"pod", "later"}, Leaving: Remains{Pods: 2}, All: Remains{Pods: 2}}}
+		{Held: []types.UID{"pod", "later"}, Leaving: Remains{Pods: 2}, All: Remains{Pods: 2}},
+		{PodsOnly: true}, {PodsOnly: true, Leaving: Remains{Pods: 1}, All: Remains{Pods: 1}}}
 	for place, order := range orders {
 		if place > 0 { // beside fewer states of the rest
 			sights, lefts = sights[:2], lefts[:1]
@@ -281,7 +283,7 @@ func mayWrite(f Facts, s *v1alpha1.NodeFenceStatus) string {
 	case holds(f, "Fenced") && !set("Fenced"):
 		return mayLeave(f)
 	case set("Fenced") && vacated(s.Conditions) && !vacated(before.Conditions) && (!inForce(f) || !nodeRead(f) ||
-		f.Node.Found || !later(f.Remaining.Read, f.LeaseRead) || f.Remaining.All != Remains{}):
+		f.Node.Found || !later(f.Remaining.Read, f.LeaseRead) || f.Remaining.PodsOnly || f.Remaining.All != Remains{}):
 		return "something may remain on the node"
 	case set("Released") && !holds(f, "Released") && (!inForce(f) || !f.Node.OwnTaint || !nodeRead(f)):
 		return "the node is not tainted"
@@ -337,9 +339,9 @@ func mayLeave(f Facts) string {
 	switch {
 	case endedBy(f):
 		return ""
-	case !nodeRead(f) || !later(left.Read, f.LeaseRead):
+	case !nodeRead(f) || !later(left.Read, f.LeaseRead) || left.PodsOnly:
 		return "the read is outdated"
-	case wasRebooted(f) && left.Leaving == Remains{}:
+	case wasRebooted(f) && (left.Leaving == Remains{} || mayHinder(f) && left.Leaving.VolumeAttachments == 0):
 		return ""
 	case left.All != Remains{}:
 		return "something remains on the node"
@@ -413,6 +415,8 @@ func missed(f Facts, d Decision) string {
 		return "a node that is fenced is never released"
 	case mayShun(f) == "":
 		return "new pods may join a node without its volumes"
+	case d.Reason == ReasonRemainsOnNode && mayLeave(f) == "":
+		return "the fence waits for nothing, or for pods that wait for its end"
 	case d.After == 0 && !slices.Contains(asleep, d.Reason):
 		return "nothing ends the wait"
 	}
@@ -450,7 +454,7 @@ func TestPromisesInEveryCombinationOfFenceAndNode(t *testing.T) {
 			t.Errorf("nothing leads to %s", a)
 		}
 	}
-	if want := 23 * 4 * 8 * 4 * 7 * 4 * 3 * (4*6 + 9*2); visited != want {
+	if want := 24 * 4 * 8 * 4 * 7 * 4 * 3 * (4*8 + 9*2); visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }
@@ -489,7 +493,7 @@ func TestPromisesInEveryCombinationOfFenceAndAgent(t *testing.T) {
 			t.Errorf("nothing leads to %s", a)
 		}
 	}
-	if want := 23 * 4 * 8 * 4 * 32 * 6 * 2 * 7 * 2; visited != want {
+	if want := 24 * 4 * 8 * 4 * 32 * 6 * 2 * 7 * 2; visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -53,4 +54,13 @@ func mayGoOn(f Facts) bool {
 	return inForce(f) && p.Covers == v1alpha1.CoversReboot && !f.Fence.GivenUp && nodeRead(f) &&
 		notReady(f) && !wasRebooted(f) &&
 		later(f.Remaining.Read, f.LeaseRead) && left && (word(f) || now().Sub(p.ProvenAt.Time) >= 10*time.Minute)
+}
+
+// mayHinder reports whether pods of a Ready node may wait for the end of the fence: an agent of volumes is not undone,
+// and the proof, which is not of volumes, is no evidence there.
+func mayHinder(f Facts) bool {
+	return f.Node.Ready == objects.ReadyTrue && f.Fence.Status.Proof.Covers != v1alpha1.CoversVolumes &&
+		slices.ContainsFunc(f.Fence.Status.Attempts, func(a v1alpha1.Attempt) bool {
+			return a.UndoneAt == nil && (a.Agent == storage || a.Agent == storage2)
+		})
 }

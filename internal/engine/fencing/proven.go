@@ -99,13 +99,13 @@ func (f Facts) leavesHeld() bool {
 // gone handles a fence in force whose Node was deleted. Only a person ends it while an agent has something to undo,
 // because the state of the machine is unknown. An empty node is recorded, so that policies stop counting the fence.
 func gone(f Facts, now time.Time) Decision {
-	switch {
+	switch list := f.list(f.Remaining.All, ReasonNodeDeleted, now); {
 	case f.Fence.toUndo() == nil:
 		return leave(f, ReasonNodeGone, now)
 	case f.Fence.Vacant():
 		return wait(ReasonNodeDeleted, nodePoll)
-	case !f.listed(now):
-		return step(ListRemaining, ReasonNodeDeleted)
+	case list.Action != Wait:
+		return list
 	case !f.Remaining.All.none():
 		return wait(ReasonNodeDeleted, nodePoll)
 	}

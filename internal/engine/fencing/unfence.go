@@ -5,6 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -15,13 +16,25 @@ func leave(f Facts, why Reason, now time.Time) Decision {
 	if why == ReasonRebooted {
 		remains = f.Remaining.Leaving
 	}
-	switch {
-	case !f.listed(now):
-		return step(ListRemaining, why)
+	if why == ReasonRebooted && f.keepsPods() {
+		remains.Pods = 0
+	}
+	switch list := f.list(remains, why, now); {
+	case list.Action != Wait:
+		return list
 	case !remains.none():
 		return wait(ReasonRemainsOnNode, nodePoll)
 	}
 	return end(f, why, now)
+}
+
+// keepsPods reports whether terminating pods on a rebooted node may wait for the end of the fence, so that the fence
+// must not wait for them. An agent of volumes that has proven nothing may come into force after the boot, and then
+// hinders the unmount of ended pods (hindered in the engine podsafety). A proof of another coverage is no evidence on a
+// Ready node. After a proof of volumes, the reboot ends the obstacle, and locks rely on the wait (fenced in the engine
+// singlenode).
+func (f Facts) keepsPods() bool {
+	return f.Node.Ready == objects.ReadyTrue && !f.Fence.OfVolumes() && f.Fence.MayKeepVolumes()
 }
 
 // end ends the fence, which is no proof from the first write on. The agents then undo their fences in reverse order,

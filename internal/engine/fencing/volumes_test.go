@@ -39,6 +39,31 @@ func TestDecideFurtherVolumes(t *testing.T) {
 	})
 }
 
+// An agent of volumes that has proven nothing may come into force after the reboot, and hinder the unmount of ended
+// pods until it is undone. The fence, whose proof is no evidence on a Ready node, does not wait for them.
+func TestPodsWaitForEndOfUnprovenAgentOfVolumes(t *testing.T) {
+	two := all(agents(medik8s, storage), attempted(storage, v1alpha1.ResultTimedOut), proved(medik8s))
+	back := all(down(ready, rebooted), renewedFor(0))
+	waits := func(f Facts) decision { return decision{f, Wait, ReasonRemainsOnNode, nodePoll} }
+	checkDecisions(t, map[string]decision{
+		"a pod is held": {facts(two, back, heldThere("later")), WriteStatus, ReasonUnfencing, 0},
+		"a person has confirmed the fence": {facts(agents(storage), attempted(storage, v1alpha1.ResultTimedOut),
+			proved(confirmation), back, heldThere("later")), WriteStatus, ReasonUnfencing, 0},
+		"volumes were not listed": {facts(two, back, heldThere("later"), podsOnly), ListRemaining, ReasonRebooted, 0},
+		"a volume is attached": waits(facts(two, back, remaining(Remains{VolumeAttachments: 1},
+			Remains{VolumeAttachments: 1}))),
+		"the node is not Ready":         waits(facts(two, down(rebooted), renewedFor(0), heldThere("later"))),
+		"no agent of volumes was tried": waits(facts(agents(medik8s, storage), proved(medik8s), back, heldThere("later"))),
+		"another agent has proven volumes": waits(facts(agents(storage, storage2), proved(storage),
+			attempted(storage2, v1alpha1.ResultTimedOut), back, heldThere("later"))),
+		"pods alone were listed, and keep the fence": waits(facts(agents(medik8s), proved(medik8s), back,
+			heldThere("later"), podsOnly)),
+	})
+	if d := Decide(facts(two, back, heldThere("later"), podsOnly), now()); d.PodsOnly {
+		t.Error("pods alone are listed again")
+	}
+}
+
 func TestDecideAgentOfFurtherVolumes(t *testing.T) {
 	open := all(agents(storage, storage2), proved(storage), attempted(storage2, ""))
 	over := all(agents(storage, storage2), proved(storage), attempted(storage2, "", startedAgo(5*time.Minute)))

@@ -39,8 +39,8 @@
 // that are attached (ReportedInUse in pkg/volume/util/operationexecutor), and no volume that it is kept from. If
 // another machine takes the name of node a, and the volume of an ended pod stays mounted, the Node has shown the
 // outage. A release once the other machine was Ready for the unmount grace is a guess, which is excused if no fence may
-// keep it from the volume. Agents neither fail nor lie, and fence the machine that the Node shows. A fence that has
-// returned goes at once.
+// keep it from the volume. Agents neither fail nor lie, and fence the machine that the Node shows. An agent that was
+// tried before the fence begins acts late, or never. A fence that has returned goes at once.
 //
 // The storage accepts the writes of two nodes: a detachment stops no process. A volume is detached by force six minutes
 // after its node was healthy. Until then, a kubelet that is not cut off has unmounted the volume of an ended pod, the

@@ -271,7 +271,10 @@ func (c *scene) fencing() (why fencing.Reason) {
 func (c *scene) fencingCall(ask fencing.Ask) fencing.Reply {
 	reply := fencing.Reply{Outcome: session.Succeeded}
 	run := &c.run
-	if ask.Run.Undo {
+	switch late := ask.Run.Agent == lateName; {
+	case late && ask.Run.Undo:
+		run = &c.undoLate
+	case ask.Run.Undo:
 		run = &c.undo
 	}
 	switch ask.Action {
@@ -292,8 +295,8 @@ func (c *scene) fencingCall(ask fencing.Ask) fencing.Reply {
 		if *run == noRun {
 			*run = atWork
 		}
-		if ask.Run.Undo && c.machine.Agent == Volumes {
-			c.run = noRun // another wish in the same object, whose wishes are carried out one after the other
+		if ask.Run.Undo && ask.Agent.NetworkFence != nil {
+			c.run, c.late = noRun, noRun // another wish in the same object, whose wishes are carried out one after the other
 		}
 	case fencing.StopRun:
 		*run = map[runState]runState{atWork: stopping, stopping: stopping}[*run]
@@ -323,6 +326,6 @@ func (c *scene) writeFence(action fencing.Action, status *v1alpha1.NodeFenceStat
 	default:
 	}
 	if c.fence.terminating && !c.fence.finalized {
-		c.fence, c.run, c.undo = fence{}, noRun, noRun
+		c.fence, c.run, c.undo, c.late, c.undoLate = fence{}, noRun, noRun, noRun, noRun
 	}
 }

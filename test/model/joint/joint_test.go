@@ -49,6 +49,7 @@ func TestEachGuardIsNeeded(t *testing.T) {
 		{TheList, World{Agent: Volumes, Budget: Budget{Delete: 1, Fence: 1, Reboot: 1}}, "S1"},
 		{TheUnmount, World{Agent: Volumes, Uncovered: true, Unlocked: true,
 			Budget: Budget{Delete: 1, Fence: 1, Reboot: 1, End: 1}}, "S3"},
+		{TheWayOut, World{Agent: Reboot, Tried: true, Unlocked: true, Budget: Budget{Delete: 1, Fence: 1}}, "L1"},
 		{TheStorage, World{Agent: Volumes, Budget: Budget{Fence: 1, Reboot: 1, End: 1}}, "S3"},
 		{TheMachine, World{Agent: Volumes, FencedFirst: true, Unlocked: true,
 			Budget: Budget{Delete: 1, Fence: 1, Cut: 1, Replace: 1}}, "S3"},

@@ -163,6 +163,9 @@ func (c *scene) remaining() (f fencing.RemainingFacts) {
 	if c.volume.onA {
 		f.All.VolumeAttachments++
 	}
+	if c.Without == TheWayOut {
+		f.Leaving.VolumeAttachments = f.Leaving.Pods // the fence waits for them, too
+	}
 	return f
 }
 
@@ -242,9 +245,15 @@ func (f fence) status(s *v1alpha1.NodeFenceStatus, n node) fence {
 	f.fenced, f.released = conditionOf(s, v1alpha1.ConditionFenced), conditionOf(s, v1alpha1.ConditionReleased)
 	f.returned = conditionOf(s, v1alpha1.ConditionReturned)
 	f.vacant = fencing.Fence{Status: *s}.Vacant()
-	f.begun = len(s.Attempts) > 0
+	last := len(s.Attempts) - 1
+	for _, a := range s.Attempts {
+		if a.Agent == lateName {
+			f.undoingLate, f.undoneLate = a.UndoTry > 0, a.UndoneAt != nil
+		}
+	}
+	f.begun = last == 0 || last == 2 // without the attempts that have ended before
 	if f.begun {
-		a := s.Attempts[0]
+		a := s.Attempts[last]
 		f.result = uint8(slices.Index(results, a.Result))
 		f.undoing, f.undone, f.seen = a.UndoTry > 0, a.UndoneAt != nil, a.ObjectSeen
 		f.boot, f.machine = number(a.BootID), number(a.MachineID)

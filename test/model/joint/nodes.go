@@ -156,7 +156,9 @@ func (k *worker) agents(s *state) {
 			c.stop()
 		}
 	})
+	k.Breaks(s.late == atWork, 1, move{agentActsLate, 0}, func(c *scene) { c.late, c.node.storage = succeeded, true })
 	k.Can(s.run == stopping, move{agentEnds, 0}, func(c *scene) { c.run = noRun })
+	k.Can(s.undoLate == atWork, move{agentUndoes, 1}, func(c *scene) { c.undoLate, c.node.storage = succeeded, false })
 	k.Can(s.undo == atWork, move{agentUndoes, 0}, func(c *scene) {
 		c.undo = succeeded
 		c.node.storage, c.node.agent, c.former.storage = false, false, false

@@ -18,6 +18,7 @@ import (
 // Names on the objects.
 const (
 	namespace, volumeName, agentName = "ns", "data", "agent"
+	lateName                         = "late"
 	driver                           = "nfs.example.com"
 	fenceUID                         = types.UID("fence")
 )
@@ -203,10 +204,19 @@ func (w *World) fencedDriver() string {
 	return driver
 }
 
-// agent returns the agent of the fences of a world.
-func (w *World) agent() v1alpha1.Agent {
-	a := v1alpha1.Agent{Name: agentName, Timeout: metav1.Duration{Duration: time.Hour}}
-	switch w.Agent {
+// agents returns the agents of the fences of a world.
+func (w *World) agents() []v1alpha1.Agent {
+	all := []v1alpha1.Agent{w.agent(agentName, w.Agent)}
+	if w.Tried {
+		all = append(all, w.agent(lateName, Volumes))
+	}
+	return all
+}
+
+// agent returns an agent of this kind.
+func (w *World) agent(name string, kind Agent) v1alpha1.Agent {
+	a := v1alpha1.Agent{Name: name, Timeout: metav1.Duration{Duration: time.Hour}}
+	switch kind {
 	case Volumes:
 		a.Covers = v1alpha1.CoversVolumes
 		a.NetworkFence = &v1alpha1.NetworkFenceAgent{Driver: w.fencedDriver(), Volumes: v1alpha1.VolumesAll}
@@ -222,7 +232,7 @@ func (w *World) agent() v1alpha1.Agent {
 // fenceObject returns the NodeFence of node a as the API server has it, at the time now.
 func (w *World) fenceObject(f fence, now time.Time) *v1alpha1.NodeFence {
 	o := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: nodeName(nodeA), UID: fenceUID, ResourceVersion: "1"}}
-	o.Spec = v1alpha1.NodeFenceSpec{Agents: []v1alpha1.Agent{w.agent()}, Unfence: v1alpha1.UnfenceWhenReturned}
+	o.Spec = v1alpha1.NodeFenceSpec{Agents: w.agents(), Unfence: v1alpha1.UnfenceWhenReturned}
 	if f.now || f.terminating && w.Without == TheReboot {
 		o.Spec.Unfence = v1alpha1.UnfenceNow
 	}
@@ -250,11 +260,13 @@ func (w *World) fenceObject(f fence, now time.Time) *v1alpha1.NodeFence {
 				LastTransitionTime: metav1.NewTime(now.Add(-48 * time.Hour))})
 		}
 	}
+	o.Status.Attempts = w.tried(f, now)
+	number := int32(len(o.Status.Attempts)) + 1
 	if f.begun {
-		o.Status.Attempts = []v1alpha1.Attempt{w.attempt(f, now)}
+		o.Status.Attempts = append(o.Status.Attempts, w.attempt(f, number, now))
 	}
 	if f.proven {
-		p := &v1alpha1.Proof{Attempt: 1, Agent: agentName, Covers: w.agent().Covers, BootID: bootID(f.proofBoot),
+		p := &v1alpha1.Proof{Attempt: number, Agent: agentName, Covers: w.agents()[0].Covers, BootID: bootID(f.proofBoot),
 			MachineID: w.machineID(f.proofMachine), LeaseVersion: currentLease}
 		if f.renewed {
 			p.LeaseVersion = formerLease
@@ -271,8 +283,25 @@ func (w *World) fenceObject(f fence, now time.Time) *v1alpha1.NodeFence {
 var results = []v1alpha1.Result{"", v1alpha1.ResultProven, v1alpha1.ResultFailed, v1alpha1.ResultTimedOut,
 	v1alpha1.ResultCanceled, v1alpha1.ResultContradicted}
 
-func (w *World) attempt(f fence, now time.Time) v1alpha1.Attempt {
-	a := v1alpha1.Attempt{Number: 1, Agent: agentName, Result: results[f.result], BootID: bootID(f.boot),
+// tried returns the attempts that have ended before the fence begins: one of its agent, and one of the late agent.
+func (w *World) tried(f fence, now time.Time) []v1alpha1.Attempt {
+	if !w.Tried {
+		return nil
+	}
+	long, at := metav1.NewTime(now.Add(-time.Hour)), metav1.NewTime(now)
+	late := v1alpha1.Attempt{Number: 2, Agent: lateName, Result: v1alpha1.ResultTimedOut, StartedAt: long, EndedAt: &long}
+	if f.undoingLate {
+		late.UndoTry, late.UndoTriedAt = 1, &at
+	}
+	if f.undoneLate {
+		late.UndoneAt = &at
+	}
+	return []v1alpha1.Attempt{{Number: 1, Agent: agentName, Result: v1alpha1.ResultFailed, StartedAt: long,
+		EndedAt: &long}, late}
+}
+
+func (w *World) attempt(f fence, number int32, now time.Time) v1alpha1.Attempt {
+	a := v1alpha1.Attempt{Number: number, Agent: agentName, Result: results[f.result], BootID: bootID(f.boot),
 		MachineID: w.machineID(f.machine), StartedAt: metav1.NewTime(now), ObjectSeen: f.seen}
 	for slot, terminating := range f.covers {
 		if terminating {

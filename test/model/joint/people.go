@@ -36,6 +36,9 @@ func (k *worker) administrators(s *state) {
 	k.User(!f.exists && k.Agent != NoAgent, s.left.Fence, move{nodeIsFenced, 0}, func(c *scene) {
 		c.left.Fence--
 		c.fence = fence{exists: true}
+		if k.Tried {
+			c.late = atWork
+		}
 	})
 	k.User(f.exists && !f.terminating, s.left.Unfence, move{programDeletesFence, 0}, func(c *scene) {
 		c.left.Unfence--

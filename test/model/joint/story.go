@@ -47,6 +47,7 @@ const (
 	kubeletRegisters
 	readyChanges
 	agentActs
+	agentActsLate
 	agentEnds
 	agentUndoes
 	kubeletIsCutOff
@@ -116,6 +117,7 @@ var sentences = [verbs]string{
 	kubeletRegisters:        "the kubelet of node a writes its boot ID to the Node",
 	readyChanges:            "the condition Ready of node a changes",
 	agentActs:               "the agent fences node a, and says so",
+	agentActsLate:           "the agent that was tried before keeps node a from the volume",
 	agentEnds:               "the agent was stopped, and ends",
 	agentUndoes:             "the agent undoes the fence, and says so",
 	kubeletIsCutOff:         "the kubelet of node a is cut off",

@@ -103,7 +103,7 @@ const (
 	isTrue
 )
 
-// fence is the NodeFence of node a. It has one agent, and one attempt at most.
+// fence is the NodeFence of node a. Its agent has one attempt at most, without those that have ended before it began.
 type fence struct {
 	exists, terminating, finalized bool
 	// now means that a person has ended it, vacant that the status says that the Node is gone and no pod remains.
@@ -119,6 +119,8 @@ type fence struct {
 	// Lease was renewed since.
 	proven, renewed         bool
 	proofBoot, proofMachine uint8
+	// undoingLate means that the late agent is asked to undo what it may have done.
+	undoingLate, undoneLate bool
 }
 
 // runState is the state of the object of an agent. The zero value does not exist.
@@ -162,7 +164,9 @@ type state struct {
 	ending bool
 	// run is the agent that fences, and undo the agent that undoes it.
 	run, undo runState
-	sights    [maxPods]sight
+	// late is the agent that was tried before, and undoLate the agent that undoes it.
+	late, undoLate runState
+	sights         [maxPods]sight
 	// completed has the ages of the completion of pods, as volume-guard has seen it.
 	completed [maxPods]age
 	// silent is the age of the last change of the Lease, as node fencing has seen it.

@@ -53,6 +53,8 @@ const (
 	TheAttachLock
 	// TheUnmount: without it, the reboot of a node that a fence keeps from volumes ends the unmount grace of its pods.
 	TheUnmount
+	// TheWayOut: without it, a fence waits after a reboot for pods that wait for its end.
+	TheWayOut
 )
 
 // World names bounds: the objects, and how often each event may happen.
@@ -64,6 +66,8 @@ type World struct {
 	// Constant names constants that matter for the purpose, and the reason why they hide no error.
 	Constant string
 	Agent    Agent
+	// Tried means that an agent of volumes was tried before without a result. It may act late, or never.
+	Tried bool
 	// OptedIn means that the first pod was created before the namespace asked for locks, and has none.
 	OptedIn bool
 	// Uncovered means that a fence of volumes covers only those of another driver, so that the pods reach their volume.
@@ -252,6 +256,7 @@ func unmounts() []World {
 func fences() []World {
 	returns := Budget{Delete: 1, Fence: 1, Cut: 1, Heal: 1, Reboot: 1}
 	ended, deleted, gone := returns, returns, returns
+	late := Budget{Delete: 1, Fence: 1, Cut: 1, Heal: 1, Reboot: 1}
 	ended.Now, ended.Heal, deleted.Unfence, deleted.Heal, gone.DeleteNode, gone.Reboot = 1, 0, 1, 0, 1, 0
 	return []World{
 		{
@@ -274,6 +279,11 @@ func fences() []World {
 		{
 			Name: "joint, rebooted", About: "an agent reboots node a, and a program deletes the fence", Agent: Reboot,
 			Constant: "the fence is not ended by hand: that is a deletion where no volumes are fenced", Budget: deleted,
+		},
+		{
+			Name: "joint, two agents", About: "an agent of volumes acts late or never, and another one reboots node a",
+			Agent: Reboot, Tried: true, Budget: late,
+			Constant: "earlier attempts have ended before the fence begins; its object is not deleted: another world does that",
 		},
 		{
 			Name: "joint, volumes, opted in", About: "a fence keeps a pod from the volume that has no lock", Agent: Volumes,
@@ -332,6 +342,9 @@ func (w *World) Bounds() string {
 	}
 	if w.Agent != NoAgent {
 		parts = append(parts, "agent "+[...]string{"", "Volumes", "UntilUnfenced", "Reboot"}[w.Agent])
+	}
+	if w.Tried {
+		parts = append(parts, "after one of Volumes")
 	}
 	budget := reflect.ValueOf(w.Budget)
 	for i := range budget.NumField() {
