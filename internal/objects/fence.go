@@ -36,6 +36,17 @@ func (f Fence) OfRun(node Node) bool {
 	return f.SinceTerminating || node.BootID != "" && node.BootID == f.BootID
 }
 
+// EndedRun reports whether the node, which the fence keeps from volumes, was rebooted since the proof, given a read of
+// the Node after the fence. The fence then hinders no unmount: the mounts from before are gone, and the new boot cannot
+// mount the fenced volumes. A kubelet mounts an attachable volume only after it has written the status of its Node in
+// this boot (ReportedInUse in pkg/volume/util/operationexecutor), and the Node had the earlier boot ID at the proof.
+// Another machine under the name of the node is no reboot, because the former machine may run on with the volumes
+// mounted.
+func (f Fence) EndedRun(node Node) bool {
+	return f.InForce && f.Coverage == v1alpha1.CoversVolumes && node.BootID != "" && node.BootID != f.BootID &&
+		!f.Machine.IsOther(node.Machine)
+}
+
 // CoversVolume reports whether the fence keeps the node from a volume.
 func (f Fence) CoversVolume(v Volume) bool {
 	return f.InForce && f.Coverage == v1alpha1.CoversVolumes && CoversVolume(f.Volumes, v)

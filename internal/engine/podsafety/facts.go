@@ -6,7 +6,6 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
 // Facts holds all knowledge of one pod at one moment. The zero value of every field means that the fact is unknown or
@@ -171,20 +170,11 @@ func (f Facts) unmountIn(now time.Time) time.Duration {
 	return rest(began, f.Rules.unmountGrace(), now)
 }
 
-// hindered reports whether a fence may keep the node from volumes, so that an unmount may not end.
-func (f Facts) hindered(now time.Time) bool { return f.Storage.Fenced && !f.rebooted(now) }
-
-// rebooted reports whether the node, which a fence keeps from volumes, was rebooted since the proof. The fence then
-// hinders no unmount: the mounts from before are gone, and the new boot cannot mount the fenced volumes. A kubelet
-// mounts an attachable volume only after it has written the status of its Node in this boot (ReportedInUse in
-// pkg/volume/util/operationexecutor), and the Node had the earlier boot ID at the proof. The reboot proves no unmount:
-// the new boot may have started the pod again, with volumes that the fence does not cover. Another machine under the
-// name of the node is no reboot, because the former machine may run on with the volumes mounted.
-func (f Facts) rebooted(now time.Time) bool {
-	fence, node := f.Fence, f.Node
-	return f.after(f.FenceRead, now) && f.NodeRead.FreshAfter(f.FenceRead, now) && fence.InForce &&
-		fence.Coverage == v1alpha1.CoversVolumes && node.BootID != "" && node.BootID != fence.BootID &&
-		!fence.Machine.IsOther(node.Machine)
+// hindered reports whether a fence may keep the node from volumes, so that an unmount may not end. A reboot ends that,
+// and proves no unmount: the new boot may have started the pod again, with volumes that the fence does not cover.
+func (f Facts) hindered(now time.Time) bool {
+	rebooted := f.after(f.FenceRead, now) && f.NodeRead.FreshAfter(f.FenceRead, now) && f.Fence.EndedRun(f.Node)
+	return f.Storage.Fenced && !rebooted
 }
 
 // leaseIn returns the remaining time for which the Lease must stay unchanged until the kubelet counts as cut off, not

@@ -90,8 +90,8 @@ func TestRebootOfFencedNode(t *testing.T) {
 			Machine: objects.Machine{SystemUUID: "uuid"}}),
 			of(func(f *objects.Fence) { f.Machine.SystemUUID = "uuid" })), true},
 	} {
-		if got := c.facts.rebooted(now()); got != c.want {
-			t.Errorf("%s: %t", name, got)
+		if c.facts.Storage.Fenced = true; c.facts.hindered(now()) == c.want {
+			t.Errorf("%s: %t", name, !c.want)
 		}
 	}
 }

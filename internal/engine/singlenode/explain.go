@@ -188,7 +188,7 @@ func (u User) describe(does string) string {
 		return text + "It waits to be scheduled: " + explain + " shows why."
 	case how == ReasonWaitsForUnmount && u.Storage.Fenced:
 		return text + "It has ended, and its volumes may still be mounted: a fence keeps its node from volumes, or may, " +
-			"and the wait for the unmount begins when that has ended."
+			"and the wait for the unmount begins when that has ended, or the node was rebooted since the proof."
 	case how == ReasonWaitsForUnmount:
 		return text + "It has ended, and its volumes may still be mounted: the wait for that is --unmount-grace."
 	case how == ReasonHolderFailed:

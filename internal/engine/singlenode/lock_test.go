@@ -7,6 +7,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
 // lockFacts are the facts about a claim locked by runningPod, from the watch caches.
@@ -126,6 +127,24 @@ func TestDecideLock(t *testing.T) {
 			ReasonWaitsForUnmount, grace - time.Second},
 		"completed, and a fence keeps its node from volumes": {lockFacts(holder(ofUser(succeeded), endedFor(time.Hour),
 			storage(podsafety.Storage{Fenced: true})), live), Wait, ReasonWaitsForUnmount, grace},
+		"completed, and its fence is seen": {lockFacts(holder(ofUser(succeeded), endedFor(grace), shut, fenceSeen), live),
+			ReadFence, ReasonWaitsForUnmount, 0},
+		"completed, and its fence was read before the holder": {lockFacts(holder(ofUser(succeeded), endedFor(grace), shut,
+			fenced(driver, read(1)), nodeIs("boot-2", read(7))), live), ReadFence, ReasonWaitsForUnmount, 0},
+		"completed, and its node was read before the fence": {lockFacts(holder(ofUser(succeeded), endedFor(grace), shut,
+			fenced(driver, read(6)), nodeIs("boot-2", read(5))), live), ReadNode, ReasonWaitsForUnmount, 0},
+		"completed, and its fence has ended the run before": {lockFacts(holder(ofUser(succeeded), endedFor(grace), shut,
+			inForce, nodeIs("boot-2", read(7))), live), FreeLock, ReasonHolderCompleted, 0},
+		"completed just now, after that": {lockFacts(holder(ofUser(succeeded), endedFor(time.Second), shut, inForce,
+			nodeIs("boot-2", read(7))), live), Wait, ReasonWaitsForUnmount, grace - time.Second},
+		"completed, and the node that was fenced runs on": {lockFacts(holder(ofUser(succeeded), endedFor(grace), shut,
+			inForce), live), Wait, ReasonWaitsForUnmount, grace},
+		"completed, and another machine has the name": {lockFacts(holder(ofUser(succeeded), endedFor(grace), shut, inForce,
+			nodeIs("boot-2", read(7)), ofOther), live), Wait, ReasonWaitsForUnmount, grace},
+		"completed, and the fence is not in force": {lockFacts(holder(ofUser(succeeded), endedFor(grace), shut, inForce,
+			nodeIs("boot-2", read(7)), released), live), Wait, ReasonWaitsForUnmount, grace},
+		"completed, and a reboot is proven alone": {lockFacts(holder(ofUser(succeeded), endedFor(grace), shut, inForce,
+			nodeIs("boot-2", read(7)), ofReboot), live), Wait, ReasonWaitsForUnmount, grace},
 		"completed, on a node that returns just now": {lockFacts(holder(ofUser(succeeded), endedFor(time.Hour),
 			storage(podsafety.Storage{Away: true})), live), Wait, ReasonWaitsForUnmount, grace},
 		"completed, and that has ended": {lockFacts(holder(ofUser(succeeded), endedFor(time.Hour),
@@ -219,3 +238,6 @@ func noDriver(c *Claim) { c.Volume.Driver = "" }
 func released(u *User)  { u.Fence.InForce = false }
 func unseen(u *User)    { u.FenceSeen = false }
 func noBoot(u *User)    { u.Fence.BootID = "" }
+func shut(u *User)      { u.Storage.Fenced = true }
+func ofOther(u *User)   { u.Fence.Machine.MachineID = "another" }
+func ofReboot(u *User)  { u.Fence.Coverage = v1alpha1.CoversReboot }

@@ -197,16 +197,37 @@ func (u User) evidence(v objects.Volume, rules Rules, read session.Read, now tim
 	case p.Completed() && !u.NodeSeen.Ready(): // no kubelet is at work, so time proves no unmount
 		return wait(u.uses())
 	case p.Completed():
-		if left := u.unmountIn(rules, now); left > 0 {
-			return Decision{Reason: u.uses(), After: left}
-		}
-		return step(FreeLock, ReasonHolderCompleted)
+		return u.completed(rules, read, now)
 	case u.released() && p.Confirmation == objects.ConfirmedThis:
 		return step(FreeLock, ReasonHolderReleased)
 	case p.Held && p.Terminating && p.Node != "" && u.FenceSeen && v.Driver != "":
 		return u.fenced(v, read, now)
 	}
 	return wait(u.uses())
+}
+
+// completed returns the next step to find out whether the volumes of a completed pod are unmounted. The wait for that
+// does not begin while a fence keeps the node from volumes, unless the node was rebooted since (EndedRun), which no
+// watch shows.
+func (u User) completed(rules Rules, read session.Read, now time.Time) Decision {
+	hindered := u.Storage.Fenced
+	switch {
+	case !hindered || !u.FenceSeen:
+	case !u.FenceRead.FreshAfter(read, now):
+		return step(ReadFence, u.uses())
+	case !u.NodeRead.FreshAfter(u.FenceRead, now):
+		return step(ReadNode, u.uses())
+	default:
+		hindered = !u.Fence.EndedRun(u.Node)
+	}
+	left := rules.unmountGrace()
+	if !hindered {
+		left = u.unmountIn(rules, now)
+	}
+	if left > 0 {
+		return Decision{Reason: u.uses(), After: left}
+	}
+	return step(FreeLock, ReasonHolderCompleted)
 }
 
 // fenced returns the next step to find out whether a fence keeps a held, terminating pod from a volume for as long as
@@ -235,10 +256,10 @@ func (u User) fenced(v objects.Volume, read session.Read, now time.Time) Decisio
 // object.
 func (u User) released() bool { return u.Pod.Terminating && u.Pod.ShutDown() }
 
-// unmountIn returns the remaining wait for the unmount, not positive once it is over. The wait does not begin while the
-// node is away, or a fence keeps it from volumes.
+// unmountIn returns the remaining wait for the unmount, not positive once it is over, regardless of fences. The wait
+// does not begin while the node is away.
 func (u User) unmountIn(rules Rules, now time.Time) time.Duration {
-	if u.EndedSince.IsZero() || u.Storage.Fenced || u.Storage.Away {
+	if u.EndedSince.IsZero() || u.Storage.Away {
 		return rules.unmountGrace()
 	}
 	began := u.EndedSince

@@ -24,14 +24,20 @@ func ended(u User, shown session.Read, of objects.Volume) bool {
 	kubeletWorks := p.Node == "" || u.NodeSeen == objects.NodeReady || u.NodeSeen == objects.NodeTaintedReady
 	byItself := kubeletWorks && !p.Terminating && p.Final && !p.Running && p.Reported &&
 		(p.Succeeded || p.PhaseByKubelet) &&
-		!u.EndedSince.IsZero() && now().Sub(u.EndedSince) >= 30*time.Second && !u.Storage.Fenced && !u.Storage.Away &&
-		now().Sub(u.Storage.Since) >= 30*time.Second
+		!u.EndedSince.IsZero() && now().Sub(u.EndedSince) >= 30*time.Second && !u.Storage.Away &&
+		now().Sub(u.Storage.Since) >= 30*time.Second && (!u.Storage.Fenced || bootedSince(u, shown))
 	cutOff := p.Held && p.Terminating && p.Node != "" && u.FenceSeen && after(u.FenceRead, shown) && u.Fence.InForce &&
 		u.Fence.Coverage == v1alpha1.CoversVolumes && named(u.Fence, of) &&
 		after(u.NodeRead, shown)
 	sameRun := u.Fence.SinceTerminating || u.Node.BootID == u.Fence.BootID && u.Fence.BootID != ""
 	byWord := p.Terminating && p.GraceZero && !p.Held && p.Confirmation == objects.ConfirmedThis
 	return byItself || byWord || cutOff && sameRun
+}
+
+// bootedSince reports whether the node has booted since a fence keeps it from volumes.
+func bootedSince(u User, shown session.Read) bool {
+	return u.FenceSeen && after(u.FenceRead, shown) && after(u.NodeRead, u.FenceRead) && u.Fence.InForce &&
+		u.Fence.Coverage == v1alpha1.CoversVolumes && u.Node.BootID != "" && u.Node.BootID != u.Fence.BootID
 }
 
 // named reports whether a fence covers this volume, and not only others of its driver.
@@ -66,10 +72,11 @@ func everyUser(visit func(User)) {
 	} {
 		everyFence(user(ofUser(alter)), func(u User) { everyNode(u, visit) })
 	}
+	everyFence(user(ofUser(succeeded), endedFor(grace), shut), func(u User) { everyNode(u, visit) })
 }
 
 // everyUsers is the number of visits of everyUser.
-const everyUsers = 256*3*5 + 6 + 8*3 + 5*(8*4*4)*(2*2*3*4)
+const everyUsers = 256*3*5 + 6 + 8*3 + 6*(8*4*4)*(2*2*3*4)
 
 // everyPod visits each state of a pod that uses a claim.
 func everyPod(visit func(User)) {
