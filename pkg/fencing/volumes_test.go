@@ -113,6 +113,32 @@ func TestNodeOfFencedVolumesGetsNoPods(t *testing.T) {
 	}
 }
 
+// After the removal of volume-guard, a person undoes the work of the agents. A later installation, and a leader after a
+// failed removal, neither believes the proof nor undoes a fence whose node runs.
+func TestReleasedFenceIsNoEvidence(t *testing.T) {
+	w := cutOff(t)
+	w.discovery = nil
+	believed := func() bool { return fencing.Evidence(fencing.FenceOf(w.fences["a"]), "pod").InForce }
+	if !believed() {
+		t.Fatal("it is no evidence before")
+	}
+	if done, err := w.release(t.Context(), false); err != nil || done.Fences != 1 || believed() {
+		t.Errorf("%+v, %v, is evidence: %t", done, err, believed())
+	}
+	w.took()
+	w.restart(Config{})
+	w.again(5)
+	if took := w.took(); believed() || w.shunned() || slices.Contains(took, "start undo net") ||
+		len(w.fences["a"].Finalizers) != 1 {
+		t.Errorf("%q: %+v", took, w.fences["a"].Status)
+	}
+	w.reboot()
+	w.again(3)
+	w.runs["undo net"] = fencing.RunSucceeded
+	w.again(6)
+	w.wantPhase("a", v1alpha1.PhaseReturned)
+}
+
 // A leftover taint is removed with any effect, since it has the prefix of this project.
 func TestLeftoverTaintOfVolumesIsRemoved(t *testing.T) {
 	for _, effect := range []v1.TaintEffect{v1.TaintEffectNoExecute, v1.TaintEffectNoSchedule,

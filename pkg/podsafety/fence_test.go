@@ -23,7 +23,8 @@ var errNoAnswer = errors.New("no answer")
 
 // fenced is a NodeFence of node a with a proof of this coverage.
 func fenced(covers v1alpha1.Coverage, alter ...func(*v1alpha1.NodeFence)) *v1alpha1.NodeFence {
-	o := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "fence"}}
+	o := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "fence",
+		Finalizers: []string{"csi-reclaimer.io/fence"}}}
 	o.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Agent: "agent", TerminatingPods: []types.UID{"uid"}}}
 	o.Status.Proof = &v1alpha1.Proof{Attempt: 1, Agent: "agent", Covers: covers, BootID: "boot",
 		Volumes: []v1alpha1.CoveredVolumes{{Driver: "disk.csi.example.com", Volumes: v1alpha1.VolumesMatching,

@@ -73,7 +73,8 @@ func TestLockOfCompletedPod(t *testing.T) {
 
 // fence adds a fence that keeps node a, in its run boot-1, from the volumes. The pods were terminating before it began.
 func (w *world) fence(pods ...types.UID) {
-	o := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "fence", ResourceVersion: w.version()}}
+	o := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "fence", ResourceVersion: w.version(),
+		Finalizers: []string{"csi-reclaimer.io/fence"}}}
 	o.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Agent: "agent", TerminatingPods: pods}}
 	o.Status.Proof = &v1alpha1.Proof{Attempt: 1, Agent: "agent", Covers: v1alpha1.CoversVolumes,
 		Volumes: []v1alpha1.CoveredVolumes{{Driver: "disk.csi.example.com", Volumes: v1alpha1.VolumesMatching,

@@ -70,6 +70,8 @@ func decide(f Facts, now time.Time) Decision {
 		return wait(ReasonNoFence, 0)
 	case fence.returned():
 		return returned(f, now)
+	case !fence.Finalized && fence.is(v1alpha1.ConditionFenced):
+		return withdraw(f, now)
 	case !fence.Finalized:
 		return step(AddFinalizer, ReasonRequested)
 	case !f.FenceRead.Fresh(now):
@@ -78,12 +80,26 @@ func decide(f Facts, now time.Time) Decision {
 		return f.shun(attempting(f, now), now)
 	case fence.ended():
 		return end(f, ReasonEnded, now)
-	case fence.Status.Proof != nil && !fence.is(v1alpha1.ConditionFenced):
+	case fence.Status.Proof != nil && !fence.is(v1alpha1.ConditionFenced) && !unkept(&fence.Status):
 		return end(f, ReasonRebooted, now) // the end has begun
 	case fence.Status.Proof != nil:
 		return proven(f, now)
 	}
 	return requested(f, now)
+}
+
+// withdraw handles a fence in force that has lost its finalizer, as by --release-finalizers. Nothing has kept it since:
+// a person may have undone the work of the agents. It is no evidence any more, and does not end either, because its
+// node may run processes whose replacements write.
+func withdraw(f Facts, now time.Time) Decision {
+	if !f.FenceRead.Fresh(now) {
+		return step(ReadFence, ReasonNeedsReboot)
+	}
+	return f.write(ReasonNeedsReboot, func(s *v1alpha1.NodeFenceStatus) {
+		set(s, now, v1alpha1.ConditionReleased, false, ReasonNeedsReboot)
+		set(s, now, v1alpha1.ConditionFenced, false, ReasonNeedsReboot)
+		meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionFenced).Status = metav1.ConditionUnknown
+	})
 }
 
 // leftover handles a node that has a taint of this project, and no NodeFence that this project still keeps. Either a
@@ -292,9 +308,11 @@ func (f Facts) over(left time.Duration) v1alpha1.Result {
 	return ""
 }
 
-// overtaken reports whether a fence in force is about to end, so that proofs for further volumes do not matter.
+// overtaken reports whether a fence in force is about to end, or is no evidence any more, so that proofs for further
+// volumes do not matter.
 func (f Facts) overtaken() bool {
-	return f.Fence.Status.Proof != nil && (f.Fence.Terminating || !f.Node.Found || f.booted())
+	return f.Fence.Status.Proof != nil && (f.Fence.Terminating || !f.Node.Found || f.booted() ||
+		unkept(&f.Fence.Status))
 }
 
 // byHand handles an attempt that waits for a person's confirmation.

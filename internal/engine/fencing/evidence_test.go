@@ -50,9 +50,11 @@ func TestEvidence(t *testing.T) {
 		"of volumes, and deleted": {facts(volumes, terminating), "pod2", ofVolumes},
 		"of volumes, and nothing ends it": {
 			facts(volumes, terminating, func(f *Facts) { f.Fence.Finalized = false }), "pod2", objects.Fence{}},
-		"of volumes, and its finalizer comes again": {
-			facts(volumes, func(f *Facts) { f.Fence.Finalized = false }), "pod2", ofVolumes},
-		"of volumes, and ended": {facts(volumes, terminating, unfence(v1alpha1.UnfenceNow)), "pod2", objects.Fence{}},
+		"of volumes, and its finalizer is gone": {
+			facts(volumes, func(f *Facts) { f.Fence.Finalized = false }), "pod2", objects.Fence{}},
+		"of volumes, and its finalizer was gone": {facts(volumes, forsook), "pod2", objects.Fence{}},
+		"of volumes, and ended": {
+			facts(volumes, terminating, unfence(v1alpha1.UnfenceNow)), "pod2", objects.Fence{}},
 	} {
 		if got := Evidence(c.facts.Fence, c.pod); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
@@ -67,17 +69,18 @@ func TestMayKeepVolumes(t *testing.T) {
 		facts Facts
 		want  bool
 	}{
-		"requested":             {facts(agents(storage)), false},
-		"an agent is at work":   {facts(agents(storage), attempted(storage, "")), true},
-		"it has failed":         {facts(agents(storage), attempted(storage, v1alpha1.ResultFailed)), true},
-		"in force":              {facts(agents(storage), proved(storage)), true},
-		"its end began":         {facts(agents(storage), proved(storage), ending), true},
-		"undone":                {facts(agents(storage), proved(storage), ending, undone), false},
-		"returned":              {facts(agents(storage), proved(storage), returnedAgo(time.Hour)), false},
-		"the machine is off":    {facts(proved(power)), false},
-		"an agent of no spec":   {facts(proved(power), func(f *Facts) { f.Fence.Spec.Agents = nil }), true},
-		"one after another":     {facts(agents(power, storage), attempted(power, v1alpha1.ResultFailed)), false},
-		"a person's word alone": {facts(agents(storage), proved(confirmation)), false},
+		"requested":              {facts(agents(storage)), false},
+		"an agent is at work":    {facts(agents(storage), attempted(storage, "")), true},
+		"it has failed":          {facts(agents(storage), attempted(storage, v1alpha1.ResultFailed)), true},
+		"in force":               {facts(agents(storage), proved(storage)), true},
+		"its end began":          {facts(agents(storage), proved(storage), ending), true},
+		"its finalizer was gone": {facts(agents(storage), proved(storage), forsook), true},
+		"undone":                 {facts(agents(storage), proved(storage), ending, undone), false},
+		"returned":               {facts(agents(storage), proved(storage), returnedAgo(time.Hour)), false},
+		"the machine is off":     {facts(proved(power)), false},
+		"an agent of no spec":    {facts(proved(power), func(f *Facts) { f.Fence.Spec.Agents = nil }), true},
+		"one after another":      {facts(agents(power, storage), attempted(power, v1alpha1.ResultFailed)), false},
+		"a person's word alone":  {facts(agents(storage), proved(confirmation)), false},
 	} {
 		if got := c.facts.Fence.MayKeepVolumes(); got != c.want {
 			t.Errorf("%s: %t", name, got)

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -165,6 +166,15 @@ func returnedAgo(d time.Duration) func(*Facts) {
 
 // ending is a fence whose end has begun with its first write.
 func ending(f *Facts) { condition(v1alpha1.ConditionFenced, false)(f) }
+
+// forsook is a fence whose proof was withdrawn, because its finalizer was gone.
+func forsook(f *Facts) {
+	ending(f)
+	meta.FindStatusCondition(f.Fence.Status.Conditions, v1alpha1.ConditionFenced).Status = metav1.ConditionUnknown
+}
+
+// unfinalized is a fence without the finalizer of this project.
+func unfinalized(f *Facts) { f.Fence.Finalized = false }
 
 // down is a read Node that is not Ready, with a Lease that was read after it and is not renewed.
 func down(alter ...func(*objects.Node)) func(*Facts) {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
@@ -36,6 +35,7 @@ func everyFence(visit func(Facts)) {
 		all(agents(medik8s, power), proved(medik8s), provenAgo(time.Hour), attempted(power, "")),
 		all(agents(medik8s), attempted(medik8s, "", startedAgo(5*time.Minute))),
 		all(agents(medik8s), attempted(medik8s, "", startedAgo(time.Hour))),
+		all(proved(power), forsook), all(agents(storage), proved(storage), forsook),
 		all(agents(medik8s, storage), attempted(storage, v1alpha1.ResultTimedOut), proved(medik8s)),
 	}
 	for _, stage := range stages {
@@ -207,7 +207,7 @@ func mayUntaint(f Facts) string {
 		return ""
 	case openAttempt(f):
 		return "an agent is at work"
-	case s.Proof == nil:
+	case s.Proof == nil, unkept(&s): // the removal releases nothing
 		return ""
 	case f.Node.BootID == "boot2" && nodeRead(f): // it runs again
 		return ""
@@ -266,6 +266,8 @@ func mayWrite(f Facts, s *v1alpha1.NodeFenceStatus) string {
 	before := &f.Fence.Status
 	set := func(c string) bool { return meta.IsStatusConditionTrue(s.Conditions, c) }
 	switch {
+	case fresh(f.FenceRead) && !f.Fence.Finalized && holds(f, "Fenced") && unkept(s):
+		return ""
 	case !fresh(f.FenceRead) || !f.Fence.Finalized || holds(f, "Returned"):
 		return "the fence was not read, or is over"
 	case set("Succeeded") != (s.Proof != nil) || set("Processing") && (s.Proof != nil || set("Returned")):
@@ -280,7 +282,7 @@ func mayWrite(f Facts, s *v1alpha1.NodeFenceStatus) string {
 		return mayBegin(f)
 	case before.Proof != nil && s.Proof == nil:
 		return mayWithdraw(f)
-	case holds(f, "Fenced") && !set("Fenced"):
+	case (holds(f, "Fenced") || unkept(before)) && !set("Fenced") && !unkept(s):
 		return mayLeave(f)
 	case set("Fenced") && vacated(s.Conditions) && !vacated(before.Conditions) && (!inForce(f) || !nodeRead(f) ||
 		f.Node.Found || !later(f.Remaining.Read, f.LeaseRead) || f.Remaining.PodsOnly || f.Remaining.All != Remains{}):
@@ -291,12 +293,6 @@ func mayWrite(f Facts, s *v1alpha1.NodeFenceStatus) string {
 		return mayReturn(f)
 	}
 	return ""
-}
-
-// vacated reports whether the fence no longer counts against limits.
-func vacated(all []metav1.Condition) bool {
-	c := meta.FindStatusCondition(all, "Fenced")
-	return c.Reason == "NodeDeleted"
 }
 
 func mayProve(f Facts) string {
@@ -454,7 +450,7 @@ func TestPromisesInEveryCombinationOfFenceAndNode(t *testing.T) {
 			t.Errorf("nothing leads to %s", a)
 		}
 	}
-	if want := 24 * 4 * 8 * 4 * 7 * 4 * 3 * (4*8 + 9*2); visited != want {
+	if want := 26 * 4 * 8 * 4 * 7 * 4 * 3 * (4*8 + 9*2); visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }
@@ -493,7 +489,7 @@ func TestPromisesInEveryCombinationOfFenceAndAgent(t *testing.T) {
 			t.Errorf("nothing leads to %s", a)
 		}
 	}
-	if want := 24 * 4 * 8 * 4 * 32 * 6 * 2 * 7 * 2; visited != want {
+	if want := 26 * 4 * 8 * 4 * 32 * 6 * 2 * 7 * 2; visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
@@ -63,4 +65,10 @@ func mayHinder(f Facts) bool {
 		slices.ContainsFunc(f.Fence.Status.Attempts, func(a v1alpha1.Attempt) bool {
 			return a.UndoneAt == nil && (a.Agent == storage || a.Agent == storage2)
 		})
+}
+
+// vacated reports whether the fence no longer counts against limits.
+func vacated(all []metav1.Condition) bool {
+	c := meta.FindStatusCondition(all, "Fenced")
+	return c.Reason == "NodeDeleted"
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// proven handles a fence in force.
+// proven handles a fence in force, and one that was in force until it lost its finalizer.
 func proven(f Facts, now time.Time) Decision {
 	switch {
 	case !f.NodeRead.FreshAfter(f.FenceRead, now): // and therefore after the proof
 		return step(ReadNode, ReasonFenced)
 	case !f.LeaseRead.FreshAfter(f.NodeRead, now):
 		return step(ReadLease, ReasonFenced)
-	case f.runsOn(now):
+	case f.runsOn(now) && !unkept(&f.Fence.Status):
 		return contradicted(f, now)
 	case f.booted() && f.Node.Tainted(): // at once: new pods would lose their volumes if the node became NotReady
 		return step(RemoveTaint, f.reasonOfBoot())
@@ -25,6 +25,8 @@ func proven(f Facts, now time.Time) Decision {
 		return wait(ReasonMachineReplaced, nodePoll)
 	case f.back():
 		return leave(f, ReasonRebooted, now)
+	case unkept(&f.Fence.Status):
+		return f.forsaken()
 	case !f.Node.Found:
 		return gone(f, now)
 	case f.Fence.Vacant():
@@ -35,6 +37,15 @@ func proven(f Facts, now time.Time) Decision {
 		return f.goOn(now)
 	}
 	return release(f, now)
+}
+
+// forsaken handles a fence that is no evidence any more, until its node is rebooted or a person ends it. Without a
+// proof, its node must not keep a taint, which releases nothing by its removal.
+func (f Facts) forsaken() Decision {
+	if f.Node.Tainted() {
+		return step(RemoveTaint, ReasonNeedsReboot)
+	}
+	return wait(ReasonNeedsReboot, nodePoll)
 }
 
 // volumes handles a fence in force that keeps a node from volumes, and tries the remaining agents of volumes as well.
@@ -58,7 +69,8 @@ func (f Facts) volumes(now time.Time) Decision {
 // may take long, and most pods need none of these volumes.
 func (f Facts) shun(d Decision, now time.Time) Decision {
 	switch {
-	case d.Action != Wait, !f.Fence.OfVolumes(), !f.NodeRead.FreshAfter(f.FenceRead, now), !f.Node.Found:
+	case d.Action != Wait, !f.Fence.OfVolumes(), unkept(&f.Fence.Status), !f.NodeRead.FreshAfter(f.FenceRead, now),
+		!f.Node.Found:
 		return d
 	case f.booted() && f.Node.Tainted():
 		return step(RemoveTaint, f.reasonOfBoot())
@@ -171,7 +183,7 @@ func (f Fence) MayKeepVolumes() bool {
 // Evidence returns the evidence that a fence gives about a pod.
 func Evidence(f Fence, pod types.UID) objects.Fence {
 	p := f.Status.Proof
-	if p == nil || f.ended() || f.unowned() || !f.is(v1alpha1.ConditionFenced) {
+	if p == nil || f.ended() || !f.Finalized || !f.is(v1alpha1.ConditionFenced) {
 		return objects.Fence{}
 	}
 	attempt := find(&f.Status, p.Attempt)

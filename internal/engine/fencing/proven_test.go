@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
@@ -268,6 +269,49 @@ func TestDecideFenceOfDeletedNode(t *testing.T) {
 	})
 }
 
+// An agent at work beside a proof that is no evidence any more proves nothing.
+func TestAgentBesideFenceThatLostItsFinalizer(t *testing.T) {
+	open := all(agents(storage, storage2), proved(storage), attempted(storage2, ""), forsook, down(ready))
+	checkDecisions(t, map[string]decision{
+		"it was not started": {facts(open, ran(RunAbsent)), WriteStatus, ReasonAgentCanceled, 0},
+		"it has succeeded":   {facts(open, ran(RunSucceeded)), WriteStatus, ReasonAgentCanceled, 0},
+	})
+}
+
+// While nothing keeps a fence, a person may undo the work of its agents. A later process neither believes the proof nor
+// ends the fence of a node that may run.
+func TestFenceThatLostItsFinalizer(t *testing.T) {
+	for name, in := range map[string]func(*Facts){"off": proved(power),
+		"rebooted": all(agents(medik8s, power), proved(medik8s), provenAgo(time.Hour)),
+		"volumes":  all(agents(storage, storage2), proved(storage))} {
+		waits := func(f Facts) decision { return decision{f, Wait, ReasonNeedsReboot, nodePoll} }
+		t.Run(name, func(t *testing.T) {
+			checkDecisions(t, map[string]decision{
+				"it was not read":   {facts(in, unfinalized, unread), ReadFence, ReasonNeedsReboot, 0},
+				"it was read":       {facts(in, unfinalized, released), WriteStatus, ReasonNeedsReboot, 0},
+				"it is withdrawn":   {facts(in, forsook, unfinalized), AddFinalizer, ReasonRequested, 0},
+				"the node is down":  waits(facts(in, forsook, down())),
+				"by a policy":       waits(facts(in, forsook, down(), byPolicy)),
+				"pods are held":     waits(facts(in, forsook, down(), heldThere("later"))),
+				"the Node is gone":  waits(facts(in, forsook, nodeGone, emptied)),
+				"it is tainted":     {facts(in, forsook, down(tainted)), RemoveTaint, ReasonNeedsReboot, 0},
+				"a person confirms": waits(facts(in, forsook, down(), confirm("burned"))),
+				"the node is back":  {facts(in, forsook, down(rebooted), renewedFor(0), emptied), WriteStatus, ReasonUnfencing, 0},
+				"a pod remains": {facts(in, forsook, down(rebooted), renewedFor(0), heldThere("pod")), Wait,
+					ReasonRemainsOnNode, nodePoll},
+				"the node runs":    waits(facts(in, forsook, down(ready), renewedFor(time.Hour))),
+				"a person ends it": {facts(in, forsook, down(), unfence(v1alpha1.UnfenceNow)), WriteStatus, ReasonUnfencing, 0},
+				"another machine":  {facts(in, forsook, down(replaced), renewedFor(0)), Wait, ReasonMachineReplaced, nodePoll},
+			})
+			s := written(t, facts(in, unfinalized, released))
+			if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionFenced); c.Status != metav1.ConditionUnknown ||
+				s.Proof == nil || s.Phase != v1alpha1.PhaseFenced || is(s, v1alpha1.ConditionReleased) {
+				t.Errorf("%+v, %+v", c, s)
+			}
+		})
+	}
+}
+
 func TestDecideEndOfFence(t *testing.T) {
 	in := proved(power)
 	begun := all(in, ending)
@@ -287,7 +331,7 @@ func TestDecideEndOfFence(t *testing.T) {
 				"it was read long ago": {
 					facts(say, over, ran(RunAbsent, undo, func(r *RunFacts) { r.Read = old(2) })), ReadRun, ReasonUnfencing, 0},
 				"its taint was seen": {facts(say, over, taintSeen, ran(RunAbsent, undo)), ReadNode, ReasonEnded, 0},
-				"it is tainted":      {facts(say, over, taintSeen, down(tainted)), ReadRun, ReasonUnfencing, 0},
+				"it is tainted":      {facts(in, forsook, down(tainted)), RemoveTaint, ReasonNeedsReboot, 0},
 				"it was rebooted, and is tainted": {
 					facts(say, over, taintSeen, down(rebooted, tainted), ran(RunAbsent, undo)), RemoveTaint, ReasonEnded, 0},
 				"it was rebooted, and gets no new pods": {

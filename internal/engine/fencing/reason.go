@@ -74,8 +74,9 @@ var (
 		"The fence is undone, and the node has not shown yet that it was rebooted. Its taint stays until then.")
 	ReasonNeedsReboot = table.Warning("NeedsReboot",
 		"The node does not reach the volumes that it is fenced from, and gets no new pods (taint "+
-			objects.VolumesFencedTaint+"). It runs, or its NodeFence was deleted: reboot it, which ends the fence. Or make "+
-			"sure that no process on it can write to these volumes, and end the fence: kubectl reclaim unfence.")
+			objects.VolumesFencedTaint+"). It runs, or its NodeFence was deleted. Or the NodeFence has lost its finalizer, "+
+			"such as by --release-finalizers, and is no evidence any more. Reboot the node, which ends the fence. Or make sure "+
+			"that no process on it can write to these volumes, and end the fence: kubectl reclaim unfence.")
 	ReasonMachineReplaced = table.Warning("MachineReplaced",
 		"The Node has another boot ID, and another machine ID or system UUID: another machine may have the name now, and "+
 			"the fenced one may still run. Make sure that no process of the fenced machine can write, and end the fence: "+

@@ -20,6 +20,12 @@ func (f Fence) is(condition string) bool {
 	return meta.IsStatusConditionTrue(f.Status.Conditions, condition)
 }
 
+// unkept reports whether the proof was withdrawn because the finalizer was gone while the fence was in force.
+func unkept(s *v1alpha1.NodeFenceStatus) bool {
+	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionFenced)
+	return s.Proof != nil && c != nil && c.Status == metav1.ConditionUnknown
+}
+
 // since returns the last transition time of a condition, or the zero time if the condition is missing.
 func (f Fence) since(condition string) metav1.Time {
 	if c := meta.FindStatusCondition(f.Status.Conditions, condition); c != nil {
@@ -128,7 +134,7 @@ func phaseOf(s *v1alpha1.NodeFenceStatus) v1alpha1.Phase {
 	switch {
 	case is(v1alpha1.ConditionReturned):
 		return v1alpha1.PhaseReturned
-	case s.Proof != nil && !is(v1alpha1.ConditionFenced):
+	case s.Proof != nil && !is(v1alpha1.ConditionFenced) && !unkept(s):
 		return v1alpha1.PhaseUnfencing
 	case is(v1alpha1.ConditionReleased):
 		return v1alpha1.PhaseReleased

@@ -41,7 +41,7 @@ func (f Facts) keepsPods() bool {
 // including any that proved nothing, because a stopped agent may still have fenced the node. The taint is removed last,
 // but at once if the node runs again.
 func end(f Facts, why Reason, now time.Time) Decision {
-	if f.Fence.is(v1alpha1.ConditionFenced) {
+	if f.Fence.is(v1alpha1.ConditionFenced) || unkept(&f.Fence.Status) {
 		return f.write(ReasonUnfencing, func(s *v1alpha1.NodeFenceStatus) {
 			set(s, now, v1alpha1.ConditionFenced, false, ReasonUnfencing)
 		})

@@ -147,7 +147,7 @@ func TestListOf(t *testing.T) {
 // fence proves that the node is kept from the volumes of the claim's driver.
 func (env *environment) fence() {
 	env.facts.Fences = explain.Found(map[string]*v1alpha1.NodeFence{"n1": {
-		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "f"},
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "f", Finalizers: []string{"csi-reclaimer.io/fence"}},
 		Status: v1alpha1.NodeFenceStatus{Attempts: []v1alpha1.Attempt{{Number: 1}},
 			Proof: &v1alpha1.Proof{Attempt: 1, Covers: v1alpha1.CoversVolumes, BootID: "boot-1",
 				Volumes: []v1alpha1.CoveredVolumes{{Driver: "nfs.example.com", Volumes: v1alpha1.VolumesAll}}},

@@ -15,7 +15,8 @@ import (
 
 // fenced is a fence of node n1, proven a minute ago. Pod u was terminating before it.
 func fenced(covers v1alpha1.Coverage) *v1alpha1.NodeFence {
-	return &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "f"}, Status: v1alpha1.NodeFenceStatus{
+	return &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "f",
+		Finalizers: []string{"csi-reclaimer.io/fence"}}, Status: v1alpha1.NodeFenceStatus{
 		Phase:    v1alpha1.PhaseFenced,
 		Attempts: []v1alpha1.Attempt{{Number: 1, Agent: "ipmi", TerminatingPods: []types.UID{"u"}}},
 		Proof: &v1alpha1.Proof{Attempt: 1, Agent: "ipmi", Covers: covers, ProvenAt: ago(time.Minute),

@@ -128,7 +128,7 @@ const (
 // Types of the conditions of a NodeFence.
 const (
 	// ConditionFenced is True once an agent has proven that the node is fenced, and False again once the fence is ended
-	// or the proof is contradicted.
+	// or the proof is contradicted. It is Unknown after the finalizer of volume-guard was gone meanwhile.
 	ConditionFenced = "Fenced"
 	// ConditionReleased is True while the node has the taint node.kubernetes.io/out-of-service of this fence.
 	ConditionReleased = "Released"
