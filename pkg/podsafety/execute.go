@@ -38,8 +38,14 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 	if s.Facts.Pod.Terminating {
 		c.locks(s.Facts.Pod.Node)
 	}
+	if s.End == session.Skipped && !s.Facts.Pod.Held {
+		return controller.Every(candidateEvery) // no event of the pod shows that its namespace asks for no hold any more
+	}
 	return c.cfg.retries().Requeue(s.Requeue(), s.Decision.After)
 }
+
+// candidateEvery is the interval at which a candidate of a dry run is decided again.
+const candidateEvery = 5 * time.Minute
 
 type answerer = func(s *podsafety.Session, reply podsafety.Reply, sent, now time.Time)
 

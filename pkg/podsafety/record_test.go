@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/api/core/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
@@ -78,6 +79,21 @@ func TestDryRunReportsCandidateOnce(t *testing.T) {
 	podChanges{w.observer}.LeftOutDeleted(podOf(w.live["ns/db"]))
 	if waiting := w.recorder.Waiting(); len(waiting) != 0 {
 		t.Errorf("%v waits after its end", waiting)
+	}
+}
+
+// A namespace may stop to ask for the hold of pods that a dry run only reports.
+func TestDryRunForgetsCandidateOfNamespaceThatLeft(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{DryRun: true})
+	w.working(func() { w.show(held(unheld)) })
+	if got := w.reconcilePod(); got != controller.Every(candidateEvery) {
+		t.Errorf("%+v", got)
+	}
+	delete(w.namespaceCache, "ns")
+	w.reconcilePod()
+	if waiting := w.recorder.Waiting(); len(waiting) != 0 || len(w.observer.candidates) != 0 {
+		t.Errorf("%v waits, and %v is a candidate", waiting, w.observer.candidates)
 	}
 }
 
