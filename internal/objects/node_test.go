@@ -51,6 +51,8 @@ func TestNodeOf(t *testing.T) {
 			Node{Found: true, Ready: ReadyTrue, VolumesFenced: true, OtherEffect: true}, NodeReady},
 		"another taint": {node(v1.ConditionTrue, v1.Taint{Key: v1.TaintNodeUnreachable}),
 			Node{Found: true, Ready: ReadyTrue}, NodeReady},
+		"another taint with our value and effect": {node(v1.ConditionTrue, v1.Taint{Key: v1.TaintNodeUnschedulable,
+			Value: OwnTaintValue, Effect: v1.TaintEffectNoSchedule}), Node{Found: true, Ready: ReadyTrue}, NodeReady},
 	} {
 		got := NodeOf(c.node)
 		notReady := c.want.Ready == ReadyFalse || c.want.Ready == ReadyUnknown

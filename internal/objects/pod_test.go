@@ -194,6 +194,8 @@ func TestFinished(t *testing.T) {
 			apiPod(statuses(over("one"), lost(v1.ContainerStatus{LastTerminationState: ran("Error")}))), false},
 		"it does not find a restarted container": {
 			apiPod(statuses(over("one"), lost(v1.ContainerStatus{RestartCount: 1}))), false},
+		"it does not find a restarted container of a known ID": {
+			apiPod(statuses(over("one"), lost(v1.ContainerStatus{RestartCount: 1, ContainerID: "id"}))), false},
 		"it does not find a sidecar": {
 			apiPod(func(o *v1.Pod) {
 				o.Status.InitContainerStatuses[0] = lost(v1.ContainerStatus{LastTerminationState: ran(statusUnknown)})
@@ -213,6 +215,11 @@ func TestFinished(t *testing.T) {
 			apiPod(because("Evicted"), disrupted(v1.PodReasonTerminationByKubelet), neverStarted), true},
 		"it refused it, and another program evicted it": {
 			apiPod(because("Evicted"), disrupted("EvictionByEvictionAPI"), neverStarted), false},
+		"it refused it, and another condition has that reason": {
+			apiPod(because("Evicted"), neverStarted, func(o *v1.Pod) {
+				o.Status.Conditions = append(o.Status.Conditions,
+					v1.PodCondition{Type: v1.PodReady, Reason: v1.PodReasonTerminationByKubelet})
+			}), false},
 		"it evicted it, and does not find a container that ran": {
 			apiPod(because("Evicted"), disrupted(v1.PodReasonTerminationByKubelet),
 				statuses(over("one"), lost(v1.ContainerStatus{RestartCount: 1}))), false},

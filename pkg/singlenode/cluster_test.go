@@ -99,6 +99,32 @@ func TestNotFoundOnlyFromAPIServer(t *testing.T) {
 	}
 }
 
+// A namespace that does not exist asks for nothing.
+func TestReadMode(t *testing.T) {
+	const labeled = `"metadata":{"labels":{"` + Label + `":"`
+	for sentence, c := range map[string]struct {
+		code int
+		body string
+		want singlenode.Mode
+	}{
+		"asks for all locks":  {http.StatusOK, labeled + AllValue + `"}}`, singlenode.ModeAll},
+		"asks for some locks": {http.StatusOK, labeled + SelectedValue + `"}}`, singlenode.ModeSelected},
+		"asks for no locks":   {http.StatusOK, `"metadata":{}`, singlenode.ModeOff},
+		"does not exist": {http.StatusNotFound,
+			`"status":"Failure","reason":"NotFound","code":404,"details":{"name":"ns","kind":"namespaces"}`, singlenode.ModeOff},
+	} {
+		a := answeredBy(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(c.code)
+			kind := map[int]string{http.StatusOK: "Namespace", http.StatusNotFound: "Status"}[c.code]
+			_, _ = fmt.Fprintf(w, `{"kind":%q,"apiVersion":"v1",%s}`, kind, c.body)
+		})
+		if mode, err := a.readMode(t.Context(), "ns"); mode != c.want || err != nil {
+			t.Errorf("a namespace that %s: mode %v, %v", sentence, mode, err)
+		}
+	}
+}
+
 // An admission policy may revert a change in the same write.
 func TestRevertedWriteFails(t *testing.T) {
 	lock := singlenode.Ask{Namespace: "ns", Name: "data", UID: "u", ResourceVersion: "7",

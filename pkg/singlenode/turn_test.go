@@ -191,6 +191,15 @@ func TestNoTurn(t *testing.T) {
 		t.Errorf("turns: %v, woken %q", w.observer.freed, got)
 	}
 	w = newTurn(t)
+	w.claim("data", free)
+	w.sync()
+	w.clock.Step(turnFor)
+	w.reconcileLock(t.Context(), "ns/data")
+	w.claim("data", bound) // its lock has been free since before
+	if w.sync(); len(w.observer.freed) > 0 {
+		t.Errorf("turns after the turn: %v", w.observer.freed)
+	}
+	w = newTurn(t)
 	w.woken.idle = true
 	w.claim("data", free)
 	if w.sync(); len(w.observer.freed) > 0 {

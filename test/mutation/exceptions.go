@@ -53,9 +53,11 @@ var exceptions = []exception{
 	{"pkg/statefulset:releaser.set/without f.Rules.Removing = true",
 		"a set that is not known to lack anything loses the annotation anyway"},
 	{"pkg/singlenode:*/if !found {return controller.Done()} → never", "on facts that are zero nothing is decided"},
+	{"pkg/singlenode:Controller.reconcile/without !found ||", "on facts that are zero nothing is decided"},
 	{"pkg/singlenode:Controller.callOne/if err = failed; found {reply.Users = []singlenode.User{c.observer.user(p)}} → " +
 		"always", "a pod without a UID has no lock"},
 	{"pkg/singlenode:claimOf/without c.Namespace = unique.Make(o.Namespace).Value()", "it saves memory"},
+	{"pkg/singlenode:volumeOf/without pv.Driver = unique.Make(pv.Driver).Value()", "it saves memory"},
 	{"pkg/singlenode:releaser.claims/if c.marked() {locked = append(locked, c)} → always",
 		"a claim without a lock is left alone by the decision, too"},
 	{"pkg/singlenode:users.make/without defer close(l.done)",

@@ -74,7 +74,7 @@ func (r *runner) newSuite(ctx context.Context, folder, live string) (*suite, err
 
 // exhaustive matches the names of the tests that run last. They go through many combinations, or draw decisions until
 // no work is left, which a mutant may prevent forever.
-const exhaustive = "Combination|NoCluster|Random|GivenUp|Picture"
+const exhaustive = "Combination|NoCluster|Random|NoVolumeIsGivenUp|Picture"
 
 // selection chooses tests by patterns of their names, empty for all and for none.
 type selection struct{ run, skip string }

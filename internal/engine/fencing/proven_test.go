@@ -202,6 +202,12 @@ func TestNextAgentAfterRebootForHeldPods(t *testing.T) {
 		"the node may return":        waits(facts(in, provenAgo(returnPatience-time.Second))),
 		"the node is Ready":          waits(facts(in, down(ready))),
 		"it is of the control plane": waits(facts(in, down(controlPlane))),
+		"it is of the control plane, which is allowed": {facts(in, down(controlPlane), func(f *Facts) {
+			f.Fence.Spec.AllowControlPlane = true
+		}), WriteStatus, ReasonFencing, 0},
+		"it is tainted":              waits(facts(in, down(tainted))),
+		"it is given up":             waits(facts(in, givenUp)),
+		"the next one is of volumes": waits(facts(in, agents(medik8s, storage))),
 		"all are tried again later": waits(facts(in, agents(medik8s), provenAgo(returnPatience),
 			attempted(medik8s, v1alpha1.ResultFailed))),
 		"all are tried again": {facts(in, agents(medik8s)), WriteStatus, ReasonFencing, 0},
@@ -220,6 +226,9 @@ func TestNextAgentAfterRebootForHeldPods(t *testing.T) {
 		s := written(t, f)
 		if !is(s, v1alpha1.ConditionFenced) || s.Proof == nil || s.Proof.Agent != medik8s || s.Phase != v1alpha1.PhaseFenced {
 			t.Errorf("%s: the proof does not stay: %+v", name, s)
+		}
+		if a := last(s); a.Agent != power || a.Number != 2 {
+			t.Errorf("%s: the last attempt is %+v", name, a)
 		}
 	}
 	s := written(t, facts(open, ran(RunSucceeded), func(f *Facts) { f.NodeRead, f.LeaseRead = read(3), read(4) }))
@@ -404,6 +413,10 @@ func TestUndoTriesAreCounted(t *testing.T) {
 		"after a try that hangs":        {facts(over, late, ran(Running, undo)), 2},
 		"after a try that does not end": {facts(over, late, ran(RunStopping, undo)), 2},
 		"after a failed try":            {facts(over, tried(3, time.Minute), failed), 4},
+		"after a try without a number":  {facts(over, tried(0, 0)), 1},
+		"after a try without a time": {facts(over, tried(2, 0), func(f *Facts) {
+			f.Fence.Status.Attempts[0].UndoTriedAt = nil
+		}), 3},
 	} {
 		d := Decide(c.facts, now())
 		if d.Action != WriteStatus {

@@ -51,12 +51,19 @@ func TestRemediationConditions(t *testing.T) {
 				if want == "" && got == nil {
 					continue
 				}
-				if got == nil || got.Status != want || got.Reason != string(c.reason) || got.ObservedGeneration != 3 ||
-					got.Message != c.reason.Sentence() || !got.LastTransitionTime.Time.Equal(now()) {
+				if got == nil || want == "" || got.Status != want || got.Reason != string(c.reason) ||
+					got.ObservedGeneration != 3 || got.Message != c.reason.Sentence() || !got.LastTransitionTime.Time.Equal(now()) {
 					t.Errorf("%s: %+v, want %s because %s", kind, got, want, c.reason)
 				}
 			}
 		})
+	}
+}
+
+func TestRemediationConditionsAreOfWrittenStatus(t *testing.T) {
+	s := written(t, facts(down(), emptied))
+	if c := meta.FindStatusCondition(s.Conditions, "Processing"); c == nil || c.Reason != string(ReasonFencing) {
+		t.Errorf("with the first attempt: %+v", s.Conditions)
 	}
 }
 
@@ -80,7 +87,9 @@ func TestGivenUpFenceStartsNoAgent(t *testing.T) {
 	said := func(f *Facts) { f.Fence.remediated(&f.Fence.Status, ago(0)) }
 	began := attempted(confirmation, "", startedAgo(0))
 	checkDecisions(t, map[string]decision{
-		"it is said once":          {facts(down(), emptied, failed, givenUp), WriteStatus, ReasonHealthCheckGaveUp, 0},
+		"it is said once": {facts(down(), emptied, failed, givenUp), WriteStatus, ReasonHealthCheckGaveUp, 0},
+		"another reason was said before": {
+			facts(down(), emptied, failed, said, givenUp), WriteStatus, ReasonHealthCheckGaveUp, 0},
 		"before the first attempt": {facts(down(), emptied, givenUp), WriteStatus, ReasonHealthCheckGaveUp, 0},
 		"it was said":              {facts(down(), emptied, failed, givenUp, said), Wait, ReasonHealthCheckGaveUp, 0},
 		"the annotation is gone": {

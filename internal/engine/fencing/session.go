@@ -177,8 +177,8 @@ func (s *Session) Reason() Reason {
 	case ReadRun, StartRun, StopRun:
 		return ReasonAgentUnusable
 	case AddTaint:
-		// The write replaces a wait. If that is for a person, the person has to act with and without the taint.
-		if d.Taint == VolumesFenced && d.Reason.About().Severity == reasons.Warning {
+		// VolumesFenced replaces a wait. If that is for a person, the person has to act with and without the taint.
+		if d.Reason.About().Severity == reasons.Warning {
 			return d.Reason
 		}
 	default:

@@ -149,7 +149,8 @@ func TestSessionStartsAndReadsAgent(t *testing.T) {
 	s, asked := play(t, NewTracker(), facts(open, unread), now(), answer{ReadFence, fenceIs(open), 0},
 		answer{ReadRun, runIs(RunAbsent), 0}, answer{StartRun, reply(), 0}, answer{ReadRun, runIs(Running), 0})
 	for _, ask := range asked[1:] {
-		if ask.Run != (Run{Attempt: 1, Agent: power}) || ask.Acted || ask.Agent.Name != power || ask.Agent.Job == nil {
+		if ask.Run != (Run{Attempt: 1, Agent: power}) || ask.Acted || ask.Agent.Name != power || ask.Agent.Job == nil ||
+			ask.BootID != "boot" {
 			t.Errorf("asks %+v", ask)
 		}
 	}
@@ -179,9 +180,23 @@ func TestSessionRecordsAttempt(t *testing.T) {
 	left := reply(func(r *Reply) { r.Remaining.Terminating = []types.UID{"pod"} })
 	s, asked := play(t, NewTracker(), facts(unread), now(), answer{ReadFence, fenceIs(), 0}, answer{ReadNode, nodeIs(), 0},
 		answer{ListRemaining, left, 0}, answer{WriteStatus, reply(), 0})
+	if !asked[2].PodsOnly || !s.Facts.Remaining.PodsOnly {
+		t.Errorf("lists more than pods: %+v", asked[2])
+	}
 	if a := asked[3].Status.Attempts; s.Reason() != ReasonFencing || len(a) != 1 || a[0].BootID != "boot" ||
 		!slices.Equal(a[0].TerminatingPods, []types.UID{"pod"}) {
 		t.Errorf("%s, %+v", s.Reason(), a)
+	}
+}
+
+// A list of pods alone does not show that the node is empty.
+func TestSessionListsVolumeAttachmentsBeforeEnd(t *testing.T) {
+	in := proved(power)
+	s, asked := play(t, NewTracker(), facts(in, unread), now(), answer{ReadFence, fenceIs(in), 0},
+		answer{ReadNode, nodeIs(rebooted), 0}, answer{ReadLease, leaseIs("8"), 0}, answer{ListRemaining, reply(), 0},
+		answer{WriteStatus, reply(), 0})
+	if asked[3].PodsOnly || s.Reason() != ReasonUnfencing {
+		t.Errorf("asks %+v, %s", asked[3], s.Reason())
 	}
 }
 
@@ -293,6 +308,11 @@ func TestDryRunMakesNoWrites(t *testing.T) {
 	s, _ := play(t, NewTracker(), facts(in, unread, func(f *Facts) { f.Rules.DryRun = true }), now(),
 		answer{ReadFence, fenceIs(in), 0}, answer{ReadNode, nodeIs(), 0}, answer{ReadLease, leaseIs("7"), 0})
 	if s.End != session.Skipped || s.Reason() != ReasonDryRun || s.Decision.Action != AddTaint {
+		t.Errorf("end %d, %s", s.End, s.Reason())
+	}
+	s, _ = play(t, NewTracker(), facts(attempted(power, ""), func(f *Facts) { f.Rules.DryRun = true }), now(),
+		answer{ReadRun, runIs(RunAbsent), 0})
+	if s.End != session.Skipped || s.Reason() != ReasonDryRun || s.Decision.Action != StartRun {
 		t.Errorf("end %d, %s", s.End, s.Reason())
 	}
 }

@@ -94,6 +94,11 @@ func TestConfirmationsDoNotCountAsTries(t *testing.T) {
 	if agent, pause := f.next(now()); agent != power || pause != 0 {
 		t.Errorf("%s after %s", agent, pause)
 	}
+	f.Spec.Agents = facts(agents(power, bmc)).Fence.Spec.Agents
+	f.Status.Attempts[0].Number = 0 // the status was changed by hand
+	if agent, pause := f.next(now()); agent != power || pause != 0 {
+		t.Errorf("%s after %s, tried %d times", agent, pause, f.tried())
+	}
 	if n := (Fence{}).tried(); n != 0 {
 		t.Errorf("tried %d", n)
 	}

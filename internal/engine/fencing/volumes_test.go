@@ -20,6 +20,8 @@ func TestDecideFurtherVolumes(t *testing.T) {
 		"the node was not read": {in(), ReadNode, ReasonFenced, 0},
 		"the node runs":         {in(down(ready), renewedFor(0)), WriteStatus, ReasonFencing, 0},
 		"all are covered":       {in(down(shunned), covered), Wait, ReasonFenced, nodePoll},
+		"all are covered, and an agent of no volumes may be tried again": {
+			in(down(shunned), covered, provenAgo(time.Hour)), Wait, ReasonFenced, nodePoll},
 		"the node runs, and all are covered": {
 			in(down(ready, shunned), renewedFor(0), covered), Wait, ReasonNeedsReboot, nodePoll},
 		"the fence is deleted":                {in(down(shunned), terminating), Wait, ReasonNeedsReboot, nodePoll},
@@ -187,6 +189,10 @@ func TestSeenNetworkFenceIsRecorded(t *testing.T) {
 		"it was seen before":           {facts(of, attempted(storage, "", long, objectSeen), ran(RunAbsent)), true},
 		"it was seen in the attempt before": {facts(of, attempted(storage, v1alpha1.ResultTimedOut, objectSeen,
 			endedAgo(time.Hour)), down(), emptied), true},
+		"it was not seen in the attempt before": {facts(of, attempted(storage, v1alpha1.ResultTimedOut,
+			endedAgo(time.Hour)), down(), emptied), false},
+		"another agent's was seen in the attempt before": {facts(agents(storage, storage2), attempted(storage,
+			v1alpha1.ResultTimedOut, objectSeen), down(), emptied), false},
 		"its object does not outlive it": {facts(agents(bmc), attempted(bmc, "", long), ran(RunFailed)), false},
 	} {
 		if got := last(written(t, c.facts)).ObjectSeen; got != c.want {

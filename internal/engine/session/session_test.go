@@ -141,6 +141,7 @@ func TestState(t *testing.T) {
 	}{
 		"a wait":                    {does: action(Waits), want: why, requeue: RequeueAfter},
 		"a read that fails":         {does: action(Reads), want: "APIReadFailed", requeue: RequeueRetry},
+		"a read that finds nothing": {does: action(Reads), outcome: Gone, requeue: RequeueAfter},
 		"a write that fails":        {does: action(Writes), want: "APIWriteFailed", requeue: RequeueRetry},
 		"of another version":        {does: action(Writes), outcome: Conflict, requeue: RequeueSoon},
 		"of a subject that is gone": {does: action(Writes), outcome: Gone, requeue: RequeueAfter},

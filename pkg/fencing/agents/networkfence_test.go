@@ -165,6 +165,9 @@ func testNetworkFenceThatIsStopped(b *bench) {
 	b.must(b.Stop(b.Context(), ask))
 	b.must(b.Stop(b.Context(), ask))
 	b.state(ask, fencing.RunAbsent, "does not ask for Fenced.")
+	if got := b.theFence(ask).GetAnnotations(); got[attemptAnnotation] != "1" || got[nodeAnnotation] != b.node {
+		b.Errorf("it is stopped, and has the annotations %v", got)
+	}
 	b.carriesOut(ask, "Succeeded", "fencing operation successful")
 	b.fails(b.Start(b.Context(), next), "csi-addons has not yet completed the unfence")
 	b.carriesOut(ask, "Failed", "unfencing operation successful")
@@ -173,10 +176,26 @@ func testNetworkFenceThatIsStopped(b *bench) {
 	b.has(internalIP("10.0.0.8"))
 	b.must(b.Start(b.Context(), next))
 	o := b.theFence(ask)
-	if text(o, "spec", "fenceState") != "Fenced" || !slices.Equal(cidrsOf(o), []string{"10.0.0.8/32"}) {
+	if text(o, "spec", "fenceState") != "Fenced" || !slices.Equal(cidrsOf(o), []string{"10.0.0.8/32"}) ||
+		o.GetAnnotations()[attemptAnnotation] != "2" {
 		b.Errorf("%+v", o.Object)
 	}
 	b.state(next, fencing.Running, "is at work.")
+}
+
+// The class identifies the volumes that a proof covers, and nothing else depends on it.
+func TestOnlyProofNeedsClass(t *testing.T) {
+	b := newBench(t)
+	ask, back := b.ask(b.storage("class")), b.ask(b.networkFence("class"), undo)
+	b.has(internalIP("10.0.0.7"))
+	b.must(b.Start(t.Context(), ask))
+	b.vanish(csiAddonsVersion, "NetworkFenceClass", "class")
+	b.state(ask, fencing.Running, "is at work.")
+	b.carriesOut(ask, "Succeeded", "fencing operation successful")
+	b.state(ask, fencing.RunUnknown, "read NetworkFenceClass class")
+	b.must(b.Start(t.Context(), back))
+	b.carriesOut(ask, "Succeeded", "unfencing operation successful")
+	b.state(back, fencing.RunSucceeded, "unfencing operation successful")
 }
 
 func TestNetworkFenceIsStoppedOnce(t *testing.T) {
@@ -310,8 +329,9 @@ func TestDeletedNetworkFenceIsNotUndone(t *testing.T) {
 func TestNetworkFenceVolumes(t *testing.T) {
 	one, long := map[string]any{"clusterID": "one"}, strings.Repeat("a", 257)
 	many := map[string]any{"csiaddons.openshift.io/networkfence-secret-name": "secret"}
+	tooMany := map[string]any{"a": "a"}
 	for i := range v1alpha1.MaxVolumeAttributes {
-		many[strconv.Itoa(i)] = "a"
+		many[strconv.Itoa(i)], tooMany[strconv.Itoa(i)] = "a", "a"
 	}
 	const none, bounds = "it has no parameters that tell storage systems apart", "it has more than 16 parameters"
 	for name, c := range map[string]struct {
@@ -325,6 +345,7 @@ func TestNetworkFenceVolumes(t *testing.T) {
 		"none":                                {nil, func(*v1alpha1.NetworkFenceAgent) {}, 0, none},
 		"only the attributes of csi-addons": {map[string]any{"csiaddons.openshift.io/networkfence-secret-name": "secret"},
 			func(*v1alpha1.NetworkFenceAgent) {}, 0, none},
+		"too many":     {tooMany, func(*v1alpha1.NetworkFenceAgent) {}, 0, bounds},
 		"a long value": {map[string]any{"a": long}, func(*v1alpha1.NetworkFenceAgent) {}, 0, bounds},
 		"a long key":   {map[string]any{long[:129]: "a"}, func(*v1alpha1.NetworkFenceAgent) {}, 0, bounds},
 		"all":          {nil, func(a *v1alpha1.NetworkFenceAgent) { a.Volumes = v1alpha1.VolumesAll }, 0, ""},
@@ -416,16 +437,26 @@ func TestNetworkFenceErrors(t *testing.T) {
 	b.fails(b.Start(t.Context(), b.ask(agent)), "list CSIAddonsNodes")
 }
 
-// discovered is a mapper that finds all kinds only after a reset.
-type discovered struct{ meta.RESTMapper }
+// discovered is a mapper that finds all kinds only after a reset, and counts the resets.
+type discovered struct {
+	meta.RESTMapper
+	resets int
+}
 
-func (m *discovered) Reset() { m.RESTMapper = without("") }
+func (m *discovered) Reset() { m.RESTMapper, m.resets = without(""), m.resets+1 }
 
 // csi-addons is installed after the mapper's first discovery.
 func TestKindInstalledLater(t *testing.T) {
 	b := newBench(t)
-	b.mapper = &discovered{without("NetworkFence")}
-	b.state(b.ask(b.storage("class")), fencing.RunAbsent, "")
+	mapper := &discovered{RESTMapper: without("NetworkFence")}
+	b.mapper = mapper
+	ask := b.ask(b.storage("class"))
+	for range 2 {
+		b.state(ask, fencing.RunAbsent, "")
+	}
+	if mapper.resets != 1 {
+		t.Errorf("%d discoveries of one new kind", mapper.resets)
+	}
 }
 
 // csi-addons is not installed, or in part.
