@@ -14,6 +14,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
@@ -125,6 +126,17 @@ func TestEphemeralClaimStaysAsLongAsItsPod(t *testing.T) {
 	}
 }
 
+// A read that takes too long shows nothing about the pod.
+func TestSlowReadReleasesNoClaim(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.showClaim(claimOfPod(heldTerminating))
+	w.cluster = ending{w, func() { w.clock.Step(session.LiveFor + 1) }}
+	if got := w.settle(); got != controller.Every(claimEvery) {
+		t.Errorf("due again %+v", got)
+	}
+	w.expectCalls("get pod")
+}
+
 func TestWrittenClaimsAreBoundToTheirUID(t *testing.T) {
 	for _, change := range []func(*v1.PersistentVolumeClaim){func(*v1.PersistentVolumeClaim) {}, heldTerminating} {
 		w := newWorld(t, Config{})
@@ -145,8 +157,12 @@ func TestClaimsAreEnqueued(t *testing.T) {
 		happens func(w *world)
 		want    bool
 	}{
-		"a new claim":      {func(w *world) { w.showClaim(claimOfPod()) }, true},
-		"its deletion":     {func(w *world) { w.showClaim(claimOfPod(heldTerminating)) }, true},
+		"a new claim":  {func(w *world) { w.showClaim(claimOfPod()) }, true},
+		"its deletion": {func(w *world) { w.showClaim(claimOfPod(heldTerminating)) }, true},
+		"its deletion, once it is held": {func(w *world) {
+			w.showClaim(claimOfPod(heldClaim))
+			w.showClaim(claimOfPod(heldTerminating))
+		}, true},
 		"it is held":       {func(w *world) { w.showClaim(claimOfPod(heldClaim)) }, false},
 		"it is of no pod":  {func(w *world) { w.showClaim(claimOfPod(ownerless)) }, false},
 		"its pod is gone":  {func(w *world) { w.show(held(ephemeral, terminating)); w.unwatch("ns/db") }, true},
@@ -196,8 +212,12 @@ func TestDueClaims(t *testing.T) {
 	gone := w.claimCache["ns/restored"]
 	delete(w.claimCache, "ns/restored")
 	claimChanges{w.observer}.Deleted(gone, true)
-	if got := due("ns"); !slices.Equal(got, []string{"ns/db-data"}) {
-		t.Errorf("after the end of one: %q", got)
+	if got := due("ns"); !slices.Equal(got, []string{"ns/db-data"}) || len(w.observer.claimsIn["ns"]) != 1 {
+		t.Errorf("after the end of one: %q of %v", got, w.observer.claimsIn)
+	}
+	claimChanges{w.observer}.Deleted(w.claimCache["ns/db-data"], true)
+	if len(w.observer.claimsIn) > 0 {
+		t.Errorf("after the end of all: %v", w.observer.claimsIn)
 	}
 }
 

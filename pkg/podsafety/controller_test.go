@@ -170,7 +170,10 @@ func (w *world) patchCondition(_ context.Context, ns string, p kube.ConditionPat
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	o := w.live[ns+"/"+p.Name]
+	o, found := w.live[ns+"/"+p.Name]
+	if !found || o.UID != p.UID {
+		return kube.ErrGone
+	}
 	o.Status.Conditions = slices.DeleteFunc(o.Status.Conditions,
 		func(c v1.PodCondition) bool { return c.Type == NodeUnreachable })
 	if !p.Remove {
@@ -446,13 +449,16 @@ func TestRecordPod(t *testing.T) {
 		"held and terminating": {held(terminating), true, true},
 		"marked":               {held(unheld, marked), true, true},
 		"neither":              {held(unheld), false, false},
+		"of other conditions": {held(unheld, func(o *v1.Pod) {
+			o.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady}}
+		}), false, false},
 	} {
 		p, keep, err := recordPod(off)(c.pod, false)
 		if err != nil || keep != c.keep || (p != nil && p.all != nil) != c.all {
 			t.Errorf("%s: %+v, %t, %v", sentence, p, keep, err)
 		}
 	}
-	if p, _, err := recordPod(off)(held(unheld), true); err != nil || p == nil {
+	if p, keep, err := recordPod(off)(held(unheld), true); err != nil || p == nil || keep {
 		t.Errorf("one that was held: %v, %v", p, err)
 	}
 	if got := podOf(held()).facts(); got.UID != "uid" || !got.Held || got.Node != "a" || got.Terminating {

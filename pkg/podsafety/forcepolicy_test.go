@@ -77,6 +77,10 @@ func TestRefusesForceWithShippedPolicy(t *testing.T) {
 			func(_ *policy, b *binding) {
 				b.Spec.MatchResources.NamespaceSelector.MatchLabels[NamespaceLabel] = "warn"
 			}, false},
+		"its selector is not valid": {
+			func(_ *policy, b *binding) {
+				b.Spec.MatchResources.NamespaceSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a"}}
+			}, false},
 		"it names no namespaces": {func(_ *policy, b *binding) { b.Spec.MatchResources = nil }, false},
 	} {
 		p, b := shipped(t)

@@ -247,6 +247,10 @@ func TestLockNamesPodsByVolume(t *testing.T) {
 	t.Parallel()
 	want := volumeLock{node: "a", object: "lock-of-a", version: "1",
 		volumes: map[string]holder{"pv-data": {"ns", "db", "uid"}, "pv-logs": {"other", "web.1", "uid-2"}}}
+	metadata, _, _ := unstructured.NestedMap(volumeLock{node: "a"}.unstructured().Object, "metadata")
+	if !maps.Equal(metadata, map[string]any{"name": "a"}) {
+		t.Errorf("a new object has metadata %v", metadata)
+	}
 	o := want.unstructured()
 	if got := lockOf(o); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
@@ -434,7 +438,7 @@ func TestRefreshFindsChangedLocks(t *testing.T) {
 		t.Error("a lock that was created during the list is forgotten")
 	}
 	w.locked["a"], w.onList = l, func() { w.volumeLocks.wrote("a", volumeLock{}) }
-	if listed() != 0 {
+	if listed() != 0 || len(w.volumeLocks.nodes()) > 0 {
 		t.Error("a lock that was deleted during the list is back")
 	}
 }

@@ -297,9 +297,9 @@ func (o *observer) concern(p *pod) {
 	}
 }
 
-// due reports whether a held pod may need work.
+// due reports whether a held pod may need work. A pod without a node is on none that is absent.
 func (o *observer) due(p *pod) bool {
-	return p.waits() || p.held && o.rules.CollectOrphans && p.node != "" && o.nodeSeen(p.node) == objects.NodeAbsent
+	return p.waits() || p.held && o.rules.CollectOrphans && o.nodeSeen(p.node) == objects.NodeAbsent
 }
 
 // namespaceChanges handles the events of the watch of namespaces.

@@ -1,6 +1,7 @@
 package podsafety
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
 )
@@ -77,12 +79,91 @@ func TestReleaseRemovesConditionsOfEarlierProcess(t *testing.T) {
 }
 
 func TestFailedReleaseNamesPod(t *testing.T) {
+	for cause, want := range map[error]error{kube.ErrUndone: kube.ErrUndone, kube.ErrChanged: ErrRestored} {
+		w := newWorld(t, Config{})
+		w.live["ns/db"] = held()
+		w.fail[removed] = cause
+		w.cfg.Clock = kubetest.EagerClock{FakeClock: w.clock}
+		out, err := w.Release(t.Context())
+		if !errors.Is(err, want) || !slices.Equal(out.Left, []string{"ns/db"}) || out.Pods != 0 {
+			t.Errorf("%+v, %v", out, err)
+		}
+	}
+}
+
+// restoring is a world in which something adds the finalizer again some seconds after each release, twice.
+type restoring struct {
+	*world
+	pods, claims int
+}
+
+func (r *restoring) eachPod(ctx context.Context, ns, node string, visit func(*v1.Pod)) error {
+	if r.pods++; r.pods == 4 || r.pods == 8 {
+		r.live["ns/db"].Finalizers = []string{Finalizer}
+	}
+	return r.world.eachPod(ctx, ns, node, visit)
+}
+
+func (r *restoring) eachClaim(ctx context.Context, visit func(podsafety.Claim)) error {
+	if r.claims++; r.claims == 4 || r.claims == 8 {
+		r.kept["db-data"].Finalizers = []string{Finalizer}
+	}
+	return r.world.eachClaim(ctx, visit)
+}
+
+// API servers apply an admission policy for some seconds after its deletion.
+func TestReleaseGoesOnUntilNothingIsAdded(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, Config{})
 	w.live["ns/db"] = held()
-	w.fail[removed] = kube.ErrUndone
+	w.live["ns/last"] = held(unheld, func(o *v1.Pod) { o.Name = "last" })
+	w.kept["db-data"] = claimOfPod(heldClaim)
+	w.kept["last"] = claimOfPod(func(o *v1.PersistentVolumeClaim) { o.Name = "last" })
+	w.cluster, w.cfg.Clock = &restoring{world: w}, kubetest.EagerClock{FakeClock: w.clock}
+	out, err := w.Release(t.Context())
+	if err != nil || out.Pods != 3 || out.Claims != 3 || w.live["ns/db"].Finalizers != nil ||
+		w.kept["db-data"].Finalizers != nil {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
+// Only a write that was carried out counts. An object that is gone is no failure.
+func TestReleaseCountsWrites(t *testing.T) {
+	t.Parallel()
+	for call, prepare := range map[string]func(w *world){
+		"condition db remove=true": func(w *world) { w.live["ns/db"] = held(unheld, marked) },
+		removedFromClaim:           func(w *world) { w.kept["db-data"] = claimOfPod(heldClaim) },
+		"delete lock": func(w *world) {
+			w.locked["a"] = volumeLock{node: "a", object: "lock-of-a", volumes: map[string]holder{"pv-data": {}}}
+		},
+	} {
+		for _, cause := range []error{errNoAnswer, kube.ErrGone} {
+			w := newWorld(t, Config{VolumeLocks: true})
+			w.cfg.Clock = kubetest.EagerClock{FakeClock: w.clock}
+			prepare(w)
+			w.fail[call] = cause
+			out, err := w.Release(t.Context())
+			if out.Conditions+out.Claims+out.Locks != 0 || errors.Is(err, errNoAnswer) != errors.Is(cause, errNoAnswer) ||
+				errors.Is(err, kube.ErrGone) && call != "delete lock" {
+				t.Errorf("%s fails with %v: %+v, %v", call, cause, out, err)
+			}
+		}
+	}
+}
+
+func TestReleaseNamesPodsThatMayRun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{})
+	named := func(name string) func(*v1.Pod) { return func(o *v1.Pod) { o.Name = name } }
+	for _, o := range []*v1.Pod{held(named("runs")), held(named("deleted"), terminating),
+		held(named("ended"), terminating, finished), held(named("unbound"), terminating, func(o *v1.Pod) {
+			o.Spec.NodeName = ""
+		})} {
+		w.live["ns/"+o.Name] = o
+	}
 	w.cfg.Clock = kubetest.EagerClock{FakeClock: w.clock}
 	out, err := w.Release(t.Context())
-	if !errors.Is(err, kube.ErrUndone) || !slices.Equal(out.Left, []string{"ns/db"}) || out.Pods != 0 {
+	if err != nil || out.Pods != 4 || !slices.Equal(out.Unproven, []string{"ns/deleted on node a"}) {
 		t.Errorf("%+v, %v", out, err)
 	}
 }

@@ -42,6 +42,38 @@ var exceptions = []exception{
 	{"pkg/volume:translate/without csi.Spec.CSI == nil ||", "a translation has a CSI source"},
 	{"pkg/fencing/agents:jobs.start/without node = &v1.Node{}", "client-go returns an empty object with an error"},
 	{"pkg/fencing/agents:custom.patch/if err != nil {return err} → never", "what is made of strings is JSON"},
+	{"pkg/podsafety:*/if !found {return controller.Done()} → never", "on facts that are zero nothing is decided"},
+	{"pkg/podsafety:observer.dueClaims/without found &&", "a claim that is zero needs no work"},
+	{"pkg/podsafety:Controller.beginClaims/if c.observer.isClaimDue(of) {keys = append(keys, claimKey(of.Namespace, " +
+		"of.Name))} → always", "the work on a claim that needs none writes nothing"},
+	{"pkg/podsafety:apiServer.readVolume/without err != nil ||", "with an error no claim is found"},
+	{"pkg/podsafety:Controller.reconcile/if s.Facts.Pod.Terminating {c.locks(s.Facts.Pod.Node)} → always",
+		"a node without terminating pods needs no lock"},
+	{"pkg/podsafety:Controller.hold/if p := objects.PodOf(o); !p.Held {c.observer.offer(p, " +
+		"cache.NewObjectName(o.Namespace, o.Name).String())} → always", "a held pod needs no finalizer"},
+	{"pkg/podsafety:observer.drop/return dropped → true", "nothing is reported about a pod that is no candidate"},
+	{"pkg/podsafety:observer.settle/if !offered {o.tracker.Forget(p.UID)} → always",
+		"the tracker has no record of a candidate"},
+	{"pkg/podsafety:observer.forget/without last.uid == p.uid &&",
+		"a pod is forgotten before another one of its name is recorded"},
+	{"pkg/podsafety:pod.waits/without p.all.Terminating &&", "the record of a held pod is whole once it is terminating"},
+	{"pkg/podsafety:releaser.pass/if p.Held || marked {workers.Go(func() error { return r.one(ctx, p, marked) })} → " +
+		"always", "a pod that is neither held nor marked is left alone by the decision, too"},
+	{"pkg/podsafety:releaser.locks/if podsafety.DecideLock(f, r.cfg.Clock.Now()) != podsafety.RemoveLock {continue} → " +
+		"never", "a release removes each lock"},
+	{"pkg/podsafety:volumeLocks.refresh/without delete(l.written, node)", "it saves memory"},
+	{"pkg/podsafety:Controller.locks/without c.cfg.VolumeLocks &&", "without locks the decision creates none"},
+	{"pkg/podsafety:Controller.locks/without node != \"\" &&", "a pod without a node needs no lock"},
+	{"pkg/podsafety:Controller.lockVolumes/without err == nil &&", "with an error the volume is needed"},
+	{"pkg/podsafety:Controller.isNeeded/without f.FenceSeen &&", "it saves the reads of volumes that no fence covers"},
+	{"pkg/podsafety:Controller.isNeeded/without f.Pod.UID == by.uid &&", "only the fence of the holder's volume counts"},
+	{"pkg/podsafety:Controller.isNeeded/without f.Pod.Node == node &&", "a pod stays on its node"},
+	{"pkg/podsafety:Controller.isNeeded/if err != nil {return true, err} → never",
+		"no fence covers a volume that is not known, and addVolumes fails in the same way"},
+	{"pkg/podsafety:Controller.patchMarks/if err := c.cluster.patchCondition(ctx, p.namespace, patch); " +
+		"!errors.Is(err, kube.ErrGone) {errs = append(errs, err)} → always",
+		"it is not tried again for an object that is gone"},
+	{"pkg/podsafety:Controller.isNeeded/without err != nil ||", "with an error the lock is kept"},
 	{"pkg/statefulset:*/if !found {return controller.Done()} → never", "on facts that are zero nothing is decided"},
 	{"pkg/statefulset:observer.setsWith/if s, found := o.sets.Get(keyOf(namespace, name)); found {sets = append(sets, " +
 		"s)} → always", "index and cache differ only between two steps of one event"},

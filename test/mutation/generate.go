@@ -46,32 +46,38 @@ func matches(patterns, name string) bool {
 // function makes the mutants of a function.
 func (g *generator) function(f *ast.FuncDecl) {
 	g.fn = functionName(f)
-	ast.Inspect(f.Body, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.IfStmt:
-			if g.onlyLogs(n) {
-				return false
+	ast.Inspect(f.Body, g.node)
+}
+
+// node makes the mutants of one node, and reports whether its children have some.
+func (g *generator) node(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.IfStmt:
+		if g.onlyLogs(n) {
+			if n.Init != nil {
+				ast.Inspect(n.Init, g.node)
 			}
-			g.ifStmt(n)
-		case *ast.SwitchStmt:
-			g.switchStmt(n)
-		case *ast.BinaryExpr:
-			g.operands(n)
-		case *ast.ReturnStmt:
-			g.values("return ", n.Results, true)
-		case *ast.AssignStmt:
-			g.values(printed(g.fset, n.Lhs[0])+" "+n.Tok.String()+" ", n.Rhs, n.Tok == token.ASSIGN)
-		case *ast.CallExpr:
-			g.values(printed(g.fset, n.Fun)+": argument ", n.Args, false)
-		case *ast.CompositeLit:
-			g.literal(n)
-		case *ast.BlockStmt:
-			g.statements(n.List)
-		case *ast.CaseClause:
-			g.statements(n.Body)
+			return false
 		}
-		return true
-	})
+		g.ifStmt(n)
+	case *ast.SwitchStmt:
+		g.switchStmt(n)
+	case *ast.BinaryExpr:
+		g.operands(n)
+	case *ast.ReturnStmt:
+		g.values("return ", n.Results, true)
+	case *ast.AssignStmt:
+		g.values(printed(g.fset, n.Lhs[0])+" "+n.Tok.String()+" ", n.Rhs, n.Tok == token.ASSIGN)
+	case *ast.CallExpr:
+		g.values(printed(g.fset, n.Fun)+": argument ", n.Args, false)
+	case *ast.CompositeLit:
+		g.literal(n)
+	case *ast.BlockStmt:
+		g.statements(n.List)
+	case *ast.CaseClause:
+		g.statements(n.Body)
+	}
+	return true
 }
 
 // force replaces the value of an expression.
@@ -122,7 +128,7 @@ func (g *generator) then(list []ast.Stmt) string {
 
 // onlyLogs returns whether a condition decides about nothing but logs and traces.
 func (g *generator) onlyLogs(n *ast.IfStmt) bool {
-	if n.Init != nil || !g.logs(n.Body.List) {
+	if !g.logs(n.Body.List) {
 		return false
 	}
 	switch otherwise := n.Else.(type) {
@@ -329,7 +335,7 @@ func quiet(call string) bool {
 			return true
 		}
 	}
-	for _, end := range []string{"Lock", "Unlock", "Close", ".Done", ".Wait", ".End", ".Intern"} {
+	for _, end := range []string{"Lock", "Unlock", "Close", ".Done", ".Wait", ".End", ".Intern", ".Log"} {
 		if strings.HasSuffix(head, end) {
 			return true
 		}

@@ -61,6 +61,13 @@ var scopes = []scope{
 
 	{folder: "internal/objects", except: words, also: "internal/engine/podsafety", statements: true},
 	{folder: "internal/engine/podsafety", except: words, statements: true},
+	{folder: "pkg/podsafety", statements: true, files: "claims.go condition.go execute.go fence.go forcepolicy.go " +
+		"record.go release.go volumelocks.go"},
+	{folder: "pkg/podsafety", files: "observer.go", funcs: "observer.[^f]* observer.first observer.forget *Changes.*",
+		statements: true},
+	{folder: "pkg/podsafety", files: "cluster.go volumelock.go", funcs: "*.read* *.patch* *.force* *.each* patch volumeOf " +
+		"lockOf volumeLock.* holder.* lockServer.*"},
+	{folder: "pkg/admission/podsafety", files: "podsafety.go remove.go", statements: true},
 	{folder: "internal/engine/singlenode", except: words, statements: true},
 	{folder: "pkg/singlenode", files: "changes.go execute.go record.go users.go", statements: true},
 	{folder: "pkg/singlenode", files: "observer.go", funcs: "after.* observer.[^f]* observer.first", statements: true},
@@ -77,6 +84,7 @@ var scopes = []scope{
 
 	{folder: "internal/engine/fencing", except: words, statements: true},
 	{folder: "pkg/fencing/agents", statements: true},
+	{folder: "internal/nodefence", funcs: "Changes.*", statements: true},
 
 	{folder: "pkg/inuse", also: "pkg/inuse/pvc", files: "decide*.go held.go peer.go"},
 	{folder: "pkg/inuse", also: "pkg/inuse/pvc", files: "tracker.go", statements: true},

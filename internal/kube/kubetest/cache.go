@@ -1,4 +1,4 @@
-// Package kubetest has replacements for watches in tests.
+// Package kubetest has replacements for watches and API servers in tests.
 package kubetest
 
 import (

@@ -49,6 +49,15 @@ func TestRemovalOrder(t *testing.T) {
 	}
 }
 
+func TestRemovalNeedsClient(t *testing.T) {
+	config := &rest.Config{Host: "localhost", TLSClientConfig: rest.TLSClientConfig{CAFile: "none"}}
+	for _, remove := range []func(context.Context, *rest.Config) ([]string, error){RemoveAdmission, RemoveGateAdmission} {
+		if _, err := remove(t.Context(), config); err == nil || !strings.Contains(err.Error(), "create a client") {
+			t.Error(err)
+		}
+	}
+}
+
 // removeWith returns the objects that an API server was asked to delete, and the deleted ones, if it answers with the
 // status for one of them.
 func removeWith(t *testing.T, remove func(context.Context, *rest.Config) ([]string, error), name string,

@@ -1,0 +1,93 @@
+package kubetest
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+)
+
+// Server is an API server with prepared answers, which records its requests.
+type Server struct {
+	// Answers are JSON objects by "METHOD end-of-path", or by the end of the path for every method. A request without an
+	// answer is refused.
+	Answers map[string]string
+
+	url      string
+	mu       sync.Mutex
+	requests []string
+}
+
+// NewServer returns a Server, which runs until the test ends.
+func NewServer(t *testing.T, answers map[string]string) *Server {
+	t.Helper()
+	s := &Server{Answers: answers}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	s.url = server.URL
+	return s
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	s.mu.Lock()
+	s.requests = append(s.requests, r.Method+" "+r.URL.RequestURI()+" "+string(body))
+	s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	answer, found := s.answer(r)
+	switch {
+	case !found:
+		w.WriteHeader(http.StatusForbidden)
+		answer = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`
+	case strings.Contains(answer, `"reason":"NotFound"`):
+		w.WriteHeader(http.StatusNotFound)
+	case strings.Contains(answer, `"reason":"AlreadyExists"`):
+		w.WriteHeader(http.StatusConflict)
+	}
+	_, _ = io.WriteString(w, answer)
+}
+
+func (s *Server) answer(r *http.Request) (answer string, found bool) {
+	for of, answer := range s.Answers {
+		method, end, forMethod := strings.Cut(of, " ")
+		if !forMethod {
+			method, end = r.Method, of
+		}
+		if method == r.Method && strings.HasSuffix(r.URL.Path, end) {
+			return answer, true
+		}
+	}
+	return "", false
+}
+
+// Config returns the configuration of a client.
+func (s *Server) Config() *rest.Config { return &rest.Config{Host: s.url} }
+
+// Last returns the last request as "METHOD URI body", or "".
+func (s *Server) Last() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.requests) == 0 {
+		return ""
+	}
+	return s.requests[len(s.requests)-1]
+}
+
+// Has reports whether the last request contains each of these words.
+func (s *Server) Has(words ...string) bool {
+	for _, word := range words {
+		if !strings.Contains(s.Last(), word) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,270 @@
+package podsafety
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// uses makes a pod use these claims.
+func uses(claims ...string) func(*v1.Pod) {
+	return func(o *v1.Pod) {
+		o.Spec.Volumes = nil
+		for _, claim := range claims {
+			o.Spec.Volumes = append(o.Spec.Volumes, v1.Volume{Name: claim, VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
+		}
+	}
+}
+
+// ofPool is a fence of the volumes of one pool, which is named as the claim.
+func ofPool(pool string) *v1alpha1.NodeFence {
+	return fenced(v1alpha1.CoversVolumes, func(o *v1alpha1.NodeFence) {
+		o.Status.Proof.Volumes[0].VolumeAttributes = map[string]v1alpha1.AttributeValue{"pool": v1alpha1.AttributeValue(pool)}
+	})
+}
+
+// lockedVolumes returns the names of the locked volumes of node a.
+func (w *world) lockedVolumes() (names []string) {
+	for name := range w.locked["a"].volumes {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// A fence of one storage system lifts no lock of a volume in another one.
+func TestFenceLiftsLocksOfItsVolumesOnly(t *testing.T) {
+	t.Parallel()
+	for pool, want := range map[string][]string{
+		"data": {"pv-logs"}, "logs": {"pv-data"}, "other": {"pv-data", "pv-logs"},
+	} {
+		w := newWorld(t, Config{VolumeLocks: true, Fences: true})
+		w.pvs["pv-data"], w.pvs["pv-logs"] = false, false
+		w.away()
+		w.show(held(terminating, uses("data", "logs")))
+		w.lock(t.Context(), "a")
+		w.showFence(ofPool(pool))
+		w.lock(t.Context(), "a")
+		if got := w.lockedVolumes(); !slices.Equal(got, want) {
+			t.Errorf("pool %s is fenced: locked %q, want %q", pool, got, want)
+		}
+	}
+}
+
+// While a fence, a node or a volume cannot be read, no lock is lifted or missed, and the work is tried again.
+func TestUnreadableFactsKeepLocks(t *testing.T) {
+	t.Parallel()
+	for _, call := range []string{"get fence", "get node", "get volume"} {
+		for _, locked := range []bool{true, false} {
+			w := newWorld(t, Config{VolumeLocks: true, Fences: true})
+			w.pvs["pv-data"] = false
+			w.away()
+			w.show(held(terminating))
+			if locked {
+				w.lock(t.Context(), "a")
+				clear(w.volumeLocks.volumes) // as in another process
+			}
+			w.showFence(ofPool("other"))
+			w.fail[call] = errNoAnswer
+			if got := w.lock(t.Context(), "a"); got == controller.Done() || len(w.lockedVolumes()) > 0 != locked {
+				t.Errorf("no %s, locked before %t: %v, locked %q", call, locked, got, w.lockedVolumes())
+			}
+			delete(w.fail, call)
+			if got := w.lock(t.Context(), "a"); got != controller.Done() || len(w.lockedVolumes()) != 1 {
+				t.Errorf("after no %s: %v, locked %q", call, got, w.lockedVolumes())
+			}
+		}
+	}
+}
+
+// A claim that is not bound yet is read again, whatever the others are.
+func TestVolumesAreReadUntilAllAreBound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{VolumeLocks: true})
+	w.pvs["pv-logs"] = false
+	w.away()
+	w.show(held(terminating, uses("data", "logs")))
+	w.lock(t.Context(), "a")
+	w.pvs["pv-data"] = false
+	w.lock(t.Context(), "a")
+	if got := w.lockedVolumes(); !slices.Equal(got, []string{"pv-data", "pv-logs"}) {
+		t.Errorf("locked %q", got)
+	}
+	_, pods := w.observer.waitingAll()
+	w.volumeLocks.keep(pods)
+	if _, known := w.volumeLocks.known("uid"); !known {
+		t.Error("the volumes of a pod that waits are forgotten")
+	}
+}
+
+// A person, or the namespace of a test, may delete the object of the lock.
+func TestDeletedLockIsCreatedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{VolumeLocks: true})
+	w.pvs["pv-data"], w.pvs["pv-logs"] = false, false
+	w.away()
+	w.show(held(terminating))
+	w.lock(t.Context(), "a")
+	delete(w.locked, "a")
+	w.show(held(terminating, uses("logs"), func(o *v1.Pod) { o.Name, o.UID = "later", "later" }))
+	if got := w.lock(t.Context(), "a"); got == controller.Done() {
+		t.Errorf("the lock is gone: %v", got)
+	}
+	w.lock(t.Context(), "a")
+	if got := w.lockedVolumes(); !slices.Equal(got, []string{"pv-data", "pv-logs"}) {
+		t.Errorf("locked %q", got)
+	}
+}
+
+// play runs the Controller until it has no work, with changes while it works.
+func (w *world) play(t *testing.T, during ...func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Controller.Run(ctx) }()
+	synctest.Wait()
+	for _, change := range during {
+		change()
+		synctest.Wait()
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// A new leader works on everything that is left.
+func TestLeaderBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Config{VolumeLocks: true, NodeCondition: true})
+		w.pvs["pv-data"] = false
+		w.away()
+		w.show(held(terminating))
+		w.live["ns/new"] = held(unheld, func(o *v1.Pod) { o.Name, o.UID = "new", "new" })
+		w.showClaim(claimOfPod())
+		left := claimOfPod(heldTerminating, func(o *v1.PersistentVolumeClaim) { o.Namespace, o.Name = "off", "left" })
+		w.kept["left"], w.claimCache["off/left"] = left, podsafety.ClaimOf(left)
+		w.volumeLocks.note("gone", []volume{{name: "pv-gone"}})
+		w.play(t)
+		if !slices.Equal(w.live["ns/new"].Finalizers, []string{Finalizer}) {
+			t.Error("the pods of the namespace are not held")
+		}
+		if got := w.kept["db-data"].Finalizers; !slices.Equal(got, []string{Finalizer}) {
+			t.Errorf("the claim has %q", got)
+		}
+		if _, kept := w.kept["left"]; kept {
+			t.Error("the claim of a pod that is gone is kept")
+		}
+		if !isMarked(w.live["ns/db"]) || !slices.Equal(w.lockedVolumes(), []string{"pv-data"}) {
+			t.Errorf("marked %t, locked %q", isMarked(w.live["ns/db"]), w.lockedVolumes())
+		}
+		if _, known := w.volumeLocks.known("gone"); known || w.recorder.Waiting()[podsafety.ReasonNodeUnreachable] != 1 {
+			t.Errorf("a pod that is gone is remembered: %t; %v waits", known, w.recorder.Waiting())
+		}
+	})
+}
+
+// The events of the watches lead to the same work.
+func TestLeaderFollowsChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Config{VolumeLocks: true})
+		w.pvs["pv-data"] = false
+		w.away()
+		w.namespaceCache["ns"] = namespace{Name: "ns"}
+		w.show(held())
+		w.showClaim(claimOfPod())
+		w.play(t, func() {
+			w.namespaceCache["ns"] = namespace{"ns", podsafety.ModeEnforce}
+			namespaceChanges{w.observer}.Updated(namespace{Name: "ns"}, w.namespaceCache["ns"])
+		}, func() {
+			if got := w.kept["db-data"].Finalizers; !slices.Equal(got, []string{Finalizer}) {
+				t.Errorf("the namespace enforces: the claim has %q", got)
+			}
+			w.show(held(terminating))
+		}, func() {
+			if got := w.lockedVolumes(); !slices.Equal(got, []string{"pv-data"}) {
+				t.Errorf("the pod is terminating: locked %q", got)
+			}
+			delete(w.live, "ns/db")
+			w.unwatch("ns/db")
+		})
+		if got := w.lockedVolumes(); len(got) > 0 {
+			t.Errorf("the pod is gone: locked %q", got)
+		}
+	})
+}
+
+// A replica that ends, or loses leadership, reports no failures.
+func TestCanceledWorkMakesNoReport(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{VolumeLocks: true})
+	w.show(held(terminating, confirmed))
+	ctx, cancel := context.WithCancel(t.Context())
+	w.cluster = ending{w, cancel}
+	w.fail["get pod"], w.fail["list locks"] = context.Canceled, context.Canceled
+	if got := w.reconcile(ctx, "ns/db"); got != controller.Done() || len(w.recorder.Waiting()) > 0 {
+		t.Errorf("%v, %v waits", got, w.recorder.Waiting())
+	}
+	if w.sweepLocks(ctx); value(w.metrics.lockErrors) != 0 {
+		t.Errorf("%v errors", value(w.metrics.lockErrors))
+	}
+	w.observer.forceRefused(true, w.clock.Now())
+	w.fail["get policy"] = context.Canceled
+	w.watchForcePolicy(ctx)
+	if f, _ := w.observer.observe("ns/db"); f.ForceRefusedSince.IsZero() {
+		t.Error("the policy counts as gone")
+	}
+}
+
+func TestCallReads(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{})
+	w.show(held())
+	w.leases["a"] = objects.Lease{Found: true, ResourceVersion: "7"}
+	w.fences["a"] = fenced(v1alpha1.CoversUntilUnfenced)
+	ask := podsafety.Ask{Namespace: "ns", Name: "db", UID: "uid", Node: "a"}
+	for call, shows := range map[podsafety.Call]func(podsafety.Reply) bool{
+		podsafety.GetPod:   func(r podsafety.Reply) bool { return r.Found && r.Pod.UID == "uid" },
+		podsafety.GetNode:  func(r podsafety.Reply) bool { return r.Node.Found },
+		podsafety.GetLease: func(r podsafety.Reply) bool { return r.Lease.ResourceVersion == "7" },
+		podsafety.GetFence: func(r podsafety.Reply) bool { return r.Fence.InForce && r.Fence.SinceTerminating },
+	} {
+		ask.Call = call
+		if reply, err := w.Controller.call(t.Context(), ask); err != nil || !shows(reply) {
+			t.Errorf("call %v: %+v, %v", call, reply, err)
+		}
+	}
+}
+
+// An orphan is reported with its deletion, because it is gone when the session ends.
+func TestDeletedOrphanIsReported(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{})
+	var s podsafety.Session
+	s.Facts.Pod = objects.PodOf(held())
+	for why, want := range map[Reason]int{podsafety.ReasonOrphaned: 1, "Confirmed": 0} {
+		w.wrote(t.Context(), &s, podsafety.Ask{Action: podsafety.ForceDelete}, string(why))
+		if got := len(w.events.Events); got != want {
+			t.Errorf("%s: %d Events", why, got)
+		}
+		for range want {
+			<-w.events.Events
+		}
+	}
+	w.wrote(t.Context(), &s, podsafety.Ask{Action: podsafety.AddFinalizer}, "")
+	if got := value(w.metrics.added); got != 1 {
+		t.Errorf("%v pods are counted as held", got)
+	}
+	if o := object(s.Facts.Pod); o.UID != "uid" || o.ResourceVersion != "1" {
+		t.Errorf("reported on %+v", o)
+	}
+}

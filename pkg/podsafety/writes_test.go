@@ -1,0 +1,219 @@
+package podsafety
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
+)
+
+func api(t *testing.T, s *kubetest.Server) apiServer {
+	t.Helper()
+	clients, err := kube.NewClients(s.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return apiServer{clients, nil, apiTimeout}
+}
+
+func locksOf(t *testing.T, s *kubetest.Server) lockClient {
+	t.Helper()
+	locks, err := newLockClient(s.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return locks
+}
+
+// An admission policy may revert a change in the same write.
+func TestRevertedWriteFails(t *testing.T) {
+	t.Parallel()
+	const finalizers = `["other","csi-reclaimer.io/running"]`
+	add := podsafety.Ask{Namespace: "ns", Name: "db", UID: "uid", ResourceVersion: "7", Add: []string{Finalizer}}
+	remove := add
+	remove.Add, remove.Remove = nil, add.Add
+	for sentence, c := range map[string]struct {
+		ask    podsafety.Ask
+		after  string
+		undone bool
+	}{
+		"it is added":      {add, finalizers, false},
+		"it is not added":  {add, `["other"]`, true},
+		"it is removed":    {remove, `["other"]`, false},
+		"it is still here": {remove, finalizers, true},
+	} {
+		s := kubetest.NewServer(t, map[string]string{"/pods/db": `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"db",` +
+			`"finalizers":` + c.after + `}}`})
+		err := api(t, s).patchFinalizers(t.Context(), c.ask)
+		if errors.Is(err, kube.ErrUndone) != c.undone || (err != nil) != c.undone {
+			t.Errorf("%s: %v", sentence, err)
+		}
+		if !s.Has("PATCH", `"uid":"uid"`, `"resourceVersion":"7"`, Finalizer) {
+			t.Errorf("%s: %q", sentence, s.Last())
+		}
+	}
+}
+
+func TestRefusedCallsFail(t *testing.T) {
+	t.Parallel()
+	lock := volumeLock{node: "a", object: "uid", version: "7"}
+	for what, call := range map[string]func(s *kubetest.Server) error{
+		"list pods": func(s *kubetest.Server) error {
+			return api(t, s).eachPod(t.Context(), "", "", func(*v1.Pod) {})
+		},
+		"list claims": func(s *kubetest.Server) error {
+			return api(t, s).eachClaim(t.Context(), func(podsafety.Claim) {})
+		},
+		"patch finalizers of": func(s *kubetest.Server) error {
+			return api(t, s).patchFinalizers(t.Context(), podsafety.Ask{Name: "db", UID: "uid", Remove: []string{Finalizer}})
+		},
+		"read claim": func(s *kubetest.Server) error {
+			_, err := api(t, s).readVolume(t.Context(), "ns", "data")
+			return err
+		},
+		"list VolumeLocks": func(s *kubetest.Server) error {
+			_, err := locksOf(t, s).list(t.Context())
+			return err
+		},
+		"write the VolumeLock of": func(s *kubetest.Server) error {
+			_, err := locksOf(t, s).put(t.Context(), lock)
+			return err
+		},
+		"delete the VolumeLock of": func(s *kubetest.Server) error { return locksOf(t, s).delete(t.Context(), lock) },
+	} {
+		if err := call(kubetest.NewServer(t, nil)); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// A lock of another writer must stay, so each write is bound to the object that was read.
+func TestLockWrites(t *testing.T) {
+	t.Parallel()
+	const stored = `{"apiVersion":"csi-reclaimer.io/v1alpha1","kind":"VolumeLock","metadata":{"name":"a","uid":"uid",` +
+		`"resourceVersion":"8"},"spec":{"volumes":{"pv":{"namespace":"ns","pod":"db","uid":"of-db"}}}}`
+	read := volumeLock{node: "a", object: "uid", version: "7"}
+	s := kubetest.NewServer(t, map[string]string{"/volumelocks": stored, "/volumelocks/a": stored})
+	for method, l := range map[string]volumeLock{"POST": {node: "a"}, "PUT": read} {
+		got, err := locksOf(t, s).put(t.Context(), l)
+		if err != nil || got.version != "8" || got.volumes["pv"] != (holder{"ns", "db", "of-db"}) {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if !s.Has(method) || s.Has(`"resourceVersion":"7"`) != (method == "PUT") {
+			t.Errorf("%s: %q", method, s.Last())
+		}
+	}
+	err := locksOf(t, s).delete(t.Context(), read)
+	if err != nil || !s.Has("DELETE", `"uid":"uid"`, `"resourceVersion":"7"`) {
+		t.Errorf("%q, %v", s.Last(), err)
+	}
+	gone := kubetest.NewServer(t, map[string]string{"/a": `{"kind":"Status","apiVersion":"v1","reason":"NotFound"}`})
+	if err := locksOf(t, gone).delete(t.Context(), read); err != nil {
+		t.Errorf("it is gone: %v", err)
+	}
+}
+
+// A claim without a PV has no volume, and a PV that allows several nodes needs no lock.
+func TestReadVolume(t *testing.T) {
+	t.Parallel()
+	claim := func(volume string) string {
+		return fmt.Sprintf(`{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":{"name":"data","uid":"claim"},`+
+			`"spec":{"volumeName":%q}}`, volume)
+	}
+	pv := func(modes string) string {
+		return `{"kind":"PersistentVolume","apiVersion":"v1","metadata":{"name":"pv"},"spec":{"claimRef":{"uid":"claim"},` +
+			`"accessModes":[` + modes + `]}}`
+	}
+	for sentence, c := range map[string]struct {
+		claim, pv string
+		want      volume
+	}{
+		"no PV":             {claim(""), "", volume{}},
+		"one node":          {claim("pv"), pv(`"ReadWriteOnce"`), volume{name: "pv"}},
+		"many nodes":        {claim("pv"), pv(`"ReadWriteOnce","ReadWriteMany"`), volume{name: "pv", shared: true}},
+		"many nodes, reads": {claim("pv"), pv(`"ReadOnlyMany"`), volume{name: "pv", shared: true}},
+	} {
+		s := kubetest.NewServer(t, map[string]string{"/data": c.claim, "/pv": c.pv})
+		got, err := api(t, s).readVolume(t.Context(), "ns", "data")
+		if err != nil || got.name != c.want.name || got.shared != c.want.shared {
+			t.Errorf("%s: %+v, %v", sentence, got, err)
+		}
+	}
+}
+
+// Without either object, nothing refuses a force deletion.
+func TestReadForcePolicy(t *testing.T) {
+	t.Parallel()
+	policy, binding := shipped(t)
+	both := map[string]string{}
+	for end, o := range map[string]any{"/" + forcePolicy: policy, "/" + forceBinding: binding} {
+		text, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		both[end] = string(text)
+	}
+	if refused, err := api(t, kubetest.NewServer(t, both)).refusesForce(t.Context()); !refused || err != nil {
+		t.Errorf("as shipped: %t, %v", refused, err)
+	}
+	for end, text := range both {
+		refused, err := api(t, kubetest.NewServer(t, map[string]string{end: text})).refusesForce(t.Context())
+		if refused || err == nil || !strings.Contains(err.Error(), "read ValidatingAdmissionPolicy") {
+			t.Errorf("only %s: %t, %v", end, refused, err)
+		}
+	}
+	both["/"+forceBinding] = `{"kind":"ValidatingAdmissionPolicyBinding","apiVersion":"admissionregistration.k8s.io/v1"}`
+	if refused, err := api(t, kubetest.NewServer(t, both)).refusesForce(t.Context()); refused || err != nil {
+		t.Errorf("an empty binding: %t, %v", refused, err)
+	}
+}
+
+// A failed write of a condition is tried again. A pod that is gone, or another pod of its name, needs none.
+func TestFailedConditionIsRetried(t *testing.T) {
+	t.Parallel()
+	for sentence, c := range map[string]struct {
+		call   string
+		err    error
+		other  bool
+		retry  bool
+		marked bool
+	}{
+		"the pods cannot be listed": {call: "list pods", err: errNoAnswer, retry: true},
+		"the write fails":           {call: "condition db remove=false", err: errNoAnswer, retry: true},
+		"the pod is gone":           {call: "condition db remove=false", err: kube.ErrGone},
+		"the condition is written":  {marked: true},
+		"another pod has its name":  {other: true},
+	} {
+		w := newWorld(t, Config{NodeCondition: true})
+		w.away()
+		w.show(held())
+		w.fail[c.call] = c.err
+		if c.other {
+			w.cluster = renamed{w}
+		}
+		got := w.mark(t.Context(), "a")
+		if retried := got == w.cfg.retries().Retry(); retried != c.retry || isMarked(w.live["ns/db"]) != c.marked {
+			t.Errorf("%s: %+v, marked %t", sentence, got, isMarked(w.live["ns/db"]))
+		}
+	}
+}
+
+// renamed is a world in which another pod gets the name of a pod after the list.
+type renamed struct{ *world }
+
+func (r renamed) eachPod(ctx context.Context, ns, node string, visit func(*v1.Pod)) error {
+	err := r.world.eachPod(ctx, ns, node, visit)
+	for _, o := range r.live {
+		o.UID = types.UID("other")
+	}
+	return err
+}
