@@ -1,0 +1,263 @@
+package fencing
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// While a fact cannot be read, no node is fenced. That is reported until it is over.
+func TestUnreadablePolicyFactsFenceNoNode(t *testing.T) {
+	t.Parallel()
+	for _, call := range []string{"list pods of a", "get namespace ns", "list budgets of ns", "get policy", "list fences",
+		"get whole node", "get lease", "create fence of a"} {
+		w := outage(t, inProduction, budgetPatience)
+		w.spaces["ns"] = map[string]string{"env": "production"}
+		w.fail[call] = errNoAnswer
+		w.pass(3 * time.Minute)
+		w.wantPhase("a", "none")
+		if waiting := w.policyReports.Waiting(); waiting[fencing.ReasonAPIReadFailed] != 1 {
+			t.Errorf("%s: %v waits", call, waiting)
+		}
+		if got := w.reconcilePolicy(t.Context(), "p"); got != w.cfg.retries().Retry() {
+			t.Errorf("%s: due again %+v", call, got)
+		}
+		delete(w.fail, call)
+		w.pass(time.Minute)
+		if waiting := w.policyReports.Waiting(); w.fences["a"] == nil || len(waiting) > 0 {
+			t.Errorf("after %s: fenced %t, %v waits", call, w.fences["a"] != nil, waiting)
+		}
+	}
+}
+
+func TestInvalidSelectorsFenceNoNode(t *testing.T) {
+	t.Parallel()
+	wrong := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a"}}}
+	for name, change := range map[string]func(*v1alpha1.FencePolicySpec){
+		"nodeSelector":      func(s *v1alpha1.FencePolicySpec) { s.NodeSelector = wrong },
+		"namespaceSelector": func(s *v1alpha1.FencePolicySpec) { s.NamespaceSelector = wrong },
+	} {
+		w := outage(t, change)
+		w.pass(3 * time.Minute)
+		w.wantPhase("a", "none")
+		p, _ := w.observer.policies.Get("p")
+		if _, err := w.policyFacts(t.Context(), p); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Each namespace is read once, and only if the policy depends on it.
+func TestNamespacesAreReadOnce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		alter []func(*v1alpha1.FencePolicySpec)
+		want  []string
+	}{
+		"by default": {nil, []string{"list pods of a"}},
+		"with both": {[]func(*v1alpha1.FencePolicySpec){inProduction, budgetPatience},
+			[]string{"list pods of a", "get namespace ns", "list budgets of ns"}},
+	} {
+		w := outage(t, c.alter...)
+		w.spaces["ns"] = map[string]string{"env": "production"}
+		w.budget(true)
+		w.waits("a", gone, gone)
+		w.node("other", v1.ConditionUnknown, controlPlane)
+		w.sync()
+		w.took()
+		p, _ := w.observer.policies.Get("p")
+		f, err := w.policyFacts(t.Context(), p)
+		if calls := w.took(); err != nil || !slices.Equal(calls, c.want) {
+			t.Errorf("%s: %q, %v", name, calls, err)
+		}
+		for _, n := range f.Nodes {
+			if want := n.Name == "a" && len(c.alter) > 0; n.Budgeted != want {
+				t.Errorf("%s: node %s is kept by budgets: %t", name, n.Name, n.Budgeted)
+			}
+			if !n.Unreachable && !n.Since.IsZero() {
+				t.Errorf("%s: node %s is silent since %s", name, n.Name, n.Since)
+			}
+		}
+		w.ask("a")
+		w.sync()
+		if f, err = w.policyFacts(t.Context(), p); err != nil || !f.Nodes[0].Fenced || len(w.took()) > 0 {
+			t.Errorf("%s: a fenced node is asked for: %+v, %v", name, f.Nodes, err)
+		}
+	}
+}
+
+// The status counts the policy's own fences, and the time of a judgement stays with its reason.
+func TestPolicyStatus(t *testing.T) {
+	t.Parallel()
+	w := outage(t)
+	w.ask("b")
+	w.ask("c")
+	w.fences["c"].Spec.PolicyName = "p"
+	w.sync()
+	before, now := metav1.NewTime(w.clock.Now().Add(-time.Hour)), w.clock.Now()
+	p := &policy{name: "p", status: v1alpha1.FencePolicyStatus{Nodes: []v1alpha1.NodeJudgement{
+		{Name: "a", Reason: string(fencing.ReasonPatience), Since: before},
+		{Name: "b", Reason: string(fencing.ReasonTolerated), Since: before}}}}
+	d := fencing.PolicyDecision{Halted: fencing.ReasonViewLost, Fenced: []string{"c"}, Nodes: []fencing.Judgement{
+		{Node: "a", Reason: fencing.ReasonPatience}, {Node: "b", Reason: fencing.ReasonPatience}}}
+	s := w.policyStatus(p, d, now)
+	if s.Fences != 1 || len(s.Nodes) != 2 || !s.Nodes[0].Since.Equal(&before) || !s.Nodes[1].Since.Time.Equal(now) ||
+		strings.Contains(s.Nodes[0].Message, "Fenced: ") {
+		t.Errorf("%+v", s)
+	}
+	active := func(s v1alpha1.FencePolicyStatus) string {
+		return meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionActive).Reason
+	}
+	if got := active(s); got != string(fencing.ReasonViewLost) {
+		t.Errorf("halted: %s", got)
+	}
+	p.spec.DryRun = true
+	if got := active(w.policyStatus(p, d, now)); got != string(fencing.ReasonDryRun) {
+		t.Errorf("a dry run: %s", got)
+	}
+	p.spec.DryRun = false
+	w.node("a", v1.ConditionTrue)
+	w.sync()
+	if got := active(w.policyStatus(p, d, now)); got != reasonActive {
+		t.Errorf("all nodes are reachable: %s", got)
+	}
+}
+
+// A node with a NodeFence is reported there.
+func TestReportsOfJudgements(t *testing.T) {
+	t.Parallel()
+	for _, dryRun := range []bool{false, true} {
+		w := newWorld(t, Config{DryRun: dryRun})
+		p := &policy{name: "p", uid: "uid"}
+		w.reportNodes(t.Context(), p, fencing.PolicyDecision{Nodes: []fencing.Judgement{
+			{Node: "a", Reason: fencing.ReasonFenceExists}, {Node: "b", Reason: fencing.ReasonUnreachable},
+			{Node: "c", Reason: fencing.ReasonLimitReached}}})
+		want := map[Reason]int{fencing.ReasonLimitReached: 1, fencing.ReasonUnreachable: 1}
+		if dryRun {
+			want = map[Reason]int{fencing.ReasonLimitReached: 1, fencing.ReasonWouldFence: 1}
+		}
+		waiting := w.judgements.Waiting()
+		for reason, n := range want {
+			if waiting[reason] != n {
+				t.Errorf("dry run %t: %v waits, want %v", dryRun, waiting, want)
+			}
+		}
+		if w.reportNodes(t.Context(), p, fencing.PolicyDecision{}); len(w.observer.judged) > 0 {
+			t.Errorf("left: %v", w.observer.judged)
+		}
+	}
+}
+
+// A policy that is gone or terminating fences no node.
+func TestEndedPolicyFencesNoNode(t *testing.T) {
+	t.Parallel()
+	w := outage(t)
+	w.pass(50 * time.Second)
+	w.policies["p"].DeletionTimestamp = &metav1.Time{Time: w.clock.Now()}
+	w.policies["p"].ResourceVersion = w.version()
+	w.pass(time.Minute)
+	w.took()
+	for _, name := range []string{"p", "none"} {
+		if got := w.reconcilePolicy(t.Context(), name); got != controller.Done() || len(w.took()) > 0 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	w.wantPhase("a", "none")
+}
+
+// Without a policy, or an unreachable node, nothing depends on Leases.
+func TestSilenceMattersToPoliciesOnly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{})
+	w.node("a", v1.ConditionUnknown)
+	if w.sync(); w.observer.looksForSilence() {
+		t.Error("without a policy")
+	}
+	w.policy("p")
+	if w.sync(); !w.observer.looksForSilence() {
+		t.Error("with a policy")
+	}
+	w.node("a", v1.ConditionTrue)
+	if w.sync(); w.observer.looksForSilence() {
+		t.Error("with a reachable node")
+	}
+}
+
+func TestView(t *testing.T) {
+	t.Parallel()
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	v := newView(40 * time.Second)
+	expect := func(when string, s int, is, known bool) {
+		t.Helper()
+		if gotIs, gotKnown := v.clear(at(s)); gotIs != is || gotKnown != known {
+			t.Errorf("%s: clear %t, known %t", when, gotIs, gotKnown)
+		}
+	}
+	expect("nothing was listed", 0, false, false)
+	v.saw(map[string]string{"a": "1", "b": "1"}, []string{"a"}, at(100))
+	expect("first list", 110, false, false)
+	expect("no renewal for long", 141, false, true)
+	v.saw(map[string]string{"a": "1", "b": "1", "new": "1"}, []string{"a"}, at(150))
+	expect("a new node is no renewal", 150, false, true)
+	v.saw(map[string]string{"a": "1", "b": "2"}, []string{"a"}, at(160))
+	expect("a renewal", 200, true, true)
+	if since, version := v.since("a"); !since.Equal(at(100)) || version != "1" {
+		t.Errorf("silent since %s at version %s", since, version)
+	}
+	v.rest()
+	expect("at rest", 161, false, false)
+	if since, version := v.since("a"); !since.IsZero() || version != "" {
+		t.Errorf("at rest, silent since %s at version %s", since, version)
+	}
+}
+
+// Each object is tried, and the error names the ones that are left.
+func TestReleaseNamesWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fail   map[string]error
+		left   []string
+		fences int
+	}{
+		"all go": {nil, nil, 2},
+		"the fences are refused": {map[string]error{"finalizer false": errNoAnswer},
+			[]string{"NodeFence a", "NodeFence b"}, 0},
+		"the fences are gone":      {map[string]error{"finalizer false": kube.ErrGone}, nil, 0},
+		"the node is gone":         {map[string]error{"taint false": kube.ErrGone}, nil, 2},
+		"the node cannot be freed": {map[string]error{"taint false": errNoAnswer}, []string{"Node a"}, 2},
+	} {
+		w := requested(t, Config{})
+		w.fencedInForce("a", fencing.ReasonFenced)
+		w.fencedInForce("b", fencing.ReasonFenced)
+		w.fencedInForce("over", fencing.ReasonFenced)
+		meta.SetStatusCondition(&w.fences["over"].Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReturned,
+			Status: metav1.ConditionTrue})
+		w.fences["over"].Finalizers = nil
+		w.node("a", v1.ConditionUnknown, func(o *v1.Node) {
+			o.Spec.Taints = []v1.Taint{{Key: "csi-reclaimer.io/volumes-fenced"}}
+		})
+		w.fail = c.fail
+		if w.fail == nil {
+			w.fail = map[string]error{}
+		}
+		done, err := w.release(t.Context(), false)
+		if !slices.Equal(done.Left, c.left) || done.Fences != c.fences || len(done.Active) != 2 ||
+			(err != nil) != (c.left != nil) || err != nil && !errors.Is(err, errNoAnswer) {
+			t.Errorf("%s: %+v, %v", name, done, err)
+		}
+		if err != nil && !strings.Contains(err.Error(), "release fences of nodes: ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
