@@ -25,7 +25,7 @@ func waitingOf(o *v1.Pod) (waiting, bool) {
 	switch {
 	case p.Mirror, owner != nil && owner.Kind == "DaemonSet", len(p.Claims) == 0:
 		return waiting{}, false
-	case !p.UsesVolumes(), p.Finished() && (!p.Held || !p.Terminating):
+	case !p.UsesVolumes():
 		return waiting{}, false
 	case !p.Terminating && staysForEver(o):
 		return waiting{}, false

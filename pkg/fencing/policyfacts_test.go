@@ -1,10 +1,12 @@
 package fencing
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/api/core/v1"
@@ -14,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -80,6 +83,9 @@ func TestNamespacesAreReadOnce(t *testing.T) {
 		f, err := w.policyFacts(t.Context(), p)
 		if calls := w.took(); err != nil || !slices.Equal(calls, c.want) {
 			t.Errorf("%s: %q, %v", name, calls, err)
+		}
+		if f.Nodes[0].Waiting != 2 {
+			t.Errorf("%s: %d pods wait", name, f.Nodes[0].Waiting)
 		}
 		for _, n := range f.Nodes {
 			if want := n.Name == "a" && len(c.alter) > 0; n.Budgeted != want {
@@ -152,6 +158,9 @@ func TestReportsOfJudgements(t *testing.T) {
 			if waiting[reason] != n {
 				t.Errorf("dry run %t: %v waits, want %v", dryRun, waiting, want)
 			}
+		}
+		if judged := w.observer.judged["uid"]; len(judged) != 2 {
+			t.Errorf("dry run %t: reports on %v", dryRun, judged)
 		}
 		if w.reportNodes(t.Context(), p, fencing.PolicyDecision{}); len(w.observer.judged) > 0 {
 			t.Errorf("left: %v", w.observer.judged)
@@ -256,8 +265,125 @@ func TestReleaseNamesWhatIsLeft(t *testing.T) {
 			(err != nil) != (c.left != nil) || err != nil && !errors.Is(err, errNoAnswer) {
 			t.Errorf("%s: %+v, %v", name, done, err)
 		}
+		tries := 0
+		for _, call := range w.took() {
+			if call == "list nodes" {
+				tries++
+			}
+		}
+		if want := map[bool]int{true: 1, false: releaseTries}[err == nil]; tries != want {
+			t.Errorf("%s: %d tries, want %d", name, tries, want)
+		}
 		if err != nil && !strings.Contains(err.Error(), "release fences of nodes: ") {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A pod in a namespace that the policy does not select does not count, and neither does another pod's budget.
+func TestPodsThatDoNotCount(t *testing.T) {
+	t.Parallel()
+	w := outage(t, inProduction)
+	w.waits("a", gone, gone)
+	w.sync()
+	p, _ := w.observer.policies.Get("p")
+	if f, err := w.policyFacts(t.Context(), p); err != nil || f.Nodes[0].Waiting != 0 {
+		t.Errorf("%+v, %v", f.Nodes, err)
+	}
+	w.budget(false)
+	if isBudgeted(waiting{labels: map[string]string{"app": "web"}}, w.budgets["ns"]) {
+		t.Error("another pod's budget keeps the pod")
+	}
+	w.budgets["ns"][0].healthy = true
+	if isBudgeted(waiting{labels: map[string]string{"app": "web"}}, w.budgets["ns"]) {
+		t.Error("a healthy budget of another pod keeps the pod")
+	}
+	o := &v1.Node{Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeDiskPressure,
+		Status: v1.ConditionUnknown}}}}
+	if wholeNodeOf(o).unreachable {
+		t.Error("an unknown disk pressure makes a node unreachable")
+	}
+}
+
+// A node is fenced and reported once, however many the limits allow.
+func TestEachNodeIsFencedOnce(t *testing.T) {
+	t.Parallel()
+	w := outage(t, func(s *v1alpha1.FencePolicySpec) { s.MaxFences.IntVal, s.MaxFencesPerZone = 2, 2 })
+	for len(w.events.Events) > 0 {
+		<-w.events.Events
+	}
+	w.took()
+	w.pass(2 * time.Minute)
+	created, reported := 0, 0
+	for _, call := range w.took() {
+		if call == "create fence of a" {
+			created++
+		}
+	}
+	for len(w.events.Events) > 0 {
+		if event := <-w.events.Events; strings.Contains(event, " Unreachable ") {
+			reported++
+		}
+	}
+	if created != 1 || reported != 2 { // on the policy, and on the node
+		t.Errorf("%d NodeFences, %d Events", created, reported)
+	}
+}
+
+// The Leases are listed at intervals while a node is unreachable, and wake the policies.
+func TestLeasesArePolledDuringOutage(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.node("a", v1.ConditionUnknown)
+	w.policy("p")
+	w.sync()
+	synctest.Test(t, func(t *testing.T) {
+		woken := &recording{}
+		w.observer.wake = woken
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go w.pollLeases(ctx)
+		synctest.Wait()
+		if calls := w.took(); !slices.Equal(calls, []string{"list leases"}) ||
+			!slices.Equal(woken.all, []string{"policy p"}) {
+			t.Errorf("calls %q, woken %q", calls, woken.all)
+		}
+		if _, version := w.view.since("a"); version == "" {
+			t.Error("the list is not seen")
+		}
+		w.node("a", v1.ConditionTrue)
+		w.sync()
+		w.clock.Step(leasePoll)
+		synctest.Wait()
+		if _, version := w.view.since("a"); version != "" || len(w.took()) > 0 {
+			t.Error("the Leases are listed, or known, at rest")
+		}
+	})
+}
+
+// Without the kinds only Nodes are released. An API server that does not answer proves no absence.
+func TestReleaseWithoutKinds(t *testing.T) {
+	t.Parallel()
+	const group = "/csi-reclaimer.io/v1alpha1"
+	kinds := `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"csi-reclaimer.io/v1alpha1","resources":[` +
+		`{"name":"nodefences"},{"name":"fencepolicies"}]}`
+	held := objectOf("NodeFence", `,"uid":"uid","finalizers":["`+Finalizer+`"]`, "")
+	for name, c := range map[string]struct {
+		answers map[string]string
+		fences  int
+		fails   bool
+	}{
+		"with the kinds": {map[string]string{group: kinds, "/nodefences": list("NodeFence", held),
+			"GET /nodefences/a": held, "PATCH /nodefences/a": objectOf("NodeFence", `,"uid":"uid"`, ""),
+			"/nodes": list("Node")}, 1, false},
+		"without":   {map[string]string{group: notFound, "/nodes": list("Node")}, 0, false},
+		"no answer": {map[string]string{"/nodes": list("Node"), "/nodefences": list("NodeFence")}, 0, true},
+	} {
+		w, err := New(kubetest.NewServer(t, c.answers).Config(), Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if done, err := w.Release(t.Context()); done.Fences != c.fences || (err != nil) != c.fails {
+			t.Errorf("%s: %+v, %v", name, done, err)
 		}
 	}
 }

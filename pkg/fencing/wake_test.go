@@ -153,15 +153,16 @@ func TestLateRecordOfFenceIsDropped(t *testing.T) {
 	} {
 		w := requested(t, Config{})
 		w.again(2)
-		w.fail["get node"], w.fail["read off"] = errNoAnswer, errNoAnswer
+		w.fail["start off"] = errNoAnswer
+		ended := false
 		w.hook = func(call string) {
-			if call == "get fence" {
+			if ended = ended || call == "start off"; call == "start off" {
 				end(w)
 				w.sync()
 			}
 		}
 		w.reconcile(t.Context(), "a")
-		if waiting := w.reports.Waiting(); len(waiting) > 0 || len(w.observer.tracker.Fences) > 0 {
+		if waiting := w.reports.Waiting(); !ended || len(waiting) > 0 || len(w.observer.tracker.Fences) > 0 {
 			t.Errorf("%s: %v waits, %v is remembered", sentence, waiting, w.observer.tracker.Fences)
 		}
 	}
