@@ -387,3 +387,30 @@ func TestReleaseWithoutKinds(t *testing.T) {
 		}
 	}
 }
+
+// The policy looks at the live state of the very node that it fences.
+func TestAnotherNodeIsFencedAlone(t *testing.T) {
+	t.Parallel()
+	w := outage(t)
+	w.node("a", v1.ConditionTrue)
+	w.node("b", v1.ConditionUnknown)
+	w.waits("b", gone)
+	w.pass(2 * time.Minute)
+	w.wantPhase("a", "none")
+	w.wantPhase("b", v1alpha1.PhaseFencing)
+}
+
+// A report of a failure stays until the policy has worked again.
+func TestReportOfPolicyOutlastsConflict(t *testing.T) {
+	t.Parallel()
+	w := outage(t)
+	w.fail["list pods of a"] = errNoAnswer
+	w.pass(time.Minute)
+	for cause, want := range map[error]int{kube.ErrChanged: 1, errNoAnswer: 1} {
+		w.fail["list pods of a"] = cause
+		w.reconcilePolicy(t.Context(), "p")
+		if waiting := w.policyReports.Waiting(); waiting[fencing.ReasonAPIReadFailed] != want {
+			t.Errorf("%v: %v waits", cause, waiting)
+		}
+	}
+}
