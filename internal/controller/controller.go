@@ -25,12 +25,13 @@ type runner interface {
 	Stop()
 }
 
-// Controller runs watch caches, and queues that work from them; its methods are safe for concurrent use. Run is called
-// once, on the leading replica only, after all queues are added with NewQueue.
+// Controller runs watch caches, and queues that work from them. A feature's own Controller embeds it. Its methods are
+// safe for concurrent use, once all queues are added with NewQueue, and all first steps with Begin.
 type Controller struct {
 	name   string
 	caches []Cache
 	queues []runner
+	begin  []func(context.Context)
 
 	watching, working atomic.Bool
 	stopped           chan struct{}
@@ -41,6 +42,11 @@ type Controller struct {
 func NewController(name string, caches ...Cache) *Controller {
 	return &Controller{name: name, caches: caches, stopped: make(chan struct{})}
 }
+
+// Begin has c call the functions beside its queues once the caches are filled, with a context that ends after the
+// queues. They add the first keys, which Enqueue has left out until then. It is called before Run, and is no method, so
+// that only the feature that embeds c can call it.
+func Begin(c *Controller, with ...func(context.Context)) { c.begin = append(c.begin, with...) }
 
 // Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits for
 // leadership calls it, so that it can act as soon as it leads; it changes nothing in the cluster.
@@ -59,14 +65,11 @@ func (c *Controller) Watch(ctx context.Context) {
 }
 
 // Run works until ctx ends, which cancels calls in flight, or until Stop, which lets them finish, and returns when all
-// its goroutines have ended. An error means that ctx ended before the caches were filled; nothing is decided on
-// incomplete caches.
+// its goroutines have ended. Only the leading replica calls it, and only once: with leader election, ctx must end with
+// the lease. An error means that ctx ended before the caches were filled; nothing is decided on incomplete caches.
 //
 // Run watches by itself unless Watch already does, and then relies on Watch to continue.
-//
-// The additional functions (also) run beside the queues once the caches are filled, with a context that ends after the
-// queues. They add the first keys, which Enqueue has left out until then.
-func (c *Controller) Run(ctx context.Context, also ...func(context.Context)) error {
+func (c *Controller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -78,7 +81,7 @@ func (c *Controller) Run(ctx context.Context, also ...func(context.Context)) err
 	}
 	c.working.Store(true)
 	defer c.working.Store(false)
-	for _, one := range also {
+	for _, one := range c.begin {
 		all.Go(func() { one(ctx) })
 	}
 	var queues sync.WaitGroup

@@ -46,12 +46,13 @@ func begin(t *testing.T, also ...func(context.Context)) *run {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	Begin(r.Controller, append(also, func(ctx context.Context) { r.queue.AddAll(ctx, []string{"first"}) })...)
 	var ctx context.Context
 	ctx, r.cancel = context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.ended <- r.Run(ctx, append(also, func(ctx context.Context) { r.queue.AddAll(ctx, []string{"first"}) })...)
+		r.ended <- r.Run(ctx)
 	}()
 	t.Cleanup(func() { r.cancel(); <-done })
 	return r

@@ -71,10 +71,11 @@ func (c Config) Validate() error {
 
 // Server serves the page, and its methods are safe for concurrent use.
 type Server struct {
-	cfg           Config
-	hub           *hub
-	prefix        [sha256.Size]byte
-	authorization authorizationv1.AuthorizationV1Interface
+	// Checker finds missing permissions, which the page names, too.
+	permission.Checker
+	cfg    Config
+	hub    *hub
+	prefix [sha256.Size]byte
 }
 
 // New returns a Server of the cluster that config describes, and copies config. The cluster is only read while a
@@ -100,20 +101,14 @@ func New(config *rest.Config, cfg Config) (*Server, error) {
 	if _, err := begin(); err != nil { // errors in config show now
 		return nil, err
 	}
-	return &Server{cfg: cfg, authorization: client, prefix: sha256.Sum256([]byte(cfg.Prefix)),
-		hub: newHub(begin, cfg.Clock, view.State{Cluster: cfg.Cluster, Version: cfg.Version,
+	return &Server{Checker: permission.NewChecker(client, watch.Permissions()), cfg: cfg,
+		prefix: sha256.Sum256([]byte(cfg.Prefix)), hub: newHub(begin, cfg.Clock, view.State{Cluster: cfg.Cluster, Version: cfg.Version,
 			Docs: view.DocsAddress(cfg.Version)})}, nil
 }
 
 // Run reads the cluster while clients are connected, until ctx ends, and returns when all goroutines that it started
 // have ended. Streams end with it. It must only be called once, and ServeHTTP answers the requests.
 func (s *Server) Run(ctx context.Context) { s.hub.run(ctx) }
-
-// MissingPermissions returns the permissions that the API server does not grant, which the page names, too; see
-// [permission.Missing].
-func (s *Server) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
-	return permission.Missing(ctx, s.authorization, watch.Permissions())
-}
 
 // Serve calls Run, serves the page on the listener until ctx ends, and closes the listener.
 func (s *Server) Serve(ctx context.Context, on net.Listener) error {

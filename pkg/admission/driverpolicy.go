@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
-	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
@@ -20,10 +19,10 @@ import (
 
 // DriverPolicy reads whether the policy of a role is in force for a driver; its methods are safe for concurrent use.
 type DriverPolicy struct {
-	admission     admissionclient.AdmissionregistrationV1Interface
-	authorization authorizationv1.AuthorizationV1Interface
-	driver        string
-	role          volume.Role
+	permission.Checker
+	admission admissionclient.AdmissionregistrationV1Interface
+	driver    string
+	role      volume.Role
 }
 
 // NewDriverPolicy returns a DriverPolicy in the cluster of config, which is copied, where role is RoleOwner or
@@ -37,7 +36,8 @@ func NewDriverPolicy(config *rest.Config, driver string, role volume.Role) (*Dri
 	if err != nil {
 		return nil, fmt.Errorf("create a client for admissionregistration.k8s.io/v1: %w", err)
 	}
-	return &DriverPolicy{admission, clients.Authorization, driver, role}, nil
+	return &DriverPolicy{permission.NewChecker(clients.Authorization, driverPolicyPermissions(role)), admission, driver,
+		role}, nil
 }
 
 // Since returns the time since when policy and binding have been unchanged, by the API server's clock and to the
@@ -80,15 +80,14 @@ func lastChange(o *metav1.ObjectMeta) time.Time {
 	return last
 }
 
-// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].
-func (p *DriverPolicy) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
-	var permissions []permission.Permission
+// driverPolicyPermissions returns the permissions that a DriverPolicy needs.
+func driverPolicyPermissions(role volume.Role) (needed []permission.Permission) {
 	for _, resource := range []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"} {
-		permissions = append(permissions, permission.Permission{
-			Group: admissionv1.GroupName, Resource: resource, Verb: "get", Name: policyName(p.role),
+		needed = append(needed, permission.Permission{
+			Group: admissionv1.GroupName, Resource: resource, Verb: "get", Name: policyName(role),
 			Without: "PVs that are bound without the finalizer although an admission policy should have added it are not " +
 				"noticed",
 		})
 	}
-	return permission.Missing(ctx, p.authorization, permissions)
+	return needed
 }

@@ -9,7 +9,6 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
-	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -22,9 +21,9 @@ import (
 // only this configuration has to change. An API server that drops match conditions (before 1.28) stores a configuration
 // that lists no driver, and no PV is changed.
 type DriverWatcher struct {
-	key           string
-	configs       *kube.Cache[configuredDrivers]
-	authorization authorizationv1.AuthorizationV1Interface
+	permission.Checker
+	key     string
+	configs *kube.Cache[configuredDrivers]
 }
 
 // configuredDrivers holds the drivers of a configuration.
@@ -48,7 +47,8 @@ func NewDriverWatcher(config *rest.Config, metrics prometheus.Registerer) (*Driv
 	if err != nil {
 		return nil, fmt.Errorf("create a client for admissionregistration.k8s.io/v1: %w", err)
 	}
-	l := &DriverWatcher{key: cache.NewObjectName("", WebhooksName).String(), authorization: clients.Authorization}
+	l := &DriverWatcher{Checker: permission.NewChecker(clients.Authorization, driverPermissions()),
+		key: cache.NewObjectName("", WebhooksName).String()}
 	l.configs = kube.NewCacheOf(kube.Selection{Name: WebhooksName}, admission.RESTClient(),
 		"mutatingwebhookconfigurations", &admissionv1.MutatingWebhookConfiguration{}, configuredDriversOf, ignoreEvents{})
 	if metrics != nil {
@@ -83,17 +83,15 @@ func (l *DriverWatcher) unreadable() float64 {
 	return 0
 }
 
-// MissingPermissions returns the permissions on the configuration that the API server does not grant; see
-// [permission.Missing].
-func (l *DriverWatcher) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
-	var permissions []permission.Permission
+// driverPermissions returns the permissions that a DriverWatcher needs.
+func driverPermissions() (needed []permission.Permission) {
 	for _, verb := range []string{"list", "watch"} {
-		permissions = append(permissions, permission.Permission{
+		needed = append(needed, permission.Permission{
 			Group: admissionv1.GroupName, Resource: "mutatingwebhookconfigurations", Verb: verb, Name: WebhooksName,
 			Without: "the webhook protects no PV, because its drivers are not known",
 		})
 	}
-	return permission.Missing(ctx, l.authorization, permissions)
+	return needed
 }
 
 func configuredDriversOf(object runtime.Object, _ bool) (_ configuredDrivers, keep bool, err error) {

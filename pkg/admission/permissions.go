@@ -1,10 +1,6 @@
 package admission
 
-import (
-	"context"
-
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
-)
+import "github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 
 // permissions returns the permissions that a LiveReader needs.
 func permissions() []permission.Permission {
@@ -13,9 +9,4 @@ func permissions() []permission.Permission {
 		{Resource: "persistentvolumeclaims", Verb: "get",
 			Without: "pods are bound although one of their claims is terminating"},
 	}
-}
-
-// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].
-func (a *LiveReader) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
-	return permission.Missing(ctx, a.clients.Authorization, permissions())
 }

@@ -7,13 +7,18 @@ import (
 	"k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // LiveReader is a Reader that reads every object live from a cluster.
-type LiveReader struct{ clients kube.Clients }
+type LiveReader struct {
+	permission.Checker
+	core corev1.CoreV1Interface
+}
 
 // NewReader returns a Reader of the cluster of config, which is copied.
 func NewReader(config *rest.Config) (*LiveReader, error) {
@@ -21,18 +26,18 @@ func NewReader(config *rest.Config) (*LiveReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &LiveReader{clients}, nil
+	return &LiveReader{permission.NewChecker(clients.Authorization, permissions()), clients.Core}, nil
 }
 
 // Pod implements Reader.
 func (a *LiveReader) Pod(ctx context.Context, namespace, name string) (*v1.Pod, bool, error) {
-	pod, err := a.clients.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	pod, err := a.core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	return found(pod, err, "pod", namespace, name)
 }
 
 // Claim implements Reader.
 func (a *LiveReader) Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, bool, error) {
-	claim, err := a.clients.Core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	claim, err := a.core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	return found(claim, err, "claim", namespace, name)
 }
 

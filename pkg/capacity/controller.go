@@ -113,6 +113,7 @@ func (c *Controller) start(caches ...controller.Cache) (err error) {
 		c.nodes.Follow(c.enqueueSurvey)
 	}
 	c.control = controller.NewController("capacity", caches...)
+	controller.Begin(c.control, c.begin)
 	items := controller.Config{Name: "capacity", Workers: c.cfg.Workers, Clock: c.cfg.Clock}
 	if c.items, err = controller.NewQueue(c.control, items, c.reconcile); err != nil {
 		return err
@@ -132,12 +133,12 @@ func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
 //
 // Run starts Watch unless the caller has started it; in that case the caller has to keep it running. Run returns an
 // error only if ctx ends before the caches are filled.
-func (c *Controller) Run(ctx context.Context) error {
-	return c.control.Run(ctx, func(ctx context.Context) {
-		klog.FromContext(ctx).Info("Publishing capacity", "driver", c.driverName, "namespace", c.cfg.Namespace,
-			"pollInterval", c.cfg.PollInterval)
-		c.enqueueSurvey()
-	})
+func (c *Controller) Run(ctx context.Context) error { return c.control.Run(ctx) }
+
+func (c *Controller) begin(ctx context.Context) {
+	klog.FromContext(ctx).Info("Publishing capacity", "driver", c.driverName, "namespace", c.cfg.Namespace,
+		"pollInterval", c.cfg.PollInterval)
+	c.enqueueSurvey()
 }
 
 // Stop begins no more work and lets the work in progress finish, whereupon Run returns. Stop itself does not wait for

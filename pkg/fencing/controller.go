@@ -7,32 +7,32 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
-	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Controller fences the nodes of a cluster. Its methods are safe for concurrent use.
+// Controller fences the nodes of a cluster; [controller.Controller] says how it is run. Its methods are safe for
+// concurrent use.
 type Controller struct {
-	cfg      Config
-	cluster  cluster
-	policies policyCluster
-	runner   runner
-	// discovery and authorization check the preconditions of this program.
-	discovery     discovery.DiscoveryInterface
-	authorization authorizationv1.AuthorizationV1Interface
-	observer      *observer
-	view          *view
+	*controller.Controller
+	permission.Checker
+	cfg       Config
+	cluster   cluster
+	policies  policyCluster
+	runner    runner
+	discovery discovery.DiscoveryInterface
+	observer  *observer
+	view      *view
 	// reports are on NodeFences, policyReports on FencePolicies, and judgements on nodes that a FencePolicy judges.
 	// Separate recorders give each kind its own waiting metric.
 	reports, policyReports, judgements *events.Recorder[Reason]
 	metrics                            metrics
 
-	control             *controller.Controller
 	fences, policyQueue *controller.Queue[string]
 }
 
@@ -54,7 +54,8 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.discovery, c.authorization = clients.all.Discovery(), clients.Authorization
+	c.discovery = clients.all.Discovery()
+	c.Checker = permission.NewChecker(clients.Authorization, cfg.permissions())
 	return c, c.run(c.observer.follow(clients, cfg.Watches)...)
 }
 
@@ -72,13 +73,14 @@ func newController(cfg Config, cluster cluster, policies policyCluster, runner r
 
 // run creates the queues, which work on the objects in the caches.
 func (c *Controller) run(caches ...controller.Cache) error {
-	c.control = controller.NewController("node-fencing", caches...)
+	c.Controller = controller.NewController("node-fencing", caches...)
+	controller.Begin(c.Controller, c.begin, c.pollLeases)
 	var err error
-	if c.fences, err = controller.NewQueue(c.control, controller.Config{Name: "node-fencing", Workers: c.cfg.Workers,
+	if c.fences, err = controller.NewQueue(c.Controller, controller.Config{Name: "node-fencing", Workers: c.cfg.Workers,
 		Clock: c.cfg.Clock}, c.reconcile); err != nil {
 		return err
 	}
-	c.policyQueue, err = controller.NewQueue(c.control, controller.Config{Name: "node-fencing-policies", Workers: 1,
+	c.policyQueue, err = controller.NewQueue(c.Controller, controller.Config{Name: "node-fencing-policies", Workers: 1,
 		Clock: c.cfg.Clock}, c.reconcilePolicy)
 	return err
 }
@@ -100,18 +102,6 @@ func (w woken) forgetPolicy(p *policy) {
 // their presence is unknown.
 func (c *Controller) Installed(ctx context.Context) error { return installed(ctx, c.discovery) }
 
-// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. It changes no object in the
-// cluster, so that a replica that waits for leadership can call it and act as soon as it leads.
-func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
-
-// Run works until ctx ends, which cancels calls in flight, or until Stop, which lets them finish, and returns when all
-// its goroutines have ended. Only the leading replica calls Run, and only once; with leader election, ctx must end with
-// the lease.
-//
-// Run starts the watches unless Watch runs already, and then relies on Watch to continue. It returns an error if ctx
-// ended before the caches were filled, since no decision is made without them.
-func (c *Controller) Run(ctx context.Context) error { return c.control.Run(ctx, c.begin, c.pollLeases) }
-
 // begin enqueues every object in the caches that may need work.
 func (c *Controller) begin(ctx context.Context) {
 	klog.FromContext(ctx).Info("Fencing nodes", "workers", c.cfg.Workers, "dryRun", c.cfg.DryRun, "keepReturned",
@@ -120,12 +110,3 @@ func (c *Controller) begin(ctx context.Context) {
 	c.fences.AddAll(ctx, fences)
 	c.policyQueue.AddAll(ctx, policies)
 }
-
-// WaitSynced waits until Synced returns true, and returns an error if ctx ends first.
-func (c *Controller) WaitSynced(ctx context.Context) error { return c.control.WaitSynced(ctx) }
-
-// Synced reports whether the caches hold the objects that the API server had when they were started.
-func (c *Controller) Synced() bool { return c.control.Synced() }
-
-// Stop lets the work in progress finish and begins no more, so that Run returns. It does not wait for that.
-func (c *Controller) Stop() { c.control.Stop() }

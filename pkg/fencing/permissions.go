@@ -1,8 +1,6 @@
 package fencing
 
 import (
-	"context"
-
 	"k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
@@ -50,9 +48,4 @@ func (c Config) permissions() []permission.Permission {
 			"patch")
 	}
 	return permissions
-}
-
-// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].
-func (c *Controller) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
-	return permission.Missing(ctx, c.authorization, c.cfg.permissions())
 }

@@ -1,8 +1,6 @@
 package intree
 
 import (
-	"context"
-
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
@@ -36,9 +34,4 @@ func (c Config) permissions() []permission.Permission {
 		}
 	}
 	return permissions
-}
-
-// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].
-func (c *Controller) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
-	return permission.Missing(ctx, c.authorization, c.cfg.permissions())
 }

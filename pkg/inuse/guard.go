@@ -30,15 +30,16 @@ type Kind interface {
 	Caches() []controller.Cache
 }
 
-// Guard protects the objects of one kind.
+// Guard protects the objects of one kind; [controller.Controller] says how it is run. A kind may add its own queues to
+// the Controller.
 type Guard struct {
+	*controller.Controller
 	name     string
 	cfg      Config
 	kind     Kind
 	tracker  *tracker
 	recorder *events.Recorder[Reason]
 	metrics  *metrics
-	control  *controller.Controller
 	queue    *controller.Queue[string]
 }
 
@@ -58,42 +59,27 @@ func New(name string, kind Kind, cfg Config) (*Guard, error) {
 	if cfg.Mode != ModeOff {
 		caches = kind.Caches()
 	}
-	g.control = controller.NewController("protect-"+name, caches...)
+	g.Controller = controller.NewController("protect-"+name, caches...)
+	controller.Begin(g.Controller, g.begin)
 	var err error
-	g.queue, err = controller.NewQueue(g.control, controller.Config{Name: "protect-" + name, Workers: cfg.Workers,
+	g.queue, err = controller.NewQueue(g.Controller, controller.Config{Name: "protect-" + name, Workers: cfg.Workers,
 		Clock: cfg.Clock}, g.reconcile)
 	return g, err
 }
 
-// Controller returns the controller that runs the Guard's queue, and to which a kind may add its own queues.
-func (g *Guard) Controller() *controller.Controller { return g.control }
-
-// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits for
-// leadership calls it, so that it can act as soon as it leads; it changes nothing in the cluster.
-func (g *Guard) Watch(ctx context.Context) { g.control.Watch(ctx) }
-
-// Run protects until ctx ends, which cancels calls in flight, or until Stop, which lets them finish, and returns when
-// all its goroutines have ended. It is called once, on the leading replica only. It watches by itself unless Watch
-// already does, and then relies on Watch to continue.
+// Run is Run of the Controller. A need that stays unanswered from now on proves that no other controller does the work.
 func (g *Guard) Run(ctx context.Context) error {
 	if g.cfg.Mode != ModeOff {
 		g.tracker.leads()
 	}
-	return g.control.Run(ctx, func(ctx context.Context) {
-		klog.FromContext(ctx).Info("Protecting", "kind", g.name, "mode", g.cfg.Mode, "dryRun", g.cfg.DryRun)
-		g.queue.AddAll(ctx, g.kind.Keys())
-	})
+	return g.Controller.Run(ctx)
 }
 
-// Stop lets the writes under way finish and starts no more, after which Run returns; Stop itself does not wait.
-func (g *Guard) Stop() { g.control.Stop() }
-
-// WaitSynced waits until the caches hold the state that the API server had when they were started, and returns an error
-// if ctx ends first.
-func (g *Guard) WaitSynced(ctx context.Context) error { return g.control.WaitSynced(ctx) }
-
-// Synced reports whether WaitSynced would return at once.
-func (g *Guard) Synced() bool { return g.control.Synced() }
+// begin enqueues every object that may need a write.
+func (g *Guard) begin(ctx context.Context) {
+	klog.FromContext(ctx).Info("Protecting", "kind", g.name, "mode", g.cfg.Mode, "dryRun", g.cfg.DryRun)
+	g.queue.AddAll(ctx, g.kind.Keys())
+}
 
 // Enqueue has the object of a key decided on while Run works. Keys enqueued earlier are not lost, because Run begins
 // with all keys.
@@ -120,7 +106,7 @@ func (g *Guard) Deleted(last Object, final bool) {
 }
 
 func (g *Guard) othersAtWork(news bool) {
-	if news && g.control.Working() {
+	if news && g.Working() {
 		klog.Background().Info("Another controller manages the finalizer; leaving the objects to it", "kind", g.name)
 	}
 }

@@ -162,7 +162,7 @@ func TestNewLeaderForgetsEvidence(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- g.Run(ctx) }()
-	for deadline := time.Now().Add(time.Minute); !g.control.Working() && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); !g.Working() && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	cancel()

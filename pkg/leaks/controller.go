@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -13,22 +12,25 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Controller finds leaked volumes of one driver in repeated leak checks. Its counts are kept in memory, so a new
-// leader starts counting from zero.
+// leader starts counting from zero. [controller.Controller] says how it is run: Run makes a leak check at once and then
+// every Config.Interval. It reports a leak check that fails, and makes the next one after the interval. Stop cancels the
+// leak check in progress, which loses nothing. Watch waits for the owner of Config.Volumes, who watches the PVs.
 type Controller struct {
-	cfg           Config
-	name          string
-	driver        Driver
-	cluster       cluster
-	authorization authorizationv1.AuthorizationV1Interface
-	tracker       *tracker
-	recorder      *events.Recorder[Reason]
-	control       *controller.Controller
-	checks        *controller.Queue[checkKey]
+	*controller.Controller
+	permission.Checker
+	cfg      Config
+	name     string
+	driver   Driver
+	cluster  cluster
+	tracker  *tracker
+	recorder *events.Recorder[Reason]
+	checks   *controller.Queue[checkKey]
 }
 
 type checkKey struct{}
@@ -53,7 +55,7 @@ func New(config *rest.Config, driver string, asks Driver, cfg Config) (*Controll
 	if err != nil {
 		return nil, err
 	}
-	a.authorization = clients.Authorization
+	a.Checker = permission.NewChecker(clients.Authorization, a.Permissions())
 	return a, nil
 }
 
@@ -76,9 +78,10 @@ func newController(at cluster, driver string, asks Driver, cfg Config) (*Control
 		caches = append(caches, controller.Polled("persistentvolumes", func(ctx context.Context) { <-ctx.Done() },
 			pvs.Synced))
 	}
-	a.control = controller.NewController("leaks", caches...)
+	a.Controller = controller.NewController("leaks", caches...)
+	controller.Begin(a.Controller, a.begin)
 	var err error
-	a.checks, err = controller.NewQueue(a.control, controller.Config{Name: "leaks", Workers: 1, Clock: a.cfg.Clock},
+	a.checks, err = controller.NewQueue(a.Controller, controller.Config{Name: "leaks", Workers: 1, Clock: a.cfg.Clock},
 		a.reconcile)
 	return a, errors.Join(err, a.register(a.cfg.Metrics))
 }
@@ -90,33 +93,19 @@ func (a *Controller) pvChanged(pv volume.PV) {
 	}
 }
 
-// Watch returns when ctx ends, without a watch of its own, because the owner of Config.Volumes watches the PVs.
-func (a *Controller) Watch(ctx context.Context) { a.control.Watch(ctx) }
-
-// Synced reports whether the watch of Config.Volumes has its initial list, so that Run can begin.
-func (a *Controller) Synced() bool { return a.control.Synced() }
-
-// Run makes a leak check at once and then every Config.Interval, until ctx ends or Stop is called. It returns when
-// the leak check in progress has ended, and is called once, by the leading replica. A failed leak check is reported,
-// and the next one follows after the interval.
-func (a *Controller) Run(ctx context.Context) error {
-	return a.control.Run(ctx, func(ctx context.Context) {
-		klog.FromContext(ctx).Info("Auditing", "driver", a.name, "interval", a.cfg.Interval, "sightings", a.cfg.Sightings,
-			"grace", a.cfg.Grace)
-		a.checks.Enqueue(checkKey{})
-	})
+// begin makes the first leak check.
+func (a *Controller) begin(ctx context.Context) {
+	klog.FromContext(ctx).Info("Auditing", "driver", a.name, "interval", a.cfg.Interval, "sightings", a.cfg.Sightings,
+		"grace", a.cfg.Grace)
+	a.checks.Enqueue(checkKey{})
 }
-
-// Stop cancels the leak check in progress, which loses nothing, and begins no more, whereupon Run returns. Stop
-// itself does not wait for that.
-func (a *Controller) Stop() { a.control.Stop() }
 
 func (a *Controller) reconcile(ctx context.Context, _ checkKey) controller.Result {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
 		select {
-		case <-a.control.Stopped():
+		case <-a.Stopped():
 			cancel()
 		case <-ctx.Done():
 		}

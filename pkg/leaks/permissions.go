@@ -1,10 +1,6 @@
 package leaks
 
-import (
-	"context"
-
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
-)
+import "github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 
 // Permissions returns the permissions that the Controller needs with its settings.
 func (a *Controller) Permissions() []permission.Permission {
@@ -20,9 +16,4 @@ func (a *Controller) Permissions() []permission.Permission {
 			Verb: "list", Without: nothing})
 	}
 	return needed
-}
-
-// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].
-func (a *Controller) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
-	return permission.Missing(ctx, a.authorization, a.Permissions())
 }

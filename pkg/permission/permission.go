@@ -58,6 +58,22 @@ func Missing(ctx context.Context, client authorizationv1.AuthorizationV1Interfac
 	return missing, nil
 }
 
+// Checker finds the missing ones among the permissions of a controller, which embeds it.
+type Checker struct {
+	client authorizationv1.AuthorizationV1Interface
+	rights []Permission
+}
+
+// NewChecker returns a Checker of these permissions of the client's user.
+func NewChecker(client authorizationv1.AuthorizationV1Interface, rights []Permission) Checker {
+	return Checker{client, rights}
+}
+
+// MissingPermissions returns the permissions that the API server does not grant; see [Missing].
+func (c Checker) MissingPermissions(ctx context.Context) ([]Permission, error) {
+	return Missing(ctx, c.client, c.rights)
+}
+
 func (r Permission) granted(ctx context.Context, client authorizationv1.AuthorizationV1Interface) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()

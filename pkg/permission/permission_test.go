@@ -35,6 +35,10 @@ func TestMissing(t *testing.T) {
 		!slices.Equal(got, []Permission{all, other}) {
 		t.Errorf("missing %v, %v", got, err)
 	}
+	if got, err := NewChecker(client.AuthorizationV1(), rights).MissingPermissions(t.Context()); err != nil ||
+		!slices.Equal(got, []Permission{all, other}) {
+		t.Errorf("a Checker misses %v, %v", got, err)
+	}
 	fail = errors.New("timeout")
 	if got, err := Missing(t.Context(), client.AuthorizationV1(), rights); err == nil || got != nil {
 		t.Errorf("what could not be found out is missing: %v, %v", got, err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -13,19 +12,21 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Controller holds the pods of a cluster. Its methods are safe for concurrent use.
+// Controller holds the pods of a cluster; [controller.Controller] says how it is run. Its methods are safe for
+// concurrent use.
 type Controller struct {
-	cfg           Config
-	cluster       cluster
-	authorization authorizationv1.AuthorizationV1Interface
-	observer      *observer
-	volumeLocks   *volumeLocks
-	recorder      *events.Recorder[Reason]
-	metrics       metrics
+	*controller.Controller
+	permission.Checker
+	cfg         Config
+	cluster     cluster
+	observer    *observer
+	volumeLocks *volumeLocks
+	recorder    *events.Recorder[Reason]
+	metrics     metrics
 
-	control                                      *controller.Controller
 	pods, claims, lockings, namespaces, markings *controller.Queue[string]
 }
 
@@ -59,7 +60,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.authorization = clients.Authorization
+	c.Checker = permission.NewChecker(clients.Authorization, cfg.permissions())
 	return c, c.run(c.observer.follow(clients, fences, cfg.Watches)...)
 }
 
@@ -74,7 +75,11 @@ func newController(cfg Config, cluster cluster, locks lockClient) (*Controller, 
 
 // run creates the queues, which work on the objects in the caches.
 func (c *Controller) run(caches ...controller.Cache) error {
-	c.control = controller.NewController("pod-safety", caches...)
+	c.Controller = controller.NewController("pod-safety", caches...)
+	controller.Begin(c.Controller, c.watchForcePolicy, c.begin, c.beginClaims)
+	if !c.cfg.DryRun {
+		controller.Begin(c.Controller, c.sweepLocks)
+	}
 	for _, queue := range []struct {
 		of        **controller.Queue[string]
 		name      string
@@ -87,7 +92,7 @@ func (c *Controller) run(caches ...controller.Cache) error {
 		{&c.namespaces, "pod-safety-namespaces", otherWorkers, c.hold},
 		{&c.markings, "pod-safety-nodes", otherWorkers, c.mark},
 	} {
-		made, err := controller.NewQueue(c.control, controller.Config{Name: queue.name, Workers: queue.workers,
+		made, err := controller.NewQueue(c.Controller, controller.Config{Name: queue.name, Workers: queue.workers,
 			Clock: c.cfg.Clock}, queue.reconcile)
 		if err != nil {
 			return err
@@ -100,7 +105,7 @@ func (c *Controller) run(caches ...controller.Cache) error {
 // woken enqueues the objects that the watches report.
 type woken struct{ c *Controller }
 
-func (w woken) working() bool         { return w.c.control.Working() }
+func (w woken) working() bool         { return w.c.Working() }
 func (w woken) pod(key string)        { w.c.pods.Enqueue(key) }
 func (w woken) claim(key string)      { w.c.claims.Enqueue(key) }
 func (w woken) namespace(name string) { w.c.namespaces.Enqueue(name) }
@@ -109,24 +114,6 @@ func (w woken) node(name string)      { w.c.markings.Enqueue(name) }
 func (w woken) forget(p *pod) {
 	w.c.recorder.Forget(p.uid)
 	w.c.locks(p.node)
-}
-
-// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. It changes no object in the
-// cluster, so that a replica that waits for leadership can call it and act as soon as it leads.
-func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
-
-// Run works until ctx ends, which cancels calls in flight, or until Stop, which lets them finish, and returns when all
-// its goroutines have ended. Only the leading replica calls Run, and only once; with leader election, ctx must end with
-// the lease.
-//
-// Run starts the watches unless Watch runs already, and then relies on Watch to continue. It returns an error if ctx
-// ended before the caches were filled, since no decision is made without them.
-func (c *Controller) Run(ctx context.Context) error {
-	also := []func(context.Context){c.watchForcePolicy, c.begin, c.beginClaims}
-	if !c.cfg.DryRun {
-		also = append(also, c.sweepLocks)
-	}
-	return c.control.Run(ctx, also...)
 }
 
 // begin enqueues every object in the caches that may need work.
@@ -142,12 +129,3 @@ func (c *Controller) begin(ctx context.Context) {
 	}
 	c.pods.AddAll(ctx, pods)
 }
-
-// WaitSynced waits until Synced returns true, and returns an error if ctx ends first.
-func (c *Controller) WaitSynced(ctx context.Context) error { return c.control.WaitSynced(ctx) }
-
-// Synced reports whether the caches hold the objects that the API server had when they were started.
-func (c *Controller) Synced() bool { return c.control.Synced() }
-
-// Stop lets the work in progress finish and begins no more, so that Run returns. It does not wait for that.
-func (c *Controller) Stop() { c.control.Stop() }

@@ -1,8 +1,6 @@
 package podsafety
 
 import (
-	"context"
-
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/api/core/v1"
 
@@ -86,9 +84,4 @@ func (c Config) writes() (permissions []permission.Permission) {
 		add("", "events", "only the log and the metrics show why a pod stays", "create", "patch")
 	}
 	return permissions
-}
-
-// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].
-func (c *Controller) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
-	return permission.Missing(ctx, c.authorization, c.cfg.permissions())
 }

@@ -138,6 +138,7 @@ func NewForClient(client kubernetes.Interface, name string, driver Driver, reque
 	p.watches = p.newWatches()
 	p.assumed = caches.NewAssumed(p.volumes.Reached)
 	p.control = controller.NewController("provision", p.caches()...)
+	controller.Begin(p.control, p.provision)
 	p.working = p.control.Working
 	if err := p.newQueues(); err != nil {
 		return nil, err
@@ -329,7 +330,7 @@ func (p *Controller) Run(ctx context.Context) error {
 		}
 	})
 	defer endWriting()
-	if err := p.control.Run(ctx, p.provision); err != nil {
+	if err := p.control.Run(ctx); err != nil {
 		return err
 	}
 	p.flush(ctx)

@@ -161,6 +161,13 @@ func (r *Controller) makeQueues() (err error) {
 		caches = append(caches, r.attachmentCache)
 	}
 	r.base = controller.NewController("reclaim", caches...)
+	controller.Begin(r.base, r.firstPass)
+	if r.cfg.Brake.Deletions > 0 {
+		controller.Begin(r.base, r.watchBrake)
+	}
+	if r.admissions != nil {
+		controller.Begin(r.base, r.watchAdmission)
+	}
 	config := controller.Config{Name: "reclaim", Workers: r.cfg.Workers, Clock: r.cfg.Clock}
 	if r.reclaiming, err = controller.NewQueue(r.base, config, r.reconcile); err != nil {
 		return err
@@ -190,14 +197,7 @@ func (r *Controller) Run(ctx context.Context) error {
 	defer stop()
 	r.lead(true)
 	defer r.lead(false)
-	also := []func(context.Context){r.firstPass}
-	if r.cfg.Brake.Deletions > 0 {
-		also = append(also, r.watchBrake)
-	}
-	if r.admissions != nil {
-		also = append(also, r.watchAdmission)
-	}
-	if err := r.base.Run(ctx, also...); err != nil {
+	if err := r.base.Run(ctx); err != nil {
 		return err
 	}
 	if err := context.Cause(ctx); errors.Is(err, leadership.ErrExpired) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
-	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -14,25 +13,26 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Controller assigns and frees the locks of the claims of a cluster. Its methods are safe for concurrent use.
+// Controller assigns and frees the locks of the claims of a cluster; [controller.Controller] says how it is run. Its
+// methods are safe for concurrent use.
 type Controller struct {
+	*controller.Controller
+	permission.Checker
 	cfg     Config
 	cluster cluster
 	users   *users
 	// ungating are the pods that may lose their gate without a lock.
 	ungating *ungating
 	// slots bounds the concurrent calls to the API server.
-	slots chan struct{}
-	// authorization checks the permissions of this program.
-	authorization authorizationv1.AuthorizationV1Interface
-	observer      *observer
+	slots    chan struct{}
+	observer *observer
 	// podReports and claimReports are separate, so that the metric of waiting pods counts no claims.
 	podReports, claimReports *events.Recorder[Reason]
 	metrics                  metrics
 
-	control     *controller.Controller
 	pods, locks *controller.Queue[string]
 }
 
@@ -63,7 +63,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.authorization = clients.Authorization
+	c.Checker = permission.NewChecker(clients.Authorization, cfg.permissions())
 	return c, c.run(c.observer.follow(clients, fences, cfg.Watches)...)
 }
 
@@ -80,13 +80,14 @@ func newController(cfg Config, cluster cluster) (*Controller, error) {
 
 // run adds the caches and the queues.
 func (c *Controller) run(caches ...controller.Cache) error {
-	c.control = controller.NewController("single-node", caches...)
+	c.Controller = controller.NewController("single-node", caches...)
+	controller.Begin(c.Controller, c.begin)
 	var err error
-	if c.pods, err = controller.NewQueue(c.control, controller.Config{Name: "single-node",
+	if c.pods, err = controller.NewQueue(c.Controller, controller.Config{Name: "single-node",
 		Workers: sessionsPerSlot * c.cfg.Workers, Clock: c.cfg.Clock}, c.reconcile); err != nil {
 		return err
 	}
-	c.locks, err = controller.NewQueue(c.control, controller.Config{Name: "single-node-locks",
+	c.locks, err = controller.NewQueue(c.Controller, controller.Config{Name: "single-node-locks",
 		Workers: c.cfg.Workers, Clock: c.cfg.Clock}, c.reconcileLock)
 	return err
 }
@@ -94,23 +95,11 @@ func (c *Controller) run(caches ...controller.Cache) error {
 // woken enqueues the objects that a change in the watches affects.
 type woken struct{ c *Controller }
 
-func (w woken) working() bool             { return w.c.control.Working() }
+func (w woken) working() bool             { return w.c.Working() }
 func (w woken) pod(key string)            { w.c.pods.Enqueue(key) }
 func (w woken) claim(key string)          { w.c.locks.Enqueue(key) }
 func (w woken) forgetPod(uid types.UID)   { w.c.podReports.Forget(uid) }
 func (w woken) forgetClaim(uid types.UID) { w.c.claimReports.Forget(uid) }
-
-// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. It changes nothing in the cluster,
-// and lets a replica that waits for leadership act at once when it leads.
-func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
-
-// Run works until ctx ends, which cuts off calls in flight, or until Stop, which lets them end. It returns when
-// everything it started has ended. Only the leading replica calls it, and only once: with leader election, ctx has to
-// end with the lease.
-//
-// Run watches by itself unless Watch already does; then it needs Watch to continue. An error means that ctx ended
-// before the caches were filled, and that nothing was decided.
-func (c *Controller) Run(ctx context.Context) error { return c.control.Run(ctx, c.begin) }
 
 // begin enqueues all gated pods and locks in the caches.
 func (c *Controller) begin(ctx context.Context) {
@@ -120,12 +109,3 @@ func (c *Controller) begin(ctx context.Context) {
 	c.locks.AddAll(ctx, claims)
 	c.pods.AddAll(ctx, pods)
 }
-
-// WaitSynced waits until Synced, and returns an error if ctx ends before.
-func (c *Controller) WaitSynced(ctx context.Context) error { return c.control.WaitSynced(ctx) }
-
-// Synced reports whether the caches hold the state that the API server had when they were started.
-func (c *Controller) Synced() bool { return c.control.Synced() }
-
-// Stop lets current work end and begins no more, after which Run returns. It does not wait.
-func (c *Controller) Stop() { c.control.Stop() }

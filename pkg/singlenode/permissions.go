@@ -1,8 +1,6 @@
 package singlenode
 
 import (
-	"context"
-
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
@@ -50,9 +48,4 @@ func (c Config) permissions() []permission.Permission {
 		add("", "events", "only the log and the metrics show why a pod waits", false, "create", "patch")
 	}
 	return permissions
-}
-
-// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].
-func (c *Controller) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
-	return permission.Missing(ctx, c.authorization, c.cfg.permissions())
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -13,20 +12,21 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Controller carries out the retention policies of a cluster's StatefulSets. Its methods are safe for concurrent use.
+// Controller carries out the retention policies of a cluster's StatefulSets; [controller.Controller] says how it is run.
+// Its methods are safe for concurrent use.
 type Controller struct {
-	cfg     Config
-	cluster cluster
-	// authorization checks the permissions of this program.
-	authorization authorizationv1.AuthorizationV1Interface
-	observer      *observer
+	*controller.Controller
+	permission.Checker
+	cfg      Config
+	cluster  cluster
+	observer *observer
 	// claimReports and setReports are separate, so that each kind has a metric of waiting objects.
 	claimReports, setReports *events.Recorder[Reason]
 	metrics                  metrics
 
-	control      *controller.Controller
 	claims, sets *controller.Queue[string]
 }
 
@@ -50,7 +50,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.authorization = clients.Authorization
+	c.Checker = permission.NewChecker(clients.Authorization, cfg.permissions())
 	return c, c.run(c.observer.follow(clients, cfg.Watches)...)
 }
 
@@ -66,13 +66,14 @@ func newController(cfg Config, cluster cluster) (*Controller, error) {
 
 // run adds the caches and the queues.
 func (c *Controller) run(caches ...controller.Cache) error {
-	c.control = controller.NewController("statefulset-claims", caches...)
+	c.Controller = controller.NewController("statefulset-claims", caches...)
+	controller.Begin(c.Controller, c.begin)
 	var err error
-	if c.claims, err = controller.NewQueue(c.control, controller.Config{Name: "statefulset-claims",
+	if c.claims, err = controller.NewQueue(c.Controller, controller.Config{Name: "statefulset-claims",
 		Workers: c.cfg.Workers, Clock: c.cfg.Clock}, c.reconcile); err != nil {
 		return err
 	}
-	c.sets, err = controller.NewQueue(c.control, controller.Config{Name: "statefulset-claims-sets",
+	c.sets, err = controller.NewQueue(c.Controller, controller.Config{Name: "statefulset-claims-sets",
 		Workers: setWorkers, Clock: c.cfg.Clock}, c.reconcileSet)
 	return err
 }
@@ -80,23 +81,11 @@ func (c *Controller) run(caches ...controller.Cache) error {
 // woken enqueues the objects that a change in the watches affects.
 type woken struct{ c *Controller }
 
-func (w woken) working() bool                { return w.c.control.Working() }
+func (w woken) working() bool                { return w.c.Working() }
 func (w woken) claim(key string)             { w.c.claims.Enqueue(key) }
 func (w woken) set(key string)               { w.c.sets.Enqueue(key) }
 func (w woken) forgetClaim(c *claim)         { w.c.claimReports.Forget(c.uid) }
 func (w woken) forgetSet(s *statefulset.Set) { w.c.setReports.Forget(s.UID) }
-
-// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. It changes nothing in the cluster,
-// and lets a replica that waits for leadership act at once when it leads.
-func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
-
-// Run works until ctx ends, which cuts off calls in flight, or until Stop, which lets them end. It returns when
-// everything it started has ended. Only the leading replica calls it, and only once: with leader election, ctx has to
-// end with the lease.
-//
-// Run watches by itself unless Watch already does; then it needs Watch to continue. An error means that ctx ended
-// before the caches were filled, and that nothing was decided.
-func (c *Controller) Run(ctx context.Context) error { return c.control.Run(ctx, c.begin) }
 
 // begin enqueues all claims and sets in the caches that may need work.
 func (c *Controller) begin(ctx context.Context) {
@@ -106,12 +95,3 @@ func (c *Controller) begin(ctx context.Context) {
 	c.sets.AddAll(ctx, sets)
 	c.claims.AddAll(ctx, claims)
 }
-
-// WaitSynced waits until Synced, and returns an error if ctx ends before.
-func (c *Controller) WaitSynced(ctx context.Context) error { return c.control.WaitSynced(ctx) }
-
-// Synced reports whether the caches hold the state that the API server had when they were started.
-func (c *Controller) Synced() bool { return c.control.Synced() }
-
-// Stop lets current work end and begins no more, after which Run returns. It does not wait.
-func (c *Controller) Stop() { c.control.Stop() }

@@ -1,8 +1,6 @@
 package statefulset
 
 import (
-	"context"
-
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
@@ -40,9 +38,4 @@ func (c Config) permissions() []permission.Permission {
 			"create", "patch")
 	}
 	return permissions
-}
-
-// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].
-func (c *Controller) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
-	return permission.Missing(ctx, c.authorization, c.cfg.permissions())
 }

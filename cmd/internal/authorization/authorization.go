@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Filter authorizes requests. It is safe for concurrent use.
@@ -22,9 +24,8 @@ import (
 // Basic with any user name. It is neither logged nor stored: decisions are cached by its hash, positive ones for a
 // minute and negative ones for 10 seconds. A revoked permission hence remains effective for a minute at most.
 type Filter struct {
+	permission.Checker
 	reviews *reviews
-	// own reviews the program's own permissions.
-	own authorization.AuthorizationV1Interface
 }
 
 // New returns a Filter that uses the API server of config, which New copies. It sends no request by itself.
@@ -40,7 +41,7 @@ func New(config *rest.Config) (*Filter, error) {
 		return nil, fmt.Errorf("create a client for SubjectAccessReviews: %w", err)
 	}
 	ask := &api{tokens: tokens.TokenReviews(), access: access.SubjectAccessReviews()}
-	return &Filter{reviews: newReviews(ask, clock.RealClock{}), own: access}, nil
+	return &Filter{permission.NewChecker(access, Permissions()), newReviews(ask, clock.RealClock{})}, nil
 }
 
 // Handler returns next for authorized requests. The permission for path covers all paths below it, which Handler does

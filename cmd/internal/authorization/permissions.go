@@ -1,8 +1,6 @@
 package authorization
 
 import (
-	"context"
-
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 
@@ -16,9 +14,4 @@ func Permissions() []permission.Permission {
 		{Group: authenticationv1.GroupName, Resource: "tokenreviews", Verb: "create", Without: without},
 		{Group: authorizationv1.GroupName, Resource: "subjectaccessreviews", Verb: "create", Without: without},
 	}
-}
-
-// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].
-func (f *Filter) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
-	return permission.Missing(ctx, f.own, Permissions())
 }

@@ -1,7 +1,6 @@
 package certs
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
@@ -32,9 +31,4 @@ func (c Config) Permissions() []permission.Permission {
 		}
 	}
 	return permissions
-}
-
-// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].
-func (r *Rotator) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
-	return permission.Missing(ctx, r.authorization, r.cfg.Permissions())
 }

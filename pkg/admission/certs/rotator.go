@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -19,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Config holds the settings of a Rotator.
@@ -76,13 +76,12 @@ func (c Config) Validate() error {
 // Rotator provides the certificate of one replica of the webhooks. Every replica runs one: if a write loses to another
 // replica's, the API server refuses it, and the Rotator decides again.
 type Rotator struct {
+	permission.Checker
 	cfg     Config
 	cluster cluster
-	// authorization reviews the permissions of this program.
-	authorization authorizationv1.AuthorizationV1Interface
-	issue         func(names []string, lifetime time.Duration) (*keyPair, error)
-	loop          *controller.Queue[string]
-	current       atomic.Pointer[keyPair]
+	issue   func(names []string, lifetime time.Duration) (*keyPair, error)
+	loop    *controller.Queue[string]
+	current atomic.Pointer[keyPair]
 
 	// version is the version of the Secret that the last read found trusted, and since the time since when; only the
 	// loop's worker uses them.
@@ -103,7 +102,7 @@ func New(config *rest.Config, cfg Config) (*Rotator, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.authorization = at.authorization
+	r.Checker = permission.NewChecker(at.authorization, r.cfg.Permissions())
 	return r, nil
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
@@ -21,11 +20,9 @@ import (
 // Protector protects the PVs of a cluster; see [inuse.Guard] for how to run it.
 type Protector struct {
 	*inuse.Guard
+	permission.Checker
 	pvs    *kube.Cache[*PV]
 	client corev1.PersistentVolumeInterface
-	// authorization checks the permissions of this program.
-	authorization authorizationv1.AuthorizationV1Interface
-	permissions   []permission.Permission
 }
 
 // New returns a Protector of the PVs in the cluster of config, which is copied; with a QPS of 0, only the number of
@@ -38,8 +35,8 @@ func New(config *rest.Config, cfg inuse.Config) (*Protector, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Protector{client: clients.Core.PersistentVolumes(), authorization: clients.Authorization,
-		permissions: Permissions(cfg)}
+	p := &Protector{client: clients.Core.PersistentVolumes(),
+		Checker: permission.NewChecker(clients.Authorization, Permissions(cfg))}
 	p.pvs = kube.NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, record, changes{p})
 	cfg.Watches.Share(p.pvs)
 	if p.Guard, err = inuse.New("PersistentVolume", kind{p}, cfg); err != nil {

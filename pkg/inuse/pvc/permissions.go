@@ -1,10 +1,6 @@
 package pvc
 
-import (
-	"context"
-
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
-)
+import "github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 
 // Permissions returns the permissions that a Protector with these settings needs.
 func (c Config) Permissions() []permission.Permission {
@@ -16,9 +12,4 @@ func (c Config) Permissions() []permission.Permission {
 	return append(rights,
 		permission.Permission{Resource: "pods", Verb: "list", Without: without, Unsafe: true},
 		permission.Permission{Resource: "pods", Verb: "watch", Without: without, Unsafe: true})
-}
-
-// MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].
-func (p *Protector) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
-	return permission.Missing(ctx, p.authorization, p.cfg.Permissions())
 }

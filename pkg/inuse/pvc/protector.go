@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"k8s.io/api/core/v1"
-	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -14,6 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // listWorkers is the number of namespaces listed at once.
@@ -22,17 +22,16 @@ const listWorkers = 4
 // Protector protects the claims of a cluster; see [inuse.Guard] for how to run it.
 type Protector struct {
 	*inuse.Guard
-	cfg     Config
-	clock   clock.PassiveClock
-	cluster cluster
-	// authorization checks the permissions of this program.
-	authorization authorizationv1.AuthorizationV1Interface
-	claims        claimCache
-	users         *users
-	batches       *batches
-	listing       *controller.Queue[string]
-	claimsOf      *kube.Cache[*Claim]
-	podsOf        *kube.Cache[*Pod]
+	permission.Checker
+	cfg      Config
+	clock    clock.PassiveClock
+	cluster  cluster
+	claims   claimCache
+	users    *users
+	batches  *batches
+	listing  *controller.Queue[string]
+	claimsOf *kube.Cache[*Claim]
+	podsOf   *kube.Cache[*Pod]
 }
 
 // claimCache is the used part of the watch cache of claims.
@@ -58,8 +57,8 @@ func New(config *rest.Config, cfg Config) (*Protector, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Protector{cfg: cfg, clock: cfg.Clock, cluster: apiServer{clients.Core}, authorization: clients.Authorization,
-		users: newUsers(), batches: newBatches()}
+	p := &Protector{cfg: cfg, clock: cfg.Clock, cluster: apiServer{clients.Core}, users: newUsers(),
+		batches: newBatches(), Checker: permission.NewChecker(clients.Authorization, cfg.Permissions())}
 	rest := clients.Core.RESTClient()
 	p.claimsOf = kube.NewCache(rest, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim, claimChanges{p})
 	p.podsOf = kube.NewCache(rest, "pods", &v1.Pod{}, recordPod, podChanges{p})
@@ -74,7 +73,7 @@ func (p *Protector) guard(of inuse.Kind) (err error) {
 		return err
 	}
 	lists := controller.Config{Name: "list-users", Workers: listWorkers, Clock: p.cfg.Clock}
-	p.listing, err = controller.NewQueue(p.Controller(), lists, p.list)
+	p.listing, err = controller.NewQueue(p.Controller, lists, p.list)
 	return err
 }
 
