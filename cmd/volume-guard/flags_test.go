@@ -9,11 +9,11 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/flagdocs"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 )
 
 func TestFlagReference(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 )
 
 type nodeFencingOptions struct {

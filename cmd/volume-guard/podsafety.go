@@ -5,7 +5,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 type podSafetyOptions struct {
@@ -31,7 +32,7 @@ func (o *podSafetyOptions) flags(fs *pflag.FlagSet) {
 			"pod-safety-crd.yaml. Run kube-controller-manager with --disable-force-detach-on-timeout, too, so that volumes "+
 			"are not detached from such a node after 6 minutes. --volume-locks=false removes all VolumeLocks.")
 	fs.BoolVar(&o.nodeCondition, "node-unreachable-condition", true,
-		"Set the condition "+string(podsafety.NodeUnreachable)+" of pods on a node whose condition Ready is Unknown, and "+
+		"Set the condition "+string(objects.NodeUnreachable)+" of pods on a node whose condition Ready is Unknown, and "+
 			"remove it when the node is back: of held pods, and of all pods in namespaces with the label "+
 			podsafety.NamespaceLabel+". --node-unreachable-condition=false removes it from all pods.")
 }

@@ -11,6 +11,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
+	fencingengine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	intreeengine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
@@ -169,7 +172,7 @@ func (p printer) inTree(done intree.Released) error {
 	}
 	if len(done.Left) > 0 {
 		errs = append(errs, p.say("%s %s the finalizer %s, because another program added it or is deleting the volume: %s",
-			plural.Count(len(done.Left), "in-tree PV"), plural.Verb(len(done.Left), "keeps", "keep"), intree.Finalizer,
+			plural.Count(len(done.Left), "in-tree PV"), plural.Verb(len(done.Left), "keeps", "keep"), intreeengine.Finalizer,
 			some(done.Left)))
 	}
 	return errors.Join(errs...)
@@ -226,7 +229,7 @@ func (p printer) removed(objects []string, err error) error {
 }
 
 func (p printer) locks(done singlenode.Released) error {
-	errs := []error{p.say("the scheduling gate %s was removed from %s, and the lock from %s", singlenode.Gate,
+	errs := []error{p.say("the scheduling gate %s was removed from %s, and the lock from %s", objects.VolumeGate,
 		plural.Count(done.Pods, "pod"), plural.Count(done.Claims, "claim"))}
 	for _, pod := range done.Unproven {
 		errs = append(errs, p.say("pod %s: both may write to the volume", pod))
@@ -241,14 +244,14 @@ func (p printer) locks(done singlenode.Released) error {
 func (p printer) pods(done podsafety.Released) error {
 	errs := []error{p.say("%s %s released, %s, the finalizer of %s and %s on %s removed", plural.Count(done.Pods, "pod"),
 		plural.Verb(done.Pods, "was", "were"), plural.Count(done.Locks, "VolumeLock"), plural.Count(done.Claims, "claim"),
-		"the condition "+string(podsafety.NodeUnreachable), plural.Count(done.Conditions, "pod"))}
+		"the condition "+string(objects.NodeUnreachable), plural.Count(done.Conditions, "pod"))}
 	for _, pod := range done.Unproven {
 		errs = append(errs, p.say("pod %s was terminating, and nothing shows that its processes have ended: a replacement "+
 			"may run beside them", pod))
 	}
 	if len(done.Left) > 0 {
 		errs = append(errs, fmt.Errorf("%s %s the finalizer %s: %s", plural.Count(len(done.Left), "pod"),
-			plural.Verb(len(done.Left), "keeps", "keep"), podsafety.Finalizer, some(done.Left)))
+			plural.Verb(len(done.Left), "keeps", "keep"), objects.RunningFinalizer, some(done.Left)))
 	}
 	return errors.Join(errs...)
 }
@@ -271,7 +274,7 @@ func (p printer) setClaims(done statefulset.Released) error {
 
 func (p printer) fences(done fencing.Released) error {
 	errs := []error{p.say("%s %s released from %s, and %s from the taint of node-fencing",
-		plural.Count(done.Fences, "NodeFence"), plural.Verb(done.Fences, "was", "were"), fencing.Finalizer,
+		plural.Count(done.Fences, "NodeFence"), plural.Verb(done.Fences, "was", "were"), fencingengine.Finalizer,
 		plural.Count(done.Nodes, "Node"))}
 	if len(done.Active) > 0 {
 		it := plural.Verb(len(done.Active), "it", "them")

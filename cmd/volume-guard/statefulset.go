@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 )
 
 type statefulSetOptions struct {

@@ -20,6 +20,8 @@ const (
 	VolumeGate = "csi-reclaimer.io/volume"
 	// ConfirmAnnotation on a pod confirms that its processes cannot run any more. Its value is the UID of the pod.
 	ConfirmAnnotation = "csi-reclaimer.io/confirm-force-delete"
+	// NodeUnreachable is the condition of a pod whose kubelet the node controller has not heard from for a long time.
+	NodeUnreachable v1.PodConditionType = "csi-reclaimer.io/NodeUnreachable"
 
 	// StatefulSet is the kind of controllers that give the name of a pod to its replacement.
 	StatefulSet = "StatefulSet"

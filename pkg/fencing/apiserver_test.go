@@ -398,7 +398,7 @@ func TestForeignFinalizersStay(t *testing.T) {
 	b.patch(`{"metadata":{"finalizers":["example.com/theirs"]}}`)
 	ask := fencing.Ask{Node: b.node, UID: b.fence().UID}
 	b.must(b.setFinalizer(t.Context(), ask, true))
-	if got := b.fence().Finalizers; !slices.Equal(got, []string{"example.com/theirs", Finalizer}) {
+	if got := b.fence().Finalizers; !slices.Equal(got, []string{"example.com/theirs", fencing.Finalizer}) {
 		t.Errorf("finalizers %q", got)
 	}
 	b.must(b.setFinalizer(t.Context(), ask, false))

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
@@ -23,7 +24,7 @@ func TestTaintOfFencedVolumes(t *testing.T) {
 	b.ask(storage())
 	f := b.fence()
 	at := metav1.Now()
-	f.Finalizers = []string{Finalizer}
+	f.Finalizers = []string{fencing.Finalizer}
 	f, err := b.clients.own.Fences.Update(t.Context(), f, metav1.UpdateOptions{})
 	b.must(err)
 	f.Status = v1alpha1.NodeFenceStatus{Phase: v1alpha1.PhaseFenced,

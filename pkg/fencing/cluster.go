@@ -99,21 +99,21 @@ func (a apiServer) setFinalizer(ctx context.Context, ask fencing.Ask, has bool) 
 		return err
 	case !found, o.UID != ask.UID:
 		return fmt.Errorf("NodeFence %q: %w", ask.Node, kube.ErrGone)
-	case slices.Contains(o.Finalizers, Finalizer) == has:
+	case slices.Contains(o.Finalizers, fencing.Finalizer) == has:
 		return nil
 	case has && o.DeletionTimestamp != nil:
 		return fmt.Errorf("NodeFence %q is terminating: %w", ask.Node, kube.ErrChanged)
 	}
-	after := slices.DeleteFunc(slices.Clone(o.Finalizers), func(f string) bool { return f == Finalizer })
+	after := slices.DeleteFunc(slices.Clone(o.Finalizers), func(f string) bool { return f == fencing.Finalizer })
 	if has {
-		after = append(after, Finalizer)
+		after = append(after, fencing.Finalizer)
 	}
 	o, err = kube.PatchMetadata(ctx, a.clients.own.Fences, kube.MetadataPatch{Name: ask.Node, UID: ask.UID,
 		ResourceVersion: o.ResourceVersion, Finalizers: &after})
 	if err != nil {
 		return fmt.Errorf("NodeFence %q: %w", ask.Node, err)
 	}
-	if slices.Contains(o.Finalizers, Finalizer) != has {
+	if slices.Contains(o.Finalizers, fencing.Finalizer) != has {
 		return fmt.Errorf("change the finalizers of NodeFence %q: %w", ask.Node, kube.ErrUndone)
 	}
 	return nil

@@ -43,7 +43,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.KeepReturned = cmp.Or(c.KeepReturned, DefaultKeepReturned)
+	c.KeepReturned = cmp.Or(c.KeepReturned, fencing.DefaultKeepReturned)
 	c.SilentAfter = cmp.Or(c.SilentAfter, fencing.SilentAfter)
 	c.Workers = cmp.Or(c.Workers, 10)
 	c.RetryStart, c.RetryMax = settings.Retries(c.RetryStart, c.RetryMax)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
@@ -30,7 +31,7 @@ type Controller struct {
 	view      *view
 	// reports are on NodeFences, policyReports on FencePolicies, and judgements on nodes that a FencePolicy judges.
 	// Separate recorders give each kind its own waiting metric.
-	reports, policyReports, judgements *events.Recorder[Reason]
+	reports, policyReports, judgements *events.Recorder[fencing.Reason]
 	metrics                            metrics
 
 	fences, policyQueue *controller.Queue[string]
@@ -64,7 +65,7 @@ func newController(cfg Config, cluster cluster, policies policyCluster, runner r
 	cfg = cfg.withDefaults()
 	c := &Controller{cfg: cfg, cluster: cluster, policies: policies, runner: runner, metrics: newMetrics(),
 		view: newView(cfg.SilentAfter)}
-	reports := events.Config[Reason]{Events: cfg.Events, Counter: c.metrics.reports}
+	reports := events.Config[fencing.Reason]{Events: cfg.Events, Counter: c.metrics.reports}
 	c.reports, c.policyReports, c.judgements = events.NewRecorder(reports), events.NewRecorder(reports),
 		events.NewRecorder(reports)
 	c.observer = newObserver(cfg.rules(), woken{c})

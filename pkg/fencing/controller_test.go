@@ -312,7 +312,7 @@ func (w *world) annotate(givenUp bool) {
 }
 
 // wantSucceeded checks the condition that a node health check reads.
-func (w *world) wantSucceeded(status metav1.ConditionStatus, reason Reason) {
+func (w *world) wantSucceeded(status metav1.ConditionStatus, reason fencing.Reason) {
 	w.Helper()
 	c := meta.FindStatusCondition(w.fences["a"].Status.Conditions, v1alpha1.ConditionSucceeded)
 	if c == nil || c.Status != status || c.Reason != string(reason) {

@@ -50,7 +50,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) controller.Resu
 func (c *Controller) wrote(ctx context.Context, s *fencing.Session, ask fencing.Ask, why string) {
 	klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "reason", why)
 	if ask.Action == fencing.RemoveTaint && ask.UID == "" {
-		c.reports.Event(ctx, object(s.Facts.Fence), Reason(why), "")
+		c.reports.Event(ctx, object(s.Facts.Fence), fencing.Reason(why), "")
 	}
 	if ask.Action == fencing.WriteStatus {
 		c.metrics.wrote(s.Facts.Fence, c.observer.began(s.Facts.Fence), ask.Status, c.cfg.Clock.Now())
@@ -103,7 +103,7 @@ func (c *Controller) agent(ctx context.Context, ask fencing.Ask) (facts fencing.
 }
 
 // detail returns the addition to the sentence of a reason: the attempt and agent that it is about.
-func detail(s *fencing.Session, reason Reason) string {
+func detail(s *fencing.Session, reason fencing.Reason) string {
 	status := &s.Facts.Fence.Status
 	if s.Decision.Status != nil {
 		status = s.Decision.Status

@@ -30,7 +30,7 @@ func newMetrics() metrics {
 		reports: events.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_fence_reports_total",
 			Help: "Events on NodeFences and FencePolicies, by reason. A reason that repeats counts once.",
-		}, Reasons()),
+		}, fencing.Reasons()),
 		release: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "csi_reclaimer_fence_release_seconds",
 			Help: "Time until the pods of a fenced node are replaced and its volumes detached (condition Released), since the " +

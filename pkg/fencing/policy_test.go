@@ -142,7 +142,7 @@ func (w *world) fencedInForce(name string, why fencing.Reason) {
 	undone.Job.Undo = true
 	w.ask(name, undone)
 	f := w.fences[name]
-	f.Finalizers = []string{Finalizer}
+	f.Finalizers = []string{fencing.Finalizer}
 	f.Status.Proof = &v1alpha1.Proof{Attempt: 1, Agent: "off", Covers: v1alpha1.CoversUntilUnfenced}
 	f.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Agent: "off", Result: v1alpha1.ResultProven,
 		EndedAt: &metav1.Time{}}}
@@ -172,7 +172,7 @@ func TestPolicyJudgements(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy func(*v1alpha1.FencePolicySpec)
 		world  func(*world)
-		want   Reason
+		want   fencing.Reason
 		fenced bool
 	}{
 		"unchanged":          {nil, nil, fencing.ReasonFenceExists, true},

@@ -255,7 +255,7 @@ func (w *world) judgement(node string) string {
 	return ""
 }
 
-func (w *world) wantJudgement(node string, want Reason) {
+func (w *world) wantJudgement(node string, want fencing.Reason) {
 	w.Helper()
 	if got := w.judgement(node); got != string(want) {
 		w.Errorf("the policy says %q about node %s, want %q", got, node, want)
@@ -315,7 +315,7 @@ func (w *world) setFinalizer(_ context.Context, ask fencing.Ask, has bool) error
 		}
 		o.Finalizers = nil
 		if has {
-			o.Finalizers = []string{Finalizer}
+			o.Finalizers = []string{fencing.Finalizer}
 		}
 		w.put(o)
 		return nil

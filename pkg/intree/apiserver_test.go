@@ -95,12 +95,12 @@ func (s server) expectWriter(name string, want intree.Writer) {
 
 func (s server) writers() {
 	pvs := s.at.clients.Core.PersistentVolumes()
-	s.create("born", Finalizer)
+	s.create("born", intree.Finalizer)
 	s.expectWriter("born", intree.WriterOther)
 
 	plain := s.create("patched")
 	s.expectWriter("patched", intree.WriterNone)
-	after, err := s.at.patchFinalizers(s.ctx, intree.Of(plain), []string{Finalizer}, nil)
+	after, err := s.at.patchFinalizers(s.ctx, intree.Of(plain), []string{intree.Finalizer}, nil)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -115,11 +115,11 @@ func (s server) writers() {
 	s.expectWriter("patched", intree.WriterSelf)
 
 	// Another program removes it and adds it again.
-	if _, err := s.at.patchFinalizers(s.ctx, intree.Of(s.get("patched")), nil, []string{Finalizer}); err != nil {
+	if _, err := s.at.patchFinalizers(s.ctx, intree.Of(s.get("patched")), nil, []string{intree.Finalizer}); err != nil {
 		s.Fatal(err)
 	}
 	s.expectWriter("patched", intree.WriterNone)
-	body := []byte(`{"metadata":{"finalizers":["` + Finalizer + `"]}}`)
+	body := []byte(`{"metadata":{"finalizers":["` + intree.Finalizer + `"]}}`)
 	if _, err := pvs.Patch(s.ctx, "patched", types.StrategicMergePatchType, body,
 		metav1.PatchOptions{FieldManager: kcm}); err != nil {
 		s.Fatal(err)
@@ -213,7 +213,7 @@ func (s server) life() {
 		s.Fatal(err)
 	}
 	s.phase(name, v1.VolumeReleased) // no claim exists
-	twin := TwinName(name)
+	twin := volume.TwinName(name)
 	s.until("there is a twin", func() bool { _, found, err := s.at.readPV(s.ctx, twin); return err == nil && found })
 	if s.get(twin).Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain {
 		s.Error("the twin is set to Delete before the PV controller has synced it")

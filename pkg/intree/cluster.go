@@ -92,7 +92,8 @@ func (a apiServer) patchFinalizers(ctx context.Context, pv intree.PV, add, remov
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	after, err := kube.PatchFinalizers(ctx, a.clients.Core.PersistentVolumes(), kube.FinalizerPatch{
-		Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion, Add: add, Remove: remove, FieldManager: FieldManager,
+		Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion, Add: add, Remove: remove,
+		FieldManager: intree.FieldManager,
 	})
 	if err != nil {
 		return nil, err
@@ -123,7 +124,7 @@ func unchanged(now, add, remove []string) string {
 func (a apiServer) createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	o, err := a.clients.Core.PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{FieldManager: FieldManager})
+	o, err := a.clients.Core.PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{FieldManager: intree.FieldManager})
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return nil, fmt.Errorf("create PV %q: %w: %w", pv.Name, kube.ErrChanged, err)
@@ -138,7 +139,8 @@ func (a apiServer) setPolicy(ctx context.Context, pv intree.PV,
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	return kube.PatchPolicy(ctx, a.clients.Core.PersistentVolumes(), kube.PolicyPatch{
-		Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion, Policy: policy, FieldManager: FieldManager,
+		Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion, Policy: policy,
+		FieldManager: intree.FieldManager,
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
@@ -24,7 +25,7 @@ type Controller struct {
 	cfg      Config
 	cluster  cluster
 	observer *observer
-	recorder *events.Recorder[Reason]
+	recorder *events.Recorder[intree.Reason]
 	metrics  metrics
 	queue    *controller.Queue[string]
 }
@@ -45,7 +46,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 	}
 	c := &Controller{cfg: cfg, cluster: apiServer{clients, apiTimeout}, metrics: newMetrics(),
 		Checker: permission.NewChecker(clients.Authorization, cfg.permissions())}
-	c.recorder = events.NewRecorder(events.Config[Reason]{Events: cfg.Events, Counter: c.metrics.reports})
+	c.recorder = events.NewRecorder(events.Config[intree.Reason]{Events: cfg.Events, Counter: c.metrics.reports})
 	c.observer = newObserver(func(pv string) { c.queue.Enqueue(pv) }, c.recorder.Forget)
 	c.observer.follow(clients, cfg.Watches)
 	c.Controller = controller.NewController("intree", c.observer.watch)

@@ -266,7 +266,7 @@ func TestReasonOfFailedCalls(t *testing.T) {
 	for what, c := range map[string]struct {
 		call string
 		err  error
-		want Reason
+		want intree.Reason
 	}{
 		"a claim that cannot be read":  {"read claim", errors.New("forbidden"), intree.ReasonAPIReadFailed},
 		"a PV that cannot be patched":  {"patch a", errors.New("forbidden"), intree.ReasonAPIWriteFailed},
@@ -286,9 +286,9 @@ func TestReasonOfFailedCalls(t *testing.T) {
 		}
 		w.provision("a")
 		pvFirst(w, "a")
-		var got []Reason
+		var got []intree.Reason
 		for said := nextEvent(recorder); said != ""; said = nextEvent(recorder) {
-			got = append(got, Reason(strings.Fields(said)[1]))
+			got = append(got, intree.Reason(strings.Fields(said)[1]))
 		}
 		troubled := slices.Contains(got, intree.ReasonAPIReadFailed) || slices.Contains(got, intree.ReasonAPIWriteFailed)
 		if c.want == "" && troubled || c.want != "" && !slices.Contains(got, c.want) {

@@ -69,7 +69,7 @@ func object(pv intree.PV) events.Object {
 }
 
 // detail returns information about a PV that a reason's sentence does not give.
-func detail(f intree.Facts, reason Reason) string {
+func detail(f intree.Facts, reason intree.Reason) string {
 	switch reason {
 	case intree.ReasonTerminatingBound:
 		return reclaim.UsersOf(f.PV.Name, f.PV.Claim)

@@ -198,7 +198,7 @@ func TestIdleOtherProgramIsReplaced(t *testing.T) {
 	w.queue, w.later = append(w.queue, w.later...), nil
 	w.settleOnce()
 	w.expectGone("old")
-	if !slices.Contains(w.pvs["new"].Finalizers, Finalizer) {
+	if !slices.Contains(w.pvs["new"].Finalizers, intree.Finalizer) {
 		t.Error("the new PV is not protected")
 	}
 	pvFirst(w, "strange")
@@ -233,7 +233,7 @@ func TestDryRun(t *testing.T) {
 	w.startWith(Config{DryRun: true})
 	w.provision("a")
 	w.settle()
-	w.edit("a", guard(true, FieldManager))
+	w.edit("a", guard(true, intree.FieldManager))
 	pvFirst(w, "a")
 	if w.writes > 0 {
 		t.Errorf("written: %q", w.wroteDown())

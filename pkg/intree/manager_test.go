@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 )
 
 // controllers runs one step of the PV controller or of pv-protection, and reports whether one was due.
@@ -60,7 +62,7 @@ func (w *world) phase(pv *v1.PersistentVolume, phase v1.PersistentVolumePhase, m
 
 // managed is modifyDeletionFinalizers.
 func (w *world) managed(pv *v1.PersistentVolume) bool {
-	has := slices.Contains(pv.Finalizers, Finalizer)
+	has := slices.Contains(pv.Finalizers, intree.Finalizer)
 	want := pv.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete &&
 		pv.Annotations["pv.kubernetes.io/migrated-to"] == ""
 	if has == want || want && pv.DeletionTimestamp != nil {
@@ -87,7 +89,7 @@ func (w *world) deleteVolumeOperation(pv *v1.PersistentVolume) bool {
 		}
 	}
 	delete(w.disks, disk)
-	if w.modern && slices.Contains(pv.Finalizers, Finalizer) {
+	if w.modern && slices.Contains(pv.Finalizers, intree.Finalizer) {
 		guard(false, kcm)(pv)
 		w.set(pv)
 	}

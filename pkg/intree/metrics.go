@@ -23,7 +23,7 @@ func newMetrics() metrics {
 		reports: events.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_intree_reports_total",
 			Help: "Events on in-tree PVs, by reason. A reason that repeats counts once.",
-		}, Reasons()),
+		}, intree.Reasons()),
 	}
 }
 

@@ -147,7 +147,7 @@ func (c *Controller) readFacts(ctx context.Context, name string) (f intree.Facts
 		return f, true, nil
 	}
 	f.PV = pv
-	if o, f.TwinFound, err = c.cluster.readPV(ctx, TwinName(name)); err != nil {
+	if o, f.TwinFound, err = c.cluster.readPV(ctx, volume.TwinName(name)); err != nil {
 		return f, false, err
 	}
 	if f.TwinFound {

@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 )
 
 // releaseIn releases all PVs of a world through a controller that has just started.
@@ -23,7 +25,7 @@ func TestReleaseRemovesOwnFinalizers(t *testing.T) {
 		w.provision(name)
 	}
 	w.edit("static", func(pv *v1.PersistentVolume) { delete(pv.Annotations, "pv.kubernetes.io/provisioned-by") })
-	w.edit("nobodys", func(pv *v1.PersistentVolume) { pv.Finalizers = append(pv.Finalizers, Finalizer) })
+	w.edit("nobodys", func(pv *v1.PersistentVolume) { pv.Finalizers = append(pv.Finalizers, intree.Finalizer) })
 	w.settle()
 	w.deletePVBy("going")
 	w.settle()
@@ -41,7 +43,7 @@ func TestReleaseRemovesOwnFinalizers(t *testing.T) {
 	}
 	for name, want := range map[string]bool{"used": false, "going": true, "theirs": true, "nobodys": true,
 		"static": false} {
-		if on := slices.Contains(w.pvs[name].Finalizers, Finalizer); on != want {
+		if on := slices.Contains(w.pvs[name].Finalizers, intree.Finalizer); on != want {
 			t.Errorf("%s: the finalizer is on: %v, want %v", name, on, want)
 		}
 	}
@@ -99,7 +101,7 @@ func TestReleaseRemovesForeignFinalizerOfTwin(t *testing.T) {
 	w.edit("a-reclaim", guard(true, kcm))
 	w.deletePVBy("a-reclaim")
 	w.start()
-	w.edit("a-reclaim", func(pv *v1.PersistentVolume) { pv.Finalizers = []string{Finalizer} })
+	w.edit("a-reclaim", func(pv *v1.PersistentVolume) { pv.Finalizers = []string{intree.Finalizer} })
 	got, err := w.c.releaseOne(t.Context(), "a")
 	if err != nil || got.PVs != 0 || !slices.Equal(got.Left, []string{"a"}) || w.pvs["a-reclaim"] != nil {
 		t.Errorf("released %+v, %v", got, err)

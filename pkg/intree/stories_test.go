@@ -63,7 +63,7 @@ func (w *world) expectKept(name string) {
 func (w *world) expectNoPV(name string) {
 	w.t.Helper()
 	for _, left := range w.names() {
-		if left == name || left == TwinName(name) {
+		if left == name || left == volume.TwinName(name) {
 			w.t.Errorf("PV %s is left: %+v", left, w.pvs[left].ObjectMeta)
 		}
 	}
@@ -211,8 +211,8 @@ func TestEndOfEachStory(t *testing.T) {
 			w.deletePVBy("a")
 			delete(w.claims, "claim-a")
 			w.settleOnce()
-			if got := w.c.recorder.Waiting(); got[ReasonPluginGone] != 1 {
-				t.Errorf("waiting: %v, want one %s", got, ReasonPluginGone)
+			if got := w.c.recorder.Waiting(); got[intree.ReasonPluginGone] != 1 {
+				t.Errorf("waiting: %v, want one %s", got, intree.ReasonPluginGone)
 			}
 		}},
 		"migration is switched on while the PV is in use": {kept: true, stay: true, play: func(w *world) {
@@ -222,12 +222,12 @@ func TestEndOfEachStory(t *testing.T) {
 				pv.Finalizers = append(pv.Finalizers, volume.Finalizer)
 			})
 			w.settle()
-			if got := w.pvs["a"].Finalizers; slices.Contains(got, Finalizer) || !slices.Contains(got, volume.Finalizer) {
+			if got := w.pvs["a"].Finalizers; slices.Contains(got, intree.Finalizer) || !slices.Contains(got, volume.Finalizer) {
 				t.Errorf("migrated, and the finalizers are %v", got)
 			}
 			w.edit("a", func(pv *v1.PersistentVolume) { delete(pv.Annotations, "pv.kubernetes.io/migrated-to") })
 			w.settle()
-			if got := w.pvs["a"].Finalizers; !slices.Contains(got, Finalizer) || slices.Contains(got, volume.Finalizer) {
+			if got := w.pvs["a"].Finalizers; !slices.Contains(got, intree.Finalizer) || slices.Contains(got, volume.Finalizer) {
 				t.Errorf("not migrated any more, and the finalizers are %v", got)
 			}
 		}},
@@ -344,7 +344,7 @@ func (w *world) randomStep(r *rand.Rand, name string, retained map[string]bool) 
 		if names := w.names(); len(names) > 0 {
 			w.controller(names[r.IntN(len(names))])
 		}
-	case what == 24 && pv != nil && slices.Contains(pv.Finalizers, Finalizer):
+	case what == 24 && pv != nil && slices.Contains(pv.Finalizers, intree.Finalizer):
 		w.note("user deletes PV %s", name)
 		w.deletePVBy(name)
 	case what == 25:

@@ -91,9 +91,10 @@ func (o *observer) take(event func(*intree.Tracker) intree.Wake, pv *intree.PV) 
 	if wake.OtherChanged {
 		if other == intree.OtherPresent {
 			o.log.Info("Another program manages the finalizer of in-tree PVs, so volume-guard leaves them to it", "finalizer",
-				Finalizer, "PV", pv.Name, "manager", pv.Manager)
+				intree.Finalizer, "PV", pv.Name, "manager", pv.Manager)
 		} else {
-			o.log.Info("No PV shows any more that another program manages the finalizer of in-tree PVs", "finalizer", Finalizer)
+			o.log.Info("No PV shows any more that another program manages the finalizer of in-tree PVs", "finalizer",
+				intree.Finalizer)
 		}
 		wake.PVs = append(o.names(), wake.PVs...)
 	}

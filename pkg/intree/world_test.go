@@ -244,13 +244,13 @@ func setPolicy(policy v1.PersistentVolumeReclaimPolicy) func(*v1.PersistentVolum
 // guard adds the finalizer in the name of a field manager, or removes it.
 func guard(on bool, manager string) func(*v1.PersistentVolume) {
 	return func(pv *v1.PersistentVolume) {
-		has := slices.Contains(pv.Finalizers, Finalizer)
+		has := slices.Contains(pv.Finalizers, intree.Finalizer)
 		switch {
 		case on && !has:
-			pv.Finalizers = append(pv.Finalizers, Finalizer)
+			pv.Finalizers = append(pv.Finalizers, intree.Finalizer)
 			pv.ManagedFields = append(pv.ManagedFields, wrote(manager))
 		case !on && has:
-			pv.Finalizers = slices.DeleteFunc(pv.Finalizers, func(f string) bool { return f == Finalizer })
+			pv.Finalizers = slices.DeleteFunc(pv.Finalizers, func(f string) bool { return f == intree.Finalizer })
 			pv.ManagedFields = nil // only writers of the finalizer have an entry
 		}
 	}
@@ -260,7 +260,7 @@ func guard(on bool, manager string) func(*v1.PersistentVolume) {
 func original() *v1.PersistentVolume {
 	return &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "pv", UID: "pv-uid", ResourceVersion: "7", Finalizers: []string{Finalizer},
+			Name: "pv", UID: "pv-uid", ResourceVersion: "7", Finalizers: []string{intree.Finalizer},
 			Annotations: map[string]string{volume.AnnProvisionedBy: "kubernetes.io/host-path"},
 		},
 		Spec: v1.PersistentVolumeSpec{
@@ -275,7 +275,7 @@ func original() *v1.PersistentVolume {
 func wrote(manager string) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate,
 		FieldsType: "FieldsV1",
-		FieldsV1:   metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{".":{},"v:\"` + Finalizer + `\"":{}}}}`)}
+		FieldsV1:   metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{".":{},"v:\"` + intree.Finalizer + `\"":{}}}}`)}
 }
 
 // provision creates a claim with its PV and disk.
@@ -388,13 +388,13 @@ func (w *world) patchFinalizers(_ context.Context, pv intree.PV, add, drop []str
 		return nil, kube.ErrChanged
 	}
 	for _, f := range drop {
-		if f == Finalizer {
-			guard(false, FieldManager)(o)
+		if f == intree.Finalizer {
+			guard(false, intree.FieldManager)(o)
 		}
 		o.Finalizers = slices.DeleteFunc(o.Finalizers, func(on string) bool { return on == f })
 	}
 	if len(add) > 0 {
-		guard(true, FieldManager)(o)
+		guard(true, intree.FieldManager)(o)
 	}
 	w.set(o)
 	return w.written(o)

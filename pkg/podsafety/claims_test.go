@@ -16,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 func (w *world) eachClaim(_ context.Context, visit func(podsafety.Claim)) error {
@@ -58,7 +59,7 @@ func claimOfPod(change ...func(*v1.PersistentVolumeClaim)) *v1.PersistentVolumeC
 	return o
 }
 
-func heldClaim(o *v1.PersistentVolumeClaim) { o.Finalizers = []string{Finalizer} }
+func heldClaim(o *v1.PersistentVolumeClaim) { o.Finalizers = []string{objects.RunningFinalizer} }
 
 func terminatingClaim(o *v1.PersistentVolumeClaim) { o.DeletionTimestamp = &metav1.Time{} }
 
@@ -87,8 +88,8 @@ func (w *world) showClaim(o *v1.PersistentVolumeClaim) {
 func (w *world) settle() controller.Result { return w.settleClaim(w.Context(), "ns/db-data") }
 
 const (
-	addedToClaim     = "patch claim +[" + Finalizer + "] -[]"
-	removedFromClaim = "patch claim +[] -[" + Finalizer + "]"
+	addedToClaim     = "patch claim +[" + objects.RunningFinalizer + "] -[]"
+	removedFromClaim = "patch claim +[] -[" + objects.RunningFinalizer + "]"
 )
 
 // TestEphemeralClaimStaysAsLongAsItsPod plays the force deletion of a pod whose claim was deleted before.

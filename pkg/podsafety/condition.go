@@ -11,6 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // mark sets the condition NodeUnreachable on the pods of an unreachable node, and removes it when the node is back. It
@@ -44,7 +45,7 @@ func (c *Controller) setMarks(ctx context.Context, node string) error {
 		return err
 	}
 	return c.patchMarks(ctx, pods, v1.PodCondition{
-		Type: NodeUnreachable, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(c.cfg.Clock.Now()),
+		Type: objects.NodeUnreachable, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(c.cfg.Clock.Now()),
 		Reason:  string(podsafety.ReasonNodeUnreachable),
 		Message: fmt.Sprintf("The node controller does not hear of node %s. Processes of the pod may run there.", node),
 	}, false)
@@ -58,7 +59,7 @@ func (c *Controller) removeMarks(ctx context.Context, node string) error {
 			pods = append(pods, p)
 		}
 	}
-	return c.patchMarks(ctx, pods, v1.PodCondition{Type: NodeUnreachable}, true)
+	return c.patchMarks(ctx, pods, v1.PodCondition{Type: objects.NodeUnreachable}, true)
 }
 
 func (c *Controller) patchMarks(ctx context.Context, pods []*pod, condition v1.PodCondition, remove bool) error {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
@@ -24,7 +25,7 @@ type Controller struct {
 	cluster     cluster
 	observer    *observer
 	volumeLocks *volumeLocks
-	recorder    *events.Recorder[Reason]
+	recorder    *events.Recorder[podsafety.Reason]
 	metrics     metrics
 
 	pods, claims, lockings, namespaces, markings *controller.Queue[string]
@@ -68,7 +69,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 func newController(cfg Config, cluster cluster, locks lockClient) (*Controller, error) {
 	cfg = cfg.withDefaults()
 	c := &Controller{cfg: cfg, cluster: cluster, volumeLocks: newVolumeLocks(locks), metrics: newMetrics()}
-	c.recorder = events.NewRecorder(events.Config[Reason]{Events: cfg.Events, Counter: c.metrics.reports})
+	c.recorder = events.NewRecorder(events.Config[podsafety.Reason]{Events: cfg.Events, Counter: c.metrics.reports})
 	c.observer = newObserver(cfg.rules(), cfg.NodeCondition, cfg.Clock, woken{c})
 	return c, c.register(cfg.Metrics)
 }

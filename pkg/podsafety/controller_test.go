@@ -175,7 +175,7 @@ func (w *world) patchCondition(_ context.Context, ns string, p kube.ConditionPat
 		return kube.ErrGone
 	}
 	o.Status.Conditions = slices.DeleteFunc(o.Status.Conditions,
-		func(c v1.PodCondition) bool { return c.Type == NodeUnreachable })
+		func(c v1.PodCondition) bool { return c.Type == objects.NodeUnreachable })
 	if !p.Remove {
 		o.Status.Conditions = append(o.Status.Conditions, p.Condition)
 	}
@@ -207,7 +207,7 @@ func (w *world) readFence(_ context.Context, node string, pod types.UID) (object
 func held(change ...func(*v1.Pod)) *v1.Pod {
 	o := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "db", UID: "uid", ResourceVersion: "1",
-			Finalizers: []string{Finalizer}},
+			Finalizers: []string{objects.RunningFinalizer}},
 		Spec: v1.PodSpec{NodeName: "a", Containers: []v1.Container{{Name: "c"}}, Volumes: []v1.Volume{{Name: "v",
 			VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}},
 	}
@@ -225,10 +225,12 @@ func terminating(o *v1.Pod) {
 	o.DeletionTimestamp, o.DeletionGracePeriodSeconds = &then, &zero
 }
 
-func confirmed(o *v1.Pod) { o.Annotations = map[string]string{ConfirmAnnotation: string(o.UID)} }
+func confirmed(o *v1.Pod) {
+	o.Annotations = map[string]string{objects.ConfirmAnnotation: string(o.UID)}
+}
 
 func marked(o *v1.Pod) {
-	o.Status.Conditions = []v1.PodCondition{{Type: NodeUnreachable, Status: v1.ConditionTrue}}
+	o.Status.Conditions = []v1.PodCondition{{Type: objects.NodeUnreachable, Status: v1.ConditionTrue}}
 }
 
 // show creates a pod, and makes the watch show it.
@@ -284,8 +286,8 @@ func value(c prometheus.Counter) float64 {
 func (w *world) reconcilePod() controller.Result { return w.reconcile(w.Context(), "ns/db") }
 
 const (
-	added   = "patch +[" + Finalizer + "] -[] @"
-	removed = "patch +[] -[" + Finalizer + "] @"
+	added   = "patch +[" + objects.RunningFinalizer + "] -[] @"
+	removed = "patch +[] -[" + objects.RunningFinalizer + "] @"
 )
 
 func TestReleaseIsBoundToLiveRead(t *testing.T) {
@@ -318,7 +320,7 @@ func TestNoReleaseByWatchAlone(t *testing.T) {
 			w.show(held(terminating, confirmed))
 			live(w)
 			w.reconcilePod()
-			if o := w.live["ns/db"]; o != nil && !slices.Contains(o.Finalizers, Finalizer) {
+			if o := w.live["ns/db"]; o != nil && !slices.Contains(o.Finalizers, objects.RunningFinalizer) {
 				t.Error("the pod was released")
 			}
 		})
@@ -345,7 +347,7 @@ func TestFailedCallsAreRetried(t *testing.T) {
 		if got := w.reconcilePod(); got != w.cfg.retries().Retry() {
 			t.Errorf("%s: due again %+v", c.call, got)
 		}
-		if got := w.recorder.Waiting()[Reason(c.reason)]; got != 1 {
+		if got := w.recorder.Waiting()[podsafety.Reason(c.reason)]; got != 1 {
 			t.Errorf("%s: waiting %v", c.call, w.recorder.Waiting())
 		}
 	}

@@ -86,7 +86,7 @@ func (c *Controller) wrote(ctx context.Context, s *podsafety.Session, ask podsaf
 		c.metrics.added.Inc()
 	case podsafety.ForceDelete:
 		c.metrics.forceDeleted.WithLabelValues(why).Inc()
-		if reason := Reason(why); reason == podsafety.ReasonOrphaned {
+		if reason := podsafety.Reason(why); reason == podsafety.ReasonOrphaned {
 			c.recorder.Event(ctx, object(s.Facts.Pod), reason, s.Facts.Detail(reason))
 		}
 	case podsafety.RemoveFinalizer:

@@ -54,7 +54,7 @@ func refuses(policy *admissionv1.ValidatingAdmissionPolicy,
 		return false
 	}
 	namespaces, err := metav1.LabelSelectorAsSelector(binding.Spec.MatchResources.NamespaceSelector)
-	return err == nil && namespaces.Matches(labels.Set{NamespaceLabel: podsafety.EnforceValue})
+	return err == nil && namespaces.Matches(labels.Set{podsafety.NamespaceLabel: podsafety.EnforceValue})
 }
 
 // watchForcePolicy polls whether force deletions are refused, until ctx ends.

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 )
 
 // shipped reads the policy that refuses force deletions, and its binding, from the manifest.
@@ -75,7 +77,7 @@ func TestRefusesForceWithShippedPolicy(t *testing.T) {
 			}, false},
 		"it is for other namespaces": {
 			func(_ *policy, b *binding) {
-				b.Spec.MatchResources.NamespaceSelector.MatchLabels[NamespaceLabel] = "warn"
+				b.Spec.MatchResources.NamespaceSelector.MatchLabels[podsafety.NamespaceLabel] = "warn"
 			}, false},
 		"its selector is not valid": {
 			func(_ *policy, b *binding) {

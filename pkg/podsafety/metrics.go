@@ -35,10 +35,10 @@ func newMetrics() metrics {
 		reports: events.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_pod_safety_reports_total",
 			Help: "Events on held pods, by reason. A reason that repeats counts once.",
-		}, Reasons()),
+		}, podsafety.Reasons()),
 	}
 	// A counter that first appears with its first event would hide that event from rate().
-	for _, reason := range Reasons() {
+	for _, reason := range podsafety.Reasons() {
 		if podsafety.Evidence(reason) {
 			m.released.WithLabelValues(string(reason))
 			m.forceDeleted.WithLabelValues(string(reason))

@@ -5,6 +5,7 @@ import (
 	"k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
@@ -67,7 +68,8 @@ func (c Config) writes() (permissions []permission.Permission) {
 	case c.NodeCondition:
 		add("", "pods/status", "pods do not show that their node is unreachable", "patch")
 	case !c.DryRun: // conditions of an earlier process are removed
-		add("", "pods/status", "pods keep the condition "+string(NodeUnreachable)+" after their node is back", "patch")
+		add("", "pods/status", "pods keep the condition "+string(objects.NodeUnreachable)+" after their node is back",
+			"patch")
 	}
 	const bound = "volumes stay bound to one node after the pod is gone"
 	switch {

@@ -40,7 +40,9 @@ func podOf(o *v1.Pod) *pod {
 }
 
 func isMarked(o *v1.Pod) bool {
-	return slices.ContainsFunc(o.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == NodeUnreachable })
+	return slices.ContainsFunc(o.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == objects.NodeUnreachable
+	})
 }
 
 func (p *pod) objectName() cache.ObjectName { return cache.NewObjectName(p.namespace, p.name) }

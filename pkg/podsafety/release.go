@@ -79,7 +79,7 @@ func (r *releaser) one(ctx context.Context, p objects.Pod, marked bool) error {
 	var err error
 	if marked {
 		err = r.cluster.patchCondition(ctx, p.Namespace, kube.ConditionPatch{Name: p.Name, UID: p.UID,
-			Condition: v1.PodCondition{Type: NodeUnreachable}, Remove: true})
+			Condition: v1.PodCondition{Type: objects.NodeUnreachable}, Remove: true})
 		if err == nil {
 			r.count(ctx, func(out *Released) { out.Conditions++ })
 		}

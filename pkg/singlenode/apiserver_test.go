@@ -72,7 +72,8 @@ func newBench(t *testing.T) *bench {
 	}
 	ns, err := client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: "locks-",
-		Labels:       map[string]string{Label: AllValue, podsafety.NamespaceLabel: podsafety.EnforceValue}}},
+		Labels: map[string]string{singlenode.Label: singlenode.AllValue,
+			podsafety.NamespaceLabel: podsafety.EnforceValue}}},
 		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +119,7 @@ func (b *bench) makePod(name, claim string, alter ...func(*v1.Pod)) *v1.Pod {
 	o := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{objects.RunningFinalizer}},
 		Spec: v1.PodSpec{
-			SchedulingGates: []v1.PodSchedulingGate{{Name: Gate}},
+			SchedulingGates: []v1.PodSchedulingGate{{Name: objects.VolumeGate}},
 			Containers:      []v1.Container{{Name: "c", Image: "none"}},
 			Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
 				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}},
@@ -206,7 +207,8 @@ func TestControllerAgainstAPIServer(t *testing.T) {
 	first := b.makePod("first", "data")
 	b.until("the first pod has no gate", func() bool { return len(b.gates("first")) == 0 })
 	lock := singlenode.Lock{UID: first.UID, Name: "first"}
-	if o := b.data(); o.Annotations[LockAnnotation] != lock.String() || !slices.Contains(o.Finalizers, Finalizer) {
+	if o := b.data(); o.Annotations[singlenode.LockAnnotation] != lock.String() ||
+		!slices.Contains(o.Finalizers, singlenode.Finalizer) {
 		t.Errorf("annotations %v, finalizers %v", o.Annotations, o.Finalizers)
 	}
 	second := b.makePod("second", "data")
@@ -221,7 +223,7 @@ func TestControllerAgainstAPIServer(t *testing.T) {
 	b.endPod("first")
 	b.until("the second pod has no gate", func() bool { return len(b.gates("second")) == 0 })
 	lock = singlenode.Lock{UID: second.UID, Name: "second"}
-	if o := b.data(); o.Annotations[LockAnnotation] != lock.String() {
+	if o := b.data(); o.Annotations[singlenode.LockAnnotation] != lock.String() {
 		t.Errorf("annotations %v", o.Annotations)
 	}
 
@@ -236,7 +238,8 @@ func TestControllerAgainstAPIServer(t *testing.T) {
 		t.Errorf("released %+v, %v", done, err)
 	}
 	o := b.data()
-	if _, locked := o.Annotations[LockAnnotation]; locked || slices.Contains(o.Finalizers, Finalizer) ||
+	if _, locked := o.Annotations[singlenode.LockAnnotation]; locked ||
+		slices.Contains(o.Finalizers, singlenode.Finalizer) ||
 		len(b.gates("third")) > 0 {
 		t.Errorf("annotations %v, finalizers %v, gates %v after the release", o.Annotations, o.Finalizers, b.gates("third"))
 	}
@@ -266,8 +269,9 @@ func TestLockIsWrittenByCompareAndSwap(t *testing.T) {
 	check := func(lock string, ours bool) {
 		t.Helper()
 		o := b.data()
-		if o.Annotations[LockAnnotation] != lock || o.Annotations["theirs"] != "stays" ||
-			slices.Contains(o.Finalizers, Finalizer) != ours || !slices.Contains(o.Finalizers, "example.com/theirs") ||
+		if o.Annotations[singlenode.LockAnnotation] != lock || o.Annotations["theirs"] != "stays" ||
+			slices.Contains(o.Finalizers, singlenode.Finalizer) != ours ||
+			!slices.Contains(o.Finalizers, "example.com/theirs") ||
 			!slices.Contains(o.Finalizers, "kubernetes.io/pvc-protection") {
 			t.Errorf("annotations %v, finalizers %v", o.Annotations, o.Finalizers)
 		}
@@ -307,13 +311,14 @@ func TestLockIsWrittenByCompareAndSwap(t *testing.T) {
 func TestOnlyOwnGateIsRemoved(t *testing.T) {
 	b := newBench(t)
 	o := b.makePod("pod", "data", func(o *v1.Pod) {
-		o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/first"}, {Name: Gate}, {Name: "example.com/last"}}
+		o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/first"},
+			{Name: objects.VolumeGate}, {Name: "example.com/last"}}
 	})
 	ask := singlenode.Ask{Namespace: b.namespace, Name: "pod", UID: "00000000-0000-0000-0000-000000000000"}
 	if err := b.patchGate(t.Context(), ask); !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
 		t.Errorf("the gate of another UID: %v", err)
 	}
-	if !slices.Contains(b.gates("pod"), Gate) {
+	if !slices.Contains(b.gates("pod"), objects.VolumeGate) {
 		t.Error("the gate of another pod is gone")
 	}
 	ask.UID = o.UID

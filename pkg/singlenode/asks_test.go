@@ -7,11 +7,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
 // The namespace, claim, class, PV and access mode decide. A result without a lock is confirmed live.
 func TestNeedOfLock(t *testing.T) {
-	yes := map[string]string{Label: SelectValue}
+	yes := map[string]string{singlenode.Label: singlenode.SelectValue}
 	className := func(o *v1.PersistentVolumeClaim) { name := "fast"; o.Spec.StorageClassName = &name }
 	many := func(o *v1.PersistentVolumeClaim) { o.Spec.AccessModes[0] = v1.ReadWriteMany }
 	readers := func(o *v1.PersistentVolumeClaim) {
@@ -32,44 +34,46 @@ func TestNeedOfLock(t *testing.T) {
 		live  func(w *world)
 		calls []string
 	}{
-		"all": {mode: AllValue, calls: lock},
-		"all, of many nodes": {mode: AllValue, claim: []func(*v1.PersistentVolumeClaim){many},
+		"all": {mode: singlenode.AllValue, calls: lock},
+		"all, of many nodes": {mode: singlenode.AllValue, claim: []func(*v1.PersistentVolumeClaim){many},
 			calls: []string{"get namespace", "get claim data", "ungate one"}},
-		"all, of many readers": {mode: AllValue, claim: []func(*v1.PersistentVolumeClaim){readers},
+		"all, of many readers": {mode: singlenode.AllValue, claim: []func(*v1.PersistentVolumeClaim){readers},
 			calls: []string{"get namespace", "get claim data", "ungate one"}},
-		"none": {mode: SelectedValue, calls: none},
-		"none, without a class": {mode: SelectedValue, claim: []func(*v1.PersistentVolumeClaim){classless},
+		"none": {mode: singlenode.SelectedValue, calls: none},
+		"none, without a class": {mode: singlenode.SelectedValue, claim: []func(*v1.PersistentVolumeClaim){classless},
 			calls: []string{"get namespace", "get claim data", "get volume", "ungate one"}},
-		"a claim of a PV that does not exist": {mode: SelectedValue,
+		"a claim of a PV that does not exist": {mode: singlenode.SelectedValue,
 			claim: []func(*v1.PersistentVolumeClaim){elsewhere}, calls: lock},
-		"a claim of a class that does not exist": {mode: SelectedValue,
+		"a claim of a class that does not exist": {mode: singlenode.SelectedValue,
 			claim: []func(*v1.PersistentVolumeClaim){func(o *v1.PersistentVolumeClaim) {
 				name := "of-none"
 				o.Spec.StorageClassName = &name
 			}}, calls: lock},
-		"the claim":              {mode: SelectedValue, claim: []func(*v1.PersistentVolumeClaim){asks}, calls: lock},
-		"the class":              {mode: SelectedValue, class: yes, calls: lock},
-		"the PV":                 {mode: SelectedValue, pv: yes, calls: lock},
-		"a claim without volume": {mode: SelectedValue, claim: []func(*v1.PersistentVolumeClaim){unbound}, calls: lock},
-		"the class, since a moment ago": {SelectedValue, nil, nil, nil,
+		"the claim": {mode: singlenode.SelectedValue, claim: []func(*v1.PersistentVolumeClaim){asks},
+			calls: lock},
+		"the class": {mode: singlenode.SelectedValue, class: yes, calls: lock},
+		"the PV":    {mode: singlenode.SelectedValue, pv: yes, calls: lock},
+		"a claim without volume": {mode: singlenode.SelectedValue, claim: []func(*v1.PersistentVolumeClaim){unbound},
+			calls: lock},
+		"the class, since a moment ago": {singlenode.SelectedValue, nil, nil, nil,
 			func(w *world) { w.class(yes) },
 			slices.Concat(read, lock)},
-		"the PV, since a moment ago": {SelectedValue, nil, nil, nil,
+		"the PV, since a moment ago": {singlenode.SelectedValue, nil, nil, nil,
 			func(w *world) { w.volume("data", yes) },
 			slices.Concat(read, lock)},
-		"the claim, since a moment ago": {SelectedValue, nil, nil, nil,
+		"the claim, since a moment ago": {singlenode.SelectedValue, nil, nil, nil,
 			func(w *world) { w.claim("data", asks) },
 			[]string{"get namespace", "get claim data", "lock data for one", "list pods", "ungate one"}},
-		"the namespace, since a moment ago": {SelectedValue, nil, nil, nil,
-			func(w *world) { w.label(AllValue) },
+		"the namespace, since a moment ago": {singlenode.SelectedValue, nil, nil, nil,
+			func(w *world) { w.label(singlenode.AllValue) },
 			[]string{"get namespace", "get claim data", "lock data for one", "list pods", "ungate one"}},
-		"the class is gone": {SelectedValue, nil, nil, nil,
+		"the class is gone": {singlenode.SelectedValue, nil, nil, nil,
 			func(w *world) { delete(w.classes, "fast") },
 			slices.Concat(read, lock)},
-		"the class cannot be read": {SelectedValue, nil, nil, nil,
+		"the class cannot be read": {singlenode.SelectedValue, nil, nil, nil,
 			func(w *world) { w.fail["get class"] = errNoAnswer },
 			[]string{"get namespace", "get claim data", "get class"}},
-		"the PV cannot be read": {SelectedValue, nil, nil, nil,
+		"the PV cannot be read": {singlenode.SelectedValue, nil, nil, nil,
 			func(w *world) { w.fail["get volume"] = errNoAnswer },
 			[]string{"get namespace", "get claim data", "get class", "get volume"}},
 	} {

@@ -58,7 +58,7 @@ func TestWakingChanges(t *testing.T) {
 			w.label("")
 			w.sync()
 			w.woken.take()
-			w.label(AllValue)
+			w.label(singlenode.AllValue)
 		}, waiting},
 	} {
 		t.Run(sentence, func(t *testing.T) {

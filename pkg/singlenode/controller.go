@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
@@ -30,7 +31,7 @@ type Controller struct {
 	slots    chan struct{}
 	observer *observer
 	// podReports and claimReports are separate, so that the metric of waiting pods counts no claims.
-	podReports, claimReports *events.Recorder[Reason]
+	podReports, claimReports *events.Recorder[singlenode.Reason]
 	metrics                  metrics
 
 	pods, locks *controller.Queue[string]
@@ -72,7 +73,7 @@ func newController(cfg Config, cluster cluster) (*Controller, error) {
 	cfg = cfg.withDefaults()
 	c := &Controller{cfg: cfg, cluster: cluster, metrics: newMetrics(), slots: make(chan struct{}, cfg.Workers)}
 	c.users, c.ungating = newUsers(c.listUsers, cfg.Clock.Now), newUngating()
-	reports := events.Config[Reason]{Events: cfg.Events, Counter: c.metrics.reports}
+	reports := events.Config[singlenode.Reason]{Events: cfg.Events, Counter: c.metrics.reports}
 	c.podReports, c.claimReports = events.NewRecorder(reports), events.NewRecorder(reports)
 	c.observer = newObserver(cfg.rules(), cfg.Clock, woken{c})
 	return c, c.register(cfg.Metrics)

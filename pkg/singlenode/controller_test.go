@@ -16,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 var errNoAnswer = errors.New("no answer")
@@ -75,9 +76,9 @@ func TestGateIsRemovedOnce(t *testing.T) {
 	w.expectCalls("get claim data", "list pods", "ungate one")
 
 	w.pod("one", func(o *v1.Pod) { o.UID = "uid-again" }) // which the watch shows in one event
-	w.pod("one", func(o *v1.Pod) { o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: Gate}} })
+	w.pod("one", func(o *v1.Pod) { o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: objects.VolumeGate}} })
 	w.claim("data", locked("one"), func(o *v1.PersistentVolumeClaim) {
-		o.Annotations[LockAnnotation] = "uid-again one"
+		o.Annotations[singlenode.LockAnnotation] = "uid-again one"
 	})
 	w.sync()
 	w.reconcile(t.Context(), "ns/one")
@@ -247,7 +248,7 @@ func TestNamespaceIsReadBeforeGateGoes(t *testing.T) {
 	w.expectCalls("get namespace")
 
 	w = begin()
-	w.label(AllValue) // the watch does not show it
+	w.label(singlenode.AllValue) // the watch does not show it
 	w.reconcile(t.Context(), "ns/one")
 	if !w.gated("one") || w.lock() != "one" {
 		t.Errorf("gated %t, the lock has %q", w.gated("one"), w.lock())
@@ -263,7 +264,7 @@ func TestClaimMissingInCache(t *testing.T) {
 	w.label("")
 	w.claim("data")
 	w.sync()
-	w.label(AllValue)
+	w.label(singlenode.AllValue)
 	w.sync()
 	if _, found := w.claimCache.Get("ns/data"); found {
 		t.Fatal("the watch shows the claim")
@@ -367,7 +368,7 @@ func TestRecheckOfPodMissingInCache(t *testing.T) {
 	}
 	w.expectCalls("get pod one")
 
-	w.label(AllValue)
+	w.label(singlenode.AllValue)
 	w.claim("other")
 	w.pod("old", uses("other"), onNode)
 	w.sync()

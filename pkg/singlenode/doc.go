@@ -7,27 +7,3 @@
 //
 // Stability: for the programs of this repository. It may change with each release.
 package singlenode
-
-import "github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
-
-const (
-	// Label asks for locks: on a namespace with the value SelectedValue or AllValue, and on a StorageClass, a
-	// PersistentVolume or a claim with SelectValue.
-	Label         = singlenode.Label
-	SelectedValue = singlenode.SelectedValue
-	AllValue      = singlenode.AllValue
-	SelectValue   = singlenode.SelectValue
-	// Gate is the scheduling gate of pods that wait for the locks of their claims.
-	Gate = singlenode.Gate
-	// LockAnnotation on a claim names the pod that has the lock.
-	LockAnnotation = singlenode.LockAnnotation
-	// Finalizer protects a locked claim from deletion.
-	Finalizer = singlenode.Finalizer
-)
-
-// Reason is the reason of an action on a pod or a lock, or of a wait. The same word appears as the reason of an Event,
-// a value in the log, and a label of the metrics.
-type Reason = singlenode.Reason
-
-// Reasons returns every reason.
-func Reasons() []Reason { return singlenode.Reasons() }

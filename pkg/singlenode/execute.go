@@ -21,7 +21,7 @@ import (
 const settlingFor = 5 * time.Second
 
 // settles reports whether a wait may end by itself while a pod is young.
-func settles(r Reason) bool {
+func settles(r singlenode.Reason) bool {
 	return r == singlenode.ReasonClaimMissing || r == singlenode.ReasonClaimOfOther ||
 		r == singlenode.ReasonClaimTerminating
 }

@@ -109,7 +109,7 @@ func TestOneOfTwoClaimsMissingInCache(t *testing.T) {
 	w.label("")
 	w.claim("other")
 	w.sync()
-	w.label(AllValue)
+	w.label(singlenode.AllValue)
 	w.claim("data")
 	w.pod("one", uses("other", "data"))
 	w.settle()
@@ -124,7 +124,7 @@ func TestNamespaceBeginsToAsk(t *testing.T) {
 	w.label("")
 	w.pod("one")
 	w.sync()
-	w.label(AllValue)
+	w.label(singlenode.AllValue)
 	w.reconcile(t.Context(), "ns/one")
 	w.expectCalls("get namespace", "lock data for one", "list pods", "ungate one")
 }

@@ -110,11 +110,11 @@ func (w *world) patchClaim(_ context.Context, ask singlenode.Ask) (*claim, error
 		return nil, kube.ErrChanged
 	}
 	o = o.DeepCopy()
-	delete(o.Annotations, LockAnnotation)
-	o.Finalizers = slices.DeleteFunc(o.Finalizers, func(f string) bool { return f == Finalizer })
+	delete(o.Annotations, singlenode.LockAnnotation)
+	o.Finalizers = slices.DeleteFunc(o.Finalizers, func(f string) bool { return f == singlenode.Finalizer })
 	if locks {
-		metav1.SetMetaDataAnnotation(&o.ObjectMeta, LockAnnotation, ask.Lock.String())
-		o.Finalizers = append(o.Finalizers, Finalizer)
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, singlenode.LockAnnotation, ask.Lock.String())
+		o.Finalizers = append(o.Finalizers, singlenode.Finalizer)
 	}
 	o.ResourceVersion = w.version()
 	w.claims[key] = o

@@ -10,7 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // Two pods of a queue wait for one claim. The queue admits one of them, and keeps the other until the first has ended.
@@ -108,7 +110,7 @@ func TestLabelRemovedAndSetAgain(t *testing.T) {
 				if c.landed {
 					w.pod("first", ungated)
 				}
-				w.label(AllValue)
+				w.label(singlenode.AllValue)
 				w.pod("second")
 				w.sync()
 				w.reconcile(t.Context(), "ns/second")
@@ -121,7 +123,7 @@ func TestLabelRemovedAndSetAgain(t *testing.T) {
 			}
 			w.reconcile(t.Context(), "ns/first")
 			delete(w.fail, "ungate first")
-			w.label(AllValue)
+			w.label(singlenode.AllValue)
 			w.sync()
 			w.reconcile(t.Context(), "ns/second")
 			if got := w.gated("second"); got != c.waits {
@@ -181,4 +183,4 @@ func queued(o *v1.Pod) {
 	o.Spec.SchedulingGates = append(o.Spec.SchedulingGates, v1.PodSchedulingGate{Name: "queue.example.com/x"})
 }
 
-func admitted(o *v1.Pod) { o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: Gate}} }
+func admitted(o *v1.Pod) { o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: objects.VolumeGate}} }

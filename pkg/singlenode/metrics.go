@@ -37,10 +37,10 @@ func newMetrics() metrics {
 			Name: "csi_reclaimer_single_node_reports_total",
 			Help: "Events on pods with a scheduling gate, and on claims with a lock, by reason. A reason that repeats with " +
 				"the same details counts once.",
-		}, Reasons()),
+		}, singlenode.Reasons()),
 	}
 	// A rate over a counter that appears with its first event misses that event.
-	for _, reason := range []Reason{singlenode.ReasonHolderGone, singlenode.ReasonHolderReleased,
+	for _, reason := range []singlenode.Reason{singlenode.ReasonHolderGone, singlenode.ReasonHolderReleased,
 		singlenode.ReasonHolderCompleted, singlenode.ReasonVolumeFenced, singlenode.ReasonLockDamaged} {
 		m.freed.WithLabelValues(string(reason))
 	}
@@ -71,7 +71,7 @@ func (i inventory) Describe(descs chan<- *prometheus.Desc) { descs <- i.locks }
 
 // Collect implements prometheus.Collector.
 func (i inventory) Collect(metrics chan<- prometheus.Metric) {
-	now, states := i.clock.Now(), map[Reason]int{}
+	now, states := i.clock.Now(), map[singlenode.Reason]int{}
 	// The registry collects in goroutines of its own, in which a panic over one claim would end the program.
 	failed := panics.Contain(context.Background(), func() {
 		i.observer.claims.Each(func(c *claim) {

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
@@ -21,10 +22,10 @@ func TestRecordPod(t *testing.T) {
 		alter        []func(*v1.Pod)
 		keep, record bool
 	}{
-		"one with a claim":               {AllValue, false, []func(*v1.Pod){onNode}, true, true},
-		"one with an ephemeral claim":    {AllValue, false, []func(*v1.Pod){onNode, ephemeral}, true, true},
-		"one without claims":             {AllValue, false, []func(*v1.Pod){onNode, uses()}, false, false},
-		"one with another volume":        {AllValue, false, []func(*v1.Pod){onNode, projected}, false, false},
+		"one with a claim":               {singlenode.AllValue, false, []func(*v1.Pod){onNode}, true, true},
+		"one with an ephemeral claim":    {singlenode.AllValue, false, []func(*v1.Pod){onNode, ephemeral}, true, true},
+		"one without claims":             {singlenode.AllValue, false, []func(*v1.Pod){onNode, uses()}, false, false},
+		"one with another volume":        {singlenode.AllValue, false, []func(*v1.Pod){onNode, projected}, false, false},
 		"one with the gate":              {"", false, nil, true, true},
 		"one where nothing asks":         {"", false, []func(*v1.Pod){onNode}, false, false},
 		"one where nothing asks now":     {"", true, []func(*v1.Pod){onNode}, false, true},
@@ -74,7 +75,7 @@ func TestRecordClaim(t *testing.T) {
 		alter func(*v1.PersistentVolumeClaim)
 		keep  bool
 	}{
-		"one in a namespace that asks": {SelectedValue, free, true},
+		"one in a namespace that asks": {singlenode.SelectedValue, free, true},
 		"one where nothing asks":       {"", free, false},
 		"one with a lock":              {"", locked("one"), true},
 		"one with the annotation alone": {"",

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/api/core/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
 )
@@ -26,7 +27,7 @@ func TestReleaseRemovesGatesAndLocks(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data", locked("one"))
 	w.claim("own", locked("three"))
-	w.claim("half", func(o *v1.PersistentVolumeClaim) { o.Finalizers = []string{Finalizer} })
+	w.claim("half", func(o *v1.PersistentVolumeClaim) { o.Finalizers = []string{singlenode.Finalizer} })
 	w.claim("many")
 	w.pod("one", onNode)
 	w.pod("two")

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
@@ -38,7 +39,7 @@ func newWaitingWorld(t *testing.T) *world {
 // expectWaiting checks the metrics of waiting pods and claims.
 func (w *world) expectWaiting(pods, claims int) {
 	w.Helper()
-	sum := func(waiting map[Reason]int) (all int) {
+	sum := func(waiting map[singlenode.Reason]int) (all int) {
 		for _, n := range waiting {
 			all += n
 		}
@@ -164,7 +165,7 @@ func TestWaitingMetricAfterFreedLock(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data", func(o *v1.PersistentVolumeClaim) {
 		locked("one")(o)
-		o.Annotations[LockAnnotation] = "damaged"
+		o.Annotations[singlenode.LockAnnotation] = "damaged"
 	})
 	w.sync()
 	w.reconcileLock(t.Context(), "ns/data")

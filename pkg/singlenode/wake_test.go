@@ -60,7 +60,7 @@ func TestWakingChangesOfPodsAndClaims(t *testing.T) {
 		"its PV":                              {func(w *world) { w.volume("data", nil) }, all},
 		"another PV":                          {func(w *world) { w.volume("other", nil) }, nil},
 		"a StorageClass":                      {func(w *world) { w.class(nil) }, waiting},
-		"the namespace asks for less":         {func(w *world) { w.label(SelectedValue) }, waiting},
+		"the namespace asks for less":         {func(w *world) { w.label(singlenode.SelectedValue) }, waiting},
 		"the namespace asks for nothing":      {func(w *world) { w.label("") }, waiting},
 		"the node of the holder is not Ready": {func(w *world) { w.node(v1.ConditionUnknown) }, all},
 		"the node is as it was":               {func(w *world) { w.node(v1.ConditionTrue) }, nil},
@@ -114,7 +114,7 @@ func TestWakingChangesOfPodsAndClaims(t *testing.T) {
 			for _, change := range []func(w *world){func(w *world) { w.pod("one", terminating) },
 				func(w *world) { w.claim("data", bound) }, func(w *world) { w.node(v1.ConditionFalse) },
 				func(w *world) { w.volume("data", askingLabels(true)) }, func(w *world) { w.class(askingLabels(true)) },
-				func(w *world) { w.label(SelectedValue) }, func(w *world) { w.endPod("one") }} {
+				func(w *world) { w.label(singlenode.SelectedValue) }, func(w *world) { w.endPod("one") }} {
 				change(w)
 				w.sync()
 			}
@@ -218,7 +218,7 @@ func TestInitialWork(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.woken.idle = true
 	w.claim("data", locked("one"))
-	w.claim("half", func(o *v1.PersistentVolumeClaim) { o.Finalizers = []string{Finalizer} })
+	w.claim("half", func(o *v1.PersistentVolumeClaim) { o.Finalizers = []string{singlenode.Finalizer} })
 	w.claim("bare", func(o *v1.PersistentVolumeClaim) { locked("one")(o); o.Finalizers = nil })
 	w.claim("free")
 	w.pod("one", onNode)

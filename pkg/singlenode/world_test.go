@@ -120,7 +120,7 @@ func newWorld(t *testing.T, cfg Config) *world {
 	if err := w.run(); err != nil {
 		t.Fatal(err)
 	}
-	w.label(AllValue)
+	w.label(singlenode.AllValue)
 	w.node(v1.ConditionTrue)
 	return w
 }
@@ -131,7 +131,7 @@ func (w *world) sync() {
 	w.mu.Lock()
 	namespaces, pods, claims := maps.Clone(w.namespaces), maps.Clone(w.pods), maps.Clone(w.claims)
 	w.mu.Unlock()
-	maps.DeleteFunc(namespaces, func(_ string, o *v1.Namespace) bool { return o.Labels[Label] == "" })
+	maps.DeleteFunc(namespaces, func(_ string, o *v1.Namespace) bool { return o.Labels[singlenode.Label] == "" })
 	o := w.observer
 	kubetest.Deliver(w.T, w.namespaceCache, namespaces, kube.RecordAll(namespaceOf),
 		kube.Handler[namespace](namespaceChanges{o}))
@@ -228,7 +228,7 @@ func counted(c prometheus.Counter) float64 {
 // label sets the label of namespace ns, "" to remove it.
 func (w *world) label(mode string) {
 	w.namespaces["ns"] = &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", ResourceVersion: w.version(),
-		Labels: map[string]string{podsafety.NamespaceLabel: podsafety.EnforceValue, Label: mode}}}
+		Labels: map[string]string{podsafety.NamespaceLabel: podsafety.EnforceValue, singlenode.Label: mode}}}
 }
 
 // node sets the Ready condition of node a, which is in its run boot-1.
@@ -247,7 +247,8 @@ func (w *world) pod(name string, alter ...func(*v1.Pod)) {
 		o = &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name),
 				CreationTimestamp: metav1.NewTime(w.clock.Now()), Finalizers: []string{objects.RunningFinalizer}},
-			Spec: v1.PodSpec{SchedulingGates: []v1.PodSchedulingGate{{Name: Gate}}, Containers: []v1.Container{{Name: "c"}}},
+			Spec: v1.PodSpec{SchedulingGates: []v1.PodSchedulingGate{{Name: objects.VolumeGate}},
+				Containers: []v1.Container{{Name: "c"}}},
 		}
 		uses("data")(o)
 	}
@@ -311,7 +312,7 @@ func (w *world) claim(name string, alter ...func(*v1.PersistentVolumeClaim)) {
 
 // lock returns the name of the pod that has the lock of claim data, "" for none.
 func (w *world) lock() string {
-	return singlenode.ParseLock(w.claims["ns/data"].Annotations[LockAnnotation]).Name
+	return singlenode.ParseLock(w.claims["ns/data"].Annotations[singlenode.LockAnnotation]).Name
 }
 
 func (w *world) gated(pod string) bool { return objects.HasVolumeGate(w.pods["ns/"+pod]) }
@@ -320,8 +321,8 @@ func (w *world) gated(pod string) bool { return objects.HasVolumeGate(w.pods["ns
 func locked(pod string) func(*v1.PersistentVolumeClaim) {
 	return func(o *v1.PersistentVolumeClaim) {
 		lock := singlenode.Lock{UID: types.UID("uid-" + pod), Name: pod}
-		metav1.SetMetaDataAnnotation(&o.ObjectMeta, LockAnnotation, lock.String())
-		o.Finalizers = []string{Finalizer}
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, singlenode.LockAnnotation, lock.String())
+		o.Finalizers = []string{singlenode.Finalizer}
 	}
 }
 

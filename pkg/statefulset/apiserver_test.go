@@ -110,7 +110,7 @@ func (b *bench) makeSet(name string, replicas int32) *appsv1.StatefulSet {
 	b.Helper()
 	labels := map[string]string{"app": name}
 	o, err := b.client.AppsV1().StatefulSets(b.namespace).Create(b.Context(), &appsv1.StatefulSet{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{GraceAnnotation: "200ms"}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{statefulset.GraceAnnotation: "200ms"}},
 		Spec: appsv1.StatefulSetSpec{
 			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
@@ -289,8 +289,10 @@ func TestPatchLeavesForeignFields(t *testing.T) {
 		want   map[string]string
 	}{
 		{mark, []metav1.OwnerReference{foreign, ours},
-			map[string]string{"theirs": "stays", MarkAnnotation: mark.String()}},
-		{mark, []metav1.OwnerReference{foreign}, map[string]string{"theirs": "stays", MarkAnnotation: mark.String()}},
+			map[string]string{"theirs": "stays",
+				statefulset.MarkAnnotation: mark.String()}},
+		{mark, []metav1.OwnerReference{foreign}, map[string]string{"theirs": "stays",
+			statefulset.MarkAnnotation: mark.String()}},
 		{statefulset.Mark{}, []metav1.OwnerReference{foreign}, map[string]string{"theirs": "stays"}},
 		{statefulset.Mark{}, nil, map[string]string{"theirs": "stays"}},
 	} {

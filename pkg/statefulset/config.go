@@ -37,7 +37,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.Grace = cmp.Or(c.Grace, DefaultGrace)
+	c.Grace = cmp.Or(c.Grace, statefulset.DefaultGrace)
 	c.Workers = cmp.Or(c.Workers, 10)
 	c.RetryStart, c.RetryMax = settings.Retries(c.RetryStart, c.RetryMax)
 	c.Events = settings.Events(c.Events, c.DryRun)

@@ -15,8 +15,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Controller carries out the retention policies of a cluster's StatefulSets; [controller.Controller] says how it is run.
-// Its methods are safe for concurrent use.
+// Controller carries out the retention policies of a cluster's StatefulSets; [controller.Controller] says how it is
+// run. Its methods are safe for concurrent use.
 type Controller struct {
 	*controller.Controller
 	permission.Checker
@@ -24,7 +24,7 @@ type Controller struct {
 	cluster  cluster
 	observer *observer
 	// claimReports and setReports are separate, so that each kind has a metric of waiting objects.
-	claimReports, setReports *events.Recorder[Reason]
+	claimReports, setReports *events.Recorder[statefulset.Reason]
 	metrics                  metrics
 
 	claims, sets *controller.Queue[string]
@@ -58,7 +58,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 func newController(cfg Config, cluster cluster) (*Controller, error) {
 	cfg = cfg.withDefaults()
 	c := &Controller{cfg: cfg, cluster: cluster, metrics: newMetrics()}
-	reports := events.Config[Reason]{Events: cfg.Events, Counter: c.metrics.reports}
+	reports := events.Config[statefulset.Reason]{Events: cfg.Events, Counter: c.metrics.reports}
 	c.claimReports, c.setReports = events.NewRecorder(reports), events.NewRecorder(reports)
 	c.observer = newObserver(cfg.rules(), cfg.Clock, woken{c})
 	return c, c.register(cfg.Metrics)

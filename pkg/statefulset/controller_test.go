@@ -176,7 +176,9 @@ func marked(value string) func(*v1.PersistentVolumeClaim) {
 }
 
 func copied(value string) func(*v1.PersistentVolumeClaim) {
-	return func(o *v1.PersistentVolumeClaim) { metav1.SetMetaDataAnnotation(&o.ObjectMeta, MarkAnnotation, value) }
+	return func(o *v1.PersistentVolumeClaim) {
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, statefulset.MarkAnnotation, value)
+	}
 }
 
 func terminatingSet(o *appsv1.StatefulSet) { o.DeletionTimestamp = ptr.To(metav1.Now()) }
@@ -203,7 +205,7 @@ func TestCollidingNamesDeleteNoClaim(t *testing.T) {
 	w.settle()
 	w.set("db", replicas(2), template("data-a"))
 	w.settle()
-	w.clock.Step(DefaultGrace)
+	w.clock.Step(statefulset.DefaultGrace)
 	w.reconcile(t.Context(), "ns/data-a-db-1")
 	if w.deleted("data-a-db-1") {
 		t.Error("a claim with the name of two sets is deleted")
@@ -236,7 +238,7 @@ func TestScaleUpWithinGraceKeepsClaim(t *testing.T) {
 	w.settle()
 	w.set("db", replicas(1))
 	w.settle()
-	w.clock.Step(DefaultGrace - time.Second)
+	w.clock.Step(statefulset.DefaultGrace - time.Second)
 	if got := w.reconcileClaim(); got != controller.After(time.Second) {
 		t.Errorf("due again %+v: the grace period did not begin again", got)
 	}
@@ -247,10 +249,12 @@ func TestScaleUpWithinGraceKeepsClaim(t *testing.T) {
 
 func TestGraceOfSetOverridesConfig(t *testing.T) {
 	w := condemned(t, Config{Grace: time.Hour})
-	if got := w.reconcileClaim(); got != controller.After(time.Hour-DefaultGrace) {
+	if got := w.reconcileClaim(); got != controller.After(time.Hour-statefulset.DefaultGrace) {
 		t.Errorf("due again %+v", got)
 	}
-	w.set("db", func(o *appsv1.StatefulSet) { metav1.SetMetaDataAnnotation(&o.ObjectMeta, GraceAnnotation, "5s") })
+	w.set("db", func(o *appsv1.StatefulSet) {
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, statefulset.GraceAnnotation, "5s")
+	})
 	w.settle()
 	if !w.deleted("data-db-1") {
 		t.Error("the claim stays beyond the grace period of its set")
@@ -375,7 +379,7 @@ func TestDryRunMakesNoWrites(t *testing.T) {
 	w.claim("data-db-2", marked("db/set-db/2/Delete"))
 	w.claim("data-db-3", marked("db/set-db/3/Delete"))
 	w.settle()
-	w.clock.Step(DefaultGrace)
+	w.clock.Step(statefulset.DefaultGrace)
 	w.reconcileDB()
 	w.reconcile(t.Context(), "ns/data-db-3")
 	for _, call := range w.calls {
@@ -395,7 +399,7 @@ func TestDryRunMakesNoWrites(t *testing.T) {
 }
 
 func TestFailedCallIsRetried(t *testing.T) {
-	for call, reason := range map[string]Reason{
+	for call, reason := range map[string]statefulset.Reason{
 		"get set": statefulset.ReasonAPIReadFailed, "delete claim": statefulset.ReasonAPIWriteFailed,
 	} {
 		w := condemned(t, Config{})
@@ -463,7 +467,7 @@ func TestConcurrentWorkersOnOneSet(t *testing.T) {
 	}
 	w.set("db", replicas(0))
 	w.settle()
-	w.clock.Step(DefaultGrace)
+	w.clock.Step(statefulset.DefaultGrace)
 	w.sync()
 	for range 2 {
 		workers.Go(work)

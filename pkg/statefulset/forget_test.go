@@ -77,7 +77,7 @@ func TestReplacedObjectsAreForgotten(t *testing.T) {
 	if _, known := w.observer.tracker.Claims["claim-data-db-1"]; known {
 		t.Error("the claim before is remembered")
 	}
-	if got := w.reconcileClaim(); got != controller.After(DefaultGrace) || w.deleted("data-db-1") {
+	if got := w.reconcileClaim(); got != controller.After(statefulset.DefaultGrace) || w.deleted("data-db-1") {
 		t.Errorf("the grace period of the next claim did not begin: due again %+v", got)
 	}
 	facts, _ := w.observer.observe("ns/data-db-1")

@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 )
 
 // set creates a set with the template "data" that deletes claims when it is scaled down, or changes it.
@@ -49,7 +51,7 @@ func retains(o *appsv1.StatefulSet) {
 func annotated(policy string) func(*appsv1.StatefulSet) {
 	return func(o *appsv1.StatefulSet) {
 		o.Spec.PersistentVolumeClaimRetentionPolicy = nil
-		metav1.SetMetaDataAnnotation(&o.ObjectMeta, PolicyAnnotation, policy)
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, statefulset.PolicyAnnotation, policy)
 	}
 }
 
@@ -125,5 +127,5 @@ func owned(refs ...metav1.OwnerReference) func(*v1.PersistentVolumeClaim) {
 }
 
 func held(o *v1.PersistentVolumeClaim) {
-	metav1.SetMetaDataAnnotation(&o.ObjectMeta, HoldAnnotation, "mine")
+	metav1.SetMetaDataAnnotation(&o.ObjectMeta, statefulset.HoldAnnotation, "mine")
 }

@@ -134,7 +134,7 @@ func TestInitialWork(t *testing.T) {
 	w.set("db")
 	w.set("web", retains)
 	w.set("woken", retains, func(o *appsv1.StatefulSet) {
-		metav1.SetMetaDataAnnotation(&o.ObjectMeta, WokenAnnotation, "x")
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, statefulset.WokenAnnotation, "x")
 	})
 	for _, name := range []string{"data-db-0", "data-web-0", "data-none-0"} {
 		w.claim(name)
@@ -285,7 +285,7 @@ func TestRecorders(t *testing.T) {
 		},
 		"a claim without that is marked": {
 			&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data",
-				Annotations: map[string]string{MarkAnnotation: ""}}}, true,
+				Annotations: map[string]string{statefulset.MarkAnnotation: ""}}}, true,
 		},
 		"a pod with a set's shape": {&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "db-0"}}, true},
 		"a pod without":            {&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-77c8f-x2x9z"}}, false},
@@ -324,7 +324,7 @@ func TestRecorders(t *testing.T) {
 func TestClaimRecordIsComplete(t *testing.T) {
 	o := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data-db-0", UID: "u",
 		ResourceVersion: "7", Finalizers: []string{"kubernetes.io/pvc-protection"}, DeletionTimestamp: ptr.To(metav1.Now()),
-		Annotations:     map[string]string{MarkAnnotation: "db/s/0/Delete/u", HoldAnnotation: ""},
+		Annotations:     map[string]string{statefulset.MarkAnnotation: "db/s/0/Delete/u", statefulset.HoldAnnotation: ""},
 		OwnerReferences: []metav1.OwnerReference{{Kind: "Pod", Name: "db-0", UID: "p"}}}}
 	c, _, err := recordClaim(o, false)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
@@ -18,7 +19,7 @@ func released(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, Config{Workers: 2})
 	w.set("db", replicas(1), func(o *appsv1.StatefulSet) {
-		metav1.SetMetaDataAnnotation(&o.ObjectMeta, WokenAnnotation, "x")
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, statefulset.WokenAnnotation, "x")
 	})
 	w.set("web")
 	own := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "set-db"}
@@ -44,7 +45,7 @@ func TestReleaseRemovesAnnotationsAndKeepsClaims(t *testing.T) {
 		t.Errorf("%+v, %v", out, err)
 	}
 	for key, o := range w.live {
-		if _, left := o.Annotations[MarkAnnotation]; left {
+		if _, left := o.Annotations[statefulset.MarkAnnotation]; left {
 			t.Errorf("%s is marked", key)
 		}
 	}
@@ -54,7 +55,7 @@ func TestReleaseRemovesAnnotationsAndKeepsClaims(t *testing.T) {
 	if owners := w.live["ns/data-web-0"].OwnerReferences; len(owners) != 1 {
 		t.Errorf("an owner of kube-controller-manager is gone: %v", owners)
 	}
-	if _, left := w.sets["ns/db"].Annotations[WokenAnnotation]; left || len(w.live) != 6 {
+	if _, left := w.sets["ns/db"].Annotations[statefulset.WokenAnnotation]; left || len(w.live) != 6 {
 		t.Errorf("left: %v, %v", w.sets["ns/db"].Annotations, w.live)
 	}
 	if w.sets["ns/db"].Annotations == nil {

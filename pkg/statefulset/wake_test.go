@@ -92,7 +92,7 @@ func TestFailedWakeIsRetried(t *testing.T) {
 	}
 	w.fail = nil
 	w.reconcileDB()
-	if got := w.sets["ns/db"].Annotations[WokenAnnotation]; value(w.metrics.woken) != 1 ||
+	if got := w.sets["ns/db"].Annotations[statefulset.WokenAnnotation]; value(w.metrics.woken) != 1 ||
 		got != w.clock.Now().UTC().Format(time.RFC3339) {
 		t.Errorf("the set was not woken: %q", got)
 	}
@@ -129,5 +129,5 @@ func TestReportsOnSet(t *testing.T) {
 }
 
 func ignored(o *appsv1.StatefulSet) {
-	metav1.SetMetaDataAnnotation(&o.ObjectMeta, PolicyAnnotation, bothDelete)
+	metav1.SetMetaDataAnnotation(&o.ObjectMeta, statefulset.PolicyAnnotation, bothDelete)
 }

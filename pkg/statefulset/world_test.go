@@ -224,9 +224,9 @@ func (w *world) patchClaim(_ context.Context, ask statefulset.Ask) error {
 		return err
 	}
 	o.Annotations = maps.Clone(o.Annotations)
-	delete(o.Annotations, MarkAnnotation)
+	delete(o.Annotations, statefulset.MarkAnnotation)
 	if mark := ask.Mark.String(); mark != "" {
-		metav1.SetMetaDataAnnotation(&o.ObjectMeta, MarkAnnotation, mark)
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, statefulset.MarkAnnotation, mark)
 	}
 	o.OwnerReferences, o.ResourceVersion = ask.Owners, w.version()
 	w.live[ask.Namespace+"/"+ask.Name] = o
@@ -277,9 +277,9 @@ func (w *world) patchWoken(_ context.Context, s statefulset.Set, value *string) 
 		return kube.ErrGone
 	}
 	o = o.DeepCopy()
-	delete(o.Annotations, WokenAnnotation)
+	delete(o.Annotations, statefulset.WokenAnnotation)
 	if value != nil {
-		metav1.SetMetaDataAnnotation(&o.ObjectMeta, WokenAnnotation, *value)
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, statefulset.WokenAnnotation, *value)
 	}
 	o.ResourceVersion = w.version()
 	w.sets[s.Namespace+"/"+s.Name] = o
@@ -313,7 +313,9 @@ func (w *world) eachSet(_ context.Context, visit func(statefulset.Set)) error {
 }
 
 // mark returns the mark of a claim, empty for none.
-func (w *world) mark(name string) string { return w.live["ns/"+name].Annotations[MarkAnnotation] }
+func (w *world) mark(name string) string {
+	return w.live["ns/"+name].Annotations[statefulset.MarkAnnotation]
+}
 
 // deleted reports whether a claim is gone or terminating.
 func (w *world) deleted(name string) bool {
@@ -355,7 +357,7 @@ func condemned(t *testing.T, cfg Config) *world {
 	w.set("db", replicas(1))
 	w.settle()
 	w.recorded()
-	w.clock.Step(DefaultGrace)
+	w.clock.Step(statefulset.DefaultGrace)
 	w.calls = nil
 	return w
 }

@@ -21,7 +21,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/fill"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/subject"
@@ -166,7 +167,7 @@ func (o *outage) build(ctx context.Context, s *session) (err error) {
 		}),
 		fill.Copies(ctx, env.fill, pods, pod, func(i int, pod *v1.Pod) string {
 			pod.Namespace, pod.Name, pod.Spec.NodeName = o.namespaceOf(i), filledPod(i), nodeName(i/podsPerNode)
-			pod.Finalizers = []string{podsafety.Finalizer}
+			pod.Finalizers = []string{objects.RunningFinalizer}
 			pod.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = pod.Name
 			return "/registry/pods/" + pod.Namespace + "/" + pod.Name
 		}))

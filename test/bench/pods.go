@@ -16,7 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
@@ -161,7 +162,7 @@ func (env *environment) podNamespace(ctx context.Context, enforces bool) (string
 	for {
 		probe, err := client.CoreV1().Pods(namespace).Create(ctx, podWithClaim("probe", 0),
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if err != nil || slices.Contains(probe.Finalizers, podsafety.Finalizer) {
+		if err != nil || slices.Contains(probe.Finalizers, objects.RunningFinalizer) {
 			return namespace, err
 		}
 		if err := pause(ctx, 50*time.Millisecond); err != nil {

@@ -12,13 +12,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 

@@ -20,12 +20,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	records "github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	fencing "github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
@@ -175,9 +176,9 @@ func makeGated(ctx context.Context, t *testing.T, names ...string) (namespace st
 	}
 	for _, name := range names {
 		if _, err := pods.Create(ctx, &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{podsafety.Finalizer}},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{records.RunningFinalizer}},
 			Spec: v1.PodSpec{
-				SchedulingGates: []v1.PodSchedulingGate{{Name: singlenode.Gate}},
+				SchedulingGates: []v1.PodSchedulingGate{{Name: records.VolumeGate}},
 				Containers:      []v1.Container{{Name: "c", Image: "none"}},
 				Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{
 					PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}},
@@ -266,7 +267,7 @@ func removePod(ctx context.Context, namespace, name string) {
 func makeHeld(ctx context.Context, t *testing.T, maker objects.Maker, node string) {
 	t.Helper()
 	pod, err := maker.MakePod(ctx, objects.PodSpec{Name: "held", Node: node,
-		Change: func(pod *v1.Pod) { pod.Finalizers = []string{podsafety.Finalizer} }})
+		Change: func(pod *v1.Pod) { pod.Finalizers = []string{records.RunningFinalizer} }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 )
 
 // docsSet is the pages' StatefulSet. It has no pods, so no claim is created for it.

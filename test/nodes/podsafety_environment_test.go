@@ -21,7 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	records "github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
@@ -211,7 +212,7 @@ func describe(pod *v1.Pod) string {
 	return text
 }
 
-func isHeld(pod *v1.Pod) bool { return slices.Contains(pod.Finalizers, podsafety.Finalizer) }
+func isHeld(pod *v1.Pod) bool { return slices.Contains(pod.Finalizers, records.RunningFinalizer) }
 
 // until waits for a condition, for longer than Eventually.
 func (s *safety) until(what string, so func() bool) {
@@ -296,7 +297,7 @@ func (d *database) forceDelete(dryRun ...string) error {
 func (s *safety) confirm(ctx context.Context, pod *v1.Pod) {
 	s.T.Helper()
 	_, err := s.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, podsafety.ConfirmAnnotation, pod.UID), metav1.PatchOptions{})
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, records.ConfirmAnnotation, pod.UID), metav1.PatchOptions{})
 	if !apierrors.IsNotFound(err) {
 		s.Must(err)
 	}

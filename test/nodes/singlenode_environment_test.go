@@ -18,7 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	records "github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes"
@@ -112,7 +113,7 @@ func (s *safety) lockClaims() {
 
 func isGated(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.SchedulingGates,
-		func(g v1.PodSchedulingGate) bool { return g.Name == singlenode.Gate })
+		func(g v1.PodSchedulingGate) bool { return g.Name == records.VolumeGate })
 }
 
 // endWorkloads restores the node and ends the scenario's workloads in a namespace.

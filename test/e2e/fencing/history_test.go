@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 )
 
 // history has every version of the objects that take part in fences and releases. The resourceVersions of all kinds
@@ -185,7 +185,7 @@ func (env *environment) checkRelease(h *history, versions []version[*v1.Pod]) {
 		node := before(h.nodes[pod.Spec.NodeName], v.number)
 		away := node != nil && readiness(node.object) != v1.ConditionTrue
 		if !away || pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed ||
-			pod.Annotations[podsafety.ConfirmAnnotation] == string(pod.UID) {
+			pod.Annotations[objects.ConfirmAnnotation] == string(pod.UID) {
 			continue
 		}
 		if f := before(h.fences[pod.Spec.NodeName], v.number); f == nil || f.deleted || !proves(f.object, pod.UID) {

@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	records "github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
@@ -66,7 +67,7 @@ func (env *environment) user(claim, node string) *v1.Pod {
 		Spec: v1.PodSpec{
 			Containers:      []v1.Container{{Name: "main", Image: "none"}},
 			NodeSelector:    map[string]string{v1.LabelHostname: node},
-			SchedulingGates: []v1.PodSchedulingGate{{Name: singlenode.Gate}},
+			SchedulingGates: []v1.PodSchedulingGate{{Name: records.VolumeGate}},
 			// Only the test deletes it.
 			Tolerations: []v1.Toleration{{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}},
 			Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
+	records "github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
@@ -96,7 +96,7 @@ func runs(pod *v1.Pod, node string) bool {
 }
 
 func isHeld(pod *v1.Pod) bool {
-	return pod != nil && slices.Contains(pod.Finalizers, podsafety.Finalizer)
+	return pod != nil && slices.Contains(pod.Finalizers, records.RunningFinalizer)
 }
 
 // waitTerminating waits until the first pod was deleted, and is held.

@@ -15,8 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	records "github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
@@ -32,7 +33,7 @@ const (
 )
 
 func held(pod *v1.Pod) bool {
-	return pod != nil && slices.Contains(pod.Finalizers, podsafety.Finalizer)
+	return pod != nil && slices.Contains(pod.Finalizers, records.RunningFinalizer)
 }
 
 func gated(pod *v1.Pod) bool {
@@ -183,7 +184,7 @@ func (env *cluster) heldPod(m *machine) waiting {
 		},
 		end: func() {
 			_, err := in.Client.CoreV1().Pods(in.Namespace).Patch(in.Ctx, pod.Name, types.MergePatchType,
-				fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, podsafety.ConfirmAnnotation, pod.UID),
+				fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, records.ConfirmAnnotation, pod.UID),
 				metav1.PatchOptions{})
 			in.Must(err)
 			in.Must(pod.WaitGone(in.WithTimeout()))

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
@@ -103,7 +103,7 @@ func TestInTreeMigrationSwitchedOnOffAndOn(t *testing.T) {
 	env.Must(vol.DeleteClaim(env.Ctx))
 	env.Must(vol.WaitGone(env.WithTimeout()))
 	env.ExpectDeleted(vol, 1)
-	if _, err := env.Client.CoreV1().PersistentVolumes().Get(env.Ctx, intree.TwinName(vol.Name),
+	if _, err := env.Client.CoreV1().PersistentVolumes().Get(env.Ctx, volume.TwinName(vol.Name),
 		metav1.GetOptions{}); !notFound(err) {
 		t.Errorf("a migrated PV has a twin: %v", err)
 	}

@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
@@ -55,7 +56,7 @@ func policyOf(pv *v1.PersistentVolume) v1.PersistentVolumeReclaimPolicy {
 func (u twinInProgress) waitTwin(what string, want func(*v1.PersistentVolume) bool) {
 	u.T.Helper()
 	u.Eventually("the twin is "+what, func() bool {
-		twin, err := u.Client.CoreV1().PersistentVolumes().Get(u.Ctx, intree.TwinName(u.Name), metav1.GetOptions{})
+		twin, err := u.Client.CoreV1().PersistentVolumes().Get(u.Ctx, volume.TwinName(u.Name), metav1.GetOptions{})
 		if err != nil {
 			return notFound(err) && want(nil)
 		}
@@ -72,7 +73,7 @@ func (u twinInProgress) resume() {
 // release marks the twin as the controller manager would.
 func (u twinInProgress) release() {
 	u.T.Helper()
-	_, err := u.Client.CoreV1().PersistentVolumes().Patch(u.Ctx, intree.TwinName(u.Name), types.MergePatchType,
+	_, err := u.Client.CoreV1().PersistentVolumes().Patch(u.Ctx, volume.TwinName(u.Name), types.MergePatchType,
 		[]byte(`{"status":{"phase":"Released"}}`), metav1.PatchOptions{}, "status")
 	u.Must(err)
 }

@@ -18,7 +18,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	protectpv "github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -234,7 +233,7 @@ func (env *environment) useInTree() {
 	// Without the controller manager the twin stays.
 	env.Plane.ControllerManager.Kill()
 	twin := func() bool {
-		_, err := env.Client.CoreV1().PersistentVolumes().Get(env.Ctx, intree.TwinName(vol.Name), metav1.GetOptions{})
+		_, err := env.Client.CoreV1().PersistentVolumes().Get(env.Ctx, volume.TwinName(vol.Name), metav1.GetOptions{})
 		return err == nil
 	}
 	env.AnnotatePV(vol, volume.HoldAnnotation, "")

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
+	records "github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
@@ -287,7 +287,8 @@ func TestPodsAreReleased(t *testing.T) {
 		}
 	}
 	env.waitLocks()
-	if now, err := claim.Get(env.Ctx); err != nil || now == nil || slices.Contains(now.Finalizers, podsafety.Finalizer) {
+	if now, err := claim.Get(env.Ctx); err != nil || now == nil ||
+		slices.Contains(now.Finalizers, records.RunningFinalizer) {
 		t.Errorf("claim %s is held, or gone: %v", claim.Name, err)
 	}
 	list, err := env.Client.CoreV1().Pods(metav1.NamespaceAll).List(env.Ctx, metav1.ListOptions{})

@@ -17,7 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	records "github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
@@ -97,7 +98,7 @@ func (env *podEnvironment) heldPod(node string) *objects.Pod {
 }
 
 func isHeld(pod *v1.Pod) bool {
-	return pod != nil && slices.Contains(pod.Finalizers, podsafety.Finalizer)
+	return pod != nil && slices.Contains(pod.Finalizers, records.RunningFinalizer)
 }
 
 func (env *podEnvironment) waitHeld(pod *objects.Pod) {
@@ -144,7 +145,7 @@ func (env *podEnvironment) confirm(pod *objects.Pod, uid types.UID) {
 		value = fmt.Sprintf("%q", uid)
 	}
 	_, err := env.Client.CoreV1().Pods(env.Namespace).Patch(env.Ctx, pod.Name, types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, podsafety.ConfirmAnnotation, value), metav1.PatchOptions{})
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, records.ConfirmAnnotation, value), metav1.PatchOptions{})
 	env.Must(err)
 }
 
@@ -283,7 +284,7 @@ func testEphemeralClaim(env *podEnvironment) {
 	env.setReady(node, v1.ConditionUnknown)
 	env.deletePodNow(pod.Name)
 	env.WaitClaim(claim, "released by Kubernetes, and held", func(now *v1.PersistentVolumeClaim) bool {
-		return now != nil && slices.Equal(now.Finalizers, []string{podsafety.Finalizer})
+		return now != nil && slices.Equal(now.Finalizers, []string{records.RunningFinalizer})
 	})
 	env.expectPodHeld(pod, "NodeUnreachable")
 	env.expectHeld(claim)
@@ -302,7 +303,7 @@ func (env *podEnvironment) heldEphemeral(node string) (*objects.Pod, *objects.Cl
 	env.Eventually("the claim of pod "+pod.Name+" is held", func() bool {
 		now, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Get(env.Ctx, pod.Name+"-cache",
 			metav1.GetOptions{})
-		if err != nil || !slices.Contains(now.Finalizers, podsafety.Finalizer) {
+		if err != nil || !slices.Contains(now.Finalizers, records.RunningFinalizer) {
 			return false
 		}
 		claim = env.ClaimOf(now)
@@ -313,7 +314,7 @@ func (env *podEnvironment) heldEphemeral(node string) (*objects.Pod, *objects.Cl
 
 func isMarked(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
-		return c.Type == podsafety.NodeUnreachable && c.Status == v1.ConditionTrue
+		return c.Type == records.NodeUnreachable && c.Status == v1.ConditionTrue
 	})
 }
 

@@ -16,7 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/demo/cluster"
 	"github.com/csi-reclaimer/csi-reclaimer/test/demo/stage"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
@@ -151,7 +152,7 @@ func (p *play) run(ctx context.Context) (_ stage.Ending, err error) {
 		return nil, err
 	}
 	defer p.pv.Stop()
-	twin, err := p.WatchPV(ctx, p.t, "twin", intree.TwinName(name))
+	twin, err := p.WatchPV(ctx, p.t, "twin", volume.TwinName(name))
 	if err != nil {
 		return nil, err
 	}

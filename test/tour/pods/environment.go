@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/demo/cluster"
 	"github.com/csi-reclaimer/csi-reclaimer/test/demo/stage"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"

@@ -14,10 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode"
+	records "github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/demo/cluster"
 	"github.com/csi-reclaimer/csi-reclaimer/test/demo/stage"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
@@ -170,7 +171,7 @@ func (play *lockPlay) waitGated(ctx context.Context) error {
 
 func isGated(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.SchedulingGates,
-		func(g v1.PodSchedulingGate) bool { return g.Name == singlenode.Gate })
+		func(g v1.PodSchedulingGate) bool { return g.Name == records.VolumeGate })
 }
 
 func isRunning(pod *v1.Pod) bool { return pod.Status.Phase == v1.PodRunning }
@@ -267,7 +268,7 @@ func (play *lockPlay) wait(ctx context.Context) (err error) {
 		play.seen.pods = bothRun
 		return nil
 	}
-	play.t.API("pod " + play.second.Name + " is not scheduled: it has the gate " + singlenode.Gate)
+	play.t.API("pod " + play.second.Name + " is not scheduled: it has the gate " + records.VolumeGate)
 	return nil
 }
 

@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
+	records "github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/demo/cluster"
 	"github.com/csi-reclaimer/csi-reclaimer/test/demo/stage"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
@@ -294,7 +294,7 @@ func (play *podPlay) barrier(ctx context.Context) error {
 		return err
 	}
 	if err := pod.Wait(ctx, "held", func(pod *v1.Pod) bool {
-		return pod != nil && len(pod.Finalizers) == 1 && pod.Finalizers[0] == podsafety.Finalizer
+		return pod != nil && len(pod.Finalizers) == 1 && pod.Finalizers[0] == records.RunningFinalizer
 	}); err != nil {
 		return err
 	}

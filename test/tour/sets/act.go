@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/test/demo/cluster"
 	"github.com/csi-reclaimer/csi-reclaimer/test/demo/stage"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
