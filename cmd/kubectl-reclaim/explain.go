@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
@@ -136,12 +135,9 @@ func (o *explainOptions) show(e explain.Explanation, again bool) error {
 // explainAll explains what waits, from one read of the cluster. An object that is gone meanwhile no longer waits.
 func (o *explainOptions) explainAll(ctx context.Context) error {
 	list := &listOptions{shared: o.shared, allNamespaces: o.allNamespaces}
-	namespace := metav1.NamespaceAll
-	if !o.allNamespaces {
-		var err error
-		if namespace, err = o.namespace(); err != nil {
-			return err
-		}
+	namespace, err := o.namespaceOr(o.allNamespaces)
+	if err != nil {
+		return err
 	}
 	c, read, err := o.loaded(ctx, namespace)
 	if err != nil {
@@ -163,9 +159,7 @@ func (o *explainOptions) explainAll(ctx context.Context) error {
 			}
 		}
 	}
-	for _, unread := range l.Unread {
-		printLine(o.ErrOut, "Not read: "+unread, false)
-	}
+	printUnread(o.ErrOut, l.Unread)
 	return errors.Join(errs...)
 }
 

@@ -10,9 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 )
@@ -85,29 +83,17 @@ func (o *fencesOptions) show(l nodes.List, now time.Time, again bool) error {
 		beginAgain(w, again)
 		if len(l.Fences) == 0 {
 			fmt.Fprintln(o.ErrOut, "No node has a fence.")
-		} else if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(fenceTable(l, now),
-			w); err != nil {
-			return fmt.Errorf("print the table: %w", err)
+		} else if err := o.out.table(w, fenceTable(l, now)); err != nil {
+			return err
 		}
-		for _, unread := range l.Unread {
-			printLine(w, "Not read: "+unread, false)
-		}
+		printUnread(w, l.Unread)
 		return nil
 	})
 }
 
-// fenceTable returns the fences as rows. Columns of -o wide have a priority.
-func fenceTable(l nodes.List, now time.Time) *metav1.Table {
-	t := &metav1.Table{}
-	for i, column := range []string{"Node", "Phase", "Agent", "Covers", "Held pods", "Age", "Waits for", "Reason",
-		"Attempts", "Asked by", "Because"} {
-		priority := int32(0)
-		if i > 6 {
-			priority = 1
-		}
-		t.ColumnDefinitions = append(t.ColumnDefinitions,
-			metav1.TableColumnDefinition{Name: column, Type: "string", Priority: priority})
-	}
+func fenceTable(l nodes.List, now time.Time) *table {
+	t := newTable(false, []string{"Node", "Phase", "Agent", "Covers", "Held pods", "Age", "Waits for"},
+		[]string{"Reason", "Attempts", "Asked by", "Because"})
 	for _, f := range l.Fences {
 		covers := f.Covers
 		if len(f.Drivers) > 0 {
@@ -117,8 +103,8 @@ func fenceTable(l nodes.List, now time.Time) *metav1.Table {
 		if f.Held != nil {
 			held = strconv.Itoa(*f.Held)
 		}
-		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{f.Node, f.Phase, orDash(f.Agent), orDash(covers), held,
-			duration.HumanDuration(now.Sub(f.Since.Time)), orDash(f.WaitsFor), f.Reason, f.Attempts, f.AskedBy, f.Because}})
+		t.add("", f.Node, f.Phase, orDash(f.Agent), orDash(covers), held, duration.HumanDuration(now.Sub(f.Since.Time)),
+			orDash(f.WaitsFor), f.Reason, f.Attempts, f.AskedBy, f.Because)
 	}
 	return t
 }

@@ -11,9 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
@@ -94,12 +92,9 @@ func (o *listOptions) run(ctx context.Context) error {
 	if err := o.out.prepare(); err != nil {
 		return err
 	}
-	namespace := metav1.NamespaceAll
-	if !o.allNamespaces {
-		var err error
-		if namespace, err = o.namespace(); err != nil {
-			return err
-		}
+	namespace, err := o.namespaceOr(o.allNamespaces)
+	if err != nil {
+		return err
 	}
 	c, err := o.snapshot(namespace, o.driver)
 	switch {
@@ -238,29 +233,22 @@ func (o *listOptions) show(l waiting, namespace string, again bool) error {
 		beginAgain(w, again)
 		if len(l.Objects) == 0 {
 			o.sayNothing(l, namespace)
-		} else if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(
-			waitingTable(l, o.out.wide()), w); err != nil {
-			return fmt.Errorf("print the table: %w", err)
+		} else if err := o.out.table(w, waitingTable(l, o.out.wide())); err != nil {
+			return err
 		}
 		if l.elsewhere > 0 {
 			fmt.Fprintf(o.ErrOut, "%d more wait in other namespaces, or belong to none: -A lists them.\n", l.elsewhere)
 		}
-		for _, unread := range l.Unread {
-			printLine(w, "Not read: "+unread, false)
-		}
+		printUnread(w, l.Unread)
 		return nil
 	})
 }
 
 // sayNothing says that the list is empty, and which reasons --reason has left out.
 func (o *listOptions) sayNothing(l waiting, namespace string) {
-	where := "in namespace " + namespace
-	if namespace == metav1.NamespaceAll {
-		where = "in any namespace"
-	}
-	text := "Nothing waits " + where
+	text := "Nothing waits " + within(namespace)
 	if len(l.Unread) > 0 {
-		text = "Nothing that could be read waits " + where
+		text = "Nothing that could be read waits " + within(namespace)
 	}
 	if o.driver != "" {
 		text += " for driver " + o.driver
@@ -280,13 +268,8 @@ func (o *listOptions) sayNothing(l waiting, namespace string) {
 var kindWords = map[view.Kind]string{view.KindPV: "pv", view.KindClaim: "pvc", view.KindPod: "pod",
 	view.KindLock: "lock", view.KindFence: "fence", view.KindInFlight: "in flight"}
 
-// waitingTable returns the rows. Columns of -o wide have a priority.
-func waitingTable(l waiting, wide bool) *metav1.Table {
-	t := &metav1.Table{}
-	for i, name := range []string{"Kind", "Name", "PV", "Reason", "Age", "Driver", "Waits for", "Node", "Why"} {
-		t.ColumnDefinitions = append(t.ColumnDefinitions,
-			metav1.TableColumnDefinition{Name: name, Type: "string", Priority: int32(i / 7)})
-	}
+func waitingTable(l waiting, wide bool) *table {
+	t := newTable(false, []string{"Kind", "Name", "PV", "Reason", "Age", "Driver", "Waits for"}, []string{"Node", "Why"})
 	for _, row := range l.Objects {
 		age := ""
 		if row.Since != nil {
@@ -296,8 +279,8 @@ func waitingTable(l waiting, wide bool) *metav1.Table {
 		if !wide {
 			pv = explain.ShortName(pv)
 		}
-		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{kindWords[row.Kind], name, orDash(pv), orDash(row.Reason),
-			orDash(age), orDash(row.Driver), orDash(row.WaitsFor), orDash(row.Node), orDash(row.Text)}})
+		t.add("", kindWords[row.Kind], name, orDash(pv), orDash(row.Reason), orDash(age), orDash(row.Driver),
+			orDash(row.WaitsFor), orDash(row.Node), orDash(row.Text))
 	}
 	return t
 }

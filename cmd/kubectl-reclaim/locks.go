@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 )
@@ -50,12 +48,9 @@ func (o *locksOptions) run(cmd *cobra.Command) error {
 	if err := o.out.prepare(); err != nil {
 		return err
 	}
-	namespace := metav1.NamespaceAll
-	if !o.allNamespaces {
-		var err error
-		if namespace, err = o.namespace(); err != nil {
-			return err
-		}
+	namespace, err := o.namespaceOr(o.allNamespaces)
+	if err != nil {
+		return err
 	}
 	reader, err := o.lockReader()
 	if err != nil {
@@ -76,21 +71,15 @@ func (o *locksOptions) show(l locks.List, now time.Time, namespace string) error
 		for _, warning := range l.Warnings {
 			printLine(w, "! "+warning, true)
 		}
-		for _, unread := range l.Unread {
-			printLine(w, "Not read: "+unread, false)
-		}
+		printUnread(w, l.Unread)
 		return nil
 	})
 }
 
 func (o *locksOptions) showTables(w io.Writer, l locks.List, now time.Time, namespace string) error {
 	if len(l.Locks) == 0 {
-		where := "in namespace " + namespace
-		if namespace == metav1.NamespaceAll {
-			where = "in any namespace"
-		}
-		fmt.Fprintf(o.ErrOut, "No claim %s has a lock.\n", where)
-	} else if err := o.showTable(w, o.lockTable(l, now)); err != nil {
+		fmt.Fprintf(o.ErrOut, "No claim %s has a lock.\n", within(namespace))
+	} else if err := o.out.table(w, o.lockTable(l, now)); err != nil {
 		return err
 	}
 	others := o.gatedTable(l, now)
@@ -100,52 +89,18 @@ func (o *locksOptions) showTables(w io.Writer, l locks.List, now time.Time, name
 	if len(l.Locks) > 0 {
 		fmt.Fprintln(w)
 	}
-	return o.showTable(w, others)
+	return o.out.table(w, others)
 }
 
-func (o *locksOptions) showTable(w io.Writer, t *metav1.Table) error {
-	if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(t, w); err != nil {
-		return fmt.Errorf("print the table: %w", err)
-	}
-	return nil
-}
-
-// newTable returns a table with these columns, followed by the columns of -o wide. A list of all namespaces gets a
-// column for the namespace.
-func (o *locksOptions) newTable(columns, wide []string) *metav1.Table {
-	t := &metav1.Table{}
-	column := func(name string, priority int32) {
-		t.ColumnDefinitions = append(t.ColumnDefinitions,
-			metav1.TableColumnDefinition{Name: name, Type: "string", Priority: priority})
-	}
-	if o.allNamespaces {
-		column("Namespace", 0)
-	}
-	for _, name := range columns {
-		column(name, 0)
-	}
-	for _, name := range wide {
-		column(name, 1)
-	}
-	return t
-}
-
-func (o *locksOptions) addRow(t *metav1.Table, namespace string, cells ...any) {
-	if o.allNamespaces {
-		cells = append([]any{namespace}, cells...)
-	}
-	t.Rows = append(t.Rows, metav1.TableRow{Cells: cells})
-}
-
-func (o *locksOptions) lockTable(l locks.List, now time.Time) *metav1.Table {
-	t := o.newTable([]string{"Claim", "Holder", "Node", "Reason", "Since", "Waiting pods", "Waits for"},
+func (o *locksOptions) lockTable(l locks.List, now time.Time) *table {
+	t := newTable(o.allNamespaces, []string{"Claim", "Holder", "Node", "Reason", "Since", "Waiting pods", "Waits for"},
 		[]string{"Holder UID", "Claim UID", "Meaning"})
 	for _, lock := range l.Locks {
 		since := ""
 		if lock.Since != nil {
 			since = duration.HumanDuration(now.Sub(lock.Since.Time))
 		}
-		o.addRow(t, lock.Namespace, lock.Claim, orDash(lock.Holder), orDash(lock.Node), lock.Reason, orDash(since),
+		t.add(lock.Namespace, lock.Claim, orDash(lock.Holder), orDash(lock.Node), lock.Reason, orDash(since),
 			orDash(waitingWords(lock.Waiting, now)), orDash(lock.WaitsFor), orDash(lock.HolderUID), lock.ClaimUID, lock.Text)
 	}
 	return t
@@ -168,11 +123,11 @@ func waitingWords(all []locks.Waiting, now time.Time) string {
 }
 
 // gatedTable returns the gated pods that do not wait for a lock as rows.
-func (o *locksOptions) gatedTable(l locks.List, now time.Time) *metav1.Table {
-	t := o.newTable([]string{"Pod", "Reason", "Since", "Waits for"}, []string{"UID", "Meaning"})
+func (o *locksOptions) gatedTable(l locks.List, now time.Time) *table {
+	t := newTable(o.allNamespaces, []string{"Pod", "Reason", "Since", "Waits for"}, []string{"UID", "Meaning"})
 	for _, pod := range l.GatedPods {
 		if !pod.WaitsForLock() {
-			o.addRow(t, pod.Namespace, pod.Name, pod.Reason, duration.HumanDuration(now.Sub(pod.Since.Time)),
+			t.add(pod.Namespace, pod.Name, pod.Reason, duration.HumanDuration(now.Sub(pod.Since.Time)),
 				orDash(pod.WaitsFor), pod.UID, pod.Text)
 		}
 	}

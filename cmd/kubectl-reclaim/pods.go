@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
@@ -53,12 +51,9 @@ func (o *podsOptions) run(cmd *cobra.Command) error {
 	if err := o.out.prepare(); err != nil {
 		return err
 	}
-	namespace := metav1.NamespaceAll
-	if !o.allNamespaces {
-		var err error
-		if namespace, err = o.namespace(); err != nil {
-			return err
-		}
+	namespace, err := o.namespaceOr(o.allNamespaces)
+	if err != nil {
+		return err
 	}
 	reader, err := o.podReader()
 	if err != nil {
@@ -74,54 +69,30 @@ func (o *podsOptions) run(cmd *cobra.Command) error {
 func (o *podsOptions) show(l pods.List, now time.Time, namespace string) error {
 	return o.out.print(o.Out, "Pods", l, func(w io.Writer) error {
 		if len(l.Pods) == 0 {
-			where := "in namespace " + namespace
-			if namespace == metav1.NamespaceAll {
-				where = "in any namespace"
-			}
-			fmt.Fprintf(o.ErrOut, "No pods %s are held while they terminate, or are on a node that is down.\n", where)
-		} else if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(
-			podTable(l, now, o.allNamespaces), w); err != nil {
-			return fmt.Errorf("print the table: %w", err)
+			fmt.Fprintf(o.ErrOut, "No pods %s are held while they terminate, or are on a node that is down.\n",
+				within(namespace))
+		} else if err := o.out.table(w, podTable(l, now, o.allNamespaces)); err != nil {
+			return err
 		}
 		if l.HeldRunning > 0 && !o.running {
 			fmt.Fprintf(o.ErrOut, "%s %s held while running: --include-running lists them.\n",
 				plural.Count(l.HeldRunning, "more pod"), plural.Verb(l.HeldRunning, "is", "are"))
 		}
-		for _, unread := range l.Unread {
-			printLine(w, "Not read: "+unread, false)
-		}
+		printUnread(w, l.Unread)
 		return nil
 	})
 }
 
-// podTable returns the pods as rows. Columns of -o wide have a priority.
-func podTable(l pods.List, now time.Time, namespaces bool) *metav1.Table {
-	t := &metav1.Table{}
-	column := func(name string, priority int32) {
-		t.ColumnDefinitions = append(t.ColumnDefinitions,
-			metav1.TableColumnDefinition{Name: name, Type: "string", Priority: priority})
-	}
-	if namespaces {
-		column("Namespace", 0)
-	}
-	for _, name := range []string{"Name", "Node", "Status", "Since", "Waits for", "Claims"} {
-		column(name, 0)
-	}
-	column("Reason", 1)
-	column("Other finalizers", 1)
-	column("UID", 1)
+func podTable(l pods.List, now time.Time, namespaces bool) *table {
+	t := newTable(namespaces, []string{"Name", "Node", "Status", "Since", "Waits for", "Claims"},
+		[]string{"Reason", "Other finalizers", "UID"})
 	for _, pod := range l.Pods {
-		var cells []any
-		if namespaces {
-			cells = append(cells, pod.Namespace)
-		}
 		since := ""
 		if at := pod.Since(); !at.IsZero() {
 			since = duration.HumanDuration(now.Sub(at))
 		}
-		t.Rows = append(t.Rows, metav1.TableRow{Cells: append(cells, pod.Name, orDash(pod.Node), pod.Status,
-			orDash(since), orDash(pod.WaitsFor), orDash(strings.Join(pod.Claims, ",")), orDash(pod.Reason),
-			orDash(strings.Join(pod.Finalizers, ",")), pod.UID)})
+		t.add(pod.Namespace, pod.Name, orDash(pod.Node), pod.Status, orDash(since), orDash(pod.WaitsFor),
+			orDash(strings.Join(pod.Claims, ",")), orDash(pod.Reason), orDash(strings.Join(pod.Finalizers, ",")), pod.UID)
 	}
 	return t
 }

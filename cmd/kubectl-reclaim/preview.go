@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
@@ -143,9 +141,8 @@ func (o *previewOptions) show(p claims.Preview) error {
 			printLine(w, "It has no claims from volumeClaimTemplates: no volume is touched.", false)
 		} else {
 			fmt.Fprintln(w)
-			if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(previewTable(p, o.out.wide()),
-				w); err != nil {
-				return fmt.Errorf("print the table: %w", err)
+			if err := o.out.table(w, previewTable(p, o.out.wide())); err != nil {
+				return err
 			}
 			fmt.Fprintln(w)
 			printLine(w, p.Totals.String(), p.Totals.VolumesDeleted > 0)
@@ -159,9 +156,7 @@ func (o *previewOptions) show(p claims.Preview) error {
 		for _, assumed := range p.Assumed {
 			printLine(w, "Assumed: "+assumed, false)
 		}
-		for _, unread := range p.Unread {
-			printLine(w, "Not read: "+unread, false)
-		}
+		printUnread(w, p.Unread)
 		return nil
 	})
 }
@@ -185,17 +180,9 @@ func volumeWords(p claims.Preview) (lines []string) {
 	return lines
 }
 
-// previewTable returns the claims as rows. Columns of -o wide have a priority.
-func previewTable(p claims.Preview, wide bool) *metav1.Table {
-	t := &metav1.Table{}
-	for _, name := range []string{"Claim", "Pod", "Size", "PV", "Reclaim policy", "The claim is", "When",
-		"Its volume is"} {
-		t.ColumnDefinitions = append(t.ColumnDefinitions, metav1.TableColumnDefinition{Name: name, Type: "string"})
-	}
-	for _, name := range []string{"Reason", "Storage class", "Driver"} {
-		t.ColumnDefinitions = append(t.ColumnDefinitions,
-			metav1.TableColumnDefinition{Name: name, Type: "string", Priority: 1})
-	}
+func previewTable(p claims.Preview, wide bool) *table {
+	t := newTable(false, []string{"Claim", "Pod", "Size", "PV", "Reclaim policy", "The claim is", "When",
+		"Its volume is"}, []string{"Reason", "Storage class", "Driver"})
 	for _, c := range p.Claims {
 		policy, pv := c.ReclaimPolicy, c.PV
 		if !wide {
@@ -204,10 +191,8 @@ func previewTable(p claims.Preview, wide bool) *metav1.Table {
 		if policy == "" && c.PV != "" {
 			policy = "unknown"
 		}
-		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{
-			c.Claim, orDash(c.Pod), c.Size, orDash(pv), orDash(policy), c.Fate, orDash(c.When), string(c.Volume.Fate),
-			c.Reason, orDash(c.StorageClass), orDash(c.Driver),
-		}})
+		t.add("", c.Claim, orDash(c.Pod), c.Size, orDash(pv), orDash(policy), c.Fate, orDash(c.When),
+			string(c.Volume.Fate), c.Reason, orDash(c.StorageClass), orDash(c.Driver))
 	}
 	return t
 }

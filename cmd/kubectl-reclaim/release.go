@@ -157,9 +157,7 @@ func writePlan(w io.Writer, p explain.Plan) error {
 	for _, obstacle := range p.Obstacles {
 		printLine(w, "! "+obstacle, true)
 	}
-	for _, unread := range p.Unread {
-		printLine(w, "Not read: "+unread, false)
-	}
+	printUnread(w, p.Unread)
 	return nil
 }
 

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/kubernetes"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -98,12 +97,9 @@ func (o *settleOptions) run(ctx context.Context, volumes []string) error {
 	if err := o.validate(volumes); err != nil {
 		return err
 	}
-	namespace := metav1.NamespaceAll
-	if len(volumes) == 0 && !o.allNamespaces {
-		var err error
-		if namespace, err = o.namespace(); err != nil {
-			return err
-		}
+	namespace, err := o.namespaceOr(len(volumes) > 0 || o.allNamespaces)
+	if err != nil {
+		return err
 	}
 	config, err := o.config()
 	if err != nil {
@@ -299,11 +295,9 @@ func pathOf(annotation string) string {
 }
 
 func showEntries(w io.Writer, entries []inflight.Located, now time.Time) error {
-	table := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{{Name: "Volume"}, {Name: "Claim"},
-		{Name: "StorageClass"}, {Name: "Driver"}, {Name: "In flight"}}}
+	t := newTable(false, []string{"Volume", "Claim", "StorageClass", "Driver", "In flight"}, nil)
 	for _, e := range entries {
-		table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{e.Volume, e.Claim.Namespace + "/" + e.Claim.Name,
-			classOf(e), e.Driver, explain.Age(now, e.Begun)}})
+		t.add("", e.Volume, e.Claim.Namespace+"/"+e.Claim.Name, classOf(e), e.Driver, explain.Age(now, e.Begun))
 	}
-	return printers.NewTablePrinter(printers.PrintOptions{}).PrintObj(table, w)
+	return (&output{}).table(w, t)
 }

@@ -9,9 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
@@ -108,35 +106,23 @@ func (o *statusOptions) show(s explain.Status, now time.Time, again bool) error 
 		beginAgain(w, again)
 		if len(s.Drivers) == 0 {
 			fmt.Fprintln(o.ErrOut, "No PVs of CSI drivers or in-tree plugins were found.")
-		} else if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(
-			table(s, now, o.out.wide()), w); err != nil {
-			return fmt.Errorf("print the table: %w", err)
+		} else if err := o.out.table(w, driverTable(s, now, o.out.wide())); err != nil {
+			return err
 		}
 		for _, warning := range s.Warnings {
 			printLine(w, "! "+warning, true)
 		}
-		for _, unread := range s.Unread {
-			printLine(w, "Not read: "+unread, false)
-		}
+		printUnread(w, s.Unread)
 		return nil
 	})
 }
 
-// table returns the drivers as rows. Columns of -o wide have a priority.
-func table(s explain.Status, now time.Time, wide bool) *metav1.Table {
-	column := func(name string, priority int32) metav1.TableColumnDefinition {
-		return metav1.TableColumnDefinition{Name: name, Type: "string", Priority: priority}
-	}
-	t := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{
-		column("Driver", 0), column("PVs", 0), column("Protected", 0), column("Unprotected", 0), column("Terminating", 0),
-		column("Waiting", 0), column("Oldest terminating", 0), column("In flight", 0), column("Role", 1),
-		column("Admission", 1),
-	}}
+func driverTable(s explain.Status, now time.Time, wide bool) *table {
+	t := newTable(false, []string{"Driver", "PVs", "Protected", "Unprotected", "Terminating", "Waiting",
+		"Oldest terminating", "In flight"}, []string{"Role", "Admission"})
 	for _, d := range s.Drivers {
-		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{
-			d.Driver, d.PVs, d.Protected, d.Unprotected, d.Terminating, orDash(d.WaitingWords()),
-			orDash(d.OldestWords(now, wide)), orDash(d.InFlightWords(now)), d.Role, orDash(d.Admission),
-		}})
+		t.add("", d.Driver, d.PVs, d.Protected, d.Unprotected, d.Terminating, orDash(d.WaitingWords()),
+			orDash(d.OldestWords(now, wide)), orDash(d.InFlightWords(now)), d.Role, orDash(d.Admission))
 	}
 	return t
 }
@@ -166,12 +152,9 @@ func (o *statusOptions) validate() error {
 }
 
 func (o *statusOptions) runRetained(ctx context.Context) error {
-	namespace := metav1.NamespaceAll
-	if !o.allNamespaces {
-		var err error
-		if namespace, err = o.namespace(); err != nil {
-			return err
-		}
+	namespace, err := o.namespaceOr(o.allNamespaces)
+	if err != nil {
+		return err
 	}
 	reader, err := o.claimReader()
 	if err != nil {
@@ -186,22 +169,13 @@ func (o *statusOptions) runRetained(ctx context.Context) error {
 
 func (o *statusOptions) showRetained(l claims.Retained, now time.Time, namespace string) error {
 	return o.out.print(o.Out, "RetainedClaims", l, func(w io.Writer) error {
-		defer func() {
-			for _, unread := range l.Unread {
-				printLine(w, "Not read: "+unread, false)
-			}
-		}()
+		defer printUnread(w, l.Unread)
 		if len(l.Claims) == 0 {
-			where := "in namespace " + namespace
-			if namespace == metav1.NamespaceAll {
-				where = "in any namespace"
-			}
-			fmt.Fprintf(o.ErrOut, "No claims that a StatefulSet has left behind were found %s.\n", where)
+			fmt.Fprintf(o.ErrOut, "No claims that a StatefulSet has left behind were found %s.\n", within(namespace))
 			return nil
 		}
-		if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(
-			retainedTable(l, now, o.allNamespaces, o.out.wide()), w); err != nil {
-			return fmt.Errorf("print the table: %w", err)
+		if err := o.out.table(w, retainedTable(l, now, o.allNamespaces, o.out.wide())); err != nil {
+			return err
 		}
 		fmt.Fprintln(w)
 		printLine(w, fmt.Sprintf("%s, %s.", plural.Count(l.Totals.Claims, "claim"), l.Totals.Size), false)
@@ -224,28 +198,10 @@ func (o *statusOptions) showRetained(l claims.Retained, now time.Time, namespace
 	})
 }
 
-// retainedTable returns the claims as rows. Columns of -o wide have a priority.
-func retainedTable(l claims.Retained, now time.Time, namespaces, wide bool) *metav1.Table {
-	t := &metav1.Table{}
-	column := func(name string, priority int32) {
-		t.ColumnDefinitions = append(t.ColumnDefinitions,
-			metav1.TableColumnDefinition{Name: name, Type: "string", Priority: priority})
-	}
-	if namespaces {
-		column("Namespace", 0)
-	}
-	for _, name := range []string{"Claim", "StatefulSet", "Ordinal", "Size", "Age", "Retained for", "PV",
-		"Reclaim policy", "Volume, if deleted"} {
-		column(name, 0)
-	}
-	for _, name := range []string{"Reason", "Storage class", "Driver", "Evidence"} {
-		column(name, 1)
-	}
+func retainedTable(l claims.Retained, now time.Time, namespaces, wide bool) *table {
+	t := newTable(namespaces, []string{"Claim", "StatefulSet", "Ordinal", "Size", "Age", "Retained for", "PV",
+		"Reclaim policy", "Volume, if deleted"}, []string{"Reason", "Storage class", "Driver", "Evidence"})
 	for _, c := range l.Claims {
-		var cells []any
-		if namespaces {
-			cells = append(cells, c.Namespace)
-		}
 		set := orDash(c.StatefulSet)
 		if c.SetGone {
 			set += " (gone)"
@@ -263,9 +219,8 @@ func retainedTable(l claims.Retained, now time.Time, namespaces, wide bool) *met
 		if c.Since != nil {
 			since = ">=" + duration.HumanDuration(now.Sub(c.Since.Time))
 		}
-		t.Rows = append(t.Rows, metav1.TableRow{Cells: append(cells, name, set, c.Ordinal, c.Size,
-			duration.HumanDuration(now.Sub(c.Created.Time)), since, orDash(pv), orDash(c.ReclaimPolicy),
-			string(c.Volume.Fate), c.Reason, orDash(c.StorageClass), orDash(c.Driver), c.Evidence)})
+		t.add(c.Namespace, name, set, c.Ordinal, c.Size, duration.HumanDuration(now.Sub(c.Created.Time)), since, orDash(pv),
+			orDash(c.ReclaimPolicy), string(c.Volume.Fate), c.Reason, orDash(c.StorageClass), orDash(c.Driver), c.Evidence)
 	}
 	return t
 }
