@@ -27,6 +27,25 @@ type Handler[R any] interface {
 	Deleted(last R, final bool)
 }
 
+// OnChange is a Handler that is called with the states before and after each change. The zero value stands for an
+// object that does not exist.
+type OnChange[R any] func(before, now R)
+
+// Added implements Handler.
+func (c OnChange[R]) Added(now R) {
+	var none R
+	c(none, now)
+}
+
+// Updated implements Handler.
+func (c OnChange[R]) Updated(before, now R) { c(before, now) }
+
+// Deleted implements Handler.
+func (c OnChange[R]) Deleted(last R, _ bool) {
+	var none R
+	c(last, none)
+}
+
 // LeftOutHandler is a Handler that also receives the objects that the Recorder leaves out, as returned by the Recorder.
 type LeftOutHandler[R any] interface {
 	Handler[R]

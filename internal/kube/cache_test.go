@@ -341,3 +341,21 @@ func TestRecordAll(t *testing.T) {
 		t.Error("a pod is recorded as a node")
 	}
 }
+
+func TestOnChange(t *testing.T) {
+	t.Parallel()
+	var before, now string
+	var handler Handler[string] = OnChange[string](func(b, n string) { before, now = b, n })
+	for name, c := range map[string]struct {
+		event       func()
+		before, now string
+	}{
+		"added":   {func() { handler.Added("a") }, "", "a"},
+		"updated": {func() { handler.Updated("a", "b") }, "a", "b"},
+		"deleted": {func() { handler.Deleted("b", false) }, "b", ""},
+	} {
+		if c.event(); before != c.before || now != c.now {
+			t.Errorf("%s: from %q to %q", name, before, now)
+		}
+	}
+}

@@ -50,7 +50,8 @@ func NewDriverWatcher(config *rest.Config, metrics prometheus.Registerer) (*Driv
 	l := &DriverWatcher{Checker: permission.NewChecker(clients.Authorization, driverPermissions()),
 		key: cache.NewObjectName("", WebhooksName).String()}
 	l.configs = kube.NewCacheOf(kube.Selection{Name: WebhooksName}, admission.RESTClient(),
-		"mutatingwebhookconfigurations", &admissionv1.MutatingWebhookConfiguration{}, configuredDriversOf, ignoreEvents{})
+		"mutatingwebhookconfigurations", &admissionv1.MutatingWebhookConfiguration{}, configuredDriversOf,
+		kube.OnChange[configuredDrivers](func(_, _ configuredDrivers) {}))
 	if metrics != nil {
 		if err := metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "csi_reclaimer_admission_drivers_unreadable",
@@ -116,10 +117,3 @@ func configuredDriversOf(object runtime.Object, _ bool) (_ configuredDrivers, ke
 	}
 	return found, true, nil
 }
-
-// ignoreEvents is the handler of a cache that is only read.
-type ignoreEvents struct{}
-
-func (ignoreEvents) Added(configuredDrivers)         {}
-func (ignoreEvents) Updated(_, _ configuredDrivers)  {}
-func (ignoreEvents) Deleted(configuredDrivers, bool) {}

@@ -1,31 +1,19 @@
 package fencing
 
 import (
+	"cmp"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// fenceChanges handles the events of the watch of NodeFences.
-type fenceChanges struct{ *observer }
-
-func (o fenceChanges) Added(now *fence) { o.concern(now) }
-
-func (o fenceChanges) Updated(before, now *fence) {
-	if before.UID != now.UID {
+// fenceChanged handles the events of the watch of NodeFences. It wakes the reconcilers that depend on one: its own, and
+// the policies, which count all fences.
+func (o *observer) fenceChanged(before, now *fence) {
+	if before != nil && (now == nil || before.UID != now.UID) {
 		o.forget(before.UID)
 	}
-	o.concern(now)
-}
-
-func (o fenceChanges) Deleted(last *fence, _ bool) {
-	o.forget(last.UID)
-	o.concern(last)
-}
-
-// concern wakes the reconcilers that depend on a NodeFence: its own, and the policies, which count all fences.
-func (o *observer) concern(f *fence) {
-	o.wake.fence(f.Name)
+	o.wake.fence(cmp.Or(now, before).Name)
 	o.wakePolicies()
 }
 
@@ -55,19 +43,15 @@ func (o *observer) concernNode(before, now *node) {
 	}
 }
 
-// policyChanges handles the events of the watch of FencePolicies.
-type policyChanges struct{ *observer }
-
-func (o policyChanges) Added(now *policy) { o.wake.policy(now.name) }
-
-func (o policyChanges) Updated(before, now *policy) {
-	if before.uid != now.uid {
+// policyChanged handles the events of the watch of FencePolicies.
+func (o *observer) policyChanged(before, now *policy) {
+	if before != nil && (now == nil || before.uid != now.uid) {
 		o.wake.forgetPolicy(before)
 	}
-	o.wake.policy(now.name)
+	if now != nil {
+		o.wake.policy(now.name)
+	}
 }
-
-func (o policyChanges) Deleted(last *policy, _ bool) { o.wake.forgetPolicy(last) }
 
 func (o *observer) wakePolicies() {
 	o.policies.Each(func(p *policy) { o.wake.policy(p.name) })

@@ -58,9 +58,9 @@ func newObserver(rules fencing.Rules, wake wake) *observer {
 func (o *observer) follow(clients clients, watches *kube.Watches) []controller.Cache {
 	nodes := kube.NewCache(clients.Core.RESTClient(), "nodes", &v1.Node{}, kube.RecordAll(wholeNodeOf), nodeChanges{o})
 	fences := kube.NewCache(clients.own.REST, client.FenceResource, &v1alpha1.NodeFence{}, kube.RecordAll(fenceOf),
-		fenceChanges{o})
+		kube.OnChange[*fence](o.fenceChanged))
 	policies := kube.NewCache(clients.own.REST, client.PolicyResource, &v1alpha1.FencePolicy{}, kube.RecordAll(policyOf),
-		policyChanges{o})
+		kube.OnChange[*policy](o.policyChanged))
 	watches.Share(nodes, fences)
 	o.nodes, o.fences, o.policies = nodes, fences, policies
 	return []controller.Cache{nodes, fences, policies}

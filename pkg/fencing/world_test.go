@@ -93,8 +93,9 @@ func (w *world) restart(cfg Config) {
 func (w *world) sync() {
 	w.Helper()
 	kubetest.Deliver(w.T, w.nodeCache, w.nodes, kube.RecordAll(wholeNodeOf), nodeChanges{w.observer})
-	kubetest.Deliver(w.T, w.fenceCache, w.fences, kube.RecordAll(fenceOf), fenceChanges{w.observer})
-	kubetest.Deliver(w.T, w.policyCache, w.policies, kube.RecordAll(policyOf), policyChanges{w.observer})
+	kubetest.Deliver(w.T, w.fenceCache, w.fences, kube.RecordAll(fenceOf), kube.OnChange[*fence](w.observer.fenceChanged))
+	kubetest.Deliver(w.T, w.policyCache, w.policies, kube.RecordAll(policyOf),
+		kube.OnChange[*policy](w.observer.policyChanged))
 }
 
 func (w *world) version() string {

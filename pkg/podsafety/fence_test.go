@@ -244,7 +244,7 @@ func TestChangedNamespaceCostsNoSearchOfAllNodes(t *testing.T) {
 	} {
 		c.change()
 		woken.names = nil
-		namespaceChanges{w.observer}.Added(w.namespaceCache["ns"])
+		w.observer.namespaceChanged(namespace{}, w.namespaceCache["ns"])
 		if !slices.Equal(woken.names, c.want) || nodes.times > 0 {
 			t.Errorf("step %d: enqueues %q, and searches all nodes %d times", step, woken.names, nodes.times)
 		}

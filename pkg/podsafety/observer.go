@@ -81,7 +81,7 @@ func (o *observer) follow(clients kube.Clients, fences *client.Client, watches *
 	rest := clients.Core.RESTClient()
 	labelled := kube.Selection{Labels: podsafety.NamespaceLabel}
 	namespaces := kube.NewCacheOf(labelled, rest, "namespaces", &v1.Namespace{}, kube.RecordAll(namespaceOf),
-		namespaceChanges{o})
+		kube.OnChange[namespace](o.namespaceChanged))
 	nodes := kube.NewCache(rest, "nodes", &v1.Node{}, kube.RecordAll(objects.WatchedNodeOf), nodeChanges{o})
 	pods := kube.NewCache(rest, "pods", &v1.Pod{}, recordPod(o.modeOf), podChanges{o})
 	claims := kube.NewCache(rest, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim, claimChanges{o})
@@ -302,21 +302,12 @@ func (o *observer) due(p *pod) bool {
 	return p.waits() || p.held && o.rules.CollectOrphans && o.nodeSeen(p.node) == objects.NodeAbsent
 }
 
-// namespaceChanges handles the events of the watch of namespaces.
-type namespaceChanges struct{ *observer }
-
-func (o namespaceChanges) Added(now namespace) { o.wakeNamespace(now) }
-
-func (o namespaceChanges) Updated(before, now namespace) {
-	if before.Mode != now.Mode {
-		o.wakeNamespace(now)
+// namespaceChanged handles the events of the watch of namespaces. A namespace that is gone or off wakes nothing,
+// because held pods stay held until they have ended.
+func (o *observer) namespaceChanged(before, now namespace) {
+	if before.Mode == now.Mode {
+		return
 	}
-}
-
-// Deleted does nothing, because held pods stay held until they have ended.
-func (o namespaceChanges) Deleted(namespace, bool) {}
-
-func (o *observer) wakeNamespace(now namespace) {
 	if now.Mode == podsafety.ModeEnforce {
 		o.wake.namespace(now.Name)
 	}

@@ -1,6 +1,7 @@
 package singlenode
 
 import (
+	"cmp"
 	"reflect"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
@@ -127,22 +128,12 @@ func (o *observer) concernClaim(c *claim) {
 	o.wakeWaiting(c.key())
 }
 
-// namespaceChanges handles the events of the watch of namespaces.
-type namespaceChanges struct{ *observer }
-
-func (o namespaceChanges) Added(now namespace) { o.wakeNamespace(now.Name) }
-
-func (o namespaceChanges) Updated(before, now namespace) {
+// namespaceChanged handles the events of the watch of namespaces. It enqueues the gated pods of the namespace, but not
+// its locks, which stay until their holders end.
+func (o *observer) namespaceChanged(before, now namespace) {
 	if before != now {
-		o.wakeNamespace(now.Name)
+		o.wakeGated(o.gatedIn.In(cmp.Or(now.Name, before.Name)))
 	}
-}
-
-func (o namespaceChanges) Deleted(last namespace, _ bool) { o.wakeNamespace(last.Name) }
-
-// wakeNamespace enqueues the gated pods of a namespace, but not its locks, which stay until their holders end.
-func (o *observer) wakeNamespace(name string) {
-	o.wakeGated(o.gatedIn.In(name))
 }
 
 // wakeGated enqueues gated pods.

@@ -52,7 +52,7 @@ func TestWakingChanges(t *testing.T) {
 		}, nil},
 		"the namespace is the same": {func(w *world) { touched(w, w.namespaces["ns"]) }, nil},
 		"another namespace": {func(w *world) {
-			namespaceChanges{w.observer}.Deleted(namespace{Name: "other"}, true)
+			w.observer.namespaceChanged(namespace{Name: "other"}, namespace{})
 		}, nil},
 		"the namespace asks again": {func(w *world) {
 			w.label("")

@@ -76,7 +76,7 @@ func newObserver(rules singlenode.Rules, clock interface{ Now() time.Time }, wak
 func (o *observer) follow(clients kube.Clients, fences *client.Client, watches *kube.Watches) []controller.Cache {
 	core, storage := clients.Core.RESTClient(), clients.Storage.RESTClient()
 	namespaces := kube.NewCacheOf(kube.Selection{Labels: singlenode.Label}, core, "namespaces", &v1.Namespace{},
-		kube.RecordAll(namespaceOf), namespaceChanges{o})
+		kube.RecordAll(namespaceOf), kube.OnChange[namespace](o.namespaceChanged))
 	claims := kube.NewCache(core, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim(o.modeOf),
 		claimChanges{o})
 	pods := kube.NewCache(core, "pods", &v1.Pod{}, recordPod(o), podChanges{o})

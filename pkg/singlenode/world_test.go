@@ -134,7 +134,7 @@ func (w *world) sync() {
 	maps.DeleteFunc(namespaces, func(_ string, o *v1.Namespace) bool { return o.Labels[singlenode.Label] == "" })
 	o := w.observer
 	kubetest.Deliver(w.T, w.namespaceCache, namespaces, kube.RecordAll(namespaceOf),
-		kube.Handler[namespace](namespaceChanges{o}))
+		kube.Handler[namespace](kube.OnChange[namespace](o.namespaceChanged)))
 	kubetest.Deliver(w.T, w.classCache, w.classes, kube.RecordAll(classOf), kube.Handler[class](classChanges{o}))
 	kubetest.Deliver(w.T, w.volumeCache, w.volumes, recordVolume(true), kube.Handler[volume](volumeChanges{o}))
 	kubetest.Deliver(w.T, w.nodeCache, w.nodes, kube.RecordAll(objects.WatchedNodeOf),

@@ -60,15 +60,8 @@ func (o *observer) concern(c *claim) {
 	}
 }
 
-// podChanges handles the events of the watch of pods.
-type podChanges struct{ *observer }
-
-func (o podChanges) Added(now *statefulset.Pod) {
-	o.index.pod(nil, now)
-	o.concernPod(now)
-}
-
-func (o podChanges) Updated(before, now *statefulset.Pod) {
+// podChanged handles the events of the watch of pods.
+func (o *observer) podChanged(before, now *statefulset.Pod) {
 	if reflect.DeepEqual(before, now) {
 		return // only the status changed, as in most updates of a pod
 	}
@@ -77,14 +70,9 @@ func (o podChanges) Updated(before, now *statefulset.Pod) {
 	o.concernPod(now)
 }
 
-func (o podChanges) Deleted(last *statefulset.Pod, _ bool) {
-	o.index.pod(last, nil)
-	o.concernPod(last)
-}
-
 // concernPod enqueues everything that the state of a pod affects: its claims, the claims of its ordinal, and its set.
 func (o *observer) concernPod(p *statefulset.Pod) {
-	if !o.wake.working() {
+	if p == nil || !o.wake.working() {
 		return
 	}
 	for _, name := range p.Claims {

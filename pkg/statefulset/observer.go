@@ -62,7 +62,7 @@ func newObserver(rules statefulset.Rules, clock interface{ Now() time.Time }, wa
 func (o *observer) follow(clients kube.Clients, watches *kube.Watches) []controller.Cache {
 	core, apps := clients.Core.RESTClient(), clients.Apps.RESTClient()
 	sets := kube.NewCache(apps, "statefulsets", &appsv1.StatefulSet{}, kube.RecordAll(setOf), setChanges{o})
-	pods := kube.NewCache(core, "pods", &v1.Pod{}, recordPod, podChanges{o})
+	pods := kube.NewCache(core, "pods", &v1.Pod{}, recordPod, kube.OnChange[*statefulset.Pod](o.podChanged))
 	claims := kube.NewCache(core, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim, claimChanges{o})
 	watches.Share(pods, claims)
 	o.sets, o.pods, o.claims = sets, pods, claims

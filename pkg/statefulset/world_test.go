@@ -103,7 +103,8 @@ func (w *world) sync() {
 	claims, pods, sets := maps.Clone(w.live), maps.Clone(w.pods), maps.Clone(w.sets)
 	w.mu.Unlock()
 	kubetest.Deliver(w.T, w.claimCache, claims, recordClaim, kube.Handler[*claim](claimChanges{w.observer}))
-	kubetest.Deliver(w.T, w.podCache, pods, recordPod, kube.Handler[*statefulset.Pod](podChanges{w.observer}))
+	kubetest.Deliver(w.T, w.podCache, pods, recordPod,
+		kube.Handler[*statefulset.Pod](kube.OnChange[*statefulset.Pod](w.observer.podChanged)))
 	kubetest.Deliver(w.T, w.setCache, sets, kube.RecordAll(setOf), kube.Handler[*statefulset.Set](setChanges{w.observer}))
 }
 
