@@ -149,9 +149,9 @@ func TestReportsOfJudgements(t *testing.T) {
 		w.reportNodes(t.Context(), p, fencing.PolicyDecision{Nodes: []fencing.Judgement{
 			{Node: "a", Reason: fencing.ReasonFenceExists}, {Node: "b", Reason: fencing.ReasonUnreachable},
 			{Node: "c", Reason: fencing.ReasonLimitReached}}})
-		want := map[Reason]int{fencing.ReasonLimitReached: 1, fencing.ReasonUnreachable: 1}
+		want := map[fencing.Reason]int{fencing.ReasonLimitReached: 1, fencing.ReasonUnreachable: 1}
 		if dryRun {
-			want = map[Reason]int{fencing.ReasonLimitReached: 1, fencing.ReasonWouldFence: 1}
+			want = map[fencing.Reason]int{fencing.ReasonLimitReached: 1, fencing.ReasonWouldFence: 1}
 		}
 		waiting := w.judgements.Waiting()
 		for reason, n := range want {
@@ -366,7 +366,7 @@ func TestReleaseWithoutKinds(t *testing.T) {
 	const group = "/csi-reclaimer.io/v1alpha1"
 	kinds := `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"csi-reclaimer.io/v1alpha1","resources":[` +
 		`{"name":"nodefences"},{"name":"fencepolicies"}]}`
-	held := objectOf("NodeFence", `,"uid":"uid","finalizers":["`+Finalizer+`"]`, "")
+	held := objectOf("NodeFence", `,"uid":"uid","finalizers":["`+fencing.Finalizer+`"]`, "")
 	for name, c := range map[string]struct {
 		answers map[string]string
 		fences  int

@@ -38,14 +38,14 @@ func TestWakingChanges(t *testing.T) {
 		happens func(o *observer)
 		want    string
 	}{
-		"a new fence":      {func(o *observer) { fenceChanges{o}.Added(one) }, "fence a, policy p"},
-		"a fence changes":  {func(o *observer) { fenceChanges{o}.Updated(one, one) }, "fence a, policy p"},
-		"another fence":    {func(o *observer) { fenceChanges{o}.Updated(one, two) }, "fence a, forget one, policy p"},
-		"a fence is gone":  {func(o *observer) { fenceChanges{o}.Deleted(one, true) }, "fence a, forget one, policy p"},
-		"a new policy":     {func(o *observer) { policyChanges{o}.Added(p) }, "policy p"},
-		"a policy changes": {func(o *observer) { policyChanges{o}.Updated(p, p) }, "policy p"},
-		"another policy":   {func(o *observer) { policyChanges{o}.Updated(p, q) }, "forget one, policy p"},
-		"a policy is gone": {func(o *observer) { policyChanges{o}.Deleted(p, true) }, "forget one"},
+		"a new fence":      {func(o *observer) { o.fenceChanged(nil, one) }, "fence a, policy p"},
+		"a fence changes":  {func(o *observer) { o.fenceChanged(one, one) }, "fence a, policy p"},
+		"another fence":    {func(o *observer) { o.fenceChanged(one, two) }, "fence a, forget one, policy p"},
+		"a fence is gone":  {func(o *observer) { o.fenceChanged(one, nil) }, "fence a, forget one, policy p"},
+		"a new policy":     {func(o *observer) { o.policyChanged(nil, p) }, "policy p"},
+		"a policy changes": {func(o *observer) { o.policyChanged(p, p) }, "policy p"},
+		"another policy":   {func(o *observer) { o.policyChanged(p, q) }, "forget one, policy p"},
+		"a policy is gone": {func(o *observer) { o.policyChanged(p, nil) }, "forget one"},
 		"a new node":       {func(o *observer) { nodeChanges{o}.Added(ready) }, "fence a, reached a"},
 		"an unknown node":  {func(o *observer) { nodeChanges{o}.Added(other) }, "reached z"},
 		"a tainted node":   {func(o *observer) { nodeChanges{o}.Added(tainted) }, "fence z, reached z"},
@@ -192,7 +192,7 @@ func TestDetail(t *testing.T) {
 	s.Facts.Fence.Status.Attempts = []v1alpha1.Attempt{{Number: 7, Agent: "off", Message: "words"}}
 	s.Facts.Run.Message = "of the undo"
 	const attempt = `Attempt 7, agent "off".`
-	for reason, want := range map[Reason]string{
+	for reason, want := range map[fencing.Reason]string{
 		fencing.ReasonFencing: attempt, fencing.ReasonAgentDeletesPods: attempt, fencing.ReasonAgentStopping: attempt,
 		fencing.ReasonWaitsForConfirmation: attempt, fencing.ReasonAgentUnusable: attempt,
 		fencing.ReasonUnfenceFailed: "of the undo", fencing.ReasonFenced: attempt + " words",

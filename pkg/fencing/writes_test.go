@@ -45,7 +45,8 @@ func objectOf(kind, metadata, rest string) string {
 // The finalizers of other programs survive, and each write is bound to the object that was read.
 func TestFinalizerOfFence(t *testing.T) {
 	t.Parallel()
-	const none, both = `,"uid":"uid","finalizers":["other"]`, `,"uid":"uid","finalizers":["other","` + Finalizer + `"]`
+	const none = `,"uid":"uid","finalizers":["other"]`
+	const both = `,"uid":"uid","finalizers":["other","` + fencing.Finalizer + `"]`
 	const deleted = `,"deletionTimestamp":"2026-01-02T03:04:05Z"`
 	is := func(metadata string) string { return objectOf("NodeFence", metadata, "") }
 	for sentence, c := range map[string]struct {
@@ -54,7 +55,7 @@ func TestFinalizerOfFence(t *testing.T) {
 		writes       string
 		err          error
 	}{
-		"it is added":                   {true, is(none), is(both), `["other","` + Finalizer + `"]`, nil},
+		"it is added":                   {true, is(none), is(both), `["other","` + fencing.Finalizer + `"]`, nil},
 		"it is there":                   {true, is(both), "", "", nil},
 		"it is removed":                 {false, is(both), is(none), `["other"]`, nil},
 		"it is not there":               {false, is(none), "", "", nil},
@@ -62,7 +63,7 @@ func TestFinalizerOfFence(t *testing.T) {
 		"a deleted fence is released":   {false, is(both + deleted), is(none), `["other"]`, nil},
 		"the fence is another":          {true, is(`,"uid":"other"`), is(both), "", kube.ErrGone},
 		"the fence is gone":             {false, notFound, is(none), "", kube.ErrGone},
-		"an admission policy undoes it": {true, is(none), is(none), `["other","` + Finalizer + `"]`, kube.ErrUndone},
+		"an admission policy undoes it": {true, is(none), is(none), `["other","` + fencing.Finalizer + `"]`, kube.ErrUndone},
 	} {
 		s := kubetest.NewServer(t, map[string]string{"GET /nodefences/a": c.read, "PATCH /nodefences/a": c.answer})
 		err := api(t, s).setFinalizer(t.Context(), fencing.Ask{Node: "a", UID: "uid"}, c.has)

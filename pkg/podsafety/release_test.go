@@ -14,6 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 func TestReleaseRemovesAll(t *testing.T) {
@@ -99,14 +100,14 @@ type restoring struct {
 
 func (r *restoring) eachPod(ctx context.Context, ns, node string, visit func(*v1.Pod)) error {
 	if r.pods++; r.pods == 4 || r.pods == 8 {
-		r.live["ns/db"].Finalizers = []string{Finalizer}
+		r.live["ns/db"].Finalizers = []string{objects.RunningFinalizer}
 	}
 	return r.world.eachPod(ctx, ns, node, visit)
 }
 
 func (r *restoring) eachClaim(ctx context.Context, visit func(podsafety.Claim)) error {
 	if r.claims++; r.claims == 4 || r.claims == 8 {
-		r.kept["db-data"].Finalizers = []string{Finalizer}
+		r.kept["db-data"].Finalizers = []string{objects.RunningFinalizer}
 	}
 	return r.world.eachClaim(ctx, visit)
 }

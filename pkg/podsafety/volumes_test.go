@@ -155,10 +155,10 @@ func TestLeaderBegins(t *testing.T) {
 		w.kept["left"], w.claimCache["off/left"] = left, podsafety.ClaimOf(left)
 		w.volumeLocks.note("gone", []volume{{name: "pv-gone"}})
 		w.play(t)
-		if !slices.Equal(w.live["ns/new"].Finalizers, []string{Finalizer}) {
+		if !slices.Equal(w.live["ns/new"].Finalizers, []string{objects.RunningFinalizer}) {
 			t.Error("the pods of the namespace are not held")
 		}
-		if got := w.kept["db-data"].Finalizers; !slices.Equal(got, []string{Finalizer}) {
+		if got := w.kept["db-data"].Finalizers; !slices.Equal(got, []string{objects.RunningFinalizer}) {
 			t.Errorf("the claim has %q", got)
 		}
 		if _, kept := w.kept["left"]; kept {
@@ -184,9 +184,9 @@ func TestLeaderFollowsChanges(t *testing.T) {
 		w.showClaim(claimOfPod())
 		w.play(t, func() {
 			w.namespaceCache["ns"] = namespace{"ns", podsafety.ModeEnforce}
-			namespaceChanges{w.observer}.Updated(namespace{Name: "ns"}, w.namespaceCache["ns"])
+			w.observer.namespaceChanged(namespace{Name: "ns"}, w.namespaceCache["ns"])
 		}, func() {
-			if got := w.kept["db-data"].Finalizers; !slices.Equal(got, []string{Finalizer}) {
+			if got := w.kept["db-data"].Finalizers; !slices.Equal(got, []string{objects.RunningFinalizer}) {
 				t.Errorf("the namespace enforces: the claim has %q", got)
 			}
 			w.show(held(terminating))
@@ -251,7 +251,7 @@ func TestDeletedOrphanIsReported(t *testing.T) {
 	w := newWorld(t, Config{})
 	var s podsafety.Session
 	s.Facts.Pod = objects.PodOf(held())
-	for why, want := range map[Reason]int{podsafety.ReasonOrphaned: 1, "Confirmed": 0} {
+	for why, want := range map[podsafety.Reason]int{podsafety.ReasonOrphaned: 1, "Confirmed": 0} {
 		w.wrote(t.Context(), &s, podsafety.Ask{Action: podsafety.ForceDelete}, string(why))
 		if got := len(w.events.Events); got != want {
 			t.Errorf("%s: %d Events", why, got)

@@ -83,10 +83,10 @@ func TestWakingChangesOfNamespacesAndNodes(t *testing.T) {
 	off, down := namespace{Name: "ns"}, objects.WatchedNode{Name: "a"}
 	ready := objects.WatchedNode{Name: "a", Seen: objects.NodeReady}
 	added := func(n namespace) func(*observer) {
-		return func(o *observer) { namespaceChanges{o}.Added(n) }
+		return func(o *observer) { o.namespaceChanged(namespace{}, n) }
 	}
 	updated := func(before, now namespace) func(*observer) {
-		return func(o *observer) { namespaceChanges{o}.Updated(before, now) }
+		return func(o *observer) { o.namespaceChanged(before, now) }
 	}
 	newNode := func(o *observer) { nodeChanges{o}.Added(ready) }
 	gone := func(o *observer) { nodeChanges{o}.Deleted(down, true) }

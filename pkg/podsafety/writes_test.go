@@ -14,6 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 func api(t *testing.T, s *kubetest.Server) apiServer {
@@ -38,7 +39,8 @@ func locksOf(t *testing.T, s *kubetest.Server) lockClient {
 func TestRevertedWriteFails(t *testing.T) {
 	t.Parallel()
 	const finalizers = `["other","csi-reclaimer.io/running"]`
-	add := podsafety.Ask{Namespace: "ns", Name: "db", UID: "uid", ResourceVersion: "7", Add: []string{Finalizer}}
+	add := podsafety.Ask{Namespace: "ns", Name: "db", UID: "uid", ResourceVersion: "7",
+		Add: []string{objects.RunningFinalizer}}
 	remove := add
 	remove.Add, remove.Remove = nil, add.Add
 	for sentence, c := range map[string]struct {
@@ -57,7 +59,7 @@ func TestRevertedWriteFails(t *testing.T) {
 		if errors.Is(err, kube.ErrUndone) != c.undone || (err != nil) != c.undone {
 			t.Errorf("%s: %v", sentence, err)
 		}
-		if !s.Has("PATCH", `"uid":"uid"`, `"resourceVersion":"7"`, Finalizer) {
+		if !s.Has("PATCH", `"uid":"uid"`, `"resourceVersion":"7"`, objects.RunningFinalizer) {
 			t.Errorf("%s: %q", sentence, s.Last())
 		}
 	}
@@ -74,7 +76,8 @@ func TestRefusedCallsFail(t *testing.T) {
 			return api(t, s).eachClaim(t.Context(), func(podsafety.Claim) {})
 		},
 		"patch finalizers of": func(s *kubetest.Server) error {
-			return api(t, s).patchFinalizers(t.Context(), podsafety.Ask{Name: "db", UID: "uid", Remove: []string{Finalizer}})
+			return api(t, s).patchFinalizers(t.Context(), podsafety.Ask{Name: "db", UID: "uid",
+				Remove: []string{objects.RunningFinalizer}})
 		},
 		"read claim": func(s *kubetest.Server) error {
 			_, err := api(t, s).readVolume(t.Context(), "ns", "data")

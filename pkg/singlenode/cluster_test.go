@@ -101,14 +101,14 @@ func TestNotFoundOnlyFromAPIServer(t *testing.T) {
 
 // A namespace that does not exist asks for nothing.
 func TestReadMode(t *testing.T) {
-	const labeled = `"metadata":{"labels":{"` + Label + `":"`
+	const labeled = `"metadata":{"labels":{"` + singlenode.Label + `":"`
 	for sentence, c := range map[string]struct {
 		code int
 		body string
 		want singlenode.Mode
 	}{
-		"asks for all locks":  {http.StatusOK, labeled + AllValue + `"}}`, singlenode.ModeAll},
-		"asks for some locks": {http.StatusOK, labeled + SelectedValue + `"}}`, singlenode.ModeSelected},
+		"asks for all locks":  {http.StatusOK, labeled + singlenode.AllValue + `"}}`, singlenode.ModeAll},
+		"asks for some locks": {http.StatusOK, labeled + singlenode.SelectedValue + `"}}`, singlenode.ModeSelected},
 		"asks for no locks":   {http.StatusOK, `"metadata":{}`, singlenode.ModeOff},
 		"does not exist": {http.StatusNotFound,
 			`"status":"Failure","reason":"NotFound","code":404,"details":{"name":"ns","kind":"namespaces"}`, singlenode.ModeOff},
