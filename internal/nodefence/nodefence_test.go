@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
@@ -22,7 +23,7 @@ func fence(alter ...func(*v1alpha1.NodeFence)) *v1alpha1.NodeFence {
 	const agent = "storage"
 	o := &v1alpha1.NodeFence{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeFence"},
-		ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "fence"},
+		ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "fence", Finalizers: []string{fencing.Finalizer}},
 		Spec:       v1alpha1.NodeFenceSpec{Agents: []v1alpha1.Agent{{Name: agent, Covers: v1alpha1.CoversVolumes}}},
 		Status: v1alpha1.NodeFenceStatus{
 			Attempts: []v1alpha1.Attempt{{Number: 1, Agent: agent, TerminatingPods: []types.UID{"pod"}}},

@@ -194,8 +194,8 @@ func TestSessionListsVolumeAttachmentsBeforeEnd(t *testing.T) {
 	in := proved(power)
 	s, asked := play(t, NewTracker(), facts(in, unread), now(), answer{ReadFence, fenceIs(in), 0},
 		answer{ReadNode, nodeIs(rebooted), 0}, answer{ReadLease, leaseIs("8"), 0}, answer{ListRemaining, reply(), 0},
-		answer{WriteStatus, reply(), 0})
-	if asked[3].PodsOnly || s.Reason() != ReasonUnfencing {
+		answer{ListRemaining, reply(), 0}, answer{WriteStatus, reply(), 0})
+	if !asked[3].PodsOnly || asked[4].PodsOnly || s.Reason() != ReasonUnfencing {
 		t.Errorf("asks %+v, %s", asked[3], s.Reason())
 	}
 }
