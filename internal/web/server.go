@@ -102,8 +102,8 @@ func New(config *rest.Config, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	return &Server{Checker: permission.NewChecker(client, watch.Permissions()), cfg: cfg,
-		prefix: sha256.Sum256([]byte(cfg.Prefix)), hub: newHub(begin, cfg.Clock, view.State{Cluster: cfg.Cluster, Version: cfg.Version,
-			Docs: view.DocsAddress(cfg.Version)})}, nil
+		prefix: sha256.Sum256([]byte(cfg.Prefix)), hub: newHub(begin, cfg.Clock, view.State{
+			Cluster: cfg.Cluster, Version: cfg.Version, Docs: view.DocsAddress(cfg.Version)})}, nil
 }
 
 // Run reads the cluster while clients are connected, until ctx ends, and returns when all goroutines that it started

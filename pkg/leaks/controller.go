@@ -18,9 +18,10 @@ import (
 )
 
 // Controller finds leaked volumes of one driver in repeated leak checks. Its counts are kept in memory, so a new
-// leader starts counting from zero. [controller.Controller] says how it is run: Run makes a leak check at once and then
-// every Config.Interval. It reports a leak check that fails, and makes the next one after the interval. Stop cancels the
-// leak check in progress, which loses nothing. Watch waits for the owner of Config.Volumes, who watches the PVs.
+// leader starts counting from zero. [controller.Controller] says how it is run: Run makes a leak check at once and
+// then every Config.Interval. It reports a leak check that fails, and makes the next one after the interval. Stop
+// cancels the leak check in progress, which loses nothing. Watch waits for the owner of Config.Volumes, who watches
+// the PVs.
 type Controller struct {
 	*controller.Controller
 	permission.Checker

@@ -183,7 +183,7 @@ func TestLeaderFollowsChanges(t *testing.T) {
 		w.show(held())
 		w.showClaim(claimOfPod())
 		w.play(t, func() {
-			w.namespaceCache["ns"] = namespace{"ns", podsafety.ModeEnforce}
+			w.namespaceCache["ns"] = namespace{Name: "ns", Mode: podsafety.ModeEnforce}
 			w.observer.namespaceChanged(namespace{Name: "ns"}, w.namespaceCache["ns"])
 		}, func() {
 			if got := w.kept["db-data"].Finalizers; !slices.Equal(got, []string{objects.RunningFinalizer}) {

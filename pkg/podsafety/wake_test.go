@@ -79,7 +79,7 @@ func TestWakingChangesOfPods(t *testing.T) {
 
 func TestWakingChangesOfNamespacesAndNodes(t *testing.T) {
 	t.Parallel()
-	enforce, warn := namespace{"ns", podsafety.ModeEnforce}, namespace{"ns", podsafety.ModeWarn}
+	enforce, warn := namespace{Name: "ns", Mode: podsafety.ModeEnforce}, namespace{Name: "ns", Mode: podsafety.ModeWarn}
 	off, down := namespace{Name: "ns"}, objects.WatchedNode{Name: "a"}
 	ready := objects.WatchedNode{Name: "a", Seen: objects.NodeReady}
 	added := func(n namespace) func(*observer) {
@@ -153,7 +153,7 @@ func TestInitialWork(t *testing.T) {
 	t.Parallel()
 	for _, marks := range []bool{true, false} {
 		w := newWorld(t, Config{NodeCondition: marks})
-		w.namespaceCache["warns"] = namespace{"warns", podsafety.ModeWarn}
+		w.namespaceCache["warns"] = namespace{Name: "warns", Mode: podsafety.ModeWarn}
 		w.nodeCache["b"] = objects.WatchedNode{Name: "b", Unreachable: true}
 		w.show(held(terminating))
 		w.show(held(func(o *v1.Pod) { o.Name = "runs" }))

@@ -44,7 +44,7 @@ func (p *process) showClaims() {
 	p.t.Helper()
 	ctx, cancel := context.WithCancel(p.t.Context())
 	ended := make(chan struct{})
-	watch := p.provisioner.claims.ClaimCache.Run // evaluated before a test replaces the cache
+	watch := p.provisioner.claims.Run // evaluated before a test replaces the cache
 	go func() { defer close(ended); watch(ctx) }()
 	p.t.Cleanup(func() { cancel(); <-ended })
 	p.wait("the claims are shown", func() bool {

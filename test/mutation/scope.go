@@ -65,8 +65,8 @@ var scopes = []scope{
 		"record.go release.go volumelocks.go"},
 	{folder: "pkg/podsafety", files: "observer.go", funcs: "observer.[^f]* observer.first observer.forget *Changes.*",
 		statements: true},
-	{folder: "pkg/podsafety", files: "cluster.go volumelock.go", funcs: "*.read* *.patch* *.force* *.each* patch volumeOf " +
-		"lockOf volumeLock.* holder.* lockServer.*"},
+	{folder: "pkg/podsafety", files: "cluster.go volumelock.go",
+		funcs: "*.read* *.patch* *.force* *.each* patch volumeOf lockOf volumeLock.* holder.* lockServer.*"},
 	{folder: "pkg/admission/podsafety", files: "podsafety.go remove.go", statements: true},
 	{folder: "internal/engine/singlenode", except: words, statements: true},
 	{folder: "pkg/singlenode", files: "changes.go execute.go record.go users.go", statements: true},
@@ -89,7 +89,8 @@ var scopes = []scope{
 		"release.go remaining.go taint.go view.go", statements: true},
 	{folder: "pkg/fencing", files: "cluster.go policycluster.go",
 		funcs: "*.read* *.list* *.each* *.set* *.delete* *.write* *.create* eachPod budgetOf", statements: true},
-	{folder: "pkg/fencing", files: "observer.go", funcs: "observer.[^f]* observer.first observer.forget", statements: true},
+	{folder: "pkg/fencing", files: "observer.go", funcs: "observer.[^f]* observer.first observer.forget",
+		statements: true},
 
 	{folder: "pkg/inuse", also: "pkg/inuse/pvc", files: "decide*.go held.go peer.go"},
 	{folder: "pkg/inuse", also: "pkg/inuse/pvc", files: "tracker.go", statements: true},

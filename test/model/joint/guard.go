@@ -270,13 +270,7 @@ func (c *scene) fencing() (why fencing.Reason) {
 // fencingCall carries out a call of node fencing.
 func (c *scene) fencingCall(ask fencing.Ask) fencing.Reply {
 	reply := fencing.Reply{Outcome: session.Succeeded}
-	run := &c.run
-	switch late := ask.Run.Agent == lateName; {
-	case late && ask.Run.Undo:
-		run = &c.undoLate
-	case ask.Run.Undo:
-		run = &c.undo
-	}
+	run := c.agentRun(ask.Run)
 	switch ask.Action {
 	case fencing.ReadFence:
 		if o := c.machine.fence(c.fence); o != nil {
@@ -306,6 +300,17 @@ func (c *scene) fencingCall(ask fencing.Ask) fencing.Reply {
 		c.writeFence(ask.Action, ask.Status)
 	}
 	return reply
+}
+
+// agentRun returns the state of the run of an agent, or of its undo.
+func (c *scene) agentRun(run fencing.Run) *runState {
+	switch late := run.Agent == lateName; {
+	case late && run.Undo:
+		return &c.undoLate
+	case run.Undo:
+		return &c.undo
+	}
+	return &c.run
 }
 
 // writeFence applies a write to the NodeFence.
