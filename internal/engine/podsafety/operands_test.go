@@ -172,18 +172,18 @@ func TestStoragesRememberOutages(t *testing.T) {
 		{objects.NodeReady, objects.NodeTaintedReady, ago(50 * time.Minute), Storage{Since: ago(time.Hour)}},
 		{objects.NodeTaintedReady, objects.NodeNotReady, ago(time.Minute), Storage{Away: true, Since: ago(time.Minute)}},
 		{objects.NodeNotReady, objects.NodeReady, ago(time.Second), Storage{Since: ago(time.Second)}},
-		{objects.NodeReady, objects.NodeAbsent, now(), Storage{Away: true, Since: now()}},
+		{objects.NodeReady, objects.NodeAbsent, now(), Storage{Away: true, Since: now(), absent: true}},
 	} {
 		if s.SawNode("a", step.before, step.after, step.at); s["a"] != step.want || s["b"] != (Storage{}) {
 			t.Errorf("step %d: %+v", i, s)
 		}
 	}
 	s.Saw("a", true, now().Add(time.Second))
-	if want := (Storage{Fenced: true, Away: true, Since: now()}); s["a"] != want {
+	if want := (Storage{Fenced: true, Away: true, Since: now(), absent: true}); s["a"] != want {
 		t.Errorf("a fence begins during the outage: %+v", s)
 	}
 	s.Saw("a", false, now())
-	if want := (Storage{Away: true, Since: now()}); s["a"] != want {
+	if want := (Storage{Away: true, Since: now(), absent: true}); s["a"] != want {
 		t.Errorf("a fence ends during the outage: %+v", s)
 	}
 	s.Saw("fenced", true, now())
@@ -197,6 +197,23 @@ func TestStoragesRememberOutages(t *testing.T) {
 	s.SawNode("b", objects.NodeReady, objects.NodeAbsent, now().Add(remembered+1))
 	if _, kept := s["a"]; kept || len(s) != 2 || !s["fenced"].Fenced {
 		t.Errorf("after more than a week: %+v", s)
+	}
+}
+
+// A node can be away for longer than a week. Without its record, a pod that ended there would count as unmounted.
+func TestStoragesRememberNodeThatIsAway(t *testing.T) {
+	s := Storages{}
+	s.SawNode("away", objects.NodeReady, objects.NodeNotReady, now())
+	s.SawNode("back", objects.NodeNotReady, objects.NodeReady, now())
+	later := now().Add(remembered + 1)
+	s.SawNode("b", objects.NodeReady, objects.NodeAbsent, later)
+	if _, kept := s["back"]; kept || len(s) != 2 || !s["away"].Away {
+		t.Errorf("%+v", s)
+	}
+	s.SawNode("away", objects.NodeNotReady, objects.NodeAbsent, later)
+	s.SawNode("b", objects.NodeReady, objects.NodeAbsent, later.Add(remembered+1))
+	if _, kept := s["away"]; kept {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -16,6 +16,8 @@ type Storage struct {
 	Away bool
 	// Since is the time at which this process saw the last obstacle begin or go, or zero if it saw none.
 	Since time.Time
+	// absent reports that the Node does not exist.
+	absent bool
 }
 
 // Storages maps the names of nodes to their Storage. It is not safe for concurrent use.
@@ -23,24 +25,28 @@ type Storages map[string]Storage
 
 // Saw records whether a fence may keep a node from volumes.
 func (s Storages) Saw(node string, fenced bool, now time.Time) {
-	switch one := s[node]; {
-	case fenced:
-		s[node] = Storage{Fenced: true, Away: one.Away, Since: one.Since}
-	case one.Fenced:
-		s[node] = Storage{Away: one.Away, Since: now}
+	one := s[node]
+	if one.Fenced && !fenced {
+		one.Since = now
+	}
+	if one.Fenced || fenced {
+		one.Fenced = fenced
+		s[node] = one
 	}
 }
 
 // remembered is longer than any wait for an unmount. Nodes that are gone, and whose names are not used again, would
-// otherwise be kept for ever.
+// otherwise be kept for ever. The record of a node that is away lasts as long as its Node.
 const remembered = 7 * 24 * time.Hour
 
 // SawNode records a change of a node. Every change must be recorded, because an outage can end before anything asks.
 func (s Storages) SawNode(node string, before, after objects.NodeSeen, now time.Time) {
 	if !before.Ready() || !after.Ready() {
-		s[node] = Storage{Fenced: s[node].Fenced, Away: !after.Ready(), Since: now}
+		s[node] = Storage{Fenced: s[node].Fenced, Away: !after.Ready(), Since: now, absent: after == objects.NodeAbsent}
 	}
 	if after == objects.NodeAbsent {
-		maps.DeleteFunc(s, func(_ string, one Storage) bool { return !one.Fenced && now.Sub(one.Since) > remembered })
+		maps.DeleteFunc(s, func(_ string, one Storage) bool {
+			return !one.Fenced && (one.absent || !one.Away) && now.Sub(one.Since) > remembered
+		})
 	}
 }

@@ -109,7 +109,7 @@ func Judge(pod Pod, on OnNode, now time.Time) podsafety.Explanation {
 	return podsafety.Explain(holdFacts(pod.Pod, podsafety.ModeOff, on, now), now)
 }
 
-// holdFacts returns the facts of a volume-guard that has just started, and has read pod, Node, Lease and NodeFence, in
+// holdFacts returns the facts of a volume-guard that has just started, and has read pod, NodeFence, Node and Lease, in
 // this order.
 func holdFacts(pod objects.Pod, mode podsafety.Mode, on OnNode, now time.Time) podsafety.Facts {
 	read := func(order int) session.Read { return session.Read{Sent: now, Order: order} }
@@ -122,10 +122,10 @@ func holdFacts(pod objects.Pod, mode podsafety.Mode, on OnNode, now time.Time) p
 		if on.Node.Value != nil {
 			f.Node = objects.NodeOf(on.Node.Value)
 		}
-		f.NodeRead, f.NodeSeen = read(2), f.Node.Seen()
+		f.NodeRead, f.NodeSeen = read(3), f.Node.Seen()
 	}
 	if on.Lease.OK() {
-		f.Lease, f.LeaseRead = objects.Lease{Found: on.Lease.Value != nil}, read(3)
+		f.Lease, f.LeaseRead = objects.Lease{Found: on.Lease.Value != nil}, read(4)
 		if on.Lease.Value != nil {
 			f.Lease.ResourceVersion = on.Lease.Value.ResourceVersion
 		}
@@ -133,7 +133,7 @@ func holdFacts(pod objects.Pod, mode podsafety.Mode, on OnNode, now time.Time) p
 	}
 	if on.Fence.OK() && on.Fence.Value != nil {
 		f.FenceSeen, f.Fence = true, fencing.Evidence(fencing.FenceOf(on.Fence.Value), pod.UID)
-		f.FenceRead, f.Storage.Fenced = read(4), fencing.FenceOf(on.Fence.Value).MayKeepVolumes()
+		f.FenceRead, f.Storage.Fenced = read(2), fencing.FenceOf(on.Fence.Value).MayKeepVolumes()
 	}
 	return f
 }

@@ -9,7 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -65,6 +67,28 @@ func TestFenceIsEvidence(t *testing.T) {
 			c.change(&f)
 			expect(t, Explain(f).Text(false), c.want...)
 		})
+	}
+}
+
+// The kubelet of a new boot unmounts nothing that the fence still hinders, so its report is worth the usual wait.
+func TestRebootEndsWaitForFenceOfVolumes(t *testing.T) {
+	for boot, want := range map[string]string{"boot": "VolumesFenced", "boot-2": "WaitsForUnmount"} {
+		f := held()
+		f.finish()
+		f.Fence = explain.Found(fenced(v1alpha1.CoversVolumes))
+		f.Node.Value.Status.NodeInfo.BootID = boot
+		if got := f.hold(); string(podsafety.Decide(got, f.Now).Reason) != want {
+			t.Errorf("boot %s: %+v", boot, podsafety.Decide(got, f.Now))
+		}
+	}
+}
+
+func TestListedNodeKeepsFactsOfDecisions(t *testing.T) {
+	n := node("n1", v1.ConditionTrue)
+	n.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeOutOfService, Effect: v1.TaintEffectNoExecute}}
+	n.Status.NodeInfo = v1.NodeSystemInfo{BootID: "boot", MachineID: "machine", SystemUUID: "system"}
+	if got, want := objects.NodeOf(listedNode(n)), objects.NodeOf(n); got != want || got.BootID == "" {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 

@@ -23,7 +23,7 @@ type ListFacts struct {
 	// Now is the time at the end of the reads.
 	Now  time.Time
 	Pods explain.Read[[]Pod]
-	// Nodes holds all nodes of the cluster by name, read after the pods.
+	// Nodes holds all nodes of the cluster by name, read after the pods and the NodeFences.
 	Nodes explain.Read[map[string]*v1.Node]
 	// Leases holds the kubelets' Leases of nodes that do not exist although held pods name them, by node. The Value is
 	// nil if the Lease does not exist.

@@ -55,8 +55,8 @@ func New(config *rest.Config, cfg Config) (*Reader, error) {
 }
 
 // Pod reads the facts about a pod. It returns an error if the pod does not exist or cannot be read; all other failed
-// reads are part of the facts. The node and its Lease are read after the pod, because evidence has to be newer than
-// the pod.
+// reads are part of the facts. The node and its Lease are read after the pod and the NodeFence, because evidence has
+// to be newer than the pod, and a reboot newer than the fence.
 func (r *Reader) Pod(ctx context.Context, namespace, name string) (Facts, error) {
 	core := r.clients.Core
 	pod, err := core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -65,10 +65,10 @@ func (r *Reader) Pod(ctx context.Context, namespace, name string) (Facts, error)
 	}
 	f := Facts{Pod: pod, Claims: map[string]explain.Read[*v1.PersistentVolumeClaim]{}}
 	if node := pod.Spec.NodeName; node != "" {
-		f.Node = explain.Optional(core.Nodes().Get(ctx, node, metav1.GetOptions{}))
-		f.Lease = r.kubeletLease(ctx, node)
 		fence, err := r.fencing.Fences.Get(ctx, node, metav1.GetOptions{})
 		f.Fence = explain.FenceRead(fence, err, node)
+		f.Node = explain.Optional(core.Nodes().Get(ctx, node, metav1.GetOptions{}))
+		f.Lease = r.kubeletLease(ctx, node)
 	}
 	f.Namespace = explain.Optional(core.Namespaces().Get(ctx, namespace, metav1.GetOptions{}))
 	for _, claim := range PodOf(pod).Claims {
@@ -125,14 +125,13 @@ func (r *Reader) pods(ctx context.Context, namespace string) explain.Read[[]Pod]
 	return readOf(kube.ListAll(ctx, r.clients.Core.Pods(namespace).List, metav1.ListOptions{}, PodOf))
 }
 
-// readNodes reads all nodes, after the pods, the Leases of missing nodes that held pods name, and the NodeFences if a
-// held pod is terminating.
+// readNodes reads, after the pods, the NodeFences if a held pod is terminating, then all nodes, and the Leases of missing
+// nodes that held pods name.
 func (r *Reader) readNodes(ctx context.Context, f *ListFacts) {
-	// Only fields that decisions need are kept: a Node also lists images and addresses.
-	nodes, err := kube.ListAll(ctx, r.clients.Core.Nodes().List, metav1.ListOptions{}, func(o *v1.Node) *v1.Node {
-		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name}, Spec: v1.NodeSpec{Taints: o.Spec.Taints},
-			Status: v1.NodeStatus{Conditions: o.Status.Conditions}}
-	})
+	if slices.ContainsFunc(f.Pods.Value, func(p Pod) bool { return p.Held && p.Terminating }) {
+		f.Fences = r.fences(ctx)
+	}
+	nodes, err := kube.ListAll(ctx, r.clients.Core.Nodes().List, metav1.ListOptions{}, listedNode)
 	f.Nodes = explain.Read[map[string]*v1.Node]{Made: true, Err: err}
 	if err != nil {
 		return
@@ -148,9 +147,14 @@ func (r *Reader) readNodes(ctx context.Context, f *ListFacts) {
 			f.Leases[pod.Node] = r.kubeletLease(ctx, pod.Node)
 		}
 	}
-	if slices.ContainsFunc(f.Pods.Value, func(p Pod) bool { return p.Held && p.Terminating }) {
-		f.Fences = r.fences(ctx)
-	}
+}
+
+// listedNode returns the fields of a Node that decisions need, which also lists images and addresses.
+func listedNode(o *v1.Node) *v1.Node {
+	info := o.Status.NodeInfo
+	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name}, Spec: v1.NodeSpec{Taints: o.Spec.Taints},
+		Status: v1.NodeStatus{Conditions: o.Status.Conditions, NodeInfo: v1.NodeSystemInfo{
+			BootID: info.BootID, MachineID: info.MachineID, SystemUUID: info.SystemUUID}}}
 }
 
 func (r *Reader) fences(ctx context.Context) explain.Read[map[string]*v1alpha1.NodeFence] {
