@@ -56,17 +56,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, answer)
 }
 
+// answer returns the answer with the longest name of those that match.
 func (s *Server) answer(r *http.Request) (answer string, found bool) {
-	for of, answer := range s.Answers {
+	longest := ""
+	for of, one := range s.Answers {
 		method, end, forMethod := strings.Cut(of, " ")
 		if !forMethod {
 			method, end = r.Method, of
 		}
-		if method == r.Method && strings.HasSuffix(r.URL.Path, end) {
-			return answer, true
+		if method == r.Method && strings.HasSuffix(r.URL.Path, end) && len(of) >= len(longest) {
+			longest, answer, found = of, one, true
 		}
 	}
-	return "", false
+	return answer, found
 }
 
 // Config returns the configuration of a client.
