@@ -322,6 +322,6 @@ func (p Pod) UsesVolumes() bool {
 	return !p.Final
 }
 
-// ShutDown reports whether no finalizer holds the pod and its grace period is 0, after a force deletion or once its
-// kubelet is done with it.
-func (p Pod) ShutDown() bool { return p.GraceZero && !p.Held }
+// ShutDown reports whether the pod is terminating without a grace period, after a force deletion or once its kubelet is
+// done with it, and is not held, so that only other finalizers keep its object.
+func (p Pod) ShutDown() bool { return p.Terminating && p.GraceZero && !p.Held }

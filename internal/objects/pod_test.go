@@ -340,6 +340,9 @@ func TestUsesVolumes(t *testing.T) {
 			t.Errorf("%s: uses its volumes %t, shut down %t", name, p.UsesVolumes(), p.ShutDown())
 		}
 	}
+	if (Pod{GraceZero: true}).ShutDown() {
+		t.Error("a pod that is not terminating is shut down")
+	}
 }
 
 func TestPhaseByKubelet(t *testing.T) {

@@ -78,6 +78,17 @@ func TestObjectsAtMergesCacheAndWrites(t *testing.T) {
 	}
 }
 
+// The cache changes before the tracker hears of that.
+func TestObjectsAtOmitsObjectsThatCacheLacks(t *testing.T) {
+	m, item := newTracker(), WorkItem{"late", "zone=a"}
+	m.show(Object{Name: "gone", Item: item})
+	m.show(Object{Name: "moved", Item: item})
+	cache := &lagging{shown: map[string]Object{"moved": {Name: "moved", Item: WorkItem{"late", "zone=b"}}}}
+	if there := m.objectsAt(item, cache, "ns"); len(there) > 0 {
+		t.Errorf("%+v", there)
+	}
+}
+
 // A decision reads the objects of its own item, however many the cluster has, and each change of the cache is known.
 func TestDecisionReadsOnlyObjectsOfItsItem(t *testing.T) {
 	t.Parallel()

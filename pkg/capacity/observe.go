@@ -280,8 +280,8 @@ func (t *tracker) objectsAt(item WorkItem, from cached[Object], namespace string
 		there = append(there, own)
 	}
 	for _, name := range t.shown[item] {
-		o, found := from.Get(namespace + "/" + name)
-		if found && o.Item == item && !t.deleted[o.UID] && (!wrote || o.UID != own.UID) {
+		o, _ := from.Get(namespace + "/" + name) // an object that is gone has no item
+		if o.Item == item && !t.deleted[o.UID] && (!wrote || o.UID != own.UID) {
 			there = append(there, o)
 		}
 	}

@@ -3,7 +3,6 @@ package fencing
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -110,8 +109,8 @@ func (c *Controller) fenceNode(ctx context.Context, p *policy, f fencing.PolicyF
 		return f, nil
 	}
 	if old != nil {
-		// The deletion frees the name and wakes the policy.
-		if err := c.policies.deleteEnded(ctx, old); err != nil && !errors.Is(err, kube.ErrGone) {
+		// The deletion frees the name and wakes the policy, as does the deletion by another client (ErrGone).
+		if err := c.policies.deleteEnded(ctx, old); err != nil {
 			return f, err
 		}
 		return f, fmt.Errorf("the NodeFence of node %q that has ended is deleted first: %w", name, kube.ErrChanged)

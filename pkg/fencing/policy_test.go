@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
 // outage is a world with a policy and three nodes, one of them unreachable.
@@ -345,6 +346,27 @@ func TestNodeIsFencedAgain(t *testing.T) {
 	w.wantPhase("a", v1alpha1.PhaseFencing)
 	if w.fences["a"].UID == first {
 		t.Error("it is the first NodeFence")
+	}
+}
+
+// A NodeFence that has ended and cannot be deleted keeps its name, which is reported.
+func TestEndedFenceThatCannotBeDeleted(t *testing.T) {
+	w := outage(t)
+	w.pass(90 * time.Second)
+	w.runs["off"] = fencing.RunSucceeded
+	w.pass(leasePoll)
+	w.node("a", v1.ConditionTrue, func(o *v1.Node) { o.Status.NodeInfo.BootID = "boot-2" })
+	w.pass(2 * leasePoll)
+	w.wantPhase("a", v1alpha1.PhaseReturned)
+	w.fail["delete fence"] = errclass.Mark(errclass.Refused, errNoAnswer)
+	w.node("a", v1.ConditionUnknown)
+	w.pass(2 * time.Minute)
+	w.wantPhase("a", v1alpha1.PhaseReturned)
+	if waiting := w.policyReports.Waiting(); waiting[fencing.ReasonAPIReadFailed] != 1 {
+		t.Errorf("%v waits", waiting)
+	}
+	if got := w.reconcilePolicy(t.Context(), "p"); got != w.cfg.retries().Slow() {
+		t.Errorf("due again %+v", got)
 	}
 }
 

@@ -3,6 +3,7 @@ package fencing
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -411,6 +412,49 @@ func TestReportOfPolicyOutlastsConflict(t *testing.T) {
 		w.reconcilePolicy(t.Context(), "p")
 		if waiting := w.policyReports.Waiting(); waiting[fencing.ReasonAPIReadFailed] != want {
 			t.Errorf("%v: %v waits", cause, waiting)
+		}
+	}
+}
+
+// A node whose Lease is renewed has its whole patience again, although the next list of Leases is not made yet.
+func TestRenewedLeaseRestartsSilence(t *testing.T) {
+	t.Parallel()
+	w := outage(t)
+	w.pass(time.Minute)
+	w.hook = func(call string) {
+		if call == "get lease" {
+			w.leases["a"]++
+		}
+	}
+	w.clock.Step(30 * time.Second)
+	w.reconcilePolicy(t.Context(), "p")
+	if since, _ := w.view.since("a"); !since.IsZero() || w.fences["a"] != nil {
+		t.Errorf("silent since %v, fenced %t", since, w.fences["a"] != nil)
+	}
+}
+
+// A policy that is halted reads the pods of the nodes that its status lists, which are silent for longest.
+func TestHaltedPolicyReadsPodsOfListedNodes(t *testing.T) {
+	t.Parallel()
+	for haltAbove, want := range map[int32]int{60: maxJudged, 100: maxJudged + 2} {
+		w := newWorld(t, Config{})
+		w.node("ready", v1.ConditionTrue)
+		w.policy("p", func(s *v1alpha1.FencePolicySpec) { s.HaltAbove = haltAbove })
+		w.pass(leasePoll)
+		w.node("z", v1.ConditionUnknown)
+		w.pass(2 * leasePoll)
+		for i := range maxJudged + 1 {
+			w.node(fmt.Sprintf("n%03d", i), v1.ConditionUnknown)
+		}
+		w.sync()
+		w.view.saw(map[string]string{"ready": "0"}, w.observer.unreachable(), w.clock.Now())
+		p, _ := w.observer.policies.Get("p")
+		w.took()
+		if _, err := w.policyFacts(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		if calls := w.took(); len(calls) != want || !slices.Contains(calls, "list pods of z") {
+			t.Errorf("halted above %d %%: %d calls, want %d, with %q", haltAbove, len(calls), want, "list pods of z")
 		}
 	}
 }

@@ -356,7 +356,9 @@ func TestFailedCallsAreRetried(t *testing.T) {
 func TestDryRunMakesNoWrites(t *testing.T) {
 	w := newWorld(t, Config{DryRun: true, VolumeLocks: true, NodeCondition: true})
 	w.show(held(terminating, confirmed))
-	w.reconcilePod()
+	if got := w.reconcilePod(); got != controller.Done() {
+		t.Errorf("due again %+v, without a change of the held pod", got)
+	}
 	w.expectCalls("get pod")
 	w.observer.candidates["ns/db"] = objects.PodOf(held(unheld))
 	delete(w.podCache, "ns/db")
@@ -410,9 +412,12 @@ func (always) working() bool { return true }
 func TestCandidateStaysUntilWriteSucceeds(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.working(func() { w.show(held(unheld)) })
-	for _, err := range []error{errors.New("no answer"), kube.ErrChanged} {
+	for err, want := range map[error]controller.Result{
+		errors.New("no answer"): w.cfg.retries().Retry(), kube.ErrChanged: controller.Soon()} {
 		w.fail[added] = err
-		w.reconcilePod()
+		if got := w.reconcilePod(); got != want {
+			t.Errorf("%v: due again %+v", err, got)
+		}
 		w.expectCalls(added)
 	}
 	w.fail = nil
@@ -424,21 +429,6 @@ func TestCandidateStaysUntilWriteSucceeds(t *testing.T) {
 	podChanges{w.observer}.LeftOutDeleted(podOf(w.live["ns/db"]))
 	w.reconcilePod()
 	w.expectCalls()
-}
-
-// The API server refuses a new finalizer on a terminating object.
-func TestCandidateThatBecomesTerminatingIsDropped(t *testing.T) {
-	w := newWorld(t, Config{})
-	w.working(func() { w.show(held(unheld)) })
-	w.fail[added] = kube.ErrChanged
-	w.reconcilePod()
-	w.expectCalls(added)
-	w.working(func() { w.show(held(unheld, terminating)) })
-	w.reconcilePod()
-	w.expectCalls()
-	if waiting := w.recorder.Waiting(); len(waiting) > 0 {
-		t.Errorf("%v waits", waiting)
-	}
 }
 
 func TestRecordPod(t *testing.T) {

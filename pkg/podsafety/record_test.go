@@ -9,6 +9,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
@@ -110,5 +111,20 @@ func TestReportOnCandidateEndsWithIt(t *testing.T) {
 	podChanges{w.observer}.LeftOutDeleted(podOf(w.live["ns/db"]))
 	if waiting := w.recorder.Waiting(); len(waiting) != 0 {
 		t.Errorf("%v waits after its end", waiting)
+	}
+}
+
+// The API server refuses a new finalizer on a terminating object.
+func TestCandidateThatBecomesTerminatingIsDropped(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.working(func() { w.show(held(unheld)) })
+	w.fail[added] = kube.ErrChanged
+	w.reconcilePod()
+	w.expectCalls(added)
+	w.working(func() { w.show(held(unheld, terminating)) })
+	w.reconcilePod()
+	w.expectCalls()
+	if waiting := w.recorder.Waiting(); len(waiting) > 0 {
+		t.Errorf("%v waits", waiting)
 	}
 }

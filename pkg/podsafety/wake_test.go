@@ -102,6 +102,7 @@ func TestWakingChangesOfNamespacesAndNodes(t *testing.T) {
 		"it enforces":                {marks, added(enforce), []string{"namespace ns", "node b"}},
 		"it warns":                   {marks, added(warn), []string{"node b"}},
 		"it is off":                  {marks, added(off), nil},
+		"it warns no more":           {marks, updated(warn, off), nil},
 		"it enforces, no marks":      {Config{}, added(enforce), []string{"namespace ns"}},
 		"it begins to enforce":       {Config{}, updated(off, enforce), []string{"namespace ns"}},
 		"it enforces as before":      {marks, updated(enforce, enforce), nil},

@@ -231,12 +231,9 @@ func (o *observer) observe(key string) (singlenode.Facts, bool) {
 func (o *observer) observeLock(key string) (singlenode.LockFacts, bool) {
 	o.mu.Lock() // see current
 	c, found := o.claims.Get(key)
-	if found {
-		version, freed := o.outdated[c.UID]
-		found = !freed || version != c.ResourceVersion
-	}
+	freed := found && o.outdated[c.UID] == c.ResourceVersion
 	o.mu.Unlock()
-	if !found {
+	if !found || freed {
 		return singlenode.LockFacts{}, false
 	}
 	return o.lockFacts(c), true

@@ -142,6 +142,9 @@ func TestDecideUnfenceWhenReleased(t *testing.T) {
 		"not listed":         {facts(over), ListRemaining, ReasonReleased, 0},
 		"a pod is not deleted yet": {
 			facts(over, remaining(Remains{}, Remains{Pods: 1})), Wait, ReasonRemainsOnNode, nodePoll},
+		"a pod is not deleted yet, on a node that is Ready": {
+			facts(agents(power, storage), attempted(storage, v1alpha1.ResultTimedOut), over, down(tainted, ready),
+				remaining(Remains{}, Remains{Pods: 1})), Wait, ReasonRemainsOnNode, nodePoll},
 		"a volume is not detached yet": {
 			facts(over, remaining(Remains{}, Remains{VolumeAttachments: 1})), Wait, ReasonRemainsOnNode, nodePoll},
 		"nothing remains":   {facts(over, emptied), WriteStatus, ReasonUnfencing, 0},
@@ -284,6 +287,7 @@ func TestAgentBesideFenceThatLostItsFinalizer(t *testing.T) {
 	checkDecisions(t, map[string]decision{
 		"it was not started": {facts(open, ran(RunAbsent)), WriteStatus, ReasonAgentCanceled, 0},
 		"it has succeeded":   {facts(open, ran(RunSucceeded)), WriteStatus, ReasonAgentCanceled, 0},
+		"it is stopping":     {facts(open, ran(RunStopping)), Wait, ReasonAgentStopping, agentPoll},
 	})
 }
 
@@ -314,8 +318,13 @@ func TestFenceThatLostItsFinalizer(t *testing.T) {
 			})
 			s := written(t, facts(in, unfinalized, released))
 			if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionFenced); c.Status != metav1.ConditionUnknown ||
+				c.Reason != string(ReasonNeedsReboot) || !c.LastTransitionTime.Time.Equal(now()) ||
 				s.Proof == nil || s.Phase != v1alpha1.PhaseFenced || is(s, v1alpha1.ConditionReleased) {
 				t.Errorf("%+v, %+v", c, s)
+			}
+			s = written(t, facts(in, forsook, down(rebooted), renewedFor(0), emptied))
+			if !meta.IsStatusConditionFalse(s.Conditions, v1alpha1.ConditionFenced) {
+				t.Errorf("its end has begun: %+v", s.Conditions)
 			}
 		})
 	}

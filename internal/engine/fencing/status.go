@@ -23,7 +23,7 @@ func (f Fence) is(condition string) bool {
 // unkept reports whether the proof was withdrawn because the finalizer was gone while the fence was in force.
 func unkept(s *v1alpha1.NodeFenceStatus) bool {
 	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionFenced)
-	return s.Proof != nil && c != nil && c.Status == metav1.ConditionUnknown
+	return c != nil && c.Status == metav1.ConditionUnknown
 }
 
 // since returns the last transition time of a condition, or the zero time if the condition is missing.

@@ -236,6 +236,9 @@ func TestDecide(t *testing.T) {
 			Wait, ReasonNodeRecentlyGone, long},
 		"the node is gone": {
 			facts(pod(unseen), live, node(objects.Node{}), lease("7", long)), ForceDelete, ReasonNodeGone, 0},
+		"the node is gone, and behind a fence of volumes": {
+			facts(pod(unseen), live, node(objects.Node{}), lease("7", long), storage(Storage{Fenced: true})), ForceDelete,
+			ReasonNodeGone, 0},
 		"the node and its Lease are gone": {
 			facts(pod(unseen), live, node(objects.Node{}), lease("", long)), ForceDelete, ReasonNodeGone, 0},
 		"a kubelet that is not cut off gets its time": {

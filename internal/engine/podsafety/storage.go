@@ -26,13 +26,13 @@ type Storages map[string]Storage
 // Saw records whether a fence may keep a node from volumes.
 func (s Storages) Saw(node string, fenced bool, now time.Time) {
 	one := s[node]
-	if one.Fenced && !fenced {
+	if one.Fenced == fenced {
+		return
+	}
+	if one.Fenced = fenced; !fenced {
 		one.Since = now
 	}
-	if one.Fenced || fenced {
-		one.Fenced = fenced
-		s[node] = one
-	}
+	s[node] = one
 }
 
 // remembered is longer than any wait for an unmount. Nodes that are gone, and whose names are not used again, would

@@ -48,7 +48,7 @@ func decideLock(f LockFacts, now time.Time) Decision {
 	}
 	d := f.Holder.evidence(f.Claim.Volume, f.Rules, f.HolderRead, now)
 	switch {
-	case f.Claim.Terminating && f.Holder.released():
+	case f.Claim.Terminating && f.Holder.Pod.ShutDown():
 		// The garbage collector keeps a pod that is deleted in the foreground until its claims are gone.
 		return f.readThen(step(FreeLock, ReasonHolderReleased), now)
 	case d.Action != Wait:

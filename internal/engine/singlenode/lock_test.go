@@ -127,6 +127,8 @@ func TestDecideLock(t *testing.T) {
 			ReasonWaitsForUnmount, grace - time.Second},
 		"completed, and a fence keeps its node from volumes": {lockFacts(holder(ofUser(succeeded), endedFor(time.Hour),
 			storage(podsafety.Storage{Fenced: true})), live), Wait, ReasonWaitsForUnmount, grace},
+		"completed, and its fence keeps no volumes": {lockFacts(holder(ofUser(succeeded), endedFor(grace), fenceSeen),
+			live), FreeLock, ReasonHolderCompleted, 0},
 		"completed, and its fence is seen": {lockFacts(holder(ofUser(succeeded), endedFor(grace), shut, fenceSeen), live),
 			ReadFence, ReasonWaitsForUnmount, 0},
 		"completed, and its fence was read before the holder": {lockFacts(holder(ofUser(succeeded), endedFor(grace), shut,

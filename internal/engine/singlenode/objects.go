@@ -198,7 +198,7 @@ func (u User) evidence(v objects.Volume, rules Rules, read session.Read, now tim
 		return wait(u.uses())
 	case p.Completed():
 		return u.completed(rules, read, now)
-	case u.released() && p.Confirmation == objects.ConfirmedThis:
+	case p.ShutDown() && p.Confirmation == objects.ConfirmedThis:
 		return step(FreeLock, ReasonHolderReleased)
 	case p.Held && p.Terminating && p.Node != "" && u.FenceSeen && v.Driver != "":
 		return u.fenced(v, read, now)
@@ -251,10 +251,6 @@ func (u User) fenced(v objects.Volume, read session.Read, now time.Time) Decisio
 	}
 	return wait(u.uses())
 }
-
-// released reports whether the pod is terminating without hold and grace, so that only other finalizers keep its
-// object.
-func (u User) released() bool { return u.Pod.Terminating && u.Pod.ShutDown() }
 
 // unmountIn returns the remaining wait for the unmount, not positive once it is over, regardless of fences. The wait
 // does not begin while the node is away.

@@ -125,8 +125,8 @@ func (r *Reader) pods(ctx context.Context, namespace string) explain.Read[[]Pod]
 	return readOf(kube.ListAll(ctx, r.clients.Core.Pods(namespace).List, metav1.ListOptions{}, PodOf))
 }
 
-// readNodes reads, after the pods, the NodeFences if a held pod is terminating, then all nodes, and the Leases of missing
-// nodes that held pods name.
+// readNodes reads, after the pods, the NodeFences if a held pod is terminating, then all nodes, and the Leases of
+// missing nodes that held pods name.
 func (r *Reader) readNodes(ctx context.Context, f *ListFacts) {
 	if slices.ContainsFunc(f.Pods.Value, func(p Pod) bool { return p.Held && p.Terminating }) {
 		f.Fences = r.fences(ctx)

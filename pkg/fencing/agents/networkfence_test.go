@@ -348,6 +348,7 @@ func TestNetworkFenceVolumes(t *testing.T) {
 		"too many":     {tooMany, func(*v1alpha1.NetworkFenceAgent) {}, 0, bounds},
 		"a long value": {map[string]any{"a": long}, func(*v1alpha1.NetworkFenceAgent) {}, 0, bounds},
 		"a long key":   {map[string]any{long[:129]: "a"}, func(*v1alpha1.NetworkFenceAgent) {}, 0, bounds},
+		"no text":      {map[string]any{"a": int64(1)}, func(*v1alpha1.NetworkFenceAgent) {}, 0, "is of the type int64"},
 		"all":          {nil, func(a *v1alpha1.NetworkFenceAgent) { a.Volumes = v1alpha1.VolumesAll }, 0, ""},
 		"the agent says it": {nil, func(a *v1alpha1.NetworkFenceAgent) {
 			a.VolumeAttributes = map[string]v1alpha1.AttributeValue{"array": "a"}
