@@ -204,7 +204,7 @@ func TestManyCorrectionsEndFewWaits(t *testing.T) {
 		t.Error("a name that is not known is remembered")
 	}
 	for i, want := range []time.Duration{0, 10 * time.Second, 20 * time.Second} {
-		tracker.failed(name, now, time.Hour, time.Hour)
+		tracker.failed(name, ending{}, now, time.Hour, time.Hour)
 		if tracker.hasten(name, now, least); tracker.due(name, now) != want {
 			t.Errorf("correction %d: it waits for %v, want %v", i, tracker.due(name, now), want)
 		}
@@ -214,7 +214,7 @@ func TestManyCorrectionsEndFewWaits(t *testing.T) {
 		t.Errorf("with another node it waits for %v", wait)
 	}
 	now = now.Add(time.Minute)
-	if tracker.failed(name, now, time.Second, time.Hour); tracker.retryOf(name).count != 4 {
+	if tracker.failed(name, ending{}, now, time.Second, time.Hour); tracker.retryOf(name).count != 4 {
 		t.Errorf("%d failures are known, want 4", tracker.retryOf(name).count)
 	}
 }
@@ -317,8 +317,7 @@ func TestSecretIsReadOnceForAllNames(t *testing.T) {
 	var names []string
 	for n := range 20 {
 		names = append(names, fmt.Sprint("pvc-", n))
-		r.tracker.failed(names[n], now.Now(), time.Hour, time.Hour)
-		r.tracker.mark(names[n], ending{secret: seen})
+		r.tracker.failed(names[n], ending{secret: seen}, now.Now(), time.Hour, time.Hour)
 	}
 	now.Step(unwatchedRetry)
 	for _, name := range names {
@@ -360,14 +359,12 @@ func TestRoomIsTriedByFewNames(t *testing.T) {
 	tracker, now := newTracker(), time.Unix(1e9, 0)
 	for n, name := range []string{"a", "b", "c", "d", "e"} {
 		delay := time.Duration(5-n) * time.Minute
-		tracker.failed(name, now, delay, delay)
-		tracker.mark(name, ending{full: name != "d"})
+		tracker.failed(name, ending{full: name != "d"}, now, delay, delay)
 	}
 	if got := tracker.refused(2); !slices.Equal(got, []string{"e", "c"}) {
 		t.Errorf("%q try", got)
 	}
-	tracker.failed("e", now, time.Hour, time.Hour)
-	tracker.mark("e", ending{full: true})
+	tracker.failed("e", ending{full: true}, now, time.Hour, time.Hour)
 	if got := tracker.refused(3); !slices.Equal(got, []string{"c", "b", "a"}) {
 		t.Errorf("%q try next", got)
 	}

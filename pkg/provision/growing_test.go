@@ -29,9 +29,9 @@ func TestDelayOfRefusedClaimGrows(t *testing.T) {
 	w.wait("the claim is in the cache", func() bool { return p.working() && p.claims.WholeByUID("u1") != nil })
 	past := p.cfg.Clock.Now().Add(-time.Minute)
 	p.tracker.note(inflight.Entry{Volume: name, Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"}}, true)
-	p.tracker.failed(name, past, first, most)
+	p.tracker.failed(name, ending{}, past, first, most)
 	p.try(t.Context(), name)
-	p.tracker.failed(name, past, first, most)
+	p.tracker.failed(name, ending{}, past, first, most)
 	if delay := p.tracker.due(name, past); delay != 2*first {
 		t.Errorf("the second delay is %v, want %v: the first failure is forgotten", delay, 2*first)
 	}
@@ -106,7 +106,7 @@ func TestEventsVisitOnlyTheClaimsThatTheyConcern(t *testing.T) {
 		}
 		past := p.cfg.Clock.Now().Add(-time.Minute)
 		for _, claim := range []types.UID{"u-data", "u-other-7"} {
-			p.tracker.failed(p.nameOf(claim), past, time.Hour, time.Hour)
+			p.tracker.failed(p.nameOf(claim), ending{}, past, time.Hour, time.Hour)
 		}
 		p.classCame(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: fast}})
 		if p.tracker.due(p.nameOf("u-data"), past) >= time.Hour {
@@ -135,7 +135,7 @@ func TestRoomConcernsOnlyRefusedNames(t *testing.T) {
 			change  func()
 			refused int
 		}{
-			"it is tried again":        {func() { tracker.failed("pvc", now, time.Hour, time.Hour) }, 0},
+			"it is tried again":        {func() { tracker.failed("pvc", ending{}, now, time.Hour, time.Hour) }, 0},
 			"it fails in another way":  {func() { tracker.mark("pvc", ending{slow: true}) }, 0},
 			"it finds no room again":   {func() { tracker.mark("pvc", full) }, 1},
 			"its claim is gone":        {func() { tracker.forget("pvc") }, 0},

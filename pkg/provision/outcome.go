@@ -66,11 +66,9 @@ func (w *run) fail(ctx context.Context, err error) time.Duration {
 		}
 		w.recorder.ReportFailure(ctx, w.eventOn(), reason, err, true)
 	}
-	slow := isSlow(err, w.cfg.Clock.Since(w.began))
-	wait := w.again(w.firstDelay(err), w.longestDelay(err))
-	w.tracker.mark(w.name, ending{slow: slow, unbuilt: w.building, secret: w.secret,
-		full: errors.Is(err, inflight.ErrFull) || errors.Is(err, inflight.ErrShare)})
-	return wait
+	return w.again(ending{slow: isSlow(err, w.cfg.Clock.Since(w.began)), unbuilt: w.building, secret: w.secret,
+		full: errors.Is(err, inflight.ErrFull) || errors.Is(err, inflight.ErrShare)},
+		w.firstDelay(err), w.longestDelay(err))
 }
 
 // waits reports why a try ended without a volume and without an error.

@@ -268,11 +268,12 @@ func (t *tracker) retryOf(name string) retry {
 	return retry{}
 }
 
-// failed records a failure, and makes the next try due after first, doubled each time and limited to most.
-func (t *tracker) failed(name string, now time.Time, first, most time.Duration) {
+// failed records a failure, and makes the next try due after first, doubled each time and limited to most. How the try
+// ended is recorded in the same step: an event that ends the delay of such tries could otherwise come between.
+func (t *tracker) failed(name string, as ending, now time.Time, first, most time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := &t.endsAs(name, ending{}).retry
+	r := &t.endsAs(name, as).retry
 	r.due = now.Add(controller.Backoff{First: first, Max: most}.Delay(r.count))
 	r.count++
 }

@@ -127,16 +127,16 @@ func (w *run) ended(ctx context.Context, d provision.Decision, err error) contro
 	case d.Reason == provision.ReasonNotQuiet:
 		return controller.After(w.cfg.Quiet - w.cfg.Clock.Since(w.facts.Record.Unanswered) + time.Millisecond)
 	case d.Action == provision.CloseEntry: // the claim may want another volume
-		return controller.After(w.again(w.cfg.RetryStart, w.cfg.RetryMax))
+		return controller.After(w.again(ending{}, w.cfg.RetryStart, w.cfg.RetryMax))
 	}
 	return w.retries().Retry()
 }
 
-// again counts a failure and returns the delay of the next try, which starts at first, doubles each time, and is
-// limited to most. A change since the try began ends the delay.
-func (w *run) again(first, most time.Duration) time.Duration {
+// again counts a failure that ended so, and returns the delay of the next try, which starts at first, doubles each
+// time, and is limited to most. A change since the try began ends the delay.
+func (w *run) again(as ending, first, most time.Duration) time.Duration {
 	now := w.cfg.Clock.Now()
-	w.tracker.failed(w.name, now, first, most)
+	w.tracker.failed(w.name, as, now, first, most)
 	return w.tracker.changedSince(w.name, w.began, now, correctedRetries*w.cfg.RetryStart)
 }
 
