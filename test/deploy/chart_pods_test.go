@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,6 +101,27 @@ func TestChartPodsHaveValues(t *testing.T) {
 	pod = deploymentOf(t, documents(t, guard, []byte(out))).Spec.Template.Spec
 	if len(pod.TopologySpreadConstraints) != 0 {
 		t.Errorf("the pods are spread by %s", pretty(pod.TopologySpreadConstraints))
+	}
+}
+
+// TestChartLeavesUserToPlatform that gives each namespace users of its own, and refuses all others.
+func TestChartLeavesUserToPlatform(t *testing.T) {
+	values := append(slices.Clone(guardValues()["with everything else"]),
+		"podSecurityContext.runAsUser=null", "podSecurityContext.runAsGroup=null", "podSecurityContext.fsGroup=null")
+	pods := 0
+	for _, d := range render(t, values...) {
+		if d.GetKind() != "Deployment" && d.GetKind() != "Job" {
+			continue
+		}
+		pods++
+		for _, field := range []string{"runAsUser", "runAsGroup", "fsGroup"} {
+			if strings.Contains(string(d.text), field+":") {
+				t.Errorf("%s sets %s", d, field)
+			}
+		}
+	}
+	if pods < 2 {
+		t.Errorf("%d objects with pods", pods)
 	}
 }
 
