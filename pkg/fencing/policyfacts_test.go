@@ -232,8 +232,8 @@ func TestView(t *testing.T) {
 	}
 }
 
-// Each object is tried, and the error names the ones that are left.
-func TestReleaseNamesWhatIsLeft(t *testing.T) {
+// A release tries each object, and its error names the remaining ones.
+func TestReleaseErrorNamesRemainingObjects(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		fail   map[string]error

@@ -113,7 +113,7 @@ func (r *restoring) eachClaim(ctx context.Context, visit func(podsafety.Claim)) 
 }
 
 // API servers apply an admission policy for some seconds after its deletion.
-func TestReleaseGoesOnUntilNothingIsAdded(t *testing.T) {
+func TestReleaseRepeatsUntilNoPassFindsMore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Config{})
 	w.live["ns/db"] = held()

@@ -160,9 +160,10 @@ func TestCloneSettledBeforeARestartFreesItsSource(t *testing.T) {
 	})
 }
 
-// TestRestoreSettledBeforeARestartFreesItsSnapshot: the next process has not added the snapshot's finalizer.
-func TestRestoreSettledBeforeARestartFreesItsSnapshot(t *testing.T) {
-	t.Parallel()
+// restoredUnseen returns a world after the end of a process that restored a snapshot without an answer of the driver,
+// for a claim that is gone.
+func restoredUnseen(t *testing.T) (*world, *snapshottest.Snapshots) {
+	t.Helper()
 	w := newWorld(t)
 	w.failing(true, class(errclass.Uncertain))
 	shop := snapshottest.New(fresh())
@@ -171,6 +172,13 @@ func TestRestoreSettledBeforeARestartFreesItsSnapshot(t *testing.T) {
 	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
 	w.deleteClaim()
 	p.stop()
+	return w, shop
+}
+
+// TestRestoreSettledBeforeARestartFreesItsSnapshot: the next process has not added the snapshot's finalizer.
+func TestRestoreSettledBeforeARestartFreesItsSnapshot(t *testing.T) {
+	t.Parallel()
+	w, shop := restoredUnseen(t)
 	w.settle()
 	w.start(Config{Snapshots: shop})
 	w.wait("the snapshot is free", func() bool { return !shop.Protected("snap") })
@@ -182,14 +190,7 @@ func TestEntryThatCanBeReadLater(t *testing.T) {
 	for name, settled := range map[string]bool{"it is finished": false, "an operator has settled it": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			w.failing(true, class(errclass.Uncertain))
-			shop := snapshottest.New(fresh())
-			p := w.start(Config{Snapshots: shop})
-			w.makeClaim(fromSnapshot())
-			w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
-			w.deleteClaim()
-			p.stop()
+			w, shop := restoredUnseen(t)
 			w.hidden = "pvc-u1"
 			w.failing(false, nil)
 			n := w.count("create volume")

@@ -384,8 +384,9 @@ func machineOf(p *v1alpha1.Proof) objects.Machine {
 	return objects.Machine{MachineID: p.MachineID, SystemUUID: p.SystemUUID}
 }
 
-// list returns the step that lists what is left on the node after the last read of the Lease, no step once that is
-// known. VolumeAttachments are only listed once no pod keeps the fence, because no selector finds those of one node.
+// list returns the step that lists the pods and VolumeAttachments of the node after the last read of the Lease, no step
+// once they are known. VolumeAttachments are only listed once no pod keeps the fence, because no selector finds them by
+// node.
 func (f Facts) list(remains Remains, why Reason, now time.Time) Decision {
 	switch {
 	case !f.Remaining.Read.FreshAfter(f.LeaseRead, now):

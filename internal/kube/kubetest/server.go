@@ -56,7 +56,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, answer)
 }
 
-// answer returns the answer with the longest name of those that match.
+// answer returns the answer whose name matches the request. The longest matching name wins.
 func (s *Server) answer(r *http.Request) (answer string, found bool) {
 	longest := ""
 	for of, one := range s.Answers {

@@ -103,7 +103,7 @@ const (
 	isTrue
 )
 
-// fence is the NodeFence of node a. Its agent has one attempt at most, without those that have ended before it began.
+// fence is the NodeFence of node a. Its agent makes at most one attempt; attempts that ended earlier do not count.
 type fence struct {
 	exists, terminating, finalized bool
 	// now means that a person has ended it, vacant that the status says that the Node is gone and no pod remains.
@@ -119,7 +119,7 @@ type fence struct {
 	// Lease was renewed since.
 	proven, renewed         bool
 	proofBoot, proofMachine uint8
-	// undoingLate means that the late agent is asked to undo what it may have done.
+	// undoingLate means that the late agent is asked to undo its attempt, which may have had an effect.
 	undoingLate, undoneLate bool
 }
 
