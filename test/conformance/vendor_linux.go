@@ -59,6 +59,7 @@ func (c *cluster) startVendor(ctx context.Context) error {
 			return err
 		}
 	}
+	c.atEnd(c.keepPodLogs)
 	var why error
 	err = wait.PollUntilContextTimeout(ctx, time.Second, startPatience, true, func(ctx context.Context) (bool, error) {
 		why = c.vendorReady(ctx)
@@ -121,7 +122,7 @@ func (c *cluster) vendorReady(ctx context.Context) error {
 		if !slices.ContainsFunc(pod.Status.Conditions, func(one v1.PodCondition) bool {
 			return one.Type == v1.PodReady && one.Status == v1.ConditionTrue
 		}) {
-			return fmt.Errorf("pod %s/%s is not ready", pod.Namespace, pod.Name)
+			return fmt.Errorf("pod %s/%s is not ready: %s", pod.Namespace, pod.Name, whyNotReady(pod))
 		}
 	}
 	all, err := c.client.StorageV1().CSINodes().List(ctx, metav1.ListOptions{})
@@ -134,6 +135,52 @@ func (c *cluster) vendorReady(ctx context.Context) error {
 		}
 	}
 	return errors.New("no node has the driver")
+}
+
+// whyNotReady returns the state of the first container of a pod that is not ready.
+func whyNotReady(pod v1.Pod) string {
+	for _, container := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		state := container.State
+		switch {
+		case container.Ready || state.Terminated != nil && state.Terminated.ExitCode == 0:
+			continue
+		case state.Waiting != nil:
+			return fmt.Sprintf("container %s waits: %s", container.Name,
+				strings.Trim(state.Waiting.Reason+": "+state.Waiting.Message, ": "))
+		case state.Terminated != nil:
+			return fmt.Sprintf("container %s ended with exit code %d", container.Name, state.Terminated.ExitCode)
+		}
+		return fmt.Sprintf("container %s runs, and its probe does not succeed", container.Name)
+	}
+	return fmt.Sprintf("its phase is %s", cmp.Or(pod.Status.Phase, v1.PodPending))
+}
+
+// keepPodLogs writes the logs of the vendor's containers beside the others. A crashed driver explains itself only there.
+func (c *cluster) keepPodLogs() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	pods, err := c.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("keep logs of pods: %w", err)
+	}
+	for _, pod := range pods.Items {
+		for _, container := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+			if container.ContainerID == "" {
+				continue // it has not started, and has no log
+			}
+			text, wrong := c.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name,
+				&v1.PodLogOptions{Container: container.Name}).DoRaw(ctx)
+			if wrong == nil {
+				name := strings.Join([]string{"pod", pod.Namespace, pod.Name, container.Name}, "-") + ".log"
+				wrong = os.WriteFile(filepath.Join(c.logs, name), text, 0o644)
+			}
+			if wrong != nil {
+				err = errors.Join(err,
+					fmt.Errorf("keep log of %s in pod %s/%s: %w", container.Name, pod.Namespace, pod.Name, wrong))
+			}
+		}
+	}
+	return err
 }
 
 // provisionerName is the last part of the name of external-provisioner's image.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
@@ -59,6 +60,32 @@ spec: {containers: [{name: a, image: "csi-provisioner-not:v1"}]}
 	}
 	if strings.Contains(text.String(), "/csi-provisioner\"") {
 		t.Errorf("the command is the provisioner's: %s", text.String())
+	}
+}
+
+func TestContainerThatIsNotReadyIsNamed(t *testing.T) {
+	t.Parallel()
+	running := v1.ContainerStateRunning{}
+	statuses := []v1.ContainerStatus{
+		{Name: "sidecar", Ready: true, State: v1.ContainerState{Running: &running}},
+		{Name: "setup", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}},
+	}
+	for want, state := range map[string]v1.ContainerState{
+		"container disk waits: CrashLoopBackOff: 20s": {Waiting: &v1.ContainerStateWaiting{
+			Reason: "CrashLoopBackOff", Message: "20s"}},
+		"container disk waits: ContainerCreating": {Waiting: &v1.ContainerStateWaiting{
+			Reason: "ContainerCreating"}},
+		"container disk ended with exit code 2":               {Terminated: &v1.ContainerStateTerminated{ExitCode: 2}},
+		"container disk runs, and its probe does not succeed": {Running: &running},
+	} {
+		pod := v1.Pod{Status: v1.PodStatus{
+			ContainerStatuses: append(statuses[:2:2], v1.ContainerStatus{Name: "disk", State: state})}}
+		if got := whyNotReady(pod); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := whyNotReady(v1.Pod{}); got != "its phase is Pending" {
+		t.Errorf("a pod without containers: %q", got)
 	}
 }
 
