@@ -130,7 +130,8 @@ func (c *cluster) importImages(ctx context.Context, pool *nodes.Pool) error {
 		case "registry.k8s.io/e2e-test-images/agnhost":
 			image.Files, image.Command = append(shell[:len(shell):len(shell)], agnhost...), []string{"/agnhost"}
 			image.Args = []string{"pause"}
-		case "registry.k8s.io/e2e-test-images/busybox":
+		case "registry.k8s.io/e2e-test-images/busybox", "registry.k8s.io/e2e-test-images/glibc-dns-testing":
+			// The second one is the suite's usual image for a shell.
 			image.Args = []string{"/bin/sh"}
 		case "registry.k8s.io/e2e-test-images/nginx":
 			image.Files = append(shell[:len(shell):len(shell)], folders(pages)...)
@@ -185,17 +186,31 @@ func shellFiles(ctx context.Context) ([]nodes.File, error) {
 
 // buildAgnhost compiles the program of most pods, with the suite's own sources.
 func buildAgnhost(ctx context.Context, c *cluster) ([]nodes.File, error) {
+	const agnhost = "k8s.io/kubernetes/test/images/agnhost"
 	root, err := process.ModuleRoot()
 	if err != nil {
 		return nil, err
 	}
 	module := filepath.Join(root, "test", "conformance", string(controlplane.Newest))
-	binary, err := process.BuildIn(ctx, module, "k8s.io/kubernetes/test/images/agnhost", c.progress, "-buildvcs=false",
-		process.NoDWARF, "-ldflags=-s -w")
+	binary, err := process.BuildIn(ctx, module, agnhost, c.progress, "-buildvcs=false", process.NoDWARF, "-ldflags=-s -w")
 	if err != nil {
 		return nil, err
 	}
-	content, err := os.ReadFile(binary)
-	return []nodes.File{{Path: "agnhost", Content: content}, {Path: "agnhost-2", Link: "agnhost"},
-		{Path: "uploads/"}}, err
+	var sources bytes.Buffer
+	if err := process.Run(ctx, process.Command{Path: "go", Args: []string{"list", "-f", "{{.Dir}}", agnhost}, Dir: module,
+		Stdout: &sources}); err != nil {
+		return nil, err
+	}
+	// Probes read the certificate from the web server, whose root is that of the image.
+	porter := filepath.Join(strings.TrimSpace(sources.String()), "porter")
+	files := []nodes.File{{Path: "agnhost-2", Link: "agnhost"}, {Path: "uploads/"}}
+	for _, from := range []string{binary, filepath.Join(porter, "localhost.crt"), filepath.Join(porter, "localhost.key")} {
+		content, err := os.ReadFile(from)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, nodes.File{Path: filepath.Base(from), Content: content})
+	}
+	files[2].Path = "agnhost"
+	return files, nil
 }
