@@ -43,6 +43,9 @@ func NewController(name string, caches ...Cache) *Controller {
 	return &Controller{name: name, caches: caches, stopped: make(chan struct{})}
 }
 
+// Follow adds caches to c. It is called before Run, and is no method, for the same reason as Begin.
+func Follow(c *Controller, caches ...Cache) { c.caches = append(c.caches, caches...) }
+
 // Begin has c call the functions beside its queues once the caches are filled, with a context that ends after the
 // queues. They add the first keys, which Enqueue has left out until then. It is called before Run, and is no method, so
 // that only the feature that embeds c can call it.

@@ -61,6 +61,10 @@ func NewQueue[K comparable](c *Controller, cfg Config, reconcile Reconciler[K]) 
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	return newQueue(c, cfg, reconcile), nil
+}
+
+func newQueue[K comparable](c *Controller, cfg Config, reconcile Reconciler[K]) *Queue[K] {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
@@ -77,7 +81,7 @@ func NewQueue[K comparable](c *Controller, cfg Config, reconcile Reconciler[K]) 
 	if c != nil {
 		c.queues = append(c.queues, q)
 	}
-	return q, nil
+	return q
 }
 
 // Enqueue is Add while the Controller works, and otherwise does nothing, because keys would only pile up on a replica

@@ -21,25 +21,42 @@ func NewCounter[R reasons.Reason](opts prometheus.CounterOpts, all []R) *prometh
 	return counter
 }
 
-// waiting is the metric of the waiting objects, counted on each scrape.
-type waiting[R reasons.Reason] struct {
-	*Recorder[R]
-	desc *prometheus.Desc
-}
-
 // WaitingMetric returns a gauge of the waiting objects, by the label "reason".
 func (r *Recorder[R]) WaitingMetric(name, help string, labels prometheus.Labels) prometheus.Collector {
-	return waiting[R]{r, prometheus.NewDesc(name, help, []string{"reason"}, labels)}
+	desc := prometheus.NewDesc(name, help, []string{"reason"}, labels)
+	return Gauges(func(set SetGauge) {
+		for reason, count := range r.Waiting() {
+			set(desc, float64(count), string(reason))
+		}
+	}, desc)
+}
+
+// gauges are metrics that one function counts.
+type gauges struct {
+	descs []*prometheus.Desc
+	count func(set SetGauge)
+}
+
+// SetGauge sets a gauge with these values of its labels.
+type SetGauge func(desc *prometheus.Desc, value float64, labels ...string)
+
+// Gauges returns a collector of gauges, which count sets on each scrape.
+func Gauges(count func(set SetGauge), descs ...*prometheus.Desc) prometheus.Collector {
+	return gauges{descs, count}
 }
 
 // Describe implements prometheus.Collector.
-func (w waiting[R]) Describe(descs chan<- *prometheus.Desc) { descs <- w.desc }
+func (g gauges) Describe(descs chan<- *prometheus.Desc) {
+	for _, desc := range g.descs {
+		descs <- desc
+	}
+}
 
 // Collect implements prometheus.Collector.
-func (w waiting[R]) Collect(to chan<- prometheus.Metric) {
-	for reason, count := range w.Waiting() {
-		to <- prometheus.MustNewConstMetric(w.desc, prometheus.GaugeValue, float64(count), string(reason))
-	}
+func (g gauges) Collect(to chan<- prometheus.Metric) {
+	g.count(func(desc *prometheus.Desc, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	})
 }
 
 // Register registers metrics, or does nothing with a nil registerer.

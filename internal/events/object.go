@@ -34,6 +34,12 @@ func Claim(namespace, name string, uid types.UID) v1.ObjectReference {
 	return v1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: namespace, Name: name, UID: uid}
 }
 
+// Pod returns the Object of a Pod.
+func Pod(namespace, name string, uid types.UID, resourceVersion string) Object {
+	return Object{ObjectReference: v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name,
+		UID: uid, ResourceVersion: resourceVersion}}
+}
+
 // PV returns the Object of a PersistentVolume and its claim, which is the zero value for none.
 func PV(name string, uid types.UID, resourceVersion string, claim v1.ObjectReference) Object {
 	return Object{

@@ -46,6 +46,19 @@ func (c OnChange[R]) Deleted(last R, _ bool) {
 	c(last, none)
 }
 
+// OnEachChange is an OnChange that also receives the objects that the Recorder leaves out, by another function.
+type OnEachChange[R any] struct {
+	OnChange[R]
+	// LeftOutChange is called with nothing before for LeftOut, and with nothing now for LeftOutDeleted.
+	LeftOutChange OnChange[R]
+}
+
+// LeftOut implements LeftOutHandler.
+func (c OnEachChange[R]) LeftOut(now R) { c.LeftOutChange.Added(now) }
+
+// LeftOutDeleted implements LeftOutHandler.
+func (c OnEachChange[R]) LeftOutDeleted(last R) { c.LeftOutChange.Deleted(last, true) }
+
 // LeftOutHandler is a Handler that also receives the objects that the Recorder leaves out, as returned by the Recorder.
 type LeftOutHandler[R any] interface {
 	Handler[R]
@@ -117,6 +130,12 @@ type Cache[R any] struct {
 	// version is the latest version that the API server showed, by an object or a bookmark, and that was delivered to the
 	// handler.
 	version string
+}
+
+// Lister reads a Cache.
+type Lister[R any] interface {
+	Get(name string) (R, bool)
+	Each(visit func(R))
 }
 
 // kept is an object in a Cache.

@@ -159,6 +159,14 @@ func WatchedNodeOf(o *v1.Node) WatchedNode {
 	return WatchedNode{o.Name, n.Seen(), n.Ready == ReadyUnknown}
 }
 
+// State returns the state of the node, which is NodeAbsent for the zero value.
+func (n WatchedNode) State() NodeSeen {
+	if n.Name == "" {
+		return NodeAbsent
+	}
+	return n.Seen
+}
+
 // SeenOf returns the state of a node in a watch cache, NodeUnseen without a name.
 func SeenOf(nodes interface {
 	Get(name string) (WatchedNode, bool)
