@@ -6,11 +6,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/tools/record"
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
@@ -114,49 +118,61 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 	return groups
 }
 
-func (o *options) intreeConfig() intree.Config {
-	return intree.Config{DryRun: o.dryRun, Workers: o.workers, RetryStart: o.retryStart, RetryMax: o.retryMax}
+// settings returns the settings that each controller has.
+func (o *options) settings(events record.EventRecorder, metrics prometheus.Registerer) controller.Settings {
+	return controller.Settings{
+		DryRun: o.dryRun, Workers: o.workers, RetryStart: o.retryStart, RetryMax: o.retryMax,
+		Events: events, Metrics: metrics, Watches: kube.NewWatches(),
+	}
 }
 
-func (o *options) protectConfig() inuse.Config {
+func (o *options) intreeConfig(s controller.Settings) intree.Config {
+	return intree.Config{
+		DryRun: s.DryRun, Workers: s.Workers, RetryStart: s.RetryStart, RetryMax: s.RetryMax,
+		Events: s.Events, Metrics: s.Metrics, Watches: s.Watches,
+	}
+}
+
+func (o *options) protectConfig(s controller.Settings) inuse.Config {
 	return inuse.Config{
 		Mode: inuse.ModeFull, Patience: o.patience,
-		DryRun: o.dryRun, Workers: o.workers, RetryStart: o.retryStart, RetryMax: o.retryMax,
+		DryRun: s.DryRun, Workers: s.Workers, RetryStart: s.RetryStart, RetryMax: s.RetryMax,
+		Events: s.Events, Metrics: s.Metrics, Watches: s.Watches,
 	}
 }
 
-func (o *options) claimConfig() pvc.Config {
+func (o *options) claimConfig(s controller.Settings) pvc.Config {
 	ended, _ := pvc.ParseTerminatedPods(o.terminatedPods) // Validate has reported the error
-	return pvc.Config{Config: o.protectConfig(), TerminatedPods: ended}
+	return pvc.Config{Config: o.protectConfig(s), TerminatedPods: ended}
 }
 
-func (o *options) podSafetyConfig() podsafety.Config {
+func (o *options) podSafetyConfig(s controller.Settings) podsafety.Config {
 	return podsafety.Config{
-		UnmountGrace: o.podSafety.unmountGrace, DeleteOrphans: o.podSafety.deleteOrphans,
+		Settings: s, UnmountGrace: o.podSafety.unmountGrace, DeleteOrphans: o.podSafety.deleteOrphans,
 		VolumeLocks: o.podSafety.volumeLocks, NodeCondition: o.podSafety.nodeCondition,
 		Fences: o.controllers.has(nodeFencing),
-		DryRun: o.dryRun, Workers: o.workers, RetryStart: o.retryStart, RetryMax: o.retryMax,
 	}
 }
 
-func (o *options) singleNodeConfig() singlenode.Config {
+func (o *options) singleNodeConfig(s controller.Settings) singlenode.Config {
 	return singlenode.Config{
-		UnmountGrace: o.podSafety.unmountGrace, Fences: o.controllers.has(nodeFencing),
-		DryRun: o.dryRun, Workers: o.workers, RetryStart: o.retryStart, RetryMax: o.retryMax,
+		Settings: s, UnmountGrace: o.podSafety.unmountGrace, Fences: o.controllers.has(nodeFencing),
 	}
 }
 
-func (o *options) statefulSetConfig() statefulset.Config {
+func (o *options) statefulSetConfig(s controller.Settings) statefulset.Config {
 	return statefulset.Config{
 		Grace:  o.statefulSet.scaleDownGrace,
-		DryRun: o.dryRun, Workers: o.workers, RetryStart: o.retryStart, RetryMax: o.retryMax,
+		DryRun: s.DryRun, Workers: s.Workers, RetryStart: s.RetryStart, RetryMax: s.RetryMax,
+		Events: s.Events, Metrics: s.Metrics, Watches: s.Watches,
 	}
 }
 
-func (o *options) fencingConfig() fencing.Config {
+func (o *options) fencingConfig(s controller.Settings) fencing.Config {
 	return fencing.Config{
 		KeepReturned: o.nodeFencing.keepReturned,
-		DryRun:       o.dryRun, Workers: o.workers, RetryStart: o.retryStart, RetryMax: o.retryMax,
+		DryRun:       s.DryRun, Workers: s.Workers, RetryStart: s.RetryStart, RetryMax: s.RetryMax,
+		Events: s.Events, Metrics: s.Metrics, Watches: s.Watches,
 	}
 }
 

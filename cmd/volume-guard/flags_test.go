@@ -81,26 +81,27 @@ func TestControllerConfigs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := o.intreeConfig(); c.DryRun || c.Workers != 10 || c.Validate() != nil {
+	s := o.settings(nil, nil)
+	if c := o.intreeConfig(s); c.DryRun || c.Workers != 10 || c.Validate() != nil {
 		t.Errorf("by default: %+v", c)
 	}
-	if c := o.claimConfig(); c.DryRun || c.Mode != inuse.ModeFull || c.TerminatedPods != pvc.ReleaseTerminated ||
+	if c := o.claimConfig(s); c.DryRun || c.Mode != inuse.ModeFull || c.TerminatedPods != pvc.ReleaseTerminated ||
 		c.Patience != 30*time.Second || c.Validate() != nil {
 		t.Errorf("by default: %+v", c)
 	}
-	if c := o.podSafetyConfig(); c.DryRun || c.DeleteOrphans || !c.VolumeLocks || !c.NodeCondition ||
+	if c := o.podSafetyConfig(s); c.DryRun || c.DeleteOrphans || !c.VolumeLocks || !c.NodeCondition ||
 		c.UnmountGrace != podsafety.DefaultUnmountGrace || c.Validate() != nil {
 		t.Errorf("by default: %+v", c)
 	}
-	if c := o.singleNodeConfig(); c.DryRun || c.Fences || c.UnmountGrace != podsafety.DefaultUnmountGrace ||
+	if c := o.singleNodeConfig(s); c.DryRun || c.Fences || c.UnmountGrace != podsafety.DefaultUnmountGrace ||
 		c.Workers != 10 || c.Validate() != nil {
 		t.Errorf("by default: %+v", c)
 	}
-	if c := o.statefulSetConfig(); c.DryRun || c.Grace != statefulset.DefaultGrace || c.Workers != 10 ||
+	if c := o.statefulSetConfig(s); c.DryRun || c.Grace != statefulset.DefaultGrace || c.Workers != 10 ||
 		c.Validate() != nil {
 		t.Errorf("by default: %+v", c)
 	}
-	if c := o.fencingConfig(); c.DryRun || c.KeepReturned != fencing.DefaultKeepReturned || c.Workers != 10 ||
+	if c := o.fencingConfig(s); c.DryRun || c.KeepReturned != fencing.DefaultKeepReturned || c.Workers != 10 ||
 		c.Validate() != nil {
 		t.Errorf("by default: %+v", c)
 	}
@@ -114,26 +115,27 @@ func TestControllerConfigs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := o.intreeConfig(); !c.DryRun || c.Workers != 3 || c.RetryStart != 2*time.Second || c.RetryMax != 3*time.Second {
+	s = o.settings(nil, nil)
+	if c := o.intreeConfig(s); !c.DryRun || c.Workers != 3 || c.RetryStart != 2*time.Second || c.RetryMax != 3*time.Second {
 		t.Errorf("as was said: %+v", c)
 	}
-	if c := o.claimConfig(); !c.DryRun || c.Workers != 3 || c.TerminatedPods != pvc.HoldTerminated ||
+	if c := o.claimConfig(s); !c.DryRun || c.Workers != 3 || c.TerminatedPods != pvc.HoldTerminated ||
 		c.Patience != time.Second || c.RetryStart != 2*time.Second {
 		t.Errorf("as was said: %+v", c)
 	}
-	if c := o.podSafetyConfig(); !c.DryRun || !c.DeleteOrphans || c.VolumeLocks || c.NodeCondition ||
+	if c := o.podSafetyConfig(s); !c.DryRun || !c.DeleteOrphans || c.VolumeLocks || c.NodeCondition ||
 		c.UnmountGrace != 4*time.Second || c.Workers != 3 || c.RetryMax != 3*time.Second {
 		t.Errorf("as was said: %+v", c)
 	}
-	if c := o.singleNodeConfig(); !c.DryRun || !c.Fences || c.UnmountGrace != 4*time.Second || c.Workers != 3 ||
+	if c := o.singleNodeConfig(s); !c.DryRun || !c.Fences || c.UnmountGrace != 4*time.Second || c.Workers != 3 ||
 		c.RetryStart != 2*time.Second || c.RetryMax != 3*time.Second {
 		t.Errorf("as was said: %+v", c)
 	}
-	if c := o.statefulSetConfig(); !c.DryRun || c.Grace != 5*time.Minute || c.Workers != 3 ||
+	if c := o.statefulSetConfig(s); !c.DryRun || c.Grace != 5*time.Minute || c.Workers != 3 ||
 		c.RetryStart != 2*time.Second || c.RetryMax != 3*time.Second {
 		t.Errorf("as was said: %+v", c)
 	}
-	if c := o.fencingConfig(); !c.DryRun || c.KeepReturned != 7*time.Minute || c.Workers != 3 ||
+	if c := o.fencingConfig(s); !c.DryRun || c.KeepReturned != 7*time.Minute || c.Workers != 3 ||
 		c.RetryStart != 2*time.Second || c.RetryMax != 3*time.Second {
 		t.Errorf("as was said: %+v", c)
 	}

@@ -9,7 +9,6 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
@@ -33,47 +32,19 @@ type guards []guard
 // guards creates the controllers that the flags select, without starting them.
 func (o *options) guards(config *rest.Config, events record.EventRecorder, metrics prometheus.Registerer) (all guards,
 	err error) {
-	watches := kube.NewWatches()
+	s := o.settings(events, metrics)
 	for _, kind := range []struct {
 		name string
 		make func() (guard, error)
 	}{
-		{inTree, func() (guard, error) {
-			c := o.intreeConfig()
-			c.Events, c.Metrics, c.Watches = events, metrics, watches
-			return intree.New(config, c)
-		}},
-		{pvcProtection, func() (guard, error) {
-			c := o.claimConfig()
-			c.Events, c.Metrics, c.Watches = events, metrics, watches
-			return pvc.New(config, c)
-		}},
-		{pvProtection, func() (guard, error) {
-			c := o.protectConfig()
-			c.Events, c.Metrics, c.Watches = events, metrics, watches
-			return pv.New(config, c)
-		}},
+		{inTree, func() (guard, error) { return intree.New(config, o.intreeConfig(s)) }},
+		{pvcProtection, func() (guard, error) { return pvc.New(config, o.claimConfig(s)) }},
+		{pvProtection, func() (guard, error) { return pv.New(config, o.protectConfig(s)) }},
 		// Before pod-safety, because a release of both names held pods that may run beside another one.
-		{singleNode, func() (guard, error) {
-			c := o.singleNodeConfig()
-			c.Events, c.Metrics, c.Watches = events, metrics, watches
-			return singlenode.New(config, c)
-		}},
-		{podSafety, func() (guard, error) {
-			c := o.podSafetyConfig()
-			c.Events, c.Metrics, c.Watches = events, metrics, watches
-			return podsafety.New(config, c)
-		}},
-		{setClaims, func() (guard, error) {
-			c := o.statefulSetConfig()
-			c.Events, c.Metrics, c.Watches = events, metrics, watches
-			return statefulset.New(config, c)
-		}},
-		{nodeFencing, func() (guard, error) {
-			c := o.fencingConfig()
-			c.Events, c.Metrics, c.Watches = events, metrics, watches
-			return fencing.New(config, c)
-		}},
+		{singleNode, func() (guard, error) { return singlenode.New(config, o.singleNodeConfig(s)) }},
+		{podSafety, func() (guard, error) { return podsafety.New(config, o.podSafetyConfig(s)) }},
+		{setClaims, func() (guard, error) { return statefulset.New(config, o.statefulSetConfig(s)) }},
+		{nodeFencing, func() (guard, error) { return fencing.New(config, o.fencingConfig(s)) }},
 	} {
 		if !o.controllers.has(kind.name) {
 			continue

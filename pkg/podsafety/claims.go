@@ -1,10 +1,9 @@
 package podsafety
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"k8s.io/api/core/v1"
@@ -36,29 +35,12 @@ func recordClaim(object runtime.Object, _ bool) (c podsafety.Claim, keep bool, e
 	return c, c.Held || c.PodUID != "", nil
 }
 
-// claimChanges handles the events of the watch of claims.
-type claimChanges struct{ *observer }
-
-func (o claimChanges) Added(now podsafety.Claim) {
-	o.mu.Lock()
-	if o.claimsIn[now.Namespace] == nil {
-		o.claimsIn[now.Namespace] = map[string]bool{}
-	}
-	o.claimsIn[now.Namespace][claimKey(now.Namespace, now.Name)] = true
-	o.mu.Unlock()
+// claimChanged handles the events of the watch of claims.
+func (o *observer) claimChanged(before, now podsafety.Claim) {
+	key := claimKey(cmp.Or(now.Namespace, before.Namespace), cmp.Or(now.Name, before.Name))
+	o.claimsIn.Move(before.Namespace, now.Namespace, key, key)
 	if o.isClaimDue(now) {
-		o.wake.claim(claimKey(now.Namespace, now.Name))
-	}
-}
-
-func (o claimChanges) Updated(_, now podsafety.Claim) { o.Added(now) }
-
-func (o claimChanges) Deleted(last podsafety.Claim, _ bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.claimsIn[last.Namespace], claimKey(last.Namespace, last.Name))
-	if len(o.claimsIn[last.Namespace]) == 0 {
-		delete(o.claimsIn, last.Namespace)
+		o.wake.claim(key)
 	}
 }
 
@@ -77,10 +59,7 @@ func (o *observer) isClaimDue(c podsafety.Claim) bool {
 
 // dueClaims returns the keys of the claims of a namespace that may need work.
 func (o *observer) dueClaims(namespace string) (keys []string) {
-	o.mu.Lock()
-	all := slices.Collect(maps.Keys(o.claimsIn[namespace]))
-	o.mu.Unlock()
-	for _, key := range all {
+	for _, key := range o.claimsIn.In(namespace) {
 		if c, found := o.claims.Get(key); found && o.isClaimDue(c) {
 			keys = append(keys, key)
 		}

@@ -73,15 +73,15 @@ func (w *world) showClaim(o *v1.PersistentVolumeClaim) {
 	w.kept[o.Name] = o
 	before, known := w.claimCache["ns/"+o.Name]
 	now, keep, err := recordClaim(o, known)
-	switch changes := (claimChanges{w.observer}); {
+	switch {
 	case err != nil:
 		w.Fatal(err)
 	case known:
 		w.claimCache["ns/"+o.Name] = now
-		changes.Updated(before, now)
+		w.observer.claimChanged(before, now)
 	case keep:
 		w.claimCache["ns/"+o.Name] = now
-		changes.Added(now)
+		w.observer.claimChanged(podsafety.Claim{}, now)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestEphemeralClaimStaysAsLongAsItsPod(t *testing.T) {
 	w.settle()
 	w.expectCalls("get pod")
 	w.fail["get pod"] = errors.New("refused")
-	if got := w.settle(); got != w.cfg.retries().Retry() {
+	if got := w.settle(); got != w.cfg.Retries().Retry() {
 		t.Errorf("after a failed read, due again %+v", got)
 	}
 	w.expectCalls("get pod")
@@ -212,29 +212,29 @@ func TestDueClaims(t *testing.T) {
 	}
 	gone := w.claimCache["ns/restored"]
 	delete(w.claimCache, "ns/restored")
-	claimChanges{w.observer}.Deleted(gone, true)
-	if got := due("ns"); !slices.Equal(got, []string{"ns/db-data"}) || len(w.observer.claimsIn["ns"]) != 1 {
-		t.Errorf("after the end of one: %q of %v", got, w.observer.claimsIn)
+	w.observer.claimChanged(gone, podsafety.Claim{})
+	if got := due("ns"); !slices.Equal(got, []string{"ns/db-data"}) || len(w.observer.claimsIn.In("ns")) != 1 {
+		t.Errorf("after the end of one: %q of %v", got, w.observer.claimsIn.All())
 	}
-	claimChanges{w.observer}.Deleted(w.claimCache["ns/db-data"], true)
-	if len(w.observer.claimsIn) > 0 {
-		t.Errorf("after the end of all: %v", w.observer.claimsIn)
+	w.observer.claimChanged(w.claimCache["ns/db-data"], podsafety.Claim{})
+	if left := w.observer.claimsIn.All(); len(left) > 0 {
+		t.Errorf("after the end of all: %q", left)
 	}
 }
 
 // counted counts the claims that a cache returns.
 type counted struct {
-	lister[podsafety.Claim]
+	kube.Lister[podsafety.Claim]
 	claims int
 }
 
 func (c *counted) Get(key string) (podsafety.Claim, bool) {
 	c.claims++
-	return c.lister.Get(key)
+	return c.Lister.Get(key)
 }
 
 func (c *counted) Each(visit func(podsafety.Claim)) {
-	c.lister.Each(func(claim podsafety.Claim) {
+	c.Lister.Each(func(claim podsafety.Claim) {
 		c.claims++
 		visit(claim)
 	})
@@ -248,9 +248,9 @@ func TestHeldNamespaceVisitsOnlyItsClaims(t *testing.T) {
 		claim := podsafety.Claim{Namespace: fmt.Sprintf("ns-%d", i), Name: "db-data", Pod: "db", PodUID: "uid"}
 		w.claimCache[claimKey(claim.Namespace, claim.Name)] = claim
 		w.namespaceCache[claim.Namespace] = namespace{Name: claim.Namespace, Mode: podsafety.ModeEnforce}
-		claimChanges{w.observer}.Added(claim)
+		w.observer.claimChanged(podsafety.Claim{}, claim)
 	}
-	visits := &counted{lister: w.observer.claims}
+	visits := &counted{Lister: w.observer.claims}
 	w.observer.claims = visits
 	for i := range namespaces {
 		w.hold(w.Context(), fmt.Sprintf("ns-%d", i))
@@ -261,7 +261,7 @@ func TestHeldNamespaceVisitsOnlyItsClaims(t *testing.T) {
 }
 
 func TestDryRunLeavesClaims(t *testing.T) {
-	w := newWorld(t, Config{DryRun: true})
+	w := newWorld(t, Config{Settings: controller.Settings{DryRun: true}})
 	w.showClaim(claimOfPod())
 	w.settle()
 	w.expectCalls()
@@ -274,7 +274,7 @@ func TestFailedClaimWriteIsRetried(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.showClaim(claimOfPod())
 	w.fail[addedToClaim] = errors.New("no answer")
-	if got := w.settle(); got != w.cfg.retries().Retry() {
+	if got := w.settle(); got != w.cfg.Retries().Retry() {
 		t.Errorf("due again %+v", got)
 	}
 	w.showClaim(claimOfPod(terminatingClaim)) // before the watch shows it, nothing is to be done any more

@@ -7,12 +7,18 @@ import (
 	"time"
 
 	"k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
@@ -79,6 +85,10 @@ func (a apiServer) readLease(ctx context.Context, node string) (objects.Lease, e
 	l, _, err := kube.Get(ctx, a.timeout, kube.NodeLease, "", node,
 		a.clients.Coordination.Leases(v1.NamespaceNodeLease).Get, objects.LeaseOf)
 	return l, err
+}
+
+func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (objects.Fence, error) {
+	return nodefence.Read(ctx, a.timeout, a.fences, node, pod)
 }
 
 func (a apiServer) patchFinalizers(ctx context.Context, ask podsafety.Ask) error {
@@ -173,4 +183,109 @@ func volumeOf(o *v1.PersistentVolume, claim types.UID) volume {
 	}
 	shared := func(m v1.PersistentVolumeAccessMode) bool { return m == v1.ReadWriteMany || m == v1.ReadOnlyMany }
 	return volume{Volume: objects.VolumeOf(o), name: o.Name, shared: slices.ContainsFunc(o.Spec.AccessModes, shared)}
+}
+
+// lockClient reads and writes VolumeLocks, which only this package creates.
+type lockClient interface {
+	list(ctx context.Context) ([]volumeLock, error)
+	// put creates a VolumeLock without a UID, and otherwise replaces the version that it was read as, and returns the
+	// stored object.
+	put(ctx context.Context, l volumeLock) (volumeLock, error)
+	// delete deletes this version of the object, and succeeds if the object does not exist.
+	delete(ctx context.Context, l volumeLock) error
+}
+
+const (
+	lockGroup, lockVersion, lockResource = "csi-reclaimer.io", "v1alpha1", "volumelocks"
+	lockKind                             = "VolumeLock"
+)
+
+type lockServer struct {
+	locks   dynamic.ResourceInterface
+	timeout time.Duration
+}
+
+func newLockClient(config *rest.Config) (lockClient, error) {
+	own := rest.CopyConfig(config)
+	if own.QPS == 0 {
+		own.QPS = -1
+	}
+	client, err := dynamic.NewForConfig(own)
+	if err != nil {
+		return nil, fmt.Errorf("create a client for %s.%s: %w", lockResource, lockGroup, err)
+	}
+	return lockServer{client.Resource(schema.GroupVersionResource{Group: lockGroup, Version: lockVersion,
+		Resource: lockResource}), apiTimeout}, nil
+}
+
+func (s lockServer) list(ctx context.Context) (locks []volumeLock, err error) {
+	err = kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
+		func(ctx context.Context, o metav1.ListOptions) (string, error) {
+			page, err := s.locks.List(ctx, o)
+			if err != nil {
+				return "", err
+			}
+			for i := range page.Items {
+				locks = append(locks, lockOf(&page.Items[i]))
+			}
+			return page.GetContinue(), nil
+		})
+	if err != nil {
+		return nil, fmt.Errorf("list VolumeLocks: %w", err)
+	}
+	return locks, nil
+}
+
+func lockOf(o *unstructured.Unstructured) volumeLock {
+	l := volumeLock{node: o.GetName(), object: o.GetUID(), version: o.GetResourceVersion(), volumes: map[string]holder{}}
+	volumes, _, _ := unstructured.NestedMap(o.Object, "spec", "volumes")
+	for volume := range volumes {
+		text := func(field string) string {
+			s, _, _ := unstructured.NestedString(volumes, volume, field)
+			return s
+		}
+		l.volumes[volume] = holder{text("namespace"), text("pod"), types.UID(text("uid"))}
+	}
+	return l
+}
+
+func (l volumeLock) unstructured() *unstructured.Unstructured {
+	volumes := map[string]any{}
+	for volume, by := range l.volumes {
+		volumes[volume] = map[string]any{"namespace": by.namespace, "pod": by.name, "uid": string(by.uid)}
+	}
+	metadata := map[string]any{"name": l.node}
+	if l.object != "" {
+		metadata["uid"], metadata["resourceVersion"] = string(l.object), l.version
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": lockGroup + "/" + lockVersion, "kind": lockKind, "metadata": metadata,
+		"spec": map[string]any{"volumes": volumes},
+	}}
+}
+
+func (s lockServer) put(ctx context.Context, l volumeLock) (volumeLock, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var o *unstructured.Unstructured
+	var err error
+	if l.object == "" {
+		o, err = s.locks.Create(ctx, l.unstructured(), metav1.CreateOptions{})
+	} else {
+		o, err = s.locks.Update(ctx, l.unstructured(), metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return volumeLock{}, fmt.Errorf("write the VolumeLock of node %q: %w", l.node, err)
+	}
+	return lockOf(o), nil
+}
+
+func (s lockServer) delete(ctx context.Context, l volumeLock) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &l.object, ResourceVersion: &l.version}}
+	if err := s.locks.Delete(ctx, l.node, options); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete the VolumeLock of node %q: %w", l.node, err)
+	}
+	return nil
 }

@@ -2,20 +2,24 @@ package podsafety
 
 import (
 	"cmp"
+	"errors"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Config holds the settings of a Controller. The zero value holds pods, without any of the optional actions.
 type Config struct {
+	controller.Settings
 	// UnmountGrace is the time to wait for the unmount of the volumes of an ended pod if no fact proves it, which is an
 	// estimate. 0 means the default of 30 seconds.
 	UnmountGrace time.Duration
@@ -38,30 +42,11 @@ type Config struct {
 	// NodeCondition sets the condition NodeUnreachable on pods, and removes it when the node is back. Default off,
 	// which removes the condition from all pods.
 	NodeCondition bool
-	// DryRun decides and reports everything, and writes nothing.
-	DryRun bool
-	// Workers is the number of pods that are worked on concurrently, which also bounds the load on the API server. Default
-	// 10.
-	Workers int
-	// RetryStart and RetryMax bound the delay after a failed call, which doubles each time. Default 1 second and 5
-	// minutes.
-	RetryStart, RetryMax time.Duration
-	// Events records on a pod the reason why it is held. It should have its own client and rate limit. Default none.
-	Events record.EventRecorder
-	// Metrics is where the metrics of the package are registered. Default none.
-	Metrics prometheus.Registerer
-	// Watches are shared with the other controllers of a program of this module. Default none: the watches are its own.
-	Watches *kube.Watches
-	// Clock is the real clock unless a test replaces it.
-	Clock clock.WithTicker
 }
 
 func (c Config) withDefaults() Config {
+	c.Settings = c.Settings.WithDefaults()
 	c.LeaseDuration = cmp.Or(c.LeaseDuration, podsafety.LeaseDuration)
-	c.Workers = cmp.Or(c.Workers, 10)
-	c.RetryStart, c.RetryMax = settings.Retries(c.RetryStart, c.RetryMax)
-	c.Events = settings.Events(c.Events, c.DryRun)
-	c.Clock = settings.Clock(c.Clock)
 	if c.DryRun {
 		c.VolumeLocks, c.NodeCondition = false, false // both only write
 	}
@@ -74,17 +59,71 @@ func (c Config) rules() podsafety.Rules {
 		DryRun: c.DryRun}
 }
 
-func (c Config) retries() controller.Backoff {
-	return controller.Backoff{First: c.RetryStart, Max: c.RetryMax}
-}
-
 // Validate returns an error that names every invalid setting.
 func (c Config) Validate() error {
 	var wrong settings.Wrong
 	wrong.If(c.UnmountGrace < 0, "unmount grace: %v is negative", c.UnmountGrace)
 	wrong.If(c.LeaseDuration < 0 || c.Clock == nil && c.LeaseDuration != 0 && c.LeaseDuration < podsafety.LeaseDuration,
 		"time until a kubelet counts as cut off: %v is less than %v", c.LeaseDuration, podsafety.LeaseDuration)
-	wrong.Workers(c.Workers)
-	wrong.Retries(c.RetryStart, c.RetryMax)
-	return wrong.Err()
+	return errors.Join(wrong.Err(), c.Settings.Validate())
+}
+
+// permissions returns the permissions that a Controller with this Config needs.
+func (c Config) permissions() []permission.Permission {
+	c = c.withDefaults()
+	var needed controller.Permissions
+	const (
+		nothing = "held pods are not observed, so terminating ones stay"
+		claims  = "claims of generic ephemeral volumes are not observed, so no pod is released"
+	)
+	needed.AddUnsafe("", "pods", nothing, "list", "watch")
+	needed.AddUnsafe("", "pods", "no held pod is released, because there is no evidence without a live read", "get")
+	needed.AddUnsafe("", "persistentvolumeclaims", claims, "list", "watch")
+	needed.AddUnsafe("", "nodes", nothing, "list", "watch")
+	needed.Add("", "nodes", "no held pod is released because its node is gone or out of service", "get")
+	needed.All = append(needed.All, permission.Permission{Group: "coordination.k8s.io", Resource: "leases",
+		Namespace: v1.NamespaceNodeLease, Verb: "get", Without: "no held pod is released because its node is gone"})
+	needed.AddUnsafe("", "namespaces", "namespaces that ask for pod safety are not observed", "list", "watch")
+	const unshown = "nothing shows the unmount of the volumes of a held pod, so each is held for longer (UnmountGrace)"
+	needed.All = append(needed.All,
+		permission.Permission{Group: admissionv1.GroupName, Resource: "validatingadmissionpolicies", Name: forcePolicy,
+			Verb: "get", Without: unshown},
+		permission.Permission{Group: admissionv1.GroupName, Resource: "validatingadmissionpolicybindings", Name: forceBinding,
+			Verb: "get", Without: unshown})
+	if c.Fences {
+		const unfenced = "held pods of nodes that are fenced stay"
+		needed.Add(v1alpha1.GroupVersion.Group, client.FenceResource, unfenced, "get")
+		needed.AddUnsafe(v1alpha1.GroupVersion.Group, client.FenceResource, unfenced, "list", "watch")
+	}
+	c.addWrites(&needed)
+	needed.AddEvents(c.Events, "only the log and the metrics show why a pod stays")
+	return needed.All
+}
+
+// addWrites adds the permissions for writes, and for the reads that serve only them.
+func (c Config) addWrites(needed *controller.Permissions) {
+	if !c.DryRun {
+		needed.Add("", "pods", "no pod is held that admission has not held, and no held pod is released", "patch")
+		needed.Add("", "pods", "held pods whose node is gone or out of service stay", "delete")
+		needed.Add("", "persistentvolumeclaims", "held pods do not keep the claims of their generic ephemeral volumes, and "+
+			"claims that have the finalizer stay", "patch")
+	}
+	switch {
+	case c.NodeCondition:
+		needed.Add("", "pods/status", "pods do not show that their node is unreachable", "patch")
+	case !c.DryRun: // conditions of an earlier process are removed
+		needed.Add("", "pods/status", "pods keep the condition "+string(objects.NodeUnreachable)+" after their node is back",
+			"patch")
+	}
+	const bound = "volumes stay bound to one node after the pod is gone"
+	switch {
+	case c.VolumeLocks:
+		const unlocked = "volumes can be attached to another node while a held pod may write to them"
+		needed.Add("", "persistentvolumeclaims", unlocked, "get")
+		needed.Add("", "persistentvolumes", unlocked, "get")
+		needed.Add(lockGroup, lockResource, unlocked, "list", "create", "update")
+		needed.Add(lockGroup, lockResource, bound, "delete")
+	case !c.DryRun: // locks of an earlier process are removed
+		needed.Add(lockGroup, lockResource, bound, "list", "delete")
+	}
 }

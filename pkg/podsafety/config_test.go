@@ -8,11 +8,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 )
 
 func TestInventory(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	w := newWorld(t, Config{Metrics: registry})
+	w := newWorld(t, Config{Settings: controller.Settings{Metrics: registry}})
 	w.show(held())
 	w.show(held(terminating, func(o *v1.Pod) {
 		o.Name, o.UID = "old", "2"
@@ -41,14 +43,15 @@ func TestConfig(t *testing.T) {
 	if err := (Config{}).Validate(); err != nil {
 		t.Error(err)
 	}
+	faked := controller.Settings{Clock: testclock.NewFakeClock(time.Now())}
 	for _, right := range []Config{{LeaseDuration: time.Minute},
-		{LeaseDuration: time.Second, Clock: testclock.NewFakeClock(time.Now())}} {
+		{LeaseDuration: time.Second, Settings: faked}} {
 		if err := right.Validate(); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, wrong := range []Config{{UnmountGrace: -1}, {Workers: -1}, {RetryStart: time.Hour, RetryMax: time.Minute},
-		{LeaseDuration: 39 * time.Second}, {LeaseDuration: -1, Clock: testclock.NewFakeClock(time.Now())}} {
+	for _, wrong := range []Config{{UnmountGrace: -1}, {Settings: controller.Settings{Workers: -1}},
+		{LeaseDuration: 39 * time.Second}, {LeaseDuration: -1, Settings: faked}} {
 		if wrong.Validate() == nil {
 			t.Errorf("%+v is taken", wrong)
 		}

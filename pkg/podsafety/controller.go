@@ -2,8 +2,6 @@ package podsafety
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -11,7 +9,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
@@ -37,13 +34,7 @@ const otherWorkers = 2
 // New returns a Controller for the cluster of config, which is copied, and starts nothing: see Run. A QPS of 0 in
 // config means that only the number of workers limits the calls.
 func New(config *rest.Config, cfg Config) (*Controller, error) {
-	if config == nil {
-		return nil, errors.New("create a controller for pod safety: nil rest.Config")
-	}
-	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("create a controller for pod safety: %w", err)
-	}
-	clients, err := kube.NewClients(config)
+	clients, err := controller.Connect("create a controller for pod safety", config, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -62,45 +53,30 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	c.Checker = permission.NewChecker(clients.Authorization, cfg.permissions())
-	return c, c.run(c.observer.follow(clients, fences, cfg.Watches)...)
+	controller.Follow(c.Controller, c.observer.follow(clients, fences, cfg.Watches)...)
+	return c, nil
 }
 
 // newController returns a Controller without caches.
 func newController(cfg Config, cluster cluster, locks lockClient) (*Controller, error) {
 	cfg = cfg.withDefaults()
-	c := &Controller{cfg: cfg, cluster: cluster, volumeLocks: newVolumeLocks(locks), metrics: newMetrics()}
+	c := &Controller{Controller: controller.NewController("pod-safety"), cfg: cfg, cluster: cluster,
+		volumeLocks: newVolumeLocks(locks), metrics: newMetrics()}
 	c.recorder = events.NewRecorder(events.Config[podsafety.Reason]{Events: cfg.Events, Counter: c.metrics.reports})
 	c.observer = newObserver(cfg.rules(), cfg.NodeCondition, cfg.Clock, woken{c})
-	return c, c.register(cfg.Metrics)
-}
-
-// run creates the queues, which work on the objects in the caches.
-func (c *Controller) run(caches ...controller.Cache) error {
-	c.Controller = controller.NewController("pod-safety", caches...)
+	if err := c.register(cfg.Metrics); err != nil {
+		return nil, err
+	}
 	controller.Begin(c.Controller, c.watchForcePolicy, c.begin, c.beginClaims)
-	if !c.cfg.DryRun {
+	if !cfg.DryRun {
 		controller.Begin(c.Controller, c.sweepLocks)
 	}
-	for _, queue := range []struct {
-		of        **controller.Queue[string]
-		name      string
-		workers   int
-		reconcile controller.Reconciler[string]
-	}{
-		{&c.pods, "pod-safety", c.cfg.Workers, c.reconcile},
-		{&c.claims, "pod-safety-claims", c.cfg.Workers, c.settleClaim},
-		{&c.lockings, "pod-safety-volume-locks", c.cfg.Workers, c.lock},
-		{&c.namespaces, "pod-safety-namespaces", otherWorkers, c.hold},
-		{&c.markings, "pod-safety-nodes", otherWorkers, c.mark},
-	} {
-		made, err := controller.NewQueue(c.Controller, controller.Config{Name: queue.name, Workers: queue.workers,
-			Clock: c.cfg.Clock}, queue.reconcile)
-		if err != nil {
-			return err
-		}
-		*queue.of = made
-	}
-	return nil
+	c.pods = cfg.Queue(c.Controller, "pod-safety", cfg.Workers, c.reconcile)
+	c.claims = cfg.Queue(c.Controller, "pod-safety-claims", cfg.Workers, c.settleClaim)
+	c.lockings = cfg.Queue(c.Controller, "pod-safety-volume-locks", cfg.Workers, c.lock)
+	c.namespaces = cfg.Queue(c.Controller, "pod-safety-namespaces", otherWorkers, c.hold)
+	c.markings = cfg.Queue(c.Controller, "pod-safety-nodes", otherWorkers, c.mark)
+	return c, nil
 }
 
 // woken enqueues the objects that the watches report.

@@ -79,9 +79,6 @@ func newWorld(t *testing.T, cfg Config) *world {
 	o := w.observer
 	o.pods, o.nodes = cached[*pod](w.podCache), cached[objects.WatchedNode](w.nodeCache)
 	o.namespaces, o.claims = cached[namespace](w.namespaceCache), cached[podsafety.Claim](w.claimCache)
-	if err := w.run(); err != nil {
-		t.Fatal(err)
-	}
 	return w
 }
 
@@ -245,17 +242,17 @@ func (w *world) watch(o *v1.Pod) {
 	key := o.Namespace + "/" + o.Name
 	before, known := w.podCache[key]
 	now, keep, err := recordPod(w.observer.modeOf)(o, known)
-	switch changes := (podChanges{w.observer}); {
+	switch {
 	case err != nil:
 		w.Fatal(err)
 	case known:
 		w.podCache[key] = now
-		changes.Updated(before, now)
+		w.observer.podChanged(before, now)
 	case keep:
 		w.podCache[key] = now
-		changes.Added(now)
+		w.observer.podChanged(nil, now)
 	default:
-		changes.LeftOut(now)
+		w.observer.leftOutChanged(nil, now)
 	}
 }
 
@@ -344,7 +341,7 @@ func TestFailedCallsAreRetried(t *testing.T) {
 		w := newWorld(t, Config{})
 		w.show(held(terminating, confirmed))
 		w.fail[c.call] = errors.New("no answer")
-		if got := w.reconcilePod(); got != w.cfg.retries().Retry() {
+		if got := w.reconcilePod(); got != w.cfg.Retries().Retry() {
 			t.Errorf("%s: due again %+v", c.call, got)
 		}
 		if got := w.recorder.Waiting()[podsafety.Reason(c.reason)]; got != 1 {
@@ -354,7 +351,7 @@ func TestFailedCallsAreRetried(t *testing.T) {
 }
 
 func TestDryRunMakesNoWrites(t *testing.T) {
-	w := newWorld(t, Config{DryRun: true, VolumeLocks: true, NodeCondition: true})
+	w := newWorld(t, Config{VolumeLocks: true, NodeCondition: true, Settings: controller.Settings{DryRun: true}})
 	w.show(held(terminating, confirmed))
 	if got := w.reconcilePod(); got != controller.Done() {
 		t.Errorf("due again %+v, without a change of the held pod", got)
@@ -413,7 +410,7 @@ func TestCandidateStaysUntilWriteSucceeds(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.working(func() { w.show(held(unheld)) })
 	for err, want := range map[error]controller.Result{
-		errors.New("no answer"): w.cfg.retries().Retry(), kube.ErrChanged: controller.Soon()} {
+		errors.New("no answer"): w.cfg.Retries().Retry(), kube.ErrChanged: controller.Soon()} {
 		w.fail[added] = err
 		if got := w.reconcilePod(); got != want {
 			t.Errorf("%v: due again %+v", err, got)
@@ -426,7 +423,7 @@ func TestCandidateStaysUntilWriteSucceeds(t *testing.T) {
 	w.reconcilePod()
 	w.expectCalls()
 	w.working(func() { w.show(held(unheld, func(o *v1.Pod) { o.UID = "next" })) })
-	podChanges{w.observer}.LeftOutDeleted(podOf(w.live["ns/db"]))
+	w.observer.leftOutChanged(podOf(w.live["ns/db"]), nil)
 	w.reconcilePod()
 	w.expectCalls()
 }
@@ -485,7 +482,7 @@ func TestUnmountIsObservedInPassing(t *testing.T) {
 	w.observer.forceRefused(true, w.clock.Now())
 	inPassing(w)
 	w.expectCalls("get pod", removed+"1")
-	podChanges{w.observer}.Deleted(w.podCache["ns/db"], true)
+	w.observer.podChanged(w.podCache["ns/db"], nil)
 	if len(w.observer.tracker.Sights) != 0 {
 		t.Error("a pod that is gone is remembered")
 	}

@@ -27,7 +27,7 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 	if ctx.Err() != nil {
 		return controller.Done()
 	}
-	c.recorder.ReportEnd(ctx, object(s.Facts.Pod), &s, s.Facts.Detail(s.Reason()), err, false)
+	c.recorder.ReportEnd(ctx, eventOn(s.Facts.Pod), &s, s.Facts.Detail(s.Reason()), err, false)
 	// Without the write of a dry run, the pod stays a candidate with its report.
 	again := s.Requeue()
 	if again != session.RequeueRetry && again != session.RequeueSoon && s.End != session.Skipped {
@@ -41,7 +41,7 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 	if s.End == session.Skipped && !s.Facts.Pod.Held {
 		return controller.Every(candidateEvery) // no event of the pod shows that its namespace asks for no hold any more
 	}
-	return c.cfg.retries().Requeue(s.Requeue(), s.Decision.After)
+	return c.cfg.Retries().Requeue(s.Requeue(), s.Decision.After)
 }
 
 // candidateEvery is the interval at which a candidate of a dry run is decided again.
@@ -87,7 +87,7 @@ func (c *Controller) wrote(ctx context.Context, s *podsafety.Session, ask podsaf
 	case podsafety.ForceDelete:
 		c.metrics.forceDeleted.WithLabelValues(why).Inc()
 		if reason := podsafety.Reason(why); reason == podsafety.ReasonOrphaned {
-			c.recorder.Event(ctx, object(s.Facts.Pod), reason, s.Facts.Detail(reason))
+			c.recorder.Event(ctx, eventOn(s.Facts.Pod), reason, s.Facts.Detail(reason))
 		}
 	case podsafety.RemoveFinalizer:
 		c.metrics.released.WithLabelValues(why).Inc()
@@ -95,10 +95,9 @@ func (c *Controller) wrote(ctx context.Context, s *podsafety.Session, ask podsaf
 	}
 }
 
-// object returns the object of reports on a pod.
-func object(p objects.Pod) events.Object {
-	return events.Object{ObjectReference: v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace,
-		Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion}}
+// eventOn returns the object of reports on a pod.
+func eventOn(p objects.Pod) events.Object {
+	return events.Pod(p.Namespace, p.Name, p.UID, p.ResourceVersion)
 }
 
 // hold offers the finalizer to the pods that a namespace had before it asked for pod safety, and to their claims.
@@ -123,5 +122,5 @@ func (c *Controller) failed(ctx context.Context, what string, err error, about .
 	if failure == controller.Retryable || failure == controller.Lasting {
 		klog.FromContext(ctx).Error(err, what+" failed; retrying", about...)
 	}
-	return failure.Result(c.cfg.retries())
+	return failure.Result(c.cfg.Retries())
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
@@ -159,13 +160,13 @@ func TestFenceChangesWakePods(t *testing.T) {
 
 // searched is a watch cache that counts the searches of all its objects.
 type searched[R any] struct {
-	lister[R]
+	kube.Lister[R]
 	times int
 }
 
 func (s *searched[R]) Each(visit func(R)) {
 	s.times++
-	s.lister.Each(visit)
+	s.Lister.Each(visit)
 }
 
 // A change of one node costs as much as the pods on it, and not as the pods of the cluster.
@@ -174,11 +175,14 @@ func TestChangedNodeCostsNoSearchOfAllPods(t *testing.T) {
 	w := newWorld(t, Config{Fences: true, NodeCondition: true})
 	w.show(held(terminating, marked))
 	w.show(held(terminating, marked, func(o *v1.Pod) { o.Name, o.Spec.NodeName = "other", "b" }))
-	pods := &searched[*pod]{lister: w.observer.pods}
+	pods := &searched[*pod]{Lister: w.observer.pods}
 	woken := &recording{wake: w.observer.wake}
 	w.observer.pods, w.observer.wake = pods, woken
 	for sentence, change := range map[string]func(){
-		"node":  func() { w.observer.sawNode("a", objects.NodeReady, objects.NodeNotReady) },
+		"node": func() {
+			w.observer.nodeChanged(objects.WatchedNode{Name: "a", Seen: objects.NodeReady},
+				objects.WatchedNode{Name: "a", Seen: objects.NodeNotReady})
+		},
 		"fence": func() { w.observer.sawFence(nodefence.Fence{Node: "a", InForce: true}) },
 	} {
 		woken.pods = nil
@@ -191,7 +195,7 @@ func TestChangedNodeCostsNoSearchOfAllPods(t *testing.T) {
 		t.Errorf("the end of the condition searches all pods %d times", pods.times)
 	}
 	w.expectCalls("condition db remove=true")
-	podChanges{w.observer}.Deleted(w.podCache["ns/db"], true)
+	w.observer.podChanged(w.podCache["ns/db"], nil)
 	if left := w.observer.podsOn.In("a"); len(left) > 0 {
 		t.Errorf("the index has %d pods that are gone", len(left))
 	}
@@ -202,12 +206,12 @@ func TestPodIsFoundDuringItsUpdate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Config{})
 	w.show(held())
-	p, changes := w.podCache["ns/db"], podChanges{w.observer}
+	p := w.podCache["ns/db"]
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for range 10_000 {
-			changes.Updated(p, p)
+			w.observer.podChanged(p, p)
 		}
 	}()
 	for end := false; !end; {
@@ -229,18 +233,18 @@ func TestChangedNamespaceCostsNoSearchOfAllNodes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Config{NodeCondition: true})
 	woken := &wokenNodes{wake: w.observer.wake}
-	nodes := &searched[objects.WatchedNode]{lister: w.observer.nodes}
+	nodes := &searched[objects.WatchedNode]{Lister: w.observer.nodes}
 	w.observer.nodes, w.observer.wake = nodes, woken
 	ready, away := objects.WatchedNode{Name: "a"}, objects.WatchedNode{Name: "a", Unreachable: true}
 	for step, c := range []struct {
 		change func()
 		want   []string
 	}{
-		{func() { nodeChanges{w.observer}.Added(ready) }, nil},
-		{func() { nodeChanges{w.observer}.Updated(ready, away) }, []string{"a"}},
-		{func() { nodeChanges{w.observer}.Updated(away, ready) }, nil},
-		{func() { nodeChanges{w.observer}.Added(away) }, []string{"a"}},
-		{func() { nodeChanges{w.observer}.Deleted(away, true) }, nil},
+		{func() { w.observer.nodeChanged(objects.WatchedNode{}, ready) }, nil},
+		{func() { w.observer.nodeChanged(ready, away) }, []string{"a"}},
+		{func() { w.observer.nodeChanged(away, ready) }, nil},
+		{func() { w.observer.nodeChanged(objects.WatchedNode{}, away) }, []string{"a"}},
+		{func() { w.observer.nodeChanged(away, objects.WatchedNode{}) }, nil},
 	} {
 		c.change()
 		woken.names = nil
@@ -282,7 +286,7 @@ func TestUnmountWaitStartsAnewAfterOutage(t *testing.T) {
 		before := w.nodeCache["a"]
 		now := objects.WatchedNode{Name: "a", Seen: seen}
 		w.nodeCache["a"] = now
-		nodeChanges{w.observer}.Updated(before, now)
+		w.observer.nodeChanged(before, now)
 	}
 	if got := w.reconcilePod(); got != controller.After(podsafety.DefaultUnmountGrace) {
 		t.Errorf("after the outage: %+v", got)

@@ -57,7 +57,7 @@ func TestNodeUnreachableConditionOff(t *testing.T) {
 	t.Parallel()
 	onGone := func(o *v1.Pod) { o.Name, o.Spec.NodeName = "gone", "b" }
 	for _, dryRun := range []bool{false, true} {
-		w := newWorld(t, Config{DryRun: dryRun, NodeCondition: dryRun})
+		w := newWorld(t, Config{NodeCondition: dryRun, Settings: controller.Settings{DryRun: dryRun}})
 		w.away()
 		for _, o := range []*v1.Pod{held(marked), held(marked, unheld, onGone),
 			held(func(o *v1.Pod) { o.Name = "unmarked" })} {
@@ -84,12 +84,12 @@ func TestNodeUnreachableConditionOffLeavesUnmarkedPods(t *testing.T) {
 	woken := &wokenNodes{wake: w.observer.wake}
 	w.observer.wake = woken
 	plain, withCondition := podOf(held()), podOf(held(marked))
-	podChanges{w.observer}.Added(plain)
-	nodeChanges{w.observer}.Added(w.nodeCache["a"])
+	w.observer.podChanged(nil, plain)
+	w.observer.nodeChanged(objects.WatchedNode{}, w.nodeCache["a"])
 	if _, _, nodes := w.observer.first(); len(nodes)+len(woken.names) > 0 {
 		t.Errorf("enqueued %q at the start, and %q", nodes, woken.names)
 	}
-	podChanges{w.observer}.Updated(plain, withCondition)
+	w.observer.podChanged(plain, withCondition)
 	if !slices.Equal(woken.names, []string{"a"}) {
 		t.Errorf("enqueued %q", woken.names)
 	}
@@ -146,7 +146,7 @@ func TestLockLifecycle(t *testing.T) {
 func (w *world) unwatch(key string) {
 	last := w.podCache[key]
 	delete(w.podCache, key)
-	podChanges{w.observer}.Deleted(last, true)
+	w.observer.podChanged(last, nil)
 }
 
 // TestNodeHasOneLock expects the volumes of all pods in it. A volume of two pods stays until neither is held.
@@ -297,7 +297,7 @@ func TestLocksOfEarlierProcessAreRemoved(t *testing.T) {
 	}{
 		"without locks":            {Config{}, nil, 0, 0},
 		"with locks":               {Config{VolumeLocks: true}, nil, 1, 0},
-		"a dry run":                {Config{VolumeLocks: true, DryRun: true}, nil, 1, 0},
+		"a dry run":                {Config{VolumeLocks: true, Settings: controller.Settings{DryRun: true}}, nil, 1, 0},
 		"without the kind":         {Config{}, noKind, 1, 0},
 		"the kind is missing":      {Config{VolumeLocks: true}, noKind, 1, 1},
 		"no answer, without locks": {Config{}, errNoAnswer, 1, 1},
@@ -349,7 +349,7 @@ func TestVolumesWithoutLocks(t *testing.T) {
 		}
 		w.unwatch("ns/db")
 		nodes, pods := w.observer.waitingAll()
-		if w.volumeLocks.keep(pods); len(nodes)+len(w.volumeLocks.volumes)+len(w.observer.waiting) != 0 {
+		if w.volumeLocks.keep(pods); len(nodes)+len(w.volumeLocks.volumes)+len(w.observer.waiting.All()) != 0 {
 			t.Errorf("%s: a pod that is gone is remembered", sentence)
 		}
 	}

@@ -2,7 +2,6 @@ package podsafety
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
@@ -55,54 +54,31 @@ func (c *Controller) register(to prometheus.Registerer) error {
 		c.metrics.reports, waiting, newInventory(c))
 }
 
-// inventory counts pods and locks whenever it is scraped.
-type inventory struct {
-	observer *observer
-	locked   *volumeLocks
-	clock    clock.PassiveClock
-
-	held, oldest, locks *prometheus.Desc
-}
-
-func newInventory(c *Controller) inventory {
-	return inventory{
-		observer: c.observer, locked: c.volumeLocks, clock: c.cfg.Clock,
-		held: prometheus.NewDesc("csi_reclaimer_pod_safety_held_pods",
-			"Pods with the finalizer, by whether they are terminating.", []string{"terminating"}, nil),
-		oldest: prometheus.NewDesc("csi_reclaimer_pod_safety_oldest_waiting_pod_seconds",
-			"Time since the grace period ended of the held pod that waits for the longest time, 0 if there is none.", nil, nil),
-		locks: prometheus.NewDesc("csi_reclaimer_pod_safety_volume_locks",
-			"Volumes that may be attached to no other node, because a held pod is terminating on a node that is not Ready.", nil,
-			nil),
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (i inventory) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{i.held, i.oldest, i.locks} {
-		descs <- desc
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (i inventory) Collect(metrics chan<- prometheus.Metric) {
-	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
-	}
-	now := i.clock.Now()
-	var running, terminating int
-	var oldest float64
-	i.observer.pods.Each(func(p *pod) {
-		switch {
-		case p.waits():
-			terminating++
-			oldest = max(oldest, now.Sub(p.all.GraceEnds).Seconds())
-		case p.held:
-			running++
-		}
-	})
-	gauge(i.held, float64(running), "false")
-	gauge(i.held, float64(terminating), "true")
-	gauge(i.oldest, oldest)
-	gauge(i.locks, float64(i.locked.count()))
+// newInventory returns the metrics that count pods and locks whenever they are scraped.
+func newInventory(c *Controller) prometheus.Collector {
+	held := prometheus.NewDesc("csi_reclaimer_pod_safety_held_pods",
+		"Pods with the finalizer, by whether they are terminating.", []string{"terminating"}, nil)
+	oldest := prometheus.NewDesc("csi_reclaimer_pod_safety_oldest_waiting_pod_seconds",
+		"Time since the grace period ended of the held pod that waits for the longest time, 0 if there is none.", nil, nil)
+	locks := prometheus.NewDesc("csi_reclaimer_pod_safety_volume_locks",
+		"Volumes that may be attached to no other node, because a held pod is terminating on a node that is not Ready.", nil,
+		nil)
+	return events.Gauges(func(set events.SetGauge) {
+		now := c.cfg.Clock.Now()
+		var running, terminating int
+		var longest float64
+		c.observer.pods.Each(func(p *pod) {
+			switch {
+			case p.waits():
+				terminating++
+				longest = max(longest, now.Sub(p.all.GraceEnds).Seconds())
+			case p.held:
+				running++
+			}
+		})
+		set(held, float64(running), "false")
+		set(held, float64(terminating), "true")
+		set(oldest, longest)
+		set(locks, float64(c.volumeLocks.count()))
+	}, held, oldest, locks)
 }

@@ -1,12 +1,16 @@
 package podsafety
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
+	"unique"
 
 	"k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
@@ -18,10 +22,81 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
 
-// lister is the part of a watch cache that is used here.
-type lister[R any] interface {
-	Get(name string) (R, bool)
-	Each(visit func(R))
+// pod is the cached record of a held or marked pod. It is small for pods that are held and run, which are most of them.
+type pod struct {
+	namespace, name string
+	uid             types.UID
+	node            string
+	held            bool
+	// marked reports the condition NodeUnreachable.
+	marked bool
+	// all is the full record for decisions, or nil for a held pod that is not terminating.
+	all *objects.Pod
+}
+
+// podOf returns the record of a Pod, which keeps no reference to o.
+func podOf(o *v1.Pod) *pod {
+	p := &pod{
+		namespace: unique.Make(o.Namespace).Value(), name: o.Name, uid: o.UID, node: unique.Make(o.Spec.NodeName).Value(),
+		held: slices.Contains(o.Finalizers, objects.RunningFinalizer), marked: isMarked(o),
+	}
+	if !p.held || o.DeletionTimestamp != nil {
+		all := objects.PodOf(o)
+		p.all = &all
+	}
+	return p
+}
+
+func isMarked(o *v1.Pod) bool {
+	return slices.ContainsFunc(o.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == objects.NodeUnreachable
+	})
+}
+
+func (p *pod) objectName() cache.ObjectName { return cache.NewObjectName(p.namespace, p.name) }
+
+// on returns the name of the pod's node, or "" for no pod.
+func (p *pod) on() string {
+	if p == nil {
+		return ""
+	}
+	return p.node
+}
+
+func (p *pod) key() string { return p.objectName().String() }
+
+// facts returns the record for decisions, which for a running pod consists of its identity and node.
+func (p *pod) facts() objects.Pod {
+	if p.all != nil {
+		return *p.all
+	}
+	return objects.Pod{Namespace: p.namespace, Name: p.name, UID: p.uid, Node: p.node, Held: p.held}
+}
+
+// waits reports whether the pod is held and terminating.
+func (p *pod) waits() bool { return p.held && p.all != nil && p.all.Terminating }
+
+// recordPod keeps pods that are held or marked. The record of any other pod is not cached, and nil unless its namespace
+// asks for pod safety.
+func recordPod(modeOf func(namespace string) podsafety.Mode) func(runtime.Object, bool) (*pod, bool, error) {
+	return func(object runtime.Object, known bool) (*pod, bool, error) {
+		o, ok := object.(*v1.Pod)
+		if !ok {
+			return nil, false, fmt.Errorf("watch pods: got a %T", object)
+		}
+		keep := slices.Contains(o.Finalizers, objects.RunningFinalizer) || isMarked(o)
+		if !keep && !known && modeOf(o.Namespace) == podsafety.ModeOff {
+			return nil, false, nil
+		}
+		return podOf(o), keep, nil
+	}
+}
+
+// namespace is the cached record of a namespace with NamespaceLabel.
+type namespace = objects.Namespace[podsafety.Mode]
+
+func namespaceOf(o *v1.Namespace) namespace {
+	return namespace{Name: o.Name, Mode: podsafety.ModeOf(o.Labels)}
 }
 
 // wake enqueues objects and passes on changes, without blocking. A pod or a claim is identified by its key
@@ -48,23 +123,21 @@ type observer struct {
 	clock interface{ Now() time.Time }
 	wake  wake
 
-	pods       lister[*pod]
-	claims     lister[podsafety.Claim]
-	namespaces lister[namespace]
-	nodes      lister[objects.WatchedNode]
-	fences     lister[nodefence.Fence]
-	// podsOn holds the pods in the cache by node.
-	podsOn objects.Index[cache.ObjectName, *pod]
+	pods       kube.Lister[*pod]
+	claims     kube.Lister[podsafety.Claim]
+	namespaces kube.Lister[namespace]
+	nodes      kube.Lister[objects.WatchedNode]
+	fences     kube.Lister[nodefence.Fence]
+	// podsOn holds the pods in the cache by node, and waiting the held, terminating ones among them.
+	podsOn, waiting objects.Index[cache.ObjectName, *pod]
+	// claimsIn holds the keys of the claims in the cache by namespace.
+	claimsIn objects.Index[string, string]
 
 	mu sync.Mutex
-	// tracker, unreachable, waiting, claimsIn, forceRefusedSince and candidates are guarded by mu.
+	// tracker, unreachable, forceRefusedSince and candidates are guarded by mu.
 	tracker *podsafety.Tracker
 	// unreachable holds the names of the unreachable nodes.
-	unreachable map[string]bool
-	// waiting holds the held, terminating pods, by node and key.
-	waiting map[string]map[string]*pod
-	// claimsIn holds the keys of the claims in the cache, by namespace.
-	claimsIn          map[string]map[string]bool
+	unreachable       map[string]bool
 	forceRefusedSince time.Time
 	// candidates holds the pods that must get the finalizer, until they have it, because the cache lacks pods without it.
 	candidates map[string]objects.Pod
@@ -72,8 +145,7 @@ type observer struct {
 
 func newObserver(rules podsafety.Rules, marks bool, clock interface{ Now() time.Time }, wake wake) *observer {
 	return &observer{rules: rules, marks: marks, clock: clock, wake: wake, fences: nodefence.None{},
-		tracker: podsafety.NewTracker(), candidates: map[string]objects.Pod{}, waiting: map[string]map[string]*pod{},
-		claimsIn: map[string]map[string]bool{}, unreachable: map[string]bool{}}
+		tracker: podsafety.NewTracker(), candidates: map[string]objects.Pod{}, unreachable: map[string]bool{}}
 }
 
 // follow creates the caches, which do not run yet. Without a client for fences, it reads no NodeFence.
@@ -82,9 +154,11 @@ func (o *observer) follow(clients kube.Clients, fences *client.Client, watches *
 	labelled := kube.Selection{Labels: podsafety.NamespaceLabel}
 	namespaces := kube.NewCacheOf(labelled, rest, "namespaces", &v1.Namespace{}, kube.RecordAll(namespaceOf),
 		kube.OnChange[namespace](o.namespaceChanged))
-	nodes := kube.NewCache(rest, "nodes", &v1.Node{}, kube.RecordAll(objects.WatchedNodeOf), nodeChanges{o})
-	pods := kube.NewCache(rest, "pods", &v1.Pod{}, recordPod(o.modeOf), podChanges{o})
-	claims := kube.NewCache(rest, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim, claimChanges{o})
+	nodes := kube.NewCache(rest, "nodes", &v1.Node{}, kube.RecordAll(objects.WatchedNodeOf),
+		kube.OnChange[objects.WatchedNode](o.nodeChanged))
+	pods := kube.NewCache(rest, "pods", &v1.Pod{}, recordPod(o.modeOf), o.podHandler())
+	claims := kube.NewCache(rest, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim,
+		kube.OnChange[podsafety.Claim](o.claimChanged))
 	watches.Share(nodes, pods, claims)
 	o.pods, o.claims, o.namespaces, o.nodes = pods, claims, namespaces, nodes
 	caches := []controller.Cache{namespaces, nodes, pods, claims}
@@ -103,13 +177,6 @@ func (o *observer) modeOf(name string) podsafety.Mode {
 }
 
 func (o *observer) nodeSeen(name string) objects.NodeSeen { return objects.SeenOf(o.nodes, name) }
-
-// toMark reports whether the pods of a node should have the condition NodeUnreachable: the node controller has not
-// heard from it for a long time.
-func (o *observer) toMark(name string) bool {
-	n, _ := o.nodes.Get(name)
-	return o.marks && n.Unreachable
-}
 
 // observe returns the facts about a pod without a live read.
 func (o *observer) observe(key string) (podsafety.Facts, bool) {
@@ -197,49 +264,34 @@ func (o *observer) saw(p *pod) {
 		return
 	}
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.tracker.Saw(*p.all, o.nodeSeen(p.node), o.clock.Now())
-	if o.waiting[p.node] == nil {
-		o.waiting[p.node] = map[string]*pod{}
-	}
-	o.waiting[p.node][p.key()] = p
+	o.mu.Unlock()
+	o.waiting.Move("", p.node, p.objectName(), p)
 }
 
 // waitingOn returns the held, terminating pods of a node, sorted by key.
-func (o *observer) waitingOn(node string) (pods []*pod) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, key := range slices.Sorted(maps.Keys(o.waiting[node])) {
-		pods = append(pods, o.waiting[node][key])
-	}
+func (o *observer) waitingOn(node string) []*pod {
+	pods := o.waiting.In(node)
+	slices.SortFunc(pods, func(a, b *pod) int { return cmp.Compare(a.key(), b.key()) })
 	return pods
 }
 
 // waitingAll returns the nodes of all held, terminating pods, and the UIDs of these pods.
 func (o *observer) waitingAll() (nodes []string, pods map[types.UID]bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	pods = map[types.UID]bool{}
-	for node, on := range o.waiting {
-		nodes = append(nodes, node)
-		for _, p := range on {
-			pods[p.uid] = true
-		}
+	for _, p := range o.waiting.All() {
+		nodes, pods[p.uid] = append(nodes, p.node), true
 	}
-	return nodes, pods
+	slices.Sort(nodes)
+	return slices.Compact(nodes), pods
 }
 
 // forget drops the records of a pod that is gone or no longer held.
 func (o *observer) forget(p *pod) {
 	o.mu.Lock()
 	o.tracker.Forget(p.uid)
-	if last := o.waiting[p.node][p.key()]; last != nil && last.uid == p.uid {
-		delete(o.waiting[p.node], p.key())
-		if len(o.waiting[p.node]) == 0 {
-			delete(o.waiting, p.node)
-		}
-	}
 	o.mu.Unlock()
+	o.waiting.Move(p.node, "", p.objectName(), nil)
 	o.wake.forget(p)
 	// A running pod has no volumes in its record: its claims are decided again in a while.
 	for _, name := range p.facts().Ephemeral {
@@ -247,40 +299,29 @@ func (o *observer) forget(p *pod) {
 	}
 }
 
-// podChanges handles the events of the watch of pods.
-type podChanges struct{ *observer }
-
-func (o podChanges) Added(now *pod) {
-	o.podsOn.Move("", now.node, now.objectName(), now)
-	o.saw(now)
-	o.concern(now)
+func (o *observer) podHandler() kube.OnEachChange[*pod] {
+	return kube.OnEachChange[*pod]{OnChange: o.podChanged, LeftOutChange: o.leftOutChanged}
 }
 
-func (o podChanges) Updated(before, now *pod) {
-	o.podsOn.Move(before.node, now.node, now.objectName(), now)
-	if before.uid != now.uid || before.held && !now.held {
+// podChanged handles the events of the watch of pods.
+func (o *observer) podChanged(before, now *pod) {
+	o.podsOn.Move(before.on(), now.on(), cmp.Or(now, before).objectName(), now)
+	if before != nil && (now == nil || before.uid != now.uid || before.held && !now.held) {
 		o.forget(before)
 	}
-	o.saw(now)
-	o.concern(now)
-}
-
-func (o podChanges) Deleted(last *pod, _ bool) {
-	o.podsOn.Move(last.node, "", last.objectName(), nil)
-	o.forget(last)
-}
-
-// LeftOut implements kube.LeftOutHandler.
-func (o podChanges) LeftOut(now *pod) {
 	if now != nil {
+		o.saw(now)
 		o.concern(now)
 	}
 }
 
-// LeftOutDeleted implements kube.LeftOutHandler.
-func (o podChanges) LeftOutDeleted(last *pod) {
-	if last != nil && o.drop(last.key(), last.uid) {
-		o.wake.forget(last)
+// leftOutChanged handles the events of pods that the cache leaves out.
+func (o *observer) leftOutChanged(before, now *pod) {
+	switch {
+	case now != nil:
+		o.concern(now)
+	case before != nil && o.drop(before.key(), before.uid):
+		o.wake.forget(before)
 	}
 }
 
@@ -319,34 +360,6 @@ func (o *observer) namespaceChanged(before, now namespace) {
 	o.mu.Unlock()
 	for _, name := range names {
 		o.wake.node(name)
-	}
-}
-
-// nodeChanges handles the events of the watch of nodes.
-type nodeChanges struct{ *observer }
-
-func (o nodeChanges) Added(now objects.WatchedNode) {
-	o.sawReach(now.Name, now.Unreachable)
-	o.sawNode(now.Name, objects.NodeAbsent, now.Seen)
-}
-
-func (o nodeChanges) Updated(before, now objects.WatchedNode) {
-	if before != now {
-		o.sawReach(now.Name, now.Unreachable)
-		o.sawNode(now.Name, before.Seen, now.Seen)
-	}
-}
-
-func (o nodeChanges) Deleted(last objects.WatchedNode, _ bool) {
-	o.sawReach(last.Name, false)
-	o.sawNode(last.Name, last.Seen, objects.NodeAbsent)
-}
-
-func (o *observer) sawReach(node string, unreachable bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if delete(o.unreachable, node); unreachable {
-		o.unreachable[node] = true
 	}
 }
 

@@ -43,7 +43,7 @@ func TestLateReportIsDropped(t *testing.T) {
 	for sentence, end := range map[string]func(*world, *pod){
 		"gone": func(w *world, p *pod) {
 			delete(w.podCache, p.key())
-			podChanges{w.observer}.Deleted(p, true)
+			w.observer.podChanged(p, nil)
 		},
 		"released": func(w *world, _ *pod) { w.watch(held(unheld, terminating, marked)) },
 		"replaced": func(w *world, _ *pod) { w.watch(held(func(o *v1.Pod) { o.UID = "next" })) },
@@ -66,7 +66,7 @@ func TestLateReportIsDropped(t *testing.T) {
 // In a dry run, each event of a pod that is not held would repeat its report if the first one were dropped.
 func TestDryRunReportsCandidateOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, Config{DryRun: true})
+	w := newWorld(t, Config{Settings: controller.Settings{DryRun: true}})
 	for range 2 {
 		w.working(func() { w.show(held(unheld)) })
 		w.reconcilePod()
@@ -77,7 +77,7 @@ func TestDryRunReportsCandidateOnce(t *testing.T) {
 	if got := value(w.metrics.reports.WithLabelValues(string(podsafety.ReasonDryRun))); got != 1 {
 		t.Errorf("%v reports", got)
 	}
-	podChanges{w.observer}.LeftOutDeleted(podOf(w.live["ns/db"]))
+	w.observer.leftOutChanged(podOf(w.live["ns/db"]), nil)
 	if waiting := w.recorder.Waiting(); len(waiting) != 0 {
 		t.Errorf("%v waits after its end", waiting)
 	}
@@ -86,7 +86,7 @@ func TestDryRunReportsCandidateOnce(t *testing.T) {
 // A namespace may stop to ask for the hold of pods that a dry run only reports.
 func TestDryRunForgetsCandidateOfNamespaceThatLeft(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, Config{DryRun: true})
+	w := newWorld(t, Config{Settings: controller.Settings{DryRun: true}})
 	w.working(func() { w.show(held(unheld)) })
 	if got := w.reconcilePod(); got != controller.Every(candidateEvery) {
 		t.Errorf("%+v", got)
@@ -108,7 +108,7 @@ func TestReportOnCandidateEndsWithIt(t *testing.T) {
 	if waiting := w.recorder.Waiting(); len(waiting) != 1 {
 		t.Errorf("%v waits", waiting)
 	}
-	podChanges{w.observer}.LeftOutDeleted(podOf(w.live["ns/db"]))
+	w.observer.leftOutChanged(podOf(w.live["ns/db"]), nil)
 	if waiting := w.recorder.Waiting(); len(waiting) != 0 {
 		t.Errorf("%v waits after its end", waiting)
 	}

@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
@@ -18,6 +19,36 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
+
+// volumeLock is the VolumeLock of a node, whose volumes no other node can attach
+// (deploy/manifests/pod-safety-crd.yaml). One lock holds all volumes of a node, because the API server evaluates every
+// lock for each VolumeAttachment.
+type volumeLock struct {
+	// node is also the name of the object.
+	node string
+	// object and version are the UID and resourceVersion, or "" if the object does not exist.
+	object  types.UID
+	version string
+	// volumes maps the names of PVs to the pods that hold them.
+	volumes map[string]holder
+}
+
+// holder is a pod that holds a volume.
+type holder struct {
+	namespace, name string
+	uid             types.UID
+}
+
+func (h holder) podKey() string { return cache.NewObjectName(h.namespace, h.name).String() }
+
+// known reports whether the pod can be read. The API server answers that a pod without a namespace does not exist, and
+// without a UID, any pod of the name looks like another one.
+func (h holder) known() bool { return h.namespace != "" && h.name != "" && h.uid != "" }
+
+func (l volumeLock) with(volumes map[string]holder) volumeLock {
+	l.volumes = volumes
+	return l
+}
 
 // volumeLocks caches the existing VolumeLocks, from the last list and from the writes of this process since then, and
 // is safe for concurrent use.

@@ -264,7 +264,7 @@ func TestDeletedOrphanIsReported(t *testing.T) {
 	if got := value(w.metrics.added); got != 1 {
 		t.Errorf("%v pods are counted as held", got)
 	}
-	if o := object(s.Facts.Pod); o.UID != "uid" || o.ResourceVersion != "1" {
+	if o := eventOn(s.Facts.Pod); o.UID != "uid" || o.ResourceVersion != "1" {
 		t.Errorf("reported on %+v", o)
 	}
 }

@@ -88,10 +88,10 @@ func TestWakingChangesOfNamespacesAndNodes(t *testing.T) {
 	updated := func(before, now namespace) func(*observer) {
 		return func(o *observer) { o.namespaceChanged(before, now) }
 	}
-	newNode := func(o *observer) { nodeChanges{o}.Added(ready) }
-	gone := func(o *observer) { nodeChanges{o}.Deleted(down, true) }
+	newNode := func(o *observer) { o.nodeChanged(objects.WatchedNode{}, ready) }
+	gone := func(o *observer) { o.nodeChanged(down, objects.WatchedNode{}) }
 	node := func(before, now objects.WatchedNode) func(*observer) {
-		return func(o *observer) { nodeChanges{o}.Updated(before, now) }
+		return func(o *observer) { o.nodeChanged(before, now) }
 	}
 	marks := Config{NodeCondition: true}
 	for sentence, c := range map[string]struct {
@@ -116,7 +116,7 @@ func TestWakingChangesOfNamespacesAndNodes(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, c.cfg)
 			w.show(held(terminating))
-			nodeChanges{w.observer}.Added(objects.WatchedNode{Name: "b", Unreachable: true})
+			w.observer.nodeChanged(objects.WatchedNode{}, objects.WatchedNode{Name: "b", Unreachable: true})
 			woken := w.recordWoken()
 			if c.happens(w.observer); !slices.Equal(woken.take(), c.want) {
 				t.Errorf("want %q", c.want)
@@ -187,7 +187,7 @@ func TestWaitingPodsAreIndexed(t *testing.T) {
 		t.Errorf("left: %v", on)
 	}
 	w.unwatch("ns/db")
-	podChanges{w.observer}.LeftOutDeleted(nil)
+	w.observer.leftOutChanged(nil, nil)
 }
 
 // A report ends with its pod, and not before.

@@ -204,7 +204,7 @@ func TestFailedConditionIsRetried(t *testing.T) {
 			w.cluster = renamed{w}
 		}
 		got := w.mark(t.Context(), "a")
-		if retried := got == w.cfg.retries().Retry(); retried != c.retry || isMarked(w.live["ns/db"]) != c.marked {
+		if retried := got == w.cfg.Retries().Retry(); retried != c.retry || isMarked(w.live["ns/db"]) != c.marked {
 			t.Errorf("%s: %+v, marked %t", sentence, got, isMarked(w.live["ns/db"]))
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
@@ -202,7 +203,7 @@ func eventsOf(r *record.FakeRecorder) (all []string) {
 func TestControllerAgainstAPIServer(t *testing.T) {
 	b := newBench(t)
 	recorder := record.NewFakeRecorder(100)
-	c, stop := b.start(Config{Events: recorder})
+	c, stop := b.start(Config{Settings: controller.Settings{Events: recorder}})
 	b.makeClaim("data")
 	first := b.makePod("first", "data")
 	b.until("the first pod has no gate", func() bool { return len(b.gates("first")) == 0 })

@@ -4,47 +4,38 @@ import (
 	"cmp"
 	"reflect"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// podChanges handles the events of the watch of pods.
-type podChanges struct{ *observer }
-
-func (o podChanges) Added(now *pod) {
-	o.index(nil, now)
-	o.concern(now)
+func (o *observer) podHandler() kube.OnEachChange[*pod] {
+	return kube.OnEachChange[*pod]{OnChange: o.podChanged, LeftOutChange: o.leftOutChanged}
 }
 
-func (o podChanges) Updated(before, now *pod) {
+// podChanged handles the events of the watch of pods.
+func (o *observer) podChanged(before, now *pod) {
 	o.index(before, now)
-	if before.uid != now.uid {
+	switch {
+	case before == nil:
+	case now == nil || before.uid != now.uid:
 		o.ended(before)
-	} else if !now.gated() {
+	case !now.gated():
 		o.showedNoGate(now.uid)
 		o.wake.forgetPod(before.uid)
 	}
-	if !before.same(now) {
+	if now != nil && (before == nil || !before.same(now)) {
 		o.concern(now)
 	}
 }
 
-func (o podChanges) Deleted(last *pod, _ bool) {
-	o.index(last, nil)
-	o.ended(last)
-}
-
-// LeftOut implements kube.LeftOutHandler.
-func (o podChanges) LeftOut(now *pod) {
-	if now != nil {
+// leftOutChanged handles the events of pods that the cache leaves out.
+func (o *observer) leftOutChanged(before, now *pod) {
+	switch {
+	case now != nil:
 		o.concern(now)
-	}
-}
-
-// LeftOutDeleted implements kube.LeftOutHandler.
-func (o podChanges) LeftOutDeleted(last *pod) {
-	if last != nil {
-		o.ended(last)
+	case before != nil:
+		o.ended(before)
 	}
 }
 
@@ -90,32 +81,26 @@ func (o *observer) ended(p *pod) {
 	}
 }
 
-// claimChanges handles the events of the watch of claims.
-type claimChanges struct{ *observer }
-
-func (o claimChanges) Added(now *claim) { o.concernClaim(now) }
-
-func (o claimChanges) Updated(before, now *claim) {
-	o.showedClaim(before.UID)
-	if before.UID != now.UID || !now.marked() {
-		o.wake.forgetClaim(before.UID)
+// claimChanged handles the events of the watch of claims.
+func (o *observer) claimChanged(before, now *claim) {
+	last := cmp.Or(now, before)
+	same := before != nil && now != nil && before.UID == now.UID
+	if before != nil {
+		o.showedClaim(before.UID)
+		if !same || !now.marked() {
+			o.wake.forgetClaim(before.UID)
+		}
 	}
 	switch {
-	case before.UID != now.UID, now.marked():
-		o.noTurn(now.key())
+	case before == nil:
+	case !same, now.marked():
+		o.noTurn(last.key())
 	case before.marked() && o.wake.working():
-		o.beginTurn(now.key())
+		o.beginTurn(last.key())
 	}
-	if !before.same(now) {
-		o.concernClaim(now)
+	if !same || !before.same(now) {
+		o.concernClaim(last)
 	}
-}
-
-func (o claimChanges) Deleted(last *claim, _ bool) {
-	o.showedClaim(last.UID)
-	o.wake.forgetClaim(last.UID)
-	o.noTurn(last.key())
-	o.concernClaim(last)
 }
 
 func (o *observer) concernClaim(c *claim) {
@@ -146,31 +131,19 @@ func (o *observer) wakeGated(keys []string) {
 	}
 }
 
-// classChanges handles the events of the watch of StorageClasses.
-type classChanges struct{ *observer }
-
-func (o classChanges) Added(class) { o.wakeGated(o.gatedIn.All()) }
-
-func (o classChanges) Updated(before, now class) {
+// classChanged handles the events of the watch of StorageClasses.
+func (o *observer) classChanged(before, now class) {
 	if before != now {
 		o.wakeGated(o.gatedIn.All())
 	}
 }
 
-func (o classChanges) Deleted(class, bool) { o.wakeGated(o.gatedIn.All()) }
-
-// volumeChanges handles the events of the watch of PVs.
-type volumeChanges struct{ *observer }
-
-func (o volumeChanges) Added(now volume) { o.concernVolume(now) }
-
-func (o volumeChanges) Updated(before, now volume) {
+// volumeChanged handles the events of the watch of PVs. Nothing depends on a PV that is gone.
+func (o *observer) volumeChanged(before, now volume) {
 	if !reflect.DeepEqual(before, now) {
 		o.concernVolume(now)
 	}
 }
-
-func (o volumeChanges) Deleted(volume, bool) {}
 
 // concernVolume enqueues the claim of a PV, if it has a lock, and the gated pods that name the claim, since a fence
 // covers volumes by their attributes.
@@ -185,27 +158,15 @@ func (o *observer) concernVolume(pv volume) {
 	o.wakeWaiting(key)
 }
 
-// nodeChanges handles the events of the watch of nodes.
-type nodeChanges struct{ *observer }
-
-func (o nodeChanges) Added(now objects.WatchedNode) {
-	o.sawNode(now.Name, objects.NodeAbsent, now.Seen)
-}
-
-func (o nodeChanges) Updated(before, now objects.WatchedNode) {
-	if before.Seen != now.Seen {
-		o.sawNode(now.Name, before.Seen, now.Seen)
+// nodeChanged handles the events of the watch of nodes, also in a standby replica, and enqueues everything that a
+// change affects.
+func (o *observer) nodeChanged(before, now objects.WatchedNode) {
+	if before.State() == now.State() {
+		return
 	}
-}
-
-func (o nodeChanges) Deleted(last objects.WatchedNode, _ bool) {
-	o.sawNode(last.Name, last.Seen, objects.NodeAbsent)
-}
-
-// sawNode records a change of a node, also in a standby replica, and enqueues everything that it affects.
-func (o *observer) sawNode(name string, before, after objects.NodeSeen) {
+	name := cmp.Or(now.Name, before.Name)
 	o.mu.Lock()
-	o.tracker.Storages.SawNode(name, before, after, o.clock.Now())
+	o.tracker.Storages.SawNode(name, before.State(), now.State(), o.clock.Now())
 	o.mu.Unlock()
 	o.wakeNode(name)
 }

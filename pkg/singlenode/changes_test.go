@@ -48,7 +48,7 @@ func TestWakingChanges(t *testing.T) {
 			w.node(v1.ConditionTrue)
 		}, both},
 		"another node": {func(w *world) {
-			nodeChanges{w.observer}.Deleted(objects.WatchedNode{Name: "b"}, true)
+			w.observer.nodeChanged(objects.WatchedNode{Name: "b"}, objects.WatchedNode{})
 		}, nil},
 		"the namespace is the same": {func(w *world) { touched(w, w.namespaces["ns"]) }, nil},
 		"another namespace": {func(w *world) {

@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
@@ -192,11 +192,12 @@ func TestPermissions(t *testing.T) {
 		cfg  Config
 		want []string
 	}{
-		"by default":  {Config{}, slices.Concat(reads, writes)},
-		"with Events": {Config{Events: recorder}, slices.Concat(reads, writes, []string{"create events", "patch events"})},
+		"by default": {Config{}, slices.Concat(reads, writes)},
+		"with Events": {Config{Settings: controller.Settings{Events: recorder}},
+			slices.Concat(reads, writes, []string{"create events", "patch events"})},
 		"with fences": {Config{Fences: true},
 			slices.Concat(reads, writes, []string{"get nodefences", "list nodefences", "watch nodefences", "get nodes"})},
-		"a dry run": {Config{Events: recorder, DryRun: true}, reads},
+		"a dry run": {Config{Settings: controller.Settings{Events: recorder, DryRun: true}}, reads},
 	} {
 		var got []string
 		for _, p := range c.cfg.permissions() {
@@ -214,8 +215,7 @@ func TestPermissions(t *testing.T) {
 }
 
 func TestInvalidSettings(t *testing.T) {
-	for _, cfg := range []Config{{UnmountGrace: -1}, {Workers: -1}, {RetryStart: -1}, {RetryStart: time.Hour},
-		{RetryMax: time.Millisecond}} {
+	for _, cfg := range []Config{{UnmountGrace: -1}, {Settings: controller.Settings{Workers: -1}}} {
 		if _, err := New(&rest.Config{Host: "localhost"}, cfg); err == nil {
 			t.Errorf("%+v is taken", cfg)
 		}

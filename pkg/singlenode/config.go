@@ -1,49 +1,31 @@
 package singlenode
 
 import (
-	"cmp"
+	"errors"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
-// Config holds the settings of a Controller, and is usable in its zero value.
+// Config holds the settings of a Controller, and is usable in its zero value. Workers bounds the concurrent calls
+// to the API server, and Events are recorded on pods, and on a claim if a person has to act.
 type Config struct {
+	controller.Settings
 	// UnmountGrace is the delay for the unmount of the volumes of a completed pod, such as the pod of a Job, and defaults
 	// to 30 seconds if 0.
 	UnmountGrace time.Duration
 	// Fences frees locks if a NodeFence keeps the node of a terminating pod from the volume. It needs the kind NodeFence
 	// (deploy/manifests/node-fencing-crd.yaml). Default off: no NodeFence is read.
 	Fences bool
-	// DryRun decides and reports everything, and writes nothing.
-	DryRun bool
-	// Workers bounds the concurrent calls to the API server, and defaults to 10.
-	Workers int
-	// RetryStart and RetryMax bound the exponential backoff after a failed call, and default to 1 second and 5 minutes.
-	RetryStart, RetryMax time.Duration
-	// Events records on each pod the reason of its wait, and on the claim if a person has to act. The recorder should have
-	// a client and a rate limit of its own. Default none.
-	Events record.EventRecorder
-	// Metrics is the registry of the package's metrics, none by default.
-	Metrics prometheus.Registerer
-	// Watches are shared with the other controllers of a program of this module. Default none: the watches are its own.
-	Watches *kube.Watches
-	// Clock is the real clock by default, and replaced in tests.
-	Clock clock.WithTicker
 }
 
 func (c Config) withDefaults() Config {
-	c.Workers = cmp.Or(c.Workers, 10)
-	c.RetryStart, c.RetryMax = settings.Retries(c.RetryStart, c.RetryMax)
-	c.Events = settings.Events(c.Events, c.DryRun)
-	c.Clock = settings.Clock(c.Clock)
+	c.Settings = c.Settings.WithDefaults()
 	return c
 }
 
@@ -52,15 +34,44 @@ func (c Config) rules() singlenode.Rules {
 	return singlenode.Rules{UnmountGrace: c.UnmountGrace, DryRun: c.DryRun}
 }
 
-func (c Config) retries() controller.Backoff {
-	return controller.Backoff{First: c.RetryStart, Max: c.RetryMax}
-}
-
 // Validate returns an error for every invalid setting.
 func (c Config) Validate() error {
 	var wrong settings.Wrong
 	wrong.If(c.UnmountGrace < 0, "unmount grace: %v is negative", c.UnmountGrace)
-	wrong.Workers(c.Workers)
-	wrong.Retries(c.RetryStart, c.RetryMax)
-	return wrong.Err()
+	return errors.Join(wrong.Err(), c.Settings.Validate())
+}
+
+// permissions returns the permissions that a Controller with this Config needs.
+func (c Config) permissions() []permission.Permission {
+	c = c.withDefaults()
+	var needed controller.Permissions
+	const (
+		nothing  = "locks of claims are not observed, so pods that wait for one are not scheduled"
+		noLock   = "no claim gets a lock, so pods that wait for one are not scheduled"
+		notFreed = "no lock of a claim is freed, so pods that wait for one are not scheduled"
+	)
+	needed.AddUnsafe("", "pods", nothing, "list", "watch")
+	needed.AddUnsafe("", "persistentvolumeclaims", nothing, "list", "watch")
+	needed.AddUnsafe("", "namespaces", "namespaces that ask for locks of claims are not observed", "list", "watch")
+	needed.AddUnsafe("", "persistentvolumes", nothing, "list", "watch")
+	needed.AddUnsafe("storage.k8s.io", "storageclasses", nothing, "list", "watch")
+	needed.AddUnsafe("", "nodes", nothing, "list", "watch")
+	needed.AddUnsafe("", "pods", notFreed, "get")
+	needed.AddUnsafe("", "persistentvolumeclaims", noLock, "get")
+	const notAsked = "pods whose claims need no lock keep their scheduling gate"
+	needed.Add("", "persistentvolumes", notAsked, "get")
+	needed.Add("storage.k8s.io", "storageclasses", notAsked, "get")
+	needed.Add("", "namespaces", notAsked, "get")
+	if c.Fences {
+		const unfenced = "locks of pods on nodes that a fence keeps from the volume are not freed"
+		needed.AddUnsafe(v1alpha1.GroupVersion.Group, client.FenceResource, unfenced, "list", "watch")
+		needed.Add(v1alpha1.GroupVersion.Group, client.FenceResource, unfenced, "get")
+		needed.Add("", "nodes", unfenced, "get")
+	}
+	if !c.DryRun {
+		needed.Add("", "pods", "no scheduling gate is removed, so pods with claims are not scheduled", "patch")
+		needed.Add("", "persistentvolumeclaims", noLock, "patch")
+	}
+	needed.AddEvents(c.Events, "only the log and the metrics show why a pod waits")
+	return needed.All
 }

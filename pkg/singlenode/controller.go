@@ -2,8 +2,6 @@ package singlenode
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -12,7 +10,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
@@ -44,13 +41,7 @@ const sessionsPerSlot = 20
 // New returns a Controller for the cluster of config, which is copied. With a QPS of 0, only Config.Workers limits the
 // calls. New starts nothing: see Run.
 func New(config *rest.Config, cfg Config) (*Controller, error) {
-	if config == nil {
-		return nil, errors.New("create a controller for locks of claims: nil rest.Config")
-	}
-	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("create a controller for locks of claims: %w", err)
-	}
-	clients, err := kube.NewClients(config)
+	clients, err := controller.Connect("create a controller for locks of claims", config, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -65,32 +56,26 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	c.Checker = permission.NewChecker(clients.Authorization, cfg.permissions())
-	return c, c.run(c.observer.follow(clients, fences, cfg.Watches)...)
+	controller.Follow(c.Controller, c.observer.follow(clients, fences, cfg.Watches)...)
+	return c, nil
 }
 
-// newController returns a Controller without caches and queues.
+// newController returns a Controller without caches.
 func newController(cfg Config, cluster cluster) (*Controller, error) {
 	cfg = cfg.withDefaults()
-	c := &Controller{cfg: cfg, cluster: cluster, metrics: newMetrics(), slots: make(chan struct{}, cfg.Workers)}
+	c := &Controller{Controller: controller.NewController("single-node"), cfg: cfg, cluster: cluster,
+		metrics: newMetrics(), slots: make(chan struct{}, cfg.Workers)}
 	c.users, c.ungating = newUsers(c.listUsers, cfg.Clock.Now), newUngating()
 	reports := events.Config[singlenode.Reason]{Events: cfg.Events, Counter: c.metrics.reports}
 	c.podReports, c.claimReports = events.NewRecorder(reports), events.NewRecorder(reports)
 	c.observer = newObserver(cfg.rules(), cfg.Clock, woken{c})
-	return c, c.register(cfg.Metrics)
-}
-
-// run adds the caches and the queues.
-func (c *Controller) run(caches ...controller.Cache) error {
-	c.Controller = controller.NewController("single-node", caches...)
-	controller.Begin(c.Controller, c.begin)
-	var err error
-	if c.pods, err = controller.NewQueue(c.Controller, controller.Config{Name: "single-node",
-		Workers: sessionsPerSlot * c.cfg.Workers, Clock: c.cfg.Clock}, c.reconcile); err != nil {
-		return err
+	if err := c.register(cfg.Metrics); err != nil {
+		return nil, err
 	}
-	c.locks, err = controller.NewQueue(c.Controller, controller.Config{Name: "single-node-locks",
-		Workers: c.cfg.Workers, Clock: c.cfg.Clock}, c.reconcileLock)
-	return err
+	controller.Begin(c.Controller, c.begin)
+	c.pods = cfg.Queue(c.Controller, "single-node", sessionsPerSlot*cfg.Workers, c.reconcile)
+	c.locks = cfg.Queue(c.Controller, "single-node-locks", cfg.Workers, c.reconcileLock)
+	return c, nil
 }
 
 // woken enqueues the objects that a change in the watches affects.

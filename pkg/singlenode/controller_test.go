@@ -288,7 +288,7 @@ func TestClaimMissingInCache(t *testing.T) {
 	w.pod("three", uses("another"))
 	w.fail["get claim"] = errNoAnswer
 	w.sync()
-	if got := w.reconcile(t.Context(), "ns/three"); got != w.cfg.retries().Retry() {
+	if got := w.reconcile(t.Context(), "ns/three"); got != w.cfg.Retries().Retry() {
 		t.Errorf("after a failure: %+v", got)
 	}
 	if got := w.recorded(); !slices.Equal(got, []string{"Warning APIReadFailed"}) {
@@ -341,7 +341,7 @@ func TestClaimAboutToBeCreated(t *testing.T) {
 
 // The dry run reports each write that it omits.
 func TestDryRunMakesNoWrites(t *testing.T) {
-	w := newWorld(t, Config{DryRun: true})
+	w := newWorld(t, Config{Settings: controller.Settings{DryRun: true}})
 	w.claim("data")
 	w.claim("left", locked("gone"))
 	w.pod("one")
@@ -429,8 +429,8 @@ func TestPanicOfMetricsIsContained(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data", locked("one"))
 	w.sync()
-	broken := newInventory(w.Controller)
-	broken.observer = &observer{claims: w.observer.claims} // it cannot look for the pod that has the lock
+	// It cannot look for the pod that has the lock.
+	broken := newInventory(&Controller{cfg: w.cfg, observer: &observer{claims: w.observer.claims}})
 	if all := collected(t, broken); len(all) != 0 {
 		t.Errorf("%d metrics of a part of the locks", len(all))
 	}

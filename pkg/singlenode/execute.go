@@ -60,8 +60,10 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 			return controller.After(left)
 		}
 	}
-	c.podReports.ReportEnd(ctx, podObject(s.Facts.Pod), &s, s.Facts.Detail(s.Decision), err, true)
-	return c.cfg.retries().Requeue(s.Requeue(), s.Decision.After)
+	pod := s.Facts.Pod
+	about := events.Pod(pod.Namespace, pod.Name, pod.UID, pod.ResourceVersion)
+	c.podReports.ReportEnd(ctx, about, &s, s.Facts.Detail(s.Decision), err, true)
+	return c.cfg.Retries().Requeue(s.Requeue(), s.Decision.After)
 }
 
 func (c *Controller) age(p *pod) time.Duration { return c.cfg.Clock.Now().Sub(time.Unix(p.created, 0)) }
@@ -134,7 +136,7 @@ func (c *Controller) reconcileLock(ctx context.Context, key string) controller.R
 	if now, found := c.observer.claims.Get(key); !found || now.UID != facts.Claim.UID || !now.marked() {
 		c.claimReports.Forget(facts.Claim.UID) // the claim or its lock is gone
 	}
-	return c.cfg.retries().Requeue(s.Requeue(), s.Decision.After)
+	return c.cfg.Retries().Requeue(s.Requeue(), s.Decision.After)
 }
 
 func (c *Controller) carryOutLock(ctx context.Context, s *singlenode.LockSession) error {
@@ -273,10 +275,4 @@ func (c *Controller) wroteLock(ctx context.Context, s *singlenode.LockSession, a
 	klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "reason", why, "holder",
 		s.Facts.Claim.Lock.Name)
 	c.metrics.freed.WithLabelValues(why).Inc()
-}
-
-// podObject returns the object of a report on a pod.
-func podObject(p singlenode.Pod) events.Object {
-	return events.Object{ObjectReference: v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace,
-		Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion}}
 }

@@ -34,7 +34,7 @@ func TestCanceledWorkMakesNoReport(t *testing.T) {
 
 // The call waits for a slot, and is not made once its context ends.
 func TestCanceledWorkMakesNoCall(t *testing.T) {
-	w := newWorld(t, Config{Workers: 1})
+	w := newWorld(t, Config{Settings: controller.Settings{Workers: 1}})
 	w.claim("data", locked("one"))
 	w.sync()
 	w.slots <- struct{}{}
@@ -50,7 +50,7 @@ func TestCanceledWorkMakesNoCall(t *testing.T) {
 
 // The only slot is free again after each call, even after a failed one.
 func TestCallsReleaseTheirSlot(t *testing.T) {
-	w := newWorld(t, Config{Workers: 1})
+	w := newWorld(t, Config{Settings: controller.Settings{Workers: 1}})
 	w.claim("data")
 	w.pod("one")
 	w.settle()

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
@@ -54,36 +53,25 @@ func (c *Controller) register(to prometheus.Registerer) error {
 		newInventory(c))
 }
 
-// inventory counts the locks at each scrape.
-type inventory struct {
-	observer *observer
-	clock    clock.PassiveClock
-	locks    *prometheus.Desc
-}
-
-func newInventory(c *Controller) inventory {
-	return inventory{c.observer, c.cfg.Clock, prometheus.NewDesc("csi_reclaimer_claim_locks",
-		"Claims that have a lock, by its state: why it stays, or is about to be freed.", []string{"state"}, nil)}
-}
-
-// Describe implements prometheus.Collector.
-func (i inventory) Describe(descs chan<- *prometheus.Desc) { descs <- i.locks }
-
-// Collect implements prometheus.Collector.
-func (i inventory) Collect(metrics chan<- prometheus.Metric) {
-	now, states := i.clock.Now(), map[singlenode.Reason]int{}
-	// The registry collects in goroutines of its own, in which a panic over one claim would end the program.
-	failed := panics.Contain(context.Background(), func() {
-		i.observer.claims.Each(func(c *claim) {
-			if c.marked() {
-				states[singlenode.DecideLock(i.observer.lockFacts(c), now).Reason]++
-			}
-		})
-	}, "part", "metrics of locks")
-	if failed != nil {
-		return // no count rather than a part of it
-	}
-	for state, count := range states {
-		metrics <- prometheus.MustNewConstMetric(i.locks, prometheus.GaugeValue, float64(count), string(state))
-	}
+// newInventory returns the metric that counts the locks at each scrape.
+func newInventory(c *Controller) prometheus.Collector {
+	locks := prometheus.NewDesc("csi_reclaimer_claim_locks",
+		"Claims that have a lock, by its state: why it stays, or is about to be freed.", []string{"state"}, nil)
+	return events.Gauges(func(set events.SetGauge) {
+		now, states := c.cfg.Clock.Now(), map[singlenode.Reason]int{}
+		// The registry collects in goroutines of its own, in which a panic over one claim would end the program.
+		failed := panics.Contain(context.Background(), func() {
+			c.observer.claims.Each(func(one *claim) {
+				if one.marked() {
+					states[singlenode.DecideLock(c.observer.lockFacts(one), now).Reason]++
+				}
+			})
+		}, "part", "metrics of locks")
+		if failed != nil {
+			return // no count rather than a part of it
+		}
+		for state, count := range states {
+			set(locks, float64(count), string(state))
+		}
+	}, locks)
 }

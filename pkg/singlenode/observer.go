@@ -20,12 +20,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
 
-// lister reads a watch cache.
-type lister[R any] interface {
-	Get(name string) (R, bool)
-	Each(visit func(R))
-}
-
 // wake enqueues objects. Its methods do not block, and keys are "namespace/name".
 type wake interface {
 	// pod enqueues a gated pod, and claim a claim that has a lock.
@@ -45,13 +39,13 @@ type observer struct {
 	clock interface{ Now() time.Time }
 	wake  wake
 
-	namespaces lister[namespace]
-	pods       lister[*pod]
-	claims     lister[*claim]
-	classes    lister[class]
-	volumes    lister[volume]
-	nodes      lister[objects.WatchedNode]
-	fences     lister[nodefence.Fence]
+	namespaces kube.Lister[namespace]
+	pods       kube.Lister[*pod]
+	claims     kube.Lister[*claim]
+	classes    kube.Lister[class]
+	volumes    kube.Lister[volume]
+	nodes      kube.Lister[objects.WatchedNode]
+	fences     kube.Lister[nodefence.Fence]
 	// podsOn has the pods in the cache by node, and gatedIn the keys of the gated pods by namespace.
 	podsOn  objects.Index[cache.ObjectName, *pod]
 	gatedIn objects.Index[string, string]
@@ -78,13 +72,14 @@ func (o *observer) follow(clients kube.Clients, fences *client.Client, watches *
 	namespaces := kube.NewCacheOf(kube.Selection{Labels: singlenode.Label}, core, "namespaces", &v1.Namespace{},
 		kube.RecordAll(namespaceOf), kube.OnChange[namespace](o.namespaceChanged))
 	claims := kube.NewCache(core, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim(o.modeOf),
-		claimChanges{o})
-	pods := kube.NewCache(core, "pods", &v1.Pod{}, recordPod(o), podChanges{o})
+		kube.OnChange[*claim](o.claimChanged))
+	pods := kube.NewCache(core, "pods", &v1.Pod{}, recordPod(o), o.podHandler())
 	classes := kube.NewCache(storage, "storageclasses", &storagev1.StorageClass{}, kube.RecordAll(classOf),
-		classChanges{o})
+		kube.OnChange[class](o.classChanged))
 	volumes := kube.NewCache(core, "persistentvolumes", &v1.PersistentVolume{}, recordVolume(fences != nil),
-		volumeChanges{o})
-	nodes := kube.NewCache(core, "nodes", &v1.Node{}, kube.RecordAll(objects.WatchedNodeOf), nodeChanges{o})
+		kube.OnChange[volume](o.volumeChanged))
+	nodes := kube.NewCache(core, "nodes", &v1.Node{}, kube.RecordAll(objects.WatchedNodeOf),
+		kube.OnChange[objects.WatchedNode](o.nodeChanged))
 	watches.Share(claims, pods, volumes, nodes)
 	o.namespaces, o.claims, o.pods, o.classes, o.volumes, o.nodes = namespaces, claims, pods, classes, volumes, nodes
 	caches := []controller.Cache{namespaces, after{claims, namespaces}, after{pods, namespaces}, classes, volumes, nodes}

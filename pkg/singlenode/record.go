@@ -152,10 +152,14 @@ func recordClaim(modeOf func(namespace string) singlenode.Mode) func(runtime.Obj
 	}
 }
 
-// class is the cached part of a StorageClass: whether it has Label with SelectValue.
-type class struct{ asks bool }
+// class is the cached part of a StorageClass: whether it has Label with SelectValue. Without its name, a class that does
+// not would seem to be none.
+type class struct {
+	name string
+	asks bool
+}
 
-func classOf(o *storagev1.StorageClass) class { return class{asks(o.Labels)} }
+func classOf(o *storagev1.StorageClass) class { return class{o.Name, asks(o.Labels)} }
 
 // volume is the cached part of a PV: the volume that a fence may cover, its claim, and whether it has Label with
 // SelectValue.

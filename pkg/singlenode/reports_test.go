@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
@@ -177,7 +178,7 @@ func TestWaitingMetricAfterFreedLock(t *testing.T) {
 }
 
 func TestDryRunLogsOmittedWrites(t *testing.T) {
-	w := newWorld(t, Config{DryRun: true})
+	w := newWorld(t, Config{Settings: controller.Settings{DryRun: true}})
 	w.claim("data")
 	w.claim("left", locked("gone"))
 	w.pod("one")

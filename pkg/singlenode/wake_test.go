@@ -15,6 +15,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
@@ -181,7 +182,7 @@ func TestUncachedPodWakesItsLock(t *testing.T) {
 	if err != nil || last == nil {
 		t.Fatalf("%v, %v", last, err)
 	}
-	podChanges{w.observer}.LeftOutDeleted(last)
+	w.observer.leftOutChanged(last, nil)
 	if got := w.woken.take(); !slices.Equal(got, []string{"claim ns/data"}) {
 		t.Errorf("woken %q", got)
 	}
@@ -189,8 +190,8 @@ func TestUncachedPodWakesItsLock(t *testing.T) {
 	if err != nil || last != nil {
 		t.Fatalf("a pod that nothing waits for has record %v, %v", last, err)
 	}
-	podChanges{w.observer}.LeftOut(last)
-	podChanges{w.observer}.LeftOutDeleted(last)
+	w.observer.leftOutChanged(nil, last)
+	w.observer.leftOutChanged(last, nil)
 	if got := w.woken.take(); len(got) > 0 {
 		t.Errorf("woken %q", got)
 	}
@@ -260,13 +261,13 @@ func TestDeletedObjectsAreForgotten(t *testing.T) {
 
 // searched is a watch cache of pods that counts the searches of all pods.
 type searched struct {
-	lister[*pod]
+	kube.Lister[*pod]
 	times int
 }
 
 func (s *searched) Each(visit func(*pod)) {
 	s.times++
-	s.lister.Each(visit)
+	s.Lister.Each(visit)
 }
 
 // A change of one node costs as much as the pods on it, and not as the pods of the cluster.
@@ -278,10 +279,13 @@ func TestChangedNodeCostsNoSearchOfAllPods(t *testing.T) {
 	w.claim("other", locked("two"))
 	w.pod("two", uses("other"), ungated, func(o *v1.Pod) { o.Spec.NodeName = "b" })
 	w.settle()
-	pods := &searched{lister: w.observer.pods}
+	pods := &searched{Lister: w.observer.pods}
 	w.observer.pods = pods
 	for sentence, change := range map[string]func(){
-		"node":  func() { w.observer.sawNode("a", objects.NodeReady, objects.NodeNotReady) },
+		"node": func() {
+			w.observer.nodeChanged(objects.WatchedNode{Name: "a", Seen: objects.NodeReady},
+				objects.WatchedNode{Name: "a", Seen: objects.NodeNotReady})
+		},
 		"fence": func() { w.observer.sawFence(nodefence.Fence{Node: "a", InForce: true}) },
 	} {
 		w.woken.take()
@@ -297,13 +301,12 @@ func TestUnchangedPodIsFoundDuringItsUpdate(t *testing.T) {
 	t.Parallel()
 	o := newObserver(singlenode.Rules{}, nil, &recording{idle: true})
 	p := &pod{namespace: "ns", name: "db", node: "a", all: &objects.Pod{Gated: true}}
-	changes := podChanges{o}
-	changes.Added(p)
+	o.podChanged(nil, p)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for range 10_000 {
-			changes.Updated(p, p)
+			o.podChanged(p, p)
 		}
 	}()
 	for end := false; !end; {

@@ -117,9 +117,6 @@ func newWorld(t *testing.T, cfg Config) *world {
 	w.woken = &recording{wake: o.wake}
 	o.wake, o.namespaces, o.pods, o.claims = w.woken, w.namespaceCache, w.podCache, w.claimCache
 	o.classes, o.volumes, o.nodes, o.fences = w.classCache, w.volumeCache, w.nodeCache, w.fenceCache
-	if err := w.run(); err != nil {
-		t.Fatal(err)
-	}
 	w.label(singlenode.AllValue)
 	w.node(v1.ConditionTrue)
 	return w
@@ -135,14 +132,14 @@ func (w *world) sync() {
 	o := w.observer
 	kubetest.Deliver(w.T, w.namespaceCache, namespaces, kube.RecordAll(namespaceOf),
 		kube.Handler[namespace](kube.OnChange[namespace](o.namespaceChanged)))
-	kubetest.Deliver(w.T, w.classCache, w.classes, kube.RecordAll(classOf), kube.Handler[class](classChanges{o}))
-	kubetest.Deliver(w.T, w.volumeCache, w.volumes, recordVolume(true), kube.Handler[volume](volumeChanges{o}))
+	kubetest.Deliver(w.T, w.classCache, w.classes, kube.RecordAll(classOf), kube.Handler[class](kube.OnChange[class](o.classChanged)))
+	kubetest.Deliver(w.T, w.volumeCache, w.volumes, recordVolume(true), kube.Handler[volume](kube.OnChange[volume](o.volumeChanged)))
 	kubetest.Deliver(w.T, w.nodeCache, w.nodes, kube.RecordAll(objects.WatchedNodeOf),
-		kube.Handler[objects.WatchedNode](nodeChanges{o}))
+		kube.Handler[objects.WatchedNode](kube.OnChange[objects.WatchedNode](o.nodeChanged)))
 	var fences kube.Handler[nodefence.Fence] = nodefence.Changes(o.sawFence)
 	kubetest.Deliver(w.T, w.fenceCache, w.fences, kube.RecordAll(nodefence.FenceOf), fences)
-	kubetest.Deliver(w.T, w.claimCache, claims, recordClaim(o.modeOf), kube.Handler[*claim](claimChanges{o}))
-	kubetest.Deliver(w.T, w.podCache, pods, recordPod(o), kube.Handler[*pod](podChanges{o}))
+	kubetest.Deliver(w.T, w.claimCache, claims, recordClaim(o.modeOf), kube.Handler[*claim](kube.OnChange[*claim](o.claimChanged)))
+	kubetest.Deliver(w.T, w.podCache, pods, recordPod(o), kube.Handler[*pod](o.podHandler()))
 }
 
 // settle works on all enqueued objects until none are left.

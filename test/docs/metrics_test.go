@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/certs"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/capacity"
@@ -119,9 +120,9 @@ func guard(t *testing.T) []prometheus.Collector {
 	must(err)
 	_, err = pv.New(nobody(), inuse.Config{Metrics: &all})
 	must(err)
-	_, err = podsafety.New(nobody(), podsafety.Config{Metrics: &all})
+	_, err = podsafety.New(nobody(), podsafety.Config{Settings: controller.Settings{Metrics: &all}})
 	must(err)
-	_, err = singlenode.New(nobody(), singlenode.Config{Metrics: &all})
+	_, err = singlenode.New(nobody(), singlenode.Config{Settings: controller.Settings{Metrics: &all}})
 	must(err)
 	_, err = statefulset.New(nobody(), statefulset.Config{Metrics: &all})
 	must(err)

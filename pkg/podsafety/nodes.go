@@ -1,6 +1,7 @@
 package podsafety
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,8 +12,62 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
+
+// nodeChanged handles the events of the watch of nodes, also in a standby replica, and enqueues everything that a
+// change affects.
+func (o *observer) nodeChanged(before, now objects.WatchedNode) {
+	if before == now {
+		return
+	}
+	name := cmp.Or(now.Name, before.Name)
+	o.mu.Lock()
+	if delete(o.unreachable, name); now.Unreachable {
+		o.unreachable[name] = true
+	}
+	o.tracker.Storages.SawNode(name, before.State(), now.State(), o.clock.Now())
+	o.mu.Unlock()
+	o.wakeNode(name)
+}
+
+func (o *observer) wakeNode(name string) {
+	if o.marks {
+		o.wake.node(name)
+	}
+	o.wakePods(name)
+}
+
+// wakePods enqueues the pods on a node that may need work.
+func (o *observer) wakePods(node string) {
+	for _, p := range o.podsOn.In(node) {
+		if o.due(p) {
+			o.wake.pod(p.key())
+		}
+	}
+}
+
+// sawFence records the state of a fence, and enqueues the pods on its node, and thereby the locks of their volumes.
+func (o *observer) sawFence(f nodefence.Fence) {
+	o.mu.Lock()
+	o.tracker.Storages.Saw(f.Node, f.KeepsVolumes, o.clock.Now())
+	o.mu.Unlock()
+	o.wakePods(f.Node)
+}
+
+// fenceSeen reports whether the watch shows that a fence of the node is in force.
+func (o *observer) fenceSeen(node string) bool {
+	f, _ := o.fences.Get(node)
+	return f.InForce
+}
+
+// toMark reports whether the pods of a node should have the condition NodeUnreachable: the node controller has not
+// heard from it for a long time.
+func (o *observer) toMark(name string) bool {
+	n, _ := o.nodes.Get(name)
+	return o.marks && n.Unreachable
+}
 
 // mark sets the condition NodeUnreachable on the pods of an unreachable node, and removes it when the node is back. It
 // changes nothing while the Node does not exist. Without the option NodeCondition it removes the conditions of an
