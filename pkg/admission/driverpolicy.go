@@ -32,12 +32,8 @@ func NewDriverPolicy(config *rest.Config, driver string, role volume.Role) (*Dri
 	if err != nil {
 		return nil, err
 	}
-	admission, err := admissionclient.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("create a client for admissionregistration.k8s.io/v1: %w", err)
-	}
-	return &DriverPolicy{permission.NewChecker(clients.Authorization, driverPolicyPermissions(role)), admission, driver,
-		role}, nil
+	return &DriverPolicy{permission.NewChecker(clients.Authorization, driverPolicyPermissions(role)), clients.Admission,
+		driver, role}, nil
 }
 
 // Since returns the time since when policy and binding have been unchanged, by the API server's clock and to the

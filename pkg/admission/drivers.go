@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -43,13 +42,9 @@ func NewDriverWatcher(config *rest.Config, metrics prometheus.Registerer) (*Driv
 	if err != nil {
 		return nil, err
 	}
-	admission, err := admissionclient.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("create a client for admissionregistration.k8s.io/v1: %w", err)
-	}
 	l := &DriverWatcher{Checker: permission.NewChecker(clients.Authorization, driverPermissions()),
 		key: cache.NewObjectName("", WebhooksName).String()}
-	l.configs = kube.NewCacheOf(kube.Selection{Name: WebhooksName}, admission.RESTClient(),
+	l.configs = kube.NewCacheOf(kube.Selection{Name: WebhooksName}, clients.Admission.RESTClient(),
 		"mutatingwebhookconfigurations", &admissionv1.MutatingWebhookConfiguration{}, configuredDriversOf,
 		kube.OnChange[configuredDrivers](func(_, _ configuredDrivers) {}))
 	if metrics != nil {

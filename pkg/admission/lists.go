@@ -16,6 +16,7 @@ import (
 	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -48,11 +49,11 @@ type Removed struct {
 // nothing. A list that csi-reclaimer did not write is an error and stays unchanged; ErrStillListed is the error for a
 // list that could not be written.
 func RemoveDrivers(ctx context.Context, config *rest.Config, drivers []string) (Removed, error) {
-	admission, err := admissionclient.NewForConfig(config)
+	clients, err := kube.NewClients(config)
 	if err != nil {
-		return Removed{}, fmt.Errorf("create a client for admissionregistration.k8s.io/v1: %w", err)
+		return Removed{}, err
 	}
-	return driverLists{admission, callTimeout}.remove(ctx, drivers)
+	return driverLists{clients.Admission, callTimeout}.remove(ctx, drivers)
 }
 
 // driverLists gives access to the objects that list drivers.

@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -32,11 +31,7 @@ func WaitUntilRemoved(ctx context.Context, config *rest.Config, drivers []string
 	if err != nil {
 		return err
 	}
-	admission, err := admissionclient.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("create a client for admissionregistration.k8s.io/v1: %w", err)
-	}
-	all, err := driverLists{admission, callTimeout}.read(ctx)
+	all, err := driverLists{clients.Admission, callTimeout}.read(ctx)
 	if err != nil {
 		return err
 	}

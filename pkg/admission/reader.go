@@ -50,3 +50,12 @@ func found[T any](o *T, err error, kind, namespace, name string) (*T, bool, erro
 	}
 	return o, true, nil
 }
+
+// permissions returns the permissions that a LiveReader needs.
+func permissions() []permission.Permission {
+	return []permission.Permission{
+		{Resource: "pods", Verb: "get", Without: "pods are bound although one of their claims is terminating"},
+		{Resource: "persistentvolumeclaims", Verb: "get",
+			Without: "pods are bound although one of their claims is terminating"},
+	}
+}

@@ -11,7 +11,6 @@ import (
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -73,11 +72,7 @@ func Release(ctx context.Context, config *rest.Config, drivers []string) (Releas
 	if err != nil {
 		return Released{}, err
 	}
-	admission, err := admissionclient.NewForConfig(config)
-	if err != nil {
-		return Released{}, fmt.Errorf("create a client for admissionregistration.k8s.io/v1: %w", err)
-	}
-	r := newReleaser(clients, admission, clock.RealClock{})
+	r := newReleaser(clients, clock.RealClock{})
 	out, err := r.run(ctx, drivers)
 	if err != nil {
 		return out, fmt.Errorf("release drivers: %w", err)
@@ -85,10 +80,9 @@ func Release(ctx context.Context, config *rest.Config, drivers []string) (Releas
 	return out, nil
 }
 
-func newReleaser(clients kube.Clients, admission admissionclient.AdmissionregistrationV1Interface,
-	clock clock.Clock) *releaser {
+func newReleaser(clients kube.Clients, clock clock.Clock) *releaser {
 	return &releaser{
-		clients: clients, lists: driverLists{admission, callTimeout}, clock: clock, timeout: callTimeout,
+		clients: clients, lists: driverLists{clients.Admission, callTimeout}, clock: clock, timeout: callTimeout,
 		seen: map[types.UID]*v1.PersistentVolume{},
 	}
 }
@@ -157,14 +151,8 @@ func (r *releaser) untilQuiet(ctx context.Context, gone removal) (left []string,
 func (r *releaser) readLog(ctx context.Context, drivers []string) error {
 	var shards []coordinationv1.Lease
 	options := metav1.ListOptions{Limit: pvPage, LabelSelector: inflight.LabelLog + "=true"}
-	err := kube.EachPage(ctx, options, r.timeout, func(ctx context.Context, o metav1.ListOptions) (string, error) {
-		page, err := r.clients.Coordination.Leases(metav1.NamespaceAll).List(ctx, o)
-		if err != nil {
-			return "", err
-		}
-		shards = append(shards, page.Items...)
-		return page.Continue, nil
-	})
+	err := kube.Each(ctx, options, r.timeout, r.clients.Coordination.Leases(metav1.NamespaceAll).List,
+		func(shard *coordinationv1.Lease) { shards = append(shards, *shard) })
 	if err != nil {
 		return fmt.Errorf("list the Leases of in-flight logs: %w", err)
 	}
@@ -181,20 +169,12 @@ func (r *releaser) readLog(ctx context.Context, drivers []string) error {
 // pass removes the finalizers once, and returns the names of the PVs that had one.
 func (r *releaser) pass(ctx context.Context, gone removal) (names []string, err error) {
 	var todo []*v1.PersistentVolume
-	err = kube.EachPage(ctx, metav1.ListOptions{Limit: pvPage}, r.timeout,
-		func(ctx context.Context, o metav1.ListOptions) (string, error) {
-			page, err := r.clients.Core.PersistentVolumes().List(ctx, o)
-			if err != nil {
-				return "", err
+	err = kube.Each(ctx, metav1.ListOptions{Limit: pvPage}, r.timeout, r.clients.Core.PersistentVolumes().List,
+		func(pv *v1.PersistentVolume) {
+			kept := slices.ContainsFunc(r.inFlight, func(e inflight.Located) bool { return e.Of(pv.Name) })
+			if !kept && len(gone.finalizers(pv)) > 0 {
+				todo = append(todo, pv)
 			}
-			for i := range page.Items {
-				pv := &page.Items[i]
-				kept := slices.ContainsFunc(r.inFlight, func(e inflight.Located) bool { return e.Of(pv.Name) })
-				if !kept && len(gone.finalizers(pv)) > 0 {
-					todo = append(todo, pv)
-				}
-			}
-			return page.Continue, nil
 		})
 	if err != nil {
 		return nil, fmt.Errorf("list PVs: %w", err)

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
-	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
@@ -93,9 +92,7 @@ func TestReleaseCallsHaveTimeouts(t *testing.T) {
 	t.Cleanup(func() { close(ended) })
 	clients, err := kube.NewClients(&rest.Config{Host: server.URL})
 	must(t, err)
-	admission, err := admissionclient.NewForConfig(&rest.Config{Host: server.URL})
-	must(t, err)
-	r := newReleaser(clients, admission, clock.RealClock{})
+	r := newReleaser(clients, clock.RealClock{})
 	if r.timeout != callTimeout || r.lists.timeout != callTimeout {
 		t.Errorf("a call may take %v, or %v", r.timeout, r.lists.timeout)
 	}
@@ -106,7 +103,7 @@ func TestReleaseCallsHaveTimeouts(t *testing.T) {
 		"the webhooks": func() error { _, _, err := r.lists.readWebhooks(t.Context()); return err },
 		"the list of drivers": func() error {
 			return r.lists.write(t.Context(), driverList{patch: func(ctx context.Context, body []byte) error {
-				_, err := admission.MutatingAdmissionPolicies().Patch(ctx, PolicyName, types.StrategicMergePatchType, body,
+				_, err := clients.Admission.MutatingAdmissionPolicies().Patch(ctx, PolicyName, types.StrategicMergePatchType, body,
 					metav1.PatchOptions{})
 				return err
 			}}, []string{driver}, nil)

@@ -149,8 +149,7 @@ func driversPV(name, driver string, change func(*v1.PersistentVolume)) *v1.Persi
 // releasing returns a cluster with these objects, and its releaser.
 func releasing(objects ...runtime.Object) (*fake.Clientset, *releaser) {
 	client := fake.NewClientset(objects...)
-	return client, newReleaser(kube.Clients{Core: client.CoreV1(), Coordination: client.CoordinationV1()},
-		client.AdmissionregistrationV1(), instant{testclock.NewFakeClock(time.Unix(0, 0))})
+	return client, newReleaser(kube.ClientsOf(client), instant{testclock.NewFakeClock(time.Unix(0, 0))})
 }
 
 func finalizersOf(t *testing.T, client *fake.Clientset, name string) []string {

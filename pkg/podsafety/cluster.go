@@ -219,17 +219,8 @@ func newLockClient(config *rest.Config) (lockClient, error) {
 }
 
 func (s lockServer) list(ctx context.Context) (locks []volumeLock, err error) {
-	err = kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
-		func(ctx context.Context, o metav1.ListOptions) (string, error) {
-			page, err := s.locks.List(ctx, o)
-			if err != nil {
-				return "", err
-			}
-			for i := range page.Items {
-				locks = append(locks, lockOf(&page.Items[i]))
-			}
-			return page.GetContinue(), nil
-		})
+	err = kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout, s.locks.List,
+		func(o *unstructured.Unstructured) { locks = append(locks, lockOf(o)) })
 	if err != nil {
 		return nil, fmt.Errorf("list VolumeLocks: %w", err)
 	}

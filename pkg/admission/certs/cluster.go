@@ -10,10 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
-	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
-	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
@@ -48,23 +44,8 @@ type webhookConfig struct {
 const callTimeout = 30 * time.Second
 
 type apiServer struct {
-	cfg       Config
-	secrets   coreclient.SecretsGetter
-	admission admissionclient.AdmissionregistrationV1Interface
-	// authorization reviews the permissions of this program.
-	authorization authorizationclient.AuthorizationV1Interface
-}
-
-func newAPIServer(config *rest.Config, cfg Config) (apiServer, error) {
-	clients, err := kube.NewClients(config)
-	if err != nil {
-		return apiServer{}, err
-	}
-	admission, err := admissionclient.NewForConfig(config)
-	if err != nil {
-		return apiServer{}, fmt.Errorf("create a client for admissionregistration.k8s.io/v1: %w", err)
-	}
-	return apiServer{cfg, clients.Core, admission, clients.Authorization}, nil
+	cfg     Config
+	clients kube.Clients
 }
 
 func (a apiServer) read(ctx context.Context) (clusterState, error) {
@@ -83,7 +64,7 @@ func (a apiServer) read(ctx context.Context) (clusterState, error) {
 			}
 		}
 	}
-	secret, err := a.secrets.Secrets(a.cfg.Namespace).Get(withoutLog(ctx), a.cfg.Secret, metav1.GetOptions{})
+	secret, err := a.clients.Core.Secrets(a.cfg.Namespace).Get(withoutLog(ctx), a.cfg.Secret, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return seen, nil
@@ -98,7 +79,7 @@ func (a apiServer) read(ctx context.Context) (clusterState, error) {
 func withoutLog(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
 
 func (a apiServer) mutating(ctx context.Context, name string) (webhookConfig, error) {
-	o, err := a.admission.MutatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
+	o, err := a.clients.Admission.MutatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return webhookConfig{}, err
 	}
@@ -110,7 +91,7 @@ func (a apiServer) mutating(ctx context.Context, name string) (webhookConfig, er
 }
 
 func (a apiServer) validating(ctx context.Context, name string) (webhookConfig, error) {
-	o, err := a.admission.ValidatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
+	o, err := a.clients.Admission.ValidatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return webhookConfig{}, err
 	}
@@ -124,7 +105,7 @@ func (a apiServer) validating(ctx context.Context, name string) (webhookConfig, 
 func (a apiServer) writeSecret(ctx context.Context, data map[string][]byte, version string) error {
 	ctx, cancel := context.WithTimeout(withoutLog(ctx), callTimeout)
 	defer cancel()
-	secrets, what := a.secrets.Secrets(a.cfg.Namespace), fmt.Sprintf("write Secret %s/%s", a.cfg.Namespace, a.cfg.Secret)
+	secrets, what := a.clients.Core.Secrets(a.cfg.Namespace), fmt.Sprintf("write Secret %s/%s", a.cfg.Namespace, a.cfg.Secret)
 	if version == "" {
 		_, err := secrets.Create(ctx, &v1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: a.cfg.Namespace, Name: a.cfg.Secret}, Type: v1.SecretTypeTLS, Data: data,
@@ -160,10 +141,10 @@ func (a apiServer) writeBundle(ctx context.Context, h webhookConfig, bundle []by
 		return err
 	}
 	if h.mutating {
-		_, err = a.admission.MutatingWebhookConfigurations().Patch(ctx, h.name, types.StrategicMergePatchType, patch,
+		_, err = a.clients.Admission.MutatingWebhookConfigurations().Patch(ctx, h.name, types.StrategicMergePatchType, patch,
 			metav1.PatchOptions{})
 	} else {
-		_, err = a.admission.ValidatingWebhookConfigurations().Patch(ctx, h.name, types.StrategicMergePatchType, patch,
+		_, err = a.clients.Admission.ValidatingWebhookConfigurations().Patch(ctx, h.name, types.StrategicMergePatchType, patch,
 			metav1.PatchOptions{})
 	}
 	return classify(fmt.Sprintf("patch webhook configuration %q", h.name), err)

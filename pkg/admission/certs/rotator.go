@@ -94,15 +94,15 @@ func New(config *rest.Config, cfg Config) (*Rotator, error) {
 	if config == nil {
 		return nil, errors.New("rotate certificates: nil rest.Config")
 	}
-	at, err := newAPIServer(config, cfg)
+	clients, err := kube.NewClients(config)
 	if err != nil {
 		return nil, err
 	}
-	r, err := newRotator(at, cfg)
+	r, err := newRotator(apiServer{cfg, clients}, cfg)
 	if err != nil {
 		return nil, err
 	}
-	r.Checker = permission.NewChecker(at.authorization, r.cfg.Permissions())
+	r.Checker = permission.NewChecker(clients.Authorization, r.cfg.Permissions())
 	return r, nil
 }
 

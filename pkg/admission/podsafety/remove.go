@@ -7,8 +7,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 const callTimeout = time.Minute
@@ -27,12 +28,12 @@ type object struct {
 // RemoveAdmission comes before the finalizers are removed from pods. API servers observe the deletions some time later,
 // so list the pods until no finalizer was found for some seconds.
 func RemoveAdmission(ctx context.Context, config *rest.Config) (deleted []string, err error) {
-	client, err := newClient(config)
+	clients, err := kube.NewClients(config)
 	if err != nil {
 		return nil, err
 	}
 	// The policy that keeps the finalizer is last: while the finalizer is still added, only volume-guard removes it.
-	return remove(ctx, append(adders(client, Name), stays(client, StaysName))...)
+	return remove(ctx, append(adders(clients, Name), stays(clients, StaysName))...)
 }
 
 // RemoveGateAdmission is the counterpart of RemoveAdmission for the scheduling gate: it deletes the bindings
@@ -41,34 +42,26 @@ func RemoveAdmission(ctx context.Context, config *rest.Config) (deleted []string
 //
 // It comes before the gates are removed from pods, and the locks from claims.
 func RemoveGateAdmission(ctx context.Context, config *rest.Config) (deleted []string, err error) {
-	client, err := newClient(config)
+	clients, err := kube.NewClients(config)
 	if err != nil {
 		return nil, err
 	}
 	// The policy that requires the gate is first, because it refuses new pods once nothing adds the gate.
-	all := append([]object{stays(client, GateRequiredName)}, adders(client, GateName)...)
-	return remove(ctx, append(all, stays(client, GateStaysName), stays(client, LockStaysName))...)
-}
-
-func newClient(config *rest.Config) (*admissionclient.AdmissionregistrationV1Client, error) {
-	client, err := admissionclient.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("create a client for admissionregistration.k8s.io/v1: %w", err)
-	}
-	return client, nil
+	all := append([]object{stays(clients, GateRequiredName)}, adders(clients, GateName)...)
+	return remove(ctx, append(all, stays(clients, GateStaysName), stays(clients, LockStaysName))...)
 }
 
 // adders are the two objects of a name that change new pods.
-func adders(client *admissionclient.AdmissionregistrationV1Client, name string) []object {
+func adders(clients kube.Clients, name string) []object {
 	return []object{
-		{"mutatingadmissionpolicybinding", name, client.MutatingAdmissionPolicyBindings().Delete},
-		{"mutatingwebhookconfiguration", name, client.MutatingWebhookConfigurations().Delete},
+		{"mutatingadmissionpolicybinding", name, clients.Admission.MutatingAdmissionPolicyBindings().Delete},
+		{"mutatingwebhookconfiguration", name, clients.Admission.MutatingWebhookConfigurations().Delete},
 	}
 }
 
 // stays is the binding of a policy that refuses writes.
-func stays(client *admissionclient.AdmissionregistrationV1Client, name string) object {
-	return object{"validatingadmissionpolicybinding", name, client.ValidatingAdmissionPolicyBindings().Delete}
+func stays(clients kube.Clients, name string) object {
+	return object{"validatingadmissionpolicybinding", name, clients.Admission.ValidatingAdmissionPolicyBindings().Delete}
 }
 
 // remove deletes the objects in this order, up to the first error.

@@ -52,7 +52,7 @@ func TestRemovalOrder(t *testing.T) {
 func TestRemovalNeedsClient(t *testing.T) {
 	config := &rest.Config{Host: "localhost", TLSClientConfig: rest.TLSClientConfig{CAFile: "none"}}
 	for _, remove := range []func(context.Context, *rest.Config) ([]string, error){RemoveAdmission, RemoveGateAdmission} {
-		if _, err := remove(t.Context(), config); err == nil || !strings.Contains(err.Error(), "create a client") {
+		if _, err := remove(t.Context(), config); err == nil || !strings.Contains(err.Error(), "create an HTTP client") {
 			t.Error(err)
 		}
 	}
