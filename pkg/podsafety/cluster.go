@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
@@ -183,6 +184,27 @@ func volumeOf(o *v1.PersistentVolume, claim types.UID) volume {
 	}
 	shared := func(m v1.PersistentVolumeAccessMode) bool { return m == v1.ReadWriteMany || m == v1.ReadOnlyMany }
 	return volume{Volume: objects.VolumeOf(o), name: o.Name, shared: slices.ContainsFunc(o.Spec.AccessModes, shared)}
+}
+
+// call makes the call of an Ask. The error is the cause if the outcome of the reply is not Succeeded.
+func (c *Controller) call(ctx context.Context, ask podsafety.Ask) (reply podsafety.Reply, err error) {
+	switch ask.Call {
+	case podsafety.GetPod:
+		reply.Pod, reply.Found, err = c.cluster.readPod(ctx, ask.Namespace, ask.Name)
+	case podsafety.GetNode:
+		reply.Node, err = c.cluster.readNode(ctx, ask.Node)
+	case podsafety.GetLease:
+		reply.Lease, err = c.cluster.readLease(ctx, ask.Node)
+	case podsafety.PatchFinalizers:
+		err = c.cluster.patchFinalizers(ctx, ask)
+	case podsafety.DeletePod:
+		err = c.cluster.forceDelete(ctx, ask)
+	case podsafety.GetFence:
+		reply.Fence, err = c.cluster.readFence(ctx, ask.Node, ask.UID)
+	case podsafety.NoCall: // a session that waits has ended
+	}
+	reply.Outcome = controller.OutcomeOf(err)
+	return reply, err
 }
 
 // lockClient reads and writes VolumeLocks, which only this package creates.

@@ -106,3 +106,12 @@ func (c *Controller) begin(ctx context.Context) {
 	}
 	c.pods.AddAll(ctx, pods)
 }
+
+// failed logs an error and returns when to retry, or returns that the work is done if the error is nil.
+func (c *Controller) failed(ctx context.Context, what string, err error, about ...any) controller.Result {
+	failure := controller.FailureOf(ctx, err)
+	if failure == controller.Retryable || failure == controller.Lasting {
+		klog.FromContext(ctx).Error(err, what+" failed; retrying", about...)
+	}
+	return failure.Result(c.cfg.Retries())
+}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
@@ -142,4 +143,75 @@ func (a apiServer) eachClaim(ctx context.Context, namespace string, visit func(*
 		return fmt.Errorf("list claims: %w", err)
 	}
 	return nil
+}
+
+// answered is the reply to a call.
+type answered struct {
+	singlenode.Reply
+	// began, if not zero, is when the call behind the reply began: a shared list begins later than its request.
+	began time.Time
+}
+
+// sent returns the time at which the request behind the reply was sent.
+func (a answered) sent(asked time.Time) time.Time {
+	if a.began.IsZero() {
+		return asked
+	}
+	return a.began
+}
+
+// slot waits for permission to make one more call, and returns the function that ends the call.
+func (c *Controller) slot(ctx context.Context) (end func(), err error) {
+	select {
+	case c.slots <- struct{}{}:
+		return func() { <-c.slots }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// call makes a call, and returns an error for any outcome but Succeeded.
+func (c *Controller) call(ctx context.Context, ask singlenode.Ask) (reply answered, err error) {
+	if ask.Call == singlenode.ListUsers {
+		reply, err = c.usersOf(ctx, ask)
+	} else {
+		reply.Reply, err = c.callOne(ctx, ask)
+	}
+	reply.Outcome = controller.OutcomeOf(err)
+	return reply, err
+}
+
+// callOne makes a call about one object.
+func (c *Controller) callOne(ctx context.Context, ask singlenode.Ask) (reply singlenode.Reply, err error) {
+	end, err := c.slot(ctx)
+	if err != nil {
+		return reply, err
+	}
+	defer end()
+	switch ask.Call {
+	case singlenode.GetNamespace:
+		reply.Mode, err = c.cluster.readMode(ctx, ask.Namespace)
+	case singlenode.GetClaim:
+		reply.Claim, err = c.readClaim(ctx, ask)
+	case singlenode.GetPod:
+		p, found, failed := c.cluster.readPod(ctx, ask.Namespace, ask.Name)
+		if err = failed; found {
+			reply.Users = []singlenode.User{c.observer.user(p)}
+		}
+	case singlenode.GetFence:
+		reply.Fence, err = c.cluster.readFence(ctx, ask.Name, ask.UID)
+	case singlenode.GetNode:
+		reply.Node, err = c.cluster.readNode(ctx, ask.Name)
+	case singlenode.PatchClaim:
+		var o *claim
+		if o, err = c.cluster.patchClaim(ctx, ask); err == nil {
+			reply.Claim = o.Claim
+		}
+	case singlenode.PatchGate:
+		if err = c.cluster.patchGate(ctx, ask); err == nil {
+			c.observer.removedGate(keyOf(ask.Namespace, ask.Name), ask.UID)
+		}
+	case singlenode.NoCall, singlenode.ListUsers: // never pending here
+	}
+	return reply, err
 }

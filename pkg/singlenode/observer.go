@@ -3,7 +3,6 @@ package singlenode
 import (
 	"cmp"
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +18,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
+
+// keyOf returns the key of an object in caches and queues.
+func keyOf(namespace, name string) string { return cache.NewObjectName(namespace, name).String() }
 
 // wake enqueues objects. Its methods do not block, and keys are "namespace/name".
 type wake interface {
@@ -108,202 +110,39 @@ func (a after) Run(ctx context.Context) {
 	}
 }
 
-// modeOf returns the mode of a namespace from the watch cache, which holds only namespaces with Label.
-func (o *observer) modeOf(name string) singlenode.Mode {
-	if ns, found := o.namespaces.Get(name); found {
-		return ns.Mode
-	}
-	return singlenode.ModeOff
-}
-
 // nodeSeen returns the state of a node in the watch cache.
 func (o *observer) nodeSeen(name string) objects.NodeSeen { return objects.SeenOf(o.nodes, name) }
 
-// user adds the records about a pod and its node from the watches.
-func (o *observer) user(p singlenode.Pod) singlenode.User {
-	fence, _ := o.fences.Get(p.Node)
-	u := singlenode.User{Pod: p, NodeSeen: o.nodeSeen(p.Node), FenceSeen: fence.InForce}
+// nodeChanged handles the events of the watch of nodes, also in a standby replica, and enqueues everything that a
+// change affects.
+func (o *observer) nodeChanged(before, now objects.WatchedNode) {
+	if before.State() == now.State() {
+		return
+	}
+	name := cmp.Or(now.Name, before.Name)
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	u.EndedSince, u.Storage = o.tracker.Saw(p, u.NodeSeen, o.clock.Now()), o.tracker.Storages[p.Node]
-	return u
-}
-
-// current returns the pod under a key in the watch cache, and the same pod after the writes of this process. The lock
-// covers both reads: in between, the watch could show a write and end its record, while the pod from the first read is
-// older.
-func (o *observer) current(key string) (p *pod, written singlenode.Pod, found bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if p, found = o.pods.Get(key); !found {
-		return nil, singlenode.Pod{}, false
-	}
-	return p, o.tracker.Expected(p.facts()), true
-}
-
-// removedGate records that this process has removed the gate of a pod, unless the watch already shows it. The lock
-// orders the record before the next event of the watch.
-func (o *observer) removedGate(key string, uid types.UID) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if p, found := o.pods.Get(key); found && p.uid == uid && p.gated() {
-		o.tracker.RemovedGate(uid)
-	}
-}
-
-// showedNoGate records that the watch shows a pod without its gate.
-func (o *observer) showedNoGate(uid types.UID) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.tracker.ShowedNoGate(uid)
-}
-
-// holder returns the pod with the name in a lock, from the watch cache.
-func (o *observer) holder(c *claim) singlenode.User {
-	p, found := o.pods.Get(keyOf(c.Namespace, c.Lock.Name))
-	if !found {
-		return singlenode.User{}
-	}
-	return o.user(p.facts())
-}
-
-// complete adds to a claim, from the watch caches, whether it needs no lock, and its volume.
-//
-// ModeOff in the cache does not count as such, because a live read of the namespace with another result precedes any
-// use of the claim.
-func (o *observer) complete(c *claim) singlenode.Claim {
-	mode := o.modeOf(c.Namespace)
-	if mode == singlenode.ModeOff {
-		mode = singlenode.ModeUnknown
-	}
-	out := c.Claim
-	out.Unasked = o.asking(c, mode).Unasked()
-	pv, _ := o.volumes.Get(c.volume)
-	out.Volume = pv.Volume
-	return out
-}
-
-// asking collects everything in the watch caches that asks for the lock of a claim, in a namespace of this mode.
-func (o *observer) asking(c *claim, mode singlenode.Mode) singlenode.Asking {
-	a := singlenode.Asking{Namespace: mode, Claim: askingLabels(c.asks), ClassSeen: c.class == ""}
-	if c.shared {
-		a.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}
-	}
-	if class, found := o.classes.Get(c.class); found {
-		a.Class, a.ClassSeen = askingLabels(class.asks), true
-	}
-	if pv, found := o.volumes.Get(c.volume); found {
-		a.PV, a.PVSeen = askingLabels(pv.asks), true
-	}
-	return a
-}
-
-// askingLabels returns the labels of an object as far as they matter.
-func askingLabels(asks bool) map[string]string {
-	if !asks {
-		return nil
-	}
-	return map[string]string{singlenode.Label: singlenode.SelectValue}
-}
-
-// observe returns the facts about a pod without a live read.
-func (o *observer) observe(key string) (singlenode.Facts, bool) {
-	p, written, found := o.current(key)
-	if !found {
-		return singlenode.Facts{}, false
-	}
-	f := singlenode.Facts{Rules: o.rules, Mode: o.modeOf(p.namespace), Pod: written}
-	for _, name := range p.claims {
-		if c, found := o.claims.Get(keyOf(p.namespace, name)); found {
-			f.Claims = append(f.Claims, singlenode.ClaimFacts{Claim: o.complete(c), Holder: o.holder(c)})
-		}
-	}
-	return f, true
-}
-
-// observeLock returns the facts about the lock of a claim without a live read. It finds no claim while the watch shows
-// a lock that this process has freed: the end of a pod is several events, each of which enqueues the lock.
-func (o *observer) observeLock(key string) (singlenode.LockFacts, bool) {
-	o.mu.Lock() // see current
-	c, found := o.claims.Get(key)
-	freed := found && o.outdated[c.UID] == c.ResourceVersion
+	o.tracker.Storages.SawNode(name, before.State(), now.State(), o.clock.Now())
 	o.mu.Unlock()
-	if !found || freed {
-		return singlenode.LockFacts{}, false
-	}
-	return o.lockFacts(c), true
+	o.wakeNode(name)
 }
 
-// freedLock records that this process has freed the lock that a claim from the cache has, unless the watch already
-// shows a later version.
-func (o *observer) freedLock(c singlenode.Claim) {
+// wakeNode enqueues everything that the pods on a node affect: the reasons of waiting pods and locks depend on the
+// node, and a fence may free a lock.
+func (o *observer) wakeNode(name string) {
+	if !o.wake.working() {
+		return
+	}
+	for _, p := range o.podsOn.In(name) {
+		o.concernUsed(p, false)
+	}
+}
+
+// sawFence records the state of a fence and enqueues everything that it affects.
+func (o *observer) sawFence(f nodefence.Fence) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	seen, found := o.claims.Get(keyOf(c.Namespace, c.Name))
-	if found && seen.UID == c.UID && seen.ResourceVersion == c.ResourceVersion {
-		o.outdated[c.UID] = c.ResourceVersion
-	}
-}
-
-// showedClaim records that the watch shows a later version of a claim, or its end.
-func (o *observer) showedClaim(before types.UID) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.outdated, before)
-}
-
-func (o *observer) lockFacts(c *claim) singlenode.LockFacts {
-	return singlenode.LockFacts{Rules: o.rules, Claim: o.complete(c), Holder: o.holder(c)}
-}
-
-// concerned reports whether a claim has a lock, or a gated pod waits for it.
-func (o *observer) concerned(key string) bool {
-	if c, found := o.claims.Get(key); found && c.marked() {
-		return true
-	}
-	return len(o.waiting(key)) > 0
-}
-
-// waiting returns the keys of the gated pods that name a claim, the oldest first.
-func (o *observer) waiting(claim string) []string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	keys := make([]string, 0, len(o.gated[claim]))
-	for _, w := range o.gated[claim] {
-		keys = append(keys, w.key)
-	}
-	return keys
-}
-
-// index replaces the entries of a pod in podsOn, gatedIn and gated, with nil for a pod without entries. Each is
-// replaced in one step: an update that changes nothing enqueues nothing, so an event of another object, at the same
-// time, must find the pod.
-func (o *observer) index(before, now *pod) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	id := cmp.Or(now, before).objectName()
-	key := id.String()
-	fromNode, fromGated := before.groups()
-	toNode, toGated := now.groups()
-	o.podsOn.Move(fromNode, toNode, id, now)
-	o.gatedIn.Move(fromGated, toGated, key, key)
-	if before != nil {
-		for _, name := range before.claims {
-			claim := keyOf(before.namespace, name)
-			left := slices.DeleteFunc(o.gated[claim], func(other waiting) bool { return other.key == key })
-			if o.gated[claim] = left; len(left) == 0 {
-				delete(o.gated, claim)
-			}
-		}
-	}
-	if now != nil && now.gated() {
-		for _, name := range now.claims {
-			claim := keyOf(now.namespace, name)
-			one := waiting{key, now.created}
-			i, _ := slices.BinarySearchFunc(o.gated[claim], one, waiting.compare)
-			o.gated[claim] = slices.Insert(o.gated[claim], i, one)
-		}
-	}
+	o.tracker.Storages.Saw(f.Node, f.KeepsVolumes, o.clock.Now())
+	o.mu.Unlock()
+	o.wakeNode(f.Node)
 }
 
 // first returns the keys of the gated pods and of the claims with a lock, for the start of the work.

@@ -3,12 +3,15 @@ package singlenode
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // users shares the lists of the pods of namespaces. Each call gets the next list of its namespace that begins after the
@@ -121,6 +124,35 @@ func (u *users) make(ctx context.Context, namespace string, n *listing, l *list)
 	defer close(l.done)
 	l.pods, l.err = u.list(ctx, namespace)
 	l.cutOff = ctx.Err() != nil
+}
+
+// usersOf returns the pods that use some claims.
+func (c *Controller) usersOf(ctx context.Context, ask singlenode.Ask) (reply answered, err error) {
+	var pods []singlenode.Pod
+	pods, reply.began, err = c.users.of(ctx, ask.Namespace)
+	for _, p := range pods {
+		if slices.ContainsFunc(p.Claims, func(name string) bool { return slices.Contains(ask.Claims, name) }) {
+			reply.Users = append(reply.Users, c.observer.user(p))
+		}
+	}
+	return reply, err
+}
+
+// listUsers lists the pods of a namespace that have claims and no gate, or may be about to lose it without a lock.
+func (c *Controller) listUsers(ctx context.Context, namespace string) (pods []singlenode.Pod, err error) {
+	end, err := c.slot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	c.metrics.lists.Inc()
+	err = c.cluster.eachPod(ctx, namespace, func(o *v1.Pod) {
+		p := objects.PodOf(o)
+		if p.Gated = p.Gated && !c.ungating.may(p.UID, c.cfg.Clock.Now()); !p.Gated && len(p.Claims) > 0 {
+			pods = append(pods, p)
+		}
+	})
+	return pods, err
 }
 
 // lateFor bounds how long a request may still take effect after this process gave up waiting for its answer. The API

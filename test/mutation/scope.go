@@ -61,16 +61,18 @@ var scopes = []scope{
 
 	{folder: "internal/objects", except: words, also: "internal/engine/podsafety", statements: true},
 	{folder: "internal/engine/podsafety", except: words, statements: true},
-	{folder: "pkg/podsafety", statements: true, files: "claims.go execute.go forcepolicy.go nodes.go " +
+	{folder: "pkg/podsafety", statements: true, files: "claims.go forcepolicy.go nodes.go pods.go " +
 		"release.go volumelocks.go"},
-	{folder: "pkg/podsafety", files: "observer.go", statements: true,
-		funcs: "observer.[^f]* observer.first observer.forget podOf isMarked pod.* recordPod namespaceOf"},
+	{folder: "pkg/podsafety", files: "observer.go", funcs: "observer.[^f]* observer.first namespaceOf", statements: true},
+	{folder: "pkg/podsafety", files: "cluster.go controller.go", funcs: "Controller.call Controller.failed",
+		statements: true},
 	{folder: "pkg/podsafety", files: "cluster.go",
 		funcs: "*.read* *.patch* *.force* *.each* patch volumeOf lockOf volumeLock.* holder.* lockServer.*"},
 	{folder: "pkg/admission/podsafety", files: "podsafety.go remove.go", statements: true},
 	{folder: "internal/engine/singlenode", except: words, statements: true},
-	{folder: "pkg/singlenode", files: "changes.go execute.go record.go", statements: true},
-	{folder: "pkg/singlenode", files: "users.go", funcs: "newUsers users.*", statements: true},
+	{folder: "pkg/singlenode", files: "asking.go locks.go pods.go", statements: true},
+	{folder: "pkg/singlenode", files: "users.go", funcs: "newUsers users.* Controller.*", statements: true},
+	{folder: "pkg/singlenode", files: "cluster.go", funcs: "Controller.* answered.sent", statements: true},
 	{folder: "pkg/singlenode", files: "observer.go", funcs: "after.* observer.[^f]* observer.first", statements: true},
 	{folder: "pkg/singlenode", files: "release.go", funcs: "*.Release *.pass *.pod *.unproven *.claims *.removing",
 		statements: true},
