@@ -10,20 +10,26 @@ import (
 
 	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
 
-func api(t *testing.T, s *kubetest.Server) apiServer {
+func api(t *testing.T, config *rest.Config) apiServer {
 	t.Helper()
-	clients, err := kube.NewClients(s.Config())
+	clients, err := kube.NewClients(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return apiServer{clients, nil, apiTimeout}
+	fences, err := client.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return apiServer{clients, fences, apiTimeout}
 }
 
 func locksOf(t *testing.T, s *kubetest.Server) lockClient {
@@ -55,7 +61,7 @@ func TestRevertedWriteFails(t *testing.T) {
 	} {
 		s := kubetest.NewServer(t, map[string]string{"/pods/db": `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"db",` +
 			`"finalizers":` + c.after + `}}`})
-		err := api(t, s).patchFinalizers(t.Context(), c.ask)
+		err := api(t, s.Config()).patchFinalizers(t.Context(), c.ask)
 		if errors.Is(err, kube.ErrUndone) != c.undone || (err != nil) != c.undone {
 			t.Errorf("%s: %v", sentence, err)
 		}
@@ -70,17 +76,17 @@ func TestRefusedCallsFail(t *testing.T) {
 	lock := volumeLock{node: "a", object: "uid", version: "7"}
 	for what, call := range map[string]func(s *kubetest.Server) error{
 		"list pods": func(s *kubetest.Server) error {
-			return api(t, s).eachPod(t.Context(), "", "", func(*v1.Pod) {})
+			return api(t, s.Config()).eachPod(t.Context(), "", "", func(*v1.Pod) {})
 		},
 		"list claims": func(s *kubetest.Server) error {
-			return api(t, s).eachClaim(t.Context(), func(podsafety.Claim) {})
+			return api(t, s.Config()).eachClaim(t.Context(), func(podsafety.Claim) {})
 		},
 		"patch finalizers of": func(s *kubetest.Server) error {
-			return api(t, s).patchFinalizers(t.Context(), podsafety.Ask{Name: "db", UID: "uid",
+			return api(t, s.Config()).patchFinalizers(t.Context(), podsafety.Ask{Name: "db", UID: "uid",
 				Remove: []string{objects.RunningFinalizer}})
 		},
 		"read claim": func(s *kubetest.Server) error {
-			_, err := api(t, s).readVolume(t.Context(), "ns", "data")
+			_, err := api(t, s.Config()).readVolume(t.Context(), "ns", "data")
 			return err
 		},
 		"list VolumeLocks": func(s *kubetest.Server) error {
@@ -125,28 +131,34 @@ func TestLockWrites(t *testing.T) {
 	}
 }
 
-// A claim without a PV has no volume, and a PV that allows several nodes needs no lock.
+// A claim without a PV has no volume, like a claim that only names a PV, as every claim can. A PV that allows several
+// nodes needs no lock.
 func TestReadVolume(t *testing.T) {
 	t.Parallel()
 	claim := func(volume string) string {
 		return fmt.Sprintf(`{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":{"name":"data","uid":"claim"},`+
 			`"spec":{"volumeName":%q}}`, volume)
 	}
-	pv := func(modes string) string {
-		return `{"kind":"PersistentVolume","apiVersion":"v1","metadata":{"name":"pv"},"spec":{"claimRef":{"uid":"claim"},` +
-			`"accessModes":[` + modes + `]}}`
+	of := func(ref, modes string) string {
+		return `{"kind":"PersistentVolume","apiVersion":"v1","metadata":{"name":"pv"},"spec":{"claimRef":` + ref +
+			`,"accessModes":[` + modes + `]}}`
 	}
+	pv := func(modes string) string { return of(`{"namespace":"ns","name":"data","uid":"claim"}`, modes) }
 	for sentence, c := range map[string]struct {
 		claim, pv string
 		want      volume
 	}{
-		"no PV":             {claim(""), "", volume{}},
-		"one node":          {claim("pv"), pv(`"ReadWriteOnce"`), volume{name: "pv"}},
-		"many nodes":        {claim("pv"), pv(`"ReadWriteOnce","ReadWriteMany"`), volume{name: "pv", shared: true}},
-		"many nodes, reads": {claim("pv"), pv(`"ReadOnlyMany"`), volume{name: "pv", shared: true}},
+		"no PV":                  {claim(""), "", volume{}},
+		"one node":               {claim("pv"), pv(`"ReadWriteOnce"`), volume{name: "pv"}},
+		"many nodes":             {claim("pv"), pv(`"ReadWriteOnce","ReadWriteMany"`), volume{name: "pv", shared: true}},
+		"many nodes, reads":      {claim("pv"), pv(`"ReadOnlyMany"`), volume{name: "pv", shared: true}},
+		"bound to another claim": {claim("pv"), of(`{"namespace":"victim","name":"data","uid":"other"}`, ""), volume{}},
+		"of a former claim":      {claim("pv"), of(`{"namespace":"ns","name":"data","uid":"former"}`, ""), volume{}},
+		"reserved by name":       {claim("pv"), of(`{"namespace":"ns","name":"data"}`, ""), volume{}},
+		"bound to none":          {claim("pv"), of("null", ""), volume{}},
 	} {
 		s := kubetest.NewServer(t, map[string]string{"/data": c.claim, "/pv": c.pv})
-		got, err := api(t, s).readVolume(t.Context(), "ns", "data")
+		got, err := api(t, s.Config()).readVolume(t.Context(), "ns", "data")
 		if err != nil || got.name != c.want.name || got.shared != c.want.shared {
 			t.Errorf("%s: %+v, %v", sentence, got, err)
 		}
@@ -165,17 +177,17 @@ func TestReadForcePolicy(t *testing.T) {
 		}
 		both[end] = string(text)
 	}
-	if refused, err := api(t, kubetest.NewServer(t, both)).refusesForce(t.Context()); !refused || err != nil {
+	if refused, err := api(t, kubetest.NewServer(t, both).Config()).refusesForce(t.Context()); !refused || err != nil {
 		t.Errorf("as shipped: %t, %v", refused, err)
 	}
 	for end, text := range both {
-		refused, err := api(t, kubetest.NewServer(t, map[string]string{end: text})).refusesForce(t.Context())
+		refused, err := api(t, kubetest.NewServer(t, map[string]string{end: text}).Config()).refusesForce(t.Context())
 		if refused || err == nil || !strings.Contains(err.Error(), "read ValidatingAdmissionPolicy") {
 			t.Errorf("only %s: %t, %v", end, refused, err)
 		}
 	}
 	both["/"+forceBinding] = `{"kind":"ValidatingAdmissionPolicyBinding","apiVersion":"admissionregistration.k8s.io/v1"}`
-	if refused, err := api(t, kubetest.NewServer(t, both)).refusesForce(t.Context()); refused || err != nil {
+	if refused, err := api(t, kubetest.NewServer(t, both).Config()).refusesForce(t.Context()); refused || err != nil {
 		t.Errorf("an empty binding: %t, %v", refused, err)
 	}
 }

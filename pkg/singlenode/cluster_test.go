@@ -1,102 +1,66 @@
 package singlenode
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
 
-// answeredBy returns a client whose server answers all calls with answer.
-func answeredBy(t *testing.T, answer http.HandlerFunc) apiServer {
+func serverAt(t *testing.T, config *rest.Config) apiServer {
 	t.Helper()
-	server := httptest.NewServer(answer)
-	t.Cleanup(server.Close)
-	clients, err := kube.NewClients(&rest.Config{Host: server.URL})
+	clients, err := kube.NewClients(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fences, err := client.New(&rest.Config{Host: server.URL})
+	fences, err := client.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return apiServer{clients, fences, apiTimeout}
 }
 
+// answeredBy returns a client whose server answers all calls with answer.
+func answeredBy(t *testing.T, answer http.HandlerFunc) apiServer {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	return serverAt(t, &rest.Config{Host: server.URL})
+}
+
 // The 404 of a proxy that cannot find the API server is no evidence.
 func TestNotFoundOnlyFromAPIServer(t *testing.T) {
-	page := func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "404 page not found", http.StatusNotFound) }
-	status := func(w http.ResponseWriter, r *http.Request) {
-		path := strings.Split(r.URL.Path, "/")
-		group := ""
-		if strings.HasPrefix(r.URL.Path, "/apis/") {
-			group = path[2]
+	kubetest.Absence(t, func(config *rest.Config, fails bool) {
+		a := serverAt(t, config)
+		for what, read := range map[string]func() (found bool, err error){
+			"claim":        func() (bool, error) { _, found, err := a.readClaim(t.Context(), "ns", "data"); return found, err },
+			"pod":          func() (bool, error) { _, found, err := a.readPod(t.Context(), "ns", "db-0"); return found, err },
+			"StorageClass": func() (bool, error) { _, found, err := a.readClass(t.Context(), "fast"); return found, err },
+			"PV":           func() (bool, error) { _, found, err := a.readVolume(t.Context(), "pv"); return found, err },
+			"NodeFence":    func() (bool, error) { f, err := a.readFence(t.Context(), "node-1", "pod"); return f.InForce, err },
+			"node":         func() (bool, error) { node, err := a.readNode(t.Context(), "node-1"); return node.Found, err },
+		} {
+			if found, err := read(); found || (err != nil) != fails {
+				t.Errorf("%s: found %v, error %v", what, found, err)
+			}
 		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusNotFound)
-		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
-			Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound,
-			Details: &metav1.StatusDetails{Group: group, Kind: path[len(path)-2], Name: path[len(path)-1]}})
-	}
-	reads := map[string]func(apiServer) (found bool, err error){
-		"namespace": func(a apiServer) (bool, error) {
-			mode, err := a.readMode(t.Context(), "ns")
-			return mode == singlenode.ModeAll || mode == singlenode.ModeSelected, err
-		},
-		"claim": func(a apiServer) (bool, error) {
-			_, found, err := a.readClaim(t.Context(), "ns", "data")
-			return found, err
-		},
-		"pod": func(a apiServer) (bool, error) {
-			_, found, err := a.readPod(t.Context(), "ns", "db-0")
-			return found, err
-		},
-		"StorageClass": func(a apiServer) (bool, error) {
-			_, found, err := a.readClass(t.Context(), "fast")
-			return found, err
-		},
-		"PV": func(a apiServer) (bool, error) {
-			_, found, err := a.readVolume(t.Context(), "pv")
-			return found, err
-		},
-		"NodeFence": func(a apiServer) (bool, error) {
-			fence, err := a.readFence(t.Context(), "node-1", "pod")
-			return fence.InForce, err
-		},
-		"node": func(a apiServer) (bool, error) {
-			node, err := a.readNode(t.Context(), "node-1")
-			return node.Found, err
-		},
-	}
-	for what, read := range reads {
-		for by, c := range map[string]struct {
-			answer http.HandlerFunc
-			fails  bool
-		}{"an API server": {status, false}, "a proxy": {page, true}} {
-			t.Run(fmt.Sprintf("%s by %s", what, by), func(t *testing.T) {
-				if found, err := read(answeredBy(t, c.answer)); found || (err != nil) != c.fails {
-					t.Errorf("found %v, error %v", found, err)
-				}
-			})
+		want := map[bool]singlenode.Mode{false: singlenode.ModeOff, true: singlenode.ModeUnknown}[fails]
+		if mode, err := a.readMode(t.Context(), "ns"); mode != want || (err != nil) != fails {
+			t.Errorf("namespace: mode %v, error %v", mode, err)
 		}
-	}
-	if mode, err := answeredBy(t, page).readMode(t.Context(), "ns"); mode != singlenode.ModeUnknown || err == nil {
-		t.Errorf("a proxy answers for a namespace: mode %v, %v", mode, err)
-	}
+	})
 }
 
 // A namespace that does not exist asks for nothing.

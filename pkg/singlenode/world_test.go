@@ -132,13 +132,16 @@ func (w *world) sync() {
 	o := w.observer
 	kubetest.Deliver(w.T, w.namespaceCache, namespaces, kube.RecordAll(namespaceOf),
 		kube.Handler[namespace](kube.OnChange[namespace](o.namespaceChanged)))
-	kubetest.Deliver(w.T, w.classCache, w.classes, kube.RecordAll(classOf), kube.Handler[class](kube.OnChange[class](o.classChanged)))
-	kubetest.Deliver(w.T, w.volumeCache, w.volumes, recordVolume(true), kube.Handler[volume](kube.OnChange[volume](o.volumeChanged)))
+	kubetest.Deliver(w.T, w.classCache, w.classes, kube.RecordAll(classOf),
+		kube.Handler[class](kube.OnChange[class](o.classChanged)))
+	kubetest.Deliver(w.T, w.volumeCache, w.volumes, recordVolume(true),
+		kube.Handler[volume](kube.OnChange[volume](o.volumeChanged)))
 	kubetest.Deliver(w.T, w.nodeCache, w.nodes, kube.RecordAll(objects.WatchedNodeOf),
 		kube.Handler[objects.WatchedNode](kube.OnChange[objects.WatchedNode](o.nodeChanged)))
 	var fences kube.Handler[nodefence.Fence] = nodefence.Changes(o.sawFence)
 	kubetest.Deliver(w.T, w.fenceCache, w.fences, kube.RecordAll(nodefence.FenceOf), fences)
-	kubetest.Deliver(w.T, w.claimCache, claims, recordClaim(o.modeOf), kube.Handler[*claim](kube.OnChange[*claim](o.claimChanged)))
+	kubetest.Deliver(w.T, w.claimCache, claims, recordClaim(o.modeOf),
+		kube.Handler[*claim](kube.OnChange[*claim](o.claimChanged)))
 	kubetest.Deliver(w.T, w.podCache, pods, recordPod(o), kube.Handler[*pod](o.podHandler()))
 }
 

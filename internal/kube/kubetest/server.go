@@ -1,6 +1,7 @@
 package kubetest
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -92,4 +93,27 @@ func (s *Server) Has(words ...string) bool {
 		}
 	}
 	return true
+}
+
+// Absence calls check with an API server that has no objects, so that reads find none, and with a proxy that does not
+// find its API server, so that they fail.
+func Absence(t *testing.T, check func(config *rest.Config, fails bool)) {
+	t.Helper()
+	for fails, answer := range map[bool]http.HandlerFunc{
+		true: func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "404 page not found", http.StatusNotFound) },
+		false: func(w http.ResponseWriter, r *http.Request) {
+			path, group := strings.Split(r.URL.Path, "/"), ""
+			if path[1] == "apis" {
+				group = path[2]
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,`+
+				`"details":{"group":%q,"kind":%q,"name":%q}}`, group, path[len(path)-2], path[len(path)-1])
+		},
+	} {
+		server := httptest.NewServer(answer)
+		t.Cleanup(server.Close)
+		check(&rest.Config{Host: server.URL}, fails)
+	}
 }
