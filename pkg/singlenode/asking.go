@@ -47,8 +47,8 @@ func (o *observer) wakeGated(keys []string) {
 	}
 }
 
-// class is the cached part of a StorageClass: whether it has Label with SelectValue. Without its name, a class that does
-// not would seem to be none.
+// class is the cached part of a StorageClass: whether it has Label with SelectValue. Without its name, a class that
+// does not would seem to be none.
 type class struct {
 	name string
 	asks bool
