@@ -345,7 +345,9 @@ func TestRecordAll(t *testing.T) {
 func TestOnChange(t *testing.T) {
 	t.Parallel()
 	var before, now string
-	var handler Handler[string] = OnChange[string](func(b, n string) { before, now = b, n })
+	note := func(b, n string) { before, now = b, n }
+	var handler LeftOutHandler[string] = OnEachChange[string]{OnChange: note,
+		LeftOutChange: func(b, n string) { note("without "+b, "without "+n) }}
 	for name, c := range map[string]struct {
 		event       func()
 		before, now string
@@ -353,6 +355,9 @@ func TestOnChange(t *testing.T) {
 		"added":   {func() { handler.Added("a") }, "", "a"},
 		"updated": {func() { handler.Updated("a", "b") }, "a", "b"},
 		"deleted": {func() { handler.Deleted("b", false) }, "b", ""},
+
+		"left out":          {func() { handler.LeftOut("c") }, "without ", "without c"},
+		"left out, deleted": {func() { handler.LeftOutDeleted("c") }, "without c", "without "},
 	} {
 		if c.event(); before != c.before || now != c.now {
 			t.Errorf("%s: from %q to %q", name, before, now)

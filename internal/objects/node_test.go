@@ -115,3 +115,13 @@ func TestSeenOf(t *testing.T) {
 		}
 	}
 }
+
+func TestStateOfWatchedNode(t *testing.T) {
+	for want, n := range map[NodeSeen]WatchedNode{
+		NodeAbsent: {}, NodeUnseen: {Name: "a"}, NodeReady: {Name: "a", Seen: NodeReady},
+	} {
+		if got := n.State(); got != want {
+			t.Errorf("%+v: %d", n, got)
+		}
+	}
+}

@@ -76,7 +76,6 @@ func (o *observer) claimChanged(before, now *claim) {
 		}
 	}
 	switch {
-	case before == nil:
 	case !same, now.marked():
 		o.noTurn(last.key())
 	case before.marked() && o.wake.working():
