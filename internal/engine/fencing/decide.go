@@ -1,10 +1,12 @@
 package fencing
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
@@ -30,15 +32,6 @@ func (d Decision) Step() session.Step[Reason] {
 	return session.Step[Reason]{Action: d.Action, Reason: d.Reason, After: d.After}
 }
 
-// Run identifies one run of one agent: its attempt to fence, or a try to undo that. The zero value is no run.
-type Run struct {
-	Attempt int32
-	Agent   string
-	// Undo reports that the agent undoes the fence, and Try is the number of this try.
-	Undo bool
-	Try  int32
-}
-
 func wait(why Reason, after time.Duration) Decision { return Decision{Reason: why, After: after} }
 func step(a Action, why Reason) Decision            { return Decision{Action: a, Reason: why} }
 func listPods(why Reason) Decision {
@@ -61,6 +54,9 @@ func Decide(f Facts, now time.Time) Decision {
 	return d
 }
 
+// decide finds the state of the fence, which has a function of its own: requested, attempting (attempt.go), proven, end
+// and returned, in the order of a fence's life. The status of the NodeFence holds the state, so that another process
+// continues at it.
 func decide(f Facts, now time.Time) Decision {
 	fence := f.Fence
 	switch {
@@ -88,20 +84,6 @@ func decide(f Facts, now time.Time) Decision {
 	return requested(f, now)
 }
 
-// withdraw handles a fence in force that has lost its finalizer, as by --release-finalizers. Nothing has kept it since:
-// a person may have undone the work of the agents. It is no evidence any more, and does not end either, because its
-// node may run processes whose replacements write.
-func withdraw(f Facts, now time.Time) Decision {
-	if !f.FenceRead.Fresh(now) {
-		return step(ReadFence, ReasonNeedsReboot)
-	}
-	return f.write(ReasonNeedsReboot, func(s *v1alpha1.NodeFenceStatus) {
-		set(s, now, v1alpha1.ConditionReleased, false, ReasonNeedsReboot)
-		set(s, now, v1alpha1.ConditionFenced, false, ReasonNeedsReboot)
-		meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionFenced).Status = metav1.ConditionUnknown
-	})
-}
-
 // leftover handles a node that has a taint of this project, and no NodeFence that this project still keeps. Either a
 // person has removed the finalizer or copied the Node, or a request of a former leader was carried out after the end of
 // the fence.
@@ -117,27 +99,18 @@ func leftover(f Facts, now time.Time) Decision {
 	return wait(ReasonNoFence, 0)
 }
 
-// returned handles a fence that has ended, whose object is kept for some time. A late request of a former leader may
-// still have tainted the node.
-func returned(f Facts, now time.Time) Decision {
-	switch {
-	case f.TaintSeen && !f.FenceRead.Fresh(now): // an earlier fence with this name may have added the taint
-		return step(ReadFence, ReasonReturned)
-	case f.TaintSeen && !f.NodeRead.FreshAfter(f.FenceRead, now):
-		return step(ReadNode, ReasonReturned)
-	case f.TaintSeen && f.Node.Tainted():
-		return step(RemoveTaint, ReasonReturned)
-	case f.Fence.Terminating:
-		return step(RemoveFinalizer, ReasonReturned)
+// withdraw handles a fence in force that has lost its finalizer, as by --release-finalizers. Nothing has kept it since:
+// a person may have undone the work of the agents. It is no evidence any more, and does not end either, because its
+// node may run processes whose replacements write.
+func withdraw(f Facts, now time.Time) Decision {
+	if !f.FenceRead.Fresh(now) {
+		return step(ReadFence, ReasonNeedsReboot)
 	}
-	left := f.Rules.keepReturned() - now.Sub(f.Fence.since(v1alpha1.ConditionReturned).Time)
-	switch {
-	case left > 0:
-		return wait(ReasonReturned, left)
-	case !f.FenceRead.Fresh(now):
-		return step(ReadFence, ReasonReturned)
-	}
-	return step(DeleteFence, ReasonReturned)
+	return f.write(ReasonNeedsReboot, func(s *v1alpha1.NodeFenceStatus) {
+		set(s, now, v1alpha1.ConditionReleased, false, ReasonNeedsReboot)
+		set(s, now, v1alpha1.ConditionFenced, false, ReasonNeedsReboot)
+		meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionFenced).Status = metav1.ConditionUnknown
+	})
 }
 
 // requested handles a fence without a proof and without a working agent. It records the next attempt, with the state of
@@ -189,213 +162,283 @@ func (f Facts) idle(why Reason, pause time.Duration) Decision {
 	return wait(ReasonHealthCheckGaveUp, 0)
 }
 
-// attempting handles a fence with an agent at work.
-func attempting(f Facts, now time.Time) Decision {
-	attempt := f.Fence.attempt()
-	agent := f.Fence.agent(attempt.Agent)
-	if agent == nil { // the API allows no such change of the spec
-		return f.end(attempt, v1alpha1.ResultFailed, "The spec has no agent of this name.", now)
-	}
-	if agent.Manual != nil {
-		return byHand(f, attempt, agent, now)
-	}
-	if f.Fence.Status.Proof != nil && !f.NodeRead.FreshAfter(f.FenceRead, now) {
-		return step(ReadNode, ReasonFencing)
-	}
-	run := Run{Attempt: attempt.Number, Agent: attempt.Agent}
-	if f.Run.Of != run || !f.Run.Read.Fresh(now) {
-		return runStep(ReadRun, ReasonFencing, run)
-	}
-	return f.running(attempt, agent, now)
-}
-
-// running handles an attempt whose agent was asked for its result.
-func (f Facts) running(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now time.Time) Decision {
-	run := f.Run.Of
-	left := agent.Timeout.Duration - now.Sub(attempt.StartedAt.Time)
-	over := f.over(left)
-	state := f.Run.State
+// proven handles a fence in force, and one that was in force until it lost its finalizer.
+func proven(f Facts, now time.Time) Decision {
 	switch {
-	case f.proves(): // even after the timeout
-		return f.prove(attempt, agent, f.Run.Message, now)
-	case state == RunFailed:
-		return f.end(attempt, v1alpha1.ResultFailed, f.words(attempt), now)
-	case state == RunAbsent && over == "":
-		return f.start(attempt, run, now)
-	case state == Running && over == "":
-		return f.working(attempt, agent, min(left, agentPoll))
-	case state == RunSucceeded, state == RunAbsent, state != Running && f.hurried():
-		return f.end(attempt, over, f.words(attempt), now)
-	case -left > stopGrace && (state != Running || f.Sight.Refused == run): // a running agent is stopped, however late
-		return f.end(attempt, over, f.words(attempt), now)
-	case state == Running:
-		return f.stop(attempt, agent, over, now)
+	case !f.NodeRead.FreshAfter(f.FenceRead, now): // and therefore after the proof
+		return step(ReadNode, ReasonFenced)
+	case !f.LeaseRead.FreshAfter(f.NodeRead, now):
+		return step(ReadLease, ReasonFenced)
+	case f.runsOn(now) && !unkept(&f.Fence.Status):
+		return contradicted(f, now)
+	case f.booted() && f.Node.Tainted(): // at once: new pods would lose their volumes if the node became NotReady
+		return step(RemoveTaint, f.reasonOfBoot())
+	case f.replaced():
+		return wait(ReasonMachineReplaced, nodePoll)
+	case f.back():
+		return leave(f, ReasonRebooted, now)
+	case unkept(&f.Fence.Status):
+		return f.forsaken()
+	case !f.Node.Found:
+		return gone(f, now)
+	case f.Fence.Vacant():
+		return f.fenced(ReasonFenced, now)
+	case f.Fence.OfVolumes():
+		return f.shun(f.volumes(now), now)
+	case f.Fence.Status.Proof.Covers != v1alpha1.CoversUntilUnfenced, f.Node.BootID != f.Fence.Status.Proof.BootID:
+		return f.goOn(now)
 	}
-	return wait(state.reason(), agentPoll)
+	return release(f, now)
 }
 
-// proves reports whether the agent's success is accepted as a proof.
-func (f Facts) proves() bool {
-	return f.Run.State == RunSucceeded && !f.Fence.ended() && !f.settled() && !f.overtaken()
+// contradicted handles a node that has renewed its Lease since the proof, without a reboot. A booting node renews its
+// Lease some seconds before it writes its new boot ID, and may be cut off in between. The renewals must therefore go on
+// for as long as a node may be silent.
+func contradicted(f Facts, now time.Time) Decision {
+	if f.Sight.RunsSince.IsZero() || f.Sight.LeaseSince.Sub(f.Sight.RunsSince) < f.Rules.silentAfter() {
+		return wait(ReasonNodeRuns, nodePoll)
+	}
+	return f.write(ReasonContradicted, func(s *v1alpha1.NodeFenceStatus) {
+		attempt := find(s, s.Proof.Attempt)
+		attempt.Result, attempt.TerminatingPods = v1alpha1.ResultContradicted, nil
+		s.Proof = nil
+		set(s, now, v1alpha1.ConditionFenced, false, ReasonContradicted)
+	})
 }
 
-// working handles an agent that has no result yet. A likely obstacle to its success is recorded now, because stopping
-// the agent removes its object. An older kind drops the record, so that no event of the watch follows the write.
-func (f Facts) working(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, after time.Duration) Decision {
-	d := wait(ReasonFencing, after)
+// reasonOfBoot is the reason for a changed boot ID.
+func (f Facts) reasonOfBoot() Reason {
+	if f.replaced() {
+		return ReasonMachineReplaced
+	}
+	return ReasonRebooted
+}
+
+// forsaken handles a fence that is no evidence any more, until its node is rebooted or a person ends it. Without a
+// proof, its node must not keep a taint, which releases nothing by its removal.
+func (f Facts) forsaken() Decision {
+	if f.Node.Tainted() {
+		return step(RemoveTaint, ReasonNeedsReboot)
+	}
+	return wait(ReasonNeedsReboot, nodePoll)
+}
+
+// gone handles a fence in force whose Node was deleted. Only a person ends it while an agent has something to undo,
+// because the state of the machine is unknown. An empty node is recorded, so that policies stop counting the fence.
+func gone(f Facts, now time.Time) Decision {
+	switch list := f.list(f.Remaining.All, ReasonNodeDeleted, now); {
+	case f.Fence.toUndo() == nil:
+		return leave(f, ReasonNodeGone, now)
+	case f.Fence.Vacant():
+		return wait(ReasonNodeDeleted, nodePoll)
+	case list.Action != Wait:
+		return list
+	case !f.Remaining.All.none():
+		return wait(ReasonNodeDeleted, nodePoll)
+	}
+	return f.fenced(ReasonNodeDeleted, now)
+}
+
+// fenced records the reason of a fence in force.
+func (f Facts) fenced(why Reason, now time.Time) Decision {
+	return f.write(why, func(s *v1alpha1.NodeFenceStatus) { set(s, now, v1alpha1.ConditionFenced, true, why) })
+}
+
+// volumes handles a fence in force that keeps a node from volumes, and tries the remaining agents of volumes as well.
+func (f Facts) volumes(now time.Time) Decision {
+	why := ReasonFenced
+	if f.Fence.Terminating || f.renewed() && !f.silent(now) {
+		why = ReasonNeedsReboot
+	}
+	agent, pause := f.Fence.nextOfVolumes(now)
 	switch {
-	case agent.NetworkFence != nil && !attempt.ObjectSeen:
-		d = f.write(ReasonFencing, func(s *v1alpha1.NodeFenceStatus) { find(s, attempt.Number).ObjectSeen = true })
-	case f.Run.Removal != RemovalDeletes:
-	case attempt.Message == "":
-		d = f.write(ReasonAgentDeletesPods, func(s *v1alpha1.NodeFenceStatus) {
-			find(s, attempt.Number).Message = ReasonAgentDeletesPods.Sentence()
-		})
-	default:
-		d.Reason = ReasonAgentDeletesPods
+	case agent == "", f.Fence.Terminating, f.booted(), f.Fence.Spec.PolicyName != "" && !f.Node.NotReady():
+		return wait(why, nodePoll)
+	case pause > 0:
+		return wait(why, min(pause, nodePoll))
 	}
-	d.After = after
+	return f.write(ReasonFencing, func(s *v1alpha1.NodeFenceStatus) { f.begin(s, agent, now) })
+}
+
+// shun replaces a wait by the step that keeps new pods from a node without its volumes, where they could not start. Any
+// other step is more urgent. Another boot ID ends that, whether of this machine or of another one: the end of the fence
+// may take long, and most pods need none of these volumes.
+func (f Facts) shun(d Decision, now time.Time) Decision {
+	switch {
+	case d.Action != Wait, !f.Fence.OfVolumes(), unkept(&f.Fence.Status), !f.NodeRead.FreshAfter(f.FenceRead, now),
+		!f.Node.Found:
+		return d
+	case f.booted() && f.Node.Tainted():
+		return step(RemoveTaint, f.reasonOfBoot())
+	case !f.booted() && !f.Fence.ended() && (!f.Node.VolumesFenced || f.Node.OwnTaint):
+		return addTaint(VolumesFenced, d.Reason)
+	}
 	return d
 }
 
-// stop stops an agent at work, except for an agent of volumes, which only undoes its fence when the NodeFence ends.
-// Another agent may have fenced, or be about to fence, the same addresses in the same storage system, and its proof
-// would be void.
-func (f Facts) stop(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, over v1alpha1.Result, now time.Time) Decision {
-	if agent.Covers == v1alpha1.CoversVolumes {
-		return f.end(attempt, over, f.words(attempt), now)
+// goOn handles a fence in force whose node must not be tainted. A node that does not return from a reboot has released
+// the pods that were terminating before. For other held pods the next agent is tried, except an agent of volumes, which
+// releases no pod. The proof stays in force until the next one replaces it.
+func (f Facts) goOn(now time.Time) Decision {
+	proof := f.Fence.Status.Proof
+	agent, pause := f.Fence.next(now)
+	if !f.Fence.confirmed() {
+		pause = max(pause, returnPatience-now.Sub(proof.ProvenAt.Time))
 	}
-	return runStep(StopRun, reasonOf(over), f.Run.Of)
+	switch {
+	case proof.Covers != v1alpha1.CoversReboot, agent == "", f.Fence.agent(agent).Covers == v1alpha1.CoversVolumes,
+		pause > 0, !f.Node.NotReady(), f.Node.OwnTaint,
+		f.Node.ControlPlane && !f.Fence.Spec.AllowControlPlane:
+		return wait(ReasonFenced, nodePoll)
+	case !f.Remaining.Read.FreshAfter(f.LeaseRead, now):
+		return listPods(ReasonFenced)
+	case !f.leavesHeld():
+		return wait(ReasonFenced, nodePoll)
+	}
+	return f.write(ReasonFencing, func(s *v1alpha1.NodeFenceStatus) { f.begin(s, agent, now) })
 }
 
-// start starts an agent. For a fence of a policy, or beside the proof of a reboot, the node must be NotReady, because
-// it may have come back since the attempt was recorded. Beside a proof of volumes, a node that runs is no reason to
-// leave the others open.
-func (f Facts) start(attempt *v1alpha1.Attempt, run Run, now time.Time) Decision {
+// leavesHeld reports whether a held, terminating pod remains on the node that the proof does not release.
+func (f Facts) leavesHeld() bool {
+	released := find(&f.Fence.Status, f.Fence.Status.Proof.Attempt).TerminatingPods
+	return slices.ContainsFunc(f.Remaining.Held, func(pod types.UID) bool { return !slices.Contains(released, pod) })
+}
+
+// release taints a node that does not run, so that Kubernetes deletes its pods and detaches its volumes. A node that is
+// still Ready is not tainted, because its volumes would be detached under running processes. Ready stays True for some
+// time after a node has died.
+func release(f Facts, now time.Time) Decision {
 	switch {
-	case f.Fence.Spec.PolicyName == "" && (f.Fence.Status.Proof == nil || f.Fence.OfVolumes()):
+	case !f.Node.OwnTaint && !f.Node.NotReady():
+		return wait(ReasonNodeStillReady, nodePoll)
+	case !f.Node.OwnTaint:
+		return addTaint(OutOfService, ReasonReleased)
+	case !f.Fence.is(v1alpha1.ConditionReleased):
+		return f.write(ReasonReleased, func(s *v1alpha1.NodeFenceStatus) {
+			set(s, now, v1alpha1.ConditionReleased, true, ReasonReleased)
+		})
+	case f.Fence.Spec.Unfence != v1alpha1.UnfenceWhenReleased:
+		return wait(ReasonReleased, nodePoll)
+	}
+	return leave(f, ReasonReleased, now)
+}
+
+// leave begins the end of the fence once the node is empty of the pods and volumes from before. A rebooted node may run
+// new pods, so that only terminating ones count there.
+func leave(f Facts, why Reason, now time.Time) Decision {
+	remains := f.Remaining.All
+	if why == ReasonRebooted {
+		remains = f.Remaining.Leaving
+	}
+	if why == ReasonRebooted && f.keepsPods() {
+		remains.Pods = 0
+	}
+	switch list := f.list(remains, why, now); {
+	case list.Action != Wait:
+		return list
+	case !remains.none():
+		return wait(ReasonRemainsOnNode, nodePoll)
+	}
+	return end(f, why, now)
+}
+
+// list returns the step that lists the pods and VolumeAttachments of the node after the last read of the Lease, no step
+// once they are known. VolumeAttachments are only listed once no pod keeps the fence, because no selector finds them by
+// node.
+func (f Facts) list(remains Remains, why Reason, now time.Time) Decision {
+	switch {
+	case !f.Remaining.Read.FreshAfter(f.LeaseRead, now):
+		return listPods(why)
+	case f.Remaining.PodsOnly && remains.Pods == 0:
+		return step(ListRemaining, why)
+	}
+	return Decision{}
+}
+
+// keepsPods reports whether terminating pods on a rebooted node may wait for the end of the fence, so that the fence
+// must not wait for them. An agent of volumes that has proven nothing may come into force after the boot, and then
+// hinders the unmount of ended pods (hindered in the engine podsafety). A proof of another coverage is no evidence on a
+// Ready node. After a proof of volumes, the reboot ends the obstacle, and locks rely on the wait (fenced in the engine
+// singlenode).
+func (f Facts) keepsPods() bool {
+	return f.Node.Ready == objects.ReadyTrue && !f.Fence.OfVolumes() && f.Fence.MayKeepVolumes()
+}
+
+// end ends the fence, which is no proof from the first write on. The agents then undo their fences in reverse order,
+// including any that proved nothing, because a stopped agent may still have fenced the node. The taint is removed last,
+// but at once if the node runs again.
+func end(f Facts, why Reason, now time.Time) Decision {
+	if f.Fence.is(v1alpha1.ConditionFenced) || unkept(&f.Fence.Status) {
+		return f.write(ReasonUnfencing, func(s *v1alpha1.NodeFenceStatus) {
+			set(s, now, v1alpha1.ConditionFenced, false, ReasonUnfencing)
+		})
+	}
+	switch { // first, since agents may take long: new pods on the node would lose their volumes
+	case f.TaintSeen && !f.NodeRead.FreshAfter(f.FenceRead, now):
+		return step(ReadNode, why)
+	case f.TaintSeen && f.booted() && f.Node.Tainted():
+		return step(RemoveTaint, why)
+	}
+	if attempt := f.Fence.toUndo(); attempt != nil {
+		return f.undo(attempt, now)
+	}
+	return finish(f, why, now)
+}
+
+// finish ends a fence that the agents have undone.
+func finish(f Facts, why Reason, now time.Time) Decision {
+	awaits := f.Fence.Status.Proof != nil && !f.Fence.ended() && f.Node.Found && !f.back()
+	switch {
 	case !f.NodeRead.FreshAfter(f.FenceRead, now):
-		return step(ReadNode, ReasonFencing)
-	case !f.Node.NotReady():
-		return f.end(attempt, v1alpha1.ResultCanceled, ReasonNodeReady.Sentence(), now)
+		return step(ReadNode, why)
+	case !f.LeaseRead.FreshAfter(f.FenceRead, now):
+		return step(ReadLease, why)
+	case f.booted() && f.Node.Tainted(): // added by a late request of a former leader
+		return step(RemoveTaint, why)
+	case awaits:
+		return wait(f.awaits(now), nodePoll)
+	case f.Node.Tainted():
+		return step(RemoveTaint, why)
+	case why == ReasonRebooted && !f.Node.Found:
+		why = ReasonNodeGone
 	}
-	return runStep(StartRun, ReasonFencing, run)
-}
-
-// hurried reports whether to stop waiting for an agent that does not end or does not answer. A person has either
-// confirmed the fence or abandoned its undo.
-func (f Facts) hurried() bool { return f.Fence.abandoned() || !f.Fence.ended() && f.settled() }
-
-// settled reports whether a confirmation replaces the agent at work, which it never does beside a proof of volumes.
-func (f Facts) settled() bool { return !f.Fence.OfVolumes() && f.Fence.confirmed() }
-
-// reason is the reason to wait for an agent without a result.
-func (s RunState) reason() Reason {
-	if s == RunStopping {
-		return ReasonAgentStopping
-	}
-	return ReasonAgentUnusable
-}
-
-// over returns the result to record for an agent that has to be stopped, or "".
-func (f Facts) over(left time.Duration) v1alpha1.Result {
-	switch {
-	case f.Fence.ended(), f.settled(), f.overtaken(), f.Fence.GivenUp:
-		return v1alpha1.ResultCanceled
-	case left <= 0:
-		return v1alpha1.ResultTimedOut
-	}
-	return ""
-}
-
-// overtaken reports whether a fence in force is about to end, or is no evidence any more, so that proofs for further
-// volumes do not matter.
-func (f Facts) overtaken() bool {
-	return f.Fence.Status.Proof != nil && (f.Fence.Terminating || !f.Node.Found || f.booted() ||
-		unkept(&f.Fence.Status))
-}
-
-// byHand handles an attempt that waits for a person's confirmation.
-func byHand(f Facts, attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now time.Time) Decision {
-	left := agent.Timeout.Duration - now.Sub(attempt.StartedAt.Time)
-	switch {
-	case f.Fence.ended():
-		return f.end(attempt, v1alpha1.ResultCanceled, "", now)
-	case f.Fence.confirmed():
-		return f.prove(attempt, agent, f.Fence.Spec.Confirmation, now)
-	case f.Fence.GivenUp:
-		return f.end(attempt, v1alpha1.ResultCanceled, "", now)
-	case left <= 0:
-		return f.end(attempt, v1alpha1.ResultTimedOut, "", now)
-	}
-	return wait(ReasonWaitsForConfirmation, left)
-}
-
-// prove records a proof, with the state of the node after it.
-func (f Facts) prove(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, message string, now time.Time) Decision {
-	after := f.Run.Read
-	if agent.Manual != nil {
-		after = f.FenceRead
-	}
-	switch {
-	case !f.NodeRead.FreshAfter(after, now):
-		return step(ReadNode, ReasonFenced)
-	case !f.LeaseRead.FreshAfter(after, now):
-		return step(ReadLease, ReasonFenced)
-	case agent.Manual == nil && f.outran(attempt, agent.Covers):
-		return f.end(attempt, v1alpha1.ResultFailed,
-			"The node was rebooted while its agent was at work, or another machine has its name.", now)
-	}
-	return f.write(ReasonFenced, func(s *v1alpha1.NodeFenceStatus) {
-		conclude(s, attempt.Number, v1alpha1.ResultProven, message, now)
-		if f.Fence.OfVolumes() {
-			s.Proof.Volumes = append(s.Proof.Volumes, f.covered(agent))
-			return
-		}
-		s.Proof = &v1alpha1.Proof{Attempt: attempt.Number, Agent: agent.Name, Covers: agent.Covers,
-			ProvenAt: metav1.NewTime(now), BootID: f.Node.BootID, MachineID: f.Node.Machine.MachineID,
-			SystemUUID: f.Node.Machine.SystemUUID, LeaseVersion: f.Lease.ResourceVersion}
-		// The node may have booted before its agent reported success, or its Node may be gone.
-		if agent.Covers == v1alpha1.CoversReboot || !f.Node.Found {
-			s.Proof.BootID = attempt.BootID
-		}
-		if !f.Node.Found {
-			s.Proof.MachineID, s.Proof.SystemUUID = attempt.MachineID, attempt.SystemUUID
-		}
-		if agent.NetworkFence != nil {
-			s.Proof.Volumes = []v1alpha1.CoveredVolumes{f.covered(agent)}
-		}
-		set(s, now, v1alpha1.ConditionFenced, true, ReasonFenced)
+	return f.write(why, func(s *v1alpha1.NodeFenceStatus) {
+		set(s, now, v1alpha1.ConditionFenced, false, why)
+		set(s, now, v1alpha1.ConditionReleased, false, why)
+		set(s, now, v1alpha1.ConditionReturned, true, why)
 	})
 }
 
-// covered returns the volumes that an agent has cut the node off from.
-func (f Facts) covered(agent *v1alpha1.Agent) v1alpha1.CoveredVolumes {
-	of := agent.NetworkFence
-	out := v1alpha1.CoveredVolumes{Agent: agent.Name, Driver: of.Driver, Volumes: of.Volumes,
-		VolumeAttributes: of.VolumeAttributes}
-	if out.Volumes != v1alpha1.VolumesAll && len(out.VolumeAttributes) == 0 {
-		out.VolumeAttributes = f.Run.Attributes
+// awaits returns the reason why an undone fence has not ended: the node is not back.
+func (f Facts) awaits(now time.Time) Reason {
+	switch {
+	case f.runsOn(now):
+		return ReasonNodeRuns
+	case f.replaced():
+		return ReasonMachineReplaced
 	}
-	return out
+	return ReasonAwaitsReturn
 }
 
-// outran reports whether an agent's success may no longer be true of the node: the node has booted after it was powered
-// off, or another machine has its name since the attempt began.
-func (f Facts) outran(attempt *v1alpha1.Attempt, covers v1alpha1.Coverage) bool {
-	other := objects.Machine{MachineID: attempt.MachineID, SystemUUID: attempt.SystemUUID}.IsOther(f.Node.Machine)
-	return f.Node.Found && f.Node.BootID != attempt.BootID && (covers == v1alpha1.CoversUntilUnfenced || other)
-}
-
-// end records that an attempt has ended without a proof.
-func (f Facts) end(attempt *v1alpha1.Attempt, result v1alpha1.Result, message string, now time.Time) Decision {
-	return f.write(reasonOf(result), func(s *v1alpha1.NodeFenceStatus) {
-		conclude(s, attempt.Number, result, message, now)
-		if agent := f.Fence.agent(attempt.Agent); agent != nil && agent.NetworkFence != nil && f.Run.exists() {
-			find(s, attempt.Number).ObjectSeen = true
-		}
-		if s.Proof == nil {
-			set(s, now, v1alpha1.ConditionFenced, false, reasonOf(result), "Agent "+attempt.Agent+": "+message)
-		}
-	})
+// returned handles a fence that has ended, whose object is kept for some time. A late request of a former leader may
+// still have tainted the node.
+func returned(f Facts, now time.Time) Decision {
+	switch {
+	case f.TaintSeen && !f.FenceRead.Fresh(now): // an earlier fence with this name may have added the taint
+		return step(ReadFence, ReasonReturned)
+	case f.TaintSeen && !f.NodeRead.FreshAfter(f.FenceRead, now):
+		return step(ReadNode, ReasonReturned)
+	case f.TaintSeen && f.Node.Tainted():
+		return step(RemoveTaint, ReasonReturned)
+	case f.Fence.Terminating:
+		return step(RemoveFinalizer, ReasonReturned)
+	}
+	left := f.Rules.keepReturned() - now.Sub(f.Fence.since(v1alpha1.ConditionReturned).Time)
+	switch {
+	case left > 0:
+		return wait(ReasonReturned, left)
+	case !f.FenceRead.Fresh(now):
+		return step(ReadFence, ReasonReturned)
+	}
+	return step(DeleteFence, ReasonReturned)
 }

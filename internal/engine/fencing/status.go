@@ -15,45 +15,6 @@ import (
 // maxAttempts, maxPods and maxMessage are bounds of the API (pkg/apis/fencing/v1alpha1).
 const maxAttempts, maxPods, maxMessage = 16, 1024, 2048
 
-// is reports whether a condition of the fence is True.
-func (f Fence) is(condition string) bool {
-	return meta.IsStatusConditionTrue(f.Status.Conditions, condition)
-}
-
-// unkept reports whether the proof was withdrawn because the finalizer was gone while the fence was in force.
-func unkept(s *v1alpha1.NodeFenceStatus) bool {
-	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionFenced)
-	return c != nil && c.Status == metav1.ConditionUnknown
-}
-
-// since returns the last transition time of a condition, or the zero time if the condition is missing.
-func (f Fence) since(condition string) metav1.Time {
-	if c := meta.FindStatusCondition(f.Status.Conditions, condition); c != nil {
-		return c.LastTransitionTime
-	}
-	return metav1.Time{}
-}
-
-// Vacant reports whether the fence is in force, its Node was deleted and the node was found empty. Such a fence
-// releases no more pods and stays only for the undo of its agents.
-func (f Fence) Vacant() bool {
-	c := meta.FindStatusCondition(f.Status.Conditions, v1alpha1.ConditionFenced)
-	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == string(ReasonNodeDeleted)
-}
-
-// reason is the reason of a step that only reads the fence.
-func (f Fence) reason() Reason {
-	switch {
-	case f.ended():
-		return ReasonUnfencing
-	case f.Status.Proof != nil:
-		return ReasonFenced
-	case f.attempt() != nil:
-		return ReasonFencing
-	}
-	return ReasonRequested
-}
-
 // write returns the step that writes the status after change.
 func (f Facts) write(why Reason, change func(*v1alpha1.NodeFenceStatus)) Decision {
 	status := f.Fence.Status.DeepCopy()
@@ -161,4 +122,39 @@ func reasonOf(r v1alpha1.Result) Reason {
 	case v1alpha1.ResultFailed:
 	}
 	return ReasonAgentFailed
+}
+
+// remediated sets the conditions Processing and Succeeded, which node health checks read. They try the next remediator
+// as soon as Succeeded is False.
+func (f Fence) remediated(s *v1alpha1.NodeFenceStatus, now time.Time) {
+	f.Status = *s
+	processing, succeeded, why := f.remediation()
+	if why == "" {
+		return
+	}
+	c := metav1.Condition{Type: v1alpha1.ConditionProcessing, Status: processing, Reason: string(why),
+		Message: why.Sentence(), ObservedGeneration: f.Generation, LastTransitionTime: metav1.NewTime(now)}
+	meta.SetStatusCondition(&s.Conditions, c)
+	c.Type, c.Status = v1alpha1.ConditionSucceeded, succeeded
+	meta.SetStatusCondition(&s.Conditions, c)
+}
+
+// remediation returns the conditions Processing and Succeeded and their reason, which is empty before the first
+// attempt. A proof counts as success even after the end of its fence, unless the node has contradicted it.
+func (f Fence) remediation() (processing, succeeded metav1.ConditionStatus, why Reason) {
+	switch {
+	case f.Status.Proof != nil:
+		return metav1.ConditionFalse, metav1.ConditionTrue, ReasonFenced
+	case f.returned():
+		return metav1.ConditionFalse, metav1.ConditionFalse, ReasonReturned
+	case f.attempt() != nil:
+		return metav1.ConditionTrue, metav1.ConditionUnknown, ReasonFencing
+	case f.GivenUp:
+		return metav1.ConditionFalse, metav1.ConditionFalse, ReasonHealthCheckGaveUp
+	case f.exhausted():
+		return metav1.ConditionFalse, metav1.ConditionFalse, ReasonAllAgentsFailed
+	case len(f.Status.Attempts) > 0:
+		return metav1.ConditionTrue, metav1.ConditionUnknown, ReasonFencing
+	}
+	return "", "", ""
 }
