@@ -34,9 +34,9 @@ func attempting(f Facts, now time.Time) Decision {
 func byHand(f Facts, attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now time.Time) Decision {
 	left := agent.Timeout.Duration - now.Sub(attempt.StartedAt.Time)
 	switch {
-	case f.Fence.ended():
+	case f.Fence.Ending():
 		return f.end(attempt, v1alpha1.ResultCanceled, "", now)
-	case f.Fence.confirmed():
+	case f.Fence.Confirmed():
 		return f.prove(attempt, agent, f.Fence.Spec.Confirmation, now)
 	case f.Fence.GivenUp:
 		return f.end(attempt, v1alpha1.ResultCanceled, "", now)
@@ -73,20 +73,20 @@ func (f Facts) running(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now tim
 
 // proves reports whether the agent's success is accepted as a proof.
 func (f Facts) proves() bool {
-	return f.Run.State == RunSucceeded && !f.Fence.ended() && !f.settled() && !f.overtaken()
+	return f.Run.State == RunSucceeded && !f.Fence.Ending() && !f.settled() && !f.overtaken()
 }
 
 // hurried reports whether to stop waiting for an agent that does not end or does not answer. A person has either
 // confirmed the fence or abandoned its undo.
-func (f Facts) hurried() bool { return f.Fence.abandoned() || !f.Fence.ended() && f.settled() }
+func (f Facts) hurried() bool { return f.Fence.abandoned() || !f.Fence.Ending() && f.settled() }
 
 // settled reports whether a confirmation replaces the agent at work, which it never does beside a proof of volumes.
-func (f Facts) settled() bool { return !f.Fence.OfVolumes() && f.Fence.confirmed() }
+func (f Facts) settled() bool { return !f.Fence.OfVolumes() && f.Fence.Confirmed() }
 
 // over returns the result to record for an agent that has to be stopped, or "".
 func (f Facts) over(left time.Duration) v1alpha1.Result {
 	switch {
-	case f.Fence.ended(), f.settled(), f.overtaken(), f.Fence.GivenUp:
+	case f.Fence.Ending(), f.settled(), f.overtaken(), f.Fence.GivenUp:
 		return v1alpha1.ResultCanceled
 	case left <= 0:
 		return v1alpha1.ResultTimedOut

@@ -64,7 +64,7 @@ func decide(f Facts, now time.Time) Decision {
 		return leftover(f, now)
 	case fence.unowned():
 		return wait(ReasonNoFence, 0)
-	case fence.returned():
+	case fence.Returned():
 		return returned(f, now)
 	case !fence.Finalized && fence.is(v1alpha1.ConditionFenced):
 		return withdraw(f, now)
@@ -74,7 +74,7 @@ func decide(f Facts, now time.Time) Decision {
 		return step(ReadFence, fence.reason())
 	case fence.attempt() != nil:
 		return f.shun(attempting(f, now), now)
-	case fence.ended():
+	case fence.Ending():
 		return end(f, ReasonEnded, now)
 	case fence.Status.Proof != nil && !fence.is(v1alpha1.ConditionFenced) && !unkept(&fence.Status):
 		return end(f, ReasonRebooted, now) // the end has begun
@@ -175,7 +175,7 @@ func proven(f Facts, now time.Time) Decision {
 		return step(RemoveTaint, f.reasonOfBoot())
 	case f.replaced():
 		return wait(ReasonMachineReplaced, nodePoll)
-	case f.back():
+	case f.Back():
 		return leave(f, ReasonRebooted, now)
 	case unkept(&f.Fence.Status):
 		return f.forsaken()
@@ -270,7 +270,7 @@ func (f Facts) shun(d Decision, now time.Time) Decision {
 		return d
 	case f.booted() && f.Node.Tainted():
 		return step(RemoveTaint, f.reasonOfBoot())
-	case !f.booted() && !f.Fence.ended() && (!f.Node.VolumesFenced || f.Node.OwnTaint):
+	case !f.booted() && !f.Fence.Ending() && (!f.Node.VolumesFenced || f.Node.OwnTaint):
 		return addTaint(VolumesFenced, d.Reason)
 	}
 	return d
@@ -282,7 +282,7 @@ func (f Facts) shun(d Decision, now time.Time) Decision {
 func (f Facts) goOn(now time.Time) Decision {
 	proof := f.Fence.Status.Proof
 	agent, pause := f.Fence.next(now)
-	if !f.Fence.confirmed() {
+	if !f.Fence.Confirmed() {
 		pause = max(pause, returnPatience-now.Sub(proof.ProvenAt.Time))
 	}
 	switch {
@@ -387,7 +387,7 @@ func end(f Facts, why Reason, now time.Time) Decision {
 
 // finish ends a fence that the agents have undone.
 func finish(f Facts, why Reason, now time.Time) Decision {
-	awaits := f.Fence.Status.Proof != nil && !f.Fence.ended() && f.Node.Found && !f.back()
+	awaits := f.Fence.Status.Proof != nil && !f.Fence.Ending() && f.Node.Found && !f.Back()
 	switch {
 	case !f.NodeRead.FreshAfter(f.FenceRead, now):
 		return step(ReadNode, why)

@@ -98,6 +98,28 @@ type RemainingFacts struct {
 	All Remains
 }
 
+// AddPod counts a pod of the node.
+func (r *RemainingFacts) AddPod(pod objects.Pod) {
+	if pod.Terminating {
+		r.Terminating = append(r.Terminating, pod.UID)
+	}
+	if pod.Held && pod.Terminating {
+		r.Held = append(r.Held, pod.UID)
+		r.Leaving.Pods++
+	}
+	if pod.Held || len(pod.Claims) > 0 && pod.UsesVolumes() {
+		r.All.Pods++
+	}
+}
+
+// AddAttachment counts a VolumeAttachment of the node.
+func (r *RemainingFacts) AddAttachment(terminating bool) {
+	r.All.VolumeAttachments++
+	if terminating {
+		r.Leaving.VolumeAttachments++
+	}
+}
+
 // Remains counts the objects that are left on a node, as far as they matter for the end of a fence.
 type Remains struct{ Pods, VolumeAttachments int }
 
@@ -139,9 +161,6 @@ func (f Facts) booted() bool {
 	return p != nil && f.Node.Found && f.Node.BootID != "" && f.Node.BootID != p.BootID
 }
 
-// rebooted reports whether the node was rebooted after the proof.
-func (f Facts) rebooted() bool { return f.booted() && !f.replaced() }
-
 // replaced reports whether the boot ID may belong to another machine that has taken the node's name. That proves no
 // reboot of the fenced machine, which may run on.
 func (f Facts) replaced() bool {
@@ -154,6 +173,7 @@ func machineOf(p *v1alpha1.Proof) objects.Machine {
 	return objects.Machine{MachineID: p.MachineID, SystemUUID: p.SystemUUID}
 }
 
-// back reports whether the node has come back: it was rebooted and has renewed its Lease after the proof. A Ready
-// condition alone is not enough for a fence of volumes, because writes still buffered on the node would reach them.
-func (f Facts) back() bool { return f.rebooted() && f.renewed() }
+// Back reports whether the node has come back: it was rebooted and has renewed its Lease after the proof. It is false
+// without a proof, and while a fact is unknown. A Ready condition alone is not enough for a fence of volumes, because
+// writes still buffered on the node would reach them.
+func (f Facts) Back() bool { return f.booted() && !f.replaced() && f.renewed() }

@@ -1,6 +1,7 @@
 package fencing
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -270,7 +271,7 @@ func TestFenceOf(t *testing.T) {
 	at := metav1.NewTime(now())
 	o := &v1alpha1.NodeFence{
 		ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "fence", ResourceVersion: "10", Generation: 3,
-			DeletionTimestamp: &at, Finalizers: []string{"example.com/other", Finalizer}},
+			CreationTimestamp: at, DeletionTimestamp: &at, Finalizers: []string{"example.com/other", Finalizer}},
 		Spec:   v1alpha1.NodeFenceSpec{Reason: "it is down"},
 		Status: v1alpha1.NodeFenceStatus{Phase: v1alpha1.PhaseFenced},
 	}
@@ -279,13 +280,56 @@ func TestFenceOf(t *testing.T) {
 		t.Error("nothing says that it was given up")
 	}
 	if f.Name != "node-1" || f.UID != "fence" || f.ResourceVersion != "10" || f.Generation != 3 || !f.Terminating ||
-		!f.Finalized || f.Spec.Reason != "it is down" || f.Status.Phase != v1alpha1.PhaseFenced {
+		!f.Created.Equal(now()) || !f.Finalized || f.Spec.Reason != "it is down" || f.Status.Phase != v1alpha1.PhaseFenced {
 		t.Errorf("%+v", f)
 	}
 	o.DeletionTimestamp, o.Finalizers = nil, []string{"example.com/other"}
 	o.Annotations = map[string]string{"remediation.medik8s.io/nhc-timed-out": ""}
 	if f = FenceOf(o); f.Terminating || f.Finalized || !f.GivenUp {
 		t.Errorf("%+v", f)
+	}
+}
+
+func TestRemainingFacts(t *testing.T) {
+	used := objects.Pod{UID: "pod", Node: "node-1", Claims: []string{"data"}}
+	pod := func(alter ...func(*objects.Pod)) objects.Pod {
+		p := used
+		for _, a := range alter {
+			a(&p)
+		}
+		return p
+	}
+	held := func(p *objects.Pod) { p.Held = true }
+	leaves := func(p *objects.Pod) { p.Terminating = true }
+	claimless := func(p *objects.Pod) { p.Claims = nil }
+	ended := func(p *objects.Pod) { p.Final, p.Succeeded, p.Reported = true, true, true }
+	uids, one := []types.UID{"pod"}, Remains{Pods: 1}
+	for name, c := range map[string]struct {
+		pod  objects.Pod
+		want RemainingFacts
+	}{
+		"running":                     {pod(), RemainingFacts{All: one}},
+		"one without a claim":         {pod(claimless), RemainingFacts{}},
+		"ended":                       {pod(ended), RemainingFacts{}},
+		"held":                        {pod(held), RemainingFacts{All: one}},
+		"ended, held":                 {pod(held, ended), RemainingFacts{All: one}},
+		"one without a claim, held":   {pod(held, claimless), RemainingFacts{All: one}},
+		"terminating":                 {pod(leaves), RemainingFacts{Terminating: uids, All: one}},
+		"terminating without a claim": {pod(leaves, claimless), RemainingFacts{Terminating: uids}},
+		"held and terminating": {pod(held, leaves),
+			RemainingFacts{Terminating: uids, Held: uids, Leaving: one, All: one}},
+	} {
+		var got RemainingFacts
+		if got.AddPod(c.pod); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+	var got RemainingFacts
+	got.AddAttachment(false)
+	got.AddAttachment(true)
+	want := RemainingFacts{All: Remains{VolumeAttachments: 2}, Leaving: Remains{VolumeAttachments: 1}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 

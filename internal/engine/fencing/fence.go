@@ -15,12 +15,13 @@ import (
 // Finalizer is the finalizer of every NodeFence whose fence has begun and not ended.
 const Finalizer = "csi-reclaimer.io/fence"
 
-// Fence holds the fields of a NodeFence that decisions need.
+// Fence is the record of a NodeFence.
 type Fence struct {
 	Name            string
 	UID             types.UID
 	ResourceVersion string
 	Generation      int64
+	Created         time.Time
 	// Terminating reports a deletionTimestamp, Finalized reports Finalizer, and GivenUp reports
 	// v1alpha1.AnnotationTimedOut.
 	Terminating, Finalized, GivenUp bool
@@ -28,11 +29,11 @@ type Fence struct {
 	Status                          v1alpha1.NodeFenceStatus
 }
 
-// FenceOf returns the fields of a NodeFence that decisions need, and shares memory with o.
+// FenceOf returns the record of a NodeFence, which shares memory with o.
 func FenceOf(o *v1alpha1.NodeFence) Fence {
 	_, givenUp := o.Annotations[v1alpha1.AnnotationTimedOut]
 	return Fence{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation,
-		Terminating: o.DeletionTimestamp != nil, Finalized: slices.Contains(o.Finalizers, Finalizer), GivenUp: givenUp,
+		Created: o.CreationTimestamp.Time, Terminating: o.DeletionTimestamp != nil, Finalized: slices.Contains(o.Finalizers, Finalizer), GivenUp: givenUp,
 		Spec: o.Spec, Status: o.Status}
 }
 
@@ -58,7 +59,7 @@ func unkept(s *v1alpha1.NodeFenceStatus) bool {
 // reason is the reason of a step that only reads the fence.
 func (f Fence) reason() Reason {
 	switch {
-	case f.ended():
+	case f.Ending():
 		return ReasonUnfencing
 	case f.Status.Proof != nil:
 		return ReasonFenced
@@ -71,17 +72,24 @@ func (f Fence) reason() Reason {
 // unowned reports whether no NodeFence remains, or only one that other programs still keep.
 func (f Fence) unowned() bool { return f.UID == "" || f.Terminating && !f.Finalized }
 
-// ended reports whether the fence has to end at once. A deletion of the NodeFence asks for that as well, except for a
+// Ending reports whether the fence has to end at once. A deletion of the NodeFence asks for that as well, except for a
 // fence of volumes: health checks delete it once the node is healthy, and writes still buffered on the node would then
 // reach the volumes. Such a fence ends only when the node is back, which would end it anyway.
-func (f Fence) ended() bool {
+func (f Fence) Ending() bool {
 	return f.Terminating && !f.OfVolumes() || f.Spec.Unfence == v1alpha1.UnfenceNow || f.abandoned()
 }
 
 // abandoned reports whether the fence ends without any undo by the agents.
 func (f Fence) abandoned() bool { return f.Spec.Unfence == v1alpha1.UnfenceAbandon }
 
-func (f Fence) returned() bool { return f.is(v1alpha1.ConditionReturned) }
+// Returned reports whether the fence has ended. Its NodeFence is kept for some time.
+func (f Fence) Returned() bool { return f.is(v1alpha1.ConditionReturned) }
+
+// EndedByRequest reports whether the fence has ended by request, and not by the return of its node.
+func (f Fence) EndedByRequest() bool {
+	c := meta.FindStatusCondition(f.Status.Conditions, v1alpha1.ConditionReturned)
+	return f.Returned() && c.Reason == string(ReasonEnded)
+}
 
 // OfVolumes reports whether the proof covers only the access to volumes, so that the node's processes may run on.
 func (f Fence) OfVolumes() bool {
@@ -98,7 +106,7 @@ func (f Fence) Vacant() bool {
 // MayKeepVolumes reports whether an agent may keep the node from volumes: it was started, or was about to be, and has
 // not undone its fence.
 func (f Fence) MayKeepVolumes() bool {
-	return !f.returned() && slices.ContainsFunc(f.Status.Attempts, func(a v1alpha1.Attempt) bool {
+	return !f.Returned() && slices.ContainsFunc(f.Status.Attempts, func(a v1alpha1.Attempt) bool {
 		agent := f.agent(a.Agent)
 		return a.UndoneAt == nil && (agent == nil || agent.Covers == v1alpha1.CoversVolumes)
 	})
@@ -107,7 +115,7 @@ func (f Fence) MayKeepVolumes() bool {
 // Evidence returns the evidence that a fence gives about a pod.
 func Evidence(f Fence, pod types.UID) objects.Fence {
 	p := f.Status.Proof
-	if p == nil || f.ended() || !f.Finalized || !f.is(v1alpha1.ConditionFenced) {
+	if p == nil || f.Ending() || !f.Finalized || !f.is(v1alpha1.ConditionFenced) {
 		return objects.Fence{}
 	}
 	attempt := find(&f.Status, p.Attempt)
@@ -136,8 +144,8 @@ func (f Fence) OwnWord() bool {
 	return f.Spec.Confirmation != "" && f.Spec.ConfirmationUID != "" && f.Spec.ConfirmationUID == f.UID
 }
 
-// confirmed reports whether the confirmation is a proof that the node has not contradicted.
-func (f Fence) confirmed() bool {
+// Confirmed reports whether the confirmation is a proof that the node has not contradicted.
+func (f Fence) Confirmed() bool {
 	return f.OwnWord() && !slices.ContainsFunc(f.Status.Attempts, func(a v1alpha1.Attempt) bool {
 		return f.manual(a) && a.Result == v1alpha1.ResultContradicted && a.Message == f.Spec.Confirmation
 	})
@@ -160,7 +168,7 @@ func (f Fence) attempt() *v1alpha1.Attempt {
 // next returns the name of the agent to try next, or "", and the pause before it. The chain starts again after its last
 // agent.
 func (f Fence) next(now time.Time) (agent string, pause time.Duration) {
-	if f.confirmed() {
+	if f.Confirmed() {
 		return confirmation, 0
 	}
 	chain, tried := f.Spec.Agents, f.tried()
@@ -235,16 +243,29 @@ func (f Fence) tried() int {
 // toUndo returns the last attempt whose agent has something to undo, or nil. The undo covers all attempts of that
 // agent.
 func (f Fence) toUndo() *v1alpha1.Attempt {
-	if f.abandoned() {
-		return nil
-	}
-	for i := len(f.Status.Attempts) - 1; i >= 0; i-- {
-		attempt := &f.Status.Attempts[i]
-		if agent := f.agent(attempt.Agent); attempt.UndoneAt == nil && agent != nil && undoes(agent) {
-			return attempt
+	for i, attempt := range slices.Backward(f.Status.Attempts) {
+		if f.isToUndo(attempt) {
+			return &f.Status.Attempts[i]
 		}
 	}
 	return nil
+}
+
+// isToUndo reports whether the agent of an attempt has something to undo.
+func (f Fence) isToUndo(attempt v1alpha1.Attempt) bool {
+	agent := f.agent(attempt.Agent)
+	return !f.abandoned() && attempt.UndoneAt == nil && agent != nil &&
+		(agent.Job != nil && agent.Job.Undo || agent.Remediation != nil || agent.NetworkFence != nil)
+}
+
+// Undoes returns the names of the agents that have something to undo when the fence ends, the last one first.
+func (f Fence) Undoes() (names []string) {
+	for _, attempt := range slices.Backward(f.Status.Attempts) {
+		if f.isToUndo(attempt) && !slices.Contains(names, attempt.Agent) {
+			names = append(names, attempt.Agent)
+		}
+	}
+	return names
 }
 
 // acted reports whether an agent may have fenced the node, or may do so later: its object was seen, or its success was
@@ -254,9 +275,4 @@ func (f Fence) acted(agent string) bool {
 		return a.Agent == agent && (a.ObjectSeen || a.Result == v1alpha1.ResultProven ||
 			a.Result == v1alpha1.ResultContradicted)
 	})
-}
-
-// undoes reports whether an agent is able to undo its fence.
-func undoes(agent *v1alpha1.Agent) bool {
-	return agent.Job != nil && agent.Job.Undo || agent.Remediation != nil || agent.NetworkFence != nil
 }

@@ -29,7 +29,7 @@ func TestEachOperandIsNeeded(t *testing.T) {
 			alter(a)
 		})
 	}
-	notConfirmed := func(f Facts) bool { return !f.Fence.confirmed() }
+	notConfirmed := func(f Facts) bool { return !f.Fence.Confirmed() }
 	for name, c := range map[string]operand{
 		"the Lease was renewed": {Facts.renewed, facts(proved(power), down(), renewedFor(0)), map[string]func(*Facts){
 			"a change": notRenewed, "a Lease": noLease,
@@ -43,7 +43,7 @@ func TestEachOperandIsNeeded(t *testing.T) {
 			"the boot ID":    func(f *Facts) { f.Node.BootID = "boot2" },
 			"it covers pods": func(f *Facts) { f.Fence.Status.Proof.Covers = v1alpha1.CoversVolumes },
 		}},
-		"the node is back": {Facts.back, facts(proved(power), down(rebooted), renewedFor(0)), map[string]func(*Facts){
+		"the node is back": {Facts.Back, facts(proved(power), down(rebooted), renewedFor(0)), map[string]func(*Facts){
 			"a proof": noProof, "a node": gone, "a renewal": notRenewed, "a Lease": noLease,
 			"another boot ID": func(f *Facts) { f.Node.BootID = "boot" },
 			"a boot ID":       func(f *Facts) { f.Node.BootID = "" },
@@ -64,12 +64,12 @@ func TestEachOperandIsNeeded(t *testing.T) {
 				"a person said them": func(f *Facts) { f.Fence.Status.Attempts[0].Agent = power },
 				"an agent":           func(f *Facts) { f.Fence.Status.Attempts[0].Agent = "none" },
 			}},
-		"a person confirms": {func(f Facts) bool { return f.Fence.confirmed() }, facts(confirm("burned")),
+		"a person confirms": {func(f Facts) bool { return f.Fence.Confirmed() }, facts(confirm("burned")),
 			map[string]func(*Facts){
 				"words": confirm(""), "of this fence": copied,
 				"a UID": func(f *Facts) { f.Fence.UID, f.Fence.Spec.ConfirmationUID = "", "" },
 			}},
-		"ended by request": {func(f Facts) bool { return f.Fence.ended() }, facts(terminating),
+		"ended by request": {func(f Facts) bool { return f.Fence.Ending() }, facts(terminating),
 			map[string]func(*Facts){"a word": func(f *Facts) { f.Fence.Terminating = false }}},
 	} {
 		if !c.holds(c.facts) {

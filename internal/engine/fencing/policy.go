@@ -74,9 +74,7 @@ func DecidePolicy(f PolicyFacts, now time.Time) PolicyDecision {
 		}
 	}
 	slices.Sort(d.Fenced)
-	f.Nodes = slices.SortedFunc(slices.Values(f.Nodes), func(a, b NodeView) int {
-		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name))
-	})
+	f.Nodes = slices.SortedFunc(slices.Values(f.Nodes), BySilence)
 	for i, n := range f.Nodes {
 		if !n.Selected || !n.Unreachable {
 			continue
@@ -88,6 +86,11 @@ func DecidePolicy(f PolicyFacts, now time.Time) PolicyDecision {
 		}
 	}
 	return d
+}
+
+// BySilence compares nodes by the time since which they are unreachable.
+func BySilence(a, b NodeView) int {
+	return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name))
 }
 
 // patience returns the minimum duration of unreachability before a node is fenced.

@@ -100,7 +100,7 @@ func TestGivenUpFenceStartsNoAgent(t *testing.T) {
 		"a person has confirmed":      {facts(began, givenUp, confirm("burned")), ReadNode, ReasonFenced, 0},
 		"the taint is removed before": {facts(down(tainted), failed, givenUp), RemoveTaint, ReasonContradicted, 0},
 		"it is deleted": {
-			facts(down(), failed, givenUp, said, terminating, undoneAll), WriteStatus, ReasonEnded, 0},
+			facts(down(), failed, givenUp, said, terminating, allUndone), WriteStatus, ReasonEnded, 0},
 		"the attempt was not started": {
 			facts(attempted(power, ""), ran(RunAbsent), givenUp), WriteStatus, ReasonAgentCanceled, 0},
 		"an agent works": {facts(attempted(power, ""), ran(Running), givenUp), StopRun, ReasonAgentCanceled, 0},
@@ -116,12 +116,6 @@ func TestGivenUpFenceStartsNoAgent(t *testing.T) {
 		"a person was asked, and confirms": {
 			facts(agents(byHandAgent), attempted(byHandAgent, ""), givenUp, confirm("burned")), ReadNode, ReasonFenced, 0},
 	})
-}
-
-func undoneAll(f *Facts) {
-	for i := range f.Fence.Status.Attempts {
-		undone(&f.Fence.Status.Attempts[i])
-	}
 }
 
 // A proof remains valid: the node is released and returns as without the annotation.

@@ -145,7 +145,7 @@ func (f Fence) remediation() (processing, succeeded metav1.ConditionStatus, why 
 	switch {
 	case f.Status.Proof != nil:
 		return metav1.ConditionFalse, metav1.ConditionTrue, ReasonFenced
-	case f.returned():
+	case f.Returned():
 		return metav1.ConditionFalse, metav1.ConditionFalse, ReasonReturned
 	case f.attempt() != nil:
 		return metav1.ConditionTrue, metav1.ConditionUnknown, ReasonFencing

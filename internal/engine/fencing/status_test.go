@@ -357,32 +357,57 @@ func undoneBy(t *testing.T, f *Facts, attempt int32, agent string) {
 	f.Fence.Status = *written(t, *f)
 }
 
+// The agents that have something to undo do so in the reverse order, each for all of its attempts.
 func TestToUndo(t *testing.T) {
 	for name, c := range map[string]struct {
 		fence Fence
-		want  int32
+		// want is the number of the attempt that is undone first, and agents undo their fences in this order.
+		want   int32
+		agents []string
 	}{
-		"nothing":           {facts().Fence, 0},
-		"with undo":         {facts(attempted(power, "")).Fence, 1},
-		"without undo":      {facts(agents(bmc), attempted(bmc, "")).Fence, 0},
-		"a custom resource": {facts(agents(medik8s), attempted(medik8s, "")).Fence, 1},
-		"a NetworkFence":    {facts(agents(storage), attempted(storage, "")).Fence, 1},
+		"nothing":           {facts().Fence, 0, nil},
+		"with undo":         {facts(attempted(power, "")).Fence, 1, []string{power}},
+		"without undo":      {facts(agents(bmc), attempted(bmc, "")).Fence, 0, nil},
+		"a custom resource": {facts(agents(medik8s), attempted(medik8s, "")).Fence, 1, []string{medik8s}},
+		"a NetworkFence":    {facts(agents(storage), attempted(storage, "")).Fence, 1, []string{storage}},
 		"a person's word": {
-			facts(agents(byHandAgent), attempted(byHandAgent, ""), attempted(confirmation, "")).Fence, 0},
-		"one of no agent": {facts(attempted("other", "")).Fence, 0},
-		"the last one":    {facts(agents(power, medik8s), attempted(power, ""), attempted(medik8s, "")).Fence, 2},
-		"one before it":   {facts(agents(power, bmc), attempted(power, ""), attempted(bmc, "")).Fence, 1},
-		"undone":          {facts(attempted(power, "", undone)).Fence, 0},
+			facts(agents(byHandAgent), attempted(byHandAgent, ""), attempted(confirmation, "")).Fence, 0, nil},
+		"one of no agent": {facts(attempted("other", "")).Fence, 0, nil},
+		"the last one": {facts(agents(power, medik8s), attempted(power, ""), attempted(medik8s, "")).Fence, 2,
+			[]string{medik8s, power}},
+		"one before it": {facts(agents(power, bmc), attempted(power, ""), attempted(bmc, "")).Fence, 1, []string{power}},
+		"two of an agent": {facts(agents(power, medik8s), attempted(power, ""), attempted(medik8s, ""),
+			attempted(power, "")).Fence, 3, []string{power, medik8s}},
+		"undone": {facts(attempted(power, "", undone)).Fence, 0, nil},
 		"one before an undone one": {
-			facts(agents(power, medik8s), attempted(power, ""), attempted(medik8s, "", undone)).Fence, 1},
-		"abandoned": {facts(attempted(power, ""), unfence(v1alpha1.UnfenceAbandon)).Fence, 0},
+			facts(agents(power, medik8s), attempted(power, ""), attempted(medik8s, "", undone)).Fence, 1, []string{power}},
+		"abandoned": {facts(attempted(power, ""), unfence(v1alpha1.UnfenceAbandon)).Fence, 0, nil},
 	} {
 		var got int32
 		if a := c.fence.toUndo(); a != nil {
 			got = a.Number
 		}
-		if got != c.want {
-			t.Errorf("%s: attempt %d, want %d", name, got, c.want)
+		if agents := c.fence.Undoes(); got != c.want || !slices.Equal(agents, c.agents) {
+			t.Errorf("%s: attempt %d, agents %q; want %d, %q", name, got, agents, c.want, c.agents)
+		}
+	}
+}
+
+func TestEndedByRequest(t *testing.T) {
+	ended := func(is bool, why Reason) Fence {
+		var f Fence
+		set(&f.Status, now(), v1alpha1.ConditionReturned, is, why)
+		return f
+	}
+	for name, c := range map[string]struct {
+		fence Fence
+		want  bool
+	}{
+		"in force": {facts(proved(power)).Fence, false}, "ended by request": {ended(true, ReasonEnded), true},
+		"rebooted": {ended(true, ReasonRebooted), false}, "not ended": {ended(false, ReasonEnded), false},
+	} {
+		if got := c.fence.EndedByRequest(); got != c.want {
+			t.Errorf("%s: %t", name, got)
 		}
 	}
 }
