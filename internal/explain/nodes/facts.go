@@ -160,22 +160,10 @@ func remainingOf(all explain.Read[[]Pod],
 	}
 	var r fencing.RemainingFacts
 	for _, pod := range all.Value {
-		if pod.Terminating {
-			r.Terminating = append(r.Terminating, pod.UID)
-		}
-		if pod.held() {
-			r.Held = append(r.Held, pod.UID)
-			r.Leaving.Pods++
-		}
-		if (len(pod.Claims) > 0 || pod.Held) && !pod.Final {
-			r.All.Pods++
-		}
+		r.AddPod(pod.Pod.Pod)
 	}
-	r.All.VolumeAttachments = len(attachments.Value)
 	for i := range attachments.Value {
-		if attachments.Value[i].DeletionTimestamp != nil {
-			r.Leaving.VolumeAttachments++
-		}
+		r.AddAttachment(attachments.Value[i].DeletionTimestamp != nil)
 	}
 	return explain.Found(r)
 }

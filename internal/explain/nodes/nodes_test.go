@@ -213,6 +213,11 @@ func TestExplainFence(t *testing.T) {
 		"its agents are to undo it when all is released": {func(f *Facts) {
 			f.released(jobAgent()).Spec.Unfence = v1alpha1.UnfenceWhenReleased
 		}, []string{"Ends         the agents undo it when", "Waits for    2 pods with claims and 1 attached volume"}},
+		"a held pod that has ended keeps it": {func(f *Facts) {
+			f.released(jobAgent()).Spec.Unfence = v1alpha1.UnfenceWhenReleased
+			f.Pods.Value, f.Attachments.Value = f.Pods.Value[1:2], nil
+			f.Pods.Value[0].Final, f.Pods.Value[0].Succeeded, f.Pods.Value[0].Reported = true, true, true
+		}, []string{"(RemainsOnNode)", "Waits for    1 pod"}},
 		"it is undone, and the node has to boot": {func(f *Facts) {
 			fence := f.released(jobAgent())
 			fence.Spec.Unfence, fence.Status.Attempts[0].UndoneAt = v1alpha1.UnfenceWhenReleased, ptr.To(ago(time.Second))
