@@ -1,6 +1,11 @@
 package objects
 
 import (
+	"cmp"
+	"slices"
+	"time"
+	"unique"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/api/core/v1"
 )
@@ -165,6 +170,70 @@ func (n WatchedNode) State() NodeSeen {
 		return NodeAbsent
 	}
 	return n.Seen
+}
+
+// LabeledNode is the record of a Node in a watch cache for decisions that select nodes by their labels. It is small,
+// because a cluster may have thousands of Nodes with tens of labels each.
+type LabeledNode struct {
+	Name, Zone string
+	// Unreachable reports that the condition Ready is Unknown, and Since is the time of that by the clock of the control
+	// plane.
+	Unreachable bool
+	Since       time.Time
+	// Tainted reports a taint from this project, and ControlPlane reports ControlPlaneLabel.
+	Tainted, ControlPlane bool
+	Labels                NodeLabels
+}
+
+// LabeledNodeOf returns the record of a Node, which keeps no reference to o.
+func LabeledNodeOf(o *v1.Node) *LabeledNode {
+	of := NodeOf(o)
+	n := &LabeledNode{Name: o.Name, Zone: unique.Make(o.Labels[v1.LabelTopologyZone]).Value(), Tainted: of.Tainted(),
+		ControlPlane: of.ControlPlane}
+	for _, c := range o.Status.Conditions {
+		if c.Type == v1.NodeReady && c.Status == v1.ConditionUnknown {
+			n.Unreachable, n.Since = true, c.LastTransitionTime.Time
+		}
+	}
+	n.Labels = make(NodeLabels, 0, len(o.Labels))
+	for key, value := range o.Labels {
+		n.Labels = append(n.Labels, nodeLabel{unique.Make(key).Value(), unique.Make(value).Value()})
+	}
+	slices.SortFunc(n.Labels, func(a, b nodeLabel) int { return cmp.Compare(a.key, b.key) })
+	return n
+}
+
+// Same reports whether both records lead to the same decisions.
+func (n *LabeledNode) Same(other *LabeledNode) bool {
+	return n.Zone == other.Zone && n.Unreachable == other.Unreachable && n.Since.Equal(other.Since) &&
+		n.Tainted == other.Tainted && n.ControlPlane == other.ControlPlane && slices.Equal(n.Labels, other.Labels)
+}
+
+type nodeLabel struct{ key, value string }
+
+// NodeLabels are the labels of a node, sorted by key, and implement labels.Labels.
+type NodeLabels []nodeLabel
+
+// Has implements labels.Labels.
+func (l NodeLabels) Has(key string) bool {
+	_, found := l.Lookup(key)
+	return found
+}
+
+// Get implements labels.Labels.
+func (l NodeLabels) Get(key string) string {
+	value, _ := l.Lookup(key)
+	return value
+}
+
+// Lookup implements labels.Labels.
+func (l NodeLabels) Lookup(key string) (value string, found bool) {
+	for _, one := range l {
+		if one.key == key {
+			return one.value, true
+		}
+	}
+	return "", false
 }
 
 // SeenOf returns the state of a node in a watch cache, NodeUnseen without a name.

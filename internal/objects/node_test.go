@@ -3,6 +3,7 @@ package objects
 import (
 	"slices"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -122,6 +123,43 @@ func TestStateOfWatchedNode(t *testing.T) {
 	} {
 		if got := n.State(); got != want {
 			t.Errorf("%+v: %d", n, got)
+		}
+	}
+}
+
+func TestLabeledNode(t *testing.T) {
+	at := metav1.NewTime(time.Unix(1_800_000_000, 0))
+	o := node(v1.ConditionUnknown, v1.Taint{Key: VolumesFencedTaint, Effect: v1.TaintEffectNoSchedule})
+	o.Labels = map[string]string{"c": "3", v1.LabelTopologyZone: "z", ControlPlaneLabel: "", "a": "1"}
+	for i := range o.Status.Conditions {
+		o.Status.Conditions[i].LastTransitionTime = metav1.NewTime(at.Add(time.Duration(i-1) * time.Hour))
+	}
+	n := LabeledNodeOf(o)
+	if n.Name != "a" || n.Zone != "z" || !n.Unreachable || !n.Since.Equal(at.Time) || !n.Tainted || !n.ControlPlane ||
+		len(n.Labels) != 4 || n.Labels.Get("c") != "3" || n.Labels.Get("b") != "" || !n.Labels.Has("a") ||
+		n.Labels.Has("b") {
+		t.Errorf("%+v", n)
+	}
+	if again := LabeledNodeOf(o); !n.Same(again) {
+		t.Errorf("the order of labels matters: %+v, %+v", n, again)
+	}
+	for sentence, o := range map[string]*v1.Node{"Ready": node(v1.ConditionTrue), "not Ready": node(v1.ConditionFalse),
+		"of an unknown network": {Status: v1.NodeStatus{Conditions: []v1.NodeCondition{
+			{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionUnknown}}}}} {
+		if n := LabeledNodeOf(o); n.Unreachable || !n.Since.IsZero() || n.Tainted || n.ControlPlane || n.Zone != "" {
+			t.Errorf("%s: %+v", sentence, n)
+		}
+	}
+}
+
+// Each fact that a decision depends on makes another record.
+func TestSameLabeledNode(t *testing.T) {
+	for sentence, other := range map[string]*LabeledNode{
+		"zone": {Zone: "z"}, "reach": {Unreachable: true}, "since": {Since: time.Unix(1, 0)}, "taint": {Tainted: true},
+		"role": {ControlPlane: true}, "labels": {Labels: NodeLabels{{"a", "b"}}},
+	} {
+		if other.Same(&LabeledNode{}) || !other.Same(other) {
+			t.Errorf("the %s of a node does not matter", sentence)
 		}
 	}
 }
