@@ -29,6 +29,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
@@ -130,16 +131,15 @@ func (b *bench) until(what string, is func() bool) {
 			}
 			return is(), nil
 		}); err != nil {
-		o, _, _ := b.getFence(b.Context(), b.node)
-		b.Fatalf("%s: %v\n%+v", what, err, o)
+		b.Fatalf("%s: %v\n%+v", what, err, b.fence())
 	}
 }
 
 func (b *bench) fence() *v1alpha1.NodeFence {
 	b.Helper()
-	o, found, err := b.getFence(b.Context(), b.node)
+	o, err := kube.Read(b.Context(), apiTimeout, nodefence.Kind, "", b.node, b.clients.own.Fences.Get)
 	b.must(err)
-	if !found {
+	if o == nil {
 		return &v1alpha1.NodeFence{}
 	}
 	return o
@@ -422,8 +422,8 @@ func TestPolicyOnAPIServer(t *testing.T) {
 			Agents: []v1alpha1.Agent{manual()}},
 	}, metav1.CreateOptions{})
 	b.must(err)
-	p, found, err := b.readPolicy(ctx, "p")
-	if err != nil || !found || p.spec.HaltAbove != 40 || p.spec.MaxFences.IntVal != 1 {
+	p, err := b.readPolicy(ctx, "p")
+	if err != nil || p == nil || p.Spec.HaltAbove != 40 || p.Spec.MaxFences.IntVal != 1 {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	status := v1alpha1.FencePolicyStatus{Fences: 1}
@@ -437,13 +437,14 @@ func TestPolicyOnAPIServer(t *testing.T) {
 		t.Errorf("a NodeFence that exists: %v", err)
 	}
 	fences, err := b.listFences(ctx)
-	i := slices.IndexFunc(fences, func(f *fence) bool { return f.Name == b.node })
+	i := slices.IndexFunc(fences, func(f fencing.Fence) bool { return f.Name == b.node })
 	if err != nil || i < 0 || fences[i].Spec.PolicyName != "p" || fences[i].Spec.Unfence != v1alpha1.UnfenceWhenReturned {
 		t.Fatalf("%+v, %v", fences, err)
 	}
-	b.must(b.deleteEnded(ctx, fences[i]))
-	if _, found, err := b.readPolicy(ctx, "none"); found || err != nil {
-		t.Errorf("a policy that is gone: %v, %v", found, err)
+	f := fences[i]
+	b.must(b.deleteFence(ctx, fencing.Ask{Node: f.Name, UID: f.UID, ResourceVersion: f.ResourceVersion}))
+	if p, err := b.readPolicy(ctx, "none"); p != nil || err != nil {
+		t.Errorf("a policy that is gone: %v, %v", p, err)
 	}
 	b.wantWaiting()
 	leases, err := b.listLeases(ctx)

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
@@ -18,9 +20,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// cluster is the access to the API server for a NodeFence. Every read is live, so that it is as new as the moment at
-// which it was sent, and does not fail if the object does not exist.
+// cluster is the access to the API server for a NodeFence, and for a FencePolicy. Every read for a NodeFence is live, so
+// that it is as new as the moment at which it was sent, and does not fail if the object does not exist.
 type cluster interface {
+	policyCluster
 	readFence(ctx context.Context, name string) (f fencing.Fence, found bool, err error)
 	readNode(ctx context.Context, name string) (objects.Node, error)
 	readLease(ctx context.Context, node string) (objects.Lease, error)
@@ -56,11 +59,6 @@ func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, a.timeout)
 }
 
-func (a apiServer) getFence(ctx context.Context, name string) (*v1alpha1.NodeFence, bool, error) {
-	return kube.Get(ctx, a.timeout, nodefence.Kind, "", name, a.clients.own.Fences.Get,
-		func(o *v1alpha1.NodeFence) *v1alpha1.NodeFence { return o })
-}
-
 func (a apiServer) readFence(ctx context.Context, name string) (fencing.Fence, bool, error) {
 	return kube.Get(ctx, a.timeout, nodefence.Kind, "", name, a.clients.own.Fences.Get, fencing.FenceOf)
 }
@@ -74,6 +72,70 @@ func (a apiServer) readLease(ctx context.Context, node string) (objects.Lease, e
 	l, _, err := kube.Get(ctx, a.timeout, kube.NodeLease, "", node,
 		a.clients.Coordination.Leases(v1.NamespaceNodeLease).Get, objects.LeaseOf)
 	return l, err
+}
+
+// listRemaining lists pods, and VolumeAttachments if they are asked for and no recent list has a terminating one of the
+// node.
+func (a apiServer) listRemaining(ctx context.Context, ask fencing.Ask) (f fencing.RemainingFacts, err error) {
+	err = eachPod(ctx, a.clients.Clients, ask.Node, "", func(o *v1.Pod) { f.AddPod(objects.PodOf(o)) })
+	switch {
+	case err != nil:
+		return fencing.RemainingFacts{}, err
+	case ask.PodsOnly:
+		return f, nil
+	}
+	if n := a.detaching.seen(ask.Node); n > 0 {
+		f.All.VolumeAttachments, f.Leaving.VolumeAttachments = n, n
+		return f, nil
+	}
+	return f, a.listAttachments(ctx, ask.Node, &f)
+}
+
+func (a apiServer) listAttachments(ctx context.Context, node string, f *fencing.RemainingFacts) error {
+	sent, leaving := a.detaching.clock.Now(), map[string]int{}
+	err := kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout, a.clients.Storage.VolumeAttachments().List,
+		func(o *storagev1.VolumeAttachment) {
+			if o.Spec.NodeName == node {
+				f.AddAttachment(o.DeletionTimestamp != nil)
+			}
+			if o.DeletionTimestamp != nil {
+				leaving[o.Spec.NodeName]++
+			}
+		})
+	if err != nil {
+		return fmt.Errorf("list VolumeAttachments: %w", err)
+	}
+	a.detaching.saw(leaving, sent)
+	return nil
+}
+
+// detaching counts the terminating VolumeAttachments of each node in the last list of all nodes. No selector finds the
+// VolumeAttachments of one node, so waiting fences share a list. Its methods are safe for concurrent use.
+type detaching struct {
+	clock clock.PassiveClock
+
+	mu   sync.Mutex
+	sent time.Time
+	of   map[string]int
+}
+
+// shareFor limits how long other waiting fences use a list.
+const shareFor = 10 * time.Second
+
+// seen returns the number of terminating VolumeAttachments of a node in a recent list.
+func (d *detaching) seen(node string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.clock.Since(d.sent) >= shareFor {
+		return 0
+	}
+	return d.of[node]
+}
+
+func (d *detaching) saw(of map[string]int, sent time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sent, d.of = sent, of
 }
 
 // eachPod reads the pods of a node, page by page. version is the minimum resourceVersion of the list; an empty version
@@ -93,11 +155,11 @@ func eachPod(ctx context.Context, clients kube.Clients, node, version string, vi
 func (a apiServer) setFinalizer(ctx context.Context, ask fencing.Ask, has bool) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	o, found, err := a.getFence(ctx, ask.Node)
+	o, err := kube.Read(ctx, a.timeout, nodefence.Kind, "", ask.Node, a.clients.own.Fences.Get)
 	switch {
 	case err != nil:
 		return err
-	case !found, o.UID != ask.UID:
+	case o == nil, o.UID != ask.UID:
 		return fmt.Errorf("NodeFence %q: %w", ask.Node, kube.ErrGone)
 	case slices.Contains(o.Finalizers, fencing.Finalizer) == has:
 		return nil
@@ -141,49 +203,6 @@ func (a apiServer) writeStatus(ctx context.Context, ask fencing.Ask) error {
 	}
 	if _, err := a.clients.own.Fences.UpdateStatus(ctx, o, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("write the status of NodeFence %q: %w", ask.Node, kube.Meaning(err, ask.Node))
-	}
-	return nil
-}
-
-func (a apiServer) eachTainted(ctx context.Context, visit func(string, objects.Node)) error {
-	err := kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout, a.clients.Core.Nodes().List,
-		func(o *v1.Node) {
-			if n := objects.NodeOf(o); n.Tainted() {
-				visit(o.Name, n)
-			}
-		})
-	if err != nil {
-		return fmt.Errorf("list nodes: %w", err)
-	}
-	return nil
-}
-
-// setTaint replaces the whole list of taints, because a merge patch cannot change one entry. The write is bound to a
-// live read, which must show the same version of the Node as the decision.
-func (a apiServer) setTaint(ctx context.Context, ask fencing.Ask) error {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, err := a.clients.Core.Nodes().Get(ctx, ask.Node, metav1.GetOptions{})
-	switch {
-	case err != nil:
-		return fmt.Errorf("read node %q: %w", ask.Node, kube.Meaning(err, ask.Node))
-	case o.ResourceVersion != ask.NodeVersion:
-		return fmt.Errorf("node %q: %w", ask.Node, kube.ErrChanged)
-	}
-	taints, err := withTaint(o.Spec.Taints, ask.Taint)
-	if err != nil {
-		return fmt.Errorf("taint node %q: %w", ask.Node, err)
-	}
-	body, err := taintPatch(o, taints)
-	if err != nil {
-		return err
-	}
-	after, err := a.clients.Core.Nodes().Patch(ctx, ask.Node, types.MergePatchType, body, metav1.PatchOptions{})
-	if err != nil {
-		return fmt.Errorf("change the taints of node %q: %w", ask.Node, kube.Meaning(err, ask.Node))
-	}
-	if !hasTaint(after, ask.Taint) {
-		return fmt.Errorf("change the taints of node %q: %w", ask.Node, kube.ErrUndone)
 	}
 	return nil
 }

@@ -4,16 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/agents"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
@@ -24,7 +35,6 @@ type Controller struct {
 	permission.Checker
 	cfg       Config
 	cluster   cluster
-	policies  policyCluster
 	runner    runner
 	discovery discovery.DiscoveryInterface
 	observer  *observer
@@ -51,7 +61,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	server := apiServer{clients, apiTimeout, &detaching{clock: settings.Clock(cfg.Clock)}}
-	c, err := newController(cfg, server, server, clients.runner)
+	c, err := newController(cfg, server, clients.runner)
 	if err != nil {
 		return nil, err
 	}
@@ -61,10 +71,9 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 }
 
 // newController returns a Controller without caches.
-func newController(cfg Config, cluster cluster, policies policyCluster, runner runner) (*Controller, error) {
+func newController(cfg Config, cluster cluster, runner runner) (*Controller, error) {
 	cfg = cfg.withDefaults()
-	c := &Controller{cfg: cfg, cluster: cluster, policies: policies, runner: runner, metrics: newMetrics(),
-		view: newView(cfg.SilentAfter)}
+	c := &Controller{cfg: cfg, cluster: cluster, runner: runner, metrics: newMetrics(), view: newView(cfg.SilentAfter)}
 	reports := events.Config[fencing.Reason]{Events: cfg.Events, Counter: c.metrics.reports}
 	c.reports, c.policyReports, c.judgements = events.NewRecorder(reports), events.NewRecorder(reports),
 		events.NewRecorder(reports)
@@ -94,9 +103,9 @@ func (w woken) forgetFence(fence types.UID) { w.c.reports.Forget(fence) }
 func (w woken) policy(name string)          { w.c.policyQueue.Enqueue(name) }
 func (w woken) reached(name string)         { w.c.view.reached(name) }
 
-func (w woken) forgetPolicy(p *policy) {
-	w.c.policyReports.Forget(p.uid)
-	w.c.observer.forgetJudged(p.uid, nil, w.c.judgements.Forget)
+func (w woken) forgetPolicy(policy types.UID) {
+	w.c.policyReports.Forget(policy)
+	w.c.observer.forgetJudged(policy, nil, w.c.judgements.Forget)
 }
 
 // Installed returns ErrNotInstalled if the API server lacks the kinds of the controller. Any other error means that
@@ -110,4 +119,59 @@ func (c *Controller) begin(ctx context.Context) {
 	fences, policies := c.observer.first()
 	c.fences.AddAll(ctx, fences)
 	c.policyQueue.AddAll(ctx, policies)
+}
+
+type clients struct {
+	kube.Clients
+	// all serves every API group of Kubernetes, for agents and budgets.
+	all    kubernetes.Interface
+	own    *client.Client
+	runner runner
+}
+
+func newClients(config *rest.Config) (c clients, err error) {
+	if c.Clients, err = kube.NewClients(config); err != nil {
+		return c, err
+	}
+	if c.own, err = client.New(config); err != nil {
+		return c, err
+	}
+	config = rest.CopyConfig(config)
+	if config.QPS == 0 {
+		config.QPS = -1
+	}
+	if c.all, err = kubernetes.NewForConfig(config); err != nil {
+		return c, fmt.Errorf("create clients for agents: %w", err)
+	}
+	custom, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return c, fmt.Errorf("create a client for agents that are custom resources: %w", err)
+	}
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.all.Discovery()))
+	c.runner = agents.NewRunner(c.all, custom, mapper)
+	return c, nil
+}
+
+// ErrNotInstalled means that the API server does not have the kinds NodeFence and FencePolicy.
+var ErrNotInstalled = errors.New("the API server does not have the kinds NodeFence and FencePolicy of " +
+	"csi-reclaimer.io/v1alpha1: kubectl apply -f deploy/manifests/node-fencing-crd.yaml, or leave out node-fencing of " +
+	"--controllers")
+
+// installed returns ErrNotInstalled if the API server definitely lacks the kinds, and other errors if that is unknown.
+func installed(ctx context.Context, of discovery.DiscoveryInterface) error {
+	list, err := of.ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
+	switch {
+	case apierrors.IsNotFound(err):
+		return ErrNotInstalled
+	case err != nil:
+		return fmt.Errorf("find the kinds of node-fencing: %w", err)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	for _, resource := range []string{client.FenceResource, client.PolicyResource} {
+		if !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == resource }) {
+			return ErrNotInstalled
+		}
+	}
+	return nil
 }

@@ -134,15 +134,6 @@ func TestFenceOfDeletedNodeUsesUpNoLimit(t *testing.T) {
 	}
 }
 
-func TestUndoFailureIsReported(t *testing.T) {
-	s := &fencing.Session{}
-	s.Facts.Fence.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Agent: "off"}}
-	s.Facts.Run.Message = "It was deleted."
-	if got := detail(s, fencing.ReasonUnfenceFailed); got != "It was deleted." {
-		t.Errorf("%q", got)
-	}
-}
-
 // figures returns all metrics, by their names and label values. The figure of a histogram is its number of
 // observations.
 func figures(t *testing.T, of prometheus.Gatherer) map[string]float64 {
@@ -225,7 +216,7 @@ func TestKilledAtEachWrite(t *testing.T) {
 // TestTwoLeaders lets another process work on the fence at each call of the first.
 func TestTwoLeaders(t *testing.T) {
 	w := requested(t, Config{})
-	other, err := newController(Config{Clock: w.clock}, w, w, w)
+	other, err := newController(Config{Clock: w.clock}, w, w)
 	if err != nil {
 		t.Fatal(err)
 	}

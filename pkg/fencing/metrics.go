@@ -113,7 +113,7 @@ func newInventory(o *observer) inventory {
 var phases = []v1alpha1.Phase{v1alpha1.PhaseRequested, v1alpha1.PhaseFencing, v1alpha1.PhaseFailed,
 	v1alpha1.PhaseFenced, v1alpha1.PhaseReleased, v1alpha1.PhaseUnfencing, v1alpha1.PhaseReturned}
 
-func phaseOf(f *fence) v1alpha1.Phase {
+func phaseOf(f fencing.Fence) v1alpha1.Phase {
 	if f.Status.Phase == "" {
 		return v1alpha1.PhaseRequested
 	}
@@ -126,9 +126,7 @@ func (i inventory) Describe(descs chan<- *prometheus.Desc) { descs <- i.fences }
 // Collect implements prometheus.Collector.
 func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	count := map[v1alpha1.Phase]int{}
-	i.observer.fences.Each(func(f *fence) {
-		count[phaseOf(f)]++
-	})
+	i.observer.fences.Each(func(f fencing.Fence) { count[phaseOf(f)]++ })
 	for _, phase := range phases {
 		metrics <- prometheus.MustNewConstMetric(i.fences, prometheus.GaugeValue, float64(count[phase]), string(phase))
 	}

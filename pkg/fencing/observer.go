@@ -1,6 +1,8 @@
 package fencing
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
@@ -27,7 +30,7 @@ type wake interface {
 	forgetFence(fence types.UID)
 	policy(name string)
 	// forgetPolicy is called after the deletion of a FencePolicy.
-	forgetPolicy(p *policy)
+	forgetPolicy(policy types.UID)
 	// reached is called when a node is not unreachable.
 	reached(name string)
 }
@@ -38,9 +41,9 @@ type observer struct {
 	rules fencing.Rules
 	wake  wake
 
-	fences   lister[*fence]
-	nodes    lister[*node]
-	policies lister[*policy]
+	fences   lister[fencing.Fence]
+	nodes    lister[*objects.LabeledNode]
+	policies lister[*v1alpha1.FencePolicy]
 
 	mu sync.Mutex
 	// tracker and judged are guarded by mu.
@@ -56,26 +59,88 @@ func newObserver(rules fencing.Rules, wake wake) *observer {
 
 // follow creates the caches, which do not run yet.
 func (o *observer) follow(clients clients, watches *kube.Watches) []controller.Cache {
-	nodes := kube.NewCache(clients.Core.RESTClient(), "nodes", &v1.Node{}, kube.RecordAll(wholeNodeOf), nodeChanges{o})
-	fences := kube.NewCache(clients.own.REST, client.FenceResource, &v1alpha1.NodeFence{}, kube.RecordAll(fenceOf),
-		kube.OnChange[*fence](o.fenceChanged))
+	nodes := kube.NewCache(clients.Core.RESTClient(), "nodes", &v1.Node{}, kube.RecordAll(objects.LabeledNodeOf),
+		kube.OnChange[*objects.LabeledNode](o.nodeChanged))
+	fences := kube.NewCache(clients.own.REST, client.FenceResource, &v1alpha1.NodeFence{},
+		kube.RecordAll(fencing.FenceOf), kube.OnChange[fencing.Fence](o.fenceChanged))
 	policies := kube.NewCache(clients.own.REST, client.PolicyResource, &v1alpha1.FencePolicy{}, kube.RecordAll(policyOf),
-		kube.OnChange[*policy](o.policyChanged))
+		kube.OnChange[*v1alpha1.FencePolicy](o.policyChanged))
 	watches.Share(nodes, fences)
 	o.nodes, o.fences, o.policies = nodes, fences, policies
 	return []controller.Cache{nodes, fences, policies}
 }
 
+// policyOf returns the record of a FencePolicy in the watch cache, which is the object without its managedFields.
+func policyOf(o *v1alpha1.FencePolicy) *v1alpha1.FencePolicy {
+	p := *o
+	p.ManagedFields = nil
+	return &p
+}
+
+// first returns the names of all objects that may need work at the start.
+func (o *observer) first() (fences, policies []string) {
+	o.fences.Each(func(f fencing.Fence) { fences = append(fences, f.Name) })
+	o.nodes.Each(func(n *objects.LabeledNode) {
+		if _, found := o.fences.Get(n.Name); n.Tainted && !found {
+			fences = append(fences, n.Name)
+		}
+	})
+	o.policies.Each(func(p *v1alpha1.FencePolicy) { policies = append(policies, p.Name) })
+	return fences, policies
+}
+
+// fenceChanged handles the events of the watch of NodeFences. It wakes the reconcilers that depend on one: its own, and
+// the policies, which count all fences.
+func (o *observer) fenceChanged(before, now fencing.Fence) {
+	if before.UID != "" && before.UID != now.UID {
+		o.forget(before.UID)
+	}
+	o.wake.fence(cmp.Or(now.Name, before.Name))
+	o.wakePolicies()
+}
+
+// nodeChanged handles the events of the watch of Nodes, and wakes the reconcilers that depend on one.
+func (o *observer) nodeChanged(before, now *objects.LabeledNode) {
+	switch {
+	case before == nil:
+		before = &objects.LabeledNode{}
+	case now == nil:
+		now = &objects.LabeledNode{Name: before.Name}
+	case before.Same(now):
+		return
+	}
+	if _, found := o.fences.Get(now.Name); found || now.Tainted {
+		o.wake.fence(now.Name)
+	}
+	if !now.Unreachable {
+		o.wake.reached(now.Name)
+	}
+	if before.Unreachable != now.Unreachable {
+		o.wakePolicies()
+	}
+}
+
+// policyChanged handles the events of the watch of FencePolicies.
+func (o *observer) policyChanged(before, now *v1alpha1.FencePolicy) {
+	if before != nil && (now == nil || before.UID != now.UID) {
+		o.wake.forgetPolicy(before.UID)
+	}
+	if now != nil {
+		o.wake.policy(now.Name)
+	}
+}
+
+func (o *observer) wakePolicies() {
+	o.policies.Each(func(p *v1alpha1.FencePolicy) { o.wake.policy(p.Name) })
+}
+
 // observe returns the facts about the fence of a node without a live read. It returns false if the node has neither a
 // NodeFence nor the taint of one.
 func (o *observer) observe(name string) (fencing.Facts, bool) {
-	facts := fencing.Facts{Rules: o.rules, Fence: fencing.Fence{Name: name}}
 	f, found := o.fences.Get(name)
-	if found {
-		facts.Fence = f.Fence
-	}
 	n, seen := o.nodes.Get(name)
-	facts.TaintSeen = seen && n.tainted
+	f.Name = name
+	facts := fencing.Facts{Rules: o.rules, Fence: f, TaintSeen: seen && n.Tainted}
 	return facts, found || facts.TaintSeen
 }
 
@@ -109,25 +174,44 @@ func (o *observer) forget(fence types.UID) {
 // began returns the time at which the node became unreachable if a policy requested its fence, and otherwise the
 // creation time of the NodeFence.
 func (o *observer) began(f fencing.Fence) time.Time {
-	var created time.Time
-	if seen, found := o.fences.Get(f.Name); found {
-		created = seen.created
-	}
 	n, found := o.nodes.Get(f.Name)
-	if found && n.unreachable && f.Spec.PolicyName != "" && n.since.Before(created) {
-		return n.since
+	if found && n.Unreachable && f.Spec.PolicyName != "" && n.Since.Before(f.Created) {
+		return n.Since
 	}
-	return created
+	return f.Created
 }
 
-// first returns the names of all objects that may need work at the start.
-func (o *observer) first() (fences, policies []string) {
-	o.fences.Each(func(f *fence) { fences = append(fences, f.Name) })
-	o.nodes.Each(func(n *node) {
-		if _, found := o.fences.Get(n.name); n.tainted && !found {
-			fences = append(fences, n.name)
+// unreachable returns the sorted names of the nodes that the watch reports as unreachable.
+func (o *observer) unreachable() (names []string) {
+	o.nodes.Each(func(n *objects.LabeledNode) {
+		if n.Unreachable {
+			names = append(names, n.Name)
 		}
 	})
-	o.policies.Each(func(p *policy) { policies = append(policies, p.name) })
-	return fences, policies
+	slices.Sort(names)
+	return names
+}
+
+func (o *observer) anyUnreachable() bool { return len(o.unreachable()) > 0 }
+
+// looksForSilence reports whether the Lease renewals of nodes matter, which needs a policy and an unreachable node.
+func (o *observer) looksForSilence() bool {
+	any := false
+	o.policies.Each(func(*v1alpha1.FencePolicy) { any = true })
+	return any && o.anyUnreachable()
+}
+
+// forgetJudged replaces the nodes that a policy judges, and drops the reports on nodes that it no longer judges.
+func (o *observer) forgetJudged(policy types.UID, now map[types.UID]bool, forget func(types.UID)) {
+	o.mu.Lock()
+	before := o.judged[policy]
+	if o.judged[policy] = now; len(now) == 0 {
+		delete(o.judged, policy)
+	}
+	o.mu.Unlock()
+	for key := range before {
+		if !now[key] {
+			forget(key)
+		}
+	}
 }

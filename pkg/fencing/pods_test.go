@@ -1,16 +1,12 @@
 package fencing
 
 import (
-	"reflect"
 	"testing"
 
 	"k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
@@ -35,50 +31,6 @@ func hasSucceeded(o *v1.Pod) {
 	o.Status.Phase = v1.PodSucceeded
 	o.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c",
 		State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}}
-}
-
-func TestCountPod(t *testing.T) {
-	terminating := []types.UID{"uid-1"}
-	one := fencing.Remains{Pods: 1}
-	for name, c := range map[string]struct {
-		pod  *v1.Pod
-		want fencing.RemainingFacts
-	}{
-		"running":                   {boundPod(), fencing.RemainingFacts{All: one}},
-		"one without a claim":       {boundPod(isClaimless), fencing.RemainingFacts{}},
-		"ended":                     {boundPod(hasSucceeded), fencing.RemainingFacts{}},
-		"held":                      {boundPod(isHeld), fencing.RemainingFacts{All: one}},
-		"ended, held":               {boundPod(isHeld, hasSucceeded), fencing.RemainingFacts{All: one}},
-		"one without a claim, held": {boundPod(isHeld, isClaimless), fencing.RemainingFacts{All: one}},
-		"terminating":               {boundPod(isTerminating), fencing.RemainingFacts{Terminating: terminating, All: one}},
-		"terminating without a claim": {
-			boundPod(isTerminating, isClaimless), fencing.RemainingFacts{Terminating: terminating}},
-		"held and terminating": {
-			boundPod(isHeld, isTerminating),
-			fencing.RemainingFacts{Terminating: terminating, Held: terminating, Leaving: one, All: one}},
-	} {
-		var got fencing.RemainingFacts
-		if countPod(&got, c.pod); !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s: %+v, want %+v", name, got, c.want)
-		}
-	}
-}
-
-func TestCountAttachment(t *testing.T) {
-	var got fencing.RemainingFacts
-	deleted := metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}
-	for node, want := range map[string]fencing.RemainingFacts{
-		"node-2": {},
-		"node-1": {All: fencing.Remains{VolumeAttachments: 2}, Leaving: fencing.Remains{VolumeAttachments: 1}},
-	} {
-		got = fencing.RemainingFacts{}
-		spec := storagev1.VolumeAttachmentSpec{NodeName: "node-1"}
-		countAttachment(&got, node, &storagev1.VolumeAttachment{Spec: spec})
-		countAttachment(&got, node, &storagev1.VolumeAttachment{ObjectMeta: deleted, Spec: spec})
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %+v, want %+v", node, got, want)
-		}
-	}
 }
 
 func TestWaitingOf(t *testing.T) {
@@ -114,7 +66,7 @@ func TestWaitingOf(t *testing.T) {
 		"it stays for the shorter of two":   {boundPod(tolerates(v1.TaintNodeUnreachable, nil, limit)), true},
 		"it tolerates something else alone": {boundPod(tolerates(v1.TaintNodeNotReady, nil)), true},
 	} {
-		got, waits := waitingOf(c.pod)
+		got, waits := WaitingOf(c.pod)
 		if waits != c.want {
 			t.Errorf("%s: waits %t", name, waits)
 		}

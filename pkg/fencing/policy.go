@@ -1,14 +1,15 @@
 package fencing
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -20,48 +21,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// leasePoll is the interval of lists of all node Leases while a node is unreachable, and equals their renewal interval.
-const leasePoll = 10 * time.Second
-
-// pollLeases lists the Leases and wakes the policies at each leasePoll, while a policy exists and a node is
-// unreachable, until ctx ends.
-func (c *Controller) pollLeases(ctx context.Context) {
-	for {
-		if c.observer.looksForSilence() {
-			c.pollOnce(ctx)
-		} else {
-			c.view.rest()
-		}
-		tick := c.cfg.Clock.NewTimer(leasePoll)
-		select {
-		case <-ctx.Done():
-			tick.Stop()
-			return
-		case <-tick.C():
-		}
-	}
-}
-
-func (c *Controller) pollOnce(ctx context.Context) {
-	leases, err := c.policies.listLeases(ctx)
-	if ctx.Err() != nil {
-		return
-	}
-	if err != nil {
-		c.observer.policies.Each(func(p *policy) {
-			c.policyReports.ReportFailure(ctx, policyObject(p), fencing.ReasonAPIReadFailed, err, false)
-		})
-	} else {
-		c.view.saw(leases, c.observer.unreachable(), c.cfg.Clock.Now())
-	}
-	c.observer.wakePolicies()
-}
-
 // reconcilePolicy works on one policy. A single worker calls it, because the limits of each policy count the fences of
 // all.
 func (c *Controller) reconcilePolicy(ctx context.Context, name string) controller.Result {
 	p, found := c.observer.policies.Get(name)
-	if !found || p.terminating {
+	if !found || p.DeletionTimestamp != nil {
 		return controller.Done()
 	}
 	if _, known := c.view.clear(c.cfg.Clock.Now()); !known && c.observer.looksForSilence() {
@@ -73,13 +37,13 @@ func (c *Controller) reconcilePolicy(ctx context.Context, name string) controlle
 	if failure == controller.Retryable || failure == controller.Lasting {
 		c.policyReports.ReportFailure(ctx, policyObject(p), fencing.ReasonAPIReadFailed, err, false)
 	} else if err == nil {
-		c.policyReports.Forget(p.uid)
+		c.policyReports.Forget(p.UID)
 	}
 	return failure.Result(c.cfg.retries())
 }
 
 // carryOutPolicy fences as many nodes as the policy allows now, and writes its status.
-func (c *Controller) carryOutPolicy(ctx context.Context, p *policy) error {
+func (c *Controller) carryOutPolicy(ctx context.Context, p *v1alpha1.FencePolicy) error {
 	f, err := c.policyFacts(ctx, p)
 	if err != nil {
 		return err
@@ -99,7 +63,7 @@ func (c *Controller) carryOutPolicy(ctx context.Context, p *policy) error {
 
 // fenceNode creates the NodeFence of a node, if live reads agree with the watches. It returns the facts, updated by
 // these reads and the creation.
-func (c *Controller) fenceNode(ctx context.Context, p *policy, f fencing.PolicyFacts, name string) (
+func (c *Controller) fenceNode(ctx context.Context, p *v1alpha1.FencePolicy, f fencing.PolicyFacts, name string) (
 	fencing.PolicyFacts, error) {
 	old, err := c.readLive(ctx, p, &f, name)
 	if err != nil {
@@ -110,13 +74,14 @@ func (c *Controller) fenceNode(ctx context.Context, p *policy, f fencing.PolicyF
 	}
 	if old != nil {
 		// The deletion frees the name and wakes the policy, as does the deletion by another client (ErrGone).
-		if err := c.policies.deleteEnded(ctx, old); err != nil {
+		if err := c.cluster.deleteFence(ctx, fencing.Ask{Node: old.Name, UID: old.UID,
+			ResourceVersion: old.ResourceVersion}); err != nil {
 			return f, err
 		}
 		return f, fmt.Errorf("the NodeFence of node %q that has ended is deleted first: %w", name, kube.ErrChanged)
 	}
 	since, _ := c.view.since(name)
-	if err := c.policies.createFence(ctx, fenceFor(p, name, since)); err != nil {
+	if err := c.cluster.createFence(ctx, fenceFor(p, name, since)); err != nil {
 		return f, err
 	}
 	c.policyReports.Event(ctx, judged(p, name), fencing.ReasonUnreachable, "Node "+name+".")
@@ -126,20 +91,21 @@ func (c *Controller) fenceNode(ctx context.Context, p *policy, f fencing.PolicyF
 
 // readLive replaces the state of a policy, of the node and of all fences in f by live reads. It returns the ended
 // NodeFence of the node, or nil.
-func (c *Controller) readLive(ctx context.Context, p *policy, f *fencing.PolicyFacts, name string) (*fence, error) {
-	live, found, err := c.policies.readPolicy(ctx, p.name)
+func (c *Controller) readLive(ctx context.Context, p *v1alpha1.FencePolicy, f *fencing.PolicyFacts, name string) (
+	*fencing.Fence, error) {
+	live, err := c.cluster.readPolicy(ctx, p.Name)
 	switch {
 	case err != nil:
 		return nil, err
-	case !found, live.uid != p.uid, live.terminating, live.generation != p.generation:
-		return nil, fmt.Errorf("FencePolicy %q: %w", p.name, kube.ErrChanged)
+	case live == nil, live.UID != p.UID, live.DeletionTimestamp != nil, live.Generation != p.Generation:
+		return nil, fmt.Errorf("FencePolicy %q: %w", p.Name, kube.ErrChanged)
 	}
-	fences, err := c.policies.listFences(ctx)
+	fences, err := c.cluster.listFences(ctx)
 	if err != nil {
 		return nil, err
 	}
 	old := countFences(f, fences, name)
-	n, found, err := c.policies.readWholeNode(ctx, name)
+	n, err := c.cluster.readLabeledNode(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -150,37 +116,16 @@ func (c *Controller) readLive(ctx context.Context, p *policy, f *fencing.PolicyF
 	at := &f.Nodes[indexOf(*f, name)]
 	_, version := c.view.since(name)
 	switch {
-	case !found:
+	case n == nil:
 		at.Unreachable = false
 	case lease.ResourceVersion != version:
 		c.view.reached(name)
 		at.Since = time.Time{}
 	default:
-		at.Unreachable = n.unreachable
-		at.Selected, err = selects(p, n)
+		at.Unreachable = n.Unreachable
+		at.Selected, err = Selects(p, n)
 	}
 	return old, err
-}
-
-// countFences recounts the fenced nodes in f, and returns the ended fence with this name, or nil.
-func countFences(f *fencing.PolicyFacts, fences []*fence, name string) (ended *fence) {
-	active, byRequest := map[string]*fence{}, map[string]bool{}
-	for _, one := range fences {
-		byRequest[one.Name] = one.endedByRequest()
-		if !one.ended() {
-			active[one.Name] = one
-		} else if one.Name == name {
-			ended = one
-		}
-	}
-	for i := range f.Nodes {
-		n := &f.Nodes[i]
-		n.Fenced, n.Ended = active[n.Name] != nil, byRequest[n.Name]
-		delete(active, n.Name)
-	}
-	maps.DeleteFunc(active, func(_ string, one *fence) bool { return one.Vacant() })
-	f.Others = slices.Sorted(maps.Keys(active))
-	return ended
 }
 
 func indexOf(f fencing.PolicyFacts, name string) int {
@@ -188,14 +133,14 @@ func indexOf(f fencing.PolicyFacts, name string) int {
 }
 
 // fenceFor returns the NodeFence that a policy requests for a node.
-func fenceFor(p *policy, node string, since time.Time) *v1alpha1.NodeFence {
+func fenceFor(p *v1alpha1.FencePolicy, node string, since time.Time) *v1alpha1.NodeFence {
 	return &v1alpha1.NodeFence{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: fenceKind},
 		ObjectMeta: metav1.ObjectMeta{Name: node},
 		Spec: v1alpha1.NodeFenceSpec{
 			Reason: "The node is unreachable since " + since.UTC().Format(time.RFC3339) +
-				", and pods with claims wait for it (FencePolicy " + p.name + ").",
-			PolicyName: p.name, Agents: p.spec.Agents, AllowControlPlane: p.spec.AllowControlPlane,
+				", and pods with claims wait for it (FencePolicy " + p.Name + ").",
+			PolicyName: p.Name, Agents: p.Spec.Agents, AllowControlPlane: p.Spec.AllowControlPlane,
 			Unfence: v1alpha1.UnfenceWhenReturned,
 		},
 	}
@@ -203,7 +148,7 @@ func fenceFor(p *policy, node string, since time.Time) *v1alpha1.NodeFence {
 
 // reportNodes reports the decisions of a policy about unreachable nodes. A node with a NodeFence is reported there
 // instead.
-func (c *Controller) reportNodes(ctx context.Context, p *policy, d fencing.PolicyDecision) {
+func (c *Controller) reportNodes(ctx context.Context, p *v1alpha1.FencePolicy, d fencing.PolicyDecision) {
 	judgedNow := map[types.UID]bool{}
 	for _, j := range d.Nodes {
 		about := judged(p, j.Node)
@@ -217,23 +162,82 @@ func (c *Controller) reportNodes(ctx context.Context, p *policy, d fencing.Polic
 		judgedNow[about.Key] = true
 		c.judgements.Report(ctx, about, reason, "Node "+j.Node+".")
 	}
-	c.observer.forgetJudged(p.uid, judgedNow, c.judgements.Forget)
+	c.observer.forgetJudged(p.UID, judgedNow, c.judgements.Forget)
 }
 
 // policyObject returns the object of reports on a policy.
-func policyObject(p *policy) events.Object {
+func policyObject(p *v1alpha1.FencePolicy) events.Object {
 	return events.Object{ObjectReference: v1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: policyKind,
-		Name: p.name, UID: p.uid}}
+		Name: p.Name, UID: p.UID}}
 }
 
 // judged returns the object of reports on a policy and a node.
-func judged(p *policy, node string) events.Object {
+func judged(p *v1alpha1.FencePolicy, node string) events.Object {
 	o := policyObject(p)
-	o.Node, o.Key = events.Node(node), p.uid+"/"+types.UID(node)
+	o.Node, o.Key = events.Node(node), p.UID+"/"+types.UID(node)
 	return o
 }
 
-// bySilence orders nodes as fencing.DecidePolicy does.
-func bySilence(a, b *fencing.NodeView) int {
-	return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name))
+// reasonActive is the reason of the condition Active while it is True.
+const reasonActive = "Active"
+
+// writePolicy writes the status of a policy, unless it is unchanged.
+func (c *Controller) writePolicy(ctx context.Context, p *v1alpha1.FencePolicy, d fencing.PolicyDecision) error {
+	now := c.cfg.Clock.Now()
+	status := c.policyStatus(p, d, now)
+	if c.cfg.DryRun || equality.Semantic.DeepEqual(status, p.Status) {
+		return nil
+	}
+	return c.cluster.writePolicyStatus(ctx, p, status)
+}
+
+func (c *Controller) policyStatus(p *v1alpha1.FencePolicy, d fencing.PolicyDecision, now time.Time) v1alpha1.FencePolicyStatus {
+	status := v1alpha1.FencePolicyStatus{ObservedGeneration: p.Generation, Conditions: p.Status.DeepCopy().Conditions}
+	active := metav1.Condition{Type: v1alpha1.ConditionActive, Status: metav1.ConditionTrue, Reason: reasonActive,
+		Message: "Nodes that are unreachable are fenced.", ObservedGeneration: p.Generation,
+		LastTransitionTime: metav1.NewTime(now)}
+	halted := d.Halted
+	switch {
+	case p.Spec.DryRun:
+		halted = fencing.ReasonDryRun
+	case !c.observer.anyUnreachable():
+		halted = "" // no Lease is read in this state
+	}
+	if halted != "" {
+		active.Status, active.Reason, active.Message = metav1.ConditionFalse, string(halted), halted.Sentence()
+	}
+	meta.SetStatusCondition(&status.Conditions, active)
+	c.observer.fences.Each(func(one fencing.Fence) {
+		if one.Spec.PolicyName == p.Name && !one.Returned() {
+			status.Fences++
+		}
+	})
+	for _, j := range d.Nodes[:min(len(d.Nodes), maxJudged)] {
+		status.Nodes = append(status.Nodes, judgement(p, j, d.Fenced, now))
+	}
+	return status
+}
+
+// maxNamed bounds the fenced nodes that are named in the message of a waiting node.
+const maxNamed = 10
+
+// judgement returns the status entry for one node, whose Since stays if its reason does. fenced are the nodes whose
+// fences count against the limits. The message of a node that waits for them names them, because a fence may last as
+// long as a repair.
+func judgement(p *v1alpha1.FencePolicy, j fencing.Judgement, fenced []string, now time.Time) v1alpha1.NodeJudgement {
+	out := v1alpha1.NodeJudgement{Name: j.Node, Reason: string(j.Reason), Message: j.Reason.Sentence(),
+		Since: metav1.NewTime(now)}
+	if j.Reason == fencing.ReasonLimitReached || j.Reason == fencing.ReasonZoneLimitReached {
+		out.Message += " Fenced: " + strings.Join(fenced[:min(len(fenced), maxNamed)], ", ")
+		if more := len(fenced) - maxNamed; more > 0 {
+			out.Message += fmt.Sprintf(" and %d more", more)
+		}
+		out.Message += "."
+	}
+	for _, before := range p.Status.Nodes {
+		if before.Name == j.Node && before.Reason == out.Reason {
+			out.Since = before.Since
+		}
+	}
+	return out
 }

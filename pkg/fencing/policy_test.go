@@ -161,7 +161,7 @@ func TestPolicyStatusNamesFencedNodes(t *testing.T) {
 	}
 	many := strings.Split("abcdefghijkl", "")
 	j := fencing.Judgement{Node: "n", Reason: fencing.ReasonZoneLimitReached}
-	if got := judgement(&policy{}, j, many, w.clock.Now()).Message; !strings.HasSuffix(got, "h, i, j and 2 more.") {
+	if got := judgement(&v1alpha1.FencePolicy{}, j, many, w.clock.Now()).Message; !strings.HasSuffix(got, "h, i, j and 2 more.") {
 		t.Error(got)
 	}
 }
@@ -169,7 +169,7 @@ func TestPolicyStatusNamesFencedNodes(t *testing.T) {
 func controlPlane(o *v1.Node) { o.Labels[objects.ControlPlaneLabel] = "" }
 
 func TestPolicyJudgements(t *testing.T) {
-	inForever := func(w *world) { w.waits("a", waiting{namespace: "ns"}) }
+	inForever := func(w *world) { w.waits("a", Waiting{namespace: "ns"}) }
 	for name, c := range map[string]struct {
 		policy func(*v1alpha1.FencePolicySpec)
 		world  func(*world)

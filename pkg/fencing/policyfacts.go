@@ -5,35 +5,44 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
 // maxJudged bounds the nodes in the status of a policy (pkg/apis/fencing/v1alpha1).
 const maxJudged = 100
 
 // policyFacts returns the facts for a policy without a live read.
-func (c *Controller) policyFacts(ctx context.Context, p *policy) (fencing.PolicyFacts, error) {
-	f := fencing.PolicyFacts{Rules: c.cfg.rules(), Name: p.name, Spec: p.spec}
+func (c *Controller) policyFacts(ctx context.Context, p *v1alpha1.FencePolicy) (fencing.PolicyFacts, error) {
+	f := fencing.PolicyFacts{Rules: c.cfg.rules(), Name: p.Name, Spec: p.Spec}
 	f.View, _ = c.view.clear(c.cfg.Clock.Now())
 	var errs []error
-	c.observer.nodes.Each(func(n *node) {
-		selected, err := selects(p, n)
+	c.observer.nodes.Each(func(n *objects.LabeledNode) {
+		v, err := viewOf(p, n)
 		errs = append(errs, err)
-		v := fencing.NodeView{Name: n.name, Zone: n.zone, Selected: selected, Unreachable: n.unreachable}
-		if n.unreachable {
-			v.Since, _ = c.view.since(n.name)
+		if n.Unreachable {
+			v.Since, _ = c.view.since(n.Name)
 		}
 		f.Nodes = append(f.Nodes, v)
 	})
 	if err := errors.Join(errs...); err != nil {
 		return f, err
 	}
-	var fences []*fence
-	c.observer.fences.Each(func(one *fence) { fences = append(fences, one) })
+	var fences []fencing.Fence
+	c.observer.fences.Each(func(one fencing.Fence) { fences = append(fences, one) })
 	countFences(&f, fences, "")
 
 	var ask []*fencing.NodeView
@@ -44,63 +53,28 @@ func (c *Controller) policyFacts(ctx context.Context, p *policy) (fencing.Policy
 	}
 	if fencing.DecidePolicy(f, c.cfg.Clock.Now()).Halted != "" && len(ask) > maxJudged {
 		// No node is fenced, so the pods matter only for the status, which lists no more nodes.
-		slices.SortFunc(ask, bySilence)
+		slices.SortFunc(ask, func(a, b *fencing.NodeView) int { return fencing.BySilence(*a, *b) })
 		ask = ask[:maxJudged]
 	}
 	return f, c.countPods(ctx, p, ask)
 }
 
-// selects reports whether a policy selects a node, by its labels and its role in the control plane.
-func selects(p *policy, n *node) (bool, error) {
-	selector, err := metav1.LabelSelectorAsSelector(&p.spec.NodeSelector)
-	if err != nil {
-		return false, fmt.Errorf("nodeSelector of FencePolicy %q: %w", p.name, err)
-	}
-	return selector.Matches(n.labels) && (p.spec.AllowControlPlane || !n.controlPlane), nil
-}
-
 // countPods counts the pods that wait for these nodes.
-func (c *Controller) countPods(ctx context.Context, p *policy, nodes []*fencing.NodeView) error {
-	selector, err := metav1.LabelSelectorAsSelector(&p.spec.NamespaceSelector)
+func (c *Controller) countPods(ctx context.Context, p *v1alpha1.FencePolicy, nodes []*fencing.NodeView) error {
+	selector, err := namespacesOf(p)
 	if err != nil {
-		return fmt.Errorf("namespaceSelector of FencePolicy %q: %w", p.name, err)
+		return err
 	}
-	w := worth{cluster: c.policies, namespaces: selector, selected: map[string]bool{}, budgets: map[string][]budget{}}
+	w := worth{cluster: c.cluster, namespaces: selector, selected: map[string]bool{}, budgets: map[string][]budget{}}
 	counts := func(namespace string) (bool, error) { return w.counts(ctx, namespace) }
-	budgeted := func(pod waiting) (bool, error) { return w.budgeted(ctx, pod) }
+	budgeted := func(pod Waiting) (bool, error) { return w.budgeted(ctx, pod) }
 	for _, n := range nodes {
-		pods, err := c.policies.listWaiting(ctx, n.Name)
+		pods, err := c.cluster.listWaiting(ctx, n.Name)
 		if err != nil {
 			return err
 		}
 		if err := count(n, p, pods, counts, budgeted); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// count counts the pods that wait for a node. counts reports whether the policy selects a namespace, and budgeted
-// whether all budgets of a pod are healthy without it.
-func count(n *fencing.NodeView, p *policy, pods []waiting, counts func(namespace string) (bool, error),
-	budgeted func(waiting) (bool, error)) error {
-	n.Budgeted = p.spec.BudgetPatience.Duration > 0
-	for _, pod := range pods {
-		is, err := counts(pod.namespace)
-		if err != nil {
-			return err
-		}
-		if !is {
-			continue
-		}
-		n.Waiting++
-		if !pod.terminating {
-			n.Tolerating++
-		}
-		if n.Budgeted {
-			if n.Budgeted, err = budgeted(pod); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
@@ -131,7 +105,7 @@ func (w worth) counts(ctx context.Context, namespace string) (bool, error) {
 }
 
 // budgeted reports whether a pod has a budget, and all its budgets are healthy without it.
-func (w worth) budgeted(ctx context.Context, pod waiting) (bool, error) {
+func (w worth) budgeted(ctx context.Context, pod Waiting) (bool, error) {
 	all, known := w.budgets[pod.namespace]
 	if !known {
 		var err error
@@ -143,15 +117,230 @@ func (w worth) budgeted(ctx context.Context, pod waiting) (bool, error) {
 	return isBudgeted(pod, all), nil
 }
 
-// isBudgeted reports whether the pod has at least one budget in its namespace, and all of them are healthy.
-func isBudgeted(pod waiting, all []budget) (has bool) {
-	for _, b := range all {
-		if !b.selector.Matches(labels.Set(pod.labels)) {
-			continue
+// policyCluster is the access to the API server for a FencePolicy.
+type policyCluster interface {
+	// listLeases maps each node to the resourceVersion of its Lease.
+	listLeases(ctx context.Context) (map[string]string, error)
+	listWaiting(ctx context.Context, node string) ([]Waiting, error)
+	listBudgets(ctx context.Context, namespace string) ([]budget, error)
+	// readNamespace returns the labels of a namespace, or nil if it does not exist.
+	readNamespace(ctx context.Context, name string) (map[string]string, error)
+
+	// The remaining reads are live, for the decision to fence a node. They return nil if the object does not exist.
+	readPolicy(ctx context.Context, name string) (*v1alpha1.FencePolicy, error)
+	readLabeledNode(ctx context.Context, name string) (*objects.LabeledNode, error)
+	listFences(ctx context.Context) ([]fencing.Fence, error)
+	// createFence returns kube.ErrChanged if a NodeFence with this name exists.
+	createFence(ctx context.Context, o *v1alpha1.NodeFence) error
+	writePolicyStatus(ctx context.Context, p *v1alpha1.FencePolicy, status v1alpha1.FencePolicyStatus) error
+}
+
+// fromCache answers a list from the watch cache of the API server. It suits lists that only select the live reads to
+// make.
+const fromCache = "0"
+
+func (a apiServer) listLeases(ctx context.Context) (map[string]string, error) {
+	versions := map[string]string{}
+	err := kube.Each(ctx, metav1.ListOptions{ResourceVersion: fromCache}, listTimeout,
+		a.clients.Coordination.Leases(v1.NamespaceNodeLease).List,
+		func(o *coordinationv1.Lease) { versions[o.Name] = o.ResourceVersion })
+	if err != nil {
+		return nil, fmt.Errorf("list Leases of nodes: %w", err)
+	}
+	return versions, nil
+}
+
+func (a apiServer) listWaiting(ctx context.Context, node string) (all []Waiting, err error) {
+	err = eachPod(ctx, a.clients.Clients, node, fromCache, func(o *v1.Pod) {
+		if w, waits := WaitingOf(o); waits {
+			all = append(all, w)
 		}
-		if has = true; !b.healthy {
-			return false
+	})
+	return all, err
+}
+
+func (a apiServer) listBudgets(ctx context.Context, namespace string) (all []budget, err error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	list, err := a.clients.all.PolicyV1().PodDisruptionBudgets(namespace).List(ctx,
+		metav1.ListOptions{ResourceVersion: fromCache})
+	if err != nil {
+		return nil, fmt.Errorf("list PodDisruptionBudgets of namespace %q: %w", namespace, err)
+	}
+	for i := range list.Items {
+		b, err := budgetOf(&list.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, b)
+	}
+	return all, nil
+}
+
+func (a apiServer) readNamespace(ctx context.Context, name string) (map[string]string, error) {
+	labels, _, err := kube.Get(ctx, a.timeout, kube.Namespace, "", name,
+		func(ctx context.Context, name string, _ metav1.GetOptions) (*v1.Namespace, error) {
+			return a.clients.Core.Namespaces().Get(ctx, name, metav1.GetOptions{ResourceVersion: fromCache})
+		}, func(o *v1.Namespace) map[string]string { return o.Labels })
+	return labels, err
+}
+
+func (a apiServer) readPolicy(ctx context.Context, name string) (*v1alpha1.FencePolicy, error) {
+	resource := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: client.PolicyResource}
+	return kube.Read(ctx, a.timeout, kube.Kind{Resource: resource, Word: policyKind}, "", name,
+		a.clients.own.Policies.Get)
+}
+
+func (a apiServer) readLabeledNode(ctx context.Context, name string) (*objects.LabeledNode, error) {
+	n, _, err := kube.Get(ctx, a.timeout, kube.Node, "", name, a.clients.Core.Nodes().Get, objects.LabeledNodeOf)
+	return n, err
+}
+
+func (a apiServer) listFences(ctx context.Context) (all []fencing.Fence, err error) {
+	err = kube.Each(ctx, metav1.ListOptions{}, a.timeout, a.clients.own.Fences.List,
+		func(o *v1alpha1.NodeFence) { all = append(all, fencing.FenceOf(o)) })
+	if err != nil {
+		return nil, fmt.Errorf("list NodeFences: %w", err)
+	}
+	return all, nil
+}
+
+func (a apiServer) createFence(ctx context.Context, o *v1alpha1.NodeFence) error {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	if _, err := a.clients.own.Fences.Create(ctx, o, metav1.CreateOptions{}); err != nil {
+		if apierrors.IsAlreadyExists(err) {
+			err = fmt.Errorf("%w: %w", kube.ErrChanged, err)
+		}
+		return fmt.Errorf("create NodeFence %q: %w", o.Name, err)
+	}
+	return nil
+}
+
+// writePolicyStatus replaces the status, since the API server ignores the other fields of this object.
+func (a apiServer) writePolicyStatus(ctx context.Context, p *v1alpha1.FencePolicy, status v1alpha1.FencePolicyStatus) error {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	o := &v1alpha1.FencePolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: policyKind},
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion},
+		Status:     status,
+	}
+	if _, err := a.clients.own.Policies.UpdateStatus(ctx, o, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("write the status of FencePolicy %q: %w", p.Name, kube.Meaning(err, p.Name))
+	}
+	return nil
+}
+
+// leasePoll is the interval of lists of all node Leases while a node is unreachable, and equals their renewal interval.
+const leasePoll = 10 * time.Second
+
+// pollLeases lists the Leases and wakes the policies at each leasePoll, while a policy exists and a node is
+// unreachable, until ctx ends.
+func (c *Controller) pollLeases(ctx context.Context) {
+	for {
+		if c.observer.looksForSilence() {
+			c.pollOnce(ctx)
+		} else {
+			c.view.rest()
+		}
+		tick := c.cfg.Clock.NewTimer(leasePoll)
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return
+		case <-tick.C():
 		}
 	}
-	return has
+}
+
+func (c *Controller) pollOnce(ctx context.Context) {
+	leases, err := c.cluster.listLeases(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		c.observer.policies.Each(func(p *v1alpha1.FencePolicy) {
+			c.policyReports.ReportFailure(ctx, policyObject(p), fencing.ReasonAPIReadFailed, err, false)
+		})
+	} else {
+		c.view.saw(leases, c.observer.unreachable(), c.cfg.Clock.Now())
+	}
+	c.observer.wakePolicies()
+}
+
+// view holds this process's observations of node Leases, by its own clock, and is safe for concurrent use.
+//
+// The Leases are listed every leasePoll instead of watched, because a watch delivers a renewal of each node every 10 s,
+// even while all nodes are reachable.
+type view struct {
+	// silentAfter is the longest time that a running node takes to renew its Lease.
+	silentAfter time.Duration
+
+	mu sync.Mutex
+	// leases maps nodes to the resourceVersions of the last list.
+	leases map[string]string
+	// began is the time of the first list, and renewed the time of the last list that showed a renewal of some node.
+	began, renewed time.Time
+	// silent maps each unreachable node to the time of the first list that found its Lease no longer renewed.
+	silent map[string]time.Time
+}
+
+func newView(silentAfter time.Duration) *view {
+	return &view{silentAfter: silentAfter, silent: map[string]time.Time{}}
+}
+
+// saw records a list of Leases, and the names of the nodes that are unreachable according to the watch.
+func (v *view) saw(leases map[string]string, unreachable []string, now time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.began.IsZero() {
+		v.began = now
+	}
+	before := v.leases
+	for name, version := range leases {
+		if old, known := before[name]; known && old != version {
+			v.renewed = now
+			delete(v.silent, name)
+		}
+	}
+	for _, name := range unreachable {
+		if v.silent[name].IsZero() {
+			v.silent[name] = now
+		}
+	}
+	v.leases = leases
+}
+
+// rest resets the view, because no list is made while all nodes are reachable.
+func (v *view) rest() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.leases, v.began, v.renewed = nil, time.Time{}, time.Time{}
+	clear(v.silent)
+}
+
+// reached resets the silence of a node that is reachable or has renewed its Lease.
+func (v *view) reached(node string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.silent, node)
+}
+
+// since returns the start of a node's silence, or the zero time if unknown, and the resourceVersion of its Lease, or
+// "".
+func (v *view) since(node string) (at time.Time, version string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.silent[node], v.leases[node]
+}
+
+// clear reports whether some node has renewed its Lease within silentAfter. known is false until running nodes have had
+// that time since the first list.
+func (v *view) clear(now time.Time) (is, known bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	within := func(since time.Time) bool { return !since.IsZero() && now.Sub(since) <= v.silentAfter }
+	is = within(v.renewed)
+	return is, is || !v.began.IsZero() && !within(v.began)
 }

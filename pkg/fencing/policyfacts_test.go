@@ -113,9 +113,9 @@ func TestPolicyStatus(t *testing.T) {
 	w.fences["c"].Spec.PolicyName = "p"
 	w.sync()
 	before, now := metav1.NewTime(w.clock.Now().Add(-time.Hour)), w.clock.Now()
-	p := &policy{name: "p", status: v1alpha1.FencePolicyStatus{Nodes: []v1alpha1.NodeJudgement{
-		{Name: "a", Reason: string(fencing.ReasonPatience), Since: before},
-		{Name: "b", Reason: string(fencing.ReasonTolerated), Since: before}}}}
+	p := policyNamed("p", "uid")
+	p.Status.Nodes = []v1alpha1.NodeJudgement{{Name: "a", Reason: string(fencing.ReasonPatience), Since: before},
+		{Name: "b", Reason: string(fencing.ReasonTolerated), Since: before}}
 	d := fencing.PolicyDecision{Halted: fencing.ReasonViewLost, Fenced: []string{"c"}, Nodes: []fencing.Judgement{
 		{Node: "a", Reason: fencing.ReasonPatience}, {Node: "b", Reason: fencing.ReasonPatience}}}
 	s := w.policyStatus(p, d, now)
@@ -129,11 +129,11 @@ func TestPolicyStatus(t *testing.T) {
 	if got := active(s); got != string(fencing.ReasonViewLost) {
 		t.Errorf("halted: %s", got)
 	}
-	p.spec.DryRun = true
+	p.Spec.DryRun = true
 	if got := active(w.policyStatus(p, d, now)); got != string(fencing.ReasonDryRun) {
 		t.Errorf("a dry run: %s", got)
 	}
-	p.spec.DryRun = false
+	p.Spec.DryRun = false
 	w.node("a", v1.ConditionTrue)
 	w.sync()
 	if got := active(w.policyStatus(p, d, now)); got != reasonActive {
@@ -146,7 +146,7 @@ func TestReportsOfJudgements(t *testing.T) {
 	t.Parallel()
 	for _, dryRun := range []bool{false, true} {
 		w := newWorld(t, Config{DryRun: dryRun})
-		p := &policy{name: "p", uid: "uid"}
+		p := policyNamed("p", "uid")
 		w.reportNodes(t.Context(), p, fencing.PolicyDecision{Nodes: []fencing.Judgement{
 			{Node: "a", Reason: fencing.ReasonFenceExists}, {Node: "b", Reason: fencing.ReasonUnreachable},
 			{Node: "c", Reason: fencing.ReasonLimitReached}}})
@@ -292,17 +292,12 @@ func TestPodsThatDoNotCount(t *testing.T) {
 		t.Errorf("%+v, %v", f.Nodes, err)
 	}
 	w.budget(false)
-	if isBudgeted(waiting{labels: map[string]string{"app": "web"}}, w.budgets["ns"]) {
+	if isBudgeted(Waiting{labels: map[string]string{"app": "web"}}, w.budgets["ns"]) {
 		t.Error("another pod's budget keeps the pod")
 	}
 	w.budgets["ns"][0].healthy = true
-	if isBudgeted(waiting{labels: map[string]string{"app": "web"}}, w.budgets["ns"]) {
+	if isBudgeted(Waiting{labels: map[string]string{"app": "web"}}, w.budgets["ns"]) {
 		t.Error("a healthy budget of another pod keeps the pod")
-	}
-	o := &v1.Node{Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeDiskPressure,
-		Status: v1.ConditionUnknown}}}}
-	if wholeNodeOf(o).unreachable {
-		t.Error("an unknown disk pressure makes a node unreachable")
 	}
 }
 

@@ -64,10 +64,10 @@ func (c *Controller) release(ctx context.Context, absent bool) (out Released, er
 }
 
 func (c *Controller) releaseFences(ctx context.Context, out *Released, first bool) error {
-	fences, err := c.policies.listFences(ctx)
+	fences, err := c.cluster.listFences(ctx)
 	errs := []error{err}
 	for _, f := range fences {
-		if first && !f.ended() {
+		if first && !f.Returned() {
 			out.Active = append(out.Active, fmt.Sprintf("%s (%s)", f.Name, phaseOf(f)))
 		}
 		if !f.Finalized {

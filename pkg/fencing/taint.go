@@ -1,13 +1,18 @@
 package fencing
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	"k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
@@ -62,4 +67,47 @@ func taintPatch(o *v1.Node, taints []v1.Taint) ([]byte, error) {
 		"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion},
 		"spec":     map[string]any{"taints": taints},
 	})
+}
+
+// setTaint replaces the whole list of taints, because a merge patch cannot change one entry. The write is bound to a
+// live read, which must show the same version of the Node as the decision.
+func (a apiServer) setTaint(ctx context.Context, ask fencing.Ask) error {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	o, err := a.clients.Core.Nodes().Get(ctx, ask.Node, metav1.GetOptions{})
+	switch {
+	case err != nil:
+		return fmt.Errorf("read node %q: %w", ask.Node, kube.Meaning(err, ask.Node))
+	case o.ResourceVersion != ask.NodeVersion:
+		return fmt.Errorf("node %q: %w", ask.Node, kube.ErrChanged)
+	}
+	taints, err := withTaint(o.Spec.Taints, ask.Taint)
+	if err != nil {
+		return fmt.Errorf("taint node %q: %w", ask.Node, err)
+	}
+	body, err := taintPatch(o, taints)
+	if err != nil {
+		return err
+	}
+	after, err := a.clients.Core.Nodes().Patch(ctx, ask.Node, types.MergePatchType, body, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("change the taints of node %q: %w", ask.Node, kube.Meaning(err, ask.Node))
+	}
+	if !hasTaint(after, ask.Taint) {
+		return fmt.Errorf("change the taints of node %q: %w", ask.Node, kube.ErrUndone)
+	}
+	return nil
+}
+
+func (a apiServer) eachTainted(ctx context.Context, visit func(string, objects.Node)) error {
+	err := kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout, a.clients.Core.Nodes().List,
+		func(o *v1.Node) {
+			if n := objects.NodeOf(o); n.Tainted() {
+				visit(o.Name, n)
+			}
+		})
+	if err != nil {
+		return fmt.Errorf("list nodes: %w", err)
+	}
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
@@ -24,37 +25,36 @@ type recording struct{ all []string }
 func (r *recording) fence(name string)           { r.all = append(r.all, "fence "+name) }
 func (r *recording) forgetFence(fence types.UID) { r.all = append(r.all, "forget "+string(fence)) }
 func (r *recording) policy(name string)          { r.all = append(r.all, "policy "+name) }
-func (r *recording) forgetPolicy(p *policy)      { r.all = append(r.all, "forget "+string(p.uid)) }
+func (r *recording) forgetPolicy(p types.UID)    { r.all = append(r.all, "forget "+string(p)) }
 func (r *recording) reached(name string)         { r.all = append(r.all, "reached "+name) }
 
 func TestWakingChanges(t *testing.T) {
 	t.Parallel()
-	one := &fence{Fence: fencing.Fence{Name: "a", UID: "one"}}
-	two := &fence{Fence: fencing.Fence{Name: "a", UID: "two"}}
-	p, q := &policy{name: "p", uid: "one"}, &policy{name: "p", uid: "two"}
-	ready, away := &node{name: "a"}, &node{name: "a", unreachable: true}
-	other, tainted := &node{name: "z"}, &node{name: "z", tainted: true}
+	none, one, two := fencing.Fence{}, fencing.Fence{Name: "a", UID: "one"}, fencing.Fence{Name: "a", UID: "two"}
+	p, q := policyNamed("p", "one"), policyNamed("p", "two")
+	ready, away := &objects.LabeledNode{Name: "a"}, &objects.LabeledNode{Name: "a", Unreachable: true}
+	other, tainted := &objects.LabeledNode{Name: "z"}, &objects.LabeledNode{Name: "z", Tainted: true}
 	for sentence, c := range map[string]struct {
 		happens func(o *observer)
 		want    string
 	}{
-		"a new fence":      {func(o *observer) { o.fenceChanged(nil, one) }, "fence a, policy p"},
+		"a new fence":      {func(o *observer) { o.fenceChanged(none, one) }, "fence a, policy p"},
 		"a fence changes":  {func(o *observer) { o.fenceChanged(one, one) }, "fence a, policy p"},
 		"another fence":    {func(o *observer) { o.fenceChanged(one, two) }, "fence a, forget one, policy p"},
-		"a fence is gone":  {func(o *observer) { o.fenceChanged(one, nil) }, "fence a, forget one, policy p"},
+		"a fence is gone":  {func(o *observer) { o.fenceChanged(one, none) }, "fence a, forget one, policy p"},
 		"a new policy":     {func(o *observer) { o.policyChanged(nil, p) }, "policy p"},
 		"a policy changes": {func(o *observer) { o.policyChanged(p, p) }, "policy p"},
 		"another policy":   {func(o *observer) { o.policyChanged(p, q) }, "forget one, policy p"},
 		"a policy is gone": {func(o *observer) { o.policyChanged(p, nil) }, "forget one"},
-		"a new node":       {func(o *observer) { nodeChanges{o}.Added(ready) }, "fence a, reached a"},
-		"an unknown node":  {func(o *observer) { nodeChanges{o}.Added(other) }, "reached z"},
-		"a tainted node":   {func(o *observer) { nodeChanges{o}.Added(tainted) }, "fence z, reached z"},
-		"a lost node":      {func(o *observer) { nodeChanges{o}.Updated(ready, away) }, "fence a, policy p"},
-		"a node is back":   {func(o *observer) { nodeChanges{o}.Updated(away, ready) }, "fence a, policy p, reached a"},
+		"a new node":       {func(o *observer) { o.nodeChanged(nil, ready) }, "fence a, reached a"},
+		"an unknown node":  {func(o *observer) { o.nodeChanged(nil, other) }, "reached z"},
+		"a tainted node":   {func(o *observer) { o.nodeChanged(nil, tainted) }, "fence z, reached z"},
+		"a lost node":      {func(o *observer) { o.nodeChanged(ready, away) }, "fence a, policy p"},
+		"a node is back":   {func(o *observer) { o.nodeChanged(away, ready) }, "fence a, policy p, reached a"},
 		"a node is the same": {func(o *observer) {
-			nodeChanges{o}.Updated(away, &node{name: "a", unreachable: true})
+			o.nodeChanged(away, &objects.LabeledNode{Name: "a", Unreachable: true})
 		}, ""},
-		"a lost node is gone": {func(o *observer) { nodeChanges{o}.Deleted(away, true) }, "fence a, policy p, reached a"},
+		"a lost node is gone": {func(o *observer) { o.nodeChanged(away, nil) }, "fence a, policy p, reached a"},
 	} {
 		w := newWorld(t, Config{})
 		w.ask("a")
@@ -70,21 +70,8 @@ func TestWakingChanges(t *testing.T) {
 	}
 }
 
-// Each fact that a decision depends on wakes it.
-func TestSameNode(t *testing.T) {
-	t.Parallel()
-	now := time.Unix(1, 0)
-	for sentence, other := range map[string]*node{
-		"zone": {zone: "z"}, "reach": {unreachable: true}, "since": {since: now}, "taint": {tainted: true},
-		"role": {controlPlane: true}, "labels": {labels: nodeLabels{{"a", "b"}}},
-	} {
-		if other.same(&node{}) || !other.same(other) {
-			t.Errorf("the %s of a node does not matter", sentence)
-		}
-	}
-	if l := (nodeLabels{{"a", "b"}}); !l.Has("a") || l.Has("b") {
-		t.Error("labels are not found")
-	}
+func policyNamed(name string, uid types.UID) *v1alpha1.FencePolicy {
+	return &v1alpha1.FencePolicy{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}}
 }
 
 // The replica that begins to lead works on these objects.
@@ -119,24 +106,19 @@ func TestBeginOfFence(t *testing.T) {
 	w.node("a", v1.ConditionUnknown)
 	w.node("up", v1.ConditionTrue)
 	lost := w.clock.Now()
-	w.clock.Step(time.Minute)
-	w.ask("a")
-	w.ask("up")
-	w.clock.Step(time.Minute)
+	created := lost.Add(time.Minute)
+	w.clock.Step(2 * time.Minute)
 	w.node("later", v1.ConditionUnknown)
-	w.ask("later")
-	w.fences["later"].CreationTimestamp = w.fences["a"].CreationTimestamp
 	w.sync()
 	of := func(name, policy string) fencing.Fence {
-		return fencing.Fence{Name: name, Spec: v1alpha1.NodeFenceSpec{PolicyName: policy}}
+		return fencing.Fence{Name: name, Created: created, Spec: v1alpha1.NodeFenceSpec{PolicyName: policy}}
 	}
-	created := lost.Add(time.Minute)
 	for sentence, c := range map[string]struct {
 		fence fencing.Fence
 		want  time.Time
 	}{
 		"of a policy": {of("a", "p"), lost}, "by hand": {of("a", ""), created}, "on a node": {of("up", "p"), created},
-		"and lost since": {of("later", "p"), created}, "gone": {of("gone", "p"), time.Time{}},
+		"and lost since": {of("later", "p"), created}, "gone": {of("gone", "p"), created},
 	} {
 		if got := w.observer.began(c.fence); !got.Equal(c.want) {
 			t.Errorf("%s: %s, want %s", sentence, got, c.want)
@@ -207,7 +189,7 @@ func TestDetail(t *testing.T) {
 	if o := object(fencing.Fence{Name: "a", UID: "uid"}); o.UID != "uid" || o.Name != "a" {
 		t.Errorf("reported on %+v", o)
 	}
-	if o := policyObject(&policy{name: "p", uid: "uid"}); o.UID != "uid" || o.Name != "p" {
+	if o := policyObject(policyNamed("p", "uid")); o.UID != "uid" || o.Name != "p" {
 		t.Errorf("reported on %+v", o)
 	}
 }

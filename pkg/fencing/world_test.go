@@ -37,7 +37,7 @@ type world struct {
 	nodes    map[string]*v1.Node
 	policies map[string]*v1alpha1.FencePolicy
 	leases   map[string]int
-	pods     map[string][]waiting
+	pods     map[string][]Waiting
 	budgets  map[string][]budget
 	spaces   map[string]map[string]string
 	remain   fencing.RemainingFacts
@@ -54,19 +54,19 @@ type world struct {
 	hook func(call string)
 	last int
 
-	fenceCache  *kubetest.Cache[*fence]
-	nodeCache   *kubetest.Cache[*node]
-	policyCache *kubetest.Cache[*policy]
+	fenceCache  *kubetest.Cache[fencing.Fence]
+	nodeCache   *kubetest.Cache[*objects.LabeledNode]
+	policyCache *kubetest.Cache[*v1alpha1.FencePolicy]
 }
 
 func newWorld(t *testing.T, cfg Config) *world {
 	t.Helper()
 	w := &world{T: t, clock: testclock.NewFakeClock(time.Unix(1_800_000_000, 0)), events: record.NewFakeRecorder(1000),
 		fences: map[string]*v1alpha1.NodeFence{}, nodes: map[string]*v1.Node{},
-		policies: map[string]*v1alpha1.FencePolicy{}, leases: map[string]int{}, pods: map[string][]waiting{},
+		policies: map[string]*v1alpha1.FencePolicy{}, leases: map[string]int{}, pods: map[string][]Waiting{},
 		budgets: map[string][]budget{}, spaces: map[string]map[string]string{}, runs: map[string]fencing.RunState{},
-		fail: map[string]error{}, fenceCache: kubetest.NewCache[*fence](), nodeCache: kubetest.NewCache[*node](),
-		policyCache: kubetest.NewCache[*policy]()}
+		fail: map[string]error{}, fenceCache: kubetest.NewCache[fencing.Fence](), nodeCache: kubetest.NewCache[*objects.LabeledNode](),
+		policyCache: kubetest.NewCache[*v1alpha1.FencePolicy]()}
 	w.restart(cfg)
 	return w
 }
@@ -76,11 +76,11 @@ func (w *world) restart(cfg Config) {
 	w.Helper()
 	cfg.Clock, cfg.Events = w.clock, w.events
 	var err error
-	if w.Controller, err = newController(cfg, w, w, w); err != nil {
+	if w.Controller, err = newController(cfg, w, w); err != nil {
 		w.Fatal(err)
 	}
-	w.fenceCache, w.nodeCache = kubetest.NewCache[*fence](), kubetest.NewCache[*node]()
-	w.policyCache = kubetest.NewCache[*policy]()
+	w.fenceCache, w.nodeCache = kubetest.NewCache[fencing.Fence](), kubetest.NewCache[*objects.LabeledNode]()
+	w.policyCache = kubetest.NewCache[*v1alpha1.FencePolicy]()
 	o := w.observer
 	o.fences, o.nodes, o.policies = w.fenceCache, w.nodeCache, w.policyCache
 	if err := w.run(); err != nil {
@@ -92,10 +92,12 @@ func (w *world) restart(cfg Config) {
 // sync makes the watches show the whole state.
 func (w *world) sync() {
 	w.Helper()
-	kubetest.Deliver(w.T, w.nodeCache, w.nodes, kube.RecordAll(wholeNodeOf), nodeChanges{w.observer})
-	kubetest.Deliver(w.T, w.fenceCache, w.fences, kube.RecordAll(fenceOf), kube.OnChange[*fence](w.observer.fenceChanged))
+	kubetest.Deliver(w.T, w.nodeCache, w.nodes, kube.RecordAll(objects.LabeledNodeOf),
+		kube.OnChange[*objects.LabeledNode](w.observer.nodeChanged))
+	kubetest.Deliver(w.T, w.fenceCache, w.fences, kube.RecordAll(fencing.FenceOf),
+		kube.OnChange[fencing.Fence](w.observer.fenceChanged))
 	kubetest.Deliver(w.T, w.policyCache, w.policies, kube.RecordAll(policyOf),
-		kube.OnChange[*policy](w.observer.policyChanged))
+		kube.OnChange[*v1alpha1.FencePolicy](w.observer.policyChanged))
 }
 
 func (w *world) version() string {
@@ -182,9 +184,9 @@ func (w *world) ask(name string, agents ...v1alpha1.Agent) {
 }
 
 // waits makes pods with a claim wait for a node.
-func (w *world) waits(node string, pods ...waiting) { w.pods[node] = pods }
+func (w *world) waits(node string, pods ...Waiting) { w.pods[node] = pods }
 
-var gone = waiting{namespace: "ns", labels: map[string]string{"app": "db"}, terminating: true}
+var gone = Waiting{namespace: "ns", labels: map[string]string{"app": "db"}, terminating: true}
 
 // pass advances the time in steps of leasePoll. Nodes renew their Leases unless they are unreachable, and the
 // controller works on all objects.
@@ -230,7 +232,7 @@ func (w *world) work() {
 
 func (w *world) phase(name string) v1alpha1.Phase {
 	if o := w.fences[name]; o != nil {
-		return phaseOf(fenceOf(o))
+		return phaseOf(fencing.FenceOf(o))
 	}
 	return "none"
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -25,7 +26,7 @@ func (w *world) listLeases(context.Context) (map[string]string, error) {
 	return versions, nil
 }
 
-func (w *world) listWaiting(_ context.Context, node string) ([]waiting, error) {
+func (w *world) listWaiting(_ context.Context, node string) ([]Waiting, error) {
 	return w.pods[node], w.call("list pods of %s", node)
 }
 
@@ -37,28 +38,28 @@ func (w *world) readNamespace(_ context.Context, name string) (map[string]string
 	return w.spaces[name], w.call("get namespace %s", name)
 }
 
-func (w *world) readPolicy(_ context.Context, name string) (*policy, bool, error) {
+func (w *world) readPolicy(_ context.Context, name string) (*v1alpha1.FencePolicy, error) {
 	if err := w.call("get policy"); err != nil || w.policies[name] == nil {
-		return nil, false, err
+		return nil, err
 	}
-	return policyOf(w.policies[name].DeepCopy()), true, nil
+	return w.policies[name].DeepCopy(), nil
 }
 
-func (w *world) listFences(context.Context) (all []*fence, err error) {
+func (w *world) listFences(context.Context) (all []fencing.Fence, err error) {
 	if err := w.call("list fences"); err != nil {
 		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.fences)) {
-		all = append(all, fenceOf(w.fences[name].DeepCopy()))
+		all = append(all, fencing.FenceOf(w.fences[name].DeepCopy()))
 	}
 	return all, nil
 }
 
-func (w *world) readWholeNode(_ context.Context, name string) (*node, bool, error) {
+func (w *world) readLabeledNode(_ context.Context, name string) (*objects.LabeledNode, error) {
 	if err := w.call("get whole node"); err != nil || w.nodes[name] == nil {
-		return nil, false, err
+		return nil, err
 	}
-	return wholeNodeOf(w.nodes[name]), true, nil
+	return objects.LabeledNodeOf(w.nodes[name]), nil
 }
 
 func (w *world) createFence(_ context.Context, o *v1alpha1.NodeFence) error {
@@ -73,23 +74,20 @@ func (w *world) createFence(_ context.Context, o *v1alpha1.NodeFence) error {
 	}, "create fence of %s", o.Name)
 }
 
-func (w *world) deleteEnded(ctx context.Context, f *fence) error {
-	return w.deleteFence(ctx, fencing.Ask{Node: f.Name, UID: f.UID, ResourceVersion: f.ResourceVersion})
-}
-
-func (w *world) writePolicyStatus(_ context.Context, p *policy, status v1alpha1.FencePolicyStatus) error {
+func (w *world) writePolicyStatus(_ context.Context, p *v1alpha1.FencePolicy,
+	status v1alpha1.FencePolicyStatus) error {
 	return w.write(func() error {
-		o := w.policies[p.name]
+		o := w.policies[p.Name]
 		switch {
-		case o == nil || o.UID != p.uid:
+		case o == nil || o.UID != p.UID:
 			return kube.ErrGone
-		case o.ResourceVersion != p.version:
+		case o.ResourceVersion != p.ResourceVersion:
 			return kube.ErrChanged
 		}
 		o = o.DeepCopy()
 		o.Status = *status.DeepCopy()
 		o.ResourceVersion = w.version()
-		w.policies[p.name] = o
+		w.policies[p.Name] = o
 		return nil
 	}, "status of policy")
 }

@@ -151,15 +151,15 @@ var errAny = errors.New("any")
 func TestWritesAreBound(t *testing.T) {
 	t.Parallel()
 	ask := fencing.Ask{Node: "a", UID: "uid", ResourceVersion: "7", Status: &v1alpha1.NodeFenceStatus{}}
-	ended := &fence{Fence: fencing.Fence{Name: "a", UID: "uid", ResourceVersion: "7"}}
 	for what, write := range map[string]func(a apiServer) error{
-		"DELETE": func(a apiServer) error { return a.deleteFence(t.Context(), ask) },
 		"DELETE /apis/csi-reclaimer.io/v1alpha1/nodefences/a": func(a apiServer) error {
-			return a.deleteEnded(t.Context(), ended)
+			return a.deleteFence(t.Context(), ask)
 		},
 		"PUT": func(a apiServer) error { return a.writeStatus(t.Context(), ask) },
 		"PUT /apis/csi-reclaimer.io/v1alpha1/fencepolicies/a/status": func(a apiServer) error {
-			return a.writePolicyStatus(t.Context(), &policy{name: "a", uid: "uid", version: "7"}, v1alpha1.FencePolicyStatus{})
+			p := policyNamed("a", "uid")
+			p.ResourceVersion = "7"
+			return a.writePolicyStatus(t.Context(), p, v1alpha1.FencePolicyStatus{})
 		},
 	} {
 		s := kubetest.NewServer(t, map[string]string{"/a": objectOf("NodeFence", "", ""),

@@ -88,12 +88,10 @@ var scopes = []scope{
 	{folder: "internal/engine/fencing", except: words, statements: true},
 	{folder: "pkg/fencing/agents", statements: true},
 	{folder: "internal/nodefence", funcs: "Changes.*", statements: true},
-	{folder: "pkg/fencing", files: "changes.go execute.go pods.go policy.go policyfacts.go policystatus.go record.go " +
-		"release.go remaining.go taint.go view.go", statements: true},
-	{folder: "pkg/fencing", files: "cluster.go policycluster.go",
-		funcs: "*.read* *.list* *.each* *.set* *.delete* *.write* *.create* eachPod budgetOf", statements: true},
-	{folder: "pkg/fencing", files: "observer.go", funcs: "observer.[^f]* observer.first observer.forget",
-		statements: true},
+	{folder: "pkg/fencing", statements: true,
+		files: "cluster.go fence.go policy.go policycounts.go policyfacts.go release.go taint.go"},
+	{folder: "pkg/fencing", files: "observer.go",
+		funcs: "observer.[^f]* observer.fenceChanged observer.first observer.forget*", statements: true},
 
 	{folder: "pkg/inuse", also: "pkg/inuse/pvc", files: "decide*.go held.go peer.go"},
 	{folder: "pkg/inuse", also: "pkg/inuse/pvc", files: "tracker.go", statements: true},

@@ -12,13 +12,14 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	controller "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 )
 
 // selects reports whether a policy selects a node. An invalid selector selects none.
 func selects(p *v1alpha1.FencePolicy, node *v1.Node) bool {
-	is, err := controller.Selects(p, node)
+	is, err := controller.Selects(p, objects.LabeledNodeOf(node))
 	return err == nil && is
 }
 

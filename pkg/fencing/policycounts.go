@@ -1,0 +1,242 @@
+package fencing
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// Selects reports whether a policy selects a node, by its labels and its role in the control plane. The error means that
+// its nodeSelector is invalid.
+func Selects(p *v1alpha1.FencePolicy, n *objects.LabeledNode) (bool, error) {
+	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.NodeSelector)
+	if err != nil {
+		return false, fmt.Errorf("nodeSelector of FencePolicy %q: %w", p.Name, err)
+	}
+	return selector.Matches(n.Labels) && (p.Spec.AllowControlPlane || !n.ControlPlane), nil
+}
+
+// viewOf returns the state of a node for a policy, without the time of its silence.
+func viewOf(p *v1alpha1.FencePolicy, n *objects.LabeledNode) (fencing.NodeView, error) {
+	selected, err := Selects(p, n)
+	return fencing.NodeView{Name: n.Name, Zone: n.Zone, Selected: selected, Unreachable: n.Unreachable}, err
+}
+
+// countFences recounts the fenced nodes in f, and returns the ended fence with this name, or nil.
+func countFences(f *fencing.PolicyFacts, fences []fencing.Fence, name string) (ended *fencing.Fence) {
+	active, byRequest := map[string]fencing.Fence{}, map[string]bool{}
+	for _, one := range fences {
+		byRequest[one.Name] = one.EndedByRequest()
+		if !one.Returned() {
+			active[one.Name] = one
+		} else if one.Name == name {
+			ended = &one
+		}
+	}
+	for i := range f.Nodes {
+		n := &f.Nodes[i]
+		_, n.Fenced = active[n.Name]
+		n.Ended = byRequest[n.Name]
+		delete(active, n.Name)
+	}
+	maps.DeleteFunc(active, func(_ string, one fencing.Fence) bool { return one.Vacant() })
+	f.Others = slices.Sorted(maps.Keys(active))
+	return ended
+}
+
+// Waiting is the record of a pod for whose sake a policy may fence its node.
+type Waiting struct {
+	namespace   string
+	labels      map[string]string
+	terminating bool
+}
+
+// WaitingOf returns the record of a pod, and false for a pod that does not wait for its node. Such a pod has no claim,
+// has ended, cannot run on another node (DaemonSets, static pods), or tolerates the unreachable node for ever. An ended
+// pod that is held and terminating waits: pod safety keeps it until the node shows the unmount of its volumes.
+func WaitingOf(o *v1.Pod) (Waiting, bool) {
+	p, owner := objects.PodOf(o), metav1.GetControllerOf(o)
+	switch {
+	case p.Mirror, owner != nil && owner.Kind == "DaemonSet", len(p.Claims) == 0:
+		return Waiting{}, false
+	case !p.UsesVolumes():
+		return Waiting{}, false
+	case !p.Terminating && staysForEver(o):
+		return Waiting{}, false
+	}
+	return Waiting{o.Namespace, o.Labels, p.Terminating}, true
+}
+
+// staysForEver reports whether a pod tolerates an unreachable node without a limit, by the rules of
+// kube-controller-manager (getMinTolerationTime in pkg/controller/tainteviction).
+func staysForEver(o *v1.Pod) bool {
+	taint := v1.Taint{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute}
+	limit, tolerates := int64(math.MaxInt64), false
+	for i := range o.Spec.Tolerations {
+		t := &o.Spec.Tolerations[i]
+		if !t.ToleratesTaint(klog.Background(), &taint, false) {
+			continue
+		}
+		tolerates = true
+		if t.TolerationSeconds != nil {
+			limit = min(limit, *t.TolerationSeconds)
+		}
+	}
+	return tolerates && limit == math.MaxInt64
+}
+
+// namespacesOf returns the selector of the namespaces whose pods count for a policy.
+func namespacesOf(p *v1alpha1.FencePolicy) (labels.Selector, error) {
+	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.NamespaceSelector)
+	if err != nil {
+		return nil, fmt.Errorf("namespaceSelector of FencePolicy %q: %w", p.Name, err)
+	}
+	return selector, nil
+}
+
+// count counts the pods that wait for a node. counts reports whether the policy selects a namespace, and budgeted
+// whether all budgets of a pod are healthy without it.
+func count(n *fencing.NodeView, p *v1alpha1.FencePolicy, pods []Waiting, counts func(namespace string) (bool, error),
+	budgeted func(Waiting) (bool, error)) error {
+	n.Budgeted = p.Spec.BudgetPatience.Duration > 0
+	for _, pod := range pods {
+		is, err := counts(pod.namespace)
+		if err != nil {
+			return err
+		}
+		if !is {
+			continue
+		}
+		n.Waiting++
+		if !pod.terminating {
+			n.Tolerating++
+		}
+		if n.Budgeted {
+			if n.Budgeted, err = budgeted(pod); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+type budget struct {
+	selector labels.Selector
+	// healthy reports that at least the desired number of pods is healthy, which no pod of an unreachable node is.
+	healthy bool
+}
+
+func budgetOf(o *policyv1.PodDisruptionBudget) (budget, error) {
+	selector, err := metav1.LabelSelectorAsSelector(o.Spec.Selector)
+	if err != nil {
+		return budget{}, fmt.Errorf("PodDisruptionBudget %s/%s: %w", o.Namespace, o.Name, err)
+	}
+	s := o.Status
+	seen := s.ObservedGeneration == o.Generation && s.ExpectedPods > 0
+	return budget{selector, seen && s.CurrentHealthy >= s.DesiredHealthy}, nil
+}
+
+// isBudgeted reports whether the pod has at least one budget in its namespace, and all of them are healthy.
+func isBudgeted(pod Waiting, all []budget) (has bool) {
+	for _, b := range all {
+		if !b.selector.Matches(labels.Set(pod.labels)) {
+			continue
+		}
+		if has = true; !b.healthy {
+			return false
+		}
+	}
+	return has
+}
+
+// Snapshot is the state of a cluster at one moment, for programs that explain the decisions of a policy.
+type Snapshot struct {
+	Nodes  []*v1.Node
+	Fences []*v1alpha1.NodeFence
+	// Renewed maps each node to the last renewal of its Lease.
+	Renewed map[string]time.Time
+	// Waiting maps each unreachable node to the pods that wait for it.
+	Waiting map[string][]Waiting
+	// Namespaces maps each namespace to its labels.
+	Namespaces map[string]map[string]string
+	Budgets    []policyv1.PodDisruptionBudget
+}
+
+// PolicyFacts returns the facts that the controller would have for a policy in this cluster, or an error if a selector
+// is invalid. The silence of nodes, which only the controller observes over time, is taken from the times in Nodes and
+// Leases instead.
+func (s Snapshot) PolicyFacts(p *v1alpha1.FencePolicy, now time.Time) (fencing.PolicyFacts, error) {
+	f := fencing.PolicyFacts{Name: p.Name, Spec: p.Spec}
+	for _, at := range s.Renewed {
+		f.View = f.View || now.Sub(at) <= fencing.SilentAfter
+	}
+	for _, o := range s.Nodes {
+		n := objects.LabeledNodeOf(o)
+		v, err := viewOf(p, n)
+		if err != nil {
+			return f, err
+		}
+		if v.Unreachable {
+			v.Since = n.Since
+			if at := s.Renewed[n.Name]; at.After(v.Since) {
+				v.Since = at
+			}
+		}
+		f.Nodes = append(f.Nodes, v)
+	}
+	var fences []fencing.Fence
+	for _, o := range s.Fences {
+		fences = append(fences, fencing.FenceOf(o))
+	}
+	countFences(&f, fences, "")
+	return f, s.countPods(&f, p)
+}
+
+// countPods counts the waiting pods of the nodes that a policy may fence.
+func (s Snapshot) countPods(f *fencing.PolicyFacts, p *v1alpha1.FencePolicy) error {
+	selector, err := namespacesOf(p)
+	if err != nil {
+		return err
+	}
+	counts := func(namespace string) (bool, error) {
+		return selector.Matches(labels.Set(s.Namespaces[namespace])), nil
+	}
+	for i := range f.Nodes {
+		n := &f.Nodes[i]
+		if !n.Selected || !n.Unreachable || n.Fenced {
+			continue
+		}
+		if err := count(n, p, s.Waiting[n.Name], counts, s.budgeted); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// budgeted reports whether the pod has a budget, and all its budgets are healthy without it.
+func (s Snapshot) budgeted(pod Waiting) (bool, error) {
+	var all []budget
+	for i := range s.Budgets {
+		if s.Budgets[i].Namespace != pod.namespace {
+			continue
+		}
+		b, err := budgetOf(&s.Budgets[i])
+		if err != nil {
+			return false, err
+		}
+		all = append(all, b)
+	}
+	return isBudgeted(pod, all), nil
+}
