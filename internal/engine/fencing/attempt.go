@@ -71,6 +71,14 @@ func (f Facts) running(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now tim
 	return wait(state.reason(), agentPoll)
 }
 
+// reason is the reason to wait for an agent without a result.
+func (s RunState) reason() Reason {
+	if s == RunStopping {
+		return ReasonAgentStopping
+	}
+	return ReasonAgentUnusable
+}
+
 // proves reports whether the agent's success is accepted as a proof.
 func (f Facts) proves() bool {
 	return f.Run.State == RunSucceeded && !f.Fence.Ending() && !f.settled() && !f.overtaken()

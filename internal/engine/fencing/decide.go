@@ -84,6 +84,19 @@ func decide(f Facts, now time.Time) Decision {
 	return requested(f, now)
 }
 
+// reason is the reason of a step that only reads the fence.
+func (f Fence) reason() Reason {
+	switch {
+	case f.Ending():
+		return ReasonUnfencing
+	case f.Status.Proof != nil:
+		return ReasonFenced
+	case f.attempt() != nil:
+		return ReasonFencing
+	}
+	return ReasonRequested
+}
+
 // leftover handles a node that has a taint of this project, and no NodeFence that this project still keeps. Either a
 // person has removed the finalizer or copied the Node, or a request of a former leader was carried out after the end of
 // the fence.

@@ -56,19 +56,6 @@ func unkept(s *v1alpha1.NodeFenceStatus) bool {
 	return c != nil && c.Status == metav1.ConditionUnknown
 }
 
-// reason is the reason of a step that only reads the fence.
-func (f Fence) reason() Reason {
-	switch {
-	case f.Ending():
-		return ReasonUnfencing
-	case f.Status.Proof != nil:
-		return ReasonFenced
-	case f.attempt() != nil:
-		return ReasonFencing
-	}
-	return ReasonRequested
-}
-
 // unowned reports whether no NodeFence remains, or only one that other programs still keep.
 func (f Fence) unowned() bool { return f.UID == "" || f.Terminating && !f.Finalized }
 

@@ -34,14 +34,6 @@ const (
 	RunFailed
 )
 
-// reason is the reason to wait for an agent without a result.
-func (s RunState) reason() Reason {
-	if s == RunStopping {
-		return ReasonAgentStopping
-	}
-	return ReasonAgentUnusable
-}
-
 // RunFacts is the result of a live read of an agent's object.
 type RunFacts struct {
 	Read session.Read
