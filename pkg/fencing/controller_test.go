@@ -176,41 +176,50 @@ func (w *world) wantEvents(want ...string) {
 	}
 }
 
-// TestKilledAtEachWrite ends the process at each write, either before the write or before its answer, and lets another
-// one continue.
-func TestKilledAtEachWrite(t *testing.T) {
-	undone := agent("off")
-	undone.Job.Undo = true
+// killed plays the life of a fence once for each of its writes. The process ends at that write, either before the write
+// or before its answer, and another one continues. round works on the fence some times.
+func killed(t *testing.T, agent v1alpha1.Agent, play func(w *world, round func(times int))) {
+	t.Helper()
 	for _, lost := range []bool{false, true} {
 		for broken := 1; ; broken++ {
-			w := requested(t, Config{}, undone)
+			w := requested(t, Config{}, agent)
 			w.broken, w.lost = broken, lost
-			round := func(n int) {
-				for range n {
+			play(w, func(times int) {
+				for range times {
 					w.again(1)
 					if w.writes == w.broken {
 						w.restart(Config{})
 					}
 				}
-			}
-			round(4)
-			w.runs["off"] = fencing.RunSucceeded
-			round(6)
-			if w.wantPhase("a", v1alpha1.PhaseReleased); !w.tainted() {
-				t.Errorf("write %d, lost %t: not tainted", broken, lost)
-			}
-			w.reboot()
-			round(5)
-			w.runs["undo off"] = fencing.RunSucceeded
-			round(6)
-			if w.wantPhase("a", v1alpha1.PhaseReturned); w.tainted() || len(w.fences["a"].Status.Attempts) != 1 {
-				t.Errorf("write %d, lost %t: tainted, or %d attempts", broken, lost, len(w.fences["a"].Status.Attempts))
+			})
+			if t.Failed() {
+				t.Fatalf("write %d, lost %t", broken, lost)
 			}
 			if w.writes < broken {
 				break
 			}
 		}
 	}
+}
+
+func TestKilledAtEachWrite(t *testing.T) {
+	undone := agent("off")
+	undone.Job.Undo = true
+	killed(t, undone, func(w *world, round func(int)) {
+		round(4)
+		w.runs["off"] = fencing.RunSucceeded
+		round(6)
+		if w.wantPhase("a", v1alpha1.PhaseReleased); !w.tainted() {
+			t.Error("not tainted")
+		}
+		w.reboot()
+		round(5)
+		w.runs["undo off"] = fencing.RunSucceeded
+		round(6)
+		if w.wantPhase("a", v1alpha1.PhaseReturned); w.tainted() || len(w.fences["a"].Status.Attempts) != 1 {
+			t.Errorf("tainted, or %d attempts", len(w.fences["a"].Status.Attempts))
+		}
+	})
 }
 
 // TestTwoLeaders lets another process work on the fence at each call of the first.

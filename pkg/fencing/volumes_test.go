@@ -217,37 +217,21 @@ func TestAgentsArePolledWhileTaintIsRefused(t *testing.T) {
 	w.wantPhase("a", v1alpha1.PhaseUnfencing)
 }
 
-// A process ends at each write of the taint, before or after it.
 func TestKilledAtTaintOfFencedVolumes(t *testing.T) {
-	for _, lost := range []bool{false, true} {
-		for broken := 1; ; broken++ {
-			w := requested(t, Config{}, storage())
-			w.broken, w.lost = broken, lost
-			round := func(n int) {
-				for range n {
-					w.again(1)
-					if w.writes == w.broken {
-						w.restart(Config{})
-					}
-				}
-			}
-			round(4)
-			w.runs["net"] = fencing.RunSucceeded
-			if round(6); !w.shunned() {
-				t.Errorf("write %d, lost %t: new pods may join", broken, lost)
-			}
-			w.reboot()
-			if round(3); w.shunned() {
-				t.Errorf("write %d, lost %t: new pods stay away after a boot", broken, lost)
-			}
-			w.runs["undo net"] = fencing.RunSucceeded
-			round(6)
-			if w.wantPhase("a", v1alpha1.PhaseReturned); len(w.nodes["a"].Spec.Taints) > 0 {
-				t.Errorf("write %d, lost %t: %+v", broken, lost, w.nodes["a"].Spec.Taints)
-			}
-			if w.writes < broken {
-				break
-			}
+	killed(t, storage(), func(w *world, round func(int)) {
+		round(4)
+		w.runs["net"] = fencing.RunSucceeded
+		if round(6); !w.shunned() {
+			t.Error("new pods may join")
 		}
-	}
+		w.reboot()
+		if round(3); w.shunned() {
+			t.Error("new pods stay away after a boot")
+		}
+		w.runs["undo net"] = fencing.RunSucceeded
+		round(6)
+		if w.wantPhase("a", v1alpha1.PhaseReturned); len(w.nodes["a"].Spec.Taints) > 0 {
+			t.Errorf("%+v", w.nodes["a"].Spec.Taints)
+		}
+	})
 }

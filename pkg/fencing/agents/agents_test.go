@@ -212,6 +212,28 @@ func (b *bench) deletions() (options []metav1.DeleteOptions) {
 	return options
 }
 
+// lives are parts of the lives of agents, which pass in memory and on an API server.
+var lives = map[string]func(*bench){
+	"a Job is started once and stopped":                   jobIsStartedOnceAndStopped,
+	"the next try to undo does not wait for the previous": nextUndoDoesNotWaitForPrevious,
+	"a Job has states":                                    jobStates,
+	"a foreign Job is left alone":                         foreignJobIsLeftAlone,
+	"a remediation is started once":                       remediationIsStartedOnce,
+	"each attempt has its own remediation":                eachAttemptHasItsOwnRemediation,
+	"a remediation is undone by its deletion":             remediationIsUndoneByDeletion,
+	"a foreign remediation is left alone":                 foreignRemediationIsLeftAlone,
+	"a NetworkFence is started once":                      networkFenceIsStartedOnce,
+	"a NetworkFence is undone":                            networkFenceIsUndone,
+	"a stopped NetworkFence is unfenced":                  stoppedNetworkFenceIsUnfenced,
+	"a foreign NetworkFence is left alone":                foreignNetworkFenceIsLeftAlone,
+}
+
+func TestAgents(t *testing.T) {
+	for name, life := range lives {
+		t.Run(name, func(t *testing.T) { life(newBench(t)) })
+	}
+}
+
 func TestAgentWithoutKind(t *testing.T) {
 	b := newBench(t)
 	ask := b.ask(v1alpha1.Agent{Name: "by-hand", Manual: &v1alpha1.ManualAgent{}})

@@ -108,30 +108,14 @@ func newRealBench(t *testing.T) *bench {
 }
 
 func TestAgentsOnAPIServer(t *testing.T) {
-	scenes := map[string]func(*bench){
-		"a Job is started once and stopped":    testJobIsStartedOnceAndStopped,
-		"another try to undo":                  testAnotherTryToUndoDoesNotWaitForTheOneBefore,
-		"the message of a Job":                 testWhatTheJobSays,
-		"a foreign Job":                        testForeignJobIsLeftAlone,
-		"a remediation is started once":        testRemediationIsStartedOnce,
-		"each attempt has its own remediation": testEachAttemptHasItsOwnRemediation,
-		"a remediation is undone":              testRemediationIsUndoneByItsDeletion,
-		"a foreign remediation":                testForeignRemediationIsLeftAlone,
-		"a NetworkFence is started once":       testNetworkFenceIsStartedOnce,
-		"a NetworkFence is undone":             testNetworkFenceIsUndone,
-		"a NetworkFence that is stopped":       testNetworkFenceThatIsStopped,
-		"a foreign NetworkFence":               testForeignNetworkFenceIsLeftAlone,
-		"a changed object is not written":      testWhatHasChanged,
-		"a recreated object is not deleted":    testWhatWasMadeAgain,
-		"a template with affinities":           testAffinityOfATemplate,
-	}
-	for name, scene := range scenes {
-		t.Run(name, func(t *testing.T) { scene(newRealBench(t)) })
+	for name, life := range lives {
+		t.Run(name, func(t *testing.T) { life(newRealBench(t)) })
 	}
 }
 
 // Another writer changes a NetworkFence between our read and our write.
-func testWhatHasChanged(b *bench) {
+func TestChangedNetworkFenceIsNotWritten(t *testing.T) {
+	b := newRealBench(t)
 	ask := b.ask(b.storage("class-" + b.namespace))
 	b.has(internalIP("10.0.0.7"))
 	b.must(b.Start(b.Context(), ask))
@@ -149,7 +133,8 @@ func testWhatHasChanged(b *bench) {
 }
 
 // An object is deleted and created again with the same name between our read and our deletion.
-func testWhatWasMadeAgain(b *bench) {
+func TestRecreatedObjectIsNotDeleted(t *testing.T) {
+	b := newRealBench(t)
 	ask := b.ask(b.remedy())
 	b.must(b.Start(b.Context(), ask))
 	before := b.theRemediation()
@@ -162,7 +147,8 @@ func testWhatWasMadeAgain(b *bench) {
 }
 
 // A template may have affinities of its own.
-func testAffinityOfATemplate(b *bench) {
+func TestTemplateWithAffinities(t *testing.T) {
+	b := newRealBench(t)
 	b.template("own", func(s *v1.PodSpec) {
 		s.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{

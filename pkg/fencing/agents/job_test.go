@@ -61,9 +61,7 @@ func saying(kind batchv1.JobConditionType, status v1.ConditionStatus) batchv1.Jo
 		LastTransitionTime: metav1.NewTime(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC))}
 }
 
-func TestJobIsStartedOnceAndStopped(t *testing.T) { testJobIsStartedOnceAndStopped(newBench(t)) }
-
-func testJobIsStartedOnceAndStopped(b *bench) {
+func jobIsStartedOnceAndStopped(b *bench) {
 	ask := b.ask(b.job("power"))
 	b.state(ask, fencing.RunAbsent, "")
 	b.must(b.Stop(b.Context(), ask))
@@ -91,11 +89,7 @@ func testJobIsStartedOnceAndStopped(b *bench) {
 	}
 }
 
-func TestNextUndoDoesNotWaitForPrevious(t *testing.T) {
-	testAnotherTryToUndoDoesNotWaitForTheOneBefore(newBench(t))
-}
-
-func testAnotherTryToUndoDoesNotWaitForTheOneBefore(b *bench) {
+func nextUndoDoesNotWaitForPrevious(b *bench) {
 	b.must(b.Start(b.Context(), b.ask(b.job("power"), undo)))
 	first := b.theJobs()[0]
 	first.Finalizers = []string{"example.com/pods-on-a-lost-node"}
@@ -112,9 +106,7 @@ func testAnotherTryToUndoDoesNotWaitForTheOneBefore(b *bench) {
 	}
 }
 
-func TestJobState(t *testing.T) { testWhatTheJobSays(newBench(t)) }
-
-func testWhatTheJobSays(b *bench) {
+func jobStates(b *bench) {
 	ask := b.ask(b.job("power"))
 	b.must(b.Start(b.Context(), ask))
 	job := func() batchv1.Job { return b.theJobs()[0] }
@@ -165,9 +157,7 @@ func TestTerminatingJobIsStopping(t *testing.T) {
 }
 
 // A Job with this name belongs to another owner.
-func TestForeignJobIsLeftAlone(t *testing.T) { testForeignJobIsLeftAlone(newBench(t)) }
-
-func testForeignJobIsLeftAlone(b *bench) {
+func foreignJobIsLeftAlone(b *bench) {
 	ask := b.ask(b.job("power"))
 	job := jobOf(ask, v1.PodTemplateSpec{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "none"}}}},
 		&v1.Node{})

@@ -62,9 +62,7 @@ func cidrsOf(o *unstructured.Unstructured) []string {
 	return all
 }
 
-func TestNetworkFenceIsStartedOnce(t *testing.T) { testNetworkFenceIsStartedOnce(newBench(t)) }
-
-func testNetworkFenceIsStartedOnce(b *bench) {
+func networkFenceIsStartedOnce(b *bench) {
 	agent := b.storage("class-" + b.namespace)
 	ask := b.ask(agent)
 	b.has(internalIP("10.0.0.7"), v1.NodeAddress{Type: v1.NodeExternalIP, Address: "192.0.2.1"}, internalIP("fd00::7"))
@@ -127,9 +125,7 @@ func TestNetworkFenceOfFormerMachineIsNoProof(t *testing.T) {
 }
 
 // A NetworkFence is undone and never deleted, because csi-addons does not unfence when it is deleted.
-func TestNetworkFenceIsUndone(t *testing.T) { testNetworkFenceIsUndone(newBench(t)) }
-
-func testNetworkFenceIsUndone(b *bench) {
+func networkFenceIsUndone(b *bench) {
 	agent := b.storage("class-" + b.namespace)
 	ask, back := b.ask(agent), b.ask(agent, undo, second)
 	b.has(internalIP("10.0.0.7"))
@@ -153,11 +149,7 @@ func testNetworkFenceIsUndone(b *bench) {
 }
 
 // A stopped fence may be in force or come into force later. The next attempt begins only when it is unfenced.
-func TestStoppedNetworkFenceIsUnfenced(t *testing.T) {
-	testNetworkFenceThatIsStopped(newBench(t))
-}
-
-func testNetworkFenceThatIsStopped(b *bench) {
+func stoppedNetworkFenceIsUnfenced(b *bench) {
 	agent := b.storage("class-" + b.namespace)
 	ask, next := b.ask(agent), b.ask(agent, second)
 	b.has(internalIP("10.0.0.7"))
@@ -222,11 +214,7 @@ func TestTerminatingNetworkFenceIsStopping(t *testing.T) {
 	b.state(b.ask(agent, undo), fencing.RunStopping, "is terminating.")
 }
 
-func TestForeignNetworkFenceIsLeftAlone(t *testing.T) {
-	testForeignNetworkFenceIsLeftAlone(newBench(t))
-}
-
-func testForeignNetworkFenceIsLeftAlone(b *bench) {
+func foreignNetworkFenceIsLeftAlone(b *bench) {
 	agent := b.storage("class-" + b.namespace)
 	b.has(internalIP("10.0.0.7"))
 	name := networkFences{}.name(b.ask(agent))

@@ -40,9 +40,7 @@ func answer(kind, status string) map[string]any {
 	return map[string]any{"type": kind, "status": status, "reason": "Why", "message": "words"}
 }
 
-func TestRemediationIsStartedOnce(t *testing.T) { testRemediationIsStartedOnce(newBench(t)) }
-
-func testRemediationIsStartedOnce(b *bench) {
+func remediationIsStartedOnce(b *bench) {
 	ask := b.ask(b.remedy())
 	b.state(ask, fencing.RunAbsent, "")
 	b.must(b.Stop(b.Context(), ask))
@@ -95,11 +93,7 @@ func TestRemovalIsReadFromCustomResource(t *testing.T) {
 }
 
 // The status of an earlier attempt's custom resource does not count, because pods deleted since then are not covered.
-func TestEachAttemptHasItsOwnRemediation(t *testing.T) {
-	testEachAttemptHasItsOwnRemediation(newBench(t))
-}
-
-func testEachAttemptHasItsOwnRemediation(b *bench) {
+func eachAttemptHasItsOwnRemediation(b *bench) {
 	agent := b.remedy()
 	b.must(b.Start(b.Context(), b.ask(agent)))
 	b.answers(answer("Succeeded", "True"))
@@ -127,11 +121,7 @@ func finalize(b *bench, finalizers ...string) {
 	b.update(remediationVersion, "Remediation", b.node, func(o *unstructured.Unstructured) { o.SetFinalizers(finalizers) })
 }
 
-func TestRemediationIsUndoneByDeletion(t *testing.T) {
-	testRemediationIsUndoneByItsDeletion(newBench(t))
-}
-
-func testRemediationIsUndoneByItsDeletion(b *bench) {
+func remediationIsUndoneByDeletion(b *bench) {
 	agent := b.remedy()
 	ask, back := b.ask(agent), b.ask(agent, undo)
 	b.must(b.Start(b.Context(), ask))
@@ -170,9 +160,7 @@ func TestTerminatingRemediationIsStopping(t *testing.T) {
 }
 
 // The custom resource of a node health check has the same name.
-func TestForeignRemediationIsLeftAlone(t *testing.T) { testForeignRemediationIsLeftAlone(newBench(t)) }
-
-func testForeignRemediationIsLeftAlone(b *bench) {
+func foreignRemediationIsLeftAlone(b *bench) {
 	agent := b.remedy()
 	b.create(remediationVersion, "Remediation", b.node, map[string]any{"spec": map[string]any{},
 		"status": map[string]any{"conditions": []any{answer("Succeeded", "True")}}})
