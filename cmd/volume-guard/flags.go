@@ -170,9 +170,7 @@ func (o *options) statefulSetConfig(s controller.Settings) statefulset.Config {
 
 func (o *options) fencingConfig(s controller.Settings) fencing.Config {
 	return fencing.Config{
-		KeepReturned: o.nodeFencing.keepReturned,
-		DryRun:       s.DryRun, Workers: s.Workers, RetryStart: s.RetryStart, RetryMax: s.RetryMax,
-		Events: s.Events, Metrics: s.Metrics, Watches: s.Watches,
+		Settings: s, KeepReturned: o.nodeFencing.keepReturned,
 	}
 }
 

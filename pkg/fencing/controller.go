@@ -50,13 +50,7 @@ type Controller struct {
 // New returns a Controller for the cluster of config, which is copied, and starts nothing: see Run. A QPS of 0 in
 // config means that only the number of workers limits the calls.
 func New(config *rest.Config, cfg Config) (*Controller, error) {
-	if config == nil {
-		return nil, errors.New("create a controller that fences nodes: nil rest.Config")
-	}
-	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("create a controller that fences nodes: %w", err)
-	}
-	clients, err := newClients(config)
+	clients, err := newClients(config, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -67,32 +61,26 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 	}
 	c.discovery = clients.all.Discovery()
 	c.Checker = permission.NewChecker(clients.Authorization, cfg.permissions())
-	return c, c.run(c.observer.follow(clients, cfg.Watches)...)
+	controller.Follow(c.Controller, c.observer.follow(clients, cfg.Watches)...)
+	return c, nil
 }
 
 // newController returns a Controller without caches.
 func newController(cfg Config, cluster cluster, runner runner) (*Controller, error) {
 	cfg = cfg.withDefaults()
-	c := &Controller{cfg: cfg, cluster: cluster, runner: runner, metrics: newMetrics(), view: newView(cfg.SilentAfter)}
+	c := &Controller{Controller: controller.NewController("node-fencing"), cfg: cfg, cluster: cluster, runner: runner,
+		metrics: newMetrics(), view: newView(cfg.SilentAfter)}
 	reports := events.Config[fencing.Reason]{Events: cfg.Events, Counter: c.metrics.reports}
 	c.reports, c.policyReports, c.judgements = events.NewRecorder(reports), events.NewRecorder(reports),
 		events.NewRecorder(reports)
 	c.observer = newObserver(cfg.rules(), woken{c})
-	return c, c.register(cfg.Metrics)
-}
-
-// run creates the queues, which work on the objects in the caches.
-func (c *Controller) run(caches ...controller.Cache) error {
-	c.Controller = controller.NewController("node-fencing", caches...)
-	controller.Begin(c.Controller, c.begin, c.pollLeases)
-	var err error
-	if c.fences, err = controller.NewQueue(c.Controller, controller.Config{Name: "node-fencing", Workers: c.cfg.Workers,
-		Clock: c.cfg.Clock}, c.reconcile); err != nil {
-		return err
+	if err := c.register(cfg.Metrics); err != nil {
+		return nil, err
 	}
-	c.policyQueue, err = controller.NewQueue(c.Controller, controller.Config{Name: "node-fencing-policies", Workers: 1,
-		Clock: c.cfg.Clock}, c.reconcilePolicy)
-	return err
+	controller.Begin(c.Controller, c.begin, c.pollLeases)
+	c.fences = cfg.Queue(c.Controller, "node-fencing", cfg.Workers, c.reconcile)
+	c.policyQueue = cfg.Queue(c.Controller, "node-fencing-policies", 1, c.reconcilePolicy)
+	return c, nil
 }
 
 // woken enqueues the objects that the watches report.
@@ -129,8 +117,8 @@ type clients struct {
 	runner runner
 }
 
-func newClients(config *rest.Config) (c clients, err error) {
-	if c.Clients, err = kube.NewClients(config); err != nil {
+func newClients(config *rest.Config, cfg Config) (c clients, err error) {
+	if c.Clients, err = controller.Connect("create a controller that fences nodes", config, cfg); err != nil {
 		return c, err
 	}
 	if c.own, err = client.New(config); err != nil {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
@@ -50,7 +51,7 @@ func TestFenceLifecycle(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	undone := agent("off")
 	undone.Job.Undo = true
-	w := requested(t, Config{Metrics: metrics, KeepReturned: time.Minute}, undone)
+	w := requested(t, Config{Settings: controller.Settings{Metrics: metrics}, KeepReturned: time.Minute}, undone)
 	w.again(3)
 	w.wantPhase("a", v1alpha1.PhaseFencing)
 	if w.tainted() || !slices.Contains(w.took(), "start off") {
@@ -225,14 +226,11 @@ func TestKilledAtEachWrite(t *testing.T) {
 // TestTwoLeaders lets another process work on the fence at each call of the first.
 func TestTwoLeaders(t *testing.T) {
 	w := requested(t, Config{})
-	other, err := newController(Config{Clock: w.clock}, w, w)
+	other, err := newController(Config{Settings: controller.Settings{Clock: w.clock}}, w, w)
 	if err != nil {
 		t.Fatal(err)
 	}
 	other.observer.fences, other.observer.nodes, other.observer.policies = w.fenceCache, w.nodeCache, w.policyCache
-	if err := other.run(); err != nil {
-		t.Fatal(err)
-	}
 	nested := false
 	w.hook = func(string) {
 		if !nested {
@@ -262,9 +260,7 @@ func TestLeftoverTaintIsRemoved(t *testing.T) {
 	tainted := func(o *v1.Node) { o.Spec.Taints, _ = withTaint(nil, fencing.OutOfService) }
 	w := newWorld(t, Config{})
 	w.node("a", v1.ConditionUnknown, tainted)
-	w.sync()
-	w.again(1)
-	if w.tainted() {
+	if w.again(1); w.tainted() {
 		t.Error("the taint stays")
 	}
 	w.wantEvents1("TaintRemains")
@@ -347,7 +343,7 @@ func TestNodeHealthCheckGivesUp(t *testing.T) {
 }
 
 func TestDryRunMakesNoWrites(t *testing.T) {
-	w := requested(t, Config{DryRun: true})
+	w := requested(t, Config{Settings: controller.Settings{DryRun: true}})
 	w.again(5)
 	if w.writes > 0 || len(w.fences["a"].Finalizers) > 0 {
 		t.Errorf("calls %q", w.calls)

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 )
 
 // TestInstalled expects the error to name the manifest. An API server that does not answer proves no absence.
@@ -41,11 +43,11 @@ func TestInstalled(t *testing.T) {
 				_ = json.NewEncoder(w).Encode(list)
 			}))
 			defer server.Close()
-			controller, err := New(&rest.Config{Host: server.URL}, Config{})
+			fences, err := New(&rest.Config{Host: server.URL}, Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = controller.Installed(t.Context())
+			err = fences.Installed(t.Context())
 			if errors.Is(err, ErrNotInstalled) != c.absent || (err != nil) != c.fails {
 				t.Errorf("%v", err)
 			}
@@ -68,7 +70,7 @@ func TestPermissions(t *testing.T) {
 		}
 		return verbs
 	}
-	if all := writes(Config{DryRun: true}); len(all) > 0 {
+	if all := writes(Config{Settings: controller.Settings{DryRun: true}}); len(all) > 0 {
 		t.Errorf("a dry run asks for %q", all)
 	}
 	if all := writes(Config{}); !slices.Contains(all, "patch nodes") || !slices.Contains(all, "update nodefences/status") {
@@ -77,6 +79,7 @@ func TestPermissions(t *testing.T) {
 }
 
 func TestSilenceBelowMinimumNeedsTestClock(t *testing.T) {
+	ofTest := controller.Settings{Clock: testclock.NewFakeClock(time.Now())}
 	for name, c := range map[string]struct {
 		cfg  Config
 		want bool
@@ -84,8 +87,8 @@ func TestSilenceBelowMinimumNeedsTestClock(t *testing.T) {
 		"the default":                 {Config{}, true},
 		"longer":                      {Config{SilentAfter: time.Minute}, true},
 		"shorter":                     {Config{SilentAfter: 39 * time.Second}, false},
-		"shorter, with another clock": {Config{SilentAfter: time.Second, Clock: testclock.NewFakeClock(time.Now())}, true},
-		"negative":                    {Config{SilentAfter: -1, Clock: testclock.NewFakeClock(time.Now())}, false},
+		"shorter, with another clock": {Config{Settings: ofTest, SilentAfter: time.Second}, true},
+		"negative":                    {Config{Settings: ofTest, SilentAfter: -1}, false},
 	} {
 		if err := c.cfg.Validate(); (err == nil) != c.want {
 			t.Errorf("%s: %v", name, err)

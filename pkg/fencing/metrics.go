@@ -92,22 +92,19 @@ func (m metrics) wrote(f fencing.Fence, began time.Time, after *v1alpha1.NodeFen
 }
 
 func (c *Controller) register(to prometheus.Registerer) error {
+	fences := prometheus.NewDesc("csi_reclaimer_node_fences", "NodeFences, by their phase.", []string{"phase"}, nil)
 	return events.Register(to, c.metrics.attempts, c.metrics.reports, c.metrics.release,
 		c.reports.WaitingMetric("csi_reclaimer_fence_waiting_nodes",
 			"Nodes with a NodeFence that waits or works, by reason.", nil),
 		c.judgements.WaitingMetric("csi_reclaimer_fence_policy_waiting_nodes",
-			"Nodes that are unreachable, and that a FencePolicy does not fence, by reason.", nil), newInventory(c.observer))
-}
-
-// inventory counts NodeFences whenever it is scraped.
-type inventory struct {
-	observer *observer
-	fences   *prometheus.Desc
-}
-
-func newInventory(o *observer) inventory {
-	return inventory{o, prometheus.NewDesc("csi_reclaimer_node_fences", "NodeFences, by their phase.", []string{"phase"},
-		nil)}
+			"Nodes that are unreachable, and that a FencePolicy does not fence, by reason.", nil),
+		events.Gauges(func(set events.SetGauge) {
+			count := map[v1alpha1.Phase]int{}
+			c.observer.fences.Each(func(f fencing.Fence) { count[phaseOf(f)]++ })
+			for _, phase := range phases {
+				set(fences, float64(count[phase]), string(phase))
+			}
+		}, fences))
 }
 
 var phases = []v1alpha1.Phase{v1alpha1.PhaseRequested, v1alpha1.PhaseFencing, v1alpha1.PhaseFailed,
@@ -118,16 +115,4 @@ func phaseOf(f fencing.Fence) v1alpha1.Phase {
 		return v1alpha1.PhaseRequested
 	}
 	return f.Status.Phase
-}
-
-// Describe implements prometheus.Collector.
-func (i inventory) Describe(descs chan<- *prometheus.Desc) { descs <- i.fences }
-
-// Collect implements prometheus.Collector.
-func (i inventory) Collect(metrics chan<- prometheus.Metric) {
-	count := map[v1alpha1.Phase]int{}
-	i.observer.fences.Each(func(f fencing.Fence) { count[phaseOf(f)]++ })
-	for _, phase := range phases {
-		metrics <- prometheus.MustNewConstMetric(i.fences, prometheus.GaugeValue, float64(count[phase]), string(phase))
-	}
 }

@@ -159,7 +159,7 @@ func (o *observer) answer(s *fencing.Session, reply fencing.Reply, sent, now tim
 
 // settle drops the records of a session whose NodeFence has gone in the course of it.
 func (o *observer) settle(f fencing.Fence) {
-	if now, found := o.fences.Get(f.Name); !found || now.UID != f.UID {
+	if now, _ := o.fences.Get(f.Name); now.UID != f.UID {
 		o.forget(f.UID)
 	}
 }

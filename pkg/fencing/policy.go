@@ -39,7 +39,7 @@ func (c *Controller) reconcilePolicy(ctx context.Context, name string) controlle
 	} else if err == nil {
 		c.policyReports.Forget(p.UID)
 	}
-	return failure.Result(c.cfg.retries())
+	return failure.Result(c.cfg.Retries())
 }
 
 // carryOutPolicy fences as many nodes as the policy allows now, and writes its status.
@@ -191,7 +191,8 @@ func (c *Controller) writePolicy(ctx context.Context, p *v1alpha1.FencePolicy, d
 	return c.cluster.writePolicyStatus(ctx, p, status)
 }
 
-func (c *Controller) policyStatus(p *v1alpha1.FencePolicy, d fencing.PolicyDecision, now time.Time) v1alpha1.FencePolicyStatus {
+func (c *Controller) policyStatus(p *v1alpha1.FencePolicy, d fencing.PolicyDecision,
+	now time.Time) v1alpha1.FencePolicyStatus {
 	status := v1alpha1.FencePolicyStatus{ObservedGeneration: p.Generation, Conditions: p.Status.DeepCopy().Conditions}
 	active := metav1.Condition{Type: v1alpha1.ConditionActive, Status: metav1.ConditionTrue, Reason: reasonActive,
 		Message: "Nodes that are unreachable are fenced.", ObservedGeneration: p.Generation,

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
@@ -47,7 +48,7 @@ func TestLongerSilenceDelaysFence(t *testing.T) {
 func TestUnreachableNodeIsFenced(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	w := outage(t)
-	w.restart(Config{Metrics: metrics})
+	w.restart(Config{Settings: controller.Settings{Metrics: metrics}})
 	w.pass(time.Minute)
 	w.wantPhase("a", "none")
 	w.wantJudgement("a", fencing.ReasonPatience)
@@ -161,7 +162,8 @@ func TestPolicyStatusNamesFencedNodes(t *testing.T) {
 	}
 	many := strings.Split("abcdefghijkl", "")
 	j := fencing.Judgement{Node: "n", Reason: fencing.ReasonZoneLimitReached}
-	if got := judgement(&v1alpha1.FencePolicy{}, j, many, w.clock.Now()).Message; !strings.HasSuffix(got, "h, i, j and 2 more.") {
+	got := judgement(&v1alpha1.FencePolicy{}, j, many, w.clock.Now()).Message
+	if !strings.HasSuffix(got, "h, i, j and 2 more.") {
 		t.Error(got)
 	}
 }
@@ -365,7 +367,7 @@ func TestEndedFenceThatCannotBeDeleted(t *testing.T) {
 	if waiting := w.policyReports.Waiting(); waiting[fencing.ReasonAPIReadFailed] != 1 {
 		t.Errorf("%v waits", waiting)
 	}
-	if got := w.reconcilePolicy(t.Context(), "p"); got != w.cfg.retries().Slow() {
+	if got := w.reconcilePolicy(t.Context(), "p"); got != w.cfg.Retries().Slow() {
 		t.Errorf("due again %+v", got)
 	}
 }
@@ -389,7 +391,7 @@ func TestUnfencedNodeIsNotFencedAgain(t *testing.T) {
 
 func TestPolicyDryRunMakesNoWrites(t *testing.T) {
 	w := outage(t)
-	w.restart(Config{DryRun: true})
+	w.restart(Config{Settings: controller.Settings{DryRun: true}})
 	w.took()
 	w.pass(5 * time.Minute)
 	for _, call := range w.took() {

@@ -218,7 +218,8 @@ func (a apiServer) createFence(ctx context.Context, o *v1alpha1.NodeFence) error
 }
 
 // writePolicyStatus replaces the status, since the API server ignores the other fields of this object.
-func (a apiServer) writePolicyStatus(ctx context.Context, p *v1alpha1.FencePolicy, status v1alpha1.FencePolicyStatus) error {
+func (a apiServer) writePolicyStatus(ctx context.Context, p *v1alpha1.FencePolicy,
+	status v1alpha1.FencePolicyStatus) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	o := &v1alpha1.FencePolicy{

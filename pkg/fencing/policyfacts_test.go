@@ -34,7 +34,7 @@ func TestUnreadablePolicyFactsFenceNoNode(t *testing.T) {
 		if waiting := w.policyReports.Waiting(); waiting[fencing.ReasonAPIReadFailed] != 1 {
 			t.Errorf("%s: %v waits", call, waiting)
 		}
-		if got := w.reconcilePolicy(t.Context(), "p"); got != w.cfg.retries().Retry() {
+		if got := w.reconcilePolicy(t.Context(), "p"); got != w.cfg.Retries().Retry() {
 			t.Errorf("%s: due again %+v", call, got)
 		}
 		delete(w.fail, call)
@@ -145,7 +145,7 @@ func TestPolicyStatus(t *testing.T) {
 func TestReportsOfJudgements(t *testing.T) {
 	t.Parallel()
 	for _, dryRun := range []bool{false, true} {
-		w := newWorld(t, Config{DryRun: dryRun})
+		w := newWorld(t, Config{Settings: controller.Settings{DryRun: dryRun}})
 		p := policyNamed("p", "uid")
 		w.reportNodes(t.Context(), p, fencing.PolicyDecision{Nodes: []fencing.Judgement{
 			{Node: "a", Reason: fencing.ReasonFenceExists}, {Node: "b", Reason: fencing.ReasonUnreachable},

@@ -49,15 +49,16 @@ func TestVolumeAttachmentListsAreShared(t *testing.T) {
 	one, two := fencing.Ask{Node: "node-1"}, fencing.Ask{Node: "node-2"}
 	volume := fencing.Remains{VolumeAttachments: 1}
 	list(fencing.Ask{Node: "node-1", PodsOnly: true}, fencing.RemainingFacts{}, 0)
-	list(two, fencing.RemainingFacts{All: volume}, 1)
-	list(one, fencing.RemainingFacts{All: volume, Leaving: volume}, 1) // as the list for the other node has shown
+	list(one, fencing.RemainingFacts{All: volume, Leaving: volume}, 1)
+	list(two, fencing.RemainingFacts{All: volume}, 2)
+	list(one, fencing.RemainingFacts{All: volume, Leaving: volume}, 2) // as the list for the other node has shown
 	if err := api.StorageV1().VolumeAttachments().Delete(t.Context(), "leaving", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	list(one, fencing.RemainingFacts{All: volume, Leaving: volume}, 1)
+	list(one, fencing.RemainingFacts{All: volume, Leaving: volume}, 2)
 	clock.SetTime(clock.Now().Add(shareFor))
-	list(one, fencing.RemainingFacts{}, 2)
-	list(one, fencing.RemainingFacts{}, 3) // an empty result is always live
+	list(one, fencing.RemainingFacts{}, 3)
+	list(one, fencing.RemainingFacts{}, 4) // an empty result is always live
 
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", Namespace: "default", UID: "pod", DeletionTimestamp: &at,
 		Finalizers: []string{objects.RunningFinalizer}}, Spec: v1.PodSpec{NodeName: "node-1"}}
@@ -66,7 +67,7 @@ func TestVolumeAttachmentListsAreShared(t *testing.T) {
 	}
 	held := fencing.Remains{Pods: 1}
 	list(fencing.Ask{Node: "node-1", PodsOnly: true}, fencing.RemainingFacts{All: held, Leaving: held,
-		Held: []types.UID{"pod"}}, 3)
+		Held: []types.UID{"pod"}}, 4)
 	// The pod may wait for the end of the fence: it does not make the others unknown.
-	list(one, fencing.RemainingFacts{All: held, Leaving: held, Held: []types.UID{"pod"}}, 4)
+	list(one, fencing.RemainingFacts{All: held, Leaving: held, Held: []types.UID{"pod"}}, 5)
 }

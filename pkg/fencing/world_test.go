@@ -65,8 +65,7 @@ func newWorld(t *testing.T, cfg Config) *world {
 		fences: map[string]*v1alpha1.NodeFence{}, nodes: map[string]*v1.Node{},
 		policies: map[string]*v1alpha1.FencePolicy{}, leases: map[string]int{}, pods: map[string][]Waiting{},
 		budgets: map[string][]budget{}, spaces: map[string]map[string]string{}, runs: map[string]fencing.RunState{},
-		fail: map[string]error{}, fenceCache: kubetest.NewCache[fencing.Fence](), nodeCache: kubetest.NewCache[*objects.LabeledNode](),
-		policyCache: kubetest.NewCache[*v1alpha1.FencePolicy]()}
+		fail: map[string]error{}}
 	w.restart(cfg)
 	return w
 }
@@ -83,9 +82,6 @@ func (w *world) restart(cfg Config) {
 	w.policyCache = kubetest.NewCache[*v1alpha1.FencePolicy]()
 	o := w.observer
 	o.fences, o.nodes, o.policies = w.fenceCache, w.nodeCache, w.policyCache
-	if err := w.run(); err != nil {
-		w.Fatal(err)
-	}
 	w.sync()
 }
 

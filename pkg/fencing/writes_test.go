@@ -21,7 +21,7 @@ import (
 
 func api(t *testing.T, s *kubetest.Server) apiServer {
 	t.Helper()
-	clients, err := newClients(s.Config())
+	clients, err := newClients(s.Config(), Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -126,7 +126,7 @@ func guard(t *testing.T) []prometheus.Collector {
 	must(err)
 	_, err = statefulset.New(nobody(), statefulset.Config{Metrics: &all})
 	must(err)
-	_, err = fencing.New(nobody(), fencing.Config{Metrics: &all})
+	_, err = fencing.New(nobody(), fencing.Config{Settings: controller.Settings{Metrics: &all}})
 	must(err)
 	_, err = certs.New(nobody(), certs.Config{Namespace: "csi", Secret: "webhooks", Webhooks: []string{"webhooks"},
 		Names: []string{"guard.csi.svc"}, Metrics: &all})

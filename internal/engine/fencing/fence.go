@@ -33,8 +33,8 @@ type Fence struct {
 func FenceOf(o *v1alpha1.NodeFence) Fence {
 	_, givenUp := o.Annotations[v1alpha1.AnnotationTimedOut]
 	return Fence{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation,
-		Created: o.CreationTimestamp.Time, Terminating: o.DeletionTimestamp != nil, Finalized: slices.Contains(o.Finalizers, Finalizer), GivenUp: givenUp,
-		Spec: o.Spec, Status: o.Status}
+		Created: o.CreationTimestamp.Time, Terminating: o.DeletionTimestamp != nil,
+		Finalized: slices.Contains(o.Finalizers, Finalizer), GivenUp: givenUp, Spec: o.Spec, Status: o.Status}
 }
 
 // is reports whether a condition of the fence is True.
