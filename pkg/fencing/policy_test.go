@@ -273,8 +273,8 @@ func TestNoFenceWithoutLeaseList(t *testing.T) {
 	w.fail["list leases"] = errNoAnswer
 	w.pass(10 * time.Minute)
 	w.wantPhase("a", "none")
-	if n := len(w.events.Events); n != 1 {
-		t.Errorf("%d Events", n)
+	if all := w.reasons(); len(all) != 1 {
+		t.Errorf("Events %q", all)
 	}
 	delete(w.fail, "list leases")
 	w.pass(30 * time.Second)
@@ -406,11 +406,9 @@ func TestIdlePolicyMakesNoWrites(t *testing.T) {
 	w := outage(t, func(s *v1alpha1.FencePolicySpec) { s.DryRun = true })
 	w.pass(2 * time.Minute)
 	w.took()
-	for len(w.events.Events) > 0 {
-		<-w.events.Events
-	}
+	w.reasons()
 	w.pass(5 * time.Minute)
-	if slices.Contains(w.took(), "status of policy") || len(w.events.Events) > 0 {
-		t.Errorf("a status or %d Events are written", len(w.events.Events))
+	if all := w.reasons(); slices.Contains(w.took(), "status of policy") || len(all) > 0 {
+		t.Errorf("a status or Events %q are written", all)
 	}
 }

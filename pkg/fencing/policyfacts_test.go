@@ -266,12 +266,7 @@ func TestReleaseErrorNamesRemainingObjects(t *testing.T) {
 			(err != nil) != (c.left != nil) || err != nil && !errors.Is(err, errNoAnswer) {
 			t.Errorf("%s: %+v, %v", name, done, err)
 		}
-		tries := 0
-		for _, call := range w.took() {
-			if call == "list nodes" {
-				tries++
-			}
-		}
+		tries := times(w.took(), "list nodes")
 		if want := map[bool]int{true: 1, false: releaseTries}[err == nil]; tries != want {
 			t.Errorf("%s: %d tries, want %d", name, tries, want)
 		}
@@ -301,26 +296,20 @@ func TestPodsThatDoNotCount(t *testing.T) {
 	}
 }
 
+// times returns how often a word is among all.
+func times(all []string, word string) int {
+	return len(all) - len(slices.DeleteFunc(slices.Clone(all), func(one string) bool { return one == word }))
+}
+
 // A node is fenced and reported once, however many the limits allow.
 func TestEachNodeIsFencedOnce(t *testing.T) {
 	t.Parallel()
 	w := outage(t, func(s *v1alpha1.FencePolicySpec) { s.MaxFences.IntVal, s.MaxFencesPerZone = 2, 2 })
-	for len(w.events.Events) > 0 {
-		<-w.events.Events
-	}
+	w.reasons()
 	w.took()
 	w.pass(2 * time.Minute)
-	created, reported := 0, 0
-	for _, call := range w.took() {
-		if call == "create fence of a" {
-			created++
-		}
-	}
-	for len(w.events.Events) > 0 {
-		if event := <-w.events.Events; strings.Contains(event, " Unreachable ") {
-			reported++
-		}
-	}
+	created := times(w.took(), "create fence of a")
+	reported := times(w.reasons(), "Unreachable")
 	if created != 1 || reported != 2 { // on the policy, and on the node
 		t.Errorf("%d NodeFences, %d Events", created, reported)
 	}

@@ -77,7 +77,8 @@ func newBench(t *testing.T) *bench {
 func (b *bench) prepare() *bench {
 	b.Helper()
 	_, err := b.clients.CoreV1().Nodes().Create(b.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: b.node},
-		Spec: v1.NodeSpec{ProviderID: "cloud://1"}}, metav1.CreateOptions{})
+		Spec:   v1.NodeSpec{ProviderID: "cloud://1"},
+		Status: v1.NodeStatus{Addresses: []v1.NodeAddress{internalIP("10.0.0.7")}}}, metav1.CreateOptions{})
 	b.must(err)
 	b.template("power", func(*v1.PodSpec) {})
 	return b
@@ -246,7 +247,6 @@ func TestAgentWithoutKind(t *testing.T) {
 func TestConcurrentStartAndStopSucceed(t *testing.T) {
 	b := newBench(t)
 	job, remedy, storage := b.ask(b.job("power")), b.ask(b.remedy()), b.ask(b.storage("class"))
-	b.has(internalIP("10.0.0.7"))
 	b.must(b.Start(t.Context(), job))
 	b.must(b.Start(t.Context(), remedy))
 	for _, resource := range []schema.GroupResource{

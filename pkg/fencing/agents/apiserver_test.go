@@ -117,7 +117,6 @@ func TestAgentsOnAPIServer(t *testing.T) {
 func TestChangedNetworkFenceIsNotWritten(t *testing.T) {
 	b := newRealBench(t)
 	ask := b.ask(b.storage("class-" + b.namespace))
-	b.has(internalIP("10.0.0.7"))
 	b.must(b.Start(b.Context(), ask))
 	of, err := networkFences{b.Runner}.fences()
 	b.must(err)

@@ -115,7 +115,6 @@ func TestNetworkFenceOfFormerMachineIsNoProof(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			agent := b.storage("class")
-			b.has(internalIP("10.0.0.7"))
 			b.must(b.Start(t.Context(), b.ask(agent, boot(c.first))))
 			b.carriesOut(b.ask(agent), "Succeeded", "fencing operation successful")
 			b.has(c.addresses...)
@@ -128,7 +127,6 @@ func TestNetworkFenceOfFormerMachineIsNoProof(t *testing.T) {
 func networkFenceIsUndone(b *bench) {
 	agent := b.storage("class-" + b.namespace)
 	ask, back := b.ask(agent), b.ask(agent, undo, second)
-	b.has(internalIP("10.0.0.7"))
 	b.state(back, fencing.RunSucceeded, "is gone.")
 	b.must(b.Start(b.Context(), back))
 	b.must(b.Start(b.Context(), ask))
@@ -152,7 +150,6 @@ func networkFenceIsUndone(b *bench) {
 func stoppedNetworkFenceIsUnfenced(b *bench) {
 	agent := b.storage("class-" + b.namespace)
 	ask, next := b.ask(agent), b.ask(agent, second)
-	b.has(internalIP("10.0.0.7"))
 	b.must(b.Start(b.Context(), ask))
 	b.must(b.Stop(b.Context(), ask))
 	b.must(b.Stop(b.Context(), ask))
@@ -179,7 +176,6 @@ func stoppedNetworkFenceIsUnfenced(b *bench) {
 func TestOnlyProofNeedsClass(t *testing.T) {
 	b := newBench(t)
 	ask, back := b.ask(b.storage("class")), b.ask(b.networkFence("class"), undo)
-	b.has(internalIP("10.0.0.7"))
 	b.must(b.Start(t.Context(), ask))
 	b.vanish(csiAddonsVersion, "NetworkFenceClass", "class")
 	b.state(ask, fencing.Running, "is at work.")
@@ -193,7 +189,6 @@ func TestOnlyProofNeedsClass(t *testing.T) {
 func TestNetworkFenceIsStoppedOnce(t *testing.T) {
 	b := newBench(t)
 	ask := b.ask(b.storage("class"))
-	b.has(internalIP("10.0.0.7"))
 	b.must(b.Start(t.Context(), ask))
 	b.must(b.Stop(t.Context(), ask))
 	b.fail("patch", "networkfences")
@@ -203,7 +198,6 @@ func TestNetworkFenceIsStoppedOnce(t *testing.T) {
 func TestTerminatingNetworkFenceIsStopping(t *testing.T) {
 	b := newBench(t)
 	agent := b.storage("class")
-	b.has(internalIP("10.0.0.7"))
 	b.must(b.Start(t.Context(), b.ask(agent)))
 	b.update(csiAddonsVersion, "NetworkFence", networkFences{}.name(b.ask(agent)), func(o *unstructured.Unstructured) {
 		at := metav1.Now()
@@ -216,7 +210,6 @@ func TestTerminatingNetworkFenceIsStopping(t *testing.T) {
 
 func foreignNetworkFenceIsLeftAlone(b *bench) {
 	agent := b.storage("class-" + b.namespace)
-	b.has(internalIP("10.0.0.7"))
 	name := networkFences{}.name(b.ask(agent))
 	for _, state := range []string{"Fenced", "Unfenced"} {
 		b.create(csiAddonsVersion, "NetworkFence", name, map[string]any{
@@ -283,7 +276,6 @@ func TestNetworkFenceAddresses(t *testing.T) {
 			agent := b.storage("class")
 			agent.NetworkFence.Addresses = c.addresses
 			ask := b.ask(agent)
-			b.has(internalIP("10.0.0.7"))
 			c.prepare(b)
 			if c.fails != "" {
 				b.fails(b.Start(t.Context(), ask), c.fails)
@@ -304,7 +296,6 @@ var reported = []string{"172.16.0.8/32", "172.16.0.9/32"}
 func TestDeletedNetworkFenceIsNotUndone(t *testing.T) {
 	b := newBench(t)
 	agent := b.storage("class")
-	b.has(internalIP("10.0.0.7"))
 	b.must(b.Start(t.Context(), b.ask(agent)))
 	b.vanish(csiAddonsVersion, "NetworkFence", networkFences{}.name(b.ask(agent)))
 	acted := func(a *fencing.Ask) { a.Acted = true }
@@ -344,7 +335,6 @@ func TestNetworkFenceVolumes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			b.has(internalIP("10.0.0.7"))
 			b.create(csiAddonsVersion, "NetworkFenceClass", "class",
 				map[string]any{"spec": map[string]any{"provisioner": "driver", "parameters": c.parameters}})
 			agent := b.networkFence("class")
@@ -377,7 +367,6 @@ func TestClassMustNotBeNewerThanNetworkFence(t *testing.T) {
 	}{"older": {-time.Second, fencing.RunSucceeded}, "as old": {0, fencing.RunSucceeded},
 		"newer": {time.Second, fencing.RunUnknown}} {
 		b := newBench(t)
-		b.has(internalIP("10.0.0.7"))
 		ask := b.ask(b.storage("class"))
 		b.must(b.Start(t.Context(), ask))
 		b.carriesOut(ask, "Succeeded", "fencing operation successful")
@@ -396,7 +385,6 @@ func TestClassMustNotBeNewerThanNetworkFence(t *testing.T) {
 // A proof must not be about the volumes of another driver.
 func TestClassMustMatchDriver(t *testing.T) {
 	b := newBench(t)
-	b.has(internalIP("10.0.0.7"))
 	b.fails(b.Start(t.Context(), b.ask(b.networkFence("none"))), "read NetworkFenceClass none")
 	b.create(csiAddonsVersion, "NetworkFenceClass", "other",
 		map[string]any{"spec": map[string]any{"provisioner": "other"}})
@@ -408,7 +396,6 @@ func TestClassMustMatchDriver(t *testing.T) {
 func TestNetworkFenceErrors(t *testing.T) {
 	b := newBench(t)
 	agent := b.storage("class")
-	b.has(internalIP("10.0.0.7"))
 	b.must(b.Start(t.Context(), b.ask(agent)))
 	b.fail("patch", "networkfences")
 	b.fails(b.Stop(t.Context(), b.ask(agent)), "patch NetworkFence fence-")
