@@ -1,6 +1,39 @@
 package objects
 
-import "github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// FenceFinalizer is the finalizer of every NodeFence whose fence has begun and not ended.
+const FenceFinalizer = "csi-reclaimer.io/fence"
+
+// NodeFence holds the fields of a NodeFence that decisions are made from. The zero value is a NodeFence that does not
+// exist.
+type NodeFence struct {
+	Name            string
+	UID             types.UID
+	ResourceVersion string
+	Generation      int64
+	Created         time.Time
+	// Terminating reports a deletionTimestamp, Finalized reports FenceFinalizer, and GivenUp reports
+	// v1alpha1.AnnotationTimedOut.
+	Terminating, Finalized, GivenUp bool
+	Spec                            v1alpha1.NodeFenceSpec
+	Status                          v1alpha1.NodeFenceStatus
+}
+
+// NodeFenceOf returns the record of a NodeFence. NodeFences are few, so that it shares spec and status with o.
+func NodeFenceOf(o *v1alpha1.NodeFence) NodeFence {
+	_, givenUp := o.Annotations[v1alpha1.AnnotationTimedOut]
+	return NodeFence{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation,
+		Created: o.CreationTimestamp.Time, Terminating: o.DeletionTimestamp != nil,
+		Finalized: slices.Contains(o.Finalizers, FenceFinalizer), GivenUp: givenUp, Spec: o.Spec, Status: o.Status}
+}
 
 // Fence is the evidence that the fence of a node gives about one pod on the node. The zero value means that it gives
 // none, or that no fence exists.

@@ -267,29 +267,6 @@ func tried(times int32, since time.Duration) func(*Facts) {
 func undo(r *RunFacts)    { r.Of.Undo = true }
 func silence(r *RunFacts) { r.Message = "" }
 
-func TestFenceOf(t *testing.T) {
-	at := metav1.NewTime(now())
-	o := &v1alpha1.NodeFence{
-		ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "fence", ResourceVersion: "10", Generation: 3,
-			CreationTimestamp: at, DeletionTimestamp: &at, Finalizers: []string{"example.com/other", Finalizer}},
-		Spec:   v1alpha1.NodeFenceSpec{Reason: "it is down"},
-		Status: v1alpha1.NodeFenceStatus{Phase: v1alpha1.PhaseFenced},
-	}
-	f := FenceOf(o)
-	if f.GivenUp {
-		t.Error("nothing says that it was given up")
-	}
-	if f.Name != "node-1" || f.UID != "fence" || f.ResourceVersion != "10" || f.Generation != 3 || !f.Terminating ||
-		!f.Created.Equal(now()) || !f.Finalized || f.Spec.Reason != "it is down" || f.Status.Phase != v1alpha1.PhaseFenced {
-		t.Errorf("%+v", f)
-	}
-	o.DeletionTimestamp, o.Finalizers = nil, []string{"example.com/other"}
-	o.Annotations = map[string]string{"remediation.medik8s.io/nhc-timed-out": ""}
-	if f = FenceOf(o); f.Terminating || f.Finalized || !f.GivenUp {
-		t.Errorf("%+v", f)
-	}
-}
-
 func TestRemainingFacts(t *testing.T) {
 	used := objects.Pod{UID: "pod", Node: "node-1", Claims: []string{"data"}}
 	pod := func(alter ...func(*objects.Pod)) objects.Pod {

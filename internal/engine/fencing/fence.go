@@ -13,29 +13,13 @@ import (
 )
 
 // Finalizer is the finalizer of every NodeFence whose fence has begun and not ended.
-const Finalizer = "csi-reclaimer.io/fence"
+const Finalizer = objects.FenceFinalizer
 
-// Fence is the record of a NodeFence.
-type Fence struct {
-	Name            string
-	UID             types.UID
-	ResourceVersion string
-	Generation      int64
-	Created         time.Time
-	// Terminating reports a deletionTimestamp, Finalized reports Finalizer, and GivenUp reports
-	// v1alpha1.AnnotationTimedOut.
-	Terminating, Finalized, GivenUp bool
-	Spec                            v1alpha1.NodeFenceSpec
-	Status                          v1alpha1.NodeFenceStatus
-}
+// Fence is the record of a NodeFence, and tells what follows from its spec and status.
+type Fence objects.NodeFence
 
 // FenceOf returns the record of a NodeFence, which shares memory with o.
-func FenceOf(o *v1alpha1.NodeFence) Fence {
-	_, givenUp := o.Annotations[v1alpha1.AnnotationTimedOut]
-	return Fence{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation,
-		Created: o.CreationTimestamp.Time, Terminating: o.DeletionTimestamp != nil,
-		Finalized: slices.Contains(o.Finalizers, Finalizer), GivenUp: givenUp, Spec: o.Spec, Status: o.Status}
-}
+func FenceOf(o *v1alpha1.NodeFence) Fence { return Fence(objects.NodeFenceOf(o)) }
 
 // is reports whether a condition of the fence is True.
 func (f Fence) is(condition string) bool {
