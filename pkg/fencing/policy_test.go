@@ -110,10 +110,6 @@ func TestLiveReadsOverruleWatches(t *testing.T) {
 		"another node is fenced":   {"list fences", func(w *world) { w.ask("b", agent("off")) }},
 		"the node is fenced":       {"list fences", func(w *world) { w.ask("a", agent("off")) }},
 		"a node that is not there": {"list fences", func(w *world) { w.ask("z", agent("off")) }},
-		"the policy is not read":   {"get policy", func(w *world) { w.fail["get policy"] = errNoAnswer }},
-		"fences are not listed":    {"list fences", func(w *world) { w.fail["list fences"] = errNoAnswer }},
-		"the node is not read":     {"get whole node", func(w *world) { w.fail["get whole node"] = errNoAnswer }},
-		"the Lease is not read":    {"get lease", func(w *world) { w.fail["get lease"] = errNoAnswer }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := outage(t)

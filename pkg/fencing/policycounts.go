@@ -1,6 +1,7 @@
 package fencing
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math"
@@ -97,22 +98,55 @@ func staysForEver(o *v1.Pod) bool {
 	return tolerates && limit == math.MaxInt64
 }
 
-// namespacesOf returns the selector of the namespaces whose pods count for a policy.
-func namespacesOf(p *v1alpha1.FencePolicy) (labels.Selector, error) {
-	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.NamespaceSelector)
-	if err != nil {
-		return nil, fmt.Errorf("namespaceSelector of FencePolicy %q: %w", p.Name, err)
+// candidates returns the nodes that a policy may fence, so that the pods that wait for them matter.
+func candidates(f *fencing.PolicyFacts) (nodes []*fencing.NodeView) {
+	for i := range f.Nodes {
+		if n := &f.Nodes[i]; n.Selected && n.Unreachable && !n.Fenced {
+			nodes = append(nodes, n)
+		}
 	}
-	return selector, nil
+	return nodes
 }
 
-// count counts the pods that wait for a node. counts reports whether the policy selects a namespace, and budgeted
-// whether all budgets of a pod are healthy without it.
-func count(n *fencing.NodeView, p *v1alpha1.FencePolicy, pods []Waiting, counts func(namespace string) (bool, error),
-	budgeted func(Waiting) (bool, error)) error {
-	n.Budgeted = p.Spec.BudgetPatience.Duration > 0
+// podLister lists the pods that wait for a node, and the objects by which they count.
+type podLister interface {
+	listWaiting(ctx context.Context, node string) ([]Waiting, error)
+	listBudgets(ctx context.Context, namespace string) ([]budget, error)
+	// readNamespace returns the labels of a namespace, or nil if it does not exist.
+	readNamespace(ctx context.Context, name string) (map[string]string, error)
+}
+
+// countPods counts the pods that wait for these nodes.
+func countPods(ctx context.Context, of podLister, p *v1alpha1.FencePolicy, nodes []*fencing.NodeView) error {
+	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.NamespaceSelector)
+	if err != nil {
+		return fmt.Errorf("namespaceSelector of FencePolicy %q: %w", p.Name, err)
+	}
+	w := worth{of: of, namespaces: selector, selected: map[string]bool{}, budgets: map[string][]budget{}}
+	for _, n := range nodes {
+		n.Budgeted = p.Spec.BudgetPatience.Duration > 0
+		if err := w.count(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// worth decides which pods count, and reads each namespace at most once.
+type worth struct {
+	of         podLister
+	namespaces labels.Selector
+	selected   map[string]bool
+	budgets    map[string][]budget
+}
+
+func (w worth) count(ctx context.Context, n *fencing.NodeView) error {
+	pods, err := w.of.listWaiting(ctx, n.Name)
+	if err != nil {
+		return err
+	}
 	for _, pod := range pods {
-		is, err := counts(pod.namespace)
+		is, err := w.counts(ctx, pod.namespace)
 		if err != nil {
 			return err
 		}
@@ -124,12 +158,42 @@ func count(n *fencing.NodeView, p *v1alpha1.FencePolicy, pods []Waiting, counts 
 			n.Tolerating++
 		}
 		if n.Budgeted {
-			if n.Budgeted, err = budgeted(pod); err != nil {
+			if n.Budgeted, err = w.budgeted(ctx, pod); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// counts reports whether the policy selects a namespace.
+func (w worth) counts(ctx context.Context, namespace string) (bool, error) {
+	if w.namespaces.Empty() {
+		return true, nil
+	}
+	is, known := w.selected[namespace]
+	if !known {
+		of, err := w.of.readNamespace(ctx, namespace)
+		if err != nil {
+			return false, err
+		}
+		is = w.namespaces.Matches(labels.Set(of))
+		w.selected[namespace] = is
+	}
+	return is, nil
+}
+
+// budgeted reports whether a pod has a budget, and all its budgets are healthy without it.
+func (w worth) budgeted(ctx context.Context, pod Waiting) (bool, error) {
+	all, known := w.budgets[pod.namespace]
+	if !known {
+		var err error
+		if all, err = w.of.listBudgets(ctx, pod.namespace); err != nil {
+			return false, err
+		}
+		w.budgets[pod.namespace] = all
+	}
+	return isBudgeted(pod, all), nil
 }
 
 type budget struct {
@@ -201,42 +265,27 @@ func (s Snapshot) PolicyFacts(p *v1alpha1.FencePolicy, now time.Time) (fencing.P
 		fences = append(fences, fencing.FenceOf(o))
 	}
 	countFences(&f, fences, "")
-	return f, s.countPods(&f, p)
+	return f, countPods(context.Background(), s, p, candidates(&f))
 }
 
-// countPods counts the waiting pods of the nodes that a policy may fence.
-func (s Snapshot) countPods(f *fencing.PolicyFacts, p *v1alpha1.FencePolicy) error {
-	selector, err := namespacesOf(p)
-	if err != nil {
-		return err
-	}
-	counts := func(namespace string) (bool, error) {
-		return selector.Matches(labels.Set(s.Namespaces[namespace])), nil
-	}
-	for i := range f.Nodes {
-		n := &f.Nodes[i]
-		if !n.Selected || !n.Unreachable || n.Fenced {
-			continue
-		}
-		if err := count(n, p, s.Waiting[n.Name], counts, s.budgeted); err != nil {
-			return err
-		}
-	}
-	return nil
+func (s Snapshot) listWaiting(_ context.Context, node string) ([]Waiting, error) {
+	return s.Waiting[node], nil
 }
 
-// budgeted reports whether the pod has a budget, and all its budgets are healthy without it.
-func (s Snapshot) budgeted(pod Waiting) (bool, error) {
-	var all []budget
+func (s Snapshot) readNamespace(_ context.Context, name string) (map[string]string, error) {
+	return s.Namespaces[name], nil
+}
+
+func (s Snapshot) listBudgets(_ context.Context, namespace string) (all []budget, err error) {
 	for i := range s.Budgets {
-		if s.Budgets[i].Namespace != pod.namespace {
+		if s.Budgets[i].Namespace != namespace {
 			continue
 		}
 		b, err := budgetOf(&s.Budgets[i])
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		all = append(all, b)
 	}
-	return isBudgeted(pod, all), nil
+	return all, nil
 }

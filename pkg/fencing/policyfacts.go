@@ -12,7 +12,6 @@ import (
 	"k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
@@ -45,86 +44,20 @@ func (c *Controller) policyFacts(ctx context.Context, p *v1alpha1.FencePolicy) (
 	c.observer.fences.Each(func(one fencing.Fence) { fences = append(fences, one) })
 	countFences(&f, fences, "")
 
-	var ask []*fencing.NodeView
-	for i := range f.Nodes {
-		if n := &f.Nodes[i]; n.Selected && n.Unreachable && !n.Fenced {
-			ask = append(ask, n)
-		}
-	}
+	ask := candidates(&f)
 	if fencing.DecidePolicy(f, c.cfg.Clock.Now()).Halted != "" && len(ask) > maxJudged {
 		// No node is fenced, so the pods matter only for the status, which lists no more nodes.
 		slices.SortFunc(ask, func(a, b *fencing.NodeView) int { return fencing.BySilence(*a, *b) })
 		ask = ask[:maxJudged]
 	}
-	return f, c.countPods(ctx, p, ask)
-}
-
-// countPods counts the pods that wait for these nodes.
-func (c *Controller) countPods(ctx context.Context, p *v1alpha1.FencePolicy, nodes []*fencing.NodeView) error {
-	selector, err := namespacesOf(p)
-	if err != nil {
-		return err
-	}
-	w := worth{cluster: c.cluster, namespaces: selector, selected: map[string]bool{}, budgets: map[string][]budget{}}
-	counts := func(namespace string) (bool, error) { return w.counts(ctx, namespace) }
-	budgeted := func(pod Waiting) (bool, error) { return w.budgeted(ctx, pod) }
-	for _, n := range nodes {
-		pods, err := c.cluster.listWaiting(ctx, n.Name)
-		if err != nil {
-			return err
-		}
-		if err := count(n, p, pods, counts, budgeted); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// worth decides which pods count, and reads each namespace at most once.
-type worth struct {
-	cluster    policyCluster
-	namespaces labels.Selector
-	selected   map[string]bool
-	budgets    map[string][]budget
-}
-
-func (w worth) counts(ctx context.Context, namespace string) (bool, error) {
-	if w.namespaces.Empty() {
-		return true, nil
-	}
-	is, known := w.selected[namespace]
-	if !known {
-		of, err := w.cluster.readNamespace(ctx, namespace)
-		if err != nil {
-			return false, err
-		}
-		is = w.namespaces.Matches(labels.Set(of))
-		w.selected[namespace] = is
-	}
-	return is, nil
-}
-
-// budgeted reports whether a pod has a budget, and all its budgets are healthy without it.
-func (w worth) budgeted(ctx context.Context, pod Waiting) (bool, error) {
-	all, known := w.budgets[pod.namespace]
-	if !known {
-		var err error
-		if all, err = w.cluster.listBudgets(ctx, pod.namespace); err != nil {
-			return false, err
-		}
-		w.budgets[pod.namespace] = all
-	}
-	return isBudgeted(pod, all), nil
+	return f, countPods(ctx, c.cluster, p, ask)
 }
 
 // policyCluster is the access to the API server for a FencePolicy.
 type policyCluster interface {
 	// listLeases maps each node to the resourceVersion of its Lease.
 	listLeases(ctx context.Context) (map[string]string, error)
-	listWaiting(ctx context.Context, node string) ([]Waiting, error)
-	listBudgets(ctx context.Context, namespace string) ([]budget, error)
-	// readNamespace returns the labels of a namespace, or nil if it does not exist.
-	readNamespace(ctx context.Context, name string) (map[string]string, error)
+	podLister
 
 	// The remaining reads are live, for the decision to fence a node. They return nil if the object does not exist.
 	readPolicy(ctx context.Context, name string) (*v1alpha1.FencePolicy, error)

@@ -90,7 +90,7 @@ var scopes = []scope{
 	{folder: "internal/nodefence", funcs: "Changes.*", statements: true},
 	{folder: "pkg/fencing", files: "cluster.go fence.go policy.go policyfacts.go release.go taint.go", statements: true},
 	{folder: "pkg/fencing", files: "policycounts.go", statements: true,
-		funcs: "Selects viewOf countFences WaitingOf staysForEver namespacesOf count budgetOf isBudgeted"},
+		funcs: "Selects viewOf countFences candidates countPods worth.* WaitingOf staysForEver budgetOf isBudgeted"},
 	{folder: "pkg/fencing", files: "observer.go",
 		funcs: "observer.[^f]* observer.fenceChanged observer.first observer.forget*", statements: true},
 
