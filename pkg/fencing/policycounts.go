@@ -242,7 +242,7 @@ type Snapshot struct {
 // is invalid. The silence of nodes, which only the controller observes over time, is taken from the times in Nodes and
 // Leases instead.
 func (s Snapshot) PolicyFacts(p *v1alpha1.FencePolicy, now time.Time) (fencing.PolicyFacts, error) {
-	f := fencing.PolicyFacts{Name: p.Name, Spec: p.Spec}
+	f := fencing.PolicyFacts{Spec: p.Spec}
 	for _, at := range s.Renewed {
 		f.View = f.View || now.Sub(at) <= fencing.SilentAfter
 	}

@@ -26,7 +26,7 @@ const maxJudged = 100
 
 // policyFacts returns the facts for a policy without a live read.
 func (c *Controller) policyFacts(ctx context.Context, p *v1alpha1.FencePolicy) (fencing.PolicyFacts, error) {
-	f := fencing.PolicyFacts{Rules: c.cfg.rules(), Name: p.Name, Spec: p.Spec}
+	f := fencing.PolicyFacts{Rules: c.cfg.rules(), Spec: p.Spec}
 	f.View, _ = c.view.clear(c.cfg.Clock.Now())
 	var errs []error
 	c.observer.nodes.Each(func(n *objects.LabeledNode) {

@@ -1,6 +1,7 @@
 package fencing
 
 import (
+	"cmp"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -66,19 +67,8 @@ const (
 	nodePoll = 10 * time.Second
 )
 
-func (r Rules) keepReturned() time.Duration {
-	if r.KeepReturned == 0 {
-		return DefaultKeepReturned
-	}
-	return r.KeepReturned
-}
-
-func (r Rules) silentAfter() time.Duration {
-	if r.SilentAfter == 0 {
-		return SilentAfter
-	}
-	return r.SilentAfter
-}
+func (r Rules) keepReturned() time.Duration { return cmp.Or(r.KeepReturned, DefaultKeepReturned) }
+func (r Rules) silentAfter() time.Duration  { return cmp.Or(r.SilentAfter, SilentAfter) }
 
 // RemainingFacts is the result of live lists of the node's pods and VolumeAttachments. While a fence waits for objects
 // to go, the lists may be some seconds old and incomplete.

@@ -14,9 +14,7 @@ import (
 // is unknown or argues against fencing.
 type PolicyFacts struct {
 	Rules Rules
-
-	Name string
-	Spec v1alpha1.FencePolicySpec
+	Spec  v1alpha1.FencePolicySpec
 	// View reports that this process sees a working cluster: some node has renewed its Lease a short time ago.
 	View  bool
 	Nodes []NodeView

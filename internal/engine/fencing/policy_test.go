@@ -16,7 +16,7 @@ import (
 // policy returns a policy with the defaults of the API, and a cluster of ten nodes in two zones. The first node has
 // been unreachable for an hour while a pod waits for it.
 func policy(alter ...func(*PolicyFacts)) PolicyFacts {
-	f := PolicyFacts{Name: "policy", View: true, Spec: v1alpha1.FencePolicySpec{
+	f := PolicyFacts{View: true, Spec: v1alpha1.FencePolicySpec{
 		UnreachableAfter: metav1.Duration{Duration: 5 * time.Minute}, MaxFences: intstr.FromInt32(1), MaxFencesPerZone: 1,
 		HaltAbove: 40}}
 	for i := range 10 {

@@ -136,7 +136,7 @@ func (w *World) spec() v1alpha1.FencePolicySpec {
 
 // facts returns the facts about the policy, from live reads as far as the session has made them.
 func (w *World) facts(s *state, at time.Time) fencing.PolicyFacts {
-	f := fencing.PolicyFacts{Name: "policy", Spec: w.spec()}
+	f := fencing.PolicyFacts{Spec: w.spec()}
 	for i := range w.Zones {
 		n := s.nodes[i]
 		v := fencing.NodeView{Name: name(i), Zone: w.Zones[i : i+1], Selected: w.selects(i), Unreachable: n.seen, Waiting: 1,
