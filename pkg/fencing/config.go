@@ -77,8 +77,8 @@ func (c Config) permissions() []permission.Permission {
 		needed.Add(own, client.FenceResource, stuck, "create", "patch", "delete")
 		needed.Add(own, client.FenceResource+"/status", stuck, "update")
 		needed.Add(own, client.PolicyResource+"/status", "the status of FencePolicies is not updated", "update")
-		needed.Add("", "nodes", "pods of a fenced node are not replaced, its volumes not detached, and new pods not kept away",
-			"patch")
+		needed.Add("", "nodes",
+			"pods of a fenced node are not replaced, its volumes not detached, and new pods not kept away", "patch")
 	}
 	needed.AddEvents(c.Events, "only the log and the metrics show the progress of fences")
 	return needed.All

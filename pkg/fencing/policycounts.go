@@ -19,8 +19,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// Selects reports whether a policy selects a node, by its labels and its role in the control plane. The error means that
-// its nodeSelector is invalid.
+// Selects reports whether a policy selects a node, by its labels and its role in the control plane. The error means
+// that its nodeSelector is invalid.
 func Selects(p *v1alpha1.FencePolicy, n *objects.LabeledNode) (bool, error) {
 	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.NodeSelector)
 	if err != nil {
