@@ -39,29 +39,12 @@ func (c *Cluster) PlayNodes() *Nodes {
 
 // Start plays a node until it is silenced.
 func (n *Nodes) Start(ctx context.Context, name string) error {
-	user, err := n.plane.ConfigFor(fakenode.User(name), fakenode.Group)
-	if err != nil {
-		return err
+	_, silence, err := fakenode.Play(context.WithoutCancel(ctx), n.plane, name,
+		fakenode.Config{BootID: fmt.Sprintf("%s-%d", name, n.boots[name])})
+	if err == nil {
+		n.silence[name] = silence
 	}
-	node, err := fakenode.New(user, name, fakenode.Config{BootID: fmt.Sprintf("%s-%d", name, n.boots[name])})
-	if err != nil {
-		return err
-	}
-	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan error, 1)
-	go func() { ended <- node.Run(running) }()
-	n.silence[name] = func() error {
-		cancel()
-		return <-ended
-	}
-	ctx, stop := context.WithTimeout(ctx, Patience)
-	defer stop()
-	select {
-	case <-node.Registered():
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("play node %q: %w", name, ctx.Err())
-	}
+	return err
 }
 
 // Silence ends the reports of a node.

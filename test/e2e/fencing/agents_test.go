@@ -87,7 +87,7 @@ func variable(job batchv1.Job, name string) string {
 // waitJob waits until the one Job for an action and an attempt has a pod that runs.
 func (f *fence) waitJob(action string, attempt int) (job batchv1.Job) {
 	f.T.Helper()
-	if !f.happens(func() bool {
+	if !f.Happens(func() bool {
 		all := f.jobs(action, attempt)
 		if len(all) > 1 {
 			f.T.Fatalf("there are %d Jobs to %s node %s in attempt %d", len(all), action, f.name, attempt)
@@ -197,7 +197,7 @@ func (f *fence) remediation() *unstructured.Unstructured {
 // waitRemediation waits until the remediation of the template is created for the node.
 func (f *fence) waitRemediation() {
 	f.T.Helper()
-	f.eventually("a remediation is created for "+f.name, func() bool {
+	f.Eventually("a remediation is created for "+f.name, func() bool {
 		o := f.remediation()
 		if o == nil || o.GetDeletionTimestamp() != nil {
 			return false
@@ -259,7 +259,7 @@ func (env *environment) networkFences() dynamic.ResourceInterface {
 func (f *fence) waitNetworkFence(state string) *unstructured.Unstructured {
 	f.T.Helper()
 	var o *unstructured.Unstructured
-	f.eventually("the NetworkFence of "+f.name+" asks for "+state, func() bool {
+	f.Eventually("the NetworkFence of "+f.name+" asks for "+state, func() bool {
 		list, err := f.networkFences().List(f.Ctx, metav1.ListOptions{
 			LabelSelector: agents.FenceLabel + "=" + string(f.uid)})
 		f.Must(err)

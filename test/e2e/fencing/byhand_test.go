@@ -19,7 +19,7 @@ func TestFences(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)
 	history := env.record()
-	env.guard = env.startVolumeGuard("--leader-election=false")
+	env.guard = env.Start("--leader-election=false")
 	env.run(slices.Concat(endings(), byHand(), chains(), storms())...)
 	env.check(history)
 }
@@ -115,7 +115,7 @@ func testReboot(env *environment) {
 	}
 	m.boot() // its kubelet ends the other pod
 	f.waitReturned("NodeRebooted")
-	env.eventually("the pod that was deleted later has ended", func() bool {
+	env.Eventually("the pod that was deleted later has ended", func() bool {
 		pod := after.pod()
 		return pod != nil && pod.UID != after.first && pod.DeletionTimestamp == nil
 	})
@@ -140,10 +140,10 @@ func testNetworkFence(env *environment) {
 	f.waitFenced("storage")
 	env.waitLocked(w, false)
 	f.expectNotReleased(w)
-	env.eventually("new pods are kept from the node", func() bool { return isShunned(m.node()) })
+	env.Eventually("new pods are kept from the node", func() bool { return isShunned(m.node()) })
 	m.boot()
 	w.waitReplaced(m.name, env.spare.name) // its kubelet has ended the pod, before or after the taint is removed
-	env.eventually("new pods may join the node", func() bool { return !isShunned(m.node()) })
+	env.Eventually("new pods may join the node", func() bool { return !isShunned(m.node()) })
 	o = f.waitNetworkFence("Unfenced")
 	f.reportNetworkFence(o, "Succeeded", "unfencing operation successful")
 	f.waitReturned("NodeRebooted")
@@ -153,7 +153,7 @@ func testNetworkFence(env *environment) {
 func (env *environment) waitLocked(w *workload, want bool) {
 	env.T.Helper()
 	locks := env.object("csi-reclaimer.io", "v1alpha1", "volumelocks", "")
-	env.eventually("the lock of the volume of "+w.name, func() bool {
+	env.Eventually("the lock of the volume of "+w.name, func() bool {
 		list, err := locks.List(env.Ctx, metav1.ListOptions{})
 		env.Must(err)
 		locked := false
@@ -175,7 +175,7 @@ func testRemains(env *environment) {
 	f.report("True")
 	f.waitPhase(v1alpha1.PhaseReleased)
 	m.boot()
-	env.eventually("the fence waits for the volume", func() bool {
+	env.Eventually("the fence waits for the volume", func() bool {
 		return env.guardSays(m.name, "RemainsOnNode")
 	})
 	if isTainted(m.node()) || !isFenced(f.get()) {

@@ -58,7 +58,7 @@ func testJobHangs(env *environment) {
 	w := env.workload(m)
 	m.lose()
 	f := env.fence(m, env.jobAgent("reset", short), env.remediationAgent())
-	env.eventually("the Job is created", func() bool { return len(f.jobs(doFence, 1)) > 0 })
+	env.Eventually("the Job is created", func() bool { return len(f.jobs(doFence, 1)) > 0 })
 	f.waitRemediation()
 	f.expectNotReleased(w)
 	// The Job has the same time limit: whichever of the two ends it first, and whether its pod runs by then or not.
@@ -99,9 +99,9 @@ func testTooLate(env *environment) {
 		env.Must(err)
 	}
 	setFinalizers(`["` + finalizer + `"]`)
-	env.eventually("the remediation is stopped", func() bool { return f.remediation().GetDeletionTimestamp() != nil })
+	env.Eventually("the remediation is stopped", func() bool { return f.remediation().GetDeletionTimestamp() != nil })
 	f.report("True")
-	env.eventually("volume-guard waits for its end", func() bool { return env.guardSays(m.name, "AgentStopping") })
+	env.Eventually("volume-guard waits for its end", func() bool { return env.guardSays(m.name, "AgentStopping") })
 	f.expectNotReleased(w)
 	setFinalizers("null")
 	job := f.waitJob(doFence, 2)
@@ -120,7 +120,7 @@ func testJobDeleted(env *environment) {
 	first := f.waitJob(doFence, 1)
 	env.Must(env.Client.BatchV1().Jobs(env.Namespace).Delete(env.Ctx, first.Name,
 		metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}))
-	env.eventually("the Job is created again", func() bool {
+	env.Eventually("the Job is created again", func() bool {
 		all := f.jobs(doFence, 1)
 		return len(all) == 1 && all[0].UID != first.UID
 	})

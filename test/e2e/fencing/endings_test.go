@@ -87,7 +87,7 @@ func testRemediationAgain(env *environment) {
 	first := f.remediation().GetUID()
 	f.report("False")
 	f.waitEvent("AllAgentsFailed", "")
-	env.eventually("the agent is run again", func() bool {
+	env.Eventually("the agent is run again", func() bool {
 		o := f.remediation()
 		return o != nil && o.GetUID() != first
 	})
@@ -153,7 +153,7 @@ func testWhenReleased(env *environment) {
 	w.waitReplaced(env.spare.name)
 	f.completeJob(doUnfence, 1)
 	f.wait("undone", func(o *v1alpha1.NodeFence) bool { return o.Status.Attempts[0].UndoneAt != nil })
-	env.eventually("the fence waits for the node", func() bool { return env.guardSays(m.name, "AwaitsReturn") })
+	env.Eventually("the fence waits for the node", func() bool { return env.guardSays(m.name, "AwaitsReturn") })
 	if !isTainted(m.node()) {
 		env.T.Error("the taint was removed before the node has shown that it was rebooted")
 	}
@@ -195,7 +195,7 @@ func testDeletedFailed(env *environment) {
 	f.delete()
 	f.waitGone()
 	f.expectNotReleased(w)
-	env.eventually("the remediation is deleted", func() bool { return f.remediation() == nil })
+	env.Eventually("the remediation is deleted", func() bool { return f.remediation() == nil })
 }
 
 func testDeletedReleased(env *environment) {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +27,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture/guard"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
@@ -41,8 +42,6 @@ const (
 	patience = 3 * time.Minute
 	// sideBySide is how many scenarios of one control plane run at a time: they wait most of the time.
 	sideBySide = 20
-	// guardAccount is volume-guard's in the manifests.
-	guardAccount = "system:serviceaccount:csi-reclaimer:volume-guard"
 	// ownTaint is the value of the taint by which volume-guard releases pods and volumes of a node.
 	ownTaint = "csi-reclaimer"
 )
@@ -52,14 +51,13 @@ func TestMain(m *testing.M) { os.Exit(fixture.Main(m)) }
 // environment is the environment of a test: its own control plane, because fences and policies are cluster-wide, and a
 // namespace with held pods.
 type environment struct {
-	*fixture.Environment
+	*guard.Environment
 	fences  *client.Client
 	dynamic dynamic.Interface
 	// guard is the running volume-guard, if any.
 	guard *program.Program
-	// controllers are volume-guard's controllers, and rules their permissions.
-	controllers []string
-	rules       []rbacv1.PolicyRule
+	// holds means that volume-guard holds pods.
+	holds bool
 	// spare is a node that does not fail. Jobs run there, and pods that are replaced.
 	spare *machine
 	// kubelet is a client with the rights of the spare node: only the node may report the end of pods.
@@ -83,24 +81,22 @@ func newEnvironmentOf(t *testing.T, controllers ...string) *environment {
 		ControllerManagerArgs: []string{"--node-monitor-grace-period=10s", "--node-monitor-period=1s",
 			"--node-eviction-rate=100", "--secondary-node-eviction-rate=100", "--large-cluster-size-threshold=0"},
 	}
-	env := &environment{controllers: controllers,
-		Environment: fixture.NewWithControlPlane(t, fixture.Version(), plane)}
+	env := &environment{holds: slices.Contains(controllers, podSafety),
+		Environment: guard.New(t, fixture.Version(), plane, controllers...)}
+	env.Patience, env.Flags = patience, append(env.Flags, "--unmount-grace=1s")
 	var err error
 	env.fences, err = client.New(env.Plane.Admin())
 	env.Must(err)
 	env.dynamic, err = dynamic.NewForConfig(env.Plane.Admin())
 	env.Must(err)
-	env.rules, err = rbac.GrantGuardController(env.Ctx, env.Client, env.Namespace, fixture.VolumeGuardName,
-		controllers...)
-	env.Must(err)
-	env.ApplyManifest("node-fencing-crd.yaml")
-	env.ApplyManifest("pod-safety-crd.yaml")
-	env.ApplyManifest("pod-safety-policies.yaml", guardAccount, env.User)
+	env.ApplyManifest(manifests.NodeFencingCRD)
+	env.ApplyManifest(manifests.PodSafetyCRD)
+	env.ApplyManifest(manifests.PodSafetyPolicies, guard.Account, env.User)
 	env.applyKinds()
 	_, err = env.MakeDriver(env.Ctx, nil)
 	env.Must(err)
 	env.holdPods()
-	env.rules = append(env.rules, env.grantAgents()...)
+	env.Rules = append(env.Rules, env.grantAgents()...)
 	env.spare = env.machine("spare", nil)
 	config, err := env.Plane.ConfigFor(fakenode.User(env.spare.name), fakenode.Group)
 	env.Must(err)
@@ -125,7 +121,7 @@ func (env *environment) applyKinds() {
 		env.Must(err)
 		_, err = definitions.Create(env.Ctx, &o, metav1.CreateOptions{})
 		env.Must(err)
-		env.eventually(o.GetName()+" is served", func() bool {
+		env.Eventually(o.GetName()+" is served", func() bool {
 			now, err := definitions.Get(env.Ctx, o.GetName(), metav1.GetOptions{})
 			env.Must(err)
 			return conditionIsTrue(now, "Established")
@@ -144,9 +140,9 @@ func (env *environment) holdPods() {
 // grantAgents lets volume-guard run agents in the environment's namespace, and returns the shipped rules for them.
 func (env *environment) grantAgents() []rbacv1.PolicyRule {
 	env.T.Helper()
-	rules, err := rbac.GrantFenceAgents(env.Ctx, env.Client, env.DriverNamespace, fixture.VolumeGuardName, env.Namespace)
+	rules, err := rbac.GrantFenceAgents(env.Ctx, env.Client, env.DriverNamespace, guard.Name, env.Namespace)
 	env.Must(err)
-	env.Must(rbac.BindIn(env.Ctx, env.Client, env.Namespace, env.DriverNamespace, fixture.VolumeGuardName,
+	env.Must(rbac.BindIn(env.Ctx, env.Client, env.Namespace, env.DriverNamespace, guard.Name,
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "power-cycling"}, Rules: remediationRules()}))
 	return rules
 }
@@ -158,29 +154,6 @@ func remediationRules() []rbacv1.PolicyRule {
 		{APIGroups: []string{"fencing.test"}, Resources: []string{"powercyclings"},
 			Verbs: []string{"get", "create", "delete"}},
 	}
-}
-
-// flags returns volume-guard's flags: it runs only these controllers, with short back-offs.
-func (env *environment) flags(args ...string) []string {
-	return append([]string{"--controllers=" + strings.Join(env.controllers, ",") + ",-intree", "--unmount-grace=1s",
-		"--retry-interval-start=50ms", "--retry-interval-max=500ms"}, args...)
-}
-
-// holds reports whether volume-guard holds pods.
-func (env *environment) holds() bool { return slices.Contains(env.controllers, podSafety) }
-
-// startVolumeGuard starts a volume-guard with the environment's account, and waits until it is ready.
-func (env *environment) startVolumeGuard(args ...string) *program.Program {
-	env.T.Helper()
-	binary, err := fixture.VolumeGuardBinary(env.Ctx)
-	env.Must(err)
-	g, err := program.Start(env.Ctx, program.Options{Name: fixture.VolumeGuardName, Binary: binary,
-		Args: append([]string{"--kubeconfig=" + env.Kubeconfig, "--leader-election-namespace=" + env.DriverNamespace},
-			env.flags(args...)...)})
-	env.Must(err)
-	env.StopAtEnd(g)
-	env.Must(g.WaitReady(env.WithTimeout()))
-	return g
 }
 
 // guardSays reports whether volume-guard has logged a reason for waiting with the fence of a node.
@@ -196,39 +169,11 @@ func (env *environment) guardSays(node, reason string) bool {
 	return false
 }
 
-// eventually waits until a condition is true.
-func (env *environment) eventually(what string, so func() bool) {
-	env.T.Helper()
-	if !env.happens(so) {
-		env.T.Fatalf("never: %s", what)
-	}
-}
-
-// happens reports whether a condition becomes true in time.
-func (env *environment) happens(so func() bool) bool {
-	env.T.Helper()
-	end := time.NewTimer(patience)
-	defer end.Stop()
-	poll := time.NewTicker(100 * time.Millisecond)
-	defer poll.Stop()
-	for !so() {
-		select {
-		case <-end.C:
-			return false
-		case <-env.Ctx.Done():
-			return false
-		case <-poll.C:
-		}
-	}
-	return true
-}
-
 // scenario returns the environment for a subtest, in a namespace of its own.
 func (env *environment) scenario(t *testing.T) *environment {
 	t.Helper()
 	sub := *env
-	sub.Environment = env.ForSubtest(t)
-	sub.Environment = sub.InOtherNamespace()
+	sub.Environment = env.ForSubtest(t).InOtherNamespace()
 	sub.holdPods()
 	sub.grantAgents()
 	return &sub
@@ -243,16 +188,8 @@ type scenario struct {
 // run plays scenarios side by side.
 func (env *environment) run(scenarios ...scenario) {
 	env.T.Helper()
-	var running sync.WaitGroup
-	free := make(chan struct{}, sideBySide)
-	for _, s := range scenarios {
-		free <- struct{}{}
-		running.Go(func() {
-			defer func() { <-free }()
-			env.T.Run(s.name, func(t *testing.T) { s.play(env.scenario(t)) })
-		})
-	}
-	running.Wait()
+	fixture.SideBySide(env.T, sideBySide, scenarios, nil, func(s scenario) string { return s.name },
+		func(t *testing.T, s scenario) { s.play(env.scenario(t)) })
 }
 
 // object returns the client of a kind of the tests, cluster-scoped for an empty namespace.

@@ -6,13 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
@@ -57,7 +55,7 @@ func (f *fence) get() *v1alpha1.NodeFence {
 // wait waits until the NodeFence is as wanted, and returns it.
 func (f *fence) wait(what string, want func(*v1alpha1.NodeFence) bool) (now *v1alpha1.NodeFence) {
 	f.T.Helper()
-	if !f.happens(func() bool { now = f.get(); return now != nil && want(now) }) {
+	if !f.Happens(func() bool { now = f.get(); return now != nil && want(now) }) {
 		f.T.Fatalf("NodeFence %s is never %s: %s", f.name, what, describe(now))
 	}
 	return now
@@ -106,7 +104,7 @@ func (f *fence) waitReturned(reasons ...string) *v1alpha1.NodeFence {
 
 func (f *fence) waitGone() {
 	f.T.Helper()
-	f.eventually("NodeFence "+f.name+" is gone", func() bool { return f.get() == nil })
+	f.Eventually("NodeFence "+f.name+" is gone", func() bool { return f.get() == nil })
 }
 
 // patch merges into the spec.
@@ -160,11 +158,5 @@ func (f *fence) waitEvent(reason, text string) {
 // waitEventOn waits for an Event on a cluster-scoped object.
 func (env *environment) waitEventOn(kind, name, reason, text string) {
 	env.T.Helper()
-	env.eventually(fmt.Sprintf("%s %s has an Event %s with %q", kind, name, reason, text), func() bool {
-		list, err := env.Client.CoreV1().Events(metav1.NamespaceDefault).List(env.Ctx, metav1.ListOptions{
-			FieldSelector: fields.Set{"involvedObject.kind": kind, "involvedObject.name": name,
-				"reason": reason}.String()})
-		env.Must(err)
-		return slices.ContainsFunc(list.Items, func(e v1.Event) bool { return strings.Contains(e.Message, text) })
-	})
+	env.WaitEvent(v1.ObjectReference{Namespace: metav1.NamespaceDefault, Kind: kind, Name: name}, reason, text)
 }

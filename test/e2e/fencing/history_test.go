@@ -131,7 +131,7 @@ func (env *environment) waitSeen(h *history) {
 	env.Must(err)
 	pods, err := env.Client.CoreV1().Pods(metav1.NamespaceAll).List(env.Ctx, metav1.ListOptions{})
 	env.Must(err)
-	env.eventually("the history is complete", func() bool {
+	env.Eventually("the history is complete", func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		for _, list := range []runtime.Object{fences, nodes, pods} {

@@ -4,7 +4,6 @@ package fencing
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -27,7 +26,7 @@ const singleNode = "single-node"
 func TestClaimLocks(t *testing.T) {
 	t.Parallel()
 	env := newEnvironmentOf(t, controller, podSafety, singleNode)
-	env.guard = env.startVolumeGuard("--leader-election=false")
+	env.guard = env.Start("--leader-election=false")
 	env.run(
 		scenario{"a pod is deleted, and its node fenced from the volume", testLockThenFence},
 		scenario{"a node is fenced from the volume, and its pod deleted", testFenceThenDelete},
@@ -92,7 +91,7 @@ func (env *environment) podNow(pod *v1.Pod) *v1.Pod {
 
 func (env *environment) waitRuns(pod *v1.Pod) {
 	env.T.Helper()
-	env.eventually("pod "+pod.Name+" runs", func() bool {
+	env.Eventually("pod "+pod.Name+" runs", func() bool {
 		now := env.podNow(pod)
 		return now != nil && now.Status.Phase == v1.PodRunning && now.DeletionTimestamp == nil
 	})
@@ -106,18 +105,13 @@ func (env *environment) delete(pod *v1.Pod) {
 
 func (env *environment) waitPodGone(pod *v1.Pod) {
 	env.T.Helper()
-	env.eventually("pod "+pod.Name+" is gone", func() bool { return env.podNow(pod) == nil })
+	env.Eventually("pod "+pod.Name+" is gone", func() bool { return env.podNow(pod) == nil })
 }
 
 // waitSays waits until volume-guard has said why the second pod waits.
 func (l *locking) waitSays(reason string) {
 	l.T.Helper()
-	l.eventually("the second pod waits for "+reason, func() bool {
-		list, err := l.Client.CoreV1().Events(l.Namespace).List(l.Ctx, metav1.ListOptions{
-			FieldSelector: "involvedObject.uid=" + string(l.second.UID)})
-		l.Must(err)
-		return slices.ContainsFunc(list.Items, func(e v1.Event) bool { return e.Reason == reason })
-	})
+	l.WaitEvent(v1.ObjectReference{UID: l.second.UID}, reason)
 }
 
 // holder returns the UID of the pod that has the lock of a claim, empty for none.
@@ -210,7 +204,7 @@ func testRebootThenDelete(env *environment) {
 	l.on.lose()
 	f := l.fence()
 	l.on.boot()
-	env.eventually("the fence waits for the volume", func() bool { return env.guardSays(l.on.name, "RemainsOnNode") })
+	env.Eventually("the fence waits for the volume", func() bool { return env.guardSays(l.on.name, "RemainsOnNode") })
 	l.on.lose()
 	l.delete(l.first)
 	l.barrier()
@@ -255,5 +249,5 @@ func (l *locking) barrier() {
 	}
 	l.delete(pod)
 	l.waitPodGone(pod)
-	l.eventually("the lock of the other claim is freed", func() bool { return l.holder(volume.ClaimName) == "" })
+	l.Eventually("the lock of the other claim is freed", func() bool { return l.holder(volume.ClaimName) == "" })
 }

@@ -29,7 +29,7 @@ func (env *environment) machine(prefix string, labels map[string]string) *machin
 	env.T.Helper()
 	m := &machine{environment: env, name: prefix + "-" + rand.String(5)}
 	m.boot()
-	m.eventually("pods can be scheduled to node "+m.name, func() bool { return len(m.node().Spec.Taints) == 0 })
+	m.Eventually("pods can be scheduled to node "+m.name, func() bool { return len(m.node().Spec.Taints) == 0 })
 	if len(labels) == 0 {
 		return m
 	}
@@ -66,7 +66,7 @@ func (m *machine) lose() {
 
 func (m *machine) waitReady(status v1.ConditionStatus) {
 	m.T.Helper()
-	m.eventually("condition Ready of node "+m.name+" is "+string(status), func() bool {
+	m.Eventually("condition Ready of node "+m.name+" is "+string(status), func() bool {
 		return readiness(m.node()) == status
 	})
 }
@@ -103,6 +103,6 @@ func isShunned(node *v1.Node) bool {
 
 func (m *machine) waitTainted(want bool) {
 	m.T.Helper()
-	m.eventually("the taint of node "+m.name+" is there: "+strconv.FormatBool(want),
+	m.Eventually("the taint of node "+m.name+" is there: "+strconv.FormatBool(want),
 		func() bool { return isTainted(m.node()) == want })
 }

@@ -19,7 +19,7 @@ func TestPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutRequests)
 	t.Parallel()
 	env := newEnvironmentOf(t, controller)
-	g := env.startVolumeGuard(append(fixture.NextReplicaFlags("leader"), "--keep-returned-fences=1s")...)
+	g := env.Start(append(fixture.NextReplicaFlags("leader"), "--keep-returned-fences=1s")...)
 	const policy = "policy"
 	m := env.selected(policy, nil)
 	w := env.workload(m, impatient)
@@ -54,5 +54,5 @@ func TestPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	m.boot()
 	f.waitGone()
 	env.Must(g.Terminate())
-	env.ExpectAllRulesUsed(env.rules)
+	env.ExpectAllRulesUsed(env.Rules)
 }

@@ -18,7 +18,7 @@ import (
 func TestPlugin(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)
-	env.guard = env.startVolumeGuard("--leader-election=false")
+	env.guard = env.Start("--leader-election=false")
 	env.policy("patient", func(s *v1alpha1.FencePolicySpec) {
 		s.UnreachableAfter.Duration = time.Hour
 		s.Agents = []v1alpha1.Agent{env.jobAgent("power-off", undoing)}
@@ -80,7 +80,7 @@ func (env *environment) refused(args ...string) string {
 func (env *environment) fenceByPolicy(m *machine, w *workload) *fence {
 	env.T.Helper()
 	waiting := env.StartPlugin("fence", m.name, "--reason=kernel hangs", "--yes", "--wait")
-	env.eventually("there is a NodeFence", func() bool { return env.fenceOf(m) != nil })
+	env.Eventually("there is a NodeFence", func() bool { return env.fenceOf(m) != nil })
 	f := env.fenceOf(m)
 	job := f.waitJob(doFence, 1)
 	f.expectNotReleased(w)

@@ -82,7 +82,7 @@ func (env *environment) patchPolicy(name, spec string) {
 // waitJudgement waits until a policy shows a reason for a node.
 func (env *environment) waitJudgement(policy string, m *machine, reason string) {
 	env.T.Helper()
-	if !env.happens(func() bool { return env.judgement(policy, m) == reason }) {
+	if !env.Happens(func() bool { return env.judgement(policy, m) == reason }) {
 		env.T.Fatalf("policy %s never says %s about node %s: %+v", policy, reason, m.name, env.getPolicy(policy).Status)
 	}
 }
@@ -90,7 +90,7 @@ func (env *environment) waitJudgement(policy string, m *machine, reason string) 
 // waitActive waits until a policy is active, or not for one of these reasons.
 func (env *environment) waitActive(policy string, active metav1.ConditionStatus, reasons ...string) {
 	env.T.Helper()
-	if !env.happens(func() bool {
+	if !env.Happens(func() bool {
 		c := meta.FindStatusCondition(env.getPolicy(policy).Status.Conditions, v1alpha1.ConditionActive)
 		return c != nil && c.Status == active && (len(reasons) == 0 || slices.Contains(reasons, c.Reason))
 	}) {
@@ -112,7 +112,7 @@ func (env *environment) fenceOf(m *machine) *fence {
 // waitFenceOf waits until a policy has asked for the fence of a node.
 func (env *environment) waitFenceOf(policy string, m *machine) (f *fence) {
 	env.T.Helper()
-	if !env.happens(func() bool { f = env.fenceOf(m); return f != nil }) {
+	if !env.Happens(func() bool { f = env.fenceOf(m); return f != nil }) {
 		env.T.Fatalf("policy %s never fences node %s: %+v", policy, m.name, env.getPolicy(policy).Status)
 	}
 	if o := f.get(); o.Spec.PolicyName != policy {
@@ -136,7 +136,7 @@ func TestPolicies(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)
 	history := env.record()
-	env.guard = env.startVolumeGuard("--leader-election=false")
+	env.guard = env.Start("--leader-election=false")
 
 	const zoneA = "a"
 	anchor := env.machine("anchor", inZone(zoneA))
@@ -174,7 +174,7 @@ func TestPolicies(t *testing.T) {
 		}
 		env.waitActive(p.policy, metav1.ConditionFalse, "ViewLost", "DryRun")
 	}
-	env.eventually("the patience of all policies is over",
+	env.Eventually("the patience of all policies is over",
 		func() bool { return time.Since(silent) > least+15*time.Second })
 	for _, p := range parts {
 		env.expectNoFence(p.machines...)
@@ -273,7 +273,7 @@ func testTolerated(p *part) {
 func testLimit(reason string) func(*part) {
 	return func(p *part) {
 		var first, second int
-		p.eventually("one of two nodes is fenced", func() bool {
+		p.Eventually("one of two nodes is fenced", func() bool {
 			first = slices.IndexFunc(p.machines, func(m *machine) bool { return p.fenceOf(m) != nil })
 			return first >= 0
 		})

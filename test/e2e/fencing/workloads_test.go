@@ -43,9 +43,9 @@ func (env *environment) workload(on *machine, changes ...func(*v1.PodTemplateSpe
 			Selector: &metav1.LabelSelector{MatchLabels: template.Labels}},
 	}, metav1.CreateOptions{})
 	env.Must(err)
-	env.eventually("the pod of "+w.name+" runs on "+on.name, func() bool {
+	env.Eventually("the pod of "+w.name+" runs on "+on.name, func() bool {
 		pod := w.pod()
-		return runs(pod, on.name) && (isHeld(pod) || !env.holds())
+		return runs(pod, on.name) && (isHeld(pod) || !env.holds)
 	})
 	w.first = w.pod().UID
 	return w
@@ -102,14 +102,14 @@ func isHeld(pod *v1.Pod) bool {
 // waitTerminating waits until the first pod was deleted, and is held.
 func (w *workload) waitTerminating() {
 	w.T.Helper()
-	w.eventually("the pod of "+w.name+" is terminating", func() bool { return w.expectHeld().DeletionTimestamp != nil })
+	w.Eventually("the pod of "+w.name+" is terminating", func() bool { return w.expectHeld().DeletionTimestamp != nil })
 }
 
 // waitReplaced waits until another pod of the set runs on one of these nodes.
 func (w *workload) waitReplaced(nodes ...string) {
 	w.T.Helper()
 	var pod *v1.Pod
-	if !w.happens(func() bool {
+	if !w.Happens(func() bool {
 		pod = w.pod()
 		is := func(node string) bool { return runs(pod, node) && pod.UID != w.first }
 		return slices.ContainsFunc(nodes, is)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
@@ -41,8 +42,7 @@ func TestLeakDetectionPermissions(t *testing.T) {
 		"--leader-election-namespace="+env.Namespace)
 	env.Eventually("it says that it may not",
 		func() bool { return strings.Contains(env.report(car).Failure, "forbidden") })
-	env.Eventually("there is an Event about it",
-		func() bool { return env.HasEvent("Lease", env.LeaseName()+"-reclaimer", "LeakCheckFailed") })
+	env.WaitEvent(v1.ObjectReference{Kind: "Lease", Name: env.LeaseName() + "-reclaimer"}, "LeakCheckFailed")
 	env.Must(rbac.GrantLeakCheck(env.Ctx, env.Client, env.Namespace, "csi-reclaimer"))
 	t.Cleanup(func() {
 		_ = env.Client.RbacV1().ClusterRoleBindings().Delete(env.CleanupContext(), "csi-reclaimer-leaks-"+env.Namespace,

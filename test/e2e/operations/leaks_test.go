@@ -138,8 +138,7 @@ func TestLeaksAreFoundAndResolved(t *testing.T) {
 	})
 	env.WaitMetric(car, `csi_reclaimer_suspected_leaks{driver_name="`+env.Driver+`"}`, "2")
 	env.WaitMetric(car, `csi_reclaimer_suspected_leak_bytes{driver_name="`+env.Driver+`"}`, "4.194304e+06")
-	env.Eventually("the Lease has an Event about them",
-		func() bool { return env.HasEvent("Lease", env.LeaseName(), "LeakSuspected") })
+	env.WaitEvent(v1.ObjectReference{Kind: "Lease", Name: env.LeaseName()}, "LeakSuspected")
 	for _, id := range []string{large, small} {
 		if n := len(env.DeleteCalls(id)); n > 0 || !env.OnDisk(id) {
 			t.Fatalf("WRONG DELETE: the leak check deleted %s", id)

@@ -58,7 +58,7 @@ func TestCircuitBreakerStopsMassDeletion(t *testing.T) {
 	car.Kill()
 	env.Must(car.Restart())
 	env.Must(car.WaitReady(env.WithTimeout()))
-	env.Eventually("the new leader knows", func() bool { return env.HasEvent("Lease", lease, "DeletionsPaused") })
+	env.WaitEvent(v1.ObjectReference{Kind: "Lease", Name: lease}, "DeletionsPaused")
 	env.WaitMetric(car, "csi_reclaimer_braked", "1")
 	env.expectDeletionsPaused(car, volumes, allowed)
 

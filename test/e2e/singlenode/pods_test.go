@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
@@ -125,25 +123,14 @@ func (env *environment) waits(pod *objects.Pod, reason string, texts ...string) 
 
 func (env *environment) waitEvent(pod types.UID, reason string, texts ...string) {
 	env.T.Helper()
-	env.Eventually(fmt.Sprintf("pod %s has an Event %s with %q", pod, reason, texts), func() bool {
-		return slices.ContainsFunc(env.events(pod, reason), func(message string) bool {
-			return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(message, text) })
-		})
-	})
+	env.WaitEvent(v1.ObjectReference{UID: pod}, reason, texts...)
 }
 
 // events returns the messages of a pod's Events, with a reason or all.
 func (env *environment) events(pod types.UID, reason string) (messages []string) {
 	env.T.Helper()
-	selector := fields.Set{"involvedObject.uid": string(pod)}
-	if reason != "" {
-		selector["reason"] = reason
-	}
-	list, err := env.Client.CoreV1().Events(env.Namespace).List(env.Ctx,
-		metav1.ListOptions{FieldSelector: selector.String()})
-	env.Must(err)
-	for i := range list.Items {
-		messages = append(messages, list.Items[i].Reason+": "+list.Items[i].Message)
+	for _, e := range env.Events(v1.ObjectReference{UID: pod}, reason) {
+		messages = append(messages, e.Reason+": "+e.Message)
 	}
 	return messages
 }

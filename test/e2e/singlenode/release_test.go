@@ -8,14 +8,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 // testReleased uninstalls volume-guard while a replica runs, a pod has a lock, others wait, and one is held on a node
 // that is away: nothing of ours is left on any object, and new pods are created without the gate.
 func testReleased(env *environment) {
 	env.ask(modeAll)
-	g := env.startVolumeGuard(fixture.ReplicaFlags("replica")...)
+	g := env.Start(fixture.ReplicaFlags("replica")...)
 	m, claim, lost := env.machine(), env.claim(), env.claim()
 	first := env.runningPod(claim)
 	second := env.pod(claim)
@@ -27,7 +26,8 @@ func testReleased(env *environment) {
 	third := env.pod("missing")
 	env.waits(third, "ClaimMissing")
 
-	output := env.release(fixture.ReplicaFlags("release")...)
+	output, err := env.Release(fixture.ReplicaFlags("release")...)
+	env.Must(err)
 	<-g.Done()
 	for _, want := range []string{second.Name + ", which waited for pod " + first.Name, away.Name} {
 		if !strings.Contains(output, want) {
@@ -45,28 +45,6 @@ func testReleased(env *environment) {
 	env.deleteAll()
 	env.Must(g.Restart())
 	env.Must(g.WaitLog(env.WithTimeout(), "Waiting for the lease"))
-}
-
-// release runs volume-guard --release-finalizers to its end, and returns its output.
-func (env *environment) release(args ...string) string {
-	env.T.Helper()
-	binary, err := fixture.VolumeGuardBinary(env.Ctx)
-	env.Must(err)
-	var out strings.Builder
-	p, err := process.Start(process.Command{Path: binary, Stdout: &out, Args: append([]string{
-		"--kubeconfig=" + env.Kubeconfig, "--leader-election-namespace=" + env.DriverNamespace, "--release-finalizers",
-	}, flags(args...)...)})
-	env.Must(err)
-	defer p.Close()
-	select {
-	case <-p.Done():
-	case <-env.WithTimeout().Done():
-		env.T.Fatalf("--release-finalizers does not end:\n%s", p.LogTail(20))
-	}
-	if err := p.Err(); err != nil {
-		env.T.Fatalf("--release-finalizers: %v\n%s\n%s", err, out.String(), p.LogTail(10))
-	}
-	return out.String()
 }
 
 // expectNothingLeft checks that no object of the cluster has a gate, a lock, or a finalizer of volume-guard.

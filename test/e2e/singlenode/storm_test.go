@@ -57,8 +57,8 @@ func testStorm(env *environment) {
 	pods := fixture.Size(1000, 200)
 	s := &storm{environment: env, random: env.chance(), left: pods / 5, mayStop: pods / 4,
 		ran: map[types.UID]bool{}}
-	replicas := []*program.Program{env.startVolumeGuard("--leader-election=false"),
-		env.startVolumeGuard("--leader-election=false")}
+	replicas := []*program.Program{env.Start("--leader-election=false"),
+		env.Start("--leader-election=false")}
 	for range claims {
 		s.claims = append(s.claims, env.claim())
 	}

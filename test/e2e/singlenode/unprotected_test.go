@@ -10,7 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
@@ -25,7 +24,7 @@ func TestWithoutPolicies(t *testing.T) {
 	t.Run("the leader is killed", func(t *testing.T) {
 		env.scenario(t).play(scenario{mode: modeAll, play: testLeaderKilled})
 	})
-	g := env.startVolumeGuard("--leader-election=false")
+	g := env.Start("--leader-election=false")
 	env.run(nil,
 		damage("a lock is damaged", func(*objects.Pod) string { return "damaged" }),
 		damage("a lock is removed", func(*objects.Pod) string { return "" }),
@@ -37,7 +36,7 @@ func TestWithoutPolicies(t *testing.T) {
 	)
 	env.Must(g.Terminate())
 	t.Run("the API server is away", func(t *testing.T) {
-		env.scenario(t).play(scenario{mode: modeAll, play: testAPIServerAway})
+		env.scenario(t).play(scenario{mode: modeAll, play: func(env *environment) { env.RestartAPIServers(env.playOutage) }})
 	})
 }
 
@@ -106,9 +105,7 @@ func testForgedUnused(env *environment) {
 // testLeaderKilled kills the leader while pods wait and one is about to get a claim. The next leader gives the claim to
 // one pod, and then to each of the others in turn.
 func testLeaderKilled(env *environment) {
-	former := env.startVolumeGuard(fixture.NextReplicaFlags("former")...)
-	env.Must(former.WaitLog(env.WithTimeout(), "Became the leader"))
-	next := env.startVolumeGuard(fixture.NextReplicaFlags("next")...)
+	former, replace := env.Replicas()
 	claim := env.claim()
 	first := env.runningPod(claim)
 	var waiting []*objects.Pod
@@ -119,8 +116,7 @@ func testLeaderKilled(env *environment) {
 	}
 	former.Kill()
 	env.Must(first.Delete(env.Ctx))
-	env.HandOverLease(fixture.VolumeGuardName, "former")
-	env.Must(next.WaitLog(env.WithTimeout(), "Became the leader"))
+	next := replace()
 	for range waiting {
 		pod := env.onePod("running", isRunning)
 		env.Must(env.deletePod(pod))
@@ -163,7 +159,7 @@ func testJudgeFinds(env *environment) {
 		}
 	}
 	// A volume-guard must release the held pods.
-	g := env.startVolumeGuard("--leader-election=false")
+	g := env.Start("--leader-election=false")
 	env.deleteAll()
 	env.Must(g.Terminate())
 }

@@ -3,22 +3,11 @@
 package statefulset
 
 import (
-	"errors"
-	"fmt"
-	"path/filepath"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/clientcmd"
-
-	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
 // TestFailures makes volume-guard, its replica and Kubernetes' components fail. Together, the scenarios use all
@@ -26,71 +15,37 @@ import (
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	env := newOwnEnvironment(t)
-	t.Run("volume-guard is killed at each write", func(t *testing.T) { testKilled(env.scenario(t)) })
-	t.Run("the StatefulSet controller does not notice a scale-up", func(t *testing.T) { testForgotten(env.scenario(t)) })
-	t.Run("the StatefulSet controller creates a pod with a claim that is going",
-		func(t *testing.T) { testOldClaim(env.scenario(t)) })
-	t.Run("the leader is replaced", func(t *testing.T) { testLeaderReplaced(env.scenario(t)) })
+	play := func(name string, play func(*environment)) {
+		t.Run(name, func(t *testing.T) { play(env.scenario(t)) })
+	}
+	play("volume-guard is killed at each write", testKilled)
+	play("the StatefulSet controller does not notice a scale-up", testForgotten)
+	play("the StatefulSet controller creates a pod with a claim that is going", testOldClaim)
+	play("the leader is replaced", func(env *environment) { env.ReplaceLeader(env.playOutage) })
 	if !env.field { // where Kubernetes has the policy, no pod is deleted
 		// The former leader has created the Lease, with an account of its own.
-		env.ExpectAllRulesUsed(env.rules, "create leases.coordination.k8s.io")
+		env.ExpectAllRulesUsed(env.Rules, "create leases.coordination.k8s.io")
 	}
 	// An API server that starts refuses requests until it has read the permissions.
-	t.Run("the API server and the controller manager are away", func(t *testing.T) { testAPIServerAway(env.scenario(t)) })
+	play("the API server is away", func(env *environment) { env.RestartAPIServers(env.playOutage) })
+	play("the controller manager is away", testControllerManagerAway)
 }
 
 // testKilled plays the life of a set with volume-guard killed right after each of its writes, which the API server has
 // stored.
 func testKilled(env *environment) {
-	account, err := clientcmd.BuildConfigFromFlags("", env.Kubeconfig)
-	env.Must(err)
-	var g *program.Program
-	dead := make(chan struct{})
-	line, err := proxy.Start(account, proxy.Options{Crash: func() {
-		g.Kill()
-		dead <- struct{}{}
-	}})
-	env.Must(err)
-	defer func() { env.Must(line.Close()) }()
-	direct := env.Kubeconfig
-	env.Kubeconfig = filepath.Join(env.T.TempDir(), "proxied")
-	env.Must(controlplane.WriteKubeconfig(env.Kubeconfig, line.Config()))
-	g = env.startVolumeGuard("--leader-election=false")
-	env.Kubeconfig = direct
-	restarted := make(chan error, 1)
-	go func() {
-		var err error
-		for range dead {
-			g.Kill() // a process that was started after another of several concurrent writes
-			err = errors.Join(err, g.Restart())
-		}
-		restarted <- err
-	}()
-	var rules []proxy.Rule
-	for _, resource := range []string{"persistentvolumeclaims", "pods", "statefulsets"} {
-		rules = append(rules, proxy.Rule{Verb: "write", Resource: resource, Effect: proxy.Crash})
-	}
-	env.Must(line.SetRules(rules...))
-	env.playLife()
-	killed := line.Applied()
-	env.Must(line.SetRules())
-	env.barrier()
-	for _, d := range env.kept.all {
-		d.isKept()
-	}
-	close(dead)
-	env.Must(<-restarted)
-	env.Must(g.Terminate())
 	least := 5 // three marks, a deletion, and a mark that is removed
 	if !env.field {
 		// And an owner that is added. Of the claim that is scaled away with its pod: its owner, its deletion or both, as the
 		// pod ends before, or garbage collection deletes the claim.
 		least = 7
 	}
-	env.T.Logf("killed at %d writes", killed)
-	if killed < least {
-		env.T.Errorf("killed at %d writes, want %d", killed, least)
-	}
+	env.KillAtEachWrite(least, []string{"persistentvolumeclaims", "pods", "statefulsets"}, env.playLife, func() {
+		env.barrier()
+		for _, d := range env.kept.all {
+			d.isKept()
+		}
+	})
 }
 
 // playLife scales a set down with its pod and after its pod, turns its policy and deletes it.
@@ -113,17 +68,27 @@ func (env *environment) playLife() {
 	s.expectKept(first)
 }
 
-// testAPIServerAway ends the API server while a claim is condemned, and later the controller manager.
-func testAPIServerAway(env *environment) {
-	g := env.startVolumeGuard("--leader-election=false")
+// playOutage has an outage while a claim is condemned. This claim is deleted, and another one that is condemned later.
+func (env *environment) playOutage(begin, end func()) {
+	env.T.Helper()
 	s := env.runningSet(3, onScaledown)
 	first, second, third := s.write(0), s.write(1), s.write(2)
 	s.losePod(2)
+	begin()
 	s.scale(2)
-	env.RestartAPIServer()
-	s.expectDeleted(third)
+	end()
 	s.setFirstReady(true)
-	s.waitPods(0, 2)
+	s.expectDeleted(third)
+	s.abandon()
+	s.expectDeleted(second)
+	first.isKept()
+}
+
+// testControllerManagerAway scales a set down while the controller manager is away.
+func testControllerManagerAway(env *environment) {
+	g := env.Start("--leader-election=false")
+	s := env.runningSet(2, onScaledown)
+	first, second := s.write(0), s.write(1)
 	env.Plane.ControllerManager.Kill()
 	s.scale(1)
 	env.Must(env.Plane.ControllerManager.Restart(env.Ctx))
@@ -136,7 +101,7 @@ func testAPIServerAway(env *environment) {
 // testForgotten has the controller manager stand still while a set is scaled up: it is written to, and that is removed
 // when the set is complete.
 func testForgotten(env *environment) {
-	g := env.startVolumeGuard("--leader-election=false")
+	g := env.Start("--leader-election=false")
 	s := env.runningSet(1, onScaledown)
 	env.Must(env.Plane.ControllerManager.Pause())
 	s.scale(2)
@@ -153,7 +118,7 @@ func testForgotten(env *environment) {
 // is being deleted: a finalizer keeps the claim. Its predecessor does not end before it owns the claim. Where an owner
 // reference of volume-guard has deleted it, the pod is deleted, too, so that the next one gets a new claim.
 func testOldClaim(env *environment) {
-	g := env.startVolumeGuard("--leader-election=false")
+	g := env.Start("--leader-election=false")
 	s := env.runningSet(2, onScaledown)
 	d := s.write(1)
 	now := s.pods()[s.podName(1)]
@@ -199,48 +164,12 @@ func (s *set) reportAgain() {
 	const grace, held = "ScaleDownGrace", "ClaimHeld"
 	s.annotate(graceAnnotation, "1h")
 	s.abandon()
-	claim := s.claim(1).UID
-	s.waitReports(claim, grace, 1)
+	claim := v1.ObjectReference{UID: s.claim(1).UID}
+	s.WaitReports(claim, grace, 1)
 	for again := int32(1); again <= 2; again++ {
 		s.patchSecondClaim(annotationPatch(holdAnnotation, "held"))
-		s.waitReports(claim, held, again)
+		s.WaitReports(claim, held, again)
 		s.patchSecondClaim(annotationPatch(holdAnnotation, ""))
-		s.waitReports(claim, grace, again+1)
+		s.WaitReports(claim, grace, again+1)
 	}
-}
-
-// waitReports waits until a reason was reported so many times on a claim.
-func (s *set) waitReports(claim types.UID, reason string, times int32) {
-	s.T.Helper()
-	s.Eventually(fmt.Sprintf("claim %s has %d times an Event %s", claim, times, reason), func() bool {
-		list, err := s.Client.CoreV1().Events(s.Namespace).List(s.Ctx, metav1.ListOptions{FieldSelector: fields.Set{
-			"involvedObject.uid": string(claim), "reason": reason}.String()})
-		s.Must(err)
-		reports := int32(0)
-		for i := range list.Items {
-			reports += list.Items[i].Count
-		}
-		return reports >= times
-	})
-}
-
-// testLeaderReplaced kills the leader before a claim is condemned. The next leader deletes this claim, and claims that
-// are condemned later.
-func testLeaderReplaced(env *environment) {
-	former := env.startVolumeGuard(fixture.NextReplicaFlags("former")...)
-	env.Must(former.WaitLog(env.WithTimeout(), "Became the leader"))
-	next := env.startVolumeGuard(fixture.NextReplicaFlags("next")...)
-	s := env.runningSet(3, onScaledown)
-	first, second, third := s.write(0), s.write(1), s.write(2)
-	s.losePod(2)
-	former.Kill()
-	s.scale(2)
-	env.HandOverLease(fixture.VolumeGuardName, "former")
-	env.Must(next.WaitLog(env.WithTimeout(), "Became the leader"))
-	s.setFirstReady(true)
-	s.expectDeleted(third)
-	s.abandon()
-	s.expectDeleted(second)
-	first.isKept()
-	env.Must(next.Terminate())
 }

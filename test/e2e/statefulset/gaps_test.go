@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
@@ -15,7 +17,7 @@ import (
 func TestGapsOfKubernetes(t *testing.T) {
 	t.Parallel()
 	env := newOwnEnvironment(t)
-	g := env.startVolumeGuard("--leader-election=false")
+	g := env.Start("--leader-election=false")
 	t.Run("a condemned claim without a pod", func(t *testing.T) { testCondemned(env.scenario(t), g) })
 	t.Run("a set that stays without a pod", func(t *testing.T) {
 		if !env.field {
@@ -87,7 +89,7 @@ func testStuck(env *environment, g *program.Program) {
 			if !slices.Contains(stuck, s) {
 				continue
 			}
-			is := len(s.events("StatefulSet", s.name, "Woken")) > 0
+			is := len(s.Events(v1.ObjectReference{Kind: "StatefulSet", Name: s.name}, "Woken")) > 0
 			env.T.Logf("a set that seemed stuck has its pod %s after the start of volume-guard, woken: %t", took, is)
 			if is {
 				woken++

@@ -22,7 +22,7 @@ func TestFeatureGate(t *testing.T) {
 	t.Parallel()
 	env := &gateEnvironment{newEnvironmentWith(t, controlplane.Options{Scheduler: true})}
 	env.field = true
-	env.startVolumeGuard("--leader-election=false")
+	env.Start("--leader-election=false")
 	p := env.phases()
 	env.enable(false)
 	env.testDisabled(p)

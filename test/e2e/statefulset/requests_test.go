@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
@@ -85,7 +86,7 @@ func (env *environment) expectWrites(want map[string]int) {
 		got[e.Verb+" "+e.Resource]++
 	}
 	if len(want) > 0 {
-		want["patch statefulsets"] = 2 * len(env.events("StatefulSet", "web", "Woken"))
+		want["patch statefulsets"] = 2 * len(env.Events(v1.ObjectReference{Kind: "StatefulSet", Name: "web"}, "Woken"))
 	}
 	for what, n := range got {
 		if n > want[what] {

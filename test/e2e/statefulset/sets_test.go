@@ -6,14 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 )
@@ -395,25 +393,10 @@ func (s *set) waitOwnedByPod(ordinal int) {
 	})
 }
 
-// events returns the Events about an object with a reason.
-func (env *environment) events(kind, name, reason string) (found []string) {
-	env.T.Helper()
-	list, err := env.Client.CoreV1().Events(env.Namespace).List(env.Ctx, metav1.ListOptions{FieldSelector: fields.Set{
-		"involvedObject.kind": kind, "involvedObject.name": name, "reason": reason}.String()})
-	env.Must(err)
-	for i := range list.Items {
-		found = append(found, list.Items[i].Message)
-	}
-	return found
-}
-
 // waitEvent waits for an Event about an object with a reason and a text.
 func (env *environment) waitEvent(kind, name, reason, text string) {
 	env.T.Helper()
-	env.Eventually(fmt.Sprintf("%s %s has an Event %s with %q", kind, name, reason, text), func() bool {
-		return slices.ContainsFunc(env.events(kind, name, reason),
-			func(message string) bool { return strings.Contains(message, text) })
-	})
+	env.WaitEvent(v1.ObjectReference{Kind: kind, Name: name}, reason, text)
 }
 
 // barrier returns once volume-guard could have deleted all claims that are condemned by now: it has deleted a claim

@@ -17,13 +17,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture/guard"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
-
-// guardAccount is volume-guard's in the manifests.
-const guardAccount = "system:serviceaccount:csi-reclaimer:volume-guard"
 
 // guardKinds and guardPolicies are the manifests of volume-guard's kinds and policies, and guardRights of its
 // permissions, with all controllers that are off by default.
@@ -126,7 +124,7 @@ func (env *cluster) inNamespace(labels map[string]string) *cluster {
 func (env *cluster) applyGuard(of version) {
 	env.T.Helper()
 	for _, file := range slices.Concat(guardKinds, guardPolicies, guardRights) {
-		env.ApplyManifestOf(of.tree, file, guardAccount, env.account)
+		env.ApplyManifestOf(of.tree, file, guard.Account, env.account)
 	}
 	for _, file := range guardRights {
 		text, err := os.ReadFile(filepath.Join(of.tree, "deploy", "manifests", file))

@@ -10,7 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/ptr"
@@ -110,9 +109,7 @@ func (env *cluster) expectPod(pod *objects.Pod, what string, want func(*v1.Pod) 
 // waitEvent waits for an Event with a reason about an object of the namespace.
 func (env *cluster) waitEvent(kind, name, reason string) {
 	env.T.Helper()
-	env.Eventually(fmt.Sprintf("%s %s has an Event %s", kind, name, reason), func() bool {
-		return env.HasEvent(kind, name, reason)
-	})
+	env.WaitEvent(v1.ObjectReference{Kind: kind, Name: name}, reason)
 }
 
 // machine is a node that a test turns off and on again.
@@ -251,13 +248,8 @@ func (m *machine) fence() {
 			Covers: v1alpha1.CoversUntilUnfenced, Manual: &v1alpha1.ManualAgent{Instructions: "Pull the plug."}}}}},
 		metav1.CreateOptions{})
 	m.Must(err)
-	m.Eventually("NodeFence "+m.name+" waits for a person", func() bool {
-		list, err := m.Client.CoreV1().Events(metav1.NamespaceDefault).List(m.Ctx, metav1.ListOptions{
-			FieldSelector: fields.Set{"involvedObject.kind": "NodeFence", "involvedObject.name": m.name,
-				"reason": "WaitsForConfirmation"}.String()})
-		m.Must(err)
-		return len(list.Items) > 0
-	})
+	m.WaitEvent(v1.ObjectReference{Namespace: metav1.NamespaceDefault, Kind: "NodeFence", Name: m.name},
+		"WaitsForConfirmation")
 }
 
 func (m *machine) getFence() *v1alpha1.NodeFence {

@@ -67,7 +67,7 @@ func (env *environment) policyReads() int {
 // with its own clock to report a PV that is missed an hour and more after the creation of the policy.
 func testIneffectiveAdmissionPolicyIsReported(t *testing.T) {
 	fixture.From(t, controlplane.V1_36, "MutatingAdmissionPolicy")
-	env := newEnvironment(t)
+	env := of(fixture.New(t))
 	env.ineffective()
 	car := env.StartSidecar(fixture.FastRetries()...)
 	early := env.MakeVolume(objects.Spec{Dynamic: true})

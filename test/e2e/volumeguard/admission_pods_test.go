@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -61,10 +62,7 @@ func (env *environment) createTerminatingClaim(name, class string) *objects.Clai
 // podEvents returns the Events about a pod.
 func (env *environment) podEvents(pod *objects.Pod) (events []string) {
 	env.T.Helper()
-	list, err := env.Client.CoreV1().Events(env.Namespace).List(env.Ctx,
-		metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod.Name})
-	env.Must(err)
-	for _, e := range list.Items {
+	for _, e := range env.Events(v1.ObjectReference{Name: pod.Name}, "") {
 		events = append(events, e.Reason+": "+e.Message)
 	}
 	return events
@@ -152,7 +150,7 @@ func (env *environment) expectBindingToNewClaim(claim *objects.Claim, class, wor
 // for the webhook's timeout, and none is refused.
 func testUnresponsiveWebhookRefusesNothing(t *testing.T) {
 	suite.Deep(t, suite.WaitsForClock)
-	env := newEnvironment(t)
+	env := of(fixture.New(t))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	env.Must(err)
 	var calls atomic.Int32
@@ -194,7 +192,7 @@ func testUnresponsiveWebhookRefusesNothing(t *testing.T) {
 func testWebhookCertificateRotationRefusesNothing(t *testing.T) {
 	suite.Deep(t, suite.WaitsForClock)
 	fixture.NewestOnly(t, fixture.AboutProgram)
-	env := newEnvironment(t)
+	env := of(fixture.New(t))
 	h := env.startWebhooks(certs.Config{
 		// It is due for the next as soon as it is made.
 		// An API server that is kept waiting for as long does not know the next one when it is presented.

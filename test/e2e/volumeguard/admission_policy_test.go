@@ -38,7 +38,7 @@ func (env *environment) startVolumeGuardWithWebhooks(drivers ...string) *program
 	env.T.Helper()
 	address := freeAddress(env.T)
 	env.configureWebhooks(address, drivers...)
-	return env.startVolumeGuard("--controllers=-intree", "--webhook-address="+address, "--webhook-names=localhost")
+	return env.Start("--controllers=-intree", "--webhook-address="+address, "--webhook-names=localhost")
 }
 
 // webhookServer is volume-guard's webhook server, run by the test, because it rotates its certificates faster than a

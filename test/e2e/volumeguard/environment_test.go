@@ -8,6 +8,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture/guard"
 )
 
 func TestMain(m *testing.M) {
@@ -24,27 +25,22 @@ func withoutPodCollection() []string {
 }
 
 // environment is the environment of a test, with the helpers of this suite.
-type environment struct{ *fixture.Environment }
+type environment struct{ *guard.Environment }
+
+func of(env *fixture.Environment) *environment {
+	return &environment{&guard.Environment{Environment: env}}
+}
 
 func newWithControlPlane(t *testing.T, v controlplane.Version, options controlplane.Options) *environment {
 	t.Helper()
-	return &environment{fixture.NewWithControlPlane(t, v, options)}
+	return of(fixture.NewWithControlPlane(t, v, options))
 }
 
 func newWithAdmissionPolicy(t *testing.T) *environment {
 	t.Helper()
-	return &environment{fixture.NewWithAdmissionPolicy(t)}
+	return of(fixture.NewWithAdmissionPolicy(t))
 }
 
-func newEnvironment(t *testing.T) *environment {
-	t.Helper()
-	return &environment{fixture.New(t)}
-}
+func (env *environment) inOtherNamespace() *environment { return &environment{env.InOtherNamespace()} }
 
-func (env *environment) inOtherNamespace() *environment {
-	return &environment{env.InOtherNamespace()}
-}
-
-func (env *environment) forSubtest(t *testing.T) *environment {
-	return &environment{env.ForSubtest(t)}
-}
+func (env *environment) forSubtest(t *testing.T) *environment { return &environment{env.ForSubtest(t)} }

@@ -22,7 +22,7 @@ func TestInTreeBesideControllerManagerWithKEP2644(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
 	env := newInTreeEnvironment(t, controlplane.Newest)
-	g := env.startVolumeGuard("--leader-election=false")
+	g := env.Start("--leader-election=false")
 	n := fixture.Size(500, 60)
 	all := env.folders(n)
 	env.WaitMetric(g, "csi_reclaimer_intree_managed_by_other", "1")
@@ -71,7 +71,7 @@ func TestInTreeMigrationSwitchedOnOffAndOn(t *testing.T) {
 	t.Parallel()
 	const driver, handle = "ebs.csi.aws.com", "vol-0123456789abcdef0"
 	env := newWithVolumeGuard(t, controlplane.V1_30, controlplane.Options{})
-	env.startVolumeGuard("--leader-election=false")
+	env.Start("--leader-election=false")
 	env.MockDriver = mockdriver.ForTest(t, mockdriver.Options{Name: driver, Args: []string{"--static-volume=" + handle}})
 	env.Driver, env.CSI = driver, env.MockDriver.Controller()
 	env.CreateServiceAccount("csi-reclaimer")

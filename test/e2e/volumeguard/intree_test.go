@@ -169,7 +169,7 @@ func TestInTreeVolumesLeakWithoutVolumeGuard(t *testing.T) {
 	env.deletePVFirst(lost)
 	env.Must(lost.WaitGone(env.WithTimeout()))
 	env.expectFolder(lost, true)
-	env.startVolumeGuard("--leader-election=false")
+	env.Start("--leader-election=false")
 	f, claimFirst := env.folder(), env.folder()
 	env.waitGuarded(f)
 	env.waitGuarded(claimFirst)
@@ -191,7 +191,7 @@ func TestInTreeReclaimInRandomOrder(t *testing.T) {
 	}
 	t.Logf("%s=%d", seedVariable, seed)
 	env := newInTreeEnvironment(t, fixture.Version())
-	env.startVolumeGuard("--leader-election=false")
+	env.Start("--leader-election=false")
 	n := fixture.Size(200, 60)
 	all := env.folders(n + n/5)
 	gone, kept := all[:n], all[n:]

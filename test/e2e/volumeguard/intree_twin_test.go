@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -90,7 +89,7 @@ func TestTwinMeetsUserActions(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
 	env := newInTreeEnvironment(t, controlplane.V1_30)
-	g := env.startVolumeGuard("--leader-election=false")
+	g := env.Start("--leader-election=false")
 	for name, play := range map[string]func(twinInProgress){
 		"nothing happens": func(u twinInProgress) {
 			u.resume()
@@ -184,7 +183,7 @@ func TestTwinsOfUnusualPVs(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
 	env := newInTreeEnvironment(t, controlplane.V1_30)
-	env.startVolumeGuard("--leader-election=false")
+	env.Start("--leader-election=false")
 	t.Run("a name at the limit", func(t *testing.T) {
 		env := env.forInTreeSubtest(t)
 		f := env.folderPV(strings.Repeat("long.", 50)+"end", newPath())
@@ -233,19 +232,20 @@ func TestVolumeGuardKilledAtEachWrite(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
 	env := newInTreeEnvironment(t, controlplane.V1_30)
-	account, err := clientcmd.BuildConfigFromFlags("", env.Kubeconfig)
-	env.Must(err)
 	for name, pvFirst := range map[string]bool{"PV first": true, "claim first": false} {
 		t.Run(name, func(t *testing.T) {
 			env := env.forInTreeSubtest(t)
-			for k := 1; ; k++ {
-				if crashed := env.crashAt(account, k, pvFirst); !crashed {
-					if k < 5 {
-						env.T.Errorf("a twin's life has only %d writes", k-1)
-					}
-					return
+			// A PV is protected, its twin created and set to Delete, and the PV released.
+			const least = 4
+			env.KillAtEachWrite(least, []string{"persistentvolumes"}, func() {
+				f := env.folder()
+				env.waitGuarded(f)
+				if pvFirst {
+					env.Must(f.DeletePV(env.Ctx))
 				}
-			}
+				env.Must(f.DeleteClaim(env.Ctx))
+				env.expectReclaimed(f)
+			}, func() {})
 		})
 	}
 }

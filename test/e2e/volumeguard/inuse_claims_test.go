@@ -22,7 +22,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
@@ -48,37 +47,13 @@ func protecting() []string {
 	return []string{"--controllers=*,pvc-protection,pv-protection", "--protection-patience=2s"}
 }
 
-// startVolumeGuard starts volume-guard and waits until it is ready.
-func (env *environment) startVolumeGuard(args ...string) *program.Program {
-	env.T.Helper()
-	g := env.launchVolumeGuard(args...)
-	env.Must(g.WaitReady(env.WithTimeout()))
-	return g
-}
-
-// launchVolumeGuard starts volume-guard and does not wait. The flags may change that it has a lease for the busiest
-// machine.
-func (env *environment) launchVolumeGuard(args ...string) *program.Program {
-	env.T.Helper()
-	binary, err := fixture.VolumeGuardBinary(env.Ctx)
-	env.Must(err)
-	g, err := program.Start(env.Ctx, program.Options{
-		Name: fixture.VolumeGuardName, Binary: binary,
-		Args: slices.Concat(fixture.LongLease(),
-			[]string{"--kubeconfig=" + env.Kubeconfig, "--leader-election-namespace=" + env.Namespace}, args),
-	})
-	env.Must(err)
-	env.StopAtEnd(g)
-	return g
-}
-
 // TestInUseClaimIsKeptWithoutKubernetesController disables the controller of kube-controller-manager.
 func TestInUseClaimIsKeptWithoutKubernetesController(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
 	env := newWithVolumeGuard(t, controlplane.Newest, unprotected())
 	fakenode.ForTest(t, env.Plane, "node", fakenode.Config{})
-	env.startVolumeGuard(protecting()...)
+	env.Start(protecting()...)
 	claim := env.CreateClaim("none")
 	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "user", Claims: []string{claim.Name}, Node: "node"})
 	env.Must(err)
@@ -149,7 +124,7 @@ func TestInUseClaims(t *testing.T) {
 	fakenode.ForTest(t, env.Plane, "node", fakenode.Config{})
 	env.createUnresponsiveNode()
 	flags := append(protecting(), "--leader-election=false", "--retry-interval-start=50ms", "--retry-interval-max=500ms")
-	g := env.startVolumeGuard(flags...)
+	g := env.Start(flags...)
 	run := func(sentence string, test func(*environment)) {
 		t.Run(sentence, func(t *testing.T) { test(env.forSubtest(t)) })
 	}
@@ -320,7 +295,7 @@ func TestInUseManyClaims(t *testing.T) {
 	many := fixture.Size(10_000, 500)
 	env := newWithVolumeGuard(t, fixture.Version(), unprotected())
 	env.Ctx = t.Context() // all of them may take longer than other tests
-	env.startVolumeGuard(protecting()...)
+	env.Start(protecting()...)
 	claims := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace)
 	made := make([]*objects.Claim, many)
 	each := func(do func(i int) error) {
@@ -365,7 +340,7 @@ func TestInUseControllersYieldToKubernetes(t *testing.T) {
 	env.createUnresponsiveNode()
 	// Above the time of the built-in controllers, even on a machine that delays them for half of it.
 	beside := []string{"--controllers=*,pvc-protection,pv-protection", "--protection-patience=1m"}
-	g := env.startVolumeGuard(beside...)
+	g := env.Start(beside...)
 	for i := range fixture.Size(200, 40) {
 		vol := env.MakeVolume(objects.Spec{Handle: "none", Policy: v1.PersistentVolumeReclaimRetain})
 		claim := env.claimOf(vol)

@@ -19,7 +19,7 @@ import (
 func TestInUsePVs(t *testing.T) {
 	t.Parallel()
 	env := newWithVolumeGuard(t, fixture.Version(), unprotected())
-	env.startVolumeGuard(protecting()...)
+	env.Start(protecting()...)
 	vol := func(change func(*v1.PersistentVolume), unclaimed bool) *objects.Volume {
 		return env.MakeVolume(objects.Spec{Handle: "none", Policy: v1.PersistentVolumeReclaimRetain, Unclaimed: unclaimed,
 			Change: change})

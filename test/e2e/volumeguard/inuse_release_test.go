@@ -46,7 +46,7 @@ func TestReleaseOfInUseProtectionBlocksNoDeletion(t *testing.T) {
 	fakenode.ForTest(t, env.Plane, "node", fakenode.Config{})
 	env.createUnresponsiveNode()
 	flags := append(protecting(), shortLease()...)
-	g := env.startVolumeGuard(flags...)
+	g := env.Start(flags...)
 
 	meanwhile, later := env.inOtherNamespace(), env.inOtherNamespace()
 	for _, users := range []*environment{meanwhile, later} {
@@ -67,7 +67,7 @@ func TestReleaseOfInUseProtectionBlocksNoDeletion(t *testing.T) {
 	env.WaitClaimEvent(held, "InUse", "Pod "+pod.Name)
 
 	env.Must(g.Terminate())
-	output, err := env.releaseGuardWhile(func(p *process.Process) {
+	output, err := env.ReleaseWhile(func(p *process.Process) {
 		env.Must(p.WaitLog(env.WithTimeout(), "Checking whether another program manages the finalizer"))
 		meanwhile.DeleteNamespace()
 	}, flags...)
@@ -82,7 +82,7 @@ func TestReleaseOfInUseProtectionBlocksNoDeletion(t *testing.T) {
 	}
 
 	env.deletePodNow(pod.Name)
-	if output, err = env.releaseGuard(flags...); err != nil || !strings.Contains(output,
+	if output, err = env.Release(flags...); err != nil || !strings.Contains(output,
 		"1 claim was released from "+pvc.Finalizer) {
 		t.Errorf("the second time: %v, output %q", err, output)
 	}
@@ -109,7 +109,7 @@ func (env *environment) expectNothingToRelease(args ...string) {
 	done := env.createPodWithClaim(ended, unresponsiveNode)
 	env.setPodPhase(done, v1.PodSucceeded)
 	env.MustDeleteClaim(ended)
-	output, err := env.releaseGuard(args...)
+	output, err := env.Release(args...)
 	env.Must(err)
 	for _, stays := range []string{pvc.Finalizer + " stays on 3 claims", protectpv.Finalizer + " stays on 1 PV"} {
 		if !strings.Contains(output, stays+": another controller manages it") {

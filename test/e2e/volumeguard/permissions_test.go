@@ -12,7 +12,6 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	v1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -49,7 +48,7 @@ func TestVolumeGuardPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	_, err = secrets.Create(env.Ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "volume-guard-webhooks"}},
 		metav1.CreateOptions{})
 	env.Must(err)
-	g := env.startVolumeGuard("--webhook-address="+address, "--webhook-names=localhost")
+	g := env.Start("--webhook-address="+address, "--webhook-names=localhost")
 	env.Must(g.Terminate())
 	env.Must(secrets.Delete(env.Ctx, "volume-guard-webhooks", metav1.DeleteOptions{}))
 	env.Must(g.Restart())
@@ -58,7 +57,7 @@ func TestVolumeGuardPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	env.useWebhooks(g)
 	env.useInTree()
 	env.Must(g.Terminate())
-	_, err = env.releaseGuard()
+	_, err = env.Release()
 	env.Must(err)
 	env.ExpectAllRulesUsed(rules)
 
@@ -68,10 +67,11 @@ func TestVolumeGuardPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	} {
 		alone := env.inOtherNamespace()
 		alone.Driver = "none.csi-reclaimer.io"
+		alone.DriverNamespace = alone.Namespace
 		alone.CreateServiceAccount(fixture.VolumeGuardName)
 		rules, err := rbac.GrantGuardController(env.Ctx, env.Client, alone.Namespace, fixture.VolumeGuardName, controller)
 		env.Must(err)
-		g := alone.startVolumeGuard("--controllers=-intree,"+controller, "--protection-patience=2s")
+		g := alone.Start("--controllers=-intree,"+controller, "--protection-patience=2s")
 		use(alone, g)
 		env.Must(g.Terminate())
 		alone.ExpectAllRulesUsed(rules)
@@ -156,7 +156,7 @@ func (env *environment) useClaimProtection(g *program.Program) {
 		now, err := claims.Patch(env.Ctx, bare.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 		env.Must(err)
 		return now.Finalizers
-	}, func() int { return env.repeated(env.Namespace, bare.Name) })
+	}, v1.ObjectReference{UID: bare.UID})
 	claim := env.CreateClaim("none")
 	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "user", Claims: []string{claim.Name}, Node: "node"})
 	env.Must(err)
@@ -180,20 +180,20 @@ func (env *environment) usePVProtection(g *program.Program) {
 			metav1.PatchOptions{})
 		env.Must(err)
 		return now.Finalizers
-	}, func() int { return env.repeated(metav1.NamespaceDefault, bare.Name) })
+	}, v1.ObjectReference{Namespace: metav1.NamespaceDefault, Name: bare.Name})
 }
 
 // contest removes an object's finalizer until it is not added any more, twice: the same Event a second time is a
 // patch.
 func (env *environment) contest(g *program.Program, kind string, patch func(string) (finalizers []string),
-	repeated func() int) {
+	about v1.ObjectReference) {
 	env.T.Helper()
 	const touch, strip = `{"metadata":{"annotations":{"touched":"again"}}}`, `{"metadata":{"finalizers":null}}`
 	for range 3 {
 		env.Eventually("the finalizer is on", func() bool { return len(patch(touch)) == 1 })
 		patch(strip)
 	}
-	env.Eventually("an Event", func() bool { return repeated() == 1 })
+	env.WaitReports(about, "FinalizerContested", 1)
 	finalizer := map[string]string{"PersistentVolumeClaim": pvc.Finalizer, "PersistentVolume": protectpv.Finalizer}[kind]
 	patch(`{"metadata":{"finalizers":["` + finalizer + `"]}}`)
 	env.Eventually("there is peace", func() bool {
@@ -202,20 +202,7 @@ func (env *environment) contest(g *program.Program, kind string, patch func(stri
 			`csi_reclaimer_protection_waiting{kind="`+kind+`",reason="FinalizerContested"}`)
 	})
 	patch(strip)
-	env.Eventually("the same Event again", func() bool { return repeated() == 2 })
-}
-
-// repeated counts the Events about an object that is contested.
-func (env *environment) repeated(namespace, name string) int {
-	env.T.Helper()
-	list, err := env.Client.CoreV1().Events(namespace).List(env.Ctx,
-		metav1.ListOptions{FieldSelector: "involvedObject.name=" + name + ",reason=FinalizerContested"})
-	env.Must(err)
-	times := 0
-	for i := range list.Items {
-		times += int(list.Items[i].Count)
-	}
-	return times
+	env.WaitReports(about, "FinalizerContested", 2)
 }
 
 // useInTree has a volume be deleted by a twin, after another one was given up.
@@ -246,26 +233,4 @@ func (env *environment) useInTree() {
 	if _, err := os.Stat(pv.Spec.HostPath.Path); !os.IsNotExist(err) {
 		env.T.Errorf("LEAK: the volume of PV %s is still there: %v", vol.Name, err)
 	}
-}
-
-// expectRulesUsed is ExpectAllRulesUsed for the rights on these resources alone.
-func (env *environment) expectRulesUsed(rules []rbacv1.PolicyRule, resources ...string) {
-	env.T.Helper()
-	// the audit log is written behind the answers
-	env.Eventually("each right on "+strings.Join(resources, ", ")+" is used", func() bool {
-		used := env.RequestedPermissions()
-		for _, rule := range rules {
-			for _, resource := range rule.Resources {
-				if !slices.Contains(resources, resource) {
-					continue
-				}
-				for _, verb := range rule.Verbs {
-					if right := verb + " " + strings.Trim(resource+"."+rule.APIGroups[0], "."); !used[right] {
-						return false
-					}
-				}
-			}
-		}
-		return true
-	})
 }

@@ -15,27 +15,24 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 
 	records "github.com/csi-reclaimer/csi-reclaimer/internal/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture/guard"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
-// guardAccount is volume-guard's in the manifests.
-const guardAccount = "system:serviceaccount:csi-reclaimer:volume-guard"
-
 // installLocks applies the kind VolumeLock, and the policies for volume-guard's account.
 func (env *podEnvironment) installLocks() {
 	env.T.Helper()
-	env.ApplyManifest("pod-safety-crd.yaml")
-	env.ApplyManifest("pod-safety-policies.yaml", guardAccount, env.User)
+	env.ApplyManifest(manifests.PodSafetyCRD)
+	env.ApplyManifest(manifests.PodSafetyPolicies, guard.Account, env.User)
 }
 
 // locking are flags with which volume-guard holds pods and locks their volumes.
@@ -112,7 +109,7 @@ func TestVolumesOfHeldPodsAreLocked(t *testing.T) {
 	t.Parallel()
 	env := newPodEnvironment(t, fixture.Version())
 	env.installLocks()
-	g := env.startVolumeGuard(locking("--leader-election=false")...)
+	g := env.Start(locking("--leader-election=false")...)
 	node, other := env.node(), env.node()
 	pod, vol := env.podWithVolume(node, 30)
 	// Until the API server's admission knows the kind VolumeLock, the policy refuses all attachments.
@@ -159,35 +156,20 @@ func TestPodSafetyKilledAtEachWrite(t *testing.T) {
 	t.Parallel()
 	env := newPodEnvironment(t, controlplane.Newest)
 	env.installLocks()
-	account, err := clientcmd.BuildConfigFromFlags("", env.Kubeconfig)
-	env.Must(err)
-	play := func(rule proxy.Rule) (crashed bool) {
-		rule.Verb, rule.Effect = "write", proxy.Crash
-		return env.crash(account, rule, locking(), func() {
-			node := env.node()
-			pod, vol := env.podWithVolume(node, 1)
-			env.setReady(node, v1.ConditionUnknown)
-			env.Must(pod.Wait(env.WithTimeout(), "marked", isMarked))
-			env.Must(pod.Delete(env.Ctx))
-			env.waitLocks(vol.Name + " at " + node)
-			env.expectPodHeld(pod, "NodeUnreachable")
-			env.confirm(pod, pod.UID)
-			env.Must(pod.WaitGone(env.WithTimeout()))
-			env.waitLocks()
-		})
-	}
-	const writes = 5 // add the finalizer, create the lock, delete, remove the finalizer, delete the lock
-	for k := 1; ; k++ {
-		if crashed := play(proxy.Rule{Resource: "[pv]o*s", Nth: k}); !crashed {
-			if k <= writes {
-				t.Errorf("a pod's life has only %d writes", k-1)
-			}
-			break
-		}
-	}
-	if crashed := play(proxy.Rule{Resource: "pods/status", Nth: 1}); !crashed {
-		t.Error("no condition was written")
-	}
+	// The finalizer is added, the pod marked, the lock created, the pod deleted and released, the lock deleted.
+	const least = 6
+	env.KillAtEachWrite(least, []string{"pods", "pods/status", "volumelocks"}, func() {
+		node := env.node()
+		pod, vol := env.podWithVolume(node, 1)
+		env.setReady(node, v1.ConditionUnknown)
+		env.Must(pod.Wait(env.WithTimeout(), "marked", isMarked))
+		env.Must(pod.Delete(env.Ctx))
+		env.waitLocks(vol.Name + " at " + node)
+		env.expectPodHeld(pod, "NodeUnreachable")
+		env.confirm(pod, pod.UID)
+		env.Must(pod.WaitGone(env.WithTimeout()))
+		env.waitLocks()
+	}, func() {}, locking()...)
 }
 
 // TestPodsAreHeldWhileAPIServerIsAway also expects the release of confirmed pods when the API server is back.
@@ -195,22 +177,25 @@ func TestPodsAreHeldWhileAPIServerIsAway(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
 	env := newPodEnvironment(t, controlplane.Newest)
-	env.startVolumeGuard(holding("--leader-election=false")...)
-	node := env.node()
-	held, confirmed := env.heldPod(node), env.heldPod(node)
-	env.setReady(node, v1.ConditionUnknown)
-	for _, pod := range []*objects.Pod{held, confirmed} {
-		env.Must(pod.Delete(env.Ctx))
-		env.expectPodHeld(pod, "NodeUnreachable")
-	}
-	env.RestartAPIServer()
-	env.deletePodNow(confirmed.Name)
-	env.confirm(confirmed, confirmed.UID)
-	env.Must(confirmed.WaitGone(env.WithTimeout()))
-	now, err := held.Get(env.Ctx)
-	if env.Must(err); !isHeld(now) {
-		t.Error("WRONG END: a pod on a node that is away is gone, or was released")
-	}
+	env.Flags = holding()
+	env.RestartAPIServers(func(begin, end func()) {
+		node := env.node()
+		held, confirmed := env.heldPod(node), env.heldPod(node)
+		env.setReady(node, v1.ConditionUnknown)
+		for _, pod := range []*objects.Pod{held, confirmed} {
+			env.Must(pod.Delete(env.Ctx))
+			env.expectPodHeld(pod, "NodeUnreachable")
+		}
+		begin()
+		env.deletePodNow(confirmed.Name)
+		env.confirm(confirmed, confirmed.UID)
+		end()
+		env.Must(confirmed.WaitGone(env.WithTimeout()))
+		now, err := held.Get(env.Ctx)
+		if env.Must(err); !isHeld(now) {
+			t.Error("WRONG END: a pod on a node that is away is gone, or was released")
+		}
+	})
 }
 
 // TestFormerPodSafetyLeaderMakesNoWrites confirms the end of pods when the former leader resumes, so that it would
@@ -228,7 +213,7 @@ func TestFormerPodSafetyLeaderMakesNoWrites(t *testing.T) {
 		Args: append([]string{"--kubeconfig=" + kubeconfig, "--leader-election-namespace=" + env.Namespace},
 			append(holding(), fixture.ReplicaFlags("former")...)...),
 	})
-	next := env.startVolumeGuard(append(holding(), fixture.NextReplicaFlags("next")...)...)
+	next := env.Start(append(holding(), fixture.NextReplicaFlags("next")...)...)
 	node := env.node()
 	var pods []*objects.Pod
 	for range 10 {
@@ -256,8 +241,8 @@ func TestPodsAreReleased(t *testing.T) {
 	t.Parallel()
 	env := newPodEnvironment(t, controlplane.Newest)
 	env.installLocks()
-	env.ApplyManifest("pod-safety-hold.yaml")
-	g := env.startVolumeGuard(append(locking(), shortLease()...)...)
+	env.ApplyManifest(manifests.PodSafetyHold)
+	g := env.Start(append(locking(), shortLease()...)...)
 	node := env.node()
 	env.Eventually("the policy is in force", func() bool {
 		vol := env.createPodWithClaim(env.CreateClaim("none"), "")
@@ -273,7 +258,7 @@ func TestPodsAreReleased(t *testing.T) {
 	env.waitLocks(vol.Name + " at " + node)
 	env.Must(running.Wait(env.WithTimeout(), "marked", isMarked))
 
-	output, err := env.releaseGuard(append(locking(), shortLease()...)...)
+	output, err := env.Release(append(locking(), shortLease()...)...)
 	env.Must(err)
 	<-g.Done()
 	env.Must(g.Restart()) // it waits for the Lease
@@ -315,7 +300,7 @@ func TestPodSafetyPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	rules, err := rbac.GrantGuardController(env.Ctx, env.Client, env.Namespace, fixture.VolumeGuardName, "pod-safety")
 	env.Must(err)
 	env.installLocks()
-	g := env.startVolumeGuard(locking()...)
+	g := env.Start(locking()...)
 	fakenode.ForTest(t, env.Plane, "node", fakenode.Config{})
 	gone, node := env.node(), env.node()
 	env.heldEphemeral(node)
@@ -345,7 +330,7 @@ func TestPodSafetyPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	env.confirm(pod, pod.UID)
 	env.Must(pod.WaitGone(env.WithTimeout()))
 	env.Must(g.Terminate())
-	_, err = env.releaseGuard(locking()...)
+	_, err = env.Release(locking()...)
 	env.Must(err)
 	env.ExpectAllRulesUsed(rules)
 }

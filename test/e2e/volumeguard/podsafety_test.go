@@ -13,7 +13,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 
@@ -39,7 +38,7 @@ func newPodEnvironment(t *testing.T, v controlplane.Version) *podEnvironment {
 // newSharedPodEnvironment is newPodEnvironment on the control plane that tests share.
 func newSharedPodEnvironment(t *testing.T) *podEnvironment {
 	t.Helper()
-	env := &podEnvironment{&environment{fixture.NewForVolumeGuard(t)}}
+	env := &podEnvironment{of(fixture.NewForVolumeGuard(t))}
 	env.Must(rbac.GrantGuard(env.Ctx, env.Client, env.Namespace, fixture.VolumeGuardName))
 	env.label(env.Namespace, "enforce")
 	return env
@@ -125,16 +124,7 @@ func (env *podEnvironment) waitPodEvent(pod *objects.Pod, reason podsafety.Reaso
 // waitPodEvents waits until something was reported on a pod so many times.
 func (env *podEnvironment) waitPodEvents(pod *objects.Pod, reason podsafety.Reason, times int32) {
 	env.T.Helper()
-	env.Eventually(fmt.Sprintf("pod %s has an Event %s", pod.Name, reason), func() bool {
-		list, err := env.Client.CoreV1().Events(env.Namespace).List(env.Ctx, metav1.ListOptions{FieldSelector: fields.Set{
-			"involvedObject.uid": string(pod.UID), "reason": string(reason)}.String()})
-		env.Must(err)
-		var count int32
-		for i := range list.Items {
-			count += list.Items[i].Count
-		}
-		return count >= times
-	})
+	env.WaitReports(v1.ObjectReference{UID: pod.UID}, string(reason), times)
 }
 
 // confirm confirms by hand that the processes of the pod with this UID have ended, "" nothing.
@@ -176,7 +166,7 @@ func TestPodIsHeldUntilEvidence(t *testing.T) {
 	t.Parallel()
 	env := newSharedPodEnvironment(t)
 	fakenode.ForTest(t, env.Plane, "node", fakenode.Config{})
-	g := env.startVolumeGuard(holding("--leader-election=false")...)
+	g := env.Start(holding("--leader-election=false")...)
 	// The subtests end before the program does.
 	t.Run("evidence", func(t *testing.T) {
 		run := func(sentence string, test func(*podEnvironment)) {
@@ -324,7 +314,7 @@ func TestPodsOfDeletedNode(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
 	env := newPodEnvironment(t, controlplane.Newest)
-	env.startVolumeGuard(holding("--leader-election=false", "--delete-orphaned-pods")...)
+	env.Start(holding("--leader-election=false", "--delete-orphaned-pods")...)
 	node := env.node()
 	orphaned, deleted := env.heldPod(node), env.heldPod(node)
 	env.Must(deleted.Delete(env.Ctx))

@@ -26,7 +26,7 @@ func TestVolumeGuardReportsMissingPermissions(t *testing.T) {
 		env.Must(env.Client.RbacV1().ClusterRoleBindings().Delete(env.Ctx, role+env.Namespace, metav1.DeleteOptions{}))
 	}
 	env.Eventually("lists of pods are denied", func() bool { return !env.IsAllowed("list", "", "pods") })
-	g := env.launchVolumeGuard(protecting()...)
+	g := env.Launch(protecting()...)
 	const lacking = `may not list pods: no claim loses its finalizer, because a pod may use it. ` +
 		`Add to the ClusterRole: {apiGroups: [""], resources: ["pods"], verbs: ["list"]}`
 	env.Must(g.WaitLog(env.WithTimeout(), "Preflight: may not list pods"))
@@ -34,13 +34,13 @@ func TestVolumeGuardReportsMissingPermissions(t *testing.T) {
 		_, err := g.Get(env.Ctx, "/readyz")
 		return err != nil && strings.Contains(err.Error(), lacking)
 	})
-	if output, err := env.releaseGuard(protecting()...); err == nil || !strings.Contains(output, "may not list pods") {
+	if output, err := env.Release(protecting()...); err == nil || !strings.Contains(output, "may not list pods") {
 		t.Errorf("--release-finalizers without its rights: %v, %q", err, output)
 	}
 	env.Must(g.Terminate())
 
 	began := time.Now()
-	g = env.startVolumeGuard("--dry-run")
+	g = env.Start("--dry-run")
 	vol := env.inTreeVolume(env.CreateStorageClass())
 	env.Must(g.WaitLog(env.WithTimeout(), "Would do AddFinalizer"))
 	if pv, err := vol.PV(env.Ctx); err != nil || guarded(pv) {

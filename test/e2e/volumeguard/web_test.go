@@ -30,12 +30,12 @@ func TestWebPageAndPermissions(t *testing.T) {
 	env := newWithControlPlane(t, controlplane.Newest, controlplane.Options{})
 	added, err := rbac.GrantGuardWeb(env.Ctx, env.Client, env.Namespace, fixture.VolumeGuardName)
 	env.Must(err)
-	g := env.startVolumeGuard("--controllers=-intree,pv-protection", "--dry-run")
+	g := env.Start("--controllers=-intree,pv-protection", "--dry-run")
 	expect(env, g, "", map[string]int{"/web/": 404, "/web": 404, "/web/api/list": 404, "/metrics": 200, "/readyz": 200})
 	env.Must(g.Terminate())
 
 	// No controller reads objects, so the page uses all permissions that the webhooks do not.
-	g = env.startVolumeGuard("--controllers=-intree", "--webhook-address="+freeAddress(t), "--dry-run", "--web",
+	g = env.Start("--controllers=-intree", "--webhook-address="+freeAddress(t), "--dry-run", "--web",
 		"--http-authorization")
 	nobody, viewer, prometheus := env.token("nobody"), env.token("viewer"), env.token("prometheus")
 	env.Must(rbac.GrantHTTP(env.Ctx, env.Client, "volume-guard-web-viewer", env.Namespace, "viewer"))

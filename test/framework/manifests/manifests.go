@@ -141,6 +141,12 @@ func Apply(ctx context.Context, config *rest.Config, files ...string) error {
 
 // ApplyObjects is Apply for objects from elsewhere.
 func ApplyObjects(ctx context.Context, config *rest.Config, objects ...*unstructured.Unstructured) error {
+	return ApplyIn(ctx, config, metav1.NamespaceDefault, objects...)
+}
+
+// ApplyIn is ApplyObjects with a namespace for objects that name none.
+func ApplyIn(ctx context.Context, config *rest.Config, namespace string,
+	objects ...*unstructured.Unstructured) error {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return err
@@ -152,7 +158,7 @@ func ApplyObjects(ctx context.Context, config *rest.Config, objects ...*unstruct
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(kinds))
 	policies := false
 	for _, o := range objects {
-		if err := apply(ctx, client, mapper, o); err != nil {
+		if err := apply(ctx, client, mapper, namespace, o); err != nil {
 			return fmt.Errorf("apply %s %q: %w", o.GetKind(), o.GetName(), err)
 		}
 		policies = policies || IsPolicy(o)
@@ -164,14 +170,14 @@ func ApplyObjects(ctx context.Context, config *rest.Config, objects ...*unstruct
 }
 
 func apply(ctx context.Context, client dynamic.Interface, mapper meta.ResettableRESTMapper,
-	o *unstructured.Unstructured) error {
+	namespace string, o *unstructured.Unstructured) error {
 	mapping, err := mapper.RESTMapping(o.GroupVersionKind().GroupKind(), o.GroupVersionKind().Version)
 	if err != nil {
 		return err
 	}
 	var resource dynamic.ResourceInterface = client.Resource(mapping.Resource)
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-		resource = client.Resource(mapping.Resource).Namespace(cmp.Or(o.GetNamespace(), metav1.NamespaceDefault))
+		resource = client.Resource(mapping.Resource).Namespace(cmp.Or(o.GetNamespace(), namespace))
 	}
 	as := metav1.ApplyOptions{FieldManager: "operator", Force: true}
 	if _, err := resource.Apply(ctx, o.GetName(), o, as); err != nil {

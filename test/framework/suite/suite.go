@@ -98,7 +98,7 @@ func (s Suite) run(ctx context.Context, m *testing.M) (status int, _ error) {
 		return 0, err
 	}
 	if len(s.Webhooks) > 0 && version.Before(controlplane.V1_36) {
-		guard, err := s.answer(ctx, cluster)
+		guard, err := AnswerWebhooks(ctx, cluster, Home, s.Webhooks...)
 		if guard != nil {
 			stops = append(stops, guard.Terminate)
 		}
@@ -122,15 +122,16 @@ func end(stop func() error) {
 	}
 }
 
-// answer applies the webhooks, and starts volume-guard, which answers them. It returns the program, once it was
-// started, with an error, too.
-func (s Suite) answer(ctx context.Context, cluster *controlplane.ControlPlane) (*program.Program, error) {
+// AnswerWebhooks applies manifests of webhooks, and starts a volume-guard that answers them and does nothing else. Its
+// certificates are in the namespace. It returns the program, once it was started, with an error, too.
+func AnswerWebhooks(ctx context.Context, cluster *controlplane.ControlPlane, namespace string,
+	files ...string) (*program.Program, error) {
 	ports, err := controlplane.FreePorts(1)
 	if err != nil {
 		return nil, err
 	}
 	port := strconv.Itoa(ports[0])
-	if err := manifests.ApplyWebhooks(ctx, cluster.Admin(), port, s.Webhooks...); err != nil {
+	if err := manifests.ApplyWebhooks(ctx, cluster.Admin(), port, files...); err != nil {
 		return nil, err
 	}
 	binary, err := program.Build(ctx, Account, os.Stderr, process.RaceFlags()...)
@@ -143,7 +144,7 @@ func (s Suite) answer(ctx context.Context, cluster *controlplane.ControlPlane) (
 		return nil, err
 	}
 	guard, err := program.Start(ctx, program.Options{Name: Account, Binary: binary, Args: []string{
-		"--kubeconfig=" + kubeconfig, "--leader-election-namespace=" + Home, "--leader-election=false",
+		"--kubeconfig=" + kubeconfig, "--leader-election-namespace=" + namespace, "--leader-election=false",
 		"--controllers=-intree", "--webhook-address=" + net.JoinHostPort("127.0.0.1", port), "--webhook-names=localhost",
 	}})
 	if err != nil {

@@ -2,7 +2,9 @@ package fakenode
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,31 +34,49 @@ type Cluster interface {
 	Admin() *rest.Config
 }
 
+// Play plays a node until stop is called or ctx ends, and returns once it is registered. stop returns how it has ended.
+func Play(ctx context.Context, cluster Cluster, name string, config Config) (node *Node, stop func() error, err error) {
+	user, err := cluster.ConfigFor(User(name), Group)
+	if err == nil {
+		node, err = New(user, name, config)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("play node %q: %w", name, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- node.Run(ctx) }()
+	stop = sync.OnceValue(func() error { cancel(); return <-ended })
+	registration := time.NewTimer(patience)
+	defer registration.Stop()
+	select {
+	case <-node.Registered():
+		return node, stop, nil
+	case <-registration.C:
+		return nil, nil, errors.Join(fmt.Errorf("play node %q: not registered after %s", name, patience), stop())
+	case <-ctx.Done():
+		return nil, nil, errors.Join(fmt.Errorf("play node %q: %w", name, context.Cause(ctx)), stop())
+	}
+}
+
 // ForTest plays a node until the test ends, and returns once it is registered. Its objects are removed at the end, so
 // that no scheduler sends pods of another test to it. silence ends it before that, as a machine ends that loses power,
 // and leaves its objects.
 func ForTest(t TB, cluster Cluster, name string, config Config) (node *Node, silence func()) {
 	t.Helper()
-	user, err := cluster.ConfigFor(User(name), Group)
-	if err != nil {
-		t.Fatalf("play node %q: %v", name, err)
-	}
 	admin, err := kubernetes.NewForConfig(cluster.Admin())
 	if err != nil {
 		t.Fatalf("play node %q: %v", name, err)
 	}
-	if node, err = New(user, name, config); err != nil {
+	node, stop, err := Play(t.Context(), cluster, name, config)
+	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := node.Run(ctx); err != nil {
+	silence = func() {
+		if err := stop(); err != nil {
 			t.Errorf("play node %q: %v", name, err)
 		}
-	}()
-	silence = func() { cancel(); <-ended }
+	}
 	t.Cleanup(func() {
 		silence()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -65,13 +85,6 @@ func ForTest(t TB, cluster Cluster, name string, config Config) (node *Node, sil
 			t.Errorf("%v", err)
 		}
 	})
-	registration := time.NewTimer(patience)
-	defer registration.Stop()
-	select {
-	case <-node.Registered():
-	case <-registration.C:
-		t.Fatalf("node %q is not registered after %s", name, patience)
-	}
 	return node, silence
 }
 
