@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -295,10 +295,8 @@ func preferring(node string, tolerates time.Duration) func(*v1.PodSpec) {
 func (f *fencing) waitFenceEvent(reason string) {
 	f.T.Helper()
 	f.until("Event "+reason+" about the NodeFence", func() bool {
-		events, err := f.Client.CoreV1().Events("").List(f.Ctx, metav1.ListOptions{
-			FieldSelector: "involvedObject.kind=NodeFence,involvedObject.name=" + f.node + ",reason=" + reason})
-		f.Must(err)
-		return len(events.Items) > 0
+		about := v1.ObjectReference{Namespace: metav1.NamespaceDefault, Kind: "NodeFence", Name: f.node}
+		return len(f.Events(about, reason)) > 0
 	})
 }
 

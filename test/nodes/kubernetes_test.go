@@ -4,7 +4,6 @@ package nodes
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -65,20 +64,7 @@ const holdFinalizer = "test.csi-reclaimer.io/held"
 // waitPodEvent waits for an Event about a pod.
 func (env *environment) waitPodEvent(pod *objects.Pod, reason, text string) {
 	env.T.Helper()
-	var seen []string
-	env.Eventually("Event "+reason+" about pod "+pod.Name, func() bool {
-		events, err := env.Client.CoreV1().Events(env.Namespace).List(env.Ctx,
-			metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(pod.UID)})
-		env.Must(err)
-		seen = nil
-		for _, e := range events.Items {
-			seen = append(seen, e.Reason+": "+e.Message)
-		}
-		return slices.ContainsFunc(seen, func(event string) bool {
-			return strings.HasPrefix(event, reason+":") && strings.Contains(event, text)
-		})
-	})
-	env.T.Logf("Events of pod %s: %q", pod.Name, seen)
+	env.WaitEvent(v1.ObjectReference{UID: pod.UID}, reason, text)
 }
 
 // TestForceDeletionMakesTwoWriters force-deletes a StatefulSet's pod without protection while its kubelet is cut off.

@@ -402,9 +402,6 @@ func (s *safety) expectReleased(pod string, want podsafety.Reason) {
 func (d *database) waitSaid(reason podsafety.Reason) {
 	d.T.Helper()
 	d.until("Event "+string(reason)+" about the pod", func() bool {
-		events, err := d.Client.CoreV1().Events(d.Namespace).List(d.Ctx, metav1.ListOptions{
-			FieldSelector: "involvedObject.uid=" + string(d.first.UID) + ",reason=" + string(reason)})
-		d.Must(err)
-		return len(events.Items) > 0
+		return len(d.Events(v1.ObjectReference{UID: d.first.UID}, string(reason))) > 0
 	})
 }

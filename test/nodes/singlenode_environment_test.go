@@ -336,8 +336,5 @@ func (w *workload) waitReplaced() {
 // hasEvent reports whether a pod has an Event with a reason.
 func (s *safety) hasEvent(pod types.UID, reason string) bool {
 	s.T.Helper()
-	events, err := s.Client.CoreV1().Events(s.Namespace).List(s.Ctx, metav1.ListOptions{
-		FieldSelector: "involvedObject.uid=" + string(pod) + ",reason=" + reason})
-	s.Must(err)
-	return len(events.Items) > 0
+	return len(s.Events(v1.ObjectReference{UID: pod}, reason)) > 0
 }

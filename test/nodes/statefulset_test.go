@@ -4,7 +4,6 @@ package nodes
 
 import (
 	"fmt"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -13,11 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture/guard"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes/stamps"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
@@ -59,23 +57,12 @@ func TestStatefulSetClaims(t *testing.T) {
 func (env *environment) startStatefulSetClaims() {
 	env.T.Helper()
 	const controller = "statefulset-claims"
-	_, err := rbac.GrantGuardController(env.Ctx, env.Client, env.Namespace, fixture.VolumeGuardName, controller)
+	_, err := rbac.GrantGuardController(env.Ctx, env.Client, env.Namespace, guard.Name, controller)
 	env.Must(err)
-	account, err := env.Plane.ServiceAccount(env.Ctx, env.Namespace, fixture.VolumeGuardName)
-	env.Must(err)
-	kubeconfig := filepath.Join(env.T.TempDir(), "kubeconfig")
-	env.Must(controlplane.WriteKubeconfig(kubeconfig, account))
-	binary, err := fixture.VolumeGuardBinary(env.Ctx)
-	env.Must(err)
-	g, err := program.Start(env.Ctx, program.Options{
-		Name: fixture.VolumeGuardName, Binary: binary, Dir: env.T.TempDir(), Args: []string{
-			"--kubeconfig=" + kubeconfig, "--controllers=" + controller + ",-intree", "--leader-election=false",
-			"--scale-down-grace=2s", "--retry-interval-start=50ms", "--retry-interval-max=500ms",
-		},
-	})
-	env.Must(err)
-	env.StopAtEnd(g)
-	env.Must(g.WaitReady(env.WithTimeout()))
+	g := guard.Environment{Environment: env.ForSubtest(env.T),
+		Flags: append(guard.Flags(controller), "--scale-down-grace=2s")}
+	g.CreateServiceAccount(guard.Name)
+	g.Start("--leader-election=false")
 }
 
 // readyGate is a condition without which pods are not ready, where their template asks for it.

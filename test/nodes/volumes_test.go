@@ -14,9 +14,9 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture/guard"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
@@ -103,7 +103,8 @@ func TestVolumeGuardKeepsClaimInUse(t *testing.T) {
 	})}
 	env.Must(rbac.GrantGuard(env.Ctx, env.Client, env.Namespace, fixture.VolumeGuardName))
 	env.useNodes(nodes.ForTest(t, env.Plane, nodes.Options{Names: []string{node1}}), driver, false)
-	env.startVolumeGuard("--controllers=*,pvc-protection,pv-protection", "--protection-patience=2s")
+	g := guard.Environment{Environment: env.Environment}
+	g.Start("--leader-election=false", "--controllers=*,pvc-protection,pv-protection", "--protection-patience=2s")
 	env.T.Cleanup(env.removePods)
 
 	volume := env.MakeVolume(objects.Spec{Policy: v1.PersistentVolumeReclaimRetain})
@@ -125,18 +126,4 @@ func TestVolumeGuardKeepsClaimInUse(t *testing.T) {
 		t.Errorf("the claim is gone, and mounted are %+v, %v", mounts, err)
 	}
 	env.Must(volume.WaitGone(env.WithTimeout()))
-}
-
-// startVolumeGuard starts volume-guard and waits until it is ready.
-func (env *environment) startVolumeGuard(args ...string) {
-	env.T.Helper()
-	binary, err := fixture.VolumeGuardBinary(env.Ctx)
-	env.Must(err)
-	g, err := program.Start(env.Ctx, program.Options{
-		Name: fixture.VolumeGuardName, Binary: binary,
-		Args: append([]string{"--kubeconfig=" + env.Kubeconfig, "--leader-election=false"}, args...),
-	})
-	env.Must(err)
-	env.StopAtEnd(g)
-	env.Must(g.WaitReady(env.WithTimeout()))
 }

@@ -5,18 +5,16 @@ package web
 import (
 	"context"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/chromedp/cdproto/fetch"
 	"github.com/chromedp/chromedp"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture/guard"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 	"github.com/csi-reclaimer/csi-reclaimer/test/web/browser"
 )
@@ -24,19 +22,11 @@ import (
 // TestThePageOfVolumeGuard opens volume-guard's page with the token for which a browser asks.
 func TestThePageOfVolumeGuard(t *testing.T) {
 	env := fixture.NewForRole(t, "", mockdriver.Options{})
-	own, err := env.Plane.ServiceAccount(env.Ctx, env.Namespace, fixture.VolumeGuardName)
+	of := guard.Environment{Environment: env.ForSubtest(t)}
+	of.CreateServiceAccount(guard.Name)
+	_, err := rbac.GrantGuardWeb(env.Ctx, env.Client, env.Namespace, guard.Name)
 	env.Must(err)
-	_, err = rbac.GrantGuardWeb(env.Ctx, env.Client, env.Namespace, fixture.VolumeGuardName)
-	env.Must(err)
-	kube := filepath.Join(t.TempDir(), "kubeconfig")
-	env.Must(controlplane.WriteKubeconfig(kube, own))
-	binary, err := fixture.VolumeGuardBinary(t.Context())
-	env.Must(err)
-	g, err := program.Start(env.Ctx, program.Options{Name: fixture.VolumeGuardName, Binary: binary,
-		Args: []string{"--kubeconfig=" + kube, "--leader-election-namespace=" + env.Namespace, "--dry-run", "--web"}})
-	env.Must(err)
-	env.StopAtEnd(g)
-	env.Must(g.WaitReady(env.WithTimeout()))
+	g := of.Start("--dry-run", "--web")
 	viewer, err := env.Plane.ServiceAccount(env.Ctx, env.Namespace, "viewer")
 	env.Must(err)
 	env.Must(rbac.GrantHTTP(env.Ctx, env.Client, "volume-guard-web-viewer", env.Namespace, "viewer"))
