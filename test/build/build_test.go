@@ -106,10 +106,7 @@ func TestBuiltProgramsStart(t *testing.T) {
 
 func moduleRoot(t *testing.T) string {
 	t.Helper()
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	return root
 }
 

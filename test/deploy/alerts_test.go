@@ -121,10 +121,7 @@ func TestBrokenAlertIsDetected(t *testing.T) {
 }
 
 func TestEachAlertHasRunbook(t *testing.T) {
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	files, err := filepath.Glob(filepath.Join(root, "docs", "how-to", "respond-to-alerts*.md"))
 	if err != nil {
 		t.Fatal(err)

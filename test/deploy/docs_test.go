@@ -31,12 +31,9 @@ const tutorial = "docs/tutorial.md"
 // have none, and the tutorial has its own test.
 func commands(t *testing.T) (all []command) {
 	t.Helper()
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	pages := []string{filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")}
-	err = filepath.WalkDir(filepath.Join(root, "docs"), func(file string, _ fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(root, "docs"), func(file string, _ fs.DirEntry, err error) error {
 		if err == nil && filepath.Ext(file) == ".md" {
 			pages = append(pages, file)
 		}
@@ -122,10 +119,7 @@ type shell struct {
 func newShell(t *testing.T) *shell {
 	t.Helper()
 	suite.Deep(t, suite.Compiles)
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	env, err := terminal.Environment(patiently(t), t.TempDir(), cluster.Admin())
 	if err != nil {
 		t.Fatal(err)
@@ -188,10 +182,7 @@ func documented(t *testing.T, begins string) []string {
 
 // TestMigrationGuideNamesExistingTests expects an end-to-end test for each migration path.
 func TestMigrationGuideNamesExistingTests(t *testing.T) {
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	guide, err := os.ReadFile(filepath.Join(root, "docs", "how-to", "migrate.md"))
 	if err != nil {
 		t.Fatal(err)

@@ -50,10 +50,7 @@ func decode(t *testing.T, file string, into any) {
 // starts each program as in its image: alone in its file system, as the image's user.
 func TestImagesContainStaticPrograms(t *testing.T) {
 	suite.Deep(t, suite.Compiles)
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	made, unpacked := t.TempDir(), t.TempDir()
 	var complaints bytes.Buffer
 	if err := process.Run(t.Context(), process.Command{ // compiling may take longer than anything else here

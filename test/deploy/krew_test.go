@@ -31,10 +31,7 @@ const pluginVersion = "v1.2.3-rc.1"
 // makeKrew runs "make krew" with these variables, and returns its folder.
 func makeKrew(t *testing.T, variables ...string) (folder string, err error) {
 	t.Helper()
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	folder = filepath.Join(t.TempDir(), "krew")
 	var complaints bytes.Buffer
 	err = process.Run(t.Context(), process.Command{ // compiling may take longer than anything else here
@@ -111,10 +108,7 @@ func krewPlatforms(t *testing.T, folder string) map[string]krewPlatform {
 
 // TestKrewManifestIsValid covers all systems. The archives' contents do not matter here, so nothing is compiled.
 func TestKrewManifestIsValid(t *testing.T) {
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
 		t.Fatal(err)

@@ -46,10 +46,7 @@ func (d document) String() string { return fmt.Sprintf("%s: %s %q", d.file, d.Ge
 // manifests returns the objects of every file, in the order in which they are written.
 func manifests(t *testing.T) []document {
 	t.Helper()
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	files, err := filepath.Glob(filepath.Join(root, "deploy", "manifests", "*"))
 	if err != nil || len(files) < 5 {
 		t.Fatalf("found %d manifests: %v", len(files), err)

@@ -69,10 +69,7 @@ func makeRelease(t *testing.T, umask string) string {
 // committed copies the files of this checkout to one where all is in a commit, and the changelog has the release.
 func committed(t *testing.T) string {
 	t.Helper()
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	listed, err := exec.CommandContext(patiently(t), "git", "-C", root, "ls-files", "-z", "--cached", "--others",
 		"--exclude-standard").Output()
 	if err != nil {

@@ -35,10 +35,7 @@ func use(t *testing.T, program func() (string, error), env []string, args ...str
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	var out, complaints bytes.Buffer
 	err = process.Run(patiently(t), process.Command{Path: binary, Args: args, Env: env, Dir: root, Stdout: &out,
 		Tee: &complaints})
@@ -51,10 +48,7 @@ func use(t *testing.T, program func() (string, error), env []string, args ...str
 // inDeploy is a path below deploy/.
 func inDeploy(t *testing.T, path ...string) string {
 	t.Helper()
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	return filepath.Join(append([]string{root, "deploy"}, path...)...)
 }
 

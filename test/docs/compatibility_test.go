@@ -24,10 +24,7 @@ var capability = regexp.MustCompile(`csi\.ControllerServiceCapability_RPC_([A-Z]
 
 // TestCompatibilityAgreesWithTheCode compares each version and name on the page with its source in the repository.
 func TestCompatibilityAgreesWithTheCode(t *testing.T) {
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	page := read(t, filepath.Join(root, "docs", reference, "compatibility.md"))
 	t.Run("Kubernetes", func(t *testing.T) { testTestedVersions(t, root, page) })
 	t.Run("charts", func(t *testing.T) { testCharts(t, root, page) })

@@ -9,10 +9,7 @@ import (
 )
 
 func TestDocsQuoteExamples(t *testing.T) {
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	for _, name := range []string{"pkg/reclaim/example_cloud_test.go", "pkg/reclaim/example_csidriver_test.go",
 		"pkg/provision/example_test.go", "pkg/provision/example_cloud_test.go", "pkg/provision/example_fake_test.go",
 		"pkg/provision/example_production_test.go"} {

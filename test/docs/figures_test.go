@@ -181,10 +181,7 @@ type measured struct {
 
 func benchReport(t *testing.T) measured {
 	t.Helper()
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	data, err := os.ReadFile(filepath.Join(root, "test", "bench", "report.json"))
 	if err != nil {
 		t.Fatal(err)

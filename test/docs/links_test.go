@@ -20,10 +20,7 @@ var (
 
 // TestLinksResolve follows the links within the repository, of each of its pages.
 func TestLinksResolve(t *testing.T) {
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	followed := 0
 	for _, page := range markdown(t) {
 		for _, found := range link.FindAllStringSubmatch(page.text, -1) {

@@ -76,11 +76,8 @@ type file struct{ name, text string }
 // markdown returns every Markdown file that the repository has.
 func markdown(t *testing.T) (all []file) {
 	t.Helper()
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
+	root := process.RootForTest(t)
+	err := fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err

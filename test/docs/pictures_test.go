@@ -32,10 +32,7 @@ func TestPicturesReadWellOnAnyForge(t *testing.T) {
 			}
 		}
 	}
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	drawn, err := filepath.Glob(filepath.Join(root, "docs", "pictures", "*"))
 	if err != nil {
 		t.Fatal(err)

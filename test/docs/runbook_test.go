@@ -27,10 +27,7 @@ var (
 
 // TestNoTextSaysThatAllWritesAreAdmitted while shipped webhooks have failurePolicy Fail.
 func TestNoTextSaysThatAllWritesAreAdmitted(t *testing.T) {
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	webhooks, err := filepath.Glob(filepath.Join(root, "deploy", "manifests", "*-webhook.yaml"))
 	if err != nil || !slices.ContainsFunc(webhooks, func(file string) bool {
 		return strings.Contains(read(t, file), "failurePolicy: Fail")
@@ -50,10 +47,7 @@ func TestNoTextSaysThatAllWritesAreAdmitted(t *testing.T) {
 
 // People look a reason up by the word of an Event.
 func TestRunbooksNameExistingReasons(t *testing.T) {
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	known := slices.Concat(words(reclaim.Reasons()), words(provision.Reasons()), words(intree.Reasons()),
 		words(inuse.Reasons()), words(podsafety.Reasons()), words(singlenode.Reasons()),
 		words(statefulset.Reasons()), words(fencing.Reasons()))

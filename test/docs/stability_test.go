@@ -31,12 +31,9 @@ func stabilityOf(comment string) string {
 }
 
 func TestPublicPackagesNameTheirStability(t *testing.T) {
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	stable := map[string]string{} // by folder
-	err = filepath.WalkDir(filepath.Join(root, "pkg"), func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(root, "pkg"), func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err

@@ -20,10 +20,7 @@ var (
 
 // TestTroubleshootingNamesRealMessages finds each message of the page in the sources. A "…" stands for any text.
 func TestTroubleshootingNamesRealMessages(t *testing.T) {
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	sources, named := sourcesOf(t, root), 0
 	page := read(t, filepath.Join(root, "docs", "how-to", "troubleshoot.md"))
 	for _, table := range messageTable.FindAllStringSubmatch(page, -1) {

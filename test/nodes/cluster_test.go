@@ -73,11 +73,10 @@ func newCluster(t *testing.T) *cluster {
 // run runs a program of the terminal at the root of the project.
 func (c *cluster) run(name string, args ...string) {
 	c.T.Helper()
-	root, err := process.ModuleRoot()
-	c.Must(err)
+	root := process.RootForTest(c.T)
 	var out, complaints bytes.Buffer
 	// sh finds the program in the terminal's PATH.
-	err = process.Run(c.WithTimeout(), process.Command{Name: name, Path: "sh",
+	err := process.Run(c.WithTimeout(), process.Command{Name: name, Path: "sh",
 		Args: append([]string{"-c", `"$0" "$@"`, name}, args...), Env: c.env, Dir: root, Stdout: &out, Tee: &complaints})
 	if err != nil {
 		c.T.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, out.String(), complaints.String())

@@ -69,8 +69,7 @@ func (c *cluster) installGuard() {
 func (c *cluster) installMock() {
 	c.T.Helper()
 	c.run("kubectl", "label", "node", node1, mockLabel+"=here")
-	root, err := process.ModuleRoot()
-	c.Must(err)
+	root := process.RootForTest(c.T)
 	text, err := os.ReadFile(filepath.Join(root, "deploy", "manifests", "example-mounts.yaml"))
 	c.Must(err)
 	manifest := filepath.Join(c.T.TempDir(), "example-mounts.yaml")

@@ -102,10 +102,7 @@ func waitRows(p *browser.Page, n int) {
 // folder is where pictures are kept.
 func folder(t *testing.T) string {
 	t.Helper()
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	return filepath.Join(root, ".build", "screenshots")
 }
 

@@ -25,10 +25,7 @@ const patience = 20 * time.Minute
 
 func root(t *testing.T) string {
 	t.Helper()
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	return root
 }
 

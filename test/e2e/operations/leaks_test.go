@@ -247,8 +247,7 @@ func (env *environment) servePod(address net.IP, name string, car *program.Progr
 // documentedRules returns the rules of the role that a page of docs/ shows.
 func (env *environment) documentedRules(page string) []rbacv1.PolicyRule {
 	env.T.Helper()
-	root, err := process.ModuleRoot()
-	env.Must(err)
+	root := process.RootForTest(env.T)
 	text, err := os.ReadFile(filepath.Join(root, "docs", filepath.FromSlash(page)))
 	env.Must(err)
 	_, rest, _ := strings.Cut(string(text), "```yaml\n")

@@ -51,10 +51,7 @@ func before(t *testing.T) version {
 
 func today(t *testing.T) version {
 	t.Helper()
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	return version{name: "today's", tree: root, build: func(name string) (string, error) {
 		return program.Build(t.Context(), name, os.Stderr, process.RaceFlags()...)
 	}}

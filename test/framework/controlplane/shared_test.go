@@ -18,10 +18,7 @@ import (
 // TestNewestSharesRootModuleVersions expects the same version of each module that both go.mod files require. Then one
 // compilation of a package serves the newest control plane and the project's programs.
 func TestNewestSharesRootModuleVersions(t *testing.T) {
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	dir, err := Newest.moduleDir()
 	if err != nil {
 		t.Fatal(err)
@@ -73,10 +70,7 @@ func modules(t *testing.T, gomod string) map[string]string {
 // control planes' flag for all packages, and no program of the root module has a package that control planes compile
 // with other flags.
 func TestCheapFlagsSplitNoCache(t *testing.T) {
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	for _, question := range [][]string{{"build-flags"}, {"--eval=flags:;@echo $(GOFLAGS)", "flags"}} {
 		command := exec.CommandContext(t.Context(), "make", append([]string{"--silent", "-C", root}, question...)...)
 		command.Env = append(os.Environ(), "GOFLAGS=", "MAKELEVEL=0")

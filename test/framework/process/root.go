@@ -36,3 +36,16 @@ func ModuleRoot() (string, error) {
 		}
 	}
 }
+
+// RootForTest is ModuleRoot for a test, which fails where the folder is not found.
+func RootForTest(t interface {
+	Helper()
+	Fatal(args ...any)
+}) string {
+	t.Helper()
+	root, err := ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
