@@ -26,6 +26,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // The objects in the pages' commands.
@@ -292,7 +293,7 @@ func (s *shell) addPrograms(t *testing.T, plays map[string]play) {
 		"--http-endpoint=:8080"
 	plays[byHand] = play{
 		with: []string{".build/bin/csi-reclaimer", sidecar, "/csi/csi.sock", socket, ":8080",
-			freeAddress(t)}, runsOn: "Reclaiming"}
+			suite.FreeAddress(t)}, runsOn: "Reclaiming"}
 	plays[".build/bin/volume-guard --kubeconfig=$HOME/.kube/config --dry-run -v=2"] = play{
 		with: []string{".build/bin/volume-guard", guard}, runsOn: "Carrying out the reclaim policy of in-tree PVs"}
 	// In a namespace whose Lease no other test needs: it is kept for ten minutes.

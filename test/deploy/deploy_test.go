@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 
 	shipped "github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 const (
@@ -146,33 +146,12 @@ func TestBindingsReferToExistingObjects(t *testing.T) {
 	}
 }
 
-// warnings keeps the API server's warnings.
-type warnings struct {
-	mu   sync.Mutex
-	said []string
-}
-
-func (w *warnings) HandleWarningHeader(_ int, _, text string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.said = append(w.said, text)
-}
-
-// take returns the warnings since its last call.
-func (w *warnings) take() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	said := w.said
-	w.said = nil
-	return said
-}
-
 // TestDeploymentMeetsRestrictedPodSecurity creates the Deployment's pod in the example's namespace, which enforces the
 // level restricted and warns of violations.
 func TestDeploymentMeetsRestrictedPodSecurity(t *testing.T) {
 	ctx := patiently(t)
 	namespace := install(t)
-	heard := &warnings{}
+	heard := &suite.Warnings{}
 	config := rest.CopyConfig(cluster.Admin())
 	config.WarningHandler = heard
 	client, err := kubernetes.NewForConfig(config)
@@ -191,7 +170,7 @@ func TestDeploymentMeetsRestrictedPodSecurity(t *testing.T) {
 	if _, err := client.AppsV1().Deployments(namespace).Create(ctx, example(t), dryRun); err != nil {
 		t.Errorf("the Deployment is refused: %v", err)
 	}
-	if said := heard.take(); len(said) != 0 {
+	if said := heard.Take(); len(said) != 0 {
 		t.Errorf("the API server warns: %q", said)
 	}
 
@@ -206,7 +185,7 @@ func TestDeploymentMeetsRestrictedPodSecurity(t *testing.T) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	heard.take()
+	heard.Take()
 	careless := map[string]func(*v1.PodSpec){
 		"the pod's": func(spec *v1.PodSpec) { spec.SecurityContext = nil },
 	}
@@ -223,7 +202,7 @@ func TestDeploymentMeetsRestrictedPodSecurity(t *testing.T) {
 		if _, err := client.AppsV1().Deployments(namespace).Create(ctx, deployment, dryRun); err != nil {
 			t.Errorf("Deployment without %s security context: %v", whose, err)
 		}
-		if said := heard.take(); len(said) == 0 {
+		if said := heard.Take(); len(said) == 0 {
 			t.Errorf("Deployment without %s security context: no warning was heard", whose)
 		}
 	}

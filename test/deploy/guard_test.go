@@ -17,6 +17,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // releaseFile has the Job that removes the finalizers where volume-guard was installed without Helm.
@@ -121,7 +122,7 @@ func TestVolumeGuardRunsAsInstalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	guard := container(t, pod, "volume-guard")
-	ports := map[int32]string{guard.Ports[0].ContainerPort: freeAddress(t)}
+	ports := map[int32]string{guard.Ports[0].ContainerPort: suite.FreeAddress(t)}
 	args := slices.Concat(onThisMachine(t, v1.Container{Args: guard.Args}, "", ports),
 		[]string{"--kubeconfig=" + kubeconfig})
 	p := begin(t, pod, process.Command{Path: binary, Args: args, Env: environment(t, guard, deployment.Namespace)})

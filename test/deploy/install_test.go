@@ -25,6 +25,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // jobOf returns the Job that removes the finalizers.
@@ -115,7 +116,7 @@ func TestChartRenderingsAreAccepted(t *testing.T) {
 func TestChartMeetsRestrictedPodSecurity(t *testing.T) {
 	ctx := patiently(t)
 	makeGuardHome(t)
-	heard := &warnings{}
+	heard := &suite.Warnings{}
 	config := rest.CopyConfig(cluster.Admin())
 	config.WarningHandler = heard
 	strict, err := kubernetes.NewForConfig(config)
@@ -141,7 +142,7 @@ func TestChartMeetsRestrictedPodSecurity(t *testing.T) {
 				metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
 				t.Errorf("%s: the pod of the %s is refused: %v", name, what, err)
 			}
-			if said := heard.take(); len(said) != 0 {
+			if said := heard.Take(); len(said) != 0 {
 				t.Errorf("%s: of the %s the API server says %q", name, what, said)
 			}
 		}
@@ -174,8 +175,8 @@ func TestChartInstallUpgradeUninstall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	http := freeAddress(t)
-	p := beginGuard(t, deployment.Spec.Template.Spec, map[int32]string{8080: http, 9443: freeAddress(t)})
+	http := suite.FreeAddress(t)
+	p := beginGuard(t, deployment.Spec.Template.Spec, map[int32]string{8080: http, 9443: suite.FreeAddress(t)})
 	if err := p.WaitLog(ctx, "Became the leader"); err != nil {
 		t.Fatal(err)
 	}

@@ -5,13 +5,11 @@ package deploy
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,11 +17,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/rundir"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // TestExampleDeploymentWorks runs the two containers' programs as a kubelet would, with only the flags, the environment
@@ -59,7 +57,7 @@ func TestExampleDeploymentWorks(t *testing.T) {
 	if binary, err = program.BuildSidecar(ctx, os.Stderr); err != nil {
 		t.Fatal(err)
 	}
-	ports := map[int32]string{car.Ports[0].ContainerPort: freeAddress(t)}
+	ports := map[int32]string{car.Ports[0].ContainerPort: suite.FreeAddress(t)}
 	args := append(onThisMachine(t, car, volumes, ports), "--kubeconfig="+kubeconfig)
 	p := begin(t, pod, process.Command{Path: binary, Args: args, Env: environment(t, car, namespace)})
 
@@ -214,14 +212,4 @@ func get(ctx context.Context, url string) error {
 		return fmt.Errorf("%s: %s", url, response.Status)
 	}
 	return nil
-}
-
-// freeAddress returns a free loopback address outside the kernel's own range.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	ports, err := controlplane.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
 }

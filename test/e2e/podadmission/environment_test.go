@@ -6,12 +6,11 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,32 +69,14 @@ type user struct {
 	*kubernetes.Clientset
 	// dryRun is "All" for a user whose requests are admitted like others but change nothing.
 	dryRun []string
-
-	mu   sync.Mutex
-	said []string
-}
-
-// HandleWarningHeader keeps the API server's warnings.
-func (u *user) HandleWarningHeader(_ int, _, text string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.said = append(u.said, text)
-}
-
-// warnings returns the API server's warnings since its last call.
-func (u *user) warnings() []string {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	said := u.said
-	u.said = nil
-	return said
+	suite.Warnings
 }
 
 func newUser(t *testing.T, config *rest.Config) *user {
 	t.Helper()
 	u := &user{}
 	config = rest.CopyConfig(config)
-	config.WarningHandler = u
+	config.WarningHandler = &u.Warnings
 	var err error
 	u.Clientset, err = kubernetes.NewForConfig(config)
 	must(t, err)

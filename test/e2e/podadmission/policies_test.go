@@ -39,8 +39,8 @@ func (v verdict) String() string {
 func (r request) judge(t *testing.T, all map[string]*user, pod *v1.Pod) verdict {
 	t.Helper()
 	as := all[r.as]
-	as.warnings()
-	return judge(r.send(t.Context(), as, pod), as.warnings())
+	as.Take()
+	return judge(r.send(t.Context(), as, pod), as.Take())
 }
 
 // judgeAll prepares the rows in a namespace, sets its mode, and sends the requests once the policies are in force.
@@ -175,8 +175,8 @@ func waitWarns(t *testing.T, namespace string, as *user) {
 	options := withGrace(0)
 	options.DryRun = []string{metav1.DryRunAll}
 	until(t, "force deletions to be warned of", func() bool {
-		as.warnings()
+		as.Take()
 		must(t, pods.Delete(ctx, "probe", options))
-		return len(as.warnings()) > 0
+		return len(as.Take()) > 0
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,29 +16,9 @@ import (
 	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
-
-// listener keeps the API server's warnings.
-type listener struct {
-	mu   sync.Mutex
-	said []string
-}
-
-// HandleWarningHeader takes a warning.
-func (l *listener) HandleWarningHeader(_ int, _, text string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.said = append(l.said, text)
-}
-
-// warnings returns the API server's warnings since its last call.
-func (l *listener) warnings() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	said := strings.Join(l.said, "\n")
-	l.said = nil
-	return said
-}
 
 // warned is one request with its expected warning.
 type warned struct {
@@ -129,7 +108,7 @@ func TestWarnings(t *testing.T) {
 	const binding = "  validationActions: [Warn, Audit]\n"
 	env.ApplyManifest("statefulset-claims-warn.yaml", binding, binding+
 		"  matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: "+env.Namespace+"}}}\n")
-	heard := &listener{}
+	heard := &suite.Warnings{}
 	config := rest.CopyConfig(env.Plane.Admin())
 	config.WarningHandler = heard
 	client, err := kubernetes.NewForConfig(config)
@@ -150,16 +129,16 @@ func TestWarnings(t *testing.T) {
 	}
 	env.makeSet("last", 3, onScaledown, nowhere)
 	env.Eventually("the API server warns, of the set that was created last", func() bool {
-		heard.warnings()
+		heard.Take()
 		_, err := sets.Patch(env.Ctx, "last", types.MergePatchType, []byte(`{"spec":{"replicas":0}}`),
 			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "scale")
 		env.Must(err)
-		return heard.warnings() != ""
+		return len(heard.Take()) > 0
 	})
 	for sentence, c := range all {
-		heard.warnings()
+		heard.Take()
 		env.Must(c.send(env.Ctx, sets, names[sentence]))
-		said := heard.warnings()
+		said := strings.Join(heard.Take(), "\n")
 		switch name := env.Namespace + "/" + names[sentence]; {
 		case c.by == "" && said != "":
 			t.Errorf("%s: %q", sentence, said)

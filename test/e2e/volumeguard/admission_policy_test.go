@@ -36,7 +36,7 @@ const unlisted = "unlisted.csi-reclaimer.io"
 // drivers.
 func (env *environment) startVolumeGuardWithWebhooks(drivers ...string) *program.Program {
 	env.T.Helper()
-	address := freeAddress(env.T)
+	address := suite.FreeAddress(env.T)
 	env.configureWebhooks(address, drivers...)
 	return env.Start("--controllers=-intree", "--webhook-address="+address, "--webhook-names=localhost")
 }

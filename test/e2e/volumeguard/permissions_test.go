@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -26,6 +25,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // TestVolumeGuardPermissionsAreNecessaryAndSufficient exercises all of volume-guard with the shipped RBAC, and compares
@@ -41,7 +41,7 @@ func TestVolumeGuardPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	rules, err := rbac.GrantGuardByDefault(env.Ctx, env.Client, env.Namespace, fixture.VolumeGuardName)
 	env.Must(err)
 	env.Driver = "kubernetes.io/host-path"
-	address := freeAddress(t)
+	address := suite.FreeAddress(t)
 	env.configureWebhooks(address, webhookDriver)
 	// An existing Secret is written, a missing one is created.
 	secrets := env.Client.CoreV1().Secrets(env.Namespace)
@@ -80,16 +80,6 @@ func TestVolumeGuardPermissionsAreNecessaryAndSufficient(t *testing.T) {
 
 // webhookDriver is a driver that the webhook protects.
 const webhookDriver = "disk.csi.example.com"
-
-// freeAddress returns a loopback address with a free port outside the kernel's own range.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	ports, err := controlplane.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
-}
 
 // configureWebhooks makes the configurations of the webhooks at the address, which list these drivers.
 func (env *environment) configureWebhooks(address string, drivers ...string) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
@@ -20,6 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // TestWebPageAndPermissions runs volume-guard without the page, and then with metrics and page behind the
@@ -35,7 +36,7 @@ func TestWebPageAndPermissions(t *testing.T) {
 	env.Must(g.Terminate())
 
 	// No controller reads objects, so the page uses all permissions that the webhooks do not.
-	g = env.Start("--controllers=-intree", "--webhook-address="+freeAddress(t), "--dry-run", "--web",
+	g = env.Start("--controllers=-intree", "--webhook-address="+suite.FreeAddress(t), "--dry-run", "--web",
 		"--http-authorization")
 	nobody, viewer, prometheus := env.token("nobody"), env.token("viewer"), env.token("prometheus")
 	env.Must(rbac.GrantHTTP(env.Ctx, env.Client, "volume-guard-web-viewer", env.Namespace, "viewer"))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"sync"
 )
 
@@ -53,4 +54,13 @@ func FreePorts(n int) (ports []int, err error) {
 		ports = append(ports, port)
 	}
 	return nil, fmt.Errorf("find %d free ports: none in %d tries", n, portTries)
+}
+
+// FreeAddress returns a loopback address with an unused port.
+func FreeAddress() (string, error) {
+	ports, err := FreePorts(1)
+	if err != nil {
+		return "", err
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0])), nil
 }

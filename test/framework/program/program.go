@@ -9,12 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -88,7 +86,7 @@ func (p *Program) prepare(ctx context.Context) (err error) {
 		}
 		p.dir = p.owned.Path()
 	}
-	p.address, err = freeAddress()
+	p.address, err = controlplane.FreeAddress() // no other process gets it between two runs
 	return err
 }
 
@@ -203,14 +201,4 @@ func (p *Program) current() *process.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.process
-}
-
-// freeAddress returns a loopback address with a free port outside the kernel's range for clients and for servers
-// without a fixed port. So no other process gets the port before the program starts, or between two of its runs.
-func freeAddress() (string, error) {
-	ports, err := controlplane.FreePorts(1)
-	if err != nil {
-		return "", err
-	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0])), nil
 }

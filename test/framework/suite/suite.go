@@ -154,3 +154,13 @@ func AnswerWebhooks(ctx context.Context, cluster *controlplane.ControlPlane, nam
 	defer cancel()
 	return guard, guard.WaitReady(ctx)
 }
+
+// FreeAddress returns a loopback address with a free port: see [controlplane.FreePorts].
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	address, err := controlplane.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
+}
