@@ -22,14 +22,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/certs"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/apiserver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
@@ -39,24 +38,11 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		cp, err := controlplane.Start(context.Background(), controlplane.Newest, controlplane.Options{
-			NoControllerManager: true, Progress: os.Stderr,
-			// No controller creates the service accounts that pods need.
-			APIServerArgs: []string{"--disable-admission-plugins=ServiceAccount"},
-		})
-		if err == nil {
-			admin = cp.Admin()
-			admin.QPS = -1
-			client, err = kubernetes.NewForConfig(admin)
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = cp.Stop() }()
-		return m.Run()
-	}())
+	os.Exit(apiserver.Main(m, func(context.Context) (err error) {
+		admin = apiserver.Admin()
+		client, err = kubernetes.NewForConfig(admin)
+		return err
+	}))
 }
 
 // makePV creates the PV of a case, as far as the API server accepts it.
@@ -89,12 +75,7 @@ func patchPV(t *testing.T, name, patch string) *v1.PersistentVolume {
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	// This also runs in a cleanup, after the end of the test's own context.
-	ctx := context.WithoutCancel(t.Context())
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 2*time.Minute, true,
-		func(context.Context) (bool, error) { return is(), nil })
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
+	apiserver.Until(context.WithoutCancel(t.Context()), t, what, is)
 }
 
 func protects(t *testing.T) bool {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -20,6 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/apiserver"
 )
 
 // pollClock is a fake clock that reports when the controller waits for the next list of Leases.
@@ -63,7 +64,7 @@ func newOutageBench(t *testing.T, name string) *outageBench {
 	o.must(err)
 	o.policy(name)
 	o.policy(name + "-canary")
-	o.c, err = New(admin, Config{Settings: controller.Settings{Clock: o.clock}})
+	o.c, err = New(apiserver.Admin(), Config{Settings: controller.Settings{Clock: o.clock}})
 	o.must(err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -13,14 +13,13 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
@@ -33,34 +32,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/apiserver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 )
 
-var admin *rest.Config
-
-// TestMain starts an API server without a controller manager: the tests do the work of its controllers.
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		ctx := context.Background()
-		cp, err := controlplane.Start(ctx, controlplane.Newest, controlplane.Options{
-			NoControllerManager: true, Progress: os.Stderr,
-			// No controller creates the service accounts that pods need.
-			APIServerArgs: []string{"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"},
-		})
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = cp.Stop() }()
-		admin = cp.Admin()
-		admin.QPS = -1
-		if err := manifests.Apply(ctx, admin, manifests.NodeFencingCRD); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return m.Run()
-	}())
+	os.Exit(apiserver.Main(m, func(ctx context.Context) error {
+		return manifests.Apply(ctx, apiserver.Admin(), manifests.NodeFencingCRD)
+	}, "TaintNodesByCondition"))
 }
 
 // bench is a node of a real API server.
@@ -74,7 +53,7 @@ type bench struct {
 
 func newBench(t *testing.T, name string) *bench {
 	t.Helper()
-	clients, err := newClients(admin, Config{})
+	clients, err := newClients(apiserver.Admin(), Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +166,7 @@ func (b *bench) patch(body string) {
 // start runs a controller until the test ends, or until stop is called.
 func (b *bench) start(cfg Config) (stop func()) {
 	b.Helper()
-	c, err := New(admin, cfg)
+	c, err := New(apiserver.Admin(), cfg)
 	b.must(err)
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan error, 1)

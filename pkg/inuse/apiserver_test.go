@@ -3,7 +3,6 @@
 package inuse_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -18,60 +17,28 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/apiserver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
-var admin *rest.Config
-
-func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		cp, err := controlplane.Start(context.Background(), controlplane.Newest, controlplane.Options{
-			NoControllerManager: true, Progress: os.Stderr,
-			// No controller creates the service accounts that pods need.
-			APIServerArgs: []string{"--disable-admission-plugins=ServiceAccount"},
-		})
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = cp.Stop() }()
-		admin = cp.Admin()
-		admin.QPS = -1
-		return m.Run()
-	}())
-}
+func TestMain(m *testing.M) { os.Exit(apiserver.Main(m, nil)) }
 
 // bench is a namespace that only the program under test protects.
 type bench struct {
-	*testing.T
-	client    *kubernetes.Clientset
-	namespace string
+	*apiserver.Bench
 	// lists counts the program's lists of pods in one namespace, and writes its writes.
 	lists, writes atomic.Int32
 }
 
 func newBench(t *testing.T) (*bench, *rest.Config) {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns, err := client.CoreV1().Namespaces().Create(t.Context(),
-		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "protect-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{T: t, client: client, namespace: ns.Name}
-	config := rest.CopyConfig(admin)
+	b, config := &bench{Bench: apiserver.New(t, "protect-", nil)}, apiserver.Admin()
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{b, next} })
 	return b, config
 }
@@ -90,66 +57,14 @@ func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(r)
 }
 
-type runner interface {
-	Run(ctx context.Context) error
-}
-
-func (b *bench) run(r runner, err error) {
-	b.Helper()
-	b.must(err)
-	ctx, cancel := context.WithCancel(b.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- r.Run(ctx) }()
-	b.Cleanup(func() { cancel(); b.must(<-ended) })
-}
-
-func (b *bench) must(err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
-}
-
-func (b *bench) claim(name string) {
-	b.Helper()
-	_, err := b.client.CoreV1().PersistentVolumeClaims(b.namespace).Create(b.Context(), &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1.PersistentVolumeClaimSpec{
-			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: ptr.To("none"),
-			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
-		},
-	}, metav1.CreateOptions{})
-	b.must(err)
-}
-
-func (b *bench) pod(name, node, claim string) {
-	b.Helper()
-	_, err := b.client.CoreV1().Pods(b.namespace).Create(b.Context(), &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1.PodSpec{
-			NodeName: node, Containers: []v1.Container{{Name: "c", Image: "none"}},
-			Volumes: []v1.Volume{{Name: "v",
-				VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}},
-		},
-	}, metav1.CreateOptions{})
-	b.must(err)
-}
-
 func (b *bench) deleteClaim(name string) {
 	b.Helper()
-	b.must(b.client.CoreV1().PersistentVolumeClaims(b.namespace).Delete(b.Context(), name, metav1.DeleteOptions{}))
+	b.Must(b.Client.CoreV1().PersistentVolumeClaims(b.Namespace).Delete(b.Context(), name, metav1.DeleteOptions{}))
 }
 
-func (b *bench) until(what string, is func(context.Context) (bool, error)) {
+func (b *bench) claimGone(name string) bool {
 	b.Helper()
-	if err := wait.PollUntilContextTimeout(b.Context(), 20*time.Millisecond, 2*time.Minute, true, is); err != nil {
-		b.Fatalf("%s: %v", what, err)
-	}
-}
-
-func (b *bench) claimGone(ctx context.Context, name string) bool {
-	b.Helper()
-	_, err := b.client.CoreV1().PersistentVolumeClaims(b.namespace).Get(ctx, name, metav1.GetOptions{})
+	_, err := b.Client.CoreV1().PersistentVolumeClaims(b.Namespace).Get(b.Context(), name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		b.Fatal(err)
 	}
@@ -158,33 +73,38 @@ func (b *bench) claimGone(ctx context.Context, name string) bool {
 
 func (b *bench) goes(name string) {
 	b.Helper()
-	b.until("the end of claim "+name, func(ctx context.Context) (bool, error) { return b.claimGone(ctx, name), nil })
+	b.Until("the end of claim "+name, func() bool { return b.claimGone(name) })
 }
+
+// onNode has a pod be on a node.
+func onNode(o *v1.Pod) { o.Spec.NodeName = "node" }
 
 func full() inuse.Config { return inuse.Config{Mode: inuse.ModeFull, Patience: time.Second} }
 
 func TestClaimProtection(t *testing.T) {
 	b, config := newBench(t)
-	claims := b.client.CoreV1().PersistentVolumeClaims(b.namespace)
-	pods := b.client.CoreV1().Pods(b.namespace)
+	claims := b.Client.CoreV1().PersistentVolumeClaims(b.Namespace)
+	pods := b.Client.CoreV1().Pods(b.Namespace)
 	for _, name := range []string{"unused", "used", "waited-for", "done", "bare"} {
-		b.claim(name)
+		b.CreateClaim(name)
 	}
-	b.pod("runs", "node", "used")
-	b.pod("waits", "", "waited-for")
-	b.pod("ended", "node", "done")
+	b.CreatePod("runs", "used", onNode)
+	b.CreatePod("waits", "waited-for")
+	b.CreatePod("ended", "done", onNode)
 	_, err := pods.Patch(t.Context(), "ended", types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`),
 		metav1.PatchOptions{}, "status")
-	b.must(err)
+	b.Must(err)
 	_, err = claims.Patch(t.Context(), "bare", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
 		metav1.PatchOptions{})
-	b.must(err)
+	b.Must(err)
 	p, err := pvc.New(config, pvc.Config{Config: full()})
-	b.run(p, err)
+	b.Must(err)
+	b.Run(p)
 
-	b.until("the finalizer on a claim that has none", func(ctx context.Context) (bool, error) {
-		c, err := claims.Get(ctx, "bare", metav1.GetOptions{})
-		return err == nil && slices.Contains(c.Finalizers, pvc.Finalizer), err
+	b.Until("the finalizer on a claim that has none", func() bool {
+		c, err := claims.Get(t.Context(), "bare", metav1.GetOptions{})
+		b.Must(err)
+		return slices.Contains(c.Finalizers, pvc.Finalizer)
 	})
 	for _, name := range []string{"used", "unused", "waited-for", "done"} {
 		b.deleteClaim(name)
@@ -192,10 +112,10 @@ func TestClaimProtection(t *testing.T) {
 	for _, name := range []string{"unused", "waited-for", "done"} {
 		b.goes(name)
 	}
-	if b.claimGone(t.Context(), "used") {
+	if b.claimGone("used") {
 		t.Error("a claim that a pod uses is gone")
 	}
-	b.must(pods.Delete(t.Context(), "runs", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
+	b.Must(pods.Delete(t.Context(), "runs", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
 	b.goes("used")
 }
 
@@ -208,7 +128,7 @@ func TestManyClaimsAtOnce(t *testing.T) {
 	for range 8 {
 		go func() {
 			for i := range work {
-				b.claim(fmt.Sprintf("claim-%d", i))
+				b.CreateClaim(fmt.Sprintf("claim-%d", i))
 			}
 			made <- struct{}{}
 		}()
@@ -221,12 +141,14 @@ func TestManyClaimsAtOnce(t *testing.T) {
 		<-made
 	}
 	p, err := pvc.New(config, pvc.Config{Config: full()})
-	b.run(p, err)
-	claims := b.client.CoreV1().PersistentVolumeClaims(b.namespace)
-	b.must(claims.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
-	b.until("the end of all claims", func(ctx context.Context) (bool, error) {
-		left, err := claims.List(ctx, metav1.ListOptions{Limit: 1})
-		return err == nil && len(left.Items) == 0, err
+	b.Must(err)
+	b.Run(p)
+	claims := b.Client.CoreV1().PersistentVolumeClaims(b.Namespace)
+	b.Must(claims.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	b.Until("the end of all claims", func() bool {
+		left, err := claims.List(t.Context(), metav1.ListOptions{Limit: 1})
+		b.Must(err)
+		return len(left.Items) == 0
 	})
 	t.Logf("%d claims: %d lists of pods, %d writes", many, b.lists.Load(), b.writes.Load())
 	if lists, writes := b.lists.Load(), b.writes.Load(); lists == 0 || lists > 20 || writes != many {
@@ -236,12 +158,12 @@ func TestManyClaimsAtOnce(t *testing.T) {
 
 func TestPVProtection(t *testing.T) {
 	b, config := newBench(t)
-	pvs := b.client.CoreV1().PersistentVolumes()
+	pvs := b.Client.CoreV1().PersistentVolumes()
 	phase := func(name string, phase v1.PersistentVolumePhase) {
 		t.Helper()
 		_, err := pvs.Patch(t.Context(), name, types.MergePatchType, []byte(`{"status":{"phase":"`+string(phase)+`"}}`),
 			metav1.PatchOptions{}, "status")
-		b.must(err)
+		b.Must(err)
 	}
 	for _, name := range []string{"free", "bound", "bare"} {
 		_, err := pvs.Create(t.Context(), &v1.PersistentVolume{
@@ -253,34 +175,36 @@ func TestPVProtection(t *testing.T) {
 					VolumeHandle: name}},
 			},
 		}, metav1.CreateOptions{})
-		b.must(err)
+		b.Must(err)
 	}
 	phase("bound", v1.VolumeBound)
 	_, err := pvs.Patch(t.Context(), "bare", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
 		metav1.PatchOptions{})
-	b.must(err)
+	b.Must(err)
 	p, err := pv.New(config, full())
-	b.run(p, err)
+	b.Must(err)
+	b.Run(p)
 	gone := func(name string) bool {
 		_, err := pvs.Get(t.Context(), name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	}
 
-	b.until("the finalizer on a PV that has none", func(ctx context.Context) (bool, error) {
-		o, err := pvs.Get(ctx, "bare", metav1.GetOptions{})
-		return err == nil && slices.Contains(o.Finalizers, pv.Finalizer), err
+	b.Until("the finalizer on a PV that has none", func() bool {
+		o, err := pvs.Get(t.Context(), "bare", metav1.GetOptions{})
+		b.Must(err)
+		return slices.Contains(o.Finalizers, pv.Finalizer)
 	})
 	for _, name := range []string{"bound", "free", "bare"} {
-		b.must(pvs.Delete(t.Context(), name, metav1.DeleteOptions{}))
+		b.Must(pvs.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
 	for _, name := range []string{"free", "bare"} {
-		b.until("the end of PV "+name, func(context.Context) (bool, error) { return gone(name), nil })
+		b.Until("the end of PV "+name, func() bool { return gone(name) })
 	}
 	if gone("bound") {
 		t.Error("a PV that is bound is gone")
 	}
 	phase("bound", v1.VolumeReleased)
-	b.until("the end of the PV that was bound", func(context.Context) (bool, error) { return gone("bound"), nil })
+	b.Until("the end of the PV that was bound", func() bool { return gone("bound") })
 }
 
 // The test plays another controller that removes the finalizer from claims.
@@ -289,16 +213,17 @@ func TestNoWritesBesideAnotherController(t *testing.T) {
 	cfg := full()
 	cfg.Patience = 2 * time.Minute // far above the other controller's time, also on a slow machine
 	p, err := pvc.New(config, pvc.Config{Config: cfg})
-	b.run(p, err)
-	b.must(p.WaitSynced(t.Context()))
-	claims := b.client.CoreV1().PersistentVolumeClaims(b.namespace)
+	b.Must(err)
+	b.Run(p)
+	b.Must(p.WaitSynced(t.Context()))
+	claims := b.Client.CoreV1().PersistentVolumeClaims(b.Namespace)
 	for i := range 20 {
 		name := fmt.Sprintf("claim-%d", i)
-		b.claim(name)
+		b.CreateClaim(name)
 		b.deleteClaim(name)
 		_, err := claims.Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
 			metav1.PatchOptions{})
-		b.must(err)
+		b.Must(err)
 		b.goes(name)
 	}
 	if n := b.writes.Load(); n != 0 {

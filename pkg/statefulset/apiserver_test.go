@@ -11,97 +11,44 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/apiserver"
 )
 
-var admin *rest.Config
-
-// TestMain starts an API server without a controller manager, whose part the tests play.
-func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		cp, err := controlplane.Start(context.Background(), controlplane.Newest, controlplane.Options{
-			NoControllerManager: true, Progress: os.Stderr,
-			// No controller creates the service accounts that pods need.
-			APIServerArgs: []string{"--disable-admission-plugins=ServiceAccount"},
-		})
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = cp.Stop() }()
-		admin = cp.Admin()
-		admin.QPS = -1
-		return m.Run()
-	}())
-}
+func TestMain(m *testing.M) { os.Exit(apiserver.Main(m, nil)) }
 
 // bench is a namespace of a real API server.
 type bench struct {
-	*testing.T
-	client    *kubernetes.Clientset
-	namespace string
+	*apiserver.Bench
 	apiServer
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	clients, err := kube.NewClients(admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns, err := client.CoreV1().Namespaces().Create(t.Context(),
-		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "sets-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &bench{T: t, client: client, namespace: ns.Name, apiServer: apiServer{clients, apiTimeout}}
-}
-
-func (b *bench) must(err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
+	b := &bench{Bench: apiserver.New(t, "sets-", nil)}
+	clients, err := kube.NewClients(apiserver.Admin())
+	b.Must(err)
+	b.apiServer = apiServer{clients, apiTimeout}
+	return b
 }
 
 // makeClaim creates a claim without finalizers.
 func (b *bench) makeClaim(name string, alter ...func(*v1.PersistentVolumeClaim)) statefulset.Claim {
 	b.Helper()
-	o := &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1.PersistentVolumeClaimSpec{
-			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: ptr.To("none"),
-			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
-		},
-	}
-	for _, change := range alter {
-		change(o)
-	}
-	claims := b.client.CoreV1().PersistentVolumeClaims(b.namespace)
-	_, err := claims.Create(b.Context(), o, metav1.CreateOptions{})
-	b.must(err)
-	o, err = claims.Patch(b.Context(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
-		metav1.PatchOptions{})
-	b.must(err)
+	b.CreateClaim(name, alter...)
+	o, err := b.Client.CoreV1().PersistentVolumeClaims(b.Namespace).Patch(b.Context(), name, types.MergePatchType,
+		[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	b.Must(err)
 	return statefulset.ClaimOf(o)
 }
 
@@ -109,7 +56,7 @@ func (b *bench) makeClaim(name string, alter ...func(*v1.PersistentVolumeClaim))
 func (b *bench) makeSet(name string, replicas int32) *appsv1.StatefulSet {
 	b.Helper()
 	labels := map[string]string{"app": name}
-	o, err := b.client.AppsV1().StatefulSets(b.namespace).Create(b.Context(), &appsv1.StatefulSet{
+	o, err := b.Client.AppsV1().StatefulSets(b.Namespace).Create(b.Context(), &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{statefulset.GraceAnnotation: "200ms"}},
 		Spec: appsv1.StatefulSetSpec{
 			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -123,7 +70,7 @@ func (b *bench) makeSet(name string, replicas int32) *appsv1.StatefulSet {
 				WhenScaled: appsv1.DeletePersistentVolumeClaimRetentionPolicyType},
 		},
 	}, metav1.CreateOptions{})
-	b.must(err)
+	b.Must(err)
 	return o
 }
 
@@ -131,31 +78,16 @@ func (b *bench) makeSet(name string, replicas int32) *appsv1.StatefulSet {
 func (b *bench) makePod(set *appsv1.StatefulSet, ordinal int) *v1.Pod {
 	b.Helper()
 	name := fmt.Sprintf("%s-%d", set.Name, ordinal)
-	o, err := b.client.CoreV1().Pods(b.namespace).Create(b.Context(), &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{
-			*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))}},
-		Spec: v1.PodSpec{
-			Containers: []v1.Container{{Name: "c", Image: "none"}},
-			Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
-				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data-" + name}}}},
-		},
-	}, metav1.CreateOptions{})
-	b.must(err)
-	return o
-}
-
-func (b *bench) until(what string, is func() bool) {
-	b.Helper()
-	if err := wait.PollUntilContextTimeout(b.Context(), 20*time.Millisecond, 2*time.Minute, true,
-		func(context.Context) (bool, error) { return is(), nil }); err != nil {
-		b.Fatalf("%s: %v", what, err)
-	}
+	return b.CreatePod(name, "data-"+name, func(o *v1.Pod) {
+		o.OwnerReferences = []metav1.OwnerReference{
+			*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))}
+	})
 }
 
 func (b *bench) claim(name string) (statefulset.Claim, bool) {
 	b.Helper()
-	c, found, err := b.readClaim(b.Context(), b.namespace, name)
-	b.must(err)
+	c, found, err := b.readClaim(b.Context(), b.Namespace, name)
+	b.Must(err)
 	return c, found
 }
 
@@ -163,12 +95,9 @@ func (b *bench) claim(name string) (statefulset.Claim, bool) {
 func TestControllerAgainstAPIServer(t *testing.T) {
 	b := newBench(t)
 	recorder := record.NewFakeRecorder(100)
-	c, err := New(admin, Config{Events: recorder})
-	b.must(err)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
-	t.Cleanup(func() { cancel(); b.must(<-ended) })
+	c, err := New(apiserver.Admin(), Config{Events: recorder})
+	b.Must(err)
+	ctx, stop := t.Context(), b.Run(c)
 
 	b.makeClaim("data-db-0") // before its set
 	set := b.makeSet("db", 3)
@@ -179,19 +108,19 @@ func TestControllerAgainstAPIServer(t *testing.T) {
 	}
 	b.makeClaim("data-db-7") // it never had a pod
 	for ordinal := range 3 {
-		b.until("the claim is marked", func() bool {
+		b.Until("the claim is marked", func() bool {
 			c, _ := b.claim(fmt.Sprintf("data-db-%d", ordinal))
 			return c.Mark == statefulset.Mark{Set: "db", UID: set.UID, Ordinal: ordinal, WhenScaled: statefulset.Delete,
 				Claim: c.UID}
 		})
 	}
-	b.must(b.client.CoreV1().Pods(b.namespace).Delete(ctx, "db-1", metav1.DeleteOptions{}))
-	b.must(b.client.CoreV1().Pods(b.namespace).Delete(ctx, "db-2", metav1.DeleteOptions{}))
-	_, err = b.client.AppsV1().StatefulSets(b.namespace).Patch(ctx, "db", types.MergePatchType,
+	b.Must(b.Client.CoreV1().Pods(b.Namespace).Delete(ctx, "db-1", metav1.DeleteOptions{}))
+	b.Must(b.Client.CoreV1().Pods(b.Namespace).Delete(ctx, "db-2", metav1.DeleteOptions{}))
+	_, err = b.Client.AppsV1().StatefulSets(b.Namespace).Patch(ctx, "db", types.MergePatchType,
 		[]byte(`{"spec":{"replicas":1}}`), metav1.PatchOptions{})
-	b.must(err)
+	b.Must(err)
 	for ordinal := 1; ordinal < 3; ordinal++ {
-		b.until("the claim is deleted", func() bool {
+		b.Until("the claim is deleted", func() bool {
 			_, found := b.claim(fmt.Sprintf("data-db-%d", ordinal))
 			return !found
 		})
@@ -202,7 +131,7 @@ func TestControllerAgainstAPIServer(t *testing.T) {
 		}
 	}
 	for range 4 { // two claims, each on itself and its set
-		b.until("an Event", func() bool {
+		b.Until("an Event", func() bool {
 			select {
 			case e := <-recorder.Events:
 				return strings.HasPrefix(e, "Normal ScaledDown ")
@@ -212,7 +141,7 @@ func TestControllerAgainstAPIServer(t *testing.T) {
 		})
 	}
 
-	cancel()
+	stop()
 	done, err := c.Release(t.Context())
 	if err != nil || done.Claims < 1 || len(done.Left) > 0 {
 		t.Errorf("released %+v, %v", done, err)
@@ -248,7 +177,7 @@ func TestWritePreconditions(t *testing.T) {
 	} {
 		name := map[string]string{"claim": fmt.Sprintf("data-web-%d", i), "pod": fmt.Sprintf("db-%d", i)}[c.kind]
 		uid, version := makers[c.kind](name, i)
-		ask := statefulset.Ask{Namespace: b.namespace, Name: name, UID: uid, ResourceVersion: version, Mark: mark}
+		ask := statefulset.Ask{Namespace: b.Namespace, Name: name, UID: uid, ResourceVersion: version, Mark: mark}
 		other := ask
 		other.UID = "00000000-0000-0000-0000-000000000000"
 		if err := c.write(t.Context(), other); !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
@@ -281,7 +210,7 @@ func TestPatchLeavesForeignFields(t *testing.T) {
 		o.Annotations = map[string]string{"theirs": "stays"}
 		o.OwnerReferences = []metav1.OwnerReference{foreign}
 	})
-	claims := b.client.CoreV1().PersistentVolumeClaims(b.namespace)
+	claims := b.Client.CoreV1().PersistentVolumeClaims(b.Namespace)
 	mark := statefulset.Mark{Set: "db", UID: "2", Ordinal: 0, WhenScaled: statefulset.Delete, Claim: c.UID}
 	for _, step := range []struct {
 		mark   statefulset.Mark
@@ -296,10 +225,10 @@ func TestPatchLeavesForeignFields(t *testing.T) {
 		{statefulset.Mark{}, []metav1.OwnerReference{foreign}, map[string]string{"theirs": "stays"}},
 		{statefulset.Mark{}, nil, map[string]string{"theirs": "stays"}},
 	} {
-		b.must(b.patchClaim(t.Context(), statefulset.Ask{Namespace: b.namespace, Name: c.Name, UID: c.UID,
+		b.Must(b.patchClaim(t.Context(), statefulset.Ask{Namespace: b.Namespace, Name: c.Name, UID: c.UID,
 			ResourceVersion: c.ResourceVersion, Mark: step.mark, Owners: step.owners}))
 		o, err := claims.Get(t.Context(), c.Name, metav1.GetOptions{})
-		b.must(err)
+		b.Must(err)
 		same := func(a, b metav1.OwnerReference) bool {
 			return a.UID == b.UID && ptr.Equal(a.Controller, b.Controller) &&
 				ptr.Equal(a.BlockOwnerDeletion, b.BlockOwnerDeletion)
@@ -316,16 +245,16 @@ func TestWokenAnnotation(t *testing.T) {
 	o := b.makeSet("db", 1)
 	s := statefulset.SetOf(o)
 	woken := func() bool {
-		s, _, err := b.readSet(t.Context(), b.namespace, "db")
-		b.must(err)
+		s, _, err := b.readSet(t.Context(), b.Namespace, "db")
+		b.Must(err)
 		return s.Woken
 	}
-	b.must(b.patchWoken(t.Context(), s, ptr.To("x")))
+	b.Must(b.patchWoken(t.Context(), s, ptr.To("x")))
 	if !woken() {
 		t.Error("the set does not have the annotation")
 	}
-	b.must(b.patchWoken(t.Context(), s, nil))
-	if after, found, err := b.readSet(t.Context(), b.namespace, "db"); err != nil || !found || after.Woken ||
+	b.Must(b.patchWoken(t.Context(), s, nil))
+	if after, found, err := b.readSet(t.Context(), b.Namespace, "db"); err != nil || !found || after.Woken ||
 		!after.GraceGiven || after.Source != statefulset.SourceField {
 		t.Errorf("the set is %+v, %v, %v", after, found, err)
 	}
@@ -333,11 +262,11 @@ func TestWokenAnnotation(t *testing.T) {
 	if err := b.patchWoken(t.Context(), s, nil); !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
 		t.Errorf("a set of another UID: %v", err)
 	}
-	b.must(b.client.AppsV1().StatefulSets(b.namespace).Delete(t.Context(), "db", metav1.DeleteOptions{}))
+	b.Must(b.Client.AppsV1().StatefulSets(b.Namespace).Delete(t.Context(), "db", metav1.DeleteOptions{}))
 	if err := b.patchWoken(t.Context(), s, nil); !errors.Is(err, kube.ErrGone) {
 		t.Errorf("a set that is gone: %v", err)
 	}
-	if _, found, err := b.readSet(t.Context(), b.namespace, "db"); found || err != nil {
+	if _, found, err := b.readSet(t.Context(), b.Namespace, "db"); found || err != nil {
 		t.Errorf("a set that is gone: %v, %v", found, err)
 	}
 }

@@ -4,14 +4,12 @@ package watch
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,29 +18,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/apiserver"
 )
 
-var cluster *controlplane.ControlPlane
-
-// patience outlasts a machine that stalls any process for half a minute.
-const patience = 3 * time.Minute
-
-// TestMain starts an API server without a controller manager, so that only the tests change objects.
-func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		cp, err := controlplane.Start(context.Background(), controlplane.Newest, controlplane.Options{
-			NoControllerManager: true, Progress: os.Stderr,
-		})
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = cp.Stop() }()
-		cluster = cp
-		return m.Run()
-	}())
-}
+func TestMain(m *testing.M) { os.Exit(apiserver.Main(m, nil)) }
 
 // follow runs a Cluster with the rights of config until the test ends.
 func follow(t *testing.T, config *rest.Config) *Cluster {
@@ -66,16 +45,12 @@ func follow(t *testing.T, config *rest.Config) *Cluster {
 
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !done(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("waited in vain: " + what)
-		}
-	}
+	apiserver.Until(t.Context(), t, what, done)
 }
 
 func admin(t *testing.T) *kubernetes.Clientset {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(cluster.Admin())
+	client, err := kubernetes.NewForConfig(apiserver.Shared.Admin())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,12 +87,12 @@ func noRows(string) (view.Row, bool) { return view.Row{}, false }
 
 func TestAPIServerRestart(t *testing.T) {
 	createPV(t, "before")
-	c := follow(t, cluster.Admin())
+	c := follow(t, apiserver.Shared.Admin())
 	until(t, "all is read", func() bool { return c.State(t.Context()).Synced && c.State(t.Context()).Connected })
 	until(t, "the PV has a row", func() bool { return slices.Contains(ids(t.Context(), c), "pv/before") })
 	until(t, "the Leases of its driver are read", func() bool { return c.State(t.Context()).Synced })
 
-	cluster.APIServer.Kill()
+	apiserver.Shared.APIServer.Kill()
 	until(t, "the state says so", func() bool { return !c.State(t.Context()).Connected })
 	state := c.State(t.Context())
 	if state.Since == nil || state.Problem == "" || !state.Synced {
@@ -131,7 +106,7 @@ func TestAPIServerRestart(t *testing.T) {
 		t.Error("the rows are gone with the API server")
 	}
 
-	if err := cluster.APIServer.Restart(t.Context()); err != nil {
+	if err := apiserver.Shared.APIServer.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	createPV(t, "after")
@@ -140,7 +115,7 @@ func TestAPIServerRestart(t *testing.T) {
 }
 
 func TestForbiddenReadsAreReported(t *testing.T) {
-	config, err := cluster.ConfigFor("viewer")
+	config, err := apiserver.Shared.ConfigFor("viewer")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +165,7 @@ func TestForbiddenReadsAreReported(t *testing.T) {
 
 func TestPageFollowsPV(t *testing.T) {
 	createPV(t, "followed")
-	c := follow(t, cluster.Admin())
+	c := follow(t, apiserver.Shared.Admin())
 	until(t, "all is read", func() bool { return c.State(t.Context()).Synced })
 	page, err := c.Open(t.Context(), view.Ref{Kind: view.KindPV, Name: "followed"})
 	if err != nil {

@@ -19,40 +19,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/apiserver"
 )
 
-var admin *rest.Config
-
-// TestMain starts an API server without a controller manager: the tests do the work of its controllers.
-func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		cp, err := controlplane.Start(context.Background(), controlplane.Newest, controlplane.Options{
-			NoControllerManager: true, Progress: os.Stderr})
-		if err == nil {
-			defer func() { _ = cp.Stop() }()
-			admin = cp.Admin()
-			admin.QPS = -1
-			err = serveCustomKinds()
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return m.Run()
-	}())
-}
+func TestMain(m *testing.M) { os.Exit(apiserver.Main(m, serveCustomKinds)) }
 
 // serveCustomKinds makes the API server serve customKinds.
-func serveCustomKinds() error {
-	client, err := dynamic.NewForConfig(admin)
+func serveCustomKinds(ctx context.Context) error {
+	client, err := dynamic.NewForConfig(apiserver.Admin())
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	for kind, namespaced := range customKinds {
 		resource, single := meta.UnsafeGuessKindToResource(kind)
@@ -89,21 +68,11 @@ func serveCustomKinds() error {
 // newRealBench is a namespace and a node of a real API server.
 func newRealBench(t *testing.T) *bench {
 	t.Helper()
-	clients, err := kubernetes.NewForConfig(admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	objects, err := dynamic.NewForConfig(admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns, err := clients.CoreV1().Namespaces().Create(t.Context(),
-		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "fencing-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{T: t, Runner: NewRunner(clients, objects, without("")), namespace: ns.Name, node: "node-of-" + ns.Name,
-		fence: types.UID("of-" + ns.Name)}
+	of := apiserver.New(t, "fencing-", nil)
+	objects, err := dynamic.NewForConfig(apiserver.Admin())
+	of.Must(err)
+	b := &bench{T: t, Runner: NewRunner(of.Client, objects, without("")), namespace: of.Namespace,
+		node: "node-of-" + of.Namespace, fence: types.UID("of-" + of.Namespace)}
 	return b.prepare()
 }
 
