@@ -3,7 +3,6 @@
 package singlenode
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,14 +11,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/ptr"
@@ -29,125 +24,50 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/apiserver"
 )
 
-var admin *rest.Config
-
-// TestMain starts an API server without a controller manager, whose part the tests play.
-func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		cp, err := controlplane.Start(context.Background(), controlplane.Newest, controlplane.Options{
-			NoControllerManager: true, Progress: os.Stderr,
-			// No controller creates the service accounts that pods need.
-			APIServerArgs: []string{"--disable-admission-plugins=ServiceAccount"},
-		})
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = cp.Stop() }()
-		admin = cp.Admin()
-		admin.QPS = -1
-		return m.Run()
-	}())
-}
+func TestMain(m *testing.M) { os.Exit(apiserver.Main(m, nil)) }
 
 // bench is a namespace of a real API server.
 type bench struct {
-	*testing.T
-	client    *kubernetes.Clientset
-	namespace string
+	*apiserver.Bench
 	apiServer
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	clients, err := kube.NewClients(admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns, err := client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		GenerateName: "locks-",
-		Labels: map[string]string{singlenode.Label: singlenode.AllValue,
-			podsafety.NamespaceLabel: podsafety.EnforceValue}}},
-		metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &bench{T: t, client: client, namespace: ns.Name, apiServer: apiServer{clients, nil, apiTimeout}}
-}
-
-func (b *bench) must(err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
-}
-
-func (b *bench) until(what string, is func() bool) {
-	b.Helper()
-	if err := wait.PollUntilContextTimeout(b.Context(), 20*time.Millisecond, 2*time.Minute, true,
-		func(context.Context) (bool, error) { return is(), nil }); err != nil {
-		b.Fatalf("%s: %v", what, err)
-	}
-}
-
-func (b *bench) makeClaim(name string, alter ...func(*v1.PersistentVolumeClaim)) *claim {
-	b.Helper()
-	o := &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1.PersistentVolumeClaimSpec{
-			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: ptr.To("none"),
-			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
-		},
-	}
-	for _, change := range alter {
-		change(o)
-	}
-	o, err := b.client.CoreV1().PersistentVolumeClaims(b.namespace).Create(b.Context(), o, metav1.CreateOptions{})
-	b.must(err)
-	return claimOf(o)
+	b := &bench{Bench: apiserver.New(t, "locks-", map[string]string{singlenode.Label: singlenode.AllValue,
+		podsafety.NamespaceLabel: podsafety.EnforceValue})}
+	clients, err := kube.NewClients(apiserver.Admin())
+	b.Must(err)
+	b.apiServer = apiServer{clients, nil, apiTimeout}
+	return b
 }
 
 // makePod creates a pod that uses a claim, with the gate and the hold from admission.
 func (b *bench) makePod(name, claim string, alter ...func(*v1.Pod)) *v1.Pod {
 	b.Helper()
-	o := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{objects.RunningFinalizer}},
-		Spec: v1.PodSpec{
-			SchedulingGates: []v1.PodSchedulingGate{{Name: objects.VolumeGate}},
-			Containers:      []v1.Container{{Name: "c", Image: "none"}},
-			Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
-				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}},
-		},
-	}
-	for _, change := range alter {
-		change(o)
-	}
-	o, err := b.client.CoreV1().Pods(b.namespace).Create(b.Context(), o, metav1.CreateOptions{})
-	b.must(err)
-	return o
+	return b.CreatePod(name, claim, append([]func(*v1.Pod){func(o *v1.Pod) {
+		o.Finalizers = []string{objects.RunningFinalizer}
+		o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: objects.VolumeGate}}
+	}}, alter...)...)
 }
 
 // endPod removes a pod as after its release.
 func (b *bench) endPod(name string) {
 	b.Helper()
-	pods := b.client.CoreV1().Pods(b.namespace)
+	pods := b.Client.CoreV1().Pods(b.Namespace)
 	_, err := pods.Patch(b.Context(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
 		metav1.PatchOptions{})
-	b.must(err)
-	b.must(pods.Delete(b.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}))
+	b.Must(err)
+	b.Must(pods.Delete(b.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}))
 }
 
 func (b *bench) gates(pod string) (names []string) {
 	b.Helper()
-	o, err := b.client.CoreV1().Pods(b.namespace).Get(b.Context(), pod, metav1.GetOptions{})
-	b.must(err)
+	o, err := b.Client.CoreV1().Pods(b.Namespace).Get(b.Context(), pod, metav1.GetOptions{})
+	b.Must(err)
 	for _, g := range o.Spec.SchedulingGates {
 		names = append(names, g.Name)
 	}
@@ -157,35 +77,23 @@ func (b *bench) gates(pod string) (names []string) {
 // data returns the claim of that name.
 func (b *bench) data() *v1.PersistentVolumeClaim {
 	b.Helper()
-	o, err := b.client.CoreV1().PersistentVolumeClaims(b.namespace).Get(b.Context(), "data", metav1.GetOptions{})
-	b.must(err)
+	o, err := b.Client.CoreV1().PersistentVolumeClaims(b.Namespace).Get(b.Context(), "data", metav1.GetOptions{})
+	b.Must(err)
 	return o
 }
 
 // start runs a controller until the test ends or stop is called.
 func (b *bench) start(cfg Config) (c *Controller, stop func()) {
 	b.Helper()
-	return b.startWith(admin, cfg)
+	return b.startWith(apiserver.Admin(), cfg)
 }
 
 // startWith does so with another client configuration.
 func (b *bench) startWith(config *rest.Config, cfg Config) (c *Controller, stop func()) {
 	b.Helper()
 	c, err := New(config, cfg)
-	b.must(err)
-	ctx, cancel := context.WithCancel(b.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
-	stopped := false
-	stop = func() {
-		if !stopped {
-			stopped = true
-			cancel()
-			b.must(<-ended)
-		}
-	}
-	b.Cleanup(stop)
-	return c, stop
+	b.Must(err)
+	return c, b.Run(c)
 }
 
 func eventsOf(r *record.FakeRecorder) (all []string) {
@@ -204,9 +112,9 @@ func TestControllerAgainstAPIServer(t *testing.T) {
 	b := newBench(t)
 	recorder := record.NewFakeRecorder(100)
 	c, stop := b.start(Config{Settings: controller.Settings{Events: recorder}})
-	b.makeClaim("data")
+	b.CreateClaim("data")
 	first := b.makePod("first", "data")
-	b.until("the first pod has no gate", func() bool { return len(b.gates("first")) == 0 })
+	b.Until("the first pod has no gate", func() bool { return len(b.gates("first")) == 0 })
 	lock := singlenode.Lock{UID: first.UID, Name: "first"}
 	if o := b.data(); o.Annotations[singlenode.LockAnnotation] != lock.String() ||
 		!slices.Contains(o.Finalizers, singlenode.Finalizer) {
@@ -214,7 +122,7 @@ func TestControllerAgainstAPIServer(t *testing.T) {
 	}
 	second := b.makePod("second", "data")
 	var said string
-	b.until("an Event of the second pod", func() bool {
+	b.Until("an Event of the second pod", func() bool {
 		said += strings.Join(eventsOf(recorder), "\n")
 		return strings.Contains(said, "Normal ClaimInUse") && strings.Contains(said, "first")
 	})
@@ -222,14 +130,14 @@ func TestControllerAgainstAPIServer(t *testing.T) {
 		t.Error("two pods use the claim")
 	}
 	b.endPod("first")
-	b.until("the second pod has no gate", func() bool { return len(b.gates("second")) == 0 })
+	b.Until("the second pod has no gate", func() bool { return len(b.gates("second")) == 0 })
 	lock = singlenode.Lock{UID: second.UID, Name: "second"}
 	if o := b.data(); o.Annotations[singlenode.LockAnnotation] != lock.String() {
 		t.Errorf("annotations %v", o.Annotations)
 	}
 
 	b.makePod("third", "data")
-	b.until("an Event of the third pod", func() bool {
+	b.Until("an Event of the third pod", func() bool {
 		return strings.Contains(strings.Join(eventsOf(recorder), ""), "ClaimInUse")
 	})
 	stop()
@@ -249,16 +157,16 @@ func TestControllerAgainstAPIServer(t *testing.T) {
 // Of two pods that have read the same claim, one gets the lock. Foreign finalizers and annotations stay.
 func TestLockIsWrittenByCompareAndSwap(t *testing.T) {
 	b := newBench(t)
-	c := b.makeClaim("data", func(o *v1.PersistentVolumeClaim) {
+	c := claimOf(b.CreateClaim("data", func(o *v1.PersistentVolumeClaim) {
 		o.Finalizers, o.Annotations = []string{"example.com/theirs"}, map[string]string{"theirs": "stays"}
-	})
+	}))
 	ask := func(o *claim, lock singlenode.Lock) singlenode.Ask {
-		return singlenode.Ask{Namespace: b.namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
+		return singlenode.Ask{Namespace: b.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
 			Lock: lock}
 	}
 	first, second := singlenode.Lock{UID: "1", Name: "first"}, singlenode.Lock{UID: "2", Name: "second"}
 	locked, err := b.patchClaim(t.Context(), ask(c, first))
-	b.must(err)
+	b.Must(err)
 	if _, err := b.patchClaim(t.Context(), ask(c, second)); !errors.Is(err, kube.ErrChanged) {
 		t.Errorf("a second lock of the same version: %v", err)
 	}
@@ -282,7 +190,7 @@ func TestLockIsWrittenByCompareAndSwap(t *testing.T) {
 		t.Errorf("the end of a lock by an old version: %v", err)
 	}
 	free, err := b.patchClaim(t.Context(), ask(locked, singlenode.Lock{}))
-	b.must(err)
+	b.Must(err)
 	check("", false)
 	if free.Locked || free.Kept {
 		t.Errorf("%+v after the end of the lock", free)
@@ -290,16 +198,16 @@ func TestLockIsWrittenByCompareAndSwap(t *testing.T) {
 
 	// A release is bound to the UID alone.
 	_, err = b.patchClaim(t.Context(), ask(free, second))
-	b.must(err)
+	b.Must(err)
 	unbound := ask(free, singlenode.Lock{})
 	unbound.ResourceVersion = ""
 	_, err = b.patchClaim(t.Context(), unbound)
-	b.must(err)
+	b.Must(err)
 	check("", false)
 
 	// A claim that is being deleted takes no finalizer.
-	b.must(b.client.CoreV1().PersistentVolumeClaims(b.namespace).Delete(t.Context(), "data", metav1.DeleteOptions{}))
-	terminating, found, err := b.readClaim(t.Context(), b.namespace, "data")
+	b.Must(b.Client.CoreV1().PersistentVolumeClaims(b.Namespace).Delete(t.Context(), "data", metav1.DeleteOptions{}))
+	terminating, found, err := b.readClaim(t.Context(), b.Namespace, "data")
 	if err != nil || !found || !terminating.Terminating {
 		t.Fatalf("%+v, %v, %v", terminating, found, err)
 	}
@@ -315,7 +223,7 @@ func TestOnlyOwnGateIsRemoved(t *testing.T) {
 		o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/first"},
 			{Name: objects.VolumeGate}, {Name: "example.com/last"}}
 	})
-	ask := singlenode.Ask{Namespace: b.namespace, Name: "pod", UID: "00000000-0000-0000-0000-000000000000"}
+	ask := singlenode.Ask{Namespace: b.Namespace, Name: "pod", UID: "00000000-0000-0000-0000-000000000000"}
 	if err := b.patchGate(t.Context(), ask); !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
 		t.Errorf("the gate of another UID: %v", err)
 	}
@@ -324,7 +232,7 @@ func TestOnlyOwnGateIsRemoved(t *testing.T) {
 	}
 	ask.UID = o.UID
 	for range 2 {
-		b.must(b.patchGate(t.Context(), ask))
+		b.Must(b.patchGate(t.Context(), ask))
 		if got := b.gates("pod"); !slices.Equal(got, []string{"example.com/first", "example.com/last"}) {
 			t.Errorf("gates %v", got)
 		}
@@ -341,13 +249,13 @@ func TestManyPodsShareLists(t *testing.T) {
 	b := newBench(t)
 	for i := range count {
 		name := fmt.Sprintf("pod-%d", i)
-		b.makeClaim(name)
+		b.CreateClaim(name)
 		b.makePod(name, name)
 	}
 	c, _ := b.start(Config{})
-	b.until("no pod has a gate", func() bool {
+	b.Until("no pod has a gate", func() bool {
 		gated := 0
-		b.must(b.eachPod(t.Context(), b.namespace, func(o *v1.Pod) {
+		b.Must(b.eachPod(t.Context(), b.Namespace, func(o *v1.Pod) {
 			if objects.HasVolumeGate(o) {
 				gated++
 			}
@@ -366,10 +274,10 @@ func TestWritesPerPod(t *testing.T) {
 	const count = 100
 	b := newBench(t)
 	for i := range count {
-		b.makeClaim(fmt.Sprintf("pod-%d", i))
+		b.CreateClaim(fmt.Sprintf("pod-%d", i))
 	}
 	writes := writes{of: map[string]int{}}
-	config := rest.CopyConfig(admin)
+	config := apiserver.Admin()
 	config.Wrap(writes.count)
 	b.startWith(config, Config{})
 	var all sync.WaitGroup
@@ -382,9 +290,9 @@ func TestWritesPerPod(t *testing.T) {
 		})
 	}
 	all.Wait()
-	b.until("no pod has a gate", func() bool {
+	b.Until("no pod has a gate", func() bool {
 		gated := 0
-		b.must(b.eachPod(t.Context(), b.namespace, func(o *v1.Pod) {
+		b.Must(b.eachPod(t.Context(), b.Namespace, func(o *v1.Pod) {
 			if objects.HasVolumeGate(o) {
 				gated++
 			}
@@ -394,16 +302,16 @@ func TestWritesPerPod(t *testing.T) {
 	for i := range count {
 		b.endPod(fmt.Sprintf("pod-%d", i))
 	}
-	b.until("no claim has a lock", func() bool {
+	b.Until("no claim has a lock", func() bool {
 		locked := 0
-		b.must(b.eachClaim(t.Context(), b.namespace, func(c *claim) {
+		b.Must(b.eachClaim(t.Context(), b.Namespace, func(c *claim) {
 			if c.marked() {
 				locked++
 			}
 		}))
 		return locked == 0
 	})
-	b.until("all writes are answered", func() bool {
+	b.Until("all writes are answered", func() bool {
 		writes.mu.Lock()
 		defer writes.mu.Unlock()
 		for i := range count {
