@@ -65,18 +65,10 @@ func startSafety(t *testing.T) *safety {
 func startNodes(t *testing.T, driver string, o nodes.Options, managerArgs ...string) *environment {
 	t.Helper()
 	nodes.SkipUnlessSupported(t)
-	plane, err := controlplane.Start(t.Context(), fixture.Version(), controlplane.Options{
-		Scheduler: true, Progress: os.Stderr, ControllerManagerQPS: 5000,
+	plane := controlplane.ForTest(t, fixture.Version(), controlplane.Options{
+		Scheduler: true, ControllerManagerQPS: 5000,
 		// A node counts as unreachable sooner than after 50 seconds.
 		ControllerManagerArgs: append(managerArgs, "--node-monitor-grace-period=20s", "--node-monitor-period=1s"),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := plane.Stop(); err != nil {
-			t.Error(err)
-		}
 	})
 	env := &environment{Environment: fixture.NewOn(t, plane, driver)}
 	env.CreateServiceAccount("csi-reclaimer")

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -165,16 +164,8 @@ type still struct{ *fixture.Environment }
 
 func newStill(t *testing.T) *still {
 	t.Helper()
-	plane, err := controlplane.Start(t.Context(), fixture.Version(),
-		controlplane.Options{Controllers: []string{"serviceaccount-controller"}, Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := plane.Stop(); err != nil {
-			t.Errorf("stop control plane: %v", err)
-		}
-	})
+	plane := controlplane.ForTest(t, fixture.Version(),
+		controlplane.Options{Controllers: []string{"serviceaccount-controller"}})
 	return &still{fixture.NewOn(t, plane, driver)}
 }
 

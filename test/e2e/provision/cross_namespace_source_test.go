@@ -44,17 +44,9 @@ func fromOtherNamespace(namespace string, source *v1.TypedLocalObjectReference) 
 // namespaces.
 func newCrossNamespaceEnvironment(t *testing.T) *environment {
 	t.Helper()
-	plane, err := controlplane.Start(t.Context(), fixture.Version(), controlplane.Options{
+	plane := controlplane.ForTest(t, fixture.Version(), controlplane.Options{
 		AuditLog: true, ControllerManagerQPS: 5000, ControllerManagerArgs: []string{controlplane.BindOften},
 		APIServerArgs: []string{"--feature-gates=CrossNamespaceVolumeDataSource=true"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := plane.Stop(); err != nil {
-			t.Errorf("stop control plane: %v", err)
-		}
 	})
 	options := mockdriver.Options{Name: "e2e-" + rand.String(8) + ".csi-reclaimer.io"}
 	env := newOn(t, plane, options.Name)

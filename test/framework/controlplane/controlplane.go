@@ -236,3 +236,25 @@ func poll(ctx context.Context, question func() error) error {
 		}
 	}
 }
+
+// ForTest starts a control plane that ends with the test.
+func ForTest(t interface {
+	Helper()
+	Context() context.Context
+	Cleanup(f func())
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}, version Version, o Options) *ControlPlane {
+	t.Helper()
+	o.Progress = os.Stderr
+	plane, err := Start(t.Context(), version, o)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	t.Cleanup(func() {
+		if err := plane.Stop(); err != nil {
+			t.Errorf("stop control plane: %v", err)
+		}
+	})
+	return plane
+}

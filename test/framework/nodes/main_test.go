@@ -42,16 +42,7 @@ type environment struct {
 func newEnvironment(t *testing.T) *environment {
 	t.Helper()
 	nodes.SkipUnlessSupported(t)
-	plane, err := controlplane.Start(t.Context(), controlplane.Newest,
-		controlplane.Options{Scheduler: true, Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := plane.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	plane := controlplane.ForTest(t, controlplane.Newest, controlplane.Options{Scheduler: true})
 	client, err := kubernetes.NewForConfig(plane.Admin())
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,16 +33,7 @@ const (
 
 // One test covers a node's life from its registration to its silence, because each part would need a control plane.
 func TestNode(t *testing.T) {
-	cp, err := controlplane.Start(t.Context(), controlplane.Newest,
-		controlplane.Options{Scheduler: true, Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cp.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cp := controlplane.ForTest(t, controlplane.Newest, controlplane.Options{Scheduler: true})
 	client, err := kubernetes.NewForConfig(cp.Admin())
 	if err != nil {
 		t.Fatal(err)

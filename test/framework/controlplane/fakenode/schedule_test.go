@@ -4,7 +4,6 @@ package fakenode_test
 
 import (
 	"context"
-	"os"
 	"slices"
 	"testing"
 
@@ -27,16 +26,7 @@ const (
 // A claim that waits for its first consumer passes between the scheduler, the provisioner, the PV controller and the
 // kubelet. Here the kubelet is a fake node, the provisioner is this test, and the others are real.
 func TestPodsAndVolumesShareZone(t *testing.T) {
-	cp, err := controlplane.Start(t.Context(), controlplane.Newest,
-		controlplane.Options{Scheduler: true, Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cp.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cp := controlplane.ForTest(t, controlplane.Newest, controlplane.Options{Scheduler: true})
 	p := newProvisioner(t, cp)
 	silence := map[string]func(){}
 	for node, zone := range map[string]string{"node-a": "a", "node-b": "b"} {
