@@ -20,26 +20,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/apiserver"
 )
 
 // These tests need the answers of a real API server, so all of them share one. No controller interferes.
 var clients Clients
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		cp, err := controlplane.Start(context.Background(), controlplane.Newest,
-			controlplane.Options{NoControllerManager: true, Progress: os.Stderr})
-		if err == nil {
-			clients, err = NewClients(cp.Admin())
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = cp.Stop() }()
-		return m.Run()
-	}())
+	os.Exit(apiserver.Main(m, func(context.Context) (err error) {
+		clients, err = NewClients(apiserver.Admin())
+		return err
+	}))
 }
 
 const (

@@ -5,11 +5,10 @@ package provision
 import (
 	"context"
 	"errors"
-	"os"
 	"testing"
 	"time"
 
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,12 +25,7 @@ import (
 func TestRealAPIServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	cp, err := controlplane.Start(ctx, controlplane.Newest, controlplane.Options{NoControllerManager: true,
-		Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cp.Stop() })
+	cp := controlplane.ForTest(t, controlplane.Newest, controlplane.Options{NoControllerManager: true})
 	client, err := kubernetes.NewForConfig(cp.Admin())
 	if err != nil {
 		t.Fatal(err)

@@ -36,16 +36,7 @@ func TestExamplesReclaim(t *testing.T) {
 	driver := mockdriver.ForTest(t, mockdriver.Options{Name: "embedded.csi-reclaimer.io"})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	cluster, err := controlplane.Start(ctx, controlplane.Newest, controlplane.Options{ControllerManagerQPS: 5000,
-		Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cluster := controlplane.ForTest(t, controlplane.Newest, controlplane.Options{ControllerManagerQPS: 5000})
 	client, err := kubernetes.NewForConfig(cluster.Admin())
 	if err != nil {
 		t.Fatal(err)

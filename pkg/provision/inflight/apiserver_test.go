@@ -5,7 +5,6 @@ package inflight
 import (
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -27,16 +26,7 @@ import (
 func TestRealAPIServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	cp, err := controlplane.Start(ctx, controlplane.Newest, controlplane.Options{Progress: os.Stderr,
-		NoControllerManager: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cp.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cp := controlplane.ForTest(t, controlplane.Newest, controlplane.Options{NoControllerManager: true})
 	admin, err := kubernetes.NewForConfig(cp.Admin())
 	if err != nil {
 		t.Fatal(err)

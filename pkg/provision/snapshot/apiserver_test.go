@@ -31,15 +31,7 @@ const driverName = "snapshots.csi-reclaimer.io"
 func TestRealAPIServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	cp, err := controlplane.Start(ctx, controlplane.Newest, controlplane.Options{Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cp.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cp := controlplane.ForTest(t, controlplane.Newest, controlplane.Options{})
 	config := cp.Admin()
 	config.ContentType = "application/vnd.kubernetes.protobuf" // as for Kubernetes' own kinds
 	reader, err := snapshot.New(config)
