@@ -13,7 +13,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +24,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
 // spare is the node of the agents and of all replacements. No test cuts it off alone.
@@ -163,12 +163,8 @@ func (f *fencing) startAgents() *agents {
 func (f *fencing) allowJobs(namespace string) {
 	f.T.Helper()
 	f.Must(manifests.Apply(f.Ctx, f.Plane.Admin(), "rbac-volume-guard-fence-agents.yaml"))
-	guard := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: guardNamespace, Name: fixture.VolumeGuardName}
-	_, err := f.Client.RbacV1().RoleBindings(namespace).Create(f.Ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "fencing"}, Subjects: []rbacv1.Subject{guard},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "volume-guard-fence-agent-job"},
-	}, metav1.CreateOptions{})
-	f.Must(err)
+	f.Must(rbac.Bind(f.Ctx, f.Client, namespace, "fencing", "ClusterRole", "volume-guard-fence-agent-job", guardNamespace,
+		fixture.VolumeGuardName))
 }
 
 // on has the server do this when a pod asks for an action ("fence") on a node.

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
@@ -15,6 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/previous"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
@@ -79,22 +79,12 @@ func newEnvironment(t *testing.T) *environment {
 	t.Helper()
 	env := &environment{Environment: fixture.NewForRole(t, "", mockdriver.Options{Args: []string{"--parameters=tier"}})}
 	env.faults = &plan{env: env}
-	name, subjects := env.role(), []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: env.Namespace,
-		Name: sidecar}}
-	rbac := env.Client.RbacV1()
-	_, err := rbac.ClusterRoleBindings().Create(env.Ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: subjects,
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-	}, metav1.CreateOptions{})
-	env.Must(err)
-	_, err = rbac.RoleBindings(env.Namespace).Create(env.Ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: subjects,
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
-	}, metav1.CreateOptions{})
-	env.Must(err)
+	name, roles := env.role(), env.Client.RbacV1()
+	env.Must(rbac.BindCluster(env.Ctx, env.Client, name, name, env.Namespace, sidecar))
+	env.Must(rbac.Bind(env.Ctx, env.Client, env.Namespace, name, "Role", name, env.Namespace, sidecar))
 	t.Cleanup(func() {
-		_ = rbac.ClusterRoleBindings().Delete(env.CleanupContext(), name, metav1.DeleteOptions{})
-		_ = rbac.ClusterRoles().Delete(env.CleanupContext(), name, metav1.DeleteOptions{})
+		_ = roles.ClusterRoleBindings().Delete(env.CleanupContext(), name, metav1.DeleteOptions{})
+		_ = roles.ClusterRoles().Delete(env.CleanupContext(), name, metav1.DeleteOptions{})
 	})
 	return env
 }

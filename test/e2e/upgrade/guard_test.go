@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
@@ -21,6 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
 // guardKinds and guardPolicies are the manifests of volume-guard's kinds and policies, and guardRights of its
@@ -144,16 +144,11 @@ func (env *cluster) applyGuard(of version) {
 // bind binds a role to volume-guard's account, unless it is.
 func (env *cluster) bind(kind, name, namespace string) {
 	env.T.Helper()
-	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: env.DriverNamespace,
-		Name: fixture.VolumeGuardName}}
-	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}
 	var err error
 	if kind == "Role" {
-		_, err = env.Client.RbacV1().RoleBindings(namespace).Create(env.Ctx, &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: subjects, RoleRef: role}, metav1.CreateOptions{})
+		err = rbac.Bind(env.Ctx, env.Client, namespace, name, kind, name, env.DriverNamespace, guard.Name)
 	} else {
-		_, err = env.Client.RbacV1().ClusterRoleBindings().Create(env.Ctx, &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: subjects, RoleRef: role}, metav1.CreateOptions{})
+		err = rbac.BindCluster(env.Ctx, env.Client, name, name, env.DriverNamespace, guard.Name)
 	}
 	if !apierrors.IsAlreadyExists(err) {
 		env.Must(err)

@@ -177,12 +177,29 @@ func BindIn(ctx context.Context, client kubernetes.Interface, in, namespace, acc
 		metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("make cluster role: %w", err)
 	}
+	return Bind(ctx, client, in, role.Name, "ClusterRole", role.Name, namespace, account)
+}
+
+// Bind binds a role, or in one namespace a cluster role, to a service account.
+func Bind(ctx context.Context, client kubernetes.Interface, in, name, kind, role, namespace, account string) error {
 	if _, err := client.RbacV1().RoleBindings(in).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: role},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
 	}, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("bind cluster role: %w", err)
+		return fmt.Errorf("bind %s: %w", role, err)
+	}
+	return nil
+}
+
+// BindCluster binds a cluster role to a service account in all namespaces.
+func BindCluster(ctx context.Context, client kubernetes.Interface, name, role, namespace, account string) error {
+	if _, err := client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
+	}, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("bind %s: %w", role, err)
 	}
 	return nil
 }
@@ -222,19 +239,11 @@ func guardRoles(file string) (*rbacv1.ClusterRole, *rbacv1.Role, error) {
 // bindClusterRole makes a role, unless it is there, and binds it by that name to the service account.
 func bindClusterRole(ctx context.Context, client kubernetes.Interface, name, namespace, account string,
 	role *rbacv1.ClusterRole) error {
-	rbac := client.RbacV1()
-	if _, err := rbac.ClusterRoles().Create(ctx, role,
+	if _, err := client.RbacV1().ClusterRoles().Create(ctx, role,
 		metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("make cluster role: %w", err)
 	}
-	if _, err := rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
-	}, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("bind cluster role: %w", err)
-	}
-	return nil
+	return BindCluster(ctx, client, name, role.Name, namespace, account)
 }
 
 // makeRole creates a role in its own namespace or the service account's, and binds it to the service account.
@@ -247,14 +256,7 @@ func makeRole(ctx context.Context, client kubernetes.Interface, namespace, accou
 		metav1.CreateOptions{}); err != nil && (in == namespace || !apierrors.IsAlreadyExists(err)) {
 		return fmt.Errorf("make role: %w", err)
 	}
-	if _, err := client.RbacV1().RoleBindings(in).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: binding},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
-	}, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("bind role: %w", err)
-	}
-	return nil
+	return Bind(ctx, client, in, binding, "Role", role.Name, namespace, account)
 }
 
 // capacityFile is the manifest for --enable-capacity.

@@ -8,8 +8,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	"k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/test/demo/cluster"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 	"github.com/csi-reclaimer/csi-reclaimer/test/tour/guard"
 )
 
@@ -41,15 +41,11 @@ func (env *environment) startFencing(ctx context.Context) error {
 	if err := env.makeNamespace(ctx, agentNamespace, nil); err != nil {
 		return err
 	}
-	_, err := env.Client.RbacV1().RoleBindings(agentNamespace).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: guard.Name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "volume-guard-fence-agent-job"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: guardHome, Name: guard.Name}},
-	}, metav1.CreateOptions{})
-	if err != nil {
+	if err := rbac.Bind(ctx, env.Client, agentNamespace, guard.Name, "ClusterRole", "volume-guard-fence-agent-job",
+		guardHome, guard.Name); err != nil {
 		return err
 	}
-	_, err = env.Client.CoreV1().PodTemplates(agentNamespace).Create(ctx, &v1.PodTemplate{
+	_, err := env.Client.CoreV1().PodTemplates(agentNamespace).Create(ctx, &v1.PodTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: "power-off"}, Template: v1.PodTemplateSpec{Spec: env.nodes.agent()},
 	}, metav1.CreateOptions{})
 	if err != nil {
