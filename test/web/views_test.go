@@ -21,6 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/fill"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 	"github.com/csi-reclaimer/csi-reclaimer/test/web/browser"
 )
 
@@ -182,7 +183,7 @@ type suspects struct {
 func (env *still) serveLeaks() *suspects {
 	env.T.Helper()
 	s := &suspects{port: "0"}
-	address := podAddress(env.T)
+	address := suite.PodAddress(env.T)
 	if address == nil {
 		return s
 	}
@@ -226,21 +227,4 @@ func (s *suspects) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 			Reason: leaks.ReasonLeakSuspected, Sightings: 5, FirstSeen: now.Add(-time.Duration(i) * time.Minute)})
 	}
 	_ = json.NewEncoder(w).Encode(r)
-}
-
-// podAddress returns an address of this machine that an API server accepts as a pod's: not a loopback one. It returns
-// nil without such an address.
-func podAddress(t *testing.T) net.IP {
-	t.Helper()
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range all {
-		if of, ok := a.(*net.IPNet); ok && of.IP.To4() != nil && of.IP.IsGlobalUnicast() {
-			return of.IP
-		}
-	}
-	t.Log("this machine has no address but the loopback's: no leak is reported")
-	return nil
 }

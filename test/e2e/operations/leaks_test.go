@@ -166,7 +166,7 @@ func TestLeaksAreFoundAndResolved(t *testing.T) {
 // the API server accepts as a pod's.
 func (env *environment) auditPlugin(car *program.Program, pod string) func(args ...string) string {
 	env.T.Helper()
-	address := podAddress(env.T)
+	address := suite.PodAddress(env.T)
 	if address == nil {
 		return func(args ...string) string {
 			env.T.Helper()
@@ -195,23 +195,6 @@ func (env *environment) saveReport(car *program.Program) (file string) {
 	file = filepath.Join(env.T.TempDir(), "report.json")
 	env.Must(os.WriteFile(file, []byte(text), 0o600))
 	return file
-}
-
-// podAddress returns an address of this machine that an API server accepts as a pod's: not a loopback one. It returns
-// nil without such an address.
-func podAddress(t *testing.T) net.IP {
-	t.Helper()
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range all {
-		if of, ok := a.(*net.IPNet); ok && of.IP.To4() != nil && of.IP.IsGlobalUnicast() {
-			return of.IP
-		}
-	}
-	t.Log("this machine has no address but the loopback's: the report is not fetched through the API server")
-	return nil
 }
 
 // servePod creates a pod with this machine's address, and serves the sidecar's endpoint there.

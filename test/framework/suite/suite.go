@@ -164,3 +164,20 @@ func FreeAddress(t testing.TB) string {
 	}
 	return address
 }
+
+// PodAddress returns an address of this machine that an API server accepts as a pod's: not a loopback one. It returns
+// nil, and says so, without such an address.
+func PodAddress(t testing.TB) net.IP {
+	t.Helper()
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if of, ok := a.(*net.IPNet); ok && of.IP.To4() != nil && of.IP.IsGlobalUnicast() {
+			return of.IP
+		}
+	}
+	t.Log("this machine has no address but the loopback's: no pod is reached through the API server")
+	return nil
+}
