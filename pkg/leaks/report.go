@@ -2,16 +2,21 @@ package leaks
 
 import (
 	"encoding/csv"
+	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"text/tabwriter"
 	"time"
 	"unicode"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 )
@@ -258,4 +263,96 @@ func orDash(text string) string {
 		return "-"
 	}
 	return text
+}
+
+// ReportHandler serves a report over HTTP, and is safe for concurrent use. Its zero value serves a report that says
+// that csi-reclaimer is starting.
+type ReportHandler struct{ report atomic.Pointer[func() Report] }
+
+// Show sets the function that returns the report for each request.
+func (b *ReportHandler) Show(report func() Report) { b.report.Store(&report) }
+
+// ServeHTTP writes the report in the form of the parameter format: json, csv, or table, which is the default. With
+// the parameter all, the table also has volumes that are not suspected. Methods other than GET and HEAD are not
+// allowed.
+func (b *ReportHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "only GET is answered", http.StatusMethodNotAllowed)
+		return
+	}
+	current := Report{Off: "csi-reclaimer is still starting", Volumes: []Found{}}
+	if report := b.report.Load(); report != nil {
+		current = (*report)()
+	}
+	// Write errors are ignored, because they mean that the client is gone.
+	switch r.URL.Query().Get("format") {
+	case "json":
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(current)
+	case "csv":
+		w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+		_ = current.WriteCSV(w)
+	case "", "table":
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_ = current.WriteTable(w, r.URL.Query().Has("all"))
+	default:
+		http.Error(w, "format is table, json or csv", http.StatusBadRequest)
+	}
+}
+
+// inventory reports the tracker's state at each scrape.
+type inventory struct {
+	tracker *tracker
+
+	leaks, bytes, volumes, last, failures *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (i inventory) Describe(descs chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{i.leaks, i.bytes, i.volumes, i.last, i.failures} {
+		descs <- desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (i inventory) Collect(metrics chan<- prometheus.Metric) {
+	all, last := i.tracker.state()
+	var leaks, bytes int64
+	by := map[Reason]int{}
+	for _, u := range all {
+		by[u.verdict.Reason]++
+		if u.verdict.Suspected {
+			leaks++
+			bytes = max(bytes, bytes+u.volume.Bytes)
+		}
+	}
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	gauge(i.leaks, float64(leaks))
+	gauge(i.bytes, float64(bytes))
+	for _, reason := range Reasons() {
+		gauge(i.volumes, float64(by[reason]), string(reason))
+	}
+	completed := 0.0
+	if !last.completed.IsZero() {
+		completed = float64(last.completed.UnixMilli()) / 1000
+	}
+	gauge(i.last, completed)
+	metrics <- prometheus.MustNewConstMetric(i.failures, prometheus.CounterValue, float64(last.failed))
+}
+
+func (a *Controller) register(to prometheus.Registerer) error {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, prometheus.Labels{"driver_name": a.name})
+	}
+	return events.Register(to, inventory{a.tracker,
+		desc("csi_reclaimer_suspected_leaks", "Volumes for which nothing in the cluster accounts."),
+		desc("csi_reclaimer_suspected_leak_bytes", "Size of these volumes, as far as the driver reports it."),
+		desc("csi_reclaimer_unaccounted_volumes", "Volumes without a PV, by verdict of the leak check.", "reason"),
+		desc("csi_reclaimer_leak_check_last_complete_timestamp_seconds",
+			"When the last complete leak check ended, in seconds since 1970, 0 if there was none."),
+		desc("csi_reclaimer_leak_check_failures_total", "Leak checks that could not be completed."),
+	})
 }

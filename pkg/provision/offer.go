@@ -2,14 +2,26 @@ package provision
 
 import (
 	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
+	"time"
 
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/selfselect"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 // offer queues the volume of a claim that this process may have to provision now, unless its PV is stored. It reads
@@ -70,4 +82,234 @@ func (p *Controller) ignores(ctx context.Context, claim *v1.PersistentVolumeClai
 		p.announce(ctx, claim, err)
 	}
 	return err != nil
+}
+
+// selectionFacts returns the facts about a claim that has no selected node.
+func (p *Controller) selectionFacts(claim *v1.PersistentVolumeClaim) selfselect.Facts {
+	local := p.cfg.Local
+	if local == nil || claim == nil {
+		return selfselect.Facts{}
+	}
+	b := selfselect.Facts{Enabled: local.Immediate, Node: p.at(claim)}
+	b.Free = p.ours(claim) && claim.DeletionTimestamp == nil && claim.Spec.VolumeName == ""
+	if class := p.classOf(claim); class != nil {
+		b.Immediate, b.Allowed = !late(class), selfselect.Allowed(class, local.Node)
+	}
+	return b
+}
+
+// selectSelf handles one claim that binds immediately, and selects this node for it when its turn comes.
+func (p *Controller) selectSelf(ctx context.Context, k key) controller.Result {
+	claim, now := p.claims.Of(k.namespace, k.name, k.uid), p.cfg.Clock.Now()
+	facts := p.selectionFacts(claim)
+	if !selfselect.Decide(facts, now).Done {
+		if p.ignores(ctx, claim, p.classOf(claim)) {
+			return controller.Done()
+		}
+		facts.Due = p.selections.Due(k.uid, now, p.cfg.Local.BaseDelay, p.cfg.Local.MaxDelay)
+	}
+	d := selfselect.Decide(facts, now)
+	switch {
+	case d.Done:
+		if facts.Node != provision.NodeHere { // its own turn counts until the claim has its volume
+			p.selections.Forget(k.uid)
+		}
+		return controller.Done()
+	case d.Action != provision.SelectNode:
+		return controller.After(facts.Due.Sub(now))
+	}
+	p.selections.Selected(k.uid)
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	switch err := p.cluster.selectNode(ctx, claim, p.cfg.Local.Node.Name); {
+	case err == nil:
+		klog.FromContext(ctx).V(2).Info("This node makes the volume of a claim that binds immediately", "claim",
+			klog.KObj(claim))
+	case errors.Is(err, kube.ErrChanged), errors.Is(err, kube.ErrGone):
+		// Most likely another node was faster, which the claim's own update shows; otherwise the retry selects the node.
+		return p.retries().Retry()
+	default:
+		klog.FromContext(ctx).Info("A claim that binds immediately was not given this node; it is tried again", "claim",
+			klog.KObj(claim), "err", err)
+		return p.retries().Retry()
+	}
+	return controller.Done()
+}
+
+// The delay of a failed claim grows from try to try. A relevant change of the claim, its StorageClass or the nodes ends
+// the delay, as does an entry that leaves a full in-flight log. Objects that are not watched are read every
+// unwatchedRetry.
+
+const (
+	// unwatchedRetry limits the delay while an object that is not watched is missing or not ready. Secrets are read as
+	// often.
+	unwatchedRetry = 30 * time.Second
+	// roomTries is the number of names that an entry's removal lets try for room. The room may be in another Lease than a
+	// name needs, or in another namespace's share.
+	roomTries = inflight.Shards
+	// correctedRetries is the minimum interval between two corrections that end a delay of one claim, in first delays. A
+	// program that keeps writing to a claim must not make the driver be called as often.
+	correctedRetries = 10
+)
+
+// correction classifies a change of a claim by its effect on the claim's delay.
+type correction uint8
+
+const (
+	// noCorrection means that the change is bookkeeping, for example by the PV controller or by this process.
+	noCorrection correction = iota
+	// corrected means that an input of the request has changed.
+	corrected
+	// moved means that another node is selected.
+	moved
+)
+
+// correctionOf compares a claim before and after a change.
+func correctionOf(before, now *v1.PersistentVolumeClaim) correction {
+	node := now.Annotations[caches.AnnSelectedNode]
+	switch {
+	case now.DeletionTimestamp != nil || now.Spec.VolumeName != "":
+		return noCorrection
+	case node != "" && node != before.Annotations[caches.AnnSelectedNode]:
+		return moved
+	case !equality.Semantic.DeepEqual(before.Spec, now.Spec), differ(before.Annotations, now.Annotations):
+		return corrected
+	}
+	return noCorrection
+}
+
+// differ reports whether annotations other than bookkeeping differ.
+func differ(before, now map[string]string) bool {
+	for _, pair := range [][2]map[string]string{{before, now}, {now, before}} {
+		for name, value := range pair[0] {
+			if other, found := pair[1][name]; (!found || other != value) && !bookkeeping(name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// bookkeeping reports whether controllers, or this project's programs, write an annotation for themselves.
+func bookkeeping(annotation string) bool {
+	if annotation == v1.BetaStorageClassAnnotation {
+		return false
+	}
+	domain, _, _ := strings.Cut(annotation, "/")
+	return domain == "csi-reclaimer.io" || domain == "pv.kubernetes.io" || domain == "volume.kubernetes.io" ||
+		domain == "volume.beta.kubernetes.io"
+}
+
+// classDiffers reports whether a StorageClass was recreated or changed in a field that requests depend on, since all
+// other fields are immutable.
+func classDiffers(before, now *storagev1.StorageClass) bool {
+	return before.UID != now.UID || !equality.Semantic.DeepEqual(before.AllowedTopologies, now.AllowedTopologies) ||
+		!equality.Semantic.DeepEqual(before.MountOptions, now.MountOptions)
+}
+
+// claimCorrected ends the delay of a claim after a relevant change.
+func (p *Controller) claimCorrected(before, now *v1.PersistentVolumeClaim) {
+	switch correctionOf(before, now) {
+	case corrected:
+		p.hasten(p.nameOf(now.UID))
+	case moved:
+		p.tracker.hasten(p.nameOf(now.UID), p.cfg.Clock.Now(), 0)
+	case noCorrection:
+	}
+}
+
+// classCame ends the delays of a StorageClass' claims, and handles them as changed. The request of an open entry does
+// not change.
+func (p *Controller) classCame(class *storagev1.StorageClass) {
+	for _, claim := range p.claims.OfClass(class.Name) {
+		if name := p.nameOf(claim.UID); p.working() && p.log.State(name) != inflight.Open {
+			p.hasten(name)
+		}
+	}
+	p.classChanged(class)
+}
+
+// classChanged handles the claims of a StorageClass as changed. Claims of other classes, and claims that have their
+// volume, do not depend on it.
+func (p *Controller) classChanged(class *storagev1.StorageClass) {
+	for _, claim := range p.claims.OfClass(class.Name) {
+		p.claimChanged(nil, claim)
+	}
+}
+
+// nodesChanged ends the delay of the claims whose last try failed before the driver was called.
+func (p *Controller) nodesChanged() {
+	if !p.working() {
+		return
+	}
+	for _, name := range p.tracker.notBuilt() {
+		p.hasten(name)
+		p.queue.Add(name)
+	}
+}
+
+// hasten ends the delay of a name, limited by the interval correctedRetries.
+func (p *Controller) hasten(name string) {
+	p.tracker.hasten(name, p.cfg.Clock.Now(), correctedRetries*p.cfg.RetryStart)
+}
+
+// roomCame ends the delay of a few names that the log had no room for. All others would find no room again.
+func (p *Controller) roomCame() {
+	for _, name := range p.tracker.refused(roomTries) {
+		p.hasten(name)
+		p.queue.Add(name)
+	}
+}
+
+// longestDelay returns the maximum delay after a failure. It is short if nothing shows the end of its cause.
+func (p *Controller) longestDelay(err error) time.Duration {
+	if request.ReasonOf(err) != "" && request.RemediationOf(err) == request.RemediationWait {
+		return min(unwatchedRetry, p.cfg.RetryMax)
+	}
+	return p.cfg.RetryMax
+}
+
+// seenSecret is the Secret of a name's last try. The zero value is none.
+type seenSecret struct {
+	ref v1.SecretReference
+	// values is a digest of its values, zero if it is gone. Metadata, which other programs keep changing, do not count.
+	values [sha256.Size]byte
+}
+
+func digestOf(values map[string]string) [sha256.Size]byte {
+	return sha256.Sum256(fmt.Appendf(nil, "%q", values))
+}
+
+// saw records the result of a read of the Secret.
+func (w *run) saw(ref v1.SecretReference, values map[string]string, err error) {
+	switch {
+	case err == nil:
+		w.secret = seenSecret{ref: ref, values: digestOf(values)}
+	case errors.Is(err, errSecretGone):
+		w.secret = seenSecret{ref: ref}
+	}
+}
+
+// readSecrets reads each Secret of the names that wait for their next try, once for all names. Other values end the
+// delay of a name as a change of its claim does, and the driver is not called for the same values. A pass ends in
+// apiTimeout: the order of the Secrets is random, so the next pass reads others first.
+func (p *Controller) readSecrets(ctx context.Context, _ struct{}) controller.Result {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	for ref, names := range p.tracker.secrets(p.cfg.Clock.Now()) {
+		values, err := p.cluster.readSecret(ctx, ref)
+		if err != nil {
+			continue
+		}
+		now := seenSecret{ref: ref, values: digestOf(values)}
+		for _, name := range names {
+			// A try since the pass began may have seen other values.
+			if last := p.tracker.retryOf(name); last.secret.ref == ref && last.secret != now &&
+				last.due.After(p.cfg.Clock.Now()) {
+				p.hasten(name)
+				p.queue.Add(name)
+			}
+		}
+	}
+	return controller.After(unwatchedRetry)
 }

@@ -34,7 +34,8 @@ var scopes = []scope{
 		funcs: "*.freeSource *.freeClaim *.freeSnapshot *.inUse *.IfUnused *.holdSource"},
 	{folder: "pkg/provision/internal/caches", files: "claims.go", funcs: "IsTerminatingSource"},
 	{folder: "pkg/provision/sources", files: "sweep.go release.go"},
-	{folder: "pkg/provision/request", files: "grant.go source.go"},
+	{folder: "pkg/provision/request", files: "grant.go source.go", funcs: "SourceOf typedSourceOf groupOf namespaceOf " +
+		"kindOf SourceRef.* Facts.sourceRef Facts.contentSource Facts.checkGrant Grant.*"},
 	{folder: "pkg/provision/inflight",
 		files: "plan.go state.go shard.go settle.go owner.go share.go topology.go elsewhere.go source.go"},
 
@@ -105,12 +106,12 @@ var scopes = []scope{
 	{folder: "pkg/inuse/pv", files: "decide*.go record.go"},
 	{folder: "internal/kube", files: "finalizers.go metadata.go", elements: true, also: "pkg/reclaim pkg/intree"},
 
-	{folder: "pkg/leaks", files: "decide*.go facts.go remediation_decide.go"},
+	{folder: "pkg/leaks", files: "decide.go"},
+	{folder: "pkg/leaks", files: "remediation.go", funcs: "decideRemediation situation.goOn isRemediation refusal.* step.*"},
 	{folder: "pkg/leaks", files: "tracker.go", funcs: "*.begin *.seen *.fail *.remember *.judge", statements: true},
 	{folder: "pkg/leaks", files: "tracker.go", funcs: "*.complete keyOf"},
 	{folder: "pkg/leaks", files: "survey.go", funcs: "readAll survey.* isEphemeral", statements: true},
 	{folder: "pkg/leaks", files: "list.go"},
-	{folder: "pkg/leaks", files: "remediation.go", funcs: "isRemediation"},
 
 	{folder: "pkg/capacity", files: "decide*.go facts.go", funcs: "Decide drop Facts.*"},
 	{folder: "pkg/capacity", files: "observe.go",
