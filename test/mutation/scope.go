@@ -36,8 +36,9 @@ var scopes = []scope{
 	{folder: "pkg/provision/sources", files: "sweep.go release.go"},
 	{folder: "pkg/provision/request", files: "grant.go source.go", funcs: "SourceOf typedSourceOf groupOf namespaceOf " +
 		"kindOf SourceRef.* Facts.sourceRef Facts.contentSource Facts.checkGrant Grant.*"},
-	{folder: "pkg/provision/inflight",
-		files: "plan.go state.go shard.go settle.go owner.go share.go topology.go elsewhere.go source.go"},
+	{folder: "pkg/provision/inflight", files: "plan.go state.go shard.go topology.go"},
+	{folder: "pkg/provision/inflight", files: "writer.go locate.go entry.go", funcs: "ownerOf *.setOwner *.findOwner " +
+		"*.disown Config.belonging Config.strays *.FindStrays *.SourceInFlight *.isFrom"},
 
 	{folder: "internal/engine/reclaim", except: words, statements: true, also: "pkg/reclaim"},
 	{folder: "pkg/volume", files: "pv.go node.go", also: "pkg/reclaim"},

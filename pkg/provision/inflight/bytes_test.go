@@ -84,7 +84,7 @@ func TestOrdinaryEntryIsCompressed(t *testing.T) {
 		r := &e.Requests[0]
 		r.Create.Parameters, r.Create.MutableParameters, r.Create.VolumeContentSource = nil, nil, nil
 		r.Secret, r.Source = nil, nil
-		stored, err := newChunks("log-topology").encode(&e)
+		stored, err := newCodec("log-topology").encode(&e)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,12 +1,9 @@
 package inflight
 
 import (
-	"bytes"
-	"compress/flate"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,6 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight/internal/chunks"
 )
 
 // noise returns text that cannot be compressed, equal for equal seeds.
@@ -80,20 +79,20 @@ func TestRequirementsAreStoredOnce(t *testing.T) {
 		"a place twice":            {Requisite: slices.Concat(places, places), Preferred: slices.Concat(places, places)},
 		"a place without segments": {Requisite: append(slices.Clone(places), &csi.Topology{}),
 			Preferred: []*csi.Topology{{}}},
-		"no place has segments":      {Requisite: slices.Repeat([]*csi.Topology{{}}, inlineTopologies+1)},
+		"no place has segments":      {Requisite: slices.Repeat([]*csi.Topology{{}}, chunks.Inline+1)},
 		"places with different keys": {Requisite: slices.Concat(places, mixed), Preferred: slices.Concat(mixed, places)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := onNodes("pvc-1", places, 0)
 			e.Requests[0].Create.AccessibilityRequirements = r
-			stored, err := newChunks("log-topology").encode(&e)
+			stored, err := newCodec("log-topology").encode(&e)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := stored.entry.Requests[0].Create.GetAccessibilityRequirements(); !sameRequirement(r, got) {
+			if got := stored.entry.Requests[0].Create.GetAccessibilityRequirements(); !chunks.Same(r, got) {
 				t.Errorf("(-want +got)\n%s", cmp.Diff(r, got, protocmp.Transform()))
 			}
-			one, err := newChunks("log-topology").decode(stored.value, nil, func(hash string) (string, bool) {
+			one, err := newCodec("log-topology").decode(stored.value, nil, func(hash string) (string, bool) {
 				value, found := stored.refers[hash]
 				return value, found
 			})
@@ -142,7 +141,7 @@ func TestStoredRequirementsAreFixed(t *testing.T) {
 			e := onNodes("pvc-1", places, 0)
 			e.Requests[0].Create.AccessibilityRequirements = &csi.TopologyRequirement{Requisite: c.requisite,
 				Preferred: c.preferred}
-			stored, err := newChunks("log-topology").encode(&e)
+			stored, err := newCodec("log-topology").encode(&e)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -158,39 +157,16 @@ func TestStoredRequirementsAreFixed(t *testing.T) {
 	}
 }
 
-// TestCompressedBytesAreFixed checks that a writer that was used before yields the same bytes. Otherwise the entry
-// would be written again, and would not be settled.
-func TestCompressedBytesAreFixed(t *testing.T) {
-	t.Parallel()
-	for i := range 20 {
-		data := []byte(strings.Repeat(noise(fmt.Sprint(i), 100), 1+i*7) + noise("end", 600))
-		var fresh bytes.Buffer
-		w, err := flate.NewWriter(&fresh, flate.BestCompression)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write(data); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if got := compress(data); got != compressed+base64.RawStdEncoding.EncodeToString(fresh.Bytes()) {
-			t.Errorf("%d bytes are compressed in another way", len(data))
-		}
-	}
-}
-
 // TestJoiningNodeChangesOneChunk checks that entries of different times still share most of their lists.
 func TestJoiningNodeChangesOneChunk(t *testing.T) {
 	places := nodes(5000)
-	chunks := newChunks("log-topology")
+	codec := newCodec("log-topology")
 	all, less := onNodes("pvc-1", places, 0), onNodes("pvc-2", slices.Concat(places[:1234], places[1235:]), 0)
-	before, err := chunks.encode(&less)
+	before, err := codec.encode(&less)
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := chunks.encode(&all)
+	after, err := codec.encode(&all)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +184,7 @@ func TestJoiningNodeChangesOneChunk(t *testing.T) {
 func TestWrongChunksAreRefused(t *testing.T) {
 	places := nodes(1200)
 	e := onNodes("pvc-1", places, 100)
-	stored, err := newChunks("log-topology").encode(&e)
+	stored, err := newCodec("log-topology").encode(&e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +192,7 @@ func TestWrongChunksAreRefused(t *testing.T) {
 	read := func(change func(map[string]string)) error {
 		values := maps.Clone(stored.refers)
 		change(values)
-		_, err := newChunks("log-topology").decode(stored.value, nil, func(hash string) (string, bool) {
+		_, err := newCodec("log-topology").decode(stored.value, nil, func(hash string) (string, bool) {
 			value, found := values[hash]
 			return value, found
 		})
@@ -228,63 +204,33 @@ func TestWrongChunksAreRefused(t *testing.T) {
 	for name, change := range map[string]func(map[string]string){
 		"one is missing":     func(v map[string]string) { delete(v, hashes[0]) },
 		"they are exchanged": func(v map[string]string) { v[hashes[0]] = v[hashes[1]] },
-		"no base64":          func(v map[string]string) { v[hashes[0]] = compressed + "?" },
-		"no deflate":         func(v map[string]string) { v[hashes[0]] = compressed + "AAAA" },
+		"no base64":          func(v map[string]string) { v[hashes[0]] = "deflate:?" },
+		"no deflate":         func(v map[string]string) { v[hashes[0]] = "deflate:AAAA" },
 		"no JSON":            func(v map[string]string) { v[hashes[0]] = "x" },
 		"a short column":     func(v map[string]string) { v[hashes[0]] = `{"count":2,"columns":{"a":["1","2"],"b":["1"]}}` },
 		"a long column":      func(v map[string]string) { v[hashes[0]] = `{"count":1,"columns":{"a":["1","2"]}}` },
 		"a negative count":   func(v map[string]string) { v[hashes[0]] = `{"count":-1}` },
 		"a huge count":       func(v map[string]string) { v[hashes[0]] = `{"count":1000000000}` },
 		"a bomb": func(v map[string]string) {
-			v[hashes[0]] = compress([]byte(strings.Repeat("x", maxValue+1)))
+			v[hashes[0]] = chunks.Compress([]byte(strings.Repeat("x", 16<<20+1)))
 		},
 	} {
 		if err := read(change); !errors.Is(err, ErrDecode) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for name, run := range map[string]storedRun{
-		"beyond the list": {From: 1190, Count: 11}, "before it": {From: -1, Count: 1}, "backwards": {Count: -1},
-		"an overflow": {From: 1 << 62, Count: 1 << 62},
-	} {
-		s := &storedRequirement{Chunks: nil, Preferred: []storedRun{run}}
-		if _, err := newChunks("log-topology").load(s, noChunk, map[string]string{}); err == nil {
-			t.Errorf("%s: it is read", name)
-		}
-	}
-}
-
-// FuzzColumns checks that no JSON panics, and that decoded topologies survive another round trip.
-func FuzzColumns(f *testing.F) {
-	f.Add(`{"count":2,"columns":{"zone":["a",null],"node":["1","2"]}}`)
-	f.Add(`{"count":-1,"columns":{"zone":[]}}`)
-	f.Fuzz(func(t *testing.T, value string) {
-		var stored storedChunk
-		if json.Unmarshal([]byte(value), &stored) != nil {
-			return
-		}
-		once, err := stored.topologies()
-		if err != nil {
-			return
-		}
-		again, err := columnsOf(once).topologies()
-		if err != nil || !sameRequirement(&csi.TopologyRequirement{Requisite: once},
-			&csi.TopologyRequirement{Requisite: again}) {
-			t.Errorf("%v becomes %v, %v", once, again, err)
-		}
-	})
 }
 
 // TestRoomAtAnySizeOfCluster checks that the log has room for more volumes than workers with a segment for each node.
 func TestRoomAtAnySizeOfCluster(t *testing.T) {
 	const workers = 100
 	for _, count := range []int{3, 100, 1000, 5000} {
-		places, chunks := nodes(count), newChunks("log-topology")
+		places, codec := nodes(count), newCodec("log-topology")
 		shards := map[int]*shard{}
 		own := meta{Version: 1, Driver: driver, Epoch: 5, Process: "p"}
 		first, n, last := 0, 0, error(nil)
 		e := onNodes("pvc-00000000-6f0e-4a55-9c5e-2f2d6f7b8a01", places, count/2)
-		stored, err := chunks.encode(&e)
+		stored, err := codec.encode(&e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -315,11 +261,11 @@ func TestRoomAtAnySizeOfCluster(t *testing.T) {
 func BenchmarkEncode(b *testing.B) {
 	for _, count := range []int{3, 100, 1000, 5000} {
 		b.Run(fmt.Sprint(count), func(b *testing.B) {
-			e, chunks := onNodes("pvc-1", nodes(count), 0), newChunks("log-topology")
+			e, codec := onNodes("pvc-1", nodes(count), 0), newCodec("log-topology")
 			places := nodes(count)
 			e.Requests[0].Create.AccessibilityRequirements.Preferred = slices.Concat(places[count/2:], places[:count/2])
 			for b.Loop() {
-				if _, err := chunks.encode(&e); err != nil {
+				if _, err := codec.encode(&e); err != nil {
 					b.Fatal(err)
 				}
 			}

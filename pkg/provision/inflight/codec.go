@@ -16,10 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight/internal/chunks"
 )
 
 // entryVersion is the version of an entry's bytes. A change that an earlier program would misread needs a new version.
 const entryVersion = 1
+
+// ownOnly ends the error about an entry that exceeds a limit of Locate.
+const ownOnly = "which only the csi-reclaimer of this log reads"
 
 // maxRequests is the maximum number of requests of an entry: the first one, and one for another node.
 const maxRequests = 2
@@ -53,7 +58,7 @@ type (
 	storedRequest struct {
 		Node          string               `json:"node,omitempty"`
 		Create        json.RawMessage      `json:"create"` // protojson, without accessibility_requirements
-		Accessibility *storedRequirement   `json:"accessibility,omitempty"`
+		Accessibility *chunks.Requirement  `json:"accessibility,omitempty"`
 		Secret        *v1.SecretReference  `json:"secret,omitempty"`
 		Source        *storedSource        `json:"source,omitempty"`
 		DriverVersion string               `json:"driverVersion,omitempty"`
@@ -64,6 +69,12 @@ type (
 		Migrated      bool                 `json:"migrated,omitempty"`
 	}
 )
+
+// codec encodes and decodes the entries of a log.
+type codec struct{ *chunks.Cache }
+
+// newCodec returns the codec of a log whose chunks are in this Lease.
+func newCodec(lease string) codec { return codec{chunks.New(lease)} }
 
 // coded is an entry and its stored form.
 type coded struct {
@@ -83,7 +94,7 @@ func (c coded) weight() int { return max(len(c.value), c.content/inflation) }
 // includes the entry that decode returns for it, which shares no memory with e and has Begun truncated to seconds.
 //
 // The error wraps ErrInvalid for an entry that is incomplete, holds a secret, or differs from the decoded one.
-func (c *chunks) encode(e *Entry) (coded, error) {
+func (c codec) encode(e *Entry) (coded, error) {
 	whole := *e
 	whole.Begun = e.Begun.UTC().Truncate(time.Second)
 	value, refers, err := c.marshal(&whole)
@@ -103,7 +114,7 @@ func (c *chunks) encode(e *Entry) (coded, error) {
 	return back, nil
 }
 
-func (c *chunks) marshal(e *Entry) (value string, refers map[string]string, _ error) {
+func (c codec) marshal(e *Entry) (value string, refers map[string]string, _ error) {
 	if err := validate(e); err != nil {
 		return "", nil, err
 	}
@@ -112,7 +123,7 @@ func (c *chunks) marshal(e *Entry) (value string, refers map[string]string, _ er
 		Discarding: e.Discarding}
 	for i := range e.Requests {
 		r := &e.Requests[i]
-		accessibility, err := c.store(r.Create.GetAccessibilityRequirements(), refers)
+		accessibility, err := c.Store(r.Create.GetAccessibilityRequirements(), refers)
 		if err != nil {
 			return "", nil, err
 		}
@@ -133,7 +144,7 @@ func (c *chunks) marshal(e *Entry) (value string, refers map[string]string, _ er
 	if err := encoder.Encode(s); err != nil {
 		return "", nil, err
 	}
-	return compress(bytes.TrimSuffix(buffer.Bytes(), []byte("\n"))), refers, nil
+	return chunks.Compress(bytes.TrimSuffix(buffer.Bytes(), []byte("\n"))), refers, nil
 }
 
 // withoutTopologies returns a copy of the request without topologies, which shares all other fields.
@@ -150,9 +161,9 @@ func withoutTopologies(r *csi.CreateVolumeRequest) *csi.CreateVolumeRequest {
 	return rest
 }
 
-// decode parses the entry from an annotation's value, with left as decompress takes it. chunk returns the value of a
+// decode parses the entry from an annotation's value, with left as content takes it. chunk returns the value of a
 // chunk by its hash. Unknown fields are an error, because the request would be another one without them.
-func (c *chunks) decode(value string, left *int, chunk func(hash string) (string, bool)) (coded, error) {
+func (c codec) decode(value string, left *int, chunk func(hash string) (string, bool)) (coded, error) {
 	s, err := unmarshal(value, left)
 	if err != nil {
 		return coded{}, fmt.Errorf("%w: %w", ErrDecode, err)
@@ -173,7 +184,7 @@ func (c *chunks) decode(value string, left *int, chunk func(hash string) (string
 }
 
 func unmarshal(value string, left *int) (*storedEntry, error) {
-	text, err := decompress(value, left)
+	text, err := content(value, left)
 	if err != nil {
 		return nil, err
 	}
@@ -201,6 +212,21 @@ func unmarshal(value string, left *int) (*storedEntry, error) {
 	return s, nil
 }
 
+// content returns the decompressed value of an annotation, and takes its bytes from left, even if it fails. A nil left
+// is for the values of the process' own log.
+func content(value string, left *int) ([]byte, error) {
+	if left == nil {
+		return chunks.Content(value)
+	}
+	limit := *left
+	text, err := chunks.Decompress(value, limit)
+	*left = max(0, limit-len(text))
+	if err == nil && len(text) > limit {
+		err = fmt.Errorf("the entries up to it have more than %d bytes before compression, %s", maxContent, ownOnly)
+	}
+	return text, err
+}
+
 // hashesOf returns the hashes of the chunks that an entry's annotation refers to.
 func hashesOf(value string) (hashes []string, _ error) {
 	s, err := unmarshal(value, nil)
@@ -216,7 +242,7 @@ func hashesOf(value string) (hashes []string, _ error) {
 }
 
 // request decodes a stored request, and adds the chunks that it refers to to refers.
-func (c *chunks) request(r *storedRequest, chunk func(hash string) (string, bool),
+func (c codec) request(r *storedRequest, chunk func(hash string) (string, bool),
 	refers map[string]string) (Request, error) {
 	request := Request{
 		Node: r.Node, Create: &csi.CreateVolumeRequest{}, Secret: r.Secret, Source: (*Source)(r.Source),
@@ -227,7 +253,7 @@ func (c *chunks) request(r *storedRequest, chunk func(hash string) (string, bool
 		return Request{}, err
 	}
 	if r.Accessibility != nil {
-		accessibility, err := c.load(r.Accessibility, chunk, refers)
+		accessibility, err := c.Load(r.Accessibility, chunk, refers)
 		if err != nil {
 			return Request{}, err
 		}
@@ -280,7 +306,7 @@ func equal(a, b *Entry) bool {
 	}
 	for i := range a.Requests {
 		x, y := a.Requests[i], b.Requests[i]
-		if !sameRequirement(x.Create.GetAccessibilityRequirements(), y.Create.GetAccessibilityRequirements()) ||
+		if !chunks.Same(x.Create.GetAccessibilityRequirements(), y.Create.GetAccessibilityRequirements()) ||
 			!proto.Equal(withoutTopologies(x.Create), withoutTopologies(y.Create)) {
 			return false
 		}

@@ -87,7 +87,7 @@ func fullEntry() Entry {
 func TestEncodeGoldenRoundTrip(t *testing.T) {
 	for name, e := range map[string]Entry{"full": fullEntry(), "least": entry("pvc-1")} {
 		t.Run(name, func(t *testing.T) {
-			stored, err := newChunks("log-topology").encode(&e)
+			stored, err := newCodec("log-topology").encode(&e)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -118,7 +118,7 @@ func TestEncodeGoldenRoundTrip(t *testing.T) {
 // plain returns the decompressed value of an annotation.
 func plain(t *testing.T, value string) string {
 	t.Helper()
-	text, err := decompress(value, nil)
+	text, err := content(value, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestFullEntryHasEveryField(t *testing.T) {
 
 func TestEncodeCopiesTheEntry(t *testing.T) {
 	e := fullEntry()
-	stored, err := newChunks("log-topology").encode(&e)
+	stored, err := newCodec("log-topology").encode(&e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestEncodeRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := fullEntry()
 			change(&e)
-			if stored, err := newChunks("log-topology").encode(&e); !errors.Is(err, ErrInvalid) {
+			if stored, err := newCodec("log-topology").encode(&e); !errors.Is(err, ErrInvalid) {
 				t.Errorf("got %q, %v, want ErrInvalid", stored.value, err)
 			}
 		})
@@ -187,7 +187,7 @@ func TestEncodeRefuses(t *testing.T) {
 
 func TestDecodeRefuses(t *testing.T) {
 	full := fullEntry()
-	stored, err := newChunks("log-topology").encode(&full)
+	stored, err := newCodec("log-topology").encode(&full)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"an empty request":          {`{"version":1,"volume":"a","claim":{"namespace":"a","name":"a","uid":"a"},"epoch":1,"requests":[{}]}`, ErrDecode},
 	} {
 		t.Run(name, func(t *testing.T) {
-			one, err := newChunks("log-topology").decode(test.value, nil, noChunk)
+			one, err := newCodec("log-topology").decode(test.value, nil, noChunk)
 			if e := one.entry; e != nil || !errors.Is(err, test.want) || !errors.Is(err, ErrDecode) {
 				t.Errorf("got %v, %v, want %v", e, err, test.want)
 			}
@@ -230,7 +230,7 @@ func TestDecodeRefuses(t *testing.T) {
 // FuzzDecode checks that no bytes panic, and that an accepted entry survives another round trip.
 func FuzzDecode(f *testing.F) {
 	for _, e := range []Entry{fullEntry(), entry("pvc-1")} {
-		stored, err := newChunks("log-topology").encode(&e)
+		stored, err := newCodec("log-topology").encode(&e)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -238,7 +238,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add(`{"version":1}`)
 	f.Fuzz(func(t *testing.T, value string) {
-		c := newChunks("log-topology")
+		c := newCodec("log-topology")
 		one, err := c.decode(value, nil, noChunk)
 		if err != nil {
 			return

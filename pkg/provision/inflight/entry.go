@@ -1,11 +1,17 @@
 package inflight
 
 import (
+	"fmt"
+	"hash/fnv"
+	"regexp"
+	"slices"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Entry is one volume whose CreateVolume may have been called and whose outcome is not settled. It suffices to repeat
@@ -62,4 +68,84 @@ type Source struct {
 	// Kind is PersistentVolumeClaim or VolumeSnapshot.
 	Kind, Namespace, Name string
 	UID                   types.UID
+}
+
+// SourceInFlight returns whether an entry has a volume that is created from a source, and the problem if a part of the
+// log cannot be read, which may have such an entry. The source's UID does not count. An entry counts from its Put until
+// its removal is confirmed, because the next process repeats the request of an entry that is stored. The state is
+// unknown before TakeOver, after another process took over, and after Run.
+func (l *Log) SourceInFlight(of Source) (state volume.InFlight, problem string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return volume.InFlightUnknown, ""
+	}
+	for _, s := range l.shards {
+		for it := range s.mayHave {
+			if it.entry.isFrom(of) {
+				return volume.InFlightOpen, ""
+			}
+		}
+	}
+	for _, p := range l.problems() {
+		if p.HidesEntries() {
+			return volume.InFlightUnreadable, p.String()
+		}
+	}
+	return volume.InFlightSettled, ""
+}
+
+func (e *Entry) isFrom(of Source) bool {
+	return slices.ContainsFunc(e.Requests, func(r Request) bool {
+		return r.Source != nil && r.Source.Kind == of.Kind && r.Source.Namespace == of.Namespace && r.Source.Name == of.Name
+	})
+}
+
+// ApartName returns the name of the PersistentVolume for this node's volume if another node's PersistentVolume already
+// has the volume's own name.
+func ApartName(volume, node string) string {
+	hash := fnv.New32a()
+	hash.Write([]byte(node)) // never fails (hash.Hash)
+	return fmt.Sprintf("%s-apart-%08x", volume, hash.Sum32())
+}
+
+var apart = regexp.MustCompile(`-apart-[0-9a-f]{8}$`)
+
+// volumeOfPV returns the name of the volume of a PersistentVolume.
+func volumeOfPV(pv string) string { return apart.ReplaceAllString(pv, "") }
+
+// State is the known state of a volume's entry, where the zero value is Unknown.
+type State uint8
+
+const (
+	// Unknown means that TakeOver has not succeeded, another process has taken over, or Run has ended.
+	Unknown State = iota
+	// Absent means that the log has no entry of that name.
+	Absent
+	// Open means that the entry is stored.
+	Open
+	// Adding means that a Put of the entry is not confirmed yet; the entry may be stored.
+	Adding
+	// Removing means that a removal is not confirmed yet; the entry may still be stored.
+	Removing
+	// Unreadable means that the entry's bytes cannot be read, or that its shard is read-only.
+	Unreadable
+)
+
+// String returns the name of the state.
+func (s State) String() string {
+	switch s {
+	case Absent:
+		return "Absent"
+	case Open:
+		return "Open"
+	case Adding:
+		return "Adding"
+	case Removing:
+		return "Removing"
+	case Unreadable:
+		return "Unreadable"
+	default:
+		return "Unknown"
+	}
 }

@@ -13,6 +13,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight/internal/chunks"
 )
 
 // forged returns a Lease as anybody can write it who may create Leases. It is the log of one shard, with so many
@@ -29,13 +31,13 @@ func forged(t *testing.T, name string, entries, padding int) coordinationv1.Leas
 	}
 	for i := range entries {
 		e := entry(fmt.Sprintf("pvc-%03d", i))
-		stored, err := newChunks("").encode(&e)
+		stored, err := newCodec("").encode(&e)
 		if err != nil {
 			t.Fatal(err)
 		}
 		text := strings.Replace(plain(t, stored.value), `"persistentVolume":{"metadata":{`,
 			`"persistentVolume":{"metadata":{"annotations":`+string(pad)+`,`, 1)
-		lease.Annotations[annotationKey(e.Volume)] = compress([]byte(text))
+		lease.Annotations[annotationKey(e.Volume)] = chunks.Compress([]byte(text))
 	}
 	if n := size(lease.Annotations); n > 256<<10 {
 		t.Fatalf("the API server refuses %d bytes", n)
@@ -83,17 +85,17 @@ func TestDecompressTakesBytesOfFailures(t *testing.T) {
 	left := maxContent
 	take := func(value string, want int) {
 		t.Helper()
-		if _, err := decompress(value, &left); left != want || (err == nil) != (want > 0) {
+		if _, err := content(value, &left); left != want || (err == nil) != (want > 0) {
 			t.Errorf("%d bytes are left, %v; want %d", left, err, want)
 		}
 	}
-	take(compress([]byte(strings.Repeat("x", maxContent-1000))), 1000)
+	take(chunks.Compress([]byte(strings.Repeat("x", maxContent-1000))), 1000)
 	take(strings.Repeat("x", 999), 1)
 	take("xx", 0)
 	take("x", 0)
 	left = maxContent
-	whole := compress([]byte(strings.Repeat(noise("cut", 1000), 10)))
-	if _, err := decompress(whole[:len(whole)-200], &left); err == nil || left == maxContent {
+	whole := chunks.Compress([]byte(strings.Repeat(noise("cut", 1000), 10)))
+	if _, err := content(whole[:len(whole)-200], &left); err == nil || left == maxContent {
 		t.Errorf("a value that ends early: %d bytes are left, %v", left, err)
 	}
 }
@@ -147,7 +149,7 @@ func TestForgedEntryOfManyValues(t *testing.T) {
 			`]}}}]}`},
 	} {
 		lease := forged(t, "a-0", 0, 0)
-		lease.Annotations[entryPrefix+"v"] = compress([]byte(text[0] + strings.Repeat("{},", maxContent/4) + "{}" + text[1]))
+		lease.Annotations[entryPrefix+"v"] = chunks.Compress([]byte(text[0] + strings.Repeat("{},", maxContent/4) + "{}" + text[1]))
 		entries, problems := Locate([]coordinationv1.Lease{lease}, nil)
 		if len(entries) > 0 || len(problems) != 1 || !strings.Contains(problems[0].String(), "values") {
 			t.Errorf("%s: %d entries, problems %v", name, len(entries), problems)
@@ -160,7 +162,7 @@ func TestForgedEntryOfManyValues(t *testing.T) {
 		r.Preferred = append(r.Preferred, r.Requisite[i*7%len(r.Requisite)])
 	}
 	scattered.Requests = append(scattered.Requests, scattered.Requests[0])
-	stored, err := newChunks("").encode(&scattered)
+	stored, err := newCodec("").encode(&scattered)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,14 +176,14 @@ func TestForgedEntryOfManyValues(t *testing.T) {
 func TestLocateReadsNoChunks(t *testing.T) {
 	t.Parallel()
 	lease, e := forged(t, "a-0", 0, 0), onNodes("pvc-1", nodes(100), 0)
-	stored, err := newChunks("").encode(&e)
+	stored, err := newCodec("").encode(&e)
 	if err != nil {
 		t.Fatal(err)
 	}
 	lease.Annotations[annotationKey(e.Volume)] = stored.value
 	topology := forged(t, "a"+topologySuffix, 0, 0)
 	for hash := range stored.refers {
-		topology.Annotations[chunkPrefix+hash] = compress([]byte(strings.Repeat("x", maxContent)))
+		topology.Annotations[chunkPrefix+hash] = chunks.Compress([]byte(strings.Repeat("x", maxContent)))
 	}
 	located, problems := Locate([]coordinationv1.Lease{lease, topology}, nil)
 	if len(located) != 1 || located[0].Requests[0].Create.GetAccessibilityRequirements() != nil {
@@ -235,7 +237,7 @@ func TestLargestRequestFits(t *testing.T) {
 	s := newShard(2, shardName(2))
 	put := func(e Entry) {
 		t.Helper()
-		stored, err := newChunks("").encode(&e)
+		stored, err := newCodec("").encode(&e)
 		if err == nil {
 			_, err = s.put(annotationKey(e.Volume), stored, own)
 		}
@@ -264,7 +266,7 @@ func TestEntryBeyondContentIsTooLarge(t *testing.T) {
 	put := func(volume, owner string, padding int) error {
 		e := padded(volume, padding)
 		e.Claim.Namespace, e.Requests[0].PV.Spec.StorageClassName = owner, owner
-		stored, err := newChunks("").encode(&e)
+		stored, err := newCodec("").encode(&e)
 		if err == nil {
 			_, err = s.put(annotationKey(volume), stored, own)
 		}

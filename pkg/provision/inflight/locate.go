@@ -1,14 +1,23 @@
 package inflight
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight/internal/chunks"
 )
 
 // Location is the place at which an entry is stored.
@@ -96,7 +105,7 @@ func Locate(leases []coordinationv1.Lease, asked func(driver string) bool) ([]Lo
 			}
 		}
 		topology, left := topologyOf(leaseName(lease)), maxContent
-		for _, problem := range v.read(number, &chunks{lease: topology}, topologies[topology], &left, add) {
+		for _, problem := range v.read(number, codec{chunks.WithoutUse(topology)}, topologies[topology], &left, add) {
 			problems = append(problems, LocatedProblem{problem, v.meta.Driver})
 		}
 	}
@@ -116,3 +125,162 @@ func shown(e *Entry) Entry {
 	}
 	return less
 }
+
+// Belonging classifies the log of a Lease from the view of a process with its own log, where the zero value means
+// unknown.
+type Belonging string
+
+const (
+	// BelongsUnknown means that the Lease does not name the driver of its log.
+	BelongsUnknown Belonging = ""
+	// BelongsHere means that the Lease is a shard of the process' own log.
+	BelongsHere Belonging = "Here"
+	// BelongsToAnotherDriver means that the Lease is of another driver's log.
+	BelongsToAnotherDriver Belonging = "AnotherDriver"
+	// BelongsToAnotherNode means that the process has the log of one node, and the Lease is of another log of the driver,
+	// which another process reads.
+	BelongsToAnotherNode Belonging = "AnotherNode"
+	// BelongsElsewhere means that the Lease is of the same driver, but of a log that the process does not read.
+	BelongsElsewhere Belonging = "Elsewhere"
+)
+
+// belonging is a pure function that classifies the Lease of this driver and name.
+func (c Config) belonging(driver string, lease types.NamespacedName) Belonging {
+	number, named := strings.CutPrefix(lease.Name, c.Name+"-")
+	named = named && len(number) == 1
+	switch {
+	case driver == "":
+		return BelongsUnknown
+	case driver != c.Driver:
+		return BelongsToAnotherDriver
+	case named && lease.Namespace == c.Namespace:
+		return BelongsHere
+	case !named && c.Shards == 1:
+		return BelongsToAnotherNode
+	}
+	return BelongsElsewhere
+}
+
+// Stray is a Lease with entries of the same driver in a log that the process does not read.
+type Stray struct {
+	Lease types.NamespacedName
+	// Entries counts the readable and unreadable entries that are not settled.
+	Entries int
+	// Err is set if the whole Lease cannot be read.
+	Err error
+}
+
+// FindStrays lists the Leases of all namespaces and returns the ones that hold entries of this driver and belong
+// elsewhere, and whose entries Stats then counts. In a log of one node it looks for that Lease's name only, because
+// every node looks for its own. FindStrays never settles an entry that it finds.
+func (l *Log) FindStrays(ctx context.Context) ([]Stray, error) {
+	options := metav1.ListOptions{LabelSelector: LabelLog + "=true"}
+	if l.cfg.Shards == 1 {
+		options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, l.cfg.shard(0)).String()
+	}
+	leases, err := kube.ListAll(ctx, l.cfg.Leases.Leases(metav1.NamespaceAll).List, options,
+		func(o *coordinationv1.Lease) coordinationv1.Lease { return *o })
+	if err != nil {
+		return nil, fmt.Errorf("list the Leases of in-flight logs: %w", err)
+	}
+	strays, entries := l.cfg.strays(leases), 0
+	for _, stray := range strays {
+		entries += stray.Entries
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stats.Elsewhere = entries
+	return strays, nil
+}
+
+// strays filters Leases, as listed by LabelLog, by entries of the driver that belong elsewhere.
+func (c Config) strays(leases []coordinationv1.Lease) []Stray {
+	var strays []Stray
+	for i := range leases {
+		lease := &leases[i]
+		v := look(lease, "")
+		name := types.NamespacedName{Namespace: lease.Namespace, Name: lease.Name}
+		entries := v.entries()
+		maps.DeleteFunc(entries, func(key, _ string) bool { return v.settles(key) })
+		if n := len(entries); n > 0 && c.belonging(v.meta.Driver, name) == BelongsElsewhere {
+			strays = append(strays, Stray{Lease: name, Entries: n, Err: v.err})
+		}
+	}
+	return strays
+}
+
+// Causes of a read-only shard or an unreadable entry. The Err of a [Problem] wraps one of them.
+var (
+	// ErrCopy means that the Lease is a copy of the object that the log was written to.
+	ErrCopy = errors.New("a copy of another Lease (restored from a backup, or applied again): check it and delete it")
+	// ErrForeign means that the Lease is no shard of this driver's log.
+	ErrForeign = errors.New("not a Lease of this driver's in-flight log")
+	// ErrVersion means that the writer used a format version that this program does not know.
+	ErrVersion = errors.New("written by a version that is not known here")
+	// ErrDecode means that the bytes of the entry cannot be decoded.
+	ErrDecode = errors.New("the entry cannot be read")
+	// ErrMisplaced means that the annotation or the Lease belongs to another volume.
+	ErrMisplaced = errors.New("the entry is not where its volume's entry belongs")
+	// ErrAppeared means that another program added the entry, or changed an unreadable one, while this process led; the
+	// next process reads it.
+	ErrAppeared = errors.New("another program added the entry; it is read after the next start")
+)
+
+// Ways out of a Lease that stops a release.
+const (
+	// ToSettle is for entries that can be read. Nothing finishes a forged one, and settle shows the claims first.
+	ToSettle = "look for each in the storage system and settle it (kubectl reclaim settle), even if its Lease is forged"
+	// IfForged is for a Lease that cannot be read, and that may not name its driver. The process of a log can run in
+	// another namespace than its log, or outside of the cluster.
+	IfForged = "it is forged, and can be deleted, if no csi-reclaimer ever had its log in the Lease's namespace: " +
+		"--leader-election-namespace, by default the pod's namespace, outside of a pod \"default\""
+)
+
+// Problem is a shard or an entry that cannot be used, and that the log keeps unchanged.
+type Problem struct {
+	// Lease is the namespace and name of the shard.
+	Lease string
+	// Annotation is the key of the entry, empty if the whole shard is affected.
+	Annotation string
+	// Volume is the name of the volume, as far as the key contains it, and empty if unknown.
+	Volume string
+	// Err is the cause and wraps ErrCopy, ErrForeign, ErrVersion, ErrDecode, ErrMisplaced or ErrAppeared.
+	Err error
+	// shards is the number of shards of the log, 0 if the shard does not record it.
+	shards int
+}
+
+// Of reports whether the unreadable content may concern the volume of the PV with this name, being either the volume's
+// entry or its shard. A Lease whose name is not a shard's may concern any volume. The Lease of the chunks concerns
+// none, because an entry that lacks a chunk is a problem of its own.
+func (p Problem) Of(pv string) bool {
+	if p.Annotation != "" {
+		return p.Annotation == annotationKey(pv) || p.Annotation == annotationKey(volumeOfPV(pv))
+	}
+	number, named := shardNumber(p.Lease)
+	if p.shards == 0 && number == 0 {
+		return true // it may be the only shard
+	}
+	shards := cmp.Or(p.shards, Shards)
+	return !named || number == shardOf(pv, shards) || number == shardOf(volumeOfPV(pv), shards)
+}
+
+// OfShard reports whether a whole shard is unreadable, which may have the entry of a volume with any name.
+func (p Problem) OfShard() bool {
+	number, _ := shardNumber(p.Lease)
+	return p.Annotation == "" && number != topologyNumber
+}
+
+// HidesEntries reports whether the unreadable content may have entries. The Lease of the chunks has none, and an entry
+// that lacks a chunk is a problem of its own.
+func (p Problem) HidesEntries() bool { return p.Annotation != "" || p.OfShard() }
+
+// String formats the problem as one line.
+func (p Problem) String() string {
+	if p.Annotation == "" {
+		return fmt.Sprintf("Lease %s: %v", p.Lease, p.Err)
+	}
+	return fmt.Sprintf("Lease %s, annotation %s: %v", p.Lease, p.Annotation, p.Err)
+}
+
+func leaseName(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }

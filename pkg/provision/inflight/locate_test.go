@@ -19,7 +19,7 @@ func TestLocate(t *testing.T) {
 		l := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid,
 			Annotations: map[string]string{annMeta: m.String()}}}
 		for _, e := range entries {
-			stored, err := newChunks("log-topology").encode(e)
+			stored, err := newCodec("log-topology").encode(e)
 			if err != nil {
 				t.Fatal(err)
 			}

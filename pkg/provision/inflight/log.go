@@ -3,6 +3,7 @@ package inflight
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,41 +18,41 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// State is the known state of a volume's entry, where the zero value is Unknown.
-type State uint8
-
-const (
-	// Unknown means that TakeOver has not succeeded, another process has taken over, or Run has ended.
-	Unknown State = iota
-	// Absent means that the log has no entry of that name.
-	Absent
-	// Open means that the entry is stored.
-	Open
-	// Adding means that a Put of the entry is not confirmed yet; the entry may be stored.
-	Adding
-	// Removing means that a removal is not confirmed yet; the entry may still be stored.
-	Removing
-	// Unreadable means that the entry's bytes cannot be read, or that its shard is read-only.
-	Unreadable
+// Errors of a Log, for errors.Is.
+var (
+	// ErrSuperseded means that another process wrote a higher epoch, so this Log never writes again. The entry of a Put
+	// that failed with it may or may not be stored.
+	ErrSuperseded = errors.New("another process took the in-flight log over")
+	// ErrForbidden means that the API server denies reads or writes of the Leases, and wraps its error.
+	ErrForbidden = errors.New("the in-flight log's Leases may not be read or written")
+	// ErrUnconfirmed means that the entry may or may not be stored.
+	ErrUnconfirmed = errors.New("it is not known whether the entry is stored in the in-flight log")
+	// ErrFull means that the shard of that name, or the Lease of the topologies, has no room, and that no change was made.
+	ErrFull = errors.New("the in-flight log is full")
+	// ErrShare means that the entry's namespace or StorageClass has used up its share of the shard, and that no change was
+	// made.
+	ErrShare = errors.New("the share of the in-flight log is used up")
+	// ErrTooLarge means that even an empty Lease has no room for the entry or for its topologies, and that no change was
+	// made.
+	ErrTooLarge = errors.New("the request is too large for the in-flight log")
+	// ErrUnreadable means that the stored bytes for that name cannot be read, or that its shard is read-only. See
+	// [Log.Problems].
+	ErrUnreadable = errors.New("the entry of the in-flight log for that name cannot be read")
+	// ErrSettled means that an operator settled the entry, which is removed from the log.
+	ErrSettled = errors.New("an operator settled the entry of the in-flight log")
+	// ErrAbsent means that the log has no such entry.
+	ErrAbsent = errors.New("the in-flight log has no entry of that name")
+	// ErrNoShard means that the Lease for that name does not exist and Config.CreateMissing is false.
+	ErrNoShard = errors.New("the in-flight log's Lease for that name does not exist")
+	// ErrLeaseEnded means that the leader election's lease has ended, without which the log sends no writes.
+	ErrLeaseEnded = errors.New("the lease ended")
+	// ErrNotReady means that TakeOver has not succeeded.
+	ErrNotReady = errors.New("the in-flight log was not taken over")
+	// ErrStopped means that Run has ended.
+	ErrStopped = errors.New("the in-flight log was stopped")
+	// ErrInvalid means that the entry is incomplete, or would not be decoded to an equal one.
+	ErrInvalid = errors.New("invalid entry")
 )
-
-// String returns the name of the state.
-func (s State) String() string {
-	switch s {
-	case Absent:
-		return "Absent"
-	case Open:
-		return "Open"
-	case Adding:
-		return "Adding"
-	case Removing:
-		return "Removing"
-	case Unreadable:
-		return "Unreadable"
-	default:
-		return "Unknown"
-	}
-}
 
 // Stats are the figures of the log's metrics.
 type Stats struct {
@@ -74,7 +75,7 @@ type Stats struct {
 type Log struct {
 	cfg    Config
 	leases coordinationv1client.LeaseInterface
-	chunks *chunks
+	codec  codec
 
 	mu     sync.Mutex // guards all fields below, and those of the shards
 	follow []func(volume string)
@@ -98,7 +99,7 @@ func New(cfg Config) (*Log, error) {
 	cfg = cfg.withDefaults()
 	l := &Log{
 		cfg: cfg, leases: cfg.Leases.Leases(cfg.Namespace), err: ErrNotReady,
-		chunks:   newChunks(cfg.Namespace + "/" + cfg.topology()),
+		codec:    newCodec(cfg.Namespace + "/" + cfg.topology()),
 		topology: newShard(topologyNumber, cfg.topology()),
 		own:      meta{Version: metaVersion, Driver: cfg.Driver, Identity: cfg.Identity},
 	}
@@ -182,7 +183,7 @@ func (l *Log) enqueue(ctx context.Context, e Entry) (*item, error) {
 		case e.Begun.IsZero():
 			e.Begun = l.cfg.Clock.Now()
 		}
-		stored, err := l.chunks.encode(&e) // slow, so it runs without the lock
+		stored, err := l.codec.encode(&e) // slow, so it runs without the lock
 		if err != nil {
 			return nil, err
 		}

@@ -244,7 +244,7 @@ func TestLogKeepsItsNumberOfShards(t *testing.T) {
 func TestDecodeKnowsTheNumberOfShards(t *testing.T) {
 	volume := volumes(5, 1)[0]
 	e := entry(volume)
-	stored, err := newChunks("log-topology").encode(&e)
+	stored, err := newCodec("log-topology").encode(&e)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func leaseOf(m meta, uid types.UID, entries ...string) *coordinationv1.Lease {
 	}}
 	for _, volume := range entries {
 		e := entry(volume)
-		stored, err := newChunks("log-topology").encode(&e)
+		stored, err := newCodec("log-topology").encode(&e)
 		if err != nil {
 			panic(err)
 		}

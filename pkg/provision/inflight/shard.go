@@ -1,6 +1,7 @@
 package inflight
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -30,6 +32,8 @@ const (
 	labelBackup = "velero.io/exclude-from-backup"
 	// annMeta is the annotation with the shard's metadata.
 	annMeta = "csi-reclaimer.io/in-flight-log"
+	// chunkPrefix begins the key of each chunk. The name part is a hash of the chunk's content.
+	chunkPrefix = "topology.csi-reclaimer.io/"
 	// entryPrefix begins the key of each entry.
 	entryPrefix = "in-flight.csi-reclaimer.io/"
 	// settlePrefix begins the key of an annotation that settles an entry, and whose name part is the entry's.
@@ -87,12 +91,7 @@ type meta struct {
 // ledBy reports whether the process of own wrote the metadata during the same take-over.
 func (m meta) ledBy(own meta) bool { return m.Process == own.Process && m.Epoch == own.Epoch }
 
-func (m meta) shards() int {
-	if m.Shards == 0 {
-		return Shards
-	}
-	return m.Shards
-}
+func (m meta) shards() int { return cmp.Or(m.Shards, Shards) }
 
 // shardsNoted returns the number that a log with so many shards records in its metadata.
 func shardsNoted(shards int) int {
@@ -208,7 +207,7 @@ func look(lease *coordinationv1.Lease, driver string) view {
 // read decodes the entries of the shard with this number that is not read-only, and calls take for each by key. If left
 // is not nil, entries after the first so many bytes before compression are problems. topology is the Lease with the
 // log's chunks, and may itself be read-only, because the hash proves the content of a chunk.
-func (v view) read(number int, c *chunks, topology view, left *int,
+func (v view) read(number int, c codec, topology view, left *int,
 	take func(key string, one coded)) (problems []Problem) {
 	stored := v.entries()
 	for _, key := range slices.Sorted(maps.Keys(stored)) {
@@ -223,7 +222,7 @@ func (v view) read(number int, c *chunks, topology view, left *int,
 }
 
 // decode decodes the entry of that key as read does.
-func (v view) decode(key string, number int, c *chunks, topology view, left *int) (coded, error) {
+func (v view) decode(key string, number int, c codec, topology view, left *int) (coded, error) {
 	one, err := c.decode(v.lease.Annotations[key], left, topology.chunk)
 	switch {
 	case err != nil:
@@ -243,4 +242,157 @@ func shardNumber(lease string) (int, bool) {
 	_, suffix, _ := strings.Cut(lease[max(0, strings.LastIndexByte(lease, '-')):], "-")
 	number, err := strconv.Atoi(suffix)
 	return number, err == nil && number < Shards
+}
+
+// An operator settles an entry by an annotation beside it. Its value is a hash of the bytes that the operator was
+// shown, so that an entry that changed since stays. The leader obeys the annotation at its next read of the Lease or at
+// its take-over, and removes it with its next write even if it settles no entry.
+
+// settleKey returns the key of the annotation that settles the entry of that key.
+func settleKey(key string) string { return settlePrefix + strings.TrimPrefix(key, entryPrefix) }
+
+// settleValue returns the value that settles an entry with exactly these stored bytes.
+func settleValue(stored string) string {
+	sum := sha256.Sum256([]byte(stored))
+	return hex.EncodeToString(sum[:16])
+}
+
+// settles reports whether an existing Lease settles the entry of that key in its stored form.
+func (v view) settles(key string) bool {
+	stored, there := v.lease.Annotations[key]
+	return there && v.lease.Annotations[settleKey(key)] == settleValue(stored)
+}
+
+// change lists the changes that others made to a shard.
+type change struct {
+	settled  []string // the keys of settled entries whose stored bytes equal the wanted ones
+	ignored  []string // the keys of settling annotations without such an entry
+	appeared []string // the keys of entries unknown to this process
+}
+
+// compare compares an existing Lease with the entries that are wanted, being removed (removing) or unreadable (kept),
+// all by key. It is a pure function, in which an entry that the Lease lacks is no change, because it is written again.
+func compare(v view, want map[string]string, removing, kept func(key string) bool) change {
+	var c change
+	for _, settle := range slices.Sorted(maps.Keys(v.with(settlePrefix))) {
+		key := entryPrefix + strings.TrimPrefix(settle, settlePrefix)
+		switch value, wanted := want[key]; {
+		case wanted && v.settles(key) && value == v.lease.Annotations[key]:
+			c.settled = append(c.settled, key)
+		case !removing(key):
+			c.ignored = append(c.ignored, settle)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(v.entries())) {
+		if _, wanted := want[key]; !wanted && !removing(key) && !kept(key) {
+			c.appeared = append(c.appeared, key)
+		}
+	}
+	return c
+}
+
+const (
+	// room is the size in bytes of a shard's annotations: the API server's limit less a margin for the annotations of
+	// others.
+	room = validation.TotalAnnotationSizeLimitB - 16<<10
+	// reserve is the part of the room that new entries leave to open ones. An open entry grows by a second request, or by
+	// the note that the volume is discarded.
+	reserve = room / 8
+	// notes is the part of the reserve that second requests leave to notes, of some 30 bytes an entry. No open request is
+	// repeated without its note.
+	notes = 8 << 10
+	// inflation is the number of bytes before compression for which an entry takes at least a byte of room. A StorageClass
+	// and a VolumeAttributesClass may have 256 KiB of parameters each. These fit twice, once for each request.
+	inflation = 8
+	// maxContent limits what Locate decompresses of the entries of a Lease, in bytes. Anyone who may create a Lease may
+	// forge one, and 256 KiB of DEFLATE can take 190 MiB of the reader's memory.
+	maxContent = inflation * validation.TotalAnnotationSizeLimitB
+	// maxValues limits the commas of an entry that Locate decodes, and thereby its values: an empty object in a list takes
+	// 3 bytes of text, but 100 bytes of memory. Without compression, a Lease has hardly room for more.
+	maxValues = validation.TotalAnnotationSizeLimitB / 4
+	// namespaceShare and classShare limit the bytes that the entries of one namespace and of one StorageClass take, for
+	// each byte that stays free. A single namespace can take half of the room for new entries, the next one half of the
+	// rest, and so on, so that a further namespace always has room. A class can take seven eighths, so that namespaces
+	// have shares even if all of them use one class.
+	namespaceShare, classShare = 1, 7
+)
+
+// admit returns an error if a shard has no room for the entry it, which is among the wanted ones. before is the entry
+// that it replaces, nil for none.
+func (s *shard) admit(it, before *item, own meta) error {
+	used := s.used(own)
+	if before != nil {
+		limit := room - notes
+		if len(it.entry.Requests) <= len(before.entry.Requests) {
+			used, limit = s.total(own), room // entries of an earlier version may weigh more than the room, and need notes too
+		}
+		if used > limit {
+			return fmt.Errorf("%w: Lease %s has no room for a change of an entry", ErrFull, s.name)
+		}
+		return nil
+	}
+	free := room - reserve - used
+	if free < 0 {
+		if alone := s.alone(it, own); alone > room-reserve {
+			return fmt.Errorf("%w: it takes %d bytes of the %d that a Lease has for entries (stored in %d, %d before "+
+				"compression)", ErrTooLarge, alone, room-reserve, len(it.value), it.content)
+		}
+		return fmt.Errorf("%w: in Lease %s, %s", ErrFull, s.name, s.largest())
+	}
+	for _, by := range owners {
+		if held, count := s.held(by, by.of(it.entry)); count > 1 && held > by.share*free {
+			return fmt.Errorf("%w: %s %q has %d entries in Lease %s, all that it may have there", ErrShare, by.kind,
+				by.of(it.entry), count-1, s.name)
+		}
+	}
+	return nil
+}
+
+// owner is a kind of object that has a share of each shard.
+type owner struct {
+	kind  string
+	share int
+	of    func(*Entry) string
+}
+
+var (
+	byNamespace = owner{"namespace", namespaceShare, func(e *Entry) string { return e.Claim.Namespace }}
+	byClass     = owner{"StorageClass", classShare, classOf}
+	owners      = []owner{byNamespace, byClass}
+)
+
+func classOf(e *Entry) string { return e.Requests[0].PV.Spec.StorageClassName }
+
+// held returns the room in bytes that an owner's wanted entries take without their chunks, and their number.
+func (s *shard) held(by owner, name string) (total, count int) {
+	for key, it := range s.want {
+		if by.of(it.entry) == name {
+			total += len(key) + it.weight()
+			count++
+		}
+	}
+	return total, count
+}
+
+// alone returns the room that the annotations take with this entry as the only one. The bytes of unreadable entries may
+// come free.
+func (s *shard) alone(it *item, own meta) int {
+	only := *s
+	only.want, only.kept = map[string]*item{annotationKey(it.entry.Volume): it}, nil
+	return only.used(own)
+}
+
+// largest describes the namespace and the class with the most entries.
+func (s *shard) largest() string {
+	most := func(by owner) string {
+		counts := map[string]int{}
+		for _, it := range s.want {
+			counts[by.of(it.entry)]++
+		}
+		names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+			return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+		})
+		return fmt.Sprintf("%s %q has %d", by.kind, names[0], counts[names[0]])
+	}
+	return fmt.Sprintf("%s and %s of %d entries", most(byNamespace), most(byClass), len(s.want))
 }

@@ -232,7 +232,7 @@ func (s *store) fail(f func(c call) fault) {
 
 // readBack decodes a log's Leases as the next process does.
 func readBack(leases []coordinationv1.Lease) (entries []Entry, problems []Problem) {
-	topology, c := view{}, newChunks("")
+	topology, c := view{}, newCodec("")
 	for i := range leases {
 		if leases[i].Name == topologyName {
 			topology = look(&leases[i], driver)

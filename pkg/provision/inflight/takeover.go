@@ -254,7 +254,7 @@ func (l *Log) begin(ctx context.Context, t *takeOver) {
 		if v.missing() || v.err != nil {
 			continue
 		}
-		problems := v.read(s.number, l.chunks, t.views[len(l.shards)], nil, func(key string, e coded) {
+		problems := v.read(s.number, l.codec, t.views[len(l.shards)], nil, func(key string, e coded) {
 			s.want[key] = storedItem(e)
 			for hash, value := range e.refers {
 				l.topology.want[chunkPrefix+hash] = storedItem(coded{value: value})
@@ -288,7 +288,7 @@ func (l *Log) readKept(ctx context.Context, s *shard, v view) {
 			s.kept[key] = ErrAppeared
 			continue
 		}
-		one, err := v.decode(key, s.number, l.chunks, l.topology.seen, nil)
+		one, err := v.decode(key, s.number, l.codec, l.topology.seen, nil)
 		if err != nil || !l.topology.hasStored(one.refers) {
 			continue
 		}

@@ -166,7 +166,7 @@ func TestEntryIsReadWhenItsChunkIsBack(t *testing.T) {
 	replace := func(l *coordinationv1.Lease) {
 		other := placed(v, 0)
 		other.Claim.UID = "another"
-		stored, err := newChunks("").encode(&other)
+		stored, err := newCodec("").encode(&other)
 		if err != nil {
 			t.Error(err)
 		}

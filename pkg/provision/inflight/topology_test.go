@@ -14,6 +14,8 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight/internal/chunks"
 )
 
 var (
@@ -25,7 +27,7 @@ var (
 func placed(volume string, list int) Entry {
 	e := entry(volume)
 	e.Requests[0].Create.AccessibilityRequirements = &csi.TopologyRequirement{
-		Requisite: nodes(100)[5*list : 5*list+inlineTopologies+1]}
+		Requisite: nodes(100)[5*list : 5*list+chunks.Inline+1]}
 	return e
 }
 
@@ -46,7 +48,7 @@ func (p *process) mustPutEntry(e Entry) {
 // chunksOf returns the keys of an entry's chunks.
 func chunksOf(t *testing.T, e Entry) map[string]bool {
 	t.Helper()
-	stored, err := newChunks("").encode(&e)
+	stored, err := newCodec("").encode(&e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +116,7 @@ func TestShortListsNeedNoTopologyLease(t *testing.T) {
 		p := start(t, settings(s, "one"))
 		e := placed("pvc-1", 0)
 		r := e.Requests[0].Create.GetAccessibilityRequirements()
-		r.Requisite = r.GetRequisite()[:inlineTopologies]
+		r.Requisite = r.GetRequisite()[:chunks.Inline]
 		p.mustPutEntry(e)
 		time.Sleep(time.Hour)
 		if p = start(t, settings(s, "two")); len(s.all()) != Shards {
@@ -310,7 +312,7 @@ func TestUnreferencedChunksMakeRoom(t *testing.T) {
 func TestReferencesKeepAChunk(t *testing.T) {
 	coded := func(list int) coded {
 		e := placed("pvc-1", list)
-		one, err := newChunks("").encode(&e)
+		one, err := newCodec("").encode(&e)
 		if err != nil {
 			t.Fatal(err)
 		}

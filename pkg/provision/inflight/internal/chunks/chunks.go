@@ -1,4 +1,9 @@
-package inflight
+// Package chunks stores the topologies of CreateVolume requests, of which a log keeps each long list once.
+//
+// In the JSON form of a TopologyRequirement with a segment for each node, both lists grow with the cluster and hold the
+// same topologies. So an entry refers to chunks of the requisite list, and its preferred list to runs of that list.
+// A chunk is named by a hash of its content, so that equal lists share it, and a reader can prove that it is intact.
+package chunks
 
 import (
 	"bytes"
@@ -22,43 +27,41 @@ import (
 )
 
 const (
-	// chunkPrefix begins the key of each chunk. The name part is a hash of the chunk's content.
-	chunkPrefix = "topology.csi-reclaimer.io/"
-	// inlineTopologies is the length of the longest list of topologies that an entry stores itself.
-	inlineTopologies = 8
-	// chunkMean and chunkMax are the average and the maximum number of topologies in a chunk. The content decides the end
-	// of a chunk, so that a joining or leaving node changes a single chunk of a long list.
-	chunkMean, chunkMax = 512, 2048
-	// keptChunks bounds the number of cached chunks of a Log. At 5,000 nodes a list has about 20.
-	keptChunks = 512
+	// Inline is the length of the longest list of topologies that an entry stores itself.
+	Inline = 8
+	// mean and most are the average and the maximum number of topologies in a chunk. The content decides the end of a
+	// chunk, so that a joining or leaving node changes a single chunk of a long list.
+	mean, most = 512, 2048
+	// kept bounds the number of cached chunks of a Log. At 5,000 nodes a list has about 20.
+	kept = 512
 	// compressFrom is the size in bytes from which the value of an annotation is compressed. Each PUT carries all entries
 	// of its Lease, so entries of an ordinary size of 1.5 KB are compressed too.
 	compressFrom = 512
 	// compressed begins the value of a compressed annotation.
 	compressed = "deflate:"
-	// maxValue limits the decompressed value of an annotation in the process' own log, in bytes.
-	maxValue = 16 << 20
+	// maxContent limits the decompressed value of an annotation in the process' own log, in bytes.
+	maxContent = 16 << 20
 )
 
-// In the JSON form of a TopologyRequirement with a segment for each node, both lists grow with the cluster and hold the
-// same topologies. So an entry refers to chunks of the requisite list, and its preferred list to runs of that list.
 type (
-	storedRequirement struct {
+	// Requirement is the stored form of a TopologyRequirement.
+	Requirement struct {
 		// Requisite is a short list itself, while Chunks has the hashes of the chunks of a long list.
 		Requisite []map[string]string `json:"requisite,omitempty"`
 		Chunks    []string            `json:"chunks,omitempty"`
-		Preferred []storedRun         `json:"preferred,omitempty"`
+		Preferred []run               `json:"preferred,omitempty"`
 	}
-	// storedRun stands for Count topologies of the requisite list from index From on. If Count is 0, it is one topology
+	// run stands for Count topologies of the requisite list from index From on. If Count is 0, it is one topology
 	// that the list does not contain.
-	storedRun struct {
+	run struct {
 		From     int               `json:"from,omitempty"`
 		Count    int               `json:"count,omitempty"`
 		Segments map[string]string `json:"segments,omitempty"`
 	}
-	// storedChunk has a column of values for each key, because values of one key resemble each other and compress better
-	// than whole topologies do. A column has Count values, nil for a topology without the key.
-	storedChunk struct {
+	// columns is the stored form of a chunk. It has a column of values for each key, because values of one key resemble
+	// each other and compress better than whole topologies do. A column has Count values, nil for a topology without the
+	// key.
+	columns struct {
 		Count   int                  `json:"count"`
 		Columns map[string][]*string `json:"columns"`
 	}
@@ -70,25 +73,29 @@ type chunk struct {
 	topologies []*csi.Topology
 }
 
-// chunks caches the known chunks of a log, by hash. Entries share the topologies, which must not be changed. The type
-// is safe for concurrent use.
-type chunks struct {
+// Cache has the known chunks of a log, by hash. Entries share the topologies, which must not be changed. The type is
+// safe for concurrent use.
+type Cache struct {
 	lease string // name of the Lease that stores them, for errors
 	// known is nil for a reader without use for topologies, whose entries have none. Their chunks must exist nevertheless.
 	known *lru.Cache
 }
 
-func newChunks(lease string) *chunks { return &chunks{lease, lru.New(keptChunks)} }
+// New returns the cache of a process that uses the topologies of its entries. lease names the Lease with the chunks.
+func New(lease string) *Cache { return &Cache{lease, lru.New(kept)} }
 
-// store returns the stored form of a requirement, nil for none, and adds the values of its chunks to refers, by hash.
-func (c *chunks) store(r *csi.TopologyRequirement, refers map[string]string) (*storedRequirement, error) {
+// WithoutUse returns the cache of a reader without use for topologies.
+func WithoutUse(lease string) *Cache { return &Cache{lease: lease} }
+
+// Store returns the stored form of a requirement, nil for none, and adds the values of its chunks to refers, by hash.
+func (c *Cache) Store(r *csi.TopologyRequirement, refers map[string]string) (*Requirement, error) {
 	if r == nil {
 		return nil, nil
 	}
 	requisite := r.GetRequisite()
 	names := namesOf(requisite)
-	s := &storedRequirement{Preferred: runs(r.GetPreferred(), names.first())}
-	if len(requisite) <= inlineTopologies {
+	s := &Requirement{Preferred: runs(r.GetPreferred(), names.first())}
+	if len(requisite) <= Inline {
 		for _, topology := range requisite {
 			s.Requisite = append(s.Requisite, segmentsOf(topology))
 		}
@@ -108,7 +115,7 @@ func (c *chunks) store(r *csi.TopologyRequirement, refers map[string]string) (*s
 }
 
 // of returns the chunk of topologies with these joined names, and its hash.
-func (c *chunks) of(names []byte, topologies []*csi.Topology) (string, chunk, error) {
+func (c *Cache) of(names []byte, topologies []*csi.Topology) (string, chunk, error) {
 	sum := sha256.Sum256(names)
 	hash := hex.EncodeToString(sum[:12])
 	if known, found := c.known.Get(hash); found {
@@ -123,14 +130,14 @@ func (c *chunks) of(names []byte, topologies []*csi.Topology) (string, chunk, er
 	if err != nil {
 		return "", chunk{}, err
 	}
-	one.value = compress(value)
+	one.value = Compress(value)
 	c.known.Add(hash, one)
 	return hash, one, nil
 }
 
-// load returns the requirement of a stored form, and adds the values of its chunks to refers, by hash. value returns
+// Load returns the requirement of a stored form, and adds the values of its chunks to refers, by hash. value returns
 // the stored value of a chunk.
-func (c *chunks) load(s *storedRequirement, value func(hash string) (string, bool),
+func (c *Cache) Load(s *Requirement, value func(hash string) (string, bool),
 	refers map[string]string) (*csi.TopologyRequirement, error) {
 	if c.known == nil {
 		return nil, c.lacking(s.Chunks, value)
@@ -161,7 +168,7 @@ func (c *chunks) load(s *storedRequirement, value func(hash string) (string, boo
 }
 
 // lacking returns an error if a chunk does not exist.
-func (c *chunks) lacking(hashes []string, value func(hash string) (string, bool)) error {
+func (c *Cache) lacking(hashes []string, value func(hash string) (string, bool)) error {
 	for _, hash := range hashes {
 		if _, found := value(hash); !found {
 			return c.unusable(hash, errMissing)
@@ -172,12 +179,12 @@ func (c *chunks) lacking(hashes []string, value func(hash string) (string, bool)
 
 var errMissing = errors.New("it is missing")
 
-func (c *chunks) unusable(hash string, err error) error {
+func (c *Cache) unusable(hash string, err error) error {
 	return fmt.Errorf("chunk %s of the topology requirement, in Lease %s: %w", hash, c.lease, err)
 }
 
 // read returns the chunk with this hash, and checks its content against the hash.
-func (c *chunks) read(hash string, value func(hash string) (string, bool)) (chunk, error) {
+func (c *Cache) read(hash string, value func(hash string) (string, bool)) (chunk, error) {
 	if known, found := c.known.Get(hash); found {
 		one, _ := known.(chunk)
 		return one, nil
@@ -186,11 +193,11 @@ func (c *chunks) read(hash string, value func(hash string) (string, bool)) (chun
 	if !found {
 		return chunk{}, errMissing
 	}
-	data, err := decompress(text, nil)
+	data, err := Content(text)
 	if err != nil {
 		return chunk{}, err
 	}
-	var stored storedChunk
+	var stored columns
 	if err := json.Unmarshal(data, &stored); err != nil {
 		return chunk{}, err
 	}
@@ -205,8 +212,8 @@ func (c *chunks) read(hash string, value func(hash string) (string, bool)) (chun
 	return one, err
 }
 
-func columnsOf(topologies []*csi.Topology) storedChunk {
-	s := storedChunk{Count: len(topologies), Columns: map[string][]*string{}}
+func columnsOf(topologies []*csi.Topology) columns {
+	s := columns{Count: len(topologies), Columns: map[string][]*string{}}
 	for i, topology := range topologies {
 		for key, value := range topology.GetSegments() {
 			if s.Columns[key] == nil {
@@ -218,8 +225,8 @@ func columnsOf(topologies []*csi.Topology) storedChunk {
 	return s
 }
 
-func (s storedChunk) topologies() ([]*csi.Topology, error) {
-	if s.Count < 0 || s.Count > chunkMax {
+func (s columns) topologies() ([]*csi.Topology, error) {
+	if s.Count < 0 || s.Count > most {
 		return nil, fmt.Errorf("%d topologies", s.Count)
 	}
 	all := make([]*csi.Topology, s.Count)
@@ -240,8 +247,8 @@ func (s storedChunk) topologies() ([]*csi.Topology, error) {
 }
 
 // runs encodes preferred topologies as runs of the requisite list, whose indexes are in at.
-func runs(preferred []*csi.Topology, at map[string]int) []storedRun {
-	var all []storedRun
+func runs(preferred []*csi.Topology, at map[string]int) []run {
+	var all []run
 	var name []byte
 	var keys []string
 	for _, topology := range preferred {
@@ -250,11 +257,11 @@ func runs(preferred []*csi.Topology, at map[string]int) []storedRun {
 		last := len(all) - 1
 		switch {
 		case !found:
-			all = append(all, storedRun{Segments: topology.GetSegments()})
+			all = append(all, run{Segments: topology.GetSegments()})
 		case last >= 0 && all[last].Count > 0 && all[last].From+all[last].Count == i:
 			all[last].Count++
 		default:
-			all = append(all, storedRun{From: i, Count: 1})
+			all = append(all, run{From: i, Count: 1})
 		}
 	}
 	return all
@@ -302,11 +309,11 @@ func (n nameList) first() map[string]int {
 
 // chunkEnd returns the end of the chunk that begins at an index.
 func (n nameList) chunkEnd(begin int) int {
-	end, h := min(len(n.begins)-1, begin+chunkMax), fnv.New32a()
+	end, h := min(len(n.begins)-1, begin+most), fnv.New32a()
 	for i := begin; i < end; i++ {
 		h.Reset()
 		h.Write(n.joined(i, i+1)) // never fails
-		if h.Sum32()%chunkMean == 0 {
+		if h.Sum32()%mean == 0 {
 			return i + 1
 		}
 	}
@@ -338,8 +345,8 @@ func segmentsOf(topology *csi.Topology) map[string]string {
 	return topology.GetSegments()
 }
 
-// sameRequirement compares as equal does: an empty list or map equals a missing one.
-func sameRequirement(a, b *csi.TopologyRequirement) bool {
+// Same compares two requirements as the driver sees them: an empty list or map equals a missing one.
+func Same(a, b *csi.TopologyRequirement) bool {
 	same := func(a, b *csi.Topology) bool { return maps.Equal(a.GetSegments(), b.GetSegments()) }
 	return (a == nil) == (b == nil) &&
 		slices.EqualFunc(a.GetRequisite(), b.GetRequisite(), same) &&
@@ -355,8 +362,8 @@ var compressors = sync.Pool{New: func() any {
 	return w
 }}
 
-// compress returns the value of an annotation with this content.
-func compress(data []byte) string {
+// Compress returns the value of an annotation with this content.
+func Compress(data []byte) string {
 	if len(data) < compressFrom {
 		return string(data)
 	}
@@ -376,13 +383,18 @@ func compress(data []byte) string {
 	return compressed + base64.RawStdEncoding.EncodeToString(buffer.Bytes())
 }
 
-// decompress returns the content of an annotation's value, and takes its bytes from left, even if it fails. A nil left
-// allows maxValue.
-func decompress(value string, left *int) ([]byte, error) {
-	limit := maxValue
-	if left != nil {
-		limit = *left
+// Content returns the content of an annotation's value in the process' own log.
+func Content(value string) ([]byte, error) {
+	content, err := Decompress(value, maxContent)
+	if err == nil && len(content) > maxContent {
+		err = fmt.Errorf("it has more than %d bytes", maxContent)
 	}
+	return content, err
+}
+
+// Decompress returns the content of an annotation's value, but of a longer one than limit only one byte more than that.
+// If it fails, it returns the bytes that it decompressed before.
+func Decompress(value string, limit int) ([]byte, error) {
 	var from io.Reader = strings.NewReader(value)
 	if text, is := strings.CutPrefix(value, compressed); is {
 		data, err := base64.RawStdEncoding.DecodeString(text)
@@ -392,16 +404,8 @@ func decompress(value string, left *int) ([]byte, error) {
 		from = flate.NewReader(bytes.NewReader(data))
 	}
 	content, err := io.ReadAll(io.LimitReader(from, int64(limit)+1))
-	if left != nil {
-		*left = max(0, limit-len(content))
+	if err != nil {
+		err = fmt.Errorf("decompress it: %w", err)
 	}
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("decompress it: %w", err)
-	case len(content) <= limit:
-		return content, nil
-	case left != nil:
-		return nil, fmt.Errorf("the entries up to it have more than %d bytes before compression, %s", maxContent, ownOnly)
-	}
-	return nil, fmt.Errorf("it has more than %d bytes", maxValue)
+	return content, err
 }
