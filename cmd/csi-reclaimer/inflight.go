@@ -19,7 +19,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -249,13 +248,13 @@ func (l *inFlightLog) InFlight(pv string) (state volume.InFlight, problem string
 }
 
 // usesSource reports whether a volume in flight is, or may be, created from a source.
-func (l *inFlightLog) usesSource(of request.SourceRef) bool {
-	state, _ := l.SourceInFlight(inflight.Source{Kind: string(of.Kind), Namespace: of.Namespace, Name: of.Name})
+func (l *inFlightLog) usesSource(of volume.SourceRef) bool {
+	state, _ := l.SourceInFlight(of)
 	return state != volume.InFlightSettled
 }
 
 // SourceInFlight is InFlight for the source of volumes.
-func (l *inFlightLog) SourceInFlight(of inflight.Source) (state volume.InFlight, problem string) {
+func (l *inFlightLog) SourceInFlight(of volume.SourceRef) (state volume.InFlight, problem string) {
 	if l.without.Load() {
 		return volume.InFlightSettled, ""
 	}

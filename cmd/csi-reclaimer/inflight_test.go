@@ -22,7 +22,6 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -261,14 +260,14 @@ func TestRefusedTakeOverKeepsVolumes(t *testing.T) {
 				})
 				log := logIn(t, client, strayLog, 0)
 				log.finishOnly, log.releases = true, tc.releases
-				if !log.usesSource(request.SourceRef{Kind: request.SourceClaim}) {
+				if !log.usesSource(volume.SourceRef{Kind: volume.SourceClaim}) {
 					t.Error("before the take-over, no volume counts as created from the source")
 				}
 				done := make(chan error, 1)
 				go func() { done <- log.TakeOver(t.Context()) }()
 				synctest.Wait()
 				state, _ := log.InFlight("pvc-1")
-				if source, _ := log.SourceInFlight(inflight.Source{}); (state == volume.InFlightSettled) != tc.without ||
+				if source, _ := log.SourceInFlight(volume.SourceRef{}); (state == volume.InFlightSettled) != tc.without ||
 					source != state {
 					t.Errorf("the volume's state is %v, its source's %v", state, source)
 				}

@@ -82,7 +82,7 @@ func newSweeper(o *options, config *rest.Config, driver *csidriver.Driver,
 // releaseSources removes the finalizers from sources of volumes, and prints the result. If the program lacks the
 // permission, or snapshots are not installed, it prints so and returns no error, because then it cannot have added
 // such a finalizer. The sources that inUse names keep theirs, which is an error.
-func releaseSources(ctx context.Context, config *rest.Config, driver string, inUse func(request.SourceRef) bool,
+func releaseSources(ctx context.Context, config *rest.Config, driver string, inUse func(volume.SourceRef) bool,
 	stdout io.Writer) error {
 	volumeSnapshots, err := snapshot.New(config)
 	if err != nil {
@@ -93,7 +93,7 @@ func releaseSources(ctx context.Context, config *rest.Config, driver string, inU
 		return fmt.Errorf("create a client for the API server: %w", err)
 	}
 	var errs []error
-	keep := func(of request.SourceRef) bool {
+	keep := func(of volume.SourceRef) bool {
 		used := inUse(of)
 		if used {
 			errs = append(errs, fmt.Errorf("%s %s/%s keeps its finalizer: a volume is, or may be, in flight from it",

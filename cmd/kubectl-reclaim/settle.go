@@ -24,6 +24,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 type settleOptions struct {
@@ -173,10 +174,10 @@ func classOf(e inflight.Located) string { return e.Requests[0].PV.Spec.StorageCl
 // waitingClaims says which claims of the entries wait for a volume, empty for none. It lists the claims of each
 // namespace once, because there may be hundreds of entries.
 func waitingClaims(ctx context.Context, core corev1.PersistentVolumeClaimsGetter, entries []inflight.Located) string {
-	chosen := map[string]sets.Set[inflight.Claim]{}
+	chosen := map[string]sets.Set[volume.ClaimRef]{}
 	for _, e := range entries {
 		if chosen[e.Claim.Namespace] == nil {
-			chosen[e.Claim.Namespace] = sets.Set[inflight.Claim]{}
+			chosen[e.Claim.Namespace] = sets.Set[volume.ClaimRef]{}
 		}
 		chosen[e.Claim.Namespace].Insert(e.Claim)
 	}
@@ -190,7 +191,7 @@ func waitingClaims(ctx context.Context, core corev1.PersistentVolumeClaimsGetter
 			continue
 		}
 		for _, claim := range list.Items {
-			if claims.Has(inflight.Claim{Namespace: namespace, Name: claim.Name, UID: claim.UID}) &&
+			if claims.Has(volume.ClaimRef{Namespace: namespace, Name: claim.Name, UID: claim.UID}) &&
 				claim.DeletionTimestamp == nil && claim.Spec.VolumeName == "" {
 				waits.Insert(namespace + "/" + claim.Name)
 			}

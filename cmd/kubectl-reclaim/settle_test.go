@@ -25,6 +25,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // leaseServer serves the Leases of in-flight logs.
@@ -73,7 +74,7 @@ func fourVolumes(t *testing.T) (leases []runtime.Object) {
 }
 
 // open adds a volume to a driver's log.
-func (s *leaseServer) open(driver string, age time.Duration, volume, namespace, class string) {
+func (s *leaseServer) open(driver string, age time.Duration, name, namespace, class string) {
 	s.t.Helper()
 	log, err := inflight.New(inflight.Config{Leases: s.client.CoordinationV1(), Namespace: "kube-system",
 		Name: strings.ReplaceAll(driver, ".", "-") + "-in-flight", Driver: driver, CreateMissing: true})
@@ -86,10 +87,10 @@ func (s *leaseServer) open(driver string, age time.Duration, volume, namespace, 
 	ctx, stop := context.WithCancel(s.t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- log.Run(ctx) }()
-	err = log.Put(ctx, inflight.Entry{Volume: volume, Begun: time.Now().Add(-age),
-		Claim: inflight.Claim{Namespace: namespace, Name: "data", UID: types.UID("of-" + volume)},
-		Requests: []inflight.Request{{Create: &csi.CreateVolumeRequest{Name: volume},
-			PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: volume},
+	err = log.Put(ctx, inflight.Entry{Volume: name, Begun: time.Now().Add(-age),
+		Claim: volume.ClaimRef{Namespace: namespace, Name: "data", UID: types.UID("of-" + name)},
+		Requests: []inflight.Request{{Create: &csi.CreateVolumeRequest{Name: name},
+			PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name},
 				Spec: v1.PersistentVolumeSpec{StorageClassName: class}}}}})
 	stop()
 	if err := errors.Join(err, <-ended); err != nil {

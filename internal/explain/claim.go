@@ -12,6 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // ClaimFacts holds the results of all reads about one claim.
@@ -185,7 +186,7 @@ func (f ClaimFacts) protection() Decision {
 // running sidecar remembers are not part of it.
 func (f ClaimFacts) provisioning(driver string) Decision {
 	name, _ := f.volumeName(f.Claim.UID, driver)
-	claim := claimFacts(f.Claim, inflight.Claim{}, name)
+	claim := claimFacts(f.Claim, volume.ClaimRef{}, name)
 	facts := provision.Facts{
 		MayAct: true, Claim: claim, PV: f.provisionedPV(name, claim.UID, driver),
 		Wanted: f.Class.OK() && f.Class.Value != nil && (!f.waitsForConsumer() || claim.SelectedNode != ""),

@@ -229,7 +229,7 @@ func (w ClusterFacts) provisionedPV(name string, claim types.UID, driver string)
 }
 
 // claimFacts converts a claim with the name of its volume for the engine; nil means that the claim is gone.
-func claimFacts(o *v1.PersistentVolumeClaim, gone inflight.Claim, volume string) provision.Claim {
+func claimFacts(o *v1.PersistentVolumeClaim, gone volume.ClaimRef, volume string) provision.Claim {
 	if o == nil {
 		return provision.Claim{Namespace: gone.Namespace, Name: gone.Name, UID: gone.UID, Ours: true, Gone: true,
 			PVName: volume}

@@ -21,20 +21,20 @@ import (
 
 // entry is an open entry of the driver's log, begun an hour ago, for the claim ns/data with this UID.
 func entry(uid types.UID) inflight.Located {
-	volume := "pvc-" + string(uid)
+	name := "pvc-" + string(uid)
 	return inflight.Located{
 		Entry: inflight.Entry{
-			Volume: volume, Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: uid}, Begun: now().Add(-time.Hour),
+			Volume: name, Claim: volume.ClaimRef{Namespace: "ns", Name: "data", UID: uid}, Begun: now().Add(-time.Hour),
 			Requests: []inflight.Request{{
 				Node: "n1", Secret: &v1.SecretReference{Namespace: "kube-system", Name: "pool-key"},
-				Create: &csi.CreateVolumeRequest{Name: volume, CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 30},
+				Create: &csi.CreateVolumeRequest{Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 30},
 					Parameters: map[string]string{"pool": "hidden-value", "tier": "x"}},
-				PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: volume},
+				PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name},
 					Spec: v1.PersistentVolumeSpec{StorageClassName: "fast"}},
 			}},
 		},
 		Location: inflight.Location{Lease: types.NamespacedName{Namespace: "kube-system", Name: "disk-in-flight-3"},
-			Annotation: "in-flight.csi-reclaimer.io/" + volume, Driver: driver},
+			Annotation: "in-flight.csi-reclaimer.io/" + name, Driver: driver},
 	}
 }
 

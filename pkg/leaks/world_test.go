@@ -194,7 +194,7 @@ func (w *world) addClaim(name string) *v1.PersistentVolumeClaim {
 // addEntry adds an entry to the in-flight log, for a claim that may be gone.
 func (w *world) addEntry(claim string) {
 	w.entries["pvc-"+claim] = inflight.Located{
-		Entry: inflight.Entry{Volume: "pvc-" + claim, Claim: inflight.Claim{Namespace: "ns", Name: claim,
+		Entry: inflight.Entry{Volume: "pvc-" + claim, Claim: volume.ClaimRef{Namespace: "ns", Name: claim,
 			UID: types.UID(claim)}, Begun: w.clock.Now()},
 		Location: inflight.Location{Driver: driverName, Lease: types.NamespacedName{Namespace: "ns", Name: "log-1"},
 			Annotation: "key"},

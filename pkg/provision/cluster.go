@@ -18,8 +18,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/sources"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // errSecretGone means that a Secret for a call does not exist.
@@ -37,8 +37,8 @@ type cluster interface {
 	// createPV creates a PV. The error for an existing PV is the API server's AlreadyExists.
 	createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error)
 	// holdSource keeps a claim or snapshot while volumes are created from it; freeSource ends that.
-	holdSource(ctx context.Context, source request.SourceRef) error
-	freeSource(ctx context.Context, source request.SourceRef) error
+	holdSource(ctx context.Context, source volume.SourceRef) error
+	freeSource(ctx context.Context, source volume.SourceRef) error
 	// readSecret reads a Secret, and returns errSecretGone if it does not exist.
 	readSecret(ctx context.Context, ref v1.SecretReference) (map[string]string, error)
 }
@@ -72,8 +72,8 @@ func (a apiServer) selectNode(ctx context.Context, claim *v1.PersistentVolumeCla
 }
 
 // holdSource fails for a terminating source that was not held before, because the API server adds no finalizer to it.
-func (a apiServer) holdSource(ctx context.Context, source request.SourceRef) error {
-	if source.Kind == request.SourceSnapshot {
+func (a apiServer) holdSource(ctx context.Context, source volume.SourceRef) error {
+	if source.Kind == volume.SourceSnapshot {
 		if a.snapshots == nil {
 			return nil
 		}
@@ -87,8 +87,8 @@ func (a apiServer) holdSource(ctx context.Context, source request.SourceRef) err
 	return nil
 }
 
-func (a apiServer) freeSource(ctx context.Context, source request.SourceRef) error {
-	if source.Kind == request.SourceSnapshot {
+func (a apiServer) freeSource(ctx context.Context, source volume.SourceRef) error {
+	if source.Kind == volume.SourceSnapshot {
 		if a.snapshots == nil {
 			return nil
 		}

@@ -234,7 +234,7 @@ type Log interface {
 	Entries() []inflight.Entry
 	// SourceInFlight returns whether an entry that may be stored has a volume that is created from the source, whose UID
 	// does not count, and the problem if a part of the log cannot be read.
-	SourceInFlight(of inflight.Source) (state volume.InFlight, problem string)
+	SourceInFlight(of volume.SourceRef) (state volume.InFlight, problem string)
 	// Put stores an entry, and returns nil once that is confirmed.
 	Put(ctx context.Context, entry inflight.Entry) error
 	// Remove removes an entry, asynchronously.

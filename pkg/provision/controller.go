@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
@@ -24,28 +23,15 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/selfselect"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // apiTimeout limits one call to the API server.
 const apiTimeout = 30 * time.Second
 
-// key identifies one claim, as opposed to a later claim of the same name.
-type key struct {
-	namespace, name string
-	uid             types.UID
-}
-
-// String formats the key for logs.
-func (k key) String() string { return k.namespace + "/" + k.name }
-
-func keyOf(claim *v1.PersistentVolumeClaim) key {
-	return key{claim.Namespace, claim.Name, claim.UID}
-}
-
-func keyOfEntry(entry inflight.Entry) key {
-	return key{entry.Claim.Namespace, entry.Claim.Name, entry.Claim.UID}
+// refOf identifies one claim, as opposed to a later claim of the same name.
+func refOf(claim *v1.PersistentVolumeClaim) volume.ClaimRef {
+	return volume.ClaimRef{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID}
 }
 
 // Controller provisions the volumes of one driver's claims.
@@ -78,10 +64,10 @@ type Controller struct {
 	// slow limits the workers on volumes whose driver answers late.
 	slow *lane
 	// sources is the queue that ends the protection of the sources of volumes.
-	sources   *controller.Queue[request.SourceRef]
+	sources   *controller.Queue[volume.SourceRef]
 	protected *protectedSources
 	// selecting is the queue that selects this node for claims that no scheduler selects a node for.
-	selecting  *controller.Queue[key]
+	selecting  *controller.Queue[volume.ClaimRef]
 	selections *selfselect.Turns
 	// secrets is the queue with a single key that reads the Secrets of failed tries, away from the workers of tries.
 	secrets *controller.Queue[struct{}]

@@ -44,8 +44,8 @@ func (w *run) secretsAgain(ctx context.Context, request inflight.Request) (value
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	claim, readErr := w.cluster.readClaim(ctx, w.claimKey.namespace, w.claimKey.name)
-	if readErr != nil || claim != nil && claim.UID == w.claimKey.uid {
+	claim, readErr := w.cluster.readClaim(ctx, w.claimKey.Namespace, w.claimKey.Name)
+	if readErr != nil || claim != nil && claim.UID == w.claimKey.UID {
 		return nil, false, err
 	}
 	return nil, false, nil
@@ -130,7 +130,7 @@ func (w *run) left(ctx context.Context, asked provision.Request, class errclass.
 	defer cancel()
 	has, err := locator.HasNode(ctx, asked.Node)
 	if err != nil {
-		klog.FromContext(ctx).Info("The node that is selected for a claim could not be read", "claim", w.claimKey, "node",
+		klog.FromContext(ctx).Info("The node that is selected for a claim could not be read", "claim", w.claimName(), "node",
 			asked.Node, "err", err)
 	}
 	return err == nil && !has

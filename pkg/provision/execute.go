@@ -135,7 +135,7 @@ func (w *run) prepare(ctx context.Context) error {
 func (w *run) end() {
 	for source, release := range w.reserved {
 		release()
-		if w.claims.WholeByUID(w.claimKey.uid) == nil {
+		if w.claims.WholeByUID(w.claimKey.UID) == nil {
 			w.wakeSource(source)
 		}
 	}
@@ -152,7 +152,7 @@ func (w *run) failure() Reason {
 
 func (w *run) readPV(ctx context.Context) error {
 	began := w.cfg.Clock.Now()
-	w.assumed.Expect(w.name, w.claimKey.uid)
+	w.assumed.Expect(w.name, w.claimKey.UID)
 	pv, err := w.cluster.readPV(ctx, w.name)
 	if err != nil {
 		w.assumed.Forget(w.name)
@@ -166,12 +166,12 @@ func (w *run) readPV(ctx context.Context) error {
 
 func (w *run) readClaim(ctx context.Context) error {
 	began, k := w.cfg.Clock.Now(), w.claimKey
-	claim, err := w.cluster.readClaim(ctx, k.namespace, k.name)
+	claim, err := w.cluster.readClaim(ctx, k.Namespace, k.Name)
 	if err != nil {
 		return reasons.Because(provision.ReasonAPIReadFailed, err)
 	}
-	read := provision.Claim{Namespace: k.namespace, Name: k.name, UID: k.uid, PVName: w.name, Gone: true}
-	if claim != nil && claim.UID == k.uid {
+	read := provision.Claim{Namespace: k.Namespace, Name: k.Name, UID: k.UID, PVName: w.name, Gone: true}
+	if claim != nil && claim.UID == k.UID {
 		read = w.claimOf(claim)
 		read.PVName = w.name
 	}
@@ -192,7 +192,7 @@ func (w *run) read(pv *v1.PersistentVolume, began time.Time) provision.PV {
 func (w *run) openEntry(ctx context.Context) error {
 	t, began := w.track, w.cfg.Clock.Now()
 	entry := inflight.Entry{Volume: w.name,
-		Claim: inflight.Claim{Namespace: w.claimKey.namespace, Name: w.claimKey.name, UID: w.claimKey.uid},
+		Claim: w.claimKey,
 		Begun: began}
 	record := w.facts.Record
 	if w.facts.Log == provision.LogOpen {
@@ -334,7 +334,7 @@ func (w *run) storePV(ctx context.Context, done provision.Action) error {
 	}
 	pv := w.track.pv.DeepCopy()
 	pv.Name = name
-	w.assumed.Expect(name, w.claimKey.uid)
+	w.assumed.Expect(name, w.claimKey.UID)
 	began := w.cfg.Clock.Now()
 	stored, exists, err := createPV(ctx, w.cluster, pv)
 	switch {
@@ -352,7 +352,7 @@ func (w *run) storePV(ctx context.Context, done provision.Action) error {
 		w.learn(done, provision.Reply{Class: errclass.Done}, began)
 	}
 	if added := w.assume(name, stored, w.read(stored, began)); !added && !exists {
-		w.offerOf(w.claimKey.uid) // a list without the PV came before the answer, and no event will show its end
+		w.offerOf(w.claimKey.UID) // a list without the PV came before the answer, and no event will show its end
 	}
 	return nil
 }

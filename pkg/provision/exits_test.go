@@ -101,7 +101,7 @@ func TestEntryIsOpenedLast(t *testing.T) {
 // TestReservedSourceIsInUse: the source must not be freed between its protection and the entry.
 func TestReservedSourceIsInUse(t *testing.T) {
 	sources := newProtectedSources()
-	source := request.SourceRef{Kind: request.SourceClaim, Namespace: "ns", Name: "source", UID: "u"}
+	source := volume.SourceRef{Kind: volume.SourceClaim, Namespace: "ns", Name: "source", UID: "u"}
 	first, second := sources.reserve(source), sources.reserve(source)
 	first()
 	if !sources.isReserved(source) {

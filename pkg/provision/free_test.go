@@ -50,7 +50,7 @@ func TestFreeSource(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, log := observing(t, c.cfg, c.claims, nil)
 			r.working = func() bool { return true }
-			of := request.SourceRef{Kind: request.SourceClaim, Namespace: "ns", Name: "data"}
+			of := volume.SourceRef{Kind: volume.SourceClaim, Namespace: "ns", Name: "data"}
 			if got := r.freeSource(t.Context(), of); got != controller.Done() {
 				t.Errorf("comes back %+v", got)
 			}
@@ -93,14 +93,14 @@ func TestSourceIsKeptWhileItsPVCannotBeRead(t *testing.T) {
 	log.client.PrependReactor("get", "persistentvolumes", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errLost
 	})
-	of := request.SourceRef{Kind: request.SourceClaim, Namespace: "ns", Name: "data"}
+	of := volume.SourceRef{Kind: volume.SourceClaim, Namespace: "ns", Name: "data"}
 	if got := r.freeSource(t.Context(), of); got != r.retries().Retry() || log.count("free source") > 0 {
 		t.Errorf("comes back %+v, %d writes", got, log.count("free source"))
 	}
 }
 
 func TestFreeSnapshotErrors(t *testing.T) {
-	name := request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap"}
+	name := volume.SourceRef{Kind: volume.SourceSnapshot, Namespace: "ns", Name: "snap"}
 	for what, c := range map[string]struct {
 		fail  error
 		again bool
@@ -145,14 +145,14 @@ func TestSourceIsKeptWhileTheLogCannotBeRead(t *testing.T) {
 	claim := claimAt("1", func(c *v1.PersistentVolumeClaim) {
 		c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{finalizers.Cloning}
 	})
-	for _, of := range []request.SourceRef{{Kind: request.SourceClaim, Namespace: "ns", Name: "data"},
-		{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap"}} {
+	for _, of := range []volume.SourceRef{{Kind: volume.SourceClaim, Namespace: "ns", Name: "data"},
+		{Kind: volume.SourceSnapshot, Namespace: "ns", Name: "snap"}} {
 		t.Run(string(of.Kind), func(t *testing.T) {
 			shop, said := snapshottest.New(fresh()), &heard{}
 			r, log := observing(t, Config{Snapshots: shop, Events: said}, claimsOf{claim}, nil)
 			r.working = func() bool { return true }
 			frees := func() int { return log.count("free source") }
-			if of.Kind == request.SourceSnapshot {
+			if of.Kind == volume.SourceSnapshot {
 				snap := of
 				snap.UID = "u-snap"
 				if err := r.protectSource(t.Context(), snap); err != nil {
@@ -198,7 +198,7 @@ func TestProtectionInDoubtIsAddedAgain(t *testing.T) {
 	shop := snapshottest.New(fresh())
 	r, _ := observing(t, Config{Snapshots: shop}, nil, nil)
 	r.working = func() bool { return true }
-	of := request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap", UID: "u-snap"}
+	of := volume.SourceRef{Kind: volume.SourceSnapshot, Namespace: "ns", Name: "snap", UID: "u-snap"}
 	for _, answer := range []error{nil, errors.New("timeout")} {
 		if err := r.protectSource(t.Context(), of); err != nil || !shop.Protected("snap") {
 			t.Errorf("not protected: %v", err)
@@ -219,16 +219,16 @@ func TestProtectionInDoubtIsAddedAgain(t *testing.T) {
 }
 
 func TestInUseComparesTheWholeName(t *testing.T) {
-	snap := request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap"}
+	snap := volume.SourceRef{Kind: volume.SourceSnapshot, Namespace: "ns", Name: "snap"}
 	for name, c := range map[string]struct {
-		source inflight.Source
+		source volume.SourceRef
 		used   bool
 	}{
-		"the same":               {inflight.Source{Kind: "VolumeSnapshot", Namespace: "ns", Name: "snap"}, true},
-		"another kind":           {inflight.Source{Kind: "PersistentVolumeClaim", Namespace: "ns", Name: "snap"}, false},
-		"of another namespace":   {inflight.Source{Kind: "VolumeSnapshot", Namespace: "x", Name: "snap"}, false},
-		"one of another name":    {inflight.Source{Kind: "VolumeSnapshot", Namespace: "ns", Name: "x"}, false},
-		"nothing at all, by far": {inflight.Source{}, false},
+		"the same":               {volume.SourceRef{Kind: "VolumeSnapshot", Namespace: "ns", Name: "snap"}, true},
+		"another kind":           {volume.SourceRef{Kind: "PersistentVolumeClaim", Namespace: "ns", Name: "snap"}, false},
+		"of another namespace":   {volume.SourceRef{Kind: "VolumeSnapshot", Namespace: "x", Name: "snap"}, false},
+		"one of another name":    {volume.SourceRef{Kind: "VolumeSnapshot", Namespace: "ns", Name: "x"}, false},
+		"nothing at all, by far": {volume.SourceRef{}, false},
 	} {
 		r, log := observing(t, Config{}, nil, nil)
 		log.entries["pvc-u1"] = inflight.Entry{Volume: "pvc-u1", Requests: []inflight.Request{{Source: &c.source}}}

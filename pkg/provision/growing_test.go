@@ -14,7 +14,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/snapshottest"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -28,7 +27,7 @@ func TestDelayOfRefusedClaimGrows(t *testing.T) {
 	p := w.start(Config{}).provisioner
 	w.wait("the claim is in the cache", func() bool { return p.working() && p.claims.WholeByUID("u1") != nil })
 	past := p.cfg.Clock.Now().Add(-time.Minute)
-	p.tracker.note(inflight.Entry{Volume: name, Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"}}, true)
+	p.tracker.note(inflight.Entry{Volume: name, Claim: refTo("data", "u1")}, true)
 	p.tracker.failed(name, ending{}, past, first, most)
 	p.try(t.Context(), name)
 	p.tracker.failed(name, ending{}, past, first, most)
@@ -99,7 +98,7 @@ func TestEventsVisitOnlyTheClaimsThatTheyConcern(t *testing.T) {
 		for snapshot, want := range map[string]volume.InFlight{
 			"snap": volume.InFlightOpen, "snap-7": volume.InFlightOpen, "unknown": volume.InFlightSettled,
 		} {
-			of := request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: snapshot}
+			of := volume.SourceRef{Kind: volume.SourceSnapshot, Namespace: "ns", Name: snapshot}
 			if got, problem := p.inUse(of); got != want || problem != "" {
 				t.Errorf("%d claims: %s is %v, %q, want %v", n, snapshot, got, problem, want)
 			}
@@ -139,7 +138,7 @@ func TestRoomConcernsOnlyRefusedNames(t *testing.T) {
 			"it fails in another way":  {func() { tracker.mark("pvc", ending{slow: true}) }, 0},
 			"it finds no room again":   {func() { tracker.mark("pvc", full) }, 1},
 			"its claim is gone":        {func() { tracker.forget("pvc") }, 0},
-			"its claim is provisioned": {func() { tracker.leave("pvc", key{}, 0) }, 0},
+			"its claim is provisioned": {func() { tracker.leave("pvc", volume.ClaimRef{}, 0) }, 0},
 		} {
 			tracker.mark("pvc", full)
 			c.change()

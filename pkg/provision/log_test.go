@@ -117,7 +117,7 @@ func (l *processLog) Entries() (all []inflight.Entry) {
 	return all
 }
 
-func (l *processLog) SourceInFlight(of inflight.Source) (state volume.InFlight, problem string) {
+func (l *processLog) SourceInFlight(of volume.SourceRef) (state volume.InFlight, problem string) {
 	l.lock.Lock()
 	read := l.read
 	l.lock.Unlock()

@@ -138,12 +138,12 @@ func (w *run) observe() {
 }
 
 // logOf translates the state of the log for the work on a claim.
-func logOf(entry inflight.Entry, state inflight.State, claim key) provision.Log {
+func logOf(entry inflight.Entry, state inflight.State, claim volume.ClaimRef) provision.Log {
 	switch state {
 	case inflight.Absent, inflight.Removing: // a removal is settled, and its entry may be replaced
 		return provision.LogAbsent
 	case inflight.Open:
-		if entry.Claim.UID != claim.uid {
+		if entry.Claim.UID != claim.UID {
 			return provision.LogOthers
 		}
 		return provision.LogOpen
@@ -185,13 +185,13 @@ func requestOf(request inflight.Request) provision.Request {
 // observeClaim updates the run's claim, which is gone if the cache lost it. If claims are not watched, only the entry's
 // data are known.
 func (w *run) observeClaim(entry inflight.Entry, state inflight.State) {
-	if w.claimKey.uid == "" && state == inflight.Open {
-		w.claimKey = key{entry.Claim.Namespace, entry.Claim.Name, entry.Claim.UID}
+	if w.claimKey.UID == "" && state == inflight.Open {
+		w.claimKey = entry.Claim
 	}
 	k := w.claimKey
-	c := provision.Claim{Namespace: k.namespace, Name: k.name, UID: k.uid, PVName: w.name}
-	if k.uid != "" && !w.cfg.FinishOnly {
-		if w.claim = w.claims.Of(k.namespace, k.name, k.uid); w.claim != nil {
+	c := provision.Claim{Namespace: k.Namespace, Name: k.Name, UID: k.UID, PVName: w.name}
+	if k.UID != "" && !w.cfg.FinishOnly {
+		if w.claim = w.claims.Of(k.Namespace, k.Name, k.UID); w.claim != nil {
 			c = w.claimOf(w.claim)
 			c.PVName = w.name
 		} else {
@@ -203,7 +203,7 @@ func (w *run) observeClaim(entry inflight.Entry, state inflight.State) {
 	if !live.Fresh(w.cfg.Clock.Now()) || live.UID != c.UID || kube.Newer(c.ResourceVersion, live.ResourceVersion) {
 		w.facts.Claim = c
 	}
-	w.facts.Claim.Renamed = k.uid != "" && w.nameOf(k.uid) != w.name // a live read of the claim does not show that
+	w.facts.Claim.Renamed = k.UID != "" && w.nameOf(k.UID) != w.name // a live read of the claim does not show that
 }
 
 // observePV adds the PersistentVolume from the cache, unless a live read is still valid. A PV that the cache does not
@@ -234,7 +234,7 @@ func (p *Controller) shown(name string) (volume.PV, bool) {
 // pvOf returns the facts about a PersistentVolume for the run's claim.
 func (w *run) pvOf(pv volume.PV, read time.Time) provision.PV {
 	return provision.PV{
-		Known: true, Exists: true, Read: read, OfClaim: pv.Claim.UID == w.claimKey.uid,
+		Known: true, Exists: true, Read: read, OfClaim: pv.Claim.UID == w.claimKey.UID,
 		OfDriver: w.mayBeOwn(pv), Handle: pv.Handle,
 		Terminating: pv.Terminating, Elsewhere: pv.Reach == volume.ReachElsewhere,
 	}

@@ -55,8 +55,8 @@ func observing(t *testing.T, cfg Config, claims claimsOf, pvs pvsOf) (*run, *pro
 	p := w.make(cfg)
 	w.must(p.log.TakeOver(t.Context()))
 	p.provisioner.claims.ClaimCache, p.provisioner.volumes = cacheOf{claims, oneClaim{}}, pvs
-	return &run{Controller: p.provisioner, name: "pvc-u1", claimKey: key{"ns", "data", "u1"}, track: &track{},
-		reserved: map[request.SourceRef]func(){}}, p.log
+	return &run{Controller: p.provisioner, name: "pvc-u1", claimKey: refTo("data", "u1"), track: &track{},
+		reserved: map[volume.SourceRef]func(){}}, p.log
 }
 
 // cacheOf is a ClaimCache of these claims that is not running.
@@ -107,25 +107,26 @@ func TestLiveClaimCountsUntilTheCacheIsNewer(t *testing.T) {
 }
 
 func TestObserveClaimUID(t *testing.T) {
-	entry := inflight.Entry{Volume: "pvc-u1", Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"}}
+	entry := inflight.Entry{Volume: "pvc-u1", Claim: refTo("data", "u1")}
 	for name, c := range map[string]struct {
-		known key
+		known volume.ClaimRef
 		state inflight.State
 		cfg   Config
 		want  types.UID
 		gone  bool
 	}{
-		"the UID of its entry":                                {key{}, inflight.Open, Config{}, "u1", true},
-		"not the UID of an entry in removal":                  {key{}, inflight.Removing, Config{}, "", false},
-		"the known UID, despite the entry":                    {key{"ns", "data", "u2"}, inflight.Open, Config{}, "u2", true},
-		"no entry":                                            {key{}, inflight.Absent, Config{}, "", false},
-		"a claim that is not watched is not known to be gone": {key{}, inflight.Open, Config{FinishOnly: true}, "u1", false},
+		"the UID of its entry":               {volume.ClaimRef{}, inflight.Open, Config{}, "u1", true},
+		"not the UID of an entry in removal": {volume.ClaimRef{}, inflight.Removing, Config{}, "", false},
+		"the known UID, despite the entry":   {refTo("data", "u2"), inflight.Open, Config{}, "u2", true},
+		"no entry":                           {volume.ClaimRef{}, inflight.Absent, Config{}, "", false},
+		"a claim that is not watched is not known to be gone": {volume.ClaimRef{}, inflight.Open,
+			Config{FinishOnly: true}, "u1", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := observing(t, c.cfg, nil, nil)
 			r.claimKey = c.known
 			r.observeClaim(entry, c.state)
-			if got := r.facts.Claim; got.UID != c.want || r.claimKey.uid != c.want || got.Gone != c.gone {
+			if got := r.facts.Claim; got.UID != c.want || r.claimKey.UID != c.want || got.Gone != c.gone {
 				t.Errorf("%+v of %+v", got, r.claimKey)
 			}
 		})
@@ -200,7 +201,7 @@ func TestPVOfTheClaim(t *testing.T) {
 		})
 	}
 	r, _ := observing(t, Config{}, nil, nil)
-	if r.claimKey.uid = ""; r.stored("") {
+	if r.claimKey.UID = ""; r.stored("") {
 		t.Error("a PV that is not shown is stored")
 	}
 }
@@ -219,7 +220,7 @@ func TestFirst(t *testing.T) {
 			func(_ *run, l *processLog) { l.takenOver = took.Add(time.Minute - clockSkew) }, false,
 		},
 		"an entry of it was closed since": {func(r *run, _ *processLog) {
-			r.tracker.note(inflight.Entry{Volume: "pvc-u1", Claim: inflight.Claim{UID: "u1"}}, true)
+			r.tracker.note(inflight.Entry{Volume: "pvc-u1", Claim: volume.ClaimRef{UID: "u1"}}, true)
 			r.tracker.end("pvc-u1")
 		}, false},
 	} {
@@ -236,23 +237,23 @@ func TestFirst(t *testing.T) {
 }
 
 func TestLogOf(t *testing.T) {
-	entry := inflight.Entry{Claim: inflight.Claim{UID: "u1"}}
+	entry := inflight.Entry{Claim: volume.ClaimRef{UID: "u1"}}
 	for state, want := range map[inflight.State]provision.Log{
 		inflight.Unknown: provision.LogUnknown, inflight.Absent: provision.LogAbsent,
 		inflight.Removing: provision.LogAbsent, inflight.Open: provision.LogOpen,
 		inflight.Adding: provision.LogChanging, inflight.Unreadable: provision.LogUnreadable,
 	} {
-		if got := logOf(entry, state, key{uid: "u1"}); got != want {
+		if got := logOf(entry, state, volume.ClaimRef{UID: "u1"}); got != want {
 			t.Errorf("%v: %v, want %v", state, got, want)
 		}
 	}
-	if got := logOf(entry, inflight.Open, key{uid: "u2"}); got != provision.LogOthers {
+	if got := logOf(entry, inflight.Open, volume.ClaimRef{UID: "u2"}); got != provision.LogOthers {
 		t.Errorf("another claim's: %v", got)
 	}
 }
 
 func TestObserveEntry(t *testing.T) {
-	entry := inflight.Entry{Volume: "pvc-u1", Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"},
+	entry := inflight.Entry{Volume: "pvc-u1", Claim: refTo("data", "u1"),
 		Discarding: true, Requests: []inflight.Request{*mustBuild(t)}}
 	r, log := observing(t, Config{}, claimsOf{claimAt("1")}, pvsOf{})
 	log.entries["pvc-u1"] = entry
@@ -356,7 +357,7 @@ func TestResumedEntryIsConfirmed(t *testing.T) {
 			said := &heard{}
 			r, log := observing(t, Config{Events: said}, claimsOf{claimAt("1")}, pvsOf{})
 			log.entries["pvc-u1"] = inflight.Entry{Volume: "pvc-u1", Requests: []inflight.Request{*mustBuild(t)},
-				Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"}}
+				Claim: refTo("data", "u1")}
 			log.unconfirmed = c.confirm
 			d := r.Decide(time.Now()) // an earlier process has begun it
 			if d.Action != provision.ConfirmEntry {
@@ -447,8 +448,8 @@ func TestEntryThatMayBeStoredIsTracked(t *testing.T) {
 			r, log := observing(t, Config{}, claimsOf{claimAt("1")}, pvsOf{})
 			woken := wokenSources(t, r)
 			r.built, log.refused, r.facts.Log = mustBuild(t), c.put, provision.LogAbsent
-			r.built.Source = &inflight.Source{Kind: string(request.SourceClaim), Namespace: "ns", Name: "source"}
-			before := inflight.Entry{Volume: "pvc-u1", Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u0"},
+			r.built.Source = &volume.SourceRef{Kind: volume.SourceClaim, Namespace: "ns", Name: "source"}
+			before := inflight.Entry{Volume: "pvc-u1", Claim: refTo("data", "u0"),
 				Requests: []inflight.Request{*r.built}}
 			if c.open {
 				before.Claim.UID = "u1"
@@ -478,8 +479,8 @@ func wokenSources(t *testing.T, r *run) (count func() int) {
 	t.Cleanup(end)
 	n := 0
 	queue, err := controller.NewQueue(nil, controller.Config{Name: "sources", Workers: 1},
-		func(_ context.Context, of request.SourceRef) controller.Result {
-			if of == (request.SourceRef{}) {
+		func(_ context.Context, of volume.SourceRef) controller.Result {
+			if of == (volume.SourceRef{}) {
 				end()
 			} else {
 				n++
@@ -491,7 +492,7 @@ func wokenSources(t *testing.T, r *run) (count func() int) {
 	}
 	r.sources = queue
 	return func() int {
-		queue.Add(request.SourceRef{}) // the last one
+		queue.Add(volume.SourceRef{}) // the last one
 		queue.Run(ctx)
 		return n
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/selfselect"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // offer queues the volume of a claim that this process may have to provision now, unless its PV is stored. It reads
@@ -32,10 +33,10 @@ func (p *Controller) offer(claim *v1.PersistentVolumeClaim) {
 	switch {
 	case !p.working(), !asked, p.dueClass(claim) == nil, p.stored(claim.UID):
 	case p.at(claim) == provision.NodeNone:
-		p.selecting.Add(keyOf(claim))
+		p.selecting.Add(refOf(claim))
 	default:
 		name := p.nameOf(claim.UID)
-		p.tracker.want(name, keyOf(claim))
+		p.tracker.want(name, refOf(claim))
 		p.queue.Add(name)
 	}
 }
@@ -99,26 +100,26 @@ func (p *Controller) selectionFacts(claim *v1.PersistentVolumeClaim) selfselect.
 }
 
 // selectSelf handles one claim that binds immediately, and selects this node for it when its turn comes.
-func (p *Controller) selectSelf(ctx context.Context, k key) controller.Result {
-	claim, now := p.claims.Of(k.namespace, k.name, k.uid), p.cfg.Clock.Now()
+func (p *Controller) selectSelf(ctx context.Context, k volume.ClaimRef) controller.Result {
+	claim, now := p.claims.Of(k.Namespace, k.Name, k.UID), p.cfg.Clock.Now()
 	facts := p.selectionFacts(claim)
 	if !selfselect.Decide(facts, now).Done {
 		if p.ignores(ctx, claim, p.classOf(claim)) {
 			return controller.Done()
 		}
-		facts.Due = p.selections.Due(k.uid, now, p.cfg.Local.BaseDelay, p.cfg.Local.MaxDelay)
+		facts.Due = p.selections.Due(k.UID, now, p.cfg.Local.BaseDelay, p.cfg.Local.MaxDelay)
 	}
 	d := selfselect.Decide(facts, now)
 	switch {
 	case d.Done:
 		if facts.Node != provision.NodeHere { // its own turn counts until the claim has its volume
-			p.selections.Forget(k.uid)
+			p.selections.Forget(k.UID)
 		}
 		return controller.Done()
 	case d.Action != provision.SelectNode:
 		return controller.After(facts.Due.Sub(now))
 	}
-	p.selections.Selected(k.uid)
+	p.selections.Selected(k.UID)
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	switch err := p.cluster.selectNode(ctx, claim, p.cfg.Local.Node.Name); {

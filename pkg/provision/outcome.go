@@ -25,6 +25,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/spans"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // This file counts and records the outcome of each try: in Events, metrics, traces and the log.
@@ -174,9 +175,9 @@ func eventOn(c provision.Claim) events.Object {
 }
 
 // eventOnSource returns the object of the Events of a claim or snapshot that volumes are created from.
-func eventOnSource(of request.SourceRef) events.Object {
+func eventOnSource(of volume.SourceRef) events.Object {
 	on := events.Claim(of.Namespace, of.Name, of.UID)
-	if of.Kind == request.SourceSnapshot {
+	if of.Kind == volume.SourceSnapshot {
 		on.APIVersion, on.Kind = snapshotv1.SchemeGroupVersion.String(), string(of.Kind)
 	}
 	return events.Object{ObjectReference: on}
@@ -267,8 +268,8 @@ func (w *run) beginTrace(ctx context.Context) (_ context.Context, end func(provi
 		return ctx, func(provision.Decision, error) {}
 	}
 	ctx, span := w.tracer.Start(ctx, "Provision", trace.WithAttributes(
-		spans.PV.String(w.name), spans.Driver.String(w.names[0]), spans.Namespace.String(w.claimKey.namespace),
-		spans.Claim.String(w.claimKey.name), spans.ClaimUID.String(string(w.claimKey.uid)), spans.Resumed.Bool(w.resumed)))
+		spans.PV.String(w.name), spans.Driver.String(w.names[0]), spans.Namespace.String(w.claimKey.Namespace),
+		spans.Claim.String(w.claimKey.Name), spans.ClaimUID.String(string(w.claimKey.UID)), spans.Resumed.Bool(w.resumed)))
 	return ctx, func(d provision.Decision, err error) {
 		reason := d.Reason
 		if err != nil {

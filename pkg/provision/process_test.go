@@ -18,7 +18,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
+
+// refTo names a claim in namespace ns.
+func refTo(name string, uid types.UID) volume.ClaimRef {
+	return volume.ClaimRef{Namespace: "ns", Name: name, UID: uid}
+}
 
 // process is one run of a Controller, which may die at a call.
 type process struct {
@@ -179,11 +185,11 @@ func (p *process) createPV(ctx context.Context, pv *v1.PersistentVolume) (stored
 	return stored, err
 }
 
-func (p *process) holdSource(ctx context.Context, source request.SourceRef) error {
+func (p *process) holdSource(ctx context.Context, source volume.SourceRef) error {
 	return p.do("hold source", func() error { return p.inner.holdSource(ctx, source) })
 }
 
-func (p *process) freeSource(ctx context.Context, source request.SourceRef) error {
+func (p *process) freeSource(ctx context.Context, source volume.SourceRef) error {
 	return p.do("free source", func() error { return p.inner.freeSource(ctx, source) })
 }
 
@@ -300,9 +306,9 @@ func (o plainOrders) Build(_ context.Context, want request.Options) (*inflight.R
 	if want.Class.Parameters != nil {
 		ordered.Create.Parameters = want.Class.Parameters
 	}
-	if source := request.SourceOf(claim); source.Kind != request.SourceNone {
-		ordered.Source = &inflight.Source{Kind: string(source.Kind), Namespace: source.Namespace, Name: source.Name,
-			UID: "u-" + types.UID(source.Name)}
+	if source := request.SourceOf(claim); source.Kind != volume.SourceNone {
+		source.UID = "u-" + types.UID(source.Name)
+		ordered.Source = &source
 	}
 	return ordered, nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/snapshottest"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // seesNoClaim waits until the process sees the end of the claim.
@@ -265,7 +265,7 @@ func TestSourceOfASettledEntryIsInUseDuringTheCall(t *testing.T) {
 		})
 	}, func() {
 		p.provisioner.freeSource(context.Background(),
-			request.SourceRef{Kind: request.SourceClaim, Namespace: "ns", Name: "source"})
+			volume.SourceRef{Kind: volume.SourceClaim, Namespace: "ns", Name: "source"})
 		if w.count("free source") > 0 {
 			t.Error("the source is freed under the call")
 		}

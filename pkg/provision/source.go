@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
@@ -32,9 +33,9 @@ type protectedSources struct {
 	mu sync.Mutex
 	// snapshots has the UIDs of snapshots whose finalizer this process has added, or found, and not removed. Only these
 	// are checked when a claim that names one changes, because each check is a read of the API server.
-	snapshots map[request.SourceRef]protection
+	snapshots map[volume.SourceRef]protection
 	// reserved counts, by source, the runs that are about to write a request to the log, or to send it.
-	reserved map[request.SourceRef]int
+	reserved map[volume.SourceRef]int
 }
 
 // protection is the finalizer of a snapshot. It is in doubt once a removal was begun, whose answer may be lost.
@@ -44,12 +45,12 @@ type protection struct {
 }
 
 func newProtectedSources() *protectedSources {
-	return &protectedSources{seed: maphash.MakeSeed(), snapshots: map[request.SourceRef]protection{},
-		reserved: map[request.SourceRef]int{}}
+	return &protectedSources{seed: maphash.MakeSeed(), snapshots: map[volume.SourceRef]protection{},
+		reserved: map[volume.SourceRef]int{}}
 }
 
 // reserve marks the source, if it is not the zero value, as in use until end is called.
-func (s *protectedSources) reserve(of request.SourceRef) (end func()) {
+func (s *protectedSources) reserve(of volume.SourceRef) (end func()) {
 	of.UID = ""
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +64,7 @@ func (s *protectedSources) reserve(of request.SourceRef) (end func()) {
 	}
 }
 
-func (s *protectedSources) isReserved(of request.SourceRef) bool {
+func (s *protectedSources) isReserved(of volume.SourceRef) bool {
 	of.UID = ""
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,25 +72,25 @@ func (s *protectedSources) isReserved(of request.SourceRef) bool {
 }
 
 // turn waits for its turn to change the source's protection, and blocks others until end is called.
-func (s *protectedSources) turn(of request.SourceRef) (end func()) {
+func (s *protectedSources) turn(of volume.SourceRef) (end func()) {
 	turn := s.turnOf(of)
 	turn.Lock()
 	return turn.Unlock
 }
 
-func (s *protectedSources) turnOf(of request.SourceRef) *sync.Mutex {
+func (s *protectedSources) turnOf(of volume.SourceRef) *sync.Mutex {
 	of.UID = ""
 	return &s.turns[maphash.Comparable(s.seed, of)%uint64(len(s.turns))]
 }
 
-func (s *protectedSources) snapshot(name request.SourceRef) (is protection, found bool) {
+func (s *protectedSources) snapshot(name volume.SourceRef) (is protection, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	is, found = s.snapshots[name]
 	return is, found
 }
 
-func (s *protectedSources) add(of request.SourceRef) {
+func (s *protectedSources) add(of volume.SourceRef) {
 	uid := of.UID
 	of.UID = ""
 	s.mu.Lock()
@@ -98,15 +99,15 @@ func (s *protectedSources) add(of request.SourceRef) {
 }
 
 // inherit records that an earlier process may have added the finalizer to the source of an entry.
-func (s *protectedSources) inherit(of request.SourceRef) {
-	if of.Kind == request.SourceSnapshot {
+func (s *protectedSources) inherit(of volume.SourceRef) {
+	if of.Kind == volume.SourceSnapshot {
 		s.add(of)
 		s.doubt(of)
 	}
 }
 
 // doubt is called before a removal of the source's finalizer.
-func (s *protectedSources) doubt(of request.SourceRef) {
+func (s *protectedSources) doubt(of volume.SourceRef) {
 	of.UID = ""
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +117,7 @@ func (s *protectedSources) doubt(of request.SourceRef) {
 	}
 }
 
-func (s *protectedSources) remove(of request.SourceRef) {
+func (s *protectedSources) remove(of volume.SourceRef) {
 	of.UID = ""
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,34 +128,34 @@ func (s *protectedSources) remove(of request.SourceRef) {
 // of the claim.
 func (p *Controller) cloneChanged(claim *v1.PersistentVolumeClaim) {
 	if caches.IsTerminatingSource(claim) {
-		p.sources.Add(request.SourceRef{Kind: request.SourceClaim, Namespace: claim.Namespace, Name: claim.Name})
+		p.sources.Add(volume.SourceRef{Kind: volume.SourceClaim, Namespace: claim.Namespace, Name: claim.Name})
 	}
 	p.wakeSource(request.SourceOf(claim))
 }
 
 // wakeSource queues a source that may not be in use any more.
-func (p *Controller) wakeSource(of request.SourceRef) {
+func (p *Controller) wakeSource(of volume.SourceRef) {
 	of.UID = ""
 	if p.cfg.FinishOnly {
 		return // without claims the other users of a source are unknown, and it may not be written
 	}
 	switch of.Kind {
-	case request.SourceClaim:
+	case volume.SourceClaim:
 		p.sources.Add(of)
-	case request.SourceSnapshot:
+	case volume.SourceSnapshot:
 		if _, found := p.protected.snapshot(of); found {
 			p.sources.Add(of)
 		}
-	case request.SourceNone:
+	case volume.SourceNone:
 	}
 }
 
 // freeSource ends the protection of a source once no volume is being created from it.
-func (p *Controller) freeSource(ctx context.Context, of request.SourceRef) controller.Result {
+func (p *Controller) freeSource(ctx context.Context, of volume.SourceRef) controller.Result {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	free := p.freeClaim
-	if of.Kind == request.SourceSnapshot {
+	if of.Kind == volume.SourceSnapshot {
 		free = p.freeSnapshot
 	}
 	if err := free(ctx, of); err != nil && !errors.Is(err, kube.ErrGone) {
@@ -219,7 +220,7 @@ func decideFree(f freeFacts) (free bool, why freeReason) {
 
 // freeClaim removes the finalizer from a terminating claim of this driver. Other claims keep it, so that no new clone
 // is overtaken: the API server adds no finalizer to a terminating object.
-func (p *Controller) freeClaim(ctx context.Context, of request.SourceRef) error {
+func (p *Controller) freeClaim(ctx context.Context, of volume.SourceRef) error {
 	source, found := p.claims.Get(of.Namespace + "/" + of.Name)
 	if !found || p.at(source) == provision.NodeElsewhere || !caches.IsTerminatingSource(source) {
 		return nil
@@ -261,7 +262,7 @@ func (p *Controller) freeFacts(ctx context.Context, source *v1.PersistentVolumeC
 
 // freeSnapshot removes the finalizer of a snapshot that this process has protected, whether or not the snapshot is
 // being deleted. Once this program is uninstalled, no other would remove it, and the snapshot could not be deleted.
-func (p *Controller) freeSnapshot(ctx context.Context, of request.SourceRef) error {
+func (p *Controller) freeSnapshot(ctx context.Context, of volume.SourceRef) error {
 	is, found := p.protected.snapshot(of)
 	if !found {
 		return nil
@@ -285,7 +286,7 @@ func (p *Controller) freeSnapshot(ctx context.Context, of request.SourceRef) err
 // IfUnused calls do if no volume is being created from the source, and lets none begin until do returns. It returns
 // false if the source is in use or Run does not work, and an error, too, if the in-flight log cannot be read. Then an
 // Event on the source names the problem.
-func (p *Controller) IfUnused(ctx context.Context, of request.SourceRef,
+func (p *Controller) IfUnused(ctx context.Context, of volume.SourceRef,
 	do func(context.Context) error) (unused bool, err error) {
 	defer p.protected.turn(of)()
 	if !p.working() {
@@ -309,7 +310,7 @@ func (p *Controller) IfUnused(ctx context.Context, of request.SourceRef,
 // inUse returns whether a volume may be being created from the source by this process, according to the in-flight log,
 // or by another provisioner, and the problem if a part of the log cannot be read. A source is reserved by the runs that
 // need it.
-func (p *Controller) inUse(of request.SourceRef) (state volume.InFlight, problem string) {
+func (p *Controller) inUse(of volume.SourceRef) (state volume.InFlight, problem string) {
 	of.UID = ""
 	if p.protected.isReserved(of) {
 		return volume.InFlightOpen, ""
@@ -317,24 +318,20 @@ func (p *Controller) inUse(of request.SourceRef) (state volume.InFlight, problem
 	if slices.ContainsFunc(p.claims.From(of), func(c *v1.PersistentVolumeClaim) bool { return p.mayBeOthers(c, of) }) {
 		return volume.InFlightOpen, ""
 	}
-	return p.log.SourceInFlight(inflight.Source{Kind: string(of.Kind), Namespace: of.Namespace, Name: of.Name})
+	return p.log.SourceInFlight(of)
 }
 
 // mayBeOthers reports whether another process may be provisioning a claim from the source, which the log of this
 // process does not show. Only the source's own driver can create a volume from it. Claims of other drivers count
 // nevertheless, as they do for external-provisioner, but only in the source's namespace: no tenant keeps the source of
 // another.
-func (p *Controller) mayBeOthers(claim *v1.PersistentVolumeClaim, of request.SourceRef) bool {
+func (p *Controller) mayBeOthers(claim *v1.PersistentVolumeClaim, of volume.SourceRef) bool {
 	return p.cfg.Local != nil || !p.ours(claim) && claim.Namespace == of.Namespace
 }
 
 // sourceOf returns the source of a request, the zero value for none.
-func sourceOf(asked inflight.Request) request.SourceRef {
-	if asked.Source == nil {
-		return request.SourceRef{}
-	}
-	return request.SourceRef{Kind: request.SourceKind(asked.Source.Kind), Namespace: asked.Source.Namespace,
-		Name: asked.Source.Name, UID: asked.Source.UID}
+func sourceOf(asked inflight.Request) volume.SourceRef {
+	return ptr.Deref(asked.Source, volume.SourceRef{})
 }
 
 // holdSource protects the snapshot or claim that the volume is created from, and reserves it until the run ends: the
@@ -343,7 +340,7 @@ func sourceOf(asked inflight.Request) request.SourceRef {
 // driver judges that.
 func (w *run) holdSource(ctx context.Context, asked inflight.Request) error {
 	source, begun := sourceOf(asked), w.facts.Record.Begun()
-	if source == (request.SourceRef{}) {
+	if source == (volume.SourceRef{}) {
 		return nil
 	}
 	if _, found := w.reserved[source]; !found {
@@ -359,7 +356,7 @@ func (w *run) holdSource(ctx context.Context, asked inflight.Request) error {
 			return reasons.Because(w.failure(), err)
 		}
 		klog.FromContext(ctx).Info("Repeating a request although the source of the volume cannot be protected",
-			"claim", w.claimKey, "kind", source.Kind, "source", klog.KRef(source.Namespace, source.Name), "err", err)
+			"claim", w.claimName(), "kind", source.Kind, "source", klog.KRef(source.Namespace, source.Name), "err", err)
 	}
 	w.track.holds = source.UID
 	return nil
@@ -369,9 +366,9 @@ func (w *run) holdSource(ctx context.Context, asked inflight.Request) error {
 // not be written is restored without the finalizer, as provisioners did before it existed. protectSource takes the
 // source's turn: on a terminating claim, a patch that adds an existing finalizer changes no field, and succeeds while
 // the finalizer is being removed.
-func (p *Controller) protectSource(ctx context.Context, source request.SourceRef) error {
+func (p *Controller) protectSource(ctx context.Context, source volume.SourceRef) error {
 	defer p.protected.turn(source)()
-	if source.Kind != request.SourceSnapshot {
+	if source.Kind != volume.SourceSnapshot {
 		return p.cluster.holdSource(ctx, source)
 	}
 	name := source

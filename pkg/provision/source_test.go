@@ -22,6 +22,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/snapshottest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/sources"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 func fromSnapshot() func(*v1.PersistentVolumeClaim) {
@@ -100,9 +101,9 @@ func TestSnapshotOfClaimDeletedDuringTryIsFreed(t *testing.T) {
 	w, snap := newWorld(t), fresh()
 	shop := snapshottest.New(snap)
 	p := w.start(Config{Snapshots: shop}).provisioner
-	source := request.SourceRef{Kind: request.SourceSnapshot, Namespace: snap.Namespace, Name: snap.Name, UID: snap.UID}
-	try := &run{Controller: p, claimKey: key{"ns", "data", "gone"},
-		reserved: map[request.SourceRef]func(){source: p.protected.reserve(source)}}
+	source := volume.SourceRef{Kind: volume.SourceSnapshot, Namespace: snap.Namespace, Name: snap.Name, UID: snap.UID}
+	try := &run{Controller: p, claimKey: refTo("data", "gone"),
+		reserved: map[volume.SourceRef]func(){source: p.protected.reserve(source)}}
 	w.wait("it works", p.working)
 	w.must(p.protectSource(t.Context(), source))
 	p.freeSource(t.Context(), source) // as the end of the claim has it
@@ -146,7 +147,7 @@ func TestSourceFreedBetweenTwoTriesIsProtectedAgain(t *testing.T) {
 // TestReservationEndsWithTheRun: a request for the next node may be followed by a call of the first one.
 func TestReservationEndsWithTheRun(t *testing.T) {
 	r, _ := observing(t, Config{}, claimsOf{claimAt("1")}, nil)
-	of := request.SourceRef{Kind: request.SourceClaim, Namespace: "ns", Name: "source"}
+	of := volume.SourceRef{Kind: volume.SourceClaim, Namespace: "ns", Name: "source"}
 	r.claim, r.wanted = claimAt("1"), &storagev1.StorageClass{}
 	r.prepared, r.reserved[of] = map[string]string{}, r.protected.reserve(of)
 	if err := r.buildRequest(t.Context()); err != nil || r.prepared != nil || !r.protected.isReserved(of) {
@@ -219,7 +220,7 @@ func TestProtectionIsAddedAndRemovedInTurns(t *testing.T) {
 	p := w.make(Config{Snapshots: shop}).provisioner
 	w.must(p.log.TakeOver(t.Context()))
 	p.working = func() bool { return true }
-	of := request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap", UID: "u-snap"}
+	of := volume.SourceRef{Kind: volume.SourceSnapshot, Namespace: "ns", Name: "snap", UID: "u-snap"}
 	name := of
 	name.UID = ""
 	var alone []string
@@ -287,7 +288,7 @@ func TestIfUnused(t *testing.T) {
 			w.must(process.log.TakeOver(t.Context()))
 			if c.inFlight {
 				w.entries[process.node+"pvc-u1"] = inflight.Entry{Volume: "pvc-u1", Requests: []inflight.Request{
-					{Source: &inflight.Source{Kind: "VolumeSnapshot", Namespace: "ns", Name: "snap", UID: "u-snap"}}}}
+					{Source: &volume.SourceRef{Kind: "VolumeSnapshot", Namespace: "ns", Name: "snap", UID: "u-snap"}}}}
 			}
 			claim := snapshottest.ClaimFrom("data", "snap", "")
 			claim.Annotations = map[string]string{caches.AnnProvisioner: driverName}
@@ -297,7 +298,7 @@ func TestIfUnused(t *testing.T) {
 			w.must(w.client.Tracker().Add(claim))
 			process.showClaims()
 			called := false
-			unused, err := p.IfUnused(t.Context(), request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns",
+			unused, err := p.IfUnused(t.Context(), volume.SourceRef{Kind: volume.SourceSnapshot, Namespace: "ns",
 				Name: "snap", UID: "u"}, func(context.Context) error {
 				called = true
 				return nil
@@ -396,7 +397,7 @@ func TestCloneSourceIsProtectedInTurns(t *testing.T) {
 	p := w.make(Config{}).provisioner
 	w.must(p.log.TakeOver(t.Context()))
 	p.working = func() bool { return true }
-	of := request.SourceRef{Kind: request.SourceClaim, Namespace: "ns", Name: "source", UID: "u-source"}
+	of := volume.SourceRef{Kind: volume.SourceClaim, Namespace: "ns", Name: "source", UID: "u-source"}
 	var alone []string
 	p.cluster = turned{p.cluster, func(what string) {
 		if turn := p.protected.turnOf(of); turn.TryLock() {
@@ -421,12 +422,12 @@ type turned struct {
 	during func(what string)
 }
 
-func (c turned) holdSource(ctx context.Context, source request.SourceRef) error {
+func (c turned) holdSource(ctx context.Context, source volume.SourceRef) error {
 	c.during("hold")
 	return c.cluster.holdSource(ctx, source)
 }
 
-func (c turned) freeSource(ctx context.Context, source request.SourceRef) error {
+func (c turned) freeSource(ctx context.Context, source volume.SourceRef) error {
 	c.during("free")
 	return c.cluster.freeSource(ctx, source)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // track is this process' memory of one volume name.
@@ -24,7 +25,7 @@ type track struct {
 
 // wanting is a claim that wants a volume, and the number of its last offer, 0 if only an entry names the claim.
 type wanting struct {
-	key
+	volume.ClaimRef
 	offer uint64
 }
 
@@ -115,7 +116,7 @@ func (t *tracker) locked(name string) *track {
 
 // want records that a claim is offered. An offer of a known claim counts, too, because a run that began before may not
 // have seen its cause.
-func (t *tracker) want(name string, claim key) {
+func (t *tracker) want(name string, claim volume.ClaimRef) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.offers++
@@ -123,11 +124,11 @@ func (t *tracker) want(name string, claim key) {
 }
 
 // listed returns a claim of a name, which it adds if necessary. Callers hold t.mu.
-func (t *tracker) listed(name string, claim key) *wanting {
+func (t *tracker) listed(name string, claim volume.ClaimRef) *wanting {
 	one := t.locked(name)
-	at := slices.IndexFunc(one.claims, func(c wanting) bool { return c.key == claim })
+	at := slices.IndexFunc(one.claims, func(c wanting) bool { return c.ClaimRef == claim })
 	if at < 0 {
-		at, one.claims = len(one.claims), append(one.claims, wanting{key: claim})
+		at, one.claims = len(one.claims), append(one.claims, wanting{ClaimRef: claim})
 	}
 	return &one.claims[at]
 }
@@ -144,7 +145,7 @@ func (t *tracker) offered() uint64 {
 func (t *tracker) note(entry inflight.Entry, sent bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.listed(entry.Volume, keyOfEntry(entry))
+	t.listed(entry.Volume, entry.Claim)
 	t.open[entry.Volume] = entry
 	if shown, found := t.shown[entry.Claim.UID]; sent || !found || shown == entry.Volume {
 		t.names[entry.Claim.UID] = noted{entry.Volume, sent || t.names[entry.Claim.UID] == noted{entry.Volume, true}}
@@ -152,12 +153,12 @@ func (t *tracker) note(entry inflight.Entry, sent bool) {
 }
 
 // claimsOf returns the claims that want a volume of this name, in order of arrival.
-func (t *tracker) claimsOf(name string) (claims []key) {
+func (t *tracker) claimsOf(name string) (claims []volume.ClaimRef) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if one := t.of[name]; one != nil {
 		for _, c := range one.claims {
-			claims = append(claims, c.key)
+			claims = append(claims, c.ClaimRef)
 		}
 	}
 	return claims
@@ -165,11 +166,11 @@ func (t *tracker) claimsOf(name string) (claims []key) {
 
 // leave records that a claim no longer wants a volume of this name, unless it was offered after the offer with the
 // number seen, and forgets a name without claims.
-func (t *tracker) leave(name string, claim key, seen uint64) {
+func (t *tracker) leave(name string, claim volume.ClaimRef, seen uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if one := t.of[name]; one != nil {
-		one.claims = slices.DeleteFunc(one.claims, func(c wanting) bool { return c.key == claim && c.offer <= seen })
+		one.claims = slices.DeleteFunc(one.claims, func(c wanting) bool { return c.ClaimRef == claim && c.offer <= seen })
 	}
 	t.forgetLocked(name)
 }

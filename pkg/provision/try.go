@@ -22,6 +22,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // One queue of volume names makes every try: the first one for an accepted claim, its repetitions, and
@@ -41,7 +42,7 @@ func (p *Controller) try(ctx context.Context, name string) controller.Result {
 		defer p.slow.leave()
 	}
 	w := &run{Controller: p, name: name, began: now, track: p.tracker.get(name), seen: p.tracker.offered(),
-		reserved: map[request.SourceRef]func(){}}
+		reserved: map[volume.SourceRef]func(){}}
 	if !w.choose(ctx) {
 		p.tracker.forget(name)
 		return controller.Done()
@@ -53,7 +54,7 @@ func (p *Controller) try(ctx context.Context, name string) controller.Result {
 		w.track.since = now
 		defer w.announceStart(w.claimOf(w.claim))()
 	}
-	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", w.claimKey, "volume", name))
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", w.claimName(), "volume", name))
 	ctx, end := w.beginTrace(ctx)
 	var d provision.Decision
 	var err error
@@ -80,7 +81,7 @@ func (w *run) choose(ctx context.Context) bool {
 		entry = w.track.entry
 	}
 	if w.resumed = kept || w.track.record.Count > 0; w.resumed {
-		w.claimKey = keyOfEntry(entry)
+		w.claimKey = entry.Claim
 		w.want(ctx)
 		return true
 	}
@@ -99,7 +100,7 @@ func (w *run) choose(ctx context.Context) bool {
 
 // want sets wanted to the current class of the claim if the claim wants its volume.
 func (w *run) want(ctx context.Context) {
-	if w.claim = w.claims.WholeByUID(w.claimKey.uid); w.claim != nil {
+	if w.claim = w.claims.WholeByUID(w.claimKey.UID); w.claim != nil {
 		w.wanted = w.wantedClass(ctx, w.claim)
 	}
 }
@@ -107,7 +108,7 @@ func (w *run) want(ctx context.Context) {
 // leave forgets the claim, which gets no other volume of this name. A claim that was offered since the try began stays
 // for the next try, because this one may not have seen the cause, such as the end of the PersistentVolume.
 func (w *run) leave() {
-	w.recorder.Forget(w.claimKey.uid)
+	w.recorder.Forget(w.claimKey.UID)
 	w.recorder.Forget(types.UID(w.name)) // of the Events on the Lease
 	w.tracker.leave(w.name, w.claimKey, w.seen)
 }
@@ -186,7 +187,7 @@ func (p *Controller) firstDelay(err error) time.Duration {
 type run struct {
 	*Controller
 	name     string
-	claimKey key
+	claimKey volume.ClaimRef
 	track    *track
 	// claim is the claim in the cache, nil if it is gone or claims are not watched.
 	claim *v1.PersistentVolumeClaim
@@ -200,7 +201,7 @@ type run struct {
 	built    *inflight.Request
 	prepared map[string]string
 	// reserved has the sources that the run's calls need, with the ends of their reservations.
-	reserved map[request.SourceRef]func()
+	reserved map[volume.SourceRef]func()
 	// secret is the Secret that was read last.
 	secret seenSecret
 	// reschedule means that another node has to be selected.
@@ -218,6 +219,9 @@ type run struct {
 	last provision.Decision
 	err  error
 }
+
+// claimName names the claim in log messages.
+func (w *run) claimName() string { return w.claimKey.Namespace + "/" + w.claimKey.Name }
 
 // work runs steps until no step is due or one fails, and returns the last decision.
 func (w *run) work(ctx context.Context) (provision.Decision, error) {

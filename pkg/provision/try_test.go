@@ -42,7 +42,7 @@ func TestNextClaimOfANameGetsItsTurn(t *testing.T) {
 
 // TestForgetKeepsALaterClaim: the name's worker found no work just before the claim came.
 func TestForgetKeepsALaterClaim(t *testing.T) {
-	tracker, first, second := newTracker(), key{"ns", "a", "u1"}, key{"ns", "b", "u2"}
+	tracker, first, second := newTracker(), refTo("a", "u1"), refTo("b", "u2")
 	tracker.want("pvc-u", first)
 	tracker.want("pvc-u", first)
 	tracker.want("pvc-u", second)
@@ -84,7 +84,7 @@ func TestForeignClassIsNotProvisioned(t *testing.T) {
 // TestSlowNameWaitsForItsLane covers a name without an entry.
 func TestSlowNameWaitsForItsLane(t *testing.T) {
 	p := newWorld(t).make(Config{}).provisioner
-	p.tracker.want("pvc-u1", key{"ns", "data", "u1"})
+	p.tracker.want("pvc-u1", refTo("data", "u1"))
 	p.tracker.mark("pvc-u1", ending{slow: true})
 	p.slow.inside = p.slow.limit
 	if got := p.try(t.Context(), "pvc-u1"); got != controller.Done() || len(p.slow.waiting) != 1 {

@@ -205,14 +205,14 @@ func TestNameOfAPVThatIsGone(t *testing.T) {
 	if first, second := p.nameOf("u1"), p.nameOf("u2"); first != "pvc-u1" || second != "disk-u2" {
 		t.Errorf("the name of an unbound claim is %q, and of a bound one %q", first, second)
 	}
-	p.tracker.want("disk-u1", key{"ns", "data", "u1"})
+	p.tracker.want("disk-u1", refTo("data", "u1"))
 	if p.try(t.Context(), "disk-u1"); p.tracker.knows("disk-u1") {
 		t.Error("the claim is tried under another name")
 	}
 	if p.tracker.hide("u1", "another-u1"); p.nameOf("u1") != "pvc-u1" {
 		t.Error("the end of another PV ends the name")
 	}
-	p.tracker.want(p.nameOf("u1"), key{"ns", "data", "u1"})
+	p.tracker.want(p.nameOf("u1"), refTo("data", "u1"))
 	w.deleteClaim()
 	w.wait("the name is forgotten with the claim", func() bool {
 		return p.nameOf("u1") == "disk-u1" && !p.tracker.knows("pvc-u1")
@@ -292,7 +292,7 @@ func TestNameThatIsShownBetweenTries(t *testing.T) {
 
 func TestNameGivesWayUntilItIsSent(t *testing.T) {
 	t.Parallel()
-	entry := inflight.Entry{Volume: "disk-u1", Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"}}
+	entry := inflight.Entry{Volume: "disk-u1", Claim: refTo("data", "u1")}
 	for name, c := range map[string]struct {
 		notes []bool
 		shown string
@@ -327,8 +327,8 @@ func TestFinishOnlyKeepsNoNames(t *testing.T) {
 // TestNameIsKept: until the claim needs no volume and the log cannot have the entry.
 func TestNameIsKept(t *testing.T) {
 	t.Parallel()
-	entry := inflight.Entry{Volume: "pvc-u", Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"}}
-	of := keyOfEntry(entry)
+	entry := inflight.Entry{Volume: "pvc-u", Claim: refTo("data", "u1")}
+	of := entry.Claim
 	for name, c := range map[string]struct {
 		happens func(*tracker)
 		kept    bool

@@ -81,10 +81,30 @@ const (
 	PhaseFailed
 )
 
-// ClaimRef names the claim that a PV belongs to.
+// ClaimRef names the claim that a PV belongs to, or is to belong to.
 type ClaimRef struct {
 	Namespace, Name string
 	// UID is empty if no claim was ever bound, or if an administrator cleared it to take the volume back.
+	UID types.UID
+}
+
+// SourceKind is the kind of a source of data. The zero value stands for an empty volume.
+type SourceKind string
+
+// Kinds of sources that CSI drivers create volumes from.
+const (
+	SourceNone     SourceKind = ""
+	SourceSnapshot SourceKind = "VolumeSnapshot"
+	SourceClaim    SourceKind = "PersistentVolumeClaim"
+)
+
+// SourceRef names the source of a new volume's data, none if it is the zero value. It is comparable, and can be stored
+// as JSON.
+type SourceRef struct {
+	Kind      SourceKind
+	Namespace string
+	Name      string
+	// UID is empty if only the name is known.
 	UID types.UID
 }
 

@@ -282,7 +282,7 @@ func TestRowsOfFences(t *testing.T) {
 func TestRowsOfVolumesInFlight(t *testing.T) {
 	f := cluster()
 	entry := inflight.Located{Entry: inflight.Entry{Volume: "pvc-c", Begun: now().Add(-time.Hour),
-		Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "c"}}}
+		Claim: volume.ClaimRef{Namespace: "ns", Name: "data", UID: "c"}}}
 	entry.Driver = driver
 	f.InFlight = explain.Found(explain.InFlightLogs{Entries: []inflight.Located{entry}})
 	if row := only(t, RowsOf(f), "inflight/pvc-c"); !row.Waits || row.Severity != SeverityAttention ||

@@ -257,9 +257,8 @@ func (b *Builder) Build(ctx context.Context, want request.Options) (*inflight.Re
 		Node: want.SelectedNode(), Create: plan.Request, Secret: plan.Secret, MayReschedule: plan.MayReschedule,
 		PV: plan.Template, Topology: plan.Topology, Migrated: plan.Migrated,
 	}
-	if source := plan.Source; source != (request.SourceRef{}) {
-		o.Source = &inflight.Source{Kind: string(source.Kind), Namespace: source.Namespace, Name: source.Name,
-			UID: source.UID}
+	if source := plan.Source; source != (volume.SourceRef{}) {
+		o.Source = &source
 	}
 	return o, nil
 }

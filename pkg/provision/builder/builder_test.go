@@ -97,7 +97,7 @@ func TestBuild(t *testing.T) {
 		}},
 		"an absent class": {want(tier("lead")), nil, request.ReasonAttributesClassMissing, nil},
 		"a clone": {want(from("", "PersistentVolumeClaim", "source")), nil, "", func(o *inflight.Request) bool {
-			return *o.Source == inflight.Source{Kind: "PersistentVolumeClaim", Namespace: "ns", Name: "source",
+			return *o.Source == volume.SourceRef{Kind: "PersistentVolumeClaim", Namespace: "ns", Name: "source",
 				UID: "u-source"} && o.Create.GetVolumeContentSource().GetVolume().GetVolumeId() == "vol-source"
 		}},
 		"a clone of nothing": {want(from("", "PersistentVolumeClaim", "nothing")), nil,

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight/internal/chunks"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // entryVersion is the version of an entry's bytes. A change that an earlier program would misread needs a new version.
@@ -50,10 +51,10 @@ type (
 		UID       types.UID `json:"uid"`
 	}
 	storedSource struct {
-		Kind      string    `json:"kind"`
-		Namespace string    `json:"namespace"`
-		Name      string    `json:"name"`
-		UID       types.UID `json:"uid"`
+		Kind      volume.SourceKind `json:"kind"`
+		Namespace string            `json:"namespace"`
+		Name      string            `json:"name"`
+		UID       types.UID         `json:"uid"`
 	}
 	storedRequest struct {
 		Node          string               `json:"node,omitempty"`
@@ -168,7 +169,8 @@ func (c codec) decode(value string, left *int, chunk func(hash string) (string, 
 	if err != nil {
 		return coded{}, fmt.Errorf("%w: %w", ErrDecode, err)
 	}
-	e := &Entry{Volume: s.Volume, Claim: Claim(s.Claim), Begun: s.Begun, Epoch: s.Epoch, Discarding: s.Discarding}
+	e := &Entry{Volume: s.Volume, Claim: volume.ClaimRef(s.Claim), Begun: s.Begun, Epoch: s.Epoch,
+		Discarding: s.Discarding}
 	refers := map[string]string{}
 	for i := range s.Requests {
 		request, err := c.request(&s.Requests[i], chunk, refers)
@@ -245,7 +247,7 @@ func hashesOf(value string) (hashes []string, _ error) {
 func (c codec) request(r *storedRequest, chunk func(hash string) (string, bool),
 	refers map[string]string) (Request, error) {
 	request := Request{
-		Node: r.Node, Create: &csi.CreateVolumeRequest{}, Secret: r.Secret, Source: (*Source)(r.Source),
+		Node: r.Node, Create: &csi.CreateVolumeRequest{}, Secret: r.Secret, Source: (*volume.SourceRef)(r.Source),
 		DriverVersion: r.DriverVersion, OtherVersions: r.OtherVersions, MayReschedule: r.MayReschedule, PV: r.PV,
 		Topology: r.Topology, Migrated: r.Migrated,
 	}

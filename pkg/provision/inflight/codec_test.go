@@ -19,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 var update = flag.Bool("update", false, "write testdata")
@@ -26,10 +28,10 @@ var update = flag.Bool("update", false, "write testdata")
 // fullEntry sets every field of Entry and Request, and the usual fields of requests and PersistentVolumes.
 func fullEntry() Entry {
 	begun := time.Date(2026, 8, 1, 12, 30, 15, 0, time.UTC)
-	const volume = "pvc-0a6b4f4c-6f0e-4a55-9c5e-2f2d6f7b8a01"
-	claim := Claim{Namespace: "shop", Name: "data-db-0", UID: "0a6b4f4c-6f0e-4a55-9c5e-2f2d6f7b8a01"}
+	const name = "pvc-0a6b4f4c-6f0e-4a55-9c5e-2f2d6f7b8a01"
+	claim := volume.ClaimRef{Namespace: "shop", Name: "data-db-0", UID: "0a6b4f4c-6f0e-4a55-9c5e-2f2d6f7b8a01"}
 	create := &csi.CreateVolumeRequest{
-		Name:          volume,
+		Name:          name,
 		CapacityRange: &csi.CapacityRange{RequiredBytes: 10 << 30, LimitBytes: 1 << 62},
 		VolumeCapabilities: []*csi.VolumeCapability{{
 			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "ext4",
@@ -49,7 +51,7 @@ func fullEntry() Entry {
 	}
 	pv := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: volume, Finalizers: []string{"external-provisioner.volume.kubernetes.io/finalizer"},
+			Name: name, Finalizers: []string{"external-provisioner.volume.kubernetes.io/finalizer"},
 			Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": driver},
 			Labels:      map[string]string{"team": "shop"},
 		},
@@ -71,16 +73,16 @@ func fullEntry() Entry {
 	}
 	first := Request{
 		Node: "node-1", Create: create, Secret: &v1.SecretReference{Namespace: "secrets", Name: "admin"},
-		Source:        &Source{Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "source", UID: "7d1c"},
+		Source:        &volume.SourceRef{Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "source", UID: "7d1c"},
 		DriverVersion: "1.4.0",
 		OtherVersions: true,
 		MayReschedule: true,
 		PV:            pv, Topology: true, Migrated: true,
 	}
-	second := Request{Node: "node-2", Create: &csi.CreateVolumeRequest{Name: volume},
-		PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: volume}}}
+	second := Request{Node: "node-2", Create: &csi.CreateVolumeRequest{Name: name},
+		PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}}
 	return Entry{
-		Discarding: true, Volume: volume, Claim: claim, Begun: begun, Epoch: 41,
+		Discarding: true, Volume: name, Claim: claim, Begun: begun, Epoch: 41,
 		Requests: []Request{first, second}}
 }
 
@@ -158,7 +160,7 @@ func TestEncodeRefuses(t *testing.T) {
 	for name, change := range map[string]func(*Entry){
 		"no volume":                  func(e *Entry) { e.Volume = "" },
 		"a name no PV can have":      func(e *Entry) { e.Volume = "PVC_1" },
-		"no claim":                   func(e *Entry) { e.Claim = Claim{} },
+		"no claim":                   func(e *Entry) { e.Claim = volume.ClaimRef{} },
 		"no UID":                     func(e *Entry) { e.Claim.UID = "" },
 		"no request":                 func(e *Entry) { e.Requests = nil },
 		"three requests":             func(e *Entry) { e.Requests = append(e.Requests, e.Requests[0]) },

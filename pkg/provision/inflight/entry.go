@@ -9,7 +9,6 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -21,7 +20,7 @@ type Entry struct {
 	// Volume is the name of the volume and of its PersistentVolume, and identifies the entry. Required.
 	Volume string
 	// Claim is the claim that the volume is created for. Required.
-	Claim Claim
+	Claim volume.ClaimRef
 	// Begun is the time at which the entry was added.
 	Begun time.Time
 	// Epoch is the epoch of the process that added the entry, and is set by Put.
@@ -30,12 +29,6 @@ type Entry struct {
 	Discarding bool
 	// Requests are the requests that may have been sent, one or two. Required.
 	Requests []Request
-}
-
-// Claim names a PersistentVolumeClaim.
-type Claim struct {
-	Namespace, Name string
-	UID             types.UID
 }
 
 // Request is one CreateVolume request, together with the data that turns its answer into a PersistentVolume.
@@ -47,7 +40,7 @@ type Request struct {
 	// Secret names the Secret that goes with CreateVolume and DeleteVolume, nil for none.
 	Secret *v1.SecretReference
 	// Source is the source of the volume's data, nil for an empty volume.
-	Source *Source
+	Source *volume.SourceRef
 	// DriverVersion is the vendor_version of the driver that was called first, empty if unknown. OtherVersions is set if
 	// another version may have been called, too.
 	DriverVersion string
@@ -63,18 +56,11 @@ type Request struct {
 	Migrated bool
 }
 
-// Source names the source of a volume's data.
-type Source struct {
-	// Kind is PersistentVolumeClaim or VolumeSnapshot.
-	Kind, Namespace, Name string
-	UID                   types.UID
-}
-
 // SourceInFlight returns whether an entry has a volume that is created from a source, and the problem if a part of the
 // log cannot be read, which may have such an entry. The source's UID does not count. An entry counts from its Put until
 // its removal is confirmed, because the next process repeats the request of an entry that is stored. The state is
 // unknown before TakeOver, after another process took over, and after Run.
-func (l *Log) SourceInFlight(of Source) (state volume.InFlight, problem string) {
+func (l *Log) SourceInFlight(of volume.SourceRef) (state volume.InFlight, problem string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil {
@@ -95,7 +81,7 @@ func (l *Log) SourceInFlight(of Source) (state volume.InFlight, problem string) 
 	return volume.InFlightSettled, ""
 }
 
-func (e *Entry) isFrom(of Source) bool {
+func (e *Entry) isFrom(of volume.SourceRef) bool {
 	return slices.ContainsFunc(e.Requests, func(r Request) bool {
 		return r.Source != nil && r.Source.Kind == of.Kind && r.Source.Namespace == of.Namespace && r.Source.Name == of.Name
 	})

@@ -10,6 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // TestLocate checks the Lease, key and driver of each entry and of each problem.
@@ -27,11 +29,11 @@ func TestLocate(t *testing.T) {
 		}
 		return l
 	}
-	const volume = "pvc-1"
-	e := &Entry{Volume: volume, Claim: Claim{"ns", "data", "1"}, Requests: []Request{{
-		Create: &csi.CreateVolumeRequest{Name: volume}, PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: volume}},
+	const name = "pvc-1"
+	e := &Entry{Volume: name, Claim: volume.ClaimRef{Namespace: "ns", Name: "data", UID: "1"}, Requests: []Request{{
+		Create: &csi.CreateVolumeRequest{Name: name}, PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}},
 	}}}
-	shard := Config{Name: "log"}.shard(shardOf(volume, Shards))
+	shard := Config{Name: "log"}.shard(shardOf(name, Shards))
 	shown := lease(shard, "d", "u", e)
 	entries, problems := Locate([]coordinationv1.Lease{shown, lease("copy-0", "other", "another"),
 		{ObjectMeta: metav1.ObjectMeta{Name: "foreign-0"}}}, nil)
@@ -39,9 +41,9 @@ func TestLocate(t *testing.T) {
 		t.Fatalf("%d entries; problems %v", len(entries), problems)
 	}
 	want := Location{Lease: types.NamespacedName{Namespace: "ns", Name: shard}, LeaseUID: "u",
-		Annotation: annotationKey(volume),
-		Stored:     shown.Annotations[annotationKey(volume)], Driver: "d"}
-	if got := entries[0]; got.Location != want || got.Volume != volume {
+		Annotation: annotationKey(name),
+		Stored:     shown.Annotations[annotationKey(name)], Driver: "d"}
+	if got := entries[0]; got.Location != want || got.Volume != name {
 		t.Errorf("got %+v, want %+v", got.Location, want)
 	}
 	fill := FillOf([]coordinationv1.Lease{shown, lease("log-7", "d", "u"), lease("copy-0", "other", "another")})
@@ -53,7 +55,7 @@ func TestLocate(t *testing.T) {
 	if entries, _ := Locate([]coordinationv1.Lease{shown}, nil); len(entries) > 0 {
 		t.Errorf("a settled entry is in flight: %+v", entries)
 	}
-	for pv, want := range map[string]bool{volume: true, ApartName(volume, "n"): true, volume + "-apart-x": false,
+	for pv, want := range map[string]bool{name: true, ApartName(name, "n"): true, name + "-apart-x": false,
 		"pvc-2": false} {
 		if entries[0].Of(pv) != want {
 			t.Errorf("PV %s: want %v", pv, want)

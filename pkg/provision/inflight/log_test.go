@@ -15,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 const (
@@ -23,12 +25,12 @@ const (
 )
 
 // entry returns a small valid entry.
-func entry(volume string) Entry {
+func entry(name string) Entry {
 	return Entry{
-		Volume: volume, Claim: Claim{Namespace: "shop", Name: "data", UID: types.UID("of-" + volume)},
+		Volume: name, Claim: volume.ClaimRef{Namespace: "shop", Name: "data", UID: types.UID("of-" + name)},
 		Requests: []Request{{
-			Create: &csi.CreateVolumeRequest{Name: volume, CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 30}},
-			PV:     &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: volume}},
+			Create: &csi.CreateVolumeRequest{Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 30}},
+			PV:     &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}},
 		}},
 	}
 }

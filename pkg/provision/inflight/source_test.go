@@ -11,7 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-var snap = Source{Kind: "VolumeSnapshot", Namespace: "shop", Name: "snap"}
+var snap = volume.SourceRef{Kind: volume.SourceSnapshot, Namespace: "shop", Name: "snap"}
 
 // restored returns an entry whose volume is created from snap.
 func restored(volume string) Entry {
@@ -21,7 +21,7 @@ func restored(volume string) Entry {
 	return e
 }
 
-func (p *process) wantSource(of Source, want volume.InFlight) {
+func (p *process) wantSource(of volume.SourceRef, want volume.InFlight) {
 	p.t.Helper()
 	if got, problem := p.SourceInFlight(of); got != want || problem != "" {
 		p.t.Errorf("source %v: %d, %q, want %d", of, got, problem, want)
@@ -53,8 +53,9 @@ func TestSourceIsInFlightWhileItsEntryMayBeStored(t *testing.T) {
 			}
 			p.wantSource(snap, volume.InFlightOpen)
 		}
-		for _, other := range []Source{{"PersistentVolumeClaim", "shop", "snap", ""}, {"VolumeSnapshot", "x", "snap", ""},
-			{"VolumeSnapshot", "shop", "x", ""}} {
+		for _, other := range []volume.SourceRef{{Kind: volume.SourceClaim, Namespace: "shop", Name: "snap"},
+			{Kind: volume.SourceSnapshot, Namespace: "x", Name: "snap"},
+			{Kind: volume.SourceSnapshot, Namespace: "shop", Name: "x"}} {
 			p.wantSource(other, volume.InFlightSettled)
 		}
 		p.Remove(v[0])
@@ -108,7 +109,7 @@ func TestUnreadablePartMayHaveTheSource(t *testing.T) {
 				c.spoil(s)
 				p := start(t, settings(s, "one"))
 				p.wantSource(snap, volume.InFlightOpen)
-				other := Source{"VolumeSnapshot", "shop", "other", ""}
+				other := volume.SourceRef{Kind: volume.SourceSnapshot, Namespace: "shop", Name: "other"}
 				if c.problem == "" {
 					p.wantSource(other, volume.InFlightSettled)
 					return

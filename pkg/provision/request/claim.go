@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Annotations of a claim that this package reads.
@@ -81,7 +83,7 @@ func (f Facts) lateBinding() bool {
 func (f Facts) selectedNode() string { return f.Claim.Annotations[annSelectedNode] }
 
 // checkDriver returns an error if the driver lacks a capability that the claim needs.
-func (f Facts) checkDriver(source SourceRef) error {
+func (f Facts) checkDriver(source volume.SourceRef) error {
 	cannot := func(capability, what string) error {
 		return refuse(ReasonDriverIncapable, "CSI driver %q cannot %s for claim %q: it does not report the capability %s",
 			f.Driver.Name, what, f.claimName(), capability)
@@ -92,9 +94,9 @@ func (f Facts) checkDriver(source SourceRef) error {
 		return cannot("CONTROLLER_SERVICE", "make a volume")
 	case !controller[csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME]:
 		return cannot("CREATE_DELETE_VOLUME", "make a volume")
-	case source.Kind == SourceSnapshot && !controller[csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT]:
+	case source.Kind == volume.SourceSnapshot && !controller[csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT]:
 		return cannot("CREATE_DELETE_SNAPSHOT", "restore a snapshot")
-	case source.Kind == SourceClaim && !controller[csi.ControllerServiceCapability_RPC_CLONE_VOLUME]:
+	case source.Kind == volume.SourceClaim && !controller[csi.ControllerServiceCapability_RPC_CLONE_VOLUME]:
 		return cannot("CLONE_VOLUME", "clone a volume")
 	case f.attributesClass() != "" && !controller[csi.ControllerServiceCapability_RPC_MODIFY_VOLUME]:
 		return cannot("MODIFY_VOLUME", "apply a VolumeAttributesClass")

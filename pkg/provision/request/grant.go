@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Grant holds the relevant fields of a ReferenceGrant (gateway.networking.k8s.io/v1beta1), which lets objects of other
@@ -31,7 +33,7 @@ type GrantTo struct {
 
 // checkGrant refuses a source in another namespace, unless a ReferenceGrant of that namespace lets claims of this one
 // refer to it.
-func (f Facts) checkGrant(source SourceRef) error {
+func (f Facts) checkGrant(source volume.SourceRef) error {
 	if source.Namespace == f.Claim.Namespace {
 		return nil
 	}
@@ -53,7 +55,7 @@ func (f Facts) checkGrant(source SourceRef) error {
 
 // allows reports whether the grant lets a claim refer to its source.
 func (g Grant) allows(claim *v1.PersistentVolumeClaim, ref v1.TypedObjectReference) bool {
-	from := GrantFrom{Kind: string(SourceClaim), Namespace: claim.Namespace}
+	from := GrantFrom{Kind: string(volume.SourceClaim), Namespace: claim.Namespace}
 	return slices.Contains(g.From, from) && slices.ContainsFunc(g.To, func(to GrantTo) bool {
 		return to.Group == groupOf(ref) && to.Kind == ref.Kind && (to.Name == "" || to.Name == ref.Name)
 	})

@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // afar moves the source of a restored or cloned claim to namespace "shop", and names it by its reference alone, as the
@@ -57,10 +59,12 @@ func TestSourcesOfOtherNamespaces(t *testing.T) {
 	for kind, source := range map[string]struct {
 		with func(*Facts)
 		name string
-		ref  SourceRef
+		ref  volume.SourceRef
 	}{
-		"snapshot": {restored(), "snap", SourceRef{Kind: SourceSnapshot, Namespace: "shop", Name: "snap", UID: "s-1"}},
-		"claim":    {cloned(), "source", SourceRef{Kind: SourceClaim, Namespace: "shop", Name: "source", UID: "c-1"}},
+		"snapshot": {restored(), "snap",
+			volume.SourceRef{Kind: volume.SourceSnapshot, Namespace: "shop", Name: "snap", UID: "s-1"}},
+		"claim": {cloned(), "source",
+			volume.SourceRef{Kind: volume.SourceClaim, Namespace: "shop", Name: "source", UID: "c-1"}},
 	} {
 		with, name := source.with, source.name
 		t.Run(kind, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Need lists the objects to read before NewPlan. It does not include the Secret, whose name NewPlan returns.
@@ -39,15 +40,15 @@ func Needs(f Facts) (Need, error) {
 	if f.readsAttributes() {
 		need.AttributesClass = f.attributesClass()
 	}
-	if source != (SourceRef{}) && source.Namespace != f.Claim.Namespace {
+	if source != (volume.SourceRef{}) && source.Namespace != f.Claim.Namespace {
 		need.GrantsIn = source.Namespace
 	}
 	switch source.Kind {
-	case SourceSnapshot:
-		need.Snapshot = source.name()
-	case SourceClaim:
-		need.SourceClaim = source.name()
-	case SourceNone:
+	case volume.SourceSnapshot:
+		need.Snapshot = nameOf(source)
+	case volume.SourceClaim:
+		need.SourceClaim = nameOf(source)
+	case volume.SourceNone:
 	}
 	if f.Driver.topology() {
 		need.SelectedNode = f.selectedNode()
@@ -62,8 +63,8 @@ func Needs(f Facts) (Need, error) {
 
 // prepared makes the checks of Needs and NewPlan that need no further reads. The returned facts have a class in CSI
 // terms, and settings with defaults.
-func (f Facts) prepared() (Facts, SourceRef, error) {
-	none := SourceRef{}
+func (f Facts) prepared() (Facts, volume.SourceRef, error) {
+	none := volume.SourceRef{}
 	f.Settings = f.Settings.withDefaults()
 	for _, check := range []func() error{f.checkOurs, f.checkClass, f.checkClaim} {
 		if err := check(); err != nil {
@@ -93,7 +94,7 @@ type Plan struct {
 	Secret *v1.SecretReference
 	// Source is the snapshot or claim that the volume is created from, and that has to exist until then. The zero value
 	// stands for an empty volume.
-	Source SourceRef
+	Source volume.SourceRef
 	// Migrated means that the class belongs to an in-tree plugin.
 	Migrated bool
 	// MayReschedule means that another node may have room when the driver answers ResourceExhausted.
@@ -118,7 +119,7 @@ func NewPlan(f Facts) (Plan, error) {
 	}
 	o := Plan{Driver: f.Driver.Name, Topology: f.Driver.topology(), Migrated: f.migrates()}
 	o.MayReschedule = o.Topology && f.selectedNode() != ""
-	o.Source = source.withUID(f.Source)
+	o.Source = withUID(source, f.Source)
 	name, err := f.volumeName()
 	if err != nil {
 		return Plan{}, err
@@ -143,7 +144,8 @@ func NewPlan(f Facts) (Plan, error) {
 
 // request returns the request to the driver (CSI spec, "CreateVolume"). It sets no upper limit of the size: Kubernetes
 // enforces none for claims, and PVs may be larger.
-func (f Facts) request(name string, source SourceRef, p parameters) (request *csi.CreateVolumeRequest, err error) {
+func (f Facts) request(name string, source volume.SourceRef,
+	p parameters) (request *csi.CreateVolumeRequest, err error) {
 	request = &csi.CreateVolumeRequest{
 		Name:          name,
 		CapacityRange: &csi.CapacityRange{RequiredBytes: f.size()},

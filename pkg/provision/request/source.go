@@ -24,34 +24,14 @@ type Source struct {
 	Grants []Grant
 }
 
-// SourceKind is the kind of a source of data. The zero value stands for an empty volume.
-type SourceKind string
-
-// Kinds of sources that CSI drivers create volumes from.
-const (
-	SourceNone     SourceKind = ""
-	SourceSnapshot SourceKind = "VolumeSnapshot"
-	SourceClaim    SourceKind = "PersistentVolumeClaim"
-)
-
-// SourceRef names the source of a new volume's data, none if it is the zero value. It is comparable, and can be stored
-// as JSON.
-type SourceRef struct {
-	Kind      SourceKind
-	Namespace string
-	Name      string
-	// UID is empty if only the name is known.
-	UID types.UID
-}
-
 // SourceOf returns the source in a claim's dataSource or, if that is empty, its dataSourceRef, without its UID. It is
 // the zero value for a claim that names none, or a kind that drivers do not support. NewPlan decides whether the source
 // may be used.
-func SourceOf(claim *v1.PersistentVolumeClaim) SourceRef {
+func SourceOf(claim *v1.PersistentVolumeClaim) volume.SourceRef {
 	ref, _ := typedSourceOf(claim)
-	source := SourceRef{Kind: kindOf(ref), Namespace: namespaceOf(ref, claim), Name: ref.Name}
-	if source.Kind == SourceNone {
-		return SourceRef{}
+	source := volume.SourceRef{Kind: kindOf(ref), Namespace: namespaceOf(ref, claim), Name: ref.Name}
+	if source.Kind == volume.SourceNone {
+		return volume.SourceRef{}
 	}
 	return source
 }
@@ -74,17 +54,17 @@ func namespaceOf(ref v1.TypedObjectReference, claim *v1.PersistentVolumeClaim) s
 	return cmp.Or(ptr.Deref(ref.Namespace, ""), claim.Namespace)
 }
 
-func kindOf(ref v1.TypedObjectReference) SourceKind {
+func kindOf(ref v1.TypedObjectReference) volume.SourceKind {
 	switch group := groupOf(ref); {
-	case ref.Kind == string(SourceSnapshot) && group == snapshotGroup:
-		return SourceSnapshot
-	case ref.Kind == string(SourceClaim) && group == "":
-		return SourceClaim
+	case ref.Kind == string(volume.SourceSnapshot) && group == snapshotGroup:
+		return volume.SourceSnapshot
+	case ref.Kind == string(volume.SourceClaim) && group == "":
+		return volume.SourceClaim
 	}
-	return SourceNone
+	return volume.SourceNone
 }
 
-func (s SourceRef) name() types.NamespacedName {
+func nameOf(s volume.SourceRef) types.NamespacedName {
 	return types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
 }
 
@@ -92,46 +72,46 @@ func (s SourceRef) name() types.NamespacedName {
 const snapshotGroup = "snapshot.storage.k8s.io"
 
 // sourceRef returns the claim's source, the zero value for none. It refuses a source that no driver supports.
-func (f Facts) sourceRef() (SourceRef, error) {
+func (f Facts) sourceRef() (volume.SourceRef, error) {
 	ref, found := typedSourceOf(f.Claim)
 	if !found {
-		return SourceRef{}, nil
+		return volume.SourceRef{}, nil
 	}
 	group, source := groupOf(ref), SourceOf(f.Claim)
 	switch {
 	case namespaceOf(ref, f.Claim) != f.Claim.Namespace && !f.Settings.CrossNamespace:
-		return SourceRef{}, refuse(ReasonClaimUnsupported,
+		return volume.SourceRef{}, refuse(ReasonClaimUnsupported,
 			"claim %q takes its data from namespace %q, and the feature gate CrossNamespaceVolumeDataSource of csi-reclaimer "+
 				"is off; copy the source into the claim's namespace",
 			f.claimName(), *ref.Namespace)
-	case source.Kind == SourceNone && ref.Kind == string(SourceSnapshot):
-		return SourceRef{}, refuse(ReasonClaimInvalid, "claim %q names a VolumeSnapshot of API group %q; it has to be %s",
-			f.claimName(), group, snapshotGroup)
-	case source.Kind == SourceNone:
-		return SourceRef{}, refuse(ReasonLeftToPopulator,
+	case source.Kind == volume.SourceNone && ref.Kind == string(volume.SourceSnapshot):
+		return volume.SourceRef{}, refuse(ReasonClaimInvalid,
+			"claim %q names a VolumeSnapshot of API group %q; it has to be %s", f.claimName(), group, snapshotGroup)
+	case source.Kind == volume.SourceNone:
+		return volume.SourceRef{}, refuse(ReasonLeftToPopulator,
 			"claim %q takes its data from a %s %q of API group %q, which is left to a volume populator", f.claimName(),
 			ref.Kind, ref.Name, group)
 	case source.Name == "":
-		return SourceRef{}, refuse(ReasonClaimInvalid, "claim %q names a %s without a name as the source of its data",
+		return volume.SourceRef{}, refuse(ReasonClaimInvalid, "claim %q names a %s without a name as the source of its data",
 			f.claimName(), ref.Kind)
 	}
 	return source, nil
 }
 
 // withUID returns the source with the UID of the object that was read.
-func (s SourceRef) withUID(read Source) SourceRef {
+func withUID(s volume.SourceRef, read Source) volume.SourceRef {
 	switch {
-	case s.Kind == SourceSnapshot && read.Snapshot != nil:
+	case s.Kind == volume.SourceSnapshot && read.Snapshot != nil:
 		s.UID = read.Snapshot.UID
-	case s.Kind == SourceClaim && read.Claim != nil:
+	case s.Kind == volume.SourceClaim && read.Claim != nil:
 		s.UID = read.Claim.UID
 	}
 	return s
 }
 
 // contentSource returns the source of the data for CreateVolume, nil for an empty volume.
-func (f Facts) contentSource(source SourceRef) (*csi.VolumeContentSource, error) {
-	if source == (SourceRef{}) {
+func (f Facts) contentSource(source volume.SourceRef) (*csi.VolumeContentSource, error) {
+	if source == (volume.SourceRef{}) {
 		return nil, nil
 	}
 	// This check comes first: a claim that may not refer to the source learns nothing about it.
@@ -139,16 +119,16 @@ func (f Facts) contentSource(source SourceRef) (*csi.VolumeContentSource, error)
 		return nil, err
 	}
 	switch source.Kind {
-	case SourceSnapshot:
-		handle, err := f.snapshotHandle(source.name())
+	case volume.SourceSnapshot:
+		handle, err := f.snapshotHandle(nameOf(source))
 		if err != nil {
 			return nil, err
 		}
 		return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
 			Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: handle},
 		}}, nil
-	case SourceClaim:
-		handle, err := f.cloneHandle(source.name())
+	case volume.SourceClaim:
+		handle, err := f.cloneHandle(nameOf(source))
 		if err != nil {
 			return nil, err
 		}

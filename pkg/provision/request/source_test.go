@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 func TestSourceOfData(t *testing.T) {
@@ -53,12 +55,13 @@ func TestSourceOf(t *testing.T) {
 	group, other := snapshotGroup, "example.com"
 	for name, c := range map[string]struct {
 		edit func(*Facts)
-		want SourceRef
+		want volume.SourceRef
 	}{
-		"none":          {func(f *Facts) { f.Claim.Spec.DataSource, f.Claim.Spec.DataSourceRef = nil, nil }, SourceRef{}},
-		"a populator's": {fromSource(&other, "Backup", "backup"), SourceRef{}},
+		"none": {func(f *Facts) { f.Claim.Spec.DataSource, f.Claim.Spec.DataSourceRef = nil, nil },
+			volume.SourceRef{}},
+		"a populator's": {fromSource(&other, "Backup", "backup"), volume.SourceRef{}},
 		"a snapshot": {fromSource(&group, "VolumeSnapshot", "snap"),
-			SourceRef{Kind: SourceSnapshot, Namespace: "team", Name: "snap"}},
+			volume.SourceRef{Kind: volume.SourceSnapshot, Namespace: "team", Name: "snap"}},
 	} {
 		f := facts(c.edit)
 		got := SourceOf(f.Claim)
@@ -67,12 +70,12 @@ func TestSourceOf(t *testing.T) {
 		}
 		// The object that was read is of the other kind.
 		read := Source{Claim: &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "c-1"}}}
-		if got.withUID(read).UID != "" {
+		if withUID(got, read).UID != "" {
 			t.Errorf("%s has the UID of a claim", name)
 		}
 	}
-	clone := SourceRef{Kind: SourceClaim}
-	if clone.withUID(Source{Snapshot: &Snapshot{UID: "s-1"}}).UID != "" {
+	clone := volume.SourceRef{Kind: volume.SourceClaim}
+	if withUID(clone, Source{Snapshot: &Snapshot{UID: "s-1"}}).UID != "" {
 		t.Error("a claim has the UID of a snapshot")
 	}
 }
@@ -121,14 +124,14 @@ func TestRestore(t *testing.T) {
 	})
 	o, err := NewPlan(facts(restored()))
 	if err != nil || o.Request.VolumeContentSource.GetSnapshot().GetSnapshotId() != "snap-1" ||
-		o.Source != (SourceRef{Kind: SourceSnapshot, Namespace: "team", Name: "snap", UID: "s-1"}) {
+		o.Source != (volume.SourceRef{Kind: volume.SourceSnapshot, Namespace: "team", Name: "snap", UID: "s-1"}) {
 		t.Errorf("source %v, %+v, %v", o.Request.GetVolumeContentSource(), o.Source, err)
 	}
 }
 
 func TestClone(t *testing.T) {
 	type claim = v1.PersistentVolumeClaim
-	type volume = v1.PersistentVolume
+	type pv = v1.PersistentVolume
 	block := v1.PersistentVolumeBlock
 	refusals(t, map[string]struct {
 		f    Facts
@@ -136,54 +139,54 @@ func TestClone(t *testing.T) {
 	}{
 		"bound": {facts(cloned()), ""},
 		"bound, of a class of its own": {facts(cloned(func(c *claim,
-			_ *volume) {
+			_ *pv) {
 			slow := "slow"
 			c.Spec.StorageClassName = &slow
 		})), ""},
 		"not there":        {facts(cloned(), func(f *Facts) { f.Source.Claim = nil }), ReasonSourceMissing},
-		"another was read": {facts(cloned(func(c *claim, _ *volume) { c.Name = "x" })), ReasonSourceMissing},
-		"one of another namespace": {facts(cloned(func(c *claim, _ *volume) { c.Namespace = "x" })),
+		"another was read": {facts(cloned(func(c *claim, _ *pv) { c.Name = "x" })), ReasonSourceMissing},
+		"one of another namespace": {facts(cloned(func(c *claim, _ *pv) { c.Namespace = "x" })),
 			ReasonSourceMissing},
 		"being deleted": {facts(cloned(func(c *claim,
-			_ *volume) {
+			_ *pv) {
 			c.DeletionTimestamp = &metav1.Time{}
 		})), ReasonSourceDeleting},
-		"not bound": {facts(cloned(func(c *claim, _ *volume) { c.Status.Phase = v1.ClaimPending })),
+		"not bound": {facts(cloned(func(c *claim, _ *pv) { c.Status.Phase = v1.ClaimPending })),
 			ReasonSourceNotReady},
-		"lost its volume": {facts(cloned(func(c *claim, _ *volume) { c.Status.Phase = v1.ClaimLost })),
+		"lost its volume": {facts(cloned(func(c *claim, _ *pv) { c.Status.Phase = v1.ClaimLost })),
 			ReasonSourceNotReady},
-		"bound to no name": {facts(cloned(func(c *claim, _ *volume) { c.Spec.VolumeName = "" })),
+		"bound to no name": {facts(cloned(func(c *claim, _ *pv) { c.Spec.VolumeName = "" })),
 			ReasonSourceNotReady},
 		"its PV is not there": {facts(cloned(), func(f *Facts) { f.Source.PV = nil }), ReasonSourceMissing},
-		"another PV was read": {facts(cloned(func(_ *claim, pv *volume) { pv.Name = "x" })), ReasonSourceMissing},
-		"the PV is a namesake's": {facts(cloned(func(_ *claim, pv *volume) { pv.Spec.ClaimRef.UID = "x" })),
+		"another PV was read": {facts(cloned(func(_ *claim, o *pv) { o.Name = "x" })), ReasonSourceMissing},
+		"the PV is a namesake's": {facts(cloned(func(_ *claim, o *pv) { o.Spec.ClaimRef.UID = "x" })),
 			ReasonSourceNotReady},
-		"the PV is another namespace's": {facts(cloned(func(_ *claim, pv *volume) { pv.Spec.ClaimRef.Namespace = "x" })),
+		"the PV is another namespace's": {facts(cloned(func(_ *claim, o *pv) { o.Spec.ClaimRef.Namespace = "x" })),
 			ReasonSourceNotReady},
-		"the PV has no claim": {facts(cloned(func(_ *claim, pv *volume) { pv.Spec.ClaimRef = nil })),
+		"the PV has no claim": {facts(cloned(func(_ *claim, o *pv) { o.Spec.ClaimRef = nil })),
 			ReasonSourceNotReady},
 		"the PV is not bound": {facts(cloned(func(_ *claim,
-			pv *volume) {
-			pv.Status.Phase = v1.VolumeReleased
+			o *pv) {
+			o.Status.Phase = v1.VolumeReleased
 		})), ReasonSourceNotReady},
-		"another driver's": {facts(cloned(func(_ *claim, pv *volume) { pv.Spec.CSI.Driver = "x" })),
+		"another driver's": {facts(cloned(func(_ *claim, o *pv) { o.Spec.CSI.Driver = "x" })),
 			ReasonSourceUnfit},
-		"no driver's": {facts(cloned(func(_ *claim, pv *volume) { pv.Spec.CSI = nil })),
+		"no driver's": {facts(cloned(func(_ *claim, o *pv) { o.Spec.CSI = nil })),
 			ReasonSourceUnfit},
-		"without a handle": {facts(cloned(func(_ *claim, pv *volume) { pv.Spec.CSI.VolumeHandle = "" })),
+		"without a handle": {facts(cloned(func(_ *claim, o *pv) { o.Spec.CSI.VolumeHandle = "" })),
 			ReasonSourceUnfit},
 		"of the same size":      {facts(cloned(), size("4Gi")), ""},
 		"larger than asked for": {facts(cloned(), size("3Gi")), ReasonSourceUnfit},
-		"a device for a filesystem": {facts(cloned(func(_ *claim, pv *volume) { pv.Spec.VolumeMode = &block })),
+		"a device for a filesystem": {facts(cloned(func(_ *claim, o *pv) { o.Spec.VolumeMode = &block })),
 			ReasonSourceUnfit},
 		"a filesystem for a device": {facts(cloned(), blockMode), ReasonSourceUnfit},
-		"a device for a device": {facts(cloned(func(_ *claim, pv *volume) { pv.Spec.VolumeMode = &block }),
+		"a device for a device": {facts(cloned(func(_ *claim, o *pv) { o.Spec.VolumeMode = &block }),
 			blockMode), ""},
 		"neither says anything of a mode": {facts(cloned(), func(f *Facts) { f.Claim.Spec.VolumeMode = nil }), ""},
 	})
 	o, err := NewPlan(facts(cloned()))
 	if err != nil || o.Request.VolumeContentSource.GetVolume().GetVolumeId() != "vol-source" ||
-		o.Source != (SourceRef{Kind: SourceClaim, Namespace: "team", Name: "source", UID: "c-1"}) {
+		o.Source != (volume.SourceRef{Kind: volume.SourceClaim, Namespace: "team", Name: "source", UID: "c-1"}) {
 		t.Errorf("source %v, %+v, %v", o.Request.GetVolumeContentSource(), o.Source, err)
 	}
 }

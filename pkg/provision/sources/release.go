@@ -22,7 +22,7 @@ import (
 // program provisions for the driver, so it does not check for restores in progress, except by keep: a volume that stays
 // in flight needs its source. The error names the snapshots that could not be read or written; all others are done.
 func ReleaseSnapshots(ctx context.Context, driver string, snapshots SnapshotProtector,
-	keep func(request.SourceRef) bool) (released int, err error) {
+	keep func(volume.SourceRef) bool) (released int, err error) {
 	var found []request.Snapshot
 	if err := snapshots.EachProtected(ctx, func(o request.Snapshot) { found = append(found, o) }); err != nil {
 		return 0, err
@@ -36,7 +36,7 @@ func ReleaseSnapshots(ctx context.Context, driver string, snapshots SnapshotProt
 			continue
 		}
 		if remove, _ := decideSweep(sweepFacts{Snapshot: now, UID: o.UID, Driver: driver}); !remove ||
-			keep(request.SourceRef{Kind: request.SourceSnapshot, Namespace: o.Namespace, Name: o.Name, UID: o.UID}) {
+			keep(volume.SourceRef{Kind: volume.SourceSnapshot, Namespace: o.Namespace, Name: o.Name, UID: o.UID}) {
 			continue
 		}
 		if err := snapshots.RemoveFinalizer(ctx, name, o.UID); err != nil {
@@ -53,7 +53,7 @@ func ReleaseSnapshots(ctx context.Context, driver string, snapshots SnapshotProt
 // change a claim whose PV does not exist, because its driver is unknown. The error names the claims that could not be
 // read or written; all others are done.
 func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, driver string,
-	keep func(request.SourceRef) bool) (released int, err error) {
+	keep func(volume.SourceRef) bool) (released int, err error) {
 	var cloned []v1.PersistentVolumeClaim
 	var errs []error
 	err = kube.EachOf(ctx, core.PersistentVolumeClaims(metav1.NamespaceAll).List, metav1.ListOptions{},
@@ -76,12 +76,12 @@ func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, drive
 }
 
 func releaseClonedClaim(ctx context.Context, core corev1.CoreV1Interface, driver string,
-	keep func(request.SourceRef) bool, claim *v1.PersistentVolumeClaim) (done bool, err error) {
+	keep func(volume.SourceRef) bool, claim *v1.PersistentVolumeClaim) (done bool, err error) {
 	pv, err := kube.Read(ctx, apiTimeout, kube.PV, "", claim.Spec.VolumeName, core.PersistentVolumes().Get)
 	if err != nil || pv == nil || volume.Of(pv).Driver != driver {
 		return false, err
 	}
-	if keep(request.SourceRef{Kind: request.SourceClaim, Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID}) {
+	if keep(volume.SourceRef{Kind: volume.SourceClaim, Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID}) {
 		return false, nil
 	}
 	err = kube.ChangeClaimFinalizers(ctx, core.PersistentVolumeClaims(claim.Namespace), kube.FinalizerPatch{

@@ -22,6 +22,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // SnapshotProtector manages the finalizer that keeps VolumeSnapshots while volumes are restored from them;
@@ -98,7 +99,7 @@ func decideSweep(f sweepFacts) (remove bool, why sweepReason) {
 type Uses interface {
 	// IfUnused calls do if no volume is being created from the source, and returns false otherwise, with an error if that
 	// is unknown. The process begins no such volume until do returns.
-	IfUnused(ctx context.Context, of request.SourceRef, do func(context.Context) error) (unused bool, err error)
+	IfUnused(ctx context.Context, of volume.SourceRef, do func(context.Context) error) (unused bool, err error)
 }
 
 // SweeperConfig holds the settings of a Sweeper, and its zero value is usable.
@@ -225,7 +226,7 @@ func (s *Sweeper) sweep(ctx context.Context, listed request.Snapshot, uses Uses)
 		klog.FromContext(ctx).V(4).Info("A sweep leaves the finalizer of a VolumeSnapshot", "snapshot", name, "reason", why)
 		return nil
 	}
-	of := request.SourceRef{Kind: request.SourceSnapshot, Namespace: listed.Namespace, Name: listed.Name, UID: listed.UID}
+	of := volume.SourceRef{Kind: volume.SourceSnapshot, Namespace: listed.Namespace, Name: listed.Name, UID: listed.UID}
 	unused, err := uses.IfUnused(ctx, of, func(ctx context.Context) error {
 		return s.snapshots.RemoveFinalizer(ctx, name,
 			listed.UID)
@@ -266,12 +267,12 @@ func (s *Sweeper) MissingPermissions(ctx context.Context) ([]permission.Permissi
 // liveUses has the sources of the claims that had no volume in the list, and the uses that this process knows, nil for
 // none: a volume may be restored for a claim that is gone.
 type liveUses struct {
-	claims map[request.SourceRef]bool
+	claims map[volume.SourceRef]bool
 	own    Uses
 }
 
 func readUses(ctx context.Context, core corev1.CoreV1Interface, own Uses) (Uses, error) {
-	uses := liveUses{map[request.SourceRef]bool{}, own}
+	uses := liveUses{map[volume.SourceRef]bool{}, own}
 	err := kube.EachOf(ctx, core.PersistentVolumeClaims(metav1.NamespaceAll).List, metav1.ListOptions{},
 		func(claim *v1.PersistentVolumeClaim) {
 			if claim.Spec.VolumeName == "" {
@@ -285,7 +286,7 @@ func readUses(ctx context.Context, core corev1.CoreV1Interface, own Uses) (Uses,
 }
 
 // IfUnused calls do if no claim without a volume names the source, and this process does not use it.
-func (u liveUses) IfUnused(ctx context.Context, of request.SourceRef, do func(context.Context) error) (bool, error) {
+func (u liveUses) IfUnused(ctx context.Context, of volume.SourceRef, do func(context.Context) error) (bool, error) {
 	name := of
 	name.UID = ""
 	switch {

@@ -21,6 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/snapshottest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 const driverName = "disk.csi.example.com"
@@ -154,7 +155,7 @@ func waitFor(t *testing.T, what string, until func() bool) {
 }
 
 // isUsed reports whether a source has the name of one in use.
-func isUsed(of request.SourceRef) bool { return of.Namespace == "ns" && of.Name == "used" }
+func isUsed(of volume.SourceRef) bool { return of.Namespace == "ns" && of.Name == "used" }
 
 func TestReleaseSnapshots(t *testing.T) {
 	shop := snapshottest.New(
@@ -186,12 +187,12 @@ func TestReleaseSnapshots(t *testing.T) {
 
 // allUses is a provisioner with a fixed answer.
 type allUses struct {
-	asked  []request.SourceRef
+	asked  []volume.SourceRef
 	unused bool
 	err    error
 }
 
-func (u *allUses) IfUnused(ctx context.Context, of request.SourceRef, do func(context.Context) error) (bool, error) {
+func (u *allUses) IfUnused(ctx context.Context, of volume.SourceRef, do func(context.Context) error) (bool, error) {
 	u.asked = append(u.asked, of)
 	if !u.unused {
 		return false, u.err
@@ -208,7 +209,7 @@ func TestSweepAsksTheProvisioner(t *testing.T) {
 		if err := s.Sweep(t.Context()); err != nil || shop.Protected("a") == unused || len(client.Actions()) > 0 {
 			t.Errorf("unused %t: %v, %q, %v", unused, err, shop.Calls(), client.Actions())
 		}
-		if want := (request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "a", UID: "u-a"}); len(
+		if want := (volume.SourceRef{Kind: volume.SourceSnapshot, Namespace: "ns", Name: "a", UID: "u-a"}); len(
 			uses.asked) != 1 || uses.asked[0] != want {
 			t.Errorf("asked for %+v", uses.asked)
 		}

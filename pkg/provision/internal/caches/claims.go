@@ -17,6 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Annotations of a claim that the caches keep. The PV controller writes the first two, the scheduler the last.
@@ -105,13 +106,13 @@ func (c *Claims) WholeByUID(uid types.UID) *v1.PersistentVolumeClaim {
 func (c *Claims) OfClass(class string) []*v1.PersistentVolumeClaim { return c.byClass(class) }
 
 // From returns the claims without a volume that name this source of their data, whose UID does not count.
-func (c *Claims) From(source request.SourceRef) []*v1.PersistentVolumeClaim {
+func (c *Claims) From(source volume.SourceRef) []*v1.PersistentVolumeClaim {
 	return c.bySource(groupOf(source))
 }
 
 // groupOf returns the group of a source in bySource, empty for no source.
-func groupOf(source request.SourceRef) string {
-	if source.Kind == request.SourceNone {
+func groupOf(source volume.SourceRef) string {
+	if source.Kind == volume.SourceNone {
 		return ""
 	}
 	return string(source.Kind) + "/" + source.Namespace + "/" + source.Name

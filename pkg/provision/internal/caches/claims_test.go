@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // follow records the changes that Claims reports.
@@ -80,7 +80,7 @@ func TestClaimsByClassAndSource(t *testing.T) {
 				c.class, c.source)
 		}
 	}
-	of := request.SourceRef{Kind: request.SourceClaim, Namespace: "ns", Name: "one", UID: "u"}
+	of := volume.SourceRef{Kind: volume.SourceClaim, Namespace: "ns", Name: "one", UID: "u"}
 	if got := groupOf(of); got != source {
 		t.Errorf("claims of the source are sought in %q, want %q", got, source)
 	}
