@@ -9,7 +9,6 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -39,21 +38,22 @@ type Nodes interface {
 	Follow(changed func())
 }
 
-// Controller publishes the capacity of one driver as CSIStorageCapacity objects.
+// Controller publishes the capacity of one driver as CSIStorageCapacity objects. [controller.Controller] says how it is
+// run. Watch writes nothing to the cluster.
 type Controller struct {
+	*controller.Controller
+	permission.Checker
 	cfg        Config
 	driverName string
 	driver     Driver
 	cluster    cluster
 	labels     labels.Set
 	// nodes is nil for a driver without topology.
-	nodes         Nodes
-	classes       cached[class]
-	objects       cached[Object]
-	authorization authorizationv1.AuthorizationV1Interface
-	tracker       *tracker
+	nodes   Nodes
+	classes cached[class]
+	objects cached[Object]
+	tracker *tracker
 
-	control *controller.Controller
 	items   *controller.Queue[WorkItem]
 	surveys *controller.Queue[surveyKey]
 }
@@ -79,7 +79,7 @@ func New(config *rest.Config, driverName string, driver Driver, nodes Nodes, cfg
 	if err != nil {
 		return nil, err
 	}
-	c.authorization = clients.Authorization
+	c.Checker = permission.NewChecker(clients.Authorization, c.Permissions())
 	ours := kube.Selection{Namespace: cfg.Namespace, Labels: c.labels.AsSelector().String()}
 	storage := clients.Storage.RESTClient()
 	classes := kube.NewCache(storage, "storageclasses", &storagev1.StorageClass{}, c.recordClass, classChanges{c})
@@ -112,41 +112,22 @@ func (c *Controller) start(caches ...controller.Cache) (err error) {
 		caches = append(caches, controller.Polled("nodes", c.nodes.Watch, c.nodes.Synced))
 		c.nodes.Follow(c.enqueueSurvey)
 	}
-	c.control = controller.NewController("capacity", caches...)
-	controller.Begin(c.control, c.begin)
+	c.Controller = controller.NewController("capacity", caches...)
+	controller.Begin(c.Controller, c.begin)
 	items := controller.Config{Name: "capacity", Workers: c.cfg.Workers, Clock: c.cfg.Clock}
-	if c.items, err = controller.NewQueue(c.control, items, c.reconcile); err != nil {
+	if c.items, err = controller.NewQueue(c.Controller, items, c.reconcile); err != nil {
 		return err
 	}
 	surveys := controller.Config{Name: "capacity-survey", Workers: 1, Clock: c.cfg.Clock}
-	c.surveys, err = controller.NewQueue(c.control, surveys, c.survey)
+	c.surveys, err = controller.NewQueue(c.Controller, surveys, c.survey)
 	return err
 }
-
-// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. It writes nothing to the
-// cluster, so a replica that waits for leadership calls it to be able to act at once as the leader.
-func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
-
-// Run reconciles until ctx ends, which cancels calls in flight, or until Stop, which lets them finish, and returns
-// when all work has ended. Only the leading replica calls Run, once; with leader election, ctx has to end with the
-// Lease.
-//
-// Run starts Watch unless the caller has started it; in that case the caller has to keep it running. Run returns an
-// error only if ctx ends before the caches are filled.
-func (c *Controller) Run(ctx context.Context) error { return c.control.Run(ctx) }
 
 func (c *Controller) begin(ctx context.Context) {
 	klog.FromContext(ctx).Info("Publishing capacity", "driver", c.driverName, "namespace", c.cfg.Namespace,
 		"pollInterval", c.cfg.PollInterval)
 	c.enqueueSurvey()
 }
-
-// Stop begins no more work and lets the work in progress finish, whereupon Run returns. Stop itself does not wait for
-// that.
-func (c *Controller) Stop() { c.control.Stop() }
-
-// Synced reports whether the caches hold the API server's state at the time of their start.
-func (c *Controller) Synced() bool { return c.control.Synced() }
 
 // Changed marks capacity as outdated: a volume of the class was created or deleted, or could not be created for lack
 // of space. at holds the topology segments from which the volume is accessible; if it is empty, the driver is asked
@@ -205,10 +186,4 @@ func (c *Controller) Permissions() []permission.Permission {
 		rights = append(rights, here("apps", "replicasets", "get", unowned))
 	}
 	return rights
-}
-
-// MissingPermissions returns the permissions that the API server does not grant. An error means that the review
-// failed and the permissions are unknown.
-func (c *Controller) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
-	return permission.Missing(ctx, c.authorization, c.Permissions())
 }

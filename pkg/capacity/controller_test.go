@@ -141,10 +141,10 @@ func TestUnknownFacts(t *testing.T) {
 	w.start()
 	w.nodes.unread, w.ownerErr = false, errLost
 	w.want(w.settle(), "")
-	w.c.control = controller.NewController("capacity", unsynced{})
+	w.c.Controller = controller.NewController("capacity", unsynced{})
 	w.ownerErr = nil
 	w.want(w.settle(), "")
-	w.c.control = controller.NewController("capacity")
+	w.c.Controller = controller.NewController("capacity")
 	w.want(w.settle(), "delete zone=a, delete zone=b")
 }
 
