@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -66,7 +66,7 @@ func (w ClusterFacts) finalizer(name, driver, csiDriver, plugin string) Finalize
 	case pvc.Finalizer:
 		return Finalizer{Owner: "kube-controller-manager (pvc-protection)",
 			When: "when the claim is terminating and no pod uses it"}
-	case finalizers.Cloning:
+	case request.CloningFinalizer:
 		return w.driverFinalizer(driver, "csi-reclaimer or external-provisioner of "+driver,
 			"when no clone of the claim is being created")
 	case objects.RunningFinalizer:

@@ -9,7 +9,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
@@ -33,7 +32,7 @@ func everyKindOfClaim(visit func(*v1.PersistentVolumeClaim)) {
 			c.Spec.VolumeName = "pvc-u1"
 		}
 		if is(1) {
-			c.Finalizers = append(c.Finalizers, finalizers.Cloning)
+			c.Finalizers = append(c.Finalizers, request.CloningFinalizer)
 		}
 		if is(2) {
 			c.DeletionTimestamp = &now

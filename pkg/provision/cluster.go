@@ -16,8 +16,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/sources"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -80,7 +80,7 @@ func (a apiServer) holdSource(ctx context.Context, source volume.SourceRef) erro
 		return a.snapshots.AddFinalizer(ctx, types.NamespacedName{Namespace: source.Namespace, Name: source.Name}, source.UID)
 	}
 	err := kube.ChangeClaimFinalizers(ctx, a.core.PersistentVolumeClaims(source.Namespace), kube.FinalizerPatch{
-		Name: source.Name, UID: source.UID, Add: []string{finalizers.Cloning}})
+		Name: source.Name, UID: source.UID, Add: []string{request.CloningFinalizer}})
 	if err != nil {
 		return fmt.Errorf("keep the claim that is cloned: %w", err)
 	}
@@ -96,7 +96,7 @@ func (a apiServer) freeSource(ctx context.Context, source volume.SourceRef) erro
 			source.UID)
 	}
 	return kube.ChangeClaimFinalizers(ctx, a.core.PersistentVolumeClaims(source.Namespace), kube.FinalizerPatch{
-		Name: source.Name, UID: source.UID, Remove: []string{finalizers.Cloning}})
+		Name: source.Name, UID: source.UID, Remove: []string{request.CloningFinalizer}})
 }
 
 func (a apiServer) readClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {

@@ -15,7 +15,6 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
@@ -180,7 +179,7 @@ func TestCorrectionOf(t *testing.T) {
 		"the PV controller's": {none, annotated("pv.kubernetes.io/bind-completed", "yes", caches.AnnProvisioner, "x",
 			caches.AnnProvisionerBeta, "x"), noCorrection},
 		"this project's": {none, annotated("csi-reclaimer.io/statefulset", "x"), noCorrection},
-		"a finalizer": {none, func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{finalizers.Cloning} },
+		"a finalizer": {none, func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{request.CloningFinalizer} },
 			noCorrection},
 		"a node is selected":       {none, node("n1"), moved},
 		"another node is selected": {node("n1"), node("n2"), moved},

@@ -16,17 +16,16 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/snapshottest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/snapshottest"
 )
 
 func TestFreeSource(t *testing.T) {
 	terminating := func(c *v1.PersistentVolumeClaim) {
-		c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{finalizers.Cloning}
+		c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{request.CloningFinalizer}
 	}
 	for name, c := range map[string]struct {
 		cfg    Config
@@ -36,7 +35,7 @@ func TestFreeSource(t *testing.T) {
 		"a claim that is terminating": {Config{}, claimsOf{claimAt("1", terminating)}, true},
 		"not a claim that stays": {
 			Config{}, claimsOf{claimAt("1", func(c *v1.PersistentVolumeClaim) {
-				c.Finalizers = []string{finalizers.Cloning}
+				c.Finalizers = []string{request.CloningFinalizer}
 			})}, false,
 		},
 		"not one without it": {
@@ -86,7 +85,7 @@ func TestDecideFree(t *testing.T) {
 // TestSourceIsKeptWhileItsPVCannotBeRead: no event follows when the API server answers again.
 func TestSourceIsKeptWhileItsPVCannotBeRead(t *testing.T) {
 	r, log := observing(t, Config{}, claimsOf{claimAt("1", func(c *v1.PersistentVolumeClaim) {
-		c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{finalizers.Cloning}
+		c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{request.CloningFinalizer}
 		c.Spec.VolumeName = "pv-source"
 	})}, nil)
 	r.working = func() bool { return true }
@@ -143,7 +142,7 @@ func TestFreeSnapshotErrors(t *testing.T) {
 // the snapshot. An Event names the problem, and the source is checked again until the log can be read.
 func TestSourceIsKeptWhileTheLogCannotBeRead(t *testing.T) {
 	claim := claimAt("1", func(c *v1.PersistentVolumeClaim) {
-		c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{finalizers.Cloning}
+		c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{request.CloningFinalizer}
 	})
 	for _, of := range []volume.SourceRef{{Kind: volume.SourceClaim, Namespace: "ns", Name: "data"},
 		{Kind: volume.SourceSnapshot, Namespace: "ns", Name: "snap"}} {

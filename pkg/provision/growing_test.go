@@ -13,8 +13,8 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/snapshottest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/snapshottest"
 )
 
 // TestDelayOfRefusedClaimGrows: a name may be handled between two tries, while the claim cannot be provisioned. The

@@ -15,7 +15,6 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
@@ -265,7 +264,7 @@ func TestClaimStaysWhileItIsCloned(t *testing.T) {
 	claims := w.client.CoreV1().PersistentVolumeClaims("ns")
 	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
 	source, err := claims.Get(t.Context(), "source", metav1.GetOptions{})
-	if err != nil || !slices.Contains(source.Finalizers, finalizers.Cloning) {
+	if err != nil || !slices.Contains(source.Finalizers, request.CloningFinalizer) {
 		t.Fatalf("%v: the source is not held: %+v", err, source)
 	}
 	w.must(claims.Delete(t.Context(), "source", metav1.DeleteOptions{}))

@@ -13,8 +13,8 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/snapshottest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/snapshottest"
 )
 
 // seesNoClaim waits until the process sees the end of the claim.

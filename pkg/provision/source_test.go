@@ -16,13 +16,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/snapshottest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/sources"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/snapshottest"
 )
 
 func fromSnapshot() func(*v1.PersistentVolumeClaim) {
@@ -328,7 +327,7 @@ func forbidden() error {
 func (w *world) makeSource() {
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
 		c.Name, c.UID, c.Spec.VolumeName = "source", "u-source", "pv-source"
-		c.Finalizers = []string{finalizers.Cloning}
+		c.Finalizers = []string{request.CloningFinalizer}
 	})
 	_, err := w.client.CoreV1().PersistentVolumes().Create(w.t.Context(), &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "pv-source"},
@@ -408,7 +407,7 @@ func TestCloneSourceIsProtectedInTurns(t *testing.T) {
 	w.must(p.protectSource(t.Context(), of))
 	p.claims.ClaimCache = oneClaim{claimAt("1", func(c *v1.PersistentVolumeClaim) {
 		c.Name, c.UID, c.Spec.VolumeName = "source", "u-source", "pv-source"
-		c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{finalizers.Cloning}
+		c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{request.CloningFinalizer}
 	})}
 	w.must(p.freeClaim(t.Context(), of))
 	if want := []string{"hold", "free"}; len(alone) > 0 || w.count("hold source") != 1 || w.count("free source") != 1 {

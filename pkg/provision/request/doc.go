@@ -5,10 +5,10 @@
 // plans, so that a call with a lost answer can be repeated without any change (CSI spec, "CreateVolume": idempotent by
 // name).
 //
-//	need, err := request.Needs(facts)            // the objects to read
-//	o, err := request.NewPlan(facts)                // with these objects
-//	answer, err := driver.CreateVolume(o.WithSecrets(secret))
-//	pv, err := o.PV(answer)                    // RemediationDiscard: delete the volume
+//	need, err := request.Needs(facts)     // the objects to read
+//	plan, err := request.NewPlan(facts)   // with these objects
+//	answer, err := driver.CreateVolume(plan.Request, secret)
+//	pv, err := plan.PV(answer)            // RemediationDiscard: delete the volume
 //
 // All errors are *Error. An unknown object never counts as absent, so a plan requires all facts that it depends on.
 // Package provision decides about retries, Events on the claim, and the prevention of leaks.

@@ -6,7 +6,6 @@ import (
 	"maps"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -169,13 +168,6 @@ func (f Facts) request(name string, source volume.SourceRef,
 		return nil, err
 	}
 	return request, nil
-}
-
-// WithSecrets returns the request with the Secret's data, which must not be logged.
-func (o Plan) WithSecrets(data map[string]string) *csi.CreateVolumeRequest {
-	request := proto.CloneOf(o.Request)
-	request.Secrets = maps.Clone(data)
-	return request
 }
 
 // where returns the facts about the volume's topology.

@@ -48,21 +48,6 @@ func TestPlanIsSteady(t *testing.T) {
 	}
 }
 
-func TestWithSecrets(t *testing.T) {
-	o, err := NewPlan(facts())
-	if err != nil {
-		t.Fatal(err)
-	}
-	request := o.WithSecrets(map[string]string{"key": "canary"})
-	if request.Secrets["key"] != "canary" || request.Name != volumeName ||
-		strings.Contains(o.Request.String(), "canary") {
-		t.Errorf("%v; the plan: %v", request, o.Request)
-	}
-	if o.WithSecrets(nil).Secrets != nil {
-		t.Error("secrets out of nowhere")
-	}
-}
-
 func TestReasons(t *testing.T) {
 	seen := map[Reason]bool{}
 	for _, reason := range Reasons() {

@@ -53,6 +53,9 @@ type SnapshotContent struct {
 // (external-provisioner 6.2 and newer, snapshotSourceProtectionFinalizer).
 const SnapshotFinalizer = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection"
 
+// CloningFinalizer has the same purpose for a claim that volumes are cloned from. It is the stock provisioner's, too.
+const CloningFinalizer = "provisioner.storage.kubernetes.io/cloning-protection"
+
 // AllowModeChangeAnnotation on a VolumeSnapshotContent with the value "true" allows a restore with another volume mode
 // (KEP-3141).
 const AllowModeChangeAnnotation = "snapshot.storage.kubernetes.io/allow-volume-mode-change"

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -48,8 +47,8 @@ func ReleaseSnapshots(ctx context.Context, driver string, snapshots SnapshotProt
 	return released, errors.Join(errs...)
 }
 
-// ReleaseClonedClaims removes finalizers.Cloning from all claims whose volume is the driver's, and returns the number
-// of changed claims. Like ReleaseSnapshots it is for the removal of csi-reclaimer, and asks keep. It does not
+// ReleaseClonedClaims removes request.CloningFinalizer from all claims whose volume is the driver's, and returns the
+// number of changed claims. Like ReleaseSnapshots it is for the removal of csi-reclaimer, and asks keep. It does not
 // change a claim whose PV does not exist, because its driver is unknown. The error names the claims that could not be
 // read or written; all others are done.
 func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, driver string,
@@ -58,7 +57,7 @@ func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, drive
 	var errs []error
 	err = kube.EachOf(ctx, core.PersistentVolumeClaims(metav1.NamespaceAll).List, metav1.ListOptions{},
 		func(claim *v1.PersistentVolumeClaim) {
-			if slices.Contains(claim.Finalizers, finalizers.Cloning) && claim.Spec.VolumeName != "" {
+			if slices.Contains(claim.Finalizers, request.CloningFinalizer) && claim.Spec.VolumeName != "" {
 				cloned = append(cloned, *claim)
 			}
 		})
@@ -85,7 +84,7 @@ func releaseClonedClaim(ctx context.Context, core corev1.CoreV1Interface, driver
 		return false, nil
 	}
 	err = kube.ChangeClaimFinalizers(ctx, core.PersistentVolumeClaims(claim.Namespace), kube.FinalizerPatch{
-		Name: claim.Name, UID: claim.UID, Remove: []string{finalizers.Cloning}})
+		Name: claim.Name, UID: claim.UID, Remove: []string{request.CloningFinalizer}})
 	if errors.Is(err, kube.ErrGone) {
 		return false, nil
 	}

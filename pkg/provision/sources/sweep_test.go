@@ -18,10 +18,9 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/snapshottest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/snapshottest"
 )
 
 const driverName = "disk.csi.example.com"
@@ -292,9 +291,9 @@ func TestReleaseClonedClaims(t *testing.T) {
 				VolumeHandle: name}}}}
 	}
 	client := fake.NewClientset(pv("ours", driverName), pv("theirs", "x"),
-		claim("ours", "ours", "example.com/x", finalizers.Cloning), claim("theirs", "theirs", finalizers.Cloning),
-		claim("lost", "gone", finalizers.Cloning), claim("used", "ours", finalizers.Cloning),
-		claim("unbound", "", finalizers.Cloning), claim("plain", "ours", "example.com/x"))
+		claim("ours", "ours", "example.com/x", request.CloningFinalizer), claim("theirs", "theirs", request.CloningFinalizer),
+		claim("lost", "gone", request.CloningFinalizer), claim("used", "ours", request.CloningFinalizer),
+		claim("unbound", "", request.CloningFinalizer), claim("plain", "ours", "example.com/x"))
 	client.PrependReactor("get", "persistentvolumes", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		get, _ := a.(k8stesting.GetAction)
 		return get.GetName() == "", nil, errors.New("resource name may not be empty")
@@ -309,7 +308,7 @@ func TestReleaseClonedClaims(t *testing.T) {
 	}
 	for _, c := range list.Items {
 		want := slices.Contains([]string{"theirs", "lost", "used", "unbound"}, c.Name)
-		if slices.Contains(c.Finalizers, finalizers.Cloning) != want {
+		if slices.Contains(c.Finalizers, request.CloningFinalizer) != want {
 			t.Errorf("claim %s has %q", c.Name, c.Finalizers)
 		}
 	}
@@ -325,7 +324,7 @@ func TestReleaseClonedClaimsErrors(t *testing.T) {
 	} {
 		client := fake.NewClientset(
 			&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "u-a",
-				Finalizers: []string{finalizers.Cloning}}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv"}},
+				Finalizers: []string{request.CloningFinalizer}}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv"}},
 			&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: v1.PersistentVolumeSpec{
 				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName}}}})
 		verb, rest, _ := strings.Cut(step, " ")

@@ -10,7 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
@@ -35,7 +35,7 @@ func TestStockProvisionerPermissionsAreSufficient(t *testing.T) {
 	// That sidecar may update claims, and not patch them: the source of a clone is protected all the same.
 	clone := env.WaitBound(env.CreateClaim(class, fixture.CloneOf(made.BoundClaim)))
 	env.WaitClaim(made.BoundClaim, "protected", func(claim *v1.PersistentVolumeClaim) bool {
-		return claim != nil && slices.Contains(claim.Finalizers, finalizers.Cloning)
+		return claim != nil && slices.Contains(claim.Finalizers, request.CloningFinalizer)
 	})
 	for _, vol := range []*fixture.Provisioned{made, clone} {
 		env.MustDeleteClaim(vol.BoundClaim)

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
@@ -389,7 +389,7 @@ func TestProvisionClone(t *testing.T) {
 	env.waitCreateCall(clone)
 	env.MustDeleteClaim(source.BoundClaim)
 	env.WaitClaim(source.BoundClaim, "terminating and kept", func(now *v1.PersistentVolumeClaim) bool {
-		return now != nil && now.DeletionTimestamp != nil && slices.Contains(now.Finalizers, finalizers.Cloning)
+		return now != nil && now.DeletionTimestamp != nil && slices.Contains(now.Finalizers, request.CloningFinalizer)
 	})
 	env.Must(env.MockDriver.ClearFaults(env.Ctx))
 	copied := env.WaitBound(clone)

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
@@ -152,7 +152,7 @@ func TestProvisionFromSourceInAnotherNamespace(t *testing.T) {
 	}
 	shop.MustDeleteClaim(original.BoundClaim)
 	shop.WaitClaim(original.BoundClaim, "terminating and kept", func(now *v1.PersistentVolumeClaim) bool {
-		return now != nil && now.DeletionTimestamp != nil && slices.Contains(now.Finalizers, finalizers.Cloning)
+		return now != nil && now.DeletionTimestamp != nil && slices.Contains(now.Finalizers, request.CloningFinalizer)
 	})
 	shop.deleteVolumeSnapshot(snapshot)
 	if there, _, protected := shop.snapshotState(snapshot); !there || !protected {

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
@@ -234,7 +233,7 @@ func TestUninstallKeepsSourceOfVolumeInFlight(t *testing.T) {
 		t.Errorf("the source's PV: %v, %v", err, pv.Finalizers)
 	}
 	env.WaitClaim(original.BoundClaim, "kept for the clone", func(now *v1.PersistentVolumeClaim) bool {
-		return now != nil && now.DeletionTimestamp != nil && slices.Contains(now.Finalizers, finalizers.Cloning)
+		return now != nil && now.DeletionTimestamp != nil && slices.Contains(now.Finalizers, request.CloningFinalizer)
 	})
 
 	env.RunPlugin("settle", fixture.PVName(clone), "--yes")

@@ -15,7 +15,6 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -142,7 +141,7 @@ func Whole(claim *v1.PersistentVolumeClaim) bool {
 
 // IsTerminatingSource reports whether a claim is being deleted and protected as the source of clones.
 func IsTerminatingSource(claim *v1.PersistentVolumeClaim) bool {
-	return claim.DeletionTimestamp != nil && slices.Contains(claim.Finalizers, finalizers.Cloning)
+	return claim.DeletionTimestamp != nil && slices.Contains(claim.Finalizers, request.CloningFinalizer)
 }
 
 // RecordClaim copies the kept fields of a claim, because the claims of a list share one allocation.

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -141,8 +141,8 @@ func TestIsTerminatingSource(t *testing.T) {
 		finalizers []string
 		want       bool
 	}{
-		"a source that is terminating":     {&now, []string{"example.com/x", finalizers.Cloning}, true},
-		"a source that is not terminating": {nil, []string{finalizers.Cloning}, false},
+		"a source that is terminating":     {&now, []string{"example.com/x", request.CloningFinalizer}, true},
+		"a source that is not terminating": {nil, []string{request.CloningFinalizer}, false},
 		"another claim":                    {&now, []string{"example.com/x"}, false},
 	} {
 		claim := &v1.PersistentVolumeClaim{
