@@ -115,9 +115,8 @@ func TestRepairedShardIsReadAfterNextStart(t *testing.T) {
 }
 
 func TestReadOnlyShardKeepsItsEntries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, v := newStore(), volumes(3, 3)
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
+		v := volumes(3, 3)
 		p.mustPut(v[0])
 		meta := s.read(shardName(3)).Annotations[annMeta]
 		s.edit(shardName(3), func(l *coordinationv1.Lease) { delete(l.Annotations, annMeta) })
@@ -198,9 +197,8 @@ func TestMisplacedEntryBlocksItsName(t *testing.T) {
 }
 
 func TestEntryAddedByOthersBlocksItsName(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, v := newStore(), volumes(3, 3)
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
+		v := volumes(3, 3)
 		p.mustPut(v[0])
 		s.edit(shardName(3), func(l *coordinationv1.Lease) {
 			l.Annotations[annotationKey(v[1])] = leaseOf(meta{}, "", v[1]).Annotations[annotationKey(v[1])]

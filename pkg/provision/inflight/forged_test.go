@@ -122,9 +122,7 @@ func TestEntriesOfEarlierVersionAreFinished(t *testing.T) {
 		}
 		for _, e := range entries {
 			e.Discarding = true
-			if err := p.put(e); err != nil {
-				t.Fatal(err)
-			}
+			p.mustPutEntry(e)
 		}
 		more := entries[0]
 		more.Requests = append(slices.Clip(more.Requests), more.Requests[0])
@@ -133,9 +131,7 @@ func TestEntriesOfEarlierVersionAreFinished(t *testing.T) {
 			p.Remove(e.Volume)
 		}
 		synctest.Wait()
-		if err := p.put(another); err != nil {
-			t.Error(err)
-		}
+		p.mustPutEntry(another)
 	})
 }
 

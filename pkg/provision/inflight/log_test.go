@@ -35,6 +35,13 @@ func entry(name string) Entry {
 	}
 }
 
+// doubled returns an entry with a second request.
+func doubled(name string) Entry {
+	e := entry(name)
+	e.Requests = append(e.Requests, e.Requests[0])
+	return e
+}
+
 // volumes returns n volume names of one shard.
 func volumes(number, n int) []string {
 	var names []string
@@ -71,6 +78,15 @@ func start(t *testing.T, cfg Config) *process {
 	p.take()
 	p.run()
 	return p
+}
+
+// alone runs a test, on a fake clock, with a log that no other process has used.
+func alone(t *testing.T, test func(t *testing.T, s *store, p *process)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		test(t, s, start(t, settings(s, "one")))
+	})
 }
 
 func prepare(t *testing.T, cfg Config) *process {
@@ -117,9 +133,7 @@ func (p *process) put(e Entry) error {
 func (p *process) mustPut(volumes ...string) {
 	p.t.Helper()
 	for _, volume := range volumes {
-		if err := p.put(entry(volume)); err != nil {
-			p.t.Fatal(err)
-		}
+		p.mustPutEntry(entry(volume))
 	}
 }
 
@@ -177,9 +191,7 @@ func wantError(t *testing.T, got error, want ...error) {
 }
 
 func TestNextProcessReadsStoredEntry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
 		if p.wantState("pvc-1", Absent); len(p.Entries()) != 0 {
 			t.Error("a new log has entries")
 		}
@@ -208,9 +220,7 @@ func TestNextProcessReadsStoredEntry(t *testing.T) {
 }
 
 func TestWaitingPutsShareOneWrite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
 		s.latency = 10 * time.Millisecond
 		s.forget()
 		var puts sync.WaitGroup
@@ -232,9 +242,7 @@ func TestWaitingPutsShareOneWrite(t *testing.T) {
 }
 
 func TestRemovalsWaitForOtherWrites(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
 		v := volumes(3, 8)
 		p.mustPut(v[:7]...)
 		s.forget()
@@ -303,19 +311,10 @@ func TestLostAnswerIsReadBack(t *testing.T) {
 		"too many requests": {err: apierrors.NewTooManyRequests("slow down", 3)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newStore()
-				p := start(t, settings(s, "one"))
+			alone(t, func(t *testing.T, s *store, p *process) {
 				v := volumes(3, 3)
 				p.mustPut(v[0])
-				once := true
-				s.fail(func(c call) fault {
-					if c.verb == "update" && once {
-						once = false
-						return f
-					}
-					return fault{}
-				})
+				s.fail(f.to("update").once())
 				p.Remove(v[0])
 				p.mustPut(v[1])
 				p.wantState(v[1], Open)
@@ -329,9 +328,7 @@ func TestLostAnswerIsReadBack(t *testing.T) {
 }
 
 func TestDeletedLeaseIsRecreated(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
 		v := volumes(3, 3)
 		p.mustPut(v[:2]...)
 		s.remove(shardName(3))

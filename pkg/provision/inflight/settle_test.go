@@ -81,9 +81,7 @@ func (s *store) wantNoneSettling(t *testing.T, lease string) {
 }
 
 func TestSettledEntryIsRemovedBeforeTheNextCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
 		v := volumes(3, 3)
 		p.mustPut(v...)
 		s.edit(shardName(3), settle(v[0]))
@@ -108,9 +106,8 @@ func TestSettledEntryIsRemovedBeforeTheNextCall(t *testing.T) {
 
 // TestSettledEntryIsDroppedBetweenCalls: a write that conflicts with the operator's is followed by a read.
 func TestSettledEntryIsDroppedBetweenCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, v := newStore(), volumes(3, 2)
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
+		v := volumes(3, 2)
 		p.mustPut(v[0])
 		s.edit(shardName(3), settle(v[0]))
 		p.mustPut(v[1])
@@ -124,17 +121,9 @@ func TestSettledEntryIsDroppedBetweenCalls(t *testing.T) {
 // TestEntryIsSettledAfterItsAnswerWasLost: the operator was shown an entry that the process does not yet know as
 // stored.
 func TestEntryIsSettledAfterItsAnswerWasLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, volume := newStore(), volumes(3, 1)[0]
-		p := start(t, settings(s, "one"))
-		once := true
-		s.fail(func(c call) fault {
-			if c.verb == "update" && once {
-				once = false
-				return fault{err: apierrors.NewTimeoutError("lost", 0), carry: true}
-			}
-			return fault{}
-		})
+	alone(t, func(t *testing.T, s *store, p *process) {
+		volume := volumes(3, 1)[0]
+		s.fail(fault{err: apierrors.NewTimeoutError("lost", 0), carry: true}.to("update").once())
 		result := make(chan error, 1)
 		go func() { result <- p.put(entry(volume)) }()
 		synctest.Wait()
@@ -200,13 +189,11 @@ func TestSettleAnnotationOfAnotherEntryIsIgnored(t *testing.T) {
 
 // TestEntryWithAddedRequestIsNotSettled: the operator was shown the first request only.
 func TestEntryWithAddedRequestIsNotSettled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, volume := newStore(), volumes(3, 1)[0]
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
+		volume := volumes(3, 1)[0]
 		p.mustPut(volume)
 		s.edit(shardName(3), settle(volume))
-		two := entry(volume)
-		two.Requests = append(two.Requests, two.Requests[0])
+		two := doubled(volume)
 		if err := errors.Join(p.put(two), p.confirm(volume)); err != nil {
 			t.Error(err)
 		}
@@ -216,9 +203,8 @@ func TestEntryWithAddedRequestIsNotSettled(t *testing.T) {
 }
 
 func TestLaterEntryOfSameNameIsNotSettled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, volume := newStore(), volumes(3, 1)[0]
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
+		volume := volumes(3, 1)[0]
 		p.mustPut(volume)
 		s.edit(shardName(3), settle(volume))
 		wantError(t, p.confirm(volume), ErrSettled)
@@ -233,9 +219,8 @@ func TestLaterEntryOfSameNameIsNotSettled(t *testing.T) {
 
 // TestEntryRemovedByHandIsWrittenAgain: only an annotation that names the entry settles it.
 func TestEntryRemovedByHandIsWrittenAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, v := newStore(), volumes(3, 2)
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
+		v := volumes(3, 2)
 		p.mustPut(v...)
 		s.edit(shardName(3), unstore(v[0]))
 		if err := p.confirm(v[0]); err != nil {
@@ -272,9 +257,8 @@ func TestUnreadableEntryIsNotSettled(t *testing.T) {
 
 // TestCopiedLeaseIsNotSettled: a copy is not the log of the process.
 func TestCopiedLeaseIsNotSettled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, volume := newStore(), volumes(3, 1)[0]
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
+		volume := volumes(3, 1)[0]
 		p.mustPut(volume)
 		s.edit(shardName(3), func(l *coordinationv1.Lease) { settle(volume)(l); l.UID = "another" })
 		wantError(t, p.confirm(volume), ErrUnreadable)

@@ -38,7 +38,7 @@ func TestSourceIsInFlightWhileItsEntryMayBeStored(t *testing.T) {
 		p.run()
 		p.mustPut(v[1])
 		p.wantSource(snap, volume.InFlightSettled)
-		s.fail(func(call) fault { return fault{wait: time.Second} })
+		s.fail(fault{wait: time.Second}.to())
 		added, replaced := restored(v[0]), restored(v[0])
 		replaced.Discarding = true
 		for _, e := range []Entry{added, replaced} {

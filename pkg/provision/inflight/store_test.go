@@ -27,7 +27,7 @@ type store struct {
 
 	latency time.Duration
 	// fault is called before each call.
-	fault func(c call) fault
+	fault faults
 	// admit may refuse an update.
 	admit func(is, lease *coordinationv1.Lease) error
 	// committed is called with each Lease that a client stored, and must not use the store.
@@ -48,6 +48,47 @@ type fault struct {
 	wait  time.Duration // carried out that much later, and answered
 	slow  time.Duration // the answer takes that much longer
 }
+
+// faults returns the fault of a call.
+type faults func(c call) fault
+
+// to injects f into calls with these verbs, by default into all.
+func (f fault) to(verbs ...string) faults {
+	return func(c call) fault {
+		if len(verbs) > 0 && !slices.Contains(verbs, c.verb) {
+			return fault{}
+		}
+		return f
+	}
+}
+
+// of leaves out the calls for other Leases.
+func (f faults) of(lease string) faults {
+	return func(c call) fault {
+		if c.name != lease {
+			return fault{}
+		}
+		return f(c)
+	}
+}
+
+// once ends after the first fault.
+func (f faults) once() faults {
+	ended := false
+	return func(c call) (injected fault) {
+		if !ended {
+			injected = f(c)
+			ended = injected != fault{}
+		}
+		return injected
+	}
+}
+
+var (
+	lost   = fault{err: apierrors.NewTimeoutError("lost", 0)}
+	down   = fault{err: apierrors.NewServiceUnavailable("down")}
+	denied = fault{err: apierrors.NewForbidden(leasesResource, "the Lease", errNo)}
+)
 
 func newStore() *store { return &store{leases: map[string]*coordinationv1.Lease{}} }
 
@@ -224,7 +265,7 @@ func (s *store) forget() {
 	s.calls = nil
 }
 
-func (s *store) fail(f func(c call) fault) {
+func (s *store) fail(f faults) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = f

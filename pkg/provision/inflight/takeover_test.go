@@ -1,6 +1,7 @@
 package inflight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"testing"
@@ -15,12 +16,7 @@ import (
 func TestTakeOverWithoutRights(t *testing.T) {
 	for _, verb := range []string{"get", "create", "update"} {
 		s := newStore()
-		s.fault = func(c call) fault {
-			if c.verb == verb {
-				return fault{err: apierrors.NewForbidden(leasesResource, c.name, errors.New("no"))}
-			}
-			return fault{}
-		}
+		s.fault = denied.to(verb)
 		p := prepare(t, settings(s, "one"))
 		err := p.TakeOver(t.Context())
 		if wantError(t, err, ErrForbidden); !apierrors.IsForbidden(err) {
@@ -39,7 +35,7 @@ func TestTakeOverWithoutRights(t *testing.T) {
 func TestTakeOverRetriesUntilContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
-		s.fault = func(call) fault { return fault{err: apierrors.NewServiceUnavailable("down")} }
+		s.fault = down.to()
 		p := prepare(t, settings(s, "one"))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -172,28 +168,14 @@ func TestConcurrentTakeOversEndWithOneLeader(t *testing.T) {
 func TestTakeOverAfterFailedTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, volume := newStore(), volumes(3, 1)[0]
-		s.fail(func(c call) fault {
-			switch {
-			case c.verb == "update" && c.name == shardName(3):
-				return fault{err: apierrors.NewTimeoutError("lost", 0), carry: true}
-			case c.verb == "update" && c.name == shardName(4):
-				return fault{err: apierrors.NewForbidden(leasesResource, c.name, errors.New("no"))}
-			}
-			return fault{}
-		})
+		carried := fault{err: lost.err, carry: true}.to("update").of(shardName(3))
+		s.fail(func(c call) fault { return cmp.Or(carried(c), denied.to("update").of(shardName(4))(c)) })
 		p := prepare(t, settings(s, "one"))
 		wantError(t, p.TakeOver(t.Context()), ErrForbidden)
 		s.fail(nil)
 		p.take()
 		p.run()
-		once := true
-		s.fail(func(c call) fault {
-			if c.verb == "update" && once {
-				once = false
-				return fault{err: apierrors.NewTimeoutError("lost", 0)}
-			}
-			return fault{}
-		})
+		s.fail(lost.to("update").once())
 		p.mustPut(volume)
 		s.wantStored(t, volume)
 		p.wantRemoved()

@@ -32,9 +32,7 @@ func TestTopologyLeaseIsRepaired(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newStore()
-				p := start(t, settings(s, "one"))
+			alone(t, func(t *testing.T, s *store, p *process) {
 				p.mustPutEntry(placed("pvc-1", 0))
 				time.Sleep(time.Hour)
 				spoil(s)
@@ -57,25 +55,15 @@ func TestTopologyLeaseIsRepaired(t *testing.T) {
 
 // TestPutAfterTopologyLeaseLossWaitsForChunks checks that no lost chunk counts as stored.
 func TestPutAfterTopologyLeaseLossWaitsForChunks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
 		p.mustPutEntry(placed("pvc-1", 0))
 		s.remove(topologyName)
-		down := true
-		s.fail(func(c call) fault {
-			if down && c.name == topologyName && c.verb == "create" {
-				return fault{err: apierrors.NewServiceUnavailable("down")}
-			}
-			return fault{}
-		})
+		s.fail(down.to("create").of(topologyName))
 		time.Sleep(2 * recheckEvery)
 		if err := p.put(placed("pvc-2", 0)); !apierrors.IsServiceUnavailable(err) {
 			t.Error(err)
 		}
-		s.mu.Lock()
-		down = false
-		s.mu.Unlock()
+		s.fail(nil)
 		p.mustPutEntry(placed("pvc-2", 0))
 		s.wantStored(t, "pvc-1", "pvc-2")
 	})
@@ -123,9 +111,8 @@ func TestEntryWithMissingChunkIsKept(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s, v := newStore(), volumes(3, 3)
-				p := start(t, settings(s, "one"))
+			alone(t, func(t *testing.T, s *store, p *process) {
+				v := volumes(3, 3)
 				p.mustPutEntry(twice(v[0], 0, 2))
 				p.mustPutEntry(placed("pvc-other", 1))
 				p.stop()
@@ -187,9 +174,7 @@ func TestEntryIsReadWhenItsChunkIsBack(t *testing.T) {
 		"in a copy of its Lease":     {nothing, func(l *coordinationv1.Lease) { l.UID = "another" }, Unreadable, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newStore()
-				p := start(t, settings(s, "one"))
+			alone(t, func(t *testing.T, s *store, p *process) {
 				p.mustPutEntry(twice(v, 0, 1))
 				p.stop()
 				s.remove(topologyName)
@@ -199,12 +184,7 @@ func TestEntryIsReadWhenItsChunkIsBack(t *testing.T) {
 				p.mustPutEntry(placed(others[0], 0))
 				time.Sleep(2 * recheckEvery)
 				p.wantState(v, Unreadable) // its other chunk is missing
-				s.fail(func(c call) fault {
-					if c.name == topologyName {
-						return fault{err: apierrors.NewServiceUnavailable("down")}
-					}
-					return fault{}
-				})
+				s.fail(down.to().of(topologyName))
 				wantError(t, p.put(placed(others[1], 1)), context.DeadlineExceeded)
 				time.Sleep(2*recheckEvery + recheckEvery/2) // until between two reads
 				p.wantState(v, Unreadable)                  // the chunk is known, and not stored

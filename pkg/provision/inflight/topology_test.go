@@ -1,6 +1,7 @@
 package inflight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,9 +112,7 @@ func broken(leases map[string]*coordinationv1.Lease, topology string) []string {
 }
 
 func TestShortListsNeedNoTopologyLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
 		e := placed("pvc-1", 0)
 		r := e.Requests[0].Create.GetAccessibilityRequirements()
 		r.Requisite = r.GetRequisite()[:chunks.Inline]
@@ -163,9 +162,8 @@ func TestEntryIsStoredAfterItsChunks(t *testing.T) {
 
 // TestEntryWithoutRoomAddsNoChunks checks that the entry's share is judged first.
 func TestEntryWithoutRoomAddsNoChunks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, v := newStore(), volumes(3, 2)
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
+		v := volumes(3, 2)
 		p.mustPut(v[0])
 		s.edit(shardName(3), func(l *coordinationv1.Lease) {
 			l.Annotations["example.com/note"] = strings.Repeat("x", room-reserve-4<<10)
@@ -211,40 +209,16 @@ func TestTopologyLeaseErrorsFailThePut(t *testing.T) {
 			s.mu.Unlock()
 		}, ErrCopy},
 		"it may not be written": {func(_ *process, s *store) {
-			s.fail(func(c call) fault {
-				if c.name == topologyName && c.verb == "update" {
-					return fault{err: apierrors.NewForbidden(leasesResource, c.name, errNo)}
-				}
-				return fault{}
-			})
+			s.fail(denied.to("update").of(topologyName))
 		}, ErrForbidden},
 		"an answer is lost, then it may not be written": {func(_ *process, s *store) {
-			lost := false
-			s.fail(func(c call) fault {
-				switch {
-				case c.name != topologyName || c.verb != "update":
-				case lost:
-					return fault{err: apierrors.NewForbidden(leasesResource, c.name, errNo)}
-				default:
-					lost = true
-					return fault{err: apierrors.NewTimeoutError("lost", 0)}
-				}
-				return fault{}
-			})
+			once := lost.to("update").of(topologyName).once()
+			s.fail(func(c call) fault { return cmp.Or(once(c), denied.to("update").of(topologyName)(c)) })
 		}, ErrForbidden},
-		"it does not answer": {func(_ *process, s *store) {
-			s.fail(func(c call) fault {
-				if c.name == topologyName {
-					return fault{err: apierrors.NewServiceUnavailable("down")}
-				}
-				return fault{}
-			})
-		}, context.DeadlineExceeded},
+		"it does not answer": {func(_ *process, s *store) { s.fail(down.to().of(topologyName)) }, context.DeadlineExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newStore()
-				p := start(t, settings(s, "one"))
+			alone(t, func(t *testing.T, s *store, p *process) {
 				p.mustPutEntry(placed("pvc-1", 0))
 				test.spoil(p, s)
 				err := p.put(placed("pvc-2", 1))
@@ -270,9 +244,7 @@ func TestTopologyLeaseErrorsFailThePut(t *testing.T) {
 }
 
 func TestListBeyondOneLeaseIsTooLarge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
 		e := entry("pvc-1")
 		r := &csi.TopologyRequirement{}
 		for i := range 5000 {
@@ -285,9 +257,7 @@ func TestListBeyondOneLeaseIsTooLarge(t *testing.T) {
 
 // TestUnreferencedChunksMakeRoom checks that referenced chunks stay.
 func TestUnreferencedChunksMakeRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
 		p.mustPutEntry(placed("pvc-1", 0))
 		p.mustPutEntry(placed("pvc-2", 1))
 		p.Remove("pvc-1")
@@ -455,9 +425,7 @@ func TestConsecutiveVolumesShareChunkWrites(t *testing.T) {
 
 // TestEntryKeepsItsChunks checks that chunks stay while an entry is in flight, even after a take-over.
 func TestEntryKeepsItsChunks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
 		p.mustPutEntry(placed("pvc-1", 0))
 		p.mustPutEntry(placed("pvc-2", 1))
 		time.Sleep(time.Hour)

@@ -16,9 +16,8 @@ import (
 )
 
 func TestForeignMetadataStays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, v := newStore(), volumes(3, 2)
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
+		v := volumes(3, 2)
 		p.mustPut(v[0])
 		s.edit(shardName(3), func(l *coordinationv1.Lease) {
 			l.Annotations["example.com/note"], l.Labels["team"], l.Finalizers = "mine", "storage", []string{"example.com/hold"}
@@ -35,16 +34,17 @@ func TestForeignMetadataStays(t *testing.T) {
 	})
 }
 
+// big returns an entry with so many bytes, and a namespace and a class of its own.
+func big(volume string, bytes int) Entry {
+	e := entry(volume)
+	e.Claim.Namespace, e.Requests[0].PV.Spec.StorageClassName = volume, volume
+	e.Requests[0].Create.Parameters = map[string]string{"x": noise(volume, bytes)}
+	return e
+}
+
 func TestFullShardRefusesPuts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, v := newStore(), volumes(3, 200)
-		p := start(t, settings(s, "one"))
-		big := func(volume string, bytes int) Entry {
-			e := entry(volume)
-			e.Claim.Namespace, e.Requests[0].PV.Spec.StorageClassName = volume, volume
-			e.Requests[0].Create.Parameters = map[string]string{"x": noise(volume, bytes)}
-			return e
-		}
+	alone(t, func(t *testing.T, s *store, p *process) {
+		v := volumes(3, 200)
 		n := 0
 		for ; n < 200; n++ {
 			if err := p.put(big(v[n], 3<<10)); err != nil {
@@ -76,24 +76,16 @@ func TestFullShardRefusesPuts(t *testing.T) {
 }
 
 func TestRefusedPutIsNotStored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, v := newStore(), volumes(3, 3)
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
+		v := volumes(3, 3)
 		p.mustPut(v[0])
-		refuse := true
-		s.fail(func(c call) fault {
-			if refuse && c.verb == "update" {
-				return fault{err: apierrors.NewForbidden(leasesResource, c.name, errors.New("no"))}
-			}
-			return fault{}
-		})
+		s.fail(denied.to("update"))
 		err := p.put(entry(v[1]))
 		if wantError(t, err, ErrForbidden); errors.Is(err, ErrUnconfirmed) || !apierrors.IsForbidden(err) {
 			t.Error(err)
 		}
 		p.wantState(v[1], Absent)
-		again := entry(v[0])
-		again.Requests = append(again.Requests, again.Requests[0])
+		again := doubled(v[0])
 		wantError(t, p.put(again), ErrForbidden)
 		if e, state := p.Get(v[0]); state != Open || len(e.Requests) != 1 {
 			t.Errorf("a replacement that is refused left %v of %d requests", state, len(e.Requests))
@@ -102,9 +94,7 @@ func TestRefusedPutIsNotStored(t *testing.T) {
 		time.Sleep(time.Minute)
 		wantError(t, p.put(entry(v[0])), ErrForbidden) // in place of an entry that is being removed
 		p.wantState(v[0], Removing)
-		s.mu.Lock()
-		refuse = false
-		s.mu.Unlock()
+		s.fail(nil)
 		time.Sleep(10 * time.Second)
 		p.wantRemoved(v[0])
 		s.wantStored(t)
@@ -166,17 +156,10 @@ func TestNoWritesPastTheLease(t *testing.T) {
 }
 
 func TestUnconfirmedPutIsInFlight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, v := newStore(), volumes(3, 4)
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
+		v := volumes(3, 4)
 		p.mustPut(v[0])
-		down := true
-		s.fail(func(call) fault {
-			if down {
-				return fault{err: apierrors.NewServiceUnavailable("down")}
-			}
-			return fault{}
-		})
+		s.fail(down.to())
 		results := make(chan error, 2)
 		go func() { results <- p.put(entry(v[1])) }()
 		go func() { results <- p.put(entry(v[2])) }()
@@ -190,13 +173,10 @@ func TestUnconfirmedPutIsInFlight(t *testing.T) {
 		p.wantState(v[3], Adding)
 		p.Remove(v[1]) // while it waits
 		wantError(t, <-results, ErrUnconfirmed)
-		two := entry(v[2])
-		two.Requests = append(two.Requests, two.Requests[0])
+		two := doubled(v[2])
 		go func() { results <- p.put(two) }()
 		wantError(t, <-results, ErrUnconfirmed) // the first of them
-		s.mu.Lock()
-		down = false
-		s.mu.Unlock()
+		s.fail(nil)
 		if err := <-results; err != nil {
 			t.Error(err)
 		}
@@ -211,11 +191,10 @@ func TestUnconfirmedPutIsInFlight(t *testing.T) {
 }
 
 func TestPendingCallsFailAtTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, v := newStore(), volumes(3, 2)
-		p := start(t, settings(s, "one"))
+	alone(t, func(t *testing.T, s *store, p *process) {
+		v := volumes(3, 2)
 		p.mustPut(v[0])
-		s.fail(func(call) fault { return fault{err: apierrors.NewServiceUnavailable("down")} })
+		s.fail(down.to())
 		results := make(chan error, 2)
 		go func() { results <- p.put(entry(v[1])) }()
 		go func() { results <- p.confirm(v[0]) }()
@@ -236,12 +215,9 @@ func TestReplacementKeepsEpochAndBegun(t *testing.T) {
 		time.Sleep(time.Hour)
 		p := start(t, settings(s, "one"))
 		first, _ := p.Get("pvc-1")
-		two := entry("pvc-1")
-		two.Requests = append(two.Requests, two.Requests[0])
+		two := doubled("pvc-1")
 		two.Epoch, two.Begun = 99, time.Now()
-		if err := p.put(two); err != nil {
-			t.Fatal(err)
-		}
+		p.mustPutEntry(two)
 		got, _ := p.Get("pvc-1")
 		if got.Epoch != 1 || !got.Begun.Equal(first.Begun) || len(got.Requests) != 2 || first.Begun.IsZero() {
 			t.Errorf("epoch %d, begun %v, %d requests", got.Epoch, got.Begun, len(got.Requests))
@@ -251,9 +227,7 @@ func TestReplacementKeepsEpochAndBegun(t *testing.T) {
 			t.Errorf("the same again: %v, %d writes", err, s.count("update"))
 		}
 		p.Remove("pvc-1")
-		if err := p.put(entry("pvc-1")); err != nil {
-			t.Fatal(err)
-		}
+		p.mustPutEntry(entry("pvc-1"))
 		time.Sleep(time.Minute)
 		if got, state := p.Get("pvc-1"); state != Open || got.Epoch != 2 {
 			t.Errorf("after a removal: %v, epoch %d", state, got.Epoch)
@@ -266,9 +240,7 @@ func TestPutCopiesTheEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, settings(newStore(), "one"))
 		e := entry("pvc-1")
-		if err := p.put(e); err != nil {
-			t.Fatal(err)
-		}
+		p.mustPutEntry(e)
 		e.Requests[0].Create.CapacityRange.RequiredBytes = 7
 		if got, _ := p.Get("pvc-1"); got.Requests[0].Create.CapacityRange.RequiredBytes != 1<<30 {
 			t.Errorf("it is %v", got)
@@ -277,17 +249,8 @@ func TestPutCopiesTheEntry(t *testing.T) {
 }
 
 func TestRetryAfterIsHonored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		p := start(t, settings(s, "one"))
-		once := true
-		s.fail(func(call) fault {
-			if once {
-				once = false
-				return fault{err: apierrors.NewTooManyRequests("slow down", 7)}
-			}
-			return fault{}
-		})
+	alone(t, func(t *testing.T, s *store, p *process) {
+		s.fail(fault{err: apierrors.NewTooManyRequests("slow down", 7)}.to().once())
 		began := time.Now()
 		p.mustPut("pvc-1")
 		if took := time.Since(began); took != 7*time.Second {
@@ -332,17 +295,11 @@ func TestOversizedPutLeavesPendingPuts(t *testing.T) {
 		slices.Sort(v)
 		p := start(t, settings(s, "one"))
 		s.latency = time.Second
-		big := func(volume string) Entry {
-			e := entry(volume)
-			e.Claim.Namespace, e.Requests[0].PV.Spec.StorageClassName = volume, volume
-			e.Requests[0].Create.Parameters = map[string]string{"x": noise(volume, 150<<10)}
-			return e
-		}
 		first := make(chan error, 1)
-		go func() { first <- p.put(big(v[0])) }()
+		go func() { first <- p.put(big(v[0], 150<<10)) }()
 		synctest.Wait()
 		began := time.Now()
-		if wantError(t, p.put(big(v[1])), ErrFull); time.Since(began) > 0 {
+		if wantError(t, p.put(big(v[1], 150<<10)), ErrFull); time.Since(began) > 0 {
 			t.Error("it waited")
 		}
 		if err := <-first; err != nil {
@@ -361,12 +318,7 @@ func TestUnwritableDeletedLease(t *testing.T) {
 		p := start(t, settings(s, "one"))
 		p.mustPut(v[0])
 		s.remove(shardName(3))
-		s.fail(func(c call) fault {
-			if c.verb == "create" {
-				return fault{err: apierrors.NewServiceUnavailable("down")}
-			}
-			return fault{}
-		})
+		s.fail(down.to("create"))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		wantError(t, p.Confirm(ctx, v[0]), context.DeadlineExceeded)
@@ -381,15 +333,9 @@ func TestUnwritableDeletedLease(t *testing.T) {
 }
 
 func TestConfirmEndsWithItsRemovedPut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, volume := newStore(), volumes(3, 1)[0]
-		p := start(t, settings(s, "one"))
-		s.fail(func(c call) fault {
-			if c.verb == "update" {
-				return fault{wait: time.Second, err: apierrors.NewTimeoutError("x", 0)}
-			}
-			return fault{}
-		})
+	alone(t, func(t *testing.T, s *store, p *process) {
+		volume := volumes(3, 1)[0]
+		s.fail(fault{wait: time.Second, err: apierrors.NewTimeoutError("x", 0)}.to("update"))
 		results := make(chan error, 2)
 		go func() { results <- p.put(entry(volume)) }()
 		synctest.Wait()
