@@ -97,7 +97,7 @@ func TestNodeChangeEndsTheWait(t *testing.T) {
 	p := w.make(Config{}).waitsLong()
 	p.provisioner.cfg.RetryMax = unwatchedRetry // the limit for unwatched objects would end its wait as well
 	p.start()
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "refused", "u2" })
+	w.makeClaim(named("refused", "u2"))
 	w.makeClaim()
 	w.wait("both wait", func() bool {
 		tracker, now := p.provisioner.tracker, time.Now()
@@ -137,20 +137,12 @@ func TestCorrectionDuringATryCounts(t *testing.T) {
 // TestAnotherNodeEndsTheWait covers a claim whose first node has no room.
 func TestAnotherNodeEndsTheWait(t *testing.T) {
 	w := newWorld(t)
-	lateClass(w)
-	for _, node := range []string{"n1", "n2"} {
-		_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}},
-			metav1.CreateOptions{})
-		w.must(err)
-	}
 	w.failing(false, class(errclass.Exhausted))
 	w.make(Config{}).waitsLong().start()
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[caches.AnnSelectedNode] = "n1" })
+	w.lateClaim()
 	w.wait("another node is asked for", func() bool { return w.claim().Annotations[caches.AnnSelectedNode] == "" })
 	w.failing(false, nil)
-	w.update(func(c *v1.PersistentVolumeClaim) {
-		metav1.SetMetaDataAnnotation(&c.ObjectMeta, caches.AnnSelectedNode, "n2")
-	})
+	w.update(selecting("n2"))
 	w.wait("it is provisioned", w.provisioned)
 }
 
@@ -348,7 +340,7 @@ func TestRoomEndsTheWait(t *testing.T) {
 		w.makeClaim()
 		w.wait("it waits", func() bool { return p.provisioner.tracker.retryOf("pvc-u1").full })
 		w.refuse(nil)
-		w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "other", "u2" })
+		w.makeClaim(named("other", "u2"))
 		w.wait("it is provisioned after another volume", func() bool { return w.pv() != nil })
 	}
 }

@@ -50,13 +50,7 @@ func crash(t *testing.T, deleted string, uncertain bool, dies death, k int) {
 	t.Helper()
 	w := newWorld(t)
 	if uncertain {
-		asked := 0
-		w.failing(true, func() error {
-			if asked++; asked == 1 {
-				return class(errclass.Uncertain)()
-			}
-			return nil
-		})
+		w.failing(true, first(1, errclass.Uncertain))
 	}
 	w.each = func(n int, _ string) death {
 		if n != k {
@@ -67,13 +61,10 @@ func crash(t *testing.T, deleted string, uncertain bool, dies death, k int) {
 		}
 		return dies
 	}
-	first := w.start(Config{})
+	p := w.start(Config{})
 	w.makeClaim()
-	w.wait("it dies, or comes to its end in fewer steps", func() bool {
-		return first.gone() || w.pv() != nil &&
-			w.settled()
-	})
-	first.stop()
+	w.wait("it dies, or comes to its end in fewer steps", func() bool { return p.gone() || w.provisioned() })
+	p.stop()
 	w.mu.Lock()
 	w.each = nil
 	w.mu.Unlock()

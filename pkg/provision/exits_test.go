@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
@@ -61,12 +60,8 @@ func (w *world) waitEvent(events *record.FakeRecorder, reason Reason) {
 func (w *world) lateClaim() {
 	w.t.Helper()
 	lateClass(w)
-	for _, node := range []string{"n1", "n2"} {
-		_, err := w.client.CoreV1().Nodes().Create(w.t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}},
-			metav1.CreateOptions{})
-		w.must(err)
-	}
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[caches.AnnSelectedNode] = "n1" })
+	w.makeNodes("n1", "n2")
+	w.makeClaim(selecting("n1"))
 }
 
 func (w *world) selectedNode() string { return w.claim().Annotations[caches.AnnSelectedNode] }
@@ -88,9 +83,7 @@ func TestEntryIsOpenedLast(t *testing.T) {
 	t.Run("the source cannot be protected", func(t *testing.T) {
 		w := newWorld(t)
 		w.start(Config{})
-		w.makeClaim(func(c *v1.PersistentVolumeClaim) {
-			c.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
-		})
+		w.makeClaim(cloning)
 		w.wait("it is looked for again", func() bool { return w.count("hold source") > 2 })
 		if n := w.count("open entry"); n > 0 {
 			t.Errorf("%d entries were opened", n)
@@ -178,9 +171,7 @@ func TestSelectedNodeIsGone(t *testing.T) {
 			w.wait("another node is asked for", func() bool { return w.selectedNode() == "" })
 			w.chooseSecond()
 			w.wait("the entry has a request for it", func() bool {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				requests := w.entries["pvc-u1"].Requests
+				requests := w.inEntry()
 				return len(requests) == 2 && requests[1].Node == "n2"
 			})
 			lost.Store(false)
@@ -198,10 +189,7 @@ func TestSelectedNodeIsGone(t *testing.T) {
 func TestSecretIsGoneWithTheClaim(t *testing.T) {
 	w := newWorld(t)
 	events := record.NewFakeRecorder(1000)
-	w.failing(true, class(errclass.Uncertain))
-	w.start(Config{Events: events})
-	w.makeClaim()
-	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	w.madeUnseenWith(Config{Events: events})
 	w.setSecret(true)
 	missed := w.missedSecrets()
 	w.wait("the Secret is missed", func() bool { return w.missedSecrets() > missed })
@@ -227,15 +215,10 @@ func TestRefusalOfAnotherDriverVersion(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		t.Run(fmt.Sprint("restarted ", restarted), func(t *testing.T) {
 			w := newWorld(t)
-			w.driverVersion = "1.0"
+			w.install("1.0")
 			events := record.NewFakeRecorder(1000)
-			w.failing(true, class(errclass.Uncertain))
-			p := w.start(Config{Events: events})
-			w.makeClaim()
-			w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
-			w.mu.Lock()
-			w.driverVersion = "2.0"
-			w.mu.Unlock()
+			p := w.madeUnseenWith(Config{Events: events})
+			w.install("2.0")
 			w.failing(false, class(errclass.Unfit))
 			if restarted {
 				p.stop()
@@ -255,27 +238,20 @@ func TestRefusalOfAnotherDriverVersion(t *testing.T) {
 // TestReturningDriverVersion: the version in between may have created the volume, and a later process has to know it.
 func TestReturningDriverVersion(t *testing.T) {
 	w := newWorld(t)
-	install := func(version string) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.driverVersion = version
-	}
-	install("1.0")
+	w.install("1.0")
 	w.failing(false, class(errclass.Uncertain))
 	p := w.start(Config{Quiet: time.Millisecond})
 	w.makeClaim()
 	w.calls(2)
-	install("2.0")
+	w.install("2.0")
 	w.wait("the log has the version", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		requests := w.entries["pvc-u1"].Requests
+		requests := w.inEntry()
 		return len(requests) == 1 && requests[0].OtherVersions
 	})
 	w.failing(true, class(errclass.Uncertain))
-	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	w.waitUnseen()
 	p.stop()
-	install("1.0")
+	w.install("1.0")
 	w.failing(false, class(errclass.Unfit))
 	events := record.NewFakeRecorder(1000)
 	w.start(Config{Events: events, Quiet: time.Millisecond})
@@ -329,16 +305,8 @@ func TestAPIServerRefusesThePV(t *testing.T) {
 func TestSourceIsGoneInDoubt(t *testing.T) {
 	w := newWorld(t)
 	events := record.NewFakeRecorder(1000)
-	w.failing(true, class(errclass.Uncertain))
-	w.start(Config{Events: events})
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
-		c.Name, c.UID = "source", "source"
-		c.Spec.VolumeName = "its-pv"
-	})
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
-		c.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
-	})
-	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	w.makeSource()
+	w.madeUnseenWith(Config{Events: events}, cloning)
 	w.failing(false, func() error {
 		return errclass.Mark(errclass.Refused, status.Error(codes.NotFound, "there is no such volume"))
 	})

@@ -1,16 +1,12 @@
 package provision
 
 import (
-	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -22,55 +18,28 @@ func (l *processLog) LeaseOf(string) v1.ObjectReference {
 		UID: "lease"}
 }
 
-// toldOn is an EventRecorder that keeps "kind namespace/name: reason: message" of each Event.
-type toldOn struct {
-	record.FakeRecorder
-	mu     sync.Mutex
-	events []string
-}
-
-func (r *toldOn) Event(on runtime.Object, _, reason, message string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if ref, ok := on.(*v1.ObjectReference); ok {
-		r.events = append(r.events, fmt.Sprintf("%s %s/%s: %s: %s", ref.Kind, ref.Namespace, ref.Name, reason, message))
-	}
-}
-
-// has reports whether an Event has this beginning and contains the words.
-func (r *toldOn) has(begin, words string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, event := range r.events {
-		if strings.HasPrefix(event, begin) && strings.Contains(event, words) {
-			return true
-		}
-	}
-	return false
-}
-
 // TestEventsOfAGoneClaimAreOnTheLease: the claim's namespace may be gone, too. Events of each entry are on the Lease,
 // independently of the others' Events.
 func TestEventsOfAGoneClaimAreOnTheLease(t *testing.T) {
-	w, events := newWorld(t), &toldOn{}
+	w, events := newWorld(t), &told{}
 	w.failing(true, class(errclass.Uncertain))
 	w.start(Config{Events: events})
 	w.makeClaim()
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "second", "u2" })
+	w.makeClaim(named("second", "u2"))
 	w.wait("both volumes are made unseen", func() bool { return len(w.onDisk()) == 2 })
 	w.wait("the claim is told", func() bool {
-		return events.has("PersistentVolumeClaim ns/data: ProvisioningOutcomeUnknown", "")
+		return events.on("PersistentVolumeClaim ns/data", "ProvisioningOutcomeUnknown ")
 	})
-	if events.has("Lease", "") {
+	if events.on("Lease") {
 		t.Errorf("what concerns a claim that exists is told on the Lease: %q", events.events)
 	}
 	for _, name := range []string{"data", "second"} {
-		w.must(w.client.CoreV1().PersistentVolumeClaims("ns").Delete(t.Context(), name, metav1.DeleteOptions{}))
+		w.deleteNamed(name)
 	}
 	for _, of := range []string{"Claim ns/data, which is gone, volume pvc-u1: ",
 		"Claim ns/second, which is gone, volume pvc-u2: "} {
 		w.wait("the Lease tells of it", func() bool {
-			return events.has("Lease driver/log-0: ProvisioningOutcomeUnknown: "+of, "CreateVolume was called for this claim")
+			return events.on("Lease driver/log-0", "ProvisioningOutcomeUnknown "+of, "CreateVolume was called for this claim")
 		})
 	}
 	w.failing(false, nil)
@@ -81,7 +50,7 @@ func TestEventsOfAGoneClaimAreOnTheLease(t *testing.T) {
 func TestEndOfThePVBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
 	remove := func(w *world) {
-		w.must(w.client.CoreV1().PersistentVolumes().Delete(t.Context(), "pvc-u1", metav1.DeleteOptions{}))
+		w.deletePV()
 	}
 	t.Run("the watch shows it", func(t *testing.T) {
 		t.Parallel()
@@ -141,7 +110,7 @@ func TestEndOfAPVThatWasOnlyRead(t *testing.T) {
 			p := w.start(Config{PVs: pvs}).provisioner
 			w.wait("the PV is known", func() bool { return p.stored("u1") && !p.tracker.knows("pvc-u1") })
 			before := w.count("create volume")
-			w.must(w.client.CoreV1().PersistentVolumes().Delete(t.Context(), "pvc-u1", metav1.DeleteOptions{}))
+			w.deletePV()
 			pvs.pass()
 			w.wait("it is provisioned again", func() bool { return w.count("create volume") > before && w.provisioned() })
 		})

@@ -22,7 +22,7 @@ func (w *world) pvInTheWay(driver string, claim types.UID) {
 }
 
 func (w *world) clearTheWay() {
-	w.must(w.client.CoreV1().PersistentVolumes().Delete(w.t.Context(), "pvc-u1", metav1.DeleteOptions{}))
+	w.deletePV()
 }
 
 // The deletion of the other PV is noticed immediately.

@@ -48,7 +48,7 @@ func TestNodeProvisionsOnlyItsOwnClaims(t *testing.T) {
 	lateClass(w)
 	one, two := w.make(onNode("n1")), w.make(onNode("n2"))
 	one.start()
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[caches.AnnSelectedNode] = "n2" })
+	w.makeClaim(selecting("n2"))
 	two.start()
 	w.wait("it is provisioned", w.provisioned)
 	if n := w.count("create volume"); n != 1 {
@@ -93,7 +93,7 @@ func TestClaimMovesToAnotherNode(t *testing.T) {
 			one, two, again := w.make(onNode("n1")), w.make(onNode("n2")), w.make(onNode("n1"))
 			one.start()
 			w.failing(true, class(errclass.Uncertain))
-			w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[caches.AnnSelectedNode] = "n1" })
+			w.makeClaim(selecting("n1"))
 			w.wait("the volume is made", func() bool { return len(w.onDisk()) == 1 })
 			one.stop()
 			w.chooseSecond()
@@ -153,7 +153,7 @@ func move(t *testing.T, away, deleted, uncertain bool, dies death, k int) {
 		return goesOn
 	}
 	one := w.start(onNode("n1"))
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[caches.AnnSelectedNode] = "n1" })
+	w.makeClaim(selecting("n1"))
 	w.wait("it dies, or comes to its end in fewer steps", func() bool { return one.gone() || w.provisioned() })
 	one.stop()
 	w.mu.Lock()
@@ -186,7 +186,7 @@ func TestFullLocalNodeIsDeselected(t *testing.T) {
 	lateClass(w)
 	w.failing(false, class(errclass.Exhausted))
 	w.start(onNode("n1"))
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[caches.AnnSelectedNode] = "n1" })
+	w.makeClaim(selecting("n1"))
 	w.wait("the claim is given back", func() bool {
 		return w.count("create volume") > 0 && w.claim().Annotations[caches.AnnSelectedNode] == "" && w.settled()
 	})

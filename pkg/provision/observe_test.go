@@ -354,7 +354,7 @@ func TestResumedEntryIsConfirmed(t *testing.T) {
 		"whether it is there is unknown":     {inflight.ErrUnreadable, provision.ReasonLogUnreadable, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			said := &heard{}
+			said := &told{}
 			r, log := observing(t, Config{Events: said}, claimsOf{claimAt("1")}, pvsOf{})
 			log.entries["pvc-u1"] = inflight.Entry{Volume: "pvc-u1", Requests: []inflight.Request{*mustBuild(t)},
 				Claim: refTo("data", "u1")}

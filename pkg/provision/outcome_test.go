@@ -62,17 +62,21 @@ func outcomesOf(t *testing.T, from prometheus.Gatherer) (got outcomes) {
 	return got
 }
 
-// told is an EventRecorder that keeps "type reason message" of each Event.
+// told is an EventRecorder that keeps the object of each Event, "kind namespace/name", and "type reason message".
 type told struct {
 	record.FakeRecorder
 	mu     sync.Mutex
-	events []string
+	events []struct{ on, text string }
 }
 
-func (r *told) Event(_ runtime.Object, kind, reason, message string) {
+func (r *told) Event(on runtime.Object, kind, reason, message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.events = append(r.events, kind+" "+reason+" "+message)
+	var object string
+	if ref, ok := on.(*v1.ObjectReference); ok {
+		object = ref.Kind + " " + ref.Namespace + "/" + ref.Name
+	}
+	r.events = append(r.events, struct{ on, text string }{object, kind + " " + reason + " " + message})
 }
 
 // with returns the Events with a reason.
@@ -80,11 +84,21 @@ func (r *told) with(reason string) (found []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, event := range r.events {
-		if strings.Contains(event, " "+reason+" ") {
-			found = append(found, event)
+		if strings.Contains(event.text, " "+reason+" ") {
+			found = append(found, event.text)
 		}
 	}
 	return found
+}
+
+// on reports whether an object with this beginning has an Event with all of these texts.
+func (r *told) on(object string, texts ...string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.events, func(event struct{ on, text string }) bool {
+		lacks := func(text string) bool { return !strings.Contains(event.text, text) }
+		return strings.HasPrefix(event.on, object) && !slices.ContainsFunc(texts, lacks)
+	})
 }
 
 // TestSuccessIsCountedOnce covers successes after various failures.
@@ -135,7 +149,7 @@ func TestNextProcessCountsItsOwnSuccesses(t *testing.T) {
 	finishes, waits := prometheus.NewRegistry(), prometheus.NewRegistry()
 	p := w.start(Config{Metrics: finishes, Quiet: time.Hour})
 	w.wait("it has its PV", func() bool { return w.pv() != nil })
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "next", "u2" })
+	w.makeClaim(named("next", "u2"))
 	w.wait("both are counted", func() bool { return outcomesOf(t, finishes).succeeded == 2 })
 	p.stop()
 	if got := outcomesOf(t, finishes); got != (outcomes{2, 0, 2}) {
@@ -197,9 +211,7 @@ func TestStartIsAnnouncedAfterASecond(t *testing.T) {
 func TestMissingSelectedNodeIsAFailure(t *testing.T) {
 	w, registry, events := newWorld(t), prometheus.NewRegistry(), &told{}
 	p := w.start(Config{Metrics: registry, Events: events})
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
-		metav1.SetMetaDataAnnotation(&c.ObjectMeta, caches.AnnSelectedNode, "gone")
-	})
+	w.makeClaim(selecting("gone"))
 	w.wait("it is given back", func() bool { return w.claim().Annotations[caches.AnnSelectedNode] == "" })
 	w.wait("the claim is provisioned without", w.provisioned)
 	p.stop()
@@ -255,9 +267,7 @@ func TestEventIsRepeatedBeforeItExpires(t *testing.T) {
 func TestFailedReadIsNotSlow(t *testing.T) {
 	w := newWorld(t)
 	p := w.make(Config{}).waitsLong().start()
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
-		metav1.SetMetaDataAnnotation(&c.ObjectMeta, caches.AnnSelectedNode, "gone")
-	})
+	w.makeClaim(selecting("gone"))
 	w.wait("it waits", func() bool { return p.provisioner.tracker.due("pvc-u1", time.Now()) > 0 })
 	if last := p.provisioner.tracker.retryOf("pvc-u1"); last.slow || !last.unbuilt || last.count != 1 {
 		t.Errorf("known of it is %+v", last)

@@ -52,11 +52,22 @@ const quiet = 50 * time.Millisecond
 // madeUnseen lets a process create a claim's volume without an answer, as long as the driver fails.
 func (w *world) madeUnseen() *process {
 	w.t.Helper()
+	return w.madeUnseenWith(Config{Quiet: quiet})
+}
+
+// madeUnseenWith is madeUnseen for a process with these settings and a claim with these changes.
+func (w *world) madeUnseenWith(cfg Config, change ...func(*v1.PersistentVolumeClaim)) *process {
+	w.t.Helper()
 	w.failing(true, class(errclass.Uncertain))
-	p := w.start(Config{Quiet: quiet})
-	w.makeClaim()
-	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	p := w.start(cfg)
+	w.makeClaim(change...)
+	w.waitUnseen()
 	return p
+}
+
+func (w *world) waitUnseen() {
+	w.t.Helper()
+	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
 }
 
 // start runs a provisioner until the test ends, or it dies or is stopped.

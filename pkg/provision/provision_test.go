@@ -78,7 +78,7 @@ func TestClaimWithoutProvisionerAnnotationWaits(t *testing.T) {
 	w := newWorld(t)
 	w.start(Config{})
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil })
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "next", "u2" })
+	w.makeClaim(named("next", "u2"))
 	w.wait("a claim with it is provisioned", func() bool { return w.count("close entry") == 1 })
 	if w.pv() != nil {
 		t.Error("the claim without it is provisioned too")
@@ -228,23 +228,15 @@ func TestSameRequestIsRepeated(t *testing.T) {
 // an earlier call is in doubt. The answer to either request ends both.
 func TestSecondRequestForAnotherNode(t *testing.T) {
 	w := newWorld(t)
-	lateClass(w)
-	for _, node := range []string{"n1", "n2"} {
-		_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}},
-			metav1.CreateOptions{})
-		w.must(err)
-	}
 	w.failing(false, class(errclass.Uncertain))
 	w.start(Config{})
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[caches.AnnSelectedNode] = "n1" })
+	w.lateClaim()
 	w.wait("the outcome is in doubt", func() bool { return w.count("create volume") > 0 })
 	w.failing(false, class(errclass.Exhausted))
 	w.wait("another node is asked for", func() bool { return w.claim().Annotations[caches.AnnSelectedNode] == "" })
 	w.chooseSecond()
 	w.wait("a request for it is in the log", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		requests := w.entries["pvc-u1"].Requests
+		requests := w.inEntry()
 		return len(requests) == 2 && requests[1].Node == "n2"
 	})
 	w.failing(false, nil)
@@ -288,9 +280,7 @@ func TestNoCreateVolumeWithoutAnEntry(t *testing.T) {
 			if w.count("create volume") > 0 {
 				t.Errorf("the driver is asked without an entry: %q", w.recorded())
 			}
-			w.mu.Lock()
-			w.refused = nil
-			w.mu.Unlock()
+			w.refuse(nil)
 			w.wait("it is provisioned", w.provisioned)
 		})
 	}
@@ -320,12 +310,10 @@ func (l lease) Left() time.Duration { return time.Duration(l) }
 
 func TestFullNodeIsDeselected(t *testing.T) {
 	w := newWorld(t)
-	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "full"}},
-		metav1.CreateOptions{})
-	w.must(err)
+	w.makeNodes("full")
 	w.failing(false, class(errclass.Exhausted))
 	w.start(Config{})
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[caches.AnnSelectedNode] = "full" })
+	w.makeClaim(selecting("full"))
 	w.wait("the node is not selected any more", func() bool {
 		_, selected := w.claim().Annotations[caches.AnnSelectedNode]
 		return !selected
@@ -362,7 +350,7 @@ func TestInheritedEntryOutlivesItsQuietPeriod(t *testing.T) {
 	w.failing(false, nil)
 	w.start(Config{Quiet: time.Hour})
 	w.wait("it has its PV", func() bool { return w.pv() != nil })
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "next", "u2" })
+	w.makeClaim(named("next", "u2"))
 	w.wait("another claim is provisioned",
 		func() bool { return w.count("close entry") > 0 && len(w.inFlight()) == 1 })
 	if got := w.inFlight(); !slices.Equal(got, []string{"pvc-u1"}) {
@@ -438,7 +426,7 @@ func TestPVMissedByTheWatch(t *testing.T) {
 	if !p.provisioner.stored("u1") {
 		t.Error("a PV that was stored a moment ago is not known")
 	}
-	w.must(w.client.CoreV1().PersistentVolumes().Delete(t.Context(), "pvc-u1", metav1.DeleteOptions{}))
+	w.deletePV()
 	pvs.pass()
 	w.wait("it is provisioned again", w.provisioned)
 }

@@ -137,12 +137,10 @@ func checkPopulated(w *world, cfg Config) {
 
 func TestUnfitNodeIsDeselected(t *testing.T) {
 	w := newWorld(t)
-	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "unfit"}},
-		metav1.CreateOptions{})
-	w.must(err)
+	w.makeNodes("unfit")
 	w.refusing(refusal(t, nodeless, request.RemediationReschedule))
 	w.start(Config{})
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[caches.AnnSelectedNode] = "unfit" })
+	w.makeClaim(selecting("unfit"))
 	w.wait("the node is not selected any more", func() bool {
 		_, selected := w.claim().Annotations[caches.AnnSelectedNode]
 		return !selected
@@ -216,12 +214,12 @@ func TestTwoClaimsWithOneName(t *testing.T) {
 	w.start(Config{Events: events})
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.UID = "u1-first" })
 	w.wait("the first is provisioned", w.provisioned)
-	second := func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "second", "u1-second" }
+	second := named("second", "u1-second")
 	w.makeClaim(second)
 	for told := ""; told != "Warning "+string(provision.ReasonNameTaken)+" "+provision.ReasonNameTaken.Sentence(); {
 		told = <-events.Events
 	}
-	w.must(w.client.CoreV1().PersistentVolumeClaims("ns").Delete(t.Context(), "second", metav1.DeleteOptions{}))
+	w.deleteNamed("second")
 	w.wait("the second is gone", func() bool {
 		_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Get(t.Context(), "second", metav1.GetOptions{})
 		return err != nil
@@ -238,10 +236,10 @@ func TestTwoClaimsWithOneNameAtOnce(t *testing.T) {
 		w := newWorld(t)
 		w.orders.characters = 2
 		p := w.start(Config{})
-		w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "second", "u1-second" })
+		w.makeClaim(named("second", "u1-second"))
 		w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.UID = "u1-first" })
 		w.wait("the driver was asked", func() bool { return w.count("create volume") > 0 })
-		w.must(w.client.CoreV1().PersistentVolumeClaims("ns").Delete(t.Context(), "second", metav1.DeleteOptions{}))
+		w.deleteNamed("second")
 		w.wait("one of them has the PV", func() bool { return w.pv() != nil })
 		w.wait("nothing is in flight", w.settled)
 		if len(w.onDisk()) != 1 {
@@ -258,16 +256,14 @@ func TestClaimStaysWhileItIsCloned(t *testing.T) {
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
 		c.Name, c.UID, c.Spec.VolumeName = "source", "u-source", "pv-source"
 	})
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
-		c.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
-	})
+	w.makeClaim(cloning)
 	claims := w.client.CoreV1().PersistentVolumeClaims("ns")
-	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	w.waitUnseen()
 	source, err := claims.Get(t.Context(), "source", metav1.GetOptions{})
 	if err != nil || !slices.Contains(source.Finalizers, request.CloningFinalizer) {
 		t.Fatalf("%v: the source is not held: %+v", err, source)
 	}
-	w.must(claims.Delete(t.Context(), "source", metav1.DeleteOptions{}))
+	w.deleteNamed("source")
 	n := w.count("create volume")
 	w.wait("the driver was asked again", func() bool { return w.count("create volume") > n+1 })
 	if w.count("free source") > 0 {
@@ -276,10 +272,7 @@ func TestClaimStaysWhileItIsCloned(t *testing.T) {
 	w.failing(false, nil)
 	w.wait("the clone has its PV", func() bool { return w.pv() != nil })
 	w.update(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pvc-u1" })
-	w.wait("the source is gone", func() bool {
-		_, err := claims.Get(t.Context(), "source", metav1.GetOptions{})
-		return err != nil
-	})
+	w.wait("the source is gone", w.sourceGone)
 	if w.count("hold source") != 1 {
 		t.Errorf("the source was held %d times", w.count("hold source"))
 	}

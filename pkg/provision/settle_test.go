@@ -23,13 +23,22 @@ func (p *process) seesNoClaim() {
 	p.wait("the end of the claim is seen", func() bool { return p.provisioner.claims.WholeByUID("u1") == nil })
 }
 
+// seesSourceTerminate waits until the process sees that the source is being deleted.
+func (p *process) seesSourceTerminate() {
+	p.t.Helper()
+	p.wait("the source is seen to terminate", func() bool {
+		source, found := p.provisioner.claims.Get("ns/source")
+		return found && caches.IsTerminatingSource(source)
+	})
+}
+
 // TestSettledEntryIsLeftToTheOperator covers a driver that never answers conclusively.
 func TestSettledEntryIsLeftToTheOperator(t *testing.T) {
 	w := newWorld(t)
 	p := w.madeUnseen()
 	w.deleteClaim()
 	// Until then the claim exists for the provisioner, which may begin again.
-	w.wait("the end of the claim is seen", func() bool { return p.provisioner.claims.WholeByUID("u1") == nil })
+	p.seesNoClaim()
 	w.settle()
 	n := w.count("create volume")
 	w.failing(false, nil)
@@ -108,28 +117,16 @@ func TestSettledCloneFreesItsSource(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.failing(true, class(errclass.Uncertain))
-			p := w.start(Config{})
 			w.makeSource()
-			w.makeClaim(func(c *v1.PersistentVolumeClaim) {
-				c.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
-			})
-			w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
-			claims := w.client.CoreV1().PersistentVolumeClaims("ns")
-			w.must(claims.Delete(t.Context(), "source", metav1.DeleteOptions{}))
+			p := w.madeUnseenWith(Config{}, cloning)
+			w.deleteNamed("source")
 			w.deleteClaim()
 			p.seesNoClaim()
-			w.wait("the source is seen to terminate", func() bool {
-				source, found := p.provisioner.claims.Get("ns/source")
-				return found && caches.IsTerminatingSource(source)
-			})
+			p.seesSourceTerminate()
 			w.calls(2) // by then, nothing is queued for the source
 			w.settle()
 			read(p)
-			w.wait("the source is gone", func() bool {
-				_, err := claims.Get(t.Context(), "source", metav1.GetOptions{})
-				return apierrors.IsNotFound(err)
-			})
+			w.wait("the source is gone", w.sourceGone)
 		})
 	}
 }
@@ -139,25 +136,16 @@ func TestSettledCloneFreesItsSource(t *testing.T) {
 func TestCloneSettledBeforeARestartFreesItsSource(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.failing(true, class(errclass.Uncertain))
-	p := w.start(Config{})
 	w.makeSource()
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
-		c.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
-	})
-	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
-	claims := w.client.CoreV1().PersistentVolumeClaims("ns")
-	w.must(claims.Delete(t.Context(), "source", metav1.DeleteOptions{}))
+	p := w.madeUnseenWith(Config{}, cloning)
+	w.deleteNamed("source")
 	w.deleteClaim()
 	p.stop()
 	w.settle()
 	next := w.make(Config{})
 	next.log.asked = make(chan struct{})
 	next.start()
-	w.wait("the source is gone", func() bool {
-		_, err := claims.Get(t.Context(), "source", metav1.GetOptions{})
-		return apierrors.IsNotFound(err)
-	})
+	w.wait("the source is gone", w.sourceGone)
 }
 
 // restoredUnseen returns a world after the end of a process that restored a snapshot without an answer of the driver,
@@ -169,7 +157,7 @@ func restoredUnseen(t *testing.T) (*world, *snapshottest.Snapshots) {
 	shop := snapshottest.New(fresh())
 	p := w.start(Config{Snapshots: shop})
 	w.makeClaim(fromSnapshot())
-	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	w.waitUnseen()
 	w.deleteClaim()
 	p.stop()
 	return w, shop
@@ -231,7 +219,7 @@ func (p *process) settlesDuring(number int, before, after func()) {
 func TestVolumeNamedAfterItsSettlementIsKnown(t *testing.T) {
 	for _, refused := range []bool{false, true} {
 		for number := range 2 {
-			w, events := newWorld(t), &toldOn{}
+			w, events := newWorld(t), &told{}
 			p := w.make(Config{Events: events})
 			p.refusePV = func() error {
 				if refused {
@@ -245,7 +233,7 @@ func TestVolumeNamedAfterItsSettlementIsKnown(t *testing.T) {
 			w.wait("the volume is known", func() bool {
 				pv := w.pv()
 				return !refused && pv != nil && pv.Spec.CSI.VolumeHandle == "vol-pvc-u1" ||
-					refused && events.has("Lease driver/log-0: InFlightEntrySettled: ", `Volume "vol-pvc-u1".`)
+					refused && events.on("Lease driver/log-0", " InFlightEntrySettled ", `Volume "vol-pvc-u1".`)
 			})
 			w.wait("nothing is in flight", w.settled)
 		}
@@ -256,13 +244,9 @@ func TestVolumeNamedAfterItsSettlementIsKnown(t *testing.T) {
 func TestSourceOfASettledEntryIsInUseDuringTheCall(t *testing.T) {
 	w := newWorld(t)
 	p := w.make(Config{})
-	claims := w.client.CoreV1().PersistentVolumeClaims("ns")
 	p.settlesDuring(2, func() { // the first has its request prepared in the same try
-		w.must(claims.Delete(context.Background(), "source", metav1.DeleteOptions{}))
-		w.wait("the source is seen to terminate", func() bool {
-			source, found := p.provisioner.claims.Get("ns/source")
-			return found && caches.IsTerminatingSource(source)
-		})
+		w.deleteNamed("source")
+		p.seesSourceTerminate()
 	}, func() {
 		p.provisioner.freeSource(context.Background(),
 			volume.SourceRef{Kind: volume.SourceClaim, Namespace: "ns", Name: "source"})
@@ -272,13 +256,8 @@ func TestSourceOfASettledEntryIsInUseDuringTheCall(t *testing.T) {
 	})
 	p.start()
 	w.makeSource()
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
-		c.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
-	})
-	w.wait("the source is gone", func() bool {
-		_, err := claims.Get(t.Context(), "source", metav1.GetOptions{})
-		return apierrors.IsNotFound(err)
-	})
+	w.makeClaim(cloning)
+	w.wait("the source is gone", w.sourceGone)
 }
 
 // TestUnconfirmedRewriteIsFinished: the claim is gone, so that no event follows when the write lands.

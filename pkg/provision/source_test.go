@@ -41,7 +41,7 @@ func TestSnapshotIsProtectedDuringRestore(t *testing.T) {
 	shop := snapshottest.New(fresh())
 	p := w.start(Config{Snapshots: shop})
 	w.makeClaim(fromSnapshot())
-	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	w.waitUnseen()
 	if want := []string{"add snap"}; !slices.Equal(shop.Calls(), want) {
 		t.Fatalf("%q, want %q", shop.Calls(), want)
 	}
@@ -69,7 +69,7 @@ func TestSnapshotIsProtectedUntilTheLastRestore(t *testing.T) {
 	shop := snapshottest.New(fresh())
 	w.start(Config{Snapshots: shop})
 	w.makeClaim(fromSnapshot())
-	w.makeClaim(fromSnapshot(), func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "second", "u2" })
+	w.makeClaim(fromSnapshot(), named("second", "u2"))
 	w.wait("both volumes are made unseen", func() bool { return len(w.onDisk()) == 2 })
 	w.failing(false, nil)
 	w.wait("the snapshot is free", func() bool { return !shop.Protected("snap") })
@@ -130,7 +130,7 @@ func TestSourceFreedBetweenTwoTriesIsProtectedAgain(t *testing.T) {
 	w.makeClaim(fromSnapshot())
 	w.wait("the log has no room", func() bool { return p.tracker.retryOf("pvc-u1").count > 0 })
 	w.refuse(nil)
-	w.makeClaim(fromSnapshot(), func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "second", "u2" })
+	w.makeClaim(fromSnapshot(), named("second", "u2"))
 	w.wait("the second restore frees it", func() bool { return !shop.Protected("snap") })
 	w.update(func(c *v1.PersistentVolumeClaim) {
 		metav1.SetMetaDataAnnotation(&c.ObjectMeta, "example.com/team", "x") // ends the delay of the first
@@ -185,7 +185,7 @@ func TestUnprotectableSource(t *testing.T) {
 	}
 	shop.Fail("add", nil)
 	w.failing(true, class(errclass.Uncertain))
-	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	w.waitUnseen()
 	p.stop()
 	shop.Lose("snap")
 	n := w.count("create volume")
@@ -361,9 +361,7 @@ func TestAnotherDriversControllerLeavesTheSource(t *testing.T) {
 	other.start()
 	own.start()
 	w.makeSource()
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
-		c.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
-	})
+	w.makeClaim(cloning)
 	w.wait("the clone is made unseen", func() bool { return len(w.onDisk()) == 1 })
 	claims := w.client.CoreV1().PersistentVolumeClaims("ns")
 	gone := func() bool {
@@ -371,7 +369,7 @@ func TestAnotherDriversControllerLeavesTheSource(t *testing.T) {
 		return apierrors.IsNotFound(err)
 	}
 	for _, step := range []func(){
-		func() { w.must(claims.Delete(t.Context(), "source", metav1.DeleteOptions{})) },
+		func() { w.deleteNamed("source") },
 		w.deleteClaim, // now only the log of its driver names the source
 	} {
 		step()

@@ -29,11 +29,11 @@ func TestNextClaimOfANameGetsItsTurn(t *testing.T) {
 		return nil
 	}
 	p := w.start(Config{}).provisioner
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "first", "u1-first" })
+	w.makeClaim(named("first", "u1-first"))
 	w.wait("the first is refused", func() bool { return p.tracker.retryOf("pvc-u1").count > 0 })
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.UID = "u1-second" })
 	w.wait("the second is known", func() bool { return len(p.tracker.claimsOf("pvc-u1")) == 2 })
-	w.must(w.client.CoreV1().PersistentVolumeClaims("ns").Delete(t.Context(), "first", metav1.DeleteOptions{}))
+	w.deleteNamed("first")
 	w.wait("the second is provisioned", w.provisioned)
 	if owner := w.pv().Spec.ClaimRef.UID; owner != "u1-second" {
 		t.Errorf("the PV is %q's", owner)
@@ -111,7 +111,7 @@ func TestStopLetsATryEnd(t *testing.T) {
 		t.Errorf("%d tries are in progress, want 1", n)
 	}
 	p.provisioner.Stop()
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "next", "u2" })
+	w.makeClaim(named("next", "u2"))
 	w.wait("the next claim is seen", func() bool { return p.provisioner.claims.WholeByUID("u2") != nil })
 	close(answer)
 	select {

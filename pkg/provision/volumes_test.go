@@ -124,12 +124,12 @@ func TestClaimKeepsTheNameOfItsVolume(t *testing.T) {
 	p.keeps("its entry was closed by this process")
 	p = p.restart()
 	p.keeps("its entry was closed by an earlier process")
-	w.must(w.client.CoreV1().PersistentVolumes().Delete(t.Context(), "pvc-u1", metav1.DeleteOptions{}))
+	w.deletePV()
 	w.wait("its PV is gone, and it gets another one", func() bool {
 		_, err := w.client.CoreV1().PersistentVolumes().Get(t.Context(), "pvc-u1", metav1.GetOptions{})
 		return err == nil && w.count("create PV") == 2 && w.settled()
 	})
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "logs", "u2" })
+	w.makeClaim(named("logs", "u2"))
 	if slices.Contains(w.onDisk(), "vol-disk-u1") {
 		t.Errorf("volumes: %q", w.onDisk())
 	}
@@ -276,9 +276,7 @@ func TestNameThatIsShownBetweenTries(t *testing.T) {
 				t.Errorf("the name is %q", got)
 			}
 			w.failing(false, nil)
-			w.mu.Lock()
-			w.refused = nil
-			w.mu.Unlock()
+			w.refuse(nil)
 			w.wait("the name ends, or has its PV", func() bool {
 				return w.settled() && !c.tracker.knows("disk-u1")
 			})

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
@@ -209,8 +210,47 @@ func (w *world) makeClaim(change ...func(*v1.PersistentVolumeClaim)) {
 	w.must(err)
 }
 
-func (w *world) deleteClaim() {
-	w.must(w.client.CoreV1().PersistentVolumeClaims("ns").Delete(context.Background(), "data", metav1.DeleteOptions{}))
+func (w *world) deleteClaim() { w.deleteNamed("data") }
+
+func (w *world) deleteNamed(claim string) {
+	w.t.Helper()
+	w.must(w.client.CoreV1().PersistentVolumeClaims("ns").Delete(context.Background(), claim, metav1.DeleteOptions{}))
+}
+
+// named gives a claim another name and UID.
+func named(name string, uid types.UID) func(*v1.PersistentVolumeClaim) {
+	return func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = name, uid }
+}
+
+// selecting selects a node for a claim.
+func selecting(node string) func(*v1.PersistentVolumeClaim) {
+	return func(c *v1.PersistentVolumeClaim) {
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, caches.AnnSelectedNode, node)
+	}
+}
+
+// cloning makes the claim "source" the source of a claim's data.
+func cloning(c *v1.PersistentVolumeClaim) {
+	c.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
+}
+
+func (w *world) sourceGone() bool {
+	_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Get(w.t.Context(), "source", metav1.GetOptions{})
+	return apierrors.IsNotFound(err)
+}
+
+func (w *world) makeNodes(names ...string) {
+	w.t.Helper()
+	for _, name := range names {
+		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		_, err := w.client.CoreV1().Nodes().Create(w.t.Context(), node, metav1.CreateOptions{})
+		w.must(err)
+	}
+}
+
+func (w *world) deletePV() {
+	w.t.Helper()
+	w.must(w.client.CoreV1().PersistentVolumes().Delete(w.t.Context(), "pvc-u1", metav1.DeleteOptions{}))
 }
 
 func (w *world) claim() *v1.PersistentVolumeClaim {
@@ -234,6 +274,20 @@ func (w *world) inFlight() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Sorted(maps.Keys(w.entries))
+}
+
+// inEntry returns the requests in the entry of the claim's volume.
+func (w *world) inEntry() []inflight.Request {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.entries["pvc-u1"].Requests
+}
+
+// install replaces the driver by another version.
+func (w *world) install(version string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.driverVersion = version
 }
 
 // missedSecrets counts the failed reads of the Secret.
