@@ -150,9 +150,7 @@ func (w *realWorld) deleted() {
 		t.Fatal(err)
 	}
 	p.mustPut(v[0])
-	if err := p.confirm(v[1]); err != nil {
-		t.Error(err)
-	}
+	p.mustConfirm(v[1])
 	edit := func(change func(*coordinationv1.Lease)) {
 		lease := w.get(shardName(3))
 		change(lease)
@@ -164,9 +162,7 @@ func (w *realWorld) deleted() {
 	wantError(t, p.confirm(v[1]), ErrSettled)
 	w.until("it is removed", func() bool { return p.state(v[1]) == Absent })
 	edit(unstore(v[0]))
-	if err := p.confirm(v[0]); err != nil {
-		t.Error(err)
-	}
+	p.mustConfirm(v[0])
 	if got := w.get(shardName(3)).Annotations; got[annotationKey(v[0])] == "" || len(got) != 2 {
 		t.Errorf("the Lease has %v", got)
 	}

@@ -230,9 +230,7 @@ func TestRestoredOlderAnnotationsAreOverwritten(t *testing.T) {
 				}
 				p.mustPut(v[1])
 				s.edit(shardName(3), func(l *coordinationv1.Lease) { l.Annotations = maps.Clone(old) })
-				if err := p.confirm(v[1]); err != nil {
-					t.Error(err)
-				}
+				p.mustConfirm(v[1])
 				p.mustPut(v[2])
 				s.wantStored(t, v[:3]...)
 			})

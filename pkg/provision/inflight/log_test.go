@@ -143,6 +143,13 @@ func (p *process) confirm(volume string) error {
 	return p.Confirm(ctx, volume)
 }
 
+func (p *process) mustConfirm(volume string) {
+	p.t.Helper()
+	if err := p.confirm(volume); err != nil {
+		p.t.Error(err)
+	}
+}
+
 func (p *process) state(volume string) State {
 	_, state := p.Get(volume)
 	return state
@@ -332,9 +339,7 @@ func TestDeletedLeaseIsRecreated(t *testing.T) {
 		v := volumes(3, 3)
 		p.mustPut(v[:2]...)
 		s.remove(shardName(3))
-		if err := p.confirm(v[0]); err != nil {
-			t.Error(err)
-		}
+		p.mustConfirm(v[0])
 		s.wantStored(t, v[:2]...)
 		s.remove(shardName(3))
 		p.mustPut(v[2])

@@ -210,13 +210,7 @@ func TestLogKeepsItsNumberOfShards(t *testing.T) {
 		s, v := newStore(), append(volumes(0, 1), volumes(3, 2)...)
 		old := start(t, settings(s, "old"))
 		old.mustPut(v[0], v[1])
-		fails := 1
-		s.fail(func(c call) fault {
-			if fails--; fails == 0 {
-				return fault{err: apierrors.NewTimeoutError("lost", 0)}
-			}
-			return fault{}
-		})
+		s.fail(lost.to().once())
 		p := start(t, ofNode(s, "new"))
 		for _, volume := range v[:2] {
 			p.wantState(volume, Open)

@@ -94,9 +94,7 @@ func TestSettledEntryIsRemovedBeforeTheNextCall(t *testing.T) {
 		p.wantState(v[0], Open)
 		wantError(t, p.confirm(v[0]), ErrSettled)
 		wantError(t, p.confirm(v[1]), ErrAbsent)
-		if err := p.confirm(v[2]); err != nil {
-			t.Error(err)
-		}
+		p.mustConfirm(v[2])
 		synctest.Wait()
 		p.wantState(v[0], Absent)
 		p.wantRemoved(v[0], v[1])
@@ -173,9 +171,7 @@ func TestSettleAnnotationOfAnotherEntryIsIgnored(t *testing.T) {
 					p := start(t, settings(s, "one"))
 					if running {
 						s.edit(shardName(3), change)
-						if err := p.confirm(v[0]); err != nil {
-							t.Error(err)
-						}
+						p.mustConfirm(v[0])
 					}
 					synctest.Wait()
 					p.wantState(v[0], Open)
@@ -209,9 +205,7 @@ func TestLaterEntryOfSameNameIsNotSettled(t *testing.T) {
 		s.edit(shardName(3), settle(volume))
 		wantError(t, p.confirm(volume), ErrSettled)
 		p.mustPut(volume) // with equal bytes
-		if err := p.confirm(volume); err != nil {
-			t.Error(err)
-		}
+		p.mustConfirm(volume)
 		s.wantStored(t, volume)
 		s.wantNoneSettling(t, shardName(3))
 	})
@@ -223,15 +217,11 @@ func TestEntryRemovedByHandIsWrittenAgain(t *testing.T) {
 		v := volumes(3, 2)
 		p.mustPut(v...)
 		s.edit(shardName(3), unstore(v[0]))
-		if err := p.confirm(v[0]); err != nil {
-			t.Error(err)
-		}
+		p.mustConfirm(v[0])
 		s.wantStored(t, v...)
 		s.edit(shardName(3), unstore(v[0]))
 		s.edit(shardName(3), unstore(v[1]))
-		if err := p.confirm(v[0]); err != nil {
-			t.Error(err)
-		}
+		p.mustConfirm(v[0])
 		s.wantStored(t, v...)
 		time.Sleep(time.Minute)
 		p.wantRemoved()

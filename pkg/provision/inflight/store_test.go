@@ -271,6 +271,18 @@ func (s *store) fail(f faults) {
 	s.fault = f
 }
 
+// duringUpdates makes the updates of a client slow, and calls do during the first.
+func (s *store) duringUpdates(by string, do func()) {
+	var once sync.Once
+	s.fail(func(c call) fault {
+		if c.by != by || c.verb != "update" {
+			return fault{}
+		}
+		once.Do(func() { go do() })
+		return fault{wait: 5 * time.Second}
+	})
+}
+
 // readBack decodes a log's Leases as the next process does.
 func readBack(leases []coordinationv1.Lease) (entries []Entry, problems []Problem) {
 	topology, c := view{}, newCodec("")

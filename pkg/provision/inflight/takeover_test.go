@@ -86,9 +86,7 @@ func TestFinishingWithoutCreateMissing(t *testing.T) {
 		}
 
 		s.remove(shardName(3)) // a shard with entries is written anew
-		if err := p.confirm(v[0]); err != nil {
-			t.Error(err)
-		}
+		p.mustConfirm(v[0])
 		s.wantStored(t, v[0], v[1], there)
 	})
 }
@@ -102,17 +100,7 @@ func TestTakeOverIncludesShardCreatedMeanwhile(t *testing.T) {
 		volume := volumes(3, 1)[0]
 		cfg := settings(s, "one")
 		cfg.CreateMissing = false
-		once := true
-		s.fail(func(c call) fault {
-			if c.by != "one" || c.verb != "update" {
-				return fault{}
-			}
-			if once {
-				once = false
-				go old.put(entry(volume)) //nolint:errcheck // its effect is checked below
-			}
-			return fault{wait: 5 * time.Second}
-		})
+		s.duringUpdates("one", func() { old.put(entry(volume)) }) //nolint:errcheck // its effect is checked below
 		p := start(t, cfg)
 		p.wantState(volume, Open)
 		if m := look(s.read(shardName(3)), driver).meta; m.Epoch != 2 {

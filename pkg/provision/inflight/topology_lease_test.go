@@ -273,17 +273,7 @@ func TestChunksAddedDuringTakeOverAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		old := start(t, settings(s, "old"))
-		once := true
-		s.fail(func(c call) fault {
-			if c.by != "one" || c.verb != "update" {
-				return fault{}
-			}
-			if once {
-				once = false
-				go old.put(placed("pvc-1", 0)) //nolint:errcheck // its effect is checked below
-			}
-			return fault{wait: 5 * time.Second}
-		})
+		s.duringUpdates("one", func() { old.put(placed("pvc-1", 0)) }) //nolint:errcheck // its effect is checked below
 		p := start(t, settings(s, "one"))
 		p.wantState("pvc-1", Open)
 		if m := look(s.read(topologyName), driver).meta; m.Epoch != 2 {

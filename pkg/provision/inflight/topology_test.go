@@ -168,9 +168,7 @@ func TestEntryWithoutRoomAddsNoChunks(t *testing.T) {
 		s.edit(shardName(3), func(l *coordinationv1.Lease) {
 			l.Annotations["example.com/note"] = strings.Repeat("x", room-reserve-4<<10)
 		})
-		if err := p.confirm(v[0]); err != nil {
-			t.Fatal(err)
-		}
+		p.mustConfirm(v[0])
 		e := placed(v[1], 0)
 		e.Requests[0].Create.Parameters = map[string]string{"x": noise("x", 3<<10)}
 		wantError(t, p.put(e), ErrShare)
