@@ -1,6 +1,7 @@
 package csidriver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
 )
@@ -50,18 +52,8 @@ type Lease interface {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Timeout == 0 {
-		c.Timeout = 10 * time.Second
-	}
-	if c.SayEvery == 0 {
-		c.SayEvery = 5 * time.Second
-	}
-	if c.ProbeEvery == 0 {
-		c.ProbeEvery = time.Second
-	}
-	if c.Clock == nil {
-		c.Clock = clock.RealClock{}
-	}
+	c.Timeout, c.SayEvery = cmp.Or(c.Timeout, 10*time.Second), cmp.Or(c.SayEvery, 5*time.Second)
+	c.ProbeEvery, c.Clock = cmp.Or(c.ProbeEvery, time.Second), settings.Clock(c.Clock)
 	return c
 }
 

@@ -31,13 +31,6 @@ type cluster interface {
 	eachPV(ctx context.Context, visit func(*v1.PersistentVolume)) error
 }
 
-// Annotations of a claim that name the driver of its volume.
-const (
-	annProvisioner     = "volume.kubernetes.io/storage-provisioner"
-	annProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
-	annMigratedTo      = "pv.kubernetes.io/migrated-to"
-)
-
 // maker is a claim or snapshot in creation. The handle of its volume is unknown, because only the driver chooses it.
 type maker struct {
 	uid types.UID
@@ -47,11 +40,8 @@ type maker struct {
 
 // makes reports whether the driver may have created, or may yet create, a volume for a claim that has no PV yet.
 func makes(claim *v1.PersistentVolumeClaim, driver string) bool {
-	asked, named := claim.Annotations[annProvisioner]
-	if !named {
-		asked = claim.Annotations[annProvisionerBeta]
-	}
-	ours := asked == driver || claim.Annotations[annMigratedTo] == driver
+	asked, _ := volume.ProvisionerOf(claim)
+	ours := asked == driver || claim.Annotations[volume.AnnMigratedTo] == driver
 	return ours && claim.Spec.VolumeName == ""
 }
 

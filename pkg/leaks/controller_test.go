@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // recorder stores Events in the world.
@@ -177,14 +178,14 @@ func TestReasonsAgainstSuspicion(t *testing.T) {
 	}{
 		"a claim that waits": {claim(func(*v1.PersistentVolumeClaim) {}), true},
 		"a claim, by the old words": {claim(func(c *v1.PersistentVolumeClaim) {
-			c.Annotations = map[string]string{annProvisionerBeta: driverName}
+			c.Annotations = map[string]string{volume.AnnProvisionerBeta: driverName}
 		}), true},
 		"a claim that was migrated": {claim(func(c *v1.PersistentVolumeClaim) {
-			c.Annotations = map[string]string{annMigratedTo: driverName}
+			c.Annotations = map[string]string{volume.AnnMigratedTo: driverName}
 		}), true},
 		"a claim that is bound": {claim(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv" }), false},
 		"a claim of another driver": {claim(func(c *v1.PersistentVolumeClaim) {
-			c.Annotations[annProvisioner] = "another"
+			c.Annotations[volume.AnnProvisioner] = "another"
 		}), false},
 		"a claim without a provisioner": {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil }), false},
 		"a snapshot in the making": {func(w *world) {

@@ -186,7 +186,7 @@ func (w *world) removePV(name string) {
 // addClaim adds a claim that waits for its volume.
 func (w *world) addClaim(name string) *v1.PersistentVolumeClaim {
 	c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name),
-		Annotations: map[string]string{annProvisioner: driverName}}}
+		Annotations: map[string]string{volume.AnnProvisioner: driverName}}}
 	w.claims[name] = c
 	return c
 }

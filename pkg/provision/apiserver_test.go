@@ -16,7 +16,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
@@ -40,7 +40,7 @@ func TestRealAPIServer(t *testing.T) {
 		t.Helper()
 		claim, err := claims.Create(ctx, &v1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: name,
-				Annotations: map[string]string{caches.AnnSelectedNode: "n1", "example.com/theirs": "kept"}},
+				Annotations: map[string]string{volume.AnnSelectedNode: "n1", "example.com/theirs": "kept"}},
 			Spec: v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 				Resources: v1.VolumeResourceRequirements{
 					Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")},
@@ -57,7 +57,7 @@ func TestRealAPIServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		now, err := at.readClaim(ctx, namespace, "node")
-		if _, selected := now.Annotations[caches.AnnSelectedNode]; err != nil || selected ||
+		if _, selected := now.Annotations[volume.AnnSelectedNode]; err != nil || selected ||
 			now.Annotations["example.com/theirs"] != "kept" {
 			t.Errorf("%v, annotations %v", err, now.Annotations)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // everyKindOfClaim calls visit with claims in every relevant state, and with irrelevant fields set.
@@ -39,9 +40,9 @@ func everyKindOfClaim(visit func(*v1.PersistentVolumeClaim)) {
 		}
 		switch {
 		case is(3) && is(4):
-			c.Annotations[caches.AnnProvisioner] = driverName
+			c.Annotations[volume.AnnProvisioner] = driverName
 		case is(3):
-			c.Annotations[caches.AnnProvisionerBeta] = "another.example.com"
+			c.Annotations[volume.AnnProvisionerBeta] = "another.example.com"
 		case is(4):
 			c.Annotations[v1.BetaStorageClassAnnotation] = class
 		}
@@ -52,7 +53,7 @@ func everyKindOfClaim(visit func(*v1.PersistentVolumeClaim)) {
 			c.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
 		}
 		if is(7) {
-			c.Annotations[caches.AnnSelectedNode] = "n1"
+			c.Annotations[volume.AnnSelectedNode] = "n1"
 		}
 		visit(c)
 	}
@@ -100,7 +101,7 @@ func TestOnlyUnboundClaimsAreKeptWhole(t *testing.T) {
 	p := w.start(Config{}).provisioner
 	find := p.claims.WholeByUID
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
-		c.Annotations[caches.AnnProvisioner], c.Labels = "another.example.com", map[string]string{"a": "b"}
+		c.Annotations[volume.AnnProvisioner], c.Labels = "another.example.com", map[string]string{"a": "b"}
 	})
 	w.wait("it is found", func() bool { return find("u1") != nil })
 	if find("u1").Labels["a"] != "b" {
@@ -122,7 +123,7 @@ func TestClaimBoundFromTheStartTakesNoMemory(t *testing.T) {
 	w := newWorld(t)
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pvc-u1" })
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
-		c.Name, c.UID, c.Annotations[caches.AnnProvisioner] = "waits", "u2", "another.example.com"
+		c.Name, c.UID, c.Annotations[volume.AnnProvisioner] = "waits", "u2", "another.example.com"
 	})
 	p := w.start(Config{}).provisioner
 	var kept []string

@@ -16,7 +16,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/sources"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -54,9 +53,9 @@ type apiServer struct {
 // resourceVersion lets exactly one node be the first.
 func (a apiServer) selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim, node string) error {
 	claim = claim.DeepCopy()
-	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, caches.AnnSelectedNode, node)
+	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, volume.AnnSelectedNode, node)
 	if node == "" {
-		delete(claim.Annotations, caches.AnnSelectedNode)
+		delete(claim.Annotations, volume.AnnSelectedNode)
 	}
 	_, err := a.core.PersistentVolumeClaims(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{})
 	switch {

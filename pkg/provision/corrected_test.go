@@ -16,8 +16,8 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // classless removes the class from the facts.
@@ -140,7 +140,7 @@ func TestAnotherNodeEndsTheWait(t *testing.T) {
 	w.failing(false, class(errclass.Exhausted))
 	w.make(Config{}).waitsLong().start()
 	w.lateClaim()
-	w.wait("another node is asked for", func() bool { return w.claim().Annotations[caches.AnnSelectedNode] == "" })
+	w.wait("another node is asked for", func() bool { return w.selectedNode() == "" })
 	w.failing(false, nil)
 	w.update(selecting("n2"))
 	w.wait("it is provisioned", w.provisioned)
@@ -154,7 +154,7 @@ func TestCorrectionOf(t *testing.T) {
 			}
 		}
 	}
-	node := func(name string) func(*v1.PersistentVolumeClaim) { return annotated(caches.AnnSelectedNode, name) }
+	node := func(name string) func(*v1.PersistentVolumeClaim) { return annotated(volume.AnnSelectedNode, name) }
 	none := func(*v1.PersistentVolumeClaim) {}
 	for name, c := range map[string]struct {
 		before, now func(*v1.PersistentVolumeClaim)
@@ -168,8 +168,8 @@ func TestCorrectionOf(t *testing.T) {
 		"an annotation that goes":    {annotated("example.com/team", "a"), none, corrected},
 		"an annotation that changes": {annotated("team", "a"), annotated("team", "b"), corrected},
 		"its class annotation":       {none, annotated(v1.BetaStorageClassAnnotation, "fast"), corrected},
-		"the PV controller's": {none, annotated("pv.kubernetes.io/bind-completed", "yes", caches.AnnProvisioner, "x",
-			caches.AnnProvisionerBeta, "x"), noCorrection},
+		"the PV controller's": {none, annotated("pv.kubernetes.io/bind-completed", "yes", volume.AnnProvisioner, "x",
+			volume.AnnProvisionerBeta, "x"), noCorrection},
 		"this project's": {none, annotated("csi-reclaimer.io/statefulset", "x"), noCorrection},
 		"a finalizer": {none, func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{request.CloningFinalizer} },
 			noCorrection},

@@ -105,7 +105,7 @@ func (w *run) buildRequest(ctx context.Context) error {
 // selectedNode reads the node that is selected for the claim, nil for none. If the node is gone, the scheduler has to
 // select another one. A node that provisions for itself reads no Node.
 func (w *run) selectedNode(ctx context.Context) (node *v1.Node, err error) {
-	name := w.claim.Annotations[caches.AnnSelectedNode]
+	name := w.claim.Annotations[volume.AnnSelectedNode]
 	if name == "" || w.cfg.Local != nil {
 		return nil, nil
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -56,6 +55,32 @@ func (w *world) waitEvent(events *record.FakeRecorder, reason Reason) {
 	})
 }
 
+// staysInDoubt checks that answers of the driver settle no entry, and that an Event has the reason. Then the driver
+// answers as it should.
+func (w *world) staysInDoubt(events *record.FakeRecorder, reason Reason) {
+	w.t.Helper()
+	w.calls(5)
+	w.waitEvent(events, reason)
+	if w.settled() {
+		w.t.Fatalf("LEAK: an answer has settled the entry: volumes %v", w.onDisk())
+	}
+	w.failing(false, nil)
+	w.wait("it has its PV", w.provisioned)
+}
+
+// losesSecret deletes the Secret of a claim that exists, and checks that the driver gets no more of these calls.
+func (w *world) losesSecret(call string) {
+	w.t.Helper()
+	w.setSecret(true)
+	missed := w.missedSecrets()
+	w.wait("the Secret is missed", func() bool { return w.missedSecrets() > missed })
+	n := w.count(call)
+	w.wait("and once more", func() bool { return w.missedSecrets() > missed+2 })
+	if w.count(call) > n {
+		w.t.Error("the driver is called without the Secret of a claim that exists")
+	}
+}
+
 // lateClaim creates a claim with the first of two nodes selected.
 func (w *world) lateClaim() {
 	w.t.Helper()
@@ -64,7 +89,7 @@ func (w *world) lateClaim() {
 	w.makeClaim(selecting("n1"))
 }
 
-func (w *world) selectedNode() string { return w.claim().Annotations[caches.AnnSelectedNode] }
+func (w *world) selectedNode() string { return w.claim().Annotations[volume.AnnSelectedNode] }
 
 // TestEntryIsOpenedLast: a claim whose request cannot be sent has no entry, and takes no room from others.
 func TestEntryIsOpenedLast(t *testing.T) {
@@ -190,23 +215,10 @@ func TestSecretIsGoneWithTheClaim(t *testing.T) {
 	w := newWorld(t)
 	events := record.NewFakeRecorder(1000)
 	w.madeUnseenWith(Config{Events: events})
-	w.setSecret(true)
-	missed := w.missedSecrets()
-	w.wait("the Secret is missed", func() bool { return w.missedSecrets() > missed })
-	n := w.count("create volume")
-	w.wait("and once more", func() bool { return w.missedSecrets() > missed+2 })
-	if w.count("create volume") > n {
-		t.Error("the driver is called without the Secret of a claim that exists")
-	}
+	w.losesSecret("create volume")
 	w.failing(false, class(errclass.Unfit))
 	w.deleteClaim()
-	w.calls(5)
-	w.waitEvent(events, provision.ReasonSecretGone)
-	if w.settled() {
-		t.Fatal("a refusal of a call without its Secret has settled the entry")
-	}
-	w.failing(false, nil)
-	w.wait("it has its PV", w.provisioned)
+	w.staysInDoubt(events, provision.ReasonSecretGone)
 }
 
 // TestRefusalOfAnotherDriverVersion: the other version has its own rules, and its refusal proves nothing about a volume
@@ -224,13 +236,7 @@ func TestRefusalOfAnotherDriverVersion(t *testing.T) {
 				p.stop()
 				w.start(Config{Events: events})
 			}
-			w.calls(5)
-			w.waitEvent(events, provision.ReasonDriverChanged)
-			if w.settled() {
-				t.Fatalf("LEAK: a refusal of another version has settled the entry: volumes %v", w.onDisk())
-			}
-			w.failing(false, nil)
-			w.wait("it has its PV", w.provisioned)
+			w.staysInDoubt(events, provision.ReasonDriverChanged)
 		})
 	}
 }
@@ -255,13 +261,7 @@ func TestReturningDriverVersion(t *testing.T) {
 	w.failing(false, class(errclass.Unfit))
 	events := record.NewFakeRecorder(1000)
 	w.start(Config{Events: events, Quiet: time.Millisecond})
-	w.calls(5)
-	w.waitEvent(events, provision.ReasonDriverChanged)
-	if w.settled() {
-		t.Fatalf("LEAK: a refusal of the first version has settled the entry: volumes %v", w.onDisk())
-	}
-	w.failing(false, nil)
-	w.wait("it has its PV", w.provisioned)
+	w.staysInDoubt(events, provision.ReasonDriverChanged)
 }
 
 // TestAPIServerRefusesThePV checks that its message is on the claim, and that the volume is kept.
@@ -310,11 +310,5 @@ func TestSourceIsGoneInDoubt(t *testing.T) {
 	w.failing(false, func() error {
 		return errclass.Mark(errclass.Refused, status.Error(codes.NotFound, "there is no such volume"))
 	})
-	w.calls(5)
-	w.waitEvent(events, provision.ReasonSourceGone)
-	if w.settled() {
-		t.Fatalf("LEAK: volumes %v", w.onDisk())
-	}
-	w.failing(false, nil)
-	w.wait("it has its PV", w.provisioned)
+	w.staysInDoubt(events, provision.ReasonSourceGone)
 }

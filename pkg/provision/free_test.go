@@ -15,7 +15,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/snapshottest"
@@ -221,7 +220,7 @@ func TestInUseComparesTheWholeName(t *testing.T) {
 	}
 	// Two claims name it: one of another provisioner, and one that is bound.
 	others := snapshottest.ClaimFrom("theirs", "snap", "")
-	others.Annotations = map[string]string{caches.AnnProvisioner: "another.csi.example.com"}
+	others.Annotations = map[string]string{volume.AnnProvisioner: "another.csi.example.com"}
 	bound := others.DeepCopy()
 	bound.Name, bound.UID, bound.Spec.VolumeName = "bound", "u-bound", "pv"
 	w := newWorld(t)

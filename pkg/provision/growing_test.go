@@ -79,7 +79,7 @@ func TestEventsVisitOnlyTheClaimsThatTheyConcern(t *testing.T) {
 		fast, slow := "fast", "slow"
 		add := func(name string, class *string, snapshot string) {
 			claim := snapshottest.ClaimFrom(name, snapshot, "")
-			claim.Annotations = map[string]string{caches.AnnProvisioner: "another.csi.example.com"}
+			claim.Annotations = map[string]string{volume.AnnProvisioner: "another.csi.example.com"}
 			claim.Spec.StorageClassName = class
 			w.must(w.client.Tracker().Add(claim))
 		}

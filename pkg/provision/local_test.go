@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -37,7 +36,7 @@ func lateClass(w *world) {
 
 // chooseSecond selects the second node for the claim, as the scheduler would.
 func (w *world) chooseSecond() {
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"n2"}}}`, caches.AnnSelectedNode)
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"n2"}}}`, volume.AnnSelectedNode)
 	_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Patch(w.t.Context(), "data", types.MergePatchType, patch,
 		metav1.PatchOptions{})
 	w.must(err)
@@ -138,13 +137,7 @@ func move(t *testing.T, away, deleted, uncertain bool, dies death, k int) {
 	w := newWorld(t)
 	lateClass(w)
 	if uncertain {
-		asked := 0
-		w.failing(true, func() error {
-			if asked++; asked == 1 {
-				return class(errclass.Uncertain)()
-			}
-			return nil
-		})
+		w.failing(true, first(1, errclass.Uncertain))
 	}
 	w.each = func(n int, _ string) death {
 		if n == k {
@@ -188,6 +181,6 @@ func TestFullLocalNodeIsDeselected(t *testing.T) {
 	w.start(onNode("n1"))
 	w.makeClaim(selecting("n1"))
 	w.wait("the claim is given back", func() bool {
-		return w.count("create volume") > 0 && w.claim().Annotations[caches.AnnSelectedNode] == "" && w.settled()
+		return w.count("create volume") > 0 && w.selectedNode() == "" && w.settled()
 	})
 }

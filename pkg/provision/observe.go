@@ -55,19 +55,11 @@ func (w watches) classOf(claim *v1.PersistentVolumeClaim) *storagev1.StorageClas
 // ours reports whether this driver has to provision a claim. A claim without a provisioner annotation is judged by its
 // class.
 func (p *Controller) ours(claim *v1.PersistentVolumeClaim) bool {
-	if name, asked := askedOf(claim); asked {
+	if name, asked := volume.ProvisionerOf(claim); asked {
 		return slices.Contains(p.names, name)
 	}
 	class := p.classOf(claim)
 	return class != nil && slices.Contains(p.names, class.Provisioner)
-}
-
-// askedOf returns the provisioner that the PV controller asks for a claim's volume.
-func askedOf(claim *v1.PersistentVolumeClaim) (name string, asked bool) {
-	if name, asked = claim.Annotations[caches.AnnProvisioner]; !asked {
-		name, asked = claim.Annotations[caches.AnnProvisionerBeta]
-	}
-	return name, asked
 }
 
 // nameOf returns the name of a claim's volume and PersistentVolume. A claim that may have a volume keeps its name, even
@@ -102,7 +94,7 @@ func (p *Controller) mayBeOwn(pv volume.PV) bool { return pv.Driver == "" || pv.
 func (p *Controller) claimOf(claim *v1.PersistentVolumeClaim) provision.Claim {
 	return provision.Claim{
 		Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
-		Ours: p.ours(claim), Node: p.at(claim), SelectedNode: claim.Annotations[caches.AnnSelectedNode],
+		Ours: p.ours(claim), Node: p.at(claim), SelectedNode: claim.Annotations[volume.AnnSelectedNode],
 		Terminating: claim.DeletionTimestamp != nil, VolumeName: claim.Spec.VolumeName, PVName: p.nameOf(claim.UID),
 	}
 }
@@ -254,7 +246,7 @@ func (p *Controller) at(claim *v1.PersistentVolumeClaim) provision.NodeSelection
 	if p.cfg.Local == nil {
 		return provision.NodeAny
 	}
-	switch claim.Annotations[caches.AnnSelectedNode] {
+	switch claim.Annotations[volume.AnnSelectedNode] {
 	case "":
 		return provision.NodeNone
 	case p.cfg.Local.Node.Name:

@@ -16,7 +16,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -70,7 +69,7 @@ func (c cacheOf) Each(visit func(*v1.PersistentVolumeClaim))        { c.claimsOf
 
 func claimAt(version string, change ...func(*v1.PersistentVolumeClaim)) *v1.PersistentVolumeClaim {
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1",
-		ResourceVersion: version, Annotations: map[string]string{caches.AnnProvisioner: driverName}}}
+		ResourceVersion: version, Annotations: map[string]string{volume.AnnProvisioner: driverName}}}
 	for _, c := range change {
 		c(claim)
 	}

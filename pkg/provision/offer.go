@@ -19,7 +19,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/selfselect"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -29,7 +28,7 @@ import (
 // only memory, because the watch waits for it. The PV controller asks for a volume by its annotation on the claim, so a
 // claim without one waits.
 func (p *Controller) offer(claim *v1.PersistentVolumeClaim) {
-	_, asked := askedOf(claim)
+	_, asked := volume.ProvisionerOf(claim)
 	switch {
 	case !p.working(), !asked, p.dueClass(claim) == nil, p.stored(claim.UID):
 	case p.at(claim) == provision.NodeNone:
@@ -57,7 +56,7 @@ func (p *Controller) dueClass(claim *v1.PersistentVolumeClaim) *storagev1.Storag
 		return nil
 	case !slices.Contains(p.names, class.Provisioner):
 		return nil
-	case p.at(claim) == provision.NodeElsewhere, late(class) && claim.Annotations[caches.AnnSelectedNode] == "":
+	case p.at(claim) == provision.NodeElsewhere, late(class) && claim.Annotations[volume.AnnSelectedNode] == "":
 		return nil
 	}
 	return class
@@ -167,11 +166,11 @@ const (
 
 // correctionOf compares a claim before and after a change.
 func correctionOf(before, now *v1.PersistentVolumeClaim) correction {
-	node := now.Annotations[caches.AnnSelectedNode]
+	node := now.Annotations[volume.AnnSelectedNode]
 	switch {
 	case now.DeletionTimestamp != nil || now.Spec.VolumeName != "":
 		return noCorrection
-	case node != "" && node != before.Annotations[caches.AnnSelectedNode]:
+	case node != "" && node != before.Annotations[volume.AnnSelectedNode]:
 		return moved
 	case !equality.Semantic.DeepEqual(before.Spec, now.Spec), differ(before.Annotations, now.Annotations):
 		return corrected

@@ -21,7 +21,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 )
 
 // first returns a function that fails this number of calls with one class.
@@ -212,7 +211,7 @@ func TestMissingSelectedNodeIsAFailure(t *testing.T) {
 	w, registry, events := newWorld(t), prometheus.NewRegistry(), &told{}
 	p := w.start(Config{Metrics: registry, Events: events})
 	w.makeClaim(selecting("gone"))
-	w.wait("it is given back", func() bool { return w.claim().Annotations[caches.AnnSelectedNode] == "" })
+	w.wait("it is given back", func() bool { return w.selectedNode() == "" })
 	w.wait("the claim is provisioned without", w.provisioned)
 	p.stop()
 	if got := outcomesOf(t, registry); got.succeeded != 1 || got.failed < 1 {

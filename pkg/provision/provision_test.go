@@ -20,7 +20,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -66,7 +65,7 @@ func TestConcurrentClaimsNeedOneCallEach(t *testing.T) {
 func TestAnotherDriversClaimIsNotTouched(t *testing.T) {
 	w := newWorld(t)
 	w.start(Config{})
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[caches.AnnProvisioner] = "another.example.com" })
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[volume.AnnProvisioner] = "another.example.com" })
 	w.start(Config{}) // its filled caches show that the claim was seen
 	if len(w.recorded()) != 0 {
 		t.Errorf("records: %q", w.recorded())
@@ -84,7 +83,7 @@ func TestClaimWithoutProvisionerAnnotationWaits(t *testing.T) {
 		t.Error("the claim without it is provisioned too")
 	}
 	w.update(func(c *v1.PersistentVolumeClaim) {
-		metav1.SetMetaDataAnnotation(&c.ObjectMeta, caches.AnnProvisioner, driverName)
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, volume.AnnProvisioner, driverName)
 	})
 	w.wait("it is provisioned", w.provisioned)
 }
@@ -151,18 +150,27 @@ func TestClaimCanAlwaysBeDeleted(t *testing.T) {
 	}
 }
 
-// TestVolumeCreatedInTheBackgroundIsFinished: a begun volume gets its PersistentVolume even if the claim is gone. Its
-// reclaim policy decides about its deletion.
+// TestVolumeCreatedInTheBackgroundIsFinished: a begun volume gets its PersistentVolume even if its claim does not need
+// it any more. Its reclaim policy decides about its deletion.
 func TestVolumeCreatedInTheBackgroundIsFinished(t *testing.T) {
-	w := newWorld(t)
-	w.madeUnseen()
-	w.deleteClaim()
-	n := w.count("create volume")
-	w.wait("the driver was asked again", func() bool { return w.count("create volume") > n+1 })
-	w.failing(false, nil)
-	w.wait("it has its PV", w.provisioned)
-	if w.count("delete volume") > 0 || len(w.onDisk()) != 1 {
-		t.Errorf("volumes %v, records %q", w.onDisk(), w.recorded())
+	for name, change := range map[string]func(*world){
+		"the claim is gone": (*world).deleteClaim,
+		"the class is gone": (*world).deleteClass,
+		"the claim is bound to another volume": func(w *world) {
+			w.update(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "another" })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.madeUnseen()
+			change(w)
+			w.calls(2)
+			w.failing(false, nil)
+			w.wait("it has its PV", w.provisioned)
+			if w.count("delete volume") > 0 || len(w.onDisk()) != 1 || !w.knownVolumes() {
+				t.Errorf("volumes %v, records %q", w.onDisk(), w.recorded())
+			}
+		})
 	}
 }
 
@@ -233,7 +241,7 @@ func TestSecondRequestForAnotherNode(t *testing.T) {
 	w.lateClaim()
 	w.wait("the outcome is in doubt", func() bool { return w.count("create volume") > 0 })
 	w.failing(false, class(errclass.Exhausted))
-	w.wait("another node is asked for", func() bool { return w.claim().Annotations[caches.AnnSelectedNode] == "" })
+	w.wait("another node is asked for", func() bool { return w.selectedNode() == "" })
 	w.chooseSecond()
 	w.wait("a request for it is in the log", func() bool {
 		requests := w.inEntry()
@@ -307,26 +315,6 @@ func (l *endedLease) Left() time.Duration { l.asked.Add(1); return 0 }
 type lease time.Duration
 
 func (l lease) Left() time.Duration { return time.Duration(l) }
-
-func TestFullNodeIsDeselected(t *testing.T) {
-	w := newWorld(t)
-	w.makeNodes("full")
-	w.failing(false, class(errclass.Exhausted))
-	w.start(Config{})
-	w.makeClaim(selecting("full"))
-	w.wait("the node is not selected any more", func() bool {
-		_, selected := w.claim().Annotations[caches.AnnSelectedNode]
-		return !selected
-	})
-}
-
-func TestClassDeletedDuringCreation(t *testing.T) {
-	w := newWorld(t)
-	w.madeUnseen()
-	w.deleteClass()
-	w.failing(false, nil)
-	w.wait("what was begun is finished", w.provisioned)
-}
 
 // TestEntrySufficesWithoutClassAndClaim: class and claim are gone after a restart, but the entry has all data that is
 // needed.
@@ -429,17 +417,6 @@ func TestPVMissedByTheWatch(t *testing.T) {
 	w.deletePV()
 	pvs.pass()
 	w.wait("it is provisioned again", w.provisioned)
-}
-
-func TestVolumeOfClaimBoundElsewhereGetsPV(t *testing.T) {
-	w := newWorld(t)
-	w.madeUnseen()
-	w.update(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "another" })
-	w.failing(false, nil)
-	w.wait("it has its PV", w.provisioned)
-	if !w.knownVolumes() {
-		t.Errorf("LEAK: %v", w.onDisk())
-	}
 }
 
 func TestConfigValidate(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // plainFacts returns the facts of a claim with a valid plan.
@@ -25,7 +25,7 @@ func plainFacts() request.Facts {
 	return request.Facts{
 		Claim: &v1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1",
-				Annotations: map[string]string{caches.AnnProvisioner: driverName}},
+				Annotations: map[string]string{volume.AnnProvisioner: driverName}},
 			Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class,
 				AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 				Resources: v1.VolumeResourceRequirements{
@@ -59,7 +59,7 @@ func foreign(f *request.Facts) { f.Driver.Name = "another.example.com" }
 
 func nodeless(f *request.Facts) {
 	f.Driver.Plugin[csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS] = true
-	f.Claim.Annotations[caches.AnnSelectedNode] = "gone"
+	f.Claim.Annotations[volume.AnnSelectedNode] = "gone"
 }
 
 // refusing makes requests fail with err until end is called, and counts the failures.
@@ -142,7 +142,7 @@ func TestUnfitNodeIsDeselected(t *testing.T) {
 	w.start(Config{})
 	w.makeClaim(selecting("unfit"))
 	w.wait("the node is not selected any more", func() bool {
-		_, selected := w.claim().Annotations[caches.AnnSelectedNode]
+		_, selected := w.claim().Annotations[volume.AnnSelectedNode]
 		return !selected
 	})
 	if w.count("create volume") > 0 {
@@ -181,14 +181,7 @@ func TestUnfitVolumeIsDeletedWithoutItsSecret(t *testing.T) {
 	w.start(Config{Events: events})
 	w.makeClaim()
 	w.wait("a deletion is in doubt", func() bool { return w.count("delete volume") > 0 })
-	w.setSecret(true)
-	missed := w.missedSecrets()
-	w.wait("the Secret is missed", func() bool { return w.missedSecrets() > missed })
-	n := w.count("delete volume")
-	w.wait("and once more", func() bool { return w.missedSecrets() > missed+2 })
-	if w.count("delete volume") > n {
-		t.Error("the driver is called without the Secret of a claim that exists")
-	}
+	w.losesSecret("delete volume")
 	w.deleteClaim()
 	w.waitEvent(events, provision.ReasonSecretGone)
 	w.mu.Lock()

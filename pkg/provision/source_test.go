@@ -17,7 +17,6 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/sources"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -251,7 +250,7 @@ func TestProtectionIsAddedAndRemovedInTurns(t *testing.T) {
 func TestIfUnused(t *testing.T) {
 	bound := func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv" }
 	others := func(c *v1.PersistentVolumeClaim) {
-		c.Annotations = map[string]string{caches.AnnProvisioner: "another.csi.example.com"}
+		c.Annotations = map[string]string{volume.AnnProvisioner: "another.csi.example.com"}
 	}
 	afar := func(c *v1.PersistentVolumeClaim) { *c = *snapshottest.ClaimFrom("afar", "snap", "ns") }
 	elsewhere := func(c *v1.PersistentVolumeClaim) { *c = *snapshottest.ClaimFrom("afar", "snap", "another") }
@@ -290,7 +289,7 @@ func TestIfUnused(t *testing.T) {
 					{Source: &volume.SourceRef{Kind: "VolumeSnapshot", Namespace: "ns", Name: "snap", UID: "u-snap"}}}}
 			}
 			claim := snapshottest.ClaimFrom("data", "snap", "")
-			claim.Annotations = map[string]string{caches.AnnProvisioner: driverName}
+			claim.Annotations = map[string]string{volume.AnnProvisioner: driverName}
 			for _, change := range c.claim {
 				change(claim)
 			}

@@ -20,7 +20,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/spans"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -165,7 +164,7 @@ func (w *run) deselect(ctx context.Context) (err error) {
 		case readErr != nil:
 			return fmt.Errorf("%w; %w", err, readErr)
 		case read == nil, read.UID != claim.UID, read.Spec.VolumeName != "", read.DeletionTimestamp != nil,
-			read.Annotations[caches.AnnSelectedNode] != claim.Annotations[caches.AnnSelectedNode]:
+			read.Annotations[volume.AnnSelectedNode] != claim.Annotations[volume.AnnSelectedNode]:
 			return nil
 		}
 		claim = read

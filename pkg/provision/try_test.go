@@ -13,7 +13,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
@@ -149,15 +148,12 @@ func TestChangedClaimIsDeselected(t *testing.T) {
 
 // TestDeselectLeavesOtherChanges covers changes after which the claim needs no other node.
 func TestDeselectLeavesOtherChanges(t *testing.T) {
-	at := func(node string) func(*v1.PersistentVolumeClaim) {
-		return func(c *v1.PersistentVolumeClaim) { c.Annotations[caches.AnnSelectedNode] = node }
-	}
 	for name, c := range map[string]struct {
 		change func(*v1.PersistentVolumeClaim)
 		want   string
 	}{
 		"a label":      {func(c *v1.PersistentVolumeClaim) { c.Labels = map[string]string{"a": "b"} }, ""},
-		"another node": {at("n2"), "n2"},
+		"another node": {selecting("n2"), "n2"},
 		"it is bound":  {func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv" }, "n1"},
 		"it is deleted": {func(c *v1.PersistentVolumeClaim) {
 			c.DeletionTimestamp = &metav1.Time{Time: time.Now()}
@@ -166,7 +162,7 @@ func TestDeselectLeavesOtherChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, log := observing(t, Config{}, nil, nil)
-			log.makeClaim(at("n1"))
+			log.makeClaim(selecting("n1"))
 			r.claim = log.claim().DeepCopy()
 			log.update(c.change)
 			if err := r.deselect(t.Context()); err != nil || log.selectedNode() != c.want {
@@ -175,7 +171,7 @@ func TestDeselectLeavesOtherChanges(t *testing.T) {
 		})
 	}
 	r, log := observing(t, Config{}, nil, nil)
-	log.makeClaim(at("n1"))
+	log.makeClaim(selecting("n1"))
 	r.claim = log.claim().DeepCopy()
 	log.conflicts = true
 	if err := r.deselect(t.Context()); !errors.Is(err, kube.ErrChanged) || log.count("select ") != deselectTries {

@@ -23,7 +23,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 const driverName = "disk.csi.example.com"
@@ -200,7 +200,7 @@ func (w *world) makeClaim(change ...func(*v1.PersistentVolumeClaim)) {
 	class := "fast"
 	claim := &v1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1", ResourceVersion: "1",
-			CreationTimestamp: metav1.Now(), Annotations: map[string]string{caches.AnnProvisioner: driverName}},
+			CreationTimestamp: metav1.Now(), Annotations: map[string]string{volume.AnnProvisioner: driverName}},
 		Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class},
 	}
 	for _, c := range change {
@@ -225,7 +225,7 @@ func named(name string, uid types.UID) func(*v1.PersistentVolumeClaim) {
 // selecting selects a node for a claim.
 func selecting(node string) func(*v1.PersistentVolumeClaim) {
 	return func(c *v1.PersistentVolumeClaim) {
-		metav1.SetMetaDataAnnotation(&c.ObjectMeta, caches.AnnSelectedNode, node)
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, volume.AnnSelectedNode, node)
 	}
 }
 

@@ -88,26 +88,6 @@ type ClaimRef struct {
 	UID types.UID
 }
 
-// SourceKind is the kind of a source of data. The zero value stands for an empty volume.
-type SourceKind string
-
-// Kinds of sources that CSI drivers create volumes from.
-const (
-	SourceNone     SourceKind = ""
-	SourceSnapshot SourceKind = "VolumeSnapshot"
-	SourceClaim    SourceKind = "PersistentVolumeClaim"
-)
-
-// SourceRef names the source of a new volume's data, none if it is the zero value. It is comparable, and can be stored
-// as JSON.
-type SourceRef struct {
-	Kind      SourceKind
-	Namespace string
-	Name      string
-	// UID is empty if only the name is known.
-	UID types.UID
-}
-
 // SecretRef names the Secret that the driver needs for a deletion, or none in its zero value.
 type SecretRef struct {
 	Namespace, Name string

@@ -1,6 +1,7 @@
 package inflight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,12 +73,7 @@ func (c Config) Validate() error {
 func (c Config) shard(number int) string { return fmt.Sprintf("%s-%d", c.Name, number) }
 
 func (c Config) withDefaults() Config {
-	if c.Shards == 0 {
-		c.Shards = Shards
-	}
-	if c.RemoveDelay == 0 {
-		c.RemoveDelay = 500 * time.Millisecond
-	}
+	c.Shards, c.RemoveDelay = cmp.Or(c.Shards, Shards), cmp.Or(c.RemoveDelay, 500*time.Millisecond)
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}

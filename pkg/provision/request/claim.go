@@ -13,23 +13,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Annotations of a claim that this package reads.
-const (
-	// annProvisioner is set by the PV controller, annProvisionerBeta by the PV controller before Kubernetes 1.23.
-	annProvisioner     = "volume.kubernetes.io/storage-provisioner"
-	annProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
-	annMigratedTo      = "pv.kubernetes.io/migrated-to"
-	annSelectedNode    = "volume.kubernetes.io/selected-node"
-)
-
 // checkOurs returns an error unless this driver provisions the claim, according to the PV controller's annotation on
 // the claim.
 func (f Facts) checkOurs() error {
-	asked, found := f.Claim.Annotations[annProvisioner]
-	if !found {
-		asked = f.Claim.Annotations[annProvisionerBeta]
-	}
-	if f.Driver.Name == "" || asked != f.Driver.Name && f.Claim.Annotations[annMigratedTo] != f.Driver.Name {
+	asked, _ := volume.ProvisionerOf(f.Claim)
+	if f.Driver.Name == "" || asked != f.Driver.Name && f.Claim.Annotations[volume.AnnMigratedTo] != f.Driver.Name {
 		return refuse(ReasonNotOurs, "claim %q is for provisioner %q, this is %q", f.claimName(), asked, f.Driver.Name)
 	}
 	return nil
@@ -80,7 +68,7 @@ func (f Facts) lateBinding() bool {
 	return ptr.Deref(f.Class.VolumeBindingMode, "") == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-func (f Facts) selectedNode() string { return f.Claim.Annotations[annSelectedNode] }
+func (f Facts) selectedNode() string { return f.Claim.Annotations[volume.AnnSelectedNode] }
 
 // checkDriver returns an error if the driver lacks a capability that the claim needs.
 func (f Facts) checkDriver(source volume.SourceRef) error {

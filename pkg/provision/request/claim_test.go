@@ -8,6 +8,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 func TestVolumeName(t *testing.T) {
@@ -81,13 +83,13 @@ func TestClaimChecks(t *testing.T) {
 	}{
 		"ours": {facts(), ""},
 		"ours by the annotation of old": {facts(func(f *Facts) {
-			f.Claim.Annotations = map[string]string{annProvisionerBeta: driver}
+			f.Claim.Annotations = map[string]string{volume.AnnProvisionerBeta: driver}
 		}), ""},
-		"today's annotation goes first": {facts(annotation(annProvisioner, "other"),
-			annotation(annProvisionerBeta, driver)), ReasonNotOurs},
-		"migrated to us": {facts(annotation(annProvisioner, "kubernetes.io/other"),
-			annotation(annMigratedTo, driver)), ""},
-		"another's":          {facts(annotation(annProvisioner, "other")), ReasonNotOurs},
+		"today's annotation goes first": {facts(annotation(volume.AnnProvisioner, "other"),
+			annotation(volume.AnnProvisionerBeta, driver)), ReasonNotOurs},
+		"migrated to us": {facts(annotation(volume.AnnProvisioner, "kubernetes.io/other"),
+			annotation(volume.AnnMigratedTo, driver)), ""},
+		"another's":          {facts(annotation(volume.AnnProvisioner, "other")), ReasonNotOurs},
 		"without annotation": {facts(func(f *Facts) { f.Claim.Annotations = nil }), ReasonNotOurs},
 		"a driver that has no name": {facts(func(f *Facts) {
 			f.Claim.Annotations, f.Driver.Name,
@@ -108,7 +110,7 @@ func TestClaimChecks(t *testing.T) {
 			ReasonClaimInvalid},
 		"a size below zero":                {facts(size("-1")), ReasonClaimInvalid},
 		"a class that binds late, no pod":  {facts(late), ReasonNodeNotSelected},
-		"a class that binds late, and one": {facts(late, annotation(annSelectedNode, "n")), ""},
+		"a class that binds late, and one": {facts(late, annotation(volume.AnnSelectedNode, "n")), ""},
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Facts describe a claim and the objects from which its request is built, and are never changed. Needs returns the
@@ -81,4 +82,4 @@ type Options struct {
 }
 
 // SelectedNode returns the name of the claim's selected node, empty if none is selected.
-func (o Options) SelectedNode() string { return o.Claim.Annotations[annSelectedNode] }
+func (o Options) SelectedNode() string { return o.Claim.Annotations[volume.AnnSelectedNode] }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/csi-translation-lib/plugins"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/migration"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // InTreePlugin returns the name of the in-tree plugin that a CSI driver replaces, empty for none (csi-translation-lib).
@@ -40,7 +41,7 @@ func inTreeForm(pv *v1.PersistentVolume, driver string) (*v1.PersistentVolume, e
 			"the volume %q of CSI driver %q has no translation to the in-tree plugin: %w", pv.Spec.CSI.VolumeHandle,
 			driver, err)
 	}
-	translated.Annotations[annMigratedTo] = driver
+	translated.Annotations[volume.AnnMigratedTo] = driver
 	if secret := pv.Spec.CSI.NodePublishSecretRef; secret != nil && translated.Spec.PortworxVolume != nil {
 		translated.Annotations[plugins.OpenStorageAuthSecretNameKey] = secret.Name
 		translated.Annotations[plugins.OpenStorageAuthSecretNamespaceKey] = secret.Namespace

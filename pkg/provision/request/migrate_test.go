@@ -22,7 +22,7 @@ const (
 func migrated(f *Facts) {
 	f.Driver.Name, f.Class.Provisioner = gce, gceInTree
 	f.Class.Parameters = map[string]string{}
-	f.Claim.Annotations = map[string]string{annProvisioner: gceInTree, annMigratedTo: gce}
+	f.Claim.Annotations = map[string]string{volume.AnnProvisioner: gceInTree, volume.AnnMigratedTo: gce}
 }
 
 func namespaced(name string) types.NamespacedName {
@@ -62,7 +62,7 @@ func TestMigration(t *testing.T) {
 		pv.Spec.CSI != nil {
 		t.Errorf("source %+v", pv.Spec.PersistentVolumeSource)
 	}
-	if pv.Annotations[annProvisionedBy] != gceInTree || pv.Annotations[annMigratedTo] != gce ||
+	if pv.Annotations[annProvisionedBy] != gceInTree || pv.Annotations[volume.AnnMigratedTo] != gce ||
 		pv.Spec.StorageClassName != "fast" || pv.Spec.ClaimRef == nil {
 		t.Errorf("PV %+v", pv)
 	}
@@ -78,14 +78,14 @@ func TestMigrationOfPortworx(t *testing.T) {
 	const driver, plugin = "pxd.portworx.com", "kubernetes.io/portworx-volume"
 	o, err := NewPlan(facts(migrated, func(f *Facts) {
 		f.Driver.Name, f.Class.Provisioner = driver, plugin
-		f.Claim.Annotations = map[string]string{annProvisioner: plugin, annMigratedTo: driver}
+		f.Claim.Annotations = map[string]string{volume.AnnProvisioner: plugin, volume.AnnMigratedTo: driver}
 	}))
 	if err != nil || !o.Migrated {
 		t.Fatalf("migrated %v, %v", o.Migrated, err)
 	}
 	pv, err := o.PV(answer(o))
 	if err != nil || pv.Spec.PortworxVolume == nil || pv.Annotations[annProvisionedBy] != plugin ||
-		pv.Annotations[annMigratedTo] != driver {
+		pv.Annotations[volume.AnnMigratedTo] != driver {
 		t.Errorf("PV %+v, %v", pv, err)
 	}
 }
@@ -96,7 +96,7 @@ func TestMigrationKeepsSecrets(t *testing.T) {
 	const driver, plugin = "pxd.portworx.com", "kubernetes.io/portworx-volume"
 	o, err := NewPlan(facts(migrated, func(f *Facts) {
 		f.Driver.Name, f.Class.Provisioner = driver, plugin
-		f.Claim.Annotations = map[string]string{annProvisioner: plugin, annMigratedTo: driver}
+		f.Claim.Annotations = map[string]string{volume.AnnProvisioner: plugin, volume.AnnMigratedTo: driver}
 		f.Class.Parameters = map[string]string{"openstorage.io/auth-secret-name": "of-${pvc.name}",
 			"openstorage.io/auth-secret-namespace": "${pvc.namespace}"}
 	}))

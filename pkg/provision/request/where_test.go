@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Package topology tests the terms for given facts; this test covers the facts that it gets, and the handling of its
@@ -24,7 +26,7 @@ func TestRequirement(t *testing.T) {
 		want      Reason
 	}{
 		"a driver without topology":                      {facts(), "", ""},
-		"a driver without topology does not mind a node": {facts(annotation(annSelectedNode, "x")), "", ""},
+		"a driver without topology does not mind a node": {facts(annotation(volume.AnnSelectedNode, "x")), "", ""},
 		"immediate": {facts(zones, func(f *Facts) { f.Claim.Name = "data-b-0" }),
 			"b a", ""},
 		"immediate, left to the driver": {facts(zones,
@@ -40,7 +42,7 @@ func TestRequirement(t *testing.T) {
 		"no node yet":      {facts(zones, late), "", ReasonNodeNotSelected},
 		"the node is gone": {facts(zones, late, selected("n-x")), "", ReasonNodeUnfit},
 		"another node was read": {facts(zones, late, selected("n-a"),
-			annotation(annSelectedNode, "n-b")), "", ReasonNodeUnfit},
+			annotation(volume.AnnSelectedNode, "n-b")), "", ReasonNodeUnfit},
 		"the class does not allow the node": {facts(zones, late, selected("n-b"), allowed("a")), "",
 			ReasonNodeUnfit},
 		"the driver is not on the node": {facts(zones, late, selected("n-b"), noDriver), "",
@@ -84,9 +86,9 @@ func TestNeeds(t *testing.T) {
 		"topology, late": {facts(zones, late, selected("n-a")), Need{Nodes: true, SelectedNode: "n-a"}, ""},
 		"topology, strict": {facts(zones, late, selected("n-a"),
 			func(f *Facts) { f.Settings.StrictTopology = true }), Need{SelectedNode: "n-a"}, ""},
-		"no topology, late":                {facts(late, annotation(annSelectedNode, "n-a")), Need{}, ""},
+		"no topology, late":                {facts(late, annotation(volume.AnnSelectedNode, "n-a")), Need{}, ""},
 		"a migrated class that has a zone": {facts(zones, migrated, parameter("zone", "us-central1-a")), Need{}, ""},
-		"another's":                        {facts(annotation(annProvisioner, "other")), Need{}, ReasonNotOurs},
+		"another's":                        {facts(annotation(volume.AnnProvisioner, "other")), Need{}, ReasonNotOurs},
 		"an unsupported capability": {facts(restored(), func(f *Facts) { f.Driver.Controller = nil }), Need{},
 			ReasonDriverIncapable},
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 const (
@@ -39,7 +40,7 @@ func facts(changes ...func(*Facts)) Facts {
 		Claim: &v1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "team", Name: "data", UID: "0f0c4b1e-7a51-4d2a-9f5e-3f6f1d2c8b7a", ResourceVersion: "7",
-				Annotations: map[string]string{annProvisioner: driver},
+				Annotations: map[string]string{volume.AnnProvisioner: driver},
 			},
 			Spec: v1.PersistentVolumeClaimSpec{
 				AccessModes:      []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
@@ -101,7 +102,7 @@ func late(f *Facts) {
 // selected makes one of the nodes the selected node.
 func selected(name string) func(*Facts) {
 	return func(f *Facts) {
-		f.Claim.Annotations[annSelectedNode] = name
+		f.Claim.Annotations[volume.AnnSelectedNode] = name
 		for _, n := range f.Nodes {
 			if n.Name == name {
 				f.Selected = &n

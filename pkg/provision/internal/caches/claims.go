@@ -19,13 +19,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Annotations of a claim that the caches keep. The PV controller writes the first two, the scheduler the last.
-const (
-	AnnProvisioner     = "volume.kubernetes.io/storage-provisioner"
-	AnnProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
-	AnnSelectedNode    = "volume.kubernetes.io/selected-node"
-)
-
 // Claims is the watch cache of claims. It keeps a claim without a volume whole except for managedFields, because a
 // request is built from it, and an update writes it back. Once such a claim has its volume, only the fields for
 // decisions remain; a claim that was bound from the start takes no memory. Its methods are safe for concurrent use.
@@ -168,7 +161,7 @@ func partOf(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
 		Spec: v1.PersistentVolumeClaimSpec{VolumeName: claim.Spec.VolumeName, StorageClassName: claim.Spec.StorageClassName},
 	}
 	maps.DeleteFunc(part.Annotations, func(name, _ string) bool {
-		return name != AnnProvisioner && name != AnnProvisionerBeta && name != AnnSelectedNode &&
+		return name != volume.AnnProvisioner && name != volume.AnnProvisionerBeta && name != volume.AnnSelectedNode &&
 			name != v1.BetaStorageClassAnnotation
 	})
 	return part
