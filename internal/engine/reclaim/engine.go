@@ -1,10 +1,12 @@
 package reclaim
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -271,9 +273,8 @@ func (e *Engine) factsOfEnd(uid types.UID, at Moment) (f Facts, found bool) {
 
 func (e *Engine) facts(pv volume.PV, m Memory, at Moment) Facts {
 	return Facts{
-		Rules: e.Rules, Leading: at.Leading, PV: pv, Done: m.Done, History: m.History, Contested: m.Contested,
-		DriverContested: m.DriverContested, ClaimEndedAt: m.ClaimEndedAt, Brake: e.Breaker.State,
-		Log: at.Log, LogProblem: at.LogProblem,
+		Rules: e.Rules, Leading: at.Leading, PV: pv, Memory: m, Brake: e.Breaker.State, Log: at.Log,
+		LogProblem: at.LogProblem,
 	}
 }
 
@@ -287,4 +288,57 @@ func (f Facts) count(attached map[string]int) int {
 		}
 	}
 	return n
+}
+
+// observe adds newer state from the watches and keeps the results of this session's live reads. It returns false if
+// the watches showed the PV's end, because the work left after that is another item with the same record.
+func (e *Engine) observe(s *Session, at Moment) (exists bool) {
+	f := &s.Facts
+	f.Brake, f.Leading = e.Breaker.State, at.Leading
+	if at.Log != LogUnknown {
+		// A log that is closed while the program stops does not invalidate its last state.
+		f.Log, f.LogProblem = at.Log, at.LogProblem
+	}
+	if f.End.Gone {
+		e.observeEnd(s)
+	} else if !e.observePV(s) {
+		return false
+	}
+	f.Attachments = max(f.count(e.Attached), f.count(s.Listed))
+	return true
+}
+
+// observePV updates the facts about an existing PV.
+func (e *Engine) observePV(s *Session) (known bool) {
+	f := &s.Facts
+	f.Memory, known = e.Tracker.Of(f.PV)
+	if f.SiblingsRead == (session.Read{}) || hasUnread(e.allSiblings(f.PV, f.PV.Name, s.Absent), f.Siblings) {
+		f.Siblings, f.SiblingsRead = e.siblings(f.PV, f.PV.Name, s.Absent...), session.Read{}
+	}
+	return known
+}
+
+// observeEnd updates the facts about a PV that is gone.
+func (e *Engine) observeEnd(s *Session) {
+	f := &s.Facts
+	f.Siblings = e.siblings(f.PV, "")
+	memory, tombstone, known := e.Tracker.ofEnd(f.PV.UID)
+	if !known {
+		memory.Done, memory.History = f.Done, f.History
+	}
+	f.Memory = memory
+	// An untracked PV concerns another leader now.
+	f.End.Shared = f.End.Shared || tombstone.End.Shared || !known
+}
+
+// hasUnread reports whether the cache shows a PV of the volume that was not read live, or a later state than the read.
+func hasUnread(cached, read []volume.PV) bool {
+	versions := make(map[types.UID]string, len(read))
+	for _, r := range read {
+		versions[r.UID] = r.ResourceVersion
+	}
+	return slices.ContainsFunc(cached, func(now volume.PV) bool {
+		version, known := versions[now.UID]
+		return !known || newer(now.ResourceVersion, version)
+	})
 }

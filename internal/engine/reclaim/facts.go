@@ -24,21 +24,13 @@ type Facts struct {
 	PVRead session.Read
 	End    End
 
-	// History is the history of the PV as this process observed it.
-	History History
-	// Contested is true if others keep removing our finalizer from this PV, or from several PVs of the driver, so that
-	// this PV no longer gets it. DriverContested is true if they do so from several, so that no PV gets it.
-	Contested, DriverContested bool
+	Memory
+
 	// Brake reports whether the brake stops all deletions.
 	Brake Brake
 
 	// Claim is the result of a live read of the PV's claim.
 	Claim ClaimFacts
-	// ClaimEndedAt is the time when the watch of claims showed the end of the claim that the PV names. It is zero if the
-	// watch has not, or has since shown a claim that names the PV, and for a PV that is gone. It stands for a read at
-	// that time and expires like one, because only a read finds a claim that the watch has not shown yet, such as one
-	// restored from a backup.
-	ClaimEndedAt time.Time
 
 	// Attachments counts the VolumeAttachments that name this PV or one of Siblings.
 	Attachments int
@@ -69,9 +61,21 @@ type Facts struct {
 
 	// SecretsRead reports that the deletion's Secret was read, or that none is named.
 	SecretsRead bool
+}
 
-	// Done is the work that this process has already done for the PV.
-	Done Done
+// Memory is the knowledge of this process about one PV that objects do not show.
+type Memory struct {
+	// Done is the work that this process has already done for the PV, and History the PV as this process observed it.
+	Done    Done
+	History History
+	// Contested is true if others keep removing our finalizer from this PV, or from several PVs of the driver, so that
+	// this PV no longer gets it. DriverContested is true if they do so from several, so that no PV gets it.
+	Contested, DriverContested bool
+	// ClaimEndedAt is the time when the watch of claims showed the end of the claim that the PV names. It is zero if the
+	// watch has not, or has since shown a claim that names the PV, and for a PV that is gone. It stands for a read at
+	// that time and expires like one, because only a read finds a claim that the watch has not shown yet, such as one
+	// restored from a backup.
+	ClaimEndedAt time.Time
 }
 
 // LogState is the in-flight log's state for a volume. The zero value means that the log has not been read.

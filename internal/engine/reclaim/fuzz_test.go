@@ -94,8 +94,9 @@ func fuzzFacts(pv volume.PV, d *draw) Facts {
 			VolumeName: d.text("", "pv", "pv-2")},
 
 		SecretsRead: !d.yes(), AttachmentsCurrent: !d.yes(), Attachments: max(0, d.of(8)-6),
-		SiblingsRead: d.read(), PVsListed: d.read(), Contested: d.yes(), ClaimEndedAt: d.read().Sent,
-		History: History{SeenAlive: d.yes(), SeenReleased: d.yes(), SeenProtected: d.yes(), Stripped: d.yes()},
+		SiblingsRead: d.read(), PVsListed: d.read(),
+		Memory: Memory{Contested: d.yes(), ClaimEndedAt: d.read().Sent,
+			History: History{SeenAlive: d.yes(), SeenReleased: d.yes(), SeenProtected: d.yes(), Stripped: d.yes()}},
 	}
 	if d.of(4) == 1 {
 		s.End = End{Gone: true, Final: d.yes(), Shared: d.yes()}

@@ -138,8 +138,8 @@ type diagram struct {
 func made() scene {
 	pv := released().PV
 	pv.HasFinalizer, pv.Phase = false, volume.PhaseAvailable
-	return scene{s: Facts{Rules: owner(), Leading: true, PV: pv, Brake: BrakeOff, History: History{SeenAlive: true}},
-		claim: true}
+	return scene{s: Facts{Rules: owner(), Leading: true, PV: pv, Brake: BrakeOff,
+		Memory: Memory{History: History{SeenAlive: true}}}, claim: true}
 }
 
 // used returns a PV that is bound and protected, and whose volume is attached to a node.
