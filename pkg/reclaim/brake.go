@@ -26,6 +26,10 @@ type BrakeConfig struct {
 	Lease types.NamespacedName
 }
 
+// BrakeAnnotation stops all deletions while the brake's Lease carries it. The brake adds it, as a person may do to
+// stop deletions; only a person removes it.
+const BrakeAnnotation = reclaim.BrakeAnnotation
+
 // brakePeriod is the interval at which the Lease is read, to notice the brake's release.
 const brakePeriod = 5 * time.Second
 

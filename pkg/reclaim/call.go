@@ -3,22 +3,30 @@ package reclaim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	translation "github.com/csi-reclaimer/csi-reclaimer/internal/migration"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/secretref"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// errStale reports that the watch lags behind the API server and that the list is too long for one page.
-var errStale = errors.New("the watch is behind the API server")
+var (
+	// errStale reports that the watch lags behind the API server and that the list is too long for one page.
+	errStale = errors.New("the watch is behind the API server")
+	// errSecretUnclear reports that the Secret for a deletion cannot be determined.
+	errSecretUnclear = errors.New("which Secret the deletion needs cannot be determined")
+)
 
 // answer is the result of an Ask: the Reply for the session, and the error and secrets that do not enter the engine.
 type answer struct {
@@ -27,9 +35,9 @@ type answer struct {
 	secrets map[string]string
 }
 
-// carryOut makes the call that a session asks for, and updates logs, metrics and Config.Deleted.
+// carryOut makes the call that a session asks for, and updates traces, logs, metrics and Config.Deleted.
 func (r *Controller) carryOut(ctx context.Context, s *reclaim.Session, secrets map[string]string) answer {
-	a := r.ask(ctx, s.Ask, secrets)
+	a := r.traces.call(ctx, s.Ask, func(ctx context.Context) answer { return r.ask(ctx, s.Ask, secrets) })
 	if s.Ask.Action == reclaim.DeleteVolume && a.err == nil {
 		pv := s.Ask.PV
 		if s.Repeated() {
@@ -59,7 +67,8 @@ func (r *Controller) call(ctx context.Context, ask reclaim.Ask, secrets map[stri
 	pv := ask.PV
 	switch ask.Action {
 	case reclaim.ListAttachments:
-		a.Attached, a.err = r.listAttachments(ctx)
+		list, err := r.cluster.listAttachments(ctx)
+		a.Attached, a.err = whole(list, err, r.attachments)
 	case reclaim.ReadSecrets:
 		a.secrets, a.Missing, a.err = r.readSecrets(ctx, pv)
 	case reclaim.ReadClaim:
@@ -67,7 +76,8 @@ func (r *Controller) call(ctx context.Context, ask reclaim.Ask, secrets map[stri
 	case reclaim.ReadSiblings:
 		return r.readSiblings(ctx, ask.Siblings)
 	case reclaim.ListPVs:
-		a.PVs, a.err = r.listPVs(ctx)
+		list, err := r.cluster.listPVs(ctx)
+		a.PVs, a.err = whole(list, err, r.pvs)
 	case reclaim.ReadPV:
 		a.PV, a.Found, a.err = r.cluster.readPV(ctx, pv.Name)
 	case reclaim.ListNodes:
@@ -138,23 +148,13 @@ func (r *Controller) deleteVolume(ctx context.Context, pv volume.PV, secrets map
 	return err
 }
 
-// listAttachments counts the VolumeAttachments by PV. If they exceed one page, the watch counts them, provided that it
+// whole returns the content of a live list. If the objects exceed one page, the watch has the others, provided that it
 // has reached the list's version.
-func (r *Controller) listAttachments(ctx context.Context) (map[string]int, error) {
-	list, err := r.cluster.listAttachments(ctx)
-	if err == nil && !list.complete && !r.attachments.Reached(list.version) {
+func whole[T any](list page[T], err error, watch versioned) (T, error) {
+	if err == nil && !list.complete && !watch.Reached(list.version) {
 		err = errStale
 	}
-	return list.ofPV, err
-}
-
-// listPVs lists the PVs in the same way.
-func (r *Controller) listPVs(ctx context.Context) ([]volume.PV, error) {
-	list, err := r.cluster.listPVs(ctx)
-	if err == nil && !list.complete && !r.pvs.Reached(list.version) {
-		err = errStale
-	}
-	return list.pvs, err
+	return list.content, err
 }
 
 // siblingReaders is how many PVs of a volume are read side by side. Hundreds, one after the other, would take longer
@@ -199,4 +199,76 @@ func (r *Controller) readSiblings(ctx context.Context, siblings []volume.PV) (a 
 		}
 	}
 	return a
+}
+
+// readSecrets reads the Secret that the PV's annotations name, or else its StorageClass. Like the stock provisioner,
+// it leaves out an object that does not exist, and returns its name as missing. An object that cannot be read or
+// determined is an error, because a driver must not be called with the wrong credentials.
+func (r *Controller) readSecrets(ctx context.Context, pv volume.PV) (secrets map[string]string, missing string,
+	err error) {
+	var ref volume.SecretRef
+	switch {
+	case pv.SecretKnown:
+		ref, err = secretOf(pv)
+	case pv.StorageClass != "":
+		class, readErr := r.cluster.readClass(ctx, pv.StorageClass)
+		switch {
+		case readErr != nil:
+			err = readErr
+		case class != nil:
+			ref, err = secretOfClass(pv, class)
+		case pv.Provisioned():
+			// Most static PVs name a class that is a mere label, so a missing class is reported only for provisioned PVs.
+			missing = fmt.Sprintf("StorageClass %s, which would name it", pv.StorageClass)
+		}
+	}
+	if err != nil || ref == (volume.SecretRef{}) {
+		return nil, missing, err
+	}
+	secrets, found, err := r.cluster.readSecret(ctx, ref)
+	if err == nil && !found {
+		missing = fmt.Sprintf("Secret %s/%s", ref.Namespace, ref.Name)
+	}
+	return secrets, missing, err
+}
+
+// secretOf returns the Secret that a PV's annotations name, the zero value for none.
+func secretOf(pv volume.PV) (volume.SecretRef, error) {
+	ref := pv.DeletionSecret
+	if ref == (volume.SecretRef{}) {
+		return ref, nil
+	}
+	if err := secretref.Check(ref.Namespace, ref.Name); err != nil {
+		return volume.SecretRef{}, fmt.Errorf("%w: annotations %s and %s: %w", errSecretUnclear,
+			volume.AnnDeletionSecretName, volume.AnnDeletionSecretNamespace, err)
+	}
+	return ref, nil
+}
+
+// secretOfClass returns the Secret that a StorageClass names for a PV, the zero value for none. The claim is gone, so
+// only its name is known: a template that refers to one of its annotations cannot be resolved. The rules are the same
+// as at creation, so a class of the in-tree plugin that the driver took over from is translated first: its own
+// parameters (Portworx: openstorage.io/auth-secret-name) name no Secret in terms of CSI.
+func secretOfClass(pv volume.PV, class *storagev1.StorageClass) (ref volume.SecretRef, err error) {
+	// Only the parameters name Secrets, so a topology without translation does not keep the volume.
+	translated, err := translation.Class(&storagev1.StorageClass{Provisioner: class.Provisioner,
+		Parameters: class.Parameters}, pv.Driver)
+	if err != nil {
+		return volume.SecretRef{}, unclearOfClass(pv, fmt.Errorf("its parameters have no translation for CSI driver %q: %w",
+			pv.Driver, err))
+	}
+	template, err := secretref.Find(translated.Parameters, secretref.Provisioner(), secretref.Default())
+	if err == nil && template != (secretref.Template{}) {
+		ref.Namespace, ref.Name, err = template.For(secretref.Volume{PV: pv.Name, ClaimNamespace: pv.Claim.Namespace,
+			ClaimName: pv.Claim.Name})
+	}
+	if err != nil {
+		return volume.SecretRef{}, unclearOfClass(pv, err)
+	}
+	return ref, nil
+}
+
+func unclearOfClass(pv volume.PV, err error) error {
+	return fmt.Errorf("%w: StorageClass %q, now that the claim is gone: %w; add the annotations %s and %s to the PV",
+		errSecretUnclear, pv.StorageClass, err, volume.AnnDeletionSecretName, volume.AnnDeletionSecretNamespace)
 }

@@ -83,14 +83,14 @@ func TestIncompleteListNeedsWatch(t *testing.T) {
 	} {
 		w, r := newWorld(t)
 		r.attachments, r.pvs = c.reached, reachedPVs{cacheOf{w}, c.reached}
-		w.list = attachmentList{complete: c.complete, version: "7", ofPV: map[string]int{"pv": 1}}
-		w.pvs = pvList{complete: c.complete, version: "7", pvs: []volume.PV{w.pv}}
+		w.list = page[map[string]int]{c.complete, map[string]int{"pv": 1}, "7"}
+		w.pvs = page[[]volume.PV]{c.complete, []volume.PV{w.pv}, "7"}
 		w.fail["list attachments"], w.fail["list PVs"] = c.err, c.err
-		if _, err := r.listAttachments(t.Context()); !errors.Is(err, c.want) {
-			t.Errorf("attachments, %s: %v, want %v", name, err, c.want)
-		}
-		if _, err := r.listPVs(t.Context()); !errors.Is(err, c.want) {
-			t.Errorf("PVs, %s: %v, want %v", name, err, c.want)
+		for _, action := range []reclaim.Action{reclaim.ListAttachments, reclaim.ListPVs} {
+			a := r.call(t.Context(), reclaim.Ask{Decision: reclaim.Decision{Action: action}}, nil)
+			if !errors.Is(a.err, c.want) || len(a.Attached)+len(a.PVs) != 1 {
+				t.Errorf("%s, %v: %v, want %v", name, action, a, c.want)
+			}
 		}
 	}
 }

@@ -34,13 +34,11 @@ type cluster interface {
 	readClaim(ctx context.Context, of volume.ClaimRef) (facts reclaim.ClaimFacts, err error)
 	// readSecret returns the content of the Secret; found is false if it does not exist.
 	readSecret(ctx context.Context, ref volume.SecretRef) (data map[string]string, found bool, err error)
-	// readClass returns the StorageClass; found is false if it does not exist.
-	readClass(ctx context.Context, name string) (class *storagev1.StorageClass, found bool, err error)
-	// listAttachments counts the VolumeAttachments of each PV if one small page holds all of them; otherwise the result
-	// is incomplete and only its resourceVersion is of use.
-	listAttachments(ctx context.Context) (attachmentList, error)
-	// listPVs does the same for PVs.
-	listPVs(ctx context.Context) (pvList, error)
+	// readClass returns the StorageClass, nil if it does not exist.
+	readClass(ctx context.Context, name string) (*storagev1.StorageClass, error)
+	// listAttachments counts the VolumeAttachments of each PV.
+	listAttachments(ctx context.Context) (page[map[string]int], error)
+	listPVs(ctx context.Context) (page[[]volume.PV], error)
 	// listNodes returns the names of the nodes that have the topology segments of this one.
 	listNodes(ctx context.Context) (names []string, err error)
 	// patchFinalizers changes the finalizers of the PV and returns the resulting PV. With bound, the write fails unless
@@ -55,19 +53,18 @@ type cluster interface {
 	writeBrake(ctx context.Context, lease types.NamespacedName, why string) (uid types.UID, err error)
 }
 
-// attachmentList is a live list of VolumeAttachments.
-type attachmentList struct {
+// page is a live list of one small page. If it is not complete, only its resourceVersion is of use.
+type page[T any] struct {
 	complete bool
-	ofPV     map[string]int
+	content  T
 	version  string
 }
 
-// pvList is a live list of PVs.
-type pvList struct {
-	complete bool
-	pvs      []volume.PV
-	version  string
-}
+// The kinds that no other controller reads.
+var (
+	secretKind = kube.Kind{Resource: v1.Resource("secrets"), Word: "Secret"}
+	leaseKind  = kube.Kind{Resource: coordinationv1.Resource("leases"), Word: "Lease"}
+)
 
 // listPage is the limit of one list: most clusters answer in one page of well under a megabyte.
 const listPage = 500
@@ -93,78 +90,60 @@ func (a apiServer) readPV(ctx context.Context, name string) (volume.PV, bool, er
 }
 
 func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (reclaim.ClaimFacts, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	facts := reclaim.ClaimFacts{Of: of}
-	o, err := a.clients.Core.PersistentVolumeClaims(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, v1.Resource("persistentvolumeclaims"), of.Name):
-		return facts, nil
-	case err != nil:
-		return reclaim.ClaimFacts{}, fmt.Errorf("read claim %q: %w", of.Namespace+"/"+of.Name, err)
+	facts, _, err := kube.Get(ctx, a.timeout, kube.Claim, of.Namespace, of.Name,
+		a.clients.Core.PersistentVolumeClaims(of.Namespace).Get, func(o *v1.PersistentVolumeClaim) reclaim.ClaimFacts {
+			return reclaim.ClaimFacts{Found: true, UID: o.UID, VolumeName: o.Spec.VolumeName}
+		})
+	if err != nil {
+		return reclaim.ClaimFacts{}, err
 	}
-	facts.Found, facts.UID, facts.VolumeName = true, o.UID, o.Spec.VolumeName
+	facts.Of = of
 	return facts, nil
 }
 
 func (a apiServer) readSecret(ctx context.Context, ref volume.SecretRef) (map[string]string, bool, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
 	klog.FromContext(ctx).V(4).Info("Reading a Secret", "secret", klog.KRef(ref.Namespace, ref.Name))
 	// No logger for client-go, which logs bodies from level 8 on; a program that embeds this package may set that level.
-	o, err := a.clients.Core.Secrets(ref.Namespace).Get(klog.NewContext(ctx, klog.Logger{}), ref.Name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, v1.Resource("secrets"), ref.Name):
-		return nil, false, nil
-	case err != nil:
-		return nil, false, fmt.Errorf("read Secret %q: %w", ref.Namespace+"/"+ref.Name, err)
-	}
-	data := make(map[string]string, len(o.Data))
-	for key, value := range o.Data {
-		data[key] = string(value)
-	}
-	return data, true, nil
+	return kube.Get(klog.NewContext(ctx, klog.Logger{}), a.timeout, secretKind, ref.Namespace, ref.Name,
+		a.clients.Core.Secrets(ref.Namespace).Get, func(o *v1.Secret) map[string]string {
+			data := make(map[string]string, len(o.Data))
+			for key, value := range o.Data {
+				data[key] = string(value)
+			}
+			return data
+		})
 }
 
-func (a apiServer) listAttachments(ctx context.Context) (attachmentList, error) {
+func (a apiServer) listAttachments(ctx context.Context) (page[map[string]int], error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	page, err := a.clients.Storage.VolumeAttachments().List(ctx, metav1.ListOptions{Limit: listPage})
+	list, err := a.clients.Storage.VolumeAttachments().List(ctx, metav1.ListOptions{Limit: listPage})
 	if err != nil {
-		return attachmentList{}, fmt.Errorf("list VolumeAttachments: %w", err)
+		return page[map[string]int]{}, fmt.Errorf("list VolumeAttachments: %w", err)
 	}
-	list := attachmentList{complete: page.Continue == "", version: page.ResourceVersion, ofPV: map[string]int{}}
-	for i := range page.Items {
-		list.ofPV[attachmentOf(&page.Items[i]).pv]++
+	ofPV := map[string]int{}
+	for i := range list.Items {
+		ofPV[attachedPV(&list.Items[i])]++
 	}
-	return list, nil
+	return page[map[string]int]{list.Continue == "", ofPV, list.ResourceVersion}, nil
 }
 
-func (a apiServer) listPVs(ctx context.Context) (pvList, error) {
+func (a apiServer) listPVs(ctx context.Context) (page[[]volume.PV], error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	page, err := a.clients.Core.PersistentVolumes().List(ctx, metav1.ListOptions{Limit: listPage})
+	list, err := a.clients.Core.PersistentVolumes().List(ctx, metav1.ListOptions{Limit: listPage})
 	if err != nil {
-		return pvList{}, fmt.Errorf("list PVs: %w", err)
+		return page[[]volume.PV]{}, fmt.Errorf("list PVs: %w", err)
 	}
-	list := pvList{complete: page.Continue == "", version: page.ResourceVersion}
-	for i := range page.Items {
-		list.pvs = append(list.pvs, volume.At(a.node, &page.Items[i]))
+	var pvs []volume.PV
+	for i := range list.Items {
+		pvs = append(pvs, volume.At(a.node, &list.Items[i]))
 	}
-	return list, nil
+	return page[[]volume.PV]{list.Continue == "", pvs, list.ResourceVersion}, nil
 }
 
-func (a apiServer) readClass(ctx context.Context, name string) (*storagev1.StorageClass, bool, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, err := a.clients.Storage.StorageClasses().Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, storagev1.Resource("storageclasses"), name):
-		return nil, false, nil
-	case err != nil:
-		return nil, false, fmt.Errorf("read StorageClass %q: %w", name, err)
-	}
-	return o, true, nil
+func (a apiServer) readClass(ctx context.Context, name string) (*storagev1.StorageClass, error) {
+	return kube.Read(ctx, a.timeout, kube.StorageClass, "", name, a.clients.Storage.StorageClasses().Get)
 }
 
 // listNodes selects by the topology labels, which the kubelet sets on the Node as its driver reports them.
@@ -225,14 +204,10 @@ func (a apiServer) patchFinalizers(
 }
 
 func (a apiServer) readBrake(ctx context.Context, lease types.NamespacedName) (uid types.UID, on bool, err error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	o, err := a.clients.Coordination.Leases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, coordinationv1.Resource("leases"), lease.Name):
-		return "", false, nil
-	case err != nil:
-		return "", false, fmt.Errorf("read Lease %q: %w", lease, err)
+	o, err := kube.Read(ctx, a.timeout, leaseKind, lease.Namespace, lease.Name,
+		a.clients.Coordination.Leases(lease.Namespace).Get)
+	if o == nil {
+		return "", false, err
 	}
 	_, on = o.Annotations[BrakeAnnotation]
 	return o.UID, on, nil
@@ -261,7 +236,7 @@ func (a apiServer) writeBrake(
 	}
 	leases := a.clients.Coordination.Leases(lease.Namespace)
 	o, err := leases.Patch(ctx, lease.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if kube.Absent(err, coordinationv1.Resource("leases"), lease.Name) {
+	if kube.Absent(err, leaseKind.Resource, lease.Name) {
 		o, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: meta}, metav1.CreateOptions{})
 	}
 	if err != nil {

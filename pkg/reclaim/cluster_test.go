@@ -52,8 +52,8 @@ func TestFailedReadIsNotAbsence(t *testing.T) {
 			return found && data["key"] == "value", err
 		},
 		"StorageClass": func(a apiServer) (bool, error) {
-			_, found, err := a.readClass(t.Context(), "a")
-			return found, err
+			class, err := a.readClass(t.Context(), "a")
+			return class != nil, err
 		},
 	} {
 		if found, err := read(serverOf(fake.NewClientset(objects...))); !found || err != nil {
@@ -158,15 +158,15 @@ func TestDeletePVHasUIDPrecondition(t *testing.T) {
 }
 
 // A VolumeAttachment of an inline volume names no PV.
-func TestAttachmentOf(t *testing.T) {
+func TestAttachedPV(t *testing.T) {
 	o := &storagev1.VolumeAttachment{}
-	if got := attachmentOf(o); got.pv != "" {
-		t.Errorf("of an inline volume: %q", got.pv)
+	if pv := attachedPV(o); pv != "" {
+		t.Errorf("of an inline volume: %q", pv)
 	}
 	name := "pv"
 	o.Spec.Source.PersistentVolumeName = &name
-	if got := attachmentOf(o); got.pv != "pv" {
-		t.Errorf("of a PV: %q", got.pv)
+	if pv := attachedPV(o); pv != "pv" {
+		t.Errorf("of a PV: %q", pv)
 	}
 }
 

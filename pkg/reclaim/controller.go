@@ -38,7 +38,9 @@ type Controller struct {
 	metrics       *metrics
 	traces        *traces
 	pace          *kube.Pace
-	followers     followers
+	// followers and listFollowers are the callbacks of PVs.Follow and PVs.FollowLists.
+	followers     followers[func(volume.PV)]
+	listFollowers followers[func()]
 	// admissions is nil without Config.AdmissionPolicy.
 	admissions *admissions
 
@@ -53,7 +55,7 @@ type Controller struct {
 	began time.Time
 
 	pvCache         *kube.Cache[*volume.PV]
-	attachmentCache *kube.Cache[attachment]
+	attachmentCache *kube.Cache[string]
 	// pvs and attachments are the caches as the decisions read them; tests replace them.
 	pvs         pvReader
 	attachments versioned
@@ -169,7 +171,7 @@ func (r *Controller) makeQueues() (err error) {
 		controller.Begin(r.base, r.watchAdmission)
 	}
 	config := controller.Config{Name: "reclaim", Workers: r.cfg.Workers, Clock: r.cfg.Clock}
-	if r.reclaiming, err = controller.NewQueue(r.base, config, r.reconcile); err != nil {
+	if r.reclaiming, err = controller.NewQueue(r.base, config, r.traced); err != nil {
 		return err
 	}
 	config.Name, config.Workers = "protect", r.cfg.ProtectWorkers

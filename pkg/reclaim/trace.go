@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/spans"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -74,24 +75,36 @@ func (t *traces) begin(pv volume.PV) {
 	}
 }
 
-// work returns ctx inside the trace of a session's PV, if any, and opens the trace if the session reclaims. done ends
-// the trace unless the reclaim is still under way.
-func (t *traces) work(ctx context.Context, s *reclaim.Session, first reclaim.Step) (_ context.Context, done func()) {
+// traced is reconcile, after which the traces of PVs that are gone end.
+func (r *Controller) traced(ctx context.Context, name string) controller.Result {
+	defer r.traces.end(name, func(uid types.UID) bool { return !r.tracks(uid) })
+	return r.reconcile(ctx, name)
+}
+
+// around runs a session inside the trace of its PV, if any, and opens the trace if the session reclaims. The reason
+// of the session's end is noted in the trace, which ends unless the reclaim is still under way.
+func (t *traces) around(ctx context.Context, s *reclaim.Session, first reclaim.Step, run func(context.Context) Reason) {
 	if t == nil {
-		return ctx, func() {}
+		run(ctx)
+		return
 	}
 	pv := s.Facts.PV
 	if first.Result == reclaim.Asks && s.Ask.Action != reclaim.RemoveFinalizer {
 		t.add(pv, true)
 	}
+	defer t.end(pv.Name, func(uid types.UID) bool { return uid == pv.UID && !s.Facts.Underway() })
+	ctx = t.within(ctx, pv)
+	traceReason(ctx, run(ctx))
+}
+
+// within returns ctx inside the trace of a PV, if one is open.
+func (t *traces) within(ctx context.Context, pv volume.PV) context.Context {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if span := t.open[pv.Name][pv.UID]; span != nil {
-		ctx = trace.ContextWithSpan(ctx, span)
+		return trace.ContextWithSpan(ctx, span)
 	}
-	return ctx, func() {
-		t.end(pv.Name, func(uid types.UID) bool { return uid == pv.UID && !s.Facts.Underway() })
-	}
+	return ctx
 }
 
 func (t *traces) add(pv volume.PV, resumed bool) {
@@ -140,12 +153,12 @@ func (t *traces) take(name string, uid types.UID) trace.Span {
 	return span
 }
 
-// call makes an Ask a child span of the trace in ctx, if any.
-func (t *traces) call(ctx context.Context, c reclaim.Ask, ask func(context.Context) answer) answer {
+// call makes an Ask a child span of the trace in ctx, if any, and notes its reason in the trace.
+func (t *traces) call(ctx context.Context, c reclaim.Ask, ask func(context.Context) answer) (a answer) {
 	if t == nil {
 		return ask(ctx)
 	}
-	var a answer
+	traceReason(ctx, c.Reason)
 	_ = spans.Step(ctx, t.tracer, c.Action.String(), string(c.Reason), func(ctx context.Context) error {
 		a = ask(ctx)
 		return a.err
@@ -153,8 +166,8 @@ func (t *traces) call(ctx context.Context, c reclaim.Ask, ask func(context.Conte
 	return a
 }
 
-// traceDecision notes the latest reason in the trace in ctx, if any.
-func traceDecision(ctx context.Context, reason Reason) {
+// traceReason notes the latest reason in the trace in ctx, if any.
+func traceReason(ctx context.Context, reason Reason) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.SetAttributes(spans.Reason.String(string(reason)))
 	}

@@ -69,13 +69,13 @@ func TestReclaimHasOneTrace(t *testing.T) {
 	})
 	w.fail["delete volume"] = errors.New("broken")
 	for range 2 {
-		r.reconcile(t.Context(), "pv")
+		r.traced(t.Context(), "pv")
 	}
 	if _, events, ended := root(t, spans); ended || !slices.Equal(events, []string{"VolumeFailedDelete"}) {
 		t.Errorf("after two tries that failed: ended %v, with %q", ended, events)
 	}
 	delete(w.fail, "delete volume")
-	r.reconcile(t.Context(), "pv")
+	r.traced(t.Context(), "pv")
 	about, _, ended := root(t, spans)
 	want := map[string]string{
 		"k8s.persistentvolume.name": "pv", "k8s.persistentvolume.uid": "pv-uid", "k8s.namespace.name": "ns",
@@ -102,9 +102,9 @@ func TestReclaimHasOneTrace(t *testing.T) {
 	}
 	// The events of our own writes, and finalizers of others, begin no other trace.
 	w.change(r, "13", func(pv *volume.PV) { pv.Terminating, pv.HasFinalizer = true, false })
-	r.reconcile(t.Context(), "pv")
+	r.traced(t.Context(), "pv")
 	w.end(r)
-	r.reconcile(t.Context(), "pv")
+	r.traced(t.Context(), "pv")
 	root(t, spans)
 }
 
@@ -137,7 +137,7 @@ func TestTraceAlwaysEnds(t *testing.T) {
 		}, "ReclaimAbandoned", false},
 		"the PV is gone at once": {func(w *world, r *Controller) {
 			w.pvFound = false
-			r.reconcile(context.Background(),
+			r.traced(context.Background(),
 				"pv")
 			w.end(r)
 		}, "ReclaimAbandoned", false},
@@ -156,13 +156,13 @@ func TestTraceAlwaysEnds(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			w, r, spans := newTracedWorld(t)
 			w.fail["delete volume"] = errors.New("broken")
-			r.reconcile(t.Context(), "pv")
+			r.traced(t.Context(), "pv")
 			if _, _, ended := root(t, spans); ended {
 				t.Fatal("ended before")
 			}
 			c.then(w, r)
 			if !c.cut {
-				r.reconcile(t.Context(), "pv")
+				r.traced(t.Context(), "pv")
 			}
 			about, _, ended := root(t, spans)
 			if _, cut := about[string(span.Interrupted)]; !ended || about[string(span.Reason)] != c.reason || cut != c.cut {
@@ -179,8 +179,8 @@ func TestNewLeaderResumesTraceAtFirstCall(t *testing.T) {
 	w, r, spans := newTracedWorld(t)
 	r.lead(false)
 	r.lead(true)
-	w.list, w.stored["pv"].WasAttached = attachmentList{complete: true, ofPV: map[string]int{"pv": 1}}, true
-	r.reconcile(t.Context(), "pv")
+	w.list, w.stored["pv"].WasAttached = page[map[string]int]{complete: true, content: map[string]int{"pv": 1}}, true
+	r.traced(t.Context(), "pv")
 	ended := spans.Ended()
 	if len(ended) != 2 || ended[1].Name() != "ListAttachments" ||
 		ended[0].SpanContext().TraceID() == ended[1].SpanContext().TraceID() {
@@ -214,9 +214,9 @@ func TestOpenTracesAreBounded(t *testing.T) {
 	other.Name, other.UID, other.Handle = "other", "other-uid", "vol-2"
 	w.others["other"] = other
 	w.store(r, other)
-	r.reconcile(t.Context(), "other")
+	r.traced(t.Context(), "other")
 	w.expect(t, "read claim", "read other", "delete volume", "delete PV", "release")
-	r.reconcile(t.Context(), "pv")
+	r.traced(t.Context(), "pv")
 	if r.traces.begin(other); r.traces.count != maxTraces {
 		t.Errorf("%d traces are open, want that the last took the place of one that ended", r.traces.count)
 	}
@@ -233,7 +233,7 @@ func TestNoTracesWithoutProvider(t *testing.T) {
 	}
 	ctx, own := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("").Start(t.Context(), "program")
 	defer own.End()
-	r.reconcile(span.Without(ctx), "pv")
+	r.traced(span.Without(ctx), "pv")
 	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
 	if about, _, _ := root(t, spans); len(about) != 0 {
 		t.Errorf("the caller's own span says %v", about)

@@ -278,11 +278,11 @@ func TestVanishedUnprotectedPV(t *testing.T) {
 			r.engine.Tracker.Forget(other)
 		}, nil},
 		"not when the API server knows another PV of the volume": {Config{}, func(w *world, r *Controller) {
-			w.pvs.pvs = []volume.PV{sibling()}
+			w.pvs.content = []volume.PV{sibling()}
 			vanish(w, r, true)
 		}, all[:2]},
 		"not when the list of PVs is long and the watch behind": {Config{}, func(w *world, r *Controller) {
-			w.pvs = pvList{version: "1000"}
+			w.pvs = page[[]volume.PV]{version: "1000"}
 			vanish(w, r, true)
 		}, all[:2]},
 		"not while its claim lives": {Config{}, func(w *world, r *Controller) {
@@ -290,11 +290,11 @@ func TestVanishedUnprotectedPV(t *testing.T) {
 			vanish(w, r, true)
 		}, all[:3]},
 		"not while it is attached": {Config{}, func(w *world, r *Controller) {
-			attachmentEvents{r}.Added(attachment{"pv"})
+			attachmentEvents{r}.Added("pv")
 			vanish(w, r, true)
 		}, nil},
 		"not while a list shows an attachment": {Config{}, func(w *world, r *Controller) {
-			w.list.ofPV = map[string]int{"pv": 1}
+			w.list.content = map[string]int{"pv": 1}
 			vanish(w, r, true)
 		}, all[:1]},
 		"not when turned off": {Config{ReclaimUnprotected: new(bool)},

@@ -11,7 +11,6 @@ import (
 
 // Events of the watches enqueue the PVs that may wait for them. No timer polls without need.
 func TestWatchEventsEnqueueWaitingPVs(t *testing.T) {
-	attach := attachment{"pv"}
 	cases := map[string]struct {
 		before, happens func(*world, *Controller)
 		want            []string
@@ -20,32 +19,32 @@ func TestWatchEventsEnqueueWaitingPVs(t *testing.T) {
 		"a PV that changes": {nil, func(w *world, r *Controller) { w.pv.Policy = volume.PolicyRetain; w.store(r, w.pv) },
 			[]string{"pv"}},
 		"a PV that is gone": {nil, func(w *world, r *Controller) { w.end(r) }, []string{"pv"}},
-		"an attachment":     {nil, func(_ *world, r *Controller) { attachmentEvents{r}.Added(attach) }, nil},
+		"an attachment":     {nil, func(_ *world, r *Controller) { attachmentEvents{r}.Added("pv") }, nil},
 		"an attachment's end": {
-			func(_ *world, r *Controller) { attachmentEvents{r}.Added(attach) },
-			func(_ *world, r *Controller) { attachmentEvents{r}.Deleted(attach, true) }, []string{"pv"},
+			func(_ *world, r *Controller) { attachmentEvents{r}.Added("pv") },
+			func(_ *world, r *Controller) { attachmentEvents{r}.Deleted("pv", true) }, []string{"pv"},
 		},
 		"an attachment that is another PV's now": {
-			func(_ *world, r *Controller) { attachmentEvents{r}.Added(attach) },
+			func(_ *world, r *Controller) { attachmentEvents{r}.Added("pv") },
 			func(_ *world, r *Controller) {
-				attachmentEvents{r}.Updated(attach, attachment{"elsewhere"})
+				attachmentEvents{r}.Updated("pv", "elsewhere")
 			}, []string{"pv"},
 		},
 		"an attachment that changes otherwise": {
-			func(_ *world, r *Controller) { attachmentEvents{r}.Added(attach) },
-			func(_ *world, r *Controller) { attachmentEvents{r}.Updated(attach, attach) }, nil,
+			func(_ *world, r *Controller) { attachmentEvents{r}.Added("pv") },
+			func(_ *world, r *Controller) { attachmentEvents{r}.Updated("pv", "pv") }, nil,
 		},
 		"the end of an attachment that became this PV's": {
-			func(_ *world, r *Controller) { attachmentEvents{r}.Updated(attachment{"elsewhere"}, attach) },
+			func(_ *world, r *Controller) { attachmentEvents{r}.Updated("elsewhere", "pv") },
 			func(w *world, r *Controller) {
 				r.reconcile(t.Context(), "pv")
 				w.expect(t) // attached
-				attachmentEvents{r}.Deleted(attach, true)
+				attachmentEvents{r}.Deleted("pv", true)
 			}, []string{"pv"},
 		},
 		"the end of an attachment of a PV that is gone": {
-			func(w *world, r *Controller) { attachmentEvents{r}.Added(attach); w.end(r) },
-			func(_ *world, r *Controller) { attachmentEvents{r}.Deleted(attach, true) }, []string{"pv"},
+			func(w *world, r *Controller) { attachmentEvents{r}.Added("pv"); w.end(r) },
+			func(_ *world, r *Controller) { attachmentEvents{r}.Deleted("pv", true) }, []string{"pv"},
 		},
 		"the end of a PV that shares the volume": {
 			func(w *world, r *Controller) { w.store(r, sibling()) },

@@ -14,14 +14,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// attachment is the cached part of a VolumeAttachment: the PV that it names, empty for none.
-type attachment struct{ pv string }
-
-func attachmentOf(o *storagev1.VolumeAttachment) attachment {
+// attachedPV returns the name of the PV that a VolumeAttachment names, empty for none. The cache keeps nothing else.
+func attachedPV(o *storagev1.VolumeAttachment) string {
 	if name := o.Spec.Source.PersistentVolumeName; name != nil {
-		return attachment{*name}
+		return *name
 	}
-	return attachment{}
+	return ""
 }
 
 // watchCaches creates the caches without running them.
@@ -49,12 +47,12 @@ func (r *Controller) recordPV(object runtime.Object, known bool) (_ *volume.PV, 
 	return nil, false, nil
 }
 
-func recordAttachment(object runtime.Object, _ bool) (_ attachment, keep bool, err error) {
+func recordAttachment(object runtime.Object, _ bool) (pv string, keep bool, err error) {
 	api, ok := object.(*storagev1.VolumeAttachment)
 	if !ok {
-		return attachment{}, false, fmt.Errorf("watch VolumeAttachments: got a %T", object)
+		return "", false, fmt.Errorf("watch VolumeAttachments: got a %T", object)
 	}
-	return attachmentOf(api), true, nil
+	return attachedPV(api), true, nil
 }
 
 func (r *Controller) take(event func(*reclaim.Engine, time.Time) reclaim.Effects) reclaim.Effects {
@@ -85,7 +83,7 @@ type pvEvents struct{ *Controller }
 func (r pvEvents) Added(pv *volume.PV) {
 	r.apply(r.take(func(e *reclaim.Engine, now time.Time) reclaim.Effects { return e.PVAdded(pv, now) }))
 	r.noteMissed(nil, pv)
-	r.followers.tell(pv)
+	r.tell(pv)
 }
 
 func (r pvEvents) Updated(before, pv *volume.PV) {
@@ -95,9 +93,9 @@ func (r pvEvents) Updated(before, pv *volume.PV) {
 	}
 	r.apply(fx)
 	if before.UID != pv.UID {
-		r.followers.tell(before)
+		r.tell(before)
 		r.noteMissed(nil, pv)
-		r.followers.tell(pv)
+		r.tell(pv)
 		return
 	}
 	r.noteMissed(before, pv)
@@ -105,28 +103,32 @@ func (r pvEvents) Updated(before, pv *volume.PV) {
 
 func (r pvEvents) Deleted(last *volume.PV, final bool) {
 	r.apply(r.take(func(e *reclaim.Engine, now time.Time) reclaim.Effects { return e.PVDeleted(last, final, now) }))
-	r.followers.tell(last)
+	r.tell(last)
 }
 
-func (r pvEvents) Listed() { r.followers.tellListed() }
-
-type attachmentEvents struct{ *Controller }
-
-func (r attachmentEvents) Added(a attachment) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.engine.AttachmentAdded(a.pv)
-}
-
-func (r attachmentEvents) Updated(before, a attachment) {
-	if before.pv != a.pv {
-		r.Deleted(before, true)
-		r.Added(a)
+func (r pvEvents) Listed() {
+	for _, listed := range r.listFollowers.list() {
+		listed()
 	}
 }
 
-func (r attachmentEvents) Deleted(last attachment, _ bool) {
-	r.apply(r.take(func(e *reclaim.Engine, _ time.Time) reclaim.Effects { return e.AttachmentDeleted(last.pv) }))
+type attachmentEvents struct{ *Controller }
+
+func (r attachmentEvents) Added(pv string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.engine.AttachmentAdded(pv)
+}
+
+func (r attachmentEvents) Updated(before, pv string) {
+	if before != pv {
+		r.Deleted(before, true)
+		r.Added(pv)
+	}
+}
+
+func (r attachmentEvents) Deleted(pv string, _ bool) {
+	r.apply(r.take(func(e *reclaim.Engine, _ time.Time) reclaim.Effects { return e.AttachmentDeleted(pv) }))
 }
 
 // ClaimShown records a claim from a watch of claims: from each event other than DELETED, and from each item of a list.
@@ -198,7 +200,7 @@ func (p PVs) Follow(changed func(volume.PV)) { p.of.followers.add(changed) }
 
 // FollowLists calls listed after each list of PVs, once Get reflects the list and its changes were delivered; listed
 // must not block. A PV that came and went during a gap of the watch is never delivered.
-func (p PVs) FollowLists(listed func()) { p.of.followers.addListed(listed) }
+func (p PVs) FollowLists(listed func()) { p.of.listFollowers.add(listed) }
 
 // Reached reports whether Get reflects everything up to this resourceVersion of a PV.
 func (p PVs) Reached(version string) bool { return p.of.pvs.Reached(version) }
@@ -206,40 +208,28 @@ func (p PVs) Reached(version string) bool { return p.of.pvs.Reached(version) }
 // Synced reports whether Get returns all PVs that existed when the watch began.
 func (p PVs) Synced() bool { return p.of.pvCache.Synced() }
 
-// followers are the callbacks of PVs.Follow and PVs.FollowLists, none in the zero value. It is safe for concurrent
-// use.
-type followers struct {
-	mu     sync.Mutex
-	all    []func(volume.PV)
-	listed []func()
+// followers are callbacks, none in the zero value. They are safe for concurrent use.
+type followers[F any] struct {
+	mu  sync.Mutex
+	all []F
 }
 
-func (f *followers) add(changed func(volume.PV)) {
+func (f *followers[F]) add(one F) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.all = append(f.all, changed)
+	f.all = append(f.all, one)
 }
 
-func (f *followers) tell(pv *volume.PV) {
+// list returns the callbacks, which are only ever appended to.
+func (f *followers[F]) list() []F {
 	f.mu.Lock()
-	all := f.all // only ever appended to
-	f.mu.Unlock()
-	for _, changed := range all {
+	defer f.mu.Unlock()
+	return f.all
+}
+
+// tell calls the callbacks of PVs.Follow.
+func (r *Controller) tell(pv *volume.PV) {
+	for _, changed := range r.followers.list() {
 		changed(*pv)
-	}
-}
-
-func (f *followers) addListed(listed func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.listed = append(f.listed, listed)
-}
-
-func (f *followers) tellListed() {
-	f.mu.Lock()
-	all := f.listed // only ever appended to
-	f.mu.Unlock()
-	for _, listed := range all {
-		listed()
 	}
 }

@@ -20,7 +20,6 @@ import (
 
 // reconcile works on the PV with this name, and on former PVs of the name that are gone. The shortest delay counts.
 func (r *Controller) reconcile(ctx context.Context, name string) (result controller.Result) {
-	defer r.traces.end(name, func(uid types.UID) bool { return !r.tracks(uid) })
 	r.mu.Lock()
 	items := r.engine.Items(name)
 	r.mu.Unlock()
@@ -34,7 +33,7 @@ func (r *Controller) reconcile(ctx context.Context, name string) (result control
 }
 
 // work runs the session on one item to its end.
-func (r *Controller) work(ctx context.Context, item reclaim.Item) controller.Result {
+func (r *Controller) work(ctx context.Context, item reclaim.Item) (result controller.Result) {
 	s, step, found := r.begin(item)
 	if !found {
 		return controller.Done()
@@ -46,17 +45,19 @@ func (r *Controller) work(ctx context.Context, item reclaim.Item) controller.Res
 	}
 	pv := s.Facts.PV
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("PV", pv.Name, "PVUID", pv.UID))
-	ctx, end := r.traces.work(ctx, s, step)
-	defer end()
-	return r.run(ctx, s, step)
+	r.traces.around(ctx, s, step, func(ctx context.Context) Reason {
+		last, err := r.run(ctx, s, step)
+		result = r.end(ctx, s.Facts, last, err)
+		return last.Decision.Reason
+	})
+	return result
 }
 
-// run makes the calls that a session asks for, and reports its end.
-func (r *Controller) run(ctx context.Context, s *reclaim.Session, step reclaim.Step) controller.Result {
-	var a answer
+// run makes the calls that a session asks for, and returns its last step, with the error of the last call.
+func (r *Controller) run(ctx context.Context, s *reclaim.Session, step reclaim.Step) (last reclaim.Step, err error) {
+	var secrets map[string]string
 	for {
 		klog.FromContext(ctx).V(5).Info("Decided", "action", step.Decision.Action, "reason", step.Decision.Reason)
-		traceDecision(ctx, step.Decision.Reason)
 		if step.Besides.Kind == reclaim.Besides {
 			r.recorder.ReportAside(ctx, object(s.Facts.PV), step.Besides.Reason, step.Besides.Detail)
 		}
@@ -64,14 +65,13 @@ func (r *Controller) run(ctx context.Context, s *reclaim.Session, step reclaim.S
 			r.recorder.ReportAside(ctx, object(other), reclaim.ReasonTooLateToKeep, "")
 		}
 		if step.Result != reclaim.Asks {
-			return r.end(ctx, s.Facts, step, a.err)
+			return step, err
 		}
-		secrets := a.secrets
-		a = r.traces.call(ctx, s.Ask, func(ctx context.Context) answer { return r.carryOut(ctx, s, secrets) })
-		if s.Ask.Action != reclaim.ReadSecrets {
-			a.secrets = secrets
+		a := r.carryOut(ctx, s, secrets)
+		if s.Ask.Action == reclaim.ReadSecrets {
+			secrets = a.secrets
 		}
-		step = r.answer(s, a.Reply)
+		step, err = r.answer(s, a.Reply), a.err
 	}
 }
 
@@ -207,4 +207,43 @@ func (r *Controller) endProtect(ctx context.Context, ask reclaim.Ask, a answer) 
 		klog.FromContext(ctx).V(4).Info("Added the finalizer to a PV", "PV", ask.PV.Name, "reason", ask.Reason)
 	}
 	return r.end(ctx, reclaim.Facts{PV: ask.PV}, step, a.err)
+}
+
+// Reason identifies why a decision was made. The same word serves as an Event's reason, a value in the log, a label of
+// the metrics and a column of the kubectl plugin. It is a string with methods: Sentence() string explains it,
+// EventType() string is the type of its Events, empty for none, and Waits() bool reports whether a PV with it waits.
+type Reason = reclaim.Reason
+
+// Reasons returns every reason.
+func Reasons() []Reason { return reclaim.Reasons() }
+
+// Explanation is the next step for a PV and its reason.
+type Explanation struct {
+	// Action is the name of the step, such as "DeleteVolume", or "Wait".
+	Action string
+	// Reason is the reason of the step.
+	Reason Reason
+	// Text is for people: the reason's sentence and the facts about this PV.
+	Text string
+	// Protected is true if a finalizer that counts in the Controller's role holds the PV.
+	Protected bool
+	// Waits is true if the PV is due for deletion but held back.
+	Waits bool
+}
+
+// Explain returns the next step for the PV with this name, from the state that the watches have shown, without any
+// call or change. found is false for a PV that does not exist or is not this driver's. Explain may be called at any
+// time, from any goroutine.
+func (r *Controller) Explain(name string) (_ Explanation, found bool) {
+	at := r.moment(name)
+	at.Leading = true // explain the leader's decision on every replica
+	r.mu.Lock()
+	facts, found := r.engine.Facts(reclaim.Item{Name: name}, at)
+	r.mu.Unlock()
+	if !found {
+		return Explanation{}, false
+	}
+	e := reclaim.Explain(facts, at.Now)
+	return Explanation{Action: e.Decision.Action.String(), Reason: e.Decision.Reason, Text: e.Text,
+		Protected: e.Protected, Waits: e.Waits}, true
 }

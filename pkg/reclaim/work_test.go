@@ -179,7 +179,7 @@ func TestWatchEventsDuringReads(t *testing.T) {
 		want   []string
 	}{
 		"an attachment": {func(_ *world, r *Controller) {
-			attachmentEvents{r}.Added(attachment{"pv"})
+			attachmentEvents{r}.Added("pv")
 		}, []string{"read claim", "read pv"}},
 		"a sibling that keeps the volume": {func(w *world, r *Controller) { w.store(r, keeper) },
 			[]string{"read claim", "read pv"}},
@@ -259,7 +259,7 @@ func TestAttachmentOnlyInListIsRetried(t *testing.T) {
 	w, r := newWorld(t)
 	w.pv.WasAttached = true
 	w.store(r, w.pv)
-	w.list.ofPV = map[string]int{"pv": 1}
+	w.list.content = map[string]int{"pv": 1}
 	if next := r.reconcile(t.Context(), "pv"); next.Backoff.Max == 0 {
 		t.Error("nothing looks again: the watch may never tell of this attachment")
 	}

@@ -22,7 +22,7 @@ type world struct {
 	pvFound bool
 	claim   reclaim.ClaimFacts
 	others  map[string]volume.PV
-	list    attachmentList
+	list    page[map[string]int]
 	diary   []string
 	fail    map[string]error
 	// before is called with each entry of the diary before the call takes effect.
@@ -31,7 +31,7 @@ type world struct {
 	stored map[string]*volume.PV
 	// class has the parameters of the StorageClass, nil if it does not exist.
 	class   map[string]string
-	pvs     pvList
+	pvs     page[[]volume.PV]
 	nodes   []string
 	brakeOn bool
 	// noLease: the Lease of the brake does not exist. leases counts the Leases of that name before the present one.
@@ -71,15 +71,19 @@ func (w *world) readSecret(context.Context, volume.SecretRef) (map[string]string
 	return w.secret, w.secret != nil, w.did("read secret")
 }
 
-func (w *world) listAttachments(context.Context) (attachmentList, error) {
+func (w *world) listAttachments(context.Context) (page[map[string]int], error) {
 	return w.list, w.did("list attachments")
 }
 
-func (w *world) readClass(context.Context, string) (*storagev1.StorageClass, bool, error) {
-	return csiClass(w.class), w.class != nil, w.did("read class")
+func (w *world) readClass(context.Context, string) (*storagev1.StorageClass, error) {
+	err := w.did("read class")
+	if w.class == nil {
+		return nil, err
+	}
+	return csiClass(w.class), err
 }
 
-func (w *world) listPVs(context.Context) (pvList, error) { return w.pvs, w.did("list PVs") }
+func (w *world) listPVs(context.Context) (page[[]volume.PV], error) { return w.pvs, w.did("list PVs") }
 
 func (w *world) listNodes(context.Context) ([]string, error) { return w.nodes, w.did("list nodes") }
 
@@ -144,9 +148,9 @@ func newWorldWith(t *testing.T, cfg Config) (*world, *Controller) {
 	t.Helper()
 	w := &world{
 		clock: testclock.NewFakeClock(now()), pv: released().PV, pvFound: true,
-		fail: map[string]error{}, others: map[string]volume.PV{}, list: attachmentList{complete: true},
-		pvs: pvList{complete: true},
+		fail: map[string]error{}, others: map[string]volume.PV{},
 	}
+	w.list.complete, w.pvs.complete = true, true
 	cfg.Clock = w.clock
 	r, err := New(&rest.Config{Host: "http://127.0.0.1:1"}, driver, w, cfg)
 	if err != nil {

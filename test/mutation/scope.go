@@ -42,11 +42,11 @@ var scopes = []scope{
 
 	{folder: "internal/engine/reclaim", except: words, statements: true, also: "pkg/reclaim"},
 	{folder: "pkg/volume", files: "pv.go node.go", also: "pkg/reclaim"},
-	{folder: "pkg/reclaim", files: "call.go secret.go", statements: true},
+	{folder: "pkg/reclaim", files: "call.go", statements: true},
 	{folder: "pkg/reclaim", files: "cluster.go", funcs: "*.patchFinalizers *.readClaim *.readPV *.readSecret *.listNodes"},
 	{folder: "pkg/reclaim", files: "work.go", statements: true,
 		funcs: "*.work *.run *.moment *.begin *.answer *.abandon *.protect *.*Protect"},
-	{folder: "pkg/reclaim", files: "watch.go", funcs: "attachmentOf *.recordPV *.Added *.Updated *.Deleted",
+	{folder: "pkg/reclaim", files: "watch.go", funcs: "attachedPV *.recordPV *.Added *.Updated *.Deleted",
 		statements: true},
 	{folder: "pkg/reclaim", files: "brake.go", funcs: "*.syncBrake"},
 	{folder: "pkg/reclaim", files: "admission.go", funcs: "*.noteMissed *.missed"},
@@ -105,7 +105,7 @@ var scopes = []scope{
 	{folder: "pkg/inuse/pvc", files: "decide*.go record.go"},
 	{folder: "pkg/inuse/pvc", files: "batches.go users.go watch.go release.go", statements: true},
 	{folder: "pkg/inuse/pv", files: "decide*.go record.go"},
-	{folder: "internal/kube", files: "finalizers.go metadata.go", elements: true, also: "pkg/reclaim pkg/intree"},
+	{folder: "internal/kube", files: "finalizers.go metadata.go read.go", elements: true, also: "pkg/reclaim pkg/intree"},
 
 	{folder: "pkg/leaks", files: "decide.go"},
 	{folder: "pkg/leaks", files: "remediation.go", funcs: "decideRemediation situation.goOn isRemediation refusal.* step.*"},
