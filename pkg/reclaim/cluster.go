@@ -114,6 +114,14 @@ func (a apiServer) readSecret(ctx context.Context, ref volume.SecretRef) (map[st
 		})
 }
 
+// attachedPV returns the name of the PV that a VolumeAttachment names, empty for none. The cache keeps nothing else.
+func attachedPV(o *storagev1.VolumeAttachment) string {
+	if name := o.Spec.Source.PersistentVolumeName; name != nil {
+		return *name
+	}
+	return ""
+}
+
 func (a apiServer) listAttachments(ctx context.Context) (page[map[string]int], error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()

@@ -14,14 +14,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// attachedPV returns the name of the PV that a VolumeAttachment names, empty for none. The cache keeps nothing else.
-func attachedPV(o *storagev1.VolumeAttachment) string {
-	if name := o.Spec.Source.PersistentVolumeName; name != nil {
-		return *name
-	}
-	return ""
-}
-
 // watchCaches creates the caches without running them.
 func (r *Controller) watchCaches(clients kube.Clients) {
 	r.pvCache = kube.NewTypedCache(clients.Core.PersistentVolumes(), "persistentvolumes", &v1.PersistentVolume{},

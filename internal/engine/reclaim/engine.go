@@ -56,15 +56,6 @@ type Effects struct {
 	Tripped bool
 }
 
-// handle returns the key of the volume handle under which a PV counts as a sibling, empty for another driver's volume.
-// PVs that name our volumes count even if the driver does not own them.
-func (e *Engine) handle(pv *volume.PV) string {
-	if pv.Driver != e.Rules.Driver {
-		return ""
-	}
-	return volume.HandleKey(pv.Handle)
-}
-
 // Owns reports whether the driver is responsible for the PV's volume.
 func (e *Engine) Owns(pv *volume.PV) bool { return pv.OwnedBy(e.Rules.Driver) }
 

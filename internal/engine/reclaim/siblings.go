@@ -113,6 +113,15 @@ func removeFrom(names []string, name string) (_ []string, found bool) {
 	return slices.Delete(names, i, i+1), true
 }
 
+// handle returns the key of the volume handle under which a PV counts as a sibling, empty for another driver's volume.
+// PVs that name our volumes count even if the driver does not own them.
+func (e *Engine) handle(pv *volume.PV) string {
+	if pv.Driver != e.Rules.Driver {
+		return ""
+	}
+	return volume.HandleKey(pv.Handle)
+}
+
 // Place records the handle that a PV in the cache has, and reports in freed that the PV has ceased to keep the volume.
 func (e *Engine) Place(pv *volume.PV) (freed bool) {
 	return e.Handles.Set(e.handle(pv), pv.Name, func(name string) bool {
