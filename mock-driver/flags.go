@@ -11,21 +11,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/server"
 )
 
+// flags are the settings, as far as flags set them unchanged, and the flags that have to be converted.
 type flags struct {
-	endpoint, name, version, nodeID                             string
-	nodes, kubelets                                             []string
-	readyAfter, grace                                           time.Duration
-	profile                                                     string
-	enable, disable, places, parameters                         []string
-	topology, volumeContext, secrets                            map[string]string
-	stateDir, ledger, capacity, maxVolumeSize                   string
-	static                                                      []string
-	maxVolumes, maxPerNode, maxCalls                            int
-	refuseCalls, abortPending, deletePublished, keepSnapshotted bool
-	latency                                                     []string
-	faultPlan, faultAddress, faultAddressFile                   string
-	logLevel                                                    string
-	printVersion                                                bool
+	settings
+	endpoint, capacity, maxVolumeSize, faultPlan, logLevel          string
+	nodes, kubelets, enable, disable, places, staticVolumes, delays []string
+	topology                                                        map[string]string
+	printVersion                                                    bool
 }
 
 // group is a set of flags under one title of the help.
@@ -54,16 +46,16 @@ func (f *flags) groups() []group {
 func (f *flags) serving(s *pflag.FlagSet) {
 	s.StringVar(&f.endpoint, "endpoint", "",
 		"unix socket to serve on, such as unix:///tmp/csi.sock (required); the socket of a dead predecessor is replaced")
-	s.StringVar(&f.name, "name", defaultName, "name of the driver")
-	s.StringVar(&f.version, "vendor-version", defaultVersion, "version that GetPluginInfo reports")
-	s.StringVar(&f.nodeID, "node-id", defaultNode, "node that the node service runs on")
+	s.StringVar(&f.server.Name, "name", defaultName, "name of the driver")
+	s.StringVar(&f.server.Version, "vendor-version", defaultVersion, "version that GetPluginInfo reports")
+	s.StringVar(&f.server.NodeID, "node-id", defaultNode, "node that the node service runs on")
 	s.StringSliceVar(&f.nodes, "nodes", nil, "further nodes that volumes can be attached to")
 	s.StringArrayVar(&f.kubelets, "kubelet", nil,
 		"further node, as NODE=DIRECTORY with the --root-dir of its kubelet: the driver registers there, and mounts volumes "+
 			"for the node's pods; may be repeated; needs root")
-	s.DurationVar(&f.readyAfter, "ready-after", 0,
+	s.DurationVar(&f.server.ReadyAfter, "ready-after", 0,
 		"how long Probe reports not ready, and other calls are answered Unavailable")
-	s.DurationVar(&f.grace, "grace", 5*time.Second, "how long calls may take to end after SIGTERM")
+	s.DurationVar(&f.server.Grace, "grace", 5*time.Second, "how long calls may take to end after SIGTERM")
 	s.StringVar(&f.logLevel, "log-level", "info",
 		"debug (each call), info, warn or error; to standard error, without secrets")
 	s.BoolVar(&f.printVersion, "version", false, "print the version of this program and exit")
@@ -79,7 +71,7 @@ func (f *flags) kind(s *pflag.FlagSet) {
 	s.StringArrayVar(&f.places, "place", nil,
 		"place where volumes can be, as KEY=VALUE[,KEY=VALUE][@SIZE], with SIZE as its capacity; may be repeated; the "+
 			"node is in the first one, unless --topology says otherwise")
-	s.StringSliceVar(&f.parameters, "parameters", nil,
+	s.StringSliceVar(&f.server.Parameters, "parameters", nil,
 		"parameters that CreateVolume takes; others are refused with InvalidArgument (default: any)")
 }
 
@@ -88,31 +80,31 @@ func (f *flags) state(s *pflag.FlagSet) {
 		"directory for volumes and snapshots, which survive kill -9; without one they are kept in memory")
 	s.StringVar(&f.ledger, "ledger", "",
 		"file for the ledger (default: ledger.jsonl in the state directory; none without one)")
-	s.StringArrayVar(&f.static, "static-volume", nil,
+	s.StringArrayVar(&f.staticVolumes, "static-volume", nil,
 		"volume that is there from the start, as ID or ID=SIZE; may be repeated")
 	s.StringVar(&f.capacity, "capacity", "1Pi", "total size of all volumes; beyond it ResourceExhausted")
-	s.IntVar(&f.maxVolumes, "max-volumes", 0, "maximum number of volumes, 0 for no limit; beyond it ResourceExhausted")
+	s.IntVar(&f.backend.MaxVolumes, "max-volumes", 0, "maximum number of volumes, 0 for no limit; beyond it ResourceExhausted")
 	s.StringVar(&f.maxVolumeSize, "max-volume-size", "", "largest volume; beyond it OutOfRange")
-	s.IntVar(&f.maxPerNode, "max-volumes-per-node", 0,
+	s.IntVar(&f.backend.MaxVolumesPerNode, "max-volumes-per-node", 0,
 		"how many volumes one node takes, 0 for no limit; beyond it ResourceExhausted")
-	s.StringToStringVar(&f.volumeContext, "volume-context", nil,
+	s.StringToStringVar(&f.backend.Context, "volume-context", nil,
 		"entries for the context of each new volume, as key=value")
 }
 
 func (f *flags) behaviourFlags(s *pflag.FlagSet) {
-	s.StringArrayVar(&f.latency, "latency", nil,
+	s.StringArrayVar(&f.delays, "latency", nil,
 		"how long calls take, as 200ms for all or METHOD=200ms for one; may be repeated, and adds up")
-	s.IntVar(&f.maxCalls, "max-calls", 0,
+	s.IntVar(&f.server.MaxCalls, "max-calls", 0,
 		"how many controller and node calls are worked on at once, 0 for no limit; others wait")
-	s.BoolVar(&f.refuseCalls, "refuse-calls", false,
+	s.BoolVar(&f.server.RefuseCalls, "refuse-calls", false,
 		"answer ResourceExhausted to calls beyond --max-calls instead of letting them wait")
-	s.BoolVar(&f.abortPending, "abort-pending", false,
+	s.BoolVar(&f.server.AbortPending, "abort-pending", false,
 		"answer Aborted to a call for a volume that has another call pending")
-	s.BoolVar(&f.deletePublished, "delete-published", false,
+	s.BoolVar(&f.backend.DeleteUsed, "delete-published", false,
 		"delete volumes that are still attached, staged or published, instead of answering FailedPrecondition")
-	s.BoolVar(&f.keepSnapshotted, "keep-snapshotted", false,
+	s.BoolVar(&f.backend.KeepSnapshotted, "keep-snapshotted", false,
 		"answer FailedPrecondition to DeleteVolume for a volume that has snapshots")
-	s.StringToStringVar(&f.secrets, "require-secret", nil,
+	s.StringToStringVar(&f.server.Secrets, "require-secret", nil,
 		"secrets that calls which carry secrets must have, as key=value, or key= for any value; without them Unauthenticated")
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/server"
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/socket"
 )
 
 func main() {
@@ -63,17 +64,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	socket, err := server.Listen(ctx, s.socket)
+	listener, err := socket.Listen(ctx, s.socket)
 	if err != nil {
 		return err
 	}
 	address, closeFaults, err := serveFaults(s, engine)
 	if err != nil {
-		return errors.Join(err, socket.Close())
+		return errors.Join(err, listener.Close())
 	}
 	defer func() { err = errors.Join(err, closeFaults()) }()
 	announce(stdout, s, address)
-	return driver.Run(ctx, socket)
+	return driver.Run(ctx, listener)
 }
 
 func announce(w io.Writer, s settings, faultAddress string) {

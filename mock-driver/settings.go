@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend/disk"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/server"
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/socket"
 )
 
 // settings holds the flags after their validation and conversion.
@@ -70,64 +71,50 @@ func parse(args []string, out io.Writer) (settings, error) {
 		_, _ = fmt.Fprintln(out, "mock-driver", version.Get()) // The reader may be gone.
 		return settings{}, errVersion
 	}
-	return f.settings()
+	err := f.convert()
+	return f.settings, err
 }
 
-func (f *flags) settings() (settings, error) {
-	s := settings{
-		stateDir: f.stateDir, ledger: f.ledger, profile: f.profile, faultAddress: f.faultAddress,
-		faultAddressFile: f.faultAddressFile,
-		backend: backend.Config{
-			MaxVolumes: f.maxVolumes, MaxVolumesPerNode: f.maxPerNode, DeleteUsed: f.deletePublished,
-			KeepSnapshotted: f.keepSnapshotted,
-			Nodes:           append([]string{f.nodeID}, f.nodes...), Context: f.volumeContext,
-		},
-		server: server.Config{
-			Name: f.name, Version: f.version, NodeID: f.nodeID, MaxVolumesPerNode: f.maxPerNode, MaxCalls: f.maxCalls,
-			RefuseCalls:  f.refuseCalls,
-			AbortPending: f.abortPending, ReadyAfter: f.readyAfter, Grace: f.grace, Secrets: f.secrets,
-			Parameters: f.parameters,
-		},
-	}
-	for _, fill := range []func(*settings) error{f.paths, f.capabilities, f.sizes, f.behaviour, f.faults} {
-		if err := fill(&s); err != nil {
-			return settings{}, err
+// convert completes the settings, and validates them.
+func (f *flags) convert() error {
+	f.backend.Nodes = append([]string{f.server.NodeID}, f.nodes...)
+	f.server.MaxVolumesPerNode = f.backend.MaxVolumesPerNode
+	for _, step := range []func() error{f.paths, f.capabilities, f.sizes, f.behaviour, f.faults, f.forKubelets} {
+		if err := step(); err != nil {
+			return err
 		}
 	}
-	if err := f.forKubelets(&s); err != nil {
-		return settings{}, err
+	if err := f.backend.Validate(); err != nil {
+		return err
 	}
-	if err := s.backend.Validate(); err != nil {
-		return settings{}, err
-	}
-	return s, s.server.Validate()
+	return f.server.Validate()
 }
 
-func (f *flags) paths(s *settings) (err error) {
+func (f *flags) paths() (err error) {
 	if f.endpoint == "" {
 		return errors.New("--endpoint is required, such as unix:///tmp/csi.sock")
 	}
-	if s.socket, err = server.ParseEndpoint(f.endpoint); err != nil {
+	if f.socket, err = socket.ParseEndpoint(f.endpoint); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
-	if folder, err := os.Stat(filepath.Dir(s.socket)); err != nil || !folder.IsDir() {
-		return fmt.Errorf("--endpoint %q: %s is not a directory", f.endpoint, filepath.Dir(s.socket))
+	if folder, err := os.Stat(filepath.Dir(f.socket)); err != nil || !folder.IsDir() {
+		return fmt.Errorf("--endpoint %q: %s is not a directory", f.endpoint, filepath.Dir(f.socket))
 	}
-	if s.stateDir != "" {
-		if s.stateDir, err = filepath.Abs(s.stateDir); err != nil {
+	if f.stateDir != "" {
+		if f.stateDir, err = filepath.Abs(f.stateDir); err != nil {
 			return fmt.Errorf("--state-dir: %w", err)
 		}
-		if s.ledger == "" {
-			s.ledger = filepath.Join(s.stateDir, "ledger.jsonl")
+		if f.ledger == "" {
+			f.ledger = filepath.Join(f.stateDir, "ledger.jsonl")
 		}
 	}
-	if err := s.logLevel.UnmarshalText([]byte(f.logLevel)); err != nil {
+	if err := f.settings.logLevel.UnmarshalText([]byte(f.logLevel)); err != nil {
 		return fmt.Errorf("--log-level %q: want debug, info, warn or error", f.logLevel)
 	}
 	return nil
 }
 
-func (f *flags) capabilities(s *settings) error {
+func (f *flags) capabilities() error {
 	profile, err := server.FindProfile(f.profile)
 	if err != nil {
 		return fmt.Errorf("--profile: %w", err)
@@ -149,32 +136,32 @@ func (f *flags) capabilities(s *settings) error {
 	if err := set.Validate(); err != nil {
 		return fmt.Errorf("--capabilities: %w", err)
 	}
-	s.server.Capabilities = set
+	f.server.Capabilities = set
 	if !set[server.VolumeTopology] {
 		return nil
 	}
-	return f.where(s)
+	return f.where()
 }
 
 // where sets the topology of the node and the places of volumes.
-func (f *flags) where(s *settings) error {
+func (f *flags) where() error {
 	for _, text := range f.places {
 		place, err := parsePlace(text)
 		if err != nil {
 			return err
 		}
-		s.backend.Places = append(s.backend.Places, place)
+		f.backend.Places = append(f.backend.Places, place)
 	}
 	switch {
 	case len(f.topology) > 0:
-		s.server.Topology = f.topology
-	case len(s.backend.Places) > 0:
-		s.server.Topology = s.backend.Places[0].Segments
+		f.server.Topology = f.topology
+	case len(f.backend.Places) > 0:
+		f.server.Topology = f.backend.Places[0].Segments
 	default:
-		s.server.Topology = map[string]string{defaultTopology: defaultZone}
+		f.server.Topology = map[string]string{defaultTopology: defaultZone}
 	}
-	if len(s.backend.Places) == 0 {
-		s.backend.Places = []backend.Place{{Segments: s.server.Topology}}
+	if len(f.backend.Places) == 0 {
+		f.backend.Places = []backend.Place{{Segments: f.server.Topology}}
 	}
 	return nil
 }
@@ -194,15 +181,15 @@ func parsePlace(text string) (backend.Place, error) {
 	return place, err
 }
 
-func (f *flags) sizes(s *settings) (err error) {
-	if s.backend.CapacityBytes, err = bytesOf("--capacity", f.capacity); err != nil {
+func (f *flags) sizes() (err error) {
+	if f.backend.CapacityBytes, err = bytesOf("--capacity", f.capacity); err != nil {
 		return err
 	}
-	if s.backend.MaxVolumeBytes, err = bytesOf("--max-volume-size", f.maxVolumeSize); err != nil {
+	if f.backend.MaxVolumeBytes, err = bytesOf("--max-volume-size", f.maxVolumeSize); err != nil {
 		return err
 	}
-	s.server.MaxVolumeBytes = s.backend.MaxVolumeBytes
-	for _, text := range f.static {
+	f.server.MaxVolumeBytes = f.backend.MaxVolumeBytes
+	for _, text := range f.staticVolumes {
 		id, size, _ := strings.Cut(text, "=")
 		if !backend.ValidID(id) {
 			return fmt.Errorf("--static-volume %q: the id must be made of letters, digits, '-', '_' and '.'", text)
@@ -211,7 +198,7 @@ func (f *flags) sizes(s *settings) (err error) {
 		if err != nil {
 			return err
 		}
-		s.static = append(s.static, staticVolume{id: id, bytes: bytes})
+		f.static = append(f.static, staticVolume{id: id, bytes: bytes})
 	}
 	return nil
 }
@@ -227,9 +214,9 @@ func bytesOf(flag, text string) (int64, error) {
 	return q.Value(), nil
 }
 
-func (f *flags) behaviour(s *settings) error {
-	s.latency = map[string]time.Duration{}
-	for _, text := range f.latency {
+func (f *flags) behaviour() error {
+	f.latency = map[string]time.Duration{}
+	for _, text := range f.delays {
 		method, duration, has := strings.Cut(text, "=")
 		if !has {
 			method, duration = "*", text
@@ -239,13 +226,13 @@ func (f *flags) behaviour(s *settings) error {
 			return fmt.Errorf("--latency %q: want a duration such as 200ms, or METHOD=200ms", text)
 		}
 		if d > 0 {
-			s.latency[method] = d
+			f.latency[method] = d
 		}
 	}
-	if err := (faults.Plan{Rules: faults.Latency(s.latency)}).Validate(); err != nil {
+	if err := (faults.Plan{Rules: faults.Latency(f.latency)}).Validate(); err != nil {
 		return fmt.Errorf("--latency: %w", err)
 	}
-	for flag, d := range map[string]time.Duration{"--ready-after": f.readyAfter, "--grace": f.grace} {
+	for flag, d := range map[string]time.Duration{"--ready-after": f.server.ReadyAfter, "--grace": f.server.Grace} {
 		if d < 0 {
 			return fmt.Errorf("%s %s: must not be negative", flag, d)
 		}
@@ -253,23 +240,23 @@ func (f *flags) behaviour(s *settings) error {
 	return nil
 }
 
-func (f *flags) forKubelets(s *settings) error {
+func (f *flags) forKubelets() error {
 	for _, text := range f.kubelets {
 		node, root, _ := strings.Cut(text, "=")
 		if node == "" || root == "" {
 			return fmt.Errorf("--kubelet %q: want NODE=DIRECTORY", text)
 		}
-		if s.stateDir == "" {
+		if f.stateDir == "" {
 			return errors.New("--kubelet goes with --state-dir: the volumes in there are mounted")
 		}
-		s.backend.Nodes = append(s.backend.Nodes, node)
-		s.server.Kubelets = append(s.server.Kubelets, server.Kubelet{NodeID: node, RootDir: root})
-		s.server.VolumesDir, s.server.SnapshotsDir = disk.VolumesDir(s.stateDir), disk.SnapshotsDir(s.stateDir)
+		f.backend.Nodes = append(f.backend.Nodes, node)
+		f.server.Kubelets = append(f.server.Kubelets, server.Kubelet{NodeID: node, RootDir: root})
+		f.server.VolumesDir, f.server.SnapshotsDir = disk.VolumesDir(f.stateDir), disk.SnapshotsDir(f.stateDir)
 	}
 	return nil
 }
 
-func (f *flags) faults(s *settings) error {
+func (f *flags) faults() error {
 	if f.faultAddressFile != "" && f.faultAddress == "" {
 		return errors.New("--fault-address-file goes with --fault-address")
 	}
@@ -280,7 +267,7 @@ func (f *flags) faults(s *settings) error {
 	if err != nil {
 		return fmt.Errorf("--fault-plan: %w", err)
 	}
-	if s.plan, err = faults.ParsePlan(data); err != nil {
+	if f.plan, err = faults.ParsePlan(data); err != nil {
 		return fmt.Errorf("--fault-plan %q: %w", f.faultPlan, err)
 	}
 	return nil

@@ -21,6 +21,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/socket"
 )
 
 // call is the state of a call in progress, which lives in the call's context and is used by its goroutine only.
@@ -47,7 +48,7 @@ func (s *Server) handle(ctx context.Context, node string, req any, info *grpc.Un
 	if strings.HasPrefix(info.FullMethod, "/csi.v1.Node/") {
 		c.received.Node = node
 	}
-	c.received.PID = callerOf(ctx)
+	c.received.PID = socket.Caller(ctx)
 	c.received = s.ledger.Write(c.received)
 
 	var did error
@@ -278,6 +279,15 @@ func note(ctx context.Context, changed bool, volume, snapshot string) {
 	e := c.received
 	e.Phase, e.Call, e.Changed, e.SecretKeys, e.Request = ledger.Changed, c.received.Seq, true, nil, ""
 	c.ledger.Write(e)
+}
+
+// noted returns the answer to a call, and notes whether the call changed anything.
+func noted[R any](ctx context.Context, answer *R, changed bool, err error) (*R, error) {
+	if err != nil {
+		return nil, err
+	}
+	note(ctx, changed, "", "")
+	return answer, nil
 }
 
 // pending holds the volumes and snapshots with an operation in progress.

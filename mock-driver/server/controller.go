@@ -22,16 +22,9 @@ func (c *controller) ControllerGetCapabilities(
 	context.Context, *csi.ControllerGetCapabilitiesRequest,
 ) (*csi.ControllerGetCapabilitiesResponse, error) {
 	r := &csi.ControllerGetCapabilitiesResponse{}
-	for _, capability := range c.config.Capabilities.List() {
-		service, name, _ := strings.Cut(string(capability), "/")
-		number, known := csi.ControllerServiceCapability_RPC_Type_value[name]
-		if capability == ControllerCondition {
-			number, known = int32(controllerConditionNumber), true
-		}
-		if service == "controller" && known {
-			r.Capabilities = append(r.Capabilities, &csi.ControllerServiceCapability{Type: &csi.ControllerServiceCapability_Rpc{
-				Rpc: &csi.ControllerServiceCapability_RPC{Type: csi.ControllerServiceCapability_RPC_Type(number)}}})
-		}
+	for _, number := range c.config.Capabilities.numbers("controller", csi.ControllerServiceCapability_RPC_Type_value) {
+		r.Capabilities = append(r.Capabilities, &csi.ControllerServiceCapability{Type: &csi.ControllerServiceCapability_Rpc{
+			Rpc: &csi.ControllerServiceCapability_RPC{Type: csi.ControllerServiceCapability_RPC_Type(number)}}})
 	}
 	return r, nil
 }
@@ -46,7 +39,7 @@ func (c *controller) CreateVolume(ctx context.Context, r *csi.CreateVolumeReques
 		return nil, err
 	}
 	note(ctx, created, v.ID, "")
-	return &csi.CreateVolumeResponse{Volume: toVolume(v)}, c.mounts.fill(v)
+	return &csi.CreateVolumeResponse{Volume: toVolume(v)}, c.mounts.Fill(v)
 }
 
 func (c *controller) volumeRequest(r *csi.CreateVolumeRequest) (backend.VolumeRequest, error) {
@@ -127,11 +120,7 @@ func (c *controller) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeReques
 		return nil, err
 	}
 	_, deleted, err := c.backend.DeleteVolume(r.GetVolumeId())
-	if err != nil {
-		return nil, err
-	}
-	note(ctx, deleted, "", "")
-	return &csi.DeleteVolumeResponse{}, nil
+	return noted(ctx, &csi.DeleteVolumeResponse{}, deleted, err)
 }
 
 func (c *controller) ValidateVolumeCapabilities(
@@ -195,12 +184,8 @@ func (c *controller) ControllerExpandVolume(
 	limits := r.GetCapacityRange()
 	v, grown, err := c.backend.Expand(r.GetVolumeId(), limits.GetRequiredBytes(), limits.GetLimitBytes(),
 		c.can(ExpansionOffline))
-	if err != nil {
-		return nil, err
-	}
-	note(ctx, grown, "", "")
-	return &csi.ControllerExpandVolumeResponse{CapacityBytes: v.Bytes, NodeExpansionRequired: c.can(NodeExpand) &&
-		!block}, nil
+	return noted(ctx, &csi.ControllerExpandVolumeResponse{CapacityBytes: v.Bytes, NodeExpansionRequired: c.can(NodeExpand) &&
+		!block}, grown, err)
 }
 
 func (c *controller) ControllerModifyVolume(
@@ -219,9 +204,38 @@ func (c *controller) ControllerModifyVolume(
 		return nil, err
 	}
 	_, modified, err := c.backend.Modify(r.GetVolumeId(), r.GetMutableParameters())
+	return noted(ctx, &csi.ControllerModifyVolumeResponse{}, modified, err)
+}
+
+func (c *controller) ControllerPublishVolume(
+	ctx context.Context, r *csi.ControllerPublishVolumeRequest,
+) (*csi.ControllerPublishVolumeResponse, error) {
+	if err := required("volume_id", r.GetVolumeId(), "node_id", r.GetNodeId()); err != nil {
+		return nil, err
+	}
+	a, err := access(r.GetVolumeCapability(), c.can(ControllerWriters))
 	if err != nil {
 		return nil, err
 	}
-	note(ctx, modified, "", "")
-	return &csi.ControllerModifyVolumeResponse{}, nil
+	if r.GetReadonly() && !c.can(PublishReadonly) {
+		return nil, invalid("readonly needs the PUBLISH_READONLY capability")
+	}
+	_, attached, err := c.backend.Attach(r.GetVolumeId(), r.GetNodeId(), backend.Attachment{Access: a,
+		ReadOnly: r.GetReadonly()})
+	return noted(ctx, &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{"device": "mock-" +
+		digest(r.GetVolumeId())}}, attached, err)
+}
+
+// ControllerUnpublishVolume succeeds for unknown volumes and nodes, because they cannot be attached.
+func (c *controller) ControllerUnpublishVolume(
+	ctx context.Context, r *csi.ControllerUnpublishVolumeRequest,
+) (*csi.ControllerUnpublishVolumeResponse, error) {
+	if err := required("volume_id", r.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	if c.backend.VolumeName(r.GetVolumeId()) == "" {
+		return &csi.ControllerUnpublishVolumeResponse{}, nil
+	}
+	_, detached, err := c.backend.Detach(r.GetVolumeId(), r.GetNodeId())
+	return noted(ctx, &csi.ControllerUnpublishVolumeResponse{}, detached, err)
 }

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 
 	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/socket"
 )
 
 // Kubelet is a further node. The driver serves a separate node service for its kubelet, and mounts volumes there.
@@ -48,7 +49,7 @@ func (s *Server) listenForKubelets(ctx context.Context) (endpoints []endpoint, e
 			{service, driver}, // first, because a kubelet calls it as soon as it finds the registration socket
 			{filepath.Join(k.RootDir, "plugins_registry", s.config.Name+"-reg.sock"), registry},
 		} {
-			l, err := listenBelow(ctx, e.path)
+			l, err := socket.ListenBelow(ctx, e.path)
 			if err != nil {
 				return nil, errors.Join(fmt.Errorf("kubelet of node %q: %w", k.NodeID, err), closeAll(endpoints))
 			}
@@ -56,18 +57,6 @@ func (s *Server) listenForKubelets(ctx context.Context) (endpoints []endpoint, e
 		}
 	}
 	return endpoints, nil
-}
-
-// listenBelow creates the directory if necessary and calls Listen.
-func listenBelow(ctx context.Context, path string) (net.Listener, error) {
-	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("socket %q: the path has %d bytes, a unix socket's has at most %d", path, len(path),
-			maxSocketPath)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return nil, err
-	}
-	return Listen(ctx, path)
 }
 
 func closeAll(endpoints []endpoint) error {

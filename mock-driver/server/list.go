@@ -2,8 +2,14 @@ package server
 
 import (
 	"context"
+	"encoding/base64"
+	"fmt"
+	"hash/crc32"
+	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 )
@@ -59,78 +65,38 @@ func (c *controller) publishedNodes(v backend.Volume) []string {
 	return v.Nodes()
 }
 
-func (c *controller) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse,
-	error) {
-	if err := checkName(r.GetName()); err != nil {
-		return nil, err
-	}
-	if err := required("source_volume_id", r.GetSourceVolumeId()); err != nil {
-		return nil, err
-	}
-	if err := checkMap("parameters", r.GetParameters()); err != nil {
-		return nil, err
-	}
-	if r.GetAccessibilityRequirements() != nil && !c.can(SnapshotTopology) {
-		return nil, invalid("accessibility_requirements need the SNAPSHOT_ACCESSIBILITY_CONSTRAINTS capability")
-	}
-	places, err := placesOf(r.GetAccessibilityRequirements())
-	if err != nil {
-		return nil, err
-	}
-	s, taken, err := c.backend.CreateSnapshot(backend.SnapshotRequest{
-		Name: r.GetName(), VolumeID: r.GetSourceVolumeId(), Parameters: r.GetParameters(), Places: places,
-	}, c.config.Now())
-	if err != nil {
-		return nil, err
-	}
-	note(ctx, taken, "", s.ID)
-	return &csi.CreateSnapshotResponse{Snapshot: c.toSnapshot(s)}, c.mounts.keep(s)
+// Kinds of lists. A list accepts only its own tokens and tokens for anyList.
+const (
+	volumeList   = "volumes"
+	snapshotList = "snapshots"
+	healthList   = "health"
+	anyList      = "any"
+)
+
+// token returns a token for the page after an id. It is self-contained, so it survives a restart, and has a checksum,
+// so that an arbitrary text is not a valid token.
+func token(list, after string) string {
+	text := list + " " + after
+	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%08x %s", crc32.ChecksumIEEE([]byte(text)), text))
 }
 
-func (c *controller) DeleteSnapshot(ctx context.Context, r *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse,
-	error) {
-	if err := required("snapshot_id", r.GetSnapshotId()); err != nil {
-		return nil, err
-	}
-	s, deleted, err := c.backend.DeleteSnapshot(r.GetSnapshotId())
-	if err != nil {
-		return nil, err
-	}
-	note(ctx, deleted, s.VolumeID, "")
-	return &csi.DeleteSnapshotResponse{}, nil
-}
+// FirstPageToken returns a token for the first page of any list, equivalent to an empty token.
+func FirstPageToken() string { return token(anyList, "") }
 
-func (c *controller) GetSnapshot(_ context.Context, r *csi.GetSnapshotRequest) (*csi.GetSnapshotResponse, error) {
-	if err := required("snapshot_id", r.GetSnapshotId()); err != nil {
-		return nil, err
+// after returns the id in a token, and "" for the empty token. Any token that this driver did not create yields
+// Aborted, as the specification requires.
+func after(list, t string) (string, error) {
+	if t == "" {
+		return "", nil
 	}
-	s, err := c.backend.Snapshot(r.GetSnapshotId())
-	if err != nil {
-		return nil, err
+	data, err := base64.RawURLEncoding.DecodeString(t)
+	if err == nil {
+		_, text, _ := strings.Cut(string(data), " ")
+		kind, id, ok := strings.Cut(text, " ")
+		// Compare the whole text, because base64 can encode the same bytes in several ways.
+		if ok && (kind == list || kind == anyList) && t == token(kind, id) {
+			return id, nil
+		}
 	}
-	return &csi.GetSnapshotResponse{Snapshot: c.toSnapshot(s)}, nil
-}
-
-func (c *controller) ListSnapshots(_ context.Context, r *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
-	from, limit, err := pageOf(snapshotList, r)
-	if err != nil {
-		return nil, err
-	}
-	page, more := c.backend.Snapshots(from, limit, backend.SnapshotFilter{ID: r.GetSnapshotId(),
-		VolumeID: r.GetSourceVolumeId()})
-	answer := &csi.ListSnapshotsResponse{}
-	for _, s := range page {
-		answer.Entries = append(answer.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: c.toSnapshot(s)})
-	}
-	if more {
-		answer.NextToken = token(snapshotList, page[len(page)-1].ID)
-	}
-	return answer, nil
-}
-
-func (c *controller) toSnapshot(s backend.Snapshot) *csi.Snapshot {
-	if !c.can(SnapshotTopology) {
-		s.Topology = nil
-	}
-	return toSnapshot(s)
+	return "", status.Error(codes.Aborted, "unknown starting_token: begin again without one")
 }

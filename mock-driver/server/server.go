@@ -11,10 +11,13 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/mounts"
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/socket"
 )
 
 // Config describes the driver that the server plays.
@@ -105,7 +108,7 @@ type Server struct {
 	ledger  *ledger.Writer
 	log     *slog.Logger
 	readyAt time.Time
-	mounts  *mounts
+	mounts  *mounts.Mounts
 
 	slots   chan struct{}
 	pending pending
@@ -122,7 +125,7 @@ func New(b *backend.Backend, f *faults.Engine, l *ledger.Writer, log *slog.Logge
 	s := &Server{config: config, backend: b, faults: f, ledger: l, log: log,
 		readyAt: config.Now().Add(config.ReadyAfter), lost: make(chan struct{})}
 	if len(config.Kubelets) > 0 {
-		s.mounts = &mounts{volumes: config.VolumesDir, snapshots: config.SnapshotsDir, mounter: newMounter()}
+		s.mounts = mounts.New(config.VolumesDir, config.SnapshotsDir)
 	}
 	s.lose = sync.OnceFunc(func() { close(s.lost) })
 	if config.MaxCalls > 0 {
@@ -165,7 +168,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 
 // newServer returns a gRPC server with the identity service and a node service.
 func (s *Server) newServer(n *node) *grpc.Server {
-	g := grpc.NewServer(grpc.Creds(newKnowCallers()), grpc.UnaryInterceptor(s.handler(n.id)))
+	g := grpc.NewServer(grpc.Creds(socket.Credentials()), grpc.UnaryInterceptor(s.handler(n.id)))
 	csi.RegisterIdentityServer(g, &identity{Server: s})
 	csi.RegisterNodeServer(g, n)
 	return g
@@ -198,3 +201,43 @@ func (s *Server) stop(endpoints []endpoint) {
 func (s *Server) can(c Capability) bool { return s.config.Capabilities[c] }
 
 func (s *Server) ready() bool { return !s.config.Now().Before(s.readyAt) }
+
+type identity struct {
+	csi.UnimplementedIdentityServer
+	*Server
+}
+
+func (i *identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+	return &csi.GetPluginInfoResponse{Name: i.config.Name, VendorVersion: i.config.Version}, nil
+}
+
+func (i *identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+	return &csi.ProbeResponse{Ready: wrapperspb.Bool(i.ready())}, nil
+}
+
+func (i *identity) GetPluginCapabilities(context.Context,
+	*csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+	r := &csi.GetPluginCapabilitiesResponse{}
+	for _, c := range []struct {
+		capability Capability
+		service    csi.PluginCapability_Service_Type
+		expansion  csi.PluginCapability_VolumeExpansion_Type
+	}{
+		{ControllerService, csi.PluginCapability_Service_CONTROLLER_SERVICE, 0},
+		{VolumeTopology, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS, 0},
+		{SnapshotTopology, csi.PluginCapability_Service_SNAPSHOT_ACCESSIBILITY_CONSTRAINTS, 0},
+		{ExpansionOnline, 0, csi.PluginCapability_VolumeExpansion_ONLINE},
+		{ExpansionOffline, 0, csi.PluginCapability_VolumeExpansion_OFFLINE},
+	} {
+		switch {
+		case !i.can(c.capability):
+		case c.expansion != 0:
+			r.Capabilities = append(r.Capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_VolumeExpansion_{
+				VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: c.expansion}}})
+		default:
+			r.Capabilities = append(r.Capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{
+				Service: &csi.PluginCapability_Service{Type: c.service}}})
+		}
+	}
+	return r, nil
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/server"
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/socket"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -55,14 +56,14 @@ func serve(t *testing.T, profile string, change func(*server.Config, *backend.Co
 	check(t, err)
 	s, err := server.New(b, engine, writer, slog.New(slog.DiscardHandler), config)
 	check(t, err)
-	socket := filepath.Join(dir, "csi.sock")
-	l, err := server.Listen(t.Context(), socket)
+	path := filepath.Join(dir, "csi.sock")
+	l, err := socket.Listen(t.Context(), path)
 	check(t, err)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, l) }()
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	check(t, err)
 	d.controller, d.node, d.identity = csi.NewControllerClient(conn), csi.NewNodeClient(conn), csi.NewIdentityClient(conn)
 	d.stop = cancel

@@ -1,4 +1,4 @@
-package server
+package mounts
 
 import (
 	"os"
@@ -15,7 +15,7 @@ import (
 func TestMounts(t *testing.T) {
 	dir := t.TempDir()
 	fake := mount.NewFakeMounter(nil)
-	m := &mounts{volumes: filepath.Join(dir, "volumes"), mounter: fake}
+	m := &Mounts{volumes: filepath.Join(dir, "volumes"), mounter: fake}
 	staging, target := filepath.Join(dir, "staging"), filepath.Join(dir, "target")
 	for _, path := range []string{filepath.Join(m.volumes, "v"), staging, target} {
 		if err := os.MkdirAll(path, 0o750); err != nil {
@@ -36,10 +36,10 @@ func TestMounts(t *testing.T) {
 			t.Errorf("mounted at %q, want %q", got, want)
 		}
 	}
-	if err := m.publish("v", staging, target, false); err == nil {
+	if err := m.Publish("v", staging, target, false); err == nil {
 		t.Error("published what is not staged")
 	}
-	if err := m.stage("none", staging); err == nil {
+	if err := m.Stage("none", staging); err == nil {
 		t.Error("staged a volume that is deleted")
 	}
 	if _, err := os.Stat(filepath.Join(m.volumes, "none")); err == nil {
@@ -47,10 +47,10 @@ func TestMounts(t *testing.T) {
 	}
 	mounted()
 	for range 2 { // the kernel would mount again
-		if err := m.stage("v", staging); err != nil {
+		if err := m.Stage("v", staging); err != nil {
 			t.Fatal(err)
 		}
-		if err := m.publish("v", staging, target, true); err != nil {
+		if err := m.Publish("v", staging, target, true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -60,13 +60,13 @@ func TestMounts(t *testing.T) {
 	}
 	for range 2 {
 		for _, path := range []string{target, staging, filepath.Join(dir, "gone")} {
-			if err := m.unmount(path); err != nil {
+			if err := m.Unmount(path); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	mounted()
-	if err := m.publish("v", "", target, false); err != nil {
+	if err := m.Publish("v", "", target, false); err != nil {
 		t.Fatal(err)
 	}
 	mounted("target")
@@ -74,7 +74,7 @@ func TestMounts(t *testing.T) {
 
 func TestSnapshotsAndClonesHaveTheDataOfTheirTime(t *testing.T) {
 	dir := t.TempDir()
-	m := &mounts{volumes: filepath.Join(dir, "volumes"), snapshots: filepath.Join(dir, "snapshots")}
+	m := &Mounts{volumes: filepath.Join(dir, "volumes"), snapshots: filepath.Join(dir, "snapshots")}
 	for _, of := range []string{"volumes/v", "volumes/clone", "volumes/restored", "snapshots/s", "snapshots/empty"} {
 		if err := os.MkdirAll(filepath.Join(dir, of), 0o750); err != nil {
 			t.Fatal(err)
@@ -92,7 +92,7 @@ func TestSnapshotsAndClonesHaveTheDataOfTheirTime(t *testing.T) {
 	}
 	do := func(snapshot string) {
 		t.Helper()
-		if err := m.keep(backend.Snapshot{ID: snapshot, VolumeID: "v"}); err != nil {
+		if err := m.Keep(backend.Snapshot{ID: snapshot, VolumeID: "v"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -104,7 +104,7 @@ func TestSnapshotsAndClonesHaveTheDataOfTheirTime(t *testing.T) {
 		do(again)
 	}
 	for id, source := range map[string]backend.Source{"clone": {VolumeID: "v"}, "restored": {SnapshotID: "s"}} {
-		if err := m.fill(backend.Volume{ID: id, Source: source}); err != nil {
+		if err := m.Fill(backend.Volume{ID: id, Source: source}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,4 +1,4 @@
-package server_test
+package socket_test
 
 import (
 	"net"
@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/server"
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/socket"
 )
 
 func TestParseEndpoint(t *testing.T) {
@@ -18,7 +18,7 @@ func TestParseEndpoint(t *testing.T) {
 		"unix://" + "/" + strings.Repeat("x", 107): "",
 		"unix://" + "/" + strings.Repeat("x", 106): "/" + strings.Repeat("x", 106),
 	} {
-		got, err := server.ParseEndpoint(endpoint)
+		got, err := socket.ParseEndpoint(endpoint)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: got %q, %v, want %q", endpoint, got, err, want)
 		}
@@ -39,7 +39,7 @@ func TestListenReplacesStaleSocket(t *testing.T) {
 	check(t, err)
 	dead.SetUnlinkOnClose(false)
 	check(t, dead.Close())
-	l, err := server.Listen(t.Context(), path)
+	l, err := socket.Listen(t.Context(), path)
 	check(t, err)
 	info, err := os.Stat(path)
 	check(t, err)
@@ -52,14 +52,14 @@ func TestListenReplacesStaleSocket(t *testing.T) {
 func TestListenKeepsOtherFiles(t *testing.T) {
 	dir := shortDir(t)
 	live := filepath.Join(dir, "live.sock")
-	l, err := server.Listen(t.Context(), live)
+	l, err := socket.Listen(t.Context(), live)
 	check(t, err)
 	file := filepath.Join(dir, "file")
 	check(t, os.WriteFile(file, []byte("precious"), 0o600))
 	link := filepath.Join(dir, "link")
 	check(t, os.Symlink(file, link))
 	for _, path := range []string{live, file, link, dir} {
-		if second, err := server.Listen(t.Context(), path); err == nil {
+		if second, err := socket.Listen(t.Context(), path); err == nil {
 			_ = second.Close()
 			t.Errorf("%s is listened on", path)
 		}
@@ -71,4 +71,11 @@ func TestListenKeepsOtherFiles(t *testing.T) {
 		t.Errorf("file: got %q, %v", data, err)
 	}
 	check(t, l.Close())
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

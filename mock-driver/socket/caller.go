@@ -1,4 +1,4 @@
-package server
+package socket
 
 import (
 	"context"
@@ -9,12 +9,12 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// knowCallers are transport credentials without authentication that record the caller's process id.
 type knowCallers struct {
 	credentials.TransportCredentials
 }
 
-func newKnowCallers() knowCallers { return knowCallers{insecure.NewCredentials()} }
+// Credentials returns transport credentials without authentication, by which Caller knows the caller's process.
+func Credentials() credentials.TransportCredentials { return knowCallers{insecure.NewCredentials()} }
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (knowCallers) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -36,8 +36,8 @@ type caller struct {
 // AuthType implements credentials.AuthInfo.
 func (caller) AuthType() string { return "insecure" }
 
-// callerOf returns the process id of a call's caller, or 0 if the system does not report it.
-func callerOf(ctx context.Context) int {
+// Caller returns the process id of a call's caller, or 0 if the system does not report it.
+func Caller(ctx context.Context) int {
 	if p, ok := peer.FromContext(ctx); ok {
 		if from, ok := p.AuthInfo.(caller); ok {
 			return from.pid

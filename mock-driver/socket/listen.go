@@ -1,4 +1,5 @@
-package server
+// Package socket listens on Unix sockets, in place of a dead predecessor, and tells which process calls.
+package socket
 
 import (
 	"context"
@@ -56,6 +57,18 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 		return nil, errors.Join(fmt.Errorf("listen: %w", err), l.Close())
 	}
 	return l, nil
+}
+
+// ListenBelow is Listen, and creates the directory of the socket if necessary.
+func ListenBelow(ctx context.Context, path string) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("socket %q: the path has %d bytes, a unix socket's has at most %d", path, len(path),
+			maxSocketPath)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return nil, err
+	}
+	return Listen(ctx, path)
 }
 
 func clearStale(ctx context.Context, path string) error {

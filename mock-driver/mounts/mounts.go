@@ -1,4 +1,5 @@
-package server
+// Package mounts mounts volumes for pods, as bind mounts of directories, and copies their data.
+package mounts
 
 import (
 	"errors"
@@ -15,9 +16,8 @@ import (
 // dataDir is the directory for data in a volume's directory.
 const dataDir = "data"
 
-// mounts mounts volumes for pods, as bind mounts of directories, or mounts nothing if it is nil. All methods are
-// idempotent and rely on the kernel's mounts, not on records.
-type mounts struct {
+// Mounts mounts volumes, or nothing if it is nil. All methods are idempotent, and rely on the kernel's mounts, not on records.
+type Mounts struct {
 	volumes   string // holds a directory for each volume, named after its handle
 	snapshots string // the same for snapshots
 	mounter   mounter
@@ -30,13 +30,16 @@ type mounter interface {
 	Unmount(target string) error
 }
 
-func newMounter() mounter { return kernelMounter{mount.New("")} }
+// New returns the Mounts of the directories that hold the volumes and the snapshots.
+func New(volumes, snapshots string) *Mounts {
+	return &Mounts{volumes: volumes, snapshots: snapshots, mounter: kernelMounter{mount.New("")}}
+}
 
 // kernelMounter mounts by system calls, because the driver's image has no mount program.
 type kernelMounter struct{ mount.Interface }
 
 // source returns the directory of a volume's data, and creates it if necessary.
-func (m *mounts) source(volume string) (string, error) {
+func (m *Mounts) source(volume string) (string, error) {
 	path := filepath.Join(m.volumes, volume, dataDir)
 	// Not MkdirAll, which would recreate the directory of a volume that is deleted at the same time.
 	if err := os.Mkdir(path, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -45,8 +48,8 @@ func (m *mounts) source(volume string) (string, error) {
 	return path, nil
 }
 
-// fill gives a volume the data of its source, unless it has data.
-func (m *mounts) fill(v backend.Volume) error {
+// Fill gives a volume the data of its source, unless it has data.
+func (m *Mounts) Fill(v backend.Volume) error {
 	switch {
 	case m == nil:
 		return nil
@@ -58,8 +61,8 @@ func (m *mounts) fill(v backend.Volume) error {
 	return nil
 }
 
-// keep gives a snapshot the data of its volume, unless it has data.
-func (m *mounts) keep(s backend.Snapshot) error {
+// Keep gives a snapshot the data of its volume, unless it has data.
+func (m *Mounts) Keep(s backend.Snapshot) error {
 	if m == nil {
 		return nil
 	}
@@ -83,8 +86,8 @@ func copyData(from, to string) error {
 	return os.Rename(part, done)
 }
 
-// stage mounts a volume at a staging path, unless a mount exists there.
-func (m *mounts) stage(volume, path string) error {
+// Stage mounts a volume at a staging path, unless a mount exists there.
+func (m *Mounts) Stage(volume, path string) error {
 	if m == nil {
 		return nil
 	}
@@ -95,8 +98,8 @@ func (m *mounts) stage(volume, path string) error {
 	return m.bind(source, path, false)
 }
 
-// publish mounts a volume at a target path: from its staging path, or from its directory if it is not staged.
-func (m *mounts) publish(volume, stagedAt, path string, readOnly bool) (err error) {
+// Publish mounts a volume at a target path: from its staging path, or from its directory if it is not staged.
+func (m *Mounts) Publish(volume, stagedAt, path string, readOnly bool) (err error) {
 	if m == nil {
 		return nil
 	}
@@ -113,7 +116,7 @@ func (m *mounts) publish(volume, stagedAt, path string, readOnly bool) (err erro
 	return m.bind(source, path, readOnly)
 }
 
-func (m *mounts) bind(source, path string, readOnly bool) error {
+func (m *Mounts) bind(source, path string, readOnly bool) error {
 	switch mounted, err := m.mounter.IsMountPoint(path); {
 	case err != nil:
 		return fmt.Errorf("look for a mount at %q: %w", path, err)
@@ -127,8 +130,8 @@ func (m *mounts) bind(source, path string, readOnly bool) error {
 	return m.mounter.Mount(source, path, "", options)
 }
 
-// unmount undoes stage or publish, and treats a missing path as not mounted.
-func (m *mounts) unmount(path string) error {
+// Unmount undoes Stage or Publish, and treats a missing path as not mounted.
+func (m *Mounts) Unmount(path string) error {
 	if m == nil {
 		return nil
 	}
