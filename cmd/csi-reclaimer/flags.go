@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"strconv"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/tracing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -264,35 +264,27 @@ func leaseName(driver string, role volume.Role) string {
 
 // Validate returns an error that names all invalid settings, or nil.
 func (o *options) Validate() error {
-	var wrong []error
-	add := func(bad bool, format string, args ...any) {
-		if bad {
-			wrong = append(wrong, fmt.Errorf(format, args...))
-		}
-	}
+	var wrong settings.Wrong
 	role := parseRole(o.role)
-	add(role == volume.RoleUnknown, "--role=%s: must be owner, companion or observer", o.role)
-	add(o.scope != scopeBoundDelete && o.scope != scopeBoundAny, "--finalizer-scope=%s: must be %s or %s", o.scope,
+	wrong.If(role == volume.RoleUnknown, "--role=%s: must be owner, companion or observer", o.role)
+	wrong.If(o.scope != scopeBoundDelete && o.scope != scopeBoundAny, "--finalizer-scope=%s: must be %s or %s", o.scope,
 		scopeBoundDelete, scopeBoundAny)
-	add(o.staticPVs != staticHonor && o.staticPVs != staticIgnore, "--static-pvs=%s: must be %s or %s", o.staticPVs,
+	wrong.If(o.staticPVs != staticHonor && o.staticPVs != staticIgnore, "--static-pvs=%s: must be %s or %s", o.staticPVs,
 		staticHonor, staticIgnore)
-	add(role == volume.RoleObserver && !o.honor,
+	wrong.If(role == volume.RoleObserver && !o.honor,
 		"--honor-reclaim-policy=false: role observer adds no finalizer, so there is nothing to roll back; leave the flag out")
-	add(role == volume.RoleObserver && o.releaseFinalizers,
+	wrong.If(role == volume.RoleObserver && o.releaseFinalizers,
 		"--release-finalizers: role observer adds no finalizer; set --role to the role that did")
-	add(o.releaseFinalizers && o.dryRun, "--release-finalizers: a dry run removes nothing; leave out --dry-run")
-	add(o.brakeDeletions < 0, "--brake-deletions=%d: must not be negative", o.brakeDeletions)
-	add(o.brakeWindow <= 0, "--brake-window=%v: must be positive", o.brakeWindow)
-	add(o.timeout <= 0, "--timeout=%v: must be positive", o.timeout)
-	add(o.workers < 1, "--worker-threads=%d: must be at least 1", o.workers)
-	add(o.protectWorkers < 1, "--protect-threads=%d: must be at least 1", o.protectWorkers)
-	add(o.retryStart <= 0, "--retry-interval-start=%v: must be positive", o.retryStart)
-	add(o.retryMax < o.retryStart, "--retry-interval-max=%v: must not be below --retry-interval-start=%v", o.retryMax,
+	wrong.If(o.releaseFinalizers && o.dryRun, "--release-finalizers: a dry run removes nothing; leave out --dry-run")
+	wrong.If(o.brakeDeletions < 0, "--brake-deletions=%d: must not be negative", o.brakeDeletions)
+	wrong.If(o.brakeWindow <= 0, "--brake-window=%v: must be positive", o.brakeWindow)
+	wrong.If(o.timeout <= 0, "--timeout=%v: must be positive", o.timeout)
+	wrong.If(o.workers < 1, "--worker-threads=%d: must be at least 1", o.workers)
+	wrong.If(o.protectWorkers < 1, "--protect-threads=%d: must be at least 1", o.protectWorkers)
+	wrong.If(o.retryStart <= 0, "--retry-interval-start=%v: must be positive", o.retryStart)
+	wrong.If(o.retryMax < o.retryStart, "--retry-interval-max=%v: must not be below --retry-interval-start=%v", o.retryMax,
 		o.retryStart)
-	add(o.grace < 0, "--shutdown-grace=%v: must not be negative", o.grace)
-	wrong = append(wrong, o.cluster.Validate(), o.leader.Validate(), o.http.Validate(), o.traces.Validate())
-	wrong = append(wrong, o.validateProvisioning(role)...)
-	wrong = append(wrong, o.validateCapacity(role)...)
-	wrong = append(wrong, o.validateLeakCheck()...)
-	return errors.Join(wrong...)
+	wrong.If(o.grace < 0, "--shutdown-grace=%v: must not be negative", o.grace)
+	return errors.Join(wrong.Err(), o.cluster.Validate(), o.leader.Validate(), o.http.Validate(), o.traces.Validate(),
+		o.validateProvisioning(role), o.validateCapacity(role), o.validateLeakCheck())
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 )
@@ -43,24 +44,18 @@ func (a *leakOptions) flags(fs *pflag.FlagSet) {
 // checksLeaks reports whether this process is to run the leak check.
 func (o *options) checksLeaks() bool { return o.leaks.interval > 0 && !o.releaseFinalizers }
 
-// validateLeakCheck returns an error for each invalid setting of the leak check.
-func (o *options) validateLeakCheck() []error {
+// validateLeakCheck returns an error that names all invalid settings of the leak check, or nil.
+func (o *options) validateLeakCheck() error {
 	a := &o.leaks
-	var wrong []error
-	add := func(bad bool, format string, args ...any) {
-		if bad {
-			wrong = append(wrong, fmt.Errorf(format, args...))
-		}
+	var wrong settings.Wrong
+	wrong.If(a.interval < 0, "--leak-check-interval=%v: must not be negative", a.interval)
+	if a.interval > 0 {
+		wrong.If(a.sightings < 2, "--leak-check-sightings=%d: must be at least 2, because a volume can be deleted during "+
+			"one check", a.sightings)
+		wrong.If(a.grace < 0, "--leak-check-grace=%v: must not be negative", a.grace)
+		wrong.If(a.pageSize < 0, "--leak-check-page-size=%d: must not be negative", a.pageSize)
 	}
-	add(a.interval < 0, "--leak-check-interval=%v: must not be negative", a.interval)
-	if a.interval <= 0 {
-		return wrong
-	}
-	add(a.sightings < 2, "--leak-check-sightings=%d: must be at least 2, because a volume can be deleted during one "+
-		"check", a.sightings)
-	add(a.grace < 0, "--leak-check-grace=%v: must not be negative", a.grace)
-	add(a.pageSize < 0, "--leak-check-page-size=%d: must not be negative", a.pageSize)
-	return wrong
+	return wrong.Err()
 }
 
 func (o *options) leakConfig(driver string) leaks.Config {
@@ -94,13 +89,13 @@ func newLeakChecker(ctx context.Context, o *options, config *rest.Config, driver
 		})
 		return nil, nil
 	}
-	settings := o.leakConfig(driver.Name())
-	settings.Volumes, settings.Metrics, settings.Snapshots = shared.Volumes, shared.Metrics, driver.TakesSnapshots()
-	settings.Node = shared.Node
+	cfg := o.leakConfig(driver.Name())
+	cfg.Volumes, cfg.Metrics, cfg.Snapshots = shared.Volumes, shared.Metrics, driver.TakesSnapshots()
+	cfg.Node = shared.Node
 	if !o.dryRun { // Events are writes
-		settings.Events = shared.Events
+		cfg.Events = shared.Events
 	}
-	checker, err := leaks.New(config, driver.Name(), driver, settings)
+	checker, err := leaks.New(config, driver.Name(), driver, cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -50,22 +51,18 @@ func (o *nodeOptions) flags(fs *pflag.FlagSet) {
 		"With --node-deployment: longest delay before a node selects itself again. The delay doubles each time.")
 }
 
-// validate returns an error that names all invalid settings, given whether the feature gate Topology is on.
-func (o *nodeOptions) validate(topology bool) error {
-	var wrong []error
-	add := func(bad bool, format string, args ...any) {
-		if o.on && bad {
-			wrong = append(wrong, fmt.Errorf(format, args...))
-		}
+// validate records all invalid settings, given whether the feature gate Topology is on.
+func (o *nodeOptions) validate(wrong *settings.Wrong, topology bool) {
+	if !o.on {
+		return
 	}
-	add(o.name == "", "--node-deployment: the environment variable %s, which names the node, is not set; take it from "+
-		"spec.nodeName", nodeVariable)
-	add(!topology, "--node-deployment: the topology of a volume says to which node it belongs; leave out "+
+	wrong.If(o.name == "", "--node-deployment: the environment variable %s, which names the node, is not set; take it "+
+		"from spec.nodeName", nodeVariable)
+	wrong.If(!topology, "--node-deployment: the topology of a volume says to which node it belongs; leave out "+
 		"--feature-gates=Topology=false")
-	add(o.baseDelay <= 0, "--node-deployment-base-delay=%v: must be positive", o.baseDelay)
-	add(o.maxDelay < o.baseDelay, "--node-deployment-max-delay=%v: must not be below --node-deployment-base-delay=%v",
-		o.maxDelay, o.baseDelay)
-	return errors.Join(wrong...)
+	wrong.If(o.baseDelay <= 0, "--node-deployment-base-delay=%v: must be positive", o.baseDelay)
+	wrong.If(o.maxDelay < o.baseDelay, "--node-deployment-max-delay=%v: must not be below "+
+		"--node-deployment-base-delay=%v", o.maxDelay, o.baseDelay)
 }
 
 // node returns the only node whose volumes this process handles, or nil for the whole cluster.

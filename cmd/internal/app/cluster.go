@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 
@@ -45,13 +44,12 @@ func (o *ClusterOptions) MasterFlag(fs *pflag.FlagSet) {
 			"sent.")
 }
 
-// Validate returns an error that names all invalid settings, or nil.
+// Validate returns an error that names the invalid setting, or nil.
 func (o *ClusterOptions) Validate() error {
-	var wrong []error
 	if o.qps > 0 && o.burst < 1 {
-		wrong = append(wrong, fmt.Errorf("--kube-api-burst=%d: must be at least 1 where --kube-api-qps is set", o.burst))
+		return fmt.Errorf("--kube-api-burst=%d: must be at least 1 where --kube-api-qps is set", o.burst)
 	}
-	return errors.Join(wrong...)
+	return nil
 }
 
 // Config returns the client configuration for the API server, with the program's name in its user agent.

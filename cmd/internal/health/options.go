@@ -1,11 +1,12 @@
 package health
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/authorization"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 )
 
 // Options are the flags for the HTTP port.
@@ -64,26 +66,16 @@ func (o *Options) Flags(fs *pflag.FlagSet) {
 
 // Validate returns an error that names all invalid settings, or nil.
 func (o *Options) Validate() error {
-	var wrong []error
-	if o.endpoint != "" && o.oldEndpoint != "" {
-		wrong = append(wrong, errors.New("--metrics-address is the deprecated name of --http-endpoint: set only one of them"))
-	}
-	if o.metricsPath == "" || o.metricsPath[0] != '/' {
-		wrong = append(wrong, fmt.Errorf("--metrics-path=%q: must begin with /", o.metricsPath))
-	}
-	if o.authorize && !o.Serves() {
-		wrong = append(wrong, errors.New("--http-authorization: nothing is served; set --http-endpoint"))
-	}
-	return errors.Join(wrong...)
+	var wrong settings.Wrong
+	wrong.If(o.endpoint != "" && o.oldEndpoint != "",
+		"--metrics-address is the deprecated name of --http-endpoint: set only one of them")
+	wrong.If(!strings.HasPrefix(o.metricsPath, "/"), "--metrics-path=%q: must begin with /", o.metricsPath)
+	wrong.If(o.authorize && !o.Serves(), "--http-authorization: nothing is served; set --http-endpoint")
+	return wrong.Err()
 }
 
 // address returns the address of the port under either flag name, or "".
-func (o *Options) address() string {
-	if o.endpoint != "" {
-		return o.endpoint
-	}
-	return o.oldEndpoint
-}
+func (o *Options) address() string { return cmp.Or(o.endpoint, o.oldEndpoint) }
 
 // Start serves on the port, if the flags select one, until ctx ends; running counts the server's goroutine. It also
 // serves the metrics of Kubernetes' libraries, in addition to the given ones. With --http-authorization, filter

@@ -2,7 +2,6 @@ package leader
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 )
 
@@ -85,26 +85,17 @@ func (o *Options) Validate() error {
 	if !o.On {
 		return nil
 	}
-	var wrong []error
+	var wrong settings.Wrong
 	c := o.Settings
-	if c.LeaseDuration <= c.RenewDeadline {
-		wrong = append(wrong, fmt.Errorf("--leader-election-lease-duration=%v: must be above "+
-			"--leader-election-renew-deadline=%v", c.LeaseDuration, c.RenewDeadline))
-	}
-	if c.RenewDeadline <= c.RetryPeriod*12/10 {
-		wrong = append(wrong, fmt.Errorf("--leader-election-renew-deadline=%v: must be above 1.2 × "+
-			"--leader-election-retry-period=%v", c.RenewDeadline, c.RetryPeriod))
-	}
-	return errors.Join(wrong...)
+	wrong.If(c.LeaseDuration <= c.RenewDeadline, "--leader-election-lease-duration=%v: must be above "+
+		"--leader-election-renew-deadline=%v", c.LeaseDuration, c.RenewDeadline)
+	wrong.If(c.RenewDeadline <= c.RetryPeriod*12/10, "--leader-election-renew-deadline=%v: must be above 1.2 × "+
+		"--leader-election-retry-period=%v", c.RenewDeadline, c.RetryPeriod)
+	return wrong.Err()
 }
 
 // Namespace returns the namespace of the Lease.
-func (o *Options) Namespace() string {
-	if o.Settings.Namespace != "" {
-		return o.Settings.Namespace
-	}
-	return PodNamespace()
-}
+func (o *Options) Namespace() string { return cmp.Or(o.Settings.Namespace, PodNamespace()) }
 
 // KnowsNamespace reports whether the namespace of the Lease is set, or is that of this program's pod. Otherwise
 // Namespace is a guess.

@@ -18,6 +18,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 )
 
 const (
@@ -51,14 +53,11 @@ func (o *Options) Flags(fs *pflag.FlagSet, what string) {
 
 // Validate returns an error that names all invalid settings, or nil.
 func (o *Options) Validate() error {
-	var wrong []error
-	if _, err := o.url(); err != nil {
-		wrong = append(wrong, fmt.Errorf("--tracing-endpoint: %w", err))
-	}
-	if o.rate < 0 || o.rate > all {
-		wrong = append(wrong, fmt.Errorf("--tracing-sampling-rate-per-million=%d: must be from 0 to %d", o.rate, all))
-	}
-	return errors.Join(wrong...)
+	var wrong settings.Wrong
+	_, err := o.url()
+	wrong.If(err != nil, "--tracing-endpoint: %w", err)
+	wrong.If(o.rate < 0 || o.rate > all, "--tracing-sampling-rate-per-million=%d: must be from 0 to %d", o.rate, all)
+	return wrong.Err()
 }
 
 // url returns the collector's URL, or "". HOST:PORT without a scheme means no TLS, as in Kubernetes' own
