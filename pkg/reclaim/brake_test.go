@@ -2,10 +2,13 @@ package reclaim
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -173,4 +176,42 @@ func TestBrakeNotWrittenAfterLeaseExpiry(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	w.expect(t, "read brake")
+}
+
+func TestBrakeStopsSession(t *testing.T) {
+	w, r, _ := braked(t, Config{})
+	syncs(t, r)
+	w.diary = nil
+	w.before = func(what string) {
+		if what == "read pv" { // right before DeleteVolume
+			tooMany(w, r)
+		}
+	}
+	r.reconcile(t.Context(), "pv")
+	w.expect(t, "read claim", "read pv")
+	w.diary, w.before = nil, nil
+	syncs(t, r)
+	r.reconcile(t.Context(), "pv")
+	w.expect(t, "read brake", "pull brake")
+	w.brakeOn = false
+	syncs(t, r)
+	r.reconcile(t.Context(), "pv")
+	if !slices.Contains(w.diary, "delete volume") {
+		t.Errorf("does not go on: %q", w.diary)
+	}
+}
+
+// Workers that wait for a slow driver must not delay the read of an operator's brake.
+func TestBrakeReadWhileQueueIsFull(t *testing.T) {
+	w, r, _ := braked(t, Config{})
+	r.enqueue = r.reclaiming.Add
+	for i := range 5000 {
+		r.reclaiming.Add(fmt.Sprint("waiting-", i)) // and no worker is free
+	}
+	w.brakeOn = true
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := errors.Join(r.syncBrake(ctx), ctx.Err()); err != nil || r.brakeState() != reclaim.BrakeOn {
+		t.Errorf("the brake is %v: %v", r.brakeState(), err)
+	}
 }

@@ -216,7 +216,7 @@ func TestSessionEndsAfterDriverPanic(t *testing.T) {
 }
 
 func TestNoActionForUnknownPVOrEndedContext(t *testing.T) {
-	heard := &reported{}
+	heard := &heard{}
 	w, r := newWorldWith(t, Config{Events: heard, ProtectWorkers: 1})
 	if again := r.reconcile(t.Context(), "nobody"); again != controller.Done() || len(r.recorder.Waiting()) > 0 {
 		t.Errorf("decided on again after %+v, waiting %v", again, r.recorder.Waiting())

@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
@@ -75,6 +74,9 @@ func FuzzSecretTemplates(f *testing.F) {
 		f.Add(seed[0], seed[1], "pv", "claim", uint8(0))
 		f.Add(seed[0], seed[1], "pv", "claim", uint8(2))
 	}
+	f.Add("a-${pv.name}-${pvc.name}", "${pvc.namespace}", "pv", "claim", uint8(1))
+	f.Add("${pv.name", "}${", "pv", "claim", uint8(0))
+	f.Add("$${pv.name}", "", "pv", "claim", uint8(0))
 	f.Add("a", "b", "pv", "claim", uint8(3))
 	f.Add("a", "b", "pv", "claim", uint8(4))
 	f.Fuzz(func(t *testing.T, name, namespace, pvName, claim string, keys uint8) {
@@ -124,16 +126,6 @@ func FuzzSecretAnnotations(f *testing.F) {
 	})
 }
 
-// spoken records Events.
-type spoken struct{ messages []string }
-
-func (s *spoken) Event(_ runtime.Object, _, _, message string) {
-	s.messages = append(s.messages, message)
-}
-func (s *spoken) Eventf(runtime.Object, string, string, string, ...any) {}
-func (s *spoken) AnnotatedEventf(runtime.Object, map[string]string, string, string, string, ...any) {
-}
-
 // entries records each entry of a log.
 type entries struct{ all []string }
 
@@ -152,7 +144,7 @@ func FuzzReports(f *testing.F) {
 	f.Add("pv", "\nE0101 00:00:00.000000       1 main.go:1] \"forged\"", "\xff\xfe",
 		"a\nE0101 00:00:00.000000       1 main.go:1] \"forged\"\n\xff", uint8(0))
 	f.Fuzz(func(t *testing.T, name, handle, class, trouble string, which uint8) {
-		heard, log := &spoken{}, &entries{}
+		heard, log := &heard{}, &entries{}
 		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log),
 			textlogger.Verbosity(10))))
 		registry := prometheus.NewRegistry()

@@ -7,14 +7,12 @@ import (
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -47,20 +45,20 @@ func restoredLog(t *testing.T) *inflight.Log {
 // The Leases of a restored log may have an entry for any PV, so each PV waits. A Warning names the Lease and the
 // remedy, and does not claim that an entry exists.
 func TestRestoredLogKeepsVolumes(t *testing.T) {
-	heard := &sentences{}
+	heard := &heard{}
 	w, r := newWorldWith(t, Config{InFlight: restoredLog(t), Events: heard})
 	again := r.reconcile(t.Context(), "pv")
 	w.expect(t)
 	if retries := (controller.Backoff{First: r.cfg.RetryStart, Max: r.cfg.RetryMax}); again != retries.Retry() {
 		t.Errorf("decided on again after %+v: no event shows that the log can be read again", again)
 	}
-	if len(heard.said) != 1 || !strings.HasPrefix(heard.said[0], "Warning InFlightLogUnreadable ") {
-		t.Fatalf("Events %q", heard.said)
+	if !slices.Equal(heard.events, []string{"Warning InFlightLogUnreadable on PersistentVolume"}) {
+		t.Fatalf("Events %q", heard.events)
 	}
 	for _, words := range []string{"Lease kube-system/log-", "a copy of another Lease", "Delete the Lease",
 		"kubectl reclaim status"} {
-		if !strings.Contains(heard.said[0], words) {
-			t.Errorf("%q is missing in %q", words, heard.said[0])
+		if !strings.Contains(heard.messages[0], words) {
+			t.Errorf("%q is missing in %q", words, heard.messages[0])
 		}
 	}
 	if waiting := r.recorder.Waiting(); waiting[reclaim.ReasonLogUnreadable] != 1 {
@@ -78,17 +76,5 @@ func TestReadableLogEndsWait(t *testing.T) {
 	r.reconcile(t.Context(), "pv")
 	if !slices.Contains(w.diary, "delete volume") {
 		t.Errorf("did %q", w.diary)
-	}
-}
-
-// sentences records the Events of PVs.
-type sentences struct {
-	events.Discard
-	said []string
-}
-
-func (s *sentences) Event(o runtime.Object, kind, reason, message string) {
-	if ref, ok := o.(*v1.ObjectReference); ok && ref.Kind == "PersistentVolume" {
-		s.said = append(s.said, kind+" "+reason+" "+message)
 	}
 }

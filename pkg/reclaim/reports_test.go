@@ -7,16 +7,11 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
+
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
-
-	dto "github.com/prometheus/client_model/go"
-	"k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-
-	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -71,20 +66,6 @@ func TestDryRunMakesNoWrites(t *testing.T) {
 	}
 }
 
-// reported records Events by the object's kind and the reason.
-type reported struct {
-	events.Discard
-	events []string
-}
-
-func (r *reported) Event(o runtime.Object, kind, reason, _ string) {
-	on := ""
-	if ref, ok := o.(*v1.ObjectReference); ok {
-		on = ref.Kind
-	}
-	r.events = append(r.events, kind+" "+reason+" on "+on)
-}
-
 // An error that comes after the end of the PV leaves no report, which would count as a waiting PV until a restart.
 func TestFailureAfterEndLeavesNoReport(t *testing.T) {
 	for what, c := range map[string]struct {
@@ -121,94 +102,32 @@ func TestFailureAfterEndLeavesNoReport(t *testing.T) {
 	}
 }
 
-func TestTooLateToKeepAfterVolumeDeleted(t *testing.T) {
-	cases := map[string]func(*volume.PV){
-		"the policy is turned": func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
-		"it is held":           func(pv *volume.PV) { pv.Held = true },
-		"it is claimed anew": func(pv *volume.PV) {
-			pv.Claim, pv.Phase = volume.ClaimRef{Namespace: "ns", Name: "new", UID: "new-uid"}, volume.PhaseBound
-		},
-	}
-	for name, change := range cases {
-		t.Run(name, func(t *testing.T) {
-			heard := &reported{}
-			w, r := newWorldWith(t, Config{Events: heard})
-			w.fail["delete PV"] = errors.New("not now")
-			r.reconcile(t.Context(), "pv")
-			delete(w.fail, "delete PV")
-			change(&w.pv)
-			w.store(r, w.pv)
-			heard.events, w.diary = nil, nil
-			r.reconcile(t.Context(), "pv")
-			w.expect(t, "delete PV", "release")
-			want := []string{"Warning TooLateToKeep on PersistentVolume", "Warning TooLateToKeep on PersistentVolumeClaim"}
-			if !slices.Equal(heard.events, want) {
-				t.Errorf("reported %q, want %q", heard.events, want)
-			}
-		})
-	}
-}
-
-// The PV is not read again after DeleteVolume, and the watch may lag, so the answer to the last write shows the
-// change.
-func TestTooLateToKeepDuringDeleteVolume(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(*volume.PV)
-		want   []string
-	}{
-		"the policy is turned": {func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
-			[]string{"Warning TooLateToKeep on PersistentVolume", "Warning TooLateToKeep on PersistentVolumeClaim"}},
-		"it is held": {func(pv *volume.PV) { pv.Held = true },
-			[]string{"Warning TooLateToKeep on PersistentVolume", "Warning TooLateToKeep on PersistentVolumeClaim"}},
-		"nothing is changed": {func(*volume.PV) {}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			heard := &reported{}
-			w, r := newWorldWith(t, Config{Events: heard})
-			w.before = func(what string) {
-				if what == "delete volume" {
-					c.change(&w.pv)
-				}
-			}
-			r.reconcile(t.Context(), "pv")
-			heard.events = slices.DeleteFunc(heard.events, func(e string) bool { return !strings.Contains(e, "TooLateToKeep") })
-			if !slices.Equal(heard.events, c.want) || !slices.Contains(w.diary, "release") {
-				t.Errorf("reported %q, want %q; done: %q", heard.events, c.want, w.diary)
-			}
-		})
-	}
-}
-
-// A driver whose answer is missing may have deleted the volume, or do so later.
-func TestTooLateToKeepAfterUnansweredDeleteVolume(t *testing.T) {
+// A PV that is changed to keep its volume, after the deletion of the volume or during it, is reported with its claim.
+func TestTooLateToKeep(t *testing.T) {
 	late := []string{"Warning TooLateToKeep on PersistentVolume", "Warning TooLateToKeep on PersistentVolumeClaim"}
-	for name, c := range map[string]struct {
-		err  error
-		want []string
-	}{
-		"unanswered":  {errors.New("no answer"), late},
-		"in progress": {errclass.Mark(errclass.InProgress, errors.New("at work")), late},
-		"refused":     {errclass.Mark(errclass.Refused, errors.New("in use")), nil},
-	} {
-		heard := &reported{}
-		w, r := newWorldWith(t, Config{Events: heard})
-		w.fail["delete volume"] = c.err
-		r.reconcile(t.Context(), "pv")
-		w.pv.Held, w.pv.ResourceVersion = true, "11"
-		w.store(r, w.pv)
-		for range 2 {
-			r.reconcile(t.Context(), "pv")
-		}
-		heard.events = slices.DeleteFunc(heard.events, func(e string) bool { return !strings.Contains(e, "TooLateToKeep") })
-		if !slices.Equal(heard.events, c.want) {
-			t.Errorf("%s: reported %q, want %q", name, heard.events, c.want)
-		}
-	}
-}
-
-func TestTooLateToKeepOtherPVOfVolume(t *testing.T) {
-	heard := &reported{}
+	heard := &heard{}
 	w, r := newWorldWith(t, Config{Events: heard})
+	w.fail["delete PV"] = errors.New("not now")
+	r.reconcile(t.Context(), "pv")
+	delete(w.fail, "delete PV")
+	w.pv.Held = true
+	w.store(r, w.pv)
+	heard.events, w.diary = nil, nil
+	r.reconcile(t.Context(), "pv")
+	if w.expect(t, "delete PV", "release"); !slices.Equal(heard.events, late) {
+		t.Errorf("the PV: reported %q, want %q", heard.events, late)
+	}
+
+	// The PV is not read again after DeleteVolume, and the watch may lag: the answer to the last write shows the change.
+	heard.events = nil
+	w, r = newWorldWith(t, Config{Events: heard})
+	w.before = func(what string) { w.pv.Held = w.pv.Held || what == "delete volume" }
+	if r.reconcile(t.Context(), "pv"); !slices.Equal(heard.events, late) || !slices.Contains(w.diary, "release") {
+		t.Errorf("the PV, during the deletion: reported %q, want %q; done: %q", heard.events, late, w.diary)
+	}
+
+	heard.events = nil
+	w, r = newWorldWith(t, Config{Events: heard})
 	other := sibling()
 	other.Claim.Name = "other-claim"
 	w.others["other"] = other
@@ -220,15 +139,14 @@ func TestTooLateToKeepOtherPVOfVolume(t *testing.T) {
 		}
 	}
 	r.reconcile(t.Context(), "pv")
-	want := []string{"Warning TooLateToKeep on PersistentVolume", "Warning TooLateToKeep on PersistentVolumeClaim"}
-	if !slices.Equal(heard.events, want) || !slices.Contains(w.diary, "release") {
-		t.Errorf("reported %q, want %q; done: %q", heard.events, want, w.diary)
+	if !slices.Equal(heard.events, late) || !slices.Contains(w.diary, "release") {
+		t.Errorf("another PV: reported %q, want %q; done: %q", heard.events, late, w.diary)
 	}
 }
 
 // A PV whose claim is deleted soon has no Event, and one whose claim stays has a single one.
 func TestTerminatingBoundEventAfterAMinute(t *testing.T) {
-	heard := &reported{}
+	heard := &heard{}
 	w, r := newWorldWith(t, Config{Events: heard})
 	w.pv.Phase, w.pv.Terminating, w.pv.TerminatingSince = volume.PhaseBound, true, w.clock.Now().Unix()
 	w.store(r, w.pv)

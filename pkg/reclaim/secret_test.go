@@ -58,15 +58,6 @@ func TestDeletionSecret(t *testing.T) {
 	}
 }
 
-func TestSecretOfClass(t *testing.T) {
-	pv := released().PV
-	ref, err := secretOfClass(pv, csiClass(map[string]string{"csiProvisionerSecretName": "a-${pv.name}-${pvc.name}",
-		"csiProvisionerSecretNamespace": "${pvc.namespace}"}))
-	if want := (volume.SecretRef{Namespace: "ns", Name: "a-pv-claim"}); err != nil || ref != want {
-		t.Errorf("secretOfClass = %v, %v, want %v", ref, err, want)
-	}
-}
-
 // csiClass returns a class that needs no translation.
 func csiClass(parameters map[string]string) *storagev1.StorageClass {
 	return &storagev1.StorageClass{Provisioner: "disk.csi.example.com", Parameters: parameters}
@@ -129,21 +120,4 @@ func TestSecretOfInTreeClass(t *testing.T) {
 
 func px() v1.PersistentVolumeSource {
 	return v1.PersistentVolumeSource{PortworxVolume: &v1.PortworxVolumeSource{VolumeID: "px-1"}}
-}
-
-func FuzzSecretOfClass(f *testing.F) {
-	f.Add("${pvc.name}", "${pvc.namespace}")
-	f.Add("${pv.name", "}${")
-	f.Add("$${pv.name}", "")
-	f.Fuzz(func(t *testing.T, name, namespace string) {
-		ref, err := secretOfClass(released().PV, csiClass(map[string]string{
-			"csi.storage.k8s.io/provisioner-secret-name": name, "csi.storage.k8s.io/provisioner-secret-namespace": namespace,
-		}))
-		if err == nil && (ref.Name == "") != (name == "") {
-			t.Errorf("secretOfClass(%q, %q) = %v", name, namespace, ref)
-		}
-		if err != nil && !errors.Is(err, errSecretUnclear) {
-			t.Errorf("secretOfClass(%q, %q): %v", name, namespace, err)
-		}
-	})
 }

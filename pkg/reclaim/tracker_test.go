@@ -1,10 +1,8 @@
 package reclaim
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"slices"
 	"sync"
 	"testing"
@@ -12,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -325,61 +324,6 @@ func TestVanishedUnprotectedPV(t *testing.T) {
 				t.Errorf("deleted twice: %q", w.diary)
 			}
 		})
-	}
-}
-
-func TestBrakeStopsSession(t *testing.T) {
-	w, r := newWorldWith(t, Config{Brake: BrakeConfig{Deletions: 1, Lease: types.NamespacedName{Namespace: "ns",
-		Name: "lease"}}})
-	if err := r.syncBrake(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	w.diary = nil
-	other := sibling()
-	other.Handle = "vol-2"
-	w.before = func(what string) {
-		if what == "read pv" { // right before DeleteVolume
-			w.store(r, other)
-		}
-	}
-	r.reconcile(t.Context(), "pv")
-	w.expect(t, "read claim", "read pv")
-	w.diary, w.before = nil, nil
-	if err := r.syncBrake(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	r.reconcile(t.Context(), "pv")
-	w.expect(t, "read brake", "pull brake")
-	w.brakeOn = false
-	if err := r.syncBrake(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	r.reconcile(t.Context(), "pv")
-	if !slices.Contains(w.diary, "delete volume") {
-		t.Errorf("does not go on: %q", w.diary)
-	}
-}
-
-// Workers that wait for a slow driver must not delay the read of an operator's brake.
-func TestBrakeReadWhileQueueIsFull(t *testing.T) {
-	w, r := newWorldWith(t, Config{Brake: BrakeConfig{Deletions: 1, Lease: types.NamespacedName{Namespace: "ns",
-		Name: "lease"}}})
-	w.store(r, w.pv)
-	r.enqueue = r.reclaiming.Add
-	for i := range 5000 {
-		r.reclaiming.Add(fmt.Sprint("waiting-", i)) // and no worker is free
-	}
-	w.brakeOn = true
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := r.syncBrake(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if ctx.Err() != nil {
-		t.Error("the brake's keeper waited for the workers")
-	}
-	if r.brakeState() != reclaim.BrakeOn {
-		t.Errorf("the brake is %v", r.brakeState())
 	}
 }
 

@@ -3,15 +3,19 @@ package reclaim
 import (
 	"context"
 	"fmt"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"slices"
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // world is an API server and a storage system with one PV, and keeps a diary of the calls. The adapters are tested
@@ -198,4 +202,18 @@ func (w *world) expect(t *testing.T, want ...string) {
 	if !slices.Equal(w.diary, want) {
 		t.Errorf("diary: %q\nwant:  %q", w.diary, want)
 	}
+}
+
+// heard records Events: the type, the reason and the kind of the object, and the message.
+type heard struct {
+	events.Discard
+	events, messages []string
+}
+
+func (h *heard) Event(o runtime.Object, kind, reason, message string) {
+	on := ""
+	if ref, ok := o.(*v1.ObjectReference); ok {
+		on = ref.Kind
+	}
+	h.events, h.messages = append(h.events, kind+" "+reason+" on "+on), append(h.messages, message)
 }

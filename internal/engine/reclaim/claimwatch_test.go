@@ -71,7 +71,7 @@ func TestClaimWatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e, cache := engineOf(pv)
 			c.happens(e, cache)
-			f, found := e.Facts(Item{Name: "pv"}, Moment{Now: now(), Leading: true})
+			f, found := e.Facts(Item{Name: "pv"}, leading())
 			if !found || f.claimEnded(now()) != c.ended || f.ClaimEndedAt.IsZero() == c.ended {
 				t.Errorf("found %v, claim ended at %v, want %v", found, f.ClaimEndedAt, c.ended)
 			}
@@ -82,7 +82,7 @@ func TestClaimWatch(t *testing.T) {
 // beginWithEndedClaim begins a session for a PV whose claim ended, as its watch shows.
 func beginWithEndedClaim() (*Engine, pvs, *Session, Moment) {
 	e, cache := engineOf(released().PV)
-	at := Moment{Now: now(), Leading: true}
+	at := leading()
 	e.ClaimDeleted("claim-uid", "pv", now())
 	f, _ := e.Facts(Item{Name: "pv"}, at)
 	f.SecretsRead = true

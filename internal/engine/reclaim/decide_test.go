@@ -12,6 +12,9 @@ const driver = "disk.csi.example.com"
 // now is the time of all decisions in the tables.
 func now() time.Time { return time.Unix(1_000_000, 0) }
 
+// leading returns the moment of all tables, of a replica that leads.
+func leading() Moment { return Moment{Now: now(), Leading: true} }
+
 // read returns a live read that was sent this long ago.
 func read(order int, age time.Duration) session.Read {
 	return session.Read{Sent: now().Add(-age), Order: order}

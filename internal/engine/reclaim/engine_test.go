@@ -43,7 +43,7 @@ func inUse(name string) volume.PV {
 
 func siblingsOf(t *testing.T, e *Engine, name string) (names []string) {
 	t.Helper()
-	f, found := e.Facts(Item{Name: name}, Moment{Now: now(), Leading: true})
+	f, found := e.Facts(Item{Name: name}, leading())
 	if !found {
 		t.Fatalf("PV %s is not known", name)
 	}
@@ -88,7 +88,7 @@ func TestSiblingsFollowHandle(t *testing.T) {
 func TestAttachmentCount(t *testing.T) {
 	e, _ := engineOf(inUse("a"))
 	count := func() int {
-		f, _ := e.Facts(Item{Name: "a"}, Moment{Now: now(), Leading: true})
+		f, _ := e.Facts(Item{Name: "a"}, leading())
 		return f.Attachments
 	}
 	e.AttachmentAdded("a")

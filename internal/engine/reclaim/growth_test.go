@@ -41,7 +41,7 @@ func (f *crowd) work() {
 	for len(f.queue) > 0 {
 		name := f.queue[0]
 		f.queue, f.has[name] = f.queue[1:], false
-		at := Moment{Now: now(), Leading: true}
+		at := leading()
 		facts, found := f.e.Facts(Item{Name: name}, at)
 		if !found {
 			continue
@@ -219,7 +219,7 @@ func TestKeepersStandForAllPVsOfVolume(t *testing.T) {
 	cached := *cache[member(3)]
 	cached.Phase = volume.PhaseBound
 	cache[member(3)] = &cached // its event is still to come
-	f, _ := e.Facts(Item{Name: "pv"}, Moment{Now: now(), Leading: true})
+	f, _ := e.Facts(Item{Name: "pv"}, leading())
 	if d := Decide(f, now()); !f.shared() || d.Action == DeleteVolume {
 		t.Errorf("the cache shows one that keeps the volume: %+v", d)
 	}

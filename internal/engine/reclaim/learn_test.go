@@ -282,7 +282,7 @@ func TestKeptPVAfterUnansweredDeleteVolume(t *testing.T) {
 			for _, outcome := range outcomes {
 				s, _ := beginOn(t, e, Item{Name: "pv"})
 				answerReads(t, e, s)
-				e.Answer(s, Reply{Outcome: outcome}, Moment{Now: now(), Leading: true})
+				e.Answer(s, Reply{Outcome: outcome}, leading())
 			}
 			keep(e, cache)
 			_, step := beginOn(t, e, Item{Name: "pv"})

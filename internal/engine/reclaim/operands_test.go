@@ -60,17 +60,6 @@ func TestDecideByEachOperand(t *testing.T) {
 				s.PV.Terminating, s.PV.HasFinalizer, s.Done = true, false, done(s.PV, true, false)
 			}), waiting(ReasonVolumeGone)},
 
-		"in flight: keeps the volume": {with(func(s *Facts) { s.Rules.Logged, s.Log = true, LogOpen }),
-			waiting(ReasonInFlight)},
-		"the log was not read: keeps the volume": {with(func(s *Facts) { s.Rules.Logged = true }),
-			waiting(ReasonLogNotRead)},
-		"the log cannot be read: keeps the volume": {
-			with(func(s *Facts) { s.Rules.Logged, s.Log = true, LogUnreadable }), looking(ReasonLogUnreadable)},
-		"not in flight: deletes the volume": {with(func(s *Facts) { s.Rules.Logged, s.Log = true, LogSettled }),
-			do(DeleteVolume, ReasonReclaim)},
-		"in flight, unprotected: protects": {
-			with(func(s *Facts) { s.Rules.Logged, s.Log, s.PV.HasFinalizer = true, LogOpen, false }),
-			do(AddFinalizer, ReasonProtect)},
 		"no claim of the name, despite other results of the read: deletes the volume": {
 			with(func(s *Facts) { s.Claim.VolumeName = "pv" }), do(DeleteVolume, ReasonReclaim)},
 		"a claim that keeps a sibling: waits for any siblings": {
@@ -78,14 +67,7 @@ func TestDecideByEachOperand(t *testing.T) {
 		"its volume is deleted, and a claim is bound to the PV: reported": {
 			with(func(s *Facts) { s.PV.Phase, s.Done = volume.PhaseBound, done(s.PV, false, false) }),
 			do(DeletePV, ReasonTooLateToKeep)},
-		"its volume is deleted, and the PV is held: reported": {
-			with(func(s *Facts) { s.PV.Held, s.PV.Terminating, s.Done = true, true, done(s.PV, true, false) }),
-			do(FinalizePV, ReasonTooLateToKeep)},
 
-		"observed, terminating without a finalizer: reported": {observed(func(*Facts) {}),
-			waiting(ReasonDeletionUnprotected)},
-		"observed, not terminating: the peer's": {observed(func(s *Facts) { s.PV.Terminating = false }),
-			waiting(ReasonLeftToPeer)},
 		"observed, to be kept: the peer's": {observed(func(s *Facts) { s.PV.Policy = volume.PolicyRetain }),
 			waiting(ReasonLeftToPeer)},
 		"observed, not claimed: the peer's": {observed(func(s *Facts) { s.PV.Claim = volume.ClaimRef{} }),
@@ -94,8 +76,6 @@ func TestDecideByEachOperand(t *testing.T) {
 			observed(func(s *Facts) { s.PV.HasCompanionFinalizer, s.PV.Terminating = true, false }),
 			waiting(ReasonLeftToPeer)},
 
-		"kept and in scope, unprotected: protected": {kept(func(s *Facts) { s.PV.HasFinalizer = false }),
-			do(AddFinalizer, ReasonProtect)},
 		"kept and in scope, protected, and the cache lags: not a second time": {
 			kept(func(s *Facts) { s.PV.HasFinalizer, s.Done.Protected = false, true }), waiting(ReasonPolicyKeepsVolume)},
 		"kept and in scope, contested: not protected": {

@@ -29,53 +29,28 @@ func (c pvs) Each(visit func(*volume.PV)) {
 // Another replica may have changed the state, so no answer is reported.
 func TestNoReportsWithoutLease(t *testing.T) {
 	for outcome := Unanswered; outcome <= Canceled; outcome++ {
-		for _, leading := range []bool{true, false} {
-			pv := released().PV
-			cache := pvs{pv.Name: &pv}
-			e := New(owner(), NewBreaker(0, 0), cache)
-			e.Lead(true)
-			e.PVAdded(&pv, now())
-			at := Moment{Now: now(), Leading: true}
-			facts, found := e.Facts(Item{Name: pv.Name}, at)
-			if !found {
-				t.Fatal("the PV is not known")
-			}
-			s, step := e.Begin(facts, at)
+		for _, leads := range []bool{true, false} {
+			e, _ := engineOf(released().PV)
+			s, step := beginOn(t, e, Item{Name: "pv"})
 			if step.Result != Asks {
 				t.Fatalf("asks nothing: %+v", step)
 			}
-			at.Leading = leading
-			step = e.Answer(s, Reply{Outcome: outcome, Missing: "the Secret"}, at)
-			if reported := step.Report.Kind != None || step.Besides.Kind != None; reported && !leading {
+			step = e.Answer(s, Reply{Outcome: outcome, Missing: "the Secret"}, Moment{Now: now(), Leading: leads})
+			if reported := step.Report.Kind != None || step.Besides.Kind != None; reported && !leads {
 				t.Errorf("outcome %d: reports %+v", outcome, step)
-			} else if leading && !reported && (outcome == Unanswered || outcome == OK || outcome == Refused) {
+			} else if leads && !reported && (outcome == Unanswered || outcome == OK || outcome == Refused) {
 				t.Errorf("outcome %d: reports nothing", outcome)
 			}
-			if !leading && step.Result == Asks {
+			if !leads && step.Result == Asks {
 				t.Errorf("outcome %d: asks %v without the lease", outcome, s.Ask.Action)
 			}
 		}
 	}
 }
 
-func TestTransientOutcomeIsRetriedSoon(t *testing.T) {
-	for _, outcome := range []Outcome{InProgress, Changed} {
-		step := failed(Decision{Action: DeleteVolume, Reason: ReasonReclaim}, ReasonVolumeFailedDelete, outcome)
-		if step.Result != Soon || step.Report.Kind != None {
-			t.Errorf("outcome %d: %+v", outcome, step)
-		}
-	}
-	if step := failed(Decision{Action: DeleteVolume}, ReasonVolumeFailedDelete, Unanswered); step.Report.Kind != Failed {
-		t.Errorf("a call without an answer is not reported: %+v", step)
-	}
-}
-
 // A program that stops closes the log and ends the deletions in progress.
 func TestClosedLogKeepsLastState(t *testing.T) {
-	pv := released().PV
-	e := New(owner(), NewBreaker(0, 0), pvs{pv.Name: &pv})
-	e.Lead(true)
-	e.PVAdded(&pv, now())
+	e, _ := engineOf(released().PV)
 	for name, c := range map[string]struct{ before, read, want LogState }{
 		"closed":            {LogSettled, LogUnknown, LogSettled},
 		"a new entry":       {LogSettled, LogOpen, LogOpen},
@@ -84,7 +59,7 @@ func TestClosedLogKeepsLastState(t *testing.T) {
 		"not to be read":    {LogSettled, LogUnreadable, LogUnreadable},
 		"read again":        {LogUnreadable, LogSettled, LogSettled},
 	} {
-		facts, found := e.Facts(Item{Name: pv.Name}, Moment{Now: now(), Leading: true, Log: c.before})
+		facts, found := e.Facts(Item{Name: "pv"}, Moment{Now: now(), Leading: true, Log: c.before})
 		if !found {
 			t.Fatal("the PV is not known")
 		}
@@ -98,7 +73,7 @@ func TestClosedLogKeepsLastState(t *testing.T) {
 // beginOn begins a session on the facts about a PV, or about the end of one.
 func beginOn(t *testing.T, e *Engine, item Item) (*Session, Step) {
 	t.Helper()
-	at := Moment{Now: now(), Leading: true}
+	at := leading()
 	f, found := e.Facts(item, at)
 	if !found {
 		t.Fatalf("%+v is not known", item)
@@ -113,7 +88,7 @@ func answerReads(t *testing.T, e *Engine, s *Session) Step {
 		if s.Ask.Action == DeleteVolume {
 			return Step{Decision: s.Ask.Decision}
 		}
-		step := e.Answer(s, Reply{Outcome: OK, PV: s.Facts.PV, Found: true}, Moment{Now: now(), Leading: true})
+		step := e.Answer(s, Reply{Outcome: OK, PV: s.Facts.PV, Found: true}, leading())
 		if step.Result != Asks {
 			return step
 		}
@@ -124,7 +99,7 @@ func answerReads(t *testing.T, e *Engine, s *Session) Step {
 
 // Events of a PV, or of the end of one, that arrive while a session reads count for its next decision.
 func TestObserveDuringSession(t *testing.T) {
-	at := Moment{Now: now(), Leading: true}
+	at := leading()
 	existing := func() (*Engine, *Session) {
 		e, _ := engineOf(released().PV)
 		s, _ := beginOn(t, e, Item{Name: "pv"})
@@ -164,7 +139,7 @@ func TestObserveDuringSession(t *testing.T) {
 
 // Siblings come from the watch until they are read, and again when the watch shows an unread sibling.
 func TestSiblingsDuringSession(t *testing.T) {
-	at := Moment{Now: now(), Leading: true}
+	at := leading()
 	e, cache := engineOf(released().PV, sibling())
 	s, _ := beginOn(t, e, Item{Name: "pv"})
 	other := cache["other"]
@@ -209,7 +184,7 @@ func toDeleteVolume(t *testing.T, e *Engine, cache pvs, name string) (s *Session
 				r.Claims[other.UID] = ClaimFacts{Of: other.Claim}
 			}
 		}
-		step = e.Answer(s, r, Moment{Now: now(), Leading: true})
+		step = e.Answer(s, r, leading())
 	}
 	return s, step
 }
@@ -271,7 +246,7 @@ func TestTooLateIsReportedOnlyOfChangesSinceRead(t *testing.T) {
 
 // DeleteVolume is called once at a time for one volume, without delay for other steps.
 func TestOneDeleteVolumeAtATime(t *testing.T) {
-	at := Moment{Now: now(), Leading: true}
+	at := leading()
 	other := sibling()
 	other.Handle = "VOL-1"
 	e, cache := engineOf(released().PV, other)
@@ -324,7 +299,7 @@ func TestDryRunReadsOnly(t *testing.T) {
 
 // Additional reports come with the answer that shows them.
 func TestReportsAfterDeleteVolume(t *testing.T) {
-	at, tooLate := Moment{Now: now(), Leading: true}, Report{Besides, ReasonTooLateToKeep, ""}
+	at, tooLate := leading(), Report{Besides, ReasonTooLateToKeep, ""}
 	ok := Reply{Outcome: OK, Found: true}
 	for name, c := range map[string]struct {
 		reply     Reply
@@ -405,7 +380,7 @@ func TestResultOfWait(t *testing.T) {
 		t.Errorf("terminating while bound: %+v", step)
 	}
 	f, _ := e.Facts(Item{Name: "a"}, Moment{Now: now()})
-	if _, step := e.Begin(f, Moment{Now: now(), Leading: true}); step.Result != Retry || step.Report.Kind != None {
+	if _, step := e.Begin(f, leading()); step.Result != Retry || step.Report.Kind != None {
 		t.Errorf("the lease came back after the facts were read: %+v", step)
 	}
 }
@@ -418,7 +393,7 @@ func TestFinalizedByOutcome(t *testing.T) {
 		e, _ := engineOf(pv)
 		e.Tracker.done(pv.UID, func(d *Done) { *d = done(pv, true, false) })
 		s, _ := beginOn(t, e, Item{Name: "pv"})
-		e.Answer(s, Reply{Outcome: outcome}, Moment{Now: now(), Leading: true})
+		e.Answer(s, Reply{Outcome: outcome}, leading())
 		if got := e.Tracker.Records[pv.UID].Activity.Done.Finalized; got != (outcome == OK || outcome == Gone) {
 			t.Errorf("outcome %d: finalized: %t", outcome, got)
 		}
@@ -427,7 +402,7 @@ func TestFinalizedByOutcome(t *testing.T) {
 
 // The loop of first-time protection reports failures.
 func TestAnswerProtect(t *testing.T) {
-	at := Moment{Now: now(), Leading: true}
+	at := leading()
 	for outcome, want := range map[Outcome]Step{
 		OK:      {Result: Idle},
 		Refused: {Result: Slow, Report: Report{FailedByCause, ReasonAPIWriteFailed, ""}},

@@ -124,7 +124,7 @@ func afterItsEnd(t *testing.T) (*Engine, pvs, *Session) {
 	last.Phase, last.Terminating = volume.PhaseReleased, true
 	delete(cache, "a")
 	e.PVDeleted(&last, true, now())
-	at := Moment{Now: now(), Leading: true}
+	at := leading()
 	f, found := e.Facts(Item{Name: "a", Gone: pv.UID}, at)
 	if !found {
 		t.Fatal("the end is not known")
@@ -138,7 +138,7 @@ func afterItsEnd(t *testing.T) (*Engine, pvs, *Session) {
 
 // A PV that takes over the volume of a vanished PV during the session keeps it, and so does the end of the term.
 func TestTakenOverVolumeIsKept(t *testing.T) {
-	at := Moment{Now: now(), Leading: true}
+	at := leading()
 	const otherCase = "a PV that names the volume in another case"
 	for name, meanwhile := range map[string]func(*Engine, pvs){
 		"a PV that stays": func(e *Engine, cache pvs) {
@@ -204,7 +204,7 @@ func TestFinalizerPatchPrecondition(t *testing.T) {
 		if c.done {
 			e.Tracker.done(pv.UID, func(d *Done) { *d = done(pv, true, false) })
 		}
-		at := Moment{Now: now(), Leading: true}
+		at := leading()
 		f, _ := e.Facts(Item{Name: pv.Name}, at)
 		s, _ := e.Begin(f, at)
 		if !slices.Equal(s.Ask.Remove, []string{volume.Finalizer}) || s.Ask.Bound != c.bound {
