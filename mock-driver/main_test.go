@@ -149,6 +149,17 @@ func started(t *testing.T, dir string, args ...string) (stop func() error, line 
 	return func() error { cancel(); return <-ended }, string(announced[:n])
 }
 
+// dial connects to the driver that started serves.
+func dial(t *testing.T, dir string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+dir+"/csi.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
 func TestServe(t *testing.T) {
 	dir := shortDir(t)
 	address := filepath.Join(dir, "address")
@@ -159,11 +170,7 @@ func TestServe(t *testing.T) {
 		!strings.Contains(line, "serving mock.csi-reclaimer.io (profile static) on unix://"+dir+"/csi.sock") {
 		t.Errorf("announced %q", line)
 	}
-	conn, err := grpc.NewClient("unix://"+dir+"/csi.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
+	conn := dial(t, dir)
 	list, err := csi.NewControllerClient(conn).ListVolumes(t.Context(), &csi.ListVolumesRequest{})
 	if err != nil || len(list.GetEntries()) != 1 {
 		t.Fatalf("list: got %v, %v", list, err)
@@ -203,11 +210,7 @@ func TestServe(t *testing.T) {
 func TestLatency(t *testing.T) {
 	dir := shortDir(t)
 	stop, _ := started(t, dir, "--latency=Probe=30ms", "--latency=1ms")
-	conn, err := grpc.NewClient("unix://"+dir+"/csi.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
+	conn := dial(t, dir)
 	begin := time.Now()
 	if _, err := csi.NewIdentityClient(conn).Probe(t.Context(), &csi.ProbeRequest{}); err != nil {
 		t.Fatal(err)

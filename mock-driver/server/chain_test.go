@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -173,58 +174,41 @@ func TestRequiredSecrets(t *testing.T) {
 	}
 }
 
+// empty returns the error of a call with an empty request.
+func empty[Q, A any](t *testing.T, call func(context.Context, *Q, ...grpc.CallOption) (*A, error)) error {
+	t.Helper()
+	_, err := call(t.Context(), new(Q))
+	return err
+}
+
 func TestUnadvertisedCallsAreUnimplemented(t *testing.T) {
 	d := serve(t, "minimal", nil)
-	ctx := t.Context()
 	c, n := d.controller, d.node
-	for name, call := range map[string]func() error{
-		"ListVolumes": func() error { _, err := c.ListVolumes(ctx, &csi.ListVolumesRequest{}); return err },
-		"GetCapacity": func() error { _, err := c.GetCapacity(ctx, &csi.GetCapacityRequest{}); return err },
-		"ControllerPublishVolume": func() error {
-			_, err := c.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{})
-			return err
-		},
-		"CreateSnapshot": func() error { _, err := c.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{}); return err },
-		"ListSnapshots":  func() error { _, err := c.ListSnapshots(ctx, &csi.ListSnapshotsRequest{}); return err },
-		"GetSnapshot":    func() error { _, err := c.GetSnapshot(ctx, &csi.GetSnapshotRequest{}); return err },
-		"ControllerExpandVolume": func() error {
-			_, err := c.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{})
-			return err
-		},
-		"ControllerGetVolume": func() error {
-			_, err := c.ControllerGetVolume(ctx,
-				&csi.ControllerGetVolumeRequest{})
-			return err
-		},
-		"ControllerModifyVolume": func() error {
-			_, err := c.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{})
-			return err
-		},
-		"NodeStageVolume": func() error { _, err := n.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{}); return err },
-		"NodeGetVolumeStats": func() error {
-			_, err := n.NodeGetVolumeStats(ctx,
-				&csi.NodeGetVolumeStatsRequest{})
-			return err
-		},
-		"NodeExpandVolume": func() error { _, err := n.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{}); return err },
-		"NodeGetVolumeHealth": func() error {
-			_, err := n.NodeGetVolumeHealth(ctx,
-				&csi.NodeGetVolumeHealthRequest{})
-			return err
-		},
+	for name, err := range map[string]error{
+		"ListVolumes":             empty(t, c.ListVolumes),
+		"GetCapacity":             empty(t, c.GetCapacity),
+		"ControllerPublishVolume": empty(t, c.ControllerPublishVolume),
+		"CreateSnapshot":          empty(t, c.CreateSnapshot),
+		"ListSnapshots":           empty(t, c.ListSnapshots),
+		"GetSnapshot":             empty(t, c.GetSnapshot),
+		"ControllerExpandVolume":  empty(t, c.ControllerExpandVolume),
+		"ControllerGetVolume":     empty(t, c.ControllerGetVolume),
+		"ControllerModifyVolume":  empty(t, c.ControllerModifyVolume),
+		"NodeStageVolume":         empty(t, n.NodeStageVolume),
+		"NodeGetVolumeStats":      empty(t, n.NodeGetVolumeStats),
+		"NodeExpandVolume":        empty(t, n.NodeExpandVolume),
+		"NodeGetVolumeHealth":     empty(t, n.NodeGetVolumeHealth),
 	} {
-		if err := call(); status.Code(err) != codes.Unimplemented {
+		if status.Code(err) != codes.Unimplemented {
 			t.Errorf("%s: got %v, want Unimplemented", name, err)
 		}
 	}
 	d = serve(t, "node-only", nil)
-	if _, err := d.controller.ControllerGetCapabilities(ctx,
-		&csi.ControllerGetCapabilitiesRequest{}); status.Code(err) != codes.Unimplemented {
+	if err := empty(t, d.controller.ControllerGetCapabilities); status.Code(err) != codes.Unimplemented {
 		t.Errorf("controller service of a node-only driver: got %v, want Unimplemented", err)
 	}
 	d = serve(t, "static", nil)
-	if _, err := d.controller.DeleteVolume(ctx,
-		&csi.DeleteVolumeRequest{VolumeId: "v"}); status.Code(err) != codes.Unimplemented {
+	if err := empty(t, d.controller.DeleteVolume); status.Code(err) != codes.Unimplemented {
 		t.Errorf("DeleteVolume of a static driver: got %v, want Unimplemented", err)
 	}
 }

@@ -1,6 +1,7 @@
 package leadership
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -14,6 +15,10 @@ import (
 type Holder interface {
 	Left() time.Duration
 }
+
+// ErrExpired reports that this replica must not act, because it does not hold its Lease or did not renew it in time.
+// The requested action was not begun.
+var ErrExpired = errors.New("the leader election lease is not held")
 
 // Check returns ErrExpired if the holder must not act; a nil holder always may.
 func Check(holder Holder) error {
