@@ -60,6 +60,9 @@ func TestDecideByEachOperand(t *testing.T) {
 				s.PV.Terminating, s.PV.HasFinalizer, s.Done = true, false, done(s.PV, true, false)
 			}), waiting(ReasonVolumeGone)},
 
+		"in flight, unprotected: protects": {
+			with(func(s *Facts) { s.Rules.Logged, s.Log, s.PV.HasFinalizer = true, LogOpen, false }),
+			do(AddFinalizer, ReasonProtect)},
 		"no claim of the name, despite other results of the read: deletes the volume": {
 			with(func(s *Facts) { s.Claim.VolumeName = "pv" }), do(DeleteVolume, ReasonReclaim)},
 		"a claim that keeps a sibling: waits for any siblings": {
