@@ -95,6 +95,18 @@ func RecordAll[O runtime.Object, R any](of func(O) R) Recorder[R] {
 	}
 }
 
+// RecordIf returns a Recorder of pointers to the results of of, which keeps the objects whose results matter.
+func RecordIf[O runtime.Object, R any](of func(O) R, matters func(*R) bool) Recorder[*R] {
+	return func(object runtime.Object, _ bool) (*R, bool, error) {
+		o, ok := object.(O)
+		if !ok {
+			return nil, false, fmt.Errorf("got a %T", object)
+		}
+		r := of(o)
+		return &r, matters(&r), nil
+	}
+}
+
 // Selection selects the objects of a kind that a Cache holds. The zero value selects all, in all namespaces.
 type Selection struct {
 	// Namespace, if set, is the only namespace that is read.

@@ -342,6 +342,20 @@ func TestRecordAll(t *testing.T) {
 	}
 }
 
+func TestRecordIf(t *testing.T) {
+	t.Parallel()
+	record := RecordIf(func(o *v1.Node) string { return o.Name }, func(name *string) bool { return *name == "a" })
+	for _, name := range []string{"a", "b"} {
+		got, keep, err := record(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, false)
+		if *got != name || keep != (name == "a") || err != nil {
+			t.Errorf("%q, kept %t: %v", *got, keep, err)
+		}
+	}
+	if _, keep, err := record(&v1.Pod{}, false); keep || err == nil {
+		t.Error("a pod is recorded as a node")
+	}
+}
+
 func TestOnChange(t *testing.T) {
 	t.Parallel()
 	var before, now string
