@@ -19,7 +19,7 @@ var exceptions = []exception{
 	{"internal/engine/reclaim:*/if s.Deleting != \"\" {delete(e.Deleting, s.Deleting)} → always",
 		"no volume has the empty handle"},
 	{"internal/engine/intree:*/without before.Source != now.Source &&", "it is removed, and added again"},
-	{"internal/engine/intree:*/if !bytes.Contains(fields.GetRawBytes(), []byte(Finalizer)) {return false} → never",
+	{"internal/engine/intree:*/without bytes.Contains(fields.GetRawBytes(), []byte(Finalizer)) &&",
 		"it saves the parsing of what does not have the finalizer"},
 	{"internal/engine/intree:sourceOf/if err != nil {return Source{}} → never",
 		"what is made of the API's types is JSON"},

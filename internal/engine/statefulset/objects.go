@@ -1,7 +1,6 @@
 package statefulset
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -212,26 +212,11 @@ func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	c.Mark = ParseMark(value)
 	_, c.Hold = o.Annotations[HoldAnnotation]
 	if slices.ContainsFunc(o.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
-		return entry.Manager == controllerManager && Wrote(entry, "f:spec", "f:resources")
+		return entry.Manager == controllerManager && objects.HasField(entry.FieldsV1, "f:spec", "f:resources")
 	}) {
 		c.ByController = o.CreationTimestamp.Time
 	}
 	return c
-}
-
-// Wrote reports whether a field manager has written the field. path has the keys of fieldsV1, such as "f:spec".
-func Wrote(entry metav1.ManagedFieldsEntry, path ...string) bool {
-	var fields map[string]json.RawMessage
-	if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
-		return false
-	}
-	for _, name := range path {
-		below, found := fields[name]
-		if fields = nil; !found || json.Unmarshal(below, &fields) != nil {
-			return false
-		}
-	}
-	return true
 }
 
 // OwnMark reports whether the mark belongs to this very claim.

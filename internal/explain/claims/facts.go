@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // Set holds the fields of a StatefulSet that explanations need.
@@ -31,7 +32,7 @@ func SetOf(o *appsv1.StatefulSet) Set {
 		s.Labels = maps.Clone(o.Spec.Selector.MatchLabels)
 	}
 	for _, entry := range o.ManagedFields {
-		if entry.Time != nil && entry.Time.After(s.Scaled) && statefulset.Wrote(entry, "f:spec", "f:replicas") {
+		if entry.Time != nil && entry.Time.After(s.Scaled) && objects.HasField(entry.FieldsV1, "f:spec", "f:replicas") {
 			s.Scaled = entry.Time.Time
 		}
 	}
