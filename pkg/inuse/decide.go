@@ -1,5 +1,7 @@
 package inuse
 
+import engine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+
 // Action is one step; the zero value is Wait.
 type Action uint8
 
@@ -15,20 +17,12 @@ const (
 	RemoveFinalizer
 )
 
-// String returns the action's name for logs.
-func (a Action) String() string {
-	switch a {
-	case Wait:
-		return "Wait"
-	case ReadUsers:
-		return "ReadUsers"
-	case AddFinalizer:
-		return "AddFinalizer"
-	case RemoveFinalizer:
-		return "RemoveFinalizer"
-	}
-	return "Unknown"
+var actionNames = []string{
+	Wait: "Wait", ReadUsers: "ReadUsers", AddFinalizer: "AddFinalizer", RemoveFinalizer: "RemoveFinalizer",
 }
+
+// String returns the action's name for logs.
+func (a Action) String() string { return engine.Name(a, actionNames) }
 
 // Decision is the next step for one object, with its reason.
 type Decision struct {

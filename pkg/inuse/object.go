@@ -18,14 +18,21 @@ type Object struct {
 	Terminating bool
 	// Protected is true if the object has the finalizer.
 	Protected bool
+	// Owner is the UID of the object that controls this one, empty for none. It is the pod of a claim for a generic
+	// ephemeral volume.
+	Owner types.UID
 }
 
 // ObjectOf returns the needed fields of an object that the finalizer may protect.
 func ObjectOf(o metav1.Object, finalizer string) Object {
-	return Object{
+	object := Object{
 		Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
 		Terminating: o.GetDeletionTimestamp() != nil, Protected: slices.Contains(o.GetFinalizers(), finalizer),
 	}
+	if owner := metav1.GetControllerOfNoCopy(o); owner != nil {
+		object.Owner = owner.UID
+	}
+	return object
 }
 
 // AsDeleted returns the object as if it were being deleted and held by the finalizer.

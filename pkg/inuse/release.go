@@ -154,7 +154,7 @@ func (g *Guard) hear(ctx context.Context, o Object) error {
 
 // stands reports whether the watch still shows the same need of an object.
 func (g *Guard) stands(o Object) bool {
-	now, _, found := g.kind.Decide(o.Key(), func(Object) Duty { return Duty{} })
+	now, found := g.kind.Get(o.Key())
 	return found && now.UID == o.UID && now.Terminating == o.Terminating && now.Protected == o.Protected
 }
 

@@ -97,7 +97,7 @@ var scopes = []scope{
 	{folder: "pkg/fencing", files: "observer.go",
 		funcs: "observer.[^f]* observer.fenceChanged observer.first observer.forget*", statements: true},
 
-	{folder: "pkg/inuse", also: "pkg/inuse/pvc", files: "decide*.go held.go peer.go"},
+	{folder: "pkg/inuse", also: "pkg/inuse/pvc", files: "decide*.go held.go"},
 	{folder: "pkg/inuse", also: "pkg/inuse/pvc", files: "tracker.go", statements: true},
 	{folder: "pkg/inuse", also: "pkg/inuse/pvc", files: "execute.go",
 		funcs: "session.* Guard.send Guard.patch outcomeOf", statements: true},

@@ -92,17 +92,8 @@ const (
 )
 
 func (k kind) List(ctx context.Context) (all []inuse.Held, err error) {
-	err = kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
-		func(ctx context.Context, o metav1.ListOptions) (string, error) {
-			page, err := k.client.List(ctx, o)
-			if err != nil {
-				return "", err
-			}
-			for i := range page.Items {
-				all = append(all, held(&page.Items[i]))
-			}
-			return page.Continue, nil
-		})
+	err = kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout, k.client.List,
+		func(o *v1.PersistentVolume) { all = append(all, held(o)) })
 	if err != nil {
 		return nil, fmt.Errorf("list PVs: %w", err)
 	}

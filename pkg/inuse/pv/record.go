@@ -1,11 +1,9 @@
 package pv
 
 import (
-	"fmt"
-
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 )
 
@@ -53,11 +51,4 @@ func phaseOf(p v1.PersistentVolumePhase) Phase {
 }
 
 // record keeps the PVs that may need a write, so other PVs take no memory.
-func record(object runtime.Object, _ bool) (_ *PV, keep bool, err error) {
-	api, ok := object.(*v1.PersistentVolume)
-	if !ok {
-		return nil, false, fmt.Errorf("watch PVs: got a %T", object)
-	}
-	pv := PVOf(api)
-	return &pv, pv.Needs(), nil
-}
+var record = kube.RecordIf(PVOf, (*PV).Needs)

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 )
 
 func at(ms int) time.Time { return time.Unix(1000, 0).Add(time.Duration(ms) * time.Millisecond) }
@@ -16,7 +14,7 @@ func at(ms int) time.Time { return time.Unix(1000, 0).Add(time.Duration(ms) * ti
 func asks(n int) ask { return ask{types.UID(strconv.Itoa(n)), "ns/" + strconv.Itoa(n)} }
 
 func claim(uid types.UID) Claim {
-	return Claim{Object: inuse.Object{Namespace: "ns", Name: "data", UID: uid, Terminating: true, Protected: true}}
+	return Claim{Namespace: "ns", Name: "data", UID: uid, Terminating: true, Protected: true}
 }
 
 // shown is the answer of a list with these pods.

@@ -17,8 +17,8 @@ import (
 type cluster interface {
 	// listPods returns the pods with a node in a namespace, or in all, by a live list.
 	listPods(ctx context.Context, namespace string) ([]Pod, error)
-	// listClaims returns all claims, by a live list.
-	listClaims(ctx context.Context) ([]heldClaim, error)
+	// listClaims returns all claims, by a live list, without decisions.
+	listClaims(ctx context.Context) ([]inuse.Held, error)
 	// patch carries out AddFinalizer or RemoveFinalizer and returns the resulting claim.
 	patch(ctx context.Context, o inuse.Object, a inuse.Action) (inuse.Object, error)
 }
@@ -44,10 +44,10 @@ func (a apiServer) listPods(ctx context.Context, namespace string) (pods []Pod, 
 	return pods, nil
 }
 
-func (a apiServer) listClaims(ctx context.Context) (claims []heldClaim, err error) {
+func (a apiServer) listClaims(ctx context.Context) (claims []inuse.Held, err error) {
 	err = kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
 		a.core.PersistentVolumeClaims(metav1.NamespaceAll).List, func(o *v1.PersistentVolumeClaim) {
-			claims = append(claims, heldClaim{ClaimOf(o), inuse.HeldOf(o, Finalizer)})
+			claims = append(claims, inuse.HeldOf(o, Finalizer))
 		})
 	if err != nil {
 		return nil, fmt.Errorf("list claims: %w", err)

@@ -36,7 +36,7 @@ type Usage struct {
 // A claim of a pod that has ended may be held by Kubernetes' own controller, and until that controller is proven to be
 // off, such a claim does not count as an unanswered need.
 func Decide(f Facts) inuse.Decision {
-	d, settled := f.Duty.Settle(f.Claim.Object)
+	d, settled := f.Duty.Settle(f.Claim)
 	if settled {
 		return d
 	}

@@ -13,7 +13,7 @@ func going() Facts {
 	return Facts{
 		Duty:  inuse.Duty{Mode: inuse.ModeFull, Alone: true},
 		Ended: ReleaseTerminated,
-		Claim: Claim{Object: inuse.Object{Namespace: "ns", Name: "data", UID: "u", Terminating: true, Protected: true}},
+		Claim: Claim{Namespace: "ns", Name: "data", UID: "u", Terminating: true, Protected: true},
 		Read:  Reading{Made: true},
 	}
 }
@@ -145,8 +145,7 @@ func TestRemovalInEveryState(t *testing.T) {
 func claims() (all []Claim) {
 	for _, terminating := range []bool{false, true} {
 		for _, protected := range []bool{false, true} {
-			all = append(all, Claim{Object: inuse.Object{Name: "data", UID: "u", Terminating: terminating,
-				Protected: protected}})
+			all = append(all, Claim{Name: "data", UID: "u", Terminating: terminating, Protected: protected})
 		}
 	}
 	return all

@@ -8,7 +8,6 @@ import (
 	"k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
@@ -24,7 +23,6 @@ type Protector struct {
 	*inuse.Guard
 	permission.Checker
 	cfg      Config
-	clock    clock.PassiveClock
 	cluster  cluster
 	claims   claimCache
 	users    *users
@@ -57,8 +55,8 @@ func New(config *rest.Config, cfg Config) (*Protector, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Protector{cfg: cfg, clock: cfg.Clock, cluster: apiServer{clients.Core}, users: newUsers(),
-		batches: newBatches(), Checker: permission.NewChecker(clients.Authorization, cfg.Permissions())}
+	p := &Protector{cfg: cfg, cluster: apiServer{clients.Core}, users: newUsers(), batches: newBatches(),
+		Checker: permission.NewChecker(clients.Authorization, cfg.Permissions())}
 	rest := clients.Core.RESTClient()
 	p.claimsOf = kube.NewCache(rest, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim, claimChanges{p})
 	p.podsOf = kube.NewCache(rest, "pods", &v1.Pod{}, recordPod, podChanges{p})
@@ -79,7 +77,7 @@ func (p *Protector) guard(of inuse.Kind) (err error) {
 
 // list makes one list of the pods in a namespace, for all claims that wait for it.
 func (p *Protector) list(ctx context.Context, namespace string) controller.Result {
-	asked, wait := p.batches.take(namespace, p.clock.Now())
+	asked, wait := p.batches.take(namespace, p.cfg.Clock.Now())
 	switch {
 	case wait > 0:
 		return controller.After(wait)
@@ -94,7 +92,7 @@ func (p *Protector) list(ctx context.Context, namespace string) controller.Resul
 		klog.FromContext(ctx).Error(err, "Could not read which pods use claims; the claims count as in use",
 			"namespace", namespace, "claims", len(asked))
 	}
-	p.batches.settle(namespace, asked, answer{at: p.clock.Now(), pods: indexed(pods), err: err})
+	p.batches.settle(namespace, asked, answer{at: p.cfg.Clock.Now(), pods: indexed(pods), err: err})
 	for _, claim := range asked {
 		p.Enqueue(claim.key)
 	}
@@ -109,9 +107,9 @@ func (k kind) Decide(key string, duty func(inuse.Object) inuse.Duty) (inuse.Obje
 	if !found {
 		return inuse.Object{}, inuse.Decision{}, false
 	}
-	return c.Object, Decide(Facts{
-		Duty: duty(c.Object), Ended: k.cfg.TerminatedPods, Claim: *c,
-		Seen: k.users.usage(*c), Read: k.batches.reading(*c, k.clock.Now()),
+	return *c, Decide(Facts{
+		Duty: duty(*c), Ended: k.cfg.TerminatedPods, Claim: *c,
+		Seen: k.users.usage(*c), Read: k.batches.reading(*c, k.cfg.Clock.Now()),
 	}), true
 }
 
@@ -120,7 +118,7 @@ func (k kind) Get(key string) (inuse.Object, bool) {
 	if !found {
 		return inuse.Object{}, false
 	}
-	return c.Object, true
+	return *c, true
 }
 
 func (k kind) ReadUsers(o inuse.Object) {

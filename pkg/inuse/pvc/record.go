@@ -1,15 +1,13 @@
 package pvc
 
 import (
-	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 )
@@ -18,21 +16,10 @@ import (
 const Finalizer = "kubernetes.io/pvc-protection"
 
 // Claim holds the recorded fields of a PersistentVolumeClaim.
-type Claim struct {
-	inuse.Object
-	// Owner is the UID of the object that controls the claim, empty for none. For a generic ephemeral volume it is the
-	// pod.
-	Owner types.UID
-}
+type Claim = inuse.Object
 
 // ClaimOf returns the needed fields of a claim, without keeping a reference to it.
-func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
-	c := Claim{Object: inuse.ObjectOf(o, Finalizer)}
-	if owner := metav1.GetControllerOfNoCopy(o); owner != nil {
-		c.Owner = owner.UID
-	}
-	return c
-}
+func ClaimOf(o *v1.PersistentVolumeClaim) Claim { return inuse.ObjectOf(o, Finalizer) }
 
 // Pod holds the recorded fields of a pod.
 type Pod struct {
@@ -91,22 +78,18 @@ func usageOf(c Claim, pods []*Pod) (u Usage) {
 	return u
 }
 
-// recordClaim keeps the claims that may need a write, so other claims take no memory.
-func recordClaim(object runtime.Object, _ bool) (_ *Claim, keep bool, err error) {
-	api, ok := object.(*v1.PersistentVolumeClaim)
-	if !ok {
-		return nil, false, fmt.Errorf("watch claims: got a %T", object)
+// UsageOf returns the use of the claim by these pods. It is a pure function; pods of other namespaces do not count.
+func UsageOf(c Claim, pods []Pod) Usage {
+	all := make([]*Pod, len(pods))
+	for i := range pods {
+		all[i] = &pods[i]
 	}
-	c := ClaimOf(api)
-	return &c, c.Needs(), nil
+	return usageOf(c, all)
 }
 
-// recordPod keeps the pods that may use a claim.
-func recordPod(object runtime.Object, _ bool) (_ *Pod, keep bool, err error) {
-	api, ok := object.(*v1.Pod)
-	if !ok {
-		return nil, false, fmt.Errorf("watch pods: got a %T", object)
-	}
-	p := PodOf(api)
-	return &p, p.Scheduled && len(p.Claims)+len(p.Ephemeral) > 0, nil
-}
+// mayUse reports whether the pod may use a claim; others are not recorded.
+func (p *Pod) mayUse() bool { return p.Scheduled && len(p.Claims)+len(p.Ephemeral) > 0 }
+
+// recordClaim and recordPod keep the claims that may need a write, and the pods that may use a claim, so that others
+// take no memory.
+var recordClaim, recordPod = kube.RecordIf(ClaimOf, (*Claim).Needs), kube.RecordIf(PodOf, (*Pod).mayUse)

@@ -8,12 +8,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 )
 
-// heldClaim is a claim as read live by a release.
-type heldClaim struct {
-	Claim
-	held inuse.Held
-}
-
 // List reads the claims first and the pods after them, because a pod that is missing from the second list cannot begin
 // to use a terminating claim.
 func (k kind) List(ctx context.Context) ([]inuse.Held, error) {
@@ -26,16 +20,15 @@ func (k kind) List(ctx context.Context) ([]inuse.Held, error) {
 		return nil, err
 	}
 	users := indexed(pods)
-	all := make([]inuse.Held, len(claims))
 	for i, c := range claims {
-		all[i] = c.held.Decided(ifDeleted(c.Claim, users.usage(c.Claim), k.cfg.TerminatedPods))
+		claims[i] = c.Decided(ifDeleted(c.Object, users.usage(c.Object), k.cfg.TerminatedPods))
 	}
-	return all, nil
+	return claims, nil
 }
 
 // ifDeleted returns the function that decides on a claim as if it were terminating.
 func ifDeleted(c Claim, used Usage, ended TerminatedPods) func(inuse.Duty) inuse.Decision {
-	c.Object = c.AsDeleted()
+	c = c.AsDeleted()
 	return func(d inuse.Duty) inuse.Decision {
 		return Decide(Facts{Duty: d, Ended: ended, Claim: c, Read: Reading{Made: true, Usage: used}})
 	}

@@ -5,18 +5,18 @@ import "slices"
 // claimChanges handles the watch events of claims.
 type claimChanges struct{ *Protector }
 
-func (c claimChanges) Added(now *Claim) { c.Guard.Added(now.Object) }
+func (c claimChanges) Added(now *Claim) { c.Guard.Added(*now) }
 
 func (c claimChanges) Updated(before, now *Claim) {
 	if before.UID != now.UID {
 		c.batches.forget(before.UID)
 	}
-	c.Guard.Updated(before.Object, now.Object)
+	c.Guard.Updated(*before, *now)
 }
 
 func (c claimChanges) Deleted(last *Claim, final bool) {
 	c.batches.forget(last.UID)
-	c.Guard.Deleted(last.Object, final)
+	c.Guard.Deleted(*last, final)
 }
 
 // podChanges handles the watch events of pods that may use claims. A pod that begins or ceases to use a claim matters:

@@ -52,7 +52,7 @@ func (w *world) listPods(context.Context, string) ([]Pod, error) {
 	return w.pods, w.fail
 }
 
-func (w *world) listClaims(context.Context) ([]heldClaim, error) {
+func (w *world) listClaims(context.Context) ([]inuse.Held, error) {
 	w.note("list claims")
 	return nil, w.fail
 }
@@ -397,7 +397,7 @@ func TestReadUsersOfDeletedClaim(t *testing.T) {
 	w.mu.Unlock()
 	w.Stop() // so that no list answers
 	for _, c := range []Claim{gone, there} {
-		kind{w.Protector}.ReadUsers(c.Object)
+		kind{w.Protector}.ReadUsers(c)
 	}
 	w.batches.mu.Lock()
 	defer w.batches.mu.Unlock()
