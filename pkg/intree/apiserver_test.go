@@ -79,9 +79,9 @@ func (s server) create(name string, finalizers ...string) *v1.PersistentVolume {
 
 func (s server) get(name string) *v1.PersistentVolume {
 	s.Helper()
-	o, found, err := s.at.readPV(s.ctx, name)
-	if err != nil || !found {
-		s.Fatalf("read PV: %v %v", found, err)
+	o, err := s.at.readPV(s.ctx, name)
+	if err != nil || o == nil {
+		s.Fatalf("read PV %q: %v", name, err)
 	}
 	return o
 }
@@ -214,7 +214,7 @@ func (s server) life() {
 	}
 	s.phase(name, v1.VolumeReleased) // no claim exists
 	twin := volume.TwinName(name)
-	s.until("there is a twin", func() bool { _, found, err := s.at.readPV(s.ctx, twin); return err == nil && found })
+	s.until("there is a twin", func() bool { o, err := s.at.readPV(s.ctx, twin); return err == nil && o != nil })
 	if s.get(twin).Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain {
 		s.Error("the twin is set to Delete before the PV controller has synced it")
 	}

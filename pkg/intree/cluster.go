@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -19,8 +20,8 @@ import (
 // cluster has the API calls of a session. Every read is live: it goes to the server, and its result is at least as new
 // as the request; writes return the resulting PV.
 type cluster interface {
-	// readPV returns the PV of that name, with found false if it does not exist.
-	readPV(ctx context.Context, name string) (pv *v1.PersistentVolume, found bool, err error)
+	// readPV returns the PV of that name, nil if it does not exist.
+	readPV(ctx context.Context, name string) (*v1.PersistentVolume, error)
 	// readClaim returns whether the claim exists, with its UID and its volume's name.
 	readClaim(ctx context.Context, of volume.ClaimRef) (reply intree.Reply, err error)
 	// countAttachments returns the number of VolumeAttachments that name one of these PVs.
@@ -42,17 +43,12 @@ const listPage = 500
 // apiServer is the cluster behind real clients.
 type apiServer struct {
 	clients kube.Clients
-	// timeout bounds each call, so that an unresponsive server does not block a worker.
+	// timeout bounds each read of an object, and each page of a list. The caller bounds writes.
 	timeout time.Duration
 }
 
-func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, a.timeout)
-}
-
-func (a apiServer) readPV(ctx context.Context, name string) (*v1.PersistentVolume, bool, error) {
-	return kube.Get(ctx, a.timeout, kube.PV, "", name, a.clients.Core.PersistentVolumes().Get,
-		func(o *v1.PersistentVolume) *v1.PersistentVolume { return o })
+func (a apiServer) readPV(ctx context.Context, name string) (*v1.PersistentVolume, error) {
+	return kube.Read(ctx, a.timeout, kube.PV, "", name, a.clients.Core.PersistentVolumes().Get)
 }
 
 func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (intree.Reply, error) {
@@ -66,31 +62,22 @@ func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (intree.Re
 // countAttachments lists page by page: only in-tree volumes that were migrated at some time can be attached this way,
 // so a watch would not pay off.
 func (a apiServer) countAttachments(ctx context.Context, pvs []string) (count int, err error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	options := metav1.ListOptions{Limit: listPage}
-	for {
-		page, err := a.clients.Storage.VolumeAttachments().List(ctx, options)
-		if err != nil {
-			return 0, fmt.Errorf("list VolumeAttachments: %w", err)
-		}
-		for i := range page.Items {
-			if name := page.Items[i].Spec.Source.PersistentVolumeName; name != nil && slices.Contains(pvs, *name) {
+	err = kube.Each(ctx, metav1.ListOptions{Limit: listPage}, a.timeout, a.clients.Storage.VolumeAttachments().List,
+		func(o *storagev1.VolumeAttachment) {
+			if name := o.Spec.Source.PersistentVolumeName; name != nil && slices.Contains(pvs, *name) {
 				count++
 			}
-		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			return count, nil
-		}
+		})
+	if err != nil {
+		return 0, fmt.Errorf("list VolumeAttachments: %w", err)
 	}
+	return count, nil
 }
 
 // patchFinalizers relies on the returned object, because a write succeeds without effect if an admission policy adds
 // the finalizer again.
 func (a apiServer) patchFinalizers(ctx context.Context, pv intree.PV, add, remove []string) (*v1.PersistentVolume,
 	error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
 	after, err := kube.PatchFinalizers(ctx, a.clients.Core.PersistentVolumes(), kube.FinalizerPatch{
 		Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion, Add: add, Remove: remove,
 		FieldManager: intree.FieldManager,
@@ -122,8 +109,6 @@ func unchanged(now, add, remove []string) string {
 }
 
 func (a apiServer) createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
 	o, err := a.clients.Core.PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{FieldManager: intree.FieldManager})
 	switch {
 	case apierrors.IsAlreadyExists(err):
@@ -136,8 +121,6 @@ func (a apiServer) createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.P
 
 func (a apiServer) setPolicy(ctx context.Context, pv intree.PV,
 	policy v1.PersistentVolumeReclaimPolicy) (*v1.PersistentVolume, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
 	return kube.PatchPolicy(ctx, a.clients.Core.PersistentVolumes(), kube.PolicyPatch{
 		Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion, Policy: policy,
 		FieldManager: intree.FieldManager,
@@ -145,7 +128,5 @@ func (a apiServer) setPolicy(ctx context.Context, pv intree.PV,
 }
 
 func (a apiServer) deletePV(ctx context.Context, pv intree.PV) error {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
 	return kube.DeletePV(ctx, a.clients.Core.PersistentVolumes(), pv.Name, pv.UID, pv.ResourceVersion)
 }

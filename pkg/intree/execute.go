@@ -89,13 +89,16 @@ type calls struct {
 	object *v1.PersistentVolume
 }
 
-// make makes a call; the error explains every outcome except Succeeded.
+// make makes a call; the error explains every outcome except Succeeded. An unresponsive server does not block a worker.
 func (c *calls) make(ctx context.Context, ask intree.Ask) (reply intree.Reply, err error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
 	var o *v1.PersistentVolume
 	pv := intree.PV{Name: ask.Name, UID: ask.UID, ResourceVersion: ask.ResourceVersion}
 	switch ask.Call {
 	case intree.GetPV:
-		if o, reply.Found, err = c.readPV(ctx, ask.Name); ask.Action == intree.ReadPV {
+		o, err = c.readPV(ctx, ask.Name)
+		if reply.Found = o != nil; ask.Action == intree.ReadPV {
 			c.object = o
 		}
 	case intree.GetClaim:

@@ -137,8 +137,8 @@ func (r *Released) record(name string, pv intree.PV, end session.End, err error)
 func (c *Controller) readFacts(ctx context.Context, name string) (f intree.Facts, found bool, err error) {
 	f = intree.Facts{RemovingFinalizers: true}
 	f.Other, _ = c.observer.other()
-	o, found, err := c.cluster.readPV(ctx, name)
-	if err != nil || !found {
+	o, err := c.cluster.readPV(ctx, name)
+	if err != nil || o == nil {
 		return f, false, err
 	}
 	pv := intree.Of(o)
@@ -147,11 +147,9 @@ func (c *Controller) readFacts(ctx context.Context, name string) (f intree.Facts
 		return f, true, nil
 	}
 	f.PV = pv
-	if o, f.TwinFound, err = c.cluster.readPV(ctx, volume.TwinName(name)); err != nil {
-		return f, false, err
+	twin, err := c.cluster.readPV(ctx, volume.TwinName(name))
+	if f.TwinFound = twin != nil; f.TwinFound {
+		f.Twin = intree.Of(twin)
 	}
-	if f.TwinFound {
-		f.Twin = intree.Of(o)
-	}
-	return f, true, nil
+	return f, err == nil, err
 }

@@ -336,12 +336,11 @@ func (w *world) written(pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	return pv.DeepCopy(), nil
 }
 
-func (w *world) readPV(_ context.Context, name string) (*v1.PersistentVolume, bool, error) {
+func (w *world) readPV(_ context.Context, name string) (*v1.PersistentVolume, error) {
 	if err := w.call("read " + name); err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	pv, found := w.pvs[name]
-	return pv.DeepCopy(), found, nil
+	return w.pvs[name].DeepCopy(), nil
 }
 
 func (w *world) readClaim(_ context.Context, of volume.ClaimRef) (intree.Reply, error) {

@@ -42,12 +42,8 @@ const (
 // apiServer implements cluster with real clients.
 type apiServer struct {
 	clients kube.Clients
-	// timeout bounds each call, so that an unresponsive server does not hold a worker.
+	// timeout bounds each read, and each write to a set. The caller bounds other writes.
 	timeout time.Duration
-}
-
-func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, a.timeout)
 }
 
 func (a apiServer) readClaim(ctx context.Context, namespace, name string) (statefulset.Claim, bool, error) {
@@ -67,8 +63,6 @@ func (a apiServer) readSet(ctx context.Context, namespace, name string) (statefu
 // patchClaim checks the claim in the response: if an admission policy reverts the change, the write succeeds without an
 // effect.
 func (a apiServer) patchClaim(ctx context.Context, ask statefulset.Ask) error {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
 	patch := kube.MetadataPatch{Name: ask.Name, UID: ask.UID, ResourceVersion: ask.ResourceVersion,
 		Annotations: map[string]*string{statefulset.MarkAnnotation: nil}, Owners: &ask.Owners}
 	if mark := ask.Mark.String(); mark != "" {
@@ -88,20 +82,16 @@ func (a apiServer) patchClaim(ctx context.Context, ask statefulset.Ask) error {
 }
 
 func (a apiServer) deleteClaim(ctx context.Context, ask statefulset.Ask) error {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
 	return kube.DeleteClaim(ctx, a.clients.Core.PersistentVolumeClaims(ask.Namespace), ask.Name, ask.UID,
 		ask.ResourceVersion)
 }
 
 func (a apiServer) deletePod(ctx context.Context, ask statefulset.Ask) error {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
 	return kube.DeletePod(ctx, a.clients.Core.Pods(ask.Namespace), ask.Name, ask.UID)
 }
 
 func (a apiServer) patchWoken(ctx context.Context, s statefulset.Set, value *string) error {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	o, err := kube.PatchMetadata(ctx, a.clients.Apps.StatefulSets(s.Namespace), kube.MetadataPatch{Name: s.Name,
 		UID: s.UID, Annotations: map[string]*string{statefulset.WokenAnnotation: value}})

@@ -167,6 +167,14 @@ func TestClaimsOfDeletedSets(t *testing.T) {
 			w.settle()
 			w.deleteSet()
 		}, false},
+		"another finalizer kept the next set, which was first seen without its dependents": {func(w *world) {
+			w.deleteSet()
+			w.set("db", takesClaims, finalizers("orphan", "example.com/mine"), func(o *appsv1.StatefulSet) { o.UID = "next" })
+			w.settle()
+			w.set("db", finalizers("example.com/mine"))
+			w.settle()
+			w.deleteSet()
+		}, false},
 		"the next set has other templates": {func(w *world) {
 			w.deleteSet()
 			w.set("db", takesClaims, template("logs"), func(o *appsv1.StatefulSet) { o.UID = "next" })

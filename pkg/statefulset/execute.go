@@ -21,7 +21,7 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 	}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", key))
 	s := c.observer.begin(facts, c.cfg.Clock.Now())
-	err := c.carryOut(ctx, &s, c.observer.answer)
+	err := c.carryOut(ctx, &s)
 	if ctx.Err() != nil {
 		return controller.Done()
 	}
@@ -30,19 +30,18 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 	return c.cfg.retries().Requeue(s.Requeue(), s.Decision.After)
 }
 
-// answerer applies a reply to a session.
-type answerer = func(s *statefulset.Session, reply statefulset.Reply, sent, now time.Time)
-
 // carryOut makes the calls of a session until it has ended; see controller.Calls.
-func (c *Controller) carryOut(ctx context.Context, s *statefulset.Session, answer answerer) error {
+func (c *Controller) carryOut(ctx context.Context, s *statefulset.Session) error {
 	return controller.Calls[*statefulset.Session, statefulset.Ask, statefulset.Reply]{
 		Purpose: fmt.Sprintf("read the state of claim %q", keyOf(s.Facts.Claim.Namespace, s.Facts.Claim.Name)),
-		Clock:   c.cfg.Clock, Call: c.call, Answer: answer, Wrote: c.wrote,
+		Clock:   c.cfg.Clock, Call: c.call, Answer: c.observer.answer, Wrote: c.wrote,
 	}.CarryOut(ctx, s)
 }
 
-// call makes a call, and returns an error for any outcome but Succeeded.
+// call makes a call, and returns an error for any outcome but Succeeded. An unresponsive server does not hold a worker.
 func (c *Controller) call(ctx context.Context, ask statefulset.Ask) (reply statefulset.Reply, err error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
 	switch ask.Action {
 	case statefulset.ReadClaim:
 		reply.Claim, reply.Found, err = c.cluster.readClaim(ctx, ask.Namespace, ask.Name)

@@ -81,8 +81,11 @@ func TestReplacedObjectsAreForgotten(t *testing.T) {
 		t.Errorf("the grace period of the next claim did not begin: due again %+v", got)
 	}
 	facts, _ := w.observer.observe("ns/data-db-1")
-	facts.Claim.UID = "claim-data-db-1"
+	facts.Claim.UID, facts.Claim.Mark.Claim = "claim-data-db-1", "claim-data-db-1"
 	w.observer.begin(facts, w.clock.Now()) // a session of the claim before
+	if _, known := w.observer.tracker.Claims["claim-data-db-1"]; !known {
+		t.Fatal("the session has recorded nothing: this test shows nothing")
+	}
 	w.observer.settleClaim("ns/data-db-1", facts.Claim)
 	if _, known := w.observer.tracker.Claims["claim-data-db-1"]; known {
 		t.Error("the claim before is remembered")
@@ -143,32 +146,5 @@ func TestCanceledWorkMakesNoReport(t *testing.T) {
 	w.hook = cancel
 	if got := w.reconcile(ctx, "ns/data-db-1"); got != controller.Done() || len(w.recorded()) > 0 {
 		t.Errorf("due again %+v", got)
-	}
-}
-
-func TestObjectsDeletedDuringWorkAreForgotten(t *testing.T) {
-	w := condemned(t, Config{})
-	facts, _ := w.observer.observe("ns/data-db-1")
-	delete(w.live, "ns/data-db-1")
-	w.sync()
-	s := w.observer.begin(facts, w.clock.Now()) // a session that began before
-	if _, known := w.observer.tracker.Claims["claim-data-db-1"]; !known {
-		t.Fatal("the session has recorded nothing: this test shows nothing")
-	}
-	w.observer.settleClaim("ns/data-db-1", s.Facts.Claim)
-	if left, known := w.observer.tracker.Claims["claim-data-db-1"]; known {
-		t.Errorf("left: %v", left)
-	}
-	set, _ := w.observer.observeSet("ns/db")
-	set.Gap = statefulset.GapOpen
-	delete(w.sets, "ns/db")
-	w.sync()
-	w.observer.sight(set, w.clock.Now())
-	if len(w.observer.tracker.Sets) == 0 {
-		t.Fatal("nothing is recorded of the set: this test shows nothing")
-	}
-	w.observer.settleSet("ns/db", set.Set)
-	if len(w.observer.tracker.Sets) > 0 {
-		t.Errorf("left: %v", w.observer.tracker.Sets)
 	}
 }

@@ -69,7 +69,7 @@ func (o *observer) follow(clients kube.Clients, watches *kube.Watches) []control
 	return []controller.Cache{sets, pods, claims}
 }
 
-// observe returns the facts about a claim without a live read.
+// observe returns the facts about a claim without a live read. Absent permits nothing then.
 func (o *observer) observe(key string) (statefulset.Facts, bool) {
 	c, found := o.claims.Get(key)
 	if !found {
@@ -84,24 +84,16 @@ func (o *observer) observe(key string) (statefulset.Facts, bool) {
 		return f, true
 	}
 	s, found := o.sets.Get(keyOf(c.namespace, f.SetName))
-	if f.SetSeen = seen(found); found {
+	if f.SetSeen = statefulset.SeenOf(found); found {
 		f.Set = *s
 	}
 	own := statefulset.Set{Name: f.SetName}.PodName(ordinal)
 	p, found := o.pods.Get(keyOf(c.namespace, own))
-	if f.PodSeen = seen(found); found {
+	if f.PodSeen = statefulset.SeenOf(found); found {
 		f.Pod = *p
 	}
 	f.OtherPod = o.otherPod(c, own)
 	return f, true
-}
-
-// seen converts the result of a cache lookup, in which Absent permits nothing without a live read.
-func seen(found bool) statefulset.Seen {
-	if found {
-		return statefulset.Found
-	}
-	return statefulset.Absent
 }
 
 // setOf returns the name of a claim's set, empty for none. A set whose template gives the claim its name comes first,

@@ -1,7 +1,6 @@
 package statefulset
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 	"time"
@@ -10,11 +9,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 // keyOf returns the key of an object in caches and queues.
@@ -48,15 +47,19 @@ type claimMore struct {
 	owners []metav1.OwnerReference
 }
 
-// recordClaim keeps marked claims, and claims with a name that a set may give, even if the set appears only later.
-func recordClaim(object runtime.Object, _ bool) (*claim, bool, error) {
-	o, ok := object.(*v1.PersistentVolumeClaim)
-	if !ok {
-		return nil, false, fmt.Errorf("watch claims: got a %T", object)
-	}
-	_, _, keep := statefulset.SplitClaimName(o.Name)
+// recordClaim and recordPod keep the claims and pods that may concern a set, even if the set appears only later.
+var recordClaim, recordPod = kube.RecordIf(claimOf, (*claim).matters), kube.RecordIf(podOf, podMatters)
+
+// shaped reports whether a set may give the name to a claim, or to a pod.
+func shaped(name string) bool {
+	_, _, ok := statefulset.SplitClaimName(name)
+	return ok
+}
+
+// claimOf returns the cached record of a claim.
+func claimOf(o *v1.PersistentVolumeClaim) claim {
 	all := statefulset.ClaimOf(o)
-	c := &claim{
+	c := claim{
 		namespace: unique.Make(o.Namespace).Value(), name: o.Name, version: o.ResourceVersion, uid: o.UID,
 		terminating: all.Terminating, protected: all.Protected, hold: all.Hold, bound: all.Bound,
 	}
@@ -66,8 +69,10 @@ func recordClaim(object runtime.Object, _ bool) (*claim, bool, error) {
 	if all.Marked || len(all.Owners) > 0 {
 		c.more = &claimMore{marked: all.Marked, mark: all.Mark, owners: all.Owners}
 	}
-	return c, keep || all.Marked, nil
+	return c
 }
+
+func (c *claim) matters() bool { return shaped(c.name) || c.marked() }
 
 func (c *claim) key() string { return keyOf(c.namespace, c.name) }
 
@@ -93,19 +98,12 @@ func (c *claim) same(other *claim) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// recordPod keeps pods with a name that a set may give, and pods with a claim that a set may have made, without the
-// names of all other claims.
-func recordPod(object runtime.Object, _ bool) (*statefulset.Pod, bool, error) {
-	o, ok := object.(*v1.Pod)
-	if !ok {
-		return nil, false, fmt.Errorf("watch pods: got a %T", object)
-	}
+// podOf returns the cached record of a pod, without the names of claims that no set can have made.
+func podOf(o *v1.Pod) statefulset.Pod {
 	p := statefulset.PodOf(o)
 	p.Namespace, p.Controller = unique.Make(o.Namespace).Value(), unique.Make(p.Controller).Value()
-	p.Claims = slices.Clip(slices.DeleteFunc(p.Claims, func(name string) bool {
-		_, _, shaped := statefulset.SplitClaimName(name)
-		return !shaped
-	}))
-	_, _, keep := statefulset.SplitClaimName(o.Name)
-	return &p, keep || len(p.Claims) > 0, nil
+	p.Claims = slices.Clip(slices.DeleteFunc(p.Claims, func(name string) bool { return !shaped(name) }))
+	return p
 }
+
+func podMatters(p *statefulset.Pod) bool { return shaped(p.Name) || len(p.Claims) > 0 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
@@ -67,7 +66,7 @@ func (r *releaser) pass(ctx context.Context) error {
 		err = r.cluster.eachClaim(ctx, func(c statefulset.Claim) {
 			if c.Marked {
 				s, found := sets[keyOf(c.Namespace, c.Mark.Set)]
-				workers.Go(func() error { return r.claim(ctx, c, s, seen(found)) })
+				workers.Go(func() error { return r.claim(ctx, c, s, statefulset.SeenOf(found)) })
 			}
 		})
 	}
@@ -80,11 +79,8 @@ func (r *releaser) claim(ctx context.Context, c statefulset.Claim, s statefulset
 		Ordinal: c.Mark.Ordinal}
 	condemned := f.Condemned() && !c.Terminating && !c.Hold
 	f.Rules.Removing = true
-	tracker := statefulset.NewTracker()
-	work := statefulset.Begin(tracker, f, r.cfg.Clock.Now())
-	err := r.carryOut(ctx, &work, func(s *statefulset.Session, reply statefulset.Reply, sent, now time.Time) {
-		s.Answer(tracker, reply, sent, now)
-	})
+	work := r.observer.begin(f, r.cfg.Clock.Now())
+	err := r.carryOut(ctx, &work)
 	name := keyOf(c.Namespace, c.Name)
 	switch work.End {
 	case session.Written:

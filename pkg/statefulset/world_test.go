@@ -159,43 +159,30 @@ func (w *world) version() string {
 	return strconv.Itoa(w.last)
 }
 
-func (w *world) readClaim(_ context.Context, ns, name string) (c statefulset.Claim, found bool, err error) {
-	if err := w.call("get claim"); err != nil {
-		return c, false, err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	o, found := w.live[ns+"/"+name]
-	if found {
-		c = statefulset.ClaimOf(o)
-	}
-	return c, found, nil
+func (w *world) readClaim(_ context.Context, ns, name string) (statefulset.Claim, bool, error) {
+	return read(w, "claim", w.live, ns+"/"+name, statefulset.ClaimOf)
 }
 
-func (w *world) readPod(_ context.Context, ns, name string) (p statefulset.Pod, found bool, err error) {
-	if err := w.call("get pod"); err != nil {
-		return p, false, err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	o, found := w.pods[ns+"/"+name]
-	if found {
-		p = statefulset.PodOf(o)
-	}
-	return p, found, nil
+func (w *world) readPod(_ context.Context, ns, name string) (statefulset.Pod, bool, error) {
+	return read(w, "pod", w.pods, ns+"/"+name, statefulset.PodOf)
 }
 
-func (w *world) readSet(_ context.Context, ns, name string) (s statefulset.Set, found bool, err error) {
-	if err := w.call("get set"); err != nil {
-		return s, false, err
+func (w *world) readSet(_ context.Context, ns, name string) (statefulset.Set, bool, error) {
+	return read(w, "set", w.sets, ns+"/"+name, statefulset.SetOf)
+}
+
+// read answers a GET for an object of a kind.
+func read[O, R any](w *world, kind string, of map[string]O, key string, record func(O) R) (r R, found bool, err error) {
+	if err := w.call("get %s", kind); err != nil {
+		return r, false, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	o, found := w.sets[ns+"/"+name]
+	o, found := of[key]
 	if found {
-		s = statefulset.SetOf(o)
+		r = record(o)
 	}
-	return s, found, nil
+	return r, found, nil
 }
 
 // bound returns the claim of an Ask, if the preconditions of the Ask hold.
@@ -288,27 +275,23 @@ func (w *world) patchWoken(_ context.Context, s statefulset.Set, value *string) 
 }
 
 func (w *world) eachClaim(_ context.Context, visit func(statefulset.Claim)) error {
-	if err := w.call("list claims"); err != nil {
-		return err
-	}
-	w.mu.Lock()
-	all := maps.Clone(w.live)
-	w.mu.Unlock()
-	for _, key := range slices.Sorted(maps.Keys(all)) {
-		visit(statefulset.ClaimOf(all[key]))
-	}
-	return nil
+	return each(w, "claims", w.live, func(o *v1.PersistentVolumeClaim) { visit(statefulset.ClaimOf(o)) })
 }
 
 func (w *world) eachSet(_ context.Context, visit func(statefulset.Set)) error {
-	if err := w.call("list sets"); err != nil {
+	return each(w, "sets", w.sets, func(o *appsv1.StatefulSet) { visit(statefulset.SetOf(o)) })
+}
+
+// each answers a list of the objects of a kind.
+func each[O any](w *world, kind string, of map[string]O, visit func(O)) error {
+	if err := w.call("list %s", kind); err != nil {
 		return err
 	}
 	w.mu.Lock()
-	all := maps.Clone(w.sets)
+	all := maps.Clone(of)
 	w.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		visit(statefulset.SetOf(all[key]))
+		visit(all[key])
 	}
 	return nil
 }

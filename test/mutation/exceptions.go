@@ -84,7 +84,7 @@ var exceptions = []exception{
 	{"pkg/statefulset:observer.setsWith/if s, found := o.sets.Get(keyOf(namespace, name)); found {sets = append(sets, " +
 		"s)} → always", "index and cache differ only between two steps of one event"},
 	{"pkg/statefulset:setOf/without s.Namespace = unique.Make(o.Namespace).Value()", "it saves memory"},
-	{"pkg/statefulset:recordPod/without p.Namespace, p.Controller = unique.Make(o.Namespace).Value(), " +
+	{"pkg/statefulset:podOf/without p.Namespace, p.Controller = unique.Make(o.Namespace).Value(), " +
 		"unique.Make(p.Controller).Value()", "it saves memory"},
 	{"pkg/statefulset:releaser.pass/if c.Marked {s, found := sets[keyOf(c.Namespace, c.Mark.Set)]} → always",
 		"a claim that is not marked is left alone by the decision, too"},

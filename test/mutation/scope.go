@@ -84,7 +84,7 @@ var scopes = []scope{
 	{folder: "internal/engine/statefulset", except: words, statements: true},
 	{folder: "pkg/statefulset", files: "execute.go index.go changes.go record.go", statements: true},
 	{folder: "pkg/statefulset", files: "observer.go", funcs: "observer.[^f]* observer.first observer.forget* " +
-		"matters seen", statements: true},
+		"matters", statements: true},
 	{folder: "pkg/statefulset", files: "release.go", funcs: "*.Release *.pass *.claim *.set", statements: true},
 	{folder: "pkg/statefulset", files: "cluster.go", funcs: "*.read* *.patch* *.delete*"},
 

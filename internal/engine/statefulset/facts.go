@@ -75,6 +75,14 @@ const (
 	Absent
 )
 
+// SeenOf returns the state of an object that was looked up.
+func SeenOf(found bool) Seen {
+	if found {
+		return Found
+	}
+	return Absent
+}
+
 // Sight has the times at which one process saw states of a claim begin, by its own clock. The zero value stands for a
 // claim in none of these states.
 type Sight struct {
