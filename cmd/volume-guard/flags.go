@@ -127,18 +127,11 @@ func (o *options) settings(events record.EventRecorder, metrics prometheus.Regis
 }
 
 func (o *options) intreeConfig(s controller.Settings) intree.Config {
-	return intree.Config{
-		DryRun: s.DryRun, Workers: s.Workers, RetryStart: s.RetryStart, RetryMax: s.RetryMax,
-		Events: s.Events, Metrics: s.Metrics, Watches: s.Watches,
-	}
+	return intree.Config{Settings: s}
 }
 
 func (o *options) protectConfig(s controller.Settings) inuse.Config {
-	return inuse.Config{
-		Mode: inuse.ModeFull, Patience: o.patience,
-		DryRun: s.DryRun, Workers: s.Workers, RetryStart: s.RetryStart, RetryMax: s.RetryMax,
-		Events: s.Events, Metrics: s.Metrics, Watches: s.Watches,
-	}
+	return inuse.Config{Settings: s, Mode: inuse.ModeFull, Patience: o.patience}
 }
 
 func (o *options) claimConfig(s controller.Settings) pvc.Config {
@@ -161,11 +154,7 @@ func (o *options) singleNodeConfig(s controller.Settings) singlenode.Config {
 }
 
 func (o *options) statefulSetConfig(s controller.Settings) statefulset.Config {
-	return statefulset.Config{
-		Grace:  o.statefulSet.scaleDownGrace,
-		DryRun: s.DryRun, Workers: s.Workers, RetryStart: s.RetryStart, RetryMax: s.RetryMax,
-		Events: s.Events, Metrics: s.Metrics, Watches: s.Watches,
-	}
+	return statefulset.Config{Settings: s, Grace: o.statefulSet.scaleDownGrace}
 }
 
 func (o *options) fencingConfig(s controller.Settings) fencing.Config {

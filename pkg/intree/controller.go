@@ -2,8 +2,6 @@ package intree
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -12,7 +10,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
@@ -33,31 +30,22 @@ type Controller struct {
 // New returns a Controller for the cluster of config, which is copied; with a QPS of 0, only the number of workers
 // limits the calls. New starts nothing: see Run.
 func New(config *rest.Config, cfg Config) (*Controller, error) {
-	if config == nil {
-		return nil, errors.New("create a controller for in-tree PVs: nil rest.Config")
-	}
-	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("create a controller for in-tree PVs: %w", err)
-	}
-	cfg = cfg.withDefaults()
-	clients, err := kube.NewClients(config)
+	clients, err := controller.Connect("create a controller for in-tree PVs", config, cfg)
 	if err != nil {
 		return nil, err
 	}
+	cfg = cfg.withDefaults()
 	c := &Controller{cfg: cfg, cluster: apiServer{clients, apiTimeout}, metrics: newMetrics(),
 		Checker: permission.NewChecker(clients.Authorization, cfg.permissions())}
 	c.recorder = events.NewRecorder(events.Config[intree.Reason]{Events: cfg.Events, Counter: c.metrics.reports})
 	c.observer = newObserver(func(pv string) { c.queue.Enqueue(pv) }, c.recorder.Forget)
 	c.observer.follow(clients, cfg.Watches)
-	c.Controller = controller.NewController("intree", c.observer.watch)
-	controller.Begin(c.Controller, c.begin)
-	if c.queue, err = controller.NewQueue(c.Controller, controller.Config{Name: "intree", Workers: cfg.Workers,
-		Clock: cfg.Clock}, c.reconcile); err != nil {
-		return nil, err
-	}
 	if err := c.register(cfg.Metrics); err != nil {
 		return nil, err
 	}
+	c.Controller = controller.NewController("intree", c.observer.watch)
+	controller.Begin(c.Controller, c.begin)
+	c.queue = cfg.Queue(c.Controller, "intree", cfg.Workers, c.reconcile)
 	return c, nil
 }
 

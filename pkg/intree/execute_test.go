@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/api/core/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -230,7 +231,7 @@ func TestUpgradeDuringDeletion(t *testing.T) {
 
 func TestDryRun(t *testing.T) {
 	w := newWorld(t)
-	w.startWith(Config{DryRun: true})
+	w.startWith(Config{controller.Settings{DryRun: true}})
 	w.provision("a")
 	w.settle()
 	w.edit("a", guard(true, intree.FieldManager))

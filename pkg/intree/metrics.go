@@ -30,70 +30,49 @@ func newMetrics() metrics {
 func (c *Controller) register(to prometheus.Registerer) error {
 	waiting := c.recorder.WaitingMetric("csi_reclaimer_intree_waiting_pvs",
 		"In-tree PVs whose deletion waits, by reason.", nil)
-	return events.Register(to, c.metrics.deleted, c.metrics.reports, waiting, newInventory(c.observer, c.cfg.Clock))
+	return events.Register(to, c.metrics.deleted, c.metrics.reports, waiting, inventory(c.observer, c.cfg.Clock))
 }
 
 // inventory counts PVs when it is scraped.
-type inventory struct {
-	observer *observer
-	clock    clock.PassiveClock
-
-	volumes, twins, oldest, managed *prometheus.Desc
-}
-
-func newInventory(o *observer, c clock.PassiveClock) inventory {
-	return inventory{
-		observer: o, clock: c,
-		volumes: prometheus.NewDesc("csi_reclaimer_intree_pvs",
-			"Provisioned in-tree PVs with reclaim policy Delete that are not migrated, by whether the finalizer protects them.",
-			[]string{"protected"}, nil),
-		twins: prometheus.NewDesc("csi_reclaimer_intree_twins",
-			"Second PVs through which volumes are being deleted.", nil, nil),
-		oldest: prometheus.NewDesc("csi_reclaimer_intree_oldest_terminating_pv_seconds",
-			"Time since the deletion of the in-tree PV that is terminating for the longest time, 0 if there is none.", nil, nil),
-		managed: prometheus.NewDesc("csi_reclaimer_intree_managed_by_other",
-			"1 while another program, as kube-controller-manager from 1.31 on, is seen to manage the finalizer of in-tree "+
-				"PVs, so that volume-guard leaves them to it.", nil, nil),
-	}
-}
-
-func (i inventory) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{i.volumes, i.twins, i.oldest, i.managed} {
-		descs <- desc
-	}
-}
-
-func (i inventory) Collect(metrics chan<- prometheus.Metric) {
-	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
-	}
-	now := i.clock.Now().Unix()
-	var protected, unprotected, second int
-	var oldest int64
-	i.observer.pvs.Each(func(pv *intree.PV) {
-		if pv.LooksLikeTwin() {
-			second++
-		}
-		if !pv.Provisioned() {
-			return
-		}
-		if pv.Terminating {
-			oldest = max(oldest, now-pv.TerminatingSince)
-		}
-		switch {
-		case pv.Policy != volume.PolicyDelete || pv.MigratedTo != "":
-		case pv.Writer == intree.WriterNone:
-			unprotected++
-		default:
-			protected++
-		}
-	})
-	gauge(i.volumes, float64(protected), "true")
-	gauge(i.volumes, float64(unprotected), "false")
-	gauge(i.twins, float64(second))
-	gauge(i.oldest, float64(oldest))
-	other, _ := i.observer.other()
-	gauge(i.managed, one(other == intree.OtherPresent))
+func inventory(o *observer, clock clock.PassiveClock) prometheus.Collector {
+	volumes := prometheus.NewDesc("csi_reclaimer_intree_pvs",
+		"Provisioned in-tree PVs with reclaim policy Delete that are not migrated, by whether the finalizer protects them.",
+		[]string{"protected"}, nil)
+	twins := prometheus.NewDesc("csi_reclaimer_intree_twins",
+		"Second PVs through which volumes are being deleted.", nil, nil)
+	oldest := prometheus.NewDesc("csi_reclaimer_intree_oldest_terminating_pv_seconds",
+		"Time since the deletion of the in-tree PV that is terminating for the longest time, 0 if there is none.", nil, nil)
+	managed := prometheus.NewDesc("csi_reclaimer_intree_managed_by_other",
+		"1 while another program, as kube-controller-manager from 1.31 on, is seen to manage the finalizer of in-tree "+
+			"PVs, so that volume-guard leaves them to it.", nil, nil)
+	return events.Gauges(func(set events.SetGauge) {
+		var protected, unprotected, second int
+		var longest int64
+		o.pvs.Each(func(pv *intree.PV) {
+			if pv.LooksLikeTwin() {
+				second++
+			}
+			if !pv.Provisioned() {
+				return
+			}
+			if pv.Terminating {
+				longest = max(longest, clock.Now().Unix()-pv.TerminatingSince)
+			}
+			switch {
+			case pv.Policy != volume.PolicyDelete || pv.MigratedTo != "":
+			case pv.Writer == intree.WriterNone:
+				unprotected++
+			default:
+				protected++
+			}
+		})
+		set(volumes, float64(protected), "true")
+		set(volumes, float64(unprotected), "false")
+		set(twins, float64(second))
+		set(oldest, float64(longest))
+		other, _ := o.other()
+		set(managed, one(other == intree.OtherPresent))
+	}, volumes, twins, oldest, managed)
 }
 
 func one(yes bool) float64 {

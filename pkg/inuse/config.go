@@ -2,14 +2,12 @@ package inuse
 
 import (
 	"cmp"
+	"errors"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
-
-	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Mode indicates whether a cluster is protected; the zero value is ModeOff.
@@ -33,38 +31,23 @@ func (m Mode) String() string {
 	return "unknown"
 }
 
-// Config holds the settings of a Guard; the zero value is usable, and does nothing.
+// Config holds the settings of a Guard; the zero value is usable, and does nothing. Workers is the number of finalizers
+// written at once, 20 by default, and Events record on an object why it is kept.
 type Config struct {
+	controller.Settings
 	// Mode indicates whether to work at all. Default ModeOff.
 	Mode Mode
 	// Patience is the time for which a need must stay unanswered before it proves that no other controller does the work.
 	// It applies once after each start, and again each time another controller was seen at work. Default 30 seconds, above
 	// the 15 that another kube-controller-manager needs to take over with its default leader election.
 	Patience time.Duration
-	// DryRun decides and reports in the log and the metrics, but writes nothing.
-	DryRun bool
-	// Workers is the number of finalizers written at once. Default 20.
-	Workers int
-	// RetryStart and RetryMax are the shortest and longest delay after a failed API call, which doubles each time (default
-	// 1 second and 5 minutes).
-	RetryStart, RetryMax time.Duration
-	// Events records on the object why it is kept. Default none.
-	Events record.EventRecorder
-	// Metrics registers the package's metrics. Default none.
-	Metrics prometheus.Registerer
-	// Watches are shared with the other controllers of a program of this module. Default none: the watches are its own.
-	Watches *kube.Watches
-	// Clock is replaced in tests. Default the real clock.
-	Clock clock.WithTicker
 }
 
 // WithDefaults returns the settings with their defaults filled in.
 func (c Config) WithDefaults() Config {
 	c.Patience = cmp.Or(c.Patience, 30*time.Second)
 	c.Workers = cmp.Or(c.Workers, 20)
-	c.RetryStart, c.RetryMax = settings.Retries(c.RetryStart, c.RetryMax)
-	c.Events = settings.Events(c.Events, c.DryRun)
-	c.Clock = settings.Clock(c.Clock)
+	c.Settings = c.Settings.WithDefaults()
 	return c
 }
 
@@ -73,7 +56,22 @@ func (c Config) Validate() error {
 	var wrong settings.Wrong
 	wrong.If(c.Mode > ModeFull, "mode: unknown value %d", c.Mode)
 	wrong.If(c.Patience < 0, "patience: %v is negative", c.Patience)
-	wrong.Workers(c.Workers)
-	wrong.Retries(c.RetryStart, c.RetryMax)
-	return wrong.Err()
+	return errors.Join(wrong.Err(), c.Settings.Validate())
+}
+
+// Permissions returns the permissions that a Guard with these settings needs on the protected kind, given by its
+// resource name ("persistentvolumes"); the packages of the kinds add their own.
+func (c Config) Permissions(resource string) []permission.Permission {
+	if c.Mode == ModeOff {
+		return nil
+	}
+	c = c.WithDefaults()
+	var needed controller.Permissions
+	needed.AddUnsafe("", resource, resource+" are not observed, so terminating ones stay", "list", "watch")
+	if !c.DryRun {
+		needed.Add("", resource, "new "+resource+" are not protected while they are in use, and terminating ones stay",
+			"patch")
+	}
+	needed.AddEvents(c.Events, "only the log and the metrics show why "+resource+" stay")
+	return needed.All
 }

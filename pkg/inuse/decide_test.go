@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
@@ -95,8 +96,8 @@ func TestModes(t *testing.T) {
 		}
 	}
 	for name, cfg := range map[string]Config{
-		"a mode that is none": {Mode: 7}, "negative patience": {Patience: -1}, "negative workers": {Workers: -1},
-		"a delay that shrinks": {RetryStart: 3, RetryMax: 2},
+		"a mode that is none": {Mode: 7}, "negative patience": {Patience: -1},
+		"negative workers": {Settings: controller.Settings{Workers: -1}},
 	} {
 		if cfg.Validate() == nil {
 			t.Errorf("%s is valid", name)

@@ -61,10 +61,8 @@ func New(name string, kind Kind, cfg Config) (*Guard, error) {
 	}
 	g.Controller = controller.NewController("protect-"+name, caches...)
 	controller.Begin(g.Controller, g.begin)
-	var err error
-	g.queue, err = controller.NewQueue(g.Controller, controller.Config{Name: "protect-" + name, Workers: cfg.Workers,
-		Clock: cfg.Clock}, g.reconcile)
-	return g, err
+	g.queue = cfg.Queue(g.Controller, "protect-"+name, cfg.Workers, g.reconcile)
+	return g, nil
 }
 
 // Run is Run of the Controller. A need that stays unanswered from now on proves that no other controller does the work.
@@ -116,8 +114,4 @@ func (g *Guard) eventOn(o Object) events.Object {
 	return events.Object{ObjectReference: v1.ObjectReference{
 		APIVersion: "v1", Kind: g.name, Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
 	}}
-}
-
-func (c Config) retries() controller.Backoff {
-	return controller.Backoff{First: c.RetryStart, Max: c.RetryMax}
 }

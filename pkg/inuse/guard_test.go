@@ -176,7 +176,8 @@ func TestNewLeaderForgetsEvidence(t *testing.T) {
 
 // No event may come for an object that was left to others.
 func TestProofOfBeingAloneEnqueuesAll(t *testing.T) {
-	w, g, clock, _ := start(t, Config{Mode: ModeFull, Workers: 1}, named("a", true, true), named("b", true, true))
+	w, g, clock, _ := start(t, Config{Mode: ModeFull, Settings: controller.Settings{Workers: 1}}, named("a", true, true),
+		named("b", true, true))
 	g.reconcile(t.Context(), "ns/a")
 	clock.Step(patience)
 	g.reconcile(t.Context(), "ns/a")
@@ -211,7 +212,7 @@ func TestEndOfUseIsANewNeed(t *testing.T) {
 }
 
 func TestFailedWrite(t *testing.T) {
-	retry := Config{}.WithDefaults().retries().Retry()
+	retry := Config{}.WithDefaults().Retries().Retry()
 	cases := map[string]struct {
 		fail     error
 		undo     bool
@@ -222,7 +223,7 @@ func TestFailedWrite(t *testing.T) {
 		"the object has changed":         {fail: fmt.Errorf("patch: %w", kube.ErrChanged), again: controller.Soon()},
 		"the API server does not answer": {fail: errors.New("timeout"), again: retry, reported: true},
 		"the API server refuses it": {fail: errclass.Mark(errclass.Refused, errors.New("no")),
-			again: Config{}.WithDefaults().retries().Slow(), reported: true},
+			again: Config{}.WithDefaults().Retries().Slow(), reported: true},
 		"a policy undoes it": {undo: true, again: retry, reported: true},
 	}
 	for sentence, c := range cases {
@@ -257,7 +258,8 @@ func TestNoReportAfterCancel(t *testing.T) {
 }
 
 func TestDryRun(t *testing.T) {
-	w, g, clock, events := start(t, Config{Mode: ModeFull, DryRun: true}, named("a", true, true), named("b", false, false))
+	w, g, clock, events := start(t, Config{Mode: ModeFull, Settings: controller.Settings{DryRun: true}},
+		named("a", true, true), named("b", false, false))
 	for range 3 {
 		g.reconcile(t.Context(), "ns/a")
 		g.reconcile(t.Context(), "ns/b")
@@ -278,7 +280,7 @@ func TestDryRun(t *testing.T) {
 func TestPatienceStartsWithLeftToBuiltIn(t *testing.T) {
 	w, g, clock, _ := start(t, Config{Mode: ModeFull}, named("a", true, true))
 	w.other = map[string]Decision{"ns/a": Later(ReasonAPIReadFailed)}
-	retry := Config{}.WithDefaults().retries().Retry()
+	retry := Config{}.WithDefaults().Retries().Retry()
 	if next := g.reconcile(t.Context(), "ns/a"); next != retry {
 		t.Errorf("comes back %+v, want %+v", next, retry)
 	}
@@ -386,7 +388,7 @@ func TestLateReportIsDropped(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	w := &world{objects: map[string]Object{"ns/a": named("a", true, true)}, used: map[string]bool{"ns/a": true}}
-	g, err := New("Thing", w, Config{Mode: ModeFull, Metrics: registry})
+	g, err := New("Thing", w, Config{Mode: ModeFull, Settings: controller.Settings{Metrics: registry}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,7 +408,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("no figure %s among %v", want, found)
 		}
 	}
-	if second, err := New("Thing", w, Config{Metrics: registry}); err == nil {
+	if second, err := New("Thing", w, Config{Settings: controller.Settings{Metrics: registry}}); err == nil {
 		second.Stop()
 		t.Error("registered twice")
 	}

@@ -166,11 +166,7 @@ func newFlaky(t *testing.T, fails int) flaky {
 	t.Helper()
 	s, clock := newStock(t, named("a", false, true), named("bare", false, false))
 	f := flaky{s, fails}
-	var err error
-	if s.g, err = New("Thing", f, Config{Mode: ModeFull, Patience: patience, Workers: 1, Clock: clock}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.g.Stop)
+	s.g = releasing(t, f, clock)
 	return f
 }
 
@@ -215,12 +211,7 @@ func TestReleaseReturnsContextError(t *testing.T) {
 	s, clock := newStock(t, named("a", false, true), named("bare", false, false))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var err error
-	s.g, err = New("Thing", ending{s, 2, cancel}, Config{Mode: ModeFull, Patience: patience, Workers: 1, Clock: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.g.Stop)
+	s.g = releasing(t, ending{s, 2, cancel}, clock)
 	if _, err := s.g.Release(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
@@ -80,13 +81,20 @@ func newStock(t *testing.T, objects ...Object) (*stock, *instant) {
 	for _, o := range objects {
 		s.objects[o.Key()] = o
 	}
-	var err error
-	s.g, err = New("Thing", s, Config{Mode: ModeFull, Patience: patience, Workers: 1, Clock: clock})
+	s.g = releasing(t, s, clock)
+	return s, clock
+}
+
+// releasing returns a Guard of a kind for a release.
+func releasing(t *testing.T, kind Kind, clock *instant) *Guard {
+	t.Helper()
+	g, err := New("Thing", kind, Config{Mode: ModeFull, Patience: patience,
+		Settings: controller.Settings{Workers: 1, Clock: clock}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.g.Stop)
-	return s, clock
+	t.Cleanup(g.Stop)
+	return g
 }
 
 func TestReleaseWithoutAnotherController(t *testing.T) {

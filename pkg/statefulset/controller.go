@@ -2,8 +2,6 @@ package statefulset
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -11,7 +9,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
@@ -36,13 +33,7 @@ const setWorkers = 2
 // New returns a Controller for the cluster of config, which is copied. With a QPS of 0, only the number of workers
 // limits the calls. New starts nothing, which is left to Run.
 func New(config *rest.Config, cfg Config) (*Controller, error) {
-	if config == nil {
-		return nil, errors.New("create a controller for claims of StatefulSets: nil rest.Config")
-	}
-	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("create a controller for claims of StatefulSets: %w", err)
-	}
-	clients, err := kube.NewClients(config)
+	clients, err := controller.Connect("create a controller for claims of StatefulSets", config, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -51,31 +42,25 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	c.Checker = permission.NewChecker(clients.Authorization, cfg.permissions())
-	return c, c.run(c.observer.follow(clients, cfg.Watches)...)
+	controller.Follow(c.Controller, c.observer.follow(clients, cfg.Watches)...)
+	return c, nil
 }
 
-// newController returns a Controller without caches and queues.
+// newController returns a Controller without caches.
 func newController(cfg Config, cluster cluster) (*Controller, error) {
 	cfg = cfg.withDefaults()
-	c := &Controller{cfg: cfg, cluster: cluster, metrics: newMetrics()}
+	c := &Controller{Controller: controller.NewController("statefulset-claims"), cfg: cfg, cluster: cluster,
+		metrics: newMetrics()}
 	reports := events.Config[statefulset.Reason]{Events: cfg.Events, Counter: c.metrics.reports}
 	c.claimReports, c.setReports = events.NewRecorder(reports), events.NewRecorder(reports)
 	c.observer = newObserver(cfg.rules(), cfg.Clock, woken{c})
-	return c, c.register(cfg.Metrics)
-}
-
-// run adds the caches and the queues.
-func (c *Controller) run(caches ...controller.Cache) error {
-	c.Controller = controller.NewController("statefulset-claims", caches...)
-	controller.Begin(c.Controller, c.begin)
-	var err error
-	if c.claims, err = controller.NewQueue(c.Controller, controller.Config{Name: "statefulset-claims",
-		Workers: c.cfg.Workers, Clock: c.cfg.Clock}, c.reconcile); err != nil {
-		return err
+	if err := c.register(cfg.Metrics); err != nil {
+		return nil, err
 	}
-	c.sets, err = controller.NewQueue(c.Controller, controller.Config{Name: "statefulset-claims-sets",
-		Workers: setWorkers, Clock: c.cfg.Clock}, c.reconcileSet)
-	return err
+	controller.Begin(c.Controller, c.begin)
+	c.claims = cfg.Queue(c.Controller, "statefulset-claims", cfg.Workers, c.reconcile)
+	c.sets = cfg.Queue(c.Controller, "statefulset-claims-sets", setWorkers, c.reconcileSet)
+	return c, nil
 }
 
 // woken enqueues the objects that a change in the watches affects.

@@ -15,12 +15,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-// lister reads a watch cache, by "namespace/name".
-type lister[R any] interface {
-	Get(key string) (R, bool)
-	Each(visit func(R))
-}
-
 // wake enqueues objects without blocking.
 type wake interface {
 	claim(key string)
@@ -39,9 +33,9 @@ type observer struct {
 	clock interface{ Now() time.Time }
 	wake  wake
 
-	sets   lister[*statefulset.Set]
-	pods   lister[*statefulset.Pod]
-	claims lister[*claim]
+	sets   kube.Lister[*statefulset.Set]
+	pods   kube.Lister[*statefulset.Pod]
+	claims kube.Lister[*claim]
 	index  *index
 	// deleted are deleted sets that may have left claims behind.
 	deleted *deletedSets

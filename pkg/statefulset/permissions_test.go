@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/tools/record"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 )
 
 func TestPermissions(t *testing.T) {
@@ -18,9 +20,10 @@ func TestPermissions(t *testing.T) {
 		cfg  Config
 		want []string
 	}{
-		"by default":  {Config{}, slices.Concat(reads, writes)},
-		"with Events": {Config{Events: recorder}, slices.Concat(reads, writes, []string{"create events", "patch events"})},
-		"a dry run":   {Config{Events: recorder, DryRun: true}, reads},
+		"by default": {Config{}, slices.Concat(reads, writes)},
+		"with Events": {Config{Settings: controller.Settings{Events: recorder}},
+			slices.Concat(reads, writes, []string{"create events", "patch events"})},
+		"a dry run": {Config{Settings: controller.Settings{Events: recorder, DryRun: true}}, reads},
 	} {
 		var got []string
 		for _, p := range c.cfg.permissions() {

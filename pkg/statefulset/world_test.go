@@ -90,9 +90,6 @@ func newWorld(t *testing.T, cfg Config) *world {
 	w.woken = &recording{wake: w.observer.wake}
 	w.observer.wake = w.woken
 	w.observer.sets, w.observer.pods, w.observer.claims = w.setCache, w.podCache, w.claimCache
-	if err := w.run(); err != nil {
-		t.Fatal(err)
-	}
 	return w
 }
 

@@ -2,7 +2,6 @@ package pv
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -28,10 +27,7 @@ type Protector struct {
 // New returns a Protector of the PVs in the cluster of config, which is copied; with a QPS of 0, only the number of
 // workers limits the calls. New starts nothing.
 func New(config *rest.Config, cfg inuse.Config) (*Protector, error) {
-	if config == nil {
-		return nil, errors.New("create the PV protector: nil rest.Config")
-	}
-	clients, err := kube.NewClients(config)
+	clients, err := controller.Connect("create the PV protector", config, cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -1,15 +1,15 @@
 package pvc
 
-import "github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
+)
 
 // Permissions returns the permissions that a Protector with these settings needs.
 func (c Config) Permissions() []permission.Permission {
-	rights := c.Config.Permissions("persistentvolumeclaims")
-	if len(rights) == 0 {
-		return nil // off
+	needed := controller.Permissions{All: c.Config.Permissions("persistentvolumeclaims")}
+	if len(needed.All) > 0 { // it is not off
+		needed.AddUnsafe("", "pods", "no claim loses its finalizer, because a pod may use it", "list", "watch")
 	}
-	const without = "no claim loses its finalizer, because a pod may use it"
-	return append(rights,
-		permission.Permission{Resource: "pods", Verb: "list", Without: without, Unsafe: true},
-		permission.Permission{Resource: "pods", Verb: "watch", Without: without, Unsafe: true})
+	return needed.All
 }

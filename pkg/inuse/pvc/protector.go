@@ -2,8 +2,6 @@ package pvc
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
@@ -24,7 +22,7 @@ type Protector struct {
 	permission.Checker
 	cfg      Config
 	cluster  cluster
-	claims   claimCache
+	claims   kube.Lister[*Claim]
 	users    *users
 	batches  *batches
 	listing  *controller.Queue[string]
@@ -32,28 +30,16 @@ type Protector struct {
 	podsOf   *kube.Cache[*Pod]
 }
 
-// claimCache is the used part of the watch cache of claims.
-type claimCache interface {
-	Get(key string) (*Claim, bool)
-	Each(visit func(*Claim))
-}
-
 // New returns a Protector of the claims in the cluster of config, which is copied; with a QPS of 0, only the number of
 // workers limits the calls. New starts nothing.
 func New(config *rest.Config, cfg Config) (*Protector, error) {
-	if config == nil {
-		return nil, errors.New("create the claim protector: nil rest.Config")
-	}
-	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("create the claim protector: %w", err)
+	clients, err := controller.Connect("create the claim protector", config, cfg)
+	if err != nil {
+		return nil, err
 	}
 	cfg.Config = cfg.WithDefaults()
 	if cfg.TerminatedPods == TerminatedDefault {
 		cfg.TerminatedPods = ReleaseTerminated
-	}
-	clients, err := kube.NewClients(config)
-	if err != nil {
-		return nil, err
 	}
 	p := &Protector{cfg: cfg, cluster: apiServer{clients.Core}, users: newUsers(), batches: newBatches(),
 		Checker: permission.NewChecker(clients.Authorization, cfg.Permissions())}
@@ -70,9 +56,8 @@ func (p *Protector) guard(of inuse.Kind) (err error) {
 	if p.Guard, err = inuse.New("PersistentVolumeClaim", of, p.cfg.Config); err != nil {
 		return err
 	}
-	lists := controller.Config{Name: "list-users", Workers: listWorkers, Clock: p.cfg.Clock}
-	p.listing, err = controller.NewQueue(p.Controller, lists, p.list)
-	return err
+	p.listing = p.cfg.Queue(p.Controller, "list-users", listWorkers, p.list)
+	return nil
 }
 
 // list makes one list of the pods in a namespace, for all claims that wait for it.

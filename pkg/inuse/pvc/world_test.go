@@ -91,8 +91,8 @@ func run(t *testing.T, prepare func(*world)) *world {
 	w := &world{shown: map[string]*Claim{}, events: record.NewFakeRecorder(1000)}
 	var err error
 	w.Protector, err = New(&rest.Config{Host: "http://127.0.0.1:1"}, Config{Config: inuse.Config{
-		Events: w.events, Mode: inuse.ModeFull, Patience: time.Millisecond, RetryStart: 10 * time.Millisecond,
-		RetryMax: 20 * time.Millisecond}})
+		Mode: inuse.ModeFull, Patience: time.Millisecond, Settings: controller.Settings{Events: w.events,
+			RetryStart: 10 * time.Millisecond, RetryMax: 20 * time.Millisecond}}})
 	if err != nil {
 		t.Fatal(err)
 	}
