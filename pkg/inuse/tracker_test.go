@@ -31,8 +31,7 @@ func TestTrackerAlone(t *testing.T) {
 		"it counts anew when it ended meanwhile": {func(n *tracker) {
 			n.due("u", at(0))
 			n.notDue("u")
-			n.due("u",
-				at(20))
+			n.due("u", at(20))
 		}, 30, false, false},
 		"another object was released by others meanwhile": {func(n *tracker) { n.due("u", at(0)); other(n, at(20)) }, 49,
 			false, false},
@@ -47,14 +46,12 @@ func TestTrackerAlone(t *testing.T) {
 			false, false},
 		"we add the finalizer": {func(n *tracker) {
 			n.alone()
-			ours(n, AddFinalizer,
-				accepted)
+			ours(n, AddFinalizer, accepted)
 			n.changed(need, held, at(1))
 		}, 2, true, false},
 		"we let one go": {func(n *tracker) {
 			n.alone()
-			ours(n, RemoveFinalizer,
-				accepted)
+			ours(n, RemoveFinalizer, accepted)
 			n.gone(going, true, at(1))
 		}, 2, true, false},
 		"we let one go and the watch is faster": {func(n *tracker) {
@@ -65,14 +62,12 @@ func TestTrackerAlone(t *testing.T) {
 		}, 2, true, false},
 		"we may have let one go: the answer was lost": {func(n *tracker) {
 			n.alone()
-			ours(n, RemoveFinalizer,
-				lost)
+			ours(n, RemoveFinalizer, lost)
 			n.gone(going, true, at(1))
 		}, 2, true, false},
 		"our write was refused, others let it go": {func(n *tracker) {
 			n.alone()
-			ours(n, RemoveFinalizer,
-				refused)
+			ours(n, RemoveFinalizer, refused)
 			n.gone(going, true, at(1))
 		}, 2, false, false},
 		"we add it, later others remove it": {func(n *tracker) {

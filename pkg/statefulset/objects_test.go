@@ -14,28 +14,34 @@ import (
 
 // set creates a set with the template "data" that deletes claims when it is scaled down, or changes it.
 func (w *world) set(name string, change ...func(*appsv1.StatefulSet)) {
+	store(w, w.sets, &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("set-" + name)},
+		Spec: appsv1.StatefulSetSpec{
+			VolumeClaimTemplates: []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}},
+			PersistentVolumeClaimRetentionPolicy: &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+				WhenDeleted: appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
+				WhenScaled:  appsv1.DeletePersistentVolumeClaimRetentionPolicyType,
+			},
+		},
+	}, change)
+}
+
+// store stores a new object, or changes a copy of the existing one of its name.
+func store[O interface {
+	metav1.Object
+	DeepCopy() O
+}](w *world, all map[string]O, o O, change []func(O)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	o, found := w.sets["ns/"+name]
-	if found {
-		o = o.DeepCopy()
-	} else {
-		o = &appsv1.StatefulSet{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("set-" + name)},
-			Spec: appsv1.StatefulSetSpec{
-				VolumeClaimTemplates: []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}},
-				PersistentVolumeClaimRetentionPolicy: &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
-					WhenDeleted: appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
-					WhenScaled:  appsv1.DeletePersistentVolumeClaimRetentionPolicyType,
-				},
-			},
-		}
+	key := "ns/" + o.GetName()
+	if existing, found := all[key]; found {
+		o = existing.DeepCopy()
 	}
 	for _, c := range change {
 		c(o)
 	}
-	o.ResourceVersion = w.version()
-	w.sets["ns/"+name] = o
+	o.SetResourceVersion(w.version())
+	all[key] = o
 }
 
 func replicas(n int32) func(*appsv1.StatefulSet) {
@@ -57,27 +63,15 @@ func annotated(policy string) func(*appsv1.StatefulSet) {
 
 // pod creates the pod of an ordinal, bound and ready, or changes it.
 func (w *world) pod(set string, ordinal int, change ...func(*v1.Pod)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	name := fmt.Sprintf("%s-%d", set, ordinal)
-	o, found := w.pods["ns/"+name]
-	if found {
-		o = o.DeepCopy()
-	} else {
-		o = &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("pod-" + name),
-				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: set,
-					UID: types.UID("set-" + set), Controller: ptr.To(true)}}},
-			Spec: v1.PodSpec{NodeName: "a", Volumes: []v1.Volume{uses("data-" + name)}},
-			Status: v1.PodStatus{Phase: v1.PodRunning,
-				Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}},
-		}
-	}
-	for _, c := range change {
-		c(o)
-	}
-	o.ResourceVersion = w.version()
-	w.pods["ns/"+name] = o
+	store(w, w.pods, &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("pod-" + name),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: set,
+				UID: types.UID("set-" + set), Controller: ptr.To(true)}}},
+		Spec: v1.PodSpec{NodeName: "a", Volumes: []v1.Volume{uses("data-" + name)}},
+		Status: v1.PodStatus{Phase: v1.PodRunning,
+			Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}},
+	}, change)
 }
 
 // use creates a pod without an owner that uses these claims.
@@ -105,21 +99,11 @@ func (w *world) endPod(name string) {
 
 // claim creates a claim, or changes it.
 func (w *world) claim(name string, change ...func(*v1.PersistentVolumeClaim)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	o, found := w.live["ns/"+name]
-	if found {
-		o = o.DeepCopy()
-	} else {
-		o = &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name,
-			UID: types.UID("claim-" + name), Finalizers: []string{"kubernetes.io/pvc-protection"}},
-			Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv-" + name}}
-	}
-	for _, c := range change {
-		c(o)
-	}
-	o.ResourceVersion = w.version()
-	w.live["ns/"+name] = o
+	store(w, w.live, &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("claim-" + name),
+			Finalizers: []string{"kubernetes.io/pvc-protection"}},
+		Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv-" + name},
+	}, change)
 }
 
 func owned(refs ...metav1.OwnerReference) func(*v1.PersistentVolumeClaim) {

@@ -193,47 +193,36 @@ func TestDecide(t *testing.T) {
 			want{CreateTwin, ReasonReclaim}},
 		"the claim was not read": {with(func(s *Facts) { s.Claim = ClaimFacts{} }),
 			want{ReadClaim, ReasonReclaim}},
-		"the claim was read too long ago": {with(func(s *Facts) {
-			s.Claim.Read = read(1,
-				6*time.Second)
-		}), want{ReadClaim, ReasonReclaim}},
+		"the claim was read too long ago": {with(func(s *Facts) { s.Claim.Read = read(1, 6*time.Second) }),
+			want{ReadClaim, ReasonReclaim}},
 		"another claim was read": {with(func(s *Facts) { s.Claim.Of.Name = "another" }),
 			want{ReadClaim, ReasonReclaim}},
 		"the claim lives": {with(claimLives), want{Wait, ReasonClaimStillExists}},
 		"a claim of that name is a newer one, and names the PV": {with(restored), want{Wait, ReasonClaimNamesPV}},
-		"a claim of that name is a newer one": {with(func(s *Facts) {
-			s.Claim.Found, s.Claim.UID = true,
-				"newer"
-		}), want{CreateTwin, ReasonReclaim}},
+		"a claim of that name is a newer one": {with(func(s *Facts) { s.Claim.Found, s.Claim.UID = true, "newer" }),
+			want{CreateTwin, ReasonReclaim}},
 		"attachments were not counted": {with(func(s *Facts) { s.Attachments = AttachmentFacts{} }),
 			want{ReadAttachments, ReasonReclaim}},
-		"attachments were counted too long ago": {with(func(s *Facts) {
-			s.Attachments.Read = read(2,
-				6*time.Second)
-		}), want{ReadAttachments, ReasonReclaim}},
+		"attachments were counted too long ago": {with(func(s *Facts) { s.Attachments.Read = read(2, 6*time.Second) }),
+			want{ReadAttachments, ReasonReclaim}},
 		"attached": {with(func(s *Facts) { s.Attachments.Count = 1 }),
 			want{Wait, ReasonAttached}},
 		"another PV needs the volume": {with(sharer), want{Wait, ReasonSharedSource}},
 		"another PV of the volume goes too": {with(func(s *Facts) { s.Siblings = []PV{sibling()} }),
 			want{CreateTwin, ReasonReclaim}},
 		"a claim keeps another PV of the volume": {with(func(s *Facts) {
-			s.Siblings,
-				s.SiblingNeeded = []PV{sibling()}, "other"
+			s.Siblings, s.SiblingNeeded = []PV{sibling()}, "other"
 		}), want{Wait, ReasonSharedSource}},
 		"released, a claim keeps another PV of the volume": {with(twinIs(in(volume.PhaseReleased)),
 			func(s *Facts) { s.Siblings, s.SiblingNeeded = []PV{sibling()}, "other" }), want{Wait, ReasonSharedSource}},
 		"another PV of the volume was not read": {with(func(s *Facts) {
-			s.Siblings,
-				s.SiblingsRead = []PV{sibling()}, session.Read{}
+			s.Siblings, s.SiblingsRead = []PV{sibling()}, session.Read{}
 		}), want{ReadSiblings, ReasonReclaim}},
 		"another PV of the volume was read too long ago": {with(func(s *Facts) {
-			s.Siblings,
-				s.SiblingsRead = []PV{sibling()}, read(3, 6*time.Second)
+			s.Siblings, s.SiblingsRead = []PV{sibling()}, read(3, 6*time.Second)
 		}), want{ReadSiblings, ReasonReclaim}},
-		"another PV that goes too has a twin": {with(func(s *Facts) {
-			s.Siblings = []PV{sibling(),
-				twinFor(sibling())}
-		}), want{CreateTwin, ReasonReclaim}},
+		"another PV that goes too has a twin": {with(func(s *Facts) { s.Siblings = []PV{sibling(), twinFor(sibling())} }),
+			want{CreateTwin, ReasonReclaim}},
 		"another PV that goes too has a hold": {with(func(s *Facts) {
 			held := sibling()
 			held.Held = true
@@ -244,27 +233,19 @@ func TestDecide(t *testing.T) {
 		}), want{Wait, ReasonSharedSource}},
 		"the PV was not read": {with(func(s *Facts) { s.PVRead = session.Read{} }),
 			want{ReadPV, ReasonReclaim}},
-		"the PV was read too long ago": {with(func(s *Facts) {
-			s.PVRead = read(4,
-				6*time.Second)
-		}), want{ReadPV, ReasonReclaim}},
-		"the PV was read before the claim": {with(func(s *Facts) {
-			s.PVRead, s.Claim.Read = read(1, 0),
-				read(4, 0)
-		}), want{ReadPV, ReasonReclaim}},
+		"the PV was read too long ago": {with(func(s *Facts) { s.PVRead = read(4, 6*time.Second) }),
+			want{ReadPV, ReasonReclaim}},
+		"the PV was read before the claim": {with(func(s *Facts) { s.PVRead, s.Claim.Read = read(1, 0), read(4, 0) }),
+			want{ReadPV, ReasonReclaim}},
 		"the PV was read before the attachments": {with(func(s *Facts) {
-			s.PVRead,
-				s.Attachments.Read = read(2, 0), read(4, 0)
+			s.PVRead, s.Attachments.Read = read(2, 0), read(4, 0)
 		}), want{ReadPV, ReasonReclaim}},
-		"the PV was read before its siblings": {with(func(s *Facts) {
-			s.PVRead,
-				s.SiblingsRead = read(3, 0), read(4, 0)
-		}), want{ReadPV, ReasonReclaim}},
+		"the PV was read before its siblings": {with(func(s *Facts) { s.PVRead, s.SiblingsRead = read(3, 0), read(4, 0) }),
+			want{ReadPV, ReasonReclaim}},
 		"a try failed a moment ago": {with(func(s *Facts) { s.Failure.Until = now().Add(time.Second) }),
 			want{Wait, ReasonVolumeFailedDelete}},
 		"a try failed, there is no plugin": {with(func(s *Facts) {
-			s.Failure = Failure{Until: now().Add(time.Second),
-				PluginGone: true}
+			s.Failure = Failure{Until: now().Add(time.Second), PluginGone: true}
 		}), want{Wait, ReasonPluginGone}},
 		"a try failed, and it is time for another": {with(func(s *Facts) { s.Failure.Until = now() }),
 			want{CreateTwin, ReasonReclaim}},
@@ -408,10 +389,8 @@ func TestDecide(t *testing.T) {
 		"released, an orphan is deleted": {orphaned(releasing), want{DeleteTwin, ReasonOrphan}},
 		"an orphan, the original was not looked for": {orphaned(func(s *Facts) { s.Original = OriginalFacts{} }),
 			want{ReadOriginal, ReasonOrphan}},
-		"an orphan, looked for too long ago": {orphaned(func(s *Facts) {
-			s.Original.Read = read(1,
-				6*time.Second)
-		}), want{ReadOriginal, ReasonOrphan}},
+		"an orphan, looked for too long ago": {orphaned(func(s *Facts) { s.Original.Read = read(1, 6*time.Second) }),
+			want{ReadOriginal, ReasonOrphan}},
 		"no orphan: the original is there": {orphaned(func(s *Facts) { s.Original.Gone = false }),
 			want{Wait, ReasonCacheStale}},
 		"an orphan: deleted": {orphaned(), want{DeleteTwin, ReasonOrphan}},

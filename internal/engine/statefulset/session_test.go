@@ -114,8 +114,7 @@ func TestCondemnedClaimIsDeletedAfterGrace(t *testing.T) {
 // A broken watch may skip the result of a live read, and then no event enqueues the claim again.
 func TestRetryWhileWatchLagsBehindRead(t *testing.T) {
 	tracker, f := abandoned()
-	s, _ := play(t, tracker, f, answer{ReadClaim, claimIs(), 0}, answer{ReadPod, absent(), 0},
-		answer{ReadSet, setIs(), 0})
+	s, _ := play(t, tracker, f, answer{ReadClaim, claimIs(), 0}, answer{ReadPod, absent(), 0}, answer{ReadSet, setIs(), 0})
 	if s.End != session.Waiting || s.Reason() != ReasonInRange || s.Requeue() != session.RequeueRetry {
 		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
 	}

@@ -34,10 +34,8 @@ func TestDecide(t *testing.T) {
 		"released already": {func(s *Facts) { s.Duty.Removed = true }, inuse.Rest(inuse.ReasonUnused)},
 		"without the finalizer": {func(s *Facts) { s.PV.Terminating, s.PV.Protected = false, false },
 			inuse.Step(inuse.AddFinalizer, inuse.ReasonProtect)},
-		"a twin without the finalizer": {func(s *Facts) {
-			s.PV.Terminating, s.PV.Protected, s.PV.Twin = false, false,
-				true
-		}, inuse.Rest(inuse.ReasonTwin)},
+		"a twin without the finalizer": {func(s *Facts) { s.PV.Terminating, s.PV.Protected, s.PV.Twin = false, false, true },
+			inuse.Rest(inuse.ReasonTwin)},
 		"a twin that is being deleted": {func(s *Facts) { s.PV.Twin = true },
 			inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)},
 		"terminating, held by others":   {func(s *Facts) { s.PV.Protected = false }, inuse.Rest(inuse.ReasonNoFinalizer)},

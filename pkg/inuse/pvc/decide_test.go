@@ -46,32 +46,23 @@ func TestDecide(t *testing.T) {
 		"a pod that has ended, which holds": {func(s *Facts) { s.Seen, s.Ended = ended, HoldTerminated }, inuse.Wait,
 			inuse.ReasonInUseEnded, false},
 		"a pod that has ended, which holds, as only the list shows": {func(s *Facts) {
-			s.Read.Usage, s.Ended = ended,
-				HoldTerminated
+			s.Read.Usage, s.Ended = ended, HoldTerminated
 		},
 			inuse.Wait, inuse.ReasonInUseEnded, true},
-		"an ended pod, without a setting": {func(s *Facts) {
-			s.Seen, s.Ended = ended,
-				TerminatedDefault
-		}, inuse.Wait, inuse.ReasonInUseEnded, false},
-		"an ended pod and a running pod": {func(s *Facts) {
-			s.Seen = Usage{By: "web-0",
-				ByEnded: "job-1"}
-		}, inuse.Wait, inuse.ReasonInUse, false},
+		"an ended pod, without a setting": {func(s *Facts) { s.Seen, s.Ended = ended, TerminatedDefault },
+			inuse.Wait, inuse.ReasonInUseEnded, false},
+		"an ended pod and a running pod": {func(s *Facts) { s.Seen = Usage{By: "web-0", ByEnded: "job-1"} },
+			inuse.Wait, inuse.ReasonInUse, false},
 		"unused, others may be at work": {func(s *Facts) { s.Duty.Alone = false }, inuse.Wait,
 			inuse.ReasonLeftToBuiltIn, true},
-		"unused, and no answer": {func(s *Facts) {
-			s.Duty.Alone, s.Duty.Unanswered = false,
-				true
-		}, inuse.RemoveFinalizer, inuse.ReasonUnused, false},
+		"unused, and no answer": {func(s *Facts) { s.Duty.Alone, s.Duty.Unanswered = false, true },
+			inuse.RemoveFinalizer, inuse.ReasonUnused, false},
 		"a pod that has ended, which others may hold for": {func(s *Facts) {
-			s.Duty.Alone, s.Duty.Unanswered,
-				s.Seen = false, true, ended
+			s.Duty.Alone, s.Duty.Unanswered, s.Seen = false, true, ended
 		},
 			inuse.Wait, inuse.ReasonLeftToBuiltIn, false},
 		"a pod that has ended, which others may hold for, as only the list shows": {func(s *Facts) {
-			s.Duty.Alone,
-				s.Duty.Unanswered, s.Read.Usage = false, true, ended
+			s.Duty.Alone, s.Duty.Unanswered, s.Read.Usage = false, true, ended
 		},
 			inuse.Wait, inuse.ReasonLeftToBuiltIn, true},
 		"released already": {func(s *Facts) { s.Duty.Removed = true }, inuse.Wait, inuse.ReasonUnused, false},

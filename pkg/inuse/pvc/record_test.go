@@ -44,39 +44,30 @@ func TestUsage(t *testing.T) {
 	data, ephemeral := apiClaim("data", ""), apiClaim("web-0-cache", "controls")
 	change := func(change func(*v1.Pod)) *v1.Pod { p := apiPod(); change(p); return p }
 	now := &metav1.Time{Time: time.Unix(2, 0)}
+	deleted := func(grace int64) *v1.Pod {
+		return change(func(p *v1.Pod) { p.DeletionTimestamp, p.DeletionGracePeriodSeconds = now, &grace })
+	}
 	cases := map[string]struct {
 		pod   *v1.Pod
 		claim *v1.PersistentVolumeClaim
 		want  Usage
 	}{
-		"a pod on a node names it":     {apiPod(), data, runs},
-		"another claim":                {apiPod(), apiClaim("another", ""), Usage{}},
-		"a claim of another namespace": {change(func(p *v1.Pod) { p.Namespace = "elsewhere" }), data, Usage{}},
-		"a pod without a node":         {change(func(p *v1.Pod) { p.Spec.NodeName = "" }), data, Usage{}},
-		"a pod that succeeded":         {change(func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }), data, ended},
-		"a pod that failed":            {change(func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }), data, ended},
-		"a pod that starts":            {change(func(p *v1.Pod) { p.Status.Phase = v1.PodPending }), data, runs},
-		"a pod of an unknown phase":    {change(func(p *v1.Pod) { p.Status.Phase = v1.PodUnknown }), data, runs},
-		"a pod that is being deleted": {change(func(p *v1.Pod) {
-			p.DeletionTimestamp,
-				p.DeletionGracePeriodSeconds = now, ptr.To[int64](30)
-		}), data, runs},
-		"a pod deleted by force": {change(func(p *v1.Pod) {
-			p.DeletionTimestamp,
-				p.DeletionGracePeriodSeconds = now, ptr.To[int64](0)
-		}), data, runs},
+		"a pod on a node names it":            {apiPod(), data, runs},
+		"another claim":                       {apiPod(), apiClaim("another", ""), Usage{}},
+		"a claim of another namespace":        {change(func(p *v1.Pod) { p.Namespace = "elsewhere" }), data, Usage{}},
+		"a pod without a node":                {change(func(p *v1.Pod) { p.Spec.NodeName = "" }), data, Usage{}},
+		"a pod that succeeded":                {change(func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }), data, ended},
+		"a pod that failed":                   {change(func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }), data, ended},
+		"a pod that starts":                   {change(func(p *v1.Pod) { p.Status.Phase = v1.PodPending }), data, runs},
+		"a pod of an unknown phase":           {change(func(p *v1.Pod) { p.Status.Phase = v1.PodUnknown }), data, runs},
+		"a pod that is being deleted":         {deleted(30), data, runs},
+		"a pod deleted by force":              {deleted(0), data, runs},
 		"an ephemeral volume of the pod":      {apiPod(), ephemeral, runs},
 		"owned but not controlled by the pod": {apiPod(), apiClaim("web-0-cache", "owns"), Usage{}},
 		"a similar name":                      {apiPod(), apiClaim("web-0-cache", ""), Usage{}},
 		"one of an earlier pod of the name":   {change(func(p *v1.Pod) { p.UID = "later" }), ephemeral, Usage{}},
-		"one of a pod that is shut down": {change(func(p *v1.Pod) {
-			p.DeletionTimestamp,
-				p.DeletionGracePeriodSeconds = now, ptr.To[int64](0)
-		}), ephemeral, Usage{}},
-		"one of a pod that is being deleted": {change(func(p *v1.Pod) {
-			p.DeletionTimestamp,
-				p.DeletionGracePeriodSeconds = now, ptr.To[int64](30)
-		}), ephemeral, runs},
+		"one of a pod that is shut down":      {deleted(0), ephemeral, Usage{}},
+		"one of a pod that is being deleted":  {deleted(30), ephemeral, runs},
 		"one of a pod that is not deleted": {change(func(p *v1.Pod) { p.DeletionGracePeriodSeconds = ptr.To[int64](0) }),
 			ephemeral, runs},
 		// The pod garbage collector sets Failed and grace 0 while the containers run.
@@ -117,10 +108,8 @@ func TestRecordedClaimsAndPods(t *testing.T) {
 		want  bool
 	}{
 		"a claim at rest": {func(c *v1.PersistentVolumeClaim) { c.DeletionTimestamp = nil }, false},
-		"a claim without the finalizer": {func(c *v1.PersistentVolumeClaim) {
-			c.DeletionTimestamp, c.Finalizers = nil,
-				nil
-		}, true},
+		"a claim without the finalizer": {func(c *v1.PersistentVolumeClaim) { c.DeletionTimestamp, c.Finalizers = nil, nil },
+			true},
 		"a claim that is being deleted": {func(*v1.PersistentVolumeClaim) {}, true},
 		"a claim that others hold":      {func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{"other"} }, false},
 	} {
