@@ -26,8 +26,6 @@ type Kind interface {
 	Keys() []string
 	// List reads all objects from the API server.
 	List(ctx context.Context) ([]Held, error)
-	// Caches are the caches that Decide reads.
-	Caches() []controller.Cache
 }
 
 // Guard protects the objects of one kind; [controller.Controller] says how it is run. A kind may add its own queues to
@@ -43,8 +41,9 @@ type Guard struct {
 	queue    *controller.Queue[string]
 }
 
-// New returns a Guard for the kind with this name ("PersistentVolume"), which does nothing before Run.
-func New(name string, kind Kind, cfg Config) (*Guard, error) {
+// New returns a Guard for the kind with this name ("PersistentVolume"), which does nothing before Run. Decide reads the
+// caches, which run unless the mode is ModeOff.
+func New(name string, kind Kind, cfg Config, caches ...controller.Cache) (*Guard, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("create a controller for each %s: %w", name, err)
 	}
@@ -55,9 +54,8 @@ func New(name string, kind Kind, cfg Config) (*Guard, error) {
 	if err := g.metrics.register(cfg.Metrics); err != nil {
 		return nil, err
 	}
-	var caches []controller.Cache
-	if cfg.Mode != ModeOff {
-		caches = kind.Caches()
+	if cfg.Mode == ModeOff {
+		caches = nil
 	}
 	g.Controller = controller.NewController("protect-"+name, caches...)
 	controller.Begin(g.Controller, g.begin)

@@ -78,8 +78,6 @@ func (w *world) Keys() []string {
 	return keys
 }
 
-func (w *world) Caches() []controller.Cache { return nil }
-
 func (w *world) List(context.Context) ([]Held, error) { return nil, nil }
 
 // start returns a Guard of the objects, its clock and its Events. It runs nothing.

@@ -35,7 +35,7 @@ func New(config *rest.Config, cfg inuse.Config) (*Protector, error) {
 		Checker: permission.NewChecker(clients.Authorization, Permissions(cfg))}
 	p.pvs = kube.NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, record, changes{p})
 	cfg.Watches.Share(p.pvs)
-	if p.Guard, err = inuse.New("PersistentVolume", kind{p}, cfg); err != nil {
+	if p.Guard, err = inuse.New("PersistentVolume", kind{p}, cfg, p.pvs); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -78,8 +78,6 @@ func (k kind) Keys() []string {
 	k.pvs.Each(func(pv *PV) { keys = append(keys, pv.Key()) })
 	return keys
 }
-
-func (k kind) Caches() []controller.Cache { return []controller.Cache{k.pvs} }
 
 const (
 	// listTimeout bounds one page of a list, and listPage is its size.

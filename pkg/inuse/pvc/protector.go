@@ -20,14 +20,12 @@ const listWorkers = 4
 type Protector struct {
 	*inuse.Guard
 	permission.Checker
-	cfg      Config
-	cluster  cluster
-	claims   kube.Lister[*Claim]
-	users    *users
-	batches  *batches
-	listing  *controller.Queue[string]
-	claimsOf *kube.Cache[*Claim]
-	podsOf   *kube.Cache[*Pod]
+	cfg     Config
+	cluster cluster
+	claims  kube.Lister[*Claim]
+	users   *users
+	batches *batches
+	listing *controller.Queue[string]
 }
 
 // New returns a Protector of the claims in the cluster of config, which is copied; with a QPS of 0, only the number of
@@ -44,16 +42,16 @@ func New(config *rest.Config, cfg Config) (*Protector, error) {
 	p := &Protector{cfg: cfg, cluster: apiServer{clients.Core}, users: newUsers(), batches: newBatches(),
 		Checker: permission.NewChecker(clients.Authorization, cfg.Permissions())}
 	rest := clients.Core.RESTClient()
-	p.claimsOf = kube.NewCache(rest, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim, claimChanges{p})
-	p.podsOf = kube.NewCache(rest, "pods", &v1.Pod{}, recordPod, podChanges{p})
-	cfg.Watches.Share(p.claimsOf, p.podsOf)
-	p.claims = p.claimsOf
-	return p, p.guard(kind{p})
+	claims := kube.NewCache(rest, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim, claimChanges{p})
+	pods := kube.NewCache(rest, "pods", &v1.Pod{}, recordPod, podChanges{p})
+	cfg.Watches.Share(claims, pods)
+	p.claims = claims
+	return p, p.guard(kind{p}, claims, pods)
 }
 
 // guard creates the Guard of a kind, and the queue of lists.
-func (p *Protector) guard(of inuse.Kind) (err error) {
-	if p.Guard, err = inuse.New("PersistentVolumeClaim", of, p.cfg.Config); err != nil {
+func (p *Protector) guard(of inuse.Kind, caches ...controller.Cache) (err error) {
+	if p.Guard, err = inuse.New("PersistentVolumeClaim", of, p.cfg.Config, caches...); err != nil {
 		return err
 	}
 	p.listing = p.cfg.Queue(p.Controller, "list-users", listWorkers, p.list)
@@ -124,5 +122,3 @@ func (k kind) Keys() []string {
 	k.claims.Each(func(c *Claim) { keys = append(keys, c.Key()) })
 	return keys
 }
-
-func (k kind) Caches() []controller.Cache { return []controller.Cache{k.claimsOf, k.podsOf} }

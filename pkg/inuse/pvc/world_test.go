@@ -99,7 +99,7 @@ func run(t *testing.T, prepare func(*world)) *world {
 	w.claims, w.cluster = w, w
 	prepare(w)
 	w.Stop()
-	if err := w.guard(caching{kind{w.Protector}}); err != nil {
+	if err := w.guard(counting{kind{w.Protector}}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -114,12 +114,10 @@ func run(t *testing.T, prepare func(*world)) *world {
 	return w
 }
 
-// caching has no caches to run: the test plays them.
-type caching struct{ kind }
+// counting counts the decisions.
+type counting struct{ kind }
 
-func (caching) Caches() []controller.Cache { return nil }
-
-func (c caching) Decide(key string, duty func(inuse.Object) inuse.Duty) (inuse.Object, inuse.Decision, bool) {
+func (c counting) Decide(key string, duty func(inuse.Object) inuse.Duty) (inuse.Object, inuse.Decision, bool) {
 	if w, is := c.claims.(*world); is {
 		w.mu.Lock()
 		if w.decided != nil {
