@@ -41,6 +41,9 @@ func New(config *rest.Config, cfg inuse.Config) (*Protector, error) {
 	return p, nil
 }
 
+// Permissions returns the permissions that a Protector with these settings needs.
+func Permissions(c inuse.Config) []permission.Permission { return c.Permissions("persistentvolumes") }
+
 // kind implements inuse.Kind.
 type kind struct{ *Protector }
 

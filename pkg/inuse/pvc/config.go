@@ -3,7 +3,9 @@ package pvc
 import (
 	"fmt"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // TerminatedPods indicates whether pods that have ended (Succeeded or Failed) hold their claims. The zero value is
@@ -54,4 +56,13 @@ func (c Config) Validate() error {
 		return fmt.Errorf("terminated pods: %d is no setting", c.TerminatedPods)
 	}
 	return c.Config.Validate()
+}
+
+// Permissions returns the permissions that a Protector with these settings needs.
+func (c Config) Permissions() []permission.Permission {
+	needed := controller.Permissions{All: c.Config.Permissions("persistentvolumeclaims")}
+	if len(needed.All) > 0 { // it is not off
+		needed.AddUnsafe("", "pods", "no claim loses its finalizer, because a pod may use it", "list", "watch")
+	}
+	return needed.All
 }
