@@ -93,14 +93,7 @@ func TestForeseeUnattended(t *testing.T) {
 
 // TestForeseeOtherPod checks that a claim owned by its pod is deleted even while another pod uses it.
 func TestForeseeOtherPod(t *testing.T) {
-	f := Facts{
-		Claim:   Claim{Name: "data-db-1", UID: "claim"},
-		Ordinal: 1, SetSeen: Found, SetName: "db", PodSeen: Found, Pod: Pod{Name: "db-1", UID: "pod", Controller: "set"},
-		Set: Set{Name: "db", UID: "set", Replicas: 2, Templates: []string{"data"}, Policy: Policy{WhenScaled: Delete},
-			Source: SourceField},
-		OtherPod: "backup",
-	}
-	if got := Foresee(f, Change{Kind: Scale, Replicas: 1}); got.Fate != Deleted {
+	if got := Foresee(facts(unmarked, otherPod), Change{Kind: Scale, Replicas: 1}); got.Fate != Deleted {
 		t.Errorf("%v (%s), want deleted", got.Fate, got.Reason)
 	}
 }
