@@ -111,29 +111,6 @@ type Config struct {
 	Clock clock.WithTicker
 }
 
-// Mode is the purpose of the finalizers; see [Config].
-type Mode = reclaim.Mode
-
-const (
-	// ModeHonor keeps a PV until its volume is deleted, in any order of deletion. It is the default.
-	ModeHonor Mode = reclaim.ModeHonor
-	// ModeRollback behaves like provisioners before KEP-2644: it removes the finalizers, and deletes the remaining volumes
-	// of released PVs.
-	ModeRollback Mode = reclaim.ModeRollback
-	// ModeRelease removes the finalizers and deletes nothing.
-	ModeRelease Mode = reclaim.ModeRelease
-)
-
-// Scope selects the PVs that are protected; see [Config].
-type Scope = reclaim.Scope
-
-const (
-	// ScopeBoundDelete protects claimed PVs with reclaim policy Delete. It is the default.
-	ScopeBoundDelete Scope = reclaim.ScopeBoundDelete
-	// ScopeBoundAny protects claimed PVs of every policy.
-	ScopeBoundAny Scope = reclaim.ScopeBoundAny
-)
-
 // InFlight reports the volumes that are being provisioned; *inflight.Log implements it. It is safe for concurrent use.
 type InFlight interface {
 	// InFlight returns the log's state for the volume of the PV with this name, which is unknown until the log has been
