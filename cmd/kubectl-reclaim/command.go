@@ -19,10 +19,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/version"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -142,16 +138,17 @@ func (s *shared) config() (*rest.Config, error) {
 	return rest.AddUserAgent(config, name), nil
 }
 
-func (s *shared) reader() (*explain.Reader, error) {
+// live returns the cluster, all of whose reads are live.
+func (s *shared) live() (explain.Cluster, error) {
 	role, err := s.asRole()
 	if err != nil {
-		return nil, err
+		return explain.Cluster{}, err
 	}
 	config, err := s.config()
 	if err != nil {
-		return nil, err
+		return explain.Cluster{}, err
 	}
-	return explain.New(config, explain.Config{Role: role})
+	return explain.Live(config, role)
 }
 
 // checkDriver returns an error if nothing in the cluster names a driver. What cannot be read is no error here.
@@ -159,47 +156,11 @@ func (s *shared) checkDriver(ctx context.Context, driver string) error {
 	if driver == "" {
 		return nil
 	}
-	reader, err := s.reader()
+	c, err := s.live()
 	if err != nil {
 		return err
 	}
-	return reader.CheckDriver(ctx, driver)
-}
-
-func (s *shared) claimReader() (*claims.Reader, error) {
-	role, err := s.asRole()
-	if err != nil {
-		return nil, err
-	}
-	config, err := s.config()
-	if err != nil {
-		return nil, err
-	}
-	return claims.New(config, explain.Config{Role: role})
-}
-
-func (s *shared) podReader() (*pods.Reader, error) {
-	config, err := s.config()
-	if err != nil {
-		return nil, err
-	}
-	return pods.New(config, pods.Config{})
-}
-
-func (s *shared) lockReader() (*locks.Reader, error) {
-	config, err := s.config()
-	if err != nil {
-		return nil, err
-	}
-	return locks.New(config, pods.Config{})
-}
-
-func (s *shared) nodeReader() (*nodes.Reader, error) {
-	config, err := s.config()
-	if err != nil {
-		return nil, err
-	}
-	return nodes.New(config, nodes.Config{})
+	return explain.CheckDriver(ctx, c, driver)
 }
 
 // answer asks a question and returns the trimmed answer. It is empty if ctx or the input ends first.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 )
 
 type confirmOptions struct {
@@ -92,11 +93,7 @@ func (o *confirmOptions) confirmLock(ctx context.Context, claim string) error {
 	if err := pod.prepare(namespace); err != nil {
 		return err
 	}
-	reader, err := o.lockReader()
-	if err != nil {
-		return err
-	}
-	facts, err := reader.List(ctx, namespace)
+	facts, err := locks.ReadList(ctx, pod.cluster, namespace)
 	if err != nil {
 		return err
 	}
@@ -104,7 +101,7 @@ func (o *confirmOptions) confirmLock(ctx context.Context, claim string) error {
 	if err != nil {
 		return err
 	}
-	its, err := pod.reader.Pod(ctx, namespace, holder.Name)
+	its, err := pods.Read(ctx, pod.cluster, namespace, holder.Name)
 	switch {
 	case err != nil:
 		return err

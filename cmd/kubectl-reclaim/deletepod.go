@@ -27,8 +27,8 @@ type deletePodOptions struct {
 	force, yes bool
 	dryRun     string
 
-	reader *pods.Reader
-	pods   corev1.PodInterface
+	cluster explain.Cluster
+	pods    corev1.PodInterface
 }
 
 func deletePodCommand(s *shared) *cobra.Command {
@@ -82,7 +82,7 @@ func (o *deletePodOptions) run(ctx context.Context, name string) error {
 	if err := o.prepare(namespace); err != nil {
 		return err
 	}
-	facts, err := o.reader.Pod(ctx, namespace, name)
+	facts, err := pods.Read(ctx, o.cluster, namespace, name)
 	switch {
 	case err != nil:
 		return err
@@ -92,23 +92,15 @@ func (o *deletePodOptions) run(ctx context.Context, name string) error {
 	return o.delete(ctx, facts)
 }
 
-// prepare checks the flags, and creates the reader and the client for the pods of a namespace.
+// prepare checks the flags, and creates the clients for the pods of a namespace.
 func (o *deletePodOptions) prepare(namespace string) (err error) {
 	if !slices.Contains([]string{dryRunNone, dryRunServer}, o.dryRun) {
 		return fmt.Errorf("--dry-run=%s: must be %s or %s", o.dryRun, dryRunNone, dryRunServer)
 	}
-	if o.reader, err = o.podReader(); err != nil {
+	if o.cluster, err = o.live(); err != nil {
 		return err
 	}
-	config, err := o.config()
-	if err != nil {
-		return err
-	}
-	core, err := corev1.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("create the client: %w", err)
-	}
-	o.pods = core.Pods(namespace)
+	o.pods = o.cluster.Core.Pods(namespace)
 	return nil
 }
 
@@ -146,7 +138,7 @@ func (o *deletePodOptions) report(ctx context.Context, pod *v1.Pod, done string)
 		fmt.Fprintf(o.Out, "Pod %s would be %s (server dry run). Nothing was changed.\n", fullName(pod), done)
 		return
 	}
-	f, err := o.reader.Pod(ctx, pod.Namespace, pod.Name)
+	f, err := pods.Read(ctx, o.cluster, pod.Namespace, pod.Name)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && f.Pod.UID != pod.UID:
 		fmt.Fprintf(o.Out, "Pod %s was %s, and is gone.\n", fullName(pod), done)
@@ -234,7 +226,7 @@ func (o *deletePodOptions) forceDelete(ctx context.Context, f pods.Facts) error 
 
 // again reads the pod again, and returns an error if it was replaced or no longer matches the shown explanation.
 func (o *deletePodOptions) again(ctx context.Context, pod *v1.Pod, shown explain.Explanation) (pods.Facts, error) {
-	f, err := o.reader.Pod(ctx, pod.Namespace, pod.Name)
+	f, err := pods.Read(ctx, o.cluster, pod.Namespace, pod.Name)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && f.Pod.UID != pod.UID:
 		return pods.Facts{}, fmt.Errorf("force-delete pod %q: %w", fullName(pod), errReplaced)

@@ -100,7 +100,7 @@ func (o *explainOptions) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	read, err := o.readers()
+	c, err := o.live()
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (o *explainOptions) run(ctx context.Context, args []string) error {
 	shown := 0
 	for _, object := range all {
 		object.namespace = namespace
-		explanations, err := o.explain(ctx, read, object)
+		explanations, err := o.explain(ctx, c, object)
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -139,17 +139,18 @@ func (o *explainOptions) explainAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, read, err := o.loaded(ctx, namespace)
+	loaded, err := o.loaded(ctx, namespace)
 	if err != nil {
 		return err
 	}
-	l := list.listOf(ctx, c, namespace)
+	c := loaded.Cached()
+	l := list.listOf(ctx, loaded, namespace)
 	if len(l.Objects) == 0 {
 		list.sayNothing(l, namespace)
 	}
 	var errs []error
 	for i, object := range objectsOf(l.Objects) {
-		explanations, err := o.explain(ctx, read, object)
+		explanations, err := o.explain(ctx, c, object)
 		if err != nil && !apierrors.IsNotFound(err) {
 			errs = append(errs, err)
 		}
@@ -171,95 +172,57 @@ func (s *shared) namespace() (string, error) {
 	return namespace, nil
 }
 
-type readers struct {
-	cluster *explain.Reader
-	claims  *claims.Reader
-	pods    *pods.Reader
-	nodes   *nodes.Reader
-	locks   *locks.Reader
-}
-
-func (s *shared) readers() (r readers, err error) {
-	cluster, err := s.reader()
+// loaded reads the cluster once.
+func (s *shared) loaded(ctx context.Context, namespace string) (*watch.Cluster, error) {
+	c, err := s.snapshot(namespace, "")
 	if err != nil {
-		return r, err
+		return nil, err
 	}
-	return s.readersFrom(cluster)
-}
-
-// loaded reads the cluster once, and returns readers that find PVs, claims and what surrounds them there.
-func (s *shared) loaded(ctx context.Context, namespace string) (c *watch.Cluster, r readers, err error) {
-	if c, err = s.snapshot(namespace, ""); err != nil {
-		return nil, r, err
-	}
-	if err := c.Load(ctx); err != nil {
-		return nil, r, err
-	}
-	r, err = s.readersFrom(c.Explainer())
-	return c, r, err
-}
-
-func (s *shared) readersFrom(cluster *explain.Reader) (r readers, err error) {
-	r.cluster = cluster
-	config, err := s.config()
-	if err != nil {
-		return r, err
-	}
-	if r.claims, err = claims.NewFrom(cluster, config); err != nil {
-		return r, err
-	}
-	if r.pods, err = s.podReader(); err != nil {
-		return r, err
-	}
-	if r.locks, err = s.lockReader(); err != nil {
-		return r, err
-	}
-	r.nodes, err = s.nodeReader()
-	return r, err
+	return c, c.Load(ctx)
 }
 
 // explain returns the explanation of an object. A StatefulSet also has those of its objects that wait.
-func (s *shared) explain(ctx context.Context, read readers, o object) ([]explain.Explanation, error) {
+func (s *shared) explain(ctx context.Context, c explain.Cluster, o object) ([]explain.Explanation, error) {
 	if o.kind == kindAny {
 		var err error
-		if o, err = s.find(ctx, read, o); err != nil {
+		if o, err = find(ctx, c, o); err != nil {
 			return nil, err
 		}
 	}
 	if o.kind == kindSet {
 		return s.explainSet(ctx, o)
 	}
-	e, err := explainOne(ctx, read, o)
+	e, err := explainOne(ctx, c, o)
 	if err != nil {
 		return nil, err
 	}
 	return []explain.Explanation{e}, nil
 }
 
-func explainOne(ctx context.Context, read readers, o object) (none explain.Explanation, err error) {
+func explainOne(ctx context.Context, c explain.Cluster, o object) (none explain.Explanation, err error) {
 	switch o.kind {
 	case kindPod:
-		facts, err := read.locks.Pod(ctx, o.namespace, o.name)
+		facts, err := locks.ReadPod(ctx, c, o.namespace, o.name)
 		if err != nil {
 			return none, err
 		}
 		return locks.ExplainPod(facts), nil
 	case kindNamespace:
-		facts, err := read.pods.Namespace(ctx, o.name)
+		facts, err := pods.ReadNamespace(ctx, c.Live(), o.name)
 		if err != nil {
 			return none, err
 		}
 		return pods.ExplainNamespace(facts), nil
 	case kindNode:
-		facts := read.nodes.Node(ctx, o.name)
+		facts := nodes.Read(ctx, c, o.name)
 		if err := facts.Unknown(); err != nil {
 			return none, err
 		}
 		return nodes.Explain(facts), nil
 	case kindClaim:
-		return explainClaim(ctx, read, o.namespace, o.name)
+		return explainClaim(ctx, c, o.namespace, o.name)
 	default:
-		facts, err := read.cluster.PV(ctx, o.name)
+		facts, err := explain.ReadPV(ctx, c, o.name)
 		if err != nil {
 			return none, err
 		}
@@ -269,15 +232,16 @@ func explainOne(ctx context.Context, read readers, o object) (none explain.Expla
 
 // explainSet explains a StatefulSet, and then its pods, claims and volumes that wait.
 func (s *shared) explainSet(ctx context.Context, o object) ([]explain.Explanation, error) {
-	c, read, err := s.loaded(ctx, o.namespace)
+	loaded, err := s.loaded(ctx, o.namespace)
 	if err != nil {
 		return nil, err
 	}
-	facts, err := read.claims.Preview(ctx, o.namespace, o.name)
+	c := loaded.Cached()
+	facts, err := claims.ReadPreview(ctx, c, o.namespace, o.name)
 	if err != nil {
 		return nil, err
 	}
-	rows := slices.DeleteFunc(listed(view.Waiting(view.RowsOf(c.Facts(ctx)))), func(row view.Row) bool {
+	rows := slices.DeleteFunc(listed(view.Waiting(view.RowsOf(loaded.Facts(ctx)))), func(row view.Row) bool {
 		namespace, claim, _ := strings.Cut(row.Claim, "/")
 		if row.Kind == view.KindClaim || row.Kind == view.KindPod {
 			namespace, claim = row.Namespace, row.Name
@@ -295,7 +259,7 @@ func (s *shared) explainSet(ctx context.Context, o object) ([]explain.Explanatio
 	}
 	all := []explain.Explanation{claims.ExplainSet(facts, words)}
 	for _, of := range waiting {
-		e, err := explainOne(ctx, read, of)
+		e, err := explainOne(ctx, c, of)
 		switch {
 		case apierrors.IsNotFound(err):
 		case err != nil:
@@ -307,10 +271,10 @@ func (s *shared) explainSet(ctx context.Context, o object) ([]explain.Explanatio
 	return all, nil
 }
 
-func explainClaim(ctx context.Context, read readers, namespace, name string) (explain.Explanation, error) {
-	facts, err := read.claims.Claim(ctx, namespace, name)
+func explainClaim(ctx context.Context, c explain.Cluster, namespace, name string) (explain.Explanation, error) {
+	facts, err := claims.ReadClaim(ctx, c, namespace, name)
 	if apierrors.IsNotFound(err) {
-		if facts, found := read.cluster.DeletedClaim(ctx, namespace, name); found {
+		if facts, found := explain.ReadDeletedClaim(ctx, c, namespace, name); found {
 			return explain.ExplainDeletedClaim(facts, namespace, name), nil
 		}
 	}
@@ -318,6 +282,6 @@ func explainClaim(ctx context.Context, read readers, namespace, name string) (ex
 		return explain.Explanation{}, err
 	}
 	explanation := claims.Explain(facts)
-	locks.AddLock(&explanation, read.locks.Claim(ctx, facts.Claim))
+	locks.AddLock(&explanation, locks.ReadClaim(ctx, c, facts.Claim))
 	return explanation, nil
 }

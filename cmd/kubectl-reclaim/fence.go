@@ -88,7 +88,7 @@ func (o *fenceOptions) run(ctx context.Context, node string) error {
 	if err := o.prepare(); err != nil {
 		return err
 	}
-	f := o.reader.Node(ctx, node)
+	f := nodes.Read(ctx, o.cluster, node)
 	request := nodes.FenceRequest{AllowControlPlane: o.allowControlPlane, EvenIfReady: o.evenIfReady}
 	// The node is checked before the agents, so that its error comes first.
 	if _, err := nodes.CheckFence(f, request); err != nil {
@@ -113,7 +113,7 @@ func (o *fenceOptions) agents(ctx context.Context, f nodes.Facts) ([]v1alpha1.Ag
 	case o.manual:
 		return nodes.ManualAgents(), nil
 	case o.agentsOf != "":
-		p, err := o.reader.Policy(ctx, o.agentsOf)
+		p, err := nodes.ReadPolicy(ctx, o.cluster, o.agentsOf)
 		if err != nil {
 			return nil, err
 		}
@@ -148,7 +148,7 @@ func (o *fenceOptions) create(ctx context.Context, node string, plan nodes.Plan,
 	}
 	fence := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: v1alpha1.NodeFenceSpec{
 		Reason: o.reason, Agents: agents, AllowControlPlane: o.allowControlPlane}}
-	made, err := o.fences.Create(ctx, fence, metav1.CreateOptions{FieldManager: name, DryRun: o.dry()})
+	made, err := o.cluster.Fencing.Fences.Create(ctx, fence, metav1.CreateOptions{FieldManager: name, DryRun: o.dry()})
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("fence node %q: %w: another user or program has created it: %w", node, nodes.ErrFenced, err)
@@ -183,9 +183,7 @@ func (o *fenceOptions) waitFenced(ctx context.Context, fence *v1alpha1.NodeFence
 	defer cancel()
 	last := ""
 	for {
-		now, err := o.fences.Get(ctx, fence.Name, metav1.GetOptions{})
-		read := explain.FenceRead(now, err, fence.Name)
-		if read.OK() {
+		if read := o.cluster.Fence(ctx, fence.Name); read.OK() {
 			over, err := o.waited(fence, read.Value, &last)
 			if over || err != nil {
 				return err
@@ -278,7 +276,7 @@ func (o *unfenceOptions) run(ctx context.Context, node string) error {
 // the NodeFence.
 func (c *fenceChange) change(ctx context.Context, node, what string, of check,
 	spec func(uid types.UID) map[string]any) error {
-	f, plan, err := c.agree(ctx, c.reader.Node(ctx, node), of)
+	f, plan, err := c.agree(ctx, nodes.Read(ctx, c.cluster, node), of)
 	switch {
 	case errors.Is(err, nodes.ErrDone):
 		printLine(c.Out, fmt.Sprintf("Node %s: %v.", node, err), false)

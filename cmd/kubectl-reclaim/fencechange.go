@@ -15,7 +15,6 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -28,8 +27,7 @@ type fenceChange struct {
 	yes    bool
 	dryRun string
 
-	reader *nodes.Reader
-	fences *client.Fences
+	cluster explain.Cluster
 }
 
 func (c *fenceChange) flags(cmd *cobra.Command) {
@@ -41,20 +39,11 @@ func (c *fenceChange) flags(cmd *cobra.Command) {
 	mustComplete(cmd, "dry-run", []string{dryRunNone, dryRunServer})
 }
 
-func (c *fenceChange) prepare() error {
+func (c *fenceChange) prepare() (err error) {
 	if !slices.Contains([]string{dryRunNone, dryRunServer}, c.dryRun) {
 		return fmt.Errorf("--dry-run=%s: must be %s or %s", c.dryRun, dryRunNone, dryRunServer)
 	}
-	config, err := c.config()
-	if err != nil {
-		return err
-	}
-	clients, err := client.New(config)
-	if err != nil {
-		return err
-	}
-	c.fences = clients.Fences
-	c.reader, err = nodes.New(config, nodes.Config{})
+	c.cluster, err = c.live()
 	return err
 }
 
@@ -104,7 +93,7 @@ func (c *fenceChange) show(p nodes.Plan) {
 // again reads the node again, and returns an error if the change no longer has the shown effect, or if the node has
 // another fence.
 func (c *fenceChange) again(ctx context.Context, f nodes.Facts, shown nodes.Plan, of check) (nodes.Facts, error) {
-	now := c.reader.Node(ctx, f.Name)
+	now := nodes.Read(ctx, c.cluster, f.Name)
 	plan, err := of(now)
 	if err != nil || !reflect.DeepEqual(plan, shown) || uidOf(now) != uidOf(f) {
 		return f, errors.Join(errNodeChanged, err)
@@ -129,7 +118,7 @@ func (c *fenceChange) patch(ctx context.Context, f nodes.Facts, shown nodes.Plan
 		fence := f.Existing()
 		patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q},"spec":%s}`, fence.UID,
 			fence.ResourceVersion, spec)
-		_, err := c.fences.Patch(ctx, f.Name, types.MergePatchType, patch,
+		_, err := c.cluster.Fencing.Fences.Patch(ctx, f.Name, types.MergePatchType, patch,
 			metav1.PatchOptions{FieldManager: name, DryRun: c.dry()})
 		switch {
 		case err == nil:
@@ -155,16 +144,14 @@ var errNotGone = errors.New("the previous NodeFence was deleted, but a finalizer
 
 // replace deletes an ended NodeFence, and waits until it is gone.
 func (c *fenceChange) replace(ctx context.Context, node string, uid types.UID) error {
-	err := c.fences.Delete(ctx, node, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
+	err := c.cluster.Fencing.Fences.Delete(ctx, node, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete NodeFence %q, which has ended: %w", node, err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, goneTimeout, errNotGone)
 	defer cancel()
 	for {
-		o, err := c.fences.Get(ctx, node, metav1.GetOptions{})
-		read := explain.FenceRead(o, err, node)
-		switch {
+		switch read := c.cluster.Fence(ctx, node); {
 		case read.OK() && (read.Value == nil || read.Value.UID != uid):
 			return nil
 		case read.Err != nil && ctx.Err() == nil:

@@ -51,13 +51,13 @@ func (o *fencesOptions) run(ctx context.Context) error {
 	if o.interval <= 0 {
 		return fmt.Errorf("--interval=%s: must be above 0", o.interval)
 	}
-	reader, err := o.nodeReader()
+	c, err := o.live()
 	if err != nil {
 		return err
 	}
 	var last *nodes.List
 	for {
-		facts, err := reader.List(ctx)
+		facts, err := nodes.ReadList(ctx, c)
 		switch {
 		case ctx.Err() != nil && last != nil:
 			return nil // interrupted during a repeated read

@@ -52,11 +52,11 @@ func (o *locksOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	reader, err := o.lockReader()
+	c, err := o.live()
 	if err != nil {
 		return err
 	}
-	facts, err := reader.List(cmd.Context(), namespace)
+	facts, err := locks.ReadList(cmd.Context(), c, namespace)
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
 )
 
@@ -127,19 +127,10 @@ func objectsOf(rows []view.Row) (all []object) {
 
 // find returns the kind of an object of kindAny. A name of several objects, or of none, is an error; a read that fails
 // only counts if no object is found.
-func (s *shared) find(ctx context.Context, read readers, o object) (object, error) {
-	config, err := s.config()
-	if err != nil {
-		return o, err
-	}
-	core, err := corev1.NewForConfig(config)
-	if err != nil {
-		return o, fmt.Errorf("create the client: %w", err)
-	}
-	get := metav1.GetOptions{}
-	_, pv := core.PersistentVolumes().Get(ctx, o.name, get)
-	_, claim := core.PersistentVolumeClaims(o.namespace).Get(ctx, o.name, get)
-	_, pod := core.Pods(o.namespace).Get(ctx, o.name, get)
+func find(ctx context.Context, c explain.Cluster, o object) (object, error) {
+	_, pv := c.PV(ctx, o.name)
+	_, claim := c.Claim(ctx, o.namespace, o.name)
+	_, pod := c.Core.Pods(o.namespace).Get(ctx, o.name, metav1.GetOptions{})
 	var found []kind
 	var failed error
 	for kind, err := range map[kind]error{kindPV: pv, kindClaim: claim, kindPod: pod} {
@@ -150,7 +141,7 @@ func (s *shared) find(ctx context.Context, read readers, o object) (object, erro
 			failed = fmt.Errorf("look for %s %q: %w", kinds[kind][0], o.name, err)
 		}
 	}
-	if _, inFlight := read.cluster.DeletedClaim(ctx, o.namespace, o.name); inFlight && len(found) == 0 {
+	if _, inFlight := explain.ReadDeletedClaim(ctx, c, o.namespace, o.name); inFlight && len(found) == 0 {
 		found = []kind{kindClaim}
 	}
 	switch {

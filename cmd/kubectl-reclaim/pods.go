@@ -55,11 +55,11 @@ func (o *podsOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	reader, err := o.podReader()
+	c, err := o.live()
 	if err != nil {
 		return err
 	}
-	facts, err := reader.List(cmd.Context(), namespace)
+	facts, err := pods.ReadList(cmd.Context(), c, namespace)
 	if err != nil {
 		return err
 	}

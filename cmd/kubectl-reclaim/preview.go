@@ -119,11 +119,11 @@ func (o *previewOptions) run(cmd *cobra.Command, arg string) error {
 	if err != nil {
 		return err
 	}
-	reader, err := o.claimReader()
+	c, err := o.live()
 	if err != nil {
 		return err
 	}
-	facts, err := reader.Preview(cmd.Context(), namespace, name)
+	facts, err := claims.ReadPreview(cmd.Context(), c, namespace, name)
 	if err != nil {
 		return err
 	}

@@ -105,11 +105,11 @@ func begin(p explain.Plan) (bool, error) {
 
 // plan returns the plan, and the in-flight log on which it is based.
 func (o *releaseOptions) plan(ctx context.Context) (explain.Plan, explain.InFlightLogs, error) {
-	reader, err := o.reader()
+	c, err := o.live()
 	if err != nil {
 		return explain.Plan{}, explain.InFlightLogs{}, err
 	}
-	facts, err := reader.Release(ctx, o.driver)
+	facts, err := explain.ReadRelease(ctx, c, o.driver)
 	if err != nil {
 		return explain.Plan{}, explain.InFlightLogs{}, err
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 )
 
@@ -111,11 +112,11 @@ func (s *reportSource) fetch(ctx context.Context) ([]byte, error) {
 // leader returns the pod that leads for the driver. A report decides which volumes a person deletes, so two candidates
 // are an error.
 func (s *reportSource) leader(ctx context.Context) (namespace, name string, err error) {
-	reader, err := s.reader()
+	c, err := s.live()
 	if err != nil {
 		return "", "", err
 	}
-	leaders, err := reader.Leaders(ctx, s.driver)
+	leaders, err := explain.Leaders(ctx, c, s.driver)
 	switch {
 	case err != nil:
 		return "", "", fmt.Errorf("find the leader: %w", err)

@@ -66,13 +66,13 @@ func (o *statusOptions) run(cmd *cobra.Command) error {
 
 // runDrivers shows the status of each driver, repeatedly with --watch.
 func (o *statusOptions) runDrivers(ctx context.Context) error {
-	reader, err := o.reader()
+	c, err := o.live()
 	if err != nil {
 		return err
 	}
 	var last *explain.Status
 	for {
-		facts, err := reader.Status(ctx, o.driver)
+		facts, err := explain.ReadStatus(ctx, c, o.driver)
 		switch {
 		case ctx.Err() != nil && last != nil:
 			return nil // interrupted during a repeated read
@@ -156,11 +156,11 @@ func (o *statusOptions) runRetained(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	reader, err := o.claimReader()
+	c, err := o.live()
 	if err != nil {
 		return err
 	}
-	facts, err := reader.Retained(ctx, namespace)
+	facts, err := claims.ReadRetained(ctx, c, namespace)
 	if err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ func (w ClusterFacts) decide(pv PV, claim Read[*v1.PersistentVolumeClaim]) Decis
 	owner := pv.Owner()
 	switch {
 	case pv.TwinOf != "":
-		return Decision{By: volumeGuard, Action: "Wait", Reason: "Twin",
+		return Decision{By: VolumeGuard, Action: "Wait", Reason: "Twin",
 			Text: "The PV is a second name of another PV's volume, which volume-guard created to have that volume deleted. " +
 				"volume-guard deletes it."}
 	case InTree(owner) && pv.Tree == nil:
@@ -234,8 +234,6 @@ func (w ClusterFacts) idleBrakes(driver string) (warnings []string) {
 	return warnings
 }
 
-const volumeGuard = "volume-guard"
-
 // inTreeClaim is readClaim for an in-tree PV; nil means that the claim is gone.
 func inTreeClaim(of volume.ClaimRef, claim *v1.PersistentVolumeClaim, read session.Read) intree.ClaimFacts {
 	if claim == nil {
@@ -274,7 +272,7 @@ func (w ClusterFacts) inTreeFacts(pv PV, claim Read[*v1.PersistentVolumeClaim]) 
 }
 
 func (w ClusterFacts) decideInTree(pv PV, claim Read[*v1.PersistentVolumeClaim]) Decision {
-	by := volumeGuard
+	by := VolumeGuard
 	if pv.Tree.Writer == intree.WriterOther {
 		by = pv.Tree.Manager
 	}
@@ -294,7 +292,7 @@ func (w ClusterFacts) decideInTree(pv PV, claim Read[*v1.PersistentVolumeClaim])
 		}
 	default:
 	}
-	if by == volumeGuard && !w.leads(volumeGuard) && w.Leases.OK() && out.Action != "Wait" {
+	if by == VolumeGuard && !w.leads(VolumeGuard) && w.Leases.OK() && out.Action != "Wait" {
 		out.Text += " This needs volume-guard to run: no replica holds its Lease."
 	}
 	return out

@@ -10,6 +10,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -29,6 +31,29 @@ func (r Read[T]) OK() bool { return r.Made && r.Err == nil }
 func Found[T any](value T) Read[T] { return Read[T]{Made: true, Value: value} }
 
 func Failed[T any](err error) Read[T] { return Read[T]{Made: true, Err: err} }
+
+// ReadOf converts the answer to a request.
+func ReadOf[T any](value T, err error) Read[T] { return Read[T]{Made: true, Value: value, Err: err} }
+
+// Optional converts the answer to a GET of an object that may not exist; Value is nil if it does not.
+func Optional[T any](o *T, err error) Read[*T] {
+	switch {
+	case apierrors.IsNotFound(err):
+		return Found[*T](nil)
+	case err != nil:
+		return Failed[*T](err)
+	}
+	return Found(o)
+}
+
+// ByName returns the objects of a list by their names.
+func ByName[O metav1.Object](all Read[[]O]) Read[map[string]O] {
+	by := Read[map[string]O]{Made: all.Made, Value: make(map[string]O, len(all.Value)), Err: all.Err}
+	for _, o := range all.Value {
+		by.Value[o.GetName()] = o
+	}
+	return by
+}
 
 // PV holds the fields of a PersistentVolume that explanations need.
 type PV struct {

@@ -70,14 +70,14 @@ func (w ClusterFacts) finalizer(name, driver, csiDriver, plugin string) Finalize
 		return w.driverFinalizer(driver, "csi-reclaimer or external-provisioner of "+driver,
 			"when no clone of the claim is being created")
 	case objects.RunningFinalizer:
-		f := Finalizer{Owner: volumeGuard + " (pod-safety)",
+		f := Finalizer{Owner: VolumeGuard + " (pod-safety)",
 			When: "when the claim is terminating and its pod is no longer held"}
 		if runs, known := w.GuardRuns(); known && !runs {
 			f.When += "; no replica of volume-guard holds its Lease"
 		}
 		return f
 	case singlenode.Finalizer:
-		return Finalizer{Owner: volumeGuard + " (single-node)",
+		return Finalizer{Owner: VolumeGuard + " (single-node)",
 			When: "when the pod that has the lock of the claim cannot write any more"}
 	case snapshotFinalizer:
 		return Finalizer{Owner: "snapshot-controller", When: "when no snapshot of the claim is being taken"}
@@ -113,7 +113,7 @@ func (w ClusterFacts) driverFinalizer(driver, owner, when string) Finalizer {
 	case driver == "":
 		f.Owner, f.When, f.Stuck = "", "", "no CSI driver manages this object"
 	case InTree(driver):
-		f.Owner, f.When = volumeGuard,
+		f.Owner, f.When = VolumeGuard,
 			"when the volume, which is not a CSI driver's, is protected by another finalizer or deleted"
 	case !CSIName(driver), w.by.foreign[driver]:
 		f.Owner = "provisioner " + driver

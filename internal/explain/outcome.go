@@ -33,11 +33,11 @@ type VolumeOutcome struct {
 	Text   string `json:"text"`
 }
 
-// Volumes reads the facts that decide the outcome of these PVs: the state of the cluster, the claims of PVs that share
+// ReadVolumes reads the facts that decide the outcome of these PVs: the state of the cluster, the claims of PVs that share
 // a volume with them, and the Leases of their drivers and of volume-guard. Failed reads are part of the facts.
-func (r *Reader) Volumes(ctx context.Context, pvs []string) ClusterFacts {
-	w := r.cluster(ctx, nil)
-	names := []string{volumeGuard}
+func ReadVolumes(ctx context.Context, c Cluster, pvs []string) ClusterFacts {
+	w := readCluster(ctx, c, nil)
+	names := []string{VolumeGuard}
 	var siblings []volume.ClaimRef
 	w = w.Indexed()
 	for _, name := range pvs {
@@ -52,9 +52,9 @@ func (r *Reader) Volumes(ctx context.Context, pvs []string) ClusterFacts {
 			}
 		}
 	}
-	w.Leases = r.source.Leases(ctx, names)
+	w.Leases = c.Leases(ctx, names)
 	w.SiblingClaims = map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{}
-	r.readClaims(ctx, siblings, w.SiblingClaims)
+	readClaims(ctx, c, siblings, w.SiblingClaims)
 	return w
 }
 
@@ -62,7 +62,7 @@ func (r *Reader) Volumes(ctx context.Context, pvs []string) ClusterFacts {
 func (w ClusterFacts) Indexed() ClusterFacts { return w.indexed() }
 
 // GuardRuns reports whether a replica of volume-guard holds its Lease. known is false if the Leases were not read.
-func (w ClusterFacts) GuardRuns() (runs, known bool) { return w.leads(volumeGuard), w.Leases.OK() }
+func (w ClusterFacts) GuardRuns() (runs, known bool) { return w.leads(VolumeGuard), w.Leases.OK() }
 
 // FindPV returns a PV of the list. known is false if the list lacks it or was not read. The facts must be indexed.
 func (w ClusterFacts) FindPV(name string) (pv PV, known bool) {

@@ -207,15 +207,14 @@ func nodeState(read Read[*v1.Node]) (state string, since time.Time) {
 	case read.Value == nil:
 		return nodeGone, time.Time{}
 	}
-	for _, c := range read.Value.Status.Conditions {
-		if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue {
-			return nodeReady, time.Time{}
-		}
-		if c.Type == v1.NodeReady {
-			return nodeNotReady, c.LastTransitionTime.Time
-		}
+	switch ready := ReadyOf(read.Value); {
+	case ready == nil:
+		return nodeNotReady, time.Time{}
+	case ready.Status == v1.ConditionTrue:
+		return nodeReady, time.Time{}
+	default:
+		return nodeNotReady, ready.LastTransitionTime.Time
 	}
-	return nodeNotReady, time.Time{}
 }
 
 func (s *Explanation) addSiblings(f PVFacts, pv PV) {

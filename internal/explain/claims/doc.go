@@ -2,8 +2,8 @@
 // the set and the policy of one claim ([Explain]), and the claims that are retained because their set is gone or their
 // replica was scaled away ([RetainedOf]).
 //
-// A [Reader] reads; all other functions are pure functions of the facts that it returns. Like the parent package, it
-// has no rules of its own: it calls volume-guard's engine for the claims, and the parent package for their volumes.
-// The memory of a running volume-guard, such as the time since which a claim is condemned, cannot be read from
-// outside. The package writes nothing to the cluster.
+// [ReadClaim], [ReadPreview] and [ReadRetained] read; all other functions are pure functions of the facts that they
+// return. Like the parent package, it has no rules of its own: it calls volume-guard's engine for the claims, and the
+// parent package for their volumes. The memory of a running volume-guard, such as the time since which a claim is
+// condemned, cannot be read from outside. The package writes nothing to the cluster.
 package claims

@@ -56,13 +56,10 @@ type Claim struct {
 func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	c := Claim{
 		Claim: statefulset.ClaimOf(o), Size: o.Spec.Resources.Requests[v1.ResourceStorage], Labels: maps.Clone(o.Labels),
-		Created: o.CreationTimestamp.Time, Class: o.Annotations[v1.BetaStorageClassAnnotation],
+		Created: o.CreationTimestamp.Time, Class: explain.ClaimClass(o),
 	}
 	if size, bound := o.Status.Capacity[v1.ResourceStorage]; bound {
 		c.Size = size
-	}
-	if o.Spec.StorageClassName != nil && c.Class == "" {
-		c.Class = *o.Spec.StorageClassName
 	}
 	for _, condition := range o.Status.Conditions {
 		if condition.Type == v1.PersistentVolumeClaimUnused && condition.Status == v1.ConditionTrue {

@@ -154,7 +154,7 @@ func (env *environment) guard() {
 			RenewTime: ptr.To(metav1.NewMicroTime(now()))}})
 }
 
-// read returns the facts that a Reader would read.
+// read returns the facts as they are read.
 func (env *environment) read() Facts {
 	f := env.facts
 	sets := append([]*appsv1.StatefulSet{}, env.others...)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 )
 
 // RefusalError is the reason why a lock's pod cannot be confirmed, and the next step.
@@ -17,10 +17,10 @@ func (r *RefusalError) NextStep() string { return r.Next }
 
 // Confirmable is a pure function that returns the terminating pod that keeps the lock of a claim, so that a person's
 // confirmation of the end of its processes frees the lock. It returns a [RefusalError] if the claim has no such pod.
-func Confirmable(f Facts, namespace, claim string) (pods.Pod, error) {
+func Confirmable(f Facts, namespace, claim string) (explain.Pod, error) {
 	what, of := "claim "+namespace+"/"+claim, " -n "+namespace
-	refuse := func(cause, next string) (pods.Pod, error) {
-		return pods.Pod{}, &RefusalError{Cause: what + ": " + cause, Next: next}
+	refuse := func(cause, next string) (explain.Pod, error) {
+		return explain.Pod{}, &RefusalError{Cause: what + ": " + cause, Next: next}
 	}
 	i := f.index()
 	c, found := i.claims[key{namespace, claim}]

@@ -19,9 +19,9 @@ type PodFacts struct {
 	Holder explain.Read[*pods.Facts]
 }
 
-func (f PodFacts) waitsForPod() (pods.Pod, bool) {
+func (f PodFacts) waitsForPod() (explain.Pod, bool) {
 	i := f.Locks.Value.index()
-	p := pods.PodOf(f.Pod)
+	p := explain.PodOf(f.Pod)
 	return i.waitsForPod(p, i.ofGate(p))
 }
 
@@ -29,7 +29,7 @@ func (f PodFacts) waitsForPod() (pods.Pod, bool) {
 // pod that it waits for is terminating, Holder explains that pod too, but goes no further.
 func ExplainPod(f PodFacts) explain.Explanation {
 	s := pods.Explain(f.Facts)
-	p := pods.PodOf(f.Pod)
+	p := explain.PodOf(f.Pod)
 	if !p.Gated || p.Terminating {
 		return s
 	}
@@ -74,7 +74,7 @@ type ClaimFacts struct {
 // has reports whether the claim has a lock's annotation or finalizer.
 func (c Claim) has() bool { return c.Locked || c.Kept }
 
-func (f ClaimFacts) holder() (pods.Pod, bool) { return f.Locks.Value.index().holderOf(f.Claim) }
+func (f ClaimFacts) holder() (explain.Pod, bool) { return f.Locks.Value.index().holderOf(f.Claim) }
 
 // AddLock adds to the explanation of a claim the pod that has its lock, the pods that wait for the lock, and the
 // condition that frees it. It has no other effect.

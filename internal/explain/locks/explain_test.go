@@ -11,7 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 )
 
-// explainNew explains the gated pod from the facts that a Reader would read.
+// explainNew explains the gated pod from the facts that a read gives.
 func (env *environment) explainNew() string {
 	f := PodFacts{Facts: env.podFacts(env.new), Locks: explain.Found(env.read())}
 	if p, found := f.waitsForPod(); found && p.Terminating {
@@ -77,7 +77,7 @@ func TestExplainPodWithoutLocks(t *testing.T) {
 	expect(t, ExplainPod(f).Text(false), "The pod that is waited for: forbidden")
 }
 
-// explainClaim explains the claim from the facts that a Reader would read.
+// explainClaim explains the claim from the facts that a read gives.
 func (env *environment) explainClaim(s explain.Explanation) string {
 	f := ClaimFacts{Claim: ClaimOf(env.claim), Locks: explain.Found(env.read())}
 	if p, found := f.holder(); found && p.Terminating {

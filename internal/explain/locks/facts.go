@@ -30,10 +30,7 @@ type Claim struct {
 // ClaimOf converts a claim into a value that keeps no reference to o.
 func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	c := Claim{Claim: singlenode.ClaimOf(o), AccessModes: slices.Clone(o.Spec.AccessModes), Volume: o.Spec.VolumeName,
-		Class: o.Annotations[v1.BetaStorageClassAnnotation], asks: Asking(o)}
-	if o.Spec.StorageClassName != nil && c.Class == "" {
-		c.Class = *o.Spec.StorageClassName
-	}
+		Class: explain.ClaimClass(o), asks: Asking(o)}
 	if c.Locked {
 		c.Written = explain.AnnotatedAt(o, singlenode.LockAnnotation)
 	}
@@ -48,18 +45,6 @@ func Asking(o metav1.Object) map[string]string {
 	return nil
 }
 
-// PV holds the fields of a PV that explanations need.
-type PV struct {
-	objects.Volume
-
-	asks map[string]string
-}
-
-// PVOf converts a PV into a value that keeps no reference to o.
-func PVOf(o *v1.PersistentVolume) *PV {
-	return &PV{objects.VolumeOf(o), Asking(o)}
-}
-
 // Facts holds the results of all reads about the locks of one or all namespaces, with the input of their decisions.
 // The zero value of each field is unknown.
 type Facts struct {
@@ -71,7 +56,7 @@ type Facts struct {
 	// Classes holds, by StorageClass, the label that asks for a lock. PVs holds the PVs that decisions need, nil for a PV
 	// that does not exist. Both are only read if a decision may depend on them.
 	Classes explain.Read[map[string]map[string]string]
-	PVs     explain.Read[map[string]*PV]
+	PVs     explain.Read[map[string]*v1.PersistentVolume]
 	// Guards holds volume-guard's leader election Leases.
 	Guards explain.Read[[]coordinationv1.Lease]
 }
@@ -81,13 +66,13 @@ type key struct{ namespace, name string }
 type index struct {
 	Facts
 	claims map[key]Claim
-	pods   map[key]pods.Pod
+	pods   map[key]explain.Pod
 	// users holds the pods without the gate that name a claim.
-	users map[key][]pods.Pod
+	users map[key][]explain.Pod
 }
 
 func (f Facts) index() *index {
-	i := &index{Facts: f, claims: map[key]Claim{}, pods: map[key]pods.Pod{}, users: map[key][]pods.Pod{}}
+	i := &index{Facts: f, claims: map[key]Claim{}, pods: map[key]explain.Pod{}, users: map[key][]explain.Pod{}}
 	for _, c := range f.Claims.Value {
 		i.claims[key{c.Namespace, c.Name}] = c
 	}
@@ -121,15 +106,15 @@ func (i *index) claim(c Claim) singlenode.Claim {
 		asks.Class, asks.ClassSeen = i.Classes.Value[c.Class], true
 	}
 	if pv, read := i.PVs.Value[c.Volume]; i.PVs.OK() && read && pv != nil {
-		asks.PV, asks.PVSeen = pv.asks, true
-		c.Claim.Volume = pv.Volume
+		asks.PV, asks.PVSeen = Asking(pv), true
+		c.Claim.Volume = objects.VolumeOf(pv)
 	}
 	c.Unasked = asks.Unasked()
 	return c.Claim
 }
 
 // endOf returns the facts about the end of a pod.
-func (i *index) endOf(p pods.Pod) singlenode.User {
+func (i *index) endOf(p explain.Pod) singlenode.User {
 	hold, of := i.Hold(p), p.Pod
 	return singlenode.User{Pod: of, EndedSince: singlenode.NewTracker().Saw(of, hold.NodeSeen, i.Now),
 		NodeSeen: hold.NodeSeen, FenceSeen: hold.FenceSeen, Storage: hold.Storage, Fence: hold.Fence, Node: hold.Node}
@@ -145,7 +130,7 @@ func (i *index) holder(c Claim) singlenode.User {
 }
 
 // gate returns volume-guard's facts about a gated pod.
-func (i *index) gate(p pods.Pod) singlenode.Facts {
+func (i *index) gate(p explain.Pod) singlenode.Facts {
 	f := singlenode.Facts{Pod: p.Pod, Mode: i.mode(p.Namespace)}
 	seen := map[types.UID]bool{p.UID: true}
 	for _, name := range p.Claims {

@@ -124,11 +124,11 @@ func (env *environment) down() { env.node.Status.Conditions[0].Status = v1.Condi
 // away stops volume-guard.
 func (env *environment) away() { env.facts.Guards = explain.Found[[]coordinationv1.Lease](nil) }
 
-// read returns the facts that a Reader would read.
+// read returns the facts as they are read.
 func (env *environment) read() Facts {
 	f := env.facts
 	f.Now = now()
-	f.Claims, f.Pods = explain.Found[[]Claim](nil), explain.Found[[]pods.Pod](nil)
+	f.Claims, f.Pods = explain.Found[[]Claim](nil), explain.Found[[]explain.Pod](nil)
 	for _, o := range append(env.claims, env.claim) {
 		if o != nil {
 			f.Claims.Value = append(f.Claims.Value, ClaimOf(o))
@@ -136,7 +136,7 @@ func (env *environment) read() Facts {
 	}
 	for _, o := range append(env.more, env.old, env.new) {
 		if o != nil {
-			f.Pods.Value = append(f.Pods.Value, pods.PodOf(o))
+			f.Pods.Value = append(f.Pods.Value, explain.PodOf(o))
 		}
 	}
 	if !f.Nodes.Made {
@@ -145,9 +145,10 @@ func (env *environment) read() Facts {
 	return f
 }
 
-// podFacts returns the facts of a pod that a Reader would read.
+// podFacts returns the facts of a pod as they are read.
 func (env *environment) podFacts(o *v1.Pod) pods.Facts {
-	return pods.Facts{Now: now(), Pod: o, Guards: env.facts.Guards, Node: explain.Found(env.node),
+	return pods.Facts{Now: now(), Pod: o, Guards: env.facts.Guards,
+		OnNode: pods.OnNode{Node: explain.Found(env.node)},
 		Claims: map[string]explain.Read[*v1.PersistentVolumeClaim]{"data": explain.Found(env.claim)},
 		Namespace: explain.Found(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop",
 			Labels: map[string]string{podsafety.NamespaceLabel: podsafety.EnforceValue}}}),

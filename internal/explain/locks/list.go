@@ -9,7 +9,6 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 )
 
@@ -134,7 +133,7 @@ func compareGated(a, b GatedPod) int {
 		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-func (i *index) gatedRow(p pods.Pod) GatedPod {
+func (i *index) gatedRow(p explain.Pod) GatedPod {
 	v := i.ofGate(p)
 	g := GatedPod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Since: metav1.NewTime(p.Created),
 		Reason: string(v.Reason), Text: v.text, WaitsFor: v.waitsFor, Claim: v.Claim, severity: v.severity}
@@ -144,7 +143,7 @@ func (i *index) gatedRow(p pods.Pod) GatedPod {
 	return g
 }
 
-func (i *index) waitsForPod(p pods.Pod, v verdict) (other pods.Pod, found bool) {
+func (i *index) waitsForPod(p explain.Pod, v verdict) (other explain.Pod, found bool) {
 	if v.Reason == singlenode.ReasonClaimInUse {
 		return i.holderOf(i.claims[key{p.Namespace, v.Claim}])
 	}
@@ -182,9 +181,9 @@ func (i *index) lockRow(c Claim, waiting []Waiting) Lock {
 }
 
 // holderOf returns the pod that has the lock of a claim. found is false if that pod is gone.
-func (i *index) holderOf(c Claim) (holder pods.Pod, found bool) {
+func (i *index) holderOf(c Claim) (holder explain.Pod, found bool) {
 	if holder, found = i.pods[key{c.Namespace, c.Lock.Name}]; holder.UID != c.Lock.UID {
-		return pods.Pod{}, false
+		return explain.Pod{}, false
 	}
 	return holder, found
 }

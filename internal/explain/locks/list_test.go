@@ -13,7 +13,6 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -113,12 +112,12 @@ func TestListOf(t *testing.T) {
 		"nothing asks for this lock": {func(env *environment) {
 			env.facts.Modes.Value["shop"] = singlenode.ModeSelected
 			env.facts.Classes = explain.Found(map[string]map[string]string{"nfs": nil})
-			env.facts.PVs = explain.Found(map[string]*PV{"pv-data": {}})
+			env.facts.PVs = explain.Found(map[string]*v1.PersistentVolume{"pv-data": {}})
 		}, []string{"data: old on n1, HolderRuns; pod old to end", "new: , , NotAsked" + goes}},
 		"its StorageClass asks": {func(env *environment) {
 			env.facts.Modes.Value["shop"] = singlenode.ModeSelected
 			env.facts.Classes = explain.Found(map[string]map[string]string{"nfs": {singlenode.Label: "true"}})
-			env.facts.PVs = explain.Found(map[string]*PV{"pv-data": {}})
+			env.facts.PVs = explain.Found(map[string]*v1.PersistentVolume{"pv-data": {}})
 		}, []string{"data: old on n1, HolderRuns; pod old to end <- new", waits}},
 		"its PV is not known": {func(env *environment) {
 			env.facts.Modes.Value["shop"] = singlenode.ModeSelected
@@ -152,7 +151,8 @@ func (env *environment) fence() {
 			Proof: &v1alpha1.Proof{Attempt: 1, Covers: v1alpha1.CoversVolumes, BootID: "boot-1",
 				Volumes: []v1alpha1.CoveredVolumes{{Driver: "nfs.example.com", Volumes: v1alpha1.VolumesAll}}},
 			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionFenced, Status: metav1.ConditionTrue}}}}})
-	env.facts.PVs = explain.Found(map[string]*PV{"pv-data": {Volume: objects.Volume{Driver: "nfs.example.com"}}})
+	env.facts.PVs = explain.Found(map[string]*v1.PersistentVolume{"pv-data": {Spec: v1.PersistentVolumeSpec{
+		PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "nfs.example.com"}}}}})
 	env.node.Status.NodeInfo.BootID = "boot-1"
 }
 
@@ -236,7 +236,7 @@ func TestListWithFailedReads(t *testing.T) {
 	env := newEnvironment()
 	env.facts.Modes = explain.Failed[map[string]singlenode.Mode](errForbidden)
 	env.facts.Classes = explain.Failed[map[string]map[string]string](errForbidden)
-	env.facts.PVs = explain.Failed[map[string]*PV](errForbidden)
+	env.facts.PVs = explain.Failed[map[string]*v1.PersistentVolume](errForbidden)
 	env.facts.Nodes = explain.Failed[map[string]*v1.Node](errForbidden)
 	env.facts.Fences = explain.Failed[map[string]*v1alpha1.NodeFence](errForbidden)
 	l := ListOf(env.read())

@@ -7,7 +7,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 )
 
@@ -39,15 +38,15 @@ func (v verdict) decision() explain.Decision {
 	return d
 }
 
-func (f Facts) led() bool { return pods.Led(f.Guards.Value, f.Now) }
+func (f Facts) led() bool { return explain.Led(f.Guards.Value, f.Now) }
 
-func (i *index) ofGate(p pods.Pod) verdict {
+func (i *index) ofGate(p explain.Pod) verdict {
 	e := singlenode.Explain(i.gate(p), i.Now)
 	return verdictOf(e.Decision, e.Text, i.gateWaitsFor(p, e.Decision))
 }
 
 // gateWaitsFor returns a gated pod's phrase after "waits for".
-func (i *index) gateWaitsFor(p pods.Pod, d singlenode.Decision) string {
+func (i *index) gateWaitsFor(p explain.Pod, d singlenode.Decision) string {
 	claim := "claim " + d.Claim
 	switch d.Reason {
 	case singlenode.ReasonClaimInUse:
@@ -73,7 +72,7 @@ func (i *index) gateWaitsFor(p pods.Pod, d singlenode.Decision) string {
 }
 
 // user returns the pod that, by the decision, uses a claim without its lock. It is the zero value for other decisions.
-func (i *index) user(namespace string, d singlenode.Decision) (user pods.Pod) {
+func (i *index) user(namespace string, d singlenode.Decision) (user explain.Pod) {
 	for _, p := range i.users[key{namespace, d.Claim}] {
 		if p.UID == d.User {
 			return p

@@ -8,7 +8,6 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing/agents"
 )
@@ -44,7 +43,7 @@ func (f Facts) adviseDown(s *explain.Explanation) {
 		s.Advise("If its machine is off, and stays off until you remove the taint: kubectl taint nodes %s "+
 			"%s=nodeshutdown:NoExecute", f.Name, v1.TaintNodeOutOfService)
 	}
-	ending := func(p Pod) bool { return p.held() && p.Ending() }
+	ending := func(p explain.Pod) bool { return isHeld(p) && p.Ending() }
 	if !f.Pods.OK() || slices.ContainsFunc(f.Pods.Value, ending) {
 		s.Advise("If its machine does not exist any more, use one of the ways above first. Keep its Node until no held " +
 			"pod ends there: a deleted Node cannot be fenced or tainted")
@@ -55,7 +54,7 @@ func (f Facts) adviseDown(s *explain.Explanation) {
 
 // adviseOnFence covers a fence that has not ended.
 func (f Facts) adviseOnFence(s *explain.Explanation, fence *v1alpha1.NodeFence, d fencing.Decision) {
-	if f.Guards.OK() && !pods.Led(f.Guards.Value, f.Now) {
+	if f.Guards.OK() && !explain.Led(f.Guards.Value, f.Now) {
 		s.Advise("Start volume-guard with the controller node-fencing: without it, nothing is fenced, released or ended")
 	} else if f.neglected(fence) {
 		s.Advise("This fence has not been started: check that volume-guard runs with --controllers=*,node-fencing")

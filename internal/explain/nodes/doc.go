@@ -2,7 +2,7 @@
 // decision of each FencePolicy about it. It also names the possible cost of a request about a fence before a person
 // makes it.
 //
-// A [Reader] reads; [Explain], [ListOf], [CheckFence], [CheckUnfence] and [CheckConfirm] are pure functions of the
+// [Read] reads; [Explain], [ListOf], [CheckFence], [CheckUnfence] and [CheckConfirm] are pure functions of the
 // facts that it returns. The package has no rules of its own: it calls volume-guard's decision functions with the
 // facts of live reads. The memory of a running volume-guard, such as the time since which it has seen a Lease
 // unchanged, cannot be read from outside. The times in Nodes and Leases, from the clocks of other machines, stand in

@@ -1,7 +1,6 @@
 package nodes
 
 import (
-	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -15,30 +14,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	controller "github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 )
 
-// Pod holds the fields of a Pod that explanations of nodes need.
-type Pod struct {
-	pods.Pod
-	// Waiting is the pod as policies count it; nil if it does not wait for its node.
-	Waiting     *controller.Waiting
-	Tolerations []v1.Toleration
-}
+// holdsClaims reports whether the pod's presence keeps a claim from other pods.
+func holdsClaims(p explain.Pod) bool { return len(p.Claims) > 0 && !p.Mirror && (!p.Final || p.Held) }
 
-// PodOf converts a Pod into a value that keeps no reference to its managedFields.
-func PodOf(o *v1.Pod) Pod {
-	p := Pod{Pod: pods.PodOf(o), Tolerations: slices.Clone(o.Spec.Tolerations)}
-	if waiting, waits := controller.WaitingOf(o); waits {
-		p.Waiting = &waiting
-	}
-	return p
-}
-
-// waits reports whether the pod's presence keeps a claim from other pods.
-func (p Pod) waits() bool { return len(p.Claims) > 0 && !p.Mirror && (!p.Final || p.Held) }
-
-func (p Pod) held() bool { return p.Held && p.Terminating }
+func isHeld(p explain.Pod) bool { return p.Held && p.Terminating }
 
 // Facts holds the results of all reads about one node. The zero value of each field is unknown.
 type Facts struct {
@@ -46,7 +27,7 @@ type Facts struct {
 	Now  time.Time
 	Name string
 	// Pods holds the pods that are bound to the node. All other fields are read after it.
-	Pods explain.Read[[]Pod]
+	Pods explain.Read[[]explain.Pod]
 	// OnNode holds Node, Lease and NodeFence; the Value is nil if the object does not exist.
 	pods.OnNode
 	Attachments explain.Read[[]storagev1.VolumeAttachment]
@@ -70,7 +51,7 @@ type ClusterFacts struct {
 	// Namespaces holds the labels of all namespaces, by name.
 	Namespaces explain.Read[map[string]map[string]string]
 	// Pods holds the pods of all nodes.
-	Pods    explain.Read[[]Pod]
+	Pods    explain.Read[[]explain.Pod]
 	Budgets explain.Read[[]policyv1.PodDisruptionBudget]
 }
 
@@ -98,17 +79,8 @@ func (f Facts) active() *v1alpha1.NodeFence {
 	return nil
 }
 
-func readyOf(node *v1.Node) *v1.NodeCondition {
-	for i := range node.Status.Conditions {
-		if c := &node.Status.Conditions[i]; c.Type == v1.NodeReady {
-			return c
-		}
-	}
-	return nil
-}
-
 func ready(node *v1.Node) bool {
-	c := readyOf(node)
+	c := explain.ReadyOf(node)
 	return c != nil && c.Status == v1.ConditionTrue
 }
 
@@ -150,7 +122,7 @@ func fenceFacts(fence *v1alpha1.NodeFence, on pods.OnNode, remaining explain.Rea
 
 // remainingOf returns the pods and volumes that remain on a node from before its fence. It is unknown unless both
 // lists were read.
-func remainingOf(all explain.Read[[]Pod],
+func remainingOf(all explain.Read[[]explain.Pod],
 	attachments explain.Read[[]storagev1.VolumeAttachment]) explain.Read[fencing.RemainingFacts] {
 	switch {
 	case !all.OK():
@@ -160,7 +132,7 @@ func remainingOf(all explain.Read[[]Pod],
 	}
 	var r fencing.RemainingFacts
 	for _, pod := range all.Value {
-		r.AddPod(pod.Pod.Pod)
+		r.AddPod(pod.Pod)
 	}
 	for i := range attachments.Value {
 		r.AddAttachment(attachments.Value[i].DeletionTimestamp != nil)

@@ -14,11 +14,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// volumeGuard names volume-guard's leader election Lease; decider is the program that fences.
-const (
-	volumeGuard = "volume-guard"
-	decider     = volumeGuard + ", controller node-fencing"
-)
+// decider is the program that fences.
+const decider = explain.VolumeGuard + ", controller node-fencing"
 
 // undecided is the text for a decision whose next step is a read that failed here.
 const undecided = "A fact that the next step depends on could not be read here, so that step is not known."

@@ -48,8 +48,8 @@ func lease(name string, since time.Duration) *coordinationv1.Lease {
 }
 
 // pod is a pod of node n1 with a claim.
-func pod(name string, change func(*Pod)) Pod {
-	p := PodOf(&v1.Pod{
+func pod(name string, change func(*explain.Pod)) explain.Pod {
+	p := explain.PodOf(&v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name),
 			Labels: map[string]string{"app": "db"}},
 		Spec: v1.PodSpec{NodeName: "n1", Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
@@ -61,7 +61,7 @@ func pod(name string, change func(*Pod)) Pod {
 }
 
 // deleted makes a pod held, and terminating for 5 minutes.
-func deleted(p *Pod) {
+func deleted(p *explain.Pod) {
 	p.Held, p.Terminating, p.GraceZero, p.TerminatingSince = true, true, true, now().Add(-5*time.Minute)
 	p.GraceEnds = p.TerminatingSince
 }
@@ -69,13 +69,13 @@ func deleted(p *Pod) {
 // down is a node that has been unreachable for 10 minutes, with a held pod, a running pod, and a pod without claims.
 // The cluster has four other nodes, no fences and no policies.
 func down() Facts {
-	others := pod("web", func(p *Pod) { p.Claims = nil })
-	f := Facts{Now: now(), Name: "n1", Pods: explain.Found([]Pod{pod("b", func(*Pod) {}), pod("a", deleted), others}),
+	others := pod("web", func(p *explain.Pod) { p.Claims = nil })
+	f := Facts{Now: now(), Name: "n1", Pods: explain.Found([]explain.Pod{pod("b", func(*explain.Pod) {}), pod("a", deleted), others}),
 		OnNode: pods.OnNode{Node: explain.Found(node("n1", v1.ConditionUnknown)),
 			Lease: explain.Found(lease("n1", 11*time.Minute)), Fence: explain.Found[*v1alpha1.NodeFence](nil)},
 		Attachments: explain.Found([]storagev1.VolumeAttachment{attachment("csi-1")}),
 		Policies:    explain.Found[[]*v1alpha1.FencePolicy](nil),
-		Guards:      explain.Found([]coordinationv1.Lease{*lease(volumeGuard, time.Second)}),
+		Guards:      explain.Found([]coordinationv1.Lease{*lease(explain.VolumeGuard, time.Second)}),
 		Events:      explain.Found[[]v1.Event](nil),
 	}
 	leases := map[string]*coordinationv1.Lease{"n1": f.Lease.Value}

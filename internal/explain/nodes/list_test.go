@@ -37,7 +37,7 @@ func TestListOf(t *testing.T) {
 				`"covers":"Volumes","drivers":["disk.csi"],`},
 		"not all could be read": {func(f *Facts) {
 			f.released(jobAgent())
-			f.Node, f.Pods = explain.Failed[*v1.Node](errForbidden), explain.Failed[[]Pod](errForbidden)
+			f.Node, f.Pods = explain.Failed[*v1.Node](errForbidden), explain.Failed[[]explain.Pod](errForbidden)
 		}, `"phase":"Released","reason":"APIReadFailed","waitsFor":"not known: not all could be read","agent":"ipmi",` +
 			`"attempts":1,"covers":"UntilUnfenced","askedBy"`},
 		"attachments could not be read": {func(f *Facts) {
@@ -59,7 +59,7 @@ func TestListOf(t *testing.T) {
 	if l := ListOf(ListFacts{}); l.Fences == nil {
 		t.Error("no fences are null in JSON")
 	}
-	l := ListOf(listed(func(f *Facts) { f.ended(); f.Pods = explain.Failed[[]Pod](errForbidden) }))
+	l := ListOf(listed(func(f *Facts) { f.ended(); f.Pods = explain.Failed[[]explain.Pod](errForbidden) }))
 	if len(l.Unread) != 2 || !strings.HasPrefix(l.Unread[0], "Pods on node n1: forbidden") {
 		t.Errorf("%q", l.Unread)
 	}

@@ -26,7 +26,7 @@ func Explain(f Facts) explain.Explanation {
 	addVolumes(&s, f)
 	d := addFence(&s, f)
 	addPolicies(&s, f)
-	pods.AddGuards(&s, f.Guards, f.Now)
+	s.AddGuards(f.Guards, f.Now)
 	f.addMissing(&s)
 	addAdvice(&s, f, d)
 	s.AddEvents(f.Events, f.Now)
@@ -63,7 +63,7 @@ func (f Facts) state() string {
 	case ready(node):
 		return "is Ready"
 	}
-	c := readyOf(node)
+	c := explain.ReadyOf(node)
 	if c == nil || c.LastTransitionTime.IsZero() {
 		return "is NotReady"
 	}
@@ -77,9 +77,9 @@ func (f Facts) standing() string {
 	held, waiting := 0, 0
 	for _, pod := range f.Pods.Value {
 		switch {
-		case pod.held():
+		case isHeld(pod):
 			held++
-		case pod.waits():
+		case holdsClaims(pod):
 			waiting++
 		}
 	}
@@ -139,7 +139,7 @@ func addPods(s *explain.Explanation, f Facts) {
 	}
 	others := 0
 	for _, pod := range f.Pods.Value {
-		if !pod.Final && !pod.held() && !pod.waits() {
+		if !pod.Final && !isHeld(pod) && !holdsClaims(pod) {
 			others++
 		}
 	}
@@ -159,8 +159,8 @@ func (f Facts) rows() (rows []pods.Row) {
 	list.Fences = pods.Fences{Made: f.Fence.Made, Err: f.Fence.Err, Value: map[string]*v1alpha1.NodeFence{
 		f.Name: f.Fence.Value}}
 	for _, pod := range f.Pods.Value {
-		if pod.held() || pod.waits() {
-			rows = append(rows, list.RowOf(pod.Pod))
+		if isHeld(pod) || holdsClaims(pod) {
+			rows = append(rows, list.RowOf(pod))
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b pods.Row) int {
@@ -302,10 +302,10 @@ func (f Facts) fenceFacts(fence *v1alpha1.NodeFence) fencing.Facts {
 // addMissing adds the node's part of the evidence that the held pods still lack.
 func (f Facts) addMissing(s *explain.Explanation) {
 	for _, pod := range f.Pods.Value {
-		if !pod.held() {
+		if !isHeld(pod) {
 			continue
 		}
-		for _, m := range pods.Judge(pod.Pod, f.OnNode, f.Now).Missing {
+		for _, m := range pods.Judge(pod, f.OnNode, f.Now).Missing {
 			missing := explain.Missing{Evidence: string(m.Evidence), Text: m.Text}
 			ofNode := slices.Contains([]podsafety.Reason{podsafety.ReasonNodeGone, podsafety.ReasonOutOfService,
 				podsafety.ReasonNodeFenced}, m.Evidence)

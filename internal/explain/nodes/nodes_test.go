@@ -41,7 +41,7 @@ func TestExplainNodeStates(t *testing.T) {
 				"Pod          shop/b, Running, claim data-b", "!You can", "!No evidence"}},
 		"it is Ready, and a pod is held": {func(f *Facts) {
 			f.ready()
-			f.Pods.Value = []Pod{pod("a", deleted)}
+			f.Pods.Value = []explain.Pod{pod("a", deleted)}
 		}, []string{"Node n1 is Ready, and 1 held pod waits for it."}},
 		"its Node is gone": {func(f *Facts) { f.Node = explain.Found[*v1.Node](nil) }, []string{
 			"Node n1 does not exist, and 1 held pod waits for it; 1 pod with claims is on it", "bring its kubelet back",
@@ -51,7 +51,7 @@ func TestExplainNodeStates(t *testing.T) {
 			p.Running, p.Generation, p.ObservedGeneration = true, 3, 3
 		}, []string{"kubectl reclaim fence n1 --manual", "Keep its Node until no held pod ends there",
 			"!kubectl delete node"}},
-		"its pods may not be read": {func(f *Facts) { f.Pods = explain.Failed[[]Pod](errForbidden) }, []string{
+		"its pods may not be read": {func(f *Facts) { f.Pods = explain.Failed[[]explain.Pod](errForbidden) }, []string{
 			"Keep its Node until no held pod ends there", "!kubectl delete node"}},
 		"no fencing in this cluster": {func(f *Facts) {
 			f.Fence = explain.Failed[*v1alpha1.NodeFence](explain.ErrNoFencing)
@@ -65,7 +65,7 @@ func TestExplainNodeStates(t *testing.T) {
 			"NodeFence n1: forbidden. So it is not known whether the node is fenced",
 			"FencePolicies: forbidden. So it is not known whether", "!Fence        none", "!reclaim fence"}},
 		"nothing may be read": {func(f *Facts) {
-			*f = Facts{Now: now(), Name: "n1", Pods: explain.Failed[[]Pod](errForbidden), OnNode: f.OnNode,
+			*f = Facts{Now: now(), Name: "n1", Pods: explain.Failed[[]explain.Pod](errForbidden), OnNode: f.OnNode,
 				Attachments: explain.Failed[[]storagev1.VolumeAttachment](errForbidden),
 				Guards:      explain.Failed[[]coordinationv1.Lease](errForbidden),
 				Events:      explain.Failed[[]v1.Event](errForbidden)}
@@ -122,7 +122,7 @@ func TestExplainFence(t *testing.T) {
 		}, []string{"by FencePolicy default", "!This fence has not been started"}},
 		"volume-guard is away": {func(f *Facts) {
 			f.fenced(jobAgent()).Finalizers = nil
-			f.Guards.Value[0] = *lease(volumeGuard, time.Hour)
+			f.Guards.Value[0] = *lease(explain.VolumeGuard, time.Hour)
 		}, []string{"Start volume-guard with the controller node-fencing", "!This fence has not been started"}},
 		"an agent works": {func(f *Facts) { attempt(f.fenced(jobAgent(), rebootAgent()), "ipmi", "", "") }, []string{
 			"Fence        Fencing, agent ipmi began 50s ago",

@@ -77,7 +77,7 @@ func addPolicies(s *explain.Explanation, f Facts) {
 }
 
 func (f Facts) policyWords(p *v1alpha1.FencePolicy, node *v1.Node) string {
-	switch c := readyOf(node); {
+	switch c := explain.ReadyOf(node); {
 	case !selects(p, node) && controlPlane(node) && !p.Spec.AllowControlPlane:
 		return "does not select nodes of the control plane"
 	case !selects(p, node):
@@ -159,7 +159,7 @@ func (f Facts) tolerationWords() string {
 // toleratesUntil returns the time until which a pod tolerates that its node is unreachable. Like
 // kube-controller-manager (pkg/controller/tainteviction), it counts from the taint's timeAdded. The zero time is
 // unknown.
-func toleratesUntil(pod Pod, node *v1.Node) (until time.Time) {
+func toleratesUntil(pod explain.Pod, node *v1.Node) (until time.Time) {
 	i := slices.IndexFunc(node.Spec.Taints, func(t v1.Taint) bool {
 		return t.Key == v1.TaintNodeUnreachable && t.Effect == v1.TaintEffectNoExecute && t.TimeAdded != nil
 	})

@@ -26,7 +26,7 @@ func (f *Facts) waiting(change ...func(*v1.Pod)) {
 			Status: v1.PodStatus{Phase: v1.PodRunning},
 		}
 		c(o)
-		f.Pods.Value = append(f.Pods.Value, PodOf(o))
+		f.Pods.Value = append(f.Pods.Value, explain.PodOf(o))
 	}
 	f.Cluster.Pods = f.Pods
 }
@@ -114,7 +114,7 @@ func TestExplainPolicies(t *testing.T) {
 				other.Status.Conditions[0].Status = v1.ConditionUnknown
 				other.Status.Conditions[0].LastTransitionTime = ago(time.Hour)
 				f.Cluster.Leases.Value["n2"] = lease("n2", time.Hour)
-				elsewhere := pod("x", func(p *Pod) { p.Node = "n2" })
+				elsewhere := pod("x", func(p *explain.Pod) { p.Node = "n2" })
 				f.Cluster.Pods.Value = append(f.Cluster.Pods.Value, elsewhere)
 			}, []string{"Node n2 comes first."}},
 		"most nodes are unreachable": {plain, func(f *Facts) {

@@ -153,7 +153,7 @@ func timeout(agent *v1alpha1.Agent) time.Duration {
 
 func (f Facts) heldNow() (n int) {
 	for _, pod := range f.Pods.Value {
-		if pod.held() {
+		if isHeld(pod) {
 			n++
 		}
 	}

@@ -64,7 +64,7 @@ func TestCheckFence(t *testing.T) {
 		"a person fences it": {nothing, FenceRequest{Agents: ManualAgents()}, nil, []string{
 			"Agent manual is tried first (a person's confirmation, for 24h0m0s at most)", "!The agents end",
 			"!The report of an agent"}},
-		"pods may not be read": {func(f *Facts) { f.Pods = explain.Failed[[]Pod](errForbidden) }, FenceRequest{}, nil,
+		"pods may not be read": {func(f *Facts) { f.Pods = explain.Failed[[]explain.Pod](errForbidden) }, FenceRequest{}, nil,
 			[]string{"* Which pods run on the node could not be read."}},
 		"its kubelet renews its Lease": {func(f *Facts) { f.Lease = explain.Found(lease("n1", time.Second)) },
 			FenceRequest{}, nil,
@@ -125,7 +125,7 @@ func TestCheckConfirm(t *testing.T) {
 		}, false, nil, []string{"* So are 7 more pods with claims."}},
 		"pods may not be read": {func(f *Facts) {
 			f.fenced(jobAgent())
-			f.Pods = explain.Failed[[]Pod](errForbidden)
+			f.Pods = explain.Failed[[]explain.Pod](errForbidden)
 		}, false, nil, []string{"* Which pods with claims are on the node could not be read."}},
 		"the node is gone": {func(f *Facts) { f.fenced(jobAgent()); f.Node = explain.Found[*v1.Node](nil) }, false, nil,
 			nil},
@@ -203,7 +203,7 @@ func TestCheckUnfence(t *testing.T) {
 		}, now, nil, []string{"- The proof ends", "!* "}},
 		"pods may not be read": {func(f *Facts) {
 			isReleased(f)
-			f.Pods = explain.Failed[[]Pod](errForbidden)
+			f.Pods = explain.Failed[[]explain.Pod](errForbidden)
 		}, now, nil, []string{"* The pods and volumes that remain on the node could not be read."}},
 		"an agent works": {func(f *Facts) { attempt(f.fenced(jobAgent()), "ipmi", "", "") }, now, nil, []string{
 			"- Agent ipmi is stopped, if it can be.", "- Nothing is proven", "- The fence is undone by agent ipmi"}},
@@ -253,7 +253,7 @@ func TestUnknown(t *testing.T) {
 		}, nil},
 		"no node": {func(f *Facts) { f.Node, f.Pods.Value = explain.Found[*v1.Node](nil), nil }, ErrNoNode},
 		"nothing": {func(f *Facts) {
-			f.Node, f.Pods = explain.Failed[*v1.Node](errForbidden), explain.Failed[[]Pod](errForbidden)
+			f.Node, f.Pods = explain.Failed[*v1.Node](errForbidden), explain.Failed[[]explain.Pod](errForbidden)
 			f.Fence = explain.Failed[*v1alpha1.NodeFence](errForbidden)
 		}, errForbidden},
 	} {

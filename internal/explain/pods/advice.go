@@ -12,7 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-func addWaits(s *explain.Explanation, pod Pod, hold podsafety.Facts, e podsafety.Explanation) {
+func addWaits(s *explain.Explanation, pod explain.Pod, hold podsafety.Facts, e podsafety.Explanation) {
 	if !pod.Terminating {
 		return
 	}
@@ -21,7 +21,7 @@ func addWaits(s *explain.Explanation, pod Pod, hold podsafety.Facts, e podsafety
 			s.AddWait("%s", words)
 		}
 	} else if !pod.GraceZero {
-		s.AddWait("%s", unheldWaitsFor(Pod{Pod: pod.Pod}, e.NodeDown))
+		s.AddWait("%s", unheldWaitsFor(explain.Pod{Pod: pod.Pod}, e.NodeDown))
 	}
 	for _, finalizer := range pod.Finalizers {
 		s.AddWait("finalizer %s", finalizer)
@@ -62,7 +62,7 @@ func heldWaitsFor(f podsafety.Facts, d podsafety.Decision) string {
 }
 
 // unheldWaitsFor is heldWaitsFor for a pod that is not held. It is empty if nothing is known to keep the pod.
-func unheldWaitsFor(pod Pod, nodeDown bool) string {
+func unheldWaitsFor(pod explain.Pod, nodeDown bool) string {
 	switch {
 	case len(pod.Finalizers) > 0 && pod.GraceZero:
 		return "finalizer " + strings.Join(pod.Finalizers, ", ")
@@ -75,10 +75,10 @@ func unheldWaitsFor(pod Pod, nodeDown bool) string {
 }
 
 // addAdvice adds the actions open to a person. It does not repeat the reason's sentence.
-func addAdvice(s *explain.Explanation, f Facts, pod Pod, e podsafety.Explanation) {
+func addAdvice(s *explain.Explanation, f Facts, pod explain.Pod, e podsafety.Explanation) {
 	of := fmt.Sprintf("%s -n %s", pod.Name, pod.Namespace)
 	held := pod.Held && pod.Terminating
-	if held && f.Guards.OK() && !Led(f.Guards.Value, f.Now) {
+	if held && f.Guards.OK() && !explain.Led(f.Guards.Value, f.Now) {
 		s.Advise("Start volume-guard: without it, held pods stay, even with evidence")
 	}
 	switch enough := adviseByReason(s, pod, e.Decision.Reason, of); {
@@ -96,7 +96,7 @@ func addAdvice(s *explain.Explanation, f Facts, pod Pod, e podsafety.Explanation
 }
 
 // adviseByReason adds the advice that follows from the reason alone, and reports whether that is enough.
-func adviseByReason(s *explain.Explanation, pod Pod, reason podsafety.Reason, of string) (enough bool) {
+func adviseByReason(s *explain.Explanation, pod explain.Pod, reason podsafety.Reason, of string) (enough bool) {
 	switch reason {
 	case podsafety.ReasonProcessesMayRun:
 		s.Advise("Wait until the kubelet has ended the processes")
@@ -126,7 +126,7 @@ func adviseByReason(s *explain.Explanation, pod Pod, reason podsafety.Reason, of
 }
 
 // adviseDown covers a node that is down, the safest action first.
-func adviseDown(s *explain.Explanation, f Facts, pod Pod, of string) {
+func adviseDown(s *explain.Explanation, f Facts, pod explain.Pod, of string) {
 	node := pod.Node
 	if f.Node.OK() && f.Node.Value == nil && pod.Ending() {
 		s.Advise("If the machine still runs, restart its kubelet: it creates the Node again, and ends the pod")

@@ -20,36 +20,8 @@ import (
 // pod's force deletion and releases the pod.
 const ConfirmAnnotation = objects.ConfirmAnnotation
 
-// Pod holds the fields of a Pod that explanations need.
-type Pod struct {
-	objects.Pod
-	Phase v1.PodPhase
-	// TerminatingSince is the time of the deletion request, zero for a pod that is not terminating.
-	TerminatingSince time.Time
-	// Created is the creationTimestamp. Scheduled is the time of binding to a node, zero for an unscheduled pod.
-	Created, Scheduled time.Time
-}
-
-// PodOf converts a Pod into a value that keeps no reference to o.
-func PodOf(o *v1.Pod) Pod {
-	p := Pod{Pod: objects.PodOf(o), Phase: o.Status.Phase, Created: o.CreationTimestamp.Time}
-	for _, c := range o.Status.Conditions {
-		if c.Type == v1.PodScheduled && c.Status == v1.ConditionTrue {
-			p.Scheduled = c.LastTransitionTime.Time
-		}
-	}
-	if o.DeletionTimestamp != nil {
-		// The API server sets deletionTimestamp to the end of the grace period.
-		p.TerminatingSince = o.DeletionTimestamp.Time
-		if grace := o.DeletionGracePeriodSeconds; grace != nil {
-			p.TerminatingSince = p.TerminatingSince.Add(-time.Duration(*grace) * time.Second)
-		}
-	}
-	return p
-}
-
 // uses reports whether the pod names a claim of its namespace, and may have processes or start some.
-func (p Pod) uses(claim string) bool { return !p.Final && slices.Contains(p.Claims, claim) }
+func uses(p explain.Pod, claim string) bool { return !p.Final && slices.Contains(p.Claims, claim) }
 
 // Facts holds the results of all reads about one pod. The zero value of each field is unknown.
 type Facts struct {
@@ -57,17 +29,14 @@ type Facts struct {
 	Now       time.Time
 	Pod       *v1.Pod
 	Namespace explain.Read[*v1.Namespace]
-	// Node and Lease are the pod's node and its kubelet's Lease, read after the pod. The Value is nil if the object does
-	// not exist. They are not read for a pod without a node.
-	Node  explain.Read[*v1.Node]
-	Lease explain.Read[*coordinationv1.Lease]
-	Fence explain.Read[*v1alpha1.NodeFence]
+	// OnNode is not read for a pod without a node.
+	OnNode
 	// Guards holds volume-guard's leader election Leases.
 	Guards explain.Read[[]coordinationv1.Lease]
 	// Claims holds the claims that the pod names, by name. The Value is nil if the claim does not exist.
 	Claims map[string]explain.Read[*v1.PersistentVolumeClaim]
 	// Pods holds all pods of the namespace. It is only read for a pod with claims, like Attachments.
-	Pods        explain.Read[[]Pod]
+	Pods        explain.Read[[]explain.Pod]
 	Attachments explain.Read[[]storagev1.VolumeAttachment]
 	// Events holds the Events about the pod, the latest last.
 	Events explain.Read[[]v1.Event]
@@ -87,10 +56,8 @@ func (f Facts) ForceDeletionRefused() bool {
 	return !f.Namespace.OK() || f.mode() == podsafety.ModeEnforce
 }
 
-func (f Facts) on() OnNode { return OnNode{Node: f.Node, Lease: f.Lease, Fence: f.Fence} }
-
 func (f Facts) hold() podsafety.Facts {
-	return holdFacts(objects.PodOf(f.Pod), f.mode(), f.on(), f.Now)
+	return holdFacts(objects.PodOf(f.Pod), f.mode(), f.OnNode, f.Now)
 }
 
 // OnNode holds the results of reads about a node, made after its pods were read. The zero value of each field is
@@ -105,7 +72,7 @@ type OnNode struct {
 
 // Judge is a pure function that returns volume-guard's decision on a pod, with its explanation. now is the time of the
 // reads.
-func Judge(pod Pod, on OnNode, now time.Time) podsafety.Explanation {
+func Judge(pod explain.Pod, on OnNode, now time.Time) podsafety.Explanation {
 	return podsafety.Explain(holdFacts(pod.Pod, podsafety.ModeOff, on, now), now)
 }
 
@@ -147,21 +114,12 @@ func forced(f podsafety.Facts, now time.Time) podsafety.Facts {
 	return f
 }
 
-func readyOf(node *v1.Node) *v1.NodeCondition {
-	for i := range node.Status.Conditions {
-		if c := &node.Status.Conditions[i]; c.Type == v1.NodeReady {
-			return c
-		}
-	}
-	return nil
-}
-
 // downSince returns since when a node is not Ready, the zero time if that is unknown.
 func downSince(node *v1.Node) time.Time {
 	if node == nil {
 		return time.Time{}
 	}
-	if ready := readyOf(node); ready != nil && ready.Status != v1.ConditionTrue {
+	if ready := explain.ReadyOf(node); ready != nil && ready.Status != v1.ConditionTrue {
 		return ready.LastTransitionTime.Time
 	}
 	return time.Time{}

@@ -87,13 +87,13 @@ func TestListedNodeKeepsFactsOfDecisions(t *testing.T) {
 	n := node("n1", v1.ConditionTrue)
 	n.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeOutOfService, Effect: v1.TaintEffectNoExecute}}
 	n.Status.NodeInfo = v1.NodeSystemInfo{BootID: "boot", MachineID: "machine", SystemUUID: "system"}
-	if got, want := objects.NodeOf(listedNode(n)), objects.NodeOf(n); got != want || got.BootID == "" {
+	if got, want := objects.NodeOf(explain.NodeOf(n)), objects.NodeOf(n); got != want || got.BootID == "" {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 
 func TestListWithFences(t *testing.T) {
-	f := listed(pod("p", "n2", func(p *Pod) { p.Held, p.Terminating = true, true }))
+	f := listed(pod("p", "n2", func(p *explain.Pod) { p.Held, p.Terminating = true, true }))
 	f.Fences = explain.Found(map[string]*v1alpha1.NodeFence{"n2": fenced(v1alpha1.CoversUntilUnfenced)})
 	if l := ListOf(f, false); l.Pods[0].Reason != "NodeFenced" || l.Pods[0].WaitsFor != "volume-guard to release it" {
 		t.Errorf("%+v", l)

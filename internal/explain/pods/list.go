@@ -22,7 +22,7 @@ import (
 type ListFacts struct {
 	// Now is the time at the end of the reads.
 	Now  time.Time
-	Pods explain.Read[[]Pod]
+	Pods explain.Read[[]explain.Pod]
 	// Nodes holds all nodes of the cluster by name, read after the pods and the NodeFences.
 	Nodes explain.Read[map[string]*v1.Node]
 	// Leases holds the kubelets' Leases of nodes that do not exist although held pods name them, by node. The Value is
@@ -126,13 +126,13 @@ func (f ListFacts) fence(node string) explain.Read[*v1alpha1.NodeFence] {
 }
 
 // Hold returns the engine's facts about a pod of the list.
-func (f ListFacts) Hold(pod Pod) podsafety.Facts {
+func (f ListFacts) Hold(pod explain.Pod) podsafety.Facts {
 	on := OnNode{Node: f.node(pod.Node), Lease: f.Leases[pod.Node], Fence: f.fence(pod.Node)}
 	return holdFacts(pod.Pod, podsafety.ModeOff, on, f.Now)
 }
 
 // RowOf returns the row of any pod, whether it needs attention or not.
-func (f ListFacts) RowOf(pod Pod) Row {
+func (f ListFacts) RowOf(pod explain.Pod) Row {
 	node := f.node(pod.Node)
 	hold := f.Hold(pod)
 	e := podsafety.Explain(hold, f.Now)

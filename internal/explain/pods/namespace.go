@@ -38,7 +38,7 @@ func ExplainNamespace(f NamespaceFacts) explain.Explanation {
 	}
 	addRows(&s, rows, deleted != nil)
 	f.addClaims(&s)
-	AddGuards(&s, f.Guards, f.Now)
+	s.AddGuards(f.Guards, f.Now)
 	explain.NoteUnread(&s, f.Pods, "Pods", "which are left")
 	s.Unread = append(s.Unread, f.unread()...)
 	for _, row := range rows {

@@ -18,7 +18,7 @@ import (
 
 // Explain is a pure function that explains a pod.
 func Explain(f Facts) explain.Explanation {
-	pod, hold := PodOf(f.Pod), f.hold()
+	pod, hold := explain.PodOf(f.Pod), f.hold()
 	e := podsafety.Explain(hold, f.Now)
 	s := explain.Explanation{Object: "pod " + pod.Namespace + "/" + pod.Name}
 	d := f.decision(e)
@@ -26,7 +26,7 @@ func Explain(f Facts) explain.Explanation {
 	addPod(&s, f, pod)
 	addNode(&s, f, pod)
 	addClaims(&s, f, pod)
-	AddGuards(&s, f.Guards, f.Now)
+	s.AddGuards(f.Guards, f.Now)
 	s.Finalizers = f.finalizers()
 	for _, m := range e.Missing {
 		s.Missing = append(s.Missing, explain.Missing{Evidence: string(m.Evidence), Text: m.Text})
@@ -44,18 +44,18 @@ const undecided = "A fact that the release depends on could not be read here, so
 	"not known."
 
 func (f Facts) decision(e podsafety.Explanation) explain.Decision {
-	d := explain.Decision{By: volumeGuard, Action: e.Decision.Action.String(), Reason: string(e.Decision.Reason),
+	d := explain.Decision{By: explain.VolumeGuard, Action: e.Decision.Action.String(), Reason: string(e.Decision.Reason),
 		Text: e.Text}
 	switch {
 	case e.Decision.Action.Kind() == session.Reads:
 		d.Action, d.Reason, d.Text = "", string(podsafety.ReasonAPIReadFailed), undecided
-	case e.Decision.Action != podsafety.Wait && f.Guards.OK() && !Led(f.Guards.Value, f.Now):
+	case e.Decision.Action != podsafety.Wait && f.Guards.OK() && !explain.Led(f.Guards.Value, f.Now):
 		d.Text += " This needs volume-guard to run: no replica holds its Lease."
 	}
 	return d
 }
 
-func (f Facts) headline(pod Pod, e podsafety.Explanation, d explain.Decision) string {
+func (f Facts) headline(pod explain.Pod, e podsafety.Explanation, d explain.Decision) string {
 	what := "Pod " + pod.Namespace + "/" + pod.Name
 	why := fmt.Sprintf("(%s): %s", d.Reason, d.Text)
 	switch {
@@ -77,14 +77,14 @@ func (f Facts) headline(pod Pod, e podsafety.Explanation, d explain.Decision) st
 	return what + " " + why
 }
 
-func phase(pod Pod) string {
+func phase(pod explain.Pod) string {
 	if pod.Phase == "" {
 		return string(v1.PodPending)
 	}
 	return string(pod.Phase)
 }
 
-func addPod(s *explain.Explanation, f Facts, pod Pod) {
+func addPod(s *explain.Explanation, f Facts, pod explain.Pod) {
 	state := phase(pod)
 	if pod.Terminating {
 		state += ", terminating for " + explain.Age(f.Now, pod.TerminatingSince)
@@ -119,7 +119,7 @@ func addPod(s *explain.Explanation, f Facts, pod Pod) {
 	addMode(s, f, pod)
 }
 
-func addMode(s *explain.Explanation, f Facts, pod Pod) {
+func addMode(s *explain.Explanation, f Facts, pod explain.Pod) {
 	explain.NoteUnread(s, f.Namespace, "Namespace "+pod.Namespace, "whether it asks for pod safety")
 	if f.Namespace.OK() {
 		mode := map[podsafety.Mode]string{podsafety.ModeEnforce: "on: pods with a claim or of a StatefulSet are held",
@@ -149,7 +149,7 @@ func runningContainers(status v1.PodStatus) (running []string) {
 	return running
 }
 
-func addNode(s *explain.Explanation, f Facts, pod Pod) {
+func addNode(s *explain.Explanation, f Facts, pod explain.Pod) {
 	if pod.Node == "" {
 		s.AddFact("Node", "none: the pod was never bound to a node")
 		return
@@ -188,7 +188,7 @@ func AddNode(s *explain.Explanation, name string, read explain.Read[*v1.Node],
 }
 
 // addFence reports the progress of the node's fence, which is evidence while it is in force.
-func addFence(s *explain.Explanation, f Facts, pod Pod) {
+func addFence(s *explain.Explanation, f Facts, pod explain.Pod) {
 	if !explain.NoFencing(f.Fence) {
 		explain.NoteUnread(s, f.Fence, "NodeFence "+pod.Node, "whether the node is fenced")
 	}
@@ -205,7 +205,7 @@ func nodeState(read explain.Read[*v1.Node], now time.Time) string {
 	case read.Value == nil:
 		return "gone: no Node has this name"
 	}
-	ready := readyOf(read.Value)
+	ready := explain.ReadyOf(read.Value)
 	switch {
 	case ready == nil:
 		return "NotReady: no kubelet has reported"
@@ -223,37 +223,13 @@ func nodeState(read explain.Read[*v1.Node], now time.Time) string {
 	return text + ")"
 }
 
-// AddGuards reports whether volume-guard runs. guards are the Leases of its name.
-func AddGuards(s *explain.Explanation, guards explain.Read[[]coordinationv1.Lease], now time.Time) {
-	explain.NoteUnread(s, guards, "Leases", "whether volume-guard runs")
-	switch leader := leaderOf(guards.Value, now); {
-	case !guards.OK():
-	case leader == nil:
-		s.AddFact(volumeGuard, "no replica holds its Lease: nothing is released")
-	default:
-		s.AddFact(volumeGuard, "%s leads (Lease %s/%s)", explain.HolderOf(*leader), leader.Namespace, leader.Name)
-	}
-}
-
-// Led reports whether a replica of volume-guard leads. guards are the Leases of its name.
-func Led(guards []coordinationv1.Lease, now time.Time) bool { return leaderOf(guards, now) != nil }
-
-func leaderOf(guards []coordinationv1.Lease, now time.Time) *coordinationv1.Lease {
-	for i := range guards {
-		if explain.IsHeld(guards[i], now) {
-			return &guards[i]
-		}
-	}
-	return nil
-}
-
 func (f Facts) finalizers() []explain.Finalizer {
 	all := make([]explain.Finalizer, 0, len(f.Pod.Finalizers))
 	for _, name := range f.Pod.Finalizers {
 		own := explain.Finalizer{Name: name, AddedBy: explain.AddedBy(f.Pod, name)}
 		switch name {
 		case objects.RunningFinalizer:
-			own.Owner, own.When = volumeGuard, "when there is evidence that the processes of the pod have ended"
+			own.Owner, own.When = explain.VolumeGuard, "when there is evidence that the processes of the pod have ended"
 		case jobTracking:
 			own.Owner, own.When = "kube-controller-manager (job controller)", "when it has counted the pod"
 		case metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents:

@@ -45,12 +45,13 @@ func held() Facts {
 			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
 	}
 	f := Facts{
-		Now: now(), Pod: pod, Node: explain.Found(node("n1", v1.ConditionTrue)), Lease: explain.Found(lease("n1", 5)),
+		Now: now(), Pod: pod, OnNode: OnNode{Node: explain.Found(node("n1", v1.ConditionTrue)),
+			Lease: explain.Found(lease("n1", 5))},
 		Namespace: explain.Found(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop",
 			Labels: map[string]string{podsafety.NamespaceLabel: podsafety.EnforceValue}}}),
-		Guards: explain.Found([]coordinationv1.Lease{*lease(volumeGuard, 1)}),
+		Guards: explain.Found([]coordinationv1.Lease{*lease(explain.VolumeGuard, 1)}),
 		Claims: map[string]explain.Read[*v1.PersistentVolumeClaim]{"data-0": explain.Found(claim)},
-		Pods:   explain.Found([]Pod{PodOf(pod)}), Events: explain.Found[[]v1.Event](nil),
+		Pods:   explain.Found([]explain.Pod{explain.PodOf(pod)}), Events: explain.Found[[]v1.Event](nil),
 	}
 	f.attach("csi-1", "n1")
 	return f
@@ -103,8 +104,8 @@ func (f *Facts) finish() {
 }
 
 // other is another pod of the namespace with the claim.
-func other(change func(*Pod)) Pod {
-	p := Pod{Pod: objects.Pod{Namespace: "shop", Name: "other", UID: "o", Node: "n2", Claims: []string{"data-0"}}}
+func other(change func(*explain.Pod)) explain.Pod {
+	p := explain.Pod{Pod: objects.Pod{Namespace: "shop", Name: "other", UID: "o", Node: "n2", Claims: []string{"data-0"}}}
 	change(&p)
 	return p
 }
@@ -199,11 +200,11 @@ func TestExplainPod(t *testing.T) {
 		}, []string{"(ConfirmationMismatch)", "no: the annotation", "evidence: the confirmation is for another pod"}},
 		"another pod writes to its claim": {func(f *Facts) {
 			f.down()
-			f.Pods.Value = append(f.Pods.Value, other(func(*Pod) {}),
-				other(func(p *Pod) { p.Name, p.Phase, p.Final = "ended", v1.PodSucceeded, true }),
-				other(func(p *Pod) { p.Name, p.Node = "waiting", "" }),
-				other(func(p *Pod) { p.Name, p.Node, p.Gated = "gated", "", true }),
-				other(func(p *Pod) { p.Name, p.Claims = "apart", []string{"x"} }))
+			f.Pods.Value = append(f.Pods.Value, other(func(*explain.Pod) {}),
+				other(func(p *explain.Pod) { p.Name, p.Phase, p.Final = "ended", v1.PodSucceeded, true }),
+				other(func(p *explain.Pod) { p.Name, p.Node = "waiting", "" }),
+				other(func(p *explain.Pod) { p.Name, p.Node, p.Gated = "gated", "", true }),
+				other(func(p *explain.Pod) { p.Name, p.Claims = "apart", []string{"x"} }))
 		}, []string{"Pod other uses claim data-0 too, and is on node n2.",
 			"Pod gated uses claim data-0 too, and may be scheduled once this pod is gone.",
 			"Pod waiting uses claim data-0 too, and waits for a node.", "!Pod ended", "!Pod apart", "!Pod db-0 uses"}},
@@ -228,9 +229,9 @@ func TestExplainPod(t *testing.T) {
 		}, []string{"Claim        data-0, gone"}},
 		"nothing but the pod may be read": {func(f *Facts) {
 			f.down()
-			*f = Facts{Now: f.Now, Pod: f.Pod, Node: explain.Failed[*v1.Node](errForbidden),
-				Lease:     explain.Failed[*coordinationv1.Lease](errForbidden),
-				Namespace: explain.Failed[*v1.Namespace](errForbidden), Pods: explain.Failed[[]Pod](errForbidden),
+			*f = Facts{Now: f.Now, Pod: f.Pod, OnNode: OnNode{Node: explain.Failed[*v1.Node](errForbidden),
+				Lease: explain.Failed[*coordinationv1.Lease](errForbidden)},
+				Namespace: explain.Failed[*v1.Namespace](errForbidden), Pods: explain.Failed[[]explain.Pod](errForbidden),
 				Guards:      explain.Failed[[]coordinationv1.Lease](errForbidden),
 				Attachments: explain.Failed[[]storagev1.VolumeAttachment](errForbidden),
 				Events:      explain.Failed[[]v1.Event](errForbidden),
@@ -242,7 +243,7 @@ func TestExplainPod(t *testing.T) {
 		"volume-guard is away": {func(f *Facts) {
 			f.down()
 			f.taint("nodeshutdown")
-			f.Guards = explain.Found([]coordinationv1.Lease{*lease(volumeGuard, 60)})
+			f.Guards = explain.Found([]coordinationv1.Lease{*lease(explain.VolumeGuard, 60)})
 		}, []string{"This needs volume-guard to run", "no replica holds its Lease: nothing is released",
 			"Start volume-guard"}},
 		"it is not held": {func(f *Facts) { f.down(); f.Pod.Finalizers = nil }, []string{
@@ -307,25 +308,25 @@ func TestForceDeletionRefused(t *testing.T) {
 }
 
 // listed returns the facts about these pods, on the Ready node n1 and the unreachable node n2.
-func listed(pods ...Pod) ListFacts {
+func listed(pods ...explain.Pod) ListFacts {
 	return ListFacts{Now: now(), Pods: explain.Found(pods), Nodes: explain.Found(map[string]*v1.Node{
 		"n1": node("n1", v1.ConditionTrue), "n2": node("n2", v1.ConditionUnknown)})}
 }
 
-func pod(name, node string, change func(*Pod)) Pod {
-	p := Pod{Pod: objects.Pod{Namespace: "shop", Name: name, UID: types.UID(name), Node: node, Claims: []string{"b", "a"}},
+func pod(name, node string, change func(*explain.Pod)) explain.Pod {
+	p := explain.Pod{Pod: objects.Pod{Namespace: "shop", Name: name, UID: types.UID(name), Node: node, Claims: []string{"b", "a"}},
 		Phase: v1.PodRunning}
 	change(&p)
 	return p
 }
 
 func TestListOf(t *testing.T) {
-	isHeld := func(p *Pod) { p.Held = true }
-	terminating := func(p *Pod) { p.Terminating, p.TerminatingSince = true, now().Add(-time.Hour) }
-	both := func(p *Pod) { isHeld(p); terminating(p) }
-	nothing := func(*Pod) {}
+	isHeld := func(p *explain.Pod) { p.Held = true }
+	terminating := func(p *explain.Pod) { p.Terminating, p.TerminatingSince = true, now().Add(-time.Hour) }
+	both := func(p *explain.Pod) { isHeld(p); terminating(p) }
+	nothing := func(*explain.Pod) {}
 	for sentence, c := range map[string]struct {
-		pod     Pod
+		pod     explain.Pod
 		running bool
 		want    string // status, since, reason, waits for
 	}{
@@ -342,7 +343,7 @@ func TestListOf(t *testing.T) {
 		"terminating and held on a node that is down": {pod("p", "n2", both), false,
 			"Terminating,NodeDown|02:54|NodeUnreachable|node n2 to return, or evidence that its processes cannot run"},
 		"held on a node that is down": {pod("p", "n2", isHeld), false, "NodeDown|02:54|NotTerminating|"},
-		"ended, its node is down":     {pod("p", "n2", func(p *Pod) { p.Phase, p.Final = v1.PodSucceeded, true }), false, ""},
+		"ended, its node is down":     {pod("p", "n2", func(p *explain.Pod) { p.Phase, p.Final = v1.PodSucceeded, true }), false, ""},
 		"on no node":                  {pod("p", "", nothing), false, ""},
 		"on a node that was deleted":  {pod("p", "n3", nothing), false, "NodeDown|0001-01-01||"},
 		"terminating, never bound": {pod("p", "", both), false,
@@ -364,8 +365,8 @@ func TestListOf(t *testing.T) {
 }
 
 func TestListOrderAndCounts(t *testing.T) {
-	f := listed(pod("b", "n2", func(*Pod) {}), pod("a", "n2", func(*Pod) {}),
-		pod("c", "n2", func(p *Pod) { p.Namespace = "a-shop" }), pod("d", "n1", func(p *Pod) { p.Held = true }))
+	f := listed(pod("b", "n2", func(*explain.Pod) {}), pod("a", "n2", func(*explain.Pod) {}),
+		pod("c", "n2", func(p *explain.Pod) { p.Namespace = "a-shop" }), pod("d", "n1", func(p *explain.Pod) { p.Held = true }))
 	l := ListOf(f, false)
 	var names []string
 	for _, row := range l.Pods {
@@ -382,7 +383,7 @@ func TestListOrderAndCounts(t *testing.T) {
 
 // The status NodeDown needs a node that was read.
 func TestListWithUnreadNodes(t *testing.T) {
-	f := listed(pod("a", "n2", func(*Pod) {}), pod("b", "n2", func(p *Pod) { p.Held, p.Terminating = true, true }))
+	f := listed(pod("a", "n2", func(*explain.Pod) {}), pod("b", "n2", func(p *explain.Pod) { p.Held, p.Terminating = true, true }))
 	f.Nodes = explain.Failed[map[string]*v1.Node](errForbidden)
 	l := ListOf(f, false)
 	if len(l.Pods) != 1 || l.Pods[0].Status != "Terminating" || l.Pods[0].Reason != "APIReadFailed" ||
@@ -393,7 +394,7 @@ func TestListWithUnreadNodes(t *testing.T) {
 }
 
 func TestExplainNamespace(t *testing.T) {
-	both := func(p *Pod) { p.Held, p.Terminating, p.TerminatingSince = true, true, now().Add(-time.Hour) }
+	both := func(p *explain.Pod) { p.Held, p.Terminating, p.TerminatingSince = true, true, now().Add(-time.Hour) }
 	for sentence, c := range map[string]struct {
 		change func(*NamespaceFacts)
 		want   []string
@@ -414,7 +415,7 @@ func TestExplainNamespace(t *testing.T) {
 		}, []string{"volume-guard holds none of them", "finalizer example.com/keep"}},
 		"no pods are left": {func(f *NamespaceFacts) { f.Pods.Value = nil }, []string{
 			"has no pods left. Its conditions name the other objects.", "!but", "kubectl reclaim explain pvc/a -n shop"}},
-		"pods may not be read": {func(f *NamespaceFacts) { f.Pods = explain.Failed[[]Pod](errForbidden) }, []string{
+		"pods may not be read": {func(f *NamespaceFacts) { f.Pods = explain.Failed[[]explain.Pod](errForbidden) }, []string{
 			"Namespace shop is terminating, and its pods could not be read.", "Pods: forbidden", "!but"}},
 		"it is not terminating": {func(f *NamespaceFacts) {
 			f.Namespace.DeletionTimestamp, f.Namespace.Status.Phase = nil, v1.NamespaceActive
@@ -448,7 +449,7 @@ func TestPodOf(t *testing.T) {
 	f := held()
 	f.terminate()
 	f.Pod.Finalizers = append(f.Pod.Finalizers, "x")
-	p := PodOf(f.Pod)
+	p := explain.PodOf(f.Pod)
 	if !p.Held || !slices.Equal(p.Finalizers, []string{"x"}) || !p.TerminatingSince.Equal(now().Add(-time.Hour)) ||
 		p.Phase != v1.PodRunning || !slices.Equal(p.Claims, []string{"data-0"}) {
 		t.Errorf("%+v", p)

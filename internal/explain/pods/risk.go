@@ -15,7 +15,7 @@ import (
 )
 
 // addClaims reports the pod's claims: their access modes, locks and attachments.
-func addClaims(s *explain.Explanation, f Facts, pod Pod) {
+func addClaims(s *explain.Explanation, f Facts, pod explain.Pod) {
 	for _, name := range names(pod.Claims) {
 		explain.NoteUnread(s, f.Claims[name], "Claim "+name, "which volume it has, and how that may be used")
 		s.AddFact("Claim", "%s", f.claimState(name)+f.lockState(pod, name))
@@ -61,7 +61,7 @@ func (f Facts) claimState(name string) string {
 }
 
 // lockState describes the holder of a claim's lock, empty if the claim has no lock or is unknown.
-func (f Facts) lockState(pod Pod, claim string) string {
+func (f Facts) lockState(pod explain.Pod, claim string) string {
 	read := f.Claims[claim]
 	if read.Value == nil {
 		return ""
@@ -99,7 +99,7 @@ func (f Facts) attachmentsOf(pv string) (all []storagev1.VolumeAttachment) {
 }
 
 // risks returns the risks of a force deletion of the pod, empty if there is evidence that its processes have ended.
-func (f Facts) risks(pod Pod, hold podsafety.Facts) []string {
+func (f Facts) risks(pod explain.Pod, hold podsafety.Facts) []string {
 	risks := podsafety.Explain(forced(hold, f.Now), f.Now).Risks
 	if len(risks) == 0 {
 		return nil
@@ -115,9 +115,9 @@ func (f Facts) risks(pod Pod, hold podsafety.Facts) []string {
 }
 
 // claimRisks returns the other pods and nodes that may write to the volume of a claim.
-func (f Facts) claimRisks(pod Pod, name string) (risks []string) {
+func (f Facts) claimRisks(pod explain.Pod, name string) (risks []string) {
 	for _, other := range f.Pods.Value {
-		if other.UID == pod.UID || !other.uses(name) {
+		if other.UID == pod.UID || !uses(other, name) {
 			continue
 		}
 		where := "waits for a node"

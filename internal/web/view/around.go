@@ -5,7 +5,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -14,7 +13,7 @@ type Around struct {
 	Subject Ref
 	PVs     []*v1.PersistentVolume
 	Claims  []*v1.PersistentVolumeClaim
-	Pods    []pods.Pod
+	Pods    []explain.Pod
 	// Nodes holds the related nodes that exist, and Gone the names of related nodes that do not.
 	Nodes       []*v1.Node
 	Gone        []string

@@ -10,7 +10,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 )
 
 const (
@@ -177,7 +176,7 @@ func (g *grapher) node(o *v1.Node) {
 		Open: true})
 }
 
-func (g *grapher) pod(p *pods.Pod, finalizers map[string][]explain.Finalizer) {
+func (g *grapher) pod(p *explain.Pod, finalizers map[string][]explain.Finalizer) {
 	ref := Ref{Kind: KindPod, Namespace: p.Namespace, Name: p.Name}
 	details := withTerminating(string(p.Phase), p.Terminating)
 	if p.Held {

@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -51,7 +50,7 @@ func everything() Around {
 	return Around{
 		Subject: Ref{Kind: KindPV, Name: "pv"}, PVs: []*v1.PersistentVolume{newPV("pv", nil), twin},
 		Claims: []*v1.PersistentVolumeClaim{newClaim("data", nil)},
-		Pods: []pods.Pod{{Pod: objects.Pod{Namespace: "ns", Name: "db", UID: "p", Node: "down", Claims: []string{"data"},
+		Pods: []explain.Pod{{Pod: objects.Pod{Namespace: "ns", Name: "db", UID: "p", Node: "down", Claims: []string{"data"},
 			Held: true}, Phase: v1.PodRunning}},
 		Nodes: []*v1.Node{newNode("down", false)}, Gone: []string{"lost"},
 		Attachments: []storagev1.VolumeAttachment{attachment("pv", "down")},

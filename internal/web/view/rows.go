@@ -229,10 +229,8 @@ func (f Facts) nodeRows(rows []Row) []Row {
 }
 
 func readyOf(node *v1.Node) (ready bool, since time.Time) {
-	for _, c := range node.Status.Conditions {
-		if c.Type == v1.NodeReady {
-			return c.Status == v1.ConditionTrue, c.LastTransitionTime.Time
-		}
+	if c := explain.ReadyOf(node); c != nil {
+		return c.Status == v1.ConditionTrue, c.LastTransitionTime.Time
 	}
 	return false, time.Time{}
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
@@ -234,15 +233,15 @@ func TestClaimOfTerminatingPVHasItsDecision(t *testing.T) {
 }
 
 func TestRowsOfPods(t *testing.T) {
-	held := pods.Pod{Pod: objects.Pod{Namespace: "ns", Name: "db-0", UID: "p", Node: "down", Held: true, Terminating: true,
+	held := explain.Pod{Pod: objects.Pod{Namespace: "ns", Name: "db-0", UID: "p", Node: "down", Held: true, Terminating: true,
 		Claims: []string{"data"}, GraceEnds: now().Add(-time.Hour)}, Phase: v1.PodRunning,
 		TerminatingSince: now().Add(-time.Hour)}
-	runs := pods.Pod{Pod: objects.Pod{Namespace: "ns", Name: "db-1", UID: "q", Node: "up", Held: true,
+	runs := explain.Pod{Pod: objects.Pod{Namespace: "ns", Name: "db-1", UID: "q", Node: "up", Held: true,
 		Claims: []string{"data-1"}}, Phase: v1.PodRunning}
-	other := pods.Pod{Pod: objects.Pod{Namespace: "ns", Name: "web", UID: "r", Node: "up", Claims: []string{"x"}},
+	other := explain.Pod{Pod: objects.Pod{Namespace: "ns", Name: "web", UID: "r", Node: "up", Claims: []string{"x"}},
 		Phase: v1.PodRunning}
 	f := cluster()
-	f.Pods.Pods = explain.Found([]pods.Pod{held, runs, other})
+	f.Pods.Pods = explain.Found([]explain.Pod{held, runs, other})
 	f.Pods.Nodes = explain.Found(map[string]*v1.Node{"up": newNode("up", true), "down": newNode("down", false)})
 	rows := RowsOf(f)
 	if row := only(t, rows, "pod/ns/db-0"); !row.Waits || row.Severity != SeverityAttention || row.Since == nil ||
@@ -346,12 +345,12 @@ func TestRowsHaveNextStep(t *testing.T) {
 
 // TestRowsOfLocks has a pod that waits for a lock, and a held pod whose gate waits for something else.
 func TestRowsOfLocks(t *testing.T) {
-	gated := func(name, claim string) pods.Pod {
-		return pods.Pod{Pod: objects.Pod{Namespace: "ns", Name: name, UID: types.UID(name), Held: true, Gated: true,
+	gated := func(name, claim string) explain.Pod {
+		return explain.Pod{Pod: objects.Pod{Namespace: "ns", Name: name, UID: types.UID(name), Held: true, Gated: true,
 			Claims: []string{claim}}, Created: now().Add(-time.Hour)}
 	}
 	f := cluster()
-	f.Pods.Pods = explain.Found([]pods.Pod{gated("next", "data"), gated("early", "missing"),
+	f.Pods.Pods = explain.Found([]explain.Pod{gated("next", "data"), gated("early", "missing"),
 		{Pod: objects.Pod{Namespace: "ns", Name: "first", UID: "first", Node: "up", Claims: []string{"data"}},
 			Phase: v1.PodRunning}})
 	f.Pods.Nodes = explain.Found(map[string]*v1.Node{"up": newNode("up", true)})
@@ -434,7 +433,7 @@ func TestRowsWithFailedReads(t *testing.T) {
 	f := cluster()
 	f.PVs = explain.Failed[[]explain.PV](none)
 	f.AllClaims = explain.Failed[[]*v1.PersistentVolumeClaim](none)
-	f.Pods.Pods = explain.Failed[[]pods.Pod](none)
+	f.Pods.Pods = explain.Failed[[]explain.Pod](none)
 	f.Pods.Nodes = explain.Failed[map[string]*v1.Node](none)
 	if rows := RowsOf(f); len(rows) != 0 {
 		t.Errorf("rows are %+v", rows)

@@ -78,8 +78,7 @@ func (a *around) addClaim(namespace, name string) {
 	a.claims[key] = true
 	a.result.Claims = append(a.result.Claims, o)
 	a.addPV(o.Spec.VolumeName)
-	users := slices.Clone(a.c.podIndex().Value.ofClaim[key])
-	for _, user := range users {
+	for _, user := range a.c.podIndex().Value.ofClaim[key] {
 		a.addPod(user.Namespace + "/" + user.Name)
 	}
 }
@@ -90,7 +89,7 @@ func (a *around) addPod(key string) {
 		return
 	}
 	a.pods[key] = true
-	a.result.Pods = append(a.result.Pods, p.Pod.Pod)
+	a.result.Pods = append(a.result.Pods, p)
 	for _, claim := range p.Claims {
 		a.addClaim(p.Namespace, claim)
 	}
@@ -102,19 +101,19 @@ func (a *around) addNode(name string) {
 		return
 	}
 	a.nodes[name] = true
-	switch read := a.c.optionalNode(name); {
-	case !read.OK():
-	case read.Value == nil:
+	switch node, exists, err := a.c.nodes.find(name); {
+	case err != nil:
+	case !exists:
 		a.result.Gone = append(a.result.Gone, name)
 	default:
-		a.result.Nodes = append(a.result.Nodes, read.Value)
+		a.result.Nodes = append(a.result.Nodes, node)
 	}
 }
 
 // addAllOf adds the pods of a node, and the PVs attached to it.
 func (a *around) addAllOf(node string) {
 	onNode := slices.Clone(a.c.podIndex().Value.onNode[node])
-	slices.SortFunc(onNode, func(x, y pod) int {
+	slices.SortFunc(onNode, func(x, y *explain.Pod) int {
 		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
 	})
 	for _, p := range onNode {

@@ -14,10 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
@@ -45,17 +42,16 @@ type Config struct {
 
 // Cluster holds the watch caches of a cluster, and its methods are safe for concurrent use.
 type Cluster struct {
-	cfg     Config
-	clients kube.Clients
-	config  *rest.Config
-	live    explain.Source
-	reader  *explain.Reader
-	locks   *locks.Reader
+	// Source reads live what is in no cache.
+	explain.Source
+	cfg Config
+	// cluster reads from the caches.
+	cluster explain.Cluster
 	changed chan struct{}
 
 	pvs         *table[pv]
 	claims      *table[*v1.PersistentVolumeClaim]
-	pods        *table[pod]
+	pods        *table[explain.Pod]
 	nodes       *table[*v1.Node]
 	attachments *table[storagev1.VolumeAttachment]
 	drivers     *table[string]
@@ -64,11 +60,10 @@ type Cluster struct {
 	fences      *table[*v1alpha1.NodeFence]
 	shards      *table[coordinationv1.Lease]
 
-	pvRecords   derived[[]explain.PV]
-	onNodes     derived[[]string]
-	inFlight    derived[explain.InFlightLogs]
-	podsOf      derived[podIndex]
-	nodesByName derived[map[string]*v1.Node]
+	pvRecords derived[[]explain.PV]
+	onNodes   derived[[]string]
+	inFlight  derived[explain.InFlightLogs]
+	podsOf    derived[podIndex]
 
 	mu     sync.Mutex
 	run    func(*table[coordinationv1.Lease]) // nil before Run or Load
@@ -84,8 +79,9 @@ type slow struct {
 	minor     int
 	leaks     map[string]leaks.Report
 	leakErr   error
-	modes     explain.Read[map[string]singlenode.Mode]
-	modesRead time.Time
+	// labels are those of the namespaces of Config.Namespace.
+	labels     explain.Read[map[string]map[string]string]
+	labelsRead time.Time
 }
 
 // New returns caches of the cluster that config describes. It copies config, and nothing is read before Run.
@@ -96,40 +92,28 @@ func New(config *rest.Config, cfg Config) (*Cluster, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
-	clients, err := kube.NewClients(config)
+	live, err := explain.Live(config, cfg.Role)
 	if err != nil {
 		return nil, err
 	}
-	fencing, err := client.New(config)
-	if err != nil {
-		return nil, err
-	}
-	live, err := explain.Live(config)
-	if err != nil {
-		return nil, err
-	}
-	ofLocks, err := locks.New(config, pods.Config{Clock: cfg.Clock})
-	if err != nil {
-		return nil, err
-	}
-	c := &Cluster{cfg: cfg, config: rest.CopyConfig(config), clients: clients, live: live, locks: ofLocks,
-		changed: make(chan struct{}, 1), leases: map[types.NamespacedName]*table[coordinationv1.Lease]{}}
-	c.reader = explain.NewFrom(c, explain.Config{Role: cfg.Role, Clock: cfg.Clock})
-	c.tables(clients, fencing)
+	c := &Cluster{Source: live.Source, cfg: cfg, cluster: live, changed: make(chan struct{}, 1),
+		leases: map[types.NamespacedName]*table[coordinationv1.Lease]{}}
+	c.cluster.Source, c.cluster.Clock = c, cfg.Clock
+	c.tables()
 	return c, nil
 }
 
-func (c *Cluster) tables(clients kube.Clients, fencing *client.Client) {
-	core, storage := clients.Core.RESTClient(), clients.Storage.RESTClient()
+func (c *Cluster) tables() {
+	core, storage := c.cluster.Core.RESTClient(), c.cluster.Storage.RESTClient()
 	all, own := kube.Selection{}, kube.Selection{Namespace: c.cfg.Namespace}
 	c.pvs = newTable(c, kind{resource: "persistentvolumes", what: "PVs", open: "which PVs there are"}, all, core,
 		&v1.PersistentVolume{}, kube.RecordAll(pvOf(c.cfg.Locks)), never)
 	c.claims = newTable(c, kind{resource: "persistentvolumeclaims", what: "Claims", open: "which claims there are, and " +
 		"which are gone"}, own, core, &v1.PersistentVolumeClaim{}, kube.RecordAll(claimOf), never)
 	c.pods = newTable(c, kind{resource: "pods", what: "Pods", open: "which pods use claims, and which are held"}, own,
-		core, &v1.Pod{}, some(kube.RecordAll(podOf), matters), samePod)
+		core, &v1.Pod{}, some(kube.RecordAll(explain.PodOf), matters), samePod)
 	c.nodes = newTable(c, kind{resource: "nodes", what: "Nodes", open: "which nodes are down"}, all, core, &v1.Node{},
-		kube.RecordAll(nodeOf), sameNode)
+		kube.RecordAll(explain.NodeOf), sameNode)
 	c.attachments = newTable(c, kind{resource: "volumeattachments", what: "VolumeAttachments", open: "which volumes are " +
 		"attached"}, all, storage, &storagev1.VolumeAttachment{}, kube.RecordAll(attachmentOf), never)
 	c.drivers = newTable(c, kind{resource: "csidrivers", what: "CSIDrivers", open: "which drivers are installed"}, all,
@@ -139,9 +123,9 @@ func (c *Cluster) tables(clients kube.Clients, fencing *client.Client) {
 	c.classes = newTable(c, kind{resource: "storageclasses", what: "StorageClasses", open: "which provisioner creates " +
 		"the volume of a claim"}, all, storage, &storagev1.StorageClass{}, kube.RecordAll(classOf), never)
 	c.fences = newTable(c, kind{resource: client.FenceResource, what: "NodeFences", open: "which nodes are fenced",
-		maybe: true}, all, fencing.REST, &v1alpha1.NodeFence{}, kube.RecordAll(fenceOf), never)
+		maybe: true}, all, c.cluster.Fencing.REST, &v1alpha1.NodeFence{}, kube.RecordAll(fenceOf), never)
 	c.shards = newTable(c, kind{resource: "leases", what: "The in-flight log (Leases)", open: "which volumes are being " +
-		"provisioned"}, kube.Selection{Labels: inflight.LabelLog + "=true"}, clients.Coordination.RESTClient(),
+		"provisioned"}, kube.Selection{Labels: inflight.LabelLog + "=true"}, c.cluster.Coordination.RESTClient(),
 		&coordinationv1.Lease{}, kube.RecordAll(leaseOf), never)
 }
 
@@ -197,28 +181,13 @@ func (c *Cluster) lease(of types.NamespacedName) *table[coordinationv1.Lease] {
 		return t
 	}
 	t = newTable(c, kind{resource: "leases", what: "Leases", open: "who leads, and whether a brake is on"},
-		kube.Selection{Namespace: of.Namespace, Name: of.Name}, c.clients.Coordination.RESTClient(), &coordinationv1.Lease{},
+		kube.Selection{Namespace: of.Namespace, Name: of.Name}, c.cluster.Coordination.RESTClient(), &coordinationv1.Lease{},
 		kube.RecordAll(leaseOf), sameLease)
 	c.leases[of] = t
 	if c.run != nil {
 		c.run(t)
 	}
 	return t
-}
-
-func (c *Cluster) kubeletLease(node string) explain.Read[*coordinationv1.Lease] {
-	t := c.lease(types.NamespacedName{Namespace: v1.NamespaceNodeLease, Name: node})
-	if t == nil {
-		return explain.Failed[*coordinationv1.Lease](errTooMany)
-	}
-	found, exists, err := t.find(v1.NamespaceNodeLease + "/" + node)
-	switch {
-	case err != nil:
-		return explain.Failed[*coordinationv1.Lease](err)
-	case !exists:
-		return explain.Found[*coordinationv1.Lease](nil)
-	}
-	return explain.Found(&found)
 }
 
 var errTooMany = fmt.Errorf("more than %d Leases would be watched", maxLeases)
@@ -233,7 +202,7 @@ func (c *Cluster) Load(ctx context.Context) error {
 	c.mu.Lock()
 	c.run = func(t *table[coordinationv1.Lease]) { _ = t.load(ctx) } // the table keeps the error
 	c.mu.Unlock()
-	minor := c.live.Minor(ctx)
+	minor := c.Source.Minor(ctx)
 	c.slow.mu.Lock()
 	c.slow.minor = minor
 	c.slow.mu.Unlock()
@@ -259,8 +228,8 @@ func (c *Cluster) Failure() error {
 // Unread returns the kinds that the API server refuses, and the questions that this leaves open.
 func (c *Cluster) Unread() []string { return stateOf(c.health()).Unread }
 
-// Explainer returns a Reader that reads from the caches, and Events from the API server.
-func (c *Cluster) Explainer() *explain.Reader { return c.reader }
+// Cached returns a Cluster that reads from the caches, and Events from the API server.
+func (c *Cluster) Cached() explain.Cluster { return c.cluster }
 
 // errOtherNamespace means that only the claims of Config.Namespace are read.
 var errOtherNamespace = errors.New("the claims of other namespaces were not read")

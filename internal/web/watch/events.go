@@ -36,7 +36,7 @@ func (e *events) follow(namespace string, selects fields.Set) {
 		return
 	}
 	t := newTable(e.c, kind{resource: "events", what: "Events", open: "which Events it has"},
-		kube.Selection{Namespace: namespace, Fields: selects.AsSelector().String()}, e.c.clients.Core.RESTClient(),
+		kube.Selection{Namespace: namespace, Fields: selects.AsSelector().String()}, e.c.cluster.Core.RESTClient(),
 		&v1.Event{}, kube.RecordAll(eventOf), never)
 	e.tables[key] = t
 	e.start(t.run)

@@ -19,7 +19,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 )
 
@@ -27,7 +26,7 @@ import (
 func (c *Cluster) Facts(ctx context.Context) view.Facts {
 	f := view.Facts{Driver: c.cfg.Driver, Object: c.object, AllClaims: c.claims.read()}
 	// An error means that PVs cannot be read, which State reports too.
-	f.StatusFacts, _ = c.reader.Status(ctx, c.cfg.Driver)
+	f.StatusFacts, _ = explain.ReadStatus(ctx, c.cluster, c.cfg.Driver)
 	f.ClusterFacts = f.Indexed() // indexed once for all rows
 	f.ClaimOf = func(namespace, name string) explain.Read[*v1.PersistentVolumeClaim] {
 		return explain.Optional(c.Claim(ctx, namespace, name))
@@ -35,11 +34,12 @@ func (c *Cluster) Facts(ctx context.Context) view.Facts {
 	f.Class = func(name string) explain.Read[*storagev1.StorageClass] { return explain.Optional(c.Class(ctx, name)) }
 	f.Users = func(namespace, name string) explain.Read[[]pvc.Pod] {
 		read := c.podIndex()
-		return explain.Read[[]pvc.Pod]{Made: true, Err: read.Err, Value: read.Value.ofClaim[namespace+"/"+name]}
+		return explain.UsersOf(explain.ReadOf(pick(read.Value.ofClaim[namespace+"/"+name]), read.Err))
 	}
-	f.Pods = c.podList()
-	f.Locks = c.lockFacts(ctx, f.Pods)
-	f.Fences = c.fenceList()
+	f.Pods = c.podList(ctx)
+	f.Locks = c.lockFacts(ctx)
+	// An error means that NodeFences cannot be read, which State reports if the API server serves them.
+	f.Fences, _ = nodes.ReadList(ctx, c.cluster)
 	f.Leaks, _ = c.reports()
 	return f
 }
@@ -49,73 +49,13 @@ func (c *Cluster) object(name string) *v1.PersistentVolume {
 	return found.object
 }
 
-func (c *Cluster) nodesOf() explain.Read[map[string]*v1.Node] {
-	return deriveFrom(&c.nodesByName, c.nodes, func(all []*v1.Node) map[string]*v1.Node {
-		by := make(map[string]*v1.Node, len(all))
-		for _, node := range all {
-			by[node.Name] = node
-		}
-		return by
-	})
-}
-
-func (c *Cluster) podList() pods.ListFacts {
-	read := c.pods.read()
-	f := pods.ListFacts{Now: c.now(), Nodes: c.nodesOf(), Leases: pods.Leases{}, Fences: c.fencesOf(),
-		Pods: explain.Read[[]pods.Pod]{Made: true, Err: read.Err}}
-	for _, p := range read.Value {
-		f.Pods.Value = append(f.Pods.Value, p.Pod.Pod)
-		_, known := f.Leases[p.Node]
-		if p.Held && p.Node != "" && f.Nodes.OK() && f.Nodes.Value[p.Node] == nil && !known {
-			f.Leases[p.Node] = c.kubeletLease(p.Node)
-		}
+func (c *Cluster) podList(ctx context.Context) pods.ListFacts {
+	f, err := pods.ReadList(ctx, c.cluster, metav1.NamespaceAll)
+	if err != nil {
+		return pods.ListFacts{Now: c.now(), Pods: explain.Failed[[]explain.Pod](err), Nodes: explain.ByName(c.Nodes(ctx))}
 	}
+	f.Fences = explain.ByName(c.Fences(ctx)) // also if no held pod is terminating, because it costs no request
 	return f
-}
-
-func (c *Cluster) fencesOf() pods.Fences {
-	read := c.fences.read()
-	if read.Err != nil {
-		return explain.Failed[map[string]*v1alpha1.NodeFence](explain.FencingError(read.Err))
-	}
-	by := map[string]*v1alpha1.NodeFence{}
-	for _, fence := range read.Value {
-		by[fence.Name] = fence
-	}
-	return explain.Found(by)
-}
-
-func (c *Cluster) fenceList() nodes.ListFacts {
-	f := nodes.ListFacts{Now: c.now(), Fences: c.fences.read().Value, On: map[string]nodes.Facts{}}
-	if len(f.Fences) == 0 {
-		return f
-	}
-	onNode, attachments := c.podIndex(), c.attachments.read()
-	for _, fence := range f.Fences {
-		on := nodes.Facts{Name: fence.Name, Now: f.Now}
-		on.Pods = explain.Read[[]nodes.Pod]{Made: true, Err: onNode.Err}
-		for _, p := range onNode.Value.onNode[fence.Name] {
-			on.Pods.Value = append(on.Pods.Value, p.Pod)
-		}
-		on.Node = c.optionalNode(fence.Name)
-		on.Lease = c.kubeletLease(fence.Name)
-		on.Attachments = explain.Read[[]storagev1.VolumeAttachment]{Made: true, Err: attachments.Err,
-			Value: slices.DeleteFunc(slices.Clone(attachments.Value),
-				func(a storagev1.VolumeAttachment) bool { return a.Spec.NodeName != fence.Name })}
-		f.On[fence.Name] = on
-	}
-	return f
-}
-
-func (c *Cluster) optionalNode(name string) explain.Read[*v1.Node] {
-	node, exists, err := c.nodes.find(name)
-	switch {
-	case err != nil:
-		return explain.Failed[*v1.Node](err)
-	case !exists:
-		return explain.Found[*v1.Node](nil)
-	}
-	return explain.Found(node)
 }
 
 type health struct {
@@ -187,62 +127,22 @@ func refused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
 }
 
-// modesAge is the age up to which the modes of namespaces, which no cache holds, are not read again.
-const modesAge = 30 * time.Second
-
 // lockFacts returns the input of the rows of locks: nil if no claim has a lock and no pod has the gate, or if claims or
 // pods were not read, because an unseen pod would look as if it had ended.
-func (c *Cluster) lockFacts(ctx context.Context, list pods.ListFacts) *locks.Facts {
-	claims := c.claims.read()
-	if !c.cfg.Locks || !claims.OK() || !list.Pods.OK() {
+func (c *Cluster) lockFacts(ctx context.Context) *locks.Facts {
+	locked := func(o *v1.PersistentVolumeClaim) bool {
+		claim := singlenode.ClaimOf(o)
+		return claim.Locked || claim.Kept
+	}
+	gated := func(p explain.Pod) bool { return p.Gated }
+	if !c.cfg.Locks || !slices.ContainsFunc(c.claims.read().Value, locked) &&
+		!slices.ContainsFunc(c.pods.read().Value, gated) {
 		return nil
 	}
-	f := locks.Facts{ListFacts: list, Claims: explain.Found(make([]locks.Claim, 0, len(claims.Value)))}
-	needed := slices.ContainsFunc(list.Pods.Value, func(p pods.Pod) bool { return p.Gated })
-	for _, o := range claims.Value {
-		claim := locks.ClaimOf(o)
-		needed = needed || claim.Locked || claim.Kept
-		f.Claims.Value = append(f.Claims.Value, claim)
-	}
-	if !needed {
+	f, err := locks.ReadList(ctx, c.cluster, c.cfg.Namespace)
+	if err != nil {
 		return nil
 	}
-	f.Modes = c.modes(ctx)
-	f.Complete(c.askingClasses, c.askingPVs)
-	f.Guards = c.Leases(ctx, []string{"volume-guard"})
+	f.Fences = explain.ByName(c.Fences(ctx))
 	return &f
-}
-
-func (c *Cluster) modes(ctx context.Context) explain.Read[map[string]singlenode.Mode] {
-	c.slow.mu.Lock()
-	defer c.slow.mu.Unlock()
-	if now := c.now(); !c.slow.modes.OK() || now.Sub(c.slow.modesRead) > modesAge {
-		c.slow.modes, c.slow.modesRead = c.locks.Modes(ctx, c.cfg.Namespace), now
-	}
-	return c.slow.modes
-}
-
-func (c *Cluster) askingClasses() explain.Read[map[string]map[string]string] {
-	all := c.classes.read()
-	asks := explain.Read[map[string]map[string]string]{Made: true, Err: all.Err, Value: map[string]map[string]string{}}
-	for _, o := range all.Value {
-		asks.Value[o.Name] = locks.Asking(o)
-	}
-	return asks
-}
-
-func (c *Cluster) askingPVs(names []string) explain.Read[map[string]*locks.PV] {
-	found := map[string]*locks.PV{}
-	for _, name := range names {
-		its, exists, err := c.pvs.find(name)
-		switch {
-		case err != nil:
-			return explain.Failed[map[string]*locks.PV](err)
-		case !exists:
-			found[name] = nil
-		default:
-			found[name] = its.asks
-		}
-	}
-	return explain.Found(found)
 }

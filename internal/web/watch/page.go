@@ -2,7 +2,6 @@ package watch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -19,7 +18,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
 )
 
@@ -28,10 +26,7 @@ type Page struct {
 	c       *Cluster
 	ref     view.Ref
 	events  *events
-	cluster *explain.Reader
-	claims  *claims.Reader
-	locks   *locks.Reader
-	nodes   *nodes.Reader
+	cluster explain.Cluster
 	cancel  context.CancelFunc
 	running *sync.WaitGroup
 
@@ -60,15 +55,8 @@ func (c *Cluster) Open(ctx context.Context, ref view.Ref) (*Page, error) {
 	p := &Page{c: c, ref: ref, cancel: cancel, running: &sync.WaitGroup{}}
 	p.events = &events{c: c, tables: map[string]*table[v1.Event]{},
 		start: func(run func(context.Context)) { p.running.Go(func() { run(ctx) }) }}
-	p.cluster = explain.NewFrom(followed{c, p.events}, explain.Config{Role: c.cfg.Role, Clock: c.cfg.Clock})
-	var errs [3]error
-	p.claims, errs[0] = claims.NewFrom(p.cluster, c.config)
-	p.locks, errs[1] = locks.New(c.config, pods.Config{Clock: c.cfg.Clock})
-	p.nodes, errs[2] = nodes.New(c.config, nodes.Config{Clock: c.cfg.Clock})
-	if err := errors.Join(errs[:]...); err != nil {
-		cancel()
-		return nil, err
-	}
+	p.cluster = c.cluster
+	p.cluster.Source = followed{c, p.events}
 	return p, nil
 }
 
@@ -172,7 +160,7 @@ func (p *Page) timeline(now view.Around) (all []view.Entry) {
 // explain makes the explanation, unless the last one still holds or none can be made.
 func (p *Page) explain(ctx context.Context, a view.Around) (_ *explain.Explanation, made bool) {
 	if p.ref.Kind == view.KindPV {
-		facts, err := p.cluster.PV(ctx, p.ref.Name)
+		facts, err := explain.ReadPV(ctx, p.cluster, p.ref.Name)
 		if err != nil {
 			return nil, false
 		}
@@ -213,22 +201,22 @@ func (p *Page) explainLive(ctx context.Context) (*explain.Explanation, error) {
 	var e explain.Explanation
 	switch p.ref.Kind {
 	case view.KindNode:
-		facts := p.nodes.Node(ctx, p.ref.Name)
+		facts := nodes.Read(ctx, p.cluster, p.ref.Name)
 		if err := facts.Unknown(); err != nil {
 			return nil, err
 		}
 		e = nodes.Explain(facts)
 	case view.KindPod:
-		facts, err := p.locks.Pod(ctx, p.ref.Namespace, p.ref.Name)
+		facts, err := locks.ReadPod(ctx, p.cluster, p.ref.Namespace, p.ref.Name)
 		p.shown.Exists = err == nil
 		if err != nil {
 			return nil, err
 		}
 		e = locks.ExplainPod(facts)
 	default:
-		facts, err := p.claims.Claim(ctx, p.ref.Namespace, p.ref.Name)
+		facts, err := claims.ReadClaim(ctx, p.cluster, p.ref.Namespace, p.ref.Name)
 		if apierrors.IsNotFound(err) {
-			if facts, found := p.cluster.DeletedClaim(ctx, p.ref.Namespace, p.ref.Name); found {
+			if facts, found := explain.ReadDeletedClaim(ctx, p.cluster, p.ref.Namespace, p.ref.Name); found {
 				e = explain.ExplainDeletedClaim(facts, p.ref.Namespace, p.ref.Name)
 				return &e, nil
 			}
@@ -237,7 +225,7 @@ func (p *Page) explainLive(ctx context.Context) (*explain.Explanation, error) {
 			return nil, err
 		}
 		e = claims.Explain(facts)
-		locks.AddLock(&e, p.locks.Claim(ctx, facts.Claim))
+		locks.AddLock(&e, locks.ReadClaim(ctx, p.cluster, facts.Claim))
 	}
 	return &e, nil
 }

@@ -29,7 +29,7 @@ func (c *Cluster) poll(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 		defer cancel()
-		admission, minor := c.live.Admission(ctx), c.live.Minor(ctx)
+		admission, minor := c.Source.Admission(ctx), c.Source.Minor(ctx)
 		c.slow.mu.Lock()
 		c.slow.admission, c.slow.minor = admission, minor
 		c.slow.mu.Unlock()
@@ -63,7 +63,7 @@ func (c *Cluster) readLeaks(ctx context.Context) {
 	var forbidden error
 	for driver, leader := range c.leaders(ctx) {
 		namespace, name, _ := strings.Cut(leader, "/")
-		text, err := c.clients.Core.Pods(namespace).ProxyGet("", name, strconv.Itoa(c.cfg.LeakPort), "leaks",
+		text, err := c.cluster.Core.Pods(namespace).ProxyGet("", name, strconv.Itoa(c.cfg.LeakPort), "leaks",
 			map[string]string{"format": "json"}).DoRaw(ctx)
 		if apierrors.IsForbidden(err) {
 			forbidden = err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/api/core/v1"
@@ -14,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
 var _ explain.Source = &Cluster{}
@@ -46,6 +47,71 @@ func (c *Cluster) Node(_ context.Context, name string) (*v1.Node, error) {
 
 func (c *Cluster) Class(_ context.Context, name string) (*storagev1.StorageClass, error) {
 	return one(c.classes, storagev1.GroupName, name, name)
+}
+
+// KubeletLease watches the Lease from the first call on.
+func (c *Cluster) KubeletLease(_ context.Context, node string) (*coordinationv1.Lease, error) {
+	t := c.lease(types.NamespacedName{Namespace: v1.NamespaceNodeLease, Name: node})
+	if t == nil {
+		return nil, errTooMany
+	}
+	found, err := one(t, coordinationv1.GroupName, v1.NamespaceNodeLease+"/"+node, node)
+	if err != nil {
+		return nil, err
+	}
+	return &found, nil
+}
+
+func (c *Cluster) NamedPVs(_ context.Context, names []string) explain.Read[map[string]*v1.PersistentVolume] {
+	found := map[string]*v1.PersistentVolume{}
+	for _, name := range names {
+		its, _, err := c.pvs.find(name)
+		if err != nil {
+			return explain.Failed[map[string]*v1.PersistentVolume](err)
+		}
+		found[name] = its.object
+	}
+	return explain.Found(found)
+}
+
+// EachClaim visits the claims of Config.Namespace, without the time of a lock, which managedFields would show.
+func (c *Cluster) EachClaim(_ context.Context, namespace string, visit func(*v1.PersistentVolumeClaim)) error {
+	claims := c.claims.read()
+	for _, o := range claims.Value {
+		if namespace == metav1.NamespaceAll || o.Namespace == namespace {
+			visit(o)
+		}
+	}
+	return claims.Err
+}
+
+func (c *Cluster) Nodes(context.Context) explain.Read[[]*v1.Node] { return c.nodes.read() }
+
+func (c *Cluster) Fences(context.Context) explain.Read[[]*v1alpha1.NodeFence] {
+	fences := c.fences.read()
+	if fences.Err != nil {
+		fences.Err = explain.FencingError(fences.Err)
+	}
+	return fences
+}
+
+func (c *Cluster) Classes(context.Context) explain.Read[[]*storagev1.StorageClass] {
+	return c.classes.read()
+}
+
+// labelsAge is the age up to which the labels of namespaces, which no cache holds, are not read again.
+const labelsAge = 30 * time.Second
+
+func (c *Cluster) Namespaces(ctx context.Context, name string) explain.Read[map[string]map[string]string] {
+	if name != c.cfg.Namespace {
+		return c.Source.Namespaces(ctx, name)
+	}
+	c.slow.mu.Lock()
+	defer c.slow.mu.Unlock()
+	if now := c.now(); !c.slow.labels.OK() || now.Sub(c.slow.labelsRead) > labelsAge {
+		c.slow.labels, c.slow.labelsRead = c.Source.Namespaces(ctx, name), now
+	}
+	return c.slow.labels
 }
 
 // PVs returns all PVs, sorted by name.
@@ -94,42 +160,46 @@ func (c *Cluster) Leases(_ context.Context, names []string) explain.Read[[]coord
 	return explain.Found(all)
 }
 
-// Sidecars reads the Leases from the API server.
-func (c *Cluster) Sidecars(ctx context.Context, driver string) explain.Read[[]coordinationv1.Lease] {
-	return c.live.Sidecars(ctx, driver)
-}
-
 func (c *Cluster) InFlight(context.Context) explain.Read[explain.InFlightLogs] {
 	return deriveFrom(&c.inFlight, c.shards, explain.InFlightOf)
 }
 
-type podIndex struct {
-	inNamespace, ofClaim map[string][]pvc.Pod
-	onNode               map[string][]pod
-}
+// podIndex holds the pods that use a claim, by "namespace/name", and the pods of each node.
+type podIndex struct{ ofClaim, onNode map[string][]*explain.Pod }
 
 func (c *Cluster) podIndex() explain.Read[podIndex] {
-	return deriveFrom(&c.podsOf, c.pods, func(all []pod) podIndex {
-		i := podIndex{inNamespace: map[string][]pvc.Pod{}, ofClaim: map[string][]pvc.Pod{}, onNode: map[string][]pod{}}
-		for _, p := range all {
-			i.inNamespace[p.Namespace] = append(i.inNamespace[p.Namespace], p.uses)
+	return deriveFrom(&c.podsOf, c.pods, func(all []explain.Pod) podIndex {
+		i := podIndex{map[string][]*explain.Pod{}, map[string][]*explain.Pod{}}
+		for at := range all {
+			p := &all[at]
 			i.onNode[p.Node] = append(i.onNode[p.Node], p)
 			for _, claim := range p.Claims {
-				i.ofClaim[p.Namespace+"/"+claim] = append(i.ofClaim[p.Namespace+"/"+claim], p.uses)
+				i.ofClaim[p.Namespace+"/"+claim] = append(i.ofClaim[p.Namespace+"/"+claim], p)
 			}
 		}
 		return i
 	})
 }
 
-func (c *Cluster) Pods(_ context.Context, namespace string) explain.Read[[]pvc.Pod] {
-	read := c.podIndex()
-	return explain.Read[[]pvc.Pod]{Made: true, Err: read.Err, Value: read.Value.inNamespace[namespace]}
+func pick(from []*explain.Pod) []explain.Pod {
+	all := make([]explain.Pod, 0, len(from))
+	for _, p := range from {
+		all = append(all, *p)
+	}
+	return all
 }
 
-// Events reads the Events about an object from the API server.
-func (c *Cluster) Events(ctx context.Context, namespace string, about metav1.Object) explain.Read[[]v1.Event] {
-	return c.live.Events(ctx, namespace, about)
+func (c *Cluster) Pods(_ context.Context, namespace string) explain.Read[[]explain.Pod] {
+	read := c.pods.read()
+	if namespace != metav1.NamespaceAll {
+		read.Value = slices.DeleteFunc(slices.Clone(read.Value), func(p explain.Pod) bool { return p.Namespace != namespace })
+	}
+	return read
+}
+
+func (c *Cluster) PodsOn(_ context.Context, node string) explain.Read[[]explain.Pod] {
+	read := c.podIndex()
+	return explain.ReadOf(pick(read.Value.onNode[node]), read.Err)
 }
 
 // Admission returns the result of the last poll.

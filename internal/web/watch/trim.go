@@ -12,24 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 )
 
 type pv struct {
 	explain.PV
 	// object holds all fields that an explanation, a row or a graph reads.
 	object *v1.PersistentVolume
-	// asks holds the fields that decisions on locks read, among them the attributes by which a fence covers a volume.
-	// It is nil if no lock is read.
-	asks *locks.PV
-}
-
-type pod struct {
-	nodes.Pod
-	uses pvc.Pod
 }
 
 // trimMeta drops unread metadata, but keeps the managers of finalizers in managedFields.
@@ -62,18 +51,14 @@ func finalizerFields(all []metav1.ManagedFieldsEntry) (kept []metav1.ManagedFiel
 	return kept
 }
 
-// pvOf returns the conversion of a PV, which keeps the fields that locks need if withLocks is set.
+// pvOf returns the conversion of a PV. For decisions on locks, it keeps the attributes by which a fence covers a volume.
 func pvOf(withLocks bool) func(*v1.PersistentVolume) pv {
 	return func(o *v1.PersistentVolume) pv {
-		var asks *locks.PV
-		if withLocks {
-			asks = locks.PVOf(o)
-		}
 		trimMeta(&o.ObjectMeta)
-		if o.Spec.CSI != nil {
+		if o.Spec.CSI != nil && !withLocks {
 			o.Spec.CSI.VolumeAttributes = nil
 		}
-		return pv{PV: explain.PVOf(o), object: o, asks: asks}
+		return pv{PV: explain.PVOf(o), object: o}
 	}
 }
 
@@ -82,26 +67,8 @@ func claimOf(o *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
 	return o
 }
 
-func podOf(o *v1.Pod) pod { return pod{nodes.PodOf(o), pvc.PodOf(o)} }
-
 // matters reports whether a pod can be in a row or in a graph.
-func matters(p pod) bool { return len(p.Claims) > 0 || p.Terminating || p.Held || p.Gated }
-
-// nodeOf drops fields that change with each heartbeat, and unread fields: names of images, addresses, sizes.
-func nodeOf(o *v1.Node) *v1.Node {
-	n := &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, Labels: o.Labels, Annotations: o.Annotations,
-			CreationTimestamp: o.CreationTimestamp, DeletionTimestamp: o.DeletionTimestamp, Finalizers: o.Finalizers},
-		Spec:   v1.NodeSpec{Taints: o.Spec.Taints, Unschedulable: o.Spec.Unschedulable},
-		Status: v1.NodeStatus{Conditions: slices.Clone(o.Status.Conditions)},
-	}
-	info := &o.Status.NodeInfo
-	n.Status.NodeInfo = v1.NodeSystemInfo{BootID: info.BootID, MachineID: info.MachineID, SystemUUID: info.SystemUUID}
-	for i := range n.Status.Conditions {
-		n.Status.Conditions[i].LastHeartbeatTime = metav1.Time{}
-	}
-	return n
-}
+func matters(p explain.Pod) bool { return len(p.Claims) > 0 || p.Terminating || p.Held || p.Gated }
 
 func attachmentOf(o *storagev1.VolumeAttachment) storagev1.VolumeAttachment {
 	trimMeta(&o.ObjectMeta)
@@ -128,7 +95,7 @@ func leaseOf(o *coordinationv1.Lease) coordinationv1.Lease {
 }
 
 // samePod reports whether two records of a pod differ at most in the resourceVersion.
-func samePod(before, now pod) bool {
+func samePod(before, now explain.Pod) bool {
 	before.ResourceVersion = now.ResourceVersion
 	return reflect.DeepEqual(before, now)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +22,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 )
@@ -89,7 +87,7 @@ func newClusterOfOnePV(t *testing.T) *Cluster {
 func TestPanicOfWatchIsUnread(t *testing.T) {
 	c := newClusterOfOnePV(t)
 	pvs := newTable(c, kind{resource: "persistentvolumes", what: "PVs", open: "which PVs there are"}, kube.Selection{},
-		c.clients.Core.RESTClient(), &v1.PersistentVolume{},
+		c.cluster.Core.RESTClient(), &v1.PersistentVolume{},
 		kube.RecordAll(func(*v1.PersistentVolume) int { panic("bad object") }), never)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -114,7 +112,7 @@ func TestUnfinishedListDoesNotEndPanic(t *testing.T) {
 	c := newClusterOfOnePV(t)
 	var pvs *table[int]
 	panicked := false
-	pvs = newTable(c, kind{resource: "persistentvolumes"}, kube.Selection{}, c.clients.Core.RESTClient(),
+	pvs = newTable(c, kind{resource: "persistentvolumes"}, kube.Selection{}, c.cluster.Core.RESTClient(),
 		&v1.PersistentVolume{}, kube.RecordAll(func(*v1.PersistentVolume) int {
 			if err := pvs.failure(); panicked && !errors.Is(err, panics.Err) {
 				t.Errorf("before the list is whole: %v", err)
@@ -157,14 +155,11 @@ func TestTrimKeepsFinalizerManagers(t *testing.T) {
 		}},
 		Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
 			Driver: "d", VolumeHandle: "h", VolumeAttributes: map[string]string{"x": "y"}}}}}
-	if its := pvOf(false)(o.DeepCopy()); its.asks != nil {
-		t.Error("attributes are kept for no lock")
+	if its := pvOf(true)(o.DeepCopy()); its.object.Spec.CSI.VolumeAttributes["x"] != "y" {
+		t.Error("the attributes that decide on a lock are gone")
 	}
-	before, asks := explain.PVOf(o), locks.PVOf(o)
-	trimmed := pvOf(true)(o)
-	if asks.Attributes["x"] != "y" || !reflect.DeepEqual(trimmed.asks, asks) {
-		t.Errorf("a lock is decided by %+v, want %+v", trimmed.asks, asks)
-	}
+	before := explain.PVOf(o)
+	trimmed := pvOf(false)(o)
 	if by := explain.AddedBy(trimmed.object, "a"); by != "adder" {
 		t.Errorf("the finalizer was added by %q", by)
 	}
@@ -205,13 +200,13 @@ func TestInvisibleChangesDoNotWake(t *testing.T) {
 }
 
 func heartbeat(at time.Time, ready v1.ConditionStatus) *v1.Node {
-	return nodeOf(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: at.String()},
+	return explain.NodeOf(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: at.String()},
 		Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: ready,
 			LastHeartbeatTime: metav1.NewTime(at)}}}})
 }
 
-func condition(version string, phase v1.PodPhase) pod {
-	return podOf(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: version},
+func condition(version string, phase v1.PodPhase) explain.Pod {
+	return explain.PodOf(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: version},
 		Status: v1.PodStatus{Phase: phase, Conditions: []v1.PodCondition{{Type: "Other", Message: version}}}})
 }
 
@@ -229,7 +224,7 @@ func TestPodsWithoutClaimsAreLeftOut(t *testing.T) {
 	} {
 		o := &v1.Pod{}
 		c.change(o)
-		if _, keep, err := some(kube.RecordAll(podOf), matters)(o, false); keep != c.want || err != nil {
+		if _, keep, err := some(kube.RecordAll(explain.PodOf), matters)(o, false); keep != c.want || err != nil {
 			t.Errorf("%s: kept is %v, %v", name, keep, err)
 		}
 	}

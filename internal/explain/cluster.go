@@ -1,0 +1,339 @@
+package explain
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/version"
+	policyv1 "k8s.io/client-go/kubernetes/typed/policy/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// Cluster is a cluster to explain. It is safe for concurrent use.
+type Cluster struct {
+	// Source provides the objects that a page keeps in watch caches. API reads all others from the API server.
+	Source
+	API
+	// Role is the role in which csi-reclaimer decides. RoleUnknown has it guessed for each driver.
+	Role volume.Role
+	// Clock tells the time of the reads.
+	Clock clock.PassiveClock
+}
+
+// API has the clients of a cluster. Every read through them is live.
+type API struct {
+	kube.Clients
+	Policy  policyv1.PolicyV1Interface
+	Fencing *client.Client
+}
+
+// Live returns the Cluster of config, all of whose reads are live. It copies config and reads nothing yet.
+func Live(config *rest.Config, role volume.Role) (Cluster, error) {
+	clients, err := kube.NewClients(config)
+	if err != nil {
+		return Cluster{}, err
+	}
+	policy, err := policyv1.NewForConfig(config)
+	if err != nil {
+		return Cluster{}, fmt.Errorf("create a client for policy/v1: %w", err)
+	}
+	fencing, err := client.New(config)
+	if err != nil {
+		return Cluster{}, err
+	}
+	api := API{clients, policy, fencing}
+	return Cluster{Source: live{api}, API: api, Role: role, Clock: clock.RealClock{}}, nil
+}
+
+// Live returns the Cluster without caches. What proves the end of processes is only evidence if it was read after
+// their pod, so such reads are live, and none of them is made once for several pods.
+func (c Cluster) Live() Cluster {
+	c.Source = live{c.API}
+	return c
+}
+
+// Now returns the present time of Clock.
+func (c Cluster) Now() time.Time { return c.Clock.Now() }
+
+// Source provides the objects that explanations of a whole cluster need, from the API server or from watch caches. Its
+// methods are safe for concurrent use. The returned objects are read-only and never change.
+type Source interface {
+	Objects
+	Lists
+}
+
+// Objects reads single objects. For an object that does not exist, a method returns an error for which
+// apierrors.IsNotFound is true.
+type Objects interface {
+	PV(ctx context.Context, name string) (*v1.PersistentVolume, error)
+	Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
+	Node(ctx context.Context, name string) (*v1.Node, error)
+	Class(ctx context.Context, name string) (*storagev1.StorageClass, error)
+	// KubeletLease returns the Lease of a node's kubelet.
+	KubeletLease(ctx context.Context, node string) (*coordinationv1.Lease, error)
+}
+
+// Lists reads collections, which may be large.
+type Lists interface {
+	PVs(ctx context.Context) Read[[]PV]
+	// NamedPVs returns the PVs with these names, which are sorted, and nil for a PV that does not exist.
+	NamedPVs(ctx context.Context, names []string) Read[map[string]*v1.PersistentVolume]
+	// EachClaim visits the claims of a namespace, or of all namespaces if namespace is empty.
+	EachClaim(ctx context.Context, namespace string, visit func(*v1.PersistentVolumeClaim)) error
+	// Pods returns the pods of a namespace, or of all namespaces if namespace is empty. PodsOn returns the pods that are
+	// bound to a node.
+	Pods(ctx context.Context, namespace string) Read[[]Pod]
+	PodsOn(ctx context.Context, node string) Read[[]Pod]
+	// Nodes returns all nodes, with only the fields that decisions need.
+	Nodes(ctx context.Context) Read[[]*v1.Node]
+	// Fences returns all NodeFences. Err is ErrNoFencing if the API server does not serve the kind.
+	Fences(ctx context.Context) Read[[]*v1alpha1.NodeFence]
+	Classes(ctx context.Context) Read[[]*storagev1.StorageClass]
+	// Namespaces returns the labels of the namespace with this name, or of all if name is empty, by name.
+	Namespaces(ctx context.Context, name string) Read[map[string]map[string]string]
+	Attachments(ctx context.Context) Read[[]storagev1.VolumeAttachment]
+	// Installed returns the names of all CSIDrivers, OnNodes the names of all drivers in CSINodes.
+	Installed(ctx context.Context) Read[[]string]
+	OnNodes(ctx context.Context) Read[[]string]
+	// Leases returns the Leases with these names in all namespaces.
+	Leases(ctx context.Context, names []string) Read[[]coordinationv1.Lease]
+	// Sidecars returns the Leases of all namespaces with the label of a driver's csi-reclaimer.
+	Sidecars(ctx context.Context, driver string) Read[[]coordinationv1.Lease]
+	InFlight(ctx context.Context) Read[InFlightLogs]
+	// Events returns the Events about an object, the latest last.
+	Events(ctx context.Context, namespace string, about metav1.Object) Read[[]v1.Event]
+	Admission(ctx context.Context) Read[Admission]
+	// Minor returns the API server's minor version, 0 if unknown.
+	Minor(ctx context.Context) int
+}
+
+// live is the Source that asks the API server at each call.
+type live struct{ API }
+
+func (l live) PV(ctx context.Context, name string) (*v1.PersistentVolume, error) {
+	return l.Core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+}
+
+func (l live) Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+	return l.Core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (l live) Node(ctx context.Context, name string) (*v1.Node, error) {
+	return l.Core.Nodes().Get(ctx, name, metav1.GetOptions{})
+}
+
+func (l live) Class(ctx context.Context, name string) (*storagev1.StorageClass, error) {
+	return l.Storage.StorageClasses().Get(ctx, name, metav1.GetOptions{})
+}
+
+func (l live) KubeletLease(ctx context.Context, node string) (*coordinationv1.Lease, error) {
+	return l.Coordination.Leases(v1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
+}
+
+func (l live) PVs(ctx context.Context) Read[[]PV] {
+	return ReadOf(kube.ListAll(ctx, l.Core.PersistentVolumes().List, metav1.ListOptions{}, PVOf))
+}
+
+// maxGets is the number of PVs up to which GETs are cheaper than a list of all PVs.
+const maxGets = 50
+
+func (l live) NamedPVs(ctx context.Context, names []string) Read[map[string]*v1.PersistentVolume] {
+	found := map[string]*v1.PersistentVolume{}
+	if len(names) > maxGets {
+		err := kube.EachOf(ctx, l.Core.PersistentVolumes().List, metav1.ListOptions{}, func(o *v1.PersistentVolume) {
+			if _, needed := slices.BinarySearch(names, o.Name); needed {
+				found[o.Name] = o
+			}
+		})
+		return ReadOf(found, err)
+	}
+	for _, name := range names {
+		read := Optional(l.PV(ctx, name))
+		if read.Err != nil {
+			return Failed[map[string]*v1.PersistentVolume](read.Err)
+		}
+		found[name] = read.Value
+	}
+	return Found(found)
+}
+
+func (l live) EachClaim(ctx context.Context, namespace string, visit func(*v1.PersistentVolumeClaim)) error {
+	return kube.EachOf(ctx, l.Core.PersistentVolumeClaims(namespace).List, metav1.ListOptions{}, visit)
+}
+
+func (l live) Pods(ctx context.Context, namespace string) Read[[]Pod] {
+	return ReadOf(kube.ListAll(ctx, l.Core.Pods(namespace).List, metav1.ListOptions{}, PodOf))
+}
+
+func (l live) PodsOn(ctx context.Context, node string) Read[[]Pod] {
+	return ReadOf(kube.ListAll(ctx, l.Core.Pods(metav1.NamespaceAll).List, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}, PodOf))
+}
+
+func (l live) Nodes(ctx context.Context) Read[[]*v1.Node] {
+	return ReadOf(kube.ListAll(ctx, l.Core.Nodes().List, metav1.ListOptions{}, NodeOf))
+}
+
+func (l live) Fences(ctx context.Context) Read[[]*v1alpha1.NodeFence] {
+	all, err := kube.ListAll(ctx, l.Fencing.Fences.List, metav1.ListOptions{}, same[v1alpha1.NodeFence])
+	if err != nil {
+		err = FencingError(err)
+	}
+	return ReadOf(all, err)
+}
+
+func (l live) Classes(ctx context.Context) Read[[]*storagev1.StorageClass] {
+	return ReadOf(kube.ListAll(ctx, l.Storage.StorageClasses().List, metav1.ListOptions{}, same[storagev1.StorageClass]))
+}
+
+func (l live) Namespaces(ctx context.Context, name string) Read[map[string]map[string]string] {
+	found := map[string]map[string]string{}
+	if name == metav1.NamespaceAll {
+		err := kube.EachOf(ctx, l.Core.Namespaces().List, metav1.ListOptions{},
+			func(o *v1.Namespace) { found[o.Name] = o.Labels })
+		return ReadOf(found, err)
+	}
+	o, err := l.Core.Namespaces().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return Failed[map[string]map[string]string](err)
+	default:
+		found[name] = o.Labels
+	}
+	return Found(found)
+}
+
+func (l live) Attachments(ctx context.Context) Read[[]storagev1.VolumeAttachment] {
+	return ReadOf(kube.ListAll(ctx, l.Storage.VolumeAttachments().List, metav1.ListOptions{},
+		value[storagev1.VolumeAttachment]))
+}
+
+func (l live) Installed(ctx context.Context) Read[[]string] {
+	return ReadOf(kube.ListAll(ctx, l.Storage.CSIDrivers().List, metav1.ListOptions{},
+		func(o *storagev1.CSIDriver) string { return o.Name }))
+}
+
+func (l live) OnNodes(ctx context.Context) Read[[]string] {
+	names, err := kube.ListAll(ctx, l.Storage.CSINodes().List, metav1.ListOptions{}, DriversOf)
+	return ReadOf(slices.Compact(slices.Sorted(slices.Values(slices.Concat(names...)))), err)
+}
+
+// DriversOf returns the names of the drivers that run on a node.
+func DriversOf(o *storagev1.CSINode) (names []string) {
+	for _, driver := range o.Spec.Drivers {
+		names = append(names, driver.Name)
+	}
+	return names
+}
+
+// Leases makes one request per name, because the full list also holds the kubelet's Lease of each node.
+func (l live) Leases(ctx context.Context, names []string) Read[[]coordinationv1.Lease] {
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	var all []coordinationv1.Lease
+	for _, name := range names {
+		found, err := l.leases(ctx, metav1.ListOptions{
+			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()})
+		if err != nil {
+			return Failed[[]coordinationv1.Lease](err)
+		}
+		all = append(all, found...)
+	}
+	return Found(all)
+}
+
+func (l live) leases(ctx context.Context, of metav1.ListOptions) ([]coordinationv1.Lease, error) {
+	return kube.ListAll(ctx, l.Coordination.Leases(metav1.NamespaceAll).List, of, value[coordinationv1.Lease])
+}
+
+func (l live) Sidecars(ctx context.Context, driver string) Read[[]coordinationv1.Lease] {
+	return ReadOf(l.leases(ctx, metav1.ListOptions{LabelSelector: labels.Set{objects.DriverLabel: driver}.String()}))
+}
+
+func (l live) InFlight(ctx context.Context) Read[InFlightLogs] {
+	shards, err := l.leases(ctx, metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"})
+	if err != nil {
+		return Failed[InFlightLogs](err)
+	}
+	return Found(InFlightOf(shards))
+}
+
+// InFlightOf decodes the Leases of in-flight logs.
+func InFlightOf(shards []coordinationv1.Lease) (logs InFlightLogs) {
+	logs.Entries, logs.Problems = inflight.Locate(shards, nil)
+	logs.Fill = inflight.FillOf(shards)
+	return logs
+}
+
+func (l live) Events(ctx context.Context, namespace string, about metav1.Object) Read[[]v1.Event] {
+	return l.EventsOf(ctx, namespace, fields.Set{"involvedObject.uid": string(about.GetUID())})
+}
+
+// EventsOf returns the Events that one of these field selectors selects, the latest last.
+func (a API) EventsOf(ctx context.Context, namespace string, selectors ...fields.Set) Read[[]v1.Event] {
+	var all []v1.Event
+	for _, selects := range selectors {
+		found, err := kube.ListAll(ctx, a.Core.Events(namespace).List, metav1.ListOptions{
+			FieldSelector: selects.AsSelector().String()}, value[v1.Event])
+		if err != nil {
+			return Failed[[]v1.Event](err)
+		}
+		all = append(all, found...)
+	}
+	SortEvents(all)
+	return Found(all)
+}
+
+func (l live) Minor(ctx context.Context) int {
+	body, err := l.Core.RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
+	var v version.Info
+	if err != nil || json.Unmarshal(body, &v) != nil {
+		return 0
+	}
+	minor, err := strconv.Atoi(strings.TrimRight(v.Minor, "+"))
+	if err != nil {
+		return 0
+	}
+	return minor
+}
+
+// Admission reads the drivers whose PVs get their finalizer in the write that binds them. An API server that does not
+// serve such policies has none.
+func (l live) Admission(ctx context.Context) Read[Admission] {
+	standing, err := admission.ReadCoverage(ctx, l.Clients.Admission)
+	if err != nil {
+		return Failed[Admission](err)
+	}
+	return Found(Admission{InForce: standing.InForce, Lists: standing.Lists})
+}
+
+// Fence reads the NodeFence of a node, see FenceRead.
+func (a API) Fence(ctx context.Context, node string) Read[*v1alpha1.NodeFence] {
+	o, err := a.Fencing.Fences.Get(ctx, node, metav1.GetOptions{})
+	return FenceRead(o, err, node)
+}
+
+func value[O any](o *O) O { return *o }
+
+func same[O any](o *O) *O { return o }
