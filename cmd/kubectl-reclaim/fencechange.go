@@ -144,7 +144,8 @@ var errNotGone = errors.New("the previous NodeFence was deleted, but a finalizer
 
 // replace deletes an ended NodeFence, and waits until it is gone.
 func (c *fenceChange) replace(ctx context.Context, node string, uid types.UID) error {
-	err := c.cluster.Fencing.Fences.Delete(ctx, node, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
+	err := c.cluster.Fencing.Fences.Delete(ctx, node,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete NodeFence %q, which has ended: %w", node, err)
 	}

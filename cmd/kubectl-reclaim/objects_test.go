@@ -99,3 +99,25 @@ func TestExplainNamesWithoutKind(t *testing.T) {
 		t.Errorf("a pod, and PVs are forbidden: %v, %s", err, out)
 	}
 }
+
+// A reboot ends a fence only if the node was read after the fence, and evidence counts only if it is newer than the pod.
+func TestEvidenceIsReadAfterPodsAndFence(t *testing.T) {
+	for object, first := range map[string]string{"node/n1": "GET /api/v1/pods",
+		"pod/db-0": "GET /api/v1/namespaces/shop/pods/db-0"} {
+		s := somethingWaits(t)
+		if _, err := runIn(t, s, &typing{}, "explain", object); err != nil {
+			t.Fatal(err)
+		}
+		order := []string{first, "GET /apis/csi-reclaimer.io/v1alpha1/nodefences/n1", "GET /api/v1/nodes/n1",
+			"GET /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1"}
+		at := 0
+		for _, request := range s.requests {
+			if at < len(order) && request == order[at] {
+				at++
+			}
+		}
+		if at < len(order) {
+			t.Errorf("%s: %s is missing, or too early, in %q", object, order[at], s.requests)
+		}
+	}
+}
