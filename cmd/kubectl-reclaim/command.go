@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/version"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -160,7 +161,7 @@ func (s *shared) checkDriver(ctx context.Context, driver string) error {
 	if err != nil {
 		return err
 	}
-	return explain.CheckDriver(ctx, c, driver)
+	return volumes.CheckDriver(ctx, c, driver)
 }
 
 // answer asks a question and returns the trimmed answer. It is empty if ctx or the input ends first.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
@@ -227,12 +228,12 @@ func TestShellCompletionOfOutput(t *testing.T) {
 }
 
 // some is a status with a value in each column.
-func some() explain.Status {
-	return explain.Status{
-		Drivers: []explain.DriverStatus{{
+func some() volumes.Status {
+	return volumes.Status{
+		Drivers: []volumes.DriverStatus{{
 			Driver: "d", Role: "owner", PVs: 4, Protected: 2, Unprotected: 1, Terminating: 1, Waiting: map[string]int{
 				"Held": 1},
-			Oldest: &explain.Oldest{PV: "old", Since: metav1.Unix(0, 0)},
+			Oldest: &volumes.Oldest{PV: "old", Since: metav1.Unix(0, 0)},
 		}, {Driver: "idle"}},
 		Warnings: []string{"look\x1b[2J"}, Unread: []string{"Leases"},
 	}
@@ -267,7 +268,7 @@ func TestPrintStatus(t *testing.T) {
 }
 
 func TestPrintReleasePlan(t *testing.T) {
-	p := explain.Plan{Driver: "d", Role: "owner", Abandoned: []string{"pv-0"}, Obstacles: []string{"stop it"},
+	p := volumes.Plan{Driver: "d", Role: "owner", Abandoned: []string{"pv-0"}, Obstacles: []string{"stop it"},
 		Unread: []string{"Leases"}}
 	for i := range 12 {
 		p.PVs = append(p.PVs, fmt.Sprintf("pv-%d", i))
@@ -286,22 +287,22 @@ func TestPrintReleasePlan(t *testing.T) {
 
 func TestReleaseNamesWayOut(t *testing.T) {
 	t.Parallel()
-	err := inFlight(explain.Plan{Driver: "d", InFlight: []explain.InFlight{{Volume: "pvc-1"}}})
-	if err == nil || !strings.Contains(err.Error(), inflight.ToSettle) || inFlight(explain.Plan{}) != nil {
+	err := inFlight(volumes.Plan{Driver: "d", InFlight: []explain.InFlight{{Volume: "pvc-1"}}})
+	if err == nil || !strings.Contains(err.Error(), inflight.ToSettle) || inFlight(volumes.Plan{}) != nil {
 		t.Error(err)
 	}
 }
 
 func TestReleaseWithoutPVsFailsAtObstacle(t *testing.T) {
 	t.Parallel()
-	begins, err := begin(explain.Plan{Driver: "d", Obstacles: []string{"part of the log cannot be read"}})
+	begins, err := begin(volumes.Plan{Driver: "d", Obstacles: []string{"part of the log cannot be read"}})
 	if begins || err == nil || !strings.Contains(err.Error(), "part of the log cannot be read") {
 		t.Errorf("%v, %v", begins, err)
 	}
-	if begins, err := begin(explain.Plan{Driver: "d"}); begins || err != nil {
+	if begins, err := begin(volumes.Plan{Driver: "d"}); begins || err != nil {
 		t.Errorf("nothing to release: %v, %v", begins, err)
 	}
-	if begins, err := begin(explain.Plan{Driver: "d", PVs: []string{"pv"}}); !begins || err != nil {
+	if begins, err := begin(volumes.Plan{Driver: "d", PVs: []string{"pv"}}); !begins || err != nil {
 		t.Errorf("a PV to release: %v, %v", begins, err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/watch"
 )
@@ -222,11 +223,11 @@ func explainOne(ctx context.Context, c explain.Cluster, o object) (none explain.
 	case kindClaim:
 		return explainClaim(ctx, c, o.namespace, o.name)
 	default:
-		facts, err := explain.ReadPV(ctx, c, o.name)
+		facts, err := volumes.ReadPV(ctx, c, o.name)
 		if err != nil {
 			return none, err
 		}
-		return explain.ExplainPV(facts), nil
+		return volumes.ExplainPV(facts), nil
 	}
 }
 
@@ -274,8 +275,8 @@ func (s *shared) explainSet(ctx context.Context, o object) ([]explain.Explanatio
 func explainClaim(ctx context.Context, c explain.Cluster, namespace, name string) (explain.Explanation, error) {
 	facts, err := claims.ReadClaim(ctx, c, namespace, name)
 	if apierrors.IsNotFound(err) {
-		if facts, found := explain.ReadDeletedClaim(ctx, c, namespace, name); found {
-			return explain.ExplainDeletedClaim(facts, namespace, name), nil
+		if facts, found := volumes.ReadDeletedClaim(ctx, c, namespace, name); found {
+			return volumes.ExplainDeletedClaim(facts, namespace, name), nil
 		}
 	}
 	if err != nil {

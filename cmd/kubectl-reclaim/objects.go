@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
 )
 
@@ -141,7 +142,7 @@ func find(ctx context.Context, c explain.Cluster, o object) (object, error) {
 			failed = fmt.Errorf("look for %s %q: %w", kinds[kind][0], o.name, err)
 		}
 	}
-	if _, inFlight := explain.ReadDeletedClaim(ctx, c, o.namespace, o.name); inFlight && len(found) == 0 {
+	if _, inFlight := volumes.ReadDeletedClaim(ctx, c, o.namespace, o.name); inFlight && len(found) == 0 {
 		found = []kind{kindClaim}
 	}
 	switch {

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 )
 
 func TestPreviewFlags(t *testing.T) {
@@ -50,12 +50,12 @@ func somePreview() claims.Preview {
 		Policy: claims.Policy{WhenDeleted: "Retain", WhenScaled: "Delete", Source: "somewhere"},
 		Claims: []claims.Row{
 			{Claim: "data-db-0", Template: "data", Size: "10Gi", Fate: "kept", Reason: "InRange",
-				Volume: explain.VolumeOutcome{Fate: explain.VolumeNone}},
+				Volume: volumes.VolumeOutcome{Fate: volumes.VolumeNone}},
 			{Claim: "data-db-1", Template: "data", Ordinal: 1, Pod: "db-1", Size: "10Gi", PV: "pv-1", ReclaimPolicy: "Delete",
 				StorageClass: "fast", Driver: "d", Fate: "deleted", Reason: "ScaledDown", When: "with pod db-1",
-				Volume: explain.VolumeOutcome{Fate: explain.VolumeDeleted, Text: "It goes.\x1b[2J"}},
+				Volume: volumes.VolumeOutcome{Fate: volumes.VolumeDeleted, Text: "It goes.\x1b[2J"}},
 			{Claim: "data-db-2", Template: "data", Ordinal: 2, Size: "10Gi", PV: "pv-2", Fate: "deleted",
-				Reason: "ScaledDown", When: "at once", Volume: explain.VolumeOutcome{Fate: explain.VolumeDeleted,
+				Reason: "ScaledDown", When: "at once", Volume: volumes.VolumeOutcome{Fate: volumes.VolumeDeleted,
 					Text: "It goes.\x1b[2J"}},
 		},
 		Totals: claims.Totals{Claims: 3, Size: "30Gi", ClaimsDeleted: 2, VolumesDeleted: 2, SizeDeleted: "20Gi"},
@@ -152,9 +152,9 @@ func TestPrintRetainedClaims(t *testing.T) {
 		Claims: []claims.RetainedClaim{
 			{Namespace: "shop", Name: "data-db-2", StatefulSet: "db", Ordinal: 2, Size: "10Gi", Created: metav1.Unix(0, 0),
 				Since: &since, PV: "pv-2", ReclaimPolicy: "Delete", StorageClass: "fast", Driver: "d", Evidence: "its owner",
-				Reason: "Retained", Volume: explain.VolumeOutcome{Fate: explain.VolumeDeleted}},
+				Reason: "Retained", Volume: volumes.VolumeOutcome{Fate: volumes.VolumeDeleted}},
 			{Namespace: "shop", Name: "data-old-0", SetGone: true, Size: "1Gi", Created: metav1.Unix(0, 0), Likely: true,
-				Evidence: "its name", Reason: "SetGone", Volume: explain.VolumeOutcome{Fate: explain.VolumeNone}},
+				Evidence: "its name", Reason: "SetGone", Volume: volumes.VolumeOutcome{Fate: volumes.VolumeNone}},
 		},
 		Totals: claims.RetainedTotals{Claims: 2, Size: "11Gi", Likely: 1}, Unread: []string{"PVs"},
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -93,7 +94,7 @@ func (o *releaseOptions) run(ctx context.Context) error {
 
 // begin reports whether there is a finalizer to remove, or why it cannot be removed. Without one, an obstacle is still
 // an error: the unreadable part of a log can have volumes in flight without a PV.
-func begin(p explain.Plan) (bool, error) {
+func begin(p volumes.Plan) (bool, error) {
 	switch {
 	case len(p.Obstacles) > 0:
 		return false, fmt.Errorf("release PVs of %s: %s", p.Driver, strings.Join(p.Obstacles, "; "))
@@ -104,23 +105,23 @@ func begin(p explain.Plan) (bool, error) {
 }
 
 // plan returns the plan, and the in-flight log on which it is based.
-func (o *releaseOptions) plan(ctx context.Context) (explain.Plan, explain.InFlightLogs, error) {
+func (o *releaseOptions) plan(ctx context.Context) (volumes.Plan, explain.InFlightLogs, error) {
 	c, err := o.live()
 	if err != nil {
-		return explain.Plan{}, explain.InFlightLogs{}, err
+		return volumes.Plan{}, explain.InFlightLogs{}, err
 	}
-	facts, err := explain.ReadRelease(ctx, c, o.driver)
+	facts, err := volumes.ReadRelease(ctx, c, o.driver)
 	if err != nil {
-		return explain.Plan{}, explain.InFlightLogs{}, err
+		return volumes.Plan{}, explain.InFlightLogs{}, err
 	}
 	if err := facts.CheckDriver(o.driver); err != nil {
-		return explain.Plan{}, explain.InFlightLogs{}, err
+		return volumes.Plan{}, explain.InFlightLogs{}, err
 	}
-	return explain.PlanRelease(facts, o.driver), facts.InFlight.Value.Of(o.driver), nil
+	return volumes.PlanRelease(facts, o.driver), facts.InFlight.Value.Of(o.driver), nil
 }
 
 // inFlight returns an error if volumes remain in flight.
-func inFlight(p explain.Plan) error {
+func inFlight(p volumes.Plan) error {
 	if len(p.InFlight) == 0 {
 		return nil
 	}
@@ -133,7 +134,7 @@ func inFlight(p explain.Plan) error {
 // shownPVs limits the names in the text output; -o json has all of them.
 const shownPVs = 10
 
-func writePlan(w io.Writer, p explain.Plan) error {
+func writePlan(w io.Writer, p volumes.Plan) error {
 	fmt.Fprintf(w, "%s of %s would lose the finalizer of csi-reclaimer (role %s). No volume is deleted.\n",
 		plural.Count(len(p.PVs), "PV"), p.Driver, p.Role)
 	for i, pv := range p.PVs {
@@ -162,7 +163,7 @@ func writePlan(w io.Writer, p explain.Plan) error {
 }
 
 // release carries the plan out, with the code of csi-reclaimer --release-finalizers.
-func (o *releaseOptions) release(ctx context.Context, plan explain.Plan, logs explain.InFlightLogs) error {
+func (o *releaseOptions) release(ctx context.Context, plan volumes.Plan, logs explain.InFlightLogs) error {
 	config, err := o.config()
 	if err != nil {
 		return err
@@ -197,7 +198,7 @@ func (o *releaseOptions) release(ctx context.Context, plan explain.Plan, logs ex
 }
 
 // removeFromPolicies removes the driver from the policies and webhooks that list it, and waits until that is in force.
-func (o *releaseOptions) removeFromPolicies(ctx context.Context, config *rest.Config, plan explain.Plan) error {
+func (o *releaseOptions) removeFromPolicies(ctx context.Context, config *rest.Config, plan volumes.Plan) error {
 	if len(plan.ListedBy) == 0 {
 		return nil
 	}

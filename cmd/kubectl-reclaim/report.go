@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 )
 
@@ -116,7 +116,7 @@ func (s *reportSource) leader(ctx context.Context) (namespace, name string, err 
 	if err != nil {
 		return "", "", err
 	}
-	leaders, err := explain.Leaders(ctx, c, s.driver)
+	leaders, err := volumes.Leaders(ctx, c, s.driver)
 	switch {
 	case err != nil:
 		return "", "", fmt.Errorf("find the leader: %w", err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -70,9 +71,9 @@ func (o *statusOptions) runDrivers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var last *explain.Status
+	var last *volumes.Status
 	for {
-		facts, err := explain.ReadStatus(ctx, c, o.driver)
+		facts, err := volumes.ReadStatus(ctx, c, o.driver)
 		switch {
 		case ctx.Err() != nil && last != nil:
 			return nil // interrupted during a repeated read
@@ -82,7 +83,7 @@ func (o *statusOptions) runDrivers(ctx context.Context) error {
 		if err := facts.CheckDriver(o.driver); err != nil {
 			return err
 		}
-		now := explain.StatusOf(facts, o.driver)
+		now := volumes.StatusOf(facts, o.driver)
 		if last == nil || !reflect.DeepEqual(now, *last) {
 			if err := o.show(now, facts.Now, last != nil); err != nil {
 				return err
@@ -101,7 +102,7 @@ func (o *statusOptions) runDrivers(ctx context.Context) error {
 }
 
 // show prints a status, separated from the previous output if it is printed again.
-func (o *statusOptions) show(s explain.Status, now time.Time, again bool) error {
+func (o *statusOptions) show(s volumes.Status, now time.Time, again bool) error {
 	return o.out.print(o.Out, "Status", s, func(w io.Writer) error {
 		beginAgain(w, again)
 		if len(s.Drivers) == 0 {
@@ -117,7 +118,7 @@ func (o *statusOptions) show(s explain.Status, now time.Time, again bool) error 
 	})
 }
 
-func driverTable(s explain.Status, now time.Time, wide bool) *table {
+func driverTable(s volumes.Status, now time.Time, wide bool) *table {
 	t := newTable(false, []string{"Driver", "PVs", "Protected", "Unprotected", "Terminating", "Waiting",
 		"Oldest terminating", "In flight"}, []string{"Role", "Admission"})
 	for _, d := range s.Drivers {

@@ -128,6 +128,15 @@ type Lists interface {
 	Minor(ctx context.Context) int
 }
 
+// Admission describes the admission policies, and the webhooks for older API servers, that add the finalizer in the
+// same write that binds a PV or sets its policy to Delete.
+type Admission struct {
+	// InForce: a policy has a binding, or a webhook exists.
+	InForce bool
+	// Lists names the objects that list a driver, as "mutatingadmissionpolicy/NAME", by driver.
+	Lists map[string][]string
+}
+
 // live is the Source that asks the API server at each call.
 type live struct{ API }
 
@@ -277,13 +286,6 @@ func (l live) InFlight(ctx context.Context) Read[InFlightLogs] {
 		return Failed[InFlightLogs](err)
 	}
 	return Found(InFlightOf(shards))
-}
-
-// InFlightOf decodes the Leases of in-flight logs.
-func InFlightOf(shards []coordinationv1.Lease) (logs InFlightLogs) {
-	logs.Entries, logs.Problems = inflight.Locate(shards, nil)
-	logs.Fill = inflight.FillOf(shards)
-	return logs
 }
 
 func (l live) Events(ctx context.Context, namespace string, about metav1.Object) Read[[]v1.Event] {

@@ -1,10 +1,9 @@
-// Package explain tells people the next step for a PV or a claim, the reason, and the actions open to them. It
-// explains one object in full, or a whole cluster in a few lines per driver.
+// Package explain has the common parts of explanations, which tell people the next step for an object, the reason, and
+// the actions open to them: the [Cluster] that is read, the records of its objects, and the [Explanation].
 //
-// The package has no rules of its own. The engines' decision functions ([reclaim.Decide], intree.Decide,
-// provision.Decide, pvc.Decide) also decide here, on facts that are read from a [Cluster]: live, or from the caches of
-// a page. [ExplainPV], [ExplainClaim] and [StatusOf] are pure functions of the facts. An object that could not be read
-// is reported, and counts neither as existing nor as gone.
+// Its subpackages explain: volumes the PVs and claims, claims those of StatefulSets, pods, nodes, and locks of claims.
+// None has rules of its own. The engines' decision functions also decide here, on facts that are read live, or from the
+// caches of a page. An object that could not be read is reported, and counts neither as existing nor as gone.
 //
-// The package writes nothing to the cluster.
+// The packages write nothing to the cluster.
 package explain

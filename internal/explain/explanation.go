@@ -41,6 +41,17 @@ type Explanation struct {
 	Holder *Explanation `json:"holder,omitempty"`
 }
 
+// Decision is the decision on a PV or a claim, and the program that makes it.
+type Decision struct {
+	// By is the program that decides, with its role.
+	By string `json:"by"`
+	// Action is the next step: Wait if no step can be taken now, empty if the step is unknown.
+	Action string `json:"action,omitempty"`
+	// Reason is the word for the decision in Events, metrics and logs.
+	Reason string `json:"reason"`
+	Text   string `json:"text"`
+}
+
 // Missing is one kind of evidence, and the reason why it does not count.
 type Missing struct {
 	Evidence string `json:"evidence"`
@@ -63,14 +74,6 @@ func (s *Explanation) AddWait(format string, args ...any) {
 
 func (s *Explanation) Advise(format string, args ...any) {
 	s.Advice = append(s.Advice, fmt.Sprintf(format, args...))
-}
-
-// NoteUnread adds to Unread the object of a failed read, and the question that it leaves open. It adds nothing if the
-// read succeeded or was not made.
-func NoteUnread[T any](s *Explanation, r Read[T], what, open string) {
-	if r.Made && r.Err != nil {
-		s.Unread = append(s.Unread, fmt.Sprintf("%s: %v. So it is not known %s.", what, r.Err, open))
-	}
 }
 
 // maxEvents limits the number of Events shown; maxMessage limits the text of each, in bytes.
@@ -117,23 +120,8 @@ func reporter(e v1.Event) string {
 // Age formats the time from then to now as kubectl does.
 func Age(now, then time.Time) string { return duration.HumanDuration(now.Sub(then)) }
 
-func stuck(all []Finalizer) (left []Finalizer) {
-	for _, f := range all {
-		if f.Stuck != "" {
-			left = append(left, f)
-		}
-	}
-	return left
-}
-
-// removeCommand returns the command that removes a finalizer by hand.
-func removeCommand(kind, name, finalizer string) string {
-	return fmt.Sprintf(`kubectl patch %s %s -p '{"metadata":{"$deleteFromPrimitiveList/finalizers":["%s"]}}'`, kind,
-		name, finalizer)
-}
-
-// withoutPeriod prepares a sentence for use inside a longer one.
-func withoutPeriod(sentence string) string { return strings.TrimSuffix(sentence, ".") }
+// WithoutPeriod prepares a sentence for use inside a longer one.
+func WithoutPeriod(sentence string) string { return strings.TrimSuffix(sentence, ".") }
 
 // labelWidth is the column width of fact names.
 const labelWidth = 12
@@ -181,7 +169,7 @@ func (s Explanation) Wrapped(wide bool, width int) string {
 			what = d.Action + ", " + d.Reason
 		}
 		line("Decision", what+" (by "+d.By+")")
-		if !strings.Contains(s.Headline, withoutPeriod(d.Text)) {
+		if !strings.Contains(s.Headline, WithoutPeriod(d.Text)) {
 			line("", d.Text)
 		}
 	}
@@ -238,22 +226,6 @@ func wrap(text string, width int) (lines []string) {
 		}
 	}
 	return append(lines, line)
-}
-
-func (f Finalizer) text(wide bool) string {
-	text := f.Name + ": "
-	switch {
-	case f.Stuck != "":
-		text += "no program removes it: " + f.Stuck
-	case f.Owner == "":
-		text += "its owner is unknown"
-	default:
-		text += f.Owner + " removes it " + f.When
-	}
-	if wide && f.AddedBy != "" {
-		text += " (added by " + f.AddedBy + ")"
-	}
-	return text
 }
 
 // uuidName matches the names that provisioners give to volumes: a prefix and a UUID.

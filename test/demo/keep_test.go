@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 	"github.com/csi-reclaimer/csi-reclaimer/test/demo/cluster"
 	"github.com/csi-reclaimer/csi-reclaimer/test/demo/scenarios"
@@ -50,7 +51,7 @@ func (l *living) testPlugin(ctx context.Context, t *testing.T) {
 		})
 	}
 	t.Run("status", func(t *testing.T) {
-		var said explain.Status
+		var said volumes.Status
 		l.eventually(ctx, t, &said, func() bool {
 			if len(said.Drivers) != 1 {
 				return false

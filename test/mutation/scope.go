@@ -140,7 +140,7 @@ var scopes = []scope{
 	{folder: "pkg/csidriver", files: "errors.go create.go"},
 	{folder: "pkg/csidriver/errclass", files: "outcome.go"},
 
-	{folder: "internal/explain", files: "decide.go release.go"},
+	{folder: "internal/explain/volumes", files: "decide.go release.go"},
 	{folder: "cmd/kubectl-reclaim", files: "deletepod.go", funcs: "*.dry *.delete *.forceDelete *.again *.confirmPod " +
 		"*.patchConfirmation *.deleteNow *.tryForceDelete isGone isRefused"},
 }

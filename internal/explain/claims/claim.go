@@ -6,19 +6,20 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // ClaimFacts holds the results of all reads about one claim, and about the sets and pods of its namespace.
 type ClaimFacts struct {
-	explain.ClaimFacts
+	volumes.ClaimFacts
 	Sets explain.Read[[]Set]
 	Pods explain.Read[[]statefulset.Pod]
 }
 
 // outcomes returns the facts that decide the outcome of its volume.
-func (f ClaimFacts) outcomes() explain.ClusterFacts {
+func (f ClaimFacts) outcomes() volumes.ClusterFacts {
 	if f.PV.Value != nil {
 		return f.PV.Value.ClusterFacts // with the claims of its siblings
 	}
@@ -28,7 +29,7 @@ func (f ClaimFacts) outcomes() explain.ClusterFacts {
 // Explain is a pure function that explains a claim and its PV. If a StatefulSet gives the claim its name, it also
 // explains the effect of the set's retention policy on the claim.
 func Explain(f ClaimFacts) explain.Explanation {
-	s := explain.ExplainClaim(f.ClaimFacts)
+	s := volumes.ExplainClaim(f.ClaimFacts)
 	c := ClaimOf(f.Claim)
 	i := Facts{ClusterFacts: f.outcomes(), Sets: f.Sets, Pods: f.Pods}.index()
 	facts, _ := i.of(c)

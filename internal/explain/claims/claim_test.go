@@ -9,6 +9,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -18,9 +19,9 @@ func (env *environment) explainThird(change func(*ClaimFacts)) explain.Explanati
 	f := env.read()
 	claim, pv := env.claims[2], env.pvs[2]
 	facts := ClaimFacts{Sets: f.Sets, Pods: f.Pods,
-		ClaimFacts: explain.ClaimFacts{ClusterFacts: f.ClusterFacts, Claim: claim, Pods: explain.Found[[]pvc.Pod](nil),
+		ClaimFacts: volumes.ClaimFacts{ClusterFacts: f.ClusterFacts, Claim: claim, Pods: explain.Found[[]pvc.Pod](nil),
 			Events: explain.Found[[]v1.Event](nil)}}
-	its := explain.PVFacts{ClusterFacts: f.ClusterFacts, PV: pv, Claim: explain.Found(claim),
+	its := volumes.PVFacts{ClusterFacts: f.ClusterFacts, PV: pv, Claim: explain.Found(claim),
 		Events: explain.Found[[]v1.Event](nil)}
 	facts.PV = explain.Found(&its)
 	if change != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
@@ -73,7 +74,7 @@ func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 // unknown.
 type Facts struct {
 	// ClusterFacts holds the facts about the volumes, and volume-guard's Leases.
-	explain.ClusterFacts
+	volumes.ClusterFacts
 	Sets   explain.Read[[]Set]
 	Claims explain.Read[[]Claim]
 	Pods   explain.Read[[]statefulset.Pod]

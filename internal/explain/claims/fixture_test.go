@@ -18,6 +18,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 )
 
 const (
@@ -52,7 +53,7 @@ func newEnvironment() *environment {
 		env.addClaim("data", n)
 		env.addPod(n)
 	}
-	env.facts.ClusterFacts = explain.ClusterFacts{
+	env.facts.ClusterFacts = volumes.ClusterFacts{
 		Now: now(), Attachments: explain.Found[[]storagev1.VolumeAttachment](nil), Installed: explain.Found([]string{driver}),
 		OnNodes: explain.Found[[]string](nil), Leases: explain.Found[[]coordinationv1.Lease](nil),
 		InFlight: explain.Found(explain.InFlightLogs{}),

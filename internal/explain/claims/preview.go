@@ -10,6 +10,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -109,7 +110,7 @@ type Row struct {
 	Reason string                `json:"reason"`
 	When   string                `json:"when,omitempty"`
 	Text   string                `json:"text"`
-	Volume explain.VolumeOutcome `json:"volume"`
+	Volume volumes.VolumeOutcome `json:"volume"`
 
 	size resource.Quantity
 }
@@ -240,20 +241,20 @@ func (w *previewer) row(c Claim) Row {
 }
 
 // volume returns the fate of the claim's volume. pending: the claim is deleted only if volume-guard runs.
-func (w *previewer) volume(c Claim, fate string, pending bool) explain.VolumeOutcome {
+func (w *previewer) volume(c Claim, fate string, pending bool) volumes.VolumeOutcome {
 	switch {
 	case c.Volume == "":
 		return w.facts.AfterClaim("", c.UID)
 	case pending:
-		return explain.VolumeOutcome{Fate: explain.VolumeWaits, Text: "It stays with its claim, until volume-guard runs."}
+		return volumes.VolumeOutcome{Fate: volumes.VolumeWaits, Text: "It stays with its claim, until volume-guard runs."}
 	case fate == statefulset.Deleted.String():
 		pv, _ := w.facts.FindPV(c.Volume)
 		w.held = w.held || pv.Held
 		return w.facts.AfterClaim(c.Volume, c.UID)
 	case fate == statefulset.Kept.String():
-		return explain.VolumeOutcome{Fate: explain.VolumeKept, Text: "It stays with its claim."}
+		return volumes.VolumeOutcome{Fate: volumes.VolumeKept, Text: "It stays with its claim."}
 	}
-	return explain.VolumeOutcome{Fate: explain.VolumeUnknown, Text: "It is not known whether the claim is deleted."}
+	return volumes.VolumeOutcome{Fate: volumes.VolumeUnknown, Text: "It is not known whether the claim is deleted."}
 }
 
 // when returns the time of the claim's deletion, empty for a claim that is not deleted.
@@ -317,16 +318,16 @@ func totalsOf(rows []Row) Totals {
 			t.ClaimsDeleted++
 		}
 		switch r.Volume.Fate {
-		case explain.VolumeDeleted:
+		case volumes.VolumeDeleted:
 			t.VolumesDeleted++
 			deleted.Add(r.size)
-		case explain.VolumeKept:
+		case volumes.VolumeKept:
 			t.VolumesKept++
-		case explain.VolumeWaits:
+		case volumes.VolumeWaits:
 			t.VolumesWaiting++
-		case explain.VolumeUnknown:
+		case volumes.VolumeUnknown:
 			t.VolumesUnknown++
-		case explain.VolumeNone:
+		case volumes.VolumeNone:
 		}
 	}
 	t.Size, t.SizeDeleted = all.String(), deleted.String()

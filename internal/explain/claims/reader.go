@@ -9,6 +9,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
@@ -53,7 +54,7 @@ func ReadRetained(ctx context.Context, c explain.Cluster, namespace string) (Fac
 // ReadClaim reads the facts about a claim, its set and its PV. Sets and pods are only read for a claim with a mark, or
 // with a name that ends with an ordinal. It returns an error if the claim does not exist or cannot be read.
 func ReadClaim(ctx context.Context, c explain.Cluster, namespace, name string) (ClaimFacts, error) {
-	its, err := explain.ReadClaim(ctx, c, namespace, name)
+	its, err := volumes.ReadClaim(ctx, c, namespace, name)
 	if err != nil {
 		return ClaimFacts{}, err
 	}
@@ -91,7 +92,7 @@ func (f *Facts) readVolumes(ctx context.Context, c explain.Cluster) {
 		pvs = append(pvs, claim.Volume)
 		unbound = unbound || claim.Volume == "" && claim.Class != ""
 	}
-	f.ClusterFacts = explain.ReadVolumes(ctx, c, pvs)
+	f.ClusterFacts = volumes.ReadVolumes(ctx, c, pvs)
 	if !unbound {
 		return
 	}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 )
 
 // Retained holds the claims of deleted StatefulSets, and of replicas that were scaled away.
@@ -64,7 +64,7 @@ type RetainedClaim struct {
 	Text   string `json:"text"`
 	// DeleteCommand deletes the claim; it is empty for a held claim. Volume is the fate of its volume after that.
 	DeleteCommand string                `json:"deleteCommand,omitempty"`
-	Volume        explain.VolumeOutcome `json:"volume"`
+	Volume        volumes.VolumeOutcome `json:"volume"`
 
 	size resource.Quantity
 }

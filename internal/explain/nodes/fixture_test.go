@@ -70,7 +70,8 @@ func deleted(p *explain.Pod) {
 // The cluster has four other nodes, no fences and no policies.
 func down() Facts {
 	others := pod("web", func(p *explain.Pod) { p.Claims = nil })
-	f := Facts{Now: now(), Name: "n1", Pods: explain.Found([]explain.Pod{pod("b", func(*explain.Pod) {}), pod("a", deleted), others}),
+	f := Facts{Now: now(), Name: "n1", Pods: explain.Found([]explain.Pod{pod("b", func(*explain.Pod) {}), pod("a",
+		deleted), others}),
 		OnNode: pods.OnNode{Node: explain.Found(node("n1", v1.ConditionUnknown)),
 			Lease: explain.Found(lease("n1", 11*time.Minute)), Fence: explain.Found[*v1alpha1.NodeFence](nil)},
 		Attachments: explain.Found([]storagev1.VolumeAttachment{attachment("csi-1")}),

@@ -314,7 +314,8 @@ func listed(pods ...explain.Pod) ListFacts {
 }
 
 func pod(name, node string, change func(*explain.Pod)) explain.Pod {
-	p := explain.Pod{Pod: objects.Pod{Namespace: "shop", Name: name, UID: types.UID(name), Node: node, Claims: []string{"b", "a"}},
+	p := explain.Pod{Pod: objects.Pod{Namespace: "shop", Name: name, UID: types.UID(name), Node: node,
+		Claims: []string{"b", "a"}},
 		Phase: v1.PodRunning}
 	change(&p)
 	return p
@@ -343,9 +344,10 @@ func TestListOf(t *testing.T) {
 		"terminating and held on a node that is down": {pod("p", "n2", both), false,
 			"Terminating,NodeDown|02:54|NodeUnreachable|node n2 to return, or evidence that its processes cannot run"},
 		"held on a node that is down": {pod("p", "n2", isHeld), false, "NodeDown|02:54|NotTerminating|"},
-		"ended, its node is down":     {pod("p", "n2", func(p *explain.Pod) { p.Phase, p.Final = v1.PodSucceeded, true }), false, ""},
-		"on no node":                  {pod("p", "", nothing), false, ""},
-		"on a node that was deleted":  {pod("p", "n3", nothing), false, "NodeDown|0001-01-01||"},
+		"ended, its node is down": {pod("p", "n2", func(p *explain.Pod) { p.Phase, p.Final = v1.PodSucceeded, true }),
+			false, ""},
+		"on no node":                 {pod("p", "", nothing), false, ""},
+		"on a node that was deleted": {pod("p", "n3", nothing), false, "NodeDown|0001-01-01||"},
 		"terminating, never bound": {pod("p", "", both), false,
 			"Terminating|02:04|NeverBound|volume-guard to release it"},
 	} {
@@ -366,7 +368,8 @@ func TestListOf(t *testing.T) {
 
 func TestListOrderAndCounts(t *testing.T) {
 	f := listed(pod("b", "n2", func(*explain.Pod) {}), pod("a", "n2", func(*explain.Pod) {}),
-		pod("c", "n2", func(p *explain.Pod) { p.Namespace = "a-shop" }), pod("d", "n1", func(p *explain.Pod) { p.Held = true }))
+		pod("c", "n2", func(p *explain.Pod) { p.Namespace = "a-shop" }), pod("d", "n1",
+			func(p *explain.Pod) { p.Held = true }))
 	l := ListOf(f, false)
 	var names []string
 	for _, row := range l.Pods {
@@ -383,7 +386,10 @@ func TestListOrderAndCounts(t *testing.T) {
 
 // The status NodeDown needs a node that was read.
 func TestListWithUnreadNodes(t *testing.T) {
-	f := listed(pod("a", "n2", func(*explain.Pod) {}), pod("b", "n2", func(p *explain.Pod) { p.Held, p.Terminating = true, true }))
+	f := listed(pod("a", "n2", func(*explain.Pod) {}), pod("b", "n2", func(p *explain.Pod) {
+		p.Held,
+			p.Terminating = true, true
+	}))
 	f.Nodes = explain.Failed[map[string]*v1.Node](errForbidden)
 	l := ListOf(f, false)
 	if len(l.Pods) != 1 || l.Pods[0].Status != "Terminating" || l.Pods[0].Reason != "APIReadFailed" ||

@@ -8,13 +8,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 )
 
 // Facts holds the results of all reads about a whole cluster. The zero value of each field is unknown.
 type Facts struct {
-	explain.StatusFacts
+	volumes.StatusFacts
 	// Driver limits the rows to one driver; empty means all.
 	Driver string
 	// Object returns the PV of this name, nil if the list lacks it.

@@ -11,11 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 )
 
 // DriverSummary is a driver's row of the overview. A value that is empty, nil or not Known is unknown.
 type DriverSummary struct {
-	explain.DriverStatus
+	volumes.DriverStatus
 	// Waiting counts the waiting objects by reason, as the page's tables have them.
 	Waiting map[string]int `json:"waiting,omitempty"`
 	// Attention counts the waiting objects that need a person.
@@ -45,11 +46,11 @@ const (
 )
 
 // driversOf returns the rows of the overview, sorted by driver.
-func driversOf(f Facts, s explain.Status, rows []Row) []DriverSummary {
+func driversOf(f Facts, s volumes.Status, rows []Row) []DriverSummary {
 	all := map[string]*DriverSummary{}
 	of := func(driver string) *DriverSummary {
 		if all[driver] == nil {
-			all[driver] = &DriverSummary{DriverStatus: explain.DriverStatus{Driver: driver}}
+			all[driver] = &DriverSummary{DriverStatus: volumes.DriverStatus{Driver: driver}}
 		}
 		return all[driver]
 	}
@@ -100,7 +101,7 @@ func (d *DriverSummary) add(row Row, now time.Time) {
 	d.Ages[step]++
 }
 
-func (d *DriverSummary) addLog(w explain.ClusterFacts) {
+func (d *DriverSummary) addLog(w volumes.ClusterFacts) {
 	d.InFlightKnown = w.InFlight.OK()
 	if fill, has := w.InFlight.Value.Fill[d.Driver]; has {
 		d.Fill = &fill

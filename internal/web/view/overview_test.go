@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
@@ -61,7 +62,7 @@ func TestOverviewOfSidecar(t *testing.T) {
 		return l
 	}
 	braked := func(l *coordinationv1.Lease) { l.Annotations = map[string]string{reclaim.BrakeAnnotation: "x"} }
-	name := explain.LeasesFor([]explain.PV{explain.PVOf(newPV("pv", nil))})[0]
+	name := volumes.LeasesFor([]explain.PV{explain.PVOf(newPV("pv", nil))})[0]
 	older := inflight.Located{Entry: inflight.Entry{Begun: now().Add(-time.Hour),
 		Requests: []inflight.Request{{DriverVersion: "1.0"}}}}
 	newer := inflight.Located{Entry: inflight.Entry{Begun: now(), Requests: []inflight.Request{{DriverVersion: "1.1"}}}}

@@ -12,6 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
@@ -41,7 +42,7 @@ func RowsOf(f Facts) []Row {
 
 // SummaryOf is a pure function that returns the overview. rows are those of RowsOf.
 func SummaryOf(f Facts, rows []Row) Summary {
-	s := Summary{Status: explain.StatusOf(f.StatusFacts, f.Driver)}
+	s := Summary{Status: volumes.StatusOf(f.StatusFacts, f.Driver)}
 	s.Drivers = driversOf(f, s.Status, rows)
 	for _, report := range f.Leaks {
 		s.Leaks = append(s.Leaks, LeakSummary{Driver: report.Driver, Headline: report.Headline(),
@@ -53,7 +54,7 @@ func SummaryOf(f Facts, rows []Row) Summary {
 func (f Facts) counts(driver string) bool { return f.Driver == "" || f.Driver == driver }
 
 func (f Facts) pvRows(rows []Row) []Row {
-	f.VisitPVs(func(pv explain.PV, s explain.Standing) {
+	f.VisitPVs(func(pv explain.PV, s volumes.Standing) {
 		if f.counts(pv.Owner()) {
 			o := f.Object(pv.Name)
 			row := pvRow(pv, s, o)
@@ -67,7 +68,7 @@ func (f Facts) pvRows(rows []Row) []Row {
 }
 
 // pvRow returns the row of a PV. o is the full object, nil if it is unknown.
-func pvRow(pv explain.PV, s explain.Standing, o *v1.PersistentVolume) Row {
+func pvRow(pv explain.PV, s volumes.Standing, o *v1.PersistentVolume) Row {
 	row := Row{
 		Ref: Ref{Kind: KindPV, Name: pv.Name}, Driver: pv.Owner(), Policy: pv.PolicyName(),
 		Waits: s.Waits || pv.WantsDeletion(), Reason: s.Decision.Reason, Text: s.Text, Severity: severity(s),
@@ -100,7 +101,7 @@ func phaseOf(o *v1.PersistentVolume) string {
 	return string(cmp.Or(o.Status.Phase, v1.VolumePending))
 }
 
-func severity(s explain.Standing) Severity {
+func severity(s volumes.Standing) Severity {
 	switch {
 	case s.Attention:
 		return SeverityAttention
@@ -144,19 +145,19 @@ func (f Facts) claimRow(o *v1.PersistentVolumeClaim) Row {
 		size = o.Spec.Resources.Requests[v1.ResourceStorage]
 	}
 	row.Bytes = size.Value()
-	facts := explain.ClaimFacts{ClusterFacts: f.ClusterFacts, Claim: o}
+	facts := volumes.ClaimFacts{ClusterFacts: f.ClusterFacts, Claim: o}
 	if class := explain.ClaimClass(o); class != "" {
 		facts.Class = f.Class(class)
 	}
 	if pv := f.Object(o.Spec.VolumeName); pv != nil {
-		facts.PV = explain.Found(&explain.PVFacts{PV: pv})
+		facts.PV = explain.Found(&volumes.PVFacts{PV: pv})
 	}
 	row.Driver = facts.Driver()
 	if o.DeletionTimestamp == nil && o.Spec.VolumeName != "" && o.Status.Phase == v1.ClaimBound {
 		return row
 	}
 	facts.Pods = f.Users(o.Namespace, o.Name)
-	s := explain.StandingOf(facts)
+	s := volumes.StandingOf(facts)
 	row.Waits, row.Reason, row.Text, row.Severity = s.Waits, s.Decision.Reason, s.Text, severity(s)
 	row.WaitsFor = s.WaitsFor
 	if row.Since = o.DeletionTimestamp; row.Since == nil {

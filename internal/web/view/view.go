@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 )
 
 // Kind is a kind of object in rows, graphs and pages.
@@ -106,7 +107,7 @@ type State struct {
 
 // Summary is the overview, as event "summary" of the list stream.
 type Summary struct {
-	explain.Status
+	volumes.Status
 	Drivers []DriverSummary `json:"drivers"`
 	// Changes holds the latest changes of the last hour, the latest last. It is nil before the first complete look.
 	Changes []Change `json:"changes"`

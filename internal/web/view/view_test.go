@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
@@ -90,7 +91,7 @@ func cluster(pvs ...*v1.PersistentVolume) Facts {
 		},
 		Users: func(string, string) explain.Read[[]pvc.Pod] { return explain.Found[[]pvc.Pod](nil) },
 	}
-	f.ClusterFacts = explain.ClusterFacts{
+	f.ClusterFacts = volumes.ClusterFacts{
 		Now: now(), PVs: explain.Found(records), Attachments: explain.Found[[]storagev1.VolumeAttachment](nil),
 		Installed: explain.Found([]string{driver}), OnNodes: explain.Found[[]string](nil),
 		Leases: explain.Found[[]coordinationv1.Lease](nil), InFlight: explain.Found(explain.InFlightLogs{}),
@@ -233,8 +234,9 @@ func TestClaimOfTerminatingPVHasItsDecision(t *testing.T) {
 }
 
 func TestRowsOfPods(t *testing.T) {
-	held := explain.Pod{Pod: objects.Pod{Namespace: "ns", Name: "db-0", UID: "p", Node: "down", Held: true, Terminating: true,
-		Claims: []string{"data"}, GraceEnds: now().Add(-time.Hour)}, Phase: v1.PodRunning,
+	held := explain.Pod{Pod: objects.Pod{Namespace: "ns", Name: "db-0", UID: "p", Node: "down", Held: true,
+		Terminating: true,
+		Claims:      []string{"data"}, GraceEnds: now().Add(-time.Hour)}, Phase: v1.PodRunning,
 		TerminatingSince: now().Add(-time.Hour)}
 	runs := explain.Pod{Pod: objects.Pod{Namespace: "ns", Name: "db-1", UID: "q", Node: "up", Held: true,
 		Claims: []string{"data-1"}}, Phase: v1.PodRunning}

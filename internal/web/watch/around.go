@@ -9,6 +9,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
 )
 
@@ -17,7 +18,7 @@ const maxAround = 60
 
 type around struct {
 	c                        *Cluster
-	cluster                  explain.ClusterFacts
+	cluster                  volumes.ClusterFacts
 	result                   view.Around
 	pvs, claims, pods, nodes map[string]bool
 }
@@ -26,7 +27,7 @@ type around struct {
 func (c *Cluster) around(ctx context.Context, subject view.Ref) view.Around {
 	a := &around{c: c, result: view.Around{Subject: subject}, pvs: map[string]bool{}, claims: map[string]bool{},
 		pods: map[string]bool{}, nodes: map[string]bool{}}
-	a.cluster = explain.ClusterFacts{PVs: c.PVs(ctx), Attachments: c.Attachments(ctx)}.Indexed()
+	a.cluster = volumes.ClusterFacts{PVs: c.PVs(ctx), Attachments: c.Attachments(ctx)}.Indexed()
 	switch subject.Kind {
 	case view.KindPV:
 		a.addPV(subject.Name)

@@ -17,6 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
@@ -26,7 +27,7 @@ import (
 func (c *Cluster) Facts(ctx context.Context) view.Facts {
 	f := view.Facts{Driver: c.cfg.Driver, Object: c.object, AllClaims: c.claims.read()}
 	// An error means that PVs cannot be read, which State reports too.
-	f.StatusFacts, _ = explain.ReadStatus(ctx, c.cluster, c.cfg.Driver)
+	f.StatusFacts, _ = volumes.ReadStatus(ctx, c.cluster, c.cfg.Driver)
 	f.ClusterFacts = f.Indexed() // indexed once for all rows
 	f.ClaimOf = func(namespace, name string) explain.Read[*v1.PersistentVolumeClaim] {
 		return explain.Optional(c.Claim(ctx, namespace, name))

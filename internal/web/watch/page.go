@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
 )
 
@@ -160,11 +161,11 @@ func (p *Page) timeline(now view.Around) (all []view.Entry) {
 // explain makes the explanation, unless the last one still holds or none can be made.
 func (p *Page) explain(ctx context.Context, a view.Around) (_ *explain.Explanation, made bool) {
 	if p.ref.Kind == view.KindPV {
-		facts, err := explain.ReadPV(ctx, p.cluster, p.ref.Name)
+		facts, err := volumes.ReadPV(ctx, p.cluster, p.ref.Name)
 		if err != nil {
 			return nil, false
 		}
-		e := explain.ExplainPV(facts)
+		e := volumes.ExplainPV(facts)
 		return &e, true
 	}
 	of := fingerprint(a, p.events)
@@ -216,8 +217,8 @@ func (p *Page) explainLive(ctx context.Context) (*explain.Explanation, error) {
 	default:
 		facts, err := claims.ReadClaim(ctx, p.cluster, p.ref.Namespace, p.ref.Name)
 		if apierrors.IsNotFound(err) {
-			if facts, found := explain.ReadDeletedClaim(ctx, p.cluster, p.ref.Namespace, p.ref.Name); found {
-				e = explain.ExplainDeletedClaim(facts, p.ref.Namespace, p.ref.Name)
+			if facts, found := volumes.ReadDeletedClaim(ctx, p.cluster, p.ref.Namespace, p.ref.Name); found {
+				e = volumes.ExplainDeletedClaim(facts, p.ref.Namespace, p.ref.Name)
 				return &e, nil
 			}
 		}

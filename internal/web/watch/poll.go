@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 )
 
@@ -47,7 +48,7 @@ func (c *Cluster) pollLeaks(ctx context.Context) {
 	// The error is the end of ctx, which also ends the polling below.
 	_ = wait.PollUntilContextCancel(ctx, leakStart, true, func(ctx context.Context) (bool, error) {
 		pvs := c.PVs(ctx)
-		return pvs.OK() && !errors.Is(c.Leases(ctx, explain.LeasesFor(pvs.Value)).Err, errNotYet), nil
+		return pvs.OK() && !errors.Is(c.Leases(ctx, volumes.LeasesFor(pvs.Value)).Err, errNotYet), nil
 	})
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, pollTimeout)
@@ -81,7 +82,7 @@ func (c *Cluster) readLeaks(ctx context.Context) {
 
 func (c *Cluster) leaders(ctx context.Context) map[string]string {
 	pvs := c.PVs(ctx)
-	w := explain.ClusterFacts{Now: c.now(), PVs: pvs, Leases: c.Leases(ctx, explain.LeasesFor(pvs.Value))}
+	w := volumes.ClusterFacts{Now: c.now(), PVs: pvs, Leases: c.Leases(ctx, volumes.LeasesFor(pvs.Value))}
 	leaders := map[string]string{}
 	for _, pv := range pvs.Value {
 		owner := pv.Owner()

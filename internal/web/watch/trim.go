@@ -51,7 +51,8 @@ func finalizerFields(all []metav1.ManagedFieldsEntry) (kept []metav1.ManagedFiel
 	return kept
 }
 
-// pvOf returns the conversion of a PV. For decisions on locks, it keeps the attributes by which a fence covers a volume.
+// pvOf returns the conversion of a PV. For decisions on locks, it keeps the attributes by which a fence covers a
+// volume.
 func pvOf(withLocks bool) func(*v1.PersistentVolume) pv {
 	return func(o *v1.PersistentVolume) pv {
 		trimMeta(&o.ObjectMeta)

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -93,7 +93,7 @@ func TestPluginExplain(t *testing.T) {
 // status checks the report on the environment's driver: of three PVs, one is kept and one waits.
 func (env *environment) status(waiting *objects.Volume) {
 	env.T.Helper()
-	var status explain.Status
+	var status volumes.Status
 	env.Must(json.Unmarshal([]byte(env.RunPlugin("status", "--driver="+env.Driver, "-o", "json")), &status))
 	if len(status.Drivers) != 1 {
 		env.T.Fatalf("status reports %+v", status.Drivers)

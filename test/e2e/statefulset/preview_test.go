@@ -17,8 +17,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 )
 
 // plugin runs kubectl-reclaim and reads its JSON.
@@ -71,14 +71,14 @@ func (s *set) expectTrue(p claims.Preview) {
 		s.Eventually(fmt.Sprintf("volume of %s is %s", r.PV, r.Volume.Fate), func() bool {
 			pv, err := s.Client.CoreV1().PersistentVolumes().Get(s.Ctx, r.PV, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
-				return r.Volume.Fate == explain.VolumeDeleted
+				return r.Volume.Fate == volumes.VolumeDeleted
 			}
 			s.Must(err)
 			phase := v1.VolumeBound
 			if deleted {
 				phase = v1.VolumeReleased
 			}
-			return r.Volume.Fate == explain.VolumeKept && pv.Status.Phase == phase
+			return r.Volume.Fate == volumes.VolumeKept && pv.Status.Phase == phase
 		})
 	}
 }
@@ -164,7 +164,7 @@ func testRetained(env *environment) {
 		env.T.Fatalf("after a scale-down: %+v", l)
 	}
 	if c := l.Claims[0]; c.Name != "data-web-1" || c.StatefulSet != "web" || c.SetGone || c.Likely ||
-		c.Reason != "Retained" || c.Since == nil || c.Volume.Fate != explain.VolumeDeleted {
+		c.Reason != "Retained" || c.Since == nil || c.Volume.Fate != volumes.VolumeDeleted {
 		env.T.Errorf("after a scale-down: %+v", c)
 	}
 	env.ExpectOutput(env.RunPlugin("explain", "pvc/data-web-1"), "ordinal 1, scaled away (the set has 1 replica)",

@@ -1,6 +1,7 @@
-package explain
+package volumes
 
 import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"os"
 	"strings"
 	"testing"
@@ -13,7 +14,7 @@ import (
 // TestREADMEShowsExplanation compares README.md with the explanation. Each line shown there has to be one of its
 // lines, in this order, or the beginning of a line before "…".
 func TestREADMEShowsExplanation(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
+	text, err := os.ReadFile("../../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,13 +51,13 @@ func explainedInREADME() string {
 	f := released()
 	f.PV.Name, f.PV.Spec.ClaimRef.Namespace = "pvc-8a5c", "shop"
 	f.terminate(3 * time.Hour)
-	f.PVs = Found([]PV{PVOf(f.PV)})
+	f.PVs = explain.Found([]explain.PV{explain.PVOf(f.PV)})
 	attachment := f.attach(nil)
 	name := "pvc-8a5c"
 	attachment.Name, attachment.Spec.NodeName, attachment.Spec.Source.PersistentVolumeName = "csi-40b1", "worker-2", &name
 	at := metav1.NewTime(now().Add(-time.Minute))
 	attachment.DeletionTimestamp = &at
-	f.Nodes["worker-2"] = Found(node(v1.ConditionUnknown))
+	f.Nodes["worker-2"] = explain.Found(node(v1.ConditionUnknown))
 	f.lease("disk-csi-example-com", "disk-controller-0", time.Second)
 	return ExplainPV(f).Text(false)
 }

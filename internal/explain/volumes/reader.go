@@ -1,8 +1,9 @@
-package explain
+package volumes
 
 import (
 	"context"
 	"fmt"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"maps"
 	"slices"
 	"sync"
@@ -18,37 +19,37 @@ import (
 
 // ReadPV reads the facts about the PV with this name. It returns an error if the PV does not exist or cannot be read;
 // all other failed reads are part of the facts.
-func ReadPV(ctx context.Context, c Cluster, name string) (PVFacts, error) {
+func ReadPV(ctx context.Context, c explain.Cluster, name string) (PVFacts, error) {
 	pv, err := c.PV(ctx, name)
 	if err != nil {
 		return PVFacts{}, fmt.Errorf("read PV %q: %w", name, err)
 	}
-	return related(ctx, c, pv, readCluster(ctx, c, leasesFor(PVOf(pv))))
+	return related(ctx, c, pv, readCluster(ctx, c, leasesFor(explain.PVOf(pv))))
 }
 
 // related reads the objects around a PV. It reads the PV again last, as the sidecar does before a deletion, because
 // people rescue a volume by editing its PV.
-func related(ctx context.Context, c Cluster, pv *v1.PersistentVolume, w ClusterFacts) (PVFacts, error) {
-	f := PVFacts{ClusterFacts: w, Nodes: map[string]Read[*v1.Node]{}}
+func related(ctx context.Context, c explain.Cluster, pv *v1.PersistentVolume, w ClusterFacts) (PVFacts, error) {
+	f := PVFacts{ClusterFacts: w, Nodes: map[string]explain.Read[*v1.Node]{}}
 	for i := range w.Attachments.Value {
 		a := &w.Attachments.Value[i]
 		if name := a.Spec.Source.PersistentVolumeName; name == nil || *name != pv.Name {
 			continue
 		}
 		node := a.Spec.NodeName
-		f.Nodes[node] = Optional(c.Node(ctx, node))
+		f.Nodes[node] = explain.Optional(c.Node(ctx, node))
 	}
 	if ref := pv.Spec.ClaimRef; ref != nil {
-		f.Claim = Optional(c.Claim(ctx, ref.Namespace, ref.Name))
+		f.Claim = explain.Optional(c.Claim(ctx, ref.Namespace, ref.Name))
 		if f.Claim.Value != nil && pv.DeletionTimestamp != nil {
-			f.Pods = UsersOf(c.Pods(ctx, ref.Namespace))
+			f.Pods = explain.UsersOf(c.Pods(ctx, ref.Namespace))
 		}
 	}
 	f.ClusterFacts = f.indexed()
-	f.SiblingClaims = map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{}
+	f.SiblingClaims = map[volume.ClaimRef]explain.Read[*v1.PersistentVolumeClaim]{}
 	var claims []volume.ClaimRef
-	for _, other := range f.siblingsOf(PVOf(pv)) {
-		if wantsDeletion(other.PV) {
+	for _, other := range f.siblingsOf(explain.PVOf(pv)) {
+		if other.WantsDeletion() {
 			claims = append(claims, other.Claim)
 		}
 	}
@@ -66,26 +67,26 @@ func related(ctx context.Context, c Cluster, pv *v1.PersistentVolume, w ClusterF
 	return f, nil
 }
 
-// ReadClaim reads the facts about a claim and its PV. It returns an error if the claim does not exist or cannot be read;
-// see ReadDeletedClaim for a claim that does not exist.
-func ReadClaim(ctx context.Context, c Cluster, namespace, name string) (ClaimFacts, error) {
+// ReadClaim reads the facts about a claim and its PV. It returns an error if the claim does not exist or cannot be
+// read; see ReadDeletedClaim for a claim that does not exist.
+func ReadClaim(ctx context.Context, c explain.Cluster, namespace, name string) (ClaimFacts, error) {
 	claim, err := c.Claim(ctx, namespace, name)
 	if err != nil {
 		return ClaimFacts{}, fmt.Errorf("read claim %q: %w", namespace+"/"+name, err)
 	}
 	f := ClaimFacts{Claim: claim, Events: c.Events(ctx, namespace, claim)}
-	if class := className(claim); class != "" {
-		f.Class = Optional(c.Class(ctx, class))
+	if class := explain.ClaimClass(claim); class != "" {
+		f.Class = explain.Optional(c.Class(ctx, class))
 	}
-	f.Pods = UsersOf(c.Pods(ctx, namespace))
-	var pv Read[*v1.PersistentVolume]
-	leases := leasesFor(PV{})
+	f.Pods = explain.UsersOf(c.Pods(ctx, namespace))
+	var pv explain.Read[*v1.PersistentVolume]
+	leases := leasesFor(explain.PV{})
 	if claim.Spec.VolumeName != "" {
-		pv = Optional(c.PV(ctx, claim.Spec.VolumeName))
-		f.PV = Read[*PVFacts]{Made: true, Err: pv.Err}
+		pv = explain.Optional(c.PV(ctx, claim.Spec.VolumeName))
+		f.PV = explain.Read[*PVFacts]{Made: true, Err: pv.Err}
 	}
 	if pv.Value != nil {
-		leases = leasesFor(PVOf(pv.Value))
+		leases = leasesFor(explain.PVOf(pv.Value))
 	} else if driver := f.provisioner(); driver != "" {
 		leases = append(leases, leaseNames(driver)...)
 	}
@@ -95,9 +96,9 @@ func ReadClaim(ctx context.Context, c Cluster, namespace, name string) (ClaimFac
 		switch {
 		case apierrors.IsNotFound(err):
 		case err != nil:
-			f.PV = Failed[*PVFacts](err)
+			f.PV = explain.Failed[*PVFacts](err)
 		default:
-			f.PV = Found(&its)
+			f.PV = explain.Found(&its)
 		}
 	}
 	return f, nil
@@ -105,7 +106,8 @@ func ReadClaim(ctx context.Context, c Cluster, namespace, name string) (ClaimFac
 
 // ReadDeletedClaim reads the in-flight logs' entries for claims of this namespace and name. found is false if they hold
 // none, or cannot be read.
-func ReadDeletedClaim(ctx context.Context, c Cluster, namespace, name string) (f DeletedClaimFacts, found bool) {
+func ReadDeletedClaim(ctx context.Context, c explain.Cluster, namespace, name string) (f DeletedClaimFacts,
+	found bool) {
 	f.ClusterFacts = ClusterFacts{Now: c.Now(), Role: c.Role, InFlight: c.InFlight(ctx)}
 	entries := f.entriesOf(namespace, name)
 	if len(entries) == 0 {
@@ -117,15 +119,16 @@ func ReadDeletedClaim(ctx context.Context, c Cluster, namespace, name string) (f
 	return f, true
 }
 
-// ReadStatus reads the facts for the status of a driver, or of all drivers if driver is empty. It returns an error if the
-// PVs cannot be read.
-func ReadStatus(ctx context.Context, c Cluster, driver string) (StatusFacts, error) {
-	f := StatusFacts{ClusterFacts: readCluster(ctx, c, nil), Claims: map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{}}
+// ReadStatus reads the facts for the status of a driver, or of all drivers if driver is empty. It returns an error if
+// the PVs cannot be read.
+func ReadStatus(ctx context.Context, c explain.Cluster, driver string) (StatusFacts, error) {
+	f := StatusFacts{ClusterFacts: readCluster(ctx, c, nil),
+		Claims: map[volume.ClaimRef]explain.Read[*v1.PersistentVolumeClaim]{}}
 	if f.PVs.Err != nil {
 		return StatusFacts{}, fmt.Errorf("list PVs: %w", f.PVs.Err)
 	}
 	f.Leases = c.Leases(ctx, LeasesFor(f.PVs.Value))
-	if slices.ContainsFunc(f.PVs.Value, func(pv PV) bool { return pv.FormerPlugin != "" }) {
+	if slices.ContainsFunc(f.PVs.Value, func(pv explain.PV) bool { return pv.FormerPlugin != "" }) {
 		f.Minor = c.Minor(ctx)
 	}
 	readClaims(ctx, c, f.ClaimsToRead(driver), f.Claims)
@@ -134,7 +137,7 @@ func ReadStatus(ctx context.Context, c Cluster, driver string) (StatusFacts, err
 }
 
 // ReadRelease reads the facts for the release of a driver's PVs. It returns an error if the PVs cannot be read.
-func ReadRelease(ctx context.Context, c Cluster, driver string) (StatusFacts, error) {
+func ReadRelease(ctx context.Context, c explain.Cluster, driver string) (StatusFacts, error) {
 	f, err := ReadStatus(ctx, c, driver)
 	if err == nil {
 		f.Sidecars = c.Sidecars(ctx, driver)
@@ -144,7 +147,7 @@ func ReadRelease(ctx context.Context, c Cluster, driver string) (StatusFacts, er
 
 // Leaders returns the pods that lead for a driver as NAMESPACE/NAME, sorted: one for the whole cluster, or one for each
 // node. Several pods also mean that it is not known which of them leads.
-func Leaders(ctx context.Context, c Cluster, driver string) ([]string, error) {
+func Leaders(ctx context.Context, c explain.Cluster, driver string) ([]string, error) {
 	f := StatusFacts{ClusterFacts: ClusterFacts{Now: c.Now(), Leases: c.Leases(ctx, leaseNames(driver))}}
 	if f.Leases.Err != nil {
 		return nil, f.Leases.Err
@@ -157,7 +160,7 @@ func Leaders(ctx context.Context, c Cluster, driver string) ([]string, error) {
 }
 
 // CheckDriver lists the kinds that may name a driver, until one of them does: see ClusterFacts.CheckDriver.
-func CheckDriver(ctx context.Context, c Cluster, driver string) error {
+func CheckDriver(ctx context.Context, c explain.Cluster, driver string) error {
 	var w ClusterFacts
 	if w.Installed = c.Installed(ctx); driver == "" || slices.Contains(w.Installed.Value, driver) {
 		return nil
@@ -172,8 +175,8 @@ func CheckDriver(ctx context.Context, c Cluster, driver string) error {
 // concurrentReads limits the number of parallel GETs.
 const concurrentReads = 10
 
-func readClaims(ctx context.Context, c Cluster, claims []volume.ClaimRef,
-	into map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]) {
+func readClaims(ctx context.Context, c explain.Cluster, claims []volume.ClaimRef,
+	into map[volume.ClaimRef]explain.Read[*v1.PersistentVolumeClaim]) {
 	var (
 		mu      sync.Mutex
 		readers errgroup.Group
@@ -182,7 +185,7 @@ func readClaims(ctx context.Context, c Cluster, claims []volume.ClaimRef,
 	for _, claim := range claims {
 		readers.Go(func() error {
 			return panics.Contain(ctx, func() { // a claim whose read panics stays unread
-				read := Optional(c.Claim(ctx, claim.Namespace, claim.Name))
+				read := explain.Optional(c.Claim(ctx, claim.Namespace, claim.Name))
 				mu.Lock()
 				defer mu.Unlock()
 				into[claim] = read
@@ -193,7 +196,7 @@ func readClaims(ctx context.Context, c Cluster, claims []volume.ClaimRef,
 }
 
 // readCluster reads the objects that all PVs share, and the Leases of these names.
-func readCluster(ctx context.Context, c Cluster, leases []string) ClusterFacts {
+func readCluster(ctx context.Context, c explain.Cluster, leases []string) ClusterFacts {
 	w := ClusterFacts{Now: c.Now(), Role: c.Role}
 	w.PVs = c.PVs(ctx)
 	w.Attachments = c.Attachments(ctx)
@@ -205,8 +208,8 @@ func readCluster(ctx context.Context, c Cluster, leases []string) ClusterFacts {
 }
 
 // LeasesFor returns the names of the Leases of all programs that manage these PVs, sorted.
-func LeasesFor(pvs []PV) []string {
-	names := map[string]bool{VolumeGuard: true}
+func LeasesFor(pvs []explain.PV) []string {
+	names := map[string]bool{explain.VolumeGuard: true}
 	drivers := map[string]bool{}
 	for _, pv := range pvs {
 		if owner := pv.Owner(); !drivers[owner] {
@@ -220,10 +223,35 @@ func LeasesFor(pvs []PV) []string {
 }
 
 // leasesFor returns the names of the Leases of all programs that may manage a PV.
-func leasesFor(pv PV) []string {
-	names := []string{VolumeGuard}
-	if owner := pv.Owner(); CSIName(owner) {
+func leasesFor(pv explain.PV) []string {
+	names := []string{explain.VolumeGuard}
+	if owner := pv.Owner(); explain.CSIName(owner) {
 		names = append(names, leaseNames(owner)...)
 	}
 	return names
+}
+
+// ReadVolumes reads the facts that decide the outcome of these PVs: the state of the cluster, the claims of PVs that
+// share a volume with them, and the Leases of their drivers and of volume-guard. Failed reads are part of the facts.
+func ReadVolumes(ctx context.Context, c explain.Cluster, pvs []string) ClusterFacts {
+	w := readCluster(ctx, c, nil)
+	names := []string{explain.VolumeGuard}
+	var siblings []volume.ClaimRef
+	w = w.Indexed()
+	for _, name := range pvs {
+		pv, known := w.FindPV(name)
+		if !known {
+			continue
+		}
+		names = append(names, leasesFor(pv)...)
+		for _, other := range w.siblingsOf(pv) {
+			if other.WantsDeletion() {
+				siblings = append(siblings, other.Claim)
+			}
+		}
+	}
+	w.Leases = c.Leases(ctx, names)
+	w.SiblingClaims = map[volume.ClaimRef]explain.Read[*v1.PersistentVolumeClaim]{}
+	readClaims(ctx, c, siblings, w.SiblingClaims)
+	return w
 }

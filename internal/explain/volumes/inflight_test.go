@@ -1,6 +1,7 @@
-package explain
+package volumes
 
 import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +41,7 @@ func entry(uid types.UID) inflight.Located {
 
 // openEntries fills the log with these entries.
 func (w *ClusterFacts) openEntries(entries ...inflight.Located) {
-	w.InFlight = Found(InFlightLogs{Entries: entries})
+	w.InFlight = explain.Found(explain.InFlightLogs{Entries: entries})
 }
 
 // removeEntryCommand removes the entry of the claim with UID c.
@@ -61,13 +62,13 @@ func TestExplainClaimWithVolumeInFlight(t *testing.T) {
 			"waits for driver "+driver+" to answer CreateVolume, whose outcome has been unknown for 60m")},
 		"its PV is refused": {func(f *ClaimFacts) {
 			f.openEntries(entry("c"))
-			f.Events = Found([]v1.Event{{Reason: string(provision.ReasonPVRefused), Message: "no volumes on Sundays"},
+			f.Events = explain.Found([]v1.Event{{Reason: string(provision.ReasonPVRefused), Message: "no volumes on Sundays"},
 				{Reason: "ExternalProvisioning", Message: "Waiting for a volume to be created"}})
 		}, append(always, "waits for the API server to accept the PV of volume pvc-c, which the driver has created",
 			"!to answer CreateVolume")},
 		"its class is gone": {func(f *ClaimFacts) {
 			f.openEntries(entry("c"))
-			f.Class = Found[*storagev1.StorageClass](nil)
+			f.Class = explain.Found[*storagev1.StorageClass](nil)
 		},
 			append(always, "waits for StorageClass fast, which does not exist")},
 		"it is being deleted": {func(f *ClaimFacts) { f.openEntries(entry("c")); f.terminate(pvc.Finalizer) },
@@ -75,11 +76,11 @@ func TestExplainClaimWithVolumeInFlight(t *testing.T) {
 		"it belongs to an earlier claim of that name": {func(f *ClaimFacts) { f.openEntries(entry("earlier")) },
 			[]string{"for claim ns/data (UID earlier)", "BuildRequest, Provision", "waits for driver " + driver +
 				" to create the volume"}},
-		"the log cannot be read": {func(f *ClaimFacts) { f.InFlight = Failed[InFlightLogs](errForbidden) },
+		"the log cannot be read": {func(f *ClaimFacts) { f.InFlight = explain.Failed[explain.InFlightLogs](errForbidden) },
 			[]string{"The in-flight log (Leases): forbidden. So it is not known whether the volume is being provisioned.",
 				"!Decision"}},
 		"its entry cannot be read": {func(f *ClaimFacts) {
-			f.InFlight = Found(InFlightLogs{Problems: []inflight.LocatedProblem{
+			f.InFlight = explain.Found(explain.InFlightLogs{Problems: []inflight.LocatedProblem{
 				{Problem: inflight.Problem{Lease: "kube-system/l-1", Annotation: "in-flight.csi-reclaimer.io/pvc-c",
 					Volume: "pvc-c", Err: inflight.ErrDecode}, Driver: driver},
 			}})
@@ -97,13 +98,13 @@ func TestExplainClaimWithVolumeInFlight(t *testing.T) {
 			f.InFlight.Value.Problems[0].Lease = "kube-system/disk-in-flight-topology"
 		}, []string{"driver " + driver + " to create the volume", "!readable"}},
 		"an entry of another name cannot be read": {func(f *ClaimFacts) {
-			f.InFlight = Found(InFlightLogs{Problems: []inflight.LocatedProblem{
+			f.InFlight = explain.Found(explain.InFlightLogs{Problems: []inflight.LocatedProblem{
 				{Problem: inflight.Problem{Lease: "kube-system/l-1", Annotation: "in-flight.csi-reclaimer.io/disk-c",
 					Volume: "disk-c", Err: inflight.ErrDecode}, Driver: driver},
 			}})
 		}, []string{"if flags give its volume another name than pvc-c"}},
 		"another claim's entry cannot be read": {func(f *ClaimFacts) {
-			f.InFlight = Found(InFlightLogs{Problems: []inflight.LocatedProblem{
+			f.InFlight = explain.Found(explain.InFlightLogs{Problems: []inflight.LocatedProblem{
 				{Problem: inflight.Problem{Lease: "kube-system/l-1", Annotation: "in-flight.csi-reclaimer.io/disk-d",
 					Volume: "disk-d", Err: inflight.ErrDecode}, Driver: driver},
 			}})
@@ -141,8 +142,8 @@ func TestExplainDeletedClaim(t *testing.T) {
 	newer.LastTimestamp = metav1.NewTime(f.Now.Add(-time.Minute))
 	newer.Message = "Claim ns/data, which is gone, volume pvc-c: no room. CreateVolume was called"
 	others.Message = "Claim ns/x, which is gone, volume pvc-c2: of another. CreateVolume was called"
-	deleted := DeletedClaimFacts{ClusterFacts: f.ClusterFacts, Events: Found([]v1.Event{last}),
-		LeaseEvents: Found([]v1.Event{newer, others})}
+	deleted := DeletedClaimFacts{ClusterFacts: f.ClusterFacts, Events: explain.Found([]v1.Event{last}),
+		LeaseEvents: explain.Found([]v1.Event{newer, others})}
 	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Text(false), "60s ago, "+driver+
 		": ProvisioningOutcomeUnknown: Claim ns/data, which is gone, volume pvc-c: no room", "!of another")
 	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Text(false), "3m ago, "+driver+
@@ -150,11 +151,11 @@ func TestExplainDeletedClaim(t *testing.T) {
 		"Claim ns/data does not exist, and volume pvc-c has been in flight for it for 60m (FinishProvisioning)",
 		removeEntryCommand, "it then gets a PV, which is reclaimed by its policy")
 	newer.Reason = string(provision.ReasonPVRefused)
-	deleted.LeaseEvents = Found([]v1.Event{newer, others})
+	deleted.LeaseEvents = explain.Found([]v1.Event{newer, others})
 	deleted.LeaseEvents.Value[1].LastTimestamp = metav1.NewTime(f.Now) // of another volume
 	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Text(false), "(PersistentVolumeRefused): The volume exists",
 		"the API server to accept the PV of volume pvc-c", "!to answer whether")
-	deleted.LeaseEvents = Failed[[]v1.Event](errForbidden)
+	deleted.LeaseEvents = explain.Failed[[]v1.Event](errForbidden)
 	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Text(false), "Events of the Lease: forbidden", "no quota",
 		"to answer whether volume pvc-c exists")
 	expect(t, ExplainDeletedClaim(deleted, "ns", "other").Text(false), "Claim ns/other does not exist.",
@@ -185,7 +186,7 @@ func TestExplainPVWithVolumeInFlight(t *testing.T) {
 		}, []string{"DeleteVolume, Reclaim", "!In flight"}},
 		"an entry of another volume": {func(f *PVFacts) { f.openEntries(entry("c")) },
 			[]string{"DeleteVolume, Reclaim", "!In flight"}},
-		"the log cannot be read": {func(f *PVFacts) { f.InFlight = Failed[InFlightLogs](errForbidden) },
+		"the log cannot be read": {func(f *PVFacts) { f.InFlight = explain.Failed[explain.InFlightLogs](errForbidden) },
 			[]string{"!DeleteVolume", string(reclaim.ReasonAPIReadFailed), "(Leases): forbidden"}},
 		"a shard of the log cannot be read": {func(f *PVFacts) { f.unreadableShard(driver) },
 			[]string{"Wait, InFlightLogUnreadable", "waits (InFlightLogUnreadable)", "Lease kube-system/l: a copy of another",
@@ -213,14 +214,15 @@ func TestExplainPVWithVolumeInFlight(t *testing.T) {
 
 // shown makes a PV with this name, which is the claim's, the only one.
 func (w *ClusterFacts) shown(name string, terminating bool) {
-	w.PVs = Found([]PV{{PV: volume.PV{Name: name, Driver: driver, Handle: "vol-1", Terminating: terminating,
-		Claim: volume.ClaimRef{Namespace: "ns", Name: "data", UID: "c"}}}})
+	w.PVs = explain.Found([]explain.PV{{PV: volume.PV{Name: name, Driver: driver, Handle: "vol-1",
+		Terminating: terminating,
+		Claim:       volume.ClaimRef{Namespace: "ns", Name: "data", UID: "c"}}}})
 }
 
 // unreadableShard makes one shard of the driver's log unreadable.
 func (w *ClusterFacts) unreadableShard(driver string) {
-	w.InFlight = Found(
-		InFlightLogs{
+	w.InFlight = explain.Found(
+		explain.InFlightLogs{
 			Problems: []inflight.LocatedProblem{
 				{Problem: inflight.Problem{Lease: "kube-system/l", Err: inflight.ErrCopy}, Driver: driver},
 			},
@@ -250,14 +252,14 @@ func TestStatusOfVolumesInFlight(t *testing.T) {
 	if one := StatusOf(f, driver); len(one.Drivers) != 1 {
 		t.Errorf("of one driver: %+v", one.Drivers)
 	}
-	f.InFlight = Failed[InFlightLogs](errForbidden)
+	f.InFlight = explain.Failed[explain.InFlightLogs](errForbidden)
 	if s := StatusOf(f, ""); len(s.Unread) == 0 || s.Drivers[0].InFlightWords(now()) != "" {
 		t.Errorf("the log cannot be read, and it is not said: %+v", s)
 	}
 }
 
 func TestReleaseKeepsFinalizerOfVolumeInFlight(t *testing.T) {
-	facts := StatusFacts{ClusterFacts: released().ClusterFacts, Sidecars: Found[[]coordinationv1.Lease](nil)}
+	facts := StatusFacts{ClusterFacts: released().ClusterFacts, Sidecars: explain.Found[[]coordinationv1.Lease](nil)}
 	if p := PlanRelease(facts, driver); len(p.PVs) != 1 || len(p.InFlight) != 0 || len(p.Obstacles) != 0 {
 		t.Fatalf("nothing is in flight: %+v", p)
 	}
@@ -267,7 +269,7 @@ func TestReleaseKeepsFinalizerOfVolumeInFlight(t *testing.T) {
 	if p := PlanRelease(facts, driver); len(p.PVs) != 0 || len(p.InFlight) != 1 || p.InFlight[0].Volume != "pv" {
 		t.Errorf("its volume is in flight: %+v", p)
 	}
-	facts.InFlight = Failed[InFlightLogs](errForbidden)
+	facts.InFlight = explain.Failed[explain.InFlightLogs](errForbidden)
 	if p := PlanRelease(facts, driver); len(p.PVs) != 0 || len(p.Obstacles) != 1 {
 		t.Errorf("the log cannot be read: %+v", p)
 	}

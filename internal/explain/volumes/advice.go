@@ -1,7 +1,8 @@
-package explain
+package volumes
 
 import (
 	"fmt"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"slices"
 
 	"k8s.io/api/core/v1"
@@ -16,14 +17,14 @@ import (
 )
 
 // addWaits adds every condition that still keeps the PV in the cluster.
-func (s *Explanation) addWaits(f PVFacts, pv PV, d Decision) {
-	s.addReasonWaits(f, pv, d)
+func addWaits(s *explain.Explanation, f PVFacts, pv explain.PV, d decision) {
+	addReasonWaits(s, f, pv, d)
 	if pv.Terminating {
-		s.addFinalizerWaits(f)
+		addFinalizerWaits(s, f)
 	}
 }
 
-func (s *Explanation) addReasonWaits(f PVFacts, pv PV, d Decision) {
+func addReasonWaits(s *explain.Explanation, f PVFacts, pv explain.PV, d decision) {
 	claim := pv.Claim.Namespace + "/" + pv.Claim.Name
 	switch reclaim.Reason(d.Reason) {
 	case engine.ReasonTerminatingBound, engine.ReasonTerminatingUnbound, engine.ReasonRetainBound,
@@ -35,7 +36,7 @@ func (s *Explanation) addReasonWaits(f PVFacts, pv PV, d Decision) {
 	case engine.ReasonClaimNamesPV:
 		s.AddWait("claim %s, which names the PV, to be deleted or to be bound to it", claim)
 	case engine.ReasonAttached:
-		for _, name := range append([]PV{pv}, f.siblingsOf(pv)...) {
+		for _, name := range append([]explain.PV{pv}, f.siblingsOf(pv)...) {
 			for _, a := range f.attachmentsOf(name.Name) {
 				s.AddWait("VolumeAttachment %s to node %s to be deleted", a.Name, a.Spec.NodeName)
 			}
@@ -49,7 +50,7 @@ func (s *Explanation) addReasonWaits(f PVFacts, pv PV, d Decision) {
 	case engine.ReasonLogUnreadable:
 		s.AddWait("the in-flight log to be readable where it is for its volume")
 	case engine.ReasonSharedHandle, reclaim.Reason(intree.ReasonSharedSource):
-		s.addSiblingWaits(f.siblingsOf(pv), d.neededBy)
+		addSiblingWaits(s, f.siblingsOf(pv), d.neededBy)
 	case engine.ReasonNotYetBound:
 		s.AddWait("the PV controller to bind claim %s", claim)
 	default:
@@ -57,13 +58,13 @@ func (s *Explanation) addReasonWaits(f PVFacts, pv PV, d Decision) {
 }
 
 // addSiblingWaits adds the conditions of the PVs among siblings that keep the volume.
-func (s *Explanation) addSiblingWaits(siblings []PV, keepers []string) {
+func addSiblingWaits(s *explain.Explanation, siblings []explain.PV, keepers []string) {
 	for _, other := range siblings {
 		switch {
 		case !slices.Contains(keepers, other.Name):
 		case other.Held:
 			s.AddWait("the annotation %s of PV %s to be removed", volume.HoldAnnotation, other.Name)
-		case wantsDeletion(other.PV):
+		case other.WantsDeletion():
 			s.AddWait("claim %s/%s, which keeps PV %s, to be deleted", other.Claim.Namespace, other.Claim.Name, other.Name)
 		default:
 			s.AddWait("PV %s to be deleted, or to get policy Delete and lose its claim", other.Name)
@@ -72,13 +73,13 @@ func (s *Explanation) addSiblingWaits(siblings []PV, keepers []string) {
 }
 
 // addFinalizerWaits adds the conditions of the finalizers of a terminating PV.
-func (s *Explanation) addFinalizerWaits(f PVFacts) {
+func addFinalizerWaits(s *explain.Explanation, f PVFacts) {
 	for _, finalizer := range s.Finalizers {
 		switch {
 		case finalizer.Stuck != "":
 			s.AddWait("finalizer %s, forever: %s", finalizer.Name, finalizer.Stuck)
 		case finalizer.Name == protectpv.Finalizer:
-			s.waitsForProtection(f)
+			waitsForProtection(s, f)
 		case finalizer.Owner == "":
 			s.AddWait("the owner of finalizer %s to remove it%s", finalizer.Name, addedByNote(finalizer))
 		}
@@ -86,15 +87,15 @@ func (s *Explanation) addFinalizerWaits(f PVFacts) {
 }
 
 // waitsForProtection adds the condition of kubernetes.io/pv-protection, by volume-guard's own decision function.
-func (s *Explanation) waitsForProtection(f PVFacts) {
+func waitsForProtection(s *explain.Explanation, f PVFacts) {
 	d := protectpv.Decide(protectpv.Facts{Duty: inuse.Duty{Mode: inuse.ModeFull, Alone: true},
 		PV: protectpv.PVOf(f.PV)})
 	if d.Reason == inuse.ReasonBound {
-		s.AddWait("finalizer %s: %s", protectpv.Finalizer, withoutPeriod(d.Reason.Sentence()))
+		s.AddWait("finalizer %s: %s", protectpv.Finalizer, explain.WithoutPeriod(d.Reason.Sentence()))
 	}
 }
 
-func addedByNote(f Finalizer) string {
+func addedByNote(f explain.Finalizer) string {
 	if f.AddedBy == "" {
 		return ""
 	}
@@ -102,7 +103,7 @@ func addedByNote(f Finalizer) string {
 }
 
 // addAdvice adds commands and checks for a person. It does not repeat the reason's sentence.
-func (s *Explanation) addAdvice(f PVFacts, pv PV, d Decision) {
+func addAdvice(s *explain.Explanation, f PVFacts, pv explain.PV, d decision) {
 	name := pv.Name
 	switch reclaim.Reason(d.Reason) {
 	case engine.ReasonHeld:
@@ -112,21 +113,21 @@ func (s *Explanation) addAdvice(f PVFacts, pv PV, d Decision) {
 	case engine.ReasonDeletionsPaused:
 		s.Advise("Check that the volumes should be deleted; then release the brake: %s", f.releaseBrakeCommand(pv.Owner()))
 	case engine.ReasonLogUnreadable:
-		s.adviseOnLog(f.InFlight.Value.Of(pv.Owner()).unreadable(name))
+		adviseOnLog(s, f.InFlight.Value.Of(pv.Owner()).Unreadable(name))
 	case engine.ReasonAttached:
 		for _, a := range f.attachmentsOf(name) {
-			s.adviseDetach(f, a)
+			adviseDetach(s, f, a)
 		}
 	case engine.ReasonPolicyKeepsVolume:
-		s.adviseOnKeptVolume(f.PV)
+		adviseOnKeptVolume(s, f.PV)
 	case engine.ReasonTerminatingBound:
 		s.Advise("The deletion of the PV cannot be undone. To keep the volume: %s",
 			setPolicyCommand(name, v1.PersistentVolumeReclaimRetain))
-		s.adviseOnClaim(f)
+		adviseOnClaim(s, f)
 	case engine.ReasonTerminatingUnbound, engine.ReasonRetainBound, engine.ReasonClaimStillExists:
-		s.adviseOnClaim(f)
+		adviseOnClaim(s, f)
 	case engine.ReasonClaimNamesPV:
-		s.adviseRebind(f)
+		adviseRebind(s, f)
 	case engine.ReasonReclaim:
 		s.Advise("To keep the volume, before the driver deletes it: %s", setPolicyCommand(name,
 			v1.PersistentVolumeReclaimRetain))
@@ -134,13 +135,13 @@ func (s *Explanation) addAdvice(f PVFacts, pv PV, d Decision) {
 	}
 	if pv.Terminating {
 		for _, finalizer := range s.Finalizers {
-			s.adviseOnFinalizer(pv, finalizer)
+			adviseOnFinalizer(s, pv, finalizer)
 		}
 	}
 }
 
 // adviseOnKeptVolume adds the choices for a volume that outlives its claim.
-func (s *Explanation) adviseOnKeptVolume(o *v1.PersistentVolume) {
+func adviseOnKeptVolume(s *explain.Explanation, o *v1.PersistentVolume) {
 	if o.Status.Phase != v1.VolumeReleased && o.Status.Phase != v1.VolumeFailed || o.DeletionTimestamp != nil {
 		return
 	}
@@ -150,7 +151,7 @@ func (s *Explanation) adviseOnKeptVolume(o *v1.PersistentVolume) {
 		o.Name)
 }
 
-func (s *Explanation) adviseOnClaim(f PVFacts) {
+func adviseOnClaim(s *explain.Explanation, f PVFacts) {
 	ref := f.PV.Spec.ClaimRef
 	if ref == nil {
 		return
@@ -164,7 +165,7 @@ func (s *Explanation) adviseOnClaim(f PVFacts) {
 
 // adviseRebind covers a new claim of the same name whose spec.volumeName names the PV. The API server rejects changes
 // of spec.volumeName once it is set, so the PV's claimRef has to follow the claim.
-func (s *Explanation) adviseRebind(f PVFacts) {
+func adviseRebind(s *explain.Explanation, f PVFacts) {
 	claim := f.Claim.Value
 	if claim == nil {
 		return
@@ -172,14 +173,14 @@ func (s *Explanation) adviseRebind(f PVFacts) {
 	if claim.DeletionTimestamp == nil {
 		s.Advise("To bind the claim to the PV again: %s", engine.BindCommand(f.PV.Name, claim.UID))
 	}
-	s.adviseOnClaim(f)
+	adviseOnClaim(s, f)
 }
 
 func setPolicyCommand(pv string, to v1.PersistentVolumeReclaimPolicy) string {
 	return fmt.Sprintf(`kubectl patch pv %s -p '{"spec":{"persistentVolumeReclaimPolicy":"%s"}}'`, pv, to)
 }
 
-func (s *Explanation) adviseDetach(f PVFacts, a storagev1.VolumeAttachment) {
+func adviseDetach(s *explain.Explanation, f PVFacts, a storagev1.VolumeAttachment) {
 	node := a.Spec.NodeName
 	state, _ := nodeState(f.Nodes[node])
 	switch {
@@ -204,7 +205,7 @@ func (s *Explanation) adviseDetach(f PVFacts, a storagev1.VolumeAttachment) {
 	}
 }
 
-func (s *Explanation) adviseOnFinalizer(pv PV, f Finalizer) {
+func adviseOnFinalizer(s *explain.Explanation, pv explain.PV, f explain.Finalizer) {
 	keeps := "its volume stays in the storage system"
 	switch {
 	case f.Stuck != "" && pv.Tree == nil:

@@ -1,8 +1,9 @@
-package explain
+package volumes
 
 import (
 	"encoding/json"
 	"fmt"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"slices"
 	"testing"
 	"time"
@@ -19,14 +20,15 @@ import (
 // twoDrivers is a cluster with PVs of two drivers.
 func twoDrivers() StatusFacts {
 	base := released()
-	f := StatusFacts{ClusterFacts: base.ClusterFacts, Claims: map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{},
-		Admission: Found(Admission{}), Sidecars: Found[[]coordinationv1.Lease](nil)}
-	f.PVs = Found[[]PV](nil)
+	f := StatusFacts{ClusterFacts: base.ClusterFacts,
+		Claims:    map[volume.ClaimRef]explain.Read[*v1.PersistentVolumeClaim]{},
+		Admission: explain.Found(explain.Admission{}), Sidecars: explain.Found[[]coordinationv1.Lease](nil)}
+	f.PVs = explain.Found[[]explain.PV](nil)
 	add := func(name string, change func(*v1.PersistentVolume)) {
 		o := base.PV.DeepCopy()
 		o.Name, o.UID, o.Spec.CSI.VolumeHandle = name, types.UID(name), name
 		change(o)
-		f.PVs.Value = append(f.PVs.Value, PVOf(o))
+		f.PVs.Value = append(f.PVs.Value, explain.PVOf(o))
 	}
 	bound := func(o *v1.PersistentVolume) { o.Status.Phase = v1.VolumeBound }
 	going := func(d time.Duration) func(*v1.PersistentVolume) {
@@ -49,7 +51,7 @@ func TestStatusOfEachDriver(t *testing.T) {
 	if len(asked) != 1 || len(f.ClaimsToRead("b")) != 0 {
 		t.Fatalf("claims that are to be read: %v", asked)
 	}
-	f.Claims[asked[0]] = Found[*v1.PersistentVolumeClaim](nil)
+	f.Claims[asked[0]] = explain.Found[*v1.PersistentVolumeClaim](nil)
 	s := StatusOf(f, "")
 	if len(s.Drivers) != 2 || s.Drivers[0].Driver != "b" || s.Drivers[1].Driver != driver {
 		t.Fatalf("drivers %+v", s.Drivers)
@@ -78,12 +80,14 @@ func TestStatusWarnings(t *testing.T) {
 		change func(*StatusFacts)
 		want   []string
 	}{
-		"all is well":                {func(*StatusFacts) {}, []string{`!warnings`, "!unread"}},
-		"the policy is not in force": {func(f *StatusFacts) { f.Admission = Found(Admission{Lists: map[string][]string{driver: {"x"}}}) }, []string{`!"admission"`}},
-		"the policy may not be read": {func(f *StatusFacts) { f.Admission = Failed[Admission](errForbidden) },
+		"all is well": {func(*StatusFacts) {}, []string{`!warnings`, "!unread"}},
+		"the policy is not in force": {func(f *StatusFacts) {
+			f.Admission = explain.Found(explain.Admission{Lists: map[string][]string{driver: {"x"}}})
+		}, []string{`!"admission"`}},
+		"the policy may not be read": {func(f *StatusFacts) { f.Admission = explain.Failed[explain.Admission](errForbidden) },
 			[]string{"The admission policies: forbidden"}},
 		"the policy knows one driver": {func(f *StatusFacts) {
-			f.Admission = Found(Admission{InForce: true, Lists: map[string][]string{driver: {"x"}}})
+			f.Admission = explain.Found(explain.Admission{InForce: true, Lists: map[string][]string{driver: {"x"}}})
 		}, []string{`"admission":"yes"`, `"admission":"no"`}},
 		"a driver is braked": {func(f *StatusFacts) {
 			f.lease("disk-csi-example-com", "x", 0, reclaim.BrakeAnnotation,
@@ -121,7 +125,7 @@ func TestStatusWarnings(t *testing.T) {
 		"a driver is gone": {func(f *StatusFacts) { f.uninstall() }, []string{"Driver " + driver +
 			" is gone, and 2 PVs of it are terminating: kubectl reclaim explain pv/old", "!Driver b"}},
 		"claims may not be read": {func(f *StatusFacts) {
-			f.Claims[f.ClaimsToRead("")[0]] = Failed[*v1.PersistentVolumeClaim](errForbidden)
+			f.Claims[f.ClaimsToRead("")[0]] = explain.Failed[*v1.PersistentVolumeClaim](errForbidden)
 		}, []string{"1 claim. So it is not known"}},
 		"a companion works beside one": {func(f *StatusFacts) { f.PVs.Value[7].HasCompanionFinalizer = true },
 			[]string{`"role":"companion?"`, `"role":"owner?"`}},
@@ -146,12 +150,12 @@ func TestStatusWarnings(t *testing.T) {
 func addInTree(f *StatusFacts) {
 	its := released()
 	withTwin(&its)
-	f.PVs.Value = append(f.PVs.Value, PVOf(its.PV))
+	f.PVs.Value = append(f.PVs.Value, explain.PVOf(its.PV))
 }
 
 // Programs iterate over the lists.
 func TestEmptyStatusIsAnEmptyJSONList(t *testing.T) {
-	f := StatusFacts{ClusterFacts: ClusterFacts{PVs: Found[[]PV](nil)}}
+	f := StatusFacts{ClusterFacts: ClusterFacts{PVs: explain.Found[[]explain.PV](nil)}}
 	for _, value := range []any{StatusOf(f, ""), PlanRelease(f, driver)} {
 		text, err := json.Marshal(value)
 		if err != nil {
@@ -170,7 +174,8 @@ func TestPlanRelease(t *testing.T) {
 	}{
 		"all that carry a finalizer of ours": {func(*StatusFacts) {}, 6, []string{"!obstacles", `"abandoned":["old","new"]`,
 			`"role":"owner"`}},
-		"a driver that has none": {func(f *StatusFacts) { f.PVs = Found[[]PV](nil) }, 0, []string{"!obstacles"}},
+		"a driver that has none": {func(f *StatusFacts) { f.PVs = explain.Found[[]explain.PV](nil) }, 0,
+			[]string{"!obstacles"}},
 		"the sidecar still leads": {func(f *StatusFacts) { f.lease("disk-csi-example-com", "pod-1", time.Second) }, 6,
 			[]string{"pod-1 holds Lease kube-system/disk-csi-example-com", "--replicas=0"}},
 		"the sidecar led a minute ago": {func(f *StatusFacts) {
@@ -190,19 +195,21 @@ func TestPlanRelease(t *testing.T) {
 			}
 		}, 6, []string{"on 5 nodes", "pod-2 and 2 more. Stop it"}},
 		"the Leases of nodes may not be read": {func(f *StatusFacts) {
-			f.Sidecars = Failed[[]coordinationv1.Lease](errForbidden)
+			f.Sidecars = explain.Failed[[]coordinationv1.Lease](errForbidden)
 		}, 6, []string{"may still run", "which may list leases", "whether it runs on a node"}},
 		"the Leases of nodes were not read": {func(f *StatusFacts) {
-			f.Sidecars = Read[[]coordinationv1.Lease]{}
+			f.Sidecars = explain.Read[[]coordinationv1.Lease]{}
 		}, 6, []string{"may still run"}},
 		"the Leases of the cluster may not be read": {func(f *StatusFacts) {
-			f.Leases = Failed[[]coordinationv1.Lease](errForbidden)
+			f.Leases = explain.Failed[[]coordinationv1.Lease](errForbidden)
 		}, 6, []string{"may still run", "whether a brake is on"}},
 		"an admission policy lists the driver": {func(f *StatusFacts) {
-			f.Admission = Found(Admission{InForce: true, Lists: map[string][]string{driver: {"mutatingadmissionpolicy/x"}}})
+			f.Admission = explain.Found(explain.Admission{InForce: true,
+				Lists: map[string][]string{driver: {"mutatingadmissionpolicy/x"}}})
 		}, 6, []string{"!obstacles", `"listedBy":["mutatingadmissionpolicy/x"]`}},
 		"an admission policy lists another one": {func(f *StatusFacts) {
-			f.Admission = Found(Admission{InForce: true, Lists: map[string][]string{"b": {"mutatingadmissionpolicy/x"}}})
+			f.Admission = explain.Found(explain.Admission{InForce: true,
+				Lists: map[string][]string{"b": {"mutatingadmissionpolicy/x"}}})
 		}, 6, []string{"!obstacles", "!listedBy"}},
 		"both finalizers, role unknown": {both, 1, []string{"set --role=owner"}},
 		"both are there, and the role is owner": {func(f *StatusFacts) { both(f); f.Role = volume.RoleOwner },

@@ -1,7 +1,8 @@
-package explain
+package volumes
 
 import (
 	"fmt"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"slices"
 	"strings"
 
@@ -20,13 +21,13 @@ type ClaimFacts struct {
 	ClusterFacts
 	Claim *v1.PersistentVolumeClaim
 	// Class has a nil Value if the StorageClass is gone. It is not read for a claim without a class.
-	Class Read[*storagev1.StorageClass]
+	Class explain.Read[*storagev1.StorageClass]
 	// Pods holds all pods of the claim's namespace.
-	Pods Read[[]pvc.Pod]
+	Pods explain.Read[[]pvc.Pod]
 	// PV holds the facts of the PV that spec.volumeName names. Its Value is nil if the PV is gone.
-	PV Read[*PVFacts]
+	PV explain.Read[*PVFacts]
 	// Events holds the Events about the claim, the latest last.
-	Events Read[[]v1.Event]
+	Events explain.Read[[]v1.Event]
 }
 
 const (
@@ -38,32 +39,33 @@ const (
 )
 
 // ExplainClaim is a pure function that explains a claim and the PV to which it is bound.
-func ExplainClaim(f ClaimFacts) Explanation {
+func ExplainClaim(f ClaimFacts) explain.Explanation {
 	s, _, _ := f.explain()
 	s.AddEvents(f.Events, f.Now)
 	if f.PV.Value != nil {
 		its := ExplainPV(*f.PV.Value)
 		s.PV = &its
 		if f.Claim.DeletionTimestamp == nil && f.PV.Value.PV.DeletionTimestamp != nil {
-			s.Headline = fmt.Sprintf("%s, which is being deleted (%s): %s.", withoutPeriod(s.Headline), its.Decision.Reason,
-				withoutPeriod(its.Decision.Text))
+			s.Headline = fmt.Sprintf("%s, which is being deleted (%s): %s.", explain.WithoutPeriod(s.Headline),
+				its.Decision.Reason,
+				explain.WithoutPeriod(its.Decision.Text))
 		}
 	}
 	return s
 }
 
 // explain does the work of ExplainClaim without the PV and the Events, with the same meaning of known as in decide.
-func (f ClaimFacts) explain() (s Explanation, d Decision, known bool) {
+func (f ClaimFacts) explain() (s explain.Explanation, d decision, known bool) {
 	f.ClusterFacts = f.indexed()
-	s = Explanation{Object: "claim " + f.Claim.Namespace + "/" + f.Claim.Name}
+	s = explain.Explanation{Object: "claim " + f.Claim.Namespace + "/" + f.Claim.Name}
 	driver := f.provisioner()
-	s.addClaim(f, driver)
-	s.addInFlight(f.ClusterFacts, f.entriesOf(f.Claim.Namespace, f.Claim.Name))
+	addClaim(&s, f, driver)
+	addInFlight(&s, f.ClusterFacts, f.entriesOf(f.Claim.Namespace, f.Claim.Name))
 	s.Finalizers = f.finalizersOf(f.Claim, driver, driver, "")
 	if d, known = f.decide(driver); known {
-		s.Decision = &d
+		s.Decision = &d.Decision
 	}
-	s.addClaimWaits(f)
+	addClaimWaits(&s, f)
 	s.Headline = f.headline(s, d)
 	return s, d, known
 }
@@ -79,30 +81,20 @@ func (f ClaimFacts) provisioner() string {
 		return f.Class.Value.Provisioner
 	}
 	if f.PV.Value != nil {
-		return PVOf(f.PV.Value.PV).Owner()
+		return explain.PVOf(f.PV.Value.PV).Owner()
 	}
 	return ""
 }
 
-func className(claim *v1.PersistentVolumeClaim) string {
-	if class, found := claim.Annotations[v1.BetaStorageClassAnnotation]; found {
-		return class
-	}
-	if claim.Spec.StorageClassName != nil {
-		return *claim.Spec.StorageClassName
-	}
-	return ""
-}
-
-func (s *Explanation) addClaim(f ClaimFacts, driver string) {
+func addClaim(s *explain.Explanation, f ClaimFacts, driver string) {
 	o := f.Claim
 	state := string(o.Status.Phase)
 	if o.DeletionTimestamp != nil {
-		state += ", terminating for " + Age(f.Now, o.DeletionTimestamp.Time)
+		state += ", terminating for " + explain.Age(f.Now, o.DeletionTimestamp.Time)
 	}
 	s.AddFact("Phase", "%s", state)
-	class := className(o)
-	NoteUnread(s, f.Class, "StorageClass "+class, "which provisioner creates the volume")
+	class := explain.ClaimClass(o)
+	explain.NoteUnread(s, f.Class, "StorageClass "+class, "which provisioner creates the volume")
 	switch {
 	case class == "":
 		s.AddFact("Class", "none")
@@ -127,10 +119,10 @@ func (s *Explanation) addClaim(f ClaimFacts, driver string) {
 	case f.PV.OK() && f.PV.Value == nil:
 		s.AddFact("PV", "%s, gone", name)
 	default:
-		NoteUnread(s, f.PV, "PV "+name, "whether the volume is deleted")
+		explain.NoteUnread(s, f.PV, "PV "+name, "whether the volume is deleted")
 		s.AddFact("PV", "%s", name)
 	}
-	NoteUnread(s, f.Pods, "Pods", "which pods use the claim")
+	explain.NoteUnread(s, f.Pods, "Pods", "which pods use the claim")
 	if by := f.usage(); by.By != "" {
 		s.AddFact("Used by", "pod %s", by.By)
 	} else if by.ByEnded != "" {
@@ -142,7 +134,7 @@ func (f ClaimFacts) usage() pvc.Usage { return pvc.UsageOf(pvc.ClaimOf(f.Claim),
 
 // decide returns the decision on the claim. known is false if the claim is at rest, or if the in-flight log could not
 // be read.
-func (f ClaimFacts) decide(driver string) (d Decision, known bool) {
+func (f ClaimFacts) decide(driver string) (d decision, known bool) {
 	o := f.Claim
 	entry, inFlight := f.entry()
 	switch {
@@ -150,11 +142,11 @@ func (f ClaimFacts) decide(driver string) (d Decision, known bool) {
 		return f.protection(), true
 	case inFlight:
 		return f.finishProvisioning(entry, claimFacts(o, entry.Claim, entry.Volume)), true
-	case !CSIName(driver):
+	case !explain.CSIName(driver):
 	case o.Spec.VolumeName == "" && f.InFlight.OK():
 		return f.provisioning(driver), true
 	}
-	return Decision{}, false
+	return decision{}, false
 }
 
 // entry returns the in-flight log's entry for the claim's UID.
@@ -168,7 +160,7 @@ func (f ClaimFacts) entry() (e inflight.Located, found bool) {
 }
 
 // protection decides whether a pod still keeps a terminating claim, as kube-controller-manager does.
-func (f ClaimFacts) protection() Decision {
+func (f ClaimFacts) protection() decision {
 	d := pvc.Decide(pvc.Facts{
 		Duty:  inuse.Duty{Mode: inuse.ModeFull, Alone: true},
 		Ended: pvc.HoldTerminated, Claim: pvc.ClaimOf(f.Claim),
@@ -178,13 +170,13 @@ func (f ClaimFacts) protection() Decision {
 	if d.Detail != "" {
 		text += " " + d.Detail
 	}
-	return Decision{By: "kube-controller-manager (pvc-protection), or volume-guard", Action: d.Action.String(),
-		Reason: string(d.Reason), Text: text, waits: d.Action == inuse.Wait}
+	return decision{Decision: explain.Decision{By: "kube-controller-manager (pvc-protection), or volume-guard",
+		Action: d.Action.String(), Reason: string(d.Reason), Text: text}, waits: d.Action == inuse.Wait}
 }
 
 // provisioning returns csi-reclaimer's next step for a claim without an entry in the in-flight log. The calls that a
 // running sidecar remembers are not part of it.
-func (f ClaimFacts) provisioning(driver string) Decision {
+func (f ClaimFacts) provisioning(driver string) decision {
 	name, _ := f.volumeName(f.Claim.UID, driver)
 	claim := claimFacts(f.Claim, volume.ClaimRef{}, name)
 	facts := provision.Facts{
@@ -193,7 +185,7 @@ func (f ClaimFacts) provisioning(driver string) Decision {
 	}
 	switch logs := f.InFlight.Value; {
 	case !f.InFlight.OK():
-	case len(logs.Of(driver).unreadable(name)) > 0:
+	case len(logs.Of(driver).Unreadable(name)) > 0:
 		facts.Log = provision.LogUnreadable
 	default:
 		facts.Log = provision.LogAbsent
@@ -201,28 +193,28 @@ func (f ClaimFacts) provisioning(driver string) Decision {
 	return provisioningDecision(provision.Decide(facts, f.Now, 0), driver)
 }
 
-func (s *Explanation) addClaimWaits(f ClaimFacts) {
+func addClaimWaits(s *explain.Explanation, f ClaimFacts) {
 	o := f.Claim
 	switch {
 	case o.DeletionTimestamp != nil:
-		s.waitsForFinalizers(f)
+		waitsForFinalizers(s, f)
 	case o.Spec.VolumeName != "" && o.Status.Phase == v1.ClaimLost:
 		s.Advise("The claim's PV is gone, and no other PV can replace it: kubectl delete pvc %s -n %s, and create the "+
 			"claim again", o.Name, o.Namespace)
 	case o.Spec.VolumeName == "":
-		s.addProvisioningWaits(f)
+		addProvisioningWaits(s, f)
 	}
 }
 
 // addProvisioningWaits adds the conditions that a claim without a PV waits for.
-func (s *Explanation) addProvisioningWaits(f ClaimFacts) {
+func addProvisioningWaits(s *explain.Explanation, f ClaimFacts) {
 	o := f.Claim
 	driver := f.provisioner()
 	switch {
-	case className(o) != "" && f.Class.OK() && f.Class.Value == nil:
-		s.AddWait("StorageClass %s, which does not exist", className(o))
+	case explain.ClaimClass(o) != "" && f.Class.OK() && f.Class.Value == nil:
+		s.AddWait("StorageClass %s, which does not exist", explain.ClaimClass(o))
 		s.Advise("Create the StorageClass, or delete the claim and create it with another class")
-	case className(o) == "" || driver == noProvisioner:
+	case explain.ClaimClass(o) == "" || driver == noProvisioner:
 		s.AddWait("a PV that fits, which a person has to create")
 	case f.waitsForConsumer() && o.Annotations[annSelectedNode] == "":
 		s.AddWait("a pod that uses the claim to be scheduled (the StorageClass says WaitForFirstConsumer)")
@@ -231,32 +223,32 @@ func (s *Explanation) addProvisioningWaits(f ClaimFacts) {
 		s.Advise("Install driver %s, or delete the claim and create it with another StorageClass", driver)
 		s.Advise("If %s is not a CSI driver, look for its program: no CSIDriver, node or Lease names it", driver)
 	default:
-		s.addInFlightWaits(f, driver)
+		addInFlightWaits(s, f, driver)
 	}
 }
 
 // addInFlightWaits covers a claim whose class and driver exist.
-func (s *Explanation) addInFlightWaits(f ClaimFacts, driver string) {
+func addInFlightWaits(s *explain.Explanation, f ClaimFacts, driver string) {
 	uid, logs := f.Claim.UID, f.InFlight.Value.Of(driver)
 	inFlight := len(s.InFlight) > 0 && s.InFlight[0].ClaimUID == string(uid)
 	name, shown := f.volumeName(uid, driver)
 	if shown && !inFlight {
-		s.addUnboundWait(f.provisionedPV(name, uid, driver), name)
+		addUnboundWait(s, f.provisionedPV(name, uid, driver), name)
 		return
 	}
-	unreadable := logs.unreadable(name)
+	unreadable := logs.Unreadable(name)
 	switch {
 	case f.InFlight.OK() && len(s.InFlight) == 0 && len(unreadable) > 0:
 		s.AddWait("the in-flight log to be readable where it is for its volume, if that has the usual name %s", name)
-		s.adviseOnLog(unreadable)
+		adviseOnLog(s, unreadable)
 	case inFlight && wasRefused(f.Events):
 		s.AddWait("the API server to accept the PV of volume %s, which the driver has created", s.InFlight[0].Volume)
 	case inFlight:
 		s.AddWait("driver %s to answer CreateVolume, whose outcome has been unknown for %s", driver,
-			Age(f.Now, s.InFlight[0].Since.Time))
-	case CSIName(driver):
+			explain.Age(f.Now, s.InFlight[0].Since.Time))
+	case explain.CSIName(driver):
 		s.AddWait("driver %s to create the volume", driver)
-		if f.InFlight.OK() && len(logs.unreadableElsewhere(uid, name)) > 0 {
+		if f.InFlight.OK() && len(logs.UnreadableElsewhere(uid, name)) > 0 {
 			s.AddWait("the in-flight log to be readable, if flags give its volume another name than %s", name)
 		}
 	case driver != "":
@@ -265,7 +257,7 @@ func (s *Explanation) addInFlightWaits(f ClaimFacts, driver string) {
 }
 
 // addUnboundWait covers a claim that has a PV with this name, to which it is not bound.
-func (s *Explanation) addUnboundWait(pv provision.PV, name string) {
+func addUnboundWait(s *explain.Explanation, pv provision.PV, name string) {
 	if pv.Terminating {
 		s.AddWait("PV %s to be gone, which is terminating; the claim then gets another volume", name)
 		return
@@ -273,7 +265,7 @@ func (s *Explanation) addUnboundWait(pv provision.PV, name string) {
 	s.AddWait("kube-controller-manager to bind it to PV %s", name)
 }
 
-func (s *Explanation) waitsForFinalizers(f ClaimFacts) {
+func waitsForFinalizers(s *explain.Explanation, f ClaimFacts) {
 	use := f.usage()
 	for _, finalizer := range s.Finalizers {
 		pod := use.By
@@ -302,16 +294,16 @@ func (f ClaimFacts) waitsForConsumer() bool {
 		*class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-func (f ClaimFacts) headline(s Explanation, d Decision) string {
+func (f ClaimFacts) headline(s explain.Explanation, d decision) string {
 	o := f.Claim
 	what := "Claim " + o.Namespace + "/" + o.Name
 	if o.DeletionTimestamp != nil {
-		what += " has been terminating for " + Age(f.Now, o.DeletionTimestamp.Time)
+		what += " has been terminating for " + explain.Age(f.Now, o.DeletionTimestamp.Time)
 		if left := stuck(s.Finalizers); len(left) > 0 {
 			return fmt.Sprintf("%s and is stuck: no program removes %s, because %s.", what, left[0].Name, left[0].Stuck)
 		}
 		if d.Reason != "" {
-			return fmt.Sprintf("%s (%s): %s.", what, d.Reason, withoutPeriod(d.Text))
+			return fmt.Sprintf("%s (%s): %s.", what, d.Reason, explain.WithoutPeriod(d.Text))
 		}
 		return what + "."
 	}

@@ -1,7 +1,8 @@
-package explain
+package volumes
 
 import (
 	"errors"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"strings"
 	"testing"
 	"time"
@@ -40,12 +41,15 @@ func released() PVFacts {
 			},
 			Status: v1.PersistentVolumeStatus{Phase: v1.VolumeReleased},
 		},
-		Claim: Found[*v1.PersistentVolumeClaim](nil), Nodes: map[string]Read[*v1.Node]{}, Events: Found[[]v1.Event](nil),
+		Claim: explain.Found[*v1.PersistentVolumeClaim](nil), Nodes: map[string]explain.Read[*v1.Node]{},
+		Events: explain.Found[[]v1.Event](nil),
 	}
 	f.ClusterFacts = ClusterFacts{
-		Now: now(), PVs: Found([]PV{PVOf(f.PV)}), Attachments: Found[[]storagev1.VolumeAttachment](nil),
-		Installed: Found([]string{driver}), OnNodes: Found[[]string](nil), Leases: Found[[]coordinationv1.Lease](nil),
-		InFlight: Found(InFlightLogs{}),
+		Now: now(), PVs: explain.Found([]explain.PV{explain.PVOf(f.PV)}),
+		Attachments: explain.Found[[]storagev1.VolumeAttachment](nil),
+		Installed:   explain.Found([]string{driver}), OnNodes: explain.Found[[]string](nil),
+		Leases:   explain.Found[[]coordinationv1.Lease](nil),
+		InFlight: explain.Found(explain.InFlightLogs{}),
 	}
 	return f
 }
@@ -57,7 +61,7 @@ func (f *PVFacts) bound() *v1.PersistentVolumeClaim {
 	f.PV.Status.Phase = v1.VolumeBound
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "c"},
 		Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}}
-	f.Claim = Found(claim)
+	f.Claim = explain.Found(claim)
 	return claim
 }
 
@@ -71,13 +75,13 @@ func (f *PVFacts) restored() *v1.PersistentVolumeClaim {
 
 // attach attaches the PV to a node; nil means that the node is gone.
 func (f *PVFacts) attach(node *v1.Node) *storagev1.VolumeAttachment {
-	f.Attachments = Found([]storagev1.VolumeAttachment{{
+	f.Attachments = explain.Found([]storagev1.VolumeAttachment{{
 		ObjectMeta: metav1.ObjectMeta{Name: "csi-1"},
 		Spec: storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: "n1",
 			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv")}},
 		Status: storagev1.VolumeAttachmentStatus{Attached: true},
 	}})
-	f.Nodes["n1"] = Found(node)
+	f.Nodes["n1"] = explain.Found(node)
 	return &f.Attachments.Value[0]
 }
 
@@ -86,7 +90,7 @@ func node(ready v1.ConditionStatus) *v1.Node {
 		LastTransitionTime: ago(10 * time.Minute)}}}}
 }
 
-func (w *ClusterFacts) uninstall() { w.Installed = Found[[]string](nil) }
+func (w *ClusterFacts) uninstall() { w.Installed = explain.Found[[]string](nil) }
 
 // lease adds a Lease that who last renewed d ago. annotations are pairs of key and value.
 func (w *ClusterFacts) lease(name, who string, d time.Duration, annotations ...string) {
@@ -108,14 +112,14 @@ func (f *PVFacts) sibling(name string, change func(*v1.PersistentVolume)) {
 	o := f.PV.DeepCopy()
 	o.Name, o.UID = name, types.UID(name)
 	change(o)
-	f.PVs.Value = append(f.PVs.Value, PVOf(o))
+	f.PVs.Value = append(f.PVs.Value, explain.PVOf(o))
 }
 
 // siblingClaim adds another PV of the volume that is due for deletion, and the claim that its claimRef names.
 func (f *PVFacts) siblingClaim(claim *v1.PersistentVolumeClaim) {
 	f.sibling("other", func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef.Name = "others" })
 	other := f.PVs.Value[len(f.PVs.Value)-1]
-	f.SiblingClaims = map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{other.Claim: Found(claim)}
+	f.SiblingClaims = map[volume.ClaimRef]explain.Read[*v1.PersistentVolumeClaim]{other.Claim: explain.Found(claim)}
 }
 
 // expect checks that text contains each of the words, and does not contain words that begin with "!".

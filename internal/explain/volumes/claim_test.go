@@ -1,6 +1,7 @@
-package explain
+package volumes
 
 import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 // pending is a claim that waits for an installed driver to create its volume.
 func pending() ClaimFacts {
 	its := released()
-	its.PVs = Found[[]PV](nil)
+	its.PVs = explain.Found[[]explain.PV](nil)
 	return ClaimFacts{
 		ClusterFacts: its.ClusterFacts,
 		Claim: &v1.PersistentVolumeClaim{
@@ -28,8 +29,8 @@ func pending() ClaimFacts {
 			Spec:   v1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("fast")},
 			Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending},
 		},
-		Class: Found(&storagev1.StorageClass{Provisioner: driver}), Pods: Found[[]pvc.Pod](nil),
-		Events: Found[[]v1.Event](nil),
+		Class: explain.Found(&storagev1.StorageClass{Provisioner: driver}), Pods: explain.Found[[]pvc.Pod](nil),
+		Events: explain.Found[[]v1.Event](nil),
 	}
 }
 
@@ -55,9 +56,9 @@ func TestExplainClaim(t *testing.T) {
 			f.Class.Value.VolumeBindingMode = ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)
 			f.Claim.Annotations[annSelectedNode] = "n1"
 		}, []string{"waits for driver", "n1, selected by the scheduler"}},
-		"the class is gone": {func(f *ClaimFacts) { f.Class = Found[*storagev1.StorageClass](nil) },
+		"the class is gone": {func(f *ClaimFacts) { f.Class = explain.Found[*storagev1.StorageClass](nil) },
 			[]string{"waits for StorageClass fast, which does not exist", "Create the StorageClass"}},
-		"the class may not be read": {func(f *ClaimFacts) { f.Class = Failed[*storagev1.StorageClass](errForbidden) },
+		"the class may not be read": {func(f *ClaimFacts) { f.Class = explain.Failed[*storagev1.StorageClass](errForbidden) },
 			[]string{"!which does not exist", "StorageClass fast: forbidden"}},
 		"the driver is gone": {func(f *ClaimFacts) { f.uninstall() },
 			[]string{"waits for driver " + driver + ", which is not installed", "Install driver",
@@ -75,38 +76,38 @@ func TestExplainClaim(t *testing.T) {
 			other := released().PV
 			other.Name = "pvc-c"
 			other.Spec.ClaimRef.UID = "x"
-			f.PVs = Found([]PV{PVOf(other)})
+			f.PVs = explain.Found([]explain.PV{explain.PVOf(other)})
 		}, []string{"(by csi-reclaimer beside", string(provision.ReasonNameTaken)}},
 		"bound": {func(f *ClaimFacts) {
 			its := released()
-			its.Claim = Found(f.Claim)
+			its.Claim = explain.Found(f.Claim)
 			its.PV.Status.Phase = v1.VolumeBound
-			f.Claim.Spec.VolumeName, f.Claim.Status.Phase, f.PV = "pv", v1.ClaimBound, Found(&its)
+			f.Claim.Spec.VolumeName, f.Claim.Status.Phase, f.PV = "pv", v1.ClaimBound, explain.Found(&its)
 		}, []string{"Claim ns/data is bound, with PV pv.", "PV pv is bound (Bound)", "!Waits for"}},
 		"bound, and its PV is being deleted": {func(f *ClaimFacts) {
 			its := released()
-			its.Claim = Found(f.Claim)
+			its.Claim = explain.Found(f.Claim)
 			its.PV.Status.Phase, its.PV.Spec.ClaimRef.UID = v1.VolumeBound, f.Claim.UID
 			its.terminate(time.Hour)
-			f.Claim.Spec.VolumeName, f.Claim.Status.Phase, f.PV = "pv", v1.ClaimBound, Found(&its)
+			f.Claim.Spec.VolumeName, f.Claim.Status.Phase, f.PV = "pv", v1.ClaimBound, explain.Found(&its)
 		}, []string{"Claim ns/data is bound, with PV pv, which is being deleted (TerminatingBound): The PV is"}},
 		"its PV is lost": {func(f *ClaimFacts) {
-			f.Claim.Spec.VolumeName, f.Claim.Status.Phase, f.PV = "pv", v1.ClaimLost, Found[*PVFacts](nil)
+			f.Claim.Spec.VolumeName, f.Claim.Status.Phase, f.PV = "pv", v1.ClaimLost, explain.Found[*PVFacts](nil)
 		}, []string{"pv, gone", "no other PV can replace it"}},
 		"being deleted while a pod uses it": {
-			func(f *ClaimFacts) { f.terminate(pvc.Finalizer); f.Pods = Found([]pvc.Pod{user}) },
+			func(f *ClaimFacts) { f.terminate(pvc.Finalizer); f.Pods = explain.Found([]pvc.Pod{user}) },
 			[]string{"has been terminating for 60m (InUse)", "Pod app.", "pod app to end", "kubectl delete pod app -n ns"},
 		},
 		"being deleted while a pod that has ended names it": {func(f *ClaimFacts) {
 			ended := user
 			ended.Ended = true
 			f.terminate(pvc.Finalizer)
-			f.Pods = Found([]pvc.Pod{ended})
+			f.Pods = explain.Found([]pvc.Pod{ended})
 		}, []string{"(" + string(inuse.ReasonInUseEnded) + ")", "pod app, which has terminated"}},
 		"being deleted, and not in use": {func(f *ClaimFacts) { f.terminate(pvc.Finalizer) },
 			[]string{"(Unused)", "!kubectl delete pod"}},
 		"being deleted, and pods may not be read": {
-			func(f *ClaimFacts) { f.terminate(pvc.Finalizer); f.Pods = Failed[[]pvc.Pod](errForbidden) },
+			func(f *ClaimFacts) { f.terminate(pvc.Finalizer); f.Pods = explain.Failed[[]pvc.Pod](errForbidden) },
 			[]string{"(APIReadFailed)", "Pods: forbidden. So it is not known which pods use the claim."},
 		},
 		"being deleted while a pod has its lock": {func(f *ClaimFacts) { f.terminate(singlenode.Finalizer) },

@@ -1,7 +1,8 @@
-package explain
+package volumes
 
 import (
 	"fmt"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"strings"
 
 	engine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
@@ -22,7 +23,7 @@ type Plan struct {
 	Abandoned []string `json:"abandoned,omitempty"`
 	// InFlight lists the driver's volumes in flight, which no program finishes without csi-reclaimer. PVs of these names
 	// keep their finalizers.
-	InFlight []InFlight `json:"inFlight,omitempty"`
+	InFlight []explain.InFlight `json:"inFlight,omitempty"`
 	// ListedBy names the objects that list the driver, as "mutatingadmissionpolicy/NAME". They add each finalizer again
 	// in the write that removes it, so the driver has to be removed from them first.
 	ListedBy []string `json:"listedBy,omitempty"`
@@ -102,10 +103,10 @@ func (p *Plan) obstacles(f StatusFacts) {
 	}
 	for _, lease := range f.leasesOf(p.Driver) {
 		own := lease.Name == names[1] || p.As == volume.RoleOwner
-		if own && IsHeld(lease, f.Now) {
+		if own && explain.IsHeld(lease, f.Now) {
 			p.obstacle("csi-reclaimer, or an external-provisioner, still runs for %s: %s holds Lease %s/%s. Stop all its "+
 				"replicas first (kubectl scale --replicas=0)",
-				p.Driver, HolderOf(lease), lease.Namespace, lease.Name)
+				p.Driver, explain.HolderOf(lease), lease.Namespace, lease.Name)
 		}
 	}
 }

@@ -1,7 +1,8 @@
-package explain
+package volumes
 
 import (
 	"errors"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -13,8 +14,8 @@ func TestWrapped(t *testing.T) {
 	f.terminate(1)
 	f.bound()
 	pv := ExplainPV(f)
-	e := Explanation{Headline: "Claim ns/data is bound, with PV " + f.PV.Name + ".", PV: &pv,
-		Facts: []Fact{{"PV", f.PV.Name}}}
+	e := explain.Explanation{Headline: "Claim ns/data is bound, with PV " + f.PV.Name + ".", PV: &pv,
+		Facts: []explain.Fact{{"PV", f.PV.Name}}}
 	const width = 84
 	text := e.Wrapped(false, width)
 	command := "kubectl patch pv " + f.PV.Name
@@ -40,7 +41,8 @@ func TestWrapped(t *testing.T) {
 // A tenant writes annotations that administrators read.
 func TestForeignTextBeginsNoLine(t *testing.T) {
 	const forged = "You can      To repair it: kubectl delete node n1"
-	e := Explanation{Headline: "Claim ns/data waits for x\n" + forged, Facts: []Fact{{"Driver", "x\n\n" + forged}}}
+	e := explain.Explanation{Headline: "Claim ns/data waits for x\n" + forged, Facts: []explain.Fact{{"Driver",
+		"x\n\n" + forged}}}
 	for _, width := range []int{0, 40, 200} {
 		expect(t, e.Wrapped(false, width), "!\n"+forged)
 	}
@@ -51,7 +53,7 @@ func TestShortName(t *testing.T) {
 		"pvc-8a5c0f1e-6f0e-4a55-9c5e-2f2d6f7b8a01": "pvc-8a5c0f1e…", "pvc-8a5c": "pvc-8a5c", "": "",
 		"data-pvc-8a5c0f1e-6f0e-4a55-9c5e-2f2d6f7b8a01-x": "data-pvc-8a5c0f1e-6f0e-4a55-9c5e-2f2d6f7b8a01-x",
 	} {
-		if got := ShortName(name); got != want {
+		if got := explain.ShortName(name); got != want {
 			t.Errorf("%s is shortened to %s", name, got)
 		}
 	}
@@ -70,7 +72,7 @@ func TestCheckDriver(t *testing.T) {
 		unknown.NextStep() != "name one of "+driver {
 		t.Errorf("a driver that nothing names: %v", err)
 	}
-	f.PVs = Failed[[]PV](errForbidden)
+	f.PVs = explain.Failed[[]explain.PV](errForbidden)
 	if err := f.CheckDriver("typo"); err != nil {
 		t.Errorf("PVs were not read: %v", err)
 	}

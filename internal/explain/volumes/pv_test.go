@@ -1,6 +1,7 @@
-package explain
+package volumes
 
 import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"slices"
 	"testing"
 	"time"
@@ -82,7 +83,7 @@ func TestExplainPV(t *testing.T) {
 				"pod-1 leads (Lease kube-system/disk-csi-example-com)"}},
 		"an annotation on the Lease of the provisioner beside csi-reclaimer": {func(f *PVFacts) {
 			f.PV.Finalizers = []string{volume.CompanionFinalizer}
-			f.PVs = Found([]PV{PVOf(f.PV)})
+			f.PVs = explain.Found([]explain.PV{explain.PVOf(f.PV)})
 			f.lease("disk-csi-example-com", "pod-1", 0, reclaim.BrakeAnnotation, "stop")
 		}, []string{"Lease kube-system/disk-csi-example-com has no effect", "set it with --role",
 			"reads Lease disk-csi-example-com-reclaimer", "!DeletionsPaused"}},
@@ -155,7 +156,7 @@ func TestExplainPV(t *testing.T) {
 			[]string{"PV pv is released, and nothing happens to it: the next step is DeleteVolume (Reclaim), but driver " +
 				driver + " is gone"}},
 		"the driver has no CSIDriver, but a node runs it": {
-			func(f *PVFacts) { f.uninstall(); f.OnNodes = Found([]string{driver}); f.terminate(time.Hour) },
+			func(f *PVFacts) { f.uninstall(); f.OnNodes = explain.Found([]string{driver}); f.terminate(time.Hour) },
 			[]string{"!is stuck", driver + ", installed"},
 		},
 		"the driver has neither, but its sidecar leads": {func(f *PVFacts) {
@@ -172,7 +173,7 @@ func TestExplainPV(t *testing.T) {
 			[]string{"is stuck"}},
 		"whether the driver is gone may not be read": {func(f *PVFacts) {
 			f.uninstall()
-			f.OnNodes = Failed[[]string](errForbidden)
+			f.OnNodes = explain.Failed[[]string](errForbidden)
 			f.terminate(time.Hour)
 		}, []string{"!is stuck", "not known whether it is installed",
 			"CSINodes: forbidden. So it is not known whether a node runs a driver."}},
@@ -222,7 +223,7 @@ func TestExplainPV(t *testing.T) {
 			[]string{"CreateTwin", "!no replica holds its Lease"}},
 		"and who leads may not be read": {func(f *PVFacts) {
 			withTwin(f)
-			f.Leases = Failed[[]coordinationv1.Lease](errForbidden)
+			f.Leases = explain.Failed[[]coordinationv1.Lease](errForbidden)
 		}, []string{"CreateTwin", "!no replica holds its Lease"}},
 		"an in-tree PV that kube-controller-manager is to delete": {func(f *PVFacts) {
 			withTwin(f)
@@ -247,12 +248,13 @@ func TestExplainPV(t *testing.T) {
 		"a twin": {func(f *PVFacts) { f.PV.Labels = map[string]string{volume.TwinLabel: "other"} },
 			[]string{"(Twin)", "a second name of another PV's volume"}},
 		"the last report of the driver": {func(f *PVFacts) {
-			f.Events = Found([]v1.Event{{Source: v1.EventSource{Component: "csi-reclaimer"}, Reason: "VolumeFailedDelete",
+			f.Events = explain.Found([]v1.Event{{Source: v1.EventSource{Component: "csi-reclaimer"},
+				Reason:  "VolumeFailedDelete",
 				Message: "in use", LastTimestamp: ago(time.Minute)}})
 		}, []string{"60s ago, csi-reclaimer: VolumeFailedDelete: in use"}},
 		"the role is guessed from the companion's finalizer": {func(f *PVFacts) {
 			f.PV.Finalizers = []string{volume.CompanionFinalizer}
-			f.PVs = Found([]PV{PVOf(f.PV)})
+			f.PVs = explain.Found([]explain.PV{explain.PVOf(f.PV)})
 		}, []string{"role companion", "(LeftToPeer)", "guessed from the driver's finalizers"}},
 		"the role is set": {func(f *PVFacts) { f.Role = volume.RoleObserver },
 			[]string{"role observer", "!guessed"}},
@@ -300,7 +302,7 @@ func TestExplainPVOfProvisionerWithoutCSI(t *testing.T) {
 	f.uninstall()
 	ofLocalPath(&f)
 	f.terminate(time.Hour)
-	f.PVs = Found([]PV{PVOf(f.PV)})
+	f.PVs = explain.Found([]explain.PV{explain.PVOf(f.PV)})
 	expect(t, ExplainPV(f).Text(false), "Provisioner rancher.io/local-path, which is not a CSI driver, decides",
 		volume.Finalizer+": provisioner rancher.io/local-path removes it", "!is gone", "!stuck", "!by hand",
 		"!csi-reclaimer of")
@@ -308,7 +310,7 @@ func TestExplainPVOfProvisionerWithoutCSI(t *testing.T) {
 	if d := s.Drivers[0]; d.Role != "other" || d.Protected+d.Unprotected != 0 || len(s.Warnings) > 0 {
 		t.Errorf("%+v", s)
 	}
-	StatusFacts{ClusterFacts: f.ClusterFacts}.VisitPVs(func(_ PV, s Standing) {
+	StatusFacts{ClusterFacts: f.ClusterFacts}.VisitPVs(func(_ explain.PV, s Standing) {
 		if s.Attention {
 			t.Errorf("a person is called: %+v", s)
 		}
@@ -318,9 +320,9 @@ func TestExplainPVOfProvisionerWithoutCSI(t *testing.T) {
 func TestCSIPVOfInTreePluginInStatus(t *testing.T) {
 	f := released()
 	ofForeignPlugin(&f)
-	f.PVs = Found([]PV{PVOf(f.PV)})
+	f.PVs = explain.Found([]explain.PV{explain.PVOf(f.PV)})
 	visited := 0
-	StatusFacts{ClusterFacts: f.ClusterFacts}.VisitPVs(func(_ PV, s Standing) {
+	StatusFacts{ClusterFacts: f.ClusterFacts}.VisitPVs(func(_ explain.PV, s Standing) {
 		visited++
 		expect(t, s.Text, "No program deletes the volume")
 	})
@@ -333,19 +335,24 @@ func TestCSIPVOfInTreePluginInStatus(t *testing.T) {
 func TestUnreadFactsPreventDeletion(t *testing.T) {
 	for sentence, hide := range map[string]func(*PVFacts){
 		"the claim may not be read": func(f *PVFacts) {
-			f.Claim = Failed[*v1.PersistentVolumeClaim](errForbidden)
+			f.Claim = explain.Failed[*v1.PersistentVolumeClaim](errForbidden)
 		},
-		"the claim was not read":                func(f *PVFacts) { f.Claim = Read[*v1.PersistentVolumeClaim]{} },
+		"the claim was not read":                func(f *PVFacts) { f.Claim = explain.Read[*v1.PersistentVolumeClaim]{} },
 		"the claim of another PV of the volume": func(f *PVFacts) { f.siblingClaim(nil); f.SiblingClaims = nil },
 		"the attachments may not be read": func(f *PVFacts) {
-			f.Attachments = Failed[[]storagev1.VolumeAttachment](errForbidden)
+			f.Attachments = explain.Failed[[]storagev1.VolumeAttachment](errForbidden)
 		},
-		"the attachments were not read":          func(f *PVFacts) { f.Attachments = Read[[]storagev1.VolumeAttachment]{} },
-		"the list of PVs may not be read":        func(f *PVFacts) { f.PVs = Failed[[]PV](errForbidden) },
-		"an in-tree PV, and not the list of PVs": func(f *PVFacts) { withTwin(f); f.PVs = Failed[[]PV](errForbidden) },
+		"the attachments were not read": func(f *PVFacts) {
+			f.Attachments = explain.Read[[]storagev1.VolumeAttachment]{}
+		},
+		"the list of PVs may not be read": func(f *PVFacts) { f.PVs = explain.Failed[[]explain.PV](errForbidden) },
+		"an in-tree PV, and not the list of PVs": func(f *PVFacts) {
+			withTwin(f)
+			f.PVs = explain.Failed[[]explain.PV](errForbidden)
+		},
 		"an in-tree PV's claim is not read": func(f *PVFacts) {
 			withTwin(f)
-			f.Claim = Read[*v1.PersistentVolumeClaim]{}
+			f.Claim = explain.Read[*v1.PersistentVolumeClaim]{}
 		},
 		"an in-tree PV, the claim of another": func(f *PVFacts) {
 			withTwin(f)
@@ -354,7 +361,7 @@ func TestUnreadFactsPreventDeletion(t *testing.T) {
 		},
 		"an in-tree PV's attachments are not": func(f *PVFacts) {
 			withTwin(f)
-			f.Attachments = Read[[]storagev1.VolumeAttachment]{}
+			f.Attachments = explain.Read[[]storagev1.VolumeAttachment]{}
 		},
 	} {
 		f := released()
@@ -364,8 +371,9 @@ func TestUnreadFactsPreventDeletion(t *testing.T) {
 			t.Errorf("%s: %+v", sentence, d)
 		}
 		its := []string{"the claim may not be read", "the claim was not read", "an in-tree PV's claim is not read"}
-		if d.needsClaim != slices.Contains(its, sentence) {
-			t.Errorf("%s: the claim is to be read: %t", sentence, d.needsClaim)
+		needsClaim := f.indexed().decide(explain.PVOf(f.PV), f.Claim).needsClaim
+		if needsClaim != slices.Contains(its, sentence) {
+			t.Errorf("%s: the claim is to be read: %t", sentence, needsClaim)
 		}
 	}
 	f := released()
@@ -401,7 +409,7 @@ func withTwin(f *PVFacts) {
 	f.PV.Spec.HostPath = &v1.HostPathVolumeSource{Path: "/x"}
 	f.PV.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: intree.FieldManager,
 		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{"v:\"` + intree.Finalizer + `\"":{}}}}`)}}
-	f.PVs = Found([]PV{PVOf(f.PV)})
+	f.PVs = explain.Found([]explain.PV{explain.PVOf(f.PV)})
 }
 
 func TestWantsDeletion(t *testing.T) {
@@ -415,8 +423,8 @@ func TestWantsDeletion(t *testing.T) {
 		"not a retained PV":             {func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }, false},
 		"not a PV without a lost claim": {func(pv *volume.PV) { pv.Claim.UID = "" }, false},
 	} {
-		pv := PVOf(released().PV).PV
-		if c.edit(&pv); wantsDeletion(pv) != c.want {
+		pv := explain.PVOf(released().PV)
+		if c.edit(&pv.PV); pv.WantsDeletion() != c.want {
 			t.Errorf("%s: %t", sentence, !c.want)
 		}
 	}
@@ -431,9 +439,9 @@ func TestExplainPVOfGoneDriver(t *testing.T) {
 		", role owner, when the driver is installed again)",
 		"Driver "+driver+" is gone: nothing happens to the PV until it is installed again.")
 	facts := StatusFacts{ClusterFacts: f.ClusterFacts}
-	facts.PVs = Found([]PV{PVOf(f.PV)})
-	facts.Claims = map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{facts.PVs.Value[0].Claim: f.Claim}
-	facts.VisitPVs(func(_ PV, s Standing) { expect(t, s.Text, "!is being deleted", "is gone: nothing happens") })
+	facts.PVs = explain.Found([]explain.PV{explain.PVOf(f.PV)})
+	facts.Claims = map[volume.ClaimRef]explain.Read[*v1.PersistentVolumeClaim]{facts.PVs.Value[0].Claim: f.Claim}
+	facts.VisitPVs(func(_ explain.PV, s Standing) { expect(t, s.Text, "!is being deleted", "is gone: nothing happens") })
 
 	f = released()
 	f.PV.Annotations[volume.HoldAnnotation] = "why"
@@ -448,9 +456,9 @@ func TestExplainTerminatingBoundNamesPods(t *testing.T) {
 	uses := func(name, claim string, ended bool) pvc.Pod {
 		return pvc.Pod{Namespace: "ns", Name: name, Scheduled: true, Ended: ended, Claims: []string{claim}}
 	}
-	f.Pods = Found([]pvc.Pod{uses("db-0", "data", false), uses("other", "x", false), uses("backup", "data", true)})
+	f.Pods = explain.Found([]pvc.Pod{uses("db-0", "data", false), uses("other", "x", false), uses("backup", "data", true)})
 	expect(t, ExplainPV(f).Text(false), "Used by      pods db-0, backup\n", "Waits for    claim ns/data to be deleted\n",
 		"             pod db-0 to end, which uses the claim\n", "!other")
-	f.Pods = Failed[[]pvc.Pod](errForbidden)
+	f.Pods = explain.Failed[[]pvc.Pod](errForbidden)
 	expect(t, ExplainPV(f).Text(false), "!Used by", "Pods: forbidden. So it is not known which pods use the claim.")
 }

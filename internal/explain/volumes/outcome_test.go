@@ -1,6 +1,7 @@
-package explain
+package volumes
 
 import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -54,10 +55,12 @@ func TestAfterClaim(t *testing.T) {
 		"terminating, and not protected": {func(f *PVFacts) { f.PV.Finalizers = nil; f.terminate(0) }, VolumeWaits,
 			"can be gone before its volume is deleted"},
 		"attachments cannot be read": {func(f *PVFacts) {
-			f.Attachments = Failed[[]storagev1.VolumeAttachment](errForbidden)
+			f.Attachments = explain.Failed[[]storagev1.VolumeAttachment](errForbidden)
 		},
 			VolumeDeleted, "deletes the volume"},
-		"the in-flight log cannot be read": {func(f *PVFacts) { f.InFlight = Failed[InFlightLogs](errForbidden) },
+		"the in-flight log cannot be read": {func(f *PVFacts) {
+			f.InFlight = explain.Failed[explain.InFlightLogs](errForbidden)
+		},
 			VolumeDeleted, "deletes the volume"},
 		"an in-tree volume": {func(f *PVFacts) { ofPlugin(f) }, VolumeDeleted, "The in-tree plugin kubernetes.io/"},
 		"an in-tree volume, held, which kube-controller-manager does not know": {func(f *PVFacts) {
@@ -84,7 +87,7 @@ func TestAfterClaim(t *testing.T) {
 			f.sibling("static", func(pv *v1.PersistentVolume) { pv.Spec.CSI.Driver = ebsDriver })
 			ofEBS(f.PV)
 			f.PV.Annotations[volume.AnnMigratedTo] = ebsDriver
-			f.Installed = Found([]string{ebsDriver})
+			f.Installed = explain.Found([]string{ebsDriver})
 		}, VolumeWaits, "It is PV static"},
 		"a CSI volume whose PV names an in-tree plugin": {func(f *PVFacts) { ofForeignPlugin(f) }, VolumeWaits,
 			"No program deletes the volume"},
@@ -109,7 +112,7 @@ func TestAfterClaim(t *testing.T) {
 		f.attach(node(v1.ConditionTrue))
 		f.PV.Finalizers = append(f.PV.Finalizers, "external-attacher/disk-csi-example-com")
 		c.change(&f)
-		pvs := []PV{PVOf(f.PV)}
+		pvs := []explain.PV{explain.PVOf(f.PV)}
 		f.PVs.Value = append(pvs, f.PVs.Value[1:]...)
 		got := f.Indexed().AfterClaim("pv", "c")
 		if got.Fate != c.fate {
@@ -137,7 +140,7 @@ func TestAfterClaimWithoutPV(t *testing.T) {
 			t.Errorf("PV %q: %+v, want %s", name, got, want)
 		}
 	}
-	f.PVs = Failed[[]PV](errForbidden)
+	f.PVs = explain.Failed[[]explain.PV](errForbidden)
 	if got := f.AfterClaim("pv", "c"); got.Fate != VolumeUnknown || got.Text != "PVs could not be read." {
 		t.Errorf("PVs are not read: %+v", got)
 	}

@@ -1,6 +1,7 @@
-package explain
+package volumes
 
 import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"slices"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ func (f *StatusFacts) sidecar(name, who string, renewed time.Duration) {
 	var w ClusterFacts
 	w.lease(name, who, renewed)
 	w.Leases.Value[0].Labels = map[string]string{objects.DriverLabel: driver}
-	f.Sidecars = Found(append(f.Sidecars.Value, w.Leases.Value[0]))
+	f.Sidecars = explain.Found(append(f.Sidecars.Value, w.Leases.Value[0]))
 }
 
 func TestLeadersOfDriver(t *testing.T) {
@@ -51,7 +52,7 @@ func TestLeadersOfDriver(t *testing.T) {
 		"two labels": {[]coordinationv1.Lease{in("a", own, "x", labeled, 0), in("b", own, "y", labeled, 0)},
 			[]string{"a/x", "b/y"}},
 	} {
-		w := ClusterFacts{Now: now(), Leases: Found(c.leases)}
+		w := ClusterFacts{Now: now(), Leases: explain.Found(c.leases)}
 		if got := w.LeadersOf(driver); !slices.Equal(got, c.want) {
 			t.Errorf("%s: leaders %q, want %q", name, got, c.want)
 		}

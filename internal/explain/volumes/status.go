@@ -1,4 +1,4 @@
-package explain
+package volumes
 
 import (
 	"cmp"
@@ -12,7 +12,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -21,20 +27,11 @@ import (
 type StatusFacts struct {
 	ClusterFacts
 	// Claims holds the claims that ClaimsToRead names, by the PV's claimRef. The Value is nil if the claim is gone.
-	Claims map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]
+	Claims map[volume.ClaimRef]explain.Read[*v1.PersistentVolumeClaim]
 	// Admission holds the admission policies that protect PVs.
-	Admission Read[Admission]
+	Admission explain.Read[explain.Admission]
 	// Sidecars holds the Leases with the label of a driver's csi-reclaimer, which only a release needs.
-	Sidecars Read[[]coordinationv1.Lease]
-}
-
-// Admission describes the admission policies, and the webhooks for older API servers, that add the finalizer in the
-// same write that binds a PV or sets its policy to Delete.
-type Admission struct {
-	// InForce: a policy has a binding, or a webhook exists.
-	InForce bool
-	// Lists names the objects that list a driver, as "mutatingadmissionpolicy/NAME", by driver.
-	Lists map[string][]string
+	Sidecars explain.Read[[]coordinationv1.Lease]
 }
 
 type Status struct {
@@ -90,7 +87,7 @@ func (f StatusFacts) ClaimsToRead(driver string) (claims []volume.ClaimRef) {
 		if driver != "" && pv.Owner() != driver {
 			continue
 		}
-		if f.decide(pv, Read[*v1.PersistentVolumeClaim]{}).needsClaim {
+		if f.decide(pv, explain.Read[*v1.PersistentVolumeClaim]{}).needsClaim {
 			claims = append(claims, pv.Claim)
 		}
 	}
@@ -133,8 +130,8 @@ func StatusOf(f StatusFacts, driver string) Status {
 func (f StatusFacts) newRow(driver string) *DriverStatus {
 	row := &DriverStatus{Driver: driver, Role: "in-tree"}
 	switch {
-	case InTree(driver):
-	case !CSIName(driver), f.by.foreign[driver] && f.presenceOf(driver) != presenceInstalled:
+	case explain.InTree(driver):
+	case !explain.CSIName(driver), f.by.foreign[driver] && f.presenceOf(driver) != presenceInstalled:
 		row.Role = "other"
 	default:
 		role, guessed := f.RoleOf(driver)
@@ -158,20 +155,20 @@ func (f StatusFacts) admits(driver string) string {
 	return "yes"
 }
 
-func (d *DriverStatus) add(pv PV, decision Decision) {
+func (d *DriverStatus) add(pv explain.PV, its decision) {
 	d.PVs++
 	switch {
-	case pv.Policy != volume.PolicyDelete || pv.Claim.UID == "" || pv.foreign():
-	case decision.protected:
+	case pv.Policy != volume.PolicyDelete || pv.Claim.UID == "" || foreign(pv):
+	case its.protected:
 		d.Protected++
 	default:
 		d.Unprotected++
 	}
-	if decision.waits {
+	if its.waits {
 		if d.Waiting == nil {
 			d.Waiting = map[string]int{}
 		}
-		d.Waiting[decision.Reason]++
+		d.Waiting[its.Reason]++
 	}
 	if !pv.Terminating {
 		return
@@ -212,7 +209,7 @@ func (f StatusFacts) warnings(drivers []DriverStatus) (all []string) {
 		if warning := f.contested(d.Driver); warning != "" {
 			all = append(all, warning)
 		}
-		if CSIName(d.Driver) && d.Terminating > 0 && f.presenceOf(d.Driver) == presenceGone {
+		if explain.CSIName(d.Driver) && d.Terminating > 0 && f.presenceOf(d.Driver) == presenceGone {
 			all = append(all, fmt.Sprintf("Driver %s is gone, and %s of it %s terminating: kubectl reclaim explain pv/%s",
 				d.Driver, plural.Count(d.Terminating, "PV"), plural.Verb(d.Terminating, "is", "are"), d.Oldest.PV))
 		}
@@ -221,14 +218,14 @@ func (f StatusFacts) warnings(drivers []DriverStatus) (all []string) {
 }
 
 func (f StatusFacts) unread() []string {
-	var s Explanation
-	NoteUnread(&s, f.Attachments, "VolumeAttachments", "which volumes are attached")
-	NoteUnread(&s, f.Installed, "CSIDrivers", "which drivers are installed")
-	NoteUnread(&s, f.OnNodes, "CSINodes", "which drivers the nodes run")
-	NoteUnread(&s, f.Leases, "Leases", "whether a brake is on")
-	NoteUnread(&s, f.Sidecars, "Leases of csi-reclaimer", "whether it runs on a node")
-	NoteUnread(&s, f.InFlight, "The in-flight log (Leases)", "which volumes are being provisioned")
-	NoteUnread(&s, f.Admission, "The admission policies", "which drivers they protect")
+	var s explain.Explanation
+	explain.NoteUnread(&s, f.Attachments, "VolumeAttachments", "which volumes are attached")
+	explain.NoteUnread(&s, f.Installed, "CSIDrivers", "which drivers are installed")
+	explain.NoteUnread(&s, f.OnNodes, "CSINodes", "which drivers the nodes run")
+	explain.NoteUnread(&s, f.Leases, "Leases", "whether a brake is on")
+	explain.NoteUnread(&s, f.Sidecars, "Leases of csi-reclaimer", "whether it runs on a node")
+	explain.NoteUnread(&s, f.InFlight, "The in-flight log (Leases)", "which volumes are being provisioned")
+	explain.NoteUnread(&s, f.Admission, "The admission policies", "which drivers they protect")
 	claims := 0
 	for _, read := range f.Claims {
 		if read.Err != nil {
@@ -261,13 +258,13 @@ func (d DriverStatus) OldestWords(now time.Time, wide bool) string {
 	case d.Oldest == nil:
 		return ""
 	case d.Oldest.Claim == "":
-		return Age(now, d.Oldest.Since.Time) + ", " + d.Oldest.PV
+		return explain.Age(now, d.Oldest.Since.Time) + ", " + d.Oldest.PV
 	}
 	pv := d.Oldest.PV
 	if !wide {
-		pv = ShortName(pv)
+		pv = explain.ShortName(pv)
 	}
-	return fmt.Sprintf("%s, %s (%s)", Age(now, d.Oldest.Since.Time), d.Oldest.Claim, pv)
+	return fmt.Sprintf("%s, %s (%s)", explain.Age(now, d.Oldest.Since.Time), d.Oldest.Claim, pv)
 }
 
 // InFlightWords formats the number of volumes in flight, with age and name of the oldest, as "2 (3h, pvc-1)".
@@ -275,5 +272,143 @@ func (d DriverStatus) InFlightWords(now time.Time) string {
 	if d.OldestInFlight == nil {
 		return ""
 	}
-	return fmt.Sprintf("%d (%s, %s)", d.InFlight, Age(now, d.OldestInFlight.Since.Time), d.OldestInFlight.Volume)
+	return fmt.Sprintf("%d (%s, %s)", d.InFlight, explain.Age(now, d.OldestInFlight.Since.Time), d.OldestInFlight.Volume)
 }
+
+// Standing is the decision on one PV, claim or in-flight log entry in a view of the whole cluster.
+type Standing struct {
+	Decision decision
+	// Waits: the object is due for deletion or creation, which is held back for now. Attention: a person has to act on
+	// it.
+	Waits, Attention bool
+	// Text explains the decision to people, or names another obstacle.
+	Text string
+	// WaitsFor is the first condition that has to be met. Only StandingOf sets it; for a PV, see WaitsForPV.
+	WaitsFor string
+}
+
+// VisitPVs calls visit with the decision on each PV of the cluster, and has no other effect.
+func (f StatusFacts) VisitPVs(visit func(explain.PV, Standing)) {
+	f.ClusterFacts = f.indexed()
+	f.SiblingClaims = f.Claims
+	gone := map[string]bool{}
+	for _, pv := range f.PVs.Value {
+		owner := pv.Owner()
+		if _, known := gone[owner]; !known {
+			gone[owner] = explain.CSIName(owner) && f.presenceOf(owner) == presenceGone
+		}
+		d := f.decide(pv, f.Claims[pv.Claim])
+		s := Standing{Decision: d, Waits: d.waits || pv.Terminating, Text: d.Text}
+		s.Attention = s.Waits && warns(d)
+		if gone[owner] && (pv.Terminating || pv.WantsDeletion()) {
+			s.Waits, s.Attention = true, true
+			if s.Text = f.ifGone(d, owner).Text; s.Text == d.Text {
+				s.Text = "Driver " + owner + " is gone: nothing happens to the PV. " + d.Text
+			}
+		}
+		if f.pluginKeeps(pv) {
+			s.Waits, s.Attention, s.Text = true, true, f.pluginGone(pv)+". "+intree.ReasonPluginGone.Sentence()
+		}
+		visit(pv, s)
+	}
+}
+
+// StandingOf is a pure function that decides on a claim, without its PV and Events. Facts that are not indexed are
+// indexed in each call.
+func StandingOf(f ClaimFacts) Standing {
+	e, d, known := f.explain()
+	s := Standing{Decision: d, Text: e.Headline}
+	s.Waits = f.Claim.DeletionTimestamp != nil || f.Claim.Spec.VolumeName == "" || f.Claim.Status.Phase == v1.ClaimLost
+	s.Attention = s.Waits && (known && warns(d) || len(stuck(e.Finalizers)) > 0) ||
+		f.Claim.Status.Phase == v1.ClaimLost
+	switch {
+	case len(e.WaitsFor) > 0:
+		s.WaitsFor = e.WaitsFor[0]
+	case f.Claim.Status.Phase == v1.ClaimLost:
+		s.WaitsFor = "a person to delete it: its PV is gone"
+	}
+	return s
+}
+
+// WaitsForPV is a pure function that returns, in short, the first condition that keeps a PV in the cluster, or the next
+// step of the decision d; empty if neither is known. The facts must be indexed.
+func (f StatusFacts) WaitsForPV(o *v1.PersistentVolume, d decision) string {
+	its, pv := PVFacts{ClusterFacts: f.ClusterFacts, PV: o}, explain.PVOf(o)
+	owner := pv.Owner()
+	if explain.CSIName(owner) && f.presenceOf(owner) == presenceGone {
+		return "driver " + owner + ", which is gone"
+	}
+	if f.pluginKeeps(pv) {
+		return "a person, because " + f.pluginGone(pv)
+	}
+	var s explain.Explanation
+	if addReasonWaits(&s, its, pv, d); len(s.WaitsFor) == 0 && pv.Terminating {
+		s.Finalizers = its.finalizersOf(o, owner, pv.Driver, its.pluginGone(pv))
+		addFinalizerWaits(&s, its)
+	}
+	switch {
+	case len(s.WaitsFor) > 0:
+		return s.WaitsFor[0]
+	case d.Action == reclaim.DeleteVolume.String():
+		return "driver " + owner + " to delete the volume"
+	case d.Action != "" && d.Action != reclaim.Wait.String():
+		return d.By + ": " + d.Action
+	}
+	return ""
+}
+
+// StandingOfEntry is a pure function that decides on an entry of an in-flight log. claim is the result of reading the
+// entry's claim, with a nil Value if the claim is gone. Facts that are not indexed are indexed in each call.
+func (w ClusterFacts) StandingOfEntry(e inflight.Located, claim explain.Read[*v1.PersistentVolumeClaim]) Standing {
+	if !claim.OK() {
+		d := decision{}.undecided(false)
+		return Standing{Decision: d, Waits: true, Text: d.Text}
+	}
+	o := claim.Value
+	if o != nil && o.UID != e.Claim.UID {
+		o = nil
+	}
+	d := w.finishProvisioning(e, claimFacts(o, e.Claim, e.Volume))
+	return Standing{Decision: d, Waits: true, Text: d.Text, Attention: warns(d) || o == nil}
+}
+
+// SiblingsOf returns the other PVs that name the same volume. The facts must be indexed.
+func (w ClusterFacts) SiblingsOf(pv explain.PV) []explain.PV { return w.siblingsOf(pv) }
+
+// PresenceWords returns "installed" or "gone" for a driver, empty if its presence is unknown.
+func (w ClusterFacts) PresenceWords(driver string) string {
+	switch w.presenceOf(driver) {
+	case presenceInstalled:
+		return "installed"
+	case presenceGone:
+		return "gone"
+	case presenceUnknown:
+	}
+	return ""
+}
+
+// warns reports whether a decision's reason has severity Warning in its engine's table. A decision without an Action
+// lacks a fact that could not be read, which is no reason to call a person.
+func warns(d decision) bool {
+	reason := d.Reason
+	if d.Action == "" {
+		return false
+	}
+	for _, about := range []reasons.About{
+		reclaim.Reason(reason).About(), intree.Reason(reason).About(), provision.Reason(reason).About(),
+		inuse.Reason(reason).About(),
+	} {
+		if about.Sentence != "" {
+			return about.Severity == reasons.Warning
+		}
+	}
+	return false
+}
+
+// BrakeOn reports whether a driver's brake is on, as far as the Leases were read.
+func (w ClusterFacts) BrakeOn(driver string) bool {
+	return w.indexed().releaseBrakeCommand(driver) != ""
+}
+
+// Driver returns the provisioner that creates the claim's volume, empty if it is unknown.
+func (f ClaimFacts) Driver() string { return f.provisioner() }

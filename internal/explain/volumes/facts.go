@@ -1,0 +1,214 @@
+package volumes
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// ClusterFacts holds the results of all reads around the PVs of a cluster. The zero value of each field is unknown.
+type ClusterFacts struct {
+	// Now is the time of the reads.
+	Now time.Time
+	// Role is csi-reclaimer's role. RoleUnknown makes RoleOf guess it for each driver.
+	Role volume.Role
+	// Minor is the API server's minor version, 0 if unknown. Only in-tree volumes need it.
+	Minor int
+
+	PVs         explain.Read[[]explain.PV]
+	Attachments explain.Read[[]storagev1.VolumeAttachment]
+	// Installed holds the names of all CSIDrivers, OnNodes the names of all drivers in CSINodes.
+	Installed, OnNodes explain.Read[[]string]
+	// Leases holds the leader election Leases of the drivers' sidecars and of volume-guard.
+	Leases explain.Read[[]coordinationv1.Lease]
+	// InFlight holds the in-flight logs of all provisioners in the cluster.
+	InFlight explain.Read[explain.InFlightLogs]
+	// SiblingClaims holds the claims of PVs that share their volume with another PV, by claimRef. The Value is nil if the
+	// claim is gone.
+	SiblingClaims map[volume.ClaimRef]explain.Read[*v1.PersistentVolumeClaim]
+
+	by *clusterIndex
+}
+
+// RoleOf returns csi-reclaimer's role beside a driver. If Role is not set, it guesses companion if a PV of the driver
+// carries the companion's finalizer, and owner otherwise. The facts must be indexed.
+func (w ClusterFacts) RoleOf(driver string) (role volume.Role, guessed bool) {
+	if w.Role != volume.RoleUnknown {
+		return w.Role, false
+	}
+	if w.by.companions[driver] {
+		return volume.RoleCompanion, true
+	}
+	return volume.RoleOwner, true
+}
+
+// UnknownDriverError means that nothing in the cluster names a driver.
+type UnknownDriverError struct {
+	Driver string
+	// Known holds the drivers that the cluster has, sorted.
+	Known []string
+}
+
+func (e *UnknownDriverError) Error() string {
+	return fmt.Sprintf("--driver=%s: no CSIDriver, node, PV or volume in flight names this driver", e.Driver)
+}
+
+// NextStep names the known drivers.
+func (e *UnknownDriverError) NextStep() string {
+	if len(e.Known) == 0 {
+		return "no driver is known in this cluster: kubectl get csidrivers"
+	}
+	return "name one of " + strings.Join(e.Known, ", ")
+}
+
+// CheckDriver returns an UnknownDriverError if nothing in the cluster names the driver. It returns nil for an empty
+// name, and if a read failed that could have named it.
+func (w ClusterFacts) CheckDriver(driver string) error {
+	if driver == "" || !w.PVs.OK() || !w.Installed.OK() || !w.OnNodes.OK() || !w.InFlight.OK() {
+		return nil
+	}
+	known := map[string]bool{}
+	for _, name := range slices.Concat(w.Installed.Value, w.OnNodes.Value) {
+		known[name] = true
+	}
+	for _, pv := range w.PVs.Value {
+		known[pv.Owner()] = true
+	}
+	for _, e := range w.InFlight.Value.Entries {
+		known[e.Driver] = true
+	}
+	if known[driver] {
+		return nil
+	}
+	delete(known, "")
+	return &UnknownDriverError{driver, slices.Sorted(maps.Keys(known))}
+}
+
+type presence uint8
+
+const (
+	presenceUnknown presence = iota
+	presenceInstalled
+	presenceGone
+)
+
+// presenceOf returns presenceInstalled if the driver has a CSIDriver object, runs on a node, or has a sidecar that
+// leads, and presenceGone if all three were read and none holds. That is no proof for a provisioner without CSI. The
+// facts must be indexed.
+func (w ClusterFacts) presenceOf(driver string) presence {
+	switch {
+	case slices.Contains(w.Installed.Value, driver), slices.Contains(w.OnNodes.Value, driver), w.leads(driver):
+		return presenceInstalled
+	case !w.Installed.OK() || !w.OnNodes.OK() || !w.Leases.OK(), !explain.CSIName(driver), w.by.foreign[driver]:
+		return presenceUnknown
+	}
+	return presenceGone
+}
+
+// clusterIndex speeds up lookups in ClusterFacts, which may hold 100,000 PVs.
+type clusterIndex struct {
+	attachments map[string][]storagev1.VolumeAttachment // by PV name
+	volumes     map[volumeID][]explain.PV
+	companions  map[string]bool // drivers with a PV that carries the companion's finalizer
+	foreign     map[string]bool // provisioners with a PV that is not a CSI driver's
+	named       map[string]int  // positions in ClusterFacts.PVs, by PV name
+}
+
+// volumeID is equal for PVs of one volume.
+type volumeID struct {
+	driver, handle string
+	source         intree.Source
+}
+
+// volumesOf returns the volume that a PV names: as volume-guard identifies volumes of in-tree plugins, and as sidecars
+// identify volumes, those of in-tree plugins by their translation. Either is zero if the PV names none.
+func volumesOf(pv explain.PV) (inTree, csi volumeID) {
+	if pv.Tree != nil {
+		inTree.source = pv.Tree.Source
+	}
+	if pv.Handle != "" {
+		csi.driver, csi.handle = pv.Driver, volume.HandleKey(pv.Handle)
+	}
+	return inTree, csi
+}
+
+// indexed returns w with an index, which is built only once.
+func (w ClusterFacts) indexed() ClusterFacts {
+	if w.by != nil {
+		return w
+	}
+	by := &clusterIndex{attachments: map[string][]storagev1.VolumeAttachment{}, volumes: map[volumeID][]explain.PV{},
+		companions: map[string]bool{}, foreign: map[string]bool{}, named: make(map[string]int, len(w.PVs.Value))}
+	for _, a := range w.Attachments.Value {
+		if name := a.Spec.Source.PersistentVolumeName; name != nil {
+			by.attachments[*name] = append(by.attachments[*name], a)
+		}
+	}
+	for i, pv := range w.PVs.Value {
+		by.named[pv.Name] = i
+		inTree, csi := volumesOf(pv)
+		for _, v := range []volumeID{inTree, csi} {
+			if v != (volumeID{}) {
+				by.volumes[v] = append(by.volumes[v], pv)
+			}
+		}
+		if pv.HasCompanionFinalizer {
+			by.companions[pv.Owner()] = true
+		}
+		if foreign(pv) {
+			by.foreign[pv.Owner()] = true
+		}
+	}
+	w.by = by
+	return w
+}
+
+func (w ClusterFacts) attachmentsOf(pv string) []storagev1.VolumeAttachment {
+	return w.by.attachments[pv]
+}
+
+// siblingsOf returns the other PVs of a PV's volume, as the program that decides on the PV finds them.
+func (w ClusterFacts) siblingsOf(pv explain.PV) (siblings []explain.PV) {
+	inTree, v := volumesOf(pv)
+	if owner := pv.Owner(); pv.Tree != nil && (owner == "" || explain.InTree(owner)) {
+		v = inTree
+	}
+	for _, other := range w.by.volumes[v] {
+		if other.UID != pv.UID {
+			siblings = append(siblings, other)
+		}
+	}
+	return siblings
+}
+
+// detached returns the index without any VolumeAttachment.
+func (i *clusterIndex) detached() *clusterIndex {
+	return &clusterIndex{volumes: i.volumes, companions: i.companions, named: i.named}
+}
+
+// Indexed returns the facts with the index that AfterClaim and FindPV need.
+func (w ClusterFacts) Indexed() ClusterFacts { return w.indexed() }
+
+// GuardRuns reports whether a replica of volume-guard holds its Lease. known is false if the Leases were not read.
+func (w ClusterFacts) GuardRuns() (runs, known bool) {
+	return w.leads(explain.VolumeGuard), w.Leases.OK()
+}
+
+// FindPV returns a PV of the list. known is false if the list lacks it or was not read. The facts must be indexed.
+func (w ClusterFacts) FindPV(name string) (pv explain.PV, known bool) {
+	at, found := w.by.named[name]
+	if !w.PVs.OK() || !found {
+		return explain.PV{}, false
+	}
+	return w.PVs.Value[at], true
+}
