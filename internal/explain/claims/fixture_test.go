@@ -1,7 +1,6 @@
 package claims
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -19,7 +18,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
+
+var now, ago, errForbidden = explained.Now, explained.Ago, explained.ErrForbidden
 
 const (
 	// controllerManager is the field manager of kube-controller-manager.
@@ -29,13 +31,6 @@ const (
 	deletes = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 	retains = appsv1.RetainPersistentVolumeClaimRetentionPolicyType
 )
-
-var errForbidden = errors.New("forbidden")
-
-// now is the time of all reads in these tests.
-func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
-
-func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
 
 // environment is StatefulSet db with 3 replicas and 10Gi claims of its template data, as plain objects.
 type environment struct {

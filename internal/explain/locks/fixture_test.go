@@ -1,9 +1,6 @@
 package locks
 
 import (
-	"errors"
-	"strings"
-	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -17,14 +14,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
-var errForbidden = errors.New("forbidden")
-
-// now is the time of all reads in these tests.
-func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
-
-func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
+var (
+	now, ago, expect = explained.Now, explained.Ago, explained.Expect
+	errForbidden     = explained.ErrForbidden
+)
 
 // environment is a namespace in which all claims are locked. Pod old runs on node n1 and has the lock of claim data;
 // pod new waits for it.
@@ -153,15 +149,4 @@ func (env *environment) podFacts(o *v1.Pod) pods.Facts {
 		Namespace: explain.Found(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop",
 			Labels: map[string]string{podsafety.NamespaceLabel: podsafety.EnforceValue}}}),
 		Pods: explain.Found(env.read().Pods.Value), Events: explain.Found[[]v1.Event](nil)}
-}
-
-// expect checks that text contains each of the words, and does not contain words that begin with "!".
-func expect(t *testing.T, text string, want ...string) {
-	t.Helper()
-	for _, words := range want {
-		words, not := strings.CutPrefix(words, "!")
-		if strings.Contains(text, words) == not {
-			t.Errorf("%q is said: %v, in\n%s", words, !not, text)
-		}
-	}
 }

@@ -1,9 +1,6 @@
 package nodes
 
 import (
-	"errors"
-	"strings"
-	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -20,14 +17,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
-var errForbidden = errors.New("forbidden")
-
-// now is the time of all reads in these tests.
-func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
-
-func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
+var (
+	now, ago, expect = explained.Now, explained.Ago, explained.Expect
+	errForbidden     = explained.ErrForbidden
+)
 
 // node is a node of zone a that has been in this state for 10 minutes.
 func node(name string, ready v1.ConditionStatus) *v1.Node {
@@ -199,15 +195,4 @@ func (f *Facts) ended() {
 	fence := f.fenced(jobAgent())
 	condition(fence, v1alpha1.ConditionReturned)
 	fence.Status.Phase = v1alpha1.PhaseReturned
-}
-
-// expect checks that text contains each of the words, and does not contain words that begin with "!".
-func expect(t *testing.T, text string, want ...string) {
-	t.Helper()
-	for _, words := range want {
-		words, not := strings.CutPrefix(words, "!")
-		if strings.Contains(text, words) == not {
-			t.Errorf("%q is said: %v, in\n%s", words, !not, text)
-		}
-	}
 }

@@ -1,7 +1,6 @@
 package pods
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -18,14 +17,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
-var errForbidden = errors.New("forbidden")
-
-// now is the time of all reads in these tests.
-func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
-
-func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
+var (
+	now, ago, expect = explained.Now, explained.Ago, explained.Expect
+	errForbidden     = explained.ErrForbidden
+)
 
 // held is a StatefulSet's pod that runs on a Ready node. Every object is readable.
 func held() Facts {
@@ -108,17 +106,6 @@ func other(change func(*explain.Pod)) explain.Pod {
 	p := explain.Pod{Pod: objects.Pod{Namespace: "shop", Name: "other", UID: "o", Node: "n2", Claims: []string{"data-0"}}}
 	change(&p)
 	return p
-}
-
-// expect checks that text contains each of the words, and does not contain words that begin with "!".
-func expect(t *testing.T, text string, want ...string) {
-	t.Helper()
-	for _, words := range want {
-		words, not := strings.CutPrefix(words, "!")
-		if strings.Contains(text, words) == not {
-			t.Errorf("%q is said: %v, in\n%s", words, !not, text)
-		}
-	}
 }
 
 func TestExplainPod(t *testing.T) {

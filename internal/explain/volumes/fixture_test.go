@@ -1,10 +1,7 @@
 package volumes
 
 import (
-	"errors"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-	"strings"
-	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -15,16 +12,15 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
+)
+
+var (
+	now, ago, expect = explained.Now, explained.Ago, explained.Expect
+	errForbidden     = explained.ErrForbidden
 )
 
 const driver = "disk.csi.example.com"
-
-var errForbidden = errors.New("forbidden")
-
-// now is the time of all reads in these tests.
-func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
-
-func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
 
 // released is a provisioned PV with policy Delete whose claim is gone. Every object is readable, and the driver is
 // installed.
@@ -120,15 +116,4 @@ func (f *PVFacts) siblingClaim(claim *v1.PersistentVolumeClaim) {
 	f.sibling("other", func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef.Name = "others" })
 	other := f.PVs.Value[len(f.PVs.Value)-1]
 	f.SiblingClaims = map[volume.ClaimRef]explain.Read[*v1.PersistentVolumeClaim]{other.Claim: explain.Found(claim)}
-}
-
-// expect checks that text contains each of the words, and does not contain words that begin with "!".
-func expect(t *testing.T, text string, want ...string) {
-	t.Helper()
-	for _, words := range want {
-		words, not := strings.CutPrefix(words, "!")
-		if strings.Contains(text, words) == not {
-			t.Errorf("%q is said: %v, in\n%s", words, !not, text)
-		}
-	}
 }

@@ -26,13 +26,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 const driver = "disk.csi.example.com"
 
-func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
-
-func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
+var now, ago = explained.Now, explained.Ago
 
 func newPV(name string, change func(*v1.PersistentVolume)) *v1.PersistentVolume {
 	o := &v1.PersistentVolume{
