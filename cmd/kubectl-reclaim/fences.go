@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -55,26 +54,10 @@ func (o *fencesOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var last *nodes.List
-	for {
+	return repeat(ctx, o.watch, o.interval, func() (nodes.List, time.Time, error) {
 		facts, err := nodes.ReadList(ctx, c)
-		switch {
-		case ctx.Err() != nil && last != nil:
-			return nil // interrupted during a repeated read
-		case err != nil:
-			return err
-		}
-		now := nodes.ListOf(facts)
-		if last == nil || !reflect.DeepEqual(now, *last) {
-			if err := o.show(now, facts.Now, last != nil); err != nil {
-				return err
-			}
-		}
-		last = &now
-		if !o.watch || !sleep(ctx, o.interval) {
-			return nil
-		}
-	}
+		return nodes.ListOf(facts), facts.Now, err
+	}, o.show)
 }
 
 // show prints the fences, separated from the previous output if it is printed again.

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -104,6 +107,31 @@ func beginAgain(w io.Writer, again bool) {
 		fmt.Fprint(w, "\x1b[H\x1b[2J")
 	case again:
 		fmt.Fprintln(w)
+	}
+}
+
+// repeat reads a list and shows it, and with watch again at each interval until ctx ends. A list that has not changed is
+// not shown again.
+func repeat[L any](ctx context.Context, watch bool, interval time.Duration, read func() (L, time.Time, error),
+	show func(l L, now time.Time, again bool) error) error {
+	var last *L
+	for {
+		now, at, err := read()
+		switch {
+		case ctx.Err() != nil && last != nil:
+			return nil // interrupted during a repeated read
+		case err != nil:
+			return err
+		}
+		if last == nil || !reflect.DeepEqual(now, *last) {
+			if err := show(now, at, last != nil); err != nil {
+				return err
+			}
+		}
+		last = &now
+		if !watch || !sleep(ctx, interval) {
+			return nil
+		}
 	}
 }
 

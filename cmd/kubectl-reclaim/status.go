@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -71,34 +70,16 @@ func (o *statusOptions) runDrivers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var last *volumes.Status
-	for {
+	return repeat(ctx, o.watch, o.interval, func() (none volumes.Status, _ time.Time, err error) {
 		facts, err := volumes.ReadStatus(ctx, c, o.driver)
-		switch {
-		case ctx.Err() != nil && last != nil:
-			return nil // interrupted during a repeated read
-		case err != nil:
-			return err
+		if err == nil {
+			err = facts.CheckDriver(o.driver)
 		}
-		if err := facts.CheckDriver(o.driver); err != nil {
-			return err
+		if err != nil {
+			return none, time.Time{}, err
 		}
-		now := volumes.StatusOf(facts, o.driver)
-		if last == nil || !reflect.DeepEqual(now, *last) {
-			if err := o.show(now, facts.Now, last != nil); err != nil {
-				return err
-			}
-		}
-		last = &now
-		if !o.watch {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(o.interval):
-		}
-	}
+		return volumes.StatusOf(facts, o.driver), facts.Now, nil
+	}, o.show)
 }
 
 // show prints a status, separated from the previous output if it is printed again.
