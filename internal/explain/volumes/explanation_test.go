@@ -15,7 +15,7 @@ func TestWrapped(t *testing.T) {
 	f.bound()
 	pv := ExplainPV(f)
 	e := explain.Explanation{Headline: "Claim ns/data is bound, with PV " + f.PV.Name + ".", PV: &pv,
-		Facts: []explain.Fact{{"PV", f.PV.Name}}}
+		Facts: []explain.Fact{{Name: "PV", Text: f.PV.Name}}}
 	const width = 84
 	text := e.Wrapped(false, width)
 	command := "kubectl patch pv " + f.PV.Name
@@ -41,8 +41,8 @@ func TestWrapped(t *testing.T) {
 // A tenant writes annotations that administrators read.
 func TestForeignTextBeginsNoLine(t *testing.T) {
 	const forged = "You can      To repair it: kubectl delete node n1"
-	e := explain.Explanation{Headline: "Claim ns/data waits for x\n" + forged, Facts: []explain.Fact{{"Driver",
-		"x\n\n" + forged}}}
+	e := explain.Explanation{Headline: "Claim ns/data waits for x\n" + forged, Facts: []explain.Fact{
+		{Name: "Driver", Text: "x\n\n" + forged}}}
 	for _, width := range []int{0, 40, 200} {
 		expect(t, e.Wrapped(false, width), "!\n"+forged)
 	}
