@@ -1,54 +1,18 @@
 package fencepolicy
 
 import (
-	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
 )
 
-func TestNoWorldBreaksAPromise(t *testing.T) {
-	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) {
-			if w.About == "" || w.Constant == "" {
-				t.Error("the world does not say what it is about, or what it holds constant")
-			}
-			modeltest.BreaksNoPromise(t, &w, 3_000)
-		})
-	}
-}
-
-// next makes one of the moves of a state.
-func (k *worker) next(s *state, random *rand.Rand) *state {
-	var all []state
-	k.s, k.listed = s, func(_ move, to *state) { all = append(all, *to) }
-	k.moves(s)
-	return modeltest.Any(random, all)
-}
+func TestNoWorldBreaksAPromise(t *testing.T) { modeltest.BreakNoPromise(t, Worlds(), 3_000) }
 
 func TestStateSurvivesEncoding(t *testing.T) {
-	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) {
-			k := newWorker(&w)
-			first := decode(k.First())
-			modeltest.Walk(modeltest.Random(t), 300, &first, func(s *state) {
-				if again := decode(s.encode(nil)); again != *s {
-					t.Fatal("a state differs from its written form")
-				}
-			}, k.next)
-		})
-	}
-}
-
-func TestMovesAreDescribed(t *testing.T) {
-	w := Worlds()[0]
-	for v := range verbs {
-		m := move{v, 1}
-		if line := w.describe(m); line == "" || strings.Contains(line, "%!") || moveOf(m.code()) != m {
-			t.Errorf("move %d is reported as %q, and taken for %+v", v, line, moveOf(m.code()))
-		}
-	}
+	modeltest.HasNoPadding[state](t)
+	modeltest.Each(t, Worlds(), func(t *testing.T, w *World) {
+		modeltest.Walk[state, move](t, modeltest.Random(t), newWorker(w), w.describe, 300, func(*state) {})
+	})
 }
 
 // judged returns a scene with a node that the policy may fence.
@@ -81,7 +45,7 @@ func TestEachFenceIsJudged(t *testing.T) {
 				tc.prepare(c)
 			}
 			c.judge(0)
-			modeltest.Judged(t, c.wrong, tc.want)
+			modeltest.Broken(t, c.Wrong, tc.want)
 		})
 	}
 }
@@ -103,7 +67,7 @@ func TestRestIsJudged(t *testing.T) {
 			if tc.prepare != nil {
 				tc.prepare(c)
 			}
-			modeltest.Judged(t, newWorker(c.World).unsettled(&c.state), tc.want)
+			modeltest.Broken(t, newWorker(c.World).unsettled(&c.state), tc.want)
 		})
 	}
 }

@@ -63,15 +63,15 @@ func (c *scene) room(of int, byPolicyOnly bool) bool {
 func (c *scene) judge(i int) {
 	switch s := c.session; {
 	case !c.selects(i):
-		c.violates("F2: node %d is fenced, and the policy does not select it", i)
+		c.Violates("F2: node %d is fenced, and the policy does not select it", i)
 	case !c.room(i, true):
-		c.violates("F2: node %d is fenced beyond the limits of the policy", i)
+		c.Violates("F2: node %d is fenced beyond the limits of the policy", i)
 	case !s.mayBegin:
-		c.violates("F2: node %d is fenced, and the limits were reached all the time", i)
+		c.Violates("F2: node %d is fenced, and the limits were reached all the time", i)
 	case !s.mayRun:
-		c.violates("F2: node %d is fenced, and the policy was to fence none", i)
+		c.Violates("F2: node %d is fenced, and the policy was to fence none", i)
 	case !s.wasAway:
-		c.violates("F2: node %d is fenced, and it was reachable", i)
+		c.Violates("F2: node %d is fenced, and it was reachable", i)
 	}
 }
 

@@ -1,93 +1,48 @@
 package fencepolicy
 
 import (
-	"context"
-	"fmt"
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-// Explore searches the world until its bounds are exhausted, ctx ends or a promise is broken.
-func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
-	return search.Explore(ctx, func() search.Player { return newWorker(w) }, o)
-}
+// Player returns a Player of the world.
+func (w *World) Player() search.Player { return newWorker(w) }
 
 // scene is a copy of a state, under change by a move.
 type scene struct {
 	*World
 	state
-	// wrong describes the promise that the move broke.
-	wrong string
+	search.Verdict
 }
 
-// Break is called for a fault, of which the model keeps no record.
-func (c *scene) Break() {}
-
-func (c *scene) violates(format string, args ...any) {
-	if c.wrong == "" {
-		c.wrong = fmt.Sprintf(format, args...)
-	}
+// Settle records facts for the judge, and returns the promise that the move broke.
+func (c *scene) Settle() (to *state, wrong string) {
+	c.notice()
+	return &c.state, c.Wrong
 }
 
 // worker visits states. Each goroutine has its own.
 type worker struct {
 	*World
-	search.Moves[move, *scene]
-	at      time.Time
-	visitor *search.Visitor
-	s       *state
-	buffer  []byte
-	// listed, if set, receives each move and the resulting state instead of the search.
-	listed func(move, *state)
+	search.Plain[state, move, *scene]
+	at time.Time
 }
 
 func newWorker(w *World) *worker {
 	k := &worker{World: w, at: time.Unix(1e9, 0)}
-	k.Make = k.make
+	k.Plain = search.Plain[state, move, *scene]{
+		Begins: func() state { return state{left: w.Budget} },
+		Copy:   func(s *state) *scene { return &scene{World: w, state: *s} },
+		Offer:  k.moves, Describe: w.describe,
+		Rests: func(s *state) (wrong string, rests bool) { return k.unsettled(s), !k.Busy },
+	}
 	return k
-}
-
-// First returns the initial state of the world.
-func (k *worker) First() []byte {
-	s := state{left: k.Budget}
-	return s.encode(nil)
-}
-
-// Visit makes every possible move of a state.
-func (k *worker) Visit(code []byte, v *search.Visitor) {
-	s := decode(code)
-	k.visitor, k.s = v, &s
-	k.moves(&s)
-	if k.Busy {
-		return
-	}
-	if wrong := k.unsettled(&s); wrong != "" {
-		v.Unsettled(wrong)
-		return
-	}
-	v.Settled()
-}
-
-func (k *worker) make(m move, step bool, do func(*scene)) {
-	n := scene{World: k.World, state: *k.s}
-	do(&n)
-	n.notice()
-	switch {
-	case k.listed != nil:
-		k.listed(m, &n.state)
-	case n.wrong != "":
-		k.visitor.Broke(m.code(), n.wrong)
-	default:
-		k.buffer = n.encode(k.buffer[:0])
-		k.visitor.Reached(m.code(), step, k.buffer)
-	}
 }
 
 // moves makes every possible move of a state.
 func (k *worker) moves(s *state) {
-	k.Busy = false
 	for i := range k.Zones {
 		k.people(s, i)
 		k.Cluster(func() { k.node(s, i) })

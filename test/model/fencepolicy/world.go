@@ -2,8 +2,6 @@ package fencepolicy
 
 import (
 	"fmt"
-	"reflect"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,7 +9,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
 const maxNodes = 5
@@ -56,16 +54,6 @@ type state struct {
 	nodes   [maxNodes]node
 	session session
 	left    Budget
-}
-
-func (s *state) encode(b []byte) []byte {
-	var none memory.Knows
-	return memory.Encode(b, s, &none)
-}
-
-func decode(b []byte) (s state) {
-	memory.Decode(b, &s)
-	return s
 }
 
 // World names bounds: the objects, and how often each event may happen.
@@ -163,12 +151,6 @@ func name(i int) string { return "node-" + string(rune('0'+i)) }
 
 // Bounds describes the bounds of the world.
 func (w *World) Bounds() string {
-	parts := []string{fmt.Sprintf("zones %s, fences %d, per zone %d, halt above %d %%", w.Zones, w.Max, w.PerZone, w.Halt)}
-	budget := reflect.ValueOf(w.Budget)
-	for i := range budget.NumField() {
-		if n := budget.Field(i).Uint(); n > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", budget.Type().Field(i).Name, n))
-		}
-	}
-	return strings.Join(parts, ", ")
+	return search.Bounds(w.Budget, fmt.Sprintf("zones %s, fences %d, per zone %d, halt above %d %%", w.Zones, w.Max,
+		w.PerZone, w.Halt))
 }

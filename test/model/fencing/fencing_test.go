@@ -1,68 +1,33 @@
 package fencing
 
 import (
-	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
 )
 
-func TestNoWorldBreaksAPromise(t *testing.T) {
-	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) {
-			if w.About == "" || w.Constant == "" {
-				t.Error("the world does not say what it is about, or what it holds constant")
-			}
-			modeltest.BreaksNoPromise(t, &w, 3_000)
-		})
-	}
-}
-
-// next makes one of the moves of a state.
-func (k *worker) next(s *state, random *rand.Rand) *state {
-	return modeltest.Next[state, move](k, s, random)
-}
+func TestNoWorldBreaksAPromise(t *testing.T) { modeltest.BreakNoPromise(t, Worlds(), 3_000) }
 
 // The contents of a NodeFence, a tracker and a session survive their encoding.
 func TestStateSurvivesEncoding(t *testing.T) {
-	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) {
-			k := newWorker(&w)
-			first := k.Decode(k.First())
-			modeltest.Walk(modeltest.Random(t), 300, &first, func(s *state) {
-				if again := k.Decode(k.Encode(s)); again != *s {
-					t.Fatal("a state differs from its written form")
+	modeltest.HasNoPadding[state](t)
+	modeltest.Each(t, Worlds(), func(t *testing.T, w *World) {
+		k := newWorker(w)
+		modeltest.Walk[state, move](t, modeltest.Random(t), k, w.describe, 300, func(s *state) {
+			if s.fence.uid > 0 {
+				of := k.machine.fence(s.fence)
+				if again := k.machine.status(s.fence, &of.Status); again != s.fence {
+					t.Fatalf("a NodeFence is\n%+v, again\n%+v", s.fence, again)
 				}
-				if s.fence.uid > 0 {
-					of := k.machine.fence(s.fence)
-					if again := k.machine.status(s.fence, &of.Status); again != s.fence {
-						t.Fatalf("a NodeFence is\n%+v, again\n%+v", s.fence, again)
-					}
+			}
+			for _, l := range s.lines[:w.Replicas] {
+				if again := k.machine.sightOf(k.machine.sight(l.sight)); again != l.sight {
+					t.Fatalf("seen %+v, again %+v", l.sight, again)
 				}
-				for _, l := range s.lines[:w.Replicas] {
-					if again := k.machine.sightOf(k.machine.sight(l.sight)); again != l.sight {
-						t.Fatalf("seen %+v, again %+v", l.sight, again)
-					}
-				}
-			}, k.next)
+			}
 		})
-	}
-}
-
-func TestMovesAreDescribed(t *testing.T) {
-	w := Worlds()[0]
-	for v := range noVerb {
-		m := move{v, 1, 0}
-		if v >= verbs && v < callAnswered || v > verbs && v&15 > 13 {
-			continue
-		}
-		if line := w.describe(m); line == "" || strings.Contains(line, "%!") || strings.Contains(line, "Unknown") ||
-			moveOf(m.code()) != m {
-			t.Errorf("move %d is reported as %q, and taken for %+v", v, line, moveOf(m.code()))
-		}
-	}
+	})
 }
 
 // judged returns a scene with a fence in force, whose machine is off and whose pod is terminating.
@@ -160,7 +125,7 @@ func TestEachStepIsJudged(t *testing.T) {
 				tc.prepare(c)
 			}
 			tc.judge(c)
-			modeltest.Judged(t, c.wrong, tc.want)
+			modeltest.Broken(t, c.Wrong, tc.want)
 		})
 	}
 }
@@ -211,7 +176,7 @@ func TestRestIsJudged(t *testing.T) {
 			if tc.prepare != nil {
 				tc.prepare(c)
 			}
-			modeltest.Judged(t, newWorker(c.World).unsettled(&c.state, tc.reason), tc.want)
+			modeltest.Broken(t, newWorker(c.World).unsettled(&c.state, tc.reason), tc.want)
 		})
 	}
 }

@@ -118,14 +118,13 @@ func ranks(reads ...session.Read) (out [5]uint8) {
 func (k *worker) calls(s *state, i int) {
 	session := k.machine.session(&s.lines[i].session)
 	ask := session.Ask()
-	action := verb(ask.Action)
-	k.Can(true, move{callAnswered + action, i, 0}, func(c *scene) { c.answer(i, true, true) })
-	k.Breaks(true, s.left.API, move{callFails + action, i, 0}, func(c *scene) {
+	k.Can(true, move{callAnswered[ask.Action], i, 0}, func(c *scene) { c.answer(i, true, true) })
+	k.Breaks(true, s.left.API, move{callFails[ask.Action], i, 0}, func(c *scene) {
 		c.left.API--
 		c.answer(i, false, false)
 	})
 	if ask.Action >= fencing.AddFinalizer {
-		k.Breaks(true, s.left.API, move{answerLost + action, i, 0}, func(c *scene) {
+		k.Breaks(true, s.left.API, move{answerLost[ask.Action], i, 0}, func(c *scene) {
 			c.left.API--
 			c.answer(i, true, false)
 		})

@@ -15,16 +15,16 @@ func (c *scene) judgeRelease(slot int) {
 	switch {
 	case c.answered:
 	case p.runs:
-		c.violates("F1: pod %d is released, and its processes run", slot)
+		c.Violates("F1: pod %d is released, and its processes run", slot)
 	case p.known && !p.deleted && !c.node.off:
-		c.violates("F1: pod %d is released, and its kubelet may start its processes", slot)
+		c.Violates("F1: pod %d is released, and its kubelet may start its processes", slot)
 	}
 }
 
 // judgeDetach judges the detachment of a pod's volume because of the taint.
 func (c *scene) judgeDetach(slot int) {
 	if c.pods[slot].runs && !c.answered {
-		c.violates("F1: the volume of pod %d is detached, and its processes run", slot)
+		c.Violates("F1: the volume of pod %d is detached, and its processes run", slot)
 	}
 }
 
@@ -32,11 +32,11 @@ func (c *scene) judgeDetach(slot int) {
 func (c *scene) judgeTaint() {
 	c.answered = c.answered || c.proofIsFalse()
 	if c.node.ready {
-		c.violates("F3: a node that is Ready is tainted")
+		c.Violates("F3: a node that is Ready is tainted")
 	}
 	for slot := range c.Pods {
 		if c.pods[slot].runs && !c.answered {
-			c.violates("F1: the node is tainted, and processes of pod %d run", slot)
+			c.Violates("F1: the node is tainted, and processes of pod %d run", slot)
 		}
 	}
 }
@@ -46,16 +46,16 @@ func (c *scene) judgeShun() {
 	switch {
 	case c.Replicas > 1: // the other leader may have ended the fence
 	case !c.fence.proven, c.node.storage == 0:
-		c.violates("F9: new pods are kept from a node that reaches its volumes")
+		c.Violates("F9: new pods are kept from a node that reaches its volumes")
 	case c.rebooted():
-		c.violates("F9: new pods are kept from a node that has booted")
+		c.Violates("F9: new pods are kept from a node that has booted")
 	}
 }
 
 // judgeUntaint judges the removal of all taints of a fence.
 func (c *scene) judgeUntaint() {
 	if c.node.shunned && c.shuns() && c.Replicas == 1 {
-		c.violates("F9: new pods may join a node that does not reach its volumes")
+		c.Violates("F9: new pods may join a node that does not reach its volumes")
 	}
 }
 
@@ -71,7 +71,7 @@ func (s *state) rebooted() bool { return s.node.shown != s.fence.proofBoot }
 func (c *scene) judgeVolumes() {
 	for slot := range c.Pods {
 		if p := c.pods[slot]; p.lent && p.unwritten && !c.shut() && !c.vouched {
-			c.violates("F8: the volume of pod %d is given away, and what its processes have written can reach it", slot)
+			c.Violates("F8: the volume of pod %d is given away, and what its processes have written can reach it", slot)
 		}
 	}
 }
@@ -89,9 +89,9 @@ func (c *scene) judgeRun(run fencing.Run) {
 	}
 	switch {
 	case c.fence.uid == 0, c.fence.returned == isTrue:
-		c.violates("F5: an agent is started, and the fence has ended")
+		c.Violates("F5: an agent is started, and the fence has ended")
 	case int(run.Attempt) > int(c.fence.count):
-		c.violates("F6: an agent is started for an attempt that was not written down")
+		c.Violates("F6: an agent is started for an attempt that was not written down")
 	}
 }
 
@@ -113,10 +113,10 @@ func (c *scene) judgeStatus(i int, is fence) {
 		c.judgeProven(was, is)
 	}
 	if was.proven && !is.proven && !c.lied[was.proofOf-1] && c.node.off && c.node.boot == was.proofBoot {
-		c.violates("F7: a proof is withdrawn, and the machine is off")
+		c.Violates("F7: a proof is withdrawn, and the machine is off")
 	}
 	if is.vacant && !was.vacant && slices.ContainsFunc(c.pods[:], func(p pod) bool { return p.exists || p.attached }) {
-		c.violates("F2: the fence of a node counts no more, and something remains on the node")
+		c.Violates("F2: the fence of a node counts no more, and something remains on the node")
 	}
 	if is.returned == isTrue && was.returned != isTrue {
 		c.judgeReturn()
@@ -136,14 +136,14 @@ func (c *scene) judgeProven(was, is fence) {
 // judgeAttempt judges the begin of an attempt.
 func (c *scene) judgeAttempt(i int, a attempt) {
 	if c.ControlPlane {
-		c.violates("F2: a node of the control plane is fenced")
+		c.Violates("F2: a node of the control plane is fenced")
 	}
 	if c.Policy && !c.lines[i].session.wasNotReady {
-		c.violates("F2: a node that is Ready is fenced for a policy")
+		c.Violates("F2: a node that is Ready is fenced for a policy")
 	}
 	for slot := range c.Pods {
 		if a.pods&(1<<slot) != 0 && c.pods[slot].exists && !c.pods[slot].terminating {
-			c.violates("F1: pod %d counts as terminating, and is not", slot)
+			c.Violates("F1: pod %d counts as terminating, and is not", slot)
 		}
 	}
 }
@@ -161,11 +161,11 @@ func (c *scene) judgeProof(of int) {
 	}
 	switch {
 	case kind == Person && c.fence.copied:
-		c.violates("F1: a word about another NodeFence is a proof")
+		c.Violates("F1: a word about another NodeFence is a proof")
 	case kind == Person:
 		c.lied[of] = c.falseWord
 	case !c.lied[of] && !c.runs[slot].acted && c.left.Vanish == c.Budget.Vanish:
-		c.violates("F1: a proof is written down, and its agent has done nothing")
+		c.Violates("F1: a proof is written down, and its agent has done nothing")
 	}
 }
 
@@ -175,15 +175,15 @@ func (c *scene) judgeReturn() {
 		return
 	}
 	if c.node.agent || c.node.storage != 0 {
-		c.violates("F5: the fence has ended, and what its agents did was not undone")
+		c.Violates("F5: the fence has ended, and what its agents did was not undone")
 	}
 	for slot := range c.runs {
 		if r := c.runs[slot]; r.state == running && !r.acted { // one that was stopped, and has not ended in time, may act yet
-			c.violates("F5: the fence has ended, and an agent is at work")
+			c.Violates("F5: the fence has ended, and an agent is at work")
 		}
 	}
 	if c.node.tainted && c.Replicas == 1 { // the other leader may taint it at the same time, and removes that
-		c.violates("F3: the fence has ended, and its taint is there")
+		c.Violates("F3: the fence has ended, and its taint is there")
 	}
 	c.judgeEndOfShun()
 }
@@ -191,14 +191,14 @@ func (c *scene) judgeReturn() {
 // judgeEndOfShun judges the end of a fence. The other leader, or a person, may taint the node at the same time.
 func (c *scene) judgeEndOfShun() {
 	if c.node.shunned && c.Replicas == 1 && c.left.Taint == c.Budget.Taint {
-		c.violates("F9: the fence has ended, and new pods are kept from the node")
+		c.Violates("F9: the fence has ended, and new pods are kept from the node")
 	}
 }
 
 // judgeGone judges the removal of the NodeFence.
 func (c *scene) judgeGone() {
 	if c.node.tainted {
-		c.violates("F3: the NodeFence is gone, and its taint is there")
+		c.Violates("F3: the NodeFence is gone, and its taint is there")
 	}
 	c.judgeEndOfShun()
 }

@@ -1,31 +1,21 @@
 package fencing
 
-import "fmt"
+import "github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 
 // scene is a copy of a state, under change by a move.
 type scene struct {
 	*World
 	machine *machine
 	state
-	// wrong describes the promise that the move broke.
-	wrong string
+	search.Verdict
 	// reason is the reason of the last session that has ended.
 	reason string
 }
 
-func (c *scene) violates(format string, args ...any) {
-	if c.wrong == "" {
-		c.wrong = fmt.Sprintf(format, args...)
-	}
-}
-
-// Break is called for a fault, of which the model keeps no record.
-func (c *scene) Break() {}
-
 // Settle makes the changes that follow a move at once, and returns the promise that the move broke.
 func (c *scene) Settle() (to *state, wrong string) {
 	c.settle()
-	return &c.state, c.wrong
+	return &c.state, c.Wrong
 }
 
 // writeFence changes the NodeFence at the API server. A terminating NodeFence goes with its finalizer, together with

@@ -1,6 +1,7 @@
 package fencing
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
@@ -17,7 +18,7 @@ func begin(t *testing.T, w World) *script {
 	w.Budget = Budget{Fence: 1, Delete: 1, Off: 1, On: 1, Confirm: 1, LieWord: 1, Now: 1, Abandon: 1, Cut: 2, Heal: 1,
 		Slow: 1, Fail: 1, Hang: 1, Endless: 1, Lie: 1, Again: 1}
 	k := newWorker(&w)
-	s := &script{k, modeltest.NewScript[state, move](t, k, k.Decode(k.First()), w.describe)}
+	s := &script{k, modeltest.NewScript[state, move](t, k, w.describe)}
 	return s.then(nodeFenceIsCreated).guardActs()
 }
 
@@ -32,7 +33,7 @@ func (s *script) then(verbs ...verb) *script {
 
 // guardActs lets volume-guard do all work that is due at once.
 func (s *script) guardActs() *script {
-	s.All(func(m move) bool { return m.verb == workerBegins || m.verb >= callAnswered && m.verb < callFails })
+	s.All(func(m move) bool { return m.verb == workerBegins || slices.Contains(callAnswered, m.verb) })
 	return s
 }
 

@@ -1,15 +1,9 @@
 package fencing
 
-import (
-	"context"
+import "github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
-)
-
-// Explore searches the world until its bounds are exhausted, ctx ends or a promise is broken.
-func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
-	return search.Play(ctx, func() *worker { return newWorker(w) }, o)
-}
+// Player returns a Player of the world.
+func (w *World) Player() search.Player { return newWorker(w) }
 
 // worker visits states. Each goroutine has its own.
 type worker struct {
@@ -23,7 +17,7 @@ func newWorker(w *World) *worker {
 	k.Plain = search.Plain[state, move, *scene]{
 		Begins: func() state { return w.first(k.machine) },
 		Copy:   func(s *state) *scene { return &scene{World: w, machine: k.machine, state: *s} },
-		Offer:  k.moves, Rests: k.rests, Code: move.code,
+		Offer:  k.moves, Rests: k.rests, Describe: w.describe,
 	}
 	return k
 }
@@ -45,7 +39,7 @@ func (k *worker) moves(s *state) {
 // rests returns the broken promise when no component of the cluster can act, empty for none. The state is not at rest
 // while volume-guard has work, or would have work after a pause.
 func (k *worker) rests(s *state) (wrong string, rests bool) {
-	if !k.idle(s) {
+	if k.Busy || !k.idle(s) {
 		return "", false
 	}
 	reason, rests := k.polled(s)

@@ -2,8 +2,8 @@ package fencing
 
 import (
 	"fmt"
-	"reflect"
-	"strings"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
 // Agent is a kind of agents.
@@ -256,22 +256,9 @@ func liars() []World {
 
 // Bounds describes the bounds of the world.
 func (w *World) Bounds() string {
-	parts := []string{fmt.Sprintf("agents %v, pods %d, replicas %d", w.Agents, w.Pods, w.Replicas)}
-	for _, f := range []struct {
-		on   bool
-		name string
-	}{{w.Lag, "lag"}, {w.Policy, "policy"}, {w.ControlPlane, "control plane"}, {w.WhenReleased, "when released"}} {
-		if f.on {
-			parts = append(parts, f.name)
-		}
-	}
-	budget := reflect.ValueOf(w.Budget)
-	for i := range budget.NumField() {
-		if n := budget.Field(i).Uint(); n > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", budget.Type().Field(i).Name, n))
-		}
-	}
-	return strings.Join(parts, ", ")
+	return search.Bounds(w.Budget, fmt.Sprintf("agents %v, pods %d, replicas %d", w.Agents, w.Pods, w.Replicas),
+		search.If(w.Lag, "lag"), search.If(w.Policy, "policy"), search.If(w.ControlPlane, "control plane"),
+		search.If(w.WhenReleased, "when released"))
 }
 
 // String returns the name of the kind.

@@ -77,7 +77,7 @@ func (k *worker) sync(s *state, slot int) (v verb, stale bool, do func(*scene)) 
 		case edit != nil:
 			return controllerManages, false, written(slot, edit)
 		case refused:
-			return 0, false, nil
+			return "", false, nil
 		}
 	}
 	if p.Claim == 0 {
@@ -105,7 +105,7 @@ func (k *worker) syncClaimed(s *state, slot int) (v verb, stale bool, do func(*s
 	f, stale := k.fateOf(s, slot)
 	switch {
 	case f == unbound:
-		return 0, false, nil
+		return "", false, nil
 	case f == boundHere:
 		return controllerBinds, stale, inPhase(slot, p, volume.PhaseBound)
 	case f == boundElsewhere && (!k.provisioned(slot) || !p.deletes()):
@@ -113,7 +113,7 @@ func (k *worker) syncClaimed(s *state, slot int) (v verb, stale bool, do func(*s
 	case !p.released():
 		return controllerReleases, stale, inPhase(slot, p, volume.PhaseReleased)
 	case !p.deletes() || p.Migrated || s.operations[slot] != noOperation || p.Terminating && !s.modern:
-		return 0, false, nil
+		return "", false, nil
 	}
 	return controllerBegins, stale, func(n *scene) { n.operations[slot] = begun }
 }

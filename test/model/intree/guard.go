@@ -112,7 +112,6 @@ func reads(ask ask) bool {
 func (k *worker) calls(s *state, i, slot int) {
 	call := s.lines[i].calls[slot]
 	ask := k.look(s, i).asks(slot)
-	v := verb(ask.Action)
 	answer := func(n *scene, reply reply) {
 		n.lines[i].proofs[slot].learn(slot, ask, reply)
 		n.replica(i).answer(slot, ask, reply)
@@ -131,19 +130,19 @@ func (k *worker) calls(s *state, i, slot int) {
 	})
 	switch {
 	case call.done:
-		k.Can(true, move{callAnswered + v, i, slot}, func(n *scene) { answer(n, call.reply) })
+		k.Can(true, move{callAnswered[ask.Action], i, slot}, func(n *scene) { answer(n, call.reply) })
 		if call.reply.Outcome == session.Succeeded {
-			broken(answerLost + v)
+			broken(answerLost[ask.Action])
 		}
 		return
 	case reads(ask):
-		k.Can(true, move{callAnswered + v, i, slot}, func(n *scene) { answer(n, n.read(ask)) })
+		k.Can(true, move{callAnswered[ask.Action], i, slot}, func(n *scene) { answer(n, n.read(ask)) })
 	case s.room(k.World):
-		k.Can(true, move{callArrives + v, i, slot}, func(n *scene) {
+		k.Can(true, move{callArrives[ask.Action], i, slot}, func(n *scene) {
 			n.lines[i].calls[slot] = sent{done: true, reply: n.carryOut(ask)}
 		})
 	}
-	broken(callFails + v)
+	broken(callFails[ask.Action])
 }
 
 // learn brings in what an answer shows. Whatever is read after the PV makes that too old.

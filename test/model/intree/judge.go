@@ -15,19 +15,19 @@ func mayGo(p pv) bool {
 func (c *scene) judgeTwin(i, slot int, ask ask) {
 	p := c.lines[i].proofs[slot]
 	if !p.claim || !p.detached || !p.pv {
-		c.violates("P2: %v is sent for PV %s although no reads that still count showed that its claim is gone (%v), it is "+
+		c.Violates("P2: %v is sent for PV %s although no reads that still count showed that its claim is gone (%v), it is "+
 			"not attached (%v), and last that its volume may go (%v)",
 			ask.Action, c.say(slot), p.claim, p.detached, p.pv)
 	}
 	for other := 0; other < 2*len(c.PVs); other += 2 {
 		if o := c.pvs[other]; other != original(slot) && c.disk(other) == c.disk(slot) && o.exists() && o.Claim > 0 &&
 			!p.sibling {
-			c.violates("P2: %v is sent for PV %s although no read that still counts showed that the claim of PV %s is gone",
+			c.Violates("P2: %v is sent for PV %s although no read that still counts showed that the claim of PV %s is gone",
 				ask.Action, c.say(slot), c.say(other))
 		}
 	}
 	if ask.New.Policy == volume.PolicyDelete {
-		c.violates("P2: the twin of PV %s is made so that nothing has to be read again", c.say(slot))
+		c.Violates("P2: the twin of PV %s is made so that nothing has to be read again", c.say(slot))
 	}
 }
 
@@ -37,15 +37,15 @@ func (c *scene) judgeWrite(ask ask) {
 	now, other := c.pvs[slot], c.pvs[twin(slot)]
 	switch {
 	case ask.Action == intree.SetTwinDelete && now.Phase != volume.PhaseReleased:
-		c.violates("P2: PV %s is set to Delete, and the PV controller has not seen that its claim is gone", c.say(slot))
+		c.Violates("P2: PV %s is set to Delete, and the PV controller has not seen that its claim is gone", c.say(slot))
 	case ask.Action == intree.DeleteTwin && now.deletes():
-		c.violates("P1: PV %s is deleted while it is set to Delete, and its end will be taken for that of its volume",
+		c.Violates("P1: PV %s is deleted while it is set to Delete, and its end will be taken for that of its volume",
 			c.say(slot))
 	case ask.Action == intree.DeleteTwin && now.Phase == volume.PhaseBound:
-		c.violates("P2: PV %s is deleted, which a claim has", c.say(slot))
+		c.Violates("P2: PV %s is deleted, which a claim has", c.say(slot))
 	case ask.Action == intree.RemoveFinalizer && now.Policy == volume.PolicyRetain && other.exists() &&
 		other.TwinOf == now.UID && other.deletes() && !other.Terminating:
-		c.violates("P2: PV %s loses its finalizer to keep its volume, and its twin is set to Delete", c.say(slot))
+		c.Violates("P2: PV %s loses its finalizer to keep its volume, and its twin is set to Delete", c.say(slot))
 	}
 }
 
@@ -56,7 +56,7 @@ func (c *scene) judgeDeletion(slot int) {
 		return
 	}
 	if c.attached {
-		c.violates("P2: the volume of PV %s is deleted, which is attached", c.say(slot))
+		c.Violates("P2: the volume of PV %s is deleted, which is attached", c.say(slot))
 	}
 	for i := range c.PVs {
 		other := 2 * i
@@ -71,13 +71,13 @@ func (c *scene) judgeNeed(slot, other int) {
 	p := c.pvs[other]
 	switch {
 	case c.lives(other), c.lives(twin(other)):
-		c.violates("P2: the volume of PV %s is deleted, and a claim that lives has it", c.say(other))
+		c.Violates("P2: the volume of PV %s is deleted, and a claim that lives has it", c.say(other))
 	case other == original(slot) && (!mayGo(p) || p.Claim != c.pvs[slot].Claim):
-		c.violates("P2: the volume of PV %s is deleted, which is not to be deleted", c.say(other))
+		c.Violates("P2: the volume of PV %s is deleted, which is not to be deleted", c.say(other))
 	case p.exists() && (!p.deletes() || !p.released() || p.Claim == 0 || p.Held):
-		c.violates("P2: the volume of PV %s is deleted, and PV %s needs it", c.say(slot), c.say(other))
+		c.Violates("P2: the volume of PV %s is deleted, and PV %s needs it", c.say(slot), c.say(other))
 	case other != original(slot) && p.exists() && c.restored(&c.state, other):
-		c.violates("P2: the volume of PV %s is deleted, and a claim that was restored names PV %s", c.say(slot),
+		c.Violates("P2: the volume of PV %s is deleted, and a claim that was restored names PV %s", c.say(slot),
 			c.say(other))
 	}
 }
@@ -85,7 +85,7 @@ func (c *scene) judgeNeed(slot, other int) {
 // judgeEnd judges the end of a PV.
 func (c *scene) judgeEnd(slot int, last pv) {
 	if !isTwin(slot) && c.provisioned(slot) && last.deletes() && c.disks[c.disk(slot)] && !c.excused[slot/2] {
-		c.violates("P1: PV %s is gone, its policy is Delete, and its volume is left behind", c.say(slot))
+		c.Violates("P1: PV %s is gone, its policy is Delete, and its volume is left behind", c.say(slot))
 	}
 }
 

@@ -1,11 +1,10 @@
 package intree
 
 import (
-	"fmt"
-
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
 // scene is a state that a move is changing.
@@ -15,23 +14,22 @@ type scene struct {
 	state
 	// opened are the replicas that the move looked into or changed.
 	opened memory.Opened[*replica]
-	// wrong is the promise that the move broke, in words.
-	wrong string
+	search.Verdict
 }
 
-func (c *scene) violates(format string, args ...any) {
-	if c.wrong == "" {
-		c.wrong = fmt.Sprintf(format, args...)
-	}
-}
-
-// Break marks that a fault has happened.
+// Break records that a fault has happened.
 func (c *scene) Break() { c.faulted = true }
 
 // replica opens what a replica knows.
 func (c *scene) replica(i int) *replica { return c.opened.Open(c.machine, &c.knows, i) }
 
-// close puts what the opened replicas know back into the state.
+// Settle puts what the opened replicas know back into the state, and returns the promise that the move broke.
+func (c *scene) Settle() (to *state, wrong string) {
+	c.forgiveNoMore()
+	c.close()
+	return &c.state, c.Wrong
+}
+
 func (c *scene) close() { c.opened.Close(c.machine, &c.knows, 48) }
 
 // room reports whether the watches can fall behind by one change more.

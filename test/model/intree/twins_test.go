@@ -1,8 +1,6 @@
 package intree
 
 import (
-	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
@@ -10,46 +8,15 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
 )
 
-func TestNoWorldBreaksAPromise(t *testing.T) {
-	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) { modeltest.BreaksNoPromise(t, &w, 5_000) })
-	}
-}
+func TestNoWorldBreaksAPromise(t *testing.T) { modeltest.BreakNoPromise(t, Worlds(), 5_000) }
 
-// next makes one of the moves of a state.
-func (k *worker) next(s *state, random *rand.Rand) *state {
-	var all []state
-	k.s, k.listed = s, func(_ move, to *state) { all = append(all, *to) }
-	k.moves(s)
-	return modeltest.Any(random, all)
-}
-
-func TestNothingOfAStateIsForgotten(t *testing.T) {
-	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) {
-			k := newWorker(&w)
-			first := decode(k.First())
-			modeltest.Walk(modeltest.Random(t), 300, &first, func(s *state) {
-				if again := decode(s.encode(nil)); again.world != s.world {
-					t.Fatal("a world differs from its written form")
-				}
-				modeltest.ForgetsNothing(t, k.machine, &s.knows)
-			}, k.next)
-		})
-	}
-}
-
-func TestEveryMoveIsTold(t *testing.T) {
-	w := Worlds()[0]
-	for v := range noVerb {
-		m := move{v, 1, 0}
-		if m.verb >= verbs && m.verb < callArrives {
-			continue
-		}
-		if line := w.describe(m); line == "" || strings.Contains(line, "%!") || moveOf(m.code()) != m {
-			t.Errorf("move %d is reported as %q, and taken for %+v", v, line, moveOf(m.code()))
-		}
-	}
+func TestStateSurvivesEncoding(t *testing.T) {
+	modeltest.HasNoPadding[world](t)
+	modeltest.Each(t, Worlds(), func(t *testing.T, w *World) {
+		k := newWorker(w)
+		modeltest.Walk[state, move](t, modeltest.Random(t), k, w.describe, 300,
+			func(s *state) { modeltest.ForgetsNothing(t, k.machine, &s.knows) })
+	})
 }
 
 // TestTheFirstWorldIsSeenWhole: a deletion by way of a twin comes to its end, and without the plugin's call
@@ -59,11 +26,10 @@ func TestATwinHasTheVolumeDeleted(t *testing.T) {
 	k, random := newWorker(&w), modeltest.Random(t)
 	deleting, done := false, false
 	for range 200 {
-		first := decode(k.First())
-		modeltest.Walk(random, 300, &first, func(s *state) {
+		modeltest.Walk[state, move](t, random, k, w.describe, 300, func(s *state) {
 			deleting = deleting || s.operations[twin(0)] == begun
 			done = done || deleting && !s.pvs[0].exists() && !s.pvs[twin(0)].exists() && !s.disks[0]
-		}, k.next)
+		})
 		if done {
 			return
 		}
@@ -74,7 +40,7 @@ func TestATwinHasTheVolumeDeleted(t *testing.T) {
 // judged returns a scene with a PV that is to be deleted, and its twin, which is set to Delete.
 func judged(w *World) *scene {
 	k := newWorker(w)
-	c := &scene{World: w, machine: k.machine, state: decode(k.First())}
+	c := &scene{World: w, machine: k.machine, state: k.Decode(k.First())}
 	c.claims[0] = claim{born: true}
 	c.seen = c.claims
 	p := &c.pvs[0]
@@ -146,7 +112,7 @@ func TestEachStepIsJudged(t *testing.T) {
 				tc.prepare(c)
 			}
 			tc.judge(c)
-			modeltest.Judged(t, c.wrong, tc.want)
+			modeltest.Broken(t, c.Wrong, tc.want)
 		})
 	}
 }
@@ -188,7 +154,7 @@ func TestRestIsJudged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := judged(&w)
 			tc.prepare(c)
-			modeltest.Judged(t, newWorker(&w).unsettled(&c.state), tc.want)
+			modeltest.Broken(t, newWorker(&w).unsettled(&c.state), tc.want)
 		})
 	}
 }

@@ -1,62 +1,35 @@
 package intree
 
 import (
-	"context"
-
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-// Explore searches the world until its bounds are exhausted, ctx ends or something is found.
-func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
-	return search.Explore(ctx, func() search.Player { return newWorker(w) }, o)
-}
+// Player returns a Player of the world.
+func (w *World) Player() search.Player { return newWorker(w) }
 
 // worker visits states. Each goroutine has its own.
 type worker struct {
 	*World
-	search.Moves[move, *scene]
+	search.Plain[state, move, *scene]
 	machine *machine
-	visitor *search.Visitor
-	s       *state
 	looked  memory.Opened[*replica]
-	buffer  []byte
-	// listed, if set, sees each move and what it leads to; nothing is searched.
-	listed func(move, *state)
 }
 
 func newWorker(w *World) *worker {
 	k := &worker{World: w, machine: newMachine(w.PVs, w.Claims)}
-	k.Make = k.make
+	k.Plain = search.Plain[state, move, *scene]{
+		Begins: func() state { return w.first(k.machine) },
+		Copy:   func(s *state) *scene { return &scene{World: w, machine: k.machine, state: *s} },
+		Offer:  k.moves, Rests: k.rests, Describe: w.describe, Write: encode, Read: decode,
+	}
 	return k
-}
-
-// First returns the state in which the world begins.
-func (k *worker) First() []byte {
-	s := k.first(k.machine)
-	return s.encode(nil)
-}
-
-// Visit makes every move that is possible in a state.
-func (k *worker) Visit(code []byte, v *search.Visitor) {
-	s := decode(code)
-	k.visitor, k.s = v, &s
-	k.moves(&s)
-	if !k.idle(&s) {
-		return
-	}
-	switch wrong := k.unsettled(&s); {
-	case wrong == "" && !k.Busy:
-		v.Settled()
-	case wrong != "" && !k.comesBack(&s):
-		v.Unsettled(wrong)
-	}
 }
 
 // look returns what a replica knows, to look at only.
 func (k *worker) look(s *state, i int) *replica { return k.looked.Open(k.machine, &s.knows, i) }
 
-// moves makes every move that is possible in a state.
+// moves makes every possible move of a state.
 func (k *worker) moves(s *state) {
 	k.looked.Release(k.machine)
 	room := s.room(k.World)
@@ -73,18 +46,15 @@ func (k *worker) moves(s *state) {
 	k.arrivesLate(s)
 }
 
-func (k *worker) make(m move, step bool, do func(*scene)) {
-	n := scene{World: k.World, machine: k.machine, state: *k.s}
-	do(&n)
-	n.forgiveNoMore()
-	n.close()
-	switch {
-	case k.listed != nil:
-		k.listed(m, &n.state)
-	case n.wrong != "":
-		k.visitor.Broke(m.code(), n.wrong)
-	default:
-		k.buffer = n.encode(k.buffer[:0])
-		k.visitor.Reached(m.code(), step, k.buffer)
+// rests returns the broken promise when volume-guard has nothing under way, empty for none. Some promises also hold
+// while the cluster can act. A state in which a try is repeated by the clock is not at rest unless all is as it should
+// be.
+func (k *worker) rests(s *state) (wrong string, rests bool) {
+	if !k.idle(s) {
+		return "", false
 	}
+	if wrong = k.unsettled(s); wrong == "" {
+		return "", !k.Busy
+	}
+	return wrong, !k.comesBack(s)
 }

@@ -124,7 +124,7 @@ type state struct {
 	knows memory.Knows
 }
 
-func (s *state) encode(b []byte) []byte { return memory.Encode(b, &s.world, &s.knows) }
+func encode(b []byte, s *state) []byte { return memory.Encode(b, &s.world, &s.knows) }
 
 func decode(b []byte) (s state) {
 	s.knows = memory.Decode(b, &s.world)

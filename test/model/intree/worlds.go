@@ -2,8 +2,9 @@ package intree
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
 // World names bounds: what there is, and how often what can happen does.
@@ -248,20 +249,9 @@ func deepWorlds() []World {
 
 // Bounds says in short what is in the world.
 func (w *World) Bounds() string {
-	parts := []string{"claims " + strings.Join(w.Claims, " and "), fmt.Sprintf("%d replica, lag %d", w.Replicas, w.Lag)}
-	if len(w.PVs) > 1 && w.PVs[0].Disk == w.PVs[1].Disk {
-		parts = append(parts, "one disk")
-	}
-	for part, is := range map[string]bool{"unprotected": w.Unprotected, "1.31": w.Modern, "attached": w.Attached} {
-		if is {
-			parts = append(parts, part)
-		}
-	}
-	budget := reflect.ValueOf(w.Budget)
-	for i := range budget.NumField() {
-		if n := budget.Field(i).Uint(); n > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", budget.Type().Field(i).Name, n))
-		}
-	}
-	return strings.Join(parts, ", ")
+	oneDisk := len(w.PVs) > 1 && w.PVs[0].Disk == w.PVs[1].Disk
+	return search.Bounds(w.Budget, "claims "+strings.Join(w.Claims, " and "),
+		fmt.Sprintf("%d replica, lag %d", w.Replicas, w.Lag),
+		search.If(oneDisk, "one disk"), search.If(w.Unprotected, "unprotected"), search.If(w.Modern, "1.31"),
+		search.If(w.Attached, "attached"))
 }

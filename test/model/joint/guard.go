@@ -45,7 +45,7 @@ func (k *worker) session(s *state, m move, do func(*scene)) {
 	c := k.scene(s)
 	do(c)
 	c.Settle()
-	k.Can(c.state != *s || c.wrong != "", m, func(to *scene) { to.state, to.wrong = c.state, c.wrong })
+	k.Can(c.state != *s || c.Wrong != "", m, func(to *scene) { to.state, to.Wrong = c.state, c.Wrong })
 }
 
 // waits ends the waits of a pod. A kubelet unmounts in less time than the unmount grace, and a working kubelet ends a

@@ -1,7 +1,6 @@
 package joint
 
 import (
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -10,16 +9,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-func TestNoWorldBreaksAPromise(t *testing.T) {
-	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) {
-			if w.About == "" || w.Constant == "" {
-				t.Error("the world does not say what it is about, or what it holds constant")
-			}
-			modeltest.BreaksNoPromise(t, &w, 1_500)
-		})
-	}
-}
+func TestNoWorldBreaksAPromise(t *testing.T) { modeltest.BreakNoPromise(t, Worlds(), 1_500) }
 
 // A world that no longer breaks a promise belongs to the other worlds.
 func TestBrokenWorldsBreakTheirPromise(t *testing.T) {
@@ -64,9 +54,9 @@ func TestEachGuardIsNeeded(t *testing.T) {
 			Budget: Budget{DeleteNode: 1, Fence: 1, Cut: 1, Replace: 1}}, "S1"},
 	} {
 		w := tc.world
-		if r := w.Explore(t.Context(), search.Options{MaxStates: 3_000}); len(r.Findings()) > 0 {
+		if r := search.Explore(t.Context(), &w, search.Options{MaxStates: 3_000}); len(r.Findings()) > 0 {
 			t.Errorf("a promise is broken with all guards: %s\n%s", r.Findings()[0].Promise,
-				strings.Join(w.Story(r.Findings()[0].Moves), "\n"))
+				strings.Join(r.Findings()[0].Trace, "\n"))
 		}
 		w.Without = tc.without
 		t.Logf("without guard %d", tc.without)
@@ -77,46 +67,34 @@ func TestEachGuardIsNeeded(t *testing.T) {
 // found explores a world until it breaks a promise, and compares the promise.
 func found(t *testing.T, w *World, want string) {
 	t.Helper()
-	r := w.Explore(t.Context(), search.Options{MaxStates: 100_000})
+	r := search.Explore(t.Context(), w, search.Options{MaxStates: 100_000})
 	if len(r.Findings()) == 0 {
 		t.Errorf("nothing is found in %d states", r.States)
 		return
 	}
 	f := r.Findings()[0]
-	modeltest.Judged(t, f.Promise, want)
-	t.Logf("%d moves, %d states: %s\n%s", len(f.Moves), r.States, f.Promise, strings.Join(w.Story(f.Moves), "\n"))
+	modeltest.Broken(t, f.Promise, want)
+	t.Logf("%d moves, %d states: %s\n%s", len(f.Moves), r.States, f.Promise, strings.Join(f.Trace, "\n"))
 }
 
 // The contents of trackers and the output of node fencing survive their encoding.
 func TestStateSurvivesEncoding(t *testing.T) {
-	for _, w := range all() {
-		t.Run(w.Name, func(t *testing.T) {
-			k := newWorker(&w)
-			first := k.Decode(k.First())
-			modeltest.Walk(modeltest.Random(t), 200, &first, func(s *state) {
-				c := k.scene(s)
-				for slot, p := range s.pods {
-					if p.exists {
-						c.keep(slot, c.tracker(slot))
-					}
+	modeltest.HasNoPadding[state](t)
+	modeltest.Each(t, all(), func(t *testing.T, w *World) {
+		k := newWorker(w)
+		modeltest.Walk[state, move](t, modeltest.Random(t), k, w.describe, 200, func(s *state) {
+			c := k.scene(s)
+			for slot, p := range s.pods {
+				if p.exists {
+					c.keep(slot, c.tracker(slot))
 				}
-				if o := k.machine.fence(s.fence); o != nil {
-					c.fence = s.fence.status(&o.Status, s.node)
-				}
-				if c.state != *s || k.Decode(k.Encode(s)) != *s {
-					t.Fatalf("a state is\n%+v, again\n%+v", *s, c.state)
-				}
-			}, func(s *state, random *rand.Rand) *state { return modeltest.Next[state, move](k, s, random) })
+			}
+			if o := k.machine.fence(s.fence); o != nil {
+				c.fence = s.fence.status(&o.Status, s.node)
+			}
+			if c.state != *s {
+				t.Fatalf("a state is\n%+v, again\n%+v", *s, c.state)
+			}
 		})
-	}
-}
-
-func TestMovesAreDescribed(t *testing.T) {
-	w := World{}
-	for v := range verbs {
-		m := move{v, 1}
-		if line := w.describe(m); line == "" || strings.Contains(line, "%") || moveOf(m.code()) != m {
-			t.Errorf("move %d is reported as %q, and taken for %+v", v, line, moveOf(m.code()))
-		}
-	}
+	})
 }

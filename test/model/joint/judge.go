@@ -27,9 +27,9 @@ func (c *scene) judge() {
 	a, b := c.writes()
 	switch {
 	case a && b:
-		c.violates("S1: processes on two nodes can write to the volume")
+		c.Violates("S1: processes on two nodes can write to the volume")
 	case !c.claim.exists && c.runs():
-		c.violates("S2: the claim is gone and its volume deleted, and a process can write to it")
+		c.Violates("S2: the claim is gone and its volume deleted, and a process can write to it")
 	}
 }
 
@@ -61,7 +61,7 @@ func (c *scene) released(slot int, why podsafety.Reason) {
 	case podsafety.ReasonFinished:
 		mounted := c.processes[slot].mounted || c.former.mounted[slot] && !c.waited(slot)
 		if mounted && !c.excused[slot] {
-			c.violates("S3: pod %d is released because it has ended, and its volume is mounted", slot)
+			c.Violates("S3: pod %d is released because it has ended, and its volume is mounted", slot)
 		}
 		if !c.former.mounted[slot] {
 			return
@@ -88,23 +88,26 @@ func (c *scene) freed(why singlenode.Reason) {
 	reaches := p.node == nodeB || !c.node.storage
 	switch {
 	case c.former.writes(holder), p.mounted && reaches:
-		c.violates("S3: the lock is freed, and processes of pod %d can write", holder)
+		c.Violates("S3: the lock is freed, and processes of pod %d can write", holder)
 	case p.mounted && why == singlenode.ReasonHolderCompleted:
-		c.violates("S3: the lock is freed because pod %d has completed, and its volume is mounted", holder)
+		c.Violates("S3: the lock is freed because pod %d has completed, and its volume is mounted", holder)
 	case api.exists && !api.terminating && !api.ended:
-		c.violates("S3: the lock is freed, and the kubelet of pod %d may start its processes", holder)
+		c.Violates("S3: the lock is freed, and the kubelet of pod %d may start its processes", holder)
 	}
 }
 
 // ungated judges the removal of a pod's gate.
 func (c *scene) ungated(slot int) {
 	if int(c.claim.lock) != slot+1 || !c.claim.kept {
-		c.violates("S3: pod %d loses its gate without the lock", slot)
+		c.Violates("S3: pod %d loses its gate without the lock", slot)
 	}
 }
 
 // rests returns the broken promise when no component of the cluster can act, empty for none.
 func (k *worker) rests(s *state) (wrong string, rests bool) {
+	if k.Busy {
+		return "", false
+	}
 	for slot, p := range s.pods {
 		if wrong := k.unsettledPod(s, slot, p); wrong != "" {
 			return wrong, true

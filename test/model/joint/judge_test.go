@@ -70,7 +70,7 @@ func TestEachStateIsJudged(t *testing.T) {
 				prepare(c)
 			}
 			tc.judge(c)
-			modeltest.Judged(t, c.wrong, tc.want)
+			modeltest.Broken(t, c.Wrong, tc.want)
 		})
 	}
 }
@@ -117,7 +117,7 @@ func TestRestIsJudged(t *testing.T) {
 			}
 			k := newWorker(c.World)
 			wrong, _ := k.rests(&c.state)
-			modeltest.Judged(t, wrong, tc.want)
+			modeltest.Broken(t, wrong, tc.want)
 		})
 	}
 }

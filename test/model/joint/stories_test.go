@@ -1,6 +1,7 @@
 package joint
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
@@ -14,7 +15,7 @@ type script struct {
 
 func begin(t *testing.T, w World) *script {
 	k := newWorker(&w)
-	return &script{k, modeltest.NewScript[state, move](t, k, k.Decode(k.First()), w.describe)}
+	return &script{k, modeltest.NewScript[state, move](t, k, w.describe)}
 }
 
 // then makes a move for each verb, of the first pod for which it is possible.
@@ -26,11 +27,15 @@ func (s *script) then(verbs ...verb) *script {
 	return s
 }
 
+// guardVerbs are the moves of volume-guard.
+var guardVerbs = []verb{holdActs, gateActs, lockActs, protectorActs, claimHoldActs, volumeLockActs, fencingActs,
+	fenceEnds}
+
 // guardActs lets volume-guard and the agent do all work that is due.
 func (s *script) guardActs() {
 	s.T.Helper()
 	s.All(func(m move) bool {
-		return m.verb >= holdActs && m.verb <= fenceEnds || m.verb == agentActs || m.verb == agentUndoes
+		return slices.Contains(guardVerbs, m.verb) || m.verb == agentActs || m.verb == agentUndoes
 	})
 }
 
@@ -98,7 +103,7 @@ func TestHeldPodKeepsClaimAfterPodGarbageCollection(t *testing.T) {
 func TestCompletedPodKeepsLockOnNodeThatIsAway(t *testing.T) {
 	s := begin(t, World{Budget: Budget{End: 1, Cut: 1, Heal: 1}})
 	timePasses := func() {
-		s.All(func(m move) bool { return m.verb >= holdActs && m.verb <= unmountGraceEnds })
+		s.All(func(m move) bool { return slices.Contains(guardVerbs, m.verb) || m.verb == unmountGraceEnds })
 	}
 	s.then(podCompletes, kubeletReportsEnd, replacementIsCreated, kubeletIsCutOff, readyChanges)
 	timePasses()

@@ -1,16 +1,9 @@
 package joint
 
-import (
-	"context"
-	"fmt"
+import "github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
-)
-
-// Explore searches the world until its bounds are exhausted, ctx ends or a promise is broken.
-func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
-	return search.Play(ctx, func() *worker { return newWorker(w) }, o)
-}
+// Player returns a Player of the world.
+func (w *World) Player() search.Player { return newWorker(w) }
 
 // worker visits states. Each goroutine has its own.
 type worker struct {
@@ -22,7 +15,7 @@ type worker struct {
 func newWorker(w *World) *worker {
 	k := &worker{World: w, machine: newMachine(w)}
 	k.Plain = search.Plain[state, move, *scene]{
-		Begins: k.first, Copy: k.scene, Offer: k.moves, Rests: k.rests, Code: move.code,
+		Begins: k.first, Copy: k.scene, Offer: k.moves, Rests: k.rests, Describe: w.describe,
 	}
 	return k
 }
@@ -45,18 +38,8 @@ type scene struct {
 	*World
 	machine *machine
 	state
-	// wrong describes the promise that the move broke.
-	wrong string
+	search.Verdict
 }
-
-func (c *scene) violates(format string, args ...any) {
-	if c.wrong == "" {
-		c.wrong = fmt.Sprintf(format, args...)
-	}
-}
-
-// Break is called for a fault, of which the model keeps no record.
-func (c *scene) Break() {}
 
 // Settle makes the changes that follow a move at once, such as renewals of Leases by working kubelets, and returns the
 // promise that the move broke.
@@ -70,7 +53,7 @@ func (c *scene) Settle() (to *state, wrong string) {
 	c.watchNode()
 	c.showUse()
 	c.judge()
-	return &c.state, c.wrong
+	return &c.state, c.Wrong
 }
 
 // watchStorage records whether the fence may keep node a from the volume, and whether the node is away (Storages.Saw

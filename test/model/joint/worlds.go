@@ -1,10 +1,9 @@
 package joint
 
 import (
-	"fmt"
-	"reflect"
 	"slices"
-	"strings"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
 // Agent is the kind of the agent that fences node a.
@@ -336,21 +335,12 @@ func replaced() []World {
 
 // Bounds describes the bounds of the world.
 func (w *World) Bounds() string {
-	parts := []string{"nodes 2, pods 2, claim 1"}
+	pods, agent := "nodes 2, pods 2, claim 1", ""
 	if w.Unlocked || w.Ephemeral {
-		parts = []string{"nodes 2, pod 1, claim 1"}
+		pods = "nodes 2, pod 1, claim 1"
 	}
 	if w.Agent != NoAgent {
-		parts = append(parts, "agent "+[...]string{"", "Volumes", "UntilUnfenced", "Reboot"}[w.Agent])
+		agent = "agent " + [...]string{"", "Volumes", "UntilUnfenced", "Reboot"}[w.Agent]
 	}
-	if w.Tried {
-		parts = append(parts, "after one of Volumes")
-	}
-	budget := reflect.ValueOf(w.Budget)
-	for i := range budget.NumField() {
-		if n := budget.Field(i).Uint(); n > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", budget.Type().Field(i).Name, n))
-		}
-	}
-	return strings.Join(parts, ", ")
+	return search.Bounds(w.Budget, pods, agent, search.If(w.Tried, "after one of Volumes"))
 }

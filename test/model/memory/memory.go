@@ -16,7 +16,7 @@ type Knows [Replicas][]byte
 // Encode appends a state to b: a world, which is plain and holds no pointers, and what its replicas
 // know.
 func Encode[W any](b []byte, world *W, knows *Knows) []byte {
-	b = append(b, plain(world)...)
+	b = append(b, Bytes(world)...)
 	for _, known := range knows {
 		b = binary.LittleEndian.AppendUint16(b, uint16(len(known)))
 		b = append(b, known...)
@@ -26,7 +26,7 @@ func Encode[W any](b []byte, world *W, knows *Knows) []byte {
 
 // Decode fills in a world from a state, and returns what its replicas know, which is part of b.
 func Decode[W any](b []byte, world *W) (knows Knows) {
-	b = b[copy(plain(world), b):]
+	b = b[copy(Bytes(world), b):]
 	for i := range knows {
 		n := int(binary.LittleEndian.Uint16(b))
 		if n > 0 {
@@ -37,7 +37,8 @@ func Decode[W any](b []byte, world *W) (knows Knows) {
 	return knows
 }
 
-func plain[W any](world *W) []byte {
+// Bytes returns the bytes of a plain value, which are the value: a change of them changes it.
+func Bytes[W any](world *W) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(world)), unsafe.Sizeof(*world))
 }
 

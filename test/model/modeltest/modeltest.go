@@ -4,9 +4,11 @@ package modeltest
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"flag"
+	"iter"
 	"math/rand/v2"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,27 +22,38 @@ var (
 	seed      = flag.Uint64("seed", 0, "seed of the random walks (default: the time)")
 )
 
-// World is one that can be explored.
-type World interface {
-	Explore(ctx context.Context, o search.Options) search.Result
-	Story(moves []search.Move) []string
+// Each runs a test for each world, under its name.
+func Each[W any](t *testing.T, worlds []W, test func(*testing.T, *W)) {
+	for i := range worlds {
+		t.Run(reflect.ValueOf(worlds[i]).FieldByName("Name").String(), func(t *testing.T) { test(t, &worlds[i]) })
+	}
 }
 
-// BreaksNoPromise explores the first states of a world. The worlds are explored whole by the program
-// (make model).
-func BreaksNoPromise(t *testing.T, w World, states int) {
-	t.Helper()
+// BreakNoPromise explores the first states of each world. The worlds are explored whole by the program (make model).
+// Each world says what it is about, and what it holds constant if worlds of its kind do.
+func BreakNoPromise[W any, P interface {
+	*W
+	search.World
+}](t *testing.T, worlds []W, states int) {
 	states = cmp.Or(*maxStates, states)
-	r := w.Explore(t.Context(), search.Options{MaxStates: states})
-	for _, f := range r.Findings() {
-		t.Errorf("%s\n%s", f.Promise, strings.Join(w.Story(f.Moves), "\n"))
-	}
-	if !r.Exhausted && r.States < states {
-		t.Errorf("ended after %d states", r.States)
-	}
+	Each(t, worlds, func(t *testing.T, w *W) {
+		says := reflect.ValueOf(*w)
+		constant, deep := says.FieldByName("Constant"), says.FieldByName("Deep")
+		isConstant := !constant.IsValid() || !constant.IsZero() || deep.IsValid() && deep.Bool()
+		if says.FieldByName("About").IsZero() || !isConstant {
+			t.Error("the world does not say what it is about, or what it holds constant")
+		}
+		r := search.Explore(t.Context(), P(w), search.Options{MaxStates: states})
+		for _, f := range r.Findings() {
+			t.Errorf("%s\n%s", f.Promise, strings.Join(f.Trace, "\n"))
+		}
+		if !r.Exhausted && r.States < states {
+			t.Errorf("ended after %d states", r.States)
+		}
+	})
 }
 
-// Random returns a source for walks, and says how they are repeated.
+// Random returns a source for walks, and logs how they are repeated.
 func Random(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := cmp.Or(*seed, uint64(time.Now().UnixNano()))
@@ -48,21 +61,58 @@ func Random(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// Walk has each state looked at on a random walk of so many steps, or until nothing more can happen,
-// which next says by nil.
-func Walk[S any](random *rand.Rand, steps int, now *S, look func(*S), next func(*S, *rand.Rand) *S) {
-	for i := 0; i < steps && now != nil; i++ {
-		look(now)
-		now = next(now, random)
+// Player is a Player that lists the possible moves of a state. Each search.Plain is one.
+type Player[S, M any] interface {
+	First() []byte
+	Encode(s *S) []byte
+	Decode(b []byte) S
+	List(s *S) iter.Seq[search.Option[S, M]]
+}
+
+// Walk goes a random walk of so many steps, or until no move is possible. It checks that each state survives its
+// encoding, and that each move has a sentence. look makes further checks.
+func Walk[S, M any](t *testing.T, random *rand.Rand, k Player[S, M], describe func(M) string, steps int,
+	look func(*S)) {
+	t.Helper()
+	now := k.Decode(k.First())
+	for range steps {
+		b := k.Encode(&now)
+		if again := k.Decode(b); !bytes.Equal(k.Encode(&again), b) {
+			t.Fatal("a state differs from its written form")
+		}
+		look(&now)
+		options := slices.Collect(k.List(&now))
+		if len(options) == 0 {
+			return
+		}
+		o := options[random.IntN(len(options))]
+		if line := describe(o.Move); line == "" || strings.Contains(line, "%") {
+			t.Errorf("move %+v is described as %q", o.Move, line)
+		}
+		now = *o.To
 	}
 }
 
-// Any returns one of several states, nil of none.
-func Any[S any](random *rand.Rand, states []S) *S {
-	if len(states) == 0 {
-		return nil
+// HasNoPadding checks that equal states are equal bytes.
+func HasNoPadding[S any](t *testing.T) {
+	t.Helper()
+	var size func(reflect.Type) uintptr
+	size = func(of reflect.Type) (n uintptr) {
+		switch of.Kind() {
+		case reflect.Struct:
+			for i := range of.NumField() {
+				n += size(of.Field(i).Type)
+			}
+		case reflect.Array:
+			n = uintptr(of.Len()) * size(of.Elem())
+		default:
+			n = of.Size()
+		}
+		return n
 	}
-	return &states[random.IntN(len(states))]
+	if of := reflect.TypeFor[S](); size(of) != of.Size() {
+		t.Errorf("%d bytes of a state hold %d", of.Size(), size(of))
+	}
 }
 
 // ForgetsNothing reads and writes again what the replicas of a state know.
@@ -83,10 +133,10 @@ func ForgetsNothing[R memory.Replica](t *testing.T, m memory.Machine[R], knows *
 	}
 }
 
-// Judged compares what is wrong, in words, with the promise that ought to be broken; empty is none.
-func Judged(t *testing.T, wrong, promise string) {
+// Broken compares the description of a broken promise with the promise that a test expects; empty is none.
+func Broken(t *testing.T, wrong, promise string) {
 	t.Helper()
 	if got, _, _ := strings.Cut(wrong, ":"); got != promise {
-		t.Errorf("judged %q, want %q", wrong, promise)
+		t.Errorf("%q is broken, want %q", wrong, promise)
 	}
 }

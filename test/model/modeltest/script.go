@@ -1,55 +1,50 @@
 package modeltest
 
 import (
-	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
-
-// Lister lists every move that is possible in a state, and what it leads to.
-type Lister[S, M any] interface {
-	List(s *S, each func(M, *S))
-}
-
-// Next makes one of the moves of a state, nil where none is possible.
-func Next[S, M any](k Lister[S, M], s *S, random *rand.Rand) *S {
-	var all []S
-	k.List(s, func(_ M, to *S) { all = append(all, *to) })
-	return Any(random, all)
-}
 
 // Script plays moves, one after the other.
 type Script[S, M any] struct {
 	T   *testing.T
 	Now S
 
-	worker   Lister[S, M]
+	player   Player[S, M]
 	describe func(M) string
 	moves    []string
 }
 
-// NewScript returns a Script that begins with a state. describe says a move in words.
-func NewScript[S, M any](t *testing.T, worker Lister[S, M], begin S, describe func(M) string) Script[S, M] {
-	return Script[S, M]{T: t, Now: begin, worker: worker, describe: describe}
+// NewScript returns a Script that begins with the initial state of a world. describe returns the sentence of a move.
+func NewScript[S, M any](t *testing.T, k Player[S, M], describe func(M) string) Script[S, M] {
+	return Script[S, M]{T: t, Now: k.Decode(k.First()), player: k, describe: describe}
 }
 
-// First makes the first move that is wanted, and reports whether there is one.
+// First makes the first wanted move, and reports whether there is one.
 func (s *Script[S, M]) First(wanted func(M) bool) bool {
-	found := false
-	var to S
-	s.worker.List(&s.Now, func(m M, next *S) {
-		if !found && wanted(m) {
-			found, to = true, *next
-			s.moves = append(s.moves, s.describe(m))
-		}
-	})
-	if found {
-		s.Now = to
-	}
-	return found
+	return s.Choose(func(o search.Option[S, M]) bool { return wanted(o.Move) })
 }
 
-// Then makes the first move that is wanted, which must be possible. what says it in words.
+// Choose makes the first move whose option is wanted, and reports whether there is one.
+func (s *Script[S, M]) Choose(wanted func(search.Option[S, M]) bool) bool {
+	s.T.Helper()
+	for o := range s.player.List(&s.Now) {
+		if !wanted(o) {
+			continue
+		}
+		s.moves = append(s.moves, s.describe(o.Move))
+		if o.Wrong != "" {
+			s.T.Errorf("%s\n%s", o.Wrong, s)
+		}
+		s.Now = *o.To
+		return true
+	}
+	return false
+}
+
+// Then makes the first wanted move, which must be possible. what describes it.
 func (s *Script[S, M]) Then(what string, wanted func(M) bool) {
 	s.T.Helper()
 	if !s.First(wanted) {
@@ -57,16 +52,22 @@ func (s *Script[S, M]) Then(what string, wanted func(M) bool) {
 	}
 }
 
-// All makes moves that are wanted until there is none.
+// All makes wanted moves until there is none.
 func (s *Script[S, M]) All(wanted func(M) bool) {
 	s.T.Helper()
+	s.AllOptions(func(o search.Option[S, M]) bool { return wanted(o.Move) })
+}
+
+// AllOptions makes moves whose options are wanted until there is none.
+func (s *Script[S, M]) AllOptions(wanted func(search.Option[S, M]) bool) {
+	s.T.Helper()
 	for range 300 {
-		if !s.First(wanted) {
+		if !s.Choose(wanted) {
 			return
 		}
 	}
 	s.T.Fatalf("there is no end of work\n%s", s)
 }
 
-// String returns what has happened, a sentence for each move.
+// String returns a sentence for each move so far.
 func (s *Script[S, M]) String() string { return strings.Join(s.moves, "\n") }

@@ -131,13 +131,13 @@ func (k *worker) calls(s *state, i, slot int) {
 	c := scene{World: k.World, machine: k.machine, state: *s}
 	session := c.session(i, slot)
 	call := session.Ask().Call
-	k.Can(true, move{callAnswered + verb(call), i, slot}, func(c *scene) { c.answer(i, slot, true, true) })
-	k.Breaks(true, s.left.API, move{callFails + verb(call), i, slot}, func(c *scene) {
+	k.Can(true, move{callAnswered[call], i, slot}, func(c *scene) { c.answer(i, slot, true, true) })
+	k.Breaks(true, s.left.API, move{callFails[call], i, slot}, func(c *scene) {
 		c.left.API--
 		c.answer(i, slot, false, false)
 	})
 	if call == podsafety.PatchFinalizers || call == podsafety.DeletePod {
-		k.Breaks(true, s.left.API, move{answerLost + verb(call), i, slot}, func(c *scene) {
+		k.Breaks(true, s.left.API, move{answerLost[call], i, slot}, func(c *scene) {
 			c.left.API--
 			c.answer(i, slot, true, false)
 		})

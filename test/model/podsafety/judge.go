@@ -12,16 +12,16 @@ func (c *scene) judgeRelease(i, slot int, s *podsafety.Session) {
 	switch {
 	case !c.pods[slot].held:
 	case !c.pods[slot].terminating:
-		c.violates("S1: pod %d is released (%s), and is not being deleted", slot, why)
+		c.Violates("S1: pod %d is released (%s), and is not being deleted", slot, why)
 	case c.said(i, slot, why):
 		c.excused[slot] = true
 	case p.runs:
-		c.violates("S1: pod %d is released (%s), and its processes run", slot, why)
+		c.Violates("S1: pod %d is released (%s), and its processes run", slot, why)
 	case c.mayStart(p):
-		c.violates("S1: pod %d is released (%s), and its kubelet may start its processes", slot, why)
+		c.Violates("S1: pod %d is released (%s), and its kubelet may start its processes", slot, why)
 	case why == podsafety.ReasonFinished && p.mounted && !c.collected[slot] && !c.waited(i, slot) &&
 		!c.lines[i].sessions[slot].leaseSpoke: // without a Node, the kubelet has had the time of its Lease
-		c.violates("S3: pod %d is released (%s), and its volume is mounted", slot, why)
+		c.Violates("S3: pod %d is released (%s), and its volume is mounted", slot, why)
 	}
 }
 
@@ -49,9 +49,9 @@ func (c *scene) judgeDeletion(i, slot int, s *podsafety.Session) {
 	api := c.pods[slot]
 	switch {
 	case !api.terminating && (!c.NoPodGC || c.lines[i].sessions[slot].nodeThere):
-		c.violates("S1: pod %d is deleted (%s) without a request", slot, s.Decision.Reason)
+		c.Violates("S1: pod %d is deleted (%s) without a request", slot, s.Decision.Reason)
 	case s.Decision.Reason == podsafety.ReasonNodeGone && !c.lines[i].sessions[slot].leaseSpoke:
-		c.violates("S1: pod %d loses its grace (%s), and its kubelet renews its Lease", slot, s.Decision.Reason)
+		c.Violates("S1: pod %d loses its grace (%s), and its kubelet renews its Lease", slot, s.Decision.Reason)
 	}
 }
 
@@ -60,7 +60,7 @@ func (c *scene) judgeStart(slot int) {
 	for other := range c.Pods {
 		if other != slot && c.name(other) == c.name(slot) && c.processes[other].runs && !c.excused[other] &&
 			!c.excused[slot] {
-			c.violates("S1: pods %d and %d run under one name", other, slot)
+			c.Violates("S1: pods %d and %d run under one name", other, slot)
 		}
 	}
 }
@@ -69,7 +69,7 @@ func (c *scene) judgeStart(slot int) {
 func (c *scene) judgeClaim() {
 	for slot := range c.Pods {
 		if c.processes[slot].runs && !c.excused[slot] {
-			c.violates("S3: the claim of pod %d is removed, and its processes run", slot)
+			c.Violates("S3: the claim of pod %d is removed, and its processes run", slot)
 		}
 	}
 }
@@ -80,7 +80,7 @@ func (c *scene) judgeAttach(n int) {
 	for slot := range c.Pods {
 		p := c.processes[slot]
 		if p.runs && int(p.node) != n+1 && !c.excused[slot] && !c.detachExcused[p.node-1] {
-			c.violates("S3: the volume is attached to node %s, and the processes of pod %d run on node %s", nodeName(n), slot,
+			c.Violates("S3: the volume is attached to node %s, and the processes of pod %d run on node %s", nodeName(n), slot,
 				nodeName(int(p.node)-1))
 		}
 	}

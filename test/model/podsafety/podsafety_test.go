@@ -1,62 +1,28 @@
 package podsafety
 
 import (
-	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
 )
 
-func TestNoWorldBreaksAPromise(t *testing.T) {
-	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) {
-			if w.About == "" || w.Constant == "" {
-				t.Error("the world does not say what it is about, or what it holds constant")
-			}
-			modeltest.BreaksNoPromise(t, &w, 3_000)
-		})
-	}
-}
-
-// next makes one of the moves of a state.
-func (k *worker) next(s *state, random *rand.Rand) *state {
-	return modeltest.Next[state, move](k, s, random)
-}
+func TestNoWorldBreaksAPromise(t *testing.T) { modeltest.BreakNoPromise(t, Worlds(), 3_000) }
 
 // The contents of a tracker and a session survive their encoding.
 func TestStateSurvivesEncoding(t *testing.T) {
-	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) {
-			k := newWorker(&w)
-			first := k.Decode(k.First())
-			modeltest.Walk(modeltest.Random(t), 300, &first, func(s *state) {
-				if again := k.Decode(k.Encode(s)); again != *s {
-					t.Fatal("a state differs from its written form")
-				}
-				for i := range w.Replicas {
-					for slot, seen := range s.lines[i].sights {
-						if again := k.machine.sightOf(k.machine.sight(seen)); again != seen {
-							t.Fatalf("pod %d: seen %+v, again %+v", slot, seen, again)
-						}
+	modeltest.HasNoPadding[state](t)
+	modeltest.Each(t, Worlds(), func(t *testing.T, w *World) {
+		k := newWorker(w)
+		modeltest.Walk[state, move](t, modeltest.Random(t), k, w.describe, 300, func(s *state) {
+			for i := range w.Replicas {
+				for slot, seen := range s.lines[i].sights {
+					if again := k.machine.sightOf(k.machine.sight(seen)); again != seen {
+						t.Fatalf("pod %d: seen %+v, again %+v", slot, seen, again)
 					}
 				}
-			}, k.next)
+			}
 		})
-	}
-}
-
-func TestMovesAreDescribed(t *testing.T) {
-	w := Worlds()[0]
-	for v := range noVerb {
-		m := move{v, 1, 0}
-		if v >= verbs && v < callAnswered || v > verbs && v&15 > 6 {
-			continue
-		}
-		if line := w.describe(m); line == "" || strings.Contains(line, "%!") || moveOf(m.code()) != m {
-			t.Errorf("move %d is reported as %q, and taken for %+v", v, line, moveOf(m.code()))
-		}
-	}
+	})
 }
 
 // judged returns a scene with a terminating pod, whose session has made all reads.
@@ -162,7 +128,7 @@ func TestEachStepIsJudged(t *testing.T) {
 				tc.prepare(c)
 			}
 			tc.judge(c)
-			modeltest.Judged(t, c.wrong, tc.want)
+			modeltest.Broken(t, c.Wrong, tc.want)
 		})
 	}
 }
@@ -196,7 +162,7 @@ func TestRestIsJudged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := judged()
 			tc.prepare(c)
-			modeltest.Judged(t, newWorker(c.World).unsettled(&c.state), tc.want)
+			modeltest.Broken(t, newWorker(c.World).unsettled(&c.state), tc.want)
 		})
 	}
 }

@@ -1,29 +1,19 @@
 package podsafety
 
-import "fmt"
+import "github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 
 // scene is a copy of a state, under change by a move.
 type scene struct {
 	*World
 	machine *machine
 	state
-	// wrong describes the promise that the move broke.
-	wrong string
+	search.Verdict
 }
-
-func (c *scene) violates(format string, args ...any) {
-	if c.wrong == "" {
-		c.wrong = fmt.Sprintf(format, args...)
-	}
-}
-
-// Break is called for a fault, of which the model keeps no record.
-func (c *scene) Break() {}
 
 // Settle makes the changes that follow a move at once, and returns the promise that the move broke.
 func (c *scene) Settle() (to *state, wrong string) {
 	c.settle()
-	return &c.state, c.wrong
+	return &c.state, c.Wrong
 }
 
 // name returns the number of a pod's name. Pods have the name one after the other, or each has its own.

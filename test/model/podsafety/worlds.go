@@ -2,8 +2,8 @@ package podsafety
 
 import (
 	"fmt"
-	"reflect"
-	"strings"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
 // World names bounds: the objects, and how often each event may happen.
@@ -212,22 +212,8 @@ func neighbours() []World {
 
 // Bounds describes the bounds of the world.
 func (w *World) Bounds() string {
-	parts := []string{fmt.Sprintf("pods %d, replicas %d", w.Pods, w.Replicas)}
-	flags := []struct {
-		on   bool
-		name string
-	}{{w.Lag, "lag"}, {w.Beside, "beside"}, {w.Unheld, "unheld"}, {w.Unbound, "unbound"}, {w.Starting, "starting"},
-		{w.Older, "older"}, {w.Attach, "attach"}, {w.Ephemeral, "ephemeral"}, {w.NoPodGC, "no pod GC"}}
-	for _, f := range flags {
-		if f.on {
-			parts = append(parts, f.name)
-		}
-	}
-	budget := reflect.ValueOf(w.Budget)
-	for i := range budget.NumField() {
-		if n := budget.Field(i).Uint(); n > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", budget.Type().Field(i).Name, n))
-		}
-	}
-	return strings.Join(parts, ", ")
+	return search.Bounds(w.Budget, fmt.Sprintf("pods %d, replicas %d", w.Pods, w.Replicas),
+		search.If(w.Lag, "lag"), search.If(w.Beside, "beside"), search.If(w.Unheld, "unheld"),
+		search.If(w.Unbound, "unbound"), search.If(w.Starting, "starting"), search.If(w.Older, "older"),
+		search.If(w.Attach, "attach"), search.If(w.Ephemeral, "ephemeral"), search.If(w.NoPodGC, "no pod GC"))
 }

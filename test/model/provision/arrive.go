@@ -32,7 +32,7 @@ func (k *worker) arrives(s *state, i, n int) {
 func (k *worker) driverAnswers(s *state, i, n int) {
 	now := s.lines[i].calls[n]
 	v := s.volumes[k.place(i)][n]
-	m := move{0, i, n, now.request.content}
+	m := move{"", i, n, now.request.content}
 	is := func(v verb) move { m.verb = v; return m }
 	reply := func(class errclass.Class, take func(*Budget)) func(*scene) {
 		return func(c *scene) {

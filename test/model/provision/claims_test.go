@@ -1,21 +1,14 @@
 package provision
 
 import (
-	"math/rand/v2"
 	"reflect"
-	"strings"
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-func TestNoWorldBreaksAPromise(t *testing.T) {
-	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) { modeltest.BreaksNoPromise(t, &w, 4_000) })
-	}
-}
+func TestNoWorldBreaksAPromise(t *testing.T) { modeltest.BreakNoPromise(t, Worlds(), 4_000) }
 
 // named returns the world of a name.
 func named(t *testing.T, name string) World {
@@ -29,66 +22,17 @@ func named(t *testing.T, name string) World {
 	return World{}
 }
 
-// next makes one of the moves of a state.
-func (k *worker) next(s *state, random *rand.Rand) *state {
-	var all []state
-	k.s, k.listed = s, func(_ move, to *state) { all = append(all, *to) }
-	k.moves(s)
-	return modeltest.Any(random, all)
-}
-
-func TestNothingOfAStateIsForgotten(t *testing.T) {
-	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) {
-			k := newWorker(&w)
-			first := k.first()
-			modeltest.Walk(modeltest.Random(t), 300, &first, func(s *state) {
-				if decode(s.encode(nil)) != *s {
-					t.Fatal("a state differs from its written form")
-				}
-			}, k.next)
-		})
-	}
-}
-
-// A struct with padding would make two codes of one state.
-func TestAStateHasNoPadding(t *testing.T) {
-	var size func(reflect.Type) uintptr
-	size = func(of reflect.Type) (n uintptr) {
-		switch of.Kind() {
-		case reflect.Struct:
-			for i := range of.NumField() {
-				n += size(of.Field(i).Type)
-			}
-		case reflect.Array:
-			n = uintptr(of.Len()) * size(of.Elem())
-		default:
-			n = of.Size()
-		}
-		return n
-	}
-	if of := reflect.TypeFor[state](); size(of) != of.Size() {
-		t.Errorf("%d bytes hold %d", of.Size(), size(of))
-	}
-}
-
-func TestEveryMoveIsTold(t *testing.T) {
-	w := named(t, "nodes")
-	for v := range verbs {
-		m := move{v, 1, 0, uint8(provision.StorePV)}
-		if line := w.tellMove(m); line == "" || strings.Contains(line, "%!") || moveOf(m.code()) != m {
-			t.Errorf("move %d is written as %q, and taken for %+v", v, line, moveOf(m.code()))
-		}
-	}
+func TestStateSurvivesEncoding(t *testing.T) {
+	modeltest.HasNoPadding[state](t)
+	modeltest.Each(t, Worlds(), func(t *testing.T, w *World) {
+		modeltest.Walk[state, move](t, modeltest.Random(t), newWorker(w), w.describe, 300, func(*state) {})
+	})
 }
 
 // What no world varies, no world shows.
 func TestEverythingVariesInSomeWorld(t *testing.T) {
 	varies := map[string]bool{}
 	for _, w := range Worlds() {
-		if w.About == "" || w.Constant == "" && !w.Deep {
-			t.Errorf("world %q does not say what it is for, or what it holds constant", w.Name)
-		}
 		for _, v := range []reflect.Value{reflect.ValueOf(w), reflect.ValueOf(w.Budget)} {
 			for i := range v.NumField() {
 				name := v.Type().Field(i).Name
@@ -118,11 +62,11 @@ func TestEachExcuseIsNeeded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := named(t, name)
 			w.strict = true
-			r := w.Explore(t.Context(), search.Options{})
+			r := search.Explore(t.Context(), &w, search.Options{})
 			if len(r.Findings()) == 0 {
 				t.Fatal("no promise is broken")
 			}
-			modeltest.Judged(t, r.Findings()[0].Promise, promise)
+			modeltest.Broken(t, r.Findings()[0].Promise, promise)
 		})
 	}
 }
@@ -146,11 +90,11 @@ func TestTheGuardsOfTheExitsAreNeeded(t *testing.T) {
 		t.Run(c.world, func(t *testing.T) {
 			w := named(t, c.world)
 			c.without(&w)
-			r := w.Explore(t.Context(), search.Options{})
+			r := search.Explore(t.Context(), &w, search.Options{})
 			if len(r.Findings()) == 0 {
 				t.Fatal("no promise is broken")
 			}
-			modeltest.Judged(t, r.Findings()[0].Promise, c.promise)
+			modeltest.Broken(t, r.Findings()[0].Promise, c.promise)
 		})
 	}
 }
@@ -161,7 +105,7 @@ func TestARequestThatIsComposedAnewIsNoticed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := named(t, name)
 			w.anew = true
-			if r := w.Explore(t.Context(), search.Options{}); len(r.Findings()) == 0 {
+			if r := search.Explore(t.Context(), &w, search.Options{}); len(r.Findings()) == 0 {
 				t.Error("no promise is broken")
 			}
 		})

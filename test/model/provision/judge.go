@@ -20,7 +20,7 @@ func (c *scene) judgeLeak() {
 	for place := range c.places() {
 		for n := range c.names() {
 			if c.leaks(&c.state, place, n) && !c.excused[place][n] {
-				c.violates("P1: the volume of %s has no PersistentVolume, and the log has no entry", c.say(n))
+				c.Violates("P1: the volume of %s has no PersistentVolume, and the log has no entry", c.say(n))
 			}
 		}
 	}
@@ -55,7 +55,7 @@ func (c *scene) judgeSettled(i, claimed int, action provision.Action) {
 	case provision.CreateVolume, provision.StorePV, provision.StoreApart, provision.MarkDiscarding,
 		provision.DeleteVolume:
 		if c.shards[c.place(i)][n].settled && !c.lines[i].names[n].confirmed {
-			c.violates("P2: %v is sent for %s, whose entry an operator has settled", action, c.say(claimed))
+			c.Violates("P2: %v is sent for %s, whose entry an operator has settled", action, c.say(claimed))
 		}
 	default:
 	}
@@ -67,11 +67,11 @@ func (c *scene) judgeDiscard(i, claimed int) {
 	m := &c.lines[i].names[n]
 	switch {
 	case !m.record.made || !m.record.unfit:
-		c.violates("P2: DeleteVolume is sent for %s, whose volume is as requested or not known", c.say(claimed))
+		c.Violates("P2: DeleteVolume is sent for %s, whose volume is as requested or not known", c.say(claimed))
 	case m.pv.read != recently:
-		c.violates("P2: DeleteVolume is sent for %s without a live read that still counts", c.say(claimed))
+		c.Violates("P2: DeleteVolume is sent for %s without a live read that still counts", c.say(claimed))
 	case c.Short:
-		c.violates("P2: DeleteVolume is sent for %s, which shares its volume name", c.say(claimed))
+		c.Violates("P2: DeleteVolume is sent for %s, which shares its volume name", c.say(claimed))
 	}
 }
 
@@ -79,10 +79,10 @@ func (c *scene) judgeDiscard(i, claimed int) {
 func (c *scene) judgeLoss(place, n int) {
 	v := c.volumes[place][n]
 	if v.kept == keptStrictly {
-		c.violates("P2: the volume of %s is deleted, which an administrator kept", c.say(n))
+		c.Violates("P2: the volume of %s is deleted, which an administrator kept", c.say(n))
 	}
 	if v.by.content == othersContent {
-		c.violates("P2: the volume under the name of %s is deleted, which is not ours", c.say(n))
+		c.Violates("P2: the volume under the name of %s is deleted, which is not ours", c.say(n))
 	}
 	for claimed := range c.Claims {
 		now := c.claims[claimed]
@@ -90,10 +90,10 @@ func (c *scene) judgeLoss(place, n int) {
 			continue
 		}
 		if p := c.pvs[n]; p.belongs(claimed) && p.names(place, v.generation) {
-			c.violates("P2: the volume is deleted that the PersistentVolume of claim %s names, which exists", c.say(claimed))
+			c.Violates("P2: the volume is deleted that the PersistentVolume of claim %s names, which exists", c.say(claimed))
 		}
 		if now.needy() && c.isNamedFor(place, n, claimed) {
-			c.violates("P2: the volume is deleted that claim %s is to get", c.say(claimed))
+			c.Violates("P2: the volume is deleted that claim %s is to get", c.say(claimed))
 		}
 	}
 }
@@ -121,17 +121,17 @@ func (c *scene) judgePV(now *call, i, n int) {
 	switch {
 	case c.excused[place][n]:
 	case !v.there || v.generation != now.generation:
-		c.violates("P2: a PersistentVolume is stored for claim %s, and its volume is deleted", c.say(int(now.claim)-1))
+		c.Violates("P2: a PersistentVolume is stored for claim %s, and its volume is deleted", c.say(int(now.claim)-1))
 	case v.unfit:
-		c.violates("P2: a PersistentVolume is stored for claim %s, and its volume is not what was asked for",
+		c.Violates("P2: a PersistentVolume is stored for claim %s, and its volume is not what was asked for",
 			c.say(int(now.claim)-1))
 	case v.kept == keptForClaim:
 		v.kept = notKept
 	}
 }
 
-// rests reports whether nothing is under way any more. Only then is it asked whether all is as it should be.
-func (k *worker) rests(s *state) bool {
+// idle reports whether nothing is under way any more. Only then is it asked whether all is as it should be.
+func (k *worker) idle(s *state) bool {
 	leaders := 0
 	for j := range s.late {
 		if s.late[j].stage != idle {
@@ -146,7 +146,7 @@ func (k *worker) rests(s *state) bool {
 		}
 		if l.mayAct {
 			leaders++
-			if !k.idle(s, i) {
+			if !k.leaderIsIdle(s, i) {
 				return false
 			}
 		}
@@ -154,7 +154,7 @@ func (k *worker) rests(s *state) bool {
 	return !k.Busy && leaders > 0
 }
 
-func (k *worker) idle(s *state, i int) bool {
+func (k *worker) leaderIsIdle(s *state, i int) bool {
 	for n := range k.names() {
 		m := &s.lines[i].names[n]
 		if s.lines[i].calls[n].stage != idle || m.log == uint8(provision.LogUnknown) || m.record.unanswered == recently ||

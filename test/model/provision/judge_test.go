@@ -84,7 +84,7 @@ func TestEachStepIsJudged(t *testing.T) {
 				prepare(c)
 			}
 			tc.judge(c)
-			modeltest.Judged(t, c.wrong, tc.want)
+			modeltest.Broken(t, c.Wrong, tc.want)
 		})
 	}
 }
@@ -116,7 +116,7 @@ func TestRestIsJudged(t *testing.T) {
 			for _, prepare := range tc.prepare {
 				prepare(c)
 			}
-			modeltest.Judged(t, newWorker(&w).unsettled(&c.state), tc.want)
+			modeltest.Broken(t, newWorker(&w).unsettled(&c.state), tc.want)
 		})
 	}
 }

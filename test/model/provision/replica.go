@@ -2,7 +2,6 @@ package provision
 
 import (
 	"time"
-	"unsafe"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -246,7 +245,7 @@ func (c *scene) learn(i, name int) {
 	}
 	m.secondFailed = m.secondFailed && !c.insistent
 	if provision.Log(m.log) == provision.LogOpen && int(m.entry.claim) == of+1 && c.record(m, c.place(i), name) != known {
-		c.violates("P1: what the engine knows about %s is not what is in its log: %+v", c.say(name), known)
+		c.Violates("P1: what the engine knows about %s is not what is in its log: %+v", c.say(name), known)
 	}
 }
 
@@ -286,10 +285,6 @@ func (m *memory) opened(f provision.Facts, done call, class errclass.Class) {
 	default:
 		m.log, m.backsOff = uint8(provision.LogAbsent), true
 	}
-}
-
-func (l late) code(b []byte) []byte {
-	return append(b, unsafe.Slice((*byte)(unsafe.Pointer(&l)), unsafe.Sizeof(l))...)
 }
 
 func indexOf(uid types.UID) int {

@@ -250,7 +250,7 @@ func (k *worker) answers(s *state, i, n int) {
 	change := func(do func(c *scene, now *call)) func(*scene) {
 		return func(c *scene) { do(c, &c.lines[i].calls[n]) }
 	}
-	m := move{0, i, n, 0}
+	m := move{"", i, n, 0}
 	is := func(v verb) move { m.verb = v; m.variant = now.action; return m }
 	switch now.stage {
 	case answered:

@@ -8,21 +8,19 @@ import (
 
 // reaches searches a world breadth first for a state.
 func (w *World) reaches(is func(*state) bool, states int) bool {
-	k := newWorker(w)
-	first := k.first()
+	k, first := newWorker(w), w.first()
 	seen, frontier := map[state]bool{first: true}, []state{first}
 	for at := 0; at < len(frontier) && at < states; at++ {
 		s := frontier[at]
 		if is(&s) {
 			return true
 		}
-		k.s, k.listed = &s, func(_ move, to *state) {
-			if !seen[*to] {
-				seen[*to] = true
-				frontier = append(frontier, *to)
+		for o := range k.List(&s) {
+			if !seen[*o.To] {
+				seen[*o.To] = true
+				frontier = append(frontier, *o.To)
 			}
 		}
-		k.moves(&s)
 	}
 	return false
 }

@@ -2,75 +2,37 @@ package provision
 
 import (
 	"bytes"
-	"context"
-	"fmt"
 
+	encoding "github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-// Explore searches the world until its bounds are exhausted, ctx ends or something is found.
-func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
-	return search.Explore(ctx, func() search.Player { return newWorker(w) }, o)
-}
+// Player returns a Player of the world.
+func (w *World) Player() search.Player { return newWorker(w) }
 
 // worker visits states. Each goroutine has its own.
 type worker struct {
 	*World
-	search.Moves[move, *scene]
-	visitor *search.Visitor
-	s       *state
-	buffer  []byte
-	// listed, if set, gets each move and what it leads to; nothing is searched.
-	listed func(move, *state)
+	search.Plain[state, move, *scene]
 }
 
 func newWorker(w *World) *worker {
 	k := &worker{World: w}
-	k.Make = k.make
+	k.Plain = search.Plain[state, move, *scene]{
+		Begins: w.first, Copy: func(s *state) *scene { return &scene{World: w, state: *s} }, Offer: k.moves,
+		Rests: k.rests, Describe: w.describe,
+	}
 	return k
 }
 
-// scene is a state that a move is changing.
+// scene is a copy of a state, under change by a move.
 type scene struct {
 	*World
 	state
-	// wrong is the promise that the move broke, in words.
-	wrong string
-}
-
-func (c *scene) violates(format string, args ...any) {
-	if c.wrong == "" {
-		c.wrong = fmt.Sprintf(format, args...)
-	}
-}
-
-// Break is called before a fault.
-func (c *scene) Break() {}
-
-// First returns the state in which the world begins.
-func (k *worker) First() []byte {
-	s := k.first()
-	return s.encode(nil)
-}
-
-// Visit makes every move that is possible in a state.
-func (k *worker) Visit(code []byte, v *search.Visitor) {
-	s := decode(code)
-	k.visitor, k.s = v, &s
-	k.moves(&s)
-	if !k.rests(&s) {
-		return
-	}
-	switch wrong := k.unsettled(&s); {
-	case wrong == "":
-		v.Settled()
-	case !k.comesBack(&s):
-		v.Unsettled(wrong)
-	}
+	search.Verdict
 }
 
 func (k *worker) moves(s *state) {
-	k.Busy = false
 	k.users(s)
 	k.admins(s)
 	k.Cluster(func() { k.cluster(s) })
@@ -81,23 +43,24 @@ func (k *worker) moves(s *state) {
 	k.lateCalls(s)
 }
 
-func (k *worker) make(m move, step bool, do func(*scene)) {
-	n := scene{World: k.World, state: *k.s}
-	do(&n)
-	n.sortLate()
-	if k.Lag == 0 {
-		n.showAll()
+// rests returns the broken promise if nothing is under way any more, empty for none. A state in which a failed call is
+// repeated by the clock is not at rest unless all is as it should be.
+func (k *worker) rests(s *state) (wrong string, rests bool) {
+	if !k.idle(s) {
+		return "", false
 	}
-	n.judgeLeak()
-	switch {
-	case k.listed != nil:
-		k.listed(m, &n.state)
-	case n.wrong != "":
-		k.visitor.Broke(m.code(), n.wrong)
-	default:
-		k.buffer = n.encode(k.buffer[:0])
-		k.visitor.Reached(m.code(), step, k.buffer)
+	wrong = k.unsettled(s)
+	return wrong, wrong == "" || !k.comesBack(s)
+}
+
+// Settle makes the changes that follow a move at once, and returns the promise that the move broke.
+func (c *scene) Settle() (to *state, wrong string) {
+	c.sortLate()
+	if c.Lag == 0 {
+		c.showAll()
 	}
+	c.judgeLeak()
+	return &c.state, c.Wrong
 }
 
 // showAll has all watches show what the API server has.
@@ -111,9 +74,8 @@ func (c *scene) showAll() {
 
 // sortLate brings calls that nobody waits for into one order, as it does not matter.
 func (c *scene) sortLate() {
-	var a, b [256]byte
 	for i := 1; i < maxLate; i++ {
-		for j := i; j > 0 && bytes.Compare(c.late[j].code(a[:0]), c.late[j-1].code(b[:0])) > 0; j-- {
+		for j := i; j > 0 && bytes.Compare(encoding.Bytes(&c.late[j]), encoding.Bytes(&c.late[j-1])) > 0; j-- {
 			c.late[j], c.late[j-1] = c.late[j-1], c.late[j]
 		}
 	}

@@ -1,10 +1,6 @@
 package provision
 
-import (
-	"unsafe"
-
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
-)
+import "github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 
 const (
 	maxClaims   = 2
@@ -232,15 +228,6 @@ type state struct {
 	lines   [maxReplicas]line
 	late    [maxLate]late
 	left    Budget
-}
-
-func (s *state) encode(b []byte) []byte {
-	return append(b, unsafe.Slice((*byte)(unsafe.Pointer(s)), unsafe.Sizeof(*s))...)
-}
-
-func decode(b []byte) (s state) {
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(&s)), unsafe.Sizeof(s)), b)
-	return s
 }
 
 // name returns the index of the name that a claim's volume has.

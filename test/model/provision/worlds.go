@@ -2,8 +2,9 @@ package provision
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
 // World names bounds: what there is, and how often what can happen does.
@@ -76,18 +77,10 @@ type Budget struct {
 
 // Bounds says in short what is in the world.
 func (w *World) Bounds() string {
-	parts := []string{"claims " + strings.Join(w.Claims, " and "), fmt.Sprintf("%d replica, lag %d", w.Replicas, w.Lag)}
-	world := reflect.ValueOf(*w)
-	for i := range world.NumField() {
-		if f := world.Field(i); f.Kind() == reflect.Bool && f.Bool() && world.Type().Field(i).Name != "Deep" {
-			parts = append(parts, strings.ToLower(world.Type().Field(i).Name))
-		}
-	}
-	budget := reflect.ValueOf(w.Budget)
-	for i := range budget.NumField() {
-		if n := budget.Field(i).Uint(); n > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", budget.Type().Field(i).Name, n))
-		}
-	}
-	return strings.Join(parts, ", ")
+	return search.Bounds(w.Budget, "claims "+strings.Join(w.Claims, " and "),
+		fmt.Sprintf("%d replica, lag %d", w.Replicas, w.Lag),
+		search.If(w.Short, "short"), search.If(w.Late, "late"), search.If(w.Local, "local"), search.If(w.Unique, "unique"),
+		search.If(w.Compatible, "compatible"), search.If(w.Guarded, "guarded"), search.If(w.Occupied, "occupied"),
+		search.If(w.Full, "full"), search.If(w.Rejects, "rejects"), search.If(w.Scheduled, "scheduled"),
+		search.If(w.Gap, "gap"))
 }

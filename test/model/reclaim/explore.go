@@ -1,44 +1,30 @@
 package reclaim
 
 import (
-	"context"
-
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-// Explore searches the world until its bounds are exhausted, ctx ends or something is found.
-func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
-	return search.Explore(ctx, func() search.Player { return newWorker(w) }, o)
-}
+// Player returns a Player of the world.
+func (w *World) Player() search.Player { return newWorker(w) }
 
 // worker visits states. Each goroutine has its own.
 type worker struct {
 	*World
-	search.Moves[move, *scene]
+	search.Plain[state, move, *scene]
 	machine *machine
-	visitor *search.Visitor
-	s       *state
 	looked  memory.Opened[*replica]
-	buffer  []byte
-	// followed, if set, is the only move that is made; result is where it leads. listed receives
-	// the moves that are possible, and none is made.
-	followed *move
-	result   *state
-	listed   func(move)
 }
 
 func newWorker(w *World) *worker {
 	k := &worker{World: w, machine: w.newMachine()}
-	k.Make = k.make
+	k.Plain = search.Plain[state, move, *scene]{
+		Begins: func() state { return w.first(k.machine) },
+		Copy:   func(s *state) *scene { return &scene{World: w, machine: k.machine, state: *s} },
+		Offer:  k.moves, Rests: k.rests, Describe: w.describe, Write: encode, Read: decode,
+	}
 	return k
-}
-
-// First returns the state in which the world begins.
-func (k *worker) First() []byte {
-	s := k.first(k.machine)
-	return s.encode(nil)
 }
 
 func (w *World) newMachine() *machine {
@@ -52,20 +38,14 @@ func (w *World) newMachine() *machine {
 // look returns what a replica knows, to look at only.
 func (k *worker) look(s *state, i int) *replica { return k.looked.Open(k.machine, &s.knows, i) }
 
-// Visit makes every move that is possible in a state.
-func (k *worker) Visit(code []byte, v *search.Visitor) {
-	s := decode(code)
-	k.visitor, k.s = v, &s
-	k.moves(&s)
-	if !k.rests(&s) {
-		return
+// rests returns the broken promise if nothing is under way any more, empty for none. A state in which a try is repeated
+// by the clock is not at rest unless all is as it should be.
+func (k *worker) rests(s *state) (wrong string, rests bool) {
+	if !k.idle(s) {
+		return "", false
 	}
-	switch wrong := k.unsettled(&s); {
-	case wrong == "":
-		v.Settled()
-	case !k.comesBack(&s):
-		v.Unsettled(wrong)
-	}
+	wrong = k.unsettled(s)
+	return wrong, wrong == "" || !k.comesBack(s)
 }
 
 // moves makes every move that is possible in a state.
@@ -85,29 +65,7 @@ func (k *worker) moves(s *state) {
 	k.arrivesLate(s)
 }
 
-func (k *worker) make(m move, step bool, do func(*scene)) {
-	switch {
-	case k.listed != nil:
-		k.listed(m)
-		return
-	case k.followed != nil && *k.followed != m:
-		return
-	}
-	n := scene{World: k.World, machine: k.machine, state: *k.s}
-	do(&n)
-	n.close()
-	switch {
-	case k.followed != nil:
-		k.result = &n.state
-	case n.wrong != "":
-		k.visitor.Broke(m.code(), n.wrong)
-	default:
-		k.buffer = n.encode(k.buffer[:0])
-		k.visitor.Reached(m.code(), step, k.buffer)
-	}
-}
-
-func (s *state) encode(b []byte) []byte { return memory.Encode(b, &s.world, &s.knows) }
+func encode(b []byte, s *state) []byte { return memory.Encode(b, &s.world, &s.knows) }
 
 func decode(b []byte) (s state) {
 	s.knows = memory.Decode(b, &s.world)

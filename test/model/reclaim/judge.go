@@ -1,7 +1,6 @@
 package reclaim
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
@@ -59,20 +58,20 @@ func (c *scene) judgeProof(i, slot int, asked uint8, ended bool) {
 	proof := l.proof[slot]
 	switch {
 	case l.succeeded[slot]&(1<<asked) != 0:
-		c.violates("P3: DeleteVolume is sent once more for %s", c.PVs[slot].Name)
+		c.Violates("P3: DeleteVolume is sent once more for %s", c.PVs[slot].Name)
 	case !ended && !proof.pv:
-		c.violates("P2: DeleteVolume is sent for PV %s although the last read of it did not say so", c.PVs[slot].Name)
+		c.Violates("P2: DeleteVolume is sent for PV %s although the last read of it did not say so", c.PVs[slot].Name)
 	case !ended && !proof.claim && !c.claimSeenGone(i, slot):
-		c.violates("P2: DeleteVolume is sent for PV %s although neither a read that still counts nor the watch showed that "+
+		c.Violates("P2: DeleteVolume is sent for PV %s although neither a read that still counts nor the watch showed that "+
 			"its claim is gone", c.PVs[slot].Name)
 	case ended && (!proof.claim || !proof.family):
-		c.violates("P2: DeleteVolume is sent for a PV %s that is gone, although claim %v and other PVs %v were not proven "+
+		c.Violates("P2: DeleteVolume is sent for a PV %s that is gone, although claim %v and other PVs %v were not proven "+
 			"gone", c.PVs[slot].Name, proof.claim, proof.family)
 	case ended && c.stripped[slot]:
-		c.violates("P2: DeleteVolume is sent for PV %s, which is gone after another program removed the finalizer",
+		c.Violates("P2: DeleteVolume is sent for PV %s, which is gone after another program removed the finalizer",
 			c.PVs[slot].Name)
 	case proof.attachedBefore:
-		c.violates("P2b: DeleteVolume is sent for PV %s, which was attached before and still is", c.PVs[slot].Name)
+		c.Violates("P2b: DeleteVolume is sent for PV %s, which was attached before and still is", c.PVs[slot].Name)
 	}
 }
 
@@ -87,24 +86,24 @@ func (c *scene) claimSeenGone(i, slot int) bool {
 func (c *scene) judgeNeed(i, slot, other int, asked uint8, ended bool) {
 	l, p := &c.lines[i], c.pvs[other]
 	if other != slot && !ended && !l.proof[slot].siblings && c.replica(i).Cache[other] != nil {
-		c.violates("P2b: DeleteVolume is sent for PV %s, and PV %s, which names the volume too, was not read, or a claim "+
+		c.Violates("P2b: DeleteVolume is sent for PV %s, and PV %s, which names the volume too, was not read, or a claim "+
 			"needs it", c.PVs[slot].Name, c.PVs[other].Name)
 	}
 	if p.exists() && (other != slot || p.gen != asked) && p.keeps() && !l.behindPV(other) {
-		c.violates("P2b: DeleteVolume is sent for PV %s although PV %s needs the volume", c.PVs[slot].Name,
+		c.Violates("P2b: DeleteVolume is sent for PV %s although PV %s needs the volume", c.PVs[slot].Name,
 			c.PVs[other].Name)
 	}
 	// The attacher keeps a PV that it has attached: what names a PV that is gone is no
 	// attachment yet.
 	if c.attachments[other] && (p.exists() || other == slot) && !l.behindAttachment(other) {
-		c.violates("P2b: DeleteVolume is sent for PV %s although PV %s is attached", c.PVs[slot].Name, c.PVs[other].Name)
+		c.Violates("P2b: DeleteVolume is sent for PV %s although PV %s is attached", c.PVs[slot].Name, c.PVs[other].Name)
 	}
 }
 
 // judgeLease judges a call that is about to be sent: a leader whose lease ran out begins nothing.
 func (c *scene) judgeLease(i, slot int, ask reclaim.Ask) {
 	if c.replica(i).Expired {
-		c.violates("P2: a leader whose lease ran out begins %v for PV %s, while another leads", ask.Action, c.PVs[slot].Name)
+		c.Violates("P2: a leader whose lease ran out begins %v for PV %s, while another leads", ask.Action, c.PVs[slot].Name)
 	}
 }
 
@@ -113,7 +112,7 @@ func (c *scene) judgeLease(i, slot int, ask reclaim.Ask) {
 func (c *scene) judgeReports() {
 	for _, r := range c.opened {
 		if r != nil && r.Expired && len(r.Reports) > 0 {
-			c.violates("P4: a leader whose lease ran out reports %v, while another leads", r.Reports[0])
+			c.Violates("P4: a leader whose lease ran out reports %v, while another leads", r.Reports[0])
 		}
 	}
 }
@@ -146,12 +145,6 @@ func (l *line) behindAttachment(slot int) bool {
 	return false
 }
 
-func (c *scene) violates(format string, args ...any) {
-	if c.wrong == "" {
-		c.wrong = fmt.Sprintf(format, args...)
-	}
-}
-
 // departed judges a PV's end (P1).
 func (c *scene) departed(by who, slot int, last pv) {
 	volume := c.volume(slot)
@@ -162,7 +155,7 @@ func (c *scene) departed(by who, slot int, last pv) {
 	case c.stripped[slot]:
 		// Whoever removes the finalizer manually answers for the volume.
 	case by == theSidecar && last.guarded():
-		c.violates("P1: PV %s is released, and its volume is there", c.PVs[slot].Name)
+		c.Violates("P1: PV %s is released, and its volume is there", c.PVs[slot].Name)
 	default:
 		c.owed[volume] = unprotected
 	}
@@ -178,9 +171,9 @@ func (c *scene) neededBy(slot int) bool {
 	return false
 }
 
-// rests reports whether nothing is under way any more. Only then is it asked whether all is as
+// idle reports whether nothing is under way any more. Only then is it asked whether all is as
 // it should be.
-func (k *worker) rests(s *state) bool {
+func (k *worker) idle(s *state) bool {
 	if s.late.pending || s.leaders() != 1 {
 		return false
 	}

@@ -1,8 +1,7 @@
 package reclaim
 
 import (
-	"math/rand/v2"
-	"strings"
+	"slices"
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
@@ -12,51 +11,21 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-func TestNoWorldBreaksAPromise(t *testing.T) {
-	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) { modeltest.BreaksNoPromise(t, &w, 15_000) })
-	}
-}
+func TestNoWorldBreaksAPromise(t *testing.T) { modeltest.BreakNoPromise(t, Worlds(), 15_000) }
 
-// next makes one of the moves of a state.
-func (k *worker) next(s *state, random *rand.Rand) *state {
-	m := modeltest.Any(random, k.possible(s))
-	if m == nil {
-		return nil
-	}
-	next, err := k.follow(s, *m)
-	if err != nil {
-		panic(err) // it was possible a moment ago
-	}
-	return next
-}
-
-// possible returns the moves of a state.
-func (k *worker) possible(s *state) (moves []move) {
-	k = newWorker(k.World)
-	k.s, k.listed = s, func(m move) { moves = append(moves, m) }
-	k.moves(s)
-	return moves
-}
-
-func TestNothingOfAStateIsForgotten(t *testing.T) {
-	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) {
-			k := newWorker(&w)
-			first := w.first(k.machine)
-			modeltest.Walk(modeltest.Random(t), 400, &first, func(s *state) {
-				if again := decode(s.encode(nil)); again.world != s.world {
-					t.Fatal("a world differs from its written form")
+func TestStateSurvivesEncoding(t *testing.T) {
+	modeltest.HasNoPadding[world](t)
+	modeltest.Each(t, Worlds(), func(t *testing.T, w *World) {
+		k := newWorker(w)
+		modeltest.Walk[state, move](t, modeltest.Random(t), k, w.describe, 400, func(s *state) {
+			modeltest.ForgetsNothing(t, k.machine, &s.knows)
+			for slot, p := range s.pvs {
+				if p.exists() && readAgain(w, s, slot) != p {
+					t.Fatalf("PV %+v is read as %+v", p, readAgain(w, s, slot))
 				}
-				modeltest.ForgetsNothing(t, k.machine, &s.knows)
-				for slot, p := range s.pvs {
-					if p.exists() && readAgain(&w, s, slot) != p {
-						t.Fatalf("PV %+v is read as %+v", p, readAgain(&w, s, slot))
-					}
-				}
-			}, k.next)
+			}
 		})
-	}
+	})
 }
 
 // readAgain has a PV read as a program reads it. What programs do not read stays.
@@ -64,22 +33,6 @@ func readAgain(w *World, s *state, slot int) pv {
 	p := fromAPI(w.toAPI(slot, s.pvs[slot]))
 	p.flags |= s.pvs[slot].flags & protected
 	return p
-}
-
-func TestEveryMoveIsTold(t *testing.T) {
-	w := Worlds()[0]
-	for v := range int(answerLost) + 32 {
-		m := move{verb(v), 1, 0}
-		if m.verb > lateCallLost && m.verb < readAnswered {
-			continue
-		}
-		if line := w.tellMove(m); line == "" || strings.Contains(line, "%!") {
-			t.Errorf("move %d is written as %q", v, line)
-		}
-		if moveOf(m.code()) != m {
-			t.Errorf("move %+v is taken for %+v", m, moveOf(m.code()))
-		}
-	}
 }
 
 // judged returns a scene in which nothing is wrong yet.
@@ -134,7 +87,7 @@ func TestEachPromiseIsJudged(t *testing.T) {
 				tc.prepare(c)
 			}
 			c.judgeDeletion(0, 0, reclaim.Ask{PV: c.toAPI(0, c.pvs[0])}, tc.ended)
-			modeltest.Judged(t, c.wrong, tc.want)
+			modeltest.Broken(t, c.Wrong, tc.want)
 		})
 	}
 }
@@ -173,7 +126,7 @@ func TestReadsAreJudgedInTheirOrder(t *testing.T) {
 				move(c)
 			}
 			c.judgeDeletion(0, 0, reclaim.Ask{PV: c.toAPI(0, c.pvs[0])}, false)
-			modeltest.Judged(t, c.wrong, tc.want)
+			modeltest.Broken(t, c.Wrong, tc.want)
 		})
 	}
 }
@@ -208,7 +161,7 @@ func TestTheEndOfAPVIsJudged(t *testing.T) {
 			last := c.pvs[0]
 			tc.edit(&last)
 			c.departed(tc.by, 0, last)
-			modeltest.Judged(t, c.wrong, tc.want)
+			modeltest.Broken(t, c.Wrong, tc.want)
 			if c.owed[0] != tc.owed {
 				t.Errorf("owed %d, want %d", c.owed[0], tc.owed)
 			}
@@ -250,43 +203,26 @@ func TestRestIsJudged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := judged(&w)
 			tc.prepare(c)
-			modeltest.Judged(t, newWorker(&w).unsettled(&c.state), tc.want)
+			modeltest.Broken(t, newWorker(&w).unsettled(&c.state), tc.want)
 		})
 	}
 }
 
-func TestAStoryIsWrittenDownAsAScenario(t *testing.T) {
-	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) {
-			k := newWorker(&w)
-			now := w.first(k.machine)
-			var moves []move
-			for range 30 {
-				possible := k.possible(&now)
-				if len(possible) == 0 {
-					break
-				}
-				m := possible[len(moves)%len(possible)]
-				next, err := k.follow(&now, m)
-				if err != nil {
-					t.Fatal(err)
-				}
-				now, moves = *next, append(moves, m)
+func TestTracesAreScenarios(t *testing.T) {
+	modeltest.Each(t, Worlds(), func(t *testing.T, w *World) {
+		k := newWorker(w)
+		now := k.Begins()
+		var moves []search.Move
+		for range 30 {
+			options := slices.Collect(k.List(&now))
+			if len(options) == 0 {
+				break
 			}
-			text, err := w.Scenario(search.Finding{Promise: "P0: a test", Moves: codes(moves)}, "test")
-			if err != nil {
-				t.Fatal(err)
-			}
-			validScenario(t, text)
-		})
-	}
-}
-
-func codes(moves []move) (codes []search.Move) {
-	for _, m := range moves {
-		codes = append(codes, m.code())
-	}
-	return codes
+			at := len(moves) % len(options)
+			now, moves = *options[at].To, append(moves, search.Move(at))
+		}
+		validScenario(t, w.Scenario(search.Finding{Promise: "P0: a test", Moves: moves, Trace: k.Trace(moves)}, "test"))
+	})
 }
 
 func validScenario(t *testing.T, text []byte) {

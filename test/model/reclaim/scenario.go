@@ -3,6 +3,7 @@ package reclaim
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
@@ -13,27 +14,21 @@ import (
 // Scenario writes a finding down as a scenario that test/faults can play with the real
 // programs, the story as comments. What users do, what breaks, and when the watches tell is
 // played; when a worker reconciles a PV cannot be seen from outside, and is left to the program.
-func (w *World) Scenario(f search.Finding, name string) ([]byte, error) {
+func (w *World) Scenario(f search.Finding, name string) []byte {
 	out := &bytes.Buffer{}
 	fmt.Fprintf(out, "# %s\n#\n", f.Promise)
-	for i, line := range w.Story(f.Moves) {
+	for i, line := range f.Trace {
 		fmt.Fprintf(out, "#%4d. %s\n", i+1, line)
 	}
-	steps, err := w.steps(movesOf(f.Moves))
-	if err != nil {
-		return nil, err
-	}
 	fmt.Fprintf(out, "name: %s\ndescription: >-\n  %s.\nsteps:\n", name, f.Promise)
-	for _, s := range steps {
+	for _, s := range w.steps(f.Moves) {
 		fmt.Fprintf(out, "- {do: %s}\n", s)
 	}
-	return out.Bytes(), nil
+	return out.Bytes()
 }
 
 // steps returns the steps of a scenario, written after "do: ".
-func (w *World) steps(moves []move) (steps []string, err error) {
-	k := newWorker(w)
-	now := w.first(k.machine)
+func (w *World) steps(moves []search.Move) (steps []string) {
 	for slot, def := range w.PVs {
 		if def.Late {
 			continue
@@ -43,48 +38,45 @@ func (w *World) steps(moves []move) (steps []string, err error) {
 			steps = append(steps, "wait, volume: "+def.Name+", for: protected")
 		}
 	}
-	steps = append(steps, breaking(moves)...)
-	held := false
-	for i, m := range moves {
-		after, err := k.follow(&now, m)
-		if err != nil {
-			return nil, err
-		}
-		delivered := i+1 < len(moves) && moves[i+1].verb == watchDelivers
-		if after.behind(w) && !held && !delivered && !now.behind(w) {
+	options := slices.Collect(newWorker(w).Replay(moves))
+	steps = append(steps, breaking(options)...)
+	held, wasBehind := false, false
+	for i, o := range options {
+		behind := o.To.behind(w)
+		delivered := i+1 < len(options) && options[i+1].Move.verb == watchDelivers
+		if behind && !held && !delivered && !wasBehind {
 			steps = append(steps, "hold, resource: persistentvolumes")
 			held = true
 		}
-		if s := w.step(m, after); s != "" {
+		if s := w.step(o.Move, o.To); s != "" {
 			steps = append(steps, s)
 		}
-		if held && !after.behind(w) {
+		if held && !behind {
 			steps = append(steps, "release, resource: persistentvolumes")
 			held = false
 		}
-		now = *after
+		wasBehind = behind
 	}
-	return steps, nil
+	return steps
 }
 
 // breaking returns the steps that have calls fail as they do in the story.
-func breaking(moves []move) (steps []string) {
+func breaking(options []search.Option[state, move]) (steps []string) {
 	var api, driver []string
 	count := map[string]int{}
-	for _, m := range moves {
-		base := m.verb &^ 31
-		if base < readAnswered || base == callAnswered {
+	for _, o := range options {
+		outcomes, action := callOf(o.Move.verb)
+		verb, resource := requestOf(action)
+		if outcomes == arrived {
+			count[verb+resource]++
 			continue
 		}
-		action := reclaim.Action(m.verb - base)
-		verb, resource := requestOf(action)
-		if base == readAnswered || base == callArrives {
-			count[verb+resource]++
+		if outcomes == noCall {
 			continue
 		}
 		// An answer that is lost is one of a call that has arrived, and was counted then.
 		effect, after, nth := "reset", "", count[verb+resource]+1
-		if base == answerLost {
+		if outcomes == lost {
 			effect, after, nth = "drop-answer", ", afterWork: true", nth-1
 		} else {
 			count[verb+resource]++
@@ -105,6 +97,30 @@ func breaking(moves []move) (steps []string) {
 	return steps
 }
 
+// outcome is the effect of a move on a call.
+type outcome uint8
+
+const (
+	noCall outcome = iota
+	// arrived means that the call is carried out, a read together with its answer.
+	arrived
+	failed
+	lost
+)
+
+// callOf returns the effect of a move on a call, and the action of the call.
+func callOf(v verb) (outcome, reclaim.Action) {
+	for of, verbs := range [][]verb{arrived: callArrives, failed: callFails, lost: answerLost} {
+		if at := slices.Index(verbs, v); at >= 0 {
+			return outcome(of), reclaim.Action(at)
+		}
+	}
+	if at := slices.Index(callAnswered, v); at >= 0 && isRead(reclaim.Action(at)) {
+		return arrived, reclaim.Action(at)
+	}
+	return noCall, 0
+}
+
 func requestOf(action reclaim.Action) (verb, resource string) {
 	switch action {
 	case reclaim.ReadClaim:
@@ -122,16 +138,6 @@ func requestOf(action reclaim.Action) (verb, resource string) {
 	default:
 		return "patch", "persistentvolumes"
 	}
-}
-
-// follow makes one move.
-func (k *worker) follow(s *state, m move) (*state, error) {
-	k.followed, k.result, k.s = &m, nil, s
-	k.moves(s)
-	if k.result == nil {
-		return nil, fmt.Errorf("%q is not possible there", k.tellMove(m))
-	}
-	return k.result, nil
 }
 
 func (s *state) behind(w *World) bool {

@@ -3,6 +3,7 @@ package reclaim
 import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
 // scene is a state that a move is changing.
@@ -12,8 +13,7 @@ type scene struct {
 	state
 	// opened are the replicas that the move looked into or changed.
 	opened memory.Opened[*replica]
-	// wrong is the promise that the move broke, in words.
-	wrong string
+	search.Verdict
 }
 
 // who is the author of a write.
@@ -26,13 +26,18 @@ const (
 	theSidecar
 )
 
-// Break marks that a fault has happened.
+// Break records that a fault has happened.
 func (c *scene) Break() { c.faulted = true }
 
 // replica opens what a replica knows.
 func (c *scene) replica(i int) *replica { return c.opened.Open(c.machine, &c.knows, i) }
 
-// close puts what the opened replicas know back into the state.
+// Settle puts what the opened replicas know back into the state, and returns the promise that the move broke.
+func (c *scene) Settle() (to *state, wrong string) {
+	c.close()
+	return &c.state, c.Wrong
+}
+
 func (c *scene) close() {
 	c.judgeReports()
 	c.opened.Close(c.machine, &c.knows, 64)

@@ -200,6 +200,16 @@ func (c *scene) asked(i, slot int) {
 	}
 }
 
+// isRead reports whether an action reads from the API server.
+func isRead(action reclaim.Action) bool {
+	switch action {
+	case reclaim.ReadClaim, reclaim.ReadPV, reclaim.ReadSiblings, reclaim.ListPVs, reclaim.ListAttachments:
+		return true
+	default:
+		return false
+	}
+}
+
 // reclaims are what can become of a call.
 func (k *worker) reclaims(s *state, i, slot int, ask reclaim.Ask) {
 	call := s.lines[i].calls[slot]
@@ -211,21 +221,17 @@ func (k *worker) reclaims(s *state, i, slot int, ask reclaim.Ask) {
 			n.ageEnd(i, slot)
 		})
 	}
-	act := int(ask.Action)
-	switch ask.Action {
-	case reclaim.ReadClaim, reclaim.ReadPV, reclaim.ReadSiblings, reclaim.ListPVs,
-		reclaim.ListAttachments:
-		k.Can(true, move{readAnswered + verb(act), i, slot}, func(n *scene) {
+	if isRead(ask.Action) {
+		k.Can(true, move{callAnswered[ask.Action], i, slot}, func(n *scene) {
 			n.replica(i).Answer(slot, n.readFor(i, slot, ask))
 			n.asked(i, slot)
 		})
-		k.Breaks(true, s.left.API, move{readFails + verb(act), i, slot}, func(n *scene) {
+		k.Breaks(true, s.left.API, move{callFails[ask.Action], i, slot}, func(n *scene) {
 			n.left.API--
 			n.replica(i).Answer(slot, reclaim.Reply{Outcome: reclaim.Unanswered})
 			n.asked(i, slot)
 		})
 		return
-	default:
 	}
 	left, spend := s.left.API, func(n *scene) { n.left.API-- }
 	if ask.Action == reclaim.DeleteVolume {
@@ -233,25 +239,25 @@ func (k *worker) reclaims(s *state, i, slot int, ask reclaim.Ask) {
 	}
 	if !call.done {
 		if s.room(k.World) {
-			k.Can(true, move{callArrives + verb(act), i, slot}, func(n *scene) {
+			k.Can(true, move{callArrives[ask.Action], i, slot}, func(n *scene) {
 				n.lines[i].calls[slot] = n.carryOut(theSidecar, ask.Action, slot, fromAPI(ask.PV), ask)
 			})
 		}
-		k.Breaks(true, left, move{callFails + verb(act), i, slot}, func(n *scene) {
+		k.Breaks(true, left, move{callFails[ask.Action], i, slot}, func(n *scene) {
 			spend(n)
 			n.replica(i).Answer(slot, reclaim.Reply{Outcome: reclaim.Unanswered})
 			n.asked(i, slot)
 		})
 		return
 	}
-	k.Can(true, move{callAnswered + verb(act), i, slot}, func(n *scene) {
+	k.Can(true, move{callAnswered[ask.Action], i, slot}, func(n *scene) {
 		if ask.Action == reclaim.DeleteVolume {
 			n.lines[i].succeeded[slot] |= 1 << fromAPI(ask.PV).gen
 		}
 		n.replica(i).Answer(slot, call.reply())
 		n.asked(i, slot)
 	})
-	k.Breaks(call.outcome == reclaim.OK, left, move{answerLost + verb(act), i, slot}, func(n *scene) {
+	k.Breaks(call.outcome == reclaim.OK, left, move{answerLost[ask.Action], i, slot}, func(n *scene) {
 		spend(n)
 		n.replica(i).Answer(slot, reclaim.Reply{Outcome: reclaim.Unanswered})
 		n.asked(i, slot)
@@ -345,7 +351,7 @@ func (c *scene) carryOut(by who, action reclaim.Action, slot int, read pv, ask r
 		return sent{done: true, outcome: reclaim.Gone}
 	case action == reclaim.DeletePV:
 		if c.volumes[c.volume(slot)] {
-			c.violates("PV %s is deleted before its volume: it could not be rescued any more", c.PVs[slot].Name)
+			c.Violates("PV %s is deleted before its volume: it could not be rescued any more", c.PVs[slot].Name)
 		}
 		c.remove(by, slot)
 		return sent{done: true, outcome: reclaim.OK}
@@ -393,24 +399,23 @@ func (k *worker) arrivesLate(s *state) {
 // protects are what can become of a first-time protection.
 func (k *worker) protects(s *state, i, slot int, ask reclaim.Ask) {
 	call := s.lines[i].protects[slot]
-	act := int(ask.Action)
 	if !call.done {
 		if s.room(k.World) {
-			k.Can(true, move{callArrives + verb(act), i, slot}, func(n *scene) {
+			k.Can(true, move{callArrives[ask.Action], i, slot}, func(n *scene) {
 				n.lines[i].protects[slot] = n.carryOut(theSidecar, ask.Action, slot, fromAPI(ask.PV), ask)
 			})
 		}
-		k.Breaks(true, s.left.API, move{callFails + verb(act), i, slot}, func(n *scene) {
+		k.Breaks(true, s.left.API, move{callFails[ask.Action], i, slot}, func(n *scene) {
 			n.left.API--
 			n.replica(i).AnswerProtect(slot, reclaim.Reply{Outcome: reclaim.Unanswered})
 		})
 		return
 	}
-	k.Can(true, move{callAnswered + verb(act), i, slot}, func(n *scene) {
+	k.Can(true, move{callAnswered[ask.Action], i, slot}, func(n *scene) {
 		n.lines[i].protects[slot] = sent{}
 		n.replica(i).AnswerProtect(slot, call.reply())
 	})
-	k.Breaks(call.outcome == reclaim.OK, s.left.API, move{answerLost + verb(act), i, slot}, func(n *scene) {
+	k.Breaks(call.outcome == reclaim.OK, s.left.API, move{answerLost[ask.Action], i, slot}, func(n *scene) {
 		n.left.API--
 		n.lines[i].protects[slot] = sent{}
 		n.replica(i).AnswerProtect(slot, reclaim.Reply{Outcome: reclaim.Unanswered})

@@ -2,11 +2,11 @@ package reclaim
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
 // World names bounds: what there is, and how often what can happen does.
@@ -295,24 +295,12 @@ func deepWorlds() []World {
 
 // Bounds says in short what is in the world.
 func (w *World) Bounds() string {
-	var parts []string
+	var words []string
 	for _, p := range w.PVs {
-		parts = append(parts, p.String())
+		words = append(words, p.String())
 	}
-	parts = append(parts, fmt.Sprintf("%d replica, lag %d", w.Replicas, w.Lag))
-	if w.Peer {
-		parts = append(parts, "a peer")
-	}
-	if w.WatchClaims {
-		parts = append(parts, "claims watched")
-	}
-	budget := reflect.ValueOf(w.Budget)
-	for i := range budget.NumField() {
-		if n := budget.Field(i).Uint(); n > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", budget.Type().Field(i).Name, n))
-		}
-	}
-	return strings.Join(parts, ", ")
+	return search.Bounds(w.Budget, append(words, fmt.Sprintf("%d replica, lag %d", w.Replicas, w.Lag),
+		search.If(w.Peer, "a peer"), search.If(w.WatchClaims, "claims watched"))...)
 }
 
 // String says what the PV is like.

@@ -5,12 +5,12 @@ package search
 type Moves[M any, C interface{ Break() }] struct {
 	// Make makes a move that is possible. step: it needs neither a user nor a fault.
 	Make func(m M, step bool, do func(C))
-	// Busy: somebody of the cluster can do something, so that the state is not at rest.
+	// Busy means that the cluster can do something, so that the state is not at rest.
 	Busy      bool
 	inCluster bool
 }
 
-// Cluster has the moves that are offered by do count as those of the cluster.
+// Cluster lets the moves that do offers count as moves of the cluster.
 func (o *Moves[M, C]) Cluster(do func()) {
 	o.inCluster = true
 	do()

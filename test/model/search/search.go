@@ -15,14 +15,19 @@ import (
 
 // Player plays one world. Each goroutine has its own.
 type Player interface {
-	// First returns the state in which the world begins.
+	// First returns the initial state of the world.
 	First() []byte
-	// Visit makes every move that is possible in a state, and says to v what each leads to, and
+	// Visit makes every possible move of a state, and tells v the result of each, and
 	// whether the state is at rest. The state is not changed.
 	Visit(state []byte, v *Visitor)
+	// Trace returns a sentence for each move of a history.
+	Trace(moves []Move) []string
 }
 
-// Move is one thing that happens, as its Player has numbered it.
+// World has Players.
+type World interface{ Player() Player }
+
+// Move is one event: the number of a move among the possible moves of a state.
 type Move = uint32
 
 // Result is what was found.
@@ -46,10 +51,11 @@ func (r Result) Findings() []Finding {
 	return append(slices.Clone(r.Violations), *r.StuckHere)
 }
 
-// Finding is a promise that was broken, and the shortest way there.
+// Finding is a promise that was broken, and the shortest way there, with a sentence for each move.
 type Finding struct {
 	Promise string
 	Moves   []Move
+	Trace   []string
 }
 
 // Options bound an exploration.
@@ -83,10 +89,10 @@ type shard struct {
 	number map[uint64]uint32
 }
 
-// found is a violation in a move from a state, or in the state that it leads to.
+// found is a violation in a state, or in a move from there.
 type found struct {
-	from    uint32
-	move    Move
+	in      uint32
+	moves   []Move
 	promise string
 }
 
@@ -97,13 +103,13 @@ type node struct {
 }
 
 // Explore searches a world breadth first until its bounds are exhausted, ctx ends or something is
-// found. It uses all cores; player makes a Player for each.
-func Explore(ctx context.Context, player func() Player, o Options) Result {
+// found. It uses all cores, with a Player for each.
+func Explore(ctx context.Context, w World, o Options) Result {
 	start := time.Now()
 	e := newExplorer()
 	visitors := make([]*Visitor, runtime.GOMAXPROCS(0))
 	for i := range visitors {
-		visitors[i] = &Visitor{explorer: e, player: player()}
+		visitors[i] = &Visitor{explorer: e, player: w.Player()}
 	}
 	code := visitors[0].player.First()
 	e.number(e.hash(code))
@@ -121,13 +127,24 @@ func Explore(ctx context.Context, player func() Player, o Options) Result {
 	}
 	r := Result{States: len(e.parents), Depth: depth, Exhausted: len(frontier) == 0}
 	for _, f := range e.findings {
-		r.Violations = append(r.Violations, Finding{f.promise, append(e.path(f.from), f.move)})
+		r.Violations = append(r.Violations, Finding{Promise: f.promise, Moves: append(e.path(f.in), f.moves...)})
 	}
 	if r.Exhausted && len(e.findings) == 0 {
 		e.findStuck(&r)
 	}
 	r.Took = time.Since(start)
+	r.tell(visitors[0].player)
 	return r
+}
+
+// tell adds the traces of what was found.
+func (r *Result) tell(p Player) {
+	for i := range r.Violations {
+		r.Violations[i].Trace = p.Trace(r.Violations[i].Moves)
+	}
+	if r.StuckHere != nil {
+		r.StuckHere.Trace = p.Trace(r.StuckHere.Moves)
+	}
 }
 
 func newExplorer() *explorer {
@@ -237,7 +254,7 @@ func (e *explorer) findStuck(r *Result) {
 		}
 		r.Stuck++
 		if r.StuckHere == nil {
-			r.StuckHere = &Finding{"P5: no way leads to rest from here", e.path(uint32(s))}
+			r.StuckHere = &Finding{Promise: "P5: no way leads to rest from here", Moves: e.path(uint32(s))}
 		}
 	}
 }

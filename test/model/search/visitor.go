@@ -26,14 +26,14 @@ func (v *Visitor) Reached(m Move, step bool, state []byte) {
 }
 
 // Broke says that a move breaks a promise.
-func (v *Visitor) Broke(m Move, promise string) { v.find(found{v.now, m, promise}) }
+func (v *Visitor) Broke(m Move, promise string) { v.find(found{v.now, []Move{m}, promise}) }
 
 // Settled says that the state is at rest, and all is as it should be.
 func (v *Visitor) Settled() { v.settled = append(v.settled, v.now) }
 
 // Unsettled says that the state is at rest for good, and breaks a promise.
 func (v *Visitor) Unsettled(promise string) {
-	v.find(found{v.parents[v.now], v.codes[v.now], promise})
+	v.find(found{v.now, nil, promise})
 }
 
 func (v *Visitor) find(f found) {

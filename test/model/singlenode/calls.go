@@ -34,20 +34,20 @@ func (k *worker) calls(s *state, i, on int, ask singlenode.Ask, answer func(*sce
 		}
 		return c.read(i, on, ask)
 	}
-	k.Can(true, move{callAnswered + verb(ask.Call), i, on}, func(c *scene) { answer(c, do(c)) })
-	k.Breaks(true, s.left.API, move{callFails + verb(ask.Call), i, on}, func(c *scene) {
+	k.Can(true, move{callAnswered[ask.Call], i, on}, func(c *scene) { answer(c, do(c)) })
+	k.Breaks(true, s.left.API, move{callFails[ask.Call], i, on}, func(c *scene) {
 		c.left.API--
 		answer(c, singlenode.Reply{})
 	})
 	if ask.Call != singlenode.PatchClaim && ask.Call != singlenode.PatchGate {
 		return
 	}
-	k.Breaks(true, s.left.API, move{answerLost + verb(ask.Call), i, on}, func(c *scene) {
+	k.Breaks(true, s.left.API, move{answerLost[ask.Call], i, on}, func(c *scene) {
 		c.left.API--
 		do(c)
 		answer(c, singlenode.Reply{})
 	})
-	k.Breaks(!s.late.on, s.left.Late, move{callIsLate + verb(ask.Call), i, on}, func(c *scene) {
+	k.Breaks(!s.late.on, s.left.Late, move{callIsLate[ask.Call], i, on}, func(c *scene) {
 		c.left.Late--
 		c.late = c.writeOf(i, on, ask)
 		answer(c, singlenode.Reply{})

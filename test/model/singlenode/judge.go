@@ -17,7 +17,7 @@ func (c *scene) judgeStart(slot int) {
 		}
 		for _, n := range c.uses(slot) {
 			if c.usesClaim(other, n) && c.claims[n].uid > 0 && c.asks(c.mode, c.claims[n]) {
-				c.violates("S2: pods %d and %d use claim %d", other, slot, n)
+				c.Violates("S2: pods %d and %d use claim %d", other, slot, n)
 			}
 		}
 	}
@@ -42,7 +42,7 @@ func (c *scene) judgeGate(slot int, why singlenode.Reason) {
 	}
 	for _, n := range c.uses(slot) {
 		if at := c.claims[n]; c.asks(c.mode, at) && (int(at.lock) != slot+1 || !at.kept) && !c.stripped {
-			c.violates("S2: pod %d loses its gate without the lock of claim %d", slot, n)
+			c.Violates("S2: pod %d loses its gate without the lock of claim %d", slot, n)
 		}
 	}
 }
@@ -57,11 +57,11 @@ func (c *scene) judgeFree(n int) {
 	fenced := c.fenced(holder) && p.terminating
 	switch {
 	case at.runs && !fenced:
-		c.violates("S2: the lock of claim %d is freed, and the processes of pod %d run", n, holder)
+		c.Violates("S2: the lock of claim %d is freed, and the processes of pod %d run", n, holder)
 	case p.exists && !p.ended && !fenced && !c.leaves(holder, n):
-		c.violates("S2: the lock of claim %d is freed, and pod %d is there", n, holder)
+		c.Violates("S2: the lock of claim %d is freed, and pod %d is there", n, holder)
 	case at.mounted && !fenced:
-		c.violates("S2: the lock of claim %d is freed, and pod %d has its volume mounted", n, holder)
+		c.Violates("S2: the lock of claim %d is freed, and pod %d has its volume mounted", n, holder)
 	}
 }
 
@@ -72,6 +72,9 @@ func (c *scene) leaves(slot, n int) bool {
 
 // rests returns the broken promise when no component of the cluster can act, empty for none.
 func (k *worker) rests(s *state) (wrong string, rests bool) {
+	if k.Busy {
+		return "", false
+	}
 	for n := range k.Claims {
 		if wrong := k.unsettledClaim(s, n); wrong != "" {
 			return wrong, true

@@ -1,9 +1,8 @@
 package singlenode
 
 import (
-	"fmt"
-
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
 // scene is a copy of a state, under change by a move.
@@ -11,21 +10,11 @@ type scene struct {
 	*World
 	machine *machine
 	state
-	// wrong describes the promise that the move broke.
-	wrong string
+	search.Verdict
 }
-
-func (c *scene) violates(format string, args ...any) {
-	if c.wrong == "" {
-		c.wrong = fmt.Sprintf(format, args...)
-	}
-}
-
-// Break is called for a fault, of which the model keeps no record.
-func (c *scene) Break() {}
 
 // Settle returns the state after a move, and the promise that the move broke.
-func (c *scene) Settle() (to *state, wrong string) { return &c.state, c.wrong }
+func (c *scene) Settle() (to *state, wrong string) { return &c.state, c.Wrong }
 
 // uses returns the numbers of the claims of a pod, in the order of its volumes.
 func (w *World) uses(slot int) []int {

@@ -1,7 +1,6 @@
 package singlenode
 
 import (
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -10,16 +9,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-func TestNoWorldBreaksAPromise(t *testing.T) {
-	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) {
-			if w.About == "" || w.Constant == "" {
-				t.Error("the world does not say what it is about, or what it holds constant")
-			}
-			modeltest.BreaksNoPromise(t, &w, 3_000)
-		})
-	}
-}
+func TestNoWorldBreaksAPromise(t *testing.T) { modeltest.BreakNoPromise(t, Worlds(), 3_000) }
 
 // The test removes each guard where it meets the API server, and the model finds the purpose of the guard.
 func TestEachGuardIsNeeded(t *testing.T) {
@@ -40,43 +30,33 @@ func TestEachGuardIsNeeded(t *testing.T) {
 	} {
 		w := tc.world
 		w.complete()
-		if r := w.Explore(t.Context(), search.Options{MaxStates: 3_000}); len(r.Findings()) > 0 {
+		if r := search.Explore(t.Context(), &w, search.Options{MaxStates: 3_000}); len(r.Findings()) > 0 {
 			t.Errorf("a promise is broken with all guards: %s\n%s", r.Findings()[0].Promise,
-				strings.Join(w.Story(r.Findings()[0].Moves), "\n"))
+				strings.Join(r.Findings()[0].Trace, "\n"))
 		}
 		w.Without = without
-		r := w.Explore(t.Context(), search.Options{MaxStates: 50_000})
+		r := search.Explore(t.Context(), &w, search.Options{MaxStates: 50_000})
 		if len(r.Violations) == 0 {
 			t.Errorf("without guard %d nothing is found in %d states", without, r.States)
 			continue
 		}
-		modeltest.Judged(t, r.Violations[0].Promise, tc.want)
+		modeltest.Broken(t, r.Violations[0].Promise, tc.want)
 		t.Logf("without guard %d, %d states: %s\n%s", without, r.States, r.Violations[0].Promise,
-			strings.Join(w.Story(r.Violations[0].Moves), "\n"))
+			strings.Join(r.Violations[0].Trace, "\n"))
 	}
-}
-
-// next makes one of the moves of a state.
-func (k *worker) next(s *state, random *rand.Rand) *state {
-	return modeltest.Next[state, move](k, s, random)
 }
 
 // The contents of a tracker and a session survive their encoding.
 func TestStateSurvivesEncoding(t *testing.T) {
-	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) {
-			k := newWorker(&w)
-			first := k.Decode(k.First())
-			modeltest.Walk(modeltest.Random(t), 300, &first, func(s *state) {
-				if again := k.Decode(k.Encode(s)); again != *s {
-					t.Fatal("a state differs from its written form")
-				}
-				for i := range w.Replicas {
-					k.remembers(t, s, i)
-				}
-			}, k.next)
+	modeltest.HasNoPadding[state](t)
+	modeltest.Each(t, Worlds(), func(t *testing.T, w *World) {
+		k := newWorker(w)
+		modeltest.Walk[state, move](t, modeltest.Random(t), k, w.describe, 300, func(s *state) {
+			for i := range w.Replicas {
+				k.remembers(t, s, i)
+			}
 		})
-	}
+	})
 }
 
 // remembers checks that the sessions of a replica repeat their last Ask.
@@ -103,19 +83,6 @@ func (k *worker) remembers(t *testing.T, s *state, i int) {
 		c.continuesLock(i, n, &session)
 		if c.lines[i].locks[n] != before || session.Ask().Call == singlenode.NoCall {
 			t.Fatalf("a session is\n%+v, again\n%+v", before, c.lines[i].locks[n])
-		}
-	}
-}
-
-func TestMovesAreDescribed(t *testing.T) {
-	w := Worlds()[0]
-	for v := range noVerb {
-		m := move{v, 1, 0}
-		if v >= verbs && v < callAnswered || v > verbs && v&15 > 8 {
-			continue
-		}
-		if line := w.describe(m); line == "" || strings.Contains(line, "%!") || moveOf(m.code()) != m {
-			t.Errorf("move %d is reported as %q, and taken for %+v", v, line, moveOf(m.code()))
 		}
 	}
 }
@@ -193,7 +160,7 @@ func TestEachStepIsJudged(t *testing.T) {
 				tc.prepare(c)
 			}
 			tc.judge(c)
-			modeltest.Judged(t, c.wrong, tc.want)
+			modeltest.Broken(t, c.Wrong, tc.want)
 		})
 	}
 }
@@ -228,7 +195,7 @@ func TestRestIsJudged(t *testing.T) {
 			tc.prepare(c)
 			c.start(0)
 			wrong, _ := newWorker(c.World).rests(&c.state)
-			modeltest.Judged(t, wrong, tc.want)
+			modeltest.Broken(t, wrong, tc.want)
 		})
 	}
 }
@@ -243,7 +210,7 @@ func TestCircleIsFound(t *testing.T) {
 	c.claims = [maxClaims]claim{{uid: 1, bound: true, lock: 1, kept: true}, {uid: 2, bound: true, lock: 2, kept: true}}
 	c.start(0)
 	wrong, _ := k.rests(&c.state)
-	modeltest.Judged(t, wrong, "L1")
+	modeltest.Broken(t, wrong, "L1")
 	if !strings.Contains(wrong, "each other") {
 		t.Error(wrong)
 	}

@@ -1,15 +1,9 @@
 package singlenode
 
-import (
-	"context"
+import "github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
-)
-
-// Explore searches the world until its bounds are exhausted, ctx ends or a promise is broken.
-func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
-	return search.Play(ctx, func() *worker { return newWorker(w) }, o)
-}
+// Player returns a Player of the world.
+func (w *World) Player() search.Player { return newWorker(w) }
 
 // worker visits states. Each goroutine has its own.
 type worker struct {
@@ -21,7 +15,8 @@ type worker struct {
 func newWorker(w *World) *worker {
 	k := &worker{World: w, machine: newMachine(w)}
 	k.Plain = search.Plain[state, move, *scene]{
-		Begins: func() state { return w.first(k.machine) }, Copy: k.scene, Offer: k.moves, Rests: k.rests, Code: move.code,
+		Begins: func() state { return w.first(k.machine) }, Copy: k.scene, Offer: k.moves, Rests: k.rests,
+		Describe: w.describe,
 	}
 	return k
 }

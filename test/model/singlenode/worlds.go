@@ -2,10 +2,9 @@ package singlenode
 
 import (
 	"fmt"
-	"reflect"
-	"strings"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
 // Workload says how pods are created.
@@ -302,23 +301,11 @@ func ended() []World {
 
 // Bounds describes the bounds of the world.
 func (w *World) Bounds() string {
-	parts := []string{fmt.Sprintf("%v: pods %d, claims %d, replicas %d", w.Workload, w.Pods, w.Claims, w.Replicas)}
-	for _, f := range []struct {
-		on   bool
-		name string
-	}{{w.Lag, "lag"}, {w.Mode == singlenode.ModeSelected, "selected"}, {w.PVAsks, "PV asks"}, {w.Running, "running"},
-		{w.Unheld, "unheld"}, {w.Queued, "queued"}, {w.Unbound, "unbound"}, {w.Ephemeral, "ephemeral"}} {
-		if f.on {
-			parts = append(parts, f.name)
-		}
-	}
-	budget := reflect.ValueOf(w.Budget)
-	for i := range budget.NumField() {
-		if n := budget.Field(i).Uint(); n > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", budget.Type().Field(i).Name, n))
-		}
-	}
-	return strings.Join(parts, ", ")
+	words := fmt.Sprintf("%v: pods %d, claims %d, replicas %d", w.Workload, w.Pods, w.Claims, w.Replicas)
+	return search.Bounds(w.Budget, words,
+		search.If(w.Lag, "lag"), search.If(w.Mode == singlenode.ModeSelected, "selected"), search.If(w.PVAsks, "PV asks"),
+		search.If(w.Running, "running"), search.If(w.Unheld, "unheld"), search.If(w.Queued, "queued"),
+		search.If(w.Unbound, "unbound"), search.If(w.Ephemeral, "ephemeral"))
 }
 
 // String returns the name of the workload.

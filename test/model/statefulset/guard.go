@@ -257,19 +257,19 @@ func (k *worker) calls(s *state, i, n int) {
 	c := k.scene(s)
 	at := c.session(n, &s.lines[i].sessions[n])
 	action := at.Ask().Action
-	k.Can(true, move{callAnswered + verb(action), i, n}, func(c *scene) { c.answer(i, n, true, true) })
-	k.Breaks(true, s.left.API, move{callFails + verb(action), i, n}, func(c *scene) {
+	k.Can(true, move{callAnswered[action], i, n}, func(c *scene) { c.answer(i, n, true, true) })
+	k.Breaks(true, s.left.API, move{callFails[action], i, n}, func(c *scene) {
 		c.left.API--
 		c.answer(i, n, false, false)
 	})
 	if action.Kind() == session.Reads {
 		return
 	}
-	k.Breaks(true, s.left.API, move{answerLost + verb(action), i, n}, func(c *scene) {
+	k.Breaks(true, s.left.API, move{answerLost[action], i, n}, func(c *scene) {
 		c.left.API--
 		c.answer(i, n, true, false)
 	})
-	k.Breaks(s.late == late{}, s.left.Late, move{callIsLate + verb(action), i, n}, func(c *scene) {
+	k.Breaks(s.late == late{}, s.left.Late, move{callIsLate[action], i, n}, func(c *scene) {
 		c.left.Late--
 		c.late = late{on: uint8(n), session: c.lines[i].sessions[n]}
 		c.lines[i] = line{}

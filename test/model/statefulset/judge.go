@@ -37,17 +37,17 @@ func (c *scene) judgeDeletion(n int, at *work) {
 	live, h := c.claims[n], &c.history[n]
 	switch {
 	case live.uid != at.claim.uid:
-		c.violates("S2: claim %d is deleted, which is another than the one that was judged", n)
+		c.Violates("S2: claim %d is deleted, which is another than the one that was judged", n)
 	case !at.setPermits:
-		c.violates("S1: claim %d is deleted, and the set that was read last keeps it", n)
+		c.Violates("S1: claim %d is deleted, and the set that was read last keeps it", n)
 	case !at.podPermits || at.setRead < at.podRead:
-		c.violates("S1: claim %d is deleted, and its pod remains, or was not read before the set", n)
+		c.Violates("S1: claim %d is deleted, and its pod remains, or was not read before the set", n)
 	case live.hold:
-		c.violates("S1: claim %d is deleted although it has a hold", n)
+		c.Violates("S1: claim %d is deleted although it has a hold", n)
 	case live.foreign != noRef && !c.foreignGone:
-		c.violates("S1: claim %d is deleted, and another owner has it", n)
+		c.Violates("S1: claim %d is deleted, and another owner has it", n)
 	case at.pod.uid == 0 && !h.grace:
-		c.violates("S1: claim %d is deleted without a grace period", n)
+		c.Violates("S1: claim %d is deleted without a grace period", n)
 	}
 }
 
@@ -71,16 +71,16 @@ func (c *scene) judgeSetOwner(n, slot int, at *work) {
 	h := &c.history[n]
 	switch {
 	case !h.had[slot]:
-		c.violates("S1: set %d is to own claim %d, which has not had a pod of it", slot, n)
+		c.Violates("S1: set %d is to own claim %d, which has not had a pod of it", slot, n)
 	case int(at.set) != slot+1 || at.setRead == 0 || !at.as.says().deleted() || at.as.terminating:
-		c.violates("S1: set %d is to own claim %d, and the set as it was read does not say so", slot, n)
+		c.Violates("S1: set %d is to own claim %d, and the set as it was read does not say so", slot, n)
 	}
 	h.late = h.late || !c.sets[slot].exists || c.sets[slot].terminating
 }
 
 func (c *scene) judgePodOwner(n int, r podRef, at *work) {
 	if !at.setPermits || at.podRead == 0 || at.podSeen != statefulset.Found || at.pod.uid != r.uid {
-		c.violates("S1: a pod is to own claim %d, and pod and set as they were read do not say so", n)
+		c.Violates("S1: a pod is to own claim %d, and pod and set as they were read do not say so", n)
 	}
 	c.history[n].late = c.history[n].late || c.pods[r.name][n].uid != r.uid
 }
@@ -99,12 +99,12 @@ func (c *scene) judgePodDeletion(n int, at *work) {
 	p := c.pods[at.name][n]
 	switch {
 	case p.uid != at.pod.uid:
-		c.violates("S2: a pod of ordinal %d is deleted, which is another than the one that was read", n)
+		c.Violates("S2: a pod of ordinal %d is deleted, which is another than the one that was read", n)
 	case !at.claimPermits:
-		c.violates("S1: a pod of ordinal %d is deleted, and no policy has deleted its claim", n)
+		c.Violates("S1: a pod of ordinal %d is deleted, and no policy has deleted its claim", n)
 	case at.setRead == 0 || at.set == 0 || at.as.terminating || !at.as.inRange(n) || at.as.field != none ||
 		!at.as.says().scaled():
-		c.violates("S1: a pod of ordinal %d is deleted, and the set as it was read does not say so", n)
+		c.Violates("S1: a pod of ordinal %d is deleted, and the set as it was read does not say so", n)
 	}
 }
 
@@ -118,9 +118,9 @@ func (c *scene) judgeCollection(n int) {
 		switch {
 		case r.kind != plain || h.late:
 		case held:
-			c.violates("S1: claim %d is collected after its pod although it has a hold", n)
+			c.Violates("S1: claim %d is collected after its pod although it has a hold", n)
 		case !h.scaled[0] && !h.scaled[1]:
-			c.violates("S1: claim %d is collected after its pod, and its set keeps it", n)
+			c.Violates("S1: claim %d is collected after its pod, and its set keeps it", n)
 		}
 	}
 	for slot, kind := range c.claims[n].sets {
@@ -137,13 +137,13 @@ func (c *scene) judgeCollectionWith(n, slot int) {
 	}
 	switch {
 	case e.how == orphan:
-		c.violates("S1: claim %d is collected, and its set was deleted without its dependents", n)
+		c.Violates("S1: claim %d is collected, and its set was deleted without its dependents", n)
 	case !c.history[n].deleted[slot]:
-		c.violates("S1: claim %d is collected, and its set has never said so since it had a pod", n)
+		c.Violates("S1: claim %d is collected, and its set has never said so since it had a pod", n)
 	case e.atRest && !e.says.deleted():
-		c.violates("S1: claim %d is collected, and its set keeps it", n)
+		c.Violates("S1: claim %d is collected, and its set keeps it", n)
 	case c.history[n].held && c.claims[n].hold:
-		c.violates("S1: claim %d is collected although it has a hold", n)
+		c.Violates("S1: claim %d is collected although it has a hold", n)
 	}
 }
 

@@ -1,6 +1,6 @@
 package statefulset
 
-import "fmt"
+import "github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 
 // scene is a copy of a state, under change by a move.
 type scene struct {
@@ -9,18 +9,8 @@ type scene struct {
 	state
 	// atRest reports that the state before the move was at rest.
 	atRest bool
-	// wrong describes the promise that the move broke.
-	wrong string
+	search.Verdict
 }
-
-func (c *scene) violates(format string, args ...any) {
-	if c.wrong == "" {
-		c.wrong = fmt.Sprintf(format, args...)
-	}
-}
-
-// Break is called for a fault, of which the model keeps no record.
-func (c *scene) Break() {}
 
 func (c *scene) createPod(slot, n int) {
 	name := c.name(slot)
@@ -83,6 +73,15 @@ func (c *scene) createSet(slot int) {
 func (c *scene) removeSet(slot int, how cascade) {
 	c.ends[slot].how, c.ends[slot].says = how, c.sets[slot].says()
 	c.sets[slot] = set{}
+}
+
+// Settle makes the changes that follow a move at once, and returns the promise that the move broke.
+func (c *scene) Settle() (to *state, wrong string) {
+	c.settle()
+	if !c.Counts {
+		c.number()
+	}
+	return &c.state, c.Wrong
 }
 
 // settle follows each move: watches without a lag deliver the state, and the judge takes notes.

@@ -1,59 +1,35 @@
 package statefulset
 
 import (
-	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
 )
 
-func TestNoWorldBreaksAPromise(t *testing.T) {
-	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) {
-			if w.About == "" || w.Constant == "" {
-				t.Error("the world does not say what it is about, or what it holds constant")
-			}
-			modeltest.BreaksNoPromise(t, &w, 1_000)
-		})
-	}
-}
-
-// next makes one of the moves of a state.
-func (k *worker) next(s *state, random *rand.Rand) *state {
-	var all []state
-	k.s, k.listed = s, func(_ move, to *state) { all = append(all, *to) }
-	k.moves(s)
-	return modeltest.Any(random, all)
-}
+func TestNoWorldBreaksAPromise(t *testing.T) { modeltest.BreakNoPromise(t, Worlds(), 1_000) }
 
 // The contents of a tracker and the objects in the API server survive their encoding.
 func TestStateSurvivesEncoding(t *testing.T) {
-	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) {
-			k := newWorker(&w)
-			first := decode(k.First())
-			modeltest.Walk(modeltest.Random(t), 100, &first, func(s *state) {
-				if again := decode(s.encode(nil)); again != *s {
-					t.Fatal("a state differs from its written form")
+	modeltest.HasNoPadding[state](t)
+	modeltest.Each(t, Worlds(), func(t *testing.T, w *World) {
+		k := newWorker(w)
+		modeltest.Walk[state, move](t, modeltest.Random(t), k, w.describe, 100, func(s *state) {
+			for n, c := range s.claims {
+				read := k.machine.claim(n, c)
+				if again := c.patched(read.Mark, read.Owners); again != c {
+					t.Fatalf("claim %+v, again %+v", c, again)
 				}
-				for n, c := range s.claims {
-					read := k.machine.claim(n, c)
-					if again := c.patched(read.Mark, read.Owners); again != c {
-						t.Fatalf("claim %+v, again %+v", c, again)
+			}
+			for i := range w.Replicas {
+				for n, seen := range s.lines[i].sights {
+					if again := k.machine.sightOf(k.machine.sight(seen)); again != seen {
+						t.Fatalf("claim %d: seen %+v, again %+v", n, seen, again)
 					}
 				}
-				for i := range w.Replicas {
-					for n, seen := range s.lines[i].sights {
-						if again := k.machine.sightOf(k.machine.sight(seen)); again != seen {
-							t.Fatalf("claim %d: seen %+v, again %+v", n, seen, again)
-						}
-					}
-				}
-			}, k.next)
+			}
 		})
-	}
+	})
 }
 
 // Objects with new numbers keep their identity and order, wherever they are kept.
@@ -72,25 +48,12 @@ func TestNumbersStartFromOne(t *testing.T) {
 	}
 }
 
-func TestMovesAreDescribed(t *testing.T) {
-	w := Worlds()[0]
-	for v := range noVerb {
-		m := move{v, 1, 0}
-		if v >= verbs && v < callAnswered || v > verbs && v&15 > verb(statefulset.DeletePod) {
-			continue
-		}
-		if line := w.describe(m); line == "" || strings.Contains(line, "%!") || moveOf(m.code()) != m {
-			t.Errorf("move %d is reported as %q, and taken for %+v", v, line, moveOf(m.code()))
-		}
-	}
-}
-
 // judged returns a scene of a set by annotation that was scaled away. A session has read its claim, and every
 // precondition of the deletion holds.
 func judged() (*scene, *work) {
 	w := &World{Name: "one", Ordinals: 1, Size: 1, Replicas: 1, Policy: both}
 	k := newWorker(w)
-	c := &scene{World: w, machine: k.machine, state: decode(k.First())}
+	c := &scene{World: w, machine: k.machine, state: k.Decode(k.First())}
 	c.pods[0][0], c.sets[0].replicas = pod{}, 0
 	c.claims[0].mark = mark{set: 1, deletes: true, of: 1}
 	h := &c.history[0]
@@ -122,7 +85,7 @@ func TestEachDeletionIsJudged(t *testing.T) {
 			c, s := judged()
 			tc.prepare(c, s)
 			c.judgeDeletion(0, s)
-			modeltest.Judged(t, c.wrong, tc.want)
+			modeltest.Broken(t, c.Wrong, tc.want)
 		})
 	}
 }
@@ -180,7 +143,7 @@ func TestEachAddedOwnerIsJudged(t *testing.T) {
 				tc.prepare(c, s)
 			}
 			c.judgePatch(0, s, tc.patch(c.claims[0]))
-			modeltest.Judged(t, c.wrong, tc.want)
+			modeltest.Broken(t, c.Wrong, tc.want)
 			if c.history[0].late != tc.late {
 				t.Errorf("late %v", c.history[0].late)
 			}
@@ -206,7 +169,7 @@ func TestEachPodDeletionIsJudged(t *testing.T) {
 			c.pods[0][0], s.pod, s.as.replicas = pod{uid: 1, owner: 1}, pod{uid: 1, owner: 1}, 1
 			tc.prepare(c, s)
 			c.judgePodDeletion(0, s)
-			modeltest.Judged(t, c.wrong, tc.want)
+			modeltest.Broken(t, c.Wrong, tc.want)
 		})
 	}
 }
@@ -242,7 +205,7 @@ func TestEachCollectionIsJudged(t *testing.T) {
 			c.removeSet(0, background)
 			tc.prepare(c)
 			c.judgeCollection(0)
-			modeltest.Judged(t, c.wrong, tc.want)
+			modeltest.Broken(t, c.Wrong, tc.want)
 		})
 	}
 }
@@ -292,7 +255,7 @@ func TestRestIsJudged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, _ := judged()
 			tc.prepare(c)
-			modeltest.Judged(t, newWorker(c.World).unsettled(&c.state), tc.want)
+			modeltest.Broken(t, newWorker(c.World).unsettled(&c.state), tc.want)
 		})
 	}
 }

@@ -4,14 +4,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
 // script plays moves, one after the other.
 type script struct {
-	t *testing.T
 	*worker
-	now     state
-	history []string
+	modeltest.Script[state, move]
 }
 
 // begin returns a script of a world that has come to rest.
@@ -21,7 +22,7 @@ func begin(t *testing.T, w World) *script {
 	w.Budget = Budget{Scale: 9, Turn: 9, Delete: 1, Recreate: 1, Pod: 9, Claim: 1, Restore: 9, Hold: 1, Unhold: 1, Gate: 9,
 		Foreign: 1, Crash: 1, Sync: 1, Stale: 1, Strip: 9}
 	k := newWorker(&w)
-	return &script{t: t, worker: k, now: decode(k.First())}
+	return &script{k, modeltest.NewScript[state, move](t, k, w.describe)}
 }
 
 // guarded returns a world with volume-guard, and alone a world without it.
@@ -32,80 +33,47 @@ func byField(p policy) World      { return World{Gate: true, Policy: p} }
 func byAnnotation(p policy) World { return World{Policy: p} }
 func parallel(w World) World      { w.Parallel = true; return w }
 
-// first makes the first wanted move.
-func (s *script) first(wanted func(m move, step bool) bool) bool {
-	found := false
-	from := s.now
-	s.s = &from
-	s.Make = func(m move, step bool, do func(*scene)) {
-		if found || !wanted(m, step) {
-			return
-		}
-		next := s.scene(&from)
-		if s.atRest {
-			next.rests()
-		}
-		do(next)
-		next.settle()
-		if next.wrong != "" {
-			s.t.Errorf("%s: %s\n%s", s.describe(m), next.wrong, strings.Join(s.history, "\n"))
-		}
-		if step && next.state == from {
-			return
-		}
-		found, s.now = true, next.state
-		s.history = append(s.history, s.describe(m))
-	}
-	s.moves(&from)
-	return found
-}
-
 // then makes moves. Each must be possible.
 func (s *script) then(moves ...move) *script {
-	s.t.Helper()
+	s.T.Helper()
 	for _, m := range moves {
-		if !s.first(func(other move, _ bool) bool { return other == m }) {
-			s.t.Fatalf("it cannot be that %s, after\n%s", s.describe(m), strings.Join(s.history, "\n"))
-		}
+		s.Then(s.describe(m), func(other move) bool { return other == m })
 	}
 	return s
 }
 
-// rest makes moves of all but some verbs until none are left.
+// rest makes moves of all but some verbs until none of them changes the state.
 func (s *script) rest(except ...verb) *script {
-	s.t.Helper()
-	for range 300 {
-		if !s.first(func(m move, step bool) bool { return step && !slices.Contains(except, m.verb) }) {
-			return s
-		}
-	}
-	s.t.Fatalf("there is no end of work\n%s", strings.Join(s.history, "\n"))
+	s.T.Helper()
+	s.AllOptions(func(o search.Option[state, move]) bool {
+		return o.Step && *o.To != s.Now && !slices.Contains(except, o.Move.verb)
+	})
 	return s
 }
 
 // finds checks the broken promise at rest, empty for none.
 func (s *script) finds(wrong string) *script {
-	s.t.Helper()
-	if got, _, _ := strings.Cut(s.unsettled(&s.now), ":"); got != wrong {
-		s.t.Errorf("at rest it finds %q, want %q\n%s", s.unsettled(&s.now), wrong, strings.Join(s.history, "\n"))
+	s.T.Helper()
+	if got, _, _ := strings.Cut(s.unsettled(&s.Now), ":"); got != wrong {
+		s.T.Errorf("at rest it finds %q, want %q\n%s", s.unsettled(&s.Now), wrong, &s.Script)
 	}
 	return s
 }
 
 // hasClaim checks that the claim of ordinal 0 has this number, 0 for none, and is not being deleted.
 func (s *script) hasClaim(uid uint8) *script {
-	s.t.Helper()
-	if c := s.now.claims[0]; c.uid != uid || c.terminating {
-		s.t.Errorf("claim %+v, want number %d\n%s", c, uid, strings.Join(s.history, "\n"))
+	s.T.Helper()
+	if c := s.Now.claims[0]; c.uid != uid || c.terminating {
+		s.T.Errorf("claim %+v, want number %d\n%s", c, uid, &s.Script)
 	}
 	return s
 }
 
 // runs checks that the pod of ordinal 0 runs.
 func (s *script) runs() *script {
-	s.t.Helper()
-	if p := s.now.pods[0][0]; !p.ready || p.terminating {
-		s.t.Errorf("pod %+v\n%s", p, strings.Join(s.history, "\n"))
+	s.T.Helper()
+	if p := s.Now.pods[0][0]; !p.ready || p.terminating {
+		s.T.Errorf("pod %+v\n%s", p, &s.Script)
 	}
 	return s
 }
@@ -174,16 +142,16 @@ func TestKubernetesKeepsClaimOfParallelSet(t *testing.T) {
 
 func TestKubernetesScrubsReferences(t *testing.T) {
 	s := begin(t, alone(byField(retain)))
-	s.now.claims[0].sets[0], s.now.claims[0].foreign = plain, plain
-	s.now.manager.seen = s.now.objects
+	s.Now.claims[0].sets[0], s.Now.claims[0].foreign = plain, plain
+	s.Now.manager.seen = s.Now.objects
 	s.then(move{managerSyncsAgain, 0, 0}).rest()
-	if c := s.now.claims[0]; c.sets[0] != noRef || c.foreign != plain {
+	if c := s.Now.claims[0]; c.sets[0] != noRef || c.foreign != plain {
 		t.Errorf("claim %+v", c)
 	}
 	s = begin(t, alone(byAnnotation(both)))
-	s.now.claims[0].sets[0] = plain
+	s.Now.claims[0].sets[0] = plain
 	s.then(move{managerSyncsAgain, 0, 0}).rest()
-	if c := s.now.claims[0]; c.sets[0] != plain {
+	if c := s.Now.claims[0]; c.sets[0] != plain {
 		t.Errorf("without the gate, claim %+v", c)
 	}
 }
@@ -228,7 +196,7 @@ func TestScaleUpWhilePodTerminates(t *testing.T) {
 	} {
 		t.Run(name+", the claim goes with its pod", func(t *testing.T) {
 			s := begin(t, guarded(w)).then(scale(0), syncs).rest(kubeletEnds)
-			if c := s.now.claims[0]; !c.terminating {
+			if c := s.Now.claims[0]; !c.terminating {
 				t.Errorf("claim %+v is not terminating", c)
 			}
 			s.then(scale(1)).rest(kubeletEnds).then(podEnds).rest().hasClaim(2).runs().finds("")
@@ -283,15 +251,15 @@ func TestFeatureGateChanges(t *testing.T) {
 	gate := move{gateIsSwitched, 0, 0}
 	// With the gate, the field says Retain, unless it was written.
 	s := begin(t, guarded(byAnnotation(both)))
-	if s.now.claims[0].sets[0] != plain {
+	if s.Now.claims[0].sets[0] != plain {
 		t.Fatal("the set does not own the claim")
 	}
 	s.then(gate).rest().hasClaim(1).finds("")
-	if c := s.now.claims[0]; c.sets[0] != noRef || c.mark != (mark{}) {
+	if c := s.Now.claims[0]; c.sets[0] != noRef || c.mark != (mark{}) {
 		t.Errorf("claim %+v", c)
 	}
 	s.then(turn(true, both)).rest()
-	if s.now.claims[0].sets[0] != controller {
+	if s.Now.claims[0].sets[0] != controller {
 		t.Error("Kubernetes does not own the claim")
 	}
 	// A written field stays when the gate is switched off, and only volume-guard carries it out.
@@ -312,8 +280,8 @@ func TestOrphanedSetWhileOwnersAreAdded(t *testing.T) {
 			s.then(move{watchShowsSet, 0, 0})
 		}
 		s.rest().hasClaim(1).finds("")
-		if c := s.now.claims[0]; c.mark != (mark{}) || c.sets[0] != noRef || !s.now.pods[0][0].ready {
-			t.Errorf("claim %+v\n%s", c, strings.Join(s.history, "\n"))
+		if c := s.Now.claims[0]; c.mark != (mark{}) || c.sets[0] != noRef || !s.Now.pods[0][0].ready {
+			t.Errorf("claim %+v\n%s", c, &s.Script)
 		}
 	}
 	begin(t, guarded(byAnnotation(both))).then(remove(orphan)).rest().hasClaim(1).runs().finds("")
@@ -321,7 +289,7 @@ func TestOrphanedSetWhileOwnersAreAdded(t *testing.T) {
 	w = guarded(byAnnotation(both))
 	w.Again = 1
 	s := begin(t, w).then(remove(orphan)).rest().then(move{userCreatesSet, 0, 1}).rest()
-	if c := s.hasClaim(1).runs().now.claims[0]; c.sets != [maxSets]ref{noRef, plain} || c.mark.set != 2 {
+	if c := s.hasClaim(1).runs().Now.claims[0]; c.sets != [maxSets]ref{noRef, plain} || c.mark.set != 2 {
 		t.Errorf("claim %+v", c)
 	}
 }
@@ -338,15 +306,15 @@ func TestRestoredClaim(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			restored := move{userRestoresClaim, 0, 0}
 			s := begin(t, guarded(w)).then(podIsDeleted, podEnds, scale(0)).rest().hasClaim(0)
-			if s.now.backups[0].mark == (mark{}) {
+			if s.Now.backups[0].mark == (mark{}) {
 				t.Fatal("the backup has no mark")
 			}
 			s.then(restored).rest().hasClaim(2).finds("")
-			if c := s.now.claims[0]; c.mark != (mark{}) {
+			if c := s.Now.claims[0]; c.mark != (mark{}) {
 				t.Errorf("claim %+v", c)
 			}
 			s.then(scale(1)).rest().hasClaim(2).runs().finds("")
-			if c := s.now.claims[0]; c.mark.of != 2 {
+			if c := s.Now.claims[0]; c.mark.of != 2 {
 				t.Errorf("claim %+v", c)
 			}
 			s.then(scale(0)).rest().hasClaim(0).finds("")

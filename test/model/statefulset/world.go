@@ -228,16 +228,6 @@ type state struct {
 	left                  Budget
 }
 
-func (s *state) encode(b []byte) []byte {
-	var none memory.Knows
-	return memory.Encode(b, s, &none)
-}
-
-func decode(b []byte) (s state) {
-	memory.Decode(b, &s)
-	return s
-}
-
 // name returns the number of a set's name. Both sets share one name, unless they collide.
 func (w *World) name(slot int) int {
 	if w.Collide {

@@ -3,8 +3,8 @@ package statefulset
 import (
 	"cmp"
 	"fmt"
-	"reflect"
-	"strings"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
 // World names bounds: the objects, and how often each event may happen.
@@ -404,23 +404,9 @@ func deep() []World {
 
 // Bounds describes the bounds of the world.
 func (w *World) Bounds() string {
-	parts := []string{fmt.Sprintf("ordinals %d, replicas %d", w.Ordinals, w.Replicas)}
-	flags := []struct {
-		on   bool
-		name string
-	}{{w.Gate, "gate"}, {w.Skew, "skew"}, {w.Parallel, "parallel"}, {w.Collide, "collide"}, {w.Both, "both"},
-		{w.Unused, "unused"}, {w.Unborn, "unborn"}, {w.Foreign != noRef, "foreign"}, {w.Lag, "lag"},
-		{w.ManagerLag, "manager lags"}, {w.Settled, "settled"}}
-	for _, f := range flags {
-		if f.on {
-			parts = append(parts, f.name)
-		}
-	}
-	budget := reflect.ValueOf(w.Budget)
-	for i := range budget.NumField() {
-		if n := budget.Field(i).Uint(); n > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", budget.Type().Field(i).Name, n))
-		}
-	}
-	return strings.Join(parts, ", ")
+	return search.Bounds(w.Budget, fmt.Sprintf("ordinals %d, replicas %d", w.Ordinals, w.Replicas),
+		search.If(w.Gate, "gate"), search.If(w.Skew, "skew"), search.If(w.Parallel, "parallel"),
+		search.If(w.Collide, "collide"), search.If(w.Both, "both"), search.If(w.Unused, "unused"),
+		search.If(w.Unborn, "unborn"), search.If(w.Foreign != noRef, "foreign"), search.If(w.Lag, "lag"),
+		search.If(w.ManagerLag, "manager lags"), search.If(w.Settled, "settled"))
 }

@@ -88,12 +88,7 @@ func run(ctx context.Context, args []string, out io.Writer) int {
 type world struct {
 	name, about, bounds, constant string
 	deep                          bool
-	played
-}
-
-type played interface {
-	Explore(ctx context.Context, o search.Options) search.Result
-	Story(moves []search.Move) []string
+	search.World
 }
 
 // all returns the worlds in which volumes are made, then those in which they are deleted, those of in-tree plugins, of
@@ -101,34 +96,31 @@ type played interface {
 // locks of claims, and of pods, nodes and locks beside each other.
 func all() (list []world) {
 	for _, w := range provision.Worlds() {
-		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, deep: w.Deep,
-			played: &w})
+		list = append(list, world{w.Name, w.About, w.Bounds(), w.Constant, w.Deep, &w})
 	}
 	for _, w := range reclaim.Worlds() {
-		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), deep: w.Deep, played: &w})
+		list = append(list, world{w.Name, w.About, w.Bounds(), "", w.Deep, &w})
 	}
 	for _, w := range intree.Worlds() {
-		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), deep: w.Deep, played: &w})
+		list = append(list, world{w.Name, w.About, w.Bounds(), "", w.Deep, &w})
 	}
 	for _, w := range podsafety.Worlds() {
-		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, played: &w})
+		list = append(list, world{w.Name, w.About, w.Bounds(), w.Constant, false, &w})
 	}
 	for _, w := range statefulset.Worlds() {
-		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, deep: w.Deep,
-			played: &w})
+		list = append(list, world{w.Name, w.About, w.Bounds(), w.Constant, w.Deep, &w})
 	}
 	for _, w := range fencepolicy.Worlds() {
-		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, played: &w})
+		list = append(list, world{w.Name, w.About, w.Bounds(), w.Constant, false, &w})
 	}
 	for _, w := range fencing.Worlds() {
-		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, deep: w.Deep,
-			played: &w})
+		list = append(list, world{w.Name, w.About, w.Bounds(), w.Constant, w.Deep, &w})
 	}
 	for _, w := range singlenode.Worlds() {
-		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, played: &w})
+		list = append(list, world{w.Name, w.About, w.Bounds(), w.Constant, false, &w})
 	}
 	for _, w := range joint.Worlds() {
-		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, played: &w})
+		list = append(list, world{w.Name, w.About, w.Bounds(), w.Constant, false, &w})
 	}
 	return list
 }
@@ -144,7 +136,7 @@ func explore(ctx context.Context, worlds []world, o options, out io.Writer) int 
 			total.Exhausted = false
 			break
 		}
-		r := w.Explore(ctx, search.Options{MaxStates: o.maxStates, Progress: func(states, depth int) {
+		r := search.Explore(ctx, w, search.Options{MaxStates: o.maxStates, Progress: func(states, depth int) {
 			fmt.Fprintf(os.Stderr, "\r%-30s %10d states, depth %d ", w.name, states, depth)
 		}})
 		fmt.Fprint(os.Stderr, "\r", strings.Repeat(" ", 72), "\r")
@@ -172,10 +164,10 @@ func explore(ctx context.Context, worlds []world, o options, out io.Writer) int 
 // tell prints what broke a promise, and writes it down for test/faults, which can play what happens
 // to PVs.
 func tell(w world, r search.Result, folder string, out io.Writer) error {
-	reclaims, _ := w.played.(*reclaim.World)
+	reclaims, _ := w.World.(*reclaim.World)
 	for i, f := range r.Findings() {
 		fmt.Fprintf(out, "\nworld %q: %s\n", w.name, f.Promise)
-		for n, line := range w.Story(f.Moves) {
+		for n, line := range f.Trace {
 			fmt.Fprintf(out, "%4d. %s\n", n+1, line)
 		}
 		fmt.Fprintln(out)
@@ -183,15 +175,11 @@ func tell(w world, r search.Result, folder string, out io.Writer) error {
 			continue
 		}
 		title := fmt.Sprintf("model-%s-%d", strings.ReplaceAll(w.name, " ", "-"), i+1)
-		data, err := reclaims.Scenario(f, title)
-		if err != nil {
-			return fmt.Errorf("write the story down: %w", err)
-		}
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return err
 		}
 		name := filepath.Join(folder, title+".yaml")
-		if err := os.WriteFile(name, data, 0o644); err != nil {
+		if err := os.WriteFile(name, reclaims.Scenario(f, title), 0o644); err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "written to %s\n", name)
