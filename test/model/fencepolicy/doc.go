@@ -1,4 +1,4 @@
-// Package fencepolicy explores, to exhaustion within named bounds, the nodes that a FencePolicy has fenced, and judges
+// Package fencepolicy explores, to exhaustion within named bounds, the nodes that a FencePolicy has fenced, and checks
 // each step:
 //
 //   - F2: the number of nodes that are fenced at once, in all and in one zone, stays within the limits of the policy.

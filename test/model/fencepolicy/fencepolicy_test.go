@@ -15,55 +15,55 @@ func TestStateSurvivesEncoding(t *testing.T) {
 	})
 }
 
-// judged returns a scene with a node that the policy may fence.
-func judged() *scene {
-	c := &scene{World: &World{Name: "one", Zones: "aabb", Max: 2, PerZone: 1, Halt: 50}}
+// checked returns a transition with a node that the policy may fence.
+func checked() *transition {
+	c := &transition{World: &World{Name: "one", Zones: "aabb", Max: 2, PerZone: 1, Halt: 50}}
 	c.nodes[0] = node{cut: true, unreachable: true, seen: true}
 	c.session = session{of: 1, mayRun: true, mayBegin: true, wasAway: true}
 	return c
 }
 
-func TestEachFenceIsJudged(t *testing.T) {
+func TestEachFenceIsChecked(t *testing.T) {
 	for name, tc := range map[string]struct {
-		prepare func(*scene)
+		prepare func(*transition)
 		want    string
 	}{
 		"all is well":              {nil, ""},
-		"it was reachable":         {func(c *scene) { c.session.wasAway = false }, "F2"},
-		"the policy was halted":    {func(c *scene) { c.session.mayRun = false }, "F2"},
-		"there was no room":        {func(c *scene) { c.session.mayBegin = false }, "F2"},
-		"another zone has one":     {func(c *scene) { c.nodes[2].fenced = byPolicy }, ""},
-		"its zone has one":         {func(c *scene) { c.nodes[1].fenced = byPolicy }, "F2"},
-		"its zone has one by hand": {func(c *scene) { c.nodes[1].fenced = byHand }, ""},
-		"there are enough": {func(c *scene) {
+		"it was reachable":         {func(c *transition) { c.session.wasAway = false }, "F2"},
+		"the policy was halted":    {func(c *transition) { c.session.mayRun = false }, "F2"},
+		"there was no room":        {func(c *transition) { c.session.mayBegin = false }, "F2"},
+		"another zone has one":     {func(c *transition) { c.nodes[2].fenced = byPolicy }, ""},
+		"its zone has one":         {func(c *transition) { c.nodes[1].fenced = byPolicy }, "F2"},
+		"its zone has one by hand": {func(c *transition) { c.nodes[1].fenced = byHand }, ""},
+		"there are enough": {func(c *transition) {
 			c.nodes[2].fenced, c.nodes[3].fenced = byPolicy, byPolicy
 		}, "F2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := judged()
+			c := checked()
 			if tc.prepare != nil {
 				tc.prepare(c)
 			}
-			c.judge(0)
+			c.check(0)
 			modeltest.Broken(t, c.Wrong, tc.want)
 		})
 	}
 }
 
-func TestRestIsJudged(t *testing.T) {
+func TestRestIsChecked(t *testing.T) {
 	for name, tc := range map[string]struct {
-		prepare func(*scene)
+		prepare func(*transition)
 		want    string
 	}{
 		"a node waits":         {nil, "F4"},
-		"it is fenced":         {func(c *scene) { c.nodes[0].fenced = byPolicy }, ""},
-		"its zone has one":     {func(c *scene) { c.nodes[1].fenced = byHand }, ""},
-		"its zone is gone":     {func(c *scene) { c.nodes[1] = c.nodes[0] }, ""},
-		"too many are gone":    {func(c *scene) { c.nodes[2] = c.nodes[0]; c.Halt = 49 }, ""},
-		"no more than allowed": {func(c *scene) { c.nodes[2] = c.nodes[0] }, "F4"},
+		"it is fenced":         {func(c *transition) { c.nodes[0].fenced = byPolicy }, ""},
+		"its zone has one":     {func(c *transition) { c.nodes[1].fenced = byHand }, ""},
+		"its zone is gone":     {func(c *transition) { c.nodes[1] = c.nodes[0] }, ""},
+		"too many are gone":    {func(c *transition) { c.nodes[2] = c.nodes[0]; c.Halt = 49 }, ""},
+		"no more than allowed": {func(c *transition) { c.nodes[2] = c.nodes[0] }, "F4"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := judged()
+			c := checked()
 			if tc.prepare != nil {
 				tc.prepare(c)
 			}

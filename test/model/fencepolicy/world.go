@@ -44,8 +44,8 @@ type session struct {
 	fences uint8
 	// read means that the Node and its Lease were read, and unreachable is the result.
 	read, unreachable bool
-	// For the judge: the policy was not halted, the limits were not reached, and the node was not reachable, at a moment
-	// since the decision.
+	// For the invariants: the policy was not halted, the limits were not reached, and the node was not reachable, at a
+	// moment since the decision.
 	mayRun, mayBegin, wasAway bool
 }
 

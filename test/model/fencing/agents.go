@@ -8,7 +8,7 @@ import (
 
 // slotOf returns the index of the objects of a run and of its undo. A remediation has one object, with the name of the
 // node, an agent of volumes has one for all attempts, and each other agent has one for each attempt.
-func (c *scene) slotOf(run fencing.Run) (slot int, kind Agent) {
+func (c *transition) slotOf(run fencing.Run) (slot int, kind Agent) {
 	kind = c.kindOf(agentNumber(run.Agent))
 	switch kind {
 	case Remediation:
@@ -21,13 +21,13 @@ func (c *scene) slotOf(run fencing.Run) (slot int, kind Agent) {
 }
 
 // firstOf returns the first attempt of an agent, from 0.
-func (c *scene) firstOf(agent uint8) int {
+func (c *transition) firstOf(agent uint8) int {
 	return slices.IndexFunc(c.fence.attempts[:], func(a attempt) bool { return a.agent == agent })
 }
 
 // object returns the object of a run. A remediation is undone by the end of its object, and an agent of volumes by
 // another request in the same object.
-func (c *scene) object(of fencing.Run) *run {
+func (c *transition) object(of fencing.Run) *run {
 	slot, kind := c.slotOf(of)
 	if of.Undo && kind != Remediation {
 		return &c.undos[slot]
@@ -36,7 +36,7 @@ func (c *scene) object(of fencing.Run) *run {
 }
 
 // readRun returns the state of a run, as the packages of agents read it.
-func (c *scene) readRun(of fencing.Run) (runState, age) {
+func (c *transition) readRun(of fencing.Run) (runState, age) {
 	o, kind := c.object(of), c.kindOf(agentNumber(of.Agent))
 	switch {
 	case kind != Remediation && of.Undo && o.try != uint8(of.Try):
@@ -56,7 +56,7 @@ func (c *scene) readRun(of fencing.Run) (runState, age) {
 
 // startRun creates the object of a run, and succeeds if it exists. The object of an earlier try is dropped, because it
 // has no further effect.
-func (c *scene) startRun(of fencing.Run) {
+func (c *transition) startRun(of fencing.Run) {
 	if of.Undo && c.kindOf(agentNumber(of.Agent)) == Remediation {
 		c.stopRun(of)
 		return
@@ -70,7 +70,7 @@ func (c *scene) startRun(of fencing.Run) {
 }
 
 // stopRun deletes the object of a run. An agent at work ends before its object is gone.
-func (c *scene) stopRun(of fencing.Run) {
+func (c *transition) stopRun(of fencing.Run) {
 	switch o := c.object(of); o.state {
 	case running:
 		o.state, o.hung = stopping, false
@@ -106,36 +106,36 @@ func (k *worker) agent(s *state, slot int, undoes bool) {
 		by = 1
 	}
 	works := o.state == running && !o.hung
-	k.Can((works || o.state == stopping && !s.over(slot)) && !o.acted, move{agentActs, by, slot}, func(c *scene) {
+	k.Can((works || o.state == stopping && !s.over(slot)) && !o.acted, move{agentActs, by, slot}, func(c *transition) {
 		objects(&c.state).acted = true
 		c.act(slot, undoes)
 	})
-	k.Can(works && o.acted, move{agentSucceeds, by, slot}, func(c *scene) {
+	k.Can(works && o.acted, move{agentSucceeds, by, slot}, func(c *transition) {
 		objects(&c.state).state = succeeded
 	})
-	k.Breaks(works, s.left.Fail, move{agentFails, by, slot}, func(c *scene) {
+	k.Breaks(works, s.left.Fail, move{agentFails, by, slot}, func(c *transition) {
 		c.left.Fail--
 		objects(&c.state).state, objects(&c.state).since = failed, young
 	})
-	k.Breaks(works && !o.acted && !undoes, s.left.Lie, move{agentLies, by, slot}, func(c *scene) {
+	k.Breaks(works && !o.acted && !undoes, s.left.Lie, move{agentLies, by, slot}, func(c *transition) {
 		c.left.Lie--
 		c.lies(slot)
 		objects(&c.state).state = succeeded
 	})
-	k.Breaks(works, s.left.Hang, move{agentHangs, by, slot}, func(c *scene) {
+	k.Breaks(works, s.left.Hang, move{agentHangs, by, slot}, func(c *transition) {
 		c.left.Hang--
 		objects(&c.state).hung = true
 	})
-	k.Can(o.state == stopping && !o.hung, move{agentEnds, by, slot}, func(c *scene) { *objects(&c.state) = run{} })
-	k.Breaks(o.state == stopping && !o.hung, s.left.Endless, move{agentIsEndless, by, slot}, func(c *scene) {
+	k.Can(o.state == stopping && !o.hung, move{agentEnds, by, slot}, func(c *transition) { *objects(&c.state) = run{} })
+	k.Breaks(o.state == stopping && !o.hung, s.left.Endless, move{agentIsEndless, by, slot}, func(c *transition) {
 		c.left.Endless--
 		objects(&c.state).hung = true
 	})
-	k.Breaks(true, s.left.Vanish, move{objectVanishes, by, slot}, func(c *scene) {
+	k.Breaks(true, s.left.Vanish, move{objectVanishes, by, slot}, func(c *transition) {
 		c.left.Vanish--
 		*objects(&c.state) = run{}
 	})
-	k.Can(o.state == failed && o.since == young && undoes, move{retryPauseEnds, by, slot}, func(c *scene) {
+	k.Can(o.state == failed && o.since == young && undoes, move{retryPauseEnds, by, slot}, func(c *transition) {
 		objects(&c.state).since = old
 	})
 }
@@ -148,7 +148,7 @@ func (s *state) over(slot int) bool {
 }
 
 // act carries out the purpose of the agent of an attempt, or its undo.
-func (c *scene) act(slot int, undoes bool) {
+func (c *transition) act(slot int, undoes bool) {
 	switch kind := c.kindAt(slot); {
 	case kind == Volumes:
 		c.node.storage |= bit(c.fence.attempts[slot].agent)
@@ -166,7 +166,7 @@ func (c *scene) act(slot int, undoes bool) {
 }
 
 // kindAt returns the kind of the agent with this object.
-func (c *scene) kindAt(slot int) Agent {
+func (c *transition) kindAt(slot int) Agent {
 	if slot == maxAttempts {
 		return Remediation
 	}
@@ -174,7 +174,7 @@ func (c *scene) kindAt(slot int) Agent {
 }
 
 // lies marks a false proof.
-func (c *scene) lies(slot int) {
+func (c *transition) lies(slot int) {
 	if slot < maxAttempts {
 		c.lied[slot] = true
 		return
@@ -188,23 +188,23 @@ func (c *scene) lies(slot int) {
 func (k *worker) times(s *state) {
 	f := s.fence
 	k.Can(f.returned == isTrue && f.sinceReturned == young && k.settled(s), move{keptLongEnough, 0, 0},
-		func(c *scene) { c.passes(func(f *fence) { f.sinceReturned = old }) })
+		func(c *transition) { c.passes(func(f *fence) { f.sinceReturned = old }) })
 	for i, a := range f.attempts[:f.count] {
 		o := s.undos[i]
 		if a.agent != byWord && k.kindOf(a.agent) == Remediation {
 			o = s.runs[maxAttempts]
 		}
 		k.Can(a.tries > 0 && !a.undone && a.sinceTry == young && o.hung, move{undoTimeEnds, 0, i},
-			func(c *scene) { c.passes(func(f *fence) { f.attempts[i].sinceTry = old }) })
+			func(c *transition) { c.passes(func(f *fence) { f.attempts[i].sinceTry = old }) })
 	}
 	if f.count == 0 {
 		return
 	}
 	last := f.attempts[f.count-1]
-	pass := func(c *scene) { c.passes(func(f *fence) { f.attempts[f.count-1].since++ }) }
+	pass := func(c *transition) { c.passes(func(f *fence) { f.attempts[f.count-1].since++ }) }
 	switch {
 	case last.result != 0:
-		k.Breaks(last.since == young, s.left.Again, move{chainPauseEnds, 0, 0}, func(c *scene) {
+		k.Breaks(last.since == young, s.left.Again, move{chainPauseEnds, 0, 0}, func(c *transition) {
 			c.left.Again--
 			pass(c)
 		})
@@ -214,7 +214,7 @@ func (k *worker) times(s *state) {
 	}
 	late := k.hangs(s) || last.since == old
 	k.Can(late, move{timeLimitEnds, 0, 0}, pass)
-	k.Breaks(!late, s.left.Slow, move{timeLimitEnds, 0, 0}, func(c *scene) {
+	k.Breaks(!late, s.left.Slow, move{timeLimitEnds, 0, 0}, func(c *transition) {
 		c.left.Slow--
 		pass(c)
 	})
@@ -223,7 +223,7 @@ func (k *worker) times(s *state) {
 // hangs reports whether the attempt never gets a result.
 func (k *worker) hangs(s *state) bool {
 	f := s.fence
-	c := scene{World: k.World, machine: k.machine, state: *s}
+	c := transition{World: k.World, machine: k.machine, state: *s}
 	of := fencing.Run{Attempt: int32(f.count), Agent: agentName(f.attempts[f.count-1].agent)}
 	if c.kindOf(f.attempts[f.count-1].agent) == Person {
 		return false
@@ -232,7 +232,7 @@ func (k *worker) hangs(s *state) bool {
 }
 
 // passes lets a time pass that the NodeFence measures. A session in progress has decided by the time before.
-func (c *scene) passes(edit func(*fence)) {
+func (c *transition) passes(edit func(*fence)) {
 	was := c.fence
 	edit(&c.fence)
 	for i := range c.Replicas {

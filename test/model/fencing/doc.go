@@ -1,4 +1,4 @@
-// Package fencing explores, to exhaustion within named bounds, the fence of a node, and judges each step:
+// Package fencing explores, to exhaustion within named bounds, the fence of a node, and checks each step:
 //
 //   - F1: a pod is released, the node tainted, and a volume detached for the taint only while no process of the pod
 //     runs, and its kubelet does not start one.
@@ -44,7 +44,7 @@
 // carried out or lost before the machine starts again.
 //
 // worlds.go has the bounds, and world.go the contents of a world. nodes.go, agents.go, people.go and guard.go have the
-// moves, and machine.go makes facts and sessions of the engine. judge.go has the promises, independently of their
-// implementation, and story.go prints the history of a finding. Stories in which an earlier engine broke a promise are
-// in stories_test.go.
+// moves, and machine.go makes facts and sessions of the engine. invariants.go has the promises, independently of their
+// implementation, and trace.go prints the history of a finding. Traces in which an earlier engine broke a promise are
+// in traces_test.go.
 package fencing

@@ -30,11 +30,11 @@ func TestStateSurvivesEncoding(t *testing.T) {
 	})
 }
 
-// judged returns a scene with a fence in force, whose machine is off and whose pod is terminating.
-func judged() *scene {
+// checked returns a transition with a fence in force, whose machine is off and whose pod is terminating.
+func checked() *transition {
 	w := &World{Name: "one", Pods: 1, Replicas: 1, Agents: []Agent{Power}}
 	k := newWorker(w)
-	c := &scene{World: w, machine: k.machine, state: k.Decode(k.First())}
+	c := &transition{World: w, machine: k.machine, state: k.Decode(k.First())}
 	c.node.off, c.node.agent, c.node.ready = true, true, false
 	c.pods[0] = pod{exists: true, terminating: true, attached: true}
 	c.fence = fence{uid: 1, finalized: true, fenced: isTrue, count: 1, proven: true, proofOf: 1, proofBoot: 1, proofAt: 1}
@@ -45,93 +45,98 @@ func judged() *scene {
 	return c
 }
 
-func TestEachStepIsJudged(t *testing.T) {
-	release := func(c *scene) { c.judgeRelease(0) }
-	detach := func(c *scene) { c.judgeDetach(0) }
-	taint := func(c *scene) { c.judgeTaint() }
-	run := func(of fencing.Run) func(*scene) { return func(c *scene) { c.judgeRun(of) } }
-	runs := func(c *scene) { c.node.off, c.pods[0].runs, c.pods[0].known = false, true, true }
-	volumes := func(c *scene) { c.judgeVolumes() }
-	lend := func(c *scene) { c.pods[0].lent, c.pods[0].unwritten = true, true }
-	starts := func(c *scene) { c.node.off, c.pods[0].known = false, true }
-	shun := func(c *scene) { c.judgeShun() }
-	untaint := func(c *scene) { c.judgeUntaint() }
-	shut := func(c *scene) { c.node.storage, c.node.shunned = 1, true }
-	boots := func(c *scene) { shut(c); c.node.shown = 2 }
+func TestEachStepIsChecked(t *testing.T) {
+	release := func(c *transition) { c.checkRelease(0) }
+	detach := func(c *transition) { c.checkDetach(0) }
+	taint := func(c *transition) { c.checkTaint() }
+	run := func(of fencing.Run) func(*transition) { return func(c *transition) { c.checkRun(of) } }
+	runs := func(c *transition) { c.node.off, c.pods[0].runs, c.pods[0].known = false, true, true }
+	volumes := func(c *transition) { c.checkVolumes() }
+	lend := func(c *transition) { c.pods[0].lent, c.pods[0].unwritten = true, true }
+	starts := func(c *transition) { c.node.off, c.pods[0].known = false, true }
+	shun := func(c *transition) { c.checkShun() }
+	untaint := func(c *transition) { c.checkUntaint() }
+	shut := func(c *transition) { c.node.storage, c.node.shunned = 1, true }
+	boots := func(c *transition) { shut(c); c.node.shown = 2 }
 	for name, tc := range map[string]struct {
-		prepare, judge func(*scene)
+		prepare, check func(*transition)
 		want           string
 	}{
 		"new pods are kept away":                       {shut, shun, ""},
 		"new pods are kept away after a boot":          {boots, shun, "F9"},
 		"new pods are kept away from volumes":          {nil, shun, "F9"},
-		"new pods are kept away without a proof":       {func(c *scene) { shut(c); c.fence = fence{} }, shun, "F9"},
+		"new pods are kept away without a proof":       {func(c *transition) { shut(c); c.fence = fence{} }, shun, "F9"},
 		"new pods are kept away no more":               {shut, untaint, "F9"},
 		"new pods are kept away no more, after a boot": {boots, untaint, ""},
-		"new pods are kept away no more, confirmed":    {func(c *scene) { shut(c); c.vouched = true }, untaint, ""},
-		"the end, and new pods are kept away": {func(c *scene) { c.node.agent, c.node.shunned = false, true },
-			func(c *scene) { c.judgeReturn() }, "F9"},
-		"it is gone, and new pods are kept away": {shut, func(c *scene) { c.judgeGone() }, "F9"},
+		"new pods are kept away no more, confirmed":    {func(c *transition) { shut(c); c.vouched = true }, untaint, ""},
+		"the end, and new pods are kept away": {func(c *transition) { c.node.agent, c.node.shunned = false, true },
+			func(c *transition) { c.checkReturn() }, "F9"},
+		"it is gone, and new pods are kept away": {shut, func(c *transition) { c.checkGone() }, "F9"},
 
 		"a pod of a machine that is off":        {nil, release, ""},
 		"a pod that runs":                       {runs, release, "F1"},
 		"a pod that can start":                  {starts, release, "F1"},
-		"a pod that runs, and a confirmation":   {func(c *scene) { runs(c); c.answered = true }, release, ""},
+		"a pod that runs, and a confirmation":   {func(c *transition) { runs(c); c.answered = true }, release, ""},
 		"a volume":                              {nil, detach, ""},
 		"a volume in use":                       {runs, detach, "F1"},
 		"a taint":                               {nil, taint, ""},
 		"a taint where a pod runs":              {runs, taint, "F1"},
-		"a taint where a pod runs, after a lie": {func(c *scene) { runs(c); c.lied[0] = true }, taint, ""},
-		"a taint on a Ready node":               {func(c *scene) { c.node.ready = true }, taint, "F3"},
+		"a taint where a pod runs, after a lie": {func(c *transition) { runs(c); c.lied[0] = true }, taint, ""},
+		"a taint on a Ready node":               {func(c *transition) { c.node.ready = true }, taint, "F3"},
 
-		"an agent":                      {nil, run(fencing.Run{Attempt: 1}), ""},
-		"an agent after the end":        {func(c *scene) { c.fence.returned = isTrue }, run(fencing.Run{Attempt: 1}), "F5"},
-		"an agent without a fence":      {func(c *scene) { c.fence = fence{} }, run(fencing.Run{Attempt: 1}), "F5"},
+		"an agent": {nil, run(fencing.Run{Attempt: 1}), ""},
+		"an agent after the end": {func(c *transition) { c.fence.returned = isTrue }, run(fencing.Run{Attempt: 1}),
+			"F5"},
+		"an agent without a fence":      {func(c *transition) { c.fence = fence{} }, run(fencing.Run{Attempt: 1}), "F5"},
 		"an agent that is not recorded": {nil, run(fencing.Run{Attempt: 2}), "F6"},
 		"an agent that undoes": {
-			func(c *scene) { c.fence.returned = isTrue }, run(fencing.Run{Attempt: 1, Undo: true}), ""},
+			func(c *transition) { c.fence.returned = isTrue }, run(fencing.Run{Attempt: 1, Undo: true}), ""},
 
-		"an attempt": {nil, func(c *scene) { c.judgeAttempt(0, attempt{pods: 1}) }, ""},
-		"an attempt with another pod": {func(c *scene) { c.pods[0].terminating = false },
-			func(c *scene) { c.judgeAttempt(0, attempt{pods: 1}) }, "F1"},
-		"an attempt on the control plane": {func(c *scene) { c.ControlPlane = true },
-			func(c *scene) { c.judgeAttempt(0, attempt{}) }, "F2"},
-		"an attempt on a Ready node": {func(c *scene) { c.Policy, c.lines[0].session.wasNotReady = true, false },
-			func(c *scene) { c.judgeAttempt(0, attempt{}) }, "F2"},
-		"a proof":                  {nil, func(c *scene) { c.judgeProof(0) }, ""},
-		"a proof of nothing":       {func(c *scene) { c.runs[0].acted = false }, func(c *scene) { c.judgeProof(0) }, "F1"},
-		"a volume that is fenced":  {func(c *scene) { lend(c); c.node.storage = 1 }, volumes, ""},
+		"an attempt": {nil, func(c *transition) { c.checkAttempt(0, attempt{pods: 1}) }, ""},
+		"an attempt with another pod": {func(c *transition) { c.pods[0].terminating = false },
+			func(c *transition) { c.checkAttempt(0, attempt{pods: 1}) }, "F1"},
+		"an attempt on the control plane": {func(c *transition) { c.ControlPlane = true },
+			func(c *transition) { c.checkAttempt(0, attempt{}) }, "F2"},
+		"an attempt on a Ready node": {func(c *transition) { c.Policy, c.lines[0].session.wasNotReady = true, false },
+			func(c *transition) { c.checkAttempt(0, attempt{}) }, "F2"},
+		"a proof": {nil, func(c *transition) { c.checkProof(0) }, ""},
+		"a proof of nothing": {func(c *transition) { c.runs[0].acted = false },
+			func(c *transition) { c.checkProof(0) }, "F1"},
+		"a volume that is fenced":  {func(c *transition) { lend(c); c.node.storage = 1 }, volumes, ""},
 		"a volume that is not":     {lend, volumes, "F8"},
-		"a volume, confirmed":      {func(c *scene) { lend(c); c.vouched = true }, volumes, ""},
-		"a volume, all is written": {func(c *scene) { lend(c); c.pods[0].unwritten = false }, volumes, ""},
-		"a proof is withdrawn":     {nil, func(c *scene) { c.judgeStatus(0, fence{}) }, "F7"},
-		"it counts no more": {func(c *scene) { c.pods[0] = pod{} },
-			func(c *scene) { c.judgeStatus(0, counts(c)) }, ""},
-		"it counts, a pod remains":   {nil, func(c *scene) { c.judgeStatus(0, counts(c)) }, "F2"},
-		"a false proof is withdrawn": {func(c *scene) { c.lied[0] = true }, func(c *scene) { c.judgeStatus(0, fence{}) }, ""},
-		"the end, and all is undone": {func(c *scene) { c.node.agent = false }, func(c *scene) { c.judgeReturn() }, ""},
-		"the end, and nothing is":    {nil, func(c *scene) { c.judgeReturn() }, "F5"},
-		"the end, abandoned":         {func(c *scene) { c.abandoned = true }, func(c *scene) { c.judgeReturn() }, ""},
-		"the end, an agent works": {func(c *scene) { c.node.agent, c.runs[0] = false, run1 },
-			func(c *scene) { c.judgeReturn() }, "F5"},
-		"the end, the taint is there": {func(c *scene) { c.node.agent, c.node.tainted = false, true },
-			func(c *scene) { c.judgeReturn() }, "F3"},
-		"it is gone, and its taint is there": {func(c *scene) { c.node.tainted = true },
-			func(c *scene) { c.judgeGone() }, "F3"},
+		"a volume, confirmed":      {func(c *transition) { lend(c); c.vouched = true }, volumes, ""},
+		"a volume, all is written": {func(c *transition) { lend(c); c.pods[0].unwritten = false }, volumes, ""},
+		"a proof is withdrawn":     {nil, func(c *transition) { c.checkStatus(0, fence{}) }, "F7"},
+		"it counts no more": {func(c *transition) { c.pods[0] = pod{} },
+			func(c *transition) { c.checkStatus(0, counts(c)) }, ""},
+		"it counts, a pod remains": {nil, func(c *transition) { c.checkStatus(0, counts(c)) }, "F2"},
+		"a false proof is withdrawn": {func(c *transition) { c.lied[0] = true },
+			func(c *transition) { c.checkStatus(0, fence{}) }, ""},
+		"the end, and all is undone": {func(c *transition) { c.node.agent = false }, func(c *transition) { c.checkReturn() },
+			""},
+		"the end, and nothing is": {nil, func(c *transition) { c.checkReturn() }, "F5"},
+		"the end, abandoned": {func(c *transition) { c.abandoned = true }, func(c *transition) { c.checkReturn() },
+			""},
+		"the end, an agent works": {func(c *transition) { c.node.agent, c.runs[0] = false, run1 },
+			func(c *transition) { c.checkReturn() }, "F5"},
+		"the end, the taint is there": {func(c *transition) { c.node.agent, c.node.tainted = false, true },
+			func(c *transition) { c.checkReturn() }, "F3"},
+		"it is gone, and its taint is there": {func(c *transition) { c.node.tainted = true },
+			func(c *transition) { c.checkGone() }, "F3"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := judged()
+			c := checked()
 			if tc.prepare != nil {
 				tc.prepare(c)
 			}
-			tc.judge(c)
+			tc.check(c)
 			modeltest.Broken(t, c.Wrong, tc.want)
 		})
 	}
 }
 
 // counts returns the fence without a count against limits.
-func counts(c *scene) fence {
+func counts(c *transition) fence {
 	f := c.fence
 	f.vacant = true
 	return f
@@ -140,39 +145,42 @@ func counts(c *scene) fence {
 // run1 is an agent at work.
 var run1 = run{state: running}
 
-func TestRestIsJudged(t *testing.T) {
+func TestRestIsChecked(t *testing.T) {
 	for name, tc := range map[string]struct {
-		prepare func(*scene)
+		prepare func(*transition)
 		reason  string
 		want    string
 	}{
 		"released":                 {nil, "Released", ""},
-		"released, and it runs":    {func(c *scene) { c.node.off = false }, "Released", "F4"},
+		"released, and it runs":    {func(c *transition) { c.node.off = false }, "Released", "F4"},
 		"it is undone":             {nil, "AwaitsReturn", ""},
 		"a pod remains":            {nil, "RemainsOnNode", ""},
-		"nothing remains":          {func(c *scene) { c.pods[0] = pod{} }, "RemainsOnNode", "F4"},
+		"nothing remains":          {func(c *transition) { c.pods[0] = pod{} }, "RemainsOnNode", "F4"},
 		"a person is waited for":   {nil, "WaitsForConfirmation", "F4"},
 		"all have failed":          {nil, "AllAgentsFailed", ""},
-		"its Node is not there":    {func(c *scene) { c.node.there = false }, "NodeDeleted", ""},
+		"its Node is not there":    {func(c *transition) { c.node.there = false }, "NodeDeleted", ""},
 		"its Node is there":        {nil, "NodeDeleted", "F4"},
-		"another machine":          {func(c *scene) { c.node.second = true }, "MachineReplaced", ""},
+		"another machine":          {func(c *transition) { c.node.second = true }, "MachineReplaced", ""},
 		"the same machine":         {nil, "MachineReplaced", "F4"},
-		"the undoing does not end": {func(c *scene) { c.undos[0].hung = true }, "UnfenceFailed", ""},
+		"the undoing does not end": {func(c *transition) { c.undos[0].hung = true }, "UnfenceFailed", ""},
 		"nothing hinders it":       {nil, "UnfenceFailed", "F4"},
 		"it is being undone":       {nil, "Unfencing", "F4"},
 		"an agent is at work":      {nil, "Fencing", "F4"},
-		"new pods may join":        {func(c *scene) { c.node.storage = 1 }, "Fenced", "F9"},
-		"new pods stay away":       {func(c *scene) { c.node.storage, c.node.shunned = 1, true }, "Fenced", ""},
-		"new pods stay away, it has booted": {func(c *scene) { c.node.storage, c.node.shunned, c.node.shown = 1, true, 2 },
+		"new pods may join":        {func(c *transition) { c.node.storage = 1 }, "Fenced", "F9"},
+		"new pods stay away":       {func(c *transition) { c.node.storage, c.node.shunned = 1, true }, "Fenced", ""},
+		"new pods stay away, it has booted": {func(c *transition) {
+			c.node.storage, c.node.shunned, c.node.shown = 1, true,
+				2
+		},
 			"Fenced", "F9"},
-		"new pods stay away, without a fence": {func(c *scene) { c.node.shunned, c.fence = true, fence{} }, "", "F9"},
-		"no fence":                            {func(c *scene) { c.node.agent = false }, "", ""},
-		"no fence, but its taint":             {func(c *scene) { c.node.tainted = true }, "", "F3"},
+		"new pods stay away, without a fence": {func(c *transition) { c.node.shunned, c.fence = true, fence{} }, "", "F9"},
+		"no fence":                            {func(c *transition) { c.node.agent = false }, "", ""},
+		"no fence, but its taint":             {func(c *transition) { c.node.tainted = true }, "", "F3"},
 		"no fence, but it is off":             {nil, "", "F5"},
-		"no fence, it is abandoned":           {func(c *scene) { c.abandoned = true }, "", ""},
+		"no fence, it is abandoned":           {func(c *transition) { c.abandoned = true }, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := judged()
+			c := checked()
 			if tc.prepare != nil {
 				tc.prepare(c)
 			}

@@ -12,19 +12,19 @@ import (
 func (k *worker) guard(s *state, i int) {
 	l := &s.lines[i]
 	if !l.up {
-		k.Can(true, move{processStarts, i, 0}, func(c *scene) { c.start(i) })
+		k.Can(true, move{processStarts, i, 0}, func(c *transition) { c.start(i) })
 		return
 	}
-	k.Breaks(true, s.left.Crash, move{processEnds, i, 0}, func(c *scene) {
+	k.Breaks(true, s.left.Crash, move{processEnds, i, 0}, func(c *transition) {
 		c.left.Crash--
 		c.lines[i] = line{}
 	})
-	k.Can(l.fence != s.fence, move{watchShowsFence, i, 0}, func(c *scene) { c.showFence(i) })
-	k.Can(l.marked != s.node.marked(), move{watchShowsNode, i, 0}, func(c *scene) { c.showNode(i) })
+	k.Can(l.fence != s.fence, move{watchShowsFence, i, 0}, func(c *transition) { c.showFence(i) })
+	k.Can(l.marked != s.node.marked(), move{watchShowsNode, i, 0}, func(c *transition) { c.showNode(i) })
 	if l.session.on {
 		k.calls(s, i)
 	} else {
-		k.Can(l.woken, move{workerBegins, i, 0}, func(c *scene) { c.begin(i) })
+		k.Can(l.woken, move{workerBegins, i, 0}, func(c *transition) { c.begin(i) })
 	}
 	k.waits(s, i)
 }
@@ -39,19 +39,19 @@ func (k *worker) waits(s *state, i int) {
 	n, moved := s.node, l.sight.lease != s.node.lease
 	passes := !n.connected() && !moved || n.connected() && moved && n.shown == n.boot
 	k.Can(l.sight.since == young && passes, move{leaseGraceEnds, i, 0},
-		func(c *scene) { c.lines[i].sight.since = old })
+		func(c *transition) { c.lines[i].sight.since = old })
 	k.Can(l.sight.runsOn && l.sight.runsSince == young && passes && (n.connected() || l.sight.since == old),
-		move{runsGraceEnds, i, 0}, func(c *scene) { c.lines[i].sight.runsSince = old })
+		move{runsGraceEnds, i, 0}, func(c *transition) { c.lines[i].sight.runsSince = old })
 }
 
 // start starts a replica with a list of the objects in the API server.
-func (c *scene) start(i int) {
+func (c *transition) start(i int) {
 	c.lines[i] = line{up: true, fence: c.fence, marked: c.node.marked()}
 	c.lines[i].woken = c.lines[i].work()
 }
 
 // begin lets a worker take the fence, and continues until the first Ask.
-func (c *scene) begin(i int) {
+func (c *transition) begin(i int) {
 	l := &c.lines[i]
 	l.woken, l.timed = false, false
 	l.session = work{on: true, fence: l.fence, changed: c.fence != l.fence, taintSeen: l.marked,
@@ -64,7 +64,7 @@ func (c *scene) begin(i int) {
 }
 
 // continues records the changes of a session by an answer, or ends the session.
-func (c *scene) continues(i int, s *fencing.Session) {
+func (c *transition) continues(i int, s *fencing.Session) {
 	l := &c.lines[i]
 	if s.End == session.NotEnded {
 		keep(&l.session, s, c.machine)
@@ -118,13 +118,13 @@ func ranks(reads ...session.Read) (out [5]uint8) {
 func (k *worker) calls(s *state, i int) {
 	session := k.machine.session(&s.lines[i].session)
 	ask := session.Ask()
-	k.Can(true, move{callAnswered[ask.Action], i, 0}, func(c *scene) { c.answer(i, true, true) })
-	k.Breaks(true, s.left.API, move{callFails[ask.Action], i, 0}, func(c *scene) {
+	k.Can(true, move{callAnswered[ask.Action], i, 0}, func(c *transition) { c.answer(i, true, true) })
+	k.Breaks(true, s.left.API, move{callFails[ask.Action], i, 0}, func(c *transition) {
 		c.left.API--
 		c.answer(i, false, false)
 	})
 	if ask.Action >= fencing.AddFinalizer {
-		k.Breaks(true, s.left.API, move{answerLost[ask.Action], i, 0}, func(c *scene) {
+		k.Breaks(true, s.left.API, move{answerLost[ask.Action], i, 0}, func(c *transition) {
 			c.left.API--
 			c.answer(i, true, false)
 		})
@@ -132,7 +132,7 @@ func (k *worker) calls(s *state, i int) {
 }
 
 // answer continues a session. done says whether its call is carried out, and answered whether it is answered.
-func (c *scene) answer(i int, done, answered bool) {
+func (c *transition) answer(i int, done, answered bool) {
 	l := &c.lines[i]
 	s := c.machine.session(&l.session)
 	var reply fencing.Reply
@@ -149,7 +149,7 @@ func (c *scene) answer(i int, done, answered bool) {
 }
 
 // carryOut plays the API server for a call, and answers.
-func (c *scene) carryOut(i int, ask fencing.Ask) fencing.Reply {
+func (c *transition) carryOut(i int, ask fencing.Ask) fencing.Reply {
 	s := &c.lines[i].session
 	reply := fencing.Reply{Outcome: session.Succeeded}
 	switch ask.Action {
@@ -175,7 +175,7 @@ func (c *scene) carryOut(i int, ask fencing.Ask) fencing.Reply {
 		if c.overtaken(ask.Run) {
 			return fencing.Reply{Outcome: session.Unanswered}
 		}
-		c.judgeRun(ask.Run)
+		c.checkRun(ask.Run)
 		c.startRun(ask.Run)
 	case fencing.StopRun:
 		c.stopRun(ask.Run)
@@ -189,18 +189,18 @@ func (c *scene) carryOut(i int, ask fencing.Ask) fencing.Reply {
 
 // crossed reports whether another leader has started the agent of an attempt since this one has read that it was not
 // started, and records the end of the attempt for that reason. The model excludes this, as in overtaken.
-func (c *scene) crossed(s *work) bool {
+func (c *transition) crossed(s *work) bool {
 	return s.runRead > 0 && !s.runUndoes && s.runState == noRun && c.object(s.of()).state != noRun
 }
 
 // overtaken reports whether another leader has recorded the end of an attempt since this one has read that it is at
 // work. The model excludes this, because a session starts an agent within seconds of that read.
-func (c *scene) overtaken(of fencing.Run) bool {
+func (c *transition) overtaken(of fencing.Run) bool {
 	return !of.Undo && (c.fence.uid == 0 || c.fence.attempts[of.Attempt-1].result != 0)
 }
 
 // listRemaining lists the remaining pods and attachments of the node.
-func (c *scene) listRemaining(s *work) {
+func (c *transition) listRemaining(s *work) {
 	s.terminating, s.remains, s.attached = 0, 0, 0
 	for slot := range c.Pods {
 		p, bit := c.pods[slot], uint8(1)<<slot
@@ -217,17 +217,17 @@ func (c *scene) listRemaining(s *work) {
 }
 
 // taint changes the taints of the Node, provided that the Node has not changed since it was read.
-func (c *scene) taint(i int, ask fencing.Ask) session.Outcome {
+func (c *transition) taint(i int, ask fencing.Ask) session.Outcome {
 	if c.lines[i].session.nodeChanged || !c.node.there {
 		return session.Conflict
 	}
 	switch ask.Taint {
 	case fencing.OutOfService:
-		c.judgeTaint()
+		c.checkTaint()
 	case fencing.VolumesFenced:
-		c.judgeShun()
+		c.checkShun()
 	case fencing.NoTaint:
-		c.judgeUntaint()
+		c.checkUntaint()
 	}
 	c.writeNode(func(n *node) {
 		n.tainted, n.shunned = ask.Taint == fencing.OutOfService, ask.Taint == fencing.VolumesFenced
@@ -236,7 +236,7 @@ func (c *scene) taint(i int, ask fencing.Ask) session.Outcome {
 }
 
 // write changes the NodeFence, provided that it has not changed since it was read.
-func (c *scene) write(i int, ask fencing.Ask) session.Outcome {
+func (c *transition) write(i int, ask fencing.Ask) session.Outcome {
 	s := &c.lines[i].session
 	switch {
 	case c.fence.uid == 0 || fenceUID(c.fence.uid) != ask.UID:
@@ -246,7 +246,7 @@ func (c *scene) write(i int, ask fencing.Ask) session.Outcome {
 	case c.crossed(s):
 		return session.Unanswered
 	}
-	c.judgeWrite(i, ask)
+	c.checkWrite(i, ask)
 	c.writeFence(func(f *fence) {
 		switch ask.Action {
 		case fencing.AddFinalizer:

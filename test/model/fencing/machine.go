@@ -10,9 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
 
 // machine makes facts and sessions of the engine from a state. It is not safe for concurrent use: each worker has its
@@ -26,7 +27,7 @@ type machine struct {
 }
 
 func newMachine(w *World) *machine {
-	return &machine{World: w, now: time.Unix(1e9, 0), tracker: fencing.NewTracker(), fences: map[fence]fencing.Fence{}}
+	return &machine{World: w, now: clock.Now, tracker: fencing.NewTracker(), fences: map[fence]fencing.Fence{}}
 }
 
 // timeout is the time limit of each agent. long exceeds every wait.
@@ -158,12 +159,7 @@ func (m *machine) fence(f fence) fencing.Fence {
 	if f.uid == 0 {
 		return fencing.Fence{}
 	}
-	read, known := m.fences[f]
-	if !known {
-		read = m.newFence(f)
-		m.fences[f] = read
-	}
-	return read
+	return memory.Once(m.fences, f, func() fencing.Fence { return m.newFence(f) })
 }
 
 func (m *machine) newFence(f fence) fencing.Fence {
@@ -349,28 +345,21 @@ func (m *machine) with(uid uint8, s *sight, do func(t *fencing.Tracker)) {
 	*s = m.sightOf(m.tracker.Fences[fenceUID(uid)])
 }
 
-func (m *machine) readAt(order uint8) session.Read {
-	if order == 0 {
-		return session.Read{}
-	}
-	return session.Read{Sent: m.now, Order: int(order)}
-}
-
 // facts returns the facts with which a replica works in a session.
 func (m *machine) facts(s *work) fencing.Facts {
-	f := fencing.Facts{Fence: m.fence(s.fence), FenceRead: m.readAt(s.fenceRead), TaintSeen: s.taintSeen,
-		Lease: objects.Lease{ResourceVersion: version("l", s.lease)}, LeaseRead: m.readAt(s.leaseRead),
+	f := fencing.Facts{Fence: m.fence(s.fence), FenceRead: clock.ReadAt(s.fenceRead), TaintSeen: s.taintSeen,
+		Lease: objects.Lease{ResourceVersion: version("l", s.lease)}, LeaseRead: clock.ReadAt(s.leaseRead),
 		Sight: m.sight(s.sight)}
 	if s.nodeRead > 0 {
-		f.Node, f.NodeRead = m.nodeFacts(s), m.readAt(s.nodeRead)
+		f.Node, f.NodeRead = m.nodeFacts(s), clock.ReadAt(s.nodeRead)
 	}
 	if s.runRead > 0 {
 		f.Run = m.runFacts(s)
-		f.Run.Of, f.Run.Read = s.of(), m.readAt(s.runRead)
+		f.Run.Of, f.Run.Read = s.of(), clock.ReadAt(s.runRead)
 	}
 	if s.remainingRead > 0 {
 		f.Remaining = remaining(s)
-		f.Remaining.Read = m.readAt(s.remainingRead)
+		f.Remaining.Read = clock.ReadAt(s.remainingRead)
 	}
 	return f
 }

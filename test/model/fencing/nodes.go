@@ -10,7 +10,7 @@ import (
 func (k *worker) always(s *state) {
 	n := s.node
 	renews := n.connected() && n.there && (n.shown == n.boot || n.lease == s.fence.proofAt)
-	renew := func(c *scene) { c.node.lease = unused }
+	renew := func(c *transition) { c.node.lease = unused }
 	if renews && k.heard(s) {
 		k.Cluster(func() { k.Can(true, move{kubeletRenews, 0, 0}, renew) })
 	} else {
@@ -21,7 +21,7 @@ func (k *worker) always(s *state) {
 	}
 	for i := range k.Replicas {
 		l := &s.lines[i]
-		k.Can(l.up && l.timed && !l.session.on && !l.woken, move{pollBegins, i, 0}, func(c *scene) { c.begin(i) })
+		k.Can(l.up && l.timed && !l.session.on && !l.woken, move{pollBegins, i, 0}, func(c *transition) { c.begin(i) })
 	}
 }
 
@@ -36,10 +36,10 @@ func (k *worker) heard(s *state) bool {
 // nodes makes the moves of the machine, of its kubelet as far as the Node is concerned, and of the node lifecycle.
 func (k *worker) nodes(s *state) {
 	n := s.node
-	k.Can(n.off && !n.agent && !n.person && k.slowly(s), move{machineStarts, 0, 0}, func(c *scene) {
+	k.Can(n.off && !n.agent && !n.person && k.slowly(s), move{machineStarts, 0, 0}, func(c *transition) {
 		c.node.off, c.node.boot = false, unused
 	})
-	k.Can(n.connected() && (n.shown != n.boot || !n.there), move{kubeletRegisters, 0, 0}, func(c *scene) {
+	k.Can(n.connected() && (n.shown != n.boot || !n.there), move{kubeletRegisters, 0, 0}, func(c *transition) {
 		c.writeNode(func(n *node) {
 			n.shown = n.boot
 			if !n.there {
@@ -49,16 +49,16 @@ func (k *worker) nodes(s *state) {
 	})
 	k.Can(n.there && n.ready != n.connected() && (!n.connected() || n.shown == n.boot) && k.tended(s),
 		move{nodeReadyChanges, 0, 0},
-		func(c *scene) { c.writeNode(func(n *node) { n.ready = n.connected() }) })
-	k.Can(n.lateLease && n.there, move{lateRenewal, 0, 0}, func(c *scene) {
+		func(c *transition) { c.writeNode(func(n *node) { n.ready = n.connected() }) })
+	k.Can(n.lateLease && n.there, move{lateRenewal, 0, 0}, func(c *transition) {
 		c.node.lateLease, c.node.lease = false, unused
 	})
-	k.Can(n.lateLease, move{lateIsLost, 0, 0}, func(c *scene) { c.node.lateLease = false })
-	k.Can(n.lateStatus > 0 && n.there, move{lateStatus, 0, 0}, func(c *scene) {
+	k.Can(n.lateLease, move{lateIsLost, 0, 0}, func(c *transition) { c.node.lateLease = false })
+	k.Can(n.lateStatus > 0 && n.there, move{lateStatus, 0, 0}, func(c *transition) {
 		c.writeNode(func(n *node) { n.ready, n.shown, n.lateStatus = true, n.lateStatus, 0 })
 	})
-	k.Can(n.lateStatus > 0, move{lateIsLost, 1, 0}, func(c *scene) { c.node.lateStatus = 0 })
-	k.Can(!n.there && n.lease > 0, move{leaseIsCollected, 0, 0}, func(c *scene) { c.node.lease = 0 })
+	k.Can(n.lateStatus > 0, move{lateIsLost, 1, 0}, func(c *transition) { c.node.lateStatus = 0 })
+	k.Can(!n.there && n.lease > 0, move{leaseIsCollected, 0, 0}, func(c *transition) { c.node.lease = 0 })
 	k.faults(s)
 }
 
@@ -97,27 +97,27 @@ func (k *worker) tended(s *state) bool {
 // faults makes the faults of the node.
 func (k *worker) faults(s *state) {
 	n := s.node
-	k.Breaks(!n.cut, s.left.Cut, move{kubeletIsCutOff, 0, 0}, func(c *scene) {
+	k.Breaks(!n.cut, s.left.Cut, move{kubeletIsCutOff, 0, 0}, func(c *transition) {
 		c.left.Cut--
 		c.late()
 		c.node.cut = true
 	})
-	k.Breaks(n.cut && !n.lateLease && n.lateStatus == 0, s.left.Heal, move{kubeletReturns, 0, 0}, func(c *scene) {
+	k.Breaks(n.cut && !n.lateLease && n.lateStatus == 0, s.left.Heal, move{kubeletReturns, 0, 0}, func(c *transition) {
 		c.left.Heal--
 		c.node.cut = false
 	})
-	k.Breaks(n.cut && !n.second, s.left.Replace, move{machineIsReplaced, 0, 0}, func(c *scene) {
+	k.Breaks(n.cut && !n.second, s.left.Replace, move{machineIsReplaced, 0, 0}, func(c *transition) {
 		c.left.Replace--
 		c.node.cut, c.node.second, c.node.boot = false, true, unused
 	})
-	k.Breaks(!n.off, s.left.PowerCut, move{powerIsCut, 0, 0}, func(c *scene) {
+	k.Breaks(!n.off, s.left.PowerCut, move{powerIsCut, 0, 0}, func(c *transition) {
 		c.left.PowerCut--
 		c.stop()
 	})
 }
 
 // late puts requests of a working kubelet in flight.
-func (c *scene) late() {
+func (c *transition) late() {
 	if c.node.connected() && c.left.Late > 0 {
 		c.left.Late--
 		c.node.lateLease, c.node.lateStatus = true, c.node.boot
@@ -125,7 +125,7 @@ func (c *scene) late() {
 }
 
 // stop ends the machine, and all processes there.
-func (c *scene) stop() {
+func (c *transition) stop() {
 	if !c.node.off {
 		c.late()
 	}
@@ -154,17 +154,18 @@ func (k *worker) kubelets(s *state) {
 // and writes this condition together with its boot ID.
 func (k *worker) kubelet(s *state, slot int) {
 	p, n := s.pods[slot], s.node
-	k.Can(n.connected() && n.there && n.shown == n.boot && p.isNews(n.ready), move{kubeletSees, 0, slot}, func(c *scene) {
-		c.pods[slot].known, c.pods[slot].deleted = true, p.terminating || !p.exists
-	})
-	k.Can(!n.off && p.known && !p.deleted && !p.runs, move{containerStarts, 0, slot}, func(c *scene) {
+	k.Can(n.connected() && n.there && n.shown == n.boot && p.isNews(n.ready), move{kubeletSees, 0, slot},
+		func(c *transition) {
+			c.pods[slot].known, c.pods[slot].deleted = true, p.terminating || !p.exists
+		})
+	k.Can(!n.off && p.known && !p.deleted && !p.runs, move{containerStarts, 0, slot}, func(c *transition) {
 		c.pods[slot].runs, c.pods[slot].unwritten = true, c.cutsOff()
 	})
-	k.Can(p.deleted && p.runs, move{processesEnd, 0, slot}, func(c *scene) {
+	k.Can(p.deleted && p.runs, move{processesEnd, 0, slot}, func(c *transition) {
 		c.pods[slot].runs, c.pods[slot].unwritten = false, p.unwritten && c.shut()
 	})
 	k.Can(n.connected() && p.deleted && !p.runs && p.exists && p.terminating, move{podIsFinished, 0, slot},
-		func(c *scene) { c.pods[slot] = pod{} })
+		func(c *transition) { c.pods[slot] = pod{} })
 }
 
 // newKubelet makes the moves of the kubelet of another machine, which knows no container of the pod and reports its
@@ -172,7 +173,7 @@ func (k *worker) kubelet(s *state, slot int) {
 func (k *worker) newKubelet(s *state, slot int) {
 	p, n := s.pods[slot], s.node
 	k.Can(n.connected() && n.shown == n.boot && p.exists && p.terminating, move{podIsFinished, 0, slot},
-		func(c *scene) { c.pods[slot] = pod{runs: p.runs, unwritten: p.unwritten, lent: p.lent} })
+		func(c *transition) { c.pods[slot] = pod{runs: p.runs, unwritten: p.unwritten, lent: p.lent} })
 }
 
 // isNews reports whether the kubelet has to learn of a change of the pod.
@@ -189,14 +190,14 @@ func (k *worker) cluster(s *state, slot int) {
 	p, n := s.pods[slot], s.node
 	outOfService := n.there && n.tainted
 	there := outOfService && p.exists
-	k.Can(there && !p.terminating && slot == 0, move{podIsEvicted, 0, slot}, func(c *scene) {
+	k.Can(there && !p.terminating && slot == 0, move{podIsEvicted, 0, slot}, func(c *transition) {
 		c.pods[slot].terminating = true
 	})
 	k.Can(there && !n.ready && p.terminating && !p.collected, move{podIsCollected, 0, slot},
-		func(c *scene) { c.pods[slot].collected = true })
+		func(c *transition) { c.pods[slot].collected = true })
 	unused := outOfService || n.connected() && !p.runs || !p.exists && !n.ready
-	k.Can(p.attached && unused && (!p.exists || p.collected), move{volumeIsDetached, 0, slot}, func(c *scene) {
-		c.judgeDetach(slot)
+	k.Can(p.attached && unused && (!p.exists || p.collected), move{volumeIsDetached, 0, slot}, func(c *transition) {
+		c.checkDetach(slot)
 		c.pods[slot].attached = false
 	})
 }
@@ -212,15 +213,15 @@ func (k *worker) holder(s *state, slot int) {
 	k.readsFence(s, slot, true)
 	seen := s.seen(p.evidence)
 	k.Can(p.evidence.covered && !p.evidence.notReady && seen, move{holderReadsNode, 0, slot},
-		func(c *scene) { c.pods[slot].evidence.notReady, c.pods[slot].evidence.boot = true, 0 })
-	k.Can(p.evidence.covered && p.evidence.notReady, move{holderReleases, 0, slot}, func(c *scene) {
-		c.judgeRelease(slot)
+		func(c *transition) { c.pods[slot].evidence.notReady, c.pods[slot].evidence.boot = true, 0 })
+	k.Can(p.evidence.covered && p.evidence.notReady, move{holderReleases, 0, slot}, func(c *transition) {
+		c.checkRelease(slot)
 		c.pods[slot] = pod{attached: p.attached, runs: p.runs, known: p.known, deleted: p.deleted, unwritten: p.unwritten,
 			lent: p.lent}
 	})
 	// The holder begins again after each pause, even if the Node is Ready.
 	k.Can(p.evidence.covered && (!p.evidence.notReady && !seen || !e.covered), move{holderBeginsAnew, 0, slot},
-		func(c *scene) { c.pods[slot].evidence = evidence{} })
+		func(c *transition) { c.pods[slot].evidence = evidence{} })
 }
 
 // readsFence makes the reads of the NodeFence by the holder. inTime selects reads after which the Node can show the
@@ -231,7 +232,7 @@ func (k *worker) readsFence(s *state, slot int, inTime bool) {
 		return
 	}
 	e := k.shown(s, slot)
-	k.Can(e.covered && s.seen(e) == inTime, move{holderReadsFence, 0, slot}, func(c *scene) {
+	k.Can(e.covered && s.seen(e) == inTime, move{holderReadsFence, 0, slot}, func(c *transition) {
 		c.pods[slot].evidence = e
 		c.answered = c.answered || c.proofIsFalse()
 	})
@@ -264,11 +265,11 @@ func (k *worker) locker(s *state, slot int) {
 	}
 	shown := fencing.Evidence(k.machine.fence(s.fence), podUID(slot))
 	volume, _ := k.volumeOf()
-	k.Can(!p.fencedOff && shown.CoversVolume(volume), move{lockerReadsFence, 0, slot}, func(c *scene) {
+	k.Can(!p.fencedOff && shown.CoversVolume(volume), move{lockerReadsFence, 0, slot}, func(c *transition) {
 		c.pods[slot].fencedOff = true
 	})
 	node := objects.Node{Found: s.node.there, BootID: version("b", s.node.shown)}
-	k.Can(p.fencedOff && shown.OfRun(node), move{volumeIsLent, 0, slot}, func(c *scene) {
+	k.Can(p.fencedOff && shown.OfRun(node), move{volumeIsLent, 0, slot}, func(c *transition) {
 		c.pods[slot].fencedOff, c.pods[slot].lent = false, true
 	})
 }

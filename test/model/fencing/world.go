@@ -192,7 +192,7 @@ type work struct {
 	sight                          sight
 	// The orders of the live reads, 0 for missing reads, and their number.
 	fenceRead, nodeRead, leaseRead, runRead, remainingRead, reads uint8
-	// For the judge: the node was not Ready at a moment since the session began.
+	// For the invariants: the node was not Ready at a moment since the session began.
 	wasNotReady bool
 }
 

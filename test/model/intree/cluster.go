@@ -8,16 +8,16 @@ import (
 // cluster are the moves of Kubernetes' own controllers, and of the sidecar that answers for PVs that
 // are migrated.
 func (k *worker) cluster(s *state) {
-	k.Can(s.seen != s.claims, move{controllerLearns, 0, 0}, func(n *scene) { n.seen = n.claims })
-	k.Breaks(s.operations != [maxSlots]operation{}, s.left.Controller, move{controllerEnds, 0, 0}, func(n *scene) {
+	k.Can(s.seen != s.claims, move{controllerLearns, 0, 0}, func(n *transition) { n.seen = n.claims })
+	k.Breaks(s.operations != [maxSlots]operation{}, s.left.Controller, move{controllerEnds, 0, 0}, func(n *transition) {
 		n.left.Controller--
 		n.operations = [maxSlots]operation{}
 	})
-	k.Can(s.attached, move{nodeDetaches, 0, 0}, func(n *scene) { n.attached = false })
+	k.Can(s.attached, move{nodeDetaches, 0, 0}, func(n *transition) { n.attached = false })
 	for slot := range 2 * len(k.PVs) {
 		p := s.pvs[slot]
 		k.Can(p.exists() && p.Terminating && p.inUse && p.Phase != volume.PhaseBound,
-			move{protectionRemovesFinalizer, 0, slot}, func(n *scene) {
+			move{protectionRemovesFinalizer, 0, slot}, func(n *transition) {
 				n.write(slot, others, func(p *pv) { p.inUse = false })
 			})
 		k.operate(s, slot)
@@ -27,7 +27,7 @@ func (k *worker) cluster(s *state) {
 		if v, stale, do := k.sync(s, slot); do != nil {
 			m := move{v, 0, slot}
 			if stale {
-				k.Breaks(true, s.left.Stale, m, func(n *scene) { n.left.Stale--; do(n) })
+				k.Breaks(true, s.left.Stale, m, func(n *transition) { n.left.Stale--; do(n) })
 			} else {
 				k.Can(true, m, do)
 			}
@@ -69,7 +69,7 @@ func (k *worker) fateOf(s *state, slot int) (f fate, stale bool) {
 }
 
 // sync is what the PV controller does when it works on a PV, one write at a time; do is nil for nothing.
-func (k *worker) sync(s *state, slot int) (v verb, stale bool, do func(*scene)) {
+func (k *worker) sync(s *state, slot int) (v verb, stale bool, do func(*transition)) {
 	p := s.pvs[slot]
 	if s.modern && k.provisioned(slot) {
 		edit, refused := managed(p)
@@ -87,12 +87,12 @@ func (k *worker) sync(s *state, slot int) (v verb, stale bool, do func(*scene)) 
 }
 
 // written returns the PV controller's write of a PV.
-func written(slot int, edit func(*pv)) func(*scene) {
-	return func(n *scene) { n.write(slot, others, edit) }
+func written(slot int, edit func(*pv)) func(*transition) {
+	return func(n *transition) { n.write(slot, others, edit) }
 }
 
 // inPhase returns the PV controller's write of a phase, nil if the PV has it.
-func inPhase(slot int, p pv, phase volume.Phase) func(*scene) {
+func inPhase(slot int, p pv, phase volume.Phase) func(*transition) {
 	if p.Phase == phase {
 		return nil
 	}
@@ -100,7 +100,7 @@ func inPhase(slot int, p pv, phase volume.Phase) func(*scene) {
 }
 
 // syncClaimed is sync for a PV with a claimRef.
-func (k *worker) syncClaimed(s *state, slot int) (v verb, stale bool, do func(*scene)) {
+func (k *worker) syncClaimed(s *state, slot int) (v verb, stale bool, do func(*transition)) {
 	p := s.pvs[slot]
 	f, stale := k.fateOf(s, slot)
 	switch {
@@ -115,7 +115,7 @@ func (k *worker) syncClaimed(s *state, slot int) (v verb, stale bool, do func(*s
 	case !p.deletes() || p.Migrated || s.operations[slot] != noOperation || p.Terminating && !s.modern:
 		return "", false, nil
 	}
-	return controllerBegins, stale, func(n *scene) { n.operations[slot] = begun }
+	return controllerBegins, stale, func(n *transition) { n.operations[slot] = begun }
 }
 
 // managed is what the PV controller changes of the finalizers from 1.31 on (modifyDeletionFinalizers).
@@ -142,21 +142,21 @@ func (k *worker) operate(s *state, slot int) {
 	switch s.operations[slot] {
 	case begun:
 		if !p.exists() || p.Terminating && !s.modern || p.Claim == 0 || !k.releasedStill(s, slot) {
-			k.Can(true, move{controllerRefrains, 0, slot}, func(n *scene) { n.operations[slot] = noOperation })
+			k.Can(true, move{controllerRefrains, 0, slot}, func(n *transition) { n.operations[slot] = noOperation })
 			return
 		}
-		k.Can(true, move{pluginDeletes, 0, slot}, func(n *scene) {
-			n.judgeDeletion(slot)
+		k.Can(true, move{pluginDeletes, 0, slot}, func(n *transition) {
+			n.checkDeletion(slot)
 			n.disks[n.disk(slot)] = false
 			n.operations[slot] = deleted
 		})
-		k.Breaks(true, s.left.Plugin, move{pluginFails, 0, slot}, func(n *scene) {
+		k.Breaks(true, s.left.Plugin, move{pluginFails, 0, slot}, func(n *transition) {
 			n.left.Plugin--
 			n.operations[slot] = noOperation
 			n.write(slot, others, func(p *pv) { p.Phase = volume.PhaseFailed })
 		})
 	case deleted:
-		k.Can(true, move{controllerDeletesPV, 0, slot}, func(n *scene) {
+		k.Can(true, move{controllerDeletesPV, 0, slot}, func(n *transition) {
 			n.operations[slot] = noOperation
 			if !p.exists() {
 				return
@@ -192,16 +192,16 @@ func (k *worker) bind(s *state, slot int) {
 	}
 	switch {
 	case p.Claim == 0:
-		k.Can(true, move{controllerGives, 0, slot}, func(n *scene) {
+		k.Can(true, move{controllerGives, 0, slot}, func(n *transition) {
 			n.write(slot, others, func(p *pv) { p.Claim = uid })
 		})
 	case p.Claim != uid:
 	case p.Phase != volume.PhaseBound:
-		k.Can(true, move{controllerBinds, 0, slot}, func(n *scene) {
+		k.Can(true, move{controllerBinds, 0, slot}, func(n *transition) {
 			n.write(slot, others, func(p *pv) { p.Phase = volume.PhaseBound })
 		})
 	default:
-		k.Can(true, move{controllerTellsClaim, 0, slot}, func(n *scene) {
+		k.Can(true, move{controllerTellsClaim, 0, slot}, func(n *transition) {
 			now := n.claims[uid-1]
 			now.volume = uint8(slot + 1)
 			n.setClaim(int(uid-1), now)
@@ -216,15 +216,15 @@ func (k *worker) sidecar(s *state, slot int) {
 		return
 	}
 	over := p.deletes() && p.released() && p.Claim > 0 && k.named(&s.claims, k.claimName(slot, p)) != p.Claim && !p.Held
-	k.Can(p.deletes() && !p.External && !p.Terminating, move{sidecarProtects, 0, slot}, func(n *scene) {
+	k.Can(p.deletes() && !p.External && !p.Terminating, move{sidecarProtects, 0, slot}, func(n *transition) {
 		n.write(slot, others, func(p *pv) { p.External = true })
 	})
-	k.Can(p.External && !p.deletes(), move{sidecarLetsGo, 0, slot}, func(n *scene) {
+	k.Can(p.External && !p.deletes(), move{sidecarLetsGo, 0, slot}, func(n *transition) {
 		n.write(slot, others, func(p *pv) { p.External = false })
 	})
 	k.Can(over && p.External && s.disks[k.disk(slot)], move{sidecarDeletes, 0, slot},
-		func(n *scene) { n.disks[n.disk(slot)] = false })
-	k.Can(over && p.External && !s.disks[k.disk(slot)], move{sidecarLetsGo, 0, slot}, func(n *scene) {
+		func(n *transition) { n.disks[n.disk(slot)] = false })
+	k.Can(over && p.External && !s.disks[k.disk(slot)], move{sidecarLetsGo, 0, slot}, func(n *transition) {
 		n.write(slot, others, func(p *pv) { p.Terminating, p.External = true, false })
 	})
 }

@@ -1,5 +1,5 @@
 // Package intree explores, to exhaustion within named bounds, what can happen to PVs of in-tree plugins whose
-// volumes are deleted by way of a twin, and judges each step: no PV with policy Delete is gone before its volume is
+// volumes are deleted by way of a twin, and checks each step: no PV with policy Delete is gone before its volume is
 // (P1), no twin has a volume deleted that an existing claim has, or whose PV is to keep it, and no twin keeps the
 // policy Delete once the plugin has failed (P2), and every state leads to rest, with no twin left and no PV held
 // but for a reason that is reported (P5).
@@ -21,6 +21,6 @@
 // PV that nothing holds because of a user. What the PV controller deletes by way of a PV itself is its own doing.
 //
 // worlds.go lists the bounds; world.go is what exists in one; cluster.go, users.go and guard.go are the moves;
-// machine.go, replica.go and codec.go make a replica of the engine and bytes of a replica; judge.go holds the
-// promises, apart from how the code keeps them; story.go says how something came about.
+// machine.go, replica.go and codec.go make a replica of the engine and bytes of a replica; invariants.go holds the
+// promises, apart from how the code keeps them; trace.go has the sentences of moves.
 package intree

@@ -10,25 +10,19 @@ import (
 func (k *worker) guard(s *state, i int) {
 	l := &s.lines[i]
 	if !l.up {
-		k.Can(true, move{processStarts, i, 0}, func(n *scene) { n.start(i) })
+		k.Can(true, move{processStarts, i, 0}, func(n *transition) { n.start(i) })
 		return
 	}
-	k.Can(l.nChanges > 0, move{watchDelivers, i, int(l.changes[0].slot)}, func(n *scene) {
-		l := &n.lines[i]
-		what := l.changes[0]
-		copy(l.changes[:], l.changes[1:])
-		l.nChanges--
-		l.changes[l.nChanges] = change{}
-		n.show(i, what)
-	})
+	k.Can(l.changes.Len() > 0, move{watchDelivers, i, int(l.changes.Next().slot)},
+		func(n *transition) { n.show(i, n.lines[i].changes.Take()) })
 	r := k.look(s, i)
 	if !r.leads {
-		k.Can(k.leaders(s) == 0, move{processLeads, i, 0}, func(n *scene) { n.replica(i).lead() })
+		k.Can(k.leaders(s) == 0, move{processLeads, i, 0}, func(n *transition) { n.replica(i).lead() })
 		return
 	}
 	k.overlap(s, i)
 	for slot := range 2 * len(k.PVs) {
-		begin := func(n *scene) {
+		begin := func(n *transition) {
 			n.lines[i].proofs[slot] = proof{}
 			n.replica(i).begin(slot)
 			n.asked(i, slot)
@@ -39,7 +33,7 @@ func (k *worker) guard(s *state, i int) {
 			k.Can(r.woken[slot], move{workerBegins, i, slot}, begin)
 			k.Can(r.again[slot] && !r.woken[slot], move{clockWakes, i, slot}, begin)
 		}
-		k.Can(r.waits(slot), move{delayEnds, i, slot}, func(n *scene) { n.replica(i).passTime(slot) })
+		k.Can(r.waits(slot), move{delayEnds, i, slot}, func(n *transition) { n.replica(i).passTime(slot) })
 	}
 }
 
@@ -47,14 +41,14 @@ func (k *worker) guard(s *state, i int) {
 // may still arrive.
 func (k *worker) overlap(s *state, i int) {
 	l := &s.lines[i]
-	k.Breaks(!l.deposed, s.left.Crash, move{processEnds, i, 0}, func(n *scene) {
+	k.Breaks(!l.deposed, s.left.Crash, move{processEnds, i, 0}, func(n *transition) {
 		n.left.Crash--
 		n.end(i)
 	})
-	k.Can(l.deposed, move{processNotices, i, 0}, func(n *scene) { n.end(i) })
+	k.Can(l.deposed, move{processNotices, i, 0}, func(n *transition) { n.end(i) })
 	other := 1 - i
 	if k.Replicas > 1 && s.lines[other].up && !s.lines[other].deposed && !l.deposed && !k.look(s, other).leads {
-		k.Breaks(true, s.left.Overlap, move{leaseMoves, other, 0}, func(n *scene) {
+		k.Breaks(true, s.left.Overlap, move{leaseMoves, other, 0}, func(n *transition) {
 			n.left.Overlap--
 			n.lines[i].deposed = true
 			n.replica(other).lead()
@@ -62,7 +56,7 @@ func (k *worker) overlap(s *state, i int) {
 	}
 }
 
-func (c *scene) end(i int) {
+func (c *transition) end(i int) {
 	r := c.replica(i)
 	for slot := range 2 * len(c.PVs) {
 		if !r.busy[slot] || c.lines[i].calls[slot].done || c.late.on {
@@ -87,7 +81,7 @@ func (k *worker) leaders(s *state) (n int) {
 }
 
 // asked follows what a worker asks next.
-func (c *scene) asked(i, slot int) {
+func (c *transition) asked(i, slot int) {
 	l, r := &c.lines[i], c.replica(i)
 	l.calls[slot] = sent{}
 	if !r.busy[slot] {
@@ -95,7 +89,7 @@ func (c *scene) asked(i, slot int) {
 		return
 	}
 	if ask := r.asks(slot); ask.Action == intree.CreateTwin || ask.Action == intree.SetTwinDelete {
-		c.judgeTwin(i, slot, ask)
+		c.checkTwin(i, slot, ask)
 	}
 }
 
@@ -112,33 +106,33 @@ func reads(ask ask) bool {
 func (k *worker) calls(s *state, i, slot int) {
 	call := s.lines[i].calls[slot]
 	ask := k.look(s, i).asks(slot)
-	answer := func(n *scene, reply reply) {
+	answer := func(n *transition, reply reply) {
 		n.lines[i].proofs[slot].learn(slot, ask, reply)
 		n.replica(i).answer(slot, ask, reply)
 		n.asked(i, slot)
 	}
 	broken := func(v verb) {
-		k.Breaks(true, s.left.API, move{v, i, slot}, func(n *scene) {
+		k.Breaks(true, s.left.API, move{v, i, slot}, func(n *transition) {
 			n.left.API--
 			answer(n, reply{Outcome: session.Unanswered})
 		})
 	}
-	k.Breaks(s.lines[i].proofs[slot] != proof{}, s.left.Slow, move{processStalls, i, slot}, func(n *scene) {
+	k.Breaks(s.lines[i].proofs[slot] != proof{}, s.left.Slow, move{processStalls, i, slot}, func(n *transition) {
 		n.left.Slow--
 		n.lines[i].proofs[slot] = proof{}
 		n.replica(i).age(slot)
 	})
 	switch {
 	case call.done:
-		k.Can(true, move{callAnswered[ask.Action], i, slot}, func(n *scene) { answer(n, call.reply) })
+		k.Can(true, move{callAnswered[ask.Action], i, slot}, func(n *transition) { answer(n, call.reply) })
 		if call.reply.Outcome == session.Succeeded {
 			broken(answerLost[ask.Action])
 		}
 		return
 	case reads(ask):
-		k.Can(true, move{callAnswered[ask.Action], i, slot}, func(n *scene) { answer(n, n.read(ask)) })
+		k.Can(true, move{callAnswered[ask.Action], i, slot}, func(n *transition) { answer(n, n.read(ask)) })
 	case s.room(k.World):
-		k.Can(true, move{callArrives[ask.Action], i, slot}, func(n *scene) {
+		k.Can(true, move{callArrives[ask.Action], i, slot}, func(n *transition) {
 			n.lines[i].calls[slot] = sent{done: true, reply: n.carryOut(ask)}
 		})
 	}
@@ -172,7 +166,7 @@ func (p *proof) learnClaim(slot, of int, gone bool) {
 }
 
 // read is what the API server answers.
-func (c *scene) read(ask ask) reply {
+func (c *transition) read(ask ask) reply {
 	switch ask.Action {
 	case intree.ReadClaim:
 		uid := c.named(&c.claims, c.Claims[max(ask.UID, 1)-1])
@@ -188,7 +182,7 @@ func (c *scene) read(ask ask) reply {
 }
 
 // carryOut is what the API server does with a write.
-func (c *scene) carryOut(ask ask) reply {
+func (c *transition) carryOut(ask ask) reply {
 	slot := int(ask.Slot)
 	now := c.pvs[slot]
 	switch {
@@ -209,7 +203,7 @@ func (c *scene) carryOut(ask ask) reply {
 	if after == now {
 		return reply{Outcome: session.Succeeded, PV: now.view}
 	}
-	c.judgeWrite(ask)
+	c.checkWrite(ask)
 	c.write(slot, us, func(p *pv) { *p = after })
 	after.Version = c.versions[slot]
 	return reply{Outcome: session.Succeeded, PV: after.view}
@@ -221,9 +215,9 @@ func (k *worker) arrivesLate(s *state) {
 		return
 	}
 	slot := int(s.late.ask.Slot)
-	k.Can(true, move{lateCallLost, 0, slot}, func(n *scene) { n.late = late{} })
+	k.Can(true, move{lateCallLost, 0, slot}, func(n *transition) { n.late = late{} })
 	if s.room(k.World) {
-		k.Can(true, move{lateCallArrives, 0, slot}, func(n *scene) {
+		k.Can(true, move{lateCallArrives, 0, slot}, func(n *transition) {
 			ask := n.late.ask
 			n.late = late{}
 			n.carryOut(ask)

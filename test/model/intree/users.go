@@ -9,17 +9,17 @@ import (
 func (k *worker) users(s *state) {
 	for i := range k.Claims {
 		c := s.claims[i]
-		k.User(c.there, s.left.DeleteClaim, move{userDeletesClaim, 0, i}, func(n *scene) {
+		k.User(c.there, s.left.DeleteClaim, move{userDeletesClaim, 0, i}, func(n *transition) {
 			n.left.DeleteClaim--
 			n.setClaim(i, claim{born: true})
 		})
 		k.User(!c.born && k.named(&s.claims, k.Claims[i]) == 0, s.left.CreateClaim, move{userCreatesClaim, 0, i},
-			func(n *scene) {
+			func(n *transition) {
 				n.left.CreateClaim--
 				n.setClaim(i, claim{there: true, born: true})
 			})
 		k.User(!c.born && k.named(&s.claims, k.Claims[i]) == 0, s.left.RestoreClaim, move{userRestoresClaim, 0, i},
-			func(n *scene) {
+			func(n *transition) {
 				n.left.RestoreClaim--
 				n.restoreClaim(i)
 			})
@@ -30,19 +30,19 @@ func (k *worker) users(s *state) {
 			k.meddlers(s, slot)
 		}
 		t := s.pvs[twin(2*i)]
-		k.User(t.Claim > 0, s.left.TakeTwin, move{userTakesBack, 0, twin(2 * i)}, func(n *scene) {
+		k.User(t.Claim > 0, s.left.TakeTwin, move{userTakesBack, 0, twin(2 * i)}, func(n *transition) {
 			n.left.TakeTwin--
 			n.rescue(2 * i)
 			n.write(twin(2*i), others, func(p *pv) { p.Claim = 0 })
 		})
-		k.User(t.exists() && !t.Terminating, s.left.DeleteTwin, move{userDeletesTwin, 0, twin(2 * i)}, func(n *scene) {
+		k.User(t.exists() && !t.Terminating, s.left.DeleteTwin, move{userDeletesTwin, 0, twin(2 * i)}, func(n *transition) {
 			n.left.DeleteTwin--
 			// its end looks like that of one whose volume is deleted
 			n.excused[i] = n.excused[i] || t.deletes() && t.Phase == volume.PhaseReleased
 			n.write(twin(2*i), others, func(p *pv) { p.Terminating = true })
 		})
 	}
-	k.User(true, s.left.Upgrade, move{controllerIsReplaced, 0, 0}, func(n *scene) {
+	k.User(true, s.left.Upgrade, move{controllerIsReplaced, 0, 0}, func(n *transition) {
 		n.left.Upgrade--
 		n.modern = !n.modern
 		n.operations = [maxSlots]operation{}
@@ -50,7 +50,7 @@ func (k *worker) users(s *state) {
 }
 
 // restoreClaim has a claim come back from a backup, with another UID: it names the PV of the claim whose name it has.
-func (c *scene) restoreClaim(i int) {
+func (c *transition) restoreClaim(i int) {
 	for slot := 0; slot < 2*len(c.PVs); slot += 2 {
 		if c.PVs[slot/2].Claim == c.Claims[i] {
 			for j := range c.PVs {
@@ -69,7 +69,7 @@ func (c *scene) restoreClaim(i int) {
 func (k *worker) rescuers(s *state, slot int) {
 	p := s.pvs[slot]
 	rescue := func(possible bool, left func(*Budget) *uint8, v verb, edit func(*pv)) {
-		k.User(possible, *left(&s.left), move{v, 0, slot}, func(n *scene) {
+		k.User(possible, *left(&s.left), move{v, 0, slot}, func(n *transition) {
 			*left(&n.left)--
 			n.rescue(slot)
 			n.write(slot, others, edit)
@@ -89,19 +89,19 @@ func (k *worker) rescuers(s *state, slot int) {
 // meddlers do what brings a volume nearer to its end, or leaves it as it is.
 func (k *worker) meddlers(s *state, slot int) {
 	p := s.pvs[slot]
-	k.User(!p.Terminating, s.left.DeletePV, move{userDeletesPV, 0, slot}, func(n *scene) {
+	k.User(!p.Terminating, s.left.DeletePV, move{userDeletesPV, 0, slot}, func(n *transition) {
 		n.left.DeletePV--
 		n.write(slot, others, func(p *pv) { p.Terminating = true })
 	})
-	k.User(!p.deletes(), s.left.Delete, move{userTurnsToDelete, 0, slot}, func(n *scene) {
+	k.User(!p.deletes(), s.left.Delete, move{userTurnsToDelete, 0, slot}, func(n *transition) {
 		n.left.Delete--
 		n.write(slot, others, func(p *pv) { p.Policy = volume.PolicyDelete })
 	})
-	k.User(p.Held, s.left.Hold, move{userLetsGo, 0, slot}, func(n *scene) {
+	k.User(p.Held, s.left.Hold, move{userLetsGo, 0, slot}, func(n *transition) {
 		n.left.Hold--
 		n.write(slot, others, func(p *pv) { p.Held = false })
 	})
-	k.User(!p.Terminating && k.PVs[slot/2].Static, s.left.Foreign, move{strangerProtects, 0, slot}, func(n *scene) {
+	k.User(!p.Terminating && k.PVs[slot/2].Static, s.left.Foreign, move{strangerProtects, 0, slot}, func(n *transition) {
 		n.left.Foreign--
 		n.write(slot, others, func(p *pv) { p.Writer = intree.WriterOther })
 	})
@@ -109,7 +109,7 @@ func (k *worker) meddlers(s *state, slot int) {
 
 // rescue notes whether what is to keep a volume comes after its deletion has begun: what is read before
 // a twin is set to Delete is read once.
-func (c *scene) rescue(slot int) {
+func (c *transition) rescue(slot int) {
 	for i := range c.PVs {
 		if c.disk(2*i) == c.disk(slot) && c.begunFor(2*i) {
 			c.tooLate[i] = true
@@ -118,7 +118,7 @@ func (c *scene) rescue(slot int) {
 }
 
 // forgiveNoMore ends what was too late, once nothing that had begun is left.
-func (c *scene) forgiveNoMore() {
+func (c *transition) forgiveNoMore() {
 	for i := range c.PVs {
 		if c.tooLate[i] && !c.begunFor(2*i) {
 			c.tooLate[i] = false
@@ -128,7 +128,7 @@ func (c *scene) forgiveNoMore() {
 
 // begunFor reports whether a volume's deletion has begun, from a PV and its twin: the other PVs of the volume
 // were read, the twin is set to Delete or about to be, or the PV controller is at work.
-func (c *scene) begunFor(slot int) bool {
+func (c *transition) begunFor(slot int) bool {
 	t := c.pvs[twin(slot)]
 	if t.exists() && t.TwinOf > 0 && t.deletes() || c.operations[slot] != noOperation ||
 		c.operations[twin(slot)] != noOperation ||
@@ -151,6 +151,6 @@ func (c *scene) begunFor(slot int) bool {
 	return false
 }
 
-func (*scene) arms(ask ask, slot int) bool {
+func (*transition) arms(ask ask, slot int) bool {
 	return ask.Action == intree.SetTwinDelete && int(ask.Slot) == twin(slot)
 }

@@ -11,7 +11,6 @@ const (
 	maxSlots    = 2 * maxPVs
 	maxClaims   = 3
 	maxReplicas = memory.Replicas
-	maxLag      = 3
 )
 
 // pv is a PV as the API server holds it. The zero value: there is none. The slot after that of a PV is
@@ -80,8 +79,7 @@ type proof struct {
 type line struct {
 	up bool
 	// changes are what its watch has not reported yet.
-	changes  [maxLag]change
-	nChanges uint8
+	changes memory.Queue[change]
 	// calls are the calls under way, and proofs what was read, by slot.
 	calls  [maxSlots]sent
 	proofs [maxSlots]proof

@@ -1,5 +1,5 @@
 // Package joint explores, to exhaustion within named bounds, the effects of the controllers of volume-guard on each
-// other: the hold of pods, the locks of claims, pvc-protection and node fencing, side by side on one volume. It judges
+// other: the hold of pods, the locks of claims, pvc-protection and node fencing, side by side on one volume. It checks
 // each state:
 //
 //   - S1: at no time can processes on two nodes write to the volume. Data that a process has written before its end can
@@ -52,7 +52,7 @@
 //
 // The variable broken (worlds.go) lists the worlds in which the engines are known to break a promise.
 //
-// worlds.go has the bounds, and world.go the contents of a world. cluster.go, claim.go, attach.go, nodes.go, people.go
-// and guard.go have the moves. objects.go makes the objects of the API, and machine.go the records of the controllers.
-// judge.go has the promises, independently of their implementation, and story.go prints the history of a finding.
+// worlds.go has the bounds, and world.go the contents of a world. cluster.go, nodes.go, people.go and guard.go have the
+// moves. objects.go makes the objects of the API, and machine.go the records of the controllers.
+// invariants.go has the promises, independently of their implementation, and trace.go prints the history of a finding.
 package joint

@@ -7,6 +7,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
 )
 
 // guard makes the moves of volume-guard, each of which is a whole session of one of its controllers.
@@ -15,53 +16,53 @@ func (k *worker) guard(s *state) {
 		if !p.exists {
 			continue
 		}
-		k.session(s, move{holdActs, slot}, func(c *scene) { c.hold(slot) })
-		k.session(s, move{gateActs, slot}, func(c *scene) { c.gate(slot) })
+		k.session(s, move{holdActs, slot}, func(c *transition) { c.hold(slot) })
+		k.session(s, move{gateActs, slot}, func(c *transition) { c.gate(slot) })
 		k.waits(s, slot)
 	}
-	k.session(s, move{lockActs, 0}, func(c *scene) { c.lock() })
+	k.session(s, move{lockActs, 0}, func(c *transition) { c.lock() })
 	if !k.BuiltIn {
-		k.session(s, move{protectorActs, 0}, func(c *scene) { c.protect() })
+		k.session(s, move{protectorActs, 0}, func(c *transition) { c.protect() })
 	}
 	if k.Ephemeral {
-		k.session(s, move{claimHoldActs, 0}, func(c *scene) { c.holdClaim() })
+		k.session(s, move{claimHoldActs, 0}, func(c *transition) { c.holdClaim() })
 	}
 	if k.Attached {
-		k.session(s, move{volumeLockActs, 0}, func(c *scene) { c.lockVolume() })
+		k.session(s, move{volumeLockActs, 0}, func(c *transition) { c.lockVolume() })
 	}
 	if k.Agent != NoAgent {
 		if s.ending {
-			k.Can(true, move{fenceEnds, 0}, func(c *scene) { c.fence.fenced, c.ending = isFalse, false })
+			k.Can(true, move{fenceEnds, 0}, func(c *transition) { c.fence.fenced, c.ending = isFalse, false })
 		} else {
-			k.session(s, move{fencingActs, 0}, func(c *scene) { c.fencing() })
+			k.session(s, move{fencingActs, 0}, func(c *transition) { c.fencing() })
 		}
 		silent := s.silent == young && !s.node.connected()
-		k.Can(silent, move{leaseIsSilent, 0}, func(c *scene) { c.silent = old })
+		k.Can(silent, move{leaseIsSilent, 0}, func(c *transition) { c.silent = old })
 	}
 }
 
 // session offers a session that changes the state. Other sessions recur, and end no rest.
-func (k *worker) session(s *state, m move, do func(*scene)) {
-	c := k.scene(s)
+func (k *worker) session(s *state, m move, do func(*transition)) {
+	c := k.transition(s)
 	do(c)
 	c.Settle()
-	k.Can(c.state != *s || c.Wrong != "", m, func(to *scene) { to.state, to.Wrong = c.state, c.Wrong })
+	k.Can(c.state != *s || c.Wrong != "", m, func(to *transition) { to.state, to.Wrong = c.state, c.Wrong })
 }
 
 // waits ends the waits of a pod. A kubelet unmounts in less time than the unmount grace, and a working kubelet ends a
 // pod without grace in less than the duration of a Lease.
 func (k *worker) waits(s *state, slot int) {
 	seen, p, n := s.sights[slot], s.processes[slot], s.node
-	c := k.scene(s)
+	c := k.transition(s)
 	c.unmountGraceEnds(slot)
 	over := !s.unmounts(slot) || k.Without == TheUnmount && s.booted()
-	k.Can(c.state != *s && over, move{unmountGraceEnds, slot}, func(c *scene) { c.unmountGraceEnds(slot) })
+	k.Can(c.state != *s && over, move{unmountGraceEnds, slot}, func(c *transition) { c.unmountGraceEnds(slot) })
 	hangs := p.node == nodeA && n.storage && !p.runs
 	ended := p.node == nodeA && !n.connected() || p.deleted && (!p.mounted || hangs)
 	k.Can(seen.graceZero == young && ended, move{forceGraceEnds, slot},
-		func(c *scene) { c.sights[slot].graceZero = old })
+		func(c *transition) { c.sights[slot].graceZero = old })
 	k.Can(seen.lease == young && (ended || !s.pods[slot].graceZero), move{leaseGraceEnds, slot},
-		func(c *scene) { c.sights[slot].lease = old })
+		func(c *transition) { c.sights[slot].lease = old })
 }
 
 // unmounts reports whether a kubelet is about to unmount the volume of a pod. It does not for a pod that runs on, or
@@ -79,7 +80,7 @@ func (s *state) booted() bool {
 }
 
 // unmountGraceEnds lets time pass until the unmount grace of an ended pod is over, whenever it began.
-func (c *scene) unmountGraceEnds(slot int) {
+func (c *transition) unmountGraceEnds(slot int) {
 	seen := &c.sights[slot]
 	if seen.finished == never && c.completed[slot] == never {
 		return
@@ -95,11 +96,11 @@ func (c *scene) unmountGraceEnds(slot int) {
 }
 
 // hold is a session of the hold about a pod. It returns the last decision.
-func (c *scene) hold(slot int) podsafety.Decision {
+func (c *transition) hold(slot int) podsafety.Decision {
 	m, t := c.machine, c.tracker(slot)
 	f := podsafety.Facts{Mode: podsafety.ModeEnforce, Pod: m.pod(slot, c.pods[slot]),
 		NodeSeen: c.nodeSeen(c.pods[slot].node), FenceSeen: c.shown(c.pods[slot].node, "").InForce,
-		ForceRefusedSince: m.since(old), Storage: c.storage(c.pods[slot].node)}
+		ForceRefusedSince: old.Time(), Storage: c.storage(c.pods[slot].node)}
 	s := podsafety.Begin(t, f, m.now)
 	for {
 		ask := s.Ask()
@@ -136,7 +137,7 @@ func (c *scene) hold(slot int) podsafety.Decision {
 }
 
 // nodeSeen returns the state of a node in the watch.
-func (c *scene) nodeSeen(n uint8) objects.NodeSeen {
+func (c *transition) nodeSeen(n uint8) objects.NodeSeen {
 	if n == 0 {
 		return objects.NodeUnseen
 	}
@@ -144,16 +145,16 @@ func (c *scene) nodeSeen(n uint8) objects.NodeSeen {
 }
 
 // user returns the facts of the locks about a pod.
-func (c *scene) user(slot int) singlenode.User {
+func (c *transition) user(slot int) singlenode.User {
 	p := c.pods[slot]
 	read := c.machine.pod(slot, p)
 	read.Held = read.Held || c.Without == TheRelease
-	return singlenode.User{Pod: read, EndedSince: c.machine.since(c.completed[slot]),
+	return singlenode.User{Pod: read, EndedSince: c.completed[slot].Time(),
 		NodeSeen: c.nodeSeen(p.node), FenceSeen: c.shown(p.node, "").InForce, Storage: c.storage(p.node)}
 }
 
 // users returns the pods without a gate, or the pod with this name.
-func (c *scene) users(name string) (users []singlenode.User) {
+func (c *transition) users(name string) (users []singlenode.User) {
 	for slot, p := range c.pods {
 		if p.exists && (name == podName(slot) || name == "" && !p.gated) {
 			users = append(users, c.user(slot))
@@ -163,12 +164,12 @@ func (c *scene) users(name string) (users []singlenode.User) {
 }
 
 // evidence returns the evidence of the fence about a pod, for the locks.
-func (c *scene) evidence(ask singlenode.Ask) objects.Fence {
+func (c *transition) evidence(ask singlenode.Ask) objects.Fence {
 	return c.runOf(c.shown(c.pods[slotOf(ask.UID)].node, ask.UID))
 }
 
 // read answers a read of a session about a gate or a lock.
-func (c *scene) read(ask singlenode.Ask) singlenode.Reply {
+func (c *transition) read(ask singlenode.Ask) singlenode.Reply {
 	reply := singlenode.Reply{Outcome: session.Succeeded}
 	switch ask.Call {
 	case singlenode.GetNamespace:
@@ -190,7 +191,7 @@ func (c *scene) read(ask singlenode.Ask) singlenode.Reply {
 }
 
 // gate is a session about the gate of a pod. It returns the last decision.
-func (c *scene) gate(slot int) singlenode.Decision {
+func (c *transition) gate(slot int) singlenode.Decision {
 	m, p := c.machine, c.pods[slot]
 	known := m.claim(c.claim).locks
 	if known.UID == "" {
@@ -221,7 +222,7 @@ func (c *scene) gate(slot int) singlenode.Decision {
 }
 
 // lock is a session about the lock of the claim.
-func (c *scene) lock() {
+func (c *transition) lock() {
 	m := c.machine
 	f := singlenode.LockFacts{Claim: m.claim(c.claim).locks}
 	if holder := int(c.claim.lock) - 1; holder >= 0 && c.pods[holder].exists {
@@ -244,10 +245,10 @@ func (c *scene) lock() {
 
 // fencing is a session of node fencing about node a. It returns the reason for which the fence waits, empty if it does
 // not.
-func (c *scene) fencing() (why fencing.Reason) {
+func (c *transition) fencing() (why fencing.Reason) {
 	m, t := c.machine, fencing.NewTracker()
 	if c.silent != never {
-		t.Fences[fenceUID] = fencing.Sight{LeaseVersion: c.leaseVersion(), LeaseSince: m.since(c.silent)}
+		t.Fences[fenceUID] = fencing.Sight{LeaseVersion: c.leaseVersion(), LeaseSince: c.silent.Time()}
 	}
 	f := fencing.Facts{TaintSeen: c.node.own || c.node.shunned, Fence: fencing.Fence{Name: nodeName(nodeA)}}
 	if o := m.fence(c.fence); o != nil {
@@ -259,7 +260,7 @@ func (c *scene) fencing() (why fencing.Reason) {
 	}
 	c.silent = never
 	if seen := t.Fences[fenceUID]; c.fence.exists && seen.LeaseVersion == c.leaseVersion() {
-		c.silent = m.ageOf(seen.LeaseSince)
+		c.silent = clock.AgeOf(seen.LeaseSince)
 	}
 	if s.End == session.Waiting {
 		return s.Decision.Reason
@@ -268,7 +269,7 @@ func (c *scene) fencing() (why fencing.Reason) {
 }
 
 // fencingCall carries out a call of node fencing.
-func (c *scene) fencingCall(ask fencing.Ask) fencing.Reply {
+func (c *transition) fencingCall(ask fencing.Ask) fencing.Reply {
 	reply := fencing.Reply{Outcome: session.Succeeded}
 	run := c.agentRun(ask.Run)
 	switch ask.Action {
@@ -303,7 +304,7 @@ func (c *scene) fencingCall(ask fencing.Ask) fencing.Reply {
 }
 
 // agentRun returns the state of the run of an agent, or of its undo.
-func (c *scene) agentRun(run fencing.Run) *runState {
+func (c *transition) agentRun(run fencing.Run) *runState {
 	switch late := run.Agent == lateName; {
 	case late && run.Undo:
 		return &c.undoLate
@@ -314,7 +315,7 @@ func (c *scene) agentRun(run fencing.Run) *runState {
 }
 
 // writeFence applies a write to the NodeFence.
-func (c *scene) writeFence(action fencing.Action, status *v1alpha1.NodeFenceStatus) {
+func (c *transition) writeFence(action fencing.Action, status *v1alpha1.NodeFenceStatus) {
 	switch action {
 	case fencing.AddFinalizer:
 		c.fence.finalized = true

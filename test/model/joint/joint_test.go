@@ -83,7 +83,7 @@ func TestStateSurvivesEncoding(t *testing.T) {
 	modeltest.Each(t, all(), func(t *testing.T, w *World) {
 		k := newWorker(w)
 		modeltest.Walk[state, move](t, modeltest.Random(t), k, w.describe, 200, func(s *state) {
-			c := k.scene(s)
+			c := k.transition(s)
 			for slot, p := range s.pods {
 				if p.exists {
 					c.keep(slot, c.tracker(slot))

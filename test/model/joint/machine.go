@@ -13,6 +13,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
 
 // machine makes the records of the controllers about the objects of a state, each in its own way. It is not safe for
@@ -41,18 +43,8 @@ type podKey struct {
 }
 
 func newMachine(w *World) *machine {
-	return &machine{World: w, now: time.Unix(1e9, 0), pods: map[podKey]objects.Pod{}, users: map[podKey]pvc.Pod{},
+	return &machine{World: w, now: clock.Now, pods: map[podKey]objects.Pod{}, users: map[podKey]pvc.Pod{},
 		claims: map[claim]records{}, nodes: map[node]objects.Node{}, fences: map[fence]*v1alpha1.NodeFence{}}
-}
-
-// once returns the value of a key, and makes it the first time.
-func once[K comparable, V any](known map[K]V, key K, make func() V) V {
-	v, found := known[key]
-	if !found {
-		v = make()
-		known[key] = v
-	}
-	return v
 }
 
 // pod returns a pod as the hold, the locks and node fencing record it, the zero value if it does not exist.
@@ -60,7 +52,7 @@ func (m *machine) pod(slot int, p pod) objects.Pod {
 	if !p.exists {
 		return objects.Pod{}
 	}
-	return once(m.pods, podKey{p, slot}, func() objects.Pod {
+	return memory.Once(m.pods, podKey{p, slot}, func() objects.Pod {
 		read := objects.PodOf(m.podObject(slot, p, m.now))
 		if m.Without == TheWord && read.Final {
 			read.PhaseByKubelet, read.Running = true, false
@@ -71,7 +63,7 @@ func (m *machine) pod(slot int, p pod) objects.Pod {
 
 // user returns a pod as pvc-protection records it.
 func (m *machine) user(slot int, p pod) pvc.Pod {
-	return once(m.users, podKey{p, slot}, func() pvc.Pod {
+	return memory.Once(m.users, podKey{p, slot}, func() pvc.Pod {
 		read := pvc.PodOf(m.podObject(slot, p, m.now))
 		if m.Without == TheHoldOfClaims {
 			read.Ended, read.ShutDown = read.Scheduled && p.ended, p.graceZero
@@ -86,7 +78,7 @@ func (m *machine) claim(at claim) records {
 	if !at.exists {
 		return records{}
 	}
-	return once(m.claims, at, func() records {
+	return memory.Once(m.claims, at, func() records {
 		o := m.claimObject(at, m.now)
 		r := records{singlenode.ClaimOf(o), pvc.ClaimOf(o), podsafety.ClaimOf(o)}
 		r.locks.Volume.Driver = driver
@@ -99,7 +91,7 @@ func (m *machine) fence(f fence) *v1alpha1.NodeFence {
 	if !f.exists {
 		return nil
 	}
-	return once(m.fences, f, func() *v1alpha1.NodeFence { return m.fenceObject(f, m.now) })
+	return memory.Once(m.fences, f, func() *v1alpha1.NodeFence { return m.fenceObject(f, m.now) })
 }
 
 // keepsVolume reports whether the fence may keep node a from the volume.
@@ -109,11 +101,11 @@ func (m *machine) keepsVolume(f fence) bool {
 }
 
 // storage returns the record of the watch about whether a node reaches the volume.
-func (c *scene) storage(n uint8) podsafety.Storage {
+func (c *transition) storage(n uint8) podsafety.Storage {
 	if n != nodeA {
 		return podsafety.Storage{}
 	}
-	out := podsafety.Storage{Fenced: c.shut, Away: c.away, Since: c.machine.since(c.opened)}
+	out := podsafety.Storage{Fenced: c.shut, Away: c.away, Since: c.opened.Time()}
 	if c.opened != never {
 		out.Since = out.Since.Add(time.Second) // after the end of the pod that has the same age
 	}
@@ -121,7 +113,7 @@ func (c *scene) storage(n uint8) podsafety.Storage {
 }
 
 // shown returns the evidence of a node's fence about a pod.
-func (c *scene) shown(n uint8, pod types.UID) objects.Fence {
+func (c *transition) shown(n uint8, pod types.UID) objects.Fence {
 	o := c.machine.fence(c.fence)
 	if o == nil || n != nodeA {
 		return objects.Fence{}
@@ -130,7 +122,7 @@ func (c *scene) shown(n uint8, pod types.UID) objects.Fence {
 }
 
 // nodeOf returns the result of a live read of a node.
-func (c *scene) nodeOf(n uint8) objects.Node {
+func (c *transition) nodeOf(n uint8) objects.Node {
 	// Only the contents of the Node distinguish the keys.
 	at := node{shown: c.node.shown, shownMachine: c.node.shownMachine, ready: c.node.ready, taint: c.node.taint,
 		own: c.node.own, shunned: c.node.shunned}
@@ -140,11 +132,11 @@ func (c *scene) nodeOf(n uint8) objects.Node {
 	case !c.node.there:
 		return objects.Node{}
 	}
-	return once(c.machine.nodes, at, func() objects.Node { return objects.NodeOf(c.nodeObject(at)) })
+	return memory.Once(c.machine.nodes, at, func() objects.Node { return objects.NodeOf(c.nodeObject(at)) })
 }
 
 // remaining lists the remaining pods of node a (countPod in pkg/fencing).
-func (c *scene) remaining() (f fencing.RemainingFacts) {
+func (c *transition) remaining() (f fencing.RemainingFacts) {
 	for slot, at := range c.pods {
 		p := c.machine.pod(slot, at)
 		if p.UID == "" || at.node != nodeA {
@@ -170,44 +162,22 @@ func (c *scene) remaining() (f fencing.RemainingFacts) {
 }
 
 // leaseVersion returns the resourceVersion of the Lease of node a, which exists as long as the Node.
-func (c *scene) leaseVersion() string {
+func (c *transition) leaseVersion() string {
 	if c.node.there {
 		return currentLease
 	}
 	return ""
 }
 
-// since converts an age to a time, and ageOf a time to an age.
-func (m *machine) since(a age) time.Time {
-	switch a {
-	case young:
-		return m.now
-	case old:
-		return m.now.Add(-time.Hour)
-	case never:
-	}
-	return time.Time{}
-}
-
-func (m *machine) ageOf(t time.Time) age {
-	switch {
-	case t.IsZero():
-		return never
-	case t.Equal(m.now):
-		return young
-	}
-	return old
-}
-
 // tracker returns the records of the hold about a pod.
-func (c *scene) tracker(slot int) *podsafety.Tracker {
-	t, s, m := podsafety.NewTracker(), c.sights[slot], c.machine
+func (c *transition) tracker(slot int) *podsafety.Tracker {
+	t, s := podsafety.NewTracker(), c.sights[slot]
 	if s == (sight{}) {
 		return t
 	}
-	out := podsafety.Sight{FinishedSince: m.since(s.finished), FinishedWithGrace: s.finishedWithGrace,
-		GraceZeroSince: m.since(s.graceZero), Forced: s.forced, NodeAway: s.nodeAway && c.Without != TheNode,
-		LeaseSince: m.since(s.lease)}
+	out := podsafety.Sight{FinishedSince: s.finished.Time(), FinishedWithGrace: s.finishedWithGrace,
+		GraceZeroSince: s.graceZero.Time(), Forced: s.forced, NodeAway: s.nodeAway && c.Without != TheNode,
+		LeaseSince: s.lease.Time()}
 	if s.lease != never {
 		out.LeaseVersion = c.leaseVersion()
 	}
@@ -216,28 +186,28 @@ func (c *scene) tracker(slot int) *podsafety.Tracker {
 }
 
 // keep stores the records of the hold about a pod.
-func (c *scene) keep(slot int, t *podsafety.Tracker) {
-	s, m := t.Sights[uidOf(slot)], c.machine
+func (c *transition) keep(slot int, t *podsafety.Tracker) {
+	s := t.Sights[uidOf(slot)]
 	if !c.pods[slot].exists {
 		s = podsafety.Sight{}
 	}
-	c.sights[slot] = sight{finished: m.ageOf(s.FinishedSince), graceZero: m.ageOf(s.GraceZeroSince),
-		lease: m.ageOf(s.LeaseSince), finishedWithGrace: s.FinishedWithGrace, forced: s.Forced,
+	c.sights[slot] = sight{finished: clock.AgeOf(s.FinishedSince), graceZero: clock.AgeOf(s.GraceZeroSince),
+		lease: clock.AgeOf(s.LeaseSince), finishedWithGrace: s.FinishedWithGrace, forced: s.Forced,
 		nodeAway: s.NodeAway}
 }
 
 // saw records a state of a pod in the trackers.
-func (m *machine) saw(c *scene, slot int) {
+func (m *machine) saw(c *transition, slot int) {
 	p := m.pod(slot, c.pods[slot])
 	t := c.tracker(slot)
 	t.Saw(p, c.nodeSeen(c.pods[slot].node), m.now)
 	c.keep(slot, t)
 	locks := singlenode.NewTracker()
 	if c.completed[slot] != never {
-		locks.Ended[p.UID] = m.since(c.completed[slot])
+		locks.Ended[p.UID] = c.completed[slot].Time()
 	}
 	locks.Saw(p, c.nodeSeen(c.pods[slot].node), m.now)
-	c.completed[slot] = m.ageOf(locks.Ended[p.UID])
+	c.completed[slot] = clock.AgeOf(locks.Ended[p.UID])
 }
 
 // status returns the fence with a status from node fencing.

@@ -21,7 +21,7 @@ func (k *worker) kubelet(s *state, slot int) {
 		k.reports(s, slot)
 	}
 	mounts := p.mounted || connected && k.mountable(s, p.node)
-	k.Can(p.known && !p.deleted && !p.runs && !p.done && mounts, move{containerStarts, slot}, func(c *scene) {
+	k.Can(p.known && !p.deleted && !p.runs && !p.done && mounts, move{containerStarts, slot}, func(c *transition) {
 		c.processes[slot].runs, c.processes[slot].mounted = true, true
 		if connected && api.exists {
 			c.writePod(slot, func(p *pod) { p.statuses = running })
@@ -39,16 +39,16 @@ func (k *worker) mountable(s *state, n uint8) bool {
 // ends makes the ends of processes and mounts.
 func (k *worker) ends(s *state, slot int) {
 	p := s.processes[slot]
-	k.Can(p.deleted && p.runs, move{processesEnd, slot}, func(c *scene) { c.processes[slot].runs = false })
+	k.Can(p.deleted && p.runs, move{processesEnd, slot}, func(c *transition) { c.processes[slot].runs = false })
 	reaches := p.node == nodeB || !s.node.storage // else the unmount hangs
 	k.Can(!p.runs && p.mounted && (p.deleted || p.done) && reaches, move{volumeIsUnmounted, slot},
-		func(c *scene) { c.processes[slot].mounted = false })
+		func(c *transition) { c.processes[slot].mounted = false })
 	restarts := p.runs && p.known && !p.deleted && p.node == nodeA
-	k.Breaks(restarts, s.left.Restart, move{containerEnds, slot}, func(c *scene) {
+	k.Breaks(restarts, s.left.Restart, move{containerEnds, slot}, func(c *transition) {
 		c.left.Restart--
 		c.processes[slot].runs = false
 	})
-	k.Breaks(p.runs && !p.deleted, s.left.End, move{podCompletes, slot}, func(c *scene) {
+	k.Breaks(p.runs && !p.deleted, s.left.End, move{podCompletes, slot}, func(c *transition) {
 		c.left.End--
 		c.processes[slot].runs, c.processes[slot].done = false, true
 	})
@@ -59,7 +59,7 @@ func (k *worker) sees(s *state, slot int) {
 	p, api := s.processes[slot], s.pods[slot]
 	goes := api.terminating || !api.exists
 	news := !p.known && (api.exists || p.mounted) || p.known && !p.deleted && goes
-	k.Can(news, move{kubeletSees, slot}, func(c *scene) {
+	k.Can(news, move{kubeletSees, slot}, func(c *transition) {
 		now := &c.processes[slot]
 		now.known, now.deleted, now.done = true, goes, now.done || api.ended
 		if api.terminating {
@@ -89,15 +89,15 @@ func (k *worker) reports(s *state, slot int) {
 	}
 	waits := k.Attached && !p.runs && !p.deleted && !p.done
 	k.Can(waits && api.statuses == running, move{kubeletReportsWait, slot},
-		func(c *scene) { c.writePod(slot, func(now *pod) { now.statuses = waiting }) })
+		func(c *transition) { c.writePod(slot, func(now *pod) { now.statuses = waiting }) })
 	reported := api.statuses == over || api.statuses == lost
-	k.Can(!p.runs && (p.deleted || p.done) && !reported, move{kubeletReportsEnd, slot}, func(c *scene) {
+	k.Can(!p.runs && (p.deleted || p.done) && !reported, move{kubeletReportsEnd, slot}, func(c *transition) {
 		c.processes[slot].done = true
 		c.writePod(slot, func(now *pod) { now.reportEnd(p) })
 	})
 	deletes := p.deleted && !p.mounted && reported
 	k.Can(deletes && api.terminating && !api.graceZero, move{kubeletDeletes, slot},
-		func(c *scene) { c.writePod(slot, func(p *pod) { p.graceZero = true }) })
+		func(c *transition) { c.writePod(slot, func(p *pod) { p.graceZero = true }) })
 }
 
 // reportEnd is the write of a kubelet about an ended pod. It does not replace a final phase.
@@ -113,11 +113,11 @@ func (now *pod) reportEnd(p process) {
 // life makes the moves of the machine of node a, and of its Node.
 func (k *worker) life(s *state) {
 	n := s.node
-	k.Can(n.off && !n.agent, move{machineStarts, 0}, func(c *scene) {
+	k.Can(n.off && !n.agent, move{machineStarts, 0}, func(c *transition) {
 		c.node.off, c.node.fresh = false, true
 		c.node.boot++
 	})
-	k.Can(n.connected() && n.fresh, move{kubeletRegisters, 0}, func(c *scene) {
+	k.Can(n.connected() && n.fresh, move{kubeletRegisters, 0}, func(c *transition) {
 		now := &c.node
 		now.fresh, now.shown, now.shownMachine = false, now.boot, now.machine
 		if !now.there {
@@ -127,11 +127,11 @@ func (k *worker) life(s *state) {
 	})
 	works := n.connected() && !n.fresh
 	k.Can(n.there && (n.ready && !n.connected() || !n.ready && works), move{readyChanges, 0},
-		func(c *scene) { c.node.ready = !n.ready })
+		func(c *transition) { c.node.ready = !n.ready })
 }
 
 // stop ends the machine of node a, and all processes there. A kubelet that starts knows no pod.
-func (c *scene) stop() {
+func (c *transition) stop() {
 	c.node.off, c.node.fresh = true, false
 	for slot := range c.processes {
 		if p := &c.processes[slot]; p.node == nodeA {
@@ -143,7 +143,7 @@ func (c *scene) stop() {
 // agents makes the moves of the agent that fences node a, and of the agent that undoes it. Its reports are true of the
 // machine that the Node shows.
 func (k *worker) agents(s *state) {
-	k.Can(s.run == atWork, move{agentActs, 0}, func(c *scene) {
+	k.Can(s.run == atWork, move{agentActs, 0}, func(c *transition) {
 		c.run = succeeded
 		switch here := c.node.shownMachine == c.node.machine; c.Agent {
 		case Volumes:
@@ -156,10 +156,11 @@ func (k *worker) agents(s *state) {
 			c.stop()
 		}
 	})
-	k.Breaks(s.late == atWork, 1, move{agentActsLate, 0}, func(c *scene) { c.late, c.node.storage = succeeded, true })
-	k.Can(s.run == stopping, move{agentEnds, 0}, func(c *scene) { c.run = noRun })
-	k.Can(s.undoLate == atWork, move{agentUndoes, 1}, func(c *scene) { c.undoLate, c.node.storage = succeeded, false })
-	k.Can(s.undo == atWork, move{agentUndoes, 0}, func(c *scene) {
+	k.Breaks(s.late == atWork, 1, move{agentActsLate, 0}, func(c *transition) { c.late, c.node.storage = succeeded, true })
+	k.Can(s.run == stopping, move{agentEnds, 0}, func(c *transition) { c.run = noRun })
+	k.Can(s.undoLate == atWork, move{agentUndoes, 1},
+		func(c *transition) { c.undoLate, c.node.storage = succeeded, false })
+	k.Can(s.undo == atWork, move{agentUndoes, 0}, func(c *transition) {
 		c.undo = succeeded
 		c.node.storage, c.node.agent, c.former.storage = false, false, false
 	})
@@ -168,21 +169,21 @@ func (k *worker) agents(s *state) {
 // faults makes the faults of node a.
 func (k *worker) faults(s *state) {
 	n := s.node
-	k.Breaks(!n.cut, s.left.Cut, move{kubeletIsCutOff, 0}, func(c *scene) {
+	k.Breaks(!n.cut, s.left.Cut, move{kubeletIsCutOff, 0}, func(c *transition) {
 		c.left.Cut--
 		c.node.cut = true
 	})
-	k.User(n.cut, s.left.Heal, move{kubeletReturns, 0}, func(c *scene) {
+	k.User(n.cut, s.left.Heal, move{kubeletReturns, 0}, func(c *transition) {
 		c.left.Heal--
 		c.node.cut = false
 	})
-	k.Breaks(!n.off, s.left.Reboot, move{machineReboots, 0}, func(c *scene) {
+	k.Breaks(!n.off, s.left.Reboot, move{machineReboots, 0}, func(c *transition) {
 		c.left.Reboot--
 		c.stop()
 	})
 	fenced := s.fence.begun && !k.Attached || n.storage
 	replaces := n.cut && !n.off && (fenced || !k.FencedFirst)
-	k.User(replaces, s.left.Replace, move{machineIsReplaced, 0}, func(c *scene) {
+	k.User(replaces, s.left.Replace, move{machineIsReplaced, 0}, func(c *transition) {
 		c.left.Replace--
 		for slot, p := range c.processes {
 			c.former.runs[slot] = p.node == nodeA && p.runs

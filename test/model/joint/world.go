@@ -1,5 +1,7 @@
 package joint
 
+import "github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
+
 const (
 	maxPods = 2
 	// The numbers of the nodes.
@@ -133,14 +135,10 @@ const (
 	succeeded
 )
 
-// age is the duration of a state.
-type age uint8
+// age is the time since an event, which has not happened in its zero value.
+type age = clock.Age
 
-const (
-	never age = iota
-	young
-	old
-)
+const never, young, old = clock.Never, clock.Young, clock.Old
 
 // sight is the record of volume-guard about a held pod.
 type sight struct {

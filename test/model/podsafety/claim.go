@@ -3,12 +3,13 @@ package podsafety
 import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
 )
 
 func (s *state) claimView() claimView { return claimView{s.claim, s.claimGoes, s.claimHeld} }
 
 // showClaim delivers the state of the claim of a generic ephemeral volume to the watch of a replica.
-func (c *scene) showClaim(i int) {
+func (c *transition) showClaim(i int) {
 	if c.Ephemeral && c.lines[i].up {
 		c.lines[i].claim = c.claimView()
 	}
@@ -43,7 +44,7 @@ func (k *worker) claimStep(s *state, i int) bool {
 }
 
 // settleClaim carries out the next step about the claim, and the step after a read.
-func (c *scene) settleClaim(i int) {
+func (c *transition) settleClaim(i int) {
 	k := worker{World: c.World, machine: c.machine}
 	f := k.claimFacts(&c.state, i)
 	action := podsafety.DecideClaim(f, c.machine.now)
@@ -53,7 +54,7 @@ func (c *scene) settleClaim(i int) {
 		if at >= 0 {
 			f.Pod = c.machine.pod(at, c.pods[at], c.graceOver[at])
 		}
-		f.PodRead = c.machine.readAt(1)
+		f.PodRead = clock.ReadAt(1)
 		if action = podsafety.DecideClaim(f, c.machine.now); action == podsafety.AwaitPod {
 			c.showPod(i, at)
 		}

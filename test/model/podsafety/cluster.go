@@ -8,16 +8,16 @@ func (k *worker) cluster(s *state) {
 			k.collect(s, slot)
 		}
 		unborn := !s.born[slot] && (slot == 0 || s.born[slot-1])
-		k.Can(!k.Beside && unborn && !k.anyNamed(s, slot), move{replacementIsCreated, 0, slot}, func(c *scene) {
+		k.Can(!k.Beside && unborn && !k.anyNamed(s, slot), move{replacementIsCreated, 0, slot}, func(c *transition) {
 			c.born[slot] = true
 			c.write(slot, func(p *pod) { *p = pod{exists: true, held: true} })
 		})
 	}
-	k.Can(s.claim && s.claimGoes && !s.claimHeld && !k.claimUsed(s), move{claimIsRemoved, 0, 0}, func(c *scene) {
+	k.Can(s.claim && s.claimGoes && !s.claimHeld && !k.claimUsed(s), move{claimIsRemoved, 0, 0}, func(c *transition) {
 		c.writeClaim(func(s *state) { s.claim = false })
-		c.judgeClaim()
+		c.checkClaim()
 	})
-	k.Can(k.Ephemeral && s.claim && !s.claimGoes && !s.pods[0].exists, move{claimIsCollected, 0, 0}, func(c *scene) {
+	k.Can(k.Ephemeral && s.claim && !s.claimGoes && !s.pods[0].exists, move{claimIsCollected, 0, 0}, func(c *transition) {
 		c.writeClaim(func(s *state) { s.claimGoes = true })
 	})
 	if k.Attach {
@@ -54,7 +54,7 @@ func (k *worker) schedule(s *state, slot int) {
 	for n := range maxNodes {
 		node := s.nodes[n]
 		k.Can(p.exists && p.node == 0 && !p.terminating && node.there && node.ready && !node.taint && !node.own &&
-			s.claim && !s.claimGoes && (!k.Ephemeral || slot == 0), move{podIsBound, n, slot}, func(c *scene) {
+			s.claim && !s.claimGoes && (!k.Ephemeral || slot == 0), move{podIsBound, n, slot}, func(c *transition) {
 			c.processes[slot].node = uint8(n + 1)
 			c.write(slot, func(p *pod) { p.node = uint8(n + 1) })
 		})
@@ -72,7 +72,7 @@ func (k *worker) collect(s *state, slot int) {
 	if node.there && (node.ready || !node.taint && !node.own || !p.terminating) {
 		return
 	}
-	k.Can(!p.ended, move{collectorFailsPod, 0, slot}, func(c *scene) {
+	k.Can(!p.ended, move{collectorFailsPod, 0, slot}, func(c *transition) {
 		c.write(slot, func(p *pod) {
 			p.ended = true
 			switch {
@@ -84,7 +84,7 @@ func (k *worker) collect(s *state, slot int) {
 			}
 		})
 	})
-	k.Can(p.ended, move{collectorDeletesPod, 0, slot}, func(c *scene) {
+	k.Can(p.ended, move{collectorDeletesPod, 0, slot}, func(c *transition) {
 		c.collected[slot] = c.collected[slot] || c.processes[slot].mounted
 		c.write(slot, func(p *pod) { p.terminating, p.graceZero = true, true })
 	})
@@ -107,10 +107,10 @@ func (k *worker) attachDetach(s *state) {
 	for n := range maxNodes {
 		k.detach(s, n)
 		free := s.attached == [maxNodes]bool{} && (!s.lock.exists || int(s.lock.node) == n+1)
-		k.Can(k.wanted(s, n) && free && s.nodes[n].there && s.claim, move{volumeIsAttached, 0, n}, func(c *scene) {
+		k.Can(k.wanted(s, n) && free && s.nodes[n].there && s.claim, move{volumeIsAttached, 0, n}, func(c *transition) {
 			c.attached[n] = true
 			c.detachExcused[n] = false
-			c.judgeAttach(n)
+			c.checkAttach(n)
 		})
 	}
 }
@@ -121,7 +121,7 @@ func (k *worker) detach(s *state, n int) {
 	tainted := node.there && (node.taint || node.own)
 	forced := (!node.there || !node.ready) && k.lockedInTime(s, n)
 	k.Can(s.attached[n] && !k.wanted(s, n) && (!s.mountSeen[n] || tainted || forced), move{volumeIsDetached, 0, n},
-		func(c *scene) {
+		func(c *transition) {
 			c.attached[n] = false
 			c.detachExcused[n] = c.detachExcused[n] || node.taint
 		})

@@ -1,5 +1,5 @@
 // Package podsafety explores, to exhaustion within named bounds, pods that are held until their processes have ended,
-// and judges each step:
+// and checks each step:
 //
 //   - S1: a pod is not released while its processes run or its kubelet may start them, so that a name of a StatefulSet
 //     never has two running instances. No pod is deleted, or loses its grace, without a request.
@@ -36,7 +36,7 @@
 // world of a generic ephemeral volume, where only the first pod has a claim, with the finalizer from the start.
 //
 // worlds.go has the bounds, and world.go the contents of a world. cluster.go, nodes.go, people.go and guard.go have the
-// moves, and machine.go makes facts and sessions of the engine. judge.go has the promises, independently of their
-// implementation, and story.go prints the history of a finding. Stories in which earlier definitions of evidence broke
-// a promise are in stories_test.go.
+// moves, and machine.go makes facts and sessions of the engine. invariants.go has the promises, independently of their
+// implementation, and trace.go prints the history of a finding. Traces in which earlier definitions of evidence broke
+// a promise are in traces_test.go.
 package podsafety

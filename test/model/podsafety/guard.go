@@ -6,41 +6,42 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
 )
 
 // guard makes the moves of one replica of volume-guard, and of its calls.
 func (k *worker) guard(s *state, i int) {
 	l := &s.lines[i]
 	if !l.up {
-		k.Can(true, move{processStarts, i, 0}, func(c *scene) { c.start(i) })
+		k.Can(true, move{processStarts, i, 0}, func(c *transition) { c.start(i) })
 		return
 	}
-	k.Breaks(true, s.left.Crash, move{processEnds, i, 0}, func(c *scene) {
+	k.Breaks(true, s.left.Crash, move{processEnds, i, 0}, func(c *transition) {
 		c.left.Crash--
 		c.lines[i] = line{}
 	})
 	for n := range maxNodes {
-		k.Can(l.nodes[n] != s.nodes[n].view(), move{watchShowsNode, i, n}, func(c *scene) { c.showNode(i, n) })
+		k.Can(l.nodes[n] != s.nodes[n].view(), move{watchShowsNode, i, n}, func(c *transition) { c.showNode(i, n) })
 	}
 	if k.Ephemeral {
-		k.Can(l.claim != s.claimView(), move{watchShowsClaim, i, 0}, func(c *scene) { c.showClaim(i) })
-		k.Can(k.claimStep(s, i), move{workerSettlesClaim, i, 0}, func(c *scene) { c.settleClaim(i) })
+		k.Can(l.claim != s.claimView(), move{watchShowsClaim, i, 0}, func(c *transition) { c.showClaim(i) })
+		k.Can(k.claimStep(s, i), move{workerSettlesClaim, i, 0}, func(c *transition) { c.settleClaim(i) })
 	}
 	for slot := range k.Pods {
 		k.Can(l.pods[slot] != view{s.pods[slot].exists, s.pods[slot]}, move{watchShowsPod, i, slot},
-			func(c *scene) { c.showPod(i, slot) })
+			func(c *transition) { c.showPod(i, slot) })
 		if l.sessions[slot].on {
 			k.calls(s, i, slot)
 		} else {
-			k.Can(l.woken[slot] && l.pods[slot].known, move{workerBegins, i, slot}, func(c *scene) { c.begin(i, slot) })
+			k.Can(l.woken[slot] && l.pods[slot].known, move{workerBegins, i, slot}, func(c *transition) { c.begin(i, slot) })
 		}
 		k.time(s, i, slot)
-		k.Can(k.Attach && k.lockStep(s, i, slot), move{workerLocks, i, slot}, func(c *scene) { c.carryOutLock(i, slot) })
+		k.Can(k.Attach && k.lockStep(s, i, slot), move{workerLocks, i, slot}, func(c *transition) { c.carryOutLock(i, slot) })
 	}
 }
 
 // start starts a replica with a list of the objects in the API server.
-func (c *scene) start(i int) {
+func (c *transition) start(i int) {
 	c.lines[i] = line{up: true}
 	for n := range maxNodes {
 		c.lines[i].nodes[n] = c.nodes[n].view()
@@ -52,7 +53,7 @@ func (c *scene) start(i int) {
 }
 
 // showPod delivers the state of a pod to the watch of a replica.
-func (c *scene) showPod(i, slot int) {
+func (c *transition) showPod(i, slot int) {
 	l := &c.lines[i]
 	if !l.up {
 		return
@@ -70,7 +71,7 @@ func (c *scene) showPod(i, slot int) {
 }
 
 // showNode delivers the state of a node and its fence to the watch of a replica, and enqueues the pods there.
-func (c *scene) showNode(i, n int) {
+func (c *transition) showNode(i, n int) {
 	l := &c.lines[i]
 	before := c.machine.seenOf(l.nodes[n])
 	l.nodes[n] = c.nodes[n].view()
@@ -93,7 +94,7 @@ func (l *line) nodeOf(p pod) nodeView {
 }
 
 // begin lets a worker take a pod, and continues until the first Ask.
-func (c *scene) begin(i, slot int) {
+func (c *transition) begin(i, slot int) {
 	l := &c.lines[i]
 	l.woken[slot], l.timed[slot] = false, false
 	known := l.pods[slot].pod
@@ -106,7 +107,7 @@ func (c *scene) begin(i, slot int) {
 }
 
 // continues records the changes of a session by an answer, or ends the session.
-func (c *scene) continues(i, slot int, s *podsafety.Session) {
+func (c *transition) continues(i, slot int, s *podsafety.Session) {
 	l := &c.lines[i]
 	if s.End == session.NotEnded {
 		now, f := &l.sessions[slot], &s.Facts
@@ -128,16 +129,16 @@ func (c *scene) continues(i, slot int, s *podsafety.Session) {
 
 // calls makes the possible outcomes of a call.
 func (k *worker) calls(s *state, i, slot int) {
-	c := scene{World: k.World, machine: k.machine, state: *s}
+	c := transition{World: k.World, machine: k.machine, state: *s}
 	session := c.session(i, slot)
 	call := session.Ask().Call
-	k.Can(true, move{callAnswered[call], i, slot}, func(c *scene) { c.answer(i, slot, true, true) })
-	k.Breaks(true, s.left.API, move{callFails[call], i, slot}, func(c *scene) {
+	k.Can(true, move{callAnswered[call], i, slot}, func(c *transition) { c.answer(i, slot, true, true) })
+	k.Breaks(true, s.left.API, move{callFails[call], i, slot}, func(c *transition) {
 		c.left.API--
 		c.answer(i, slot, false, false)
 	})
 	if call == podsafety.PatchFinalizers || call == podsafety.DeletePod {
-		k.Breaks(true, s.left.API, move{answerLost[call], i, slot}, func(c *scene) {
+		k.Breaks(true, s.left.API, move{answerLost[call], i, slot}, func(c *transition) {
 			c.left.API--
 			c.answer(i, slot, true, false)
 		})
@@ -145,7 +146,7 @@ func (k *worker) calls(s *state, i, slot int) {
 }
 
 // answer continues a session. done says whether its call is carried out, and answered whether it is answered.
-func (c *scene) answer(i, slot int, done, answered bool) {
+func (c *transition) answer(i, slot int, done, answered bool) {
 	s := c.session(i, slot)
 	var reply podsafety.Reply
 	if done {
@@ -162,7 +163,7 @@ func (c *scene) answer(i, slot int, done, answered bool) {
 }
 
 // carryOut plays the API server for a call, and answers.
-func (c *scene) carryOut(i, slot int, s *podsafety.Session) podsafety.Reply {
+func (c *transition) carryOut(i, slot int, s *podsafety.Session) podsafety.Reply {
 	ask := s.Ask()
 	reply := podsafety.Reply{Outcome: session.Succeeded}
 	now := &c.lines[i].sessions[slot]
@@ -181,7 +182,7 @@ func (c *scene) carryOut(i, slot int, s *podsafety.Session) podsafety.Reply {
 		if at < 0 || ask.UID != "" && uidOf(at) != ask.UID {
 			return podsafety.Reply{Outcome: session.Gone}
 		}
-		c.judgeDeletion(i, at, s)
+		c.checkDeletion(i, at, s)
 		c.write(at, func(p *pod) { p.terminating, p.graceZero = true, true })
 	case podsafety.PatchFinalizers:
 		return c.patch(i, slot, at, s)
@@ -191,7 +192,7 @@ func (c *scene) carryOut(i, slot int, s *podsafety.Session) podsafety.Reply {
 }
 
 // readNode answers a read about the node of a pod.
-func (c *scene) readNode(now *work, slot int, call podsafety.Call, reply *podsafety.Reply) {
+func (c *transition) readNode(now *work, slot int, call podsafety.Call, reply *podsafety.Reply) {
 	n := int(c.processes[slot].node) - 1
 	node := c.nodes[n]
 	switch call {
@@ -210,7 +211,7 @@ func (c *scene) readNode(now *work, slot int, call podsafety.Call, reply *podsaf
 }
 
 // patch changes the finalizer of the pod that has the name.
-func (c *scene) patch(i, slot, at int, s *podsafety.Session) podsafety.Reply {
+func (c *transition) patch(i, slot, at int, s *podsafety.Session) podsafety.Reply {
 	ask, now := s.Ask(), c.lines[i].sessions[slot]
 	switch {
 	case at < 0 || ask.UID != "" && uidOf(at) != ask.UID:
@@ -219,7 +220,7 @@ func (c *scene) patch(i, slot, at int, s *podsafety.Session) podsafety.Reply {
 		return podsafety.Reply{Outcome: session.Conflict}
 	}
 	if len(ask.Remove) > 0 {
-		c.judgeRelease(i, at, s)
+		c.checkRelease(i, at, s)
 	}
 	c.write(at, func(p *pod) { p.held = len(ask.Add) > 0 || p.held && len(ask.Remove) == 0 })
 	return podsafety.Reply{Outcome: session.Succeeded}
@@ -236,16 +237,16 @@ func (k *worker) time(s *state, i, slot int) {
 	// duration of its Lease. A kubelet that does not track generations also ends the pod in this time. A working kubelet
 	// renews the Lease as long as it exists.
 	k.Can(seen.finished == young && (!node.connected() || !p.mounted || p.lost), move{unmountGraceEnds, i, slot},
-		func(c *scene) { c.lines[i].sights[slot].finished = old; c.timePasses(i, slot) })
+		func(c *transition) { c.lines[i].sights[slot].finished = old; c.timePasses(i, slot) })
 	heard := p.deleted && (!p.runs || !k.Older)
 	k.Can(seen.graceZero == young && (!node.connected() || heard), move{forceGraceEnds, i, slot},
-		func(c *scene) { c.lines[i].sights[slot].graceZero = old; c.timePasses(i, slot) })
+		func(c *transition) { c.lines[i].sights[slot].graceZero = old; c.timePasses(i, slot) })
 	k.Can(seen.lease == young && (!node.connected() || !node.lease), move{leaseGraceEnds, i, slot},
-		func(c *scene) { c.lines[i].sights[slot].lease = old; c.timePasses(i, slot) })
+		func(c *transition) { c.lines[i].sights[slot].lease = old; c.timePasses(i, slot) })
 }
 
 // timePasses enqueues a pod that waits for the clock.
-func (c *scene) timePasses(i, slot int) {
+func (c *transition) timePasses(i, slot int) {
 	l := &c.lines[i]
 	if l.timed[slot] {
 		l.timed[slot], l.woken[slot] = false, true
@@ -270,7 +271,7 @@ func (k *worker) lockStep(s *state, i, slot int) bool {
 }
 
 // carryOutLock carries out the next step about the lock for a pod, and the step after a read.
-func (c *scene) carryOutLock(i, slot int) {
+func (c *transition) carryOutLock(i, slot int) {
 	k := worker{World: c.World, machine: c.machine}
 	f := k.lockFacts(&c.state, i, slot)
 	action := podsafety.DecideLock(f, c.machine.now)
@@ -279,7 +280,7 @@ func (c *scene) carryOutLock(i, slot int) {
 		if at := c.named(slot); at >= 0 {
 			f.Pod = c.machine.pod(at, c.pods[at], c.graceOver[at])
 		}
-		f.PodRead = c.machine.readAt(1)
+		f.PodRead = clock.ReadAt(1)
 		action = podsafety.DecideLock(f, c.machine.now)
 		if action == podsafety.KeepLock {
 			c.showPod(i, slot)

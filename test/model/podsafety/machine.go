@@ -9,9 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
 
 // machine makes facts and sessions of the engine from a state. It is not safe for concurrent use: each worker has its
@@ -32,7 +33,7 @@ type podKey struct {
 }
 
 func newMachine() *machine {
-	return &machine{now: time.Unix(1e9, 0), tracker: podsafety.NewTracker(), reasons: podsafety.Reasons(),
+	return &machine{now: clock.Now, tracker: podsafety.NewTracker(), reasons: podsafety.Reasons(),
 		pods: map[podKey]objects.Pod{}, nodes: map[[3]bool]objects.Node{}}
 }
 
@@ -43,13 +44,8 @@ func (m *machine) pod(slot int, p pod, graceOver bool) objects.Pod {
 	if !p.exists {
 		return objects.Pod{}
 	}
-	key := podKey{p, slot, graceOver}
-	read, known := m.pods[key]
-	if !known {
-		read = objects.PodOf(m.object(slot, p, graceOver))
-		m.pods[key] = read
-	}
-	return read
+	return memory.Once(m.pods, podKey{p, slot, graceOver},
+		func() objects.Pod { return objects.PodOf(m.object(slot, p, graceOver)) })
 }
 
 // object returns a pod as the API server has it.
@@ -123,28 +119,6 @@ func setStatus(o *v1.Pod, p pod) {
 	}
 }
 
-// since converts an age to a time, and ageOf a time to an age.
-func (m *machine) since(a age) time.Time {
-	switch a {
-	case young:
-		return m.now
-	case old:
-		return m.now.Add(-time.Hour)
-	case never:
-	}
-	return time.Time{}
-}
-
-func (m *machine) ageOf(t time.Time) age {
-	switch {
-	case t.IsZero():
-		return never
-	case t.Equal(m.now):
-		return young
-	}
-	return old
-}
-
 // The current and the former resourceVersion of a Lease.
 const (
 	currentLease = "current"
@@ -160,8 +134,8 @@ func leaseVersion(found bool) string {
 
 func (m *machine) sight(s sight) podsafety.Sight {
 	out := podsafety.Sight{
-		FinishedSince: m.since(s.finished), FinishedWithGrace: s.finishedWithGrace, GraceZeroSince: m.since(s.graceZero),
-		Forced: s.forced, NodeAway: s.nodeAway, LeaseSince: m.since(s.lease),
+		FinishedSince: s.finished.Time(), FinishedWithGrace: s.finishedWithGrace, GraceZeroSince: s.graceZero.Time(),
+		Forced: s.forced, NodeAway: s.nodeAway, LeaseSince: s.lease.Time(),
 	}
 	if s.lease != never {
 		out.LeaseVersion = formerLease
@@ -174,7 +148,7 @@ func (m *machine) sight(s sight) podsafety.Sight {
 
 func (m *machine) sightOf(s podsafety.Sight) sight {
 	return sight{
-		finished: m.ageOf(s.FinishedSince), graceZero: m.ageOf(s.GraceZeroSince), lease: m.ageOf(s.LeaseSince),
+		finished: clock.AgeOf(s.FinishedSince), graceZero: clock.AgeOf(s.GraceZeroSince), lease: clock.AgeOf(s.LeaseSince),
 		finishedWithGrace: s.FinishedWithGrace, forced: s.Forced, nodeAway: s.NodeAway,
 		leaseCurrent: !s.LeaseSince.IsZero() && s.LeaseVersion != formerLease,
 		leaseFound:   s.LeaseVersion == currentLease,
@@ -191,13 +165,6 @@ func (m *machine) with(slot int, s *sight, do func(t *podsafety.Tracker)) {
 	*s = m.sightOf(m.tracker.Sights[uidOf(slot)])
 }
 
-func (m *machine) readAt(order uint8) session.Read {
-	if order == 0 {
-		return session.Read{}
-	}
-	return session.Read{Sent: m.now, Order: int(order)}
-}
-
 // seenOf returns the state of a pod's node in the watch.
 func (m *machine) seenOf(n nodeView) objects.NodeSeen {
 	return m.nodeFacts(n.there, n.ready, n.tainted, false).Seen()
@@ -207,13 +174,8 @@ func (m *machine) nodeFacts(there, ready, taint, own bool) objects.Node {
 	if !there {
 		return objects.Node{}
 	}
-	key := [3]bool{ready, taint, own}
-	read, known := m.nodes[key]
-	if !known {
-		read = objects.NodeOf(nodeObject(ready, taint, own))
-		m.nodes[key] = read
-	}
-	return read
+	return memory.Once(m.nodes, [3]bool{ready, taint, own},
+		func() objects.Node { return objects.NodeOf(nodeObject(ready, taint, own)) })
 }
 
 // bootID is the boot ID of each Node and fence. A machine that a fence keeps off stays off here, while
@@ -249,38 +211,38 @@ func fenceFacts(f fence, slot int) objects.Fence {
 }
 
 // facts returns the facts with which a replica begins, or works in a session.
-func (c *scene) facts(slot int, s *work) podsafety.Facts {
+func (c *transition) facts(slot int, s *work) podsafety.Facts {
 	m := c.machine
 	return podsafety.Facts{
 		Rules: podsafety.Rules{CollectOrphans: c.NoPodGC}, Mode: podsafety.ModeEnforce,
-		Pod: m.pod(slot, s.pod, c.graceOver[slot]), PodRead: m.readAt(s.podRead), Sight: m.sight(s.sight),
+		Pod: m.pod(slot, s.pod, c.graceOver[slot]), PodRead: clock.ReadAt(s.podRead), Sight: m.sight(s.sight),
 		NodeSeen: m.seenOf(s.seen), FenceSeen: s.seen.fenced, ForceRefusedSince: c.forceRefusedSince(),
 		Storage: m.storage(s),
-		Node:    m.nodeFacts(s.nodeThere, s.nodeReady, s.nodeTaint, s.nodeOwn), NodeRead: m.readAt(s.nodeRead),
+		Node:    m.nodeFacts(s.nodeThere, s.nodeReady, s.nodeTaint, s.nodeOwn), NodeRead: clock.ReadAt(s.nodeRead),
 		Lease:     objects.Lease{Found: s.leaseFound, ResourceVersion: leaseVersion(s.leaseFound)},
-		LeaseRead: m.readAt(s.leaseRead),
-		Fence:     fenceFacts(s.fence, slot), FenceRead: m.readAt(s.fenceRead),
+		LeaseRead: clock.ReadAt(s.leaseRead),
+		Fence:     fenceFacts(s.fence, slot), FenceRead: clock.ReadAt(s.fenceRead),
 	}
 }
 
 // storage returns the record of the watch about the node of a pod. Only its order after the end of the pod matters.
 func (m *machine) storage(s *work) (out podsafety.Storage) {
 	if s.interrupted {
-		out.Since = m.since(s.sight.finished).Add(time.Second)
+		out.Since = s.sight.finished.Time().Add(time.Second)
 	}
 	return out
 }
 
 // forceRefusedSince is zero in a world with unconfirmed force deletions.
-func (c *scene) forceRefusedSince() time.Time {
+func (c *transition) forceRefusedSince() time.Time {
 	if c.Budget.Unasked > 0 {
 		return time.Time{}
 	}
-	return c.machine.since(old)
+	return old.Time()
 }
 
 // session returns a session in progress as the engine has it.
-func (c *scene) session(i, slot int) (out podsafety.Session) {
+func (c *transition) session(i, slot int) (out podsafety.Session) {
 	s := &c.lines[i].sessions[slot]
 	out.ReadCount, out.Steps, out.Facts = int(s.reads), 1, c.facts(slot, s)
 	out.Decision = podsafety.Decision{Action: s.action, Reason: c.machine.reasons[s.reason]}

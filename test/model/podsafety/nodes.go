@@ -13,7 +13,7 @@ func (k *worker) machines(s *state) {
 	for slot := range k.Pods {
 		p := s.pods[slot]
 		k.Can(p.terminating && !p.graceZero && p.confirmed == confirmedThis && !s.graceOver[slot], move{graceEnds, 0, slot},
-			func(c *scene) {
+			func(c *transition) {
 				c.graceOver[slot] = true
 				for i := range c.Replicas {
 					c.timePasses(i, slot)
@@ -26,48 +26,48 @@ func (k *worker) machines(s *state) {
 // lifeOf makes the moves of a machine and its Node.
 func (k *worker) lifeOf(s *state, n int) {
 	node := s.nodes[n]
-	k.Can(node.off && (!node.fence.inForce || node.fence.reboot), move{machineStarts, 0, n}, func(c *scene) {
+	k.Can(node.off && (!node.fence.inForce || node.fence.reboot), move{machineStarts, 0, n}, func(c *transition) {
 		c.nodes[n].off, c.nodes[n].down, c.nodes[n].fresh = false, false, true
 		c.renew(n)
 	})
-	k.Can(node.down && !node.off, move{kubeletStarts, 0, n}, func(c *scene) {
+	k.Can(node.down && !node.off, move{kubeletStarts, 0, n}, func(c *transition) {
 		c.nodes[n].down, c.nodes[n].fresh = false, true
 		c.forgetPods(n)
 		c.renew(n)
 	})
-	k.Can(node.connected() && node.fresh, move{kubeletRegisters, 0, n}, func(c *scene) {
+	k.Can(node.connected() && node.fresh, move{kubeletRegisters, 0, n}, func(c *transition) {
 		now := &c.nodes[n]
 		now.fresh = false
 		if !now.there {
 			now.there, now.ready, now.taint, now.own = true, false, false, false
 		}
 	})
-	k.Can(node.connected() && node.there && !node.lease, move{kubeletRenews, 0, n}, func(c *scene) {
+	k.Can(node.connected() && node.there && !node.lease, move{kubeletRenews, 0, n}, func(c *transition) {
 		c.nodes[n].lease = true
 		c.leaseChanges(n)
 	})
-	k.Can(node.there && node.ready != node.connected(), move{nodeReadyChanges, 0, n}, func(c *scene) {
+	k.Can(node.there && node.ready != node.connected(), move{nodeReadyChanges, 0, n}, func(c *transition) {
 		c.nodes[n].ready = node.connected()
 	})
-	k.Can(!node.there && node.lease, move{leaseIsCollected, 0, n}, func(c *scene) {
+	k.Can(!node.there && node.lease, move{leaseIsCollected, 0, n}, func(c *transition) {
 		c.nodes[n].lease = false
 		c.leaseChanges(n)
 	})
 	k.Can(node.fence.inForce && node.there && !node.ready && !node.own, move{fenceTaints, 0, n},
-		func(c *scene) { c.nodes[n].own = true })
+		func(c *transition) { c.nodes[n].own = true })
 	k.Can(node.fence.exists && !node.fence.inForce && node.own, move{fenceUntaints, 0, n},
-		func(c *scene) { c.nodes[n].own = false })
+		func(c *transition) { c.nodes[n].own = false })
 }
 
 // renew renews the Lease of a kubelet that works again, if it exists.
-func (c *scene) renew(n int) {
+func (c *transition) renew(n int) {
 	if c.nodes[n].connected() && c.nodes[n].lease {
 		c.leaseChanges(n)
 	}
 }
 
 // forgetPods starts a kubelet without knowledge of its pods, whose containers run on.
-func (c *scene) forgetPods(n int) {
+func (c *transition) forgetPods(n int) {
 	for slot := range c.processes {
 		if p := &c.processes[slot]; int(p.node) == n+1 {
 			p.known, p.deleted, p.done = false, false, false
@@ -76,7 +76,7 @@ func (c *scene) forgetPods(n int) {
 }
 
 // stop ends a machine, and all processes there.
-func (c *scene) stop(n int) {
+func (c *transition) stop(n int) {
 	c.nodes[n].off, c.nodes[n].fresh = true, false
 	c.forgetPods(n)
 	for slot := range c.processes {
@@ -96,13 +96,13 @@ func (k *worker) kubelet(s *state, slot, n int) {
 		k.reports(s, slot)
 	}
 	starts := p.known && !p.deleted && !p.runs && !p.done && (!k.Attach || s.attached[n])
-	k.Can(starts, move{containerStarts, 0, slot}, func(c *scene) {
+	k.Can(starts, move{containerStarts, 0, slot}, func(c *transition) {
 		c.processes[slot].runs, c.processes[slot].mounted = true, true
-		c.judgeStart(slot)
+		c.checkStart(slot)
 	})
-	k.Can(p.deleted && p.found(), move{processesEnd, 0, slot}, func(c *scene) { c.processes[slot].runs = false })
+	k.Can(p.deleted && p.found(), move{processesEnd, 0, slot}, func(c *transition) { c.processes[slot].runs = false })
 	k.Can(!p.runs && p.mounted && !p.lost && p.deleted && (p.done || !api.exists), move{volumeIsUnmounted, 0, slot},
-		func(c *scene) { c.processes[slot].mounted = false })
+		func(c *transition) { c.processes[slot].mounted = false })
 }
 
 // reports makes the moves of a kubelet that reaches the API server.
@@ -111,21 +111,22 @@ func (k *worker) reports(s *state, slot int) {
 	p, api := s.processes[slot], s.pods[slot]
 	differs := (api.statuses == running) != p.found()
 	k.Can(p.known && !p.deleted && api.exists && !api.ended && differs, move{kubeletReports, 0, slot},
-		func(c *scene) { c.report(slot, 1) })
+		func(c *transition) { c.report(slot, 1) })
 	ends := p.deleted && !p.found() && !p.done && api.exists
-	k.Can(ends, move{kubeletReportsEnd, 0, slot}, func(c *scene) { c.reportEnd(slot, true) })
+	k.Can(ends, move{kubeletReportsEnd, 0, slot}, func(c *transition) { c.reportEnd(slot, true) })
 	k.Can(ends && k.Older && !api.ended, move{kubeletReportsEndOfInit, 0, slot},
-		func(c *scene) { c.reportEnd(slot, false) })
-	k.Can(p.done && (!p.mounted || p.lost) && api.exists && !api.graceZero, move{kubeletDeletes, 0, slot}, func(c *scene) {
-		c.write(slot, func(p *pod) { p.graceZero = true })
-	})
+		func(c *transition) { c.reportEnd(slot, false) })
+	k.Can(p.done && (!p.mounted || p.lost) && api.exists && !api.graceZero, move{kubeletDeletes, 0, slot},
+		func(c *transition) {
+			c.write(slot, func(p *pod) { p.graceZero = true })
+		})
 }
 
 // sees makes the moves of a kubelet that learns of a pod, or of its deletion or end.
 func (k *worker) sees(s *state, slot int) {
 	p, api := s.processes[slot], s.pods[slot]
 	k.Can(!p.known && api.exists || p.known && !p.deleted && api.terminating, move{kubeletSees, 0, slot},
-		func(c *scene) {
+		func(c *transition) {
 			now := &c.processes[slot]
 			now.known, now.deleted = true, api.terminating
 			if api.terminating {
@@ -133,11 +134,11 @@ func (k *worker) sees(s *state, slot int) {
 			}
 		})
 	k.Can(!api.exists && (p.known && !p.deleted || !p.known && (p.runs || p.mounted)), move{kubeletSees, 0, slot},
-		func(c *scene) { c.processes[slot].known, c.processes[slot].deleted = true, true })
+		func(c *transition) { c.processes[slot].known, c.processes[slot].deleted = true, true })
 }
 
 // report reports the containers of a pod for a generation, as its kubelet finds them.
-func (c *scene) report(slot int, generation uint8) {
+func (c *transition) report(slot int, generation uint8) {
 	c.write(slot, func(p *pod) {
 		switch {
 		case c.processes[slot].found():
@@ -156,7 +157,7 @@ func (c *scene) report(slot int, generation uint8) {
 }
 
 // reportEnd reports the end of a pod. ran says whether the main container ran.
-func (c *scene) reportEnd(slot int, ran bool) {
+func (c *transition) reportEnd(slot int, ran bool) {
 	c.processes[slot].done = true
 	c.write(slot, func(p *pod) {
 		p.phaseByKubelet = p.phaseByKubelet || !p.ended
@@ -176,16 +177,16 @@ func (c *scene) reportEnd(slot int, ran bool) {
 func (k *worker) faults(s *state) {
 	const n = 0
 	node := s.nodes[n]
-	k.Breaks(!node.cut && !node.off, s.left.Cut, move{kubeletIsCutOff, 0, n}, func(c *scene) {
+	k.Breaks(!node.cut && !node.off, s.left.Cut, move{kubeletIsCutOff, 0, n}, func(c *transition) {
 		c.left.Cut--
 		c.nodes[n].cut = true
 	})
-	k.User(node.cut, s.left.Heal, move{kubeletReturns, 0, n}, func(c *scene) {
+	k.User(node.cut, s.left.Heal, move{kubeletReturns, 0, n}, func(c *transition) {
 		c.left.Heal--
 		c.nodes[n].cut = false
 		c.renew(n)
 	})
-	k.Breaks(node.cut, s.left.Replace, move{machineIsReplaced, 0, n}, func(c *scene) {
+	k.Breaks(node.cut, s.left.Replace, move{machineIsReplaced, 0, n}, func(c *transition) {
 		c.left.Replace--
 		c.nodes[n].cut, c.nodes[n].down, c.nodes[n].off, c.nodes[n].fresh = false, false, false, true
 		c.forgetPods(n)
@@ -196,18 +197,18 @@ func (k *worker) faults(s *state) {
 		}
 		c.renew(n)
 	})
-	k.Breaks(!node.down && !node.off, s.left.KubeletEnds, move{kubeletEnds, 0, n}, func(c *scene) {
+	k.Breaks(!node.down && !node.off, s.left.KubeletEnds, move{kubeletEnds, 0, n}, func(c *transition) {
 		c.left.KubeletEnds--
 		c.nodes[n].down = true
 	})
-	k.Breaks(!node.off, s.left.PowerCut, move{powerIsCut, 0, n}, func(c *scene) {
+	k.Breaks(!node.off, s.left.PowerCut, move{powerIsCut, 0, n}, func(c *transition) {
 		c.left.PowerCut--
 		c.stop(n)
 	})
 	for slot := range k.Pods {
 		p := s.processes[slot]
 		k.Breaks(p.node == n+1 && p.runs && !p.deleted && p.known && !node.down, s.left.Container,
-			move{containerEnds, 0, slot}, func(c *scene) {
+			move{containerEnds, 0, slot}, func(c *transition) {
 				c.left.Container--
 				c.processes[slot].runs = false
 			})

@@ -2,6 +2,7 @@ package podsafety
 
 import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
 
@@ -101,14 +102,10 @@ type fence struct {
 // connected reports whether the kubelet works.
 func (n node) connected() bool { return !n.cut && !n.down && !n.off }
 
-// age is the duration of a state.
-type age uint8
+// age is the time since an event, which has not happened in its zero value.
+type age = clock.Age
 
-const (
-	never age = iota
-	young
-	old
-)
+const never, young, old = clock.Never, clock.Young, clock.Old
 
 // sight is the record of one replica about a pod.
 type sight struct {
@@ -155,8 +152,8 @@ type work struct {
 	// The results of the reads.
 	nodeThere, nodeReady, nodeTaint, nodeOwn, leaseFound bool
 	fence                                                fence
-	// For the judge. At the read of the node, it was tainted by a person and not Ready, or it was gone and its kubelet had
-	// been cut off since. At the read of its Lease, its kubelet did not renew it.
+	// For the invariants. At the read of the node, it was tainted by a person and not Ready, or it was gone and its
+	// kubelet had been cut off since. At the read of its Lease, its kubelet did not renew it.
 	taintSpoke, goneSpoke, leaseSpoke bool
 }
 

@@ -8,22 +8,22 @@ import (
 // arrives are the ways in which a call of a replica can be answered.
 func (k *worker) arrives(s *state, i, n int) {
 	now := s.lines[i].calls[n]
-	with := func(do func(c *scene, now *call)) func(*scene) {
-		return func(c *scene) { do(c, &c.lines[i].calls[n]) }
+	with := func(do func(c *transition, now *call)) func(*transition) {
+		return func(c *transition) { do(c, &c.lines[i].calls[n]) }
 	}
 	switch provision.Action(now.action) {
 	case provision.CreateVolume:
 		k.driverAnswers(s, i, n)
 	case provision.DeleteVolume:
-		k.Can(true, moveTo(arrives, i, n, now.action), with(func(c *scene, now *call) { c.deleteArrives(now, i, n) }))
+		k.Can(true, moveTo(arrives, i, n, now.action), with(func(c *transition, now *call) { c.deleteArrives(now, i, n) }))
 	case provision.StorePV, provision.StoreApart:
-		k.Can(true, moveTo(arrives, i, n, now.action), with(func(c *scene, now *call) { c.pvArrives(now, i, n) }))
-		k.Breaks(true, s.left.API, moveTo(fails, i, n, now.action), with(func(c *scene, now *call) {
+		k.Can(true, moveTo(arrives, i, n, now.action), with(func(c *transition, now *call) { c.pvArrives(now, i, n) }))
+		k.Breaks(true, s.left.API, moveTo(fails, i, n, now.action), with(func(c *transition, now *call) {
 			c.left.API--
 			now.stage, now.class = answered, uint8(errclass.Refused)
 		}))
 	case provision.OpenEntry, provision.NoteVersion, provision.MarkDiscarding, provision.CloseEntry:
-		k.Can(true, moveTo(arrives, i, n, now.action), with(func(c *scene, now *call) { c.logWriteArrives(now, i, n) }))
+		k.Can(true, moveTo(arrives, i, n, now.action), with(func(c *transition, now *call) { c.logWriteArrives(now, i, n) }))
 	default:
 	}
 }
@@ -34,8 +34,8 @@ func (k *worker) driverAnswers(s *state, i, n int) {
 	v := s.volumes[k.place(i)][n]
 	m := move{"", i, n, now.request.content}
 	is := func(v verb) move { m.verb = v; return m }
-	reply := func(class errclass.Class, take func(*Budget)) func(*scene) {
-		return func(c *scene) {
+	reply := func(class errclass.Class, take func(*Budget)) func(*transition) {
+		return func(c *transition) {
 			if take != nil {
 				take(&c.left)
 			}
@@ -52,12 +52,12 @@ func (k *worker) driverAnswers(s *state, i, n int) {
 		k.Can(true, is(driverIsFull), reply(errclass.Exhausted, nil))
 		return
 	}
-	k.Can(k.accepts(v, now.request), is(driverMakes), func(c *scene) {
+	k.Can(k.accepts(v, now.request), is(driverMakes), func(c *transition) {
 		c.createArrives(&c.lines[i].calls[n], i, n,
 			false)
 	})
 	k.Can(!k.accepts(v, now.request), is(driverHasAnother), reply(errclass.Refused, nil))
-	k.Breaks(!v.there, s.left.Spoil, is(driverMakesUnfit), func(c *scene) {
+	k.Breaks(!v.there, s.left.Spoil, is(driverMakesUnfit), func(c *transition) {
 		c.left.Spoil--
 		c.createArrives(&c.lines[i].calls[n], i, n, true)
 	})
@@ -88,7 +88,7 @@ func (w *World) atWork(s *state, place, name int) bool {
 	return false
 }
 
-func (c *scene) createArrives(now *call, i, n int, unfit bool) {
+func (c *transition) createArrives(now *call, i, n int, unfit bool) {
 	v := &c.volumes[c.place(i)][n]
 	if !v.there {
 		v.there, v.unfit, v.by = true, unfit, now.request
@@ -103,21 +103,21 @@ func (c *scene) createArrives(now *call, i, n int, unfit bool) {
 	now.stage, now.class, now.got, now.unfit = answered, uint8(errclass.Done), v.generation, v.unfit
 }
 
-func (c *scene) deleteArrives(now *call, i, n int) {
+func (c *transition) deleteArrives(now *call, i, n int) {
 	if v := &c.volumes[c.place(i)][n]; v.there && v.generation == now.generation {
 		c.loseVolume(c.place(i), n)
 	}
 	now.stage, now.class = answered, uint8(errclass.Done)
 }
 
-func (c *scene) loseVolume(place, n int) {
-	c.judgeLoss(place, n)
+func (c *transition) loseVolume(place, n int) {
+	c.checkLoss(place, n)
 	v := &c.volumes[place][n]
 	*v = volume{generation: v.generation}
 }
 
 // pvArrives is the CREATE of a PersistentVolume.
-func (c *scene) pvArrives(now *call, i, n int) {
+func (c *transition) pvArrives(now *call, i, n int) {
 	slot := n
 	if provision.Action(now.action) == provision.StoreApart {
 		slot = maxNames + i
@@ -128,19 +128,19 @@ func (c *scene) pvArrives(now *call, i, n int) {
 		now.found.read = recently
 		return
 	}
-	c.judgePV(now, i, n)
+	c.checkPV(now, i, n)
 	c.pvs[slot] = pv{claim: now.claim, generation: now.generation, place: uint8(c.place(i))}
 }
 
 // end has a claim go that is terminating and has no finalizer.
-func (c *scene) end(claimed int) {
+func (c *transition) end(claimed int) {
 	if now := &c.claims[claimed]; now.terminating && !now.guarded {
 		*now = claim{}
 	}
 }
 
 // abandon leaves a call to itself.
-func (c *scene) abandon(now call, i, n int) {
+func (c *transition) abandon(now call, i, n int) {
 	if now.stage != onItsWay || isLogWrite(now.action) && !now.current {
 		return
 	}
@@ -162,8 +162,8 @@ func (k *worker) lateCalls(s *state) {
 			continue
 		}
 		i, n := int(o.replica), int(o.name)
-		arrive := func(unfit bool) func(*scene) {
-			return func(c *scene) {
+		arrive := func(unfit bool) func(*transition) {
+			return func(c *transition) {
 				c.late[j] = late{}
 				if o.overdue {
 					c.excuse(k.place(i), n)
@@ -172,11 +172,11 @@ func (k *worker) lateCalls(s *state) {
 			}
 		}
 		k.Can(true, moveTo(lateArrives, i, n, o.action), arrive(false))
-		k.Can(true, moveTo(lateLost, i, n, o.action), func(c *scene) { c.late[j] = late{} })
+		k.Can(true, moveTo(lateLost, i, n, o.action), func(c *transition) { c.late[j] = late{} })
 	}
 }
 
-func (c *scene) lateArrives(o late, i, n int, unfit bool) {
+func (c *transition) lateArrives(o late, i, n int, unfit bool) {
 	switch provision.Action(o.action) {
 	case provision.CreateVolume:
 		if c.accepts(c.volumes[c.place(i)][n], o.request) && !c.rejects(o.request, o.version) {

@@ -10,75 +10,76 @@ func (k *worker) users(s *state) {
 		k.claimUsers(s, i)
 	}
 	for slot, p := range s.pvs {
-		k.User(p.exists() && !p.terminating, s.left.DeletePV, move{userDeletesPV, 0, slot, 0}, func(c *scene) {
+		k.User(p.exists() && !p.terminating, s.left.DeletePV, move{userDeletesPV, 0, slot, 0}, func(c *transition) {
 			c.left.DeletePV--
 			c.pvs[slot].terminating = true
 			c.endPV(slot)
 		})
-		k.User(p.exists() && p.claim != foreign && !p.retain, s.left.Retain, move{userRetains, 0, slot, 0}, func(c *scene) {
-			c.left.Retain--
-			c.pvs[slot].retain = true
-		})
+		k.User(p.exists() && p.claim != foreign && !p.retain, s.left.Retain, move{userRetains, 0, slot, 0},
+			func(c *transition) {
+				c.left.Retain--
+				c.pvs[slot].retain = true
+			})
 	}
 	for n := range k.names() {
-		k.User(!s.pvs[n].exists(), s.left.TakeName, move{userTakesName, 0, n, 0}, func(c *scene) {
+		k.User(!s.pvs[n].exists(), s.left.TakeName, move{userTakesName, 0, n, 0}, func(c *transition) {
 			c.left.TakeName--
 			c.pvs[n] = pv{claim: foreign, stripped: true}
 		})
 	}
-	k.User(s.class != 0, s.left.DeleteClass, move{userDeletesClass, 0, 0, 0}, func(c *scene) {
+	k.User(s.class != 0, s.left.DeleteClass, move{userDeletesClass, 0, 0, 0}, func(c *transition) {
 		c.left.DeleteClass--
 		c.class = 0
 	})
-	k.User(s.class == 0, s.left.CreateClass, move{userCreatesClass, 0, 0, 0}, func(c *scene) {
+	k.User(s.class == 0, s.left.CreateClass, move{userCreatesClass, 0, 0, 0}, func(c *transition) {
 		c.left.CreateClass--
 		c.class = 2
 	})
-	k.User(s.zone, s.left.Zone, move{nodeGoes, 0, 0, 0}, func(c *scene) {
+	k.User(s.zone, s.left.Zone, move{nodeGoes, 0, 0, 0}, func(c *transition) {
 		c.left.Zone--
 		c.zone = false
 	})
-	k.User(!s.zone, s.left.Zone, move{nodeReturns, 0, 0, 0}, func(c *scene) {
+	k.User(!s.zone, s.left.Zone, move{nodeReturns, 0, 0, 0}, func(c *transition) {
 		c.left.Zone--
 		c.zone = true
 	})
-	toggle := func(is bool, left uint8, off, on verb, do func(*scene)) {
+	toggle := func(is bool, left uint8, off, on verb, do func(*transition)) {
 		if is {
 			off = on
 		}
 		k.User(true, left, move{off, 0, 0, 0}, do)
 	}
-	toggle(s.gone, s.left.Leave, nodeALeaves, nodeAReturns, func(c *scene) { c.left.Leave--; c.gone = !c.gone })
+	toggle(s.gone, s.left.Leave, nodeALeaves, nodeAReturns, func(c *transition) { c.left.Leave--; c.gone = !c.gone })
 	toggle(s.noSecret, s.left.Secret, userDeletesSecret, userCreatesSecret,
-		func(c *scene) { c.left.Secret--; c.noSecret = !c.noSecret })
+		func(c *transition) { c.left.Secret--; c.noSecret = !c.noSecret })
 	toggle(s.version > 0, s.left.Replace, driverIsReplaced, driverComesBack,
-		func(c *scene) { c.left.Replace--; c.version = 1 - c.version })
-	k.Breaks(!s.full, s.left.LogFull, move{logFills, 0, 0, 0}, func(c *scene) { c.left.LogFull--; c.full = true })
-	k.User(s.full, 1, move{logHasRoom, 0, 0, 0}, func(c *scene) { c.full = false })
+		func(c *transition) { c.left.Replace--; c.version = 1 - c.version })
+	k.Breaks(!s.full, s.left.LogFull, move{logFills, 0, 0, 0}, func(c *transition) { c.left.LogFull--; c.full = true })
+	k.User(s.full, 1, move{logHasRoom, 0, 0, 0}, func(c *transition) { c.full = false })
 }
 
 func (k *worker) claimUsers(s *state, i int) {
 	now := s.claims[i]
-	k.User(now.exists && !now.terminating, s.left.DeleteClaim, move{userDeletesClaim, 0, i, 0}, func(c *scene) {
+	k.User(now.exists && !now.terminating, s.left.DeleteClaim, move{userDeletesClaim, 0, i, 0}, func(c *transition) {
 		c.left.DeleteClaim--
 		c.claims[i].terminating = true
 		c.end(i)
 	})
 	k.User(!s.born[i] && (k.Claims[i] != k.Claims[0] || !s.claims[0].exists), s.left.CreateClaim,
-		move{userCreatesClaim, 0, i, 0}, func(c *scene) {
+		move{userCreatesClaim, 0, i, 0}, func(c *transition) {
 			c.left.CreateClaim--
 			c.born[i], c.claims[i] = true, claim{exists: true, guarded: k.Guarded}
 			if k.Late || k.Local {
 				c.claims[i].node = 1
 			}
 		})
-	k.User(now.needy(), s.left.BindElsewhere, move{userBindsElsewhere, 0, i, 0}, func(c *scene) {
+	k.User(now.needy(), s.left.BindElsewhere, move{userBindsElsewhere, 0, i, 0}, func(c *transition) {
 		c.left.BindElsewhere--
 		c.claims[i].bound = boundElsewhere
 	})
 	for node := range uint8(3) {
 		k.User((k.Late || k.Local) && now.needy() && now.node != node, s.left.Node, move{nodeIsSelected, 0, i, node},
-			func(c *scene) {
+			func(c *transition) {
 				c.left.Node--
 				c.claims[i].node = node
 			})
@@ -90,13 +91,13 @@ func (k *worker) admins(s *state) {
 	for slot, p := range s.pvs {
 		n, place := nameOf(slot), int(p.place)
 		open := p.exists() && p.claim != foreign && s.shards[place][n].entry.claim != 0
-		k.User(open && !p.stripped, s.left.Strip, move{adminStrips, 0, slot, 0}, func(c *scene) {
+		k.User(open && !p.stripped, s.left.Strip, move{adminStrips, 0, slot, 0}, func(c *transition) {
 			c.left.Strip--
 			c.pvs[slot].stripped = true
 			c.excuse(place, n)
 			c.endPV(slot)
 		})
-		k.User(open && k.over(s, slot), s.left.Peer, move{peerReclaims, 0, slot, 0}, func(c *scene) {
+		k.User(open && k.over(s, slot), s.left.Peer, move{peerReclaims, 0, slot, 0}, func(c *transition) {
 			c.left.Peer--
 			c.excuse(place, n)
 			c.loseVolume(place, n)
@@ -106,12 +107,12 @@ func (k *worker) admins(s *state) {
 	for n := range k.names() {
 		for place := range k.places() {
 			store := s.shards[place][n]
-			k.User(store.entry.claim != 0, s.left.SettleEntry, move{adminSettlesEntry, place, n, 0}, func(c *scene) {
+			k.User(store.entry.claim != 0, s.left.SettleEntry, move{adminSettlesEntry, place, n, 0}, func(c *transition) {
 				c.left.SettleEntry--
 				c.excuse(place, n)
 				c.commit(place, n, c.shards[place][n].entry).settled = true
 			})
-			k.User(store.entry.claim != 0, s.left.DeleteLog, move{adminDeletesLog, place, n, 0}, func(c *scene) {
+			k.User(store.entry.claim != 0, s.left.DeleteLog, move{adminDeletesLog, place, n, 0}, func(c *transition) {
 				c.left.DeleteLog--
 				c.commit(place, n, entry{})
 				c.shards[place][n].deleted = true
@@ -122,10 +123,10 @@ func (k *worker) admins(s *state) {
 }
 
 // excuse notes that what happens to this volume from now on is excused.
-func (c *scene) excuse(place, n int) { c.excused[place][n] = !c.strict }
+func (c *transition) excuse(place, n int) { c.excused[place][n] = !c.strict }
 
 // excuseLostLog notes that a log is lost: it was deleted while no process remembers it.
-func (c *scene) excuseLostLog(place, n int) {
+func (c *transition) excuseLostLog(place, n int) {
 	if c.shards[place][n].deleted && !c.remembered(&c.state, place, n) {
 		c.shards[place][n].deleted = false
 		c.excuse(place, n)
@@ -140,7 +141,7 @@ func (w *World) places() int {
 }
 
 // endPV has a PersistentVolume go that is terminating and has no finalizer.
-func (c *scene) endPV(slot int) {
+func (c *transition) endPV(slot int) {
 	p := &c.pvs[slot]
 	if p.terminating && p.stripped {
 		*p = pv{}
@@ -166,18 +167,18 @@ func (w *World) over(s *state, slot int) bool {
 func (k *worker) cluster(s *state) {
 	for i := range k.Claims {
 		now := s.claims[i]
-		k.Can(now.guarded && now.terminating, move{protectionEnds, 0, i, 0}, func(c *scene) {
+		k.Can(now.guarded && now.terminating, move{protectionEnds, 0, i, 0}, func(c *transition) {
 			c.claims[i].guarded = false
 			c.end(i)
 		})
 		p := s.pvs[k.name(i)]
 		k.Can(p.belongs(i) && !p.terminating && now.exists && now.bound == unbound, move{controllerBinds, 0, i, 0},
-			func(c *scene) {
+			func(c *transition) {
 				c.claims[i].bound = boundOwn
 			})
 		for node := uint8(1); node <= 2; node++ {
 			k.Can(k.Scheduled && now.needy() && now.node == 0 && !s.isGone(node), move{schedulerSelects, 0, i, node},
-				func(c *scene) { c.claims[i].node = node })
+				func(c *transition) { c.claims[i].node = node })
 		}
 	}
 	for slot, p := range s.pvs {
@@ -198,18 +199,18 @@ func (k *worker) reclaim(s *state, slot int, p pv) {
 	}
 	over := k.over(s, slot)
 	k.Can(k.Gap && over && has && may && !p.going, move{reclaimBegins, 0, slot, 0},
-		func(c *scene) { c.pvs[slot].going = true })
-	k.Can((over && may && !k.Gap || p.going) && has, move{reclaimDeletesVolume, 0, slot, 0}, func(c *scene) {
+		func(c *transition) { c.pvs[slot].going = true })
+	k.Can((over && may && !k.Gap || p.going) && has, move{reclaimDeletesVolume, 0, slot, 0}, func(c *transition) {
 		c.loseVolume(place, n)
 	})
-	k.Can((over && may || p.going) && !has, move{reclaimEnds, 0, slot, 0}, func(c *scene) { c.pvs[slot] = pv{} })
+	k.Can((over && may || p.going) && !has, move{reclaimEnds, 0, slot, 0}, func(c *transition) { c.pvs[slot] = pv{} })
 }
 
 // retain is the end of a PV with policy Retain; has: its volume is there.
 func (k *worker) retain(s *state, slot int, p pv, may, has bool) {
 	claim := s.claims[p.claim-1]
 	free := k.over(s, slot) || claim.bound == unbound
-	k.Can(p.terminating && free && may, move{retainedPVGoes, 0, slot, 0}, func(c *scene) {
+	k.Can(p.terminating && free && may, move{retainedPVGoes, 0, slot, 0}, func(c *transition) {
 		kept := &c.volumes[p.place][nameOf(slot)].kept
 		switch {
 		case !has:
@@ -245,21 +246,22 @@ func (k *worker) lifetimes(s *state) {
 	}
 	for i := range k.Replicas {
 		l := &s.lines[i]
-		k.Can(!l.up, move{processStarts, i, 0, 0}, func(c *scene) {
+		k.Can(!l.up, move{processStarts, i, 0, 0}, func(c *transition) {
 			k.start(&c.state, i)
 			c.lines[i].mayAct = k.Local
 		})
-		k.Breaks(l.up, s.left.Crash, move{processEnds, i, 0, 0}, func(c *scene) {
+		k.Breaks(l.up, s.left.Crash, move{processEnds, i, 0, 0}, func(c *transition) {
 			c.left.Crash--
 			c.ends(i)
 		})
-		k.Can(l.up && leader < 0 && !l.superseded(), move{processLeads, i, 0, 0}, func(c *scene) { c.lines[i].mayAct = true })
-		k.Can(l.up && !l.mayAct && l.superseded(), move{processNotices, i, 0, 0}, func(c *scene) {
+		k.Can(l.up && leader < 0 && !l.superseded(), move{processLeads, i, 0, 0},
+			func(c *transition) { c.lines[i].mayAct = true })
+		k.Can(l.up && !l.mayAct && l.superseded(), move{processNotices, i, 0, 0}, func(c *transition) {
 			c.ends(i)
 			k.start(&c.state, i)
 		})
 		k.Breaks(l.up && leader >= 0 && leader != i && !l.superseded(), s.left.Overlap, move{leaseMoves, i, 0, 0},
-			func(c *scene) {
+			func(c *transition) {
 				c.left.Overlap--
 				c.lines[leader].mayAct, c.lines[i].mayAct = false, true
 			})
@@ -272,7 +274,7 @@ func (l *line) superseded() bool {
 }
 
 // ends has a process end. Its calls go on without it.
-func (c *scene) ends(i int) {
+func (c *transition) ends(i int) {
 	for n, now := range c.lines[i].calls {
 		c.abandon(now, i, n)
 	}

@@ -1,5 +1,5 @@
 // Package provision explores, to exhaustion within named bounds, what can happen to claims while their volumes are
-// provisioned, and judges each step:
+// provisioned, and checks each step:
 //
 //   - P1: no volume is left that has neither a PersistentVolume nor an open entry in the in-flight log, at any moment;
 //   - P2: no volume is deleted that an existing claim has or is to get, or that an administrator has kept by Retain,
@@ -53,5 +53,5 @@
 //
 // list.go lists the worlds, worlds.go has what bounds them; world.go is what exists in one; cluster.go has the moves
 // of users and Kubernetes, replica.go, steps.go and log.go those of a replica, arrive.go those of whom it calls;
-// judge.go holds the promises, written down apart from how the engine keeps them; story.go has the words.
+// invariants.go holds the promises, written down apart from how the engine keeps them; trace.go has the words.
 package provision

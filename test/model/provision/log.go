@@ -6,7 +6,7 @@ import (
 )
 
 // commit writes the log. Whatever else is based on the version before is not current any more.
-func (c *scene) commit(place, name int, e entry) *shard {
+func (c *transition) commit(place, name int, e entry) *shard {
 	to := &c.shards[place][name]
 	to.entry, to.deleted, to.settled = e, false, false
 	c.outdate(place, name)
@@ -14,7 +14,7 @@ func (c *scene) commit(place, name int, e entry) *shard {
 }
 
 // outdate makes all that is based on an earlier version of the log fail.
-func (c *scene) outdate(place, name int) {
+func (c *transition) outdate(place, name int) {
 	for i := range c.Replicas {
 		if c.place(i) == place {
 			c.lines[i].names[name].current, c.lines[i].calls[name].current = false, false
@@ -28,7 +28,7 @@ func (c *scene) outdate(place, name int) {
 }
 
 // takeOver is what a new leader does first: it reads the log and writes its epoch, without the entry that was settled.
-func (c *scene) takeOver(i, n int) {
+func (c *transition) takeOver(i, n int) {
 	place := c.place(i)
 	stored := c.shards[place][n].entry
 	if c.shards[place][n].settled {
@@ -55,7 +55,7 @@ func (c *scene) takeOver(i, n int) {
 }
 
 // logWriteArrives is a compare-and-swap.
-func (c *scene) logWriteArrives(now *call, i, n int) {
+func (c *transition) logWriteArrives(now *call, i, n int) {
 	if !now.current {
 		now.stage, now.class = answered, uint8(errclass.Refused)
 		return
@@ -66,7 +66,7 @@ func (c *scene) logWriteArrives(now *call, i, n int) {
 }
 
 // reread reads the log after a write that was not answered, or that failed.
-func (c *scene) reread(i, n int) {
+func (c *transition) reread(i, n int) {
 	l := &c.lines[i]
 	now, m := &l.calls[n], &l.names[n]
 	store := c.shards[c.place(i)][n]
@@ -89,7 +89,7 @@ func (c *scene) reread(i, n int) {
 func (m *memory) outdated() bool { return provision.Log(m.log) != provision.LogUnknown && !m.current }
 
 // readLog has a replica take in the changes of others that a read of the log shows. There is no watch of the log.
-func (c *scene) readLog(i, n int) {
+func (c *transition) readLog(i, n int) {
 	m := &c.lines[i].names[n]
 	place := c.place(i)
 	store := &c.shards[place][n]
@@ -108,7 +108,7 @@ func (c *scene) readLog(i, n int) {
 }
 
 // drop removes the entry from the log and from memory: an operator settled it.
-func (c *scene) drop(i, n int) {
+func (c *transition) drop(i, n int) {
 	c.commit(c.place(i), n, entry{})
 	c.lines[i].names[n] = memory{log: uint8(provision.LogAbsent), current: true, again: true}
 }

@@ -207,7 +207,7 @@ func (m *memory) remember(f provision.Facts) {
 }
 
 // learn has the engine learn what became of a call.
-func (c *scene) learn(i, name int) {
+func (c *transition) learn(i, name int) {
 	l := &c.lines[i]
 	done, m := l.calls[name], &l.names[name]
 	l.calls[name] = call{}

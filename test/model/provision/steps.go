@@ -38,7 +38,7 @@ func (k *worker) watches(s *state, i int) {
 		k.receives(s, i)
 	}
 	for c := range k.Claims {
-		k.Can(l.claimComes[c] || l.claims[c] != s.claims[c], move{watchShowsClaim, i, c, 0}, func(n *scene) {
+		k.Can(l.claimComes[c] || l.claims[c] != s.claims[c], move{watchShowsClaim, i, c, 0}, func(n *transition) {
 			to := &n.lines[i]
 			shown := n.claims[c]
 			if to.claimComes[c] {
@@ -48,7 +48,7 @@ func (k *worker) watches(s *state, i int) {
 		})
 	}
 	for slot := range s.pvs {
-		k.Can(l.pvComes[slot] || l.pvs[slot] != s.pvs[slot], move{watchShowsPV, i, slot, 0}, func(n *scene) {
+		k.Can(l.pvComes[slot] || l.pvs[slot] != s.pvs[slot], move{watchShowsPV, i, slot, 0}, func(n *transition) {
 			to := &n.lines[i]
 			shown := n.pvs[slot]
 			if to.pvComes[slot] {
@@ -65,12 +65,12 @@ func (k *worker) receives(s *state, i int) {
 	l := &s.lines[i]
 	for c := range k.Claims {
 		now := s.claims[c]
-		k.Can(now.exists && !l.claimComes[c] && l.claims[c] != now, move{watchReceivesClaim, i, c, 0}, func(n *scene) {
+		k.Can(now.exists && !l.claimComes[c] && l.claims[c] != now, move{watchReceivesClaim, i, c, 0}, func(n *transition) {
 			n.lines[i].comingClaims[c], n.lines[i].claimComes[c] = now, true
 		})
 	}
 	for slot, now := range s.pvs {
-		k.Can(now.exists() && !l.pvComes[slot] && l.pvs[slot] != now, move{watchReceivesPV, i, slot, 0}, func(n *scene) {
+		k.Can(now.exists() && !l.pvComes[slot] && l.pvs[slot] != now, move{watchReceivesPV, i, slot, 0}, func(n *transition) {
 			n.lines[i].comingPVs[slot], n.lines[i].pvComes[slot] = now, true
 		})
 	}
@@ -144,7 +144,7 @@ func (k *worker) works(s *state, i, c int) {
 	}
 	d, f, composed := k.decide(s, i, c)
 	m := &l.names[name]
-	k.Can(k.deselects(s, i, c), move{nodeIsDeselected, i, c, 0}, func(n *scene) {
+	k.Can(k.deselects(s, i, c), move{nodeIsDeselected, i, c, 0}, func(n *transition) {
 		// A write that another one came before is refused.
 		if n.claims[c] == n.lines[i].claims[c] {
 			n.claims[c].node = 0
@@ -152,18 +152,18 @@ func (k *worker) works(s *state, i, c int) {
 		n.lines[i].names[name].leaves = false
 	})
 	if k.waits(s, i, c, d) {
-		k.Can(m.looked(), move{runEnds, i, c, 0}, func(n *scene) {
+		k.Can(m.looked(), move{runEnds, i, c, 0}, func(n *transition) {
 			m := &n.lines[i].names[name]
 			m.pv, m.apart, m.claim, m.of, m.read = view{}, view{}, claim{}, 0, never
 			m.secondFailed, m.confirmed = false, false
 		})
 		return
 	}
-	k.Can(true, moveTo(sends, i, c, uint8(d.Action)), func(n *scene) {
+	k.Can(true, moveTo(sends, i, c, uint8(d.Action)), func(n *transition) {
 		if f.Log == provision.LogOpen {
 			m := &n.lines[i].names[name]
 			m.confirmed = m.confirmed || m.current && !m.settled
-			n.judgeSettled(i, c, d.Action)
+			n.checkSettled(i, c, d.Action)
 		}
 		if d.Action == provision.ConfirmEntry {
 			n.confirm(i, c)
@@ -174,7 +174,7 @@ func (k *worker) works(s *state, i, c int) {
 }
 
 // confirm reads the log, which may show that the entry is settled.
-func (c *scene) confirm(i, cl int) {
+func (c *transition) confirm(i, cl int) {
 	n := c.name(cl)
 	if c.readLog(i, n); c.lines[i].names[n].settled {
 		c.lines[i].names[n] = memory{log: uint8(provision.LogAbsent), current: true, again: true}
@@ -186,7 +186,7 @@ func (c *scene) confirm(i, cl int) {
 }
 
 // send sends what a replica has decided.
-func (c *scene) send(i, cl int, action provision.Action, f provision.Facts, composed request) {
+func (c *transition) send(i, cl int, action provision.Action, f provision.Facts, composed request) {
 	n := c.name(cl)
 	m := &c.lines[i].names[n]
 	sent := call{action: uint8(action), stage: onItsWay, claim: uint8(cl + 1), generation: m.record.generation,
@@ -225,14 +225,14 @@ func (c *scene) send(i, cl int, action provision.Action, f provision.Facts, comp
 		sent.first = f.Record.Sending()
 		m.remember(f)
 	case provision.DeleteVolume:
-		c.judgeDiscard(i, cl)
+		c.checkDiscard(i, cl)
 	default:
 	}
 	c.lines[i].calls[n] = sent
 }
 
 // opened returns the entry that OpenEntry writes.
-func (c *scene) opened(m *memory, f provision.Facts, composed request) entry {
+func (c *transition) opened(m *memory, f provision.Facts, composed request) entry {
 	if f.Log != provision.LogOpen {
 		return entry{
 			claim: uint8(indexOf(f.Claim.UID) + 1), count: 1, requests: [2]request{composed},
@@ -247,16 +247,16 @@ func (c *scene) opened(m *memory, f provision.Facts, composed request) entry {
 // answers are the moves of a call under way.
 func (k *worker) answers(s *state, i, n int) {
 	now := &s.lines[i].calls[n]
-	change := func(do func(c *scene, now *call)) func(*scene) {
-		return func(c *scene) { do(c, &c.lines[i].calls[n]) }
+	change := func(do func(c *transition, now *call)) func(*transition) {
+		return func(c *transition) { do(c, &c.lines[i].calls[n]) }
 	}
 	m := move{"", i, n, 0}
 	is := func(v verb) move { m.verb = v; m.variant = now.action; return m }
 	switch now.stage {
 	case answered:
-		k.Can(true, is(learns), func(c *scene) { c.learns(i, n) })
+		k.Can(true, is(learns), func(c *transition) { c.learns(i, n) })
 	case unsure:
-		k.Can(true, is(rereads), func(c *scene) { c.reread(i, n) })
+		k.Can(true, is(rereads), func(c *transition) { c.reread(i, n) })
 	case onItsWay:
 		k.arrives(s, i, n)
 		budget := s.left.API
@@ -265,7 +265,7 @@ func (k *worker) answers(s *state, i, n int) {
 		if driver {
 			budget = s.left.RPC
 		}
-		k.Breaks(true, budget, is(timesOut), change(func(c *scene, now *call) {
+		k.Breaks(true, budget, is(timesOut), change(func(c *transition, now *call) {
 			if driver {
 				c.left.RPC--
 			} else {
@@ -290,7 +290,7 @@ func isLogWrite(action uint8) bool {
 }
 
 // learns takes the answer to a call.
-func (c *scene) learns(i, n int) {
+func (c *transition) learns(i, n int) {
 	now := &c.lines[i].calls[n]
 	if !isLogWrite(now.action) {
 		c.learn(i, n)
@@ -316,10 +316,10 @@ func (k *worker) passes(s *state, i, n int) {
 	m := &l.names[n]
 	place := k.place(i)
 	free := l.calls[n].stage == idle
-	k.Can(free && m.backsOff, move{backOffEnds, i, n, 0}, func(c *scene) { c.lines[i].names[n].backsOff = false })
+	k.Can(free && m.backsOff, move{backOffEnds, i, n, 0}, func(c *transition) { c.lines[i].names[n].backsOff = false })
 	k.Can(free && l.mayAct && provision.Log(m.log) == provision.LogUnknown, move{takesOver, i, n, 0},
-		func(c *scene) { c.takeOver(i, n) })
-	k.User(m.pv.read == recently || m.read == recently, s.left.Slow, move{stalls, i, n, 0}, func(c *scene) {
+		func(c *transition) { c.takeOver(i, n) })
+	k.User(m.pv.read == recently || m.read == recently, s.left.Slow, move{stalls, i, n, 0}, func(c *transition) {
 		c.left.Slow--
 		m := &c.lines[i].names[n]
 		m.pv.read, m.read = min(m.pv.read*longAgo, longAgo), min(m.read*longAgo, longAgo)
@@ -327,8 +327,8 @@ func (k *worker) passes(s *state, i, n int) {
 	waiting := m.record.unanswered == recently
 	called, coming := k.called(s, place, n), k.coming(s, place, n)
 	k.Can(waiting && !called && !coming, move{quietPasses, i, n, 0},
-		func(c *scene) { c.lines[i].names[n].record.unanswered = longAgo })
-	k.Breaks(waiting && !called && coming, s.left.Overdue, move{quietPassesBefore, i, n, 0}, func(c *scene) {
+		func(c *transition) { c.lines[i].names[n].record.unanswered = longAgo })
+	k.Breaks(waiting && !called && coming, s.left.Overdue, move{quietPassesBefore, i, n, 0}, func(c *transition) {
 		c.left.Overdue--
 		c.lines[i].names[n].record.unanswered = longAgo
 		for j := range c.late {
@@ -337,7 +337,7 @@ func (k *worker) passes(s *state, i, n int) {
 			}
 		}
 	})
-	k.User(k.mayRead(s, i, n), 1, move{logIsRead, i, n, 0}, func(c *scene) { c.readLog(i, n) })
+	k.User(k.mayRead(s, i, n), 1, move{logIsRead, i, n, 0}, func(c *transition) { c.readLog(i, n) })
 }
 
 // mayRead reports whether a read for another name shows a change of the log. That an operator settled the entry may be

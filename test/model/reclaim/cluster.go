@@ -11,19 +11,20 @@ func (k *worker) cluster(s *state) {
 	for slot := range k.PVs {
 		k.pvController(s, slot)
 		p := s.pvs[slot]
-		k.Can(p.is(protected) && p.is(terminating) && !p.bound(), move{protectionRemovesFinalizer, 0, slot}, func(n *scene) {
-			n.write(aController, slot, func(p *pv) { p.clear(protected) })
-		})
+		k.Can(p.is(protected) && p.is(terminating) && !p.bound(), move{protectionRemovesFinalizer, 0, slot},
+			func(n *transition) {
+				n.write(aController, slot, func(p *pv) { p.clear(protected) })
+			})
 		k.Can(s.attachments[slot] && p.exists() && !p.is(attached) && !p.is(terminating), move{attacherMarks, 0, slot},
-			func(n *scene) {
+			func(n *transition) {
 				n.write(aController, slot, func(p *pv) { p.set(attached) })
 			})
 		inUse := s.claims[slot].bound && p.belongs(s.claims[slot].gen)
-		k.Can(s.attachments[slot] && !inUse, move{podDetaches, 0, slot}, func(n *scene) {
+		k.Can(s.attachments[slot] && !inUse, move{podDetaches, 0, slot}, func(n *transition) {
 			n.attach(slot, false)
 		})
 		k.Can(!s.attachments[slot] && p.is(attached) && p.is(terminating), move{attacherRemovesFinalizer, 0, slot},
-			func(n *scene) { n.write(aController, slot, func(p *pv) { p.clear(attached) }) })
+			func(n *transition) { n.write(aController, slot, func(p *pv) { p.clear(attached) }) })
 		if k.Peer {
 			k.peer(s, slot)
 		}
@@ -32,19 +33,19 @@ func (k *worker) cluster(s *state) {
 
 func (k *worker) pvController(s *state, slot int) {
 	p, live, cached := s.pvs[slot], s.claims[slot], s.cached[slot]
-	k.Can(live != cached, move{controllerSeesClaim, 0, slot}, func(n *scene) { n.cached[slot] = live })
+	k.Can(live != cached, move{controllerSeesClaim, 0, slot}, func(n *transition) { n.cached[slot] = live })
 	if !p.exists() {
 		return
 	}
-	k.Can(!p.claimed() && p.phase != volume.PhaseAvailable, move{controllerMakesAvailable, 0, slot}, func(n *scene) {
+	k.Can(!p.claimed() && p.phase != volume.PhaseAvailable, move{controllerMakesAvailable, 0, slot}, func(n *transition) {
 		n.write(aController, slot, func(p *pv) { p.phase = volume.PhaseAvailable })
 	})
 	// What the cache does not show is asked of the API server before a PV is released.
 	k.Can(p.claimed() && !p.released() && !p.belongs(cached.gen) && !p.belongs(live.gen),
-		move{controllerReleases, 0, slot}, func(n *scene) {
+		move{controllerReleases, 0, slot}, func(n *transition) {
 			n.write(aController, slot, func(p *pv) { p.phase = volume.PhaseReleased })
 		})
-	k.User(p.bound() && p.belongs(live.gen), s.left.Misjudge, move{controllerMisjudges, 0, slot}, func(n *scene) {
+	k.User(p.bound() && p.belongs(live.gen), s.left.Misjudge, move{controllerMisjudges, 0, slot}, func(n *transition) {
 		n.left.Misjudge--
 		n.write(aController, slot, func(p *pv) { p.phase = volume.PhaseReleased })
 	})
@@ -56,14 +57,15 @@ func (k *worker) pvController(s *state, slot int) {
 func (k *worker) bind(s *state, slot int) {
 	p, live, cached := s.pvs[slot], s.claims[slot], s.cached[slot]
 	fits := live.gen != 0 && !live.bound && p.belongs(live.gen) && !p.is(terminating)
-	k.Can(!p.bound() && (fits || p.belongs(cached.gen) && cached.bound), move{controllerBinds, 0, slot}, func(n *scene) {
-		n.write(aController, slot, func(p *pv) { p.phase = volume.PhaseBound })
-	})
+	k.Can(!p.bound() && (fits || p.belongs(cached.gen) && cached.bound), move{controllerBinds, 0, slot},
+		func(n *transition) {
+			n.write(aController, slot, func(p *pv) { p.phase = volume.PhaseBound })
+		})
 	k.Can(p.phase == volume.PhaseAvailable && !p.claimed() && !p.is(terminating) && cached.gen != 0 && !cached.bound &&
-		live.gen == cached.gen, move{controllerClaims, 0, slot}, func(n *scene) {
+		live.gen == cached.gen, move{controllerClaims, 0, slot}, func(n *transition) {
 		n.write(aController, slot, func(p *pv) { p.claim = claimRef(cached.gen) })
 	})
-	k.Can(fits && p.bound(), move{controllerCompletes, 0, slot}, func(n *scene) {
+	k.Can(fits && p.bound(), move{controllerCompletes, 0, slot}, func(n *transition) {
 		n.setClaim(slot, claim{live.gen, true})
 	})
 }
@@ -73,9 +75,9 @@ func (k *worker) bind(s *state, slot int) {
 func (k *worker) peer(s *state, slot int) {
 	p, volume := s.pvs[slot], k.volume(slot)
 	due := p.deletable() && !p.is(terminating) && !s.attachments[slot]
-	k.Can(p.is(ours), move{peerStrips, 0, slot}, func(n *scene) {
+	k.Can(p.is(ours), move{peerStrips, 0, slot}, func(n *transition) {
 		n.write(thePeer, slot, func(p *pv) { p.clear(ours) })
 	})
-	k.Can(due && s.volumes[volume], move{peerDeletesVolume, 0, slot}, func(n *scene) { n.volumes[volume] = false })
-	k.Can(due && !s.volumes[volume], move{peerDeletesPV, 0, slot}, func(n *scene) { n.remove(thePeer, slot) })
+	k.Can(due && s.volumes[volume], move{peerDeletesVolume, 0, slot}, func(n *transition) { n.volumes[volume] = false })
+	k.Can(due && !s.volumes[volume], move{peerDeletesPV, 0, slot}, func(n *transition) { n.remove(thePeer, slot) })
 }

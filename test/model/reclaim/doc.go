@@ -1,5 +1,5 @@
 // Package reclaim explores, to exhaustion within named bounds, what can happen to PVs, claims
-// and volumes while csi-reclaimer is at work, and judges each step against the promises of
+// and volumes while csi-reclaimer is at work, and checks each step against the promises of
 // the reclaim contract.
 //
 // The sidecar in it is the code that ships: its decisions, its sessions, and the records of its
@@ -9,9 +9,9 @@
 // chance, which breaks what can break.
 //
 // worlds.go lists the bounds; world.go is what exists in one; users.go, cluster.go and
-// sidecar.go are the moves; judge.go holds the promises, independent of how the code keeps
-// them; code.go writes a replica as bytes; explore.go searches breadth first; story.go says how
-// something came about.
+// sidecar.go are the moves; invariants.go holds the promises, independent of how the code keeps
+// them; process.go is a replica, and code.go writes it as bytes; transition.go is the change of a
+// state by a move; trace.go has the sentences of moves.
 //
 // Sibling packages explore how volumes are provisioned, and how those of in-tree plugins are
 // deleted; package search searches all of them, and package memory keeps what replicas know.

@@ -35,13 +35,13 @@ func readAgain(w *World, s *state, slot int) pv {
 	return p
 }
 
-// judged returns a scene in which nothing is wrong yet.
-func judged(w *World) *scene {
+// checked returns a transition in which nothing is wrong yet.
+func checked(w *World) *transition {
 	k := newWorker(w)
-	return &scene{World: w, machine: k.machine, state: w.first(k.machine)}
+	return &transition{World: w, machine: k.machine, state: w.first(k.machine)}
 }
 
-func TestEachPromiseIsJudged(t *testing.T) {
+func TestEachPromiseIsChecked(t *testing.T) {
 	one := World{Name: "one", PVs: []PV{provisioned("a")}, Replicas: 1, Lag: 1, Role: volume.RoleOwner}
 	two := World{Name: "two", PVs: []PV{static("a"), static("b").with(sharesVolume)}, Replicas: 1, Lag: 1,
 		Role: volume.RoleOwner}
@@ -49,7 +49,7 @@ func TestEachPromiseIsJudged(t *testing.T) {
 	gone := proof{claim: true, family: true}
 	cases := map[string]struct {
 		world   *World
-		prepare func(*scene)
+		prepare func(*transition)
 		ended   bool
 		proof   proof
 		want    string
@@ -57,104 +57,106 @@ func TestEachPromiseIsJudged(t *testing.T) {
 		"all is proven":                           {&one, nil, false, proven, ""},
 		"the PV was not read, or said no":         {&one, nil, false, proof{claim: true}, "P2"},
 		"the claim was not read, or too long ago": {&one, nil, false, proof{pv: true, siblings: true}, "P2"},
-		"another PV that is to go was not read": {&two, func(c *scene) { c.pvs[1].phase = volume.PhaseReleased }, false,
+		"another PV that is to go was not read": {&two, func(c *transition) { c.pvs[1].phase = volume.PhaseReleased }, false,
 			proof{pv: true, claim: true}, "P2b"},
 		"a PV that is gone, all proven":      {&one, nil, true, gone, ""},
 		"a PV that is gone, its claim not":   {&one, nil, true, proof{family: true}, "P2"},
 		"a PV that is gone, another there":   {&one, nil, true, proof{claim: true}, "P2"},
-		"a PV that was stripped and is gone": {&one, func(c *scene) { c.stripped[0] = true }, true, gone, "P2"},
-		"once more": {&one, func(c *scene) { c.lines[0].succeeded[0] = 2 }, false, proven,
+		"a PV that was stripped and is gone": {&one, func(c *transition) { c.stripped[0] = true }, true, gone, "P2"},
+		"once more": {&one, func(c *transition) { c.lines[0].succeeded[0] = 2 }, false, proven,
 			"P3"},
-		"once more for a PV made anew": {&one, func(c *scene) { c.lines[0].succeeded[0] = 4 }, false, proven, ""},
-		"attached":                     {&one, func(c *scene) { c.attachments[0] = true }, false, proven, "P2b"},
+		"once more for a PV made anew": {&one, func(c *transition) { c.lines[0].succeeded[0] = 4 }, false, proven, ""},
+		"attached":                     {&one, func(c *transition) { c.attachments[0] = true }, false, proven, "P2b"},
 		"attached since before, by a slow watch": {&one, nil, false, proof{pv: true, claim: true, attachedBefore: true},
 			"P2b"},
-		"attached a moment ago": {&one, func(c *scene) {
+		"attached a moment ago": {&one, func(c *transition) {
 			c.attachments[0] = true
-			c.lines[0].attachments[0], c.lines[0].nAttachments = attachmentChange{0, true}, 1
+			c.lines[0].attachments.Add(attachmentChange{0, true})
 		}, false, proven, ""},
 		"another PV needs the volume": {&two, nil, false, proven, "P2b"},
-		"another PV needs the volume since a moment ago": {&two, func(c *scene) {
-			c.lines[0].changes[0], c.lines[0].nChanges = change{c.pvs[1], 1, false}, 1
+		"another PV needs the volume since a moment ago": {&two, func(c *transition) {
+			c.lines[0].changes.Add(change{c.pvs[1], 1, false})
 		}, false, proven, ""},
-		"another PV is to go as well": {&two, func(c *scene) { c.pvs[1].phase = volume.PhaseReleased }, false, proven, ""},
+		"another PV is to go as well": {&two, func(c *transition) { c.pvs[1].phase = volume.PhaseReleased }, false, proven,
+			""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := judged(tc.world)
+			c := checked(tc.world)
 			c.lines[0].proof[0] = tc.proof
 			if tc.prepare != nil {
 				tc.prepare(c)
 			}
-			c.judgeDeletion(0, 0, reclaim.Ask{PV: c.toAPI(0, c.pvs[0])}, tc.ended)
+			c.checkDeletion(0, 0, reclaim.Ask{PV: c.toAPI(0, c.pvs[0])}, tc.ended)
 			modeltest.Broken(t, c.Wrong, tc.want)
 		})
 	}
 }
 
-// TestReadsAreJudgedInTheirOrder: a claim that was restored names the PV, until a user turns the policy to Retain and
+// TestReadsAreCheckedInTheirOrder: a claim that was restored names the PV, until a user turns the policy to Retain and
 // deletes the claim. The volume is to be deleted at no moment, but the PV of before and the claim of after permit it.
-func TestReadsAreJudgedInTheirOrder(t *testing.T) {
+func TestReadsAreCheckedInTheirOrder(t *testing.T) {
 	w := World{Name: "one", PVs: []PV{provisioned("a")}, Replicas: 1, Role: volume.RoleOwner}
-	retain := func(c *scene) {
+	retain := func(c *transition) {
 		c.write(aUser, 0, func(p *pv) { p.policy = volume.PolicyRetain })
 		c.setClaim(0, claim{})
 	}
-	deleteClaim := func(c *scene) { c.setClaim(0, claim{}) }
-	read := func(action reclaim.Action) func(*scene) {
-		return func(c *scene) {
+	deleteClaim := func(c *transition) { c.setClaim(0, claim{}) }
+	read := func(action reclaim.Action) func(*transition) {
+		return func(c *transition) {
 			c.readFor(0, 0, reclaim.Ask{Decision: reclaim.Decision{Action: action}, PV: c.toAPI(0, c.pvs[0])})
 		}
 	}
 	readClaim, readPV := read(reclaim.ReadClaim), read(reclaim.ReadPV)
 	for name, tc := range map[string]struct {
-		moves []func(*scene)
+		moves []func(*transition)
 		want  string
 	}{
-		"the claim ends, then claim and PV":            {[]func(*scene){deleteClaim, readClaim, readPV}, ""},
-		"the claim ends, then PV and claim":            {[]func(*scene){deleteClaim, readPV, readClaim}, "P2"},
-		"the claim ends between PV and claim":          {[]func(*scene){readPV, deleteClaim, readClaim}, "P2"},
-		"the rescue comes between PV and claim":        {[]func(*scene){readPV, retain, readClaim}, "P2"},
-		"the rescue comes before claim and PV":         {[]func(*scene){retain, readClaim, readPV}, "P2"},
-		"the claim ends between claim and PV":          {[]func(*scene){readClaim, deleteClaim, readPV}, "P2"},
-		"the PV is read again after a claim that ends": {[]func(*scene){readPV, deleteClaim, readClaim, readPV}, ""},
+		"the claim ends, then claim and PV":            {[]func(*transition){deleteClaim, readClaim, readPV}, ""},
+		"the claim ends, then PV and claim":            {[]func(*transition){deleteClaim, readPV, readClaim}, "P2"},
+		"the claim ends between PV and claim":          {[]func(*transition){readPV, deleteClaim, readClaim}, "P2"},
+		"the rescue comes between PV and claim":        {[]func(*transition){readPV, retain, readClaim}, "P2"},
+		"the rescue comes before claim and PV":         {[]func(*transition){retain, readClaim, readPV}, "P2"},
+		"the claim ends between claim and PV":          {[]func(*transition){readClaim, deleteClaim, readPV}, "P2"},
+		"the PV is read again after a claim that ends": {[]func(*transition){readPV, deleteClaim, readClaim, readPV}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := judged(&w)
+			c := checked(&w)
 			c.pvs[0].phase, c.claims[0] = volume.PhaseReleased, claim{gen: 2, bound: true}
 			for _, move := range tc.moves {
 				move(c)
 			}
-			c.judgeDeletion(0, 0, reclaim.Ask{PV: c.toAPI(0, c.pvs[0])}, false)
+			c.checkDeletion(0, 0, reclaim.Ask{PV: c.toAPI(0, c.pvs[0])}, false)
 			modeltest.Broken(t, c.Wrong, tc.want)
 		})
 	}
 }
 
-func TestTheEndOfAPVIsJudged(t *testing.T) {
+func TestTheEndOfAPVIsChecked(t *testing.T) {
 	w := World{Name: "one", PVs: []PV{provisioned("a")}, Replicas: 1, Role: volume.RoleOwner}
 	released := func(p *pv) { p.phase = volume.PhaseReleased; p.set(terminating) }
 	cases := map[string]struct {
 		by      who
 		edit    func(*pv)
-		prepare func(*scene)
+		prepare func(*transition)
 		want    string
 		owed    owed
 	}{
 		"we release it, the volume is there": {theSidecar, released, nil, "P1", notOwed},
-		"we release it, the volume is deleted": {theSidecar, released, func(c *scene) { c.volumes[0] = false }, "",
+		"we release it, the volume is deleted": {theSidecar, released, func(c *transition) { c.volumes[0] = false }, "",
 			notOwed},
 		"we release a PV that keeps its volume": {theSidecar,
 			func(p *pv) { released(p); p.policy = volume.PolicyRetain }, nil, "", notOwed},
 		"nothing held it": {aController, func(p *pv) { released(p); p.clear(ours) }, nil, "",
 			unprotected},
-		"another program had removed the finalizer": {aUser, released, func(c *scene) { c.stripped[0] = true }, "", notOwed},
+		"another program had removed the finalizer": {aUser, released, func(c *transition) { c.stripped[0] = true }, "",
+			notOwed},
 		"it was taken back, and deleted by a user": {aUser, func(p *pv) { released(p); p.claim = withoutUID }, nil, "",
 			notOwed},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := judged(&w)
+			c := checked(&w)
 			if tc.prepare != nil {
 				tc.prepare(c)
 			}
@@ -169,39 +171,39 @@ func TestTheEndOfAPVIsJudged(t *testing.T) {
 	}
 }
 
-func TestRestIsJudged(t *testing.T) {
+func TestRestIsChecked(t *testing.T) {
 	w := World{Name: "two", PVs: []PV{provisioned("a"), provisioned("b")}, Replicas: 1, Role: volume.RoleOwner}
-	released := func(c *scene) { c.pvs[0].phase, c.claims[0] = volume.PhaseReleased, claim{} }
+	released := func(c *transition) { c.pvs[0].phase, c.claims[0] = volume.PhaseReleased, claim{} }
 	for name, tc := range map[string]struct {
-		prepare func(*scene)
+		prepare func(*transition)
 		want    string
 	}{
-		"a PV in use":                         {func(*scene) {}, ""},
-		"which is not protected":              {func(c *scene) { c.pvs[0].clear(ours) }, "P5"},
-		"for it was stripped again and again": {func(c *scene) { c.pvs[0].clear(ours); c.strips[0] = 3 }, ""},
-		"for another PV was": {func(c *scene) {
+		"a PV in use":                         {func(*transition) {}, ""},
+		"which is not protected":              {func(c *transition) { c.pvs[0].clear(ours) }, "P5"},
+		"for it was stripped again and again": {func(c *transition) { c.pvs[0].clear(ours); c.strips[0] = 3 }, ""},
+		"for another PV was": {func(c *transition) {
 			c.pvs[0].clear(ours)
 			c.strips[1] = 3
 			c.pvs[1].clear(ours)
 		}, "P5"},
-		"which was, and is protected again": {func(c *scene) { c.strips[0] = 3 }, "P5"},
-		"after a restart it may be":         {func(c *scene) { c.strips[0], c.faulted = 3, true }, ""},
+		"which was, and is protected again": {func(c *transition) { c.strips[0] = 3 }, "P5"},
+		"after a restart it may be":         {func(c *transition) { c.strips[0], c.faulted = 3, true }, ""},
 		"a PV that is to be deleted":        {released, "P5"},
-		"whose claim was made anew":         {func(c *scene) { released(c); c.claims[0] = claim{gen: 2} }, "P5"},
-		"which waits for its claim, and is told": {func(c *scene) {
+		"whose claim was made anew":         {func(c *transition) { released(c); c.claims[0] = claim{gen: 2} }, "P5"},
+		"which waits for its claim, and is told": {func(c *transition) {
 			c.claims[0] = claim{gen: 1}
 			c.write(aController, 0, func(p *pv) { p.phase = volume.PhaseAvailable; p.set(terminating) })
 			c.close()
 		}, ""},
-		"which waits for its claim in silence": {func(c *scene) {
+		"which waits for its claim in silence": {func(c *transition) {
 			c.claims[0] = claim{gen: 1}
 			c.pvs[0].phase = volume.PhaseAvailable
 			c.pvs[0].set(terminating)
 		}, "P5"},
-		"whose claim was restored": {func(c *scene) { released(c); c.claims[0] = claim{gen: 2, bound: true} }, ""},
+		"whose claim was restored": {func(c *transition) { released(c); c.claims[0] = claim{gen: 2, bound: true} }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := judged(&w)
+			c := checked(&w)
 			tc.prepare(c)
 			modeltest.Broken(t, newWorker(&w).unsettled(&c.state), tc.want)
 		})

@@ -12,7 +12,7 @@ import (
 )
 
 // Scenario writes a finding down as a scenario that test/faults can play with the real
-// programs, the story as comments. What users do, what breaks, and when the watches tell is
+// programs, the trace as comments. What users do, what breaks, and when the watches tell is
 // played; when a worker reconciles a PV cannot be seen from outside, and is left to the program.
 func (w *World) Scenario(f search.Finding, name string) []byte {
 	out := &bytes.Buffer{}
@@ -60,7 +60,7 @@ func (w *World) steps(moves []search.Move) (steps []string) {
 	return steps
 }
 
-// breaking returns the steps that have calls fail as they do in the story.
+// breaking returns the steps that have calls fail as they do in the trace.
 func breaking(options []search.Option[state, move]) (steps []string) {
 	var api, driver []string
 	count := map[string]int{}
@@ -142,7 +142,7 @@ func requestOf(action reclaim.Action) (verb, resource string) {
 
 func (s *state) behind(w *World) bool {
 	for i := range w.Replicas {
-		if s.lines[i].nChanges > 0 {
+		if s.lines[i].changes.Len() > 0 {
 			return true
 		}
 	}

@@ -5,19 +5,20 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
 
 // sidecar are the moves of one replica, and of what its calls meet.
 func (k *worker) sidecar(s *state, i int) {
 	l := &s.lines[i]
 	if !l.up {
-		k.Can(true, move{processStarts, i, 0}, func(n *scene) { n.start(i) })
+		k.Can(true, move{processStarts, i, 0}, func(n *transition) { n.start(i) })
 		return
 	}
 	k.watches(s, i)
 	r := k.look(s, i)
 	if !r.Leads() {
-		k.Can(s.leaders() == 0, move{processLeads, i, 0}, func(n *scene) { n.replica(i).Lead() })
+		k.Can(s.leaders() == 0, move{processLeads, i, 0}, func(n *transition) { n.replica(i).Lead() })
 		return
 	}
 	k.overlap(s, i)
@@ -26,18 +27,18 @@ func (k *worker) sidecar(s *state, i int) {
 		case r.Busy(slot):
 			k.reclaims(s, i, slot, r.Asks(slot))
 		case r.Queued[slot]:
-			k.Can(true, move{workerBegins, i, slot}, func(n *scene) { n.begin(i, slot) })
+			k.Can(true, move{workerBegins, i, slot}, func(n *transition) { n.begin(i, slot) })
 		case r.Later[slot]:
-			k.Can(true, move{clockWakes, i, slot}, func(n *scene) { n.begin(i, slot) })
+			k.Can(true, move{clockWakes, i, slot}, func(n *transition) { n.begin(i, slot) })
 		}
 		switch {
 		case r.Protecting(slot):
 			k.protects(s, i, slot, *r.Protections[slot])
 		case r.Unprotected[slot]:
-			k.Can(true, move{protectionBegins, i, slot}, func(n *scene) {
+			k.Can(true, move{protectionBegins, i, slot}, func(n *transition) {
 				n.replica(i).BeginProtect(slot)
 				if n.replica(i).Protecting(slot) {
-					n.judgeLease(i, slot, *n.replica(i).Protections[slot])
+					n.checkLease(i, slot, *n.replica(i).Protections[slot])
 				}
 			})
 		}
@@ -47,50 +48,31 @@ func (k *worker) sidecar(s *state, i int) {
 // watches are what a replica's watches tell, each in its own time.
 func (k *worker) watches(s *state, i int) {
 	l := &s.lines[i]
-	k.Can(l.nChanges > 0, move{watchDelivers, i, int(l.changes[0].slot)}, func(n *scene) {
-		nl := &n.lines[i]
-		what := nl.changes[0]
-		copy(nl.changes[:], nl.changes[1:])
-		nl.nChanges--
-		nl.changes[nl.nChanges] = change{}
-		n.show(i, what)
-	})
-	k.Can(l.nAttachments > 0, move{watchDeliversAttachment, i, int(l.attachments[0].slot)}, func(n *scene) {
-		nl := &n.lines[i]
-		what := nl.attachments[0]
-		copy(nl.attachments[:], nl.attachments[1:])
-		nl.nAttachments--
-		nl.attachments[nl.nAttachments] = attachmentChange{}
-		n.showAttachment(i, what)
-	})
-	k.Can(l.nClaims > 0, move{watchDeliversClaim, i, int(l.claims[0].slot)}, func(n *scene) {
-		nl := &n.lines[i]
-		what := nl.claims[0]
-		copy(nl.claims[:], nl.claims[1:])
-		nl.nClaims--
-		nl.claims[nl.nClaims] = claimChange{}
-		n.showClaim(i, what)
-	})
+	k.Can(l.changes.Len() > 0, move{watchDelivers, i, int(l.changes.Next().slot)},
+		func(n *transition) { n.show(i, n.lines[i].changes.Take()) })
+	k.Can(l.attachments.Len() > 0, move{watchDeliversAttachment, i, int(l.attachments.Next().slot)},
+		func(n *transition) { n.showAttachment(i, n.lines[i].attachments.Take()) })
+	k.Can(l.claims.Len() > 0, move{watchDeliversClaim, i, int(l.claims.Next().slot)},
+		func(n *transition) { n.showClaim(i, n.lines[i].claims.Take()) })
 	for slot := range k.PVs {
-		k.Breaks(l.ends[slot], s.left.Slow, move{claimEndAges, i, slot}, func(n *scene) {
+		k.Breaks(l.ends[slot], s.left.Slow, move{claimEndAges, i, slot}, func(n *transition) {
 			n.left.Slow--
 			n.ageEnd(i, slot)
 		})
 	}
-	k.Breaks(l.nClaims > 0, s.left.Relist, move{claimWatchStartsAnew, i, 0}, func(n *scene) {
+	k.Breaks(l.claims.Len() > 0, s.left.Relist, move{claimWatchStartsAnew, i, 0}, func(n *transition) {
 		n.left.Relist--
 		n.relistClaims(i)
 	})
-	k.Breaks(l.nChanges > 0, s.left.Relist, move{watchStartsAnew, i, 0}, func(n *scene) {
+	k.Breaks(l.changes.Len() > 0, s.left.Relist, move{watchStartsAnew, i, 0}, func(n *transition) {
 		n.left.Relist--
 		n.relist(i)
 	})
 }
 
 // relist has a watch of PVs that was cut find what is there now, and miss what was between.
-func (c *scene) relist(i int) {
-	l := &c.lines[i]
-	l.changes, l.nChanges = [maxLag]change{}, 0
+func (c *transition) relist(i int) {
+	c.lines[i].changes = memory.Queue[change]{}
 	r := c.replica(i)
 	for slot := range c.PVs {
 		if p := c.pvs[slot]; p.exists() {
@@ -103,9 +85,8 @@ func (c *scene) relist(i int) {
 }
 
 // relistClaims does the same for a watch of claims: of one that is gone nothing is shown.
-func (c *scene) relistClaims(i int) {
-	l := &c.lines[i]
-	l.claims, l.nClaims = [maxLag]claimChange{}, 0
+func (c *transition) relistClaims(i int) {
+	c.lines[i].claims = memory.Queue[claimChange]{}
 	for slot := range c.PVs {
 		if c.claims[slot].bound {
 			c.lines[i].ends[slot] = false
@@ -115,7 +96,7 @@ func (c *scene) relistClaims(i int) {
 }
 
 // ageEnd has the time pass for which the end of a claim counts that the watch has shown.
-func (c *scene) ageEnd(i, slot int) {
+func (c *transition) ageEnd(i, slot int) {
 	c.lines[i].ends[slot] = false
 	ageEnd(c.replica(i), slot)
 }
@@ -124,20 +105,20 @@ func (c *scene) ageEnd(i, slot int) {
 // has sent may still arrive.
 func (k *worker) overlap(s *state, i int) {
 	l := &s.lines[i]
-	k.Breaks(!l.deposed, s.left.Crash, move{processEnds, i, 0}, func(n *scene) {
+	k.Breaks(!l.deposed, s.left.Crash, move{processEnds, i, 0}, func(n *transition) {
 		n.left.Crash--
 		n.end(i)
 	})
-	k.Can(l.deposed, move{processNotices, i, 0}, func(n *scene) { n.end(i) })
+	k.Can(l.deposed, move{processNotices, i, 0}, func(n *transition) { n.end(i) })
 	other := 1 - i
 	if k.Replicas > 1 && s.lines[other].up && !s.lines[other].deposed && !l.deposed && !k.look(s, other).Leads() {
-		k.Breaks(true, s.left.Overlap, move{leaseMoves, other, 0}, func(n *scene) {
+		k.Breaks(true, s.left.Overlap, move{leaseMoves, other, 0}, func(n *transition) {
 			n.left.Overlap--
 			n.lines[i].deposed = true
 			n.replica(other).Lead()
 		})
 		// It continues at any moment: with a call under way, or on its way, and with all that it remembers.
-		k.Breaks(true, s.left.Pause, move{leaseExpires, other, 0}, func(n *scene) {
+		k.Breaks(true, s.left.Pause, move{leaseExpires, other, 0}, func(n *transition) {
 			n.left.Pause--
 			n.lines[i].deposed = true
 			n.replica(i).Expired = true
@@ -146,7 +127,7 @@ func (k *worker) overlap(s *state, i int) {
 	}
 }
 
-func (c *scene) end(i int) {
+func (c *transition) end(i int) {
 	r := c.replica(i)
 	for slot := range c.PVs {
 		if r.Busy(slot) && !c.lines[i].calls[slot].done && !c.late.pending {
@@ -171,7 +152,7 @@ func (s *state) leaders() (n int) {
 }
 
 // begin has a worker take a key.
-func (c *scene) begin(i, slot int) {
+func (c *transition) begin(i, slot int) {
 	c.lines[i].proof[slot] = proof{}
 	if p := c.replica(i).Cache[slot]; p != nil && p.WasAttached {
 		c.lines[i].proof[slot].attachedBefore = c.attachments[slot]
@@ -182,21 +163,21 @@ func (c *scene) begin(i, slot int) {
 
 // asked follows what a worker asks next. A Secret is never named, so that this step has no
 // answer but one.
-func (c *scene) asked(i, slot int) {
+func (c *transition) asked(i, slot int) {
 	r := c.replica(i)
 	for r.Busy(slot) && r.Asks(slot).Action == reclaim.ReadSecrets {
 		r.Answer(slot, reclaim.Reply{Outcome: reclaim.OK})
 	}
 	c.lines[i].calls[slot] = sent{}
 	if r.Busy(slot) {
-		c.judgeLease(i, slot, r.Asks(slot))
+		c.checkLease(i, slot, r.Asks(slot))
 	}
 	if !r.Busy(slot) {
 		c.lines[i].proof[slot] = proof{}
 		return
 	}
 	if ask := r.Asks(slot); ask.Action == reclaim.DeleteVolume {
-		c.judgeDeletion(i, slot, ask, r.Workers[slot].Session.Facts.End.Gone)
+		c.checkDeletion(i, slot, ask, r.Workers[slot].Session.Facts.End.Gone)
 	}
 }
 
@@ -214,7 +195,7 @@ func isRead(action reclaim.Action) bool {
 func (k *worker) reclaims(s *state, i, slot int, ask reclaim.Ask) {
 	call := s.lines[i].calls[slot]
 	if proven := s.lines[i].proof[slot]; proven != (proof{attachedBefore: proven.attachedBefore}) {
-		k.Breaks(true, s.left.Slow, move{processStalls, i, slot}, func(n *scene) {
+		k.Breaks(true, s.left.Slow, move{processStalls, i, slot}, func(n *transition) {
 			n.left.Slow--
 			n.lines[i].proof[slot] = proof{attachedBefore: proven.attachedBefore}
 			age(n.replica(i), slot)
@@ -222,42 +203,42 @@ func (k *worker) reclaims(s *state, i, slot int, ask reclaim.Ask) {
 		})
 	}
 	if isRead(ask.Action) {
-		k.Can(true, move{callAnswered[ask.Action], i, slot}, func(n *scene) {
+		k.Can(true, move{callAnswered[ask.Action], i, slot}, func(n *transition) {
 			n.replica(i).Answer(slot, n.readFor(i, slot, ask))
 			n.asked(i, slot)
 		})
-		k.Breaks(true, s.left.API, move{callFails[ask.Action], i, slot}, func(n *scene) {
+		k.Breaks(true, s.left.API, move{callFails[ask.Action], i, slot}, func(n *transition) {
 			n.left.API--
 			n.replica(i).Answer(slot, reclaim.Reply{Outcome: reclaim.Unanswered})
 			n.asked(i, slot)
 		})
 		return
 	}
-	left, spend := s.left.API, func(n *scene) { n.left.API-- }
+	left, spend := s.left.API, func(n *transition) { n.left.API-- }
 	if ask.Action == reclaim.DeleteVolume {
-		left, spend = s.left.RPC, func(n *scene) { n.left.RPC-- }
+		left, spend = s.left.RPC, func(n *transition) { n.left.RPC-- }
 	}
 	if !call.done {
 		if s.room(k.World) {
-			k.Can(true, move{callArrives[ask.Action], i, slot}, func(n *scene) {
+			k.Can(true, move{callArrives[ask.Action], i, slot}, func(n *transition) {
 				n.lines[i].calls[slot] = n.carryOut(theSidecar, ask.Action, slot, fromAPI(ask.PV), ask)
 			})
 		}
-		k.Breaks(true, left, move{callFails[ask.Action], i, slot}, func(n *scene) {
+		k.Breaks(true, left, move{callFails[ask.Action], i, slot}, func(n *transition) {
 			spend(n)
 			n.replica(i).Answer(slot, reclaim.Reply{Outcome: reclaim.Unanswered})
 			n.asked(i, slot)
 		})
 		return
 	}
-	k.Can(true, move{callAnswered[ask.Action], i, slot}, func(n *scene) {
+	k.Can(true, move{callAnswered[ask.Action], i, slot}, func(n *transition) {
 		if ask.Action == reclaim.DeleteVolume {
 			n.lines[i].succeeded[slot] |= 1 << fromAPI(ask.PV).gen
 		}
 		n.replica(i).Answer(slot, call.reply())
 		n.asked(i, slot)
 	})
-	k.Breaks(call.outcome == reclaim.OK, left, move{answerLost[ask.Action], i, slot}, func(n *scene) {
+	k.Breaks(call.outcome == reclaim.OK, left, move{answerLost[ask.Action], i, slot}, func(n *transition) {
 		spend(n)
 		n.replica(i).Answer(slot, reclaim.Reply{Outcome: reclaim.Unanswered})
 		n.asked(i, slot)
@@ -269,7 +250,7 @@ func (s sent) reply() reclaim.Reply {
 }
 
 // readFor answers a live read with what there is, and notes what it proves.
-func (c *scene) readFor(i, slot int, ask reclaim.Ask) (reply reclaim.Reply) {
+func (c *transition) readFor(i, slot int, ask reclaim.Ask) (reply reclaim.Reply) {
 	reply.Outcome = reclaim.OK
 	proof := &c.lines[i].proof[slot]
 	// Nothing comes between the last read of the PV and the driver's call.
@@ -308,7 +289,7 @@ func (c *scene) readFor(i, slot int, ask reclaim.Ask) (reply reclaim.Reply) {
 
 // readSiblings reads the siblings, and their claims, into the reply. It reports whether no claim of theirs needs the
 // volume. Of a PV that has taken the name of a sibling, no claim was read.
-func (c *scene) readSiblings(ask reclaim.Ask, reply *reclaim.Reply) (unneeded bool) {
+func (c *transition) readSiblings(ask reclaim.Ask, reply *reclaim.Reply) (unneeded bool) {
 	unneeded, reply.Claims = true, map[types.UID]reclaim.ClaimFacts{}
 	for _, sibling := range ask.Siblings {
 		other := c.slotOf(sibling.Name)
@@ -330,7 +311,7 @@ func (c *scene) readSiblings(ask reclaim.Ask, reply *reclaim.Reply) (unneeded bo
 }
 
 // readClaim is what a read shows of the claim of a PV.
-func (c *scene) readClaim(slot int) (claim reclaim.ClaimFacts) {
+func (c *transition) readClaim(slot int) (claim reclaim.ClaimFacts) {
 	if live := c.claims[slot]; live.gen != 0 {
 		claim.Found, claim.UID = true, claimUID(c.PVs[slot], live.gen)
 		if live.bound {
@@ -341,7 +322,7 @@ func (c *scene) readClaim(slot int) (claim reclaim.ClaimFacts) {
 }
 
 // carryOut is what the API server or the driver does with a call.
-func (c *scene) carryOut(by who, action reclaim.Action, slot int, read pv, ask reclaim.Ask) sent {
+func (c *transition) carryOut(by who, action reclaim.Action, slot int, read pv, ask reclaim.Ask) sent {
 	now := c.pvs[slot]
 	switch {
 	case action == reclaim.DeleteVolume:
@@ -383,11 +364,11 @@ func (k *worker) arrivesLate(s *state) {
 	if !s.late.pending {
 		return
 	}
-	k.Can(true, move{lateCallLost, 0, int(s.late.slot)}, func(n *scene) { n.late = late{} })
+	k.Can(true, move{lateCallLost, 0, int(s.late.slot)}, func(n *transition) { n.late = late{} })
 	if !s.room(k.World) {
 		return
 	}
-	k.Can(true, move{lateCallArrives, 0, int(s.late.slot)}, func(n *scene) {
+	k.Can(true, move{lateCallArrives, 0, int(s.late.slot)}, func(n *transition) {
 		l := n.late
 		n.late = late{}
 		ask := reclaim.Ask{Bound: l.action == reclaim.RemoveFinalizer,
@@ -401,21 +382,21 @@ func (k *worker) protects(s *state, i, slot int, ask reclaim.Ask) {
 	call := s.lines[i].protects[slot]
 	if !call.done {
 		if s.room(k.World) {
-			k.Can(true, move{callArrives[ask.Action], i, slot}, func(n *scene) {
+			k.Can(true, move{callArrives[ask.Action], i, slot}, func(n *transition) {
 				n.lines[i].protects[slot] = n.carryOut(theSidecar, ask.Action, slot, fromAPI(ask.PV), ask)
 			})
 		}
-		k.Breaks(true, s.left.API, move{callFails[ask.Action], i, slot}, func(n *scene) {
+		k.Breaks(true, s.left.API, move{callFails[ask.Action], i, slot}, func(n *transition) {
 			n.left.API--
 			n.replica(i).AnswerProtect(slot, reclaim.Reply{Outcome: reclaim.Unanswered})
 		})
 		return
 	}
-	k.Can(true, move{callAnswered[ask.Action], i, slot}, func(n *scene) {
+	k.Can(true, move{callAnswered[ask.Action], i, slot}, func(n *transition) {
 		n.lines[i].protects[slot] = sent{}
 		n.replica(i).AnswerProtect(slot, call.reply())
 	})
-	k.Breaks(call.outcome == reclaim.OK, s.left.API, move{answerLost[ask.Action], i, slot}, func(n *scene) {
+	k.Breaks(call.outcome == reclaim.OK, s.left.API, move{answerLost[ask.Action], i, slot}, func(n *transition) {
 		n.left.API--
 		n.lines[i].protects[slot] = sent{}
 		n.replica(i).AnswerProtect(slot, reclaim.Reply{Outcome: reclaim.Unanswered})

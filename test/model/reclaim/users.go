@@ -8,7 +8,7 @@ import (
 func (k *worker) users(s *state) {
 	for slot := range k.PVs {
 		p := s.pvs[slot]
-		k.User(p.exists() && !p.is(terminating), s.left.DeletePV, move{userDeletesPV, 0, slot}, func(n *scene) {
+		k.User(p.exists() && !p.is(terminating), s.left.DeletePV, move{userDeletesPV, 0, slot}, func(n *transition) {
 			n.left.DeletePV--
 			n.remove(aUser, slot)
 		})
@@ -20,28 +20,31 @@ func (k *worker) users(s *state) {
 // usersOfClaim are the moves about the claim of a PV.
 func (k *worker) usersOfClaim(s *state, slot int) {
 	p, c := s.pvs[slot], s.claims[slot]
-	k.User(c.gen != 0, s.left.DeleteClaim, move{userDeletesClaim, 0, slot}, func(n *scene) {
+	k.User(c.gen != 0, s.left.DeleteClaim, move{userDeletesClaim, 0, slot}, func(n *transition) {
 		n.left.DeleteClaim--
 		n.setClaim(slot, claim{})
 	})
-	k.User(c.gen == 0 && s.lastClaim(slot) < 3, s.left.RecreateClaim, move{userRecreatesClaim, 0, slot}, func(n *scene) {
-		n.left.RecreateClaim--
-		n.setClaim(slot, claim{gen: s.lastClaim(slot) + 1})
-	})
-	k.User(c.gen == 0 && s.lastClaim(slot) < 3, s.left.RestoreClaim, move{userRestoresClaim, 0, slot}, func(n *scene) {
-		n.left.RestoreClaim--
-		n.setClaim(slot, claim{gen: s.lastClaim(slot) + 1, bound: true})
-	})
-	k.User(p.released() && p.claimed() && c.names(p), s.left.BindAgain, move{userBindsAgain, 0, slot}, func(n *scene) {
-		n.left.BindAgain--
-		n.write(aUser, slot, func(p *pv) { p.claim = claimRef(c.gen) })
-	})
+	k.User(c.gen == 0 && s.lastClaim(slot) < 3, s.left.RecreateClaim, move{userRecreatesClaim, 0, slot},
+		func(n *transition) {
+			n.left.RecreateClaim--
+			n.setClaim(slot, claim{gen: s.lastClaim(slot) + 1})
+		})
+	k.User(c.gen == 0 && s.lastClaim(slot) < 3, s.left.RestoreClaim, move{userRestoresClaim, 0, slot},
+		func(n *transition) {
+			n.left.RestoreClaim--
+			n.setClaim(slot, claim{gen: s.lastClaim(slot) + 1, bound: true})
+		})
+	k.User(p.released() && p.claimed() && c.names(p), s.left.BindAgain, move{userBindsAgain, 0, slot},
+		func(n *transition) {
+			n.left.BindAgain--
+			n.write(aUser, slot, func(p *pv) { p.claim = claimRef(c.gen) })
+		})
 }
 
 // usersOfPV are the moves about a PV that is there, and the creation of one that is not.
 func (k *worker) usersOfPV(s *state, slot int) {
 	p, c := s.pvs[slot], s.claims[slot]
-	k.User(p.exists(), s.left.Flip, move{userTurnsPolicy, 0, slot}, func(n *scene) {
+	k.User(p.exists(), s.left.Flip, move{userTurnsPolicy, 0, slot}, func(n *transition) {
 		n.left.Flip--
 		n.write(aUser, slot, func(p *pv) {
 			if p.policy == volume.PolicyDelete {
@@ -51,7 +54,7 @@ func (k *worker) usersOfPV(s *state, slot int) {
 			}
 		})
 	})
-	k.User(p.guarded(), s.left.Strip, move{userStrips, 0, slot}, func(n *scene) {
+	k.User(p.guarded(), s.left.Strip, move{userStrips, 0, slot}, func(n *transition) {
 		n.left.Strip--
 		n.stripped[slot] = true
 		if !p.is(terminating) && p.claimed() && p.policy == volume.PolicyDelete {
@@ -59,20 +62,20 @@ func (k *worker) usersOfPV(s *state, slot int) {
 		}
 		n.write(aUser, slot, func(p *pv) { p.clear(ours | companions) })
 	})
-	k.User(p.claimed() && !p.bound(), s.left.TakeBack, move{userTakesBack, 0, slot}, func(n *scene) {
+	k.User(p.claimed() && !p.bound(), s.left.TakeBack, move{userTakesBack, 0, slot}, func(n *transition) {
 		n.left.TakeBack--
 		n.write(aUser, slot, func(p *pv) { p.claim = withoutUID })
 	})
-	k.User(!p.exists() && s.gens[slot] < 2, s.left.CreatePV, move{userCreatesPV, 0, slot}, func(n *scene) {
+	k.User(!p.exists() && s.gens[slot] < 2, s.left.CreatePV, move{userCreatesPV, 0, slot}, func(n *transition) {
 		n.left.CreatePV--
 		n.createPV(slot)
 	})
 	k.User(p.bound() && c.bound && p.belongs(c.gen) && !s.attachments[slot], s.left.Attach, move{podAttaches, 0, slot},
-		func(n *scene) {
+		func(n *transition) {
 			n.left.Attach--
 			n.attach(slot, true)
 		})
-	k.User(p.exists(), s.left.Hold, move{userHolds, 0, slot}, func(n *scene) {
+	k.User(p.exists(), s.left.Hold, move{userHolds, 0, slot}, func(n *transition) {
 		n.left.Hold--
 		n.write(aUser, slot, func(p *pv) { p.flags ^= held })
 	})
@@ -88,7 +91,7 @@ func (s *state) lastClaim(slot int) gen {
 }
 
 // createPV has an administrator bring a volume in, perhaps once more: an unclaimed static PV.
-func (c *scene) createPV(slot int) {
+func (c *transition) createPV(slot int) {
 	c.gens[slot]++
 	c.versions[slot]++
 	p := pv{

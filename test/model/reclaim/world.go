@@ -16,7 +16,6 @@ const (
 
 	maxPVs      = 2
 	maxReplicas = memory.Replicas
-	maxLag      = 4
 	// maxVersion bounds the resourceVersions of one PV.
 	maxVersion = 200
 )
@@ -128,12 +127,9 @@ type late struct {
 type line struct {
 	up bool
 	// changes and attachments are what its watches have not delivered yet.
-	changes      [maxLag]change
-	attachments  [maxLag]attachmentChange
-	claims       [maxLag]claimChange
-	nChanges     uint8
-	nAttachments uint8
-	nClaims      uint8
+	changes     memory.Queue[change]
+	attachments memory.Queue[attachmentChange]
+	claims      memory.Queue[claimChange]
 	// calls and protects are the calls under way, by PV.
 	calls, protects [maxPVs]sent
 	proof           [maxPVs]proof

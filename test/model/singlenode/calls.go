@@ -10,22 +10,22 @@ const locks = 8
 
 // podCalls makes the possible outcomes of a call about a gated pod.
 func (k *worker) podCalls(s *state, i, slot int) {
-	session := k.scene(s).session(i, slot)
+	session := k.transition(s).session(i, slot)
 	ask := session.Ask()
-	k.calls(s, i, slot, ask, func(c *scene, reply singlenode.Reply) { c.answer(i, slot, reply) })
+	k.calls(s, i, slot, ask, func(c *transition, reply singlenode.Reply) { c.answer(i, slot, reply) })
 }
 
 // lockCalls makes the possible outcomes of a call about a lock.
 func (k *worker) lockCalls(s *state, i, n int) {
-	session := k.scene(s).lockSession(i, n)
+	session := k.transition(s).lockSession(i, n)
 	ask := session.Ask()
-	k.calls(s, i, locks+n, ask, func(c *scene, reply singlenode.Reply) { c.answerLock(i, n, reply) })
+	k.calls(s, i, locks+n, ask, func(c *transition, reply singlenode.Reply) { c.answerLock(i, n, reply) })
 }
 
 // calls makes the possible outcomes of a call: it is carried out and answered, fails, is carried out without an answer,
 // or is carried out after its sender has given it up.
-func (k *worker) calls(s *state, i, on int, ask singlenode.Ask, answer func(*scene, singlenode.Reply)) {
-	do := func(c *scene) singlenode.Reply {
+func (k *worker) calls(s *state, i, on int, ask singlenode.Ask, answer func(*transition, singlenode.Reply)) {
+	do := func(c *transition) singlenode.Reply {
 		if ask.Call == singlenode.PatchClaim || ask.Call == singlenode.PatchGate {
 			return c.write(i, c.writeOf(i, on, ask))
 		}
@@ -34,20 +34,20 @@ func (k *worker) calls(s *state, i, on int, ask singlenode.Ask, answer func(*sce
 		}
 		return c.read(i, on, ask)
 	}
-	k.Can(true, move{callAnswered[ask.Call], i, on}, func(c *scene) { answer(c, do(c)) })
-	k.Breaks(true, s.left.API, move{callFails[ask.Call], i, on}, func(c *scene) {
+	k.Can(true, move{callAnswered[ask.Call], i, on}, func(c *transition) { answer(c, do(c)) })
+	k.Breaks(true, s.left.API, move{callFails[ask.Call], i, on}, func(c *transition) {
 		c.left.API--
 		answer(c, singlenode.Reply{})
 	})
 	if ask.Call != singlenode.PatchClaim && ask.Call != singlenode.PatchGate {
 		return
 	}
-	k.Breaks(true, s.left.API, move{answerLost[ask.Call], i, on}, func(c *scene) {
+	k.Breaks(true, s.left.API, move{answerLost[ask.Call], i, on}, func(c *transition) {
 		c.left.API--
 		do(c)
 		answer(c, singlenode.Reply{})
 	})
-	k.Breaks(!s.late.on, s.left.Late, move{callIsLate[ask.Call], i, on}, func(c *scene) {
+	k.Breaks(!s.late.on, s.left.Late, move{callIsLate[ask.Call], i, on}, func(c *transition) {
 		c.left.Late--
 		c.late = c.writeOf(i, on, ask)
 		answer(c, singlenode.Reply{})
@@ -56,14 +56,14 @@ func (k *worker) calls(s *state, i, on int, ask singlenode.Ask, answer func(*sce
 
 // lands makes the moves of a write that its sender has given up: it is carried out, or lost.
 func (k *worker) lands(s *state) {
-	k.Can(s.late.on, move{callLands, 0, 0}, func(c *scene) {
+	k.Can(s.late.on, move{callLands, 0, 0}, func(c *transition) {
 		late := c.late
 		c.late = lateCall{}
 		c.write(-1, late)
 	})
 }
 
-func (c *scene) answer(i, slot int, reply singlenode.Reply) {
+func (c *transition) answer(i, slot int, reply singlenode.Reply) {
 	s := c.session(i, slot)
 	if l := &c.lines[i]; s.Ask().Call == singlenode.PatchGate && reply.Outcome == session.Succeeded {
 		l.ungated[slot] = l.pods[slot].gated
@@ -73,7 +73,7 @@ func (c *scene) answer(i, slot int, reply singlenode.Reply) {
 	c.wakeAgain(i)
 }
 
-func (c *scene) answerLock(i, n int, reply singlenode.Reply) {
+func (c *transition) answerLock(i, n int, reply singlenode.Reply) {
 	s := c.lockSession(i, n)
 	s.Answer(reply, c.machine.now, c.machine.now)
 	c.continuesLock(i, n, &s)
@@ -81,7 +81,7 @@ func (c *scene) answerLock(i, n int, reply singlenode.Reply) {
 }
 
 // wakeAgain drops work without any Ask from the queue.
-func (c *scene) wakeAgain(i int) {
+func (c *transition) wakeAgain(i int) {
 	l := &c.lines[i]
 	for slot := range c.Pods {
 		if l.woken[slot] && !l.work[slot].on {
@@ -96,7 +96,7 @@ func (c *scene) wakeAgain(i int) {
 }
 
 // writeOf returns the write in the Ask of a session.
-func (c *scene) writeOf(i, on int, ask singlenode.Ask) lateCall {
+func (c *transition) writeOf(i, on int, ask singlenode.Ask) lateCall {
 	l := &c.lines[i]
 	w := lateCall{on: true, call: ask.Call, bound: ask.ResourceVersion != "" && c.Without != TheCompareAndSwap}
 	if on >= locks {
@@ -115,7 +115,7 @@ func (c *scene) writeOf(i, on int, ask singlenode.Ask) lateCall {
 }
 
 // write plays the API server for a write, and answers.
-func (c *scene) write(i int, w lateCall) singlenode.Reply {
+func (c *transition) write(i int, w lateCall) singlenode.Reply {
 	if w.call == singlenode.PatchGate {
 		return c.patchGate(w)
 	}
@@ -129,7 +129,7 @@ func (c *scene) write(i int, w lateCall) singlenode.Reply {
 		return singlenode.Reply{Outcome: session.Conflict}
 	}
 	if w.lock == 0 {
-		c.judgeFree(n)
+		c.checkFree(n)
 	}
 	c.writeClaim(n, func(at *claim) { at.lock, at.kept = w.lock, w.lock > 0 })
 	if i < 0 {
@@ -143,20 +143,20 @@ func (c *scene) write(i int, w lateCall) singlenode.Reply {
 		Claim: c.machine.claim(n, c.claims[n], false, c.machine.flipped(int(w.slot)))}
 }
 
-func (c *scene) patchGate(w lateCall) singlenode.Reply {
+func (c *transition) patchGate(w lateCall) singlenode.Reply {
 	slot := int(w.slot)
 	if !c.pods[slot].exists {
 		return singlenode.Reply{Outcome: session.Gone}
 	}
 	if c.pods[slot].gated {
-		c.judgeGate(slot, c.machine.reasons[w.reason])
+		c.checkGate(slot, c.machine.reasons[w.reason])
 		c.writePod(slot, func(p *pod) { p.gated = false })
 	}
 	return singlenode.Reply{Outcome: session.Succeeded}
 }
 
 // read plays the API server for a read of a session about a gated pod.
-func (c *scene) read(i, slot int, ask singlenode.Ask) singlenode.Reply {
+func (c *transition) read(i, slot int, ask singlenode.Ask) singlenode.Reply {
 	reply := singlenode.Reply{Outcome: session.Succeeded}
 	now := &c.lines[i].work[slot]
 	switch ask.Call {
@@ -183,7 +183,7 @@ func (c *scene) read(i, slot int, ask singlenode.Ask) singlenode.Reply {
 }
 
 // list adds a pod to the answer to a list, if it has no gate and uses a claim of the session's pod.
-func (c *scene) list(i, slot, other int, reply *singlenode.Reply) {
+func (c *transition) list(i, slot, other int, reply *singlenode.Reply) {
 	l := &c.lines[i]
 	p := c.pods[other]
 	if c.Without == TheList {
@@ -199,7 +199,7 @@ func (c *scene) list(i, slot, other int, reply *singlenode.Reply) {
 }
 
 // readForLock plays the API server for a read of a session about a lock.
-func (c *scene) readForLock(i, n int, ask singlenode.Ask) singlenode.Reply {
+func (c *transition) readForLock(i, n int, ask singlenode.Ask) singlenode.Reply {
 	reply := singlenode.Reply{Outcome: session.Succeeded}
 	l := &c.lines[i]
 	now := &l.locks[n]

@@ -13,10 +13,10 @@ func (k *worker) cluster(s *state) {
 	k.workload(s)
 	for n := range k.Claims {
 		at := s.claims[n]
-		k.Can(at.uid > 0 && at.terminating && !k.protects(s, n), move{claimIsRemoved, 0, n}, func(c *scene) {
+		k.Can(at.uid > 0 && at.terminating && !k.protects(s, n), move{claimIsRemoved, 0, n}, func(c *transition) {
 			c.writeClaim(n, func(at *claim) { *at = claim{} })
 		})
-		k.Can(at.uid > 0 && !at.terminating && !at.bound, move{claimIsBound, 0, n}, func(c *scene) {
+		k.Can(at.uid > 0 && !at.terminating && !at.bound, move{claimIsBound, 0, n}, func(c *transition) {
 			c.writeClaim(n, func(at *claim) { at.bound = true })
 		})
 	}
@@ -35,7 +35,7 @@ func (k *worker) workload(s *state) {
 		if s.born[slot] || !s.born[slot-1] {
 			continue
 		}
-		k.Can(!k.counts(s), move{replacementIsCreated, 0, slot}, func(c *scene) { c.create(slot) })
+		k.Can(!k.counts(s), move{replacementIsCreated, 0, slot}, func(c *transition) { c.create(slot) })
 	}
 }
 
@@ -52,7 +52,7 @@ func (k *worker) counts(s *state) bool {
 }
 
 // create creates a pod, which gets the gate if the namespace asks for it.
-func (c *scene) create(slot int) {
+func (c *transition) create(slot int) {
 	c.born[slot] = true
 	c.writePod(slot, func(p *pod) {
 		*p = pod{exists: true, gated: c.mode != singlenode.ModeOff, held: !c.Unheld, queued: c.Queued}
@@ -72,7 +72,7 @@ func (k *worker) schedule(s *state, slot int) {
 		}
 	}
 	n := nodeOf(slot)
-	k.Can(!s.nodes[n].cut, move{podIsBound, n, slot}, func(c *scene) {
+	k.Can(!s.nodes[n].cut, move{podIsBound, n, slot}, func(c *transition) {
 		c.processes[slot].node = uint8(n + 1)
 		c.writePod(slot, func(p *pod) { p.node = uint8(n + 1) })
 	})
@@ -88,11 +88,11 @@ func (k *worker) ends(s *state, slot int) {
 	p, at := s.pods[slot], s.processes[slot]
 	over := p.node == 0 || !s.nodes[p.node-1].cut && at.known && at.deleted && !at.runs && !at.mounted
 	ends := p.exists && p.terminating && (over || p.confirmed && p.held)
-	k.Can(ends && !p.foreground, move{podIsRemoved, 0, slot}, func(c *scene) {
+	k.Can(ends && !p.foreground, move{podIsRemoved, 0, slot}, func(c *transition) {
 		c.excused[slot] = c.excused[slot] || !over
 		c.writePod(slot, func(p *pod) { *p = pod{} })
 	})
-	k.Can(ends && p.foreground && p.held, move{podIsReleased, 0, slot}, func(c *scene) {
+	k.Can(ends && p.foreground && p.held, move{podIsReleased, 0, slot}, func(c *transition) {
 		c.excused[slot] = c.excused[slot] || !over
 		c.writePod(slot, func(p *pod) { p.held = false })
 	})
@@ -119,13 +119,13 @@ func (k *worker) ephemeral(s *state) {
 	for slot := range k.Pods {
 		waits := s.pods[slot].foreground && !s.pods[slot].held
 		k.Can(waits && int(at.owner) != slot+1, move{podIsRemoved, 0, slot},
-			func(c *scene) { c.writePod(slot, func(p *pod) { *p = pod{} }) })
+			func(c *transition) { c.writePod(slot, func(p *pod) { *p = pod{} }) })
 		k.Can(at.uid == 0 && s.pods[slot].exists && !s.pods[slot].terminating, move{claimIsCreatedFor, 0, slot},
-			func(c *scene) {
+			func(c *transition) {
 				c.writeClaim(0, func(at *claim) { *at = claim{uid: firstUID + uint8(slot), bound: true, owner: uint8(slot + 1)} })
 			})
 	}
 	goes := at.uid > 0 && at.owner > 0 && (!s.pods[at.owner-1].exists || s.pods[at.owner-1].foreground)
 	k.Can(goes && !at.terminating, move{claimIsCollected, 0, 0},
-		func(c *scene) { c.writeClaim(0, func(at *claim) { at.terminating = true }) })
+		func(c *transition) { c.writeClaim(0, func(at *claim) { at.terminating = true }) })
 }

@@ -1,5 +1,5 @@
 // Package singlenode explores, to exhaustion within named bounds, the locks of claims that one pod may use at a time,
-// and judges each step:
+// and checks each step:
 //
 //   - S2: no two pods have processes at the same time that use a claim with a required lock, on any nodes. No gate is
 //     removed without the locks, and no lock is freed while its pod may use the volume.
@@ -33,7 +33,7 @@
 //
 // All API servers add the gate from the moment when the namespace asks for locks. An API server with a lagging cache
 // creates pods without it, which are equivalent to pods that ran before. Reads do not become too old, which only lets
-// more happen. The first pod runs on the node with the faults, and the others on another node, because the judge
+// more happen. The first pod runs on the node with the faults, and the others on another node, because the check
 // ignores the nodes of pods. A write with an older resourceVersion counts as up to date if the claim has the same
 // content again, which only lets more writes succeed. A kubelet that is not cut off unmounts within the unmount grace,
 // and its Node shows at once whether it is. All objects are in one namespace, because a lock of a claim depends on no
@@ -41,7 +41,7 @@
 //
 // Every world has further constants, and names them. worlds.go has the bounds, and world.go the contents of a world.
 // cluster.go, nodes.go, people.go, guard.go and calls.go have the moves, and machine.go makes facts and sessions of the
-// engine. judge.go has the promises, independently of their implementation, and story.go prints the history of a
-// finding. Stories in which an earlier engine broke a promise are in stories_test.go, and the effects of missing guards
+// engine. invariants.go has the promises, independently of their implementation, and trace.go prints the history of a
+// finding. Traces in which an earlier engine broke a promise are in traces_test.go, and the effects of missing guards
 // in singlenode_test.go.
 package singlenode

@@ -11,43 +11,43 @@ import (
 func (k *worker) guard(s *state, i int) {
 	l := &s.lines[i]
 	if !l.up {
-		k.Can(true, move{processStarts, i, 0}, func(c *scene) { c.start(i) })
+		k.Can(true, move{processStarts, i, 0}, func(c *transition) { c.start(i) })
 		return
 	}
-	k.Breaks(true, s.left.Crash, move{processEnds, i, 0}, func(c *scene) {
+	k.Breaks(true, s.left.Crash, move{processEnds, i, 0}, func(c *transition) {
 		c.left.Crash--
 		c.lines[i] = line{}
 	})
-	k.Can(l.mode != s.mode, move{watchShowsNamespace, i, 0}, func(c *scene) { c.showMode(i) })
-	k.Can(l.fenced != s.nodes[0].fence.inForce, move{watchShowsFence, i, 0}, func(c *scene) { c.showFence(i) })
+	k.Can(l.mode != s.mode, move{watchShowsNamespace, i, 0}, func(c *transition) { c.showMode(i) })
+	k.Can(l.fenced != s.nodes[0].fence.inForce, move{watchShowsFence, i, 0}, func(c *transition) { c.showFence(i) })
 	for slot := range k.Pods {
-		k.Can(l.pods[slot] != s.pods[slot], move{watchShowsPod, i, slot}, func(c *scene) { c.showPod(i, slot) })
+		k.Can(l.pods[slot] != s.pods[slot], move{watchShowsPod, i, slot}, func(c *transition) { c.showPod(i, slot) })
 		if l.work[slot].on {
 			k.podCalls(s, i, slot)
 		} else {
-			k.Can(l.woken[slot], move{workerBegins, i, slot}, func(c *scene) { c.begin(i, slot) })
+			k.Can(l.woken[slot], move{workerBegins, i, slot}, func(c *transition) { c.begin(i, slot) })
 		}
 		k.Can(l.timed[slot] && !l.woken[slot] && k.goesOn(s, i, slot), move{pauseEnds, i, slot},
-			func(c *scene) { c.wake(i, slot) })
+			func(c *transition) { c.wake(i, slot) })
 		p := s.processes[slot]
 		// A working kubelet unmounts in less time than the unmount grace.
 		k.Can(l.ended[slot] == young && !p.mounted && k.waits(l, slot), move{unmountGraceEnds, i, slot},
-			func(c *scene) { c.lines[i].ended[slot] = old; c.timePasses(i, slot) })
+			func(c *transition) { c.lines[i].ended[slot] = old; c.timePasses(i, slot) })
 	}
 	for n := range k.Claims {
-		k.Can(l.behind[n], move{watchShowsClaim, i, n}, func(c *scene) { c.showClaim(i, n) })
+		k.Can(l.behind[n], move{watchShowsClaim, i, n}, func(c *transition) { c.showClaim(i, n) })
 		if l.locks[n].on {
 			k.lockCalls(s, i, n)
 		} else {
-			k.Can(l.lockWoken[n], move{workerBeginsLock, i, n}, func(c *scene) { c.beginLock(i, n) })
+			k.Can(l.lockWoken[n], move{workerBeginsLock, i, n}, func(c *transition) { c.beginLock(i, n) })
 		}
 		k.Can(l.lockTimed[n] && !l.lockWoken[n] && k.polledLock(s, i, n), move{pauseEnds, i, locks + n},
-			func(c *scene) { c.wakeLock(i, n) })
+			func(c *transition) { c.wakeLock(i, n) })
 	}
 }
 
 // start starts a replica with a list of the objects in the API server.
-func (c *scene) start(i int) {
+func (c *transition) start(i int) {
 	l := &c.lines[i]
 	*l = line{up: true, mode: c.mode, fenced: c.nodes[0].fence.inForce, claims: c.claims}
 	for slot := range c.Pods {
@@ -59,7 +59,7 @@ func (c *scene) start(i int) {
 
 // showPod delivers the state of a pod to the watch of a replica, and enqueues the pods that share a claim with it and
 // the locks of its claims.
-func (c *scene) showPod(i, slot int) {
+func (c *transition) showPod(i, slot int) {
 	l := &c.lines[i]
 	if !l.up {
 		return
@@ -71,7 +71,7 @@ func (c *scene) showPod(i, slot int) {
 }
 
 // wakeShared enqueues the pods that share a claim with a pod, and the locks of its claims.
-func (c *scene) wakeShared(i, slot int) {
+func (c *transition) wakeShared(i, slot int) {
 	for other := range c.Pods {
 		if c.shares(slot, other) {
 			c.wake(i, other)
@@ -83,7 +83,7 @@ func (c *scene) wakeShared(i, slot int) {
 }
 
 // showNode delivers the state of a node to the watches of all replicas.
-func (c *scene) showNode(n int) {
+func (c *transition) showNode(n int) {
 	for i := range c.Replicas {
 		l := &c.lines[i]
 		for slot := range c.Pods {
@@ -96,7 +96,7 @@ func (c *scene) showNode(n int) {
 }
 
 // showClaim delivers the state of a claim to the watch of a replica, and enqueues the pods that use it.
-func (c *scene) showClaim(i, n int) {
+func (c *transition) showClaim(i, n int) {
 	l := &c.lines[i]
 	if !l.up {
 		return
@@ -110,21 +110,21 @@ func (c *scene) showClaim(i, n int) {
 	}
 }
 
-func (c *scene) showMode(i int) {
+func (c *transition) showMode(i int) {
 	if c.lines[i].up {
 		c.lines[i].mode = c.mode
 		c.wakeAll(i)
 	}
 }
 
-func (c *scene) showFence(i int) {
+func (c *transition) showFence(i int) {
 	if c.lines[i].up {
 		c.lines[i].fenced = c.nodes[0].fence.inForce
 		c.wakeAll(i)
 	}
 }
 
-func (c *scene) wakeAll(i int) {
+func (c *transition) wakeAll(i int) {
 	for slot := range c.Pods {
 		c.wake(i, slot)
 	}
@@ -135,7 +135,7 @@ func (c *scene) wakeAll(i int) {
 
 // wake enqueues a pod. Work without any Ask is done at once, because only a change can lead to an Ask, and a change
 // enqueues the pod again.
-func (c *scene) wake(i, slot int) {
+func (c *transition) wake(i, slot int) {
 	l := &c.lines[i]
 	if l.work[slot].on {
 		l.woken[slot] = true
@@ -147,7 +147,7 @@ func (c *scene) wake(i, slot int) {
 	}
 }
 
-func (c *scene) wakeLock(i, n int) {
+func (c *transition) wakeLock(i, n int) {
 	l := &c.lines[i]
 	if l.locks[n].on {
 		l.lockWoken[n] = true
@@ -160,7 +160,7 @@ func (c *scene) wakeLock(i, n int) {
 }
 
 // begin lets a worker take a pod, and continues until the first Ask.
-func (c *scene) begin(i, slot int) {
+func (c *transition) begin(i, slot int) {
 	l := &c.lines[i]
 	l.woken[slot], l.timed[slot] = false, false
 	if !l.pods[slot].exists || !c.machine.gated(slot, l.pods[slot], l.ungated[slot]) {
@@ -172,7 +172,7 @@ func (c *scene) begin(i, slot int) {
 }
 
 // sessionOf returns a session with the state of a replica's watches.
-func (c *scene) sessionOf(l *line, slot int) podSession {
+func (c *transition) sessionOf(l *line, slot int) podSession {
 	s := podSession{on: true, removing: c.removing, pod: l.pods[slot], mode: l.mode, claims: l.claims}
 	for n := range c.Claims {
 		s.unasked[n] = c.machine.unasked(l.claims[n], l.mode)
@@ -180,7 +180,7 @@ func (c *scene) sessionOf(l *line, slot int) podSession {
 	return s
 }
 
-func (c *scene) beginLock(i, n int) {
+func (c *transition) beginLock(i, n int) {
 	l := &c.lines[i]
 	l.lockWoken[n], l.lockTimed[n] = false, false
 	if l.claims[n].uid == 0 {
@@ -201,7 +201,7 @@ func (c *scene) beginLock(i, n int) {
 }
 
 // continues records the changes of a session by an answer, or ends the session.
-func (c *scene) continues(i, slot int, s *singlenode.Session) {
+func (c *transition) continues(i, slot int, s *singlenode.Session) {
 	l := &c.lines[i]
 	now := &l.work[slot]
 	if s.End != session.NotEnded {
@@ -237,7 +237,7 @@ func (c *scene) continues(i, slot int, s *singlenode.Session) {
 	}
 }
 
-func (c *scene) continuesLock(i, n int, s *singlenode.LockSession) {
+func (c *transition) continuesLock(i, n int, s *singlenode.LockSession) {
 	l := &c.lines[i]
 	now := &l.locks[n]
 	if s.End != session.NotEnded {
@@ -283,7 +283,7 @@ func (k *worker) goesOn(s *state, i, slot int) bool {
 }
 
 // timePasses enqueues the work that waits for the clock.
-func (c *scene) timePasses(i, slot int) {
+func (c *transition) timePasses(i, slot int) {
 	l := &c.lines[i]
 	for other := range c.Pods {
 		if l.timed[other] && c.shares(slot, other) {

@@ -9,10 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
 
 // machine makes facts and sessions of the engine from a state. It is not safe for concurrent use: each worker has its
@@ -40,7 +41,7 @@ type claimKey struct {
 }
 
 func newMachine(w *World) *machine {
-	return &machine{World: w, now: time.Unix(1e9, 0), tracker: singlenode.NewTracker(), reasons: singlenode.Reasons(),
+	return &machine{World: w, now: clock.Now, tracker: singlenode.NewTracker(), reasons: singlenode.Reasons(),
 		pods: map[podKey]singlenode.Pod{}, claims: map[claimKey]singlenode.Claim{}}
 }
 
@@ -93,13 +94,8 @@ func (m *machine) pod(slot int, p pod, flipped bool) singlenode.Pod {
 	if !p.exists {
 		return singlenode.Pod{}
 	}
-	key := podKey{p, slot, flipped}
-	read, known := m.pods[key]
-	if !known {
-		read = objects.PodOf(m.podObject(slot, p, flipped))
-		m.pods[key] = read
-	}
-	return read
+	return memory.Once(m.pods, podKey{p, slot, flipped},
+		func() singlenode.Pod { return objects.PodOf(m.podObject(slot, p, flipped)) })
 }
 
 func (m *machine) podObject(slot int, p pod, flipped bool) *v1.Pod {
@@ -216,47 +212,18 @@ func versionOf(at claim) string { return fmt.Sprint(at) }
 
 func nodeName(n int) string { return string(rune('a' + n)) }
 
-func (m *machine) readAt(order uint8) session.Read {
-	if order == 0 {
-		return session.Read{}
-	}
-	return session.Read{Sent: m.now, Order: int(order)}
-}
-
-// since converts an age to a time, and ageOf a time to an age.
-func (m *machine) since(a age) time.Time {
-	switch a {
-	case young:
-		return m.now
-	case old:
-		return m.now.Add(-time.Hour)
-	case never:
-	}
-	return time.Time{}
-}
-
-func (m *machine) ageOf(t time.Time) age {
-	switch {
-	case t.IsZero():
-		return never
-	case t.Equal(m.now):
-		return young
-	}
-	return old
-}
-
 // saw records a state of a pod and its node in the tracker of a replica.
 func (m *machine) saw(slot int, p pod, node objects.NodeSeen, a *age) {
 	clear(m.tracker.Ended)
 	if *a != never {
-		m.tracker.Ended[uidOf(slot)] = m.since(*a)
+		m.tracker.Ended[uidOf(slot)] = a.Time()
 	}
 	if p.exists {
 		m.tracker.Saw(m.pod(slot, p, false), node, m.now)
 	} else {
 		m.tracker.Forget(uidOf(slot))
 	}
-	*a = m.ageOf(m.tracker.Ended[uidOf(slot)])
+	*a = clock.AgeOf(m.tracker.Ended[uidOf(slot)])
 }
 
 // gated reports whether a pod has its gate according to a replica, which may have removed it (ungated).
@@ -283,7 +250,7 @@ func nodeFacts(run uint8) objects.Node { return objects.Node{Found: true, BootID
 func bootID(run uint8) string { return "boot-" + strconv.Itoa(int(run)) }
 
 // seenOf returns the state of a pod's node in the watch.
-func (c *scene) seenOf(p pod) objects.NodeSeen {
+func (c *transition) seenOf(p pod) objects.NodeSeen {
 	if p.node > 0 && c.nodes[p.node-1].cut {
 		return objects.NodeNotReady
 	}
@@ -291,13 +258,13 @@ func (c *scene) seenOf(p pod) objects.NodeSeen {
 }
 
 // user returns the facts of a replica about a pod.
-func (c *scene) user(i, slot int, p pod, ended age, flipped bool) singlenode.User {
-	return singlenode.User{Pod: c.machine.pod(slot, p, flipped), EndedSince: c.machine.since(ended), NodeSeen: c.seenOf(p),
+func (c *transition) user(i, slot int, p pod, ended age, flipped bool) singlenode.User {
+	return singlenode.User{Pod: c.machine.pod(slot, p, flipped), EndedSince: ended.Time(), NodeSeen: c.seenOf(p),
 		FenceSeen: p.node == 1 && c.lines[i].fenced}
 }
 
 // session returns a session in progress as the engine has it, and facts the facts for its begin and its work.
-func (c *scene) session(i, slot int) singlenode.Session {
+func (c *transition) session(i, slot int) singlenode.Session {
 	s, m := &c.lines[i].work[slot], c.machine
 	flipped := m.flipped(slot)
 	var out singlenode.Session
@@ -312,22 +279,22 @@ func (c *scene) session(i, slot int) singlenode.Session {
 	return out
 }
 
-func (c *scene) facts(i, slot int, s *podSession) singlenode.Facts {
+func (c *transition) facts(i, slot int, s *podSession) singlenode.Facts {
 	m, flipped := c.machine, c.machine.flipped(slot)
-	f := singlenode.Facts{Rules: singlenode.Rules{Removing: s.removing}, Mode: s.mode, ModeRead: m.readAt(s.modeRead),
-		Pod: m.pod(slot, s.pod, flipped), UsersRead: m.readAt(s.listRead)}
+	f := singlenode.Facts{Rules: singlenode.Rules{Removing: s.removing}, Mode: s.mode, ModeRead: clock.ReadAt(s.modeRead),
+		Pod: m.pod(slot, s.pod, flipped), UsersRead: clock.ReadAt(s.listRead)}
 	for _, n := range c.uses(slot) {
 		known := m.claim(n, s.claims[n], s.unasked[n], flipped)
 		if known.UID == "" {
 			known = singlenode.Claim{Namespace: "ns", Name: m.claimName(n, flipped)}
 		}
-		f.Claims = append(f.Claims, singlenode.ClaimFacts{Claim: known, Read: m.readAt(s.claimReads[n])})
+		f.Claims = append(f.Claims, singlenode.ClaimFacts{Claim: known, Read: clock.ReadAt(s.claimReads[n])})
 	}
 	for other := range c.Pods {
 		if s.listed[other] {
 			u := c.user(i, other, s.users[other], s.ended[other], flipped)
-			u.Fence, u.FenceRead = m.fence(other, s.fences[other]), m.readAt(s.fenceReads[other])
-			u.Node, u.NodeRead = nodeFacts(s.runs[other]), m.readAt(s.nodeReads[other])
+			u.Fence, u.FenceRead = m.fence(other, s.fences[other]), clock.ReadAt(s.fenceReads[other])
+			u.Node, u.NodeRead = nodeFacts(s.runs[other]), clock.ReadAt(s.nodeReads[other])
 			f.Users = append(f.Users, u)
 		}
 	}
@@ -335,21 +302,21 @@ func (c *scene) facts(i, slot int, s *podSession) singlenode.Facts {
 }
 
 // lockSession returns a session about a lock in progress as the engine has it.
-func (c *scene) lockSession(i, n int) (out singlenode.LockSession) {
+func (c *transition) lockSession(i, n int) (out singlenode.LockSession) {
 	s := &c.lines[i].locks[n]
 	out.ReadCount, out.Steps, out.Facts = int(s.reads), 1, c.lockFacts(i, n, s)
 	out.Decision = singlenode.Decision{Action: s.action, Reason: c.machine.reasons[s.reason]}
 	return out
 }
 
-func (c *scene) lockFacts(i, n int, s *lockSession) singlenode.LockFacts {
+func (c *transition) lockFacts(i, n int, s *lockSession) singlenode.LockFacts {
 	f := singlenode.LockFacts{Rules: singlenode.Rules{Removing: s.removing},
 		Claim:      c.machine.claim(n, s.claim, c.machine.unasked(s.claim, c.lines[i].mode), false),
-		HolderRead: c.machine.readAt(s.holderRead)}
+		HolderRead: clock.ReadAt(s.holderRead)}
 	if s.holder > 0 {
 		f.Holder = c.user(i, int(s.holder)-1, s.pod, s.ended, false)
-		f.Holder.Fence, f.Holder.FenceRead = c.machine.fence(int(s.holder)-1, s.fence), c.machine.readAt(s.fenceRead)
-		f.Holder.Node, f.Holder.NodeRead = nodeFacts(s.node), c.machine.readAt(s.nodeRead)
+		f.Holder.Fence, f.Holder.FenceRead = c.machine.fence(int(s.holder)-1, s.fence), clock.ReadAt(s.fenceRead)
+		f.Holder.Node, f.Holder.NodeRead = nodeFacts(s.node), clock.ReadAt(s.nodeRead)
 	}
 	return f
 }

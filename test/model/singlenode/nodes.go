@@ -17,14 +17,14 @@ func (k *worker) kubelet(s *state, slot int) {
 	if !node.cut {
 		k.reports(s, slot)
 	}
-	k.Can(p.known && !p.deleted && !p.runs && !p.done, move{containerStarts, 0, slot}, func(c *scene) {
+	k.Can(p.known && !p.deleted && !p.runs && !p.done, move{containerStarts, 0, slot}, func(c *transition) {
 		c.processes[slot].runs, c.processes[slot].mounted = true, true
-		c.judgeStart(slot)
+		c.checkStart(slot)
 	})
-	k.Can(p.deleted && p.runs, move{processesEnd, 0, slot}, func(c *scene) { c.processes[slot].runs = false })
+	k.Can(p.deleted && p.runs, move{processesEnd, 0, slot}, func(c *transition) { c.processes[slot].runs = false })
 	k.Can(!p.runs && p.mounted && (p.deleted || p.done), move{volumeIsUnmounted, 0, slot},
-		func(c *scene) { c.processes[slot].mounted = false })
-	k.Breaks(p.runs && !p.deleted, s.left.End, move{podCompletes, 0, slot}, func(c *scene) {
+		func(c *transition) { c.processes[slot].mounted = false })
+	k.Breaks(p.runs && !p.deleted, s.left.End, move{podCompletes, 0, slot}, func(c *transition) {
 		c.left.End--
 		c.processes[slot].runs, c.processes[slot].done = false, true
 	})
@@ -34,29 +34,29 @@ func (k *worker) kubelet(s *state, slot int) {
 func (k *worker) reports(s *state, slot int) {
 	p, api := s.processes[slot], s.pods[slot]
 	goes := api.terminating || !api.exists
-	k.Can(!p.known && api.exists || p.known && !p.deleted && goes, move{kubeletSees, 0, slot}, func(c *scene) {
+	k.Can(!p.known && api.exists || p.known && !p.deleted && goes, move{kubeletSees, 0, slot}, func(c *transition) {
 		now := &c.processes[slot]
 		now.known, now.deleted, now.done = true, goes, now.done || api.ended
 	})
 	k.Can(p.done && !p.runs && api.exists && !api.ended, move{kubeletReportsEnd, 0, slot},
-		func(c *scene) { c.writePod(slot, func(p *pod) { p.ended = true }) })
+		func(c *transition) { c.writePod(slot, func(p *pod) { p.ended = true }) })
 }
 
 // faults makes the faults of the first node.
 func (k *worker) faults(s *state) {
 	const n = 0
 	node := s.nodes[n]
-	k.Breaks(!node.cut, s.left.Cut, move{kubeletIsCutOff, 0, n}, func(c *scene) {
+	k.Breaks(!node.cut, s.left.Cut, move{kubeletIsCutOff, 0, n}, func(c *transition) {
 		c.left.Cut--
 		c.nodes[n].cut = true
 		c.showNode(n)
 	})
-	k.User(node.cut, s.left.Heal, move{kubeletReturns, 0, n}, func(c *scene) {
+	k.User(node.cut, s.left.Heal, move{kubeletReturns, 0, n}, func(c *transition) {
 		c.left.Heal--
 		c.nodes[n].cut = false
 		c.showNode(n)
 	})
-	k.Breaks(true, s.left.Reboot, move{machineReboots, 0, n}, func(c *scene) {
+	k.Breaks(true, s.left.Reboot, move{machineReboots, 0, n}, func(c *transition) {
 		c.left.Reboot--
 		if c.Budget.Fence > 0 { // only fences depend on it
 			c.nodes[n].run++
@@ -68,10 +68,10 @@ func (k *worker) faults(s *state) {
 			}
 		}
 	})
-	k.Can(!node.cut && node.shown != node.run, move{kubeletShowsBoot, 0, n}, func(c *scene) {
+	k.Can(!node.cut && node.shown != node.run, move{kubeletShowsBoot, 0, n}, func(c *transition) {
 		c.nodes[n].shown = c.nodes[n].run
 	})
-	k.User(!node.fence.inForce, s.left.Fence, move{nodeIsFenced, 0, n}, func(c *scene) {
+	k.User(!node.fence.inForce, s.left.Fence, move{nodeIsFenced, 0, n}, func(c *transition) {
 		c.left.Fence--
 		now := fence{inForce: true, run: node.shown}
 		for slot := range c.Pods {
@@ -82,16 +82,16 @@ func (k *worker) faults(s *state) {
 		c.fenceChanges()
 	})
 	back := node.fence.inForce && node.shown != node.fence.run
-	k.User(back && !node.left && !k.leaving(s, n), s.left.Unfence, move{fencingListsPods, 0, n}, func(c *scene) {
+	k.User(back && !node.left && !k.leaving(s, n), s.left.Unfence, move{fencingListsPods, 0, n}, func(c *transition) {
 		c.nodes[n].left = true
 	})
-	k.User(node.left, s.left.Unfence, move{nodeIsUnfenced, 0, n}, func(c *scene) {
+	k.User(node.left, s.left.Unfence, move{nodeIsUnfenced, 0, n}, func(c *transition) {
 		c.left.Unfence--
 		c.nodes[n].fence, c.nodes[n].left = fence{}, false
 		c.fenceChanges()
 		for slot := range c.Pods {
 			if p := c.processes[slot]; p.runs && int(p.node) == n+1 {
-				c.judgeStart(slot)
+				c.checkStart(slot)
 			}
 		}
 	})
@@ -108,7 +108,7 @@ func (k *worker) leaving(s *state, n int) bool {
 	return false
 }
 
-func (c *scene) fenceChanges() {
+func (c *transition) fenceChanges() {
 	if !c.Lag {
 		for i := range c.Replicas {
 			c.showFence(i)

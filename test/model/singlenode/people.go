@@ -11,9 +11,9 @@ func (k *worker) people(s *state) {
 			k.users(s, slot)
 		}
 		next := k.Workload == Beside && !s.born[slot] && s.born[slot-1]
-		k.User(next, 1, move{userCreatesPod, 0, slot}, func(c *scene) { c.create(slot) })
+		k.User(next, 1, move{userCreatesPod, 0, slot}, func(c *transition) { c.create(slot) })
 		n := nodeOf(slot)
-		k.User(next, s.left.Preset, move{userPresetsNode, n, slot}, func(c *scene) {
+		k.User(next, s.left.Preset, move{userPresetsNode, n, slot}, func(c *transition) {
 			c.left.Preset--
 			c.create(slot)
 			c.processes[slot].node = uint8(n + 1)
@@ -30,15 +30,15 @@ func (k *worker) people(s *state) {
 // users makes the moves of users of one pod.
 func (k *worker) users(s *state, slot int) {
 	p := s.pods[slot]
-	k.User(!p.terminating, s.left.Delete, move{userDeletesPod, 0, slot}, func(c *scene) {
+	k.User(!p.terminating, s.left.Delete, move{userDeletesPod, 0, slot}, func(c *transition) {
 		c.left.Delete--
 		c.writePod(slot, func(p *pod) { p.terminating = true })
 	})
-	k.User(!p.terminating, s.left.Foreground, move{userDeletesInForeground, 0, slot}, func(c *scene) {
+	k.User(!p.terminating, s.left.Foreground, move{userDeletesInForeground, 0, slot}, func(c *transition) {
 		c.left.Foreground--
 		c.writePod(slot, func(p *pod) { p.terminating, p.foreground = true, true })
 	})
-	k.User(true, s.left.Force, move{userForces, 0, slot}, func(c *scene) {
+	k.User(true, s.left.Force, move{userForces, 0, slot}, func(c *transition) {
 		c.left.Force--
 		c.writePod(slot, func(p *pod) {
 			p.terminating = true
@@ -47,16 +47,16 @@ func (k *worker) users(s *state, slot int) {
 			}
 		})
 	})
-	k.User(!p.confirmed, s.left.Confirm, move{userConfirms, 0, slot}, func(c *scene) {
+	k.User(!p.confirmed, s.left.Confirm, move{userConfirms, 0, slot}, func(c *transition) {
 		c.left.Confirm--
 		c.writePod(slot, func(p *pod) { p.confirmed = true })
 	})
-	k.User(p.gated, s.left.Ungate, move{userRemovesGate, 0, slot}, func(c *scene) {
+	k.User(p.gated, s.left.Ungate, move{userRemovesGate, 0, slot}, func(c *transition) {
 		c.left.Ungate--
 		c.writePod(slot, func(p *pod) { p.gated = false })
 		c.forgive(slot)
 	})
-	k.User(p.queued, s.left.Admit, move{queueAdmits, 0, slot}, func(c *scene) {
+	k.User(p.queued, s.left.Admit, move{queueAdmits, 0, slot}, func(c *transition) {
 		c.left.Admit--
 		c.writePod(slot, func(p *pod) { p.queued = false })
 	})
@@ -65,12 +65,12 @@ func (k *worker) users(s *state, slot int) {
 // claimUsers makes the moves of users of one claim.
 func (k *worker) claimUsers(s *state, n int) {
 	at := s.claims[n]
-	k.User(at.uid > 0 && !at.terminating, s.left.DeleteClaim, move{userDeletesClaim, 0, n}, func(c *scene) {
+	k.User(at.uid > 0 && !at.terminating, s.left.DeleteClaim, move{userDeletesClaim, 0, n}, func(c *transition) {
 		c.left.DeleteClaim--
 		c.writeClaim(n, func(at *claim) { at.terminating = true })
 	})
-	again := func(uid uint8) func(*scene) {
-		return func(c *scene) {
+	again := func(uid uint8) func(*transition) {
+		return func(c *transition) {
 			c.left.Recreate--
 			c.made++
 			c.writeClaim(n, func(at *claim) { *at = claim{uid: uid, bound: !c.Unbound} })
@@ -79,12 +79,12 @@ func (k *worker) claimUsers(s *state, n int) {
 	k.User(at.uid == 0 && !k.Ephemeral, s.left.Recreate, move{userCreatesClaim, 0, n}, again(firstUID+2*maxClaims+s.made))
 	k.User(at.uid == 0 && !k.Ephemeral && k.Claims > 1, s.left.Recreate, move{userCreatesClaimFirst, 0, n},
 		again(firstUID-1-s.made))
-	k.User(at.uid > 0 && !at.labelled, s.left.Label, move{userLabelsClaim, 0, n}, func(c *scene) {
+	k.User(at.uid > 0 && !at.labelled, s.left.Label, move{userLabelsClaim, 0, n}, func(c *transition) {
 		c.left.Label--
 		c.beginsToAsk(func() { c.writeClaim(n, func(at *claim) { at.labelled = true }) })
 	})
-	strip := func(edit func(*claim)) func(*scene) {
-		return func(c *scene) {
+	strip := func(edit func(*claim)) func(*transition) {
+		return func(c *transition) {
 			c.left.Strip--
 			c.stripped = true
 			if holder := int(at.lock) - 1; holder >= 0 && holder < c.Pods && c.relies(holder, n) {
@@ -101,8 +101,8 @@ func (k *worker) claimUsers(s *state, n int) {
 
 // administrators makes the moves of administrators of the namespace.
 func (k *worker) administrators(s *state) {
-	turn := func(to mode) func(*scene) {
-		return func(c *scene) {
+	turn := func(to mode) func(*transition) {
+		return func(c *transition) {
 			c.left.Turn--
 			c.beginsToAsk(func() {
 				c.mode = to
@@ -116,7 +116,7 @@ func (k *worker) administrators(s *state) {
 	}
 	k.User(s.mode == singlenode.ModeOff, s.left.Turn, move{userOptsIn, 0, 0}, turn(singlenode.ModeAll))
 	k.User(s.mode != singlenode.ModeOff, s.left.Turn, move{userOptsOut, 0, 0}, turn(singlenode.ModeOff))
-	k.User(!s.removing, s.left.Remove, move{guardIsUninstalled, 0, 0}, func(c *scene) {
+	k.User(!s.removing, s.left.Remove, move{guardIsUninstalled, 0, 0}, func(c *transition) {
 		c.left.Remove--
 		c.removing, c.mode = true, singlenode.ModeOff
 		for i := range c.Replicas {
@@ -126,7 +126,7 @@ func (k *worker) administrators(s *state) {
 }
 
 // beginsToAsk makes a change after which locks may be required. Pods without a gate at that moment can meet.
-func (c *scene) beginsToAsk(do func()) {
+func (c *transition) beginsToAsk(do func()) {
 	do()
 	for slot := range c.Pods {
 		if c.pods[slot].exists && !c.pods[slot].gated {
@@ -137,7 +137,7 @@ func (c *scene) beginsToAsk(do func()) {
 
 // forgive makes a person answer for a pod that has lost its gate, or never had one, together with pods that have passed
 // their list by now. Pods that list later find it.
-func (c *scene) forgive(slot int) {
+func (c *transition) forgive(slot int) {
 	for other := range c.Pods {
 		if other != slot && c.pods[other].exists && (!c.pods[other].gated || c.past(other)) {
 			c.forgiven[slot][other], c.forgiven[other][slot] = true, true
@@ -146,7 +146,7 @@ func (c *scene) forgive(slot int) {
 }
 
 // past reports whether the gate of a pod may go without another list.
-func (c *scene) past(slot int) bool {
+func (c *transition) past(slot int) bool {
 	if c.late.on && c.late.call == singlenode.PatchGate && int(c.late.slot) == slot {
 		return true
 	}
@@ -160,7 +160,7 @@ func (c *scene) past(slot int) bool {
 
 // relies reports whether the gate of a pod may go without another read of its lock. A pod that has lost its gate is in
 // the list of any other pod.
-func (c *scene) relies(slot, n int) bool {
+func (c *transition) relies(slot, n int) bool {
 	read := false
 	for i := range c.Replicas {
 		read = read || c.lines[i].work[slot].on && c.lines[i].work[slot].claimReads[n] > 0

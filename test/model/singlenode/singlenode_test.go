@@ -62,7 +62,7 @@ func TestStateSurvivesEncoding(t *testing.T) {
 // remembers checks that the sessions of a replica repeat their last Ask.
 func (k *worker) remembers(t *testing.T, s *state, i int) {
 	t.Helper()
-	c := k.scene(s)
+	c := k.transition(s)
 	for slot := range k.Pods {
 		if !s.lines[i].work[slot].on {
 			continue
@@ -87,12 +87,12 @@ func (k *worker) remembers(t *testing.T, s *state, i int) {
 	}
 }
 
-// judged returns a scene with a running pod that has the lock, and a gated pod that waits for it.
-func judged() *scene {
+// checked returns a transition with a running pod that has the lock, and a gated pod that waits for it.
+func checked() *transition {
 	w := &World{Name: "one"}
 	w.complete()
 	k := newWorker(w)
-	c := k.scene(&state{mode: singlenode.ModeAll})
+	c := k.transition(&state{mode: singlenode.ModeAll})
 	c.pods = [maxPods]pod{{exists: true, held: true, node: 1}, {exists: true, held: true, gated: true}}
 	c.born = [maxPods]bool{true, true}
 	c.processes[0] = process{node: 1, known: true, runs: true, mounted: true}
@@ -101,97 +101,104 @@ func judged() *scene {
 	return c
 }
 
-func TestEachStepIsJudged(t *testing.T) {
-	start := func(c *scene) { c.judgeStart(1) }
-	gate := func(c *scene) { c.judgeGate(1, singlenode.ReasonAcquired) }
-	free := func(c *scene) { c.judgeFree(0) }
-	over := func(c *scene) { c.processes[0] = process{node: 1, known: true, done: true}; c.pods[0].ended = true }
-	gone := func(c *scene) { c.processes[0], c.pods[0] = process{}, pod{} }
-	released := func(c *scene) {
+func TestEachStepIsChecked(t *testing.T) {
+	start := func(c *transition) { c.checkStart(1) }
+	gate := func(c *transition) { c.checkGate(1, singlenode.ReasonAcquired) }
+	free := func(c *transition) { c.checkFree(0) }
+	over := func(c *transition) {
+		c.processes[0] = process{node: 1, known: true, done: true}
+		c.pods[0].ended = true
+	}
+	gone := func(c *transition) { c.processes[0], c.pods[0] = process{}, pod{} }
+	released := func(c *transition) {
 		c.processes[0] = process{node: 1, known: true, deleted: true}
 		c.pods[0].terminating, c.pods[0].foreground, c.pods[0].held = true, true, false
 	}
-	fence := func(c *scene) { c.nodes[0].fence.inForce = true }
-	fenced := func(c *scene) { fence(c); c.pods[0].terminating = true }
+	fence := func(c *transition) { c.nodes[0].fence.inForce = true }
+	fenced := func(c *transition) { fence(c); c.pods[0].terminating = true }
 	for name, tc := range map[string]struct {
-		prepare, judge func(*scene)
+		prepare, check func(*transition)
 		want           string
 	}{
 		"a pod starts beside another": {nil, start, "S2"},
 		"after another":               {over, start, ""},
 		"beside a fenced pod":         {fenced, start, ""},
-		"fenced, beside another":      {func(c *scene) { fence(c); c.processes[1].node = 1 }, start, ""},
+		"fenced, beside another":      {func(c *transition) { fence(c); c.processes[1].node = 1 }, start, ""},
 		"and both nodes are not": {
-			func(c *scene) { fence(c); c.processes[0].node, c.processes[1].node = 2, 2 }, start, "S2"},
-		"beside a confirmed pod": {func(c *scene) { c.excused[0] = true }, start, ""},
+			func(c *transition) { fence(c); c.processes[0].node, c.processes[1].node = 2, 2 }, start, "S2"},
+		"beside a confirmed pod": {func(c *transition) { c.excused[0] = true }, start, ""},
 		"beside one whose gate was removed": {
-			func(c *scene) { c.forgiven[0][1], c.forgiven[1][0] = true, true }, start, ""},
-		"where no namespace asks":          {func(c *scene) { c.mode = singlenode.ModeOff }, start, ""},
-		"where another claim is asked for": {func(c *scene) { c.mode = singlenode.ModeSelected }, start, ""},
+			func(c *transition) { c.forgiven[0][1], c.forgiven[1][0] = true, true }, start, ""},
+		"where no namespace asks":          {func(c *transition) { c.mode = singlenode.ModeOff }, start, ""},
+		"where another claim is asked for": {func(c *transition) { c.mode = singlenode.ModeSelected }, start, ""},
 		"where the claim asks": {
-			func(c *scene) { c.mode, c.claims[0].labelled = singlenode.ModeSelected, true }, start, "S2"},
-		"where it is not known": {func(c *scene) { c.mode, c.claims[0].bound = singlenode.ModeSelected, false },
+			func(c *transition) { c.mode, c.claims[0].labelled = singlenode.ModeSelected, true }, start, "S2"},
+		"where it is not known": {func(c *transition) { c.mode, c.claims[0].bound = singlenode.ModeSelected, false },
 			start, "S2"},
-		"after an uninstallation": {func(c *scene) { c.removing = true }, start, ""},
+		"after an uninstallation": {func(c *transition) { c.removing = true }, start, ""},
 
-		"a gate goes without the lock":       {nil, gate, "S2"},
-		"a gate goes with it":                {func(c *scene) { c.claims[0].lock = 2 }, gate, ""},
-		"a gate goes without the finalizer":  {func(c *scene) { c.claims[0].lock, c.claims[0].kept = 2, false }, gate, "S2"},
-		"a gate goes that is not asked for":  {func(c *scene) { c.mode = singlenode.ModeOff }, gate, ""},
-		"a gate goes of a pod that does too": {func(c *scene) { c.pods[1].terminating = true }, gate, ""},
+		"a gate goes without the lock": {nil, gate, "S2"},
+		"a gate goes with it":          {func(c *transition) { c.claims[0].lock = 2 }, gate, ""},
+		"a gate goes without the finalizer": {func(c *transition) { c.claims[0].lock, c.claims[0].kept = 2, false }, gate,
+			"S2"},
+		"a gate goes that is not asked for":  {func(c *transition) { c.mode = singlenode.ModeOff }, gate, ""},
+		"a gate goes of a pod that does too": {func(c *transition) { c.pods[1].terminating = true }, gate, ""},
 
 		"a lock is freed of a pod that runs":    {nil, free, "S2"},
-		"a lock of a pod that may run is freed": {func(c *scene) { c.processes[0].runs = false }, free, "S2"},
+		"a lock of a pod that may run is freed": {func(c *transition) { c.processes[0].runs = false }, free, "S2"},
 		"a lock of a completed pod is freed":    {over, free, ""},
 		"and has its volume mounted": {
-			func(c *scene) { over(c); c.processes[0].mounted = true }, free, "S2"},
-		"a lock of a released pod is freed": {func(c *scene) { released(c); c.claims[0].terminating = true }, free, ""},
+			func(c *transition) { over(c); c.processes[0].mounted = true }, free, "S2"},
+		"a lock of a released pod is freed": {func(c *transition) { released(c); c.claims[0].terminating = true }, free, ""},
 		"and another pod can take it":       {released, free, "S2"},
 		"and it is held": {
-			func(c *scene) { released(c); c.pods[0].held, c.claims[0].terminating = true, true }, free, "S2"},
+			func(c *transition) { released(c); c.pods[0].held, c.claims[0].terminating = true, true }, free, "S2"},
 		"a lock of a deleted pod is freed": {gone, free, ""},
 		"a lock of a fenced pod is freed":  {fenced, free, ""},
 		"and not terminating":              {fence, free, "S2"},
-		"a lock of a waiting pod is freed": {func(c *scene) { c.claims[0].lock = 2 }, free, "S2"},
+		"a lock of a waiting pod is freed": {func(c *transition) { c.claims[0].lock = 2 }, free, "S2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := judged()
+			c := checked()
 			if tc.prepare != nil {
 				tc.prepare(c)
 			}
-			tc.judge(c)
+			tc.check(c)
 			modeltest.Broken(t, c.Wrong, tc.want)
 		})
 	}
 }
 
-func TestRestIsJudged(t *testing.T) {
+func TestRestIsChecked(t *testing.T) {
 	for name, tc := range map[string]struct {
-		prepare func(*scene)
+		prepare func(*transition)
 		want    string
 	}{
-		"a pod waits":                     {func(*scene) {}, ""},
-		"no pod has the lock":             {func(c *scene) { c.claims[0].lock = 0 }, "L1"},
-		"nothing is locked":               {func(c *scene) { c.claims[0].lock, c.claims[0].kept = 0, false }, "L1"},
-		"the lock is damaged":             {func(c *scene) { c.claims[0].lock = damaged }, "L1"},
-		"its pod is gone":                 {func(c *scene) { c.pods[0] = pod{} }, "L1"},
-		"its pod has completed":           {func(c *scene) { c.pods[0].ended = true }, "L1"},
-		"and its node is away":            {func(c *scene) { c.pods[0].ended, c.nodes[0].cut = true, true }, ""},
-		"its pod is released, and stays":  {func(c *scene) { c.pods[0].foreground, c.pods[0].held = true, false }, "L1"},
-		"its pod is terminating":          {func(c *scene) { c.pods[0].terminating = true }, ""},
-		"it has the lock itself":          {func(c *scene) { c.claims[0].lock = 2 }, ""},
-		"and nothing is in its way":       {func(c *scene) { c.claims[0].lock, c.pods[0] = 2, pod{} }, "L1"},
-		"it is terminating":               {func(c *scene) { c.pods[1].terminating = true }, "L1"},
-		"its claim is terminating":        {func(c *scene) { c.claims[0].terminating = true }, ""},
-		"its claim is gone":               {func(c *scene) { c.claims[0] = claim{} }, ""},
-		"it is not held":                  {func(c *scene) { c.pods[1].held = false }, ""},
-		"volume-guard is uninstalled":     {func(c *scene) { c.removing = true }, "L1"},
-		"and only a gate is left":         {func(c *scene) { c.removing, c.claims[0] = true, claim{uid: 1} }, "L1"},
-		"and nothing is left":             {func(c *scene) { c.removing, c.claims[0], c.pods[1] = true, claim{}, pod{} }, ""},
-		"a pod is there without any lock": {func(c *scene) { c.claims[0], c.pods[1] = claim{uid: 1}, pod{} }, ""},
+		"a pod waits":                    {func(*transition) {}, ""},
+		"no pod has the lock":            {func(c *transition) { c.claims[0].lock = 0 }, "L1"},
+		"nothing is locked":              {func(c *transition) { c.claims[0].lock, c.claims[0].kept = 0, false }, "L1"},
+		"the lock is damaged":            {func(c *transition) { c.claims[0].lock = damaged }, "L1"},
+		"its pod is gone":                {func(c *transition) { c.pods[0] = pod{} }, "L1"},
+		"its pod has completed":          {func(c *transition) { c.pods[0].ended = true }, "L1"},
+		"and its node is away":           {func(c *transition) { c.pods[0].ended, c.nodes[0].cut = true, true }, ""},
+		"its pod is released, and stays": {func(c *transition) { c.pods[0].foreground, c.pods[0].held = true, false }, "L1"},
+		"its pod is terminating":         {func(c *transition) { c.pods[0].terminating = true }, ""},
+		"it has the lock itself":         {func(c *transition) { c.claims[0].lock = 2 }, ""},
+		"and nothing is in its way":      {func(c *transition) { c.claims[0].lock, c.pods[0] = 2, pod{} }, "L1"},
+		"it is terminating":              {func(c *transition) { c.pods[1].terminating = true }, "L1"},
+		"its claim is terminating":       {func(c *transition) { c.claims[0].terminating = true }, ""},
+		"its claim is gone":              {func(c *transition) { c.claims[0] = claim{} }, ""},
+		"it is not held":                 {func(c *transition) { c.pods[1].held = false }, ""},
+		"volume-guard is uninstalled":    {func(c *transition) { c.removing = true }, "L1"},
+		"and only a gate is left":        {func(c *transition) { c.removing, c.claims[0] = true, claim{uid: 1} }, "L1"},
+		"and nothing is left": {func(c *transition) {
+			c.removing, c.claims[0], c.pods[1] = true, claim{},
+				pod{}
+		}, ""},
+		"a pod is there without any lock": {func(c *transition) { c.claims[0], c.pods[1] = claim{uid: 1}, pod{} }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := judged()
+			c := checked()
 			tc.prepare(c)
 			c.start(0)
 			wrong, _ := newWorker(c.World).rests(&c.state)
@@ -205,7 +212,7 @@ func TestCircleIsFound(t *testing.T) {
 	w := &World{Claims: 2, Uses: [maxPods][]int{{0, 1}, {1, 0}}, Without: TheOrder}
 	w.complete()
 	k := newWorker(w)
-	c := k.scene(&state{mode: singlenode.ModeAll})
+	c := k.transition(&state{mode: singlenode.ModeAll})
 	c.pods = [maxPods]pod{{exists: true, held: true, gated: true}, {exists: true, held: true, gated: true}}
 	c.claims = [maxClaims]claim{{uid: 1, bound: true, lock: 1, kept: true}, {uid: 2, bound: true, lock: 2, kept: true}}
 	c.start(0)

@@ -2,6 +2,7 @@ package singlenode
 
 import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
 
@@ -81,14 +82,10 @@ type fence struct {
 	terminating [maxPods]bool
 }
 
-// age is the time since an event on the clock of a replica. The zero value means that it has not happened.
-type age uint8
+// age is the time since an event, which has not happened in its zero value.
+type age = clock.Age
 
-const (
-	never age = iota
-	young
-	old
-)
+const never, young, old = clock.Never, clock.Young, clock.Old
 
 // podSession is the work of a replica on a gated pod.
 type podSession struct {
@@ -113,7 +110,7 @@ type podSession struct {
 	action       singlenode.Action
 	reason       uint8
 	claim, other uint8
-	// past means that the list has been carried out, so that it lacks a pod that appears now. For the judge.
+	// past means that the list has been carried out, so that it lacks a pod that appears now. For the invariants.
 	past bool
 }
 

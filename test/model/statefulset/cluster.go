@@ -8,11 +8,11 @@ func (k *worker) cluster(s *state) {
 	for n := range k.Ordinals {
 		for name := range k.names() {
 			k.runPod(s, name, n)
-			k.Can(k.podIsGarbage(s, name, n), move{collectorDeletesPod, name, n}, func(c *scene) { c.deletePod(name, n) })
+			k.Can(k.podIsGarbage(s, name, n), move{collectorDeletesPod, name, n}, func(c *transition) { c.deletePod(name, n) })
 		}
 		k.collectClaim(s, n)
 		k.Can(s.claims[n].terminating && !k.uses(s, n), move{claimIsRemoved, 0, n},
-			func(c *scene) { c.removeClaim(n) })
+			func(c *transition) { c.removeClaim(n) })
 	}
 }
 
@@ -21,15 +21,15 @@ func (k *worker) cluster(s *state) {
 func (k *worker) runPod(s *state, name, n int) {
 	p, c := s.pods[name][n], s.claims[n]
 	k.Can(p.uid > 0 && !p.bound && c.uid > 0 && !c.terminating, move{podIsBound, name, n},
-		func(c *scene) { c.pods[name][n].bound, c.pods[name][n].ready = true, true })
+		func(c *transition) { c.pods[name][n].bound, c.pods[name][n].ready = true, true })
 	k.Breaks(p.uid > 0 && !p.bound && (c.terminating || c.uid == 0), s.left.Stale, move{podIsBoundLate, name, n},
-		func(c *scene) {
+		func(c *transition) {
 			c.left.Stale--
 			c.pods[name][n].bound = true
 		})
 	k.Can(p.bound && !p.terminating && !p.ready && c.uid > 0 && !c.terminating, move{kubeletStarts, name, n},
-		func(c *scene) { c.pods[name][n].ready = true })
-	k.Can(p.terminating, move{kubeletEnds, name, n}, func(c *scene) { c.pods[name][n] = pod{} })
+		func(c *transition) { c.pods[name][n].ready = true })
+	k.Can(p.terminating, move{kubeletEnds, name, n}, func(c *transition) { c.pods[name][n] = pod{} })
 }
 
 // uses reports whether PVC protection finds a pod that is bound to a node and uses the claim.
@@ -65,7 +65,7 @@ func (k *worker) endSet(s *state, slot int) {
 		owned = owned || isOwner || s.claims[n].sets[slot] != noRef
 		blocked = blocked || isOwner || s.claims[n].sets[slot] == controller
 	}
-	k.Can(at.how == orphan && owned, move{collectorOrphans, 0, slot}, func(c *scene) {
+	k.Can(at.how == orphan && owned, move{collectorOrphans, 0, slot}, func(c *transition) {
 		for n := range c.Ordinals {
 			if p := &c.pods[name][n]; int(p.owner) == slot+1 {
 				p.owner = 0
@@ -73,8 +73,9 @@ func (k *worker) endSet(s *state, slot int) {
 			c.claims[n].sets[slot] = noRef
 		}
 	})
-	k.Can(at.how == orphan && !owned, move{setIsRemoved, 0, slot}, func(c *scene) { c.removeSet(slot, orphan) })
-	k.Can(at.how == foreground && !blocked, move{setIsRemoved, 0, slot}, func(c *scene) { c.removeSet(slot, foreground) })
+	k.Can(at.how == orphan && !owned, move{setIsRemoved, 0, slot}, func(c *transition) { c.removeSet(slot, orphan) })
+	k.Can(at.how == foreground && !blocked, move{setIsRemoved, 0, slot},
+		func(c *transition) { c.removeSet(slot, foreground) })
 }
 
 // owners counts the living and the missing owners of a claim. waiting reports whether an owner waits for the claim.
@@ -118,11 +119,11 @@ func (k *worker) collectClaim(s *state, n int) {
 		return
 	}
 	live, gone, waiting := k.owners(s, n)
-	k.Can(live == 0 && (gone > 0 || waiting), move{collectorDeletesClaim, 0, n}, func(c *scene) {
-		c.judgeCollection(n)
+	k.Can(live == 0 && (gone > 0 || waiting), move{collectorDeletesClaim, 0, n}, func(c *transition) {
+		c.checkCollection(n)
 		c.claims[n].terminating = true
 	})
-	k.Can(live > 0 && (gone > 0 || waiting), move{collectorRemovesReferences, 0, n}, func(c *scene) {
+	k.Can(live > 0 && (gone > 0 || waiting), move{collectorRemovesReferences, 0, n}, func(c *transition) {
 		at := &c.claims[n]
 		for slot := range at.sets {
 			if !c.sets[slot].exists || c.sets[slot].how == foreground {

@@ -1,4 +1,4 @@
-// Package statefulset explores, to exhaustion within named bounds, the claims of StatefulSets, and judges each step:
+// Package statefulset explores, to exhaustion within named bounds, the claims of StatefulSets, and checks each step:
 //
 //   - S1: no claim is deleted that its policy keeps, neither by volume-guard nor through an owner reference from
 //     volume-guard. A claim goes when its set, of the same UID, said Delete while the claim had a pod, says Delete, and
@@ -17,7 +17,7 @@
 // StatefulSetAutoDeletePVC; the garbage collector, PVC protection, the scheduler and the kubelet; users and
 // administrators; and chance, which breaks every component that can break.
 //
-// The judge keeps its own history of each claim. For set and pod, the last read of the deleting session counts, since
+// The model keeps its own history of each claim. For set and pod, the last read of the deleting session counts, since
 // the API server has no precondition across objects. If a user changes the set after that, the consequences are
 // excused: the claim is terminating while the set is scaled up again, which is reported, or it has an owner that is
 // gone by now. The preconditions of a write to the claim make everything else exact. A pod counts until volume-guard
@@ -34,6 +34,6 @@
 //
 // Every world has further constants, and names them. worlds.go has the bounds, and world.go the contents of a world.
 // manager.go, cluster.go, people.go and guard.go have the moves, and objects.go and replica.go make facts of the
-// engine. judge.go has the promises, independently of their implementation, and story.go prints the history of a
-// finding. The histories in stories_test.go show observations of Kubernetes, and the same situations with volume-guard.
+// engine. invariants.go has the promises, independently of their implementation, and trace.go prints the history of a
+// finding. The histories in traces_test.go show observations of Kubernetes, and the same situations with volume-guard.
 package statefulset

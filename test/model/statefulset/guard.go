@@ -6,7 +6,7 @@ import (
 )
 
 // watches calls do with each change that the watches of a replica have not shown yet.
-func (c *scene) watches(i int, do func(show func())) {
+func (c *transition) watches(i int, do func(show func())) {
 	l := &c.lines[i]
 	for name := range c.names() {
 		if !c.sameSets(&l.seen, name) {
@@ -29,10 +29,10 @@ func (c *scene) watches(i int, do func(show func())) {
 func (k *worker) guard(s *state, i int) {
 	l := &s.lines[i]
 	if !l.up {
-		k.Can(true, move{processStarts, i, 0}, func(c *scene) { c.start(i) })
+		k.Can(true, move{processStarts, i, 0}, func(c *transition) { c.start(i) })
 		return
 	}
-	k.Breaks(true, s.left.Crash, move{processEnds, i, 0}, func(c *scene) {
+	k.Breaks(true, s.left.Crash, move{processEnds, i, 0}, func(c *transition) {
 		c.left.Crash--
 		c.lines[i] = line{}
 	})
@@ -40,13 +40,13 @@ func (k *worker) guard(s *state, i int) {
 		k.watchSets(s, i, name)
 	}
 	for n := range k.Ordinals {
-		k.Can(l.seen.claims[n] != s.claims[n], move{watchShowsClaim, i, n}, func(c *scene) { c.showClaim(i, n) })
+		k.Can(l.seen.claims[n] != s.claims[n], move{watchShowsClaim, i, n}, func(c *transition) { c.showClaim(i, n) })
 		if l.sessions[n].on {
 			k.calls(s, i, n)
 		} else {
-			k.Can(l.woken[n] && l.seen.claims[n].uid > 0, move{workerBegins, i, n}, func(c *scene) { c.begin(i, n) })
+			k.Can(l.woken[n] && l.seen.claims[n].uid > 0, move{workerBegins, i, n}, func(c *transition) { c.begin(i, n) })
 		}
-		k.Can(l.timed[n] && l.sights[n].condemned == young, move{graceEnds, i, n}, func(c *scene) {
+		k.Can(l.timed[n] && l.sights[n].condemned == young, move{graceEnds, i, n}, func(c *transition) {
 			c.history[n].grace = true
 			c.lines[i].sights[n].condemned = old
 			c.lines[i].timed[n] = false
@@ -58,19 +58,19 @@ func (k *worker) guard(s *state, i int) {
 // watchSets makes the moves of the watches of the sets of a name and their pods, and of the work on the set.
 func (k *worker) watchSets(s *state, i, name int) {
 	l := &s.lines[i]
-	c := k.scene(s)
-	k.Can(!c.sameSets(&l.seen, name), move{watchShowsSet, i, name}, func(c *scene) { c.showSet(i, name) })
+	c := k.transition(s)
+	k.Can(!c.sameSets(&l.seen, name), move{watchShowsSet, i, name}, func(c *transition) { c.showSet(i, name) })
 	for n := range k.Ordinals {
 		k.Can(l.seen.pods[name][n] != s.pods[name][n], move{watchShowsPod, i, name*maxOrdinals + n},
-			func(c *scene) { c.showPod(i, name, n) })
+			func(c *transition) { c.showPod(i, name, n) })
 	}
-	k.Can(l.setWoken[name], move{workerBeginsSet, i, name}, func(c *scene) { c.workOnSet(i, name, true) })
-	k.Breaks(l.setWoken[name], s.left.API, move{setCallFails, i, name}, func(c *scene) {
+	k.Can(l.setWoken[name], move{workerBeginsSet, i, name}, func(c *transition) { c.workOnSet(i, name, true) })
+	k.Breaks(l.setWoken[name], s.left.API, move{setCallFails, i, name}, func(c *transition) {
 		c.left.API--
 		c.workOnSet(i, name, false)
 	})
 	busy := s.manager.woken[name] || s.manager.retries[name] && k.helps(s, name)
-	k.Can(l.setTimed[name] && l.quiet[name] == young && !busy, move{quietEnds, i, name}, func(c *scene) {
+	k.Can(l.setTimed[name] && l.quiet[name] == young && !busy, move{quietEnds, i, name}, func(c *transition) {
 		now := &c.lines[i]
 		now.quiet[name] = old
 		c.decideSet(i, name)
@@ -78,7 +78,7 @@ func (k *worker) watchSets(s *state, i, name int) {
 }
 
 // start starts a replica with a list of the objects in the API server.
-func (c *scene) start(i int) {
+func (c *transition) start(i int) {
 	l := &c.lines[i]
 	*l = line{up: true, seen: c.objects}
 	for name := range c.names() {
@@ -95,7 +95,7 @@ func (c *scene) start(i int) {
 
 // wakeIf enqueues a claim. Work without any Ask is done at once, because only a change can lead to an Ask, and a change
 // enqueues the claim again.
-func (c *scene) wakeIf(i, n int, concerned bool) {
+func (c *transition) wakeIf(i, n int, concerned bool) {
 	l := &c.lines[i]
 	if !concerned || l.seen.claims[n].uid == 0 || l.sessions[n].on {
 		l.woken[n] = l.woken[n] || concerned && l.sessions[n].on
@@ -108,9 +108,9 @@ func (c *scene) wakeIf(i, n int, concerned bool) {
 }
 
 // matters and concerned report whether work may be needed, by the rules of the controller (pkg/statefulset).
-func (c *scene) matters(s set) bool { return !s.says().keeps() || s.woken }
+func (c *transition) matters(s set) bool { return !s.says().keeps() || s.woken }
 
-func (c *scene) concerned(l *line, n int) bool {
+func (c *transition) concerned(l *line, n int) bool {
 	at := l.seen.claims[n]
 	if at.uid == 0 {
 		return false
@@ -124,14 +124,14 @@ func (c *scene) concerned(l *line, n int) bool {
 }
 
 // changed records a change of the set of a name, its pods or its claims.
-func (c *scene) changed(i, name int) {
+func (c *transition) changed(i, name int) {
 	l := &c.lines[i]
 	if slot := c.named(&l.seen, name); slot >= 0 && c.matters(l.seen.sets[slot]) {
 		c.changedSet(i, name)
 	}
 }
 
-func (c *scene) changedSet(i, name int) {
+func (c *transition) changedSet(i, name int) {
 	l := &c.lines[i]
 	if slot := c.named(&l.seen, name); slot >= 0 {
 		f := c.setFacts(i, name, slot)
@@ -141,7 +141,7 @@ func (c *scene) changedSet(i, name int) {
 }
 
 // showSet delivers the state of the sets of a name to the watch of a replica.
-func (c *scene) showSet(i, name int) {
+func (c *transition) showSet(i, name int) {
 	l := &c.lines[i]
 	before := c.named(&l.seen, name)
 	mattered := before >= 0 && c.matters(l.seen.sets[before])
@@ -168,7 +168,7 @@ func (c *scene) showSet(i, name int) {
 }
 
 // showPod delivers the state of a pod to the watch of a replica.
-func (c *scene) showPod(i, name, n int) {
+func (c *transition) showPod(i, name, n int) {
 	l := &c.lines[i]
 	l.seen.pods[name][n] = c.pods[name][n]
 	c.wakeIf(i, n, c.concerned(l, n))
@@ -176,7 +176,7 @@ func (c *scene) showPod(i, name, n int) {
 }
 
 // showClaim delivers the state of a claim to the watch of a replica.
-func (c *scene) showClaim(i, n int) {
+func (c *transition) showClaim(i, n int) {
 	l := &c.lines[i]
 	if l.seen.claims[n].uid != c.claims[n].uid {
 		l.sights[n], l.timed[n], l.woken[n] = sight{}, false, false
@@ -189,7 +189,7 @@ func (c *scene) showClaim(i, n int) {
 }
 
 // begin lets a worker take a claim, and continues until the first Ask.
-func (c *scene) begin(i, n int) {
+func (c *transition) begin(i, n int) {
 	l := &c.lines[i]
 	l.woken[n], l.timed[n] = false, false
 	s := work{on: true, claim: l.seen.claims[n], shared: c.shared(&l.seen)}
@@ -229,7 +229,7 @@ func seenIf(found bool) statefulset.Seen {
 }
 
 // continues records the changes of a session by an answer, or ends the session.
-func (c *scene) continues(i, n int, s *statefulset.Session, asked bool) {
+func (c *transition) continues(i, n int, s *statefulset.Session, asked bool) {
 	l := &c.lines[i]
 	if s.End == session.NotEnded {
 		now, f := &l.sessions[n], &s.Facts
@@ -254,22 +254,22 @@ func (c *scene) continues(i, n int, s *statefulset.Session, asked bool) {
 
 // calls makes the possible outcomes of a call.
 func (k *worker) calls(s *state, i, n int) {
-	c := k.scene(s)
+	c := k.transition(s)
 	at := c.session(n, &s.lines[i].sessions[n])
 	action := at.Ask().Action
-	k.Can(true, move{callAnswered[action], i, n}, func(c *scene) { c.answer(i, n, true, true) })
-	k.Breaks(true, s.left.API, move{callFails[action], i, n}, func(c *scene) {
+	k.Can(true, move{callAnswered[action], i, n}, func(c *transition) { c.answer(i, n, true, true) })
+	k.Breaks(true, s.left.API, move{callFails[action], i, n}, func(c *transition) {
 		c.left.API--
 		c.answer(i, n, false, false)
 	})
 	if action.Kind() == session.Reads {
 		return
 	}
-	k.Breaks(true, s.left.API, move{answerLost[action], i, n}, func(c *scene) {
+	k.Breaks(true, s.left.API, move{answerLost[action], i, n}, func(c *transition) {
 		c.left.API--
 		c.answer(i, n, true, false)
 	})
-	k.Breaks(s.late == late{}, s.left.Late, move{callIsLate[action], i, n}, func(c *scene) {
+	k.Breaks(s.late == late{}, s.left.Late, move{callIsLate[action], i, n}, func(c *transition) {
 		c.left.Late--
 		c.late = late{on: uint8(n), session: c.lines[i].sessions[n]}
 		c.lines[i] = line{}
@@ -279,17 +279,17 @@ func (k *worker) calls(s *state, i, n int) {
 // lateCalls makes the moves of the writes of ended processes.
 func (k *worker) lateCalls(s *state) {
 	n := int(s.late.on)
-	k.Can(s.late.session.on, move{lateCallArrives, 0, n}, func(c *scene) {
+	k.Can(s.late.session.on, move{lateCallArrives, 0, n}, func(c *transition) {
 		at := c.late.session
 		c.late = late{}
 		e := c.session(n, &at)
 		c.carryOut(n, &at, &e)
 	})
-	k.Can(s.late.session.on, move{lateCallIsLost, 0, n}, func(c *scene) { c.late = late{} })
+	k.Can(s.late.session.on, move{lateCallIsLost, 0, n}, func(c *transition) { c.late = late{} })
 }
 
 // answer continues a session. done says whether its call is carried out, and answered whether it is answered.
-func (c *scene) answer(i, n int, done, answered bool) {
+func (c *transition) answer(i, n int, done, answered bool) {
 	l := &c.lines[i]
 	s := c.session(n, &l.sessions[n])
 	var reply statefulset.Reply
@@ -304,7 +304,7 @@ func (c *scene) answer(i, n int, done, answered bool) {
 }
 
 // carryOut plays the API server for a call, and answers.
-func (c *scene) carryOut(n int, at *work, s *statefulset.Session) statefulset.Reply {
+func (c *transition) carryOut(n int, at *work, s *statefulset.Session) statefulset.Reply {
 	ask := s.Ask()
 	switch ask.Action {
 	case statefulset.PatchClaim, statefulset.DeleteClaim:
@@ -314,7 +314,7 @@ func (c *scene) carryOut(n int, at *work, s *statefulset.Session) statefulset.Re
 		if p.uid == 0 || ask.UID != "" && ask.UID != podUID(int(at.name), n, p.uid) {
 			return statefulset.Reply{Outcome: session.Gone}
 		}
-		c.judgePodDeletion(n, at)
+		c.checkPodDeletion(n, at)
 		c.deletePod(int(at.name), n)
 		return statefulset.Reply{Outcome: session.Succeeded}
 	default:
@@ -323,7 +323,7 @@ func (c *scene) carryOut(n int, at *work, s *statefulset.Session) statefulset.Re
 }
 
 // read answers a live read.
-func (c *scene) read(n int, at *work, action statefulset.Action) statefulset.Reply {
+func (c *transition) read(n int, at *work, action statefulset.Action) statefulset.Reply {
 	reply := statefulset.Reply{Outcome: session.Succeeded}
 	switch action {
 	case statefulset.ReadClaim:
@@ -347,7 +347,7 @@ func (c *scene) read(n int, at *work, action statefulset.Action) statefulset.Rep
 }
 
 // writeClaim carries out a write that is bound to the state of a claim when it was read.
-func (c *scene) writeClaim(n int, at *work, ask statefulset.Ask) session.Outcome {
+func (c *transition) writeClaim(n int, at *work, ask statefulset.Ask) session.Outcome {
 	live := &c.claims[n]
 	switch {
 	case live.uid == 0 || ask.UID != "" && ask.UID != claimUID(n, live.uid):
@@ -356,10 +356,10 @@ func (c *scene) writeClaim(n int, at *work, ask statefulset.Ask) session.Outcome
 		return session.Conflict
 	case ask.Action == statefulset.PatchClaim:
 		patched := live.patched(ask.Mark, ask.Owners)
-		c.judgePatch(n, at, patched)
+		c.checkPatch(n, at, patched)
 		*live = patched
 	default:
-		c.judgeDeletion(n, at)
+		c.checkDeletion(n, at)
 		live.terminating = true
 		c.history[n].byPolicy = true
 	}
@@ -367,7 +367,7 @@ func (c *scene) writeClaim(n int, at *work, ask statefulset.Ask) session.Outcome
 }
 
 // setFacts returns the facts of a replica about a set.
-func (c *scene) setFacts(i, name, slot int) statefulset.SetFacts {
+func (c *transition) setFacts(i, name, slot int) statefulset.SetFacts {
 	l, m := &c.lines[i], c.machine
 	f := statefulset.SetFacts{Rules: statefulset.Rules{Removing: c.removing}, Set: m.set(slot, l.seen.sets[slot]),
 		Shared: c.shared(&l.seen)}
@@ -382,7 +382,7 @@ func (c *scene) setFacts(i, name, slot int) statefulset.SetFacts {
 }
 
 // decideSet decides about a set whose name is in the queue, and keeps it there if a write is needed.
-func (c *scene) decideSet(i, name int) (statefulset.SetFacts, statefulset.SetDecision) {
+func (c *transition) decideSet(i, name int) (statefulset.SetFacts, statefulset.SetDecision) {
 	l := &c.lines[i]
 	l.setWoken[name], l.setTimed[name] = false, false
 	slot := c.named(&l.seen, name)
@@ -397,7 +397,7 @@ func (c *scene) decideSet(i, name int) (statefulset.SetFacts, statefulset.SetDec
 }
 
 // workOnSet carries out the next step for a set, or lets it fail.
-func (c *scene) workOnSet(i, name int, done bool) {
+func (c *transition) workOnSet(i, name int, done bool) {
 	f, d := c.decideSet(i, name)
 	if !done || d.Action == statefulset.SetWait {
 		return

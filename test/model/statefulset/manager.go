@@ -4,7 +4,7 @@ package statefulset
 // caches. Events of sets and pods wake it, events of claims do not. A sync is one move.
 
 // watchesOfManager calls do with each change that its watches have not shown yet.
-func (c *scene) watchesOfManager(do func(show func())) {
+func (c *transition) watchesOfManager(do func(show func())) {
 	m := &c.manager
 	for name := range c.names() {
 		if !c.sameSets(&m.seen, name) {
@@ -24,7 +24,7 @@ func (c *scene) watchesOfManager(do func(show func())) {
 }
 
 // sameSets reports whether a watch is up to date for the sets of a name.
-func (c *scene) sameSets(seen *objects, name int) bool {
+func (c *transition) sameSets(seen *objects, name int) bool {
 	for slot := range c.sets {
 		if c.name(slot) == name && seen.sets[slot] != c.sets[slot] {
 			return false
@@ -34,7 +34,7 @@ func (c *scene) sameSets(seen *objects, name int) bool {
 }
 
 // showSets delivers the sets of a name to a watch.
-func (c *scene) showSets(seen *objects, name int) {
+func (c *transition) showSets(seen *objects, name int) {
 	for slot := range c.sets {
 		if c.name(slot) == name {
 			seen.sets[slot] = c.sets[slot]
@@ -42,18 +42,18 @@ func (c *scene) showSets(seen *objects, name int) {
 	}
 }
 
-func (c *scene) managerSeesSet(name int) {
+func (c *transition) managerSeesSet(name int) {
 	c.showSets(&c.manager.seen, name)
 	c.manager.woken[name] = true
 }
 
-func (c *scene) managerSeesPod(name, n int) {
+func (c *transition) managerSeesPod(name, n int) {
 	c.manager.seen.pods[name][n] = c.pods[name][n]
 	c.manager.woken[name] = true
 }
 
 // managerStarts starts the controller with a list of the objects in the API server.
-func (c *scene) managerStarts() {
+func (c *transition) managerStarts() {
 	c.manager = manager{seen: c.objects}
 	for slot, s := range c.sets {
 		c.manager.woken[c.name(slot)] = c.manager.woken[c.name(slot)] || s.exists
@@ -62,25 +62,26 @@ func (c *scene) managerStarts() {
 
 // managing makes the moves of the controller.
 func (k *worker) managing(s *state) {
-	c := k.scene(s)
+	c := k.transition(s)
 	for name := range k.names() {
-		k.Can(!c.sameSets(&s.manager.seen, name), move{managerSeesSet, 0, name}, func(c *scene) { c.managerSeesSet(name) })
+		k.Can(!c.sameSets(&s.manager.seen, name), move{managerSeesSet, 0, name},
+			func(c *transition) { c.managerSeesSet(name) })
 		for n := range k.Ordinals {
 			k.Can(s.manager.seen.pods[name][n] != s.pods[name][n], move{managerSeesPod, name, n},
-				func(c *scene) { c.managerSeesPod(name, n) })
+				func(c *transition) { c.managerSeesPod(name, n) })
 		}
 		k.Can(s.manager.woken[name] || s.manager.retries[name] && k.helps(s, name), move{managerSyncs, 0, name},
-			func(c *scene) { c.sync(name) })
-		k.Breaks(!s.manager.woken[name], s.left.Sync, move{managerSyncsAgain, 0, name}, func(c *scene) {
+			func(c *transition) { c.sync(name) })
+		k.Breaks(!s.manager.woken[name], s.left.Sync, move{managerSyncsAgain, 0, name}, func(c *transition) {
 			c.left.Sync--
 			c.sync(name)
 		})
 	}
 	for n := range k.Ordinals {
 		k.Can(s.manager.seen.claims[n] != s.claims[n], move{managerSeesClaim, 0, n},
-			func(c *scene) { c.manager.seen.claims[n] = c.claims[n] })
+			func(c *transition) { c.manager.seen.claims[n] = c.claims[n] })
 	}
-	k.Breaks(true, s.left.Manager, move{managerRestarts, 0, 0}, func(c *scene) {
+	k.Breaks(true, s.left.Manager, move{managerRestarts, 0, 0}, func(c *transition) {
 		c.left.Manager--
 		c.managerStarts()
 	})
@@ -88,20 +89,20 @@ func (k *worker) managing(s *state) {
 
 // helps reports whether another try changes the state.
 func (k *worker) helps(s *state, name int) bool {
-	c := k.scene(s)
+	c := k.transition(s)
 	c.sync(name)
 	return c.state != *s
 }
 
 // sync is one sync of the set of a name.
-func (c *scene) sync(name int) {
+func (c *transition) sync(name int) {
 	m := &c.manager
 	m.woken[name], m.retries[name] = false, false
 	slot := c.named(&m.seen, name)
 	if slot < 0 {
 		return
 	}
-	y := syncing{scene: c, slot: slot, name: name, set: m.seen.sets[slot], says: none}
+	y := syncing{transition: c, slot: slot, name: name, set: m.seen.sets[slot], says: none}
 	if c.managerGate {
 		y.says = y.set.field
 	}
@@ -113,7 +114,7 @@ func (c *scene) sync(name int) {
 
 // syncing is a sync in progress.
 type syncing struct {
-	*scene
+	*transition
 	slot, name int
 	set        set
 	says       policy
@@ -124,7 +125,7 @@ type syncing struct {
 // which reads the set before it adopts).
 func (y *syncing) adopt() {
 	for n, p := range y.manager.seen.pods[y.name] {
-		live := &y.scene.pods[y.name][n]
+		live := &y.transition.pods[y.name][n]
 		switch {
 		case p.uid == 0:
 		case int(p.owner) == y.slot+1:
@@ -198,7 +199,7 @@ func (y *syncing) replica(n int) (next, ok bool) {
 		if y.stale(n) {
 			return y.Parallel, true
 		}
-		if !y.claimsExist(n) || y.scene.pods[y.name][n].uid > 0 {
+		if !y.claimsExist(n) || y.transition.pods[y.name][n].uid > 0 {
 			return false, false // the claim is terminating, or one of them exists already
 		}
 		y.createPod(y.slot, n)
@@ -287,7 +288,7 @@ func (y *syncing) owned(c claim, p pod) (refs [2]ref) {
 // hasStale is hasStaleOwnerRef of the set or the pod.
 func (y *syncing) hasStale(c claim, p pod) bool {
 	for slot, kind := range c.sets {
-		if kind != noRef && y.scene.name(slot) == y.name && slot != y.slot {
+		if kind != noRef && y.transition.name(slot) == y.name && slot != y.slot {
 			return true
 		}
 	}
@@ -305,7 +306,7 @@ func (y *syncing) unexpected(c claim, p pod) bool {
 		return false
 	}
 	for slot, kind := range c.sets {
-		if kind == controller && y.scene.name(slot) != y.name {
+		if kind == controller && y.transition.name(slot) != y.name {
 			return true
 		}
 	}
@@ -321,7 +322,7 @@ func (y *syncing) unexpected(c claim, p pod) bool {
 func (y *syncing) updated(c claim, n int, p pod) claim {
 	byOther := y.unexpected(c, p)
 	for slot := range c.sets {
-		if y.scene.name(slot) == y.name {
+		if y.transition.name(slot) == y.name {
 			c.sets[slot] = noRef
 		}
 	}

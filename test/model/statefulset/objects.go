@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
 
 // machine makes facts and sessions of the engine from a state. It is not safe for concurrent use: each worker has its
@@ -44,7 +46,7 @@ type (
 )
 
 func newMachine(w *World) *machine {
-	return &machine{World: w, now: time.Unix(1e9, 0), tracker: statefulset.NewTracker(),
+	return &machine{World: w, now: clock.Now, tracker: statefulset.NewTracker(),
 		sets: map[setKey]statefulset.Set{},
 		pods: map[podKey]statefulset.Pod{}, claims: map[claimKey]statefulset.Claim{}}
 }
@@ -90,13 +92,7 @@ func (m *machine) set(slot int, s set) statefulset.Set {
 	if !s.exists {
 		return statefulset.Set{}
 	}
-	key := setKey{slot, s}
-	read, known := m.sets[key]
-	if !known {
-		read = statefulset.SetOf(m.setObject(slot, s))
-		m.sets[key] = read
-	}
-	return read
+	return memory.Once(m.sets, setKey{slot, s}, func() statefulset.Set { return statefulset.SetOf(m.setObject(slot, s)) })
 }
 
 // setObject returns a set as the API server has it.
@@ -145,13 +141,8 @@ func (m *machine) pod(name, n int, p pod) statefulset.Pod {
 	if p.uid == 0 {
 		return statefulset.Pod{}
 	}
-	key := podKey{name, n, p}
-	read, known := m.pods[key]
-	if !known {
-		read = statefulset.PodOf(m.podObject(name, n, p))
-		m.pods[key] = read
-	}
-	return read
+	return memory.Once(m.pods, podKey{name, n, p},
+		func() statefulset.Pod { return statefulset.PodOf(m.podObject(name, n, p)) })
 }
 
 func (m *machine) podObject(name, n int, p pod) *v1.Pod {
@@ -185,13 +176,8 @@ func (m *machine) claim(n int, c claim) statefulset.Claim {
 	if c.uid == 0 {
 		return statefulset.Claim{}
 	}
-	key := claimKey{n, c}
-	read, known := m.claims[key]
-	if !known {
-		read = statefulset.ClaimOf(m.claimObject(n, c))
-		m.claims[key] = read
-	}
-	return read
+	return memory.Once(m.claims, claimKey{n, c},
+		func() statefulset.Claim { return statefulset.ClaimOf(m.claimObject(n, c)) })
 }
 
 func (m *machine) claimObject(n int, c claim) *v1.PersistentVolumeClaim {

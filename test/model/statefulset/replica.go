@@ -1,20 +1,18 @@
 package statefulset
 
 import (
-	"time"
-
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
 )
 
 // facts returns the facts with which a replica begins, or works in a session.
-func (c *scene) facts(n int, s *work) statefulset.Facts {
+func (c *transition) facts(n int, s *work) statefulset.Facts {
 	m := c.machine
 	f := statefulset.Facts{
 		Rules: statefulset.Rules{Removing: c.removing},
-		Claim: m.claim(n, s.claim), ClaimRead: m.readAt(s.claimRead), Ordinal: n,
-		SetSeen: s.setSeen, SetRead: m.readAt(s.setRead), Shared: s.shared,
-		PodSeen: s.podSeen, Pod: m.pod(int(s.name), n, s.pod), PodRead: m.readAt(s.podRead),
+		Claim: m.claim(n, s.claim), ClaimRead: clock.ReadAt(s.claimRead), Ordinal: n,
+		SetSeen: s.setSeen, SetRead: clock.ReadAt(s.setRead), Shared: s.shared,
+		PodSeen: s.podSeen, Pod: m.pod(int(s.name), n, s.pod), PodRead: clock.ReadAt(s.podRead),
 		Sight: m.sight(s.sight),
 	}
 	if s.setSeen != statefulset.Unknown {
@@ -30,47 +28,18 @@ func (c *scene) facts(n int, s *work) statefulset.Facts {
 }
 
 // session returns a session in progress as the engine has it.
-func (c *scene) session(n int, s *work) (out statefulset.Session) {
+func (c *transition) session(n int, s *work) (out statefulset.Session) {
 	out.ReadCount, out.Steps, out.Facts = int(s.reads), 1, c.facts(n, s)
 	out.Decision = statefulset.Decide(out.Facts, c.machine.now)
 	return out
 }
 
-func (m *machine) readAt(order uint8) session.Read {
-	if order == 0 {
-		return session.Read{}
-	}
-	return session.Read{Sent: m.now, Order: int(order)}
-}
-
-// since converts an age to a time, and ageOf a time to an age.
-func (m *machine) since(a age) time.Time {
-	switch a {
-	case young:
-		return m.now
-	case old:
-		return m.now.Add(-time.Hour)
-	case never:
-	}
-	return time.Time{}
-}
-
-func (m *machine) ageOf(t time.Time) age {
-	switch {
-	case t.IsZero():
-		return never
-	case t.Equal(m.now):
-		return young
-	}
-	return old
-}
-
 func (m *machine) sight(s sight) statefulset.Sight {
-	return statefulset.Sight{CondemnedSince: m.since(s.condemned), Added: textOf(s.added), Additions: int(s.additions)}
+	return statefulset.Sight{CondemnedSince: s.condemned.Time(), Added: textOf(s.added), Additions: int(s.additions)}
 }
 
 func (m *machine) sightOf(s statefulset.Sight) sight {
-	out := sight{condemned: m.ageOf(s.CondemnedSince)}
+	out := sight{condemned: clock.AgeOf(s.CondemnedSince)}
 	if m.Counts {
 		out.added, out.additions = hashOf(s.Added), uint8(s.Additions)
 	}
@@ -78,7 +47,7 @@ func (m *machine) sightOf(s statefulset.Sight) sight {
 }
 
 // with loads the records about a claim into the tracker for the call of do.
-func (c *scene) with(i, n int, do func(t *statefulset.Tracker)) {
+func (c *transition) with(i, n int, do func(t *statefulset.Tracker)) {
 	m, l := c.machine, &c.lines[i]
 	uid := claimUID(n, l.seen.claims[n].uid)
 	if l.sessions[n].on {
@@ -95,12 +64,12 @@ func (c *scene) with(i, n int, do func(t *statefulset.Tracker)) {
 }
 
 // withSet loads the records about a set into the tracker for the call of do.
-func (c *scene) withSet(i, name, slot int, do func(t *statefulset.Tracker)) {
+func (c *transition) withSet(i, name, slot int, do func(t *statefulset.Tracker)) {
 	m, l := c.machine, &c.lines[i]
 	clear(m.tracker.Sets)
 	if l.quiet[name] != never {
-		m.tracker.Sets[setUID(slot)] = statefulset.SetSight{QuietSince: m.since(l.quiet[name])}
+		m.tracker.Sets[setUID(slot)] = statefulset.SetSight{QuietSince: l.quiet[name].Time()}
 	}
 	do(m.tracker)
-	l.quiet[name] = m.ageOf(m.tracker.Sets[setUID(slot)].QuietSince)
+	l.quiet[name] = clock.AgeOf(m.tracker.Sets[setUID(slot)].QuietSince)
 }

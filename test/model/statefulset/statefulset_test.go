@@ -48,12 +48,12 @@ func TestNumbersStartFromOne(t *testing.T) {
 	}
 }
 
-// judged returns a scene of a set by annotation that was scaled away. A session has read its claim, and every
+// checked returns a transition of a set by annotation that was scaled away. A session has read its claim, and every
 // precondition of the deletion holds.
-func judged() (*scene, *work) {
+func checked() (*transition, *work) {
 	w := &World{Name: "one", Ordinals: 1, Size: 1, Replicas: 1, Policy: both}
 	k := newWorker(w)
-	c := &scene{World: w, machine: k.machine, state: k.Decode(k.First())}
+	c := &transition{World: w, machine: k.machine, state: k.Decode(k.First())}
 	c.pods[0][0], c.sets[0].replicas = pod{}, 0
 	c.claims[0].mark = mark{set: 1, deletes: true, of: 1}
 	h := &c.history[0]
@@ -63,28 +63,28 @@ func judged() (*scene, *work) {
 		claimRead: 1, podRead: 2, setRead: 3, claimPermits: true, podPermits: true, setPermits: true}
 }
 
-func TestEachDeletionIsJudged(t *testing.T) {
+func TestEachDeletionIsChecked(t *testing.T) {
 	for name, tc := range map[string]struct {
-		prepare func(*scene, *work)
+		prepare func(*transition, *work)
 		want    string
 	}{
-		"a claim that was scaled away": {func(*scene, *work) {}, ""},
-		"another claim":                {func(c *scene, _ *work) { c.claims[0].uid++ }, "S2"},
-		"the set keeps it":             {func(_ *scene, s *work) { s.setPermits = false }, "S1"},
-		"its pod remains":              {func(_ *scene, s *work) { s.podPermits = false }, "S1"},
-		"its pod was read too late":    {func(_ *scene, s *work) { s.podRead = 4 }, "S1"},
-		"it is held":                   {func(c *scene, _ *work) { c.claims[0].hold = true }, "S1"},
-		"it has another owner":         {func(c *scene, _ *work) { c.claims[0].foreign = plain }, "S1"},
+		"a claim that was scaled away": {func(*transition, *work) {}, ""},
+		"another claim":                {func(c *transition, _ *work) { c.claims[0].uid++ }, "S2"},
+		"the set keeps it":             {func(_ *transition, s *work) { s.setPermits = false }, "S1"},
+		"its pod remains":              {func(_ *transition, s *work) { s.podPermits = false }, "S1"},
+		"its pod was read too late":    {func(_ *transition, s *work) { s.podRead = 4 }, "S1"},
+		"it is held":                   {func(c *transition, _ *work) { c.claims[0].hold = true }, "S1"},
+		"it has another owner":         {func(c *transition, _ *work) { c.claims[0].foreign = plain }, "S1"},
 		"which is gone": {
-			func(c *scene, _ *work) { c.claims[0].foreign, c.foreignGone = plain, true }, ""},
-		"without grace": {func(c *scene, _ *work) { c.history[0].grace = false }, "S1"},
+			func(c *transition, _ *work) { c.claims[0].foreign, c.foreignGone = plain, true }, ""},
+		"without grace": {func(c *transition, _ *work) { c.history[0].grace = false }, "S1"},
 		"without grace, before its pod ends": {
-			func(c *scene, s *work) { c.history[0].grace, s.pod.uid = false, 1 }, ""},
+			func(c *transition, s *work) { c.history[0].grace, s.pod.uid = false, 1 }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, s := judged()
+			c, s := checked()
 			tc.prepare(c, s)
-			c.judgeDeletion(0, s)
+			c.checkDeletion(0, s)
 			modeltest.Broken(t, c.Wrong, tc.want)
 		})
 	}
@@ -92,19 +92,19 @@ func TestEachDeletionIsJudged(t *testing.T) {
 
 func TestPermissionBySet(t *testing.T) {
 	for name, tc := range map[string]struct {
-		prepare func(*scene, *work)
+		prepare func(*transition, *work)
 		want    bool
 	}{
-		"scaled away":       {func(*scene, *work) {}, true},
-		"there is none":     {func(_ *scene, s *work) { s.set = 0 }, false},
-		"it is gone":        {func(c *scene, _ *work) { c.sets[0] = set{} }, false},
-		"it is terminating": {func(c *scene, _ *work) { c.sets[0].terminating = true }, false},
-		"in range":          {func(c *scene, _ *work) { c.sets[0].replicas = 1 }, false},
-		"it retains":        {func(c *scene, _ *work) { c.sets[0].annotation = whenDeleted }, false},
-		"it retained":       {func(c *scene, _ *work) { c.history[0].scaled[0] = false }, false},
+		"scaled away":       {func(*transition, *work) {}, true},
+		"there is none":     {func(_ *transition, s *work) { s.set = 0 }, false},
+		"it is gone":        {func(c *transition, _ *work) { c.sets[0] = set{} }, false},
+		"it is terminating": {func(c *transition, _ *work) { c.sets[0].terminating = true }, false},
+		"in range":          {func(c *transition, _ *work) { c.sets[0].replicas = 1 }, false},
+		"it retains":        {func(c *transition, _ *work) { c.sets[0].annotation = whenDeleted }, false},
+		"it retained":       {func(c *transition, _ *work) { c.history[0].scaled[0] = false }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, s := judged()
+			c, s := checked()
 			tc.prepare(c, s)
 			if got := c.permitsBySet(0, s); got != tc.want {
 				t.Errorf("permits %v", got)
@@ -113,36 +113,37 @@ func TestPermissionBySet(t *testing.T) {
 	}
 }
 
-func TestEachAddedOwnerIsJudged(t *testing.T) {
+func TestEachAddedOwnerIsChecked(t *testing.T) {
 	owned := func(c claim) claim { c.sets[0] = plain; return c }
 	goes := func(c claim) claim { c.pods[0] = podRef{plain, 0, 1}; return c }
-	running := func(c *scene, s *work) {
+	running := func(c *transition, s *work) {
 		c.pods[0][0] = pod{uid: 1, owner: 1, bound: true}
 		s.pod, s.podSeen = c.pods[0][0], statefulset.Found
 	}
 	for name, tc := range map[string]struct {
-		prepare func(*scene, *work)
+		prepare func(*transition, *work)
 		patch   func(claim) claim
 		want    string
 		late    bool
 	}{
 		"the set":                   {nil, owned, "", false},
-		"of a claim never used":     {func(c *scene, _ *work) { c.history[0].had[0] = false }, owned, "S1", false},
-		"which was not read":        {func(_ *scene, s *work) { s.setRead = 0 }, owned, "S1", false},
-		"which retains":             {func(_ *scene, s *work) { s.as.annotation = whenScaled }, owned, "S1", false},
-		"which goes":                {func(_ *scene, s *work) { s.as.terminating = true }, owned, "S1", false},
-		"which has gone since":      {func(c *scene, _ *work) { c.sets[0] = set{} }, owned, "", true},
+		"of a claim never used":     {func(c *transition, _ *work) { c.history[0].had[0] = false }, owned, "S1", false},
+		"which was not read":        {func(_ *transition, s *work) { s.setRead = 0 }, owned, "S1", false},
+		"which retains":             {func(_ *transition, s *work) { s.as.annotation = whenScaled }, owned, "S1", false},
+		"which goes":                {func(_ *transition, s *work) { s.as.terminating = true }, owned, "S1", false},
+		"which has gone since":      {func(c *transition, _ *work) { c.sets[0] = set{} }, owned, "", true},
 		"the pod":                   {running, goes, "", false},
 		"which was not there":       {nil, goes, "S1", true},
-		"which has gone since, too": {func(c *scene, s *work) { running(c, s); c.pods[0][0] = pod{} }, goes, "", true},
-		"of a set that keeps it":    {func(c *scene, s *work) { running(c, s); s.setPermits = false }, goes, "S1", false},
+		"which has gone since, too": {func(c *transition, s *work) { running(c, s); c.pods[0][0] = pod{} }, goes, "", true},
+		"of a set that keeps it": {func(c *transition, s *work) { running(c, s); s.setPermits = false }, goes, "S1",
+			false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, s := judged()
+			c, s := checked()
 			if tc.prepare != nil {
 				tc.prepare(c, s)
 			}
-			c.judgePatch(0, s, tc.patch(c.claims[0]))
+			c.checkPatch(0, s, tc.patch(c.claims[0]))
 			modeltest.Broken(t, c.Wrong, tc.want)
 			if c.history[0].late != tc.late {
 				t.Errorf("late %v", c.history[0].late)
@@ -151,109 +152,109 @@ func TestEachAddedOwnerIsJudged(t *testing.T) {
 	}
 }
 
-func TestEachPodDeletionIsJudged(t *testing.T) {
+func TestEachPodDeletionIsChecked(t *testing.T) {
 	for name, tc := range map[string]struct {
-		prepare func(*scene, *work)
+		prepare func(*transition, *work)
 		want    string
 	}{
-		"on an old claim":       {func(*scene, *work) {}, ""},
-		"another pod":           {func(c *scene, _ *work) { c.pods[0][0].uid = 2 }, "S2"},
-		"on a claim that stays": {func(_ *scene, s *work) { s.claimPermits = false }, "S1"},
-		"out of range":          {func(_ *scene, s *work) { s.as.replicas = 0 }, "S1"},
-		"the set retains":       {func(_ *scene, s *work) { s.as.annotation = whenDeleted }, "S1"},
-		"Kubernetes does it":    {func(_ *scene, s *work) { s.as.field = both }, "S1"},
-		"the set was not read":  {func(_ *scene, s *work) { s.setRead = 0 }, "S1"},
+		"on an old claim":       {func(*transition, *work) {}, ""},
+		"another pod":           {func(c *transition, _ *work) { c.pods[0][0].uid = 2 }, "S2"},
+		"on a claim that stays": {func(_ *transition, s *work) { s.claimPermits = false }, "S1"},
+		"out of range":          {func(_ *transition, s *work) { s.as.replicas = 0 }, "S1"},
+		"the set retains":       {func(_ *transition, s *work) { s.as.annotation = whenDeleted }, "S1"},
+		"Kubernetes does it":    {func(_ *transition, s *work) { s.as.field = both }, "S1"},
+		"the set was not read":  {func(_ *transition, s *work) { s.setRead = 0 }, "S1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, s := judged()
+			c, s := checked()
 			c.pods[0][0], s.pod, s.as.replicas = pod{uid: 1, owner: 1}, pod{uid: 1, owner: 1}, 1
 			tc.prepare(c, s)
-			c.judgePodDeletion(0, s)
+			c.checkPodDeletion(0, s)
 			modeltest.Broken(t, c.Wrong, tc.want)
 		})
 	}
 }
 
-func TestEachCollectionIsJudged(t *testing.T) {
+func TestEachCollectionIsChecked(t *testing.T) {
 	for name, tc := range map[string]struct {
-		prepare func(*scene)
+		prepare func(*transition)
 		want    string
 	}{
-		"with its set":             {func(*scene) {}, ""},
-		"by Kubernetes":            {func(c *scene) { c.claims[0].sets[0], c.ends[0].how = controller, orphan }, ""},
-		"without dependents":       {func(c *scene) { c.ends[0].how = orphan }, "S1"},
-		"added to a deleted set":   {func(c *scene) { c.ends[0].how, c.history[0].late = orphan, true }, ""},
-		"which has never said so":  {func(c *scene) { c.history[0].deleted[0] = false }, "S1"},
-		"which keeps it":           {func(c *scene) { c.ends[0].says, c.ends[0].atRest = whenScaled, true }, "S1"},
-		"which was turned just so": {func(c *scene) { c.ends[0].says = whenScaled }, ""},
-		"which is held":            {func(c *scene) { c.claims[0].hold, c.history[0].held = true, true }, "S1"},
-		"which was held just so":   {func(c *scene) { c.claims[0].hold = true }, ""},
-		"with its pod, and held": {func(c *scene) {
+		"with its set":             {func(*transition) {}, ""},
+		"by Kubernetes":            {func(c *transition) { c.claims[0].sets[0], c.ends[0].how = controller, orphan }, ""},
+		"without dependents":       {func(c *transition) { c.ends[0].how = orphan }, "S1"},
+		"added to a deleted set":   {func(c *transition) { c.ends[0].how, c.history[0].late = orphan, true }, ""},
+		"which has never said so":  {func(c *transition) { c.history[0].deleted[0] = false }, "S1"},
+		"which keeps it":           {func(c *transition) { c.ends[0].says, c.ends[0].atRest = whenScaled, true }, "S1"},
+		"which was turned just so": {func(c *transition) { c.ends[0].says = whenScaled }, ""},
+		"which is held":            {func(c *transition) { c.claims[0].hold, c.history[0].held = true, true }, "S1"},
+		"which was held just so":   {func(c *transition) { c.claims[0].hold = true }, ""},
+		"with its pod, and held": {func(c *transition) {
 			c.claims[0].sets[0], c.claims[0].pods[0] = noRef, podRef{plain, 0, 1}
 			c.claims[0].hold, c.history[0].held = true, true
 		}, "S1"},
 		"with its pod": {
-			func(c *scene) { c.claims[0].sets[0], c.claims[0].pods[0] = noRef, podRef{plain, 0, 1} }, ""},
-		"with its pod, which was kept": {func(c *scene) {
+			func(c *transition) { c.claims[0].sets[0], c.claims[0].pods[0] = noRef, podRef{plain, 0, 1} }, ""},
+		"with its pod, which was kept": {func(c *transition) {
 			c.claims[0].sets[0], c.claims[0].pods[0] = noRef, podRef{plain, 0, 1}
 			c.history[0].scaled[0] = false
 		}, "S1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, _ := judged()
+			c, _ := checked()
 			c.claims[0].sets[0] = plain
 			c.removeSet(0, background)
 			tc.prepare(c)
-			c.judgeCollection(0)
+			c.checkCollection(0)
 			modeltest.Broken(t, c.Wrong, tc.want)
 		})
 	}
 }
 
-func TestRestIsJudged(t *testing.T) {
-	keep := func(c *scene) { c.history[0].mustScale[0], c.history[0].mustDelete[0] = false, false }
-	runs := func(c *scene) {
+func TestRestIsChecked(t *testing.T) {
+	keep := func(c *transition) { c.history[0].mustScale[0], c.history[0].mustDelete[0] = false, false }
+	runs := func(c *transition) {
 		c.sets[0].replicas, c.pods[0][0] = 1, pod{uid: 1, owner: 1, bound: true, ready: true}
 	}
 	for name, tc := range map[string]struct {
-		prepare func(*scene)
+		prepare func(*transition)
 		want    string
 	}{
-		"condemned":            {func(*scene) {}, "L1"},
-		"and held":             {func(c *scene) { c.claims[0].hold = true }, ""},
-		"and owned by another": {func(c *scene) { c.claims[0].foreign = plain }, ""},
-		"its pod remains":      {func(c *scene) { c.pods[0][0].uid = 1 }, ""},
+		"condemned":            {func(*transition) {}, "L1"},
+		"and held":             {func(c *transition) { c.claims[0].hold = true }, ""},
+		"and owned by another": {func(c *transition) { c.claims[0].foreign = plain }, ""},
+		"its pod remains":      {func(c *transition) { c.pods[0][0].uid = 1 }, ""},
 		"not seen":             {keep, ""},
 		"it runs":              {runs, ""},
-		"a set without pods":   {func(c *scene) { runs(c); c.pods[0][0] = pod{} }, "L2"},
-		"a pod without claim":  {func(c *scene) { runs(c); c.claims[0] = claim{} }, "L2"},
-		"of a set that keeps claims": {func(c *scene) {
+		"a set without pods":   {func(c *transition) { runs(c); c.pods[0][0] = pod{} }, "L2"},
+		"a pod without claim":  {func(c *transition) { runs(c); c.claims[0] = claim{} }, "L2"},
+		"of a set that keeps claims": {func(c *transition) {
 			runs(c)
 			c.claims[0], c.sets[0].annotation = claim{}, whenDeleted
 		}, ""},
-		"a pod on a claim that goes": {func(c *scene) {
+		"a pod on a claim that goes": {func(c *transition) {
 			runs(c)
 			c.claims[0].terminating = true
 		}, ""},
-		"still woken":           {func(c *scene) { runs(c); c.sets[0].woken = true }, "L3"},
-		"the set is gone":       {func(c *scene) { c.removeSet(0, background) }, "L1"},
-		"and kept it":           {func(c *scene) { c.removeSet(0, background); c.ends[0].says = whenScaled }, "L3"},
-		"and its mark":          {func(c *scene) { keep(c); c.removeSet(0, background); c.claims[0].mark = mark{} }, ""},
-		"without dependents":    {func(c *scene) { c.removeSet(0, orphan) }, "L3"},
-		"without its mark":      {func(c *scene) { c.removeSet(0, orphan); c.claims[0].mark = mark{} }, ""},
-		"the mark of another":   {func(c *scene) { runs(c); c.claims[0].mark.of = 2 }, "L3"},
-		"a mark without policy": {func(c *scene) { runs(c); c.sets[0].annotation = none }, "L3"},
-		"an owner without policy": {func(c *scene) {
+		"still woken":           {func(c *transition) { runs(c); c.sets[0].woken = true }, "L3"},
+		"the set is gone":       {func(c *transition) { c.removeSet(0, background) }, "L1"},
+		"and kept it":           {func(c *transition) { c.removeSet(0, background); c.ends[0].says = whenScaled }, "L3"},
+		"and its mark":          {func(c *transition) { keep(c); c.removeSet(0, background); c.claims[0].mark = mark{} }, ""},
+		"without dependents":    {func(c *transition) { c.removeSet(0, orphan) }, "L3"},
+		"without its mark":      {func(c *transition) { c.removeSet(0, orphan); c.claims[0].mark = mark{} }, ""},
+		"the mark of another":   {func(c *transition) { runs(c); c.claims[0].mark.of = 2 }, "L3"},
+		"a mark without policy": {func(c *transition) { runs(c); c.sets[0].annotation = none }, "L3"},
+		"an owner without policy": {func(c *transition) {
 			runs(c)
 			c.claims[0].sets[0], c.sets[0].annotation = plain, whenScaled
 		}, "L3"},
-		"an owner with policy":    {func(c *scene) { runs(c); c.claims[0].sets[0] = plain }, ""},
-		"a pod in range as owner": {func(c *scene) { runs(c); c.claims[0].pods[0] = podRef{plain, 0, 1} }, "L3"},
-		"uninstalled":             {func(c *scene) { runs(c); c.removing = true }, "L3"},
-		"uninstalled, and clean":  {func(c *scene) { runs(c); c.removing, c.claims[0].mark = true, mark{} }, ""},
+		"an owner with policy":    {func(c *transition) { runs(c); c.claims[0].sets[0] = plain }, ""},
+		"a pod in range as owner": {func(c *transition) { runs(c); c.claims[0].pods[0] = podRef{plain, 0, 1} }, "L3"},
+		"uninstalled":             {func(c *transition) { runs(c); c.removing = true }, "L3"},
+		"uninstalled, and clean":  {func(c *transition) { runs(c); c.removing, c.claims[0].mark = true, mark{} }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, _ := judged()
+			c, _ := checked()
 			tc.prepare(c)
 			modeltest.Broken(t, newWorker(c.World).unsettled(&c.state), tc.want)
 		})

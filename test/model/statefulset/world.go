@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
 
@@ -116,7 +117,7 @@ type objects struct {
 	claims [maxOrdinals]claim
 }
 
-// history is the past of a claim, for the judge.
+// history is the past of a claim, for the invariants.
 type history struct {
 	// had means that it had a pod of the set.
 	had [maxSets]bool
@@ -155,14 +156,10 @@ type manager struct {
 	woken, retries [maxSets]bool
 }
 
-// age is the duration of a state.
-type age uint8
+// age is the time since an event, which has not happened in its zero value.
+type age = clock.Age
 
-const (
-	never age = iota
-	young
-	old
-)
+const never, young, old = clock.Never, clock.Young, clock.Old
 
 // sight is the record of one replica about a claim.
 type sight struct {
@@ -186,7 +183,7 @@ type work struct {
 	// The orders of the live reads, 0 for missing reads, and their number.
 	claimRead, podRead, setRead, reads uint8
 	sight                              sight
-	// For the judge: the results of the live reads permit the deletion.
+	// For the invariants: the results of the live reads permit the deletion.
 	claimPermits, podPermits, setPermits bool
 }
 

@@ -93,7 +93,7 @@ func TestFencedNodeLosesPodsAndReturns(t *testing.T) {
 	s.is("it is not tainted", !s.Now.node.tainted)
 }
 
-// In each of these stories, an earlier engine broke a promise.
+// In each of these traces, an earlier engine broke a promise.
 
 func TestMachinePoweredOnDuringAgentIsNotProvenOff(t *testing.T) {
 	s := begin(t, power).then(agentActs, userPowersOn, machineStarts, kubeletRegisters, kubeletSees, containerStarts,

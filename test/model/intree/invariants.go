@@ -11,8 +11,8 @@ func mayGo(p pv) bool {
 		(p.Writer == intree.WriterSelf || p.Writer == intree.WriterNone && p.External)
 }
 
-// judgeTwin judges a call that is about to be sent and creates a twin or sets its policy to Delete.
-func (c *scene) judgeTwin(i, slot int, ask ask) {
+// checkTwin checks a call that is about to be sent and creates a twin or sets its policy to Delete.
+func (c *transition) checkTwin(i, slot int, ask ask) {
 	p := c.lines[i].proofs[slot]
 	if !p.claim || !p.detached || !p.pv {
 		c.Violates("P2: %v is sent for PV %s although no reads that still count showed that its claim is gone (%v), it is "+
@@ -31,8 +31,8 @@ func (c *scene) judgeTwin(i, slot int, ask ask) {
 	}
 }
 
-// judgeWrite judges what the API server is about to carry out for volume-guard.
-func (c *scene) judgeWrite(ask ask) {
+// checkWrite checks what the API server is about to carry out for volume-guard.
+func (c *transition) checkWrite(ask ask) {
 	slot := int(ask.Slot)
 	now, other := c.pvs[slot], c.pvs[twin(slot)]
 	switch {
@@ -49,9 +49,9 @@ func (c *scene) judgeWrite(ask ask) {
 	}
 }
 
-// judgeDeletion judges a deletion by the plugin. What is deleted by way of a PV itself is the PV
+// checkDeletion checks a deletion by the plugin. What is deleted by way of a PV itself is the PV
 // controller's own doing. What came when a deletion had begun is too late.
-func (c *scene) judgeDeletion(slot int) {
+func (c *transition) checkDeletion(slot int) {
 	if !isTwin(slot) || c.pvs[slot].TwinOf == 0 || !c.disks[c.disk(slot)] || c.tooLate[slot/2] {
 		return
 	}
@@ -61,13 +61,13 @@ func (c *scene) judgeDeletion(slot int) {
 	for i := range c.PVs {
 		other := 2 * i
 		if c.disk(other) == c.disk(slot) {
-			c.judgeNeed(slot, other)
+			c.checkNeed(slot, other)
 		}
 	}
 }
 
-// judgeNeed judges the deletion of the volume of slot by the need of another PV of the volume, or of the PV itself.
-func (c *scene) judgeNeed(slot, other int) {
+// checkNeed checks the deletion of the volume of slot by the need of another PV of the volume, or of the PV itself.
+func (c *transition) checkNeed(slot, other int) {
 	p := c.pvs[other]
 	switch {
 	case c.lives(other), c.lives(twin(other)):
@@ -82,8 +82,8 @@ func (c *scene) judgeNeed(slot, other int) {
 	}
 }
 
-// judgeEnd judges the end of a PV.
-func (c *scene) judgeEnd(slot int, last pv) {
+// checkEnd checks the end of a PV.
+func (c *transition) checkEnd(slot int, last pv) {
 	if !isTwin(slot) && c.provisioned(slot) && last.deletes() && c.disks[c.disk(slot)] && !c.excused[slot/2] {
 		c.Violates("P1: PV %s is gone, its policy is Delete, and its volume is left behind", c.say(slot))
 	}
@@ -97,7 +97,7 @@ func (k *worker) idle(s *state) bool {
 	}
 	for i := range k.Replicas {
 		l := &s.lines[i]
-		if !l.up || l.deposed || l.nChanges > 0 {
+		if !l.up || l.deposed || l.changes.Len() > 0 {
 			return false
 		}
 		r := k.look(s, i)

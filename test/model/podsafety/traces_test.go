@@ -66,13 +66,13 @@ func (s *script) isMounted() {
 	}
 }
 
-// all permits every move that the stories need.
+// all permits every move that the traces need.
 func all() Budget {
 	return Budget{Delete: 1, Force: 1, Unasked: 1, Confirm: 1, Mistake: 1, DeleteNode: 1, Taint: 1, Untaint: 1, Fence: 1,
 		Reboot: 1, Unfence: 1, Cut: 2, Heal: 2, KubeletEnds: 1, PowerCut: 1, Container: 1, Replace: 1}
 }
 
-// In each of these stories, an earlier definition of evidence released a pod with running processes.
+// In each of these traces, an earlier definition of evidence released a pod with running processes.
 
 func TestPowerCutBeforeDeletionIsNoEvidence(t *testing.T) {
 	begin(t, World{Budget: all()}).then(powerIsCut, machineStarts, kubeletSees, containerStarts, kubeletIsCutOff,

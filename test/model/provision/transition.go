@@ -13,20 +13,20 @@ func (w *World) Player() search.Player { return newWorker(w) }
 // worker visits states. Each goroutine has its own.
 type worker struct {
 	*World
-	search.Plain[state, move, *scene]
+	search.Plain[state, move, *transition]
 }
 
 func newWorker(w *World) *worker {
 	k := &worker{World: w}
-	k.Plain = search.Plain[state, move, *scene]{
-		Begins: w.first, Copy: func(s *state) *scene { return &scene{World: w, state: *s} }, Offer: k.moves,
+	k.Plain = search.Plain[state, move, *transition]{
+		Begins: w.first, Copy: func(s *state) *transition { return &transition{World: w, state: *s} }, Offer: k.moves,
 		Rests: k.rests, Describe: w.describe,
 	}
 	return k
 }
 
-// scene is a copy of a state, under change by a move.
-type scene struct {
+// transition is a copy of a state, under change by a move.
+type transition struct {
 	*World
 	state
 	search.Verdict
@@ -54,17 +54,17 @@ func (k *worker) rests(s *state) (wrong string, rests bool) {
 }
 
 // Settle makes the changes that follow a move at once, and returns the promise that the move broke.
-func (c *scene) Settle() (to *state, wrong string) {
+func (c *transition) Settle() (to *state, wrong string) {
 	c.sortLate()
 	if c.Lag == 0 {
 		c.showAll()
 	}
-	c.judgeLeak()
+	c.checkLeak()
 	return &c.state, c.Wrong
 }
 
 // showAll has all watches show what the API server has.
-func (c *scene) showAll() {
+func (c *transition) showAll() {
 	for i := range c.Replicas {
 		if l := &c.lines[i]; l.up {
 			l.claims, l.pvs = c.claims, c.pvs
@@ -73,7 +73,7 @@ func (c *scene) showAll() {
 }
 
 // sortLate brings calls that nobody waits for into one order, as it does not matter.
-func (c *scene) sortLate() {
+func (c *transition) sortLate() {
 	for i := 1; i < maxLate; i++ {
 		for j := i; j > 0 && bytes.Compare(encoding.Bytes(&c.late[j]), encoding.Bytes(&c.late[j-1])) > 0; j-- {
 			c.late[j], c.late[j-1] = c.late[j-1], c.late[j]

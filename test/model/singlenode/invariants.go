@@ -4,9 +4,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
-// judgeStart judges that the processes of a pod start, or reach their volumes again: no other pod may use one of its
+// checkStart checks that the processes of a pod start, or reach their volumes again: no other pod may use one of its
 // claims with a required lock, on any node. A pod that a fence keeps from the volumes uses no claim.
-func (c *scene) judgeStart(slot int) {
+func (c *transition) checkStart(slot int) {
 	if c.fenced(slot) {
 		return
 	}
@@ -24,13 +24,13 @@ func (c *scene) judgeStart(slot int) {
 }
 
 // fenced reports whether a fence keeps the processes of a pod from the volumes.
-func (c *scene) fenced(slot int) bool {
+func (c *transition) fenced(slot int) bool {
 	n := c.processes[slot].node
 	return n > 0 && c.nodes[n-1].fence.inForce
 }
 
-// judgeGate judges the removal of a pod's gate.
-func (c *scene) judgeGate(slot int, why singlenode.Reason) {
+// checkGate checks the removal of a pod's gate.
+func (c *transition) checkGate(slot int, why singlenode.Reason) {
 	p := c.pods[slot]
 	if why != singlenode.ReasonAcquired {
 		// A label that is added after the decision counts from when volume-guard has seen it.
@@ -47,8 +47,8 @@ func (c *scene) judgeGate(slot int, why singlenode.Reason) {
 	}
 }
 
-// judgeFree judges the removal of a claim's lock.
-func (c *scene) judgeFree(n int) {
+// checkFree checks the removal of a claim's lock.
+func (c *transition) checkFree(n int) {
 	holder := int(c.claims[n].lock) - 1
 	if holder < 0 || holder >= c.Pods || c.removing || c.excused[holder] {
 		return
@@ -66,7 +66,7 @@ func (c *scene) judgeFree(n int) {
 }
 
 // leaves reports whether a released pod leaves a claim that is being deleted, whose lock no other pod can take.
-func (c *scene) leaves(slot, n int) bool {
+func (c *transition) leaves(slot, n int) bool {
 	return c.pods[slot].foreground && !c.pods[slot].held && c.claims[n].terminating
 }
 
@@ -139,7 +139,7 @@ func (k *worker) unsettledPod(s *state, slot int) string {
 // polled returns the decision about a pod after all reads of a session, and reports whether the pod waits. A session
 // that would write does not wait.
 func (k *worker) polled(s *state, i, slot int) (d singlenode.Decision, waits bool) {
-	c := k.scene(s)
+	c := k.transition(s)
 	c.begin(i, slot)
 	for c.lines[i].work[slot].on {
 		session := c.session(i, slot)
@@ -163,7 +163,7 @@ func (k *worker) polled(s *state, i, slot int) (d singlenode.Decision, waits boo
 
 // polledLock reports whether a session about a lock would write after its reads.
 func (k *worker) polledLock(s *state, i, n int) bool {
-	c := k.scene(s)
+	c := k.transition(s)
 	c.beginLock(i, n)
 	for c.lines[i].locks[n].on {
 		session := c.lockSession(i, n)

@@ -40,7 +40,7 @@ const (
 	processNotices             verb = "replica %[3]d notices that it leads no more, and ends"
 	processStalls              verb = "replica %[3]d stalls for longer than its reads of PV %[1]s count"
 	leaseMoves                 verb = "replica %[3]d takes the lease, and the other has not noticed"
-	leaseExpires               verb = "replica %[3]d takes the lease, which ran out in a pause of the other; that continues"
+	leaseExpires               verb = "replica %[3]d takes the lease, which ran out in a pause of the other, which goes on"
 	watchDelivers              verb = "replica %[3]d sees a change of PV %[1]s"
 	watchDeliversAttachment    verb = "replica %[3]d sees an attachment of PV %[1]s, or of its end"
 	watchStartsAnew            verb = "replica %[3]d loses its watch of PVs and starts it anew"

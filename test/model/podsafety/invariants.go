@@ -4,10 +4,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 )
 
-// judgeRelease judges the patch that removes the finalizer. A person's word excuses the pod that it names: a
+// checkRelease checks the patch that removes the finalizer. A person's word excuses the pod that it names: a
 // confirmation, the taint on a node that was not Ready in the same read, and the end of the Node of a kubelet that has
 // been cut off since.
-func (c *scene) judgeRelease(i, slot int, s *podsafety.Session) {
+func (c *transition) checkRelease(i, slot int, s *podsafety.Session) {
 	p, why := c.processes[slot], s.Decision.Reason
 	switch {
 	case !c.pods[slot].held:
@@ -26,7 +26,7 @@ func (c *scene) judgeRelease(i, slot int, s *podsafety.Session) {
 }
 
 // said reports whether a person's word is the reason of a release.
-func (c *scene) said(i, slot int, why podsafety.Reason) bool {
+func (c *transition) said(i, slot int, why podsafety.Reason) bool {
 	now := c.lines[i].sessions[slot]
 	return why == podsafety.ReasonConfirmed && c.pods[slot].confirmed == confirmedThis ||
 		why == podsafety.ReasonOutOfService && now.taintSpoke || why == podsafety.ReasonNodeGone && now.goneSpoke
@@ -34,18 +34,18 @@ func (c *scene) said(i, slot int, why podsafety.Reason) bool {
 
 // waited reports whether a replica has waited for the unmount while the watch showed a working kubelet, according to
 // the records with which its session began.
-func (c *scene) waited(i, slot int) bool {
+func (c *transition) waited(i, slot int) bool {
 	s := c.lines[i].sessions[slot]
 	return s.sight.finished == old && s.sight.graceZero == old && s.seen.ready
 }
 
 // mayStart reports whether the kubelet of a pod may start its processes, because it knows the pod but not its deletion.
-func (c *scene) mayStart(p process) bool {
+func (c *transition) mayStart(p process) bool {
 	return p.node > 0 && p.known && !p.deleted && !p.done && !c.nodes[p.node-1].off
 }
 
-// judgeDeletion judges a deletion without grace.
-func (c *scene) judgeDeletion(i, slot int, s *podsafety.Session) {
+// checkDeletion checks a deletion without grace.
+func (c *transition) checkDeletion(i, slot int, s *podsafety.Session) {
 	api := c.pods[slot]
 	switch {
 	case !api.terminating && (!c.NoPodGC || c.lines[i].sessions[slot].nodeThere):
@@ -55,8 +55,8 @@ func (c *scene) judgeDeletion(i, slot int, s *podsafety.Session) {
 	}
 }
 
-// judgeStart judges the start of a pod's processes.
-func (c *scene) judgeStart(slot int) {
+// checkStart checks the start of a pod's processes.
+func (c *transition) checkStart(slot int) {
 	for other := range c.Pods {
 		if other != slot && c.name(other) == c.name(slot) && c.processes[other].runs && !c.excused[other] &&
 			!c.excused[slot] {
@@ -65,8 +65,8 @@ func (c *scene) judgeStart(slot int) {
 	}
 }
 
-// judgeClaim judges the end of the claim.
-func (c *scene) judgeClaim() {
+// checkClaim checks the end of the claim.
+func (c *transition) checkClaim() {
 	for slot := range c.Pods {
 		if c.processes[slot].runs && !c.excused[slot] {
 			c.Violates("S3: the claim of pod %d is removed, and its processes run", slot)
@@ -74,9 +74,9 @@ func (c *scene) judgeClaim() {
 	}
 }
 
-// judgeAttach judges the attachment of the volume to a node. A taint on a node detaches volumes regardless of the pods
+// checkAttach checks the attachment of the volume to a node. A taint on a node detaches volumes regardless of the pods
 // that run there.
-func (c *scene) judgeAttach(n int) {
+func (c *transition) checkAttach(n int) {
 	for slot := range c.Pods {
 		p := c.processes[slot]
 		if p.runs && int(p.node) != n+1 && !c.excused[slot] && !c.detachExcused[p.node-1] {

@@ -9,7 +9,7 @@ import (
 
 // permitsBySet reports whether the set of a session permits the deletion of its claim because it was scaled away. It is
 // called when the session reads the set, which has to be its last read.
-func (c *scene) permitsBySet(n int, at *work) bool {
+func (c *transition) permitsBySet(n int, at *work) bool {
 	if at.set == 0 {
 		return false
 	}
@@ -19,21 +19,21 @@ func (c *scene) permitsBySet(n int, at *work) bool {
 
 // condemned reports whether an existing set deletes a claim because it was scaled away, according to its policy now
 // and, by the history, at a time when the claim had a pod.
-func (c *scene) condemned(n, slot int, said *[maxSets]bool) bool {
+func (c *transition) condemned(n, slot int, said *[maxSets]bool) bool {
 	s := c.sets[slot]
 	return s.exists && !s.terminating && s.says().scaled() && said[slot] && !s.inRange(n)
 }
 
 // permitsByPod reports the same for the pod of the session: it does not exist, or volume-guard does the work that
 // kube-controller-manager does not.
-func (c *scene) permitsByPod(n int, at *work) bool {
+func (c *transition) permitsByPod(n int, at *work) bool {
 	p := c.pods[at.name][n]
 	return p.uid == 0 || p.terminating && at.as.field == none
 }
 
-// judgeDeletion judges the deletion of a claim by a session. The preconditions of the call make it exact for the claim.
+// checkDeletion checks the deletion of a claim by a session. The preconditions of the call make it exact for the claim.
 // For set and pod, the reads of the session count.
-func (c *scene) judgeDeletion(n int, at *work) {
+func (c *transition) checkDeletion(n int, at *work) {
 	live, h := c.claims[n], &c.history[n]
 	switch {
 	case live.uid != at.claim.uid:
@@ -51,23 +51,23 @@ func (c *scene) judgeDeletion(n int, at *work) {
 	}
 }
 
-// judgePatch judges the owner references that a session adds. The consequences for the claim are excused if the owner
+// checkPatch checks the owner references that a session adds. The consequences for the claim are excused if the owner
 // has gone since it was read.
-func (c *scene) judgePatch(n int, at *work, patched claim) {
+func (c *transition) checkPatch(n int, at *work, patched claim) {
 	live := c.claims[n]
 	for slot, kind := range patched.sets {
 		if kind != noRef && live.sets[slot] == noRef {
-			c.judgeSetOwner(n, slot, at)
+			c.checkSetOwner(n, slot, at)
 		}
 	}
 	for _, r := range patched.pods {
 		if r.kind != noRef && r != live.pods[0] && r != live.pods[1] {
-			c.judgePodOwner(n, r, at)
+			c.checkPodOwner(n, r, at)
 		}
 	}
 }
 
-func (c *scene) judgeSetOwner(n, slot int, at *work) {
+func (c *transition) checkSetOwner(n, slot int, at *work) {
 	h := &c.history[n]
 	switch {
 	case !h.had[slot]:
@@ -78,7 +78,7 @@ func (c *scene) judgeSetOwner(n, slot int, at *work) {
 	h.late = h.late || !c.sets[slot].exists || c.sets[slot].terminating
 }
 
-func (c *scene) judgePodOwner(n int, r podRef, at *work) {
+func (c *transition) checkPodOwner(n int, r podRef, at *work) {
 	if !at.setPermits || at.podRead == 0 || at.podSeen != statefulset.Found || at.pod.uid != r.uid {
 		c.Violates("S1: a pod is to own claim %d, and pod and set as they were read do not say so", n)
 	}
@@ -87,15 +87,15 @@ func (c *scene) judgePodOwner(n int, r podRef, at *work) {
 
 // goesByPolicy reports whether a claim is being deleted because it was scaled away, or would be if a user had not
 // deleted it before.
-func (c *scene) goesByPolicy(n int) bool {
+func (c *transition) goesByPolicy(n int) bool {
 	at, h := c.claims[n], &c.history[n]
 	ours := slices.ContainsFunc(at.pods[:], func(r podRef) bool { return r.kind == plain })
 	return at.terminating && (h.byPolicy || h.late || ours && c.stalePod(n))
 }
 
-// judgePodDeletion judges the deletion of a pod by a session. The claim of its predecessor has to be in deletion by the
+// checkPodDeletion checks the deletion of a pod by a session. The claim of its predecessor has to be in deletion by the
 // policy, so that the pod does not run, or is about to lose its data.
-func (c *scene) judgePodDeletion(n int, at *work) {
+func (c *transition) checkPodDeletion(n int, at *work) {
 	p := c.pods[at.name][n]
 	switch {
 	case p.uid != at.pod.uid:
@@ -108,9 +108,9 @@ func (c *scene) judgePodDeletion(n int, at *work) {
 	}
 }
 
-// judgeCollection judges the deletion of a claim by the garbage collector, as far as it follows references of
+// checkCollection checks the deletion of a claim by the garbage collector, as far as it follows references of
 // volume-guard, which lack controller=true.
-func (c *scene) judgeCollection(n int) {
+func (c *transition) checkCollection(n int) {
 	h := &c.history[n]
 	held := h.held && c.claims[n].hold
 	for _, r := range c.claims[n].pods {
@@ -125,12 +125,12 @@ func (c *scene) judgeCollection(n int) {
 	}
 	for slot, kind := range c.claims[n].sets {
 		if kind == plain && !h.late {
-			c.judgeCollectionWith(n, slot)
+			c.checkCollectionWith(n, slot)
 		}
 	}
 }
 
-func (c *scene) judgeCollectionWith(n, slot int) {
+func (c *transition) checkCollectionWith(n, slot int) {
 	e := c.ends[slot]
 	if c.sets[slot].exists {
 		e.how, e.says = c.sets[slot].how, c.sets[slot].says()
@@ -165,7 +165,7 @@ func (k *worker) idle(s *state) bool {
 
 // unsettled returns the broken promise at rest, empty for none.
 func (k *worker) unsettled(s *state) string {
-	c := k.scene(s)
+	c := k.transition(s)
 	if c.shared(&s.objects) {
 		return ""
 	}
@@ -189,7 +189,7 @@ func (k *worker) unsettled(s *state) string {
 
 // incomplete returns the promise that a set breaks at rest, because it lacks a pod or has a needless annotation.
 func (k *worker) incomplete(s *state, slot int) string {
-	at, complete := s.sets[slot], k.scene(s).complete(slot)
+	at, complete := s.sets[slot], k.transition(s).complete(slot)
 	switch {
 	case !at.exists || at.terminating:
 	case !complete && !s.removing && !k.waitsForever(s, slot):
@@ -201,7 +201,7 @@ func (k *worker) incomplete(s *state, slot int) string {
 }
 
 // leftBehind returns the promise that requires the deletion of a claim, as far as a set is concerned.
-func (c *scene) leftBehind(n, slot int) string {
+func (c *transition) leftBehind(n, slot int) string {
 	at, h, e := c.claims[n], &c.history[n], c.ends[slot]
 	switch {
 	case at.hold, at.foreign != noRef && !c.foreignGone, c.usedByOther(n, slot), c.removing, h.late:
@@ -216,7 +216,7 @@ func (c *scene) leftBehind(n, slot int) string {
 
 // needless returns the promise that a needless addition of volume-guard to a claim breaks, as far as a set is
 // concerned.
-func (c *scene) needless(n, slot int) string {
+func (c *transition) needless(n, slot int) string {
 	at, s := c.claims[n], c.sets[slot]
 	marked := int(at.mark.set) == slot+1
 	switch {
@@ -237,19 +237,19 @@ func (c *scene) needless(n, slot int) string {
 }
 
 // needsNoMark reports whether the mark of a set on a claim serves no purpose.
-func (c *scene) needsNoMark(n, slot int) bool {
+func (c *transition) needsNoMark(n, slot int) bool {
 	s := c.sets[slot]
 	return !s.exists && c.claims[n].sets[slot] == noRef || s.exists && s.says().keeps()
 }
 
 // usedByOther reports whether a pod of another name uses a claim.
-func (c *scene) usedByOther(n, slot int) bool {
+func (c *transition) usedByOther(n, slot int) bool {
 	return c.Collide && c.pods[1-c.name(slot)][n].uid > 0
 }
 
 // complete reports whether a set has its pods, each with its claim. If no claims are deleted, the scheduler reports a
 // pod without a claim, which wakes the StatefulSet controller.
-func (c *scene) complete(slot int) bool {
+func (c *transition) complete(slot int) bool {
 	s := c.sets[slot]
 	for n := range c.Ordinals {
 		p := c.pods[c.name(slot)][n]
@@ -264,7 +264,7 @@ func (c *scene) complete(slot int) bool {
 // is being deleted (ReasonPodUsesTerminatingClaim), or a claim that is being deleted is used by a pod of another set
 // (ReasonOldClaimRemains).
 func (k *worker) waitsForever(s *state, slot int) bool {
-	c := k.scene(s)
+	c := k.transition(s)
 	for n := range k.Ordinals {
 		p := s.pods[k.name(slot)][n]
 		switch {

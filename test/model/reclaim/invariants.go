@@ -31,7 +31,7 @@ const (
 
 // mayGo reports whether at this moment the PV of that UID is one whose volume is to be deleted
 // (the reclaim contract, P2).
-func (c *scene) mayGo(slot int, asked volume.PV) bool {
+func (c *transition) mayGo(slot int, asked volume.PV) bool {
 	p := c.pvs[slot]
 	finalizer := ours | companions
 	if c.Role == volume.RoleCompanion {
@@ -41,19 +41,19 @@ func (c *scene) mayGo(slot int, asked volume.PV) bool {
 		(p.is(finalizer) || !p.is(terminating))
 }
 
-// judgeDeletion judges a DeleteVolume that is about to be sent (P2, P2b, P3).
-func (c *scene) judgeDeletion(i, slot int, ask reclaim.Ask, ended bool) {
+// checkDeletion checks a DeleteVolume that is about to be sent (P2, P2b, P3).
+func (c *transition) checkDeletion(i, slot int, ask reclaim.Ask, ended bool) {
 	asked := fromAPI(ask.PV)
-	c.judgeProof(i, slot, asked.gen, ended)
+	c.checkProof(i, slot, asked.gen, ended)
 	for other := range c.PVs {
 		if c.volume(other) == c.volume(slot) {
-			c.judgeNeed(i, slot, other, asked.gen, ended)
+			c.checkNeed(i, slot, other, asked.gen, ended)
 		}
 	}
 }
 
-// judgeProof judges a DeleteVolume by what the reads before it proved.
-func (c *scene) judgeProof(i, slot int, asked uint8, ended bool) {
+// checkProof checks a DeleteVolume by what the reads before it proved.
+func (c *transition) checkProof(i, slot int, asked uint8, ended bool) {
 	l := &c.lines[i]
 	proof := l.proof[slot]
 	switch {
@@ -77,13 +77,13 @@ func (c *scene) judgeProof(i, slot int, asked uint8, ended bool) {
 
 // claimSeenGone reports whether the watch of claims may stand for a read: it has just shown the claim's end, the claim
 // is gone, and no other that names the PV was delivered.
-func (c *scene) claimSeenGone(i, slot int) bool {
+func (c *transition) claimSeenGone(i, slot int) bool {
 	p, live := c.pvs[slot], c.claims[slot]
 	return c.lines[i].ends[slot] && !p.belongs(live.gen) && (!live.names(p) || c.lines[i].behindClaim(slot))
 }
 
-// judgeNeed judges a DeleteVolume by the need of another PV of the volume, or of the PV itself.
-func (c *scene) judgeNeed(i, slot, other int, asked uint8, ended bool) {
+// checkNeed checks a DeleteVolume by the need of another PV of the volume, or of the PV itself.
+func (c *transition) checkNeed(i, slot, other int, asked uint8, ended bool) {
 	l, p := &c.lines[i], c.pvs[other]
 	if other != slot && !ended && !l.proof[slot].siblings && c.replica(i).Cache[other] != nil {
 		c.Violates("P2b: DeleteVolume is sent for PV %s, and PV %s, which names the volume too, was not read, or a claim "+
@@ -100,16 +100,16 @@ func (c *scene) judgeNeed(i, slot, other int, asked uint8, ended bool) {
 	}
 }
 
-// judgeLease judges a call that is about to be sent: a leader whose lease ran out begins nothing.
-func (c *scene) judgeLease(i, slot int, ask reclaim.Ask) {
+// checkLease checks a call that is about to be sent: a leader whose lease ran out begins nothing.
+func (c *transition) checkLease(i, slot int, ask reclaim.Ask) {
 	if c.replica(i).Expired {
 		c.Violates("P2: a leader whose lease ran out begins %v for PV %s, while another leads", ask.Action, c.PVs[slot].Name)
 	}
 }
 
-// judgeReports judges what the replicas recorded as Events in this move: a leader whose lease ran out does not know
+// checkReports checks what the replicas recorded as Events in this move: a leader whose lease ran out does not know
 // what another has done since.
-func (c *scene) judgeReports() {
+func (c *transition) checkReports() {
 	for _, r := range c.opened {
 		if r != nil && r.Expired && len(r.Reports) > 0 {
 			c.Violates("P4: a leader whose lease ran out reports %v, while another leads", r.Reports[0])
@@ -119,34 +119,19 @@ func (c *scene) judgeReports() {
 
 // behindPV reports whether the watch lags behind a change of a PV.
 func (l *line) behindPV(slot int) bool {
-	for _, what := range l.changes[:l.nChanges] {
-		if int(what.slot) == slot {
-			return true
-		}
-	}
-	return false
+	return l.changes.Has(func(c change) bool { return int(c.slot) == slot })
 }
 
 func (l *line) behindClaim(slot int) bool {
-	for _, what := range l.claims[:l.nClaims] {
-		if int(what.slot) == slot {
-			return true
-		}
-	}
-	return false
+	return l.claims.Has(func(c claimChange) bool { return int(c.slot) == slot })
 }
 
 func (l *line) behindAttachment(slot int) bool {
-	for _, what := range l.attachments[:l.nAttachments] {
-		if int(what.slot) == slot {
-			return true
-		}
-	}
-	return false
+	return l.attachments.Has(func(c attachmentChange) bool { return int(c.slot) == slot })
 }
 
-// departed judges a PV's end (P1).
-func (c *scene) departed(by who, slot int, last pv) {
+// departed checks a PV's end (P1).
+func (c *transition) departed(by who, slot int, last pv) {
 	volume := c.volume(slot)
 	if !c.volumes[volume] || !last.deletable() || c.neededBy(slot) {
 		return
@@ -162,7 +147,7 @@ func (c *scene) departed(by who, slot int, last pv) {
 }
 
 // neededBy reports whether another PV names the volume of this one.
-func (c *scene) neededBy(slot int) bool {
+func (c *transition) neededBy(slot int) bool {
 	for other := range c.PVs {
 		if other != slot && c.pvs[other].exists() && c.volume(other) == c.volume(slot) {
 			return true
@@ -179,7 +164,7 @@ func (k *worker) idle(s *state) bool {
 	}
 	for i := range k.Replicas {
 		l := &s.lines[i]
-		if !l.up || l.deposed || l.nChanges > 0 || l.nAttachments > 0 || l.nClaims > 0 {
+		if !l.up || l.deposed || l.changes.Len() > 0 || l.attachments.Len() > 0 || l.claims.Len() > 0 {
 			return false
 		}
 		r := k.look(s, i)

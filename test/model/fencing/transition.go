@@ -1,9 +1,11 @@
 package fencing
 
-import "github.com/csi-reclaimer/csi-reclaimer/test/model/search"
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
+)
 
-// scene is a copy of a state, under change by a move.
-type scene struct {
+// transition is a copy of a state, under change by a move.
+type transition struct {
 	*World
 	machine *machine
 	state
@@ -13,18 +15,18 @@ type scene struct {
 }
 
 // Settle makes the changes that follow a move at once, and returns the promise that the move broke.
-func (c *scene) Settle() (to *state, wrong string) {
+func (c *transition) Settle() (to *state, wrong string) {
 	c.settle()
 	return &c.state, c.Wrong
 }
 
 // writeFence changes the NodeFence at the API server. A terminating NodeFence goes with its finalizer, together with
 // the objects of its agents.
-func (c *scene) writeFence(edit func(*fence)) {
+func (c *transition) writeFence(edit func(*fence)) {
 	was := c.fence
 	edit(&c.fence)
 	if c.fence.terminating && !c.fence.finalized {
-		c.judgeGone()
+		c.checkGone()
 		c.fence = fence{}
 		c.runs, c.undos = [maxAttempts + 1]run{}, [maxAttempts + 1]run{}
 		c.lied = [maxAttempts]bool{}
@@ -41,7 +43,7 @@ func (c *scene) writeFence(edit func(*fence)) {
 }
 
 // showFence delivers the state of the NodeFence to the watch of a replica.
-func (c *scene) showFence(i int) {
+func (c *transition) showFence(i int) {
 	l := &c.lines[i]
 	if !l.up || l.fence == c.fence {
 		return
@@ -57,7 +59,7 @@ func (c *scene) showFence(i int) {
 func (l *line) work() bool { return l.fence.uid != 0 || l.marked }
 
 // writeNode changes the Node at the API server.
-func (c *scene) writeNode(edit func(*node)) {
+func (c *transition) writeNode(edit func(*node)) {
 	was := c.node
 	edit(&c.node)
 	if c.node == was {
@@ -73,7 +75,7 @@ func (c *scene) writeNode(edit func(*node)) {
 }
 
 // showNode delivers the state of the Node to the watch of a replica.
-func (c *scene) showNode(i int) {
+func (c *transition) showNode(i int) {
 	l := &c.lines[i]
 	if !l.up || l.marked == c.node.marked() {
 		return
@@ -82,8 +84,8 @@ func (c *scene) showNode(i int) {
 	l.woken = l.woken || l.work()
 }
 
-// settle updates the facts for the judge after each move, and renumbers names of which only the identity matters.
-func (c *scene) settle() {
+// settle updates the facts for the invariants after each move, and renumbers names of which only the identity matters.
+func (c *transition) settle() {
 	for i := range c.Replicas {
 		s := &c.lines[i].session
 		s.wasNotReady = s.on && (s.wasNotReady || !c.node.ready || !c.node.there)
@@ -93,7 +95,7 @@ func (c *scene) settle() {
 			c.pods[slot].evidence, c.pods[slot].fencedOff = evidence{}, false
 		}
 	}
-	c.judgeVolumes()
+	c.checkVolumes()
 	c.renumber(func(f *fence, refer func(*uint8)) { refer(&f.proofAt) }, func(refer func(*uint8)) {
 		refer(&c.node.lease)
 		for i := range c.lines {
@@ -122,7 +124,7 @@ func (c *scene) settle() {
 
 // renumber gives names of which only the identity matters the numbers of their order, so that equivalent states are
 // equal. of visits the names in a NodeFence, and all the other names.
-func (c *scene) renumber(of func(*fence, func(*uint8)), all func(refer func(*uint8))) {
+func (c *transition) renumber(of func(*fence, func(*uint8)), all func(refer func(*uint8))) {
 	var names [32]uint8
 	next := uint8(1)
 	refer := func(n *uint8) {
@@ -147,7 +149,7 @@ const unused = 31
 
 // first returns the initial state of a world, with pods that run on the node.
 func (w *World) first(m *machine) state {
-	c := scene{World: w, machine: m}
+	c := transition{World: w, machine: m}
 	c.left = w.Budget
 	c.node = node{boot: 1, shown: 1, there: true, ready: true, lease: 1}
 	for slot := range w.Pods {
@@ -158,4 +160,51 @@ func (w *World) first(m *machine) state {
 	}
 	c.settle()
 	return c.state
+}
+
+// Player returns a Player of the world.
+func (w *World) Player() search.Player { return newWorker(w) }
+
+// worker visits states. Each goroutine has its own.
+type worker struct {
+	*World
+	search.Plain[state, move, *transition]
+	machine *machine
+}
+
+func newWorker(w *World) *worker {
+	k := &worker{World: w, machine: newMachine(w)}
+	k.Plain = search.Plain[state, move, *transition]{
+		Begins: func() state { return w.first(k.machine) },
+		Copy:   func(s *state) *transition { return &transition{World: w, machine: k.machine, state: *s} },
+		Offer:  k.moves, Rests: k.rests, Describe: w.describe,
+	}
+	return k
+}
+
+// moves makes every possible move of a state.
+func (k *worker) moves(s *state) {
+	k.people(s)
+	k.always(s)
+	k.Cluster(func() {
+		k.nodes(s)
+		k.kubelets(s)
+		k.agents(s)
+		for i := range k.Replicas {
+			k.guard(s, i)
+		}
+	})
+}
+
+// rests returns the broken promise when no component of the cluster can act, empty for none. The state is not at rest
+// while volume-guard has work, or would have work after a pause.
+func (k *worker) rests(s *state) (wrong string, rests bool) {
+	if k.Busy || !k.idle(s) {
+		return "", false
+	}
+	reason, rests := k.polled(s)
+	if !rests {
+		return "", false
+	}
+	return k.unsettled(s, reason), true
 }

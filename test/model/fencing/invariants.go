@@ -7,10 +7,10 @@ import (
 )
 
 // proofIsFalse reports whether the proof of the fence is false.
-func (c *scene) proofIsFalse() bool { return c.fence.proven && c.lied[c.fence.proofOf-1] }
+func (c *transition) proofIsFalse() bool { return c.fence.proven && c.lied[c.fence.proofOf-1] }
 
-// judgeRelease judges the release of a held pod because of a fence.
-func (c *scene) judgeRelease(slot int) {
+// checkRelease checks the release of a held pod because of a fence.
+func (c *transition) checkRelease(slot int) {
 	p := c.pods[slot]
 	switch {
 	case c.answered:
@@ -21,15 +21,15 @@ func (c *scene) judgeRelease(slot int) {
 	}
 }
 
-// judgeDetach judges the detachment of a pod's volume because of the taint.
-func (c *scene) judgeDetach(slot int) {
+// checkDetach checks the detachment of a pod's volume because of the taint.
+func (c *transition) checkDetach(slot int) {
 	if c.pods[slot].runs && !c.answered {
 		c.Violates("F1: the volume of pod %d is detached, and its processes run", slot)
 	}
 }
 
-// judgeTaint judges the taint of the node.
-func (c *scene) judgeTaint() {
+// checkTaint checks the taint of the node.
+func (c *transition) checkTaint() {
 	c.answered = c.answered || c.proofIsFalse()
 	if c.node.ready {
 		c.Violates("F3: a node that is Ready is tainted")
@@ -41,8 +41,8 @@ func (c *scene) judgeTaint() {
 	}
 }
 
-// judgeShun judges the taint that keeps new pods from the node.
-func (c *scene) judgeShun() {
+// checkShun checks the taint that keeps new pods from the node.
+func (c *transition) checkShun() {
 	switch {
 	case c.Replicas > 1: // the other leader may have ended the fence
 	case !c.fence.proven, c.node.storage == 0:
@@ -52,8 +52,8 @@ func (c *scene) judgeShun() {
 	}
 }
 
-// judgeUntaint judges the removal of all taints of a fence.
-func (c *scene) judgeUntaint() {
+// checkUntaint checks the removal of all taints of a fence.
+func (c *transition) checkUntaint() {
 	if c.node.shunned && c.shuns() && c.Replicas == 1 {
 		c.Violates("F9: new pods may join a node that does not reach its volumes")
 	}
@@ -67,8 +67,8 @@ func (s *state) shuns() bool {
 // rebooted reports whether the Node shows another boot than at the proof, be it of another machine.
 func (s *state) rebooted() bool { return s.node.shown != s.fence.proofBoot }
 
-// judgeVolumes judges that no data from the node reaches a volume that another node writes to.
-func (c *scene) judgeVolumes() {
+// checkVolumes checks that no data from the node reaches a volume that another node writes to.
+func (c *transition) checkVolumes() {
 	for slot := range c.Pods {
 		if p := c.pods[slot]; p.lent && p.unwritten && !c.shut() && !c.vouched {
 			c.Violates("F8: the volume of pod %d is given away, and what its processes have written can reach it", slot)
@@ -77,13 +77,13 @@ func (c *scene) judgeVolumes() {
 }
 
 // shut reports whether the machine does not reach the volumes of the pods.
-func (c *scene) shut() bool {
+func (c *transition) shut() bool {
 	_, agent := c.volumeOf()
 	return c.node.storage&bit(agent) != 0
 }
 
-// judgeRun judges the start of an agent's run.
-func (c *scene) judgeRun(run fencing.Run) {
+// checkRun checks the start of an agent's run.
+func (c *transition) checkRun(run fencing.Run) {
 	if run.Undo {
 		return
 	}
@@ -95,22 +95,22 @@ func (c *scene) judgeRun(run fencing.Run) {
 	}
 }
 
-// judgeWrite judges a write of the NodeFence.
-func (c *scene) judgeWrite(i int, ask fencing.Ask) {
+// checkWrite checks a write of the NodeFence.
+func (c *transition) checkWrite(i int, ask fencing.Ask) {
 	if ask.Action != fencing.WriteStatus {
 		return
 	}
-	c.judgeStatus(i, c.machine.status(c.fence, ask.Status))
+	c.checkStatus(i, c.machine.status(c.fence, ask.Status))
 }
 
-// judgeStatus judges the new status of a NodeFence.
-func (c *scene) judgeStatus(i int, is fence) {
+// checkStatus checks the new status of a NodeFence.
+func (c *transition) checkStatus(i int, is fence) {
 	was := c.fence
 	if is.count > was.count {
-		c.judgeAttempt(i, is.attempts[is.count-1])
+		c.checkAttempt(i, is.attempts[is.count-1])
 	}
 	if is.proven {
-		c.judgeProven(was, is)
+		c.checkProven(was, is)
 	}
 	if was.proven && !is.proven && !c.lied[was.proofOf-1] && c.node.off && c.node.boot == was.proofBoot {
 		c.Violates("F7: a proof is withdrawn, and the machine is off")
@@ -119,22 +119,22 @@ func (c *scene) judgeStatus(i int, is fence) {
 		c.Violates("F2: the fence of a node counts no more, and something remains on the node")
 	}
 	if is.returned == isTrue && was.returned != isTrue {
-		c.judgeReturn()
+		c.checkReturn()
 	}
 }
 
-// judgeProven judges a proof, or an extension to more volumes.
-func (c *scene) judgeProven(was, is fence) {
+// checkProven checks a proof, or an extension to more volumes.
+func (c *transition) checkProven(was, is fence) {
 	switch {
 	case !was.proven, is.proofOf != was.proofOf:
-		c.judgeProof(int(is.proofOf) - 1)
+		c.checkProof(int(is.proofOf) - 1)
 	case is.covers != was.covers:
-		c.judgeProof(int(is.count) - 1)
+		c.checkProof(int(is.count) - 1)
 	}
 }
 
-// judgeAttempt judges the begin of an attempt.
-func (c *scene) judgeAttempt(i int, a attempt) {
+// checkAttempt checks the begin of an attempt.
+func (c *transition) checkAttempt(i int, a attempt) {
 	if c.ControlPlane {
 		c.Violates("F2: a node of the control plane is fenced")
 	}
@@ -148,8 +148,8 @@ func (c *scene) judgeAttempt(i int, a attempt) {
 	}
 }
 
-// judgeProof judges a proof. A person's word is a proof, even if it is false, but a copy of one is not.
-func (c *scene) judgeProof(of int) {
+// checkProof checks a proof. A person's word is a proof, even if it is false, but a copy of one is not.
+func (c *transition) checkProof(of int) {
 	kind := c.kindAt(of)
 	slot := of
 	switch kind {
@@ -169,8 +169,8 @@ func (c *scene) judgeProof(of int) {
 	}
 }
 
-// judgeReturn judges the end of the fence.
-func (c *scene) judgeReturn() {
+// checkReturn checks the end of the fence.
+func (c *transition) checkReturn() {
 	if c.abandoned {
 		return
 	}
@@ -185,22 +185,22 @@ func (c *scene) judgeReturn() {
 	if c.node.tainted && c.Replicas == 1 { // the other leader may taint it at the same time, and removes that
 		c.Violates("F3: the fence has ended, and its taint is there")
 	}
-	c.judgeEndOfShun()
+	c.checkEndOfShun()
 }
 
-// judgeEndOfShun judges the end of a fence. The other leader, or a person, may taint the node at the same time.
-func (c *scene) judgeEndOfShun() {
+// checkEndOfShun checks the end of a fence. The other leader, or a person, may taint the node at the same time.
+func (c *transition) checkEndOfShun() {
 	if c.node.shunned && c.Replicas == 1 && c.left.Taint == c.Budget.Taint {
 		c.Violates("F9: the fence has ended, and new pods are kept from the node")
 	}
 }
 
-// judgeGone judges the removal of the NodeFence.
-func (c *scene) judgeGone() {
+// checkGone checks the removal of the NodeFence.
+func (c *transition) checkGone() {
 	if c.node.tainted {
 		c.Violates("F3: the NodeFence is gone, and its taint is there")
 	}
-	c.judgeEndOfShun()
+	c.checkEndOfShun()
 }
 
 // idle reports whether volume-guard has no work left.
@@ -222,8 +222,8 @@ func (k *worker) polled(s *state) (reason string, rests bool) {
 }
 
 // work lets each replica work on the fence once more.
-func (k *worker) work(s *state) *scene {
-	c := scene{World: k.World, machine: k.machine, state: *s}
+func (k *worker) work(s *state) *transition {
+	c := transition{World: k.World, machine: k.machine, state: *s}
 	for i := range k.Replicas {
 		c.begin(i)
 		for range 64 {

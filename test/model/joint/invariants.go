@@ -9,7 +9,7 @@ import (
 // writes reports whether processes of pods on node a, and on node b, can write to the volume, except for pods that a
 // person answers for. Two machines with one name count as one node. Data that a process has written before its end can
 // reach a volume that is mounted.
-func (c *scene) writes() (a, b bool) {
+func (c *transition) writes() (a, b bool) {
 	for slot, p := range c.processes {
 		if c.excused[slot] {
 			continue
@@ -23,7 +23,7 @@ func (c *scene) writes() (a, b bool) {
 // writes reports whether the data of a pod can reach the volume from the former machine.
 func (f former) writes(slot int) bool { return (f.runs[slot] || f.mounted[slot]) && !f.storage }
 
-func (c *scene) judge() {
+func (c *transition) check() {
 	a, b := c.writes()
 	switch {
 	case a && b:
@@ -34,7 +34,7 @@ func (c *scene) judge() {
 }
 
 // runs reports whether a process runs that can write to the volume.
-func (c *scene) runs() bool {
+func (c *transition) runs() bool {
 	for slot, p := range c.processes {
 		here := p.runs && (p.node == nodeB || !c.node.storage)
 		if !c.excused[slot] && (here || c.former.runs[slot] && !c.former.storage) {
@@ -44,9 +44,9 @@ func (c *scene) runs() bool {
 	return false
 }
 
-// released judges the release of a pod by the hold, and excuses a person's word: a confirmation, the taint on a node
+// released checks the release of a pod by the hold, and excuses a person's word: a confirmation, the taint on a node
 // that is not Ready, and the end of the Node of a kubelet that has been cut off since.
-func (c *scene) released(slot int, why podsafety.Reason) {
+func (c *transition) released(slot int, why podsafety.Reason) {
 	n := c.node
 	switch why {
 	case podsafety.ReasonConfirmed:
@@ -74,12 +74,12 @@ func (c *scene) released(slot int, why podsafety.Reason) {
 
 // waited reports whether the unmount grace of a pod is over, counted from the end of the last outage. That is the guess
 // that the documentation names, if another machine has the name of the node, and no fence keeps it from the volume.
-func (c *scene) waited(slot int) bool {
+func (c *transition) waited(slot int) bool {
 	return !c.shut && c.sights[slot].finished == old && c.sights[slot].graceZero == old && c.opened != young
 }
 
-// freed judges the removal of the claim's lock.
-func (c *scene) freed(why singlenode.Reason) {
+// freed checks the removal of the claim's lock.
+func (c *transition) freed(why singlenode.Reason) {
 	holder := int(c.claim.lock) - 1
 	if holder < 0 || c.excused[holder] {
 		return
@@ -96,8 +96,8 @@ func (c *scene) freed(why singlenode.Reason) {
 	}
 }
 
-// ungated judges the removal of a pod's gate.
-func (c *scene) ungated(slot int) {
+// ungated checks the removal of a pod's gate.
+func (c *transition) ungated(slot int) {
 	if int(c.claim.lock) != slot+1 || !c.claim.kept {
 		c.Violates("S3: pod %d loses its gate without the lock", slot)
 	}
@@ -149,11 +149,11 @@ func (k *worker) unsettledPod(s *state, slot int, p pod) string {
 	case k.Attached && p.node == nodeB && !s.pods[0].exists && !s.volume.onB:
 		return "L1: a pod waits for its volume, and nothing keeps that from its node"
 	case p.terminating:
-		if d := k.scene(s).hold(slot); !holdIsSo(s, slot, d.Reason) {
+		if d := k.transition(s).hold(slot); !holdIsSo(s, slot, d.Reason) {
 			return "L1: a pod stays (" + string(d.Reason) + "), which is not so, or has no way out"
 		}
 	case p.gated:
-		if d := k.scene(s).gate(slot); !k.gateIsSo(s, slot, d.Reason) {
+		if d := k.transition(s).gate(slot); !k.gateIsSo(s, slot, d.Reason) {
 			return "L1: a pod waits (" + string(d.Reason) + "), which is not so"
 		}
 	case p.node == 0 && s.claim.exists && !s.claim.terminating:
@@ -193,7 +193,7 @@ func (k *worker) gateIsSo(s *state, slot int, why singlenode.Reason) bool {
 // unsettledFence returns the promise that the fence breaks at rest.
 func (k *worker) unsettledFence(s *state) string {
 	n, f := s.node, s.fence
-	why := k.scene(s).fencing()
+	why := k.transition(s).fencing()
 	switch {
 	case !f.exists && (n.own || n.shunned):
 		return "L1: there is no fence, and its taint is there"

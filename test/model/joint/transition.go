@@ -8,20 +8,22 @@ func (w *World) Player() search.Player { return newWorker(w) }
 // worker visits states. Each goroutine has its own.
 type worker struct {
 	*World
-	search.Plain[state, move, *scene]
+	search.Plain[state, move, *transition]
 	machine *machine
 }
 
 func newWorker(w *World) *worker {
 	k := &worker{World: w, machine: newMachine(w)}
-	k.Plain = search.Plain[state, move, *scene]{
-		Begins: k.first, Copy: k.scene, Offer: k.moves, Rests: k.rests, Describe: w.describe,
+	k.Plain = search.Plain[state, move, *transition]{
+		Begins: k.first, Copy: k.transition, Offer: k.moves, Rests: k.rests, Describe: w.describe,
 	}
 	return k
 }
 
-// scene returns a copy of a state for a change.
-func (k *worker) scene(s *state) *scene { return &scene{World: k.World, machine: k.machine, state: *s} }
+// transition returns a copy of a state for a change.
+func (k *worker) transition(s *state) *transition {
+	return &transition{World: k.World, machine: k.machine, state: *s}
+}
 
 // moves makes every possible move of a state.
 func (k *worker) moves(s *state) {
@@ -33,8 +35,8 @@ func (k *worker) moves(s *state) {
 	})
 }
 
-// scene is a copy of a state, under change by a move.
-type scene struct {
+// transition is a copy of a state, under change by a move.
+type transition struct {
 	*World
 	machine *machine
 	state
@@ -43,7 +45,7 @@ type scene struct {
 
 // Settle makes the changes that follow a move at once, such as renewals of Leases by working kubelets, and returns the
 // promise that the move broke.
-func (c *scene) Settle() (to *state, wrong string) {
+func (c *transition) Settle() (to *state, wrong string) {
 	n := &c.node
 	n.lost = !n.there && (n.lost || !n.connected())
 	if n.connected() && n.there {
@@ -52,13 +54,13 @@ func (c *scene) Settle() (to *state, wrong string) {
 	c.watchStorage()
 	c.watchNode()
 	c.showUse()
-	c.judge()
+	c.check()
 	return &c.state, c.Wrong
 }
 
 // watchStorage records whether the fence may keep node a from the volume, and whether the node is away (Storages.Saw
 // and SawNode in the engine of the hold). Obstacles from before the end of the pod was seen do not matter.
-func (c *scene) watchStorage() {
+func (c *transition) watchStorage() {
 	shut, away := c.shut, c.away
 	c.shut, c.away = c.machine.keepsVolume(c.fence), !c.nodeSeen(nodeA).Ready()
 	switch {
@@ -70,7 +72,7 @@ func (c *scene) watchStorage() {
 }
 
 // watchNode records the state of node a for the locks of completed pods.
-func (c *scene) watchNode() {
+func (c *transition) watchNode() {
 	for slot, p := range c.pods {
 		if p.exists && p.node == nodeA && p.ended && !p.terminating {
 			c.machine.saw(c, slot)
@@ -79,7 +81,7 @@ func (c *scene) watchNode() {
 }
 
 // leaseChanges records a change of the Lease of node a.
-func (c *scene) leaseChanges() {
+func (c *transition) leaseChanges() {
 	c.fence.renewed = c.fence.proven
 	c.silent = never
 	for slot := range c.sights {
@@ -89,7 +91,7 @@ func (c *scene) leaseChanges() {
 
 // writePod changes a pod at the API server. A terminating pod without grace goes with its last finalizer, which that of
 // a deletion in the foreground can be.
-func (c *scene) writePod(slot int, edit func(*pod)) {
+func (c *transition) writePod(slot int, edit func(*pod)) {
 	now := &c.pods[slot]
 	edit(now)
 	if now.terminating && now.graceZero && !now.held && !now.foreground {

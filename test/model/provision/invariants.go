@@ -15,8 +15,8 @@ func (w *World) remembered(s *state, place, n int) bool {
 	return false
 }
 
-// judgeLeak judges each state: a volume has a PersistentVolume or an open entry, whoever ends now.
-func (c *scene) judgeLeak() {
+// checkLeak checks each state: a volume has a PersistentVolume or an open entry, whoever ends now.
+func (c *transition) checkLeak() {
 	for place := range c.places() {
 		for n := range c.names() {
 			if c.leaks(&c.state, place, n) && !c.excused[place][n] {
@@ -47,9 +47,9 @@ func (p pv) names(place int, generation uint8) bool {
 	return p.exists() && p.claim != foreign && int(p.place) == place && p.generation == generation
 }
 
-// judgeSettled judges a step with an open entry that is about to be sent. An entry that was settled before the run is
+// checkSettled checks a step with an open entry that is about to be sent. An entry that was settled before the run is
 // dropped.
-func (c *scene) judgeSettled(i, claimed int, action provision.Action) {
+func (c *transition) checkSettled(i, claimed int, action provision.Action) {
 	n := c.name(claimed)
 	switch action {
 	case provision.CreateVolume, provision.StorePV, provision.StoreApart, provision.MarkDiscarding,
@@ -61,8 +61,8 @@ func (c *scene) judgeSettled(i, claimed int, action provision.Action) {
 	}
 }
 
-// judgeDiscard judges a DeleteVolume of the engine that is about to be sent.
-func (c *scene) judgeDiscard(i, claimed int) {
+// checkDiscard checks a DeleteVolume of the engine that is about to be sent.
+func (c *transition) checkDiscard(i, claimed int) {
 	n := c.name(claimed)
 	m := &c.lines[i].names[n]
 	switch {
@@ -75,8 +75,8 @@ func (c *scene) judgeDiscard(i, claimed int) {
 	}
 }
 
-// judgeLoss judges the deletion of a volume that is there, by whomever.
-func (c *scene) judgeLoss(place, n int) {
+// checkLoss checks the deletion of a volume that is there, by whomever.
+func (c *transition) checkLoss(place, n int) {
 	v := c.volumes[place][n]
 	if v.kept == keptStrictly {
 		c.Violates("P2: the volume of %s is deleted, which an administrator kept", c.say(n))
@@ -99,7 +99,7 @@ func (c *scene) judgeLoss(place, n int) {
 }
 
 // isNamedFor reports whether the driver has named the volume as what a claim is to get.
-func (c *scene) isNamedFor(place, n, claimed int) bool {
+func (c *transition) isNamedFor(place, n, claimed int) bool {
 	for i := range c.Replicas {
 		l := &c.lines[i]
 		m, now := &l.names[n], &l.calls[n]
@@ -114,8 +114,8 @@ func (c *scene) isNamedFor(place, n, claimed int) bool {
 	return false
 }
 
-// judgePV judges a PersistentVolume that is about to be stored.
-func (c *scene) judgePV(now *call, i, n int) {
+// checkPV checks a PersistentVolume that is about to be stored.
+func (c *transition) checkPV(now *call, i, n int) {
 	place := c.place(i)
 	v := &c.volumes[place][n]
 	switch {

@@ -5,8 +5,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-// scene is a copy of a state, under change by a move.
-type scene struct {
+// transition is a copy of a state, under change by a move.
+type transition struct {
 	*World
 	machine *machine
 	state
@@ -14,7 +14,7 @@ type scene struct {
 }
 
 // Settle returns the state after a move, and the promise that the move broke.
-func (c *scene) Settle() (to *state, wrong string) { return &c.state, c.Wrong }
+func (c *transition) Settle() (to *state, wrong string) { return &c.state, c.Wrong }
 
 // uses returns the numbers of the claims of a pod, in the order of its volumes.
 func (w *World) uses(slot int) []int {
@@ -43,7 +43,7 @@ func (w *World) shares(a, b int) bool {
 }
 
 // named returns the existing pod with the name of a pod, -1 for none.
-func (c *scene) named(slot int) int {
+func (c *transition) named(slot int) int {
 	for other := range c.Pods {
 		if c.pods[other].exists && (other == slot || c.Workload == StatefulSet) {
 			return other
@@ -58,7 +58,7 @@ func (w *World) asks(m mode, k claim) bool {
 }
 
 // writePod changes a pod at the API server.
-func (c *scene) writePod(slot int, edit func(*pod)) {
+func (c *transition) writePod(slot int, edit func(*pod)) {
 	was := c.pods[slot]
 	edit(&c.pods[slot])
 	if c.pods[slot] != was && !c.Lag {
@@ -69,7 +69,7 @@ func (c *scene) writePod(slot int, edit func(*pod)) {
 }
 
 // writeClaim changes a claim at the API server. A terminating claim goes with its last finalizer.
-func (c *scene) writeClaim(n int, edit func(*claim)) {
+func (c *transition) writeClaim(n int, edit func(*claim)) {
 	was := c.claims[n]
 	edit(&c.claims[n])
 	for i := range c.Replicas {
@@ -85,7 +85,7 @@ func (c *scene) writeClaim(n int, edit func(*claim)) {
 
 // first returns the initial state of a world.
 func (w *World) first(m *machine) state {
-	c := scene{World: w, machine: m}
+	c := transition{World: w, machine: m}
 	c.left, c.mode = w.Budget, w.Mode
 	for n := range w.Claims {
 		if !w.Ephemeral {
@@ -106,3 +106,39 @@ func (w *World) first(m *machine) state {
 
 // UIDs are random, so the UID of a claim that is created again can come before or after the others.
 const firstUID = 4
+
+// Player returns a Player of the world.
+func (w *World) Player() search.Player { return newWorker(w) }
+
+// worker visits states. Each goroutine has its own.
+type worker struct {
+	*World
+	search.Plain[state, move, *transition]
+	machine *machine
+}
+
+func newWorker(w *World) *worker {
+	k := &worker{World: w, machine: newMachine(w)}
+	k.Plain = search.Plain[state, move, *transition]{
+		Begins: func() state { return w.first(k.machine) }, Copy: k.transition, Offer: k.moves, Rests: k.rests,
+		Describe: w.describe,
+	}
+	return k
+}
+
+// transition returns a copy of a state for a change.
+func (k *worker) transition(s *state) *transition {
+	return &transition{World: k.World, machine: k.machine, state: *s}
+}
+
+// moves makes every possible move of a state.
+func (k *worker) moves(s *state) {
+	k.people(s)
+	k.Cluster(func() {
+		k.cluster(s)
+		k.machines(s)
+		for i := range k.Replicas {
+			k.guard(s, i)
+		}
+	})
+}

@@ -1,9 +1,11 @@
 package podsafety
 
-import "github.com/csi-reclaimer/csi-reclaimer/test/model/search"
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
+)
 
-// scene is a copy of a state, under change by a move.
-type scene struct {
+// transition is a copy of a state, under change by a move.
+type transition struct {
 	*World
 	machine *machine
 	state
@@ -11,7 +13,7 @@ type scene struct {
 }
 
 // Settle makes the changes that follow a move at once, and returns the promise that the move broke.
-func (c *scene) Settle() (to *state, wrong string) {
+func (c *transition) Settle() (to *state, wrong string) {
 	c.settle()
 	return &c.state, c.Wrong
 }
@@ -25,7 +27,7 @@ func (w *World) name(slot int) int {
 }
 
 // named returns the existing pod with the name of a pod, -1 for none.
-func (c *scene) named(slot int) int {
+func (c *transition) named(slot int) int {
 	for other := range c.Pods {
 		if c.pods[other].exists && c.name(other) == c.name(slot) {
 			return other
@@ -35,7 +37,7 @@ func (c *scene) named(slot int) int {
 }
 
 // write changes a pod at the API server. A terminating pod without grace goes with its last finalizer.
-func (c *scene) write(slot int, edit func(*pod)) {
+func (c *transition) write(slot int, edit func(*pod)) {
 	was := c.pods[slot]
 	now := was
 	edit(&now)
@@ -57,7 +59,7 @@ func (c *scene) write(slot int, edit func(*pod)) {
 }
 
 // writeClaim changes the claim at the API server.
-func (c *scene) writeClaim(edit func(*state)) {
+func (c *transition) writeClaim(edit func(*state)) {
 	edit(&c.state)
 	for i := range c.Replicas {
 		if !c.Lag {
@@ -67,7 +69,7 @@ func (c *scene) writeClaim(edit func(*state)) {
 }
 
 // leaseChanges records that a Lease was renewed or removed.
-func (c *scene) leaseChanges(n int) {
+func (c *transition) leaseChanges(n int) {
 	for i := range c.Replicas {
 		for slot := range c.Pods {
 			if int(c.processes[slot].node) == n+1 {
@@ -79,7 +81,7 @@ func (c *scene) leaseChanges(n int) {
 
 // settle makes the changes that follow a move at once: kubelets report their volumes and renew their Leases, and
 // watches without a lag deliver the nodes.
-func (c *scene) settle() {
+func (c *transition) settle() {
 	for n := range maxNodes {
 		node := &c.nodes[n]
 		node.lost = !node.there && (node.lost || !node.connected())
@@ -106,7 +108,7 @@ func (c *scene) settle() {
 }
 
 // settleWaits forgets the interruption of a wait for an unmount that no longer exists.
-func (c *scene) settleWaits() {
+func (c *transition) settleWaits() {
 	for i := range c.lines {
 		for slot := range c.Pods {
 			l := &c.lines[i]
@@ -117,7 +119,7 @@ func (c *scene) settleWaits() {
 
 // first returns the initial state of a world, with a pod on the first node.
 func (w *World) first(m *machine) state {
-	c := scene{World: w, machine: m}
+	c := transition{World: w, machine: m}
 	c.left, c.claim, c.claimHeld = w.Budget, true, w.Ephemeral
 	for n := range c.nodes {
 		c.nodes[n] = node{there: true, ready: true, lease: true}
@@ -146,4 +148,45 @@ func (w *World) first(m *machine) state {
 	}
 	c.settle()
 	return c.state
+}
+
+// Player returns a Player of the world.
+func (w *World) Player() search.Player { return newWorker(w) }
+
+// worker visits states. Each goroutine has its own.
+type worker struct {
+	*World
+	search.Plain[state, move, *transition]
+	machine *machine
+}
+
+func newWorker(w *World) *worker {
+	k := &worker{World: w, machine: newMachine()}
+	k.Plain = search.Plain[state, move, *transition]{
+		Begins: func() state { return w.first(k.machine) },
+		Copy:   func(s *state) *transition { return &transition{World: w, machine: k.machine, state: *s} },
+		Offer:  k.moves, Rests: k.rests, Describe: w.describe,
+	}
+	return k
+}
+
+// moves makes every possible move of a state.
+func (k *worker) moves(s *state) {
+	k.people(s)
+	k.Cluster(func() {
+		k.cluster(s)
+		k.machines(s)
+		for i := range k.Replicas {
+			k.guard(s, i)
+		}
+	})
+}
+
+// rests returns the broken promise when no component of the cluster can act, empty for none. The state is not at rest
+// while volume-guard has work.
+func (k *worker) rests(s *state) (wrong string, rests bool) {
+	if k.Busy || !k.idle(s) {
+		return "", false
+	}
+	return k.unsettled(s), true
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-// scene is a state that a move is changing.
-type scene struct {
+// transition is a state that a move is changing.
+type transition struct {
 	*World
 	machine *machine
 	state
@@ -18,24 +18,24 @@ type scene struct {
 }
 
 // Break records that a fault has happened.
-func (c *scene) Break() { c.faulted = true }
+func (c *transition) Break() { c.faulted = true }
 
 // replica opens what a replica knows.
-func (c *scene) replica(i int) *replica { return c.opened.Open(c.machine, &c.knows, i) }
+func (c *transition) replica(i int) *replica { return c.opened.Open(c.machine, &c.knows, i) }
 
 // Settle puts what the opened replicas know back into the state, and returns the promise that the move broke.
-func (c *scene) Settle() (to *state, wrong string) {
+func (c *transition) Settle() (to *state, wrong string) {
 	c.forgiveNoMore()
 	c.close()
 	return &c.state, c.Wrong
 }
 
-func (c *scene) close() { c.opened.Close(c.machine, &c.knows, 48) }
+func (c *transition) close() { c.opened.Close(c.machine, &c.knows, 48) }
 
 // room reports whether the watches can fall behind by one change more.
 func (s *state) room(w *World) bool {
 	for i := range w.Replicas {
-		if l := &s.lines[i]; w.Lag > 0 && l.up && int(l.nChanges) >= w.Lag {
+		if l := &s.lines[i]; w.Lag > 0 && l.up && l.changes.Len() >= w.Lag {
 			return false
 		}
 	}
@@ -51,7 +51,7 @@ const (
 )
 
 // write changes a PV at the API server. One that is terminating goes with its last finalizer.
-func (c *scene) write(slot int, by who, edit func(now *pv)) {
+func (c *transition) write(slot int, by who, edit func(now *pv)) {
 	was := c.pvs[slot]
 	now := was
 	edit(&now)
@@ -63,13 +63,13 @@ func (c *scene) write(slot int, by who, edit func(now *pv)) {
 	gone := now.Terminating && !now.inUse && !now.held()
 	if c.pvs[slot] = now; gone {
 		c.pvs[slot] = pv{}
-		c.judgeEnd(slot, now)
+		c.checkEnd(slot, now)
 	}
 	c.tell(change{uint8(slot), gone, now.view})
 }
 
 // create makes a PV at the API server.
-func (c *scene) create(slot int, now pv) {
+func (c *transition) create(slot int, now pv) {
 	c.versions[slot]++
 	c.uids[slot]++
 	now.Version, now.UID, now.inUse = c.versions[slot], c.uids[slot], true
@@ -77,7 +77,7 @@ func (c *scene) create(slot int, now pv) {
 	c.tell(change{uint8(slot), false, now.view})
 }
 
-func (c *scene) tell(what change) {
+func (c *transition) tell(what change) {
 	for i := range c.Replicas {
 		l := &c.lines[i]
 		switch {
@@ -85,13 +85,12 @@ func (c *scene) tell(what change) {
 		case c.Lag == 0:
 			c.show(i, what)
 		default:
-			l.changes[l.nChanges] = what
-			l.nChanges++
+			l.changes.Add(what)
 		}
 	}
 }
 
-func (c *scene) show(i int, what change) {
+func (c *transition) show(i int, what change) {
 	if what.gone {
 		c.replica(i).lose(int(what.slot), what.now)
 		return
@@ -100,7 +99,7 @@ func (c *scene) show(i int, what change) {
 }
 
 // setClaim changes a claim at the API server. Where its cache does not lag the PV controller knows.
-func (c *scene) setClaim(i int, now claim) {
+func (c *transition) setClaim(i int, now claim) {
 	c.claims[i] = now
 	if c.left.Stale == 0 {
 		c.seen = c.claims
@@ -109,7 +108,7 @@ func (c *scene) setClaim(i int, now claim) {
 
 // start has a replica begin with a list of what the API server has. What was done before, it cannot
 // know.
-func (c *scene) start(i int) {
+func (c *transition) start(i int) {
 	c.lines[i] = line{up: true}
 	r := c.machine.fresh()
 	c.opened[i] = r
@@ -123,7 +122,7 @@ func (c *scene) start(i int) {
 
 // first is the state in which a world begins: each PV is bound to a claim of its own, and protected.
 func (w *World) first(m *machine) state {
-	c := scene{World: w, machine: m}
+	c := transition{World: w, machine: m}
 	c.left, c.modern, c.attached = w.Budget, w.Modern, w.Attached
 	for i, spec := range w.PVs {
 		p := pv{view: view{Policy: volume.PolicyDelete, Phase: volume.PhaseBound, Claim: uint8(i + 1),
@@ -146,4 +145,58 @@ func (w *World) first(m *machine) state {
 	c.replica(0).lead()
 	c.close()
 	return c.state
+}
+
+// Player returns a Player of the world.
+func (w *World) Player() search.Player { return newWorker(w) }
+
+// worker visits states. Each goroutine has its own.
+type worker struct {
+	*World
+	search.Plain[state, move, *transition]
+	machine *machine
+	looked  memory.Opened[*replica]
+}
+
+func newWorker(w *World) *worker {
+	k := &worker{World: w, machine: newMachine(w.PVs, w.Claims)}
+	k.Plain = search.Plain[state, move, *transition]{
+		Begins: func() state { return w.first(k.machine) },
+		Copy:   func(s *state) *transition { return &transition{World: w, machine: k.machine, state: *s} },
+		Offer:  k.moves, Rests: k.rests, Describe: w.describe, Write: encode, Read: decode,
+	}
+	return k
+}
+
+// look returns what a replica knows, to look at only.
+func (k *worker) look(s *state, i int) *replica { return k.looked.Open(k.machine, &s.knows, i) }
+
+// moves makes every possible move of a state.
+func (k *worker) moves(s *state) {
+	k.looked.Release(k.machine)
+	room := s.room(k.World)
+	if room {
+		k.users(s)
+	}
+	k.Busy = !room
+	if room {
+		k.Cluster(func() { k.cluster(s) })
+	}
+	for i := range k.Replicas {
+		k.guard(s, i)
+	}
+	k.arrivesLate(s)
+}
+
+// rests returns the broken promise when volume-guard has nothing under way, empty for none. Some promises also hold
+// while the cluster can act. A state in which a try is repeated by the clock is not at rest unless all is as it should
+// be.
+func (k *worker) rests(s *state) (wrong string, rests bool) {
+	if !k.idle(s) {
+		return "", false
+	}
+	if wrong = k.unsettled(s); wrong == "" {
+		return "", !k.Busy
+	}
+	return wrong, !k.comesBack(s)
 }

@@ -68,7 +68,7 @@ func (s *script) canBeScheduled(slot int) *script {
 	return s
 }
 
-// Answers to two of the calls, for the stories below.
+// Answers to two of the calls, for the traces below.
 var (
 	claimIsPatched = callAnswered[singlenode.PatchClaim]
 	podsAreListed  = callAnswered[singlenode.ListUsers]
@@ -120,7 +120,7 @@ func TestCompletedPodFreesClaim(t *testing.T) {
 	s.of(0, volumeIsUnmounted).guardActs().canBeScheduled(1)
 }
 
-// In each of these stories, an earlier engine broke a promise.
+// In each of these traces, an earlier engine broke a promise.
 
 // With locks in the order of the UIDs, each pod had the lock that the other one waited for.
 func TestRecreatedClaimMakesNoCircle(t *testing.T) {

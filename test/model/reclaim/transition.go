@@ -1,13 +1,14 @@
 package reclaim
 
 import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-// scene is a state that a move is changing.
-type scene struct {
+// transition is a state that a move is changing.
+type transition struct {
 	*World
 	machine *machine
 	state
@@ -27,26 +28,26 @@ const (
 )
 
 // Break records that a fault has happened.
-func (c *scene) Break() { c.faulted = true }
+func (c *transition) Break() { c.faulted = true }
 
 // replica opens what a replica knows.
-func (c *scene) replica(i int) *replica { return c.opened.Open(c.machine, &c.knows, i) }
+func (c *transition) replica(i int) *replica { return c.opened.Open(c.machine, &c.knows, i) }
 
 // Settle puts what the opened replicas know back into the state, and returns the promise that the move broke.
-func (c *scene) Settle() (to *state, wrong string) {
+func (c *transition) Settle() (to *state, wrong string) {
 	c.close()
 	return &c.state, c.Wrong
 }
 
-func (c *scene) close() {
-	c.judgeReports()
+func (c *transition) close() {
+	c.checkReports()
 	c.opened.Close(c.machine, &c.knows, 64)
 }
 
 // room reports whether the watches can fall behind by one change more.
 func (s *state) room(w *World) bool {
 	for i := range w.Replicas {
-		if l := &s.lines[i]; w.Lag > 0 && l.up && max(int(l.nChanges), int(l.nAttachments), int(l.nClaims)) >= w.Lag {
+		if l := &s.lines[i]; w.Lag > 0 && l.up && max(l.changes.Len(), l.attachments.Len(), l.claims.Len()) >= w.Lag {
 			return false
 		}
 	}
@@ -54,7 +55,7 @@ func (s *state) room(w *World) bool {
 }
 
 // write changes a PV at the API server. A PV that is terminating goes with its last finalizer.
-func (c *scene) write(by who, slot int, edit func(*pv)) {
+func (c *transition) write(by who, slot int, edit func(*pv)) {
 	before := c.pvs[slot]
 	after := before
 	edit(&after)
@@ -75,7 +76,7 @@ func (c *scene) write(by who, slot int, edit func(*pv)) {
 }
 
 // remove asks the API server for a PV's deletion.
-func (c *scene) remove(by who, slot int) {
+func (c *transition) remove(by who, slot int) {
 	p := c.pvs[slot]
 	if p.finalized() {
 		c.write(by, slot, func(p *pv) { p.set(terminating) })
@@ -89,7 +90,7 @@ func (c *scene) remove(by who, slot int) {
 }
 
 // tell has the watches of all replicas know of a change, now or later.
-func (c *scene) tell(what change) {
+func (c *transition) tell(what change) {
 	for i := range c.Replicas {
 		l := &c.lines[i]
 		switch {
@@ -97,14 +98,13 @@ func (c *scene) tell(what change) {
 		case c.Lag == 0:
 			c.show(i, what)
 		default:
-			l.changes[l.nChanges] = what
-			l.nChanges++
+			l.changes.Add(what)
 		}
 	}
 }
 
 // show has a replica see a change.
-func (c *scene) show(i int, what change) {
+func (c *transition) show(i int, what change) {
 	slot := int(what.slot)
 	api := c.toAPI(slot, what.pv)
 	if what.gone {
@@ -115,7 +115,7 @@ func (c *scene) show(i int, what change) {
 }
 
 // attach makes or takes away the VolumeAttachment of a PV.
-func (c *scene) attach(slot int, on bool) {
+func (c *transition) attach(slot int, on bool) {
 	c.attachments[slot] = on
 	for i := range c.Replicas {
 		l := &c.lines[i]
@@ -128,18 +128,17 @@ func (c *scene) attach(slot int, on bool) {
 		case c.Lag == 0:
 			c.showAttachment(i, what)
 		default:
-			l.attachments[l.nAttachments] = what
-			l.nAttachments++
+			l.attachments.Add(what)
 		}
 	}
 }
 
-func (c *scene) showAttachment(i int, what attachmentChange) {
+func (c *transition) showAttachment(i int, what attachmentChange) {
 	c.replica(i).ShowAttachment(int(what.slot), what.came)
 }
 
 // setClaim creates, changes or deletes the claim of a PV.
-func (c *scene) setClaim(slot int, now claim) {
+func (c *transition) setClaim(slot int, now claim) {
 	what := claimChange{now, uint8(slot), now.gen == 0}
 	if what.gone {
 		what.claim = c.claims[slot]
@@ -152,14 +151,13 @@ func (c *scene) setClaim(slot int, now claim) {
 		case c.Lag == 0:
 			c.showClaim(i, what)
 		default:
-			l.claims[l.nClaims] = what
-			l.nClaims++
+			l.claims.Add(what)
 		}
 	}
 }
 
 // showClaim has a replica see a change of a claim. One that names no PV concerns none.
-func (c *scene) showClaim(i int, what claimChange) {
+func (c *transition) showClaim(i int, what claimChange) {
 	slot := int(what.slot)
 	if what.claim.bound {
 		c.lines[i].ends[slot] = what.gone
@@ -175,7 +173,7 @@ func (c *scene) showClaim(i int, what claimChange) {
 
 // start has a replica begin with lists of what the API server has. What was done before, it
 // cannot know.
-func (c *scene) start(i int) {
+func (c *transition) start(i int) {
 	c.lines[i] = line{up: true}
 	r := c.machine.Fresh()
 	c.opened[i] = r
@@ -195,7 +193,7 @@ func (c *scene) start(i int) {
 
 // first is the state in which a world begins.
 func (w *World) first(m *machine) state {
-	c := scene{World: w, machine: m}
+	c := transition{World: w, machine: m}
 	c.left = w.Budget
 	for slot, def := range w.PVs {
 		c.volumes[w.volume(slot)] = true
@@ -220,4 +218,70 @@ func (w *World) first(m *machine) state {
 	c.replica(0).Lead()
 	c.close()
 	return c.state
+}
+
+// Player returns a Player of the world.
+func (w *World) Player() search.Player { return newWorker(w) }
+
+// worker visits states. Each goroutine has its own.
+type worker struct {
+	*World
+	search.Plain[state, move, *transition]
+	machine *machine
+	looked  memory.Opened[*replica]
+}
+
+func newWorker(w *World) *worker {
+	k := &worker{World: w, machine: w.newMachine()}
+	k.Plain = search.Plain[state, move, *transition]{
+		Begins: func() state { return w.first(k.machine) },
+		Copy:   func(s *state) *transition { return &transition{World: w, machine: k.machine, state: *s} },
+		Offer:  k.moves, Rests: k.rests, Describe: w.describe, Write: encode, Read: decode,
+	}
+	return k
+}
+
+func (w *World) newMachine() *machine {
+	names := make([]string, 0, maxPVs)
+	for _, def := range w.PVs {
+		names = append(names, def.Name)
+	}
+	return newMachine(reclaim.Rules{Driver: driver, Role: w.Role, ReclaimUnprotected: true}, names, w.vocabulary())
+}
+
+// look returns what a replica knows, to look at only.
+func (k *worker) look(s *state, i int) *replica { return k.looked.Open(k.machine, &s.knows, i) }
+
+// rests returns the broken promise if nothing is under way any more, empty for none. A state in which a try is repeated
+// by the clock is not at rest unless all is as it should be.
+func (k *worker) rests(s *state) (wrong string, rests bool) {
+	if !k.idle(s) {
+		return "", false
+	}
+	wrong = k.unsettled(s)
+	return wrong, wrong == "" || !k.comesBack(s)
+}
+
+// moves makes every move that is possible in a state.
+func (k *worker) moves(s *state) {
+	k.looked.Release(k.machine)
+	room := s.room(k.World)
+	if room {
+		k.users(s)
+	}
+	k.Busy = !room
+	if room {
+		k.Cluster(func() { k.cluster(s) })
+	}
+	for i := range k.Replicas {
+		k.sidecar(s, i)
+	}
+	k.arrivesLate(s)
+}
+
+func encode(b []byte, s *state) []byte { return memory.Encode(b, &s.world, &s.knows) }
+
+func decode(b []byte) (s state) {
+	s.knows = memory.Decode(b, &s.world)
+	return s
 }

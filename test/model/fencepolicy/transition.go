@@ -10,15 +10,15 @@ import (
 // Player returns a Player of the world.
 func (w *World) Player() search.Player { return newWorker(w) }
 
-// scene is a copy of a state, under change by a move.
-type scene struct {
+// transition is a copy of a state, under change by a move.
+type transition struct {
 	*World
 	state
 	search.Verdict
 }
 
-// Settle records facts for the judge, and returns the promise that the move broke.
-func (c *scene) Settle() (to *state, wrong string) {
+// Settle records facts for the invariants, and returns the promise that the move broke.
+func (c *transition) Settle() (to *state, wrong string) {
 	c.notice()
 	return &c.state, c.Wrong
 }
@@ -26,15 +26,15 @@ func (c *scene) Settle() (to *state, wrong string) {
 // worker visits states. Each goroutine has its own.
 type worker struct {
 	*World
-	search.Plain[state, move, *scene]
+	search.Plain[state, move, *transition]
 	at time.Time
 }
 
 func newWorker(w *World) *worker {
 	k := &worker{World: w, at: time.Unix(1e9, 0)}
-	k.Plain = search.Plain[state, move, *scene]{
+	k.Plain = search.Plain[state, move, *transition]{
 		Begins: func() state { return state{left: w.Budget} },
-		Copy:   func(s *state) *scene { return &scene{World: w, state: *s} },
+		Copy:   func(s *state) *transition { return &transition{World: w, state: *s} },
 		Offer:  k.moves, Describe: w.describe,
 		Rests: func(s *state) (wrong string, rests bool) { return k.unsettled(s), !k.Busy },
 	}
@@ -53,19 +53,19 @@ func (k *worker) moves(s *state) {
 // people makes the moves of people, and of chance.
 func (k *worker) people(s *state, i int) {
 	n := s.nodes[i]
-	k.Breaks(!n.cut, s.left.Cut, move{nodeIsCutOff, i}, func(c *scene) {
+	k.Breaks(!n.cut, s.left.Cut, move{nodeIsCutOff, i}, func(c *transition) {
 		c.left.Cut--
 		c.nodes[i].cut = true
 	})
-	k.Breaks(n.cut, s.left.Heal, move{nodeReturns, i}, func(c *scene) {
+	k.Breaks(n.cut, s.left.Heal, move{nodeReturns, i}, func(c *transition) {
 		c.left.Heal--
 		c.nodes[i].cut, c.nodes[i].silent, c.nodes[i].long = false, false, false
 	})
-	k.User(n.fenced == notFenced, s.left.Hand, move{nodeIsFencedByHand, i}, func(c *scene) {
+	k.User(n.fenced == notFenced, s.left.Hand, move{nodeIsFencedByHand, i}, func(c *transition) {
 		c.left.Hand--
 		c.nodes[i].fenced = byHand
 	})
-	k.Breaks(i == 0, s.left.Crash, move{guardEnds, 0}, func(c *scene) {
+	k.Breaks(i == 0, s.left.Crash, move{guardEnds, 0}, func(c *transition) {
 		c.left.Crash--
 		c.session = session{}
 		for i := range c.nodes {
@@ -78,20 +78,20 @@ func (k *worker) people(s *state, i int) {
 // node makes the moves of the cluster with one node. A fence ends when the node has returned.
 func (k *worker) node(s *state, i int) {
 	n := s.nodes[i]
-	k.Can(n.unreachable != n.cut, move{conditionFollows, i}, func(c *scene) { c.nodes[i].unreachable = n.cut })
-	k.Can(n.fenced != notFenced && !n.cut, move{fenceEnds, i}, func(c *scene) { c.nodes[i].fenced = notFenced })
-	k.Can(n.seen != n.unreachable, move{watchShowsNode, i}, func(c *scene) {
+	k.Can(n.unreachable != n.cut, move{conditionFollows, i}, func(c *transition) { c.nodes[i].unreachable = n.cut })
+	k.Can(n.fenced != notFenced && !n.cut, move{fenceEnds, i}, func(c *transition) { c.nodes[i].fenced = notFenced })
+	k.Can(n.seen != n.unreachable, move{watchShowsNode, i}, func(c *transition) {
 		c.nodes[i].seen = n.unreachable
 		if !n.unreachable {
 			c.nodes[i].silent, c.nodes[i].long = false, false
 		}
 	})
 	k.Can(n.seenFenced != (n.fenced != notFenced), move{watchShowsFence, i},
-		func(c *scene) { c.nodes[i].seenFenced = n.fenced != notFenced })
-	k.Can(n.seen && n.cut && !n.silent, move{leaseIsSilent, i}, func(c *scene) { c.nodes[i].silent = true })
+		func(c *transition) { c.nodes[i].seenFenced = n.fenced != notFenced })
+	k.Can(n.seen && n.cut && !n.silent, move{leaseIsSilent, i}, func(c *transition) { c.nodes[i].silent = true })
 	// That time is longer than the lag of watches, and than a session.
 	k.Can(n.silent && !n.long && s.session.of == 0 && k.shown(s), move{patienceEnds, i},
-		func(c *scene) { c.nodes[i].long = true })
+		func(c *transition) { c.nodes[i].long = true })
 }
 
 // shown reports whether the watches and the conditions are up to date.
@@ -109,11 +109,11 @@ func (k *worker) policy(s *state) {
 	switch now := s.session; {
 	case now.of == 0:
 		d := fencing.DecidePolicy(k.facts(s, k.at), k.at)
-		k.Can(d.Fence != "", move{policyDecides, 0}, func(c *scene) {
+		k.Can(d.Fence != "", move{policyDecides, 0}, func(c *transition) {
 			c.session.of = d.Fence[len(d.Fence)-1] - '0' + 1
 		})
 	case !now.listed:
-		k.Can(true, move{fencesAreListed, 0}, func(c *scene) {
+		k.Can(true, move{fencesAreListed, 0}, func(c *transition) {
 			c.session.listed = true
 			for i, n := range s.nodes {
 				if n.fenced != notFenced {
@@ -122,12 +122,12 @@ func (k *worker) policy(s *state) {
 			}
 		})
 	case !now.read:
-		k.Can(true, move{nodeIsRead, int(now.of) - 1}, func(c *scene) {
+		k.Can(true, move{nodeIsRead, int(now.of) - 1}, func(c *transition) {
 			n := s.nodes[now.of-1]
 			c.session.read, c.session.unreachable = true, n.unreachable && n.cut // the Lease was not renewed
 		})
 	default:
-		k.Can(true, move{fenceIsCreated, int(now.of) - 1}, func(c *scene) {
+		k.Can(true, move{fenceIsCreated, int(now.of) - 1}, func(c *transition) {
 			if f := c.facts(&c.state, k.at); fencing.DecidePolicy(f, k.at).Fence == name(int(now.of)-1) {
 				c.create(int(now.of) - 1)
 			} else {
@@ -140,10 +140,10 @@ func (k *worker) policy(s *state) {
 }
 
 // create creates the NodeFence of a node, unless it exists.
-func (c *scene) create(i int) {
+func (c *transition) create(i int) {
 	if c.nodes[i].fenced != notFenced {
 		return
 	}
-	c.judge(i)
+	c.check(i)
 	c.nodes[i].fenced = byPolicy
 }

@@ -1,7 +1,7 @@
 package fencepolicy
 
-// notice records for the judge the conditions that held at any moment since the decision.
-func (c *scene) notice() {
+// notice records for the invariants the conditions that held at any moment since the decision.
+func (c *transition) notice() {
 	s := &c.session
 	if s.of == 0 {
 		return
@@ -14,7 +14,7 @@ func (c *scene) notice() {
 
 // halts reports whether the policy must fence no node, according to the watches: too many nodes are unreachable, a
 // whole zone is, or all nodes are.
-func (c *scene) halts() bool {
+func (c *transition) halts() bool {
 	all, away := len(c.Zones), 0
 	zones, gone := map[byte]int{}, map[byte]int{}
 	reached := false
@@ -45,7 +45,7 @@ func (c *scene) halts() bool {
 }
 
 // room reports whether one more node may be fenced. With byPolicyOnly, fences from people do not count.
-func (c *scene) room(of int, byPolicyOnly bool) bool {
+func (c *transition) room(of int, byPolicyOnly bool) bool {
 	all, zone := 0, 0
 	for i := range c.Zones {
 		switch {
@@ -59,8 +59,8 @@ func (c *scene) room(of int, byPolicyOnly bool) bool {
 	return all < c.Max && zone < c.PerZone
 }
 
-// judge judges the fence of a node for the policy. A person who fences another node at the same time answers for it.
-func (c *scene) judge(i int) {
+// check checks the fence of a node for the policy. A person who fences another node at the same time answers for it.
+func (c *transition) check(i int) {
 	switch s := c.session; {
 	case !c.selects(i):
 		c.Violates("F2: node %d is fenced, and the policy does not select it", i)
@@ -77,7 +77,7 @@ func (c *scene) judge(i int) {
 
 // unsettled returns the broken promise at rest, empty for none.
 func (k *worker) unsettled(s *state) string {
-	c := scene{World: k.World, state: *s}
+	c := transition{World: k.World, state: *s}
 	for i := range k.Zones {
 		n := s.nodes[i]
 		if n.cut && n.fenced == notFenced && c.selects(i) && !c.halts() && c.room(i, false) {
