@@ -83,7 +83,8 @@ func (f *flags) state(s *pflag.FlagSet) {
 	s.StringArrayVar(&f.staticVolumes, "static-volume", nil,
 		"volume that is there from the start, as ID or ID=SIZE; may be repeated")
 	s.StringVar(&f.capacity, "capacity", "1Pi", "total size of all volumes; beyond it ResourceExhausted")
-	s.IntVar(&f.backend.MaxVolumes, "max-volumes", 0, "maximum number of volumes, 0 for no limit; beyond it ResourceExhausted")
+	s.IntVar(&f.backend.MaxVolumes, "max-volumes", 0,
+		"maximum number of volumes, 0 for no limit; beyond it ResourceExhausted")
 	s.StringVar(&f.maxVolumeSize, "max-volume-size", "", "largest volume; beyond it OutOfRange")
 	s.IntVar(&f.backend.MaxVolumesPerNode, "max-volumes-per-node", 0,
 		"how many volumes one node takes, 0 for no limit; beyond it ResourceExhausted")

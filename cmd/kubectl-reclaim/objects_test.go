@@ -100,7 +100,7 @@ func TestExplainNamesWithoutKind(t *testing.T) {
 	}
 }
 
-// A reboot ends a fence only if the node was read after the fence, and evidence counts only if it is newer than the pod.
+// A reboot ends a fence only if the node was read after the fence. Evidence counts only if it is newer than the pod.
 func TestEvidenceIsReadAfterPodsAndFence(t *testing.T) {
 	for object, first := range map[string]string{"node/n1": "GET /api/v1/pods",
 		"pod/db-0": "GET /api/v1/namespaces/shop/pods/db-0"} {

@@ -110,8 +110,8 @@ func beginAgain(w io.Writer, again bool) {
 	}
 }
 
-// repeat reads a list and shows it, and with watch again at each interval until ctx ends. A list that has not changed is
-// not shown again.
+// repeat reads a list and shows it, and with watch again at each interval until ctx ends. A list that has not changed
+// is not shown again.
 func repeat[L any](ctx context.Context, watch bool, interval time.Duration, read func() (L, time.Time, error),
 	show func(l L, now time.Time, again bool) error) error {
 	var last *L

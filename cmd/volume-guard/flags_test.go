@@ -116,7 +116,8 @@ func TestControllerConfigs(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = o.settings(nil, nil)
-	if c := o.intreeConfig(s); !c.DryRun || c.Workers != 3 || c.RetryStart != 2*time.Second || c.RetryMax != 3*time.Second {
+	if c := o.intreeConfig(s); !c.DryRun || c.Workers != 3 || c.RetryStart != 2*time.Second ||
+		c.RetryMax != 3*time.Second {
 		t.Errorf("as was said: %+v", c)
 	}
 	if c := o.claimConfig(s); !c.DryRun || c.Workers != 3 || c.TerminatedPods != pvc.HoldTerminated ||

@@ -16,7 +16,8 @@ import (
 // dataDir is the directory for data in a volume's directory.
 const dataDir = "data"
 
-// Mounts mounts volumes, or nothing if it is nil. All methods are idempotent, and rely on the kernel's mounts, not on records.
+// Mounts mounts volumes, or nothing if it is nil. All methods are idempotent, and rely on the kernel's mounts, not on
+// records.
 type Mounts struct {
 	volumes   string // holds a directory for each volume, named after its handle
 	snapshots string // the same for snapshots

@@ -184,8 +184,8 @@ func (c *controller) ControllerExpandVolume(
 	limits := r.GetCapacityRange()
 	v, grown, err := c.backend.Expand(r.GetVolumeId(), limits.GetRequiredBytes(), limits.GetLimitBytes(),
 		c.can(ExpansionOffline))
-	return noted(ctx, &csi.ControllerExpandVolumeResponse{CapacityBytes: v.Bytes, NodeExpansionRequired: c.can(NodeExpand) &&
-		!block}, grown, err)
+	return noted(ctx, &csi.ControllerExpandVolumeResponse{CapacityBytes: v.Bytes,
+		NodeExpansionRequired: c.can(NodeExpand) && !block}, grown, err)
 }
 
 func (c *controller) ControllerModifyVolume(

@@ -29,7 +29,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.Settings = c.Settings.WithDefaults()
+	c.Settings = c.WithDefaults()
 	c.KeepReturned = cmp.Or(c.KeepReturned, fencing.DefaultKeepReturned)
 	c.SilentAfter = cmp.Or(c.SilentAfter, fencing.SilentAfter)
 	return c

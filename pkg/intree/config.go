@@ -10,7 +10,7 @@ import (
 // RetryStart and RetryMax are the delays after failed deletions, too, and Events record on a PV why it is kept.
 type Config struct{ controller.Settings }
 
-func (c Config) withDefaults() Config { return Config{c.Settings.WithDefaults()} }
+func (c Config) withDefaults() Config { return Config{c.WithDefaults()} }
 
 // rules returns the settings that decisions depend on.
 func (c Config) rules() intree.Rules {

@@ -45,7 +45,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.Settings = c.Settings.WithDefaults()
+	c.Settings = c.WithDefaults()
 	c.LeaseDuration = cmp.Or(c.LeaseDuration, podsafety.LeaseDuration)
 	if c.DryRun {
 		c.VolumeLocks, c.NodeCondition = false, false // both only write

@@ -25,7 +25,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.Settings = c.Settings.WithDefaults()
+	c.Settings = c.WithDefaults()
 	return c
 }
 

@@ -21,7 +21,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.Settings = c.Settings.WithDefaults()
+	c.Settings = c.WithDefaults()
 	c.Grace = cmp.Or(c.Grace, statefulset.DefaultGrace)
 	return c
 }

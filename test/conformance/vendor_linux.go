@@ -155,7 +155,8 @@ func whyNotReady(pod v1.Pod) string {
 	return fmt.Sprintf("its phase is %s", cmp.Or(pod.Status.Phase, v1.PodPending))
 }
 
-// keepPodLogs writes the logs of the vendor's containers beside the others. A crashed driver explains itself only there.
+// keepPodLogs writes the logs of the vendor's containers beside the others. A crashed driver explains itself only
+// there.
 func (c *cluster) keepPodLogs() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -109,7 +109,8 @@ var scopes = []scope{
 	{folder: "internal/kube", files: "finalizers.go metadata.go read.go", elements: true, also: "pkg/reclaim pkg/intree"},
 
 	{folder: "pkg/leaks", files: "decide.go"},
-	{folder: "pkg/leaks", files: "remediation.go", funcs: "decideRemediation situation.goOn isRemediation refusal.* step.*"},
+	{folder: "pkg/leaks", files: "remediation.go",
+		funcs: "decideRemediation situation.goOn isRemediation refusal.* step.*"},
 	{folder: "pkg/leaks", files: "tracker.go", funcs: "*.begin *.seen *.fail *.remember *.judge", statements: true},
 	{folder: "pkg/leaks", files: "tracker.go", funcs: "*.complete keyOf"},
 	{folder: "pkg/leaks", files: "survey.go", funcs: "readAll survey.* isEphemeral", statements: true},

@@ -105,7 +105,8 @@ func (a apiServer) validating(ctx context.Context, name string) (webhookConfig, 
 func (a apiServer) writeSecret(ctx context.Context, data map[string][]byte, version string) error {
 	ctx, cancel := context.WithTimeout(withoutLog(ctx), callTimeout)
 	defer cancel()
-	secrets, what := a.clients.Core.Secrets(a.cfg.Namespace), fmt.Sprintf("write Secret %s/%s", a.cfg.Namespace, a.cfg.Secret)
+	secrets := a.clients.Core.Secrets(a.cfg.Namespace)
+	what := fmt.Sprintf("write Secret %s/%s", a.cfg.Namespace, a.cfg.Secret)
 	if version == "" {
 		_, err := secrets.Create(ctx, &v1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: a.cfg.Namespace, Name: a.cfg.Secret}, Type: v1.SecretTypeTLS, Data: data,
@@ -141,11 +142,11 @@ func (a apiServer) writeBundle(ctx context.Context, h webhookConfig, bundle []by
 		return err
 	}
 	if h.mutating {
-		_, err = a.clients.Admission.MutatingWebhookConfigurations().Patch(ctx, h.name, types.StrategicMergePatchType, patch,
-			metav1.PatchOptions{})
+		_, err = a.clients.Admission.MutatingWebhookConfigurations().Patch(ctx, h.name, types.StrategicMergePatchType,
+			patch, metav1.PatchOptions{})
 	} else {
-		_, err = a.clients.Admission.ValidatingWebhookConfigurations().Patch(ctx, h.name, types.StrategicMergePatchType, patch,
-			metav1.PatchOptions{})
+		_, err = a.clients.Admission.ValidatingWebhookConfigurations().Patch(ctx, h.name, types.StrategicMergePatchType,
+			patch, metav1.PatchOptions{})
 	}
 	return classify(fmt.Sprintf("patch webhook configuration %q", h.name), err)
 }

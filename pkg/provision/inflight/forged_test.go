@@ -145,7 +145,8 @@ func TestForgedEntryOfManyValues(t *testing.T) {
 			`]}}}]}`},
 	} {
 		lease := forged(t, "a-0", 0, 0)
-		lease.Annotations[entryPrefix+"v"] = chunks.Compress([]byte(text[0] + strings.Repeat("{},", maxContent/4) + "{}" + text[1]))
+		full := text[0] + strings.Repeat("{},", maxContent/4) + "{}" + text[1]
+		lease.Annotations[entryPrefix+"v"] = chunks.Compress([]byte(full))
 		entries, problems := Locate([]coordinationv1.Lease{lease}, nil)
 		if len(entries) > 0 || len(problems) != 1 || !strings.Contains(problems[0].String(), "values") {
 			t.Errorf("%s: %d entries, problems %v", name, len(entries), problems)
