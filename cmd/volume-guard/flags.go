@@ -13,9 +13,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
@@ -119,27 +119,27 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 }
 
 // settings returns the settings that each controller has.
-func (o *options) settings(events record.EventRecorder, metrics prometheus.Registerer) controller.Settings {
-	return controller.Settings{
+func (o *options) settings(events record.EventRecorder, metrics prometheus.Registerer) controllers.Settings {
+	return controllers.Settings{
 		DryRun: o.dryRun, Workers: o.workers, RetryStart: o.retryStart, RetryMax: o.retryMax,
 		Events: events, Metrics: metrics, Watches: kube.NewWatches(),
 	}
 }
 
-func (o *options) intreeConfig(s controller.Settings) intree.Config {
+func (o *options) intreeConfig(s controllers.Settings) intree.Config {
 	return intree.Config{Settings: s}
 }
 
-func (o *options) protectConfig(s controller.Settings) inuse.Config {
+func (o *options) protectConfig(s controllers.Settings) inuse.Config {
 	return inuse.Config{Settings: s, Mode: inuse.ModeFull, Patience: o.patience}
 }
 
-func (o *options) claimConfig(s controller.Settings) pvc.Config {
+func (o *options) claimConfig(s controllers.Settings) pvc.Config {
 	ended, _ := pvc.ParseTerminatedPods(o.terminatedPods) // Validate has reported the error
 	return pvc.Config{Config: o.protectConfig(s), TerminatedPods: ended}
 }
 
-func (o *options) podSafetyConfig(s controller.Settings) podsafety.Config {
+func (o *options) podSafetyConfig(s controllers.Settings) podsafety.Config {
 	return podsafety.Config{
 		Settings: s, UnmountGrace: o.podSafety.unmountGrace, DeleteOrphans: o.podSafety.deleteOrphans,
 		VolumeLocks: o.podSafety.volumeLocks, NodeCondition: o.podSafety.nodeCondition,
@@ -147,17 +147,17 @@ func (o *options) podSafetyConfig(s controller.Settings) podsafety.Config {
 	}
 }
 
-func (o *options) singleNodeConfig(s controller.Settings) singlenode.Config {
+func (o *options) singleNodeConfig(s controllers.Settings) singlenode.Config {
 	return singlenode.Config{
 		Settings: s, UnmountGrace: o.podSafety.unmountGrace, Fences: o.controllers.has(nodeFencing),
 	}
 }
 
-func (o *options) statefulSetConfig(s controller.Settings) statefulset.Config {
+func (o *options) statefulSetConfig(s controllers.Settings) statefulset.Config {
 	return statefulset.Config{Settings: s, Grace: o.statefulSet.scaleDownGrace}
 }
 
-func (o *options) fencingConfig(s controller.Settings) fencing.Config {
+func (o *options) fencingConfig(s controllers.Settings) fencing.Config {
 	return fencing.Config{
 		Settings: s, KeepReturned: o.nodeFencing.keepReturned,
 	}

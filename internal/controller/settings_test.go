@@ -5,37 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
-
-func TestSettings(t *testing.T) {
-	t.Parallel()
-	recorder := record.NewFakeRecorder(1)
-	all := Settings{Workers: 3, RetryStart: 1, RetryMax: 2, Events: recorder, Clock: clock.RealClock{}}
-	dry := all
-	dry.DryRun = true
-	for given, want := range map[Settings]Settings{
-		{}:  {Workers: 10, RetryStart: time.Second, RetryMax: 5 * time.Minute, Events: events.Discard{}, Clock: all.Clock},
-		all: all,
-		dry: {DryRun: true, Workers: 3, RetryStart: 1, RetryMax: 2, Events: events.Discard{}, Clock: all.Clock},
-	} {
-		got := given.WithDefaults()
-		if got != want || got.Retries() != (Backoff{First: want.RetryStart, Max: want.RetryMax}) || got.Validate() != nil {
-			t.Errorf("%+v, want %+v", got, want)
-		}
-	}
-	for _, wrong := range []Settings{{Workers: -1}, {RetryStart: time.Hour}} {
-		if wrong.Validate() == nil {
-			t.Errorf("%+v is accepted", wrong)
-		}
-	}
-}
 
 type invalid struct{ error }
 
@@ -56,15 +32,22 @@ func TestConnect(t *testing.T) {
 }
 
 // A queue has a worker in any case.
-func TestSettingsQueue(t *testing.T) {
+func TestQueueOf(t *testing.T) {
 	t.Parallel()
 	c := NewController("x")
 	for workers, want := range map[int]int{0: 1, 1: 1, 7: 7} {
-		q := Settings{}.Queue(c, "q", workers, nil)
+		q := QueueOf(c, controllers.Settings{}, "q", workers, nil)
 		t.Cleanup(q.Stop)
 		if q.cfg.Workers != want || q.of != c || q.cfg.Name != "q" {
 			t.Errorf("%d workers: %+v", workers, q.cfg)
 		}
+	}
+}
+
+func TestRetries(t *testing.T) {
+	t.Parallel()
+	if got := Retries(controllers.Settings{RetryStart: 1, RetryMax: 2}); got != (Backoff{First: 1, Max: 2}) {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -17,9 +17,9 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/apiserver"
 )
 
@@ -64,7 +64,7 @@ func newOutageBench(t *testing.T, name string) *outageBench {
 	o.must(err)
 	o.policy(name)
 	o.policy(name + "-canary")
-	o.c, err = New(apiserver.Admin(), Config{Settings: controller.Settings{Clock: o.clock}})
+	o.c, err = New(apiserver.Admin(), Config{Settings: controllers.Settings{Clock: o.clock}})
 	o.must(err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -26,12 +26,12 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/apiserver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 )
@@ -195,7 +195,7 @@ func TestManualFence(t *testing.T) {
 		[]byte(`{"spec":{"taints":[{"key":"theirs","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
 	b.must(err)
 	recorder := record.NewFakeRecorder(100)
-	b.start(Config{Settings: controller.Settings{Events: recorder}, KeepReturned: time.Second})
+	b.start(Config{Settings: controllers.Settings{Events: recorder}, KeepReturned: time.Second})
 	b.ask(manual())
 	b.until("it waits for a person", func() bool { return b.fence().Status.Phase == v1alpha1.PhaseFencing })
 	if b.tainted() {
@@ -221,7 +221,7 @@ func TestManualFence(t *testing.T) {
 func TestNodeHealthCheckFence(t *testing.T) {
 	b := newBench(t, "health-check")
 	recorder := record.NewFakeRecorder(100)
-	b.start(Config{Settings: controller.Settings{Events: recorder}})
+	b.start(Config{Settings: controllers.Settings{Events: recorder}})
 	succeeded := func(status metav1.ConditionStatus) func() bool {
 		return func() bool {
 			f := b.fence()
@@ -265,7 +265,7 @@ func TestJobFence(t *testing.T) {
 		Template: v1.PodTemplateSpec{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyNever,
 			Containers: []v1.Container{{Name: "c", Image: "none"}}}}}, metav1.CreateOptions{})
 	b.must(err)
-	stop := b.start(Config{Settings: controller.Settings{Clock: b.clock}})
+	stop := b.start(Config{Settings: controllers.Settings{Clock: b.clock}})
 	job := func(name string) v1alpha1.Agent {
 		return v1alpha1.Agent{Name: name, Covers: v1alpha1.CoversUntilUnfenced, Timeout: metav1.Duration{Duration: time.Hour},
 			Job: &v1alpha1.JobAgent{Namespace: "default", PodTemplateName: "off", Undo: true}}
@@ -301,7 +301,7 @@ func TestJobFence(t *testing.T) {
 	end(next(), batchv1.JobFailureTarget, batchv1.JobFailed)
 	second := next()
 	stop() // the next leader continues
-	b.start(Config{Settings: controller.Settings{Clock: b.clock}})
+	b.start(Config{Settings: controllers.Settings{Clock: b.clock}})
 	end(second, batchv1.JobSuccessCriteriaMet, batchv1.JobComplete)
 	b.until("it is released", func() bool { return b.is(v1alpha1.ConditionReleased) && b.tainted() })
 	if got := b.fence().Status; len(got.Attempts) != 2 || got.Attempts[0].Result != v1alpha1.ResultFailed ||

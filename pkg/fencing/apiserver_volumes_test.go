@@ -13,10 +13,10 @@ import (
 	"k8s.io/client-go/tools/record"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 // TestTaintOfFencedVolumes plays a node that is fenced from volumes, and comes back without and with a boot.
@@ -38,7 +38,7 @@ func TestTaintOfFencedVolumes(t *testing.T) {
 	b.must(err)
 	b.clock = testclock.NewFakeClock(time.Now()) // a fenced node is read each 10 seconds
 	recorder := record.NewFakeRecorder(100)
-	b.start(Config{Settings: controller.Settings{Events: recorder, Clock: b.clock}})
+	b.start(Config{Settings: controllers.Settings{Events: recorder, Clock: b.clock}})
 	want := v1.Taint{Key: "csi-reclaimer.io/volumes-fenced", Effect: v1.TaintEffectNoSchedule}
 	shunned := func() bool { return slices.Equal(b.taints(), []v1.Taint{want}) }
 	b.until("new pods stay away", shunned)

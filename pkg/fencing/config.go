@@ -12,13 +12,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Config holds the settings of a Controller. Its zero value is usable and takes the default of every field.
 type Config struct {
 	// Settings are those of every controller. Its Workers work on NodeFences.
-	controller.Settings
+	controllers.Settings
 	// KeepReturned is the delay from the return of a node to the deletion of its NodeFence. 0 means the default of 1 hour.
 	KeepReturned time.Duration
 	// SilentAfter is the longest time that a running node takes to renew its Lease: nodeLeaseDurationSeconds of the

@@ -78,8 +78,8 @@ func newController(cfg Config, cluster cluster, runner runner) (*Controller, err
 		return nil, err
 	}
 	controller.Begin(c.Controller, c.begin, c.pollLeases)
-	c.fences = cfg.Queue(c.Controller, "node-fencing", cfg.Workers, c.reconcile)
-	c.policyQueue = cfg.Queue(c.Controller, "node-fencing-policies", 1, c.reconcilePolicy)
+	c.fences = controller.QueueOf(c.Controller, cfg.Settings, "node-fencing", cfg.Workers, c.reconcile)
+	c.policyQueue = controller.QueueOf(c.Controller, cfg.Settings, "node-fencing-policies", 1, c.reconcilePolicy)
 	return c, nil
 }
 

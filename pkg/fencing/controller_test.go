@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 // requested is a world with an unreachable node, and a NodeFence for it.
@@ -51,7 +51,7 @@ func TestFenceLifecycle(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	undone := agent("off")
 	undone.Job.Undo = true
-	w := requested(t, Config{Settings: controller.Settings{Metrics: metrics}, KeepReturned: time.Minute}, undone)
+	w := requested(t, Config{Settings: controllers.Settings{Metrics: metrics}, KeepReturned: time.Minute}, undone)
 	w.again(3)
 	w.wantPhase("a", v1alpha1.PhaseFencing)
 	if w.tainted() || !slices.Contains(w.took(), "start off") {
@@ -231,7 +231,7 @@ func TestKilledAtEachWrite(t *testing.T) {
 // TestTwoLeaders lets another process work on the fence at each call of the first.
 func TestTwoLeaders(t *testing.T) {
 	w := requested(t, Config{})
-	other, err := newController(Config{Settings: controller.Settings{Clock: w.clock}}, w, w)
+	other, err := newController(Config{Settings: controllers.Settings{Clock: w.clock}}, w, w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -342,7 +342,7 @@ func TestNodeHealthCheckGivesUp(t *testing.T) {
 }
 
 func TestDryRunMakesNoWrites(t *testing.T) {
-	w := requested(t, Config{Settings: controller.Settings{DryRun: true}})
+	w := requested(t, Config{Settings: controllers.Settings{DryRun: true}})
 	w.again(5)
 	if w.writes > 0 || len(w.fences["a"].Finalizers) > 0 {
 		t.Errorf("calls %q", w.calls)

@@ -151,7 +151,7 @@ const polledRetryMax = 10 * time.Second
 
 // requeue returns when to work on the fence again. In the other phases, no agent works and no proof exists.
 func (c *Controller) requeue(s *fencing.Session) controller.Result {
-	retries := c.cfg.Retries()
+	retries := controller.Retries(c.cfg.Settings)
 	switch s.Facts.Fence.Status.Phase {
 	case v1alpha1.PhaseFencing, v1alpha1.PhaseFenced, v1alpha1.PhaseReleased, v1alpha1.PhaseUnfencing:
 		retries.First, retries.Max = min(retries.First, polledRetryMax), min(retries.Max, polledRetryMax)

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 // TestInstalled expects the error to name the manifest. An API server that does not answer proves no absence.
@@ -70,7 +70,7 @@ func TestPermissions(t *testing.T) {
 		}
 		return verbs
 	}
-	if all := writes(Config{Settings: controller.Settings{DryRun: true}}); len(all) > 0 {
+	if all := writes(Config{Settings: controllers.Settings{DryRun: true}}); len(all) > 0 {
 		t.Errorf("a dry run asks for %q", all)
 	}
 	if all := writes(Config{}); !slices.Contains(all, "patch nodes") || !slices.Contains(all, "update nodefences/status") {
@@ -79,7 +79,7 @@ func TestPermissions(t *testing.T) {
 }
 
 func TestSilenceBelowMinimumNeedsTestClock(t *testing.T) {
-	ofTest := controller.Settings{Clock: testclock.NewFakeClock(time.Now())}
+	ofTest := controllers.Settings{Clock: testclock.NewFakeClock(time.Now())}
 	for name, c := range map[string]struct {
 		cfg  Config
 		want bool

@@ -39,7 +39,7 @@ func (c *Controller) reconcilePolicy(ctx context.Context, name string) controlle
 	} else if err == nil {
 		c.policyReports.Forget(p.UID)
 	}
-	return failure.Result(c.cfg.Retries())
+	return failure.Result(controller.Retries(c.cfg.Settings))
 }
 
 // carryOutPolicy fences as many nodes as the policy allows now, and writes its status.

@@ -16,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
@@ -48,7 +49,7 @@ func TestLongerSilenceDelaysFence(t *testing.T) {
 func TestUnreachableNodeIsFenced(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	w := outage(t)
-	w.restart(Config{Settings: controller.Settings{Metrics: metrics}})
+	w.restart(Config{Settings: controllers.Settings{Metrics: metrics}})
 	w.pass(time.Minute)
 	w.wantPhase("a", "none")
 	w.wantJudgement("a", fencing.ReasonPatience)
@@ -363,7 +364,7 @@ func TestEndedFenceThatCannotBeDeleted(t *testing.T) {
 	if waiting := w.policyReports.Waiting(); waiting[fencing.ReasonAPIReadFailed] != 1 {
 		t.Errorf("%v waits", waiting)
 	}
-	if got := w.reconcilePolicy(t.Context(), "p"); got != w.cfg.Retries().Slow() {
+	if got := w.reconcilePolicy(t.Context(), "p"); got != controller.Retries(w.cfg.Settings).Slow() {
 		t.Errorf("due again %+v", got)
 	}
 }
@@ -387,7 +388,7 @@ func TestUnfencedNodeIsNotFencedAgain(t *testing.T) {
 
 func TestPolicyDryRunMakesNoWrites(t *testing.T) {
 	w := outage(t)
-	w.restart(Config{Settings: controller.Settings{DryRun: true}})
+	w.restart(Config{Settings: controllers.Settings{DryRun: true}})
 	w.took()
 	w.pass(5 * time.Minute)
 	for _, call := range w.took() {

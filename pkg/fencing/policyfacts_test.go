@@ -19,6 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 // While a fact cannot be read, no node is fenced. That is reported until it is over.
@@ -34,7 +35,7 @@ func TestUnreadablePolicyFactsFenceNoNode(t *testing.T) {
 		if waiting := w.policyReports.Waiting(); waiting[fencing.ReasonAPIReadFailed] != 1 {
 			t.Errorf("%s: %v waits", call, waiting)
 		}
-		if got := w.reconcilePolicy(t.Context(), "p"); got != w.cfg.Retries().Retry() {
+		if got := w.reconcilePolicy(t.Context(), "p"); got != controller.Retries(w.cfg.Settings).Retry() {
 			t.Errorf("%s: due again %+v", call, got)
 		}
 		delete(w.fail, call)
@@ -145,7 +146,7 @@ func TestPolicyStatus(t *testing.T) {
 func TestReportsOfJudgements(t *testing.T) {
 	t.Parallel()
 	for _, dryRun := range []bool{false, true} {
-		w := newWorld(t, Config{Settings: controller.Settings{DryRun: dryRun}})
+		w := newWorld(t, Config{Settings: controllers.Settings{DryRun: dryRun}})
 		p := policyNamed("p", "uid")
 		w.reportNodes(t.Context(), p, fencing.PolicyDecision{Nodes: []fencing.Judgement{
 			{Node: "a", Reason: fencing.ReasonFenceExists}, {Node: "b", Reason: fencing.ReasonUnreachable},

@@ -10,10 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 // storage is an agent that keeps a node from volumes.
@@ -183,7 +183,7 @@ func TestHasTaint(t *testing.T) {
 func TestAgentsArePolledWhileTaintIsRefused(t *testing.T) {
 	metrics, second := prometheus.NewRegistry(), storage()
 	second.Name = "net2"
-	w := requested(t, Config{Settings: controller.Settings{Metrics: metrics}}, storage(), second)
+	w := requested(t, Config{Settings: controllers.Settings{Metrics: metrics}}, storage(), second)
 	w.fail["taint true"] = errNoAnswer
 	w.again(3)
 	w.runs["net"] = fencing.RunSucceeded

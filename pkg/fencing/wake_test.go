@@ -205,9 +205,9 @@ func TestPolledFencesAreRetriedSoon(t *testing.T) {
 	} {
 		var s fencing.Session
 		s.End, s.Facts.Fence.Status.Phase = session.CallFailed, phase
-		polled := w.cfg.Retries()
+		polled := controller.Retries(w.cfg.Settings)
 		polled.First, polled.Max = min(polled.First, polledRetryMax), min(polled.Max, polledRetryMax)
-		if got := w.requeue(&s); got == w.cfg.Retries().Retry() == soon || got == polled.Retry() != soon {
+		if got := w.requeue(&s); got == controller.Retries(w.cfg.Settings).Retry() == soon || got == polled.Retry() != soon {
 			t.Errorf("%s: %+v", phase, got)
 		}
 	}

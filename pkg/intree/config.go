@@ -3,12 +3,13 @@ package intree
 import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Config holds the settings of a Controller; the zero value is usable. Workers is the number of PVs worked on at once,
 // RetryStart and RetryMax are the delays after failed deletions, too, and Events record on a PV why it is kept.
-type Config struct{ controller.Settings }
+type Config struct{ controllers.Settings }
 
 func (c Config) withDefaults() Config { return Config{c.WithDefaults()} }
 

@@ -45,7 +45,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 	}
 	c.Controller = controller.NewController("intree", c.observer.watch)
 	controller.Begin(c.Controller, c.begin)
-	c.queue = cfg.Queue(c.Controller, "intree", cfg.Workers, c.reconcile)
+	c.queue = controller.QueueOf(c.Controller, cfg.Settings, "intree", cfg.Workers, c.reconcile)
 	return c, nil
 }
 

@@ -15,9 +15,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -26,7 +26,7 @@ func TestInvalidSettings(t *testing.T) {
 	t.Parallel()
 	somewhere := &rest.Config{Host: "http://127.0.0.1:1"}
 	taken := prometheus.NewRegistry()
-	if _, err := New(somewhere, Config{controller.Settings{Metrics: taken}}); err != nil {
+	if _, err := New(somewhere, Config{controllers.Settings{Metrics: taken}}); err != nil {
 		t.Fatal(err)
 	}
 	cases := map[string]struct {
@@ -35,11 +35,11 @@ func TestInvalidSettings(t *testing.T) {
 		want   string
 	}{
 		"no cluster":         {nil, Config{}, "nil rest.Config"},
-		"negative workers":   {somewhere, Config{controller.Settings{Workers: -1}}, "workers"},
-		"a negative delay":   {somewhere, Config{controller.Settings{RetryStart: -1}}, "retries"},
-		"a shrinking delay":  {somewhere, Config{controller.Settings{RetryStart: time.Hour, RetryMax: 1}}, "retries"},
+		"negative workers":   {somewhere, Config{controllers.Settings{Workers: -1}}, "workers"},
+		"a negative delay":   {somewhere, Config{controllers.Settings{RetryStart: -1}}, "retries"},
+		"a shrinking delay":  {somewhere, Config{controllers.Settings{RetryStart: time.Hour, RetryMax: 1}}, "retries"},
 		"a bad address":      {&rest.Config{Host: "http://%"}, Config{}, "client"},
-		"metrics registered": {somewhere, Config{controller.Settings{Metrics: taken}}, "register metrics"},
+		"metrics registered": {somewhere, Config{controllers.Settings{Metrics: taken}}, "register metrics"},
 	}
 	for name, c := range cases {
 		if _, err := New(c.config, c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -119,8 +119,9 @@ func TestPermissions(t *testing.T) {
 		want []string
 	}{
 		"nothing set": {Config{}, slices.Concat(reads, writes)},
-		"with Events": {Config{controller.Settings{Events: record.NewFakeRecorder(1)}}, slices.Concat(reads, writes, events)},
-		"a dry run":   {Config{controller.Settings{Events: record.NewFakeRecorder(1), DryRun: true}}, reads},
+		"with Events": {Config{controllers.Settings{Events: record.NewFakeRecorder(1)}},
+			slices.Concat(reads, writes, events)},
+		"a dry run":   {Config{controllers.Settings{Events: record.NewFakeRecorder(1), DryRun: true}}, reads},
 	} {
 		if got := names(c.cfg); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", what, got, c.want)
@@ -152,7 +153,7 @@ func TestMetrics(t *testing.T) {
 	w := newWorld(t)
 	registry := prometheus.NewRegistry()
 	recorder := record.NewFakeRecorder(100)
-	w.startWith(Config{controller.Settings{Metrics: registry, Events: recorder}})
+	w.startWith(Config{controllers.Settings{Metrics: registry, Events: recorder}})
 	for _, name := range []string{"used", "held", "done"} {
 		w.provision(name)
 	}
@@ -191,7 +192,7 @@ func TestMetrics(t *testing.T) {
 func TestOneEventPerChange(t *testing.T) {
 	w := newWorld(t)
 	recorder := record.NewFakeRecorder(100)
-	w.startWith(Config{controller.Settings{Events: recorder}})
+	w.startWith(Config{controllers.Settings{Events: recorder}})
 	w.provision("a")
 	w.stuck["/disks/a"] = "device or resource busy"
 	w.settle()
@@ -220,7 +221,7 @@ func TestTerminatingBoundEventAfterAMinute(t *testing.T) {
 	w := newWorld(t)
 	registry := prometheus.NewRegistry()
 	recorder := record.NewFakeRecorder(100)
-	w.startWith(Config{controller.Settings{Metrics: registry, Events: recorder}})
+	w.startWith(Config{controllers.Settings{Metrics: registry, Events: recorder}})
 	w.provision("a")
 	w.settle()
 	w.deletePVBy("a")
@@ -278,7 +279,7 @@ func TestReasonOfFailedCalls(t *testing.T) {
 	} {
 		w := newWorld(t)
 		recorder := record.NewFakeRecorder(1000)
-		w.startWith(Config{controller.Settings{Events: recorder}})
+		w.startWith(Config{controllers.Settings{Events: recorder}})
 		w.before = func(call string) error {
 			if strings.HasPrefix(call, c.call) {
 				return c.err

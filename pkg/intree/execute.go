@@ -33,7 +33,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) controller.Resu
 		c.recorder.ReportEnd(ctx, object(s.Subject()), &s, detail(s.Facts, reason), err, false)
 	}
 	c.observer.settle(s.Facts)
-	return c.cfg.Retries().Requeue(s.Requeue(), s.Decision.After)
+	return controller.Retries(c.cfg.Settings).Requeue(s.Requeue(), s.Decision.After)
 }
 
 // carryOut makes the calls that a session asks for until its End: see controller.Calls.

@@ -10,8 +10,8 @@ import (
 
 	"k8s.io/api/core/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -231,7 +231,7 @@ func TestUpgradeDuringDeletion(t *testing.T) {
 
 func TestDryRun(t *testing.T) {
 	w := newWorld(t)
-	w.startWith(Config{controller.Settings{DryRun: true}})
+	w.startWith(Config{controllers.Settings{DryRun: true}})
 	w.provision("a")
 	w.settle()
 	w.edit("a", guard(true, intree.FieldManager))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
@@ -34,7 +35,7 @@ func (m Mode) String() string {
 // Config holds the settings of a Guard; the zero value is usable, and does nothing. Workers is the number of finalizers
 // written at once, 20 by default, and Events record on an object why it is kept.
 type Config struct {
-	controller.Settings
+	controllers.Settings
 	// Mode indicates whether to work at all. Default ModeOff.
 	Mode Mode
 	// Patience is the time for which a need must stay unanswered before it proves that no other controller does the work.

@@ -4,8 +4,8 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 func TestSettle(t *testing.T) {
@@ -97,7 +97,7 @@ func TestModes(t *testing.T) {
 	}
 	for name, cfg := range map[string]Config{
 		"a mode that is none": {Mode: 7}, "negative patience": {Patience: -1},
-		"negative workers": {Settings: controller.Settings{Workers: -1}},
+		"negative workers": {Settings: controllers.Settings{Workers: -1}},
 	} {
 		if cfg.Validate() == nil {
 			t.Errorf("%s is valid", name)

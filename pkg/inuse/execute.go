@@ -73,7 +73,7 @@ func (s *session) Wait(ctx context.Context, d Decision) controller.Result {
 			return controller.After(left)
 		}
 	}
-	return s.cfg.Retries().Retry()
+	return controller.Retries(s.cfg.Settings).Retry()
 }
 
 // Do implements controller.Session; the change made by a step enqueues the object.
@@ -99,7 +99,7 @@ func (s *session) Fail(ctx context.Context, _ Decision, err error) controller.Re
 	if failure == controller.Retryable || failure == controller.Lasting {
 		s.recorder.ReportFailure(ctx, s.eventOn(s.object), reasonAPIWriteFailed, err, false)
 	}
-	return failure.Result(s.cfg.Retries())
+	return failure.Result(controller.Retries(s.cfg.Settings))
 }
 
 func (s *session) report(ctx context.Context, reason Reason, detail string) {

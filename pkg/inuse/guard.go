@@ -59,7 +59,7 @@ func New(name string, kind Kind, cfg Config, caches ...controller.Cache) (*Guard
 	}
 	g.Controller = controller.NewController("protect-"+name, caches...)
 	controller.Begin(g.Controller, g.begin)
-	g.queue = cfg.Queue(g.Controller, "protect-"+name, cfg.Workers, g.reconcile)
+	g.queue = controller.QueueOf(g.Controller, cfg.Settings, "protect-"+name, cfg.Workers, g.reconcile)
 	return g, nil
 }
 

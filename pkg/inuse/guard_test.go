@@ -18,6 +18,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
@@ -174,7 +175,7 @@ func TestNewLeaderForgetsEvidence(t *testing.T) {
 
 // No event may come for an object that was left to others.
 func TestProofOfBeingAloneEnqueuesAll(t *testing.T) {
-	w, g, clock, _ := start(t, Config{Mode: ModeFull, Settings: controller.Settings{Workers: 1}}, named("a", true, true),
+	w, g, clock, _ := start(t, Config{Mode: ModeFull, Settings: controllers.Settings{Workers: 1}}, named("a", true, true),
 		named("b", true, true))
 	g.reconcile(t.Context(), "ns/a")
 	clock.Step(patience)
@@ -210,7 +211,7 @@ func TestEndOfUseIsANewNeed(t *testing.T) {
 }
 
 func TestFailedWrite(t *testing.T) {
-	retry := Config{}.WithDefaults().Retries().Retry()
+	retry := controller.Retries(Config{}.WithDefaults().Settings).Retry()
 	cases := map[string]struct {
 		fail     error
 		undo     bool
@@ -221,7 +222,7 @@ func TestFailedWrite(t *testing.T) {
 		"the object has changed":         {fail: fmt.Errorf("patch: %w", kube.ErrChanged), again: controller.Soon()},
 		"the API server does not answer": {fail: errors.New("timeout"), again: retry, reported: true},
 		"the API server refuses it": {fail: errclass.Mark(errclass.Refused, errors.New("no")),
-			again: Config{}.WithDefaults().Retries().Slow(), reported: true},
+			again: controller.Retries(Config{}.WithDefaults().Settings).Slow(), reported: true},
 		"a policy undoes it": {undo: true, again: retry, reported: true},
 	}
 	for sentence, c := range cases {
@@ -256,7 +257,7 @@ func TestNoReportAfterCancel(t *testing.T) {
 }
 
 func TestDryRun(t *testing.T) {
-	w, g, clock, events := start(t, Config{Mode: ModeFull, Settings: controller.Settings{DryRun: true}},
+	w, g, clock, events := start(t, Config{Mode: ModeFull, Settings: controllers.Settings{DryRun: true}},
 		named("a", true, true), named("b", false, false))
 	for range 3 {
 		g.reconcile(t.Context(), "ns/a")
@@ -278,7 +279,7 @@ func TestDryRun(t *testing.T) {
 func TestPatienceStartsWithLeftToBuiltIn(t *testing.T) {
 	w, g, clock, _ := start(t, Config{Mode: ModeFull}, named("a", true, true))
 	w.other = map[string]Decision{"ns/a": Later(ReasonAPIReadFailed)}
-	retry := Config{}.WithDefaults().Retries().Retry()
+	retry := controller.Retries(Config{}.WithDefaults().Settings).Retry()
 	if next := g.reconcile(t.Context(), "ns/a"); next != retry {
 		t.Errorf("comes back %+v, want %+v", next, retry)
 	}
@@ -386,7 +387,7 @@ func TestLateReportIsDropped(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	w := &world{objects: map[string]Object{"ns/a": named("a", true, true)}, used: map[string]bool{"ns/a": true}}
-	g, err := New("Thing", w, Config{Mode: ModeFull, Settings: controller.Settings{Metrics: registry}})
+	g, err := New("Thing", w, Config{Mode: ModeFull, Settings: controllers.Settings{Metrics: registry}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,7 +407,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("no figure %s among %v", want, found)
 		}
 	}
-	if second, err := New("Thing", w, Config{Settings: controller.Settings{Metrics: registry}}); err == nil {
+	if second, err := New("Thing", w, Config{Settings: controllers.Settings{Metrics: registry}}); err == nil {
 		second.Stop()
 		t.Error("registered twice")
 	}

@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/client-go/tools/record"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
@@ -15,10 +15,10 @@ import (
 
 func TestPermissions(t *testing.T) {
 	full := inuse.Config{Mode: inuse.ModeFull}
-	dry := inuse.Config{Mode: inuse.ModeFull, Settings: controller.Settings{DryRun: true,
+	dry := inuse.Config{Mode: inuse.ModeFull, Settings: controllers.Settings{DryRun: true,
 		Events: record.NewFakeRecorder(1)}}
 	telling := inuse.Config{Mode: inuse.ModeFull,
-		Settings: controller.Settings{Events: record.NewFakeRecorder(1)}}
+		Settings: controllers.Settings{Events: record.NewFakeRecorder(1)}}
 	for sentence, c := range map[string]struct {
 		cfg         inuse.Config
 		claims, pvs []string

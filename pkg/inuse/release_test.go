@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 // instant is a clock on which waiting takes no time; passed, if set, is called after each wait.
@@ -89,7 +89,7 @@ func newStock(t *testing.T, objects ...Object) (*stock, *instant) {
 func releasing(t *testing.T, kind Kind, clock *instant) *Guard {
 	t.Helper()
 	g, err := New("Thing", kind, Config{Mode: ModeFull, Patience: patience,
-		Settings: controller.Settings{Workers: 1, Clock: clock}})
+		Settings: controllers.Settings{Workers: 1, Clock: clock}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 func (w *world) eachClaim(_ context.Context, visit func(podsafety.Claim)) error {
@@ -114,7 +115,7 @@ func TestEphemeralClaimStaysAsLongAsItsPod(t *testing.T) {
 	w.settle()
 	w.expectCalls("get pod")
 	w.fail["get pod"] = errors.New("refused")
-	if got := w.settle(); got != w.cfg.Retries().Retry() {
+	if got := w.settle(); got != controller.Retries(w.cfg.Settings).Retry() {
 		t.Errorf("after a failed read, due again %+v", got)
 	}
 	w.expectCalls("get pod")
@@ -261,7 +262,7 @@ func TestHeldNamespaceVisitsOnlyItsClaims(t *testing.T) {
 }
 
 func TestDryRunLeavesClaims(t *testing.T) {
-	w := newWorld(t, Config{Settings: controller.Settings{DryRun: true}})
+	w := newWorld(t, Config{Settings: controllers.Settings{DryRun: true}})
 	w.showClaim(claimOfPod())
 	w.settle()
 	w.expectCalls()
@@ -274,7 +275,7 @@ func TestFailedClaimWriteIsRetried(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.showClaim(claimOfPod())
 	w.fail[addedToClaim] = errors.New("no answer")
-	if got := w.settle(); got != w.cfg.Retries().Retry() {
+	if got := w.settle(); got != controller.Retries(w.cfg.Settings).Retry() {
 		t.Errorf("due again %+v", got)
 	}
 	w.showClaim(claimOfPod(terminatingClaim)) // before the watch shows it, nothing is to be done any more

@@ -14,12 +14,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Config holds the settings of a Controller. The zero value holds pods, without any of the optional actions.
 type Config struct {
-	controller.Settings
+	controllers.Settings
 	// UnmountGrace is the time to wait for the unmount of the volumes of an ended pod if no fact proves it, which is an
 	// estimate. 0 means the default of 30 seconds.
 	UnmountGrace time.Duration

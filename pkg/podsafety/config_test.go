@@ -9,12 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 func TestInventory(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	w := newWorld(t, Config{Settings: controller.Settings{Metrics: registry}})
+	w := newWorld(t, Config{Settings: controllers.Settings{Metrics: registry}})
 	w.show(held())
 	w.show(held(terminating, func(o *v1.Pod) {
 		o.Name, o.UID = "old", "2"
@@ -43,14 +43,14 @@ func TestConfig(t *testing.T) {
 	if err := (Config{}).Validate(); err != nil {
 		t.Error(err)
 	}
-	faked := controller.Settings{Clock: testclock.NewFakeClock(time.Now())}
+	faked := controllers.Settings{Clock: testclock.NewFakeClock(time.Now())}
 	for _, right := range []Config{{LeaseDuration: time.Minute},
 		{LeaseDuration: time.Second, Settings: faked}} {
 		if err := right.Validate(); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, wrong := range []Config{{UnmountGrace: -1}, {Settings: controller.Settings{Workers: -1}},
+	for _, wrong := range []Config{{UnmountGrace: -1}, {Settings: controllers.Settings{Workers: -1}},
 		{LeaseDuration: 39 * time.Second}, {LeaseDuration: -1, Settings: faked}} {
 		if wrong.Validate() == nil {
 			t.Errorf("%+v is taken", wrong)

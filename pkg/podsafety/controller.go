@@ -71,11 +71,11 @@ func newController(cfg Config, cluster cluster, locks lockClient) (*Controller, 
 	if !cfg.DryRun {
 		controller.Begin(c.Controller, c.sweepLocks)
 	}
-	c.pods = cfg.Queue(c.Controller, "pod-safety", cfg.Workers, c.reconcile)
-	c.claims = cfg.Queue(c.Controller, "pod-safety-claims", cfg.Workers, c.settleClaim)
-	c.lockings = cfg.Queue(c.Controller, "pod-safety-volume-locks", cfg.Workers, c.lock)
-	c.namespaces = cfg.Queue(c.Controller, "pod-safety-namespaces", otherWorkers, c.hold)
-	c.markings = cfg.Queue(c.Controller, "pod-safety-nodes", otherWorkers, c.mark)
+	c.pods = controller.QueueOf(c.Controller, cfg.Settings, "pod-safety", cfg.Workers, c.reconcile)
+	c.claims = controller.QueueOf(c.Controller, cfg.Settings, "pod-safety-claims", cfg.Workers, c.settleClaim)
+	c.lockings = controller.QueueOf(c.Controller, cfg.Settings, "pod-safety-volume-locks", cfg.Workers, c.lock)
+	c.namespaces = controller.QueueOf(c.Controller, cfg.Settings, "pod-safety-namespaces", otherWorkers, c.hold)
+	c.markings = controller.QueueOf(c.Controller, cfg.Settings, "pod-safety-nodes", otherWorkers, c.mark)
 	return c, nil
 }
 
@@ -113,5 +113,5 @@ func (c *Controller) failed(ctx context.Context, what string, err error, about .
 	if failure == controller.Retryable || failure == controller.Lasting {
 		klog.FromContext(ctx).Error(err, what+" failed; retrying", about...)
 	}
-	return failure.Result(c.cfg.Retries())
+	return failure.Result(controller.Retries(c.cfg.Settings))
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 // world is a cluster in memory: the state of the watches, and the objects that live reads and writes find.
@@ -341,7 +342,7 @@ func TestFailedCallsAreRetried(t *testing.T) {
 		w := newWorld(t, Config{})
 		w.show(held(terminating, confirmed))
 		w.fail[c.call] = errors.New("no answer")
-		if got := w.reconcilePod(); got != w.cfg.Retries().Retry() {
+		if got := w.reconcilePod(); got != controller.Retries(w.cfg.Settings).Retry() {
 			t.Errorf("%s: due again %+v", c.call, got)
 		}
 		if got := w.recorder.Waiting()[podsafety.Reason(c.reason)]; got != 1 {
@@ -351,7 +352,7 @@ func TestFailedCallsAreRetried(t *testing.T) {
 }
 
 func TestDryRunMakesNoWrites(t *testing.T) {
-	w := newWorld(t, Config{VolumeLocks: true, NodeCondition: true, Settings: controller.Settings{DryRun: true}})
+	w := newWorld(t, Config{VolumeLocks: true, NodeCondition: true, Settings: controllers.Settings{DryRun: true}})
 	w.show(held(terminating, confirmed))
 	if got := w.reconcilePod(); got != controller.Done() {
 		t.Errorf("due again %+v, without a change of the held pod", got)
@@ -410,7 +411,7 @@ func TestCandidateStaysUntilWriteSucceeds(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.working(func() { w.show(held(unheld)) })
 	for err, want := range map[error]controller.Result{
-		errors.New("no answer"): w.cfg.Retries().Retry(), kube.ErrChanged: controller.Soon()} {
+		errors.New("no answer"): controller.Retries(w.cfg.Settings).Retry(), kube.ErrChanged: controller.Soon()} {
 		w.fail[added] = err
 		if got := w.reconcilePod(); got != want {
 			t.Errorf("%v: due again %+v", err, got)

@@ -19,6 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 func TestNodeUnreachableCondition(t *testing.T) {
@@ -57,7 +58,7 @@ func TestNodeUnreachableConditionOff(t *testing.T) {
 	t.Parallel()
 	onGone := func(o *v1.Pod) { o.Name, o.Spec.NodeName = "gone", "b" }
 	for _, dryRun := range []bool{false, true} {
-		w := newWorld(t, Config{NodeCondition: dryRun, Settings: controller.Settings{DryRun: dryRun}})
+		w := newWorld(t, Config{NodeCondition: dryRun, Settings: controllers.Settings{DryRun: dryRun}})
 		w.away()
 		for _, o := range []*v1.Pod{held(marked), held(marked, unheld, onGone),
 			held(func(o *v1.Pod) { o.Name = "unmarked" })} {
@@ -297,7 +298,7 @@ func TestLocksOfEarlierProcessAreRemoved(t *testing.T) {
 	}{
 		"without locks":            {Config{}, nil, 0, 0},
 		"with locks":               {Config{VolumeLocks: true}, nil, 1, 0},
-		"a dry run":                {Config{VolumeLocks: true, Settings: controller.Settings{DryRun: true}}, nil, 1, 0},
+		"a dry run":                {Config{VolumeLocks: true, Settings: controllers.Settings{DryRun: true}}, nil, 1, 0},
 		"without the kind":         {Config{}, noKind, 1, 0},
 		"the kind is missing":      {Config{VolumeLocks: true}, noKind, 1, 1},
 		"no answer, without locks": {Config{}, errNoAnswer, 1, 1},

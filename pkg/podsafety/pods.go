@@ -282,7 +282,7 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 	if s.End == session.Skipped && !s.Facts.Pod.Held {
 		return controller.Every(candidateEvery) // no event of the pod shows that its namespace asks for no hold any more
 	}
-	return c.cfg.Retries().Requeue(s.Requeue(), s.Decision.After)
+	return controller.Retries(c.cfg.Settings).Requeue(s.Requeue(), s.Decision.After)
 }
 
 // candidateEvery is the interval at which a candidate of a dry run is decided again.

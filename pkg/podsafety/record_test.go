@@ -11,6 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 func TestCandidateIsDroppedByUID(t *testing.T) {
@@ -66,7 +67,7 @@ func TestLateReportIsDropped(t *testing.T) {
 // In a dry run, each event of a pod that is not held would repeat its report if the first one were dropped.
 func TestDryRunReportsCandidateOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, Config{Settings: controller.Settings{DryRun: true}})
+	w := newWorld(t, Config{Settings: controllers.Settings{DryRun: true}})
 	for range 2 {
 		w.working(func() { w.show(held(unheld)) })
 		w.reconcilePod()
@@ -86,7 +87,7 @@ func TestDryRunReportsCandidateOnce(t *testing.T) {
 // A namespace may stop to ask for the hold of pods that a dry run only reports.
 func TestDryRunForgetsCandidateOfNamespaceThatLeft(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, Config{Settings: controller.Settings{DryRun: true}})
+	w := newWorld(t, Config{Settings: controllers.Settings{DryRun: true}})
 	w.working(func() { w.show(held(unheld)) })
 	if got := w.reconcilePod(); got != controller.Every(candidateEvery) {
 		t.Errorf("%+v", got)

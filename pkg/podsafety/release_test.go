@@ -11,11 +11,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 func TestReleaseRemovesAll(t *testing.T) {
@@ -70,7 +70,7 @@ func TestReleaseRemovesLocksOfEarlierProcess(t *testing.T) {
 func TestReleaseRemovesConditionsOfEarlierProcess(t *testing.T) {
 	t.Parallel()
 	for _, dryRun := range []bool{false, true} {
-		w := newWorld(t, Config{Settings: controller.Settings{DryRun: dryRun}})
+		w := newWorld(t, Config{Settings: controllers.Settings{DryRun: dryRun}})
 		w.live["ns/db"] = held(marked, unheld)
 		w.cfg.Clock = kubetest.EagerClock{FakeClock: w.clock}
 		out, err := w.Release(t.Context())

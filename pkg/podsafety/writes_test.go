@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
@@ -216,7 +217,8 @@ func TestFailedConditionIsRetried(t *testing.T) {
 			w.cluster = renamed{w}
 		}
 		got := w.mark(t.Context(), "a")
-		if retried := got == w.cfg.Retries().Retry(); retried != c.retry || isMarked(w.live["ns/db"]) != c.marked {
+		retried := got == controller.Retries(w.cfg.Settings).Retry()
+		if retried != c.retry || isMarked(w.live["ns/db"]) != c.marked {
 			t.Errorf("%s: %+v, marked %t", sentence, got, isMarked(w.live["ns/db"]))
 		}
 	}

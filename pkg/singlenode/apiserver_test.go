@@ -19,11 +19,11 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/apiserver"
 )
 
@@ -111,7 +111,7 @@ func eventsOf(r *record.FakeRecorder) (all []string) {
 func TestControllerAgainstAPIServer(t *testing.T) {
 	b := newBench(t)
 	recorder := record.NewFakeRecorder(100)
-	c, stop := b.start(Config{Settings: controller.Settings{Events: recorder}})
+	c, stop := b.start(Config{Settings: controllers.Settings{Events: recorder}})
 	b.CreateClaim("data")
 	first := b.makePod("first", "data")
 	b.Until("the first pod has no gate", func() bool { return len(b.gates("first")) == 0 })

@@ -11,12 +11,12 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 func serverAt(t *testing.T, config *rest.Config) apiServer {
@@ -157,11 +157,11 @@ func TestPermissions(t *testing.T) {
 		want []string
 	}{
 		"by default": {Config{}, slices.Concat(reads, writes)},
-		"with Events": {Config{Settings: controller.Settings{Events: recorder}},
+		"with Events": {Config{Settings: controllers.Settings{Events: recorder}},
 			slices.Concat(reads, writes, []string{"create events", "patch events"})},
 		"with fences": {Config{Fences: true},
 			slices.Concat(reads, writes, []string{"get nodefences", "list nodefences", "watch nodefences", "get nodes"})},
-		"a dry run": {Config{Settings: controller.Settings{Events: recorder, DryRun: true}}, reads},
+		"a dry run": {Config{Settings: controllers.Settings{Events: recorder, DryRun: true}}, reads},
 	} {
 		var got []string
 		for _, p := range c.cfg.permissions() {
@@ -179,7 +179,7 @@ func TestPermissions(t *testing.T) {
 }
 
 func TestInvalidSettings(t *testing.T) {
-	for _, cfg := range []Config{{UnmountGrace: -1}, {Settings: controller.Settings{Workers: -1}}} {
+	for _, cfg := range []Config{{UnmountGrace: -1}, {Settings: controllers.Settings{Workers: -1}}} {
 		if _, err := New(&rest.Config{Host: "localhost"}, cfg); err == nil {
 			t.Errorf("%+v is taken", cfg)
 		}

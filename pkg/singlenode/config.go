@@ -9,13 +9,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Config holds the settings of a Controller, and is usable in its zero value. Workers bounds the concurrent calls
 // to the API server, and Events are recorded on pods, and on a claim if a person has to act.
 type Config struct {
-	controller.Settings
+	controllers.Settings
 	// UnmountGrace is the delay for the unmount of the volumes of a completed pod, such as the pod of a Job, and defaults
 	// to 30 seconds if 0.
 	UnmountGrace time.Duration

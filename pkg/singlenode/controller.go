@@ -73,8 +73,8 @@ func newController(cfg Config, cluster cluster) (*Controller, error) {
 		return nil, err
 	}
 	controller.Begin(c.Controller, c.begin)
-	c.pods = cfg.Queue(c.Controller, "single-node", sessionsPerSlot*cfg.Workers, c.reconcile)
-	c.locks = cfg.Queue(c.Controller, "single-node-locks", cfg.Workers, c.reconcileLock)
+	c.pods = controller.QueueOf(c.Controller, cfg.Settings, "single-node", sessionsPerSlot*cfg.Workers, c.reconcile)
+	c.locks = controller.QueueOf(c.Controller, cfg.Settings, "single-node-locks", cfg.Workers, c.reconcileLock)
 	return c, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 var errNoAnswer = errors.New("no answer")
@@ -288,7 +289,7 @@ func TestClaimMissingInCache(t *testing.T) {
 	w.pod("three", uses("another"))
 	w.fail["get claim"] = errNoAnswer
 	w.sync()
-	if got := w.reconcile(t.Context(), "ns/three"); got != w.cfg.Retries().Retry() {
+	if got := w.reconcile(t.Context(), "ns/three"); got != controller.Retries(w.cfg.Settings).Retry() {
 		t.Errorf("after a failure: %+v", got)
 	}
 	if got := w.recorded(); !slices.Equal(got, []string{"Warning APIReadFailed"}) {
@@ -341,7 +342,7 @@ func TestClaimAboutToBeCreated(t *testing.T) {
 
 // The dry run reports each write that it omits.
 func TestDryRunMakesNoWrites(t *testing.T) {
-	w := newWorld(t, Config{Settings: controller.Settings{DryRun: true}})
+	w := newWorld(t, Config{Settings: controllers.Settings{DryRun: true}})
 	w.claim("data")
 	w.claim("left", locked("gone"))
 	w.pod("one")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 // The replica ends, or loses leadership.
@@ -34,7 +35,7 @@ func TestCanceledWorkMakesNoReport(t *testing.T) {
 
 // The call waits for a slot, and is not made once its context ends.
 func TestCanceledWorkMakesNoCall(t *testing.T) {
-	w := newWorld(t, Config{Settings: controller.Settings{Workers: 1}})
+	w := newWorld(t, Config{Settings: controllers.Settings{Workers: 1}})
 	w.claim("data", locked("one"))
 	w.sync()
 	w.slots <- struct{}{}
@@ -50,7 +51,7 @@ func TestCanceledWorkMakesNoCall(t *testing.T) {
 
 // The only slot is free again after each call, even after a failed one.
 func TestCallsReleaseTheirSlot(t *testing.T) {
-	w := newWorld(t, Config{Settings: controller.Settings{Workers: 1}})
+	w := newWorld(t, Config{Settings: controllers.Settings{Workers: 1}})
 	w.claim("data")
 	w.pod("one")
 	w.settle()

@@ -161,7 +161,7 @@ func (c *Controller) reconcileLock(ctx context.Context, key string) controller.R
 	if now, found := c.observer.claims.Get(key); !found || now.UID != facts.Claim.UID || !now.marked() {
 		c.claimReports.Forget(facts.Claim.UID) // the claim or its lock is gone
 	}
-	return c.cfg.Retries().Requeue(s.Requeue(), s.Decision.After)
+	return controller.Retries(c.cfg.Settings).Requeue(s.Requeue(), s.Decision.After)
 }
 
 func (c *Controller) carryOutLock(ctx context.Context, s *singlenode.LockSession) error {

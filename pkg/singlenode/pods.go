@@ -308,7 +308,7 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 	pod := s.Facts.Pod
 	about := events.Pod(pod.Namespace, pod.Name, pod.UID, pod.ResourceVersion)
 	c.podReports.ReportEnd(ctx, about, &s, s.Facts.Detail(s.Decision), err, true)
-	return c.cfg.Retries().Requeue(s.Requeue(), s.Decision.After)
+	return controller.Retries(c.cfg.Settings).Requeue(s.Requeue(), s.Decision.After)
 }
 
 func (c *Controller) age(p *pod) time.Duration { return c.cfg.Clock.Now().Sub(time.Unix(p.created, 0)) }

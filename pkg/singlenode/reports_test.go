@@ -12,10 +12,10 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 // newWaitingWorld returns a world in which pod two waits for pod one, whose node is not Ready. Both the pod and the
@@ -178,7 +178,7 @@ func TestWaitingMetricAfterFreedLock(t *testing.T) {
 }
 
 func TestDryRunLogsOmittedWrites(t *testing.T) {
-	w := newWorld(t, Config{Settings: controller.Settings{DryRun: true}})
+	w := newWorld(t, Config{Settings: controllers.Settings{DryRun: true}})
 	w.claim("data")
 	w.claim("left", locked("gone"))
 	w.pod("one")

@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/apiserver"
 )
 
@@ -96,7 +96,7 @@ func (b *bench) claim(name string) (statefulset.Claim, bool) {
 func TestControllerAgainstAPIServer(t *testing.T) {
 	b := newBench(t)
 	recorder := record.NewFakeRecorder(100)
-	c, err := New(apiserver.Admin(), Config{Settings: controller.Settings{Events: recorder}})
+	c, err := New(apiserver.Admin(), Config{Settings: controllers.Settings{Events: recorder}})
 	b.Must(err)
 	ctx, stop := t.Context(), b.Run(c)
 

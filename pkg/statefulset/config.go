@@ -8,13 +8,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Config holds the settings of a Controller, and is usable in its zero value. Workers is the number of claims in work
 // at once, and Events are recorded on a claim and its set.
 type Config struct {
-	controller.Settings
+	controllers.Settings
 	// Grace is the delay between the deletion of a replica's pod and of its claim, unless its StatefulSet has
 	// GraceAnnotation. It defaults to 1 minute if 0.
 	Grace time.Duration

@@ -58,8 +58,8 @@ func newController(cfg Config, cluster cluster) (*Controller, error) {
 		return nil, err
 	}
 	controller.Begin(c.Controller, c.begin)
-	c.claims = cfg.Queue(c.Controller, "statefulset-claims", cfg.Workers, c.reconcile)
-	c.sets = cfg.Queue(c.Controller, "statefulset-claims-sets", setWorkers, c.reconcileSet)
+	c.claims = controller.QueueOf(c.Controller, cfg.Settings, "statefulset-claims", cfg.Workers, c.reconcile)
+	c.sets = controller.QueueOf(c.Controller, cfg.Settings, "statefulset-claims-sets", setWorkers, c.reconcileSet)
 	return c, nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 // value returns the value of a counter.
@@ -374,7 +375,7 @@ func byField(o *appsv1.StatefulSet) {
 }
 
 func TestDryRunMakesNoWrites(t *testing.T) {
-	w := lacking(t, Config{Settings: controller.Settings{DryRun: true}})
+	w := lacking(t, Config{Settings: controllers.Settings{DryRun: true}})
 	w.pod("db", 2)
 	w.claim("data-db-2", marked("db/set-db/2/Delete"))
 	w.claim("data-db-3", marked("db/set-db/3/Delete"))
@@ -404,7 +405,7 @@ func TestFailedCallIsRetried(t *testing.T) {
 	} {
 		w := condemned(t, Config{})
 		w.fail[call] = errors.New("no answer")
-		if got := w.reconcileClaim(); got != w.cfg.Retries().Retry() {
+		if got := w.reconcileClaim(); got != controller.Retries(w.cfg.Settings).Retry() {
 			t.Errorf("%s: due again %+v", call, got)
 		}
 		if got := w.claimReports.Waiting()[reason]; got != 1 {
@@ -487,7 +488,7 @@ func TestConfig(t *testing.T) {
 	if err := (Config{}).Validate(); err != nil {
 		t.Error(err)
 	}
-	for _, wrong := range []Config{{Grace: -1}, {Settings: controller.Settings{Workers: -1}}} {
+	for _, wrong := range []Config{{Grace: -1}, {Settings: controllers.Settings{Workers: -1}}} {
 		if wrong.Validate() == nil {
 			t.Errorf("%+v is taken", wrong)
 		}

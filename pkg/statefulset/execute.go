@@ -27,7 +27,7 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 	}
 	c.claimReports.ReportEnd(ctx, object(s.Facts), &s, s.Facts.Detail(s.Reason()), err, false)
 	c.observer.settleClaim(key, s.Facts.Claim)
-	return c.cfg.Retries().Requeue(s.Requeue(), s.Decision.After)
+	return controller.Retries(c.cfg.Settings).Requeue(s.Requeue(), s.Decision.After)
 }
 
 // carryOut makes the calls of a session until it has ended; see controller.Calls.
@@ -114,7 +114,7 @@ func (c *Controller) wake(ctx context.Context, f statefulset.SetFacts, d statefu
 		if failure != controller.Ended {
 			c.setReports.ReportFailure(ctx, about, statefulset.ReasonAPIWriteFailed, err, false)
 		}
-		return failure.Result(c.cfg.Retries())
+		return failure.Result(controller.Retries(c.cfg.Settings))
 	}
 	klog.FromContext(ctx).V(2).Info("Carried out a step", "StatefulSet", klog.KRef(f.Set.Namespace, f.Set.Name), "action",
 		d.Action, "reason", d.Reason)

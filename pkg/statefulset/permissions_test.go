@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/client-go/tools/record"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 func TestPermissions(t *testing.T) {
@@ -21,9 +21,9 @@ func TestPermissions(t *testing.T) {
 		want []string
 	}{
 		"by default": {Config{}, slices.Concat(reads, writes)},
-		"with Events": {Config{Settings: controller.Settings{Events: recorder}},
+		"with Events": {Config{Settings: controllers.Settings{Events: recorder}},
 			slices.Concat(reads, writes, []string{"create events", "patch events"})},
-		"a dry run": {Config{Settings: controller.Settings{Events: recorder, DryRun: true}}, reads},
+		"a dry run": {Config{Settings: controllers.Settings{Events: recorder, DryRun: true}}, reads},
 	} {
 		var got []string
 		for _, p := range c.cfg.permissions() {

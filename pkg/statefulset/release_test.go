@@ -10,15 +10,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 // released returns a world with objects of each kind to release.
 func released(t *testing.T) *world {
 	t.Helper()
-	w := newWorld(t, Config{Settings: controller.Settings{Workers: 2}})
+	w := newWorld(t, Config{Settings: controllers.Settings{Workers: 2}})
 	w.set("db", replicas(1), func(o *appsv1.StatefulSet) {
 		metav1.SetMetaDataAnnotation(&o.ObjectMeta, statefulset.WokenAnnotation, "x")
 	})

@@ -72,7 +72,7 @@ func TestFailedWakeIsRetried(t *testing.T) {
 	w := lacking(t, Config{})
 	w.clock.Step(statefulset.Quiet)
 	w.fail["patch set"] = errors.New("no answer")
-	if got := w.reconcileDB(); got != w.cfg.Retries().Retry() {
+	if got := w.reconcileDB(); got != controller.Retries(w.cfg.Settings).Retry() {
 		t.Errorf("due again %+v", got)
 	}
 	if got := w.setReports.Waiting()[statefulset.ReasonAPIWriteFailed]; got != 1 || value(w.metrics.woken) != 0 {

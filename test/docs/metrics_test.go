@@ -11,10 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/certs"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/capacity"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
@@ -114,19 +114,19 @@ func guard(t *testing.T) []prometheus.Collector {
 	t.Helper()
 	var all registered
 	must := must(t)
-	_, err := intree.New(nobody(), intree.Config{Settings: controller.Settings{Metrics: &all}})
+	_, err := intree.New(nobody(), intree.Config{Settings: controllers.Settings{Metrics: &all}})
 	must(err)
-	_, err = pvc.New(nobody(), pvc.Config{Config: inuse.Config{Settings: controller.Settings{Metrics: &all}}})
+	_, err = pvc.New(nobody(), pvc.Config{Config: inuse.Config{Settings: controllers.Settings{Metrics: &all}}})
 	must(err)
-	_, err = pv.New(nobody(), inuse.Config{Settings: controller.Settings{Metrics: &all}})
+	_, err = pv.New(nobody(), inuse.Config{Settings: controllers.Settings{Metrics: &all}})
 	must(err)
-	_, err = podsafety.New(nobody(), podsafety.Config{Settings: controller.Settings{Metrics: &all}})
+	_, err = podsafety.New(nobody(), podsafety.Config{Settings: controllers.Settings{Metrics: &all}})
 	must(err)
-	_, err = singlenode.New(nobody(), singlenode.Config{Settings: controller.Settings{Metrics: &all}})
+	_, err = singlenode.New(nobody(), singlenode.Config{Settings: controllers.Settings{Metrics: &all}})
 	must(err)
-	_, err = statefulset.New(nobody(), statefulset.Config{Settings: controller.Settings{Metrics: &all}})
+	_, err = statefulset.New(nobody(), statefulset.Config{Settings: controllers.Settings{Metrics: &all}})
 	must(err)
-	_, err = fencing.New(nobody(), fencing.Config{Settings: controller.Settings{Metrics: &all}})
+	_, err = fencing.New(nobody(), fencing.Config{Settings: controllers.Settings{Metrics: &all}})
 	must(err)
 	_, err = certs.New(nobody(), certs.Config{Namespace: "csi", Secret: "webhooks", Webhooks: []string{"webhooks"},
 		Names: []string{"guard.csi.svc"}, Metrics: &all})

@@ -54,7 +54,7 @@ func (p *Protector) guard(of inuse.Kind, caches ...controller.Cache) (err error)
 	if p.Guard, err = inuse.New("PersistentVolumeClaim", of, p.cfg.Config, caches...); err != nil {
 		return err
 	}
-	p.listing = p.cfg.Queue(p.Controller, "list-users", listWorkers, p.list)
+	p.listing = controller.QueueOf(p.Controller, p.cfg.Settings, "list-users", listWorkers, p.list)
 	return nil
 }
 

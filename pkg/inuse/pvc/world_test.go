@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 )
 
@@ -91,7 +91,7 @@ func run(t *testing.T, prepare func(*world)) *world {
 	w := &world{shown: map[string]*Claim{}, events: record.NewFakeRecorder(1000)}
 	var err error
 	w.Protector, err = New(&rest.Config{Host: "http://127.0.0.1:1"}, Config{Config: inuse.Config{
-		Mode: inuse.ModeFull, Patience: time.Millisecond, Settings: controller.Settings{Events: w.events,
+		Mode: inuse.ModeFull, Patience: time.Millisecond, Settings: controllers.Settings{Events: w.events,
 			RetryStart: 10 * time.Millisecond, RetryMax: 20 * time.Millisecond}}})
 	if err != nil {
 		t.Fatal(err)
