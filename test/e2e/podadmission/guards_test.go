@@ -72,6 +72,13 @@ func mutants(t *testing.T) (all []mutant) {
 	return all
 }
 
+// believed is the part of a condition that volume-guard believes, and former begins the conditions before the request.
+const (
+	believed = `c.type + c.?reason.orValue(\"\") + string(c.?observedGeneration.orValue(0))) `
+	former   = `!=\noldObject.status.?conditions.orValue([]).filter(c, c.type == \"ContainersReady\" ||\n` +
+		`c.type == \"DisruptionTarget\" \u0026\u0026 c.?reason.orValue(\"\") == \"TerminationByKubelet\").map(c,\n`
+)
+
 // parts returns the replacements in the JSON of a policy.
 func parts(policy string) map[string]string {
 	switch policy {
@@ -105,8 +112,11 @@ func parts(policy string) map[string]string {
 			`== [true, false]`:       `!= [false, false]`,
 			`["pods","pods/status"]`: `["pods/status"]`,
 			`object.status.?conditions.orValue([]).filter(c, c.type == \"ContainersReady\"`: `object.status.?conditions.orValue([]).filter(c, c.type == \"Ready\"`,
-			`\"TerminationByKubelet\") !=`: `\"Other\") !=`,
-			`!= oldObject.status.?reason`:  `!= object.status.?reason`,
+			`\"TerminationByKubelet\").map(c,\n` + believed + `!=`:                          `\"Other\").map(c,\n` + believed + `!=`,
+			believed + former + believed:                                                    strings.Replace(believed+former+believed, ` + c.?reason.orValue(\"\")`, ``, -1),
+			believed + former + believed + `||`: strings.Replace(believed+former+believed+`||`,
+				` + string(c.?observedGeneration.orValue(0))`, ``, -1),
+			`!= oldObject.status.?reason`: `!= object.status.?reason`,
 		})
 	case holdStays:
 		return map[string]string{

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
 // The policies that judge requests about pods.
@@ -107,6 +108,11 @@ func setsPhase(phase v1.PodPhase) action {
 func ready(condition string) action {
 	return patches(fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"status":"False","reason":"PodCompleted"}]}}`, condition),
 		"status")
+}
+
+// containersReady sets a field of the condition ContainersReady.
+func containersReady(field string) action {
+	return patches(`{"status":{"conditions":[{"type":"ContainersReady",`+field+`}]}}`, "status")
 }
 
 // setsContainers sets the status of a container of a kind.
@@ -250,8 +256,9 @@ func evictions() map[string]request {
 func statuses() map[string]request {
 	failed, succeeded, running := setsPhase(v1.PodFailed), setsPhase(v1.PodSucceeded), setsPhase(v1.PodRunning)
 	containers, inits := setsContainers("containerStatuses"), setsContainers("initContainerStatuses")
+	unready := containersReady(`"status":"False"`)
 	ephemerals, reason := setsContainers("ephemeralContainerStatuses"), merges(`{"status":{"reason":"a"}}`, "status")
-	return about(podStatus, map[string]request{
+	all := map[string]request{
 		"set Failed":                              {send: failed, refused: true},
 		"set Succeeded":                           {send: succeeded, refused: true},
 		"set Failed, confirmed":                   {confirmed: true, send: failed},
@@ -281,6 +288,8 @@ func statuses() map[string]request {
 		"set ContainersReady":                     {send: ready("ContainersReady"), refused: true},
 		"set ContainersReady, confirmed":          {confirmed: true, send: ready("ContainersReady")},
 		"set ContainersReady, as its kubelet":     {as: ownKubelet, send: ready("ContainersReady")},
+		"set the reason of ContainersReady":       {before: []action{unready}, send: ready("ContainersReady"), refused: true},
+		"set the status of ContainersReady":       {before: []action{unready}, send: containersReady(`"status":"True"`)},
 		"set Ready":                               {send: ready("Ready")},
 		"set a condition":                         {send: patches(`{"status":{"conditions":[{"type":"a.b/c","status":"True"}]}}`, "status")},
 		"set Failed, as its kubelet":              {as: ownKubelet, send: failed},
@@ -290,7 +299,12 @@ func statuses() map[string]request {
 		"set Failed, as the controller manager":   {as: kcm, send: failed},
 		"set Failed, as volume-guard":             {as: guard, send: failed},
 		"set Failed, as its neighbor":             {as: neighbor, send: failed, refused: true},
-	})
+	}
+	if !cluster.Version().Before(controlplane.V1_34) {
+		all["set the generation of ContainersReady"] = request{before: []action{unready},
+			send: containersReady(`"observedGeneration":1`), refused: true}
+	}
+	return about(podStatus, all)
 }
 
 // disrupts sets the condition DisruptionTarget.
