@@ -72,7 +72,8 @@ stock parts. Kubernetes tests each release with its own [end-to-end suite][suite
 twice in the [testbed](../../test/framework/controlplane/README.md): with stock parts, and with ours
 in their place. A spec that fails with both shows a limit of the testbed. Pod safety refuses
 to delete a running pod by force, and to say in place of a kubelet that it has ended. So it refuses
-the specs that do.
+the specs that do. A spec that passes with stock parts alone shows a [known
+limit](limits-volume-guard.md#pods-that-are-held).
 
 ` + "`make conformance` makes this page. `ONLY=REGEXP` runs the suites with such names again, and leaves\n" +
 	"the rows of the others. You can also run the specs [with your driver](../how-to/conformance.md).\n" + `
