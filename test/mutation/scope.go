@@ -82,7 +82,7 @@ var scopes = []scope{
 	{folder: "pkg/singlenode", files: "cluster.go", funcs: "*.read* *.patch* *.each*"},
 
 	{folder: "internal/engine/statefulset", except: words, statements: true},
-	{folder: "pkg/statefulset", files: "execute.go index.go changes.go record.go", statements: true},
+	{folder: "pkg/statefulset", files: "claims.go execute.go index.go sets.go", statements: true},
 	{folder: "pkg/statefulset", files: "observer.go", funcs: "observer.[^f]* observer.first observer.forget* " +
 		"matters", statements: true},
 	{folder: "pkg/statefulset", files: "release.go", funcs: "*.Release *.pass *.claim *.set", statements: true},

@@ -2,30 +2,15 @@ package statefulset
 
 import (
 	"reflect"
-	"slices"
 	"time"
 	"unique"
 
-	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
-
-// keyOf returns the key of an object in caches and queues.
-func keyOf(namespace, name string) string { return cache.NewObjectName(namespace, name).String() }
-
-// setOf returns the cached record of a StatefulSet. The cache keeps every set, because a set without a policy may give
-// a claim the same name as another set.
-func setOf(o *appsv1.StatefulSet) *statefulset.Set {
-	s := statefulset.SetOf(o)
-	s.Namespace = unique.Make(o.Namespace).Value()
-	return &s
-}
 
 // claim is the cached part of a claim, small for most of the very many claims that a cluster may have.
 type claim struct {
@@ -45,15 +30,6 @@ type claimMore struct {
 	marked bool
 	mark   statefulset.Mark
 	owners []metav1.OwnerReference
-}
-
-// recordClaim and recordPod keep the claims and pods that may concern a set, even if the set appears only later.
-var recordClaim, recordPod = kube.RecordIf(claimOf, (*claim).matters), kube.RecordIf(podOf, podMatters)
-
-// shaped reports whether a set may give the name to a claim, or to a pod.
-func shaped(name string) bool {
-	_, _, ok := statefulset.SplitClaimName(name)
-	return ok
 }
 
 // claimOf returns the cached record of a claim.
@@ -98,12 +74,47 @@ func (c *claim) same(other *claim) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// podOf returns the cached record of a pod, without the names of claims that no set can have made.
-func podOf(o *v1.Pod) statefulset.Pod {
-	p := statefulset.PodOf(o)
-	p.Namespace, p.Controller = unique.Make(o.Namespace).Value(), unique.Make(p.Controller).Value()
-	p.Claims = slices.Clip(slices.DeleteFunc(p.Claims, func(name string) bool { return !shaped(name) }))
-	return p
+// claimChanges handles the events of the watch of claims.
+type claimChanges struct{ *observer }
+
+func (o claimChanges) Added(now *claim) {
+	o.index.claim(now, true)
+	o.concern(now)
 }
 
-func podMatters(p *statefulset.Pod) bool { return shaped(p.Name) || len(p.Claims) > 0 }
+func (o claimChanges) Updated(before, now *claim) {
+	if before.uid != now.uid {
+		o.forgetClaim(before)
+	}
+	if !before.same(now) {
+		o.concern(now)
+	}
+}
+
+func (o claimChanges) Deleted(last *claim, _ bool) {
+	o.index.claim(last, false)
+	o.forgetClaim(last)
+	o.concern(last)
+}
+
+// concern enqueues everything that the state of a claim affects.
+func (o *observer) concern(c *claim) {
+	if !o.wake.working() {
+		return
+	}
+	o.wakeClaim(c.namespace, c.name)
+	base, _, _ := statefulset.SplitClaimName(c.name)
+	for _, s := range o.setsWith(c.namespace, base) {
+		if matters(s) {
+			o.changed(s)
+		}
+	}
+}
+
+// wakeClaim enqueues a claim, if it may need work.
+func (o *observer) wakeClaim(namespace, name string) {
+	key := keyOf(namespace, name)
+	if c, found := o.claims.Get(key); found && o.concerned(c) {
+		o.wake.claim(key)
+	}
+}
