@@ -121,7 +121,7 @@ func TestPermissions(t *testing.T) {
 		"nothing set": {Config{}, slices.Concat(reads, writes)},
 		"with Events": {Config{controllers.Settings{Events: record.NewFakeRecorder(1)}},
 			slices.Concat(reads, writes, events)},
-		"a dry run":   {Config{controllers.Settings{Events: record.NewFakeRecorder(1), DryRun: true}}, reads},
+		"a dry run": {Config{controllers.Settings{Events: record.NewFakeRecorder(1), DryRun: true}}, reads},
 	} {
 		if got := names(c.cfg); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", what, got, c.want)

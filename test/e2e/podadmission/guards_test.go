@@ -113,9 +113,9 @@ func parts(policy string) map[string]string {
 			`["pods","pods/status"]`: `["pods/status"]`,
 			`object.status.?conditions.orValue([]).filter(c, c.type == \"ContainersReady\"`: `object.status.?conditions.orValue([]).filter(c, c.type == \"Ready\"`,
 			`\"TerminationByKubelet\").map(c,\n` + believed + `!=`:                          `\"Other\").map(c,\n` + believed + `!=`,
-			believed + former + believed:                                                    strings.Replace(believed+former+believed, ` + c.?reason.orValue(\"\")`, ``, -1),
-			believed + former + believed + `||`: strings.Replace(believed+former+believed+`||`,
-				` + string(c.?observedGeneration.orValue(0))`, ``, -1),
+			believed + former + believed:                                                    strings.ReplaceAll(believed+former+believed, ` + c.?reason.orValue(\"\")`, ``),
+			believed + former + believed + `||`: strings.ReplaceAll(believed+former+believed+`||`,
+				` + string(c.?observedGeneration.orValue(0))`, ``),
 			`!= oldObject.status.?reason`: `!= object.status.?reason`,
 		})
 	case holdStays:
