@@ -60,6 +60,8 @@ func startCluster(ctx context.Context, r Result, binary, logs string, progress i
 	switch {
 	case c.suite.Manifests != "":
 		steps = []func(context.Context) error{c.startPlaneWithTunnel, c.startRealNodes, c.startVendor}
+	case c.suite.Images != "":
+		steps = []func(context.Context) error{c.startPlaneWithTunnel, c.startRealNodes, c.startMocked}
 	case c.suite.RealNodes:
 		steps = []func(context.Context) error{c.startPlaneWithTunnel, c.startRealNodes, c.startMockDriver, c.makeClass,
 			c.startProvisioner}
@@ -93,7 +95,7 @@ func (c *cluster) startPlane(ctx context.Context) error { return c.startPlaneWit
 
 func (c *cluster) startPlaneWith(ctx context.Context, apiServer ...string) (err error) {
 	options := controlplane.Options{Scheduler: true, Progress: c.progress, Controllers: []string{"*"},
-		APIServerArgs: apiServer, Snapshots: c.suite.Driver != ""}
+		APIServerArgs: apiServer, Snapshots: c.suite.Driver != "" || c.suite.Images != ""}
 	if c.parts == Ours {
 		for _, controller := range c.suite.Replaced {
 			options.Controllers = append(options.Controllers, "-"+controller)

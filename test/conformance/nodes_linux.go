@@ -50,7 +50,7 @@ func (c *cluster) startPlaneWithTunnel(ctx context.Context) error {
 // startRealNodes starts nodes with the images of the suite.
 func (c *cluster) startRealNodes(ctx context.Context) error {
 	pool, err := nodes.Start(ctx, c.plane, nodes.Options{Names: realNodes, PodNetwork: true,
-		OwnKubeletDir: c.suite.Manifests == "", Tunnel: c.tunnel, Progress: c.progress})
+		OwnKubeletDir: c.suite.Manifests == "" && c.suite.Images == "", Tunnel: c.tunnel, Progress: c.progress})
 	if err != nil {
 		return err
 	}
@@ -107,8 +107,7 @@ func staticBusybox() (string, error) {
 // importImages gives the nodes the images that the suite names. No registry is asked: agnhost is compiled from the
 // sources that the suite comes with, the shell is busybox, and its web server plays nginx.
 func (c *cluster) importImages(ctx context.Context, pool *nodes.Pool) error {
-	var list bytes.Buffer
-	err := process.Run(ctx, process.Command{Path: c.binary, Args: []string{"--list-images"}, Stdout: &list})
+	names, err := c.imageNames(ctx)
 	if err != nil {
 		return err
 	}
@@ -123,7 +122,7 @@ func (c *cluster) importImages(ctx context.Context, pool *nodes.Pool) error {
 	const pages = "usr/share/nginx/html/"
 	web := []string{"/bin/sh", "-c", "trap 'exit 0' TERM QUIT; httpd -f -p 80 -h /" + pages + " & wait"}
 	var images []nodes.Image
-	for _, name := range strings.Fields(list.String()) {
+	for _, name := range names {
 		repository, _, _ := strings.Cut(name, ":")
 		image := nodes.Image{Name: name, Files: shell}
 		switch repository {
@@ -148,6 +147,13 @@ func (c *cluster) importImages(ctx context.Context, pool *nodes.Pool) error {
 		images = append(images, image)
 	}
 	return pool.Import(ctx, images...)
+}
+
+// imageNames returns the names of the images that the suite may use.
+func (c *cluster) imageNames(ctx context.Context) ([]string, error) {
+	var list bytes.Buffer
+	err := process.Run(ctx, process.Command{Path: c.binary, Args: []string{"--list-images"}, Stdout: &list})
+	return strings.Fields(list.String()), err
 }
 
 // folders returns a folder and those above it, from the top.

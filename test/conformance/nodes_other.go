@@ -17,4 +17,6 @@ func (c *cluster) startMockDriver(context.Context) error { return nodesSupported
 
 func (c *cluster) startVendor(context.Context) error { return nodesSupported() }
 
+func (c *cluster) startMocked(context.Context) error { return nodesSupported() }
+
 type nodePool struct{}

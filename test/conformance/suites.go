@@ -48,14 +48,22 @@ type Suite struct {
 	Driver string
 	// Manifests is a folder with the pods of that driver and their images. Default: the mock driver, outside of pods.
 	Manifests string
-	// Inputs is a digest of the files of a driver that is not of this repository.
+	// Images is a folder with images that the suite's own manifests name, and that cannot be compiled from Go modules.
+	Images string
+	// Lacks says what is needed to run the suite and was not given.
+	Lacks string
+	// Inputs is a digest of the files that are not of this repository: of a driver, or the images.
 	Inputs string
 	// LeftOut has the reason not to run some of the specs, by a regular expression of their full names.
 	LeftOut map[string]string
 }
 
-// Suites are all sets of specs, in the order of the table.
-func Suites() []Suite { return slices.Concat(protected(), provisioned(), guarded()) }
+// Suites are all sets of specs, in the order of the table. The folder images is that of [Suite.Images], and empty if
+// there is none.
+func Suites(images string) ([]Suite, error) {
+	mocked, err := mocked(images)
+	return slices.Concat(protected(), provisioned(), mocked, guarded()), err
+}
 
 // external begins the focus of specs that are made for each CSI driver.
 const external = `External Storage .*`
@@ -103,7 +111,7 @@ func VendorSuite(driver, manifests, only string) (s Suite, err error) {
 		return s, err
 	}
 	s.Focus = external + `\[Driver: ` + regexp.QuoteMeta(s.Name) + `\].*` + only
-	s.Inputs, err = digest(s.Driver, s.Manifests)
+	s.Inputs, err = digest(s.Manifests, s.Driver)
 	return s, err
 }
 
@@ -132,13 +140,12 @@ func nameOfDriver(file string) (string, error) {
 	return of.DriverInfo.Name, nil
 }
 
-// digest returns a sum of a file and the files of a folder.
-func digest(file, folder string) (string, error) {
+// digest returns a sum of files and the files of a folder.
+func digest(folder string, paths ...string) (string, error) {
 	files, err := os.ReadDir(folder)
 	if err != nil {
 		return "", err
 	}
-	paths := []string{file}
 	for _, f := range files {
 		if !f.IsDir() {
 			paths = append(paths, filepath.Join(folder, f.Name()))
@@ -157,6 +164,22 @@ func digest(file, folder string) (string, error) {
 		_, _ = fmt.Fprintf(sum, "%q %d", path, size)
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// mocked are specs whose own manifests have external-provisioner beside a driver that the spec plays.
+func mocked(images string) (all []Suite, err error) {
+	s := Suite{RealNodes: true, LeftOut: leftOutOfAll(),
+		Subject: "csi-reclaimer in the image of external-provisioner, in the manifests of the suite"}
+	if images == "" {
+		s.Lacks = "its driver cannot be compiled from Go modules: give its images by IMAGES=FOLDER"
+	} else if s.Images, err = filepath.Abs(images); err == nil {
+		s.Inputs, err = digest(s.Images)
+	}
+	return each(s,
+		"CSI Mock reclaim policy", `CSI Mock honor pv reclaim policy `,
+		"CSI Mock snapshot", `CSI Mock volume snapshot `,
+		"CSI Mock workload", `CSI Mock workload info `,
+		"CSI Mock storage capacity", `CSI Mock volume storage capacity `), err
 }
 
 // protected are specs of the finalizers of PVs and claims.

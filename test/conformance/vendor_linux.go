@@ -35,7 +35,7 @@ const (
 // startVendor gives the nodes the images of the suite's folder (*.tar), and applies its manifests (*.yaml) in the order
 // of their names. It returns once all pods are ready, and a node has the driver.
 func (c *cluster) startVendor(ctx context.Context) error {
-	objects, err := c.readFolder(ctx)
+	objects, err := c.readFolder(ctx, c.suite.Manifests)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.suite.Manifests, err)
 	}
@@ -71,14 +71,14 @@ func (c *cluster) startVendor(ctx context.Context) error {
 	return nil
 }
 
-// readFolder returns the objects of the suite's folder, and gives the nodes its images.
-func (c *cluster) readFolder(ctx context.Context) (objects []*unstructured.Unstructured, err error) {
-	files, err := os.ReadDir(c.suite.Manifests)
+// readFolder returns the objects of a folder, and gives the nodes its images.
+func (c *cluster) readFolder(ctx context.Context, folder string) (objects []*unstructured.Unstructured, err error) {
+	files, err := os.ReadDir(folder)
 	if err != nil {
 		return nil, err
 	}
 	for _, file := range files {
-		name := filepath.Join(c.suite.Manifests, file.Name())
+		name := filepath.Join(folder, file.Name())
 		switch filepath.Ext(name) {
 		case ".tar":
 			if err := c.pool.ImportImages(ctx, name); err != nil {

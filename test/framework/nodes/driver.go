@@ -23,6 +23,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes/stamps"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
 // attacherGrace is more than external-attacher takes to end.
@@ -126,8 +127,7 @@ func (n *Node) waitDriver(ctx context.Context, driver string) error {
 
 // attacherBinary compiles external-attacher when it is first needed.
 var attacherBinary = sync.OnceValues(func() (string, error) {
-	return process.Build(context.Background(), "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher", nil,
-		"-modfile=test/framework/nodes/tools/go.mod")
+	return program.BuildStock(context.Background(), "csi-attacher", nil)
 })
 
 func (d *Driver) startAttacher(ctx context.Context) error {

@@ -21,17 +21,23 @@ func BuildProvisioner(ctx context.Context, progress io.Writer) (string, error) {
 		"-modfile=test/framework/nodes/tools/external-provisioner/go.mod", "-tags=netgo,osusergo")
 }
 
-// BuildStock compiles a stock sidecar beside a provisioner, or the controller of snapshots, of the versions in
-// test/framework/nodes/tools/sidecars, and returns the path of the binary.
+// BuildStock compiles a stock program beside a provisioner: csi-attacher, csi-resizer, csi-snapshotter, or
+// snapshot-controller, of the versions in test/framework/nodes/tools. It returns the path of the binary, which is
+// static.
 func BuildStock(ctx context.Context, name string, progress io.Writer) (string, error) {
-	pkg, known := map[string]string{
-		"csi-resizer":         "github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer",
-		"csi-snapshotter":     "github.com/kubernetes-csi/external-snapshotter/v8/cmd/csi-snapshotter",
-		"snapshot-controller": "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller",
+	module, known := map[string]string{
+		"csi-attacher":        "external-attacher/v4",
+		"csi-resizer":         "external-resizer/v2",
+		"csi-snapshotter":     "external-snapshotter/v8",
+		"snapshot-controller": "external-snapshotter/v8",
 	}[name]
 	if !known {
 		return "", fmt.Errorf("build %s: no such sidecar", name)
 	}
-	return process.Build(ctx, pkg, progress, "-modfile=test/framework/nodes/tools/sidecars/go.mod",
-		"-tags=netgo,osusergo")
+	versions := "sidecars/go.mod"
+	if name == "csi-attacher" {
+		versions = "go.mod"
+	}
+	return process.Build(ctx, "github.com/kubernetes-csi/"+module+"/cmd/"+name, progress,
+		"-modfile=test/framework/nodes/tools/"+versions, "-tags=netgo,osusergo")
 }

@@ -36,6 +36,24 @@ func GrantSidecar(ctx context.Context, client kubernetes.Interface, namespace, a
 	return makeRole(ctx, client, namespace, account, role)
 }
 
+// GrantSidecarToAll grants the permissions that csi-reclaimer ships to all service accounts, in all namespaces.
+func GrantSidecarToAll(ctx context.Context, client kubernetes.Interface, as string) error {
+	clusterRole, role, err := shippedRoles(as)
+	if err != nil {
+		return fmt.Errorf("read the shipped RBAC: %w", err)
+	}
+	clusterRole.Rules = append(clusterRole.Rules, role.Rules...)
+	if _, err := client.RbacV1().ClusterRoles().Create(ctx, clusterRole, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("make cluster role: %w", err)
+	}
+	_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: clusterRole.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: clusterRole.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:serviceaccounts"}},
+	}, metav1.CreateOptions{})
+	return err
+}
+
 const (
 	guardFile    = "rbac-volume-guard.yaml"
 	webhooksFile = "rbac-volume-guard-webhooks.yaml"

@@ -25,7 +25,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-const usage = "usage: conformance [--only REGEXP] [--parts stock|ours] [--fresh] [--driver FILE --manifests FOLDER]"
+const usage = "usage: conformance [--only REGEXP] [--parts stock|ours] [--fresh] [--driver FILE --manifests FOLDER] " +
+	"[--images FOLDER]"
 
 func main() { os.Exit(runMain(os.Args[1:], os.Stdout, os.Stderr)) }
 
@@ -36,17 +37,18 @@ func runMain(args []string, stdout *os.File, stderr io.Writer) int {
 	parts := flags.String("parts", "", "run the suites with these parts alone: stock or ours")
 	fresh := flags.Bool("fresh", false, "take no results of an earlier run")
 	driver := flags.String("driver", "", "run the specs for the driver that this file describes")
+	images := flags.String("images", "", "a folder with the images of csi-driver-host-path and node-driver-registrar")
 	manifests := flags.String("manifests", "", "the folder with the manifests and the images of the driver")
-	err := flags.Parse(args)
+	parsed := flags.Parse(args)
 	chosen, known := partsOf(*parts)
-	if err != nil || flags.NArg() > 0 || !known || (*driver == "") != (*manifests == "") {
+	if parsed != nil || flags.NArg() > 0 || !known || (*driver == "") != (*manifests == "") {
 		fmt.Fprintln(stderr, usage)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	suites := conformance.Suites()
-	if *driver != "" {
+	suites, err := conformance.Suites(*images)
+	if err == nil && *driver != "" {
 		var suite conformance.Suite
 		suite, err = conformance.VendorSuite(*driver, *manifests, *only)
 		suites, *only = []conformance.Suite{suite}, ""
@@ -94,12 +96,16 @@ func run(ctx context.Context, all []conformance.Suite, only string, parts []conf
 	}
 	var suites []conformance.Suite
 	for _, suite := range all {
-		if selected.MatchString(suite.Name) {
+		switch {
+		case !selected.MatchString(suite.Name):
+		case suite.Lacks != "":
+			_, _ = fmt.Fprintf(out, "%s is not run: %s\n", suite.Name, suite.Lacks)
+		default:
 			suites = append(suites, suite)
 		}
 	}
 	if len(suites) == 0 {
-		return false, errors.New("no suite has such a name")
+		return false, errors.New("no suite with such a name can be run")
 	}
 	o := conformance.Options{Suites: suites, Parts: parts, Store: conformance.Store(store), Progress: out,
 		Line: conformance.NewLine(out, isTerminal(out))}
