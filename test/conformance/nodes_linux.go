@@ -180,7 +180,8 @@ func shellFiles(ctx context.Context) ([]nodes.File, error) {
 	if err := process.Run(ctx, process.Command{Path: path, Args: []string{"--list"}, Stdout: &programs}); err != nil {
 		return nil, err
 	}
-	files := []nodes.File{{Path: "tmp/", Mode: 0o1777}, {Path: "etc/"}, {Path: "bin/"},
+	files := []nodes.File{{Path: "tmp/", Mode: 0o1777}, {Path: "var/"}, {Path: "var/tmp/", Mode: 0o1777}, {Path: "etc/"},
+		{Path: "bin/"},
 		{Path: "bin/busybox", Content: content}}
 	for _, name := range strings.Fields(programs.String()) {
 		if name != "busybox" {
