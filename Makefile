@@ -208,8 +208,8 @@ SHOWN := overview waiting volumes leaks pv
 screenshots: test-web ## Take the pictures of the page in docs/. Needs Chromium
 	$(foreach view,$(SHOWN),cp .build/screenshots/showcase-$(view)-1280.png docs/screenshots/web-$(view).png;)
 
-conformance: ## Run specs of Kubernetes' own end-to-end suite with stock parts, and with ours in their place; ONLY=REGEXP some suites; DRIVER=FILE MANIFESTS=FOLDER a driver's; IMAGES=FOLDER those of CSI Mock
-	$(GO) run ./test/conformance/cmd/conformance $(if $(ONLY),--only '$(ONLY)') $(if $(DRIVER)$(MANIFESTS),--driver '$(DRIVER)' --manifests '$(MANIFESTS)') $(if $(IMAGES),--images '$(IMAGES)')
+conformance: ## Run specs of Kubernetes' own end-to-end suite with stock parts, and with ours in their place; ONLY=REGEXP some suites; DRIVER=FILE MANIFESTS=FOLDER a driver's; DRIVER_IMAGES=FOLDER with those of CSI Mock
+	$(GO) run ./test/conformance/cmd/conformance $(if $(ONLY),--only '$(ONLY)') $(if $(DRIVER)$(MANIFESTS),--driver '$(DRIVER)' --manifests '$(MANIFESTS)') $(if $(DRIVER_IMAGES),--images '$(DRIVER_IMAGES)')
 
 FAULTS_S ?= 300
 faults: controlplane ## Kill the sidecar at every moment, play all faults, then random ones for FAULTS_S (300) seconds; SEED repeats a run

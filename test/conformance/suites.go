@@ -171,7 +171,7 @@ func mocked(images string) (all []Suite, err error) {
 	s := Suite{RealNodes: true, LeftOut: leftOutOfAll(),
 		Subject: "csi-reclaimer in the image of external-provisioner, in the manifests of the suite"}
 	if images == "" {
-		s.Lacks = "its driver cannot be compiled from Go modules: give its images by IMAGES=FOLDER"
+		s.Lacks = "its driver cannot be compiled from Go modules: give its images by DRIVER_IMAGES=FOLDER"
 	} else if s.Images, err = filepath.Abs(images); err == nil {
 		s.Inputs, err = digest(s.Images)
 	}
