@@ -31,7 +31,7 @@ func (r *Recorder[R]) WaitingMetric(name, help string, labels prometheus.Labels)
 	}, desc)
 }
 
-// gauges are metrics that one function counts.
+// gauges implements prometheus.Collector with one function that sets all values.
 type gauges struct {
 	descs []*prometheus.Desc
 	count func(set SetGauge)

@@ -37,7 +37,7 @@ type Cluster struct {
 	API
 	// Role is the role in which csi-reclaimer decides. RoleUnknown has it guessed for each driver.
 	Role volume.Role
-	// Clock tells the time of the reads.
+	// Clock is the source of the times of reads.
 	Clock clock.PassiveClock
 }
 
@@ -292,7 +292,7 @@ func (l live) Events(ctx context.Context, namespace string, about metav1.Object)
 	return l.EventsOf(ctx, namespace, fields.Set{"involvedObject.uid": string(about.GetUID())})
 }
 
-// EventsOf returns the Events that one of these field selectors selects, the latest last.
+// EventsOf returns the Events that match any of the field selectors, the latest last.
 func (a API) EventsOf(ctx context.Context, namespace string, selectors ...fields.Set) Read[[]v1.Event] {
 	var all []v1.Event
 	for _, selects := range selectors {

@@ -1,4 +1,5 @@
-// Package socket listens on Unix sockets, in place of a dead predecessor, and tells which process calls.
+// Package socket listens on Unix sockets, replaces the socket of a process that has ended, and identifies the calling
+// process.
 package socket
 
 import (

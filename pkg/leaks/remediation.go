@@ -247,7 +247,7 @@ type situation struct {
 
 // ownPV is the state of the remediation's PV in the API server.
 type ownPV struct {
-	// Read tells that the read succeeded, Found that a PV has its name, and Made that this PV is the remediation's.
+	// Read is true if the read succeeded, Found if a PV with this name exists, and Made if the remediation created it.
 	Read, Found, Made bool
 	PV                volume.PV
 }

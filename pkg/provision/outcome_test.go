@@ -61,7 +61,7 @@ func outcomesOf(t *testing.T, from prometheus.Gatherer) (got outcomes) {
 	return got
 }
 
-// told is an EventRecorder that keeps the object of each Event, "kind namespace/name", and "type reason message".
+// told is an EventRecorder that keeps two texts for each Event: "kind namespace/name", and "type reason message".
 type told struct {
 	record.FakeRecorder
 	mu     sync.Mutex

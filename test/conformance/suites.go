@@ -50,7 +50,7 @@ type Suite struct {
 	Manifests string
 	// Images is a folder with images that the suite's own manifests name, and that cannot be compiled from Go modules.
 	Images string
-	// Lacks says what is needed to run the suite and was not given.
+	// Lacks names the missing input without which the suite cannot run.
 	Lacks string
 	// Inputs is a digest of the files that are not of this repository: of a driver, or the images.
 	Inputs string

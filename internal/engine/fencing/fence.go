@@ -15,7 +15,7 @@ import (
 // Finalizer is the finalizer of every NodeFence whose fence has begun and not ended.
 const Finalizer = objects.FenceFinalizer
 
-// Fence is the record of a NodeFence, and tells what follows from its spec and status.
+// Fence is the record of a NodeFence. Its methods derive the state of the fence from spec and status.
 type Fence objects.NodeFence
 
 // FenceOf returns the record of a NodeFence, which shares memory with o.

@@ -42,7 +42,7 @@ type Config struct {
 
 // Cluster holds the watch caches of a cluster, and its methods are safe for concurrent use.
 type Cluster struct {
-	// Source reads live what is in no cache.
+	// Source reads the objects without a cache live.
 	explain.Source
 	cfg Config
 	// cluster reads from the caches.

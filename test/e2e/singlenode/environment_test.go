@@ -87,7 +87,7 @@ func joinShared(of *fixture.Environment) *environment {
 }
 
 // prepare records the history of a control plane, and gives it nodes and an operator's manifests. stop receives the
-// means to end what was started.
+// functions that end the started programs.
 func prepare(env *guard.Environment, stop func(func() error)) (*history, error) {
 	h, err := record(env.Ctx, env.Client, stop)
 	if err != nil {
