@@ -40,9 +40,10 @@ const (
 type cluster struct {
 	suite    Suite
 	parts    Parts
-	binary   string // of the end-to-end suite
-	logs     string // folder of the logs of programs
-	tunnel   string // the socket by which the API server reaches real nodes
+	binary   string   // of the end-to-end suite
+	logs     string   // folder of the logs of programs
+	tunnel   string   // the socket by which the API server reaches real nodes
+	env      []string // of the suite
 	progress io.Writer
 
 	plane      *controlplane.ControlPlane

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path"
 	"strings"
@@ -37,7 +38,7 @@ func (c *cluster) startMocked(ctx context.Context) error {
 		images = append(images, nodes.Image{Name: name, Command: []string{"/program"},
 			Files: []nodes.File{{Path: "tmp/", Mode: 0o1777}, {Path: "program", Content: content}}})
 	}
-	if err := c.pool.Import(ctx, images...); err != nil {
+	if err := errors.Join(c.pool.Import(ctx, images...), c.keepImages(ctx)); err != nil {
 		return err
 	}
 	if c.parts == Ours {

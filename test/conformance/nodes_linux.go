@@ -60,7 +60,7 @@ func (c *cluster) startRealNodes(ctx context.Context) error {
 		return fmt.Errorf("make images: %w", err)
 	}
 	c.pool = pool
-	return nil
+	return c.serveSSH()
 }
 
 // startMockDriver starts the mock driver on the nodes. Its kind has what [Suite.Driver] says.

@@ -128,8 +128,8 @@ func (o Options) runSpecs(ctx context.Context, c *cluster) ([]Spec, error) {
 		args = append(args, "--ginkgo.skip="+skip)
 	}
 	exit := (*exec.ExitError)(nil)
-	err = process.Run(ctx, process.Command{Name: "e2e.test", Path: c.binary, Args: args, Dir: c.logs,
-		LogFile: filepath.Join(c.logs, "e2e.log")})
+	err = process.Run(ctx, process.Command{Name: "e2e.test", Path: c.binary, Args: args, Env: c.env,
+		Dir: c.logs, LogFile: filepath.Join(c.logs, "e2e.log")})
 	if err != nil && !errors.As(err, &exit) {
 		return nil, err
 	}

@@ -62,20 +62,27 @@ type Suite struct {
 // there is none.
 func Suites(images string) ([]Suite, error) {
 	mocked, err := mocked(images)
-	return slices.Concat(protected(), provisioned(), mocked, guarded()), err
+	return slices.Concat(protected(), provisioned(), mocked, guarded(), disrupted()), err
 }
+
+const (
+	// mockDriver is the file that describes the mock driver to the suite.
+	mockDriver = "test/conformance/mock-driver.yaml"
+	// disruptive is part of the names of specs that stop kubelets.
+	disruptive = `\[Disruptive\]`
+)
 
 // external begins the focus of specs that are made for each CSI driver.
 const external = `External Storage .*`
 
 // provisioned are specs of volumes of the mock driver.
 func provisioned() []Suite {
-	left := leftOutOfAll()
-	left[`\(block volmode\)|different volume mode`] = "the mock driver mounts folders, and has no block devices"
+	left := leftOutOfMock()
+	left[disruptive] = "Storage disruptive has it"
 	return each(Suite{
 		Subject: "csi-reclaimer for external-provisioner, beside external-attacher, external-resizer and " +
 			"external-snapshotter, for volumes of the mock driver",
-		Driver: "test/conformance/mock-driver.yaml", RealNodes: true, LeftOut: left,
+		Driver: mockDriver, RealNodes: true, LeftOut: left,
 	},
 		"Storage provisioning", external+`\] (provisioning|topology|capacity|read-write-once-pod|volume-modify) `,
 		"Storage snapshots", external+`\] snapshottable `,
@@ -89,11 +96,17 @@ func provisioned() []Suite {
 // leftOutOfAll has the reasons that hold for all CSI drivers.
 func leftOutOfAll() map[string]string {
 	return map[string]string{
-		`\[Disruptive\]`:           "it stops kubelets by SSH, which the nodes of the testbed do not serve",
 		`any volume data source`:   "its programs are in a registry of images alone",
 		`performance`:              "it measures speed",
 		`\[Feature:OffByDefault\]`: "the feature is off by default",
 	}
+}
+
+// leftOutOfMock has those that hold for the mock driver.
+func leftOutOfMock() map[string]string {
+	left := leftOutOfAll()
+	left[`\(block volmode\)|different volume mode`] = "the mock driver mounts folders, and has no block devices"
+	return left
 }
 
 // VendorSuite returns the specs for the CSI driver of the file driver, whose pods are in the folder manifests. The
@@ -200,9 +213,7 @@ func guarded() []Suite {
 	return each(Suite{
 		Subject: "volume-guard with pod-safety and single-node beside the stock parts, for all pods and claims of the " +
 			"specs; csi-reclaimer for external-provisioner",
-		Guard:     []string{"pod-safety", "single-node"},
-		Labels:    map[string]string{"csi-reclaimer.io/pod-safety": "enforce", "csi-reclaimer.io/single-node": "all"},
-		RealNodes: true,
+		Guard: podGuards(), Labels: podLabels(), RealNodes: true,
 		LeftOut: map[string]string{
 			`\[Feature:OffByDefault\]|\[Alpha\]`: "the feature is off by default",
 			`evicted pods should be terminal`:    "kubelets of the testbed do not measure the disk of a pod",
@@ -216,7 +227,26 @@ func guarded() []Suite {
 		"Garbage collector", `\[sig-api-machinery\] Garbage collector `,
 		"Namespaces", `\[sig-api-machinery\] Namespaces `,
 		"Pods", `\[sig-node\] Pods `,
+		"Disruption", `\[sig-apps\] DisruptionController `,
+		"Taint eviction", `\[sig-node\] NoExecuteTaintManager `,
 		"StatefulSet", `\[sig-apps\] StatefulSet (Basic|MinReadySeconds|AvailableReplicas|Scaling|Automatically)`)
+}
+
+// disrupted are specs of volumes whose kubelets stop.
+func disrupted() []Suite {
+	return []Suite{{
+		Name: "Storage disruptive", Focus: external + disruptive,
+		Subject: "volume-guard with pod-safety and single-node, and csi-reclaimer for external-provisioner, for volumes of " +
+			"the mock driver on nodes whose kubelets stop",
+		Guard: podGuards(), Labels: podLabels(), RealNodes: true, Driver: mockDriver, LeftOut: leftOutOfMock(),
+	}}
+}
+
+// podGuards are the controllers that concern the users of pods, and podLabels those by which namespaces ask for them.
+func podGuards() []string { return []string{"pod-safety", "single-node"} }
+
+func podLabels() map[string]string {
+	return map[string]string{"csi-reclaimer.io/pod-safety": "enforce", "csi-reclaimer.io/single-node": "all"}
 }
 
 // each returns suites that differ in their names, each followed by its focus.

@@ -9,8 +9,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -110,6 +112,23 @@ func (n *Node) PodLog(ctx context.Context, pod *corev1.Pod) (string, error) {
 		return "", fmt.Errorf("read log of pod %s/%s on node %q: %w", pod.Namespace, pod.Name, n.name, err)
 	}
 	return text, nil
+}
+
+// Shell runs a script of sh on the node, and returns its exit status. Standard error goes to stdout, too.
+func (n *Node) Shell(ctx context.Context, script string, stdout io.Writer) (status int, err error) {
+	n.mu.Lock()
+	on := n.machine != nil
+	command := n.inside("sh", "-c", "exec 2>&1; "+script)
+	n.mu.Unlock()
+	if !on {
+		return 0, errOff
+	}
+	command.Stdout = stdout
+	exit := (*exec.ExitError)(nil)
+	if err = process.Run(ctx, command); errors.As(err, &exit) {
+		return exit.ExitCode(), nil
+	}
+	return 0, err
 }
 
 // output runs a program on the node and returns its output.

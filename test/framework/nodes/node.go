@@ -63,6 +63,9 @@ func (p *Pool) newNode(name, address string) (*Node, error) {
 // Name is the node's name.
 func (n *Node) Name() string { return n.name }
 
+// Address is the node's own address, with Options.PodNetwork.
+func (n *Node) Address() string { return n.address }
+
 // KubeletDir is the kubelet's --root-dir, in which it mounts the volumes of its pods. With Options.PodNetwork, the node
 // itself has it in /var/lib/kubelet, where manifests of CSI drivers expect it.
 func (n *Node) KubeletDir() string { return n.file("kubelet") }
@@ -285,6 +288,12 @@ func (n *Node) WaitReady(ctx context.Context) error {
 		return fmt.Errorf("wait until node %q is Ready: %w", n.name, err)
 	}
 	return nil
+}
+
+// KubeletRuns reports whether the process of the kubelet runs, also if it is stopped or cut off.
+func (n *Node) KubeletRuns() bool {
+	kubelet := n.currentKubelet()
+	return kubelet != nil && kubelet.Running()
 }
 
 func (n *Node) currentKubelet() *process.Process {
