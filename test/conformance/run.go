@@ -4,6 +4,7 @@ package conformance
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,7 +106,7 @@ func (o Options) runSpecs(ctx context.Context, c *cluster) ([]Spec, error) {
 	defer progress.close()
 	report := filepath.Join(c.logs, "report.json")
 	args := []string{
-		"--kubeconfig=" + c.kubeconfig, "--provider=skeleton",
+		"--kubeconfig=" + c.kubeconfig, "--provider=" + cmp.Or(c.suite.Provider, "skeleton"),
 		// Nothing runs in kube-system, and no node is tainted.
 		"--minStartupPods=0", "--allowed-not-ready-nodes=-1",
 		"--progress-report-url=" + progress.url, "--ginkgo.json-report=" + report, "--ginkgo.no-color", "--ginkgo.v",
