@@ -43,7 +43,7 @@ type Suite struct {
 	Labels map[string]string
 	// RealNodes have kubelets and containers, and need root. Otherwise one node is played: it runs no process.
 	RealNodes bool
-	// Provider is the suite's own flag. Default: skeleton. Some specs want one whose nodes answer SSH, such as local.
+	// Provider is the suite's own flag. Default: skeleton.
 	Provider string
 	// Driver is the file that describes a CSI driver to specs that are made for each driver (the suite's own flag
 	// --storage.testdriver), from the root of the repository or absolute. Empty: the specs are those of the suite alone.
@@ -70,8 +70,8 @@ func Suites(images string) ([]Suite, error) {
 const (
 	// mockDriver is the file that describes the mock driver to the suite.
 	mockDriver = "test/conformance/mock-driver.yaml"
-	// disruptive is part of the names of specs that stop kubelets.
-	disruptive = `\[Disruptive\]`
+	// disruptive is part of the names of specs that stop kubelets, and providerWithSSH a provider that some of them want.
+	disruptive, providerWithSSH = `\[Disruptive\]`, "local"
 )
 
 // external begins the focus of specs that are made for each CSI driver.
@@ -114,7 +114,7 @@ func leftOutOfMock() map[string]string {
 // VendorSuite returns the specs for the CSI driver of the file driver, whose pods are in the folder manifests. The
 // expression only limits them, and an empty one takes all specs.
 func VendorSuite(driver, manifests, only string) (s Suite, err error) {
-	s = Suite{RealNodes: true, LeftOut: leftOutOfAll(),
+	s = Suite{RealNodes: true, LeftOut: leftOutOfAll(), Provider: providerWithSSH,
 		Subject: "csi-reclaimer in each container of external-provisioner, with the same flags"}
 	if s.Driver, err = filepath.Abs(driver); err != nil {
 		return s, err
@@ -215,7 +215,9 @@ func guarded() []Suite {
 	return each(Suite{
 		Subject: "volume-guard with pod-safety and single-node beside the stock parts, for all pods and claims of the " +
 			"specs; csi-reclaimer for external-provisioner",
-		Guard: podGuards(), Labels: podLabels(), RealNodes: true,
+		Guard:     []string{"pod-safety", "single-node"},
+		Labels:    map[string]string{"csi-reclaimer.io/pod-safety": "enforce", "csi-reclaimer.io/single-node": "all"},
+		RealNodes: true,
 		LeftOut: map[string]string{
 			`\[Feature:OffByDefault\]|\[Alpha\]`: "the feature is off by default",
 			`evicted pods should be terminal`:    "kubelets of the testbed do not measure the disk of a pod",
@@ -234,23 +236,17 @@ func guarded() []Suite {
 		"StatefulSet", `\[sig-apps\] StatefulSet (Basic|MinReadySeconds|AvailableReplicas|Scaling|Automatically)`)
 }
 
-// disrupted are specs of volumes whose kubelets stop.
+// disrupted are specs of volumes whose kubelets stop. They make pods that name their nodes, which single-node refuses.
 func disrupted() []Suite {
 	left := leftOutOfMock()
-	left[`stale subpath bind mount`] = "it looks for mounts in /var/lib/kubelet, which the mock driver's kubelets do not use"
+	left[`stale subpath bind mount`] = "it looks for mounts in /var/lib/kubelet, which kubelets here do not use"
 	return []Suite{{
-		Name: "Storage disruptive", Focus: external + disruptive, Provider: "local",
-		Subject: "volume-guard with pod-safety and single-node, and csi-reclaimer for external-provisioner, for volumes of " +
-			"the mock driver on nodes whose kubelets stop",
-		Guard: podGuards(), Labels: podLabels(), RealNodes: true, Driver: mockDriver, LeftOut: left,
+		Name: "Storage disruptive", Focus: external + disruptive, Provider: providerWithSSH,
+		Subject: "volume-guard with pod-safety, and csi-reclaimer for external-provisioner, for volumes of the mock driver " +
+			"on nodes whose kubelets stop",
+		Guard: []string{"pod-safety"}, Labels: map[string]string{"csi-reclaimer.io/pod-safety": "enforce"},
+		RealNodes: true, Driver: mockDriver, LeftOut: left,
 	}}
-}
-
-// podGuards are the controllers that concern the users of pods, and podLabels those by which namespaces ask for them.
-func podGuards() []string { return []string{"pod-safety", "single-node"} }
-
-func podLabels() map[string]string {
-	return map[string]string{"csi-reclaimer.io/pod-safety": "enforce", "csi-reclaimer.io/single-node": "all"}
 }
 
 // each returns suites that differ in their names, each followed by its focus.
