@@ -8,8 +8,10 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 )
@@ -328,6 +330,39 @@ func TestCacheRefusesUnreadableObjects(t *testing.T) {
 	}
 	if c.Synced() || cache.IsDone(c.Sync()) {
 		t.Error("synced without a list")
+	}
+}
+
+// A list holds only the objects that a Cache keeps, or passes to its handler.
+func TestListsDropObjectsThatAreLeftOut(t *testing.T) {
+	client := fake.NewClientset(pv("a", "1", "own"), pv("b", "2", "foreign"), pv("c", "3", "foreign"))
+	newCache := func(record Recorder[string], handler Handler[string]) *Cache[string] {
+		return NewTypedCache(client.CoreV1().PersistentVolumes(), "persistentvolumes", &v1.PersistentVolume{}, record,
+			handler)
+	}
+	keepC := func(o runtime.Object, _ bool) (string, bool, error) {
+		pv, ok := o.(*v1.PersistentVolume)
+		return "c", ok && pv.Name == "c", nil
+	}
+	plain, known := newCache(recordText, &shown{}), newCache(recordText, &shown{})
+	play(t, store[string]{known}, step{"update", []any{pv("c", "1", "own")}, "1"})
+	for name, test := range map[string]struct {
+		to   follower
+		want int
+	}{
+		"a foreign object":                    {store[string]{plain}, 1},
+		"one that was kept before":            {store[string]{known}, 2},
+		"a handler that receives all objects": {store[string]{newCache(recordText, all{&reported{cache: plain}})}, 3},
+		"a shared watch":                      {fanOut{store[string]{plain}, store[string]{newCache(keepC, &shown{})}}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			from := *plain.source
+			from.reduce = test.to.reduce
+			page, err := from.ListWithContext(t.Context(), metav1.ListOptions{})
+			if err != nil || meta.LenList(page) != test.want {
+				t.Fatalf("a list of %d objects, %v, want %d", meta.LenList(page), err, test.want)
+			}
+		})
 	}
 }
 

@@ -63,7 +63,7 @@ func (c *Cache[R]) follow(w *Watches) {
 type follower interface {
 	cache.ReflectorStore
 	cache.ReflectorBookmarkStore
-	reduce(object runtime.Object) (runtime.Object, error)
+	reduce(object runtime.Object) (item, error)
 }
 
 // feed lists and watches objects for the Caches that share it.
@@ -131,7 +131,7 @@ type fanOut []follower
 var _ follower = fanOut{}
 
 // shares is an object on its way to the Caches: the entry for each of them.
-type shares []runtime.Object
+type shares []item
 
 // GetObjectKind and DeepCopyObject allow shares to be an item of a list.
 func (shares) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
@@ -139,7 +139,11 @@ func (shares) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind 
 // DeepCopyObject returns the shares themselves, which are never changed.
 func (s shares) DeepCopyObject() runtime.Object { return s }
 
-func (f fanOut) reduce(object runtime.Object) (runtime.Object, error) { return f.sharesOf(object) }
+func (s shares) leftOut() bool {
+	return !slices.ContainsFunc(s, func(one item) bool { return !one.leftOut() })
+}
+
+func (f fanOut) reduce(object runtime.Object) (item, error) { return f.sharesOf(object) }
 
 func (f fanOut) sharesOf(object any) (shares, error) {
 	if s, ok := object.(shares); ok {

@@ -25,7 +25,16 @@ type entry[R any] struct {
 	metav1.Object // unknown
 	name, version string
 	record        R
-	keep          bool
+	// keep means that the Cache keeps the object. left means that nothing receives it, as the Recorder leaves it out.
+	keep, left bool
+}
+
+// item is an object of a list on its way into Caches.
+type item interface {
+	runtime.Object
+	// leftOut reports that no Cache keeps the object, and that no handler receives it. A list drops it, because the
+	// objects of other drivers would take up memory until the list is complete.
+	leftOut() bool
 }
 
 // unknown provides the metadata that an entry does not have.
@@ -42,6 +51,8 @@ func (*entry[R]) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKi
 // DeepCopyObject returns the entry itself, which is never changed.
 func (e *entry[R]) DeepCopyObject() runtime.Object { return e }
 
+func (e *entry[R]) leftOut() bool { return e.left }
+
 // pageSize is the page size of a Cache's lists.
 const pageSize = 2000
 
@@ -57,7 +68,7 @@ type source struct {
 	example runtime.Object
 	some    Selection
 	// reduce returns the entry of an object.
-	reduce func(object runtime.Object) (runtime.Object, error)
+	reduce func(object runtime.Object) (item, error)
 	// outcome is called with the outcome of each request, and retry is the delay set by Observe.
 	outcome func(error)
 	retry   time.Duration
@@ -108,8 +119,8 @@ func restCalls(client rest.Interface, resource, namespace string) calls {
 
 var _ cache.ListerWatcherWithContext = &source{}
 
-// ListWithContext returns one page of entries, and reads the current state of the API server, even if an older version
-// would satisfy the reflector, because only such a list can be paged.
+// ListWithContext returns one page of the entries that matter, and reads the current state of the API server, even if
+// an older version would satisfy the reflector, because only such a list can be paged.
 func (s *source) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	options.ResourceVersion, options.ResourceVersionMatch = "", ""
 	list, err := reaching(ctx, s, func() (runtime.Object, error) { return s.list(ctx, s.selected(options)) })
@@ -124,7 +135,7 @@ func (s *source) ListWithContext(ctx context.Context, options metav1.ListOptions
 		Continue: about.GetContinue()}}
 	err = meta.EachListItem(list, func(object runtime.Object) error {
 		e, err := s.reduce(object)
-		if err == nil {
+		if err == nil && !e.leftOut() {
 			page.Items = append(page.Items, runtime.RawExtension{Object: e})
 		}
 		return err
@@ -199,7 +210,7 @@ var (
 )
 
 // reduce is entryOf for a source.
-func (s store[R]) reduce(object runtime.Object) (runtime.Object, error) { return s.entryOf(object) }
+func (s store[R]) reduce(object runtime.Object) (item, error) { return s.entryOf(object) }
 
 func (s store[R]) entryOf(object any) (*entry[R], error) {
 	if e, ok := object.(*entry[R]); ok {
@@ -220,6 +231,7 @@ func (s store[R]) entryOf(object any) (*entry[R], error) {
 		return nil, fmt.Errorf("cache %s %q: %w", resource, e.name, err)
 	}
 	e.keep = e.keep || known
+	e.left = !e.keep && s.cache.leftOut == nil
 	return e, nil
 }
 
