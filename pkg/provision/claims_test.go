@@ -85,6 +85,10 @@ func checkKept(t *testing.T, p *Controller) {
 			}
 			return
 		}
+		if shown, keep, err := caches.RecordClaim(c, false); err != nil || keep || len(shown.Annotations) > 0 ||
+			shown.UID != c.UID || shown.Spec.VolumeName != c.Spec.VolumeName || caches.Whole(shown) {
+			t.Errorf("%v, keep %v: a Follower receives %+v of %+v", err, keep, shown, c)
+		}
 		partly++
 		if caches.Whole(kept) || len(kept.Finalizers) > 0 || kept.Spec.VolumeName == "" || len(kept.Labels) > 0 ||
 			kept.Annotations["theirs"] != "" {

@@ -72,7 +72,8 @@ type Lease interface {
 	Left() time.Duration
 }
 
-// ClaimFollower receives the events of a watch of claims, in order. Its methods must not block or retain the claim.
+// ClaimFollower receives the events of a watch of claims, in order. Its methods must not block or retain the claim,
+// which may have only its namespace, name, UID, resourceVersion and spec.volumeName.
 type ClaimFollower interface {
 	// ClaimShown is called for each event, and each list item, that shows a claim.
 	ClaimShown(claim *v1.PersistentVolumeClaim)
