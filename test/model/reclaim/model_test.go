@@ -108,6 +108,11 @@ func TestReadsAreCheckedInTheirOrder(t *testing.T) {
 		}
 	}
 	readClaim, readPV := read(reclaim.ReadClaim), read(reclaim.ReadPV)
+	readBound := func(c *transition) {
+		c.write(aController, 0, func(p *pv) { p.phase = volume.PhaseBound })
+		readPV(c)
+		c.write(aController, 0, func(p *pv) { p.phase = volume.PhaseReleased })
+	}
 	for name, tc := range map[string]struct {
 		moves []func(*transition)
 		want  string
@@ -118,6 +123,7 @@ func TestReadsAreCheckedInTheirOrder(t *testing.T) {
 		"the rescue comes between PV and claim":        {[]func(*transition){readPV, retain, readClaim}, "P2"},
 		"the rescue comes before claim and PV":         {[]func(*transition){retain, readClaim, readPV}, "P2"},
 		"the claim ends between claim and PV":          {[]func(*transition){readClaim, deleteClaim, readPV}, "P2"},
+		"the PV is read before it is Released":         {[]func(*transition){deleteClaim, readClaim, readBound}, "P2"},
 		"the PV is read again after a claim that ends": {[]func(*transition){readPV, deleteClaim, readClaim, readPV}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
