@@ -260,8 +260,8 @@ func (env *inTreeEnvironment) crashAt(k int, pvFirst bool) (crashed bool) {
 }
 
 // TestVolumeGuardKilledAtEachWrite kills volume-guard after each write for a twin, right after the API server stored
-// it. Each life has one kill: a volume-guard that is killed after the first write of each run may never reach the
-// second one.
+// it. Each life has one kill: only a process that watched a twin knows its end, and every other one has another twin
+// created. A volume-guard that is killed after the first write of each run therefore never comes further.
 func TestVolumeGuardKilledAtEachWrite(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()

@@ -137,8 +137,8 @@ func IsTerminatingSource(claim *v1.PersistentVolumeClaim) bool {
 	return claim.DeletionTimestamp != nil && slices.Contains(claim.Finalizers, request.CloningFinalizer)
 }
 
-// RecordClaim copies the kept fields of a claim, because the claims of a list share one allocation. known means that the
-// cache has the claim, and goes on to keep it.
+// RecordClaim copies the kept fields of a claim, because the claims of a list share one allocation. known means that
+// the cache has the claim, and goes on to keep it.
 func RecordClaim(object runtime.Object, known bool) (_ *v1.PersistentVolumeClaim, keep bool, err error) {
 	claim, ok := object.(*v1.PersistentVolumeClaim)
 	if !ok {
