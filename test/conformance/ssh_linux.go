@@ -33,7 +33,7 @@ func (c *cluster) onNode(ctx context.Context, address, command string, stdout, s
 		if node.Address() != address {
 			continue
 		}
-		status, err := runOn(ctx, node, command, stdout)
+		status, err := runOn(ctx, node, command, stdout, stderr)
 		if err != nil {
 			_, _ = fmt.Fprintln(stderr, err)
 			return failedCommand
@@ -46,7 +46,7 @@ func (c *cluster) onNode(ctx context.Context, address, command string, stdout, s
 
 // runOn runs a command of a shell, and plays sudo and systemctl, which nodes do not have. A kubelet that is stopped
 // gets no time for its end.
-func runOn(ctx context.Context, node *nodes.Node, command string, stdout io.Writer) (status int, err error) {
+func runOn(ctx context.Context, node *nodes.Node, command string, stdout, stderr io.Writer) (status int, err error) {
 	switch command = strings.TrimPrefix(command, "sudo "); command {
 	case "--version":
 		return 0, nil
@@ -62,5 +62,5 @@ func runOn(ctx context.Context, node *nodes.Node, command string, stdout io.Writ
 		_, err = fmt.Fprintln(stdout, state)
 		return 0, err
 	}
-	return node.Shell(ctx, command, stdout)
+	return node.Shell(ctx, command, stdout, stderr)
 }

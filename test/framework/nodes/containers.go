@@ -114,16 +114,16 @@ func (n *Node) PodLog(ctx context.Context, pod *corev1.Pod) (string, error) {
 	return text, nil
 }
 
-// Shell runs a script of sh on the node, and returns its exit status. Standard error goes to stdout, too.
-func (n *Node) Shell(ctx context.Context, script string, stdout io.Writer) (status int, err error) {
+// Shell runs a script of sh on the node, and returns its exit status.
+func (n *Node) Shell(ctx context.Context, script string, stdout, stderr io.Writer) (status int, err error) {
 	n.mu.Lock()
 	on := n.machine != nil
-	command := n.inside("sh", "-c", "exec 2>&1; "+script)
+	command := n.inside("sh", "-c", script)
 	n.mu.Unlock()
 	if !on {
 		return 0, errOff
 	}
-	command.Stdout = stdout
+	command.Stdout, command.Tee = stdout, stderr
 	exit := (*exec.ExitError)(nil)
 	if err = process.Run(ctx, command); errors.As(err, &exit) {
 		return exit.ExitCode(), nil
