@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -25,9 +26,27 @@ func TestLiveReadFreesLock(t *testing.T) {
 			[]string{"get pod one", "free data"}, true},
 		"it is there after all": {nil, func(w *world) { w.pod("one", onNode) }, []string{"get pod one"}, false},
 		"it cannot be read":     {nil, func(w *world) { w.fail["get pod"] = errNoAnswer }, []string{"get pod one"}, false},
-		"it runs":               {func(w *world) { w.pod("one", onNode) }, nil, nil, false},
-		"it waits":              {func(w *world) { w.pod("one") }, nil, nil, false},
-		"it is terminating":     {func(w *world) { w.pod("one", onNode, terminating) }, nil, nil, false},
+		"its end was watched":   {watched(func(w *world) { w.endPod("one") }), nil, []string{"free data"}, true},
+		"and the start of another of its name": {watched(func(w *world) {
+			w.pod("one", func(o *v1.Pod) { o.UID = "2" })
+		}), nil, []string{"free data"}, true},
+		"its end was watched, and the claim has changed": {watched(func(w *world) { w.endPod("one") }),
+			func(w *world) { w.claim("data") }, []string{"free data"}, false},
+		"its end was watched long ago": {watched(func(w *world) { w.endPod("one") }),
+			func(w *world) { w.clock.Step(session.LiveFor + 1) }, []string{"get pod one", "free data"}, true},
+		"its end was watched before the claim": {watched(func(w *world) {
+			w.endPod("one")
+			w.sync()
+			w.claim("data", locked("one"))
+		}), nil, []string{"get pod one", "free data"}, true},
+		"the end of another pod with its name was watched": {func(w *world) {
+			w.pod("one", func(o *v1.Pod) { o.UID = "2" })
+			w.sync()
+			w.endPod("one")
+		}, func(w *world) { w.pod("one", onNode) }, []string{"get pod one"}, false},
+		"it runs":           {func(w *world) { w.pod("one", onNode) }, nil, nil, false},
+		"it waits":          {func(w *world) { w.pod("one") }, nil, nil, false},
+		"it is terminating": {func(w *world) { w.pod("one", onNode, terminating) }, nil, nil, false},
 		"it runs, and the watch lags": {func(w *world) { w.pod("one", onNode) }, func(w *world) { w.endPod("one") }, nil,
 			false},
 		"the claim has changed": {nil, func(w *world) { w.claim("data") }, []string{"get pod one", "free data"}, false},
@@ -50,6 +69,32 @@ func TestLiveReadFreesLock(t *testing.T) {
 				t.Errorf("freed: %t", freed)
 			}
 		})
+	}
+}
+
+// watched has the watch show the pod before a change.
+func watched(change func(*world)) func(*world) {
+	return func(w *world) {
+		w.pod("one", onNode)
+		w.sync()
+		change(w)
+	}
+}
+
+// Many pods end that have no lock, so their ends are not recorded.
+func TestEndOfPodWithoutLockIsNotRecorded(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data", locked("one"))
+	w.claim("other")
+	w.pod("one", onNode)
+	w.pod("two", onNode)
+	w.pod("three", onNode, uses("other"))
+	w.sync()
+	w.endPod("two")
+	w.endPod("three")
+	w.sync()
+	if ends := w.observer.tracker.Ends; len(ends) > 0 {
+		t.Errorf("records %v", ends)
 	}
 }
 

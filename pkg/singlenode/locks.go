@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
@@ -70,7 +69,7 @@ func (o *observer) claimChanged(before, now *claim) {
 	last := cmp.Or(now, before)
 	same := before != nil && now != nil && before.UID == now.UID
 	if before != nil {
-		o.showedClaim(before.UID)
+		o.showedClaim(before)
 		if !same || !now.marked() {
 			o.wake.forgetClaim(before.UID)
 		}
@@ -119,7 +118,11 @@ func (o *observer) observeLock(key string) (singlenode.LockFacts, bool) {
 }
 
 func (o *observer) lockFacts(c *claim) singlenode.LockFacts {
-	return singlenode.LockFacts{Rules: o.rules, Claim: o.complete(c), Holder: o.holder(c)}
+	f := singlenode.LockFacts{Rules: o.rules, Claim: o.complete(c), Holder: o.holder(c)}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f.HolderGone = o.tracker.Gone(c.Lock.UID, o.clock.Now())
+	return f
 }
 
 // freedLock records that this process has freed the lock that a claim from the cache has, unless the watch already
@@ -134,10 +137,11 @@ func (o *observer) freedLock(c singlenode.Claim) {
 }
 
 // showedClaim records that the watch shows a later version of a claim, or its end.
-func (o *observer) showedClaim(before types.UID) {
+func (o *observer) showedClaim(before *claim) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.outdated, before)
+	delete(o.outdated, before.UID)
+	o.tracker.ShowedLock(before.Lock.UID)
 }
 
 // reconcileLock works on the lock of the claim of a key, or waits for the pod that has its turn to take it.

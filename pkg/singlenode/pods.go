@@ -161,14 +161,25 @@ func (o *observer) concernUsed(p *pod, ended bool) {
 	}
 }
 
-// ended drops the records of a pod that is gone.
+// ended drops the records of a pod that is gone, and records its end if it had a lock.
 func (o *observer) ended(p *pod) {
-	o.mu.Lock()
-	o.tracker.Forget(p.uid)
-	o.mu.Unlock()
+	o.recordEnd(p)
 	o.wake.forgetPod(p.uid)
 	if o.wake.working() {
 		o.concernUsed(p, true)
+	}
+}
+
+// recordEnd records the end of a pod. The lock orders the record before the next event of a claim, which ends it.
+func (o *observer) recordEnd(p *pod) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tracker.Forget(p.uid)
+	if slices.ContainsFunc(p.claims, func(name string) bool {
+		c, found := o.claims.Get(keyOf(p.namespace, name))
+		return found && c.Lock.UID == p.uid
+	}) {
+		o.tracker.SawEnd(p.uid, o.clock.Now())
 	}
 }
 

@@ -17,14 +17,17 @@ type LockFacts struct {
 	// such pod exists, its UID is empty.
 	Holder     User
 	HolderRead session.Read
+	// HolderGone reports that the watch has shown the end of the pod with the UID in the lock, which is final
+	// (Tracker.Gone).
+	HolderGone bool
 }
 
 // DecideLock returns the next step for the lock of one claim. The caller carries it out, adds the result to the facts,
 // and calls DecideLock again, which keeps the lock as long as any fact is unknown.
 //
-// A lock is freed once a live read of its holder shows that the holder can no longer write. This also applies to a
-// claim that is being deleted: its holder may be about to lose its gate, and the finalizer keeps the claim until that
-// pod is gone, or released. A lock that names no pod, or a pod that does not use the claim, is damaged and freed, too.
+// A lock is freed once a live read of its holder shows that the holder can no longer write, or the watch that it is
+// gone. This also applies to a claim that is being deleted: its holder may be about to lose its gate, and the finalizer
+// keeps the claim until that pod is gone, or released. A lock that names no pod, or a pod that does not use the claim, is damaged and freed, too.
 // If the annotation named a running pod before the damage, the list before the next removal of a gate still finds that
 // pod.
 func DecideLock(f LockFacts, now time.Time) Decision {
@@ -41,6 +44,8 @@ func decideLock(f LockFacts, now time.Time) Decision {
 		return step(FreeLock, ReasonUninstalled)
 	case c.Lock.Name == "":
 		return step(FreeLock, ReasonLockDamaged)
+	case !f.holds() && f.HolderGone:
+		return step(FreeLock, ReasonHolderGone)
 	case !f.holds():
 		return f.readThen(step(FreeLock, ReasonHolderGone), now)
 	case !slices.Contains(f.Holder.Pod.Claims, c.Name):

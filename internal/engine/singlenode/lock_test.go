@@ -27,6 +27,8 @@ func holder(alter ...func(*User)) func(*LockFacts) {
 
 func noHolder(f *LockFacts) { f.Holder = User{} }
 
+func holderGone(f *LockFacts) { f.HolderGone = true }
+
 func holderRead(r session.Read) func(*LockFacts) { return func(f *LockFacts) { f.HolderRead = r } }
 
 func lockRemoving(f *LockFacts) { f.Rules.Removing = true }
@@ -107,6 +109,10 @@ func TestDecideLock(t *testing.T) {
 		"no pod of the name":                     {lockFacts(noHolder, live), FreeLock, ReasonHolderGone, 0},
 		"even of a claim being deleted": {lockFacts(noHolder, live, lockClaim(terminating)), FreeLock, ReasonHolderGone,
 			0},
+		"no pod of the name, whose end the watch has shown": {lockFacts(noHolder, holderGone), FreeLock,
+			ReasonHolderGone, 0},
+		"another of the name, after its end":      {lockFacts(holder(ofUser(newUID)), holderGone), FreeLock, ReasonHolderGone, 0},
+		"a pod whose end the watch has shown":     {lockFacts(holderGone), Wait, ReasonHolderRuns, 0},
 		"another of the name, as the watch shows": {lockFacts(holder(ofUser(newUID))), ReadHolder, ReasonHolderGone, 0},
 		"another of the name":                     {lockFacts(holder(ofUser(newUID)), live), FreeLock, ReasonHolderGone, 0},
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
@@ -249,6 +250,24 @@ func TestTrackerRecordsCompletion(t *testing.T) {
 	tracker.Forget(done.UID)
 	if _, known := tracker.Ended[done.UID]; known || len(tracker.Ended) != 1 {
 		t.Errorf("%v", tracker.Ended)
+	}
+}
+
+func TestTrackerRecordsEndOfHolder(t *testing.T) {
+	tracker := NewTracker()
+	tracker.SawEnd("uid-1", now())
+	tracker.Forget("uid-1")
+	for _, c := range []struct {
+		pod   types.UID
+		after time.Duration
+		want  bool
+	}{{"uid-1", 0, true}, {"uid-1", session.LiveFor, true}, {"uid-1", session.LiveFor + 1, false}, {"uid-2", 0, false}} {
+		if got := tracker.Gone(c.pod, now().Add(c.after)); got != c.want {
+			t.Errorf("pod %s is known to be gone after %s: %t", c.pod, c.after, got)
+		}
+	}
+	if tracker.ShowedLock("uid-1"); tracker.Gone("uid-1", now()) {
+		t.Error("an end counts after a change of the claim")
 	}
 }
 

@@ -138,7 +138,7 @@ func mayFree(f LockFacts) bool {
 	// No other pod can take the lock of a claim that is being deleted.
 	leaves := c.Terminating && p.Terminating && p.GraceZero && !p.Held
 	others := f.Holder.Pod.UID != c.Lock.UID || !slices.Contains(f.Holder.Pod.Claims, c.Name)
-	return fresh(f.HolderRead) && (others || leaves || ended(f.Holder, f.HolderRead, c.Volume))
+	return f.HolderGone && f.Holder.Pod.UID != c.Lock.UID || fresh(f.HolderRead) && (others || leaves || ended(f.Holder, f.HolderRead, c.Volume))
 }
 
 func judgeLock(t *testing.T, f LockFacts) {
@@ -171,13 +171,15 @@ func TestNoCombinationFreesNeededLock(t *testing.T) {
 			for _, holderRead := range []session.Read{{}, old(5), read(5)} {
 				f := LockFacts{Claim: with(lockedBy(claim("data"), other()), alter), Holder: u, HolderRead: holderRead}
 				judgeLock(t, f)
+				f.HolderGone = true
+				judgeLock(t, f)
 				f.Rules.Removing = true
 				judgeLock(t, f)
-				visited += 2
+				visited += 3
 			}
 		}
 	})
-	if want := everyUsers * len(locks) * 3 * 2; visited != want {
+	if want := everyUsers * len(locks) * 3 * 3; visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
@@ -17,13 +18,17 @@ type Tracker struct {
 	// Ungated are the pods whose gate the process has removed while the watch still shows it. A gate cannot be added
 	// again.
 	Ungated map[types.UID]bool
+	// Ends has, by UID, the time when the watch showed the end of a pod that had a lock, until it shows another version of
+	// a claim with that lock.
+	Ends map[types.UID]time.Time
 	// Storages has the nodes, and whether they can unmount volumes.
 	Storages podsafety.Storages
 }
 
 // NewTracker returns an empty Tracker.
 func NewTracker() *Tracker {
-	return &Tracker{Ended: map[types.UID]time.Time{}, Ungated: map[types.UID]bool{}, Storages: podsafety.Storages{}}
+	return &Tracker{Ended: map[types.UID]time.Time{}, Ungated: map[types.UID]bool{}, Ends: map[types.UID]time.Time{},
+		Storages: podsafety.Storages{}}
 }
 
 // Saw records a state of a pod and of its node, and returns since when the pod is seen completed, the zero time if it
@@ -56,7 +61,19 @@ func (t *Tracker) Expected(p Pod) Pod {
 	return p
 }
 
-// Forget removes the records of a pod that is gone.
+// SawEnd records that the watch has shown the end of a pod that had a lock.
+func (t *Tracker) SawEnd(pod types.UID, now time.Time) { t.Ends[pod] = now }
+
+// ShowedLock records that the watch shows another version of a claim that this pod had locked.
+func (t *Tracker) ShowedLock(pod types.UID) { delete(t.Ends, pod) }
+
+// Gone reports that a pod is known to be gone. No pod gets the UID of an earlier one, so this needs no live read. It
+// counts for as long as one does, because a restored etcd can have the pod again.
+func (t *Tracker) Gone(pod types.UID, now time.Time) bool {
+	return now.Sub(t.Ends[pod]) <= session.LiveFor
+}
+
+// Forget removes the other records of a pod that is gone.
 func (t *Tracker) Forget(pod types.UID) {
 	delete(t.Ended, pod)
 	delete(t.Ungated, pod)

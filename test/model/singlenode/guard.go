@@ -64,10 +64,21 @@ func (c *transition) showPod(i, slot int) {
 	if !l.up {
 		return
 	}
+	l.gone[slot] = l.gone[slot] || l.pods[slot].exists && !c.pods[slot].exists && c.locks(l, slot)
 	l.pods[slot] = c.pods[slot]
 	c.machine.saw(slot, c.pods[slot], c.seenOf(c.pods[slot]), &l.ended[slot])
 	l.ungated[slot] = l.ungated[slot] && c.pods[slot].gated
 	c.wakeShared(i, slot)
+}
+
+// locks reports whether a pod has a lock according to a replica.
+func (c *transition) locks(l *line, slot int) bool {
+	for n := range c.Claims {
+		if int(l.claims[n].lock) == slot+1 {
+			return true
+		}
+	}
+	return false
 }
 
 // wakeShared enqueues the pods that share a claim with a pod, and the locks of its claims.
@@ -100,6 +111,9 @@ func (c *transition) showClaim(i, n int) {
 	l := &c.lines[i]
 	if !l.up {
 		return
+	}
+	if holder := int(l.claims[n].lock) - 1; holder >= 0 && holder < c.Pods {
+		l.gone[holder] = l.gone[holder] && c.Without == TheUID
 	}
 	l.claims[n], l.behind[n] = c.claims[n], false
 	c.wakeLock(i, n)
@@ -193,6 +207,7 @@ func (c *transition) beginLock(i, n int) {
 			if l.pods[slot].exists && (slot == holder || c.Workload == StatefulSet) {
 				now.holder, now.pod, now.ended = uint8(slot+1), l.pods[slot], l.ended[slot]
 			}
+			now.gone = now.gone || l.gone[slot] && (slot == holder || c.Without == TheUID)
 		}
 	}
 	l.locks[n] = now

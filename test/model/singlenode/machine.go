@@ -312,7 +312,7 @@ func (c *transition) lockSession(i, n int) (out singlenode.LockSession) {
 func (c *transition) lockFacts(i, n int, s *lockSession) singlenode.LockFacts {
 	f := singlenode.LockFacts{Rules: singlenode.Rules{Removing: s.removing},
 		Claim:      c.machine.claim(n, s.claim, c.machine.unasked(s.claim, c.lines[i].mode), false),
-		HolderRead: clock.ReadAt(s.holderRead)}
+		HolderRead: clock.ReadAt(s.holderRead), HolderGone: s.gone}
 	if s.holder > 0 {
 		f.Holder = c.user(i, int(s.holder)-1, s.pod, s.ended, false)
 		f.Holder.Fence, f.Holder.FenceRead = c.machine.fence(int(s.holder)-1, s.fence), clock.ReadAt(s.fenceRead)

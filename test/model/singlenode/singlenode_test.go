@@ -22,6 +22,7 @@ func TestEachGuardIsNeeded(t *testing.T) {
 		TheOrder:          {World{Claims: 2, Uses: both}, "L1"},
 		TheList:           {World{Lag: true, Budget: Budget{Preset: 1}}, "S2"},
 		TheHolder:         {World{Replicas: 2, Lag: true}, "S2"},
+		TheUID:            {World{Workload: StatefulSet, Replicas: 2, Lag: true, Budget: Budget{Delete: 1}}, "S2"},
 		TheFinalizer:      {World{Budget: Budget{DeleteClaim: 1, Recreate: 1}}, "S2"},
 		TheOtherGates:     {World{Queued: true, Budget: Budget{Admit: 1}}, "L1"},
 		TheHold:           {World{Unheld: true, Budget: Budget{Force: 1, Cut: 1}}, "S2"},
@@ -35,7 +36,7 @@ func TestEachGuardIsNeeded(t *testing.T) {
 				strings.Join(r.Findings()[0].Trace, "\n"))
 		}
 		w.Without = without
-		r := search.Explore(t.Context(), &w, search.Options{MaxStates: 50_000})
+		r := search.Explore(t.Context(), &w, search.Options{MaxStates: 200_000})
 		if len(r.Violations) == 0 {
 			t.Errorf("without guard %d nothing is found in %d states", without, r.States)
 			continue

@@ -123,6 +123,8 @@ type lockSession struct {
 	pod    pod
 	ended  age
 	fence  fence
+	// gone means that the watch has shown the end of the pod with the UID in the lock.
+	gone bool
 	// node is the boot ID of the Node that was read.
 	node                                   uint8
 	holderRead, fenceRead, nodeRead, reads uint8
@@ -141,6 +143,8 @@ type line struct {
 	behind [maxClaims]bool
 	// ended has the ages of the completion of pods.
 	ended [maxPods]age
+	// gone means that the watch has shown the end of a pod that had a lock.
+	gone [maxPods]bool
 	// ungated means that the replica has removed the gate of a pod, and its watch does not show that yet.
 	ungated [maxPods]bool
 	work    [maxPods]podSession

@@ -33,6 +33,8 @@ const (
 	TheList
 	// TheHolder: without it, the read of the holder before a lock is freed comes from a cache.
 	TheHolder
+	// TheUID: without it, the end of any pod counts for the lock of a later one.
+	TheUID
 	// TheFinalizer: without it, the finalizer of a claim does not keep the claim.
 	TheFinalizer
 	// TheHold: without it, pods that are not held lose their gate.
