@@ -104,6 +104,20 @@ func TestNewPodsAreHeld(t *testing.T) {
 	}
 }
 
+// An empty list in a request is no list that the finalizer can be appended to.
+func TestPodWithEmptyFinalizersIsHeld(t *testing.T) {
+	namespace := namespace(t, enforce)
+	waitHolds(t, namespace)
+	var made v1.Pod
+	must(t, client.CoreV1().RESTClient().Post().Namespace(namespace).Resource("pods").Param("dryRun", metav1.DryRunAll).
+		SetHeader("Content-Type", "application/json").Body([]byte(`{"apiVersion": "v1", "kind": "Pod",
+			"metadata": {"name": "pod", "finalizers": []}, "spec": {"containers": [{"name": "c", "image": "i"}],
+			"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}}`)).Do(t.Context()).Into(&made))
+	if got := fmt.Sprint(made.Finalizers); got != "["+podsafety.Finalizer+"]" {
+		t.Errorf("finalizers %s", got)
+	}
+}
+
 // restoreAtEnd creates the objects again that RemoveAdmission deletes.
 func restoreAtEnd(t *testing.T) {
 	t.Helper()

@@ -169,6 +169,16 @@ func TestPodsWithClaimsAreGated(t *testing.T) {
 	}
 }
 
+// An empty list in a request is no list that the gate can be appended to.
+func TestPodWithEmptyGatesIsGated(t *testing.T) {
+	namespace := (&prepared{key: realKey}).makeNamespace(t, map[string]string{podSafety: enforce, realKey: "all"})
+	waitGates(t, namespace)
+	must(t, user{Clientset: client}.post(t.Context(), "/api/v1/namespaces/"+namespace+"/pods",
+		`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": {"schedulingGates": [],
+			"containers": [{"name": "c", "image": "i"}],
+			"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}}`))
+}
+
 func gatesOf(pod *v1.Pod) string {
 	var names []string
 	for _, gate := range pod.Spec.SchedulingGates {
