@@ -1,38 +1,14 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"errors"
-	"fmt"
-	"io"
 	"strings"
 	"testing"
-	"time"
 
-	"k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
-
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
 )
 
-// run runs a command line and returns its output.
-func run(t *testing.T, args ...string) (stdout string, err error) {
-	t.Helper()
-	streams, _, out, _ := genericiooptions.NewTestIOStreams()
-	cmd := newCommand(streams)
-	cmd.SetArgs(args)
-	err = cmd.ExecuteContext(t.Context())
-	return out.String(), err
-}
+var root = commandline.Root(newCommand)
 
 func TestInvalidCommandLines(t *testing.T) {
 	for sentence, c := range map[string]struct {
@@ -118,45 +94,8 @@ func TestInvalidCommandLines(t *testing.T) {
 		"a cluster that cannot be reached":  {[]string{"explain", "pv/a", "--server=http://127.0.0.1:1"}, `read PV "a"`},
 		"a kubeconfig file that is missing": {[]string{"status", "--kubeconfig=/nowhere/kubeconfig"}, "nowhere"},
 	} {
-		if _, err := run(t, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := root.Run(t, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", sentence, err, c.want)
-		}
-	}
-}
-
-func TestErrorNextSteps(t *testing.T) {
-	pvs := schema.GroupResource{Resource: "persistentvolumes"}
-	for sentence, c := range map[string]struct {
-		err  error
-		want string
-	}{
-		"not there":     {apierrors.NewNotFound(pvs, "a"), "kubectl get pv"},
-		"not allowed":   {apierrors.NewForbidden(pvs, "a", errors.New("x")), "ask for the permission"},
-		"not known":     {apierrors.NewUnauthorized("x"), "log in"},
-		"put back":      {reclaim.ErrFinalizerRestored, "run the same command again"},
-		"no report":     {fmt.Errorf("%w: %w", errNoReport, apierrors.NewNotFound(pvs, "a")), "--leak-check-interval"},
-		"refused":       {leaks.ErrRefused, "kubectl reclaim leaks"},
-		"not released":  {leaks.ErrNotReleased, "kube-controller-manager"},
-		"not confirmed": {errNotConfirmed, "--yes"},
-		"no fencing":    {fmt.Errorf("x: %w", explain.ErrNoFencing), "--controllers=*,node-fencing"},
-		"fenced":        {nodes.ErrFenced, "kubectl reclaim unfence"},
-		"not fenced":    {nodes.ErrNotFenced, "kubectl reclaim fences"},
-		"ending":        {nodes.ErrEnding, "kubectl reclaim explain"}, "ready": {nodes.ErrReady, "--even-if-ready"},
-		"control plane": {nodes.ErrControlPlane, "--allow-control-plane"}, "no node": {nodes.ErrNoNode, "kubectl get nodes"},
-		"not gone": {errNotGone, "volume-guard runs"}, "not proven": {errNotProven, "kubectl reclaim explain"},
-		"too late": {errWaitOver, "kubectl reclaim explain"}, "over": {errFenceOver, "kubectl reclaim explain"},
-		"changed and fenced": {errors.Join(errNodeChanged, nodes.ErrFenced), "run the same command again"},
-		"no terminal":        {errNoTerminal, "--yes"},
-		"replaced":           {fmt.Errorf("x: %w: %w", errReplaced, apierrors.NewNotFound(pvs, "a")), "kubectl get pod"},
-		"changed":            {errChanged, "run the same command again"},
-		"half done": {&unfinishedError{&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db-0"}}, "x",
-			context.Canceled}, "to undo: kubectl annotate pod db-0 -n shop csi-reclaimer.io/confirm-force-delete-"},
-		"no answer":       {context.DeadlineExceeded, "kubectl cluster-info"},
-		"something else":  {errors.New("a\nb"), "a; b"},
-		"deep in another": {fmt.Errorf("read: %w", apierrors.NewNotFound(pvs, "a")), "kubectl get pv"},
-	} {
-		if got := withNextStep(c.err); !strings.Contains(got, c.want) {
-			t.Errorf("%s: %q, want %q", sentence, got, c.want)
 		}
 	}
 }
@@ -169,13 +108,13 @@ func TestShellCompletion(t *testing.T) {
 		"preview --delete ":       "statefulset/\n", "preview sts/a --cascade ": "background\nforeground\norphan\n",
 		"status --role ": "owner\ncompanion\nobserver\n",
 	} {
-		said, err := run(t, append([]string{"__complete"}, strings.Split(line, " ")...)...)
+		said, err := root.Run(t, append([]string{"__complete"}, strings.Split(line, " ")...)...)
 		if err != nil || !strings.HasPrefix(said, want) {
 			t.Errorf("%q is completed by %q, %v", line, said, err)
 		}
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if said, err := run(t, "completion", shell); err != nil || !strings.Contains(said, name) {
+		if said, err := root.Run(t, "completion", shell); err != nil || !strings.Contains(said, cli.Name) {
 			t.Errorf("completion %s: %v", shell, err)
 		}
 	}
@@ -197,7 +136,7 @@ func TestShellCompletionOfOutput(t *testing.T) {
 		"release": {[]string{"--driver=d"}, []string{"table", "wide", "json", "yaml"}},
 		"leaks":   {[]string{"--driver=d"}, []string{"table", "wide", "json", "yaml", "csv"}},
 	}
-	for _, cmd := range newCommand(genericiooptions.NewTestIOStreamsDiscard()).Commands() {
+	for _, cmd := range root.Discard().Commands() {
 		c, known := want[cmd.Name()]
 		if flag := cmd.Flags().Lookup("output"); known != (flag != nil) {
 			t.Errorf("%s: it has --output: %t, and formats of it are known here: %t", cmd.Name(), flag != nil, known)
@@ -207,13 +146,13 @@ func TestShellCompletionOfOutput(t *testing.T) {
 		}
 		delete(want, cmd.Name())
 		line := append([]string{cmd.Name()}, c.args...)
-		said, err := run(t, append(append([]string{"__complete"}, line...), "-o", "")...)
+		said, err := root.Run(t, append(append([]string{"__complete"}, line...), "-o", "")...)
 		if err != nil || !strings.HasPrefix(said, strings.Join(c.formats, "\n")+"\n:") {
 			t.Errorf("%s -o is completed by %q, %v, want %q", cmd.Name(), said, err, c.formats)
 		}
 		for _, format := range c.formats {
 			// The server does not answer, so the error must be about the connection and not about the format.
-			_, err := run(t, append(line, "--server=http://127.0.0.1:1", "-o", format)...)
+			_, err := root.Run(t, append(line, "--server=http://127.0.0.1:1", "-o", format)...)
 			if err == nil || strings.Contains(err.Error(), "--output") {
 				t.Errorf("%s -o %s: %v", cmd.Name(), format, err)
 			}
@@ -224,129 +163,5 @@ func TestShellCompletionOfOutput(t *testing.T) {
 	}
 	for name := range want {
 		t.Errorf("there is no command %s", name)
-	}
-}
-
-// some is a status with a value in each column.
-func some() volumes.Status {
-	return volumes.Status{
-		Drivers: []volumes.DriverStatus{{
-			Driver: "d", Role: "owner", PVs: 4, Protected: 2, Unprotected: 1, Terminating: 1, Waiting: map[string]int{
-				"Held": 1},
-			Oldest: &volumes.Oldest{PV: "old", Since: metav1.Unix(0, 0)},
-		}, {Driver: "idle"}},
-		Warnings: []string{"look\x1b[2J"}, Unread: []string{"Leases"},
-	}
-}
-
-func TestPrintStatus(t *testing.T) {
-	for format, want := range map[string][]string{
-		"table": {"DRIVER", "OLDEST TERMINATING", "Held 1", "60m, old", "\n! look^[[2J\n", "Not read: Leases", "idle"},
-		"wide":  {"ROLE", "ADMISSION", "owner"},
-		"json": {`"apiVersion": "csi-reclaimer.io/v1alpha1"`, `"kind": "Status"`, `"pvs": 4`,
-			`"since": "1970-01-01T00:00:00Z"`},
-		"yaml": {"kind: Status", "pvs: 4", "Held: 1"},
-	} {
-		var out bytes.Buffer
-		o := &statusOptions{shared: &shared{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: io.Discard}},
-			out: output{format: format}}
-		if err := o.out.prepare(); err != nil {
-			t.Fatal(err)
-		}
-		if err := o.show(some(), time.Unix(3600, 0), false); err != nil {
-			t.Fatal(err)
-		}
-		for _, words := range want {
-			if !strings.Contains(out.String(), words) {
-				t.Errorf("-o %s lacks %q:\n%s", format, words, out.String())
-			}
-		}
-		if format == "table" && strings.Contains(out.String(), "ROLE") {
-			t.Errorf("-o table is wide:\n%s", out.String())
-		}
-	}
-}
-
-func TestPrintReleasePlan(t *testing.T) {
-	p := volumes.Plan{Driver: "d", Role: "owner", Abandoned: []string{"pv-0"}, Obstacles: []string{"stop it"},
-		Unread: []string{"Leases"}}
-	for i := range 12 {
-		p.PVs = append(p.PVs, fmt.Sprintf("pv-%d", i))
-	}
-	var out bytes.Buffer
-	if err := writePlan(&out, p); err != nil {
-		t.Fatal(err)
-	}
-	for _, words := range []string{"12 PVs of d", "  pv-9\n  and 2 more\n", "PV pv-0 is terminating", "! stop it",
-		"Not read: Leases"} {
-		if !strings.Contains(out.String(), words) {
-			t.Errorf("%q is missing:\n%s", words, out.String())
-		}
-	}
-}
-
-func TestReleaseNamesWayOut(t *testing.T) {
-	t.Parallel()
-	err := inFlight(volumes.Plan{Driver: "d", InFlight: []explain.InFlight{{Volume: "pvc-1"}}})
-	if err == nil || !strings.Contains(err.Error(), inflight.ToSettle) || inFlight(volumes.Plan{}) != nil {
-		t.Error(err)
-	}
-}
-
-func TestReleaseWithoutPVsFailsAtObstacle(t *testing.T) {
-	t.Parallel()
-	begins, err := begin(volumes.Plan{Driver: "d", Obstacles: []string{"part of the log cannot be read"}})
-	if begins || err == nil || !strings.Contains(err.Error(), "part of the log cannot be read") {
-		t.Errorf("%v, %v", begins, err)
-	}
-	if begins, err := begin(volumes.Plan{Driver: "d"}); begins || err != nil {
-		t.Errorf("nothing to release: %v, %v", begins, err)
-	}
-	if begins, err := begin(volumes.Plan{Driver: "d", PVs: []string{"pv"}}); !begins || err != nil {
-		t.Errorf("a PV to release: %v, %v", begins, err)
-	}
-}
-
-func TestConfirmNeedsYes(t *testing.T) {
-	for input, want := range map[string]error{"y\n": nil, "Yes\n": nil, "y": nil, "n\n": errNotConfirmed,
-		"\n": errNotConfirmed, "": errNotConfirmed, "yesterday\n": errNotConfirmed} {
-		o := &releaseOptions{shared: &shared{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(input),
-			ErrOut: io.Discard}}}
-		if err := o.confirm(t.Context(), "Sure?"); !errors.Is(err, want) {
-			t.Errorf("%q: %v, want %v", input, err, want)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	in, stop := io.Pipe()
-	defer func() { _ = stop.Close() }()
-	o := &releaseOptions{shared: &shared{IOStreams: genericiooptions.IOStreams{In: in, ErrOut: io.Discard}}}
-	if err := o.confirm(ctx, "Sure?"); !errors.Is(err, errNotConfirmed) {
-		t.Errorf("interrupted while it waits for an answer: %v", err)
-	}
-}
-
-func TestProgressBar(t *testing.T) {
-	var out bytes.Buffer
-	b := newBar(&out, 40)
-	for i := range 40 {
-		b.show(i, min(i, 1), 41)
-	}
-	b.show(40, 1, 41)
-	b.end()
-	if lines := strings.Count(out.String(), "\n"); lines != 11 || !strings.HasSuffix(out.String(),
-		"40 of 41 released, 1 failed\n") {
-		t.Errorf("%d lines:\n%s", lines, out.String())
-	}
-	out.Reset()
-	b = &bar{w: &out, redraw: true, drawn: -1}
-	b.show(1, 0, 2)
-	b.show(1, 0, 2)
-	b.show(2, 0, 2)
-	b.end()
-	want := "\r[" + strings.Repeat("#", 20) + strings.Repeat(".", 20) + "] 1 of 2 released\r[" +
-		strings.Repeat("#", 40) + "] 2 of 2 released\n"
-	if out.String() != want {
-		t.Errorf("drawn %q", out.String())
 	}
 }

@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/yaml"
+
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 )
 
 // TestK9sPlugins holds the kinds and flags of the plugins of k9s against those of the commands that they run.
@@ -26,13 +27,13 @@ func TestK9sPlugins(t *testing.T) {
 	}
 	for name, plugin := range file.Plugins {
 		for _, scope := range plugin.Scopes {
-			if _, known := kindOf(scope); !known {
+			if _, known := cli.KindOf(scope); !known {
 				t.Errorf("%s: %s is no kind that is explained", name, scope)
 			}
 		}
 		line, _, _ := strings.Cut(plugin.Args[len(plugin.Args)-1], ";")
 		words, is := strings.CutPrefix(line, "kubectl reclaim ")
-		cmd, args, err := newCommand(genericiooptions.NewTestIOStreamsDiscard()).Find(strings.Fields(words))
+		cmd, args, err := root.Discard().Find(strings.Fields(words))
 		if err != nil || !is {
 			t.Fatalf("%s runs %q: %v", name, line, err)
 		}

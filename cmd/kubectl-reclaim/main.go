@@ -12,18 +12,33 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/confirm"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/driver"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/tables"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/waiting"
+	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/cli-runtime/pkg/printers"
 )
 
-const name = "kubectl-reclaim"
+// newCommand returns the command with all of its groups.
+func newCommand(streams genericiooptions.IOStreams, isTerminal func(any) bool) *cobra.Command {
+	return cli.Root(cli.New(streams, isTerminal), waiting.Commands, tables.Commands, driver.Commands, confirm.Commands,
+		own)
+}
+
+// own returns the commands about the plugin itself.
+func own(s *cli.Plugin) []*cobra.Command { return []*cobra.Command{versionCommand(s), manCommand()} }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	err := newCommand(genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}).ExecuteContext(ctx)
+	err := newCommand(genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, printers.IsTerminal).
+		ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "error: "+withNextStep(err))
+		fmt.Fprintln(os.Stderr, "error: "+cli.ErrorText(err))
 		os.Exit(1)
 	}
 }

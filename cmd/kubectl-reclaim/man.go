@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/version"
 )
 
@@ -16,7 +17,7 @@ func manCommand() *cobra.Command {
 			root.DisableAutoGenTag = true
 			// The default has the home directory of the user who makes the pages.
 			root.PersistentFlags().Lookup("cache-dir").DefValue = "$HOME/.kube/cache"
-			return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: version.Get(), Manual: name}, args[0])
+			return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: version.Get(), Manual: cli.Name}, args[0])
 		},
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 )
 
 // Each command that the help lists has a page, and no page names this machine or this time.
@@ -14,12 +14,12 @@ func TestManPages(t *testing.T) {
 	t.Setenv("HOME", "/home/of-a-builder")
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	folder := t.TempDir()
-	if _, err := run(t, "man", folder); err != nil {
+	if _, err := root.Run(t, "man", folder); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]bool{name + ".1": true}
-	for _, cmd := range newCommand(genericiooptions.NewTestIOStreamsDiscard()).Commands() {
-		want[name+"-"+cmd.Name()+".1"] = cmd.IsAvailableCommand()
+	want := map[string]bool{cli.Name + ".1": true}
+	for _, cmd := range root.Discard().Commands() {
+		want[cli.Name+"-"+cmd.Name()+".1"] = cmd.IsAvailableCommand()
 	}
 	for page, is := range want {
 		text, err := os.ReadFile(filepath.Join(folder, page))
@@ -31,7 +31,7 @@ func TestManPages(t *testing.T) {
 			t.Errorf("%s is\n%s", page, text)
 		}
 	}
-	if _, err := run(t, "man"); err == nil {
+	if _, err := root.Run(t, "man"); err == nil {
 		t.Error("pages are written without a folder")
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"runtime"
@@ -8,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/discovery"
 
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/version"
 )
 
@@ -20,8 +22,8 @@ type versions struct {
 	Kubernetes string `json:"kubernetesVersion,omitempty"`
 }
 
-func versionCommand(s *shared) *cobra.Command {
-	var out output
+func versionCommand(s *cli.Plugin) *cobra.Command {
+	var out cli.Output
 	var client bool
 	cmd := &cobra.Command{
 		Use:   "version",
@@ -31,22 +33,19 @@ func versionCommand(s *shared) *cobra.Command {
   # only the version of the plugin, without a request to the cluster
   kubectl reclaim version --client -o json`,
 		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			if err := out.prepare(); err != nil {
-				return err
-			}
+		RunE: out.Run(func(context.Context, []string) error {
 			v := versions{Plugin: version.Get(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 			var failed error
 			if !client {
-				v.Kubernetes, failed = s.kubernetesVersion()
+				v.Kubernetes, failed = kubernetesVersion(s)
 			}
-			if err := out.print(s.Out, "Version", v, func(w io.Writer) error { return v.write(w, out.wide()) }); err != nil {
+			if err := out.Print(s.Out, "Version", v, func(w io.Writer) error { return v.write(w, out.Wide()) }); err != nil {
 				return err
 			}
 			return failed // after the known versions are printed, as by kubectl
-		},
+		}),
 	}
-	out.flags(cmd)
+	out.AddFlags(cmd)
 	cmd.Flags().BoolVar(&client, "client", false, "Show only the version of the plugin.")
 	return cmd
 }
@@ -58,13 +57,13 @@ func (v versions) write(w io.Writer, wide bool) error {
 		fmt.Fprintln(w, "Platform:", v.Platform)
 	}
 	if v.Kubernetes != "" {
-		printLine(w, "Kubernetes version: "+v.Kubernetes, false)
+		cli.PrintLine(w, "Kubernetes version: "+v.Kubernetes, false)
 	}
 	return nil
 }
 
-func (s *shared) kubernetesVersion() (string, error) {
-	config, err := s.config()
+func kubernetesVersion(s *cli.Plugin) (string, error) {
+	config, err := s.Config()
 	if err != nil {
 		return "", err
 	}

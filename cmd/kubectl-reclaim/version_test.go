@@ -10,51 +10,54 @@ import (
 	"testing"
 
 	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
 )
 
 func TestVersion(t *testing.T) {
-	s := somethingWaits(t)
+	s := commandline.SomethingWaits(t)
 	for args, want := range map[string]string{
-		"version":                         "Plugin version: unknown\nKubernetes version: v1.36.2\n",
-		"version --client":                "Plugin version: unknown\n",
-		"version --client -o wide":        "Platform: ",
-		"version -o json":                 `"kubernetesVersion": "v1.36.2"`,
-		"version --client -o yaml":        "kind: Version",
-		"--version":                       "kubectl reclaim version unknown",
-		"list -A --driver=" + ownDriver:   "TerminatingBound",
-		"status --driver=" + ownDriver:    "3h, shop/data-db-0 (pvc-8a5c0f1e…)",
-		"status -o wide":                  "3h, shop/data-db-0 (" + longPVName + ")",
-		"__complete list --driver ":       ownDriver + "\n",
-		"__complete release --driver ":    ownDriver + "\n",
-		"__complete settle --driver ":     ownDriver + "\n",
-		"__complete leaks --driver ":      ownDriver + "\n",
-		"__complete web --driver ":        ownDriver + "\n",
-		"__complete status --driver ":     ownDriver + "\n",
-		"__complete explain pv ":          longPVName + "\n",
-		"__complete explain pvc/da":       "pvc/data-db-0\n",
-		"__complete explain statefulset/": ":4",
+		"version":                                "Plugin version: unknown\nKubernetes version: v1.36.2\n",
+		"version --client":                       "Plugin version: unknown\n",
+		"version --client -o wide":               "Platform: ",
+		"version -o json":                        `"kubernetesVersion": "v1.36.2"`,
+		"version --client -o yaml":               "kind: Version",
+		"--version":                              "kubectl reclaim version unknown",
+		"list -A --driver=" + commandline.Driver: "TerminatingBound",
+		"status --driver=" + commandline.Driver:  "3h, shop/data-db-0 (pvc-8a5c0f1e…)",
+		"status -o wide":                         "3h, shop/data-db-0 (" + commandline.LongPVName + ")",
+		"__complete list --driver ":              commandline.Driver + "\n",
+		"__complete release --driver ":           commandline.Driver + "\n",
+		"__complete settle --driver ":            commandline.Driver + "\n",
+		"__complete leaks --driver ":             commandline.Driver + "\n",
+		"__complete web --driver ":               commandline.Driver + "\n",
+		"__complete status --driver ":            commandline.Driver + "\n",
+		"__complete explain pv ":                 commandline.LongPVName + "\n",
+		"__complete explain pvc/da":              "pvc/data-db-0\n",
+		"__complete explain statefulset/":        ":4",
 	} {
 		words := strings.Split(args, " ")
 		if out, err := completing(t, s, words...); err != nil || !strings.Contains(out, want) {
 			t.Errorf("%s: %q, %v, want %q", args, out, err, want)
 		}
 	}
-	out, err := run(t, "version", "--server=http://127.0.0.1:1", "--kubeconfig=/dev/null")
+	out, err := root.Run(t, "version", "--server=http://127.0.0.1:1", "--kubeconfig=/dev/null")
 	if err == nil || out != "Plugin version: unknown\n" {
 		t.Errorf("without a cluster: %q, %v", out, err)
 	}
 }
 
 // completing runs a command line whose last argument may be a word to complete, so that flags stand before it.
-func completing(t *testing.T, s *objectServer, words ...string) (string, error) {
+func completing(t *testing.T, s *commandline.Server, words ...string) (string, error) {
 	t.Helper()
 	if words[0] != "__complete" {
-		return runIn(t, s, &typing{}, words...)
+		return root.Against(t, s, &commandline.Typing{}, words...)
 	}
 	var out bytes.Buffer
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
-	cmd := commandTo(t, &out, s, &typing{})
+	cmd := root.Command(t, &out, s, &commandline.Typing{})
 	cmd.SetArgs(append([]string{"__complete", words[1], "--server=" + server.URL, "--namespace=shop"}, words[2:]...))
 	err := cmd.ExecuteContext(t.Context())
 	return out.String(), err
@@ -63,9 +66,10 @@ func completing(t *testing.T, s *objectServer, words ...string) (string, error) 
 func TestUnknownDriverIsAnError(t *testing.T) {
 	for _, args := range []string{"list", "list -A", "status", "release --dry-run", "settle --all --dry-run",
 		"leaks", "web"} {
-		_, err := runIn(t, somethingWaits(t), &typing{}, append(strings.Fields(args), "--driver=typo")...)
-		if text := withNextStep(err); !strings.Contains(text, "--driver=typo") ||
-			!strings.Contains(text, "next: name one of "+ownDriver) {
+		_, err := root.Against(t, commandline.SomethingWaits(t), &commandline.Typing{},
+			append(strings.Fields(args), "--driver=typo")...)
+		if text := cli.ErrorText(err); !strings.Contains(text, "--driver=typo") ||
+			!strings.Contains(text, "next: name one of "+commandline.Driver) {
 			t.Errorf("%s: %s", args, text)
 		}
 	}
@@ -78,20 +82,20 @@ func TestUsageErrorsNameTheHelp(t *testing.T) {
 		"lis":              `: did you mean list?`,
 		"status --drivr=x": "unknown flag: --drivr\nnext: see its flags: kubectl reclaim status --help",
 	} {
-		_, err := run(t, strings.Fields(args)...)
-		if text := withNextStep(err); !strings.Contains(text, want) {
+		_, err := root.Run(t, strings.Fields(args)...)
+		if text := cli.ErrorText(err); !strings.Contains(text, want) {
 			t.Errorf("%s: %q, want %q", args, text, want)
 		}
 	}
 	several := fmt.Errorf("x: %w", errors.Join(context.Canceled, errors.New("y")))
-	if text := withNextStep(several); strings.Contains(text, "\n") {
+	if text := cli.ErrorText(several); strings.Contains(text, "\n") {
 		t.Errorf("an error has several lines: %q", text)
 	}
 }
 
 func TestHelpHasOwnFlagsFirst(t *testing.T) {
 	for _, args := range []string{"--help", "list --help"} {
-		out, err := run(t, strings.Fields(args)...)
+		out, err := root.Run(t, strings.Fields(args)...)
 		own, others, found := strings.Cut(out, "\nFlags of all commands, for the cluster as in kubectl:\n")
 		if err != nil || !found || strings.Contains(own, "--kubeconfig") || !strings.Contains(others, "--kubeconfig") ||
 			!strings.Contains(others, "-v, --v") || !strings.Contains(own, "-h, --help") {
@@ -101,8 +105,8 @@ func TestHelpHasOwnFlagsFirst(t *testing.T) {
 }
 
 func TestVerbosityIsTheLogLevel(t *testing.T) {
-	defer func() { _ = verbosity().Value.Set("0") }()
-	if _, err := run(t, "version", "--client", "-v=6"); err != nil || !klog.V(6).Enabled() || klog.V(7).Enabled() {
+	defer func() { _ = root.Discard().PersistentFlags().Lookup("v").Value.Set("0") }()
+	if _, err := root.Run(t, "version", "--client", "-v=6"); err != nil || !klog.V(6).Enabled() || klog.V(7).Enabled() {
 		t.Errorf("the level is not 6: %v", err)
 	}
 }

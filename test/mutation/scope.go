@@ -142,8 +142,9 @@ var scopes = []scope{
 	{folder: "pkg/csidriver/errclass", files: "outcome.go"},
 
 	{folder: "internal/explain/volumes", files: "decide.go release.go"},
-	{folder: "cmd/kubectl-reclaim", files: "deletepod.go", funcs: "*.dry *.delete *.forceDelete *.again *.confirmPod " +
-		"*.patchConfirmation *.deleteNow *.tryForceDelete isGone isRefused"},
+	{folder: "cmd/kubectl-reclaim/internal/cli", files: "change.go", funcs: "*.Dry *.Tries *.MustAsk *.MustType *.Confirm"},
+	{folder: "cmd/kubectl-reclaim/internal/confirm", files: "deletepod.go", funcs: "*.delete *.forceDelete " +
+		"*.again *.confirmPod *.patchConfirmation *.deleteNow *.tryForceDelete isGone isRefused"},
 }
 
 // worlds are the worlds of the model to try, in this order, with a mutant that the tests of its package do not notice.

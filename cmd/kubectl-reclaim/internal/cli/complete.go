@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	storagev1 "k8s.io/client-go/kubernetes/typed/storage/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
+)
+
+// maxCompleted limits the names that the shell completes.
+const maxCompleted = 500
+
+// Complete returns the completions of KIND/NAME, or of NAME after a kind, none if the objects cannot be read.
+func (s *Plugin) Complete(ctx context.Context, args []string, begun string) (words []string) {
+	of, _, named := strings.Cut(begun, "/")
+	if !named && len(args) > 0 {
+		if kind, known := KindOf(args[0]); known {
+			return s.names(ctx, kind)
+		}
+	}
+	if !named {
+		for _, kind := range []Kind{KindPV, KindClaim, KindPod, KindNamespace, KindNode, KindSet} {
+			words = append(words, kind.Word()+"/")
+		}
+		return words
+	}
+	kind, known := KindOf(of)
+	if !known {
+		return nil
+	}
+	return s.completions(ctx, begun, of, kind)
+}
+
+// completions returns the objects of a kind, as KIND/NAME, that begin with begun.
+func (s *Plugin) completions(ctx context.Context, begun, word string, of Kind) (words []string) {
+	for _, name := range s.names(ctx, of) {
+		if word := word + "/" + name; strings.HasPrefix(word, begun) {
+			words = append(words, word)
+		}
+	}
+	return words
+}
+
+// CompleteObject returns the completions of KIND/NAME for kind word, with the names of objects of kind names, none if
+// they cannot be read.
+func (s *Plugin) CompleteObject(ctx context.Context, begun string, word, names Kind) []string {
+	of, _, named := strings.Cut(begun, "/")
+	if !named {
+		return []string{word.Word() + "/"}
+	}
+	if kind, _, err := ParseObject(of + "/x"); err != nil || kind != word {
+		return nil
+	}
+	return s.completions(ctx, begun, of, names)
+}
+
+// CompleteFirst completes the only argument of a command.
+func CompleteFirst(words func(ctx context.Context, begun string) []string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return words(cmd.Context(), begun), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// CompleteNames completes the only argument of a command with the names of objects of a kind.
+func (s *Plugin) CompleteNames(of Kind) cobra.CompletionFunc {
+	return CompleteFirst(func(ctx context.Context, _ string) []string { return s.names(ctx, of) })
+}
+
+// MustComplete adds shell completion of a flag.
+func MustComplete(cmd *cobra.Command, flag string, by cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, by); err != nil {
+		panic(err) // the flag does not exist, which is a bug in this program
+	}
+}
+
+// Words completes a flag with words.
+func Words(all ...string) cobra.CompletionFunc {
+	return cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp)
+}
+
+// NamesOf completes a flag with the names of objects of a kind.
+func (s *Plugin) NamesOf(of Kind) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return s.names(cmd.Context(), of), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// DriverFlag adds --driver to a command.
+func (s *Plugin) DriverFlag(cmd *cobra.Command, driver *string, usage string) {
+	cmd.Flags().StringVar(driver, "driver", "", usage)
+	MustComplete(cmd, "driver", s.NamesOf(kindDriver))
+}
+
+// names returns the names of objects of a kind in the chosen namespace, none if they cannot be read.
+func (s *Plugin) names(ctx context.Context, of Kind) []string {
+	namespace, err := s.Namespace(false)
+	if err != nil {
+		return nil
+	}
+	config, err := s.Config()
+	if err != nil {
+		return nil
+	}
+	core, err := corev1.NewForConfig(config)
+	if err != nil {
+		return nil
+	}
+	options := metav1.ListOptions{Limit: maxCompleted, ResourceVersion: "0"}
+	switch of {
+	case KindPV:
+		return namesIn(core.PersistentVolumes().List(ctx, options))
+	case KindClaim:
+		return namesIn(core.PersistentVolumeClaims(namespace).List(ctx, options))
+	case KindPod:
+		return namesIn(core.Pods(namespace).List(ctx, options))
+	case KindNamespace:
+		return namesIn(core.Namespaces().List(ctx, options))
+	case KindNode:
+		return namesIn(core.Nodes().List(ctx, options))
+	case KindFence, KindPolicy:
+		return fenceNames(ctx, config, of, options)
+	case KindSet:
+		if apps, err := appsv1.NewForConfig(config); err == nil {
+			return namesIn(apps.StatefulSets(namespace).List(ctx, options))
+		}
+	case kindDriver:
+		if storage, err := storagev1.NewForConfig(config); err == nil {
+			return namesIn(storage.CSIDrivers().List(ctx, options))
+		}
+	case KindAny:
+	}
+	return nil
+}
+
+func fenceNames(ctx context.Context, config *rest.Config, of Kind, options metav1.ListOptions) []string {
+	fencing, err := client.New(config)
+	switch {
+	case err != nil:
+		return nil
+	case of == KindFence:
+		return namesIn(fencing.Fences.List(ctx, options))
+	}
+	return namesIn(fencing.Policies.List(ctx, options))
+}
+
+func namesIn(list runtime.Object, err error) (names []string) {
+	if err != nil {
+		return nil
+	}
+	_ = meta.EachListItem(list, func(o runtime.Object) error { // an item without metadata has no name
+		if object, err := meta.Accessor(o); err == nil {
+			names = append(names, object.GetName())
+		}
+		return nil
+	})
+	return names
+}

@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kubejson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+)
+
+// apiVersion is the version of the JSON and YAML output. Within a version, fields are added but not changed.
+const apiVersion = "csi-reclaimer.io/v1alpha1"
+
+const (
+	formatTable = "table"
+	formatWide  = "wide"
+	FormatName  = "name"
+)
+
+// Output prints the result of a command in the format of -o.
+type Output struct {
+	Format  string
+	formats []string
+	// own are formats of this command alone, which it prints itself.
+	own     []string
+	Printer printers.ResourcePrinter
+}
+
+// AddFlags adds -o to the command, with the common formats and its own ones.
+func (o *Output) AddFlags(cmd *cobra.Command, own ...string) {
+	o.formats, o.own = append([]string{formatTable, formatWide, "json", "yaml"}, own...), own
+	last := len(o.formats) - 1
+	cmd.Flags().StringVarP(&o.Format, "output", "o", formatTable,
+		"Output format: "+strings.Join(o.formats[:last], ", ")+" or "+o.formats[last]+".")
+	MustComplete(cmd, "output", Words(o.formats...))
+}
+
+// Wide reports whether a table has all of its columns.
+func (o *Output) Wide() bool { return o.Format == formatWide }
+
+func (o *Output) prepare() (err error) {
+	if o.Format == formatTable || o.Format == formatWide || slices.Contains(o.own, o.Format) {
+		return nil
+	}
+	if o.Printer, err = genericclioptions.NewJSONYamlPrintFlags().ToPrinter(o.Format); err != nil {
+		return fmt.Errorf("--output=%s: must be one of %s", o.Format, strings.Join(o.formats, ", "))
+	}
+	return nil
+}
+
+// Run returns the function that runs a command whose result is printed.
+func (o *Output) Run(command func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := o.prepare(); err != nil {
+			return err
+		}
+		return command(cmd.Context(), args)
+	}
+}
+
+// Print writes value, a struct, as an object of the kind, or calls people for text output.
+func (o *Output) Print(w io.Writer, kind string, value any, people func(io.Writer) error) error {
+	if o.Printer == nil {
+		return people(w)
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("print %s: %w", kind, err)
+	}
+	object := &unstructured.Unstructured{}
+	if err := kubejson.Unmarshal(text, &object.Object); err != nil {
+		return fmt.Errorf("print %s: %w", kind, err)
+	}
+	object.SetAPIVersion(apiVersion)
+	object.SetKind(kind)
+	if err := o.Printer.PrintObj(object, w); err != nil {
+		return fmt.Errorf("print %s: %w", kind, err)
+	}
+	return nil
+}
+
+// defaultWidth is the width of a terminal that does not tell its own.
+const defaultWidth = 80
+
+// widthOf returns the width of a terminal, 0 if w is none: a program that reads the output wants whole lines.
+func widthOf(w io.Writer) int {
+	file, is := w.(*os.File)
+	if !is || !term.IsTerminal(int(file.Fd())) {
+		return 0
+	}
+	if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
+		return width
+	}
+	return defaultWidth
+}
+
+// WriteExplanation writes an explanation as wide as the terminal.
+func WriteExplanation(w io.Writer, e explain.Explanation, wide bool) error {
+	return printers.WriteEscaped(w, e.Wrapped(wide, widthOf(w)))
+}
+
+// OrDash returns a text, or a dash for none.
+func OrDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// PrintLine writes a line that may contain text from the cluster, so it escapes control sequences. A line for
+// attention is red if the terminal shows colors.
+func PrintLine(w io.Writer, text string, attention bool) {
+	text = printers.EscapeTerminal(text)
+	if attention && printers.AllowsColorOutput(w) {
+		text = "\x1b[31m" + text + "\x1b[0m"
+	}
+	fmt.Fprintln(w, text)
+}

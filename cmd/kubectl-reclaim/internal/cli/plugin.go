@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// Plugin is the common part of the commands: the streams, and the cluster of the command line.
+type Plugin struct {
+	genericiooptions.IOStreams
+	Kubeconfig *genericclioptions.ConfigFlags
+	role       string
+	// isTerminal reports whether a stream is a terminal, so that a person can answer there.
+	isTerminal func(any) bool
+}
+
+// New returns the common part of the commands. isTerminal reports whether a stream is a terminal.
+func New(streams genericiooptions.IOStreams, isTerminal func(any) bool) *Plugin {
+	return &Plugin{IOStreams: streams, Kubeconfig: genericclioptions.NewConfigFlags(true), isTerminal: isTerminal}
+}
+
+func roleNames() []string {
+	return []string{volume.RoleOwner.String(), volume.RoleCompanion.String(), volume.RoleObserver.String()}
+}
+
+// AsRole returns the value of --role, RoleUnknown if it is not set.
+func (s *Plugin) AsRole() (volume.Role, error) {
+	at := slices.Index(roleNames(), s.role)
+	switch {
+	case s.role == "":
+		return volume.RoleUnknown, nil
+	case at < 0:
+		return volume.RoleUnknown, fmt.Errorf("--role=%s: must be one of %s", s.role, strings.Join(roleNames(), ", "))
+	}
+	return []volume.Role{volume.RoleOwner, volume.RoleCompanion, volume.RoleObserver}[at], nil
+}
+
+// Config returns the cluster's client configuration, with the plugin's user agent.
+func (s *Plugin) Config() (*rest.Config, error) {
+	config, err := s.Kubeconfig.ToRESTConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the cluster: %w", err)
+	}
+	return rest.AddUserAgent(config, Name), nil
+}
+
+// Live returns the cluster, all of whose reads are live.
+func (s *Plugin) Live() (explain.Cluster, error) {
+	role, err := s.AsRole()
+	if err != nil {
+		return explain.Cluster{}, err
+	}
+	config, err := s.Config()
+	if err != nil {
+		return explain.Cluster{}, err
+	}
+	return explain.Live(config, role)
+}
+
+// Namespace returns the namespace of the command line, or all.
+func (s *Plugin) Namespace(all bool) (string, error) {
+	if all {
+		return metav1.NamespaceAll, nil
+	}
+	namespace, _, err := s.Kubeconfig.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return "", fmt.Errorf("find the namespace: %w", err)
+	}
+	return namespace, nil
+}
+
+// Scope returns the namespace of the command line, or all, and the cluster, all of whose reads are live.
+func (s *Plugin) Scope(all bool) (namespace string, c explain.Cluster, err error) {
+	if namespace, err = s.Namespace(all); err != nil {
+		return "", c, err
+	}
+	c, err = s.Live()
+	return namespace, c, err
+}
+
+// CheckDriver returns an error if nothing in the cluster names a driver. What cannot be read is no error here.
+func (s *Plugin) CheckDriver(ctx context.Context, driver string) error {
+	if driver == "" {
+		return nil
+	}
+	c, err := s.Live()
+	if err != nil {
+		return err
+	}
+	return volumes.CheckDriver(ctx, c, driver)
+}
+
+// answer asks a question and returns the trimmed answer. It is empty if ctx or the input ends first.
+func (s *Plugin) answer(ctx context.Context, question string) string {
+	fmt.Fprint(s.ErrOut, question+" ")
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(s.In).ReadString('\n') // an error means the end of the input, which is no answer
+		answer <- strings.TrimSpace(line)
+	}()
+	select {
+	case <-ctx.Done():
+		return ""
+	case said := <-answer:
+		return said
+	}
+}

@@ -1,0 +1,223 @@
+// Package confirm has the commands that a person confirms after they have shown the possible damage: fence, unfence,
+// confirm and delete-pod.
+package confirm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+)
+
+// Commands returns the commands of this package.
+func Commands(s *cli.Plugin) []*cobra.Command {
+	return []*cobra.Command{fenceCommand(s), unfenceCommand(s), confirmCommand(s), deletePodCommand(s)}
+}
+
+type fenceOptions struct {
+	fenceChange
+	reason, agentsOf, file         string
+	manual                         bool
+	allowControlPlane, evenIfReady bool
+	wait                           bool
+	timeout                        time.Duration
+}
+
+func fenceCommand(s *cli.Plugin) *cobra.Command {
+	o := &fenceOptions{fenceChange: newFenceChange(s)}
+	cmd := &cobra.Command{
+		Use:   "fence NODE --reason=TEXT [--agents-of=POLICY | -f FILE | --manual]",
+		Short: "Ask for a node to be fenced, so that the pods and volumes on it are released",
+		Long: `Creates a NodeFence. volume-guard's controller node-fencing then has agents fence the node. It releases the pods and
+volumes that wait for the node once an agent has proven that nothing on the node writes any more.
+
+The command shows the node, the objects that wait for it, the actions of the agents and the possible damage, and asks
+you to type the name of the node. It refuses nodes that are Ready without --even-if-ready, and nodes of the control
+plane without --allow-control-plane.
+
+The agents come from a FencePolicy (--agents-of) or a file (-f). With --manual, a person alone fences the node, and then
+runs "kubectl reclaim confirm". Default: the agents of the only FencePolicy whose nodeSelector selects the node.
+
+The command replaces a NodeFence that has ended. If the node has another one, it changes nothing.`,
+		Example: `  # a preview
+  kubectl reclaim fence worker-2 --reason="rack without power" --dry-run
+
+  # by the agents of a policy, and wait for the proof
+  kubectl reclaim fence worker-2 --agents-of=default --reason="kernel hangs" --wait
+
+  # after you pulled the plug
+  kubectl reclaim fence worker-2 --manual --reason="mainboard broken"
+  kubectl reclaim confirm node/worker-2 --because="both power cables are out"`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: s.CompleteNames(cli.KindNode),
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+	}
+	o.flags(cmd)
+	fs := cmd.Flags()
+	fs.StringVar(&o.reason, "reason", "", "Why the node is fenced, for people. Required.")
+	fs.StringVar(&o.agentsOf, "agents-of", "", "Name of the FencePolicy whose agents fence the node.")
+	fs.StringVarP(&o.file, "filename", "f", "", "File with agents, as YAML or JSON. -: standard input.")
+	fs.BoolVar(&o.manual, "manual", false, "No agent fences the node: a person does, and confirms it.")
+	fs.BoolVar(&o.allowControlPlane, "allow-control-plane", false,
+		"Fence the node even if it is a control-plane node.")
+	fs.BoolVar(&o.evenIfReady, "even-if-ready", false, "Fence the node even if it is Ready.")
+	fs.BoolVar(&o.wait, "wait", false, "Wait until it is proven that the node is fenced.")
+	fs.DurationVar(&o.timeout, "timeout", 15*time.Minute, "How long to wait with --wait. The fence goes on after that.")
+	cmd.MarkFlagsMutuallyExclusive("agents-of", "filename", "manual")
+	cmd.MarkFlagsMutuallyExclusive("wait", "dry-run")
+	cli.MustComplete(cmd, "agents-of", s.NamesOf(cli.KindPolicy))
+	return cmd
+}
+
+func (o *fenceOptions) run(ctx context.Context, node string) error {
+	switch {
+	case o.reason == "":
+		return errors.New("--reason is missing: explain why the node is fenced")
+	case o.timeout <= 0:
+		return fmt.Errorf("--timeout=%s: must be above 0", o.timeout)
+	case o.file == "-" && !o.Yes && !o.Tries():
+		return errors.New("-f -: the agents are read from standard input, so the question cannot be answered there: add " +
+			"--yes")
+	}
+	if err := o.prepare(); err != nil {
+		return err
+	}
+	f := nodes.Read(ctx, o.cluster, node)
+	request := nodes.FenceRequest{AllowControlPlane: o.allowControlPlane, EvenIfReady: o.evenIfReady}
+	// The node is checked before the agents, so that its error comes first.
+	if _, err := nodes.CheckFence(f, request); err != nil {
+		return fmt.Errorf("fence node %q: %w", node, err)
+	}
+	var err error
+	if request.Agents, err = o.agents(ctx, f); err != nil {
+		return fmt.Errorf("fence node %q: %w", node, err)
+	}
+	of := func(f nodes.Facts) (nodes.Plan, error) { return nodes.CheckFence(f, request) }
+	_, plan, err := o.agree(ctx, f, of)
+	if err != nil {
+		return fmt.Errorf("fence node %q: %w", node, err)
+	}
+	return o.create(ctx, node, plan, request.Agents)
+}
+
+func (o *fenceOptions) agents(ctx context.Context, f nodes.Facts) ([]v1alpha1.Agent, error) {
+	var text []byte
+	var err error
+	switch {
+	case o.manual:
+		return nodes.ManualAgents(), nil
+	case o.agentsOf != "":
+		p, err := nodes.ReadPolicy(ctx, o.cluster, o.agentsOf)
+		if err != nil {
+			return nil, err
+		}
+		return p.Spec.Agents, nil
+	case o.file == "":
+		agents, policy, err := nodes.DefaultAgents(f)
+		if err == nil {
+			fmt.Fprintf(o.ErrOut, "Agents of FencePolicy %s are used.\n", policy)
+		}
+		return agents, err
+	case o.file == "-":
+		text, err = io.ReadAll(o.In)
+	default:
+		text, err = os.ReadFile(o.file)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read agents: %w", err)
+	}
+	return nodes.ParseAgents(text)
+}
+
+// create creates the NodeFence, after deleting an ended one of the same name.
+func (o *fenceOptions) create(ctx context.Context, node string, plan nodes.Plan, agents []v1alpha1.Agent) error {
+	if o.Tries() && plan.Replaces != "" {
+		fmt.Fprintf(o.Out, "\nThe NodeFence of node %s would be replaced. It was not tried: the name is taken.\n", node)
+		return nil
+	}
+	if plan.Replaces != "" {
+		if err := o.replace(ctx, node, plan.Replaces); err != nil {
+			return err
+		}
+	}
+	fence := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: v1alpha1.NodeFenceSpec{
+		Reason: o.reason, Agents: agents, AllowControlPlane: o.allowControlPlane}}
+	made, err := o.cluster.Fencing.Fences.Create(ctx, fence, metav1.CreateOptions{FieldManager: cli.Name, DryRun: o.Dry()})
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("fence node %q: %w: another user or program has created it: %w", node, nodes.ErrFenced, err)
+	case err != nil:
+		return fmt.Errorf("create NodeFence %q: %w", node, explain.FencingError(err))
+	case o.Tries():
+		fmt.Fprintf(o.Out, "\nNode %s would be fenced (server dry run). Nothing was changed.\n", node)
+		return nil
+	}
+	fmt.Fprintf(o.Out, "\nNodeFence %s was created. See how far it is: kubectl reclaim explain node/%s\n", node, node)
+	if o.manual {
+		fmt.Fprintf(o.Out, "It waits for you: kubectl reclaim confirm node/%s --because=TEXT\n", node)
+	}
+	if !o.wait {
+		return nil
+	}
+	return o.waitFenced(ctx, made)
+}
+
+var (
+	// errNotProven means that no agent could prove that the node is fenced.
+	errNotProven = cli.NewError("no agent could prove that the node is fenced; all are tried again later", readReports)
+	// errWaitOver means that --timeout has passed.
+	errWaitOver = cli.NewError("it is not proven yet that the node is fenced (--timeout); the fence goes on", readReports)
+	// errFenceOver means that the awaited fence has ended or was replaced.
+	errFenceOver = cli.NewError("the fence has ended before it was proven that the node is fenced",
+		"see its final state: kubectl reclaim explain node/NAME")
+)
+
+const readReports = "read the reports of the agents: kubectl reclaim explain node/NAME"
+
+// waitFenced waits for the proof, and prints each phase.
+func (o *fenceOptions) waitFenced(ctx context.Context, fence *v1alpha1.NodeFence) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, errWaitOver)
+	defer cancel()
+	last := ""
+	for {
+		if read := o.cluster.Fence(ctx, fence.Name); read.OK() {
+			over, err := o.waited(fence, read.Value, &last)
+			if over || err != nil {
+				return err
+			}
+		}
+		if !cli.Sleep(ctx, waitPoll) {
+			return fmt.Errorf("wait for the fence of node %q: %w", fence.Name, context.Cause(ctx))
+		}
+	}
+}
+
+// waited prints a new phase of the fence, and reports whether the wait is over.
+func (o *fenceOptions) waited(fence, now *v1alpha1.NodeFence, last *string) (over bool, err error) {
+	if now == nil || now.UID != fence.UID || explain.FenceEnded(now) {
+		return true, fmt.Errorf("fence node %q: %w", fence.Name, errFenceOver)
+	}
+	if phase := string(now.Status.Phase); phase != *last {
+		cli.PrintLine(o.Out, "Node "+fence.Name+": "+explain.FenceWords(now, time.Now()), false)
+		*last = phase
+	}
+	switch {
+	case meta.IsStatusConditionTrue(now.Status.Conditions, v1alpha1.ConditionFenced):
+		return true, nil
+	case now.Status.Phase == v1alpha1.PhaseFailed:
+		return true, fmt.Errorf("fence node %q: %w", fence.Name, errNotProven)
+	}
+	return false, nil
+}

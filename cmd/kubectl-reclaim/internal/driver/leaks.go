@@ -1,0 +1,199 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
+)
+
+const formatCSV = "csv"
+
+type leaksOptions struct {
+	*cli.Plugin
+	out    cli.Output
+	source reportSource
+
+	adopt, reclaim string
+	size           string
+	pv             leaks.PVOptions
+	dryRun, yes    bool
+}
+
+func leaksCommand(s *cli.Plugin) *cobra.Command {
+	o := &leaksOptions{Plugin: s, source: reportSource{Plugin: s}}
+	cmd := &cobra.Command{
+		Use:   "leaks --driver=DRIVER [--adopt=HANDLE | --reclaim=HANDLE]",
+		Short: "Show the volumes that nothing in the cluster accounts for; adopt one, or have one deleted",
+		Long: `Shows the volumes of a driver that csi-reclaimer suspects to be leaks: the driver lists them, and no PV,
+claim or snapshot of the cluster accounts for them. Run csi-reclaimer beside the driver with --leak-check-interval.
+The command reads the report from the pod that holds its Lease, through the API server.
+
+A suspect may belong to another cluster, if several use the same storage. Check it in the storage system first.
+
+--adopt creates a PV with policy Retain, to which a claim can bind. --reclaim creates a PV whose volume is deleted like
+the volume of any released PV: permanently. Both show the PV and ask. csi-reclaimer itself does neither.`,
+		Example: `  # suspects, and volumes that are not suspected yet
+  kubectl reclaim leaks --driver=disk.csi.example.com -o wide
+
+  # adopt a volume
+  kubectl reclaim leaks --driver=disk.csi.example.com --adopt=vol-1
+
+  # from a report that you fetched yourself
+  curl -s localhost:8080/leaks?format=json | kubectl reclaim leaks --from=-`,
+		Args: cobra.NoArgs,
+		RunE: o.out.Run(func(ctx context.Context, _ []string) error { return o.run(ctx) }),
+	}
+	o.out.AddFlags(cmd, formatCSV)
+	cmd.Flags().Lookup("output").Usage = "Output format: table, wide (with the volumes that are not suspected), json, " +
+		"yaml or csv."
+	o.source.flags(cmd)
+	fs := cmd.Flags()
+	fs.StringVar(&o.adopt, "adopt", "",
+		"Create a PV that keeps the volume with this handle, and to which a claim can bind.")
+	fs.StringVar(&o.reclaim, "reclaim", "", "Create a PV through which the volume with this handle is deleted.")
+	cmd.MarkFlagsMutuallyExclusive("adopt", "reclaim")
+	fs.StringVar(&o.size, "size", "",
+		"With --adopt: the volume's size, such as 10Gi. Default: the size that the driver reports.")
+	fs.StringVar(&o.pv.StorageClass, "storage-class", "",
+		"StorageClass of the PV. With --reclaim, it names the Secret for the deletion. Default: none, and no Secret.")
+	fs.StringVar(&o.pv.FSType, "fs-type", "", "With --adopt: the filesystem on the volume. Default: the driver decides.")
+	fs.StringToStringVar(&o.pv.Attributes, "attribute", nil,
+		"With --adopt: a volume attribute that the driver needs to mount the volume, as KEY=VALUE; may be repeated. "+
+			"Reports do not contain them.")
+	fs.BoolVar(&o.pv.Block, "block", false, "With --adopt: the volume has volume mode Block.")
+	fs.BoolVar(&o.dryRun, "dry-run", false, "Show the PV and create nothing.")
+	fs.BoolVarP(&o.yes, "yes", "y", false, "Do not ask for confirmation.")
+	return cmd
+}
+
+func (o *leaksOptions) run(ctx context.Context) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	report, err := o.source.read(ctx)
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.adopt != "":
+		return o.remedy(ctx, report, leaks.Adopt, o.adopt)
+	case o.reclaim != "":
+		return o.remedy(ctx, report, leaks.Reclaim, o.reclaim)
+	case o.out.Format == formatCSV:
+		return report.WriteCSV(o.Out)
+	}
+	return o.out.Print(o.Out, "LeakReport", report, func(w io.Writer) error { return report.WriteTable(w, o.out.Wide()) })
+}
+
+func (o *leaksOptions) validate() error {
+	if o.size == "" {
+		return o.source.validate()
+	}
+	size, err := resource.ParseQuantity(o.size)
+	if err != nil || size.Sign() <= 0 {
+		return fmt.Errorf("--size=%s: must be a size above 0, such as 10Gi", o.size)
+	}
+	o.pv.Bytes = size.Value()
+	return o.source.validate()
+}
+
+// remedy shows the PV of a remedy, asks, and carries the remedy out.
+func (o *leaksOptions) remedy(ctx context.Context, report leaks.Report, to leaks.Remediation, handle string) error {
+	found, reported := report.Find(handle)
+	if !reported { // an existing PV may account for it
+		found = leaks.Found{Handle: handle}
+	}
+	pv, err := o.make(report.Driver, to, found, reported)
+	if err != nil {
+		return err
+	}
+	config, err := o.Config()
+	if err != nil {
+		return err
+	}
+	mender, err := leaks.NewRemediator(config)
+	if err != nil {
+		return err
+	}
+	step, made, err := mender.Check(ctx, report, to, pv)
+	if err != nil {
+		return err
+	}
+	show := pv
+	if made != nil { // an earlier run made the PV, and this run continues it
+		show = made
+		show.SetGroupVersionKind(pv.GroupVersionKind())
+	}
+	if err := o.showPV(show, to, found); err != nil || o.dryRun {
+		return err
+	}
+	if !o.yes && step != leaks.Finished {
+		if err := o.Confirm(ctx, question(to, found)); err != nil {
+			return err
+		}
+	}
+	made, err = mender.Carry(ctx, report, to, pv)
+	if err != nil {
+		return err
+	}
+	o.printResult(to, made)
+	return nil
+}
+
+// make returns the PV of a remedy. For an unreported volume it is only compared with an existing PV and never created,
+// so its size does not matter.
+func (o *leaksOptions) make(driver string, to leaks.Remediation, found leaks.Found,
+	reported bool) (*v1.PersistentVolume, error) {
+	if to == leaks.Reclaim {
+		return leaks.ReclaimPV(driver, found, o.pv), nil
+	}
+	if !reported {
+		found.Bytes = 1
+	}
+	return leaks.AdoptPV(driver, found, o.pv)
+}
+
+// showPV prints the PV that would be created, with a warning for people.
+func (o *leaksOptions) showPV(pv *v1.PersistentVolume, to leaks.Remediation, found leaks.Found) error {
+	printer := o.out.Printer
+	if printer == nil {
+		printer = &printers.OmitManagedFieldsPrinter{Delegate: &printers.YAMLPrinter{}}
+	}
+	if err := printer.PrintObj(pv, o.Out); err != nil {
+		return fmt.Errorf("print the PV: %w", err)
+	}
+	if o.out.Printer == nil && to == leaks.Reclaim {
+		cli.PrintLine(o.ErrOut, fmt.Sprintf("! Once the PV is Released, its policy is set to Delete, and the volume %q is "+
+			"deleted permanently. Nothing in this cluster accounts for it. It is not known whether another cluster uses it, "+
+			"nor whether a pod template, such as a Deployment's with 0 replicas, names it inline.", found.Handle), true)
+	}
+	return nil
+}
+
+func question(to leaks.Remediation, found leaks.Found) string {
+	if to == leaks.Reclaim {
+		return fmt.Sprintf("Delete volume %q?", found.Handle)
+	}
+	return fmt.Sprintf("Create this PV for volume %q?", found.Handle)
+}
+
+// printResult prints the result, and the way to stop or to continue.
+func (o *leaksOptions) printResult(to leaks.Remediation, pv *v1.PersistentVolume) {
+	if to == leaks.Reclaim {
+		cli.PrintLine(o.Out, fmt.Sprintf("PV %s is Released with policy Delete: its volume is deleted. See the progress "+
+			"with kubectl reclaim explain pv/%s. To stop it, if it is not too late: "+
+			`kubectl patch pv %s -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'`, pv.Name, pv.Name, pv.Name), false)
+		return
+	}
+	cli.PrintLine(o.Out, fmt.Sprintf("PV %s keeps the volume. A claim binds to it with spec.volumeName: %s, and the same "+
+		"storageClassName (%q), size and mode.",
+		pv.Name, pv.Name, pv.Spec.StorageClassName), false)
+}

@@ -1,0 +1,228 @@
+package driver
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
+)
+
+// reported is a report with one suspect and one other volume.
+func reported(t *testing.T) string {
+	t.Helper()
+	text, err := json.Marshal(leaks.Report{
+		Driver: "d.example.com", Completed: time.Now(), Listed: 5, Suspected: 1, SuspectedBytes: 1 << 30,
+		Volumes: []leaks.Found{
+			{Handle: "vol-1", Bytes: 1 << 30, Suspected: true, Reason: leaks.ReasonLeakSuspected, Sightings: 3,
+				FirstSeen: time.Now()},
+			{Handle: "vol-2", Reason: leaks.ReasonBeingMade, Because: "claim ns/data"},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// apiServer serves these PVs, the Leases in holders, and the report of pod ns/leads. It appends each request to asked.
+// The key of a holder is the Lease's name in namespace ns, or NAMESPACE/NAME. The name "node" stands for a label.
+func apiServer(t *testing.T, holders map[string]string, asked *[]string, pvs ...*v1.PersistentVolume) string {
+	t.Helper()
+	report, of, all := reported(t), map[string]string{}, []string{}
+	for _, pv := range pvs {
+		text, err := json.Marshal(pv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		of[pv.Name] = string(text)
+		all = append(all, string(text))
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		*asked = append(*asked, r.Method+" "+r.URL.RequestURI())
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/leases"):
+			_, name, _ := strings.Cut(r.URL.Query().Get("fieldSelector"), "=")
+			if r.URL.Query().Get("labelSelector") == "csi-reclaimer.io/driver=d.example.com" {
+				name = "node"
+			}
+			var items []string
+			for _, of := range slices.Sorted(maps.Keys(holders)) {
+				if path.Base(of) == name {
+					items = append(items, fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q},"spec":{"holderIdentity":%q,`+
+						`"leaseDurationSeconds":15,"renewTime":%q}}`, name, cmp.Or(strings.Trim(path.Dir(of), "."), "ns"), holders[of],
+						time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")))
+				}
+			}
+			fmt.Fprintf(w, `{"apiVersion":"coordination.k8s.io/v1","kind":"LeaseList","metadata":{},"items":[%s]}`,
+				strings.Join(items, ","))
+		case r.URL.Path == "/api/v1/namespaces/ns/pods/leads:8080/proxy/leaks":
+			fmt.Fprint(w, report)
+		case r.URL.Path == "/api/v1/namespaces/ns/pods/locked:8080/proxy/leaks": // a sidecar with --http-authorization
+			http.Error(w, "unauthorized: a token is required", http.StatusUnauthorized)
+		case r.URL.Path == "/api/v1/persistentvolumes" && r.Method == http.MethodGet:
+			fmt.Fprint(w, `{"apiVersion":"v1","kind":"PersistentVolumeList","metadata":{},"items":[`+strings.Join(all, ",")+`]}`)
+		case r.URL.Path == "/apis/storage.k8s.io/v1/volumeattachments":
+			fmt.Fprint(w, `{"apiVersion":"storage.k8s.io/v1","kind":"VolumeAttachmentList","metadata":{},"items":[]}`)
+		case of[path.Base(r.URL.Path)] != "" && r.Method == http.MethodGet:
+			fmt.Fprint(w, of[path.Base(r.URL.Path)])
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"NotFound","code":404}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func TestReportSource(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.json")
+	if err := os.WriteFile(file, []byte(reported(t)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	nobody, leads := map[string]string{}, map[string]string{"d-example-com": leadership.NewIdentity("leads")}
+	for sentence, c := range map[string]struct {
+		holders map[string]string
+		input   string
+		args    []string
+		wrong   string
+	}{
+		"a file":             {args: []string{"--from=" + file}},
+		"the input":          {input: reported(t), args: []string{"--from=-", "--driver=d.example.com"}},
+		"the pod that leads": {holders: leads, args: []string{"--driver=d.example.com"}},
+		"the one beside another": {holders: map[string]string{"d-example-com": "provisioner",
+			"d-example-com-reclaimer": "leads"}, args: []string{"--driver=d.example.com"}},
+		"a pod that is named":    {holders: nobody, args: []string{"--driver=d.example.com", "--pod=ns/leads"}},
+		"a pod on the only node": {holders: map[string]string{"node": "leads"}, args: []string{"--driver=d.example.com"}},
+		"pods on two nodes": {holders: map[string]string{"node": "leads", "other/node": "leads"},
+			args: []string{"--driver=d.example.com"}, wrong: "several pods hold Leases of d.example.com: ns/leads, other/leads"},
+		"a Lease in another namespace, too": {holders: map[string]string{"d-example-com": "leads",
+			"other/d-example-com": "me"}, args: []string{"--driver=d.example.com"},
+			wrong: "several pods hold Leases of d.example.com: ns/leads, other/me"},
+		"no leader": {holders: nobody, args: []string{"--driver=d.example.com"},
+			wrong: "no pod holds Lease d-example-com"},
+		"a pod without a report": {holders: nobody, args: []string{"--driver=d.example.com", "--pod=ns/other"},
+			wrong: "serves no /leaks on port 8080"},
+		"a pod that requires a token": {holders: nobody, args: []string{"--driver=d.example.com", "--pod=ns/locked"},
+			wrong: "through kubectl port-forward, and read it with --from=-"},
+		"a report of something else": {holders: leads, args: []string{"--driver=other", "--pod=ns/leads"},
+			wrong: "about driver d.example.com, not other"},
+		"an input that is no report": {input: "<html>", args: []string{"--from=-"}, wrong: "it is not a leak report"},
+		"a file and a pod":           {args: []string{"--from=" + file, "--pod=ns/leads"}, wrong: "[from pod]"},
+		"a port without a listener": {holders: leads, args: []string{"--driver=d.example.com", "--port=81"},
+			wrong: "\nnext: check that csi-reclaimer runs there with --leak-check-interval"},
+	} {
+		var asked []string
+		said, err := root.In(t, c.input,
+			append([]string{"leaks", "--server=" + apiServer(t, c.holders, &asked)}, c.args...)...)
+		switch {
+		case c.wrong != "" && (err == nil || !strings.Contains(cli.ErrorText(err), c.wrong)):
+			t.Errorf("%s: %v, want %q", sentence, err, c.wrong)
+		case c.wrong == "" && (err != nil || !strings.Contains(said, "vol-1") || strings.Contains(said, "vol-2")):
+			t.Errorf("%s: %v\n%s\n%q", sentence, err, said, asked)
+		}
+	}
+}
+
+func TestPrintLeakReport(t *testing.T) {
+	for format, want := range map[string][]string{
+		"table": {"1 volume of driver d.example.com is suspected to be a leak", "HANDLE", "1 more have no PV"},
+		"wide":  {"vol-2", "claim ns/data"},
+		"json":  {`"kind": "LeakReport"`, `"handle": "vol-1"`},
+		"yaml":  {"kind: LeakReport", "handle: vol-1"},
+		"csv":   {"driver,handle,bytes", "d.example.com,vol-1,1073741824,true,LeakSuspected,3,"},
+	} {
+		said, err := root.In(t, reported(t), "leaks", "--from=-", "-o", format)
+		if err != nil {
+			t.Errorf("%s: %v", format, err)
+		}
+		for _, words := range want {
+			if !strings.Contains(said, words) {
+				t.Errorf("%s: %q is not in\n%s", format, words, said)
+			}
+		}
+	}
+}
+
+// The command only reads from the API server.
+func TestRemedyNeedsConfirmation(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		args        []string
+		said, wrong string
+	}{
+		"not confirmed": {[]string{"--reclaim=vol-1"}, `Delete volume "vol-1"? [y/N]`, "not confirmed"},
+		"only shown": {[]string{"--reclaim=vol-1", "--dry-run"},
+			"persistentVolumeReclaimPolicy: Retain", ""},
+		"only shown, to a program": {[]string{"--adopt=vol-1", "--dry-run", "-o", "json"}, `"volumeHandle": "vol-1"`,
+			""},
+		"adopted, and not confirmed": {[]string{"--adopt=vol-1"}, "Create this PV", "not confirmed"},
+		"adopted, by the flags": {[]string{"--adopt=vol-1", "--dry-run", "--size=7Gi", "--storage-class=fast",
+			"--attribute=share=x"}, "storage: 7Gi", ""},
+		"no suspect, despite --yes": {[]string{"--reclaim=vol-2", "--yes"}, "", "it is no suspect: MayBeBeingMade"},
+		"adopt: no suspect":         {[]string{"--adopt=vol-2", "--yes", "--size=1Gi"}, "", "it is no suspect"},
+		"unknown, despite --yes":    {[]string{"--reclaim=vol-3", "--yes"}, "", "has no volume of that name"},
+		"adopt: unknown":            {[]string{"--adopt=vol-3", "--yes"}, "", "has no volume of that name"},
+		"adopt: unknown, but for a size": {[]string{"--adopt=vol-3", "--yes", "--size=1Gi"}, "",
+			"has no volume of that name"},
+	} {
+		var asked []string
+		said, err := root.In(t, "", append([]string{"leaks", "--driver=d.example.com", "--pod=ns/leads",
+			"--server=" + apiServer(t, nil, &asked)}, c.args...)...)
+		if !strings.Contains(said, c.said) || (err == nil) != (c.wrong == "") || err != nil &&
+			!strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("%s: %v, want %q\n%s", sentence, err, c.wrong, said)
+		}
+		for _, request := range asked {
+			if !strings.HasPrefix(request, "GET ") {
+				t.Errorf("%s: %s", sentence, request)
+			}
+		}
+	}
+}
+
+// The command reports the result of an earlier run without a question, because a person may not know whether that run
+// finished.
+func TestFinishedRemedyIsReported(t *testing.T) {
+	adopted, err := leaks.AdoptPV("d.example.com", leaks.Found{Handle: "vol-9", Bytes: 5 << 30}, leaks.PVOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	turned := leaks.ReclaimPV("d.example.com", leaks.Found{Handle: "vol-8"}, leaks.PVOptions{})
+	turned.Spec.PersistentVolumeReclaimPolicy, turned.Status.Phase = v1.PersistentVolumeReclaimDelete, v1.VolumeReleased
+	for arg, want := range map[string][]string{
+		"--adopt=vol-9":   {"kind: PersistentVolume", "storage: 5Gi", "PV " + adopted.Name + " keeps the volume"},
+		"--reclaim=vol-8": {"persistentVolumeReclaimPolicy: Delete", "PV " + turned.Name + " is Released with policy Delete"},
+	} {
+		var asked []string
+		said, err := root.In(t, "", "leaks", "--driver=d.example.com", "--pod=ns/leads",
+			"--server="+apiServer(t, nil, &asked, adopted, turned), arg)
+		if err != nil || strings.Contains(said, "[y/N]") {
+			t.Errorf("%s: %v\n%s", arg, err, said)
+		}
+		for _, words := range want {
+			if !strings.Contains(said, words) {
+				t.Errorf("%s: %q is not in\n%s", arg, words, said)
+			}
+		}
+		for _, request := range asked {
+			if !strings.HasPrefix(request, "GET ") {
+				t.Errorf("%s: %s", arg, request)
+			}
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package driver
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
+)
+
+var root = commandline.Root(func(streams genericiooptions.IOStreams, isTerminal func(any) bool) *cobra.Command {
+	return cli.Root(cli.New(streams, isTerminal), Commands)
+})
+
+func TestPrintReleasePlan(t *testing.T) {
+	p := volumes.Plan{Driver: "d", Role: "owner", Abandoned: []string{"pv-0"}, Obstacles: []string{"stop it"},
+		Unread: []string{"Leases"}}
+	for i := range 12 {
+		p.PVs = append(p.PVs, fmt.Sprintf("pv-%d", i))
+	}
+	var out bytes.Buffer
+	if err := writePlan(&out, p); err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range []string{"12 PVs of d", "  pv-9\n  and 2 more\n", "PV pv-0 is terminating", "! stop it",
+		"Not read: Leases"} {
+		if !strings.Contains(out.String(), words) {
+			t.Errorf("%q is missing:\n%s", words, out.String())
+		}
+	}
+}
+
+func TestReleaseNamesWayOut(t *testing.T) {
+	t.Parallel()
+	err := inFlight(volumes.Plan{Driver: "d", InFlight: []explain.InFlight{{Volume: "pvc-1"}}})
+	if err == nil || !strings.Contains(err.Error(), inflight.ToSettle) || inFlight(volumes.Plan{}) != nil {
+		t.Error(err)
+	}
+}
+
+func TestReleaseWithoutPVsFailsAtObstacle(t *testing.T) {
+	t.Parallel()
+	begins, err := begin(volumes.Plan{Driver: "d", Obstacles: []string{"part of the log cannot be read"}})
+	if begins || err == nil || !strings.Contains(err.Error(), "part of the log cannot be read") {
+		t.Errorf("%v, %v", begins, err)
+	}
+	if begins, err := begin(volumes.Plan{Driver: "d"}); begins || err != nil {
+		t.Errorf("nothing to release: %v, %v", begins, err)
+	}
+	if begins, err := begin(volumes.Plan{Driver: "d", PVs: []string{"pv"}}); !begins || err != nil {
+		t.Errorf("a PV to release: %v, %v", begins, err)
+	}
+}
+
+func TestProgressBar(t *testing.T) {
+	var out bytes.Buffer
+	b := newBar(&out, 40)
+	for i := range 40 {
+		b.show(i, min(i, 1), 41)
+	}
+	b.show(40, 1, 41)
+	b.end()
+	if lines := strings.Count(out.String(), "\n"); lines != 11 || !strings.HasSuffix(out.String(),
+		"40 of 41 released, 1 failed\n") {
+		t.Errorf("%d lines:\n%s", lines, out.String())
+	}
+	out.Reset()
+	b = &bar{w: &out, redraw: true, drawn: -1}
+	b.show(1, 0, 2)
+	b.show(1, 0, 2)
+	b.show(2, 0, 2)
+	b.end()
+	want := "\r[" + strings.Repeat("#", 20) + strings.Repeat(".", 20) + "] 1 of 2 released\r[" +
+		strings.Repeat("#", 40) + "] 2 of 2 released\n"
+	if out.String() != want {
+		t.Errorf("drawn %q", out.String())
+	}
+}
