@@ -14,7 +14,9 @@
 // does not wait for the disk. Families whose control plane has no controller manager measure the subject. The others
 // also measure the controller manager, which binds claims and releases PVs one after the other.
 //
-// The table of a family has the meaning and the goal of each figure; package report judges and writes them. Package
-// subject starts the programs and reads their use of resources, package fill writes PVs into etcd, and claims.go plays
-// the users. The tests measure no time, and test/e2e tests exact counts.
+// The table of a family has the meaning and the goal of each figure; package report judges and writes them. bench.go
+// lists the families: package volumes is about csi-reclaimer, pods about volume-guard, and growth about costs
+// beside many objects. Package session is common to all: the environment, the users, and the record of values.
+// Package subject starts the programs and reads their use of resources, and package fill writes PVs into etcd. The
+// tests measure no time, and test/e2e tests exact counts.
 package bench

@@ -1,6 +1,6 @@
 //go:build unix
 
-package bench
+package growth
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/session"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/subject"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
@@ -34,36 +35,36 @@ func logGrowth() growth {
 		costs: []cost{{"put_kib", "KiB", "All PUTs to the Leases of the in-flight log, for each of the 50 volumes.", 1}}}
 }
 
-func growLog(ctx context.Context, s *session, at measures) (err error) {
-	p, err := s.env.startProxy(s.env.kubeconf[report.Ours], toLog)
+func growLog(ctx context.Context, s *session.Session, at measures) (err error) {
+	p, err := s.Env.StartProxy(s.Env.Kubeconf[report.Ours], session.ToLog)
 	if err != nil {
 		return err
 	}
-	defer p.close()
-	s.env.kubeconf[report.Ours] = p.kubeconfig
+	defer p.Close()
+	s.Env.Kubeconf[report.Ours] = p.Kubeconfig
 	var namespaces []string
 	for range doubtNamespaces {
-		namespace, err := s.env.cluster.CreateNamespace(ctx, "doubt")
+		namespace, err := s.Env.Cluster.CreateNamespace(ctx, "doubt")
 		if err != nil {
 			return err
 		}
 		namespaces = append(namespaces, namespace)
 	}
-	program, err := s.env.start(ctx, subject.Ours())
+	program, err := s.Env.Start(ctx, subject.Ours())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, program.Stop()) }()
-	doubt := &doubt{session: s, namespaces: namespaces}
+	doubt := &doubt{Session: s, namespaces: namespaces}
 	return at(func(n int) ([]float64, error) {
 		if err := doubt.grow(ctx, n); err != nil {
 			return nil, fmt.Errorf("%w\n%s", err, program.LogTail(10))
 		}
-		p.take()
-		if _, err := s.env.bindClaims(ctx, healthy, nil); err != nil {
+		p.Take()
+		if _, err := s.Env.BindClaims(ctx, healthy, nil); err != nil {
 			return nil, err
 		}
-		_, bodies := p.take()
+		_, bodies := p.Take()
 		sent := 0
 		for _, body := range bodies {
 			sent += len(body)
@@ -74,7 +75,7 @@ func growLog(ctx context.Context, s *session, at measures) (err error) {
 
 // doubt has claims in the in-flight log whose volumes the driver does not answer for.
 type doubt struct {
-	*session
+	*session.Session
 	namespaces []string
 	claims     int
 	rules      []faults.Rule
@@ -86,15 +87,15 @@ func unavailable(volume string) faults.Rule {
 
 // grow has there be n entries, all of them older than doubtFor.
 func (d *doubt) grow(ctx context.Context, n int) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, session.Patience)
 	defer cancel()
-	if err := d.env.driver.SetFaults(ctx, faults.Plan{Rules: []faults.Rule{unavailable("*")}}); err != nil {
+	if err := d.Env.Driver.SetFaults(ctx, faults.Plan{Rules: []faults.Rule{unavailable("*")}}); err != nil {
 		return err
 	}
 	made := make([]*v1.PersistentVolumeClaim, n-d.claims)
-	err := d.env.each(ctx, len(made), func(ctx context.Context, client kubernetes.Interface, i int) (err error) {
+	err := d.Env.Each(ctx, len(made), func(ctx context.Context, client kubernetes.Interface, i int) (err error) {
 		of := d.namespaces[i%len(d.namespaces)]
-		made[i], err = client.CoreV1().PersistentVolumeClaims(of).Create(ctx, newClaim("doubt", d.claims+i),
+		made[i], err = client.CoreV1().PersistentVolumeClaims(of).Create(ctx, session.NewClaim("doubt", d.claims+i),
 			metav1.CreateOptions{})
 		return err
 	})
@@ -105,20 +106,15 @@ func (d *doubt) grow(ctx context.Context, n int) error {
 	for _, claim := range made {
 		d.rules = append(d.rules, unavailable("pvc-"+string(claim.UID)))
 	}
-	for {
-		entries, err := objects.InFlight(ctx, d.env.users[0], d.env.namespace, driverName)
-		if err != nil {
-			return err
-		}
-		if len(entries) >= n {
-			break
-		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
-			return fmt.Errorf("wait for %d entries of the in-flight log: %w; there are %d", n, err, len(entries))
-		}
-	}
-	if err := d.env.driver.SetFaults(ctx, faults.Plan{Rules: d.rules}); err != nil {
+	err = session.Until(ctx, 100*time.Millisecond, "the in-flight log has all entries", func() (bool, error) {
+		entries, err := objects.InFlight(ctx, d.Env.Users[0], d.Env.Namespace, session.DriverName)
+		return len(entries) >= n, err
+	})
+	if err != nil {
 		return err
 	}
-	return pause(ctx, doubtFor)
+	if err := d.Env.Driver.SetFaults(ctx, faults.Plan{Rules: d.rules}); err != nil {
+		return err
+	}
+	return session.Pause(ctx, doubtFor)
 }

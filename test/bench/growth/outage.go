@@ -1,6 +1,6 @@
 //go:build unix
 
-package bench
+package growth
 
 import (
 	"context"
@@ -25,6 +25,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/fill"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/session"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/subject"
 )
 
@@ -56,8 +57,8 @@ var outageCosts = []struct{ name, unit, what string }{
 	{"rest_mib", "MiB", "VmRSS (Linux) of volume-guard at the end."},
 }
 
-// outageFamilies is a simulation, and is measured only if it is asked for by name.
-func outageFamilies() []family {
+// Outage is a simulation, and is measured only if it is asked for by name.
+func Outage() []session.Family {
 	load := fmt.Sprintf("%d nodes, %d running, held pods of 5 KB with a claim each, %d claims and PVs, written into etcd "+
 		"(--quick: a tenth); volume-guard with all its controllers for claims and pods, and the shipped policies; no "+
 		"controller manager. ", outageNodes, outageNodes*podsPerNode, outageNodes*podsPerNode)
@@ -68,7 +69,8 @@ func outageFamilies() []family {
 				Load: load + phase.what + " " + c.what})
 		}
 	}
-	return []family{{name: "outage", plane: bare, byHand: true, uncosted: true, figures: figures, run: measureOutage}}
+	return []session.Family{{Name: "outage", Plane: session.Bare, ByHand: true, Uncosted: true, Figures: figures,
+		Run: measureOutage}}
 }
 
 // outage is the simulated cluster.
@@ -85,27 +87,27 @@ type consumed struct {
 	guard, apiServer, etcd float64
 }
 
-func measureOutage(ctx context.Context, s *session) (err error) {
+func measureOutage(ctx context.Context, s *session.Session) (err error) {
 	// Policies and objects stay: the next family begins with a control plane of its own.
-	defer func() { err = errors.Join(err, s.closeEnvironment()) }()
-	o := &outage{nodes: s.size(outageNodes, outageNodes/10)}
-	controllers, files := s.every()
-	kubeconfig, err := s.env.installGuard(ctx, controllers, files)
+	defer func() { err = errors.Join(err, s.CloseEnvironment()) }()
+	o := &outage{nodes: s.Size(outageNodes, outageNodes/10)}
+	controllers, files := every(s)
+	kubeconfig, err := s.Env.InstallGuard(ctx, controllers, files)
 	if err != nil {
 		return err
 	}
 	if err := o.build(ctx, s); err != nil {
 		return err
 	}
-	o.countedGuard = &countedGuard{session: s}
+	o.countedGuard = &countedGuard{Session: s}
 	if o.before, err = o.consumed(ctx); err != nil {
 		return err
 	}
-	if o.proxy, err = s.env.startProxy(kubeconfig, nil); err != nil {
+	if o.proxy, err = s.Env.StartProxy(kubeconfig, nil); err != nil {
 		return err
 	}
-	defer o.proxy.close()
-	if o.guard, err = startGuard(ctx, o.proxy.kubeconfig, controllers); err != nil {
+	defer o.proxy.Close()
+	if o.guard, err = session.StartGuard(ctx, o.proxy.Kubeconfig, controllers); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.guard.Stop()) }()
@@ -120,52 +122,52 @@ func measureOutage(ctx context.Context, s *session) (err error) {
 }
 
 // build writes the cluster.
-func (o *outage) build(ctx context.Context, s *session) (err error) {
-	env, pods := s.env, o.nodes*podsPerNode
-	s.say("  fill the cluster with %d nodes and %d pods", o.nodes, pods)
+func (o *outage) build(ctx context.Context, s *session.Session) (err error) {
+	env, pods := s.Env, o.nodes*podsPerNode
+	s.Say("  fill the cluster with %d nodes and %d pods", o.nodes, pods)
 	for range outageNamespaces {
-		namespace, err := env.namespaceWith(ctx, "team", map[string]string{podsafety.NamespaceLabel: "enforce"})
+		namespace, err := namespaceWith(ctx, env, "team", map[string]string{podsafety.NamespaceLabel: "enforce"})
 		if err != nil {
 			return err
 		}
 		o.namespaces = append(o.namespaces, namespace)
 	}
-	plain, err := env.namespaceWith(ctx, "plain", nil)
+	plain, err := namespaceWith(ctx, env, "plain", nil)
 	if err != nil {
 		return err
 	}
-	pod, err := env.podTemplate(ctx, plain, podWithClaim("template", 0), v1.PodRunning)
+	pod, err := podTemplate(ctx, env, plain, session.PodWithClaim("template", 0), v1.PodRunning)
 	if err != nil {
 		return err
 	}
-	if err := env.boundClaim(ctx, plain, "template"); err != nil {
+	if err := boundClaim(ctx, env, plain, "template"); err != nil {
 		return err
 	}
-	claim, err := env.users[0].CoreV1().PersistentVolumeClaims(plain).Get(ctx, "template", metav1.GetOptions{})
+	claim, err := env.Users[0].CoreV1().PersistentVolumeClaims(plain).Get(ctx, "template", metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	claim.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}
-	if o.node, err = env.nodeTemplate(ctx); err != nil {
+	if o.node, err = nodeTemplate(ctx, env); err != nil {
 		return err
 	}
-	pv, err := env.pvTemplate(ctx)
+	pv, err := pvTemplate(ctx, env)
 	if err != nil {
 		return err
 	}
 	return errors.Join(
-		fill.Copies(ctx, env.fill, pods, pv, func(i int, pv *v1.PersistentVolume) string {
+		fill.Copies(ctx, env.Fill, pods, pv, func(i int, pv *v1.PersistentVolume) string {
 			pv.Name, pv.Spec.CSI.VolumeHandle = fill.Name(i), fmt.Sprintf("vol-%016x", i)
 			pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name = o.namespaceOf(i), filledPod(i)
 			pv.Spec.ClaimRef.UID = fill.UIDOf(i)
 			return "/registry/persistentvolumes/" + pv.Name
 		}),
 		o.writeNodes(ctx, env, func(int) bool { return true }, nil),
-		fill.Copies(ctx, env.fill, pods, claim, func(i int, claim *v1.PersistentVolumeClaim) string {
+		fill.Copies(ctx, env.Fill, pods, claim, func(i int, claim *v1.PersistentVolumeClaim) string {
 			claim.Namespace, claim.Name, claim.Spec.VolumeName = o.namespaceOf(i), filledPod(i), fill.Name(i)
 			return "/registry/persistentvolumeclaims/" + claim.Namespace + "/" + claim.Name
 		}),
-		fill.Copies(ctx, env.fill, pods, pod, func(i int, pod *v1.Pod) string {
+		fill.Copies(ctx, env.Fill, pods, pod, func(i int, pod *v1.Pod) string {
 			pod.Namespace, pod.Name, pod.Spec.NodeName = o.namespaceOf(i), filledPod(i), nodeName(i/podsPerNode)
 			pod.Finalizers = []string{objects.RunningFinalizer}
 			pod.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = pod.Name
@@ -190,8 +192,8 @@ func (o *outage) lostPods() (pods []int) {
 }
 
 // nodeTemplate returns the stored form of a Ready node of 10 KB.
-func (env *environment) nodeTemplate(ctx context.Context) (*v1.Node, error) {
-	nodes := env.users[0].CoreV1().Nodes()
+func nodeTemplate(ctx context.Context, env *session.Environment) (*v1.Node, error) {
+	nodes := env.Users[0].CoreV1().Nodes()
 	node, err := nodes.Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "template",
 		Annotations: map[string]string{"bench.csi-reclaimer.io/padding": strings.Repeat("x", 9000)}}},
 		metav1.CreateOptions{FieldManager: "kubelet"})
@@ -209,8 +211,8 @@ func (env *environment) nodeTemplate(ctx context.Context) (*v1.Node, error) {
 }
 
 // pvTemplate returns the stored form of a bound PV. It has the finalizer of Kubernetes, too.
-func (env *environment) pvTemplate(ctx context.Context) (*v1.PersistentVolume, error) {
-	pvs, pv := env.users[0].CoreV1().PersistentVolumes(), fill.ProvisionedPV("template", "template", driverName)
+func pvTemplate(ctx context.Context, env *session.Environment) (*v1.PersistentVolume, error) {
+	pvs, pv := env.Users[0].CoreV1().PersistentVolumes(), fill.ProvisionedPV("template", "template", session.DriverName)
 	pv.Spec.ClaimRef = &v1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: "team",
 		Name: "template"}
 	pv, err := pvs.Create(ctx, pv, metav1.CreateOptions{FieldManager: "csi-provisioner"})
@@ -226,7 +228,7 @@ func (env *environment) pvTemplate(ctx context.Context) (*v1.PersistentVolume, e
 }
 
 // writeNodes writes the nodes that are wanted, after a change.
-func (o *outage) writeNodes(ctx context.Context, env *environment, wanted func(i int) bool,
+func (o *outage) writeNodes(ctx context.Context, env *session.Environment, wanted func(i int) bool,
 	change func(*v1.Node)) error {
 	var numbers []int
 	for i := range o.nodes {
@@ -234,7 +236,7 @@ func (o *outage) writeNodes(ctx context.Context, env *environment, wanted func(i
 			numbers = append(numbers, i)
 		}
 	}
-	return fill.Copies(ctx, env.fill, len(numbers), o.node, func(i int, node *v1.Node) string {
+	return fill.Copies(ctx, env.Fill, len(numbers), o.node, func(i int, node *v1.Node) string {
 		node.Name, node.UID = nodeName(numbers[i]), fill.UIDOf(numbers[i])
 		if change != nil {
 			change(node)
@@ -251,17 +253,17 @@ func unreachable(node *v1.Node) {
 // lose makes nodes unreachable, and deletes their pods, as Kubernetes does. It returns once VolumeLocks name all their
 // volumes.
 func (o *outage) lose(ctx context.Context) error {
-	if err := o.writeNodes(ctx, o.env, isLost, unreachable); err != nil {
+	if err := o.writeNodes(ctx, o.Env, isLost, unreachable); err != nil {
 		return err
 	}
 	pods := o.lostPods()
-	err := o.env.each(ctx, len(pods), func(ctx context.Context, client kubernetes.Interface, i int) error {
+	err := o.Env.Each(ctx, len(pods), func(ctx context.Context, client kubernetes.Interface, i int) error {
 		return client.CoreV1().Pods(o.namespaceOf(pods[i])).Delete(ctx, filledPod(pods[i]), metav1.DeleteOptions{})
 	})
 	if err != nil {
 		return err
 	}
-	client, err := dynamic.NewForConfig(o.env.cluster.Admin())
+	client, err := dynamic.NewForConfig(o.Env.Cluster.Admin())
 	if err != nil {
 		return err
 	}
@@ -284,7 +286,7 @@ var volumeLocks = schema.GroupVersionResource{Group: "csi-reclaimer.io", Version
 
 // release taints the lost nodes, and returns once their pods are gone.
 func (o *outage) release(ctx context.Context) error {
-	err := o.writeNodes(ctx, o.env, isLost, func(node *v1.Node) {
+	err := o.writeNodes(ctx, o.Env, isLost, func(node *v1.Node) {
 		unreachable(node)
 		node.Spec.Taints = append(node.Spec.Taints, v1.Taint{Key: v1.TaintNodeOutOfService, Value: "nodeshutdown",
 			Effect: v1.TaintEffectNoExecute})
@@ -294,7 +296,7 @@ func (o *outage) release(ctx context.Context) error {
 	}
 	return o.until(ctx, "pods of lost nodes are gone", func() (left int, _ error) {
 		for _, namespace := range o.namespaces {
-			list, err := o.env.users[0].CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+			list, err := o.Env.Users[0].CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 			if err != nil {
 				return 0, err
 			}
@@ -311,8 +313,8 @@ func (o *outage) until(ctx context.Context, what string, left func() (int, error
 		if err != nil || n <= 0 {
 			return err
 		}
-		o.say("  until %s: %d are left", what, n)
-		if err := pause(ctx, 5*time.Second); err != nil {
+		o.Say("  until %s: %d are left", what, n)
+		if err := session.Pause(ctx, 5*time.Second); err != nil {
 			return fmt.Errorf("wait until %s: %w; %d are left", what, err, n)
 		}
 	}
@@ -330,16 +332,16 @@ func (o *outage) record(ctx context.Context, phase string) error {
 	}
 	const mib = 1 << 20
 	events := 0
-	for kind, n := range t.calls {
+	for kind, n := range t.Calls {
 		if strings.HasSuffix(kind, " events") {
 			events += n
 		}
-		o.say("    %s: %d %s", phase, n, kind)
+		o.Say("    %s: %d %s", phase, n, kind)
 	}
-	for i, value := range []float64{float64(t.count()), float64(t.count()) / float64(len(o.lostPods())), float64(events),
-		float64(t.bytes()) / mib, (now.etcd - o.before.etcd) / mib, now.guard - o.before.guard,
+	for i, value := range []float64{float64(t.Count()), float64(t.Count()) / float64(len(o.lostPods())), float64(events),
+		float64(t.Bytes()) / mib, (now.etcd - o.before.etcd) / mib, now.guard - o.before.guard,
 		now.apiServer - o.before.apiServer, used.PeakMiB, used.ResidentMiB} {
-		o.session.record(outageFigure+phase+"_"+outageCosts[i].name, report.Ours, value)
+		o.Session.Record(outageFigure+phase+"_"+outageCosts[i].name, report.Ours, value)
 	}
 	o.before = now
 	return nil
@@ -349,7 +351,7 @@ var putBytes = regexp.MustCompile(`(?m)^etcd_debugging_mvcc_total_put_size_in_by
 
 // consumed reads the use of resources up to now. Values that the simulation writes into etcd itself do not count.
 func (o *outage) consumed(ctx context.Context) (c consumed, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.env.cluster.EtcdAddress()+"/metrics", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.Env.Cluster.EtcdAddress()+"/metrics", nil)
 	if err != nil {
 		return c, err
 	}
@@ -369,13 +371,13 @@ func (o *outage) consumed(ctx context.Context) (c consumed, err error) {
 	if c.etcd, err = strconv.ParseFloat(string(found[1]), 64); err != nil {
 		return c, fmt.Errorf("read the metrics of etcd: %w", err)
 	}
-	c.etcd -= float64(o.env.fill.Written())
-	server, err := o.env.used(nil)
+	c.etcd -= float64(o.Env.Fill.Written())
+	server, err := o.Env.Used(nil)
 	if err != nil || o.guard == nil {
-		c.apiServer = server.apiServer
+		c.apiServer = server.ApiServer
 		return c, err
 	}
 	own, err := subject.UsageOf(o.guard.PID())
-	c.apiServer, c.guard = server.apiServer, own.CPU
+	c.apiServer, c.guard = server.ApiServer, own.CPU
 	return c, err
 }

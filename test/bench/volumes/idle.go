@@ -1,44 +1,45 @@
 //go:build unix
 
-package bench
+package volumes
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/session"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/subject"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
-func idleFamilies() []family {
+func Idle() []session.Family {
 	const load = "500 bound and protected PVs, nothing changing for 10 minutes (--quick: 10 seconds), all subjects " +
 		"side by side, ours with leader election. "
-	return []family{{name: "idle", plane: audited, uncosted: true, run: measureIdle, figures: []report.Figure{
+	figures := []report.Figure{
 		{Name: "idle_api_calls_10min", Unit: "calls", Goals: []report.Goal{report.Exactly(0)},
 			Load: load + "From the audit log; calls about Leases, and watches that are begun again, are not counted."},
 		{Name: "idle_cpu_percent", Unit: "% of a core", Goals: []report.Goal{report.AtMost(0.1)},
 			Load: load + "Processor time (Linux)."},
-	}}}
+	}
+	return []session.Family{{Name: "idle", Plane: session.Audited, Uncosted: true, Run: measureIdle, Figures: figures}}
 }
 
-func measureIdle(ctx context.Context, s *session) (err error) {
-	lasts := time.Duration(s.size(600, 10)) * time.Second
-	ctx, cancel := context.WithTimeout(ctx, lasts+patience)
+func measureIdle(ctx context.Context, s *session.Session) (err error) {
+	lasts := time.Duration(s.Size(600, 10)) * time.Second
+	ctx, cancel := context.WithTimeout(ctx, lasts+session.Patience)
 	defer cancel()
-	if _, err := s.env.bindClaims(ctx, s.size(500, 50), makePV(true)); err != nil {
+	if _, err := s.Env.BindClaims(ctx, s.Size(500, 50), session.MakePV(true)); err != nil {
 		return err
 	}
 	// The PVs stay: the next family begins with a control plane of its own.
-	defer func() { err = errors.Join(err, s.closeEnvironment()) }()
+	defer func() { err = errors.Join(err, s.CloseEnvironment()) }()
 	all := subject.All()
 	all[0] = subject.Ours("--leader-election", "--leader-election-identity=bench")
 	before := make([]subject.Usage, len(all))
 	programs := make([]subject.Running, len(all))
 	for i, sub := range all {
-		if programs[i], err = s.env.start(ctx, sub); err != nil {
+		if programs[i], err = s.Env.Start(ctx, sub); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, programs[i].Stop()) }()
@@ -48,7 +49,7 @@ func measureIdle(ctx context.Context, s *session) (err error) {
 			return err
 		}
 	}
-	if err := s.env.begunToWatch(ctx, all); err != nil {
+	if err := begunToWatch(ctx, s.Env, all); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -57,12 +58,12 @@ func measureIdle(ctx context.Context, s *session) (err error) {
 			return err
 		}
 	}
-	s.say("  nothing happens for %v", lasts)
-	if err := pause(ctx, lasts); err != nil {
+	s.Say("  nothing happens for %v", lasts)
+	if err := session.Pause(ctx, lasts); err != nil {
 		return err
 	}
 	took := time.Since(began)
-	if err := s.env.auditComplete(ctx); err != nil {
+	if err := s.Env.AuditComplete(ctx); err != nil {
 		return err
 	}
 	for i, sub := range all {
@@ -70,45 +71,40 @@ func measureIdle(ctx context.Context, s *session) (err error) {
 		if err != nil {
 			return err
 		}
-		s.record("idle_cpu_percent", sub.Column, (after.CPU-before[i].CPU)/took.Seconds()*100)
-		if err := s.recordCalls(sub, began); err != nil {
+		s.Record("idle_cpu_percent", sub.Column, (after.CPU-before[i].CPU)/took.Seconds()*100)
+		if err := recordIdleCalls(s, sub, began); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// recordCalls records how many API calls a subject made since a time.
-func (s *session) recordCalls(sub subject.Subject, since time.Time) error {
-	calls, err := s.env.cluster.AuditEventsOf(sub.User(s.env.namespace), func(e controlplane.AuditEvent) bool {
+// recordIdleCalls records how many API calls a subject made since a time.
+func recordIdleCalls(s *session.Session, sub subject.Subject, since time.Time) error {
+	calls, err := s.Env.Cluster.AuditEventsOf(sub.User(s.Env.Namespace), func(e controlplane.AuditEvent) bool {
 		return e.Received.After(since) && e.Resource != "leases" && e.Verb != "watch"
 	})
 	if err != nil {
 		return err
 	}
 	for _, call := range calls {
-		s.say("  %s: %s %s %s %d", sub.Column, call.Verb, call.Resource, call.Name, call.Code)
+		s.Say("  %s: %s %s %s %d", sub.Column, call.Verb, call.Resource, call.Name, call.Code)
 	}
-	s.record("idle_api_calls_10min", sub.Column, float64(len(calls)))
+	s.Record("idle_api_calls_10min", sub.Column, float64(len(calls)))
 	return nil
 }
 
 // begunToWatch returns an error unless each subject watches PVs, because a subject that has not begun is idle, too.
-func (env *environment) begunToWatch(ctx context.Context, all []subject.Subject) error {
+func begunToWatch(ctx context.Context, env *session.Environment, all []subject.Subject) error {
 	for _, sub := range all {
-		for {
-			watches, err := env.cluster.AuditEventsOf(sub.User(env.namespace), func(e controlplane.AuditEvent) bool {
+		err := session.Until(ctx, 100*time.Millisecond, sub.Column+" watches", func() (bool, error) {
+			watches, err := env.Cluster.AuditEventsOf(sub.User(env.Namespace), func(e controlplane.AuditEvent) bool {
 				return e.Resource == "persistentvolumes" && e.Verb == "watch" && e.Code == 200
 			})
-			if err != nil {
-				return err
-			}
-			if len(watches) > 0 {
-				break
-			}
-			if err := pause(ctx, 100*time.Millisecond); err != nil {
-				return fmt.Errorf("wait for %s to watch: %w", sub.Column, err)
-			}
+			return len(watches) > 0, err
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -1,6 +1,6 @@
 //go:build unix
 
-package bench
+package growth
 
 import (
 	"context"
@@ -11,13 +11,13 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/fill"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/session"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/subject"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
@@ -25,23 +25,23 @@ import (
 
 // countedGuard is a volume-guard whose requests are counted, in a cluster without a controller manager.
 type countedGuard struct {
-	*session
-	proxy *proxy
+	*session.Session
+	proxy *session.Proxy
 	guard *program.Program
 }
 
 // startCounted installs and starts volume-guard with these controllers.
-func (s *session) startCounted(ctx context.Context, controllers, files []string) (*countedGuard, error) {
-	kubeconfig, err := s.env.installGuard(ctx, controllers, files)
+func startCounted(ctx context.Context, s *session.Session, controllers, files []string) (*countedGuard, error) {
+	kubeconfig, err := s.Env.InstallGuard(ctx, controllers, files)
 	if err != nil {
 		return nil, err
 	}
-	g := &countedGuard{session: s}
-	if g.proxy, err = s.env.startProxy(kubeconfig, nil); err != nil {
+	g := &countedGuard{Session: s}
+	if g.proxy, err = s.Env.StartProxy(kubeconfig, nil); err != nil {
 		return nil, err
 	}
-	if g.guard, err = startGuard(ctx, g.proxy.kubeconfig, controllers); err != nil {
-		g.proxy.close()
+	if g.guard, err = session.StartGuard(ctx, g.proxy.Kubeconfig, controllers); err != nil {
+		g.proxy.Close()
 		return nil, err
 	}
 	return g, nil
@@ -49,61 +49,50 @@ func (s *session) startCounted(ctx context.Context, controllers, files []string)
 
 func (g *countedGuard) stop() error {
 	err := g.guard.Stop()
-	g.proxy.close()
+	g.proxy.Close()
 	return err
 }
 
 // rest waits until volume-guard rests, and returns its use of resources and its traffic since the last call.
-func (g *countedGuard) rest(ctx context.Context) (subject.Usage, traffic, error) {
+func (g *countedGuard) rest(ctx context.Context) (subject.Usage, session.Traffic, error) {
 	used, err := subject.AtRest(ctx, g.guard.PID())
-	t, _ := g.proxy.take()
+	t, _ := g.proxy.Take()
 	return used, t, err
 }
 
 // every returns all controllers of volume-guard for claims and pods, and their manifests.
-func (s *session) every() (controllers, files []string) {
-	v := s.env.cluster.Version()
+func every(s *session.Session) (controllers, files []string) {
+	v := s.Env.Cluster.Version()
 	return []string{"pod-safety", "single-node", "statefulset-claims", "node-fencing", "pvc-protection", "pv-protection"},
 		slices.Concat(manifests.PodSafety(v), manifests.SingleNode(v), manifests.NodeFencing())
 }
 
 // namespaceWith creates a namespace with labels and the service account of its pods.
-func (env *environment) namespaceWith(ctx context.Context, prefix string, labels map[string]string) (string, error) {
-	created, err := env.users[0].CoreV1().Namespaces().Create(ctx,
+func namespaceWith(ctx context.Context, env *session.Environment, prefix string, labels map[string]string) (string,
+	error) {
+	created, err := env.Users[0].CoreV1().Namespaces().Create(ctx,
 		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix + "-", Labels: labels}}, metav1.CreateOptions{})
 	if err != nil {
 		return "", err
 	}
-	_, err = env.users[0].CoreV1().ServiceAccounts(created.Name).Create(ctx,
+	_, err = env.Users[0].CoreV1().ServiceAccounts(created.Name).Create(ctx,
 		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
 	return created.Name, err
 }
 
 // lockedNamespace creates a namespace that asks for locks of all claims, and returns once new pods have the gate.
-func (env *environment) lockedNamespace(ctx context.Context) (string, error) {
-	namespace, err := env.namespaceWith(ctx, "locked",
+func lockedNamespace(ctx context.Context, env *session.Environment) (string, error) {
+	namespace, err := namespaceWith(ctx, env, "locked",
 		map[string]string{podsafety.NamespaceLabel: "enforce", singlenode.Label: singlenode.AllValue})
 	if err != nil {
 		return "", err
 	}
-	for {
-		probe, err := env.users[0].CoreV1().Pods(namespace).Create(ctx, podForScheduler("probe"),
-			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if err == nil && len(probe.Spec.SchedulingGates) > 0 && len(probe.Finalizers) > 0 {
-			return namespace, nil
-		}
-		if err != nil && !apierrors.IsForbidden(err) {
-			return "", err
-		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
-			return "", fmt.Errorf("wait until new pods have the gate: %w", err)
-		}
-	}
+	return namespace, env.WaitPolicies(ctx, namespace, true)
 }
 
 // boundClaim creates a claim that is bound to an NFS volume.
-func (env *environment) boundClaim(ctx context.Context, namespace, name string) error {
-	core, pv := env.users[0].CoreV1(), nfsVolume(namespace, name)
+func boundClaim(ctx context.Context, env *session.Environment, namespace, name string) error {
+	core, pv := env.Users[0].CoreV1(), session.NfsVolume(namespace, name)
 	if _, err := core.PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{}); err != nil {
 		return err
 	}
@@ -125,9 +114,9 @@ func (env *environment) boundClaim(ctx context.Context, namespace, name string) 
 var padding = map[string]string{"bench.csi-reclaimer.io/padding": strings.Repeat("x", 3500)}
 
 // podTemplate creates a pod with a claim, and returns its stored form.
-func (env *environment) podTemplate(ctx context.Context, namespace string, pod *v1.Pod, phase v1.PodPhase) (*v1.Pod,
-	error) {
-	pods := env.users[0].CoreV1().Pods(namespace)
+func podTemplate(ctx context.Context, env *session.Environment, namespace string, pod *v1.Pod,
+	phase v1.PodPhase) (*v1.Pod, error) {
+	pods := env.Users[0].CoreV1().Pods(namespace)
 	pod.Annotations = padding
 	made, err := pods.Create(ctx, pod, metav1.CreateOptions{FieldManager: "kube-controller-manager"})
 	if err != nil {
@@ -148,9 +137,9 @@ func (env *environment) podTemplate(ctx context.Context, namespace string, pod *
 
 // fillPods writes copies of a pod into a namespace, from number first up to n, each with a claim of its own if it has
 // one.
-func (env *environment) fillPods(ctx context.Context, template *v1.Pod, namespace string, first, n int,
+func fillPods(ctx context.Context, env *session.Environment, template *v1.Pod, namespace string, first, n int,
 	ownClaim bool) error {
-	return fill.Copies(ctx, env.fill, n-first, template, func(i int, pod *v1.Pod) string {
+	return fill.Copies(ctx, env.Fill, n-first, template, func(i int, pod *v1.Pod) string {
 		pod.Namespace, pod.Name, pod.UID = namespace, filledPod(first+i), fill.UIDOf(first+i)
 		if ownClaim {
 			pod.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = pod.Name
@@ -162,13 +151,13 @@ func (env *environment) fillPods(ctx context.Context, template *v1.Pod, namespac
 func filledPod(i int) string { return fmt.Sprintf("filled-%06d", i) }
 
 // untilGateGone returns once a pod has no gate.
-func (env *environment) untilGateGone(ctx context.Context, namespace, name string) error {
+func untilGateGone(ctx context.Context, env *session.Environment, namespace, name string) error {
 	for {
-		pod, err := env.users[0].CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		pod, err := env.Users[0].CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil || len(pod.Spec.SchedulingGates) == 0 {
 			return err
 		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
+		if err := session.Pause(ctx, 20*time.Millisecond); err != nil {
 			return fmt.Errorf("wait until pod %s has no gate: %w", name, err)
 		}
 	}
@@ -185,27 +174,27 @@ func lonePodGrowth() growth {
 			50}}}
 }
 
-func growLonePod(ctx context.Context, s *session, at measures) (err error) {
-	g, err := s.startCounted(ctx, lockingControllers(), (&locking{session: s}).manifests())
+func growLonePod(ctx context.Context, s *session.Session, at measures) (err error) {
+	g, err := startCounted(ctx, s, session.LockingControllers(), session.LockingManifests(s.Env))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.stop()) }()
-	plain, err := s.env.namespaceWith(ctx, "plain", nil)
+	plain, err := namespaceWith(ctx, s.Env, "plain", nil)
 	if err != nil {
 		return err
 	}
-	template, err := s.env.podTemplate(ctx, plain, podWithClaim("template", 0), v1.PodRunning)
+	template, err := podTemplate(ctx, s.Env, plain, session.PodWithClaim("template", 0), v1.PodRunning)
 	if err != nil {
 		return err
 	}
-	namespace, err := s.env.lockedNamespace(ctx)
+	namespace, err := lockedNamespace(ctx, s.Env)
 	if err != nil {
 		return err
 	}
 	filled, created := 0, 0
 	return at(func(n int) ([]float64, error) {
-		if err := s.env.fillPods(ctx, template, namespace, filled, n, true); err != nil {
+		if err := fillPods(ctx, s.Env, template, namespace, filled, n, true); err != nil {
 			return nil, err
 		}
 		filled = n
@@ -215,19 +204,19 @@ func growLonePod(ctx context.Context, s *session, at measures) (err error) {
 		for range lonePods {
 			name := fmt.Sprintf("lone-%d", created)
 			created++
-			if err := s.env.boundClaim(ctx, namespace, name); err != nil {
+			if err := boundClaim(ctx, s.Env, namespace, name); err != nil {
 				return nil, err
 			}
-			if _, err := s.env.users[0].CoreV1().Pods(namespace).Create(ctx, podForScheduler(name),
+			if _, err := s.Env.Users[0].CoreV1().Pods(namespace).Create(ctx, session.PodForScheduler(name),
 				metav1.CreateOptions{}); err != nil {
 				return nil, err
 			}
-			if err := s.env.untilGateGone(ctx, namespace, name); err != nil {
+			if err := untilGateGone(ctx, s.Env, namespace, name); err != nil {
 				return nil, err
 			}
 		}
 		_, t, err := g.rest(ctx)
-		return []float64{float64(t.received["list pods"]) / lonePods / 1024}, err
+		return []float64{float64(t.Received["list pods"]) / lonePods / 1024}, err
 	})
 }
 
@@ -242,37 +231,37 @@ func handoverGrowth() growth {
 		}}
 }
 
-func growHandover(ctx context.Context, s *session, at measures) (err error) {
-	g, err := s.startCounted(ctx, lockingControllers(), (&locking{session: s}).manifests())
+func growHandover(ctx context.Context, s *session.Session, at measures) (err error) {
+	g, err := startCounted(ctx, s, session.LockingControllers(), session.LockingManifests(s.Env))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.stop()) }()
-	namespace, err := s.env.lockedNamespace(ctx)
+	namespace, err := lockedNamespace(ctx, s.Env)
 	if err != nil {
 		return err
 	}
 	const claim = "data"
-	if err := s.env.boundClaim(ctx, namespace, claim); err != nil {
+	if err := boundClaim(ctx, s.Env, namespace, claim); err != nil {
 		return err
 	}
-	waits := podForScheduler(claim)
+	waits := session.PodForScheduler(claim)
 	waits.Name = "first"
-	if _, err := s.env.podTemplate(ctx, namespace, waits, v1.PodPending); err != nil {
+	if _, err := podTemplate(ctx, s.Env, namespace, waits, v1.PodPending); err != nil {
 		return err
 	}
-	if err := s.env.untilGateGone(ctx, namespace, waits.Name); err != nil {
+	if err := untilGateGone(ctx, s.Env, namespace, waits.Name); err != nil {
 		return err
 	}
-	waits = podForScheduler(claim)
+	waits = session.PodForScheduler(claim)
 	waits.Name = "template"
-	template, err := s.env.podTemplate(ctx, namespace, waits, v1.PodPending)
+	template, err := podTemplate(ctx, s.Env, namespace, waits, v1.PodPending)
 	if err != nil {
 		return err
 	}
 	filled := 0
 	return at(func(n int) ([]float64, error) {
-		if err := s.env.fillPods(ctx, template, namespace, filled, n, false); err != nil {
+		if err := fillPods(ctx, s.Env, template, namespace, filled, n, false); err != nil {
 			return nil, err
 		}
 		filled = n
@@ -280,41 +269,38 @@ func growHandover(ctx context.Context, s *session, at measures) (err error) {
 			return nil, err
 		}
 		for range handovers {
-			if err := s.env.handOver(ctx, namespace, claim); err != nil {
+			if err := handOver(ctx, s.Env, namespace, claim); err != nil {
 				return nil, err
 			}
 		}
 		_, t, err := g.rest(ctx)
-		return []float64{float64(t.count()) / handovers, float64(t.conflicts) / handovers}, err
+		return []float64{float64(t.Count()) / handovers, float64(t.Conflicts) / handovers}, err
 	})
 }
 
 // handOver ends the pod that has the lock of a claim, and returns once another pod has lost its gate.
-func (env *environment) handOver(ctx context.Context, namespace, claim string) error {
-	holder, err := env.lockHolder(ctx, namespace, claim)
+func handOver(ctx context.Context, env *session.Environment, namespace, claim string) error {
+	holder, err := lockHolder(ctx, env, namespace, claim)
 	if err != nil {
 		return err
 	}
-	if err := env.users[0].CoreV1().Pods(namespace).Delete(ctx, holder, metav1.DeleteOptions{}); err != nil {
+	if err := env.Users[0].CoreV1().Pods(namespace).Delete(ctx, holder, metav1.DeleteOptions{}); err != nil {
 		return err
 	}
-	for {
-		next, err := env.lockHolder(ctx, namespace, claim)
-		switch {
-		case err != nil:
-			return err
-		case next != "" && next != holder:
-			return env.untilGateGone(ctx, namespace, next)
-		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("wait until the lock of pod %s is handed over: %w", holder, err)
-		}
+	next := ""
+	err = session.Until(ctx, 20*time.Millisecond, "the lock of pod "+holder+" is handed over", func() (_ bool, err error) {
+		next, err = lockHolder(ctx, env, namespace, claim)
+		return next != "" && next != holder, err
+	})
+	if err != nil {
+		return err
 	}
+	return untilGateGone(ctx, env, namespace, next)
 }
 
 // lockHolder returns the pod that has the lock of a claim, empty for none.
-func (env *environment) lockHolder(ctx context.Context, namespace, claim string) (string, error) {
-	o, err := env.users[0].CoreV1().PersistentVolumeClaims(namespace).Get(ctx, claim, metav1.GetOptions{})
+func lockHolder(ctx context.Context, env *session.Environment, namespace, claim string) (string, error) {
+	o, err := env.Users[0].CoreV1().PersistentVolumeClaims(namespace).Get(ctx, claim, metav1.GetOptions{})
 	if err != nil {
 		return "", err
 	}
@@ -332,18 +318,18 @@ func watchGrowth() growth {
 		}}
 }
 
-func growWatch(ctx context.Context, s *session, at measures) (err error) {
-	controllers, files := s.every()
-	g, err := s.startCounted(ctx, controllers, files)
+func growWatch(ctx context.Context, s *session.Session, at measures) (err error) {
+	controllers, files := every(s)
+	g, err := startCounted(ctx, s, controllers, files)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.stop()) }()
-	namespace, err := s.env.namespaceWith(ctx, "plain", nil)
+	namespace, err := namespaceWith(ctx, s.Env, "plain", nil)
 	if err != nil {
 		return err
 	}
-	template, err := s.env.podTemplate(ctx, namespace, podWithClaim("template", 0), v1.PodRunning)
+	template, err := podTemplate(ctx, s.Env, namespace, session.PodWithClaim("template", 0), v1.PodRunning)
 	if err != nil {
 		return err
 	}
@@ -352,12 +338,12 @@ func growWatch(ctx context.Context, s *session, at measures) (err error) {
 	}
 	filled, sent := 0, 0.0
 	return at(func(n int) ([]float64, error) {
-		if err := s.env.fillPods(ctx, template, namespace, filled, n, true); err != nil {
+		if err := fillPods(ctx, s.Env, template, namespace, filled, n, true); err != nil {
 			return nil, err
 		}
 		filled = n
 		used, t, err := g.rest(ctx)
-		sent += float64(t.bytes()) / float64(template.Size())
+		sent += float64(t.Bytes()) / float64(template.Size())
 		return []float64{sent, used.ResidentMiB}, err
 	})
 }

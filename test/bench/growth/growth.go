@@ -1,6 +1,7 @@
 //go:build unix
 
-package bench
+// Package growth has the families of costs beside more and more objects, and the outage of a large cluster.
+package growth
 
 import (
 	"context"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/session"
 )
 
 // growth is a family that measures costs beside more and more objects. Its goals are for the slopes: what one object
@@ -19,7 +21,7 @@ type growth struct {
 	sizes []int
 	costs []cost
 	// run calls at once, with a function that returns the costs beside n objects. It is called with rising numbers.
-	run func(ctx context.Context, s *session, at func(measure func(n int) ([]float64, error)) error) error
+	run func(ctx context.Context, s *session.Session, at func(measure func(n int) ([]float64, error)) error) error
 }
 
 // cost is a figure that is measured at each size.
@@ -29,26 +31,26 @@ type cost struct {
 	most float64
 }
 
-const growthPrefix, slopeSuffix = "growth_", "_slope"
+const GrowthPrefix, SlopeSuffix = "growth_", "_slope"
 
-func growthFamilies() (all []family) {
+func Families() (all []session.Family) {
 	for _, g := range []growth{attachGrowth(), lonePodGrowth(), handoverGrowth(), handleGrowth(), watchGrowth(),
 		logGrowth()} {
-		all = append(all, family{name: growthPrefix + g.name, plane: g.plane(), uncosted: true, figures: g.figures(),
-			run: g.measure})
+		all = append(all, session.Family{Name: GrowthPrefix + g.name, Plane: g.plane(), Uncosted: true, Figures: g.figures(),
+			Run: g.measure})
 	}
 	return all
 }
 
 // plane has no controller manager, which would remove pods without nodes, unless claims have to be bound.
-func (g growth) plane() kind {
+func (g growth) plane() session.Plane {
 	if g.name == logGrowth().name {
-		return working
+		return session.Working
 	}
-	return bare
+	return session.Bare
 }
 
-func (g growth) figure(c cost) string { return growthPrefix + g.name + "_" + c.name }
+func (g growth) figure(c cost) string { return GrowthPrefix + g.name + "_" + c.name }
 
 func (g growth) figures() (all []report.Figure) {
 	for _, c := range g.costs {
@@ -57,7 +59,7 @@ func (g growth) figures() (all []report.Figure) {
 				Load: fmt.Sprintf(g.load, n) + " " + c.what})
 		}
 		last := len(g.sizes) - 1
-		all = append(all, report.Figure{Name: g.figure(c) + slopeSuffix, Unit: c.unit + " for 1,000 more",
+		all = append(all, report.Figure{Name: g.figure(c) + SlopeSuffix, Unit: c.unit + " for 1,000 more",
 			Goals: []report.Goal{report.AtMost(c.most)},
 			Load: fmt.Sprintf("%s_%d less %s_%d, for 1,000 objects more; 0 if it is negative.", g.figure(c), g.sizes[last],
 				g.figure(c), g.sizes[last-1])})
@@ -65,7 +67,7 @@ func (g growth) figures() (all []report.Figure) {
 	return all
 }
 
-func (g growth) measure(ctx context.Context, s *session) error {
+func (g growth) measure(ctx context.Context, s *session.Session) error {
 	for range s.Runs {
 		if err := g.once(ctx, s); err != nil {
 			return err
@@ -75,27 +77,27 @@ func (g growth) measure(ctx context.Context, s *session) error {
 }
 
 // once measures all sizes in an environment of their own.
-func (g growth) once(ctx context.Context, s *session) (err error) {
-	if err := s.openEnvironment(ctx, g.plane()); err != nil {
+func (g growth) once(ctx context.Context, s *session.Session) (err error) {
+	if err := s.OpenEnvironment(ctx, g.plane()); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.closeEnvironment()) }()
+	defer func() { err = errors.Join(err, s.CloseEnvironment()) }()
 	return g.run(ctx, s, func(measure func(n int) ([]float64, error)) error {
 		var took []int
 		var costs [][]float64
 		for _, size := range g.sizes {
-			n := s.size(size, size/10)
+			n := s.Size(size, size/10)
 			values, err := measure(n)
 			if err != nil {
 				return fmt.Errorf("measure %s at %d: %w", g.name, n, err)
 			}
 			took, costs = append(took, n), append(costs, values)
 			for i, c := range g.costs {
-				s.record(fmt.Sprintf("%s_%d", g.figure(c), size), report.Ours, values[i])
+				s.Record(fmt.Sprintf("%s_%d", g.figure(c), size), report.Ours, values[i])
 			}
 		}
 		for i, c := range g.costs {
-			s.record(g.figure(c)+slopeSuffix, report.Ours, slope(took, costs, i))
+			s.Record(g.figure(c)+SlopeSuffix, report.Ours, slope(took, costs, i))
 		}
 		return nil
 	})

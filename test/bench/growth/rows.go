@@ -1,6 +1,6 @@
 //go:build unix
 
-package bench
+package growth
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/fill"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/session"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/subject"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 )
@@ -32,11 +33,11 @@ func attachGrowth() growth {
 		costs: []cost{{"ms", "ms", "Processor time of the API server for one CREATE.", 1}}}
 }
 
-func growAttach(ctx context.Context, s *session, at measures) error {
-	if err := manifests.Apply(ctx, s.env.cluster.Admin(), manifests.PodSafety(s.env.cluster.Version())...); err != nil {
+func growAttach(ctx context.Context, s *session.Session, at measures) error {
+	if err := manifests.Apply(ctx, s.Env.Cluster.Admin(), manifests.PodSafety(s.Env.Cluster.Version())...); err != nil {
 		return err
 	}
-	client, err := dynamic.NewForConfig(s.env.cluster.Admin())
+	client, err := dynamic.NewForConfig(s.Env.Cluster.Admin())
 	if err != nil {
 		return err
 	}
@@ -49,22 +50,22 @@ func growAttach(ctx context.Context, s *session, at measures) error {
 			}
 			made += min(n-made, 100)
 		}
-		if err := s.env.untilLocked(ctx, lockedVolume(made-1)); err != nil {
+		if err := untilLocked(ctx, s.Env, lockedVolume(made-1)); err != nil {
 			return nil, err
 		}
-		many := s.size(200, 50)
-		before, err := s.env.used(nil)
+		many := s.Size(200, 50)
+		before, err := s.Env.Used(nil)
 		if err != nil {
 			return nil, err
 		}
-		err = s.env.each(ctx, many, func(ctx context.Context, client kubernetes.Interface, i int) error {
+		err = s.Env.Each(ctx, many, func(ctx context.Context, client kubernetes.Interface, i int) error {
 			return attach(ctx, client, fmt.Sprintf("free-%d-%d", made, i), metav1.CreateOptions{})
 		})
 		if err != nil {
 			return nil, err
 		}
-		after, err := s.env.used(nil)
-		return []float64{(after.apiServer - before.apiServer) * 1000 / float64(many)}, err
+		after, err := s.Env.Used(nil)
+		return []float64{(after.ApiServer - before.ApiServer) * 1000 / float64(many)}, err
 	})
 }
 
@@ -86,26 +87,21 @@ func volumeLock(first, n int) *unstructured.Unstructured {
 func attach(ctx context.Context, client kubernetes.Interface, volume string, o metav1.CreateOptions) error {
 	_, err := client.StorageV1().VolumeAttachments().Create(ctx, &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: volume},
-		Spec: storagev1.VolumeAttachmentSpec{Attacher: driverName, NodeName: "node-0",
+		Spec: storagev1.VolumeAttachmentSpec{Attacher: session.DriverName, NodeName: "node-0",
 			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}},
 	}, o)
 	return err
 }
 
 // untilLocked returns once the API server refuses to attach a volume.
-func (env *environment) untilLocked(ctx context.Context, volume string) error {
-	for {
-		err := attach(ctx, env.users[0], volume, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+func untilLocked(ctx context.Context, env *session.Environment, volume string) error {
+	return session.Until(ctx, 50*time.Millisecond, "volume "+volume+" is locked", func() (bool, error) {
+		err := attach(ctx, env.Users[0], volume, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if apierrors.IsForbidden(err) {
-			return nil
+			return true, nil
 		}
-		if err != nil {
-			return err
-		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
-			return fmt.Errorf("wait until volume %s is locked: %w", volume, err)
-		}
-	}
+		return false, err
+	})
 }
 
 func handleGrowth() growth {
@@ -118,48 +114,48 @@ func handleGrowth() growth {
 		}}
 }
 
-func growHandle(ctx context.Context, s *session, at measures) error {
-	p, err := s.env.startProxy(s.env.kubeconf[report.Ours], nil)
+func growHandle(ctx context.Context, s *session.Session, at measures) error {
+	p, err := s.Env.StartProxy(s.Env.Kubeconf[report.Ours], nil)
 	if err != nil {
 		return err
 	}
-	defer p.close()
-	s.env.kubeconf[report.Ours] = p.kubeconfig
-	return at(func(n int) ([]float64, error) { return s.growHandleTo(ctx, p, n) })
+	defer p.Close()
+	s.Env.Kubeconf[report.Ours] = p.Kubeconfig
+	return at(func(n int) ([]float64, error) { return growHandleTo(ctx, s, p, n) })
 }
 
-func (s *session) growHandleTo(ctx context.Context, p *proxy, n int) (costs []float64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func growHandleTo(ctx context.Context, s *session.Session, p *session.Proxy, n int) (costs []float64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, session.Patience)
 	defer cancel()
-	if err := s.env.fill.Empty(ctx); err != nil {
+	if err := s.Env.Fill.Empty(ctx); err != nil {
 		return nil, err
 	}
 	pvs := make([]fill.PV, n)
 	for i := range pvs {
-		pvs[i] = fill.PV{Name: fill.Name(i), Handle: "file-system", Driver: driverName, Phase: v1.VolumeBound,
+		pvs[i] = fill.PV{Name: fill.Name(i), Handle: "file-system", Driver: session.DriverName, Phase: v1.VolumeBound,
 			Unprotected: true}
 	}
-	if err := s.env.fill.Put(ctx, pvs...); err != nil {
+	if err := s.Env.Fill.Put(ctx, pvs...); err != nil {
 		return nil, err
 	}
-	watch, err := track(ctx, s.env.users[0])
+	watch, err := session.Track(ctx, s.Env.Users[0])
 	if err != nil {
 		return nil, err
 	}
-	defer watch.close()
-	p.take()
-	program, err := s.env.start(ctx, subject.Ours().WithoutProvisioning())
+	defer watch.Close()
+	p.Take()
+	program, err := s.Env.Start(ctx, subject.Ours().WithoutProvisioning())
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, program.Stop()) }()
-	if err := watch.wait(ctx, "protected", func(t *tracker) bool { return t.protected == n }); err != nil {
+	if err := watch.Wait(ctx, "protected", func(t *session.Tracker) bool { return t.Protected == n }); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, program.LogTail(10))
 	}
 	rested, err := subject.AtRest(ctx, program.PID())
 	if err != nil {
 		return nil, err
 	}
-	asked, _ := p.take()
-	return []float64{rested.CPU, float64(asked.count())}, nil
+	asked, _ := p.Take()
+	return []float64{rested.CPU, float64(asked.Count())}, nil
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package bench
+package pods
 
 import (
 	"context"
@@ -8,12 +8,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/session"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
-	retry "k8s.io/client-go/tools/watch"
 )
 
 // scheduledPods are the times at which a watch has shown that pods have a node.
@@ -26,19 +25,10 @@ type scheduledPods struct {
 	ended   bool
 }
 
-// watchPods watches the pods of a namespace from now on. An API server that is short of time ends watches that it takes
-// for slow; this one continues where it was.
+// watchPods watches the pods of a namespace from now on.
 func watchPods(ctx context.Context, client kubernetes.Interface, namespace string) (watch.Interface, error) {
 	pods := client.CoreV1().Pods(namespace)
-	list, err := pods.List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return nil, fmt.Errorf("watch pods: %w", err)
-	}
-	events, err := retry.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return pods.Watch(ctx, o)
-		},
-	})
+	events, err := session.WatchFromNow(ctx, metav1.ListOptions{}, pods.List, pods.Watch)
 	if err != nil {
 		return nil, fmt.Errorf("watch pods: %w", err)
 	}
@@ -46,8 +36,8 @@ func watchPods(ctx context.Context, client kubernetes.Interface, namespace strin
 }
 
 // watchScheduled begins to watch the pods of a namespace from now on. stop ends that.
-func (env *environment) watchScheduled(ctx context.Context, namespace string) (*scheduledPods, error) {
-	events, err := watchPods(ctx, env.users[0], namespace)
+func watchScheduled(ctx context.Context, env *session.Environment, namespace string) (*scheduledPods, error) {
+	events, err := watchPods(ctx, env.Users[0], namespace)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package bench
+package session
 
 import (
 	"context"
@@ -11,70 +11,61 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
 )
 
-func TestSlopeIsCostOfThousandObjectsMoreWhereMostAre(t *testing.T) {
-	t.Parallel()
-	sizes := []int{100, 1_000, 10_000}
+func TestFamilyWithMissingFiguresFails(t *testing.T) {
+	figures := []report.Figure{{Name: "one"}, {Name: "other"}}
 	for name, c := range map[string]struct {
-		costs []float64
-		want  float64
+		values map[string]float64
+		ok     bool
 	}{
-		"constant":    {[]float64{5, 5, 5}, 0},
-		"linear":      {[]float64{1, 10, 100}, 10},
-		"square":      {[]float64{0.01, 1, 100}, 11},
-		"flat, later": {[]float64{0, 9, 9}, 0},
-		"less":        {[]float64{9, 9, 0}, 0},
+		"every figure has a value": {map[string]float64{"one": 1, "other": 2}, true},
+		"nothing has":              {nil, false},
+		"one has none":             {map[string]float64{"one": 1}, false},
 	} {
-		var costs [][]float64
-		for _, cost := range c.costs {
-			costs = append(costs, []float64{-1, cost})
-		}
-		if got := slope(sizes, costs, 1); got != c.want {
-			t.Errorf("%s: slope %v, want %v", name, got, c.want)
-		}
-	}
-}
-
-// A simulation and families by hand are measured only by name, and each slope has a goal.
-func TestGrowthFamilies(t *testing.T) {
-	t.Parallel()
-	for _, f := range families() {
-		if f.byHand != (f.name == "outage") {
-			t.Errorf("family %s: by hand %v", f.name, f.byHand)
-		}
-		for _, figure := range f.figures {
-			if strings.HasSuffix(figure.Name, slopeSuffix) != (len(figure.Goals) > 0) &&
-				strings.HasPrefix(figure.Name, growthPrefix) {
-				t.Errorf("figure %s: goals %v", figure.Name, figure.Goals)
+		t.Run(name, func(t *testing.T) {
+			s := &Session{Options: Options{Progress: io.Discard}}
+			_, err := s.FiguresOf(t.Context(), Family{Figures: figures, Run: func(context.Context, *Session) error {
+				for figure, value := range c.values {
+					s.Record(figure, report.Ours, value)
+				}
+				return nil
+			}}, time.Time{}, 0)
+			if (err == nil) != c.ok {
+				t.Errorf("figuresOf: %v, want ok %v", err, c.ok)
 			}
-		}
-	}
-	chosen, err := choose([]string{"growth"})
-	if err != nil || len(chosen) != len(growthFamilies()) {
-		t.Errorf("%d families, want %d: %v", len(chosen), len(growthFamilies()), err)
+		})
 	}
 }
 
-func TestGrowthRecordsEachSizeAndSlope(t *testing.T) {
-	t.Parallel()
-	g := growth{name: "n", load: "%d objects.", sizes: []int{10, 20}, costs: []cost{{"twice", "x", "Twice.", 2000}}}
-	g.run = func(_ context.Context, _ *session, at measures) error {
-		return at(func(n int) ([]float64, error) { return []float64{2 * float64(n)}, nil })
+func TestAlternateRotates(t *testing.T) {
+	s, order := &Session{Options: Options{Runs: 3}}, ""
+	add := func(letter string) func() error { return func() error { order += letter; return nil } }
+	if err := s.Alternate(func(int) []func() error {
+		return []func() error{add("a"), add("b"), add("c")}
+	}); err != nil || order != "abcbcacab" {
+		t.Errorf("order %q, error %v", order, err)
 	}
-	s := &session{Options: Options{Runs: 1, Progress: io.Discard}, env: &environment{kind: g.plane()}}
-	all, err := s.figuresOf(t.Context(), family{figures: g.figures(), run: g.measure}, time.Time{}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]float64{}
-	for _, figure := range all {
-		got[figure.Name] = figure.Runs[report.Ours][0]
-	}
-	if len(got) != 3 || got["growth_n_twice_10"] != 20 || got["growth_n_twice_20"] != 40 ||
-		got["growth_n_twice_slope"] != 2000 {
-		t.Errorf("recorded %v", got)
+}
+
+func TestRunWithLostVolumesFails(t *testing.T) {
+	call := func(volume, code string) ledger.Call { return ledger.Call{Volume: volume, Code: code} }
+	for name, c := range map[string]struct {
+		calls []ledger.Call
+		ok    bool
+	}{
+		"each volume once":         {[]ledger.Call{call("a", "OK"), call("b", "OK")}, true},
+		"one of them twice":        {[]ledger.Call{call("a", "OK"), call("a", "OK"), call("b", "OK")}, true},
+		"one after a failure":      {[]ledger.Call{call("a", "OK"), call("b", "Internal"), call("b", "OK")}, true},
+		"one not at all":           {[]ledger.Call{call("a", "OK")}, false},
+		"one twice, the other not": {[]ledger.Call{call("a", "OK"), call("a", "OK")}, false},
+		"one in vain":              {[]ledger.Call{call("a", "OK"), call("b", "Internal")}, false},
+	} {
+		if err := EveryVolume(c.calls, 2); (err == nil) != c.ok {
+			t.Errorf("%s: %v, want ok %v", name, err, c.ok)
+		}
 	}
 }
 
@@ -103,7 +94,7 @@ func TestKindsOfRequests(t *testing.T) {
 
 func TestProxyCountsRequestsAndAnswers(t *testing.T) {
 	t.Parallel()
-	p := &proxy{keep: toLog, traffic: newTraffic()}
+	p := &Proxy{keep: ToLog, traffic: newTraffic()}
 	for _, c := range []struct {
 		method, path, body, answer string
 		code                       int
@@ -129,14 +120,14 @@ func TestProxyCountsRequestsAndAnswers(t *testing.T) {
 			t.Errorf("%s: answered %q, %v", c.path, answer, err)
 		}
 	}
-	got, bodies := p.take()
-	if got.count() != 2 || got.conflicts != 1 || got.bytes() != 14 || got.received["list pods"] != 4 || got.sent != 14 {
+	got, bodies := p.Take()
+	if got.Count() != 2 || got.Conflicts != 1 || got.Bytes() != 14 || got.Received["list pods"] != 4 || got.sent != 14 {
 		t.Errorf("counted %+v", got)
 	}
 	if len(bodies) != 1 || string(bodies[0]) != "entry" {
 		t.Errorf("kept %q", bodies)
 	}
-	if again, _ := p.take(); again.bytes() > 0 || again.count() > 0 {
+	if again, _ := p.Take(); again.Bytes() > 0 || again.Count() > 0 {
 		t.Errorf("counted twice: %+v", again)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package bench
+package session
 
 import (
 	"context"
@@ -16,8 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
-	retry "k8s.io/client-go/tools/watch"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/fill"
@@ -27,34 +25,34 @@ import (
 // claimsLabel marks the claims that are made together.
 const claimsLabel = "bench.csi-reclaimer.io/claims"
 
-// claims are the claims that users created at once, all of them Bound.
-type claims struct {
-	// volumes are their PVs by claim.
-	volumes map[string]string
-	// began is when the first was made, bound when the last was seen to be Bound.
-	began, bound time.Time
+// Claims are the claims that users created at once, all of them Bound.
+type Claims struct {
+	// Volumes are their PVs by claim.
+	Volumes map[string]string
+	// Began is when the first was made, bound when the last was seen to be Bound.
+	Began, Bound time.Time
 }
 
-// names are the claims in an order of their own.
-func (c claims) names() []string { return slices.Sorted(maps.Keys(c.volumes)) }
+// Names are the claims in an order of their own.
+func (c Claims) Names() []string { return slices.Sorted(maps.Keys(c.Volumes)) }
 
-// pvs are the claims' PVs.
-func (c claims) pvs() []string { return slices.Collect(maps.Values(c.volumes)) }
+// Pvs are the claims' PVs.
+func (c Claims) Pvs() []string { return slices.Collect(maps.Values(c.Volumes)) }
 
 // afterClaim is a user's action after the creation of a claim.
 type afterClaim func(context.Context, kubernetes.Interface, *v1.PersistentVolumeClaim) error
 
-// bindClaims has users make n claims at once, each followed by then if that is not nil, and waits until all are Bound.
-func (env *environment) bindClaims(ctx context.Context, n int, then afterClaim) (c claims, err error) {
-	token := fmt.Sprintf("r%d", env.rounds.Add(1))
+// BindClaims has users make n claims at once, each followed by then if that is not nil, and waits until all are Bound.
+func (env *Environment) BindClaims(ctx context.Context, n int, then afterClaim) (c Claims, err error) {
+	token := fmt.Sprintf("r%d", env.Rounds.Add(1))
 	watch, err := env.watchClaims(ctx, token)
 	if err != nil {
 		return c, err
 	}
 	defer watch.Stop()
-	c.began = time.Now()
-	if err := env.each(ctx, n, func(ctx context.Context, client kubernetes.Interface, i int) error {
-		claim, err := client.CoreV1().PersistentVolumeClaims(env.namespace).Create(ctx, newClaim(token, i),
+	c.Began = time.Now()
+	if err := env.Each(ctx, n, func(ctx context.Context, client kubernetes.Interface, i int) error {
+		claim, err := client.CoreV1().PersistentVolumeClaims(env.Namespace).Create(ctx, NewClaim(token, i),
 			metav1.CreateOptions{})
 		if err != nil || then == nil {
 			return err
@@ -63,11 +61,11 @@ func (env *environment) bindClaims(ctx context.Context, n int, then afterClaim) 
 	}); err != nil {
 		return c, fmt.Errorf("make %d claims: %w", n, err)
 	}
-	c.volumes, c.bound, err = waitBound(ctx, watch, n)
+	c.Volumes, c.Bound, err = waitBound(ctx, watch, n)
 	return c, err
 }
 
-func newClaim(token string, i int) *v1.PersistentVolumeClaim {
+func NewClaim(token string, i int) *v1.PersistentVolumeClaim {
 	class := className
 	return &v1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("claim-%s-%d", token, i),
@@ -79,10 +77,10 @@ func newClaim(token string, i int) *v1.PersistentVolumeClaim {
 	}
 }
 
-// makePV makes the PV of a claim as a provisioner does, with the finalizer if it is to be protected.
-func makePV(protected bool) afterClaim {
+// MakePV makes the PV of a claim as a provisioner does, with the finalizer if it is to be protected.
+func MakePV(protected bool) afterClaim {
 	return func(ctx context.Context, client kubernetes.Interface, claim *v1.PersistentVolumeClaim) error {
-		pv := fill.ProvisionedPV("pvc-"+string(claim.UID), "vol-"+string(claim.UID), driverName)
+		pv := fill.ProvisionedPV("pvc-"+string(claim.UID), "vol-"+string(claim.UID), DriverName)
 		pv.Spec.StorageClassName = className
 		pv.Spec.ClaimRef = &v1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace,
 			Name: claim.Name, UID: claim.UID}
@@ -95,19 +93,9 @@ func makePV(protected bool) afterClaim {
 }
 
 // watchClaims begins to watch the claims with a token, before any exist.
-func (env *environment) watchClaims(ctx context.Context, token string) (*retry.RetryWatcher, error) {
-	claims := env.users[0].CoreV1().PersistentVolumeClaims(env.namespace)
-	selector := claimsLabel + "=" + token
-	list, err := claims.List(ctx, metav1.ListOptions{LabelSelector: selector})
-	if err != nil {
-		return nil, fmt.Errorf("watch claims: %w", err)
-	}
-	w, err := retry.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = selector
-			return claims.Watch(ctx, o)
-		},
-	})
+func (env *Environment) watchClaims(ctx context.Context, token string) (watch.Interface, error) {
+	claims := env.Users[0].CoreV1().PersistentVolumeClaims(env.Namespace)
+	w, err := WatchFromNow(ctx, metav1.ListOptions{LabelSelector: claimsLabel + "=" + token}, claims.List, claims.Watch)
 	if err != nil {
 		return nil, fmt.Errorf("watch claims: %w", err)
 	}
@@ -138,30 +126,25 @@ func waitBound(ctx context.Context, claims watch.Interface, n int) (volumes map[
 	return volumes, last, nil
 }
 
-// waitSettled waits until the driver's in-flight log has no entry.
-func (env *environment) waitSettled(ctx context.Context) error {
-	for {
-		left, err := objects.InFlight(ctx, env.users[0], env.namespace, driverName)
-		if err != nil || len(left) == 0 {
-			return err
-		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("wait for the in-flight log to be empty: %w; %d entries are left", err, len(left))
-		}
-	}
+// WaitSettled waits until the driver's in-flight log has no entry.
+func (env *Environment) WaitSettled(ctx context.Context) error {
+	return Until(ctx, 20*time.Millisecond, "the in-flight log is empty", func() (bool, error) {
+		left, err := objects.InFlight(ctx, env.Users[0], env.Namespace, DriverName)
+		return len(left) == 0, err
+	})
 }
 
-// remove has users delete some of the claims over all connections at once: the PV first and then its claim, or only the
+// Remove has users delete some of the claims over all connections at once: the PV first and then its claim, or only the
 // claim.
-func (env *environment) remove(ctx context.Context, c claims, names []string, pvFirst bool) error {
-	err := env.each(ctx, len(names), func(ctx context.Context, client kubernetes.Interface, i int) error {
+func (env *Environment) Remove(ctx context.Context, c Claims, names []string, pvFirst bool) error {
+	err := env.Each(ctx, len(names), func(ctx context.Context, client kubernetes.Interface, i int) error {
 		core := client.CoreV1()
 		if pvFirst {
-			if err := core.PersistentVolumes().Delete(ctx, c.volumes[names[i]], metav1.DeleteOptions{}); err != nil {
+			if err := core.PersistentVolumes().Delete(ctx, c.Volumes[names[i]], metav1.DeleteOptions{}); err != nil {
 				return err
 			}
 		}
-		return core.PersistentVolumeClaims(env.namespace).Delete(ctx, names[i], metav1.DeleteOptions{})
+		return core.PersistentVolumeClaims(env.Namespace).Delete(ctx, names[i], metav1.DeleteOptions{})
 	})
 	if err != nil {
 		return fmt.Errorf("delete volumes as users do: %w", err)
@@ -170,14 +153,14 @@ func (env *environment) remove(ctx context.Context, c claims, names []string, pv
 }
 
 // removeReleased has users delete each claim and, as soon as it is Released, its PV.
-func (env *environment) removeReleased(ctx context.Context, c claims, names []string, watch *tracker) error {
+func (env *Environment) removeReleased(ctx context.Context, c Claims, names []string, watch *Tracker) error {
 	released := make(chan string, len(names))
 	watch.mu.Lock()
 	watch.onReleased = func(pv string) { released <- pv }
 	watch.mu.Unlock()
 	deleted := make(chan error, 1)
-	go func() { deleted <- env.remove(ctx, c, names, false) }()
-	err := env.each(ctx, len(names), func(ctx context.Context, client kubernetes.Interface, _ int) error {
+	go func() { deleted <- env.Remove(ctx, c, names, false) }()
+	err := env.Each(ctx, len(names), func(ctx context.Context, client kubernetes.Interface, _ int) error {
 		select {
 		case pv := <-released:
 			return client.CoreV1().PersistentVolumes().Delete(ctx, pv, metav1.DeleteOptions{})
@@ -188,8 +171,8 @@ func (env *environment) removeReleased(ctx context.Context, c claims, names []st
 	return errors.Join(err, <-deleted)
 }
 
-// callsFor picks the calls for some volumes.
-func callsFor(calls []ledger.Call, handles map[string]string) (picked []ledger.Call) {
+// CallsFor picks the calls for some volumes.
+func CallsFor(calls []ledger.Call, handles map[string]string) (picked []ledger.Call) {
 	mine := map[string]bool{}
 	for _, handle := range handles {
 		mine[handle] = true
@@ -202,8 +185,8 @@ func callsFor(calls []ledger.Call, handles map[string]string) (picked []ledger.C
 	return picked
 }
 
-// everyVolume returns an error unless n volumes were deleted, because a program that loses volumes is not fast.
-func everyVolume(calls []ledger.Call, n int) error {
+// EveryVolume returns an error unless n volumes were deleted, because a program that loses volumes is not fast.
+func EveryVolume(calls []ledger.Call, n int) error {
 	deleted := map[string]bool{}
 	for _, call := range calls {
 		if call.Code == "OK" {
@@ -216,9 +199,9 @@ func everyVolume(calls []ledger.Call, n int) error {
 	return nil
 }
 
-// createVolume makes a volume in the driver and returns its handle.
-func (env *environment) createVolume(ctx context.Context, name string) (handle string, err error) {
-	made, err := env.driver.Controller().CreateVolume(ctx, &csi.CreateVolumeRequest{
+// CreateVolume makes a volume in the driver and returns its handle.
+func (env *Environment) CreateVolume(ctx context.Context, name string) (handle string, err error) {
+	made, err := env.Driver.Controller().CreateVolume(ctx, &csi.CreateVolumeRequest{
 		Name:          name,
 		CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 20},
 		VolumeCapabilities: []*csi.VolumeCapability{{

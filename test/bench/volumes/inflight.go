@@ -1,6 +1,6 @@
 //go:build unix
 
-package bench
+package volumes
 
 import (
 	"context"
@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
-	"net/http"
-	"path"
 	"strings"
 	"time"
 
@@ -24,6 +22,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/session"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/subject"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 )
@@ -32,7 +31,7 @@ const (
 	// entryKey begins the annotation of an entry of the in-flight log.
 	entryKey = "in-flight.csi-reclaimer.io/"
 	// nodeKey and zoneKey are the topology keys of each node.
-	nodeKey, zoneKey = "topology." + driverName + "/node", "topology.kubernetes.io/zone"
+	nodeKey, zoneKey = "topology." + session.DriverName + "/node", "topology.kubernetes.io/zone"
 	// creating is how long the driver takes for a volume, any number at once.
 	creating = 100 * time.Millisecond
 
@@ -48,7 +47,7 @@ const (
 // segments are the numbers of topology segments, one for each node.
 func segments() []int { return []int{3, 100, 1000, 5000} }
 
-func inFlightFamilies() []family {
+func InFlight() []session.Family {
 	const load = "500 claims (--quick: 100) that 16 users' connections make at once, and that are deleted once all are " +
 		"Bound; the driver takes 100 ms for CreateVolume, any number at once, and has 5 minutes for a call; %s. " +
 		"csi-reclaimer's requests pass a proxy that keeps the bodies of its PUTs to the Leases of the in-flight log. "
@@ -63,30 +62,31 @@ func inFlightFamilies() []family {
 				"twice the bytes that whole entries, without compression, take at 3 segments.",
 				Goals: []report.Goal{report.AtMost(2 * wholeEntries)}})
 	}
-	return []family{{name: "in_flight", plane: working, uncosted: true, run: measureInFlight, figures: figures}}
+	return []session.Family{{Name: "in_flight", Plane: session.Working, Uncosted: true, Run: measureInFlight,
+		Figures: figures}}
 }
 
-func measureInFlight(ctx context.Context, s *session) (err error) {
+func measureInFlight(ctx context.Context, s *session.Session) (err error) {
 	// Nodes and driver stay: the next family begins with a control plane of its own.
-	defer func() { err = errors.Join(err, s.closeEnvironment()) }()
-	puts, err := s.env.startProxy(s.env.kubeconf[report.Ours], toLog)
+	defer func() { err = errors.Join(err, s.CloseEnvironment()) }()
+	puts, err := s.Env.StartProxy(s.Env.Kubeconf[report.Ours], session.ToLog)
 	if err != nil {
 		return err
 	}
-	defer puts.close()
-	s.env.kubeconf[report.Ours] = puts.kubeconfig
+	defer puts.Close()
+	s.Env.Kubeconf[report.Ours] = puts.Kubeconfig
 	names := nodeNames(5000)
-	if err := s.env.placeDriver(ctx, names[0]); err != nil {
+	if err := placeDriver(ctx, s.Env, names[0]); err != nil {
 		return err
 	}
 	made := 0
 	for _, n := range segments() {
-		if err := s.env.makeNodes(ctx, names[made:n]); err != nil {
+		if err := makeNodes(ctx, s.Env, names[made:n]); err != nil {
 			return err
 		}
 		made = n
 		for range s.Runs {
-			if err := s.inFlight(ctx, puts, fmt.Sprint(n), s.size(500, 100)); err != nil {
+			if err := inFlightPuts(ctx, s, puts, fmt.Sprint(n), s.Size(500, 100)); err != nil {
 				return err
 			}
 		}
@@ -94,19 +94,19 @@ func measureInFlight(ctx context.Context, s *session) (err error) {
 	return nil
 }
 
-// inFlight has csi-reclaimer create and delete n volumes, and records its PUT requests.
-func (s *session) inFlight(ctx context.Context, puts *proxy, segments string, n int) error {
+// inFlightPuts has csi-reclaimer create and delete n volumes, and records its PUT requests.
+func inFlightPuts(ctx context.Context, s *session.Session, puts *session.Proxy, segments string, n int) error {
 	// At the default of 10 seconds a driver that is short of processor time would miss deadlines, and be asked again.
-	ours := subject.Ours("--timeout=" + patience.String())
-	err := s.withSubject(ctx, ours, func(ctx context.Context, _ subject.Running) error {
-		puts.take()
-		_, err := s.round(ctx, n, pvFirst, false)
+	ours := subject.Ours("--timeout=" + session.Patience.String())
+	err := s.WithSubject(ctx, ours, func(ctx context.Context, _ subject.Running) error {
+		puts.Take()
+		_, err := s.Round(ctx, n, session.PVFirst, false)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	_, bodies := puts.take()
+	_, bodies := puts.Take()
 	all, err := writtenIn(bodies)
 	if err != nil {
 		return err
@@ -114,9 +114,9 @@ func (s *session) inFlight(ctx context.Context, puts *proxy, segments string, n 
 	if len(all.entries) < n {
 		return fmt.Errorf("%d entries were written for %d volumes", len(all.entries), n)
 	}
-	s.record(inFlightEntry+segments, report.Ours, report.Median(all.entries))
-	s.record(inFlightPut+segments, report.Ours, report.Median(all.puts))
-	s.record(inFlightVolume+segments, report.Ours, all.total/float64(n))
+	s.Record(inFlightEntry+segments, report.Ours, report.Median(all.entries))
+	s.Record(inFlightPut+segments, report.Ours, report.Median(all.puts))
+	s.Record(inFlightVolume+segments, report.Ours, all.total/float64(n))
 	return nil
 }
 
@@ -138,8 +138,8 @@ func zoneOf(node string) string {
 }
 
 // makeNodes makes nodes with the driver, each with a topology segment of its own.
-func (env *environment) makeNodes(ctx context.Context, names []string) error {
-	err := env.each(ctx, len(names), func(ctx context.Context, client kubernetes.Interface, i int) error {
+func makeNodes(ctx context.Context, env *session.Environment, names []string) error {
+	err := env.Each(ctx, len(names), func(ctx context.Context, client kubernetes.Interface, i int) error {
 		of := metav1.ObjectMeta{Name: names[i], Labels: map[string]string{nodeKey: names[i], zoneKey: zoneOf(names[i])}}
 		if _, err := client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: of}, metav1.CreateOptions{}); err != nil {
 			return err
@@ -147,7 +147,7 @@ func (env *environment) makeNodes(ctx context.Context, names []string) error {
 		_, err := client.StorageV1().CSINodes().Create(ctx, &storagev1.CSINode{
 			ObjectMeta: metav1.ObjectMeta{Name: names[i]},
 			Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
-				{Name: driverName, NodeID: names[i], TopologyKeys: []string{nodeKey, zoneKey}}}},
+				{Name: session.DriverName, NodeID: names[i], TopologyKeys: []string{nodeKey, zoneKey}}}},
 		}, metav1.CreateOptions{})
 		return err
 	})
@@ -158,25 +158,20 @@ func (env *environment) makeNodes(ctx context.Context, names []string) error {
 }
 
 // placeDriver replaces the driver by a driver with volumes on one node.
-func (env *environment) placeDriver(ctx context.Context, node string) error {
-	if err := env.driver.Stop(); err != nil {
+func placeDriver(ctx context.Context, env *session.Environment, node string) error {
+	if err := env.Driver.Stop(); err != nil {
 		return err
 	}
 	var err error
-	env.driver, err = mockdriver.Start(ctx, mockdriver.Options{Binary: env.programs.driver, Name: driverName,
+	env.Driver, err = mockdriver.Start(ctx, mockdriver.Options{Binary: env.Programs.Driver, Name: session.DriverName,
 		Args: []string{"--state-dir=", fmt.Sprintf("--place=%s=%s,%s=%s", nodeKey, node, zoneKey, zoneOf(node))},
 		Faults: faults.Plan{Rules: []faults.Rule{
 			{Method: "CreateVolume", Action: faults.Delay, Delay: faults.Duration(creating)}}}})
 	if err != nil {
 		return err
 	}
-	env.calls = ledger.NewTail(env.driver.LedgerPath())
+	env.Calls = ledger.NewTail(env.Driver.LedgerPath())
 	return nil
-}
-
-// toLog reports whether a request writes to a Lease of the in-flight log.
-func toLog(r *http.Request) bool {
-	return r.Method == http.MethodPut && strings.Contains(path.Base(r.URL.Path), "-in-flight-")
 }
 
 // written is in bytes: of each entry when it was first written, of each PUT, and of all PUTs.

@@ -1,6 +1,7 @@
 //go:build unix
 
-package bench
+// Package volumes has the families about csi-reclaimer: volumes that are made, deleted, protected or only there.
+package volumes
 
 import (
 	"cmp"
@@ -8,15 +9,11 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
-	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/session"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/subject"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
@@ -24,7 +21,7 @@ import (
 // alone is how many volumes are made one at a time.
 const alone = 5
 
-func countFamilies() []family {
+func Counts() []session.Family {
 	const load = "500 claims (reference: 50, one run) that 16 users' connections make at once and, when all are bound, " +
 		"delete in random order; the subject provisions and deletes; driver without latency. "
 	const all = load + "Calls of all clients, the users' and the controller manager's among them; lists, watches and " +
@@ -40,7 +37,7 @@ func countFamilies() []family {
 		{Name: "answered_404_per_reclaim", Unit: "writes", Goals: []report.Goal{report.Exactly(0)},
 			Load: load + "The subject's writes to PVs that are gone, in both orders."},
 	}
-	for i, order := range orders() {
+	for i, order := range session.Orders() {
 		writes := float64(1 + i)
 		figures = append(figures,
 			report.Figure{Name: "delete_rpcs_per_volume_" + order, Unit: "calls", Goals: []report.Goal{report.Exactly(1)},
@@ -52,68 +49,71 @@ func countFamilies() []family {
 			report.Figure{Name: "api_calls_per_reclaim_" + order, Unit: "calls", Load: all + " From the first DELETE on."},
 		)
 	}
-	return []family{{name: "counts", plane: audited, uncosted: true, run: measureCounts, figures: figures}}
+	return []session.Family{{Name: "counts", Plane: session.Audited, Uncosted: true, Run: measureCounts, Figures: figures}}
 }
 
-func measureCounts(ctx context.Context, s *session) error {
+func measureCounts(ctx context.Context, s *session.Session) error {
 	one := func(sub subject.Subject, n int) func() error {
 		return func() error {
-			return s.withSubject(ctx, sub, func(ctx context.Context, _ subject.Running) error { return s.count(ctx, sub, n) })
+			return s.WithSubject(ctx, sub, func(ctx context.Context, _ subject.Running) error {
+				return countCalls(ctx, s, sub, n)
+			})
 		}
 	}
-	n := s.size(500, 60)
-	return s.alternate(func(run int) []func() error {
-		return append(each(subject.Fast(), n, one), s.once(run, 50, one)...)
+	n := s.Size(500, 60)
+	return s.Alternate(func(run int) []func() error {
+		return append(session.Each(subject.Fast(), n, one), s.Once(run, 50, one)...)
 	})
 }
 
-// count has a subject create and delete n volumes in each order, and records the API server's requests by user and
+// countCalls has a subject create and delete n volumes in each order, and records the API server's requests by user and
 // kind.
-func (s *session) count(ctx context.Context, sub subject.Subject, n int) error {
+func countCalls(ctx context.Context, s *session.Session, sub subject.Subject, n int) error {
 	var both tally
-	for _, order := range orders() {
-		r, t, err := s.tallied(ctx, sub, n, order)
+	for _, order := range session.Orders() {
+		r, t, err := tallied(ctx, s, sub, n, order)
 		if err != nil {
 			return err
 		}
 		per := func(count int) float64 { return float64(count) / float64(n) }
-		s.record("delete_rpcs_per_volume_"+order, sub.Column, per(len(r.calls)))
-		s.record("writes_per_reclaim_"+order, sub.Column, per(t.reclaimWrites))
-		s.record("calls_per_reclaim_"+order, sub.Column, per(t.reclaimCalls))
-		s.record("api_calls_per_reclaim_"+order, sub.Column, per(t.allGone))
+		s.Record("delete_rpcs_per_volume_"+order, sub.Column, per(len(r.Calls)))
+		s.Record("writes_per_reclaim_"+order, sub.Column, per(t.reclaimWrites))
+		s.Record("calls_per_reclaim_"+order, sub.Column, per(t.reclaimCalls))
+		s.Record("api_calls_per_reclaim_"+order, sub.Column, per(t.allGone))
 		both.claimWrites += t.claimWrites
 		both.allBound += t.allBound
 		both.missed += t.missed
 	}
 	volumes := float64(2 * n)
-	s.record("writes_per_claim", sub.Column, float64(both.claimWrites)/volumes)
-	s.record("api_calls_per_claim", sub.Column, float64(both.allBound)/volumes)
-	s.record("answered_404_per_reclaim", sub.Column, float64(both.missed)/volumes)
+	s.Record("writes_per_claim", sub.Column, float64(both.claimWrites)/volumes)
+	s.Record("api_calls_per_claim", sub.Column, float64(both.allBound)/volumes)
+	s.Record("answered_404_per_reclaim", sub.Column, float64(both.missed)/volumes)
 	calls := 0
 	for range alone {
-		_, t, err := s.tallied(ctx, sub, 1, pvFirst)
+		_, t, err := tallied(ctx, s, sub, 1, session.PVFirst)
 		if err != nil {
 			return err
 		}
 		calls += t.allBound
 	}
-	s.record("api_calls_per_claim_alone", sub.Column, float64(calls)/alone)
+	s.Record("api_calls_per_claim_alone", sub.Column, float64(calls)/alone)
 	return nil
 }
 
 // tallied has a subject make and delete n volumes, and counts the requests.
-func (s *session) tallied(ctx context.Context, sub subject.Subject, n int, order string) (r round, t tally, err error) {
-	if r, err = s.round(ctx, n, order, false); err != nil {
+func tallied(ctx context.Context, s *session.Session, sub subject.Subject, n int, order string) (r session.Round,
+	t tally, err error) {
+	if r, err = s.Round(ctx, n, order, false); err != nil {
 		return r, t, err
 	}
-	events, err := s.env.cluster.AuditEvents(func(e controlplane.AuditEvent) bool {
-		return e.Received.After(r.began) && e.Received.Before(r.ended)
+	events, err := s.Env.Cluster.AuditEvents(func(e controlplane.AuditEvent) bool {
+		return e.Received.After(r.Began) && e.Received.Before(r.Ended)
 	})
 	if err != nil {
 		return r, t, err
 	}
-	t = tallyOf(events, r, sub.User(s.env.namespace))
-	s.sayKinds(fmt.Sprintf("%s, %s, %d", sub.Column, order, n), t.kinds, n)
+	t = tallyOf(events, r, sub.User(s.Env.Namespace))
+	sayKinds(s, fmt.Sprintf("%s, %s, %d", sub.Column, order, n), t.kinds, n)
 	return r, t, nil
 }
 
@@ -131,10 +131,10 @@ type tally struct {
 }
 
 // tallyOf counts the requests of a round, the subject's by its user.
-func tallyOf(events []controlplane.AuditEvent, r round, user string) tally {
+func tallyOf(events []controlplane.AuditEvent, r session.Round, user string) tally {
 	t := tally{kinds: map[string]int{}}
 	mine := map[string]bool{}
-	for claim, pv := range r.volumes {
+	for claim, pv := range r.Volumes {
 		mine[claim], mine[pv] = true, true
 	}
 	for _, e := range events {
@@ -143,7 +143,7 @@ func tallyOf(events []controlplane.AuditEvent, r round, user string) tally {
 		}
 		own, writes := e.User == user, e.Verb != "get"
 		when := "bound"
-		if e.Received.Before(r.deleted) {
+		if e.Received.Before(r.Deleted) {
 			t.allBound++
 			if own && writes && (isVolume(e) || e.Resource == "leases") {
 				t.claimWrites++
@@ -179,69 +179,17 @@ func counts(e controlplane.AuditEvent) bool {
 	case e.Resource == "leases":
 		return strings.Contains(e.Name, "-in-flight-")
 	}
-	return e.User != adminUser || e.Verb != "get"
+	return e.User != session.AdminUser || e.Verb != "get"
 }
 
-// adminUser is whom the audit log has for the users here.
-const adminUser = "admin"
-
 // sayKinds prints the requests of a round by user and kind, if this family was selected.
-func (s *session) sayKinds(what string, kinds map[string]int, n int) {
+func sayKinds(s *session.Session, what string, kinds map[string]int, n int) {
 	if len(s.Only) == 0 {
 		return
 	}
 	for _, kind := range slices.SortedFunc(maps.Keys(kinds), func(a, b string) int {
 		return cmp.Or(cmp.Compare(kinds[b], kinds[a]), cmp.Compare(a, b))
 	}) {
-		s.say("    %s: %.2f %s", what, float64(kinds[kind])/float64(n), kind)
+		s.Say("    %s: %.2f %s", what, float64(kinds[kind])/float64(n), kind)
 	}
-}
-
-// quietFor is the time without requests after which a count is complete: Events are written late.
-const quietFor = 500 * time.Millisecond
-
-// quiet waits until the audit log, if one is kept, no longer grows.
-func (env *environment) quiet(ctx context.Context) error {
-	if !env.kind.audits() {
-		return nil
-	}
-	for last := int64(-1); ; {
-		info, err := os.Stat(env.cluster.AuditLog())
-		if err != nil || info.Size() == last {
-			return err
-		}
-		last = info.Size()
-		if err := pause(ctx, quietFor); err != nil {
-			return fmt.Errorf("wait for the audit log to end: %w", err)
-		}
-	}
-}
-
-// auditComplete returns once the audit log has a request that it makes itself. The log is written before a request
-// ends, so it then has all requests that ended before.
-func (env *environment) auditComplete(ctx context.Context) error {
-	name := fmt.Sprintf("marker-%d", env.rounds.Add(1))
-	if _, err := env.users[0].CoreV1().ConfigMaps(env.namespace).Get(ctx, name,
-		metav1.GetOptions{}); ignoreNotFound(err) != nil {
-		return err
-	}
-	for {
-		marks, err := env.cluster.AuditEventsOf(adminUser, func(e controlplane.AuditEvent) bool { return e.Name == name })
-		if err != nil {
-			return err
-		}
-		if len(marks) > 0 {
-			return nil
-		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("wait for the audit log: %w", err)
-		}
-	}
-}
-
-func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package bench
+package volumes
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/fill"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/session"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/subject"
 )
 
@@ -35,7 +36,7 @@ type released struct {
 	takes time.Duration
 }
 
-func releasedFamilies() (all []family) {
+func Released() (all []session.Family) {
 	unthrottled := func(goal func(float64, string) report.Goal, factor float64) []report.Goal {
 		return []report.Goal{goal(factor, report.Unthrottled)}
 	}
@@ -44,15 +45,15 @@ func releasedFamilies() (all []family) {
 		which, limit string
 		rate, cost   []report.Goal
 	}{{
-		released{name: "released_" + pvFirst, order: pvFirst, n: 2000},
+		released{name: "released_" + session.PVFirst, order: session.PVFirst, n: 2000},
 		", which their users have deleted", "Limit: bare PATCHes by 8 connections that remove the finalizers.",
 		unthrottled(report.AtLeastOf, 1.1), unthrottled(report.AtMostOf, 1),
 	}, {
-		released{name: "released_" + claimFirst, order: claimFirst, n: 2000},
+		released{name: "released_" + session.ClaimFirst, order: session.ClaimFirst, n: 2000},
 		"", "Limit: bare DELETEs and PATCHes by 8 connections, one after the other for each PV.",
 		unthrottled(report.AtLeastOf, 1), unthrottled(report.AtMostOf, 1),
 	}, {
-		released{name: "released_slow_driver", order: claimFirst, n: 1000, takes: slowCall},
+		released{name: "released_slow_driver", order: session.ClaimFirst, n: 1000, takes: slowCall},
 		"; the driver takes 500 ms a call and any number at once", "Limit: 100 workers, or threads, through 500 ms.",
 		[]report.Goal{report.AtLeastOf(0.8, report.Limit)}, nil,
 	}} {
@@ -60,70 +61,70 @@ func releasedFamilies() (all []family) {
 			"driver; no controller manager, no audit log; then the subject starts. ", f.n, f.which)
 		figures := append([]report.Figure{{Name: f.name + "_gone_per_second", Unit: "PVs/s", Goals: f.rate,
 			Load: load + "From the first PV gone to the last. " + f.limit}},
-			costs(f.name, load+"From the start of the subject to the last PV gone.", f.cost...)...)
-		all = append(all, family{name: f.name, plane: bare, figures: figures,
-			run: func(ctx context.Context, s *session) error { return measureReleased(ctx, s, f.released) }})
+			session.Costs(f.name, load+"From the start of the subject to the last PV gone.", f.cost...)...)
+		all = append(all, session.Family{Name: f.name, Plane: session.Bare, Figures: figures,
+			Run: func(ctx context.Context, s *session.Session) error { return measureReleased(ctx, s, f.released) }})
 	}
 	return all
 }
 
-func measureReleased(ctx context.Context, s *session, r released) error {
-	r.n = s.size(r.n, r.n/2)
+func measureReleased(ctx context.Context, s *session.Session, r released) error {
+	r.n = s.Size(r.n, r.n/2)
 	one := func(sub subject.Subject, _ int) func() error {
 		return func() error {
-			return s.released(ctx, r, sub.Column, func(ctx context.Context, _ []string) (subject.Running, error) {
-				return s.env.start(ctx, sub)
+			return reclaimReleased(ctx, s, r, sub.Column, func(ctx context.Context, _ []string) (subject.Running, error) {
+				return s.Env.Start(ctx, sub)
 			})
 		}
 	}
 	limit := func() error {
 		if r.takes > 0 {
-			s.record(r.name+"_gone_per_second", report.Limit, workers/r.takes.Seconds())
+			s.Record(r.name+"_gone_per_second", report.Limit, workers/r.takes.Seconds())
 			return nil
 		}
-		return s.released(ctx, r, report.Limit, func(ctx context.Context, pvs []string) (subject.Running, error) {
-			return nil, s.env.removeFinalizers(ctx, pvs, r.order)
+		return reclaimReleased(ctx, s, r, report.Limit, func(ctx context.Context, pvs []string) (subject.Running, error) {
+			return nil, removeFinalizers(ctx, s.Env, pvs, r.order)
 		})
 	}
-	return s.alternate(func(int) []func() error {
-		return append(each(subject.Fast(), r.n, one), limit)
+	return s.Alternate(func(int) []func() error {
+		return append(session.Each(subject.Fast(), r.n, one), limit)
 	})
 }
 
-// released makes the PVs, has begin reclaim them, and records how fast they go. begin returns the program that does,
-// which is ended then, or nil.
-func (s *session) released(ctx context.Context, r released, column string,
+// reclaimReleased makes the PVs, has begin reclaim them, and records how fast they go. begin returns the program that
+// does, which is ended then, or nil.
+func reclaimReleased(ctx context.Context, s *session.Session, r released, column string,
 	begin func(ctx context.Context, pvs []string) (subject.Running, error)) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, session.Patience)
 	defer cancel()
-	if err := s.env.fill.Empty(ctx); err != nil {
+	if err := s.Env.Fill.Empty(ctx); err != nil {
 		return err
 	}
-	pvs, err := s.env.makeReleased(ctx, r.n)
+	pvs, err := makeReleased(ctx, s.Env, r.n)
 	if err != nil {
 		return err
 	}
-	names := s.shuffled(namesOf(pvs))
-	if err := s.env.fill.Put(ctx, pvs...); err != nil {
+	names := s.Shuffled(namesOf(pvs))
+	if err := s.Env.Fill.Put(ctx, pvs...); err != nil {
 		return err
 	}
-	if r.order == pvFirst {
-		if err := s.env.each(ctx, r.n, func(ctx context.Context, client kubernetes.Interface, i int) error {
+	if r.order == session.PVFirst {
+		if err := s.Env.Each(ctx, r.n, func(ctx context.Context, client kubernetes.Interface, i int) error {
 			return client.CoreV1().PersistentVolumes().Delete(ctx, names[i], metav1.DeleteOptions{})
 		}); err != nil {
 			return fmt.Errorf("delete PVs as users do: %w", err)
 		}
 	}
-	if err := s.env.driver.SetFaults(ctx, slowDriver(r.takes)); err != nil {
+	if err := s.Env.Driver.SetFaults(ctx, slowDriver(r.takes)); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.env.driver.ClearFaults(context.WithoutCancel(ctx))) }()
-	watch, err := track(ctx, s.env.users[0])
+	defer func() { err = errors.Join(err, s.Env.Driver.ClearFaults(context.WithoutCancel(ctx))) }()
+	watch, err := session.Track(ctx, s.Env.Users[0])
 	if err != nil {
 		return err
 	}
-	defer watch.close()
-	before, err := s.env.used(nil)
+	defer watch.Close()
+	before, err := s.Env.Used(nil)
 	if err != nil {
 		return err
 	}
@@ -134,27 +135,27 @@ func (s *session) released(ctx context.Context, r released, column string,
 	if program != nil {
 		defer func() { err = errors.Join(err, program.Stop()) }()
 	}
-	if err := watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == r.n }); err != nil {
+	if err := watch.Wait(ctx, "gone", func(t *session.Tracker) bool { return t.Gone == r.n }); err != nil {
 		return err
 	}
-	if err := s.recordCosts(column, program, before, r.n); err != nil {
+	if err := s.RecordCosts(column, program, before, r.n); err != nil {
 		return err
 	}
-	first, last := watch.span(names, func(p pvTimes) time.Time { return p.gone })
-	s.record(r.name+"_gone_per_second", column, float64(r.n-1)/last.Sub(first).Seconds())
-	calls, err := s.env.deletions()
+	first, last := watch.Span(names, func(p session.PvTimes) time.Time { return p.Gone })
+	s.Record(r.name+"_gone_per_second", column, float64(r.n-1)/last.Sub(first).Seconds())
+	calls, err := s.Env.Deletions()
 	if err != nil || program == nil {
 		return err
 	}
-	return everyVolume(callsFor(calls, handlesOf(pvs)), r.n)
+	return session.EveryVolume(session.CallsFor(calls, handlesOf(pvs)), r.n)
 }
 
 // removeFinalizers makes the writes that any subject has to make: it removes the finalizer and, where the PV is not
 // terminating yet, deletes it first.
-func (env *environment) removeFinalizers(ctx context.Context, pvs []string, order string) error {
-	return inParallel(ctx, patchers, len(pvs), func(ctx context.Context, worker, i int) error {
-		core := env.users[worker].CoreV1().PersistentVolumes()
-		if order == claimFirst {
+func removeFinalizers(ctx context.Context, env *session.Environment, pvs []string, order string) error {
+	return session.InParallel(ctx, patchers, len(pvs), func(ctx context.Context, worker, i int) error {
+		core := env.Users[worker].CoreV1().PersistentVolumes()
+		if order == session.ClaimFirst {
 			if err := core.Delete(ctx, pvs[i], metav1.DeleteOptions{}); err != nil {
 				return err
 			}

@@ -1,4 +1,4 @@
-package bench
+package session
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// tracker watches all PVs and records their events with times.
-type tracker struct {
+// Tracker watches all PVs and records their events with times.
+type Tracker struct {
 	stop context.CancelFunc
 	done sync.WaitGroup
 
@@ -26,38 +26,30 @@ type tracker struct {
 	changed chan struct{} // closed and made anew with each change
 	err     error         // why the watch ended
 
-	pvs map[string]pvTimes
-	// protected and gone count the PVs that were seen so.
-	protected, gone int
+	pvs map[string]PvTimes
+	// Protected and gone count the PVs that were seen so.
+	Protected, Gone int
 	// onReleased, if set, is called for each PV that turns Released, from the goroutine that watches.
 	onReleased func(name string)
 }
 
-// pvTimes are the times at which the watch showed a PV's states; zero for states that it did not show.
-type pvTimes struct {
-	protected, released, gone time.Time
+// PvTimes are the times at which the watch showed a PV's states; zero for states that it did not show.
+type PvTimes struct {
+	Protected, released, Gone time.Time
 	// handle is the volume's.
 	handle string
 }
 
-// track begins to watch the PVs from now on.
-func track(ctx context.Context, client kubernetes.Interface) (*tracker, error) {
-	list, err := client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return nil, fmt.Errorf("watch PVs: %w", err)
-	}
+// Track begins to watch the PVs from now on.
+func Track(ctx context.Context, client kubernetes.Interface) (*Tracker, error) {
 	ctx, stop := context.WithCancel(ctx)
-	// An API server that is short of time ends watches that it takes for slow; this one continues where it was.
-	w, err := retry.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return client.CoreV1().PersistentVolumes().Watch(ctx, o)
-		},
-	})
+	pvs := client.CoreV1().PersistentVolumes()
+	w, err := WatchFromNow(ctx, metav1.ListOptions{}, pvs.List, pvs.Watch)
 	if err != nil {
 		stop()
 		return nil, fmt.Errorf("watch PVs: %w", err)
 	}
-	t := &tracker{stop: stop, changed: make(chan struct{}), pvs: map[string]pvTimes{}}
+	t := &Tracker{stop: stop, changed: make(chan struct{}), pvs: map[string]PvTimes{}}
 	t.done.Go(func() {
 		defer w.Stop()
 		for event := range w.ResultChan() {
@@ -68,7 +60,7 @@ func track(ctx context.Context, client kubernetes.Interface) (*tracker, error) {
 	return t, nil
 }
 
-func (t *tracker) see(event watch.Event, now time.Time) {
+func (t *Tracker) see(event watch.Event, now time.Time) {
 	pv, ok := event.Object.(*v1.PersistentVolume)
 	if !ok {
 		t.end(fmt.Errorf("the watch of PVs showed %T", event.Object))
@@ -83,8 +75,8 @@ func (t *tracker) see(event watch.Event, now time.Time) {
 			*n++
 		}
 	}
-	count(&t.protected, before.protected, after.protected)
-	count(&t.gone, before.gone, after.gone)
+	count(&t.Protected, before.Protected, after.Protected)
+	count(&t.Gone, before.Gone, after.Gone)
 	released := before.released.IsZero() && !after.released.IsZero()
 	close(t.changed)
 	t.changed = make(chan struct{})
@@ -95,7 +87,7 @@ func (t *tracker) see(event watch.Event, now time.Time) {
 }
 
 // seen adds an event.
-func (p pvTimes) seen(pv *v1.PersistentVolume, deleted bool, now time.Time) pvTimes {
+func (p PvTimes) seen(pv *v1.PersistentVolume, deleted bool, now time.Time) PvTimes {
 	first := func(at *time.Time) {
 		if at.IsZero() {
 			*at = now
@@ -109,14 +101,14 @@ func (p pvTimes) seen(pv *v1.PersistentVolume, deleted bool, now time.Time) pvTi
 	}
 	switch {
 	case deleted:
-		first(&p.gone)
+		first(&p.Gone)
 	case slices.Contains(pv.Finalizers, volume.Finalizer):
-		first(&p.protected)
+		first(&p.Protected)
 	}
 	return p
 }
 
-func (t *tracker) end(err error) {
+func (t *Tracker) end(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.err == nil {
@@ -126,12 +118,12 @@ func (t *tracker) end(err error) {
 	t.changed = make(chan struct{})
 }
 
-// wait returns once the tracker is as wanted; want is called with the lock held.
-func (t *tracker) wait(ctx context.Context, what string, want func(*tracker) bool) error {
+// Wait returns once the tracker is as wanted; want is called with the lock held.
+func (t *Tracker) Wait(ctx context.Context, what string, want func(*Tracker) bool) error {
 	for {
 		t.mu.Lock()
 		there, err, changed := want(t), t.err, t.changed
-		state := fmt.Sprintf("%d PVs, %d protected, %d gone", len(t.pvs), t.protected, t.gone)
+		state := fmt.Sprintf("%d PVs, %d protected, %d gone", len(t.pvs), t.Protected, t.Gone)
 		t.mu.Unlock()
 		if there {
 			return nil
@@ -147,8 +139,8 @@ func (t *tracker) wait(ctx context.Context, what string, want func(*tracker) boo
 	}
 }
 
-// span returns the earliest and the latest of the times that pick chooses, of the PVs named.
-func (t *tracker) span(names []string, pick func(pvTimes) time.Time) (first, last time.Time) {
+// Span returns the earliest and the latest of the times that pick chooses, of the PVs named.
+func (t *Tracker) Span(names []string, pick func(PvTimes) time.Time) (first, last time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, name := range names {
@@ -163,8 +155,8 @@ func (t *tracker) span(names []string, pick func(pvTimes) time.Time) (first, las
 	return first, last
 }
 
-// handles returns the volume handles of the PVs named.
-func (t *tracker) handles(names []string) map[string]string {
+// Handles returns the volume handles of the PVs named.
+func (t *Tracker) Handles(names []string) map[string]string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	handles := map[string]string{}
@@ -174,8 +166,27 @@ func (t *tracker) handles(names []string) map[string]string {
 	return handles
 }
 
-// close ends the watch.
-func (t *tracker) close() {
+// Close ends the watch.
+func (t *Tracker) Close() {
 	t.stop()
 	t.done.Wait()
+}
+
+// WatchFromNow watches the selected objects from now on. An API server that is short of time ends watches that it takes
+// for slow; this one continues where it was.
+func WatchFromNow[L metav1.ListInterface](ctx context.Context, selects metav1.ListOptions,
+	list func(context.Context, metav1.ListOptions) (L, error),
+	watches func(context.Context, metav1.ListOptions) (watch.Interface, error)) (watch.Interface, error) {
+	page := selects
+	page.Limit = 1
+	now, err := list(ctx, page)
+	if err != nil {
+		return nil, err
+	}
+	return retry.NewRetryWatcherWithContext(ctx, now.GetResourceVersion(), &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = selects.LabelSelector
+			return watches(ctx, o)
+		},
+	})
 }

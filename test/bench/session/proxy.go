@@ -1,6 +1,6 @@
 //go:build unix
 
-package bench
+package session
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"path"
 	"strings"
 	"sync"
 
@@ -17,34 +18,34 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// proxy passes the requests of a program to the API server, and counts them.
-type proxy struct {
+// Proxy passes the requests of a program to the API server, and counts them.
+type Proxy struct {
 	server *httptest.Server
-	// kubeconfig is the path of a kubeconfig file for the program.
-	kubeconfig string
+	// Kubeconfig is the path of a kubeconfig file for the program.
+	Kubeconfig string
 	// keep selects the requests whose bodies are kept. Optional.
 	keep func(*http.Request) bool
 
 	mu      sync.Mutex
 	bodies  [][]byte
-	traffic traffic
+	traffic Traffic
 }
 
-// traffic counts the requests of a program and the answers. Its methods may be called on a copy.
-type traffic struct {
-	// calls counts the requests but watches by kind, such as "list pods", and conflicts the answers 409 to them.
-	calls     map[string]int
-	conflicts int
-	// received are the bytes of all answers by kind, watches included, and sent the bytes of all requests.
-	received map[string]int
+// Traffic counts the requests of a program and the answers. Its methods may be called on a copy.
+type Traffic struct {
+	// Calls counts the requests but watches by kind, such as "list pods", and conflicts the answers 409 to them.
+	Calls     map[string]int
+	Conflicts int
+	// Received are the bytes of all answers by kind, watches included, and sent the bytes of all requests.
+	Received map[string]int
 	sent     int
 }
 
-func newTraffic() traffic { return traffic{calls: map[string]int{}, received: map[string]int{}} }
+func newTraffic() Traffic { return Traffic{Calls: map[string]int{}, Received: map[string]int{}} }
 
-// count returns the number of calls but those about Events and Leases, which are not made for single objects alone.
-func (t traffic) count() (calls int) {
-	for kind, n := range t.calls {
+// Count returns the number of calls but those about Events and Leases, which are not made for single objects alone.
+func (t Traffic) Count() (calls int) {
+	for kind, n := range t.Calls {
 		if _, resource, _ := strings.Cut(kind, " "); resource != "events" && resource != "leases" {
 			calls += n
 		}
@@ -52,16 +53,16 @@ func (t traffic) count() (calls int) {
 	return calls
 }
 
-// bytes returns the bytes of all answers.
-func (t traffic) bytes() (all int) {
-	for _, n := range t.received {
+// Bytes returns the bytes of all answers.
+func (t Traffic) Bytes() (all int) {
+	for _, n := range t.Received {
 		all += n
 	}
 	return all
 }
 
-// startProxy starts a proxy for the account of a kubeconfig file. The proxy has the credentials.
-func (env *environment) startProxy(kubeconfig string, keep func(*http.Request) bool) (*proxy, error) {
+// StartProxy starts a proxy for the account of a kubeconfig file. The proxy has the credentials.
+func (env *Environment) StartProxy(kubeconfig string, keep func(*http.Request) bool) (*Proxy, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, err
@@ -76,7 +77,7 @@ func (env *environment) startProxy(kubeconfig string, keep func(*http.Request) b
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{keep: keep, traffic: newTraffic()}
+	p := &Proxy{keep: keep, traffic: newTraffic()}
 	pass := &httputil.ReverseProxy{Transport: transport, ErrorLog: log.New(io.Discard, "", 0), ModifyResponse: p.answered,
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to); r.Out.Header.Del("Accept-Encoding") }}
 	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -86,7 +87,7 @@ func (env *environment) startProxy(kubeconfig string, keep func(*http.Request) b
 		}
 		pass.ServeHTTP(w, r)
 	}))
-	if p.kubeconfig, err = env.cluster.Kubeconfig(&rest.Config{Host: p.server.URL}); err != nil {
+	if p.Kubeconfig, err = env.Cluster.Kubeconfig(&rest.Config{Host: p.server.URL}); err != nil {
 		p.server.Close()
 		return nil, err
 	}
@@ -94,7 +95,7 @@ func (env *environment) startProxy(kubeconfig string, keep func(*http.Request) b
 }
 
 // asked counts a request.
-func (p *proxy) asked(r *http.Request) error {
+func (p *Proxy) asked(r *http.Request) error {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return err
@@ -107,17 +108,17 @@ func (p *proxy) asked(r *http.Request) error {
 	}
 	p.traffic.sent += len(body)
 	if kind := kindOf(r); !strings.HasPrefix(kind, "watch ") {
-		p.traffic.calls[kind]++
+		p.traffic.Calls[kind]++
 	}
 	return nil
 }
 
 // answered counts an answer.
-func (p *proxy) answered(r *http.Response) error {
+func (p *Proxy) answered(r *http.Response) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if r.StatusCode == http.StatusConflict {
-		p.traffic.conflicts++
+		p.traffic.Conflicts++
 	}
 	r.Body = &counted{ReadCloser: r.Body, proxy: p, kind: kindOf(r.Request)}
 	return nil
@@ -126,7 +127,7 @@ func (p *proxy) answered(r *http.Response) error {
 // counted is the body of an answer.
 type counted struct {
 	io.ReadCloser
-	proxy *proxy
+	proxy *Proxy
 	kind  string
 }
 
@@ -134,7 +135,7 @@ func (c *counted) Read(into []byte) (int, error) {
 	n, err := c.ReadCloser.Read(into)
 	c.proxy.mu.Lock()
 	defer c.proxy.mu.Unlock()
-	c.proxy.traffic.received[c.kind] += n
+	c.proxy.traffic.Received[c.kind] += n
 	return n, err
 }
 
@@ -164,8 +165,8 @@ func kindOf(r *http.Request) string {
 	return verb + " " + resource
 }
 
-// take returns the traffic and the kept bodies since it was called last.
-func (p *proxy) take() (traffic, [][]byte) {
+// Take returns the traffic and the kept bodies since it was called last.
+func (p *Proxy) Take() (Traffic, [][]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t, bodies := p.traffic, p.bodies
@@ -173,4 +174,9 @@ func (p *proxy) take() (traffic, [][]byte) {
 	return t, bodies
 }
 
-func (p *proxy) close() { p.server.Close() }
+func (p *Proxy) Close() { p.server.Close() }
+
+// ToLog reports whether a request writes to a Lease of the in-flight log.
+func ToLog(r *http.Request) bool {
+	return r.Method == http.MethodPut && strings.Contains(path.Base(r.URL.Path), "-in-flight-")
+}
