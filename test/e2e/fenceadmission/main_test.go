@@ -6,11 +6,9 @@ import (
 	"context"
 	"os"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -20,9 +18,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
-
-// patience is far above the time of any wait here.
-const patience = 2 * time.Minute
 
 // The resources of the kinds.
 var (
@@ -63,21 +58,7 @@ func as(t *testing.T, user string) dynamic.Interface {
 	return c
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// eventually waits until a condition is true.
-func eventually(t *testing.T, what string, is func(ctx context.Context) bool) {
-	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true,
-		func(ctx context.Context) (bool, error) { return is(ctx), nil }); err != nil {
-		t.Fatalf("waited for %s: %v", what, err)
-	}
-}
+var must, until = suite.Must, suite.Until
 
 // fields are the fields of an object or of a part of one.
 type fields = map[string]any

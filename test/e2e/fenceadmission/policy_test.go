@@ -40,8 +40,8 @@ func TestControlPlaneNodesAreRefused(t *testing.T) {
 	makeNode(t, worker, nil)
 	admin := as(t, "").Resource(fences)
 	// The API server takes some time to see the policy, and the Node.
-	eventually(t, "a fence to be refused", func(ctx context.Context) bool {
-		_, err := admin.Create(ctx, fence(controller, nil), dryRun)
+	until(t, "a fence to be refused", func() bool {
+		_, err := admin.Create(t.Context(), fence(controller, nil), dryRun)
 		return refusedBy(err, policy)
 	})
 	_, err := admin.Create(t.Context(), fence(controller, nil), dryRun)
@@ -66,8 +66,8 @@ func TestControlPlaneNodesAreRefused(t *testing.T) {
 	_, err = client.CoreV1().Nodes().Patch(t.Context(), worker, types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"`+controlPlaneLabel+`":""}}}`), metav1.PatchOptions{})
 	must(t, err)
-	eventually(t, "a fence of the worker to be refused", func(ctx context.Context) bool {
-		_, err := admin.Create(ctx, fence(worker, nil), dryRun)
+	until(t, "a fence of the worker to be refused", func() bool {
+		_, err := admin.Create(t.Context(), fence(worker, nil), dryRun)
 		return refusedBy(err, policy)
 	})
 	if _, err := admin.Patch(t.Context(), worker, types.MergePatchType, patch(fields{"unfence": "Now"}),
@@ -85,8 +85,8 @@ func bind(t *testing.T, role, user string) {
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: user}}}, metav1.CreateOptions{})
 	must(t, err)
 	t.Cleanup(func() { must(t, bindings.Delete(context.Background(), user, metav1.DeleteOptions{})) })
-	eventually(t, "user "+user+" to read NodeFences", func(ctx context.Context) bool {
-		return may(ctx, t, user, "list", fences.Resource)
+	until(t, "user "+user+" to read NodeFences", func() bool {
+		return may(t.Context(), t, user, "list", fences.Resource)
 	})
 }
 
@@ -108,8 +108,8 @@ func TestOnlyPeopleConfirm(t *testing.T) {
 	bind(t, "csi-reclaimer-fencing-detector", program)
 	of := func(user string) dynamic.ResourceInterface { return as(t, user).Resource(fences) }
 	word := fields{"confirmation": "power is off", "confirmationUID": "of-the-fence"}
-	eventually(t, "a confirmation to be refused", func(ctx context.Context) bool {
-		_, err := of(program).Create(ctx, fence("by-program", word), dryRun)
+	until(t, "a confirmation to be refused", func() bool {
+		_, err := of(program).Create(t.Context(), fence("by-program", word), dryRun)
 		return refusedBy(err, policy)
 	})
 	for name, c := range map[string]struct {

@@ -38,9 +38,7 @@ func byHand() []scenario {
 }
 
 func testJob(env *environment) {
-	m := env.machine("job", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("job")
 	f := env.fence(m, env.jobAgent("power-off", undoing))
 	job := f.waitJob(doFence, 1)
 	if got := variable(job, "FENCE_NODE_UID"); got != string(m.node().UID) {
@@ -61,9 +59,7 @@ func testJob(env *environment) {
 }
 
 func testRemediation(env *environment) {
-	m := env.machine("remediation", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("remediation")
 	f := env.fence(m, env.remediationAgent())
 	f.waitRemediation()
 	f.report("Unknown")
@@ -82,9 +78,7 @@ func testRemediation(env *environment) {
 }
 
 func testManual(env *environment) {
-	m := env.machine("manual", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("manual")
 	f := env.fence(m, v1alpha1.Agent{Name: "operator", Covers: v1alpha1.CoversUntilUnfenced,
 		Manual: &v1alpha1.ManualAgent{Instructions: "Pull the plug."}})
 	f.waitEvent("WaitsForConfirmation", "")
@@ -123,9 +117,7 @@ func testReboot(env *environment) {
 
 // testNetworkFence expects a fence of volumes to let the volume be attached elsewhere, while the pod's name stays held.
 func testNetworkFence(env *environment) {
-	m := env.machine("network", nil)
-	w := env.workload(m, impatient)
-	m.lose()
+	m, w := env.lost("network", impatient)
 	w.waitTerminating()
 	env.waitLocked(w, true)
 	env.createNetworkFenceClass("storage")

@@ -29,9 +29,7 @@ func chains() []scenario {
 
 // testChain expects all three agents to undo their work, also agents without a proof.
 func testChain(env *environment) {
-	m := env.machine("chain", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("chain")
 	f := env.fence(m, env.remediationAgent(), env.jobAgent("reset", undoing), env.jobAgent("power-off", undoing))
 	f.waitRemediation()
 	f.report("False")
@@ -54,9 +52,7 @@ func testChain(env *environment) {
 }
 
 func testJobHangs(env *environment) {
-	m := env.machine("hangs", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("hangs")
 	f := env.fence(m, env.jobAgent("reset", short), env.remediationAgent())
 	env.Eventually("the Job is created", func() bool { return len(f.jobs(doFence, 1)) > 0 })
 	f.waitRemediation()
@@ -71,9 +67,7 @@ func testJobHangs(env *environment) {
 }
 
 func testProvenThenFailed(env *environment) {
-	m := env.machine("twice", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("twice")
 	f := env.fence(m, env.remediationAgent(), env.jobAgent("reset"))
 	f.waitRemediation()
 	f.report("True")
@@ -88,9 +82,7 @@ func testProvenThenFailed(env *environment) {
 // begun other work.
 func testTooLate(env *environment) {
 	const finalizer = "fencing.test/working"
-	m := env.machine("late", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("late")
 	f := env.fence(m, env.remediationAgent(short), env.jobAgent("reset"))
 	f.waitRemediation()
 	setFinalizers := func(finalizers string) {
@@ -113,9 +105,7 @@ func testTooLate(env *environment) {
 }
 
 func testJobDeleted(env *environment) {
-	m := env.machine("deleted", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("deleted")
 	f := env.fence(m, env.jobAgent("reset"))
 	first := f.waitJob(doFence, 1)
 	env.Must(env.Client.BatchV1().Jobs(env.Namespace).Delete(env.Ctx, first.Name,
@@ -132,9 +122,7 @@ func testJobDeleted(env *environment) {
 }
 
 func testTemplateMissing(env *environment) {
-	m := env.machine("template", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("template")
 	f := env.fence(m, env.agentOfJobs("reset"))
 	f.waitEvent("AgentUnusable", "PodTemplate")
 	f.expectNotReleased(w)
@@ -147,9 +135,7 @@ func testTemplateMissing(env *environment) {
 // testForeignRemediation has a remediation of the node that a health check has created: its success belongs to another
 // fence.
 func testForeignRemediation(env *environment) {
-	m := env.machine("foreign", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("foreign")
 	other := &fence{environment: env, of: m, name: m.name}
 	env.createRemediation(m.name)
 	other.report("True")
@@ -166,9 +152,7 @@ func testForeignRemediation(env *environment) {
 }
 
 func testConfirmAfterFailure(env *environment) {
-	m := env.machine("confirm", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("confirm")
 	f := env.fence(m, env.remediationAgent())
 	f.waitRemediation()
 	f.report("False")

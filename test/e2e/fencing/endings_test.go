@@ -49,9 +49,7 @@ func (env *environment) fenced(m *machine) *fence {
 
 // testContradiction has an agent that lies: the node was cut off, and has run all the time.
 func testContradiction(env *environment) {
-	m := env.machine("lied", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("lied")
 	f := env.fence(m, env.remediationAgent(), env.jobAgent("power-off"))
 	f.waitRemediation()
 	f.report("True")
@@ -79,9 +77,7 @@ func testContradiction(env *environment) {
 
 // testRemediationAgain shows that an agent's result of one attempt does not count in the next.
 func testRemediationAgain(env *environment) {
-	m := env.machine("again", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("again")
 	f := env.fence(m, env.remediationAgent())
 	f.waitRemediation()
 	first := f.remediation().GetUID()
@@ -99,9 +95,7 @@ func testRemediationAgain(env *environment) {
 }
 
 func testUnfenceDuringAttempt(env *environment) {
-	m := env.machine("unfence", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("unfence")
 	f := env.fence(m, env.jobAgent("power-off", undoing))
 	f.waitJob(doFence, 1)
 	f.patch(`{"unfence":"Now"}`)
@@ -112,9 +106,7 @@ func testUnfenceDuringAttempt(env *environment) {
 }
 
 func testAbandon(env *environment) {
-	m := env.machine("abandon", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("abandon")
 	f := env.fence(m, env.jobAgent("power-off", undoing))
 	f.completeJob(doFence, 1)
 	w.waitReplaced(env.spare.name)
@@ -144,9 +136,7 @@ func testUndoFails(env *environment) {
 
 // testWhenReleased is about nodes that do not come back by themselves: the agent turns them on again.
 func testWhenReleased(env *environment) {
-	m := env.machine("released", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("released")
 	f := env.fenceWith(m, v1alpha1.NodeFenceSpec{Reason: "test", Unfence: v1alpha1.UnfenceWhenReleased,
 		Agents: []v1alpha1.Agent{env.jobAgent("power-off", undoing)}})
 	f.completeJob(doFence, 1)
@@ -173,9 +163,7 @@ func testDeletedRequested(env *environment) {
 }
 
 func testDeletedFencing(env *environment) {
-	m := env.machine("fencing", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("fencing")
 	f := env.fence(m, env.jobAgent("power-off", undoing))
 	f.waitJob(doFence, 1)
 	f.delete()
@@ -185,9 +173,7 @@ func testDeletedFencing(env *environment) {
 }
 
 func testDeletedFailed(env *environment) {
-	m := env.machine("failed", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("failed")
 	f := env.fence(m, env.remediationAgent())
 	f.waitRemediation()
 	f.report("False")
@@ -199,9 +185,7 @@ func testDeletedFailed(env *environment) {
 }
 
 func testDeletedReleased(env *environment) {
-	m := env.machine("taken", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("taken")
 	f := env.fenced(m)
 	w.waitReplaced(env.spare.name)
 	f.delete()
@@ -274,9 +258,7 @@ func testNodeNotFound(env *environment) {
 
 // testNodeDeleted deletes a Node under its fence. That ends the fence, because its agent has nothing to undo.
 func testNodeDeleted(env *environment) {
-	m := env.machine("removed", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("removed")
 	f := env.fenced(m)
 	w.waitReplaced(env.spare.name)
 	env.Must(fakenode.Remove(env.Ctx, env.Client, m.name))
@@ -289,9 +271,7 @@ func testNodeDeleted(env *environment) {
 // testBootsDuringAttempt has the node come back by itself, with its former pod. The agent's report that the node is off
 // proves nothing, since the node may have booted afterwards.
 func testBootsDuringAttempt(env *environment) {
-	m := env.machine("boots", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("boots")
 	f := env.fence(m, env.jobAgent("power-off"))
 	job := f.waitJob(doFence, 1)
 	m.boot()

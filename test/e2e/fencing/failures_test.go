@@ -24,9 +24,7 @@ func TestKilled(t *testing.T) {
 // playLife has one agent fail and another one fence a node, up to the end of its NodeFence.
 func (env *environment) playLife() {
 	env.T.Helper()
-	m := env.machine("life", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("life")
 	f := env.fence(m, env.remediationAgent(), env.jobAgent("power-off", undoing))
 	f.waitRemediation()
 	f.report("False")
@@ -58,9 +56,7 @@ func TestFailures(t *testing.T) {
 // playOutage has an outage while an agent works, which succeeds in this time.
 func (env *environment) playOutage(begin, end func()) {
 	env.T.Helper()
-	m := env.machine("outage", nil)
-	w := env.workload(m)
-	m.lose()
+	m, w := env.lost("outage")
 	f := env.fence(m, env.remediationAgent())
 	f.waitRemediation()
 	begin()

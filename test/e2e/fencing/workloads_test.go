@@ -51,6 +51,15 @@ func (env *environment) workload(on *machine, changes ...func(*v1.PodTemplateSpe
 	return w
 }
 
+// lost returns a machine that is lost, and its workload.
+func (env *environment) lost(name string, changes ...func(*v1.PodTemplateSpec)) (*machine, *workload) {
+	env.T.Helper()
+	m := env.machine(name, nil)
+	w := env.workload(m, changes...)
+	m.lose()
+	return m, w
+}
+
 func (w *workload) template() v1.PodTemplateSpec {
 	hosts := func(names ...string) []v1.NodeSelectorRequirement {
 		return []v1.NodeSelectorRequirement{{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: names}}

@@ -61,7 +61,7 @@ func attachSource(t *testing.T, source storagev1.VolumeAttachmentSource, node st
 func attachable(t *testing.T, volume string) bool {
 	t.Helper()
 	_, err := attach(t, volume, "other", metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	if err != nil && policyIn(err.Error()) != attachLock {
+	if err != nil && suite.PolicyIn(err.Error()) != attachLock {
 		t.Fatal(err)
 	}
 	return err == nil
@@ -241,7 +241,7 @@ func TestVolumeLockKindCannotBeDeleted(t *testing.T) {
 	until(t, "the deletion of the kind to be refused", func() bool {
 		err := client.RESTClient().Delete().AbsPath(crd[0].path()).Param("dryRun", metav1.DryRunAll).
 			Do(t.Context()).Error()
-		return apierrors.IsForbidden(err) && policyIn(err.Error()) == attachLock+"-kind"
+		return apierrors.IsForbidden(err) && suite.PolicyIn(err.Error()) == attachLock+"-kind"
 	})
 	orphan := parse(t, `
 apiVersion: admissionregistration.k8s.io/v1

@@ -5,9 +5,7 @@ package podadmission
 import (
 	"context"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	v1 "k8s.io/api/core/v1"
@@ -15,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -38,31 +35,7 @@ const (
 	ownNode = "own-node"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// waitTimeout bounds each wait. It is far above the usual time, even on a busy machine.
-const waitTimeout = 2 * time.Minute
-
-// until waits for a condition.
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	untilWith(t.Context(), t, what, is)
-}
-
-// untilWith is until in a clean-up, when the test's own context has ended.
-func untilWith(ctx context.Context, t *testing.T, what string, is func() bool) {
-	t.Helper()
-	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, waitTimeout, true,
-		func(context.Context) (bool, error) { return is(), nil })
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
-}
+var must, until = suite.Must, suite.Until
 
 // user sends requests.
 type user struct {
@@ -248,7 +221,7 @@ func waitEstablished(t *testing.T) {
 	// Until the API server's admission knows the kind as well, it refuses all attachments.
 	until(t, "the policy to find the kind VolumeLock", func() bool {
 		_, err := attach(t, "none", "other", metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if err != nil && policyIn(err.Error()) != attachLock {
+		if err != nil && suite.PolicyIn(err.Error()) != attachLock {
 			t.Fatal(err)
 		}
 		return err == nil
@@ -272,13 +245,3 @@ func holds(t *testing.T, namespace string) bool {
 
 // before133 reports whether the API server has no pods/resize.
 func before133() bool { return cluster.Version().Before(controlplane.V1_33) }
-
-// policyIn returns the name of the policy that a refusal or a warning names.
-func policyIn(text string) string {
-	_, rest, found := strings.Cut(text, "ValidatingAdmissionPolicy '")
-	if !found {
-		return ""
-	}
-	name, _, _ := strings.Cut(rest, "'")
-	return name
-}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,14 +62,14 @@ func judgeAll(t *testing.T, rows map[string]request, all map[string]*user, mode 
 
 func judge(err error, warnings []string) (v verdict) {
 	for _, text := range warnings {
-		if policy := policyIn(text); policy != "" {
+		if policy := suite.PolicyIn(text); policy != "" {
 			v.warnedBy, v.text = policy, text
 		}
 	}
 	switch {
 	case err == nil:
-	case apierrors.IsForbidden(err) && policyIn(err.Error()) != "":
-		v.refusedBy, v.text = policyIn(err.Error()), err.Error()
+	case apierrors.IsForbidden(err) && suite.PolicyIn(err.Error()) != "":
+		v.refusedBy, v.text = suite.PolicyIn(err.Error()), err.Error()
 	default:
 		v.err = err
 	}

@@ -7,17 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -41,22 +38,7 @@ const (
 	home, account = suite.Home, suite.Account
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// until waits for a condition.
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 2*time.Minute, true,
-		func(context.Context) (bool, error) { return is(), nil })
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
-}
+var must, until = suite.Must, suite.Until
 
 // The users of the table.
 const (
@@ -214,10 +196,9 @@ func judge(err error) (v verdict) {
 		return verdict{err: err}
 	}
 	text := status.Status().Message
-	_, rest, found := strings.Cut(text, "ValidatingAdmissionPolicy '")
-	if !found || status.Status().Reason != metav1.StatusReasonForbidden {
+	name := suite.PolicyIn(text)
+	if name == "" || status.Status().Reason != metav1.StatusReasonForbidden {
 		return verdict{err: err}
 	}
-	name, _, _ := strings.Cut(rest, "'")
 	return verdict{refusedBy: name, text: text}
 }

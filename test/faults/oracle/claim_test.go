@@ -1,7 +1,6 @@
 package oracle
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -102,8 +101,7 @@ func finished(h *history) {
 	h.readClaim()
 	h.readPV(200)
 	h.call("OK")
-	h.pvDeleted(sidecar)
-	h.released(sidecar)
+	h.pvGone()
 }
 
 // readClaim adds a live read of the claim, which is gone.
@@ -240,21 +238,7 @@ func TestJudgeProvisioning(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			h := provisioningStarted()
 			c.happens(h)
-			sortByTime(h.Requests)
-			found := Judge(h.Case)
-			var kinds []string
-			for _, f := range found {
-				kinds = append(kinds, f.Kind)
-				if len(f.History) == 0 {
-					t.Errorf("%s has no history", f.Kind)
-				}
-			}
-			if !slices.Equal(kinds, c.want) {
-				t.Errorf("found %q, want %q", kinds, c.want)
-				for _, f := range found {
-					t.Log(f)
-				}
-			}
+			expectFindings(t, h, c.want)
 		})
 	}
 }

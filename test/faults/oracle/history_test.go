@@ -1,6 +1,8 @@
 package oracle
 
 import (
+	"slices"
+	"testing"
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
@@ -124,9 +126,42 @@ func (h *history) restarted() {
 
 // claimFirst is how it should be.
 func claimFirst(h *history) {
+	h.volumeDeleted()
+	h.pvGone()
+}
+
+// volumeDeleted adds the end of the claim, and a deletion of the volume after live reads.
+func (h *history) volumeDeleted() {
 	h.claimDeleted()
 	h.reads()
 	h.call("OK")
+}
+
+// pvGone adds the deletion of the PV by the sidecar.
+func (h *history) pvGone() {
 	h.pvDeleted(sidecar)
 	h.released(sidecar)
+}
+
+// expectFindings judges the history, and compares the kinds of the findings.
+func expectFindings(t *testing.T, h *history, want []string) {
+	t.Helper()
+	sortByTime(h.Requests)
+	found := Judge(h.Case)
+	var kinds []string
+	for _, f := range found {
+		kinds = append(kinds, f.Kind)
+		if len(f.History) > 2*longest+1 {
+			t.Errorf("%s has %d lines", f.Kind, len(f.History))
+		}
+		if len(f.History) == 0 && (f.PV != "?" || h.claim.Name != "") { // a volume without PV and claim has none
+			t.Errorf("%s has no history", f.Kind)
+		}
+	}
+	if !slices.Equal(kinds, want) {
+		t.Errorf("found %q, want %q", kinds, want)
+		for _, f := range found {
+			t.Log(f)
+		}
+	}
 }

@@ -1,7 +1,6 @@
 package oracle
 
 import (
-	"slices"
 	"testing"
 	"time"
 )
@@ -14,9 +13,7 @@ func TestJudgeReclaim(t *testing.T) {
 		"claim first": {claimFirst, nil},
 		"PV first": {func(h *history) {
 			h.pvDeleted(user)
-			h.claimDeleted()
-			h.reads()
-			h.call("OK")
+			h.volumeDeleted()
 			h.released(sidecar)
 		}, nil},
 		"turned to Retain and kept": {func(h *history) {
@@ -35,25 +32,19 @@ func TestJudgeReclaim(t *testing.T) {
 			h.call("OK")
 		}, nil},
 		"deleted, the answer lost, asked again": {func(h *history) {
-			h.claimDeleted()
-			h.reads()
-			h.call("OK")
+			h.volumeDeleted()
 			h.Calls[0].Code = "Unavailable"
 			h.reads()
 			h.call("OK")
-			h.pvDeleted(sidecar)
-			h.released(sidecar)
+			h.pvGone()
 		}, nil},
 		"deleted, killed, asked again by the next process": {func(h *history) {
-			h.claimDeleted()
-			h.reads()
-			h.call("OK")
+			h.volumeDeleted()
 			h.Processes = []Process{{Span: Span{start, h.now}}, {Span: Span{h.now.Add(time.Millisecond), h.now.Add(time.Hour)}}}
 			h.tick()
 			h.reads()
 			h.call("OK")
-			h.pvDeleted(sidecar)
-			h.released(sidecar)
+			h.pvGone()
 		}, nil},
 		"finalizer removed by hand: the volume stays": {func(h *history) {
 			h.pvDeleted(user)
@@ -86,8 +77,7 @@ func TestJudgeReclaim(t *testing.T) {
 			h.read("persistentvolumeclaims", "ns", 200)
 			h.read("persistentvolumes", "", 200)
 			h.call("OK")
-			h.pvDeleted(sidecar)
-			h.released(sidecar)
+			h.pvGone()
 		}, nil},
 		"a new claim names the PV, which vanished unprotected: the volume stays": {func(h *history) {
 			h.removeFinalizer(sidecar)
@@ -135,18 +125,14 @@ func TestJudgeReclaim(t *testing.T) {
 		}, []string{WrongDelete, LeftEarly}},
 		"LEFT EARLY: the driver was slower than the PV": {func(h *history) {
 			h.pvDeleted(user)
-			h.claimDeleted()
-			h.reads()
-			h.call("OK")
+			h.volumeDeleted()
 			h.released(sidecar)
 			h.Calls[0].Done = h.now
 			h.Calls[0].Answered = h.now
 		}, []string{LeftEarly}},
 		"WRONG DELETE: policy Retain": {func(h *history) {
 			h.policy("Retain")
-			h.claimDeleted()
-			h.reads()
-			h.call("OK")
+			h.volumeDeleted()
 		}, []string{WrongDelete}},
 		"WRONG DELETE: the claim lives": {func(h *history) {
 			h.pv.Phase = "Released"
@@ -183,8 +169,7 @@ func TestJudgeReclaim(t *testing.T) {
 			h.claimDeleted()
 			h.read("persistentvolumes", "", 200)
 			h.call("OK")
-			h.pvDeleted(sidecar)
-			h.released(sidecar)
+			h.pvGone()
 		}, nil},
 		"WRONG DELETE: the claim exists, and claims are watched": {func(h *history) {
 			h.ClaimsWatched = true
@@ -207,8 +192,7 @@ func TestJudgeReclaim(t *testing.T) {
 			h.read("persistentvolumes", "", 200)
 			h.call("OK")
 			h.claimDeleted()
-			h.pvDeleted(sidecar)
-			h.released(sidecar)
+			h.pvGone()
 		}, []string{WrongDelete}},
 		"WRONG DELETE: a claim was restored long ago, not read": {func(h *history) {
 			h.ClaimsWatched = true
@@ -224,8 +208,7 @@ func TestJudgeReclaim(t *testing.T) {
 			h.claimRecreated("pv")
 			h.read("persistentvolumes", "", 200)
 			h.call("OK")
-			h.pvDeleted(sidecar)
-			h.released(sidecar)
+			h.pvGone()
 		}, nil},
 		"WRONG DELETE: read long ago": {func(h *history) {
 			h.claimDeleted()
@@ -270,9 +253,7 @@ func TestJudgeReclaim(t *testing.T) {
 		}, []string{WrongDelete}},
 		"WRONG DELETE: without a finalizer": {func(h *history) {
 			h.removeFinalizer(user)
-			h.claimDeleted()
-			h.reads()
-			h.call("OK")
+			h.volumeDeleted()
 		}, []string{WrongDelete}},
 		"WRONG DELETE: the claim was taken back": {func(h *history) {
 			h.claimDeleted()
@@ -351,23 +332,17 @@ func TestJudgeReclaim(t *testing.T) {
 			other := h.pv
 			other.Name, other.UID, other.ClaimName, other.ClaimUID, other.Phase = "b", "b-uid", "b", "b-claim", "Released"
 			h.write(user, "create", other)
-			h.claimDeleted()
-			h.reads()
+			h.volumeDeleted()
 			h.call("OK")
-			h.call("OK")
-			h.pvDeleted(sidecar)
-			h.released(sidecar)
+			h.pvGone()
 			other.Finalizers, other.Terminating = nil, true
 			h.write(sidecar, "patch", other)
 		}, nil},
 		"DOUBLE: again after success": {func(h *history) {
-			h.claimDeleted()
+			h.volumeDeleted()
 			h.reads()
 			h.call("OK")
-			h.reads()
-			h.call("OK")
-			h.pvDeleted(sidecar)
-			h.released(sidecar)
+			h.pvGone()
 		}, []string{DoubleDelete}},
 		"STUCK: deleted, and nothing happens": {func(h *history) {
 			h.claimDeleted()
@@ -410,24 +385,7 @@ func TestJudgeReclaim(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHistory()
 			c.happens(h)
-			sortByTime(h.Requests)
-			found := Judge(h.Case)
-			var kinds []string
-			for _, f := range found {
-				kinds = append(kinds, f.Kind)
-				if len(f.History) > 2*longest+1 {
-					t.Errorf("%s has %d lines", f.Kind, len(f.History))
-				}
-				if len(f.History) == 0 && f.PV != "?" {
-					t.Errorf("%s has no history", f.Kind)
-				}
-			}
-			if !slices.Equal(kinds, c.want) {
-				t.Errorf("found %q, want %q", kinds, c.want)
-				for _, f := range found {
-					t.Log(f)
-				}
-			}
+			expectFindings(t, h, c.want)
 		})
 	}
 }
