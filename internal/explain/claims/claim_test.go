@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
@@ -12,6 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 // explainThird explains the claim of ordinal 2.
@@ -126,8 +127,10 @@ func TestExplainClaimOfSet(t *testing.T) {
 				UID: "x", Controller: &yes}}
 		}, nil, []string{"Scaled away  kept (ConflictingController)"}},
 	} {
-		env := newEnvironment()
-		c.change(env)
-		expect(t, sentence, env.explainThird(c.facts).Text(false), c.want...)
+		t.Run(sentence, func(t *testing.T) {
+			env := newEnvironment()
+			c.change(env)
+			explained.Expect(t, env.explainThird(c.facts).Text(false), c.want...)
+		})
 	}
 }

@@ -2,13 +2,11 @@ package claims
 
 import (
 	"fmt"
-	"strings"
-	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -144,10 +142,8 @@ func mark(claim *v1.PersistentVolumeClaim, set types.UID, ordinal int, when stat
 
 // guard lets a replica of volume-guard hold its Lease.
 func (env *environment) guard() {
-	env.facts.Leases.Value = append(env.facts.Leases.Value, coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "csi-reclaimer", Name: "volume-guard"},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("volume-guard-a"), LeaseDurationSeconds: ptr.To[int32](15),
-			RenewTime: ptr.To(metav1.NewMicroTime(now()))}})
+	env.facts.Leases.Value = append(env.facts.Leases.Value,
+		*explained.Lease("volume-guard", "volume-guard-a", 0))
 }
 
 // read returns the facts as they are read.
@@ -179,17 +175,6 @@ func (env *environment) read() Facts {
 
 func (env *environment) preview(c Change) Preview {
 	return PreviewOf(PreviewFacts{Facts: env.read(), Set: SetOf(env.set)}, c)
-}
-
-// expect checks that text contains each of the words, and does not contain words that begin with "!".
-func expect(t *testing.T, sentence, text string, want ...string) {
-	t.Helper()
-	for _, words := range want {
-		words, not := strings.CutPrefix(words, "!")
-		if strings.Contains(text, words) == not {
-			t.Errorf("%s: %q is said: %v, in\n%s", sentence, words, !not, text)
-		}
-	}
 }
 
 func setStart(start int32) *appsv1.StatefulSetOrdinals {

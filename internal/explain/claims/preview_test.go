@@ -8,13 +8,14 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 // lines formats each row of the preview in one line: the fate of claim and volume, and the time.
@@ -199,7 +200,9 @@ func TestPreview(t *testing.T) {
 		if got := lines(p); !slices.Equal(got, c.want) {
 			t.Errorf("%s:\n%s\nwant\n%s", sentence, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 		}
-		expect(t, sentence, asText(t, p)+"\n"+p.Totals.String()+"\n", c.said...)
+		t.Run(sentence, func(t *testing.T) {
+			explained.Expect(t, asText(t, p)+"\n"+p.Totals.String()+"\n", c.said...)
+		})
 	}
 }
 

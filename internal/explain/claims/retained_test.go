@@ -9,12 +9,13 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 // asText formats a value as -o json does.
@@ -214,7 +215,7 @@ func TestRetained(t *testing.T) {
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", sentence, got, c.want)
 		}
-		expect(t, sentence, asText(t, l), c.said...)
+		t.Run(sentence, func(t *testing.T) { explained.Expect(t, asText(t, l), c.said...) })
 	}
 }
 

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -36,15 +36,11 @@ type environment struct {
 
 func newEnvironment() *environment {
 	env := &environment{claim: claim("data", "old"), old: pod("old", "data"), new: pod("new", "data"),
-		node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{
-			Type: v1.NodeReady, Status: v1.ConditionTrue}}}}}
+		node: explained.Node("n1", v1.ConditionTrue)}
 	env.run(env.old)
 	env.gate(env.new)
 	env.facts.Modes = explain.Found(map[string]singlenode.Mode{"shop": singlenode.ModeAll})
-	env.facts.Guards = explain.Found([]coordinationv1.Lease{{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "volume-guard"},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("guard-0"), LeaseDurationSeconds: ptr.To[int32](15),
-			RenewTime: ptr.To(metav1.NewMicroTime(now()))}}})
+	env.facts.Guards = explain.Found([]coordinationv1.Lease{*explained.Lease("volume-guard", "guard-0", 0)})
 	return env
 }
 

@@ -7,13 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 // words formats the list in short: each lock with the pods that wait for it, and each gated pod.
@@ -162,8 +163,7 @@ func TestListOrder(t *testing.T) {
 	older := env.add("older", "data")
 	older.CreationTimestamp = ago(time.Hour)
 	env.add("free", "b")
-	ready := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}, Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{
-		Type: v1.NodeReady, Status: v1.ConditionTrue}}}}
+	ready := explained.Node("n2", v1.ConditionTrue)
 	for _, name := range []string{"a", "b", "c"} {
 		holder := pod("on-"+name, name)
 		env.run(holder)

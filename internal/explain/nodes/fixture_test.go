@@ -4,7 +4,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,20 +27,14 @@ var (
 
 // node is a node of zone a that has been in this state for 10 minutes.
 func node(name string, ready v1.ConditionStatus) *v1.Node {
-	return &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1",
-			Labels: map[string]string{v1.LabelTopologyZone: "a", "pool": "data"}},
-		Status: v1.NodeStatus{NodeInfo: v1.NodeSystemInfo{BootID: "boot-1"}, Conditions: []v1.NodeCondition{{
-			Type: v1.NodeReady, Status: ready, LastTransitionTime: ago(10 * time.Minute),
-			Message: "Kubelet stopped posting node status."}}}}
+	o := explained.Node(name, ready)
+	o.ResourceVersion, o.Labels = "1", map[string]string{v1.LabelTopologyZone: "a", "pool": "data"}
+	return o
 }
 
 // lease is a Lease that was last renewed this long ago.
 func lease(name string, since time.Duration) *coordinationv1.Lease {
-	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name,
-		ResourceVersion: "1"},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To(name + "-a"), LeaseDurationSeconds: ptr.To[int32](15),
-			RenewTime: ptr.To(metav1.NewMicroTime(now().Add(-since)))}}
+	return explained.Lease(name, name+"-a", since)
 }
 
 // pod is a pod of node n1 with a claim.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -22,7 +22,7 @@ func fenced(covers v1alpha1.Coverage) *v1alpha1.NodeFence {
 		Phase:    v1alpha1.PhaseFenced,
 		Attempts: []v1alpha1.Attempt{{Number: 1, Agent: "ipmi", TerminatingPods: []types.UID{"u"}}},
 		Proof: &v1alpha1.Proof{Attempt: 1, Agent: "ipmi", Covers: covers, ProvenAt: ago(time.Minute),
-			BootID: "boot"},
+			BootID: "boot-1"},
 		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionFenced, Status: metav1.ConditionTrue}},
 	}}
 }
@@ -72,7 +72,7 @@ func TestFenceIsEvidence(t *testing.T) {
 
 // The kubelet of a new boot unmounts nothing that the fence still hinders, so its report is worth the usual wait.
 func TestRebootEndsWaitForFenceOfVolumes(t *testing.T) {
-	for boot, want := range map[string]string{"boot": "VolumesFenced", "boot-2": "WaitsForUnmount"} {
+	for boot, want := range map[string]string{"boot-1": "VolumesFenced", "boot-2": "WaitsForUnmount"} {
 		f := held()
 		f.finish()
 		f.Fence = explain.Found(fenced(v1alpha1.CoversVolumes))
@@ -86,7 +86,7 @@ func TestRebootEndsWaitForFenceOfVolumes(t *testing.T) {
 func TestListedNodeKeepsFactsOfDecisions(t *testing.T) {
 	n := node("n1", v1.ConditionTrue)
 	n.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeOutOfService, Effect: v1.TaintEffectNoExecute}}
-	n.Status.NodeInfo = v1.NodeSystemInfo{BootID: "boot", MachineID: "machine", SystemUUID: "system"}
+	n.Status.NodeInfo = v1.NodeSystemInfo{BootID: "boot-1", MachineID: "machine", SystemUUID: "system"}
 	if got, want := objects.NodeOf(explain.NodeOf(n)), objects.NodeOf(n); got != want || got.BootID == "" {
 		t.Errorf("%+v, want %+v", got, want)
 	}

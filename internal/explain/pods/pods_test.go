@@ -7,7 +7,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +22,7 @@ import (
 
 var (
 	now, ago, expect = explained.Now, explained.Ago, explained.Expect
+	node             = explained.Node
 	errForbidden     = explained.ErrForbidden
 )
 
@@ -55,17 +56,9 @@ func held() Facts {
 	return f
 }
 
-func node(name string, ready v1.ConditionStatus) *v1.Node {
-	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{
-		Type: v1.NodeReady, Status: ready, LastTransitionTime: ago(10 * time.Minute),
-		Message: "Kubelet stopped posting node status."}}, NodeInfo: v1.NodeSystemInfo{BootID: "boot"}}}
-}
-
 // lease is a Lease that was last renewed this many seconds ago.
 func lease(name string, seconds int) *coordinationv1.Lease {
-	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name, ResourceVersion: "1"},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To(name + "-a_6f1c"), LeaseDurationSeconds: ptr.To[int32](15),
-			RenewTime: ptr.To(metav1.NewMicroTime(now().Add(-time.Duration(seconds) * time.Second)))}}
+	return explained.Lease(name, name+"-a_6f1c", time.Duration(seconds)*time.Second)
 }
 
 func (f *Facts) attach(name, to string) {

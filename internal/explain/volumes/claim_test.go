@@ -1,11 +1,12 @@
 package volumes
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"testing"
 	"time"
 
-	"k8s.io/api/core/v1"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+
+	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"

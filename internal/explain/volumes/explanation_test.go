@@ -2,10 +2,11 @@ package volumes
 
 import (
 	"errors"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 )
 
 func TestWrapped(t *testing.T) {

@@ -1,8 +1,9 @@
 package volumes
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
@@ -81,10 +82,7 @@ func (f *PVFacts) attach(node *v1.Node) *storagev1.VolumeAttachment {
 	return &f.Attachments.Value[0]
 }
 
-func node(ready v1.ConditionStatus) *v1.Node {
-	return &v1.Node{Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: ready,
-		LastTransitionTime: ago(10 * time.Minute)}}}}
-}
+func node(ready v1.ConditionStatus) *v1.Node { return explained.Node("n1", ready) }
 
 func (w *ClusterFacts) uninstall() { w.Installed = explain.Found[[]string](nil) }
 
@@ -93,10 +91,7 @@ func (w *ClusterFacts) lease(name, who string, d time.Duration, annotations ...s
 	if who != "" {
 		who += "_6f1c" // the random part of an identity
 	}
-	l := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name,
-		Annotations: map[string]string{}},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: &who, LeaseDurationSeconds: ptr.To[int32](15),
-			RenewTime: ptr.To(metav1.NewMicroTime(now().Add(-d)))}}
+	l := *explained.Lease(name, who, d)
 	for i := 0; i < len(annotations); i += 2 {
 		l.Annotations[annotations[i]] = annotations[i+1]
 	}

@@ -1,10 +1,11 @@
 package volumes
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 

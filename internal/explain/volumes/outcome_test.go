@@ -1,8 +1,9 @@
 package volumes
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"

@@ -1,13 +1,14 @@
 package volumes
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 

@@ -1,11 +1,12 @@
 package volumes
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"

@@ -3,10 +3,11 @@ package volumes
 import (
 	"encoding/json"
 	"fmt"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"

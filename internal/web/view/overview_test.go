@@ -7,7 +7,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 func overview(f Facts) DriverSummary {
@@ -52,10 +53,8 @@ func TestOverviewCountsWaitingObjects(t *testing.T) {
 
 func TestOverviewOfSidecar(t *testing.T) {
 	lease := func(name string, change func(*coordinationv1.Lease)) coordinationv1.Lease {
-		renewed := metav1.NewMicroTime(now())
-		l := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "storage", Name: name},
-			Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("csi-0"), LeaseDurationSeconds: ptr.To[int32](15),
-				RenewTime: &renewed}}
+		l := *explained.Lease(name, "csi-0", 0)
+		l.Namespace = "storage"
 		if change != nil {
 			change(&l)
 		}

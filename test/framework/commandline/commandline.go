@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -28,6 +29,15 @@ func (r *Typing) Read(p []byte) (int, error) {
 		r.Before = nil
 	}
 	return r.Text.Read(p)
+}
+
+// Person returns the input of a person who types an answer in a terminal, after before was called. Without an answer,
+// the input is no terminal.
+func Person(answer string, before func()) *Typing {
+	if answer == "" {
+		return &Typing{}
+	}
+	return &Typing{Text: strings.NewReader(answer), Before: before}
 }
 
 func noTerminal(any) bool { return false }

@@ -28,6 +28,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/tables"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/waiting"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 var root = commandline.Root(func(streams genericiooptions.IOStreams, isTerminal func(any) bool) *cobra.Command {
@@ -264,17 +265,13 @@ func TestDeletePod(t *testing.T) {
 			if c.change != nil {
 				c.change(s)
 			}
-			typed := &commandline.Typing{}
-			if c.types != "" {
-				typed.Text = strings.NewReader(c.types)
-			}
-			if c.typing != nil {
-				typed.Before = func() {
-					s.mu.Lock()
-					defer s.mu.Unlock()
+			typed := commandline.Person(c.types, func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if c.typing != nil {
 					c.typing(s)
 				}
-			}
+			})
 			out, err := s.deletePod(t, typed, "", c.args...)
 			if !errors.Is(err, c.err) {
 				t.Errorf("%v, want %v", err, c.err)
@@ -285,12 +282,7 @@ func TestDeletePod(t *testing.T) {
 			if s.pod != nil && s.pod.UID == "new" && (s.pod.DeletionTimestamp != nil || len(s.pod.Annotations) > 0) {
 				t.Errorf("the new pod was touched: %+v", s.pod)
 			}
-			for _, words := range c.want {
-				words, not := strings.CutPrefix(words, "!")
-				if strings.Contains(out, words) == not {
-					t.Errorf("%q is said: %v, in\n%s", words, !not, out)
-				}
-			}
+			explained.Expect(t, out, c.want...)
 		})
 	}
 }

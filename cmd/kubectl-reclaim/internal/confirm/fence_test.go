@@ -26,6 +26,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 // fenceServer serves node n1, which is down, a policy, and the NodeFence if it is set. All other lists are empty.
@@ -199,16 +200,13 @@ func (c fenceCase) run(t *testing.T) {
 	if c.change != nil {
 		c.change(s)
 	}
-	typed := &commandline.Typing{}
-	if c.types != "" {
-		typed.Text, typed.Before = strings.NewReader(c.types), func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if c.typing != nil {
-				c.typing(s)
-			}
+	typed := commandline.Person(c.types, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if c.typing != nil {
+			c.typing(s)
 		}
-	}
+	})
 	out, err := root.Against(t, s, typed, strings.Split(c.args, " ")...)
 	var named wordsError
 	is := errors.Is(err, c.err)
@@ -221,12 +219,7 @@ func (c fenceCase) run(t *testing.T) {
 	if !slices.Equal(s.writes, c.writes) {
 		t.Errorf("it writes %q, want %q", s.writes, c.writes)
 	}
-	for _, words := range c.want {
-		words, not := strings.CutPrefix(words, "!")
-		if strings.Contains(out, words) == not {
-			t.Errorf("%q is said: %v, in\n%s", words, !not, out)
-		}
-	}
+	explained.Expect(t, out, c.want...)
 }
 
 func TestFence(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 // lockServer serves the pod of a podServer, and its claim with a lock.
@@ -84,17 +85,13 @@ func TestConfirmLock(t *testing.T) {
 			if c.change != nil {
 				c.change(s)
 			}
-			typed := &commandline.Typing{}
-			if c.types != "" {
-				typed.Text = strings.NewReader(c.types)
-			}
-			if c.typing != nil {
-				typed.Before = func() {
-					s.mu.Lock()
-					defer s.mu.Unlock()
+			typed := commandline.Person(c.types, func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if c.typing != nil {
 					c.typing(s)
 				}
-			}
+			})
 			out, err := root.Against(t, s, typed, append([]string{"confirm", "pvc/data"}, c.args...)...)
 			if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
 				t.Errorf("it ends with %v, want %q", err, c.err)
@@ -105,12 +102,7 @@ func TestConfirmLock(t *testing.T) {
 			if !slices.Equal(s.writes, c.writes) {
 				t.Errorf("it writes %q, want %q", s.writes, c.writes)
 			}
-			for _, words := range c.want {
-				words, not := strings.CutPrefix(words, "!")
-				if strings.Contains(out, words) == not {
-					t.Errorf("%q is said: %v, in\n%s", words, !not, out)
-				}
-			}
+			explained.Expect(t, out, c.want...)
 		})
 	}
 }
