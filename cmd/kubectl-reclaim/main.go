@@ -12,14 +12,15 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/cli-runtime/pkg/printers"
+
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/confirm"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/driver"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/tables"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/waiting"
-	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/cli-runtime/pkg/printers"
 )
 
 // newCommand returns the command with all of its groups.

@@ -7,9 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/growth"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/session"
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestFamiliesAreWellFormed(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/duration"
+
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
@@ -143,7 +145,7 @@ func addForecast(
 ) {
 	text := f.Fate.String() + " (" + string(f.Reason) + ")"
 	if f.Fate == statefulset.Deleted && f.Grace > 0 {
-		text += ", after a grace period of " + shortDuration(f.Grace)
+		text += ", after a grace period of " + duration.HumanDuration(f.Grace)
 		if !facts.Set.GraceGiven {
 			text += " (the default of volume-guard)"
 		}
@@ -163,7 +165,7 @@ func decision(i *index, e statefulset.Explanation) explain.Decision {
 		Reason: string(e.Decision.Reason), Text: e.Text}
 	if e.Decision.Reason == statefulset.ReasonScaleDownGrace {
 		d.Text += fmt.Sprintf(" The grace period is %s from when volume-guard has seen that; how much of it is left is not "+
-			"visible from outside.", shortDuration(e.Decision.After))
+			"visible from outside.", duration.HumanDuration(e.Decision.After))
 	}
 	runs, known := i.facts.GuardRuns()
 	if waits := e.Decision.Action == statefulset.Wait && e.Decision.After == 0; !waits && known && !runs {

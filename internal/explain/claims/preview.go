@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
@@ -268,7 +269,7 @@ func (w *previewer) when(r Row, f statefulset.Facts, forecast statefulset.Foreca
 		return "at once"
 	case forecast.Grace > 0:
 		w.defaultGrace = w.defaultGrace || !f.Set.GraceGiven
-		return "after a grace period of " + shortDuration(forecast.Grace)
+		return "after a grace period of " + duration.HumanDuration(forecast.Grace)
 	case r.Pod != "":
 		return "with pod " + r.Pod
 	case w.change.Kind == statefulset.Scale:

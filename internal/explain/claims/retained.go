@@ -6,11 +6,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
@@ -211,5 +209,3 @@ func (l Retained) DeleteCommands() (commands []string) {
 	}
 	return commands
 }
-
-func shortDuration(d time.Duration) string { return duration.HumanDuration(d) }

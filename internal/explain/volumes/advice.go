@@ -2,14 +2,14 @@ package volumes
 
 import (
 	"fmt"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"slices"
 
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	engine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	protectpv "github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
@@ -36,7 +36,7 @@ func addReasonWaits(s *explain.Explanation, f PVFacts, pv explain.PV, d decision
 	case engine.ReasonClaimNamesPV:
 		s.AddWait("claim %s, which names the PV, to be deleted or to be bound to it", claim)
 	case engine.ReasonAttached:
-		for _, name := range append([]explain.PV{pv}, f.siblingsOf(pv)...) {
+		for _, name := range append([]explain.PV{pv}, f.SiblingsOf(pv)...) {
 			for _, a := range f.attachmentsOf(name.Name) {
 				s.AddWait("VolumeAttachment %s to node %s to be deleted", a.Name, a.Spec.NodeName)
 			}
@@ -50,7 +50,7 @@ func addReasonWaits(s *explain.Explanation, f PVFacts, pv explain.PV, d decision
 	case engine.ReasonLogUnreadable:
 		s.AddWait("the in-flight log to be readable where it is for its volume")
 	case engine.ReasonSharedHandle, reclaim.Reason(intree.ReasonSharedSource):
-		addSiblingWaits(s, f.siblingsOf(pv), d.neededBy)
+		addSiblingWaits(s, f.SiblingsOf(pv), d.neededBy)
 	case engine.ReasonNotYetBound:
 		s.AddWait("the PV controller to bind claim %s", claim)
 	default:

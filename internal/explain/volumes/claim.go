@@ -2,14 +2,14 @@ package volumes
 
 import (
 	"fmt"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"slices"
 	"strings"
 
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -56,7 +56,7 @@ func ExplainClaim(f ClaimFacts) explain.Explanation {
 
 // explain does the work of ExplainClaim without the PV and the Events, with the same meaning of known as in decide.
 func (f ClaimFacts) explain() (s explain.Explanation, d decision, known bool) {
-	f.ClusterFacts = f.indexed()
+	f.ClusterFacts = f.Indexed()
 	s = explain.Explanation{Object: "claim " + f.Claim.Namespace + "/" + f.Claim.Name}
 	driver := f.provisioner()
 	addClaim(&s, f, driver)

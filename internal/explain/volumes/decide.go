@@ -3,7 +3,7 @@ package volumes
 import (
 	"fmt"
 
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -124,7 +124,7 @@ func (w ClusterFacts) reclaimFacts(pv explain.PV, driver string,
 		s.Claim = readClaim(pv.Claim, claim.Value)
 		s.Claim.Read = read(1)
 	}
-	for _, other := range w.siblingsOf(pv) {
+	for _, other := range w.SiblingsOf(pv) {
 		s.Siblings = append(s.Siblings, other.PV)
 		switch its := w.SiblingClaims[other.Claim]; {
 		case !its.OK():
@@ -174,7 +174,7 @@ func (w ClusterFacts) inTreeFacts(pv explain.PV, claim explain.Read[*v1.Persiste
 	if claim.OK() {
 		s.Claim = inTreeClaim(pv.Claim, claim.Value, read(1))
 	}
-	for _, other := range w.siblingsOf(pv) {
+	for _, other := range w.SiblingsOf(pv) {
 		s.Siblings = append(s.Siblings, *other.Tree)
 		switch its := w.SiblingClaims[other.Claim]; {
 		case !its.OK():

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
@@ -142,8 +142,8 @@ func volumesOf(pv explain.PV) (inTree, csi volumeID) {
 	return inTree, csi
 }
 
-// indexed returns w with an index, which is built only once.
-func (w ClusterFacts) indexed() ClusterFacts {
+// Indexed returns the facts with the index that AfterClaim and FindPV need, which is built only once.
+func (w ClusterFacts) Indexed() ClusterFacts {
 	if w.by != nil {
 		return w
 	}
@@ -177,8 +177,9 @@ func (w ClusterFacts) attachmentsOf(pv string) []storagev1.VolumeAttachment {
 	return w.by.attachments[pv]
 }
 
-// siblingsOf returns the other PVs of a PV's volume, as the program that decides on the PV finds them.
-func (w ClusterFacts) siblingsOf(pv explain.PV) (siblings []explain.PV) {
+// SiblingsOf returns the other PVs of a PV's volume, as the program that decides on the PV finds them. The facts must be
+// indexed.
+func (w ClusterFacts) SiblingsOf(pv explain.PV) (siblings []explain.PV) {
 	inTree, v := volumesOf(pv)
 	if owner := pv.Owner(); pv.Tree != nil && (owner == "" || explain.InTree(owner)) {
 		v = inTree
@@ -195,9 +196,6 @@ func (w ClusterFacts) siblingsOf(pv explain.PV) (siblings []explain.PV) {
 func (i *clusterIndex) detached() *clusterIndex {
 	return &clusterIndex{volumes: i.volumes, companions: i.companions, named: i.named}
 }
-
-// Indexed returns the facts with the index that AfterClaim and FindPV need.
-func (w ClusterFacts) Indexed() ClusterFacts { return w.indexed() }
 
 // GuardRuns reports whether a replica of volume-guard holds its Lease. known is false if the Leases were not read.
 func (w ClusterFacts) GuardRuns() (runs, known bool) {

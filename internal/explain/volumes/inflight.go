@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -128,7 +128,7 @@ func (w ClusterFacts) provisionedPV(name string, claim types.UID, driver string)
 		return provision.PV{}
 	}
 	found := provision.PV{Known: true, Read: w.Now}
-	if pv, exists := w.indexed().FindPV(name); exists {
+	if pv, exists := w.Indexed().FindPV(name); exists {
 		found.Exists, found.OfClaim, found.OfDriver = true, pv.Claim.UID == claim, pv.Driver == "" || pv.Driver == driver
 		found.Handle, found.Terminating = pv.Handle, pv.Terminating
 	}

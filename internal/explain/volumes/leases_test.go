@@ -5,10 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-
 	coordinationv1 "k8s.io/api/coordination/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 

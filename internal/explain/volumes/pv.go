@@ -2,14 +2,14 @@ package volumes
 
 import (
 	"fmt"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"strings"
 	"time"
 
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -32,7 +32,7 @@ type PVFacts struct {
 
 // ExplainPV is a pure function that explains a PV.
 func ExplainPV(f PVFacts) explain.Explanation {
-	f.ClusterFacts = f.indexed()
+	f.ClusterFacts = f.Indexed()
 	pv := explain.PVOf(f.PV)
 	s := explain.Explanation{Object: "PV " + pv.Name}
 	d := f.ifGone(f.decide(pv, f.Claim), pv.Owner())
@@ -222,7 +222,7 @@ func nodeState(read explain.Read[*v1.Node]) (state string, since time.Time) {
 }
 
 func addSiblings(s *explain.Explanation, f PVFacts, pv explain.PV) {
-	for _, other := range f.siblingsOf(pv) {
+	for _, other := range f.SiblingsOf(pv) {
 		kind := "Same volume"
 		if other.TwinOf == pv.UID || pv.TwinOf == other.UID {
 			kind = "Twin"

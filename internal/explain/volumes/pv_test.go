@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	engine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -372,7 +371,7 @@ func TestUnreadFactsPreventDeletion(t *testing.T) {
 			t.Errorf("%s: %+v", sentence, d)
 		}
 		its := []string{"the claim may not be read", "the claim was not read", "an in-tree PV's claim is not read"}
-		needsClaim := f.indexed().decide(explain.PVOf(f.PV), f.Claim).needsClaim
+		needsClaim := f.Indexed().decide(explain.PVOf(f.PV), f.Claim).needsClaim
 		if needsClaim != slices.Contains(its, sentence) {
 			t.Errorf("%s: the claim is to be read: %t", sentence, needsClaim)
 		}

@@ -3,7 +3,6 @@ package volumes
 import (
 	"context"
 	"fmt"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"maps"
 	"slices"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -45,10 +45,10 @@ func related(ctx context.Context, c explain.Cluster, pv *v1.PersistentVolume, w 
 			f.Pods = explain.UsersOf(c.Pods(ctx, ref.Namespace))
 		}
 	}
-	f.ClusterFacts = f.indexed()
+	f.ClusterFacts = f.Indexed()
 	f.SiblingClaims = map[volume.ClaimRef]explain.Read[*v1.PersistentVolumeClaim]{}
 	var claims []volume.ClaimRef
-	for _, other := range f.siblingsOf(explain.PVOf(pv)) {
+	for _, other := range f.SiblingsOf(explain.PVOf(pv)) {
 		if other.WantsDeletion() {
 			claims = append(claims, other.Claim)
 		}
@@ -244,7 +244,7 @@ func ReadVolumes(ctx context.Context, c explain.Cluster, pvs []string) ClusterFa
 			continue
 		}
 		names = append(names, leasesFor(pv)...)
-		for _, other := range w.siblingsOf(pv) {
+		for _, other := range w.SiblingsOf(pv) {
 			if other.WantsDeletion() {
 				siblings = append(siblings, other.Claim)
 			}

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 )
 
 // TestREADMEShowsExplanation compares README.md with the explanation. Each line shown there has to be one of its

@@ -2,10 +2,10 @@ package volumes
 
 import (
 	"fmt"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"strings"
 
 	engine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
@@ -39,7 +39,7 @@ type Plan struct {
 // PlanRelease is a pure function that returns the effect of releasing a driver, decided by the function that
 // [reclaim.Controller.Release] uses.
 func PlanRelease(f StatusFacts, driver string) Plan {
-	f.ClusterFacts = f.indexed()
+	f.ClusterFacts = f.Indexed()
 	role, guessed := f.RoleOf(driver)
 	p := Plan{PVs: []string{}, Driver: driver, Role: role.String(), As: role,
 		ListedBy: f.Admission.Value.Lists[driver], Unread: f.unread()}

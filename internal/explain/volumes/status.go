@@ -82,7 +82,7 @@ type OldestInFlight struct {
 // ClaimsToRead is a pure function that returns the claims that decide the status of a driver, or of all drivers if
 // driver is empty.
 func (f StatusFacts) ClaimsToRead(driver string) (claims []volume.ClaimRef) {
-	f.ClusterFacts = f.indexed()
+	f.ClusterFacts = f.Indexed()
 	for _, pv := range f.PVs.Value {
 		if driver != "" && pv.Owner() != driver {
 			continue
@@ -97,7 +97,7 @@ func (f StatusFacts) ClaimsToRead(driver string) (claims []volume.ClaimRef) {
 // StatusOf is a pure function that summarizes the PVs of a cluster by driver. If driver is set, it only counts that
 // driver's PVs.
 func StatusOf(f StatusFacts, driver string) Status {
-	f.ClusterFacts = f.indexed()
+	f.ClusterFacts = f.Indexed()
 	f.SiblingClaims = f.Claims
 	rows := map[string]*DriverStatus{}
 	row := func(owner string) *DriverStatus {
@@ -289,7 +289,7 @@ type Standing struct {
 
 // VisitPVs calls visit with the decision on each PV of the cluster, and has no other effect.
 func (f StatusFacts) VisitPVs(visit func(explain.PV, Standing)) {
-	f.ClusterFacts = f.indexed()
+	f.ClusterFacts = f.Indexed()
 	f.SiblingClaims = f.Claims
 	gone := map[string]bool{}
 	for _, pv := range f.PVs.Value {
@@ -372,9 +372,6 @@ func (w ClusterFacts) StandingOfEntry(e inflight.Located, claim explain.Read[*v1
 	return Standing{Decision: d, Waits: true, Text: d.Text, Attention: warns(d) || o == nil}
 }
 
-// SiblingsOf returns the other PVs that name the same volume. The facts must be indexed.
-func (w ClusterFacts) SiblingsOf(pv explain.PV) []explain.PV { return w.siblingsOf(pv) }
-
 // PresenceWords returns "installed" or "gone" for a driver, empty if its presence is unknown.
 func (w ClusterFacts) PresenceWords(driver string) string {
 	switch w.presenceOf(driver) {
@@ -407,7 +404,7 @@ func warns(d decision) bool {
 
 // BrakeOn reports whether a driver's brake is on, as far as the Leases were read.
 func (w ClusterFacts) BrakeOn(driver string) bool {
-	return w.indexed().releaseBrakeCommand(driver) != ""
+	return w.Indexed().releaseBrakeCommand(driver) != ""
 }
 
 // Driver returns the provisioner that creates the claim's volume, empty if it is unknown.

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -119,7 +120,7 @@ func (c *Cluster) tables() {
 	c.drivers = newTable(c, kind{resource: "csidrivers", what: "CSIDrivers", open: "which drivers are installed"}, all,
 		storage, &storagev1.CSIDriver{}, kube.RecordAll(driverOf), sameName)
 	c.csiNodes = newTable(c, kind{resource: "csinodes", what: "CSINodes", open: "which drivers the nodes run"}, all,
-		storage, &storagev1.CSINode{}, kube.RecordAll(explain.DriversOf), sameNames)
+		storage, &storagev1.CSINode{}, kube.RecordAll(explain.DriversOf), slices.Equal[[]string])
 	c.classes = newTable(c, kind{resource: "storageclasses", what: "StorageClasses", open: "which provisioner creates " +
 		"the volume of a claim"}, all, storage, &storagev1.StorageClass{}, kube.RecordAll(classOf), never)
 	c.fences = newTable(c, kind{resource: client.FenceResource, what: "NodeFences", open: "which nodes are fenced",

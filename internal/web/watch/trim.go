@@ -4,10 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"reflect"
-	"slices"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -104,8 +103,6 @@ func samePod(before, now explain.Pod) bool {
 func sameNode(before, now *v1.Node) bool { return reflect.DeepEqual(before, now) }
 
 func never[R any](_, _ R) bool { return false }
-
-func sameNames(before, now []string) bool { return slices.Equal(before, now) }
 
 func sameName(string, string) bool { return true }
 

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -188,10 +188,9 @@ func TestInvisibleChangesDoNotWake(t *testing.T) {
 		"a Lease with a brake":       {sameLease(lease("a", at, ""), lease("a", at, "on")), false},
 		"a node's heartbeat": {sameNode(heartbeat(at, v1.ConditionTrue),
 			heartbeat(at.Add(1), v1.ConditionTrue)), true},
-		"a node that is lost":         {sameNode(heartbeat(at, v1.ConditionTrue), heartbeat(at, v1.ConditionFalse)), false},
-		"a pod's condition":           {samePod(condition("1", v1.PodRunning), condition("2", v1.PodRunning)), true},
-		"a pod that ends":             {samePod(condition("1", v1.PodRunning), condition("2", v1.PodFailed)), false},
-		"a CSINode that runs another": {sameNames([]string{"a"}, []string{"b"}), false},
+		"a node that is lost": {sameNode(heartbeat(at, v1.ConditionTrue), heartbeat(at, v1.ConditionFalse)), false},
+		"a pod's condition":   {samePod(condition("1", v1.PodRunning), condition("2", v1.PodRunning)), true},
+		"a pod that ends":     {samePod(condition("1", v1.PodRunning), condition("2", v1.PodFailed)), false},
 	} {
 		if c.same != c.want {
 			t.Errorf("%s: same is %v", name, c.same)

@@ -8,13 +8,14 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/bench/session"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/session"
 )
 
 // The API server ends a watch that it takes for slow, such as under load.

@@ -8,11 +8,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/bench/session"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/session"
 )
 
 // scheduledPods are the times at which a watch has shown that pods have a node.

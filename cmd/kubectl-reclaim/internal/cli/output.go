@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -25,7 +27,8 @@ const apiVersion = "csi-reclaimer.io/v1alpha1"
 const (
 	formatTable = "table"
 	formatWide  = "wide"
-	FormatName  = "name"
+	// FormatName is the format of the names of objects, as in kubectl.
+	FormatName = "name"
 )
 
 // Output prints the result of a command in the format of -o.
@@ -126,4 +129,69 @@ func PrintLine(w io.Writer, text string, attention bool) {
 		text = "\x1b[31m" + text + "\x1b[0m"
 	}
 	fmt.Fprintln(w, text)
+}
+
+// Poll has the flags of a command that may repeat its reads.
+type Poll struct {
+	watch    bool
+	interval time.Duration
+}
+
+// AddFlags adds --watch and --interval. each describes a read.
+func (p *Poll) AddFlags(cmd *cobra.Command, each string) {
+	cmd.Flags().BoolVarP(&p.watch, "watch", "w", false, "Repeat until interrupted, and print changes.")
+	cmd.Flags().DurationVar(&p.interval, "interval", 5*time.Second, "Time between two reads with --watch. "+each)
+}
+
+// Validate checks the flags.
+func (p *Poll) Validate() error {
+	if p.interval <= 0 {
+		return fmt.Errorf("--interval=%s: must be above 0", p.interval)
+	}
+	return nil
+}
+
+// Repeat reads a list and shows it, and with --watch again at each interval until ctx ends. A list that has not changed
+// is not shown again.
+func Repeat[L any](ctx context.Context, p Poll, read func() (L, time.Time, error),
+	show func(l L, now time.Time, again bool) error) error {
+	var last *L
+	for {
+		now, at, err := read()
+		switch {
+		case ctx.Err() != nil && last != nil:
+			return nil // interrupted during a repeated read
+		case err != nil:
+			return err
+		}
+		if last == nil || !reflect.DeepEqual(now, *last) {
+			if err := show(now, at, last != nil); err != nil {
+				return err
+			}
+		}
+		last = &now
+		if !p.watch || !Sleep(ctx, p.interval) {
+			return nil
+		}
+	}
+}
+
+// BeginAgain separates a repeated output from the previous one.
+func BeginAgain(w io.Writer, again bool) {
+	switch {
+	case again && printers.IsTerminal(w):
+		fmt.Fprint(w, "\x1b[H\x1b[2J")
+	case again:
+		fmt.Fprintln(w)
+	}
+}
+
+// Sleep waits, and reports whether the whole time has passed.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
 }

@@ -22,11 +22,10 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
-
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/tables"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/waiting"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )

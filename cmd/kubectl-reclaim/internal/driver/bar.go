@@ -14,18 +14,16 @@ const barWidth = 40
 // be called concurrently.
 type bar struct {
 	w      io.Writer
-	of     int
 	redraw bool
 	// drawn is the last step shown, of ten or, in a terminal, of barWidth; -1 for none.
 	drawn int
 }
 
-func newBar(w io.Writer, of int) *bar {
-	return &bar{w: w, of: of, redraw: printers.IsTerminal(w), drawn: -1}
+func newBar(w io.Writer) *bar {
+	return &bar{w: w, redraw: printers.IsTerminal(w), drawn: -1}
 }
 
 func (b *bar) show(done, failed, of int) {
-	b.of = of
 	steps := 10
 	if b.redraw {
 		steps = barWidth

@@ -176,7 +176,7 @@ func (o *releaseOptions) release(ctx context.Context, plan volumes.Plan, logs ex
 	if err := o.removeFromPolicies(ctx, config, plan); err != nil {
 		return err
 	}
-	bar := newBar(o.ErrOut, len(plan.PVs))
+	bar := newBar(o.ErrOut)
 	reclaimer, err := reclaim.New(config, o.driver, nobody{}, reclaim.Config{
 		Role: plan.As, Mode: reclaim.ModeRelease, Workers: o.workers, NeverAttached: true, Progress: bar.show, InFlight: logs,
 	})

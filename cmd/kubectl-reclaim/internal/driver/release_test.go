@@ -62,7 +62,7 @@ func TestReleaseWithoutPVsFailsAtObstacle(t *testing.T) {
 
 func TestProgressBar(t *testing.T) {
 	var out bytes.Buffer
-	b := newBar(&out, 40)
+	b := newBar(&out)
 	for i := range 40 {
 		b.show(i, min(i, 1), 41)
 	}

@@ -26,7 +26,6 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
-
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
 )
 
