@@ -8,12 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
-	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	storagev1 "k8s.io/client-go/kubernetes/typed/storage/v1"
-	"k8s.io/client-go/rest"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // maxCompleted limits the names that the shell completes.
@@ -113,46 +110,33 @@ func (s *Plugin) names(ctx context.Context, of Kind) []string {
 	if err != nil {
 		return nil
 	}
-	core, err := corev1.NewForConfig(config)
+	c, err := explain.Live(config, volume.RoleUnknown)
 	if err != nil {
 		return nil
 	}
 	options := metav1.ListOptions{Limit: maxCompleted, ResourceVersion: "0"}
 	switch of {
 	case KindPV:
-		return namesIn(core.PersistentVolumes().List(ctx, options))
+		return namesIn(c.Core.PersistentVolumes().List(ctx, options))
 	case KindClaim:
-		return namesIn(core.PersistentVolumeClaims(namespace).List(ctx, options))
+		return namesIn(c.Core.PersistentVolumeClaims(namespace).List(ctx, options))
 	case KindPod:
-		return namesIn(core.Pods(namespace).List(ctx, options))
+		return namesIn(c.Core.Pods(namespace).List(ctx, options))
 	case KindNamespace:
-		return namesIn(core.Namespaces().List(ctx, options))
+		return namesIn(c.Core.Namespaces().List(ctx, options))
 	case KindNode:
-		return namesIn(core.Nodes().List(ctx, options))
-	case KindFence, KindPolicy:
-		return fenceNames(ctx, config, of, options)
+		return namesIn(c.Core.Nodes().List(ctx, options))
+	case KindFence:
+		return namesIn(c.Fencing.Fences.List(ctx, options))
+	case KindPolicy:
+		return namesIn(c.Fencing.Policies.List(ctx, options))
 	case KindSet:
-		if apps, err := appsv1.NewForConfig(config); err == nil {
-			return namesIn(apps.StatefulSets(namespace).List(ctx, options))
-		}
+		return namesIn(c.Apps.StatefulSets(namespace).List(ctx, options))
 	case kindDriver:
-		if storage, err := storagev1.NewForConfig(config); err == nil {
-			return namesIn(storage.CSIDrivers().List(ctx, options))
-		}
+		return namesIn(c.Storage.CSIDrivers().List(ctx, options))
 	case KindAny:
 	}
 	return nil
-}
-
-func fenceNames(ctx context.Context, config *rest.Config, of Kind, options metav1.ListOptions) []string {
-	fencing, err := client.New(config)
-	switch {
-	case err != nil:
-		return nil
-	case of == KindFence:
-		return namesIn(fencing.Fences.List(ctx, options))
-	}
-	return namesIn(fencing.Policies.List(ctx, options))
 }
 
 func namesIn(list runtime.Object, err error) (names []string) {
