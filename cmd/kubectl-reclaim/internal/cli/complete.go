@@ -8,9 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // maxCompleted limits the names that the shell completes.
@@ -106,11 +103,7 @@ func (s *Plugin) names(ctx context.Context, of Kind) []string {
 	if err != nil {
 		return nil
 	}
-	config, err := s.Config()
-	if err != nil {
-		return nil
-	}
-	c, err := explain.Live(config, volume.RoleUnknown)
+	c, err := s.API()
 	if err != nil {
 		return nil
 	}

@@ -62,6 +62,16 @@ func (s *Plugin) Live() (explain.Cluster, error) {
 	if err != nil {
 		return explain.Cluster{}, err
 	}
+	return s.liveAs(role)
+}
+
+// API returns the clients of the cluster, also if --role is wrong.
+func (s *Plugin) API() (explain.API, error) {
+	c, err := s.liveAs(volume.RoleUnknown)
+	return c.API, err
+}
+
+func (s *Plugin) liveAs(role volume.Role) (explain.Cluster, error) {
 	config, err := s.Config()
 	if err != nil {
 		return explain.Cluster{}, err
@@ -116,4 +126,19 @@ func (s *Plugin) answer(ctx context.Context, question string) string {
 	case said := <-answer:
 		return said
 	}
+}
+
+// ReadIn reads facts about a namespace, or about all, and shows them.
+func ReadIn[F any](ctx context.Context, s *Plugin, all bool,
+	read func(ctx context.Context, c explain.Cluster, namespace string) (F, error),
+	show func(facts F, namespace string) error) error {
+	namespace, c, err := s.Scope(all)
+	if err != nil {
+		return err
+	}
+	facts, err := read(ctx, c, namespace)
+	if err != nil {
+		return err
+	}
+	return show(facts, namespace)
 }

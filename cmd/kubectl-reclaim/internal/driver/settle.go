@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/client-go/kubernetes"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
@@ -98,16 +97,11 @@ func (o *settleOptions) run(ctx context.Context, volumes []string) error {
 	if err != nil {
 		return err
 	}
-	config, err := o.Config()
+	api, err := o.API()
 	if err != nil {
 		return err
 	}
-	config.QPS = -1 // each command sends a few requests for each Lease and namespace
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("create the client: %w", err)
-	}
-	leases, err := client.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+	leases, err := api.Coordination.Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
 		LabelSelector: inflight.LabelLog + "=true"})
 	if err != nil {
 		return fmt.Errorf("list the Leases of the in-flight logs: %w", err)
@@ -123,7 +117,7 @@ func (o *settleOptions) run(ctx context.Context, volumes []string) error {
 	if err := unreadableOf(problems); err != nil {
 		cli.PrintLine(o.ErrOut, "Part of the in-flight log is "+err.Error(), true)
 	}
-	return o.settle(ctx, client.CoordinationV1(), client.CoreV1(), chosen)
+	return o.settle(ctx, api, chosen)
 }
 
 // unreadableOf returns an error that names the unreadable entries, nil for none.
@@ -205,8 +199,7 @@ func waitingClaims(ctx context.Context, core corev1.PersistentVolumeClaimsGetter
 	return text
 }
 
-func (o *settleOptions) settle(ctx context.Context, client coordinationv1.LeasesGetter,
-	core corev1.PersistentVolumeClaimsGetter, entries []inflight.Located) error {
+func (o *settleOptions) settle(ctx context.Context, api explain.API, entries []inflight.Located) error {
 	if len(entries) == 0 {
 		fmt.Fprintln(o.ErrOut, "No such volume is in flight.")
 		return nil
@@ -216,7 +209,7 @@ func (o *settleOptions) settle(ctx context.Context, client coordinationv1.Leases
 	}
 	count := plural.Count(len(entries), "volume")
 	cli.PrintLine(o.Out, "\ncsi-reclaimer gives up "+count+". If the driver has created one nevertheless, only the "+
-		"storage system knows it: look there for these names first."+waitingClaims(ctx, core, entries), true)
+		"storage system knows it: look there for these names first."+waitingClaims(ctx, api.Core, entries), true)
 	asks, err := o.MustAsk()
 	if err == nil && asks {
 		err = o.Confirm(ctx, "Settle "+count+"?")
@@ -234,7 +227,7 @@ func (o *settleOptions) settle(ctx context.Context, client coordinationv1.Leases
 	}
 	settled, failed := 0, []error(nil)
 	for _, lease := range order {
-		if err := o.patch(ctx, client, lease, byLease[lease]); err != nil {
+		if err := o.patch(ctx, api.Coordination, lease, byLease[lease]); err != nil {
 			failed = append(failed, err)
 			continue
 		}

@@ -47,15 +47,9 @@ volume-guard's controller single-node writes the locks, in namespaces with the l
 }
 
 func (o *locksOptions) run(ctx context.Context, _ []string) error {
-	namespace, c, err := o.Scope(o.allNamespaces)
-	if err != nil {
-		return err
-	}
-	facts, err := locks.ReadList(ctx, c, namespace)
-	if err != nil {
-		return err
-	}
-	return o.show(locks.ListOf(facts), facts.Now, namespace)
+	return cli.ReadIn(ctx, o.Plugin, o.allNamespaces, locks.ReadList, func(f locks.Facts, namespace string) error {
+		return o.show(locks.ListOf(f), f.Now, namespace)
+	})
 }
 
 func (o *locksOptions) show(l locks.List, now time.Time, namespace string) error {

@@ -50,15 +50,9 @@ Held pods that are not being deleted are only counted, unless --include-running 
 }
 
 func (o *podsOptions) run(ctx context.Context, _ []string) error {
-	namespace, c, err := o.Scope(o.allNamespaces)
-	if err != nil {
-		return err
-	}
-	facts, err := pods.ReadList(ctx, c, namespace)
-	if err != nil {
-		return err
-	}
-	return o.show(pods.ListOf(facts, o.running), facts.Now, namespace)
+	return cli.ReadIn(ctx, o.Plugin, o.allNamespaces, pods.ReadList, func(f pods.ListFacts, namespace string) error {
+		return o.show(pods.ListOf(f, o.running), f.Now, namespace)
+	})
 }
 
 func (o *podsOptions) show(l pods.List, now time.Time, namespace string) error {

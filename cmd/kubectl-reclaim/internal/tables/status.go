@@ -135,15 +135,9 @@ func (f *retainedFlags) flags(cmd *cobra.Command) {
 }
 
 func (o *statusOptions) runRetained(ctx context.Context) error {
-	namespace, c, err := o.Scope(o.allNamespaces)
-	if err != nil {
-		return err
-	}
-	facts, err := claims.ReadRetained(ctx, c, namespace)
-	if err != nil {
-		return err
-	}
-	return o.showRetained(claims.RetainedOf(facts), facts.Now, namespace)
+	return cli.ReadIn(ctx, o.Plugin, o.allNamespaces, claims.ReadRetained, func(f claims.Facts, namespace string) error {
+		return o.showRetained(claims.RetainedOf(f), f.Now, namespace)
+	})
 }
 
 func (o *statusOptions) showRetained(l claims.Retained, now time.Time, namespace string) error {
