@@ -20,6 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 // reported is a report with one suspect and one other volume.
@@ -151,11 +152,7 @@ func TestPrintLeakReport(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", format, err)
 		}
-		for _, words := range want {
-			if !strings.Contains(said, words) {
-				t.Errorf("%s: %q is not in\n%s", format, words, said)
-			}
-		}
+		explained.Expect(t, said, want...)
 	}
 }
 
@@ -214,11 +211,7 @@ func TestFinishedRemedyIsReported(t *testing.T) {
 		if err != nil || strings.Contains(said, "[y/N]") {
 			t.Errorf("%s: %v\n%s", arg, err, said)
 		}
-		for _, words := range want {
-			if !strings.Contains(said, words) {
-				t.Errorf("%s: %q is not in\n%s", arg, words, said)
-			}
-		}
+		explained.Expect(t, said, want...)
 		for _, request := range asked {
 			if !strings.HasPrefix(request, "GET ") {
 				t.Errorf("%s: %s", arg, request)

@@ -14,6 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 var root = commandline.Root(func(streams genericiooptions.IOStreams, isTerminal func(any) bool) *cobra.Command {
@@ -30,12 +31,8 @@ func TestPrintReleasePlan(t *testing.T) {
 	if err := writePlan(&out, p); err != nil {
 		t.Fatal(err)
 	}
-	for _, words := range []string{"12 PVs of d", "  pv-9\n  and 2 more\n", "PV pv-0 is terminating", "! stop it",
-		"Not read: Leases"} {
-		if !strings.Contains(out.String(), words) {
-			t.Errorf("%q is missing:\n%s", words, out.String())
-		}
-	}
+	explained.Expect(t, out.String(), "12 PVs of d", "  pv-9\n  and 2 more\n", "PV pv-0 is terminating", "\n! stop it",
+		"Not read: Leases")
 }
 
 func TestReleaseNamesWayOut(t *testing.T) {

@@ -27,6 +27,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 // leaseServer serves the Leases of in-flight logs.
@@ -235,11 +236,7 @@ func TestSettle(t *testing.T) {
 			if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
 				t.Errorf("%v, want %q", err, c.err)
 			}
-			for _, text := range c.want {
-				if !strings.Contains(out, text) {
-					t.Errorf("%q is missing in\n%s", text, out)
-				}
-			}
+			explained.Expect(t, out, c.want...)
 			if left := s.inFlight(); !slices.Equal(left, c.left) {
 				t.Errorf("in flight are %v, want %v\n%s", left, c.left, out)
 			}

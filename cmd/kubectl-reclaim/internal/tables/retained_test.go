@@ -2,7 +2,6 @@ package tables
 
 import (
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 func TestPrintRetainedClaims(t *testing.T) {
@@ -66,11 +66,7 @@ data-db-2 (held)   db            2         10Gi   60m   >=30m          pv-2   De
 	wide, _ := printed(t, "wide", func(p *cli.Plugin, out cli.Output) error {
 		return retained(p, out, false).showRetained(list, time.Unix(3600, 0), "shop")
 	})
-	for _, words := range []string{"EVIDENCE", "its owner", "STORAGE CLASS", "Retained"} {
-		if !strings.Contains(wide, words) {
-			t.Errorf("-o wide lacks %q:\n%s", words, wide)
-		}
-	}
+	explained.Expect(t, wide, "EVIDENCE", "its owner", "STORAGE CLASS", "Retained")
 }
 
 func retained(p *cli.Plugin, out cli.Output, all bool) *statusOptions {

@@ -13,6 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 var root = commandline.Root(func(streams genericiooptions.IOStreams, isTerminal func(any) bool) *cobra.Command {
@@ -89,11 +90,7 @@ func TestPrintStatus(t *testing.T) {
 		text, _ := printed(t, format, func(p *cli.Plugin, out cli.Output) error {
 			return (&statusOptions{Plugin: p, out: out}).show(some(), time.Unix(3600, 0), false)
 		})
-		for _, words := range want {
-			if !strings.Contains(text, words) {
-				t.Errorf("-o %s lacks %q:\n%s", format, words, text)
-			}
-		}
+		explained.Expect(t, text, want...)
 		if format == "table" && strings.Contains(text, "ROLE") {
 			t.Errorf("-o table is wide:\n%s", text)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 var root = commandline.Root(func(streams genericiooptions.IOStreams, isTerminal func(any) bool) *cobra.Command {
@@ -118,11 +119,7 @@ func TestListForbiddenKinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"shop/new", "Not read: PVs: ", "Not read: Nodes: "} {
-		if !strings.Contains(out, want) {
-			t.Errorf("%q is missing in\n%s", want, out)
-		}
-	}
+	explained.Expect(t, out, "shop/new", "Not read: PVs: ", "Not read: Nodes: ")
 	for _, request := range s.Requests() {
 		path, resource := path.Split(request)
 		if (resource == "pods" || resource == "persistentvolumeclaims") && path != "GET /api/v1/namespaces/shop/" {
@@ -139,11 +136,7 @@ func TestExplainAllForbiddenKinds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"Nothing that could be read waits in namespace shop.", "Not read: PVs: "} {
-			if !strings.Contains(out, want) {
-				t.Errorf("%s: %q is missing in\n%s", format, want, out)
-			}
-		}
+		explained.Expect(t, out, "Nothing that could be read waits in namespace shop.", "Not read: PVs: ")
 	}
 }
 
