@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/flagdocs"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/docs"
 )
 
 func TestFlagReference(t *testing.T) {
@@ -22,7 +22,7 @@ func TestFlagReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flagdocs.Check(t, "csi-reclaimer", app.Flags(o))
+	docs.CheckFlags(t, "csi-reclaimer", app.Flags(o))
 }
 
 // parse parses and validates a command line.

@@ -8,16 +8,16 @@ import (
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/flagdocs"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/test/docs"
 )
 
 func TestFlagReference(t *testing.T) {
-	flagdocs.Check(t, name, app.Flags(&options{}))
+	docs.CheckFlags(t, name, app.Flags(&options{}))
 }
 
 // parse parses and validates a command line.

@@ -1,5 +1,4 @@
-// Package flagdocs keeps the flag references in the docs identical to the output of --help.
-package flagdocs
+package docs
 
 import (
 	"fmt"
@@ -8,17 +7,16 @@ import (
 
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
-
-	"github.com/csi-reclaimer/csi-reclaimer/test/docs"
 )
 
-// Check is a test that the reference page of a program in docs/ matches the program's flags.
-func Check(t *testing.T, program string, groups cliflag.NamedFlagSets) {
+// CheckFlags has the test fail unless the reference page of a program matches its flags.
+func CheckFlags(t *testing.T, program string, groups cliflag.NamedFlagSets) {
 	t.Helper()
-	docs.CheckPage(t, program+"-flags.md", reference(program, groups))
+	CheckPage(t, program+"-flags.md", flagTables(program, groups))
 }
 
-func reference(program string, groups cliflag.NamedFlagSets) string {
+// flagTables returns a page with a table of each group of flags.
+func flagTables(program string, groups cliflag.NamedFlagSets) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "# Flags of %s\n\nGenerated from the program by `make docs`. `%s --help` shows them, too.\n",
 		program, program)
