@@ -46,14 +46,7 @@ func related(ctx context.Context, c explain.Cluster, pv *v1.PersistentVolume, w 
 		}
 	}
 	f.ClusterFacts = f.Indexed()
-	f.SiblingClaims = map[volume.ClaimRef]explain.Read[*v1.PersistentVolumeClaim]{}
-	var claims []volume.ClaimRef
-	for _, other := range f.SiblingsOf(explain.PVOf(pv)) {
-		if other.WantsDeletion() {
-			claims = append(claims, other.Claim)
-		}
-	}
-	readClaims(ctx, c, claims, f.SiblingClaims)
+	f.readSiblingClaims(ctx, c, explain.PVOf(pv))
 	f.Events = c.Events(ctx, metav1.NamespaceDefault, pv)
 	if pv.Spec.CSI == nil {
 		f.Minor = c.Minor(ctx)
@@ -236,22 +229,29 @@ func leasesFor(pv explain.PV) []string {
 func ReadVolumes(ctx context.Context, c explain.Cluster, pvs []string) ClusterFacts {
 	w := readCluster(ctx, c, nil)
 	names := []string{explain.VolumeGuard}
-	var siblings []volume.ClaimRef
+	var found []explain.PV
 	w = w.Indexed()
 	for _, name := range pvs {
-		pv, known := w.FindPV(name)
-		if !known {
-			continue
-		}
-		names = append(names, leasesFor(pv)...)
-		for _, other := range w.SiblingsOf(pv) {
-			if other.WantsDeletion() {
-				siblings = append(siblings, other.Claim)
-			}
+		if pv, known := w.FindPV(name); known {
+			found = append(found, pv)
+			names = append(names, leasesFor(pv)...)
 		}
 	}
 	w.Leases = c.Leases(ctx, names)
-	w.SiblingClaims = map[volume.ClaimRef]explain.Read[*v1.PersistentVolumeClaim]{}
-	readClaims(ctx, c, siblings, w.SiblingClaims)
+	w.readSiblingClaims(ctx, c, found...)
 	return w
+}
+
+// readSiblingClaims reads the claims of PVs that share a volume with one of these, and are due for deletion.
+func (w *ClusterFacts) readSiblingClaims(ctx context.Context, c explain.Cluster, pvs ...explain.PV) {
+	var claims []volume.ClaimRef
+	for _, pv := range pvs {
+		for _, other := range w.SiblingsOf(pv) {
+			if other.WantsDeletion() {
+				claims = append(claims, other.Claim)
+			}
+		}
+	}
+	w.SiblingClaims = map[volume.ClaimRef]explain.Read[*v1.PersistentVolumeClaim]{}
+	readClaims(ctx, c, claims, w.SiblingClaims)
 }
