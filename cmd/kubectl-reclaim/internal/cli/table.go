@@ -47,6 +47,13 @@ func (o *Output) Table(w io.Writer, t *Table) error {
 	return nil
 }
 
+// PrintWarnings prints lines that need a person's attention.
+func PrintWarnings(w io.Writer, warnings []string) {
+	for _, warning := range warnings {
+		PrintLine(w, "! "+warning, true)
+	}
+}
+
 // PrintUnread names the kinds that could not be read.
 func PrintUnread(w io.Writer, kinds []string) {
 	for _, unread := range kinds {

@@ -68,9 +68,7 @@ func (c *fenceChange) show(p nodes.Plan) {
 	for _, effect := range p.Effects {
 		cli.PrintLine(c.Out, "- "+effect, false)
 	}
-	for _, cost := range p.Costs {
-		cli.PrintLine(c.Out, "! "+cost, true)
-	}
+	cli.PrintWarnings(c.Out, p.Costs)
 }
 
 // again reads the node again, and returns an error if the change no longer has the shown effect, or if the node has
@@ -89,21 +87,21 @@ func (c *fenceChange) again(ctx context.Context, f nodes.Facts, shown nodes.Plan
 func (c *fenceChange) carryOut(ctx context.Context, node, what string, of check,
 	spec func(uid types.UID) map[string]any) error {
 	f, plan, err := c.agree(ctx, nodes.Read(ctx, c.cluster, node), of)
-	switch {
-	case errors.Is(err, nodes.ErrDone):
+	if errors.Is(err, nodes.ErrDone) {
 		cli.PrintLine(c.Out, fmt.Sprintf("Node %s: %v.", node, err), false)
 		return nil
+	}
+	var text []byte
+	if err == nil {
+		text, err = json.Marshal(spec(uidOf(f)))
+	}
+	if err == nil {
+		err = c.patch(ctx, f, plan, of, string(text))
+	}
+	switch {
 	case err != nil:
 		return fmt.Errorf("%s node %q: %w", what, node, err)
-	}
-	text, err := json.Marshal(spec(uidOf(f)))
-	if err != nil {
-		return fmt.Errorf("%s node %q: %w", what, node, err)
-	}
-	if err := c.patch(ctx, f, plan, of, string(text)); err != nil {
-		return fmt.Errorf("%s node %q: %w", what, node, err)
-	}
-	if c.Tries() {
+	case c.Tries():
 		fmt.Fprintf(c.Out, "\nThe NodeFence of node %s would be changed (server dry run). Nothing was changed.\n", node)
 		return nil
 	}

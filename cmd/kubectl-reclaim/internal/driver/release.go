@@ -159,9 +159,7 @@ func writePlan(w io.Writer, p volumes.Plan) error {
 		fmt.Fprintf(w, "%s lists %s: the driver would be removed from it first, because it adds the finalizers again.\n",
 			from, p.Driver)
 	}
-	for _, obstacle := range p.Obstacles {
-		cli.PrintLine(w, "! "+obstacle, true)
-	}
+	cli.PrintWarnings(w, p.Obstacles)
 	cli.PrintUnread(w, p.Unread)
 	return nil
 }

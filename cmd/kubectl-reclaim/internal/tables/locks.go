@@ -57,9 +57,7 @@ func (o *locksOptions) show(l locks.List, now time.Time, namespace string) error
 		if err := o.showTables(w, l, now, namespace); err != nil {
 			return err
 		}
-		for _, warning := range l.Warnings {
-			cli.PrintLine(w, "! "+warning, true)
-		}
+		cli.PrintWarnings(w, l.Warnings)
 		cli.PrintUnread(w, l.Unread)
 		return nil
 	})

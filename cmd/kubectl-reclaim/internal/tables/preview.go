@@ -125,9 +125,7 @@ func (o *previewOptions) show(p claims.Preview) error {
 	return o.out.Print(o.Out, "Preview", p, func(w io.Writer) error {
 		cli.PrintLine(w, fmt.Sprintf("StatefulSet %s: %s", p.StatefulSet, p.Change), false)
 		cli.PrintLine(w, "Retention: "+p.Policy.String(), false)
-		for _, warning := range p.Warnings {
-			cli.PrintLine(w, "! "+warning, true)
-		}
+		cli.PrintWarnings(w, p.Warnings)
 		if len(p.Claims) == 0 {
 			cli.PrintLine(w, "It has no claims from volumeClaimTemplates: no volume is touched.", false)
 		} else {

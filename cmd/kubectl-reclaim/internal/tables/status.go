@@ -102,9 +102,7 @@ func (o *statusOptions) show(s volumes.Status, now time.Time, again bool) error 
 		} else if err := o.out.Table(w, driverTable(s, now, o.out.Wide())); err != nil {
 			return err
 		}
-		for _, warning := range s.Warnings {
-			cli.PrintLine(w, "! "+warning, true)
-		}
+		cli.PrintWarnings(w, s.Warnings)
 		cli.PrintUnread(w, s.Unread)
 		return nil
 	})
