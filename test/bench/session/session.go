@@ -222,16 +222,16 @@ func (s *Session) Alternate(do func(run int) []func() error) error {
 	return nil
 }
 
-// Each returns the functions for alternate: one for each subject, with a load of n.
-func Each(subjects []subject.Subject, n int, one func(subject.Subject, int) func() error) (all []func() error) {
+// Each returns the functions for Alternate: one for each subject, with a load of n.
+func Each(subjects []subject.Subject, n int, one func(subject.Subject, int) error) (all []func() error) {
 	for _, sub := range subjects {
-		all = append(all, one(sub, n))
+		all = append(all, func() error { return one(sub, n) })
 	}
 	return all
 }
 
 // Once is each of the slow subjects in the first run, unless few volumes are taken: a second run would take long.
-func (s *Session) Once(run, n int, one func(subject.Subject, int) func() error) []func() error {
+func (s *Session) Once(run, n int, one func(subject.Subject, int) error) []func() error {
 	if s.Quick || run > 0 {
 		return nil
 	}

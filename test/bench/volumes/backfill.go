@@ -30,12 +30,10 @@ func Backfill() []session.Family {
 
 func measureBackfill(ctx context.Context, s *session.Session) error {
 	n := s.Size(10_000, 2_000)
-	one := func(sub subject.Subject, n int) func() error {
-		return func() error {
-			return backfillOnce(ctx, s, n, sub.Column, func(ctx context.Context) (subject.Running, error) {
-				return s.Env.Start(ctx, sub)
-			})
-		}
+	one := func(sub subject.Subject, n int) error {
+		return backfillOnce(ctx, s, n, sub.Column, func(ctx context.Context) (subject.Running, error) {
+			return s.Env.Start(ctx, sub)
+		})
 	}
 	return s.Alternate(func(run int) []func() error {
 		all := append(session.Each(subject.Fast(), n, one), func() error {

@@ -53,12 +53,10 @@ func Counts() []session.Family {
 }
 
 func measureCounts(ctx context.Context, s *session.Session) error {
-	one := func(sub subject.Subject, n int) func() error {
-		return func() error {
-			return s.WithSubject(ctx, sub, func(ctx context.Context, _ subject.Running) error {
-				return countCalls(ctx, s, sub, n)
-			})
-		}
+	one := func(sub subject.Subject, n int) error {
+		return s.WithSubject(ctx, sub, func(ctx context.Context, _ subject.Running) error {
+			return countCalls(ctx, s, sub, n)
+		})
 	}
 	n := s.Size(500, 60)
 	return s.Alternate(func(run int) []func() error {

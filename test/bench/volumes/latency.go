@@ -28,18 +28,16 @@ func Latency() []session.Family {
 
 func measureLatency(ctx context.Context, s *session.Session) error {
 	n := s.Size(100, 20)
-	one := func(sub subject.Subject, n int) func() error {
-		return func() error {
-			return s.WithSubject(ctx, sub, func(ctx context.Context, program subject.Running) error {
-				delays, err := latencies(ctx, s, sub.Column, program, n)
-				if err != nil {
-					return err
-				}
-				s.Record("released_to_deleted_ms_p50", sub.Column, report.Percentile(delays, 50))
-				s.Record("released_to_deleted_ms_p99", sub.Column, report.Percentile(delays, 99))
-				return nil
-			})
-		}
+	one := func(sub subject.Subject, n int) error {
+		return s.WithSubject(ctx, sub, func(ctx context.Context, program subject.Running) error {
+			delays, err := latencies(ctx, s, sub.Column, program, n)
+			if err != nil {
+				return err
+			}
+			s.Record("released_to_deleted_ms_p50", sub.Column, report.Percentile(delays, 50))
+			s.Record("released_to_deleted_ms_p99", sub.Column, report.Percentile(delays, 99))
+			return nil
+		})
 	}
 	return s.Alternate(func(run int) []func() error {
 		return append(session.Each(subject.Fast(), n, one), s.Once(run, 30, one)...)

@@ -33,12 +33,10 @@ func Live() []session.Family {
 
 func measureLive(ctx context.Context, s *session.Session) error {
 	n := s.Size(500, 100)
-	one := func(sub subject.Subject, n int) func() error {
-		return func() error {
-			return s.WithSubject(ctx, sub, func(ctx context.Context, program subject.Running) error {
-				return liveRound(ctx, s, sub.Column, program, n)
-			})
-		}
+	one := func(sub subject.Subject, n int) error {
+		return s.WithSubject(ctx, sub, func(ctx context.Context, program subject.Running) error {
+			return liveRound(ctx, s, sub.Column, program, n)
+		})
 	}
 	return s.Alternate(func(run int) []func() error {
 		all := append(session.Each(subject.Fast(), n, one), func() error { return liveRound(ctx, s, report.Limit, nil, n) })

@@ -70,12 +70,10 @@ func Released() (all []session.Family) {
 
 func measureReleased(ctx context.Context, s *session.Session, r released) error {
 	r.n = s.Size(r.n, r.n/2)
-	one := func(sub subject.Subject, _ int) func() error {
-		return func() error {
-			return reclaimReleased(ctx, s, r, sub.Column, func(ctx context.Context, _ []string) (subject.Running, error) {
-				return s.Env.Start(ctx, sub)
-			})
-		}
+	one := func(sub subject.Subject, _ int) error {
+		return reclaimReleased(ctx, s, r, sub.Column, func(ctx context.Context, _ []string) (subject.Running, error) {
+			return s.Env.Start(ctx, sub)
+		})
 	}
 	limit := func() error {
 		if r.takes > 0 {

@@ -82,11 +82,11 @@ func measureScale(ctx context.Context, s *session.Session, n int, withClaims boo
 		}
 	}
 	burst := s.Size(1000, 200)
-	one := func(sub subject.Subject, burst int) func() error {
+	one := func(sub subject.Subject, burst int) error {
 		if !withClaims {
 			sub = sub.WithoutProvisioning()
 		}
-		return func() error { return scaleTo(ctx, s, sub, size, burst) }
+		return scaleTo(ctx, s, sub, size, burst)
 	}
 	return s.Alternate(func(int) []func() error {
 		return append(session.Each(subject.Fast(), burst, one), session.Each(subject.Slow(), 0, one)...)
