@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -31,13 +32,19 @@ func (r *Typing) Read(p []byte) (int, error) {
 	return r.Text.Read(p)
 }
 
-// Person returns the input of a person who types an answer in a terminal, after before was called. Without an answer,
-// the input is no terminal.
-func Person(answer string, before func()) *Typing {
+// Person returns the input of a person who types an answer in a terminal. change, if it is set, changes the server,
+// which mu guards, before the answer. Without an answer, the input is no terminal.
+func Person[S any](answer string, server S, mu sync.Locker, change func(S)) *Typing {
 	if answer == "" {
 		return &Typing{}
 	}
-	return &Typing{Text: strings.NewReader(answer), Before: before}
+	return &Typing{Text: strings.NewReader(answer), Before: func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if change != nil {
+			change(server)
+		}
+	}}
 }
 
 func noTerminal(any) bool { return false }

@@ -264,13 +264,7 @@ func TestDeletePod(t *testing.T) {
 			if c.change != nil {
 				c.change(s)
 			}
-			typed := commandline.Person(c.types, func() {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				if c.typing != nil {
-					c.typing(s)
-				}
-			})
+			typed := commandline.Person(c.types, s, &s.mu, c.typing)
 			out, err := s.deletePod(t, typed, "", c.args...)
 			if !errors.Is(err, c.err) {
 				t.Errorf("%v, want %v", err, c.err)
@@ -302,16 +296,11 @@ func TestRefusedRequests(t *testing.T) {
 		"the second read": {[]string{"--force"}, http.MethodGet, "db-0\n", nil},
 	} {
 		s := newPodServer()
-		typed := &commandline.Typing{}
+		refuses := func(s *podServer) { s.refuse[c.method] = http.StatusForbidden }
 		if c.types == "" {
-			s.refuse[c.method] = http.StatusForbidden
-		} else {
-			typed = &commandline.Typing{Text: strings.NewReader(c.types), Before: func() {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				s.refuse[c.method] = http.StatusForbidden
-			}}
+			refuses(s)
 		}
+		typed := commandline.Person(c.types, s, &s.mu, refuses)
 		_, err := s.deletePod(t, typed, "", c.args...)
 		if !apierrors.IsForbidden(err) || !slices.Equal(s.writes, c.writes) {
 			t.Errorf("%s: %v, after %q", sentence, err, s.writes)

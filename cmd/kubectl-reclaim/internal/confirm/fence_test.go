@@ -199,13 +199,7 @@ func (c fenceCase) run(t *testing.T) {
 	if c.change != nil {
 		c.change(s)
 	}
-	typed := commandline.Person(c.types, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if c.typing != nil {
-			c.typing(s)
-		}
-	})
+	typed := commandline.Person(c.types, s, &s.mu, c.typing)
 	out, err := root.Against(t, s, typed, strings.Split(c.args, " ")...)
 	var named wordsError
 	is := errors.Is(err, c.err)

@@ -85,13 +85,7 @@ func TestConfirmLock(t *testing.T) {
 			if c.change != nil {
 				c.change(s)
 			}
-			typed := commandline.Person(c.types, func() {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				if c.typing != nil {
-					c.typing(s)
-				}
-			})
+			typed := commandline.Person(c.types, s, &s.mu, c.typing)
 			out, err := root.Against(t, s, typed, append([]string{"confirm", "pvc/data"}, c.args...)...)
 			if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
 				t.Errorf("it ends with %v, want %q", err, c.err)
