@@ -27,9 +27,9 @@ type LockFacts struct {
 //
 // A lock is freed once a live read of its holder shows that the holder can no longer write, or the watch that it is
 // gone. This also applies to a claim that is being deleted: its holder may be about to lose its gate, and the finalizer
-// keeps the claim until that pod is gone, or released. A lock that names no pod, or a pod that does not use the claim, is damaged and freed, too.
-// If the annotation named a running pod before the damage, the list before the next removal of a gate still finds that
-// pod.
+// keeps the claim until that pod is gone, or released. A lock that names no pod, or a pod that does not use the claim,
+// is damaged and freed, too. If the annotation named a running pod before the damage, the list before the next removal
+// of a gate still finds that pod.
 func DecideLock(f LockFacts, now time.Time) Decision {
 	d := decideLock(f, now)
 	d.Claim, d.User = f.Claim.Name, f.Claim.Lock.UID
