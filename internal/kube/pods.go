@@ -73,8 +73,8 @@ func PatchPodCondition(ctx context.Context, pods corev1.PodInterface, p Conditio
 }
 
 // RemovePodGate removes a scheduling gate and an annotation from the pod with that UID, and leaves others unchanged. It
-// returns the resulting pod; the removal of a missing gate or annotation changes nothing. Its errors are the same as for
-// PatchFinalizers.
+// returns the resulting pod; the removal of a missing gate or annotation changes nothing. Its errors are the same as
+// for PatchFinalizers.
 func RemovePodGate(ctx context.Context, pods corev1.PodInterface, name string, uid types.UID,
 	gate, annotation string) (after *v1.Pod, err error) {
 	if uid == "" || gate == "" {

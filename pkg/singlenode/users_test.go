@@ -63,7 +63,8 @@ func TestListsOfNamespacesRunConcurrently(t *testing.T) {
 		for i := range 10 {
 			all.Go(func() {
 				namespace := fmt.Sprint("ns-", i)
-				if pods, _, err := u.of(t.Context(), singlenode.Ask{Namespace: namespace}); err != nil || pods[0].Ephemeral[0] != namespace {
+				pods, _, err := u.of(t.Context(), singlenode.Ask{Namespace: namespace})
+				if err != nil || pods[0].Ephemeral[0] != namespace {
 					t.Errorf("%s: %v, %v", namespace, pods, err)
 				}
 			})

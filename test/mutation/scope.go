@@ -142,7 +142,8 @@ var scopes = []scope{
 	{folder: "pkg/csidriver/errclass", files: "outcome.go"},
 
 	{folder: "internal/explain/volumes", files: "decide.go release.go"},
-	{folder: "cmd/kubectl-reclaim/internal/cli", files: "change.go", funcs: "*.Dry *.Tries *.MustAsk *.MustType *.Confirm"},
+	{folder: "cmd/kubectl-reclaim/internal/cli", files: "change.go",
+		funcs: "*.Dry *.Tries *.MustAsk *.MustType *.Confirm"},
 	{folder: "cmd/kubectl-reclaim/internal/confirm", files: "deletepod.go", funcs: "*.delete *.forceDelete " +
 		"*.again *.confirmPod *.patchConfirmation *.deleteNow *.tryForceDelete isGone isRefused"},
 }

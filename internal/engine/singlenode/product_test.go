@@ -138,7 +138,8 @@ func mayFree(f LockFacts) bool {
 	// No other pod can take the lock of a claim that is being deleted.
 	leaves := c.Terminating && p.Terminating && p.GraceZero && !p.Held
 	others := f.Holder.Pod.UID != c.Lock.UID || !slices.Contains(f.Holder.Pod.Claims, c.Name)
-	return f.HolderGone && f.Holder.Pod.UID != c.Lock.UID || fresh(f.HolderRead) && (others || leaves || ended(f.Holder, f.HolderRead, c.Volume))
+	return f.HolderGone && f.Holder.Pod.UID != c.Lock.UID ||
+		fresh(f.HolderRead) && (others || leaves || ended(f.Holder, f.HolderRead, c.Volume))
 }
 
 func judgeLock(t *testing.T, f LockFacts) {

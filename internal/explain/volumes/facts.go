@@ -177,8 +177,8 @@ func (w ClusterFacts) attachmentsOf(pv string) []storagev1.VolumeAttachment {
 	return w.by.attachments[pv]
 }
 
-// SiblingsOf returns the other PVs of a PV's volume, as the program that decides on the PV finds them. The facts must be
-// indexed.
+// SiblingsOf returns the other PVs of a PV's volume, as the program that decides on the PV finds them. The facts must
+// be indexed.
 func (w ClusterFacts) SiblingsOf(pv explain.PV) (siblings []explain.PV) {
 	inTree, v := volumesOf(pv)
 	if owner := pv.Owner(); pv.Tree != nil && (owner == "" || explain.InTree(owner)) {

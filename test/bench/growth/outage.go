@@ -341,7 +341,7 @@ func (o *outage) record(ctx context.Context, phase string) error {
 	for i, value := range []float64{float64(t.Count()), float64(t.Count()) / float64(len(o.lostPods())), float64(events),
 		float64(t.Bytes()) / mib, (now.etcd - o.before.etcd) / mib, now.guard - o.before.guard,
 		now.apiServer - o.before.apiServer, used.PeakMiB, used.ResidentMiB} {
-		o.Session.Record(outageFigure+phase+"_"+outageCosts[i].name, report.Ours, value)
+		o.Record(outageFigure+phase+"_"+outageCosts[i].name, report.Ours, value)
 	}
 	o.before = now
 	return nil

@@ -31,7 +31,7 @@ type fenceChange struct {
 
 func newFenceChange(s *cli.Plugin) fenceChange { return fenceChange{Change: cli.Change{Plugin: s}} }
 
-func (c *fenceChange) flags(cmd *cobra.Command) { c.Change.AddFlags(cmd, "Do not ask.", "request") }
+func (c *fenceChange) flags(cmd *cobra.Command) { c.AddFlags(cmd, "Do not ask.", "request") }
 
 func (c *fenceChange) prepare() (err error) {
 	if err := c.Validate(); err != nil {

@@ -73,7 +73,7 @@ flight. An entry that changes after it was shown stays in the log.`,
 
 // validate returns an error for flags and volumes that conflict or are missing.
 func (o *settleOptions) validate(volumes []string) error {
-	if err := o.Change.Validate(); err != nil {
+	if err := o.Validate(); err != nil {
 		return err
 	}
 	byFlags := o.all || o.class != "" || o.olderThan > 0

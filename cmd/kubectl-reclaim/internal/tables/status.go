@@ -50,8 +50,8 @@ func statusCommand(s *cli.Plugin) *cobra.Command {
 	}
 	o.out.AddFlags(cmd)
 	o.DriverFlag(cmd, &o.driver, "Show only this driver.")
-	o.Poll.AddFlags(cmd, "Each lists all PVs and VolumeAttachments.")
-	o.retainedFlags.flags(cmd)
+	o.AddFlags(cmd, "Each lists all PVs and VolumeAttachments.")
+	o.flags(cmd)
 	return cmd
 }
 
@@ -66,7 +66,7 @@ func (o *statusOptions) run(ctx context.Context, _ []string) error {
 }
 
 func (o *statusOptions) validate() error {
-	if err := o.Poll.Validate(); err != nil {
+	if err := o.Validate(); err != nil {
 		return err
 	}
 	if o.allNamespaces && !o.retained {
