@@ -294,7 +294,7 @@ func TestUnmountWaitStartsAnewAfterOutage(t *testing.T) {
 	w.expectCalls()
 	w.clock.Step(podsafety.DefaultUnmountGrace)
 	w.reconcilePod()
-	w.expectCalls("get pod", removed+"1")
+	w.expectCalls(removed + "1")
 }
 
 // recording records the pods that are woken.

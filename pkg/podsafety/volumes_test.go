@@ -207,7 +207,8 @@ func TestLeaderFollowsChanges(t *testing.T) {
 func TestCanceledWorkMakesNoReport(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Config{VolumeLocks: true})
-	w.show(held(terminating, confirmed))
+	w.nodeCache["a"] = objects.WatchedNode{Name: "a", Seen: objects.NodeTainted}
+	w.show(held(terminating))
 	ctx, cancel := context.WithCancel(t.Context())
 	w.cluster = ending{w, cancel}
 	w.fail["get pod"], w.fail["list locks"] = context.Canceled, context.Canceled

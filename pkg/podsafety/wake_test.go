@@ -205,7 +205,7 @@ func TestReportsOfPodsEnd(t *testing.T) {
 		"a candidate is terminating": {held(unheld), held(unheld, terminating), 0},
 	} {
 		w := newWorld(t, Config{})
-		w.fail[added], w.fail["get pod"] = errors.New("no answer"), errors.New("no answer")
+		w.fail[added], w.fail[removed+"1"] = errors.New("no answer"), errors.New("no answer")
 		w.working(func() { w.show(c.before) })
 		w.reconcilePod()
 		if waiting := w.recorder.Waiting(); len(waiting) != 1 {

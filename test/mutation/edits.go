@@ -80,6 +80,8 @@ var edits = []edit{
 			{node: "c.ObservedGeneration", instead: "o.Status.ObservedGeneration"}}},
 	{pkg: podsafety, name: "a release is not bound to the pod as it was judged", in: "*.Ask", at: []place{
 		{node: "pod.ResourceVersion", zero: true}}},
+	{pkg: podsafety, name: "a pod that has changed is not read before it is judged again", in: "*.Answer", at: []place{
+		{node: "s.Facts.Outdated = true", instead: "s.Facts.Outdated = false"}}},
 	{pkg: podsafety, name: "a node that is not Ready counts as gone", in: "byNodeObject", at: []place{
 		{node: "return wait(ReasonNodeUnreachable)", before: "if ON { return step(RemoveFinalizer, ReasonNodeGone) }"}}},
 	{pkg: podsafety, name: "a Node that is Ready shows that another machine has the name", in: "byNodeObject", at: []place{

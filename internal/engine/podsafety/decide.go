@@ -68,9 +68,15 @@ func running(f Facts, now time.Time) Decision {
 
 // terminating handles a deleted pod that is held until evidence shows the end of its processes. The evidence is
 // searched on the pod first, and then on its node.
+//
+// Evidence on the pod needs no live read: the patch is bound to the version of the pod that shows it, so that it fails
+// if the pod has changed. A force deletion is bound to the UID alone, and follows a read, as does evidence elsewhere.
 func terminating(f Facts, now time.Time) Decision {
 	d := byPod(f, now)
-	if d.Action == Wait && f.nodeMayProve() {
+	switch {
+	case d.Action == RemoveFinalizer && f.Pod.GraceZero && !f.Outdated:
+		return d
+	case d.Action == Wait && f.nodeMayProve():
 		d = byNode(f, now, d)
 	}
 	switch {

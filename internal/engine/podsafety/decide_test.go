@@ -44,6 +44,7 @@ func facts(alter ...func(*Facts)) Facts {
 func pod(alter func(*Pod)) func(*Facts)    { return func(f *Facts) { alter(&f.Pod) } }
 func seen(n objects.NodeSeen) func(*Facts) { return func(f *Facts) { f.NodeSeen = n } }
 func live(f *Facts)                        { f.PodRead = read(1) }
+func outdated(f *Facts)                    { f.Outdated = true }
 func orphans(f *Facts)                     { f.Rules.CollectOrphans = true }
 func removing(f *Facts)                    { f.Rules.RemovingFinalizers = true }
 func noGrace(p *Pod)                       { p.GraceZero, p.GraceEnds = true, ago(10*time.Second) }
@@ -133,9 +134,12 @@ func TestDecide(t *testing.T) {
 		"its kubelet takes long": {facts(pod(func(p *Pod) { p.GraceEnds = ago(time.Minute) }), live), Wait,
 			ReasonEndOverdue, 0},
 
-		"never bound, as the watch shows it": {facts(pod(unbound), pod(noGrace)), ReadPod, ReasonNeverBound, 0},
-		"never bound":                        {facts(pod(unbound), pod(noGrace), live), RemoveFinalizer, ReasonNeverBound, 0},
-		"never bound, with grace":            {facts(pod(unbound), live), ForceDelete, ReasonNeverBound, 0},
+		"never bound, as the watch shows it": {
+			facts(pod(unbound), pod(noGrace)), RemoveFinalizer, ReasonNeverBound, 0},
+		"never bound, and the watch lags":                {facts(pod(unbound), pod(noGrace), outdated), ReadPod, ReasonNeverBound, 0},
+		"never bound, with grace, as the watch shows it": {facts(pod(unbound)), ReadPod, ReasonNeverBound, 0},
+		"never bound":             {facts(pod(unbound), pod(noGrace), live), RemoveFinalizer, ReasonNeverBound, 0},
+		"never bound, with grace": {facts(pod(unbound), live), ForceDelete, ReasonNeverBound, 0},
 
 		"finished, with grace": {facts(pod(ended), live), Wait, ReasonWaitsForUnmount, time.Minute},
 		"finished, with grace, for long": {
@@ -152,7 +156,9 @@ func TestDecide(t *testing.T) {
 			facts(pod(ended), pod(noGrace), finishedFor(DefaultUnmountGrace, true), seen(objects.NodeTaintedReady), live),
 			RemoveFinalizer, ReasonFinished, 0},
 		"finished and unmounted, as the watch shows it": {
-			facts(pod(ended), pod(noGrace), finishedFor(0, true)), ReadPod, ReasonFinished, 0},
+			facts(pod(ended), pod(noGrace), finishedFor(0, true)), RemoveFinalizer, ReasonFinished, 0},
+		"finished and unmounted, and the watch lags": {
+			facts(pod(ended), pod(noGrace), finishedFor(0, true), outdated), ReadPod, ReasonFinished, 0},
 		"finished and unmounted": {
 			facts(pod(ended), pod(noGrace), finishedFor(0, true), live), RemoveFinalizer, ReasonFinished, 0},
 		"finished after the grace was taken": {
@@ -209,7 +215,11 @@ func TestDecide(t *testing.T) {
 			facts(pod(confirmed), pod(noGrace), pod(func(p *Pod) { p.GraceEnds = now().Add(time.Second) }), live),
 			RemoveFinalizer, ReasonConfirmed, 0},
 		"confirmed, as the watch shows it": {
-			facts(pod(confirmed), pod(noGrace), seen(objects.NodeNotReady)), ReadPod, ReasonConfirmed, 0},
+			facts(pod(confirmed), pod(noGrace), seen(objects.NodeNotReady)), RemoveFinalizer, ReasonConfirmed, 0},
+		"confirmed, and the watch lags": {
+			facts(pod(confirmed), pod(noGrace), seen(objects.NodeNotReady), outdated), ReadPod, ReasonConfirmed, 0},
+		"confirmed and its grace has passed, as the watch shows it": {
+			facts(pod(confirmed), pod(func(p *Pod) { p.GraceEnds = now() })), ReadPod, ReasonConfirmed, 0},
 		"confirmed and deleted with grace": {
 			facts(pod(confirmed), seen(objects.NodeNotReady), live), Wait, ReasonGracePeriodRunning, 20 * time.Second},
 		"confirmed and deleted with a long grace": {

@@ -21,6 +21,8 @@ type Facts struct {
 	// Pod is the pod, from the watch cache or, when PodRead is set, from a live read.
 	Pod     Pod
 	PodRead session.Read
+	// Outdated reports that the API server refused a write because it has another version of the pod than Pod.
+	Outdated bool
 	// Sight holds this process's observation times of the pod.
 	Sight Sight
 

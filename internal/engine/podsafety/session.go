@@ -51,8 +51,8 @@ type Reply struct {
 	Fence objects.Fence
 }
 
-// maxSteps bounds the steps of one session: at most four reads come before the deletion, and four and a write after it.
-// More steps are needed only if reads are too old before the next one is answered.
+// maxSteps bounds the steps of one session: at most a refused write and four reads come before the deletion, and four
+// reads and a write after it. More steps are needed only if reads are too old before the next one is answered.
 const maxSteps = 16
 
 // Session is the work on one pod, from its key to the next wait. It yields one Ask at a time, which its caller executes
@@ -109,7 +109,10 @@ func (s *Session) Answer(t *Tracker, r Reply, sent, now time.Time) {
 	if s.Decision.Action == ForceDelete {
 		s.Facts.Sight = t.forced(s.Facts.Pod.UID)
 	}
-	if s.Took(r.Outcome) {
+	switch {
+	case r.Outcome == session.Conflict && s.Decision.Action == RemoveFinalizer && s.Facts.PodRead.Order == 0:
+		s.Facts.Outdated = true // without a read, each session would fail until the watch shows the pod as it is
+	case s.Took(r.Outcome):
 		s.succeeded(t, r, sent, now)
 	}
 	if s.End == session.NotEnded {
@@ -125,7 +128,8 @@ func (s *Session) succeeded(t *Tracker, r Reply, sent, now time.Time) {
 			s.End = session.ObjectGone
 			return
 		}
-		f.Pod, f.PodRead, f.Sight = r.Pod, s.Live(sent), t.Saw(r.Pod, f.NodeSeen, now)
+		f.Pod, f.PodRead, f.Outdated = r.Pod, s.Live(sent), false
+		f.Sight = t.Saw(r.Pod, f.NodeSeen, now)
 	case ReadNode:
 		f.Node, f.NodeRead = r.Node, s.Live(sent)
 	case ReadLease:

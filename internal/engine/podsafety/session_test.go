@@ -67,17 +67,51 @@ func TestSessionReleasesFinishedPod(t *testing.T) {
 	tracker := NewTracker()
 	tracker.Saw(facts(pod(ended)).Pod, objects.NodeReady, ago(time.Second))
 	f := facts(pod(ended), pod(noGrace))
-	s, asked, _ := play(t, tracker, f, answer{GetPod, podIs(ended, noGrace, version("12")), 0},
-		answer{PatchFinalizers, done(), 0})
+	s, asked, _ := play(t, tracker, f, answer{PatchFinalizers, done(), 0})
 	want := Ask{Call: PatchFinalizers, Action: RemoveFinalizer, Namespace: "ns", Name: "db-0", Node: "a", UID: "uid-1",
-		ResourceVersion: "12", Remove: []string{objects.RunningFinalizer}}
-	if got := asked[1]; got.Call != want.Call || got.Action != want.Action || got.Name != want.Name ||
+		ResourceVersion: "10", Remove: []string{objects.RunningFinalizer}}
+	if got := asked[0]; got.Call != want.Call || got.Action != want.Action || got.Name != want.Name ||
 		got.Namespace != want.Namespace || got.UID != want.UID || got.ResourceVersion != want.ResourceVersion ||
 		!slices.Equal(got.Remove, want.Remove) || got.Add != nil {
 		t.Errorf("asks %+v, want %+v", got, want)
 	}
 	if s.End != session.Written || s.Reason() != ReasonFinished || s.Requeue() != session.RequeueNever {
 		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
+	}
+}
+
+// A patch of an outdated version changes nothing. The pod is then judged again as a live read shows it.
+func TestSessionReadsPodAfterConflict(t *testing.T) {
+	conflict := answer{PatchFinalizers, Reply{Outcome: session.Conflict}, 0}
+	for name, c := range map[string]struct {
+		then    []answer
+		end     session.End
+		reason  Reason
+		requeue session.Requeue
+	}{
+		"its end stands": {[]answer{{GetPod, podIs(ended, noGrace, version("12")), 0}, {PatchFinalizers, done(), 0}},
+			session.Written, ReasonFinished, session.RequeueNever},
+		"its end stands, after a while": {[]answer{{GetPod, podIs(ended, noGrace, version("12")), time.Minute},
+			{PatchFinalizers, done(), 0}}, session.Written, ReasonFinished, session.RequeueNever},
+		"it changes again": {[]answer{{GetPod, podIs(ended, noGrace, version("12")), 0}, conflict},
+			session.Conflicted, "", session.RequeueSoon},
+		"it runs": {[]answer{{GetPod, podIs(noGrace), 0}}, session.Waiting, ReasonProcessesMayRun, session.RequeueAfter},
+		"it is gone": {[]answer{{GetPod, Reply{Outcome: session.Succeeded}, 0}}, session.ObjectGone, "",
+			session.RequeueNever},
+		"the read fails": {[]answer{{GetPod, Reply{}, 0}}, session.CallFailed, ReasonAPIReadFailed,
+			session.RequeueRetry},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tracker := NewTracker()
+			tracker.Saw(facts(pod(ended)).Pod, objects.NodeReady, ago(time.Second))
+			s, asked, _ := play(t, tracker, facts(pod(ended), pod(noGrace)), append([]answer{conflict}, c.then...)...)
+			if s.End != c.end || s.Reason() != c.reason || s.Requeue() != c.requeue {
+				t.Errorf("end %d, %q, requeue %d", s.End, s.Reason(), s.Requeue())
+			}
+			if last := asked[len(asked)-1]; last.Call == PatchFinalizers && last.ResourceVersion != "12" {
+				t.Errorf("patches %+v", last)
+			}
+		})
 	}
 }
 
@@ -143,35 +177,42 @@ func TestSessionWaitsForLeaseOfGoneNode(t *testing.T) {
 }
 
 func TestSessionEnds(t *testing.T) {
-	watched := facts(pod(ended), pod(noGrace), func(f *Facts) { f.NodeSeen = objects.NodeReady })
+	bound := facts(pod(ended), pod(noGrace))
+	tainted := facts(pod(noGrace), seen(objects.NodeTainted))
 	for name, c := range map[string]struct {
+		watched Facts
 		answers []answer
 		end     session.End
 		reason  Reason
 		requeue session.Requeue
 	}{
-		"the pod is gone": {[]answer{{GetPod, Reply{Outcome: session.Succeeded}, 0}},
+		"the pod is gone": {tainted, []answer{{GetPod, Reply{Outcome: session.Succeeded}, 0}},
 			session.ObjectGone, "", session.RequeueNever},
-		"the pod is not found": {[]answer{{GetPod, Reply{Outcome: session.Succeeded, Pod: terminatingPod()}, 0}},
+		"the pod is not found": {tainted, []answer{{GetPod, Reply{Outcome: session.Succeeded, Pod: terminatingPod()}, 0}},
 			session.ObjectGone, "", session.RequeueNever},
-		"another has its name": {[]answer{{GetPod, podIs(func(p *Pod) { p.UID = "2" }), 0}},
+		"another has its name": {tainted, []answer{{GetPod, podIs(func(p *Pod) { p.UID = "2" }), 0}},
 			session.ObjectGone, "", session.RequeueNever},
-		"the read fails": {[]answer{{GetPod, Reply{}, 0}},
+		"the read fails": {tainted, []answer{{GetPod, Reply{}, 0}},
 			session.CallFailed, ReasonAPIReadFailed, session.RequeueRetry},
-		"it is released by then": {[]answer{{GetPod, podIs(func(p *Pod) { p.Held = false }), 0}}, session.Waiting,
-			ReasonNothingToHold, session.RequeueNever},
-		"the pod has changed": {
-			[]answer{{GetPod, podIs(ended, noGrace), 0}, {PatchFinalizers, Reply{Outcome: session.Conflict}, 0}},
+		"it is released by then": {tainted, []answer{{GetPod, podIs(func(p *Pod) { p.Held = false }), 0}},
+			session.Waiting, ReasonNothingToHold, session.RequeueNever},
+		"the pod has changed since its read": {
+			tainted, []answer{{GetPod, podIs(noGrace), 0},
+				{GetNode, Reply{Outcome: session.Succeeded, Node: outOfService()}, 0},
+				{PatchFinalizers, Reply{Outcome: session.Conflict}, 0}},
 			session.Conflicted, "", session.RequeueSoon},
-		"the pod went": {[]answer{{GetPod, podIs(ended, noGrace), 0}, {PatchFinalizers, Reply{Outcome: session.Gone}, 0}},
+		"the pod went": {bound, []answer{{PatchFinalizers, Reply{Outcome: session.Gone}, 0}},
 			session.ObjectGone, "", session.RequeueNever},
-		"the write fails": {[]answer{{GetPod, podIs(ended, noGrace), 0}, {PatchFinalizers, Reply{}, 0}},
+		"the write fails": {bound, []answer{{PatchFinalizers, Reply{}, 0}},
 			session.CallFailed, ReasonAPIWriteFailed, session.RequeueRetry},
+		"the hold of a running pod meets another write": {
+			facts(pod(runsUnheld)), []answer{{PatchFinalizers, Reply{Outcome: session.Conflict}, 0}},
+			session.Conflicted, "", session.RequeueSoon},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tracker := NewTracker()
 			tracker.Saw(facts(pod(ended)).Pod, objects.NodeReady, ago(time.Second))
-			s, _, _ := play(t, tracker, watched, c.answers...)
+			s, _, _ := play(t, tracker, c.watched, c.answers...)
 			if s.End != c.end || s.Reason() != c.reason || s.Requeue() != c.requeue {
 				t.Errorf("end %d, %q, requeue %d", s.End, s.Reason(), s.Requeue())
 			}
@@ -182,11 +223,9 @@ func TestSessionEnds(t *testing.T) {
 func TestStaleReadsAreRepeatedWithinLimit(t *testing.T) {
 	var answers []answer
 	for range maxSteps {
-		answers = append(answers, answer{GetPod, podIs(ended, noGrace), session.LiveFor + time.Second})
+		answers = append(answers, answer{GetPod, podIs(noGrace), session.LiveFor + time.Second})
 	}
-	tracker := NewTracker()
-	tracker.Saw(facts(pod(ended)).Pod, objects.NodeReady, ago(time.Second))
-	s, _, _ := play(t, tracker, facts(pod(ended), pod(noGrace)), answers...)
+	s, _, _ := play(t, NewTracker(), facts(pod(noGrace), seen(objects.NodeTainted)), answers...)
 	if s.End != session.TooSlow || s.Reason() != ReasonAPIReadFailed || s.Requeue() != session.RequeueRetry {
 		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
 	}
@@ -196,7 +235,7 @@ func TestDryRunMakesNoWrites(t *testing.T) {
 	tracker := NewTracker()
 	tracker.Saw(facts(pod(ended)).Pod, objects.NodeReady, ago(time.Second))
 	f := facts(pod(ended), pod(noGrace), func(f *Facts) { f.Rules.DryRun = true })
-	s, _, _ := play(t, tracker, f, answer{GetPod, podIs(ended, noGrace), 0})
+	s, _, _ := play(t, tracker, f)
 	if s.End != session.Skipped || s.Reason() != ReasonDryRun || s.Requeue() != session.RequeueNever {
 		t.Errorf("end %d, %s", s.End, s.Reason())
 	}

@@ -113,7 +113,7 @@ func (c *transition) continues(i, slot int, s *podsafety.Session) {
 		now, f := &l.sessions[slot], &s.Facts
 		now.podRead, now.nodeRead = uint8(f.PodRead.Order), uint8(f.NodeRead.Order)
 		now.leaseRead, now.fenceRead = uint8(f.LeaseRead.Order), uint8(f.FenceRead.Order)
-		now.reads, now.sight = uint8(s.ReadCount), c.machine.sightOf(f.Sight)
+		now.reads, now.sight, now.outdated = uint8(s.ReadCount), c.machine.sightOf(f.Sight), f.Outdated
 		now.action, now.reason = s.Decision.Action, uint8(slices.Index(c.machine.reasons, s.Decision.Reason))
 		return
 	}

@@ -215,7 +215,8 @@ func (c *transition) facts(slot int, s *work) podsafety.Facts {
 	m := c.machine
 	return podsafety.Facts{
 		Rules: podsafety.Rules{CollectOrphans: c.NoPodGC}, Mode: podsafety.ModeEnforce,
-		Pod: m.pod(slot, s.pod, c.graceOver[slot]), PodRead: clock.ReadAt(s.podRead), Sight: m.sight(s.sight),
+		Pod: m.pod(slot, s.pod, c.graceOver[slot]), PodRead: clock.ReadAt(s.podRead), Outdated: s.outdated,
+		Sight:    m.sight(s.sight),
 		NodeSeen: m.seenOf(s.seen), FenceSeen: s.seen.fenced, ForceRefusedSince: c.forceRefusedSince(),
 		Storage: m.storage(s),
 		Node:    m.nodeFacts(s.nodeThere, s.nodeReady, s.nodeTaint, s.nodeOwn), NodeRead: clock.ReadAt(s.nodeRead),

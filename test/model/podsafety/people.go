@@ -36,6 +36,10 @@ func (k *worker) users(s *state, slot int) {
 		c.left.Confirm--
 		c.write(slot, func(p *pod) { p.confirmed = confirmedThis })
 	})
+	k.User(p.confirmed == confirmedThis, s.left.Withdraw, move{userWithdraws, 0, slot}, func(c *transition) {
+		c.left.Withdraw--
+		c.write(slot, func(p *pod) { p.confirmed = notConfirmed })
+	})
 	k.User(p.confirmed == notConfirmed, s.left.Mistake, move{userConfirmsOther, 0, slot}, func(c *transition) {
 		c.left.Mistake--
 		c.write(slot, func(p *pod) { p.confirmed = confirmedOther })

@@ -13,6 +13,7 @@ const (
 	userForcesUnasked       verb = "a user deletes pod %[1]d by force, and is not asked for a confirmation"
 	userConfirms            verb = "a user confirms the force deletion of pod %[1]d"
 	userConfirmsOther       verb = "a user confirms the force deletion of another pod, on pod %[1]d"
+	userWithdraws           verb = "a user withdraws the confirmation for pod %[1]d"
 	userDeletesClaim        verb = "a user deletes the claim"
 	userDeletesNode         verb = "a user deletes Node %[3]s"
 	userTaints              verb = "an administrator taints node %[3]s as out of service"

@@ -158,6 +158,19 @@ func TestConfirmationForOtherPodIsNoEvidence(t *testing.T) {
 	begin(t, World{Budget: all()}).then(kubeletIsCutOff, userConfirmsOther, userForcesUnasked).guardActs().isHeld()
 }
 
+// The patch of the finalizer is bound to the version of the pod that has the annotation.
+func TestWithdrawnConfirmationIsNoEvidence(t *testing.T) {
+	budget := all()
+	budget.Withdraw = 1
+	s := begin(t, World{Budget: budget, Lag: true}).then(kubeletIsCutOff, nodeReadyChanges, watchShowsNode, userConfirms,
+		userForcesUnasked, watchShowsPod, userWithdraws, workerBegins)
+	for s.First(func(m move) bool { return slices.Contains(callAnswered, m.verb) }) {
+		continue
+	}
+	s.isHeld()
+	s.guardActs().isHeld()
+}
+
 func TestEarlierConfirmationKeepsGrace(t *testing.T) {
 	s := begin(t, World{Budget: all()}).then(userConfirms, userDeletesPod)
 	s.guardActs().isHeld()

@@ -136,10 +136,11 @@ type claimView struct {
 // work is the state of the work of a replica on a pod, beyond the watch caches of the replica.
 type work struct {
 	on bool
-	// pod is the pod as the session knows it, and changed means that it was written since.
-	pod     pod
-	changed bool
-	seen    nodeView
+	// pod is the pod as the session knows it, changed means that it was written since, and outdated that the API server
+	// has refused a write for that.
+	pod               pod
+	changed, outdated bool
+	seen              nodeView
 	// The orders of the live reads, 0 for missing reads, and their number.
 	podRead, nodeRead, leaseRead, fenceRead, reads uint8
 	// sight is the record about the pod at the last use of the tracker by the session, and interrupted the record about

@@ -36,8 +36,8 @@ type World struct {
 // Budget bounds the number of each event in one history.
 type Budget struct {
 	// Force deletes a confirmed pod by force, Unasked an unconfirmed one. Confirm sets the annotation, and Mistake sets it
-	// with another UID. DeleteNode deletes the Node object, Taint adds the taint out-of-service, and Untaint removes it.
-	Delete, Force, Unasked, Confirm, Mistake, DeleteClaim, DeleteNode, Taint, Untaint uint8
+	// with another UID. Withdraw removes the confirmation again. DeleteNode deletes the Node object, Taint adds the taint out-of-service, and Untaint removes it.
+	Delete, Force, Unasked, Confirm, Mistake, Withdraw, DeleteClaim, DeleteNode, Taint, Untaint uint8
 	// Fence begins a fence that keeps the machine off, Reboot one that reboots it, and Unfence ends the fence.
 	Fence, Reboot, Unfence uint8
 	// Cut cuts a kubelet off, Heal lets it return, and KubeletEnds ends its process, which starts again. PowerCut reboots
@@ -156,6 +156,11 @@ func people() []World {
 			Name: "hold, confirmed", About: "force deletions are confirmed, for the pod or by mistake for another",
 			Constant: noAttach + "; " + upToDate,
 			Budget:   Budget{Delete: 1, Force: 1, Unasked: 1, Confirm: 1, Mistake: 1, Cut: 1, Heal: 1},
+		},
+		{
+			Name: "hold, withdrawn", About: "the confirmation of a force deletion is withdrawn while watches lag, and a replica " +
+				"ends between its steps", Constant: noAttach + "; " + oneNode + "; the kubelet stays cut off", Lag: true,
+			Budget: Budget{Unasked: 1, Confirm: 1, Withdraw: 1, Cut: 1, Crash: 1, API: 1},
 		},
 	}
 }
