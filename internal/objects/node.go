@@ -52,6 +52,9 @@ type Node struct {
 	// BootID is status.nodeInfo.bootID.
 	BootID  string
 	Machine Machine
+	// Heartbeat is lastHeartbeatTime of the condition Ready, in seconds since 1970 by the clock of the node, or 0. Each
+	// write of its kubelet to the status sets it, and no other client does.
+	Heartbeat int64
 }
 
 // Machine distinguishes machines that share the name of one node, as far as status.nodeInfo of the Node does. The zero
@@ -70,6 +73,9 @@ func NodeOf(o *v1.Node) Node {
 	for _, c := range o.Status.Conditions {
 		if c.Type == v1.NodeReady {
 			n.Ready = readyOf(c.Status)
+			if !c.LastHeartbeatTime.IsZero() {
+				n.Heartbeat = c.LastHeartbeatTime.Unix()
+			}
 		}
 	}
 	for _, t := range o.Spec.Taints {
@@ -156,12 +162,13 @@ type WatchedNode struct {
 	Seen NodeSeen
 	// Unreachable reports that the node controller has not heard from the kubelet for a long time.
 	Unreachable bool
+	Machine     Machine
 }
 
 // WatchedNodeOf returns the record of a Node in a watch cache.
 func WatchedNodeOf(o *v1.Node) WatchedNode {
 	n := NodeOf(o)
-	return WatchedNode{o.Name, n.Seen(), n.Ready == ReadyUnknown}
+	return WatchedNode{o.Name, n.Seen(), n.Ready == ReadyUnknown, n.Machine}
 }
 
 // State returns the state of the node, which is NodeAbsent for the zero value.

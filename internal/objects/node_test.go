@@ -70,6 +70,19 @@ func TestNodeOf(t *testing.T) {
 	}
 }
 
+// The heartbeat of another condition is no heartbeat of the kubelet.
+func TestHeartbeatAndMachine(t *testing.T) {
+	t.Parallel()
+	o := node(v1.ConditionTrue)
+	for i := range o.Status.Conditions {
+		o.Status.Conditions[i].LastHeartbeatTime = metav1.Unix(int64(100+i), 0)
+	}
+	o.Status.NodeInfo = v1.NodeSystemInfo{MachineID: "m", SystemUUID: "uuid"}
+	if n := NodeOf(o); n.Heartbeat != 101 || n.Machine != (Machine{"m", "uuid"}) || WatchedNodeOf(o).Machine != n.Machine {
+		t.Errorf("%+v", n)
+	}
+}
+
 // TestRecordOfTaintedNodeShowsReady expects a change of Ready to wake the pods of a tainted node, because the taint
 // becomes evidence when the node is no longer Ready.
 func TestRecordOfTaintedNodeShowsReady(t *testing.T) {
@@ -107,7 +120,7 @@ func (w watched) Get(name string) (n WatchedNode, found bool) {
 
 func TestSeenOf(t *testing.T) {
 	n := WatchedNodeOf(node(v1.ConditionUnknown))
-	if want := (WatchedNode{"a", NodeNotReady, true}); n != want {
+	if want := (WatchedNode{"a", NodeNotReady, true, Machine{}}); n != want {
 		t.Fatalf("%+v", n)
 	}
 	for name, want := range map[string]NodeSeen{"": NodeUnseen, "a": NodeNotReady, "b": NodeAbsent} {

@@ -111,6 +111,15 @@ type Pod struct {
 	ContainersReadyEnded bool
 	// PhaseByKubelet reports that a kubelet wrote the phase, according to managedFields.
 	PhaseByKubelet bool
+	// Unstarted reports that no kubelet has reported a container of the pod that runs or ran.
+	Unstarted bool
+	// Refusal reports that the kubelet refused the pod, of which no container was reported before. Its processes may run.
+	Refusal bool
+	// Refused reports such a refusal, and that the kubelet has found no container of the pod in its runtime since. A
+	// refusal removes the container statuses, and the kubelet adds them only when it ends what its runtime has of the pod
+	// (SyncTerminatingPod, SyncTerminatedPod in pkg/kubelet). It starts no container of a pod whose phase is final.
+	// Another machine that had the name of the node before is not excluded.
+	Refused bool
 }
 
 // PodOf returns the record of a Pod, which keeps no reference to o.
@@ -145,6 +154,10 @@ func PodOf(o *v1.Pod) Pod {
 	p.readSpec(o)
 	p.readConditions(o)
 	p.PhaseByKubelet = p.Final && slices.ContainsFunc(o.ManagedFields, writesPhase)
+	p.Unstarted = Unstarted(o)
+	all := len(o.Status.ContainerStatuses)
+	p.Refusal = o.Status.Phase == v1.PodFailed && p.PhaseByKubelet && refused(o) && p.Unstarted
+	p.Refused = p.Refusal && all > 0 && all >= len(o.Spec.Containers)
 	return p
 }
 
@@ -231,6 +244,17 @@ func reported(o *v1.Pod) bool {
 	}
 	all := o.Status.ContainerStatuses
 	return len(all) > 0 && len(all) >= len(o.Spec.Containers) && !anyOf(&o.Status, guessed)
+}
+
+// Unstarted returns Pod.Unstarted. A guess about a container that the runtime does not know counts as no report of it.
+func Unstarted(o *v1.Pod) bool {
+	ran := func(c v1.ContainerStatus) bool {
+		end := c.State.Terminated
+		return c.State.Running != nil || end != nil && end.Reason != statusUnknown ||
+			c.LastTerminationState.Terminated != nil || c.RestartCount > 0 || c.ContainerID != ""
+	}
+	mayBe := o.Status.Phase == "" || o.Status.Phase == v1.PodPending || o.Status.Phase == v1.PodFailed
+	return mayBe && !anyOf(&o.Status, ran)
 }
 
 // sameRun reports whether the last run of a container is the one that has ended, according to its runtime. A kubelet
