@@ -69,6 +69,14 @@ type LeftOutHandler[R any] interface {
 	LeftOutDeleted(last R)
 }
 
+// CreationHandler is a Handler that distinguishes a creation from an object that a list shows. It needs a Cache without
+// a Selection, where an object that begins to match looks like a creation.
+type CreationHandler[R any] interface {
+	Handler[R]
+	// Created is called in place of Added for the watch event of an object's creation.
+	Created(now R)
+}
+
 // ListHandler is a Handler that is also called after the Cache has a whole list, the first or a later one. An object
 // that was created and deleted without a watch is never delivered.
 type ListHandler[R any] interface {
@@ -328,15 +336,15 @@ func Newer(version, than string) bool {
 	return err != nil || order > 0
 }
 
-// set stores the current state of an object.
-func (c *Cache[R]) set(now *entry[R]) {
+// set stores the current state of an object. created reports the event of its creation.
+func (c *Cache[R]) set(now *entry[R], created bool) {
 	c.mu.Lock()
 	before, known := c.kept[now.name]
 	if now.keep {
 		c.put(now)
 	}
 	c.mu.Unlock()
-	c.notify(before, known, now)
+	c.notify(before, known, now, created)
 	c.reach(now.version)
 }
 
@@ -348,10 +356,13 @@ func (c *Cache[R]) reach(version string) {
 	c.version = version
 }
 
-func (c *Cache[R]) notify(before kept[R], known bool, now *entry[R]) {
+func (c *Cache[R]) notify(before kept[R], known bool, now *entry[R], created bool) {
+	creation, _ := c.handler.(CreationHandler[R])
 	switch {
 	case known && before.version != now.version:
 		c.handler.Updated(before.record, now.record)
+	case !known && now.keep && created && creation != nil:
+		creation.Created(now.record)
 	case !known && now.keep:
 		c.handler.Added(now.record)
 	case !known && c.leftOut != nil:
@@ -391,7 +402,7 @@ func (c *Cache[R]) replace(list []*entry[R], version string) {
 	for _, now := range list {
 		b, known := before[now.name]
 		delete(before, now.name)
-		c.notify(b, known, now)
+		c.notify(b, known, now, false)
 	}
 	for _, gone := range before {
 		c.handler.Deleted(gone.record, false)

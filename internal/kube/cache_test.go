@@ -261,6 +261,42 @@ func TestLeftOutHandler(t *testing.T) {
 	}
 }
 
+// creations also tells creations from objects that are only seen for the first time.
+type creations struct{ *reported }
+
+func (c creations) Created(now string) { c.note("created %s", now) }
+
+// An object of a list, and one that begins to matter, may be old.
+func TestCreationHandler(t *testing.T) {
+	t.Parallel()
+	handler := &reported{}
+	c := NewCache(noServer, "persistentvolumes", &v1.PersistentVolume{}, recordText, creations{handler})
+	handler.cache = c
+	to := store[string]{c}
+	handler.coming = "5"
+	if err := to.Replace([]any{pv("a", "1", "listed")}, "5"); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []struct {
+		call    func(any) error
+		version string
+		text    string
+		name    string
+	}{
+		{fanOut{to}.Add, "6", "own", "b"}, {to.Add, "7", "foreign", "c"}, {to.Update, "8", "own", "c"},
+		{to.Add, "9", "other", "a"}, {fanOut{to}.Update, "10", "late", "d"},
+	} {
+		handler.coming = s.version
+		if err := s.call(pv(s.name, s.version, s.text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"+listed", "created own", "+own", "listed>other", "+late"}
+	if !slices.Equal(handler.lines, want) {
+		t.Errorf("reported %q, want %q", handler.lines, want)
+	}
+}
+
 func play(t *testing.T, to store[string], s step) {
 	t.Helper()
 	var err error

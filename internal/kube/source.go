@@ -239,12 +239,15 @@ func errNoObject(object any) error {
 	return fmt.Errorf("%v is not an API object", reflect.TypeOf(object))
 }
 
-func (s store[R]) Add(object any) error { return s.Update(object) }
+// Add stores an object that was created: the reflector calls it for the event of a creation only.
+func (s store[R]) Add(object any) error { return s.set(object, true) }
 
-func (s store[R]) Update(object any) error {
+func (s store[R]) Update(object any) error { return s.set(object, false) }
+
+func (s store[R]) set(object any, created bool) error {
 	e, err := s.entryOf(object)
 	if err == nil {
-		s.cache.set(e)
+		s.cache.set(e, created)
 	}
 	return err
 }
