@@ -154,11 +154,15 @@ func PodOf(o *v1.Pod) Pod {
 	p.readSpec(o)
 	p.readConditions(o)
 	p.PhaseByKubelet = p.Final && slices.ContainsFunc(o.ManagedFields, writesPhase)
-	p.Unstarted = Unstarted(o)
-	all := len(o.Status.ContainerStatuses)
-	p.Refusal = o.Status.Phase == v1.PodFailed && p.PhaseByKubelet && refused(o) && p.Unstarted
-	p.Refused = p.Refusal && all > 0 && all >= len(o.Spec.Containers)
+	p.readRefusal(o)
 	return p
+}
+
+func (p *Pod) readRefusal(o *v1.Pod) {
+	p.Unstarted = Unstarted(o)
+	p.Refusal = p.PhaseByKubelet && refused(o) && p.Unstarted
+	all := len(o.Status.ContainerStatuses)
+	p.Refused = p.Refusal && all > 0 && all >= len(o.Spec.Containers)
 }
 
 func (p *Pod) readSpec(o *v1.Pod) {

@@ -38,6 +38,8 @@ type cluster interface {
 	forceDelete(ctx context.Context, ask podsafety.Ask) error
 	// eachPod reads the pods of a namespace and a node, page by page, where "" means all of them.
 	eachPod(ctx context.Context, namespace, node string, visit func(*v1.Pod)) error
+	// podsVersion returns the resourceVersion of a consistent list of pods.
+	podsVersion(ctx context.Context) (string, error)
 	// eachClaim reads the claims of all namespaces, page by page.
 	eachClaim(ctx context.Context, visit func(podsafety.Claim)) error
 	patchCondition(ctx context.Context, namespace string, p kube.ConditionPatch) error
@@ -143,6 +145,16 @@ func (a apiServer) eachPod(ctx context.Context, namespace, node string, visit fu
 		return fmt.Errorf("list pods: %w", err)
 	}
 	return nil
+}
+
+func (a apiServer) podsVersion(ctx context.Context) (string, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	list, err := a.clients.Core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return "", fmt.Errorf("list one pod: %w", err)
+	}
+	return list.ResourceVersion, nil
 }
 
 func (a apiServer) eachClaim(ctx context.Context, visit func(podsafety.Claim)) error {

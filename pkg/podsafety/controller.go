@@ -67,7 +67,7 @@ func newController(cfg Config, cluster cluster, locks lockClient) (*Controller, 
 	if err := c.register(cfg.Metrics); err != nil {
 		return nil, err
 	}
-	controller.Begin(c.Controller, c.watchForcePolicy, c.begin, c.beginClaims)
+	controller.Begin(c.Controller, c.watchForcePolicy, c.orderStarts, c.begin, c.beginClaims)
 	if !cfg.DryRun {
 		controller.Begin(c.Controller, c.sweepLocks)
 	}

@@ -162,6 +162,8 @@ func (w *world) eachPod(_ context.Context, ns, node string, visit func(*v1.Pod))
 	return nil
 }
 
+func (w *world) podsVersion(context.Context) (string, error) { return "7", w.call("list one pod") }
+
 func (w *world) patchCondition(_ context.Context, ns string, p kube.ConditionPatch) error {
 	if err := w.call("condition %s remove=%t", p.Name, p.Remove); err != nil {
 		return err
@@ -441,10 +443,12 @@ func TestRecordPod(t *testing.T) {
 		pod       *v1.Pod
 		keep, all bool
 	}{
-		"held and running":     {held(), true, false},
-		"held and terminating": {held(terminating), true, true},
-		"marked":               {held(unheld, marked), true, true},
-		"neither":              {held(unheld), false, false},
+		"held and started":              {held(started), true, false},
+		"held and not started":          {held(), true, true},
+		"held, started and terminating": {held(started, terminating), true, true},
+		"started and marked":            {held(unheld, started, marked), true, true},
+		"marked":                        {held(unheld, marked), true, true},
+		"neither":                       {held(unheld), false, false},
 		"of other conditions": {held(unheld, func(o *v1.Pod) {
 			o.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady}}
 		}), false, false},

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
@@ -28,6 +30,7 @@ func (o *observer) nodeChanged(before, now objects.WatchedNode) {
 		o.unreachable[name] = true
 	}
 	o.tracker.Storages.SawNode(name, before.State(), now.State(), o.clock.Now())
+	o.tracker.Storages.SawMachine(name, now.Machine, o.clock.Now())
 	o.mu.Unlock()
 	o.wakeNode(name)
 }
@@ -126,4 +129,69 @@ func (c *Controller) patchMarks(ctx context.Context, pods []*pod, condition v1.P
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// startsEvery is the interval at which the order between pods and nodes is brought up to date.
+const startsEvery = 10 * time.Second
+
+// listed is a consistent list of pods: its version, and a time before its request. The zero value is no list.
+type listed struct {
+	version string
+	sent    time.Time
+}
+
+// starts records at which time no kubelet could know a held pod, until the pod has started.
+func (o *observer) starts(before, now *pod, created bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case !now.held:
+	case now.all != nil:
+		o.tracker.SawStart(*now.all, created)
+	case before != nil:
+		o.tracker.SawStart(now.facts(), false)
+	}
+}
+
+// orderStarts keeps it known, until ctx ends, that pods were created after states of nodes. The two watches have no
+// common order: resourceVersions of two resources cannot be compared, and a watch may lag.
+func (c *Controller) orderStarts(ctx context.Context) {
+	for last := (listed{}); ; {
+		last = c.order(ctx, last)
+		timer := c.cfg.Clock.NewTimer(startsEvery)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C():
+		}
+	}
+}
+
+// order lists pods if that may show more, and records the last list once the watch has reached it. It returns the list
+// that the watch has not reached.
+func (c *Controller) order(ctx context.Context, last listed) listed {
+	o := c.observer
+	if last.version == "" {
+		o.mu.Lock()
+		lags := o.tracker.Lags()
+		o.mu.Unlock()
+		if !lags {
+			return listed{}
+		}
+		sent := c.cfg.Clock.Now()
+		version, err := c.cluster.podsVersion(ctx)
+		if err != nil {
+			klog.FromContext(ctx).V(2).Info("Nothing shows that new pods were created after states of nodes", "err", err)
+			return listed{}
+		}
+		last = listed{version, sent}
+	}
+	if !o.podsReached(last.version) {
+		return last
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tracker.Complete = last.sent
+	return listed{}
 }

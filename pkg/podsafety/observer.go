@@ -46,6 +46,8 @@ type observer struct {
 	namespaces kube.Lister[namespace]
 	nodes      kube.Lister[objects.WatchedNode]
 	fences     kube.Lister[nodefence.Fence]
+	// podsReached reports whether the watch of pods has delivered all events up to a resourceVersion.
+	podsReached func(version string) bool
 	// podsOn holds the pods in the cache by node, and waiting the held, terminating ones among them.
 	podsOn, waiting objects.Index[cache.ObjectName, *pod]
 	// claimsIn holds the keys of the claims in the cache by namespace.
@@ -63,8 +65,12 @@ type observer struct {
 
 func newObserver(rules podsafety.Rules, marks bool, clock interface{ Now() time.Time }, wake wake) *observer {
 	return &observer{rules: rules, marks: marks, clock: clock, wake: wake, fences: nodefence.None{},
-		tracker: podsafety.NewTracker(), candidates: map[string]objects.Pod{}, unreachable: map[string]bool{}}
+		podsReached: unknown,
+		tracker:     podsafety.NewTracker(), candidates: map[string]objects.Pod{}, unreachable: map[string]bool{}}
 }
+
+// unknown is the answer about a watch that does not run.
+func unknown(string) bool { return false }
 
 // follow creates the caches, which do not run yet. Without a client for fences, it reads no NodeFence.
 func (o *observer) follow(clients kube.Clients, fences *client.Client, watches *kube.Watches) []controller.Cache {
@@ -79,6 +85,7 @@ func (o *observer) follow(clients kube.Clients, fences *client.Client, watches *
 		kube.OnChange[podsafety.Claim](o.claimChanged))
 	watches.Share(nodes, pods, claims)
 	o.pods, o.claims, o.namespaces, o.nodes = pods, claims, namespaces, nodes
+	o.podsReached = pods.Reached
 	caches := []controller.Cache{namespaces, nodes, pods, claims}
 	if fences != nil {
 		fenced := nodefence.NewCache(fences, nodefence.Changes(o.sawFence))

@@ -30,7 +30,7 @@ type pod struct {
 	held            bool
 	// marked reports the condition NodeUnreachable.
 	marked bool
-	// all is the full record for decisions, or nil for a held pod that is not terminating.
+	// all is the full record for decisions, or nil for a held pod that was started and is not terminating.
 	all *objects.Pod
 }
 
@@ -40,7 +40,7 @@ func podOf(o *v1.Pod) *pod {
 		namespace: unique.Make(o.Namespace).Value(), name: o.Name, uid: o.UID, node: unique.Make(o.Spec.NodeName).Value(),
 		held: slices.Contains(o.Finalizers, objects.RunningFinalizer), marked: isMarked(o),
 	}
-	if !p.held || o.DeletionTimestamp != nil {
+	if !p.held || o.DeletionTimestamp != nil || objects.Unstarted(o) {
 		all := objects.PodOf(o)
 		p.all = &all
 	}
@@ -92,8 +92,25 @@ func recordPod(modeOf func(namespace string) podsafety.Mode) func(runtime.Object
 	}
 }
 
-func (o *observer) podHandler() kube.OnEachChange[*pod] {
-	return kube.OnEachChange[*pod]{OnChange: o.podChanged, LeftOutChange: o.leftOutChanged}
+// podEvents is the handler of the watch of pods.
+type podEvents struct {
+	kube.OnEachChange[*pod]
+	created func(now *pod)
+}
+
+// Created implements kube.CreationHandler.
+func (e podEvents) Created(now *pod) { e.created(now) }
+
+var _ kube.CreationHandler[*pod] = podEvents{}
+
+func (o *observer) podHandler() podEvents {
+	return podEvents{kube.OnEachChange[*pod]{OnChange: o.podChanged, LeftOutChange: o.leftOutChanged}, o.podCreated}
+}
+
+// podCreated handles the creation of a pod that the cache keeps.
+func (o *observer) podCreated(now *pod) {
+	o.starts(nil, now, true)
+	o.podChanged(nil, now)
 }
 
 // podChanged handles the events of the watch of pods.
@@ -103,6 +120,7 @@ func (o *observer) podChanged(before, now *pod) {
 		o.forget(before)
 	}
 	if now != nil {
+		o.starts(before, now, false)
 		o.saw(now)
 		o.concern(now)
 	}

@@ -79,6 +79,10 @@ func TestRefusedCallsFail(t *testing.T) {
 		"list pods": func(s *kubetest.Server) error {
 			return api(t, s.Config()).eachPod(t.Context(), "", "", func(*v1.Pod) {})
 		},
+		"list one pod": func(s *kubetest.Server) error {
+			_, err := api(t, s.Config()).podsVersion(t.Context())
+			return err
+		},
 		"list claims": func(s *kubetest.Server) error {
 			return api(t, s.Config()).eachClaim(t.Context(), func(podsafety.Claim) {})
 		},
@@ -103,6 +107,15 @@ func TestRefusedCallsFail(t *testing.T) {
 		if err := call(kubetest.NewServer(t, nil)); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+func TestPodsVersion(t *testing.T) {
+	t.Parallel()
+	s := kubetest.NewServer(t, map[string]string{
+		"/pods": `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`})
+	if version, err := api(t, s.Config()).podsVersion(t.Context()); err != nil || version != "7" {
+		t.Errorf("%q, %v", version, err)
 	}
 }
 

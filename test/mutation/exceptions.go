@@ -62,7 +62,6 @@ var exceptions = []exception{
 	{"pkg/podsafety:observer.drop/return dropped → true", "nothing is reported about a pod that is no candidate"},
 	{"pkg/podsafety:observer.settle/if !offered {o.tracker.Forget(p.UID)} → always",
 		"the tracker has no record of a candidate"},
-	{"pkg/podsafety:pod.waits/without p.all.Terminating &&", "the record of a held pod is whole once it is terminating"},
 	{"pkg/podsafety:releaser.pass/if p.Held || marked {workers.Go(func() error { return r.one(ctx, p, marked) })} → " +
 		"always", "a pod that is neither held nor marked is left alone by the decision, too"},
 	{"pkg/podsafety:releaser.locks/if podsafety.DecideLock(f, r.cfg.Clock.Now()) != podsafety.RemoveLock {continue} → " +

@@ -169,7 +169,8 @@ var worlds = map[string][]string{
 	"internal/engine/podsafety": {
 		"hold, empty statuses", "hold, out of service", "hold, stale watch", "hold, older kubelet", "hold, attach, container",
 		"hold, reboot", "hold, attach", "hold, confirmed", "hold, never bound", "hold, calls fail", "hold", "hold, claim",
-		"hold, ephemeral", "hold, withdrawn",
+		"hold, ephemeral", "hold, withdrawn", "hold, refused",
+		"hold, refused again",
 		"hold, fenced", "hold, Node deleted, no pod GC", "hold, rebooted by a fence", "hold, added",
 		"hold, attach, out of service", "hold, two leaders", "hold, unmount", "hold, Node deleted",
 		"joint, volumes, completed", "joint, collected before unmount", "joint, ephemeral, built in",

@@ -62,11 +62,41 @@ func testNameTaken(s *safety) {
 	d.waitReplaced("Confirmed")
 }
 
-// testRefused deletes a pod that its kubelet has refused. A kubelet that restarts refuses pods that run as well, so
-// nothing shows that this one never ran, and it is held until a person confirms.
+// testRefused deletes pods that their kubelet has refused. Such a pod is released after a heartbeat of its node, if it
+// was created after volume-guard had seen the node as it is. A pod from before that waits for a person.
 func testRefused(s *safety) {
+	for _, name := range []string{"refused-0", "refused-1", "refused-2", "refused-3", "refused-4"} {
+		d := s.refusedPod(name)
+		d.delete()
+		said := ""
+		s.until("volume-guard says for what the pod waits", func() bool {
+			for _, reason := range []string{"WaitsForNodeStatus", "EndNotReported"} {
+				if said == "" && s.hasEvent(d.first.UID, reason) {
+					said = reason
+				}
+			}
+			return said != ""
+		})
+		s.T.Logf("refused and deleted, and waits for %s", said)
+		if said == "EndNotReported" {
+			s.passPod()
+			d.expectStays()
+			s.confirm(s.Ctx, d.first)
+		}
+		s.until("it is gone", func() bool { return d.now() == nil })
+		if said == "WaitsForNodeStatus" {
+			s.expectReleased(name, "Refused")
+			return
+		}
+		s.expectReleased(name, "Confirmed")
+	}
+	s.T.Error("no refused pod was released by a heartbeat")
+}
+
+// refusedPod returns a pod that its kubelet has refused.
+func (s *safety) refusedPod(name string) *database {
 	claim := s.mountedClaim()
-	pod, err := s.MakePod(s.Ctx, objects.PodSpec{Name: "refused", Change: func(pod *v1.Pod) {
+	pod, err := s.MakePod(s.Ctx, objects.PodSpec{Name: name, Change: func(pod *v1.Pod) {
 		pod.Spec = nodes.WriterSpec(claim.Name)
 		pod.Spec.NodeName, pod.Spec.NodeSelector = node1, noNode
 	}})
@@ -76,15 +106,7 @@ func testRefused(s *safety) {
 	}))
 	d := &database{safety: s, name: pod.Name}
 	d.first = d.now()
-	d.delete()
-	d.waitSaid("EndNotReported")
-	s.until("the kubelet reports on the deletion", func() bool { return len(d.now().Status.ContainerStatuses) > 0 })
-	s.passPod()
-	s.T.Logf("refused and deleted: %s", describe(d.now()))
-	d.expectStays()
-	s.confirm(s.Ctx, d.first)
-	s.until("it is gone", func() bool { return d.now() == nil })
-	s.expectReleased(pod.Name, "Confirmed")
+	return d
 }
 
 // passPod returns once volume-guard has released a pod that was deleted after all others.

@@ -161,7 +161,8 @@ func testKilledLocked(s *singleNode) {
 }
 
 // testRefusedLocked has the kubelet refuse the pod of a Deployment, which another scheduler has bound to its node. The
-// ReplicaSet makes another pod, and deletes none. The lock stays until a person has confirmed that the pod never ran.
+// ReplicaSet makes another pod, and deletes none. The lock stays until the pod is deleted, and a heartbeat of its node
+// or a person has shown that it never ran.
 func testRefusedLocked(s *singleNode) {
 	const name = "refused"
 	locked := s.locked
@@ -185,10 +186,16 @@ func testRefusedLocked(s *singleNode) {
 		return second != nil && locked.hasEvent(second.UID, "ClaimInUse")
 	})
 	locked.Must(w.delete(-1))
-	locked.until("nothing shows the end of the pod", func() bool { return locked.hasEvent(w.first.UID, "EndNotReported") })
-	if second := w.replacement(); !isGated(second) {
+	byPerson := false
+	locked.until("volume-guard says for what the pod waits", func() bool {
+		byPerson = locked.hasEvent(w.first.UID, "EndNotReported")
+		return byPerson || locked.hasEvent(w.first.UID, "WaitsForNodeStatus")
+	})
+	if second := w.replacement(); !isGated(second) && w.pod(w.first.Name) != nil {
 		locked.T.Errorf("the replacement got the lock: %s", describe(second))
 	}
-	locked.confirm(locked.Ctx, w.first)
+	if byPerson {
+		locked.confirm(locked.Ctx, w.first)
+	}
 	locked.until("the replacement gets the lock", func() bool { return !isGated(w.replacement()) })
 }

@@ -109,6 +109,8 @@ func byPod(f Facts, now time.Time) Decision {
 		return wait(ReasonConfirmationMismatch)
 	case !f.NodeSeen.Ready():
 		return wait(ReasonNodeUnreachable)
+	case pod.Refusal:
+		return refused(f, now)
 	case pod.Final:
 		return wait(ReasonEndNotReported)
 	}
@@ -132,6 +134,30 @@ func finished(f Facts, now time.Time) Decision {
 		return d // the kubelet sets the grace period to 0 after the unmount
 	}
 	return waitFor(d.Reason, f.unmountIn(now))
+}
+
+// refused handles a pod that its kubelet has refused. Once the kubelet reports that its runtime has no container of the
+// pod, the processes may only run on another machine that had the name of the node before. It is excluded if the node
+// was the same machine all the time since before a kubelet could know the pod, and the kubelet that refused the pod
+// writes that machine to its Node.
+func refused(f Facts, now time.Time) Decision {
+	switch {
+	case !f.sameMachine():
+		return wait(ReasonEndNotReported)
+	case !f.Pod.Refused, !f.Pod.GraceZero:
+		return overdueIn(ReasonProcessesMayRun, ReasonEndNotReported, rest(f.Pod.GraceEnds, overdueAfter, now))
+	case f.hindered(now):
+		return waitFor(ReasonVolumesFenced, recheckFenced)
+	case !f.PodRead.Fresh(now):
+		return step(ReadPod, ReasonWaitsForNodeStatus)
+	case !f.after(f.NodeRead, now):
+		return step(ReadNode, ReasonWaitsForNodeStatus)
+	case f.heartbeatShown() && f.unmountAfter(f.Sight.RefusedSince, now) <= 0:
+		return step(RemoveFinalizer, ReasonRefused)
+	case rest(f.Sight.RefusedSince, heartbeatIn, now) <= 0:
+		return waitFor(ReasonEndNotReported, recheckNode)
+	}
+	return waitFor(ReasonWaitsForNodeStatus, recheckNode)
 }
 
 // overdueIn waits for a step that takes a moment, without an Event until it is overdue.
@@ -169,7 +195,8 @@ func both(node, pod Decision) Decision {
 	switch pod.Reason {
 	case ReasonGracePeriodRunning, ReasonConfirmationMismatch:
 		d.Reason = pod.Reason
-	case ReasonWaitsForUnmount, ReasonUnmountOverdue, ReasonVolumesFenced, ReasonEndNotReported, ReasonEndOverdue:
+	case ReasonWaitsForUnmount, ReasonUnmountOverdue, ReasonVolumesFenced, ReasonEndNotReported, ReasonEndOverdue,
+		ReasonWaitsForNodeStatus:
 		if node.Reason == ReasonProcessesMayRun {
 			d.Reason = pod.Reason
 		}

@@ -56,6 +56,35 @@ func unseen(p *Pod)                        { p.ObservedGeneration = 1 }
 func confirmed(p *Pod)                     { p.Confirmation = objects.ConfirmedThis }
 func confirmedOther(p *Pod)                { p.Confirmation = objects.ConfirmedOther }
 
+// turnedDown is a pod that its kubelet refused, and reports to have no container of, and that was deleted.
+func turnedDown(p *Pod) {
+	noGrace(p)
+	p.Final, p.PhaseByKubelet, p.Running, p.Reported, p.Unstarted, p.Refused = true, true, false, false, true, true
+	p.Refusal = true
+}
+
+// refusedFor is the sight of a pod that was refused this long ago, on a node that has been the same machine since
+// before.
+func refusedFor(d time.Duration) func(*Facts) {
+	return func(f *Facts) {
+		turnedDown(&f.Pod)
+		f.Sight.RefusedSince, f.Sight.GraceZeroSince, f.Sight.Unread = ago(d), ago(d), ago(time.Hour)
+		f.Storage = Storage{Machine: machine("m"), Since: ago(2 * time.Hour)}
+	}
+}
+
+func machine(id string) objects.Machine { return objects.Machine{MachineID: id, SystemUUID: "uuid"} }
+
+// heartbeats is the result of a live read of a Ready node, after a heartbeat of 7, or before one.
+func heartbeats(beat int64) func(*Facts) {
+	return func(f *Facts) {
+		n := ready()
+		n.Machine, n.Heartbeat = machine("m"), beat
+		node(n)(f)
+		f.Sight.Heartbeat = 7
+	}
+}
+
 // finishedFor is the sight of a pod that finished this long ago. unmounted reports that its grace was not 0 then.
 func finishedFor(d time.Duration, unmounted bool) func(*Facts) {
 	return func(f *Facts) { f.Sight.FinishedSince, f.Sight.FinishedWithGrace = ago(d), unmounted }
@@ -136,7 +165,8 @@ func TestDecide(t *testing.T) {
 
 		"never bound, as the watch shows it": {
 			facts(pod(unbound), pod(noGrace)), RemoveFinalizer, ReasonNeverBound, 0},
-		"never bound, and the watch lags":                {facts(pod(unbound), pod(noGrace), outdated), ReadPod, ReasonNeverBound, 0},
+		"never bound, and the watch lags": {
+			facts(pod(unbound), pod(noGrace), outdated), ReadPod, ReasonNeverBound, 0},
 		"never bound, with grace, as the watch shows it": {facts(pod(unbound)), ReadPod, ReasonNeverBound, 0},
 		"never bound":             {facts(pod(unbound), pod(noGrace), live), RemoveFinalizer, ReasonNeverBound, 0},
 		"never bound, with grace": {facts(pod(unbound), live), ForceDelete, ReasonNeverBound, 0},
@@ -205,6 +235,41 @@ func TestDecide(t *testing.T) {
 			facts(pod(ended), pod(noGrace), pod(func(p *Pod) { p.ObservedGeneration = 1 }), live), Wait,
 			ReasonEndNotReported, 0},
 
+		"refused, and not watched from the start": {
+			facts(pod(turnedDown), live), Wait, ReasonEndNotReported, 0},
+		"refused, with grace": {
+			facts(refusedFor(time.Minute), pod(func(p *Pod) { p.GraceZero = false }), live, heartbeats(8)), Wait,
+			ReasonProcessesMayRun, 50 * time.Second},
+		"refused, and its containers are not reported": {
+			facts(refusedFor(time.Minute), pod(func(p *Pod) { p.Refused = false }), live, heartbeats(8)), Wait,
+			ReasonProcessesMayRun, 50 * time.Second},
+		"refused, and its containers are not reported for long": {
+			facts(refusedFor(time.Minute), pod(func(p *Pod) { p.Refused, p.GraceEnds = false, ago(time.Minute) }), live,
+				heartbeats(8)), Wait, ReasonEndNotReported, 0},
+		"refused, on a node that is not Ready": {
+			facts(refusedFor(time.Minute), live, heartbeats(8), seen(objects.NodeNotReady)), Wait, ReasonNodeUnreachable, 0},
+		"refused, as the watch shows it": {facts(refusedFor(time.Minute)), ReadPod, ReasonWaitsForNodeStatus, 0},
+		"refused, and its node is not read": {
+			facts(refusedFor(time.Minute), live), ReadNode, ReasonWaitsForNodeStatus, 0},
+		"refused, and its node was read before": {
+			facts(refusedFor(time.Minute), live, heartbeats(8), func(f *Facts) { f.NodeRead = read(1) }), ReadNode,
+			ReasonWaitsForNodeStatus, 0},
+		"refused, and its node has written nothing since": {
+			facts(refusedFor(time.Minute), live, heartbeats(7)), Wait, ReasonWaitsForNodeStatus, 30 * time.Second},
+		"refused, and its node has written nothing for long": {
+			facts(refusedFor(10*time.Minute), live, heartbeats(7)), Wait, ReasonEndNotReported, 30 * time.Second},
+		"refused, and its node has written": {
+			facts(refusedFor(time.Minute), live, heartbeats(8)), RemoveFinalizer, ReasonRefused, 0},
+		"refused, its node has written, and the watch of the pod lagged": {
+			facts(refusedFor(time.Minute), live, heartbeats(8), outdated), RemoveFinalizer, ReasonRefused, 0},
+		"refused, and confirmed": {
+			facts(refusedFor(time.Minute), pod(confirmed)), RemoveFinalizer, ReasonConfirmed, 0},
+		"refused a moment ago, and its node has written": {
+			facts(refusedFor(29*time.Second), live, heartbeats(8)), Wait, ReasonWaitsForNodeStatus, 30 * time.Second},
+		"refused, and a fence keeps the node from volumes": {
+			facts(refusedFor(time.Minute), live, heartbeats(8), func(f *Facts) { f.Storage.Fenced = true }), Wait,
+			ReasonVolumesFenced, time.Minute},
+
 		"the kubelet does not find a container": {
 			facts(pod(ended), pod(noGrace), pod(func(p *Pod) { p.Reported = false }), finishedFor(time.Hour, true), live), Wait,
 			ReasonEndNotReported, 0},
@@ -229,6 +294,9 @@ func TestDecide(t *testing.T) {
 			facts(pod(confirmed), pod(ended), live), Wait, ReasonGracePeriodRunning, 20 * time.Second},
 		"confirmed and deleted with grace, which has passed": {
 			facts(pod(confirmed), pod(func(p *Pod) { p.GraceEnds = now() }), live), ForceDelete, ReasonConfirmed, 0},
+		"confirmed, its grace has passed, on a node out of service": {
+			facts(pod(confirmed), pod(func(p *Pod) { p.GraceEnds = now() }), live, node(outOfService())), ForceDelete,
+			ReasonConfirmed, 0},
 		"confirmed for another pod of the name": {
 			facts(pod(confirmedOther), pod(noGrace), live), Wait, ReasonConfirmationMismatch, 0},
 
@@ -406,7 +474,9 @@ func TestTwoWaits(t *testing.T) {
 			waitFor(ReasonGracePeriodRunning, time.Second)},
 		"the node's is shorter": {brief, waitFor(ReasonGracePeriodRunning, time.Minute),
 			waitFor(ReasonGracePeriodRunning, time.Second)},
-		"the node's alone":      {brief, wait(ReasonNodeUnreachable), brief},
+		"the node's alone": {brief, wait(ReasonNodeUnreachable), brief},
+		"a refusal": {wait(ReasonProcessesMayRun),
+			wait(ReasonWaitsForNodeStatus), wait(ReasonWaitsForNodeStatus)},
 		"an end not reported":   {wait(ReasonProcessesMayRun), wait(ReasonEndNotReported), wait(ReasonEndNotReported)},
 		"on a node that is not": {wait(ReasonNodeUnreachable), wait(ReasonEndNotReported), wait(ReasonNodeUnreachable)},
 		"a wrong confirmation":  {brief, wait(ReasonConfirmationMismatch), waitFor(ReasonConfirmationMismatch, time.Second)},

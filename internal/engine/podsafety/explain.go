@@ -86,6 +86,9 @@ func (f Facts) whyNotFinished(now time.Time) string {
 	case pod.ObservedGeneration != 0 && pod.ObservedGeneration != pod.Generation:
 		return "The kubelet has not seen the deletion: the condition ContainersReady has another observedGeneration than " +
 			"the pod."
+	case pod.Refused:
+		return "The kubelet refused the pod. If volume-guard has watched pod and node from the start, it releases the pod " +
+			"after the kubelet's next report of its Node."
 	case !pod.Reported:
 		return "A container has no status, or the kubelet does not find it (ContainerStatusUnknown)."
 	}

@@ -48,9 +48,10 @@ func TestExplainMissingEvidence(t *testing.T) {
 		"running": {facts(pod(ended), pod(func(p *Pod) { p.Running = true })), ReasonFinished, "state running"},
 		"generation": {facts(pod(ended), pod(func(p *Pod) { p.ObservedGeneration = 1 })), ReasonFinished,
 			"seen the deletion"},
-		"statuses": {facts(pod(ended), pod(func(p *Pod) { p.Reported = false })), ReasonFinished, "no status"},
-		"no trace": {facts(pod(ended), pod(func(p *Pod) { p.ObservedGeneration = 0 })), ReasonFinished, "was the kubelet"},
-		"unmount":  {facts(pod(ended)), ReasonFinished, "has not removed the pod"},
+		"statuses":  {facts(pod(ended), pod(func(p *Pod) { p.Reported = false })), ReasonFinished, "no status"},
+		"a refusal": {facts(pod(turnedDown)), ReasonFinished, "The kubelet refused the pod"},
+		"no trace":  {facts(pod(ended), pod(func(p *Pod) { p.ObservedGeneration = 0 })), ReasonFinished, "was the kubelet"},
+		"unmount":   {facts(pod(ended)), ReasonFinished, "has not removed the pod"},
 		"a fence of volumes": {facts(pod(ended), storage(Storage{Fenced: true})), ReasonFinished,
 			"keeps the node from volumes"},
 		"grace": {facts(pod(ended), pod(noGrace)), ReasonFinished, "for a while"},
@@ -143,8 +144,8 @@ func TestReasonsHaveSentences(t *testing.T) {
 			evidence++
 		}
 	}
-	if evidence != 6 {
-		t.Errorf("%d kinds of evidence, want 6", evidence)
+	if evidence != 7 {
+		t.Errorf("%d kinds of evidence, want 7", evidence)
 	}
 	if d := facts().Detail(ReasonGracePeriodRunning); !strings.Contains(d, "kubectl delete pod -n ns db-0 --force") {
 		t.Errorf("%q", d)

@@ -66,6 +66,11 @@ const (
 	LeaseDuration = 40 * time.Second
 	// recheckFenced is the interval at which a node that a fence keeps from volumes is read again for a reboot.
 	recheckFenced = time.Minute
+	// recheckNode is the interval at which the node of a refused pod is read again for a heartbeat.
+	recheckNode = 30 * time.Second
+	// heartbeatIn is the time after which the heartbeat of a node is not expected any more. A kubelet writes it every 5
+	// minutes, and up to half as much later (nodeStatusReportFrequency, and calculateDelay in pkg/kubelet).
+	heartbeatIn = 10 * time.Minute
 	// overdueAfter is the time after which an Event reports a step that normally takes a moment.
 	overdueAfter = time.Minute
 )
@@ -130,6 +135,12 @@ type Sight struct {
 	// LeaseSince.
 	LeaseVersion string
 	LeaseSince   time.Time
+	// RefusedSince is the time of the first observation that the kubelet refused the pod, and finds no container of it.
+	RefusedSince time.Time
+	// Unread is a time at which no kubelet could know the pod, or zero.
+	Unread time.Time
+	// Heartbeat is the heartbeat of the node in the first live read since RefusedSince, or 0.
+	Heartbeat int64
 }
 
 // after reports whether a live read still counts and followed the read of the pod that showed its deletion.
@@ -160,7 +171,11 @@ func (f Facts) forceRefused() bool {
 // unmountIn returns the remaining wait for an unmount that no fact proves, not positive when it is over. The wait does
 // not begin while a fence hinders the unmount.
 func (f Facts) unmountIn(now time.Time) time.Duration {
-	began := f.Sight.FinishedSince
+	return f.unmountAfter(f.Sight.FinishedSince, now)
+}
+
+// unmountAfter is unmountIn for processes that were seen to have ended at a time of their own.
+func (f Facts) unmountAfter(began, now time.Time) time.Duration {
 	for _, later := range []time.Time{f.Sight.GraceZeroSince, f.Storage.Since} {
 		if !began.IsZero() && later.After(began) {
 			began = later
@@ -170,6 +185,21 @@ func (f Facts) unmountIn(now time.Time) time.Duration {
 		began = time.Time{}
 	}
 	return rest(began, f.Rules.unmountGrace(), now)
+}
+
+// sameMachine reports whether the node of a refused pod has shown the same machine, and was Ready, since before a
+// kubelet could know the pod, as far as the watch has shown.
+func (f Facts) sameMachine() bool {
+	s := f.Storage
+	return s.Machine != objects.Machine{} && !s.Away && !s.Since.IsZero() && s.Since.Before(f.Sight.Unread)
+}
+
+// heartbeatShown reports whether the kubelet of the same machine has written the status of its Node since the pod was
+// refused. A kubelet on another machine would have written that machine.
+func (f Facts) heartbeatShown() bool {
+	n := f.Node
+	return n.Ready == objects.ReadyTrue && n.Machine == f.Storage.Machine && f.Sight.Heartbeat != 0 &&
+		n.Heartbeat != 0 && n.Heartbeat != f.Sight.Heartbeat
 }
 
 // hindered reports whether a fence may keep the node from volumes, so that an unmount may not end. A reboot ends that,

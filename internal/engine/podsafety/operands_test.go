@@ -54,6 +54,77 @@ func TestUnmountShown(t *testing.T) {
 	}
 }
 
+func TestSameMachine(t *testing.T) {
+	t.Parallel()
+	of := func(alter func(*Facts)) Facts { return facts(refusedFor(time.Minute), alter) }
+	for name, c := range map[string]struct {
+		facts Facts
+		want  bool
+	}{
+		"since before a kubelet could know the pod": {of(func(*Facts) {}), true},
+		"the pod may be older than that":            {of(func(f *Facts) { f.Sight.Unread = time.Time{} }), false},
+		"as old as that":                            {of(func(f *Facts) { f.Storage.Since = f.Sight.Unread }), false},
+		"an outage since":                           {of(func(f *Facts) { f.Storage.Since = ago(time.Minute) }), false},
+		"an outage":                                 {of(func(f *Facts) { f.Storage.Away = true }), false},
+		"a node that was never seen":                {of(func(f *Facts) { f.Storage.Since = time.Time{} }), false},
+		"a machine that is not known":               {of(func(f *Facts) { f.Storage.Machine = objects.Machine{} }), false},
+	} {
+		if got := c.facts.sameMachine(); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func TestHeartbeatShown(t *testing.T) {
+	t.Parallel()
+	of := func(alter func(*Facts)) Facts { return facts(refusedFor(time.Minute), live, heartbeats(8), alter) }
+	for name, c := range map[string]struct {
+		facts Facts
+		want  bool
+	}{
+		"another one":       {of(func(*Facts) {}), true},
+		"an earlier one":    {of(func(f *Facts) { f.Node.Heartbeat = 6 }), true},
+		"the same one":      {of(func(f *Facts) { f.Node.Heartbeat = 7 }), false},
+		"none":              {of(func(f *Facts) { f.Node.Heartbeat = 0 }), false},
+		"none before":       {of(func(f *Facts) { f.Sight.Heartbeat = 0 }), false},
+		"another machine's": {of(func(f *Facts) { f.Node.Machine = machine("other") }), false},
+		"not Ready":         {of(func(f *Facts) { f.Node.Ready = objects.ReadyUnknown }), false},
+		"False":             {of(func(f *Facts) { f.Node.Ready = objects.ReadyFalse }), false},
+	} {
+		if got := c.facts.heartbeatShown(); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// Another machine under the name of a node is an obstacle, like an outage.
+func TestStoragesRememberMachines(t *testing.T) {
+	t.Parallel()
+	s := Storages{}
+	for i, step := range []struct {
+		before, after objects.NodeSeen
+		machine       objects.Machine
+		at            time.Time
+		want          Storage
+	}{
+		{objects.NodeAbsent, objects.NodeReady, machine("m"), ago(time.Hour), Storage{Machine: machine("m"),
+			Since: ago(time.Hour)}},
+		{objects.NodeReady, objects.NodeReady, machine("m"), ago(time.Minute), Storage{Machine: machine("m"),
+			Since: ago(time.Hour)}},
+		{objects.NodeReady, objects.NodeReady, machine("n"), ago(time.Second), Storage{Machine: machine("n"),
+			Since: ago(time.Second)}},
+		{objects.NodeReady, objects.NodeNotReady, machine("n"), now(), Storage{Machine: machine("n"), Since: now(),
+			Away: true}},
+		{objects.NodeNotReady, objects.NodeAbsent, objects.Machine{}, now(), Storage{Since: now(), Away: true,
+			absent: true}},
+	} {
+		s.SawNode("a", step.before, step.after, step.at)
+		if s.SawMachine("a", step.machine, step.at); s["a"] != step.want {
+			t.Errorf("step %d: %+v", i, s)
+		}
+	}
+}
+
 func TestRebootOfFencedNode(t *testing.T) {
 	of := func(alter func(*objects.Fence)) func(*Facts) {
 		return func(f *Facts) {

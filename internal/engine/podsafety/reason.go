@@ -28,6 +28,9 @@ var (
 		"The Node of the pod was deleted, and nothing has been heard of its kubelet since.")
 	ReasonNodeFenced = table.Normal("NodeFenced",
 		"The node is fenced: it is proven that no process of the pod runs there.")
+	ReasonRefused = table.Normal("Refused",
+		"The kubelet refused the pod and has no container of it, and no other machine has had the name of the node since "+
+			"before the pod was bound to it.")
 	ReasonOutOfService = table.Normal("OutOfService",
 		"The node is not Ready, and the taint node.kubernetes.io/out-of-service declares that it is shut down.")
 	ReasonConfirmed = table.Warning("Confirmed",
@@ -54,6 +57,10 @@ var (
 	ReasonEndNotReported = table.Warning("EndNotReported",
 		"The phase of the pod is final, but the kubelet has not reported an end of each of its containers: it refused the "+
 			"pod, it does not find a container that ran (ContainerStatusUnknown), or another program set the phase. If you "+
+			"know that the processes cannot run: kubectl reclaim delete-pod --force.")
+	ReasonWaitsForNodeStatus = table.Normal("WaitsForNodeStatus",
+		"The kubelet refused the pod and has no container of it. The pod is released once the kubelet's next report of its "+
+			"Node shows the same machine as before, after up to 5 minutes unless nodeStatusReportFrequency is set. If you "+
 			"know that the processes cannot run: kubectl reclaim delete-pod --force.")
 	ReasonWaitsForUnmount = table.Counted("WaitsForUnmount",
 		"The processes of the pod have ended, and its volumes may still be mounted.")
@@ -104,7 +111,8 @@ func Reasons() []Reason { return table.Reasons() }
 // Evidence reports whether the reason is evidence that no process of a pod runs.
 func Evidence(r Reason) bool {
 	switch r {
-	case ReasonFinished, ReasonNeverBound, ReasonNodeGone, ReasonNodeFenced, ReasonOutOfService, ReasonConfirmed:
+	case ReasonFinished, ReasonRefused, ReasonNeverBound, ReasonNodeGone, ReasonNodeFenced, ReasonOutOfService,
+		ReasonConfirmed:
 		return true
 	default:
 		return false
@@ -117,7 +125,7 @@ func (f Facts) Detail(r Reason) string {
 	case ReasonNodeUnreachable, ReasonNodeGone, ReasonNodeFenced, ReasonOutOfService, ReasonNodeRecentlyGone,
 		ReasonNodeGoneDuringEnd,
 		ReasonOutOfServiceNodeReady, ReasonOrphaned, ReasonProcessesMayRun, ReasonEndNotReported, ReasonEndOverdue,
-		ReasonUnmountOverdue, ReasonVolumesFenced:
+		ReasonUnmountOverdue, ReasonVolumesFenced, ReasonWaitsForNodeStatus, ReasonRefused:
 		return fmt.Sprintf("It is node %s.", f.Pod.Node)
 	case ReasonGracePeriodRunning:
 		return fmt.Sprintf("It passes at %s. To end it now: kubectl delete pod -n %s %s --force.",

@@ -132,6 +132,9 @@ func (s *Session) succeeded(t *Tracker, r Reply, sent, now time.Time) {
 		f.Sight = t.Saw(r.Pod, f.NodeSeen, now)
 	case ReadNode:
 		f.Node, f.NodeRead = r.Node, s.Live(sent)
+		if f.Pod.Refused {
+			f.Sight = t.sawNode(f.Pod.UID, r.Node)
+		}
 	case ReadLease:
 		f.Lease, f.LeaseRead, f.Sight = r.Lease, s.Live(sent), t.sawLease(f.Pod.UID, r.Lease, now)
 	case ReadFence:

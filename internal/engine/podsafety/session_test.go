@@ -108,6 +108,9 @@ func TestSessionReadsPodAfterConflict(t *testing.T) {
 			if s.End != c.end || s.Reason() != c.reason || s.Requeue() != c.requeue {
 				t.Errorf("end %d, %q, requeue %d", s.End, s.Reason(), s.Requeue())
 			}
+			if runs := s.Facts.Pod.Running; runs && !tracker.Sights["uid-1"].FinishedSince.IsZero() {
+				t.Error("a pod that runs counts as finished")
+			}
 			if last := asked[len(asked)-1]; last.Call == PatchFinalizers && last.ResourceVersion != "12" {
 				t.Errorf("patches %+v", last)
 			}
@@ -262,6 +265,98 @@ func TestSessionReadsFenceLive(t *testing.T) {
 	}
 }
 
+// The heartbeat in the first read counts as one from before.
+func TestSessionWaitsForHeartbeatOfRefusedPod(t *testing.T) {
+	t.Parallel()
+	tracker := NewTracker()
+	tracker.Complete = ago(time.Hour)
+	tracker.SawStart(Pod{UID: "uid-1", Unstarted: true}, false)
+	tracker.Saw(facts(pod(turnedDown)).Pod, objects.NodeReady, ago(time.Minute))
+	f := facts(pod(turnedDown), storage(Storage{Machine: machine("m"), Since: ago(2 * time.Hour)}))
+	for i, beat := range []int64{7, 7, 8} {
+		n := objects.Node{Found: true, Ready: objects.ReadyTrue, Machine: machine("m"), Heartbeat: beat}
+		answers := []answer{{GetPod, podIs(turnedDown, version("12")), 0},
+			{GetNode, Reply{Outcome: session.Succeeded, Node: n}, 0}}
+		want := ReasonWaitsForNodeStatus
+		if beat == 8 {
+			answers, want = append(answers, answer{PatchFinalizers, done(), 0}), ReasonRefused
+		}
+		s, asked, _ := play(t, tracker, f, answers...)
+		if s.Reason() != want || beat == 8 && asked[2].ResourceVersion != "12" {
+			t.Errorf("session %d: %s, %+v", i, s.Reason(), asked)
+		}
+	}
+	if tracker.Saw(terminatingPod(), objects.NodeReady, now()); tracker.Sights["uid-1"].Heartbeat != 0 {
+		t.Error("a heartbeat counts that was read before the kubelet found no container")
+	}
+	play(t, tracker, facts(seen(objects.NodeTainted)), answer{GetPod, podIs(), 0},
+		answer{GetNode, Reply{Outcome: session.Succeeded, Node: objects.Node{Found: true, Heartbeat: 7}}, 0})
+	if tracker.Sights["uid-1"].Heartbeat != 0 {
+		t.Error("the heartbeat is of a pod that was not refused")
+	}
+}
+
+func TestTrackerSawStart(t *testing.T) {
+	t.Parallel()
+	unread := Pod{UID: "uid", Unstarted: true}
+	bound := unread
+	bound.Node = "a"
+	started := bound
+	started.Unstarted = false
+	for name, c := range map[string]struct {
+		states  []Pod
+		created bool
+		want    bool
+	}{
+		"without a node":                  {[]Pod{unread}, false, true},
+		"without a node, and bound":       {[]Pod{unread, bound}, false, true},
+		"bound at its creation":           {[]Pod{bound}, true, true},
+		"first seen bound":                {[]Pod{bound}, false, false},
+		"started":                         {[]Pod{unread, started}, false, false},
+		"started, and seen as it was":     {[]Pod{unread, started, bound}, false, false},
+		"created and started at one time": {[]Pod{started}, true, false},
+	} {
+		tracker := NewTracker()
+		tracker.Complete = now()
+		for _, p := range c.states {
+			tracker.SawStart(p, c.created)
+		}
+		if got := tracker.Unread["uid"]; got.Equal(now()) != c.want || len(tracker.Unread) > 1 {
+			t.Errorf("%s: %v", name, tracker.Unread)
+		}
+		if tracker.Forget("uid"); len(tracker.Unread) != 0 {
+			t.Errorf("%s: it is remembered", name)
+		}
+		tracker = NewTracker()
+		for _, p := range c.states {
+			tracker.SawStart(p, c.created)
+		}
+		if len(tracker.Unread) != 0 {
+			t.Errorf("%s, before pods and nodes have an order: %v", name, tracker.Unread)
+		}
+	}
+}
+
+func TestTrackerLags(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		node Storage
+		want bool
+	}{
+		"a later node":     {Storage{Machine: machine("m"), Since: now().Add(time.Second)}, true},
+		"of the same time": {Storage{Machine: machine("m"), Since: now()}, true},
+		"an earlier one":   {Storage{Machine: machine("m"), Since: ago(time.Second)}, false},
+		"one that is away": {Storage{Machine: machine("m"), Since: now(), Away: true}, false},
+		"no machine":       {Storage{Since: now()}, false},
+	} {
+		tracker := NewTracker()
+		tracker.Complete, tracker.Storages["a"] = now(), c.node
+		if got := tracker.Lags(); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
 func TestNodeAwayAtFirstZeroGrace(t *testing.T) {
 	for first, away := range map[objects.NodeSeen]bool{objects.NodeReady: false, objects.NodeUnseen: true,
 		objects.NodeTaintedReady: true,
@@ -302,6 +397,9 @@ func TestTrackerSaw(t *testing.T) {
 			Sight{FinishedSince: first, GraceZeroSince: first}},
 		"its end is none after all": {at(held, ended, noGrace), at(held, ended, noGrace, func(p *Pod) { p.Running = true }),
 			Sight{GraceZeroSince: first}},
+		"it is refused": {at(held, turnedDown), at(held, turnedDown),
+			Sight{GraceZeroSince: first, RefusedSince: first}},
+		"a container of it is found": {at(held, turnedDown), at(held, noGrace), Sight{GraceZeroSince: first}},
 		"the order of events is reversed": {at(held, ended, noGrace), at(held, ended),
 			Sight{FinishedSince: first, FinishedWithGrace: true, GraceZeroSince: first}},
 	} {

@@ -14,8 +14,11 @@ type Storage struct {
 	Fenced bool
 	// Away reports that the node is not Ready. The watch cache may show its return a moment earlier.
 	Away bool
-	// Since is the time at which this process saw the last obstacle begin or go, or zero if it saw none.
+	// Since is the time at which this process saw the last obstacle begin or go, or zero if it saw none. The first sight
+	// of a node, and another machine under its name, count as obstacles.
 	Since time.Time
+	// Machine is the machine that the Node has shown since then.
+	Machine objects.Machine
 	// absent reports that the Node does not exist.
 	absent bool
 }
@@ -33,6 +36,14 @@ func (s Storages) Saw(node string, fenced bool, now time.Time) {
 		one.Since = now
 	}
 	s[node] = one
+}
+
+// SawMachine records the machine that a Node shows. Every change must be recorded, and after SawNode.
+func (s Storages) SawMachine(node string, m objects.Machine, now time.Time) {
+	if one := s[node]; one.Machine != m {
+		one.Machine, one.Since = m, now
+		s[node] = one
+	}
 }
 
 // remembered is longer than any wait for an unmount. Nodes that are gone, and whose names are not used again, would

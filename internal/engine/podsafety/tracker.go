@@ -14,10 +14,38 @@ type Tracker struct {
 	Sights map[types.UID]Sight
 	// Storages holds the nodes, and whether they can unmount volumes.
 	Storages Storages
+	// Complete is a time before which each pod state was written that the watch has not delivered since, or zero. It is
+	// the time before a consistent list of pods, whose version the watch has reached.
+	Complete time.Time
+	// Unread holds, for held pods that no kubelet has reported as started, a time at which no kubelet could know the pod:
+	// it did not exist, or had no node.
+	Unread map[types.UID]time.Time
 }
 
 // NewTracker returns an empty Tracker.
-func NewTracker() *Tracker { return &Tracker{Sights: map[types.UID]Sight{}, Storages: Storages{}} }
+func NewTracker() *Tracker {
+	return &Tracker{Sights: map[types.UID]Sight{}, Storages: Storages{}, Unread: map[types.UID]time.Time{}}
+}
+
+// SawStart records a state of a held pod from an event of the watch. created reports the event of its creation.
+func (t *Tracker) SawStart(p Pod, created bool) {
+	switch {
+	case !p.Unstarted:
+		delete(t.Unread, p.UID)
+	case (p.Node == "" || created) && !t.Complete.IsZero():
+		t.Unread[p.UID] = t.Complete
+	}
+}
+
+// Lags reports whether a later Complete would show of more nodes that their machine is the same since before a pod.
+func (t *Tracker) Lags() bool {
+	for _, one := range t.Storages {
+		if !one.Away && one.Machine != (objects.Machine{}) && !one.Since.Before(t.Complete) {
+			return true
+		}
+	}
+	return false
+}
 
 // Saw records a state of a pod from an event of the watch or from a live read, and returns the Sight of the pod. node
 // is the state of its node in the watch. Every event must be recorded, because a pod that has finished and still has
@@ -39,7 +67,22 @@ func (t *Tracker) Saw(p Pod, node objects.NodeSeen, now time.Time) Sight {
 	default:
 		s.FinishedWithGrace = s.FinishedWithGrace || !p.GraceZero
 	}
+	if s.Unread = t.Unread[p.UID]; !p.Refused {
+		s.RefusedSince, s.Heartbeat = time.Time{}, 0
+	} else if s.RefusedSince.IsZero() {
+		s.RefusedSince = now
+	}
 	t.Sights[p.UID] = s
+	return s
+}
+
+// sawNode records the result of a live read of the node of a refused pod, which followed a read of the pod.
+func (t *Tracker) sawNode(pod types.UID, n objects.Node) Sight {
+	s := t.Sights[pod]
+	if s.Heartbeat == 0 {
+		s.Heartbeat = n.Heartbeat
+	}
+	t.Sights[pod] = s
 	return s
 }
 
@@ -61,5 +104,8 @@ func (t *Tracker) forced(pod types.UID) Sight {
 	return s
 }
 
-// Forget drops the record of a pod that is gone or no longer held.
-func (t *Tracker) Forget(pod types.UID) { delete(t.Sights, pod) }
+// Forget drops the records of a pod that is gone or no longer held.
+func (t *Tracker) Forget(pod types.UID) {
+	delete(t.Sights, pod)
+	delete(t.Unread, pod)
+}

@@ -28,7 +28,8 @@
 // is cut off. In a world without confirmed force deletions, volume-guard knows no policy that refuses them.
 // volume-guard creates a lock within the six minutes until a volume is detached by force. A machine whose name another
 // one takes has reported the containers that it started. If its volumes stay mounted, the Node has shown the outage. A
-// release 30 s after the other machine is Ready is a guess, too.
+// release 30 s after the other machine is Ready is a guess, too. In the worlds with refusals, the
+// former machine may have reported nothing, and the next one refuses the pod. The former machine does not return.
 //
 // Every world holds these constant. Faults and administrators only affect the first node, because the second is for
 // replacements. Live reads do not become too old, which only lets more happen. Calls are carried out at once, since a

@@ -46,6 +46,7 @@ func (c *transition) start(i int) {
 	for n := range maxNodes {
 		c.lines[i].nodes[n] = c.nodes[n].view()
 	}
+	c.lines[i].machine, c.lines[i].same[0] = c.nodes[0].shows, c.Without == TheRecord
 	for slot := range c.Pods {
 		c.showPod(i, slot)
 	}
@@ -62,11 +63,11 @@ func (c *transition) showPod(i, slot int) {
 	l.pods[slot] = view{p.exists, p}
 	l.woken[slot] = p.exists
 	if !p.exists {
-		l.sights[slot], l.timed[slot] = sight{}, false
+		l.sights[slot], l.timed[slot], l.same[slot] = sight{}, false, false
 		return
 	}
-	c.machine.with(slot, &l.sights[slot], func(t *podsafety.Tracker) {
-		t.Saw(c.machine.pod(slot, p, c.graceOver[slot]), c.machine.seenOf(l.nodeOf(p)), c.machine.now)
+	c.machine.with(slot, l, func(t *podsafety.Tracker) {
+		t.Saw(c.reported(c.machine.pod(slot, p, c.graceOver[slot])), c.machine.seenOf(l.nodeOf(p)), c.machine.now)
 	})
 }
 
@@ -78,6 +79,8 @@ func (c *transition) showNode(i, n int) {
 	outage := !before.Ready() || !c.machine.seenOf(l.nodes[n]).Ready()
 	for slot := range c.Pods {
 		here := l.pods[slot].known && int(l.pods[slot].pod.node) == n+1
+		other := n == 0 && l.nodes[n].machine != l.machine && c.Without != TheMachine
+		l.same[slot] = l.same[slot] && (!here || !outage && !other)
 		l.woken[slot] = l.woken[slot] || here
 		if here && outage && l.sights[slot].finished != never {
 			l.sights[slot].finished, l.interrupted[slot] = young, true
@@ -99,8 +102,8 @@ func (c *transition) begin(i, slot int) {
 	l.woken[slot], l.timed[slot] = false, false
 	known := l.pods[slot].pod
 	l.sessions[slot] = work{on: true, pod: known, changed: c.pods[slot] != known, seen: l.nodeOf(known),
-		sight: l.sights[slot], interrupted: l.interrupted[slot]}
-	c.machine.with(slot, &l.sights[slot], func(t *podsafety.Tracker) {
+		sight: l.sights[slot], interrupted: l.interrupted[slot], same: l.same[slot], machine: l.machine}
+	c.machine.with(slot, l, func(t *podsafety.Tracker) {
 		s := podsafety.Begin(t, c.facts(slot, &l.sessions[slot]), c.machine.now)
 		c.continues(i, slot, &s)
 	})
@@ -156,7 +159,7 @@ func (c *transition) answer(i, slot int, done, answered bool) {
 		reply = podsafety.Reply{}
 	}
 	l := &c.lines[i]
-	c.machine.with(slot, &l.sights[slot], func(t *podsafety.Tracker) {
+	c.machine.with(slot, l, func(t *podsafety.Tracker) {
 		s.Answer(t, reply, c.machine.now, c.machine.now)
 	})
 	c.continues(i, slot, &s)
@@ -171,7 +174,7 @@ func (c *transition) carryOut(i, slot int, s *podsafety.Session) podsafety.Reply
 	switch ask.Call {
 	case podsafety.GetPod:
 		if at >= 0 {
-			reply.Found, reply.Pod = true, c.machine.pod(at, c.pods[at], c.graceOver[at])
+			reply.Found, reply.Pod = true, c.reported(c.machine.pod(at, c.pods[at], c.graceOver[at]))
 		}
 		if at == slot {
 			now.pod, now.changed = c.pods[slot], false
@@ -200,7 +203,8 @@ func (c *transition) readNode(now *work, slot int, call podsafety.Call, reply *p
 		now.nodeThere, now.nodeReady, now.nodeTaint, now.nodeOwn = node.there, node.ready, node.taint, node.own
 		now.taintSpoke = node.there && node.taint && !node.ready
 		now.goneSpoke = !node.there && node.lost && !now.pod.ending()
-		reply.Node = c.machine.nodeFacts(node.there, node.ready, node.taint, node.own)
+		now.nodeMachine, now.nodeBeat = node.shows, node.beat
+		reply.Node = c.nodeRead(now)
 	case podsafety.GetLease:
 		now.leaseFound, now.leaseSpoke = node.lease, !node.connected() || !node.lease
 		reply.Lease = objects.Lease{Found: node.lease, ResourceVersion: leaseVersion(node.lease)}
@@ -236,8 +240,19 @@ func (k *worker) time(s *state, i, slot int) {
 	// A working kubelet unmounts in less time than the unmount grace, and sees the deletion of a pod in less than the
 	// duration of its Lease. A kubelet that does not track generations also ends the pod in this time. A working kubelet
 	// renews the Lease as long as it exists.
-	k.Can(seen.finished == young && (!node.connected() || !p.mounted || p.lost), move{unmountGraceEnds, i, slot},
-		func(c *transition) { c.lines[i].sights[slot].finished = old; c.timePasses(i, slot) })
+	k.Can((seen.finished == young || seen.refused == young) && (!node.connected() || !p.mounted || p.lost),
+		move{unmountGraceEnds, i, slot}, func(c *transition) {
+			for _, since := range []*age{&c.lines[i].sights[slot].finished, &c.lines[i].sights[slot].refused} {
+				if *since == young {
+					*since = old
+				}
+			}
+			c.timePasses(i, slot)
+		})
+	// While it waits for a heartbeat, the node is read again from time to time.
+	waits := seen.refused == old && seen.graceZero != young && l.same[slot]
+	k.Can(waits && seen.heartbeat > 0 && seen.heartbeat != node.beat+1, move{nodeIsReadAgain, i, slot},
+		func(c *transition) { c.timePasses(i, slot) })
 	heard := p.deleted && (!p.runs || !k.Older)
 	k.Can(seen.graceZero == young && (!node.connected() || heard), move{forceGraceEnds, i, slot},
 		func(c *transition) { c.lines[i].sights[slot].graceZero = old; c.timePasses(i, slot) })

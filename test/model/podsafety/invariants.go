@@ -19,8 +19,8 @@ func (c *transition) checkRelease(i, slot int, s *podsafety.Session) {
 		c.Violates("S1: pod %d is released (%s), and its processes run", slot, why)
 	case c.mayStart(p):
 		c.Violates("S1: pod %d is released (%s), and its kubelet may start its processes", slot, why)
-	case why == podsafety.ReasonFinished && p.mounted && !c.collected[slot] && !c.waited(i, slot) &&
-		!c.lines[i].sessions[slot].leaseSpoke: // without a Node, the kubelet has had the time of its Lease
+	case (why == podsafety.ReasonFinished || why == podsafety.ReasonRefused) && p.mounted && !c.collected[slot] &&
+		!c.waited(i, slot) && !c.lines[i].sessions[slot].leaseSpoke: // without a Node, the kubelet has had the time of its Lease
 		c.Violates("S3: pod %d is released (%s), and its volume is mounted", slot, why)
 	}
 }
@@ -36,12 +36,12 @@ func (c *transition) said(i, slot int, why podsafety.Reason) bool {
 // the records with which its session began.
 func (c *transition) waited(i, slot int) bool {
 	s := c.lines[i].sessions[slot]
-	return s.sight.finished == old && s.sight.graceZero == old && s.seen.ready
+	return max(s.sight.finished, s.sight.refused) == old && s.sight.graceZero == old && s.seen.ready
 }
 
 // mayStart reports whether the kubelet of a pod may start its processes, because it knows the pod but not its deletion.
 func (c *transition) mayStart(p process) bool {
-	return p.node > 0 && p.known && !p.deleted && !p.done && !c.nodes[p.node-1].off
+	return p.node > 0 && p.known && !p.deleted && !p.done && !p.refused && !c.nodes[p.node-1].off
 }
 
 // checkDeletion checks a deletion without grace.
@@ -139,6 +139,9 @@ func (k *worker) evidence(s *state, slot int) bool {
 		return true
 	}
 	node := s.nodes[p.node-1]
+	if p.refused || k.Refusals && node.machine > 0 {
+		return false // without another heartbeat, or with another machine, a refused pod waits for a person
+	}
 	fence := node.fence
 	return node.connected() && !s.processes[slot].lost || !node.there && !p.ending() || node.taint && !node.ready ||
 		fence.inForce && (!fence.reboot || fence.covers&(1<<slot) != 0)

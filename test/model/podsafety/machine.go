@@ -26,6 +26,14 @@ type machine struct {
 	nodes map[[3]bool]objects.Node
 }
 
+// reported applies the missing guard TheReport.
+func (c *transition) reported(p objects.Pod) objects.Pod {
+	if c.Without == TheReport {
+		p.Refused = p.Refused || p.Final && p.PhaseByKubelet && p.Unstarted
+	}
+	return p
+}
+
 type podKey struct {
 	pod
 	slot      int
@@ -99,7 +107,13 @@ func setStatus(o *v1.Pod, p pod) {
 	case unknown:
 		end := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "ContainerStatusUnknown"}}
 		o.Status.ContainerStatuses = []v1.ContainerStatus{{State: end, LastTerminationState: end}}
+	case absent:
+		o.Status.ContainerStatuses = []v1.ContainerStatus{
+			{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "ContainerStatusUnknown"}}}}
 	case noStatus:
+	}
+	if p.refused {
+		o.Status.Reason = "NodePorts"
 	}
 	if p.statuses != noStatus {
 		c := v1.PodCondition{Type: v1.ContainersReady, ObservedGeneration: int64(p.observed)}
@@ -135,7 +149,8 @@ func leaseVersion(found bool) string {
 func (m *machine) sight(s sight) podsafety.Sight {
 	out := podsafety.Sight{
 		FinishedSince: s.finished.Time(), FinishedWithGrace: s.finishedWithGrace, GraceZeroSince: s.graceZero.Time(),
-		Forced: s.forced, NodeAway: s.nodeAway, LeaseSince: s.lease.Time(),
+		Forced: s.forced, NodeAway: s.nodeAway, LeaseSince: s.lease.Time(), RefusedSince: s.refused.Time(),
+		Heartbeat: int64(s.heartbeat),
 	}
 	if s.lease != never {
 		out.LeaseVersion = formerLease
@@ -149,17 +164,46 @@ func (m *machine) sight(s sight) podsafety.Sight {
 func (m *machine) sightOf(s podsafety.Sight) sight {
 	return sight{
 		finished: clock.AgeOf(s.FinishedSince), graceZero: clock.AgeOf(s.GraceZeroSince), lease: clock.AgeOf(s.LeaseSince),
+		refused: clock.AgeOf(s.RefusedSince), heartbeat: uint8(s.Heartbeat),
 		finishedWithGrace: s.FinishedWithGrace, forced: s.Forced, nodeAway: s.NodeAway,
 		leaseCurrent: !s.LeaseSince.IsZero() && s.LeaseVersion != formerLease,
 		leaseFound:   s.LeaseVersion == currentLease,
 	}
 }
 
+// unread is the time at which no kubelet could know a pod, and the node was seen before.
+var unread = old.Time().Add(-time.Hour)
+
+// machineOf returns a machine by its number.
+func machineOf(number uint8) objects.Machine {
+	return objects.Machine{MachineID: strconv.Itoa(int(number))}
+}
+
+// nodeRead returns the result of a read of a node, with the time of the last write of its kubelet.
+func (c *transition) nodeRead(s *work) objects.Node {
+	n := c.machine.nodeFacts(s.nodeThere, s.nodeReady, s.nodeTaint, s.nodeOwn)
+	n.Machine, n.Heartbeat = machineOf(s.nodeMachine), int64(s.nodeBeat)+1
+	switch c.Without {
+	case TheMachine:
+		n.Machine = machineOf(s.machine)
+	case TheHeartbeat:
+		n.Heartbeat = int64(s.sight.heartbeat) + 1
+	default:
+	}
+	return n
+}
+
 // with loads the records about a pod into the tracker for the call of do.
-func (m *machine) with(slot int, s *sight, do func(t *podsafety.Tracker)) {
+func (m *machine) with(slot int, l *line, do func(t *podsafety.Tracker)) {
+	s := &l.sights[slot]
 	clear(m.tracker.Sights)
+	if delete(m.tracker.Unread, uidOf(slot)); l.same[slot] {
+		m.tracker.Unread[uidOf(slot)] = unread
+	}
 	if *s != (sight{}) {
-		m.tracker.Sights[uidOf(slot)] = m.sight(*s)
+		seen := m.sight(*s)
+		seen.Unread = m.tracker.Unread[uidOf(slot)]
+		m.tracker.Sights[uidOf(slot)] = seen
 	}
 	do(m.tracker)
 	*s = m.sightOf(m.tracker.Sights[uidOf(slot)])
@@ -215,19 +259,31 @@ func (c *transition) facts(slot int, s *work) podsafety.Facts {
 	m := c.machine
 	return podsafety.Facts{
 		Rules: podsafety.Rules{CollectOrphans: c.NoPodGC}, Mode: podsafety.ModeEnforce,
-		Pod: m.pod(slot, s.pod, c.graceOver[slot]), PodRead: clock.ReadAt(s.podRead), Outdated: s.outdated,
-		Sight:    m.sight(s.sight),
+		Pod: c.reported(m.pod(slot, s.pod, c.graceOver[slot])), PodRead: clock.ReadAt(s.podRead), Outdated: s.outdated,
+		Sight:    c.sightIn(s),
 		NodeSeen: m.seenOf(s.seen), FenceSeen: s.seen.fenced, ForceRefusedSince: c.forceRefusedSince(),
 		Storage: m.storage(s),
-		Node:    m.nodeFacts(s.nodeThere, s.nodeReady, s.nodeTaint, s.nodeOwn), NodeRead: clock.ReadAt(s.nodeRead),
+		Node:    c.nodeRead(s), NodeRead: clock.ReadAt(s.nodeRead),
 		Lease:     objects.Lease{Found: s.leaseFound, ResourceVersion: leaseVersion(s.leaseFound)},
 		LeaseRead: clock.ReadAt(s.leaseRead),
 		Fence:     fenceFacts(s.fence, slot), FenceRead: clock.ReadAt(s.fenceRead),
 	}
 }
 
+// sightIn returns the record about the pod of a session.
+func (c *transition) sightIn(s *work) podsafety.Sight {
+	out := c.machine.sight(s.sight)
+	if s.same {
+		out.Unread = unread
+	}
+	return out
+}
+
 // storage returns the record of the watch about the node of a pod. Only its order after the end of the pod matters.
 func (m *machine) storage(s *work) (out podsafety.Storage) {
+	if s.same {
+		out.Since, out.Machine = unread.Add(-time.Hour), machineOf(s.machine)
+	}
 	if s.interrupted {
 		out.Since = s.sight.finished.Time().Add(time.Second)
 	}

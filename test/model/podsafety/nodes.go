@@ -46,6 +46,7 @@ func (k *worker) lifeOf(s *state, n int) {
 		c.nodes[n].lease = true
 		c.leaseChanges(n)
 	})
+	k.writesNode(s, n)
 	k.Can(node.there && node.ready != node.connected(), move{nodeReadyChanges, 0, n}, func(c *transition) {
 		c.nodes[n].ready = node.connected()
 	})
@@ -57,6 +58,41 @@ func (k *worker) lifeOf(s *state, n int) {
 		func(c *transition) { c.nodes[n].own = true })
 	k.Can(node.fence.exists && !node.fence.inForce && node.own, move{fenceUntaints, 0, n},
 		func(c *transition) { c.nodes[n].own = false })
+}
+
+// writesNode makes the moves of a kubelet that writes the status of its Node: at once where the Node shows another
+// machine, and from time to time.
+func (k *worker) writesNode(s *state, n int) {
+	node := s.nodes[n]
+	works := k.Refusals && node.connected() && node.there && !node.fresh
+	write := func(c *transition) {
+		c.nodes[n].shows, c.nodes[n].beat = node.machine, node.beat+1
+	}
+	k.Can(works && node.shows != node.machine, move{kubeletWritesNode, 0, n}, write)
+	k.Breaks(works && node.shows == node.machine && n == 0, s.left.Beat, move{kubeletWritesNode, 0, n},
+		func(c *transition) {
+			c.left.Beat--
+			write(c)
+		})
+}
+
+// refuses makes the moves of a kubelet with a pod that it refuses. It ends containers that its runtime has of the pod,
+// and reports after the deletion of the pod that it finds none.
+func (k *worker) refuses(s *state, slot int) {
+	p, api := s.processes[slot], s.pods[slot]
+	k.Breaks(k.Refusals && !p.known && !p.refused && api.exists && !api.ended, s.left.Refuse,
+		move{kubeletRefuses, 0, slot}, func(c *transition) {
+			c.left.Refuse--
+			c.processes[slot].known, c.processes[slot].refused = true, true
+			c.write(slot, func(p *pod) { p.ended, p.phaseByKubelet, p.refused, p.statuses = true, true, true, noStatus })
+		})
+	k.Can(p.refused && !p.found() && api.exists && api.terminating && api.statuses == noStatus,
+		move{kubeletFindsNothing, 0, slot}, func(c *transition) {
+			now := &c.processes[slot]
+			now.known, now.deleted, now.done = true, true, true
+			c.write(slot, func(p *pod) { p.statuses, p.observed, p.written = absent, 2, 2 })
+		})
+	k.Can(p.refused && p.found(), move{processesEnd, 0, slot}, func(c *transition) { c.processes[slot].runs = false })
 }
 
 // renew renews the Lease of a kubelet that works again, if it exists.
@@ -94,13 +130,15 @@ func (k *worker) kubelet(s *state, slot, n int) {
 	}
 	if node.connected() {
 		k.reports(s, slot)
+		k.refuses(s, slot)
 	}
-	starts := p.known && !p.deleted && !p.runs && !p.done && (!k.Attach || s.attached[n])
+	starts := p.known && !p.deleted && !p.runs && !p.done && !p.refused && (!k.Attach || s.attached[n])
 	k.Can(starts, move{containerStarts, 0, slot}, func(c *transition) {
 		c.processes[slot].runs, c.processes[slot].mounted = true, true
 		c.checkStart(slot)
 	})
-	k.Can(p.deleted && p.found(), move{processesEnd, 0, slot}, func(c *transition) { c.processes[slot].runs = false })
+	k.Can(p.deleted && p.found() && !p.refused, move{processesEnd, 0, slot},
+		func(c *transition) { c.processes[slot].runs = false })
 	k.Can(!p.runs && p.mounted && !p.lost && p.deleted && (p.done || !api.exists), move{volumeIsUnmounted, 0, slot},
 		func(c *transition) { c.processes[slot].mounted = false })
 }
@@ -112,7 +150,7 @@ func (k *worker) reports(s *state, slot int) {
 	differs := (api.statuses == running) != p.found()
 	k.Can(p.known && !p.deleted && api.exists && !api.ended && differs, move{kubeletReports, 0, slot},
 		func(c *transition) { c.report(slot, 1) })
-	ends := p.deleted && !p.found() && !p.done && api.exists
+	ends := p.deleted && !p.found() && !p.done && api.exists && !p.refused
 	k.Can(ends, move{kubeletReportsEnd, 0, slot}, func(c *transition) { c.reportEnd(slot, true) })
 	k.Can(ends && k.Older && !api.ended, move{kubeletReportsEndOfInit, 0, slot},
 		func(c *transition) { c.reportEnd(slot, false) })
@@ -125,7 +163,8 @@ func (k *worker) reports(s *state, slot int) {
 // sees makes the moves of a kubelet that learns of a pod, or of its deletion or end.
 func (k *worker) sees(s *state, slot int) {
 	p, api := s.processes[slot], s.pods[slot]
-	k.Can(!p.known && api.exists || p.known && !p.deleted && api.terminating, move{kubeletSees, 0, slot},
+	refuses := p.refused || k.Refusals && s.nodes[p.node-1].machine > 0
+	k.Can(!refuses && (!p.known && api.exists || p.known && !p.deleted && api.terminating), move{kubeletSees, 0, slot},
 		func(c *transition) {
 			now := &c.processes[slot]
 			now.known, now.deleted = true, api.terminating
@@ -188,6 +227,9 @@ func (k *worker) faults(s *state) {
 	})
 	k.Breaks(node.cut, s.left.Replace, move{machineIsReplaced, 0, n}, func(c *transition) {
 		c.left.Replace--
+		if c.Refusals {
+			c.nodes[n].machine++
+		}
 		c.nodes[n].cut, c.nodes[n].down, c.nodes[n].off, c.nodes[n].fresh = false, false, false, true
 		c.forgetPods(n)
 		for slot := range c.processes {

@@ -1,10 +1,31 @@
 package podsafety
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
+
+// Each guard of the evidence about refused pods is needed.
+func TestMissingGuardBreaksPromise(t *testing.T) {
+	t.Parallel()
+	for guard, promise := range broken {
+		var found []string
+		for _, w := range Worlds() {
+			if w.Without = guard; w.Refusals {
+				for _, f := range search.Explore(t.Context(), &w, search.Options{}).Findings() {
+					found = append(found, f.Promise)
+				}
+			}
+		}
+		if !slices.ContainsFunc(found, func(f string) bool { return strings.HasPrefix(f, promise) }) {
+			t.Errorf("without guard %d: %q is broken, want %s", guard, found, promise)
+		}
+	}
+}
 
 func TestNoWorldBreaksAPromise(t *testing.T) { modeltest.BreakNoPromise(t, Worlds(), 3_000) }
 

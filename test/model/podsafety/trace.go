@@ -37,6 +37,9 @@ const (
 	kubeletReports          verb = "the kubelet reports the containers of pod %[1]d"
 	kubeletReportsEnd       verb = "the kubelet reports the end of pod %[1]d"
 	kubeletReportsEndOfInit verb = "the kubelet reports the end of pod %[1]d, whose main container did not run"
+	kubeletRefuses          verb = "the kubelet refuses pod %[1]d"
+	kubeletFindsNothing     verb = "the kubelet reports that it finds no container of pod %[1]d"
+	kubeletWritesNode       verb = "the kubelet of node %[3]s writes its machine and the time to its Node"
 	kubeletDeletes          verb = "the kubelet deletes pod %[1]d"
 	containerStarts         verb = "the container of pod %[1]d starts"
 	containerEnds           verb = "the container of pod %[1]d ends, to be started again"
@@ -62,6 +65,7 @@ const (
 	workerSettlesClaim      verb = "replica %[2]d works on the claim"
 	unmountGraceEnds        verb = "replica %[2]d: the unmount grace of pod %[1]d is over"
 	forceGraceEnds          verb = "replica %[2]d: pod %[1]d has been without grace for the duration of a Lease"
+	nodeIsReadAgain         verb = "replica %[2]d: it is time to read the node of pod %[1]d again"
 	leaseGraceEnds          verb = "replica %[2]d: the Lease of the node of pod %[1]d has not changed for its duration"
 )
 

@@ -33,7 +33,7 @@ func (s *script) guardActs() *script {
 	s.All(func(m move) bool {
 		switch m.verb {
 		case watchShowsNode, watchShowsPod, watchShowsClaim, workerBegins, workerLocks, workerSettlesClaim,
-			unmountGraceEnds, forceGraceEnds, leaseGraceEnds:
+			unmountGraceEnds, forceGraceEnds, leaseGraceEnds, nodeIsReadAgain:
 			return true
 		default:
 		}
@@ -194,6 +194,33 @@ func TestEarlierZeroGraceIsNoEvidenceOfUnmount(t *testing.T) {
 		kubeletReportsEnd)
 	s.guardActs().isMounted()
 	s.then(volumeIsUnmounted).guardActs().isReleased()
+}
+
+// A refused pod is released after a heartbeat of its node, and not before.
+func TestRefusedPodIsReleasedAfterHeartbeat(t *testing.T) {
+	budget := all()
+	budget.Refuse, budget.Beat = 1, 2
+	s := begin(t, World{Budget: budget, Refusals: true}).then(kubeletRefuses, userDeletesPod, kubeletFindsNothing)
+	s.guardActs()
+	if p := s.Now.pods[0]; !p.exists || !p.held {
+		t.Error("it is released before a heartbeat")
+	}
+	s.then(kubeletWritesNode).guardActs().isReleased()
+}
+
+// A machine that is cut off runs the pod, of which it has reported nothing, and the next one refuses it.
+func TestRefusalByAnotherMachineIsNoEvidence(t *testing.T) {
+	budget := all()
+	budget.Refuse, budget.Beat = 1, 2
+	for _, written := range []bool{true, false} {
+		s := begin(t, World{Budget: budget, Refusals: true}).then(kubeletSees, containerStarts, kubeletIsCutOff,
+			machineIsReplaced, kubeletRegisters, kubeletRefuses, userDeletesPod, kubeletFindsNothing)
+		s.guardActs()
+		if written {
+			s.then(kubeletWritesNode).guardActs()
+		}
+		s.isHeld()
+	}
 }
 
 // Kubernetes' own protection releases the claim of a generic ephemeral volume when its pod has no grace any more.

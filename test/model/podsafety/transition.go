@@ -128,6 +128,8 @@ func (w *World) first(m *machine) state {
 	switch {
 	case w.Unbound:
 		p.node = 0
+	case w.Refusals:
+		c.processes[0] = process{node: 1}
 	case w.Starting:
 		c.processes[0] = process{node: 1, known: true}
 		c.attached[0] = w.Attach
@@ -145,6 +147,7 @@ func (w *World) first(m *machine) state {
 	}
 	for i := range w.Replicas {
 		c.start(i)
+		c.lines[i].same[0] = w.Refusals
 	}
 	c.settle()
 	return c.state

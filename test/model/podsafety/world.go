@@ -22,6 +22,8 @@ const (
 	over
 	// unknown means that the kubelet does not find the container, which ran according to the status before.
 	unknown
+	// absent means that the kubelet, which refused the pod, finds no container, and none ran according to the status.
+	absent
 )
 
 // pod is a pod in the API server. The zero value does not exist.
@@ -41,6 +43,8 @@ type pod struct {
 	// phaseByKubelet means that the kubelet has written the phase, reasonEnded that the condition ContainersReady has the
 	// reason PodFailed.
 	phaseByKubelet, reasonEnded bool
+	// refused means that status.reason is that of a refusal.
+	refused bool
 }
 
 // ending reports whether a container ran in the last report of the kubelet after it had seen the deletion.
@@ -67,6 +71,8 @@ type process struct {
 	done bool
 	// lost means that the pod runs, or its volume is mounted, on the machine that had the name of the node before.
 	lost bool
+	// refused means that the kubelet has refused the pod.
+	refused bool
 }
 
 // found reports whether the kubelet finds a running container.
@@ -88,6 +94,9 @@ type node struct {
 	// lost means that the kubelet has been out of work at a moment since the end of the Node.
 	lost  bool
 	fence fence
+	// machine is the number of the machine that has the name, and shows and beat the last write of its kubelet to the
+	// Node: its number, and the number of the write.
+	machine, shows, beat uint8
 }
 
 // fence is the fence of a node. The zero value never existed.
@@ -113,6 +122,10 @@ type sight struct {
 	finishedWithGrace, forced, nodeAway bool
 	// leaseFound is the result of the read of the Lease, and leaseCurrent means that the Lease has not changed since.
 	leaseFound, leaseCurrent bool
+	// refused is the age of the first sight of a refusal after which no container was found, and heartbeat is one more
+	// than the write that the first read of the Node has shown since.
+	refused   age
+	heartbeat uint8
 }
 
 // view is a pod in the watch of one replica, if known.
@@ -122,9 +135,14 @@ type view struct {
 }
 
 // nodeView is a node and its fence in the watch of one replica.
-type nodeView struct{ there, ready, tainted, fenced bool }
+type nodeView struct {
+	there, ready, tainted, fenced bool
+	machine                       uint8
+}
 
-func (n node) view() nodeView { return nodeView{n.there, n.ready, n.taint || n.own, n.fence.exists} }
+func (n node) view() nodeView {
+	return nodeView{n.there, n.ready, n.taint || n.own, n.fence.exists, n.shows}
+}
 
 // claimView is the claim of a generic ephemeral volume in the API server, or in the watch of one replica.
 type claimView struct {
@@ -147,11 +165,15 @@ type work struct {
 	// its node from the start.
 	sight       sight
 	interrupted bool
+	// same and machine are the records of the line with these names from the start.
+	same    bool
+	machine uint8
 	// action and reason describe the current step, the reason by its number.
 	action podsafety.Action
 	reason uint8
 	// The results of the reads.
 	nodeThere, nodeReady, nodeTaint, nodeOwn, leaseFound bool
+	nodeMachine, nodeBeat                                uint8
 	fence                                                fence
 	// For the invariants. At the read of the node, it was tainted by a person and not Ready, or it was gone and its
 	// kubelet had been cut off since. At the read of its Lease, its kubelet did not renew it.
@@ -169,6 +191,10 @@ type line struct {
 	// interrupted means that the watch showed an outage of the node since the replica first saw the end of the pod. The
 	// age of that end is then the age of the end of the outage.
 	interrupted [maxPods]bool
+	// same means that the watch has shown the node of the pod Ready, and as the same machine, since before a kubelet could
+	// know the pod. machine is the number of that machine, for the first node.
+	same    [maxPods]bool
+	machine uint8
 	// woken means that the pod is in the queue, timed that it comes back by the clock.
 	woken, timed [maxPods]bool
 }

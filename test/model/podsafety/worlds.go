@@ -25,6 +25,10 @@ type World struct {
 	Older bool
 	// Attach means that volumes are attached, Ephemeral that the claim is a generic ephemeral volume's, of the first pod.
 	Attach, Ephemeral bool
+	// Refusals means that kubelets may refuse a pod that no kubelet has reported yet, and write their machine to the Node.
+	Refusals bool
+	// Without is the guard that is missing.
+	Without Guard
 	// NoPodGC means that the cluster has no pod garbage collector.
 	NoPodGC  bool
 	Replicas int
@@ -36,7 +40,8 @@ type World struct {
 // Budget bounds the number of each event in one history.
 type Budget struct {
 	// Force deletes a confirmed pod by force, Unasked an unconfirmed one. Confirm sets the annotation, and Mistake sets it
-	// with another UID. Withdraw removes the confirmation again. DeleteNode deletes the Node object, Taint adds the taint out-of-service, and Untaint removes it.
+	// with another UID. Withdraw removes the confirmation again. DeleteNode deletes the Node object, Taint adds the taint
+	// out-of-service, and Untaint removes it.
 	Delete, Force, Unasked, Confirm, Mistake, Withdraw, DeleteClaim, DeleteNode, Taint, Untaint uint8
 	// Fence begins a fence that keeps the machine off, Reboot one that reboots it, and Unfence ends the fence.
 	Fence, Reboot, Unfence uint8
@@ -44,13 +49,33 @@ type Budget struct {
 	// the machine, and Container ends a container, which starts again. Replace gives the name of a node that is cut off to
 	// another machine.
 	Cut, Heal, KubeletEnds, PowerCut, Container, Replace uint8
+	// Refuse has a kubelet refuse a pod, and Beat has it write the status of its Node again.
+	Refuse, Beat uint8
 	// Crash ends a replica, and API lets a call fail or loses its answer.
 	Crash, API uint8
 }
 
+// Guard is a guard of the evidence about a refused pod.
+type Guard uint8
+
+const (
+	NoGuard Guard = iota
+	// TheMachine is the comparison of the machine of the node, and TheHeartbeat the wait for a write of its status.
+	TheMachine
+	TheHeartbeat
+	// TheReport is the report of the kubelet that it finds no container of the pod.
+	TheReport
+	// TheRecord is the record that no kubelet could know the pod when the node was seen.
+	TheRecord
+)
+
+// broken are the guards, and the promise that breaks without each in the world "hold, refused".
+var broken = map[Guard]string{TheMachine: "S1", TheHeartbeat: "S1", TheReport: "S1", TheRecord: "S1"}
+
 // Worlds returns the explored worlds.
 func Worlds() []World {
 	worlds := append(append(partitions(), people()...), append(fences(), neighbours()...)...)
+	worlds = append(worlds, refusals()...)
 	for i := range worlds {
 		w := &worlds[i]
 		w.Replicas, w.Pods = max(w.Replicas, 1), max(w.Pods, 2)
@@ -158,8 +183,8 @@ func people() []World {
 			Budget:   Budget{Delete: 1, Force: 1, Unasked: 1, Confirm: 1, Mistake: 1, Cut: 1, Heal: 1},
 		},
 		{
-			Name: "hold, withdrawn", About: "the confirmation of a force deletion is withdrawn while watches lag, and a replica " +
-				"ends between its steps", Constant: noAttach + "; " + oneNode + "; the kubelet stays cut off", Lag: true,
+			Name: "hold, withdrawn", About: "the confirmation of a force deletion is withdrawn while watches lag, and a " +
+				"replica ends between its steps", Constant: noAttach + "; " + oneNode + "; the kubelet stays cut off", Lag: true,
 			Budget: Budget{Unasked: 1, Confirm: 1, Withdraw: 1, Cut: 1, Crash: 1, API: 1},
 		},
 	}
@@ -215,10 +240,29 @@ func neighbours() []World {
 	}
 }
 
+// refusals returns worlds about pods that their kubelet refuses.
+func refusals() []World {
+	return []World{
+		{
+			Name: "hold, refused", About: "a kubelet refuses a pod, and another machine takes the name of the node, as no " +
+				"watch shows, before or after the former machine runs the pod", Refusals: true,
+			Constant: noAttach + "; " + oneNode + "; the former machine does not return", Lag: true,
+			Budget: Budget{Delete: 1, Cut: 1, Replace: 1, Refuse: 1, Beat: 2, Crash: 1},
+		},
+		{
+			Name: "hold, refused again", About: "a kubelet that restarts refuses a pod that runs, of which no kubelet has " +
+				"reported a container", Refusals: true,
+			Constant: noAttach + "; " + upToDate + "; one machine",
+			Budget:   Budget{Delete: 1, Cut: 1, Heal: 1, KubeletEnds: 1, PowerCut: 1, Refuse: 1, Beat: 2},
+		},
+	}
+}
+
 // Bounds describes the bounds of the world.
 func (w *World) Bounds() string {
 	return search.Bounds(w.Budget, fmt.Sprintf("pods %d, replicas %d", w.Pods, w.Replicas),
 		search.If(w.Lag, "lag"), search.If(w.Beside, "beside"), search.If(w.Unheld, "unheld"),
 		search.If(w.Unbound, "unbound"), search.If(w.Starting, "starting"), search.If(w.Older, "older"),
-		search.If(w.Attach, "attach"), search.If(w.Ephemeral, "ephemeral"), search.If(w.NoPodGC, "no pod GC"))
+		search.If(w.Attach, "attach"), search.If(w.Ephemeral, "ephemeral"), search.If(w.NoPodGC, "no pod GC"),
+		search.If(w.Refusals, "refusals"))
 }
