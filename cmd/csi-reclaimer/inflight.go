@@ -115,6 +115,28 @@ func (l *inFlightLog) TakeOver(ctx context.Context) error {
 	}
 }
 
+// idleLog is the time without a write of the log after which a process competes again that another one has superseded.
+const idleLog = time.Minute
+
+// stepsAside reports whether a process waits before it ends. Without leader election, two processes whose pods restart
+// at once would take the log from each other for ever.
+func (l *inFlightLog) stepsAside(elected bool, err error) bool {
+	return !elected && errors.Is(err, inflight.ErrSuperseded) && !l.releases
+}
+
+// stepAside waits, without controllers, until the other process no longer writes the log. Then it returns an error, so
+// that the next start of this process takes the log over. Like a replica that waits for the election, the process is
+// ready meanwhile: the pod of a new version, from which an older one took the log back, must not hold up its rollout.
+func (l *inFlightLog) stepAside(ctx context.Context, lost error) error {
+	err := fmt.Errorf("%w; one process may provision for a driver: run one replica, or all with --leader-election", lost)
+	klog.FromContext(ctx).Error(err, "Stopped for another process; waiting until it no longer writes the in-flight log",
+		"for", idleLog)
+	if l.AwaitIdle(ctx, idleLog) != nil {
+		return nil // this process was told to end
+	}
+	return err
+}
+
 // MissingPermissions returns the permissions on Leases that the process lacks. One that finishes entries creates no
 // Lease, and needs none if it may not read them.
 func (l *inFlightLog) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -279,6 +280,47 @@ func TestRefusedTakeOverKeepsVolumes(t *testing.T) {
 					t.Errorf("then the volume's state is %v: %s", state, problem)
 				}
 			})
+		})
+	}
+}
+
+// TestStepAside: a superseded process that has no election waits until the other one is idle.
+func TestStepAside(t *testing.T) {
+	t.Parallel()
+	lost := fmt.Errorf("provision: %w", inflight.ErrSuperseded)
+	for name, tc := range map[string]struct {
+		elected, releases bool
+		err               error
+		want              bool
+	}{
+		"superseded":                 {err: lost, want: true},
+		"with leader election":       {elected: true, err: lost},
+		"a release, which runs once": {releases: true, err: lost},
+		"another error":              {err: errors.New("x")},
+		"no error":                   {},
+	} {
+		if got := (&inFlightLog{releases: tc.releases}).stepsAside(tc.elected, tc.err); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	for _, told := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			may := true
+			log := logIn(t, strayClient(&may, strayLease("new", strayLog+"-0", strayDriver, 1)), strayLog, 0)
+			ctx, cancel := context.WithCancel(t.Context())
+			began, done := time.Now(), make(chan error, 1)
+			go func() { done <- log.stepAside(ctx, lost) }()
+			time.Sleep(idleLog / 2)
+			if told {
+				cancel()
+			}
+			err := <-done
+			waited := time.Since(began)
+			if told && (err != nil || waited != idleLog/2) || !told && (!errors.Is(err, lost) ||
+				waited < idleLog || !strings.Contains(err.Error(), "--leader-election")) {
+				t.Errorf("told to end: %v, after %v: %v", told, waited, err)
+			}
+			cancel()
 		})
 	}
 }

@@ -196,7 +196,11 @@ func (s *sidecar) run(ctx, background context.Context, running *sync.WaitGroup, 
 		return err
 	}
 	state.Watch(elector.Check)
-	return app.RunControllers(ctx, all.running, s.grace, elector)
+	err = app.RunControllers(ctx, all.running, s.grace, elector)
+	if all.log != nil && all.log.stepsAside(elector != nil, err) {
+		return all.log.stepAside(ctx, err)
+	}
+	return err
 }
 
 // controllers are the controllers of one process, with their permission checkers.

@@ -1,6 +1,7 @@
 package inflight
 
 import (
+	"fmt"
 	"maps"
 	"time"
 
@@ -90,6 +91,12 @@ func superseded(v view, own meta, sameLease bool) bool {
 		return true
 	}
 	return !sameLease
+}
+
+// supersededBy returns the error of a process that has found the epoch of another one in a Lease.
+func supersededBy(v view, lease string, own meta) error {
+	return fmt.Errorf("%w: Lease %s has epoch %d of %q, ours is %d of %q",
+		ErrSuperseded, lease, v.meta.Epoch, v.meta.Identity, own.Epoch, own.Identity)
 }
 
 // chooseEpoch returns the epoch of a process that takes over. It is above all epochs of other processes, and not below

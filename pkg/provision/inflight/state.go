@@ -305,8 +305,7 @@ func (s *shard) observe(v view, own meta) (others change, err error) {
 			v.err = fmt.Errorf("%w: another program repaired it", ErrAppeared)
 			break
 		}
-		return change{}, fmt.Errorf("%w: epoch %d of %q in Lease %s, ours is %d",
-			ErrSuperseded, v.meta.Epoch, v.meta.Identity, s.name, own.Epoch)
+		return change{}, supersededBy(v, s.name, own)
 	case v.missing():
 		s.taken, s.fenced = true, false
 		clear(s.kept)

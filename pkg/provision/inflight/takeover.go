@@ -218,6 +218,45 @@ func (t *takeOver) write(ctx context.Context, i int, name string) (bool, error) 
 	return wrote, fmt.Errorf("write Lease %s: the responses do not confirm the write", name)
 }
 
+// AwaitIdle waits until no process has written the log for so long, as this process observes it, or returns the cause of
+// ctx. A process that was superseded calls it before it competes for the log again. A failed read is no proof of rest.
+func (l *Log) AwaitIdle(ctx context.Context, idle time.Duration) error {
+	var before []string
+	for since := l.cfg.Clock.Now(); ; {
+		versions, err := l.versions(ctx)
+		now := l.cfg.Clock.Now()
+		if err != nil || !slices.Equal(versions, before) {
+			before, since = versions, now
+		}
+		if now.Sub(since) >= idle {
+			return nil
+		}
+		timer := l.cfg.Clock.NewTimer(idle / 4)
+		select {
+		case <-timer.C():
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// versions returns the UIDs and resourceVersions of the log's Leases.
+func (l *Log) versions(ctx context.Context) (versions []string, _ error) {
+	l.mu.Lock()
+	leases := l.all
+	l.mu.Unlock()
+	for _, s := range leases {
+		lease, err := l.fetch(ctx, s.name)
+		if err != nil {
+			return nil, fmt.Errorf("read Lease %s: %w", s.name, err)
+		}
+		v := view{lease: lease}
+		versions = append(versions, string(v.uid())+"/"+v.version())
+	}
+	return versions, nil
+}
+
 // lastWrite returns the time of our last write on the API server's clock, from the managers' last write times in
 // managedFields. It is zero if one of the Leases does not show the time.
 func (t *takeOver) lastWrite() (last time.Time) {

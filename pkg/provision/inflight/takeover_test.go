@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -167,5 +169,52 @@ func TestTakeOverAfterFailedTakeOver(t *testing.T) {
 		p.mustPut(volume)
 		s.wantStored(t, volume)
 		p.wantRemoved()
+	})
+}
+
+// TestAwaitIdle: a superseded process waits while its successor writes or the Leases cannot be read, and no longer.
+func TestAwaitIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		old := start(t, settings(s, "old"))
+		next := start(t, settings(s, "next"))
+		wantError(t, old.put(entry("pvc-0")), ErrSuperseded)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		for name, of := range map[string]context.Context{"to the end": t.Context(), "cut off": ctx} {
+			done := make(chan error, 1)
+			go func() { done <- old.AwaitIdle(of, time.Minute) }()
+			waits := func(after time.Duration) {
+				t.Helper()
+				time.Sleep(after)
+				select {
+				case err := <-done:
+					t.Fatalf("%s: it ends with %v", name, err)
+				default:
+				}
+			}
+			for i := range 5 {
+				waits(50 * time.Second)
+				next.mustPut(fmt.Sprintf("pvc-%d-%s", i, strings.ReplaceAll(name, " ", "-")))
+			}
+			waits(10 * time.Second)
+			s.fail(down.to("get"))
+			waits(5 * time.Minute)
+			s.fail(nil)
+			waits(59 * time.Second)
+			if of == ctx {
+				cancel(errNo)
+				wantError(t, <-done, errNo)
+				continue
+			}
+			time.Sleep(16 * time.Second)
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Error(err)
+				}
+			default:
+				t.Errorf("it still waits")
+			}
+		}
 	})
 }

@@ -283,8 +283,7 @@ func (l *Log) fence(ctx context.Context, s *shard) error {
 		gone := superseded(v, l.own, other.seen.uid() == v.uid())
 		l.mu.Unlock()
 		if gone {
-			return fmt.Errorf("%w: epoch %d of %q in Lease %s, ours is %d",
-				ErrSuperseded, v.meta.Epoch, v.meta.Identity, other.name, l.own.Epoch)
+			return supersededBy(v, other.name, l.own)
 		}
 	}
 	l.mu.Lock()
