@@ -139,8 +139,8 @@ func (c *Controller) usersOf(ctx context.Context, ask singlenode.Ask) (reply ans
 	return reply, err
 }
 
-// listUsers lists the pods of the namespace of an Ask that have claims and no gate, or may be about to lose it without a
-// lock.
+// listUsers lists the pods of the namespace of an Ask that have claims and no gate, or may be about to lose it without
+// a lock.
 func (c *Controller) listUsers(ctx context.Context, ask singlenode.Ask) (pods []singlenode.Pod, err error) {
 	end, err := c.slot(ctx)
 	if err != nil {

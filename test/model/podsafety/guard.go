@@ -236,10 +236,22 @@ func (k *worker) time(s *state, i, slot int) {
 	if !l.timed[slot] || p.node == 0 {
 		return
 	}
+	k.timeOfUnmount(s, i, slot)
 	node, seen := s.nodes[p.node-1], l.sights[slot]
-	// A working kubelet unmounts in less time than the unmount grace, and sees the deletion of a pod in less than the
-	// duration of its Lease. A kubelet that does not track generations also ends the pod in this time. A working kubelet
-	// renews the Lease as long as it exists.
+	// A working kubelet sees the deletion of a pod in less than the duration of its Lease. A kubelet that does not track
+	// generations also ends the pod in this time. A working kubelet renews the Lease as long as it exists.
+	heard := p.deleted && (!p.runs || !k.Older)
+	k.Can(seen.graceZero == young && (!node.connected() || heard), move{forceGraceEnds, i, slot},
+		func(c *transition) { c.lines[i].sights[slot].graceZero = old; c.timePasses(i, slot) })
+	k.Can(seen.lease == young && (!node.connected() || !node.lease), move{leaseGraceEnds, i, slot},
+		func(c *transition) { c.lines[i].sights[slot].lease = old; c.timePasses(i, slot) })
+}
+
+// timeOfUnmount ends the waits for an unmount, and for a heartbeat. A working kubelet unmounts in less time than the
+// unmount grace.
+func (k *worker) timeOfUnmount(s *state, i, slot int) {
+	l, p := &s.lines[i], s.processes[slot]
+	node, seen := s.nodes[p.node-1], l.sights[slot]
 	k.Can((seen.finished == young || seen.refused == young) && (!node.connected() || !p.mounted || p.lost),
 		move{unmountGraceEnds, i, slot}, func(c *transition) {
 			for _, since := range []*age{&c.lines[i].sights[slot].finished, &c.lines[i].sights[slot].refused} {
@@ -253,11 +265,6 @@ func (k *worker) time(s *state, i, slot int) {
 	waits := seen.refused == old && seen.graceZero != young && l.same[slot]
 	k.Can(waits && seen.heartbeat > 0 && seen.heartbeat != node.beat+1, move{nodeIsReadAgain, i, slot},
 		func(c *transition) { c.timePasses(i, slot) })
-	heard := p.deleted && (!p.runs || !k.Older)
-	k.Can(seen.graceZero == young && (!node.connected() || heard), move{forceGraceEnds, i, slot},
-		func(c *transition) { c.lines[i].sights[slot].graceZero = old; c.timePasses(i, slot) })
-	k.Can(seen.lease == young && (!node.connected() || !node.lease), move{leaseGraceEnds, i, slot},
-		func(c *transition) { c.lines[i].sights[slot].lease = old; c.timePasses(i, slot) })
 }
 
 // timePasses enqueues a pod that waits for the clock.

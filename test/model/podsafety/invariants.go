@@ -20,7 +20,7 @@ func (c *transition) checkRelease(i, slot int, s *podsafety.Session) {
 	case c.mayStart(p):
 		c.Violates("S1: pod %d is released (%s), and its kubelet may start its processes", slot, why)
 	case (why == podsafety.ReasonFinished || why == podsafety.ReasonRefused) && p.mounted && !c.collected[slot] &&
-		!c.waited(i, slot) && !c.lines[i].sessions[slot].leaseSpoke: // without a Node, the kubelet has had the time of its Lease
+		!c.waited(i, slot) && !c.lines[i].sessions[slot].leaseSpoke: // without a Node, the time of its Lease is over
 		c.Violates("S3: pod %d is released (%s), and its volume is mounted", slot, why)
 	}
 }

@@ -132,8 +132,7 @@ func (k *worker) kubelet(s *state, slot, n int) {
 		k.reports(s, slot)
 		k.refuses(s, slot)
 	}
-	starts := p.known && !p.deleted && !p.runs && !p.done && !p.refused && (!k.Attach || s.attached[n])
-	k.Can(starts, move{containerStarts, 0, slot}, func(c *transition) {
+	k.Can(p.startable() && (!k.Attach || s.attached[n]), move{containerStarts, 0, slot}, func(c *transition) {
 		c.processes[slot].runs, c.processes[slot].mounted = true, true
 		c.checkStart(slot)
 	})
@@ -142,6 +141,9 @@ func (k *worker) kubelet(s *state, slot, n int) {
 	k.Can(!p.runs && p.mounted && !p.lost && p.deleted && (p.done || !api.exists), move{volumeIsUnmounted, 0, slot},
 		func(c *transition) { c.processes[slot].mounted = false })
 }
+
+// startable reports whether the kubelet starts the container of the pod, as far as it knows the pod.
+func (p process) startable() bool { return p.known && !p.deleted && !p.runs && !p.done && !p.refused }
 
 // reports makes the moves of a kubelet that reaches the API server.
 func (k *worker) reports(s *state, slot int) {
