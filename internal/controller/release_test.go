@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 var (

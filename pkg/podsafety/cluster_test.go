@@ -6,7 +6,7 @@ import (
 	"k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 func TestConditionListReadsWatchCache(t *testing.T) {

@@ -13,10 +13,10 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 func serverAt(t *testing.T, config *rest.Config) apiServer {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/kube/kubetest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 // release runs a release with a clock that advances by each wait.

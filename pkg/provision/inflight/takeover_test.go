@@ -172,7 +172,7 @@ func TestTakeOverAfterFailedTakeOver(t *testing.T) {
 	})
 }
 
-// TestAwaitIdle: a superseded process waits while its successor writes or the Leases cannot be read, and no longer.
+// TestAwaitIdle lets a superseded process wait while its successor writes, and while the Leases cannot be read.
 func TestAwaitIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
@@ -180,6 +180,7 @@ func TestAwaitIdle(t *testing.T) {
 		next := start(t, settings(s, "next"))
 		wantError(t, old.put(entry("pvc-0")), ErrSuperseded)
 		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
 		for name, of := range map[string]context.Context{"to the end": t.Context(), "cut off": ctx} {
 			done := make(chan error, 1)
 			go func() { done <- old.AwaitIdle(of, time.Minute) }()
