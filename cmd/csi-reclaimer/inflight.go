@@ -131,10 +131,10 @@ func (l *inFlightLog) stepAside(ctx context.Context, lost error) error {
 	err := fmt.Errorf("%w; one process may provision for a driver: run one replica, or all with --leader-election", lost)
 	klog.FromContext(ctx).Error(err, "Stopped for another process; waiting until it no longer writes the in-flight log",
 		"for", idleLog)
-	if l.AwaitIdle(ctx, idleLog) != nil {
-		return nil // this process was told to end
+	if ended := l.AwaitIdle(ctx, idleLog); ended == nil {
+		return err
 	}
-	return err
+	return nil // this process was told to end
 }
 
 // MissingPermissions returns the permissions on Leases that the process lacks. One that finishes entries creates no

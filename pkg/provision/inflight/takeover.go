@@ -219,7 +219,7 @@ func (t *takeOver) write(ctx context.Context, i int, name string) (bool, error) 
 }
 
 // AwaitIdle waits until no process has written the log for so long, as this process observes it, or returns the cause
-// of ctx. A process that was superseded calls it before it competes for the log again. A failed read is no proof of rest.
+// of ctx. A process that was superseded calls it before it competes for the log again. A failed read proves no rest.
 func (l *Log) AwaitIdle(ctx context.Context, idle time.Duration) error {
 	var before []string
 	for since := l.cfg.Clock.Now(); ; {
