@@ -266,6 +266,9 @@ func TestTrackerRecordsEndOfHolder(t *testing.T) {
 			t.Errorf("pod %s is known to be gone after %s: %t", c.pod, c.after, got)
 		}
 	}
+	if tracker.Gone("uid-2", time.Time{}) {
+		t.Error("a pod that was not seen counts as gone")
+	}
 	if tracker.ShowedLock("uid-1"); tracker.Gone("uid-1", now()) {
 		t.Error("an end counts after a change of the claim")
 	}

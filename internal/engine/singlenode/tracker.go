@@ -70,7 +70,8 @@ func (t *Tracker) ShowedLock(pod types.UID) { delete(t.Ends, pod) }
 // Gone reports that a pod is known to be gone. No pod gets the UID of an earlier one, so this needs no live read. It
 // counts for as long as one does, because a restored etcd can have the pod again.
 func (t *Tracker) Gone(pod types.UID, now time.Time) bool {
-	return now.Sub(t.Ends[pod]) <= session.LiveFor
+	end, seen := t.Ends[pod]
+	return seen && now.Sub(end) <= session.LiveFor
 }
 
 // Forget removes the other records of a pod that is gone.

@@ -176,8 +176,10 @@ func (c *transition) read(ask singlenode.Ask) singlenode.Reply {
 		reply.Mode = singlenode.ModeAll
 	case singlenode.GetClaim:
 		reply.Claim = c.machine.claim(c.claim).locks
-	case singlenode.GetPod, singlenode.ListUsers:
+	case singlenode.GetPod:
 		reply.Users = c.users(ask.Name)
+	case singlenode.ListUsers:
+		reply.Users = c.users("")
 	case singlenode.GetFence:
 		reply.Fence = c.evidence(ask)
 	case singlenode.GetNode:
