@@ -275,9 +275,9 @@ func (s Suite) whyLeftOut(spec string) (reason string, is bool) {
 	if !regexp.MustCompile(s.Focus).MatchString(spec) {
 		return "", false
 	}
-	for expression, reason := range s.LeftOut {
+	for _, expression := range s.skipped() { // in one order, as several may match
 		if regexp.MustCompile(expression).MatchString(spec) {
-			return reason, true
+			return s.LeftOut[expression], true
 		}
 	}
 	return "", false
