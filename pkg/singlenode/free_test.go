@@ -44,6 +44,11 @@ func TestLiveReadFreesLock(t *testing.T) {
 			w.sync()
 			w.endPod("one")
 		}, func(w *world) { w.pod("one", onNode) }, []string{"get pod one"}, false},
+		"a new list lacks it": {watched(func(w *world) {
+			last, _ := w.podCache.Get("ns/one")
+			delete(w.podCache.Records, "ns/one")
+			w.observer.podHandler().Deleted(last, false)
+		}), func(w *world) { w.pod("one", onNode) }, []string{"get pod one"}, false},
 		"it runs":           {func(w *world) { w.pod("one", onNode) }, nil, nil, false},
 		"it waits":          {func(w *world) { w.pod("one") }, nil, nil, false},
 		"it is terminating": {func(w *world) { w.pod("one", onNode, terminating) }, nil, nil, false},

@@ -100,8 +100,23 @@ func recordPod(o *observer) func(runtime.Object, bool) (*pod, bool, error) {
 	}
 }
 
-func (o *observer) podHandler() kube.OnEachChange[*pod] {
-	return kube.OnEachChange[*pod]{OnChange: o.podChanged, LeftOutChange: o.leftOutChanged}
+// podEvents is the handler of the watch of pods.
+type podEvents struct {
+	kube.OnEachChange[*pod]
+	deleted func(last *pod)
+}
+
+// Deleted implements kube.Handler. A list that lacks the pod does not show its end as an event does: a proxy that
+// filters lists returns a shorter one without an error.
+func (e podEvents) Deleted(last *pod, final bool) {
+	if final {
+		e.deleted(last)
+	}
+	e.OnEachChange.Deleted(last, final)
+}
+
+func (o *observer) podHandler() podEvents {
+	return podEvents{kube.OnEachChange[*pod]{OnChange: o.podChanged, LeftOutChange: o.leftOutChanged}, o.recordEnd}
 }
 
 // podChanged handles the events of the watch of pods.
@@ -109,7 +124,10 @@ func (o *observer) podChanged(before, now *pod) {
 	o.index(before, now)
 	switch {
 	case before == nil:
-	case now == nil || before.uid != now.uid:
+	case now == nil:
+		o.ended(before)
+	case before.uid != now.uid:
+		o.recordEnd(before)
 		o.ended(before)
 	case !now.gated():
 		o.showedNoGate(now.uid)
@@ -161,20 +179,22 @@ func (o *observer) concernUsed(p *pod, ended bool) {
 	}
 }
 
-// ended drops the records of a pod that is gone, and records its end if it had a lock.
+// ended drops the records of a pod that the watch shows no more.
 func (o *observer) ended(p *pod) {
-	o.recordEnd(p)
+	o.mu.Lock()
+	o.tracker.Forget(p.uid)
+	o.mu.Unlock()
 	o.wake.forgetPod(p.uid)
 	if o.wake.working() {
 		o.concernUsed(p, true)
 	}
 }
 
-// recordEnd records the end of a pod. The lock orders the record before the next event of a claim, which ends it.
+// recordEnd records the end of a pod that had a lock. The mutex orders the record before the next event of a claim, which
+// ends it.
 func (o *observer) recordEnd(p *pod) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.tracker.Forget(p.uid)
 	if slices.ContainsFunc(p.claims, func(name string) bool {
 		c, found := o.claims.Get(keyOf(p.namespace, name))
 		return found && c.Lock.UID == p.uid
