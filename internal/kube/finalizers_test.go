@@ -60,8 +60,7 @@ var writes = map[string]func(context.Context, corev1.CoreV1Interface) error{
 			Annotations: map[string]*string{"k": ptr.To("v")}}),
 	`PATCH /api/v1/namespaces/ns/persistentvolumeclaims/a {"metadata":{"$deleteFromPrimitiveList/finalizers":["x"],"annotations":{"k":null},"uid":"u"}}`: patchClaim(
 		FinalizerPatch{Name: "a", UID: "u", Remove: []string{"x"}, Annotations: map[string]*string{"k": nil}}),
-	`PATCH /api/v1/namespaces/ns/pods/a {"metadata":{"annotations":{"n":null},"uid":"u"},` +
-		`"spec":{"schedulingGates":[{"$patch":"delete","name":"g"}]}}`: removeGate,
+	`PATCH /api/v1/namespaces/ns/pods/a {"metadata":{"uid":"u"},"spec":{"schedulingGates":[{"$patch":"delete","name":"g"}]}}`: removeGate,
 	`PATCH /api/v1/namespaces/ns/pods/a {"metadata":{"$deleteFromPrimitiveList/finalizers":["x"],"resourceVersion":"7","uid":"u"}}`: patchPod(
 		FinalizerPatch{Name: "a", UID: "u", ResourceVersion: "7", Remove: []string{"x"}}),
 	`PATCH /api/v1/namespaces/ns/pods/a/status {"metadata":{"uid":"u"},"status":{"conditions":[{"type":"T","status":"True","lastProbeTime":null,"lastTransitionTime":null}]}}`: patchCondition(
@@ -113,7 +112,7 @@ func patchCondition(p ConditionPatch) func(context.Context, corev1.CoreV1Interfa
 }
 
 func removeGate(ctx context.Context, c corev1.CoreV1Interface) error {
-	_, err := RemovePodGate(ctx, c.Pods("ns"), "a", "u", "g", "n")
+	_, err := RemovePodGate(ctx, c.Pods("ns"), "a", "u", "g")
 	return err
 }
 

@@ -72,17 +72,16 @@ func PatchPodCondition(ctx context.Context, pods corev1.PodInterface, p Conditio
 	return nil
 }
 
-// RemovePodGate removes a scheduling gate and an annotation from the pod with that UID, and leaves others unchanged. It
-// returns the resulting pod; the removal of a missing gate or annotation changes nothing. Its errors are the same as
-// for PatchFinalizers.
+// RemovePodGate removes a scheduling gate from the pod with that UID, and leaves other gates unchanged. It returns the
+// resulting pod; the removal of a missing gate changes nothing. Its errors are the same as for PatchFinalizers.
 func RemovePodGate(ctx context.Context, pods corev1.PodInterface, name string, uid types.UID,
-	gate, annotation string) (after *v1.Pod, err error) {
+	gate string) (after *v1.Pod, err error) {
 	if uid == "" || gate == "" {
 		return nil, fmt.Errorf("remove scheduling gate of pod %q: want a UID and a gate", name)
 	}
 	// A strategic merge patch, which merges gates by their name.
 	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": uid, "annotations": map[string]any{annotation: nil}},
+		"metadata": map[string]any{"uid": uid},
 		"spec":     map[string]any{"schedulingGates": []any{map[string]any{"$patch": "delete", "name": gate}}},
 	})
 	if err == nil {

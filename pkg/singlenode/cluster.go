@@ -32,8 +32,6 @@ type cluster interface {
 	patchClaim(ctx context.Context, ask singlenode.Ask) (*claim, error)
 	// patchGate carries out the PatchGate of an Ask.
 	patchGate(ctx context.Context, ask singlenode.Ask) error
-	// touchPod changes the pod of an Ask without an effect.
-	touchPod(ctx context.Context, ask singlenode.Ask, now time.Time) error
 	// eachPod and eachClaim visit the objects of a namespace page by page, "" for all namespaces.
 	eachPod(ctx context.Context, namespace string, visit func(*v1.Pod)) error
 	eachClaim(ctx context.Context, namespace string, visit func(*claim)) error
@@ -122,20 +120,10 @@ func (a apiServer) patchClaim(ctx context.Context, ask singlenode.Ask) (*claim, 
 func (a apiServer) patchGate(ctx context.Context, ask singlenode.Ask) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	o, err := kube.RemovePodGate(ctx, a.clients.Core.Pods(ask.Namespace), ask.Name, ask.UID, singlenode.Gate,
-		singlenode.TouchAnnotation)
+	o, err := kube.RemovePodGate(ctx, a.clients.Core.Pods(ask.Namespace), ask.Name, ask.UID, singlenode.Gate)
 	if err == nil && objects.HasVolumeGate(o) {
 		err = fmt.Errorf("remove the gate of pod %q: %w", keyOf(ask.Namespace, ask.Name), kube.ErrUndone)
 	}
-	return err
-}
-
-func (a apiServer) touchPod(ctx context.Context, ask singlenode.Ask, now time.Time) error {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	at := now.UTC().Format(time.RFC3339Nano)
-	_, err := kube.PatchMetadata(ctx, a.clients.Core.Pods(ask.Namespace), kube.MetadataPatch{Name: ask.Name, UID: ask.UID,
-		Annotations: map[string]*string{singlenode.TouchAnnotation: &at}})
 	return err
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"testing"
-	"time"
 
 	"k8s.io/api/core/v1"
 
@@ -43,7 +42,7 @@ func TestCanceledWorkMakesNoCall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	w.reconcileLock(ctx, "ns/data")
-	if pods, err := w.listUsers(ctx, inNS); err == nil {
+	if pods, err := w.listUsers(ctx, "ns"); err == nil {
 		t.Errorf("listed %v", pods)
 	}
 	w.expectCalls()
@@ -65,44 +64,6 @@ func TestCallsReleaseTheirSlot(t *testing.T) {
 	}
 }
 
-// The pod that a list is for is changed while the list waits. The list does not need it.
-func TestListIsHastened(t *testing.T) {
-	for sentence, c := range map[string]struct {
-		cfg  Config
-		wait time.Duration
-		want string
-	}{
-		"a list that waits":      {Config{}, hastenAfter, "ns/one uid-one"},
-		"a list that is made":    {Config{}, hastenAfter - 1, ""},
-		"a list that waits, dry": {Config{Settings: controllers.Settings{DryRun: true}}, hastenAfter, ""},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			w := newWorld(t, c.cfg)
-			w.touched = make(chan string, 1)
-			w.claim("data", locked("one"))
-			w.pod("one")
-			w.pod("two", onNode)
-			touched, timers := "", w.clock.Waiters()
-			w.hook = func(call string) {
-				if call != "list pods" {
-					return
-				}
-				if w.clock.Step(c.wait); c.want != "" {
-					touched = <-w.touched
-				}
-			}
-			reply, err := w.Controller.call(t.Context(), singlenode.Ask{Call: singlenode.ListUsers, Namespace: "ns",
-				Name: "one", UID: "uid-one", Claims: []string{"data"}})
-			if touched != c.want || len(w.touched) > 0 || len(reply.Users) != 1 || err != nil {
-				t.Errorf("touched %q and %d more; %d users, %v", touched, len(w.touched), len(reply.Users), err)
-			}
-			if left := w.clock.Waiters() - timers; left > 0 {
-				t.Errorf("%d timers are left", left)
-			}
-		})
-	}
-}
-
 // A list returns the pods that may write to one of the claims.
 func TestListReturnsUsersOfClaims(t *testing.T) {
 	w := newWorld(t, Config{})
@@ -111,7 +72,7 @@ func TestListReturnsUsersOfClaims(t *testing.T) {
 	w.pod("of-another", onNode, uses("other"))
 	w.pod("of-both", onNode, uses("other", "data"))
 	w.pod("of-none", onNode, uses())
-	all, err := w.listUsers(t.Context(), inNS)
+	all, err := w.listUsers(t.Context(), "ns")
 	names := func(pods []singlenode.Pod) (all []string) {
 		for _, p := range pods {
 			all = append(all, p.Name)

@@ -1,12 +1,9 @@
 package singlenode
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -143,13 +140,6 @@ func (w *world) patchGate(_ context.Context, ask singlenode.Ask) error {
 	o.ResourceVersion = w.version()
 	w.pods[key] = o
 	return nil
-}
-
-func (w *world) touchPod(ctx context.Context, ask singlenode.Ask, _ time.Time) error {
-	if w.touched != nil {
-		w.touched <- fmt.Sprint(ask.Namespace, "/", ask.Name, " ", ask.UID)
-	}
-	return cmp.Or(ctx.Err(), errNoAnswer)
 }
 
 func (w *world) eachPod(_ context.Context, ns string, visit func(*v1.Pod)) error {

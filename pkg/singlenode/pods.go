@@ -190,8 +190,8 @@ func (o *observer) ended(p *pod) {
 	}
 }
 
-// recordEnd records the end of a pod that had a lock. The mutex orders the record before the next event of a claim, which
-// ends it.
+// recordEnd records the end of a pod that had a lock. The mutex orders the record before the next event of a claim,
+// which ends it.
 func (o *observer) recordEnd(p *pod) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

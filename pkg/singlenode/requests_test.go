@@ -37,9 +37,8 @@ func TestWritePreconditions(t *testing.T) {
 		"a lock is freed": {free, patchClaim, freeNow, `{"metadata":{"$deleteFromPrimitiveList/finalizers":` +
 			`["csi-reclaimer.io/single-node"],"annotations":{"csi-reclaimer.io/used-by":null},` +
 			`"resourceVersion":"7","uid":"u"}}`},
-		"a gate is removed": {gate, patchGate, `{"kind":"Pod","apiVersion":"v1"}`, `{"metadata":{` +
-			`"annotations":{"csi-reclaimer.io/touched":null},"uid":"p"},"spec":{"schedulingGates":` +
-			`[{"$patch":"delete","name":"csi-reclaimer.io/volume"}]}}`},
+		"a gate is removed": {gate, patchGate, `{"kind":"Pod","apiVersion":"v1"}`, `{"metadata":{"uid":"p"},` +
+			`"spec":{"schedulingGates":[{"$patch":"delete","name":"csi-reclaimer.io/volume"}]}}`},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			var sent []byte

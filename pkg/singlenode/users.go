@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
@@ -19,8 +18,8 @@ import (
 // call. A namespace has one list at a time, so a thousand concurrent calls cause a few lists instead of a thousand. It
 // is safe for concurrent use.
 type users struct {
-	// list returns the pods of the namespace of an Ask that have claims and no gate.
-	list func(ctx context.Context, ask singlenode.Ask) ([]singlenode.Pod, error)
+	// list returns the pods of a namespace that have claims and no gate.
+	list func(ctx context.Context, namespace string) ([]singlenode.Pod, error)
 	now  func() time.Time
 
 	mu sync.Mutex
@@ -48,26 +47,26 @@ type list struct {
 	cutOff bool
 }
 
-func newUsers(of func(ctx context.Context, ask singlenode.Ask) ([]singlenode.Pod, error), now func() time.Time) *users {
+func newUsers(of func(ctx context.Context, namespace string) ([]singlenode.Pod, error), now func() time.Time) *users {
 	return &users{list: of, now: now, namespaces: map[string]*listing{}}
 }
 
-// of returns the pods of the namespace of an Ask that have claims and no gate, from a list that begins after the call,
-// and the time at which it began. The caller must not change the pods. It returns early when ctx ends.
-func (u *users) of(ctx context.Context, ask singlenode.Ask) ([]singlenode.Pod, time.Time, error) {
-	n := u.enter(ask.Namespace)
-	defer u.leave(ask.Namespace, n)
+// of returns the pods of a namespace that have claims and no gate, from a list that begins after the call, and the time
+// at which it began. The caller must not change the pods. It returns early when ctx ends.
+func (u *users) of(ctx context.Context, namespace string) ([]singlenode.Pod, time.Time, error) {
+	n := u.enter(namespace)
+	defer u.leave(namespace, n)
 	for {
 		l := u.join(n)
 		select {
 		case <-ctx.Done():
 		case <-l.done:
 		case n.turn <- struct{}{}:
-			u.make(ctx, ask, n, l)
+			u.make(ctx, namespace, n, l)
 		}
 		switch {
 		case ctx.Err() != nil:
-			return nil, time.Time{}, fmt.Errorf("list the pods of namespace %q: %w", ask.Namespace, context.Cause(ctx))
+			return nil, time.Time{}, fmt.Errorf("list the pods of namespace %q: %w", namespace, context.Cause(ctx))
 		case !l.cutOff:
 			return l.pods, l.began, l.err
 		}
@@ -116,21 +115,21 @@ func (u *users) begin(n *listing, l *list) bool {
 }
 
 // make makes a list, unless another call has made it before, and ends the turn.
-func (u *users) make(ctx context.Context, ask singlenode.Ask, n *listing, l *list) {
+func (u *users) make(ctx context.Context, namespace string, n *listing, l *list) {
 	defer func() { <-n.turn }()
 	if !u.begin(n, l) {
 		return
 	}
 	l.cutOff = true // also by a panic
 	defer close(l.done)
-	l.pods, l.err = u.list(ctx, ask)
+	l.pods, l.err = u.list(ctx, namespace)
 	l.cutOff = ctx.Err() != nil
 }
 
 // usersOf returns the pods that use some claims.
 func (c *Controller) usersOf(ctx context.Context, ask singlenode.Ask) (reply answered, err error) {
 	var pods []singlenode.Pod
-	pods, reply.began, err = c.users.of(ctx, ask)
+	pods, reply.began, err = c.users.of(ctx, ask.Namespace)
 	for _, p := range pods {
 		if slices.ContainsFunc(p.Claims, func(name string) bool { return slices.Contains(ask.Claims, name) }) {
 			reply.Users = append(reply.Users, c.observer.user(p))
@@ -139,51 +138,21 @@ func (c *Controller) usersOf(ctx context.Context, ask singlenode.Ask) (reply ans
 	return reply, err
 }
 
-// listUsers lists the pods of the namespace of an Ask that have claims and no gate, or may be about to lose it without
-// a lock.
-func (c *Controller) listUsers(ctx context.Context, ask singlenode.Ask) (pods []singlenode.Pod, err error) {
+// listUsers lists the pods of a namespace that have claims and no gate, or may be about to lose it without a lock.
+func (c *Controller) listUsers(ctx context.Context, namespace string) (pods []singlenode.Pod, err error) {
 	end, err := c.slot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
 	c.metrics.lists.Inc()
-	defer c.hasten(ctx, ask)()
-	err = c.cluster.eachPod(ctx, ask.Namespace, func(o *v1.Pod) {
+	err = c.cluster.eachPod(ctx, namespace, func(o *v1.Pod) {
 		p := objects.PodOf(o)
 		if p.Gated = p.Gated && !c.ungating.may(p.UID, c.cfg.Clock.Now()); !p.Gated && len(p.Claims) > 0 {
 			pods = append(pods, p)
 		}
 	})
 	return pods, err
-}
-
-// hastenAfter is more than a list takes that the API server can answer at once, unless the namespace has many pods.
-const hastenAfter = 2 * time.Millisecond
-
-// hasten has the API server answer a list of pods sooner that is in progress until end is called.
-//
-// The API server answers from its watch cache, once that has reached the revision of etcd at the request. It learns so
-// from the next event of any pod, or else from etcd, which it asks each 100 ms. So a change of the pod that the list is
-// for, after the request, ends the wait. The content of the list does not depend on it.
-func (c *Controller) hasten(ctx context.Context, ask singlenode.Ask) (end func()) {
-	if c.cfg.DryRun {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	ended, timer := make(chan struct{}), c.cfg.Clock.NewTimer(hastenAfter)
-	go func() {
-		defer close(ended)
-		defer timer.Stop()
-		select {
-		case <-ctx.Done():
-		case <-timer.C():
-			if err := c.cluster.touchPod(ctx, ask, c.cfg.Clock.Now()); err != nil {
-				klog.FromContext(ctx).V(4).Info("The list of pods is not hastened", "err", err)
-			}
-		}
-	}()
-	return func() { cancel(); <-ended }
 }
 
 // lateFor bounds how long a request may still take effect after this process gave up waiting for its answer. The API

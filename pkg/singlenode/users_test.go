@@ -13,14 +13,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 )
 
-var inNS = singlenode.Ask{Namespace: "ns"}
-
 // A thousand calls come at once and over time. No call gets a list that began before it.
 func TestManyCallsShareFewLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers, takes = 1000, time.Second
 		var lists, running atomic.Int64
-		u := newUsers(func(context.Context, singlenode.Ask) ([]singlenode.Pod, error) {
+		u := newUsers(func(context.Context, string) ([]singlenode.Pod, error) {
 			if running.Add(1) > 1 {
 				t.Error("two lists of a namespace run at once")
 			}
@@ -33,7 +31,7 @@ func TestManyCallsShareFewLists(t *testing.T) {
 			all.Go(func() {
 				time.Sleep(time.Duration(i%100) * takes / 50)
 				asked, before := time.Now(), lists.Load()
-				pods, began, err := u.of(t.Context(), inNS)
+				pods, began, err := u.of(t.Context(), "ns")
 				if err != nil || began.Before(asked) || len(pods) <= int(before) {
 					t.Errorf("list %d, begun %v after the call: %v", len(pods), began.Sub(asked), err)
 				}
@@ -54,17 +52,16 @@ func TestManyCallsShareFewLists(t *testing.T) {
 
 func TestListsOfNamespacesRunConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := newUsers(func(_ context.Context, ask singlenode.Ask) ([]singlenode.Pod, error) {
+		u := newUsers(func(_ context.Context, namespace string) ([]singlenode.Pod, error) {
 			time.Sleep(time.Second)
-			return []singlenode.Pod{{Ephemeral: []string{ask.Namespace}}}, nil
+			return []singlenode.Pod{{Ephemeral: []string{namespace}}}, nil
 		}, time.Now)
 		began := time.Now()
 		var all sync.WaitGroup
 		for i := range 10 {
 			all.Go(func() {
 				namespace := fmt.Sprint("ns-", i)
-				pods, _, err := u.of(t.Context(), singlenode.Ask{Namespace: namespace})
-				if err != nil || pods[0].Ephemeral[0] != namespace {
+				if pods, _, err := u.of(t.Context(), namespace); err != nil || pods[0].Ephemeral[0] != namespace {
 					t.Errorf("%s: %v, %v", namespace, pods, err)
 				}
 			})
@@ -80,7 +77,7 @@ func TestListsOfNamespacesRunConcurrently(t *testing.T) {
 func TestCanceledCallDoesNotEndListOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lists atomic.Int64
-		u := newUsers(func(ctx context.Context, _ singlenode.Ask) ([]singlenode.Pod, error) {
+		u := newUsers(func(ctx context.Context, _ string) ([]singlenode.Pod, error) {
 			lists.Add(1)
 			select {
 			case <-ctx.Done():
@@ -94,7 +91,7 @@ func TestCanceledCallDoesNotEndListOfOthers(t *testing.T) {
 		waits, endWaiting := context.WithCancel(t.Context())
 		for _, ctx := range []context.Context{first, waits} {
 			all.Go(func() {
-				if _, _, err := u.of(ctx, inNS); !errors.Is(err, context.Canceled) {
+				if _, _, err := u.of(ctx, "ns"); !errors.Is(err, context.Canceled) {
 					t.Errorf("a call that ends: %v", err)
 				}
 			})
@@ -103,7 +100,7 @@ func TestCanceledCallDoesNotEndListOfOthers(t *testing.T) {
 		for range 3 {
 			all.Go(func() {
 				asked := time.Now()
-				if pods, began, err := u.of(t.Context(), inNS); err != nil || len(pods) != 1 || began.Before(asked) {
+				if pods, began, err := u.of(t.Context(), "ns"); err != nil || len(pods) != 1 || began.Before(asked) {
 					t.Errorf("%v, %v", pods, err)
 				}
 			})
@@ -127,7 +124,7 @@ func TestListFailsForWaitingCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errNoAnswer := errors.New("no answer")
 		var lists atomic.Int64
-		u := newUsers(func(context.Context, singlenode.Ask) ([]singlenode.Pod, error) {
+		u := newUsers(func(context.Context, string) ([]singlenode.Pod, error) {
 			time.Sleep(time.Second)
 			if lists.Add(1) == 2 {
 				return nil, errNoAnswer
@@ -137,7 +134,7 @@ func TestListFailsForWaitingCalls(t *testing.T) {
 		var all sync.WaitGroup
 		of := func(want error) {
 			all.Go(func() {
-				if _, _, err := u.of(t.Context(), inNS); !errors.Is(err, want) {
+				if _, _, err := u.of(t.Context(), "ns"); !errors.Is(err, want) {
 					t.Errorf("%v, want %v", err, want)
 				}
 			})
@@ -155,7 +152,7 @@ func TestListFailsForWaitingCalls(t *testing.T) {
 // Another waiting call makes it again.
 func TestListOfCanceledCallIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := newUsers(func(ctx context.Context, _ singlenode.Ask) ([]singlenode.Pod, error) {
+		u := newUsers(func(ctx context.Context, _ string) ([]singlenode.Pod, error) {
 			select {
 			case <-ctx.Done():
 				return nil, ctx.Err()
@@ -167,7 +164,7 @@ func TestListOfCanceledCallIsRepeated(t *testing.T) {
 		var all sync.WaitGroup
 		for _, ctx := range []context.Context{t.Context(), makes, t.Context()} { // the last two share the second list
 			all.Go(func() {
-				if pods, _, err := u.of(ctx, inNS); ctx != makes && (err != nil || len(pods) != 1) {
+				if pods, _, err := u.of(ctx, "ns"); ctx != makes && (err != nil || len(pods) != 1) {
 					t.Errorf("%v, %v", pods, err)
 				} else if ctx == makes && !errors.Is(err, context.Canceled) {
 					t.Errorf("a call that ends: %v", err)
@@ -184,12 +181,12 @@ func TestListOfCanceledCallIsRepeated(t *testing.T) {
 // A call that gets the turn after its list was made leaves it unchanged.
 func TestListIsMadeOnce(t *testing.T) {
 	lists := 0
-	u := newUsers(func(context.Context, singlenode.Ask) ([]singlenode.Pod, error) { lists++; return nil, nil }, time.Now)
+	u := newUsers(func(context.Context, string) ([]singlenode.Pod, error) { lists++; return nil, nil }, time.Now)
 	n := u.enter("ns")
 	l := u.join(n)
 	for range 2 {
 		n.turn <- struct{}{}
-		u.make(t.Context(), inNS, n, l)
+		u.make(t.Context(), "ns", n, l)
 	}
 	if u.leave("ns", n); lists != 1 {
 		t.Errorf("%d lists", lists)
@@ -200,7 +197,7 @@ func TestListIsMadeOnce(t *testing.T) {
 func TestListAfterPanicIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lists atomic.Int64
-		u := newUsers(func(context.Context, singlenode.Ask) ([]singlenode.Pod, error) {
+		u := newUsers(func(context.Context, string) ([]singlenode.Pod, error) {
 			time.Sleep(time.Second)
 			if lists.Add(1) == 2 {
 				panic("a list panics")
@@ -216,7 +213,7 @@ func TestListAfterPanicIsRepeated(t *testing.T) {
 						panics.Add(1)
 					}
 				}()
-				if pods, _, err := u.of(t.Context(), inNS); err != nil || len(pods) != 1 {
+				if pods, _, err := u.of(t.Context(), "ns"); err != nil || len(pods) != 1 {
 					t.Errorf("%v, %v", pods, err)
 				}
 			})

@@ -49,8 +49,6 @@ type world struct {
 	last int
 	// hook, if set, is called with each call, before it is carried out.
 	hook func(call string)
-	// touched, if set, gets each pod that is touched.
-	touched chan string
 
 	namespaceCache *kubetest.Cache[namespace]
 	podCache       *kubetest.Cache[*pod]

@@ -26,9 +26,6 @@ const (
 	Gate = objects.VolumeGate
 	// LockAnnotation on a claim names the one pod that may use it: its UID, a space, and its name.
 	LockAnnotation = "csi-reclaimer.io/used-by"
-	// TouchAnnotation on a pod with the gate is the time at which its controller changed the pod for the sake of an event.
-	// No decision reads it, and it goes with the gate.
-	TouchAnnotation = "csi-reclaimer.io/touched"
 	// Finalizer protects a locked claim from deletion. The finalizer kubernetes.io/pvc-protection does not protect the
 	// claim of a pod without a node: the claim could be deleted and created again under the pod, without the lock.
 	Finalizer = "csi-reclaimer.io/single-node"

@@ -37,11 +37,11 @@ type Ask struct {
 	Call Call
 	// Action is the step that the call carries out.
 	Action Action
-	// Namespace and Name identify the object. Name is empty for GetNamespace, the name of the node for GetFence and
-	// GetNode, and the name of the pod that the list is for for ListUsers.
+	// Namespace and Name identify the object. Name is empty for GetNamespace and ListUsers, and the name of the node for
+	// GetFence and GetNode.
 	Namespace, Name string
 	// UID and ResourceVersion are the preconditions of a write; an empty ResourceVersion leaves only the UID. For
-	// GetFence, UID is the UID of the pod whose evidence the fence may give, and for ListUsers of the pod with that Name.
+	// GetFence, UID is the UID of the pod whose evidence the fence may give.
 	UID             types.UID
 	ResourceVersion string
 	// Lock is the lock that PatchClaim writes, the zero Lock to remove it.
@@ -118,7 +118,7 @@ func (s *Session) Ask() Ask {
 	case ReadNode:
 		ask.Call, ask.Name = GetNode, s.user().Pod.Node
 	case ListPods:
-		ask.Call, ask.Name, ask.UID, ask.Claims = ListUsers, pod.Name, pod.UID, pod.Claims
+		ask.Call, ask.Claims = ListUsers, pod.Claims
 	case TakeLock:
 		c := s.claim().Claim
 		ask.Call, ask.Name, ask.UID, ask.ResourceVersion = PatchClaim, c.Name, c.UID, c.ResourceVersion

@@ -100,7 +100,7 @@ func TestPodGetsLocksAndLosesGate(t *testing.T) {
 			Lock: own()},
 		{Call: PatchClaim, Action: TakeLock, Namespace: "ns", Name: "data", UID: "uid-of-data", ResourceVersion: "5",
 			Lock: own()},
-		{Call: ListUsers, Action: ListPods, Namespace: "ns", Name: "web-1", UID: "uid-1", Claims: []string{"data", "assets"}},
+		{Call: ListUsers, Action: ListPods, Namespace: "ns", Claims: []string{"data", "assets"}},
 		{Call: PatchGate, Action: RemoveGate, Namespace: "ns", Name: "web-1", UID: "uid-1"},
 	} {
 		if !same(asked[i], want) {
