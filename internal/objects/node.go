@@ -163,12 +163,14 @@ type WatchedNode struct {
 	// Unreachable reports that the node controller has not heard from the kubelet for a long time.
 	Unreachable bool
 	Machine     Machine
+	// BootID is status.nodeInfo.bootID.
+	BootID string
 }
 
 // WatchedNodeOf returns the record of a Node in a watch cache.
 func WatchedNodeOf(o *v1.Node) WatchedNode {
 	n := NodeOf(o)
-	return WatchedNode{o.Name, n.Seen(), n.Ready == ReadyUnknown, n.Machine}
+	return WatchedNode{o.Name, n.Seen(), n.Ready == ReadyUnknown, n.Machine, n.BootID}
 }
 
 // State returns the state of the node, which is NodeAbsent for the zero value.

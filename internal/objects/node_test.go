@@ -120,7 +120,7 @@ func (w watched) Get(name string) (n WatchedNode, found bool) {
 
 func TestSeenOf(t *testing.T) {
 	n := WatchedNodeOf(node(v1.ConditionUnknown))
-	if want := (WatchedNode{"a", NodeNotReady, true, Machine{}}); n != want {
+	if want := (WatchedNode{"a", NodeNotReady, true, Machine{}, ""}); n != want {
 		t.Fatalf("%+v", n)
 	}
 	for name, want := range map[string]NodeSeen{"": NodeUnseen, "a": NodeNotReady, "b": NodeAbsent} {

@@ -42,9 +42,13 @@ const (
 )
 
 // endedByKubelet are the reasons that a kubelet gives to pods that it ends itself, and to none that it refuses: in a
-// graceful shutdown of the node (pkg/kubelet/nodeshutdown), for a critical pod (pkg/kubelet/preemption), and at
-// activeDeadlineSeconds (pkg/kubelet/active_deadline.go). It writes them once no container runs (mergePodStatus).
-var endedByKubelet = []string{"Terminated", "Preempting", "DeadlineExceeded"}
+// graceful shutdown of the node (pkg/kubelet/nodeshutdown), and for a critical pod (pkg/kubelet/preemption). It writes
+// them once no container runs (mergePodStatus).
+var endedByKubelet = []string{"Terminated", "Preempting"}
+
+// deadlineExceeded is the reason at activeDeadlineSeconds (pkg/kubelet/active_deadline.go). A kubelet also gives it to a
+// pod that it has refused before, as it counts the time since the refusal.
+const deadlineExceeded = "DeadlineExceeded"
 
 // Confirmation is the result of reading ConfirmAnnotation. The zero value is NotConfirmed.
 type Confirmation uint8
@@ -115,10 +119,11 @@ type Pod struct {
 	Unstarted bool
 	// Refusal reports that the kubelet refused the pod, of which no container was reported before. Its processes may run.
 	Refusal bool
-	// Refused reports such a refusal, and that the kubelet has found no container of the pod in its runtime since. A
-	// refusal removes the container statuses, and the kubelet adds them only when it ends what its runtime has of the pod
-	// (SyncTerminatingPod, SyncTerminatedPod in pkg/kubelet). It starts no container of a pod whose phase is final.
-	// Another machine that had the name of the node before is not excluded.
+	// Refused reports such a refusal, and that the kubelet has found no container of the pod in its runtime since, and no
+	// volume mounted. A refusal removes the container statuses, and the kubelet adds them only when it ends what its
+	// runtime has of the pod (SyncTerminatingPod, SyncTerminatedPod in pkg/kubelet). Once the volumes are unmounted, it
+	// reports a container that it did not find (TerminatePod in pkg/kubelet/status). It starts no container of a pod whose
+	// phase is final. Another machine that had the name of the node before is not excluded.
 	Refused bool
 }
 
@@ -162,7 +167,7 @@ func (p *Pod) readRefusal(o *v1.Pod) {
 	p.Unstarted = Unstarted(o)
 	p.Refusal = p.PhaseByKubelet && refused(o) && p.Unstarted
 	all := len(o.Status.ContainerStatuses)
-	p.Refused = p.Refusal && all > 0 && all >= len(o.Spec.Containers)
+	p.Refused = p.Refusal && all > 0 && all >= len(o.Spec.Containers) && anyOf(&o.Status, notFound)
 }
 
 func (p *Pod) readSpec(o *v1.Pod) {
@@ -250,7 +255,13 @@ func reported(o *v1.Pod) bool {
 	return len(all) > 0 && len(all) >= len(o.Spec.Containers) && !anyOf(&o.Status, guessed)
 }
 
-// Unstarted returns Pod.Unstarted. A guess about a container that the runtime does not know counts as no report of it.
+// notFound reports whether a kubelet reports the end of a container because its runtime does not know it.
+func notFound(c v1.ContainerStatus) bool {
+	return c.State.Terminated != nil && c.State.Terminated.Reason == statusUnknown
+}
+
+// Unstarted returns Pod.Unstarted. A guess about a container that the runtime does not know counts as no report of it,
+// unless the status has its ID: at its start, a kubelet makes such a guess about the container that it last reported.
 func Unstarted(o *v1.Pod) bool {
 	ran := func(c v1.ContainerStatus) bool {
 		end := c.State.Terminated
@@ -271,7 +282,7 @@ func sameRun(c v1.ContainerStatus) bool {
 // refused reports whether the kubelet may have refused the pod. It gives the reason Evicted also to pods that it ends,
 // then with the condition DisruptionTarget (pkg/kubelet/eviction).
 func refused(o *v1.Pod) bool {
-	ends := slices.Contains(endedByKubelet, o.Status.Reason) ||
+	ends := slices.Contains(endedByKubelet, o.Status.Reason) || o.Status.Reason == deadlineExceeded && !Unstarted(o) ||
 		o.Status.Reason == evicted && slices.ContainsFunc(o.Status.Conditions, func(c v1.PodCondition) bool {
 			return c.Type == v1.DisruptionTarget && c.Reason == v1.PodReasonTerminationByKubelet
 		})

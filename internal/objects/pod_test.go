@@ -208,6 +208,10 @@ func TestFinished(t *testing.T) {
 		"it refused the pod, and ended each container": {apiPod(because("OutOfcpu")), true},
 		"it ended the pod at its deadline, and one never started": {
 			apiPod(because("DeadlineExceeded"), neverStarted), true},
+		"it refused the pod, whose deadline passed": {apiPod(because("DeadlineExceeded"),
+			statuses(lost(v1.ContainerStatus{}), lost(v1.ContainerStatus{})), func(o *v1.Pod) {
+				o.Status.InitContainerStatuses = nil
+			}), false},
 		"it shut down, and one never started":          {apiPod(because("Terminated"), neverStarted), true},
 		"it preempted the pod, and one never started":  {apiPod(because("Preempting"), neverStarted), true},
 		"it refused or evicted it, and one is missing": {apiPod(because("Evicted"), neverStarted), false},

@@ -24,8 +24,15 @@ func TestRefused(t *testing.T) {
 		refusal, refused bool
 	}{
 		"and no container found": {apiPod(absent("NodePorts")), true, true},
-		"and nothing reported":   {apiPod(absent("NodePorts"), statuses()), true, false},
-		"and one is missing":     {apiPod(absent("NodePorts"), statuses(lost(v1.ContainerStatus{}))), true, false},
+		"and its volumes may be mounted": {
+			apiPod(absent("NodePorts"), statuses(waitingStatus("one"), waitingStatus("two"))), true, false},
+		"and an init container is not found": {apiPod(absent("NodePorts"),
+			statuses(waitingStatus("one"), waitingStatus("two")), func(o *v1.Pod) {
+				o.Status.InitContainerStatuses = []v1.ContainerStatus{lost(v1.ContainerStatus{})}
+			}), true, true},
+		"and its deadline passed": {apiPod(absent("DeadlineExceeded")), true, true},
+		"and nothing reported":    {apiPod(absent("NodePorts"), statuses()), true, false},
+		"and one is missing":      {apiPod(absent("NodePorts"), statuses(lost(v1.ContainerStatus{}))), true, false},
 		"of a pod without any": {
 			apiPod(absent("NodePorts"), statuses(), func(o *v1.Pod) { o.Spec.Containers = nil }), true, false},
 		"for no reason":      {apiPod(absent("")), false, false},

@@ -30,7 +30,7 @@ func (o *observer) nodeChanged(before, now objects.WatchedNode) {
 		o.unreachable[name] = true
 	}
 	o.tracker.Storages.SawNode(name, before.State(), now.State(), o.clock.Now())
-	o.tracker.Storages.SawMachine(name, now.Machine, o.clock.Now())
+	o.tracker.Storages.SawMachine(name, now.Machine, now.BootID, o.clock.Now())
 	o.mu.Unlock()
 	o.wakeNode(name)
 }
@@ -134,6 +134,9 @@ func (c *Controller) patchMarks(ctx context.Context, pods []*pod, condition v1.P
 // startsEvery is the interval at which the order between pods and nodes is brought up to date.
 const startsEvery = 10 * time.Second
 
+// forgetList is far more than a watch takes to reach the version of a list.
+const forgetList = 2 * time.Minute
+
 // listed is a consistent list of pods: its version, and a time before its request. The zero value is no list.
 type listed struct {
 	version string
@@ -172,6 +175,9 @@ func (c *Controller) orderStarts(ctx context.Context) {
 // that the watch has not reached.
 func (c *Controller) order(ctx context.Context, last listed) listed {
 	o := c.observer
+	if c.cfg.Clock.Since(last.sent) > forgetList {
+		last = listed{} // its version may be of an etcd that was restored since
+	}
 	if last.version == "" {
 		o.mu.Lock()
 		lags := o.tracker.Lags()

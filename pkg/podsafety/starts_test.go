@@ -99,6 +99,10 @@ func TestOrderOfPodsAndNodes(t *testing.T) {
 	expect("the watch lags", last, listed{"7", sent}, time.Time{}, "list one pod")
 	w.clock.Step(time.Minute)
 	expect("it still lags", w.order(t.Context(), last), last, time.Time{})
+	w.clock.Step(forgetList)
+	sent = w.clock.Now()
+	last = w.order(t.Context(), last)
+	expect("it never reaches that version", last, listed{"7", sent}, time.Time{}, "list one pod")
 	reached = true
 	expect("it has caught up", w.order(t.Context(), last), listed{}, sent)
 	expect("no other node is seen", w.order(t.Context(), listed{}), listed{}, sent)

@@ -155,7 +155,7 @@ func refused(f Facts, now time.Time) Decision {
 	case f.heartbeatShown() && f.unmountAfter(f.Sight.RefusedSince, now) <= 0:
 		return step(RemoveFinalizer, ReasonRefused)
 	case rest(f.Sight.RefusedSince, heartbeatIn, now) <= 0:
-		return waitFor(ReasonEndNotReported, recheckNode)
+		return waitFor(ReasonEndNotReported, recheckLate)
 	}
 	return waitFor(ReasonWaitsForNodeStatus, recheckNode)
 }

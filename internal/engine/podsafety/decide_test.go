@@ -69,7 +69,7 @@ func refusedFor(d time.Duration) func(*Facts) {
 	return func(f *Facts) {
 		turnedDown(&f.Pod)
 		f.Sight.RefusedSince, f.Sight.GraceZeroSince, f.Sight.Unread = ago(d), ago(d), ago(time.Hour)
-		f.Storage = Storage{Machine: machine("m"), Since: ago(2 * time.Hour)}
+		f.Storage = Storage{Machine: machine("m"), BootID: "boot", Since: ago(2 * time.Hour)}
 	}
 }
 
@@ -257,7 +257,7 @@ func TestDecide(t *testing.T) {
 		"refused, and its node has written nothing since": {
 			facts(refusedFor(time.Minute), live, heartbeats(7)), Wait, ReasonWaitsForNodeStatus, 30 * time.Second},
 		"refused, and its node has written nothing for long": {
-			facts(refusedFor(10*time.Minute), live, heartbeats(7)), Wait, ReasonEndNotReported, 30 * time.Second},
+			facts(refusedFor(10*time.Minute), live, heartbeats(7)), Wait, ReasonEndNotReported, 5 * time.Minute},
 		"refused, and its node has written": {
 			facts(refusedFor(time.Minute), live, heartbeats(8)), RemoveFinalizer, ReasonRefused, 0},
 		"refused, its node has written, and the watch of the pod lagged": {

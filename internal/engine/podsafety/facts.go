@@ -66,8 +66,9 @@ const (
 	LeaseDuration = 40 * time.Second
 	// recheckFenced is the interval at which a node that a fence keeps from volumes is read again for a reboot.
 	recheckFenced = time.Minute
-	// recheckNode is the interval at which the node of a refused pod is read again for a heartbeat.
-	recheckNode = 30 * time.Second
+	// recheckNode is the interval at which the node of a refused pod is read again for a heartbeat, and recheckLate the
+	// one once the heartbeat is not expected any more.
+	recheckNode, recheckLate = 30 * time.Second, 5 * time.Minute
 	// heartbeatIn is the time after which the heartbeat of a node is not expected any more. A kubelet writes it every 5
 	// minutes, and up to half as much later (nodeStatusReportFrequency, and calculateDelay in pkg/kubelet).
 	heartbeatIn = 10 * time.Minute
@@ -198,8 +199,8 @@ func (f Facts) sameMachine() bool {
 // refused. A kubelet on another machine would have written that machine.
 func (f Facts) heartbeatShown() bool {
 	n := f.Node
-	return n.Ready == objects.ReadyTrue && n.Machine == f.Storage.Machine && f.Sight.Heartbeat != 0 &&
-		n.Heartbeat != 0 && n.Heartbeat != f.Sight.Heartbeat
+	return n.Ready == objects.ReadyTrue && n.Machine == f.Storage.Machine && n.BootID == f.Storage.BootID &&
+		f.Sight.Heartbeat != 0 && n.Heartbeat != 0 && n.Heartbeat != f.Sight.Heartbeat
 }
 
 // hindered reports whether a fence may keep the node from volumes, so that an unmount may not end. A reboot ends that,

@@ -88,6 +88,7 @@ func TestHeartbeatShown(t *testing.T) {
 		"none":              {of(func(f *Facts) { f.Node.Heartbeat = 0 }), false},
 		"none before":       {of(func(f *Facts) { f.Sight.Heartbeat = 0 }), false},
 		"another machine's": {of(func(f *Facts) { f.Node.Machine = machine("other") }), false},
+		"another boot's":    {of(func(f *Facts) { f.Node.BootID = "other" }), false},
 		"not Ready":         {of(func(f *Facts) { f.Node.Ready = objects.ReadyUnknown }), false},
 		"False":             {of(func(f *Facts) { f.Node.Ready = objects.ReadyFalse }), false},
 	} {
@@ -104,22 +105,25 @@ func TestStoragesRememberMachines(t *testing.T) {
 	for i, step := range []struct {
 		before, after objects.NodeSeen
 		machine       objects.Machine
+		boot          string
 		at            time.Time
 		want          Storage
 	}{
-		{objects.NodeAbsent, objects.NodeReady, machine("m"), ago(time.Hour), Storage{Machine: machine("m"),
+		{objects.NodeAbsent, objects.NodeReady, machine("m"), "b", ago(time.Hour), Storage{Machine: machine("m"), BootID: "b",
 			Since: ago(time.Hour)}},
-		{objects.NodeReady, objects.NodeReady, machine("m"), ago(time.Minute), Storage{Machine: machine("m"),
+		{objects.NodeReady, objects.NodeReady, machine("m"), "b", ago(time.Minute), Storage{Machine: machine("m"), BootID: "b",
 			Since: ago(time.Hour)}},
-		{objects.NodeReady, objects.NodeReady, machine("n"), ago(time.Second), Storage{Machine: machine("n"),
+		{objects.NodeReady, objects.NodeReady, machine("n"), "b", ago(time.Second), Storage{Machine: machine("n"), BootID: "b",
 			Since: ago(time.Second)}},
-		{objects.NodeReady, objects.NodeNotReady, machine("n"), now(), Storage{Machine: machine("n"), Since: now(),
+		{objects.NodeReady, objects.NodeReady, machine("n"), "c", ago(time.Millisecond), Storage{Machine: machine("n"),
+			BootID: "c", Since: ago(time.Millisecond)}},
+		{objects.NodeReady, objects.NodeNotReady, machine("n"), "c", now(), Storage{Machine: machine("n"), BootID: "c", Since: now(),
 			Away: true}},
-		{objects.NodeNotReady, objects.NodeAbsent, objects.Machine{}, now(), Storage{Since: now(), Away: true,
+		{objects.NodeNotReady, objects.NodeAbsent, objects.Machine{}, "", now(), Storage{Since: now(), Away: true,
 			absent: true}},
 	} {
 		s.SawNode("a", step.before, step.after, step.at)
-		if s.SawMachine("a", step.machine, step.at); s["a"] != step.want {
+		if s.SawMachine("a", step.machine, step.boot, step.at); s["a"] != step.want {
 			t.Errorf("step %d: %+v", i, s)
 		}
 	}

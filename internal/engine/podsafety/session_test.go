@@ -272,9 +272,9 @@ func TestSessionWaitsForHeartbeatOfRefusedPod(t *testing.T) {
 	tracker.Complete = ago(time.Hour)
 	tracker.SawStart(Pod{UID: "uid-1", Unstarted: true}, false)
 	tracker.Saw(facts(pod(turnedDown)).Pod, objects.NodeReady, ago(time.Minute))
-	f := facts(pod(turnedDown), storage(Storage{Machine: machine("m"), Since: ago(2 * time.Hour)}))
+	f := facts(pod(turnedDown), storage(Storage{Machine: machine("m"), BootID: "boot", Since: ago(2 * time.Hour)}))
 	for i, beat := range []int64{7, 7, 8} {
-		n := objects.Node{Found: true, Ready: objects.ReadyTrue, Machine: machine("m"), Heartbeat: beat}
+		n := objects.Node{Found: true, Ready: objects.ReadyTrue, Machine: machine("m"), BootID: "boot", Heartbeat: beat}
 		answers := []answer{{GetPod, podIs(turnedDown, version("12")), 0},
 			{GetNode, Reply{Outcome: session.Succeeded, Node: n}, 0}}
 		want := ReasonWaitsForNodeStatus
@@ -323,6 +323,10 @@ func TestTrackerSawStart(t *testing.T) {
 		}
 		if got := tracker.Unread["uid"]; got.Equal(now()) != c.want || len(tracker.Unread) > 1 {
 			t.Errorf("%s: %v", name, tracker.Unread)
+		}
+		tracker.Saw(Pod{UID: "uid", Held: true, Terminating: true}, objects.NodeReady, now())
+		if len(tracker.Unread) != 0 {
+			t.Errorf("%s: a live read shows the start, and it counts as not started", name)
 		}
 		if tracker.Forget("uid"); len(tracker.Unread) != 0 {
 			t.Errorf("%s: it is remembered", name)

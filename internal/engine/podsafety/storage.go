@@ -15,10 +15,12 @@ type Storage struct {
 	// Away reports that the node is not Ready. The watch cache may show its return a moment earlier.
 	Away bool
 	// Since is the time at which this process saw the last obstacle begin or go, or zero if it saw none. The first sight
-	// of a node, and another machine under its name, count as obstacles.
+	// of a node, and another machine or boot under its name, count as obstacles.
 	Since time.Time
-	// Machine is the machine that the Node has shown since then.
+	// Machine and BootID are the machine and its boot that the Node has shown since then. A virtual machine that is
+	// started a second time, beside the first, differs in its boot alone.
 	Machine objects.Machine
+	BootID  string
 	// absent reports that the Node does not exist.
 	absent bool
 }
@@ -38,10 +40,10 @@ func (s Storages) Saw(node string, fenced bool, now time.Time) {
 	s[node] = one
 }
 
-// SawMachine records the machine that a Node shows. Every change must be recorded, and after SawNode.
-func (s Storages) SawMachine(node string, m objects.Machine, now time.Time) {
-	if one := s[node]; one.Machine != m {
-		one.Machine, one.Since = m, now
+// SawMachine records the machine and the boot that a Node shows. Every change must be recorded, and after SawNode.
+func (s Storages) SawMachine(node string, m objects.Machine, bootID string, now time.Time) {
+	if one := s[node]; one.Machine != m || one.BootID != bootID {
+		one.Machine, one.BootID, one.Since = m, bootID, now
 		s[node] = one
 	}
 }

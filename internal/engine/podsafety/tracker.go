@@ -67,6 +67,9 @@ func (t *Tracker) Saw(p Pod, node objects.NodeSeen, now time.Time) Sight {
 	default:
 		s.FinishedWithGrace = s.FinishedWithGrace || !p.GraceZero
 	}
+	if !p.Unstarted {
+		delete(t.Unread, p.UID) // the watch may have missed the start
+	}
 	if s.Unread = t.Unread[p.UID]; !p.Refused {
 		s.RefusedSince, s.Heartbeat = time.Time{}, 0
 	} else if s.RefusedSince.IsZero() {

@@ -282,7 +282,7 @@ func (c *transition) sightIn(s *work) podsafety.Sight {
 // storage returns the record of the watch about the node of a pod. Only its order after the end of the pod matters.
 func (m *machine) storage(s *work) (out podsafety.Storage) {
 	if s.same {
-		out.Since, out.Machine = unread.Add(-time.Hour), machineOf(s.machine)
+		out.Since, out.Machine, out.BootID = unread.Add(-time.Hour), machineOf(s.machine), bootID
 	}
 	if s.interrupted {
 		out.Since = s.sight.finished.Time().Add(time.Second)
