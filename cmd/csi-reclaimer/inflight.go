@@ -115,7 +115,7 @@ func (l *inFlightLog) TakeOver(ctx context.Context) error {
 	}
 }
 
-// idleLog is the time without a write of the log after which a process competes again that another one has superseded.
+// idleLog is the time without a write of the log after which a superseded process ends, to take the log over again.
 const idleLog = time.Minute
 
 // stepsAside reports whether a process waits before it ends. Without leader election, two processes whose pods restart
@@ -128,6 +128,9 @@ func (l *inFlightLog) stepsAside(elected bool, err error) bool {
 // that the next start of this process takes the log over. Like a replica that waits for the election, the process is
 // ready meanwhile: the pod of a new version, from which an older one took the log back, must not hold up its rollout.
 func (l *inFlightLog) stepAside(ctx context.Context, lost error) error {
+	if ctx.Err() != nil {
+		return nil // this process was told to end
+	}
 	err := fmt.Errorf("%w; one process may provision for a driver: run one replica, or all with --leader-election", lost)
 	klog.FromContext(ctx).Error(err, "Stopped for another process; waiting until it no longer writes the in-flight log",
 		"for", idleLog)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -301,6 +302,14 @@ func TestStepAside(t *testing.T) {
 	} {
 		if got := (&inFlightLog{releases: tc.releases}).stepsAside(tc.elected, tc.err); got != tc.want {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+	metrics := &ownMetrics{Registry: prometheus.NewRegistry()}
+	metrics.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "stands_still"}))
+	for _, stopped := range []bool{false, true} {
+		metrics.stopped.Store(stopped)
+		if got, err := metrics.Gather(); err != nil || (len(got) == 0) != stopped {
+			t.Errorf("stopped: %t: %d metrics, %v", stopped, len(got), err)
 		}
 	}
 	for _, told := range []bool{false, true} {

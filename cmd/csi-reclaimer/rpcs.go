@@ -5,6 +5,7 @@ import (
 	"time"
 
 	csimetrics "github.com/kubernetes-csi/csi-lib-utils/metrics"
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"k8s.io/component-base/metrics"
 
@@ -58,3 +59,18 @@ func (m *rpcMetrics) GetRegistry() metrics.KubeRegistry { return m.current().Get
 
 // Gather implements prometheus.Gatherer.
 func (m *rpcMetrics) Gather() ([]*dto.MetricFamily, error) { return m.current().GetRegistry().Gather() }
+
+// ownMetrics are the metrics of the controllers. Once these have stopped, and the process waits, their gauges would
+// stand still, so there are none.
+type ownMetrics struct {
+	*prometheus.Registry
+	stopped atomic.Bool
+}
+
+// Gather implements prometheus.Gatherer.
+func (m *ownMetrics) Gather() ([]*dto.MetricFamily, error) {
+	if m.stopped.Load() {
+		return nil, nil
+	}
+	return m.Registry.Gather()
+}

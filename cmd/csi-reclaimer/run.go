@@ -44,7 +44,7 @@ type sidecar struct {
 	node    *volume.Node
 	nodes   *nodes.Lister
 	events  record.EventRecorder
-	metrics prometheus.Registerer
+	metrics *ownMetrics
 	traces  trace.TracerProvider
 	filter  *authorization.Filter
 	stdout  io.Writer
@@ -66,7 +66,7 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 	}
 	state := health.NewState(func() error { return errors.New("waiting for the CSI driver") })
 	rpcs := newRPCMetrics()
-	metrics := prometheus.NewRegistry()
+	metrics := &ownMetrics{Registry: prometheus.NewRegistry()}
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -198,6 +198,7 @@ func (s *sidecar) run(ctx, background context.Context, running *sync.WaitGroup, 
 	state.Watch(elector.Check)
 	err = app.RunControllers(ctx, all.running, s.grace, elector)
 	if all.log != nil && all.log.stepsAside(elector != nil, err) {
+		s.metrics.stopped.Store(true)
 		return all.log.stepAside(ctx, err)
 	}
 	return err
