@@ -129,7 +129,7 @@ func (l *inFlightLog) stepsAside(elected bool, err error) bool {
 // ready meanwhile: the pod of a new version, from which an older one took the log back, must not hold up its rollout.
 func (l *inFlightLog) stepAside(ctx context.Context, lost error) error {
 	if ctx.Err() != nil {
-		return nil // this process was told to end
+		return nil // a stop is no error
 	}
 	err := fmt.Errorf("%w; one process may provision for a driver: run one replica, or all with --leader-election", lost)
 	klog.FromContext(ctx).Error(err, "Stopped for another process; waiting until it no longer writes the in-flight log",
@@ -137,7 +137,7 @@ func (l *inFlightLog) stepAside(ctx context.Context, lost error) error {
 	if ended := l.AwaitIdle(ctx, idleLog); ended == nil {
 		return err
 	}
-	return nil // this process was told to end
+	return nil // a stop is no error
 }
 
 // MissingPermissions returns the permissions on Leases that the process lacks. One that finishes entries creates no

@@ -261,7 +261,7 @@ func TestLeftOutHandler(t *testing.T) {
 	}
 }
 
-// creations also tells creations from objects that are only seen for the first time.
+// creations also distinguishes creations from objects that are only seen for the first time.
 type creations struct{ *reported }
 
 func (c creations) Created(now string) { c.note("created %s", now) }

@@ -104,7 +104,7 @@ func leftOutOfAll() map[string]string {
 	}
 }
 
-// leftOutOfMock has those that hold for the mock driver.
+// leftOutOfMock has the reasons that hold for the mock driver.
 func leftOutOfMock() map[string]string {
 	left := leftOutOfAll()
 	left[`\(block volmode\)|different volume mode`] = "the mock driver mounts folders, and has no block devices"

@@ -196,7 +196,7 @@ func (f Facts) sameMachine() bool {
 }
 
 // heartbeatShown reports whether the kubelet of the same machine has written the status of its Node since the pod was
-// refused. A kubelet on another machine would have written that machine.
+// refused. The first write of a kubelet on another machine would show that machine.
 func (f Facts) heartbeatShown() bool {
 	n := f.Node
 	return n.Ready == objects.ReadyTrue && n.Machine == f.Storage.Machine && n.BootID == f.Storage.BootID &&
