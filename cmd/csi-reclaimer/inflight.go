@@ -128,8 +128,10 @@ func (l *inFlightLog) stepsAside(elected bool, err error) bool {
 // that the next start of this process takes the log over. Like a replica that waits for the election, the process is
 // ready meanwhile: the pod of a new version, from which an older one took the log back, must not hold up its rollout.
 func (l *inFlightLog) stepAside(ctx context.Context, lost error) error {
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done():
 		return nil // a stop is no error
+	default:
 	}
 	err := fmt.Errorf("%w; one process may provision for a driver: run one replica, or all with --leader-election", lost)
 	klog.FromContext(ctx).Error(err, "Stopped for another process; waiting until it no longer writes the in-flight log",

@@ -46,8 +46,8 @@ const (
 // them once no container runs (mergePodStatus).
 var endedByKubelet = []string{"Terminated", "Preempting"}
 
-// deadlineExceeded is the reason at activeDeadlineSeconds (pkg/kubelet/active_deadline.go). A kubelet also gives it to a
-// pod that it has refused before, as it counts the time since the refusal.
+// deadlineExceeded is the reason at activeDeadlineSeconds (pkg/kubelet/active_deadline.go). A kubelet also gives it to
+// a pod that it has refused before, as it counts the time since the refusal.
 const deadlineExceeded = "DeadlineExceeded"
 
 // Confirmation is the result of reading ConfirmAnnotation. The zero value is NotConfirmed.

@@ -109,16 +109,16 @@ func TestStoragesRememberMachines(t *testing.T) {
 		at            time.Time
 		want          Storage
 	}{
-		{objects.NodeAbsent, objects.NodeReady, machine("m"), "b", ago(time.Hour), Storage{Machine: machine("m"), BootID: "b",
-			Since: ago(time.Hour)}},
-		{objects.NodeReady, objects.NodeReady, machine("m"), "b", ago(time.Minute), Storage{Machine: machine("m"), BootID: "b",
-			Since: ago(time.Hour)}},
-		{objects.NodeReady, objects.NodeReady, machine("n"), "b", ago(time.Second), Storage{Machine: machine("n"), BootID: "b",
-			Since: ago(time.Second)}},
+		{objects.NodeAbsent, objects.NodeReady, machine("m"), "b", ago(time.Hour), Storage{Machine: machine("m"),
+			BootID: "b", Since: ago(time.Hour)}},
+		{objects.NodeReady, objects.NodeReady, machine("m"), "b", ago(time.Minute), Storage{Machine: machine("m"),
+			BootID: "b", Since: ago(time.Hour)}},
+		{objects.NodeReady, objects.NodeReady, machine("n"), "b", ago(time.Second), Storage{Machine: machine("n"),
+			BootID: "b", Since: ago(time.Second)}},
 		{objects.NodeReady, objects.NodeReady, machine("n"), "c", ago(time.Millisecond), Storage{Machine: machine("n"),
 			BootID: "c", Since: ago(time.Millisecond)}},
-		{objects.NodeReady, objects.NodeNotReady, machine("n"), "c", now(), Storage{Machine: machine("n"), BootID: "c", Since: now(),
-			Away: true}},
+		{objects.NodeReady, objects.NodeNotReady, machine("n"), "c", now(), Storage{Machine: machine("n"),
+			BootID: "c", Since: now(), Away: true}},
 		{objects.NodeNotReady, objects.NodeAbsent, objects.Machine{}, "", now(), Storage{Since: now(), Away: true,
 			absent: true}},
 	} {
