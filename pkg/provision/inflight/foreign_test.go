@@ -40,7 +40,7 @@ func TestForeignShardIsReadOnly(t *testing.T) {
 	}{
 		"a copy":           {func(l *coordinationv1.Lease) { l.UID = "another" }, ErrCopy},
 		"another driver's": {func(l *coordinationv1.Lease) { replaceMeta(l, driver, "x.example.com") }, ErrForeign},
-		"a later version":  {func(l *coordinationv1.Lease) { replaceMeta(l, `"version":1`, `"version":2`) }, ErrVersion},
+		"a later version":  {func(l *coordinationv1.Lease) { replaceMeta(l, `"version":1`, `"version":3`) }, ErrVersion},
 		"without UID":      {func(l *coordinationv1.Lease) { replaceMeta(l, `"uid"`, `"x"`) }, ErrCopy},
 		"without meta":     {func(l *coordinationv1.Lease) { delete(l.Annotations, annMeta) }, ErrForeign},
 	} {

@@ -59,9 +59,9 @@ type LocatedProblem struct {
 // leaves out Leases that cannot be read.
 func FillOf(leases []coordinationv1.Lease) map[string]float64 {
 	fill := map[string]float64{}
-	for i := range leases {
-		if v := look(&leases[i], ""); v.err == nil {
-			fill[v.meta.Driver] = max(fill[v.meta.Driver], float64(size(leases[i].Annotations))/float64(room))
+	for _, v := range joined(leases) {
+		if v.err == nil {
+			fill[v.meta.Driver] = max(fill[v.meta.Driver], float64(size(v.lease.Annotations))/float64(room))
 		}
 	}
 	return fill
@@ -82,8 +82,8 @@ func Locate(leases []coordinationv1.Lease, asked func(driver string) bool) ([]Lo
 			topologies[leaseName(&leases[i])] = look(&leases[i], "")
 		}
 	}
-	for i := range leases {
-		lease, v := &leases[i], look(&leases[i], "")
+	for _, v := range joined(leases) {
+		lease := v.lease
 		if asked != nil && v.meta.Driver != "" && !asked(v.meta.Driver) {
 			continue
 		}
@@ -98,9 +98,10 @@ func Locate(leases []coordinationv1.Lease, asked func(driver string) bool) ([]Lo
 		}
 		add := func(key string, one coded) {
 			if !v.settles(key) {
+				of := v.leaseOf(key)
 				located = append(located, Located{shown(one.entry), Location{
-					Lease:    types.NamespacedName{Namespace: lease.Namespace, Name: lease.Name},
-					LeaseUID: lease.UID, Annotation: key, Stored: one.value, Driver: v.meta.Driver,
+					Lease:    types.NamespacedName{Namespace: of.Namespace, Name: of.Name},
+					LeaseUID: of.UID, Annotation: key, Stored: one.value, Driver: v.meta.Driver,
 				}})
 			}
 		}
@@ -146,7 +147,7 @@ const (
 
 // belonging is a pure function that classifies the Lease of this driver and name.
 func (c Config) belonging(driver string, lease types.NamespacedName) Belonging {
-	number, named := strings.CutPrefix(lease.Name, c.Name+"-")
+	number, named := strings.CutPrefix(strings.TrimSuffix(lease.Name, oldSuffix), c.Name+"-")
 	named = named && len(number) == 1
 	switch {
 	case driver == "":
@@ -196,9 +197,8 @@ func (l *Log) FindStrays(ctx context.Context) ([]Stray, error) {
 // strays filters Leases, as listed by LabelLog, by entries of the driver that belong elsewhere.
 func (c Config) strays(leases []coordinationv1.Lease) []Stray {
 	var strays []Stray
-	for i := range leases {
-		lease := &leases[i]
-		v := look(lease, "")
+	for _, v := range joined(leases) {
+		lease := v.lease
 		name := types.NamespacedName{Namespace: lease.Namespace, Name: lease.Name}
 		entries := v.entries()
 		maps.DeleteFunc(entries, func(key, _ string) bool { return v.settles(key) })

@@ -64,7 +64,7 @@ type Stats struct {
 	ReadOnly int
 	// Elsewhere counts the entries that the last FindStrays found, and is 0 before the first.
 	Elsewhere int
-	// Fill is the used part of the fullest Lease's room, where 1 is full. From 7/8 on the Lease takes no new entries.
+	// Fill is the used part of the fullest shard's room, where 1 is full. From 7/8 on the shard takes no new entries.
 	Fill float64
 	// Writes counts the PUTs and POSTs that were sent, including failures. Conflicts counts the ones that lost against
 	// another writer.
@@ -111,7 +111,11 @@ func New(cfg Config) (*Log, error) {
 func (l *Log) resize(shards int) {
 	l.own.Shards, l.shards = shardsNoted(shards), nil
 	for i := range shards {
-		l.shards = append(l.shards, newShard(i, l.cfg.shard(i)))
+		s := newShard(i, l.cfg.shard(i))
+		if shards > 1 && l.cfg.CreateMissing {
+			s.aging = ordinaryAging()
+		}
+		l.shards = append(l.shards, s)
 	}
 	l.all = append(slices.Clip(l.shards), l.topology)
 }

@@ -114,6 +114,13 @@ func (p *process) take() {
 	}
 }
 
+// age sets when entries move to the old Leases.
+func (p *process) age(a aging) {
+	for _, s := range p.shards {
+		s.aging = a
+	}
+}
+
 func (p *process) run() {
 	ctx, cancel := context.WithCancel(p.t.Context())
 	p.stop = func() { cancel(); <-p.ended }

@@ -3,6 +3,7 @@ package inflight
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -41,6 +42,7 @@ type situation struct {
 	retryIn   time.Duration // time until the next try after an error
 	removeIn  time.Duration // time that removals still wait for other writes
 	recheckIn time.Duration // time until a Lease with problems or chunks is read again, negative for never
+	moveIn    time.Duration // time until entries move to the old Lease, negative for never
 }
 
 // next decides a writer's next step and, for stepWait, the maximum wait, negative for no limit.
@@ -56,27 +58,67 @@ func next(s situation) (step, time.Duration) {
 		return stepCreate, 0
 	case s.fresh && !s.fenced:
 		return stepFence, 0
-	case s.puts || s.uncertain || !s.ours:
+	case due(s):
 		return stepWrite, 0
-	case s.removals:
-		return nextRemoval(s)
 	}
-	return stepWait, s.recheckIn
+	wait := earlier(s.moveIn, s.recheckIn)
+	if s.removals {
+		wait = earlier(s.removeIn, wait)
+	}
+	return stepWait, wait
 }
 
-// nextRemoval decides when unwanted entries are removed if no other content has to be written.
-func nextRemoval(s situation) (step, time.Duration) {
-	if s.removeIn > 0 {
-		return stepWait, earlier(s.removeIn, s.recheckIn)
-	}
-	return stepWrite, 0
+// due reports whether a Lease that can be written has to be.
+func due(s situation) bool {
+	return s.puts || s.uncertain || !s.ours || s.moveIn == 0 || s.removals && s.removeIn <= 0
 }
 
+// earlier returns the shorter one of two times, of which a negative one never comes.
 func earlier(a, b time.Duration) time.Duration {
-	if b < 0 {
-		return a
+	if a < 0 || b < 0 {
+		return max(a, b)
 	}
 	return min(a, b)
+}
+
+// aged is an entry of a young Lease, with its size there.
+type aged struct {
+	key   string
+	begun time.Time
+	bytes int
+}
+
+// moveAt returns the time at which entries are old enough, and many enough, to move to the old Lease, and whether it
+// comes without further entries.
+func moveAt(all []aged, a aging) (at time.Time, ever bool) {
+	slices.SortFunc(all, func(x, y aged) int { return x.begun.Compare(y.begun) })
+	total := 0
+	for _, one := range all {
+		if total += one.bytes; total >= a.bytes {
+			return one.begun.Add(a.after), true
+		}
+	}
+	return time.Time{}, false
+}
+
+// split returns the entries that the old Lease has before the next write of want, and whether it has to be written.
+// A replaced entry stays there until the replacement moves, because the write of the replacement may fail. A removed one
+// leaves the old Lease first, where it would count again.
+func split(stored, want map[string]string, moving []string) (old map[string]string, write bool) {
+	old = map[string]string{}
+	for key, value := range stored {
+		if _, wanted := want[key]; wanted {
+			old[key] = value
+		} else {
+			write = true
+		}
+	}
+	for _, key := range moving {
+		if value, wanted := want[key]; wanted {
+			old[key], write = value, true
+		}
+	}
+	return old, write
 }
 
 // superseded reports whether a shard proves that another process leads. sameLease means that v has the UID of the Lease

@@ -15,7 +15,7 @@ import (
 )
 
 func TestNext(t *testing.T) {
-	rest := situation{known: true, ours: true, fenced: true, recheckIn: -1}
+	rest := situation{known: true, ours: true, fenced: true, recheckIn: -1, moveIn: -1}
 	with := func(change func(*situation)) situation {
 		s := rest
 		change(&s)
@@ -37,13 +37,18 @@ func TestNext(t *testing.T) {
 		"a removal that waits":           {with(func(s *situation) { s.removals, s.removeIn = true, 7 }), stepWait, 7},
 		"a removal that waits, a recheck": {with(func(s *situation) { s.removals, s.removeIn, s.recheckIn = true, 7, 5 }),
 			stepWait, 5},
-		"a removal that is due": {with(func(s *situation) { s.removals = true }), stepWrite, 0},
+		"entries that move later": {with(func(s *situation) { s.moveIn = 8 }), stepWait, 8},
+		"entries that move later, a removal": {with(func(s *situation) { s.moveIn, s.removals, s.removeIn = 8, true, 7 }),
+			stepWait, 7},
+		"entries that move later, a recheck": {with(func(s *situation) { s.moveIn, s.recheckIn = 8, 5 }), stepWait, 5},
+		"entries that move":                  {with(func(s *situation) { s.moveIn = 0 }), stepWrite, 0},
+		"a removal that is due":              {with(func(s *situation) { s.removals = true }), stepWrite, 0},
 		"a removal with a put": {with(func(s *situation) { s.removals, s.removeIn, s.puts = true, 7, true }),
 			stepWrite, 0},
 		"a write that may still land": {with(func(s *situation) { s.uncertain = true }), stepWrite, 0},
 		"older annotations":           {with(func(s *situation) { s.ours = false }), stepWrite, 0},
 		"a foreign one is not written": {with(func(s *situation) {
-			s.readOnly, s.puts, s.removals, s.uncertain, s.ours, s.recheckIn = true, true, true, true, false, 9
+			s.readOnly, s.puts, s.removals, s.uncertain, s.ours, s.recheckIn, s.moveIn = true, true, true, true, false, 9, 0
 		}), stepWait, 9},
 		"a foreign one is read again": {with(func(s *situation) { s.readOnly, s.recheckIn = true, 0 }), stepRead, 0},
 		"missing and empty": {with(func(s *situation) { s.missing, s.ours, s.uncertain = true, false, true }),
@@ -107,7 +112,7 @@ func TestLook(t *testing.T) {
 		"new with chunks":     {lease: chunked, want: ErrCopy},
 		"a copy":              {lease: leaseOf(good, "v"), want: ErrCopy},
 		"another driver's":    {lease: leaseOf(with(func(m *meta) { m.Driver = "x" }), "u"), want: ErrForeign},
-		"a later version":     {lease: leaseOf(with(func(m *meta) { m.Version = 2 }), "u"), want: ErrVersion},
+		"a later version":     {lease: leaseOf(with(func(m *meta) { m.Version = 3 }), "u"), want: ErrVersion},
 		"no version":          {lease: leaseOf(with(func(m *meta) { m.Version = 0 }), "u"), want: ErrVersion},
 		"nothing of ours":     {lease: without, want: ErrForeign},
 		"invalid JSON":        {lease: broken, want: ErrForeign},

@@ -111,9 +111,11 @@ func (m meta) String() string {
 
 // view is a Lease as it was read. The zero value stands for a Lease that does not exist.
 type view struct {
-	lease *coordinationv1.Lease // read-only
+	lease *coordinationv1.Lease // read-only, with the entries of the old Lease
 	meta  meta
 	err   error // why the Lease is read-only, nil if it is writable
+	// own and old are the young and the old Lease themselves. Both are nil if no old Lease counts.
+	own, old *coordinationv1.Lease
 }
 
 func (v view) missing() bool { return v.lease == nil }
@@ -151,7 +153,7 @@ func (v view) with(prefix string) map[string]string {
 		return values
 	}
 	for key, value := range v.lease.Annotations {
-		if strings.HasPrefix(key, prefix) {
+		if strings.HasPrefix(key, prefix) && key != splitMark {
 			values[key] = value
 		}
 	}
@@ -190,7 +192,7 @@ func look(lease *coordinationv1.Lease, driver string) view {
 		return v
 	}
 	switch {
-	case v.meta.Version != metaVersion:
+	case v.meta.Version != metaVersion && v.meta.Version != splitVersion:
 		v.err = fmt.Errorf("%w: version %d", ErrVersion, v.meta.Version)
 	case v.meta.Shards < 0 || v.meta.Shards > Shards:
 		v.err = fmt.Errorf("%w: its log has %d shards", ErrVersion, v.meta.Shards)
@@ -213,7 +215,8 @@ func (v view) read(number int, c codec, topology view, left *int,
 	for _, key := range slices.Sorted(maps.Keys(stored)) {
 		one, err := v.decode(key, number, c, topology, left)
 		if err != nil {
-			problems = append(problems, Problem{Lease: leaseName(v.lease), Annotation: key, Volume: volumeOf(key), Err: err})
+			problems = append(problems, Problem{Lease: leaseName(v.leaseOf(key)), Annotation: key, Volume: volumeOf(key),
+				Err: err})
 			continue
 		}
 		take(key, one)
@@ -239,6 +242,7 @@ func shardNumber(lease string) (int, bool) {
 	if strings.HasSuffix(lease, topologySuffix) {
 		return topologyNumber, true
 	}
+	lease = strings.TrimSuffix(lease, oldSuffix)
 	_, suffix, _ := strings.Cut(lease[max(0, strings.LastIndexByte(lease, '-')):], "-")
 	number, err := strconv.Atoi(suffix)
 	return number, err == nil && number < Shards

@@ -89,7 +89,7 @@ func TestUnreadablePartMayHaveTheSource(t *testing.T) {
 	}{
 		"a copy": {edit(func(l *coordinationv1.Lease) { l.UID = "another" }),
 			func(s *store) { s.remove(shardName(3)) }, shardName(3)},
-		"a later version": {edit(func(l *coordinationv1.Lease) { replaceMeta(l, `"version":1`, `"version":2`) }),
+		"a later version": {edit(func(l *coordinationv1.Lease) { replaceMeta(l, `"version":1`, `"version":3`) }),
 			func(s *store) { s.remove(shardName(3)) }, shardName(3)},
 		"an entry": {edit(func(l *coordinationv1.Lease) { l.Annotations[entryPrefix+"x"] = "?" }),
 			edit(func(l *coordinationv1.Lease) { delete(l.Annotations, entryPrefix+"x") }), entryPrefix + "x"},

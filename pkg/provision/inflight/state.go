@@ -22,6 +22,10 @@ type shard struct {
 	taken bool // this process' epoch was written to it, or it was seen missing
 	write int64
 	tries []map[string]string // contents of writes on top of seen with unknown outcome, which may still land
+	// oldMayLand is the version of the old Lease on which such a write of it is based, empty for none.
+	oldMayLand string
+	aging      aging
+	moveFrom   time.Time // no entry moves to the old Lease before
 	// mayRefer has the chunks of entries in writes on top of seen that may have landed or may still land.
 	mayRefer map[string]string
 
@@ -300,7 +304,7 @@ func (s *shard) fit(own meta) {
 func (s *shard) observe(v view, own meta) (others change, err error) {
 	same := s.seen.err == nil && !s.seen.fresh() && s.seen.uid() == v.uid() // the Lease of our last write
 	switch {
-	case superseded(v, own, same):
+	case superseded(v, own, same), superseded(look(v.old, ""), own, true):
 		if !s.taken && v.meta.Epoch < own.Epoch {
 			v.err = fmt.Errorf("%w: another program repaired it", ErrAppeared)
 			break
@@ -312,7 +316,10 @@ func (s *shard) observe(v view, own meta) (others change, err error) {
 	case v.err == nil:
 		others = s.takeIn(v)
 	}
-	if s.seen.version() != v.version() {
+	if v.old == nil || v.old.ResourceVersion != s.oldMayLand {
+		s.oldMayLand = ""
+	}
+	if s.seen.version() != v.version() && s.oldMayLand == "" {
 		s.tries = nil
 		clear(s.mayRefer)
 	}
@@ -414,6 +421,7 @@ func (s *shard) situation(own meta, now time.Time) situation {
 		uncertain: len(s.tries) > 0,
 		asked:     slices.ContainsFunc(s.checks, func(c *check) bool { return !c.asked }),
 		retryIn:   s.retryAt.Sub(now), removeIn: s.removeAt.Sub(now), recheckIn: -1,
+		moveIn: s.moveIn(now),
 	}
 	for key, it := range s.want {
 		f.puts = f.puts || !s.holds(key, it)

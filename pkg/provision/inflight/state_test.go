@@ -219,7 +219,7 @@ func TestObserve(t *testing.T) {
 		return func(m *meta) { m.Process, m.Epoch, m.UID = process, epoch, uid }
 	}
 	foreign := func(s *shard) {
-		s.seen = seenAs("6", 6, values{"a": "1"}, func(m *meta) { m.Version = 2 })
+		s.seen = seenAs("6", 6, values{"a": "1"}, func(m *meta) { m.Version = 3 })
 	}
 	settled := seenAs("8", 6, values{"a": "1"})
 	settled.lease.Annotations[settlePrefix+"a"] = settleValue("1")
@@ -367,7 +367,8 @@ func TestRecheckInterval(t *testing.T) {
 
 func TestShardNumber(t *testing.T) {
 	for name, want := range map[string]int{
-		"log-0": 0, "log-7": 7, "a-log-7": 7, "log-8": -1, "log--1": 1, "log-x": -1, "log": -1, "7": -1, "": -1,
+		"log-0": 0, "log-7": 7, "a-log-7": 7, "log-8": -1, "log--1": 1, "log-7-old": 7, "log-old": -1, "log-8-old": -1,
+		"log-x": -1, "log": -1, "7": -1, "": -1,
 	} {
 		got, named := shardNumber(name)
 		if !named {

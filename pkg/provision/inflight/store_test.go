@@ -224,6 +224,20 @@ func (s *store) edit(name string, change func(*coordinationv1.Lease)) {
 	s.replace(lease)
 }
 
+// whole returns the shard of a volume as it counts, for callers that hold the lock.
+func (s *store) whole(volume string, shards int) view {
+	name := shardName(shardOf(volume, shards))
+	return look(s.leases[name], driver).join(s.leases[name+oldSuffix])
+}
+
+// editEntry changes the Lease that has the entry of a volume as a person does.
+func (s *store) editEntry(volume string, shards int, change func(*coordinationv1.Lease)) {
+	s.mu.Lock()
+	name := s.whole(volume, shards).leaseOf(annotationKey(volume)).Name
+	s.mu.Unlock()
+	s.edit(name, change)
+}
+
 func (s *store) remove(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,9 +305,9 @@ func readBack(leases []coordinationv1.Lease) (entries []Entry, problems []Proble
 			topology = look(&leases[i], driver)
 		}
 	}
-	for i := range leases {
-		number, _ := shardNumber(leases[i].Name)
-		problems = append(problems, look(&leases[i], driver).read(number, c, topology, nil, func(_ string, one coded) {
+	for _, v := range joined(leases) {
+		number, _ := shardNumber(v.lease.Name)
+		problems = append(problems, v.read(number, c, topology, nil, func(_ string, one coded) {
 			entries = append(entries, *one.entry)
 		})...)
 	}

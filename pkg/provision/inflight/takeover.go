@@ -59,6 +59,10 @@ func (l *Log) TakeOver(ctx context.Context) error {
 	t.own.Process = string(uuid.NewUUID())
 	for failures := 1; ; failures++ {
 		done, err := t.pass(ctx)
+		if done {
+			err = t.takeOld(ctx)
+			done = err == nil
+		}
 		switch {
 		case done:
 			l.begin(ctx, &t)
@@ -89,6 +93,7 @@ type takeOver struct {
 	sized  bool // the number of shards is known
 	views  []view
 	known  []bool // by index of views: the view is current
+	olds   []view // by index of views: the old Leases that count
 }
 
 func newTakeOver(l *Log) takeOver {
@@ -99,7 +104,7 @@ func newTakeOver(l *Log) takeOver {
 
 func (t *takeOver) resize() {
 	n := len(t.log.all)
-	t.own.Shards, t.views, t.known = t.log.own.Shards, make([]view, n), make([]bool, n)
+	t.own.Shards, t.views, t.known, t.olds = t.log.own.Shards, make([]view, n), make([]bool, n), make([]view, n)
 }
 
 // size takes the number of shards from the first shard of an existing log, because that number decides the shard of an
@@ -141,7 +146,7 @@ func (t *takeOver) pass(ctx context.Context) (bool, error) {
 	}); err != nil {
 		return false, err
 	}
-	t.own.Epoch = chooseEpoch(t.views, t.own)
+	t.own.Epoch = chooseEpoch(slices.Concat(t.views, t.olds), t.own)
 	wrote := make([]bool, len(t.views))
 	if err := t.each(func(i int, name string) error {
 		var err error
@@ -198,7 +203,9 @@ func (t *takeOver) write(ctx context.Context, i int, name string) (bool, error) 
 		switch t.taking(i) {
 		case takeCreate:
 		case takeWrite:
-			lease = compose(t.views[i], t.own, nil, func(string) bool { return true })
+			own := t.own
+			own.Version = t.views[i].meta.Version
+			lease = compose(t.views[i], own, nil, func(string) bool { return true })
 			t.log.setOwner(lease)
 		default:
 			return wrote, nil
@@ -286,7 +293,7 @@ func (l *Log) begin(ctx context.Context, t *takeOver) {
 	defer l.mu.Unlock()
 	l.own, l.takenOver = t.own, t.lastWrite()
 	for i, s := range l.all {
-		v := t.views[i]
+		v := t.views[i].join(t.olds[i].lease)
 		s.seen, s.known = v, true
 		s.taken = v.err == nil
 		s.recheckAt = l.cfg.Clock.Now().Add(recheckEvery)

@@ -34,6 +34,7 @@ func (c Config) topology() string { return c.Name + topologySuffix }
 
 // topologyOf returns the name of the Lease with the chunks, from the name of a shard.
 func topologyOf(shard string) string {
+	shard = strings.TrimSuffix(shard, oldSuffix)
 	return shard[:max(0, strings.LastIndexByte(shard, '-'))] + topologySuffix
 }
 

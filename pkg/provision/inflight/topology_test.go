@@ -99,7 +99,10 @@ func broken(leases map[string]*coordinationv1.Lease, topology string) []string {
 	var lacking []string
 	chunks := view{lease: leases[topology]}
 	for name, lease := range leases {
-		for key, value := range (view{lease: lease}).entries() {
+		if strings.HasSuffix(name, oldSuffix) {
+			continue // see join
+		}
+		for key, value := range look(lease, "").join(leases[name+oldSuffix]).entries() {
 			hashes, err := hashesOf(value)
 			for _, hash := range hashes {
 				if _, there := chunks.chunk(hash); !there || err != nil {

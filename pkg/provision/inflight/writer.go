@@ -56,6 +56,7 @@ func (l *Log) Run(ctx context.Context) error {
 	if err := context.Cause(ctx); errors.Is(err, ErrSuperseded) {
 		return fmt.Errorf("run the in-flight log: %w", err)
 	}
+	l.gather(context.WithoutCancel(ctx))
 	return nil
 }
 
@@ -239,7 +240,7 @@ func (l *Log) read(ctx context.Context, s *shard) error {
 	l.mu.Lock()
 	s.ask(true)
 	l.mu.Unlock()
-	v, err := l.get(ctx, s.name)
+	v, err := l.getWhole(ctx, s)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
@@ -292,16 +293,27 @@ func (l *Log) fence(ctx context.Context, s *shard) error {
 	return nil
 }
 
-// write sends one PUT with the wanted content of this moment.
+// write stores the wanted content of this moment, in one PUT unless the old Lease changes.
 func (l *Log) write(ctx context.Context, s *shard) error {
 	l.mu.Lock()
 	s.fit(l.own)
-	lease := s.compose(l.own)
+	lease, seen, moving := s.compose(l.own), s.seen, s.moving(l.cfg.Clock.Now())
 	s.removeAt = time.Time{}
 	l.mu.Unlock()
-	l.setOwner(lease)
+	content := view{lease: lease}.content()
 
-	v, err := l.send(ctx, lease)
+	old, err := l.writeOld(ctx, s, seen, lease, moving)
+	if err != nil && len(moving) > 0 {
+		if l.stay(ctx, s, err); judge(err) == outcomeRefused {
+			return nil // the write without them is not refused
+		}
+	}
+	var v view
+	if err == nil {
+		lease = youngOf(lease, old)
+		l.setOwner(lease)
+		v, err = l.send(ctx, lease)
+	}
 	disowned := l.disown(ctx, lease, err)
 
 	l.mu.Lock()
@@ -310,11 +322,12 @@ func (l *Log) write(ctx context.Context, s *shard) error {
 	case disowned:
 		return nil
 	case err != nil:
-		l.writeFailed(ctx, s, view{lease: lease}.content(), err)
+		l.writeFailed(ctx, s, content, err)
+		s.known = s.known && old == seen.old
 		return nil
 	}
 	s.failures, s.lastErr = 0, nil
-	return l.observe(ctx, s, v)
+	return l.observe(ctx, s, v.join(old))
 }
 
 // writeFailed records a failed write of this content, nil for a create, for callers that hold the lock.
