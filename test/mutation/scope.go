@@ -36,6 +36,7 @@ var scopes = []scope{
 	{folder: "pkg/provision/sources", files: "sweep.go release.go"},
 	{folder: "pkg/provision/request", files: "grant.go source.go", funcs: "SourceOf typedSourceOf groupOf namespaceOf " +
 		"kindOf nameOf withUID Facts.sourceRef Facts.contentSource Facts.checkGrant Grant.*"},
+	{folder: "internal/engine/inflight", except: words, statements: true, also: "pkg/provision/inflight"},
 	{folder: "pkg/provision/inflight", files: "plan.go state.go shard.go topology.go old.go"},
 	{folder: "pkg/provision/inflight", files: "writer.go locate.go entry.go", funcs: "ownerOf *.setOwner *.findOwner " +
 		"*.disown Config.belonging Config.strays *.FindStrays *.SourceInFlight *.isFrom"},

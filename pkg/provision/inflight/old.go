@@ -11,6 +11,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/inflight"
 )
 
 // A shard is stored in two Leases, so that new entries do not rewrite the ones that stay in doubt. The rest of the
@@ -115,21 +117,20 @@ func joined(leases []coordinationv1.Lease) (views []view) {
 
 // youngOf turns a Lease with all that is wanted into the young one beside an old Lease, nil for none.
 func youngOf(whole, old *coordinationv1.Lease) *coordinationv1.Lease {
-	m := look(whole, "").meta
-	m.Version = metaVersion
-	for key, value := range (view{lease: old}).entries() {
+	m, stored := look(whole, "").meta, view{lease: old}.entries()
+	whole.Annotations = inflight.Young(whole.Annotations, stored)
+	if m.Version = metaVersion; len(stored) > 0 {
 		m.Version, whole.Annotations[splitMark] = splitVersion, splitMarkValue
-		if whole.Annotations[key] == value {
-			delete(whole.Annotations, key)
-		}
 	}
 	whole.Annotations[annMeta] = m.String()
 	return whole
 }
 
-// movable returns the entries that the young Lease has as wanted, none if entries of this shard do not move.
+// movable returns the entries that the young Lease has as wanted, none if entries of this shard do not move. None moves
+// while a write may land: if that write makes the old Lease count, it leaves out the entries that moved with it, and the
+// old Lease must not be opened anew without them.
 func (s *shard) movable() (all []aged) {
-	if s.aging == (aging{}) || s.seen.missing() {
+	if s.aging == (aging{}) || s.seen.missing() || len(s.tries) > 0 {
 		return nil
 	}
 	for key, it := range s.want {
@@ -184,7 +185,7 @@ func (l *Log) writeOld(ctx context.Context, s *shard, seen view, whole *coordina
 	own.Write = s.write
 	l.mu.Unlock()
 	old = seen.old
-	next, write := split((view{lease: old}).entries(), whole.Annotations, moving)
+	next, write := inflight.Split((view{lease: old}).entries(), whole.Annotations, moving)
 	if !write && !uncertain && len((view{lease: old}).with(settlePrefix)) == 0 {
 		return old, nil
 	}

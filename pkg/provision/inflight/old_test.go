@@ -129,42 +129,6 @@ func TestMoveAt(t *testing.T) {
 	}
 }
 
-// TestSplit has, for each entry, its value in the old Lease and as wanted, empty for none.
-func TestSplit(t *testing.T) {
-	t.Parallel()
-	const key = entryPrefix + "a"
-	for name, test := range map[string]struct {
-		old, want string
-		moves     bool
-		next      string
-		write     bool
-	}{
-		"young":                   {want: "1"},
-		"young, and moves":        {want: "1", moves: true, next: "1", write: true},
-		"removed before it moves": {moves: true},
-		"old":                     {old: "1", want: "1", next: "1"},
-		"removed":                 {old: "1", write: true},
-		"removed, and moves":      {old: "1", moves: true, write: true},
-		"replaced":                {old: "1", want: "2", next: "1"},
-		"replaced, and moves":     {old: "1", want: "2", moves: true, next: "2", write: true},
-	} {
-		annotations := func(value string) map[string]string {
-			if value == "" {
-				return map[string]string{}
-			}
-			return map[string]string{key: value}
-		}
-		var moving []string
-		if test.moves {
-			moving = []string{key}
-		}
-		old, write := split(annotations(test.old), annotations(test.want), moving)
-		if _, there := old[key]; old[key] != test.next || there != (test.next != "") || write != test.write {
-			t.Errorf("%s: old %v, written %v", name, old, write)
-		}
-	}
-}
-
 func TestMoving(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
@@ -182,6 +146,9 @@ func TestMoving(t *testing.T) {
 		"never":             {[]time.Duration{time.Hour, time.Hour}, func(s *shard) { s.aging = aging{} }, 0, -1},
 		"after a failure":   {[]time.Duration{time.Hour, time.Hour}, func(s *shard) { s.moveFrom = now.Add(9) }, 0, 9},
 		"the Lease is gone": {[]time.Duration{time.Hour, time.Hour}, func(s *shard) { s.seen = view{} }, 0, -1},
+		"a write may land": {[]time.Duration{time.Hour, time.Hour}, func(s *shard) {
+			s.sent(map[string]string{entryPrefix + "0": "x"})
+		}, 0, -1},
 		"one is not stored": {[]time.Duration{time.Hour, time.Hour}, func(s *shard) {
 			s.want[entryPrefix+"0"].value = "x"
 		}, 0, -1},

@@ -101,26 +101,6 @@ func moveAt(all []aged, a aging) (at time.Time, ever bool) {
 	return time.Time{}, false
 }
 
-// split returns the entries that the old Lease has before the next write of want, and whether it has to be written.
-// A replaced entry stays there until the replacement moves, because the write of the replacement may fail. A removed one
-// leaves the old Lease first, where it would count again.
-func split(stored, want map[string]string, moving []string) (old map[string]string, write bool) {
-	old = map[string]string{}
-	for key, value := range stored {
-		if _, wanted := want[key]; wanted {
-			old[key] = value
-		} else {
-			write = true
-		}
-	}
-	for _, key := range moving {
-		if value, wanted := want[key]; wanted {
-			old[key], write = value, true
-		}
-	}
-	return old, write
-}
-
 // superseded reports whether a shard proves that another process leads. sameLease means that v has the UID of the Lease
 // that we wrote to.
 //

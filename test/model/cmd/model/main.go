@@ -17,6 +17,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/fencepolicy"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/joint"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/podsafety"
@@ -91,12 +92,15 @@ type world struct {
 	search.World
 }
 
-// all returns the worlds in which volumes are made, then those in which they are deleted, those of in-tree plugins, of
-// pods that are held, of the claims of StatefulSets, of the policies that have nodes fenced, of these nodes, of the
-// locks of claims, and of pods, nodes and locks beside each other.
+// all returns the worlds in which volumes are made, those of the in-flight log, then those in which volumes are deleted,
+// those of in-tree plugins, of pods that are held, of the claims of StatefulSets, of the policies that have nodes fenced,
+// of these nodes, of the locks of claims, and of pods, nodes and locks beside each other.
 func all() (list []world) {
 	for _, w := range provision.Worlds() {
 		list = append(list, world{w.Name, w.About, w.Bounds(), w.Constant, w.Deep, &w})
+	}
+	for _, w := range inflight.Worlds() {
+		list = append(list, world{w.Name, w.About, w.Bounds(), w.Constant, false, &w})
 	}
 	for _, w := range reclaim.Worlds() {
 		list = append(list, world{w.Name, w.About, w.Bounds(), "", w.Deep, &w})
