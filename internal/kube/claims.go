@@ -40,7 +40,7 @@ func updateClaimFinalizers(ctx context.Context, claims corev1.PersistentVolumeCl
 	claim, err := claims.Get(ctx, p.Name, metav1.GetOptions{})
 	switch {
 	case err != nil:
-		return fmt.Errorf("read claim %q: %w", p.Name, meaning(err, p.Name))
+		return fmt.Errorf("read claim %q: %w", p.Name, Meaning(err, p.Name))
 	case claim.UID != p.UID:
 		return fmt.Errorf("update finalizers of claim %q: %w: its UID is %s", p.Name, ErrGone, claim.UID)
 	case p.ResourceVersion != "" && claim.ResourceVersion != p.ResourceVersion:
@@ -52,7 +52,7 @@ func updateClaimFinalizers(ctx context.Context, claims corev1.PersistentVolumeCl
 	}
 	claim.Finalizers = wanted
 	if _, err := claims.Update(ctx, claim, metav1.UpdateOptions{FieldManager: p.FieldManager}); err != nil {
-		return fmt.Errorf("update finalizers of claim %q: %w", p.Name, meaning(err, p.Name))
+		return fmt.Errorf("update finalizers of claim %q: %w", p.Name, Meaning(err, p.Name))
 	}
 	return nil
 }

@@ -74,13 +74,21 @@ type Patcher[T any] interface {
 // UID under the name), and ErrChanged (409, or the object became terminating so that no finalizer can be added). After
 // any other error, the write may have happened.
 func PatchFinalizers[T any](ctx context.Context, objects Patcher[T], p FinalizerPatch) (after T, err error) {
-	body, err := p.body()
+	if after, err = patch(ctx, objects, p.Name, types.StrategicMergePatchType, p.body, p.FieldManager); err != nil {
+		return after, fmt.Errorf("patch finalizers of %s %q: %w", noun(after), p.Name, err)
+	}
+	return after, nil
+}
+
+// patch sends the body of a patch. It returns the zero value with an error, which Meaning has classified.
+func patch[T any](ctx context.Context, objects Patcher[T], name string, kind types.PatchType,
+	body func() ([]byte, error), manager string, subresources ...string) (after T, err error) {
+	data, err := body()
 	if err == nil {
-		after, err = objects.Patch(ctx, p.Name, types.StrategicMergePatchType, body,
-			metav1.PatchOptions{FieldManager: p.FieldManager})
+		after, err = objects.Patch(ctx, name, kind, data, metav1.PatchOptions{FieldManager: manager}, subresources...)
 	}
 	if err != nil {
-		return *new(T), fmt.Errorf("patch finalizers of %s %q: %w", noun(after), p.Name, meaning(err, p.Name))
+		return *new(T), Meaning(err, name)
 	}
 	return after, nil
 }
@@ -103,14 +111,6 @@ func noun(object any) string {
 // Meaning classifies the API server's answer to a write to the object of this name that is bound to a UID or a
 // resourceVersion, like PatchFinalizers, and returns nil for nil.
 func Meaning(err error, name string) error {
-	if err == nil {
-		return nil
-	}
-	return meaning(err, name)
-}
-
-// meaning classifies the API server's answers to a patch.
-func meaning(err error, name string) error {
 	switch {
 	case apierrors.IsInvalid(err) && concerns(err, "metadata.uid"):
 		return fmt.Errorf("%w: %w", ErrGone, err)
@@ -120,7 +120,7 @@ func meaning(err error, name string) error {
 	return meaningOfDeletion(err, name)
 }
 
-// meaningOfDeletion classifies the API server's answers to a deletion with preconditions.
+// meaningOfDeletion classifies the API server's answers to a deletion with preconditions, where 422 proves nothing.
 func meaningOfDeletion(err error, name string) error {
 	switch _, absent := notFound(err, name); {
 	case absent:
@@ -157,13 +157,8 @@ func (p PolicyPatch) body() ([]byte, error) {
 // PatchPolicy carries out p and returns the resulting PV. Its errors are the same as for PatchFinalizers.
 func PatchPolicy(ctx context.Context, pvs corev1.PersistentVolumeInterface, p PolicyPatch) (pv *v1.PersistentVolume,
 	err error) {
-	body, err := p.body()
-	if err == nil {
-		pv, err = pvs.Patch(ctx, p.Name, types.StrategicMergePatchType, body,
-			metav1.PatchOptions{FieldManager: p.FieldManager})
-	}
-	if err != nil {
-		return nil, fmt.Errorf("patch reclaim policy of PV %q: %w", p.Name, meaning(err, p.Name))
+	if pv, err = patch(ctx, pvs, p.Name, types.StrategicMergePatchType, p.body, p.FieldManager); err != nil {
+		return nil, fmt.Errorf("patch reclaim policy of PV %q: %w", p.Name, err)
 	}
 	return pv, nil
 }
@@ -173,11 +168,7 @@ func PatchPolicy(ctx context.Context, pvs corev1.PersistentVolumeInterface, p Po
 // preconditions.
 func DeletePV(ctx context.Context, pvs corev1.PersistentVolumeInterface, name string, uid types.UID,
 	version string) error {
-	err := pvs.Delete(ctx, name, metav1.DeleteOptions{Preconditions: exactly(uid, version)})
-	if err != nil {
-		return fmt.Errorf("delete PV %q: %w", name, meaningOfDeletion(err, name))
-	}
-	return nil
+	return remove(ctx, pvs, "delete PV %q: %w", name, metav1.DeleteOptions{Preconditions: exactly(uid, version)})
 }
 
 // DeleteClaim asks the API server to delete the claim with that UID and resourceVersion. Its errors are the same as for
@@ -187,9 +178,15 @@ func DeleteClaim(ctx context.Context, claims corev1.PersistentVolumeClaimInterfa
 	if uid == "" || version == "" {
 		return fmt.Errorf("delete claim %q: want a UID and a resourceVersion", name)
 	}
-	err := claims.Delete(ctx, name, metav1.DeleteOptions{Preconditions: exactly(uid, version)})
-	if err != nil {
-		return fmt.Errorf("delete claim %q: %w", name, meaningOfDeletion(err, name))
+	return remove(ctx, claims, "delete claim %q: %w", name, metav1.DeleteOptions{Preconditions: exactly(uid, version)})
+}
+
+// remove deletes an object. An error has the form of failed, with the object's name and the meaning of the error.
+func remove(ctx context.Context, objects interface {
+	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
+}, failed, name string, options metav1.DeleteOptions) error {
+	if err := objects.Delete(ctx, name, options); err != nil {
+		return fmt.Errorf(failed, name, meaningOfDeletion(err, name))
 	}
 	return nil
 }

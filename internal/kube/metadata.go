@@ -56,12 +56,8 @@ func (p MetadataPatch) body() ([]byte, error) {
 
 // PatchMetadata carries out p and returns the resulting object. Its errors are the same as for PatchFinalizers.
 func PatchMetadata[T any](ctx context.Context, objects Patcher[T], p MetadataPatch) (after T, err error) {
-	body, err := p.body()
-	if err == nil {
-		after, err = objects.Patch(ctx, p.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	}
-	if err != nil {
-		return *new(T), fmt.Errorf("patch metadata of %s %q: %w", noun(after), p.Name, meaning(err, p.Name))
+	if after, err = patch(ctx, objects, p.Name, types.MergePatchType, p.body, ""); err != nil {
+		return after, fmt.Errorf("patch metadata of %s %q: %w", noun(after), p.Name, err)
 	}
 	return after, nil
 }

@@ -17,11 +17,8 @@ import (
 // are the same as for DeletePV.
 func ForceDeletePod(ctx context.Context, pods corev1.PodInterface, name string, uid types.UID, version string) error {
 	now := int64(0)
-	err := pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: exactly(uid, version)})
-	if err != nil {
-		return fmt.Errorf("delete pod %q with a grace period of 0: %w", name, meaningOfDeletion(err, name))
-	}
-	return nil
+	return remove(ctx, pods, "delete pod %q with a grace period of 0: %w", name,
+		metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: exactly(uid, version)})
 }
 
 // DeletePod asks the API server to delete the pod with that UID, with the grace period of the pod. Its errors are the
@@ -30,10 +27,7 @@ func DeletePod(ctx context.Context, pods corev1.PodInterface, name string, uid t
 	if uid == "" {
 		return fmt.Errorf("delete pod %q: want a UID", name)
 	}
-	if err := pods.Delete(ctx, name, metav1.DeleteOptions{Preconditions: exactly(uid, "")}); err != nil {
-		return fmt.Errorf("delete pod %q: %w", name, meaningOfDeletion(err, name))
-	}
-	return nil
+	return remove(ctx, pods, "delete pod %q: %w", name, metav1.DeleteOptions{Preconditions: exactly(uid, "")})
 }
 
 // ConditionPatch is a write of one condition of a pod that leaves all others unchanged.
@@ -62,12 +56,8 @@ func (p ConditionPatch) body() ([]byte, error) {
 
 // PatchPodCondition carries out p, with the same errors as PatchFinalizers.
 func PatchPodCondition(ctx context.Context, pods corev1.PodInterface, p ConditionPatch) error {
-	body, err := p.body()
-	if err == nil {
-		_, err = pods.Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
-	}
-	if err != nil {
-		return fmt.Errorf("patch condition %s of pod %q: %w", p.Condition.Type, p.Name, meaning(err, p.Name))
+	if _, err := patch(ctx, pods, p.Name, types.StrategicMergePatchType, p.body, "", "status"); err != nil {
+		return fmt.Errorf("patch condition %s of pod %q: %w", p.Condition.Type, p.Name, err)
 	}
 	return nil
 }
@@ -80,15 +70,14 @@ func RemovePodGate(ctx context.Context, pods corev1.PodInterface, name string, u
 		return nil, fmt.Errorf("remove scheduling gate of pod %q: want a UID and a gate", name)
 	}
 	// A strategic merge patch, which merges gates by their name.
-	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": uid},
-		"spec":     map[string]any{"schedulingGates": []any{map[string]any{"$patch": "delete", "name": gate}}},
-	})
-	if err == nil {
-		after, err = pods.Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
+	body := func() ([]byte, error) {
+		return json.Marshal(map[string]any{
+			"metadata": map[string]any{"uid": uid},
+			"spec":     map[string]any{"schedulingGates": []any{map[string]any{"$patch": "delete", "name": gate}}},
+		})
 	}
-	if err != nil {
-		return nil, fmt.Errorf("remove scheduling gate %s of pod %q: %w", gate, name, meaning(err, name))
+	if after, err = patch(ctx, pods, name, types.StrategicMergePatchType, body, ""); err != nil {
+		return nil, fmt.Errorf("remove scheduling gate %s of pod %q: %w", gate, name, err)
 	}
 	return after, nil
 }
