@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 
 	authorizationapi "k8s.io/api/authorization/v1"
@@ -65,36 +66,33 @@ func NewClientset(config *rest.Config) (kubernetes.Interface, error) {
 // NewClients returns clients for the cluster of config, which is copied, without a limit of requests if its QPS is 0.
 func NewClients(config *rest.Config) (Clients, error) {
 	c := configOf(config)
-	http, err := rest.HTTPClientFor(c)
+	shared, err := rest.HTTPClientFor(c)
 	if err != nil {
 		return Clients{}, fmt.Errorf("create an HTTP client for the API server: %w", err)
 	}
-	core, err := corev1.NewForConfigAndClient(c, http)
-	if err != nil {
-		return Clients{}, fmt.Errorf("create a client for core/v1: %w", err)
+	var failed error
+	clients := Clients{
+		Core:          typed(c, shared, "core/v1", corev1.NewForConfigAndClient, &failed),
+		Apps:          typed(c, shared, "apps/v1", appsv1.NewForConfigAndClient, &failed),
+		Storage:       typed(c, shared, "storage.k8s.io/v1", storagev1.NewForConfigAndClient, &failed),
+		Coordination:  typed(c, shared, "coordination.k8s.io/v1", coordinationv1.NewForConfigAndClient, &failed),
+		Authorization: typed(c, shared, "authorization.k8s.io/v1", authorizationv1.NewForConfigAndClient, &failed),
+		Admission:     typed(c, shared, "admissionregistration.k8s.io/v1", admissionv1.NewForConfigAndClient, &failed),
 	}
-	apps, err := appsv1.NewForConfigAndClient(c, http)
-	if err != nil {
-		return Clients{}, fmt.Errorf("create a client for apps/v1: %w", err)
+	if failed != nil {
+		return Clients{}, failed
 	}
-	storage, err := storagev1.NewForConfigAndClient(c, http)
+	return clients, nil
+}
+
+// typed returns the client of one API group. An error is stored in failed.
+func typed[T any](c *rest.Config, shared *http.Client, group string,
+	create func(*rest.Config, *http.Client) (T, error), failed *error) T {
+	client, err := create(c, shared)
 	if err != nil {
-		return Clients{}, fmt.Errorf("create a client for storage.k8s.io/v1: %w", err)
+		*failed = fmt.Errorf("create a client for %s: %w", group, err)
 	}
-	coordination, err := coordinationv1.NewForConfigAndClient(c, http)
-	if err != nil {
-		return Clients{}, fmt.Errorf("create a client for coordination.k8s.io/v1: %w", err)
-	}
-	authorization, err := authorizationv1.NewForConfigAndClient(c, http)
-	if err != nil {
-		return Clients{}, fmt.Errorf("create a client for authorization.k8s.io/v1: %w", err)
-	}
-	admission, err := admissionv1.NewForConfigAndClient(c, http)
-	if err != nil {
-		return Clients{}, fmt.Errorf("create a client for admissionregistration.k8s.io/v1: %w", err)
-	}
-	return Clients{Core: core, Apps: apps, Storage: storage, Coordination: coordination,
-		Authorization: authorization, Admission: admission}, nil
+	return client
 }
 
 // Granted asks the API server whether this program has a permission. It sends a SelfSubjectAccessReview, which every
