@@ -8,7 +8,11 @@ import (
 )
 
 // Permissions collects the permissions that a controller needs; the zero value has none.
-type Permissions struct{ All []permission.Permission }
+type Permissions struct {
+	All []permission.Permission
+	// Namespace limits the permissions that are added from then on; the default is the whole cluster.
+	Namespace string
+}
 
 // Add adds the permissions for verbs on a resource. without is the effect of their absence.
 func (p *Permissions) Add(group, resource, without string, verbs ...string) {
@@ -28,6 +32,7 @@ func (p *Permissions) AddEvents(to record.EventRecorder, without string) {
 }
 
 func (p *Permissions) add(one permission.Permission, verbs []string) {
+	one.Namespace = p.Namespace
 	for _, one.Verb = range verbs {
 		p.All = append(p.All, one)
 	}

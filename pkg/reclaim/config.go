@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
@@ -182,72 +182,53 @@ func (c Config) rules(driver string) reclaim.Rules {
 // out, because only a deletion shows which Secret it needs.
 func (c Config) Permissions() []permission.Permission {
 	c = c.withDefaults()
-	permissions := c.pvPermissions()
+	var needed controller.Permissions
+	c.addPVs(&needed)
 	if c.Role != volume.RoleObserver || *c.ReclaimUnprotected {
-		permissions = append(permissions, c.deletionPermissions()...)
+		c.addReads(&needed)
 	}
 	if c.Brake.Deletions > 0 && !c.DryRun {
-		for _, verb := range []string{"get", "patch"} {
-			permissions = append(permissions, permission.Permission{Group: "coordination.k8s.io", Resource: "leases", Verb: verb,
-				Namespace: c.Brake.Lease.Namespace,
-				Without:   "the brake does not survive a restart, and cannot be released", Unsafe: verb == "get"})
-		}
-		permissions = append(permissions, permission.Permission{Group: "coordination.k8s.io", Resource: "leases",
-			Verb: "create", Namespace: c.Brake.Lease.Namespace,
-			Without: "where the Lease does not exist, no annotation can stop deletions"})
+		const group, without = "coordination.k8s.io", "the brake does not survive a restart, and cannot be released"
+		needed.Namespace = c.Brake.Lease.Namespace
+		needed.AddUnsafe(group, "leases", without, "get")
+		needed.Add(group, "leases", without, "patch")
+		needed.Add(group, "leases", "where the Lease does not exist, no annotation can stop deletions", "create")
+		needed.Namespace = ""
 	}
-	if _, none := c.Events.(events.Discard); !none {
-		for _, verb := range []string{"create", "patch"} {
-			permissions = append(permissions, permission.Permission{Resource: "events", Verb: verb,
-				Without: "only the log and the metrics show why a PV stays"})
-		}
-	}
-	return permissions
+	needed.AddEvents(c.Events, "only the log and the metrics show why a PV stays")
+	return needed.All
 }
 
-func (c Config) pvPermissions() []permission.Permission {
-	pv := func(verb, without string, unsafe bool) permission.Permission {
-		return permission.Permission{Resource: "persistentvolumes", Verb: verb, Without: without, Unsafe: unsafe}
-	}
-	permissions := []permission.Permission{
-		pv("list", "PVs are not observed", true),
-		pv("watch", "PVs are not observed", true),
-	}
+func (c Config) addPVs(needed *controller.Permissions) {
+	const pvs = "persistentvolumes"
+	needed.AddUnsafe("", pvs, "PVs are not observed", "list", "watch")
 	if c.Role != volume.RoleObserver {
-		permissions = append(permissions,
-			pv("get", "no volume is deleted, because its PV cannot be read live", true))
+		needed.AddUnsafe("", pvs, "no volume is deleted, because its PV cannot be read live", "get")
 		if !c.DryRun {
-			permissions = append(permissions,
-				pv("patch", "no PV is protected, so a PV that is deleted before its claim leaks its volume, and PVs that are "+
-					"protected already stay for ever", false))
+			needed.Add("", pvs, "no PV is protected, so a PV that is deleted before its claim leaks its volume, and PVs that "+
+				"are protected already stay for ever", "patch")
 		}
 	}
 	if c.Role == volume.RoleOwner && !c.DryRun {
-		permissions = append(permissions, pv("delete", "PVs stay when their volume is deleted", false))
+		needed.Add("", pvs, "PVs stay when their volume is deleted", "delete")
 	}
-	return permissions
 }
 
-// deletionPermissions returns the permissions for the reads that precede the deletion of a volume.
-func (c Config) deletionPermissions() []permission.Permission {
+// addReads adds the permissions for the reads that precede the deletion of a volume.
+func (c Config) addReads(needed *controller.Permissions) {
 	const storage = "storage.k8s.io"
-	permissions := []permission.Permission{
-		{Resource: "persistentvolumeclaims", Verb: "get",
-			Without: "no volume is deleted, because it is not known whether its claim is gone", Unsafe: true},
-		{Group: storage, Resource: "storageclasses", Verb: "get",
-			Without: "volumes of PVs without the annotations that name their Secret are not deleted"},
-	}
+	needed.AddUnsafe("", "persistentvolumeclaims",
+		"no volume is deleted, because it is not known whether its claim is gone", "get")
+	needed.Add(storage, "storageclasses",
+		"volumes of PVs without the annotations that name their Secret are not deleted", "get")
 	if c.Node != nil {
-		permissions = append(permissions, permission.Permission{Resource: "nodes", Verb: "list",
-			Without: "no volume is deleted, because it is not known whether another node has it too", Unsafe: true})
+		needed.AddUnsafe("", "nodes",
+			"no volume is deleted, because it is not known whether another node has it too", "list")
 	}
 	if !c.NeverAttached {
-		without := "no volume is deleted, because it is not known whether one is attached"
-		permissions = append(permissions,
-			permission.Permission{Group: storage, Resource: "volumeattachments", Verb: "list", Without: without, Unsafe: true},
-			permission.Permission{Group: storage, Resource: "volumeattachments", Verb: "watch", Without: without, Unsafe: true})
+		needed.AddUnsafe(storage, "volumeattachments",
+			"no volume is deleted, because it is not known whether one is attached", "list", "watch")
 	}
-	return permissions
 }
 
 // MissingPermissions returns the permissions of its Config that the API server does not grant.
