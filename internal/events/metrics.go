@@ -59,6 +59,14 @@ func (g gauges) Collect(to chan<- prometheus.Metric) {
 	})
 }
 
+// Bool returns the value of a gauge that is 1 for yes.
+func Bool(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
 // Register registers metrics, or does nothing with a nil registerer.
 func Register(to prometheus.Registerer, metrics ...prometheus.Collector) error {
 	if to == nil {

@@ -71,13 +71,6 @@ func inventory(o *observer, clock clock.PassiveClock) prometheus.Collector {
 		set(twins, float64(second))
 		set(oldest, float64(longest))
 		other, _ := o.other()
-		set(managed, one(other == intree.OtherPresent))
+		set(managed, events.Bool(other == intree.OtherPresent))
 	}, volumes, twins, oldest, managed)
-}
-
-func one(yes bool) float64 {
-	if yes {
-		return 1
-	}
-	return 0
 }

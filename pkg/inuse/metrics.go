@@ -34,14 +34,6 @@ func (g *Guard) labels() prometheus.Labels { return prometheus.Labels{"kind": g.
 
 func (m *metrics) wrote(a Action) { m.writes.WithLabelValues(a.String()).Inc() }
 
-// alone is 1 while no other controller does the work, by proof.
-func (m *metrics) alone() float64 {
-	if m.guard.tracker.isAlone() {
-		return 1
-	}
-	return 0
-}
-
 func (m *metrics) register(to prometheus.Registerer) error {
 	return events.Register(to, m.writes, m.reports,
 		m.guard.recorder.WaitingMetric("csi_reclaimer_protection_waiting",
@@ -49,5 +41,5 @@ func (m *metrics) register(to prometheus.Registerer) error {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "csi_reclaimer_protection_alone", ConstLabels: m.guard.labels(),
 			Help: "1 while it is proven that no other controller does this work.",
-		}, m.alone))
+		}, func() float64 { return events.Bool(m.guard.tracker.isAlone()) }))
 }

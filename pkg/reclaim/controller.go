@@ -151,7 +151,7 @@ func newController(driver string, deleter Deleter, cfg Config,
 	}
 	waiting := r.recorder.WaitingMetric("csi_reclaimer_waiting_pvs",
 		"PVs whose deletion waits, by reason.", prometheus.Labels{"driver_name": driver})
-	if err := events.Register(cfg.Metrics, append(r.metrics.all(), newInventory(r), waiting)...); err != nil {
+	if err := events.Register(cfg.Metrics, append(r.metrics.all(), r.inventory(), waiting)...); err != nil {
 		return nil, err
 	}
 	return r, nil

@@ -83,72 +83,45 @@ func (m *metrics) unfinished(pv volume.PV, err error) {
 }
 
 // inventory counts PVs whenever it is collected.
-type inventory struct {
-	of *Controller
-
-	volumes, oldest, contested, braked *prometheus.Desc
-}
-
-func newInventory(r *Controller) inventory {
+func (r *Controller) inventory() prometheus.Collector {
 	driver := prometheus.Labels{"driver_name": r.driver}
-	return inventory{
-		of: r,
-		volumes: prometheus.NewDesc("csi_reclaimer_pvs",
-			"Claimed PVs with reclaim policy Delete, by whether a finalizer protects them.", []string{"protected"}, driver),
-		oldest: prometheus.NewDesc("csi_reclaimer_oldest_terminating_pv_seconds",
-			"Time since the deletion of the PV that is terminating for the longest time, 0 if there is none.", nil, driver),
-		contested: prometheus.NewDesc("csi_reclaimer_finalizers_contested",
-			"1 while another program removes the finalizer from several PVs again and again, so csi-reclaimer adds it to no PV.",
-			nil, driver),
-		braked: prometheus.NewDesc("csi_reclaimer_braked",
-			"1 while the brake stops all deletions, or it is not known whether it does.", nil, driver),
-	}
-}
-
-func (i inventory) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{i.volumes, i.oldest, i.contested, i.braked} {
-		descs <- desc
-	}
-}
-
-func (i inventory) Collect(metrics chan<- prometheus.Metric) {
-	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
-	}
-	r := i.of
-	now := r.cfg.Clock.Now().Unix()
-	var protected, unprotected int
-	var oldest int64
-	r.pvs.Each(func(pv *volume.PV) {
-		if !r.engine.Owns(pv) {
-			return
-		}
-		if pv.Terminating {
-			oldest = max(oldest, now-pv.TerminatingSince)
-		}
-		switch {
-		case pv.Policy != volume.PolicyDelete || !pv.Claimed():
-		case r.engine.Rules.Protects(*pv):
-			protected++
-		default:
-			unprotected++
-		}
-	})
-	gauge(i.volumes, float64(protected), "true")
-	gauge(i.volumes, float64(unprotected), "false")
-	gauge(i.oldest, float64(oldest))
-	r.mu.Lock()
-	leading, contested, brake := r.engine.Leading, r.engine.Tracker.Contested, r.engine.Breaker.State
-	r.mu.Unlock()
-	// The memory of a leader whose Lease has run out is not valid.
-	lapsed := leading && r.mayAct() != nil
-	gauge(i.contested, one(!lapsed && contested))
-	gauge(i.braked, one(leading && !lapsed && brake != reclaim.BrakeOff))
-}
-
-func one(yes bool) float64 {
-	if yes {
-		return 1
-	}
-	return 0
+	volumes := prometheus.NewDesc("csi_reclaimer_pvs",
+		"Claimed PVs with reclaim policy Delete, by whether a finalizer protects them.", []string{"protected"}, driver)
+	terminating := prometheus.NewDesc("csi_reclaimer_oldest_terminating_pv_seconds",
+		"Time since the deletion of the PV that is terminating for the longest time, 0 if there is none.", nil, driver)
+	contests := prometheus.NewDesc("csi_reclaimer_finalizers_contested",
+		"1 while another program removes the finalizer from several PVs again and again, so csi-reclaimer adds it to no PV.",
+		nil, driver)
+	braked := prometheus.NewDesc("csi_reclaimer_braked",
+		"1 while the brake stops all deletions, or it is not known whether it does.", nil, driver)
+	return events.Gauges(func(set events.SetGauge) {
+		now := r.cfg.Clock.Now().Unix()
+		var protected, unprotected int
+		var oldest int64
+		r.pvs.Each(func(pv *volume.PV) {
+			if !r.engine.Owns(pv) {
+				return
+			}
+			if pv.Terminating {
+				oldest = max(oldest, now-pv.TerminatingSince)
+			}
+			switch {
+			case pv.Policy != volume.PolicyDelete || !pv.Claimed():
+			case r.engine.Rules.Protects(*pv):
+				protected++
+			default:
+				unprotected++
+			}
+		})
+		set(volumes, float64(protected), "true")
+		set(volumes, float64(unprotected), "false")
+		set(terminating, float64(oldest))
+		r.mu.Lock()
+		leading, contested, brake := r.engine.Leading, r.engine.Tracker.Contested, r.engine.Breaker.State
+		r.mu.Unlock()
+		// The memory of a leader whose Lease has run out is not valid.
+		lapsed := leading && r.mayAct() != nil
+		set(contests, events.Bool(!lapsed && contested))
+		set(braked, events.Bool(leading && !lapsed && brake != reclaim.BrakeOff))
+	}, volumes, terminating, contests, braked)
 }
