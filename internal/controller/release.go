@@ -58,6 +58,19 @@ func UntilQuiet(ctx context.Context, clock clock.Clock, restored error,
 	}
 }
 
+// Watched calls do, in place of Run, with filled caches that are kept up to date until do returns.
+func Watched(ctx context.Context, c *Controller, do func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel()
+	watch.Go(func() { c.Watch(ctx) })
+	if err := c.WaitSynced(ctx); err != nil {
+		return err
+	}
+	return do(ctx)
+}
+
 // Workers run independent functions with bounded concurrency, where one goroutine calls Go, and then Wait.
 type Workers struct {
 	group errgroup.Group

@@ -35,7 +35,7 @@ type Released struct {
 // A PV counts only after the API server has confirmed the removal of its finalizer. Release tries all PVs, and the
 // error names the failed ones.
 func (c *Controller) Release(ctx context.Context) (out Released, err error) {
-	err = c.watched(ctx, func(ctx context.Context) error {
+	err = controller.Watched(ctx, c.Controller, func(ctx context.Context) error {
 		out, err = c.releaseAll(ctx)
 		return err
 	})
@@ -43,19 +43,6 @@ func (c *Controller) Release(ctx context.Context) (out Released, err error) {
 		return out, fmt.Errorf("release in-tree PVs: %w", err)
 	}
 	return out, nil
-}
-
-// watched calls do with a filled cache that is kept up to date.
-func (c *Controller) watched(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var watch sync.WaitGroup
-	defer watch.Wait()
-	defer cancel()
-	watch.Go(func() { c.Watch(ctx) })
-	if err := c.WaitSynced(ctx); err != nil {
-		return err
-	}
-	return do(ctx)
 }
 
 // releaseAll releases the PVs first, each with its twin, and then the remaining twins.

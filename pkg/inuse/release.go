@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
@@ -46,15 +46,11 @@ func (g *Guard) Release(ctx context.Context) (out Released, err error) {
 	if g.cfg.Mode != ModeFull {
 		return out, fmt.Errorf("release each %s: the Config's Mode is not ModeFull", g.name)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	defer cancel()
-	watching.Go(func() { g.Watch(ctx) })
-	if err = g.WaitSynced(ctx); err == nil {
+	err = controller.Watched(ctx, g.Controller, func(ctx context.Context) error {
 		g.tracker.leads()
 		out, err = g.releaseAll(ctx)
-	}
+		return err
+	})
 	if err != nil {
 		return out, fmt.Errorf("release each %s: %w", g.name, err)
 	}
@@ -162,29 +158,27 @@ func (g *Guard) stands(o Object) bool {
 // it.
 func (g *Guard) releasePass(ctx context.Context, all []Held) (dropped int, left []string) {
 	var mu sync.Mutex
-	var workers errgroup.Group
-	workers.SetLimit(g.cfg.Workers)
+	workers := controller.NewWorkers(g.cfg.Workers)
 	for _, h := range all {
 		if !h.Protected || ctx.Err() != nil {
 			continue
 		}
 		workers.Go(func() error {
 			d := atRelease(h, g.tracker.isAlone())
-			why := strings.TrimSpace(string(d.Reason) + " " + d.Detail)
+			why, removed := strings.TrimSpace(string(d.Reason)+" "+d.Detail), false
 			if d.Action == RemoveFinalizer {
 				err := g.bare(ctx, h.Object)
-				mu.Lock()
-				defer mu.Unlock()
-				if err == nil {
-					dropped++
-					return nil
+				if removed = err == nil; !removed {
+					why = err.Error()
 				}
-				why = err.Error()
-			} else {
-				mu.Lock()
-				defer mu.Unlock()
 			}
-			left = append(left, h.Key()+": "+why)
+			mu.Lock()
+			defer mu.Unlock()
+			if removed {
+				dropped++
+			} else {
+				left = append(left, h.Key()+": "+why)
+			}
 			return nil
 		})
 	}

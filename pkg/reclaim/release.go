@@ -6,23 +6,16 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
-	"golang.org/x/sync/errgroup"
-	"k8s.io/klog/v2"
-
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-const (
-	// releaseTries bounds the tries for one PV that others change at the same time.
-	releaseTries = 10
-	// sayEvery is the interval of progress messages in the log.
-	sayEvery = 5 * time.Second
-)
+// releaseTries bounds the tries for one PV that others change at the same time.
+const releaseTries = 10
 
 // Released is the result of Release.
 type Released struct {
@@ -43,23 +36,25 @@ type Released struct {
 // A PV counts only when the API server has answered that the finalizer is gone. If an admission policy adds the
 // finalizer again, Release stops after the first PV with ErrFinalizerRestored. Otherwise it tries all PVs, and the
 // error names each PV that was not released.
-func (r *Controller) Release(ctx context.Context) (Released, error) {
+func (r *Controller) Release(ctx context.Context) (out Released, err error) {
 	if r.cfg.Mode != ModeRelease {
-		return Released{}, errors.New("release finalizers: the Config's Mode is not ModeRelease")
+		return out, errors.New("release finalizers: the Config's Mode is not ModeRelease")
 	}
 	ctx, stop := leadership.WhileHeld(ctx, r.cfg.Lease, r.cfg.Clock)
-	var watching sync.WaitGroup
-	defer watching.Wait()
 	defer stop()
-	watching.Go(func() { r.Watch(ctx) })
-	if err := r.WaitSynced(ctx); err != nil {
-		return Released{}, err
-	}
-	rules := r.engine.Rules
-	var todo []volume.PV
-	var inFlight []string
+	err = controller.Watched(ctx, r.base, func(ctx context.Context) error {
+		todo, inFlight := r.toRelease()
+		out, err = r.releaseAll(ctx, todo)
+		out.InFlight = inFlight
+		return err
+	})
+	return out, err
+}
+
+// toRelease returns the PVs to release, and the names of those that keep our finalizers for the in-flight log.
+func (r *Controller) toRelease() (todo []volume.PV, inFlight []string) {
 	r.pvs.Each(func(pv *volume.PV) {
-		facts := reclaim.Facts{Rules: rules, Leading: true, PV: *pv, Log: r.moment(pv.Name).Log}
+		facts := reclaim.Facts{Rules: r.engine.Rules, Leading: true, PV: *pv, Log: r.moment(pv.Name).Log}
 		switch d := reclaim.Decide(facts, r.cfg.Clock.Now()); {
 		case d.Action == reclaim.RemoveFinalizer:
 			todo = append(todo, *pv)
@@ -68,60 +63,49 @@ func (r *Controller) Release(ctx context.Context) (Released, error) {
 			inFlight = append(inFlight, pv.Name)
 		}
 	})
-	released, err := r.releaseAll(ctx, todo)
 	slices.Sort(inFlight)
-	released.InFlight = inFlight
-	return released, err
+	return todo, inFlight
 }
 
-func (r *Controller) releaseAll(ctx context.Context, todo []volume.PV) (Released, error) {
-	var (
-		mu   sync.Mutex
-		out  Released
-		errs []error
-	)
-	said, of := r.cfg.Clock.Now(), len(todo)
-	note := func(pv volume.PV, err error) {
+func (r *Controller) releaseAll(ctx context.Context, todo []volume.PV) (out Released, err error) {
+	var mu sync.Mutex
+	failed, of := 0, len(todo)
+	progress := controller.Progress{Clock: r.cfg.Clock}
+	note := func(pv volume.PV, err error) error {
 		mu.Lock()
 		defer mu.Unlock()
-		switch {
-		case err != nil:
-			errs = append(errs, err)
-		default:
+		if err != nil {
+			failed++
+		} else {
 			out.PVs++
 			if pv.Terminating && pv.Policy == volume.PolicyDelete && pv.Claimed() {
 				out.Abandoned = append(out.Abandoned, pv.Name)
 			}
 		}
-		r.cfg.Progress(out.PVs, len(errs), of)
-		if now := r.cfg.Clock.Now(); now.Sub(said) >= sayEvery {
-			klog.FromContext(ctx).Info("Removing the finalizers", "released", out.PVs, "failed", len(errs), "of", of)
-			said = now
-		}
+		r.cfg.Progress(out.PVs, failed, of)
+		progress.Log(ctx, "Removing the finalizers", "released", out.PVs, "failed", failed, "of", of)
+		return err
 	}
-	if len(todo) > 0 {
+	var first error
+	if of > 0 {
 		// The first PV goes alone, to show whether the write has any effect.
-		err := r.releaseOne(ctx, todo[0])
-		if errors.Is(err, ErrFinalizerRestored) {
-			return out, fmt.Errorf("release finalizers: %w", err)
+		if first = r.releaseOne(ctx, todo[0]); errors.Is(first, ErrFinalizerRestored) {
+			return out, fmt.Errorf("release finalizers: %w", first)
 		}
-		note(todo[0], err)
+		first = note(todo[0], first)
 		todo = todo[1:]
 	}
-	var workers errgroup.Group
-	workers.SetLimit(r.cfg.Workers)
+	workers := controller.NewWorkers(r.cfg.Workers)
 	for _, pv := range todo {
 		if ctx.Err() != nil {
 			break
 		}
-		workers.Go(func() error { note(pv, r.releaseOne(ctx, pv)); return nil })
+		workers.Go(func() error { return note(pv, r.releaseOne(ctx, pv)) })
 	}
-	if err := errors.Join(workers.Wait(), ctx.Err()); err != nil {
-		errs = append(errs, err)
-	}
+	err = errors.Join(first, workers.Wait(), ctx.Err())
 	slices.Sort(out.Abandoned)
-	if len(errs) > 0 {
-		return out, fmt.Errorf("release finalizers: %w", errors.Join(errs...))
+	if err != nil {
+		return out, fmt.Errorf("release finalizers: %w", err)
 	}
 	return out, nil
 }
