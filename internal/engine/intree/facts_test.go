@@ -3,6 +3,8 @@ package intree
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -36,21 +38,21 @@ func due() PV {
 	return pv
 }
 
-// made is the twin of due after its creation.
-func made() PV {
+// made is the twin of due after its creation, altered.
+func made(alter ...func(*PV)) PV {
 	pv := due()
-	return PV{
+	return altered(PV{
 		Name: volume.TwinName(pv.Name), UID: "twin-uid", ResourceVersion: "20", ProvisionedBy: pv.ProvisionedBy,
 		Claim: pv.Claim, Source: pv.Source,
 		Policy: volume.PolicyRetain, Phase: volume.PhasePending, Writer: WriterNone, TwinOf: pv.UID, Original: pv.Name,
-	}
+	}, alter)
 }
 
-// sibling is another PV of the volume, which is to be deleted too.
-func sibling() PV {
+// sibling is another PV of the volume, which is to be deleted too, altered.
+func sibling(alter ...func(*PV)) PV {
 	pv := due()
 	pv.Name, pv.UID, pv.Claim = "other", "other-uid", volume.ClaimRef{Namespace: "ns", Name: "others", UID: "others-uid"}
-	return pv
+	return altered(pv, alter)
 }
 
 // proven returns the facts about a PV when every live read is done.
@@ -66,22 +68,18 @@ func proven() Facts {
 }
 
 // with returns proven, altered.
-func with(alter ...func(*Facts)) Facts {
-	s := proven()
+func with(alter ...func(*Facts)) Facts { return altered(proven(), alter) }
+
+func altered[T any](of T, alter []func(*T)) T {
 	for _, a := range alter {
-		a(&s)
+		a(&of)
 	}
-	return s
+	return of
 }
 
 // twinIs adds the twin to the facts, altered.
 func twinIs(alter ...func(*PV)) func(*Facts) {
-	return func(s *Facts) {
-		s.Twin, s.TwinFound = made(), true
-		for _, a := range alter {
-			a(&s.Twin)
-		}
-	}
+	return func(s *Facts) { s.Twin, s.TwinFound = made(alter...), true }
 }
 
 func in(phase volume.Phase) func(*PV)   { return func(pv *PV) { pv.Phase = phase } }
@@ -91,17 +89,26 @@ func guarded(w Writer) func(*PV)        { return func(pv *PV) { pv.Writer = w } 
 func migrate(pv *PV)                    { pv.MigratedTo = "disk.csi.example.com" }
 func alive(pv *PV)                      { pv.Terminating = false }
 func hold(pv *PV)                       { pv.Held = true }
-func pvIs(a ...func(*PV)) func(*Facts)  { return func(s *Facts) { each(&s.PV, a) } }
+func sidecars(pv *PV)                   { pv.HasFinalizer = true }
+func pluginGone(pv *PV)                 { pv.PluginGone = true }
+func claimUID(uid types.UID) func(*PV)  { return func(pv *PV) { pv.Claim.UID = uid } }
+func twinOf(uid types.UID) func(*PV)    { return func(pv *PV) { pv.TwinOf = uid } }
+func by(plugin string) func(*PV)        { return func(pv *PV) { pv.ProvisionedBy = plugin } }
+func sourceIs(of Source) func(*PV)      { return func(pv *PV) { pv.Source = of } }
+func pvIs(a ...func(*PV)) func(*Facts)  { return func(s *Facts) { s.PV = altered(s.PV, a) } }
+func siblings(pvs ...PV) func(*Facts)   { return func(s *Facts) { s.Siblings = pvs } }
+
+func managedElsewhere(s *Facts)  { s.Other = OtherPresent }
+func managerUnknown(s *Facts)    { s.Other = OtherUnknown }
+func claimUnread(s *Facts)       { s.Claim = ClaimFacts{} }
+func pvUnread(s *Facts)          { s.PVRead = session.Read{} }
+func attached(s *Facts)          { s.Attachments.Count = 1 }
+func failedJustNow(s *Facts)     { s.Failure.Until = now().Add(time.Second) }
+func claimKeepsSibling(s *Facts) { s.Siblings, s.SiblingNeeded = []PV{sibling()}, "other" }
 
 // leftFor has another program manage the finalizer, and ignore the PV for the given time.
 func leftFor(long time.Duration) func(*Facts) {
 	return func(s *Facts) { s.Other, s.YieldedSince = OtherPresent, now().Add(-long) }
-}
-
-func each(pv *PV, alter []func(*PV)) {
-	for _, a := range alter {
-		a(pv)
-	}
 }
 
 func deleted(s *Facts)   { s.Tombstone = Tombstone{VolumeDeleted: true, Claim: claimRef()} }
@@ -117,9 +124,6 @@ func twinFor(pv PV) PV {
 
 // orphaned is a twin whose original a live read did not find.
 func orphaned(alter ...func(*Facts)) Facts {
-	s := Facts{Other: OtherAbsent, Twin: made(), TwinFound: true, Original: OriginalFacts{Read: read(1, 0), Gone: true}}
-	for _, a := range alter {
-		a(&s)
-	}
-	return s
+	return altered(Facts{Other: OtherAbsent, Twin: made(), TwinFound: true,
+		Original: OriginalFacts{Read: read(1, 0), Gone: true}}, alter)
 }

@@ -4,31 +4,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Each operand of a condition counts by itself.
-
-func TestMigratedPVWithKeepingPolicyLosesFinalizer(t *testing.T) {
-	for _, policy := range []volume.Policy{volume.PolicyRetain, volume.PolicyRecycle} {
-		s := proven()
-		pvIs(migrate, of(policy))(&s)
-		if d := Decide(s, now()); d.Action != RemoveFinalizer || d.Reason != ReasonMigrated {
-			t.Errorf("policy %v: %s because %s", policy, d.Action, d.Reason)
-		}
-	}
-}
-
-func TestNoWaitWithoutYieldedSince(t *testing.T) {
-	s := proven()
-	s.Other = OtherPresent
-	if d := Decide(s, now()); d.After != 0 {
-		t.Errorf("waits %s", d.After)
-	}
-}
 
 func TestClaimState(t *testing.T) {
 	pv, asked := due(), read(1, 0)
@@ -70,8 +53,8 @@ func TestKindsOfActions(t *testing.T) {
 }
 
 func TestShared(t *testing.T) {
-	keeper, own, siblings := sibling(), made(), twinFor(sibling())
-	keeper.Policy = volume.PolicyRetain
+	keeper, own, siblings := sibling(of(volume.PolicyRetain)), made(), twinFor(sibling())
+	unclaimed := sibling(func(pv *PV) { pv.Claim = volume.ClaimRef{} })
 	for name, c := range map[string]struct {
 		siblings []PV
 		shared   bool
@@ -86,37 +69,27 @@ func TestShared(t *testing.T) {
 		"its own twin, and a kept PV":            {[]PV{own, keeper}, true},
 		"a twin of a kept PV, own twins":         {[]PV{own, siblings}, true},
 		"its own twin, and the twin of its twin": {[]PV{own, twinFor(own)}, true},
+		"one that never had a claim":             {[]PV{unclaimed}, true},
 	} {
 		f := Facts{PV: due(), Siblings: c.siblings}
 		if got := f.shared(); got != c.shared || len(f.NeededBy()) > 0 != c.shared {
 			t.Errorf("%s: shared %t, needed by %q", name, got, f.NeededBy())
 		}
 	}
-	unclaimed := sibling()
-	unclaimed.Claim = volume.ClaimRef{}
-	if !(Facts{PV: due(), Siblings: []PV{unclaimed}}).shared() {
-		t.Error("a PV without claim does not ask for the end of the volume")
-	}
 	if (Facts{PV: due(), Twin: made()}).twin() {
 		t.Error("a twin that was not found is one")
 	}
-}
-
-func TestNeededBy(t *testing.T) {
-	keeper, restored := sibling(), sibling()
-	keeper.Name, keeper.UID, keeper.Held = "keeper", "keeper-uid", true
-	restored.Name, restored.UID = "restored", "restored-uid"
-	f := Facts{PV: due(), Siblings: []PV{keeper, sibling(), restored}, SiblingNeeded: "restored"}
+	named := func(name string) func(*PV) { return func(pv *PV) { pv.Name, pv.UID = name, types.UID(name) } }
+	f := Facts{PV: due(), Siblings: []PV{sibling(hold, named("keeper")), sibling(), sibling(named("restored"))},
+		SiblingNeeded: "restored"}
 	if got := f.NeededBy(); !slices.Equal(got, []string{"keeper", "restored"}) {
-		t.Errorf("%q", got)
+		t.Errorf("needed by %q", got)
 	}
 }
 
 func TestRemovableFinalizers(t *testing.T) {
-	pv := due()
-	pv.HasFinalizer = true
-	migrated := pv
-	migrate(&migrated)
+	pv := sibling(sidecars)
+	migrated := sibling(sidecars, migrate)
 	for name, c := range map[string]struct {
 		facts Facts
 		want  []string
@@ -161,30 +134,8 @@ func TestOtherActs(t *testing.T) {
 	}
 }
 
-// Decide is called again when the time of the other program is over.
-func TestYieldedPVWaitsUntilIdleAfter(t *testing.T) {
-	s := with(leftFor(IdleAfter - time.Second))
-	if d := Decide(s, now()); d.Action != Wait || d.After != time.Second {
-		t.Errorf("%s, waits %s", d.Action, d.After)
-	}
-	s = with(leftFor(2*IdleAfter), pvIs(alive, guarded(WriterOther)))
-	if d := Decide(s, now()); d.Action != Wait || d.After != 0 {
-		t.Errorf("%s, waits %s", d.Action, d.After)
-	}
-}
-
-// Only a wait for the claim that has lasted a minute has an Event.
-func TestTerminatingUnboundIsQuietAtFirst(t *testing.T) {
-	for age, left := range map[time.Duration]time.Duration{20 * time.Second: 40 * time.Second, time.Minute: 0} {
-		s := with(pvIs(in(volume.PhasePending), func(pv *PV) { pv.TerminatingSince = now().Add(-age).Unix() }))
-		if d := Decide(s, now()); d.Reason != ReasonTerminatingUnbound || d.Quiet != (left > 0) || d.After != left {
-			t.Errorf("after %s: %+v", age, d)
-		}
-	}
-}
-
 func TestAttachmentNamesOfVolume(t *testing.T) {
-	f := with(func(f *Facts) { f.Siblings = []PV{sibling()} })
+	f := with(siblings(sibling()))
 	if got, want := f.names(), []string{f.PV.Name, volume.TwinName(f.PV.Name), "other"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
@@ -210,19 +161,18 @@ func TestTwinIdentity(t *testing.T) {
 		looks, isIt bool
 	}{
 		"on creation":            {func(*PV) {}, true, true},
-		"of another UID":         {func(pv *PV) { pv.TwinOf = "another" }, true, false},
-		"of another volume":      {func(pv *PV) { pv.Source = Source{9} }, true, false},
-		"of an unknown volume":   {func(pv *PV) { pv.Source = Source{} }, false, false},
-		"of another plugin":      {func(pv *PV) { pv.ProvisionedBy = "kubernetes.io/other" }, true, false},
-		"of no plugin":           {func(pv *PV) { pv.ProvisionedBy = "other" }, false, false},
-		"without the label":      {func(pv *PV) { pv.TwinOf = "" }, false, false},
+		"of another UID":         {twinOf("another"), true, false},
+		"of another volume":      {sourceIs(Source{9}), true, false},
+		"of an unknown volume":   {sourceIs(Source{}), false, false},
+		"of another plugin":      {by("kubernetes.io/other"), true, false},
+		"of no plugin":           {by("other"), false, false},
+		"without the label":      {twinOf(""), false, false},
 		"under another name":     {func(pv *PV) { pv.Name = "another" }, false, false},
 		"without the annotation": {func(pv *PV) { pv.Name, pv.Original = volume.TwinName(""), "" }, false, false},
 		"of another name": {func(pv *PV) { pv.Name, pv.Original = volume.TwinName("another"), "another" }, true,
 			false},
 	} {
-		twin := made()
-		c.alter(&twin)
+		twin := made(c.alter)
 		if looks, is := twin.LooksLikeTwin(), isTwinOf(twin, due()); looks != c.looks || is != c.isIt {
 			t.Errorf("%s: looks like one %t, is one %t", name, looks, is)
 		}
@@ -230,27 +180,27 @@ func TestTwinIdentity(t *testing.T) {
 }
 
 func TestDecidedPVs(t *testing.T) {
-	static, twin := bound(), made()
-	static.ProvisionedBy = ""
-	for name, c := range map[string]struct {
-		pv   PV
-		want bool
-	}{"provisioned": {bound(), true}, "a twin": {twin, true}, "neither": {static, false}} {
-		if got := c.pv.Decided(); got != c.want {
+	for name, pv := range map[string]PV{"provisioned": bound(), "a twin": made(), "static": sibling(by(""))} {
+		if got := pv.Decided(); got != (name != "static") {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
 }
 
-// A twin on which the PV controller has not failed is deleted before another program's finalizer is removed from it.
-func TestTwinDeletedBeforeFinalizerRemoval(t *testing.T) {
-	s := with(twinIs(in(volume.PhaseReleased), guarded(WriterOther)), func(f *Facts) { f.Tombstone = Tombstone{} },
-		pvIs(func(pv *PV) { pv.Policy = volume.PolicyRetain }))
-	if d := Decide(s, now()); d.Action != DeleteTwin {
-		t.Errorf("%s because %s", d.Action, d.Reason)
+func TestEveryReasonHasASentence(t *testing.T) {
+	seen := map[Reason]bool{}
+	for _, reason := range Reasons() {
+		if reason.Sentence() == "" || seen[reason] {
+			t.Errorf("%q says nothing, or is there twice", reason)
+		}
+		seen[reason] = true
 	}
-	s = orphaned(func(f *Facts) { f.TwinFound = false })
-	if d := Decide(s, now()); d.Action != Wait || d.Reason != ReasonNotOurs {
-		t.Errorf("a twin that was not found: %s because %s", d.Action, d.Reason)
+	if Reason("nothing").Sentence() != "" {
+		t.Error("a reason that is none says something")
+	}
+	for a := Wait; a <= RemoveFinalizerByUID; a++ {
+		if a.String() == "Unknown" {
+			t.Errorf("action %d has no name", a)
+		}
 	}
 }

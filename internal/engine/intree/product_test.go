@@ -69,8 +69,7 @@ func everyProof(s Facts, visit func(Facts)) {
 		{Read: read(1, 0), Found: true, UID: "newer"}, {Read: read(1, 0), Found: true, UID: "newer", VolumeName: s.PV.Name},
 		{Read: read(1, 0), Found: true, UID: claimRef().UID},
 	}
-	sharer, held := sibling(), sibling()
-	sharer.Phase, held.Held = volume.PhaseBound, true
+	sharer, held := sibling(in(volume.PhaseBound)), sibling(hold)
 	families := []Facts{
 		{}, {Siblings: []PV{sibling()}}, {Siblings: []PV{sibling(), sharer}},
 		{Siblings: []PV{sibling(), twinFor(sibling())}}, {Siblings: []PV{twinFor(sibling())}},
@@ -264,7 +263,7 @@ func TestPromisesInEveryCombinationOfReads(t *testing.T) {
 	for _, twin := range []func(*Facts){
 		func(*Facts) {}, twinIs(), twinIs(in(volume.PhaseReleased)), twinIs(in(volume.PhaseReleased),
 			of(volume.PolicyDelete)),
-		twinIs(in(volume.PhaseFailed)), twinIs(func(pv *PV) { pv.TwinOf = "another" }),
+		twinIs(in(volume.PhaseFailed)), twinIs(twinOf("another")),
 	} {
 		everyProof(with(twin), func(s Facts) { judge(t, s); visited++ })
 	}

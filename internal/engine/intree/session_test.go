@@ -41,6 +41,11 @@ func server(ask Ask) Reply {
 	}
 }
 
+// unprotected are the facts about a PV in use without a finalizer.
+func unprotected() Facts {
+	return Facts{Other: OtherAbsent, PV: altered(bound(), []func(*PV){guarded(WriterNone)})}
+}
+
 func TestSessionStepsToTwin(t *testing.T) {
 	cache, tracker := holding(due())
 	facts, found := tracker.Observe(due().Name, cache, now())
@@ -86,48 +91,44 @@ func TestSessionEnd(t *testing.T) {
 		}
 		return r
 	}
-	unprotected := bound()
-	unprotected.Writer = WriterNone
-	for name, c := range map[string]struct {
+	for _, c := range []struct {
+		name    string
 		facts   Facts
 		reply   func(Ask) Reply
 		end     session.End
 		reason  Reason
 		requeue session.Requeue
 	}{
-		"a read fails": {with(func(f *Facts) { f.Claim = ClaimFacts{} }), at(ReadClaim, session.Unanswered),
-			session.CallFailed, ReasonAPIReadFailed, session.RequeueRetry},
-		"a write fails": {with(), at(CreateTwin, session.Unanswered),
-			session.CallFailed, ReasonAPIWriteFailed, session.RequeueRetry},
-		"the twin changed": {with(twinIs(in(volume.PhaseReleased))), at(SetTwinDelete, session.Conflict),
-			session.Conflicted, "", session.RequeueSoon},
-		"the twin is gone": {with(twinIs(in(volume.PhaseReleased))), at(SetTwinDelete, session.Gone),
-			session.ObjectGone, "", session.RequeueNever},
-		"the PV is gone": {with(func(f *Facts) { f.PVRead = session.Read{} }), func(Ask) Reply { return ok(Reply{}) },
-			session.ObjectGone, "", session.RequeueNever},
-		"another PV has its name": {with(func(f *Facts) { f.PVRead = session.Read{} }), another,
-			session.ObjectGone, "", session.RequeueNever},
-		"a finalizer is added": {Facts{Other: OtherAbsent, PV: unprotected}, server,
-			session.Written, "", session.RequeueNever},
-		"the finalizers are removed": {with(deleted), server, session.Written, "", session.RequeueNever},
-		"nothing is to be done": {Facts{Other: OtherAbsent, PV: bound()}, server,
-			session.Waiting, ReasonProtected, session.RequeueNever},
-		"attached": {with(func(f *Facts) { f.Attachments.Count = 1 }), server,
-			session.Waiting, ReasonAttached, session.RequeueRetry},
-		"a try failed a moment ago": {with(func(f *Facts) { f.Failure.Until = now().Add(time.Second) }), server,
-			session.Waiting, ReasonVolumeFailedDelete, session.RequeueAfter},
-		"the next try is under way": {with(twinIs(), func(f *Facts) { f.Failure.Message = "busy" }), server,
-			session.Waiting, ReasonVolumeFailedDelete, session.RequeueNever},
-		"the twin's name is taken, and is freed": {with(), func(ask Ask) Reply {
+		{"a read fails", with(claimUnread), at(ReadClaim, session.Unanswered), session.CallFailed, ReasonAPIReadFailed,
+			session.RequeueRetry},
+		{"a write fails", with(), at(CreateTwin, session.Unanswered), session.CallFailed, ReasonAPIWriteFailed,
+			session.RequeueRetry},
+		{"the twin changed", with(twinIs(in(volume.PhaseReleased))), at(SetTwinDelete, session.Conflict), session.Conflicted,
+			"", session.RequeueSoon},
+		{"the twin is gone", with(twinIs(in(volume.PhaseReleased))), at(SetTwinDelete, session.Gone), session.ObjectGone, "",
+			session.RequeueNever},
+		{"the PV is gone", with(pvUnread), func(Ask) Reply { return ok(Reply{}) }, session.ObjectGone, "",
+			session.RequeueNever},
+		{"another PV has its name", with(pvUnread), another, session.ObjectGone, "", session.RequeueNever},
+		{"a finalizer is added", unprotected(), server, session.Written, "", session.RequeueNever},
+		{"the finalizers are removed", with(deleted), server, session.Written, "", session.RequeueNever},
+		{"nothing is to be done", Facts{Other: OtherAbsent, PV: bound()}, server, session.Waiting, ReasonProtected,
+			session.RequeueNever},
+		{"attached", with(attached), server, session.Waiting, ReasonAttached, session.RequeueRetry},
+		{"a try failed a moment ago", with(failedJustNow), server, session.Waiting, ReasonVolumeFailedDelete,
+			session.RequeueAfter},
+		{"the next try is under way", with(twinIs(), func(f *Facts) { f.Failure.Message = "busy" }), server, session.Waiting,
+			ReasonVolumeFailedDelete, session.RequeueNever},
+		{"the twin's name is taken, and is freed", with(), func(ask Ask) Reply {
 			if ask.Action == ReadTwin {
 				return ok(Reply{})
 			}
 			return at(CreateTwin, session.Conflict)(ask)
 		}, session.Conflicted, "", session.RequeueSoon},
-		"another's finalizer is removed from a twin": {with(twinIs(in(volume.PhaseReleased), going, guarded(WriterOther))),
+		{"another's finalizer is removed from a twin", with(twinIs(in(volume.PhaseReleased), going, guarded(WriterOther))),
 			server, session.Written, "", session.RequeueNever},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			cache, tracker := holding()
 			s := Begin(c.facts, rules(), now())
 			play(&s, tracker, cache, c.reply)
@@ -157,7 +158,7 @@ func TestSiblingClaimKeepsVolume(t *testing.T) {
 		"it names another volume now": {ok(Reply{Found: true, ClaimUID: other.Claim.UID}),
 			PV{Name: other.Name, UID: other.UID}, ReasonTwinNotReleased},
 		"it was turned to Retain since it was seen": {ok(Reply{}),
-			func() PV { pv := other; pv.Policy = volume.PolicyRetain; return pv }(), ReasonSharedSource},
+			sibling(of(volume.PolicyRetain)), ReasonSharedSource},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cache, tracker := holding(due(), other)
@@ -193,7 +194,7 @@ func TestDryRunEndsBeforeFirstWrite(t *testing.T) {
 func TestExpiredReadsEndSession(t *testing.T) {
 	cache, tracker := holding()
 	at := now()
-	s := Begin(with(func(f *Facts) { f.Claim = ClaimFacts{} }), rules(), at)
+	s := Begin(with(claimUnread), rules(), at)
 	for s.End == session.NotEnded {
 		if ask := s.Ask(); ask.Action.Kind() == session.Writes {
 			t.Fatalf("%v after reads that are too old", ask.Action)
@@ -215,8 +216,7 @@ func TestPreconditionsOfWrites(t *testing.T) {
 	}{
 		"the volume is deleted": {with(deleted), RemoveFinalizerByUID, ""},
 		"the policy is Retain":  {with(pvIs(of(volume.PolicyRetain))), RemoveFinalizer, "10"},
-		"a finalizer is added": {Facts{Other: OtherAbsent, PV: PV{UID: "u", ResourceVersion: "10", Source: source,
-			ProvisionedBy: "kubernetes.io/rbd", Policy: volume.PolicyDelete, Writer: WriterNone}}, AddFinalizer, "10"},
+		"a finalizer is added":  {unprotected(), AddFinalizer, "10"},
 		"the twin is to delete": {with(twinIs(in(volume.PhaseReleased))), SetTwinDelete, "20"},
 		"the twin is to keep":   {with(twinIs(in(volume.PhaseFailed), of(volume.PolicyDelete))), SetTwinRetain, "20"},
 		"the twin is deleted":   {with(twinIs(in(volume.PhaseFailed))), DeleteTwin, "20"},
@@ -244,11 +244,8 @@ func TestSessionRecordsTwinWrites(t *testing.T) {
 		change func(*PV)
 	}{
 		"set to Delete": {with(twinIs(in(volume.PhaseReleased))), SetTwinDelete, of(volume.PolicyDelete)},
-		"set to Retain": {with(twinIs(in(volume.PhaseReleased), of(volume.PolicyDelete)), func(f *Facts) {
-			keeper := sibling()
-			keeper.Policy = volume.PolicyRetain
-			f.Siblings = []PV{keeper}
-		}), SetTwinRetain, of(volume.PolicyRetain)},
+		"set to Retain": {with(twinIs(in(volume.PhaseReleased), of(volume.PolicyDelete)),
+			siblings(sibling(of(volume.PolicyRetain)))), SetTwinRetain, of(volume.PolicyRetain)},
 	} {
 		s, cache, tracker := begin(c.facts)
 		if s.Decision.Action != c.action {
@@ -324,7 +321,7 @@ func TestLiveClaimKeepsVolume(t *testing.T) {
 		"another, naming the PV": {ok(Reply{Found: true, ClaimUID: "new", VolumeName: due().Name}), ReasonClaimNamesPV},
 	} {
 		cache, tracker := holding(due())
-		s := Begin(with(func(f *Facts) { f.Claim = ClaimFacts{} }), rules(), now())
+		s := Begin(with(claimUnread), rules(), now())
 		s.Answer(tracker, cache, c.reply, now(), now())
 		if s.End != session.Waiting || s.Decision.Reason != c.want {
 			t.Errorf("%s: %s because %s", name, s.Decision.Action, s.Decision.Reason)
@@ -377,7 +374,7 @@ func TestEverySiblingIsRead(t *testing.T) {
 func TestReplyNotFound(t *testing.T) {
 	cache, tracker := holding()
 	none := func(ask Ask) Reply { r := server(ask); r.Found = false; return r }
-	s := Begin(with(func(f *Facts) { f.PVRead = session.Read{} }), rules(), now())
+	s := Begin(with(pvUnread), rules(), now())
 	if play(&s, tracker, cache, none); s.End != session.ObjectGone {
 		t.Errorf("the PV is gone: ended as %d", s.End)
 	}
@@ -398,14 +395,13 @@ func TestReplyNotFound(t *testing.T) {
 
 // The delay after a failed twin is longer if the plugin is missing.
 func TestDelayAfterFailedTwin(t *testing.T) {
-	gone := func(pv *PV) { pv.PluginGone = true }
 	kept := pvIs(of(volume.PolicyRetain))
 	for name, c := range map[string]struct {
 		facts Facts
 		delay time.Duration
 	}{
 		"it failed":                     {with(twinIs(in(volume.PhaseFailed))), time.Second},
-		"it failed, and has no plugin":  {with(twinIs(in(volume.PhaseFailed), gone)), time.Hour},
+		"it failed, and has no plugin":  {with(twinIs(in(volume.PhaseFailed), pluginGone)), time.Hour},
 		"it did not fail":               {with(twinIs(in(volume.PhaseReleased)), kept), 0},
 		"it failed, and its PV is gone": {orphaned(func(f *Facts) { f.Twin.Phase = volume.PhaseFailed }), 0},
 	} {
@@ -427,10 +423,8 @@ func TestDelayAfterFailedTwin(t *testing.T) {
 
 // The tracker expects the result of a write before the watch shows it, so the write is not repeated.
 func TestSessionRecordsExpectations(t *testing.T) {
-	unprotected := bound()
-	unprotected.Writer = WriterNone
 	for name, facts := range map[string]Facts{
-		"the finalizer is added":             {Other: OtherAbsent, PV: unprotected},
+		"the finalizer is added":             unprotected(),
 		"the finalizers are removed":         with(deleted),
 		"a finalizer is removed from a twin": with(twinIs(in(volume.PhaseReleased), going, guarded(WriterOther))),
 	} {

@@ -40,11 +40,9 @@ func TestTwinDeletionProvesVolumeDeletion(t *testing.T) {
 		"its policy was Retain":                         {of(volume.PolicyRetain), true, false},
 		"failed earlier: may have been ended by a user": {in(volume.PhaseFailed), true, false},
 		"the PV controller had not synced it":           {in(volume.PhasePending), true, false},
-		"it is no twin":                                 {func(pv *PV) { pv.TwinOf = "another" }, true, false},
+		"it is no twin":                                 {twinOf("another"), true, false},
 	} {
-		pv, twin := due(), made()
-		twin.Policy, twin.Phase, twin.Terminating = volume.PolicyDelete, volume.PhaseReleased, true
-		c.alter(&twin)
+		pv, twin := due(), made(of(volume.PolicyDelete), in(volume.PhaseReleased), going, c.alter)
 		cache, tracker := holding(pv)
 		tracker.Deleted(&twin, c.final, cache)
 		if got := tracker.Tombstones[pv.UID].VolumeDeleted; got != c.want {
