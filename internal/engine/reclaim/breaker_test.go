@@ -21,6 +21,12 @@ func TestBreaker(t *testing.T) {
 		b.Learn("lease", false, clock.Now())
 		return b
 	}
+	count := func(b *Breaker, volumes int) *Breaker {
+		for i := range volumes {
+			b.Count(uid(i), clock.Now())
+		}
+		return b
+	}
 	t.Run("is not known before the Lease was read", func(t *testing.T) {
 		b := newBreaker()
 		if b.State != BrakeUnknown {
@@ -69,19 +75,13 @@ func TestBreaker(t *testing.T) {
 		}
 	})
 	t.Run("stays on when the Lease could not be told yet", func(t *testing.T) {
-		b := released()
-		for i := range 4 {
-			b.Count(uid(i), clock.Now())
-		}
+		b := count(released(), 4)
 		if write, _ := b.Learn("lease", false, clock.Now()); !write || b.State != BrakeOn {
 			t.Errorf("write %v, state %v", write, b.State)
 		}
 	})
 	t.Run("goes off when a person takes it off, and does not count the same again", func(t *testing.T) {
-		b := released()
-		for i := range 4 {
-			b.Count(uid(i), clock.Now())
-		}
+		b := count(released(), 4)
 		b.Wrote("lease")
 		b.Learn("lease", true, clock.Now())
 		if _, changed := b.Learn("lease", false, clock.Now()); !changed || b.State != BrakeOff {
@@ -109,10 +109,7 @@ func TestBreaker(t *testing.T) {
 		}
 	})
 	t.Run("stays on in a dry run, which writes no Lease", func(t *testing.T) {
-		b := released()
-		for i := range 4 {
-			b.Count(uid(i), clock.Now())
-		}
+		b := count(released(), 4)
 		b.Wrote("")
 		for _, lease := range []types.UID{"", "lease"} {
 			if write, changed := b.Learn(lease, false, clock.Now()); write || changed || b.State != BrakeOn {
@@ -131,10 +128,7 @@ func TestBreaker(t *testing.T) {
 		}
 	})
 	t.Run("is pulled by volumes due before this replica led", func(t *testing.T) {
-		b := newBreaker()
-		for i := range 4 {
-			b.Count(uid(i), clock.Now())
-		}
+		b := count(newBreaker(), 4)
 		b.Lead(true)
 		if write, _ := b.Learn("lease", false, clock.Now()); !write || b.State != BrakeOn {
 			t.Errorf("write %v, state %v", write, b.State)

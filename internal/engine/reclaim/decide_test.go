@@ -1,10 +1,13 @@
 package reclaim
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 const driver = "disk.csi.example.com"
@@ -39,11 +42,14 @@ func released() Facts {
 	}
 }
 
-// with returns changed released facts.
-func with(change func(*Facts)) Facts {
-	s := released()
-	change(&s)
-	return s
+// with returns altered released facts.
+func with(alter ...func(*Facts)) Facts { return altered(released(), alter) }
+
+func altered[T any](of T, alter []func(*T)) T {
+	for _, a := range alter {
+		a(&of)
+	}
+	return of
 }
 
 // done returns the record after the deletion of a PV's volume.
@@ -51,12 +57,81 @@ func done(pv volume.PV, pvDeleted, released bool) Done {
 	return Done{VolumeDeleted: true, Claim: pv.Claim, PVDeleted: pvDeleted, Finalized: released}
 }
 
-// sibling returns another PV of the same volume that is to be deleted too.
-func sibling() volume.PV {
+// sibling returns another PV of the same volume that is to be deleted too, altered.
+func sibling(alter ...func(*volume.PV)) volume.PV {
 	pv := released().PV
 	pv.Name, pv.UID = "other", "other-uid"
-	return pv
+	return altered(pv, alter)
 }
+
+func terminating(pv *volume.PV)        { pv.Terminating = true }
+func alive(pv *volume.PV)              { pv.Terminating = false }
+func guarded(pv *volume.PV)            { pv.HasFinalizer = true }
+func unguarded(pv *volume.PV)          { pv.HasFinalizer = false }
+func guardedByCompanion(pv *volume.PV) { pv.HasCompanionFinalizer = true }
+func withoutCompanion(pv *volume.PV)   { pv.HasCompanionFinalizer = false }
+func held(pv *volume.PV)               { pv.Held = true }
+func unclaimedPV(pv *volume.PV)        { pv.Claim = volume.ClaimRef{} }
+func inTree(pv *volume.PV)             { pv.InTree = true }
+func migratedToUs(pv *volume.PV)       { pv.MigratedTo = driver }
+func wasAttached(pv *volume.PV)        { pv.WasAttached = true }
+
+func in(phase volume.Phase) func(*volume.PV)   { return func(pv *volume.PV) { pv.Phase = phase } }
+func of(policy volume.Policy) func(*volume.PV) { return func(pv *volume.PV) { pv.Policy = policy } }
+func by(driver string) func(*volume.PV)        { return func(pv *volume.PV) { pv.ProvisionedBy = driver } }
+func ofDriver(driver string) func(*volume.PV)  { return func(pv *volume.PV) { pv.Driver = driver } }
+func handle(handle string) func(*volume.PV)    { return func(pv *volume.PV) { pv.Handle = handle } }
+func claimUID(uid types.UID) func(*volume.PV)  { return func(pv *volume.PV) { pv.Claim.UID = uid } }
+func reach(reach volume.Reach) func(*volume.PV) {
+	return func(pv *volume.PV) { pv.Reach = reach }
+}
+
+// twinNamed makes a PV a twin of the released one.
+func twinNamed(name string) func(*volume.PV) {
+	return func(pv *volume.PV) { pv.TwinOf, pv.Name = released().PV.UID, name }
+}
+
+func terminatingFor(seconds int64) func(*volume.PV) {
+	return func(pv *volume.PV) { pv.Terminating, pv.TerminatingSince = true, now().Unix()-seconds }
+}
+
+func pvIs(alter ...func(*volume.PV)) func(*Facts) {
+	return func(s *Facts) { s.PV = altered(s.PV, alter) }
+}
+
+// claimFound has the read of the claim show one of this UID, which names a PV.
+func claimFound(uid types.UID, pv string) func(*Facts) {
+	return func(s *Facts) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, uid, pv }
+}
+
+// siblings are other PVs of the volume, as read live; cachedSiblings were not.
+func siblings(pvs ...volume.PV) func(*Facts) {
+	return func(s *Facts) { s.Siblings, s.SiblingsRead = pvs, read(2, 0) }
+}
+
+func cachedSiblings(pvs ...volume.PV) func(*Facts) { return func(s *Facts) { s.Siblings = pvs } }
+
+func volumeGone(pvDeleted, finalized bool) func(*Facts) {
+	return func(s *Facts) { s.Done = done(s.PV, pvDeleted, finalized) }
+}
+
+func mode(m Mode) func(*Facts)        { return func(s *Facts) { s.Rules.Mode = m } }
+func role(r volume.Role) func(*Facts) { return func(s *Facts) { s.Rules.Role = r } }
+func brake(b Brake) func(*Facts)      { return func(s *Facts) { s.Brake = b } }
+func seen(h History) func(*Facts)     { return func(s *Facts) { s.History = h } }
+
+func deposed(s *Facts)           { s.Leading = false }
+func contestedPV(s *Facts)       { s.Contested = true }
+func stripped(s *Facts)          { s.History.Stripped = true }
+func attached(s *Facts)          { s.Attachments = 1 }
+func current(s *Facts)           { s.AttachmentsCurrent = true }
+func justProtected(s *Facts)     { s.Done.Protected = true }
+func goneFinally(s *Facts)       { s.End = End{Gone: true, Final: true} }
+func claimUnread(s *Facts)       { s.Claim = ClaimFacts{} }
+func claimReadLongAgo(s *Facts)  { s.Claim.Read.Sent = now().Add(-session.LiveFor - 1) }
+func claimRenamed(s *Facts)      { s.PV.Claim.Name = "renamed" }
+func claimEnded(s *Facts)        { s.ClaimEndedAt = now() }
+func claimKeepsSibling(s *Facts) { s.SiblingNeeded = "other" }
 
 func do(a Action, r Reason) Decision { return Decision{Action: a, Reason: r} }
 func waiting(r Reason) Decision      { return Decision{Reason: r} }
@@ -65,284 +140,187 @@ func looking(r Reason) Decision      { return Decision{Reason: r, Timed: true} }
 
 func TestDecide(t *testing.T) {
 	cases := decisions{
-		"released, all proven: deletes the volume": {released(), do(DeleteVolume, ReasonReclaim)},
-		"released while terminating, the PV was deleted first: deletes the volume": {
-			with(func(s *Facts) { s.PV.Terminating = true }), do(DeleteVolume, ReasonReclaim)},
-		"failed, all proven: deletes the volume": {
-			with(func(s *Facts) { s.PV.Phase = volume.PhaseFailed }), do(DeleteVolume, ReasonReclaim)},
-		"held by a companion's finalizer: counts as protected": {
-			with(func(s *Facts) {
-				s.PV.HasFinalizer, s.PV.HasCompanionFinalizer, s.PV.Terminating = false, true, true
-			}), do(DeleteVolume, ReasonReclaim)},
-		"held by a companion's finalizer, not terminating: adopts it first": {
-			with(func(s *Facts) { s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = false, true }), do(AdoptPV, ReasonAdopt)},
-		"the zero value: nothing": {Facts{}, waiting(ReasonNotOurs)},
+		{"released, all proven: deletes the volume", released(), do(DeleteVolume, ReasonReclaim)},
+		{"released while terminating, the PV was deleted first: deletes the volume", with(pvIs(terminating)),
+			do(DeleteVolume, ReasonReclaim)},
+		{"failed, all proven: deletes the volume", with(pvIs(in(volume.PhaseFailed))), do(DeleteVolume, ReasonReclaim)},
+		{"held by a companion's finalizer: counts as protected", with(pvIs(unguarded, guardedByCompanion, terminating)),
+			do(DeleteVolume, ReasonReclaim)},
+		{"held by a companion's finalizer, not terminating: adopts it first", with(pvIs(unguarded, guardedByCompanion)),
+			do(AdoptPV, ReasonAdopt)},
+		{"the zero value: nothing", Facts{}, waiting(ReasonNotOurs)},
 
 		// The lease.
-		"the lease ran out: nothing, looked at again": {
-			with(func(s *Facts) { s.Leading = false }), looking(ReasonNotLeading)},
-		"the lease ran out after the volume was deleted: the PV stays for the next leader": {
-			with(func(s *Facts) { s.Leading, s.Done = false, done(s.PV, true, false) }), looking(ReasonNotLeading)},
-		"the lease ran out, the finalizer was removed: no report that others removed it": {
-			with(func(s *Facts) {
-				s.Leading, s.PV.HasFinalizer, s.PV.Terminating, s.History.Stripped = false, false, true, true
-			}), looking(ReasonNotLeading)},
-		"the lease ran out, the PV is gone with the finalizer: no report, and not settled": {
-			with(func(s *Facts) { s.Leading, s.End = false, End{Gone: true, Final: true} }), looking(ReasonNotLeading)},
-		"the lease ran out, the PV is gone unprotected, all proven: keeps the volume": {
-			with(func(s *Facts) {
-				s.Leading, s.PV.HasFinalizer, s.End, s.History = false, false, End{Gone: true, Final: true},
-					History{SeenAlive: true}
-				s.PVsListed, s.Claim.Read = read(1, time.Second), read(2, time.Second)
-			}), looking(ReasonNotLeading)},
-		"the lease ran out, the finalizer was contested: not reported": {
-			with(func(s *Facts) {
-				s.Leading, s.Contested, s.PV.HasFinalizer, s.PV.Phase = false, true, false, volume.PhaseBound
-			}), looking(ReasonNotLeading)},
-		"the lease ran out, the PV is another driver's: not ours": {
-			with(func(s *Facts) { s.Leading, s.PV.ProvisionedBy = false, "other" }), waiting(ReasonNotOurs)},
+		{"the lease ran out: nothing, looked at again", with(deposed), looking(ReasonNotLeading)},
+		{"the lease ran out after the volume was deleted: the PV stays for the next leader",
+			with(deposed, volumeGone(true, false)), looking(ReasonNotLeading)},
+		{"the lease ran out, the finalizer was removed: no report that others removed it",
+			with(deposed, stripped, pvIs(unguarded, terminating)), looking(ReasonNotLeading)},
+		{"the lease ran out, the PV is gone with the finalizer: no report, and not settled", with(deposed, goneFinally),
+			looking(ReasonNotLeading)},
+		{"the lease ran out, the PV is gone unprotected, all proven: keeps the volume",
+			with(vanished, deposed), looking(ReasonNotLeading)},
+		{"the lease ran out, the finalizer was contested: not reported",
+			with(deposed, contestedPV, pvIs(unguarded, in(volume.PhaseBound))), looking(ReasonNotLeading)},
+		{"the lease ran out, the PV is another driver's: not ours", with(deposed, pvIs(by("other"))), waiting(ReasonNotOurs)},
 
 		// Ownership.
-		"dynamic of another driver, static fields ours: not ours": {
-			with(func(s *Facts) { s.PV.ProvisionedBy = "other" }), waiting(ReasonNotOurs)},
-		"static of this driver: ours": {
-			with(func(s *Facts) { s.PV.ProvisionedBy = "" }), do(DeleteVolume, ReasonReclaim)},
-		"static of another driver: not ours": {
-			with(func(s *Facts) { s.PV.ProvisionedBy, s.PV.Driver = "", "other" }), waiting(ReasonNotOurs)},
-		"in-tree provisioner that is not migrated: not ours": {
-			with(func(s *Facts) { s.PV.ProvisionedBy, s.PV.Driver = "kubernetes.io/aws-ebs", "" }), waiting(ReasonNotOurs)},
-		"in-tree provisioner that is migrated to us, handle not translated: nothing to ask for": {
-			with(func(s *Facts) {
-				s.PV.ProvisionedBy, s.PV.MigratedTo, s.PV.Driver, s.PV.Handle = "kubernetes.io/aws-ebs", driver, "", ""
-			}), waiting(ReasonHandleUnknown)},
-		"this driver's name is not known: nothing is ours": {
-			with(func(s *Facts) { s.Rules.Driver, s.PV.ProvisionedBy, s.PV.Driver = "", "", "" }), waiting(ReasonNotOurs)},
-		"static, migrated to this driver: ours": {
-			with(func(s *Facts) { s.PV.ProvisionedBy, s.PV.MigratedTo, s.PV.InTree = "", driver, true }),
+		{"dynamic of another driver, static fields ours: not ours", with(pvIs(by("other"))), waiting(ReasonNotOurs)},
+		{"static of this driver: ours", with(pvIs(by(""))), do(DeleteVolume, ReasonReclaim)},
+		{"static of another driver: not ours", with(pvIs(by(""), ofDriver("other"))), waiting(ReasonNotOurs)},
+		{"in-tree provisioner that is not migrated: not ours", with(pvIs(by("kubernetes.io/aws-ebs"), ofDriver(""))),
+			waiting(ReasonNotOurs)},
+		{"in-tree provisioner that is migrated to us, handle not translated: nothing to ask for",
+			with(pvIs(by("kubernetes.io/aws-ebs"), migratedToUs, ofDriver(""), handle(""))), waiting(ReasonHandleUnknown)},
+		{"this driver's name is not known: nothing is ours",
+			with(func(s *Facts) { s.Rules.Driver = "" }, pvIs(by(""), ofDriver(""))), waiting(ReasonNotOurs)},
+		{"static, migrated to this driver: ours", with(pvIs(by(""), migratedToUs, inTree)), do(DeleteVolume, ReasonReclaim)},
+		{"dynamic in-tree, migrated to this driver: ours", with(pvIs(by("kubernetes.io/aws-ebs"), migratedToUs, inTree)),
 			do(DeleteVolume, ReasonReclaim)},
-		"dynamic in-tree, migrated to this driver: ours": {
-			with(func(s *Facts) {
-				s.PV.ProvisionedBy, s.PV.MigratedTo, s.PV.InTree = "kubernetes.io/aws-ebs", driver, true
-			}), do(DeleteVolume, ReasonReclaim)},
-		"static of an in-tree plugin that could be migrated, and is not: not ours": {
-			with(func(s *Facts) { s.PV.ProvisionedBy, s.PV.InTree = "", true }), waiting(ReasonNotOurs)},
-		"a twin: left to its maker": {
-			with(func(s *Facts) { s.PV.TwinOf = "another" }), waiting(ReasonNotOurs)},
-		"the role is not known: nothing": {
-			with(func(s *Facts) { s.Rules.Role = volume.RoleUnknown }), waiting(ReasonNotOurs)},
+		{"static of an in-tree plugin that could be migrated, and is not: not ours", with(pvIs(by(""), inTree)),
+			waiting(ReasonNotOurs)},
+		{"a twin: left to its maker", with(func(s *Facts) { s.PV.TwinOf = "another" }), waiting(ReasonNotOurs)},
+		{"the role is not known: nothing", with(role(volume.RoleUnknown)), waiting(ReasonNotOurs)},
 
 		// Finished steps.
-		"volume deleted: deletes the PV next": {
-			with(func(s *Facts) { s.Done = done(s.PV, false, false) }), do(DeletePV, ReasonVolumeDeleted)},
-		"volume deleted, PV terminating: lets go": {
-			with(func(s *Facts) { s.Done, s.PV.Terminating = done(s.PV, false, false), true }),
+		{"volume deleted: deletes the PV next", with(volumeGone(false, false)), do(DeletePV, ReasonVolumeDeleted)},
+		{"volume deleted, PV terminating: lets go", with(volumeGone(false, false), pvIs(terminating)),
 			do(FinalizePV, ReasonVolumeDeleted)},
-		"volume deleted, PV's deletion accepted, the cache lags: lets go": {
-			with(func(s *Facts) { s.Done = done(s.PV, true, false) }), do(FinalizePV, ReasonVolumeDeleted)},
-		"all done, the cache lags: waits for the end": {
-			with(func(s *Facts) { s.Done = done(s.PV, true, true) }), waiting(ReasonVolumeGone)},
-		"volume deleted, then turned to Retain: goes on, the volume is gone": {
-			with(func(s *Facts) { s.Done, s.PV.Policy = done(s.PV, false, false), volume.PolicyRetain }),
-			do(DeletePV, ReasonTooLateToKeep)},
-		"volume deleted, then claimed anew: goes on, and says so": {
-			with(func(s *Facts) {
-				s.Done, s.PV.Claim.UID, s.PV.Terminating = done(s.PV, false, false), "newer", true
-			}), do(FinalizePV, ReasonTooLateToKeep)},
+		{"volume deleted, PV's deletion accepted, the cache lags: lets go", with(volumeGone(true, false)),
+			do(FinalizePV, ReasonVolumeDeleted)},
+		{"all done, the cache lags: waits for the end", with(volumeGone(true, true)), waiting(ReasonVolumeGone)},
+		{"volume deleted, then turned to Retain: goes on, the volume is gone",
+			with(volumeGone(false, false), pvIs(of(volume.PolicyRetain))), do(DeletePV, ReasonTooLateToKeep)},
+		{"volume deleted, then claimed anew: goes on, and says so",
+			with(volumeGone(false, false), pvIs(claimUID("newer"), terminating)), do(FinalizePV, ReasonTooLateToKeep)},
 
 		// Policy.
-		"policy unknown: keeps volume and finalizer": {
-			with(func(s *Facts) { s.PV.Policy = volume.PolicyUnknown }), waiting(ReasonPolicyUnknown)},
-		"Retain, released, finalizer there: drops it": {
-			with(func(s *Facts) { s.PV.Policy = volume.PolicyRetain }), do(RemoveFinalizer, ReasonPolicyKeepsVolume)},
-		"Recycle, bound, finalizer there: drops it": {
-			with(func(s *Facts) { s.PV.Policy, s.PV.Phase = volume.PolicyRecycle, volume.PhaseBound }),
+		{"policy unknown: keeps volume and finalizer", with(pvIs(of(volume.PolicyUnknown))), waiting(ReasonPolicyUnknown)},
+		{"Retain, released, finalizer there: drops it", with(pvIs(of(volume.PolicyRetain))),
 			do(RemoveFinalizer, ReasonPolicyKeepsVolume)},
-		"Retain, terminating while bound: the finalizer stays, the policy may turn back": {
-			with(func(s *Facts) {
-				s.PV.Policy, s.PV.Phase, s.PV.Terminating = volume.PolicyRetain, volume.PhaseBound, true
-			}), waiting(ReasonRetainBound)},
-		"Retain, terminating and released: drops the finalizer": {
-			with(func(s *Facts) { s.PV.Policy, s.PV.Terminating = volume.PolicyRetain, true }),
+		{"Recycle, bound, finalizer there: drops it", with(pvIs(of(volume.PolicyRecycle), in(volume.PhaseBound))),
 			do(RemoveFinalizer, ReasonPolicyKeepsVolume)},
-		"Retain, no finalizer: nothing": {
-			with(func(s *Facts) { s.PV.Policy, s.PV.HasFinalizer = volume.PolicyRetain, false }),
-			waiting(ReasonPolicyKeepsVolume)},
+		{"Retain, terminating while bound: the finalizer stays, the policy may turn back",
+			with(pvIs(of(volume.PolicyRetain), in(volume.PhaseBound), terminating)), waiting(ReasonRetainBound)},
+		{"Retain, terminating and released: drops the finalizer", with(pvIs(of(volume.PolicyRetain), terminating)),
+			do(RemoveFinalizer, ReasonPolicyKeepsVolume)},
+		{"Retain, no finalizer: nothing", with(pvIs(of(volume.PolicyRetain), unguarded)), waiting(ReasonPolicyKeepsVolume)},
 
 		// Claim.
-		"claimRef without UID, released: an administrator takes the volume back": {
-			with(func(s *Facts) { s.PV.Claim.UID = "" }), waiting(ReasonNotClaimed)},
-		"never claimed and terminating: drops the finalizer, keeps the volume": {
-			with(func(s *Facts) {
-				s.PV.Claim, s.PV.Terminating, s.PV.Phase = volume.ClaimRef{}, true, volume.PhaseAvailable
-			}), do(RemoveFinalizer, ReasonNotClaimed)},
-		"not claimed, terminating, no finalizer: nothing": {
-			with(func(s *Facts) { s.PV.Claim, s.PV.Terminating, s.PV.HasFinalizer = volume.ClaimRef{}, true, false }),
+		{"claimRef without UID, released: an administrator takes the volume back", with(pvIs(claimUID(""))),
 			waiting(ReasonNotClaimed)},
-		"claim not read: reads it": {
-			with(func(s *Facts) { s.Claim = ClaimFacts{} }), do(ReadClaim, ReasonReclaim)},
-		"a sibling read too long ago: reads it again": {
-			with(func(s *Facts) { s.Siblings, s.SiblingsRead = []volume.PV{sibling()}, read(2, session.LiveFor+1) }),
+		{"never claimed and terminating: drops the finalizer, keeps the volume",
+			with(pvIs(unclaimedPV, terminating, in(volume.PhaseAvailable))), do(RemoveFinalizer, ReasonNotClaimed)},
+		{"not claimed, terminating, no finalizer: nothing", with(pvIs(unclaimedPV, terminating, unguarded)),
+			waiting(ReasonNotClaimed)},
+		{"claim not read: reads it", with(claimUnread), do(ReadClaim, ReasonReclaim)},
+		{"a sibling read too long ago: reads it again",
+			with(cachedSiblings(sibling()), func(s *Facts) { s.SiblingsRead = read(2, session.LiveFor+1) }),
 			do(ReadSiblings, ReasonReclaim)},
-		"the watch has shown the claim's end: reads none": {
-			with(func(s *Facts) { s.Claim, s.ClaimEndedAt = ClaimFacts{}, now() }), do(DeleteVolume, ReasonReclaim)},
-		"the watch has shown it too long ago: reads the claim": {
-			with(func(s *Facts) { s.Claim, s.ClaimEndedAt = ClaimFacts{}, now().Add(-session.LiveFor-1) }),
+		{"the watch has shown the claim's end: reads none", with(claimUnread, claimEnded),
+			do(DeleteVolume, ReasonReclaim)},
+		{"the watch has shown it too long ago: reads the claim",
+			with(claimUnread, func(s *Facts) { s.ClaimEndedAt = now().Add(-session.LiveFor - 1) }),
 			do(ReadClaim, ReasonReclaim)},
-		"the watch has shown the end, but a read a claim that names the PV: keeps": {
-			with(func(s *Facts) {
-				s.ClaimEndedAt, s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = now(), true, "newer", "pv"
-			}), looking(ReasonClaimNamesPV)},
-		"claim read too long ago: reads it again": {
-			with(func(s *Facts) { s.Claim.Read.Sent = now().Add(-session.LiveFor - 1) }), do(ReadClaim, ReasonReclaim)},
-		"another claim was read than the PV now names: reads again": {
-			with(func(s *Facts) { s.PV.Claim.Name = "renamed" }), do(ReadClaim, ReasonReclaim)},
-		"claim found under its UID: keeps, looks again by the clock": {
-			with(func(s *Facts) { s.Claim.Found, s.Claim.UID = true, "claim-uid" }),
+		{"the watch has shown the end, but a read a claim that names the PV: keeps",
+			with(claimFound("newer", "pv"), claimEnded), looking(ReasonClaimNamesPV)},
+		{"claim read too long ago: reads it again",
+			with(claimReadLongAgo), do(ReadClaim, ReasonReclaim)},
+		{"another claim was read than the PV now names: reads again", with(claimRenamed),
+			do(ReadClaim, ReasonReclaim)},
+		{"claim found under its UID: keeps, looks again by the clock", with(claimFound("claim-uid", "")),
 			looking(ReasonClaimStillExists)},
-		"claim of that name is another one: gone": {
-			with(func(s *Facts) { s.Claim.Found, s.Claim.UID = true, "newer" }), do(DeleteVolume, ReasonReclaim)},
-		"claim of that name is another one and names the PV: keeps, looks again by the clock": {
-			with(func(s *Facts) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv" }),
+		{"claim of that name is another one: gone", with(claimFound("newer", "")), do(DeleteVolume, ReasonReclaim)},
+		{"claim of that name is another one and names the PV: keeps, looks again by the clock",
+			with(claimFound("newer", "pv")), looking(ReasonClaimNamesPV)},
+		{"the same, while the PV is terminating", with(claimFound("newer", "pv"), pvIs(terminating)),
 			looking(ReasonClaimNamesPV)},
-		"the same, while the PV is terminating": {
-			with(func(s *Facts) {
-				s.PV.Terminating = true
-				s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv"
-			}), looking(ReasonClaimNamesPV)},
-		"claim of that name is another one and names another PV: gone": {
-			with(func(s *Facts) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv-2" }),
+		{"claim of that name is another one and names another PV: gone", with(claimFound("newer", "pv-2")),
 			do(DeleteVolume, ReasonReclaim)},
-		"claim of a dynamic PV bound to another PV: gone": {
-			with(func(s *Facts) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "claim-uid", "pv-2" }),
+		{"claim of a dynamic PV bound to another PV: gone", with(claimFound("claim-uid", "pv-2")),
 			do(DeleteVolume, ReasonReclaim)},
-		"claim of a dynamic PV bound to this PV: alive": {
-			with(func(s *Facts) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "claim-uid", "pv" }),
+		{"claim of a dynamic PV bound to this PV: alive", with(claimFound("claim-uid", "pv")),
 			looking(ReasonClaimStillExists)},
-		"claim of a static PV bound to another PV: alive, someone will mend it": {
-			with(func(s *Facts) {
-				s.PV.ProvisionedBy = ""
-				s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "claim-uid", "pv-2"
-			}), looking(ReasonClaimStillExists)},
+		{"claim of a static PV bound to another PV: alive, someone will mend it",
+			with(claimFound("claim-uid", "pv-2"), pvIs(by(""))), looking(ReasonClaimStillExists)},
 
 		// Protection.
-		"bound, unprotected: adds the finalizer": {
-			with(func(s *Facts) { s.PV.Phase, s.PV.HasFinalizer = volume.PhaseBound, false }), do(AddFinalizer, ReasonProtect)},
-		"released, unprotected: adds the finalizer before anything else": {
-			with(func(s *Facts) { s.PV.HasFinalizer = false }), do(AddFinalizer, ReasonProtect)},
-		"terminating, unprotected: too late for a finalizer, nothing is deleted while it lives": {
-			with(func(s *Facts) { s.PV.HasFinalizer, s.PV.Terminating = false, true }), waiting(ReasonDeletionUnprotected)},
-		"bound, protected: nothing": {with(func(s *Facts) { s.PV.Phase = volume.PhaseBound }), waiting(ReasonBound)},
-		"bound, protected, terminating": {with(func(s *Facts) { s.PV.Phase, s.PV.Terminating = volume.PhaseBound, true }),
-			waiting(ReasonTerminatingBound)},
-		"bound, protected, terminating for a while: no Event yet": {with(func(s *Facts) {
-			s.PV.Phase, s.PV.Terminating, s.PV.TerminatingSince = volume.PhaseBound, true, now().Unix()-20
-		}), Decision{Reason: ReasonTerminatingBound, Quiet: 40 * time.Second}},
-		"bound, protected, terminating for a minute: an Event": {with(func(s *Facts) {
-			s.PV.Phase, s.PV.Terminating, s.PV.TerminatingSince = volume.PhaseBound, true, now().Unix()-60
-		}), waiting(ReasonTerminatingBound)},
-		"claimed, phase pending: waits for the PV controller": {
-			with(func(s *Facts) { s.PV.Phase = volume.PhasePending }), waiting(ReasonNotYetBound)},
-		"claimed, pending, terminating: never bound": {with(func(s *Facts) {
-			s.PV.Phase, s.PV.Terminating = volume.PhasePending, true
-		}), waiting(ReasonTerminatingUnbound)},
-		"claimed, available, terminating for a while: no Event yet": {with(func(s *Facts) {
-			s.PV.Phase, s.PV.Terminating, s.PV.TerminatingSince = volume.PhaseAvailable, true, now().Unix()-20
-		}), Decision{Reason: ReasonTerminatingUnbound, Quiet: 40 * time.Second}},
-		"claimed, pending, terminating, unprotected: too late for a finalizer": {with(func(s *Facts) {
-			s.PV.Phase, s.PV.Terminating, s.PV.HasFinalizer = volume.PhasePending, true, false
-		}), waiting(ReasonDeletionUnprotected)},
-		"claimed, phase unknown: nothing": {
-			with(func(s *Facts) { s.PV.Phase = volume.PhaseUnknown }), waiting(ReasonNotYetBound)},
-		"claimed, phase unknown, terminating: nothing": {with(func(s *Facts) {
-			s.PV.Phase, s.PV.Terminating = volume.PhaseUnknown, true
-		}), waiting(ReasonNotYetBound)},
+		{"bound, unprotected: adds the finalizer", with(pvIs(in(volume.PhaseBound), unguarded)),
+			do(AddFinalizer, ReasonProtect)},
+		{"released, unprotected: adds the finalizer before anything else", with(pvIs(unguarded)),
+			do(AddFinalizer, ReasonProtect)},
+		{"terminating, unprotected: too late for a finalizer, nothing is deleted while it lives",
+			with(pvIs(unguarded, terminating)), waiting(ReasonDeletionUnprotected)},
+		{"bound, protected: nothing", with(pvIs(in(volume.PhaseBound))), waiting(ReasonBound)},
+		{"bound, protected, terminating", with(pvIs(in(volume.PhaseBound), terminating)), waiting(ReasonTerminatingBound)},
+		{"bound, protected, terminating for a while: no Event yet",
+			with(pvIs(in(volume.PhaseBound), terminating, terminatingFor(20))),
+			Decision{Reason: ReasonTerminatingBound, Quiet: 40 * time.Second}},
+		{"bound, protected, terminating for a minute: an Event",
+			with(pvIs(in(volume.PhaseBound), terminating, terminatingFor(60))), waiting(ReasonTerminatingBound)},
+		{"claimed, phase pending: waits for the PV controller", with(pvIs(in(volume.PhasePending))),
+			waiting(ReasonNotYetBound)},
+		{"claimed, pending, terminating: never bound", with(pvIs(in(volume.PhasePending), terminating)),
+			waiting(ReasonTerminatingUnbound)},
+		{"claimed, available, terminating for a while: no Event yet",
+			with(pvIs(in(volume.PhaseAvailable), terminating, terminatingFor(20))),
+			Decision{Reason: ReasonTerminatingUnbound, Quiet: 40 * time.Second}},
+		{"claimed, pending, terminating, unprotected: too late for a finalizer",
+			with(pvIs(in(volume.PhasePending), terminating, unguarded)), waiting(ReasonDeletionUnprotected)},
+		{"claimed, phase unknown: nothing", with(pvIs(in(volume.PhaseUnknown))), waiting(ReasonNotYetBound)},
+		{"claimed, phase unknown, terminating: nothing", with(pvIs(in(volume.PhaseUnknown), terminating)),
+			waiting(ReasonNotYetBound)},
 
 		// Conditions for the call of the driver.
-		"attached: waits for the event": {with(func(s *Facts) { s.Attachments = 1 }), waiting(ReasonAttached)},
-		"attached as only a list showed: looks again by the clock": {
-			with(func(s *Facts) { s.Attachments, s.AttachmentsCurrent = 1, true }), looking(ReasonAttached)},
-		"was attached once: makes sure that the watch is not behind": {
-			with(func(s *Facts) { s.PV.WasAttached = true }), do(ListAttachments, ReasonReclaim)},
-		"was attached once, and the watch is not behind": {
-			with(func(s *Facts) { s.PV.WasAttached, s.AttachmentsCurrent = true, true }), do(DeleteVolume, ReasonReclaim)},
-		"a sibling was attached once: makes sure that the watch is not behind": {
-			with(func(s *Facts) {
-				used := sibling()
-				used.WasAttached = true
-				s.Siblings, s.SiblingsRead = []volume.PV{used}, read(2, 0)
-			}), do(ListAttachments, ReasonReclaim)},
-		"attached, with a sibling: looks again by the clock": {
-			with(func(s *Facts) { s.Siblings, s.Attachments = []volume.PV{sibling()}, 1 }), looking(ReasonAttached)},
-		"a sibling that keeps the volume, as read live: waits, looks again by the clock": {
-			with(func(s *Facts) {
-				keeps := sibling()
-				keeps.Policy = volume.PolicyRetain
-				s.Siblings, s.SiblingsRead = []volume.PV{sibling(), keeps}, read(2, 0)
-			}), looking(ReasonSharedHandle)},
-		"a sibling in the cache that keeps the volume: waits for its event, and lists no attachments": {
-			with(func(s *Facts) {
-				keeps := sibling()
-				keeps.Policy = volume.PolicyRetain
-				s.Siblings, s.PV.WasAttached, s.Attachments = []volume.PV{sibling(), keeps}, true, 1
-			}), waiting(ReasonSharedHandle)},
-		"a sibling to be deleted too, with a hold: waits": {
-			with(func(s *Facts) {
-				held := sibling()
-				held.Held = true
-				s.Siblings, s.SiblingsRead = []volume.PV{held}, read(2, 0)
-			}), looking(ReasonSharedHandle)},
-		"its own twin, with a hold: waits": {
-			with(func(s *Facts) {
-				twin := sibling()
-				twin.Phase, twin.TwinOf, twin.Name, twin.Held = volume.PhasePending, s.PV.UID, s.PV.Name+"-reclaim", true
-				s.Siblings, s.SiblingsRead = []volume.PV{twin}, read(2, 0)
-			}), looking(ReasonSharedHandle)},
-		"a sibling that is bound: waits": {
-			with(func(s *Facts) {
-				bound := sibling()
-				bound.Phase = volume.PhaseBound
-				s.Siblings, s.SiblingsRead = []volume.PV{bound}, read(2, 0)
-			}), looking(ReasonSharedHandle)},
-		"a sibling that no claim ever had: waits": {
-			with(func(s *Facts) {
-				free := sibling()
-				free.Claim.UID = ""
-				s.Siblings, s.SiblingsRead = []volume.PV{free}, read(2, 0)
-			}), looking(ReasonSharedHandle)},
-		"a sibling known from the cache alone: reads it": {
-			with(func(s *Facts) { s.Siblings = []volume.PV{sibling()} }), do(ReadSiblings, ReasonReclaim)},
-		"a sibling to be deleted too: does not wait for it": {
-			with(func(s *Facts) { s.Siblings, s.SiblingsRead = []volume.PV{sibling()}, read(2, 0) }),
-			do(DeleteVolume, ReasonReclaim)},
-		"a sibling to be deleted too, whose claim keeps the volume: waits, looks again by the clock": {
-			with(func(s *Facts) {
-				s.Siblings, s.SiblingsRead, s.SiblingNeeded = []volume.PV{sibling()}, read(2, 0), "other"
-			}), looking(ReasonSharedHandle)},
-		"a sibling read after the PV: reads the PV again, it comes last": {
-			with(func(s *Facts) { s.Siblings, s.SiblingsRead = []volume.PV{sibling()}, read(4, 0) }), do(ReadPV, ReasonReclaim)},
-		"secrets not looked for: looks": {with(func(s *Facts) { s.SecretsRead = false }), do(ReadSecrets, ReasonReclaim)},
-		"the PV known from the cache alone: reads it": {
-			with(func(s *Facts) { s.PVRead = session.Read{} }), do(ReadPV, ReasonReclaim)},
-		"the PV read too long ago: reads it again": {
-			with(func(s *Facts) { s.PVRead.Sent = now().Add(-session.LiveFor - 1) }), do(ReadPV, ReasonReclaim)},
-		"the PV read before the claim: reads it again, it comes last": {
-			with(func(s *Facts) { s.Claim.Read.Order = 4 }), do(ReadPV, ReasonReclaim)},
-		"no handle: nothing to ask for": {
-			with(func(s *Facts) { s.PV.Handle = "" }), waiting(ReasonHandleUnknown)},
+		{"attached: waits for the event", with(attached), waiting(ReasonAttached)},
+		{"attached as only a list showed: looks again by the clock", with(attached, current), looking(ReasonAttached)},
+		{"was attached once: makes sure that the watch is not behind", with(pvIs(wasAttached)),
+			do(ListAttachments, ReasonReclaim)},
+		{"was attached once, and the watch is not behind", with(current, pvIs(wasAttached)), do(DeleteVolume, ReasonReclaim)},
+		{"a sibling was attached once: makes sure that the watch is not behind", with(siblings(sibling(wasAttached))),
+			do(ListAttachments, ReasonReclaim)},
+		{"attached, with a sibling: looks again by the clock", with(cachedSiblings(sibling()), attached),
+			looking(ReasonAttached)},
+		{"a sibling that keeps the volume, as read live: waits, looks again by the clock",
+			with(siblings(sibling(), sibling(of(volume.PolicyRetain)))), looking(ReasonSharedHandle)},
+		{"a sibling in the cache that keeps the volume: waits for its event, and lists no attachments",
+			with(cachedSiblings(sibling(), sibling(of(volume.PolicyRetain))), attached, pvIs(wasAttached)),
+			waiting(ReasonSharedHandle)},
+		{"a sibling to be deleted too, with a hold: waits", with(siblings(sibling(held))), looking(ReasonSharedHandle)},
+		{"its own twin, with a hold: waits",
+			with(siblings(sibling(in(volume.PhasePending), twinNamed("pv-reclaim"), held))), looking(ReasonSharedHandle)},
+		{"a sibling that is bound: waits", with(siblings(sibling(in(volume.PhaseBound)))), looking(ReasonSharedHandle)},
+		{"a sibling that no claim ever had: waits", with(siblings(sibling(claimUID("")))), looking(ReasonSharedHandle)},
+		{"a sibling known from the cache alone: reads it", with(cachedSiblings(sibling())), do(ReadSiblings, ReasonReclaim)},
+		{"a sibling to be deleted too: does not wait for it", with(siblings(sibling())), do(DeleteVolume, ReasonReclaim)},
+		{"a sibling to be deleted too, whose claim keeps the volume: waits, looks again by the clock",
+			with(siblings(sibling()), claimKeepsSibling),
+			looking(ReasonSharedHandle)},
+		{"a sibling read after the PV: reads the PV again, it comes last",
+			with(cachedSiblings(sibling()), func(s *Facts) { s.SiblingsRead = read(4, 0) }), do(ReadPV, ReasonReclaim)},
+		{"secrets not looked for: looks", with(func(s *Facts) { s.SecretsRead = false }), do(ReadSecrets, ReasonReclaim)},
+		{"the PV known from the cache alone: reads it", with(func(s *Facts) { s.PVRead = session.Read{} }),
+			do(ReadPV, ReasonReclaim)},
+		{"the PV read too long ago: reads it again", with(func(s *Facts) { s.PVRead.Sent = now().Add(-session.LiveFor - 1) }),
+			do(ReadPV, ReasonReclaim)},
+		{"the PV read before the claim: reads it again, it comes last", with(func(s *Facts) { s.Claim.Read.Order = 4 }),
+			do(ReadPV, ReasonReclaim)},
+		{"no handle: nothing to ask for", with(pvIs(handle(""))), waiting(ReasonHandleUnknown)},
 	}
 	check(t, cases)
 }
 
-// decisions are tables keyed by sentences.
-type decisions map[string]struct {
+// decisions are tables of sentences.
+type decisions []struct {
+	name  string
 	facts Facts
 	want  Decision
 }
 
 func check(t *testing.T, cases decisions) {
 	t.Helper()
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
 			if got := Decide(c.facts, now()); got != c.want {
 				t.Errorf("Decide = %v, want %v\nfacts: %+v", got, c.want, c.facts)
 			}

@@ -10,99 +10,65 @@ import (
 // Each operand of a condition counts by itself.
 
 func TestDecideByEachOperand(t *testing.T) {
-	adopting := func(change func(*Facts)) Facts {
-		return with(func(s *Facts) {
-			s.PV.HasFinalizer, s.PV.HasCompanionFinalizer, s.PV.Phase = false, true, volume.PhaseBound
-			change(s)
-		})
+	adopting := pvIs(unguarded, guardedByCompanion, in(volume.PhaseBound))
+	kept := func(s *Facts) {
+		s.PV.Policy, s.PV.Phase, s.Rules.Scope = volume.PolicyRetain, volume.PhaseBound, ScopeBoundAny
 	}
-	kept := func(change func(*Facts)) Facts {
-		return with(func(s *Facts) {
-			s.PV.Policy, s.PV.Phase, s.Rules.Scope = volume.PolicyRetain, volume.PhaseBound, ScopeBoundAny
-			change(s)
-		})
+	observed := func(s *Facts) {
+		s.Rules.Role, s.PV.Terminating, s.PV.HasFinalizer = volume.RoleObserver, true, false
 	}
-	observed := func(change func(*Facts)) Facts {
-		return with(func(s *Facts) {
-			s.Rules.Role, s.PV.Terminating, s.PV.HasFinalizer = volume.RoleObserver, true, false
-			change(s)
-		})
-	}
-	unclear := func(change func(*Facts)) Facts {
-		return onNode(func(s *Facts) { s.PV.Reach = volume.ReachUnclear; change(s) })
-	}
-	gone := func(s *Facts) { s.End = End{Gone: true, Final: true} }
+	unclear := func(s *Facts) { onNode(s); s.PV.Reach = volume.ReachUnclear }
 	check(t, decisions{
-		"a volume of another driver: never deleted, though ours provisioned the PV": {
-			with(func(s *Facts) { s.PV.Driver = "other" }), waiting(ReasonHandleUnknown)},
-		"not ours and gone: settled": {with(func(s *Facts) { s.PV.ProvisionedBy = "other"; gone(s) }),
-			ended(ReasonNotOurs)},
+		{"a volume of another driver: never deleted, though ours provisioned the PV", with(pvIs(ofDriver("other"))),
+			waiting(ReasonHandleUnknown)},
+		{"not ours and gone: settled", with(goneFinally, pvIs(by("other"))), ended(ReasonNotOurs)},
 
-		"bound with a companion's finalizer: adopted": {adopting(func(*Facts) {}), do(AdoptPV, ReasonAdopt)},
-		"adopted, and the cache lags: not a second time": {adopting(func(s *Facts) { s.Done.Protected = true }),
-			waiting(ReasonBound)},
-		"contested: not adopted": {adopting(func(s *Facts) { s.Contested = true }), waiting(ReasonBound)},
+		{"bound with a companion's finalizer: adopted", with(adopting), do(AdoptPV, ReasonAdopt)},
+		{"adopted, and the cache lags: not a second time", with(adopting, justProtected), waiting(ReasonBound)},
+		{"contested: not adopted", with(adopting, contestedPV), waiting(ReasonBound)},
 
-		"not clear whose, gone without another sign: reported": {
-			unclear(func(s *Facts) { s.PV.Phase = volume.PhaseBound; gone(s) }), ended(ReasonNodeUnclear)},
-		"not clear whose, not claimed: not reported": {unclear(func(s *Facts) { s.PV.Claim = volume.ClaimRef{} }),
-			waiting(ReasonOtherNode)},
-		"not clear whose, to be kept: not reported": {
-			unclear(func(s *Facts) { s.PV.Policy = volume.PolicyRetain }), waiting(ReasonOtherNode)},
-		"another node's, gone: settled": {
-			onNode(func(s *Facts) { s.PV.Reach = volume.ReachElsewhere; gone(s) }), ended(ReasonOtherNode)},
+		{"not clear whose, gone without another sign: reported", with(unclear, goneFinally, pvIs(in(volume.PhaseBound))),
+			ended(ReasonNodeUnclear)},
+		{"not clear whose, not claimed: not reported", with(unclear, pvIs(unclaimedPV)), waiting(ReasonOtherNode)},
+		{"not clear whose, to be kept: not reported", with(unclear, pvIs(of(volume.PolicyRetain))), waiting(ReasonOtherNode)},
+		{"another node's, gone: settled", with(onNode, goneFinally, pvIs(reach(volume.ReachElsewhere))),
+			ended(ReasonOtherNode)},
 
-		"others removed the finalizer of a PV that is terminating: abandoned": {
-			with(func(s *Facts) { s.PV.Terminating, s.PV.HasFinalizer, s.History.Stripped = true, false, true }),
+		{"others removed the finalizer of a PV that is terminating: abandoned", with(stripped, pvIs(terminating, unguarded)),
 			waiting(ReasonReclaimAbandoned)},
-		"its volume is deleted, no finalizer of ours: nothing to remove": {
-			with(func(s *Facts) {
-				s.PV.Terminating, s.PV.HasFinalizer, s.Done = true, false, done(s.PV, true, false)
-			}), waiting(ReasonVolumeGone)},
+		{"its volume is deleted, no finalizer of ours: nothing to remove",
+			with(volumeGone(true, false), pvIs(terminating, unguarded)), waiting(ReasonVolumeGone)},
 
-		"in flight, unprotected: protects": {
-			with(func(s *Facts) { s.Rules.Logged, s.Log, s.PV.HasFinalizer = true, LogOpen, false }),
+		{"in flight, unprotected: protects", with(func(s *Facts) { s.Rules.Logged, s.Log = true, LogOpen }, pvIs(unguarded)),
 			do(AddFinalizer, ReasonProtect)},
-		"no claim of the name, despite other results of the read: deletes the volume": {
+		{"no claim of the name, despite other results of the read: deletes the volume",
 			with(func(s *Facts) { s.Claim.VolumeName = "pv" }), do(DeleteVolume, ReasonReclaim)},
-		"a claim that keeps a sibling: waits for any siblings": {
-			with(func(s *Facts) { s.SiblingNeeded = "other" }), looking(ReasonSharedHandle)},
-		"its volume is deleted, and a claim is bound to the PV: reported": {
-			with(func(s *Facts) { s.PV.Phase, s.Done = volume.PhaseBound, done(s.PV, false, false) }),
-			do(DeletePV, ReasonTooLateToKeep)},
+		{"a claim that keeps a sibling: waits for any siblings", with(claimKeepsSibling),
+			looking(ReasonSharedHandle)},
+		{"its volume is deleted, and a claim is bound to the PV: reported",
+			with(volumeGone(false, false), pvIs(in(volume.PhaseBound))), do(DeletePV, ReasonTooLateToKeep)},
 
-		"observed, to be kept: the peer's": {observed(func(s *Facts) { s.PV.Policy = volume.PolicyRetain }),
-			waiting(ReasonLeftToPeer)},
-		"observed, not claimed: the peer's": {observed(func(s *Facts) { s.PV.Claim = volume.ClaimRef{} }),
-			waiting(ReasonLeftToPeer)},
-		"observed, a companion's finalizer, not terminating: the peer's": {
-			observed(func(s *Facts) { s.PV.HasCompanionFinalizer, s.PV.Terminating = true, false }),
+		{"observed, to be kept: the peer's", with(observed, pvIs(of(volume.PolicyRetain))), waiting(ReasonLeftToPeer)},
+		{"observed, not claimed: the peer's", with(observed, pvIs(unclaimedPV)), waiting(ReasonLeftToPeer)},
+		{"observed, a companion's finalizer, not terminating: the peer's", with(observed, pvIs(guardedByCompanion, alive)),
 			waiting(ReasonLeftToPeer)},
 
-		"kept and in scope, protected, and the cache lags: not a second time": {
-			kept(func(s *Facts) { s.PV.HasFinalizer, s.Done.Protected = false, true }), waiting(ReasonPolicyKeepsVolume)},
-		"kept and in scope, contested: not protected": {
-			kept(func(s *Facts) { s.PV.HasFinalizer, s.Contested = false, true }), waiting(ReasonPolicyKeepsVolume)},
-		"kept, not yet bound: out of scope": {
-			kept(func(s *Facts) { s.PV.HasFinalizer, s.PV.Phase = false, volume.PhasePending }),
+		{"kept and in scope, protected, and the cache lags: not a second time", with(kept, justProtected, pvIs(unguarded)),
 			waiting(ReasonPolicyKeepsVolume)},
-		"kept, a companion's finalizer: adopted": {
-			kept(func(s *Facts) { s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = false, true }),
-			do(AdoptPV, ReasonAdopt)},
-		"kept, adopted, and the cache lags: not a second time": {
-			kept(func(s *Facts) {
-				s.PV.HasFinalizer, s.PV.HasCompanionFinalizer, s.Done.Protected = false, true, true
-			}), waiting(ReasonPolicyKeepsVolume)},
-		"kept, a companion's finalizer, contested: not adopted": {
-			kept(func(s *Facts) { s.PV.HasFinalizer, s.PV.HasCompanionFinalizer, s.Contested = false, true, true }),
+		{"kept and in scope, contested: not protected", with(kept, contestedPV, pvIs(unguarded)),
 			waiting(ReasonPolicyKeepsVolume)},
-		"kept, a companion's own finalizer: not adopted by it": {
-			kept(func(s *Facts) { s.Rules.Role, s.PV.HasCompanionFinalizer = volume.RoleCompanion, true }),
+		{"kept, not yet bound: out of scope", with(kept, pvIs(unguarded, in(volume.PhasePending))),
 			waiting(ReasonPolicyKeepsVolume)},
-		"kept and out of scope, a companion's finalizer: removed, not adopted": {
-			kept(func(s *Facts) {
-				s.Rules.Scope, s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = ScopeBoundDelete, false, true
-			}), do(RemoveFinalizer, ReasonPolicyKeepsVolume)},
+		{"kept, a companion's finalizer: adopted", with(kept, pvIs(unguarded, guardedByCompanion)), do(AdoptPV, ReasonAdopt)},
+		{"kept, adopted, and the cache lags: not a second time",
+			with(kept, justProtected, pvIs(unguarded, guardedByCompanion)), waiting(ReasonPolicyKeepsVolume)},
+		{"kept, a companion's finalizer, contested: not adopted",
+			with(kept, contestedPV, pvIs(unguarded, guardedByCompanion)), waiting(ReasonPolicyKeepsVolume)},
+		{"kept, a companion's own finalizer: not adopted by it",
+			with(kept, role(volume.RoleCompanion), pvIs(guardedByCompanion)), waiting(ReasonPolicyKeepsVolume)},
+		{"kept and out of scope, a companion's finalizer: removed, not adopted",
+			with(kept, func(s *Facts) { s.Rules.Scope = ScopeBoundDelete }, pvIs(unguarded, guardedByCompanion)),
+			do(RemoveFinalizer, ReasonPolicyKeepsVolume)},
 	})
 }
 
@@ -214,28 +180,23 @@ func TestAnswerEndsOnlyItsOwnExpectation(t *testing.T) {
 
 // A program that works on volumes waits for volumes that are to be deleted, up to the end of the PV.
 func TestUnderway(t *testing.T) {
-	bound := func(s *Facts) { s.PV.Phase = volume.PhaseBound }
+	bound, observed := pvIs(in(volume.PhaseBound)), role(volume.RoleObserver)
 	gone := func(s *Facts) { s.End.Gone = true }
-	both := func(f, g func(*Facts)) func(*Facts) { return func(s *Facts) { f(s); g(s) } }
-	deleted := func(pvDeleted, finalized bool) func(*Facts) {
-		return func(s *Facts) { s.Done = done(s.PV, pvDeleted, finalized) }
-	}
-	observed := func(s *Facts) { s.Rules.Role = volume.RoleObserver }
 	for name, c := range map[string]struct {
-		change func(*Facts)
-		want   bool
+		facts Facts
+		want  bool
 	}{
-		"released":                              {func(*Facts) {}, true},
-		"in use":                                {bound, false},
-		"another program's":                     {observed, false},
-		"another program's, gone":               {both(observed, gone), true},
-		"in use when it went":                   {both(bound, gone), false},
-		"deleted, the PV is not":                {deleted(false, false), true},
-		"deleted, the PV has our finalizer":     {deleted(true, false), true},
-		"deleted, the PV's end is not seen yet": {deleted(true, true), false},
-		"deleted, the PV is gone":               {both(deleted(false, false), gone), false},
+		"released":                              {with(), true},
+		"in use":                                {with(bound), false},
+		"another program's":                     {with(observed), false},
+		"another program's, gone":               {with(observed, gone), true},
+		"in use when it went":                   {with(bound, gone), false},
+		"deleted, the PV is not":                {with(volumeGone(false, false)), true},
+		"deleted, the PV has our finalizer":     {with(volumeGone(true, false)), true},
+		"deleted, the PV's end is not seen yet": {with(volumeGone(true, true)), false},
+		"deleted, the PV is gone":               {with(volumeGone(false, false), gone), false},
 	} {
-		if got := with(c.change).Underway(); got != c.want {
+		if got := c.facts.Underway(); got != c.want {
 			t.Errorf("%s: under way: %t", name, got)
 		}
 	}

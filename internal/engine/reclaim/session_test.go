@@ -427,7 +427,7 @@ func TestAnswerProtect(t *testing.T) {
 func TestRepeated(t *testing.T) {
 	for role, want := range map[volume.Role]bool{volume.RoleOwner: false, volume.RoleCompanion: true} {
 		for _, released := range []bool{false, true} {
-			s := &Session{Facts: as(role, func(s *Facts) { s.History.SeenReleased = released })}
+			s := &Session{Facts: with(as(role), func(s *Facts) { s.History.SeenReleased = released })}
 			if got := s.Repeated(); got != (want && released) {
 				t.Errorf("role %s, released before %t: repeated %t", role, released, got)
 			}

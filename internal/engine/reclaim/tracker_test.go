@@ -28,8 +28,6 @@ func TestFinalizersByRole(t *testing.T) {
 
 // The brake counts the volumes that this process is to delete.
 func TestDue(t *testing.T) {
-	terminating := func(pv *volume.PV) { pv.Terminating = true }
-	static := func(pv *volume.PV) { pv.ProvisionedBy = "" }
 	same := func(*volume.PV) {}
 	for name, c := range map[string]struct {
 		rules  Rules
@@ -39,8 +37,8 @@ func TestDue(t *testing.T) {
 		"an owner's":                         {Rules{Role: volume.RoleOwner}, same, true},
 		"a held PV":                          {Rules{Role: volume.RoleOwner}, func(pv *volume.PV) { pv.Held = true }, false},
 		"in mode release":                    {Rules{Role: volume.RoleOwner, Mode: ModeRelease}, same, false},
-		"an ignored static PV":               {Rules{Role: volume.RoleOwner, IgnoreStatic: true}, static, false},
-		"a static one":                       {Rules{Role: volume.RoleOwner}, static, true},
+		"an ignored static PV":               {Rules{Role: volume.RoleOwner, IgnoreStatic: true}, by(""), false},
+		"a static one":                       {Rules{Role: volume.RoleOwner}, by(""), true},
 		"a companion's before the PV is":     {Rules{Role: volume.RoleCompanion}, same, false},
 		"a companion's when the PV is":       {Rules{Role: volume.RoleCompanion}, terminating, true},
 		"an observer's, of a terminating PV": {Rules{Role: volume.RoleObserver}, terminating, false},
@@ -80,27 +78,25 @@ func TestLaterOfTwoWritesCounts(t *testing.T) {
 
 // An observation counts in its order: released before it was terminating, protected after our removal.
 func TestHistoryOfPV(t *testing.T) {
-	see := func(change func(*volume.PV), removing *Expectation) History {
+	for name, c := range map[string]struct {
+		change   func(*volume.PV)
+		removing *Expectation
+		want     History
+	}{
+		"released and protected":       {alive, nil, History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+		"terminating":                  {terminating, nil, History{SeenProtected: true}},
+		"in use":                       {in(volume.PhaseBound), nil, History{SeenAlive: true, SeenProtected: true}},
+		"protected before our removal": {alive, &Expectation{Version: "11"}, History{SeenAlive: true, SeenReleased: true}},
+		"protected after our removal": {alive, &Expectation{Version: "9"},
+			History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+	} {
 		pv := released().PV
-		change(&pv)
+		c.change(&pv)
 		tracker := NewTracker(owner())
-		tracker.Records[pv.UID] = &Record{Activity: &Activity{Removing: removing}}
-		return tracker.see(&pv).History
-	}
-	if h := see(func(*volume.PV) {}, nil); !h.SeenAlive || !h.SeenReleased || !h.SeenProtected {
-		t.Errorf("released and protected: %+v", h)
-	}
-	if h := see(func(pv *volume.PV) { pv.Terminating = true }, nil); h.SeenAlive || h.SeenReleased {
-		t.Errorf("terminating: %+v", h)
-	}
-	if h := see(func(pv *volume.PV) { pv.Phase = volume.PhaseBound }, nil); h.SeenReleased {
-		t.Errorf("in use: %+v", h)
-	}
-	if h := see(func(*volume.PV) {}, &Expectation{Version: "11"}); h.SeenProtected {
-		t.Errorf("protected before our removal: %+v", h)
-	}
-	if h := see(func(*volume.PV) {}, &Expectation{Version: "9"}); !h.SeenProtected {
-		t.Errorf("protected after our removal: %+v", h)
+		tracker.Records[pv.UID] = &Record{Activity: &Activity{Removing: c.removing}}
+		if h := tracker.see(&pv).History; h != c.want {
+			t.Errorf("%s: %+v, want %+v", name, h, c.want)
+		}
 	}
 	pv := released().PV
 	tracker := NewTracker(owner())
