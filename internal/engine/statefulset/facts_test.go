@@ -23,7 +23,7 @@ func old(order int) session.Read {
 
 // facts are the facts about the claim of ordinal 1 of a set with two replicas. The field of the set deletes the claims
 // of replicas that are scaled away, the pod runs, and the claim has the matching mark.
-func facts(alter ...func(*Facts)) Facts {
+func facts(change ...func(*Facts)) Facts {
 	f := Facts{
 		Claim: Claim{
 			Namespace: "ns", Name: "data-db-1", UID: "claim", ResourceVersion: "10", Protected: true, Marked: true,
@@ -39,10 +39,7 @@ func facts(alter ...func(*Facts)) Facts {
 			Claims: []string{"data-db-1"},
 		},
 	}
-	for _, a := range alter {
-		a(&f)
-	}
-	return f
+	return alter(f, change...)
 }
 
 // both combines alterations.
@@ -54,38 +51,47 @@ func both(alter ...func(*Facts)) func(*Facts) {
 	}
 }
 
-func unmarked(f *Facts)         { f.Claim.Mark, f.Claim.Marked = Mark{}, false }
-func markRetain(f *Facts)       { f.Claim.Mark.WhenScaled = Retain }
-func copiedMark(f *Facts)       { f.Claim.Mark.Claim = "claim0" }
-func garbageMark(f *Facts)      { f.Claim.Mark = Mark{} }
-func held(f *Facts)             { f.Claim.Hold = true }
-func terminatingClaim(f *Facts) { f.Claim.Terminating = true }
-func scaledDown(f *Facts)       { f.Set.Replicas = 1 }
-func startsLater(f *Facts)      { f.Set.Start = 2 }
-func annotated(f *Facts)        { f.Set.Source = SourceAnnotation }
-func noPolicy(f *Facts)         { f.Set.Source, f.Set.Policy = SourceNone, Policy{} }
-func retain(f *Facts)           { f.Set.Policy = Policy{} }
-func deleteBoth(f *Facts)       { f.Set.Policy = Policy{WhenDeleted: Delete, WhenScaled: Delete} }
-func deleteWithSet(f *Facts)    { f.Set.Policy = Policy{WhenDeleted: Delete} }
-func invalid(f *Facts)          { f.Set.Invalid = "wrong" }
-func shared(f *Facts)           { f.Shared = true }
-func uninstalled(f *Facts)      { f.Rules.Removing = true }
-func setUnknown(f *Facts)       { f.SetSeen, f.Set = Unknown, Set{} }
-func setAbsent(f *Facts)        { f.SetSeen, f.Set = Absent, Set{} }
-func setTerminating(f *Facts)   { f.Set.Terminating = true }
-func setAgain(f *Facts)         { f.Set.UID, f.Pod.Controller = "set2", "set2" }
-func otherTemplates(f *Facts)   { f.Set.Templates = []string{"logs"} }
-func podUnknown(f *Facts)       { f.PodSeen, f.Pod = Unknown, Pod{} }
-func podAbsent(f *Facts)        { f.PodSeen, f.Pod = Absent, Pod{} }
-func podTerminating(f *Facts)   { f.Pod.Terminating = true }
-func podForeign(f *Facts)       { f.Pod.Controller = "" }
-func podElsewhere(f *Facts)     { f.Pod.Claims = []string{"data-db-2"} }
-func unprotected(f *Facts)      { f.Claim.Protected = false }
-func otherPod(f *Facts)         { f.OtherPod = "backup" }
-func claimRead(f *Facts)        { f.ClaimRead = read(1) }
-func podRead(f *Facts)          { f.PodRead = read(2) }
-func setRead(f *Facts)          { f.SetRead = read(3) }
-func allRead(f *Facts)          { both(claimRead, podRead, setRead)(f) }
+func unmarked(f *Facts)                   { f.Claim.Mark, f.Claim.Marked = Mark{}, false }
+func markRetain(f *Facts)                 { f.Claim.Mark.WhenScaled = Retain }
+func copiedMark(f *Facts)                 { f.Claim.Mark.Claim = "claim0" }
+func garbageMark(f *Facts)                { f.Claim.Mark = Mark{} }
+func held(f *Facts)                       { f.Claim.Hold = true }
+func terminatingClaim(f *Facts)           { f.Claim.Terminating = true }
+func scaledDown(f *Facts)                 { f.Set.Replicas = 1 }
+func startsLater(f *Facts)                { f.Set.Start = 2 }
+func annotated(f *Facts)                  { f.Set.Source = SourceAnnotation }
+func noPolicy(f *Facts)                   { f.Set.Source, f.Set.Policy = SourceNone, Policy{} }
+func retain(f *Facts)                     { f.Set.Policy = Policy{} }
+func deleteBoth(f *Facts)                 { f.Set.Policy = Policy{WhenDeleted: Delete, WhenScaled: Delete} }
+func deleteWithSet(f *Facts)              { f.Set.Policy = Policy{WhenDeleted: Delete} }
+func invalid(f *Facts)                    { f.Set.Invalid = "wrong" }
+func shared(f *Facts)                     { f.Shared = true }
+func uninstalled(f *Facts)                { f.Rules.Removing = true }
+func setUnknown(f *Facts)                 { f.SetSeen, f.Set = Unknown, Set{} }
+func setAbsent(f *Facts)                  { f.SetSeen, f.Set = Absent, Set{} }
+func setTerminating(f *Facts)             { f.Set.Terminating = true }
+func setAgain(f *Facts)                   { f.Set.UID, f.Pod.Controller = "set2", "set2" }
+func otherTemplates(f *Facts)             { f.Set.Templates = []string{"logs"} }
+func podUnknown(f *Facts)                 { f.PodSeen, f.Pod = Unknown, Pod{} }
+func podAbsent(f *Facts)                  { f.PodSeen, f.Pod = Absent, Pod{} }
+func podTerminating(f *Facts)             { f.Pod.Terminating = true }
+func podForeign(f *Facts)                 { f.Pod.Controller = "" }
+func podElsewhere(f *Facts)               { f.Pod.Claims = []string{"data-db-2"} }
+func unprotected(f *Facts)                { f.Claim.Protected = false }
+func otherPod(f *Facts)                   { f.OtherPod = "backup" }
+func claimRead(f *Facts)                  { f.ClaimRead = read(1) }
+func podRead(f *Facts)                    { f.PodRead = read(2) }
+func setRead(f *Facts)                    { f.SetRead = read(3) }
+func allRead(f *Facts)                    { both(claimRead, podRead, setRead)(f) }
+func claimAt(r session.Read) func(*Facts) { return func(f *Facts) { f.ClaimRead = r } }
+func podAt(r session.Read) func(*Facts)   { return func(f *Facts) { f.PodRead = r } }
+func setAt(r session.Read) func(*Facts)   { return func(f *Facts) { f.SetRead = r } }
+
+// added has a tracker remember that this mark was added this often.
+func added(mark string, times int) func(*Facts) {
+	return func(f *Facts) { f.Sight = Sight{Added: mark, Additions: times} }
+}
+
 func abandonedLongAgo(f *Facts) { f.Sight.CondemnedSince = ago(DefaultGrace) }
 
 // left deletes the set, as seen by the watch, and leaves the claim as Kubernetes created it.

@@ -62,16 +62,22 @@ func claimIs(a ...func(*Claim)) Reply {
 	return Reply{Outcome: session.Succeeded, Found: true, Claim: alter(facts().Claim, a...)}
 }
 
-func podIs(a ...func(*Pod)) Reply {
-	return Reply{Outcome: session.Succeeded, Found: true, Pod: alter(facts().Pod, a...)}
+func gotClaim(a ...func(*Claim)) answer { return answer{ReadClaim, claimIs(a...), 0} }
+
+func gotPod(a ...func(*Pod)) answer {
+	return answer{ReadPod, Reply{Outcome: session.Succeeded, Found: true, Pod: alter(facts().Pod, a...)}, 0}
 }
 
-func setIs(a ...func(*Set)) Reply {
-	return Reply{Outcome: session.Succeeded, Found: true, Set: alter(facts().Set, a...)}
+func gotSet(a ...func(*Set)) answer {
+	return answer{ReadSet, Reply{Outcome: session.Succeeded, Found: true, Set: alter(facts().Set, a...)}, 0}
 }
 
-func absent() Reply       { return Reply{Outcome: session.Succeeded} }
-func done() Reply         { return Reply{Outcome: session.Succeeded} }
+// none finds no object, and wrote succeeds.
+func none(read Action) answer   { return answer{read, Reply{Outcome: session.Succeeded}, 0} }
+func wrote(write Action) answer { return answer{write, Reply{Outcome: session.Succeeded}, 0} }
+
+func ended(write Action, as session.Outcome) answer { return answer{write, Reply{Outcome: as}, 0} }
+
 func away(s *Set)         { s.Replicas = 1 }
 func byAnnotation(s *Set) { s.Source = SourceAnnotation }
 func newer(c *Claim)      { c.ResourceVersion = "11" }
@@ -93,8 +99,7 @@ func TestCondemnedClaimIsDeletedAfterGrace(t *testing.T) {
 		t.Fatalf("end %d, %s after %s", s.End, s.Reason(), s.Decision.After)
 	}
 	tracker, f = abandoned()
-	s, asked := play(t, tracker, f, answer{ReadClaim, claimIs(newer), 0}, answer{ReadPod, absent(), 0},
-		answer{ReadSet, setIs(away), 0}, answer{DeleteClaim, done(), 0})
+	s, asked := play(t, tracker, f, gotClaim(newer), none(ReadPod), gotSet(away), wrote(DeleteClaim))
 	for i, want := range []Ask{
 		{Action: ReadClaim, Name: "data-db-1", UID: "claim"}, {Action: ReadPod, Name: "db-1"}, {Action: ReadSet, Name: "db"},
 		{Action: DeleteClaim, Name: "data-db-1", UID: "claim", ResourceVersion: "11"},
@@ -114,7 +119,7 @@ func TestCondemnedClaimIsDeletedAfterGrace(t *testing.T) {
 // A broken watch may skip the result of a live read, and then no event enqueues the claim again.
 func TestRetryWhileWatchLagsBehindRead(t *testing.T) {
 	tracker, f := abandoned()
-	s, _ := play(t, tracker, f, answer{ReadClaim, claimIs(), 0}, answer{ReadPod, absent(), 0}, answer{ReadSet, setIs(), 0})
+	s, _ := play(t, tracker, f, gotClaim(), none(ReadPod), gotSet())
 	if s.End != session.Waiting || s.Reason() != ReasonInRange || s.Requeue() != session.RequeueRetry {
 		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
 	}
@@ -125,44 +130,35 @@ func TestRetryWhileWatchLagsBehindRead(t *testing.T) {
 
 // A change by a person just before the deletion keeps the claim.
 func TestLiveReadsKeepClaim(t *testing.T) {
-	gone, scaled := answer{ReadPod, absent(), 0}, answer{ReadSet, setIs(away), 0}
-	same := answer{ReadClaim, claimIs(), 0}
-	for name, c := range map[string]struct {
+	gone, scaled := none(ReadPod), gotSet(away)
+	same := gotClaim()
+	for _, c := range []struct {
+		name    string
 		answers []answer
 		reason  Reason
 	}{
-		"it is held": {
-			[]answer{{ReadClaim, claimIs(func(c *Claim) { c.Hold = true }), 0}}, ReasonClaimHeld},
-		"it got another owner": {
-			[]answer{{ReadClaim, claimIs(func(c *Claim) { c.Owners = []metav1.OwnerReference{foreignRef()} }), 0}},
+		{"it is held", []answer{gotClaim(func(c *Claim) { c.Hold = true })}, ReasonClaimHeld},
+		{"it got another owner", []answer{gotClaim(func(c *Claim) { c.Owners = []metav1.OwnerReference{foreignRef()} })},
 			ReasonOtherOwner},
-		"it is terminating": {
-			[]answer{{ReadClaim, claimIs(func(c *Claim) { c.Terminating = true }), 0}}, ReasonClaimTerminating},
-		"it has no mark": {
-			[]answer{{ReadClaim, claimIs(func(c *Claim) { c.Mark, c.Marked = Mark{}, false }), 0}}, ReasonNeverUsed},
-		"its mark is a copy": {
-			[]answer{{ReadClaim, claimIs(func(c *Claim) { c.Mark.Claim = "claim0" }), 0}, {ReadSet, setIs(away), 0},
-				{PatchClaim, done(), 0}}, ReasonPolicyRemoved},
-		"its pod is back":       {[]answer{same, {ReadPod, podIs(), 0}}, ReasonPodRemains},
-		"the set was scaled up": {[]answer{same, gone, {ReadSet, setIs(), 0}}, ReasonInRange},
-		"the set is going": {
-			[]answer{same, gone, {ReadSet, setIs(away, func(s *Set) { s.Terminating = true }), 0}}, ReasonSetTerminating},
-		"the grace was changed": {
-			[]answer{same, gone, {ReadSet, setIs(away, func(s *Set) { s.Grace, s.GraceGiven = time.Hour, true }), 0}},
-			ReasonScaleDownGrace},
-		"an annotation is wrong": {
-			[]answer{same, gone, {ReadSet, setIs(away, func(s *Set) { s.Invalid = "wrong" }), 0}}, ReasonInvalidPolicy},
-		"the policy retains": {
-			[]answer{same, gone, {ReadSet, setIs(away, func(s *Set) { s.Policy = Policy{} }), 0}, {PatchClaim, done(), 0}},
+		{"it is terminating", []answer{gotClaim(func(c *Claim) { c.Terminating = true })}, ReasonClaimTerminating},
+		{"it has no mark", []answer{gotClaim(func(c *Claim) { c.Mark, c.Marked = Mark{}, false })}, ReasonNeverUsed},
+		{"its mark is a copy", []answer{gotClaim(func(c *Claim) { c.Mark.Claim = "claim0" }), gotSet(away),
+			wrote(PatchClaim)}, ReasonPolicyRemoved},
+		{"its pod is back", []answer{same, gotPod()}, ReasonPodRemains},
+		{"the set was scaled up", []answer{same, gone, gotSet()}, ReasonInRange},
+		{"the set is going", []answer{same, gone, gotSet(away, func(s *Set) { s.Terminating = true })}, ReasonSetTerminating},
+		{"the grace was changed", []answer{same, gone,
+			gotSet(away, func(s *Set) { s.Grace, s.GraceGiven = time.Hour, true })}, ReasonScaleDownGrace},
+		{"an annotation is wrong", []answer{same, gone, gotSet(away, func(s *Set) { s.Invalid = "wrong" })},
+			ReasonInvalidPolicy},
+		{"the policy retains", []answer{same, gone, gotSet(away, func(s *Set) { s.Policy = Policy{} }), wrote(PatchClaim)},
 			ReasonPolicyRemoved},
-		"the set is another": {
-			[]answer{same, gone, {ReadSet, setIs(away, func(s *Set) { s.UID = "set2" }), 0}, {PatchClaim, done(), 0}},
+		{"the set is another", []answer{same, gone, gotSet(away, func(s *Set) { s.UID = "set2" }), wrote(PatchClaim)},
 			ReasonPolicyRemoved},
-		"the set is gone": {
-			[]answer{same, gone, {ReadSet, absent(), 0}, {PatchClaim, done(), 0}}, ReasonSetGone},
-		"nothing has changed": {[]answer{same, gone, scaled, {DeleteClaim, done(), 0}}, ReasonScaledDown},
+		{"the set is gone", []answer{same, gone, none(ReadSet), wrote(PatchClaim)}, ReasonSetGone},
+		{"nothing has changed", []answer{same, gone, scaled, wrote(DeleteClaim)}, ReasonScaledDown},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			tracker, f := abandoned()
 			if s, _ := play(t, tracker, f, c.answers...); s.Reason() != c.reason {
 				t.Errorf("%s, want %s", s.Reason(), c.reason)
@@ -172,33 +168,29 @@ func TestLiveReadsKeepClaim(t *testing.T) {
 }
 
 func TestSessionEnds(t *testing.T) {
-	same, gone, scaled := answer{ReadClaim, claimIs(), 0}, answer{ReadPod, absent(), 0}, answer{ReadSet, setIs(away), 0}
-	for name, c := range map[string]struct {
+	same, gone, scaled := gotClaim(), none(ReadPod), gotSet(away)
+	for _, c := range []struct {
+		name    string
 		answers []answer
 		end     session.End
 		reason  Reason
 		requeue session.Requeue
 	}{
-		"the claim is gone": {[]answer{{ReadClaim, absent(), 0}}, session.ObjectGone, "", session.RequeueNever},
-		"the claim is not found": {
-			[]answer{{ReadClaim, Reply{Outcome: session.Succeeded, Claim: facts().Claim}, 0}},
+		{"the claim is gone", []answer{none(ReadClaim)}, session.ObjectGone, "", session.RequeueNever},
+		{"the claim is not found", []answer{{ReadClaim, Reply{Outcome: session.Succeeded, Claim: facts().Claim}, 0}},
 			session.ObjectGone, "", session.RequeueNever},
-		"it was made again": {
-			[]answer{{ReadClaim, claimIs(func(c *Claim) { c.UID = "claim2" }), 0}},
-			session.ObjectGone, "", session.RequeueNever},
-		"a read fails": {
-			[]answer{same, {ReadPod, Reply{}, 0}}, session.CallFailed, ReasonAPIReadFailed, session.RequeueRetry},
-		"the claim changed": {
-			[]answer{same, gone, scaled, {DeleteClaim, Reply{Outcome: session.Conflict}, 0}},
-			session.Conflicted, "", session.RequeueSoon},
-		"the claim went": {
-			[]answer{same, gone, scaled, {DeleteClaim, Reply{Outcome: session.Gone}, 0}},
-			session.ObjectGone, "", session.RequeueNever},
-		"the deletion fails": {
-			[]answer{same, gone, scaled, {DeleteClaim, Reply{}, 0}},
-			session.CallFailed, ReasonAPIWriteFailed, session.RequeueRetry},
+		{"it was made again", []answer{gotClaim(func(c *Claim) { c.UID = "claim2" })}, session.ObjectGone, "",
+			session.RequeueNever},
+		{"a read fails", []answer{same, ended(ReadPod, session.Unanswered)}, session.CallFailed, ReasonAPIReadFailed,
+			session.RequeueRetry},
+		{"the claim changed", []answer{same, gone, scaled, ended(DeleteClaim, session.Conflict)}, session.Conflicted, "",
+			session.RequeueSoon},
+		{"the claim went", []answer{same, gone, scaled, ended(DeleteClaim, session.Gone)}, session.ObjectGone, "",
+			session.RequeueNever},
+		{"the deletion fails", []answer{same, gone, scaled, ended(DeleteClaim, session.Unanswered)}, session.CallFailed,
+			ReasonAPIWriteFailed, session.RequeueRetry},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			tracker, f := abandoned()
 			s, _ := play(t, tracker, f, c.answers...)
 			if s.End != c.end || s.Reason() != c.reason || s.Requeue() != c.requeue {
@@ -222,8 +214,7 @@ func TestRepeatsOfExpiredReadsAreBounded(t *testing.T) {
 
 func TestDryRunMakesNoWrites(t *testing.T) {
 	tracker, f := abandoned(func(f *Facts) { f.Rules.DryRun = true })
-	s, _ := play(t, tracker, f, answer{ReadClaim, claimIs(), 0}, answer{ReadPod, absent(), 0},
-		answer{ReadSet, setIs(away), 0})
+	s, _ := play(t, tracker, f, gotClaim(), none(ReadPod), gotSet(away))
 	if s.End != session.Skipped || s.Reason() != ReasonDryRun || s.Requeue() != session.RequeueNever ||
 		s.Decision.Action != DeleteClaim {
 		t.Errorf("end %d, %s", s.End, s.Reason())
@@ -231,7 +222,7 @@ func TestDryRunMakesNoWrites(t *testing.T) {
 }
 
 func TestClaimGetsMark(t *testing.T) {
-	s, asked := play(t, NewTracker(), facts(unmarked), answer{ReadSet, setIs(), 0}, answer{PatchClaim, done(), 0})
+	s, asked := play(t, NewTracker(), facts(unmarked), gotSet(), wrote(PatchClaim))
 	want := Mark{Set: "db", UID: "set", Ordinal: 1, WhenScaled: Delete, Claim: "claim"}
 	if a := asked[1]; a.Mark != want || a.UID != "claim" || a.ResourceVersion != "10" || len(a.Owners) != 0 ||
 		a.Name != "data-db-1" {
@@ -244,7 +235,7 @@ func TestClaimGetsMark(t *testing.T) {
 
 // If the watch still shows a deleted pod, the pod must not mark a claim that an earlier policy has retained.
 func TestRetainedClaimGetsNoMarkFromDeletedPod(t *testing.T) {
-	s, _ := play(t, NewTracker(), facts(unmarked, scaledDown), answer{ReadPod, absent(), 0})
+	s, _ := play(t, NewTracker(), facts(unmarked, scaledDown), none(ReadPod))
 	if s.End != session.Waiting || s.Reason() != ReasonNeverUsed {
 		t.Errorf("end %d, %s", s.End, s.Reason())
 	}
@@ -258,35 +249,26 @@ func TestOwnersFollowLiveReadOfPolicy(t *testing.T) {
 		}
 		return uids
 	}
-	for name, c := range map[string]struct {
+	for _, c := range []struct {
+		name    string
 		facts   Facts
 		answers []answer
 		want    []string
 	}{
-		"the set": {
-			facts(annotated, deleteBoth),
-			[]answer{{ReadSet, setIs(byAnnotation, func(s *Set) { s.Policy = Policy{Delete, Delete} }), 0}},
-			[]string{"set"}},
-		"the pod": {
-			facts(annotated, deleteBoth, scaledDown, owned(setRef("set"), foreignRef())),
-			[]answer{{ReadPod, podIs(), 0},
-				{ReadSet, setIs(byAnnotation, away, func(s *Set) { s.Policy = Policy{Delete, Delete} }), 0}},
+		{"the set", facts(annotated, deleteBoth), []answer{gotSet(byAnnotation,
+			func(s *Set) { s.Policy = Policy{Delete, Delete} })}, []string{"set"}},
+		{"the pod", facts(annotated, deleteBoth, scaledDown, owned(setRef("set"), foreignRef())),
+			[]answer{gotPod(), gotSet(byAnnotation, away, func(s *Set) { s.Policy = Policy{Delete, Delete} })},
 			[]string{"foreign", "pod"}},
-		"the pod, which is scaled away by now": {
-			facts(annotated, deleteBoth),
-			[]answer{
-				{ReadSet, setIs(byAnnotation, away), 0}, {ReadPod, podIs(), 0}, {ReadSet, setIs(byAnnotation, away), 0}},
-			[]string{"pod"}},
-		"no owner: uninstalled": {
-			facts(uninstalled, owned(setRef("set"), podRef("pod"), foreignRef(), controlling(podRef("pod")))), nil,
-			[]string{"foreign", "pod"}},
-		"no owner: the set was orphaned": {
-			facts(setAbsent, owned(podRef("pod"), foreignRef())),
-			[]answer{{ReadPod, podIs(func(p *Pod) { p.Controller = "" }), 0}, {ReadSet, absent(), 0}},
-			[]string{"foreign"}},
+		{"the pod, which is scaled away by now", facts(annotated, deleteBoth),
+			[]answer{gotSet(byAnnotation, away), gotPod(), gotSet(byAnnotation, away)}, []string{"pod"}},
+		{"no owner: uninstalled", facts(uninstalled,
+			owned(setRef("set"), podRef("pod"), foreignRef(), controlling(podRef("pod")))), nil, []string{"foreign", "pod"}},
+		{"no owner: the set was orphaned", facts(setAbsent, owned(podRef("pod"), foreignRef())),
+			[]answer{gotPod(func(p *Pod) { p.Controller = "" }), none(ReadSet)}, []string{"foreign"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			_, asked := play(t, NewTracker(), c.facts, append(c.answers, answer{PatchClaim, done(), 0})...)
+		t.Run(c.name, func(t *testing.T) {
+			_, asked := play(t, NewTracker(), c.facts, append(c.answers, wrote(PatchClaim))...)
 			if got := uids(asked[len(asked)-1].Owners); !slices.Equal(got, c.want) {
 				t.Errorf("%v, want %v", got, c.want)
 			}
@@ -298,8 +280,7 @@ func TestPodOnOldClaimIsDeleted(t *testing.T) {
 	f := facts(annotated, terminatingClaim, owned(podRef("pod0")))
 	going := claimIs(func(c *Claim) { c.Terminating, c.Owners = true, []metav1.OwnerReference{podRef("pod0")} })
 	s, asked := play(t, NewTracker(), f, answer{ReadClaim, going, 0},
-		answer{ReadPod, podIs(func(p *Pod) { p.UID = "pod7" }), 0}, answer{ReadSet, setIs(byAnnotation), 0},
-		answer{DeletePod, done(), 0})
+		gotPod(func(p *Pod) { p.UID = "pod7" }), gotSet(byAnnotation), wrote(DeletePod))
 	if a := asked[3]; a.Namespace != "ns" || a.Name != "db-1" || a.UID != "pod7" || a.ResourceVersion != "" {
 		t.Errorf("asks %+v", a)
 	}
@@ -314,12 +295,12 @@ func TestRepeatedAdditionsAreBounded(t *testing.T) {
 	tracker := NewTracker()
 	add := func(outcome session.Outcome) {
 		t.Helper()
-		play(t, tracker, facts(unmarked), answer{ReadSet, setIs(), 0}, answer{PatchClaim, Reply{Outcome: outcome}, 0})
+		play(t, tracker, facts(unmarked), gotSet(), ended(PatchClaim, outcome))
 	}
 	remove := func() {
 		t.Helper()
 		keeps := func(s *Set) { s.Policy = Policy{} }
-		play(t, tracker, facts(retain), answer{ReadSet, setIs(keeps), 0}, answer{PatchClaim, done(), 0})
+		play(t, tracker, facts(retain), gotSet(keeps), wrote(PatchClaim))
 	}
 	for range maxAdditions + 1 {
 		add(session.Conflict)
@@ -338,7 +319,7 @@ func TestRepeatedAdditionsAreBounded(t *testing.T) {
 	}
 	other := facts(unmarked, annotated, deleteBoth)
 	s, _ = play(t, tracker, other, answer{ReadSet, Reply{Outcome: session.Succeeded, Found: true, Set: other.Set}, 0},
-		answer{PatchClaim, done(), 0})
+		wrote(PatchClaim))
 	if s.End != session.Written || tracker.Claims["claim"].Additions != 1 {
 		t.Errorf("end %d, %+v", s.End, tracker.Claims["claim"])
 	}
@@ -405,7 +386,7 @@ func TestTrackerRecordsLeftSince(t *testing.T) {
 // A session with a result that differs from the watch ends the grace period.
 func TestLiveReadEndsGrace(t *testing.T) {
 	tracker, f := abandoned()
-	play(t, tracker, f, answer{ReadClaim, claimIs(), 0}, answer{ReadPod, podIs(), 0})
+	play(t, tracker, f, gotClaim(), gotPod())
 	if len(tracker.Claims) != 0 {
 		t.Errorf("%+v", tracker.Claims)
 	}
