@@ -182,11 +182,9 @@ func TestBrakeStopsSession(t *testing.T) {
 	w, r, _ := braked(t, Config{})
 	syncs(t, r)
 	w.diary = nil
-	w.before = func(what string) {
-		if what == "read pv" { // right before DeleteVolume
-			tooMany(w, r)
-		}
-	}
+	w.at("read pv", func() { // right before DeleteVolume
+		tooMany(w, r)
+	})
 	r.reconcile(t.Context(), "pv")
 	w.expect(t, "read claim", "read pv")
 	w.diary, w.before = nil, nil

@@ -186,7 +186,7 @@ func TestDriverReceivesSecret(t *testing.T) {
 	w.secret = map[string]string{"password": "x"}
 	w.store(r, w.pv)
 	r.reconcile(t.Context(), "pv")
-	w.expect(t, "read secret", "read claim", "read pv", "delete volume", "delete PV", "release")
+	w.expect(t, append([]string{"read secret"}, reclaims()...)...)
 	if w.given["password"] != "x" {
 		t.Errorf("the driver got %v", w.given)
 	}
@@ -196,14 +196,12 @@ func TestDriverReceivesSecret(t *testing.T) {
 // way.
 func TestSessionEndsAfterDriverPanic(t *testing.T) {
 	w, r := newWorld(t)
-	w.before = func(what string) {
-		if what == "delete volume" {
-			if r.inHand.Load() != 1 {
-				t.Errorf("%d sessions at work", r.inHand.Load())
-			}
-			panic("broken")
+	w.at("delete volume", func() {
+		if r.inHand.Load() != 1 {
+			t.Errorf("%d sessions at work", r.inHand.Load())
 		}
-	}
+		panic("broken")
+	})
 	func() {
 		defer func() { _ = recover() }()
 		r.reconcile(t.Context(), "pv")
@@ -212,7 +210,7 @@ func TestSessionEndsAfterDriverPanic(t *testing.T) {
 		t.Errorf("%d sessions at work after it", r.inHand.Load())
 	}
 	r.reconcile(t.Context(), "pv")
-	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
+	w.expect(t, reclaims()...)
 }
 
 func TestNoActionForUnknownPVOrEndedContext(t *testing.T) {
@@ -223,8 +221,7 @@ func TestNoActionForUnknownPVOrEndedContext(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	w.pv.Phase, w.pv.HasFinalizer = volume.PhaseBound, false
-	w.store(r, w.pv)
+	w.alter(r, bound, strip)
 	done, err := r.pace.Acquire(t.Context()) // no other call gets a place
 	if err != nil {
 		t.Fatal(err)
@@ -261,7 +258,7 @@ func TestInFlightVolumeIsKept(t *testing.T) {
 		"it has an entry":     {inFlightLog{state: volume.InFlightOpen}, reclaim.ReasonInFlight, nil},
 		"it cannot be read":   {inFlightLog{state: volume.InFlightUnreadable}, reclaim.ReasonLogUnreadable, nil},
 		"it has none": {inFlightLog{state: volume.InFlightSettled}, reclaim.ReasonReclaim,
-			[]string{"read claim", "read pv", "delete volume", "delete PV", "release"}},
+			reclaims()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, r := newWorldWith(t, Config{InFlight: c.log})

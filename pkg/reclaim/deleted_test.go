@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 func TestDeletedCalledOnceVolumeIsGone(t *testing.T) {
@@ -13,8 +15,7 @@ func TestDeletedCalledOnceVolumeIsGone(t *testing.T) {
 		reported = append(reported,
 			fmt.Sprint(class, at))
 	}})
-	w.pv.StorageClass, w.pv.Affinity, w.pv.SecretKnown = "fast", "zone=a", true
-	w.store(r, w.pv)
+	w.alter(r, func(pv *volume.PV) { pv.StorageClass, pv.Affinity, pv.SecretKnown = "fast", "zone=a", true })
 	w.fail["delete volume"] = errors.New("broken")
 	r.reconcile(t.Context(), "pv")
 	if len(reported) > 0 {

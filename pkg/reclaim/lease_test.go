@@ -53,11 +53,7 @@ func TestLeaseExpiryDuringSession(t *testing.T) {
 			term, events := held(), record.NewFakeRecorder(10)
 			w, r := newWorldWith(t, Config{Lease: term, Events: events})
 			w.fail[last] = fails
-			w.before = func(what string) {
-				if what == last {
-					term.set(0)
-				}
-			}
+			w.at(last, func() { term.set(0) })
 			next := r.reconcile(t.Context(), "pv")
 			w.expect(t, calm.diary[:i+1]...)
 			if len(events.Events) > 0 {

@@ -37,11 +37,7 @@ func TestPVMovedBeforeLastReadIsKept(t *testing.T) {
 	w, r := newWorldWith(t, Config{Node: &volume.Node{Name: "n1", Segments: map[string]string{"node": "n1"}}})
 	w.nodes, w.pv.Reach = []string{"n1"}, volume.ReachHere
 	w.store(r, w.pv)
-	w.before = func(what string) {
-		if what == "read pv" {
-			w.pv.Reach = volume.ReachElsewhere
-		}
-	}
+	w.at("read pv", func() { w.pv.Reach = volume.ReachElsewhere })
 	r.reconcile(t.Context(), "pv")
 	w.expect(t, "list nodes", "read claim", "read pv")
 }

@@ -29,8 +29,7 @@ func TestPVsFollowsCache(t *testing.T) {
 	if !pvs.Shared(w.pv.Handle, "pv") || !pvs.Shared(strings.ToUpper(w.pv.Handle), "pv") {
 		t.Error("the second PV of the volume is not known")
 	}
-	w.pv.Policy = volume.PolicyRetain
-	w.store(r, w.pv)
+	w.alter(r, retain)
 	again := w.pv
 	again.UID = "made again"
 	w.store(r, again)

@@ -28,8 +28,7 @@ func TestFailedDeletionMetric(t *testing.T) {
 		{"delete PV", kube.ErrGone, 0}, {"release", kube.ErrGone, 0}, {"release", kube.ErrChanged, 0},
 	} {
 		w, r := newWorld(t)
-		w.pv.StorageClass = "fast"
-		w.store(r, w.pv)
+		w.alter(r, func(pv *volume.PV) { pv.StorageClass = "fast" })
 		w.fail[c.step] = c.err
 		r.reconcile(t.Context(), "pv")
 		var failed dto.Metric
@@ -46,7 +45,7 @@ func TestDryRunMakesNoWrites(t *testing.T) {
 	cases := map[string]func(*volume.PV){
 		"a volume is due":          func(*volume.PV) {},
 		"a PV is to be protected":  func(pv *volume.PV) { pv.Phase, pv.HasFinalizer = volume.PhaseBound, false },
-		"a finalizer is to be off": func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
+		"a finalizer is to be off": retain,
 	}
 	for name, change := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -72,16 +71,13 @@ func TestFailureAfterEndLeavesNoReport(t *testing.T) {
 		change func(*volume.PV)
 		work   func(*Controller)
 	}{
-		"release": {func(*volume.PV) {}, func(r *Controller) { r.reconcile(t.Context(), "pv") }},
-		"delete volume": {func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
-			func(r *Controller) { r.reconcile(t.Context(), "pv") }},
-		"protect": {func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
-			func(r *Controller) { r.protect(t.Context(), "pv") }},
+		"release":       {func(*volume.PV) {}, func(r *Controller) { r.reconcile(t.Context(), "pv") }},
+		"delete volume": {retain, func(r *Controller) { r.reconcile(t.Context(), "pv") }},
+		"protect":       {retain, func(r *Controller) { r.protect(t.Context(), "pv") }},
 	} {
 		w, r := newWorldWith(t, Config{ProtectWorkers: 1})
 		if what == "protect" {
-			w.pv.Phase, w.pv.HasFinalizer = volume.PhaseBound, false
-			w.store(r, w.pv)
+			w.alter(r, bound, strip)
 		}
 		asked := false
 		w.fail[what] = errors.New("no answer")
@@ -110,8 +106,7 @@ func TestTooLateToKeep(t *testing.T) {
 	w.fail["delete PV"] = errors.New("not now")
 	r.reconcile(t.Context(), "pv")
 	delete(w.fail, "delete PV")
-	w.pv.Held = true
-	w.store(r, w.pv)
+	w.alter(r, hold)
 	heard.events, w.diary = nil, nil
 	r.reconcile(t.Context(), "pv")
 	if w.expect(t, "delete PV", "release"); !slices.Equal(heard.events, late) {
@@ -130,14 +125,11 @@ func TestTooLateToKeep(t *testing.T) {
 	w, r = newWorldWith(t, Config{Events: heard})
 	other := sibling()
 	other.Claim.Name = "other-claim"
-	w.others["other"] = other
-	w.store(r, other)
-	w.before = func(what string) {
-		if what == "delete volume" {
-			other.Held, other.ResourceVersion = true, "11"
-			w.store(r, other)
-		}
-	}
+	w.join(r, other)
+	w.at("delete volume", func() {
+		other.Held, other.ResourceVersion = true, "11"
+		w.store(r, other)
+	})
 	r.reconcile(t.Context(), "pv")
 	if !slices.Equal(heard.events, late) || !slices.Contains(w.diary, "release") {
 		t.Errorf("another PV: reported %q, want %q; done: %q", heard.events, late, w.diary)
@@ -181,8 +173,7 @@ func TestExplain(t *testing.T) {
 	if e, found := r.Explain("pv"); !found || e.Action != "ReadSecrets" || e.Reason != reclaim.ReasonReclaim {
 		t.Errorf("Explain = %+v, %v", e, found)
 	}
-	w.pv.Held, w.pv.HeldBecause = true, "evidence"
-	w.store(r, w.pv)
+	w.alter(r, func(pv *volume.PV) { pv.Held, pv.HeldBecause = true, "evidence" })
 	e, found := r.Explain("pv")
 	if !found || e.Reason != reclaim.ReasonHeld || !strings.Contains(e.Text, `"evidence"`) ||
 		!strings.Contains(e.Text, volume.HoldAnnotation) {

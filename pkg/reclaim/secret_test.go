@@ -53,7 +53,7 @@ func TestDeletionSecret(t *testing.T) {
 				}
 				return
 			}
-			w.expect(t, append(c.want, "read claim", "read pv", "delete volume", "delete PV", "release")...)
+			w.expect(t, append(c.want, reclaims()...)...)
 		})
 	}
 }

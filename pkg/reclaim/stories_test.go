@@ -1,37 +1,33 @@
 package reclaim
 
 import (
+	"testing"
+
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
-	"testing"
 )
 
 // Histories that once lost or leaked a volume. The model checker finds such histories.
 
 // retained makes the PV of a world need the removal of its finalizer: terminating, released, policy Retain.
 func retained(w *world, r *Controller, version string) {
-	w.pv.Policy, w.pv.Terminating, w.pv.ResourceVersion = volume.PolicyRetain, true, version
-	w.store(r, w.pv)
+	w.alter(r, retain, terminate, func(pv *volume.PV) { pv.ResourceVersion = version })
 }
 
 // turnedBack delivers the PV after our write removed the finalizer, and then with the policy set back to Delete.
 func turnedBack(w *world, r *Controller, dropped, turned string) {
-	w.pv.HasFinalizer, w.pv.ResourceVersion = false, dropped
-	w.store(r, w.pv)
-	w.pv.Policy, w.pv.ResourceVersion = volume.PolicyDelete, turned
-	w.store(r, w.pv)
+	w.alter(r, func(pv *volume.PV) { pv.HasFinalizer, pv.ResourceVersion = false, dropped })
+	w.alter(r, func(pv *volume.PV) { pv.Policy, pv.ResourceVersion = volume.PolicyDelete, turned })
 }
 
 // The watch shows the PV's end before the API server answers our write.
 func TestPatchAnswerAfterPVEnd(t *testing.T) {
 	w, r := newWorld(t)
 	retained(w, r, "1")
-	w.before = func(what string) {
-		if what == "drop" {
-			turnedBack(w, r, "2", "3")
-			w.end(r)
-		}
-	}
+	w.at("drop", func() {
+		turnedBack(w, r, "2", "3")
+		w.end(r)
+	})
 	w.written = "2"
 	r.reconcile(t.Context(), "pv")
 	r.reconcile(t.Context(), "pv")
@@ -57,8 +53,7 @@ func TestLaggingCacheRemovesFinalizerOnce(t *testing.T) {
 func TestProtectAnswerAfterLaterRemoval(t *testing.T) {
 	w, r := newWorld(t)
 	w.end(r)
-	w.pv.UID, w.pv.HasFinalizer, w.pv.ResourceVersion = "fresh", false, "1"
-	w.store(r, w.pv)
+	w.alter(r, func(pv *volume.PV) { pv.UID, pv.HasFinalizer, pv.ResourceVersion = "fresh", false, "1" })
 	c, needed := r.beginProtect("pv")
 	if !needed {
 		t.Fatal("an unprotected PV needs no protection")

@@ -122,16 +122,16 @@ func TestTraceAlwaysEnds(t *testing.T) {
 		cut    bool
 	}{
 		"the policy is turned": {func(w *world, r *Controller) {
-			w.change(r, "13", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
+			w.change(r, "13", retain)
 		}, "PolicyKeepsVolume", false},
 		"a live read shows that it is": {func(w *world, _ *Controller) { w.pv.Policy = volume.PolicyRetain },
 			"PolicyKeepsVolume", false},
 		"it is held": {func(w *world, r *Controller) {
 			w.change(r, "13",
-				func(pv *volume.PV) { pv.Held = true })
+				hold)
 		}, "Held", false},
 		"the finalizer is removed": {func(w *world, r *Controller) {
-			w.change(r, "13", func(pv *volume.PV) { pv.Terminating = true })
+			w.change(r, "13", terminate)
 			w.change(r, "14", strip)
 			w.end(r)
 		}, "ReclaimAbandoned", false},
@@ -144,11 +144,7 @@ func TestTraceAlwaysEnds(t *testing.T) {
 		"the driver deletes it": {func(w *world, _ *Controller) { delete(w.fail, "delete volume") }, "VolumeDeleted", false},
 		"the PV went while it was deleted": {func(w *world, r *Controller) {
 			delete(w.fail, "delete volume")
-			w.before = func(what string) {
-				if what == "release" {
-					w.end(r)
-				}
-			}
+			w.at("release", func() { w.end(r) })
 		}, "VolumeDeleted", false},
 		"the lease ends": {func(_ *world, r *Controller) { r.lead(false) }, "Reclaim", true},
 	}
@@ -212,8 +208,7 @@ func TestOpenTracesAreBounded(t *testing.T) {
 	// A reclaim without a trace is carried out, and the end of other traces makes room.
 	other := w.pv
 	other.Name, other.UID, other.Handle = "other", "other-uid", "vol-2"
-	w.others["other"] = other
-	w.store(r, other)
+	w.join(r, other)
 	r.traced(t.Context(), "other")
 	w.expect(t, "read claim", "read other", "delete volume", "delete PV", "release")
 	r.traced(t.Context(), "pv")
@@ -234,7 +229,7 @@ func TestNoTracesWithoutProvider(t *testing.T) {
 	ctx, own := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("").Start(t.Context(), "program")
 	defer own.End()
 	r.traced(span.Without(ctx), "pv")
-	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
+	w.expect(t, reclaims()...)
 	if about, _, _ := root(t, spans); len(about) != 0 {
 		t.Errorf("the caller's own span says %v", about)
 	}

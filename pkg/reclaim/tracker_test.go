@@ -24,10 +24,6 @@ func (w *world) change(r *Controller, version string, change func(*volume.PV)) {
 	w.store(r, pv)
 }
 
-func bound(pv *volume.PV)   { pv.Phase = volume.PhaseBound }
-func strip(pv *volume.PV)   { pv.HasFinalizer = false }
-func protect(pv *volume.PV) { pv.HasFinalizer = true }
-
 // contender removes the finalizer from PVs as another program would, and has a Controller add it again.
 type contender struct {
 	t       *testing.T
@@ -174,58 +170,53 @@ func TestDistantRemovalsAreNoContest(t *testing.T) {
 }
 
 func TestHistoryAfterFinalizerRemoval(t *testing.T) {
-	terminating := func(pv *volume.PV) { pv.Phase, pv.Terminating = volume.PhaseBound, true }
+	released := reclaim.History{SeenAlive: true, SeenReleased: true}
+	protected, stripped := released, released
+	protected.SeenProtected, stripped.SeenProtected, stripped.Stripped = true, true, true
 	cases := map[string]struct {
 		happens func(*testing.T, *world, *Controller)
 		want    reclaim.History
 	}{
-		"no program": {func(_ *testing.T, w *world, r *Controller) { w.change(r, "11", terminating) },
-			reclaim.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+		"no program": {func(_ *testing.T, w *world, r *Controller) { w.change(r, "11", terminate) }, protected},
 		"another program, while it was terminating": {func(_ *testing.T, w *world, r *Controller) {
-			w.change(r, "11", terminating)
+			w.change(r, "11", terminate)
 			w.change(r, "12", strip)
-		}, reclaim.History{SeenAlive: true, SeenReleased: true, SeenProtected: true, Stripped: true}},
+		}, stripped},
 		"another program, while it was contested": {func(_ *testing.T, w *world, r *Controller) {
 			r.engine.Tracker.Contested = true
-			w.change(r, "11", terminating)
+			w.change(r, "11", terminate)
 			w.change(r, "12", strip)
-		}, reclaim.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+		}, protected},
 		"we, under Retain": {func(t *testing.T, w *world, r *Controller) {
-			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
+			w.change(r, "11", retain)
 			r.reconcile(t.Context(), "pv")
 			w.change(r, "111", strip)
-		}, reclaim.History{SeenAlive: true, SeenReleased: true}},
+		}, released},
 		"we, and the event came before the answer": {func(t *testing.T, w *world, r *Controller) {
-			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
-			w.before = func(what string) {
-				if what == "drop" {
-					w.change(r, "111", strip)
-				}
-			}
+			w.change(r, "11", retain)
+			w.at("drop", func() { w.change(r, "111", strip) })
 			r.reconcile(t.Context(), "pv")
-		}, reclaim.History{SeenAlive: true, SeenReleased: true}},
+		}, released},
 		"we, but another program added it again before the answer": {func(t *testing.T, w *world, r *Controller) {
-			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
-			w.before = func(what string) {
-				if what == "drop" {
-					w.change(r, "111", strip)
-					w.change(r, "112", protect)
-				}
-			}
+			w.change(r, "11", retain)
+			w.at("drop", func() {
+				w.change(r, "111", strip)
+				w.change(r, "112", protect)
+			})
 			r.reconcile(t.Context(), "pv")
-		}, reclaim.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+		}, protected},
 		"perhaps we, the answer was lost": {func(t *testing.T, w *world, r *Controller) {
-			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
+			w.change(r, "11", retain)
 			w.fail["drop"] = errors.New("timeout")
 			r.reconcile(t.Context(), "pv")
 			w.change(r, "111", strip)
-		}, reclaim.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+		}, protected},
 		"not we, we were refused": {func(t *testing.T, w *world, r *Controller) {
-			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
+			w.change(r, "11", retain)
 			w.fail["drop"] = fmt.Errorf("x: %w", kube.ErrChanged)
 			r.reconcile(t.Context(), "pv")
 			w.change(r, "111", strip)
-		}, reclaim.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+		}, protected},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -239,82 +230,59 @@ func TestHistoryAfterFinalizerRemoval(t *testing.T) {
 }
 
 func TestVanishedUnprotectedPV(t *testing.T) {
-	vanish := func(w *world, r *Controller, final bool) {
-		last := w.stored["pv"]
-		delete(w.stored, "pv")
-		pvEvents{r}.Deleted(last, final)
-	}
 	all := []string{"list attachments", "list PVs", "read claim", "delete volume"}
-	cases := map[string]struct {
-		cfg     Config
-		happens func(*world, *Controller)
-		want    []string
+	for name, c := range map[string]struct {
+		cfg Config
+		// before happens before the PV vanishes, and after when it has; unseen means that its last state is not known.
+		before, after func(*world, *Controller)
+		unseen        bool
+		want          []string
 	}{
-		"its volume is deleted":           {Config{}, func(w *world, r *Controller) { vanish(w, r, true) }, all},
-		"not with its last state unknown": {Config{}, func(w *world, r *Controller) { vanish(w, r, false) }, nil},
-		"not on a replica that does not lead": {Config{}, func(w *world, r *Controller) {
-			r.lead(false)
-			vanish(w, r, true)
-			r.lead(true)
-		}, nil},
-		"not when it was first seen terminating": {Config{}, func(w *world, r *Controller) {
+		"its volume is deleted":           {want: all},
+		"not with its last state unknown": {unseen: true},
+		"not on a replica that does not lead": {before: func(_ *world, r *Controller) { r.lead(false) },
+			after: func(_ *world, r *Controller) { r.lead(true) }},
+		"not when it was first seen terminating": {before: func(w *world, r *Controller) {
 			w.end(r)
 			r.engine.Tracker.ForgetTombstones()
-			w.pv.UID, w.pv.Terminating = "second", true
-			w.store(r, w.pv)
-			vanish(w, r, true)
-		}, nil},
-		"not when another PV of the volume was there": {Config{}, func(w *world, r *Controller) {
-			w.store(r, sibling())
-			vanish(w, r, true)
-		}, nil},
-		"not when another PV of the volume came and went since": {Config{}, func(w *world, r *Controller) {
-			vanish(w, r, true)
-			w.store(r, sibling())
-			other := w.stored["other"]
-			delete(w.stored, "other")
-			pvEvents{r}.Deleted(other, true)
-			r.engine.Tracker.Forget(other)
-		}, nil},
-		"not when the API server knows another PV of the volume": {Config{}, func(w *world, r *Controller) {
-			w.pvs.content = []volume.PV{sibling()}
-			vanish(w, r, true)
-		}, all[:2]},
-		"not when the list of PVs is long and the watch behind": {Config{}, func(w *world, r *Controller) {
-			w.pvs = page[[]volume.PV]{version: "1000"}
-			vanish(w, r, true)
-		}, all[:2]},
-		"not while its claim lives": {Config{}, func(w *world, r *Controller) {
-			w.claim = reclaim.ClaimFacts{Found: true, UID: "claim-uid"}
-			vanish(w, r, true)
-		}, all[:3]},
-		"not while it is attached": {Config{}, func(w *world, r *Controller) {
-			attachmentEvents{r}.Added("pv")
-			vanish(w, r, true)
-		}, nil},
-		"not while a list shows an attachment": {Config{}, func(w *world, r *Controller) {
-			w.list.content = map[string]int{"pv": 1}
-			vanish(w, r, true)
-		}, all[:1]},
-		"not when turned off": {Config{ReclaimUnprotected: new(bool)},
-			func(w *world, r *Controller) { vanish(w, r, true) }, nil},
-		"not in role observer by default": {Config{Role: volume.RoleObserver},
-			func(w *world, r *Controller) { vanish(w, r, true) }, nil},
-		"with a PV of the same name there again": {Config{}, func(w *world, r *Controller) {
-			vanish(w, r, true)
+			w.alter(r, terminate, func(pv *volume.PV) { pv.UID = "second" })
+		}},
+		"not when another PV of the volume was there": {before: func(w *world, r *Controller) { w.store(r, sibling()) }},
+		"not when another PV of the volume came and went since": {after: func(w *world, r *Controller) {
+			other := sibling()
+			w.store(r, other)
+			w.vanish(r, "other", true)
+			r.engine.Tracker.Forget(&other)
+		}},
+		"not when the API server knows another PV of the volume": {
+			before: func(w *world, _ *Controller) { w.pvs.content = []volume.PV{sibling()} }, want: all[:2]},
+		"not when the list of PVs is long and the watch behind": {
+			before: func(w *world, _ *Controller) { w.pvs = page[[]volume.PV]{version: "1000"} }, want: all[:2]},
+		"not while its claim lives": {
+			before: func(w *world, _ *Controller) { w.claim.Found, w.claim.UID = true, "claim-uid" }, want: all[:3]},
+		"not while it is attached": {before: func(_ *world, r *Controller) { attachmentEvents{r}.Added("pv") }},
+		"not while a list shows an attachment": {
+			before: func(w *world, _ *Controller) { w.list.content = map[string]int{"pv": 1} }, want: all[:1]},
+		"not when turned off":             {cfg: Config{ReclaimUnprotected: new(bool)}},
+		"not in role observer by default": {cfg: Config{Role: volume.RoleObserver}},
+		"with a PV of the same name there again": {after: func(w *world, r *Controller) {
 			again := w.pv
 			again.UID, again.Handle, again.Phase, again.HasFinalizer = "second", "vol-2", volume.PhaseBound, true
 			w.store(r, again)
-		}, all},
-	}
-	for name, c := range cases {
+		}, want: all},
+	} {
 		t.Run(name, func(t *testing.T) {
 			w, r := newWorldWith(t, c.cfg)
 			w.end(r) // the protected PV of newWorld
 			r.engine.Tracker.ForgetTombstones()
-			w.pv.UID, w.pv.HasFinalizer = "fresh", false
-			w.store(r, w.pv)
-			c.happens(w, r)
+			w.alter(r, strip, func(pv *volume.PV) { pv.UID = "fresh" })
+			if c.before != nil {
+				c.before(w, r)
+			}
+			w.vanish(r, "pv", !c.unseen)
+			if c.after != nil {
+				c.after(w, r)
+			}
 			w.diary = nil
 			r.reconcile(t.Context(), "pv")
 			w.expect(t, c.want...)
@@ -346,8 +314,7 @@ func (c locked) Get(name string) (*volume.PV, bool) {
 // may come between the two reads.
 func TestPVAndRecordReadUnderOneLock(t *testing.T) {
 	w, r := newWorld(t)
-	w.pv.HasFinalizer, w.pv.ResourceVersion = false, "1"
-	w.store(r, w.pv)
+	w.alter(r, func(pv *volume.PV) { pv.HasFinalizer, pv.ResourceVersion = false, "1" })
 	free := false
 	r.engine.PVs = locked{cacheOf{w}, &r.mu, &free}
 	if _, needed := r.beginProtect("pv"); !needed {

@@ -16,7 +16,7 @@ func TestWatchEventsEnqueueWaitingPVs(t *testing.T) {
 		want            []string
 	}{
 		"a PV that is new": {nil, func(w *world, r *Controller) { w.store(r, sibling()) }, []string{"other"}},
-		"a PV that changes": {nil, func(w *world, r *Controller) { w.pv.Policy = volume.PolicyRetain; w.store(r, w.pv) },
+		"a PV that changes": {nil, func(w *world, r *Controller) { w.alter(r, retain) },
 			[]string{"pv"}},
 		"a PV that is gone": {nil, func(w *world, r *Controller) { w.end(r) }, []string{"pv"}},
 		"an attachment":     {nil, func(_ *world, r *Controller) { attachmentEvents{r}.Added("pv") }, nil},
@@ -86,13 +86,8 @@ func TestStandbyReplicaEnqueuesNoPVs(t *testing.T) {
 	w.store(r, w.pv) // its event enqueues nothing
 	other := sibling()
 	other.Handle = "vol-2"
-	w.others["other"] = other
-	w.store(r, other)
-	w.before = func(what string) {
-		if what == "release" {
-			r.Stop()
-		}
-	}
+	w.join(r, other)
+	w.at("release", func() { r.Stop() })
 	r.reclaiming.Add("other")
 	r.reclaiming.Run(t.Context())
 	w.expect(t, "read claim", "read other", "delete volume", "delete PV", "release")

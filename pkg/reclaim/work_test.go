@@ -4,15 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
-
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
@@ -24,29 +24,27 @@ func TestDeletionOrder(t *testing.T) {
 		prepare func(*world, *Controller)
 		want    []string
 	}{
-		"claim first": {func(*world, *Controller) {},
-			[]string{"read claim", "read pv", "delete volume", "delete PV", "release"}},
-		"PV first": {func(w *world, r *Controller) { w.pv.Terminating = true; w.store(r, w.pv) },
+		"claim first": {func(*world, *Controller) {}, reclaims()},
+		"PV first": {func(w *world, r *Controller) { w.alter(r, terminate) },
 			[]string{"read claim", "read pv", "delete volume", "release"}},
 		"the claim's end was watched": {func(_ *world, r *Controller) { r.ClaimDeleted(claimOf("pv", "claim-uid")) },
 			[]string{"read pv", "delete volume", "delete PV", "release"}},
 		"the claim's end was watched, and it was restored": {func(_ *world, r *Controller) {
 			r.ClaimDeleted(claimOf("pv", "claim-uid"))
 			r.ClaimShown(claimOf("pv", "newer"))
-		}, []string{"read claim", "read pv", "delete volume", "delete PV", "release"}},
+		}, reclaims()},
 		"the claim's end was watched long ago": {func(w *world, r *Controller) {
 			r.ClaimDeleted(claimOf("pv", "claim-uid"))
 			w.clock.Step(session.LiveFor + time.Second)
-		}, []string{"read claim", "read pv", "delete volume", "delete PV", "release"}},
+		}, reclaims()},
 		"a claim that named no volume was deleted": {func(_ *world, r *Controller) {
 			r.ClaimDeleted(claimOf("", "claim-uid"))
-		}, []string{"read claim", "read pv", "delete volume", "delete PV", "release"}},
+		}, reclaims()},
 		"attached before, with a secret and a sibling": {func(w *world, r *Controller) {
 			w.pv.WasAttached, w.pv.SecretKnown, w.pv.DeletionSecret = true, true,
 				volume.SecretRef{Namespace: "ns", Name: "secret"}
 			w.store(r, w.pv)
-			w.others["other"] = sibling()
-			w.store(r, sibling())
+			w.join(r, sibling())
 		}, []string{"list attachments", "read secret", "read claim", "read claim", "read other", "read pv", "delete volume",
 			"delete PV", "release"}},
 	}
@@ -65,9 +63,9 @@ func TestDeletionOrder(t *testing.T) {
 // A claim that was restored while the PV waited keeps the volume even if the watch of claims has not shown it.
 func TestUnwatchedRestoredClaimKeepsVolume(t *testing.T) {
 	for name, c := range map[string]struct{ waits, goes func(*volume.PV) }{
-		"the PV was held": {func(pv *volume.PV) { pv.Held = true }, func(pv *volume.PV) { pv.Held = false }},
+		"the PV was held": {hold, func(pv *volume.PV) { pv.Held = false }},
 		"the PV was bound": {
-			func(pv *volume.PV) { pv.Phase = volume.PhaseBound }, func(pv *volume.PV) { pv.Phase = volume.PhaseFailed }},
+			bound, func(pv *volume.PV) { pv.Phase = volume.PhaseFailed }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, r := newWorld(t)
@@ -97,12 +95,12 @@ func TestLaggingCacheRepeatsNoStep(t *testing.T) {
 	for range 3 {
 		r.reconcile(t.Context(), "pv")
 	}
-	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
+	w.expect(t, reclaims()...)
 }
 
 func TestRetryAfterFailedStep(t *testing.T) {
 	broken := errors.New("broken")
-	all := []string{"read claim", "read pv", "delete volume", "delete PV", "release"}
+	all := reclaims()
 	cases := map[string][]string{ // the step that fails once, and the whole diary
 		"read claim":    append([]string{"read claim"}, all...),
 		"read pv":       append([]string{"read claim", "read pv"}, all...),
@@ -158,13 +156,7 @@ func TestChangesBeforeLastRead(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			w, r := newWorld(t)
-			once := true
-			w.before = func(what string) {
-				if what == c.at && once {
-					once = false
-					c.change(w)
-				}
-			}
+			w.at(c.at, sync.OnceFunc(func() { c.change(w) }))
 			r.reconcile(t.Context(), "pv")
 			w.expect(t, c.want...)
 		})
@@ -184,34 +176,22 @@ func TestWatchEventsDuringReads(t *testing.T) {
 		"a sibling that keeps the volume": {func(w *world, r *Controller) { w.store(r, keeper) },
 			[]string{"read claim", "read pv"}},
 		"a sibling that was read and then turned to Retain": {func(w *world, r *Controller) {
-			w.others["other"] = sibling()
-			w.store(r, sibling())
-			w.before = func(what string) {
-				if what == "read pv" {
-					later := keeper
-					later.ResourceVersion = "11"
-					w.others["other"] = later
-					w.store(r, later)
-				}
-			}
+			w.join(r, sibling())
+			w.at("read pv", func() {
+				later := keeper
+				later.ResourceVersion = "11"
+				w.join(r, later)
+			})
 		}, []string{"read claim", "read pv", "read claim", "read other", "read pv"}},
 		"a sibling that is to go too": {func(w *world, r *Controller) {
-			w.others["other"] = sibling()
-			w.store(r,
-				sibling())
+			w.join(r, sibling())
 		},
 			[]string{"read claim", "read pv", "read claim", "read other", "read pv", "delete volume", "delete PV", "release"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			w, r := newWorld(t)
-			once := true
-			w.before = func(what string) {
-				if what == "read pv" && once {
-					once = false
-					c.change(w, r)
-				}
-			}
+			w.at("read pv", sync.OnceFunc(func() { c.change(w, r) }))
 			r.reconcile(t.Context(), "pv")
 			w.expect(t, c.want...)
 		})
@@ -228,14 +208,13 @@ func TestAbsentSiblingDoesNotBlockDeletion(t *testing.T) {
 // A user changes the sibling before its claim's read is answered.
 func TestSiblingIsReadAfterItsClaim(t *testing.T) {
 	for name, change := range map[string]func(*volume.PV){
-		"turned to Retain":     func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
+		"turned to Retain":     retain,
 		"names another claim":  func(pv *volume.PV) { pv.Claim.UID = "newer" },
 		"claimRef without UID": func(pv *volume.PV) { pv.Claim.UID = "" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, r := newWorld(t)
-			w.others["other"] = sibling()
-			w.store(r, sibling())
+			w.join(r, sibling())
 			claims := 0
 			w.before = func(what string) {
 				if what != "read claim" {
@@ -257,8 +236,7 @@ func TestSiblingIsReadAfterItsClaim(t *testing.T) {
 
 func TestAttachmentOnlyInListIsRetried(t *testing.T) {
 	w, r := newWorld(t)
-	w.pv.WasAttached = true
-	w.store(r, w.pv)
+	w.alter(r, func(pv *volume.PV) { pv.WasAttached = true })
 	w.list.content = map[string]int{"pv": 1}
 	if next := r.reconcile(t.Context(), "pv"); next.Backoff.Max == 0 {
 		t.Error("nothing looks again: the watch may never tell of this attachment")
@@ -268,11 +246,7 @@ func TestAttachmentOnlyInListIsRetried(t *testing.T) {
 
 func TestSlowReadsEndInRetry(t *testing.T) {
 	w, r := newWorld(t)
-	w.before = func(what string) {
-		if what == "read claim" {
-			w.clock.Step(5*time.Second + time.Second)
-		}
-	}
+	w.at("read claim", func() { w.clock.Step(5*time.Second + time.Second) })
 	if next := r.reconcile(t.Context(), "pv"); next.Backoff.Max == 0 {
 		t.Error("is not tried again")
 	}
@@ -331,11 +305,7 @@ func TestRecordEndsWithPV(t *testing.T) {
 
 	// The PV's end is observed before the answer to the write that caused it.
 	w, r = newWorld(t)
-	w.before = func(what string) {
-		if what == "release" {
-			w.end(r)
-		}
-	}
+	w.at("release", func() { w.end(r) })
 	r.reconcile(t.Context(), "pv")
 	if len(r.engine.Tracker.Records) != 0 {
 		t.Errorf("noted of a PV that is gone: %+v", r.engine.Tracker.Records)
@@ -347,8 +317,7 @@ func TestPVEndDuringDeleteVolumeRepeatsNoCall(t *testing.T) {
 	for _, when := range []string{"at once", "when the driver has answered", "after the run"} {
 		t.Run("its end is reported "+when, func(t *testing.T) {
 			w, r := newWorld(t)
-			w.pv.Terminating = true
-			w.store(r, w.pv)
+			w.alter(r, terminate)
 			last := w.stored["pv"]
 			tell := func(now string) {
 				if when == now {
@@ -385,13 +354,12 @@ func TestNewUIDStartsNewRecord(t *testing.T) {
 	w, r := newWorld(t)
 	r.reconcile(t.Context(), "pv")
 	w.diary = nil
-	w.pv.UID, w.pv.Handle = types.UID("second"), "vol-2"
-	w.store(r, w.pv)
+	w.alter(r, func(pv *volume.PV) { pv.UID, pv.Handle = types.UID("second"), "vol-2" })
 	if noted, known := r.engine.Tracker.Of(volume.PV{UID: "pv-uid"}); known || noted.Done != (reclaim.Done{}) {
 		t.Errorf("noted of the PV before: %+v", noted)
 	}
 	r.reconcile(t.Context(), "pv")
-	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
+	w.expect(t, reclaims()...)
 	if others := r.engine.Handles.Names("vol-1"); len(others) > 0 {
 		t.Errorf("the old handle is still held by %v", others)
 	}
@@ -399,16 +367,14 @@ func TestNewUIDStartsNewRecord(t *testing.T) {
 
 func TestProtectionHasItsOwnLoop(t *testing.T) {
 	w, r := newWorld(t)
-	w.pv.HasFinalizer = false
-	w.store(r, w.pv)
+	w.alter(r, strip)
 	r.reconcile(t.Context(), "pv")
 	w.expect(t)
 	r.protect(t.Context(), "pv")
 	w.expect(t, "protect")
 	r.protect(t.Context(), "pv")
 	w.expect(t, "protect") // the cache lags behind the first write
-	w.pv.Policy = volume.PolicyRetain
-	w.store(r, w.pv)
+	w.alter(r, retain)
 	r.protect(t.Context(), "pv")
 	w.expect(t, "protect") // the new decision needs no finalizer
 }
@@ -421,14 +387,13 @@ func TestNotFoundIsDeleted(t *testing.T) {
 	w.diary = nil
 	w.fail["delete volume"] = errclass.Mark(errclass.NotFound, errors.New("x"))
 	r.reconcile(t.Context(), "pv")
-	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
+	w.expect(t, reclaims()...)
 }
 
 func TestDeleteVolumeIsNeverConcurrent(t *testing.T) {
 	w, r := newWorld(t)
 	other := sibling()
-	w.others["other"] = other
-	w.store(r, other)
+	w.join(r, other)
 	var nested []string
 	w.before = func(what string) {
 		if what != "delete volume" || nested != nil {

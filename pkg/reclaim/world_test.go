@@ -179,11 +179,43 @@ func (w *world) store(r *Controller, pv volume.PV) {
 	}
 }
 
-// end delivers the end of the PV.
-func (w *world) end(r *Controller) {
-	last := w.stored["pv"]
-	delete(w.stored, "pv")
-	pvEvents{r}.Deleted(last, true)
+// alter changes the PV, and delivers it as store does.
+func (w *world) alter(r *Controller, changes ...func(*volume.PV)) {
+	for _, change := range changes {
+		change(&w.pv)
+	}
+	w.store(r, w.pv)
+}
+
+// join adds another PV, or changes it.
+func (w *world) join(r *Controller, pv volume.PV) {
+	w.others[pv.Name] = pv
+	w.store(r, pv)
+}
+
+func bound(pv *volume.PV)     { pv.Phase = volume.PhaseBound }
+func strip(pv *volume.PV)     { pv.HasFinalizer = false }
+func protect(pv *volume.PV)   { pv.HasFinalizer = true }
+func retain(pv *volume.PV)    { pv.Policy = volume.PolicyRetain }
+func hold(pv *volume.PV)      { pv.Held = true }
+func terminate(pv *volume.PV) { pv.Terminating = true }
+
+// end delivers the end of the PV, and vanish that of any PV, final if its last state is known.
+func (w *world) end(r *Controller) { w.vanish(r, "pv", true) }
+
+func (w *world) vanish(r *Controller, name string, final bool) {
+	last := w.stored[name]
+	delete(w.stored, name)
+	pvEvents{r}.Deleted(last, final)
+}
+
+// at calls do before each entry of this name in the diary takes effect.
+func (w *world) at(entry string, do func()) {
+	w.before = func(what string) {
+		if what == entry {
+			do()
+		}
+	}
 }
 
 // cacheOf is a cache that a test fills.
@@ -195,6 +227,11 @@ func (c cacheOf) Each(visit func(*volume.PV)) {
 	for _, pv := range c.stored {
 		visit(pv)
 	}
+}
+
+// reclaims returns the diary of a reclaim.
+func reclaims() []string {
+	return []string{"read claim", "read pv", "delete volume", "delete PV", "release"}
 }
 
 func (w *world) expect(t *testing.T, want ...string) {
