@@ -77,12 +77,10 @@ func TestCondemnedClaimIsDeletedAfterGrace(t *testing.T) {
 func TestCondemnedClaimIsKept(t *testing.T) {
 	refused := errors.New("refused")
 	for sentence, change := range map[string]func(w *world){
-		"the set is scaled up again": func(w *world) { w.set("db", replicas(2)) },
-		"the policy is Retain":       func(w *world) { w.set("db", retains) },
-		"the set is gone":            func(w *world) { delete(w.sets, "ns/db") },
-		"another set has its name": func(w *world) {
-			w.set("db", func(o *appsv1.StatefulSet) { o.UID = "2" })
-		},
+		"the set is scaled up again":            func(w *world) { w.set("db", replicas(2)) },
+		"the policy is Retain":                  func(w *world) { w.set("db", retains) },
+		"the set is gone":                       func(w *world) { delete(w.sets, "ns/db") },
+		"another set has its name":              func(w *world) { w.set("db", func(o *appsv1.StatefulSet) { o.UID = "2" }) },
 		"the set is being deleted":              func(w *world) { w.set("db", terminatingSet) },
 		"the set has another template":          func(w *world) { w.set("db", template("logs")) },
 		"the set cannot be read":                func(w *world) { w.fail["get set"] = refused },
@@ -108,9 +106,7 @@ func TestCondemnedClaimIsKept(t *testing.T) {
 		"the claim gets the annotations of a backup": func(w *world) {
 			w.claim("data-db-1", copied("db/set-db/1/Delete/before"))
 		},
-		"the claim is being deleted": func(w *world) {
-			w.claim("data-db-1", func(o *v1.PersistentVolumeClaim) { o.DeletionTimestamp = ptr.To(metav1.Now()) })
-		},
+		"the claim is being deleted":             func(w *world) { w.claim("data-db-1", terminatingClaim) },
 		"the claim is gone":                      func(w *world) { delete(w.live, "ns/data-db-1") },
 		"the claim cannot be read":               func(w *world) { w.fail["get claim"] = refused },
 		"the claim changes before it is deleted": func(w *world) { w.fail["delete claim"] = kube.ErrChanged },
@@ -169,7 +165,9 @@ func TestRestoredClaimIsKeptUntilItHasPod(t *testing.T) {
 	w.expectCalls("get set", "patch claim data-db-1 db/set-db/1/Delete/restored []")
 }
 
-func unmarked(o *v1.PersistentVolumeClaim) { o.Annotations = nil }
+func unmarked(o *v1.PersistentVolumeClaim)         { o.Annotations = nil }
+func terminatingClaim(o *v1.PersistentVolumeClaim) { o.DeletionTimestamp = ptr.To(metav1.Now()) }
+func terminatingPod(o *v1.Pod)                     { o.DeletionTimestamp = ptr.To(metav1.Now()) }
 
 // marked gives a claim a mark of its own, copied a mark of another claim.
 func marked(value string) func(*v1.PersistentVolumeClaim) {
@@ -301,7 +299,7 @@ func TestPolicyFromAnnotation(t *testing.T) {
 			t.Errorf("owner %+v", ref)
 		}
 	}
-	w.pod("db", 1, func(o *v1.Pod) { o.DeletionTimestamp = ptr.To(metav1.Now()) })
+	w.pod("db", 1, terminatingPod)
 	w.settle()
 	w.expectCalls("get claim", "get pod", "get set", "delete claim data-db-1")
 	w.recorded()

@@ -101,13 +101,25 @@ func TestClaimLeftBehindIsReported(t *testing.T) {
 }
 
 func TestClaimsOfDeletedSets(t *testing.T) {
+	const mine = "example.com/mine"
+	type steps []func(w *world)
+	gone := (*world).deleteSet
+	set := func(alter ...func(*appsv1.StatefulSet)) func(*world) {
+		return func(w *world) { w.set("db", alter...); w.settle() }
+	}
+	claim := func(alter ...func(*v1.PersistentVolumeClaim)) func(*world) {
+		return func(w *world) { w.claim("data-db-0", alter...); w.settle() }
+	}
+	pod := func(w *world) { w.pod("db", 0); w.settle() }
+	pass := func(d time.Duration) func(*world) { return func(w *world) { w.clock.Step(d) } }
+	next := func(o *appsv1.StatefulSet) { takesClaims(o); o.UID = "next" }
 	for sentence, c := range map[string]struct {
-		change   func(w *world)
+		steps    steps
 		reported bool
 	}{
-		"the set is there": {func(*world) {}, false},
-		"the set is gone":  {func(w *world) { w.deleteSet() }, true},
-		"the claim comes after the end of the set": {func(w *world) {
+		"the set is there": {nil, false},
+		"the set is gone":  {steps{gone}, true},
+		"the claim comes after the end of the set": {steps{func(w *world) {
 			delete(w.live, "ns/data-db-0")
 			w.deleteSet()
 			w.claim("data-db-0", byKubernetes)
@@ -115,104 +127,49 @@ func TestClaimsOfDeletedSets(t *testing.T) {
 			if !slices.Contains(w.woken.claims, "ns/data-db-0") {
 				w.Error("the claim is not worked on")
 			}
-		}, true},
-		"the claim was marked": {func(w *world) {
-			w.set("db", byField)
-			w.pod("db", 0)
-			w.settle()
+		}}, true},
+		"the claim was marked": {steps{set(byField), pod, func(w *world) {
 			if w.mark("data-db-0") == "" {
 				w.Error("the claim is not marked")
 			}
 			w.endPod("db-0")
-			w.deleteSet()
-		}, true},
-		"the set was in the foreground": {func(w *world) {
-			w.set("db", finalizers("foregroundDeletion"))
-			w.settle()
-			w.deleteSet()
-		}, true},
-		"the set is deleted without its dependents": {func(w *world) {
-			w.set("db", finalizers("orphan"))
-			w.settle()
-			w.deleteSet()
-		}, false},
-		"another finalizer kept that set for longer": {func(w *world) {
-			w.set("db", finalizers("orphan", "example.com/mine"))
-			w.settle()
-			w.set("db", finalizers("example.com/mine"))
-			w.settle()
-			w.deleteSet()
-		}, false},
-		"the policy retains": {func(w *world) {
-			w.set("db", byField, func(o *appsv1.StatefulSet) {
-				o.Spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted = appsv1.RetainPersistentVolumeClaimRetentionPolicyType
-			})
-			w.settle()
-			w.deleteSet()
-		}, false},
-		"the watch missed the end of the set": {func(w *world) {
+		}, gone}, true},
+		"the set was in the foreground":             {steps{set(finalizers("foregroundDeletion")), gone}, true},
+		"the set is deleted without its dependents": {steps{set(finalizers("orphan")), gone}, false},
+		"another finalizer kept that set for longer": {
+			steps{set(finalizers("orphan", mine)), set(finalizers(mine)), gone}, false},
+		"the policy retains": {steps{set(byField, func(o *appsv1.StatefulSet) {
+			o.Spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted = appsv1.RetainPersistentVolumeClaimRetentionPolicyType
+		}), gone}, false},
+		"the watch missed the end of the set": {steps{func(w *world) {
 			last := w.setCache.Records["ns/db"]
 			delete(w.setCache.Records, "ns/db")
 			delete(w.sets, "ns/db")
 			setChanges{w.observer}.Deleted(last, false)
-		}, false},
-		"the set was created again": {func(w *world) {
-			w.deleteSet()
-			w.set("db", takesClaims, func(o *appsv1.StatefulSet) { o.UID = "next" })
-			w.settle()
-		}, false},
-		"the next set was deleted without its dependents": {func(w *world) {
-			w.deleteSet()
-			w.set("db", takesClaims, finalizers("orphan"), func(o *appsv1.StatefulSet) { o.UID = "next" })
-			w.settle()
-			w.deleteSet()
-		}, false},
-		"another finalizer kept the next set, which was first seen without its dependents": {func(w *world) {
-			w.deleteSet()
-			w.set("db", takesClaims, finalizers("orphan", "example.com/mine"), func(o *appsv1.StatefulSet) { o.UID = "next" })
-			w.settle()
-			w.set("db", finalizers("example.com/mine"))
-			w.settle()
-			w.deleteSet()
-		}, false},
-		"the next set has other templates": {func(w *world) {
-			w.deleteSet()
-			w.set("db", takesClaims, template("logs"), func(o *appsv1.StatefulSet) { o.UID = "next" })
-			w.settle()
-		}, true},
-		"the watch shows the next set alone": {func(w *world) {
-			w.set("db", takesClaims, template("logs"), func(o *appsv1.StatefulSet) { o.UID = "next" })
-			w.settle()
-		}, false},
-		"a person created the claim": {func(w *world) {
-			w.claim("data-db-0", createdBy("kubectl-create"))
-			w.deleteSet()
-		}, false},
-		"the claim is older than the set": {func(w *world) {
-			w.claim("data-db-0", func(o *v1.PersistentVolumeClaim) { o.CreationTimestamp = metav1.Unix(1_699_999_999, 0) })
-			w.deleteSet()
-		}, false},
-		"Kubernetes makes the set its owner after all": {func(w *world) {
-			w.deleteSet()
-			w.claim("data-db-0", owned(metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db",
-				UID: "set-db"}))
-			w.settle()
-		}, false},
-		"the claim is held": {func(w *world) { w.deleteSet(); w.claim("data-db-0", held); w.settle() }, false},
-		"a pod of the set is there": {func(w *world) {
-			w.pod("db", 0)
-			w.settle()
-			w.deleteSet()
-		}, false},
-		"a pod of something else uses it": {func(w *world) { w.deleteSet(); w.use("job", "data-db-0"); w.settle() },
-			false},
-		"too long ago": {func(w *world) { w.deleteSet(); w.clock.Step(rememberFor) }, false},
-		"not too long ago": {
-			func(w *world) { w.deleteSet(); w.clock.Step(rememberFor - statefulset.Settling - time.Second) }, true},
+		}}, false},
+		"the set was created again":                       {steps{gone, set(next)}, false},
+		"the next set was deleted without its dependents": {steps{gone, set(next, finalizers("orphan")), gone}, false},
+		"another finalizer kept the next set, which was first seen without its dependents": {
+			steps{gone, set(next, finalizers("orphan", mine)), set(finalizers(mine)), gone}, false},
+		"the next set has other templates":   {steps{gone, set(next, template("logs"))}, true},
+		"the watch shows the next set alone": {steps{set(next, template("logs"))}, false},
+		"a person created the claim":         {steps{claim(createdBy("kubectl-create")), gone}, false},
+		"the claim is older than the set": {steps{claim(func(o *v1.PersistentVolumeClaim) {
+			o.CreationTimestamp = metav1.Unix(1_699_999_999, 0)
+		}), gone}, false},
+		"Kubernetes makes the set its owner after all": {steps{gone, claim(owned(metav1.OwnerReference{
+			APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "set-db"}))}, false},
+		"the claim is held":               {steps{gone, claim(held)}, false},
+		"a pod of the set is there":       {steps{pod, gone}, false},
+		"a pod of something else uses it": {steps{gone, func(w *world) { w.use("job", "data-db-0"); w.settle() }}, false},
+		"too long ago":                    {steps{gone, pass(rememberFor)}, false},
+		"not too long ago":                {steps{gone, pass(rememberFor - statefulset.Settling - time.Second)}, true},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			w := leaving(t)
-			c.change(w)
+			for _, step := range c.steps {
+				step(w)
+			}
 			w.recorded()
 			if got := w.reports(); slices.Contains(got, "OwnerReferenceMissing") != c.reported {
 				t.Errorf("waiting for %q, reported %t is wanted", got, c.reported)

@@ -44,10 +44,8 @@ func TestWakingChanges(t *testing.T) {
 		},
 		"the set of claims that were there appears": {func(w *world) { w.set("late") }, []string{"data-late-0"},
 			[]string{"late"}},
-		"a pod appears": {func(w *world) { w.pod("db", 1) }, []string{"data-db-1"}, []string{"db"}},
-		"a pod is terminating": {func(w *world) {
-			w.pod("db", 0, func(o *v1.Pod) { o.DeletionTimestamp = ptr.To(metav1.Now()) })
-		}, []string{"data-db-0"}, []string{"db"}},
+		"a pod appears":        {func(w *world) { w.pod("db", 1) }, []string{"data-db-1"}, []string{"db"}},
+		"a pod is terminating": {func(w *world) { w.pod("db", 0, terminatingPod) }, []string{"data-db-0"}, []string{"db"}},
 		"the status of a pod": {
 			func(w *world) { w.pod("db", 0, func(o *v1.Pod) { o.Status.PodIP = "10.0.0.1" }) }, nil, nil,
 		},
@@ -243,7 +241,7 @@ func TestGapOfSet(t *testing.T) {
 		"nothing":             {func(w *world) { w.pod("db", 1); w.claim("data-db-1") }, statefulset.GapNone},
 		"a pod and its claim": {func(*world) {}, statefulset.GapOpen},
 		"a pod, whose claim is being deleted": {func(w *world) {
-			w.claim("data-db-1", func(o *v1.PersistentVolumeClaim) { o.DeletionTimestamp = ptr.To(metav1.Now()) })
+			w.claim("data-db-1", terminatingClaim)
 		}, statefulset.GapOldClaim},
 		"a pod, whose claim belongs to a deleted set": {func(w *world) {
 			w.claim("data-db-1", owned(metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "db-1", UID: "old"}))
