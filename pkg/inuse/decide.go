@@ -34,12 +34,8 @@ type Decision struct {
 	Detail string
 }
 
-// Waits reports whether no step is due now, and Writes whether the step changes the object.
-func (d Decision) Waits() bool  { return d.Action == Wait }
-func (d Decision) Writes() bool { return d.Action == AddFinalizer || d.Action == RemoveFinalizer }
-
-// Words returns the action and its reason for the log.
-func (d Decision) Words() (action, reason string) { return d.Action.String(), string(d.Reason) }
+// writes reports whether the step changes the object.
+func (d Decision) writes() bool { return d.Action == AddFinalizer || d.Action == RemoveFinalizer }
 
 // due reports whether the object still needs a step.
 func (d Decision) due() bool {

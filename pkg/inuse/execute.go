@@ -12,13 +12,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-const (
-	apiTimeout = 30 * time.Second
-	// maxSteps bounds the steps of one session, because each step ends it.
-	maxSteps = 1
-)
+const apiTimeout = 30 * time.Second
 
-// session is the work on one object until no step is due.
+// session is one decision on an object with its step; the change made by a step enqueues the object.
 type session struct {
 	*Guard
 	key    string
@@ -29,10 +25,17 @@ type session struct {
 
 func (g *Guard) reconcile(ctx context.Context, key string) controller.Result {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("kind", g.name, "object", key))
-	steps := controller.Steps{Max: maxSteps, DryRun: g.cfg.DryRun, Clock: g.cfg.Clock}
 	s := &session{Guard: g, key: key}
 	defer s.settle()
-	return controller.Reconcile(ctx, s, steps)
+	d := s.decide(g.cfg.Clock.Now())
+	klog.FromContext(ctx).V(5).Info("Decided", "action", d.Action, "reason", d.Reason)
+	if d.Action == Wait || g.cfg.DryRun && d.writes() {
+		return s.wait(ctx, d)
+	}
+	if err := s.do(ctx, d); err != nil {
+		return s.fail(ctx, err)
+	}
+	return controller.Done()
 }
 
 // settle drops the records of a session about an object that is gone, because its end may precede that of the session.
@@ -43,8 +46,7 @@ func (s *session) settle() {
 	}
 }
 
-// Decide implements controller.Session.
-func (s *session) Decide(now time.Time) (d Decision) {
+func (s *session) decide(now time.Time) (d Decision) {
 	s.object, d, s.found = s.kind.Decide(s.key, func(o Object) Duty {
 		s.duty = s.tracker.duty(o, now)
 		return s.duty
@@ -52,12 +54,12 @@ func (s *session) Decide(now time.Time) (d Decision) {
 	return d
 }
 
-// Wait implements controller.Session.
-func (s *session) Wait(ctx context.Context, d Decision) controller.Result {
+// wait reports a wait, or the step that a dry run leaves out, and returns when the object is decided on again.
+func (s *session) wait(ctx context.Context, d Decision) controller.Result {
 	switch {
 	case !s.found:
 		return controller.Done()
-	case d.Writes(): // a dry run
+	case d.writes(): // a dry run
 		s.proveAlone(ctx)
 		s.report(ctx, reasonDryRun, d.Reason.Would(d.Action))
 		return controller.Done()
@@ -76,25 +78,23 @@ func (s *session) Wait(ctx context.Context, d Decision) controller.Result {
 	return controller.Retries(s.cfg.Settings).Retry()
 }
 
-// Do implements controller.Session; the change made by a step enqueues the object.
-func (s *session) Do(ctx context.Context, d Decision) (over bool, err error) {
+func (s *session) do(ctx context.Context, d Decision) error {
 	if d.Action == ReadUsers {
 		s.report(ctx, reasonReadingUsers, "")
 		s.kind.ReadUsers(s.object)
-		return true, nil
+		return nil
 	}
 	s.proveAlone(ctx)
 	if err := s.send(ctx, s.object, d.Action); err != nil {
-		return false, err
+		return err
 	}
 	s.metrics.wrote(d.Action)
 	s.report(ctx, d.Reason, "")
 	klog.FromContext(ctx).V(4).Info("Wrote", "action", d.Action, "reason", d.Reason)
-	return true, nil
+	return nil
 }
 
-// Fail implements controller.Session.
-func (s *session) Fail(ctx context.Context, _ Decision, err error) controller.Result {
+func (s *session) fail(ctx context.Context, err error) controller.Result {
 	failure := controller.FailureOf(ctx, err)
 	if failure == controller.Retryable || failure == controller.Lasting {
 		s.recorder.ReportFailure(ctx, s.eventOn(s.object), reasonAPIWriteFailed, err, false)

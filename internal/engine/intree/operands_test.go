@@ -141,20 +141,6 @@ func TestAttachmentNamesOfVolume(t *testing.T) {
 	}
 }
 
-func TestNewerResourceVersion(t *testing.T) {
-	for name, c := range map[string]struct {
-		version, than string
-		want          bool
-	}{
-		"later": {"10", "9", true}, "earlier": {"9", "10", false}, "the same": {"9", "9", false},
-		"no number": {"x", "9", true},
-	} {
-		if got := newer(c.version, c.than); got != c.want {
-			t.Errorf("%s: newer: %t", name, got)
-		}
-	}
-}
-
 func TestTwinIdentity(t *testing.T) {
 	for name, c := range map[string]struct {
 		alter       func(*PV)

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -119,16 +119,9 @@ func (t *Tracker) expect(pv PV, pvs PVs) {
 		return
 	}
 	if before := t.Expectations[pv.Name]; before.UID != pv.UID ||
-		newer(pv.ResourceVersion, before.ResourceVersion) {
+		session.Newer(pv.ResourceVersion, before.ResourceVersion) {
 		t.Expectations[pv.Name] = pv
 	}
-}
-
-// newer reports whether version is later than the other resourceVersion of the same object; versions that cannot be
-// compared count as newer.
-func newer(version, than string) bool {
-	order, err := resourceversion.CompareResourceVersion(version, than)
-	return err != nil || order > 0
 }
 
 // expected returns the result of our own write to a PV, until the watch shows it.

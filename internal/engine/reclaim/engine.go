@@ -330,6 +330,6 @@ func hasUnread(cached, read []volume.PV) bool {
 	}
 	return slices.ContainsFunc(cached, func(now volume.PV) bool {
 		version, known := versions[now.UID]
-		return !known || newer(now.ResourceVersion, version)
+		return !known || session.Newer(now.ResourceVersion, version)
 	})
 }

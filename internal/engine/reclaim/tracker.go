@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -71,13 +71,6 @@ func NewTracker(rules Rules) Tracker {
 	return Tracker{Rules: rules, Records: map[types.UID]*Record{}, Tombstones: map[string][]types.UID{}}
 }
 
-// newer reports whether the first of two resourceVersions of one object is the later one. Versions that cannot be
-// compared count as newer, so that no fact is taken from an old read.
-func newer(version, than string) bool {
-	order, err := resourceversion.CompareResourceVersion(version, than)
-	return err != nil || order > 0
-}
-
 // read returns a copy of the activity, the zero value for none.
 func (r *Record) read() Activity {
 	if r.Activity == nil {
@@ -103,7 +96,7 @@ func (r *Record) endContest() {
 
 // after reports whether the write is known to have produced a later version than this one.
 func (x *Expectation) after(version string) bool {
-	return x != nil && x.Version != "" && newer(x.Version, version)
+	return x != nil && x.Version != "" && session.Newer(x.Version, version)
 }
 
 // Of returns the memory of an existing PV, as of the version that was read. known is false before its first
@@ -185,7 +178,7 @@ func (t *Tracker) see(pv *volume.PV) *Record {
 		// Our write that removes it is under way: its answer shows which came first.
 		removing.ProtectedAt = pv.ResourceVersion
 	default:
-		h.SeenProtected = h.SeenProtected || newer(pv.ResourceVersion, removing.Version)
+		h.SeenProtected = h.SeenProtected || session.Newer(pv.ResourceVersion, removing.Version)
 	}
 	return r
 }
@@ -226,7 +219,7 @@ func (t *Tracker) gained(r *Record) (turned bool) {
 func (t *Tracker) lost(r *Record, before, pv *volume.PV, now time.Time) (turned bool) {
 	activity := r.read()
 	removing := activity.Removing
-	byUs := removing != nil && (removing.Version == "" || !newer(before.ResourceVersion, removing.Version))
+	byUs := removing != nil && (removing.Version == "" || !session.Newer(before.ResourceVersion, removing.Version))
 	switch {
 	case !t.Rules.guards(*pv) || activity.Done.VolumeDeleted || byUs || t.Contested || !activity.ContestedAt.IsZero():
 		return false
@@ -285,7 +278,7 @@ func (t *Tracker) Answered(a Ask, reply Reply) {
 	case a.protects():
 	case removing == nil: // the record was dropped, and this is a new one
 	case ok:
-		r.History.SeenProtected = removing.ProtectedAt != "" && newer(removing.ProtectedAt, reply.Version)
+		r.History.SeenProtected = removing.ProtectedAt != "" && session.Newer(removing.ProtectedAt, reply.Version)
 		removing.Version = reply.Version
 	default:
 		r.Activity.Removing = nil

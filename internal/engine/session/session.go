@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 )
 
@@ -32,6 +34,13 @@ func (r Read) Fresh(now time.Time) bool { return r.Order > 0 && now.Sub(r.Sent) 
 // FreshAfter reports whether the read is still valid and was sent after the answer to other.
 func (r Read) FreshAfter(other Read, now time.Time) bool {
 	return r.Fresh(now) && r.Order > other.Order
+}
+
+// Newer reports whether the first of two resourceVersions of one object is the later one. Versions that cannot be
+// compared count as newer, so that no fact is taken from an old read.
+func Newer(version, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err != nil || order > 0
 }
 
 // Patience is how long a wait is the normal course of things. Only a longer one has an Event.

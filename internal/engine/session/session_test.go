@@ -30,6 +30,21 @@ func TestFresh(t *testing.T) {
 	}
 }
 
+func TestNewerResourceVersion(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		version, than string
+		want          bool
+	}{
+		"later": {"10", "9", true}, "earlier": {"9", "10", false}, "the same": {"9", "9", false},
+		"no number": {"x", "9", true},
+	} {
+		if got := Newer(c.version, c.than); got != c.want {
+			t.Errorf("%s: newer: %t", name, got)
+		}
+	}
+}
+
 func TestQuiet(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
