@@ -97,223 +97,145 @@ func releasing(t *testing.T, kind Kind, clock *instant) *Guard {
 	return g
 }
 
-func TestReleaseWithoutAnotherController(t *testing.T) {
-	s, clock := newStock(t, named("a", false, true), named("b", false, true), named("c", true, true),
-		named("d", false, false))
-	s.used["ns/a"] = true
-	got, err := s.g.Release(t.Context())
-	if err != nil || got.Objects != 3 || got.Others || len(got.Left) > 0 {
-		t.Errorf("released %+v, %v", got, err)
+func TestRelease(t *testing.T) {
+	a, b, c := named("a", false, true), named("b", false, true), named("c", false, true)
+	bare, going := named("bare", false, false), named("going", true, true)
+	left := func(names ...string) (all []string) {
+		for _, name := range names {
+			all = append(all, "ns/"+name+": LeftToBuiltIn")
+		}
+		return all
 	}
-	s.expect(t, "RemoveFinalizer a", "RemoveFinalizer b", "RemoveFinalizer c")
-	if waited := clock.Since(at(0)); waited < patience {
-		t.Errorf("others had %v", waited)
+	// meanwhile has do happen after each wait; failing has writes fail, and calls do at each.
+	meanwhile := func(do func(s *stock, passed time.Duration)) func(*stock, *instant) {
+		return func(s *stock, clock *instant) { clock.passed = func() { do(s, clock.Since(at(0))) } }
 	}
-}
-
-// If no object has a need, the release creates one by removing the finalizer from one object.
-func TestReleaseWitness(t *testing.T) {
-	used := func(s *stock) { s.used["ns/a"], s.used["ns/c"] = true, true }
-	t.Run("not put back", func(t *testing.T) {
-		s, clock := newStock(t, named("a", false, true), named("b", false, true), named("c", false, true))
-		used(s)
-		clock.passed = func() {
-			if clock.Since(at(0)) < patience {
-				s.expect(t, "RemoveFinalizer b")
-			}
+	failing := func(err error, do func(*stock, Object)) func(*stock, *instant) {
+		return func(s *stock, _ *instant) { s.fail, s.wrote = err, func(o Object) { do(s, o) } }
+	}
+	untilB := func(s *stock, o Object) {
+		if o.Name == "b" {
+			s.fail = nil
 		}
-		got, err := s.g.Release(t.Context())
-		if err != nil || got.Objects != 3 || len(got.Left) > 0 {
-			t.Errorf("released %+v, %v", got, err)
-		}
-		s.expect(t, "RemoveFinalizer b", "RemoveFinalizer a", "RemoveFinalizer c")
-	})
-	t.Run("put back", func(t *testing.T) {
-		s, clock := newStock(t, named("a", false, true), named("b", false, true), named("c", false, true))
-		used(s)
-		clock.passed = func() {
-			if !s.objects["ns/b"].Protected {
-				s.set("ns/b", true)
-			}
-		}
-		got, err := s.g.Release(t.Context())
-		if err != nil || got.Objects != 0 || !got.Others || len(got.Left) != 3 {
-			t.Errorf("released %+v, %v", got, err)
-		}
-		s.expect(t, "RemoveFinalizer b")
-	})
-	t.Run("it is gone before it shows", func(t *testing.T) {
-		s, clock := newStock(t, named("a", false, true), named("b", false, true), named("c", false, true))
-		used(s)
-		clock.passed = func() { delete(s.objects, "ns/b") }
-		got, err := s.g.Release(t.Context())
-		if !errors.Is(err, ErrUnproven) || got.Objects != 1 || len(got.Left) != 2 {
-			t.Errorf("released %+v, %v", got, err)
-		}
-		s.expect(t, "RemoveFinalizer b")
-	})
-	t.Run("another one of its name is there", func(t *testing.T) {
-		s, clock := newStock(t, named("a", false, true), named("b", false, true))
-		used(s)
-		clock.passed = func() {
-			o := named("b", false, false)
-			o.UID = types.UID(clock.Now().String())
-			s.objects["ns/b"] = o
-		}
-		if got, err := s.g.Release(t.Context()); !errors.Is(err, ErrUnproven) || got.Objects != 1 {
-			t.Errorf("released %+v, %v", got, err)
-		}
-		s.expect(t, "RemoveFinalizer b")
-	})
-	t.Run("all are in use", func(t *testing.T) {
-		s, _ := newStock(t, named("a", false, true), named("c", false, true))
-		used(s)
-		got, err := s.g.Release(t.Context())
-		if !errors.Is(err, ErrUnproven) || got.Objects != 0 || !slices.Equal(got.Left,
-			[]string{"ns/a: LeftToBuiltIn", "ns/c: LeftToBuiltIn"}) {
-			t.Errorf("released %+v, %v", got, err)
-		}
-		s.expect(t)
-	})
-	t.Run("it changes meanwhile", func(t *testing.T) {
-		s, _ := newStock(t, named("a", false, true), named("b", false, true))
-		used(s)
-		s.fail = fmt.Errorf("patch: %w", kube.ErrChanged)
-		s.wrote = func(Object) {
-			if len(s.diary) > 1 {
-				s.fail = nil
-			}
-		}
-		if got, err := s.g.Release(t.Context()); err != nil || got.Objects != 2 {
-			t.Errorf("released %+v, %v", got, err)
-		}
-		s.expect(t, "RemoveFinalizer b", "RemoveFinalizer b", "RemoveFinalizer a")
-	})
-	t.Run("it cannot be written", func(t *testing.T) {
-		s, _ := newStock(t, named("a", false, true), named("b", false, true))
-		used(s)
-		s.undo = true
-		if got, err := s.g.Release(t.Context()); !errors.Is(err, kube.ErrUndone) || got.Objects != 0 {
-			t.Errorf("released %+v, %v", got, err)
-		}
-		s.expect(t, "RemoveFinalizer b")
-	})
-	t.Run("none carries it", func(t *testing.T) {
-		s, clock := newStock(t, named("a", false, false))
-		if got, err := s.g.Release(t.Context()); err != nil || got.Objects != 0 || clock.Since(at(0)) > 0 {
-			t.Errorf("released %+v, %v after %v", got, err, clock.Since(at(0)))
-		}
-	})
-}
-
-func TestReleaseStopsWhenOthersAreSeen(t *testing.T) {
-	for sentence, since := range map[string]time.Duration{"while it looks": 0,
-		"after the proof": patience} {
-		t.Run(sentence, func(t *testing.T) {
-			s, clock := newStock(t, named("a", false, true), named("bare", false, false), named("going", true, true))
-			s.used["ns/going"] = true
-			clock.passed = func() {
-				if _, there := s.objects["ns/going"]; there && clock.Since(at(0)) > since {
-					s.set("ns/going", false)
-				}
-			}
-			got, err := s.g.Release(t.Context())
-			if err != nil || !got.Others {
-				t.Errorf("released %+v, %v", got, err)
-			}
-			if since == 0 {
-				s.expect(t)
+	}
+	endsAfter := func(least time.Duration) func(*stock, *instant) {
+		return meanwhile(func(s *stock, passed time.Duration) {
+			if _, there := s.objects["ns/going"]; there && passed > least {
+				s.set("ns/going", false)
 			}
 		})
 	}
-}
+	timeout, forbidden, expired := errors.New("timeout"), errors.New("forbidden"), errors.New("expired")
+	none := []string{}
+	for sentence, r := range map[string]struct {
+		objects []Object
+		used    []string
+		prepare func(*stock, *instant)
+		want    Released
+		err     error
+		// diary has the writes, nil for any.
+		diary []string
+		// least and most bound the time that it takes, unless most is 0.
+		least, most time.Duration
+	}{
+		"without another controller": {objects: []Object{a, b, named("c", true, true), bare}, used: []string{"a"},
+			want: Released{Objects: 3}, diary: []string{"RemoveFinalizer a", "RemoveFinalizer b", "RemoveFinalizer c"},
+			least: patience, most: time.Hour},
+		"none has the finalizer": {objects: []Object{bare}, diary: none, most: 1},
+		"evidence from before counts for nothing, because no Guard ran for a while": {objects: []Object{a},
+			used: []string{"a"}, prepare: func(s *stock, _ *instant) { s.g.tracker.alone() }, want: Released{Left: left("a")},
+			err: ErrUnproven, diary: none},
 
-// The last write alone does not end a release.
-func TestReleaseChecksRemovedFinalizers(t *testing.T) {
-	s, clock := newStock(t, named("a", false, true), named("bare", false, false))
-	clock.passed = func() {
-		if len(s.diary) > 0 {
-			s.set("ns/a", true)
-		}
-	}
-	if got, err := s.g.Release(t.Context()); err != nil || !got.Others || len(got.Left) != 1 {
-		t.Errorf("released %+v, %v", got, err)
-	}
-	s.expect(t, "RemoveFinalizer a")
-}
-
-// After the wait, the object is left, with its reason.
-func TestReleaseWaitsForTerminatingInUse(t *testing.T) {
-	for sentence, ends := range map[string]bool{"its use ends": true, "its use continues": false} {
-		t.Run(sentence, func(t *testing.T) {
-			s, clock := newStock(t, named("a", true, true), named("bare", false, false))
-			s.used["ns/a"] = true
-			clock.passed = func() {
-				if since := clock.Since(at(0)); ends && since > 2*patience {
-					s.used["ns/a"] = false
+		// If no object has a need, the release creates one by removing the finalizer from one object.
+		"a witness is not put back": {objects: []Object{a, b, c}, used: []string{"a", "c"},
+			prepare: meanwhile(func(s *stock, passed time.Duration) {
+				if passed < patience {
+					s.expect(t, "RemoveFinalizer b")
 				}
-			}
-			got, err := s.g.Release(t.Context())
-			if ends {
-				if err != nil || got.Objects != 1 || len(got.Left) > 0 {
-					t.Errorf("released %+v, %v", got, err)
+			}), want: Released{Objects: 3}, diary: []string{"RemoveFinalizer b", "RemoveFinalizer a", "RemoveFinalizer c"}},
+		"a witness is put back": {objects: []Object{a, b, c}, used: []string{"a", "c"},
+			prepare: meanwhile(func(s *stock, _ time.Duration) {
+				if !s.objects["ns/b"].Protected {
+					s.set("ns/b", true)
 				}
-				return
-			}
-			s.expect(t)
-			if !errors.Is(err, ErrInHand) || !slices.Equal(got.Left, []string{"ns/a: InUse"}) {
-				t.Errorf("released %+v, %v", got, err)
-			}
-			if waited := clock.Since(at(0)); waited < 3*patience || waited > 4*patience {
-				t.Errorf("waited for %v", waited)
-			}
-		})
-	}
-}
-
-// A release ends only when no object has the finalizer.
-func TestReleaseContinuesAfterFailure(t *testing.T) {
-	for sentence, fail := range map[string]error{"it has changed": fmt.Errorf("patch: %w", kube.ErrChanged),
-		"the API server does not answer": errors.New("timeout")} {
-		t.Run(sentence, func(t *testing.T) {
-			s, _ := newStock(t, named("a", false, true), named("b", false, true), named("bare", false, false))
-			s.fail = fail
-			s.wrote = func(o Object) {
-				if o.Name == "b" {
+			}), want: Released{Others: true, Left: left("a", "b", "c")}, diary: []string{"RemoveFinalizer b"}},
+		"a witness is gone before it shows": {objects: []Object{a, b, c}, used: []string{"a", "c"},
+			prepare: meanwhile(func(s *stock, _ time.Duration) { delete(s.objects, "ns/b") }),
+			want:    Released{Objects: 1, Left: left("a", "c")}, err: ErrUnproven, diary: []string{"RemoveFinalizer b"}},
+		"another object has the name of the witness": {objects: []Object{a, b}, used: []string{"a"},
+			prepare: meanwhile(func(s *stock, passed time.Duration) {
+				o := named("b", false, false)
+				o.UID = types.UID(passed.String())
+				s.objects["ns/b"] = o
+			}), want: Released{Objects: 1, Left: left("a")}, err: ErrUnproven, diary: []string{"RemoveFinalizer b"}},
+		"all are in use": {objects: []Object{a, c}, used: []string{"a", "c"}, want: Released{Left: left("a", "c")},
+			err: ErrUnproven, diary: none},
+		"a witness changes meanwhile": {objects: []Object{a, b}, used: []string{"a"},
+			prepare: failing(fmt.Errorf("patch: %w", kube.ErrChanged), func(s *stock, _ Object) {
+				if len(s.diary) > 1 {
 					s.fail = nil
 				}
+			}), want: Released{Objects: 2}, diary: []string{"RemoveFinalizer b", "RemoveFinalizer b", "RemoveFinalizer a"}},
+		"a witness cannot be written": {objects: []Object{a, b}, used: []string{"a"},
+			prepare: func(s *stock, _ *instant) { s.undo = true }, err: kube.ErrUndone, diary: []string{"RemoveFinalizer b"}},
+
+		"others are seen while it looks": {objects: []Object{a, bare, going}, used: []string{"going"},
+			prepare: endsAfter(0), want: Released{Others: true, Left: left("a")}, diary: none},
+		"others are seen after the proof": {objects: []Object{a, bare, going}, used: []string{"going"},
+			prepare: endsAfter(patience), want: Released{Objects: 1, Others: true}},
+		"others are seen after the last write, which does not end a release": {objects: []Object{a, bare},
+			prepare: meanwhile(func(s *stock, _ time.Duration) {
+				if len(s.diary) > 0 {
+					s.set("ns/a", true)
+				}
+			}), want: Released{Objects: 1, Others: true, Left: left("a")}, diary: []string{"RemoveFinalizer a"}},
+
+		// A terminating object in use is waited for, and then left with its reason.
+		"a use ends": {objects: []Object{going, bare}, used: []string{"going"},
+			prepare: meanwhile(func(s *stock, passed time.Duration) {
+				if passed > 2*patience {
+					s.used["ns/going"] = false
+				}
+			}), want: Released{Objects: 1}, diary: []string{"RemoveFinalizer going"}},
+		"a use continues": {objects: []Object{going, bare}, used: []string{"going"},
+			want: Released{Left: []string{"ns/going: InUse"}}, err: ErrInHand, diary: none,
+			least: 3 * patience, most: 4 * patience},
+
+		// A release ends only when no object has the finalizer.
+		"an object changes": {objects: []Object{a, b, bare},
+			prepare: failing(fmt.Errorf("patch: %w", kube.ErrChanged), untilB), want: Released{Objects: 2},
+			diary: []string{"RemoveFinalizer a", "RemoveFinalizer b", "RemoveFinalizer a"}},
+		"the API server does not answer": {objects: []Object{a, b, bare}, prepare: failing(timeout, untilB),
+			want: Released{Objects: 2}, diary: []string{"RemoveFinalizer a", "RemoveFinalizer b", "RemoveFinalizer a"}},
+		"an object cannot be written": {objects: []Object{a, bare}, prepare: failing(forbidden, func(*stock, Object) {}),
+			want: Released{Left: []string{"ns/a: forbidden"}}, err: ErrInHand},
+		"an object is gone": {objects: []Object{a, bare}, prepare: failing(fmt.Errorf("patch: %w", kube.ErrGone),
+			func(s *stock, o Object) { delete(s.objects, o.Key()) }), want: Released{Objects: 1},
+			diary: []string{"RemoveFinalizer a"}},
+		"a list fails": {objects: []Object{a, bare}, prepare: func(s *stock, _ *instant) { s.broken = expired },
+			err: expired, diary: none},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			s, clock := newStock(t, r.objects...)
+			for _, name := range r.used {
+				s.used["ns/"+name] = true
+			}
+			if r.prepare != nil {
+				r.prepare(s, clock)
 			}
 			got, err := s.g.Release(t.Context())
-			if err != nil || got.Objects != 2 || len(got.Left) > 0 {
-				t.Errorf("released %+v, %v", got, err)
+			if !errors.Is(err, r.err) || got.Objects != r.want.Objects || got.Others != r.want.Others ||
+				!slices.Equal(got.Left, r.want.Left) {
+				t.Errorf("released %+v, %v, want %+v, %v", got, err, r.want, r.err)
 			}
-			s.expect(t, "RemoveFinalizer a", "RemoveFinalizer b", "RemoveFinalizer a")
+			if r.diary != nil {
+				s.expect(t, r.diary...)
+			}
+			if took := clock.Since(at(0)); r.most > 0 && (took < r.least || took > r.most) {
+				t.Errorf("it took %v, want %v to %v", took, r.least, r.most)
+			}
 		})
 	}
-	t.Run("for ever", func(t *testing.T) {
-		s, _ := newStock(t, named("a", false, true), named("bare", false, false))
-		s.fail = errors.New("forbidden")
-		got, err := s.g.Release(t.Context())
-		if !errors.Is(err, ErrInHand) || got.Objects != 0 || !slices.Equal(got.Left, []string{"ns/a: forbidden"}) {
-			t.Errorf("released %+v, %v", got, err)
-		}
-	})
-	t.Run("it is gone", func(t *testing.T) {
-		s, _ := newStock(t, named("a", false, true), named("bare", false, false))
-		s.fail = fmt.Errorf("patch: %w", kube.ErrGone)
-		s.wrote = func(o Object) { delete(s.objects, o.Key()) }
-		if got, err := s.g.Release(t.Context()); err != nil || len(got.Left) > 0 {
-			t.Errorf("released %+v, %v", got, err)
-		}
-	})
-	t.Run("a list", func(t *testing.T) {
-		s, _ := newStock(t, named("a", false, true), named("bare", false, false))
-		s.broken = errors.New("expired")
-		if _, err := s.g.Release(t.Context()); !errors.Is(err, s.broken) {
-			t.Error(err)
-		}
-		s.expect(t)
-	})
 }
 
 func TestReleaseNeedsModeFull(t *testing.T) {
@@ -321,13 +243,6 @@ func TestReleaseNeedsModeFull(t *testing.T) {
 	s.g.cfg.Mode = ModeOff
 	if _, err := s.g.Release(t.Context()); err == nil {
 		t.Error("released where nothing is to be protected")
-	}
-	// Earlier evidence counts for nothing, because no Guard ran for a while.
-	s, _ = newStock(t, named("a", false, true))
-	s.used["ns/a"] = true
-	s.g.tracker.alone()
-	if got, err := s.g.Release(t.Context()); !errors.Is(err, ErrUnproven) {
-		t.Errorf("released %+v, %v", got, err)
 	}
 	s, clock := newStock(t, named("a", false, true), named("bare", false, false))
 	ctx, cancel := context.WithCancel(t.Context())

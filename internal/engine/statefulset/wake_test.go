@@ -66,13 +66,11 @@ func TestFindGap(t *testing.T) {
 
 func TestReplicaOf(t *testing.T) {
 	s := Set{Name: "db", UID: "set", Templates: []string{"data", "logs"}}
-	claims := func(alter ...func(*Claim)) func(string) Claim {
+	claims := func(change ...func(*Claim)) func(string) Claim {
 		return func(name string) Claim {
 			c := Claim{Name: name, UID: "claim", Bound: true}
 			if name == "data-db-1" {
-				for _, a := range alter {
-					a(&c)
-				}
+				return alter(c, change...)
 			}
 			return c
 		}
@@ -104,12 +102,8 @@ func TestReplicaOf(t *testing.T) {
 }
 
 // setFacts are the facts about a quiet set with a policy that deletes claims, which lacks a pod.
-func setFacts(alter ...func(*SetFacts)) SetFacts {
-	f := SetFacts{Set: facts().Set, Gap: GapOpen, Sight: SetSight{QuietSince: ago(Quiet)}}
-	for _, a := range alter {
-		a(&f)
-	}
-	return f
+func setFacts(change ...func(*SetFacts)) SetFacts {
+	return alter(SetFacts{Set: facts().Set, Gap: GapOpen, Sight: SetSight{QuietSince: ago(Quiet)}}, change...)
 }
 
 func TestDecideSet(t *testing.T) {
@@ -126,75 +120,57 @@ func TestDecideSet(t *testing.T) {
 	sharedSet := func(f *SetFacts) { f.Shared = true }
 	wrong := func(f *SetFacts) { f.Set.Invalid = "wrong" }
 	ignored := func(f *SetFacts) { f.Set.Ignored = true }
-	for name, c := range map[string]struct {
+	retains, withSet := policy(Policy{}, SourceField), policy(Policy{WhenDeleted: Delete}, SourceField)
+	rests := func(why Reason) SetDecision { return SetDecision{Reason: why} }
+	lacksFor := func(d time.Duration) SetDecision { return SetDecision{SetWait, ReasonPodMissing, d} }
+	wakes := SetDecision{Wake, ReasonWoken, 0}
+	for _, c := range []struct {
+		name  string
 		facts SetFacts
 		want  SetDecision
 	}{
-		"nothing is known": {SetFacts{}, SetDecision{Reason: ReasonSetTerminating}},
-		"it is being deleted": {
-			setFacts(func(f *SetFacts) { f.Set.Terminating = true }), SetDecision{Reason: ReasonSetTerminating}},
-		"it has all":     {setFacts(gap(GapNone)), SetDecision{Reason: ReasonSetComplete}},
-		"it lacks a pod": {setFacts(), SetDecision{Action: Wake, Reason: ReasonWoken}},
-		"since it was seen": {
-			setFacts(func(f *SetFacts) { f.Sight = SetSight{} }), SetDecision{Reason: ReasonPodMissing, After: Quiet}},
-		"for a short time": {
-			setFacts(quiet(Quiet-time.Second, 0)), SetDecision{Reason: ReasonPodMissing, After: time.Second}},
-		"after it was woken": {
-			setFacts(quiet(Quiet, 1)), SetDecision{Reason: ReasonPodMissing, After: Quiet}},
-		"long after it was": {setFacts(quiet(4*Quiet, 2)), SetDecision{Action: Wake, Reason: ReasonWoken}},
-		"woken again and again": {
-			setFacts(quiet(maxQuiet-1, 100)), SetDecision{Reason: ReasonPodMissing, After: 1}},
-		"and again": {
-			setFacts(quiet(maxQuiet, 100)), SetDecision{Action: Wake, Reason: ReasonWoken}},
-		"its pods are to be Ready for a minute": {
-			setFacts(func(f *SetFacts) { f.Set.MinReady = time.Minute }),
-			SetDecision{Reason: ReasonPodMissing, After: time.Minute}},
-		"it has all, and has just changed": {
-			setFacts(gap(GapNone), quiet(0, 0)), SetDecision{Reason: ReasonSetComplete}},
-		"it has all, by the annotation": {
-			setFacts(gap(GapNone), policy(Policy{Delete, Delete}, SourceAnnotation)), SetDecision{Reason: ReasonSetComplete}},
-		"an old claim is there": {setFacts(gap(GapOldClaim)), SetDecision{Reason: ReasonOldClaimRemains}},
-		"an old claim is there, and it is woken": {
-			setFacts(gap(GapOldClaim), woken), SetDecision{Reason: ReasonOldClaimRemains}},
-		"by the annotation": {
-			setFacts(policy(Policy{WhenScaled: Delete}, SourceAnnotation)), SetDecision{Action: Wake, Reason: ReasonWoken}},
-		"no claim is ever deleted": {
-			setFacts(policy(Policy{}, SourceField)), SetDecision{Reason: ReasonSetComplete}},
-		"claims go with the set alone": {
-			setFacts(policy(Policy{WhenDeleted: Delete}, SourceField)), SetDecision{Reason: ReasonSetComplete}},
-		"an old claim that the policy keeps": {
-			setFacts(policy(Policy{WhenDeleted: Delete}, SourceField), gap(GapOldClaim)),
-			SetDecision{Reason: ReasonSetComplete}},
-		"a pod is bound without a volume": {
-			setFacts(gap(GapNoVolume)), SetDecision{Reason: ReasonPodBoundBeforeVolume}},
-		"a pod is bound without a volume, and it is woken": {
-			setFacts(gap(GapNoVolume), woken), SetDecision{Reason: ReasonPodBoundBeforeVolume}},
-		"the same, and the policy keeps claims": {
-			setFacts(policy(Policy{WhenDeleted: Delete}, SourceField), gap(GapNoVolume)),
-			SetDecision{Reason: ReasonSetComplete}},
-		"it has no templates": {setFacts(noTemplates), SetDecision{Reason: ReasonSetComplete}},
-		"no templates, and the annotation": {
-			setFacts(noTemplates, policy(Policy{WhenDeleted: Delete}, SourceAnnotation)),
-			SetDecision{Reason: ReasonNoTemplates}},
-		"no templates, and an annotation that retains": {
-			setFacts(noTemplates, policy(Policy{}, SourceAnnotation)), SetDecision{Reason: ReasonSetComplete}},
-		"it shares names": {setFacts(sharedSet), SetDecision{Reason: ReasonNamesCollide}},
-		"it shares names, and retains": {
-			setFacts(sharedSet, policy(Policy{}, SourceField)), SetDecision{Reason: ReasonSetComplete}},
-		"an annotation is wrong": {setFacts(gap(GapNone), wrong), SetDecision{Reason: ReasonInvalidPolicy}},
-		"an annotation is ignored": {
-			setFacts(gap(GapNone), ignored), SetDecision{Reason: ReasonAnnotationIgnored}},
-		"it is complete again": {
-			setFacts(gap(GapNone), woken), SetDecision{Action: EndWake, Reason: ReasonSetComplete}},
-		"it was woken, and lacks it yet": {setFacts(woken), SetDecision{Action: Wake, Reason: ReasonWoken}},
-		"it was woken, and retains by now": {
-			setFacts(woken, policy(Policy{}, SourceField)), SetDecision{Reason: ReasonSetComplete}},
-		"uninstalled": {setFacts(uninstalled), SetDecision{Reason: ReasonUninstalled}},
-		"uninstalled, woken": {
-			setFacts(uninstalled, woken), SetDecision{Action: EndWake, Reason: ReasonUninstalled}},
+		{"nothing is known", SetFacts{}, rests(ReasonSetTerminating)},
+		{"it is being deleted", setFacts(func(f *SetFacts) { f.Set.Terminating = true }), rests(ReasonSetTerminating)},
+		{"it has all", setFacts(gap(GapNone)), rests(ReasonSetComplete)},
+		{"it lacks a pod", setFacts(), wakes},
+		{"since it was seen", setFacts(func(f *SetFacts) { f.Sight = SetSight{} }), lacksFor(Quiet)},
+		{"for a short time", setFacts(quiet(Quiet-time.Second, 0)), lacksFor(time.Second)},
+		{"after it was woken", setFacts(quiet(Quiet, 1)), lacksFor(Quiet)},
+		{"long after it was", setFacts(quiet(4*Quiet, 2)), wakes},
+		{"woken again and again", setFacts(quiet(maxQuiet-1, 100)), lacksFor(1)},
+		{"and again", setFacts(quiet(maxQuiet, 100)), wakes},
+		{"its pods are to be Ready for a minute", setFacts(func(f *SetFacts) { f.Set.MinReady = time.Minute }),
+			lacksFor(time.Minute)},
+		{"it has all, and has just changed", setFacts(gap(GapNone), quiet(0, 0)), rests(ReasonSetComplete)},
+		{"it has all, by the annotation", setFacts(gap(GapNone), policy(Policy{Delete, Delete}, SourceAnnotation)),
+			rests(ReasonSetComplete)},
+		{"an old claim is there", setFacts(gap(GapOldClaim)), rests(ReasonOldClaimRemains)},
+		{"an old claim is there, and it is woken", setFacts(gap(GapOldClaim), woken), rests(ReasonOldClaimRemains)},
+		{"by the annotation", setFacts(policy(Policy{WhenScaled: Delete}, SourceAnnotation)), wakes},
+		{"no claim is ever deleted", setFacts(retains), rests(ReasonSetComplete)},
+		{"claims go with the set alone", setFacts(withSet), rests(ReasonSetComplete)},
+		{"an old claim that the policy keeps", setFacts(withSet, gap(GapOldClaim)), rests(ReasonSetComplete)},
+		{"a pod is bound without a volume", setFacts(gap(GapNoVolume)), rests(ReasonPodBoundBeforeVolume)},
+		{"a pod is bound without a volume, and it is woken", setFacts(gap(GapNoVolume), woken),
+			rests(ReasonPodBoundBeforeVolume)},
+		{"the same, and the policy keeps claims", setFacts(withSet, gap(GapNoVolume)), rests(ReasonSetComplete)},
+		{"it has no templates", setFacts(noTemplates), rests(ReasonSetComplete)},
+		{"no templates, and the annotation", setFacts(noTemplates, policy(Policy{WhenDeleted: Delete}, SourceAnnotation)),
+			rests(ReasonNoTemplates)},
+		{"no templates, and an annotation that retains", setFacts(noTemplates, policy(Policy{}, SourceAnnotation)),
+			rests(ReasonSetComplete)},
+		{"it shares names", setFacts(sharedSet), rests(ReasonNamesCollide)},
+		{"it shares names, and retains", setFacts(sharedSet, retains), rests(ReasonSetComplete)},
+		{"an annotation is wrong", setFacts(gap(GapNone), wrong), rests(ReasonInvalidPolicy)},
+		{"an annotation is ignored", setFacts(gap(GapNone), ignored), rests(ReasonAnnotationIgnored)},
+		{"it is complete again", setFacts(gap(GapNone), woken), SetDecision{EndWake, ReasonSetComplete, 0}},
+		{"it was woken, and lacks it yet", setFacts(woken), wakes},
+		{"it was woken, and retains by now", setFacts(woken, retains), rests(ReasonSetComplete)},
+		{"uninstalled", setFacts(uninstalled), rests(ReasonUninstalled)},
+		{"uninstalled, woken", setFacts(uninstalled, woken), SetDecision{EndWake, ReasonUninstalled, 0}},
 	} {
 		if got := DecideSet(c.facts, now()); got != c.want {
-			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}
 }
