@@ -88,87 +88,74 @@ func TestForeseeAnotherOwner(t *testing.T) {
 func TestForesee(t *testing.T) {
 	drop, orphan := Change{Kind: DeleteSet}, Change{Kind: OrphanSet}
 	noRefs := func(f *Facts) { f.Claim.Owners = nil }
-	always := Policy{Delete, Delete}
-	for name, c := range map[string]struct {
+	of := func(from Source) func(...func(*Facts)) Facts {
+		return func(alter ...func(*Facts)) Facts { return ofPolicy(Policy{Delete, Delete}, from, alter...) }
+	}
+	field, annotation := of(SourceField), of(SourceAnnotation)
+	ownedByPod, controlledByPod := owned(podRef("pod")), owned(controlling(podRef("pod")))
+	for _, c := range []struct {
+		name   string
 		facts  Facts
 		change Change
 		fate   Fate
 		reason Reason
 	}{
-		"no claim":                  {Facts{}, drop, FateUnknown, ReasonNoClaim},
-		"it is terminating":         {facts(terminatingClaim), orphan, Deleted, ReasonClaimTerminating},
-		"the set is not known":      {facts(setUnknown), drop, FateUnknown, ReasonNotManaged},
-		"the set is gone":           {facts(setAbsent), drop, Kept, ReasonNotManaged},
-		"it is of no template":      {facts(otherTemplates), drop, Kept, ReasonNotManaged},
-		"its owners are gone":       {facts(owned(podRef("pod0"))), scaleTo(2), Deleted, ReasonOwnerGone},
-		"its set was made again":    {facts(unmarked, owned(setRef("set0"))), orphan, Deleted, ReasonOwnerGone},
-		"one of its owners is gone": {facts(owned(podRef("pod0"), foreignRef())), drop, Kept, ReasonOtherOwner},
-		"a pod that is gone owns it, and the set": {
-			facts(owned(podRef("pod0"), setRef("set"))), drop, Deleted, ReasonSetDeleted},
-		"names collide, annotation": {
-			ofPolicy(always, SourceAnnotation, shared), drop, Kept, ReasonNamesCollide},
-		"names collide, field": {ofPolicy(always, SourceField, shared), drop, Deleted, ReasonSetDeleted},
-		"names collide, field, scaled": {
-			ofPolicy(always, SourceField, shared), scaleTo(1), Deleted, ReasonScaledDown},
-		"names collide, field, no pod": {
-			ofPolicy(always, SourceField, shared, podAbsent), scaleTo(1), Kept, ReasonNamesCollide},
+		{"no claim", Facts{}, drop, FateUnknown, ReasonNoClaim},
+		{"it is terminating", facts(terminatingClaim), orphan, Deleted, ReasonClaimTerminating},
+		{"the set is not known", facts(setUnknown), drop, FateUnknown, ReasonNotManaged},
+		{"the set is gone", facts(setAbsent), drop, Kept, ReasonNotManaged},
+		{"it is of no template", facts(otherTemplates), drop, Kept, ReasonNotManaged},
+		{"its owners are gone", facts(owned(podRef("pod0"))), scaleTo(2), Deleted, ReasonOwnerGone},
+		{"its set was made again", facts(unmarked, owned(setRef("set0"))), orphan, Deleted, ReasonOwnerGone},
+		{"one of its owners is gone", facts(owned(podRef("pod0"), foreignRef())), drop, Kept, ReasonOtherOwner},
+		{"a pod that is gone owns it, and the set", facts(owned(podRef("pod0"), setRef("set"))), drop, Deleted,
+			ReasonSetDeleted},
+		{"names collide, annotation", annotation(shared), drop, Kept, ReasonNamesCollide},
+		{"names collide, field", field(shared), drop, Deleted, ReasonSetDeleted},
+		{"names collide, field, scaled", field(shared), scaleTo(1), Deleted, ReasonScaledDown},
+		{"names collide, field, no pod", field(shared, podAbsent), scaleTo(1), Kept, ReasonNamesCollide},
 
-		"held, field":              {facts(held), scaleTo(1), Deleted, ReasonScaledDown},
-		"held, field, no pod":      {facts(held, podAbsent), scaleTo(1), Kept, ReasonClaimHeld},
-		"held, annotation":         {facts(held, annotated), scaleTo(1), Kept, ReasonClaimHeld},
-		"held, field, set deleted": {ofPolicy(always, SourceField, held), drop, Deleted, ReasonSetDeleted},
-		"held, annotation, set deleted": {
-			ofPolicy(always, SourceAnnotation, held), drop, Kept, ReasonClaimHeld},
-		"wrong, field, no pod": {facts(invalid, podAbsent), scaleTo(1), Kept, ReasonInvalidPolicy},
-		"wrong, annotation": {
-			ofPolicy(always, SourceAnnotation, invalid), scaleTo(1), Kept, ReasonInvalidPolicy},
-		"wrong, annotation, set deleted": {
-			ofPolicy(always, SourceAnnotation, invalid), drop, Kept, ReasonInvalidPolicy},
-		"another controller": {
-			facts(owned(controlling(foreignRef()))), scaleTo(1), Kept, ReasonConflictingController},
-		"another controller, set deleted": {
-			ofPolicy(always, SourceAnnotation, noRefs, owned(controlling(foreignRef()))), drop, Kept,
+		{"held, field", facts(held), scaleTo(1), Deleted, ReasonScaledDown},
+		{"held, field, no pod", facts(held, podAbsent), scaleTo(1), Kept, ReasonClaimHeld},
+		{"held, annotation", facts(held, annotated), scaleTo(1), Kept, ReasonClaimHeld},
+		{"held, field, set deleted", field(held), drop, Deleted, ReasonSetDeleted},
+		{"held, annotation, set deleted", annotation(held), drop, Kept, ReasonClaimHeld},
+		{"wrong, field, no pod", facts(invalid, podAbsent), scaleTo(1), Kept, ReasonInvalidPolicy},
+		{"wrong, annotation", annotation(invalid), scaleTo(1), Kept, ReasonInvalidPolicy},
+		{"wrong, annotation, set deleted", annotation(invalid), drop, Kept, ReasonInvalidPolicy},
+		{"another controller", facts(owned(controlling(foreignRef()))), scaleTo(1), Kept, ReasonConflictingController},
+		{"another controller, set deleted", annotation(noRefs, owned(controlling(foreignRef()))), drop, Kept,
 			ReasonConflictingController},
-		"another pod, field":  {facts(otherPod), scaleTo(1), Deleted, ReasonScaledDown},
-		"another pod, no pod": {facts(otherPod, podAbsent), scaleTo(1), Deleted, ReasonUsedByOtherPod},
+		{"another pod, field", facts(otherPod), scaleTo(1), Deleted, ReasonScaledDown},
+		{"another pod, no pod", facts(otherPod, podAbsent), scaleTo(1), Deleted, ReasonUsedByOtherPod},
 
-		"the set is going":          {facts(setTerminating), scaleTo(1), Kept, ReasonSetTerminating},
-		"it never had a pod":        {facts(unmarked, podAbsent), scaleTo(1), Kept, ReasonNeverUsed},
-		"it was retained":           {facts(markRetain, podAbsent), scaleTo(1), Kept, ReasonNeverUsed},
-		"a foreign pod of the name": {facts(podForeign), scaleTo(1), Kept, ReasonPodRemains},
-		"a pod that is not known":   {facts(podUnknown), scaleTo(1), Kept, ReasonPodRemains},
-		"the policy retains":        {facts(retain, unmarked), scaleTo(1), Kept, ReasonRetained},
-		"no policy":                 {facts(noPolicy, unmarked), drop, Kept, ReasonRetainedWhenDeleted},
-		"the set does not own it, field": {
-			ofPolicy(always, SourceField, podAbsent, noRefs), drop, Kept, ReasonNotOwned},
-		"the set does not own it yet, field": {
-			ofPolicy(always, SourceField, noRefs), drop, Deleted, ReasonSetDeleted},
-		"the set does not own it yet, annotation": {
-			ofPolicy(always, SourceAnnotation, unmarked, noRefs), drop, Deleted, ReasonSetDeleted},
-		"the set owns it again, annotation": {
-			ofPolicy(always, SourceAnnotation, podAbsent, noRefs), drop, Deleted, ReasonSetDeleted},
-		"its condemned pod goes with the set, annotation": {
-			facts(annotated, scaledDown), drop, Deleted, ReasonSetDeleted},
-		"its condemned pod goes with the set, field": {facts(scaledDown), drop, Deleted, ReasonSetDeleted},
-		"a foreign pod of the name owns it": {
-			facts(podForeign, owned(podRef("pod"))), drop, Kept, ReasonRetainedWhenDeleted},
-		"the policy is about to retain, field": {
-			ofPolicy(always, SourceField, retain, unmarked), drop, Kept, ReasonRetainedWhenDeleted},
-		"no pod, and the policy retains a claim that Kubernetes owns": {
-			ofPolicy(always, SourceField, retain, unmarked, podAbsent), drop, Deleted, ReasonSetDeleted},
+		{"the set is going", facts(setTerminating), scaleTo(1), Kept, ReasonSetTerminating},
+		{"it never had a pod", facts(unmarked, podAbsent), scaleTo(1), Kept, ReasonNeverUsed},
+		{"it was retained", facts(markRetain, podAbsent), scaleTo(1), Kept, ReasonNeverUsed},
+		{"a foreign pod of the name", facts(podForeign), scaleTo(1), Kept, ReasonPodRemains},
+		{"a pod that is not known", facts(podUnknown), scaleTo(1), Kept, ReasonPodRemains},
+		{"the policy retains", facts(retain, unmarked), scaleTo(1), Kept, ReasonRetained},
+		{"no policy", facts(noPolicy, unmarked), drop, Kept, ReasonRetainedWhenDeleted},
+		{"the set does not own it, field", field(podAbsent, noRefs), drop, Kept, ReasonNotOwned},
+		{"the set does not own it yet, field", field(noRefs), drop, Deleted, ReasonSetDeleted},
+		{"the set does not own it yet, annotation", annotation(unmarked, noRefs), drop, Deleted, ReasonSetDeleted},
+		{"the set owns it again, annotation", annotation(podAbsent, noRefs), drop, Deleted, ReasonSetDeleted},
+		{"its condemned pod goes with the set, annotation", facts(annotated, scaledDown), drop, Deleted, ReasonSetDeleted},
+		{"its condemned pod goes with the set, field", facts(scaledDown), drop, Deleted, ReasonSetDeleted},
+		{"a foreign pod of the name owns it", facts(podForeign, ownedByPod), drop, Kept, ReasonRetainedWhenDeleted},
+		{"the policy is about to retain, field", field(retain, unmarked), drop, Kept, ReasonRetainedWhenDeleted},
+		{"no pod, and the policy retains a claim that Kubernetes owns", field(retain, unmarked, podAbsent), drop, Deleted,
+			ReasonSetDeleted},
 
-		"orphaned, its pod owns it by us": {
-			facts(annotated, scaledDown, owned(podRef("pod"))), orphan, Kept, ReasonOrphaned},
-		"orphaned, its pod owns it by us and is going": {
-			facts(annotated, scaledDown, owned(podRef("pod")), podTerminating), orphan, Deleted, ReasonScaledDown},
-		"orphaned, its pod owns it by Kubernetes": {
-			facts(scaledDown, owned(controlling(podRef("pod")))), orphan, Deleted, ReasonScaledDown},
-		"orphaned, its pod owns it by Kubernetes, and another": {
+		{"orphaned, its pod owns it by us", facts(annotated, scaledDown, ownedByPod), orphan, Kept, ReasonOrphaned},
+		{"orphaned, its pod owns it by us and is going", facts(annotated, scaledDown, ownedByPod, podTerminating), orphan,
+			Deleted, ReasonScaledDown},
+		{"orphaned, its pod owns it by Kubernetes", facts(scaledDown, controlledByPod), orphan, Deleted, ReasonScaledDown},
+		{"orphaned, its pod owns it by Kubernetes, and another",
 			facts(scaledDown, owned(controlling(podRef("pod")), foreignRef())), orphan, Kept, ReasonOrphaned},
-		"orphaned, a foreign pod owns it": {
-			facts(scaledDown, podForeign, owned(controlling(podRef("pod")))), orphan, Kept, ReasonOrphaned},
+		{"orphaned, a foreign pod owns it", facts(scaledDown, podForeign, controlledByPod), orphan, Kept, ReasonOrphaned},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			if got := Foresee(c.facts, c.change); got.Fate != c.fate || got.Reason != c.reason {
 				t.Errorf("%s (%s), want %s (%s)", got.Fate, got.Reason, c.fate, c.reason)
 			}
