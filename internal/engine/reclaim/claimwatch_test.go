@@ -16,7 +16,7 @@ func TestClaimWatch(t *testing.T) {
 	pv := released().PV
 	pv.Phase = volume.PhaseBound
 	release := func(e *Engine, cache pvs) {
-		update(e, cache, pv.Name, func(pv *volume.PV) { pv.Phase = volume.PhaseReleased })
+		update(e, cache, pv.Name, in(volume.PhaseReleased))
 	}
 	for name, c := range map[string]struct {
 		happens func(e *Engine, cache pvs)
@@ -52,11 +52,11 @@ func TestClaimWatch(t *testing.T) {
 		"the PV names another claim since": {func(e *Engine, cache pvs) {
 			e.ClaimDeleted("claim-uid", "pv", now())
 			release(e, cache)
-			update(e, cache, "pv", func(pv *volume.PV) { pv.Claim.UID = "newer" })
+			update(e, cache, "pv", claimUID("newer"))
 		}, false},
 		"the PV names no claim since": {func(e *Engine, cache pvs) {
 			release(e, cache)
-			update(e, cache, "pv", func(pv *volume.PV) { pv.Claim.UID = "" })
+			update(e, cache, "pv", claimUID(""))
 		}, false},
 		"the PV was restored, too, and its claim may follow": {func(e *Engine, cache pvs) {
 			e.ClaimDeleted("claim-uid", "pv", now())
@@ -163,8 +163,8 @@ func TestClaimDeletedEnqueuesPV(t *testing.T) {
 		want []string
 	}{
 		"a PV whose volume is to go": {of(func(*volume.PV) {}), []string{"pv"}},
-		"still bound":                {of(func(pv *volume.PV) { pv.Phase = volume.PhaseBound }), nil},
-		"one of another driver":      {of(func(pv *volume.PV) { pv.ProvisionedBy = "other" }), nil},
+		"still bound":                {of(in(volume.PhaseBound)), nil},
+		"one of another driver":      {of(by("other")), nil},
 	} {
 		e, _ := engineOf(c.pv)
 		if fx := e.ClaimDeleted(types.UID("claim-uid"), "pv", now()); !slices.Equal(fx.Keys, c.want) {

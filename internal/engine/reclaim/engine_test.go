@@ -25,21 +25,22 @@ func engineOf(all ...volume.PV) (*Engine, pvs) {
 }
 
 // update changes a PV in the cache and delivers the event.
-func update(e *Engine, cache pvs, name string, change func(*volume.PV)) Effects {
+func update(e *Engine, cache pvs, name string, changes ...func(*volume.PV)) Effects {
 	before := cache[name]
-	pv := *before
+	pv := altered(*before, changes)
 	pv.ResourceVersion += "0"
-	change(&pv)
 	cache[name] = &pv
 	return e.PVUpdated(before, &pv, now())
 }
 
-// inUse returns a PV that is bound to a claim.
-func inUse(name string) volume.PV {
+// inUse returns a PV that is bound to a claim, altered.
+func inUse(name string, alter ...func(*volume.PV)) volume.PV {
 	pv := released().PV
 	pv.Name, pv.UID, pv.Handle, pv.Phase = name, types.UID(name), "vol-"+name, volume.PhaseBound
-	return pv
+	return altered(pv, alter)
 }
+
+func uidIs(uid types.UID) func(*volume.PV) { return func(pv *volume.PV) { pv.UID = uid } }
 
 func siblingsOf(t *testing.T, e *Engine, name string) (names []string) {
 	t.Helper()
@@ -56,23 +57,23 @@ func siblingsOf(t *testing.T, e *Engine, name string) (names []string) {
 // A PV is a sibling of the PVs that name its present handle, and of no others.
 func TestSiblingsFollowHandle(t *testing.T) {
 	e, cache := engineOf(inUse("a"), inUse("b"))
-	update(e, cache, "b", func(pv *volume.PV) { pv.Handle = "vol-a" })
+	update(e, cache, "b", handle("vol-a"))
 	if got := siblingsOf(t, e, "a"); !slices.Equal(got, []string{"b"}) {
 		t.Errorf("b names the volume of a: siblings %v", got)
 	}
-	update(e, cache, "b", func(pv *volume.PV) { pv.Handle = "VOL-A" })
+	update(e, cache, "b", handle("VOL-A"))
 	if got := siblingsOf(t, e, "a"); !slices.Equal(got, []string{"b"}) {
 		t.Errorf("b names the volume of a in another case: siblings %v", got)
 	}
-	update(e, cache, "a", func(pv *volume.PV) { pv.Handle, pv.Phase = "Vol-A", volume.PhaseReleased })
+	update(e, cache, "a", handle("Vol-A"), in(volume.PhaseReleased))
 	if _, step := beginOn(t, e, Item{Name: "a"}); step.Decision != waiting(ReasonSharedHandle) {
 		t.Errorf("b is bound and names the volume: %+v", step.Decision)
 	}
-	update(e, cache, "b", func(pv *volume.PV) { pv.Handle = "vol-b" })
+	update(e, cache, "b", handle("vol-b"))
 	if got := siblingsOf(t, e, "a"); len(got) > 0 {
 		t.Errorf("b names its own volume again: siblings %v", got)
 	}
-	update(e, cache, "b", func(pv *volume.PV) { pv.Driver, pv.Handle = "other", "vol-a" })
+	update(e, cache, "b", ofDriver("other"), handle("vol-a"))
 	if got := siblingsOf(t, e, "a"); len(got) > 0 {
 		t.Errorf("b names a volume of another driver: siblings %v", got)
 	}
@@ -127,7 +128,7 @@ func TestNewLeaderCountsDueVolumes(t *testing.T) {
 		e, cache := engineOf(inUse("a"), inUse("b"), inUse("c"))
 		e.Lead(false)
 		for _, pv := range c.due {
-			update(e, cache, pv, func(pv *volume.PV) { pv.Phase = volume.PhaseReleased })
+			update(e, cache, pv, in(volume.PhaseReleased))
 		}
 		e.Lead(true)
 		later := now().Add(time.Hour)
@@ -146,15 +147,15 @@ func TestNewLeaderCountsDueVolumes(t *testing.T) {
 
 // The brake counts a volume once when it becomes deletable, by any kind of event.
 func TestBrakeCountsDueVolumes(t *testing.T) {
-	release := func(pv *volume.PV) { pv.Phase = volume.PhaseReleased }
+	release := in(volume.PhaseReleased)
 	e, cache := engineOf(inUse("a"), inUse("b"), inUse("c"))
-	if fx := update(e, cache, "a", func(*volume.PV) {}); fx.Due || fx.Tripped || len(e.Breaker.Recent) != 0 {
+	if fx := update(e, cache, "a"); fx.Due || fx.Tripped || len(e.Breaker.Recent) != 0 {
 		t.Errorf("a PV in use: %+v, counted %v", fx, e.Breaker.Recent)
 	}
 	if fx := update(e, cache, "a", release); !fx.Due || fx.Tripped || len(e.Breaker.Recent) != 1 {
 		t.Errorf("the first that is released: %+v, counted %v", fx, e.Breaker.Recent)
 	}
-	if fx := update(e, cache, "a", func(*volume.PV) {}); fx.Due {
+	if fx := update(e, cache, "a"); fx.Due {
 		t.Errorf("a change of one that was released before: %+v", fx)
 	}
 	if fx := update(e, cache, "b", release); !fx.Due || !fx.Tripped {
@@ -175,34 +176,28 @@ func TestBrakeCountsDueVolumes(t *testing.T) {
 
 // The brake counts the volume of a PV that vanished unprotected, if the volume may be deleted.
 func TestBrakeCountsVanishedPVs(t *testing.T) {
-	unprotected := func(change func(*volume.PV)) volume.PV {
-		pv := inUse("a")
-		pv.HasFinalizer, pv.Phase, pv.Terminating = false, volume.PhaseReleased, true
-		change(&pv)
-		return pv
+	history := func(e *Engine) *History { return &e.Tracker.Records["a"].History }
+	unprotected := func(alter ...func(*volume.PV)) volume.PV {
+		return altered(inUse("a", unguarded, in(volume.PhaseReleased), terminating), alter)
 	}
 	for name, c := range map[string]struct {
 		last          volume.PV
 		edit          func(*Engine)
 		unseen, trips bool
 	}{
-		"vanished":            {last: unprotected(func(*volume.PV) {}), trips: true},
-		"held":                {last: unprotected(func(pv *volume.PV) { pv.Held = true })},
-		"in use":              {last: unprotected(func(pv *volume.PV) { pv.Phase = volume.PhaseBound })},
-		"policy Retain":       {last: unprotected(func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })},
-		"not claimed":         {last: unprotected(func(pv *volume.PV) { pv.Claim = volume.ClaimRef{} })},
-		"another driver's":    {last: unprotected(func(pv *volume.PV) { pv.ProvisionedBy = "other" })},
-		"its end is not seen": {last: unprotected(func(*volume.PV) {}), unseen: true},
-		"protected before": {last: unprotected(func(*volume.PV) {}),
-			edit: func(e *Engine) { e.Tracker.Records["a"].History.SeenProtected = true }},
-		"never seen alive": {last: unprotected(func(*volume.PV) {}),
-			edit: func(e *Engine) { e.Tracker.Records["a"].History.SeenAlive = false }},
-		"such volumes stay": {last: unprotected(func(*volume.PV) {}),
-			edit: func(e *Engine) { e.Rules.ReclaimUnprotected = false }},
+		"vanished":            {last: unprotected(), trips: true},
+		"held":                {last: unprotected(held)},
+		"in use":              {last: unprotected(in(volume.PhaseBound))},
+		"policy Retain":       {last: unprotected(of(volume.PolicyRetain))},
+		"not claimed":         {last: unprotected(unclaimedPV)},
+		"another driver's":    {last: unprotected(by("other"))},
+		"its end is not seen": {last: unprotected(), unseen: true},
+		"protected before":    {last: unprotected(), edit: func(e *Engine) { history(e).SeenProtected = true }},
+		"never seen alive":    {last: unprotected(), edit: func(e *Engine) { history(e).SeenAlive = false }},
+		"such volumes stay":   {last: unprotected(), edit: func(e *Engine) { e.Rules.ReclaimUnprotected = false }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			alive := inUse("a")
-			alive.HasFinalizer, alive.ProvisionedBy = false, c.last.ProvisionedBy
+			alive := inUse("a", unguarded, by(c.last.ProvisionedBy))
 			e, cache := engineOf(alive)
 			if c.edit != nil {
 				c.edit(e)
@@ -229,9 +224,9 @@ func TestPVDeletedKeepsTombstone(t *testing.T) {
 		follower, remembered bool
 	}{
 		"policy Delete and claimed": {change: func(*volume.PV) {}, remembered: true},
-		"policy Retain":             {change: func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }},
-		"not claimed":               {change: func(pv *volume.PV) { pv.Claim = volume.ClaimRef{} }},
-		"another driver's":          {change: func(pv *volume.PV) { pv.ProvisionedBy = "other" }},
+		"policy Retain":             {change: of(volume.PolicyRetain)},
+		"not claimed":               {change: unclaimedPV},
+		"another driver's":          {change: by("other")},
 		"another replica leads":     {change: func(*volume.PV) {}, follower: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -250,15 +245,12 @@ func TestPVDeletedKeepsTombstone(t *testing.T) {
 
 // PVs of other drivers are not kept, enqueue no keys and do not count for the brake, in any state.
 func TestPVsOfOtherDriversAreNotRecorded(t *testing.T) {
-	foreign := inUse("foreign")
-	foreign.Driver, foreign.ProvisionedBy = "other", "other"
+	foreign := inUse("foreign", ofDriver("other"), by("other"))
 	e, cache := engineOf(foreign)
 	for what, fx := range map[string]Effects{
-		"added": e.PVAdded(&foreign, now()),
-		"released": update(e, cache, "foreign", func(pv *volume.PV) {
-			pv.Phase, pv.HasFinalizer = volume.PhaseReleased, false
-		}),
-		"named otherwise": update(e, cache, "foreign", func(pv *volume.PV) { pv.Handle = "another" }),
+		"added":           e.PVAdded(&foreign, now()),
+		"released":        update(e, cache, "foreign", in(volume.PhaseReleased), unguarded),
+		"named otherwise": update(e, cache, "foreign", handle("another")),
 	} {
 		if len(fx.Keys) > 0 || fx.Due || fx.Tripped {
 			t.Errorf("%s: %+v", what, fx)
@@ -302,7 +294,7 @@ func TestDriverContestEnqueuesAllPVs(t *testing.T) {
 		e.Tracker.Records[types.UID(name)].edit().ContestedAt = now()
 	}
 	e.Tracker.Records["c"].edit().Removals = []time.Time{now(), now()}
-	fx := update(e, cache, "c", func(pv *volume.PV) { pv.HasFinalizer = false })
+	fx := update(e, cache, "c", unguarded)
 	for _, name := range []string{"a", "b", "c", "d"} {
 		if !e.Tracker.Contested || !slices.Contains(fx.Keys, name) {
 			t.Errorf("contested: %t, to decide on %v", e.Tracker.Contested, fx.Keys)

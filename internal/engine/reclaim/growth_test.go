@@ -53,7 +53,7 @@ func (f *crowd) work() {
 			a, _ := f.e.BeginProtect(name, at)
 			f.wrote++
 			f.e.AnswerProtect(a, Reply{Outcome: OK, Version: "2"}, at)
-			f.change(name, func(pv *volume.PV) { pv.HasFinalizer = true })
+			f.change(name, guarded)
 		case step.Result == Asks:
 			f.began++
 		}
@@ -77,7 +77,7 @@ func TestWorkGrowsWithPVsOfOneVolume(t *testing.T) {
 				}
 			}
 		}
-		release := func(pv *volume.PV) { pv.Phase = volume.PhaseReleased }
+		release := in(volume.PhaseReleased)
 		for _, phase := range []struct {
 			what string
 			do   func()
@@ -85,8 +85,7 @@ func TestWorkGrowsWithPVsOfOneVolume(t *testing.T) {
 			woken, read, wrote, began int
 		}{
 			{"all are created", each(func(name string) {
-				pv := inUse(name)
-				pv.UID, pv.Handle, pv.HasFinalizer, pv.ProvisionedBy = types.UID(name), "fs-1", false, ""
+				pv := inUse(name, uidIs(types.UID(name)), handle("fs-1"), unguarded, by(""))
 				f.pvs[name] = &pv
 				f.happens(f.e.PVAdded(&pv, now()))
 			}), 2, 30, 1, 0},
@@ -130,9 +129,8 @@ func TestChangesOfOnePVThatMakeAnotherDue(t *testing.T) {
 	twin := func(pv *volume.PV) {
 		pv.Name, pv.TwinOf, pv.Phase, pv.Claim = "pv-reclaim", "pv-uid", volume.PhasePending, released().PV.Claim
 	}
-	bound := func(pv *volume.PV) { pv.Phase = volume.PhaseBound }
-	release := func(pv *volume.PV) { pv.Phase = volume.PhaseReleased }
-	hold := func(pv *volume.PV) { pv.Held = true }
+	bound := in(volume.PhaseBound)
+	release := in(volume.PhaseReleased)
 	gone := func(e *Engine, cache pvs, name string) Effects {
 		last := cache[name]
 		delete(cache, name)
@@ -148,15 +146,15 @@ func TestChangesOfOnePVThatMakeAnotherDue(t *testing.T) {
 	}{
 		"it is released":                       {bound, changed(release), true},
 		"it is gone":                           {bound, gone, true},
-		"its hold is removed":                  {hold, changed(func(pv *volume.PV) { pv.Held = false }), true},
-		"it gets a hold":                       {nil, changed(hold), false},
-		"it names another volume":              {bound, changed(func(pv *volume.PV) { pv.Handle = "vol-2" }), true},
-		"it is another driver's":               {bound, changed(func(pv *volume.PV) { pv.Driver = "other" }), true},
+		"its hold is removed":                  {held, changed(func(pv *volume.PV) { pv.Held = false }), true},
+		"it gets a hold":                       {nil, changed(held), false},
+		"it names another volume":              {bound, changed(handle("vol-2")), true},
+		"it is another driver's":               {bound, changed(ofDriver("other")), true},
 		"it changes, and keeps it":             {bound, changed(func(*volume.PV) {}), false},
 		"it becomes a twin":                    {bound, changed(twinAs(twin)), true},
 		"a twin changes":                       {twin, changed(func(*volume.PV) {}), true},
 		"a twin is gone":                       {twin, gone, true},
-		"the claim that it belongs to changes": {nil, changed(func(pv *volume.PV) { pv.Claim.UID = "next" }), true},
+		"the claim that it belongs to changes": {nil, changed(claimUID("next")), true},
 		"it goes while it is to be deleted":    {nil, gone, true},
 		"it changes while it is to be deleted": {nil, changed(func(*volume.PV) {}), false},
 		"its attachment ends": {nil, func(e *Engine, _ pvs, name string) Effects {
@@ -211,7 +209,7 @@ func TestKeepersStandForAllPVsOfVolume(t *testing.T) {
 		t.Errorf("siblings %v, want those that keep the volume", got)
 	}
 	for i := range 6 {
-		update(e, cache, member(i), func(pv *volume.PV) { pv.Phase = volume.PhaseReleased })
+		update(e, cache, member(i), in(volume.PhaseReleased))
 	}
 	if got := siblingsOf(t, e, "pv"); len(got) != 6 {
 		t.Errorf("siblings %v, want all", got)

@@ -90,11 +90,11 @@ func TestReadOfChangedPVIsRepeated(t *testing.T) {
 	}{
 		"unchanged":          {func(*volume.PV) {}, true, true},
 		"another version":    {func(pv *volume.PV) { pv.ResourceVersion = "11" }, true, true},
-		"another claim":      {func(pv *volume.PV) { pv.Claim.UID = "another" }, false, true},
+		"another claim":      {claimUID("another"), false, true},
 		"another Secret":     {func(pv *volume.PV) { pv.DeletionSecret.Name = "another" }, false, false},
 		"no Secret":          {func(pv *volume.PV) { pv.SecretKnown = !pv.SecretKnown }, false, false},
 		"another class":      {func(pv *volume.PV) { pv.StorageClass = "another" }, false, false},
-		"set to Retain only": {func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }, true, true},
+		"set to Retain only": {of(volume.PolicyRetain), true, true},
 	} {
 		s, pv := asking(ReadPV), released().PV
 		s.Facts.SecretsRead = true
@@ -113,10 +113,10 @@ func TestPVsListedFindsSharedVolume(t *testing.T) {
 		shared bool
 	}{
 		"another PV of the volume":            {func(*volume.PV) {}, true},
-		"another PV, the handle in capitals":  {func(pv *volume.PV) { pv.Handle = "VOL-1" }, true},
-		"the PV itself":                       {func(pv *volume.PV) { pv.UID = released().PV.UID }, false},
-		"another volume":                      {func(pv *volume.PV) { pv.Handle = "vol-2" }, false},
-		"a volume of that name of a stranger": {func(pv *volume.PV) { pv.Driver = "other" }, false},
+		"another PV, the handle in capitals":  {handle("VOL-1"), true},
+		"the PV itself":                       {uidIs(released().PV.UID), false},
+		"another volume":                      {handle("vol-2"), false},
+		"a volume of that name of a stranger": {ofDriver("other"), false},
 	} {
 		s, pv := asking(ListPVs), sibling()
 		c.change(&pv)
@@ -161,13 +161,12 @@ func TestSiblingsReadCountNewPVOfVolume(t *testing.T) {
 		counts bool
 	}{
 		"the volume":                   {func(*volume.PV) {}, true},
-		"the volume, in capitals":      {func(pv *volume.PV) { pv.Handle = "VOL-1" }, true},
-		"another volume":               {func(pv *volume.PV) { pv.Handle = "vol-2" }, false},
-		"a volume of another driver":   {func(pv *volume.PV) { pv.Driver = "other" }, false},
+		"the volume, in capitals":      {handle("VOL-1"), true},
+		"another volume":               {handle("vol-2"), false},
+		"a volume of another driver":   {ofDriver("other"), false},
 		"another volume, the same UID": {func(pv *volume.PV) { pv.UID, pv.Handle = sibling().UID, "vol-2" }, true},
 	} {
-		found := sibling()
-		found.UID = "newer"
+		found := sibling(uidIs("newer"))
 		c.change(&found)
 		s := asking(ReadSiblings)
 		s.Ask.Siblings = []volume.PV{sibling()}
@@ -220,8 +219,7 @@ func TestFactsOfKnownPVs(t *testing.T) {
 }
 
 func TestAttachmentsOfSiblingsCount(t *testing.T) {
-	other := inUse("b")
-	other.Handle = "vol-a"
+	other := inUse("b", handle("vol-a"))
 	e, cache := engineOf(inUse("a"), other)
 	e.AttachmentAdded("b")
 	if f, _ := e.Facts(Item{Name: "a"}, Moment{Now: now()}); f.Attachments != 1 {
@@ -265,8 +263,7 @@ func TestTombstonesEndWithTerm(t *testing.T) {
 // A PV that is kept after a DeleteVolume whose outcome is not known has a warning. A call that was
 // refused or not sent changes nothing.
 func TestKeptPVAfterUnansweredDeleteVolume(t *testing.T) {
-	keeps := sibling()
-	keeps.Policy = volume.PolicyRetain
+	keeps := sibling(of(volume.PolicyRetain))
 	kept := map[string]func(e *Engine, cache pvs){
 		"held":     func(_ *Engine, cache pvs) { cache["pv"].Held = true },
 		"Retain":   func(_ *Engine, cache pvs) { cache["pv"].Policy = volume.PolicyRetain },

@@ -201,16 +201,16 @@ func TestTooLateOfOtherPVs(t *testing.T) {
 		want      []string
 	}{
 		"nothing happens":  {func(*Engine, pvs) {}, OK, false, nil},
-		"it is held":       {change(func(pv *volume.PV) { pv.Held = true }), OK, false, []string{"other"}},
-		"it is to be kept": {change(func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }), OK, false, []string{"other"}},
+		"it is held":       {change(held), OK, false, []string{"other"}},
+		"it is to be kept": {change(of(volume.PolicyRetain)), OK, false, []string{"other"}},
 		"it is relabeled":  {change(func(*volume.PV) {}), OK, false, nil},
 		"another is created": {func(e *Engine, cache pvs) {
 			created := inUse("created")
 			created.Handle, cache["created"] = "VOL-1", &created
 			e.PVAdded(&created, now())
 		}, OK, false, []string{"created"}},
-		"it is held, the volume is not deleted": {change(func(pv *volume.PV) { pv.Held = true }), Refused, false, nil},
-		"it is held, the term is over":          {change(func(pv *volume.PV) { pv.Held = true }), OK, true, nil},
+		"it is held, the volume is not deleted": {change(held), Refused, false, nil},
+		"it is held, the term is over":          {change(held), OK, true, nil},
 	} {
 		e, cache := engineOf(released().PV, sibling())
 		e.Breaker = NewBreaker(0, 0)
@@ -234,7 +234,7 @@ func TestTooLateIsReportedOnlyOfChangesSinceRead(t *testing.T) {
 	e.Lead(true)
 	s, _ := toDeleteVolume(t, e, cache, "pv")
 	s.Facts.Siblings[0].ResourceVersion = "1000"
-	update(e, cache, "other", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
+	update(e, cache, "other", of(volume.PolicyRetain))
 	if got := e.tooLate(s); len(got) > 0 {
 		t.Errorf("changed before it was read: reported on %v", got)
 	}
@@ -247,8 +247,7 @@ func TestTooLateIsReportedOnlyOfChangesSinceRead(t *testing.T) {
 // DeleteVolume is called once at a time for one volume, without delay for other steps.
 func TestOneDeleteVolumeAtATime(t *testing.T) {
 	at := leading()
-	other := sibling()
-	other.Handle = "VOL-1"
+	other := sibling(handle("VOL-1"))
 	e, cache := engineOf(released().PV, other)
 	e.Breaker = NewBreaker(0, 0)
 	e.Lead(true)
@@ -307,13 +306,13 @@ func TestReportsAfterDeleteVolume(t *testing.T) {
 		want      Report
 	}{
 		"a PV":                        {ok, func(*volume.PV) {}, Report{}},
-		"it was bound meanwhile":      {ok, func(pv *volume.PV) { pv.Phase = volume.PhaseBound }, tooLate},
-		"another claim is named":      {ok, func(pv *volume.PV) { pv.Claim.UID = "newer" }, tooLate},
-		"it is to be kept by now":     {ok, func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }, tooLate},
-		"it is held by now":           {ok, func(pv *volume.PV) { pv.Held = true }, tooLate},
+		"it was bound meanwhile":      {ok, in(volume.PhaseBound), tooLate},
+		"another claim is named":      {ok, claimUID("newer"), tooLate},
+		"it is to be kept by now":     {ok, of(volume.PolicyRetain), tooLate},
+		"it is held by now":           {ok, held, tooLate},
 		"the answer does not show it": {Reply{Outcome: OK}, func(pv *volume.PV) { *pv = volume.PV{} }, Report{}},
 		"the write is refused": {Reply{Outcome: Restored, Found: true},
-			func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }, Report{}},
+			of(volume.PolicyRetain), Report{}},
 	} {
 		e, _ := engineOf(released().PV)
 		s, _ := beginOn(t, e, Item{Name: "pv"})
@@ -334,7 +333,7 @@ func TestReportsAfterDeleteVolume(t *testing.T) {
 		want      Report
 	}{
 		"its end is seen before the answer":      {func(*volume.PV) {}, Report{}},
-		"its end is seen, and that it was bound": {func(pv *volume.PV) { pv.Phase = volume.PhaseBound }, tooLate},
+		"its end is seen, and that it was bound": {in(volume.PhaseBound), tooLate},
 	} {
 		e, cache := engineOf(released().PV)
 		s, _ := beginOn(t, e, Item{Name: "pv"})
@@ -407,8 +406,7 @@ func TestAnswerProtect(t *testing.T) {
 		OK:      {Result: Idle},
 		Refused: {Result: Slow, Report: Report{FailedByCause, ReasonAPIWriteFailed, ""}},
 	} {
-		pv := inUse("a")
-		pv.HasFinalizer = false
+		pv := inUse("a", unguarded)
 		e, _ := engineOf(pv)
 		if _, needed := e.BeginProtect("nobody", at); needed {
 			t.Error("a PV that is not known needs protection")

@@ -35,7 +35,7 @@ func TestDue(t *testing.T) {
 		due    bool
 	}{
 		"an owner's":                         {Rules{Role: volume.RoleOwner}, same, true},
-		"a held PV":                          {Rules{Role: volume.RoleOwner}, func(pv *volume.PV) { pv.Held = true }, false},
+		"a held PV":                          {Rules{Role: volume.RoleOwner}, held, false},
 		"in mode release":                    {Rules{Role: volume.RoleOwner, Mode: ModeRelease}, same, false},
 		"an ignored static PV":               {Rules{Role: volume.RoleOwner, IgnoreStatic: true}, by(""), false},
 		"a static one":                       {Rules{Role: volume.RoleOwner}, by(""), true},
@@ -110,8 +110,7 @@ func TestHistoryOfPV(t *testing.T) {
 // afterItsEnd returns a session on a PV that vanished unprotected, which waits for its first answer.
 func afterItsEnd(t *testing.T) (*Engine, pvs, *Session) {
 	t.Helper()
-	pv := inUse("a")
-	pv.HasFinalizer = false
+	pv := inUse("a", unguarded)
 	e, cache := engineOf(pv)
 	last := pv
 	last.Phase, last.Terminating = volume.PhaseReleased, true
@@ -145,14 +144,12 @@ func TestTakenOverVolumeIsKept(t *testing.T) {
 			e.PVAdded(&taker, now())
 		},
 		"a PV that came and went, and named the volume in another case": func(e *Engine, _ pvs) {
-			taker := inUse("taker")
-			taker.Handle = "VOL-A"
+			taker := inUse("taker", handle("VOL-A"))
 			e.PVAdded(&taker, now())
 			e.PVDeleted(&taker, true, now())
 		},
 		"a PV that came and went": func(e *Engine, _ pvs) {
-			taker := inUse("taker")
-			taker.Handle = "vol-a"
+			taker := inUse("taker", handle("vol-a"))
 			e.PVAdded(&taker, now())
 			e.PVDeleted(&taker, true, now())
 		},
@@ -160,7 +157,7 @@ func TestTakenOverVolumeIsKept(t *testing.T) {
 			taker := inUse("taker")
 			cache["taker"] = &taker
 			e.PVAdded(&taker, now())
-			update(e, cache, "taker", func(pv *volume.PV) { pv.Handle = "vol-a" })
+			update(e, cache, "taker", handle("vol-a"))
 		},
 		"the end was forgotten": func(e *Engine, _ pvs) { e.Lead(false); e.Lead(true) },
 	} {
@@ -189,7 +186,7 @@ func TestFinalizerPatchPrecondition(t *testing.T) {
 		bound  bool
 	}{
 		"kept":    {func(pv *volume.PV) { pv.Policy, pv.Terminating = volume.PolicyRetain, true }, false, true},
-		"deleted": {func(pv *volume.PV) { pv.Terminating = true }, true, false},
+		"deleted": {terminating, true, false},
 	} {
 		pv := released().PV
 		c.change(&pv)
@@ -221,17 +218,17 @@ func TestRemovalsByOthers(t *testing.T) {
 		"ours":                          {activity: Activity{Removing: &Expectation{Version: "12"}}},
 		"ours, not answered yet":        {activity: Activity{Removing: &Expectation{}}},
 		"after ours and an adding":      {activity: Activity{Removing: &Expectation{Version: "10"}}, removals: 1},
-		"of a PV that is kept":          {change: func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }},
+		"of a PV that is kept":          {change: of(volume.PolicyRetain)},
 		"of a volume that is gone":      {activity: Activity{Done: Done{VolumeDeleted: true}}},
-		"from a PV that is terminating": {change: func(pv *volume.PV) { pv.Terminating = true }, stripped: true},
+		"from a PV that is terminating": {change: terminating, stripped: true},
 		"ours, from a PV that is terminating": {activity: Activity{Removing: &Expectation{Version: "12"}},
-			change: func(pv *volume.PV) { pv.Terminating = true }},
+			change: terminating},
 		"the second in a while":    {activity: Activity{Removals: []time.Time{now()}}, removals: 2},
 		"the third in a while":     {activity: Activity{Removals: []time.Time{now(), now()}}, removals: 3, contested: true},
 		"the third in a long time": {activity: Activity{Removals: []time.Time{long, long}}, removals: 1},
 		"from a PV that is contested": {activity: Activity{Removals: []time.Time{now(), now()}, ContestedAt: long},
 			removals: 2, contested: true},
-		"none: it was not there before": {change: func(pv *volume.PV) { pv.HasFinalizer = true }},
+		"none: it was not there before": {change: guarded},
 	} {
 		before := inUse("a")
 		before.ResourceVersion = "11"
@@ -255,8 +252,7 @@ func TestRemovalsByOthers(t *testing.T) {
 
 // A change that neither adds nor removes the finalizer leaves the record of additions and removals.
 func TestUnrelatedChangeIsNoRemoval(t *testing.T) {
-	pv := inUse("a")
-	pv.HasFinalizer = false
+	pv := inUse("a", unguarded)
 	tracker := NewTracker(owner())
 	tracker.see(&pv).edit().Adding = &Expectation{}
 	tracker.Records[pv.UID].Activity.ContestedAt = now()
@@ -292,8 +288,7 @@ func TestEndsOfOneNameAreSeparate(t *testing.T) {
 	e, _ := engineOf()
 	var gone []volume.PV
 	for _, uid := range []types.UID{"first", "second"} {
-		pv := inUse("a")
-		pv.UID, pv.Handle = uid, "vol-"+string(uid)
+		pv := inUse("a", uidIs(uid), handle("vol-"+string(uid)))
 		e.PVDeleted(&pv, true, now())
 		e.PVDeleted(&pv, true, now())
 		gone = append(gone, pv)
@@ -301,8 +296,7 @@ func TestEndsOfOneNameAreSeparate(t *testing.T) {
 	if got, want := e.Items("a"), []Item{{"a", "first"}, {"a", "second"}, {Name: "a"}}; !slices.Equal(got, want) {
 		t.Errorf("under the name: %v, want %v", got, want)
 	}
-	taker := inUse("taker")
-	taker.Handle = "vol-first"
+	taker := inUse("taker", handle("vol-first"))
 	if fx := e.PVAdded(&taker, now()); !slices.Contains(fx.Keys, "a") {
 		t.Errorf("another PV takes a volume over: to decide on %v", fx.Keys)
 	}
