@@ -19,7 +19,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 func TestInvalidSettings(t *testing.T) {
@@ -161,7 +160,7 @@ func TestMetrics(t *testing.T) {
 	if said := nextEvent(recorder); !strings.HasPrefix(said, "Normal TerminatingBound") {
 		t.Errorf("reported %q of a PV whose claim was deleted after a while", said)
 	}
-	w.edit("held", func(pv *v1.PersistentVolume) { pv.Annotations[volume.HoldAnnotation] = "a look first" })
+	w.edit("held", hold)
 	w.deletePVBy("held")
 	at := w.clock.Now()
 	delete(w.claims, "claim-held")
@@ -195,9 +194,7 @@ func TestOneEventPerChange(t *testing.T) {
 	w.startWith(Config{controllers.Settings{Events: recorder}})
 	w.provision("a")
 	w.stuck["/disks/a"] = "device or resource busy"
-	w.settle()
-	w.deletePVBy("a")
-	delete(w.claims, "claim-a")
+	w.deleteBoth("a")
 	w.settle() // eight tries
 	if n := count(w.diary, "create "); n < 5 {
 		t.Errorf("%d tries", n)
@@ -257,8 +254,7 @@ func (w *world) passUntil(t *testing.T, entry string) {
 			return
 		}
 		if !w.delivered() && !w.worked() && !w.controllers() {
-			w.clock.Step(2 * time.Hour)
-			w.queue, w.later = append(w.queue, w.later...), nil
+			w.pass(2 * time.Hour)
 		}
 	}
 	t.Fatalf("it never comes to %q", entry)

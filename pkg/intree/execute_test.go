@@ -12,7 +12,6 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // stories are the scenarios played with a crash after each write.
@@ -26,9 +25,7 @@ func stories() map[string]func(*world) {
 		},
 		"the plugin fails at first": func(w *world) {
 			w.stuck["/disks/a"] = "busy"
-			w.settle()
-			w.deletePVBy("a")
-			delete(w.claims, "claim-a")
+			w.deleteBoth("a")
 			w.settleOnce()
 			delete(w.stuck, "/disks/a")
 			w.settle()
@@ -60,8 +57,7 @@ func TestCrashAfterEachWrite(t *testing.T) {
 
 func TestFailedCallsAreRetried(t *testing.T) {
 	broken := errors.New("broken")
-	undisturbed := newWorld(t)
-	undisturbed.provision("a")
+	undisturbed := newWorld(t, "a")
 	pvFirst(undisturbed, "a")
 	for k := range undisturbed.diary {
 		w := newWorld(t)
@@ -82,9 +78,7 @@ func TestFailedCallsAreRetried(t *testing.T) {
 func TestLastReadSeesChanges(t *testing.T) {
 	change := map[string]func(*world){
 		"turned to Retain": func(w *world) { w.edit("a", setPolicy(v1.PersistentVolumeReclaimRetain)) },
-		"held": func(w *world) {
-			w.edit("a", func(pv *v1.PersistentVolume) { pv.Annotations[volume.HoldAnnotation] = "a look first" })
-		},
+		"held":             func(w *world) { w.edit("a", hold) },
 		"taken back by an administrator": func(w *world) {
 			w.edit("a", func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef.UID = "" })
 		},
@@ -93,8 +87,7 @@ func TestLastReadSeesChanges(t *testing.T) {
 	for name, change := range change {
 		for _, at := range []int{1, 2} { // the live reads before CreateTwin and before SetTwinDelete
 			t.Run(fmt.Sprintf("%s at read %d", name, at), func(t *testing.T) {
-				w := newWorld(t)
-				w.provision("a")
+				w := newWorld(t, "a")
 				reads := 0
 				w.before = func(what string) error {
 					if what == "read a" {
@@ -141,8 +134,7 @@ func TestNoWritesBesideManagingController(t *testing.T) {
 
 // A newer PV controller has added its finalizer to a twin, and one from before 1.31 has taken over again.
 func TestForeignFinalizerOfTwinIsRemoved(t *testing.T) {
-	w := newWorld(t)
-	w.provision("a")
+	w := newWorld(t, "a")
 	w.upTo("turn")
 	w.edit("a-reclaim", guard(true, kcm))
 	w.settle()
@@ -152,8 +144,7 @@ func TestForeignFinalizerOfTwinIsRemoved(t *testing.T) {
 // An upgraded PV controller adds its finalizer to a twin with policy Delete, and removes it from one with Retain. While
 // its plugin works on the PV itself, volume-guard leaves the PV alone.
 func TestTwinPolicyDoesNotAlternate(t *testing.T) {
-	w := newWorld(t)
-	w.provision("a")
+	w := newWorld(t, "a")
 	w.upTo("turn")
 	w.edit("a-reclaim", guard(true, kcm))
 	for range 200 {
@@ -180,10 +171,7 @@ func TestTwinPolicyDoesNotAlternate(t *testing.T) {
 
 // One finalizer of unknown origin, as from a restored backup, must not make all other volumes leak.
 func TestIdleOtherProgramIsReplaced(t *testing.T) {
-	w := newWorld(t)
-	for _, name := range []string{"strange", "old"} {
-		w.provision(name)
-	}
+	w := newWorld(t, "strange", "old")
 	w.settle()
 	w.edit("strange", guard(false, ""))
 	w.edit("strange", guard(true, "restore"))
@@ -195,8 +183,7 @@ func TestIdleOtherProgramIsReplaced(t *testing.T) {
 	if w.writes != before {
 		t.Errorf("written at once: %q", w.wroteDown())
 	}
-	w.clock.Step(intree.IdleAfter)
-	w.queue, w.later = append(w.queue, w.later...), nil
+	w.pass(intree.IdleAfter)
 	w.settleOnce()
 	w.expectGone("old")
 	if !slices.Contains(w.pvs["new"].Finalizers, intree.Finalizer) {
@@ -211,12 +198,8 @@ func TestIdleOtherProgramIsReplaced(t *testing.T) {
 
 func TestUpgradeDuringDeletion(t *testing.T) {
 	for steps := range 40 {
-		w := newWorld(t)
-		w.provision("a")
-		w.provision("b")
-		w.settle()
-		w.deletePVBy("a")
-		delete(w.claims, "claim-a")
+		w := newWorld(t, "a", "b")
+		w.deleteBoth("a")
 		for range steps {
 			_ = w.delivered() || w.worked() || w.controllers()
 		}
@@ -246,12 +229,9 @@ func TestDryRun(t *testing.T) {
 }
 
 func TestBackoffWhilePluginFails(t *testing.T) {
-	w := newWorld(t)
-	w.provision("a")
+	w := newWorld(t, "a")
 	w.stuck["/disks/a"] = "busy"
-	w.settle()
-	w.deletePVBy("a")
-	delete(w.claims, "claim-a")
+	w.deleteBoth("a")
 	var before time.Duration
 	for try := range 12 {
 		w.settleOnce()
@@ -261,8 +241,7 @@ func TestBackoffWhilePluginFails(t *testing.T) {
 			t.Errorf("after try %d the next comes after %v, want %v", try+1, rest, want)
 		}
 		before = rest
-		w.clock.Step(rest)
-		w.queue, w.later = append(w.queue, w.later...), nil
+		w.pass(rest)
 	}
 	if n := count(w.diary, "create "); n != 12 {
 		t.Errorf("%d twins in 12 tries", n)
@@ -280,11 +259,8 @@ func count(diary []string, prefix string) (n int) {
 
 // A twin left by a lost reply or by another replica is set to Delete only after a second read, like any other.
 func TestExistingTwinIsReadTwice(t *testing.T) {
-	w := newWorld(t)
-	w.provision("a")
-	w.settle()
-	w.deletePVBy("a")
-	delete(w.claims, "claim-a")
+	w := newWorld(t, "a")
+	w.deleteBoth("a")
 	w.before = func(what string) error {
 		if strings.HasPrefix(what, "create ") {
 			o := intree.NewTwin(w.pvs["a"])
@@ -305,8 +281,7 @@ func TestExistingTwinIsReadTwice(t *testing.T) {
 // A PV that is gone before the last answer of its session is not counted as waiting for ever.
 func TestLateReportIsDropped(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provision("a")
+	w := newWorld(t, "a")
 	w.settle()
 	w.deletePVBy("a")
 	w.settle()

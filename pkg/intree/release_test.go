@@ -20,10 +20,7 @@ func releaseIn(w *world) (Released, error) {
 }
 
 func TestReleaseRemovesOwnFinalizers(t *testing.T) {
-	w := newWorld(t)
-	for _, name := range []string{"used", "going", "theirs", "nobodys", "static"} {
-		w.provision(name)
-	}
+	w := newWorld(t, "used", "going", "theirs", "nobodys", "static")
 	w.edit("static", func(pv *v1.PersistentVolume) { delete(pv.Annotations, "pv.kubernetes.io/provisioned-by") })
 	w.edit("nobodys", func(pv *v1.PersistentVolume) { pv.Finalizers = append(pv.Finalizers, intree.Finalizer) })
 	w.settle()
@@ -56,8 +53,7 @@ func TestReleaseRemovesOwnFinalizers(t *testing.T) {
 
 func TestReleaseEndsTwins(t *testing.T) {
 	for call, deleting := range map[string]bool{"create": false, "turn": true} {
-		w := newWorld(t)
-		w.provision("a")
+		w := newWorld(t, "a")
 		w.upTo(call)
 		w.diary = nil
 		got, err := releaseIn(w)
@@ -79,8 +75,7 @@ func TestReleaseEndsTwins(t *testing.T) {
 }
 
 func TestReleaseEndsOrphanedTwin(t *testing.T) {
-	w := newWorld(t)
-	w.provision("a")
+	w := newWorld(t, "a")
 	w.upTo("turn")
 	w.edit("a", guard(false, ""))
 	got, err := releaseIn(w)
@@ -95,8 +90,7 @@ func TestReleaseEndsOrphanedTwin(t *testing.T) {
 
 // Another program's finalizer is removed from a twin, which does not count the PV as released.
 func TestReleaseRemovesForeignFinalizerOfTwin(t *testing.T) {
-	w := newWorld(t)
-	w.provision("a")
+	w := newWorld(t, "a")
 	w.upTo("create")
 	w.edit("a-reclaim", guard(true, kcm))
 	w.deletePVBy("a-reclaim")
@@ -111,10 +105,7 @@ func TestReleaseRemovesForeignFinalizerOfTwin(t *testing.T) {
 
 func TestReleaseContinuesAfterFailure(t *testing.T) {
 	broken := errors.New("broken")
-	w := newWorld(t)
-	for _, name := range []string{"a", "b", "c"} {
-		w.provision(name)
-	}
+	w := newWorld(t, "a", "b", "c")
 	w.settle()
 	changed := false
 	w.before = func(what string) error {
@@ -136,8 +127,7 @@ func TestReleaseContinuesAfterFailure(t *testing.T) {
 }
 
 func TestReleaseOfMissingPV(t *testing.T) {
-	w := newWorld(t)
-	w.provision("a")
+	w := newWorld(t, "a")
 	w.settle()
 	w.edit("a", func(pv *v1.PersistentVolume) { pv.Finalizers, pv.DeletionTimestamp = nil, &metav1.Time{Time: now()} })
 	if got, err := w.c.releaseOne(t.Context(), "a"); err != nil || got.PVs != 0 {

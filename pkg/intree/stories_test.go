@@ -27,8 +27,7 @@ func pvFirst(w *world, name string) {
 }
 
 func TestTwinLifecycle(t *testing.T) {
-	w := newWorld(t)
-	w.provision("a")
+	w := newWorld(t, "a")
 	pvFirst(w, "a")
 	want := []string{
 		"patch a +[kubernetes.io/pv-controller] -[]",
@@ -141,7 +140,7 @@ func TestEndOfEachStory(t *testing.T) {
 		}},
 		"held while the twin waits, and released": {play: func(w *world) {
 			w.upTo("create")
-			w.edit("a", func(pv *v1.PersistentVolume) { pv.Annotations[volume.HoldAnnotation] = "a look first" })
+			w.edit("a", hold)
 			w.settle()
 			w.expectKept("a")
 			w.edit("a", func(pv *v1.PersistentVolume) { delete(pv.Annotations, volume.HoldAnnotation) })
@@ -159,9 +158,7 @@ func TestEndOfEachStory(t *testing.T) {
 		}},
 		"attached until later": {play: func(w *world) {
 			w.attached = []string{"a"}
-			w.settle()
-			w.deletePVBy("a")
-			delete(w.claims, "claim-a")
+			w.deleteBoth("a")
 			w.settleOnce()
 			w.expectKept("a")
 			w.attached = nil
@@ -193,9 +190,7 @@ func TestEndOfEachStory(t *testing.T) {
 		}},
 		"the plugin fails, then recovers": {play: func(w *world) {
 			w.stuck["/disks/a"] = "device or resource busy"
-			w.settle()
-			w.deletePVBy("a")
-			delete(w.claims, "claim-a")
+			w.deleteBoth("a")
 			w.settleOnce()
 			if twin := w.pvs["a-reclaim"]; twin != nil && twin.DeletionTimestamp == nil &&
 				twin.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete {
@@ -207,9 +202,7 @@ func TestEndOfEachStory(t *testing.T) {
 		"there is no plugin any more": {kept: true, stay: true, play: func(w *world) {
 			w.stuck["/disks/a"] = "error getting deleter volume plugin for volume \"a\": no volume plugin matched name: " +
 				"kubernetes.io/rbd"
-			w.settle()
-			w.deletePVBy("a")
-			delete(w.claims, "claim-a")
+			w.deleteBoth("a")
 			w.settleOnce()
 			if got := w.c.recorder.Waiting(); got[intree.ReasonPluginGone] != 1 {
 				t.Errorf("waiting: %v, want one %s", got, intree.ReasonPluginGone)
@@ -225,7 +218,7 @@ func TestEndOfEachStory(t *testing.T) {
 			if got := w.pvs["a"].Finalizers; slices.Contains(got, intree.Finalizer) || !slices.Contains(got, volume.Finalizer) {
 				t.Errorf("migrated, and the finalizers are %v", got)
 			}
-			w.edit("a", func(pv *v1.PersistentVolume) { delete(pv.Annotations, "pv.kubernetes.io/migrated-to") })
+			w.edit("a", unmigrate)
 			w.settle()
 			if got := w.pvs["a"].Finalizers; !slices.Contains(got, intree.Finalizer) || slices.Contains(got, volume.Finalizer) {
 				t.Errorf("not migrated any more, and the finalizers are %v", got)
@@ -240,7 +233,7 @@ func TestEndOfEachStory(t *testing.T) {
 			})
 			w.deletePVBy("a")
 			w.settle()
-			w.edit("a", func(pv *v1.PersistentVolume) { delete(pv.Annotations, "pv.kubernetes.io/migrated-to") })
+			w.edit("a", unmigrate)
 			w.settle()
 			delete(w.claims, "claim-a")
 			w.settle()
@@ -255,8 +248,7 @@ func TestEndOfEachStory(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.provision("a")
+			w := newWorld(t, "a")
 			if strings.Contains(name, "another PV") {
 				w.provision("b")
 			}
@@ -362,8 +354,7 @@ func (w *world) randomStep(r *rand.Rand, name string, retained map[string]bool) 
 	case what == 29 && r.IntN(3) == 0:
 		w.stuck["/disks/"+name] = "busy"
 	default:
-		w.clock.Step(time.Second)
-		w.queue, w.later = append(w.queue, w.later...), nil
+		w.pass(time.Second)
 		if r.IntN(3) == 0 {
 			delete(w.stuck, "/disks/"+name)
 		}

@@ -78,14 +78,24 @@ type claimObject struct {
 
 var errCrashed = errors.New("the process is gone")
 
-func newWorld(t *testing.T) *world {
+// newWorld returns a world with a claim, a PV and a disk for each of these names.
+func newWorld(t *testing.T, names ...string) *world {
 	t.Helper()
 	w := &world{
 		t: t, clock: testclock.NewFakeClock(now()), pvs: map[string]*v1.PersistentVolume{}, claims: map[string]claimObject{},
 		disks: map[string]bool{}, stuck: map[string]string{},
 	}
 	w.start()
+	for _, name := range names {
+		w.provision(name)
+	}
 	return w
+}
+
+// pass lets time pass, after which the controller works on what it is to try again.
+func (w *world) pass(d time.Duration) {
+	w.clock.Step(d)
+	w.queue, w.later = append(w.queue, w.later...), nil
 }
 
 // start starts a controller that knows only the state of the API server.
@@ -208,8 +218,7 @@ func (w *world) settle() {
 			continue
 		}
 		passed++
-		w.clock.Step(2 * time.Hour)
-		w.queue, w.later = append(w.queue, w.later...), nil
+		w.pass(2 * time.Hour)
 	}
 }
 
@@ -309,6 +318,16 @@ func (w *world) deletePVBy(name string) {
 	}
 	w.edit(name, func(pv *v1.PersistentVolume) { pv.DeletionTimestamp = &metav1.Time{Time: w.clock.Now()} })
 }
+
+// deleteBoth settles the world, and deletes a PV and its claim.
+func (w *world) deleteBoth(name string) {
+	w.settle()
+	w.deletePVBy(name)
+	delete(w.claims, "claim-"+name)
+}
+
+func hold(pv *v1.PersistentVolume)      { pv.Annotations[volume.HoldAnnotation] = "a look first" }
+func unmigrate(pv *v1.PersistentVolume) { delete(pv.Annotations, "pv.kubernetes.io/migrated-to") }
 
 func (w *world) note(format string, args ...any) {
 	w.diary = append(w.diary, fmt.Sprintf(format, args...))
