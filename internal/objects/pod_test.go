@@ -112,129 +112,116 @@ func crashed(now, last string) v1.ContainerStatus {
 	return c
 }
 
+func second(c v1.ContainerStatus) func(*v1.Pod) {
+	return func(o *v1.Pod) { o.Status.ContainerStatuses[1] = c }
+}
+
+func initStatus(c v1.ContainerStatus) func(*v1.Pod) {
+	return func(o *v1.Pod) { o.Status.InitContainerStatuses = []v1.ContainerStatus{c} }
+}
+
+func phase(p v1.PodPhase) func(*v1.Pod) { return func(o *v1.Pod) { o.Status.Phase = p } }
+func byKubelet(o *v1.Pod)               { writes("kubelet", "status", phaseField)(o) }
+func noInit(o *v1.Pod)                  { o.Status.InitContainerStatuses = nil }
+func notDeleted(o *v1.Pod)              { o.DeletionTimestamp = nil }
+
 const phaseField = `{"f:status":{"f:phase":{}}}`
 
 func TestFinished(t *testing.T) {
 	withoutGenerations := func(o *v1.Pod) { o.Generation = 0 }
-	neverStarted := statuses(over("one"), lost(v1.ContainerStatus{}))
-	for name, c := range map[string]struct {
+	lostOne, waitingAgain := lost(v1.ContainerStatus{}), waitingStatus("two")
+	waitingAgain.LastTerminationState = ran(statusUnknown)
+	neverStarted := statuses(over("one"), lostOne)
+	byCollector := writes("kube-controller-manager", "status", phaseField)
+	endedByKubelet := disrupted(v1.PodReasonTerminationByKubelet)
+	noConditions := func(o *v1.Pod) { o.Status.Conditions = nil }
+	debugged := func(o *v1.Pod) { o.Status.EphemeralContainerStatuses = []v1.ContainerStatus{runningStatus("debug")} }
+	for _, c := range []struct {
+		name string
 		pod  *v1.Pod
 		want bool
 	}{
-		"the kubelet has seen the deletion": {apiPod(), true},
-		"Succeeded":                         {apiPod(func(o *v1.Pod) { o.Status.Phase = v1.PodSucceeded }), true},
-		"with grace":                        {apiPod(func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 30 }), true},
-		"not deleted":                       {apiPod(func(o *v1.Pod) { o.DeletionTimestamp = nil }), false},
-		"it runs":                           {apiPod(func(o *v1.Pod) { o.Status.Phase = v1.PodRunning }), false},
-		"its state is not known":            {apiPod(func(o *v1.Pod) { o.Status.Phase = v1.PodUnknown }), false},
-		"the kubelet has not seen the deletion": {
-			apiPod(condition(1, podFailed)), false},
-		"the garbage collector has written the generation": {
+		{"the kubelet has seen the deletion", apiPod(), true},
+		{"Succeeded", apiPod(phase(v1.PodSucceeded)), true},
+		{"with grace", apiPod(func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 30 }), true},
+		{"not deleted", apiPod(notDeleted), false},
+		{"it runs", apiPod(phase(v1.PodRunning)), false},
+		{"its state is not known", apiPod(phase(v1.PodUnknown)), false},
+		{"the kubelet has not seen the deletion", apiPod(condition(1, podFailed)), false},
+		{"the garbage collector has written the generation",
 			apiPod(condition(1, ""), func(o *v1.Pod) { o.Status.ObservedGeneration = 2 }), false},
-		"it ended during init": {
-			apiPod(condition(2, "ContainersNotReady"), func(o *v1.Pod) {
-				o.Status.ContainerStatuses = []v1.ContainerStatus{waitingStatus("one"), waitingStatus("two")}
-			}), true},
-		"a container runs": {apiPod(func(o *v1.Pod) { o.Status.ContainerStatuses[1] = runningStatus("two") }), false},
-		"a sidecar runs": {
-			apiPod(func(o *v1.Pod) { o.Status.InitContainerStatuses[0] = runningStatus("init") }), false},
-		"an ephemeral container runs": {
-			apiPod(func(o *v1.Pod) {
-				o.Status.EphemeralContainerStatuses = []v1.ContainerStatus{runningStatus("debug")}
-			}), false},
-		"no statuses": {apiPod(func(o *v1.Pod) { o.Status.ContainerStatuses = nil }), false},
-		"a status is missing": {
-			apiPod(func(o *v1.Pod) { o.Status.ContainerStatuses = o.Status.ContainerStatuses[:1] }), false},
-		"no statuses, of no containers": {
-			apiPod(func(o *v1.Pod) { o.Status.ContainerStatuses, o.Spec.Containers = nil, nil }), false},
+		{"it ended during init", apiPod(condition(2, "ContainersNotReady"),
+			statuses(waitingStatus("one"), waitingStatus("two"))), true},
+		{"a container runs", apiPod(second(runningStatus("two"))), false},
+		{"a sidecar runs", apiPod(initStatus(runningStatus("init"))), false},
+		{"an ephemeral container runs", apiPod(debugged), false},
+		{"no statuses", apiPod(statuses()), false},
+		{"a status is missing", apiPod(func(o *v1.Pod) { o.Status.ContainerStatuses = o.Status.ContainerStatuses[:1] }),
+			false},
+		{"no statuses, of no containers", apiPod(statuses(), func(o *v1.Pod) { o.Spec.Containers = nil }), false},
 
-		"before 1.34: failed":    {apiPod(withoutGenerations, condition(0, podFailed)), true},
-		"before 1.34: completed": {apiPod(withoutGenerations, condition(0, podCompleted)), true},
-		"1.33: failed":           {apiPod(condition(0, podFailed)), true},
-		"before 1.34: not ready": {apiPod(withoutGenerations, condition(0, "ContainersNotReady")), false},
-		"before 1.34: not ready, and the kubelet wrote the phase": {
-			apiPod(withoutGenerations, condition(0, "ContainersNotReady"), writes("kubelet", "status", phaseField)), true},
-		"before 1.34: failed by the garbage collector": {
-			apiPod(withoutGenerations, condition(0, ""), writes("kube-controller-manager", "status", phaseField)), false},
-		"before 1.34: and then by the kubelet": {
-			apiPod(withoutGenerations, condition(0, podFailed), writes("kube-controller-manager", "status", phaseField)), true},
-		"before 1.34: the kubelet refused it after a restart": {
-			apiPod(withoutGenerations, writes("kubelet", "status", phaseField), func(o *v1.Pod) {
-				o.Status.Conditions, o.Status.ContainerStatuses, o.Status.InitContainerStatuses = nil, nil, nil
-			}), false},
-		"it completed before the deletion": {
-			apiPod(condition(1, podCompleted), func(o *v1.Pod) { o.Status.Phase = v1.PodSucceeded }), true},
-		"it failed before the deletion": {
-			apiPod(condition(1, podFailed), writes("kubelet", "status", phaseField)), true},
-		"it failed before the deletion, on Windows": {
+		{"before 1.34: failed", apiPod(withoutGenerations, condition(0, podFailed)), true},
+		{"before 1.34: completed", apiPod(withoutGenerations, condition(0, podCompleted)), true},
+		{"1.33: failed", apiPod(condition(0, podFailed)), true},
+		{"before 1.34: not ready", apiPod(withoutGenerations, condition(0, "ContainersNotReady")), false},
+		{"before 1.34: not ready, and the kubelet wrote the phase",
+			apiPod(withoutGenerations, condition(0, "ContainersNotReady"), byKubelet), true},
+		{"before 1.34: failed by the garbage collector", apiPod(withoutGenerations, condition(0, ""), byCollector), false},
+		{"before 1.34: and then by the kubelet", apiPod(withoutGenerations, condition(0, podFailed), byCollector), true},
+		{"before 1.34: the kubelet refused it after a restart",
+			apiPod(withoutGenerations, byKubelet, statuses(), noInit, noConditions), false},
+		{"it completed before the deletion", apiPod(condition(1, podCompleted), phase(v1.PodSucceeded)), true},
+		{"it failed before the deletion", apiPod(condition(1, podFailed), byKubelet), true},
+		{"it failed before the deletion, on Windows",
 			apiPod(condition(1, podFailed), writes("kubelet.exe", "status", phaseField)), true},
-		"it failed before the deletion, on MicroK8s": {
+		{"it failed before the deletion, on MicroK8s",
 			apiPod(condition(1, podFailed), writes("kubelite", "status", phaseField)), false},
-		"it failed during init before the deletion": {
-			apiPod(condition(1, "ContainersNotReady"), writes("kubelet", "status", phaseField)), true},
-		"it failed before the deletion, and the garbage collector wrote that": {
-			apiPod(condition(1, podFailed), writes("kube-controller-manager", "status", phaseField)), false},
-		"it completed before the deletion, and a sidecar runs": {
-			apiPod(condition(1, podCompleted), func(o *v1.Pod) {
-				o.Status.Phase = v1.PodSucceeded
-				o.Status.InitContainerStatuses[0] = runningStatus("init")
-			}), false},
-		"it was refused by its kubelet before the deletion": {
-			apiPod(condition(1, podFailed), writes("kubelet", "status", phaseField), func(o *v1.Pod) {
-				o.Status.ContainerStatuses, o.Status.InitContainerStatuses = nil, nil
-			}), false},
-		"the kubelet does not find a container that ran": {
+		{"it failed during init before the deletion", apiPod(condition(1, "ContainersNotReady"), byKubelet), true},
+		{"it failed before the deletion, and the garbage collector wrote that", apiPod(condition(1, podFailed), byCollector),
+			false},
+		{"it completed before the deletion, and a sidecar runs",
+			apiPod(condition(1, podCompleted), phase(v1.PodSucceeded), initStatus(runningStatus("init"))), false},
+		{"it was refused by its kubelet before the deletion", apiPod(condition(1, podFailed), byKubelet, statuses(), noInit),
+			false},
+		{"the kubelet does not find a container that ran",
 			apiPod(statuses(over("one"), lost(v1.ContainerStatus{LastTerminationState: ran(statusUnknown)}))), false},
-		"it has not said so yet": {
-			apiPod(func(o *v1.Pod) {
-				o.Status.ContainerStatuses[1] = waitingStatus("two")
-				o.Status.ContainerStatuses[1].LastTerminationState = ran(statusUnknown)
-			}), false},
-		"it does not find a container to be restarted": {
+		{"it has not said so yet", apiPod(second(waitingAgain)), false},
+		{"it does not find a container to be restarted",
 			apiPod(statuses(over("one"), lost(v1.ContainerStatus{LastTerminationState: ran("Error")}))), false},
-		"it does not find a restarted container": {
-			apiPod(statuses(over("one"), lost(v1.ContainerStatus{RestartCount: 1}))), false},
-		"it does not find a restarted container of a known ID": {
+		{"it does not find a restarted container", apiPod(statuses(over("one"), lost(v1.ContainerStatus{RestartCount: 1}))),
+			false},
+		{"it does not find a restarted container of a known ID",
 			apiPod(statuses(over("one"), lost(v1.ContainerStatus{RestartCount: 1, ContainerID: "id"}))), false},
-		"it does not find a sidecar": {
-			apiPod(func(o *v1.Pod) {
-				o.Status.InitContainerStatuses[0] = lost(v1.ContainerStatus{LastTerminationState: ran(statusUnknown)})
-			}), false},
-		"it never started a container": {apiPod(statuses(over("one"), lost(v1.ContainerStatus{}))), true},
-		"it refused the pod, and finds no container": {
-			apiPod(because("OutOfcpu"), statuses(lost(v1.ContainerStatus{}), lost(v1.ContainerStatus{}))), false},
-		"it refused the pod, and is about to say so": {
+		{"it does not find a sidecar",
+			apiPod(initStatus(lost(v1.ContainerStatus{LastTerminationState: ran(statusUnknown)}))), false},
+		{"it never started a container", apiPod(statuses(over("one"), lostOne)), true},
+		{"it refused the pod, and finds no container", apiPod(because("OutOfcpu"), statuses(lostOne, lostOne)), false},
+		{"it refused the pod, and is about to say so",
 			apiPod(because("OutOfcpu"), statuses(waitingStatus("one"), waitingStatus("two"))), false},
-		"it refused the pod, and ended each container": {apiPod(because("OutOfcpu")), true},
-		"it ended the pod at its deadline, and one never started": {
-			apiPod(because("DeadlineExceeded"), neverStarted), true},
-		"it refused the pod, whose deadline passed": {apiPod(because("DeadlineExceeded"),
-			statuses(lost(v1.ContainerStatus{}), lost(v1.ContainerStatus{})), func(o *v1.Pod) {
-				o.Status.InitContainerStatuses = nil
-			}), false},
-		"it shut down, and one never started":          {apiPod(because("Terminated"), neverStarted), true},
-		"it preempted the pod, and one never started":  {apiPod(because("Preempting"), neverStarted), true},
-		"it refused or evicted it, and one is missing": {apiPod(because("Evicted"), neverStarted), false},
-		"it evicted it, and one never started": {
-			apiPod(because("Evicted"), disrupted(v1.PodReasonTerminationByKubelet), neverStarted), true},
-		"it refused it, and another program evicted it": {
+		{"it refused the pod, and ended each container", apiPod(because("OutOfcpu")), true},
+		{"it ended the pod at its deadline, and one never started", apiPod(because("DeadlineExceeded"), neverStarted), true},
+		{"it refused the pod, whose deadline passed", apiPod(because("DeadlineExceeded"), statuses(lostOne, lostOne), noInit),
+			false},
+		{"it shut down, and one never started", apiPod(because("Terminated"), neverStarted), true},
+		{"it preempted the pod, and one never started", apiPod(because("Preempting"), neverStarted), true},
+		{"it refused or evicted it, and one is missing", apiPod(because("Evicted"), neverStarted), false},
+		{"it evicted it, and one never started", apiPod(because("Evicted"), endedByKubelet, neverStarted), true},
+		{"it refused it, and another program evicted it",
 			apiPod(because("Evicted"), disrupted("EvictionByEvictionAPI"), neverStarted), false},
-		"it refused it, and another condition has that reason": {
+		{"it refused it, and another condition has that reason",
 			apiPod(because("Evicted"), neverStarted, func(o *v1.Pod) {
 				o.Status.Conditions = append(o.Status.Conditions,
 					v1.PodCondition{Type: v1.PodReady, Reason: v1.PodReasonTerminationByKubelet})
 			}), false},
-		"it evicted it, and does not find a container that ran": {
-			apiPod(because("Evicted"), disrupted(v1.PodReasonTerminationByKubelet),
-				statuses(over("one"), lost(v1.ContainerStatus{RestartCount: 1}))), false},
-		"it refused it, and has evicted it before": {
-			apiPod(because("NodeAffinity"), disrupted(v1.PodReasonTerminationByKubelet), neverStarted), false},
-		"it waited to restart a container":     {apiPod(statuses(over("one"), crashed("id", "id"))), true},
-		"it does not find the last run":        {apiPod(statuses(over("one"), crashed("id2", "id"))), false},
-		"it does not find a run before or now": {apiPod(statuses(over("one"), crashed("", ""))), false},
+		{"it evicted it, and does not find a container that ran",
+			apiPod(because("Evicted"), endedByKubelet, statuses(over("one"), lost(v1.ContainerStatus{RestartCount: 1}))), false},
+		{"it refused it, and has evicted it before", apiPod(because("NodeAffinity"), endedByKubelet, neverStarted), false},
+		{"it waited to restart a container", apiPod(statuses(over("one"), crashed("id", "id"))), true},
+		{"it does not find the last run", apiPod(statuses(over("one"), crashed("id2", "id"))), false},
+		{"it does not find a run before or now", apiPod(statuses(over("one"), crashed("", ""))), false},
 	} {
 		if got := PodOf(c.pod).Finished(); got != c.want {
-			t.Errorf("%s: finished %t", name, got)
+			t.Errorf("%s: finished %t", c.name, got)
 		}
 	}
 }
@@ -276,7 +263,7 @@ func TestEnding(t *testing.T) {
 	}{
 		"a container runs":                  {apiPod(runs), true},
 		"each has ended":                    {apiPod(), false},
-		"not deleted":                       {apiPod(runs, func(o *v1.Pod) { o.DeletionTimestamp = nil }), false},
+		"not deleted":                       {apiPod(runs, notDeleted), false},
 		"its kubelet has not seen that":     {apiPod(runs, condition(1, "")), false},
 		"its kubelet tracks no generations": {apiPod(runs, condition(0, ""), func(o *v1.Pod) { o.Generation = 0 }), false},
 	} {
@@ -288,8 +275,7 @@ func TestEnding(t *testing.T) {
 
 func TestCompleted(t *testing.T) {
 	kept := func(o *v1.Pod) { o.DeletionTimestamp, o.DeletionGracePeriodSeconds = nil, nil }
-	byKubelet := writes("kubelet", "status", phaseField)
-	done := func(o *v1.Pod) { o.Status.Phase = v1.PodSucceeded }
+	done := phase(v1.PodSucceeded)
 	for name, c := range map[string]struct {
 		pod  *v1.Pod
 		want bool
@@ -300,10 +286,10 @@ func TestCompleted(t *testing.T) {
 		"failed by another program": {apiPod(kept), false},
 		"a container runs": {apiPod(kept, done,
 			func(o *v1.Pod) { o.Status.ContainerStatuses[0] = runningStatus("one") }), false},
-		"its kubelet refused it": {apiPod(kept, byKubelet, func(o *v1.Pod) { o.Status.ContainerStatuses = nil }), false},
+		"its kubelet refused it": {apiPod(kept, byKubelet, statuses()), false},
 		"its kubelet does not find a container": {apiPod(kept, byKubelet,
 			statuses(over("one"), lost(v1.ContainerStatus{RestartCount: 1}))), false},
-		"it runs": {apiPod(kept, func(o *v1.Pod) { o.Status.Phase = v1.PodRunning }), false},
+		"it runs": {apiPod(kept, phase(v1.PodRunning)), false},
 		"its kubelet evicted it before one started": {apiPod(kept, byKubelet, because("Evicted"),
 			disrupted(v1.PodReasonTerminationByKubelet), statuses(over("one"), lost(v1.ContainerStatus{}))), true},
 		"its kubelet evicted it in a crash loop": {apiPod(kept, byKubelet, because("Evicted"),
@@ -322,7 +308,6 @@ func TestCompleted(t *testing.T) {
 func TestUsesVolumes(t *testing.T) {
 	kept := func(o *v1.Pod) { o.DeletionTimestamp, o.DeletionGracePeriodSeconds = nil, nil }
 	unheld := func(o *v1.Pod) { o.Finalizers = nil }
-	byKubelet := writes("kubelet", "status", phaseField)
 	runs := func(o *v1.Pod) { o.Status.Phase = v1.PodRunning }
 	unbound := func(o *v1.Pod) { o.Spec.NodeName = "" }
 	withGrace := func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 1 }
@@ -430,7 +415,7 @@ func TestPodOf(t *testing.T) {
 			func(p Pod) bool { return !p.GraceZero }},
 		"no grace given": {func(o *v1.Pod) { o.DeletionGracePeriodSeconds = nil },
 			func(p Pod) bool { return !p.GraceZero }},
-		"not deleted": {func(o *v1.Pod) { o.DeletionTimestamp = nil },
+		"not deleted": {notDeleted,
 			func(p Pod) bool { return !p.Terminating && !p.GraceZero && p.GraceEnds.IsZero() }},
 		"a mirror pod": {func(o *v1.Pod) { o.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"} },
 			func(p Pod) bool { return p.Mirror }},

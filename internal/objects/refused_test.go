@@ -11,13 +11,10 @@ func TestRefused(t *testing.T) {
 	absent := func(reason string) func(*v1.Pod) {
 		return func(o *v1.Pod) {
 			because(reason)(o)
-			writes("kubelet", "status", phaseField)(o)
+			byKubelet(o)
 			statuses(lost(v1.ContainerStatus{}), waitingStatus("two"))(o)
 			o.Status.InitContainerStatuses = nil
 		}
-	}
-	second := func(c v1.ContainerStatus) func(*v1.Pod) {
-		return func(o *v1.Pod) { o.Status.ContainerStatuses[1] = c }
 	}
 	for name, c := range map[string]struct {
 		pod              *v1.Pod
@@ -27,9 +24,7 @@ func TestRefused(t *testing.T) {
 		"and its volumes may be mounted": {
 			apiPod(absent("NodePorts"), statuses(waitingStatus("one"), waitingStatus("two"))), true, false},
 		"and an init container is not found": {apiPod(absent("NodePorts"),
-			statuses(waitingStatus("one"), waitingStatus("two")), func(o *v1.Pod) {
-				o.Status.InitContainerStatuses = []v1.ContainerStatus{lost(v1.ContainerStatus{})}
-			}), true, true},
+			statuses(waitingStatus("one"), waitingStatus("two")), initStatus(lost(v1.ContainerStatus{}))), true, true},
 		"and its deadline passed": {apiPod(absent("DeadlineExceeded")), true, true},
 		"and nothing reported":    {apiPod(absent("NodePorts"), statuses()), true, false},
 		"and one is missing":      {apiPod(absent("NodePorts"), statuses(lost(v1.ContainerStatus{}))), true, false},
@@ -48,17 +43,13 @@ func TestRefused(t *testing.T) {
 			apiPod(absent("NodePorts"), second(lost(v1.ContainerStatus{RestartCount: 1}))), false, false},
 		"and one is known": {
 			apiPod(absent("NodePorts"), second(lost(v1.ContainerStatus{ContainerID: "id"}))), false, false},
-		"and an init container ran": {apiPod(absent("NodePorts"), func(o *v1.Pod) {
-			o.Status.InitContainerStatuses = []v1.ContainerStatus{over("init")}
-		}), false, false},
+		"and an init container ran": {apiPod(absent("NodePorts"), initStatus(over("init"))), false, false},
 	} {
 		if p := PodOf(c.pod); p.Refusal != c.refusal || p.Refused != c.refused {
 			t.Errorf("%s: refusal %t, refused %t", name, p.Refusal, p.Refused)
 		}
 	}
 }
-
-func phase(p v1.PodPhase) func(*v1.Pod) { return func(o *v1.Pod) { o.Status.Phase = p } }
 
 func TestUnstarted(t *testing.T) {
 	t.Parallel()
