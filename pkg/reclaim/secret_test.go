@@ -14,6 +14,10 @@ import (
 
 func TestDeletionSecret(t *testing.T) {
 	const name, namespace = "csi.storage.k8s.io/provisioner-secret-name", "csi.storage.k8s.io/provisioner-secret-namespace"
+	ofClass := func(pv *volume.PV) { pv.StorageClass = "class" }
+	secret := func(of volume.SecretRef) func(*volume.PV) {
+		return func(pv *volume.PV) { pv.SecretKnown, pv.DeletionSecret = true, of }
+	}
 	cases := map[string]struct {
 		pv    func(*volume.PV)
 		class map[string]string
@@ -21,23 +25,16 @@ func TestDeletionSecret(t *testing.T) {
 	}{
 		"both annotations are empty: none": {func(pv *volume.PV) { pv.SecretKnown, pv.StorageClass = true, "class" }, nil,
 			[]string{}},
-		"no annotation, no class: none": {func(*volume.PV) {}, nil, []string{}},
-		"the annotations name it": {func(pv *volume.PV) {
-			pv.SecretKnown, pv.DeletionSecret = true, volume.SecretRef{Namespace: "ns", Name: "s"}
-		}, nil, []string{"read secret"}},
-		"one annotation is empty: unclear": {func(pv *volume.PV) {
-			pv.SecretKnown, pv.DeletionSecret = true, volume.SecretRef{Namespace: "ns", Name: ""}
-		}, nil, nil},
-		"the class is gone: none": {func(pv *volume.PV) { pv.StorageClass = "class" }, nil, []string{"read class"}},
-		"the class names none": {func(pv *volume.PV) { pv.StorageClass = "class" }, map[string]string{},
-			[]string{"read class"}},
-		"the class names it by templates": {func(pv *volume.PV) { pv.StorageClass = "class" },
+		"no annotation, no class: none":    {func(*volume.PV) {}, nil, []string{}},
+		"the annotations name it":          {secret(volume.SecretRef{Namespace: "ns", Name: "s"}), nil, []string{"read secret"}},
+		"one annotation is empty: unclear": {secret(volume.SecretRef{Namespace: "ns"}), nil, nil},
+		"the class is gone: none":          {ofClass, nil, []string{"read class"}},
+		"the class names none":             {ofClass, map[string]string{}, []string{"read class"}},
+		"the class names it by templates": {ofClass,
 			map[string]string{name: "${pvc.name}-${pv.name}", namespace: "${pvc.namespace}"},
 			[]string{"read class", "read secret"}},
-		"the class names only half of it: unclear": {func(pv *volume.PV) { pv.StorageClass = "class" },
-			map[string]string{name: "s"}, nil},
-		"the class asks for the claim's annotations, and the claim is gone: unclear": {
-			func(pv *volume.PV) { pv.StorageClass = "class" },
+		"the class names only half of it: unclear": {ofClass, map[string]string{name: "s"}, nil},
+		"the class asks for the claim's annotations, and the claim is gone: unclear": {ofClass,
 			map[string]string{name: "${pvc.annotations['x']}", namespace: "ns"}, nil},
 	}
 	for title, c := range cases {

@@ -11,49 +11,33 @@ import (
 
 // Events of the watches enqueue the PVs that may wait for them. No timer polls without need.
 func TestWatchEventsEnqueueWaitingPVs(t *testing.T) {
+	type step = func(*world, *Controller)
+	added := func(_ *world, r *Controller) { attachmentEvents{r}.Added("pv") }
+	updated := func(from, to string) step {
+		return func(_ *world, r *Controller) { attachmentEvents{r}.Updated(from, to) }
+	}
+	deleted := func(_ *world, r *Controller) { attachmentEvents{r}.Deleted("pv", true) }
+	end := func(w *world, r *Controller) { w.end(r) }
+	joined := func(w *world, r *Controller) { w.store(r, sibling()) }
 	cases := map[string]struct {
-		before, happens func(*world, *Controller)
-		want            []string
+		before  []step
+		happens step
+		want    []string
 	}{
-		"a PV that is new": {nil, func(w *world, r *Controller) { w.store(r, sibling()) }, []string{"other"}},
-		"a PV that changes": {nil, func(w *world, r *Controller) { w.alter(r, retain) },
-			[]string{"pv"}},
-		"a PV that is gone": {nil, func(w *world, r *Controller) { w.end(r) }, []string{"pv"}},
-		"an attachment":     {nil, func(_ *world, r *Controller) { attachmentEvents{r}.Added("pv") }, nil},
-		"an attachment's end": {
-			func(_ *world, r *Controller) { attachmentEvents{r}.Added("pv") },
-			func(_ *world, r *Controller) { attachmentEvents{r}.Deleted("pv", true) }, []string{"pv"},
-		},
-		"an attachment that is another PV's now": {
-			func(_ *world, r *Controller) { attachmentEvents{r}.Added("pv") },
-			func(_ *world, r *Controller) {
-				attachmentEvents{r}.Updated("pv", "elsewhere")
-			}, []string{"pv"},
-		},
-		"an attachment that changes otherwise": {
-			func(_ *world, r *Controller) { attachmentEvents{r}.Added("pv") },
-			func(_ *world, r *Controller) { attachmentEvents{r}.Updated("pv", "pv") }, nil,
-		},
-		"the end of an attachment that became this PV's": {
-			func(_ *world, r *Controller) { attachmentEvents{r}.Updated("elsewhere", "pv") },
-			func(w *world, r *Controller) {
-				r.reconcile(t.Context(), "pv")
-				w.expect(t) // attached
-				attachmentEvents{r}.Deleted("pv", true)
-			}, []string{"pv"},
-		},
-		"the end of an attachment of a PV that is gone": {
-			func(w *world, r *Controller) { attachmentEvents{r}.Added("pv"); w.end(r) },
-			func(_ *world, r *Controller) { attachmentEvents{r}.Deleted("pv", true) }, []string{"pv"},
-		},
-		"the end of a PV that shares the volume": {
-			func(w *world, r *Controller) { w.store(r, sibling()) },
-			func(w *world, r *Controller) {
-				last := w.stored["other"]
-				delete(w.stored, "other")
-				pvEvents{r}.Deleted(last, true)
-			}, []string{"other", "pv"},
-		},
+		"a PV that is new":                       {nil, joined, []string{"other"}},
+		"a PV that changes":                      {nil, func(w *world, r *Controller) { w.alter(r, retain) }, []string{"pv"}},
+		"a PV that is gone":                      {nil, end, []string{"pv"}},
+		"an attachment":                          {nil, added, nil},
+		"an attachment's end":                    {[]step{added}, deleted, []string{"pv"}},
+		"an attachment that is another PV's now": {[]step{added}, updated("pv", "elsewhere"), []string{"pv"}},
+		"an attachment that changes otherwise":   {[]step{added}, updated("pv", "pv"), nil},
+		"the end of an attachment that became this PV's": {[]step{updated("elsewhere", "pv"), func(w *world, r *Controller) {
+			r.reconcile(t.Context(), "pv")
+			w.expect(t) // attached
+		}}, deleted, []string{"pv"}},
+		"the end of an attachment of a PV that is gone": {[]step{added, end}, deleted, []string{"pv"}},
+		"the end of a PV that shares the volume": {[]step{joined},
+			func(w *world, r *Controller) { w.vanish(r, "other", true) }, []string{"other", "pv"}},
 		"a PV of another driver": {nil, func(w *world, r *Controller) {
 			w.store(r, volume.PV{Name: "foreign", UID: types.UID("f"), Driver: "another", Handle: "vol-1"})
 		}, nil},
@@ -67,8 +51,8 @@ func TestWatchEventsEnqueueWaitingPVs(t *testing.T) {
 					woken = append(woken, pv)
 				}
 			}
-			if c.before != nil {
-				c.before(w, r)
+			for _, step := range c.before {
+				step(w, r)
 			}
 			woken = nil
 			c.happens(w, r)

@@ -13,64 +13,41 @@ import (
 
 // A claim is not read if the watch has just shown its end.
 func TestClaimWatch(t *testing.T) {
-	pv := released().PV
-	pv.Phase = volume.PhaseBound
-	release := func(e *Engine, cache pvs) {
-		update(e, cache, pv.Name, in(volume.PhaseReleased))
+	type steps []func(e *Engine, cache pvs)
+	change := func(alter ...func(*volume.PV)) func(*Engine, pvs) {
+		return func(e *Engine, cache pvs) { update(e, cache, "pv", alter...) }
 	}
+	deleted := func(claim types.UID, pv string) func(*Engine, pvs) {
+		return func(e *Engine, _ pvs) { e.ClaimDeleted(claim, pv, now()) }
+	}
+	shown := func(pv string) func(*Engine, pvs) { return func(e *Engine, _ pvs) { e.ClaimShown(pv) } }
+	release, ended := change(in(volume.PhaseReleased)), deleted("claim-uid", "pv")
 	for name, c := range map[string]struct {
-		happens func(e *Engine, cache pvs)
+		happens steps
 		ended   bool
 	}{
-		"nothing was shown": {release, false},
-		"its end was shown": {func(e *Engine, cache pvs) {
-			e.ClaimDeleted("claim-uid", "pv", now())
-			release(e, cache)
-		}, true},
-		"after the PV's own": {func(e *Engine, cache pvs) {
-			release(e, cache)
-			e.ClaimDeleted("claim-uid", "pv", now())
-		}, true},
-		"the deletion of another claim that named the PV": {func(e *Engine, cache pvs) {
-			release(e, cache)
-			e.ClaimDeleted("newer", "pv", now())
-		}, false},
-		"the deletion of a claim of another PV": {func(e *Engine, cache pvs) {
-			release(e, cache)
-			e.ClaimDeleted("claim-uid", "other", now())
-		}, false},
-		"a claim was restored that names the PV": {func(e *Engine, cache pvs) {
-			e.ClaimDeleted("claim-uid", "pv", now())
-			release(e, cache)
-			e.ClaimShown("pv")
-		}, false},
-		"a claim that names another PV": {func(e *Engine, cache pvs) {
-			e.ClaimDeleted("claim-uid", "pv", now())
-			release(e, cache)
-			e.ClaimShown("other")
-		}, true},
-		"the PV names another claim since": {func(e *Engine, cache pvs) {
-			e.ClaimDeleted("claim-uid", "pv", now())
-			release(e, cache)
-			update(e, cache, "pv", claimUID("newer"))
-		}, false},
-		"the PV names no claim since": {func(e *Engine, cache pvs) {
-			release(e, cache)
-			update(e, cache, "pv", claimUID(""))
-		}, false},
-		"the PV was restored, too, and its claim may follow": {func(e *Engine, cache pvs) {
-			e.ClaimDeleted("claim-uid", "pv", now())
-			release(e, cache)
+		"nothing was shown":  {steps{release}, false},
+		"its end was shown":  {steps{ended, release}, true},
+		"after the PV's own": {steps{release, ended}, true},
+		"the deletion of another claim that named the PV": {steps{release, deleted("newer", "pv")}, false},
+		"the deletion of a claim of another PV":           {steps{release, deleted("claim-uid", "other")}, false},
+		"a claim was restored that names the PV":          {steps{ended, release, shown("pv")}, false},
+		"a claim that names another PV":                   {steps{ended, release, shown("other")}, true},
+		"the PV names another claim since":                {steps{ended, release, change(claimUID("newer"))}, false},
+		"the PV names no claim since":                     {steps{release, change(claimUID(""))}, false},
+		"the PV was restored, too, and its claim may follow": {steps{ended, release, func(e *Engine, cache pvs) {
 			e.PVDeleted(cache["pv"], true, now())
 			again := *cache["pv"]
 			again.UID = "restored-pv"
 			cache["pv"] = &again
 			e.PVAdded(&again, now())
-		}, false},
+		}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, cache := engineOf(pv)
-			c.happens(e, cache)
+			e, cache := engineOf(with(pvIs(in(volume.PhaseBound))).PV)
+			for _, step := range c.happens {
+				step(e, cache)
+			}
 			f, found := e.Facts(Item{Name: "pv"}, leading())
 			if !found || f.claimEnded(now()) != c.ended || f.ClaimEndedAt.IsZero() == c.ended {
 				t.Errorf("found %v, claim ended at %v, want %v", found, f.ClaimEndedAt, c.ended)
@@ -153,20 +130,15 @@ func TestWatchedClaimEndExpiresDuringSession(t *testing.T) {
 
 // A deletion that waits for the claim's end is enqueued by the event and not by the clock.
 func TestClaimDeletedEnqueuesPV(t *testing.T) {
-	of := func(change func(*volume.PV)) volume.PV {
-		pv := released().PV
-		change(&pv)
-		return pv
-	}
 	for name, c := range map[string]struct {
-		pv   volume.PV
+		pv   Facts
 		want []string
 	}{
-		"a PV whose volume is to go": {of(func(*volume.PV) {}), []string{"pv"}},
-		"still bound":                {of(in(volume.PhaseBound)), nil},
-		"one of another driver":      {of(by("other")), nil},
+		"a PV whose volume is to go": {with(), []string{"pv"}},
+		"still bound":                {with(pvIs(in(volume.PhaseBound))), nil},
+		"one of another driver":      {with(pvIs(by("other"))), nil},
 	} {
-		e, _ := engineOf(c.pv)
+		e, _ := engineOf(c.pv.PV)
 		if fx := e.ClaimDeleted(types.UID("claim-uid"), "pv", now()); !slices.Equal(fx.Keys, c.want) {
 			t.Errorf("%s: enqueues %v, want %v", name, fx.Keys, c.want)
 		}
