@@ -106,29 +106,26 @@ func TestFailureOf(t *testing.T) {
 	cause := errors.New("no answer")
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
+	of := func(class errclass.Class) error { return errclass.Mark(class, cause) }
 	retries := Backoff{First: time.Second, Max: 5 * time.Minute}
+	retry, slow := Result{Backoff{time.Second, 5 * time.Minute}}, Result{Backoff{10 * time.Second, 5 * time.Minute}}
 	for name, c := range map[string]struct {
 		ctx  context.Context
 		err  error
 		want Failure
 		then Result
 	}{
-		"none":            {t.Context(), nil, Ended, Done()},
-		"the lease ended": {over, cause, Ended, Done()},
-		"gone":            {t.Context(), fmt.Errorf("patch: %w", kube.ErrGone), Ended, Done()},
-		"changed":         {t.Context(), fmt.Errorf("patch: %w", kube.ErrChanged), Transient, Soon()},
-		"in progress":     {t.Context(), errclass.Mark(errclass.InProgress, cause), Transient, Soon()},
-		"refused": {t.Context(), errclass.Mark(errclass.Refused, cause), Lasting,
-			Result{Backoff{10 * time.Second, 5 * time.Minute}}},
-		"not found": {t.Context(), errclass.Mark(errclass.NotFound, cause), Lasting,
-			Result{Backoff{10 * time.Second, 5 * time.Minute}}},
-		"unfit": {t.Context(), errclass.Mark(errclass.Unfit, cause), Lasting,
-			Result{Backoff{10 * time.Second, 5 * time.Minute}}},
-		"any other": {t.Context(), cause, Retryable, Result{Backoff{time.Second, 5 * time.Minute}}},
-		"no failure": {t.Context(), errclass.Mark(errclass.Uncertain, cause), Retryable,
-			Result{Backoff{time.Second, 5 * time.Minute}}},
-		"no room for it": {t.Context(), errclass.Mark(errclass.Exhausted, cause), Retryable,
-			Result{Backoff{time.Second, 5 * time.Minute}}},
+		"none":              {t.Context(), nil, Ended, Done()},
+		"the lease ended":   {over, cause, Ended, Done()},
+		"gone":              {t.Context(), fmt.Errorf("patch: %w", kube.ErrGone), Ended, Done()},
+		"changed":           {t.Context(), fmt.Errorf("patch: %w", kube.ErrChanged), Transient, Soon()},
+		"in progress":       {t.Context(), of(errclass.InProgress), Transient, Soon()},
+		"refused":           {t.Context(), of(errclass.Refused), Lasting, slow},
+		"not found":         {t.Context(), of(errclass.NotFound), Lasting, slow},
+		"unfit":             {t.Context(), of(errclass.Unfit), Lasting, slow},
+		"any other":         {t.Context(), cause, Retryable, retry},
+		"no failure":        {t.Context(), of(errclass.Uncertain), Retryable, retry},
+		"no room for it":    {t.Context(), of(errclass.Exhausted), Retryable, retry},
 		"gone, as a driver": {t.Context(), errclass.Mark(errclass.Refused, kube.ErrGone), Ended, Done()},
 	} {
 		got := FailureOf(c.ctx, c.err)

@@ -192,41 +192,34 @@ func TestUnboundWritesAreNotSent(t *testing.T) {
 }
 
 func TestMeaningOfAnswers(t *testing.T) {
-	about := func(field string) *metav1.StatusDetails {
-		return &metav1.StatusDetails{Causes: []metav1.StatusCause{{Field: "metadata.name"}, {Field: field}}}
+	status := func(code int32, reason metav1.StatusReason, details *metav1.StatusDetails) metav1.Status {
+		return metav1.Status{Code: code, Reason: reason, Details: details}
 	}
+	named := func(name string) metav1.Status {
+		return status(404, metav1.StatusReasonNotFound, &metav1.StatusDetails{Name: name})
+	}
+	about := func(code int32, reason metav1.StatusReason, field string) metav1.Status {
+		return status(code, reason,
+			&metav1.StatusDetails{Causes: []metav1.StatusCause{{Field: "metadata.name"}, {Field: field}}})
+	}
+	const invalid, forbidden = metav1.StatusReasonInvalid, metav1.StatusReasonForbidden
 	other := errors.New("neither")
 	for name, c := range map[string]struct {
 		answer metav1.Status
 		// patch and deletion are the meanings of the answer for both.
 		patch, deletion error
 	}{
-		"there is none": {metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound,
-			Details: &metav1.StatusDetails{Name: "a"}}, ErrGone, ErrGone},
-		"there is none of another name": {metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound,
-			Details: &metav1.StatusDetails{Name: "b"}}, other, other},
-		"nothing is found": {metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound}, other, other},
-		"it has changed": {
-			metav1.Status{Code: 409, Reason: metav1.StatusReasonConflict}, ErrChanged, ErrChanged,
-		},
-		"another has its name": {
-			metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid, Details: about("metadata.uid")}, ErrGone, other,
-		},
-		"it is terminating": {
-			metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid, Details: about("metadata.finalizers")},
-			ErrChanged, other,
-		},
-		"another field is wrong": {
-			metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid, Details: about("spec")}, other, other,
-		},
-		"nothing is named": {metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid}, other, other},
-		"a policy names the UID": {
-			metav1.Status{Code: 403, Reason: metav1.StatusReasonForbidden, Details: about("metadata.uid")}, other, other,
-		},
-		"one names its finalizers": {
-			metav1.Status{Code: 403, Reason: metav1.StatusReasonForbidden, Details: about("metadata.finalizers")}, other, other,
-		},
-		"something went wrong": {metav1.Status{Code: 500, Reason: metav1.StatusReasonInternalError}, other, other},
+		"there is none":                 {named("a"), ErrGone, ErrGone},
+		"there is none of another name": {named("b"), other, other},
+		"nothing is found":              {status(404, metav1.StatusReasonNotFound, nil), other, other},
+		"it has changed":                {status(409, metav1.StatusReasonConflict, nil), ErrChanged, ErrChanged},
+		"another has its name":          {about(422, invalid, "metadata.uid"), ErrGone, other},
+		"it is terminating":             {about(422, invalid, "metadata.finalizers"), ErrChanged, other},
+		"another field is wrong":        {about(422, invalid, "spec"), other, other},
+		"nothing is named":              {status(422, invalid, nil), other, other},
+		"a policy names the UID":        {about(403, forbidden, "metadata.uid"), other, other},
+		"one names its finalizers":      {about(403, forbidden, "metadata.finalizers"), other, other},
+		"something went wrong":          {status(500, metav1.StatusReasonInternalError, nil), other, other},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for what, write := range writes {

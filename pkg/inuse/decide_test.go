@@ -14,6 +14,7 @@ func TestSettle(t *testing.T) {
 	there := Object{Name: "o", UID: "u"}
 	protected := Object{Name: "o", UID: "u", Protected: true}
 	going := Object{Name: "o", UID: "u", Terminating: true, Protected: true}
+	protects := Step(AddFinalizer, ReasonProtect)
 	cases := map[string]struct {
 		duty    Duty
 		o       Object
@@ -25,15 +26,13 @@ func TestSettle(t *testing.T) {
 		"nothing is known of the object": {alone, Object{}, Rest(reasonUnknown), true},
 		"protected already":              {alone, protected, Rest(ReasonProtected), true},
 		"others may be at work":          {full, there, Later(ReasonLeftToBuiltIn), true},
-		"no answer": {Duty{Mode: ModeFull, Unanswered: true}, there,
-			Step(AddFinalizer, ReasonProtect), true},
-		"no other controller": {alone, there, Step(AddFinalizer, ReasonProtect), true},
+		"no answer":                      {Duty{Mode: ModeFull, Unanswered: true}, there, protects, true},
+		"no other controller":            {alone, there, protects, true},
 		"put on in a write that the watch lags": {Duty{Mode: ModeFull, Alone: true, Added: true}, there,
 			Rest(ReasonProtect), true},
 		"removed by others too often": {Duty{Mode: ModeFull, Alone: true, Adds: maxAdds}, there,
 			Rest(reasonContested), true},
-		"removed by others, not too often": {Duty{Mode: ModeFull, Alone: true, Adds: maxAdds - 1}, there,
-			Step(AddFinalizer, ReasonProtect), true},
+		"removed by others, not too often": {Duty{Mode: ModeFull, Alone: true, Adds: maxAdds - 1}, there, protects, true},
 		"terminating without the finalizer": {alone, Object{UID: "u", Terminating: true},
 			Rest(ReasonNoFinalizer), true},
 		"terminating with it: by who uses it": {alone, going, Decision{}, false},

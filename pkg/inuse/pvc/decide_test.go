@@ -20,60 +20,53 @@ func going() Facts {
 
 func TestDecide(t *testing.T) {
 	runs, ended := Usage{By: "web-0"}, Usage{ByEnded: "job-1"}
-	cases := map[string]struct {
-		change func(*Facts)
-		action inuse.Action
-		reason inuse.Reason
-		timed  bool
-	}{
-		"not in use: released": {func(*Facts) {}, inuse.RemoveFinalizer, inuse.ReasonUnused, false},
-		"nothing is known":     {func(s *Facts) { *s = Facts{} }, inuse.Wait, inuse.ReasonOff, false},
-		"off": {func(s *Facts) { s.Duty.Mode = inuse.ModeOff }, inuse.Wait,
-			inuse.ReasonOff, false},
-		"not terminating, protected": {func(s *Facts) { s.Claim.Terminating = false }, inuse.Wait,
-			inuse.ReasonProtected, false},
-		"not terminating, without it": {func(s *Facts) { s.Claim.Terminating, s.Claim.Protected = false, false },
-			inuse.AddFinalizer, inuse.ReasonProtect, false},
-		"a pod uses it, as the watch shows": {func(s *Facts) { s.Seen = runs }, inuse.Wait, inuse.ReasonInUse, false},
-		"a pod uses it, as only the list shows": {func(s *Facts) { s.Read.Usage = runs }, inuse.Wait, inuse.ReasonInUse,
-			true},
-		"not asked": {func(s *Facts) { s.Read = Reading{} }, inuse.ReadUsers,
-			inuse.ReasonUnused, false},
-		"the list failed": {func(s *Facts) { s.Read.Err = errors.New("forbidden") }, inuse.Wait,
-			inuse.ReasonAPIReadFailed, true},
-		"a pod that has ended, which releases": {func(s *Facts) { s.Seen, s.Read.Usage = ended, ended },
-			inuse.RemoveFinalizer, inuse.ReasonUnused, false},
-		"a pod that has ended, which holds": {func(s *Facts) { s.Seen, s.Ended = ended, HoldTerminated }, inuse.Wait,
-			inuse.ReasonInUseEnded, false},
-		"a pod that has ended, which holds, as only the list shows": {func(s *Facts) {
-			s.Read.Usage, s.Ended = ended, HoldTerminated
-		},
-			inuse.Wait, inuse.ReasonInUseEnded, true},
-		"an ended pod, without a setting": {func(s *Facts) { s.Seen, s.Ended = ended, TerminatedDefault },
-			inuse.Wait, inuse.ReasonInUseEnded, false},
-		"an ended pod and a running pod": {func(s *Facts) { s.Seen = Usage{By: "web-0", ByEnded: "job-1"} },
-			inuse.Wait, inuse.ReasonInUse, false},
-		"unused, others may be at work": {func(s *Facts) { s.Duty.Alone = false }, inuse.Wait,
-			inuse.ReasonLeftToBuiltIn, true},
-		"unused, and no answer": {func(s *Facts) { s.Duty.Alone, s.Duty.Unanswered = false, true },
-			inuse.RemoveFinalizer, inuse.ReasonUnused, false},
-		"a pod that has ended, which others may hold for": {func(s *Facts) {
-			s.Duty.Alone, s.Duty.Unanswered, s.Seen = false, true, ended
-		},
-			inuse.Wait, inuse.ReasonLeftToBuiltIn, false},
-		"a pod that has ended, which others may hold for, as only the list shows": {func(s *Facts) {
-			s.Duty.Alone, s.Duty.Unanswered, s.Read.Usage = false, true, ended
-		},
-			inuse.Wait, inuse.ReasonLeftToBuiltIn, true},
-		"released already": {func(s *Facts) { s.Duty.Removed = true }, inuse.Wait, inuse.ReasonUnused, false},
+	seen := func(u Usage) func(*Facts) { return func(s *Facts) { s.Seen = u } }
+	listed := func(u Usage) func(*Facts) { return func(s *Facts) { s.Read.Usage = u } }
+	set := func(ended TerminatedPods) func(*Facts) { return func(s *Facts) { s.Ended = ended } }
+	unanswered := func(s *Facts) { s.Duty.Alone, s.Duty.Unanswered = false, true }
+	with := func(alter ...func(*Facts)) Facts {
+		s := going()
+		for _, a := range alter {
+			a(&s)
+		}
+		return s
 	}
-	for sentence, c := range cases {
-		t.Run(sentence, func(t *testing.T) {
-			s := going()
-			c.change(&s)
-			d := Decide(s)
-			if d.Action != c.action || d.Reason != c.reason || d.Timed != c.timed {
-				t.Errorf("Decide = %+v, want %s %s, timed %v", d, c.action, c.reason, c.timed)
+	rest, later := inuse.Rest, inuse.Later
+	released, protected := inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused),
+		inuse.Step(inuse.AddFinalizer, inuse.ReasonProtect)
+	for _, c := range []struct {
+		sentence string
+		facts    Facts
+		want     inuse.Decision
+	}{
+		{"not in use: released", with(), released},
+		{"nothing is known", Facts{}, rest(inuse.ReasonOff)},
+		{"off", with(func(s *Facts) { s.Duty.Mode = inuse.ModeOff }), rest(inuse.ReasonOff)},
+		{"not terminating, protected", with(func(s *Facts) { s.Claim.Terminating = false }), rest(inuse.ReasonProtected)},
+		{"not terminating, without it",
+			with(func(s *Facts) { s.Claim.Terminating, s.Claim.Protected = false, false }), protected},
+		{"a pod uses it, as the watch shows", with(seen(runs)), rest(inuse.ReasonInUse)},
+		{"a pod uses it, as only the list shows", with(listed(runs)), later(inuse.ReasonInUse)},
+		{"not asked", with(func(s *Facts) { s.Read = Reading{} }), inuse.Step(inuse.ReadUsers, inuse.ReasonUnused)},
+		{"the list failed", with(func(s *Facts) { s.Read.Err = errors.New("forbidden") }),
+			later(inuse.ReasonAPIReadFailed)},
+		{"a pod that has ended, which releases", with(seen(ended), listed(ended)), released},
+		{"a pod that has ended, which holds", with(seen(ended), set(HoldTerminated)), rest(inuse.ReasonInUseEnded)},
+		{"a pod that has ended, which holds, as only the list shows", with(listed(ended), set(HoldTerminated)),
+			later(inuse.ReasonInUseEnded)},
+		{"an ended pod, without a setting", with(seen(ended), set(TerminatedDefault)), rest(inuse.ReasonInUseEnded)},
+		{"an ended pod and a running pod", with(seen(Usage{By: "web-0", ByEnded: "job-1"})), rest(inuse.ReasonInUse)},
+		{"unused, others may be at work", with(func(s *Facts) { s.Duty.Alone = false }), later(inuse.ReasonLeftToBuiltIn)},
+		{"unused, and no answer", with(unanswered), released},
+		{"a pod that has ended, which others may hold for", with(unanswered, seen(ended)), rest(inuse.ReasonLeftToBuiltIn)},
+		{"a pod that has ended, which others may hold for, as only the list shows", with(unanswered, listed(ended)),
+			later(inuse.ReasonLeftToBuiltIn)},
+		{"released already", with(func(s *Facts) { s.Duty.Removed = true }), rest(inuse.ReasonUnused)},
+	} {
+		t.Run(c.sentence, func(t *testing.T) {
+			d := Decide(c.facts)
+			if d.Detail = ""; d != c.want {
+				t.Errorf("Decide = %+v, want %+v", d, c.want)
 			}
 		})
 	}

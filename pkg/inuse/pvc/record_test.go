@@ -42,11 +42,21 @@ func held(p *v1.Pod) { p.Finalizers = []string{objects.RunningFinalizer} }
 func TestUsage(t *testing.T) {
 	runs, ended := Usage{By: "web-0"}, Usage{ByEnded: "web-0"}
 	data, ephemeral := apiClaim("data", ""), apiClaim("web-0-cache", "controls")
-	change := func(change func(*v1.Pod)) *v1.Pod { p := apiPod(); change(p); return p }
-	now := &metav1.Time{Time: time.Unix(2, 0)}
-	deleted := func(grace int64) *v1.Pod {
-		return change(func(p *v1.Pod) { p.DeletionTimestamp, p.DeletionGracePeriodSeconds = now, &grace })
+	change := func(changes ...func(*v1.Pod)) *v1.Pod {
+		p := apiPod()
+		for _, change := range changes {
+			change(p)
+		}
+		return p
 	}
+	phase := func(phase v1.PodPhase) func(*v1.Pod) { return func(p *v1.Pod) { p.Status.Phase = phase } }
+	unscheduled := func(p *v1.Pod) { p.Spec.NodeName = "" }
+	graced := func(grace int64) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Unix(2, 0)}, &grace
+		}
+	}
+	deleted := func(grace int64) *v1.Pod { return change(graced(grace)) }
 	cases := map[string]struct {
 		pod   *v1.Pod
 		claim *v1.PersistentVolumeClaim
@@ -55,11 +65,11 @@ func TestUsage(t *testing.T) {
 		"a pod on a node names it":            {apiPod(), data, runs},
 		"another claim":                       {apiPod(), apiClaim("another", ""), Usage{}},
 		"a claim of another namespace":        {change(func(p *v1.Pod) { p.Namespace = "elsewhere" }), data, Usage{}},
-		"a pod without a node":                {change(func(p *v1.Pod) { p.Spec.NodeName = "" }), data, Usage{}},
-		"a pod that succeeded":                {change(func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }), data, ended},
-		"a pod that failed":                   {change(func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }), data, ended},
-		"a pod that starts":                   {change(func(p *v1.Pod) { p.Status.Phase = v1.PodPending }), data, runs},
-		"a pod of an unknown phase":           {change(func(p *v1.Pod) { p.Status.Phase = v1.PodUnknown }), data, runs},
+		"a pod without a node":                {change(unscheduled), data, Usage{}},
+		"a pod that succeeded":                {change(phase(v1.PodSucceeded)), data, ended},
+		"a pod that failed":                   {change(phase(v1.PodFailed)), data, ended},
+		"a pod that starts":                   {change(phase(v1.PodPending)), data, runs},
+		"a pod of an unknown phase":           {change(phase(v1.PodUnknown)), data, runs},
 		"a pod that is being deleted":         {deleted(30), data, runs},
 		"a pod deleted by force":              {deleted(0), data, runs},
 		"an ephemeral volume of the pod":      {apiPod(), ephemeral, runs},
@@ -71,23 +81,14 @@ func TestUsage(t *testing.T) {
 		"one of a pod that is not deleted": {change(func(p *v1.Pod) { p.DeletionGracePeriodSeconds = ptr.To[int64](0) }),
 			ephemeral, runs},
 		// The pod garbage collector sets Failed and grace 0 while the containers run.
-		"a held pod, failed and without grace": {change(func(p *v1.Pod) {
-			held(p)
-			p.Status.Phase, p.DeletionTimestamp, p.DeletionGracePeriodSeconds = v1.PodFailed, now, ptr.To[int64](0)
-		}), data, runs},
-		"one of a held pod, failed and without grace": {change(func(p *v1.Pod) {
-			held(p)
-			p.Status.Phase, p.DeletionTimestamp, p.DeletionGracePeriodSeconds = v1.PodFailed, now, ptr.To[int64](0)
-		}), ephemeral, runs},
-		"a held pod that failed by the word of another than its kubelet": {change(func(p *v1.Pod) {
-			held(p)
-			p.Status.Phase = v1.PodFailed
-		}), data, runs},
-		"a held pod that has completed": {change(func(p *v1.Pod) {
-			held(p)
-			p.Status.Phase, p.Status.ContainerStatuses = v1.PodSucceeded, []v1.ContainerStatus{{Name: "one"}}
+		"a held pod, failed and without grace":        {change(held, phase(v1.PodFailed), graced(0)), data, runs},
+		"one of a held pod, failed and without grace": {change(held, phase(v1.PodFailed), graced(0)), ephemeral, runs},
+		"a held pod that failed by the word of another than its kubelet": {
+			change(held, phase(v1.PodFailed)), data, runs},
+		"a held pod that has completed": {change(held, phase(v1.PodSucceeded), func(p *v1.Pod) {
+			p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "one"}}
 		}), data, ended},
-		"one of a pod without a node": {change(func(p *v1.Pod) { p.Spec.NodeName = "" }), ephemeral, Usage{}},
+		"one of a pod without a node": {change(unscheduled), ephemeral, Usage{}},
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {

@@ -116,11 +116,10 @@ func TestListFailsAsAWhole(t *testing.T) {
 	for _, fails := range []string{"persistentvolumeclaims", "pods"} {
 		client := fake.NewClientset(stored("a", "data", Finalizer))
 		client.PrependReactor("list", fails, func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil,
-				broken
+			return true, nil, broken
 		})
-		if all, err := reading(client, ReleaseTerminated).List(context.WithoutCancel(t.Context())); !errors.Is(err,
-			broken) || all != nil {
+		all, err := reading(client, ReleaseTerminated).List(context.WithoutCancel(t.Context()))
+		if !errors.Is(err, broken) || all != nil {
 			t.Errorf("%s: %+v, %v", fails, all, err)
 		}
 	}
