@@ -1,17 +1,137 @@
 package podsafety
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
+
+// Config holds the settings of a Controller. The zero value holds pods, without any of the optional actions.
+type Config struct {
+	controllers.Settings
+	// UnmountGrace is the time to wait for the unmount of the volumes of an ended pod if no fact proves it, which is an
+	// estimate. 0 means the default of 30 seconds.
+	UnmountGrace time.Duration
+	// LeaseDuration is the time without a renewal of its Lease after which a kubelet counts as cut off. A kubelet that is
+	// not cut off ends a pod without grace in the same time. It equals nodeLeaseDurationSeconds of the kubelet, and
+	// node-monitor-grace-period of kube-controller-manager before Kubernetes 1.32. Default 40 seconds, which is also the
+	// minimum, because a shorter time releases running pods. A test with its own Clock may set any value.
+	LeaseDuration time.Duration
+	// DeleteOrphans deletes held pods whose Node no longer exists, in place of the pod garbage collector of
+	// kube-controller-manager. Default off.
+	DeleteOrphans bool
+	// VolumeLocks prevents the attachment of volumes to other nodes while a held pod is terminating on a node that is not
+	// Ready. It needs the kind VolumeLock and the policy that reads it (deploy/manifests/pod-safety-*.yaml). Default off,
+	// which removes all VolumeLocks, as nothing else would end them.
+	VolumeLocks bool
+	// Fences accepts NodeFences in force as evidence for the release of pods, and lifts the locks of volumes that a fence
+	// keeps from a node. It needs the kind NodeFence (deploy/manifests/node-fencing-crd.yaml). Default off, so that no
+	// NodeFence is read.
+	Fences bool
+	// NodeCondition sets the condition NodeUnreachable on pods, and removes it when the node is back. Default off,
+	// which removes the condition from all pods.
+	NodeCondition bool
+}
+
+func (c Config) withDefaults() Config {
+	c.Settings = c.WithDefaults()
+	c.LeaseDuration = cmp.Or(c.LeaseDuration, podsafety.LeaseDuration)
+	if c.DryRun {
+		c.VolumeLocks, c.NodeCondition = false, false // both only write
+	}
+	return c
+}
+
+// rules returns the settings that decisions depend on.
+func (c Config) rules() podsafety.Rules {
+	return podsafety.Rules{UnmountGrace: c.UnmountGrace, LeaseDuration: c.LeaseDuration, CollectOrphans: c.DeleteOrphans,
+		DryRun: c.DryRun}
+}
+
+// Validate returns an error that names every invalid setting.
+func (c Config) Validate() error {
+	var wrong settings.Wrong
+	wrong.If(c.UnmountGrace < 0, "unmount grace: %v is negative", c.UnmountGrace)
+	wrong.If(c.LeaseDuration < 0 || c.Clock == nil && c.LeaseDuration != 0 && c.LeaseDuration < podsafety.LeaseDuration,
+		"time until a kubelet counts as cut off: %v is less than %v", c.LeaseDuration, podsafety.LeaseDuration)
+	return errors.Join(wrong.Err(), c.Settings.Validate())
+}
+
+// permissions returns the permissions that a Controller with this Config needs.
+func (c Config) permissions() []permission.Permission {
+	c = c.withDefaults()
+	var needed controller.Permissions
+	const (
+		nothing = "held pods are not observed, so terminating ones stay"
+		claims  = "claims of generic ephemeral volumes are not observed, so no pod is released"
+	)
+	needed.AddUnsafe("", "pods", nothing, "list", "watch")
+	needed.AddUnsafe("", "pods", "no held pod is released, because there is no evidence without a live read", "get")
+	needed.AddUnsafe("", "persistentvolumeclaims", claims, "list", "watch")
+	needed.AddUnsafe("", "nodes", nothing, "list", "watch")
+	needed.Add("", "nodes", "no held pod is released because its node is gone or out of service", "get")
+	needed.All = append(needed.All, permission.Permission{Group: "coordination.k8s.io", Resource: "leases",
+		Namespace: v1.NamespaceNodeLease, Verb: "get", Without: "no held pod is released because its node is gone"})
+	needed.AddUnsafe("", "namespaces", "namespaces that ask for pod safety are not observed", "list", "watch")
+	const unshown = "nothing shows the unmount of the volumes of a held pod, so each is held for longer (UnmountGrace)"
+	needed.All = append(needed.All,
+		permission.Permission{Group: admissionv1.GroupName, Resource: "validatingadmissionpolicies", Name: forcePolicy,
+			Verb: "get", Without: unshown},
+		permission.Permission{Group: admissionv1.GroupName, Resource: "validatingadmissionpolicybindings", Name: forceBinding,
+			Verb: "get", Without: unshown})
+	if c.Fences {
+		const unfenced = "held pods of nodes that are fenced stay"
+		needed.Add(v1alpha1.GroupVersion.Group, client.FenceResource, unfenced, "get")
+		needed.AddUnsafe(v1alpha1.GroupVersion.Group, client.FenceResource, unfenced, "list", "watch")
+	}
+	c.addWrites(&needed)
+	needed.AddEvents(c.Events, "only the log and the metrics show why a pod stays")
+	return needed.All
+}
+
+// addWrites adds the permissions for writes, and for the reads that serve only them.
+func (c Config) addWrites(needed *controller.Permissions) {
+	if !c.DryRun {
+		needed.Add("", "pods", "no pod is held that admission has not held, and no held pod is released", "patch")
+		needed.Add("", "pods", "held pods whose node is gone or out of service stay", "delete")
+		needed.Add("", "persistentvolumeclaims", "held pods do not keep the claims of their generic ephemeral volumes, and "+
+			"claims that have the finalizer stay", "patch")
+	}
+	switch {
+	case c.NodeCondition:
+		needed.Add("", "pods/status", "pods do not show that their node is unreachable", "patch")
+	case !c.DryRun: // conditions of an earlier process are removed
+		needed.Add("", "pods/status", "pods keep the condition "+string(objects.NodeUnreachable)+" after their node is back",
+			"patch")
+	}
+	const bound = "volumes stay bound to one node after the pod is gone"
+	switch {
+	case c.VolumeLocks:
+		const unlocked = "volumes can be attached to another node while a held pod may write to them"
+		needed.Add("", "persistentvolumeclaims", unlocked, "get")
+		needed.Add("", "persistentvolumes", unlocked, "get")
+		needed.Add(lockGroup, lockResource, unlocked, "list", "create", "update")
+		needed.Add(lockGroup, lockResource, bound, "delete")
+	case !c.DryRun: // locks of an earlier process are removed
+		needed.Add(lockGroup, lockResource, bound, "list", "delete")
+	}
+}
 
 // Controller holds the pods of a cluster; [controller.Controller] says how it is run. Its methods are safe for
 // concurrent use.

@@ -1,6 +1,9 @@
 package podsafety
 
-import "github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+)
 
 // Action is one step. The zero value is [Wait].
 type Action uint8
@@ -46,3 +49,13 @@ func (a Action) Kind() session.Kind {
 		return session.Writes
 	}
 }
+
+const (
+	// NamespaceLabel on a namespace is the mode of pod safety there: EnforceValue or WarnValue.
+	NamespaceLabel = "csi-reclaimer.io/pod-safety"
+	EnforceValue   = "enforce"
+	WarnValue      = "warn"
+)
+
+// Pod is the record of a pod that decisions are made from.
+type Pod = objects.Pod
