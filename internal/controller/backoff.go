@@ -1,8 +1,11 @@
 package controller
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
+
+	"k8s.io/utils/clock"
 )
 
 // Backoff is a delay that doubles with each try in a row, from First up to Max; the zero value is no delay. As the
@@ -35,3 +38,23 @@ func (b Backoff) delay(tries int, random float64) time.Duration {
 }
 
 func draw() float64 { return rand.Float64() }
+
+// Pause waits for d, and returns false if ctx ends before.
+func Pause(ctx context.Context, clock clock.Clock, d time.Duration) bool {
+	timer := clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C():
+		return ctx.Err() == nil // both may be ready, and the end of the context comes first
+	}
+}
+
+// Repeat calls do, with a pause of d after each call, until ctx ends.
+func Repeat(ctx context.Context, clock clock.Clock, d time.Duration, do func(context.Context)) {
+	do(ctx)
+	for Pause(ctx, clock, d) {
+		do(ctx)
+	}
+}

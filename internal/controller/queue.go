@@ -108,14 +108,7 @@ const (
 func (q *Queue[K]) AddAll(ctx context.Context, keys []K) {
 	for _, key := range keys {
 		for q.queue.Len() >= backlog {
-			room := q.cfg.Clock.NewTimer(roomPoll)
-			select {
-			case <-ctx.Done():
-				room.Stop()
-				return
-			case <-room.C():
-			}
-			if q.queue.ShuttingDown() {
+			if !Pause(ctx, q.cfg.Clock, roomPoll) || q.queue.ShuttingDown() {
 				return
 			}
 		}

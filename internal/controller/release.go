@@ -44,15 +44,7 @@ func UntilQuiet(ctx context.Context, clock clock.Clock, restored error,
 		if found && try >= findings {
 			return restored
 		}
-		timer := clock.NewTimer(listEvery)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		case <-timer.C():
-		}
-		// Both may be ready, and the end of the context comes first.
-		if ctx.Err() != nil {
+		if !Pause(ctx, clock, listEvery) {
 			return ctx.Err()
 		}
 	}

@@ -65,6 +65,23 @@ func TestUntilQuietEndsWithContext(t *testing.T) {
 	}
 }
 
+// The end of the context comes first, even if the pause is over at the same time.
+func TestRepeatEndsWithContext(t *testing.T) {
+	clock := kubetest.EagerClock{FakeClock: testclock.NewFakeClock(time.Now())}
+	for range 20 { // a choice between both would be random
+		ctx, cancel := context.WithCancel(t.Context())
+		start, calls := clock.Now(), 0
+		Repeat(ctx, clock, time.Minute, func(context.Context) {
+			if calls++; calls == 3 {
+				cancel()
+			}
+		})
+		if took := clock.Since(start); calls != 3 || took < 2*time.Minute || took > 3*time.Minute {
+			t.Fatalf("%d calls in %v", calls, took)
+		}
+	}
+}
+
 func TestWorkersReturnErrorsInOrder(t *testing.T) {
 	w, second := NewWorkers(2), make(chan struct{})
 	w.Go(func() error { <-second; return errAnswer })

@@ -92,27 +92,29 @@ type ListHandler[R any] interface {
 // until its deletion and the handler receives a change of owner as an update, and not as a deletion.
 type Recorder[R any] func(object runtime.Object, known bool) (record R, keep bool, err error)
 
-// RecordAll returns a Recorder that keeps the result of of for each object.
-func RecordAll[O runtime.Object, R any](of func(O) R) Recorder[R] {
-	return func(object runtime.Object, _ bool) (r R, keep bool, err error) {
+// RecordSome returns a Recorder of objects of one kind, with the results of of.
+func RecordSome[O runtime.Object, R any](of func(o O, known bool) (record R, keep bool)) Recorder[R] {
+	return func(object runtime.Object, known bool) (r R, keep bool, err error) {
 		o, ok := object.(O)
 		if !ok {
 			return r, false, fmt.Errorf("got a %T", object)
 		}
-		return of(o), true, nil
+		r, keep = of(o, known)
+		return r, keep, nil
 	}
+}
+
+// RecordAll returns a Recorder that keeps the result of of for each object.
+func RecordAll[O runtime.Object, R any](of func(O) R) Recorder[R] {
+	return RecordSome(func(o O, _ bool) (R, bool) { return of(o), true })
 }
 
 // RecordIf returns a Recorder of pointers to the results of of, which keeps the objects whose results matter.
 func RecordIf[O runtime.Object, R any](of func(O) R, matters func(*R) bool) Recorder[*R] {
-	return func(object runtime.Object, _ bool) (*R, bool, error) {
-		o, ok := object.(O)
-		if !ok {
-			return nil, false, fmt.Errorf("got a %T", object)
-		}
+	return RecordSome(func(o O, _ bool) (*R, bool) {
 		r := of(o)
-		return &r, matters(&r), nil
-	}
+		return &r, matters(&r)
+	})
 }
 
 // Selection selects the objects of a kind that a Cache holds. The zero value selects all, in all namespaces.
