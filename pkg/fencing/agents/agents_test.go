@@ -276,9 +276,8 @@ func (b *bench) vanishes(ask fencing.Ask) {
 func TestClusterScopedKindIgnoresNamespace(t *testing.T) {
 	b := newBench(t)
 	b.storage("class")
-	of, err := b.custom(csiAddonsVersion, "NetworkFenceClass", "elsewhere")
-	b.must(err)
-	if o, err := of.get(t.Context(), "class"); err != nil || o == nil {
+	_, o, err := b.object(t.Context(), csiAddonsVersion, "NetworkFenceClass", "elsewhere", "class")
+	if err != nil || o == nil {
 		t.Errorf("%v, %v", o, err)
 	}
 }

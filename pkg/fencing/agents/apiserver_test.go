@@ -87,7 +87,7 @@ func TestChangedNetworkFenceIsNotWritten(t *testing.T) {
 	b := newRealBench(t)
 	ask := b.ask(b.storage("class-" + b.namespace))
 	b.must(b.Start(b.Context(), ask))
-	of, err := networkFences{b.Runner}.fences()
+	of, _, err := networkFences{b.Runner}.find(b.Context(), ask)
 	b.must(err)
 	before := b.theFence(ask)
 	b.carriesOut(ask, "Succeeded", "fencing operation successful")

@@ -49,16 +49,22 @@ func (a *Runner) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error
 	return mapping, err
 }
 
-// get reads an object. It returns nil with an error, and nil without an error if the object does not exist.
-func (c custom) get(ctx context.Context, name string) (*unstructured.Unstructured, error) {
+// object reads an object, and returns it with the client of its kind. The object is nil with an error, and without an
+// error if it does not exist.
+func (a *Runner) object(ctx context.Context, apiVersion, kind, namespace, name string) (custom,
+	*unstructured.Unstructured, error) {
+	c, err := a.custom(apiVersion, kind, namespace)
+	if err != nil {
+		return custom{}, nil, err
+	}
 	o, err := c.Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case kube.Absent(err, c.resource, name):
-		return nil, nil
+		return c, nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("read %s %s: %w", c.kind, name, err)
+		return custom{}, nil, fmt.Errorf("read %s %s: %w", kind, name, err)
 	}
-	return o, nil
+	return c, o, nil
 }
 
 func newObject(ask fencing.Ask, apiVersion, kind, name string, spec map[string]any) *unstructured.Unstructured {

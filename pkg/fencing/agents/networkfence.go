@@ -38,19 +38,16 @@ const (
 	unfencedMessage               = "unfencing operation successful"
 )
 
-func (a networkFences) fences() (custom, error) {
-	return a.custom(csiAddonsVersion, networkFenceKind, "")
+// find reads the agent's only object, which is nil if it does not exist.
+func (a networkFences) find(ctx context.Context, ask fencing.Ask) (custom, *unstructured.Unstructured, error) {
+	return a.object(ctx, csiAddonsVersion, networkFenceKind, "", a.name(ask))
 }
 
 // name returns the name of the agent's only object.
 func (networkFences) name(ask fencing.Ask) string { return hashed("fence", ask, ask.Agent.Name) }
 
 func (a networkFences) read(ctx context.Context, ask fencing.Ask) (fencing.RunFacts, error) {
-	of, err := a.fences()
-	if err != nil {
-		return unknown, err
-	}
-	o, err := of.get(ctx, a.name(ask))
+	of, o, err := a.find(ctx, ask)
 	if err != nil {
 		return unknown, err
 	}
@@ -134,11 +131,7 @@ func (a networkFences) start(ctx context.Context, ask fencing.Ask) error {
 	}
 	spec := map[string]any{"fenceState": stateFenced, "cidrs": addresses,
 		"networkFenceClassName": ask.Agent.NetworkFence.NetworkFenceClassName}
-	of, err := a.fences()
-	if err != nil {
-		return err
-	}
-	o, err := of.get(ctx, a.name(ask))
+	of, o, err := a.find(ctx, ask)
 	switch {
 	case err != nil:
 		return err
@@ -187,11 +180,7 @@ func (c custom) patch(ctx context.Context, ask fencing.Ask, o *unstructured.Unst
 
 // stop requests that the node is unfenced, because the fence may be in force or come into force later.
 func (a networkFences) stop(ctx context.Context, ask fencing.Ask) error {
-	of, err := a.fences()
-	if err != nil {
-		return err
-	}
-	o, err := of.get(ctx, a.name(ask))
+	of, o, err := a.find(ctx, ask)
 	if o == nil || text(o, "spec", "fenceState") == stateUnfenced {
 		return err
 	}

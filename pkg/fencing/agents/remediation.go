@@ -22,17 +22,14 @@ import (
 // the same name, and the status of the resource counts only for the attempt that has created it.
 type remediations struct{ *Runner }
 
-func (a remediations) remediation(ask fencing.Ask) (custom, error) {
+// find reads the custom resource of the fence, which is nil if it does not exist.
+func (a remediations) find(ctx context.Context, ask fencing.Ask) (custom, *unstructured.Unstructured, error) {
 	of := ask.Agent.Remediation
-	return a.custom(of.APIVersion, strings.TrimSuffix(of.Kind, "Template"), of.Namespace)
+	return a.object(ctx, of.APIVersion, strings.TrimSuffix(of.Kind, "Template"), of.Namespace, ask.Node)
 }
 
 func (a remediations) read(ctx context.Context, ask fencing.Ask) (fencing.RunFacts, error) {
-	of, err := a.remediation(ask)
-	if err != nil {
-		return unknown, err
-	}
-	o, err := of.get(ctx, ask.Node)
+	of, o, err := a.find(ctx, ask)
 	if err != nil {
 		return unknown, err
 	}
@@ -88,11 +85,7 @@ func (a remediations) start(ctx context.Context, ask fencing.Ask) error {
 	if ask.Run.Undo {
 		return a.stop(ctx, ask)
 	}
-	of, err := a.remediation(ask)
-	if err != nil {
-		return err
-	}
-	o, err := of.get(ctx, ask.Node)
+	of, o, err := a.find(ctx, ask)
 	switch {
 	case err != nil:
 		return err
@@ -131,11 +124,7 @@ func (a remediations) template(ctx context.Context, ask fencing.Ask) (spec map[s
 }
 
 func (a remediations) stop(ctx context.Context, ask fencing.Ask) error {
-	of, err := a.remediation(ask)
-	if err != nil {
-		return err
-	}
-	o, err := of.get(ctx, ask.Node)
+	of, o, err := a.find(ctx, ask)
 	if o == nil || !owns(ask, o) {
 		return err
 	}
