@@ -391,20 +391,10 @@ func TestTheWebhooks(t *testing.T) {
 // namespaceWithClaims creates claims and deletes "going".
 func namespaceWithClaims(t *testing.T, names ...string) string {
 	t.Helper()
-	namespace, err := client.CoreV1().Namespaces().Create(t.Context(),
-		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "admit-"}}, metav1.CreateOptions{})
-	must(t, err)
-	claims := client.CoreV1().PersistentVolumeClaims(namespace.Name)
+	b := apiserver.New(t, "admit-", nil)
 	for _, name := range names {
-		_, err := claims.Create(t.Context(), &v1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: v1.PersistentVolumeClaimSpec{
-				AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: ptr.To("none"),
-				Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
-			},
-		}, metav1.CreateOptions{})
-		must(t, err)
+		b.CreateClaim(name)
 	}
-	must(t, claims.Delete(t.Context(), "going", metav1.DeleteOptions{}))
-	return namespace.Name
+	must(t, client.CoreV1().PersistentVolumeClaims(b.Namespace).Delete(t.Context(), "going", metav1.DeleteOptions{}))
+	return b.Namespace
 }

@@ -9,14 +9,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -51,18 +50,13 @@ func NewDriverWatcher(config *rest.Config, metrics prometheus.Registerer) (*Driv
 	l := &DriverWatcher{Checker: permission.NewChecker(clients.Authorization, driverPermissions()),
 		key: cache.NewObjectName("", WebhooksName).String()}
 	l.configs = kube.NewCacheOf(kube.Selection{Name: WebhooksName}, clients.Admission.RESTClient(),
-		"mutatingwebhookconfigurations", &admissionv1.MutatingWebhookConfiguration{}, configuredDriversOf,
+		"mutatingwebhookconfigurations", &admissionv1.MutatingWebhookConfiguration{}, kube.RecordAll(configuredDriversOf),
 		kube.OnChange[configuredDrivers](func(_, _ configuredDrivers) {}))
-	if metrics != nil {
-		if err := metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "csi_reclaimer_admission_drivers_unreadable",
-			Help: "1 while MutatingWebhookConfiguration " + WebhooksName +
-				" has match conditions from which its drivers cannot be read, so that the webhook protects none of them.",
-		}, l.unreadable)); err != nil {
-			return nil, fmt.Errorf("register metrics: %w", err)
-		}
-	}
-	return l, nil
+	return l, events.Register(metrics, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "csi_reclaimer_admission_drivers_unreadable",
+		Help: "1 while MutatingWebhookConfiguration " + WebhooksName +
+			" has match conditions from which its drivers cannot be read, so that the webhook protects none of them.",
+	}, l.unreadable))
 }
 
 // Run watches the configuration until ctx ends.
@@ -96,11 +90,7 @@ func driverPermissions() (needed []permission.Permission) {
 	return needed
 }
 
-func configuredDriversOf(object runtime.Object, _ bool) (_ configuredDrivers, keep bool, err error) {
-	o, ok := object.(*admissionv1.MutatingWebhookConfiguration)
-	if !ok {
-		return configuredDrivers{}, false, fmt.Errorf("watch MutatingWebhookConfigurations: got a %T", object)
-	}
+func configuredDriversOf(o *admissionv1.MutatingWebhookConfiguration) configuredDrivers {
 	found := configuredDrivers{drivers: Drivers{}}
 	for _, role := range roles() {
 		for i := range o.Webhooks {
@@ -116,7 +106,7 @@ func configuredDriversOf(object runtime.Object, _ bool) (_ configuredDrivers, ke
 			found.drivers[role] = drivers
 		}
 	}
-	return found, true, nil
+	return found
 }
 
 // DriverPolicy reads whether the policy of a role is in force for a driver; its methods are safe for concurrent use.
@@ -145,20 +135,17 @@ func (p *DriverPolicy) Since(ctx context.Context) (since time.Time, found bool, 
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	name := policyName(p.role)
-	policy, err := p.admission.MutatingAdmissionPolicies().Get(ctx, name, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return time.Time{}, false, fmt.Errorf("read mutatingadmissionpolicy/%s: %w", name, err)
+	policy, err := readIfExists(ctx, policyKind, name, p.admission.MutatingAdmissionPolicies().Get)
+	if policy == nil {
+		return time.Time{}, false, err
 	}
-	binding, missing := p.admission.MutatingAdmissionPolicyBindings().Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case err != nil, apierrors.IsNotFound(missing):
-		return time.Time{}, false, nil
-	case missing != nil:
-		return time.Time{}, false, fmt.Errorf("read mutatingadmissionpolicybinding/%s: %w", name, missing)
+	binding, err := readIfExists(ctx, bindingKind, name, p.admission.MutatingAdmissionPolicyBindings().Get)
+	if binding == nil {
+		return time.Time{}, false, err
 	}
 	drivers, err := driversIn(policy.Spec.MatchConditions)
 	if err != nil {
-		return time.Time{}, false, fmt.Errorf("read the drivers of mutatingadmissionpolicy/%s: %w", name, err)
+		return time.Time{}, false, fmt.Errorf("read the drivers of %s/%s: %w", policyKind, name, err)
 	}
 	since = lastChange(&policy.ObjectMeta)
 	if bound := lastChange(&binding.ObjectMeta); bound.After(since) {

@@ -184,69 +184,61 @@ func driversToRemove(all []driverList, asked []string) []string {
 	return slices.Compact(drivers)
 }
 
+// Kinds of objects in errors and results.
+const (
+	policyKind  = "mutatingadmissionpolicy"
+	bindingKind = policyKind + "binding"
+	configKind  = "mutatingwebhookconfiguration"
+)
+
 // read returns all objects that list drivers.
 func (c driverLists) read(ctx context.Context) (all []driverList, _ error) {
 	for _, role := range roles() {
-		l, found, err := c.readPolicy(ctx, role)
+		l, err := c.readPolicy(ctx, role)
 		if err != nil {
 			return nil, err
 		}
-		if found {
-			all = append(all, l)
-		}
+		all = append(all, l...)
 	}
-	l, found, err := c.readWebhooks(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if found {
-		all = append(all, l)
-	}
-	return all, nil
+	l, err := c.readWebhooks(ctx)
+	return append(all, l...), err
 }
 
-// readPolicy returns the policy of a role; an API server that does not serve policies has none.
-func (c driverLists) readPolicy(ctx context.Context, role volume.Role) (_ driverList, found bool, _ error) {
+// readPolicy returns the policy of a role, or none.
+func (c driverLists) readPolicy(ctx context.Context, role volume.Role) ([]driverList, error) {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
 	policies := c.admission.MutatingAdmissionPolicies()
-	o, err := policies.Get(ctx, policyName(role), metav1.GetOptions{})
-	l := driverList{kind: "mutatingadmissionpolicy", patch: func(ctx context.Context, body []byte) error {
-		_, err := policies.Patch(ctx, policyName(role), types.StrategicMergePatchType, body, metav1.PatchOptions{})
-		return err
-	}}
-	switch {
-	case apierrors.IsNotFound(err):
-		return driverList{}, false, nil
-	case err != nil:
-		return driverList{}, false, fmt.Errorf("read mutatingadmissionpolicy/%s: %w", policyName(role), err)
+	o, err := readIfExists(ctx, policyKind, policyName(role), policies.Get)
+	if o == nil {
+		return nil, err
 	}
-	l.ObjectMeta = o.ObjectMeta
+	l := driverList{kind: policyKind, ObjectMeta: o.ObjectMeta, binding: policyName(role),
+		patch: func(ctx context.Context, body []byte) error {
+			_, err := policies.Patch(ctx, policyName(role), types.StrategicMergePatchType, body, metav1.PatchOptions{})
+			return err
+		}}
 	drivers, err := driversIn(o.Spec.MatchConditions)
 	if err != nil {
-		return driverList{}, false, fmt.Errorf("read the drivers of %s: %w: apply the one of this version, or delete it", l,
-			err)
+		return nil, fmt.Errorf("read the drivers of %s: %w: apply the one of this version, or delete it", l, err)
 	}
-	l.parts, l.binding = []listPart{{role: role, drivers: drivers}}, policyName(role)
-	return l, true, nil
+	l.parts = []listPart{{role: role, drivers: drivers}}
+	return []driverList{l}, nil
 }
 
-func (c driverLists) readWebhooks(ctx context.Context) (_ driverList, found bool, _ error) {
+// readWebhooks returns the webhook configuration, or none.
+func (c driverLists) readWebhooks(ctx context.Context) ([]driverList, error) {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
 	configs := c.admission.MutatingWebhookConfigurations()
-	o, err := configs.Get(ctx, WebhooksName, metav1.GetOptions{})
-	l := driverList{kind: "mutatingwebhookconfiguration", patch: func(ctx context.Context, body []byte) error {
+	o, err := readIfExists(ctx, configKind, WebhooksName, configs.Get)
+	if o == nil {
+		return nil, err
+	}
+	l := driverList{kind: configKind, ObjectMeta: o.ObjectMeta, patch: func(ctx context.Context, body []byte) error {
 		_, err := configs.Patch(ctx, WebhooksName, types.StrategicMergePatchType, body, metav1.PatchOptions{})
 		return err
 	}}
-	switch {
-	case apierrors.IsNotFound(err):
-		return driverList{}, false, nil
-	case err != nil:
-		return driverList{}, false, fmt.Errorf("read mutatingwebhookconfiguration/%s: %w", WebhooksName, err)
-	}
-	l.ObjectMeta = o.ObjectMeta
 	for _, role := range roles() {
 		at := slices.IndexFunc(o.Webhooks, func(w admissionv1.MutatingWebhook) bool { return w.Name == pvWebhookName(role) })
 		if at < 0 {
@@ -254,13 +246,12 @@ func (c driverLists) readWebhooks(ctx context.Context) (_ driverList, found bool
 		}
 		drivers, err := driversIn(o.Webhooks[at].MatchConditions)
 		if err != nil {
-			return driverList{}, false,
-				fmt.Errorf("read the drivers of webhook %s: %w: apply the one of this version, or delete it", o.Webhooks[at].Name,
-					err)
+			return nil, fmt.Errorf("read the drivers of webhook %s: %w: apply the one of this version, or delete it",
+				o.Webhooks[at].Name, err)
 		}
 		l.parts = append(l.parts, listPart{role, o.Webhooks[at].Name, drivers})
 	}
-	return l, true, nil
+	return []driverList{l}, nil
 }
 
 // write removes drivers from an object, and sets its record of an unfinished release. It fails if the object has
@@ -349,9 +340,6 @@ func ReadCoverage(ctx context.Context, admission admissionclient.Admissionregist
 func (c driverLists) isBound(ctx context.Context, name string) (bool, error) {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
-	_, err := c.admission.MutatingAdmissionPolicyBindings().Get(ctx, name, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return false, fmt.Errorf("read mutatingadmissionpolicybinding/%s: %w", name, err)
-	}
-	return err == nil, nil
+	binding, err := readIfExists(ctx, bindingKind, name, c.admission.MutatingAdmissionPolicyBindings().Get)
+	return binding != nil, err
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -57,10 +58,8 @@ func waitUntilRemoved(ctx context.Context, clients kube.Clients, r removal, cloc
 		case back:
 			quiet = now
 		}
-		select {
-		case <-ctx.Done():
+		if !controller.Pause(ctx, clock, probeInterval) {
 			return ctx.Err()
-		case <-clock.After(probeInterval):
 		}
 	}
 }

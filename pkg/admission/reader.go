@@ -31,24 +31,28 @@ func NewReader(config *rest.Config) (*LiveReader, error) {
 
 // Pod implements Reader.
 func (a *LiveReader) Pod(ctx context.Context, namespace, name string) (*v1.Pod, bool, error) {
-	pod, err := a.core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-	return found(pod, err, "pod", namespace, name)
+	pod, err := readIfExists(ctx, "pod "+namespace, name, a.core.Pods(namespace).Get)
+	return pod, pod != nil, err
 }
 
 // Claim implements Reader.
 func (a *LiveReader) Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, bool, error) {
-	claim, err := a.core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
-	return found(claim, err, "claim", namespace, name)
+	claim, err := readIfExists(ctx, "claim "+namespace, name, a.core.PersistentVolumeClaims(namespace).Get)
+	return claim, claim != nil, err
 }
 
-func found[T any](o *T, err error, kind, namespace, name string) (*T, bool, error) {
+// readIfExists reads an object, and returns nil if it is missing, or of a kind that the API server does not serve. of is
+// the kind in errors, followed by the namespace if the object has one.
+func readIfExists[O any](ctx context.Context, of, name string,
+	get func(context.Context, string, metav1.GetOptions) (*O, error)) (*O, error) {
+	o, err := get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, false, nil
+		return nil, nil
 	case err != nil:
-		return nil, false, fmt.Errorf("read %s %s/%s: %w", kind, namespace, name, err)
+		return nil, fmt.Errorf("read %s/%s: %w", of, name, err)
 	}
-	return o, true, nil
+	return o, nil
 }
 
 // permissions returns the permissions that a LiveReader needs.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -138,10 +139,8 @@ func (r *releaser) untilQuiet(ctx context.Context, gone removal) (left []string,
 		if quiet || !r.clock.Now().Before(until) {
 			return left, nil
 		}
-		select {
-		case <-ctx.Done():
+		if !controller.Pause(ctx, r.clock, quietPeriod) {
 			return nil, ctx.Err()
-		case <-r.clock.After(quietPeriod):
 		}
 	}
 }

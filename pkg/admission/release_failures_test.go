@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
-	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
@@ -99,8 +98,8 @@ func TestReleaseCallsHaveTimeouts(t *testing.T) {
 	r.timeout, r.lists.timeout = 50*time.Millisecond, 50*time.Millisecond
 	pv := driversPV("a", driver, nil)
 	for what, call := range map[string]func() error{
-		"a policy":     func() error { _, _, err := r.lists.readPolicy(t.Context(), volume.RoleOwner); return err },
-		"the webhooks": func() error { _, _, err := r.lists.readWebhooks(t.Context()); return err },
+		"a policy":     func() error { _, err := r.lists.readPolicy(t.Context(), volume.RoleOwner); return err },
+		"the webhooks": func() error { _, err := r.lists.readWebhooks(t.Context()); return err },
 		"the list of drivers": func() error {
 			return r.lists.write(t.Context(), driverList{patch: func(ctx context.Context, body []byte) error {
 				_, err := clients.Admission.MutatingAdmissionPolicies().Patch(ctx, PolicyName, types.StrategicMergePatchType, body,
@@ -192,7 +191,7 @@ func TestWaitUntilRemoved(t *testing.T) {
 					}
 				}), nil
 			})
-			clock := instant{testclock.NewFakeClock(time.Unix(0, 0))}
+			clock := instant()
 			err := waitUntilRemoved(t.Context(), kube.Clients{Core: client.CoreV1()},
 				removal{[]string{driver}, Drivers{volume.RoleOwner: {"listed"}}}, clock)
 			if !errors.Is(err, c.want) || tries != c.tries {
@@ -219,11 +218,9 @@ func TestWaitUntilRemovedFails(t *testing.T) {
 	broken := errors.New("broken")
 	for _, verb := range []string{"list", "patch"} {
 		client := fake.NewClientset(driversPV("a", driver, nil))
-		client.PrependReactor(verb, "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, broken
-		})
+		respond(client, verb, "persistentvolumes", nil, broken)
 		err := waitUntilRemoved(t.Context(), kube.Clients{Core: client.CoreV1()}, removal{drivers: []string{driver}},
-			instant{testclock.NewFakeClock(time.Unix(0, 0))})
+			instant())
 		if !errors.Is(err, broken) {
 			t.Errorf("%s fails: %v", verb, err)
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 func TestRemovalFinalizers(t *testing.T) {
@@ -123,16 +124,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// instant is a clock on which waiting takes no time.
-type instant struct{ *testclock.FakeClock }
-
-func (c instant) After(d time.Duration) <-chan time.Time {
-	after := c.FakeClock.After(d)
-	c.Step(d)
-	return after
+// instant returns a clock on which waiting takes no time.
+func instant() clock.Clock {
+	return kubetest.EagerClock{FakeClock: testclock.NewFakeClock(time.Unix(0, 0))}
 }
-
-var _ clock.Clock = instant{}
 
 // driversPV is a PV of a driver, with its finalizer.
 func driversPV(name, driver string, change func(*v1.PersistentVolume)) *v1.PersistentVolume {
@@ -149,7 +144,14 @@ func driversPV(name, driver string, change func(*v1.PersistentVolume)) *v1.Persi
 // releasing returns a cluster with these objects, and its releaser.
 func releasing(objects ...runtime.Object) (*fake.Clientset, *releaser) {
 	client := fake.NewClientset(objects...)
-	return client, newReleaser(kube.ClientsOf(client), instant{testclock.NewFakeClock(time.Unix(0, 0))})
+	return client, newReleaser(kube.ClientsOf(client), instant())
+}
+
+// respond makes a cluster answer all calls of a kind alike.
+func respond(client *fake.Clientset, verb, resource string, object runtime.Object, err error) {
+	client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, object, err
+	})
 }
 
 func finalizersOf(t *testing.T, client *fake.Clientset, name string) []string {
@@ -172,8 +174,7 @@ func TestRelease(t *testing.T) {
 			pv.DeletionTimestamp, pv.Spec.PersistentVolumeReclaimPolicy = deleted, v1.PersistentVolumeReclaimRetain
 		}),
 		driversPV("unclaimed", driver, func(pv *v1.PersistentVolume) {
-			pv.DeletionTimestamp, pv.Spec.ClaimRef = deleted,
-				nil
+			pv.DeletionTimestamp, pv.Spec.ClaimRef = deleted, nil
 		}),
 		driversPV("going", driver, func(pv *v1.PersistentVolume) { pv.DeletionTimestamp = deleted }),
 		driversPV("another's", other, nil),
@@ -244,19 +245,13 @@ func TestFinishedReleaseIsForgotten(t *testing.T) {
 		"all":                          {asked: []string{allDrivers}},
 		"all, after an unfinished one": {asked: []string{allDrivers}, before: other},
 		"all, and PVs cannot be read": {asked: []string{allDrivers}, before: other, after: driver + "," + other,
-			spoil: func(client *fake.Clientset) {
-				client.PrependReactor("list", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
-					return true, nil, broken
-				})
-			}},
+			spoil: func(client *fake.Clientset) { respond(client, "list", "persistentvolumes", nil, broken) }},
 		"all, and a volume is in flight": {asked: []string{allDrivers}, after: driver, spoil: func(client *fake.Clientset) {
 			must(t, client.Tracker().Add(inFlightLease(t, "ns", driver)))
 		}},
 		"all, and the finalizer comes back": {asked: []string{allDrivers}, after: driver,
 			spoil: func(client *fake.Clientset) {
-				client.PrependReactor("patch", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
-					return true, driversPV("pvc-1", driver, nil), nil
-				})
+				respond(client, "patch", "persistentvolumes", driversPV("pvc-1", driver, nil), nil)
 			}},
 		"by its name":                           {asked: []string{driver}},
 		"by its name, of an unfinished one":     {asked: []string{driver}, before: driver + "," + other, after: other},
@@ -299,9 +294,8 @@ func TestForgetFailsOnChange(t *testing.T) {
 	policy.Annotations = map[string]string{releasedAnnotation: driver}
 	for _, verb := range []string{"get", "patch"} {
 		client, r := releasing(policy)
-		client.PrependReactor(verb, "mutatingadmissionpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewConflict(schema.GroupResource{}, PolicyName, errors.New("changed"))
-		})
+		respond(client, verb, "mutatingadmissionpolicies", nil,
+			apierrors.NewConflict(schema.GroupResource{}, PolicyName, errors.New("changed")))
 		if err := r.lists.forget(t.Context(), []string{driver}); !apierrors.IsConflict(err) {
 			t.Errorf("%s: %v", verb, err)
 		}
@@ -348,10 +342,7 @@ func TestVolumeInFlightKeepsFinalizer(t *testing.T) {
 			must(t, client.Tracker().Add(lease))
 		},
 		"the Leases may not be listed": func(client *fake.Clientset) {
-			client.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return true,
-					nil, errors.New("forbidden")
-			})
+			respond(client, "list", "leases", nil, errors.New("forbidden"))
 		},
 		"a shard cannot be read": func(client *fake.Clientset) {
 			_, err := client.CoordinationV1().Leases("ns").Create(t.Context(), &coordinationv1.Lease{
@@ -452,7 +443,7 @@ func TestLongFirstPassIsNoReturn(t *testing.T) {
 	client, r := releasing(driversPV("a", driver, nil),
 		driversPV("going", driver, func(pv *v1.PersistentVolume) { pv.DeletionTimestamp = deleted }))
 	client.PrependReactor("patch", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
-		<-r.clock.After(2 * propagationTimeout)
+		r.clock.Sleep(2 * propagationTimeout)
 		return false, nil, nil
 	})
 	got, err := r.run(t.Context(), []string{driver})

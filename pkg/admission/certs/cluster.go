@@ -154,16 +154,9 @@ func (a apiServer) writeBundle(ctx context.Context, h webhookConfig, bundle []by
 
 // bundlePatch leaves everything but the bundles unchanged, because webhooks are merged by their names.
 func bundlePatch(h webhookConfig, bundle []byte) ([]byte, error) {
-	type clientConfig struct {
-		CABundle []byte `json:"caBundle"`
-	}
-	type webhook struct {
-		Name         string       `json:"name"`
-		ClientConfig clientConfig `json:"clientConfig"`
-	}
-	var all []webhook
+	var all []any
 	for name := range h.bundles {
-		all = append(all, webhook{name, clientConfig{bundle}})
+		all = append(all, map[string]any{"name": name, "clientConfig": map[string]any{"caBundle": bundle}})
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]string{"resourceVersion": h.version},
 		"webhooks": all})

@@ -3,6 +3,8 @@ package certs
 import (
 	"slices"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 )
 
 // action is one step; the zero value is wait.
@@ -23,24 +25,13 @@ const (
 	removeExpired
 )
 
-// String returns the action's name for logs.
-func (a action) String() string {
-	switch a {
-	case wait:
-		return "Wait"
-	case issueFirst:
-		return "IssueFirst"
-	case trust:
-		return "Trust"
-	case issueNext:
-		return "IssueNext"
-	case promote:
-		return "Promote"
-	case removeExpired:
-		return "RemoveExpired"
-	}
-	return "Unknown"
+var actionNames = []string{
+	wait: "Wait", issueFirst: "IssueFirst", trust: "Trust", issueNext: "IssueNext", promote: "Promote",
+	removeExpired: "RemoveExpired",
 }
+
+// String returns the action's name for logs.
+func (a action) String() string { return session.Name(a, actionNames) }
 
 // facts is the known state at one moment; no step is taken for the zero value.
 type facts struct {

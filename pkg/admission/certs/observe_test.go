@@ -81,7 +81,7 @@ func TestPatchesLeaveForeignFields(t *testing.T) {
 		}
 	}
 	patch, err := bundlePatch(webhookConfig{name: "m", version: "7", bundles: map[string][]byte{"hook": nil}}, []byte("b"))
-	if want := `{"metadata":{"resourceVersion":"7"},"webhooks":[{"name":"hook","clientConfig":{"caBundle":"Yg=="}}]}`; err != nil ||
+	if want := `{"metadata":{"resourceVersion":"7"},"webhooks":[{"clientConfig":{"caBundle":"Yg=="},"name":"hook"}]}`; err != nil ||
 		string(patch) != want {
 		t.Errorf("written: %s, %v", patch, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
@@ -111,15 +112,13 @@ func newRotator(at cluster, cfg Config) (*Rotator, error) {
 		return nil, fmt.Errorf("rotate certificates: %w", err)
 	}
 	r := &Rotator{cfg: cfg.withDefaults(), cluster: at, issue: issue}
-	if cfg.Metrics != nil {
-		if err := cfg.Metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "csi_reclaimer_webhook_certificate_expiration_timestamp_seconds",
-			Help: "When the certificate that the webhooks present expires, in seconds since 1970, 0 for none.",
-		}, r.expires)); err != nil {
-			return nil, fmt.Errorf("register metrics: %w", err)
-		}
+	err := events.Register(cfg.Metrics, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "csi_reclaimer_webhook_certificate_expiration_timestamp_seconds",
+		Help: "When the certificate that the webhooks present expires, in seconds since 1970, 0 for none.",
+	}, r.expires))
+	if err != nil {
+		return nil, err
 	}
-	var err error
 	r.loop, err = controller.NewQueue(nil, controller.Config{Name: "certificates", Workers: 1, Clock: r.cfg.Clock}, r.work)
 	return r, err
 }
