@@ -146,27 +146,20 @@ func newController(cfg Config, cluster cluster, runner runner) (*Controller, err
 	reports := events.Config[fencing.Reason]{Events: cfg.Events, Counter: c.metrics.reports}
 	c.reports, c.policyReports, c.judgements = events.NewRecorder(reports), events.NewRecorder(reports),
 		events.NewRecorder(reports)
-	c.observer = newObserver(cfg.rules(), woken{c})
 	if err := c.register(cfg.Metrics); err != nil {
 		return nil, err
 	}
 	controller.Begin(c.Controller, c.begin, c.pollLeases)
 	c.fences = controller.QueueOf(c.Controller, cfg.Settings, "node-fencing", cfg.Workers, c.reconcile)
 	c.policyQueue = controller.QueueOf(c.Controller, cfg.Settings, "node-fencing-policies", 1, c.reconcilePolicy)
+	c.observer = newObserver(cfg.rules(), wake{fence: c.fences.Enqueue, policy: c.policyQueue.Enqueue,
+		forgetFence: c.reports.Forget, forgetPolicy: c.forgetPolicy, reached: c.view.reached})
 	return c, nil
 }
 
-// woken enqueues the objects that the watches report.
-type woken struct{ c *Controller }
-
-func (w woken) fence(name string)           { w.c.fences.Enqueue(name) }
-func (w woken) forgetFence(fence types.UID) { w.c.reports.Forget(fence) }
-func (w woken) policy(name string)          { w.c.policyQueue.Enqueue(name) }
-func (w woken) reached(name string)         { w.c.view.reached(name) }
-
-func (w woken) forgetPolicy(policy types.UID) {
-	w.c.policyReports.Forget(policy)
-	w.c.observer.forgetJudged(policy, nil, w.c.judgements.Forget)
+func (c *Controller) forgetPolicy(policy types.UID) {
+	c.policyReports.Forget(policy)
+	c.observer.forgetJudged(policy, nil, c.judgements.Forget)
 }
 
 // Installed returns ErrNotInstalled if the API server lacks the kinds of the controller. Any other error means that

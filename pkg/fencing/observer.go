@@ -17,22 +17,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// lister is the part of a watch cache that is used here, by name.
-type lister[R any] interface {
-	Get(name string) (R, bool)
-	Each(visit func(R))
-}
-
 // wake enqueues objects and passes on changes, without blocking.
-type wake interface {
-	fence(name string)
-	// forgetFence is called after the deletion of a NodeFence.
-	forgetFence(fence types.UID)
-	policy(name string)
-	// forgetPolicy is called after the deletion of a FencePolicy.
-	forgetPolicy(policy types.UID)
+type wake struct {
+	fence, policy func(name string)
+	// forgetFence and forgetPolicy are called after the deletion of a NodeFence or a FencePolicy.
+	forgetFence, forgetPolicy func(uid types.UID)
 	// reached is called when a node is not unreachable.
-	reached(name string)
+	reached func(name string)
 }
 
 // observer holds the state of the watches, and wakes the reconcilers that depend on a change. Its methods are safe for
@@ -41,9 +32,9 @@ type observer struct {
 	rules fencing.Rules
 	wake  wake
 
-	fences   lister[fencing.Fence]
-	nodes    lister[*objects.LabeledNode]
-	policies lister[*v1alpha1.FencePolicy]
+	fences   kube.Lister[fencing.Fence]
+	nodes    kube.Lister[*objects.LabeledNode]
+	policies kube.Lister[*v1alpha1.FencePolicy]
 
 	mu sync.Mutex
 	// tracker and judged are guarded by mu.

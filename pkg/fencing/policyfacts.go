@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
@@ -172,20 +173,13 @@ const leasePoll = 10 * time.Second
 // pollLeases lists the Leases and wakes the policies at each leasePoll, while a policy exists and a node is
 // unreachable, until ctx ends.
 func (c *Controller) pollLeases(ctx context.Context) {
-	for {
+	controller.Repeat(ctx, c.cfg.Clock, leasePoll, func(ctx context.Context) {
 		if c.observer.looksForSilence() {
 			c.pollOnce(ctx)
 		} else {
 			c.view.rest()
 		}
-		tick := c.cfg.Clock.NewTimer(leasePoll)
-		select {
-		case <-ctx.Done():
-			tick.Stop()
-			return
-		case <-tick.C():
-		}
-	}
+	})
 }
 
 func (c *Controller) pollOnce(ctx context.Context) {

@@ -324,7 +324,7 @@ func TestLeasesArePolledDuringOutage(t *testing.T) {
 	w.sync()
 	synctest.Test(t, func(t *testing.T) {
 		woken := &recording{}
-		w.observer.wake = woken
+		w.observer.wake = woken.wake()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go w.pollLeases(ctx)

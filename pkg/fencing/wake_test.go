@@ -22,11 +22,13 @@ import (
 // recording records the objects that events enqueue, and the forgotten ones.
 type recording struct{ all []string }
 
-func (r *recording) fence(name string)           { r.all = append(r.all, "fence "+name) }
-func (r *recording) forgetFence(fence types.UID) { r.all = append(r.all, "forget "+string(fence)) }
-func (r *recording) policy(name string)          { r.all = append(r.all, "policy "+name) }
-func (r *recording) forgetPolicy(p types.UID)    { r.all = append(r.all, "forget "+string(p)) }
-func (r *recording) reached(name string)         { r.all = append(r.all, "reached "+name) }
+// wake returns the functions that record.
+func (r *recording) wake() wake {
+	add := func(kind string) func(string) { return func(name string) { r.all = append(r.all, kind+" "+name) } }
+	forget := func(uid types.UID) { r.all = append(r.all, "forget "+string(uid)) }
+	return wake{fence: add("fence"), policy: add("policy"), forgetFence: forget, forgetPolicy: forget,
+		reached: add("reached")}
+}
 
 func TestWakingChanges(t *testing.T) {
 	t.Parallel()
@@ -61,7 +63,7 @@ func TestWakingChanges(t *testing.T) {
 		w.policy("p")
 		w.sync()
 		woken := &recording{}
-		w.observer.wake = woken
+		w.observer.wake = woken.wake()
 		c.happens(w.observer)
 		slices.Sort(woken.all)
 		if got := strings.Join(woken.all, ", "); got != c.want {

@@ -176,23 +176,14 @@ func TestClaimsAreEnqueued(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			w := newWorld(t, Config{})
-			woken := &wokenClaims{wake: w.observer.wake}
-			w.observer.wake = woken
+			woken := w.recordWoken()
 			c.happens(w)
-			if got := slices.Contains(woken.keys, "ns/db-data"); got != c.want {
-				t.Errorf("enqueued %q", woken.keys)
+			if got := slices.Contains(woken.all, "claim ns/db-data"); got != c.want {
+				t.Errorf("enqueued %q", woken.all)
 			}
 		})
 	}
 }
-
-// wokenClaims records the claims that events enqueue.
-type wokenClaims struct {
-	wake
-	keys []string
-}
-
-func (r *wokenClaims) claim(key string) { r.keys = append(r.keys, key) }
 
 func ownerless(o *v1.PersistentVolumeClaim) { o.OwnerReferences = nil }
 

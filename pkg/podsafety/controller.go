@@ -183,7 +183,6 @@ func newController(cfg Config, cluster cluster, locks lockClient) (*Controller, 
 	c := &Controller{Controller: controller.NewController("pod-safety"), cfg: cfg, cluster: cluster,
 		volumeLocks: newVolumeLocks(locks), metrics: newMetrics()}
 	c.recorder = events.NewRecorder(events.Config[podsafety.Reason]{Events: cfg.Events, Counter: c.metrics.reports})
-	c.observer = newObserver(cfg.rules(), cfg.NodeCondition, cfg.Clock, woken{c})
 	if err := c.register(cfg.Metrics); err != nil {
 		return nil, err
 	}
@@ -196,21 +195,14 @@ func newController(cfg Config, cluster cluster, locks lockClient) (*Controller, 
 	c.lockings = controller.QueueOf(c.Controller, cfg.Settings, "pod-safety-volume-locks", cfg.Workers, c.lock)
 	c.namespaces = controller.QueueOf(c.Controller, cfg.Settings, "pod-safety-namespaces", otherWorkers, c.hold)
 	c.markings = controller.QueueOf(c.Controller, cfg.Settings, "pod-safety-nodes", otherWorkers, c.mark)
+	c.observer = newObserver(cfg.rules(), cfg.NodeCondition, cfg.Clock, wake{pod: c.pods.Enqueue, claim: c.claims.Enqueue,
+		namespace: c.namespaces.Enqueue, node: c.markings.Enqueue, forget: c.forget, working: c.Working})
 	return c, nil
 }
 
-// woken enqueues the objects that the watches report.
-type woken struct{ c *Controller }
-
-func (w woken) working() bool         { return w.c.Working() }
-func (w woken) pod(key string)        { w.c.pods.Enqueue(key) }
-func (w woken) claim(key string)      { w.c.claims.Enqueue(key) }
-func (w woken) namespace(name string) { w.c.namespaces.Enqueue(name) }
-func (w woken) node(name string)      { w.c.markings.Enqueue(name) }
-
-func (w woken) forget(p *pod) {
-	w.c.recorder.Forget(p.uid)
-	w.c.locks(p.node)
+func (c *Controller) forget(p *pod) {
+	c.recorder.Forget(p.uid)
+	c.locks(p.node)
 }
 
 // begin enqueues every object in the caches that may need work.
@@ -222,7 +214,7 @@ func (c *Controller) begin(ctx context.Context) {
 		c.namespaces.Add(name)
 	}
 	for _, name := range nodes {
-		woken{c}.node(name)
+		c.markings.Enqueue(name)
 	}
 	c.pods.AddAll(ctx, pods)
 }

@@ -405,15 +405,10 @@ func TestHoldExistingPods(t *testing.T) {
 // working calls do as if the Controller were working, although its queues have no workers.
 func (w *world) working(do func()) {
 	w.Helper()
-	w.observer.wake = always{w.observer.wake}
-	defer func() { w.observer.wake = woken{w.Controller} }()
+	w.observer.wake.working = func() bool { return true }
+	defer func() { w.observer.wake.working = w.Working }()
 	do()
 }
-
-// always reports that the Controller works.
-type always struct{ wake }
-
-func (always) working() bool { return true }
 
 func TestCandidateStaysUntilWriteSucceeds(t *testing.T) {
 	w := newWorld(t, Config{})

@@ -137,24 +137,21 @@ func TestFenceChangesWakePods(t *testing.T) {
 	w.away()
 	w.show(held(terminating))
 	w.show(held(func(o *v1.Pod) { o.Name, o.UID = "runs", "other" }))
-	woken := &recording{wake: w.observer.wake}
-	w.observer.wake = woken
+	woken := w.recordWoken()
 	now, before := nodefence.Fence{Node: "a", InForce: true}, nodefence.Fence{Node: "a"}
 	changes := nodefence.Changes(w.observer.sawFence)
 	for _, change := range []func(){
 		func() { changes.Added(now) }, func() { changes.Updated(before, now) }, func() { changes.Deleted(now, true) },
 	} {
-		woken.pods = nil
 		change()
-		if len(woken.pods) != 1 || woken.pods[0] != "ns/db" {
-			t.Errorf("woken: %q", woken.pods)
+		if got := woken.take(); !slices.Equal(got, []string{"pod ns/db"}) {
+			t.Errorf("woken: %q", got)
 		}
 	}
-	woken.pods = nil
 	changes.Updated(now, now)
 	changes.Added(nodefence.Fence{Node: "b", InForce: true})
-	if len(woken.pods) != 0 {
-		t.Errorf("woken: %q", woken.pods)
+	if got := woken.take(); len(got) != 0 {
+		t.Errorf("woken: %q", got)
 	}
 }
 
@@ -176,8 +173,8 @@ func TestChangedNodeCostsNoSearchOfAllPods(t *testing.T) {
 	w.show(held(terminating, marked))
 	w.show(held(terminating, marked, func(o *v1.Pod) { o.Name, o.Spec.NodeName = "other", "b" }))
 	pods := &searched[*pod]{Lister: w.observer.pods}
-	woken := &recording{wake: w.observer.wake}
-	w.observer.pods, w.observer.wake = pods, woken
+	w.observer.pods = pods
+	woken := w.recordWoken()
 	for sentence, change := range map[string]func(){
 		"node": func() {
 			w.observer.nodeChanged(objects.WatchedNode{Name: "a", Seen: objects.NodeReady},
@@ -185,10 +182,10 @@ func TestChangedNodeCostsNoSearchOfAllPods(t *testing.T) {
 		},
 		"fence": func() { w.observer.sawFence(nodefence.Fence{Node: "a", InForce: true}) },
 	} {
-		woken.pods = nil
 		change()
-		if !slices.Equal(woken.pods, []string{"ns/db"}) || pods.times > 0 {
-			t.Errorf("a changed %s enqueues %q, and searches all pods %d times", sentence, woken.pods, pods.times)
+		got := slices.DeleteFunc(woken.take(), func(what string) bool { return what == "node a" })
+		if !slices.Equal(got, []string{"pod ns/db"}) || pods.times > 0 {
+			t.Errorf("a changed %s enqueues %q, and searches all pods %d times", sentence, got, pods.times)
 		}
 	}
 	if w.mark(t.Context(), "a"); pods.times > 0 {
@@ -232,25 +229,25 @@ func TestPodIsFoundDuringItsUpdate(t *testing.T) {
 func TestChangedNamespaceCostsNoSearchOfAllNodes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Config{NodeCondition: true})
-	woken := &wokenNodes{wake: w.observer.wake}
+	woken := w.recordWoken()
 	nodes := &searched[objects.WatchedNode]{Lister: w.observer.nodes}
-	w.observer.nodes, w.observer.wake = nodes, woken
+	w.observer.nodes = nodes
 	ready, away := objects.WatchedNode{Name: "a"}, objects.WatchedNode{Name: "a", Unreachable: true}
 	for step, c := range []struct {
-		change func()
-		want   []string
+		before, now objects.WatchedNode
+		want        []string
 	}{
-		{func() { w.observer.nodeChanged(objects.WatchedNode{}, ready) }, nil},
-		{func() { w.observer.nodeChanged(ready, away) }, []string{"a"}},
-		{func() { w.observer.nodeChanged(away, ready) }, nil},
-		{func() { w.observer.nodeChanged(objects.WatchedNode{}, away) }, []string{"a"}},
-		{func() { w.observer.nodeChanged(away, objects.WatchedNode{}) }, nil},
+		{objects.WatchedNode{}, ready, []string{"namespace ns"}},
+		{ready, away, []string{"namespace ns", "node a"}},
+		{away, ready, []string{"namespace ns"}},
+		{objects.WatchedNode{}, away, []string{"namespace ns", "node a"}},
+		{away, objects.WatchedNode{}, []string{"namespace ns"}},
 	} {
-		c.change()
-		woken.names = nil
+		w.observer.nodeChanged(c.before, c.now)
+		woken.take()
 		w.observer.namespaceChanged(namespace{}, w.namespaceCache["ns"])
-		if !slices.Equal(woken.names, c.want) || nodes.times > 0 {
-			t.Errorf("step %d: enqueues %q, and searches all nodes %d times", step, woken.names, nodes.times)
+		if got := woken.take(); !slices.Equal(got, c.want) || nodes.times > 0 {
+			t.Errorf("step %d: enqueues %q, and searches all nodes %d times", step, got, nodes.times)
 		}
 	}
 }
@@ -296,14 +293,6 @@ func TestUnmountWaitStartsAnewAfterOutage(t *testing.T) {
 	w.reconcilePod()
 	w.expectCalls(removed + "1")
 }
-
-// recording records the pods that are woken.
-type recording struct {
-	wake
-	pods []string
-}
-
-func (r *recording) pod(key string) { r.pods = append(r.pods, key) }
 
 func TestFencesAreReadOnlyIfEnabled(t *testing.T) {
 	for _, fences := range []bool{false, true} {

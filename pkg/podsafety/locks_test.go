@@ -82,28 +82,18 @@ func TestNodeUnreachableConditionOffLeavesUnmarkedPods(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Config{})
 	w.away()
-	woken := &wokenNodes{wake: w.observer.wake}
-	w.observer.wake = woken
+	woken := w.recordWoken()
 	plain, withCondition := podOf(held()), podOf(held(marked))
 	w.observer.podChanged(nil, plain)
 	w.observer.nodeChanged(objects.WatchedNode{}, w.nodeCache["a"])
-	if _, _, nodes := w.observer.first(); len(nodes)+len(woken.names) > 0 {
-		t.Errorf("enqueued %q at the start, and %q", nodes, woken.names)
+	if _, _, nodes := w.observer.first(); len(nodes)+len(woken.all) > 0 {
+		t.Errorf("enqueued %q at the start, and %q", nodes, woken.all)
 	}
 	w.observer.podChanged(plain, withCondition)
-	if !slices.Equal(woken.names, []string{"a"}) {
-		t.Errorf("enqueued %q", woken.names)
+	if got := woken.take(); !slices.Equal(got, []string{"node a"}) {
+		t.Errorf("enqueued %q", got)
 	}
 }
-
-// wokenNodes records the nodes that events enqueue.
-type wokenNodes struct {
-	wake
-
-	names []string
-}
-
-func (r *wokenNodes) node(name string) { r.names = append(r.names, name) }
 
 func TestLockLifecycle(t *testing.T) {
 	w := newWorld(t, Config{VolumeLocks: true})

@@ -19,17 +19,15 @@ import (
 
 // wake enqueues objects and passes on changes, without blocking. A pod or a claim is identified by its key
 // "namespace/name".
-type wake interface {
-	pod(key string)
-	claim(key string)
-	// namespace enqueues a namespace, to add the finalizer to its pods.
-	namespace(name string)
-	// node enqueues a node, to set or remove the condition of its pods.
-	node(name string)
+type wake struct {
+	pod, claim func(key string)
+	// namespace enqueues a namespace, to add the finalizer to its pods, and node enqueues a node, to set or remove the
+	// condition of its pods.
+	namespace, node func(name string)
 	// forget is called when a pod is gone or no longer held.
-	forget(p *pod)
+	forget func(p *pod)
 	// working reports whether Run works on the queues.
-	working() bool
+	working func() bool
 }
 
 // observer holds the state of the watches, and wakes the reconcilers that depend on a change. It is safe for concurrent

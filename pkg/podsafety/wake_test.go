@@ -12,30 +12,23 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// wokenAll records each kind of object that events enqueue, as "pod ns/db".
-type wokenAll struct {
-	wake
-	all []string
-}
-
-func (r *wokenAll) pod(key string)        { r.all = append(r.all, "pod "+key) }
-func (r *wokenAll) claim(key string)      { r.all = append(r.all, "claim "+key) }
-func (r *wokenAll) namespace(name string) { r.all = append(r.all, "namespace "+name) }
-func (r *wokenAll) node(name string)      { r.all = append(r.all, "node "+name) }
-func (r *wokenAll) working() bool         { return true }
+// recording records the objects that events enqueue, as "pod ns/db".
+type recording struct{ all []string }
 
 // take returns the objects enqueued since the last call.
-func (r *wokenAll) take() []string {
+func (r *recording) take() []string {
 	all := r.all
 	r.all = nil
 	slices.Sort(all)
 	return all
 }
 
-// recordWoken makes the world record the objects that events enqueue.
-func (w *world) recordWoken() *wokenAll {
-	r := &wokenAll{wake: w.observer.wake}
-	w.observer.wake = r
+// recordWoken makes the world, as if it worked, record the objects that events enqueue.
+func (w *world) recordWoken() *recording {
+	r, to := &recording{}, &w.observer.wake
+	enqueue := func(kind string) func(string) { return func(key string) { r.all = append(r.all, kind+" "+key) } }
+	to.pod, to.claim, to.namespace, to.node = enqueue("pod"), enqueue("claim"), enqueue("namespace"), enqueue("node")
+	to.working = func() bool { return true }
 	return r
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -137,24 +136,16 @@ func newController(cfg Config, cluster cluster) (*Controller, error) {
 	c.users, c.ungating = newUsers(c.listUsers, cfg.Clock.Now), newUngating()
 	reports := events.Config[singlenode.Reason]{Events: cfg.Events, Counter: c.metrics.reports}
 	c.podReports, c.claimReports = events.NewRecorder(reports), events.NewRecorder(reports)
-	c.observer = newObserver(cfg.rules(), cfg.Clock, woken{c})
 	if err := c.register(cfg.Metrics); err != nil {
 		return nil, err
 	}
 	controller.Begin(c.Controller, c.begin)
 	c.pods = controller.QueueOf(c.Controller, cfg.Settings, "single-node", sessionsPerSlot*cfg.Workers, c.reconcile)
 	c.locks = controller.QueueOf(c.Controller, cfg.Settings, "single-node-locks", cfg.Workers, c.reconcileLock)
+	c.observer = newObserver(cfg.rules(), cfg.Clock, wake{pod: c.pods.Enqueue, claim: c.locks.Enqueue,
+		forgetPod: c.podReports.Forget, forgetClaim: c.claimReports.Forget, working: c.Working})
 	return c, nil
 }
-
-// woken enqueues the objects that a change in the watches affects.
-type woken struct{ c *Controller }
-
-func (w woken) working() bool             { return w.c.Working() }
-func (w woken) pod(key string)            { w.c.pods.Enqueue(key) }
-func (w woken) claim(key string)          { w.c.locks.Enqueue(key) }
-func (w woken) forgetPod(uid types.UID)   { w.c.podReports.Forget(uid) }
-func (w woken) forgetClaim(uid types.UID) { w.c.claimReports.Forget(uid) }
 
 // begin enqueues all gated pods and locks in the caches.
 func (c *Controller) begin(ctx context.Context) {

@@ -206,7 +206,7 @@ func (l laggingPods) Get(string) (*pod, bool) {
 
 // The observer reads a pod and the writes of this process at the same moment.
 func TestRemovedGateIsNotRemovedAgain(t *testing.T) {
-	o := newObserver(singlenode.Rules{}, testclock.NewFakeClock(time.Now()), nil)
+	o := newObserver(singlenode.Rules{}, testclock.NewFakeClock(time.Now()), wake{})
 	const uid = types.UID("web-uid")
 	gated := &pod{namespace: "ns", name: "web", uid: uid, all: &objects.Pod{UID: uid, Gated: true}}
 	o.pods, o.namespaces = laggingPods{o, gated}, noNamespaces{}

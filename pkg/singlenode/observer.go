@@ -22,16 +22,14 @@ import (
 // keyOf returns the key of an object in caches and queues.
 func keyOf(namespace, name string) string { return cache.NewObjectName(namespace, name).String() }
 
-// wake enqueues objects. Its methods do not block, and keys are "namespace/name".
-type wake interface {
+// wake enqueues objects without blocking. Keys are "namespace/name".
+type wake struct {
 	// pod enqueues a gated pod, and claim a claim that has a lock.
-	pod(key string)
-	claim(key string)
+	pod, claim func(key string)
 	// forgetPod and forgetClaim are called for an object that is gone, or needs no more work.
-	forgetPod(uid types.UID)
-	forgetClaim(uid types.UID)
+	forgetPod, forgetClaim func(uid types.UID)
 	// working reports whether enqueued objects are worked on, which starts with Run.
-	working() bool
+	working func() bool
 }
 
 // observer keeps the state of the watches and enqueues the objects that a change affects. It is safe for concurrent

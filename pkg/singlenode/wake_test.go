@@ -299,7 +299,7 @@ func TestChangedNodeCostsNoSearchOfAllPods(t *testing.T) {
 // Such an update enqueues nothing, so a change of the pod's node or namespace at the same time must find the pod.
 func TestUnchangedPodIsFoundDuringItsUpdate(t *testing.T) {
 	t.Parallel()
-	o := newObserver(singlenode.Rules{}, nil, &recording{idle: true})
+	o := newObserver(singlenode.Rules{}, nil, wake{working: func() bool { return false }})
 	p := &pod{namespace: "ns", name: "db", node: "a", all: &objects.Pod{Gated: true}}
 	o.podChanged(nil, p)
 	done := make(chan struct{})

@@ -62,37 +62,28 @@ type world struct {
 
 // recording records the enqueued objects.
 type recording struct {
-	wake
-	mu           sync.Mutex
-	pods, claims []string
-	idle         bool
+	mu   sync.Mutex
+	all  []string
+	idle bool
 }
 
-func (r *recording) working() bool { return !r.idle }
-
-func (r *recording) pod(key string) { r.add(&r.pods, key) }
-
-func (r *recording) claim(key string) { r.add(&r.claims, key) }
-
-func (r *recording) add(to *[]string, key string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !slices.Contains(*to, key) {
-		*to = append(*to, key)
+// add returns a function that records an object of this kind once.
+func (r *recording) add(kind string) func(key string) {
+	return func(key string) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if what := kind + " " + key; !slices.Contains(r.all, what) {
+			r.all = append(r.all, what)
+		}
 	}
 }
 
 // take returns the objects enqueued since the last call, as "pod ns/name" and "claim ns/name".
-func (r *recording) take() (all []string) {
+func (r *recording) take() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, key := range r.pods {
-		all = append(all, "pod "+key)
-	}
-	for _, key := range r.claims {
-		all = append(all, "claim "+key)
-	}
-	r.pods, r.claims = nil, nil
+	all := r.all
+	r.all = nil
 	slices.Sort(all)
 	return all
 }
@@ -114,8 +105,10 @@ func newWorld(t *testing.T, cfg Config) *world {
 		t.Fatal(err)
 	}
 	o := w.observer
-	w.woken = &recording{wake: o.wake}
-	o.wake, o.namespaces, o.pods, o.claims = w.woken, w.namespaceCache, w.podCache, w.claimCache
+	w.woken = &recording{}
+	o.wake.pod, o.wake.claim = w.woken.add("pod"), w.woken.add("claim")
+	o.wake.working = func() bool { return !w.woken.idle }
+	o.namespaces, o.pods, o.claims = w.namespaceCache, w.podCache, w.claimCache
 	o.classes, o.volumes, o.nodes, o.fences = w.classCache, w.volumeCache, w.nodeCache, w.fenceCache
 	w.label(singlenode.AllValue)
 	w.node(v1.ConditionTrue)
