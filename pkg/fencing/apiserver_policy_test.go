@@ -56,22 +56,13 @@ func newOutageBench(t *testing.T, name string) *outageBench {
 		clock: pollClock{testclock.NewFakeClock(time.Now()), make(chan struct{}, 1)}}
 	o.report(v1.ConditionTrue, "boot-1")
 	o.runs.report(v1.ConditionTrue, "boot-1")
-	_, err := o.clients.Core.Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
-		metav1.CreateOptions{})
-	o.must(err)
-	_, err = o.clients.Core.Pods(name).Create(t.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "waits"},
-		Spec: v1.PodSpec{NodeName: name, Containers: []v1.Container{{Name: "c", Image: "none"}},
-			Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
-				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}}}, metav1.CreateOptions{})
-	o.must(err)
+	o.CreatePod("waits", "data", func(pod *v1.Pod) { pod.Spec.NodeName = name })
 	o.policy(name)
 	o.policy(name + "-canary")
+	var err error
 	o.c, err = New(apiserver.Admin(), Config{Settings: controllers.Settings{Clock: o.clock}})
-	o.must(err)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- o.c.Run(ctx) }()
-	t.Cleanup(func() { cancel(); o.must(<-ended) })
+	o.Must(err)
+	o.Run(o.c)
 	return o
 }
 
@@ -87,12 +78,12 @@ func (o *outageBench) policy(name string) {
 			MaxFences: intstr.FromInt32(100), MaxFencesPerZone: 100, HaltAbove: 100, WaitForTolerations: ptr.To(false),
 		},
 	}, metav1.CreateOptions{})
-	o.must(err)
-	o.Cleanup(func() { o.must(o.clients.own.Policies.Delete(context.Background(), name, metav1.DeleteOptions{})) })
+	o.Must(err)
+	o.Cleanup(func() { o.Must(o.clients.own.Policies.Delete(context.Background(), name, metav1.DeleteOptions{})) })
 	if name == o.node {
 		_, err = o.clients.Core.Nodes().Patch(o.Context(), o.node, types.MergePatchType,
 			fmt.Appendf(nil, `{"metadata":{"labels":{"test":%q}}}`, name), metav1.PatchOptions{})
-		o.must(err)
+		o.Must(err)
 	}
 }
 
@@ -104,7 +95,7 @@ func (o *outageBench) turn(unreachable bool) {
 	} else {
 		o.report(v1.ConditionTrue, "boot-1")
 	}
-	o.until("the controller sees it", func() bool {
+	o.Until("the controller sees it", func() bool {
 		return slices.Contains(o.c.observer.unreachable(), o.node) == unreachable
 	})
 }
@@ -128,10 +119,10 @@ func (o *outageBench) pass() {
 	name := o.node + "-canary"
 	changed, err := o.clients.own.Policies.Patch(o.Context(), name, types.MergePatchType,
 		fmt.Appendf(nil, `{"spec":{"maxFencesPerZone":%d}}`, o.canary), metav1.PatchOptions{})
-	o.must(err)
-	o.until("the policies were worked on", func() bool {
+	o.Must(err)
+	o.Until("the policies were worked on", func() bool {
 		now, err := o.clients.own.Policies.Get(o.Context(), name, metav1.GetOptions{})
-		o.must(err)
+		o.Must(err)
 		return now.Status.ObservedGeneration == changed.Generation
 	})
 }
@@ -167,7 +158,7 @@ func TestSilenceMustLastBeforeFence(t *testing.T) {
 		}
 		o.pass()
 	}
-	o.until("the node is fenced", func() bool { return o.fence().Spec.PolicyName == o.node })
+	o.Until("the node is fenced", func() bool { return o.fence().Spec.PolicyName == o.node })
 }
 
 // TestNoFenceWhileNoNodeRenews silences all nodes, as if the control plane were cut off.
@@ -182,7 +173,7 @@ func TestNoFenceWhileNoNodeRenews(t *testing.T) {
 		t.Fatal("WRONG FENCE: the control plane is more likely to be cut off than each of the nodes")
 	}
 	o.cutOff = false
-	o.until("the node is fenced when the other one is back", func() bool {
+	o.Until("the node is fenced when the other one is back", func() bool {
 		o.pass()
 		return o.fence().Spec.PolicyName == o.node
 	})
@@ -196,7 +187,7 @@ func TestTaintOfFencedVolumes(t *testing.T) {
 	at := metav1.Now()
 	f.Finalizers = []string{fencing.Finalizer}
 	f, err := b.clients.own.Fences.Update(t.Context(), f, metav1.UpdateOptions{})
-	b.must(err)
+	b.Must(err)
 	f.Status = v1alpha1.NodeFenceStatus{Phase: v1alpha1.PhaseFenced,
 		Attempts: []v1alpha1.Attempt{{Number: 1, Agent: "net", StartedAt: at, EndedAt: &at, Result: v1alpha1.ResultProven}},
 		Proof: &v1alpha1.Proof{Attempt: 1, Agent: "net", Covers: v1alpha1.CoversVolumes, ProvenAt: at, BootID: "boot-1",
@@ -204,27 +195,27 @@ func TestTaintOfFencedVolumes(t *testing.T) {
 		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionFenced, Status: metav1.ConditionTrue, Reason: "Fenced",
 			LastTransitionTime: at}}}
 	_, err = b.clients.own.Fences.UpdateStatus(t.Context(), f, metav1.UpdateOptions{})
-	b.must(err)
+	b.Must(err)
 	b.clock = testclock.NewFakeClock(time.Now()) // a fenced node is read each 10 seconds
 	recorder := record.NewFakeRecorder(100)
 	b.start(Config{Settings: controllers.Settings{Events: recorder, Clock: b.clock}})
 	want := v1.Taint{Key: "csi-reclaimer.io/volumes-fenced", Effect: v1.TaintEffectNoSchedule}
 	shunned := func() bool { return slices.Equal(b.taints(), []v1.Taint{want}) }
-	b.until("new pods stay away", shunned)
+	b.Until("new pods stay away", shunned)
 	b.report(v1.ConditionTrue, "boot-1")
 	b.renew()
 	b.wantEvent(recorder, "NeedsReboot")
 	_, err = b.clients.Core.Nodes().Patch(t.Context(), b.node, types.MergePatchType, []byte(`{"spec":{"taints":null}}`),
 		metav1.PatchOptions{})
-	b.must(err)
-	b.until("new pods stay away again", shunned)
+	b.Must(err)
+	b.Until("new pods stay away again", shunned)
 	var marked []string // by --release-finalizers
-	b.must(b.eachTainted(t.Context(), func(name string, _ objects.Node) { marked = append(marked, name) }))
+	b.Must(b.eachTainted(t.Context(), func(name string, _ objects.Node) { marked = append(marked, name) }))
 	if !slices.Contains(marked, b.node) {
 		t.Errorf("the nodes with a taint are %q", marked)
 	}
 	b.report(v1.ConditionTrue, "boot-2")
-	b.until("new pods are welcome", func() bool { return len(b.taints()) == 0 })
+	b.Until("new pods are welcome", func() bool { return len(b.taints()) == 0 })
 	if b.is(v1alpha1.ConditionReturned) {
 		t.Error("the fence has ended, although no agent could undo it")
 	}

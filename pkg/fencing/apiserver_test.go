@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
@@ -44,23 +43,22 @@ func TestMain(m *testing.M) {
 
 // bench is a node of a real API server.
 type bench struct {
-	*testing.T
+	*apiserver.Bench
 	apiServer
 	node string
-	// clock, unless nil, advances by a second with each look of until.
+	// clock, unless nil, advances by a second with each look of Until.
 	clock *testclock.FakeClock
 }
 
 func newBench(t *testing.T, name string) *bench {
 	t.Helper()
 	clients, err := newClients(apiserver.Admin(), Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{T: t, apiServer: apiServer{clients, apiTimeout, &detaching{clock: clock.RealClock{}}}, node: name}
-	_, err = clients.Core.Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
+	b := &bench{Bench: apiserver.New(t, "fencing-", nil), node: name,
+		apiServer: apiServer{clients, apiTimeout, &detaching{clock: clock.RealClock{}}}}
+	b.Must(err)
+	_, err = b.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
 		metav1.CreateOptions{})
-	b.must(err)
+	b.Must(err)
 	b.report(v1.ConditionUnknown, "boot-1")
 	if _, err := clients.Core.Namespaces().Create(t.Context(), &v1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: v1.NamespaceNodeLease}}, metav1.CreateOptions{}); err != nil {
@@ -68,21 +66,14 @@ func newBench(t *testing.T, name string) *bench {
 	}
 	_, err = clients.Coordination.Leases(v1.NamespaceNodeLease).Create(t.Context(),
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	b.must(err)
+	b.Must(err)
 	return b
-}
-
-func (b *bench) must(err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
 }
 
 // report sets the condition Ready and the boot ID of the node.
 func (b *bench) report(ready v1.ConditionStatus, bootID string) {
 	b.Helper()
-	b.must(retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the controller writes to the node, too
+	b.Must(retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the controller writes to the node, too
 		o, err := b.clients.Core.Nodes().Get(b.Context(), b.node, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -99,26 +90,24 @@ func (b *bench) renew() {
 	body := fmt.Sprintf(`{"spec":{"renewTime":%q}}`, time.Now().UTC().Format(metav1.RFC3339Micro))
 	_, err := b.clients.Coordination.Leases(v1.NamespaceNodeLease).Patch(b.Context(), b.node, types.MergePatchType,
 		[]byte(body), metav1.PatchOptions{})
-	b.must(err)
+	b.Must(err)
 }
 
-func (b *bench) until(what string, is func() bool) {
+// Until waits for a condition.
+func (b *bench) Until(what string, is func() bool) {
 	b.Helper()
-	if err := wait.PollUntilContextTimeout(b.Context(), 20*time.Millisecond, 2*time.Minute, true,
-		func(context.Context) (bool, error) {
-			if b.clock != nil {
-				b.clock.Step(time.Second)
-			}
-			return is(), nil
-		}); err != nil {
-		b.Fatalf("%s: %v\n%+v", what, err, b.fence())
-	}
+	b.Bench.Until(what, func() bool {
+		if b.clock != nil {
+			b.clock.Step(time.Second)
+		}
+		return is()
+	})
 }
 
 func (b *bench) fence() *v1alpha1.NodeFence {
 	b.Helper()
 	o, err := kube.Read(b.Context(), apiTimeout, nodefence.Kind, "", b.node, b.clients.own.Fences.Get)
-	b.must(err)
+	b.Must(err)
 	if o == nil {
 		return &v1alpha1.NodeFence{}
 	}
@@ -132,7 +121,7 @@ func (b *bench) is(condition string) bool {
 func (b *bench) taints() []v1.Taint {
 	b.Helper()
 	o, err := b.clients.Core.Nodes().Get(b.Context(), b.node, metav1.GetOptions{})
-	b.must(err)
+	b.Must(err)
 	return o.Spec.Taints
 }
 
@@ -154,32 +143,21 @@ func (b *bench) ask(agents ...v1alpha1.Agent) {
 		ObjectMeta: metav1.ObjectMeta{Name: b.node},
 		Spec:       v1alpha1.NodeFenceSpec{Reason: "a test", Agents: agents},
 	}, metav1.CreateOptions{})
-	b.must(err)
+	b.Must(err)
 }
 
 func (b *bench) patch(body string) {
 	b.Helper()
 	_, err := b.clients.own.Fences.Patch(b.Context(), b.node, types.MergePatchType, []byte(body), metav1.PatchOptions{})
-	b.must(err)
+	b.Must(err)
 }
 
 // start runs a controller until the test ends, or until stop is called.
 func (b *bench) start(cfg Config) (stop func()) {
 	b.Helper()
 	c, err := New(apiserver.Admin(), cfg)
-	b.must(err)
-	ctx, cancel := context.WithCancel(b.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
-	stop = func() {
-		if cancel != nil {
-			cancel()
-			b.must(<-ended)
-			cancel = nil
-		}
-	}
-	b.Cleanup(stop)
-	return stop
+	b.Must(err)
+	return b.Run(c)
 }
 
 func manual() v1alpha1.Agent {
@@ -193,22 +171,22 @@ func TestManualFence(t *testing.T) {
 	others := []v1.Taint{{Key: "theirs", Effect: v1.TaintEffectNoSchedule}}
 	_, err := b.clients.Core.Nodes().Patch(t.Context(), b.node, types.MergePatchType,
 		[]byte(`{"spec":{"taints":[{"key":"theirs","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
-	b.must(err)
+	b.Must(err)
 	recorder := record.NewFakeRecorder(100)
 	b.start(Config{Settings: controllers.Settings{Events: recorder}, KeepReturned: time.Second})
 	b.ask(manual())
-	b.until("it waits for a person", func() bool { return b.fence().Status.Phase == v1alpha1.PhaseFencing })
+	b.Until("it waits for a person", func() bool { return b.fence().Status.Phase == v1alpha1.PhaseFencing })
 	if b.tainted() {
 		t.Fatal("the node is tainted before the proof")
 	}
 	b.patch(fmt.Sprintf(`{"spec":{"confirmation":"I pulled the plug","confirmationUID":%q}}`, b.fence().UID))
-	b.until("it is released", func() bool { return b.is(v1alpha1.ConditionReleased) })
+	b.Until("it is released", func() bool { return b.is(v1alpha1.ConditionReleased) })
 	if got := b.taints(); len(got) != 2 || !slices.Contains(got, others[0]) || !b.tainted() {
 		t.Errorf("the node has the taints %+v", got)
 	}
 	b.report(v1.ConditionTrue, "boot-2")
 	b.renew()
-	b.until("it has returned and is deleted", func() bool { return b.fence().UID == "" })
+	b.Until("it has returned and is deleted", func() bool { return b.fence().UID == "" })
 	if got := b.taints(); !slices.Equal(got, others) {
 		t.Errorf("the node has the taints %+v", got)
 	}
@@ -230,22 +208,22 @@ func TestNodeHealthCheckFence(t *testing.T) {
 		}
 	}
 	b.ask(manual())
-	b.until("it is under way", succeeded(metav1.ConditionUnknown))
+	b.Until("it is under way", succeeded(metav1.ConditionUnknown))
 	b.patch(`{"metadata":{"annotations":{"remediation.medik8s.io/nhc-timed-out":"2026-01-02T03:04:05Z"}}}`)
-	b.until("it is given up", succeeded(metav1.ConditionFalse))
+	b.Until("it is given up", succeeded(metav1.ConditionFalse))
 	b.wantEvent(recorder, "HealthCheckGaveUp")
 	if b.tainted() {
 		t.Error("the node is tainted without a proof")
 	}
 	b.patch(fmt.Sprintf(`{"spec":{"confirmation":"I pulled the plug","confirmationUID":%q}}`, b.fence().UID))
-	b.until("it has succeeded", succeeded(metav1.ConditionTrue))
-	b.until("it is released", func() bool { return b.is(v1alpha1.ConditionReleased) && b.tainted() })
+	b.Until("it has succeeded", succeeded(metav1.ConditionTrue))
+	b.Until("it is released", func() bool { return b.is(v1alpha1.ConditionReleased) && b.tainted() })
 }
 
 // wantEvent waits for an Event with this reason.
 func (b *bench) wantEvent(from *record.FakeRecorder, reason string) {
 	b.Helper()
-	b.until("Event "+reason, func() bool {
+	b.Until("Event "+reason, func() bool {
 		select {
 		case e := <-from.Events:
 			var kind, word string
@@ -264,7 +242,7 @@ func TestJobFence(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "off"},
 		Template: v1.PodTemplateSpec{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyNever,
 			Containers: []v1.Container{{Name: "c", Image: "none"}}}}}, metav1.CreateOptions{})
-	b.must(err)
+	b.Must(err)
 	stop := b.start(Config{Settings: controllers.Settings{Clock: b.clock}})
 	job := func(name string) v1alpha1.Agent {
 		return v1alpha1.Agent{Name: name, Covers: v1alpha1.CoversUntilUnfenced, Timeout: metav1.Duration{Duration: time.Hour},
@@ -274,9 +252,9 @@ func TestJobFence(t *testing.T) {
 	jobs := b.clients.all.BatchV1().Jobs("default")
 	seen := map[string]bool{}
 	next := func() (o *batchv1.Job) {
-		b.until("there is another Job", func() bool {
+		b.Until("there is another Job", func() bool {
 			list, err := jobs.List(b.Context(), metav1.ListOptions{})
-			b.must(err)
+			b.Must(err)
 			i := slices.IndexFunc(list.Items, func(j batchv1.Job) bool { return !seen[j.Name] })
 			if i >= 0 {
 				o = &list.Items[i]
@@ -296,14 +274,14 @@ func TestJobFence(t *testing.T) {
 				LastTransitionTime: metav1.Now()})
 		}
 		_, err := jobs.UpdateStatus(b.Context(), o, metav1.UpdateOptions{})
-		b.must(err)
+		b.Must(err)
 	}
 	end(next(), batchv1.JobFailureTarget, batchv1.JobFailed)
 	second := next()
 	stop() // the next leader continues
 	b.start(Config{Settings: controllers.Settings{Clock: b.clock}})
 	end(second, batchv1.JobSuccessCriteriaMet, batchv1.JobComplete)
-	b.until("it is released", func() bool { return b.is(v1alpha1.ConditionReleased) && b.tainted() })
+	b.Until("it is released", func() bool { return b.is(v1alpha1.ConditionReleased) && b.tainted() })
 	if got := b.fence().Status; len(got.Attempts) != 2 || got.Attempts[0].Result != v1alpha1.ResultFailed ||
 		got.Proof == nil || got.Proof.Agent != "second" || got.Phase != v1alpha1.PhaseReleased {
 		t.Errorf("%+v", got)
@@ -311,7 +289,7 @@ func TestJobFence(t *testing.T) {
 	b.patch(`{"spec":{"unfence":"Now"}}`)
 	end(next(), batchv1.JobSuccessCriteriaMet, batchv1.JobComplete)
 	end(next(), batchv1.JobSuccessCriteriaMet, batchv1.JobComplete)
-	b.until("it has ended", func() bool { return b.is(v1alpha1.ConditionReturned) })
+	b.Until("it has ended", func() bool { return b.is(v1alpha1.ConditionReturned) })
 	if b.tainted() {
 		t.Error("the node is tainted")
 	}
@@ -325,9 +303,9 @@ func TestWritesHavePreconditions(t *testing.T) {
 	b.ask(manual())
 	current := func() fencing.Ask {
 		f, _, err := b.readFence(ctx, b.node)
-		b.must(err)
+		b.Must(err)
 		n, err := b.readNode(ctx, b.node)
-		b.must(err)
+		b.Must(err)
 		return fencing.Ask{Node: b.node, UID: f.UID, ResourceVersion: f.ResourceVersion, NodeVersion: n.ResourceVersion,
 			Status: &v1alpha1.NodeFenceStatus{Phase: v1alpha1.PhaseFencing}}
 	}
@@ -377,12 +355,12 @@ func TestForeignFinalizersStay(t *testing.T) {
 	b.ask(manual())
 	b.patch(`{"metadata":{"finalizers":["example.com/theirs"]}}`)
 	ask := fencing.Ask{Node: b.node, UID: b.fence().UID}
-	b.must(b.setFinalizer(t.Context(), ask, true))
+	b.Must(b.setFinalizer(t.Context(), ask, true))
 	if got := b.fence().Finalizers; !slices.Equal(got, []string{"example.com/theirs", fencing.Finalizer}) {
 		t.Errorf("finalizers %q", got)
 	}
-	b.must(b.setFinalizer(t.Context(), ask, false))
-	b.must(b.deleteFence(t.Context(), fencing.Ask{Node: b.node, UID: ask.UID, ResourceVersion: b.fence().ResourceVersion}))
+	b.Must(b.setFinalizer(t.Context(), ask, false))
+	b.Must(b.deleteFence(t.Context(), fencing.Ask{Node: b.node, UID: ask.UID, ResourceVersion: b.fence().ResourceVersion}))
 	if got := b.fence().Finalizers; !slices.Equal(got, []string{"example.com/theirs"}) {
 		t.Errorf("finalizers %q", got)
 	}
@@ -401,18 +379,18 @@ func TestPolicyOnAPIServer(t *testing.T) {
 		Spec: v1alpha1.FencePolicySpec{UnreachableAfter: metav1.Duration{Duration: time.Hour},
 			Agents: []v1alpha1.Agent{manual()}},
 	}, metav1.CreateOptions{})
-	b.must(err)
+	b.Must(err)
 	p, err := b.readPolicy(ctx, "p")
 	if err != nil || p == nil || p.Spec.HaltAbove != 40 || p.Spec.MaxFences.IntVal != 1 {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	status := v1alpha1.FencePolicyStatus{Fences: 1}
-	b.must(b.writePolicyStatus(ctx, p, status))
+	b.Must(b.writePolicyStatus(ctx, p, status))
 	if err := b.writePolicyStatus(ctx, p, status); !errors.Is(err, kube.ErrChanged) {
 		t.Errorf("the status of a policy that has changed: %v", err)
 	}
 	o := fenceFor(p, b.node, time.Now())
-	b.must(b.createFence(ctx, o))
+	b.Must(b.createFence(ctx, o))
 	if err := b.createFence(ctx, o); !errors.Is(err, kube.ErrChanged) {
 		t.Errorf("a NodeFence that exists: %v", err)
 	}
@@ -422,7 +400,7 @@ func TestPolicyOnAPIServer(t *testing.T) {
 		t.Fatalf("%+v, %v", fences, err)
 	}
 	f := fences[i]
-	b.must(b.deleteFence(ctx, fencing.Ask{Node: f.Name, UID: f.UID, ResourceVersion: f.ResourceVersion}))
+	b.Must(b.deleteFence(ctx, fencing.Ask{Node: f.Name, UID: f.UID, ResourceVersion: f.ResourceVersion}))
 	if p, err := b.readPolicy(ctx, "none"); p != nil || err != nil {
 		t.Errorf("a policy that is gone: %v, %v", p, err)
 	}
@@ -432,46 +410,37 @@ func TestPolicyOnAPIServer(t *testing.T) {
 	if err != nil || leases[b.node] == "" || leases[b.node] != lease.ResourceVersion {
 		t.Errorf("the Leases %v, %v", leases, err)
 	}
-	b.must(installed(ctx, b.clients.all.Discovery()))
-	b.must(b.clients.own.Policies.Delete(ctx, "p", metav1.DeleteOptions{}))
+	b.Must(installed(ctx, b.clients.all.Discovery()))
+	b.Must(b.clients.own.Policies.Delete(ctx, "p", metav1.DeleteOptions{}))
 }
 
 // wantWaiting creates pods on the node and budgets, and checks their records.
 func (b *bench) wantWaiting() {
 	b.Helper()
 	ctx := b.Context()
-	for name, claims := range map[string]bool{"with": true, "without": false} {
-		o := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "db"}},
-			Spec: v1.PodSpec{NodeName: b.node, Containers: []v1.Container{{Name: "c", Image: "none"}}}}
-		if claims {
-			o.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
-				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
-		}
-		_, err := b.clients.Core.Pods("default").Create(ctx, o, metav1.CreateOptions{})
-		b.must(err)
-	}
-	b.until("a pod waits", func() bool { // the watch cache of the API server may lag
+	bound := func(o *v1.Pod) { o.Labels, o.Spec.NodeName = map[string]string{"app": "db"}, b.node }
+	b.CreatePod("with", "data", bound)
+	b.CreatePod("without", "", bound, func(o *v1.Pod) { o.Spec.Volumes = nil })
+	b.Until("a pod waits", func() bool { // the watch cache of the API server may lag
 		pods, err := b.listWaiting(ctx, b.node)
-		b.must(err)
-		return len(pods) == 1 && pods[0].namespace == "default" && pods[0].labels["app"] == "db" && !pods[0].terminating
+		b.Must(err)
+		return len(pods) == 1 && pods[0].namespace == b.Namespace && pods[0].labels["app"] == "db" && !pods[0].terminating
 	})
 	remains, err := b.listRemaining(ctx, fencing.Ask{Node: b.node})
 	if want := (fencing.Remains{Pods: 1}); err != nil || remains.All != want || len(remains.Terminating) > 0 {
 		b.Errorf("what remains: %+v, %v", remains, err)
 	}
-	_, err = b.clients.all.PolicyV1().PodDisruptionBudgets("default").Create(ctx, &policyv1.PodDisruptionBudget{
+	_, err = b.clients.all.PolicyV1().PodDisruptionBudgets(b.Namespace).Create(ctx, &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "db"},
 		Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1)),
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}}}, metav1.CreateOptions{})
-	b.must(err)
-	b.until("a budget", func() bool {
-		budgets, err := b.listBudgets(ctx, "default")
-		b.must(err)
+	b.Must(err)
+	b.Until("a budget", func() bool {
+		budgets, err := b.listBudgets(ctx, b.Namespace)
+		b.Must(err)
 		return len(budgets) == 1 && !budgets[0].healthy
 	})
-	if labels, err := b.readNamespace(ctx, "default"); err != nil || labels[v1.LabelMetadataName] != "default" {
+	if labels, err := b.readNamespace(ctx, b.Namespace); err != nil || labels[v1.LabelMetadataName] != b.Namespace {
 		b.Errorf("labels %v, %v", labels, err)
 	}
-	b.must(b.clients.Core.Pods("default").DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)},
-		metav1.ListOptions{}))
 }
