@@ -14,9 +14,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// users shares the lists of the pods of namespaces. Each call gets the next list of its namespace that begins after the
-// call. A namespace has one list at a time, so a thousand concurrent calls cause a few lists instead of a thousand. It
-// is safe for concurrent use.
+// users shares the lists of the pods of namespaces. Each call gets a list of its namespace that begins after the call. A
+// namespace has one list at a time, so a thousand concurrent calls cause a few lists instead of a thousand. It is safe
+// for concurrent use.
 type users struct {
 	// list returns the pods of a namespace that have claims and no gate.
 	list func(ctx context.Context, namespace string) ([]singlenode.Pod, error)
@@ -27,24 +27,17 @@ type users struct {
 	namespaces map[string]*listing
 }
 
-// listing manages the lists of one namespace.
+// listing has the last list of one namespace.
 type listing struct {
-	// waiting counts the waiting calls, and next is the list that has not begun. The mutex of users guards both.
-	waiting int
-	next    *list
-	// turn has room for the one call that lists.
+	// calls counts the calls, and waiting the ones that have not returned. The mutex of users guards both.
+	calls, waiting int
+	// turn has room for the one call that lists, or reads the fields below.
 	turn chan struct{}
-}
-
-// list is one list, shared by all calls that wait for it.
-type list struct {
-	// done is closed when the other fields are set.
-	done  chan struct{}
-	began time.Time
-	pods  []singlenode.Pod
-	err   error
-	// cutOff reports that the context of the listing call ended before the list was complete.
-	cutOff bool
+	// covered is the number of calls that came before the list began.
+	covered int
+	began   time.Time
+	pods    []singlenode.Pod
+	err     error
 }
 
 func newUsers(of func(ctx context.Context, namespace string) ([]singlenode.Pod, error), now func() time.Time) *users {
@@ -53,36 +46,36 @@ func newUsers(of func(ctx context.Context, namespace string) ([]singlenode.Pod, 
 
 // of returns the pods of a namespace that have claims and no gate, from a list that begins after the call, and the time
 // at which it began. The caller must not change the pods. It returns early when ctx ends.
+//
+// Calls get the turn in their order, and most find that an earlier one has listed for them.
 func (u *users) of(ctx context.Context, namespace string) ([]singlenode.Pod, time.Time, error) {
-	n := u.enter(namespace)
+	n, call := u.enter(namespace)
 	defer u.leave(namespace, n)
-	for {
-		l := u.join(n)
-		select {
-		case <-ctx.Done():
-		case <-l.done:
-		case n.turn <- struct{}{}:
-			u.make(ctx, namespace, n, l)
-		}
-		switch {
-		case ctx.Err() != nil:
-			return nil, time.Time{}, fmt.Errorf("list the pods of namespace %q: %w", namespace, context.Cause(ctx))
-		case !l.cutOff:
-			return l.pods, l.began, l.err
+	select {
+	case <-ctx.Done():
+	case n.turn <- struct{}{}:
+		defer func() { <-n.turn }()
+		if call > n.covered {
+			u.make(ctx, namespace, n)
 		}
 	}
+	if ctx.Err() != nil {
+		return nil, time.Time{}, fmt.Errorf("list the pods of namespace %q: %w", namespace, context.Cause(ctx))
+	}
+	return n.pods, n.began, n.err
 }
 
-func (u *users) enter(namespace string) *listing {
+// enter returns the listing of a namespace, and the number of this call.
+func (u *users) enter(namespace string) (n *listing, call int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	n := u.namespaces[namespace]
-	if n == nil {
+	if n = u.namespaces[namespace]; n == nil {
 		n = &listing{turn: make(chan struct{}, 1)}
 		u.namespaces[namespace] = n
 	}
+	n.calls++
 	n.waiting++
-	return n
+	return n, n.calls
 }
 
 func (u *users) leave(namespace string, n *listing) {
@@ -93,37 +86,17 @@ func (u *users) leave(namespace string, n *listing) {
 	}
 }
 
-// join returns the list that has not begun, and creates it if necessary.
-func (u *users) join(n *listing) *list {
+// make lists the pods for all calls so far. After a list that was cut off by the end of its context, or panicked, the
+// next call lists again.
+func (u *users) make(ctx context.Context, namespace string, n *listing) {
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	if n.next == nil {
-		n.next = &list{done: make(chan struct{})}
+	calls := n.calls
+	u.mu.Unlock()
+	began := u.now()
+	pods, err := u.list(ctx, namespace)
+	if ctx.Err() == nil {
+		n.covered, n.began, n.pods, n.err = calls, began, pods, err
 	}
-	return n.next
-}
-
-// begin starts a list, so that later calls join the next one, and reports false if the list has begun before.
-func (u *users) begin(n *listing, l *list) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if n.next != l {
-		return false
-	}
-	n.next, l.began = nil, u.now()
-	return true
-}
-
-// make makes a list, unless another call has made it before, and ends the turn.
-func (u *users) make(ctx context.Context, namespace string, n *listing, l *list) {
-	defer func() { <-n.turn }()
-	if !u.begin(n, l) {
-		return
-	}
-	l.cutOff = true // also by a panic
-	defer close(l.done)
-	l.pods, l.err = u.list(ctx, namespace)
-	l.cutOff = ctx.Err() != nil
 }
 
 // usersOf returns the pods that use some claims.

@@ -178,21 +178,6 @@ func TestListOfCanceledCallIsRepeated(t *testing.T) {
 	})
 }
 
-// A call that gets the turn after its list was made leaves it unchanged.
-func TestListIsMadeOnce(t *testing.T) {
-	lists := 0
-	u := newUsers(func(context.Context, string) ([]singlenode.Pod, error) { lists++; return nil, nil }, time.Now)
-	n := u.enter("ns")
-	l := u.join(n)
-	for range 2 {
-		n.turn <- struct{}{}
-		u.make(t.Context(), "ns", n, l)
-	}
-	if u.leave("ns", n); lists != 1 {
-		t.Errorf("%d lists", lists)
-	}
-}
-
 // Another waiting call makes it again.
 func TestListAfterPanicIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

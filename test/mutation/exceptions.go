@@ -97,8 +97,6 @@ var exceptions = []exception{
 	{"pkg/singlenode:volumeOf/without pv.Driver = unique.Make(pv.Driver).Value()", "it saves memory"},
 	{"pkg/singlenode:releaser.claims/if c.marked() {locked = append(locked, c)} → always",
 		"a claim without a lock is left alone by the decision, too"},
-	{"pkg/singlenode:users.make/without defer close(l.done)",
-		"the others get the turn one after the other, and find the list made"},
 	{"pkg/leaks:listOnce/without err != nil &&", "without an error the outcome is Done"},
 	{"pkg/leaks:survey.takePV/if _, inFlight := s.ofEntry[pv.Name]; inFlight {s.ofEntry[pv.Name] = true} → always",
 		"only the names of entries are read"},
