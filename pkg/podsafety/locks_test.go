@@ -305,14 +305,7 @@ func TestLocksOfEarlierProcessAreRemoved(t *testing.T) {
 				if !c.cfg.VolumeLocks {
 					w.fail["get volume"] = errNoAnswer
 				}
-				ctx, cancel := context.WithCancel(t.Context())
-				ended := make(chan error, 1)
-				go func() { ended <- w.Controller.Run(ctx) }()
-				synctest.Wait()
-				cancel()
-				if err := <-ended; err != nil {
-					t.Error(err)
-				}
+				w.play(t)
 				if got := value(w.metrics.lockErrors); len(w.locked) != c.locks || got != c.errors {
 					t.Errorf("locked %v, errors %v", w.locked, got)
 				}

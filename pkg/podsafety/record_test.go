@@ -9,7 +9,6 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
@@ -96,36 +95,5 @@ func TestDryRunForgetsCandidateOfNamespaceThatLeft(t *testing.T) {
 	w.reconcilePod()
 	if waiting := w.recorder.Waiting(); len(waiting) != 0 || len(w.observer.candidates) != 0 {
 		t.Errorf("%v waits, and %v is a candidate", waiting, w.observer.candidates)
-	}
-}
-
-// A candidate keeps its report until it is gone.
-func TestReportOnCandidateEndsWithIt(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, Config{})
-	w.working(func() { w.show(held(unheld)) })
-	w.fail[added] = errors.New("no answer")
-	w.reconcilePod()
-	if waiting := w.recorder.Waiting(); len(waiting) != 1 {
-		t.Errorf("%v waits", waiting)
-	}
-	w.observer.leftOutChanged(podOf(w.live["ns/db"]), nil)
-	if waiting := w.recorder.Waiting(); len(waiting) != 0 {
-		t.Errorf("%v waits after its end", waiting)
-	}
-}
-
-// The API server refuses a new finalizer on a terminating object.
-func TestCandidateThatBecomesTerminatingIsDropped(t *testing.T) {
-	w := newWorld(t, Config{})
-	w.working(func() { w.show(held(unheld)) })
-	w.fail[added] = kube.ErrChanged
-	w.reconcilePod()
-	w.expectCalls(added)
-	w.working(func() { w.show(held(unheld, terminating)) })
-	w.reconcilePod()
-	w.expectCalls()
-	if waiting := w.recorder.Waiting(); len(waiting) > 0 {
-		t.Errorf("%v waits", waiting)
 	}
 }

@@ -18,6 +18,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
+// release makes a release on a clock on which waiting takes no time.
+func (w *world) release() (Released, error) {
+	w.cfg.Clock = kubetest.EagerClock{FakeClock: w.clock}
+	return w.Release(w.Context())
+}
+
 func TestReleaseRemovesAll(t *testing.T) {
 	w := newWorld(t, Config{VolumeLocks: true, NodeCondition: true})
 	w.live["ns/db"] = held(marked)
@@ -26,8 +32,7 @@ func TestReleaseRemovesAll(t *testing.T) {
 	w.locked["a"] = volumeLock{node: "a", object: "lock-of-a", volumes: map[string]holder{"pv-data": {}}}
 	w.kept["db-data"] = claimOfPod(heldClaim)
 	w.kept["other"] = claimOfPod(func(o *v1.PersistentVolumeClaim) { o.Name, o.Finalizers = "other", []string{"other"} })
-	w.cfg.Clock = kubetest.EagerClock{FakeClock: w.clock}
-	out, err := w.Release(t.Context())
+	out, err := w.release()
 	if err != nil || out.Pods != 2 || out.Claims != 1 || out.Locks != 1 || out.Conditions != 1 || len(out.Left) != 0 ||
 		!slices.Equal(out.Unproven, []string{"ns/gone on node a"}) {
 		t.Errorf("%+v, %v", out, err)
@@ -59,8 +64,7 @@ func TestReleaseRemovesLocksOfEarlierProcess(t *testing.T) {
 		w := newWorld(t, Config{VolumeLocks: c.locks})
 		w.locked["a"] = volumeLock{node: "a", object: "lock-of-a", volumes: map[string]holder{"pv-data": {}}}
 		w.fail["list locks"] = c.err
-		w.cfg.Clock = kubetest.EagerClock{FakeClock: w.clock}
-		if out, err := w.Release(t.Context()); out.Locks != c.gone || (err != nil) != c.fails {
+		if out, err := w.release(); out.Locks != c.gone || (err != nil) != c.fails {
 			t.Errorf("%s: %+v, %v", sentence, out, err)
 		}
 	}
@@ -72,8 +76,7 @@ func TestReleaseRemovesConditionsOfEarlierProcess(t *testing.T) {
 	for _, dryRun := range []bool{false, true} {
 		w := newWorld(t, Config{Settings: controllers.Settings{DryRun: dryRun}})
 		w.live["ns/db"] = held(marked, unheld)
-		w.cfg.Clock = kubetest.EagerClock{FakeClock: w.clock}
-		out, err := w.Release(t.Context())
+		out, err := w.release()
 		if err != nil || (out.Conditions == 1) == dryRun || isMarked(w.live["ns/db"]) != dryRun {
 			t.Errorf("dry run %t: %+v, %v", dryRun, out, err)
 		}
@@ -85,8 +88,7 @@ func TestFailedReleaseNamesPod(t *testing.T) {
 		w := newWorld(t, Config{})
 		w.live["ns/db"] = held()
 		w.fail[removed] = cause
-		w.cfg.Clock = kubetest.EagerClock{FakeClock: w.clock}
-		out, err := w.Release(t.Context())
+		out, err := w.release()
 		if !errors.Is(err, want) || !slices.Equal(out.Left, []string{"ns/db"}) || out.Pods != 0 {
 			t.Errorf("%+v, %v", out, err)
 		}
@@ -121,8 +123,8 @@ func TestReleaseRepeatsUntilNoPassFindsMore(t *testing.T) {
 	w.live["ns/last"] = held(unheld, func(o *v1.Pod) { o.Name = "last" })
 	w.kept["db-data"] = claimOfPod(heldClaim)
 	w.kept["last"] = claimOfPod(func(o *v1.PersistentVolumeClaim) { o.Name = "last" })
-	w.cluster, w.cfg.Clock = &restoring{world: w}, kubetest.EagerClock{FakeClock: w.clock}
-	out, err := w.Release(t.Context())
+	w.cluster = &restoring{world: w}
+	out, err := w.release()
 	if err != nil || out.Pods != 3 || out.Claims != 3 || w.live["ns/db"].Finalizers != nil ||
 		w.kept["db-data"].Finalizers != nil {
 		t.Errorf("%+v, %v", out, err)
@@ -141,10 +143,9 @@ func TestReleaseCountsWrites(t *testing.T) {
 	} {
 		for _, cause := range []error{errNoAnswer, kube.ErrGone} {
 			w := newWorld(t, Config{VolumeLocks: true})
-			w.cfg.Clock = kubetest.EagerClock{FakeClock: w.clock}
 			prepare(w)
 			w.fail[call] = cause
-			out, err := w.Release(t.Context())
+			out, err := w.release()
 			if out.Conditions+out.Claims+out.Locks != 0 || errors.Is(err, errNoAnswer) != errors.Is(cause, errNoAnswer) ||
 				errors.Is(err, kube.ErrGone) && call != "delete lock" {
 				t.Errorf("%s fails with %v: %+v, %v", call, cause, out, err)
@@ -163,8 +164,7 @@ func TestReleaseNamesPodsThatMayRun(t *testing.T) {
 		})} {
 		w.live["ns/"+o.Name] = o
 	}
-	w.cfg.Clock = kubetest.EagerClock{FakeClock: w.clock}
-	out, err := w.Release(t.Context())
+	out, err := w.release()
 	if err != nil || out.Pods != 4 || !slices.Equal(out.Unproven, []string{"ns/deleted on node a"}) {
 		t.Errorf("%+v, %v", out, err)
 	}

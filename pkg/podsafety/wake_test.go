@@ -196,6 +196,7 @@ func TestReportsOfPodsEnd(t *testing.T) {
 		"another has its name":       {held(terminating, confirmed), held(next), 0},
 		"a candidate changes":        {held(unheld, marked), held(unheld, marked), 1},
 		"a candidate is terminating": {held(unheld), held(unheld, terminating), 0},
+		"a candidate is gone":        {held(unheld), nil, 0},
 	} {
 		w := newWorld(t, Config{})
 		w.fail[added], w.fail[removed+"1"] = errors.New("no answer"), errors.New("no answer")
@@ -204,10 +205,13 @@ func TestReportsOfPodsEnd(t *testing.T) {
 		if waiting := w.recorder.Waiting(); len(waiting) != 1 {
 			t.Errorf("%s: at first, %v waits", sentence, waiting)
 		}
-		if c.now == nil {
-			w.unwatch("ns/db")
-		} else {
+		switch _, cached := w.podCache["ns/db"]; {
+		case c.now != nil:
 			w.working(func() { w.watch(c.now) })
+		case cached:
+			w.unwatch("ns/db")
+		default:
+			w.observer.leftOutChanged(podOf(c.before), nil)
 		}
 		if waiting := w.recorder.Waiting(); len(waiting) != c.want || len(w.observer.candidates) != c.want {
 			t.Errorf("%s: %v waits, candidates %v", sentence, waiting, w.observer.candidates)

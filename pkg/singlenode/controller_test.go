@@ -17,7 +17,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 )
 
 var errNoAnswer = errors.New("no answer")
@@ -340,22 +339,6 @@ func TestClaimAboutToBeCreated(t *testing.T) {
 	}
 }
 
-// The dry run reports each write that it omits.
-func TestDryRunMakesNoWrites(t *testing.T) {
-	w := newWorld(t, Config{Settings: controllers.Settings{DryRun: true}})
-	w.claim("data")
-	w.claim("left", locked("gone"))
-	w.pod("one")
-	w.settle()
-	w.expectCalls("get pod gone")
-	if got := w.messages(); len(got) > 0 {
-		t.Errorf("Events %q", got)
-	}
-	if w.podReports.Waiting()["DryRun"] != 1 || w.claimReports.Waiting()["DryRun"] != 1 {
-		t.Errorf("%v, %v wait", w.podReports.Waiting(), w.claimReports.Waiting())
-	}
-}
-
 // The watch may miss the end of such a pod, so the wait is bounded.
 func TestRecheckOfPodMissingInCache(t *testing.T) {
 	w := newWorld(t, Config{})
@@ -437,31 +420,9 @@ func TestPanicOfMetricsIsContained(t *testing.T) {
 	}
 }
 
-// Objects that go during the work are forgotten.
-func TestWorkOnDeletedObjects(t *testing.T) {
+func TestNoWorkOnDeletedObjects(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.reconcile(t.Context(), "ns/none")
 	w.reconcileLock(t.Context(), "ns/none")
 	w.expectCalls()
-
-	w.claim("data", locked("one"))
-	w.claim("other")
-	w.pod("two", uses("other"))
-	w.sync()
-	w.fail["list pods"], w.fail["get pod"] = errNoAnswer, errNoAnswer
-	w.hook = func(call string) {
-		switch call {
-		case "list pods":
-			w.endPod("two")
-			w.sync()
-		case "get pod one":
-			delete(w.claims, "ns/data")
-			w.sync()
-		}
-	}
-	w.reconcile(t.Context(), "ns/two")
-	w.reconcileLock(t.Context(), "ns/data")
-	if pods, claims := w.podReports.Waiting(), w.claimReports.Waiting(); len(pods)+len(claims) > 0 {
-		t.Errorf("%v, %v wait", pods, claims)
-	}
 }

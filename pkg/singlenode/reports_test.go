@@ -177,7 +177,8 @@ func TestWaitingMetricAfterFreedLock(t *testing.T) {
 	w.expectWaiting(0, 0)
 }
 
-func TestDryRunLogsOmittedWrites(t *testing.T) {
+// A dry run reports each write that it omits.
+func TestDryRunMakesNoWrites(t *testing.T) {
 	w := newWorld(t, Config{Settings: controllers.Settings{DryRun: true}})
 	w.claim("data")
 	w.claim("left", locked("gone"))
@@ -191,6 +192,13 @@ func TestDryRunLogsOmittedWrites(t *testing.T) {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log does not say %q:\n%s", want, log.String())
 		}
+	}
+	w.expectCalls("get pod gone")
+	if got := w.messages(); len(got) > 0 {
+		t.Errorf("Events %q", got)
+	}
+	if w.podReports.Waiting()["DryRun"] != 1 || w.claimReports.Waiting()["DryRun"] != 1 {
+		t.Errorf("%v, %v wait", w.podReports.Waiting(), w.claimReports.Waiting())
 	}
 }
 
