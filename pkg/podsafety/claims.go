@@ -3,11 +3,9 @@ package podsafety
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -26,14 +24,10 @@ const claimEvery = time.Minute
 func claimKey(namespace, name string) string { return cache.NewObjectName(namespace, name).String() }
 
 // recordClaim keeps the claims of generic ephemeral volumes, and claims with the finalizer.
-func recordClaim(object runtime.Object, _ bool) (c podsafety.Claim, keep bool, err error) {
-	o, ok := object.(*v1.PersistentVolumeClaim)
-	if !ok {
-		return c, false, fmt.Errorf("watch claims: got a %T", object)
-	}
+var recordClaim = kube.RecordSome(func(o *v1.PersistentVolumeClaim, _ bool) (c podsafety.Claim, keep bool) {
 	c = podsafety.ClaimOf(o)
-	return c, c.Held || c.PodUID != "", nil
-}
+	return c, c.Held || c.PodUID != ""
+})
 
 // claimChanged handles the events of the watch of claims.
 func (o *observer) claimChanged(before, now podsafety.Claim) {

@@ -188,7 +188,9 @@ func newController(cfg Config, cluster cluster, locks lockClient) (*Controller, 
 	}
 	controller.Begin(c.Controller, c.watchForcePolicy, c.orderStarts, c.begin, c.beginClaims)
 	if !cfg.DryRun {
-		controller.Begin(c.Controller, c.sweepLocks)
+		controller.Begin(c.Controller, func(ctx context.Context) {
+			controller.Repeat(ctx, cfg.Clock, sweepEvery, c.sweepLocks)
+		})
 	}
 	c.pods = controller.QueueOf(c.Controller, cfg.Settings, "pod-safety", cfg.Workers, c.reconcile)
 	c.claims = controller.QueueOf(c.Controller, cfg.Settings, "pod-safety-claims", cfg.Workers, c.settleClaim)

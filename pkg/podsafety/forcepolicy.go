@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 )
 
@@ -59,7 +60,8 @@ func refuses(policy *admissionv1.ValidatingAdmissionPolicy,
 
 // watchForcePolicy polls whether force deletions are refused, until ctx ends.
 func (c *Controller) watchForcePolicy(ctx context.Context) {
-	for first := true; ; first = false {
+	first := true
+	controller.Repeat(ctx, c.cfg.Clock, forcePolicyEvery, func(ctx context.Context) {
 		refused, err := c.cluster.refusesForce(ctx)
 		if ctx.Err() != nil {
 			return
@@ -69,14 +71,8 @@ func (c *Controller) watchForcePolicy(ctx context.Context) {
 				"force deletions; each pod is held for longer", "policy", forcePolicy, "binding", forceBinding,
 				"err", err)
 		}
-		timer := c.cfg.Clock.NewTimer(forcePolicyEvery)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C():
-		}
-	}
+		first = false
+	})
 }
 
 // forceRefused records whether force deletions are refused, and reports whether that has changed.

@@ -159,16 +159,8 @@ func (o *observer) starts(before, now *pod, created bool) {
 // orderStarts keeps it known, until ctx ends, that pods were created after states of nodes. The two watches have no
 // common order: resourceVersions of two resources cannot be compared, and a watch may lag.
 func (c *Controller) orderStarts(ctx context.Context) {
-	for last := (listed{}); ; {
-		last = c.order(ctx, last)
-		timer := c.cfg.Clock.NewTimer(startsEvery)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C():
-		}
-	}
+	var last listed
+	controller.Repeat(ctx, c.cfg.Clock, startsEvery, func(ctx context.Context) { last = c.order(ctx, last) })
 }
 
 // order lists pods if that may show more, and records the last list once the watch has reached it. It returns the list

@@ -9,7 +9,6 @@ import (
 	"unique"
 
 	"k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -78,18 +77,14 @@ func (p *pod) waits() bool { return p.held && p.all != nil && p.all.Terminating 
 
 // recordPod keeps pods that are held or marked. The record of any other pod is not cached, and nil unless its namespace
 // asks for pod safety.
-func recordPod(modeOf func(namespace string) podsafety.Mode) func(runtime.Object, bool) (*pod, bool, error) {
-	return func(object runtime.Object, known bool) (*pod, bool, error) {
-		o, ok := object.(*v1.Pod)
-		if !ok {
-			return nil, false, fmt.Errorf("watch pods: got a %T", object)
-		}
+func recordPod(modeOf func(namespace string) podsafety.Mode) kube.Recorder[*pod] {
+	return kube.RecordSome(func(o *v1.Pod, known bool) (*pod, bool) {
 		keep := slices.Contains(o.Finalizers, objects.RunningFinalizer) || isMarked(o)
 		if !keep && !known && modeOf(o.Namespace) == podsafety.ModeOff {
-			return nil, false, nil
+			return nil, false
 		}
-		return podOf(o), keep, nil
-	}
+		return podOf(o), keep
+	})
 }
 
 // podEvents is the handler of the watch of pods.

@@ -349,32 +349,20 @@ func (c *Controller) volumesOf(ctx context.Context, p objects.Pod) (volumes []vo
 // other programs, and locks from requests whose answer was lost.
 const sweepEvery = time.Minute
 
-// sweepLocks lists and enqueues all locks periodically, until ctx ends. This also removes all locks if the Config asks
-// for none.
+// sweepLocks lists and enqueues all locks. This also removes all locks if the Config asks for none.
 func (c *Controller) sweepLocks(ctx context.Context) {
-	for {
-		err := c.volumeLocks.refresh(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case c.nothingToRemove(err):
-		case err != nil:
-			c.metrics.lockErrors.Inc()
-			klog.FromContext(ctx).Error(err, "VolumeLocks cannot be read, and are neither created nor removed; retrying",
-				"after", sweepEvery)
-		default:
-			nodes, pods := c.observer.waitingAll()
-			c.volumeLocks.keep(pods)
-			for _, node := range append(nodes, c.volumeLocks.nodes()...) {
-				c.lockings.Add(node)
-			}
-		}
-		timer := c.cfg.Clock.NewTimer(sweepEvery)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C():
+	err := c.volumeLocks.refresh(ctx)
+	switch {
+	case ctx.Err() != nil, c.nothingToRemove(err):
+	case err != nil:
+		c.metrics.lockErrors.Inc()
+		klog.FromContext(ctx).Error(err, "VolumeLocks cannot be read, and are neither created nor removed; retrying",
+			"after", sweepEvery)
+	default:
+		nodes, pods := c.observer.waitingAll()
+		c.volumeLocks.keep(pods)
+		for _, node := range append(nodes, c.volumeLocks.nodes()...) {
+			c.lockings.Add(node)
 		}
 	}
 }

@@ -10,12 +10,12 @@ import (
 	"unique"
 
 	"k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 // claim is the cached part of a claim, without Unasked and Volume.
@@ -53,15 +53,11 @@ func (c *claim) same(other *claim) bool {
 }
 
 // recordClaim keeps claims in namespaces that ask for locks, and claims that have one.
-func recordClaim(modeOf func(namespace string) singlenode.Mode) func(runtime.Object, bool) (*claim, bool, error) {
-	return func(object runtime.Object, _ bool) (*claim, bool, error) {
-		o, ok := object.(*v1.PersistentVolumeClaim)
-		if !ok {
-			return nil, false, fmt.Errorf("watch claims: got a %T", object)
-		}
+func recordClaim(modeOf func(namespace string) singlenode.Mode) kube.Recorder[*claim] {
+	return kube.RecordSome(func(o *v1.PersistentVolumeClaim, _ bool) (*claim, bool) {
 		c := claimOf(o)
-		return c, c.marked() || modeOf(o.Namespace) != singlenode.ModeOff, nil
-	}
+		return c, c.marked() || modeOf(o.Namespace) != singlenode.ModeOff
+	})
 }
 
 // claimChanged handles the events of the watch of claims.

@@ -10,7 +10,6 @@ import (
 	"unique"
 
 	"k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -84,20 +83,16 @@ func (p *pod) same(other *pod) bool {
 
 // recordPod keeps pods with the gate, and pods with claims in a namespace that asks for locks. Other pods are left out,
 // with a record if one of their claims has a lock or a waiting pod, and nil otherwise.
-func recordPod(o *observer) func(runtime.Object, bool) (*pod, bool, error) {
-	return func(object runtime.Object, known bool) (*pod, bool, error) {
-		p, ok := object.(*v1.Pod)
-		if !ok {
-			return nil, false, fmt.Errorf("watch pods: got a %T", object)
-		}
+func recordPod(o *observer) kube.Recorder[*pod] {
+	return kube.RecordSome(func(p *v1.Pod, known bool) (*pod, bool) {
 		keep := objects.HasVolumeGate(p) || objects.HasClaims(p) && o.modeOf(p.Namespace) != singlenode.ModeOff
 		if !keep && !known && !slices.ContainsFunc(objects.PodOf(p).Claims, func(claim string) bool {
 			return o.concerned(keyOf(p.Namespace, claim))
 		}) {
-			return nil, false, nil
+			return nil, false
 		}
-		return podOf(p), keep, nil
-	}
+		return podOf(p), keep
+	})
 }
 
 // podEvents is the handler of the watch of pods.

@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
@@ -341,19 +340,6 @@ func TestReplacedPodIsForgotten(t *testing.T) {
 	w.sync()
 	if len(w.observer.tracker.Ended)+len(w.podReports.Waiting())+len(w.observer.gatedIn.All()) > 0 {
 		t.Errorf("%v has ended, %v wait", w.observer.tracker.Ended, w.podReports.Waiting())
-	}
-}
-
-func TestUnexpectedKindIsAnError(t *testing.T) {
-	w := newWorld(t, Config{})
-	other := runtime.Object(&v1.Secret{})
-	for what, record := range map[string]func() error{
-		"pods":   func() error { _, _, err := recordPod(w.observer)(other, false); return err },
-		"claims": func() error { _, _, err := recordClaim(w.observer.modeOf)(other, false); return err },
-	} {
-		if record() == nil {
-			t.Errorf("%s: a Secret is taken", what)
-		}
 	}
 }
 
