@@ -13,7 +13,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // claimEvery is the interval at which a terminating claim is decided again while its pod is held, in case the event
@@ -100,13 +99,7 @@ func (c *Controller) settleClaim(ctx context.Context, key string) controller.Res
 
 // patchClaim makes the write of an action.
 func (c *Controller) patchClaim(ctx context.Context, claim podsafety.Claim, action podsafety.ClaimAction) error {
-	p := kube.FinalizerPatch{Name: claim.Name, UID: claim.UID}
-	if action == podsafety.HoldClaim {
-		p.Add = []string{objects.RunningFinalizer}
-	} else {
-		p.Remove = []string{objects.RunningFinalizer}
-	}
-	err := c.cluster.patchClaim(ctx, claim.Namespace, p)
+	err := c.cluster.patchClaim(ctx, claim, action == podsafety.HoldClaim)
 	if err == nil {
 		klog.FromContext(ctx).V(2).Info("Carried out a step", "action", action, "claim",
 			claimKey(claim.Namespace, claim.Name))

@@ -30,21 +30,21 @@ func (w *world) eachClaim(_ context.Context, visit func(podsafety.Claim)) error 
 	return nil
 }
 
-func (w *world) patchClaim(_ context.Context, _ string, p kube.FinalizerPatch) error {
-	if err := w.call("patch claim +%v -%v", p.Add, p.Remove); err != nil {
+func (w *world) patchClaim(_ context.Context, claim podsafety.Claim, add bool) error {
+	if err := w.call("%s", map[bool]string{true: addedToClaim, false: removedFromClaim}[add]); err != nil {
 		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	o, found := w.kept[p.Name]
+	o, found := w.kept[claim.Name]
 	switch {
-	case !found || o.UID != p.UID:
+	case !found || o.UID != claim.UID:
 		return kube.ErrGone
-	case o.DeletionTimestamp != nil && len(p.Add) > 0:
+	case o.DeletionTimestamp != nil && add:
 		return kube.ErrChanged
 	}
-	if o.Finalizers = p.Add; o.DeletionTimestamp != nil {
-		delete(w.kept, p.Name)
+	if o.Finalizers = running(add); o.DeletionTimestamp != nil {
+		delete(w.kept, claim.Name)
 	}
 	return nil
 }
@@ -89,8 +89,8 @@ func (w *world) showClaim(o *v1.PersistentVolumeClaim) {
 func (w *world) settle() controller.Result { return w.settleClaim(w.Context(), "ns/db-data") }
 
 const (
-	addedToClaim     = "patch claim +[" + objects.RunningFinalizer + "] -[]"
-	removedFromClaim = "patch claim +[] -[" + objects.RunningFinalizer + "]"
+	addedToClaim     = "add finalizer to claim"
+	removedFromClaim = "remove finalizer from claim"
 )
 
 // TestEphemeralClaimStaysAsLongAsItsPod plays the force deletion of a pod whose claim was deleted before.

@@ -32,8 +32,9 @@ type cluster interface {
 	readLease(ctx context.Context, node string) (objects.Lease, error)
 	// readFence returns the evidence that the NodeFence of a node gives about a pod.
 	readFence(ctx context.Context, node string, pod types.UID) (objects.Fence, error)
-	// patchFinalizers changes the finalizers of the pod of an Ask.
-	patchFinalizers(ctx context.Context, ask podsafety.Ask) error
+	// patchPod and patchClaim add objects.RunningFinalizer to the pod of an Ask and to a claim, or remove it.
+	patchPod(ctx context.Context, ask podsafety.Ask, add bool) error
+	patchClaim(ctx context.Context, claim podsafety.Claim, add bool) error
 	// forceDelete deletes the pod of an Ask with a grace period of 0.
 	forceDelete(ctx context.Context, ask podsafety.Ask) error
 	// eachPod reads the pods of a namespace and a node, page by page, where "" means all of them.
@@ -43,7 +44,6 @@ type cluster interface {
 	// eachClaim reads the claims of all namespaces, page by page.
 	eachClaim(ctx context.Context, visit func(podsafety.Claim)) error
 	patchCondition(ctx context.Context, namespace string, p kube.ConditionPatch) error
-	patchClaim(ctx context.Context, namespace string, p kube.FinalizerPatch) error
 	// refusesForce reports whether the API server refuses unconfirmed force deletions.
 	refusesForce(ctx context.Context) (bool, error)
 	// readVolume returns the PV that a claim is bound to, or the zero value without one.
@@ -94,35 +94,36 @@ func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (o
 	return nodefence.Read(ctx, a.timeout, a.fences, node, pod)
 }
 
-func (a apiServer) patchFinalizers(ctx context.Context, ask podsafety.Ask) error {
-	return patch(ctx, a, a.clients.Core.Pods(ask.Namespace), "pod", kube.FinalizerPatch{
-		Name: ask.Name, UID: ask.UID, ResourceVersion: ask.ResourceVersion, Add: ask.Add, Remove: ask.Remove,
-	})
+func (a apiServer) patchPod(ctx context.Context, ask podsafety.Ask, add bool) error {
+	return patch(ctx, a, a.clients.Core.Pods(ask.Namespace), "pod",
+		kube.FinalizerPatch{Name: ask.Name, UID: ask.UID, ResourceVersion: ask.ResourceVersion}, add)
 }
 
-func (a apiServer) patchClaim(ctx context.Context, namespace string, p kube.FinalizerPatch) error {
-	return patch(ctx, a, a.clients.Core.PersistentVolumeClaims(namespace), "claim", p)
+func (a apiServer) patchClaim(ctx context.Context, claim podsafety.Claim, add bool) error {
+	return patch(ctx, a, a.clients.Core.PersistentVolumeClaims(claim.Namespace), "claim",
+		kube.FinalizerPatch{Name: claim.Name, UID: claim.UID}, add)
 }
 
-// patch changes finalizers and checks the answer, because an admission policy that reverts the change makes the write a
-// success without an effect.
-func patch[T metav1.Object](ctx context.Context, a apiServer, of kube.Patcher[T], what string,
-	p kube.FinalizerPatch) error {
+// patch adds or removes the finalizer and checks the answer, because an admission policy that reverts the change makes
+// the write a success without an effect.
+func patch[T metav1.Object](ctx context.Context, a apiServer, of kube.Patcher[T], what string, p kube.FinalizerPatch,
+	add bool) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
+	if add {
+		p.Add = []string{objects.RunningFinalizer}
+	} else {
+		p.Remove = []string{objects.RunningFinalizer}
+	}
 	after, err := kube.PatchFinalizers(ctx, of, p)
 	if err != nil {
 		return err
 	}
-	for _, f := range p.Add {
-		if !slices.Contains(after.GetFinalizers(), f) {
-			return fmt.Errorf("add finalizer %s to %s %q: %w", f, what, p.Name, kube.ErrUndone)
-		}
-	}
-	for _, f := range p.Remove {
-		if slices.Contains(after.GetFinalizers(), f) {
-			return fmt.Errorf("remove finalizer %s from %s %q: %w", f, what, p.Name, kube.ErrUndone)
-		}
+	switch has := slices.Contains(after.GetFinalizers(), objects.RunningFinalizer); {
+	case add && !has:
+		return fmt.Errorf("add finalizer %s to %s %q: %w", objects.RunningFinalizer, what, p.Name, kube.ErrUndone)
+	case !add && has:
+		return fmt.Errorf("remove finalizer %s from %s %q: %w", objects.RunningFinalizer, what, p.Name, kube.ErrUndone)
 	}
 	return nil
 }
@@ -176,10 +177,9 @@ func (a apiServer) patchCondition(ctx context.Context, namespace string, p kube.
 func (a apiServer) readVolume(ctx context.Context, namespace, claim string) (volume, error) {
 	ctx, cancel := a.bound(ctx) // of both reads
 	defer cancel()
-	claimed, found, err := kube.Get(ctx, a.timeout, kube.Claim, namespace, claim,
-		a.clients.Core.PersistentVolumeClaims(namespace).Get,
-		func(o *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim { return o })
-	if err != nil || !found || claimed.Spec.VolumeName == "" {
+	claimed, err := kube.Read(ctx, a.timeout, kube.Claim, namespace, claim,
+		a.clients.Core.PersistentVolumeClaims(namespace).Get)
+	if claimed == nil || claimed.Spec.VolumeName == "" {
 		return volume{}, err
 	}
 	pv, _, err := kube.Get(ctx, a.timeout, kube.PV, "", claimed.Spec.VolumeName, a.clients.Core.PersistentVolumes().Get,
@@ -200,20 +200,20 @@ func volumeOf(o *v1.PersistentVolume, claim types.UID) volume {
 
 // call makes the call of an Ask. The error is the cause if the outcome of the reply is not Succeeded.
 func (c *Controller) call(ctx context.Context, ask podsafety.Ask) (reply podsafety.Reply, err error) {
-	switch ask.Call {
-	case podsafety.GetPod:
+	switch ask.Action {
+	case podsafety.ReadPod:
 		reply.Pod, reply.Found, err = c.cluster.readPod(ctx, ask.Namespace, ask.Name)
-	case podsafety.GetNode:
+	case podsafety.ReadNode:
 		reply.Node, err = c.cluster.readNode(ctx, ask.Node)
-	case podsafety.GetLease:
+	case podsafety.ReadLease:
 		reply.Lease, err = c.cluster.readLease(ctx, ask.Node)
-	case podsafety.PatchFinalizers:
-		err = c.cluster.patchFinalizers(ctx, ask)
-	case podsafety.DeletePod:
+	case podsafety.AddFinalizer, podsafety.RemoveFinalizer, podsafety.RemoveFinalizerByUID:
+		err = c.cluster.patchPod(ctx, ask, ask.Action == podsafety.AddFinalizer)
+	case podsafety.ForceDelete:
 		err = c.cluster.forceDelete(ctx, ask)
-	case podsafety.GetFence:
+	case podsafety.ReadFence:
 		reply.Fence, err = c.cluster.readFence(ctx, ask.Node, ask.UID)
-	case podsafety.NoCall: // a session that waits has ended
+	case podsafety.Wait: // a session that waits has ended
 	}
 	reply.Outcome = controller.OutcomeOf(err)
 	return reply, err

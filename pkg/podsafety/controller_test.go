@@ -111,8 +111,8 @@ func (w *world) readLease(_ context.Context, node string) (objects.Lease, error)
 	return w.leases[node], w.call("get lease")
 }
 
-func (w *world) patchFinalizers(_ context.Context, ask podsafety.Ask) error {
-	if err := w.call("patch +%v -%v @%s", ask.Add, ask.Remove, ask.ResourceVersion); err != nil {
+func (w *world) patchPod(_ context.Context, ask podsafety.Ask, add bool) error {
+	if err := w.call("%s%s", map[bool]string{true: added, false: removed}[add], ask.ResourceVersion); err != nil {
 		return err
 	}
 	w.mu.Lock()
@@ -124,9 +124,17 @@ func (w *world) patchFinalizers(_ context.Context, ask podsafety.Ask) error {
 	case ask.ResourceVersion != "" && o.ResourceVersion != ask.ResourceVersion:
 		return kube.ErrChanged
 	}
-	o.Finalizers = ask.Add
+	o.Finalizers = running(add)
 	if o.DeletionTimestamp != nil && len(o.Finalizers) == 0 && *o.DeletionGracePeriodSeconds == 0 {
 		delete(w.live, ask.Namespace+"/"+ask.Name)
+	}
+	return nil
+}
+
+// running returns the finalizers of an object that is held, or not.
+func running(held bool) []string {
+	if held {
+		return []string{objects.RunningFinalizer}
 	}
 	return nil
 }
@@ -286,8 +294,8 @@ func value(c prometheus.Counter) float64 {
 func (w *world) reconcilePod() controller.Result { return w.reconcile(w.Context(), "ns/db") }
 
 const (
-	added   = "patch +[" + objects.RunningFinalizer + "] -[] @"
-	removed = "patch +[] -[" + objects.RunningFinalizer + "] @"
+	added   = "add finalizer @"
+	removed = "remove finalizer @"
 )
 
 func TestReleaseIsBoundToPodAsJudged(t *testing.T) {

@@ -58,13 +58,13 @@ func TestFenceInForceReleasesPods(t *testing.T) {
 		calls []string
 	}{
 		"until unfenced": {fenced(off), nil,
-			[]string{"get pod", "get fence", "get node", "patch +[] -[csi-reclaimer.io/running] @1"}},
+			[]string{"get pod", "get fence", "get node", removed + "1"}},
 		"until unfenced, and the pod was deleted later": {fenced(off, later), nil,
-			[]string{"get pod", "get fence", "get node", "patch +[] -[csi-reclaimer.io/running] @1"}},
+			[]string{"get pod", "get fence", "get node", removed + "1"}},
 		"the machine was powered on, and the pod deleted later": {fenced(off, later), booted,
 			[]string{"get pod", "get fence", "get node"}},
 		"a reboot": {fenced(reboot), nil,
-			[]string{"get pod", "get fence", "get node", "patch +[] -[csi-reclaimer.io/running] @1"}},
+			[]string{"get pod", "get fence", "get node", removed + "1"}},
 		"a reboot before the deletion": {fenced(reboot, later), nil, []string{"get pod", "get fence", "get node"}},
 		"volumes":                      {fenced(volumes), nil, []string{"get pod", "get fence", "get node"}},
 		"the node is Ready":            {fenced(off), returned, []string{"get pod", "get fence", "get node"}},

@@ -233,15 +233,15 @@ func TestCallReads(t *testing.T) {
 	w.leases["a"] = objects.Lease{Found: true, ResourceVersion: "7"}
 	w.fences["a"] = fenced(v1alpha1.CoversUntilUnfenced)
 	ask := podsafety.Ask{Namespace: "ns", Name: "db", UID: "uid", Node: "a"}
-	for call, shows := range map[podsafety.Call]func(podsafety.Reply) bool{
-		podsafety.GetPod:   func(r podsafety.Reply) bool { return r.Found && r.Pod.UID == "uid" },
-		podsafety.GetNode:  func(r podsafety.Reply) bool { return r.Node.Found },
-		podsafety.GetLease: func(r podsafety.Reply) bool { return r.Lease.ResourceVersion == "7" },
-		podsafety.GetFence: func(r podsafety.Reply) bool { return r.Fence.InForce && r.Fence.SinceTerminating },
+	for action, shows := range map[podsafety.Action]func(podsafety.Reply) bool{
+		podsafety.ReadPod:   func(r podsafety.Reply) bool { return r.Found && r.Pod.UID == "uid" },
+		podsafety.ReadNode:  func(r podsafety.Reply) bool { return r.Node.Found },
+		podsafety.ReadLease: func(r podsafety.Reply) bool { return r.Lease.ResourceVersion == "7" },
+		podsafety.ReadFence: func(r podsafety.Reply) bool { return r.Fence.InForce && r.Fence.SinceTerminating },
 	} {
-		ask.Call = call
+		ask.Action = action
 		if reply, err := w.Controller.call(t.Context(), ask); err != nil || !shows(reply) {
-			t.Errorf("call %v: %+v, %v", call, reply, err)
+			t.Errorf("%v: %+v, %v", action, reply, err)
 		}
 	}
 }

@@ -46,23 +46,20 @@ func locksOf(t *testing.T, s *kubetest.Server) lockClient {
 func TestRevertedWriteFails(t *testing.T) {
 	t.Parallel()
 	const finalizers = `["other","csi-reclaimer.io/running"]`
-	add := podsafety.Ask{Namespace: "ns", Name: "db", UID: "uid", ResourceVersion: "7",
-		Add: []string{objects.RunningFinalizer}}
-	remove := add
-	remove.Add, remove.Remove = nil, add.Add
+	ask := podsafety.Ask{Namespace: "ns", Name: "db", UID: "uid", ResourceVersion: "7"}
 	for sentence, c := range map[string]struct {
-		ask    podsafety.Ask
+		add    bool
 		after  string
 		undone bool
 	}{
-		"it is added":      {add, finalizers, false},
-		"it is not added":  {add, `["other"]`, true},
-		"it is removed":    {remove, `["other"]`, false},
-		"it is still here": {remove, finalizers, true},
+		"it is added":      {true, finalizers, false},
+		"it is not added":  {true, `["other"]`, true},
+		"it is removed":    {false, `["other"]`, false},
+		"it is still here": {false, finalizers, true},
 	} {
 		s := kubetest.NewServer(t, map[string]string{"/pods/db": `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"db",` +
 			`"finalizers":` + c.after + `}}`})
-		err := api(t, s.Config()).patchFinalizers(t.Context(), c.ask)
+		err := api(t, s.Config()).patchPod(t.Context(), ask, c.add)
 		if errors.Is(err, kube.ErrUndone) != c.undone || (err != nil) != c.undone {
 			t.Errorf("%s: %v", sentence, err)
 		}
@@ -87,8 +84,7 @@ func TestRefusedCallsFail(t *testing.T) {
 			return api(t, s.Config()).eachClaim(t.Context(), func(podsafety.Claim) {})
 		},
 		"patch finalizers of": func(s *kubetest.Server) error {
-			return api(t, s.Config()).patchFinalizers(t.Context(), podsafety.Ask{Name: "db", UID: "uid",
-				Remove: []string{objects.RunningFinalizer}})
+			return api(t, s.Config()).patchPod(t.Context(), podsafety.Ask{Name: "db", UID: "uid"}, false)
 		},
 		"read claim": func(s *kubetest.Server) error {
 			_, err := api(t, s.Config()).readVolume(t.Context(), "ns", "data")

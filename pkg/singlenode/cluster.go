@@ -28,9 +28,9 @@ type cluster interface {
 	readPod(ctx context.Context, namespace, name string) (p singlenode.Pod, found bool, err error)
 	readFence(ctx context.Context, node string, pod types.UID) (objects.Fence, error)
 	readNode(ctx context.Context, name string) (objects.Node, error)
-	// patchClaim carries out the PatchClaim of an Ask and returns the changed claim.
+	// patchClaim carries out the TakeLock or FreeLock of an Ask and returns the changed claim.
 	patchClaim(ctx context.Context, ask singlenode.Ask) (*claim, error)
-	// patchGate carries out the PatchGate of an Ask.
+	// patchGate carries out the RemoveGate of an Ask.
 	patchGate(ctx context.Context, ask singlenode.Ask) error
 	// eachPod and eachClaim visit the objects of a namespace page by page, "" for all namespaces.
 	eachPod(ctx context.Context, namespace string, visit func(*v1.Pod)) error
@@ -172,7 +172,7 @@ func (c *Controller) slot(ctx context.Context) (end func(), err error) {
 
 // call makes a call, and returns an error for any outcome but Succeeded.
 func (c *Controller) call(ctx context.Context, ask singlenode.Ask) (reply answered, err error) {
-	if ask.Call == singlenode.ListUsers {
+	if ask.Action == singlenode.ListPods {
 		reply, err = c.usersOf(ctx, ask)
 	} else {
 		reply.Reply, err = c.callOne(ctx, ask)
@@ -188,30 +188,30 @@ func (c *Controller) callOne(ctx context.Context, ask singlenode.Ask) (reply sin
 		return reply, err
 	}
 	defer end()
-	switch ask.Call {
-	case singlenode.GetNamespace:
+	switch ask.Action {
+	case singlenode.ReadNamespace:
 		reply.Mode, err = c.cluster.readMode(ctx, ask.Namespace)
-	case singlenode.GetClaim:
+	case singlenode.ReadClaim:
 		reply.Claim, err = c.readClaim(ctx, ask)
-	case singlenode.GetPod:
+	case singlenode.ReadHolder:
 		p, found, failed := c.cluster.readPod(ctx, ask.Namespace, ask.Name)
 		if err = failed; found {
 			reply.Users = []singlenode.User{c.observer.user(p)}
 		}
-	case singlenode.GetFence:
+	case singlenode.ReadFence:
 		reply.Fence, err = c.cluster.readFence(ctx, ask.Name, ask.UID)
-	case singlenode.GetNode:
+	case singlenode.ReadNode:
 		reply.Node, err = c.cluster.readNode(ctx, ask.Name)
-	case singlenode.PatchClaim:
+	case singlenode.TakeLock, singlenode.FreeLock:
 		var o *claim
 		if o, err = c.cluster.patchClaim(ctx, ask); err == nil {
 			reply.Claim = o.Claim
 		}
-	case singlenode.PatchGate:
+	case singlenode.RemoveGate:
 		if err = c.cluster.patchGate(ctx, ask); err == nil {
 			c.observer.removedGate(keyOf(ask.Namespace, ask.Name), ask.UID)
 		}
-	case singlenode.NoCall, singlenode.ListUsers: // never pending here
+	case singlenode.Wait, singlenode.ListPods: // never pending here
 	}
 	return reply, err
 }

@@ -82,7 +82,7 @@ func TestListReturnsUsersOfClaims(t *testing.T) {
 	if got := names(all); err != nil || !slices.Equal(got, []string{"of-another", "of-both", "runs"}) {
 		t.Errorf("the list has %q, %v", got, err)
 	}
-	reply, err := w.Controller.call(t.Context(), singlenode.Ask{Call: singlenode.ListUsers, Namespace: "ns",
+	reply, err := w.Controller.call(t.Context(), singlenode.Ask{Action: singlenode.ListPods, Namespace: "ns",
 		Claims: []string{"data"}})
 	var users []singlenode.Pod
 	for _, u := range reply.Users {

@@ -349,12 +349,12 @@ func (c *Controller) carryOut(ctx context.Context, facts singlenode.Facts) (s si
 		}
 	}()
 	call := func(ctx context.Context, ask singlenode.Ask) (answered, error) {
-		if ask.Call == singlenode.GetNamespace && !asks {
+		if ask.Action == singlenode.ReadNamespace && !asks {
 			asks = true
 			c.ungating.begin(facts.Pod.UID)
 		}
 		reply, err := c.call(ctx, ask)
-		unanswered = ask.Call == singlenode.PatchGate && reply.Outcome == session.Unanswered
+		unanswered = ask.Action == singlenode.RemoveGate && reply.Outcome == session.Unanswered
 		return reply, err
 	}
 	calls := controller.Calls[*singlenode.Session, singlenode.Ask, answered]{
@@ -372,7 +372,7 @@ func (c *Controller) carryOut(ctx context.Context, facts singlenode.Facts) (s si
 		if slices.ContainsFunc(facts.Claims, func(f singlenode.ClaimFacts) bool { return f.Claim.Name == name }) {
 			break // the session has read it
 		}
-		reply, err := c.call(ctx, singlenode.Ask{Call: singlenode.GetClaim, Namespace: facts.Pod.Namespace, Name: name})
+		reply, err := c.call(ctx, singlenode.Ask{Action: singlenode.ReadClaim, Namespace: facts.Pod.Namespace, Name: name})
 		if err != nil {
 			s.End = session.CallFailed
 			s.Decision.Action = singlenode.ReadClaim

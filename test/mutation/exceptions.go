@@ -54,7 +54,6 @@ var exceptions = []exception{
 	{"pkg/podsafety:observer.dueClaims/without found &&", "a claim that is zero needs no work"},
 	{"pkg/podsafety:Controller.beginClaims/if c.observer.isClaimDue(of) {keys = append(keys, claimKey(of.Namespace, " +
 		"of.Name))} → always", "the work on a claim that needs none writes nothing"},
-	{"pkg/podsafety:apiServer.readVolume/without err != nil ||", "with an error no claim is found"},
 	{"pkg/podsafety:Controller.reconcile/if s.Facts.Pod.Terminating {c.locks(s.Facts.Pod.Node)} → always",
 		"a node without terminating pods needs no lock"},
 	{"pkg/podsafety:Controller.hold/if p := objects.PodOf(o); !p.Held {c.observer.offer(p, " +

@@ -14,7 +14,7 @@ const (
 	// AddFinalizer adds the finalizer to a pod that is not terminating.
 	AddFinalizer
 	// ReadPod, ReadNode, ReadLease and ReadFence read the pod, its node, the node's Lease and the node's fence from the
-	// API server.
+	// API server, and succeed if the object does not exist.
 	ReadPod
 	ReadNode
 	ReadLease

@@ -9,40 +9,21 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// Call is a request to the API server. The zero value is NoCall.
-type Call uint8
-
-const (
-	NoCall Call = iota
-	// GetPod, GetNode, GetLease and GetFence read one object, and succeed if it does not exist.
-	GetPod
-	GetNode
-	GetLease
-	GetFence
-	// PatchFinalizers adds or removes finalizers of a pod.
-	PatchFinalizers
-	// DeletePod deletes a pod with grace 0 and the UID as precondition.
-	DeletePod
-)
-
 // Ask is a call that a Session waits for, with its arguments. The zero value means that the session waits for none.
 type Ask struct {
-	Call Call
-	// Action is the step that the call belongs to.
+	// Action is the step that the call carries out.
 	Action Action
-	// Namespace and Name are the pod's. Node is the name of the pod's node, for GetNode, GetLease and GetFence.
+	// Namespace and Name are the pod's. Node is the name of the pod's node, for ReadNode, ReadLease and ReadFence.
 	Namespace, Name, Node string
 	// UID and ResourceVersion are preconditions of a write. Without ResourceVersion, the UID is the only one.
 	UID             types.UID
 	ResourceVersion string
-	// Add and Remove are the finalizers for PatchFinalizers.
-	Add, Remove []string
 }
 
 // Reply is the answer to an Ask. Only the fields of its call are set.
 type Reply struct {
 	Outcome session.Outcome
-	// Found reports that GetPod found a pod with this name, which is Pod.
+	// Found reports that ReadPod found a pod with this name, which is Pod.
 	Found bool
 	Pod   Pod
 	// Node, Lease and Fence are the results of the other reads.
@@ -81,24 +62,8 @@ func (s *Session) Ask() Ask {
 	}
 	pod := s.Facts.Pod
 	ask := Ask{Action: s.Decision.Action, Namespace: pod.Namespace, Name: pod.Name, Node: pod.Node, UID: pod.UID}
-	switch s.Decision.Action {
-	case ReadPod:
-		ask.Call = GetPod
-	case ReadNode:
-		ask.Call = GetNode
-	case ReadLease:
-		ask.Call = GetLease
-	case ReadFence:
-		ask.Call = GetFence
-	case ForceDelete:
-		ask.Call = DeletePod
-	case AddFinalizer:
-		ask.Call, ask.Add = PatchFinalizers, []string{objects.RunningFinalizer}
-	case RemoveFinalizer:
-		ask.Call, ask.Remove, ask.ResourceVersion = PatchFinalizers, []string{objects.RunningFinalizer}, pod.ResourceVersion
-	case RemoveFinalizerByUID:
-		ask.Call, ask.Remove = PatchFinalizers, []string{objects.RunningFinalizer}
-	case Wait:
+	if ask.Action == RemoveFinalizer {
+		ask.ResourceVersion = pod.ResourceVersion
 	}
 	return ask
 }

@@ -1,7 +1,6 @@
 package podsafety
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -12,9 +11,9 @@ import (
 
 // answer is one reply of a server, and the time that it takes.
 type answer struct {
-	call  Call
-	reply Reply
-	takes time.Duration
+	action Action
+	reply  Reply
+	takes  time.Duration
 }
 
 // play answers the calls of a session and checks them. It returns the session, its calls and the time of its end.
@@ -28,8 +27,8 @@ func play(t *testing.T, tracker *Tracker, f Facts, answers ...answer) (s Session
 		if i == len(answers) {
 			t.Fatalf("asks %+v", ask)
 		}
-		if ask.Call != answers[i].call {
-			t.Fatalf("ask %d is %+v, want call %d", i, ask, answers[i].call)
+		if ask.Action != answers[i].action {
+			t.Fatalf("ask %d is %+v, want %v", i, ask, answers[i].action)
 		}
 		sent := at
 		at = at.Add(answers[i].takes)
@@ -45,7 +44,7 @@ func play(t *testing.T, tracker *Tracker, f Facts, answers ...answer) (s Session
 	if s.Steps != steps {
 		t.Errorf("%d steps, want %d", s.Steps, steps)
 	}
-	if s.Ask().Call != NoCall {
+	if s.Ask().Action != Wait {
 		t.Errorf("asks %+v after its end", s.Ask())
 	}
 	return s, asked, at
@@ -67,13 +66,9 @@ func TestSessionReleasesFinishedPod(t *testing.T) {
 	tracker := NewTracker()
 	tracker.Saw(facts(pod(ended)).Pod, objects.NodeReady, ago(time.Second))
 	f := facts(pod(ended), pod(noGrace))
-	s, asked, _ := play(t, tracker, f, answer{PatchFinalizers, done(), 0})
-	want := Ask{Call: PatchFinalizers, Action: RemoveFinalizer, Namespace: "ns", Name: "db-0", Node: "a", UID: "uid-1",
-		ResourceVersion: "10", Remove: []string{objects.RunningFinalizer}}
-	if got := asked[0]; got.Call != want.Call || got.Action != want.Action || got.Name != want.Name ||
-		got.Namespace != want.Namespace || got.UID != want.UID || got.ResourceVersion != want.ResourceVersion ||
-		!slices.Equal(got.Remove, want.Remove) || got.Add != nil {
-		t.Errorf("asks %+v, want %+v", got, want)
+	s, asked, _ := play(t, tracker, f, answer{RemoveFinalizer, done(), 0})
+	if want := (Ask{RemoveFinalizer, "ns", "db-0", "a", "uid-1", "10"}); asked[0] != want {
+		t.Errorf("asks %+v, want %+v", asked[0], want)
 	}
 	if s.End != session.Written || s.Reason() != ReasonFinished || s.Requeue() != session.RequeueNever {
 		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
@@ -82,23 +77,23 @@ func TestSessionReleasesFinishedPod(t *testing.T) {
 
 // A patch of an outdated version changes nothing. The pod is then judged again as a live read shows it.
 func TestSessionReadsPodAfterConflict(t *testing.T) {
-	conflict := answer{PatchFinalizers, Reply{Outcome: session.Conflict}, 0}
+	conflict := answer{RemoveFinalizer, Reply{Outcome: session.Conflict}, 0}
 	for name, c := range map[string]struct {
 		then    []answer
 		end     session.End
 		reason  Reason
 		requeue session.Requeue
 	}{
-		"its end stands": {[]answer{{GetPod, podIs(ended, noGrace, version("12")), 0}, {PatchFinalizers, done(), 0}},
+		"its end stands": {[]answer{{ReadPod, podIs(ended, noGrace, version("12")), 0}, {RemoveFinalizer, done(), 0}},
 			session.Written, ReasonFinished, session.RequeueNever},
-		"its end stands, after a while": {[]answer{{GetPod, podIs(ended, noGrace, version("12")), time.Minute},
-			{PatchFinalizers, done(), 0}}, session.Written, ReasonFinished, session.RequeueNever},
-		"it changes again": {[]answer{{GetPod, podIs(ended, noGrace, version("12")), 0}, conflict},
+		"its end stands, after a while": {[]answer{{ReadPod, podIs(ended, noGrace, version("12")), time.Minute},
+			{RemoveFinalizer, done(), 0}}, session.Written, ReasonFinished, session.RequeueNever},
+		"it changes again": {[]answer{{ReadPod, podIs(ended, noGrace, version("12")), 0}, conflict},
 			session.Conflicted, "", session.RequeueSoon},
-		"it runs": {[]answer{{GetPod, podIs(noGrace), 0}}, session.Waiting, ReasonProcessesMayRun, session.RequeueAfter},
-		"it is gone": {[]answer{{GetPod, Reply{Outcome: session.Succeeded}, 0}}, session.ObjectGone, "",
+		"it runs": {[]answer{{ReadPod, podIs(noGrace), 0}}, session.Waiting, ReasonProcessesMayRun, session.RequeueAfter},
+		"it is gone": {[]answer{{ReadPod, Reply{Outcome: session.Succeeded}, 0}}, session.ObjectGone, "",
 			session.RequeueNever},
-		"the read fails": {[]answer{{GetPod, Reply{}, 0}}, session.CallFailed, ReasonAPIReadFailed,
+		"the read fails": {[]answer{{ReadPod, Reply{}, 0}}, session.CallFailed, ReasonAPIReadFailed,
 			session.RequeueRetry},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +106,7 @@ func TestSessionReadsPodAfterConflict(t *testing.T) {
 			if runs := s.Facts.Pod.Running; runs && !tracker.Sights["uid-1"].FinishedSince.IsZero() {
 				t.Error("a pod that runs counts as finished")
 			}
-			if last := asked[len(asked)-1]; last.Call == PatchFinalizers && last.ResourceVersion != "12" {
+			if last := asked[len(asked)-1]; last.Action == RemoveFinalizer && last.ResourceVersion != "12" {
 				t.Errorf("patches %+v", last)
 			}
 		})
@@ -119,11 +114,9 @@ func TestSessionReadsPodAfterConflict(t *testing.T) {
 }
 
 func TestSessionHoldsRunningPod(t *testing.T) {
-	s, asked, _ := play(t, NewTracker(), facts(pod(runsUnheld)), answer{PatchFinalizers, done(), 0})
-	finalizer := []string{objects.RunningFinalizer}
-	if a := asked[0]; a.UID != "uid-1" || a.ResourceVersion != "" || !slices.Equal(a.Add, finalizer) ||
-		a.Remove != nil {
-		t.Errorf("asks %+v", a)
+	s, asked, _ := play(t, NewTracker(), facts(pod(runsUnheld)), answer{AddFinalizer, done(), 0})
+	if want := (Ask{AddFinalizer, "ns", "db-0", "a", "uid-1", ""}); asked[0] != want {
+		t.Errorf("asks %+v, want %+v", asked[0], want)
 	}
 	if s.End != session.Written || s.Reason() != ReasonHold {
 		t.Errorf("end %d, %s", s.End, s.Reason())
@@ -131,10 +124,9 @@ func TestSessionHoldsRunningPod(t *testing.T) {
 }
 
 func TestUninstallRemovesFinalizerByUID(t *testing.T) {
-	_, asked, _ := play(t, NewTracker(), facts(removing), answer{PatchFinalizers, done(), 0})
-	finalizer := []string{objects.RunningFinalizer}
-	if a := asked[0]; a.UID != "uid-1" || a.ResourceVersion != "" || !slices.Equal(a.Remove, finalizer) {
-		t.Errorf("asks %+v", a)
+	_, asked, _ := play(t, NewTracker(), facts(removing), answer{RemoveFinalizerByUID, done(), 0})
+	if want := (Ask{RemoveFinalizerByUID, "ns", "db-0", "a", "uid-1", ""}); asked[0] != want {
+		t.Errorf("asks %+v, want %+v", asked[0], want)
 	}
 }
 
@@ -143,8 +135,8 @@ func TestEvidenceIsReadAgainAfterForceDelete(t *testing.T) {
 	tracker := NewTracker()
 	out := Reply{Outcome: session.Succeeded, Node: outOfService()}
 	s, asked, _ := play(t, tracker, facts(seen(objects.NodeTainted)),
-		answer{GetPod, podIs(), 0}, answer{GetNode, out, 0}, answer{DeletePod, done(), 0},
-		answer{GetPod, podIs(noGrace, version("13")), 0}, answer{GetNode, out, 0}, answer{PatchFinalizers, done(), 0})
+		answer{ReadPod, podIs(), 0}, answer{ReadNode, out, 0}, answer{ForceDelete, done(), 0},
+		answer{ReadPod, podIs(noGrace, version("13")), 0}, answer{ReadNode, out, 0}, answer{RemoveFinalizer, done(), 0})
 	if asked[2].UID != "uid-1" || asked[5].ResourceVersion != "13" {
 		t.Errorf("deletes %+v, patches %+v", asked[2], asked[5])
 	}
@@ -158,8 +150,8 @@ func TestSessionWaitsForLeaseOfGoneNode(t *testing.T) {
 	gone := Reply{Outcome: session.Succeeded}
 	lease := Reply{Outcome: session.Succeeded, Lease: objects.Lease{Found: true, ResourceVersion: "5"}}
 	f := facts(seen(objects.NodeAbsent), pod(noGrace), pod(unseen))
-	s, _, at := play(t, tracker, f, answer{GetPod, podIs(noGrace, unseen), 0}, answer{GetNode, gone, 0},
-		answer{GetLease, lease, time.Second})
+	s, _, at := play(t, tracker, f, answer{ReadPod, podIs(noGrace, unseen), 0}, answer{ReadNode, gone, 0},
+		answer{ReadLease, lease, time.Second})
 	if s.Reason() != ReasonNodeRecentlyGone || s.Requeue() != session.RequeueAfter ||
 		s.Decision.After != LeaseDuration+time.Second {
 		t.Errorf("%s, requeue %d after %s", s.Reason(), s.Requeue(), s.Decision.After)
@@ -189,27 +181,27 @@ func TestSessionEnds(t *testing.T) {
 		reason  Reason
 		requeue session.Requeue
 	}{
-		"the pod is gone": {tainted, []answer{{GetPod, Reply{Outcome: session.Succeeded}, 0}},
+		"the pod is gone": {tainted, []answer{{ReadPod, Reply{Outcome: session.Succeeded}, 0}},
 			session.ObjectGone, "", session.RequeueNever},
-		"the pod is not found": {tainted, []answer{{GetPod, Reply{Outcome: session.Succeeded, Pod: terminatingPod()}, 0}},
+		"the pod is not found": {tainted, []answer{{ReadPod, Reply{Outcome: session.Succeeded, Pod: terminatingPod()}, 0}},
 			session.ObjectGone, "", session.RequeueNever},
-		"another has its name": {tainted, []answer{{GetPod, podIs(func(p *Pod) { p.UID = "2" }), 0}},
+		"another has its name": {tainted, []answer{{ReadPod, podIs(func(p *Pod) { p.UID = "2" }), 0}},
 			session.ObjectGone, "", session.RequeueNever},
-		"the read fails": {tainted, []answer{{GetPod, Reply{}, 0}},
+		"the read fails": {tainted, []answer{{ReadPod, Reply{}, 0}},
 			session.CallFailed, ReasonAPIReadFailed, session.RequeueRetry},
-		"it is released by then": {tainted, []answer{{GetPod, podIs(func(p *Pod) { p.Held = false }), 0}},
+		"it is released by then": {tainted, []answer{{ReadPod, podIs(func(p *Pod) { p.Held = false }), 0}},
 			session.Waiting, ReasonNothingToHold, session.RequeueNever},
 		"the pod has changed since its read": {
-			tainted, []answer{{GetPod, podIs(noGrace), 0},
-				{GetNode, Reply{Outcome: session.Succeeded, Node: outOfService()}, 0},
-				{PatchFinalizers, Reply{Outcome: session.Conflict}, 0}},
+			tainted, []answer{{ReadPod, podIs(noGrace), 0},
+				{ReadNode, Reply{Outcome: session.Succeeded, Node: outOfService()}, 0},
+				{RemoveFinalizer, Reply{Outcome: session.Conflict}, 0}},
 			session.Conflicted, "", session.RequeueSoon},
-		"the pod went": {bound, []answer{{PatchFinalizers, Reply{Outcome: session.Gone}, 0}},
+		"the pod went": {bound, []answer{{RemoveFinalizer, Reply{Outcome: session.Gone}, 0}},
 			session.ObjectGone, "", session.RequeueNever},
-		"the write fails": {bound, []answer{{PatchFinalizers, Reply{}, 0}},
+		"the write fails": {bound, []answer{{RemoveFinalizer, Reply{}, 0}},
 			session.CallFailed, ReasonAPIWriteFailed, session.RequeueRetry},
 		"the hold of a running pod meets another write": {
-			facts(pod(runsUnheld)), []answer{{PatchFinalizers, Reply{Outcome: session.Conflict}, 0}},
+			facts(pod(runsUnheld)), []answer{{AddFinalizer, Reply{Outcome: session.Conflict}, 0}},
 			session.Conflicted, "", session.RequeueSoon},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -226,7 +218,7 @@ func TestSessionEnds(t *testing.T) {
 func TestStaleReadsAreRepeatedWithinLimit(t *testing.T) {
 	var answers []answer
 	for range maxSteps {
-		answers = append(answers, answer{GetPod, podIs(noGrace), session.LiveFor + time.Second})
+		answers = append(answers, answer{ReadPod, podIs(noGrace), session.LiveFor + time.Second})
 	}
 	s, _, _ := play(t, NewTracker(), facts(pod(noGrace), seen(objects.NodeTainted)), answers...)
 	if s.End != session.TooSlow || s.Reason() != ReasonAPIReadFailed || s.Requeue() != session.RequeueRetry {
@@ -248,7 +240,7 @@ func TestDryRunMakesNoWrites(t *testing.T) {
 func TestUnansweredForceDeleteCounts(t *testing.T) {
 	tracker := NewTracker()
 	play(t, tracker, facts(pod(confirmed), pod(func(p *Pod) { p.GraceEnds = now() })),
-		answer{GetPod, podIs(confirmed, func(p *Pod) { p.GraceEnds = now() }), 0}, answer{DeletePod, Reply{}, 0})
+		answer{ReadPod, podIs(confirmed, func(p *Pod) { p.GraceEnds = now() }), 0}, answer{ForceDelete, Reply{}, 0})
 	if !tracker.Sights["uid-1"].Forced {
 		t.Error("the kubelet would be taken for the one that set the grace to 0")
 	}
@@ -258,8 +250,8 @@ func TestSessionReadsFenceLive(t *testing.T) {
 	fenced := Reply{Outcome: session.Succeeded, Fence: objects.Fence{InForce: true, Coverage: v1alpha1.CoversUntilUnfenced,
 		BootID: "boot"}}
 	s, _, _ := play(t, NewTracker(), facts(pod(noGrace), func(f *Facts) { f.FenceSeen = true }),
-		answer{GetPod, podIs(noGrace), 0}, answer{GetFence, fenced, 0},
-		answer{GetNode, Reply{Outcome: session.Succeeded, Node: down()}, 0}, answer{PatchFinalizers, done(), 0})
+		answer{ReadPod, podIs(noGrace), 0}, answer{ReadFence, fenced, 0},
+		answer{ReadNode, Reply{Outcome: session.Succeeded, Node: down()}, 0}, answer{RemoveFinalizer, done(), 0})
 	if s.Reason() != ReasonNodeFenced {
 		t.Errorf("%s", s.Reason())
 	}
@@ -275,11 +267,11 @@ func TestSessionWaitsForHeartbeatOfRefusedPod(t *testing.T) {
 	f := facts(pod(turnedDown), storage(Storage{Machine: machine("m"), BootID: "boot", Since: ago(2 * time.Hour)}))
 	for i, beat := range []int64{7, 7, 8} {
 		n := objects.Node{Found: true, Ready: objects.ReadyTrue, Machine: machine("m"), BootID: "boot", Heartbeat: beat}
-		answers := []answer{{GetPod, podIs(turnedDown, version("12")), 0},
-			{GetNode, Reply{Outcome: session.Succeeded, Node: n}, 0}}
+		answers := []answer{{ReadPod, podIs(turnedDown, version("12")), 0},
+			{ReadNode, Reply{Outcome: session.Succeeded, Node: n}, 0}}
 		want := ReasonWaitsForNodeStatus
 		if beat == 8 {
-			answers, want = append(answers, answer{PatchFinalizers, done(), 0}), ReasonRefused
+			answers, want = append(answers, answer{RemoveFinalizer, done(), 0}), ReasonRefused
 		}
 		s, asked, _ := play(t, tracker, f, answers...)
 		if s.Reason() != want || beat == 8 && asked[2].ResourceVersion != "12" {
@@ -289,8 +281,8 @@ func TestSessionWaitsForHeartbeatOfRefusedPod(t *testing.T) {
 	if tracker.Saw(terminatingPod(), objects.NodeReady, now()); tracker.Sights["uid-1"].Heartbeat != 0 {
 		t.Error("a heartbeat counts that was read before the kubelet found no container")
 	}
-	play(t, tracker, facts(seen(objects.NodeTainted)), answer{GetPod, podIs(), 0},
-		answer{GetNode, Reply{Outcome: session.Succeeded, Node: objects.Node{Found: true, Heartbeat: 7}}, 0})
+	play(t, tracker, facts(seen(objects.NodeTainted)), answer{ReadPod, podIs(), 0},
+		answer{ReadNode, Reply{Outcome: session.Succeeded, Node: objects.Node{Found: true, Heartbeat: 7}}, 0})
 	if tracker.Sights["uid-1"].Heartbeat != 0 {
 		t.Error("the heartbeat is of a pod that was not refused")
 	}

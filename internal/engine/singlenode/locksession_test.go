@@ -9,10 +9,10 @@ import (
 )
 
 func TestLockOfDeletedPodIsFreed(t *testing.T) {
-	s, asked := playLock(t, lockFacts(noHolder), answer{GetPod, done(), 0}, answer{PatchClaim, done(), 0})
+	s, asked := playLock(t, lockFacts(noHolder), answer{ReadHolder, done(), 0}, answer{FreeLock, done(), 0})
 	for i, want := range []Ask{
-		{Call: GetPod, Action: ReadHolder, Namespace: "ns", Name: "web-0"},
-		{Call: PatchClaim, Action: FreeLock, Namespace: "ns", Name: "data", UID: "uid-of-data", ResourceVersion: "5"},
+		{Action: ReadHolder, Namespace: "ns", Name: "web-0"},
+		{Action: FreeLock, Namespace: "ns", Name: "data", UID: "uid-of-data", ResourceVersion: "5"},
 	} {
 		if !same(asked[i], want) {
 			t.Errorf("ask %d: %+v, want %+v", i, asked[i], want)
@@ -25,8 +25,8 @@ func TestLockOfDeletedPodIsFreed(t *testing.T) {
 
 // Another version of volume-guard may have changed the claim, so the removal must not depend on its resourceVersion.
 func TestUninstallRemovesLockByUIDAlone(t *testing.T) {
-	_, asked := playLock(t, lockFacts(lockRemoving), answer{PatchClaim, done(), 0})
-	if want := (Ask{Call: PatchClaim, Action: FreeLock, Namespace: "ns", Name: "data",
+	_, asked := playLock(t, lockFacts(lockRemoving), answer{FreeLock, done(), 0})
+	if want := (Ask{Action: FreeLock, Namespace: "ns", Name: "data",
 		UID: "uid-of-data"}); !same(asked[0], want) {
 		t.Errorf("%+v", asked[0])
 	}
@@ -40,13 +40,13 @@ func TestHolderIsReadLive(t *testing.T) {
 		"it is there after all": {usersAre(user()), ReasonHolderRuns},
 		"it is terminating":     {usersAre(user(ofUser(deleted))), ReasonHolderTerminating},
 	} {
-		s, _ := playLock(t, lockFacts(noHolder), answer{GetPod, c.found, 0})
+		s, _ := playLock(t, lockFacts(noHolder), answer{ReadHolder, c.found, 0})
 		if s.End != session.Waiting || s.Reason() != c.reason {
 			t.Errorf("%s: end %d, %s", name, s.End, s.Reason())
 		}
 	}
-	s, _ := playLock(t, lockFacts(holder(ofUser(succeeded), endedFor(grace))), answer{GetPod, done(), 0},
-		answer{PatchClaim, done(), 0})
+	s, _ := playLock(t, lockFacts(holder(ofUser(succeeded), endedFor(grace))), answer{ReadHolder, done(), 0},
+		answer{FreeLock, done(), 0})
 	if s.Reason() != ReasonHolderGone {
 		t.Errorf("it is gone by now: %s", s.Reason())
 	}
@@ -64,11 +64,11 @@ func nodeBooted(boot string) Reply {
 
 func TestFenceOfHolderIsReadLive(t *testing.T) {
 	f := lockFacts(holder(ofUser(deleted), fenceSeen))
-	s, asked := playLock(t, f, answer{GetPod, usersAre(f.Holder), 0}, answer{GetFence, fenceIs(), 0},
-		answer{GetNode, nodeBooted("boot-1"), 0}, answer{PatchClaim, done(), 0})
+	s, asked := playLock(t, f, answer{ReadHolder, usersAre(f.Holder), 0}, answer{ReadFence, fenceIs(), 0},
+		answer{ReadNode, nodeBooted("boot-1"), 0}, answer{FreeLock, done(), 0})
 	for i, want := range map[int]Ask{
-		1: {Call: GetFence, Action: ReadFence, Namespace: "ns", Name: "a", UID: "uid-0"},
-		2: {Call: GetNode, Action: ReadNode, Namespace: "ns", Name: "a"},
+		1: {Action: ReadFence, Namespace: "ns", Name: "a", UID: "uid-0"},
+		2: {Action: ReadNode, Namespace: "ns", Name: "a"},
 	} {
 		if !same(asked[i], want) {
 			t.Errorf("ask %d: %+v, want %+v", i, asked[i], want)
@@ -77,36 +77,36 @@ func TestFenceOfHolderIsReadLive(t *testing.T) {
 	if s.Reason() != ReasonVolumeFenced {
 		t.Errorf("%s", s.Reason())
 	}
-	s, _ = playLock(t, f, answer{GetPod, usersAre(f.Holder), 0}, answer{GetFence, fenceIs(), 0},
-		answer{GetNode, nodeBooted("boot-2"), 0})
+	s, _ = playLock(t, f, answer{ReadHolder, usersAre(f.Holder), 0}, answer{ReadFence, fenceIs(), 0},
+		answer{ReadNode, nodeBooted("boot-2"), 0})
 	if s.End != session.Waiting || s.Reason() != ReasonHolderTerminating || s.Requeue() != session.RequeueAfter {
 		t.Errorf("rebooted by now: end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
 	}
-	s, _ = playLock(t, f, answer{GetPod, usersAre(f.Holder), 0}, answer{GetFence, done(), 0})
+	s, _ = playLock(t, f, answer{ReadHolder, usersAre(f.Holder), 0}, answer{ReadFence, done(), 0})
 	if s.End != session.Waiting || s.Reason() != ReasonHolderTerminating {
 		t.Errorf("released by now: end %d, %s", s.End, s.Reason())
 	}
 }
 
 func TestLockSessionEnds(t *testing.T) {
-	gone := answer{GetPod, done(), 0}
+	gone := answer{ReadHolder, done(), 0}
 	for name, c := range map[string]struct {
 		answers []answer
 		end     session.End
 		reason  Reason
 		requeue session.Requeue
 	}{
-		"the claim has changed": {[]answer{gone, {PatchClaim, Reply{Outcome: session.Conflict}, 0}},
+		"the claim has changed": {[]answer{gone, {FreeLock, Reply{Outcome: session.Conflict}, 0}},
 			session.Conflicted, "", session.RequeueSoon},
-		"the claim is gone": {[]answer{gone, {PatchClaim, Reply{Outcome: session.Gone}, 0}},
+		"the claim is gone": {[]answer{gone, {FreeLock, Reply{Outcome: session.Gone}, 0}},
 			session.ObjectGone, "", session.RequeueNever},
-		"the write fails": {[]answer{gone, {PatchClaim, Reply{}, 0}},
+		"the write fails": {[]answer{gone, {FreeLock, Reply{}, 0}},
 			session.CallFailed, ReasonAPIWriteFailed, session.RequeueRetry},
-		"the read fails": {[]answer{{GetPod, Reply{}, 0}},
+		"the read fails": {[]answer{{ReadHolder, Reply{}, 0}},
 			session.CallFailed, ReasonAPIReadFailed, session.RequeueRetry},
-		"a read that cannot end so": {[]answer{{GetPod, Reply{Outcome: session.Conflict}, 0}},
+		"a read that cannot end so": {[]answer{{ReadHolder, Reply{Outcome: session.Conflict}, 0}},
 			session.Conflicted, "", session.RequeueSoon},
-		"the holder has just ended": {[]answer{{GetPod, usersAre(user(ofUser(succeeded), endedFor(0))), 0}},
+		"the holder has just ended": {[]answer{{ReadHolder, usersAre(user(ofUser(succeeded), endedFor(0))), 0}},
 			session.Waiting, ReasonWaitsForUnmount, session.RequeueAfter},
 	} {
 		s, _ := playLock(t, lockFacts(noHolder), c.answers...)
@@ -119,7 +119,7 @@ func TestLockSessionEnds(t *testing.T) {
 func TestLockSessionStepsAreBounded(t *testing.T) {
 	var answers []answer
 	for range maxLockSteps {
-		answers = append(answers, answer{GetPod, done(), session.LiveFor + time.Second})
+		answers = append(answers, answer{ReadHolder, done(), session.LiveFor + time.Second})
 	}
 	s, _ := playLock(t, lockFacts(noHolder), answers...)
 	if s.End != session.TooSlow || s.Requeue() != session.RequeueRetry {

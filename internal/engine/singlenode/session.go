@@ -10,59 +10,36 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// Call is a request to the API server, or no request in its zero value.
-type Call uint8
-
-const (
-	NoCall Call = iota
-	// GetNamespace, GetPod, GetFence and GetNode read one object, and succeed if it does not exist.
-	GetNamespace
-	// GetClaim reads a claim and, as far as its lock depends on them, its StorageClass and PV. It succeeds if one of them
-	// does not exist.
-	GetClaim
-	GetPod
-	GetFence
-	GetNode
-	// ListUsers lists the pods of a namespace, at least as new as the request, and returns the ungated pods that name one
-	// of the given claims.
-	ListUsers
-	// PatchClaim adds LockAnnotation and Finalizer to a claim, or removes both.
-	PatchClaim
-	// PatchGate removes Gate from a pod.
-	PatchGate
-)
-
 // Ask is the call that a session waits for, or no call in its zero value.
 type Ask struct {
-	Call Call
 	// Action is the step that the call carries out.
 	Action Action
-	// Namespace and Name identify the object. Name is empty for GetNamespace and ListUsers, and the name of the node for
-	// GetFence and GetNode.
+	// Namespace and Name identify the object. Name is empty for ReadNamespace and ListPods, and the name of the node for
+	// ReadFence and ReadNode.
 	Namespace, Name string
 	// UID and ResourceVersion are the preconditions of a write; an empty ResourceVersion leaves only the UID. For
-	// GetFence, UID is the UID of the pod whose evidence the fence may give.
+	// ReadFence, UID is the UID of the pod whose evidence the fence may give.
 	UID             types.UID
 	ResourceVersion string
-	// Lock is the lock that PatchClaim writes, the zero Lock to remove it.
+	// Lock is the lock that TakeLock writes, and the zero Lock for FreeLock.
 	Lock Lock
-	// Mode is the mode of the namespace, which GetClaim needs to set Claim.Unasked.
+	// Mode is the mode of the namespace, which ReadClaim needs to set Claim.Unasked.
 	Mode Mode
-	// Claims are the claim names for ListUsers.
+	// Claims are the claim names for ListPods.
 	Claims []string
 }
 
 // Reply is the answer to an Ask, with only the fields of its call set.
 type Reply struct {
 	Outcome session.Outcome
-	// Mode is the result of GetNamespace, ModeOff if the namespace does not exist.
+	// Mode is the result of ReadNamespace, ModeOff if the namespace does not exist.
 	Mode Mode
-	// Claim is the result of GetClaim, with Unasked and, as far as known, Volume, or of PatchClaim, without these two. The
+	// Claim is the result of ReadClaim, with Unasked and, as far as known, Volume, or of TakeLock, without these two. The
 	// zero value means that the claim does not exist.
 	Claim Claim
-	// Users are the results of ListUsers, or of GetPod with at most one entry, without Fence and Node.
+	// Users are the results of ListPods, or of ReadHolder with at most one entry, without Fence and Node.
 	Users []User
-	// Fence and Node are the results of GetFence and GetNode.
+	// Fence and Node are the results of ReadFence and ReadNode.
 	Fence objects.Fence
 	Node  objects.Node
 }
@@ -109,23 +86,21 @@ func (s *Session) Ask() Ask {
 	pod := s.Facts.Pod
 	ask := Ask{Action: s.Decision.Action, Namespace: pod.Namespace}
 	switch s.Decision.Action {
-	case ReadNamespace:
-		ask.Call = GetNamespace
 	case ReadClaim:
-		ask.Call, ask.Name, ask.Mode = GetClaim, s.Decision.Claim, s.Facts.Mode
+		ask.Name, ask.Mode = s.Decision.Claim, s.Facts.Mode
 	case ReadFence:
-		ask.Call, ask.Name, ask.UID = GetFence, s.user().Pod.Node, s.user().Pod.UID
+		ask.Name, ask.UID = s.user().Pod.Node, s.user().Pod.UID
 	case ReadNode:
-		ask.Call, ask.Name = GetNode, s.user().Pod.Node
+		ask.Name = s.user().Pod.Node
 	case ListPods:
-		ask.Call, ask.Claims = ListUsers, pod.Claims
+		ask.Claims = pod.Claims
 	case TakeLock:
 		c := s.claim().Claim
-		ask.Call, ask.Name, ask.UID, ask.ResourceVersion = PatchClaim, c.Name, c.UID, c.ResourceVersion
+		ask.Name, ask.UID, ask.ResourceVersion = c.Name, c.UID, c.ResourceVersion
 		ask.Lock = Lock{UID: pod.UID, Name: pod.Name}
 	case RemoveGate:
-		ask.Call, ask.Name, ask.UID = PatchGate, pod.Name, pod.UID
-	case Wait, ReadHolder, FreeLock:
+		ask.Name, ask.UID = pod.Name, pod.UID
+	case Wait, ReadNamespace, ReadHolder, FreeLock:
 	}
 	return ask
 }
@@ -198,13 +173,13 @@ func (s *LockSession) Ask() Ask {
 	ask := Ask{Action: s.Decision.Action, Namespace: c.Namespace}
 	switch s.Decision.Action {
 	case ReadHolder:
-		ask.Call, ask.Name = GetPod, c.Lock.Name
+		ask.Name = c.Lock.Name
 	case ReadFence:
-		ask.Call, ask.Name, ask.UID = GetFence, s.Facts.Holder.Pod.Node, s.Facts.Holder.Pod.UID
+		ask.Name, ask.UID = s.Facts.Holder.Pod.Node, s.Facts.Holder.Pod.UID
 	case ReadNode:
-		ask.Call, ask.Name = GetNode, s.Facts.Holder.Pod.Node
+		ask.Name = s.Facts.Holder.Pod.Node
 	case FreeLock:
-		ask.Call, ask.Name, ask.UID, ask.ResourceVersion = PatchClaim, c.Name, c.UID, c.ResourceVersion
+		ask.Name, ask.UID, ask.ResourceVersion = c.Name, c.UID, c.ResourceVersion
 		if s.Facts.Rules.Removing {
 			ask.ResourceVersion = ""
 		}

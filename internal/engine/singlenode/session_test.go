@@ -13,9 +13,9 @@ import (
 
 // answer is one reply of a server, with its duration.
 type answer struct {
-	call  Call
-	reply Reply
-	takes time.Duration
+	action Action
+	reply  Reply
+	takes  time.Duration
 }
 
 // worker is a session about a pod or a lock.
@@ -39,8 +39,8 @@ func play(t *testing.T, s worker, answers ...answer) (asked []Ask) {
 		if i == len(answers) {
 			t.Fatalf("asks %+v", ask)
 		}
-		if ask.Call != answers[i].call {
-			t.Fatalf("ask %d is %+v, want call %d", i, ask, answers[i].call)
+		if ask.Action != answers[i].action {
+			t.Fatalf("ask %d is %+v, want %v", i, ask, answers[i].action)
 		}
 		sent := at
 		at = at.Add(answers[i].takes)
@@ -49,7 +49,7 @@ func play(t *testing.T, s worker, answers ...answer) (asked []Ask) {
 	if len(asked) != len(answers) {
 		t.Fatalf("asked %d times, want %d", len(asked), len(answers))
 	}
-	if s.Ask().Call != NoCall {
+	if s.Ask().Action != Wait {
 		t.Errorf("asks %+v after its end", s.Ask())
 	}
 	return asked
@@ -87,21 +87,21 @@ func modeIs(m Mode) Reply { return Reply{Outcome: session.Succeeded, Mode: m} }
 func same(a, b Ask) bool {
 	claims := slices.Equal(a.Claims, b.Claims)
 	a.Claims, b.Claims = nil, nil
-	return claims && a.Call == b.Call && a.Action == b.Action && a.Namespace == b.Namespace && a.Name == b.Name &&
+	return claims && a.Action == b.Action && a.Namespace == b.Namespace && a.Name == b.Name &&
 		a.UID == b.UID && a.ResourceVersion == b.ResourceVersion && a.Lock == b.Lock && a.Mode == b.Mode
 }
 
 func TestPodGetsLocksAndLosesGate(t *testing.T) {
 	f := facts(second(ClaimFacts{Claim: claim("assets")}))
-	s, asked := playPod(t, f, answer{PatchClaim, wrote("assets"), 0}, answer{PatchClaim, wrote("data"), 0},
-		answer{ListUsers, usersAre(), 0}, answer{PatchGate, done(), 0})
+	s, asked := playPod(t, f, answer{TakeLock, wrote("assets"), 0}, answer{TakeLock, wrote("data"), 0},
+		answer{ListPods, usersAre(), 0}, answer{RemoveGate, done(), 0})
 	for i, want := range []Ask{
-		{Call: PatchClaim, Action: TakeLock, Namespace: "ns", Name: "assets", UID: "uid-of-assets", ResourceVersion: "5",
+		{Action: TakeLock, Namespace: "ns", Name: "assets", UID: "uid-of-assets", ResourceVersion: "5",
 			Lock: own()},
-		{Call: PatchClaim, Action: TakeLock, Namespace: "ns", Name: "data", UID: "uid-of-data", ResourceVersion: "5",
+		{Action: TakeLock, Namespace: "ns", Name: "data", UID: "uid-of-data", ResourceVersion: "5",
 			Lock: own()},
-		{Call: ListUsers, Action: ListPods, Namespace: "ns", Claims: []string{"data", "assets"}},
-		{Call: PatchGate, Action: RemoveGate, Namespace: "ns", Name: "web-1", UID: "uid-1"},
+		{Action: ListPods, Namespace: "ns", Claims: []string{"data", "assets"}},
+		{Action: RemoveGate, Namespace: "ns", Name: "web-1", UID: "uid-1"},
 	} {
 		if !same(asked[i], want) {
 			t.Errorf("ask %d: %+v, want %+v", i, asked[i], want)
@@ -120,9 +120,9 @@ func TestPodGetsLocksAndLosesGate(t *testing.T) {
 
 func TestLockOfEarlierSessionIsReadLive(t *testing.T) {
 	lockedData := lockedBy(claim("data"), own())
-	s, asked := playPod(t, facts(lock(own(), session.Read{})), answer{GetClaim, claimIs(lockedData), 0},
-		answer{ListUsers, usersAre(), 0}, answer{PatchGate, done(), 0})
-	if want := (Ask{Call: GetClaim, Action: ReadClaim, Namespace: "ns", Name: "data",
+	s, asked := playPod(t, facts(lock(own(), session.Read{})), answer{ReadClaim, claimIs(lockedData), 0},
+		answer{ListPods, usersAre(), 0}, answer{RemoveGate, done(), 0})
+	if want := (Ask{Action: ReadClaim, Namespace: "ns", Name: "data",
 		Mode: ModeAll}); !same(asked[0], want) {
 		t.Errorf("%+v", asked[0])
 	}
@@ -137,11 +137,11 @@ func TestStaleLockIsNotUsed(t *testing.T) {
 		answers []answer
 		reason  Reason
 	}{
-		"another has it":      {[]answer{{GetClaim, claimIs(lockedBy(claim("data"), other())), 0}}, ReasonClaimInUse},
-		"the claim is gone":   {[]answer{{GetClaim, claimIs(Claim{}), 0}}, ReasonClaimMissing},
-		"it is being deleted": {[]answer{{GetClaim, claimIs(with(claim("data"), terminating)), 0}}, ReasonClaimTerminating},
-		"no holder": {[]answer{{GetClaim, claimIs(claim("data")), 0}, {PatchClaim, wrote("data"), 0},
-			{ListUsers, usersAre(user()), 0}}, ReasonUsedWithoutLock},
+		"another has it":      {[]answer{{ReadClaim, claimIs(lockedBy(claim("data"), other())), 0}}, ReasonClaimInUse},
+		"the claim is gone":   {[]answer{{ReadClaim, claimIs(Claim{}), 0}}, ReasonClaimMissing},
+		"it is being deleted": {[]answer{{ReadClaim, claimIs(with(claim("data"), terminating)), 0}}, ReasonClaimTerminating},
+		"no holder": {[]answer{{ReadClaim, claimIs(claim("data")), 0}, {TakeLock, wrote("data"), 0},
+			{ListPods, usersAre(user()), 0}}, ReasonUsedWithoutLock},
 	} {
 		s, _ := playPod(t, facts(lock(own(), session.Read{})), c.answers...)
 		if s.End != session.Waiting || s.Reason() != c.reason {
@@ -158,8 +158,8 @@ func with(c Claim, alter func(*Claim)) Claim {
 // The watch lags: the namespace asks for all locks by now, and another pod has the lock of the claim.
 func TestStaleCacheLetsNoPodRun(t *testing.T) {
 	f := facts(mode(ModeOff), ofClaim(unasked))
-	s, asked := playPod(t, f, answer{GetNamespace, modeIs(ModeAll), 0},
-		answer{GetClaim, claimIs(lockedBy(claim("data"), other())), 0})
+	s, asked := playPod(t, f, answer{ReadNamespace, modeIs(ModeAll), 0},
+		answer{ReadClaim, claimIs(lockedBy(claim("data"), other())), 0})
 	if asked[0].Name != "" || asked[0].Namespace != "ns" || asked[1].Mode != ModeAll {
 		t.Errorf("%+v", asked)
 	}
@@ -169,12 +169,12 @@ func TestStaleCacheLetsNoPodRun(t *testing.T) {
 }
 
 func TestGateGoesWithoutNeededLocks(t *testing.T) {
-	s, asked := playPod(t, facts(mode(ModeSelected), ofClaim(unasked)), answer{GetNamespace, modeIs(ModeSelected), 0},
-		answer{GetClaim, claimIs(with(claim("data"), unasked)), 0}, answer{PatchGate, done(), 0})
+	s, asked := playPod(t, facts(mode(ModeSelected), ofClaim(unasked)), answer{ReadNamespace, modeIs(ModeSelected), 0},
+		answer{ReadClaim, claimIs(with(claim("data"), unasked)), 0}, answer{RemoveGate, done(), 0})
 	if asked[1].Mode != ModeSelected || s.Reason() != ReasonNotAsked || s.End != session.Written {
 		t.Errorf("%+v, end %d, %s", asked[1], s.End, s.Reason())
 	}
-	s, _ = playPod(t, facts(mode(ModeUnknown)), answer{GetNamespace, modeIs(ModeOff), 0}, answer{PatchGate, done(), 0})
+	s, _ = playPod(t, facts(mode(ModeUnknown)), answer{ReadNamespace, modeIs(ModeOff), 0}, answer{RemoveGate, done(), 0})
 	if s.Reason() != ReasonNotAsked {
 		t.Errorf("%s", s.Reason())
 	}
@@ -184,15 +184,15 @@ func TestGateGoesWithoutNeededLocks(t *testing.T) {
 func TestFenceOfEachUserIsRead(t *testing.T) {
 	first := user(ofUser(deleted), fenceSeen)
 	again := user(ofUser(deleted), fenceSeen, ofUser(func(p *Pod) { p.UID, p.Node = "uid-9", "b" }))
-	locks := answer{PatchClaim, wrote("data"), 0}
-	lists := func() answer { return answer{ListUsers, usersAre(first, again), 0} }
-	fence, node := answer{GetFence, fenceIs(), 0}, answer{GetNode, nodeBooted("boot-1"), 0}
-	s, asked := playPod(t, facts(), locks, lists(), fence, node, fence, node, answer{PatchGate, done(), 0})
+	locks := answer{TakeLock, wrote("data"), 0}
+	lists := func() answer { return answer{ListPods, usersAre(first, again), 0} }
+	fence, node := answer{ReadFence, fenceIs(), 0}, answer{ReadNode, nodeBooted("boot-1"), 0}
+	s, asked := playPod(t, facts(), locks, lists(), fence, node, fence, node, answer{RemoveGate, done(), 0})
 	for i, want := range map[int]Ask{
-		2: {Call: GetFence, Action: ReadFence, Namespace: "ns", Name: "a", UID: "uid-0"},
-		3: {Call: GetNode, Action: ReadNode, Namespace: "ns", Name: "a"},
-		4: {Call: GetFence, Action: ReadFence, Namespace: "ns", Name: "b", UID: "uid-9"},
-		5: {Call: GetNode, Action: ReadNode, Namespace: "ns", Name: "b"},
+		2: {Action: ReadFence, Namespace: "ns", Name: "a", UID: "uid-0"},
+		3: {Action: ReadNode, Namespace: "ns", Name: "a"},
+		4: {Action: ReadFence, Namespace: "ns", Name: "b", UID: "uid-9"},
+		5: {Action: ReadNode, Namespace: "ns", Name: "b"},
 	} {
 		if !same(asked[i], want) {
 			t.Errorf("ask %d: %+v, want %+v", i, asked[i], want)
@@ -201,7 +201,7 @@ func TestFenceOfEachUserIsRead(t *testing.T) {
 	if s.Reason() != ReasonAcquired {
 		t.Errorf("%s", s.Reason())
 	}
-	s, _ = playPod(t, facts(), locks, lists(), fence, node, fence, answer{GetNode, nodeBooted("boot-2"), 0})
+	s, _ = playPod(t, facts(), locks, lists(), fence, node, fence, answer{ReadNode, nodeBooted("boot-2"), 0})
 	if s.End != session.Waiting || s.Reason() != ReasonUsedWithoutLock || s.Decision.User != "uid-9" {
 		t.Errorf("the second has rebooted: end %d, %s of %s", s.End, s.Reason(), s.Decision.User)
 	}
@@ -209,29 +209,29 @@ func TestFenceOfEachUserIsRead(t *testing.T) {
 
 func TestSessionEnds(t *testing.T) {
 	lost := session.Unanswered
-	locks := answer{PatchClaim, wrote("data"), 0}
-	lists := answer{ListUsers, usersAre(), 0}
+	locks := answer{TakeLock, wrote("data"), 0}
+	lists := answer{ListPods, usersAre(), 0}
 	for name, c := range map[string]struct {
 		answers []answer
 		end     session.End
 		reason  Reason
 		requeue session.Requeue
 	}{
-		"the claim has changed": {[]answer{{PatchClaim, Reply{Outcome: session.Conflict}, 0}},
+		"the claim has changed": {[]answer{{TakeLock, Reply{Outcome: session.Conflict}, 0}},
 			session.Conflicted, "", session.RequeueSoon},
-		"the claim is gone": {[]answer{{PatchClaim, Reply{Outcome: session.Gone}, 0}},
+		"the claim is gone": {[]answer{{TakeLock, Reply{Outcome: session.Gone}, 0}},
 			session.Conflicted, "", session.RequeueSoon},
-		"the lock is refused": {[]answer{{PatchClaim, Reply{Outcome: lost}, 0}},
+		"the lock is refused": {[]answer{{TakeLock, Reply{Outcome: lost}, 0}},
 			session.CallFailed, ReasonAPIWriteFailed, session.RequeueRetry},
-		"the list is refused": {[]answer{locks, {ListUsers, Reply{Outcome: lost}, 0}},
+		"the list is refused": {[]answer{locks, {ListPods, Reply{Outcome: lost}, 0}},
 			session.CallFailed, ReasonAPIReadFailed, session.RequeueRetry},
-		"another uses the claim": {[]answer{locks, {ListUsers, usersAre(user()), 0}},
+		"another uses the claim": {[]answer{locks, {ListPods, usersAre(user()), 0}},
 			session.Waiting, ReasonUsedWithoutLock, session.RequeueAfter},
-		"another has just ended": {[]answer{locks, {ListUsers, usersAre(user(ofUser(succeeded), endedFor(0))), 0}},
+		"another has just ended": {[]answer{locks, {ListPods, usersAre(user(ofUser(succeeded), endedFor(0))), 0}},
 			session.Waiting, ReasonUsedWithoutLock, session.RequeueAfter},
-		"the pod is gone": {[]answer{locks, lists, {PatchGate, Reply{Outcome: session.Gone}, 0}},
+		"the pod is gone": {[]answer{locks, lists, {RemoveGate, Reply{Outcome: session.Gone}, 0}},
 			session.ObjectGone, "", session.RequeueNever},
-		"the gate stays": {[]answer{locks, lists, {PatchGate, Reply{Outcome: lost}, 0}},
+		"the gate stays": {[]answer{locks, lists, {RemoveGate, Reply{Outcome: lost}, 0}},
 			session.CallFailed, ReasonAPIWriteFailed, session.RequeueRetry},
 	} {
 		s, _ := playPod(t, facts(), c.answers...)
@@ -246,7 +246,7 @@ func TestSessionStepsAreBounded(t *testing.T) {
 	stripped := claimIs(with(lockedBy(claim("data"), own()), unkept))
 	var answers []answer
 	for range maxSteps(1, 0) {
-		answers = append(answers, answer{PatchClaim, stripped, 0})
+		answers = append(answers, answer{TakeLock, stripped, 0})
 	}
 	s, _ := playPod(t, facts(), answers...)
 	if s.End != session.TooSlow || s.Requeue() != session.RequeueRetry || s.Reason() != ReasonAPIReadFailed {
@@ -255,9 +255,9 @@ func TestSessionStepsAreBounded(t *testing.T) {
 }
 
 func TestExpiredListIsRepeated(t *testing.T) {
-	s, _ := playPod(t, facts(), answer{PatchClaim, wrote("data"), 0},
-		answer{ListUsers, usersAre(), session.LiveFor + time.Second}, answer{ListUsers, usersAre(), 0},
-		answer{PatchGate, done(), 0})
+	s, _ := playPod(t, facts(), answer{TakeLock, wrote("data"), 0},
+		answer{ListPods, usersAre(), session.LiveFor + time.Second}, answer{ListPods, usersAre(), 0},
+		answer{RemoveGate, done(), 0})
 	if s.Reason() != ReasonAcquired {
 		t.Errorf("%s", s.Reason())
 	}
@@ -269,7 +269,7 @@ func TestDryRunMakesNoWrites(t *testing.T) {
 	if s.End != session.Skipped || s.Reason() != ReasonDryRun || len(asked) != 0 {
 		t.Errorf("end %d, %s", s.End, s.Reason())
 	}
-	l, _ := playLock(t, lockFacts(noHolder, func(f *LockFacts) { f.Rules.DryRun = true }), answer{GetPod, done(), 0})
+	l, _ := playLock(t, lockFacts(noHolder, func(f *LockFacts) { f.Rules.DryRun = true }), answer{ReadHolder, done(), 0})
 	if l.End != session.Skipped || l.Reason() != ReasonDryRun || l.Requeue() != session.RequeueNever {
 		t.Errorf("end %d, %s", l.End, l.Reason())
 	}
@@ -277,21 +277,21 @@ func TestDryRunMakesNoWrites(t *testing.T) {
 
 func TestSessionHasEnoughSteps(t *testing.T) {
 	f := facts(mode(ModeUnknown), lock(own(), session.Read{}))
-	answers := []answer{{GetNamespace, modeIs(ModeAll), 0}, {GetClaim, claimIs(claim("data")), 0},
-		{PatchClaim, wrote("data"), 0}}
+	answers := []answer{{ReadNamespace, modeIs(ModeAll), 0}, {ReadClaim, claimIs(claim("data")), 0},
+		{TakeLock, wrote("data"), 0}}
 	var all []User
 	for _, name := range []string{"e", "f", "g", "h"} {
 		second(ClaimFacts{Claim: lockedBy(claim(name), own())})(&f)
-		answers = append(answers, answer{GetClaim, claimIs(claim(name)), 0}, answer{PatchClaim, wrote(name), 0})
+		answers = append(answers, answer{ReadClaim, claimIs(claim(name)), 0}, answer{TakeLock, wrote(name), 0})
 		u := user(ofUser(deleted), fenceSeen)
 		u.Pod.UID, u.Pod.Name = types.UID(name), name
 		all = append(all, u)
 	}
-	answers = append(answers, answer{ListUsers, usersAre(all...), 0})
+	answers = append(answers, answer{ListPods, usersAre(all...), 0})
 	for range all {
-		answers = append(answers, answer{GetFence, fenceIs(), 0}, answer{GetNode, nodeBooted("boot-1"), 0})
+		answers = append(answers, answer{ReadFence, fenceIs(), 0}, answer{ReadNode, nodeBooted("boot-1"), 0})
 	}
-	s, _ := playPod(t, f, append(answers, answer{PatchGate, done(), 0})...)
+	s, _ := playPod(t, f, append(answers, answer{RemoveGate, done(), 0})...)
 	if s.Reason() != ReasonAcquired {
 		t.Errorf("%s", s.Reason())
 	}

@@ -106,25 +106,25 @@ func (c *transition) hold(slot int) podsafety.Decision {
 		ask := s.Ask()
 		reply := podsafety.Reply{Outcome: session.Succeeded}
 		node := c.pods[slot].node
-		switch ask.Call {
-		case podsafety.NoCall:
+		switch ask.Action {
+		case podsafety.Wait:
 			c.keep(slot, t)
 			return s.Decision
-		case podsafety.GetPod:
+		case podsafety.ReadPod:
 			reply.Found, reply.Pod = true, m.pod(slot, c.pods[slot])
-		case podsafety.GetNode:
+		case podsafety.ReadNode:
 			reply.Node = c.nodeOf(node)
-		case podsafety.GetLease:
+		case podsafety.ReadLease:
 			reply.Lease = objects.Lease{Found: c.node.there, ResourceVersion: c.leaseVersion()}
-		case podsafety.GetFence:
+		case podsafety.ReadFence:
 			reply.Fence = c.shown(node, uidOf(slot))
-		case podsafety.DeletePod:
+		case podsafety.ForceDelete:
 			c.pods[slot].graceZero = true
-		case podsafety.PatchFinalizers:
-			if len(ask.Remove) > 0 {
-				c.released(slot, s.Decision.Reason)
-			}
-			c.pods[slot].held = len(ask.Add) > 0
+		case podsafety.AddFinalizer:
+			c.pods[slot].held = true
+		case podsafety.RemoveFinalizer, podsafety.RemoveFinalizerByUID:
+			c.released(slot, s.Decision.Reason)
+			c.pods[slot].held = false
 		}
 		s.Answer(t, reply, m.now, m.now)
 		c.keep(slot, t)
@@ -171,18 +171,18 @@ func (c *transition) evidence(ask singlenode.Ask) objects.Fence {
 // read answers a read of a session about a gate or a lock.
 func (c *transition) read(ask singlenode.Ask) singlenode.Reply {
 	reply := singlenode.Reply{Outcome: session.Succeeded}
-	switch ask.Call {
-	case singlenode.GetNamespace:
+	switch ask.Action {
+	case singlenode.ReadNamespace:
 		reply.Mode = singlenode.ModeAll
-	case singlenode.GetClaim:
+	case singlenode.ReadClaim:
 		reply.Claim = c.machine.claim(c.claim).locks
-	case singlenode.GetPod:
+	case singlenode.ReadHolder:
 		reply.Users = c.users(ask.Name)
-	case singlenode.ListUsers:
+	case singlenode.ListPods:
 		reply.Users = c.users("")
-	case singlenode.GetFence:
+	case singlenode.ReadFence:
 		reply.Fence = c.evidence(ask)
-	case singlenode.GetNode:
+	case singlenode.ReadNode:
 		reply.Node = c.nodeOf(nodeA)
 		if ask.Name == nodeName(nodeB) {
 			reply.Node = c.nodeOf(nodeB)
@@ -204,17 +204,17 @@ func (c *transition) gate(slot int) singlenode.Decision {
 	for {
 		ask := s.Ask()
 		reply := c.read(ask)
-		switch ask.Call {
-		case singlenode.NoCall:
+		switch ask.Action {
+		case singlenode.Wait:
 			return s.Decision
-		case singlenode.PatchClaim:
+		case singlenode.TakeLock:
 			if c.claim.terminating && !c.claim.kept {
 				reply.Outcome = session.Conflict // a terminating object takes no finalizer
 				break
 			}
 			c.claim.lock, c.claim.kept = uint8(slot+1), true
 			reply.Claim = m.claim(c.claim).locks
-		case singlenode.PatchGate:
+		case singlenode.RemoveGate:
 			c.ungated(slot)
 			c.writePod(slot, func(p *pod) { p.gated = false })
 		default:
@@ -233,10 +233,10 @@ func (c *transition) lock() {
 	s := singlenode.BeginLock(f, m.now)
 	for {
 		ask := s.Ask()
-		switch ask.Call {
-		case singlenode.NoCall:
+		switch ask.Action {
+		case singlenode.Wait:
 			return
-		case singlenode.PatchClaim:
+		case singlenode.FreeLock:
 			c.freed(s.Decision.Reason)
 			c.claim.lock, c.claim.kept = 0, false
 		default:

@@ -133,15 +133,15 @@ func (c *transition) continues(i, slot int, s *podsafety.Session) {
 // calls makes the possible outcomes of a call.
 func (k *worker) calls(s *state, i, slot int) {
 	c := transition{World: k.World, machine: k.machine, state: *s}
-	session := c.session(i, slot)
-	call := session.Ask().Call
-	k.Can(true, move{callAnswered[call], i, slot}, func(c *transition) { c.answer(i, slot, true, true) })
-	k.Breaks(true, s.left.API, move{callFails[call], i, slot}, func(c *transition) {
+	work := c.session(i, slot)
+	action := work.Ask().Action
+	k.Can(true, move{callAnswered[action], i, slot}, func(c *transition) { c.answer(i, slot, true, true) })
+	k.Breaks(true, s.left.API, move{callFails[action], i, slot}, func(c *transition) {
 		c.left.API--
 		c.answer(i, slot, false, false)
 	})
-	if call == podsafety.PatchFinalizers || call == podsafety.DeletePod {
-		k.Breaks(true, s.left.API, move{answerLost[call], i, slot}, func(c *transition) {
+	if action.Kind() == session.Writes {
+		k.Breaks(true, s.left.API, move{answerLost[action], i, slot}, func(c *transition) {
 			c.left.API--
 			c.answer(i, slot, true, false)
 		})
@@ -171,41 +171,41 @@ func (c *transition) carryOut(i, slot int, s *podsafety.Session) podsafety.Reply
 	reply := podsafety.Reply{Outcome: session.Succeeded}
 	now := &c.lines[i].sessions[slot]
 	at := c.named(slot)
-	switch ask.Call {
-	case podsafety.GetPod:
+	switch ask.Action {
+	case podsafety.ReadPod:
 		if at >= 0 {
 			reply.Found, reply.Pod = true, c.reported(c.machine.pod(at, c.pods[at], c.graceOver[at]))
 		}
 		if at == slot {
 			now.pod, now.changed = c.pods[slot], false
 		}
-	case podsafety.GetNode, podsafety.GetLease, podsafety.GetFence:
-		c.readNode(now, slot, ask.Call, &reply)
-	case podsafety.DeletePod:
+	case podsafety.ReadNode, podsafety.ReadLease, podsafety.ReadFence:
+		c.readNode(now, slot, ask.Action, &reply)
+	case podsafety.ForceDelete:
 		if at < 0 || ask.UID != "" && uidOf(at) != ask.UID {
 			return podsafety.Reply{Outcome: session.Gone}
 		}
 		c.checkDeletion(i, at, s)
 		c.write(at, func(p *pod) { p.terminating, p.graceZero = true, true })
-	case podsafety.PatchFinalizers:
+	case podsafety.AddFinalizer, podsafety.RemoveFinalizer, podsafety.RemoveFinalizerByUID:
 		return c.patch(i, slot, at, s)
-	case podsafety.NoCall:
+	case podsafety.Wait:
 	}
 	return reply
 }
 
 // readNode answers a read about the node of a pod.
-func (c *transition) readNode(now *work, slot int, call podsafety.Call, reply *podsafety.Reply) {
+func (c *transition) readNode(now *work, slot int, action podsafety.Action, reply *podsafety.Reply) {
 	n := int(c.processes[slot].node) - 1
 	node := c.nodes[n]
-	switch call {
-	case podsafety.GetNode:
+	switch action {
+	case podsafety.ReadNode:
 		now.nodeThere, now.nodeReady, now.nodeTaint, now.nodeOwn = node.there, node.ready, node.taint, node.own
 		now.taintSpoke = node.there && node.taint && !node.ready
 		now.goneSpoke = !node.there && node.lost && !now.pod.ending()
 		now.nodeMachine, now.nodeBeat = node.shows, node.beat
 		reply.Node = c.nodeRead(now)
-	case podsafety.GetLease:
+	case podsafety.ReadLease:
 		now.leaseFound, now.leaseSpoke = node.lease, !node.connected() || !node.lease
 		reply.Lease = objects.Lease{Found: node.lease, ResourceVersion: leaseVersion(node.lease)}
 	default:
@@ -220,13 +220,13 @@ func (c *transition) patch(i, slot, at int, s *podsafety.Session) podsafety.Repl
 	switch {
 	case at < 0 || ask.UID != "" && uidOf(at) != ask.UID:
 		return podsafety.Reply{Outcome: session.Gone}
-	case ask.ResourceVersion != "" && now.changed, len(ask.Add) > 0 && c.pods[at].terminating:
+	case ask.ResourceVersion != "" && now.changed, ask.Action == podsafety.AddFinalizer && c.pods[at].terminating:
 		return podsafety.Reply{Outcome: session.Conflict}
 	}
-	if len(ask.Remove) > 0 {
+	if ask.Action != podsafety.AddFinalizer {
 		c.checkRelease(i, at, s)
 	}
-	c.write(at, func(p *pod) { p.held = len(ask.Add) > 0 || p.held && len(ask.Remove) == 0 })
+	c.write(at, func(p *pod) { p.held = ask.Action == podsafety.AddFinalizer })
 	return podsafety.Reply{Outcome: session.Succeeded}
 }
 

@@ -1,6 +1,7 @@
 package podsafety
 
 import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
@@ -69,15 +70,13 @@ const (
 	leaseGraceEnds          verb = "replica %[2]d: the Lease of the node of pod %[1]d has not changed for its duration"
 )
 
-// The outcomes of calls, by the calls.
+// The outcomes of calls, by the actions.
 var (
-	callAnswered = search.Verbs("replica %%[2]d: %s for pod %%[1]d is answered", calls)
-	callFails    = search.Verbs("replica %%[2]d: %s for pod %%[1]d fails", calls)
-	answerLost   = search.Verbs("replica %%[2]d: the answer to %s for pod %%[1]d, which was done, is lost", calls)
+	actions      = search.Names(podsafety.RemoveFinalizerByUID)
+	callAnswered = search.Verbs("replica %%[2]d: %s for pod %%[1]d is answered", actions)
+	callFails    = search.Verbs("replica %%[2]d: %s for pod %%[1]d fails", actions)
+	answerLost   = search.Verbs("replica %%[2]d: the answer to %s for pod %%[1]d, which was done, is lost", actions)
 )
-
-var calls = []string{"nothing", "GET of the pod", "GET of the node", "GET of the Lease", "GET of the fence",
-	"the patch of the finalizer", "the deletion without grace"}
 
 // move is one event: of a replica or a node, about a pod or a node.
 type move struct {

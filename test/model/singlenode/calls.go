@@ -26,7 +26,7 @@ func (k *worker) lockCalls(s *state, i, n int) {
 // or is carried out after its sender has given it up.
 func (k *worker) calls(s *state, i, on int, ask singlenode.Ask, answer func(*transition, singlenode.Reply)) {
 	do := func(c *transition) singlenode.Reply {
-		if ask.Call == singlenode.PatchClaim || ask.Call == singlenode.PatchGate {
+		if ask.Action.Kind() == session.Writes {
 			return c.write(i, c.writeOf(i, on, ask))
 		}
 		if on >= locks {
@@ -34,20 +34,20 @@ func (k *worker) calls(s *state, i, on int, ask singlenode.Ask, answer func(*tra
 		}
 		return c.read(i, on, ask)
 	}
-	k.Can(true, move{callAnswered[ask.Call], i, on}, func(c *transition) { answer(c, do(c)) })
-	k.Breaks(true, s.left.API, move{callFails[ask.Call], i, on}, func(c *transition) {
+	k.Can(true, move{callAnswered[ask.Action], i, on}, func(c *transition) { answer(c, do(c)) })
+	k.Breaks(true, s.left.API, move{callFails[ask.Action], i, on}, func(c *transition) {
 		c.left.API--
 		answer(c, singlenode.Reply{})
 	})
-	if ask.Call != singlenode.PatchClaim && ask.Call != singlenode.PatchGate {
+	if ask.Action.Kind() != session.Writes {
 		return
 	}
-	k.Breaks(true, s.left.API, move{answerLost[ask.Call], i, on}, func(c *transition) {
+	k.Breaks(true, s.left.API, move{answerLost[ask.Action], i, on}, func(c *transition) {
 		c.left.API--
 		do(c)
 		answer(c, singlenode.Reply{})
 	})
-	k.Breaks(!s.late.on, s.left.Late, move{callIsLate[ask.Call], i, on}, func(c *transition) {
+	k.Breaks(!s.late.on, s.left.Late, move{callIsLate[ask.Action], i, on}, func(c *transition) {
 		c.left.Late--
 		c.late = c.writeOf(i, on, ask)
 		answer(c, singlenode.Reply{})
@@ -65,7 +65,7 @@ func (k *worker) lands(s *state) {
 
 func (c *transition) answer(i, slot int, reply singlenode.Reply) {
 	s := c.session(i, slot)
-	if l := &c.lines[i]; s.Ask().Call == singlenode.PatchGate && reply.Outcome == session.Succeeded {
+	if l := &c.lines[i]; s.Ask().Action == singlenode.RemoveGate && reply.Outcome == session.Succeeded {
 		l.ungated[slot] = l.pods[slot].gated
 	}
 	s.Answer(reply, c.machine.now, c.machine.now)
@@ -98,7 +98,7 @@ func (c *transition) wakeAgain(i int) {
 // writeOf returns the write in the Ask of a session.
 func (c *transition) writeOf(i, on int, ask singlenode.Ask) lateCall {
 	l := &c.lines[i]
-	w := lateCall{on: true, call: ask.Call, bound: ask.ResourceVersion != "" && c.Without != TheCompareAndSwap}
+	w := lateCall{on: true, action: ask.Action, bound: ask.ResourceVersion != "" && c.Without != TheCompareAndSwap}
 	if on >= locks {
 		s := &l.locks[on-locks]
 		w.claim, w.uid, w.reason = uint8(on-locks), s.claim.uid, s.reason
@@ -107,7 +107,7 @@ func (c *transition) writeOf(i, on int, ask singlenode.Ask) lateCall {
 	}
 	s := &l.work[on]
 	w.slot, w.reason = uint8(on), s.reason
-	if ask.Call == singlenode.PatchClaim {
+	if ask.Action == singlenode.TakeLock {
 		w.claim = s.claim - 1
 		w.uid, w.expects, w.lock = s.claims[w.claim].uid, s.claims[w.claim], uint8(slotOf(ask.Lock.UID)+1)
 	}
@@ -116,7 +116,7 @@ func (c *transition) writeOf(i, on int, ask singlenode.Ask) lateCall {
 
 // write plays the API server for a write, and answers.
 func (c *transition) write(i int, w lateCall) singlenode.Reply {
-	if w.call == singlenode.PatchGate {
+	if w.action == singlenode.RemoveGate {
 		return c.patchGate(w)
 	}
 	n := int(w.claim)
@@ -159,20 +159,20 @@ func (c *transition) patchGate(w lateCall) singlenode.Reply {
 func (c *transition) read(i, slot int, ask singlenode.Ask) singlenode.Reply {
 	reply := singlenode.Reply{Outcome: session.Succeeded}
 	now := &c.lines[i].work[slot]
-	switch ask.Call {
-	case singlenode.GetNamespace:
+	switch ask.Action {
+	case singlenode.ReadNamespace:
 		now.mode, reply.Mode = c.mode, c.mode
-	case singlenode.GetClaim:
+	case singlenode.ReadClaim:
 		n := c.machine.claimNumber(ask.Name, c.machine.flipped(slot))
 		now.claims[n], now.unasked[n] = c.claims[n], c.machine.unasked(c.claims[n], ask.Mode)
 		reply.Claim = c.machine.claim(n, c.claims[n], now.unasked[n], c.machine.flipped(slot))
-	case singlenode.GetFence:
+	case singlenode.ReadFence:
 		now.fences[now.other-1] = c.nodes[0].fence
 		reply.Fence = c.machine.fence(int(now.other)-1, c.nodes[0].fence)
-	case singlenode.GetNode:
+	case singlenode.ReadNode:
 		now.runs[now.other-1] = c.nodes[0].shown
 		reply.Node = nodeFacts(c.nodes[0].shown)
-	case singlenode.ListUsers:
+	case singlenode.ListPods:
 		now.past = true
 		for other := range c.Pods {
 			c.list(i, slot, other, &reply)
@@ -203,12 +203,12 @@ func (c *transition) readForLock(i, n int, ask singlenode.Ask) singlenode.Reply 
 	reply := singlenode.Reply{Outcome: session.Succeeded}
 	l := &c.lines[i]
 	now := &l.locks[n]
-	switch ask.Call {
-	case singlenode.GetFence:
+	switch ask.Action {
+	case singlenode.ReadFence:
 		now.fence = c.nodes[0].fence
 		reply.Fence = c.machine.fence(int(now.holder)-1, c.nodes[0].fence)
 		return reply
-	case singlenode.GetNode:
+	case singlenode.ReadNode:
 		now.node = c.nodes[0].shown
 		reply.Node = nodeFacts(c.nodes[0].shown)
 		return reply

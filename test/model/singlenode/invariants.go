@@ -144,7 +144,7 @@ func (k *worker) polled(s *state, i, slot int) (d singlenode.Decision, waits boo
 	for c.lines[i].work[slot].on {
 		session := c.session(i, slot)
 		ask := session.Ask()
-		if ask.Call == singlenode.PatchClaim || ask.Call == singlenode.PatchGate {
+		if ask.Action == singlenode.TakeLock || ask.Action == singlenode.RemoveGate {
 			return session.Decision, false
 		}
 		reply := c.read(i, slot, ask)
@@ -168,7 +168,7 @@ func (k *worker) polledLock(s *state, i, n int) bool {
 	for c.lines[i].locks[n].on {
 		session := c.lockSession(i, n)
 		ask := session.Ask()
-		if ask.Call == singlenode.PatchClaim {
+		if ask.Action == singlenode.FreeLock {
 			return true
 		}
 		reply := c.readForLock(i, n, ask)

@@ -147,7 +147,7 @@ func (c *transition) forgive(slot int) {
 
 // past reports whether the gate of a pod may go without another list.
 func (c *transition) past(slot int) bool {
-	if c.late.on && c.late.call == singlenode.PatchGate && int(c.late.slot) == slot {
+	if c.late.on && c.late.action == singlenode.RemoveGate && int(c.late.slot) == slot {
 		return true
 	}
 	for i := range c.Replicas {

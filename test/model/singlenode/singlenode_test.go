@@ -71,7 +71,7 @@ func (k *worker) remembers(t *testing.T, s *state, i int) {
 		session := c.session(i, slot)
 		before := s.lines[i].work[slot]
 		c.continues(i, slot, &session)
-		if c.lines[i].work[slot] != before || session.Ask().Call == singlenode.NoCall {
+		if c.lines[i].work[slot] != before || session.Ask().Action == singlenode.Wait {
 			t.Fatalf("a session is\n%+v, again\n%+v", before, c.lines[i].work[slot])
 		}
 	}
@@ -82,7 +82,7 @@ func (k *worker) remembers(t *testing.T, s *state, i int) {
 		session := c.lockSession(i, n)
 		before := s.lines[i].locks[n]
 		c.continuesLock(i, n, &session)
-		if c.lines[i].locks[n] != before || session.Ask().Call == singlenode.NoCall {
+		if c.lines[i].locks[n] != before || session.Ask().Action == singlenode.Wait {
 			t.Fatalf("a session is\n%+v, again\n%+v", before, c.lines[i].locks[n])
 		}
 	}

@@ -3,6 +3,7 @@ package singlenode
 import (
 	"fmt"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
@@ -62,16 +63,14 @@ const (
 	callLands               verb = "the write whose sender has given it up is carried out"
 )
 
-// The outcomes of calls, by the calls; %[5]s is the pod or the lock.
+// The outcomes of calls, by the actions; %[5]s is the pod or the lock.
 var (
-	callAnswered = search.Verbs("replica %%[2]d: %s for %%[5]s is answered", calls)
-	callFails    = search.Verbs("replica %%[2]d: %s for %%[5]s fails", calls)
-	answerLost   = search.Verbs("replica %%[2]d: the answer to %s for %%[5]s, which was done, is lost", calls)
-	callIsLate   = search.Verbs("replica %%[2]d: %s for %%[5]s is given up, and still under way", calls)
+	actions      = search.Names(singlenode.RemoveGate)
+	callAnswered = search.Verbs("replica %%[2]d: %s for %%[5]s is answered", actions)
+	callFails    = search.Verbs("replica %%[2]d: %s for %%[5]s fails", actions)
+	answerLost   = search.Verbs("replica %%[2]d: the answer to %s for %%[5]s, which was done, is lost", actions)
+	callIsLate   = search.Verbs("replica %%[2]d: %s for %%[5]s is given up, and still under way", actions)
 )
-
-var calls = []string{"nothing", "GET of the namespace", "GET of a claim", "GET of the holder", "GET of the fence",
-	"GET of the Node", "the list of pods", "the patch of the claim", "the patch of the gate"}
 
 // move is one event: of a replica or a node, about a pod, a claim or a node.
 type move struct {

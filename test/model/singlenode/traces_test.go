@@ -70,8 +70,8 @@ func (s *script) canBeScheduled(slot int) *script {
 
 // Answers to two of the calls, for the traces below.
 var (
-	claimIsPatched = callAnswered[singlenode.PatchClaim]
-	podsAreListed  = callAnswered[singlenode.ListUsers]
+	lockIsTaken   = callAnswered[singlenode.TakeLock]
+	podsAreListed = callAnswered[singlenode.ListPods]
 )
 
 func TestReplacementWaitsForPredecessor(t *testing.T) {
@@ -124,14 +124,14 @@ func TestCompletedPodFreesClaim(t *testing.T) {
 
 // With locks in the order of the UIDs, each pod had the lock that the other one waited for.
 func TestRecreatedClaimMakesNoCircle(t *testing.T) {
-	s := begin(t, World{Claims: 2, Uses: [maxPods][]int{{0, 1}, {1, 0}}}).of(0, workerBegins, claimIsPatched)
+	s := begin(t, World{Claims: 2, Uses: [maxPods][]int{{0, 1}, {1, 0}}}).of(0, workerBegins, lockIsTaken)
 	s.of(1, userDeletesClaim, claimIsRemoved, userCreatesClaimFirst).of(1, userCreatesPod).guardActs()
 	s.canBeScheduled(0).waits(singlenode.ReasonClaimInUse)
 }
 
 // The watch never shows pod 1, as after a list. Without a time limit, pod 0 would wait for it forever.
 func TestWaitForUnseenPodEnds(t *testing.T) {
-	s := begin(t, World{Lag: true}).of(1, userPresetsNode).of(0, workerBegins, claimIsPatched, podsAreListed)
-	s.of(0, watchShowsClaim, workerBegins, callAnswered[singlenode.GetClaim], podsAreListed)
+	s := begin(t, World{Lag: true}).of(1, userPresetsNode).of(0, workerBegins, lockIsTaken, podsAreListed)
+	s.of(0, watchShowsClaim, workerBegins, callAnswered[singlenode.ReadClaim], podsAreListed)
 	s.of(1, userDeletesPod, kubeletSees, podIsRemoved).guardActs().canBeScheduled(0)
 }

@@ -156,8 +156,8 @@ type line struct {
 
 // lateCall is a write in flight that its sender has given up.
 type lateCall struct {
-	on   bool
-	call singlenode.Call
+	on     bool
+	action singlenode.Action
 	// slot is the pod that loses its gate, or claim the number of the claim.
 	slot, claim uint8
 	// uid and expects are the preconditions of the write, expects only if bound.
