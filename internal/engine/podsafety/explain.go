@@ -14,8 +14,8 @@ type Explanation struct {
 	Decision Decision
 	// Text is for people: the sentence of the reason, and the details of this pod.
 	Text string
-	// Held reports that the pod has the finalizer, and Waits that it is also terminating and held back.
-	Held, Waits bool
+	// Waits reports that the pod has the finalizer, is terminating, and is held back.
+	Waits bool
 	// NodeDown reports that the node of the pod is not Ready, or does not exist.
 	NodeDown bool
 	// Missing lists, for a terminating and held pod, why each kind of evidence is missing.
@@ -34,10 +34,8 @@ type Missing struct {
 // for judging the age of reads.
 func Explain(f Facts, now time.Time) Explanation {
 	d := Decide(f, now)
-	e := Explanation{
-		Decision: d, Text: d.Reason.Sentence(), Held: f.Pod.Held,
-		Waits: f.Pod.Held && f.Pod.Terminating && d.Action == Wait, NodeDown: f.nodeDown(),
-	}
+	e := Explanation{Decision: d, Text: d.Reason.Sentence(), NodeDown: f.nodeDown(),
+		Waits: f.Pod.Held && f.Pod.Terminating && d.Action == Wait}
 	if more := f.Detail(d.Reason); more != "" {
 		e.Text += " " + more
 	}

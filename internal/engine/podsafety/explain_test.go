@@ -21,7 +21,7 @@ func missingOf(e Explanation, evidence Reason) string {
 
 func TestExplain(t *testing.T) {
 	e := Explain(facts(live, node(down())), now())
-	if !e.Held || !e.Waits || !e.NodeDown || e.Decision.Reason != ReasonNodeUnreachable ||
+	if !e.Waits || !e.NodeDown || e.Decision.Reason != ReasonNodeUnreachable ||
 		!strings.HasPrefix(e.Text, ReasonNodeUnreachable.Sentence()) || !strings.Contains(e.Text, "node a.") {
 		t.Errorf("%+v", e)
 	}

@@ -10,46 +10,26 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// Explanation describes the next step for a gated pod and its reason.
+// Explanation describes the next step for a gated pod or for a lock, and its reason.
 type Explanation struct {
-	// Decision is the next wait or the removal of the gate.
+	// Decision is the next wait, or the removal of the gate or lock.
 	Decision Decision
-	// Text is for people: the sentence of the reason, followed by details of this pod.
+	// Text is for people: the sentence of the reason, followed by details of this pod or lock.
 	Text string
-	// Gated reports whether the pod has the gate, Waits whether the gate stays until something changes.
-	Gated, Waits bool
-	Claims       []ClaimExplanation
-}
-
-// ClaimExplanation describes the lock that a gated pod needs on one claim.
-type ClaimExplanation struct {
-	Name string
-	// Asked reports whether the pod needs the lock of the claim.
-	Asked bool
-	// Lock is the current lock, zero if it is free. Own reports whether it belongs to the pod.
-	Lock Lock
-	Own  bool
 }
 
 // Explain returns the outcome for a pod and its reason, with each fact treated as read just now, and each free lock as
 // taken by the pod.
 func Explain(f Facts, now time.Time) Explanation {
-	e := Explanation{Gated: f.Pod.Gated}
-	for _, c := range f.Claims {
-		e.Claims = append(e.Claims, ClaimExplanation{Name: c.Claim.Name, Asked: !c.Claim.Unasked, Lock: c.Claim.Lock,
-			Own: c.Claim.heldBy(f.Pod)})
-	}
 	f = f.asRead(now)
-	e.Decision = Decide(f, now)
-	for e.Decision.Action == TakeLock {
-		i := slices.IndexFunc(f.Claims, func(c ClaimFacts) bool { return c.Claim.Name == e.Decision.Claim })
+	d := Decide(f, now)
+	for d.Action == TakeLock {
+		i := slices.IndexFunc(f.Claims, func(c ClaimFacts) bool { return c.Claim.Name == d.Claim })
 		c := &f.Claims[i].Claim
 		c.Lock, c.Locked, c.Kept = Lock{UID: f.Pod.UID, Name: f.Pod.Name}, true, true
-		e.Decision = Decide(f, now)
+		d = Decide(f, now)
 	}
-	e.Waits = f.Pod.Gated && e.Decision.Action == Wait
-	e.Text = text(e.Decision, f.Detail(e.Decision), "Its scheduling gate is about to be removed.")
-	return e
+	return Explanation{d, text(d, f.Detail(d), "Its scheduling gate is about to be removed.")}
 }
 
 // TakesLock reports whether a pod takes a lock next, if live reads confirm the facts.
@@ -68,29 +48,12 @@ func (f Facts) asRead(now time.Time) Facts {
 	return f
 }
 
-// LockExplanation describes the next step for the lock of a claim and its reason.
-type LockExplanation struct {
-	// Decision is the next wait or the removal of the lock.
-	Decision Decision
-	// Text is for people: the sentence of the reason, followed by details of this lock.
-	Text string
-	// Locked reports whether the claim has a lock. Lock names its holder.
-	Locked bool
-	Lock   Lock
-	// Node is the node of the holder, empty without one.
-	Node string
-}
-
 // ExplainLock returns the outcome for the lock of a claim and its reason, with each fact treated as read just now.
-func ExplainLock(f LockFacts, now time.Time) LockExplanation {
+func ExplainLock(f LockFacts, now time.Time) Explanation {
 	f.HolderRead = session.Read{Sent: now, Order: 1}
 	f.Holder.FenceRead, f.Holder.NodeRead = session.Read{Sent: now, Order: 2}, session.Read{Sent: now, Order: 3}
-	e := LockExplanation{Decision: DecideLock(f, now), Locked: f.Claim.Locked, Lock: f.Claim.Lock}
-	if f.holds() {
-		e.Node = f.Holder.Pod.Node
-	}
-	e.Text = text(e.Decision, f.Detail(e.Decision), "The lock is about to be freed.")
-	return e
+	d := DecideLock(f, now)
+	return Explanation{d, text(d, f.Detail(d), "The lock is about to be freed.")}
 }
 
 // text joins the sentence of a decision, the details of its object and, for a step that is not a wait, next.
