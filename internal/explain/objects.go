@@ -1,0 +1,376 @@
+package explain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// PV holds the fields of a PersistentVolume that explanations need.
+type PV struct {
+	volume.PV
+	// Tree holds the fields of an in-tree volume; nil for any other volume.
+	Tree *intree.PV
+	// FormerPlugin is the in-tree plugin that the volume needs, if some version of Kubernetes lacks it; empty otherwise.
+	FormerPlugin string
+}
+
+// PVOf converts a PersistentVolume into a value that keeps no reference to o.
+func PVOf(o *v1.PersistentVolume) PV {
+	pv := PV{PV: volume.Of(o), FormerPlugin: formerPlugin(o)}
+	if pv.InTree {
+		tree := intree.Of(o)
+		pv.Tree = &tree
+	}
+	return pv
+}
+
+// PolicyName returns the PV's reclaim policy as the Kubernetes API spells it.
+func (pv PV) PolicyName() string {
+	switch pv.Policy {
+	case volume.PolicyDelete:
+		return string(v1.PersistentVolumeReclaimDelete)
+	case volume.PolicyRetain:
+		return string(v1.PersistentVolumeReclaimRetain)
+	case volume.PolicyRecycle:
+		return string(v1.PersistentVolumeReclaimRecycle)
+	case volume.PolicyUnknown:
+	}
+	return "unknown"
+}
+
+// WantsDeletion reports whether the PV's own fields ask for the deletion of its volume.
+func (pv PV) WantsDeletion() bool {
+	return pv.Policy == volume.PolicyDelete && (pv.Phase == volume.PhaseReleased || pv.Phase == volume.PhaseFailed) &&
+		pv.Claim.UID != ""
+}
+
+// inTreePrefix begins the name of every in-tree volume plugin.
+const inTreePrefix = "kubernetes.io/"
+
+// CSIName reports whether the name of a provisioner can be a CSI driver's, which never contains a slash
+// (ValidateCSIDriverName in pkg/apis/core/validation).
+func CSIName(provisioner string) bool {
+	return provisioner != "" && !strings.Contains(provisioner, "/")
+}
+
+// InTree reports whether an owner of PVs is an in-tree volume plugin.
+func InTree(owner string) bool { return strings.HasPrefix(owner, inTreePrefix) }
+
+// ClaimClass returns the name of a claim's StorageClass, empty for none.
+func ClaimClass(claim *v1.PersistentVolumeClaim) string {
+	if class, found := claim.Annotations[v1.BetaStorageClassAnnotation]; found {
+		return class
+	}
+	if claim.Spec.StorageClassName != nil {
+		return *claim.Spec.StorageClassName
+	}
+	return ""
+}
+
+// The plugins that Kubernetes had up to 1.30. The others left before any version still in use.
+const (
+	RBD    = "rbd"
+	CephFS = "cephfs"
+)
+
+// formerPlugin returns the in-tree plugin that a PV needs, if Kubernetes has removed it in any version, and otherwise
+// an empty string. The list follows the documentation of PersistentVolumeSource in core/v1 ("no longer supported").
+func formerPlugin(o *v1.PersistentVolume) string {
+	switch s := o.Spec.PersistentVolumeSource; {
+	case s.RBD != nil:
+		return RBD
+	case s.CephFS != nil:
+		return CephFS
+	case s.Glusterfs != nil:
+		return "glusterfs"
+	case s.Flocker != nil:
+		return "flocker"
+	case s.Quobyte != nil:
+		return "quobyte"
+	case s.StorageOS != nil:
+		return "storageos"
+	case s.ScaleIO != nil:
+		return "scaleIO"
+	case s.PhotonPersistentDisk != nil:
+		return "photonPersistentDisk"
+	}
+	return ""
+}
+
+// Pod holds the fields of a Pod that explanations need.
+type Pod struct {
+	objects.Pod
+	Phase v1.PodPhase
+	// TerminatingSince is the time of the deletion request, zero for a pod that is not terminating.
+	TerminatingSince time.Time
+	// Created is the creationTimestamp. Scheduled is the time of binding to a node, zero for an unscheduled pod.
+	Created, Scheduled time.Time
+	Tolerations        []v1.Toleration
+	// Waiting is the pod as policies count it; nil if it does not wait for its node.
+	Waiting *fencing.Waiting
+	// User is the pod as a user of claims.
+	User pvc.Pod
+}
+
+// PodOf converts a Pod into a value that keeps no reference to its managedFields.
+func PodOf(o *v1.Pod) Pod {
+	p := Pod{Pod: objects.PodOf(o), Phase: o.Status.Phase, Created: o.CreationTimestamp.Time,
+		Tolerations: slices.Clone(o.Spec.Tolerations), User: pvc.PodOf(o)}
+	if waiting, waits := fencing.WaitingOf(o); waits {
+		p.Waiting = &waiting
+	}
+	for _, c := range o.Status.Conditions {
+		if c.Type == v1.PodScheduled && c.Status == v1.ConditionTrue {
+			p.Scheduled = c.LastTransitionTime.Time
+		}
+	}
+	if o.DeletionTimestamp != nil {
+		// The API server sets deletionTimestamp to the end of the grace period.
+		p.TerminatingSince = o.DeletionTimestamp.Time
+		if grace := o.DeletionGracePeriodSeconds; grace != nil {
+			p.TerminatingSince = p.TerminatingSince.Add(-time.Duration(*grace) * time.Second)
+		}
+	}
+	return p
+}
+
+// UsersOf returns pods as users of claims.
+func UsersOf(pods Read[[]Pod]) Read[[]pvc.Pod] {
+	users := Read[[]pvc.Pod]{Made: pods.Made, Err: pods.Err}
+	for i := range pods.Value {
+		users.Value = append(users.Value, pods.Value[i].User)
+	}
+	return users
+}
+
+// NodeOf returns the fields of a Node that explanations need. It leaves out fields that change with each heartbeat, and
+// long ones: names of images, addresses, sizes.
+func NodeOf(o *v1.Node) *v1.Node {
+	n := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, Labels: o.Labels, Annotations: o.Annotations,
+			CreationTimestamp: o.CreationTimestamp, DeletionTimestamp: o.DeletionTimestamp, Finalizers: o.Finalizers},
+		Spec:   v1.NodeSpec{Taints: o.Spec.Taints, Unschedulable: o.Spec.Unschedulable},
+		Status: v1.NodeStatus{Conditions: slices.Clone(o.Status.Conditions)},
+	}
+	info := &o.Status.NodeInfo
+	n.Status.NodeInfo = v1.NodeSystemInfo{BootID: info.BootID, MachineID: info.MachineID, SystemUUID: info.SystemUUID}
+	for i := range n.Status.Conditions {
+		n.Status.Conditions[i].LastHeartbeatTime = metav1.Time{}
+	}
+	return n
+}
+
+// ReadyOf returns the condition Ready of a node, nil if it has none.
+func ReadyOf(node *v1.Node) *v1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == v1.NodeReady {
+			return c
+		}
+	}
+	return nil
+}
+
+// VolumeGuard is the name of volume-guard, and of its Lease for leader election.
+const VolumeGuard = "volume-guard"
+
+// IsHeld reports whether the Lease has a holder whose last renewal is no older than leaseDurationSeconds.
+func IsHeld(l coordinationv1.Lease, now time.Time) bool {
+	s := l.Spec
+	if s.HolderIdentity == nil || *s.HolderIdentity == "" || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
+		return false
+	}
+	return now.Sub(s.RenewTime.Time) <= time.Duration(*s.LeaseDurationSeconds)*time.Second
+}
+
+// ReadGuards reads volume-guard's leader election Leases.
+func ReadGuards(ctx context.Context, c Cluster) Read[[]coordinationv1.Lease] {
+	return c.Leases(ctx, []string{VolumeGuard})
+}
+
+// Led reports whether a replica of volume-guard leads. guards are the Leases of its name.
+func Led(guards []coordinationv1.Lease, now time.Time) bool { return leaderOf(guards, now) != nil }
+
+func leaderOf(guards []coordinationv1.Lease, now time.Time) *coordinationv1.Lease {
+	for i := range guards {
+		if IsHeld(guards[i], now) {
+			return &guards[i]
+		}
+	}
+	return nil
+}
+
+// AddGuards reports whether volume-guard runs. guards are the Leases of its name.
+func (s *Explanation) AddGuards(guards Read[[]coordinationv1.Lease], now time.Time) {
+	NoteUnread(s, guards, "Leases", "whether volume-guard runs")
+	switch leader := leaderOf(guards.Value, now); {
+	case !guards.OK():
+	case leader == nil:
+		s.AddFact(VolumeGuard, "no replica holds its Lease: nothing is released")
+	default:
+		s.AddFact(VolumeGuard, "%s leads (Lease %s/%s)", HolderOf(*leader), leader.Namespace, leader.Name)
+	}
+}
+
+// HolderOf returns the host name of a Lease's holder, which is its pod's name, or an empty string without a holder.
+func HolderOf(l coordinationv1.Lease) string {
+	return leadership.HostOf(ptr.Deref(l.Spec.HolderIdentity, ""))
+}
+
+// ErrNoFencing means that the API server does not serve NodeFences and FencePolicies.
+var ErrNoFencing = errors.New("the API server does not serve NodeFences and FencePolicies, so no node is fenced by " +
+	"csi-reclaimer in this cluster")
+
+func nodeFences() schema.GroupResource {
+	return schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "nodefences"}
+}
+
+// FenceRead converts the answer to a GET of the NodeFence with this name. Value is nil if the fence does not exist.
+// Err is ErrNoFencing if the API server does not serve the kind.
+func FenceRead(o *v1alpha1.NodeFence, err error, name string) Read[*v1alpha1.NodeFence] {
+	switch {
+	case err == nil:
+		return Found(o)
+	case kube.Absent(err, nodeFences(), name):
+		return Found[*v1alpha1.NodeFence](nil)
+	}
+	return Failed[*v1alpha1.NodeFence](FencingError(err))
+}
+
+// FencingError returns ErrNoFencing if err means that the API server does not serve the kind, and otherwise returns
+// err unchanged.
+func FencingError(err error) error {
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && !apierrors.IsUnexpectedServerError(err) {
+		if about := status.Status().Details; about != nil && about.Name != "" {
+			return err // the kind is served, and has no object of the name
+		}
+	}
+	return ErrNoFencing
+}
+
+// NoFencing reports whether a read failed because the API server does not serve the fencing API.
+func NoFencing[T any](r Read[T]) bool { return errors.Is(r.Err, ErrNoFencing) }
+
+// FenceEnded reports whether the fence has the condition Returned. The ended NodeFence object is kept for some time.
+func FenceEnded(o *v1alpha1.NodeFence) bool {
+	return meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionReturned)
+}
+
+// FenceWords describes the progress of a fence: its phase, its agent and its proof.
+func FenceWords(o *v1alpha1.NodeFence, now time.Time) string {
+	text := string(o.Status.Phase)
+	if text == "" {
+		text = string(v1alpha1.PhaseRequested)
+	}
+	n := len(o.Status.Attempts)
+	switch p := o.Status.Proof; {
+	case p != nil:
+		text += fmt.Sprintf(", agent %s proved %s %s ago", p.Agent, covers(p), Age(now, p.ProvenAt.Time))
+	case n > 0 && o.Status.Attempts[n-1].EndedAt == nil:
+		last := o.Status.Attempts[n-1]
+		text += fmt.Sprintf(", agent %s began %s ago", last.Agent, Age(now, last.StartedAt.Time))
+	}
+	return text
+}
+
+func covers(p *v1alpha1.Proof) string {
+	text := string(p.Covers)
+	for i, of := range p.Volumes {
+		text += []string{" of driver ", ", and of driver "}[min(i, 1)] + of.Driver
+		for n, key := range slices.Sorted(maps.Keys(of.VolumeAttributes)) {
+			text += fmt.Sprintf("%s %s=%s", []string{" with", ","}[min(n, 1)], key, of.VolumeAttributes[key])
+		}
+	}
+	return text
+}
+
+type Finalizer struct {
+	Name string `json:"name"`
+	// Owner is the program that removes the finalizer, empty if it is unknown.
+	Owner string `json:"owner,omitempty"`
+	// When is the condition under which the owner removes it.
+	When string `json:"when,omitempty"`
+	// Stuck is the reason why no program removes it, empty if a program may.
+	Stuck string `json:"stuck,omitempty"`
+	// AddedBy is the field manager that added it, empty if managedFields do not show one.
+	AddedBy string `json:"addedBy,omitempty"`
+}
+
+func (f Finalizer) text(wide bool) string {
+	text := f.Name + ": "
+	switch {
+	case f.Stuck != "":
+		text += "no program removes it: " + f.Stuck
+	case f.Owner == "":
+		text += "its owner is unknown"
+	default:
+		text += f.Owner + " removes it " + f.When
+	}
+	if wide && f.AddedBy != "" {
+		text += " (added by " + f.AddedBy + ")"
+	}
+	return text
+}
+
+// AddedBy returns the field manager of a finalizer according to managedFields, empty if they show none.
+func AddedBy(o metav1.Object, finalizer string) string {
+	for _, entry := range o.GetManagedFields() {
+		var set struct {
+			Metadata struct {
+				Finalizers map[string]json.RawMessage `json:"f:finalizers"`
+			} `json:"f:metadata"`
+		}
+		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &set) != nil {
+			continue
+		}
+		if _, holds := set.Metadata.Finalizers[`v:"`+finalizer+`"`]; holds {
+			return entry.Manager
+		}
+	}
+	return ""
+}
+
+// AnnotatedAt returns the time at which the field manager of an annotation last wrote to the object, according to
+// managedFields. It is the zero time if they show none.
+func AnnotatedAt(o metav1.Object, annotation string) time.Time {
+	for _, entry := range o.GetManagedFields() {
+		var set struct {
+			Metadata struct {
+				Annotations map[string]json.RawMessage `json:"f:annotations"`
+			} `json:"f:metadata"`
+		}
+		if entry.FieldsV1 == nil || entry.Time == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &set) != nil {
+			continue
+		}
+		if _, has := set.Metadata.Annotations["f:"+annotation]; has {
+			return entry.Time.Time
+		}
+	}
+	return time.Time{}
+}
