@@ -76,26 +76,19 @@ func (c Cluster) Live() Cluster {
 // Now returns the present time of Clock.
 func (c Cluster) Now() time.Time { return c.Clock.Now() }
 
-// Source provides the objects that explanations of a whole cluster need, from the API server or from watch caches. Its
-// methods are safe for concurrent use. The returned objects are read-only and never change.
+// Source provides the objects that explanations need, from the API server or from watch caches. Its methods are safe
+// for concurrent use. The returned objects are read-only and never change.
 type Source interface {
-	Objects
-	Lists
-}
-
-// Objects reads single objects. For an object that does not exist, a method returns an error for which
-// apierrors.IsNotFound is true.
-type Objects interface {
+	// PV and the next methods read single objects. For an object that does not exist, they return an error for which
+	// apierrors.IsNotFound is true.
 	PV(ctx context.Context, name string) (*v1.PersistentVolume, error)
 	Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	Node(ctx context.Context, name string) (*v1.Node, error)
 	Class(ctx context.Context, name string) (*storagev1.StorageClass, error)
 	// KubeletLease returns the Lease of a node's kubelet.
 	KubeletLease(ctx context.Context, node string) (*coordinationv1.Lease, error)
-}
 
-// Lists reads collections, which may be large.
-type Lists interface {
+	// The next methods read collections, which may be large.
 	PVs(ctx context.Context) Read[[]PV]
 	// NamedPVs returns the PVs with these names, which are sorted, and nil for a PV that does not exist.
 	NamedPVs(ctx context.Context, names []string) Read[map[string]*v1.PersistentVolume]
@@ -123,18 +116,11 @@ type Lists interface {
 	InFlight(ctx context.Context) Read[InFlightLogs]
 	// Events returns the Events about an object, the latest last.
 	Events(ctx context.Context, namespace string, about metav1.Object) Read[[]v1.Event]
-	Admission(ctx context.Context) Read[Admission]
+	// Admission returns the coverage by the admission policies, and by the webhooks for older API servers, that add the
+	// finalizer in the same write that binds a PV or sets its policy to Delete.
+	Admission(ctx context.Context) Read[admission.Coverage]
 	// Minor returns the API server's minor version, 0 if unknown.
 	Minor(ctx context.Context) int
-}
-
-// Admission describes the admission policies, and the webhooks for older API servers, that add the finalizer in the
-// same write that binds a PV or sets its policy to Delete.
-type Admission struct {
-	// InForce: a policy has a binding, or a webhook exists.
-	InForce bool
-	// Lists names the objects that list a driver, as "mutatingadmissionpolicy/NAME", by driver.
-	Lists map[string][]string
 }
 
 // live is the Source that asks the API server at each call.
@@ -205,15 +191,12 @@ func (l live) Nodes(ctx context.Context) Read[[]*v1.Node] {
 }
 
 func (l live) Fences(ctx context.Context) Read[[]*v1alpha1.NodeFence] {
-	all, err := kube.ListAll(ctx, l.Fencing.Fences.List, metav1.ListOptions{}, same[v1alpha1.NodeFence])
-	if err != nil {
-		err = FencingError(err)
-	}
-	return ReadOf(all, err)
+	all, err := kube.ListAll(ctx, l.Fencing.Fences.List, metav1.ListOptions{}, Same[v1alpha1.NodeFence])
+	return ReadOf(all, FencingError(err))
 }
 
 func (l live) Classes(ctx context.Context) Read[[]*storagev1.StorageClass] {
-	return ReadOf(kube.ListAll(ctx, l.Storage.StorageClasses().List, metav1.ListOptions{}, same[storagev1.StorageClass]))
+	return ReadOf(kube.ListAll(ctx, l.Storage.StorageClasses().List, metav1.ListOptions{}, Same[storagev1.StorageClass]))
 }
 
 func (l live) Namespaces(ctx context.Context, name string) Read[map[string]map[string]string] {
@@ -223,20 +206,16 @@ func (l live) Namespaces(ctx context.Context, name string) Read[map[string]map[s
 			func(o *v1.Namespace) { found[o.Name] = o.Labels })
 		return ReadOf(found, err)
 	}
-	o, err := l.Core.Namespaces().Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-	case err != nil:
-		return Failed[map[string]map[string]string](err)
-	default:
-		found[name] = o.Labels
+	o := Optional(l.Core.Namespaces().Get(ctx, name, metav1.GetOptions{}))
+	if o.Value != nil {
+		found[name] = o.Value.Labels
 	}
-	return Found(found)
+	return ReadOf(found, o.Err)
 }
 
 func (l live) Attachments(ctx context.Context) Read[[]storagev1.VolumeAttachment] {
 	return ReadOf(kube.ListAll(ctx, l.Storage.VolumeAttachments().List, metav1.ListOptions{},
-		value[storagev1.VolumeAttachment]))
+		Value[storagev1.VolumeAttachment]))
 }
 
 func (l live) Installed(ctx context.Context) Read[[]string] {
@@ -273,7 +252,7 @@ func (l live) Leases(ctx context.Context, names []string) Read[[]coordinationv1.
 }
 
 func (l live) leases(ctx context.Context, of metav1.ListOptions) ([]coordinationv1.Lease, error) {
-	return kube.ListAll(ctx, l.Coordination.Leases(metav1.NamespaceAll).List, of, value[coordinationv1.Lease])
+	return kube.ListAll(ctx, l.Coordination.Leases(metav1.NamespaceAll).List, of, Value[coordinationv1.Lease])
 }
 
 func (l live) Sidecars(ctx context.Context, driver string) Read[[]coordinationv1.Lease] {
@@ -281,11 +260,8 @@ func (l live) Sidecars(ctx context.Context, driver string) Read[[]coordinationv1
 }
 
 func (l live) InFlight(ctx context.Context) Read[InFlightLogs] {
-	shards, err := l.leases(ctx, metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"})
-	if err != nil {
-		return Failed[InFlightLogs](err)
-	}
-	return Found(InFlightOf(shards))
+	shards := ReadOf(l.leases(ctx, metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"}))
+	return Then(shards, InFlightOf)
 }
 
 func (l live) Events(ctx context.Context, namespace string, about metav1.Object) Read[[]v1.Event] {
@@ -297,7 +273,7 @@ func (a API) EventsOf(ctx context.Context, namespace string, selectors ...fields
 	var all []v1.Event
 	for _, selects := range selectors {
 		found, err := kube.ListAll(ctx, a.Core.Events(namespace).List, metav1.ListOptions{
-			FieldSelector: selects.AsSelector().String()}, value[v1.Event])
+			FieldSelector: selects.AsSelector().String()}, Value[v1.Event])
 		if err != nil {
 			return Failed[[]v1.Event](err)
 		}
@@ -320,14 +296,9 @@ func (l live) Minor(ctx context.Context) int {
 	return minor
 }
 
-// Admission reads the drivers whose PVs get their finalizer in the write that binds them. An API server that does not
-// serve such policies has none.
-func (l live) Admission(ctx context.Context) Read[Admission] {
-	standing, err := admission.ReadCoverage(ctx, l.Clients.Admission)
-	if err != nil {
-		return Failed[Admission](err)
-	}
-	return Found(Admission{InForce: standing.InForce, Lists: standing.Lists})
+// Admission returns no coverage for an API server that does not serve such policies.
+func (l live) Admission(ctx context.Context) Read[admission.Coverage] {
+	return ReadOf(admission.ReadCoverage(ctx, l.Clients.Admission))
 }
 
 // Fence reads the NodeFence of a node, see FenceRead.
@@ -336,15 +307,15 @@ func (a API) Fence(ctx context.Context, node string) Read[*v1alpha1.NodeFence] {
 	return FenceRead(o, err, node)
 }
 
-func value[O any](o *O) O { return *o }
+func Value[O any](o *O) O { return *o }
 
-func same[O any](o *O) *O { return o }
+func Same[O any](o *O) *O { return o }
 
 // Read is the result of one read of the API server. The zero value means that no read was made.
 type Read[T any] struct {
 	Made  bool
 	Value T
-	// Err is the reason for a failed read; Value is then meaningless.
+	// Err is the reason for a failed read; Value is then zero.
 	Err error
 }
 
@@ -356,32 +327,47 @@ func Found[T any](value T) Read[T] { return Read[T]{Made: true, Value: value} }
 func Failed[T any](err error) Read[T] { return Read[T]{Made: true, Err: err} }
 
 // ReadOf converts the answer to a request.
-func ReadOf[T any](value T, err error) Read[T] { return Read[T]{Made: true, Value: value, Err: err} }
+func ReadOf[T any](value T, err error) Read[T] {
+	if err != nil {
+		return Failed[T](err)
+	}
+	return Found(value)
+}
 
 // Optional converts the answer to a GET of an object that may not exist; Value is nil if it does not.
 func Optional[T any](o *T, err error) Read[*T] {
-	switch {
-	case apierrors.IsNotFound(err):
+	if apierrors.IsNotFound(err) {
 		return Found[*T](nil)
-	case err != nil:
-		return Failed[*T](err)
 	}
-	return Found(o)
+	return ReadOf(o, err)
 }
 
 // ByName returns the objects of a list by their names.
 func ByName[O metav1.Object](all Read[[]O]) Read[map[string]O] {
-	by := Read[map[string]O]{Made: all.Made, Value: make(map[string]O, len(all.Value)), Err: all.Err}
-	for _, o := range all.Value {
-		by.Value[o.GetName()] = o
-	}
-	return by
+	return Then(all, func(all []O) map[string]O {
+		by := make(map[string]O, len(all))
+		for _, o := range all {
+			by[o.GetName()] = o
+		}
+		return by
+	})
 }
 
-// NoteUnread adds to Unread the object of a failed read, and the question that it leaves open. It adds nothing if the
-// read succeeded or was not made.
-func NoteUnread[T any](s *Explanation, r Read[T], what, open string) {
-	if r.Made && r.Err != nil {
-		s.Unread = append(s.Unread, fmt.Sprintf("%s: %v. So it is not known %s.", what, r.Err, open))
+// Then converts the value of a read that succeeded.
+func Then[T, U any](r Read[T], convert func(T) U) Read[U] {
+	to := Read[U]{Made: r.Made, Err: r.Err}
+	if r.OK() {
+		to.Value = convert(r.Value)
 	}
+	return to
+}
+
+// Filter returns the elements that fit.
+func Filter[E any](all []E, fits func(E) bool) (fit []E) {
+	for _, e := range all {
+		if fits(e) {
+			fit = append(fit, e)
+		}
+	}
+	return fit
 }

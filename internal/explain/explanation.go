@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
@@ -39,6 +40,34 @@ type Explanation struct {
 	// Holder explains the terminating pod that a claim, or a pod that is not scheduled, waits for; nil if it waits for
 	// none.
 	Holder *Explanation `json:"holder,omitempty"`
+}
+
+type Finalizer struct {
+	Name string `json:"name"`
+	// Owner is the program that removes the finalizer, empty if it is unknown.
+	Owner string `json:"owner,omitempty"`
+	// When is the condition under which the owner removes it.
+	When string `json:"when,omitempty"`
+	// Stuck is the reason why no program removes it, empty if a program may.
+	Stuck string `json:"stuck,omitempty"`
+	// AddedBy is the field manager that added it, empty if managedFields do not show one.
+	AddedBy string `json:"addedBy,omitempty"`
+}
+
+func (f Finalizer) text(wide bool) string {
+	text := f.Name + ": "
+	switch {
+	case f.Stuck != "":
+		text += "no program removes it: " + f.Stuck
+	case f.Owner == "":
+		text += "its owner is unknown"
+	default:
+		text += f.Owner + " removes it " + f.When
+	}
+	if wide && f.AddedBy != "" {
+		text += " (added by " + f.AddedBy + ")"
+	}
+	return text
 }
 
 // Decision is the decision on a PV or a claim, and the program that makes it.
@@ -75,6 +104,22 @@ func (s *Explanation) AddWait(format string, args ...any) {
 func (s *Explanation) Advise(format string, args ...any) {
 	s.Advice = append(s.Advice, fmt.Sprintf(format, args...))
 }
+
+// NoteUnread adds to Unread the object of a failed read, and the question that it leaves open. It adds nothing if the
+// read succeeded or was not made.
+func NoteUnread[T any](s *Explanation, r Read[T], what, open string) {
+	if r.Made && r.Err != nil {
+		s.Unread = append(s.Unread, fmt.Sprintf("%s: %v. So it is not known %s.", what, r.Err, open))
+	}
+}
+
+// RefusalError is the reason why a command does not go on.
+type RefusalError struct{ Cause, Next string }
+
+func (r *RefusalError) Error() string { return r.Cause }
+
+// NextStep returns the action open to a person.
+func (r *RefusalError) NextStep() string { return r.Next }
 
 // maxEvents limits the number of Events shown; maxMessage limits the text of each, in bytes.
 const (
@@ -120,18 +165,23 @@ func reporter(e v1.Event) string {
 // Age formats the time from then to now as kubectl does.
 func Age(now, then time.Time) string { return duration.HumanDuration(now.Sub(then)) }
 
+// AtTime converts a time for JSON, nil for the zero time.
+func AtTime(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &metav1.Time{Time: t}
+}
+
 // WithoutPeriod prepares a sentence for use inside a longer one.
 func WithoutPeriod(sentence string) string { return strings.TrimSuffix(sentence, ".") }
 
 // labelWidth is the column width of fact names.
 const labelWidth = 12
 
-// Text formats the explanation for people, with one line for each fact. If wide is set, it names the field manager of
-// each finalizer.
-func (s Explanation) Text(wide bool) string { return s.Wrapped(wide, 0) }
-
-// Wrapped formats the explanation for a terminal of a width: lines are broken between words, but for the commands to
-// copy. The headline of a claim has a short name of its PV, which is whole below. A width of 0 changes nothing.
+// Wrapped formats the explanation for people and a terminal of a width, with one line for each fact. If wide is set, it
+// names the field manager of each finalizer. Lines are broken between words, but for the commands to copy. The headline
+// of a claim has a short name of its PV, which is whole below. A width of 0 breaks and shortens nothing.
 func (s Explanation) Wrapped(wide bool, width int) string {
 	var b strings.Builder
 	headline := s.Headline

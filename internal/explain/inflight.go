@@ -1,8 +1,6 @@
 package explain
 
 import (
-	"slices"
-
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,9 +22,9 @@ type InFlightLogs struct {
 // Of returns the log of one driver. A shard that does not name its driver may belong to any driver, so it is included.
 func (l InFlightLogs) Of(driver string) InFlightLogs {
 	return InFlightLogs{
-		Entries: slices.DeleteFunc(slices.Clone(l.Entries), func(e inflight.Located) bool { return e.Driver != driver }),
-		Problems: slices.DeleteFunc(slices.Clone(l.Problems),
-			func(p inflight.LocatedProblem) bool { return p.Driver != driver && p.Driver != "" }),
+		Entries: l.Matching(func(e inflight.Located) bool { return e.Driver == driver }),
+		Problems: Filter(l.Problems,
+			func(p inflight.LocatedProblem) bool { return p.Driver == driver || p.Driver == "" }),
 	}
 }
 
@@ -46,33 +44,20 @@ func (l InFlightLogs) InFlight(pv string) (state volume.InFlight, problem string
 func (InFlightLogs) Follow(func(volume string)) {}
 
 // Unreadable returns the unreadable parts that may concern the volume of a PV.
-func (l InFlightLogs) Unreadable(pv string) (all []inflight.LocatedProblem) {
-	for _, p := range l.Problems {
-		if p.Of(pv) {
-			all = append(all, p)
-		}
-	}
-	return all
+func (l InFlightLogs) Unreadable(pv string) []inflight.LocatedProblem {
+	return Filter(l.Problems, func(p inflight.LocatedProblem) bool { return p.Of(pv) })
 }
 
 // UnreadableElsewhere returns the unreadable parts that concern a claim's volume only if its name is not the usual one.
-func (l InFlightLogs) UnreadableElsewhere(claim types.UID, usual string) (all []inflight.LocatedProblem) {
-	for _, p := range l.Problems {
-		if !p.Of(usual) && (p.OfShard() || request.IsVolumeName(p.Volume, claim)) {
-			all = append(all, p)
-		}
-	}
-	return all
+func (l InFlightLogs) UnreadableElsewhere(claim types.UID, usual string) []inflight.LocatedProblem {
+	return Filter(l.Problems, func(p inflight.LocatedProblem) bool {
+		return !p.Of(usual) && (p.OfShard() || request.IsVolumeName(p.Volume, claim))
+	})
 }
 
 // Matching returns the entries that fit.
-func (l InFlightLogs) Matching(fits func(inflight.Located) bool) (all []inflight.Located) {
-	for _, e := range l.Entries {
-		if fits(e) {
-			all = append(all, e)
-		}
-	}
-	return all
+func (l InFlightLogs) Matching(fits func(inflight.Located) bool) []inflight.Located {
+	return Filter(l.Entries, fits)
 }
 
 // InFlightOf decodes the Leases of in-flight logs.

@@ -2,7 +2,6 @@ package explain
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -84,10 +83,7 @@ func ClaimClass(claim *v1.PersistentVolumeClaim) string {
 	if class, found := claim.Annotations[v1.BetaStorageClassAnnotation]; found {
 		return class
 	}
-	if claim.Spec.StorageClassName != nil {
-		return *claim.Spec.StorageClassName
-	}
-	return ""
+	return ptr.Deref(claim.Spec.StorageClassName, "")
 }
 
 // The plugins that Kubernetes had up to 1.30. The others left before any version still in use.
@@ -159,11 +155,12 @@ func PodOf(o *v1.Pod) Pod {
 
 // UsersOf returns pods as users of claims.
 func UsersOf(pods Read[[]Pod]) Read[[]pvc.Pod] {
-	users := Read[[]pvc.Pod]{Made: pods.Made, Err: pods.Err}
-	for i := range pods.Value {
-		users.Value = append(users.Value, pods.Value[i].User)
-	}
-	return users
+	return Then(pods, func(all []Pod) (users []pvc.Pod) {
+		for i := range all {
+			users = append(users, all[i].User)
+		}
+		return users
+	})
 }
 
 // NodeOf returns the fields of a Node that explanations need. It leaves out fields that change with each heartbeat, and
@@ -183,14 +180,31 @@ func NodeOf(o *v1.Node) *v1.Node {
 	return n
 }
 
-// ReadyOf returns the condition Ready of a node, nil if it has none.
+// ReadyOf returns the condition Ready of a node, nil if it has none or the node is nil.
 func ReadyOf(node *v1.Node) *v1.NodeCondition {
+	if node == nil {
+		return nil
+	}
 	for i := range node.Status.Conditions {
 		if c := &node.Status.Conditions[i]; c.Type == v1.NodeReady {
 			return c
 		}
 	}
 	return nil
+}
+
+// IsReady reports whether the condition Ready of a node is True.
+func IsReady(node *v1.Node) bool {
+	c := ReadyOf(node)
+	return c != nil && c.Status == v1.ConditionTrue
+}
+
+// DownSince returns since when a node is not Ready, the zero time if that is unknown.
+func DownSince(node *v1.Node) time.Time {
+	if c := ReadyOf(node); c != nil && c.Status != v1.ConditionTrue {
+		return c.LastTransitionTime.Time
+	}
+	return time.Time{}
 }
 
 // VolumeGuard is the name of volume-guard, and of its Lease for leader election.
@@ -210,8 +224,11 @@ func ReadGuards(ctx context.Context, c Cluster) Read[[]coordinationv1.Lease] {
 	return c.Leases(ctx, []string{VolumeGuard})
 }
 
-// Led reports whether a replica of volume-guard leads. guards are the Leases of its name.
-func Led(guards []coordinationv1.Lease, now time.Time) bool { return leaderOf(guards, now) != nil }
+// GuardIsAway reports whether no replica of volume-guard leads. It is false if guards, the Leases of its name, were not
+// read.
+func GuardIsAway(guards Read[[]coordinationv1.Lease], now time.Time) bool {
+	return guards.OK() && leaderOf(guards.Value, now) == nil
+}
 
 func leaderOf(guards []coordinationv1.Lease, now time.Time) *coordinationv1.Lease {
 	for i := range guards {
@@ -310,67 +327,23 @@ func covers(p *v1alpha1.Proof) string {
 	return text
 }
 
-type Finalizer struct {
-	Name string `json:"name"`
-	// Owner is the program that removes the finalizer, empty if it is unknown.
-	Owner string `json:"owner,omitempty"`
-	// When is the condition under which the owner removes it.
-	When string `json:"when,omitempty"`
-	// Stuck is the reason why no program removes it, empty if a program may.
-	Stuck string `json:"stuck,omitempty"`
-	// AddedBy is the field manager that added it, empty if managedFields do not show one.
-	AddedBy string `json:"addedBy,omitempty"`
-}
-
-func (f Finalizer) text(wide bool) string {
-	text := f.Name + ": "
-	switch {
-	case f.Stuck != "":
-		text += "no program removes it: " + f.Stuck
-	case f.Owner == "":
-		text += "its owner is unknown"
-	default:
-		text += f.Owner + " removes it " + f.When
-	}
-	if wide && f.AddedBy != "" {
-		text += " (added by " + f.AddedBy + ")"
-	}
-	return text
-}
-
 // AddedBy returns the field manager of a finalizer according to managedFields, empty if they show none.
 func AddedBy(o metav1.Object, finalizer string) string {
-	for _, entry := range o.GetManagedFields() {
-		var set struct {
-			Metadata struct {
-				Finalizers map[string]json.RawMessage `json:"f:finalizers"`
-			} `json:"f:metadata"`
-		}
-		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &set) != nil {
-			continue
-		}
-		if _, holds := set.Metadata.Finalizers[`v:"`+finalizer+`"`]; holds {
-			return entry.Manager
-		}
-	}
-	return ""
+	return writerOf(o, "f:finalizers", `v:"`+finalizer+`"`).Manager
 }
 
 // AnnotatedAt returns the time at which the field manager of an annotation last wrote to the object, according to
 // managedFields. It is the zero time if they show none.
 func AnnotatedAt(o metav1.Object, annotation string) time.Time {
+	return ptr.Deref(writerOf(o, "f:annotations", "f:"+annotation).Time, metav1.Time{}).Time
+}
+
+// writerOf returns the first entry of managedFields that has a part of the metadata, the zero value for none.
+func writerOf(o metav1.Object, field, key string) metav1.ManagedFieldsEntry {
 	for _, entry := range o.GetManagedFields() {
-		var set struct {
-			Metadata struct {
-				Annotations map[string]json.RawMessage `json:"f:annotations"`
-			} `json:"f:metadata"`
-		}
-		if entry.FieldsV1 == nil || entry.Time == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &set) != nil {
-			continue
-		}
-		if _, has := set.Metadata.Annotations["f:"+annotation]; has {
-			return entry.Time.Time
+		if objects.HasField(entry.FieldsV1, "f:metadata", field, key) {
+			return entry
 		}
 	}
-	return time.Time{}
+	return metav1.ManagedFieldsEntry{}
 }

@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -79,46 +80,42 @@ func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 type Facts struct {
 	// ClusterFacts holds the facts about the volumes, and volume-guard's Leases.
 	volumes.ClusterFacts
-	Sets   explain.Read[[]Set]
-	Claims explain.Read[[]Claim]
-	Pods   explain.Read[[]statefulset.Pod]
-	// Classes holds the provisioners, by StorageClass.
-	Classes explain.Read[map[string]string]
+	Sets    explain.Read[[]Set]
+	Claims  explain.Read[[]Claim]
+	Pods    explain.Read[[]statefulset.Pod]
+	Classes explain.Read[map[string]*storagev1.StorageClass]
 }
 
-// baseKey is equal for all claims of a template.
-type baseKey struct{ namespace, base string }
-
-type objectKey struct{ namespace, name string }
+type key struct{ namespace, name string }
 
 type index struct {
 	facts Facts
 	// given holds the sets by the base of their templates' claim names; named holds them by their own names.
-	given map[baseKey][]Set
-	named map[objectKey]Set
-	pods  map[objectKey]statefulset.Pod
+	given map[key][]Set
+	named map[key]Set
+	pods  map[key]statefulset.Pod
 	// users holds the names of the pods that use a claim.
-	users map[objectKey][]string
+	users map[key][]string
 	// preferred is the set to judge if several sets give a claim its name; empty means any.
 	preferred types.UID
 }
 
 func (f Facts) index() *index {
 	f.ClusterFacts = f.Indexed()
-	i := &index{facts: f, given: map[baseKey][]Set{}, named: map[objectKey]Set{},
-		pods: map[objectKey]statefulset.Pod{}, users: map[objectKey][]string{}}
+	i := &index{facts: f, given: map[key][]Set{}, named: map[key]Set{},
+		pods: map[key]statefulset.Pod{}, users: map[key][]string{}}
 	for _, s := range f.Sets.Value {
-		i.named[objectKey{s.Namespace, s.Name}] = s
+		i.named[key{s.Namespace, s.Name}] = s
 		for _, template := range s.Templates {
-			key := baseKey{s.Namespace, s.ClaimBase(template)}
-			i.given[key] = append(i.given[key], s)
+			base := key{s.Namespace, s.ClaimBase(template)}
+			i.given[base] = append(i.given[base], s)
 		}
 	}
 	for _, pod := range f.Pods.Value {
-		i.pods[objectKey{pod.Namespace, pod.Name}] = pod
+		i.pods[key{pod.Namespace, pod.Name}] = pod
 		for _, claim := range pod.Claims {
-			key := objectKey{pod.Namespace, claim}
-			i.users[key] = append(i.users[key], pod.Name)
+			at := key{pod.Namespace, claim}
+			i.users[at] = append(i.users[at], pod.Name)
 		}
 	}
 	return i
@@ -132,35 +129,26 @@ func (i *index) of(c Claim) (f statefulset.Facts, set Set) {
 	if !i.facts.Sets.OK() {
 		return f, set
 	}
-	f.SetSeen, f.SetName = statefulset.Absent, c.Mark.Set
-	var giving []Set
-	if numbered {
-		giving = i.given[baseKey{c.Namespace, base}]
-	}
-	marked, found := i.named[objectKey{c.Namespace, c.Mark.Set}]
-	switch {
-	case len(giving) > 0:
-		set, f.Shared = giving[0], len(giving) > 1
+	set, found := i.named[key{c.Namespace, c.Mark.Set}]
+	if giving := i.given[key{c.Namespace, base}]; numbered && len(giving) > 0 {
+		set, found, f.Shared = giving[0], true, len(giving) > 1
 		if at := slices.IndexFunc(giving, func(s Set) bool { return s.UID == i.preferred }); at > 0 {
 			set = giving[at]
 		}
-		f.SetSeen, f.SetName, f.Set = statefulset.Found, set.Name, set.Set
-	case found:
-		set = marked
+	}
+	f.SetSeen, f.SetName = statefulset.Absent, c.Mark.Set
+	if found {
 		f.SetSeen, f.SetName, f.Set = statefulset.Found, set.Name, set.Set
 	}
 	if !i.facts.Pods.OK() {
 		return f, set
 	}
-	name := f.Set.PodName(ordinal)
-	if f.SetSeen != statefulset.Found {
-		name = statefulset.Set{Name: f.SetName}.PodName(ordinal)
-	}
+	name := statefulset.Set{Name: f.SetName}.PodName(ordinal)
 	f.PodSeen = statefulset.Absent
-	if pod, found := i.pods[objectKey{c.Namespace, name}]; found {
+	if pod, found := i.pods[key{c.Namespace, name}]; found {
 		f.PodSeen, f.Pod = statefulset.Found, pod
 	}
-	for _, user := range i.users[objectKey{c.Namespace, c.Name}] {
+	for _, user := range i.users[key{c.Namespace, c.Name}] {
 		if user != name {
 			f.OtherPod = user
 		}
@@ -178,12 +166,15 @@ func template(s statefulset.Set, c Claim, ordinal int) string {
 	return ""
 }
 
-// driver returns the provisioner of the claim's volume, empty if it is unknown.
-func (i *index) driver(c Claim) string {
+// storage returns the reclaim policy of the claim's PV, and the provisioner of its volume. Each is empty if it is
+// unknown.
+func (i *index) storage(c Claim) (policy, driver string) {
 	if pv, known := i.facts.FindPV(c.Volume); known {
-		return pv.Owner()
+		return pv.PolicyName(), pv.Owner()
+	} else if class := i.facts.Classes.Value[c.Class]; class != nil {
+		return "", class.Provisioner
 	}
-	return i.facts.Classes.Value[c.Class]
+	return "", ""
 }
 
 func (f Facts) unread() []string {
@@ -282,12 +273,7 @@ func (f *Facts) readVolumes(ctx context.Context, c explain.Cluster) {
 		unbound = unbound || claim.Volume == "" && claim.Class != ""
 	}
 	f.ClusterFacts = volumes.ReadVolumes(ctx, c, pvs)
-	if !unbound {
-		return
-	}
-	classes := c.Classes(ctx)
-	f.Classes = explain.ReadOf(map[string]string{}, classes.Err)
-	for _, o := range classes.Value {
-		f.Classes.Value[o.Name] = o.Provisioner
+	if unbound {
+		f.Classes = explain.ByName(c.Classes(ctx))
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
-var now, ago, errForbidden = explained.Now, explained.Ago, explained.ErrForbidden
+var now, ago = explained.Now, explained.Ago
 
 const (
 	// controllerManager is the field manager of kube-controller-manager.
@@ -38,6 +38,8 @@ type environment struct {
 	pvs    []*v1.PersistentVolume
 	pods   []*v1.Pod
 	facts  Facts
+	// unread hides facts from the explanation of a claim; nil hides none.
+	unread func(*ClaimFacts)
 }
 
 func newEnvironment() *environment {
@@ -116,13 +118,10 @@ func createdBy(claim *v1.PersistentVolumeClaim, manager string) {
 
 // addPod adds the pod of an ordinal, with its claim of template data.
 func (env *environment) addPod(ordinal int) {
-	env.pods = append(env.pods, &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("db-%d", ordinal),
-			UID: types.UID(fmt.Sprintf("pod-%d", ordinal)), OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "set", Controller: ptr.To(true)}}},
-		Spec: v1.PodSpec{Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{
-			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprintf("data-db-%d", ordinal)}}}}},
-	})
+	pod := explained.Pod("shop", fmt.Sprintf("db-%d", ordinal), fmt.Sprintf("data-db-%d", ordinal))
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "set",
+		Controller: ptr.To(true)}}
+	env.pods = append(env.pods, pod)
 }
 
 // removePod removes the pod of the last ordinal.
@@ -132,6 +131,25 @@ func (env *environment) removePod() { env.pods = env.pods[:len(env.pods)-1] }
 func (env *environment) scaled(replicas int) {
 	env.set.Spec.Replicas = ptr.To(int32(replicas))
 	env.pods = env.pods[:replicas]
+}
+
+// condemned scales the set down to 2 replicas under whenScaled Delete, and marks the last claim.
+func (env *environment) condemned() {
+	env.policy(retains, deletes)
+	env.scaled(2)
+	mark(env.claims[2], "set", 2, statefulset.Delete)
+}
+
+// stray scales the set down to 2 replicas, and leaves no writer of the last claim.
+func (env *environment) stray() *v1.PersistentVolumeClaim {
+	env.scaled(2)
+	env.claims[2].ManagedFields = nil
+	return env.claims[2]
+}
+
+// own gives the claim one owner.
+func own(claim *v1.PersistentVolumeClaim, version, kind, name string, uid types.UID) {
+	claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: name, UID: uid}}
 }
 
 // mark marks a claim as volume-guard does.
@@ -154,7 +172,7 @@ func (env *environment) read() Facts {
 		sets = append(sets, env.set)
 	}
 	f.Sets, f.Claims = explain.Found[[]Set](nil), explain.Found[[]Claim](nil)
-	f.Pods = explain.Found[[]statefulset.Pod](nil)
+	explained.Clear(&f.Pods)
 	for _, set := range sets {
 		f.Sets.Value = append(f.Sets.Value, SetOf(set))
 	}
@@ -165,7 +183,7 @@ func (env *environment) read() Facts {
 		f.Pods.Value = append(f.Pods.Value, statefulset.PodOf(pod))
 	}
 	if f.PVs.Err == nil {
-		f.PVs = explain.Found[[]explain.PV](nil)
+		explained.Clear(&f.PVs)
 		for _, pv := range env.pvs {
 			f.PVs.Value = append(f.PVs.Value, explain.PVOf(pv))
 		}

@@ -34,17 +34,15 @@ func (f PreviewFacts) HasPod(name string) bool {
 }
 
 // Change is a change of a set that can be previewed.
-type Change struct{ statefulset.Change }
+type Change = statefulset.Change
 
 // ScaleTo changes the number of replicas, Delete deletes the set and its pods, and Orphan deletes the set alone
 // (kubectl delete --cascade=orphan).
-func ScaleTo(replicas int) Change {
-	return Change{statefulset.Change{Kind: statefulset.Scale, Replicas: replicas}}
-}
-func Delete() Change { return Change{statefulset.Change{Kind: statefulset.DeleteSet}} }
-func Orphan() Change { return Change{statefulset.Change{Kind: statefulset.OrphanSet}} }
+func ScaleTo(replicas int) Change { return Change{Kind: statefulset.Scale, Replicas: replicas} }
+func Delete() Change              { return Change{Kind: statefulset.DeleteSet} }
+func Orphan() Change              { return Change{Kind: statefulset.OrphanSet} }
 
-func (c Change) words(s Set) string {
+func changeWords(c Change, s Set) string {
 	switch c.Kind {
 	case statefulset.Scale:
 		return fmt.Sprintf("scale from %d to %s", s.Replicas, plural.Count(c.Replicas, "replica"))
@@ -160,7 +158,7 @@ func PreviewOf(f PreviewFacts, change Change) Preview {
 	default:
 		f.Set = f.Sets.Value[at]
 	}
-	p.Change, p.Policy = change.words(f.Set), policyOf(f.Set.Policy, f.Set.Source)
+	p.Change, p.Policy = changeWords(change, f.Set), policyOf(f.Set.Policy, f.Set.Source)
 	w := &previewer{index: f.index(), change: change}
 	w.preferred = f.Set.UID
 	for _, c := range f.Claims.Value {
@@ -212,17 +210,15 @@ type previewer struct {
 
 func (w *previewer) row(c Claim) Row {
 	f, set := w.of(c)
-	forecast := statefulset.Foresee(f, w.change.Change)
+	forecast := statefulset.Foresee(f, w.change)
 	r := Row{
 		Claim: c.Name, Template: template(set.Set, c, f.Ordinal), Ordinal: f.Ordinal, Size: c.Size.String(), PV: c.Volume,
-		StorageClass: c.Class, Driver: w.driver(c), Fate: forecast.Fate.String(), Reason: string(forecast.Reason),
-		Text: forecast.Text, size: c.Size,
+		StorageClass: c.Class, Fate: forecast.Fate.String(), Reason: string(forecast.Reason), Text: forecast.Text,
+		size: c.Size,
 	}
+	r.ReclaimPolicy, r.Driver = w.storage(c)
 	if f.PodSeen == statefulset.Found {
 		r.Pod = f.Pod.Name
-	}
-	if pv, known := w.facts.FindPV(c.Volume); known {
-		r.ReclaimPolicy = pv.PolicyName()
 	}
 	sentence := forecast.Reason.Sentence()
 	runs, known := w.facts.GuardRuns()

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -36,8 +36,11 @@ func TestPreview(t *testing.T) {
 		third         = "data-db-2 deleted (ScaledDown) deleted with pod db-2"
 		pendingScale  = "deleted (ScaledDown) waits if volume-guard runs"
 		pendingDelete = "deleted (SetDeleted) waits if volume-guard runs"
-		afterwait     = "data-db-2 deleted (ScaledDown) deleted after a grace period of 60s"
+		afterwait     = "deleted (ScaledDown) deleted after a grace period of 60s"
 	)
+	lastOf := func(third string) []string {
+		return []string{first, "data-db-1 kept (InRange) kept", "data-db-2 " + third}
+	}
 	all := func(how string) []string {
 		var lines []string
 		for n := range 3 {
@@ -79,30 +82,27 @@ func TestPreview(t *testing.T) {
 		}, ScaleTo(1), []string{first, second, third}, nil},
 		"the driver is gone": {func(env *environment) {
 			env.policy(retains, deletes)
-			env.facts.Installed = explain.Found[[]string](nil)
-		}, ScaleTo(2), []string{first, "data-db-1 kept (InRange) kept",
-			"data-db-2 deleted (ScaledDown) waits with pod db-2"},
+			explained.Clear(&env.facts.Installed)
+		}, ScaleTo(2), lastOf("deleted (ScaledDown) waits with pod db-2"),
 			[]string{"0 volumes deleted (0), 2 kept, 1 to be deleted, and held up"}},
 		"PVs cannot be read": {func(env *environment) {
 			env.policy(retains, deletes)
-			env.facts.PVs = explain.Failed[[]explain.PV](errForbidden)
-		}, ScaleTo(2), []string{first, "data-db-1 kept (InRange) kept",
-			"data-db-2 deleted (ScaledDown) unknown with pod db-2"},
+			explained.Forbid(&env.facts.PVs)
+		}, ScaleTo(2), lastOf("deleted (ScaledDown) unknown with pod db-2"),
 			[]string{"PVs: forbidden. So it is not known whether the volumes are " +
 				"deleted", "2 kept, 1 unknown", "!reclaimPolicy"}},
 		"a claim without a volume": {func(env *environment) {
 			env.policy(retains, deletes)
 			env.claims[2].Spec.VolumeName = ""
-			env.facts.Classes = explain.Found(map[string]string{"fast": driver})
-		}, ScaleTo(2), []string{first, "data-db-1 kept (InRange) kept",
-			"data-db-2 deleted (ScaledDown) none with pod db-2"},
+			env.facts.Classes = explain.Found(map[string]*storagev1.StorageClass{"fast": {Provisioner: driver}})
+		}, ScaleTo(2), lastOf("deleted (ScaledDown) none with pod db-2"),
 			[]string{"0 volumes deleted (0), 2 kept\n", `"driver":"` + driver}},
 		"a pod that was deleted by hand, with volume-guard": {func(env *environment) {
 			env.policy(retains, deletes)
 			mark(env.claims[2], "set", 2, statefulset.Delete)
 			env.removePod()
 			env.guard()
-		}, ScaleTo(2), []string{first, "data-db-1 kept (InRange) kept", afterwait},
+		}, ScaleTo(2), lastOf(afterwait),
 			[]string{"volume-guard runs its controller statefulset-claims", "the default of --scale-down-grace"}},
 		"a grace period of its own": {func(env *environment) {
 			env.policy(retains, deletes)
@@ -110,74 +110,69 @@ func TestPreview(t *testing.T) {
 			mark(env.claims[2], "set", 2, statefulset.Delete)
 			env.removePod()
 			env.guard()
-		}, ScaleTo(2), []string{first, "data-db-1 kept (InRange) kept",
-			"data-db-2 deleted (ScaledDown) deleted after a grace period of 10m"}, []string{"!--scale-down-grace"}},
+		}, ScaleTo(2), lastOf("deleted (ScaledDown) deleted after a grace period of 10m"), []string{"!--scale-down-grace"}},
 		"a pod that was deleted by hand, without volume-guard": {func(env *environment) {
 			env.policy(retains, deletes)
 			mark(env.claims[2], "set", 2, statefulset.Delete)
 			env.removePod()
-		}, ScaleTo(2), []string{first, "data-db-1 kept (InRange) kept", "data-db-2 " + pendingScale},
+		}, ScaleTo(2), lastOf(pendingScale),
 			[]string{"no replica holds its Lease"}},
 		"a pod that was deleted by hand, and Leases cannot be read": {func(env *environment) {
 			env.policy(retains, deletes)
 			mark(env.claims[2], "set", 2, statefulset.Delete)
 			env.removePod()
-			env.facts.Leases = explain.Failed[[]coordinationv1.Lease](errForbidden)
-		}, ScaleTo(2), []string{first, "data-db-1 kept (InRange) kept", afterwait},
+			explained.Forbid(&env.facts.Leases)
+		}, ScaleTo(2), lastOf(afterwait),
 			[]string{"whether it does could not be read", "Leases: forbidden"}},
 		"a claim that never had a pod": {func(env *environment) {
 			env.policy(retains, deletes)
 			env.removePod()
 			env.guard()
-		}, ScaleTo(2), []string{first, "data-db-1 kept (InRange) kept", "data-db-2 kept (NeverUsed) kept"}, nil},
+		}, ScaleTo(2), lastOf("kept (NeverUsed) kept"), nil},
 		"out of range already": {func(env *environment) { env.policy(retains, deletes); env.scaled(2); env.guard() },
 			ScaleTo(1), []string{first, second, "data-db-2 kept (NeverUsed) kept"}, nil},
 		"scaled up, so that a claim is used again": {func(env *environment) { env.policy(retains, deletes); env.scaled(1) },
-			ScaleTo(3), []string{first, "data-db-1 kept (InRange) kept", "data-db-2 kept (InRange) kept"},
+			ScaleTo(3), lastOf("kept (InRange) kept"),
 			[]string{"scale from 1 to 3 replicas"}},
 		"by annotation": {func(env *environment) { env.annotate(both); env.guard() }, ScaleTo(1),
 			[]string{first, second, third}, []string{"annotation csi-reclaimer.io/claim-retention",
 				"controller statefulset-claims"}},
 		"by annotation, without volume-guard": {func(env *environment) { env.annotate(both) }, ScaleTo(2),
-			[]string{first, "data-db-1 kept (InRange) kept", "data-db-2 " + pendingScale}, nil},
+			lastOf(pendingScale), nil},
 		"by annotation, deleted without volume-guard, which has added its references": {func(env *environment) {
 			env.annotate(both)
 			mark(env.claims[2], "set", 2, statefulset.Delete)
-			env.claims[2].OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db",
-				UID: "set"}}
+			own(env.claims[2], "apps/v1", "StatefulSet", "db", "set")
 		}, Delete(), []string{"data-db-0 " + pendingDelete, "data-db-1 " + pendingDelete,
 			"data-db-2 deleted (SetDeleted) deleted with pod db-2"}, nil},
 		"by annotation, a hold without effect, as volume-guard does not run": {func(env *environment) {
 			env.annotate(both)
 			mark(env.claims[2], "set", 2, statefulset.Delete)
 			env.claims[2].Annotations[volume.HoldAnnotation] = "audit"
-			env.claims[2].OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db",
-				UID: "set"}}
+			own(env.claims[2], "apps/v1", "StatefulSet", "db", "set")
 			env.claims = env.claims[2:]
 		}, Delete(), []string{"data-db-2 deleted (VolumeGuardNotRunning) deleted with pod db-2"}, nil},
 		"by annotation, a hold that volume-guard honors": {func(env *environment) {
 			env.annotate(both)
 			mark(env.claims[2], "set", 2, statefulset.Delete)
 			env.claims[2].Annotations[volume.HoldAnnotation] = "audit"
-			env.claims[2].OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db",
-				UID: "set"}}
+			own(env.claims[2], "apps/v1", "StatefulSet", "db", "set")
 			env.claims = env.claims[2:]
 			env.guard()
 		}, Delete(), []string{"data-db-2 kept (ClaimHeld) kept"}, nil},
 		"by an annotation that is not valid": {func(env *environment) { env.annotate("Delete") }, ScaleTo(2),
-			[]string{first, "data-db-1 kept (InRange) kept", "data-db-2 kept (Retained) kept"},
+			lastOf("kept (Retained) kept"),
 			[]string{"An annotation of the StatefulSet is not valid"}},
 		"an annotation beside the field": {func(env *environment) {
 			env.set.Annotations = map[string]string{statefulset.PolicyAnnotation: both}
-		}, ScaleTo(2), []string{first, "data-db-1 kept (InRange) kept", "data-db-2 kept (Retained) kept"},
+		}, ScaleTo(2), lastOf("kept (Retained) kept"),
 			[]string{"is ignored"}},
 		"terminating already": {func(env *environment) { env.claims[2].DeletionTimestamp = ptr.To(ago(0)) }, ScaleTo(2),
-			[]string{first, "data-db-1 kept (InRange) kept",
-				"data-db-2 deleted (ClaimTerminating) deleted already being deleted"}, nil},
+			lastOf("deleted (ClaimTerminating) deleted already being deleted"), nil},
 		"another owner": {func(env *environment) {
 			env.policy(retains, deletes)
-			env.claims[2].OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "c", UID: "c"}}
-		}, ScaleTo(2), []string{first, "data-db-1 kept (InRange) kept", "data-db-2 kept (OtherOwner) kept"}, nil},
+			own(env.claims[2], "v1", "ConfigMap", "c", "c")
+		}, ScaleTo(2), lastOf("kept (OtherOwner) kept"), nil},
 		"two templates, and ten ordinals": {func(env *environment) {
 			env.set.Spec.VolumeClaimTemplates = append(env.set.Spec.VolumeClaimTemplates,
 				v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "audit"}})
@@ -201,7 +196,7 @@ func TestPreview(t *testing.T) {
 			t.Errorf("%s:\n%s\nwant\n%s", sentence, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 		}
 		t.Run(sentence, func(t *testing.T) {
-			explained.Expect(t, asText(t, p)+"\n"+p.Totals.String()+"\n", c.said...)
+			explained.Expect(t, explained.JSON(p)+"\n"+p.Totals.String()+"\n", c.said...)
 		})
 	}
 }
@@ -220,7 +215,7 @@ func TestPreviewOfChangedSet(t *testing.T) {
 		t.Errorf("the policy of the first read counts: %+v", p)
 	}
 	f = PreviewFacts{Facts: env.read(), Set: f.Sets.Value[0]}
-	f.Sets = explain.Failed[[]Set](errForbidden)
+	explained.Forbid(&f.Sets)
 	if p := PreviewOf(f, ScaleTo(1)); p.Totals.ClaimsDeleted != 2 || !strings.Contains(p.Unread[0], "StatefulSets") {
 		t.Errorf("other sets are not read: %+v", p)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
@@ -98,7 +99,7 @@ func RetainedOf(f Facts) Retained {
 // retained returns the row of a claim, if the claim is retained.
 func (i *index) retained(c Claim) (row RetainedClaim, is bool) {
 	f, set := i.of(c)
-	if !i.facts.Sets.OK() || !i.facts.Pods.OK() || c.Terminating || len(i.users[objectKey{c.Namespace, c.Name}]) > 0 {
+	if !i.facts.Sets.OK() || !i.facts.Pods.OK() || c.Terminating || len(i.users[key{c.Namespace, c.Name}]) > 0 {
 		return row, false
 	}
 	if f.Shared {
@@ -113,15 +114,17 @@ func (i *index) retained(c Claim) (row RetainedClaim, is bool) {
 	row = RetainedClaim{
 		Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), StatefulSet: e.Set, SetGone: e.Set == "",
 		Ordinal: f.Ordinal, Size: c.Size.String(), Created: metav1.NewTime(c.Created), PV: c.Volume, StorageClass: c.Class,
-		Driver: i.driver(c), Reason: string(e.Decision.Reason), Text: e.Text, size: c.Size,
-		Held: c.Hold, Volume: i.facts.AfterClaim(c.Volume, c.UID),
+		Reason: string(e.Decision.Reason), Text: e.Text, size: c.Size, Held: c.Hold,
+		Volume: i.facts.AfterClaim(c.Volume, c.UID),
 	}
+	row.ReclaimPolicy, row.Driver = i.storage(c)
 	if !row.Held {
 		row.DeleteCommand = fmt.Sprintf("kubectl delete pvc %s -n %s", c.Name, c.Namespace)
 	}
 	if row.SetGone {
 		row.StatefulSet = c.Mark.Set
-		row.Reason, row.Text = reasonSetGone, "The StatefulSet is gone, and nothing deletes the claim."
+		row.Reason = string(statefulset.ReasonSetGone)
+		row.Text = "The StatefulSet is gone, and nothing deletes the claim."
 		row.Evidence = evidenceOfGone(c)
 	} else if f.Set.InRange(f.Ordinal) {
 		return row, false
@@ -131,19 +134,14 @@ func (i *index) retained(c Claim) (row RetainedClaim, is bool) {
 	if row.Evidence == "" {
 		return row, false
 	}
-	if pv, known := i.facts.FindPV(c.Volume); known {
-		row.ReclaimPolicy = pv.PolicyName()
-	}
 	row.since(c, set, f)
 	return row, true
 }
 
-// reasonSetGone is the reason of claims whose set is gone.
-var reasonSetGone = string(statefulset.ReasonSetGone)
-
 // evidenceOf returns the evidence that a set with a fitting name created the claim. likely: the evidence is no proof.
 func evidenceOf(c Claim, f statefulset.Facts, set Set) (evidence string, likely bool) {
 	created := !c.ByController.IsZero() && !ownedByPod(c)
+	labeled := labels.ValidatedSetSelector(set.Labels).Matches(labels.Set(c.Labels))
 	switch {
 	case c.OwnMark() && c.Mark.Set == set.Name && c.Mark.UID == set.UID && c.Mark.Ordinal == f.Ordinal:
 		return "its annotation " + statefulset.MarkAnnotation + " names the set", false
@@ -151,7 +149,7 @@ func evidenceOf(c Claim, f statefulset.Facts, set Set) (evidence string, likely 
 		return "the set owns it", false
 	case created:
 		return "it has the name of a claim of the set, and kube-controller-manager created it", false
-	case len(set.Labels) > 0 && contains(c.Labels, set.Labels):
+	case len(set.Labels) > 0 && labeled:
 		return "it has the name and the labels of a claim of the set, but nothing shows who created it", true
 	}
 	return "it has the name of a claim of the set, but neither its labels nor anything else shows who created it", true
@@ -174,15 +172,6 @@ func evidenceOfGone(c Claim) string {
 // ownedByPod reports whether the claim belongs to a generic ephemeral volume.
 func ownedByPod(c Claim) bool {
 	return slices.ContainsFunc(c.Owners, func(ref metav1.OwnerReference) bool { return ref.Kind == "Pod" })
-}
-
-func contains(labels, wanted map[string]string) bool {
-	for key, value := range wanted {
-		if labels[key] != value {
-			return false
-		}
-	}
-	return true
 }
 
 // since sets the latest time at which retention can have begun.

@@ -1,7 +1,6 @@
 package claims
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,19 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
-
-// asText formats a value as -o json does.
-func asText(t *testing.T, value any) string {
-	t.Helper()
-	text, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
 
 func TestRetained(t *testing.T) {
 	for sentence, c := range map[string]struct {
@@ -51,39 +39,27 @@ func TestRetained(t *testing.T) {
 			env.scaled(2)
 			env.claims[2].DeletionTimestamp = ptr.To(ago(0))
 		}, nil, nil},
-		"scaled away, by its mark": {func(env *environment) {
-			env.scaled(2)
-			env.claims[2].ManagedFields = nil
-			mark(env.claims[2], "set", 2, statefulset.Retain)
-		}, []string{"data-db-2 db"}, []string{statefulset.MarkAnnotation + " names the set"}},
-		"scaled away, by its owner": {func(env *environment) {
-			env.scaled(2)
-			env.claims[2].ManagedFields = nil
-			env.claims[2].OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db",
-				UID: "set"}}
-		}, []string{"data-db-2 db"}, []string{"the set owns it"}},
+		"scaled away, by its mark": {func(env *environment) { mark(env.stray(), "set", 2, statefulset.Retain) },
+			[]string{"data-db-2 db"}, []string{statefulset.MarkAnnotation + " names the set"}},
+		"scaled away, by its owner": {func(env *environment) { own(env.stray(), "apps/v1", "StatefulSet", "db", "set") },
+			[]string{"data-db-2 db"}, []string{"the set owns it"}},
 		"scaled away, by name and labels": {func(env *environment) {
 			env.scaled(2)
 			createdBy(env.claims[2], "velero")
 		}, []string{"data-db-2? db"}, []string{"labels of a claim of the set, but nothing shows who created it"}},
-		"scaled away, by name": {func(env *environment) {
-			env.scaled(2)
-			env.claims[2].ManagedFields, env.claims[2].Labels = nil, nil
-		}, []string{"data-db-2? db"}, []string{"neither its labels nor anything else"}},
+		"scaled away, by name": {func(env *environment) { env.stray().Labels = nil },
+			[]string{"data-db-2? db"}, []string{"neither its labels nor anything else"}},
 		"made for an ordinal to come": {func(env *environment) {
 			env.addClaim("data", 3)
 			createdBy(env.claims[3],
 				"kubectl")
 		},
 			[]string{"data-db-3? db"}, nil},
-		"condemned, and volume-guard does not run": {func(env *environment) {
-			env.policy(retains, deletes)
-			env.scaled(2)
-			mark(env.claims[2], "set", 2, statefulset.Delete)
-		}, []string{"data-db-2 db"}, []string{"ScaleDownGrace"}},
+		"condemned, and volume-guard does not run": {func(env *environment) { env.condemned() },
+			[]string{"data-db-2 db"}, []string{"ScaleDownGrace"}},
 		"its pod was its owner, and is gone": {func(env *environment) {
 			env.scaled(2)
-			env.claims[2].OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "db-2", UID: "p"}}
+			own(env.claims[2], "v1", "Pod", "db-2", "p")
 		}, nil, nil},
 		"scaled away, and the set is being deleted": {func(env *environment) {
 			env.scaled(2)
@@ -91,33 +67,25 @@ func TestRetained(t *testing.T) {
 		}, nil, nil},
 		"scaled away, owned by another pod": {func(env *environment) {
 			env.scaled(2)
-			env.claims[2].OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "job", UID: "p"}}
+			own(env.claims[2], "v1", "Pod", "job", "p")
 		}, []string{"data-db-2? db"}, nil},
 		"scaled away, with the mark of another ordinal": {func(env *environment) {
-			env.scaled(2)
-			env.claims[2].ManagedFields = nil
-			mark(env.claims[2], "set", 1, statefulset.Retain)
+			mark(env.stray(), "set", 1, statefulset.Retain)
 		}, []string{"data-db-2? db"}, nil},
 		"scaled away, with the mark of an earlier set": {func(env *environment) {
-			env.scaled(2)
-			env.claims[2].ManagedFields = nil
-			mark(env.claims[2], "gone", 2, statefulset.Retain)
+			mark(env.stray(), "gone", 2, statefulset.Retain)
 		}, []string{"data-db-2? db"}, nil},
 		"scaled away, with the mark of another name": {func(env *environment) {
-			env.scaled(2)
-			env.claims[2].ManagedFields = nil
-			env.claims[2].Annotations[statefulset.MarkAnnotation] = "other/set/2/Retain/" + string(env.claims[2].UID)
+			env.stray().Annotations[statefulset.MarkAnnotation] = "other/set/2/Retain/" + string(env.claims[2].UID)
 		}, []string{"data-db-2? db"}, nil},
 		"scaled away, with the mark of another claim": {func(env *environment) {
-			env.scaled(2)
-			env.claims[2].ManagedFields = nil
-			env.claims[2].Annotations[statefulset.MarkAnnotation] = "db/set/2/Retain/before"
+			env.stray().Annotations[statefulset.MarkAnnotation] = "db/set/2/Retain/before"
 		}, []string{"data-db-2? db"}, nil},
 		"an ephemeral claim": {func(env *environment) {
 			env.scaled(2)
 			env.set.Name = "other"
 			for _, claim := range env.claims {
-				claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "data-db", UID: "p"}}
+				own(claim, "v1", "Pod", "data-db", "p")
 			}
 		}, nil, nil},
 		"the set is gone": {func(env *environment) { env.set, env.pods = nil, nil },
@@ -155,8 +123,7 @@ func TestRetained(t *testing.T) {
 			env.set, env.pods = nil, nil
 			for n, claim := range env.claims {
 				mark(claim, "gone", n, statefulset.Retain)
-				claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db",
-					UID: "gone"}}
+				own(claim, "apps/v1", "StatefulSet", "db", "gone")
 			}
 		}, nil, nil},
 		"of an earlier set of the name": {func(env *environment) {
@@ -194,7 +161,7 @@ func TestRetained(t *testing.T) {
 			`"likely":0,"held":1`, "!kubectl delete pvc data-db-2"}},
 		"PVs cannot be read": {func(env *environment) {
 			env.scaled(2)
-			env.facts.PVs = explain.Failed[[]explain.PV](errForbidden)
+			explained.Forbid(&env.facts.PVs)
 		}, []string{"data-db-2 db"}, []string{`"volume":{"fate":"unknown"`, "!reclaimPolicy", "PVs: forbidden"}},
 	} {
 		env := newEnvironment()
@@ -215,7 +182,7 @@ func TestRetained(t *testing.T) {
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", sentence, got, c.want)
 		}
-		t.Run(sentence, func(t *testing.T) { explained.Expect(t, asText(t, l), c.said...) })
+		t.Run(sentence, func(t *testing.T) { explained.Expect(t, explained.JSON(l), c.said...) })
 	}
 }
 
@@ -224,12 +191,12 @@ func TestRetainedWithFailedReads(t *testing.T) {
 	env := newEnvironment()
 	env.scaled(0)
 	f := env.read()
-	f.Pods = explain.Failed[[]statefulset.Pod](errForbidden)
+	explained.Forbid(&f.Pods)
 	if l := RetainedOf(f); len(l.Claims) != 0 || len(l.Unread) == 0 {
 		t.Errorf("pods are not read: %+v", l)
 	}
 	f = env.read()
-	f.Sets = explain.Failed[[]Set](errForbidden)
+	explained.Forbid(&f.Sets)
 	if l := RetainedOf(f); len(l.Claims) != 0 || len(l.Unread) == 0 {
 		t.Errorf("sets are not read: %+v", l)
 	}

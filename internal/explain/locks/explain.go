@@ -140,7 +140,7 @@ func (l Lock) words(now time.Time) string {
 }
 
 func (i *index) adviseGuard(s *explain.Explanation) {
-	if i.Guards.OK() && !i.led() {
+	if explain.GuardIsAway(i.Guards, i.Now) {
 		s.Advise("Start volume-guard with the controller single-node: without it no lock is freed, and no pod with the " +
 			"gate is scheduled")
 	}
@@ -159,20 +159,13 @@ func addHolder(s *explain.Explanation, holder explain.Read[*pods.Facts]) {
 	}
 }
 
-// RefusalError is the reason why a lock's pod cannot be confirmed, and the next step.
-type RefusalError struct{ Cause, Next string }
-
-func (r *RefusalError) Error() string { return r.Cause }
-
-// NextStep returns the action open to a person.
-func (r *RefusalError) NextStep() string { return r.Next }
-
 // Confirmable is a pure function that returns the terminating pod that keeps the lock of a claim, so that a person's
-// confirmation of the end of its processes frees the lock. It returns a [RefusalError] if the claim has no such pod.
+// confirmation of the end of its processes frees the lock. It returns an [explain.RefusalError] if the claim has no
+// such pod.
 func Confirmable(f Facts, namespace, claim string) (explain.Pod, error) {
 	what, of := "claim "+namespace+"/"+claim, " -n "+namespace
 	refuse := func(cause, next string) (explain.Pod, error) {
-		return explain.Pod{}, &RefusalError{Cause: what + ": " + cause, Next: next}
+		return explain.Pod{}, &explain.RefusalError{Cause: what + ": " + cause, Next: next}
 	}
 	i := f.index()
 	c, found := i.claims[key{namespace, claim}]

@@ -6,27 +6,24 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 // explainNew explains the gated pod from the facts that a read gives.
-func (env *environment) explainNew() string {
+func explainNew(env environment) string {
 	f := PodFacts{Facts: env.podFacts(env.new), Locks: explain.Found(env.read())}
 	if p, found := f.waitsForPod(); found && p.Terminating {
 		its := env.podFacts(env.old)
 		f.Holder = explain.Found(&its)
 	}
-	return ExplainPod(f).Text(false)
+	return ExplainPod(f).Wrapped(false, 0)
 }
 
 func TestExplainGatedPod(t *testing.T) {
 	const confirm = "kubectl reclaim confirm pvc/data -n shop"
-	for sentence, c := range map[string]struct {
-		change func(*environment)
-		want   []string
-	}{
+	explained.Table(t, plain, explainNew, map[string]explained.Row[environment]{
 		"another pod uses the claim": {func(*environment) {}, []string{
 			"Pod shop/new has been waiting to be scheduled for 5m (ClaimInUse): The pod is not scheduled, because another pod " +
 				"has the lock of its claim. Claim data. Pod old, on node n1, has the lock. It has not ended",
@@ -53,28 +50,26 @@ func TestExplainGatedPod(t *testing.T) {
 			env.away()
 		}, []string{"(LocksAcquired)", "If that does not happen, volume-guard does not run",
 			"You can      Start volume-guard with the controller single-node"}},
-		"its namespace may not be read": {func(env *environment) {
-			env.facts.Modes = explain.Failed[map[string]singlenode.Mode](errForbidden)
-		}, []string{"(APIReadFailed)", "Decision     APIReadFailed", "Namespaces: forbidden"}},
+		"its namespace may not be read": {func(env *environment) { explained.Forbid(&env.facts.Namespaces) },
+			[]string{"(APIReadFailed)", "Decision     APIReadFailed", "Namespaces: forbidden"}},
 		"it is being deleted": {func(env *environment) { terminate(env.new) }, []string{"(NeverBound)", "!Gate"}},
 		"it has no gate": {func(env *environment) { env.new.Spec.SchedulingGates = nil }, []string{"(NotTerminating)",
 			"!Gate", "locked by pod old"}},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			env := newEnvironment()
-			c.change(env)
-			expect(t, env.explainNew(), c.want...)
-		})
-	}
+	})
 }
 
 func TestExplainPodWithoutLocks(t *testing.T) {
 	env := newEnvironment()
 	f := PodFacts{Facts: env.podFacts(env.new), Locks: explain.Failed[Facts](errForbidden)}
-	expect(t, ExplainPod(f).Text(false), "Gate         csi-reclaimer.io/volume, for 5m",
+	expect(t, ExplainPod(f).Wrapped(false, 0), "Gate         csi-reclaimer.io/volume, for 5m",
 		"Locks: forbidden. So it is not known which pod the pod waits for")
 	f.Locks, f.Holder = explain.Found(env.read()), explain.Failed[*pods.Facts](errForbidden)
-	expect(t, ExplainPod(f).Text(false), "The pod that is waited for: forbidden")
+	expect(t, ExplainPod(f).Wrapped(false, 0), "The pod that is waited for: forbidden")
+}
+
+// explainLock explains the claim as bound, and its lock.
+func explainLock(env environment) string {
+	return env.explainClaim(explain.Explanation{Headline: "Claim shop/data is bound."})
 }
 
 // explainClaim explains the claim from the facts that a read gives.
@@ -85,15 +80,12 @@ func (env *environment) explainClaim(s explain.Explanation) string {
 		f.Holder = explain.Found(&its)
 	}
 	AddLock(&s, f)
-	return s.Text(false)
+	return s.Wrapped(false, 0)
 }
 
 func TestExplainLock(t *testing.T) {
 	const confirm = "kubectl reclaim confirm pvc/data -n shop"
-	for sentence, c := range map[string]struct {
-		change func(*environment)
-		want   []string
-	}{
+	explained.Table(t, plain, explainLock, map[string]explained.Row[environment]{
 		"another pod waits": {func(*environment) {}, []string{
 			"Claim shop/data is bound (HolderRuns): The pod that has the lock uses the claim. Pod old, on node n1",
 			"Lock         pod old, node n1, for 60m (HolderRuns)", "Waiting      pod new for 5m",
@@ -117,13 +109,7 @@ func TestExplainLock(t *testing.T) {
 			env.claim = claim("data", "")
 			env.claim.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadOnlyMany}
 		}, []string{"Lock         none: no lock is requested\n"}},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			env := newEnvironment()
-			c.change(env)
-			expect(t, env.explainClaim(explain.Explanation{Headline: "Claim shop/data is bound."}), c.want...)
-		})
-	}
+	})
 }
 
 func TestAddLockKeepsExistingDecision(t *testing.T) {
@@ -134,11 +120,11 @@ func TestAddLockKeepsExistingDecision(t *testing.T) {
 	deleted.Locks.Made, deleted.Locks.Value.Now = true, now()
 	var s explain.Explanation
 	AddLock(&s, deleted)
-	expect(t, s.Text(false), "Lock         pod old, for 60m (HolderGone)")
+	expect(t, s.Wrapped(false, 0), "Lock         pod old, for 60m (HolderGone)")
 	s = explain.Explanation{}
 	AddLock(&s, ClaimFacts{})
 	AddLock(&s, ClaimFacts{Locks: explain.Failed[Facts](errForbidden)})
-	expect(t, s.Text(false), "!Lock  ", "Locks: forbidden. So it is not known which pod has the lock of the claim")
+	expect(t, s.Wrapped(false, 0), "!Lock  ", "Locks: forbidden. So it is not known which pod has the lock of the claim")
 }
 
 func TestConfirmable(t *testing.T) {
@@ -175,7 +161,7 @@ func TestConfirmable(t *testing.T) {
 			}
 			continue
 		}
-		var refusal *RefusalError
+		var refusal *explain.RefusalError
 		if !errors.As(err, &refusal) || holder.Name != "" {
 			t.Errorf("%s: %s, %v", sentence, holder.Name, err)
 			continue

@@ -9,6 +9,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -54,12 +55,12 @@ func Asking(o metav1.Object) map[string]string {
 type Facts struct {
 	// ListFacts holds the pods, read after the claims, and the facts about their nodes, read after the pods.
 	pods.ListFacts
-	// Modes holds the single-node mode of each namespace, by name.
-	Modes  explain.Read[map[string]singlenode.Mode]
-	Claims explain.Read[[]Claim]
-	// Classes holds, by StorageClass, the label that asks for a lock. PVs holds the PVs that decisions need, nil for a PV
-	// that does not exist. Both are only read if a decision may depend on them.
-	Classes explain.Read[map[string]map[string]string]
+	// Namespaces holds the labels of the namespaces, by name.
+	Namespaces explain.Read[map[string]map[string]string]
+	Claims     explain.Read[[]Claim]
+	// Classes holds the StorageClasses by name. PVs holds the PVs that decisions need, nil for a PV that does not exist.
+	// Both are only read if a decision may depend on them.
+	Classes explain.Read[map[string]*storagev1.StorageClass]
 	PVs     explain.Read[map[string]*v1.PersistentVolume]
 	// Guards holds volume-guard's leader election Leases.
 	Guards explain.Read[[]coordinationv1.Lease]
@@ -92,22 +93,20 @@ func (f Facts) index() *index {
 	return i
 }
 
+// mode returns the single-node mode of a namespace, ModeOff for a namespace that was deleted.
 func (f Facts) mode(namespace string) singlenode.Mode {
-	mode, found := f.Modes.Value[namespace]
-	switch {
-	case !f.Modes.OK():
+	if !f.Namespaces.OK() {
 		return singlenode.ModeUnknown
-	case !found: // the namespace was deleted
-		return singlenode.ModeOff
 	}
-	return mode
+	return singlenode.ModeOf(f.Namespaces.Value[namespace])
 }
 
 // claim adds the labels and fields of a claim's class and PV that decisions need.
 func (i *index) claim(c Claim) singlenode.Claim {
 	asks := singlenode.Asking{Namespace: i.mode(c.Namespace), Claim: c.asks, AccessModes: c.AccessModes}
-	if i.Classes.OK() || c.Class == "" {
-		asks.Class, asks.ClassSeen = i.Classes.Value[c.Class], true
+	asks.ClassSeen = i.Classes.OK() || c.Class == ""
+	if class := i.Classes.Value[c.Class]; class != nil {
+		asks.Class = Asking(class)
 	}
 	if pv, read := i.PVs.Value[c.Volume]; i.PVs.OK() && read && pv != nil {
 		asks.PV, asks.PVSeen = Asking(pv), true
@@ -162,7 +161,7 @@ func (i *index) lock(c Claim) singlenode.LockFacts {
 // ReadList reads the facts about the locks of a namespace, or of all namespaces if namespace is empty. It returns an
 // error if claims or pods cannot be read, because an unseen object would look as if it did not exist.
 func ReadList(ctx context.Context, c explain.Cluster, namespace string) (f Facts, err error) {
-	f.Modes = readModes(ctx, c, namespace)
+	f.Namespaces = c.Namespaces(ctx, namespace)
 	f.Claims.Made = true
 	err = c.EachClaim(ctx, namespace, func(o *v1.PersistentVolumeClaim) {
 		f.Claims.Value = append(f.Claims.Value, ClaimOf(o))
@@ -175,32 +174,13 @@ func ReadList(ctx context.Context, c explain.Cluster, namespace string) (f Facts
 	}
 	needsClasses, names := f.toRead()
 	if needsClasses {
-		f.Classes = readClasses(ctx, c)
+		f.Classes = explain.ByName(c.Classes(ctx))
 	}
 	if len(names) > 0 {
 		f.PVs = c.NamedPVs(ctx, names)
 	}
 	f.Guards = explain.ReadGuards(ctx, c)
 	return f, nil
-}
-
-// readModes reads the single-node mode of a namespace, or of all namespaces if namespace is empty.
-func readModes(ctx context.Context, c explain.Cluster, namespace string) explain.Read[map[string]singlenode.Mode] {
-	namespaces := c.Namespaces(ctx, namespace)
-	modes := make(map[string]singlenode.Mode, len(namespaces.Value))
-	for name, labels := range namespaces.Value {
-		modes[name] = singlenode.ModeOf(labels)
-	}
-	return explain.ReadOf(modes, namespaces.Err)
-}
-
-func readClasses(ctx context.Context, c explain.Cluster) explain.Read[map[string]map[string]string] {
-	classes := c.Classes(ctx)
-	asks := make(map[string]map[string]string, len(classes.Value))
-	for _, o := range classes.Value {
-		asks[o.Name] = Asking(o)
-	}
-	return explain.ReadOf(asks, classes.Err)
 }
 
 // toRead reports whether a decision may depend on a StorageClass, and names the PVs on which one may depend: the PVs
@@ -243,7 +223,8 @@ func ReadPod(ctx context.Context, c explain.Cluster, namespace, name string) (Po
 func ReadClaim(ctx context.Context, c explain.Cluster, o *v1.PersistentVolumeClaim) ClaimFacts {
 	c = c.Live()
 	f := ClaimFacts{Claim: ClaimOf(o)}
-	if modes := readModes(ctx, c, o.Namespace); f.Claim.has() || modes.Value[o.Namespace] > singlenode.ModeOff {
+	namespace := c.Namespaces(ctx, o.Namespace).Value[o.Namespace]
+	if f.Claim.has() || singlenode.ModeOf(namespace) > singlenode.ModeOff {
 		f.Locks = explain.ReadOf(ReadList(ctx, c, o.Namespace))
 		if now, found := f.Locks.Value.index().claims[key{o.Namespace, o.Name}]; found && now.UID == o.UID {
 			f.Claim = now

@@ -39,9 +39,16 @@ func newEnvironment() *environment {
 		node: explained.Node("n1", v1.ConditionTrue)}
 	env.run(env.old)
 	env.gate(env.new)
-	env.facts.Modes = explain.Found(map[string]singlenode.Mode{"shop": singlenode.ModeAll})
+	env.facts.Namespaces = mode(singlenode.AllValue)
 	env.facts.Guards = explain.Found([]coordinationv1.Lease{*explained.Lease("volume-guard", "guard-0", 0)})
 	return env
+}
+
+func plain() environment { return *newEnvironment() }
+
+// mode returns the labels of a namespace that asks for locks.
+func mode(value string) explain.Read[map[string]map[string]string] {
+	return explain.Found(map[string]map[string]string{"shop": {singlenode.Label: value}})
 }
 
 // claim is a bound claim that the pod holder has locked; an empty holder means no lock.
@@ -68,13 +75,9 @@ func lock(o *v1.PersistentVolumeClaim, value string) {
 
 // pod is a held pod with claims, created two hours ago.
 func pod(name string, claims ...string) *v1.Pod {
-	o := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("pod-" + name),
-		CreationTimestamp: ago(2 * time.Hour), Finalizers: []string{objects.RunningFinalizer}, Generation: 1},
-		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}, Status: v1.PodStatus{Phase: v1.PodPending}}
-	for _, claim := range claims {
-		o.Spec.Volumes = append(o.Spec.Volumes, v1.Volume{Name: claim, VolumeSource: v1.VolumeSource{
-			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
-	}
+	o := explained.Pod("shop", name, claims...)
+	o.CreationTimestamp, o.Finalizers, o.Generation = ago(2*time.Hour), []string{objects.RunningFinalizer}, 1
+	o.Spec.Containers, o.Status.Phase = []v1.Container{{Name: "main"}}, v1.PodPending
 	return o
 }
 
@@ -114,7 +117,7 @@ func complete(o *v1.Pod) {
 func (env *environment) down() { env.node.Status.Conditions[0].Status = v1.ConditionUnknown }
 
 // away stops volume-guard.
-func (env *environment) away() { env.facts.Guards = explain.Found[[]coordinationv1.Lease](nil) }
+func (env *environment) away() { explained.Clear(&env.facts.Guards) }
 
 // read returns the facts as they are read.
 func (env *environment) read() Facts {

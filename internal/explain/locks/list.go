@@ -91,13 +91,13 @@ func ListOf(f Facts) List {
 	}
 	waiting := waitingOf(l.GatedPods)
 	for _, c := range f.Claims.Value {
-		if c.Locked || c.Kept {
+		if c.has() {
 			l.Locks = append(l.Locks, i.lockRow(c, waiting[key{c.Namespace, c.Name}]))
 		}
 	}
 	slices.SortFunc(l.Locks, compareLocks)
 	slices.SortFunc(l.GatedPods, compareGated)
-	if f.Guards.OK() && !f.led() && len(l.Locks)+len(l.GatedPods) > 0 {
+	if explain.GuardIsAway(f.Guards, f.Now) && len(l.Locks)+len(l.GatedPods) > 0 {
 		l.Warnings = append(l.Warnings, "No replica of volume-guard holds its Lease: no lock is freed, and no pod with the "+
 			"gate is scheduled.")
 	}
@@ -106,20 +106,18 @@ func ListOf(f Facts) List {
 
 // compareLocks sorts locks that need attention first, then locks that pods wait for, the longest wait first.
 func compareLocks(a, b Lock) int {
-	return cmp.Or(compareSeverity(a.severity, b.severity), compareWaiting(a.Waiting, b.Waiting),
+	return cmp.Or(compareAttention(a.Attention(), b.Attention()), compareWaiting(a.Waiting, b.Waiting),
 		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Claim, b.Claim))
 }
 
-func compareSeverity(a, b reasons.Severity) int {
+func compareAttention(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
-	case a == reasons.Warning:
+	case a:
 		return -1
-	case b == reasons.Warning:
-		return 1
 	}
-	return 0
+	return 1
 }
 
 // compareWaiting sorts the longest wait first, and locks without a waiting pod last.
@@ -131,7 +129,7 @@ func compareWaiting(a, b []Waiting) int {
 }
 
 func compareGated(a, b GatedPod) int {
-	return cmp.Or(compareSeverity(a.severity, b.severity), a.Since.Compare(b.Since.Time),
+	return cmp.Or(compareAttention(a.Attention(), b.Attention()), a.Since.Compare(b.Since.Time),
 		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
@@ -198,16 +196,12 @@ func (i *index) since(c Claim) *metav1.Time {
 	if bound := holder.Scheduled; !bound.IsZero() && (at.IsZero() || bound.Before(at)) {
 		at = bound
 	}
-	if at.IsZero() {
-		return nil
-	}
-	since := metav1.NewTime(at)
-	return &since
+	return explain.AtTime(at)
 }
 
 func (f Facts) unread() []string {
 	var s explain.Explanation
-	explain.NoteUnread(&s, f.Modes, "Namespaces", "which of them ask for locks")
+	explain.NoteUnread(&s, f.Namespaces, "Namespaces", "which of them ask for locks")
 	explain.NoteUnread(&s, f.Classes, "StorageClasses", "which of them ask for locks")
 	explain.NoteUnread(&s, f.PVs, "PVs", "which of them ask for locks, and which drivers they have")
 	explain.NoteUnread(&s, f.Nodes, "Nodes", "which pods are on a node that is not Ready")
@@ -245,8 +239,6 @@ func (v verdict) decision() explain.Decision {
 	}
 	return d
 }
-
-func (f Facts) led() bool { return explain.Led(f.Guards.Value, f.Now) }
 
 func (i *index) ofGate(p explain.Pod) verdict {
 	e := singlenode.Explain(i.gate(p), i.Now)

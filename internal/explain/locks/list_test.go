@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -108,29 +109,29 @@ func TestListOf(t *testing.T) {
 			"new: new-tmp, , ClaimOfOtherPod; claim new-tmp, which belongs to something else"}},
 		"it is not held": {func(env *environment) { env.new.Finalizers = nil }, []string{
 			"data: old on n1, HolderRuns; pod old to end", "new: , , NotHeld; the finalizer that holds it"}},
-		"the namespace does not ask": {func(env *environment) { env.facts.Modes.Value["shop"] = singlenode.ModeOff },
+		"the namespace does not ask": {func(env *environment) { env.facts.Namespaces = mode("") },
 			[]string{"data: old on n1, HolderRuns; pod old to end", "new: , , NotAsked" + goes}},
 		"nothing asks for this lock": {func(env *environment) {
-			env.facts.Modes.Value["shop"] = singlenode.ModeSelected
-			env.facts.Classes = explain.Found(map[string]map[string]string{"nfs": nil})
+			env.facts.Namespaces = mode(singlenode.SelectedValue)
+			env.facts.Classes = explain.Found(map[string]*storagev1.StorageClass{"nfs": {}})
 			env.facts.PVs = explain.Found(map[string]*v1.PersistentVolume{"pv-data": {}})
 		}, []string{"data: old on n1, HolderRuns; pod old to end", "new: , , NotAsked" + goes}},
 		"its StorageClass asks": {func(env *environment) {
-			env.facts.Modes.Value["shop"] = singlenode.ModeSelected
-			env.facts.Classes = explain.Found(map[string]map[string]string{"nfs": {singlenode.Label: "true"}})
+			env.facts.Namespaces = mode(singlenode.SelectedValue)
+			env.facts.Classes = explain.Found(map[string]*storagev1.StorageClass{"nfs": {
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{singlenode.Label: "true"}}}})
 			env.facts.PVs = explain.Found(map[string]*v1.PersistentVolume{"pv-data": {}})
 		}, []string{"data: old on n1, HolderRuns; pod old to end <- new", waits}},
 		"its PV is not known": {func(env *environment) {
-			env.facts.Modes.Value["shop"] = singlenode.ModeSelected
-			env.facts.Classes = explain.Found(map[string]map[string]string{"nfs": nil})
+			env.facts.Namespaces = mode(singlenode.SelectedValue)
+			env.facts.Classes = explain.Found(map[string]*storagev1.StorageClass{"nfs": {}})
 		}, []string{"data: old on n1, HolderRuns; pod old to end <- new", waits}},
 		"many nodes may use it": {func(env *environment) {
 			env.claim.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}
 		}, []string{"data: old on n1, HolderRuns; pod old to end", "new: , , NotAsked" + goes}},
-		"the namespace could not be read": {func(env *environment) {
-			env.facts.Modes = explain.Failed[map[string]singlenode.Mode](errForbidden)
-		}, []string{"data: old on n1, HolderRuns; pod old to end",
-			"new: , , APIReadFailed; not known: not all could be read"}},
+		"the namespace could not be read": {func(env *environment) { explained.Forbid(&env.facts.Namespaces) },
+			[]string{"data: old on n1, HolderRuns; pod old to end",
+				"new: , , APIReadFailed; not known: not all could be read"}},
 		"it is being deleted": {func(env *environment) { terminate(env.new) }, []string{
 			"data: old on n1, HolderRuns; pod old to end"}},
 	} {
@@ -234,11 +235,11 @@ func TestListWithoutVolumeGuard(t *testing.T) {
 
 func TestListWithFailedReads(t *testing.T) {
 	env := newEnvironment()
-	env.facts.Modes = explain.Failed[map[string]singlenode.Mode](errForbidden)
-	env.facts.Classes = explain.Failed[map[string]map[string]string](errForbidden)
-	env.facts.PVs = explain.Failed[map[string]*v1.PersistentVolume](errForbidden)
-	env.facts.Nodes = explain.Failed[map[string]*v1.Node](errForbidden)
-	env.facts.Fences = explain.Failed[map[string]*v1alpha1.NodeFence](errForbidden)
+	explained.Forbid(&env.facts.Namespaces)
+	explained.Forbid(&env.facts.Classes)
+	explained.Forbid(&env.facts.PVs)
+	explained.Forbid(&env.facts.Nodes)
+	explained.Forbid(&env.facts.Fences)
 	l := ListOf(env.read())
 	expect(t, strings.Join(l.Unread, "\n"), "Namespaces: forbidden. So it is not known which of them ask for locks.",
 		"StorageClasses: forbidden", "PVs: forbidden", "Nodes: forbidden", "NodeFences: forbidden", "!Leases")

@@ -62,33 +62,15 @@ type ClusterFacts struct {
 	Budgets explain.Read[[]policyv1.PodDisruptionBudget]
 }
 
-// node returns the Node, nil if it does not exist or was not read.
-func (f Facts) node() *v1.Node {
-	if !f.Node.OK() {
-		return nil
-	}
-	return f.Node.Value
-}
-
-// fence returns the NodeFence, nil if it does not exist or was not read.
-func (f Facts) fence() *v1alpha1.NodeFence {
-	if !f.Fence.OK() {
-		return nil
-	}
-	return f.Fence.Value
-}
+// Existing returns the NodeFence, nil if it does not exist or was not read.
+func (f Facts) Existing() *v1alpha1.NodeFence { return f.Fence.Value }
 
 // active returns the NodeFence, nil if it has ended, does not exist or was not read.
 func (f Facts) active() *v1alpha1.NodeFence {
-	if fence := f.fence(); fence != nil && !explain.FenceEnded(fence) {
+	if fence := f.Fence.Value; fence != nil && !explain.FenceEnded(fence) {
 		return fence
 	}
 	return nil
-}
-
-func ready(node *v1.Node) bool {
-	c := explain.ReadyOf(node)
-	return c != nil && c.Status == v1.ConditionTrue
 }
 
 func controlPlane(node *v1.Node) bool { return objects.NodeOf(node).ControlPlane }
@@ -103,46 +85,41 @@ func renewed(lease *coordinationv1.Lease) time.Time {
 
 // fenceFacts returns volume-guard's facts about a fence after reads of the NodeFence, the Node, its Lease and its
 // remaining pods and volumes, in this order. The agent's object is not read.
-func fenceFacts(fence *v1alpha1.NodeFence, on pods.OnNode, remaining explain.Read[fencing.RemainingFacts],
-	now time.Time) fencing.Facts {
-	read := func(order int) session.Read { return session.Read{Sent: now, Order: order} }
-	f := fencing.Facts{Fence: fencing.FenceOf(fence), FenceRead: read(1)}
-	if on.Node.OK() {
-		if on.Node.Value != nil {
-			f.Node = objects.NodeOf(on.Node.Value)
+func (f Facts) fenceFacts(fence *v1alpha1.NodeFence) fencing.Facts {
+	read := func(order int) session.Read { return session.Read{Sent: f.Now, Order: order} }
+	facts := fencing.Facts{Fence: fencing.FenceOf(fence), FenceRead: read(1)}
+	if f.Node.OK() {
+		if f.Node.Value != nil {
+			facts.Node = objects.NodeOf(f.Node.Value)
 		}
-		f.NodeRead, f.TaintSeen = read(2), f.Node.Tainted()
+		facts.NodeRead, facts.TaintSeen = read(2), facts.Node.Tainted()
 	}
-	if on.Lease.OK() {
-		if on.Lease.Value != nil {
-			f.Lease.ResourceVersion = on.Lease.Value.ResourceVersion
+	if f.Lease.OK() {
+		if f.Lease.Value != nil {
+			facts.Lease.ResourceVersion = f.Lease.Value.ResourceVersion
 		}
-		f.LeaseRead = read(3)
-		f.Sight.LeaseVersion, f.Sight.LeaseSince = f.Lease.ResourceVersion, renewed(on.Lease.Value)
+		facts.LeaseRead = read(3)
+		facts.Sight.LeaseVersion, facts.Sight.LeaseSince = facts.Lease.ResourceVersion, renewed(f.Lease.Value)
 	}
-	if remaining.OK() {
-		f.Remaining = remaining.Value
-		f.Remaining.Read = read(4)
+	if remaining := f.remains(); remaining.OK() {
+		facts.Remaining = remaining.Value
+		facts.Remaining.Read = read(4)
 	}
-	return f
+	return facts
 }
 
-// remainingOf returns the pods and volumes that remain on a node from before its fence. It is unknown unless both
-// lists were read.
-func remainingOf(all explain.Read[[]explain.Pod],
-	attachments explain.Read[[]storagev1.VolumeAttachment]) explain.Read[fencing.RemainingFacts] {
-	switch {
-	case !all.OK():
-		return explain.Read[fencing.RemainingFacts]{Made: all.Made, Err: all.Err}
-	case !attachments.OK():
-		return explain.Read[fencing.RemainingFacts]{Made: attachments.Made, Err: attachments.Err}
-	}
+// remains returns the pods and volumes that remain on the node from before its fence. It is unknown unless both lists
+// were read.
+func (f Facts) remains() explain.Read[fencing.RemainingFacts] {
 	var r fencing.RemainingFacts
-	for _, pod := range all.Value {
+	if !f.Pods.OK() || !f.Attachments.OK() {
+		return explain.Read[fencing.RemainingFacts]{}
+	}
+	for _, pod := range f.Pods.Value {
 		r.AddPod(pod.Pod)
 	}
-	for i := range attachments.Value {
-		r.AddAttachment(attachments.Value[i].DeletionTimestamp != nil)
+	for i := range f.Attachments.Value {
+		r.AddAttachment(f.Attachments.Value[i].DeletionTimestamp != nil)
 	}
 	return explain.Found(r)
 }
@@ -155,7 +132,7 @@ func Read(ctx context.Context, c explain.Cluster, name string) Facts {
 	f.OnNode = pods.ReadOnNode(ctx, c, name)
 	f.Attachments = attachmentsTo(name, c.Attachments(ctx))
 	f.Policies = readPolicies(ctx, c)
-	if len(f.Policies.Value) > 0 && f.Node.Value != nil && !ready(f.Node.Value) {
+	if len(f.Policies.Value) > 0 && f.Node.Value != nil && !explain.IsReady(f.Node.Value) {
 		f.Cluster = readCluster(ctx, c)
 	}
 	f.Guards = explain.ReadGuards(ctx, c)
@@ -200,33 +177,25 @@ func ReadPolicy(ctx context.Context, c explain.Cluster, name string) (*v1alpha1.
 // attachmentsTo returns the VolumeAttachments to a node.
 func attachmentsTo(node string,
 	all explain.Read[[]storagev1.VolumeAttachment]) explain.Read[[]storagev1.VolumeAttachment] {
-	to := explain.Read[[]storagev1.VolumeAttachment]{Made: all.Made, Err: all.Err}
-	for i := range all.Value {
-		if all.Value[i].Spec.NodeName == node {
-			to.Value = append(to.Value, all.Value[i])
-		}
-	}
-	return to
+	return explain.Then(all, func(all []storagev1.VolumeAttachment) []storagev1.VolumeAttachment {
+		return explain.Filter(all, func(a storagev1.VolumeAttachment) bool { return a.Spec.NodeName == node })
+	})
 }
 
 func readPolicies(ctx context.Context, c explain.Cluster) explain.Read[[]*v1alpha1.FencePolicy] {
-	all, err := kube.ListAll(ctx, c.Fencing.Policies.List, metav1.ListOptions{},
-		func(o *v1alpha1.FencePolicy) *v1alpha1.FencePolicy { return o })
-	if err != nil {
-		return explain.Failed[[]*v1alpha1.FencePolicy](explain.FencingError(err))
-	}
+	all, err := kube.ListAll(ctx, c.Fencing.Policies.List, metav1.ListOptions{}, explain.Same[v1alpha1.FencePolicy])
 	slices.SortFunc(all, func(a, b *v1alpha1.FencePolicy) int { return cmp.Compare(a.Name, b.Name) })
-	return explain.Found(all)
+	return explain.ReadOf(all, explain.FencingError(err))
 }
 
 func readCluster(ctx context.Context, c explain.Cluster) (f ClusterFacts) {
 	f.Pods = c.Pods(ctx, metav1.NamespaceAll)
 	f.Nodes = c.Nodes(ctx)
 	f.Leases = explain.ByName(explain.ReadOf(kube.ListAll(ctx, c.Coordination.Leases(v1.NamespaceNodeLease).List,
-		metav1.ListOptions{}, func(o *coordinationv1.Lease) *coordinationv1.Lease { return o })))
+		metav1.ListOptions{}, explain.Same[coordinationv1.Lease])))
 	f.Fences = explain.ByName(c.Fences(ctx))
 	f.Namespaces = c.Namespaces(ctx, metav1.NamespaceAll)
 	f.Budgets = explain.ReadOf(kube.ListAll(ctx, c.Policy.PodDisruptionBudgets(metav1.NamespaceAll).List,
-		metav1.ListOptions{}, func(o *policyv1.PodDisruptionBudget) policyv1.PodDisruptionBudget { return *o }))
+		metav1.ListOptions{}, explain.Value[policyv1.PodDisruptionBudget]))
 	return f
 }

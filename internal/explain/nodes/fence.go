@@ -196,7 +196,7 @@ func addAdvice(s *explain.Explanation, f Facts, d fencing.Decision) {
 	case f.Node.OK() && f.Node.Value == nil:
 		s.Advise("Wait: held pods are released when nothing has been heard of the kubelet for %s", fencing.SilentAfter)
 		s.Advise("If the machine still runs, bring its kubelet back: it creates the Node again, and ends the pods")
-	case f.Node.OK() && !ready(f.Node.Value):
+	case f.Node.OK() && !explain.IsReady(f.Node.Value):
 		f.adviseDown(s)
 	}
 }
@@ -229,7 +229,7 @@ func (f Facts) adviseDown(s *explain.Explanation) {
 
 // adviseOnFence covers a fence that has not ended.
 func (f Facts) adviseOnFence(s *explain.Explanation, fence *v1alpha1.NodeFence, d fencing.Decision) {
-	if f.Guards.OK() && !explain.Led(f.Guards.Value, f.Now) {
+	if explain.GuardIsAway(f.Guards, f.Now) {
 		s.Advise("Start volume-guard with the controller node-fencing: without it, nothing is fenced, released or ended")
 	} else if f.neglected(fence) {
 		s.Advise("This fence has not been started: check that volume-guard runs with --controllers=*,node-fencing")

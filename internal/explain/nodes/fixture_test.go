@@ -8,7 +8,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -25,6 +24,8 @@ var (
 	errForbidden     = explained.ErrForbidden
 )
 
+func text(f Facts) string { return Explain(f).Wrapped(false, 0) }
+
 // node is a node of zone a that has been in this state for 10 minutes.
 func node(name string, ready v1.ConditionStatus) *v1.Node {
 	o := explained.Node(name, ready)
@@ -37,15 +38,16 @@ func lease(name string, since time.Duration) *coordinationv1.Lease {
 	return explained.Lease(name, name+"-a", since)
 }
 
+// podOf is a pod of node n1.
+func podOf(name string, claims ...string) *v1.Pod {
+	o := explained.Pod("shop", name, claims...)
+	o.Labels, o.Spec.NodeName, o.Status.Phase = map[string]string{"app": "db"}, "n1", v1.PodRunning
+	return o
+}
+
 // pod is a pod of node n1 with a claim.
 func pod(name string, change func(*explain.Pod)) explain.Pod {
-	p := explain.PodOf(&v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name),
-			Labels: map[string]string{"app": "db"}},
-		Spec: v1.PodSpec{NodeName: "n1", Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
-			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data-" + name}}}}},
-		Status: v1.PodStatus{Phase: v1.PodRunning},
-	})
+	p := explain.PodOf(podOf(name, "data-"+name))
 	change(&p)
 	return p
 }
@@ -83,9 +85,7 @@ func down() Facts {
 }
 
 func attachment(name string) storagev1.VolumeAttachment {
-	return storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.VolumeAttachmentSpec{
-		Attacher: "disk.csi", NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv-1")},
-	}, Status: storagev1.VolumeAttachmentStatus{Attached: true}}
+	return explained.Attachment(name, "n1", "pv-1", "disk.csi")
 }
 
 // ready makes the node Ready, without a terminating pod.

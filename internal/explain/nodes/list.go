@@ -71,8 +71,8 @@ func ListOf(f ListFacts) List {
 }
 
 func (f Facts) row(fence *v1alpha1.NodeFence, now time.Time) Row {
-	remaining := remainingOf(f.Pods, f.Attachments)
-	facts := fenceFacts(fence, f.OnNode, remaining, now)
+	f.Now = now
+	facts := f.fenceFacts(fence)
 	d := fencing.Decide(facts, now)
 	e := decisionOf(d)
 	row := Row{Node: fence.Name, UID: string(fence.UID), Phase: string(phaseOf(fence)), Reason: e.Reason,
@@ -92,7 +92,7 @@ func (f Facts) row(fence *v1alpha1.NodeFence, now time.Time) Row {
 			}
 		}
 	}
-	if remaining.OK() {
+	if remaining := f.remains(); remaining.OK() {
 		row.Held, row.Detaching = &remaining.Value.Leaving.Pods, &remaining.Value.Leaving.VolumeAttachments
 	}
 	return row

@@ -40,7 +40,7 @@ func (f Facts) headline(d *explain.Decision) string {
 		text += ", and " + waits
 	}
 	text += "."
-	switch fence := f.fence(); {
+	switch fence := f.Fence.Value; {
 	case explain.NoFencing(f.Fence):
 		return text + " No node is fenced in this cluster."
 	case !f.Fence.OK():
@@ -60,30 +60,23 @@ func (f Facts) state() string {
 		return "could not be read"
 	case node == nil:
 		return "does not exist"
-	case ready(node):
+	case explain.IsReady(node):
 		return "is Ready"
 	}
-	c := explain.ReadyOf(node)
-	if c == nil || c.LastTransitionTime.IsZero() {
+	since := explain.DownSince(node)
+	if since.IsZero() {
 		return "is NotReady"
 	}
-	return "has been NotReady for " + explain.Age(f.Now, c.LastTransitionTime.Time)
+	return "has been NotReady for " + explain.Age(f.Now, since)
 }
 
 func (f Facts) standing() string {
 	if !f.Pods.OK() {
 		return "which pods are on it could not be read"
 	}
-	held, waiting := 0, 0
-	for _, pod := range f.Pods.Value {
-		switch {
-		case isHeld(pod):
-			held++
-		case holdsClaims(pod):
-			waiting++
-		}
-	}
-	down := !f.Node.OK() || f.Node.Value == nil || !ready(f.Node.Value)
+	held := f.count(isHeld)
+	waiting := f.count(func(p explain.Pod) bool { return holdsClaims(p) && !isHeld(p) })
+	down := !explain.IsReady(f.Node.Value)
 	more := fmt.Sprintf("%s with claims %s on it", plural.Count(waiting, "pod"), plural.Verb(waiting, "is", "are"))
 	switch {
 	case held > 0 && (!down || waiting == 0):
@@ -105,7 +98,7 @@ func phaseOf(o *v1alpha1.NodeFence) v1alpha1.Phase {
 
 func addNode(s *explain.Explanation, f Facts) {
 	pods.AddNode(s, f.Name, f.Node, f.Lease, f.Now)
-	node := f.node()
+	node := f.Node.Value
 	if node == nil {
 		return
 	}
@@ -137,12 +130,7 @@ func addPods(s *explain.Explanation, f Facts) {
 		}
 		s.AddFact("Pod", "%s", rowWords(f, row))
 	}
-	others := 0
-	for _, pod := range f.Pods.Value {
-		if !pod.Final && !isHeld(pod) && !holdsClaims(pod) {
-			others++
-		}
-	}
+	others := f.count(func(p explain.Pod) bool { return !p.Final && !isHeld(p) && !holdsClaims(p) })
 	if others > 0 {
 		s.AddFact("Other pods", "%d without claims", others)
 	}
@@ -150,31 +138,20 @@ func addPods(s *explain.Explanation, f Facts) {
 
 // rows returns the pods that the node holds up, terminating pods that are held first.
 func (f Facts) rows() (rows []pods.Row) {
-	list := pods.ListFacts{Now: f.Now, Nodes: explain.Read[map[string]*v1.Node]{Made: f.Node.Made, Err: f.Node.Err,
-		Value: map[string]*v1.Node{}}}
-	if f.Node.Value != nil {
-		list.Nodes.Value[f.Name] = f.Node.Value
-	}
-	list.Leases = pods.Leases{f.Name: f.Lease}
-	list.Fences = pods.Fences{Made: f.Fence.Made, Err: f.Fence.Err, Value: map[string]*v1alpha1.NodeFence{
-		f.Name: f.Fence.Value}}
 	for _, pod := range f.Pods.Value {
 		if isHeld(pod) || holdsClaims(pod) {
-			rows = append(rows, list.RowOf(pod))
+			rows = append(rows, pods.RowOf(pod, f.OnNode, f.Now))
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b pods.Row) int {
-		waitA, waitB := a.Held && a.TerminatingSince != nil, b.Held && b.TerminatingSince != nil
-		switch {
-		case waitA != waitB && waitA:
-			return -1
-		case waitA != waitB:
-			return 1
-		}
 		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
 	})
-	return rows
+	waits := func(r pods.Row) bool { return r.Held && r.TerminatingSince != nil }
+	return append(explain.Filter(rows, waits), slices.DeleteFunc(rows, waits)...)
 }
+
+// count returns the number of pods that fit.
+func (f Facts) count(fits func(explain.Pod) bool) int { return len(explain.Filter(f.Pods.Value, fits)) }
 
 func rowWords(f Facts, row pods.Row) string {
 	text := row.Namespace + "/" + row.Name + ", " + row.Status
@@ -222,7 +199,7 @@ func addFence(s *explain.Explanation, f Facts) fencing.Decision {
 		return fencing.Decision{}
 	}
 	explain.NoteUnread(s, f.Fence, "NodeFence "+f.Name, "whether the node is fenced")
-	fence := f.fence()
+	fence := f.Fence.Value
 	if fence == nil {
 		if f.Fence.OK() {
 			s.AddFact("Fence", "none")
@@ -241,7 +218,7 @@ func addFence(s *explain.Explanation, f Facts) fencing.Decision {
 			oneLine(fence.Spec.Confirmation), fence.Spec.ConfirmationUID)
 	}
 	s.AddFact("Ends", "%s", endsWords(fence))
-	addNewPods(s, f.node(), fencing.Evidence(fencing.FenceOf(fence), ""))
+	addNewPods(s, f.Node.Value, fencing.Evidence(fencing.FenceOf(fence), ""))
 	for i := range fence.Spec.Agents {
 		if agent := &fence.Spec.Agents[i]; !tried(fence, agent.Name) {
 			s.AddFact("Agent", "%s (%s), not tried yet", agent.Name, agentWords(agent))
@@ -293,10 +270,6 @@ func endsWords(fence *v1alpha1.NodeFence) string {
 
 func tried(fence *v1alpha1.NodeFence, agent string) bool {
 	return slices.ContainsFunc(fence.Status.Attempts, func(a v1alpha1.Attempt) bool { return a.Agent == agent })
-}
-
-func (f Facts) fenceFacts(fence *v1alpha1.NodeFence) fencing.Facts {
-	return fenceFacts(fence, f.OnNode, remainingOf(f.Pods, f.Attachments), f.Now)
 }
 
 // addMissing adds the node's part of the evidence that the held pods still lack.

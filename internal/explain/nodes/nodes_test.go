@@ -1,7 +1,6 @@
 package nodes
 
 import (
-	"encoding/json"
 	"os"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 func TestExplainNode(t *testing.T) {
@@ -28,16 +28,13 @@ func TestExplainNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := Explain(f).Text(false); got != string(want) {
+	if got := Explain(f).Wrapped(false, 0); got != string(want) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
 func TestExplainNodeStates(t *testing.T) {
-	for sentence, c := range map[string]struct {
-		change func(*Facts)
-		want   []string
-	}{
+	explained.Table(t, down, text, map[string]explained.Row[Facts]{
 		"it is Ready": {func(f *Facts) { f.ready() },
 			[]string{"Node n1 is Ready, and nothing waits for it. It has no fence.",
 				"Pod          shop/b, Running, claim data-b", "!You can", "!No evidence"}},
@@ -45,7 +42,7 @@ func TestExplainNodeStates(t *testing.T) {
 			f.ready()
 			f.Pods.Value = []explain.Pod{pod("a", deleted)}
 		}, []string{"Node n1 is Ready, and 1 held pod waits for it."}},
-		"its Node is gone": {func(f *Facts) { f.Node = explain.Found[*v1.Node](nil) }, []string{
+		"its Node is gone": {func(f *Facts) { explained.Remove(&f.Node) }, []string{
 			"Node n1 does not exist, and 1 held pod waits for it; 1 pod with claims is on it", "bring its kubelet back",
 			"NodeGone: The Node does not exist.", "!kubectl delete node"}},
 		"a held pod is ending there": {func(f *Facts) {
@@ -53,7 +50,7 @@ func TestExplainNodeStates(t *testing.T) {
 			p.Running, p.Generation, p.ObservedGeneration = true, 3, 3
 		}, []string{"kubectl reclaim fence n1 --manual", "Keep its Node until no held pod ends there",
 			"!kubectl delete node"}},
-		"its pods may not be read": {func(f *Facts) { f.Pods = explain.Failed[[]explain.Pod](errForbidden) }, []string{
+		"its pods may not be read": {func(f *Facts) { explained.Forbid(&f.Pods) }, []string{
 			"Keep its Node until no held pod ends there", "!kubectl delete node"}},
 		"no fencing in this cluster": {func(f *Facts) {
 			f.Fence = explain.Failed[*v1alpha1.NodeFence](explain.ErrNoFencing)
@@ -61,8 +58,8 @@ func TestExplainNodeStates(t *testing.T) {
 		}, []string{"No node is fenced in this cluster.", "Fence        none: the API server does not serve NodeFences",
 			"kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute", "!Not read", "!reclaim fence"}},
 		"fences may not be read": {func(f *Facts) {
-			f.Fence = explain.Failed[*v1alpha1.NodeFence](errForbidden)
-			f.Policies = explain.Failed[[]*v1alpha1.FencePolicy](errForbidden)
+			explained.Forbid(&f.Fence)
+			explained.Forbid(&f.Policies)
 		}, []string{"Whether it has a fence is not known.",
 			"NodeFence n1: forbidden. So it is not known whether the node is fenced",
 			"FencePolicies: forbidden. So it is not known whether", "!Fence        none", "!reclaim fence"}},
@@ -94,21 +91,12 @@ func TestExplainNodeStates(t *testing.T) {
 			f.Events = explain.Found([]v1.Event{{Reason: "Fencing", Message: "m", LastTimestamp: ago(time.Minute),
 				Source: v1.EventSource{Component: "volume-guard"}}})
 		}, []string{"Events       60s ago, volume-guard: Fencing: m"}},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			f := down()
-			c.change(&f)
-			expect(t, Explain(f).Text(false), c.want...)
-		})
-	}
+	})
 }
 
 func TestExplainFence(t *testing.T) {
 	const confirm = "kubectl reclaim confirm node/n1 --because=TEXT"
-	for sentence, c := range map[string]struct {
-		change func(*Facts)
-		want   []string
-	}{
+	explained.Table(t, down, text, map[string]explained.Row[Facts]{
 		"not started": {func(f *Facts) {
 			fence := f.fenced(jobAgent())
 			fence.Finalizers, fence.CreationTimestamp = nil, ago(2*time.Minute)
@@ -245,15 +233,9 @@ func TestExplainFence(t *testing.T) {
 		}, []string{"(ControlPlaneNode)", "Waits for    spec.allowControlPlane"}},
 		"its node may not be read": {func(f *Facts) {
 			f.released(jobAgent())
-			f.Node = explain.Failed[*v1.Node](errForbidden)
+			explained.Forbid(&f.Node)
 		}, []string{"(APIReadFailed): A fact that the next step depends on could not be read here", "!Waits for    volume"}},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			f := down()
-			c.change(&f)
-			expect(t, Explain(f).Text(false), c.want...)
-		})
-	}
+	})
 }
 
 // The decision has to be the engine's own in each phase of a fence.
@@ -307,7 +289,7 @@ func TestListOf(t *testing.T) {
 			`"attempts":1,"covers":"UntilUnfenced","askedBy"`},
 		"attachments could not be read": {func(f *Facts) {
 			f.released(jobAgent())
-			f.Attachments = explain.Failed[[]storagev1.VolumeAttachment](errForbidden)
+			explained.Forbid(&f.Attachments)
 		}, `"covers":"UntilUnfenced","askedBy"`},
 		"it has ended":   {func(f *Facts) { f.ended() }, `"phase":"Returned","reason":"Returned","attempts":0,`},
 		"nothing is yet": {func(f *Facts) { f.fenced().Finalizers = nil }, `"phase":"Requested","reason":"Requested"`},
@@ -316,15 +298,14 @@ func TestListOf(t *testing.T) {
 		if len(l.Fences) != 2 || l.Fences[0].Node != "n0" || l.Fences[1].Node != "n1" {
 			t.Fatalf("%s: %+v", sentence, l)
 		}
-		text, err := json.Marshal(l.Fences[1])
-		if err != nil || !strings.Contains(string(text), c.want) {
-			t.Errorf("%s: %s, %v, want %s", sentence, text, err, c.want)
+		if text := explained.JSON(l.Fences[1]); !strings.Contains(text, c.want) {
+			t.Errorf("%s: %s, want %s", sentence, text, c.want)
 		}
 	}
 	if l := ListOf(ListFacts{}); l.Fences == nil {
 		t.Error("no fences are null in JSON")
 	}
-	l := ListOf(listed(func(f *Facts) { f.ended(); f.Pods = explain.Failed[[]explain.Pod](errForbidden) }))
+	l := ListOf(listed(func(f *Facts) { f.ended(); explained.Forbid(&f.Pods) }))
 	if len(l.Unread) != 2 || !strings.HasPrefix(l.Unread[0], "Pods on node n1: forbidden") {
 		t.Errorf("%q", l.Unread)
 	}

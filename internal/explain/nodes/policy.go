@@ -65,11 +65,11 @@ func addPolicies(s *explain.Explanation, f Facts) {
 	if f.Policies.OK() && len(f.Policies.Value) == 0 {
 		s.AddFact("Policy", "none: no node is fenced without a request")
 	}
-	node := f.node()
+	node := f.Node.Value
 	if len(f.Policies.Value) == 0 || node == nil {
 		return
 	}
-	down := !ready(node)
+	down := !explain.IsReady(node)
 	if down && !f.Cluster.unread(s) {
 		return
 	}
@@ -150,7 +150,7 @@ func (f Facts) tolerationWords() string {
 		if pod.Waiting == nil || pod.Terminating {
 			continue
 		}
-		if until := toleratesUntil(pod, f.node()); until.After(last) {
+		if until := toleratesUntil(pod, f.Node.Value); until.After(last) {
 			last = until
 		}
 	}
@@ -224,7 +224,7 @@ func DefaultAgents(f Facts) ([]v1alpha1.Agent, string, error) {
 	var names []string
 	var chosen *v1alpha1.FencePolicy
 	for _, p := range f.Policies.Value {
-		if node := f.node(); node != nil && selects(p, node) {
+		if f.Node.Value != nil && selects(p, f.Node.Value) {
 			names, chosen = append(names, p.Name), p
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,18 +12,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 // waiting replaces the pods of the node.
 func (f *Facts) waiting(change ...func(*v1.Pod)) {
 	f.Pods.Value = nil
 	for _, c := range change {
-		o := &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "a", Labels: map[string]string{"app": "db"}},
-			Spec: v1.PodSpec{NodeName: "n1", Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{
-				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}},
-			Status: v1.PodStatus{Phase: v1.PodRunning},
-		}
+		o := podOf("a", "data")
 		c(o)
 		f.Pods.Value = append(f.Pods.Value, explain.PodOf(o))
 	}
@@ -39,126 +34,117 @@ func tolerates(o *v1.Pod) {
 		Effect: v1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](15 * 60)}}
 }
 
+// budget adds a healthy budget of a namespace for pods with these labels.
+func (f *Facts) budget(namespace string, labels map[string]string) {
+	f.Cluster.Budgets.Value = []policyv1.PodDisruptionBudget{{ObjectMeta: metav1.ObjectMeta{Namespace: namespace},
+		Spec:   policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}},
+		Status: policyv1.PodDisruptionBudgetStatus{ExpectedPods: 3, CurrentHealthy: 2, DesiredHealthy: 2}}}
+}
+
 // The policies fence after 5 minutes, and the node has been unreachable for 10 minutes.
 func TestExplainPolicies(t *testing.T) {
 	const fences = "default: Unreachable: The node is unreachable, and pods with claims wait for it: it is fenced."
-	plain := func(*v1alpha1.FencePolicySpec) {}
-	for sentence, c := range map[string]struct {
-		policy func(*v1alpha1.FencePolicySpec)
-		change func(*Facts)
-		want   []string
-	}{
-		"it fences the node": {plain, func(*Facts) {}, []string{fences}},
-		"it only says so": {func(s *v1alpha1.FencePolicySpec) { s.DryRun = true }, func(*Facts) {},
+	base := func() Facts {
+		f := down()
+		f.waiting(isDeleted)
+		f.Policies = explain.Found([]*v1alpha1.FencePolicy{policy("default", func(*v1alpha1.FencePolicySpec) {})})
+		return f
+	}
+	spec := func(f *Facts) *v1alpha1.FencePolicySpec { return &f.Policies.Value[0].Spec }
+	explained.Table(t, base, text, map[string]explained.Row[Facts]{
+		"it fences the node": {func(*Facts) {}, []string{fences}},
+		"it only says so": {func(f *Facts) { spec(f).DryRun = true },
 			[]string{"WouldFence"}},
-		"it waits for longer": {func(s *v1alpha1.FencePolicySpec) { s.UnreachableAfter.Duration = 12 * time.Minute },
-			func(*Facts) {}, []string{"Patience", "It is fenced in about 2m, if nothing changes."}},
-		"the Lease was renewed later than the Node says": {func(s *v1alpha1.FencePolicySpec) {
-			s.UnreachableAfter.Duration = 12 * time.Minute
-		}, func(f *Facts) {
+		"it waits for longer": {func(f *Facts) { spec(f).UnreachableAfter.Duration = 12 * time.Minute },
+			[]string{"Patience", "It is fenced in about 2m, if nothing changes."}},
+		"the Lease was renewed later than the Node says": {func(f *Facts) {
+			spec(f).UnreachableAfter.Duration = 12 * time.Minute
 			f.Cluster.Leases.Value["n1"] = lease("n1", 8*time.Minute)
 		}, []string{"in about 4m"}},
-		"its pods are not deleted yet": {plain, func(f *Facts) {
+		"its pods are not deleted yet": {func(f *Facts) {
 			f.waiting(isDeleted, tolerates)
 			f.Node.Value.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute,
 				TimeAdded: ptr.To(ago(10 * time.Minute))}}
 		}, []string{"Tolerated", "The last one is deleted in about 5m"}},
-		"its pods are not deleted yet, at an unknown time": {plain, func(f *Facts) { f.waiting(tolerates) },
+		"its pods are not deleted yet, at an unknown time": {func(f *Facts) { f.waiting(tolerates) },
 			[]string{"Tolerated", "!The last one"}},
-		"no pod waits": {plain, func(f *Facts) { f.waiting() }, []string{"NothingWaits"}},
-		"only pods wait that are to stay there": {plain, func(f *Facts) {
+		"no pod waits": {func(f *Facts) { f.waiting() }, []string{"NothingWaits"}},
+		"only pods wait that are to stay there": {func(f *Facts) {
 			f.waiting(func(o *v1.Pod) { tolerates(o); o.Spec.Tolerations[0].TolerationSeconds = nil })
 		}, []string{"NothingWaits"}},
-		"it is for other nodes": {func(s *v1alpha1.FencePolicySpec) {
-			s.NodeSelector.MatchLabels = map[string]string{"pool": "web"}
-		}, func(*Facts) {}, []string{"default: does not select this node", "!--agents-of"}},
-		"it is not for the control plane": {plain, func(f *Facts) { f.Node.Value.Labels[objects.ControlPlaneLabel] = "" },
+		"it is for other nodes": {func(f *Facts) {
+			spec(f).NodeSelector.MatchLabels = map[string]string{"pool": "web"}
+		}, []string{"default: does not select this node", "!--agents-of"}},
+		"it is not for the control plane": {func(f *Facts) { f.Node.Value.Labels[objects.ControlPlaneLabel] = "" },
 			[]string{"does not select nodes of the control plane"}},
-		"its selector is not valid": {func(s *v1alpha1.FencePolicySpec) {
-			s.NamespaceSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "x", Operator: "Is"}}
-		}, func(*Facts) {}, []string{`fences no node: namespaceSelector of FencePolicy "default"`}},
-		"it is for other namespaces": {func(s *v1alpha1.FencePolicySpec) {
-			s.NamespaceSelector.MatchLabels = map[string]string{"tier": "bronze"}
-		}, func(*Facts) {}, []string{"NothingWaits"}},
-		"it is for these namespaces": {func(s *v1alpha1.FencePolicySpec) {
-			s.NamespaceSelector.MatchLabels = map[string]string{"tier": "gold"}
-		}, func(*Facts) {}, []string{fences}},
-		"it is patient where budgets are healthy": {func(s *v1alpha1.FencePolicySpec) {
-			s.BudgetPatience.Duration = time.Hour
-		}, func(f *Facts) {
-			f.Cluster.Budgets.Value = []policyv1.PodDisruptionBudget{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"},
-				Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{
-					MatchLabels: map[string]string{"app": "db"}}},
-				Status: policyv1.PodDisruptionBudgetStatus{ExpectedPods: 3, CurrentHealthy: 2, DesiredHealthy: 2}}}
-		}, []string{"Patience", "in about 55m"}},
-		"a budget of another namespace does not count": {func(s *v1alpha1.FencePolicySpec) {
-			s.BudgetPatience.Duration = time.Hour
-		}, func(f *Facts) {
-			f.Cluster.Budgets.Value = []policyv1.PodDisruptionBudget{{ObjectMeta: metav1.ObjectMeta{Namespace: "x"},
-				Spec:   policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{}},
-				Status: policyv1.PodDisruptionBudgetStatus{ExpectedPods: 3, CurrentHealthy: 2, DesiredHealthy: 2}}}
+		"its selector is not valid": {func(f *Facts) {
+			spec(f).NamespaceSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "x", Operator: "Is"}}
+		}, []string{`fences no node: namespaceSelector of FencePolicy "default"`}},
+		"it is for other namespaces": {func(f *Facts) {
+			spec(f).NamespaceSelector.MatchLabels = map[string]string{"tier": "bronze"}
+		}, []string{"NothingWaits"}},
+		"it is for these namespaces": {func(f *Facts) {
+			spec(f).NamespaceSelector.MatchLabels = map[string]string{"tier": "gold"}
 		}, []string{fences}},
-		"another node is fenced": {plain, func(f *Facts) {
+		"it is patient where budgets are healthy": {func(f *Facts) {
+			spec(f).BudgetPatience.Duration = time.Hour
+			f.budget("shop", map[string]string{"app": "db"})
+		}, []string{"Patience", "in about 55m"}},
+		"a budget of another namespace does not count": {func(f *Facts) {
+			spec(f).BudgetPatience.Duration = time.Hour
+			f.budget("x", nil)
+		}, []string{fences}},
+		"another node is fenced": {func(f *Facts) {
 			f.Cluster.Fences.Value["n2"] = &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}
 		}, []string{"LimitReached"}},
-		"another fence has ended": {plain, func(f *Facts) {
+		"another fence has ended": {func(f *Facts) {
 			fence := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}
 			condition(fence, v1alpha1.ConditionReturned)
 			f.Cluster.Fences.Value["n2"] = fence
 		}, []string{fences}},
-		"another node comes first": {func(s *v1alpha1.FencePolicySpec) {
+		"another node comes first": {func(f *Facts) {
+			s := spec(f)
 			s.MaxFences.IntVal, s.MaxFencesPerZone, s.WaitForTolerations = 2, 2, ptr.To(false)
-		},
-			func(f *Facts) {
-				other := f.Cluster.Nodes.Value[1]
-				other.Status.Conditions[0].Status = v1.ConditionUnknown
-				other.Status.Conditions[0].LastTransitionTime = ago(time.Hour)
-				f.Cluster.Leases.Value["n2"] = lease("n2", time.Hour)
-				elsewhere := pod("x", func(p *explain.Pod) { p.Node = "n2" })
-				f.Cluster.Pods.Value = append(f.Cluster.Pods.Value, elsewhere)
-			}, []string{"Node n2 comes first."}},
-		"most nodes are unreachable": {plain, func(f *Facts) {
+			other := f.Cluster.Nodes.Value[1]
+			other.Status.Conditions[0].Status = v1.ConditionUnknown
+			other.Status.Conditions[0].LastTransitionTime = ago(time.Hour)
+			f.Cluster.Leases.Value["n2"] = lease("n2", time.Hour)
+			elsewhere := pod("x", func(p *explain.Pod) { p.Node = "n2" })
+			f.Cluster.Pods.Value = append(f.Cluster.Pods.Value, elsewhere)
+		}, []string{"Node n2 comes first."}},
+		"most nodes are unreachable": {func(f *Facts) {
 			for _, n := range f.Cluster.Nodes.Value[:3] {
 				n.Status.Conditions[0].Status = v1.ConditionUnknown
 			}
 		}, []string{"ManyUnreachable"}},
-		"no Lease is renewed": {plain, func(f *Facts) {
+		"no Lease is renewed": {func(f *Facts) {
 			for name := range f.Cluster.Leases.Value {
 				if name != "n1" {
 					f.Cluster.Leases.Value[name] = lease(name, 41*time.Second)
 				}
 			}
 		}, []string{"ViewLost"}},
-		"it has fenced the node": {plain, func(f *Facts) {
+		"it has fenced the node": {func(f *Facts) {
 			f.Cluster.Fences.Value["n1"] = f.fenced(jobAgent())
 		}, []string{"default: FenceExists"}},
-		"the node is Ready": {func(s *v1alpha1.FencePolicySpec) { s.DryRun = true }, func(f *Facts) { f.ready() },
+		"the node is Ready": {func(f *Facts) { spec(f).DryRun = true; f.ready() },
 			[]string{"fences the node once it has been unreachable for 5m, and a pod with a claim waits for it. It is a dry " +
 				"run, and only reports this."}},
-		"the kubelet says that it is not ready": {plain, func(f *Facts) {
+		"the kubelet says that it is not ready": {func(f *Facts) {
 			f.Node.Value.Status.Conditions[0].Status = v1.ConditionFalse
 		}, []string{"Its kubelet reports, and so it is reachable"}},
-		"Leases may not be read": {plain, func(f *Facts) {
-			f.Cluster.Leases = explain.Failed[map[string]*coordinationv1.Lease](errForbidden)
-		}, []string{"Leases in kube-node-lease: forbidden. So it is not known how each FencePolicy acts.", "!Policy  "}},
-		"volume-guard has not reported": {plain, func(f *Facts) { f.Policies.Value[0].Status.Conditions = nil }, []string{
+		"Leases may not be read": {func(f *Facts) { explained.Forbid(&f.Cluster.Leases) },
+			[]string{"Leases in kube-node-lease: forbidden. So it is not known how each FencePolicy acts.", "!Policy  "}},
+		"volume-guard has not reported": {func(f *Facts) { f.Policies.Value[0].Status.Conditions = nil }, []string{
 			fences + " But volume-guard has not reported on this policy"}},
-		"volume-guard has reported something else": {plain, func(f *Facts) {
+		"volume-guard has reported something else": {func(f *Facts) {
 			f.Policies.Value[0].Status.Nodes = []v1alpha1.NodeJudgement{{Name: "n2", Reason: "Patience"},
 				{Name: "n1", Reason: "LimitReached", Since: ago(time.Minute)}}
 		}, []string{fences + " volume-guard has reported LimitReached since 60s ago."}},
-		"volume-guard has reported that": {plain, func(f *Facts) {
+		"volume-guard has reported that": {func(f *Facts) {
 			f.Policies.Value[0].Status.Nodes = []v1alpha1.NodeJudgement{{Name: "n1", Reason: "Unreachable"}}
 		}, []string{"!volume-guard has"}},
-		"there is none": {plain, func(f *Facts) { f.Policies.Value = nil }, []string{
+		"there is none": {func(f *Facts) { f.Policies.Value = nil }, []string{
 			"Policy       none: no node is fenced without a request"}},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			f := down()
-			f.waiting(isDeleted)
-			f.Policies = explain.Found([]*v1alpha1.FencePolicy{policy("default", c.policy)})
-			c.change(&f)
-			expect(t, Explain(f).Text(false), c.want...)
-		})
-	}
+	})
 }

@@ -73,7 +73,7 @@ func (f Facts) Unknown() error {
 	switch {
 	case !f.Node.OK() && !f.Fence.OK() && !f.Pods.OK():
 		return fmt.Errorf("read node %q: %w", f.Name, errOf(f.Node))
-	case f.Node.OK() && f.Node.Value == nil && f.fence() == nil && len(f.Pods.Value) == 0:
+	case f.Node.OK() && f.Node.Value == nil && f.Fence.Value == nil && len(f.Pods.Value) == 0:
 		return fmt.Errorf("read node %q: %w", f.Name, ErrNoNode)
 	}
 	return nil
@@ -91,14 +91,14 @@ func CheckFence(f Facts, r FenceRequest) (p Plan, err error) {
 	if err := f.known(); err != nil {
 		return p, err
 	}
-	switch fence, node := f.fence(), f.Node.Value; {
+	switch fence, node := f.Fence.Value, f.Node.Value; {
 	case f.active() != nil:
 		return p, fmt.Errorf("%w: %s", ErrFenced, explain.FenceWords(fence, f.Now))
 	case node == nil:
 		return p, ErrNoNode
 	case controlPlane(node) && !r.AllowControlPlane:
 		return p, ErrControlPlane
-	case ready(node) && !r.EvenIfReady:
+	case explain.IsReady(node) && !r.EvenIfReady:
 		return p, ErrReady
 	case fence != nil:
 		p.Replaces = fence.UID
@@ -129,8 +129,7 @@ func (p *Plan) agentEffect(f Facts, before []v1alpha1.Agent, agent *v1alpha1.Age
 	case v1alpha1.CoversUntilUnfenced:
 		text += "Its proof releases all pods of the node: it gets the taint node.kubernetes.io/out-of-service."
 	case v1alpha1.CoversReboot:
-		text += fmt.Sprintf("Its proof releases the pods that are terminating before it begins: %d now.",
-			f.heldNow())
+		text += fmt.Sprintf("Its proof releases the pods that are terminating before it begins: %d now.", f.count(isHeld))
 	case v1alpha1.CoversVolumes:
 		driver := ""
 		if agent.NetworkFence != nil {
@@ -151,17 +150,8 @@ func timeout(agent *v1alpha1.Agent) time.Duration {
 	return agent.Timeout.Duration
 }
 
-func (f Facts) heldNow() (n int) {
-	for _, pod := range f.Pods.Value {
-		if isHeld(pod) {
-			n++
-		}
-	}
-	return n
-}
-
 func (f Facts) addRuns(p *Plan) {
-	if node := f.Node.Value; node != nil && ready(node) {
+	if explain.IsReady(f.Node.Value) {
 		p.cost("The node is Ready: its processes run.")
 	}
 	if lease := f.Lease.Value; lease != nil && f.Now.Sub(renewed(lease)) < fencing.SilentAfter {
@@ -171,30 +161,21 @@ func (f Facts) addRuns(p *Plan) {
 }
 
 // addEnds adds the processes that the agents end.
-func (f Facts) addEnds(p *Plan, agents []v1alpha1.Agent) {
-	kills := slices.ContainsFunc(agents, func(a v1alpha1.Agent) bool {
-		return a.Manual == nil && a.Covers != v1alpha1.CoversVolumes
-	})
+func (f Facts) addEnds(p *Plan, all []v1alpha1.Agent) {
 	if !f.Pods.OK() {
 		p.cost("Which pods run on the node could not be read.")
 		return
 	}
-	running := 0
-	for _, pod := range f.Pods.Value {
-		if !pod.Final && !pod.Terminating {
-			running++
-		}
-	}
+	agents := explain.Filter(all, func(a v1alpha1.Agent) bool { return a.Manual == nil })
+	kills := slices.ContainsFunc(agents, func(a v1alpha1.Agent) bool { return a.Covers != v1alpha1.CoversVolumes })
+	running := f.count(func(p explain.Pod) bool { return !p.Final && !p.Terminating })
 	if kills && running > 0 {
 		p.cost("The agents end all processes on the node, also the processes of %s not being deleted.",
 			plural.Count(running, "pod"))
 	}
-	for _, agent := range agents {
-		if agent.Manual == nil {
-			p.cost("The report of an agent is not verified: if it reports a running node as fenced, two writers reach one " +
-				"volume, which destroys data.")
-			return
-		}
+	if len(agents) > 0 {
+		p.cost("The report of an agent is not verified: if it reports a running node as fenced, two writers reach one " +
+			"volume, which destroys data.")
 	}
 }
 
@@ -204,7 +185,7 @@ func CheckConfirm(f Facts, because string, evenIfReady bool) (p Plan, err error)
 	if err := f.known(); err != nil {
 		return p, err
 	}
-	fence, node := f.active(), f.Node.Value
+	fence := f.active()
 	if fence == nil {
 		return p, ErrNotFenced
 	}
@@ -223,7 +204,7 @@ func CheckConfirm(f Facts, because string, evenIfReady bool) (p Plan, err error)
 	case engine.OfVolumes():
 		return p, fmt.Errorf("%w: kubectl reclaim unfence %s, then kubectl reclaim fence %s --manual, and confirm that",
 			ErrVolumes, f.Name, f.Name)
-	case node != nil && ready(node) && !evenIfReady:
+	case explain.IsReady(f.Node.Value) && !evenIfReady:
 		return p, ErrReady
 	}
 	p.effect("You say that no process on node %s writes any more, and none does until its fence ends.", f.Name)
@@ -284,19 +265,23 @@ func CheckUnfence(f Facts, to v1alpha1.Unfence) (p Plan, err error) {
 	}
 	switch to {
 	case v1alpha1.UnfenceWhenReleased:
-		f.planWhenReleased(&p, fence)
-	case v1alpha1.UnfenceAbandon:
-		f.planEnd(&p, fence)
-		f.planAbandon(&p, fence)
+		planWhenReleased(&p, fence)
 	default:
 		f.planEnd(&p, fence)
-		f.planUndo(&p, fence)
+		switch undoes := fencing.FenceOf(fence).Undoes(); {
+		case len(undoes) == 0:
+		case to == v1alpha1.UnfenceAbandon:
+			p.cost("volume-guard does not undo the work of %s: the node may stay off or cut off until you undo it.",
+				agentNames(undoes))
+		default:
+			p.effect("The fence is undone by %s, also where an attempt had no proof.", agentNames(undoes))
+		}
 	}
 	return p, nil
 }
 
 // planWhenReleased adds the effect of undoing the fence once no pod or volume of before remains.
-func (f Facts) planWhenReleased(p *Plan, fence *v1alpha1.NodeFence) {
+func planWhenReleased(p *Plan, fence *v1alpha1.NodeFence) {
 	if undoes := fencing.FenceOf(fence).Undoes(); len(undoes) > 0 {
 		p.effect("When no pod with a claim and no attached volume remains on the node, %s %s the fence, if the proof covers "+
 			"UntilUnfenced.", agentNames(undoes), plural.Verb(len(undoes), "undoes", "undo"))
@@ -315,7 +300,7 @@ func (f Facts) planEnd(p *Plan, fence *v1alpha1.NodeFence) {
 		return
 	}
 	p.effect("The proof ends at once: pods that are held are not released because of it, and its taint is removed.")
-	switch left := remainingOf(f.Pods, f.Attachments); {
+	switch left := f.remains(); {
 	case !left.OK():
 		p.cost("The pods and volumes that remain on the node could not be read.")
 	case left.Value.Leaving != fencing.Remains{}:
@@ -323,35 +308,12 @@ func (f Facts) planEnd(p *Plan, fence *v1alpha1.NodeFence) {
 		p.cost("On the node %s still %s: they wait for other evidence then.", plural.Verb(r.Pods+r.VolumeAttachments, "is",
 			"are"), leaving(r))
 	}
-	facts := f.fenceFacts(fence)
-	if !facts.Back() {
+	if facts := f.fenceFacts(fence); !facts.Back() {
 		p.cost("Nothing shows that the node was rebooted after the proof. If its processes run when it is unfenced, they " +
 			"write beside their replacements, which destroys data.")
 	}
 }
 
-func (f Facts) planUndo(p *Plan, fence *v1alpha1.NodeFence) {
-	if undoes := fencing.FenceOf(fence).Undoes(); len(undoes) > 0 {
-		p.effect("The fence is undone by %s, also where an attempt had no proof.", agentNames(undoes))
-	}
-}
-
-func (f Facts) planAbandon(p *Plan, fence *v1alpha1.NodeFence) {
-	if undoes := fencing.FenceOf(fence).Undoes(); len(undoes) > 0 {
-		p.cost("volume-guard does not undo the work of %s: the node may stay off or cut off until you undo it.",
-			agentNames(undoes))
-	}
-}
-
 func agentNames(names []string) string {
-	noun := "agent "
-	if len(names) > 1 {
-		noun = "agents "
-	}
-	return noun + strings.Join(names, ", ")
+	return plural.Verb(len(names), "agent ", "agents ") + strings.Join(names, ", ")
 }
-
-// Existing returns the NodeFence, nil if it does not exist or was not read.
-func (f Facts) Existing() *v1alpha1.NodeFence { return f.fence() }
-
-func (f Facts) Ended() bool { return f.fence() != nil && explain.FenceEnded(f.fence()) }

@@ -13,6 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 // text formats a plan as lines.
@@ -64,7 +65,7 @@ func TestCheckFence(t *testing.T) {
 		"a person fences it": {nothing, FenceRequest{Agents: ManualAgents()}, nil, []string{
 			"Agent manual is tried first (a person's confirmation, for 24h0m0s at most)", "!The agents end",
 			"!The report of an agent"}},
-		"pods may not be read": {func(f *Facts) { f.Pods = explain.Failed[[]explain.Pod](errForbidden) }, FenceRequest{}, nil,
+		"pods may not be read": {func(f *Facts) { explained.Forbid(&f.Pods) }, FenceRequest{}, nil,
 			[]string{"* Which pods run on the node could not be read."}},
 		"its kubelet renews its Lease": {func(f *Facts) { f.Lease = explain.Found(lease("n1", time.Second)) },
 			FenceRequest{}, nil,
@@ -79,10 +80,10 @@ func TestCheckFence(t *testing.T) {
 		"the control plane, which is Ready": {
 			func(f *Facts) { f.ready(); f.Node.Value.Labels[objects.ControlPlaneLabel] = "" },
 			FenceRequest{AllowControlPlane: true}, ErrReady, nil},
-		"no node": {func(f *Facts) { f.Node = explain.Found[*v1.Node](nil) }, FenceRequest{}, ErrNoNode, nil},
-		"a node that may not be read": {func(f *Facts) { f.Node = explain.Failed[*v1.Node](errForbidden) }, FenceRequest{},
+		"no node": {func(f *Facts) { explained.Remove(&f.Node) }, FenceRequest{}, ErrNoNode, nil},
+		"a node that may not be read": {func(f *Facts) { explained.Forbid(&f.Node) }, FenceRequest{},
 			errForbidden, nil},
-		"a fence that may not be read": {func(f *Facts) { f.Fence = explain.Failed[*v1alpha1.NodeFence](errForbidden) },
+		"a fence that may not be read": {func(f *Facts) { explained.Forbid(&f.Fence) },
 			FenceRequest{}, errForbidden, nil},
 		"a cluster without fencing": {func(f *Facts) { f.Fence = explain.Failed[*v1alpha1.NodeFence](explain.ErrNoFencing) },
 			FenceRequest{}, explain.ErrNoFencing, nil},
@@ -125,9 +126,9 @@ func TestCheckConfirm(t *testing.T) {
 		}, false, nil, []string{"* So are 7 more pods with claims."}},
 		"pods may not be read": {func(f *Facts) {
 			f.fenced(jobAgent())
-			f.Pods = explain.Failed[[]explain.Pod](errForbidden)
+			explained.Forbid(&f.Pods)
 		}, false, nil, []string{"* Which pods with claims are on the node could not be read."}},
-		"the node is gone": {func(f *Facts) { f.fenced(jobAgent()); f.Node = explain.Found[*v1.Node](nil) }, false, nil,
+		"the node is gone": {func(f *Facts) { f.fenced(jobAgent()); explained.Remove(&f.Node) }, false, nil,
 			nil},
 		"the node is Ready": {func(f *Facts) { f.fenced(jobAgent()); f.ready() }, false, ErrReady, nil},
 		"the node is Ready, on purpose": {func(f *Facts) { f.fenced(jobAgent()); f.ready() }, true, nil, []string{
@@ -144,9 +145,9 @@ func TestCheckConfirm(t *testing.T) {
 			[]string{"- You say"}},
 		"confirmed for another NodeFence": {func(f *Facts) {
 			say(f.fenced(), "off")
-			f.fence().Spec.ConfirmationUID = "before"
+			f.Fence.Value.Spec.ConfirmationUID = "before"
 		}, false, nil, []string{"- You say"}},
-		"fences may not be read": {func(f *Facts) { f.Fence = explain.Failed[*v1alpha1.NodeFence](errForbidden) }, false,
+		"fences may not be read": {func(f *Facts) { explained.Forbid(&f.Fence) }, false,
 			errForbidden, nil},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -203,7 +204,7 @@ func TestCheckUnfence(t *testing.T) {
 		}, now, nil, []string{"- The proof ends", "!* "}},
 		"pods may not be read": {func(f *Facts) {
 			isReleased(f)
-			f.Pods = explain.Failed[[]explain.Pod](errForbidden)
+			explained.Forbid(&f.Pods)
 		}, now, nil, []string{"* The pods and volumes that remain on the node could not be read."}},
 		"an agent works": {func(f *Facts) { attempt(f.fenced(jobAgent()), "ipmi", "", "") }, now, nil, []string{
 			"- Agent ipmi is stopped, if it can be.", "- Nothing is proven", "- The fence is undone by agent ipmi"}},
@@ -228,7 +229,7 @@ func TestCheckUnfence(t *testing.T) {
 			nil},
 		"its node may not be read": {func(f *Facts) {
 			isReleased(f)
-			f.Node = explain.Failed[*v1.Node](errForbidden)
+			explained.Forbid(&f.Node)
 		}, now, errForbidden, nil},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -245,8 +246,8 @@ func TestUnknown(t *testing.T) {
 		err    error
 	}{
 		"all is known":    {func(*Facts) {}, nil},
-		"only pods":       {func(f *Facts) { f.Node = explain.Failed[*v1.Node](errForbidden) }, nil},
-		"a node that was": {func(f *Facts) { f.Node = explain.Found[*v1.Node](nil) }, nil},
+		"only pods":       {func(f *Facts) { explained.Forbid(&f.Node) }, nil},
+		"a node that was": {func(f *Facts) { explained.Remove(&f.Node) }, nil},
 		"a fence of no node": {func(f *Facts) {
 			f.fenced()
 			f.Node, f.Pods.Value = explain.Found[*v1.Node](nil), nil
@@ -254,7 +255,7 @@ func TestUnknown(t *testing.T) {
 		"no node": {func(f *Facts) { f.Node, f.Pods.Value = explain.Found[*v1.Node](nil), nil }, ErrNoNode},
 		"nothing": {func(f *Facts) {
 			f.Node, f.Pods = explain.Failed[*v1.Node](errForbidden), explain.Failed[[]explain.Pod](errForbidden)
-			f.Fence = explain.Failed[*v1alpha1.NodeFence](errForbidden)
+			explained.Forbid(&f.Fence)
 		}, errForbidden},
 	} {
 		t.Run(sentence, func(t *testing.T) { expectError(t, changed(c.change).Unknown(), c.err) })
@@ -301,7 +302,7 @@ func TestDefaultAgents(t *testing.T) {
 			"no FencePolicy selects the node"},
 		"two": {func(f *Facts) { f.Policies.Value = []*v1alpha1.FencePolicy{policy("p", all), policy("q", all)} },
 			"several FencePolicies select the node (p, q)"},
-		"none may be read": {func(f *Facts) { f.Policies = explain.Failed[[]*v1alpha1.FencePolicy](errForbidden) },
+		"none may be read": {func(f *Facts) { explained.Forbid(&f.Policies) },
 			"forbidden"},
 	} {
 		agents, name, err := DefaultAgents(changed(c.change))

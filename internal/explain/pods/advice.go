@@ -8,6 +8,7 @@ import (
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
@@ -25,7 +26,7 @@ func addWaits(s *explain.Explanation, pod explain.Pod, hold podsafety.Facts, e p
 			s.AddWait("%s", words)
 		}
 	} else if !pod.GraceZero {
-		s.AddWait("%s", unheldWaitsFor(explain.Pod{Pod: pod.Pod}, e.NodeDown))
+		s.AddWait("%s", unheldWaitsFor(pod, e.NodeDown))
 	}
 	for _, finalizer := range pod.Finalizers {
 		s.AddWait("finalizer %s", finalizer)
@@ -82,7 +83,7 @@ func unheldWaitsFor(pod explain.Pod, nodeDown bool) string {
 func addAdvice(s *explain.Explanation, f Facts, pod explain.Pod, e podsafety.Explanation) {
 	of := fmt.Sprintf("%s -n %s", pod.Name, pod.Namespace)
 	held := pod.Held && pod.Terminating
-	if held && f.Guards.OK() && !explain.Led(f.Guards.Value, f.Now) {
+	if held && explain.GuardIsAway(f.Guards, f.Now) {
 		s.Advise("Start volume-guard: without it, held pods stay, even with evidence")
 	}
 	switch enough := adviseByReason(s, pod, e.Decision.Reason, of); {
@@ -237,13 +238,10 @@ func accessModes(claim *v1.PersistentVolumeClaim) (modes []string) {
 	return modes
 }
 
-func (f Facts) attachmentsOf(pv string) (all []storagev1.VolumeAttachment) {
-	for _, a := range f.Attachments.Value {
-		if name := a.Spec.Source.PersistentVolumeName; name != nil && *name == pv {
-			all = append(all, a)
-		}
-	}
-	return all
+func (f Facts) attachmentsOf(pv string) []storagev1.VolumeAttachment {
+	return explain.Filter(f.Attachments.Value, func(a storagev1.VolumeAttachment) bool {
+		return ptr.Deref(a.Spec.Source.PersistentVolumeName, "") == pv
+	})
 }
 
 // risks returns the risks of a force deletion of the pod, empty if there is evidence that its processes have ended.

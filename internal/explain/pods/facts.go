@@ -117,17 +117,6 @@ func forced(f podsafety.Facts, now time.Time) podsafety.Facts {
 	return f
 }
 
-// downSince returns since when a node is not Ready, the zero time if that is unknown.
-func downSince(node *v1.Node) time.Time {
-	if node == nil {
-		return time.Time{}
-	}
-	if ready := explain.ReadyOf(node); ready != nil && ready.Status != v1.ConditionTrue {
-		return ready.LastTransitionTime.Time
-	}
-	return time.Time{}
-}
-
 // Read reads the facts about a pod, all live. It returns an error if the pod does not exist or cannot be read; all
 // other failed reads are part of the facts.
 func Read(ctx context.Context, c explain.Cluster, namespace, name string) (Facts, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 // fenced is a fence of node n1, proven a minute ago. Pod u was terminating before it.
@@ -29,45 +30,42 @@ func fenced(covers v1alpha1.Coverage) *v1alpha1.NodeFence {
 
 func TestFenceIsEvidence(t *testing.T) {
 	const see = "See why its fence waits: kubectl reclaim explain node/n1"
-	for sentence, c := range map[string]struct {
-		fence  *v1alpha1.NodeFence
-		change func(*Facts)
-		want   []string
-	}{
-		"until it is unfenced": {fenced(v1alpha1.CoversUntilUnfenced), func(*Facts) {}, []string{"(NodeFenced)",
+	down := func() Facts {
+		f := held()
+		f.down()
+		f.Fence = explain.Found(fenced(v1alpha1.CoversUntilUnfenced))
+		return f
+	}
+	by := func(fence *v1alpha1.NodeFence) func(*Facts) {
+		return func(f *Facts) { f.Fence = explain.Found(fence) }
+	}
+	explained.Table(t, down, text, map[string]explained.Row[Facts]{
+		"until it is unfenced": {func(*Facts) {}, []string{"(NodeFenced)",
 			"Fence        Fenced, agent ipmi proved UntilUnfenced 60s ago (kubectl reclaim explain node/n1)",
 			"Waits for    volume-guard to release it", "!Force risks", "!No evidence"}},
-		"a reboot after the deletion": {fenced(v1alpha1.CoversReboot), func(*Facts) {}, []string{"(NodeFenced)"}},
-		"a reboot before the deletion": {fenced(v1alpha1.CoversReboot), func(f *Facts) {
+		"a reboot after the deletion": {by(fenced(v1alpha1.CoversReboot)), []string{"(NodeFenced)"}},
+		"a reboot before the deletion": {func(f *Facts) {
+			f.Fence = explain.Found(fenced(v1alpha1.CoversReboot))
 			f.Fence.Value.Status.Attempts[0].TerminatingPods = nil
 		}, []string{"(NodeUnreachable)", "NodeFenced: The node was rebooted before the pod was deleted", see}},
-		"volumes alone": {fenced(v1alpha1.CoversVolumes), func(*Facts) {}, []string{"(NodeUnreachable)",
+		"volumes alone": {by(fenced(v1alpha1.CoversVolumes)), []string{"(NodeUnreachable)",
 			"NodeFenced: The fence keeps the node from volumes", see}},
-		"it is to end": {fenced(v1alpha1.CoversUntilUnfenced), func(f *Facts) {
+		"it is to end": {func(f *Facts) {
 			f.Fence.Value.Spec.Unfence = v1alpha1.UnfenceNow
 		}, []string{"(NodeUnreachable)", "NodeFenced: No fence of the node is in force."}},
-		"it has ended": {fenced(v1alpha1.CoversUntilUnfenced), func(f *Facts) {
+		"it has ended": {func(f *Facts) {
 			s := &f.Fence.Value.Status
 			s.Conditions[0] = metav1.Condition{Type: v1alpha1.ConditionReturned, Status: metav1.ConditionTrue}
 		}, []string{"(NodeUnreachable)", "!Fence   ", "See who can fence it"}},
-		"it is not proven": {&v1alpha1.NodeFence{}, func(*Facts) {}, []string{"(NodeUnreachable)",
+		"it is not proven": {by(&v1alpha1.NodeFence{}), []string{"(NodeUnreachable)",
 			"Fence        Requested (kubectl", see}},
-		"there is none": {nil, func(*Facts) {}, []string{"(NodeUnreachable)", "See who can fence it", "!Fence   "}},
-		"it may not be read": {nil, func(f *Facts) {
-			f.Fence = explain.Failed[*v1alpha1.NodeFence](errForbidden)
-		}, []string{"NodeFence n1: forbidden. So it is not known whether the node is fenced", "!See who"}},
-		"no fencing in this cluster": {nil, func(f *Facts) {
+		"there is none": {by(nil), []string{"(NodeUnreachable)", "See who can fence it", "!Fence   "}},
+		"it may not be read": {func(f *Facts) { explained.Forbid(&f.Fence) },
+			[]string{"NodeFence n1: forbidden. So it is not known whether the node is fenced", "!See who"}},
+		"no fencing in this cluster": {func(f *Facts) {
 			f.Fence = explain.Failed[*v1alpha1.NodeFence](explain.ErrNoFencing)
 		}, []string{"!Not read", "!See who"}},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			f := held()
-			f.down()
-			f.Fence = explain.Found(c.fence)
-			c.change(&f)
-			expect(t, Explain(f).Text(false), c.want...)
-		})
-	}
+	})
 }
 
 // The kubelet of a new boot unmounts nothing that the fence still hinders, so its report is worth the usual wait.
@@ -98,7 +96,7 @@ func TestListWithFences(t *testing.T) {
 	if l := ListOf(f, false); l.Pods[0].Reason != "NodeFenced" || l.Pods[0].WaitsFor != "volume-guard to release it" {
 		t.Errorf("%+v", l)
 	}
-	f.Fences = explain.Failed[map[string]*v1alpha1.NodeFence](errForbidden)
+	explained.Forbid(&f.Fences)
 	if l := ListOf(f, false); l.Pods[0].Reason != "NodeUnreachable" || len(l.Unread) != 1 ||
 		!strings.HasPrefix(l.Unread[0], "NodeFences: forbidden") {
 		t.Errorf("%+v", l)

@@ -29,16 +29,10 @@ type ListFacts struct {
 	Nodes explain.Read[map[string]*v1.Node]
 	// Leases holds the kubelets' Leases of nodes that do not exist although held pods name them, by node. The Value is
 	// nil if the Lease does not exist.
-	Leases Leases
+	Leases map[string]explain.Read[*coordinationv1.Lease]
 	// Fences holds all NodeFences of the cluster, by node name. They are only read if a held pod is terminating.
-	Fences Fences
+	Fences explain.Read[map[string]*v1alpha1.NodeFence]
 }
-
-// Leases holds kubelets' Leases by node, and Fences holds NodeFences by node.
-type (
-	Leases = map[string]explain.Read[*coordinationv1.Lease]
-	Fences = explain.Read[map[string]*v1alpha1.NodeFence]
-)
 
 // List holds the pods that need attention: held pods that are terminating, and pods on nodes that are down.
 type List struct {
@@ -114,30 +108,27 @@ func (f ListFacts) unread() []string {
 	return s.Unread
 }
 
-// node returns the read of one node, with a nil Value if the node does not exist.
-func (f ListFacts) node(name string) explain.Read[*v1.Node] {
-	if !f.Nodes.OK() {
-		return explain.Read[*v1.Node]{Made: f.Nodes.Made, Err: f.Nodes.Err}
+// on returns the reads about a node.
+func (f ListFacts) on(node string) OnNode {
+	return OnNode{
+		Node:  explain.Then(f.Nodes, func(all map[string]*v1.Node) *v1.Node { return all[node] }),
+		Fence: explain.Then(f.Fences, func(all map[string]*v1alpha1.NodeFence) *v1alpha1.NodeFence { return all[node] }),
+		Lease: f.Leases[node],
 	}
-	return explain.Found(f.Nodes.Value[name])
-}
-
-// fence returns the read of a node's NodeFence, with a nil Value if it does not exist.
-func (f ListFacts) fence(node string) explain.Read[*v1alpha1.NodeFence] {
-	return explain.Read[*v1alpha1.NodeFence]{Made: f.Fences.Made, Value: f.Fences.Value[node], Err: f.Fences.Err}
 }
 
 // Hold returns the engine's facts about a pod of the list.
 func (f ListFacts) Hold(pod explain.Pod) podsafety.Facts {
-	on := OnNode{Node: f.node(pod.Node), Lease: f.Leases[pod.Node], Fence: f.fence(pod.Node)}
-	return holdFacts(pod.Pod, podsafety.ModeOff, on, f.Now)
+	return holdFacts(pod.Pod, podsafety.ModeOff, f.on(pod.Node), f.Now)
 }
 
 // RowOf returns the row of any pod, whether it needs attention or not.
-func (f ListFacts) RowOf(pod explain.Pod) Row {
-	node := f.node(pod.Node)
-	hold := f.Hold(pod)
-	e := podsafety.Explain(hold, f.Now)
+func (f ListFacts) RowOf(pod explain.Pod) Row { return RowOf(pod, f.on(pod.Node), f.Now) }
+
+// RowOf returns the row of a pod. now is the time of the reads.
+func RowOf(pod explain.Pod, on OnNode, now time.Time) Row {
+	hold := holdFacts(pod.Pod, podsafety.ModeOff, on, now)
+	e := podsafety.Explain(hold, now)
 	row := Row{
 		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Node: pod.Node, Held: pod.Held,
 		Claims: names(pod.Claims), Finalizers: pod.Finalizers, nodeDown: e.NodeDown,
@@ -145,11 +136,11 @@ func (f ListFacts) RowOf(pod explain.Pod) Row {
 	var status []string
 	if pod.Terminating {
 		status = append(status, statusTerminating)
-		row.TerminatingSince = atTime(pod.TerminatingSince)
+		row.TerminatingSince = explain.AtTime(pod.TerminatingSince)
 	}
 	if e.NodeDown {
 		status = append(status, statusNodeDown)
-		row.NodeDownSince = atTime(downSince(node.Value))
+		row.NodeDownSince = explain.AtTime(explain.DownSince(on.Node.Value))
 	}
 	if row.Status = strings.Join(status, ","); row.Status == "" {
 		row.Status = phase(pod)
@@ -179,14 +170,6 @@ func (r Row) Since() time.Time {
 		return r.TerminatingSince.Time
 	}
 	return time.Time{}
-}
-
-func atTime(t time.Time) *metav1.Time {
-	if t.IsZero() {
-		return nil
-	}
-	at := metav1.NewTime(t)
-	return &at
 }
 
 // NamespaceFacts holds the results of all reads about one namespace.

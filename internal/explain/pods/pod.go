@@ -49,7 +49,7 @@ func (f Facts) decision(e podsafety.Explanation) explain.Decision {
 	switch {
 	case e.Decision.Action.Kind() == session.Reads:
 		d.Action, d.Reason, d.Text = "", string(podsafety.ReasonAPIReadFailed), undecided
-	case e.Decision.Action != podsafety.Wait && f.Guards.OK() && !explain.Led(f.Guards.Value, f.Now):
+	case e.Decision.Action != podsafety.Wait && explain.GuardIsAway(f.Guards, f.Now):
 		d.Text += " This needs volume-guard to run: no replica holds its Lease."
 	}
 	return d

@@ -21,23 +21,20 @@ import (
 )
 
 var (
-	now, ago, expect = explained.Now, explained.Ago, explained.Expect
-	node             = explained.Node
-	errForbidden     = explained.ErrForbidden
+	now, ago, node = explained.Now, explained.Ago, explained.Node
+	errForbidden   = explained.ErrForbidden
 )
 
 // held is a StatefulSet's pod that runs on a Ready node. Every object is readable.
 func held() Facts {
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db-0", UID: "u", ResourceVersion: "7", Generation: 2,
-			Finalizers: []string{objects.RunningFinalizer}, OwnerReferences: []metav1.OwnerReference{{
-				Kind: "StatefulSet", Name: "db", Controller: ptr.To(true)}}},
-		Spec: v1.PodSpec{NodeName: "n1", Containers: []v1.Container{{Name: "main"}}, Volumes: []v1.Volume{{Name: "data",
-			VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data-0"}}}}},
-		Status: v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.ContainersReady,
-			ObservedGeneration: 2}}, ContainerStatuses: []v1.ContainerStatus{{
-			Name: "main", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}},
-	}
+	pod := explained.Pod("shop", "db-0", "data-0")
+	pod.UID, pod.Generation, pod.Finalizers = "u", 2, []string{objects.RunningFinalizer}
+	pod.OwnerReferences = []metav1.OwnerReference{{Kind: "StatefulSet", Name: "db", Controller: ptr.To(true)}}
+	pod.Spec.NodeName, pod.Spec.Containers = "n1", []v1.Container{{Name: "main"}}
+	pod.Status = v1.PodStatus{Phase: v1.PodRunning,
+		Conditions: []v1.PodCondition{{Type: v1.ContainersReady, ObservedGeneration: 2}},
+		ContainerStatuses: []v1.ContainerStatus{{Name: "main",
+			State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}}
 	claim := &v1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data-0"},
 		Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv-0",
@@ -56,15 +53,15 @@ func held() Facts {
 	return f
 }
 
+func text(f Facts) string { return Explain(f).Wrapped(false, 0) }
+
 // lease is a Lease that was last renewed this many seconds ago.
 func lease(name string, seconds int) *coordinationv1.Lease {
 	return explained.Lease(name, name+"-a_6f1c", time.Duration(seconds)*time.Second)
 }
 
 func (f *Facts) attach(name, to string) {
-	f.Attachments = explain.Found(append(f.Attachments.Value, storagev1.VolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.VolumeAttachmentSpec{NodeName: to,
-			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv-0")}}}))
+	f.Attachments = explain.Found(append(f.Attachments.Value, explained.Attachment(name, to, "pv-0", "")))
 }
 
 func (f *Facts) lock(value string) {
@@ -103,10 +100,7 @@ func other(change func(*explain.Pod)) explain.Pod {
 
 func TestExplainPod(t *testing.T) {
 	const force = "kubectl reclaim delete-pod db-0 -n shop --force"
-	for sentence, c := range map[string]struct {
-		change func(*Facts)
-		want   []string
-	}{
+	explained.Table(t, held, text, map[string]explained.Row[Facts]{
 		"it runs": {func(*Facts) {}, []string{"Pod shop/db-0 is running (NotTerminating): The pod is held",
 			"Owner        StatefulSet db", "Containers   main: running", "Pod safety   on", "Node         n1, Ready\n",
 			"Heartbeat    5s ago by the node's clock (Lease kube-node-lease/n1)",
@@ -140,7 +134,7 @@ func TestExplainPod(t *testing.T) {
 		"its node is tainted and Ready": {func(f *Facts) { f.terminate(); f.taint("x") }, []string{
 			"(OutOfServiceNodeReady)", "kubectl taint nodes n1 node.kubernetes.io/out-of-service-", "shut it down",
 			"!delete-pod db-0 -n shop --force"}},
-		"its node was deleted": {func(f *Facts) { f.down(); f.Node = explain.Found[*v1.Node](nil) }, []string{
+		"its node was deleted": {func(f *Facts) { f.down(); explained.Remove(&f.Node) }, []string{
 			"(NodeRecentlyGone)", "n1, gone: no Node has this name", "Waits for    no sign of the kubelet of node n1",
 			"Wait: the pod is released when nothing", "!kubectl delete node"}},
 		"its node was deleted while it ended": {func(f *Facts) {
@@ -152,7 +146,7 @@ func TestExplainPod(t *testing.T) {
 			f.down()
 			f.Pod.Status.Conditions[0].ObservedGeneration = 3
 		}, []string{"(NodeUnreachable)", "Bring node n1 back", force, "!kubectl delete node"}},
-		"its node may not be read": {func(f *Facts) { f.down(); f.Node = explain.Failed[*v1.Node](errForbidden) }, []string{
+		"its node may not be read": {func(f *Facts) { f.down(); explained.Forbid(&f.Node) }, []string{
 			"(APIReadFailed)", "Node n1: forbidden. So it is not known whether it is Ready", "not readable here",
 			"The state of node n1 is not known", "Waits for    not known"}},
 		"it has finished": {func(f *Facts) { f.finish(); f.Pod.DeletionGracePeriodSeconds = ptr.To[int64](0) }, []string{
@@ -196,17 +190,16 @@ func TestExplainPod(t *testing.T) {
 			"!attached to node n1 too"}},
 		"its volume is attached nowhere": {func(f *Facts) {
 			f.down()
-			f.Attachments = explain.Found[[]storagev1.VolumeAttachment](nil)
+			explained.Clear(&f.Attachments)
 		}, []string{"PV pv-0, no VolumeAttachment",
 			"No VolumeAttachment keeps another node from the volume of claim data-0"}},
 		"its volume is shared": {func(f *Facts) {
 			f.down()
 			f.Claims["data-0"].Value.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}
-			f.Attachments = explain.Found[[]storagev1.VolumeAttachment](nil)
+			explained.Clear(&f.Attachments)
 		}, []string{"data-0 (ReadWriteMany)", "!No VolumeAttachment keeps"}},
-		"its claim is gone": {func(f *Facts) {
-			f.Claims["data-0"] = explain.Found[*v1.PersistentVolumeClaim](nil)
-		}, []string{"Claim        data-0, gone"}},
+		"its claim is gone": {func(f *Facts) { f.Claims["data-0"] = explain.Found[*v1.PersistentVolumeClaim](nil) },
+			[]string{"Claim        data-0, gone"}},
 		"nothing but the pod may be read": {func(f *Facts) {
 			f.down()
 			*f = Facts{Now: f.Now, Pod: f.Pod, OnNode: OnNode{Node: explain.Failed[*v1.Node](errForbidden),
@@ -241,13 +234,7 @@ func TestExplainPod(t *testing.T) {
 		"the namespace warns": {func(f *Facts) {
 			f.Namespace.Value.Labels[podsafety.NamespaceLabel] = podsafety.WarnValue
 		}, []string{"warnings only"}},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			f := held()
-			c.change(&f)
-			expect(t, Explain(f).Text(false), c.want...)
-		})
-	}
+	})
 }
 
 // The decision has to be the engine's own.
@@ -256,7 +243,7 @@ func TestExplainDecidesAsVolumeGuard(t *testing.T) {
 		"running": func(*Facts) {}, "terminating": func(f *Facts) { f.terminate() }, "down": func(f *Facts) { f.down() },
 		"finished": func(f *Facts) { f.finish() }, "tainted": func(f *Facts) { f.down(); f.taint("x") },
 		"own taint": func(f *Facts) { f.down(); f.taint(objects.OwnTaintValue) },
-		"no node":   func(f *Facts) { f.down(); f.Node = explain.Found[*v1.Node](nil) },
+		"no node":   func(f *Facts) { f.down(); explained.Remove(&f.Node) },
 		"no lease": func(f *Facts) {
 			f.down()
 			f.Node, f.Lease = explain.Found[*v1.Node](nil), explain.Found[*coordinationv1.Lease](nil)
@@ -370,7 +357,7 @@ func TestListWithUnreadNodes(t *testing.T) {
 		p.Held,
 			p.Terminating = true, true
 	}))
-	f.Nodes = explain.Failed[map[string]*v1.Node](errForbidden)
+	explained.Forbid(&f.Nodes)
 	l := ListOf(f, false)
 	if len(l.Pods) != 1 || l.Pods[0].Status != "Terminating" || l.Pods[0].Reason != "APIReadFailed" ||
 		!strings.HasPrefix(l.Pods[0].WaitsFor, "not known") || len(l.Unread) != 1 ||
@@ -381,10 +368,18 @@ func TestListWithUnreadNodes(t *testing.T) {
 
 func TestExplainNamespace(t *testing.T) {
 	both := func(p *explain.Pod) { p.Held, p.Terminating, p.TerminatingSince = true, true, now().Add(-time.Hour) }
-	for sentence, c := range map[string]struct {
-		change func(*NamespaceFacts)
-		want   []string
-	}{
+	terminating := func() NamespaceFacts {
+		return NamespaceFacts{
+			ListFacts: listed(pod("db-0", "n2", both)), Claims: explain.Found([]string{"a"}),
+			Guards: explain.Found[[]coordinationv1.Lease](nil),
+			Namespace: &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", DeletionTimestamp: ptr.To(ago(time.Hour))},
+				Status: v1.NamespaceStatus{Phase: v1.NamespaceTerminating, Conditions: []v1.NamespaceCondition{
+					{Type: v1.NamespaceContentRemaining, Status: v1.ConditionFalse, Message: "All content successfully removed"},
+					{Type: v1.NamespaceDeletionDiscoveryFailure, Status: v1.ConditionFalse, Message: "ok"}}}},
+		}
+	}
+	text := func(f NamespaceFacts) string { return ExplainNamespace(f).Wrapped(false, 0) }
+	explained.Table(t, terminating, text, map[string]explained.Row[NamespaceFacts]{
 		"a pod is held, and the conditions deny it": {func(*NamespaceFacts) {}, []string{
 			"Namespace shop has been terminating for 60m and waits for 1 pod, which volume-guard holds.",
 			`NamespaceContentRemaining is False: "All content successfully removed", but 1 pod is left`,
@@ -401,7 +396,7 @@ func TestExplainNamespace(t *testing.T) {
 		}, []string{"volume-guard holds none of them", "finalizer example.com/keep"}},
 		"no pods are left": {func(f *NamespaceFacts) { f.Pods.Value = nil }, []string{
 			"has no pods left. Its conditions name the other objects.", "!but", "kubectl reclaim explain pvc/a -n shop"}},
-		"pods may not be read": {func(f *NamespaceFacts) { f.Pods = explain.Failed[[]explain.Pod](errForbidden) }, []string{
+		"pods may not be read": {func(f *NamespaceFacts) { explained.Forbid(&f.Pods) }, []string{
 			"Namespace shop is terminating, and its pods could not be read.", "Pods: forbidden", "!but"}},
 		"it is not terminating": {func(f *NamespaceFacts) {
 			f.Namespace.DeletionTimestamp, f.Namespace.Status.Phase = nil, v1.NamespaceActive
@@ -415,20 +410,7 @@ func TestExplainNamespace(t *testing.T) {
 				f.Pods.Value = append(f.Pods.Value, pod("db-1", "n1", both))
 			}
 		}, []string{"waits for 26 pods. volume-guard holds 26 of them", "Pod          and 6 more"}},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			f := NamespaceFacts{
-				ListFacts: listed(pod("db-0", "n2", both)), Claims: explain.Found([]string{"a"}),
-				Guards: explain.Found[[]coordinationv1.Lease](nil),
-				Namespace: &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", DeletionTimestamp: ptr.To(ago(time.Hour))},
-					Status: v1.NamespaceStatus{Phase: v1.NamespaceTerminating, Conditions: []v1.NamespaceCondition{
-						{Type: v1.NamespaceContentRemaining, Status: v1.ConditionFalse, Message: "All content successfully removed"},
-						{Type: v1.NamespaceDeletionDiscoveryFailure, Status: v1.ConditionFalse, Message: "ok"}}}},
-			}
-			c.change(&f)
-			expect(t, ExplainNamespace(f).Text(false), c.want...)
-		})
-	}
+	})
 }
 
 func TestPodOf(t *testing.T) {

@@ -23,10 +23,8 @@ import (
 )
 
 const (
-	attacherPrefix     = "external-attacher/"
-	snapshotFinalizer  = "snapshot.storage.kubernetes.io/pvc-as-source-protection"
-	foregroundDeletion = metav1.FinalizerDeleteDependents
-	orphanDependents   = metav1.FinalizerOrphanDependents
+	attacherPrefix    = "external-attacher/"
+	snapshotFinalizer = "snapshot.storage.kubernetes.io/pvc-as-source-protection"
 )
 
 // finalizersOf returns the finalizers of an object, with their owners. driver manages the volume, and csiDriver is the
@@ -73,7 +71,7 @@ func (w ClusterFacts) finalizer(name, driver, csiDriver, plugin string) explain.
 			When: "when the pod that has the lock of the claim cannot write any more"}
 	case snapshotFinalizer:
 		return explain.Finalizer{Owner: "snapshot-controller", When: "when no snapshot of the claim is being taken"}
-	case foregroundDeletion, orphanDependents:
+	case metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents:
 		return explain.Finalizer{Owner: "kube-controller-manager (garbage collector)",
 			When: "when the objects that it owns are deleted or orphaned"}
 	}
@@ -122,13 +120,8 @@ func removed(plugin string, minor int) bool {
 	return plugin != "" && (minor > 30 || plugin != explain.RBD && plugin != explain.CephFS)
 }
 
-func stuck(all []explain.Finalizer) (left []explain.Finalizer) {
-	for _, f := range all {
-		if f.Stuck != "" {
-			left = append(left, f)
-		}
-	}
-	return left
+func stuck(all []explain.Finalizer) []explain.Finalizer {
+	return explain.Filter(all, func(f explain.Finalizer) bool { return f.Stuck != "" })
 }
 
 // removeCommand returns the command that removes a finalizer by hand.
@@ -303,7 +296,7 @@ func setPolicyCommand(pv string, to v1.PersistentVolumeReclaimPolicy) string {
 
 func adviseDetach(s *explain.Explanation, f PVFacts, a storagev1.VolumeAttachment) {
 	node := a.Spec.NodeName
-	state, _ := nodeState(f.Nodes[node])
+	state := nodeState(f.Nodes[node])
 	switch {
 	case f.presenceOf(a.Spec.Attacher) == presenceGone:
 		s.Advise("No program removes VolumeAttachment %s, because driver %s is gone. Install the driver again. Or, if the "+

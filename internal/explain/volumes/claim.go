@@ -30,13 +30,8 @@ type ClaimFacts struct {
 	Events explain.Read[[]v1.Event]
 }
 
-const (
-	annProvisioner     = "volume.kubernetes.io/storage-provisioner"
-	annProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
-	annSelectedNode    = "volume.kubernetes.io/selected-node"
-	// noProvisioner marks a StorageClass whose PVs people create.
-	noProvisioner = "kubernetes.io/no-provisioner"
-)
+// noProvisioner marks a StorageClass whose PVs people create.
+const noProvisioner = "kubernetes.io/no-provisioner"
 
 // ExplainClaim is a pure function that explains a claim and the PV to which it is bound.
 func ExplainClaim(f ClaimFacts) explain.Explanation {
@@ -58,7 +53,7 @@ func ExplainClaim(f ClaimFacts) explain.Explanation {
 func (f ClaimFacts) explain() (s explain.Explanation, d decision, known bool) {
 	f.ClusterFacts = f.Indexed()
 	s = explain.Explanation{Object: "claim " + f.Claim.Namespace + "/" + f.Claim.Name}
-	driver := f.provisioner()
+	driver := f.Driver()
 	addClaim(&s, f, driver)
 	addInFlight(&s, f.ClusterFacts, f.entriesOf(f.Claim.Namespace, f.Claim.Name))
 	s.Finalizers = f.finalizersOf(f.Claim, driver, driver, "")
@@ -70,17 +65,15 @@ func (f ClaimFacts) explain() (s explain.Explanation, d decision, known bool) {
 	return s, d, known
 }
 
-// provisioner returns the provisioner that creates the claim's volume, empty if it is unknown.
-func (f ClaimFacts) provisioner() string {
-	for _, annotation := range []string{annProvisioner, annProvisionerBeta} {
-		if name, found := f.Claim.Annotations[annotation]; found {
-			return name
-		}
-	}
-	if f.Class.Value != nil {
+// Driver returns the provisioner that creates the claim's volume, empty if it is unknown.
+func (f ClaimFacts) Driver() string {
+	name, asked := volume.ProvisionerOf(f.Claim)
+	switch {
+	case asked:
+		return name
+	case f.Class.Value != nil:
 		return f.Class.Value.Provisioner
-	}
-	if f.PV.Value != nil {
+	case f.PV.Value != nil:
 		return explain.PVOf(f.PV.Value.PV).Owner()
 	}
 	return ""
@@ -106,13 +99,13 @@ func addClaim(s *explain.Explanation, f ClaimFacts, driver string) {
 	if driver != "" {
 		s.AddFact("Driver", "%s", driver)
 	}
-	if node := o.Annotations[annSelectedNode]; node != "" {
+	if node := o.Annotations[volume.AnnSelectedNode]; node != "" {
 		s.AddFact("Node", "%s, selected by the scheduler", node)
 	}
 	switch name := o.Spec.VolumeName; {
 	case name == "":
-		if volume, shown := f.volumeName(o.UID, driver); shown {
-			s.AddFact("PV", "%s, to which the claim is not bound yet", volume)
+		if pv, shown := f.volumeName(o.UID, driver); shown {
+			s.AddFact("PV", "%s, to which the claim is not bound yet", pv)
 		} else {
 			s.AddFact("PV", "none yet")
 		}
@@ -209,14 +202,14 @@ func addClaimWaits(s *explain.Explanation, f ClaimFacts) {
 // addProvisioningWaits adds the conditions that a claim without a PV waits for.
 func addProvisioningWaits(s *explain.Explanation, f ClaimFacts) {
 	o := f.Claim
-	driver := f.provisioner()
+	driver := f.Driver()
 	switch {
 	case explain.ClaimClass(o) != "" && f.Class.OK() && f.Class.Value == nil:
 		s.AddWait("StorageClass %s, which does not exist", explain.ClaimClass(o))
 		s.Advise("Create the StorageClass, or delete the claim and create it with another class")
 	case explain.ClaimClass(o) == "" || driver == noProvisioner:
 		s.AddWait("a PV that fits, which a person has to create")
-	case f.waitsForConsumer() && o.Annotations[annSelectedNode] == "":
+	case f.waitsForConsumer() && o.Annotations[volume.AnnSelectedNode] == "":
 		s.AddWait("a pod that uses the claim to be scheduled (the StorageClass says WaitForFirstConsumer)")
 	case driver != "" && f.presenceOf(driver) == presenceGone:
 		s.AddWait("driver %s, which is not installed", driver)

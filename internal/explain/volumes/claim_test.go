@@ -15,17 +15,19 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 // pending is a claim that waits for an installed driver to create its volume.
 func pending() ClaimFacts {
 	its := released()
-	its.PVs = explain.Found[[]explain.PV](nil)
+	explained.Clear(&its.PVs)
 	return ClaimFacts{
 		ClusterFacts: its.ClusterFacts,
 		Claim: &v1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "c", ResourceVersion: "7",
-				Annotations: map[string]string{annProvisioner: driver}},
+				Annotations: map[string]string{volume.AnnProvisioner: driver}},
 			Spec:   v1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("fast")},
 			Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending},
 		},
@@ -41,10 +43,7 @@ func (f *ClaimFacts) terminate(finalizers ...string) {
 
 func TestExplainClaim(t *testing.T) {
 	user := pvc.Pod{Namespace: "ns", Name: "app", UID: "p", Scheduled: true, Claims: []string{"data"}}
-	cases := map[string]struct {
-		change func(*ClaimFacts)
-		want   []string
-	}{
+	explained.Table(t, pending, claimText, map[string]explained.Row[ClaimFacts]{
 		"a volume is to be made": {func(*ClaimFacts) {},
 			[]string{"Claim ns/data is pending and waits for driver " + driver + " to create the volume.",
 				"BuildRequest, Provision (by csi-reclaimer beside " + driver, "!You can", "!In flight"}},
@@ -54,18 +53,18 @@ func TestExplainClaim(t *testing.T) {
 			[]string{"waits for a pod that uses the claim to be scheduled"}},
 		"a pod has come": {func(f *ClaimFacts) {
 			f.Class.Value.VolumeBindingMode = ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)
-			f.Claim.Annotations[annSelectedNode] = "n1"
+			f.Claim.Annotations[volume.AnnSelectedNode] = "n1"
 		}, []string{"waits for driver", "n1, selected by the scheduler"}},
-		"the class is gone": {func(f *ClaimFacts) { f.Class = explain.Found[*storagev1.StorageClass](nil) },
+		"the class is gone": {func(f *ClaimFacts) { explained.Remove(&f.Class) },
 			[]string{"waits for StorageClass fast, which does not exist", "Create the StorageClass"}},
-		"the class may not be read": {func(f *ClaimFacts) { f.Class = explain.Failed[*storagev1.StorageClass](errForbidden) },
+		"the class may not be read": {func(f *ClaimFacts) { explained.Forbid(&f.Class) },
 			[]string{"!which does not exist", "StorageClass fast: forbidden"}},
 		"the driver is gone": {func(f *ClaimFacts) { f.uninstall() },
 			[]string{"waits for driver " + driver + ", which is not installed", "Install driver",
 				"is not a CSI driver, look for"}},
 		"its provisioner is without CSI": {func(f *ClaimFacts) {
 			f.uninstall()
-			f.Claim.Annotations[annProvisioner] = "rancher.io/local-path"
+			f.Claim.Annotations[volume.AnnProvisioner] = "rancher.io/local-path"
 		}, []string{"waits for provisioner rancher.io/local-path to create the volume", "!not installed",
 			"!csi-reclaimer"}},
 		"a person has to make the volume": {func(f *ClaimFacts) {
@@ -107,7 +106,7 @@ func TestExplainClaim(t *testing.T) {
 		"being deleted, and not in use": {func(f *ClaimFacts) { f.terminate(pvc.Finalizer) },
 			[]string{"(Unused)", "!kubectl delete pod"}},
 		"being deleted, and pods may not be read": {
-			func(f *ClaimFacts) { f.terminate(pvc.Finalizer); f.Pods = explain.Failed[[]pvc.Pod](errForbidden) },
+			func(f *ClaimFacts) { f.terminate(pvc.Finalizer); explained.Forbid(&f.Pods) },
 			[]string{"(APIReadFailed)", "Pods: forbidden. So it is not known which pods use the claim."},
 		},
 		"being deleted while a pod has its lock": {func(f *ClaimFacts) { f.terminate(singlenode.Finalizer) },
@@ -118,12 +117,5 @@ func TestExplainClaim(t *testing.T) {
 				", which volume-guard (pod-safety) removes when the claim"}},
 		"being deleted, with a foreign finalizer": {func(f *ClaimFacts) { f.terminate("example.com/keep") },
 			[]string{"the owner of finalizer example.com/keep to remove it"}},
-	}
-	for sentence, c := range cases {
-		t.Run(sentence, func(t *testing.T) {
-			f := pending()
-			c.change(&f)
-			expect(t, ExplainClaim(f).Text(false), c.want...)
-		})
-	}
+	})
 }

@@ -121,15 +121,14 @@ func (w ClusterFacts) reclaimFacts(pv explain.PV, driver string,
 	}
 	s.Log, s.LogProblem = w.logState(driver, pv.Name)
 	if claim.OK() {
-		s.Claim = readClaim(pv.Claim, claim.Value)
-		s.Claim.Read = read(1)
+		s.Claim = readClaim(pv.Claim, claim.Value, read(1))
 	}
 	for _, other := range w.SiblingsOf(pv) {
 		s.Siblings = append(s.Siblings, other.PV)
 		switch its := w.SiblingClaims[other.Claim]; {
 		case !its.OK():
 			s.SiblingsRead = session.Read{}
-		case engine.ClaimNeedsVolume(other.PV, readClaim(other.Claim, its.Value)):
+		case engine.ClaimNeedsVolume(other.PV, readClaim(other.Claim, its.Value, read(2))):
 			s.SiblingNeeded = other.Name
 		}
 		s.Attachments += len(w.attachmentsOf(other.Name))
@@ -146,19 +145,12 @@ func (w ClusterFacts) logState(driver, pv string) (state engine.LogState, proble
 }
 
 // readClaim converts the result of reading a claim; nil means that the claim is gone.
-func readClaim(of volume.ClaimRef, claim *v1.PersistentVolumeClaim) engine.ClaimFacts {
-	if claim == nil {
-		return engine.ClaimFacts{Of: of}
+func readClaim(of volume.ClaimRef, claim *v1.PersistentVolumeClaim, read session.Read) engine.ClaimFacts {
+	f := engine.ClaimFacts{Read: read, Of: of}
+	if claim != nil {
+		f.Found, f.UID, f.VolumeName = true, claim.UID, claim.Spec.VolumeName
 	}
-	return engine.ClaimFacts{Of: of, Found: true, UID: claim.UID, VolumeName: claim.Spec.VolumeName}
-}
-
-// inTreeClaim is readClaim for an in-tree PV; nil means that the claim is gone.
-func inTreeClaim(of volume.ClaimRef, claim *v1.PersistentVolumeClaim, read session.Read) intree.ClaimFacts {
-	if claim == nil {
-		return intree.ClaimFacts{Read: read, Of: of}
-	}
-	return intree.ClaimFacts{Read: read, Of: of, Found: true, UID: claim.UID, VolumeName: claim.Spec.VolumeName}
+	return f
 }
 
 // inTreeFacts returns volume-guard's facts about an in-tree volume, as far as live reads show them.
@@ -172,14 +164,14 @@ func (w ClusterFacts) inTreeFacts(pv explain.PV, claim explain.Read[*v1.Persiste
 		s.Attachments = intree.AttachmentFacts{Read: read(2), Count: len(w.attachmentsOf(pv.Name))}
 	}
 	if claim.OK() {
-		s.Claim = inTreeClaim(pv.Claim, claim.Value, read(1))
+		s.Claim = intree.ClaimFacts(readClaim(pv.Claim, claim.Value, read(1)))
 	}
 	for _, other := range w.SiblingsOf(pv) {
 		s.Siblings = append(s.Siblings, *other.Tree)
 		switch its := w.SiblingClaims[other.Claim]; {
 		case !its.OK():
 			s.SiblingsRead = session.Read{}
-		case intree.Needed(*other.Tree, inTreeClaim(other.Claim, its.Value, read(3))):
+		case intree.Needed(*other.Tree, intree.ClaimFacts(readClaim(other.Claim, its.Value, read(3)))):
 			s.SiblingNeeded = other.Name
 		}
 		s.Attachments.Count += len(w.attachmentsOf(other.Name))

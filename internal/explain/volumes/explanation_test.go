@@ -9,9 +9,11 @@ import (
 	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 func TestWrapped(t *testing.T) {
@@ -36,7 +38,7 @@ func TestWrapped(t *testing.T) {
 	expect(t, text, "Claim ns/data is bound, with PV pvc-8a5c0f1e….\n", "PV           "+f.PV.Name+"\n",
 		"\n             "+command+" -p '{\"spec\":{\"persistentVolumeReclaimPolicy\":\"Retain\"}}'\n")
 	words := func(text string) string { return strings.Join(strings.Fields(text), " ") }
-	if whole := strings.Replace(e.Text(false), f.PV.Name+".", "pvc-8a5c0f1e….", 1); words(text) != words(whole) {
+	if whole := strings.Replace(e.Wrapped(false, 0), f.PV.Name+".", "pvc-8a5c0f1e….", 1); words(text) != words(whole) {
 		t.Errorf("the words differ:\n%s\n%s", text, whole)
 	}
 	if narrow := e.Wrapped(false, 30); !strings.Contains(narrow, "\nPV           "+f.PV.Name) {
@@ -73,12 +75,12 @@ func TestCheckDriver(t *testing.T) {
 		}
 	}
 	err := f.CheckDriver("typo")
-	var unknown *UnknownDriverError
+	var unknown *explain.RefusalError
 	if !errors.As(err, &unknown) || !strings.Contains(err.Error(), "--driver=typo") ||
 		unknown.NextStep() != "name one of "+driver {
 		t.Errorf("a driver that nothing names: %v", err)
 	}
-	f.PVs = explain.Failed[[]explain.PV](errForbidden)
+	explained.Forbid(&f.PVs)
 	if err := f.CheckDriver("typo"); err != nil {
 		t.Errorf("PVs were not read: %v", err)
 	}
@@ -124,13 +126,11 @@ func explainedInREADME() string {
 	f := released()
 	f.PV.Name, f.PV.Spec.ClaimRef.Namespace = "pvc-8a5c", "shop"
 	f.terminate(3 * time.Hour)
-	f.PVs = explain.Found([]explain.PV{explain.PVOf(f.PV)})
-	attachment := f.attach(nil)
-	name := "pvc-8a5c"
-	attachment.Name, attachment.Spec.NodeName, attachment.Spec.Source.PersistentVolumeName = "csi-40b1", "worker-2", &name
-	at := metav1.NewTime(now().Add(-time.Minute))
-	attachment.DeletionTimestamp = &at
+	f.relist()
+	attachment := explained.Attachment("csi-40b1", "worker-2", "pvc-8a5c", driver)
+	attachment.DeletionTimestamp = ptr.To(ago(time.Minute))
+	f.Attachments = explain.Found([]storagev1.VolumeAttachment{attachment})
 	f.Nodes["worker-2"] = explain.Found(node(v1.ConditionUnknown))
 	f.lease("disk-csi-example-com", "disk-controller-0", time.Second)
-	return ExplainPV(f).Text(false)
+	return pvText(f)
 }

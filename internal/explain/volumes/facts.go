@@ -54,26 +54,7 @@ func (w ClusterFacts) RoleOf(driver string) (role volume.Role, guessed bool) {
 	return volume.RoleOwner, true
 }
 
-// UnknownDriverError means that nothing in the cluster names a driver.
-type UnknownDriverError struct {
-	Driver string
-	// Known holds the drivers that the cluster has, sorted.
-	Known []string
-}
-
-func (e *UnknownDriverError) Error() string {
-	return fmt.Sprintf("--driver=%s: no CSIDriver, node, PV or volume in flight names this driver", e.Driver)
-}
-
-// NextStep names the known drivers.
-func (e *UnknownDriverError) NextStep() string {
-	if len(e.Known) == 0 {
-		return "no driver is known in this cluster: kubectl get csidrivers"
-	}
-	return "name one of " + strings.Join(e.Known, ", ")
-}
-
-// CheckDriver returns an UnknownDriverError if nothing in the cluster names the driver. It returns nil for an empty
+// CheckDriver returns an [explain.RefusalError] if nothing in the cluster names the driver. It returns nil for an empty
 // name, and if a read failed that could have named it.
 func (w ClusterFacts) CheckDriver(driver string) error {
 	if driver == "" || !w.PVs.OK() || !w.Installed.OK() || !w.OnNodes.OK() || !w.InFlight.OK() {
@@ -93,7 +74,12 @@ func (w ClusterFacts) CheckDriver(driver string) error {
 		return nil
 	}
 	delete(known, "")
-	return &UnknownDriverError{driver, slices.Sorted(maps.Keys(known))}
+	next := "no driver is known in this cluster: kubectl get csidrivers"
+	if len(known) > 0 {
+		next = "name one of " + strings.Join(slices.Sorted(maps.Keys(known)), ", ")
+	}
+	return &explain.RefusalError{Next: next,
+		Cause: fmt.Sprintf("--driver=%s: no CSIDriver, node, PV or volume in flight names this driver", driver)}
 }
 
 type presence uint8
@@ -181,17 +167,12 @@ func (w ClusterFacts) attachmentsOf(pv string) []storagev1.VolumeAttachment {
 
 // SiblingsOf returns the other PVs of a PV's volume, as the program that decides on the PV finds them. The facts must
 // be indexed.
-func (w ClusterFacts) SiblingsOf(pv explain.PV) (siblings []explain.PV) {
+func (w ClusterFacts) SiblingsOf(pv explain.PV) []explain.PV {
 	inTree, v := volumesOf(pv)
 	if owner := pv.Owner(); pv.Tree != nil && (owner == "" || explain.InTree(owner)) {
 		v = inTree
 	}
-	for _, other := range w.by.volumes[v] {
-		if other.UID != pv.UID {
-			siblings = append(siblings, other)
-		}
-	}
-	return siblings
+	return explain.Filter(w.by.volumes[v], func(other explain.PV) bool { return other.UID != pv.UID })
 }
 
 // detached returns the index without any VolumeAttachment.
@@ -213,25 +194,25 @@ func (w ClusterFacts) FindPV(name string) (pv explain.PV, known bool) {
 	return w.PVs.Value[at], true
 }
 
-func (w ClusterFacts) leads(driver string) bool {
-	return slices.ContainsFunc(w.leasesOf(driver), func(l coordinationv1.Lease) bool { return explain.IsHeld(l, w.Now) })
-}
+func (w ClusterFacts) leads(driver string) bool { return len(w.heldOf(driver)) > 0 }
 
 // leasesOf returns the driver's Leases in all namespaces.
-func (w ClusterFacts) leasesOf(driver string) (leases []coordinationv1.Lease) {
-	for _, lease := range w.Leases.Value {
-		if slices.Contains(leaseNames(driver), lease.Name) {
-			leases = append(leases, lease)
-		}
-	}
-	return leases
+func (w ClusterFacts) leasesOf(driver string) []coordinationv1.Lease {
+	return explain.Filter(w.Leases.Value, func(l coordinationv1.Lease) bool {
+		return slices.Contains(leaseNames(driver), l.Name)
+	})
+}
+
+// heldOf returns the driver's Leases that are held.
+func (w ClusterFacts) heldOf(driver string) []coordinationv1.Lease {
+	return slices.DeleteFunc(w.leasesOf(driver), func(l coordinationv1.Lease) bool { return !explain.IsHeld(l, w.Now) })
 }
 
 // leadersOf returns the held Leases of a driver's leader. Several mean that it is not known which leads: Leases of one
 // name are held in several namespaces. A Lease with the label of csi-reclaimer takes precedence over others. In one
 // namespace, the Lease of the roles beside a provisioner does, because the provisioner holds the other one.
 func (w ClusterFacts) leadersOf(driver string) []coordinationv1.Lease {
-	held := slices.DeleteFunc(w.leasesOf(driver), func(l coordinationv1.Lease) bool { return !explain.IsHeld(l, w.Now) })
+	held := w.heldOf(driver)
 	labeled := func(l coordinationv1.Lease) bool { return l.Labels[objects.DriverLabel] == driver }
 	if slices.ContainsFunc(held, labeled) {
 		held = slices.DeleteFunc(held, func(l coordinationv1.Lease) bool { return !labeled(l) })
@@ -275,8 +256,8 @@ func (w ClusterFacts) contested(driver string) string {
 // onNodes returns the held Leases that have the label of the driver, and no name that the whole cluster shares: each
 // is of a csi-reclaimer that runs for one node (--node-deployment).
 func (f StatusFacts) onNodes(driver string) []coordinationv1.Lease {
-	return slices.DeleteFunc(slices.Clone(f.Sidecars.Value), func(l coordinationv1.Lease) bool {
-		return !explain.IsHeld(l, f.Now) || slices.Contains(leaseNames(driver), l.Name)
+	return explain.Filter(f.Sidecars.Value, func(l coordinationv1.Lease) bool {
+		return explain.IsHeld(l, f.Now) && !slices.Contains(leaseNames(driver), l.Name)
 	})
 }
 
@@ -340,8 +321,8 @@ func (w ClusterFacts) brakesOf(driver string) (on, idle []coordinationv1.Lease) 
 func (w ClusterFacts) brakeLease(driver string) string {
 	names := leaseNames(driver)
 	role, guessed := w.RoleOf(driver)
-	beside := func(l coordinationv1.Lease) bool { return l.Name == names[1] && explain.IsHeld(l, w.Now) }
-	if role != volume.RoleOwner || guessed && slices.ContainsFunc(w.leasesOf(driver), beside) {
+	beside := func(l coordinationv1.Lease) bool { return l.Name == names[1] }
+	if role != volume.RoleOwner || guessed && slices.ContainsFunc(w.heldOf(driver), beside) {
 		return names[1]
 	}
 	return names[0]

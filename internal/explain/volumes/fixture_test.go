@@ -50,6 +50,18 @@ func released() PVFacts {
 	return f
 }
 
+func (f *PVFacts) policy(to v1.PersistentVolumeReclaimPolicy) {
+	f.PV.Spec.PersistentVolumeReclaimPolicy = to
+}
+
+func (f *PVFacts) hold(why string) { f.PV.Annotations[volume.HoldAnnotation] = why }
+
+// companion has the PV carry the companion's finalizer instead.
+func (f *PVFacts) companion() { f.PV.Finalizers = []string{volume.CompanionFinalizer} }
+
+// relist makes the PV the only one of the list.
+func (f *PVFacts) relist() { f.PVs = explain.Found([]explain.PV{explain.PVOf(f.PV)}) }
+
 func (f *PVFacts) terminate(since time.Duration) { f.PV.DeletionTimestamp = ptr.To(ago(since)) }
 
 // bound binds the PV to its claim again.
@@ -71,19 +83,14 @@ func (f *PVFacts) restored() *v1.PersistentVolumeClaim {
 
 // attach attaches the PV to a node; nil means that the node is gone.
 func (f *PVFacts) attach(node *v1.Node) *storagev1.VolumeAttachment {
-	f.Attachments = explain.Found([]storagev1.VolumeAttachment{{
-		ObjectMeta: metav1.ObjectMeta{Name: "csi-1"},
-		Spec: storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: "n1",
-			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv")}},
-		Status: storagev1.VolumeAttachmentStatus{Attached: true},
-	}})
+	f.Attachments = explain.Found([]storagev1.VolumeAttachment{explained.Attachment("csi-1", "n1", "pv", driver)})
 	f.Nodes["n1"] = explain.Found(node)
 	return &f.Attachments.Value[0]
 }
 
 func node(ready v1.ConditionStatus) *v1.Node { return explained.Node("n1", ready) }
 
-func (w *ClusterFacts) uninstall() { w.Installed = explain.Found[[]string](nil) }
+func (w *ClusterFacts) uninstall() { explained.Clear(&w.Installed) }
 
 // lease adds a Lease that who last renewed d ago. annotations are pairs of key and value.
 func (w *ClusterFacts) lease(name, who string, d time.Duration, annotations ...string) {
@@ -111,3 +118,6 @@ func (f *PVFacts) siblingClaim(claim *v1.PersistentVolumeClaim) {
 	other := f.PVs.Value[len(f.PVs.Value)-1]
 	f.SiblingClaims = map[volume.ClaimRef]explain.Read[*v1.PersistentVolumeClaim]{other.Claim: explain.Found(claim)}
 }
+
+func pvText(f PVFacts) string       { return ExplainPV(f).Wrapped(true, 0) }
+func claimText(f ClaimFacts) string { return ExplainClaim(f).Wrapped(false, 0) }

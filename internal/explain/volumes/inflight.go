@@ -136,15 +136,15 @@ func (w ClusterFacts) provisionedPV(name string, claim types.UID, driver string)
 }
 
 // claimFacts converts a claim with the name of its volume for the engine; nil means that the claim is gone.
-func claimFacts(o *v1.PersistentVolumeClaim, gone volume.ClaimRef, volume string) provision.Claim {
+func claimFacts(o *v1.PersistentVolumeClaim, gone volume.ClaimRef, pv string) provision.Claim {
 	if o == nil {
 		return provision.Claim{Namespace: gone.Namespace, Name: gone.Name, UID: gone.UID, Ours: true, Gone: true,
-			PVName: volume}
+			PVName: pv}
 	}
 	return provision.Claim{
 		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Ours: true,
-		SelectedNode: o.Annotations[annSelectedNode],
-		Terminating:  o.DeletionTimestamp != nil, VolumeName: o.Spec.VolumeName, PVName: volume,
+		SelectedNode: o.Annotations[volume.AnnSelectedNode],
+		Terminating:  o.DeletionTimestamp != nil, VolumeName: o.Spec.VolumeName, PVName: pv,
 	}
 }
 

@@ -6,9 +6,7 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -18,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 // entry is an open entry of the driver's log, begun an hour ago, for the claim ns/data with this UID.
@@ -54,10 +53,7 @@ func TestExplainClaimWithVolumeInFlight(t *testing.T) {
 		"repeated until its outcome is known", "look in the storage system for a volume named pvc-c", removeEntryCommand,
 		"CreateVolume, FinishProvisioning (by csi-reclaimer beside " + driver,
 	}
-	for sentence, c := range map[string]struct {
-		change func(*ClaimFacts)
-		want   []string
-	}{
+	explained.Table(t, pending, claimText, map[string]explained.Row[ClaimFacts]{
 		"it waits": {func(f *ClaimFacts) { f.openEntries(entry("c")) }, append(always,
 			"waits for driver "+driver+" to answer CreateVolume, whose outcome has been unknown for 60m")},
 		"its PV is refused": {func(f *ClaimFacts) {
@@ -68,7 +64,7 @@ func TestExplainClaimWithVolumeInFlight(t *testing.T) {
 			"!to answer CreateVolume")},
 		"its class is gone": {func(f *ClaimFacts) {
 			f.openEntries(entry("c"))
-			f.Class = explain.Found[*storagev1.StorageClass](nil)
+			explained.Remove(&f.Class)
 		},
 			append(always, "waits for StorageClass fast, which does not exist")},
 		"it is being deleted": {func(f *ClaimFacts) { f.openEntries(entry("c")); f.terminate(pvc.Finalizer) },
@@ -76,39 +72,25 @@ func TestExplainClaimWithVolumeInFlight(t *testing.T) {
 		"it belongs to an earlier claim of that name": {func(f *ClaimFacts) { f.openEntries(entry("earlier")) },
 			[]string{"for claim ns/data (UID earlier)", "BuildRequest, Provision", "waits for driver " + driver +
 				" to create the volume"}},
-		"the log cannot be read": {func(f *ClaimFacts) { f.InFlight = explain.Failed[explain.InFlightLogs](errForbidden) },
+		"the log cannot be read": {func(f *ClaimFacts) { explained.Forbid(&f.InFlight) },
 			[]string{"The in-flight log (Leases): forbidden. So it is not known whether the volume is being provisioned.",
 				"!Decision"}},
-		"its entry cannot be read": {func(f *ClaimFacts) {
-			f.InFlight = explain.Found(explain.InFlightLogs{Problems: []inflight.LocatedProblem{
-				{Problem: inflight.Problem{Lease: "kube-system/l-1", Annotation: "in-flight.csi-reclaimer.io/pvc-c",
-					Volume: "pvc-c", Err: inflight.ErrDecode}, Driver: driver},
-			}})
-		}, []string{"Wait, InFlightLogUnreadable", "the in-flight log to be readable where",
-			"kubectl annotate lease -n kube-system l-1 in-flight.csi-reclaimer.io/pvc-c-"}},
-		"the Lease for its entry is a copy": {func(f *ClaimFacts) { f.unreadableShard(driver) },
+		"its entry cannot be read": {func(f *ClaimFacts) { f.entryUnreadable("pvc-c") },
+			[]string{"Wait, InFlightLogUnreadable", "the in-flight log to be readable where",
+				"kubectl annotate lease -n kube-system l-1 in-flight.csi-reclaimer.io/pvc-c-"}},
+		"the Lease for its entry is a copy": {func(f *ClaimFacts) { f.shardUnreadable(driver, "l") },
 			[]string{"Wait, InFlightLogUnreadable", "kubectl delete lease -n kube-system l"}},
 		"its volume may be in another shard than usual": {func(f *ClaimFacts) {
-			f.unreadableShard(driver)
-			f.InFlight.Value.Problems[0].Lease = "kube-system/disk-in-flight-7"
+			f.shardUnreadable(driver, "disk-in-flight-7")
 		}, []string{"BuildRequest, Provision", "driver " + driver + " to create the volume",
 			"the in-flight log to be readable, if flags give its volume another name than pvc-c"}},
 		"the Lease of the chunks cannot be read": {func(f *ClaimFacts) {
-			f.unreadableShard(driver)
-			f.InFlight.Value.Problems[0].Lease = "kube-system/disk-in-flight-topology"
+			f.shardUnreadable(driver, "disk-in-flight-topology")
 		}, []string{"driver " + driver + " to create the volume", "!readable"}},
-		"an entry of another name cannot be read": {func(f *ClaimFacts) {
-			f.InFlight = explain.Found(explain.InFlightLogs{Problems: []inflight.LocatedProblem{
-				{Problem: inflight.Problem{Lease: "kube-system/l-1", Annotation: "in-flight.csi-reclaimer.io/disk-c",
-					Volume: "disk-c", Err: inflight.ErrDecode}, Driver: driver},
-			}})
-		}, []string{"if flags give its volume another name than pvc-c"}},
-		"another claim's entry cannot be read": {func(f *ClaimFacts) {
-			f.InFlight = explain.Found(explain.InFlightLogs{Problems: []inflight.LocatedProblem{
-				{Problem: inflight.Problem{Lease: "kube-system/l-1", Annotation: "in-flight.csi-reclaimer.io/disk-d",
-					Volume: "disk-d", Err: inflight.ErrDecode}, Driver: driver},
-			}})
-		}, []string{"driver " + driver + " to create the volume", "!another name"}},
+		"an entry of another name cannot be read": {func(f *ClaimFacts) { f.entryUnreadable("disk-c") },
+			[]string{"if flags give its volume another name than pvc-c"}},
+		"another claim's entry cannot be read": {func(f *ClaimFacts) { f.entryUnreadable("disk-d") },
+			[]string{"driver " + driver + " to create the volume", "!another name"}},
 		"its PV has another name than usual": {func(f *ClaimFacts) { f.shown("disk-c", false) },
 			[]string{"Wait, VolumeStored", "disk-c, to which the claim is not bound yet",
 				"waits for kube-controller-manager to bind it to PV disk-c", "!to create the volume"}},
@@ -117,20 +99,13 @@ func TestExplainClaimWithVolumeInFlight(t *testing.T) {
 				"!to create the volume"}},
 		"its PV has another name, and a shard of another volume cannot be read": {func(f *ClaimFacts) {
 			f.shown("disk-c", false)
-			f.unreadableShard(driver)
-			f.InFlight.Value.Problems[0].Lease = "kube-system/disk-in-flight-7"
+			f.shardUnreadable(driver, "disk-in-flight-7")
 		}, []string{"Wait, VolumeStored", "!readable"}},
 		"an administrator's PV is for it": {func(f *ClaimFacts) { f.shown("data", false) },
 			[]string{"BuildRequest, Provision", "none yet"}},
-		"another driver's Lease is a copy": {func(f *ClaimFacts) { f.unreadableShard("another") },
+		"another driver's Lease is a copy": {func(f *ClaimFacts) { f.shardUnreadable("another", "l") },
 			[]string{"BuildRequest, Provision", "!delete lease"}},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			f := pending()
-			c.change(&f)
-			expect(t, ExplainClaim(f).Text(false), c.want...)
-		})
-	}
+	})
 }
 
 func TestExplainDeletedClaim(t *testing.T) {
@@ -144,30 +119,27 @@ func TestExplainDeletedClaim(t *testing.T) {
 	others.Message = "Claim ns/x, which is gone, volume pvc-c2: of another. CreateVolume was called"
 	deleted := DeletedClaimFacts{ClusterFacts: f.ClusterFacts, Events: explain.Found([]v1.Event{last}),
 		LeaseEvents: explain.Found([]v1.Event{newer, others})}
-	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Text(false), "60s ago, "+driver+
+	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Wrapped(false, 0), "60s ago, "+driver+
 		": ProvisioningOutcomeUnknown: Claim ns/data, which is gone, volume pvc-c: no room", "!of another")
-	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Text(false), "3m ago, "+driver+
+	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Wrapped(false, 0), "3m ago, "+driver+
 		": ProvisioningOutcomeUnknown: no quota. CreateVolume was called",
 		"Claim ns/data does not exist, and volume pvc-c has been in flight for it for 60m (FinishProvisioning)",
 		removeEntryCommand, "it then gets a PV, which is reclaimed by its policy")
 	newer.Reason = string(provision.ReasonPVRefused)
 	deleted.LeaseEvents = explain.Found([]v1.Event{newer, others})
 	deleted.LeaseEvents.Value[1].LastTimestamp = metav1.NewTime(f.Now) // of another volume
-	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Text(false), "(PersistentVolumeRefused): The volume exists",
+	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Wrapped(false, 0), "(PersistentVolumeRefused): The volume exists",
 		"the API server to accept the PV of volume pvc-c", "!to answer whether")
-	deleted.LeaseEvents = explain.Failed[[]v1.Event](errForbidden)
-	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Text(false), "Events of the Lease: forbidden", "no quota",
+	explained.Forbid(&deleted.LeaseEvents)
+	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Wrapped(false, 0), "Events of the Lease: forbidden", "no quota",
 		"to answer whether volume pvc-c exists")
-	expect(t, ExplainDeletedClaim(deleted, "ns", "other").Text(false), "Claim ns/other does not exist.",
+	expect(t, ExplainDeletedClaim(deleted, "ns", "other").Wrapped(false, 0), "Claim ns/other does not exist.",
 		"!In flight")
 }
 
 // The explanation must not announce a deletion while the volume may be in flight.
 func TestExplainPVWithVolumeInFlight(t *testing.T) {
-	for sentence, c := range map[string]struct {
-		change func(*PVFacts)
-		want   []string
-	}{
+	explained.Table(t, released, pvText, map[string]explained.Row[PVFacts]{
 		"no entry": {func(*PVFacts) {}, []string{"DeleteVolume, Reclaim", "!In flight"}},
 		"an entry": {func(f *PVFacts) { e := entry("c"); e.Volume = "pv"; f.openEntries(e) },
 			[]string{"Wait, ProvisioningInFlight", "In flight    volume pv", "waits (ProvisioningInFlight)",
@@ -186,30 +158,23 @@ func TestExplainPVWithVolumeInFlight(t *testing.T) {
 		}, []string{"DeleteVolume, Reclaim", "!In flight"}},
 		"an entry of another volume": {func(f *PVFacts) { f.openEntries(entry("c")) },
 			[]string{"DeleteVolume, Reclaim", "!In flight"}},
-		"the log cannot be read": {func(f *PVFacts) { f.InFlight = explain.Failed[explain.InFlightLogs](errForbidden) },
+		"the log cannot be read": {func(f *PVFacts) { explained.Forbid(&f.InFlight) },
 			[]string{"!DeleteVolume", string(reclaim.ReasonAPIReadFailed), "(Leases): forbidden"}},
-		"a shard of the log cannot be read": {func(f *PVFacts) { f.unreadableShard(driver) },
+		"a shard of the log cannot be read": {func(f *PVFacts) { f.shardUnreadable(driver, "l") },
 			[]string{"Wait, InFlightLogUnreadable", "waits (InFlightLogUnreadable)", "Lease kube-system/l: a copy of another",
 				"the in-flight log to be readable where", "kubectl delete lease -n kube-system l"}},
 		"a shard of the log for other volumes cannot be": {func(f *PVFacts) {
-			f.unreadableShard(driver)
-			f.InFlight.Value.Problems[0].Lease = "kube-system/l-1" // the volume's is another
+			f.shardUnreadable(driver, "l-1") // the volume's is another
 		}, []string{"DeleteVolume, Reclaim"}},
 		"a later version wrote it": {func(f *PVFacts) {
-			f.unreadableShard(driver)
+			f.shardUnreadable(driver, "l")
 			f.InFlight.Value.Problems[0].Err = inflight.ErrVersion
 		}, []string{"Wait, InFlightLogUnreadable", "Install the later version", "!delete lease"}},
-		"a shard of another log cannot be": {func(f *PVFacts) { f.unreadableShard("another") },
+		"a shard of another log cannot be": {func(f *PVFacts) { f.shardUnreadable("another", "l") },
 			[]string{"DeleteVolume, Reclaim"}},
-		"a shard of an unknown driver cannot be": {func(f *PVFacts) { f.unreadableShard("") },
+		"a shard of an unknown driver cannot be": {func(f *PVFacts) { f.shardUnreadable("", "l") },
 			[]string{"Wait, InFlightLogUnreadable"}},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			f := released()
-			c.change(&f)
-			expect(t, ExplainPV(f).Text(false), c.want...)
-		})
-	}
+	})
 }
 
 // shown makes a PV with this name, which is the claim's, the only one.
@@ -219,15 +184,20 @@ func (w *ClusterFacts) shown(name string, terminating bool) {
 		Claim:       volume.ClaimRef{Namespace: "ns", Name: "data", UID: "c"}}}})
 }
 
-// unreadableShard makes one shard of the driver's log unreadable.
-func (w *ClusterFacts) unreadableShard(driver string) {
-	w.InFlight = explain.Found(
-		explain.InFlightLogs{
-			Problems: []inflight.LocatedProblem{
-				{Problem: inflight.Problem{Lease: "kube-system/l", Err: inflight.ErrCopy}, Driver: driver},
-			},
-		},
-	)
+// unreadable gives a driver's log one problem.
+func (w *ClusterFacts) unreadable(driver string, p inflight.Problem) {
+	w.InFlight = explain.Found(explain.InFlightLogs{Problems: []inflight.LocatedProblem{{Problem: p, Driver: driver}}})
+}
+
+// shardUnreadable makes one shard of the driver's log unreadable. The shard l may be for any volume.
+func (w *ClusterFacts) shardUnreadable(driver, lease string) {
+	w.unreadable(driver, inflight.Problem{Lease: "kube-system/" + lease, Err: inflight.ErrCopy})
+}
+
+// entryUnreadable makes the entry of a volume unreadable.
+func (w *ClusterFacts) entryUnreadable(volume string) {
+	w.unreadable(driver, inflight.Problem{Lease: "kube-system/l-1", Volume: volume, Err: inflight.ErrDecode,
+		Annotation: "in-flight.csi-reclaimer.io/" + volume})
 }
 
 func TestStatusOfVolumesInFlight(t *testing.T) {
@@ -252,37 +222,8 @@ func TestStatusOfVolumesInFlight(t *testing.T) {
 	if one := StatusOf(f, driver); len(one.Drivers) != 1 {
 		t.Errorf("of one driver: %+v", one.Drivers)
 	}
-	f.InFlight = explain.Failed[explain.InFlightLogs](errForbidden)
+	explained.Forbid(&f.InFlight)
 	if s := StatusOf(f, ""); len(s.Unread) == 0 || s.Drivers[0].InFlightWords(now()) != "" {
 		t.Errorf("the log cannot be read, and it is not said: %+v", s)
-	}
-}
-
-func TestReleaseKeepsFinalizerOfVolumeInFlight(t *testing.T) {
-	facts := StatusFacts{ClusterFacts: released().ClusterFacts, Sidecars: explain.Found[[]coordinationv1.Lease](nil)}
-	if p := PlanRelease(facts, driver); len(p.PVs) != 1 || len(p.InFlight) != 0 || len(p.Obstacles) != 0 {
-		t.Fatalf("nothing is in flight: %+v", p)
-	}
-	e := entry("c")
-	e.Volume = "pv"
-	facts.openEntries(e)
-	if p := PlanRelease(facts, driver); len(p.PVs) != 0 || len(p.InFlight) != 1 || p.InFlight[0].Volume != "pv" {
-		t.Errorf("its volume is in flight: %+v", p)
-	}
-	facts.InFlight = explain.Failed[explain.InFlightLogs](errForbidden)
-	if p := PlanRelease(facts, driver); len(p.PVs) != 0 || len(p.Obstacles) != 1 {
-		t.Errorf("the log cannot be read: %+v", p)
-	}
-	facts.unreadableShard(driver)
-	if p := PlanRelease(facts, driver); len(p.PVs) != 0 || len(p.Obstacles) != 1 {
-		t.Errorf("part of the log cannot be read: %+v", p)
-	}
-	facts.InFlight.Value.Problems[0].Lease = "kube-system/disk-in-flight-topology"
-	if p := PlanRelease(facts, driver); len(p.PVs) != 1 || len(p.Obstacles) != 0 {
-		t.Errorf("the Lease with the lists of topologies cannot be used: %+v", p)
-	}
-	facts.unreadableShard("another")
-	if p := PlanRelease(facts, driver); len(p.PVs) != 1 || len(p.Obstacles) != 0 {
-		t.Errorf("part of another driver's log cannot be read: %+v", p)
 	}
 }

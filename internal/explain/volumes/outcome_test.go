@@ -4,11 +4,11 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 // TestAfterClaim changes a PV that is bound, attached and protected.
@@ -19,70 +19,55 @@ func TestAfterClaim(t *testing.T) {
 		words  string
 	}{
 		"policy Delete": {func(*PVFacts) {}, VolumeDeleted, "Driver " + driver + " deletes the volume"},
-		"policy Retain": {func(f *PVFacts) { f.PV.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain },
+		"policy Retain": {func(f *PVFacts) { f.policy("Retain") },
 			VolumeKept, "The reclaim policy Retain keeps the volume: PV pv stays Released"},
-		"policy Retain, not protected": {func(f *PVFacts) {
-			f.PV.Spec.PersistentVolumeReclaimPolicy, f.PV.Finalizers = v1.PersistentVolumeReclaimRetain, nil
-		}, VolumeKept, "stays Released"},
-		"an unknown policy": {func(f *PVFacts) { f.PV.Spec.PersistentVolumeReclaimPolicy = "Shred" },
+		"policy Retain, not protected": {func(f *PVFacts) { f.policy("Retain"); f.PV.Finalizers = nil },
+			VolumeKept, "stays Released"},
+		"an unknown policy": {func(f *PVFacts) { f.policy("Shred") },
 			VolumeUnknown, "does not know this reclaim policy"},
-		"held": {func(f *PVFacts) { f.PV.Annotations[volume.HoldAnnotation] = "audit" }, VolumeKept,
+		"held": {func(f *PVFacts) { f.hold("audit") }, VolumeKept,
 			volume.HoldAnnotation + " keeps the volume"},
 		"not protected yet": {func(f *PVFacts) { f.PV.Finalizers = nil }, VolumeDeleted, "deletes the volume"},
-		"beside a companion": {func(f *PVFacts) { f.PV.Finalizers = []string{volume.CompanionFinalizer} }, VolumeDeleted,
+		"beside a companion": {func(f *PVFacts) { f.companion() }, VolumeDeleted,
 			"deletes the volume"},
 		"beside a companion, held, which external-provisioner does not know": {func(f *PVFacts) {
-			f.PV.Finalizers = []string{volume.CompanionFinalizer}
-			f.PV.Annotations[volume.HoldAnnotation] = "audit"
+			f.companion()
+			f.hold("audit")
 		}, VolumeDeleted, "deletes the volume"},
 		"with an observer": {func(f *PVFacts) { f.Role = volume.RoleObserver }, VolumeDeleted, "deletes the volume"},
 		"the brake is on": {func(f *PVFacts) {
 			f.lease("disk-csi-example-com", "pod-1", 0, reclaim.BrakeAnnotation, "too many")
 		}, VolumeWaits, "Deletions are paused"},
 		"the Lease of the provisioner beside a companion has the brake's annotation": {func(f *PVFacts) {
-			f.PV.Finalizers = []string{volume.CompanionFinalizer}
+			f.companion()
 			f.lease("disk-csi-example-com", "pod-1", 0, reclaim.BrakeAnnotation, "stop")
 		}, VolumeDeleted, "deletes the volume"},
 		"the driver is gone": {func(f *PVFacts) { f.uninstall() },
 			VolumeWaits, driver + ", which deletes the volume, is not"},
-		"the driver is gone, policy Retain": {func(f *PVFacts) {
-			f.uninstall()
-			f.PV.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
-		}, VolumeKept, "stays Released"},
+		"the driver is gone, policy Retain": {func(f *PVFacts) { f.uninstall(); f.policy("Retain") },
+			VolumeKept, "stays Released"},
 		"another PV has the volume, too": {func(f *PVFacts) {
 			f.sibling("other", func(pv *v1.PersistentVolume) { pv.Status.Phase = v1.VolumeBound })
 		}, VolumeWaits, "It is PV other"},
 		"terminating, and not protected": {func(f *PVFacts) { f.PV.Finalizers = nil; f.terminate(0) }, VolumeWaits,
 			"can be gone before its volume is deleted"},
-		"attachments cannot be read": {func(f *PVFacts) {
-			f.Attachments = explain.Failed[[]storagev1.VolumeAttachment](errForbidden)
-		},
+		"attachments cannot be read": {func(f *PVFacts) { explained.Forbid(&f.Attachments) },
 			VolumeDeleted, "deletes the volume"},
-		"the in-flight log cannot be read": {func(f *PVFacts) {
-			f.InFlight = explain.Failed[explain.InFlightLogs](errForbidden)
-		},
+		"the in-flight log cannot be read": {func(f *PVFacts) { explained.Forbid(&f.InFlight) },
 			VolumeDeleted, "deletes the volume"},
 		"an in-tree volume": {func(f *PVFacts) { ofPlugin(f) }, VolumeDeleted, "The in-tree plugin kubernetes.io/"},
 		"an in-tree volume, held, which kube-controller-manager does not know": {func(f *PVFacts) {
 			ofPlugin(f)
-			f.PV.Annotations[volume.HoldAnnotation] = "audit"
+			f.hold("audit")
 		}, VolumeDeleted, "The in-tree plugin"},
-		"an owner after a companion": {func(f *PVFacts) {
-			f.PV.Finalizers = []string{volume.CompanionFinalizer}
-			f.Role = volume.RoleOwner
-		}, VolumeDeleted, "deletes the volume"},
-		"an in-tree volume with policy Recycle": {func(f *PVFacts) {
-			ofPlugin(f)
-			f.PV.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRecycle
-		}, VolumeDeleted, "deletes the files of the volume"},
-		"an in-tree volume with an unknown policy": {func(f *PVFacts) {
-			ofPlugin(f)
-			f.PV.Spec.PersistentVolumeReclaimPolicy = "Shred"
-		}, VolumeUnknown, "No program is known"},
-		"an in-tree volume with policy Retain": {func(f *PVFacts) {
-			ofPlugin(f)
-			f.PV.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
-		}, VolumeKept, "stays Released"},
+		"an owner after a companion": {func(f *PVFacts) { f.companion(); f.Role = volume.RoleOwner },
+			VolumeDeleted, "deletes the volume"},
+		"an in-tree volume with policy Recycle": {func(f *PVFacts) { ofPlugin(f); f.policy("Recycle") },
+			VolumeDeleted, "deletes the files of the volume"},
+		"an in-tree volume with an unknown policy": {func(f *PVFacts) { ofPlugin(f); f.policy("Shred") },
+			VolumeUnknown, "No program is known"},
+		"an in-tree volume with policy Retain": {func(f *PVFacts) { ofPlugin(f); f.policy("Retain") },
+			VolumeKept, "stays Released"},
 		"a migrated volume, and a CSI PV has it, too": {func(f *PVFacts) {
 			f.sibling("static", func(pv *v1.PersistentVolume) { pv.Spec.CSI.Driver = ebsDriver })
 			ofEBS(f.PV)
@@ -100,10 +85,8 @@ func TestAfterClaim(t *testing.T) {
 			ofLocalPath(f)
 			f.PV.Annotations[volume.AnnProvisionedBy] = "local-path"
 		}, VolumeDeleted, "Provisioner local-path deletes"},
-		"a volume of a provisioner without CSI, policy Retain": {func(f *PVFacts) {
-			ofLocalPath(f)
-			f.PV.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
-		}, VolumeKept, "stays Released"},
+		"a volume of a provisioner without CSI, policy Retain": {func(f *PVFacts) { ofLocalPath(f); f.policy("Retain") },
+			VolumeKept, "stays Released"},
 		"bound to another claim": {func(f *PVFacts) { f.PV.Spec.ClaimRef.UID = "new" }, VolumeUnknown,
 			"not bound to the claim"},
 	} {
@@ -140,7 +123,7 @@ func TestAfterClaimWithoutPV(t *testing.T) {
 			t.Errorf("PV %q: %+v, want %s", name, got, want)
 		}
 	}
-	f.PVs = explain.Failed[[]explain.PV](errForbidden)
+	explained.Forbid(&f.PVs)
 	if got := f.AfterClaim("pv", "c"); got.Fate != VolumeUnknown || got.Text != "PVs could not be read." {
 		t.Errorf("PVs are not read: %+v", got)
 	}

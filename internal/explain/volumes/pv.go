@@ -189,11 +189,11 @@ func addAttachments(s *explain.Explanation, f PVFacts, pv explain.PV) {
 }
 
 func nodeOf(f PVFacts, a storagev1.VolumeAttachment) string {
-	state, since := nodeState(f.Nodes[a.Spec.NodeName])
-	if since.IsZero() {
-		return state
+	read := f.Nodes[a.Spec.NodeName]
+	if since := explain.DownSince(read.Value); !since.IsZero() {
+		return nodeState(read) + " for " + explain.Age(f.Now, since)
 	}
-	return state + " for " + explain.Age(f.Now, since)
+	return nodeState(read)
 }
 
 const (
@@ -203,22 +203,16 @@ const (
 	nodeUnread   = "not readable here"
 )
 
-// nodeState returns the state of a node, and since when it is not ready.
-func nodeState(read explain.Read[*v1.Node]) (state string, since time.Time) {
+func nodeState(read explain.Read[*v1.Node]) string {
 	switch {
 	case !read.OK():
-		return nodeUnread, time.Time{}
+		return nodeUnread
 	case read.Value == nil:
-		return nodeGone, time.Time{}
+		return nodeGone
+	case explain.IsReady(read.Value):
+		return nodeReady
 	}
-	switch ready := explain.ReadyOf(read.Value); {
-	case ready == nil:
-		return nodeNotReady, time.Time{}
-	case ready.Status == v1.ConditionTrue:
-		return nodeReady, time.Time{}
-	default:
-		return nodeNotReady, ready.LastTransitionTime.Time
-	}
+	return nodeNotReady
 }
 
 func addSiblings(s *explain.Explanation, f PVFacts, pv explain.PV) {
@@ -242,10 +236,8 @@ func addDriver(s *explain.Explanation, f PVFacts, pv explain.PV) {
 		s.AddFact("Driver", "%s, not found: no CSIDriver, no node that runs it, no leader", owner)
 	case presenceInstalled:
 		text := owner + ", installed"
-		for _, lease := range f.leasesOf(owner) {
-			if explain.IsHeld(lease, f.Now) {
-				text += fmt.Sprintf("; %s leads (Lease %s/%s)", explain.HolderOf(lease), lease.Namespace, lease.Name)
-			}
+		for _, lease := range f.heldOf(owner) {
+			text += fmt.Sprintf("; %s leads (Lease %s/%s)", explain.HolderOf(lease), lease.Namespace, lease.Name)
 		}
 		s.AddFact("Driver", "%s", text)
 	case presenceUnknown:

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,14 +15,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 func TestExplainPV(t *testing.T) {
 	const attacher = "external-attacher/disk-csi-example-com"
-	cases := map[string]struct {
-		change func(*PVFacts)
-		want   []string
-	}{
+	explained.Table(t, released, pvText, map[string]explained.Row[PVFacts]{
 		"released, and nothing stands in the way: the volume is deleted": {func(*PVFacts) {},
 			[]string{"PV pv is released (Reclaim): The claim is gone", "DeleteVolume, Reclaim (by csi-reclaimer beside " +
 				driver + ", role owner)", "ns/data, gone", "To keep the volume, before the driver deletes it", "!Waits for",
@@ -68,12 +65,10 @@ func TestExplainPV(t *testing.T) {
 		},
 		"released while its claim lives": {func(f *PVFacts) { f.bound(); f.PV.Status.Phase = v1.VolumeReleased },
 			[]string{"waits (ClaimStillExists)", "claim ns/data to be deleted"}},
-		"kept by its policy": {func(f *PVFacts) {
-			f.PV.Spec.PersistentVolumeReclaimPolicy, f.PV.Finalizers = v1.PersistentVolumeReclaimRetain, nil
-		},
+		"kept by its policy": {func(f *PVFacts) { f.policy("Retain"); f.PV.Finalizers = nil },
 			[]string{"PV pv is released (PolicyKeepsVolume)", "To delete the volume too", "kubectl delete pv pv",
 				"/spec/claimRef"}},
-		"held by a person": {func(f *PVFacts) { f.PV.Annotations[volume.HoldAnnotation] = "audit" },
+		"held by a person": {func(f *PVFacts) { f.hold("audit") },
 			[]string{"waits (Held)", `Its reason: "audit"`, "kubectl annotate pv pv csi-reclaimer.io/hold-"}},
 		"braked": {func(f *PVFacts) {
 			f.lease("disk-csi-example-com", "pod-1", time.Second, reclaim.BrakeAnnotation, "too many")
@@ -82,8 +77,8 @@ func TestExplainPV(t *testing.T) {
 				"kubectl annotate lease -n kube-system disk-csi-example-com csi-reclaimer.io/brake-",
 				"pod-1 leads (Lease kube-system/disk-csi-example-com)"}},
 		"an annotation on the Lease of the provisioner beside csi-reclaimer": {func(f *PVFacts) {
-			f.PV.Finalizers = []string{volume.CompanionFinalizer}
-			f.PVs = explain.Found([]explain.PV{explain.PVOf(f.PV)})
+			f.companion()
+			f.relist()
 			f.lease("disk-csi-example-com", "pod-1", 0, reclaim.BrakeAnnotation, "stop")
 		}, []string{"Lease kube-system/disk-csi-example-com has no effect", "set it with --role",
 			"reads Lease disk-csi-example-com-reclaimer", "!DeletionsPaused"}},
@@ -121,6 +116,13 @@ func TestExplainPV(t *testing.T) {
 				Spec: v1.PersistentVolumeClaimSpec{VolumeName: "other"}})
 		}, []string{"waits (SharedHandle)", "It is PV other.", "claim ns/others, which keeps PV other, to be deleted",
 			"!PV other to be deleted"}},
+		"another in-tree PV of the volume, whose claim is gone": {func(f *PVFacts) { withTwin(f); f.siblingClaim(nil) },
+			[]string{"CreateTwin"}},
+		"another in-tree PV of the volume, which a restored claim names": {func(f *PVFacts) {
+			withTwin(f)
+			f.siblingClaim(&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "newer"},
+				Spec: v1.PersistentVolumeClaimSpec{VolumeName: "other"}})
+		}, []string{", " + string(intree.ReasonSharedSource)}},
 		"of two other PVs of the volume, one keeps it": {func(f *PVFacts) {
 			f.siblingClaim(nil)
 			f.sibling("keeper", func(o *v1.PersistentVolume) { o.Status.Phase = v1.VolumeBound })
@@ -145,7 +147,7 @@ func TestExplainPV(t *testing.T) {
 		"an in-tree PV with a hold that keeps nothing": {func(f *PVFacts) {
 			withTwin(f)
 			f.PV.DeletionTimestamp = nil
-			f.PV.Annotations[volume.HoldAnnotation] = "audit"
+			f.hold("audit")
 		}, []string{"(HoldNotObeyed)", "!To have the volume deleted", "To keep the volume: kubectl patch pv pv -p " +
 			`'{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'`}},
 		"the driver is gone while the PV is being deleted": {func(f *PVFacts) { f.uninstall(); f.terminate(24 * time.Hour) },
@@ -173,7 +175,7 @@ func TestExplainPV(t *testing.T) {
 			[]string{"is stuck"}},
 		"whether the driver is gone may not be read": {func(f *PVFacts) {
 			f.uninstall()
-			f.OnNodes = explain.Failed[[]string](errForbidden)
+			explained.Forbid(&f.OnNodes)
 			f.terminate(time.Hour)
 		}, []string{"!is stuck", "not known whether it is installed",
 			"CSINodes: forbidden. So it is not known whether a node runs a driver."}},
@@ -223,7 +225,7 @@ func TestExplainPV(t *testing.T) {
 			[]string{"CreateTwin", "!no replica holds its Lease"}},
 		"and who leads may not be read": {func(f *PVFacts) {
 			withTwin(f)
-			f.Leases = explain.Failed[[]coordinationv1.Lease](errForbidden)
+			explained.Forbid(&f.Leases)
 		}, []string{"CreateTwin", "!no replica holds its Lease"}},
 		"an in-tree PV that kube-controller-manager is to delete": {func(f *PVFacts) {
 			withTwin(f)
@@ -252,20 +254,11 @@ func TestExplainPV(t *testing.T) {
 				Reason:  "VolumeFailedDelete",
 				Message: "in use", LastTimestamp: ago(time.Minute)}})
 		}, []string{"60s ago, csi-reclaimer: VolumeFailedDelete: in use"}},
-		"the role is guessed from the companion's finalizer": {func(f *PVFacts) {
-			f.PV.Finalizers = []string{volume.CompanionFinalizer}
-			f.PVs = explain.Found([]explain.PV{explain.PVOf(f.PV)})
-		}, []string{"role companion", "(LeftToPeer)", "guessed from the driver's finalizers"}},
+		"the role is guessed from the companion's finalizer": {func(f *PVFacts) { f.companion(); f.relist() },
+			[]string{"role companion", "(LeftToPeer)", "guessed from the driver's finalizers"}},
 		"the role is set": {func(f *PVFacts) { f.Role = volume.RoleObserver },
 			[]string{"role observer", "!guessed"}},
-	}
-	for sentence, c := range cases {
-		t.Run(sentence, func(t *testing.T) {
-			f := released()
-			c.change(&f)
-			expect(t, ExplainPV(f).Text(true), c.want...)
-		})
-	}
+	})
 }
 
 func (f *PVFacts) now() *metav1.Time { at := ago(time.Minute); return &at }
@@ -302,8 +295,8 @@ func TestExplainPVOfProvisionerWithoutCSI(t *testing.T) {
 	f.uninstall()
 	ofLocalPath(&f)
 	f.terminate(time.Hour)
-	f.PVs = explain.Found([]explain.PV{explain.PVOf(f.PV)})
-	expect(t, ExplainPV(f).Text(false), "Provisioner rancher.io/local-path, which is not a CSI driver, decides",
+	f.relist()
+	expect(t, pvText(f), "Provisioner rancher.io/local-path, which is not a CSI driver, decides",
 		volume.Finalizer+": provisioner rancher.io/local-path removes it", "!is gone", "!stuck", "!by hand",
 		"!csi-reclaimer of")
 	s := StatusOf(StatusFacts{ClusterFacts: f.ClusterFacts}, "")
@@ -320,7 +313,7 @@ func TestExplainPVOfProvisionerWithoutCSI(t *testing.T) {
 func TestCSIPVOfInTreePluginInStatus(t *testing.T) {
 	f := released()
 	ofForeignPlugin(&f)
-	f.PVs = explain.Found([]explain.PV{explain.PVOf(f.PV)})
+	f.relist()
 	visited := 0
 	StatusFacts{ClusterFacts: f.ClusterFacts}.VisitPVs(func(_ explain.PV, s Standing) {
 		visited++
@@ -334,21 +327,17 @@ func TestCSIPVOfInTreePluginInStatus(t *testing.T) {
 // No decision deletes a volume while a fact that it depends on is unread.
 func TestUnreadFactsPreventDeletion(t *testing.T) {
 	for sentence, hide := range map[string]func(*PVFacts){
-		"the claim may not be read": func(f *PVFacts) {
-			f.Claim = explain.Failed[*v1.PersistentVolumeClaim](errForbidden)
-		},
+		"the claim may not be read":             func(f *PVFacts) { explained.Forbid(&f.Claim) },
 		"the claim was not read":                func(f *PVFacts) { f.Claim = explain.Read[*v1.PersistentVolumeClaim]{} },
 		"the claim of another PV of the volume": func(f *PVFacts) { f.siblingClaim(nil); f.SiblingClaims = nil },
-		"the attachments may not be read": func(f *PVFacts) {
-			f.Attachments = explain.Failed[[]storagev1.VolumeAttachment](errForbidden)
-		},
+		"the attachments may not be read":       func(f *PVFacts) { explained.Forbid(&f.Attachments) },
 		"the attachments were not read": func(f *PVFacts) {
 			f.Attachments = explain.Read[[]storagev1.VolumeAttachment]{}
 		},
-		"the list of PVs may not be read": func(f *PVFacts) { f.PVs = explain.Failed[[]explain.PV](errForbidden) },
+		"the list of PVs may not be read": func(f *PVFacts) { explained.Forbid(&f.PVs) },
 		"an in-tree PV, and not the list of PVs": func(f *PVFacts) {
 			withTwin(f)
-			f.PVs = explain.Failed[[]explain.PV](errForbidden)
+			explained.Forbid(&f.PVs)
 		},
 		"an in-tree PV's claim is not read": func(f *PVFacts) {
 			withTwin(f)
@@ -386,30 +375,13 @@ func TestUnreadFactsPreventDeletion(t *testing.T) {
 	}
 }
 
-func TestRestoredClaimOfInTreeSiblingKeepsVolume(t *testing.T) {
-	f := released()
-	withTwin(&f)
-	f.siblingClaim(nil)
-	if d := ExplainPV(f).Decision; d.Action != intree.CreateTwin.String() {
-		t.Errorf("without the claim: %+v, so this test shows nothing", d)
-	}
-	f = released()
-	withTwin(&f)
-	f.siblingClaim(&v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{UID: "newer"}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: "other"},
-	})
-	if d := ExplainPV(f).Decision; d.Reason != string(intree.ReasonSharedSource) {
-		t.Errorf("with a claim that names the other PV: %+v", d)
-	}
-}
-
 // withTwin turns the PV into an in-tree one whose volume is deleted by way of a twin.
 func withTwin(f *PVFacts) {
 	inTree(f)
 	f.PV.Spec.HostPath = &v1.HostPathVolumeSource{Path: "/x"}
 	f.PV.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: intree.FieldManager,
 		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{"v:\"` + intree.Finalizer + `\"":{}}}}`)}}
-	f.PVs = explain.Found([]explain.PV{explain.PVOf(f.PV)})
+	f.relist()
 }
 
 func TestWantsDeletion(t *testing.T) {
@@ -435,7 +407,7 @@ func TestExplainPVOfGoneDriver(t *testing.T) {
 	f := released()
 	f.terminate(time.Hour)
 	f.uninstall()
-	expect(t, ExplainPV(f).Text(false), "!is being deleted", "DeleteVolume, Reclaim (by csi-reclaimer beside "+driver+
+	expect(t, pvText(f), "!is being deleted", "DeleteVolume, Reclaim (by csi-reclaimer beside "+driver+
 		", role owner, when the driver is installed again)",
 		"Driver "+driver+" is gone: nothing happens to the PV until it is installed again.")
 	facts := StatusFacts{ClusterFacts: f.ClusterFacts}
@@ -444,9 +416,9 @@ func TestExplainPVOfGoneDriver(t *testing.T) {
 	facts.VisitPVs(func(_ explain.PV, s Standing) { expect(t, s.Text, "!is being deleted", "is gone: nothing happens") })
 
 	f = released()
-	f.PV.Annotations[volume.HoldAnnotation] = "why"
+	f.hold("why")
 	f.uninstall()
-	expect(t, ExplainPV(f).Text(false), "Wait, Held (by csi-reclaimer beside "+driver+", role owner)\n")
+	expect(t, pvText(f), "Wait, Held (by csi-reclaimer beside "+driver+", role owner)\n")
 }
 
 func TestExplainTerminatingBoundNamesPods(t *testing.T) {
@@ -457,8 +429,8 @@ func TestExplainTerminatingBoundNamesPods(t *testing.T) {
 		return pvc.Pod{Namespace: "ns", Name: name, Scheduled: true, Ended: ended, Claims: []string{claim}}
 	}
 	f.Pods = explain.Found([]pvc.Pod{uses("db-0", "data", false), uses("other", "x", false), uses("backup", "data", true)})
-	expect(t, ExplainPV(f).Text(false), "Used by      pods db-0, backup\n", "Waits for    claim ns/data to be deleted\n",
+	expect(t, pvText(f), "Used by      pods db-0, backup\n", "Waits for    claim ns/data to be deleted\n",
 		"             pod db-0 to end, which uses the claim\n", "!other")
-	f.Pods = explain.Failed[[]pvc.Pod](errForbidden)
-	expect(t, ExplainPV(f).Text(false), "!Used by", "Pods: forbidden. So it is not known which pods use the claim.")
+	explained.Forbid(&f.Pods)
+	expect(t, pvText(f), "!Used by", "Pods: forbidden. So it is not known which pods use the claim.")
 }

@@ -3,7 +3,6 @@ package volumes
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 
@@ -24,20 +23,15 @@ func ReadPV(ctx context.Context, c explain.Cluster, name string) (PVFacts, error
 	if err != nil {
 		return PVFacts{}, fmt.Errorf("read PV %q: %w", name, err)
 	}
-	return related(ctx, c, pv, readCluster(ctx, c, leasesFor(explain.PVOf(pv))))
+	return related(ctx, c, pv, readCluster(ctx, c, LeasesFor([]explain.PV{explain.PVOf(pv)})))
 }
 
 // related reads the objects around a PV. It reads the PV again last, as the sidecar does before a deletion, because
 // people rescue a volume by editing its PV.
 func related(ctx context.Context, c explain.Cluster, pv *v1.PersistentVolume, w ClusterFacts) (PVFacts, error) {
-	f := PVFacts{ClusterFacts: w, Nodes: map[string]explain.Read[*v1.Node]{}}
-	for i := range w.Attachments.Value {
-		a := &w.Attachments.Value[i]
-		if name := a.Spec.Source.PersistentVolumeName; name == nil || *name != pv.Name {
-			continue
-		}
-		node := a.Spec.NodeName
-		f.Nodes[node] = explain.Optional(c.Node(ctx, node))
+	f := PVFacts{ClusterFacts: w.Indexed(), Nodes: map[string]explain.Read[*v1.Node]{}}
+	for _, a := range f.attachmentsOf(pv.Name) {
+		f.Nodes[a.Spec.NodeName] = explain.Optional(c.Node(ctx, a.Spec.NodeName))
 	}
 	if ref := pv.Spec.ClaimRef; ref != nil {
 		f.Claim = explain.Optional(c.Claim(ctx, ref.Namespace, ref.Name))
@@ -45,7 +39,6 @@ func related(ctx context.Context, c explain.Cluster, pv *v1.PersistentVolume, w 
 			f.Pods = explain.UsersOf(c.Pods(ctx, ref.Namespace))
 		}
 	}
-	f.ClusterFacts = f.Indexed()
 	f.readSiblingClaims(ctx, c, explain.PVOf(pv))
 	f.Events = c.Events(ctx, metav1.NamespaceDefault, pv)
 	if pv.Spec.CSI == nil {
@@ -73,14 +66,14 @@ func ReadClaim(ctx context.Context, c explain.Cluster, namespace, name string) (
 	}
 	f.Pods = explain.UsersOf(c.Pods(ctx, namespace))
 	var pv explain.Read[*v1.PersistentVolume]
-	leases := leasesFor(explain.PV{})
+	leases := LeasesFor(nil)
 	if claim.Spec.VolumeName != "" {
 		pv = explain.Optional(c.PV(ctx, claim.Spec.VolumeName))
 		f.PV = explain.Read[*PVFacts]{Made: true, Err: pv.Err}
 	}
 	if pv.Value != nil {
-		leases = leasesFor(explain.PVOf(pv.Value))
-	} else if driver := f.provisioner(); driver != "" {
+		leases = LeasesFor([]explain.PV{explain.PVOf(pv.Value)})
+	} else if driver := f.Driver(); driver != "" {
 		leases = append(leases, leaseNames(driver)...)
 	}
 	f.ClusterFacts = readCluster(ctx, c, leases)
@@ -200,44 +193,29 @@ func readCluster(ctx context.Context, c explain.Cluster, leases []string) Cluste
 	return w
 }
 
-// LeasesFor returns the names of the Leases of all programs that manage these PVs, sorted.
+// LeasesFor returns the names of the Leases of all programs that may manage these PVs, sorted.
 func LeasesFor(pvs []explain.PV) []string {
-	names := map[string]bool{explain.VolumeGuard: true}
-	drivers := map[string]bool{}
+	names, drivers := []string{explain.VolumeGuard}, map[string]bool{}
 	for _, pv := range pvs {
-		if owner := pv.Owner(); !drivers[owner] {
+		if owner := pv.Owner(); explain.CSIName(owner) && !drivers[owner] {
 			drivers[owner] = true
-			for _, name := range leasesFor(pv) {
-				names[name] = true
-			}
+			names = append(names, leaseNames(owner)...)
 		}
 	}
-	return slices.Sorted(maps.Keys(names))
-}
-
-// leasesFor returns the names of the Leases of all programs that may manage a PV.
-func leasesFor(pv explain.PV) []string {
-	names := []string{explain.VolumeGuard}
-	if owner := pv.Owner(); explain.CSIName(owner) {
-		names = append(names, leaseNames(owner)...)
-	}
-	return names
+	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
 // ReadVolumes reads the facts that decide the outcome of these PVs: the state of the cluster, the claims of PVs that
 // share a volume with them, and the Leases of their drivers and of volume-guard. Failed reads are part of the facts.
 func ReadVolumes(ctx context.Context, c explain.Cluster, pvs []string) ClusterFacts {
-	w := readCluster(ctx, c, nil)
-	names := []string{explain.VolumeGuard}
+	w := readCluster(ctx, c, nil).Indexed()
 	var found []explain.PV
-	w = w.Indexed()
 	for _, name := range pvs {
 		if pv, known := w.FindPV(name); known {
 			found = append(found, pv)
-			names = append(names, leasesFor(pv)...)
 		}
 	}
-	w.Leases = c.Leases(ctx, names)
+	w.Leases = c.Leases(ctx, LeasesFor(found))
 	w.readSiblingClaims(ctx, c, found...)
 	return w
 }

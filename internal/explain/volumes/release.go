@@ -101,9 +101,8 @@ func (p *Plan) obstacles(f StatusFacts) {
 			plural.Count(len(at), "node"), p.Driver, strings.Join(pods[:min(len(pods), shownPods)], ", "),
 			moreThan(len(pods), shownPods))
 	}
-	for _, lease := range f.leasesOf(p.Driver) {
-		own := lease.Name == names[1] || p.As == volume.RoleOwner
-		if own && explain.IsHeld(lease, f.Now) {
+	for _, lease := range f.heldOf(p.Driver) {
+		if lease.Name == names[1] || p.As == volume.RoleOwner {
 			p.obstacle("csi-reclaimer, or an external-provisioner, still runs for %s: %s holds Lease %s/%s. Stop all its "+
 				"replicas first (kubectl scale --replicas=0)",
 				p.Driver, explain.HolderOf(lease), lease.Namespace, lease.Name)

@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -29,7 +30,7 @@ type StatusFacts struct {
 	// Claims holds the claims that ClaimsToRead names, by the PV's claimRef. The Value is nil if the claim is gone.
 	Claims map[volume.ClaimRef]explain.Read[*v1.PersistentVolumeClaim]
 	// Admission holds the admission policies that protect PVs.
-	Admission explain.Read[explain.Admission]
+	Admission explain.Read[admission.Coverage]
 	// Sidecars holds the Leases with the label of a driver's csi-reclaimer, which only a release needs.
 	Sidecars explain.Read[[]coordinationv1.Lease]
 }
@@ -372,18 +373,6 @@ func (w ClusterFacts) StandingOfEntry(e inflight.Located, claim explain.Read[*v1
 	return Standing{Decision: d, Waits: true, Text: d.Text, Attention: warns(d) || o == nil}
 }
 
-// PresenceWords returns "installed" or "gone" for a driver, empty if its presence is unknown.
-func (w ClusterFacts) PresenceWords(driver string) string {
-	switch w.presenceOf(driver) {
-	case presenceInstalled:
-		return "installed"
-	case presenceGone:
-		return "gone"
-	case presenceUnknown:
-	}
-	return ""
-}
-
 // warns reports whether a decision's reason has severity Warning in its engine's table. A decision without an Action
 // lacks a fact that could not be read, which is no reason to call a person.
 func warns(d decision) bool {
@@ -406,6 +395,3 @@ func warns(d decision) bool {
 func (w ClusterFacts) BrakeOn(driver string) bool {
 	return w.Indexed().releaseBrakeCommand(driver) != ""
 }
-
-// Driver returns the provisioner that creates the claim's volume, empty if it is unknown.
-func (f ClaimFacts) Driver() string { return f.provisioner() }

@@ -1,7 +1,6 @@
 package volumes
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
@@ -13,8 +12,10 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
 // twoDrivers is a cluster with PVs of two drivers.
@@ -22,8 +23,8 @@ func twoDrivers() StatusFacts {
 	base := released()
 	f := StatusFacts{ClusterFacts: base.ClusterFacts,
 		Claims:    map[volume.ClaimRef]explain.Read[*v1.PersistentVolumeClaim]{},
-		Admission: explain.Found(explain.Admission{}), Sidecars: explain.Found[[]coordinationv1.Lease](nil)}
-	f.PVs = explain.Found[[]explain.PV](nil)
+		Admission: explain.Found(admission.Coverage{}), Sidecars: explain.Found[[]coordinationv1.Lease](nil)}
+	explained.Clear(&f.PVs)
 	add := func(name string, change func(*v1.PersistentVolume)) {
 		o := base.PV.DeepCopy()
 		o.Name, o.UID, o.Spec.CSI.VolumeHandle = name, types.UID(name), name
@@ -76,18 +77,15 @@ func TestStatusOfEachDriver(t *testing.T) {
 }
 
 func TestStatusWarnings(t *testing.T) {
-	cases := map[string]struct {
-		change func(*StatusFacts)
-		want   []string
-	}{
+	explained.Table(t, twoDrivers, statusText, map[string]explained.Row[StatusFacts]{
 		"all is well": {func(*StatusFacts) {}, []string{`!warnings`, "!unread"}},
 		"the policy is not in force": {func(f *StatusFacts) {
-			f.Admission = explain.Found(explain.Admission{Lists: map[string][]string{driver: {"x"}}})
+			f.Admission = explain.Found(admission.Coverage{Lists: map[string][]string{driver: {"x"}}})
 		}, []string{`!"admission"`}},
-		"the policy may not be read": {func(f *StatusFacts) { f.Admission = explain.Failed[explain.Admission](errForbidden) },
+		"the policy may not be read": {func(f *StatusFacts) { explained.Forbid(&f.Admission) },
 			[]string{"The admission policies: forbidden"}},
 		"the policy knows one driver": {func(f *StatusFacts) {
-			f.Admission = explain.Found(explain.Admission{InForce: true, Lists: map[string][]string{driver: {"x"}}})
+			f.Admission = explain.Found(admission.Coverage{InForce: true, Lists: map[string][]string{driver: {"x"}}})
 		}, []string{`"admission":"yes"`, `"admission":"no"`}},
 		"a driver is braked": {func(f *StatusFacts) {
 			f.lease("disk-csi-example-com", "x", 0, reclaim.BrakeAnnotation,
@@ -133,18 +131,7 @@ func TestStatusWarnings(t *testing.T) {
 			[]string{`"role":"companion"`, "!?"}},
 		"an in-tree plugin has PVs, too": {func(f *StatusFacts) { addInTree(f) },
 			[]string{`"driver":"kubernetes.io/plugin"`, `"role":"in-tree"`}},
-	}
-	for sentence, c := range cases {
-		t.Run(sentence, func(t *testing.T) {
-			f := twoDrivers()
-			c.change(&f)
-			text, err := json.Marshal(StatusOf(f, ""))
-			if err != nil {
-				t.Fatal(err)
-			}
-			expect(t, string(text), c.want...)
-		})
-	}
+	})
 }
 
 func addInTree(f *StatusFacts) {
@@ -153,15 +140,13 @@ func addInTree(f *StatusFacts) {
 	f.PVs.Value = append(f.PVs.Value, explain.PVOf(its.PV))
 }
 
+func statusText(f StatusFacts) string { return explained.JSON(StatusOf(f, "")) }
+
 // Programs iterate over the lists.
 func TestEmptyStatusIsAnEmptyJSONList(t *testing.T) {
 	f := StatusFacts{ClusterFacts: ClusterFacts{PVs: explain.Found[[]explain.PV](nil)}}
 	for _, value := range []any{StatusOf(f, ""), PlanRelease(f, driver)} {
-		text, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		expect(t, string(text), "[]", "!null")
+		expect(t, explained.JSON(value), "[]", "!null")
 	}
 }
 
@@ -174,7 +159,7 @@ func TestPlanRelease(t *testing.T) {
 	}{
 		"all that carry a finalizer of ours": {func(*StatusFacts) {}, 6, []string{"!obstacles", `"abandoned":["old","new"]`,
 			`"role":"owner"`}},
-		"a driver that has none": {func(f *StatusFacts) { f.PVs = explain.Found[[]explain.PV](nil) }, 0,
+		"a driver that has none": {func(f *StatusFacts) { explained.Clear(&f.PVs) }, 0,
 			[]string{"!obstacles"}},
 		"the sidecar still leads": {func(f *StatusFacts) { f.lease("disk-csi-example-com", "pod-1", time.Second) }, 6,
 			[]string{"pod-1 holds Lease kube-system/disk-csi-example-com", "--replicas=0"}},
@@ -194,21 +179,19 @@ func TestPlanRelease(t *testing.T) {
 				f.sidecar(fmt.Sprint("disk-csi-example-com-node-", i), fmt.Sprint("pod-", i), time.Second)
 			}
 		}, 6, []string{"on 5 nodes", "pod-2 and 2 more. Stop it"}},
-		"the Leases of nodes may not be read": {func(f *StatusFacts) {
-			f.Sidecars = explain.Failed[[]coordinationv1.Lease](errForbidden)
-		}, 6, []string{"may still run", "which may list leases", "whether it runs on a node"}},
+		"the Leases of nodes may not be read": {func(f *StatusFacts) { explained.Forbid(&f.Sidecars) },
+			6, []string{"may still run", "which may list leases", "whether it runs on a node"}},
 		"the Leases of nodes were not read": {func(f *StatusFacts) {
 			f.Sidecars = explain.Read[[]coordinationv1.Lease]{}
 		}, 6, []string{"may still run"}},
-		"the Leases of the cluster may not be read": {func(f *StatusFacts) {
-			f.Leases = explain.Failed[[]coordinationv1.Lease](errForbidden)
-		}, 6, []string{"may still run", "whether a brake is on"}},
+		"the Leases of the cluster may not be read": {func(f *StatusFacts) { explained.Forbid(&f.Leases) },
+			6, []string{"may still run", "whether a brake is on"}},
 		"an admission policy lists the driver": {func(f *StatusFacts) {
-			f.Admission = explain.Found(explain.Admission{InForce: true,
+			f.Admission = explain.Found(admission.Coverage{InForce: true,
 				Lists: map[string][]string{driver: {"mutatingadmissionpolicy/x"}}})
 		}, 6, []string{"!obstacles", `"listedBy":["mutatingadmissionpolicy/x"]`}},
 		"an admission policy lists another one": {func(f *StatusFacts) {
-			f.Admission = explain.Found(explain.Admission{InForce: true,
+			f.Admission = explain.Found(admission.Coverage{InForce: true,
 				Lists: map[string][]string{"b": {"mutatingadmissionpolicy/x"}}})
 		}, 6, []string{"!obstacles", "!listedBy"}},
 		"both finalizers, role unknown": {both, 1, []string{"set --role=owner"}},
@@ -242,6 +225,20 @@ func TestPlanRelease(t *testing.T) {
 			[]string{`"abandoned":["new"]`}},
 		"a PV without a claim is left out": {func(f *StatusFacts) { f.PVs.Value[4].Claim.UID = "" }, 6,
 			[]string{`"abandoned":["new"]`}},
+		"a volume is in flight": {func(f *StatusFacts) {
+			e := entry("c")
+			e.Volume = "bound"
+			f.openEntries(e)
+		}, 5, []string{"!obstacles", `"inFlight":[{"volume":"bound"`}},
+		"the in-flight log cannot be read": {func(f *StatusFacts) { explained.Forbid(&f.InFlight) }, 0,
+			[]string{`"obstacles":["the in-flight log cannot be read`, "!part of"}},
+		"part of the log cannot be read": {func(f *StatusFacts) { f.shardUnreadable(driver, "l") }, 0,
+			[]string{`"obstacles":["part of the in-flight log cannot be read`}},
+		"the Lease with the lists of topologies cannot be used": {func(f *StatusFacts) {
+			f.shardUnreadable(driver, "disk-in-flight-topology")
+		}, 6, []string{"!obstacles"}},
+		"part of another driver's log cannot be read": {func(f *StatusFacts) { f.shardUnreadable("another", "l") }, 6,
+			[]string{"!obstacles"}},
 		"the companion still leads": {func(f *StatusFacts) {
 			f.Role = volume.RoleCompanion
 			f.lease("disk-csi-example-com-reclaimer", "pod-2", time.Second)
@@ -255,11 +252,7 @@ func TestPlanRelease(t *testing.T) {
 			if len(p.PVs) != c.pvs || slices.Contains(p.PVs, "other") {
 				t.Errorf("PVs %q, want %d", p.PVs, c.pvs)
 			}
-			text, err := json.Marshal(p)
-			if err != nil {
-				t.Fatal(err)
-			}
-			expect(t, string(text), c.want...)
+			expect(t, explained.JSON(p), c.want...)
 		})
 	}
 }

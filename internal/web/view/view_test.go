@@ -359,8 +359,8 @@ func TestRowsOfLocks(t *testing.T) {
 		o.Annotations[singlenode.LockAnnotation], o.Finalizers = "first first", []string{singlenode.Finalizer}
 	})
 	f.Locks = &locks.Facts{ListFacts: f.Pods, Claims: explain.Found([]locks.Claim{locks.ClaimOf(claim)}),
-		Modes:   explain.Found(map[string]singlenode.Mode{"ns": singlenode.ModeAll}),
-		Classes: explain.Found(map[string]map[string]string{})}
+		Namespaces: explain.Found(map[string]map[string]string{"ns": {singlenode.Label: singlenode.AllValue}}),
+		Classes:    explain.Found(map[string]*storagev1.StorageClass{})}
 	rows := RowsOf(f)
 	if row := only(t, rows, "lock/ns/data"); !row.Waits || row.Since == nil || now().Sub(row.Since.Time) != time.Hour ||
 		row.WaitsFor != "pod first to end" {

@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
@@ -76,7 +77,7 @@ type Cluster struct {
 // slow holds the data that is polled instead of watched.
 type slow struct {
 	mu        sync.Mutex
-	admission explain.Read[explain.Admission]
+	admission explain.Read[admission.Coverage]
 	minor     int
 	leaks     map[string]leaks.Report
 	leakErr   error

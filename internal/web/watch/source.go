@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -203,7 +204,7 @@ func (c *Cluster) PodsOn(_ context.Context, node string) explain.Read[[]explain.
 }
 
 // Admission returns the result of the last poll.
-func (c *Cluster) Admission(context.Context) explain.Read[explain.Admission] {
+func (c *Cluster) Admission(context.Context) explain.Read[admission.Coverage] {
 	c.slow.mu.Lock()
 	defer c.slow.mu.Unlock()
 	return c.slow.admission
