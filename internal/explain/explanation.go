@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -106,9 +107,9 @@ func (s *Explanation) Advise(format string, args ...any) {
 }
 
 // NoteUnread adds to Unread the object of a failed read, and the question that it leaves open. It adds nothing if the
-// read succeeded or was not made.
+// read succeeded or was not made, or if the API server does not serve the fencing API, which leaves no question open.
 func NoteUnread[T any](s *Explanation, r Read[T], what, open string) {
-	if r.Made && r.Err != nil {
+	if r.Err != nil && !NoFencing(r) {
 		s.Unread = append(s.Unread, fmt.Sprintf("%s: %v. So it is not known %s.", what, r.Err, open))
 	}
 }
@@ -132,7 +133,8 @@ func (s *Explanation) AddEvents(events Read[[]v1.Event], now time.Time) {
 	NoteUnread(s, events, "Events", "which Events it has")
 	for i := len(events.Value) - 1; i >= 0 && len(s.Events) < maxEvents; i-- {
 		e := events.Value[i]
-		s.Events = append(s.Events, fmt.Sprintf("%s ago, %s: %s: %s", Age(now, lastSeen(e)), reporter(e), e.Reason,
+		s.Events = append(s.Events, fmt.Sprintf("%s ago, %s: %s: %s", Age(now, lastSeen(e)),
+			cmp.Or(e.ReportingController, e.Source.Component), e.Reason,
 			text.Truncate(strings.ReplaceAll(e.Message, "\n", " "), maxMessage)))
 	}
 }
@@ -144,22 +146,10 @@ func SortEvents(all []v1.Event) {
 
 // lastSeen returns the time of the last occurrence, which an Event of each API generation keeps in another field.
 func lastSeen(e v1.Event) time.Time {
-	switch {
-	case e.Series != nil:
+	if e.Series != nil {
 		return e.Series.LastObservedTime.Time
-	case !e.LastTimestamp.IsZero():
-		return e.LastTimestamp.Time
-	case !e.EventTime.IsZero():
-		return e.EventTime.Time
 	}
-	return e.CreationTimestamp.Time
-}
-
-func reporter(e v1.Event) string {
-	if e.ReportingController != "" {
-		return e.ReportingController
-	}
-	return e.Source.Component
+	return cmp.Or(e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)
 }
 
 // Age formats the time from then to now as kubectl does.

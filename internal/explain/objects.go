@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,9 +67,6 @@ func (pv PV) WantsDeletion() bool {
 		pv.Claim.UID != ""
 }
 
-// inTreePrefix begins the name of every in-tree volume plugin.
-const inTreePrefix = "kubernetes.io/"
-
 // CSIName reports whether the name of a provisioner can be a CSI driver's, which never contains a slash
 // (ValidateCSIDriverName in pkg/apis/core/validation).
 func CSIName(provisioner string) bool {
@@ -76,7 +74,7 @@ func CSIName(provisioner string) bool {
 }
 
 // InTree reports whether an owner of PVs is an in-tree volume plugin.
-func InTree(owner string) bool { return strings.HasPrefix(owner, inTreePrefix) }
+func InTree(owner string) bool { return strings.HasPrefix(owner, "kubernetes.io/") }
 
 // ClaimClass returns the name of a claim's StorageClass, empty for none.
 func ClaimClass(claim *v1.PersistentVolumeClaim) string {
@@ -301,10 +299,7 @@ func FenceEnded(o *v1alpha1.NodeFence) bool {
 
 // FenceWords describes the progress of a fence: its phase, its agent and its proof.
 func FenceWords(o *v1alpha1.NodeFence, now time.Time) string {
-	text := string(o.Status.Phase)
-	if text == "" {
-		text = string(v1alpha1.PhaseRequested)
-	}
+	text := string(cmp.Or(o.Status.Phase, v1alpha1.PhaseRequested))
 	n := len(o.Status.Attempts)
 	switch p := o.Status.Proof; {
 	case p != nil:

@@ -3,7 +3,6 @@
 // replica was scaled away ([RetainedOf]).
 //
 // [ReadClaim], [ReadPreview] and [ReadRetained] read; all other functions are pure functions of the facts that they
-// return. Like the parent package, it has no rules of its own: it calls volume-guard's engine for the claims, and the
-// parent package for their volumes. The memory of a running volume-guard, such as the time since which a claim is
-// condemned, cannot be read from outside. The package writes nothing to the cluster.
+// return. The memory of a running volume-guard, such as the time since which a claim is condemned, cannot be read from
+// outside.
 package claims

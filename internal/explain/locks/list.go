@@ -205,9 +205,7 @@ func (f Facts) unread() []string {
 	explain.NoteUnread(&s, f.Classes, "StorageClasses", "which of them ask for locks")
 	explain.NoteUnread(&s, f.PVs, "PVs", "which of them ask for locks, and which drivers they have")
 	explain.NoteUnread(&s, f.Nodes, "Nodes", "which pods are on a node that is not Ready")
-	if !explain.NoFencing(f.Fences) {
-		explain.NoteUnread(&s, f.Fences, "NodeFences", "which nodes are kept from their volumes")
-	}
+	explain.NoteUnread(&s, f.Fences, "NodeFences", "which nodes are kept from their volumes")
 	explain.NoteUnread(&s, f.Guards, "Leases", "whether volume-guard runs")
 	return s.Unread
 }

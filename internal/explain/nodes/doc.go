@@ -3,8 +3,7 @@
 // makes it.
 //
 // [Read] reads; [Explain], [ListOf], [CheckFence], [CheckUnfence] and [CheckConfirm] are pure functions of the
-// facts that it returns. The package has no rules of its own: it calls volume-guard's decision functions with the
-// facts of live reads. The memory of a running volume-guard, such as the time since which it has seen a Lease
+// facts that it returns. The memory of a running volume-guard, such as the time since which it has seen a Lease
 // unchanged, cannot be read from outside. The times in Nodes and Leases, from the clocks of other machines, stand in
 // for it.
 package nodes

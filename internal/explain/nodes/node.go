@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -90,10 +91,7 @@ func (f Facts) standing() string {
 }
 
 func phaseOf(o *v1alpha1.NodeFence) v1alpha1.Phase {
-	if o.Status.Phase == "" {
-		return v1alpha1.PhaseRequested
-	}
-	return o.Status.Phase
+	return cmp.Or(o.Status.Phase, v1alpha1.PhaseRequested)
 }
 
 func addNode(s *explain.Explanation, f Facts) {

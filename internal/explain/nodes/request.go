@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -60,12 +61,7 @@ func (f Facts) known() error {
 	return nil
 }
 
-func errOf[T any](r explain.Read[T]) error {
-	if r.Err == nil {
-		return errors.New("it was not read")
-	}
-	return r.Err
-}
+func errOf[T any](r explain.Read[T]) error { return cmp.Or(r.Err, errors.New("it was not read")) }
 
 // Unknown returns an error if none of Node, NodeFence and pods could be read, or if no Node exists and neither a
 // NodeFence nor a pod of that name was found.
@@ -124,7 +120,8 @@ func (p *Plan) agentEffect(f Facts, before []v1alpha1.Agent, agent *v1alpha1.Age
 	case n > 0:
 		when = "if none before it has a proof"
 	}
-	text := fmt.Sprintf("Agent %s is tried %s (%s, for %s at most). ", agent.Name, when, how(agent), timeout(agent))
+	text := fmt.Sprintf("Agent %s is tried %s (%s, for %s at most). ", agent.Name, when, how(agent),
+		cmp.Or(agent.Timeout.Duration, defaultTimeout))
 	switch agent.Covers {
 	case v1alpha1.CoversUntilUnfenced:
 		text += "Its proof releases all pods of the node: it gets the taint node.kubernetes.io/out-of-service."
@@ -142,13 +139,6 @@ func (p *Plan) agentEffect(f Facts, before []v1alpha1.Agent, agent *v1alpha1.Age
 
 // defaultTimeout is the default of an agent's timeout (pkg/apis/fencing/v1alpha1).
 const defaultTimeout = 5 * time.Minute
-
-func timeout(agent *v1alpha1.Agent) time.Duration {
-	if agent.Timeout.Duration == 0 {
-		return defaultTimeout
-	}
-	return agent.Timeout.Duration
-}
 
 func (f Facts) addRuns(p *Plan) {
 	if explain.IsReady(f.Node.Value) {

@@ -102,9 +102,7 @@ func (f ListFacts) unread() []string {
 	for _, node := range slices.Sorted(maps.Keys(f.Leases)) {
 		explain.NoteUnread(&s, f.Leases[node], "Lease "+v1.NamespaceNodeLease+"/"+node, "whether its kubelet is alive")
 	}
-	if !explain.NoFencing(f.Fences) {
-		explain.NoteUnread(&s, f.Fences, "NodeFences", "which nodes are fenced")
-	}
+	explain.NoteUnread(&s, f.Fences, "NodeFences", "which nodes are fenced")
 	return s.Unread
 }
 

@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -77,12 +78,7 @@ func (f Facts) headline(pod explain.Pod, e podsafety.Explanation, d explain.Deci
 	return what + " " + why
 }
 
-func phase(pod explain.Pod) string {
-	if pod.Phase == "" {
-		return string(v1.PodPending)
-	}
-	return string(pod.Phase)
-}
+func phase(pod explain.Pod) string { return string(cmp.Or(pod.Phase, v1.PodPending)) }
 
 func addPod(s *explain.Explanation, f Facts, pod explain.Pod) {
 	state := phase(pod)
@@ -189,9 +185,7 @@ func AddNode(s *explain.Explanation, name string, read explain.Read[*v1.Node],
 
 // addFence reports the progress of the node's fence, which is evidence while it is in force.
 func addFence(s *explain.Explanation, f Facts, pod explain.Pod) {
-	if !explain.NoFencing(f.Fence) {
-		explain.NoteUnread(s, f.Fence, "NodeFence "+pod.Node, "whether the node is fenced")
-	}
+	explain.NoteUnread(s, f.Fence, "NodeFence "+pod.Node, "whether the node is fenced")
 	if fence := f.Fence.Value; fence != nil && !explain.FenceEnded(fence) {
 		s.AddFact("Fence", "%s (kubectl reclaim explain node/%s)", explain.FenceWords(fence, f.Now), pod.Node)
 	}

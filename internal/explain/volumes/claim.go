@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -129,27 +130,17 @@ func (f ClaimFacts) usage() pvc.Usage { return pvc.UsageOf(pvc.ClaimOf(f.Claim),
 // be read.
 func (f ClaimFacts) decide(driver string) (d decision, known bool) {
 	o := f.Claim
-	entry, inFlight := f.entry()
+	own := explain.Filter(f.entriesOf(o.Namespace, o.Name), func(e inflight.Located) bool { return e.Claim.UID == o.UID })
 	switch {
 	case o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, pvc.Finalizer):
 		return f.protection(), true
-	case inFlight:
-		return f.finishProvisioning(entry, claimFacts(o, entry.Claim, entry.Volume)), true
+	case len(own) > 0:
+		return f.finishProvisioning(own[0], claimFacts(o, own[0].Claim, own[0].Volume)), true
 	case !explain.CSIName(driver):
 	case o.Spec.VolumeName == "" && f.InFlight.OK():
 		return f.provisioning(driver), true
 	}
 	return decision{}, false
-}
-
-// entry returns the in-flight log's entry for the claim's UID.
-func (f ClaimFacts) entry() (e inflight.Located, found bool) {
-	for _, e := range f.entriesOf(f.Claim.Namespace, f.Claim.Name) {
-		if e.Claim.UID == f.Claim.UID {
-			return e, true
-		}
-	}
-	return inflight.Located{}, false
 }
 
 // protection decides whether a pod still keeps a terminating claim, as kube-controller-manager does.
@@ -260,11 +251,8 @@ func addUnboundWait(s *explain.Explanation, pv provision.PV, name string) {
 
 func waitsForFinalizers(s *explain.Explanation, f ClaimFacts) {
 	use := f.usage()
+	pod := cmp.Or(use.By, use.ByEnded)
 	for _, finalizer := range s.Finalizers {
-		pod := use.By
-		if pod == "" {
-			pod = use.ByEnded
-		}
 		switch {
 		case finalizer.Stuck != "":
 			s.AddWait("finalizer %s, forever: %s", finalizer.Name, finalizer.Stuck)

@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -80,12 +81,7 @@ func (f PVFacts) since(pv explain.PV) string {
 	return explain.Age(f.Now, time.Unix(pv.TerminatingSince, 0))
 }
 
-func phase(o *v1.PersistentVolume) string {
-	if o.Status.Phase == "" {
-		return string(v1.VolumePending)
-	}
-	return string(o.Status.Phase)
-}
+func phase(o *v1.PersistentVolume) string { return string(cmp.Or(o.Status.Phase, v1.VolumePending)) }
 
 func addPV(s *explain.Explanation, f PVFacts, pv explain.PV) {
 	s.AddFact("Policy", "%s", f.PV.Spec.PersistentVolumeReclaimPolicy)

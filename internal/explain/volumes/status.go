@@ -140,20 +140,14 @@ func (f StatusFacts) newRow(driver string) *DriverStatus {
 		if guessed {
 			row.Role += "?"
 		}
-		row.Admission = f.admits(driver)
+		if a := f.Admission.Value; a.InForce {
+			row.Admission = "no"
+			if len(a.Lists[driver]) > 0 {
+				row.Admission = "yes"
+			}
+		}
 	}
 	return row
-}
-
-func (f StatusFacts) admits(driver string) string {
-	a := f.Admission.Value
-	switch {
-	case !f.Admission.OK() || !a.InForce:
-		return ""
-	case len(a.Lists[driver]) == 0:
-		return "no"
-	}
-	return "yes"
 }
 
 func (d *DriverStatus) add(pv explain.PV, its decision) {
