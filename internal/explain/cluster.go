@@ -307,6 +307,7 @@ func (a API) Fence(ctx context.Context, node string) Read[*v1alpha1.NodeFence] {
 	return FenceRead(o, err, node)
 }
 
+// Value and Same keep the whole objects of a list, see kube.ListAll.
 func Value[O any](o *O) O { return *o }
 
 func Same[O any](o *O) *O { return o }

@@ -140,6 +140,12 @@ func (env *environment) condemned() {
 	mark(env.claims[2], "set", 2, statefulset.Delete)
 }
 
+// deletedByHand marks the last claim, and deletes its pod.
+func (env *environment) deletedByHand() {
+	mark(env.claims[2], "set", 2, statefulset.Delete)
+	env.removePod()
+}
+
 // stray scales the set down to 2 replicas, and leaves no writer of the last claim.
 func (env *environment) stray() *v1.PersistentVolumeClaim {
 	env.scaled(2)

@@ -54,84 +54,61 @@ func TestPreview(t *testing.T) {
 		want   []string
 		said   []string
 	}{
-		"scaled down under Retain": {func(*environment) {}, ScaleTo(1),
+		"scaled down under Retain": {func(env *environment) { env.policy(retains, retains) }, ScaleTo(1),
 			[]string{first, "data-db-1 kept (Retained) kept", "data-db-2 kept (Retained) kept"},
 			[]string{"3 claims, 30Gi: 0 claims deleted; 0 volumes deleted (0), 3 kept", "!volume-guard"}},
-		"scaled down under Delete": {func(env *environment) { env.policy(retains, deletes) }, ScaleTo(1),
+		"scaled down under Delete": {func(*environment) {}, ScaleTo(1),
 			[]string{first, second, third},
 			[]string{"3 claims, 30Gi: 2 claims deleted; 2 volumes deleted (20Gi), 1 kept", "!volume-guard"}},
-		"deleted under Retain": {func(env *environment) { env.policy(retains, deletes) }, Delete(),
+		"deleted under Retain": {func(*environment) {}, Delete(),
 			all("kept (RetainedWhenDeleted) kept"), []string{"delete the set and its pods"}},
 		"deleted under Delete": {func(env *environment) { env.policy(deletes, retains) }, Delete(),
 			all("deleted (SetDeleted) deleted with pod db-N"), []string{"3 volumes deleted (30Gi)"}},
 		"orphaned under Delete": {func(env *environment) { env.policy(deletes, deletes) }, Orphan(),
 			all("kept (Orphaned) kept"), []string{"--cascade=orphan"}},
 		"the reclaim policy of one is Retain": {func(env *environment) {
-			env.policy(retains, deletes)
 			env.pvs[2].Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
 		}, ScaleTo(1), []string{first, second, "data-db-2 deleted (ScaledDown) kept with pod db-2"},
 			[]string{"2 claims deleted; 1 volume deleted (10Gi), 2 kept"}},
-		"a hold on the PV of one": {func(env *environment) {
-			env.policy(retains, deletes)
-			env.pvs[2].Annotations[volume.HoldAnnotation] = "audit"
-		}, ScaleTo(1), []string{first, second, "data-db-2 deleted (ScaledDown) kept with pod db-2"},
+		"a hold on the PV of one": {func(env *environment) { env.pvs[2].Annotations[volume.HoldAnnotation] = "audit" },
+			ScaleTo(1), []string{first, second, "data-db-2 deleted (ScaledDown) kept with pod db-2"},
 			[]string{"csi-reclaimer runs beside the driver"}},
 		"a hold on a claim, which Kubernetes does not know": {func(env *environment) {
-			env.policy(retains, deletes)
 			env.claims[2].Annotations[volume.HoldAnnotation] = "audit"
 		}, ScaleTo(1), []string{first, second, third}, nil},
-		"the driver is gone": {func(env *environment) {
-			env.policy(retains, deletes)
-			explained.Clear(&env.facts.Installed)
-		}, ScaleTo(2), lastOf("deleted (ScaledDown) waits with pod db-2"),
+		"the driver is gone": {func(env *environment) { explained.Clear(&env.facts.Installed) },
+			ScaleTo(2), lastOf("deleted (ScaledDown) waits with pod db-2"),
 			[]string{"0 volumes deleted (0), 2 kept, 1 to be deleted, and held up"}},
-		"PVs cannot be read": {func(env *environment) {
-			env.policy(retains, deletes)
-			explained.Forbid(&env.facts.PVs)
-		}, ScaleTo(2), lastOf("deleted (ScaledDown) unknown with pod db-2"),
+		"PVs cannot be read": {func(env *environment) { explained.Forbid(&env.facts.PVs) },
+			ScaleTo(2), lastOf("deleted (ScaledDown) unknown with pod db-2"),
 			[]string{"PVs: forbidden. So it is not known whether the volumes are " +
 				"deleted", "2 kept, 1 unknown", "!reclaimPolicy"}},
 		"a claim without a volume": {func(env *environment) {
-			env.policy(retains, deletes)
 			env.claims[2].Spec.VolumeName = ""
 			env.facts.Classes = explain.Found(map[string]*storagev1.StorageClass{"fast": {Provisioner: driver}})
 		}, ScaleTo(2), lastOf("deleted (ScaledDown) none with pod db-2"),
 			[]string{"0 volumes deleted (0), 2 kept\n", `"driver":"` + driver}},
-		"a pod that was deleted by hand, with volume-guard": {func(env *environment) {
-			env.policy(retains, deletes)
-			mark(env.claims[2], "set", 2, statefulset.Delete)
-			env.removePod()
-			env.guard()
-		}, ScaleTo(2), lastOf(afterwait),
+		"a pod that was deleted by hand, with volume-guard": {func(env *environment) { env.deletedByHand(); env.guard() },
+			ScaleTo(2), lastOf(afterwait),
 			[]string{"volume-guard runs its controller statefulset-claims", "the default of --scale-down-grace"}},
 		"a grace period of its own": {func(env *environment) {
-			env.policy(retains, deletes)
 			env.set.Annotations = map[string]string{statefulset.GraceAnnotation: "10m"}
-			mark(env.claims[2], "set", 2, statefulset.Delete)
-			env.removePod()
+			env.deletedByHand()
 			env.guard()
 		}, ScaleTo(2), lastOf("deleted (ScaledDown) deleted after a grace period of 10m"), []string{"!--scale-down-grace"}},
-		"a pod that was deleted by hand, without volume-guard": {func(env *environment) {
-			env.policy(retains, deletes)
-			mark(env.claims[2], "set", 2, statefulset.Delete)
-			env.removePod()
-		}, ScaleTo(2), lastOf(pendingScale),
+		"a pod that was deleted by hand, without volume-guard": {func(env *environment) { env.deletedByHand() },
+			ScaleTo(2), lastOf(pendingScale),
 			[]string{"no replica holds its Lease"}},
 		"a pod that was deleted by hand, and Leases cannot be read": {func(env *environment) {
-			env.policy(retains, deletes)
-			mark(env.claims[2], "set", 2, statefulset.Delete)
-			env.removePod()
+			env.deletedByHand()
 			explained.Forbid(&env.facts.Leases)
 		}, ScaleTo(2), lastOf(afterwait),
 			[]string{"whether it does could not be read", "Leases: forbidden"}},
-		"a claim that never had a pod": {func(env *environment) {
-			env.policy(retains, deletes)
-			env.removePod()
-			env.guard()
-		}, ScaleTo(2), lastOf("kept (NeverUsed) kept"), nil},
-		"out of range already": {func(env *environment) { env.policy(retains, deletes); env.scaled(2); env.guard() },
+		"a claim that never had a pod": {func(env *environment) { env.removePod(); env.guard() },
+			ScaleTo(2), lastOf("kept (NeverUsed) kept"), nil},
+		"out of range already": {func(env *environment) { env.scaled(2); env.guard() },
 			ScaleTo(1), []string{first, second, "data-db-2 kept (NeverUsed) kept"}, nil},
-		"scaled up, so that a claim is used again": {func(env *environment) { env.policy(retains, deletes); env.scaled(1) },
+		"scaled up, so that a claim is used again": {func(env *environment) { env.scaled(1) },
 			ScaleTo(3), lastOf("kept (InRange) kept"),
 			[]string{"scale from 1 to 3 replicas"}},
 		"by annotation": {func(env *environment) { env.annotate(both); env.guard() }, ScaleTo(1),
@@ -164,16 +141,20 @@ func TestPreview(t *testing.T) {
 			lastOf("kept (Retained) kept"),
 			[]string{"An annotation of the StatefulSet is not valid"}},
 		"an annotation beside the field": {func(env *environment) {
+			env.policy(retains, retains)
 			env.set.Annotations = map[string]string{statefulset.PolicyAnnotation: both}
 		}, ScaleTo(2), lastOf("kept (Retained) kept"),
 			[]string{"is ignored"}},
-		"terminating already": {func(env *environment) { env.claims[2].DeletionTimestamp = ptr.To(ago(0)) }, ScaleTo(2),
+		"terminating already": {func(env *environment) {
+			env.policy(retains, retains)
+			env.claims[2].DeletionTimestamp = ptr.To(ago(0))
+		}, ScaleTo(2),
 			lastOf("deleted (ClaimTerminating) deleted already being deleted"), nil},
 		"another owner": {func(env *environment) {
-			env.policy(retains, deletes)
 			own(env.claims[2], "v1", "ConfigMap", "c", "c")
 		}, ScaleTo(2), lastOf("kept (OtherOwner) kept"), nil},
 		"two templates, and ten ordinals": {func(env *environment) {
+			env.policy(retains, retains)
 			env.set.Spec.VolumeClaimTemplates = append(env.set.Spec.VolumeClaimTemplates,
 				v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "audit"}})
 			env.claims, env.pvs = nil, nil
@@ -184,12 +165,14 @@ func TestPreview(t *testing.T) {
 		}, ScaleTo(0), []string{"audit-db-9 kept (Retained) kept", "audit-db-10 kept (Retained) kept",
 			"data-db-9 kept (Retained) kept", "data-db-10 kept (Retained) kept"}, []string{"4 claims, 40Gi"}},
 		"claims that it does not give": {func(env *environment) {
+			env.policy(retains, retains)
 			env.claims[0].Name, env.claims[1].Name = "data-db", "data-db-01"
 		}, ScaleTo(0), []string{"data-db-2 kept (Retained) kept"}, nil},
-		"unchanged": {func(env *environment) { env.scaled(0) }, ScaleTo(0), []string{"data-db-0 kept (Retained) kept",
-			"data-db-1 kept (Retained) kept", "data-db-2 kept (Retained) kept"}, []string{"has 0 replicas already"}},
+		"unchanged": {func(env *environment) { env.policy(retains, retains); env.scaled(0) }, ScaleTo(0),
+			all("kept (Retained) kept"), []string{"has 0 replicas already"}},
 	} {
 		env := newEnvironment()
+		env.policy(retains, deletes)
 		c.change(env)
 		p := env.preview(c.to)
 		if got := lines(p); !slices.Equal(got, c.want) {

@@ -38,28 +38,29 @@ func TestListOf(t *testing.T) {
 		waits = "new: data, old, ClaimInUse; the lock of claim data, which pod old has"
 		freed = "; volume-guard to free the lock <- new"
 		goes  = "; volume-guard to remove its gate"
+		runs  = "data: old on n1, HolderRuns; pod old to end"
 	)
 	for sentence, c := range map[string]struct {
 		change func(*environment)
 		want   []string
 	}{
-		"another pod uses the claim": {func(*environment) {}, []string{
-			"data: old on n1, HolderRuns; pod old to end <- new", waits}},
-		"no waiter": {func(env *environment) { env.new = nil }, []string{"data: old on n1, HolderRuns; pod old to end"}},
-		"its node is cut off": {func(env *environment) { env.down() }, []string{
-			"data: old on n1, HolderUnreachable; node n1 to return, or pod old to be deleted <- new", waits}},
-		"it is terminating": {func(env *environment) { terminate(env.old) }, []string{
-			"data: old on n1, HolderTerminating; its kubelet on node n1 to end its processes <- new", waits}},
-		"it is terminating on a node that is cut off": {func(env *environment) { terminate(env.old); env.down() }, []string{
-			"data: old on n1, HolderUnreachable; node n1 to return, or evidence that its processes cannot run <- new", waits}},
-		"it has completed": {func(env *environment) { complete(env.old) }, []string{
-			"data: old on n1, WaitsForUnmount; its volumes to be unmounted on node n1 <- new", waits}},
+		"another pod uses the claim": {func(*environment) {}, []string{runs + " <- new", waits}},
+		"no waiter":                  {func(env *environment) { env.new = nil }, []string{runs}},
+		"its node is cut off": {func(env *environment) { env.down() },
+			[]string{"data: old on n1, HolderUnreachable; node n1 to return, or pod old to be deleted <- new", waits}},
+		"it is terminating": {func(env *environment) { terminate(env.old) },
+			[]string{"data: old on n1, HolderTerminating; its kubelet on node n1 to end its processes <- new", waits}},
+		"it is terminating on a node that is cut off": {func(env *environment) { terminate(env.old); env.down() },
+			[]string{"data: old on n1, HolderUnreachable; node n1 to return, or evidence that its processes cannot run <- new",
+				waits}},
+		"it has completed": {func(env *environment) { complete(env.old) },
+			[]string{"data: old on n1, WaitsForUnmount; its volumes to be unmounted on node n1 <- new", waits}},
 		"it is gone": {func(env *environment) { env.old = nil }, []string{"data: old on , HolderGone" + freed,
 			"new: data, , ClaimInUse; the lock of claim data, which pod old has"}},
-		"it is another one of the name": {func(env *environment) { env.old.UID = "later" }, []string{
-			"data: old on , HolderGone" + freed, "new: data, , ClaimInUse; the lock of claim data, which pod old has"}},
-		"it waits to be scheduled, too": {func(env *environment) { env.old = nil; env.add("old", "data") }, []string{
-			"data: old on , HolderWaits; pod old to end <- new", waits, "old: , , LocksAcquired" + goes}},
+		"it is another one of the name": {func(env *environment) { env.old.UID = "later" },
+			[]string{"data: old on , HolderGone" + freed, "new: data, , ClaimInUse; the lock of claim data, which pod old has"}},
+		"it waits to be scheduled, too": {func(env *environment) { env.old = nil; env.add("old", "data") },
+			[]string{"data: old on , HolderWaits; pod old to end <- new", waits, "old: , , LocksAcquired" + goes}},
 		"it fits no node": {func(env *environment) {
 			env.old = nil
 			old := env.add("old", "data")
@@ -70,70 +71,65 @@ func TestListOf(t *testing.T) {
 		"a queue has not admitted the waiting pod": {func(env *environment) {
 			env.new.Spec.SchedulingGates = append(env.new.Spec.SchedulingGates,
 				v1.PodSchedulingGate{Name: "queue.example.com/x"})
-		}, []string{"data: old on n1, HolderRuns; pod old to end",
-			"new: , , OtherSchedulingGates; its other scheduling gates to be removed: queue.example.com/x"}},
-		"its volume is fenced": {func(env *environment) { terminate(env.old); env.fence() }, []string{
-			"data: old on n1, VolumeFenced" + freed, waits}},
+		}, []string{runs, "new: , , OtherSchedulingGates; its other scheduling gates to be removed: queue.example.com/x"}},
+		"its volume is fenced": {func(env *environment) { terminate(env.old); env.fence() },
+			[]string{"data: old on n1, VolumeFenced" + freed, waits}},
 		"its volume is fenced, and the node has rebooted": {func(env *environment) {
 			terminate(env.old)
 			env.fence()
 			env.node.Status.NodeInfo.BootID = "boot-2"
 		}, []string{"data: old on n1, HolderTerminating; its kubelet on node n1 to end its processes <- new", waits}},
-		"the lock is damaged": {func(env *environment) { lock(env.claim, "what") }, []string{
-			"data:  on , LockDamaged" + freed, "new: data, , ClaimInUse; the lock of claim data, which pod  has"}},
-		"only its finalizer is left": {func(env *environment) { env.claim.Annotations, env.new = nil, nil }, []string{
-			"data:  on , LockDamaged; volume-guard to free the lock"}},
-		"no pod has the lock, and the old one runs": {func(env *environment) { env.claim = claim("data", "") }, []string{
-			"new: data, old, UsedWithoutLock; pod old to end, which uses claim data without the lock"}},
-		"no pod has the lock": {func(env *environment) { env.old, env.claim = nil, claim("data", "") }, []string{
-			"new: , , LocksAcquired" + goes}},
+		"the lock is damaged": {func(env *environment) { lock(env.claim, "what") },
+			[]string{"data:  on , LockDamaged" + freed, "new: data, , ClaimInUse; the lock of claim data, which pod  has"}},
+		"only its finalizer is left": {func(env *environment) { env.claim.Annotations, env.new = nil, nil },
+			[]string{"data:  on , LockDamaged; volume-guard to free the lock"}},
+		"no pod has the lock, and the old one runs": {func(env *environment) { env.claim = claim("data", "") },
+			[]string{"new: data, old, UsedWithoutLock; pod old to end, which uses claim data without the lock"}},
+		"no pod has the lock": {func(env *environment) { env.old, env.claim = nil, claim("data", "") },
+			[]string{"new: , , LocksAcquired" + goes}},
 		"its node has refused it": {func(env *environment) {
 			env.old.Status = v1.PodStatus{Phase: v1.PodFailed, Reason: "NodeAffinity"}
 		}, []string{"data: old on n1, HolderFailed; pod old to be deleted <- new", waits}},
-		"the lock is of a pod that does not use the claim": {func(env *environment) { env.old.Spec.Volumes = nil }, []string{
-			"data: old on n1, LockDamaged" + freed, waits}},
-		"the old one runs without the lock": {func(env *environment) { env.claim = claim("data", "new") }, []string{
-			"data: new on , HolderWaits; pod new to end",
-			"new: data, old, UsedWithoutLock; pod old to end, which uses claim data without the lock"}},
-		"the claim does not exist": {func(env *environment) { env.claim = nil }, []string{
-			"new: data, , ClaimMissing; claim data to be created"}},
+		"the lock is of a pod that does not use the claim": {func(env *environment) { env.old.Spec.Volumes = nil },
+			[]string{"data: old on n1, LockDamaged" + freed, waits}},
+		"the old one runs without the lock": {func(env *environment) { env.claim = claim("data", "new") },
+			[]string{"data: new on , HolderWaits; pod new to end",
+				"new: data, old, UsedWithoutLock; pod old to end, which uses claim data without the lock"}},
+		"the claim does not exist": {func(env *environment) { env.claim = nil },
+			[]string{"new: data, , ClaimMissing; claim data to be created"}},
 		"the claim is being deleted": {func(env *environment) {
 			env.claim.DeletionTimestamp = ptr.To(ago(time.Minute))
-		}, []string{"data: old on n1, HolderRuns; pod old to end",
-			"new: data, , ClaimTerminating; claim data, which is being deleted"}},
+		}, []string{runs, "new: data, , ClaimTerminating; claim data, which is being deleted"}},
 		"the claim of its ephemeral volume is another's": {func(env *environment) {
 			env.claims = []*v1.PersistentVolumeClaim{claim("new-tmp", "")}
 			env.new.Spec.Volumes = []v1.Volume{{Name: "tmp", VolumeSource: v1.VolumeSource{
 				Ephemeral: &v1.EphemeralVolumeSource{}}}}
-		}, []string{"data: old on n1, HolderRuns; pod old to end",
-			"new: new-tmp, , ClaimOfOtherPod; claim new-tmp, which belongs to something else"}},
-		"it is not held": {func(env *environment) { env.new.Finalizers = nil }, []string{
-			"data: old on n1, HolderRuns; pod old to end", "new: , , NotHeld; the finalizer that holds it"}},
+		}, []string{runs, "new: new-tmp, , ClaimOfOtherPod; claim new-tmp, which belongs to something else"}},
+		"it is not held": {func(env *environment) { env.new.Finalizers = nil },
+			[]string{runs, "new: , , NotHeld; the finalizer that holds it"}},
 		"the namespace does not ask": {func(env *environment) { env.facts.Namespaces = mode("") },
-			[]string{"data: old on n1, HolderRuns; pod old to end", "new: , , NotAsked" + goes}},
+			[]string{runs, "new: , , NotAsked" + goes}},
 		"nothing asks for this lock": {func(env *environment) {
 			env.facts.Namespaces = mode(singlenode.SelectedValue)
 			env.facts.Classes = explain.Found(map[string]*storagev1.StorageClass{"nfs": {}})
 			env.facts.PVs = explain.Found(map[string]*v1.PersistentVolume{"pv-data": {}})
-		}, []string{"data: old on n1, HolderRuns; pod old to end", "new: , , NotAsked" + goes}},
+		}, []string{runs, "new: , , NotAsked" + goes}},
 		"its StorageClass asks": {func(env *environment) {
 			env.facts.Namespaces = mode(singlenode.SelectedValue)
 			env.facts.Classes = explain.Found(map[string]*storagev1.StorageClass{"nfs": {
 				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{singlenode.Label: "true"}}}})
 			env.facts.PVs = explain.Found(map[string]*v1.PersistentVolume{"pv-data": {}})
-		}, []string{"data: old on n1, HolderRuns; pod old to end <- new", waits}},
+		}, []string{runs + " <- new", waits}},
 		"its PV is not known": {func(env *environment) {
 			env.facts.Namespaces = mode(singlenode.SelectedValue)
 			env.facts.Classes = explain.Found(map[string]*storagev1.StorageClass{"nfs": {}})
-		}, []string{"data: old on n1, HolderRuns; pod old to end <- new", waits}},
+		}, []string{runs + " <- new", waits}},
 		"many nodes may use it": {func(env *environment) {
 			env.claim.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}
-		}, []string{"data: old on n1, HolderRuns; pod old to end", "new: , , NotAsked" + goes}},
+		}, []string{runs, "new: , , NotAsked" + goes}},
 		"the namespace could not be read": {func(env *environment) { explained.Forbid(&env.facts.Namespaces) },
-			[]string{"data: old on n1, HolderRuns; pod old to end",
-				"new: , , APIReadFailed; not known: not all could be read"}},
-		"it is being deleted": {func(env *environment) { terminate(env.new) }, []string{
-			"data: old on n1, HolderRuns; pod old to end"}},
+			[]string{runs, "new: , , APIReadFailed; not known: not all could be read"}},
+		"it is being deleted": {func(env *environment) { terminate(env.new) }, []string{runs}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			env := newEnvironment()

@@ -58,9 +58,6 @@ func (f ClusterFacts) unread(s *explain.Explanation) (whole bool) {
 }
 
 func addPolicies(s *explain.Explanation, f Facts) {
-	if explain.NoFencing(f.Policies) {
-		return
-	}
 	explain.NoteUnread(s, f.Policies, "FencePolicies", "whether the node is fenced without a person")
 	if f.Policies.OK() && len(f.Policies.Value) == 0 {
 		s.AddFact("Policy", "none: no node is fenced without a request")

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
@@ -102,6 +103,12 @@ func (w *ClusterFacts) lease(name, who string, d time.Duration, annotations ...s
 		l.Annotations[annotations[i]] = annotations[i+1]
 	}
 	w.Leases.Value = append(w.Leases.Value, l)
+}
+
+// renewed adds the Lease of the driver, which who last renewed d ago. brake adds one with the annotation of the brake.
+func (w *ClusterFacts) renewed(who string, d time.Duration) { w.lease("disk-csi-example-com", who, d) }
+func (w *ClusterFacts) brake(who string) {
+	w.lease("disk-csi-example-com", who, 0, reclaim.BrakeAnnotation, "stop")
 }
 
 // sibling adds another PV of the same volume.

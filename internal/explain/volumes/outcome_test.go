@@ -6,7 +6,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
@@ -35,12 +34,10 @@ func TestAfterClaim(t *testing.T) {
 			f.hold("audit")
 		}, VolumeDeleted, "deletes the volume"},
 		"with an observer": {func(f *PVFacts) { f.Role = volume.RoleObserver }, VolumeDeleted, "deletes the volume"},
-		"the brake is on": {func(f *PVFacts) {
-			f.lease("disk-csi-example-com", "pod-1", 0, reclaim.BrakeAnnotation, "too many")
-		}, VolumeWaits, "Deletions are paused"},
+		"the brake is on":  {func(f *PVFacts) { f.brake("pod-1") }, VolumeWaits, "Deletions are paused"},
 		"the Lease of the provisioner beside a companion has the brake's annotation": {func(f *PVFacts) {
 			f.companion()
-			f.lease("disk-csi-example-com", "pod-1", 0, reclaim.BrakeAnnotation, "stop")
+			f.brake("pod-1")
 		}, VolumeDeleted, "deletes the volume"},
 		"the driver is gone": {func(f *PVFacts) { f.uninstall() },
 			VolumeWaits, driver + ", which deletes the volume, is not"},

@@ -13,7 +13,6 @@ import (
 	engine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
@@ -70,16 +69,14 @@ func TestExplainPV(t *testing.T) {
 				"/spec/claimRef"}},
 		"held by a person": {func(f *PVFacts) { f.hold("audit") },
 			[]string{"waits (Held)", `Its reason: "audit"`, "kubectl annotate pv pv csi-reclaimer.io/hold-"}},
-		"braked": {func(f *PVFacts) {
-			f.lease("disk-csi-example-com", "pod-1", time.Second, reclaim.BrakeAnnotation, "too many")
-		},
+		"braked": {func(f *PVFacts) { f.brake("pod-1") },
 			[]string{"waits (DeletionsPaused)",
 				"kubectl annotate lease -n kube-system disk-csi-example-com csi-reclaimer.io/brake-",
 				"pod-1 leads (Lease kube-system/disk-csi-example-com)"}},
 		"an annotation on the Lease of the provisioner beside csi-reclaimer": {func(f *PVFacts) {
 			f.companion()
 			f.relist()
-			f.lease("disk-csi-example-com", "pod-1", 0, reclaim.BrakeAnnotation, "stop")
+			f.brake("pod-1")
 		}, []string{"Lease kube-system/disk-csi-example-com has no effect", "set it with --role",
 			"reads Lease disk-csi-example-com-reclaimer", "!DeletionsPaused"}},
 		"attached to a node that is away": {
@@ -163,13 +160,13 @@ func TestExplainPV(t *testing.T) {
 		},
 		"the driver has neither, but its sidecar leads": {func(f *PVFacts) {
 			f.uninstall()
-			f.lease("disk-csi-example-com", "pod-1", time.Second)
+			f.renewed("pod-1", time.Second)
 			f.terminate(time.Hour)
 		},
 			[]string{"!is stuck"}},
 		"the driver has neither, and its sidecar led once": {func(f *PVFacts) {
 			f.uninstall()
-			f.lease("disk-csi-example-com", "pod-1", time.Hour)
+			f.renewed("pod-1", time.Hour)
 			f.terminate(time.Hour)
 		},
 			[]string{"is stuck"}},
@@ -223,10 +220,8 @@ func TestExplainPV(t *testing.T) {
 			[]string{"CreateTwin", "(by volume-guard)", "no replica holds its Lease"}},
 		"and volume-guard leads": {func(f *PVFacts) { withTwin(f); f.lease("volume-guard", "pod-1", time.Second) },
 			[]string{"CreateTwin", "!no replica holds its Lease"}},
-		"and who leads may not be read": {func(f *PVFacts) {
-			withTwin(f)
-			explained.Forbid(&f.Leases)
-		}, []string{"CreateTwin", "!no replica holds its Lease"}},
+		"and who leads may not be read": {func(f *PVFacts) { withTwin(f); explained.Forbid(&f.Leases) },
+			[]string{"CreateTwin", "!no replica holds its Lease"}},
 		"an in-tree PV that kube-controller-manager is to delete": {func(f *PVFacts) {
 			withTwin(f)
 			f.PV.ManagedFields[0].Manager = "kube-controller-manager"
@@ -327,31 +322,20 @@ func TestCSIPVOfInTreePluginInStatus(t *testing.T) {
 // No decision deletes a volume while a fact that it depends on is unread.
 func TestUnreadFactsPreventDeletion(t *testing.T) {
 	for sentence, hide := range map[string]func(*PVFacts){
-		"the claim may not be read":             func(f *PVFacts) { explained.Forbid(&f.Claim) },
-		"the claim was not read":                func(f *PVFacts) { f.Claim = explain.Read[*v1.PersistentVolumeClaim]{} },
-		"the claim of another PV of the volume": func(f *PVFacts) { f.siblingClaim(nil); f.SiblingClaims = nil },
-		"the attachments may not be read":       func(f *PVFacts) { explained.Forbid(&f.Attachments) },
-		"the attachments were not read": func(f *PVFacts) {
-			f.Attachments = explain.Read[[]storagev1.VolumeAttachment]{}
-		},
-		"the list of PVs may not be read": func(f *PVFacts) { explained.Forbid(&f.PVs) },
-		"an in-tree PV, and not the list of PVs": func(f *PVFacts) {
-			withTwin(f)
-			explained.Forbid(&f.PVs)
-		},
-		"an in-tree PV's claim is not read": func(f *PVFacts) {
-			withTwin(f)
-			f.Claim = explain.Read[*v1.PersistentVolumeClaim]{}
-		},
+		"the claim may not be read":              func(f *PVFacts) { explained.Forbid(&f.Claim) },
+		"the claim was not read":                 func(f *PVFacts) { explained.Skip(&f.Claim) },
+		"the claim of another PV of the volume":  func(f *PVFacts) { f.siblingClaim(nil); f.SiblingClaims = nil },
+		"the attachments may not be read":        func(f *PVFacts) { explained.Forbid(&f.Attachments) },
+		"the attachments were not read":          func(f *PVFacts) { explained.Skip(&f.Attachments) },
+		"the list of PVs may not be read":        func(f *PVFacts) { explained.Forbid(&f.PVs) },
+		"an in-tree PV, and not the list of PVs": func(f *PVFacts) { withTwin(f); explained.Forbid(&f.PVs) },
+		"an in-tree PV's claim is not read":      func(f *PVFacts) { withTwin(f); explained.Skip(&f.Claim) },
 		"an in-tree PV, the claim of another": func(f *PVFacts) {
 			withTwin(f)
 			f.siblingClaim(nil)
 			f.SiblingClaims = nil
 		},
-		"an in-tree PV's attachments are not": func(f *PVFacts) {
-			withTwin(f)
-			f.Attachments = explain.Read[[]storagev1.VolumeAttachment]{}
-		},
+		"an in-tree PV's attachments are not": func(f *PVFacts) { withTwin(f); explained.Skip(&f.Attachments) },
 	} {
 		f := released()
 		hide(&f)

@@ -84,20 +84,17 @@ func TestStatusWarnings(t *testing.T) {
 		}, []string{`!"admission"`}},
 		"the policy may not be read": {func(f *StatusFacts) { explained.Forbid(&f.Admission) },
 			[]string{"The admission policies: forbidden"}},
-		"the policy knows one driver": {func(f *StatusFacts) {
-			f.Admission = explain.Found(admission.Coverage{InForce: true, Lists: map[string][]string{driver: {"x"}}})
-		}, []string{`"admission":"yes"`, `"admission":"no"`}},
-		"a driver is braked": {func(f *StatusFacts) {
-			f.lease("disk-csi-example-com", "x", 0, reclaim.BrakeAnnotation,
-				"")
-		}, []string{"stopped by the brake", "kubectl annotate lease"}},
+		"the policy knows one driver": {func(f *StatusFacts) { f.admits(driver, "x") },
+			[]string{`"admission":"yes"`, `"admission":"no"`}},
+		"a driver is braked": {func(f *StatusFacts) { f.brake("x") },
+			[]string{"stopped by the brake", "kubectl annotate lease"}},
 		"the brake's annotation is on the Lease of the provisioner beside a companion": {func(f *StatusFacts) {
 			f.PVs.Value[0].HasCompanionFinalizer = true
-			f.lease("disk-csi-example-com", "x", 0, reclaim.BrakeAnnotation, "")
+			f.brake("x")
 		}, []string{"!stopped by the brake", "disk-csi-example-com has no effect", "set it with --role"}},
 		"a leader beside a provisioner shows its role": {func(f *StatusFacts) {
 			f.lease("disk-csi-example-com-reclaimer", "y", 0)
-			f.lease("disk-csi-example-com", "x", 0, reclaim.BrakeAnnotation, "")
+			f.brake("x")
 		}, []string{"!stopped by the brake", "disk-csi-example-com has no effect"}},
 		"a companion is braked": {func(f *StatusFacts) {
 			f.Role = volume.RoleCompanion
@@ -106,18 +103,18 @@ func TestStatusWarnings(t *testing.T) {
 		"the Lease of a former namespace has the brake's annotation": {func(f *StatusFacts) {
 			f.lease("disk-csi-example-com", "x", time.Hour, reclaim.BrakeAnnotation, "")
 			f.Leases.Value[0].Namespace = "former"
-			f.lease("disk-csi-example-com", "x", 0)
+			f.renewed("x", 0)
 		}, []string{"!stopped by the brake", "Lease former/disk-csi-example-com has no effect", "in its own namespace"}},
 		"Leases of one name are held in two namespaces": {func(f *StatusFacts) {
-			f.lease("disk-csi-example-com", "x", 0)
-			f.lease("disk-csi-example-com", "y", 0)
+			f.renewed("x", 0)
+			f.renewed("y", 0)
 			f.Leases.Value[1].Namespace = "shop"
 		}, []string{"not known which pod leads for " + driver, "kube-system/disk-csi-example-com (by x) and " +
 			"shop/disk-csi-example-com (by y)"}},
 		"one of them has the label of csi-reclaimer": {func(f *StatusFacts) {
-			f.lease("disk-csi-example-com", "y", 0, reclaim.BrakeAnnotation, "")
+			f.brake("y")
 			f.Leases.Value[0].Namespace = "shop"
-			f.lease("disk-csi-example-com", "x", 0)
+			f.renewed("x", 0)
 			f.Leases.Value[1].Labels = map[string]string{objects.DriverLabel: driver}
 		}, []string{"!not known which pod leads", "!stopped by the brake", "Lease shop/disk-csi-example-com has no effect"}},
 		"a driver is gone": {func(f *StatusFacts) { f.uninstall() }, []string{"Driver " + driver +
@@ -132,6 +129,11 @@ func TestStatusWarnings(t *testing.T) {
 		"an in-tree plugin has PVs, too": {func(f *StatusFacts) { addInTree(f) },
 			[]string{`"driver":"kubernetes.io/plugin"`, `"role":"in-tree"`}},
 	})
+}
+
+// admits makes an admission object list a driver.
+func (f *StatusFacts) admits(driver, by string) {
+	f.Admission = explain.Found(admission.Coverage{InForce: true, Lists: map[string][]string{driver: {by}}})
 }
 
 func addInTree(f *StatusFacts) {
@@ -161,13 +163,10 @@ func TestPlanRelease(t *testing.T) {
 			`"role":"owner"`}},
 		"a driver that has none": {func(f *StatusFacts) { explained.Clear(&f.PVs) }, 0,
 			[]string{"!obstacles"}},
-		"the sidecar still leads": {func(f *StatusFacts) { f.lease("disk-csi-example-com", "pod-1", time.Second) }, 6,
+		"the sidecar still leads": {func(f *StatusFacts) { f.renewed("pod-1", time.Second) }, 6,
 			[]string{"pod-1 holds Lease kube-system/disk-csi-example-com", "--replicas=0"}},
-		"the sidecar led a minute ago": {func(f *StatusFacts) {
-			f.lease("disk-csi-example-com", "pod-1",
-				time.Minute)
-		}, 6, []string{"!obstacles"}},
-		"the sidecar has given its Lease up": {func(f *StatusFacts) { f.lease("disk-csi-example-com", "", time.Second) }, 6,
+		"the sidecar led a minute ago": {func(f *StatusFacts) { f.renewed("pod-1", time.Minute) }, 6, []string{"!obstacles"}},
+		"the sidecar has given its Lease up": {func(f *StatusFacts) { f.renewed("", time.Second) }, 6,
 			[]string{"!obstacles"}},
 		"a sidecar leads on each of two nodes": {func(f *StatusFacts) {
 			f.sidecar("disk-csi-example-com-node-1", "pod-1", time.Second)
@@ -181,26 +180,21 @@ func TestPlanRelease(t *testing.T) {
 		}, 6, []string{"on 5 nodes", "pod-2 and 2 more. Stop it"}},
 		"the Leases of nodes may not be read": {func(f *StatusFacts) { explained.Forbid(&f.Sidecars) },
 			6, []string{"may still run", "which may list leases", "whether it runs on a node"}},
-		"the Leases of nodes were not read": {func(f *StatusFacts) {
-			f.Sidecars = explain.Read[[]coordinationv1.Lease]{}
-		}, 6, []string{"may still run"}},
+		"the Leases of nodes were not read": {func(f *StatusFacts) { explained.Skip(&f.Sidecars) },
+			6, []string{"may still run"}},
 		"the Leases of the cluster may not be read": {func(f *StatusFacts) { explained.Forbid(&f.Leases) },
 			6, []string{"may still run", "whether a brake is on"}},
-		"an admission policy lists the driver": {func(f *StatusFacts) {
-			f.Admission = explain.Found(admission.Coverage{InForce: true,
-				Lists: map[string][]string{driver: {"mutatingadmissionpolicy/x"}}})
-		}, 6, []string{"!obstacles", `"listedBy":["mutatingadmissionpolicy/x"]`}},
-		"an admission policy lists another one": {func(f *StatusFacts) {
-			f.Admission = explain.Found(admission.Coverage{InForce: true,
-				Lists: map[string][]string{"b": {"mutatingadmissionpolicy/x"}}})
-		}, 6, []string{"!obstacles", "!listedBy"}},
+		"an admission policy lists the driver": {func(f *StatusFacts) { f.admits(driver, "mutatingadmissionpolicy/x") },
+			6, []string{"!obstacles", `"listedBy":["mutatingadmissionpolicy/x"]`}},
+		"an admission policy lists another one": {func(f *StatusFacts) { f.admits("b", "mutatingadmissionpolicy/x") },
+			6, []string{"!obstacles", "!listedBy"}},
 		"both finalizers, role unknown": {both, 1, []string{"set --role=owner"}},
 		"both are there, and the role is owner": {func(f *StatusFacts) { both(f); f.Role = volume.RoleOwner },
 			6, []string{"!obstacles"}},
 		"both are there, and the role is companion": {func(f *StatusFacts) {
 			both(f)
 			f.Role = volume.RoleCompanion
-			f.lease("disk-csi-example-com", "the provisioner", time.Second)
+			f.renewed("the provisioner", time.Second)
 		}, 1, []string{"!obstacles", `"pvs":["bound"]`}},
 		"only the companion's finalizers are there": {func(f *StatusFacts) {
 			for i := range f.PVs.Value[:7] {

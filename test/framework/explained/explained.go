@@ -68,6 +68,9 @@ func Table[F any](t *testing.T, base func() F, text func(F) string, rows map[str
 // Forbid makes the API server refuse a read.
 func Forbid[T any](r *explain.Read[T]) { *r = explain.Failed[T](ErrForbidden) }
 
+// Skip makes a read one that was not made.
+func Skip[T any](r *explain.Read[T]) { *r = explain.Read[T]{} }
+
 // Remove makes a read find no object, and Clear makes it find an empty list.
 func Remove[T any](r *explain.Read[*T]) { *r = explain.Found[*T](nil) }
 func Clear[T any](r *explain.Read[[]T]) { *r = explain.Found[[]T](nil) }
