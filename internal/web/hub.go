@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -269,5 +268,3 @@ func diff(before, now map[string]*view.Row) (d view.Rows) {
 	}
 	return d
 }
-
-func sameState(a, b view.State) bool { return reflect.DeepEqual(a, b) }

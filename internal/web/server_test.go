@@ -13,6 +13,8 @@ import (
 
 	"go.uber.org/goleak"
 	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 const host = "127.0.0.1:18000"
@@ -24,10 +26,7 @@ func newServer(t *testing.T, cfg Config) *Server {
 	if cfg.Hosts == nil && cfg.Authorize == nil {
 		cfg.Hosts = []string{host}
 	}
-	s, err := New(&rest.Config{Host: "http://127.0.0.1:1"}, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(&rest.Config{Host: "http://127.0.0.1:1"}, cfg))(t)
 	return s
 }
 
@@ -223,19 +222,13 @@ func TestInvalidConfig(t *testing.T) {
 
 func TestServeEndsWithItsContext(t *testing.T) {
 	before := goleak.IgnoreCurrent()
-	on, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	on := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	s := newServer(t, Config{Authorize: func(http.ResponseWriter, *http.Request) bool { return true }})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, on) }()
 	// An open stream must not delay the end.
-	answer, err := http.Get("http://" + on.Addr().String() + "/secret/api/list")
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must.Get(http.Get("http://" + on.Addr().String() + "/secret/api/list"))(t)
 	if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("status %d, type %q", answer.StatusCode, answer.Header.Get("Content-Type"))
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/web/watch"
 )
 
 const (
@@ -73,34 +74,44 @@ func (s *stream) beat() error {
 
 // sendState writes the state if it differs from the last one sent.
 func (s *stream) sendState(state view.State) error {
-	if s.state != nil && sameState(*s.state, state) {
+	if s.state != nil && reflect.DeepEqual(*s.state, state) {
 		return nil
 	}
 	s.state = &state
 	return s.send("state", state)
 }
 
-// wait returns when newer tables exist, ctx ends, or patience is over.
-func (s *stream) wait(ctx context.Context, t *tables, patience time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-t.next:
-	case <-s.clock.After(patience):
-	}
-}
-
-// list sends the tables, and then their changes, until the client leaves or the server ends.
-func (s *stream) list(ctx context.Context, h *hub) error {
-	var sent map[string]*view.Row
-	var summary *view.Summary
+// follow sends the state and then the rest of each snapshot of the tables, until the client leaves or the server ends.
+// gap returns the time after which rest is called again without a newer snapshot.
+func (s *stream) follow(ctx context.Context, h *hub, gap func() time.Duration, rest func(*tables) error) error {
 	for {
 		t, closed := h.get()
-		if closed || ended(ctx) {
+		if closed || ctx.Err() != nil {
 			return nil
 		}
 		if err := s.sendState(t.state); err != nil {
 			return err
 		}
+		if err := rest(t); err != nil {
+			return err
+		}
+		if err := s.beat(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-t.next:
+		case <-s.clock.After(gap()):
+		}
+	}
+}
+
+// list sends the tables, and then their changes.
+func (s *stream) list(ctx context.Context, h *hub) error {
+	var sent map[string]*view.Row
+	var summary *view.Summary
+	untilBeat := func() time.Duration { return heartbeat - s.clock.Since(s.wrote) }
+	return s.follow(ctx, h, untilBeat, func(t *tables) error {
 		if summary == nil || !reflect.DeepEqual(*summary, t.summary) {
 			summary = &t.summary
 			if err := s.send("summary", t.summary); err != nil {
@@ -108,37 +119,20 @@ func (s *stream) list(ctx context.Context, h *hub) error {
 			}
 		}
 		rows := diff(sent, t.rows)
-		if rows.Reset = sent == nil; rows.Reset || len(rows.Set)+len(rows.Remove) > 0 {
-			if err := s.send("rows", rows); err != nil {
-				return err
-			}
-		}
+		rows.Reset = sent == nil
 		sent = t.rows
-		if err := s.beat(); err != nil {
-			return err
+		if !rows.Reset && len(rows.Set)+len(rows.Remove) == 0 {
+			return nil
 		}
-		s.wait(ctx, t, heartbeat-s.clock.Since(s.wrote))
-	}
-}
-
-func ended(ctx context.Context) bool { return ctx.Err() != nil }
-
-type looker interface {
-	Look(ctx context.Context, rows func(id string) (view.Row, bool)) (view.Object, []view.Entry)
+		return s.send("rows", rows)
+	})
 }
 
 // object sends the view of an object, and then its changes.
-func (s *stream) object(ctx context.Context, h *hub, page looker) error {
+func (s *stream) object(ctx context.Context, h *hub, page *watch.Page) error {
 	var sent []byte
 	entries := map[string]view.Entry{}
-	for {
-		t, closed := h.get()
-		if closed || ended(ctx) {
-			return nil
-		}
-		if err := s.sendState(t.state); err != nil {
-			return err
-		}
+	return s.follow(ctx, h, func() time.Duration { return lookGap }, func(t *tables) error {
 		object, timeline := page.Look(ctx, t.row)
 		text, err := json.Marshal(object)
 		if err != nil {
@@ -151,15 +145,10 @@ func (s *stream) object(ctx context.Context, h *hub, page looker) error {
 			}
 		}
 		if news := unsent(entries, timeline); len(news) > 0 {
-			if err := s.send("timeline", news); err != nil {
-				return err
-			}
+			return s.send("timeline", news)
 		}
-		if err := s.beat(); err != nil {
-			return err
-		}
-		s.wait(ctx, t, lookGap)
-	}
+		return nil
+	})
 }
 
 const maxEntries = 10000

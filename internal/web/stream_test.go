@@ -23,6 +23,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/watch"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // fake is a cluster of claims.
@@ -136,10 +137,7 @@ type client struct {
 func connect(t *testing.T, url string) *client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody))(t)
 	answer, err := http.DefaultClient.Do(r) //nolint:bodyclose // end closes it
 	if err != nil {
 		t.Fatal(err)
@@ -270,10 +268,7 @@ func TestStreamLimit(t *testing.T) {
 	url, h := serve(t, newFake("a"), clock.RealClock{}, 1)
 	first := connect(t, url)
 	first.until("all rows", func() bool { return len(first.rows) == 1 })
-	answer, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must.Get(http.Get(url))(t)
 	_ = answer.Body.Close()
 	if answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
 		t.Errorf("status %d", answer.StatusCode)

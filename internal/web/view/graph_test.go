@@ -43,19 +43,16 @@ func newNode(name string, ready bool) *v1.Node {
 }
 
 // everything is a PV with every kind of related object.
-func everything() Around {
+func everything(change func(*v1.PersistentVolume)) Around {
 	twin := newPV("twin", func(o *v1.PersistentVolume) {
 		o.Spec.CSI.VolumeHandle, o.Finalizers, o.Spec.ClaimRef = "vol-pv", nil, nil
 	})
-	return Around{
-		Subject: Ref{Kind: KindPV, Name: "pv"}, PVs: []*v1.PersistentVolume{newPV("pv", nil), twin},
-		Claims: []*v1.PersistentVolumeClaim{newClaim("data", nil)},
-		Pods: []explain.Pod{{Pod: objects.Pod{Namespace: "ns", Name: "db", UID: "p", Node: "down", Claims: []string{"data"},
-			Held: true}, Phase: v1.PodRunning}},
-		Nodes: []*v1.Node{newNode("down", false)}, Gone: []string{"lost"},
-		Attachments: []storagev1.VolumeAttachment{attachment("pv", "down")},
-		Fences:      []*v1alpha1.NodeFence{{ObjectMeta: metav1.ObjectMeta{Name: "down"}}},
-	}
+	attached := attachment("pv", "down")
+	return Around{Subject: Ref{Kind: KindPV, Name: "pv"}, Objects: []Related{OfPV(newPV("pv", change)), OfPV(twin),
+		OfClaim(newClaim("data", nil)), OfNode(newNode("down", false)), OfMissingNode("lost"),
+		OfPod(&explain.Pod{Pod: objects.Pod{Namespace: "ns", Name: "db", UID: "p", Node: "down", Claims: []string{"data"},
+			Held: true}, Phase: v1.PodRunning}),
+		OfAttachment(&attached), OfFence(&v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "down"}})}}
 }
 
 func noRows(string) (Row, bool) { return Row{}, false }
@@ -73,7 +70,7 @@ func edges(g Graph) (all []string) {
 }
 
 func TestGraphEdges(t *testing.T) {
-	g := GraphOf(everything(), noRows)
+	g := GraphOf(everything(nil), noRows)
 	want := []string{
 		"attachment/a-pv attaches pv/pv (holds)",
 		"attachment/a-pv to node/down",
@@ -103,23 +100,9 @@ func TestGraphEdges(t *testing.T) {
 }
 
 func TestGraphEdgesHaveBothEnds(t *testing.T) {
-	whole := everything()
-	for i := range 6 {
-		a := whole
-		switch i {
-		case 0:
-			a.PVs = nil
-		case 1:
-			a.Claims = nil
-		case 2:
-			a.Pods = nil
-		case 3:
-			a.Nodes, a.Gone = nil, nil
-		case 4:
-			a.Attachments = nil
-		case 5:
-			a = Around{Subject: whole.Subject}
-		}
+	for _, without := range []Kind{KindPV, KindClaim, KindPod, KindNode, KindAttach, ""} {
+		a := everything(nil)
+		a.Objects = slices.DeleteFunc(a.Objects, func(o Related) bool { return o.Kind == without || without == "" })
 		g := GraphOf(a, noRows)
 		known := map[string]bool{}
 		for _, n := range g.Nodes {
@@ -127,7 +110,7 @@ func TestGraphEdgesHaveBothEnds(t *testing.T) {
 		}
 		for _, e := range g.Edges {
 			if !known[e.From] || !known[e.To] {
-				t.Errorf("without %d: edge %+v has no end", i, e)
+				t.Errorf("without %q: edge %+v has no end", without, e)
 			}
 		}
 		if g.Nodes == nil || g.Edges == nil {
@@ -137,7 +120,7 @@ func TestGraphEdgesHaveBothEnds(t *testing.T) {
 }
 
 func TestGraphNodeSeverity(t *testing.T) {
-	g := GraphOf(everything(), func(id string) (Row, bool) {
+	g := GraphOf(everything(nil), func(id string) (Row, bool) {
 		return Row{Severity: SeverityAttention}, id == "pod/ns/db"
 	})
 	for _, n := range g.Nodes {
@@ -162,10 +145,11 @@ func TestFinalizersArePartOfTheirObject(t *testing.T) {
 		"stuck, not being deleted": {explain.Finalizer{Stuck: "it is gone"}, false,
 			"no program removes it: it is gone", SeverityNone},
 	} {
-		a := everything()
-		if c.terminating {
-			a.PVs[0].DeletionTimestamp = ptr.To(ago(time.Minute))
-		}
+		a := everything(func(o *v1.PersistentVolume) {
+			if c.terminating {
+				o.DeletionTimestamp = ptr.To(ago(time.Minute))
+			}
+		})
 		c.explained.Name = volume.Finalizer
 		a.Finalizers = map[string][]explain.Finalizer{"pv/pv": {c.explained}}
 		want := []NodeFinalizer{{Name: volume.Finalizer, Text: c.want, Severity: c.severity}}
@@ -176,7 +160,7 @@ func TestFinalizersArePartOfTheirObject(t *testing.T) {
 }
 
 func TestGraphCountsOmittedObjects(t *testing.T) {
-	a := everything()
+	a := everything(nil)
 	a.More = 7
 	if details := fmt.Sprint(GraphOf(a, noRows).Nodes[0].Details); !strings.Contains(details, "7 more objects") {
 		t.Errorf("details are %s", details)

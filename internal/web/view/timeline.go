@@ -18,98 +18,45 @@ const (
 	sourceWatch = "watch"
 )
 
-// fields holds the fields of one object that the timeline reports, by their names for people, with sorted lists joined
-// by commas.
-type fields map[string]string
-
-// fieldFinalizers is the only field with a list, whose items are reported one by one.
-const fieldFinalizers = "finalizers"
-
-func fieldsOf(a Around) map[string]fields {
-	all := map[string]fields{}
-	for _, o := range a.PVs {
-		f := fields{"phase": phaseOf(o), "reclaim policy": string(o.Spec.PersistentVolumeReclaimPolicy), "claim": "none"}
-		if ref := o.Spec.ClaimRef; ref != nil {
-			f["claim"] = ref.Namespace + "/" + ref.Name
-			if ref.UID != "" {
-				f["claim"] += " (UID " + string(ref.UID) + ")"
-			}
-		}
-		f.common(&o.ObjectMeta)
-		all[Ref{Kind: KindPV, Name: o.Name}.ID()] = f
-	}
-	for _, o := range a.Claims {
-		f := fields{"phase": string(o.Status.Phase), "PV": cmp.Or(o.Spec.VolumeName, "none")}
-		f.common(&o.ObjectMeta)
-		all[Ref{Kind: KindClaim, Namespace: o.Namespace, Name: o.Name}.ID()] = f
-	}
-	for i := range a.Attachments {
-		o := &a.Attachments[i]
-		all[Ref{Kind: KindAttach, Name: o.Name}.ID()] = fields{"state": attachmentState(o), fieldUID: string(o.UID)}
-	}
-	for i := range a.Pods {
-		o := &a.Pods[i]
-		f := fields{"phase": string(o.Phase), "node": cmp.Or(o.Node, "none"), fieldUID: string(o.UID)}
-		f[fieldFinalizers] = strings.Join(slices.Sorted(slices.Values(o.Finalizers)), ",")
-		f["held by volume-guard"] = yesNo(o.Held)
-		f["terminating"] = yesNo(o.Terminating)
-		all[Ref{Kind: KindPod, Namespace: o.Namespace, Name: o.Name}.ID()] = f
-	}
-	for _, o := range a.Nodes {
-		ready, _ := readyOf(o)
-		all[Ref{Kind: KindNode, Name: o.Name}.ID()] = fields{"ready": yesNo(ready), fieldUID: string(o.UID)}
-	}
-	for _, o := range a.Fences {
-		all[Ref{Kind: KindFence, Name: o.Name}.ID()] = fields{"phase": string(cmp.Or(o.Status.Phase, "Requested")),
-			fieldUID: string(o.UID)}
-	}
-	return all
-}
-
-// fieldUID is compared, but not reported.
-const fieldUID = "uid"
-
-func (f fields) common(o *metav1.ObjectMeta) {
-	f[fieldUID] = string(o.UID)
-	f["terminating"] = yesNo(o.DeletionTimestamp != nil)
-	f[fieldFinalizers] = strings.Join(slices.Sorted(slices.Values(o.Finalizers)), ",")
-}
-
-func yesNo(is bool) string {
-	if is {
-		return "yes"
-	}
-	return "no"
-}
-
 // Diff is a pure function that returns the changes between two looks at an object and the objects related to it, as
 // entries without an ID. at is the time of the second look.
 func Diff(before, now Around, at time.Time) (all []Entry) {
-	old, current := fieldsOf(before), fieldsOf(now)
+	old, current := byID(before), byID(now)
 	report := func(id, reason, format string, args ...any) {
 		all = append(all, Entry{Time: metav1.NewTime(at), Source: sourceWatch, Type: typeChange, Reason: reason,
 			Text: wordsOf(id) + " " + fmt.Sprintf(format, args...)})
 	}
 	for _, id := range slices.Sorted(maps.Keys(current)) {
-		was, existed := old[id]
+		was, is := old[id], current[id]
 		switch {
-		case !existed:
+		case was == nil:
 			report(id, "Added", "is there")
-		case was[fieldUID] != current[id][fieldUID]:
+		case was.UID != is.UID:
 			report(id, "Replaced", "was deleted, and created again")
 		default:
-			diffFields(was, current[id], func(reason, format string, args ...any) { report(id, reason, format, args...) })
+			diffFields(was.fields, is.fields, func(reason, format string, args ...any) { report(id, reason, format, args...) })
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(old)) {
-		if _, exists := current[id]; !exists {
+		if current[id] == nil {
 			report(id, "Removed", "is gone")
 		}
 	}
 	return all
 }
 
-func diffFields(was, is fields, report func(reason, format string, args ...any)) {
+// byID returns the objects that exist.
+func byID(a Around) map[string]*Related {
+	all := map[string]*Related{}
+	for i := range a.Objects {
+		if o := &a.Objects[i]; o.fields != nil {
+			all[o.ID] = o
+		}
+	}
+	return all
+}
+
+func diffFields(was, is map[string]string, report func(reason, format string, args ...any)) {
 	for _, name := range slices.Sorted(maps.Keys(is)) {
 		switch {
 		case was[name] == is[name]:
@@ -167,18 +114,11 @@ func wordsOf(id string) string {
 
 // Begin returns the entries of the first look, which are the creation times of the objects.
 func Begin(a Around) (all []Entry) {
-	created := func(ref Ref, at metav1.Time) {
-		all = append(all, Entry{ID: "created/" + ref.ID(), Time: at, Source: sourceWatch, Type: typeChange,
-			Reason: "Created", Text: wordsOf(ref.ID()) + " was created"})
-	}
-	for _, o := range a.PVs {
-		created(Ref{Kind: KindPV, Name: o.Name}, o.CreationTimestamp)
-	}
-	for _, o := range a.Claims {
-		created(Ref{Kind: KindClaim, Namespace: o.Namespace, Name: o.Name}, o.CreationTimestamp)
-	}
-	for i := range a.Attachments {
-		created(Ref{Kind: KindAttach, Name: a.Attachments[i].Name}, a.Attachments[i].CreationTimestamp)
+	for i := range a.Objects {
+		if o := &a.Objects[i]; o.created != nil {
+			all = append(all, Entry{ID: "created/" + o.ID, Time: *o.created, Source: sourceWatch, Type: typeChange,
+				Reason: "Created", Text: wordsOf(o.ID) + " was created"})
+		}
 	}
 	SortEntries(all)
 	return all

@@ -13,9 +13,11 @@ import (
 )
 
 func TestDiff(t *testing.T) {
-	pv := func(change func(*v1.PersistentVolume)) Around {
-		return Around{PVs: []*v1.PersistentVolume{newPV("pv", change)}}
-	}
+	of := func(o Related) Around { return Around{Objects: []Related{o}} }
+	pv := func(change func(*v1.PersistentVolume)) Around { return of(OfPV(newPV("pv", change))) }
+	a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	attached := a.DeepCopy()
+	attached.Status.Attached = true
 	for name, c := range map[string]struct {
 		before, now Around
 		want        []string
@@ -42,16 +44,14 @@ func TestDiff(t *testing.T) {
 		"new":  {Around{}, pv(nil), []string{"Added: PV pv is there"}},
 		"created again": {pv(nil), pv(func(o *v1.PersistentVolume) { o.UID = "other" }),
 			[]string{"Replaced: PV pv was deleted, and created again"}},
-		"attached": {Around{Attachments: []storagev1.VolumeAttachment{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}},
-			Around{Attachments: []storagev1.VolumeAttachment{{ObjectMeta: metav1.ObjectMeta{Name: "a"},
-				Status: storagev1.VolumeAttachmentStatus{Attached: true}}}},
+		"attached": {of(OfAttachment(a)), of(OfAttachment(attached)),
 			[]string{"Changed: VolumeAttachment a has state attached instead of attaching"}},
-		"a claim is bound": {Around{Claims: []*v1.PersistentVolumeClaim{newClaim("data", unbound)}},
-			Around{Claims: []*v1.PersistentVolumeClaim{newClaim("data", nil)}},
+		"a claim is bound": {of(OfClaim(newClaim("data", unbound))), of(OfClaim(newClaim("data", nil))),
 			[]string{"Changed: Claim ns/data has PV pv instead of none",
 				"Changed: Claim ns/data has phase Bound instead of Pending"}},
-		"a node is lost": {Around{Nodes: []*v1.Node{newNode("n", true)}}, Around{Nodes: []*v1.Node{newNode("n", false)}},
+		"a node is lost": {of(OfNode(newNode("n", true))), of(OfNode(newNode("n", false))),
 			[]string{"Changed: Node n has ready no instead of yes"}},
+		"a node is gone": {of(OfNode(newNode("n", true))), of(OfMissingNode("n")), []string{"Removed: Node n is gone"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
@@ -111,9 +111,7 @@ func TestEventsOfOneSecondStandByTheirObjects(t *testing.T) {
 }
 
 func TestBeginSortsByAge(t *testing.T) {
-	a := everything()
-	a.PVs[0].CreationTimestamp = ago(time.Minute)
-	all := Begin(a)
+	all := Begin(everything(func(o *v1.PersistentVolume) { o.CreationTimestamp = ago(time.Minute) }))
 	if len(all) != 4 || !slices.IsSortedFunc(all, func(x, y Entry) int { return x.Time.Compare(y.Time.Time) }) {
 		t.Errorf("entries are %+v", all)
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
@@ -110,27 +111,38 @@ func only(t *testing.T, rows []Row, id string) Row {
 }
 
 func TestRowsOfPVs(t *testing.T) {
+	terminating := func(o *v1.PersistentVolume) { o.DeletionTimestamp = ptr.To(ago(time.Minute)) }
 	for name, c := range map[string]struct {
 		change   func(*v1.PersistentVolume)
 		facts    func(*Facts)
 		reason   reclaim.Reason
 		severity Severity
 		since    time.Duration
+		// waitsFor is a part of the next step.
+		waitsFor string
 	}{
 		"bound": {
 			change: func(o *v1.PersistentVolume) { o.Status.Phase = v1.VolumeBound }, reason: "Bound", severity: SeverityNone},
-		"released, about to be deleted": {reason: "Reclaim", severity: SeverityWaits, since: time.Hour},
+		"released, about to be deleted": {reason: "Reclaim", severity: SeverityWaits, since: time.Hour,
+			waitsFor: "driver " + driver + " to delete the volume"},
 		"released, policy Retain": {change: func(o *v1.PersistentVolume) {
 			o.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
 			o.Finalizers = nil
 		}, reason: "PolicyKeepsVolume", severity: SeverityNone},
-		"terminating": {change: func(o *v1.PersistentVolume) { o.DeletionTimestamp = ptr.To(ago(time.Minute)) },
-			reason: "Reclaim", severity: SeverityWaits, since: time.Minute},
+		"terminating": {change: terminating, reason: "Reclaim", severity: SeverityWaits, since: time.Minute},
 		"attached": {facts: func(f *Facts) {
 			f.Attachments = explain.Found([]storagev1.VolumeAttachment{attachment("pv", "node")})
-		}, reason: "Attached", severity: SeverityWaits, since: time.Hour},
+		}, reason: "Attached", severity: SeverityWaits, since: time.Hour, waitsFor: "to node node to be deleted"},
 		"driver gone": {facts: func(f *Facts) { f.Installed = explain.Found[[]string](nil) },
 			reason: "Reclaim", severity: SeverityAttention, since: time.Hour},
+		"driver gone, terminating": {change: terminating, facts: func(f *Facts) {
+			f.Installed = explain.Found[[]string](nil)
+		}, reason: "Reclaim", severity: SeverityAttention, since: time.Minute,
+			waitsFor: "driver " + driver + ", which is gone"},
+		"kept by a finalizer": {change: func(o *v1.PersistentVolume) {
+			terminating(o)
+			o.Finalizers = []string{"example.com/mine"}
+		}, reason: "DeletionUnprotected", severity: SeverityAttention, since: time.Minute, waitsFor: "example.com/mine"},
 		"held": {change: func(o *v1.PersistentVolume) { o.Annotations[volume.HoldAnnotation] = "ask me" },
 			reason: "Held", severity: SeverityWaits, since: time.Hour},
 		"a fact is not known": {facts: func(f *Facts) {
@@ -153,7 +165,8 @@ func TestRowsOfPVs(t *testing.T) {
 			case c.since == 0 && row.Since != nil, c.since > 0 && (row.Since == nil || now().Sub(row.Since.Time) != c.since):
 				t.Errorf("since %v, want %s ago", row.Since, c.since)
 			}
-			if row.Bytes != 1<<30 || row.Driver != driver || row.Claim != "ns/data" || row.Text == "" {
+			if row.Bytes != 1<<30 || row.Driver != driver || row.Claim != "ns/data" || row.Text == "" ||
+				!strings.Contains(row.WaitsFor, c.waitsFor) {
 				t.Errorf("row is %+v", row)
 			}
 		})
@@ -316,34 +329,6 @@ func TestWaitingOrder(t *testing.T) {
 	}
 }
 
-func TestRowsHaveNextStep(t *testing.T) {
-	terminating := func(o *v1.PersistentVolume) { o.DeletionTimestamp = ptr.To(ago(time.Minute)) }
-	for name, c := range map[string]struct {
-		change func(*v1.PersistentVolume)
-		facts  func(*Facts)
-		want   string
-	}{
-		"about to be deleted": {want: "driver " + driver + " to delete the volume"},
-		"attached": {facts: func(f *Facts) {
-			f.Attachments = explain.Found([]storagev1.VolumeAttachment{attachment("pv", "node")})
-		}, want: "to node node to be deleted"},
-		"driver gone": {change: terminating, facts: func(f *Facts) { f.Installed = explain.Found[[]string](nil) },
-			want: "driver " + driver + ", which is gone"},
-		"kept by a finalizer": {change: func(o *v1.PersistentVolume) {
-			terminating(o)
-			o.Finalizers = []string{"example.com/mine"}
-		}, want: "example.com/mine"},
-	} {
-		f := cluster(newPV("pv", c.change))
-		if c.facts != nil {
-			c.facts(&f)
-		}
-		if row := only(t, RowsOf(f), "pv/pv"); !strings.Contains(row.WaitsFor, c.want) {
-			t.Errorf("%s: waits for %q, want %q", name, row.WaitsFor, c.want)
-		}
-	}
-}
-
 // TestRowsOfLocks has a pod that waits for a lock, and a held pod whose gate waits for something else.
 func TestRowsOfLocks(t *testing.T) {
 	gated := func(name, claim string) explain.Pod {
@@ -441,5 +426,40 @@ func TestRowsWithFailedReads(t *testing.T) {
 	}
 	if s := SummaryOf(f, nil); s.Drivers == nil {
 		t.Error("JSON has null for the drivers")
+	}
+}
+
+// TestRowsOfFormerPlugins has volumes that no program can delete since Kubernetes removed their plugin.
+func TestRowsOfFormerPlugins(t *testing.T) {
+	const gone = "Kubernetes removed the in-tree plugin rbd"
+	terminating := func(o *v1.PersistentVolume) { o.DeletionTimestamp = ptr.To(ago(time.Hour)) }
+	for name, c := range map[string]struct {
+		change    func(*v1.PersistentVolume)
+		minor     int
+		attention bool
+	}{
+		"terminating":               {terminating, 31, true},
+		"released":                  {nil, 31, true},
+		"terminating, plugin there": {terminating, 30, false},
+		"version unknown":           {terminating, 0, false},
+		"bound":                     {func(o *v1.PersistentVolume) { o.Status.Phase = v1.VolumeBound }, 31, false},
+		"terminating, policy Retain": {func(o *v1.PersistentVolume) {
+			terminating(o)
+			o.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
+		}, 31, false},
+	} {
+		f := cluster(newPV("pv", func(o *v1.PersistentVolume) {
+			o.Annotations[volume.AnnProvisionedBy], o.Finalizers = "kubernetes.io/rbd", []string{intree.Finalizer}
+			o.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{RBD: &v1.RBDPersistentVolumeSource{RBDImage: "x"}}
+			if c.change != nil {
+				c.change(o)
+			}
+		}))
+		f.Minor = c.minor
+		row := only(t, RowsOf(f), "pv/pv")
+		if (row.Severity == SeverityAttention && strings.HasPrefix(row.Text, gone) && row.Waits &&
+			row.WaitsFor == "a person, because "+gone) != c.attention {
+			t.Errorf("%s: the row is %+v", name, row)
+		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/apiserver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestMain(m *testing.M) { os.Exit(apiserver.Main(m, nil)) }
@@ -26,10 +27,7 @@ func TestMain(m *testing.M) { os.Exit(apiserver.Main(m, nil)) }
 // follow runs a Cluster with the rights of config until the test ends.
 func follow(t *testing.T, config *rest.Config) *Cluster {
 	t.Helper()
-	c, err := New(config, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(New(config, Config{}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -50,10 +48,7 @@ func until(t *testing.T, what string, done func() bool) {
 
 func admin(t *testing.T) *kubernetes.Clientset {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(apiserver.Shared.Admin())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(kubernetes.NewForConfig(apiserver.Shared.Admin()))(t)
 	return client
 }
 
@@ -66,9 +61,7 @@ func createPV(t *testing.T, name string) {
 			PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain,
 			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
 				Driver: "disk.csi.example.com", VolumeHandle: "vol-" + name}}}}
-	if _, err := pvs.Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(pvs.Create(t.Context(), o, metav1.CreateOptions{}))(t)
 	t.Cleanup(func() {
 		ctx := context.Background()
 		_, _ = pvs.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
@@ -106,19 +99,14 @@ func TestAPIServerRestart(t *testing.T) {
 		t.Error("the rows are gone with the API server")
 	}
 
-	if err := apiserver.Shared.APIServer.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, apiserver.Shared.APIServer.Restart(t.Context()))
 	createPV(t, "after")
 	until(t, "the state says that it is back", func() bool { return c.State(t.Context()).Connected })
 	until(t, "a PV of later has a row", func() bool { return slices.Contains(ids(t.Context(), c), "pv/after") })
 }
 
 func TestForbiddenReadsAreReported(t *testing.T) {
-	config, err := apiserver.Shared.ConfigFor("viewer")
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(apiserver.Shared.ConfigFor("viewer"))(t)
 	roles := admin(t).RbacV1()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "viewer"}, Rules: []rbacv1.PolicyRule{{
 		APIGroups: []string{""}, Resources: []string{"persistentvolumes"}, Verbs: []string{"list", "watch"}}}}
@@ -129,12 +117,8 @@ func TestForbiddenReadsAreReported(t *testing.T) {
 		_ = roles.ClusterRoles().Delete(context.Background(), "viewer", metav1.DeleteOptions{})
 		_ = roles.ClusterRoleBindings().Delete(context.Background(), "viewer", metav1.DeleteOptions{})
 	})
-	if _, err := roles.ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := roles.ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(roles.ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}))(t)
+	must.Get(roles.ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}))(t)
 	createPV(t, "readable")
 	c := follow(t, config)
 	until(t, "the PV has a row", func() bool { return slices.Contains(ids(t.Context(), c), "pv/readable") })
@@ -153,9 +137,7 @@ func TestForbiddenReadsAreReported(t *testing.T) {
 	}
 	// The right arrives later, and the page gets the nodes without a restart.
 	role.Rules[0].Resources = append(role.Rules[0].Resources, "nodes")
-	if _, err := roles.ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(roles.ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}))(t)
 	until(t, "nodes are read", func() bool {
 		return !slices.ContainsFunc(c.State(t.Context()).Unread, func(text string) bool {
 			return strings.HasPrefix(text, "Nodes: ")
@@ -167,10 +149,7 @@ func TestPageFollowsPV(t *testing.T) {
 	createPV(t, "followed")
 	c := follow(t, apiserver.Shared.Admin())
 	until(t, "all is read", func() bool { return c.State(t.Context()).Synced })
-	page, err := c.Open(t.Context(), view.Ref{Kind: view.KindPV, Name: "followed"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(c.Open(t.Context(), view.Ref{Kind: view.KindPV, Name: "followed"}))(t)
 	defer page.Close()
 	object, entries := page.Look(t.Context(), noRows)
 	if !object.Exists || object.Explanation == nil || !strings.Contains(object.Explanation.Headline, "followed") {
@@ -193,27 +172,18 @@ func TestPageFollowsPV(t *testing.T) {
 		})
 	}
 	pvs := admin(t).CoreV1().PersistentVolumes()
-	pv, err := pvs.Get(t.Context(), "followed", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pv := must.Get(pvs.Get(t.Context(), "followed", metav1.GetOptions{}))(t)
 	event := &v1.Event{ObjectMeta: metav1.ObjectMeta{GenerateName: "followed.", Namespace: metav1.NamespaceDefault},
 		InvolvedObject: v1.ObjectReference{Kind: "PersistentVolume", Name: pv.Name, UID: pv.UID}, Reason: "Noticed",
 		Message: "a listener was notified", Type: v1.EventTypeNormal, LastTimestamp: metav1.Now(),
 		Source: v1.EventSource{Component: "test"}}
-	if _, err := admin(t).CoreV1().Events(metav1.NamespaceDefault).Create(t.Context(), event,
-		metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(admin(t).CoreV1().Events(metav1.NamespaceDefault).Create(t.Context(), event,
+		metav1.CreateOptions{}))(t)
 	look("the Event is in the timeline", "Noticed", "a listener was notified")
-	if err := pvs.Delete(t.Context(), "followed", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pvs.Delete(t.Context(), "followed", metav1.DeleteOptions{}))
 	look("the deletion is in the timeline", "Terminating", "PV followed is terminating")
-	if _, err := pvs.Patch(t.Context(), "followed", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
-		metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(pvs.Patch(t.Context(), "followed", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+		metav1.PatchOptions{}))(t)
 	look("the end is in the timeline", "Removed", "PV followed is gone")
 	if object.Exists || object.Explanation == nil {
 		t.Errorf("what was seen last is not kept: %+v", object)

@@ -3,10 +3,7 @@ package watch
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
-
-	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
@@ -17,51 +14,65 @@ import (
 const maxAround = 60
 
 type around struct {
-	c                        *Cluster
-	cluster                  volumes.ClusterFacts
-	result                   view.Around
-	pvs, claims, pods, nodes map[string]bool
+	c       *Cluster
+	cluster volumes.ClusterFacts
+	more    int
+	seen    map[view.Ref]bool
+	count   map[view.Kind]int
+	// of holds the objects by kind, except for the missing nodes.
+	of      map[view.Kind][]view.Related
+	missing []view.Related
 }
 
 // around returns an object and the objects related to it, as far as the caches hold them.
 func (c *Cluster) around(ctx context.Context, subject view.Ref) view.Around {
-	a := &around{c: c, result: view.Around{Subject: subject}, pvs: map[string]bool{}, claims: map[string]bool{},
-		pods: map[string]bool{}, nodes: map[string]bool{}}
-	a.cluster = volumes.ClusterFacts{PVs: c.PVs(ctx), Attachments: c.Attachments(ctx)}.Indexed()
+	a := &around{c: c, seen: map[view.Ref]bool{}, count: map[view.Kind]int{}, of: map[view.Kind][]view.Related{},
+		cluster: volumes.ClusterFacts{PVs: c.PVs(ctx), Attachments: c.Attachments(ctx)}.Indexed()}
 	switch subject.Kind {
 	case view.KindPV:
 		a.addPV(subject.Name)
 	case view.KindClaim:
 		a.addClaim(subject.Namespace, subject.Name)
 	case view.KindPod:
-		a.addPod(subject.Namespace + "/" + subject.Name)
+		a.addPod(subject.Namespace, subject.Name)
 	case view.KindNode:
 		a.addNode(subject.Name)
 		a.addAllOf(subject.Name)
 	case view.KindFence, view.KindVolume, view.KindInFlight, view.KindAttach, view.KindLock:
 	}
 	a.addAttachments()
-	for _, name := range slices.Sorted(maps.Keys(a.nodes)) {
-		a.addFence(name)
-	}
-	return a.result
+	return view.Around{Subject: subject, More: a.more, Objects: slices.Concat(a.of[view.KindPV], a.of[view.KindClaim],
+		a.of[view.KindNode], a.missing, a.of[view.KindPod], sorted(a.of[view.KindAttach]), sorted(a.of[view.KindFence]))}
 }
 
-// room reports whether the graph has room for one more object of a kind, and otherwise counts it in More.
-func (a *around) room(have int) bool {
-	if have >= maxAround {
-		a.result.More++
-	}
-	return have < maxAround
+func sorted(all []view.Related) []view.Related {
+	slices.SortFunc(all, func(x, y view.Related) int { return cmp.Compare(x.Name, y.Name) })
+	return all
 }
+
+// begins reports whether an object of the caches is new in the graph, and has room there. more counts the objects
+// without room.
+func (a *around) begins(ref view.Ref, exists bool) bool {
+	switch {
+	case !exists || a.seen[ref]:
+		return false
+	case a.count[ref.Kind] >= maxAround:
+		a.more++
+		return false
+	}
+	a.seen[ref] = true
+	a.count[ref.Kind]++
+	return true
+}
+
+func (a *around) add(o view.Related) { a.of[o.Kind] = append(a.of[o.Kind], o) }
 
 func (a *around) addPV(name string) {
 	found, exists, _ := a.c.pvs.find(name)
-	if name == "" || a.pvs[name] || !exists || !a.room(len(a.result.PVs)) {
+	if !a.begins(view.Ref{Kind: view.KindPV, Name: name}, exists) {
 		return
 	}
-	a.pvs[name] = true
-	a.result.PVs = append(a.result.PVs, found.object)
+	a.add(view.OfPV(found.object))
 	for _, other := range a.cluster.SiblingsOf(found.PV) {
 		a.addPV(other.Name)
 	}
@@ -73,41 +84,42 @@ func (a *around) addPV(name string) {
 func (a *around) addClaim(namespace, name string) {
 	key := namespace + "/" + name
 	o, exists, _ := a.c.claims.find(key)
-	if a.claims[key] || !exists || !a.room(len(a.result.Claims)) {
+	if !a.begins(view.Ref{Kind: view.KindClaim, Namespace: namespace, Name: name}, exists) {
 		return
 	}
-	a.claims[key] = true
-	a.result.Claims = append(a.result.Claims, o)
+	a.add(view.OfClaim(o))
 	a.addPV(o.Spec.VolumeName)
 	for _, user := range a.c.podIndex().Value.ofClaim[key] {
-		a.addPod(user.Namespace + "/" + user.Name)
+		a.addPod(user.Namespace, user.Name)
 	}
 }
 
-func (a *around) addPod(key string) {
-	p, exists, _ := a.c.pods.find(key)
-	if a.pods[key] || !exists || !a.room(len(a.result.Pods)) {
+func (a *around) addPod(namespace, name string) {
+	p, exists, _ := a.c.pods.find(namespace + "/" + name)
+	if !a.begins(view.Ref{Kind: view.KindPod, Namespace: namespace, Name: name}, exists) {
 		return
 	}
-	a.pods[key] = true
-	a.result.Pods = append(a.result.Pods, p)
+	a.add(view.OfPod(&p))
 	for _, claim := range p.Claims {
-		a.addClaim(p.Namespace, claim)
+		a.addClaim(namespace, claim)
 	}
 	a.addNode(p.Node)
 }
 
+// addNode adds a node with its fence, if it has one that has not ended.
 func (a *around) addNode(name string) {
-	if name == "" || a.nodes[name] || !a.room(len(a.nodes)) {
+	if !a.begins(view.Ref{Kind: view.KindNode, Name: name}, name != "") {
 		return
 	}
-	a.nodes[name] = true
 	switch node, exists, err := a.c.nodes.find(name); {
 	case err != nil:
 	case !exists:
-		a.result.Gone = append(a.result.Gone, name)
+		a.missing = append(a.missing, view.OfMissingNode(name))
 	default:
-		a.result.Nodes = append(a.result.Nodes, node)
+		a.add(view.OfNode(node))
+	}
+	if fence, exists, _ := a.c.fences.find(name); exists && !explain.FenceEnded(fence) {
+		a.add(view.OfFence(fence))
 	}
 }
 
@@ -118,7 +130,7 @@ func (a *around) addAllOf(node string) {
 		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
 	})
 	for _, p := range onNode {
-		a.addPod(p.Namespace + "/" + p.Name)
+		a.addPod(p.Namespace, p.Name)
 	}
 	for _, attachment := range a.cluster.Attachments.Value {
 		if name := attachment.Spec.Source.PersistentVolumeName; name != nil && attachment.Spec.NodeName == node {
@@ -128,20 +140,13 @@ func (a *around) addAllOf(node string) {
 }
 
 func (a *around) addAttachments() {
-	for _, attachment := range a.cluster.Attachments.Value {
-		name := attachment.Spec.Source.PersistentVolumeName
-		if name == nil || !a.pvs[*name] || !a.room(len(a.result.Attachments)) {
-			continue
+	for i := range a.cluster.Attachments.Value {
+		o := &a.cluster.Attachments.Value[i]
+		pv := o.Spec.Source.PersistentVolumeName
+		if a.begins(view.Ref{Kind: view.KindAttach, Name: o.Name},
+			pv != nil && a.seen[view.Ref{Kind: view.KindPV, Name: *pv}]) {
+			a.add(view.OfAttachment(o))
+			a.addNode(o.Spec.NodeName)
 		}
-		a.result.Attachments = append(a.result.Attachments, attachment)
-		a.addNode(attachment.Spec.NodeName)
-	}
-	slices.SortFunc(a.result.Attachments, func(x, y storagev1.VolumeAttachment) int { return cmp.Compare(x.Name, y.Name) })
-}
-
-func (a *around) addFence(node string) {
-	fence, exists, _ := a.c.fences.find(node)
-	if exists && !explain.FenceEnded(fence) {
-		a.result.Fences = append(a.result.Fences, fence)
 	}
 }

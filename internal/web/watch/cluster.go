@@ -111,7 +111,7 @@ func (c *Cluster) tables() {
 	c.pvs = newTable(c, kind{resource: "persistentvolumes", what: "PVs", open: "which PVs there are"}, all, core,
 		&v1.PersistentVolume{}, kube.RecordAll(pvOf(c.cfg.Locks)), never)
 	c.claims = newTable(c, kind{resource: "persistentvolumeclaims", what: "Claims", open: "which claims there are, and " +
-		"which are gone"}, own, core, &v1.PersistentVolumeClaim{}, kube.RecordAll(claimOf), never)
+		"which are gone"}, own, core, &v1.PersistentVolumeClaim{}, kube.RecordAll(trimmed[*v1.PersistentVolumeClaim]), never)
 	c.pods = newTable(c, kind{resource: "pods", what: "Pods", open: "which pods use claims, and which are held"}, own,
 		core, &v1.Pod{}, some(kube.RecordAll(explain.PodOf), matters), samePod)
 	c.nodes = newTable(c, kind{resource: "nodes", what: "Nodes", open: "which nodes are down"}, all, core, &v1.Node{},
@@ -119,13 +119,15 @@ func (c *Cluster) tables() {
 	c.attachments = newTable(c, kind{resource: "volumeattachments", what: "VolumeAttachments", open: "which volumes are " +
 		"attached"}, all, storage, &storagev1.VolumeAttachment{}, kube.RecordAll(attachmentOf), never)
 	c.drivers = newTable(c, kind{resource: "csidrivers", what: "CSIDrivers", open: "which drivers are installed"}, all,
-		storage, &storagev1.CSIDriver{}, kube.RecordAll(driverOf), sameName)
+		storage, &storagev1.CSIDriver{}, kube.RecordAll((*storagev1.CSIDriver).GetName), sameName)
 	c.csiNodes = newTable(c, kind{resource: "csinodes", what: "CSINodes", open: "which drivers the nodes run"}, all,
 		storage, &storagev1.CSINode{}, kube.RecordAll(explain.DriversOf), slices.Equal[[]string])
 	c.classes = newTable(c, kind{resource: "storageclasses", what: "StorageClasses", open: "which provisioner creates " +
-		"the volume of a claim"}, all, storage, &storagev1.StorageClass{}, kube.RecordAll(classOf), never)
+		"the volume of a claim"}, all, storage, &storagev1.StorageClass{},
+		kube.RecordAll(trimmed[*storagev1.StorageClass]), never)
 	c.fences = newTable(c, kind{resource: client.FenceResource, what: "NodeFences", open: "which nodes are fenced",
-		maybe: true}, all, c.cluster.Fencing.REST, &v1alpha1.NodeFence{}, kube.RecordAll(fenceOf), never)
+		maybe: true}, all, c.cluster.Fencing.REST, &v1alpha1.NodeFence{},
+		kube.RecordAll(unmanaged[*v1alpha1.NodeFence]), never)
 	c.shards = newTable(c, kind{resource: "leases", what: "The in-flight log (Leases)", open: "which volumes are being " +
 		"provisioned"}, kube.Selection{Labels: inflight.LabelLog + "=true"}, c.cluster.Coordination.RESTClient(),
 		&coordinationv1.Lease{}, kube.RecordAll(leaseOf), never)

@@ -48,10 +48,7 @@ func (e *events) followObject(namespace string, uid types.UID) {
 	}
 }
 
-func eventOf(o *v1.Event) v1.Event {
-	o.ManagedFields = nil
-	return *o
-}
+func eventOf(o *v1.Event) v1.Event { return *unmanaged(o) }
 
 // all returns the Events read so far, the latest last, and an error if others cannot be read.
 func (e *events) all() explain.Read[[]v1.Event] {

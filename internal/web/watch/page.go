@@ -1,10 +1,12 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,7 +37,7 @@ type Page struct {
 	changes int
 	// shown is the last seen state of the object. shown.Exists says whether the last look found it.
 	shown view.Object
-	// explained is the end of the last live explanation, took is its duration, and of is the fingerprint of its input.
+	// explained is the end of the last live explanation, took is its duration, and of identifies its input.
 	explained time.Time
 	took      time.Duration
 	of        string
@@ -70,7 +72,6 @@ func (p *Page) Close() {
 func (p *Page) Look(ctx context.Context, rows func(id string) (view.Row, bool)) (view.Object, []view.Entry) {
 	now := p.c.around(ctx, p.ref)
 	p.followEvents(now)
-	exists := p.exists(now)
 	row, has := rows(p.ref.ID())
 	if !has {
 		row = view.Row{ID: p.ref.ID(), Ref: p.ref, Severity: view.SeverityNone}
@@ -78,6 +79,8 @@ func (p *Page) Look(ctx context.Context, rows func(id string) (view.Row, bool)) 
 	if explanation, made := p.explain(ctx, now); made {
 		p.shown.Explanation = explanation
 	}
+	// The caches leave out most pods, so a pod also exists if its last explanation found it.
+	exists := now.Exists(p.ref) || p.ref.Kind == view.KindPod && p.shown.Explanation != nil && p.shown.Exists
 	if exists || p.shown.ID == "" {
 		p.shown.Row = row
 		if e := p.shown.Explanation; e != nil && e.Decision != nil {
@@ -88,19 +91,6 @@ func (p *Page) Look(ctx context.Context, rows func(id string) (view.Row, bool)) 
 	}
 	p.shown.Exists = exists
 	return p.shown, p.timeline(now)
-}
-
-func (p *Page) exists(a view.Around) bool {
-	switch p.ref.Kind {
-	case view.KindPV:
-		return len(a.PVs) > 0
-	case view.KindClaim:
-		return len(a.Claims) > 0
-	case view.KindNode:
-		return len(a.Nodes) > 0
-	default: // a pod
-	}
-	return len(a.Pods) > 0 || p.shown.Explanation != nil && p.shown.Exists
 }
 
 // finalizers returns the explained finalizers of the object and its PV, by Ref.ID.
@@ -121,11 +111,10 @@ func (p *Page) finalizers() map[string][]explain.Finalizer {
 func (p *Page) followEvents(a view.Around) {
 	switch p.ref.Kind {
 	case view.KindPV, view.KindClaim:
-		for _, o := range a.PVs {
-			p.events.followObject(metav1.NamespaceDefault, o.UID)
-		}
-		for _, o := range a.Claims {
-			p.events.followObject(o.Namespace, o.UID)
+		for i := range a.Objects {
+			if o := &a.Objects[i]; o.Kind == view.KindPV || o.Kind == view.KindClaim {
+				p.events.followObject(cmp.Or(o.Namespace, metav1.NamespaceDefault), o.UID)
+			}
 		}
 	case view.KindNode:
 		for _, kind := range []string{"Node", "NodeFence"} {
@@ -157,25 +146,36 @@ func (p *Page) timeline(now view.Around) (all []view.Entry) {
 	return all
 }
 
-// explain makes the explanation, unless the last one still holds or none can be made.
+// explain makes the explanation, unless the last one still holds or none can be made. The explanation of a PV comes
+// from the caches alone.
 func (p *Page) explain(ctx context.Context, a view.Around) (_ *explain.Explanation, made bool) {
-	if p.ref.Kind == view.KindPV {
-		facts, err := volumes.ReadPV(ctx, p.cluster, p.ref.Name)
-		if err != nil {
+	var of string
+	if p.ref.Kind != view.KindPV {
+		if of = inputs(a, p.events); !p.due(of) {
 			return nil, false
 		}
-		e := volumes.ExplainPV(facts)
-		return &e, true
-	}
-	of := fingerprint(a, p.events)
-	if !p.due(of) {
-		return nil, false
 	}
 	begun := p.c.now()
-	e, err := p.explainLive(ctx)
+	e, err := Explain(ctx, p.cluster, p.ref)
 	p.explained, p.of = p.c.now(), of
 	p.took = p.explained.Sub(begun)
-	return e, err == nil
+	if p.ref.Kind == view.KindPod {
+		p.shown.Exists = err == nil
+	}
+	return &e, err == nil
+}
+
+// inputs differs between two looks if an input of the explanation changed.
+func inputs(a view.Around, e *events) string {
+	var b strings.Builder
+	for i := range a.Objects {
+		fmt.Fprintln(&b, a.Objects[i].ID, a.Objects[i].UID, a.Objects[i].Version)
+	}
+	fmt.Fprintln(&b, a.More)
+	for _, o := range e.all().Value {
+		fmt.Fprintln(&b, o.UID, o.ResourceVersion)
+	}
+	return b.String()
 }
 
 const (
@@ -196,36 +196,45 @@ func (p *Page) due(of string) bool {
 	return of != p.of || passed >= liveAge
 }
 
-// explainLive reads the objects of one namespace or node that the caches lack from the API server.
-func (p *Page) explainLive(ctx context.Context) (*explain.Explanation, error) {
-	var e explain.Explanation
-	switch p.ref.Kind {
+// Explain explains an object of a kind that has pages. Objects of one namespace or node that the caches lack are read
+// from the API server.
+func Explain(ctx context.Context, c explain.Cluster, ref view.Ref) (none explain.Explanation, err error) {
+	switch ref.Kind {
+	case view.KindPV:
+		facts, err := volumes.ReadPV(ctx, c, ref.Name)
+		if err != nil {
+			return none, err
+		}
+		return volumes.ExplainPV(facts), nil
 	case view.KindNode:
-		facts := nodes.Read(ctx, p.cluster, p.ref.Name)
+		facts := nodes.Read(ctx, c, ref.Name)
 		if err := facts.Unknown(); err != nil {
-			return nil, err
+			return none, err
 		}
-		e = nodes.Explain(facts)
+		return nodes.Explain(facts), nil
 	case view.KindPod:
-		facts, err := locks.ReadPod(ctx, p.cluster, p.ref.Namespace, p.ref.Name)
-		p.shown.Exists = err == nil
+		facts, err := locks.ReadPod(ctx, c, ref.Namespace, ref.Name)
 		if err != nil {
-			return nil, err
+			return none, err
 		}
-		e = locks.ExplainPod(facts)
-	default:
-		facts, err := claims.ReadClaim(ctx, p.cluster, p.ref.Namespace, p.ref.Name)
-		if apierrors.IsNotFound(err) {
-			if facts, found := volumes.ReadDeletedClaim(ctx, p.cluster, p.ref.Namespace, p.ref.Name); found {
-				e = volumes.ExplainDeletedClaim(facts, p.ref.Namespace, p.ref.Name)
-				return &e, nil
-			}
-		}
-		if err != nil {
-			return nil, err
-		}
-		e = claims.Explain(facts)
-		locks.AddLock(&e, locks.ReadClaim(ctx, p.cluster, facts.Claim))
+		return locks.ExplainPod(facts), nil
+	default: // a claim
+		return explainClaim(ctx, c, ref.Namespace, ref.Name)
 	}
-	return &e, nil
+}
+
+// explainClaim explains a claim, also one that was deleted while its volume was being provisioned.
+func explainClaim(ctx context.Context, c explain.Cluster, namespace, name string) (none explain.Explanation, _ error) {
+	facts, err := claims.ReadClaim(ctx, c, namespace, name)
+	if apierrors.IsNotFound(err) {
+		if facts, found := volumes.ReadDeletedClaim(ctx, c, namespace, name); found {
+			return volumes.ExplainDeletedClaim(facts, namespace, name), nil
+		}
+	}
+	if err != nil {
+		return none, err
+	}
+	e := claims.Explain(facts)
+	locks.AddLock(&e, locks.ReadClaim(ctx, c, facts.Claim))
+	return e, nil
 }

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
 type pv struct {
@@ -20,10 +19,17 @@ type pv struct {
 	object *v1.PersistentVolume
 }
 
-// trimMeta drops unread metadata, but keeps the managers of finalizers in managedFields.
-func trimMeta(o *metav1.ObjectMeta) {
-	delete(o.Annotations, v1.LastAppliedConfigAnnotation)
-	o.ManagedFields = finalizerFields(o.ManagedFields)
+// trimmed returns an object without unread metadata, but with the managers of finalizers in managedFields.
+func trimmed[O metav1.Object](o O) O {
+	delete(o.GetAnnotations(), v1.LastAppliedConfigAnnotation)
+	o.SetManagedFields(finalizerFields(o.GetManagedFields()))
+	return o
+}
+
+// unmanaged returns an object without managedFields.
+func unmanaged[O metav1.Object](o O) O {
+	o.SetManagedFields(nil)
+	return o
 }
 
 // finalizerFields returns the entries that set finalizers, without their other fields.
@@ -54,7 +60,7 @@ func finalizerFields(all []metav1.ManagedFieldsEntry) (kept []metav1.ManagedFiel
 // volume.
 func pvOf(withLocks bool) func(*v1.PersistentVolume) pv {
 	return func(o *v1.PersistentVolume) pv {
-		trimMeta(&o.ObjectMeta)
+		trimmed(o)
 		if o.Spec.CSI != nil && !withLocks {
 			o.Spec.CSI.VolumeAttributes = nil
 		}
@@ -62,37 +68,17 @@ func pvOf(withLocks bool) func(*v1.PersistentVolume) pv {
 	}
 }
 
-func claimOf(o *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
-	trimMeta(&o.ObjectMeta)
-	return o
-}
-
 // matters reports whether a pod can be in a row or in a graph.
 func matters(p explain.Pod) bool { return len(p.Claims) > 0 || p.Terminating || p.Held || p.Gated }
 
 func attachmentOf(o *storagev1.VolumeAttachment) storagev1.VolumeAttachment {
-	trimMeta(&o.ObjectMeta)
+	trimmed(o)
 	o.Spec.Source.InlineVolumeSpec = nil
 	o.Status.AttachmentMetadata = nil
 	return *o
 }
 
-func driverOf(o *storagev1.CSIDriver) string { return o.Name }
-
-func classOf(o *storagev1.StorageClass) *storagev1.StorageClass {
-	trimMeta(&o.ObjectMeta)
-	return o
-}
-
-func fenceOf(o *v1alpha1.NodeFence) *v1alpha1.NodeFence {
-	o.ManagedFields = nil
-	return o
-}
-
-func leaseOf(o *coordinationv1.Lease) coordinationv1.Lease {
-	o.ManagedFields = nil
-	return *o
-}
+func leaseOf(o *coordinationv1.Lease) coordinationv1.Lease { return *unmanaged(o) }
 
 // samePod reports whether two records of a pod differ at most in the resourceVersion.
 func samePod(before, now explain.Pod) bool {

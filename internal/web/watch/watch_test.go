@@ -24,6 +24,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestStateOf(t *testing.T) {
@@ -77,10 +79,7 @@ func newClusterOfOnePV(t *testing.T) *Cluster {
 			"items":[{"metadata":{"name":"pv","resourceVersion":"1"}}]}`))
 	}))
 	t.Cleanup(server.Close)
-	c, err := New(&rest.Config{Host: server.URL}, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(New(&rest.Config{Host: server.URL}, Config{}))(t)
 	return c
 }
 
@@ -123,9 +122,7 @@ func TestUnfinishedListDoesNotEndPanic(t *testing.T) {
 		if panicked {
 			pvs.observe(fmt.Errorf("%w: bad object", panics.Err))
 		}
-		if err := pvs.load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, pvs.load(t.Context()))
 		if err := pvs.failure(); err != nil || pvs.health().err != nil {
 			t.Errorf("after a whole list: %v, %v", err, pvs.health().err)
 		}
@@ -229,5 +226,18 @@ func TestPodsWithoutClaimsAreLeftOut(t *testing.T) {
 	}
 	if !slices.Contains(Kinds(), "pod") {
 		t.Error("pods have no page")
+	}
+}
+
+// The caches have most pods not at all, so the last explanation decides whether a pod exists.
+func TestPageSaysThatPodIsGone(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	c := must.Get(New(&rest.Config{Host: server.URL}, Config{}))(t)
+	page := must.Get(c.Open(t.Context(), view.Ref{Kind: view.KindPod, Namespace: "ns", Name: "db-0"}))(t)
+	defer page.Close()
+	page.shown.Explanation, page.shown.Exists = &explain.Explanation{}, true
+	if object, _ := page.Look(t.Context(), func(string) (row view.Row, has bool) { return row, has }); object.Exists {
+		t.Errorf("the pod exists: %+v", object)
 	}
 }
