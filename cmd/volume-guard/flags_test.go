@@ -2,18 +2,26 @@ package main
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	fencingengine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	podsafetyengine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	setengine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/singlenode"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/test/docs"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestFlagReference(t *testing.T) {
@@ -58,10 +66,7 @@ func TestControllerSelection(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			o, err := parse(t, "--controllers="+c.list)
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := must.Get(parse(t, "--controllers="+c.list))(t)
 			var got []string
 			for _, controller := range []string{inTree, pvcProtection, pvProtection, podSafety, singleNode,
 				setClaims, nodeFencing} {
@@ -77,68 +82,45 @@ func TestControllerSelection(t *testing.T) {
 }
 
 func TestControllerConfigs(t *testing.T) {
-	o, err := parse(t)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := o.settings(nil, nil)
-	if c := o.intreeConfig(s); c.DryRun || c.Workers != 10 || c.Validate() != nil {
-		t.Errorf("by default: %+v", c)
-	}
-	if c := o.claimConfig(s); c.DryRun || c.Mode != inuse.ModeFull || c.TerminatedPods != pvc.ReleaseTerminated ||
-		c.Patience != 30*time.Second || c.Validate() != nil {
-		t.Errorf("by default: %+v", c)
-	}
-	if c := o.podSafetyConfig(s); c.DryRun || c.DeleteOrphans || !c.VolumeLocks || !c.NodeCondition ||
-		c.UnmountGrace != podsafety.DefaultUnmountGrace || c.Validate() != nil {
-		t.Errorf("by default: %+v", c)
-	}
-	if c := o.singleNodeConfig(s); c.DryRun || c.Fences || c.UnmountGrace != podsafety.DefaultUnmountGrace ||
-		c.Workers != 10 || c.Validate() != nil {
-		t.Errorf("by default: %+v", c)
-	}
-	if c := o.statefulSetConfig(s); c.DryRun || c.Grace != statefulset.DefaultGrace || c.Workers != 10 ||
-		c.Validate() != nil {
-		t.Errorf("by default: %+v", c)
-	}
-	if c := o.fencingConfig(s); c.DryRun || c.KeepReturned != fencing.DefaultKeepReturned || c.Workers != 10 ||
-		c.Validate() != nil {
-		t.Errorf("by default: %+v", c)
-	}
-	if !o.leader.On {
-		t.Error("by default two replicas would act at once")
-	}
-	o, err = parse(t, "--dry-run=true", "--worker-threads=3", "--terminated-pods=hold", "--protection-patience=1s",
-		"--retry-interval-start=2s", "--retry-interval-max=3s", "--unmount-grace=4s", "--delete-orphaned-pods=true",
-		"--volume-locks=false", "--node-unreachable-condition=false", "--scale-down-grace=5m",
-		"--keep-returned-fences=7m", "--controllers=pod-safety,single-node,node-fencing")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s = o.settings(nil, nil)
-	if c := o.intreeConfig(s); !c.DryRun || c.Workers != 3 || c.RetryStart != 2*time.Second ||
-		c.RetryMax != 3*time.Second {
-		t.Errorf("as was said: %+v", c)
-	}
-	if c := o.claimConfig(s); !c.DryRun || c.Workers != 3 || c.TerminatedPods != pvc.HoldTerminated ||
-		c.Patience != time.Second || c.RetryStart != 2*time.Second {
-		t.Errorf("as was said: %+v", c)
-	}
-	if c := o.podSafetyConfig(s); !c.DryRun || !c.DeleteOrphans || c.VolumeLocks || c.NodeCondition ||
-		c.UnmountGrace != 4*time.Second || c.Workers != 3 || c.RetryMax != 3*time.Second {
-		t.Errorf("as was said: %+v", c)
-	}
-	if c := o.singleNodeConfig(s); !c.DryRun || !c.Fences || c.UnmountGrace != 4*time.Second || c.Workers != 3 ||
-		c.RetryStart != 2*time.Second || c.RetryMax != 3*time.Second {
-		t.Errorf("as was said: %+v", c)
-	}
-	if c := o.statefulSetConfig(s); !c.DryRun || c.Grace != 5*time.Minute || c.Workers != 3 ||
-		c.RetryStart != 2*time.Second || c.RetryMax != 3*time.Second {
-		t.Errorf("as was said: %+v", c)
-	}
-	if c := o.fencingConfig(s); !c.DryRun || c.KeepReturned != 7*time.Minute || c.Workers != 3 ||
-		c.RetryStart != 2*time.Second || c.RetryMax != 3*time.Second {
-		t.Errorf("as was said: %+v", c)
+	for name, c := range map[string]struct {
+		args             []string
+		settings         controllers.Settings
+		patience         time.Duration
+		ended            pvc.TerminatedPods
+		podSafety        podsafety.Config
+		singleNode       singlenode.Config
+		grace, retention time.Duration
+	}{
+		"by default": {nil, controllers.Settings{Workers: 10, RetryStart: time.Second, RetryMax: 5 * time.Minute},
+			30 * time.Second, pvc.ReleaseTerminated,
+			podsafety.Config{UnmountGrace: podsafetyengine.DefaultUnmountGrace, VolumeLocks: true, NodeCondition: true},
+			singlenode.Config{UnmountGrace: podsafetyengine.DefaultUnmountGrace},
+			setengine.DefaultGrace, fencingengine.DefaultKeepReturned},
+		"as the flags say": {[]string{"--dry-run=true", "--worker-threads=3", "--terminated-pods=hold",
+			"--protection-patience=1s", "--retry-interval-start=2s", "--retry-interval-max=3s", "--unmount-grace=4s",
+			"--delete-orphaned-pods=true", "--volume-locks=false", "--node-unreachable-condition=false",
+			"--scale-down-grace=5m", "--keep-returned-fences=7m", "--controllers=pod-safety,single-node,node-fencing"},
+			controllers.Settings{DryRun: true, Workers: 3, RetryStart: 2 * time.Second, RetryMax: 3 * time.Second},
+			time.Second, pvc.HoldTerminated,
+			podsafety.Config{UnmountGrace: 4 * time.Second, DeleteOrphans: true, Fences: true},
+			singlenode.Config{UnmountGrace: 4 * time.Second, Fences: true}, 5 * time.Minute, 7 * time.Minute},
+	} {
+		o := must.Get(parse(t, c.args...))(t)
+		got := o.configs(nil, nil)
+		c.settings.Watches = got.inTree.Watches
+		c.podSafety.Settings, c.singleNode.Settings = c.settings, c.settings
+		pvs := inuse.Config{Settings: c.settings, Mode: inuse.ModeFull, Patience: c.patience}
+		want := configs{inTree: intree.Config{Settings: c.settings}, pvs: pvs, claims: pvc.Config{Config: pvs,
+			TerminatedPods: c.ended}, podSafety: c.podSafety, singleNode: c.singleNode,
+			statefulSet: statefulset.Config{Settings: c.settings, Grace: c.grace},
+			nodeFencing: fencing.Config{Settings: c.settings, KeepReturned: c.retention}}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", name, got, want)
+		}
+		if err := errors.Join(got.inTree.Validate(), got.claims.Validate(), got.podSafety.Validate(),
+			got.singleNode.Validate(), got.statefulSet.Validate(), got.nodeFencing.Validate()); err != nil || !o.leader.On {
+			t.Errorf("%s: %v, two replicas act at once: %v", name, err, !o.leader.On)
+		}
 	}
 }
 

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
@@ -32,19 +35,19 @@ type guards []guard
 // guards creates the controllers that the flags select, without starting them.
 func (o *options) guards(config *rest.Config, events record.EventRecorder, metrics prometheus.Registerer) (all guards,
 	err error) {
-	s := o.settings(events, metrics)
+	c := o.configs(events, metrics)
 	for _, kind := range []struct {
 		name string
 		make func() (guard, error)
 	}{
-		{inTree, func() (guard, error) { return intree.New(config, o.intreeConfig(s)) }},
-		{pvcProtection, func() (guard, error) { return pvc.New(config, o.claimConfig(s)) }},
-		{pvProtection, func() (guard, error) { return pv.New(config, o.protectConfig(s)) }},
+		{inTree, func() (guard, error) { return intree.New(config, c.inTree) }},
+		{pvcProtection, func() (guard, error) { return pvc.New(config, c.claims) }},
+		{pvProtection, func() (guard, error) { return pv.New(config, c.pvs) }},
 		// Before pod-safety, because a release of both names held pods that may run beside another one.
-		{singleNode, func() (guard, error) { return singlenode.New(config, o.singleNodeConfig(s)) }},
-		{podSafety, func() (guard, error) { return podsafety.New(config, o.podSafetyConfig(s)) }},
-		{setClaims, func() (guard, error) { return statefulset.New(config, o.statefulSetConfig(s)) }},
-		{nodeFencing, func() (guard, error) { return fencing.New(config, o.fencingConfig(s)) }},
+		{singleNode, func() (guard, error) { return singlenode.New(config, c.singleNode) }},
+		{podSafety, func() (guard, error) { return podsafety.New(config, c.podSafety) }},
+		{setClaims, func() (guard, error) { return statefulset.New(config, c.statefulSet) }},
+		{nodeFencing, func() (guard, error) { return fencing.New(config, c.nodeFencing) }},
 	} {
 		if !o.controllers.has(kind.name) {
 			continue
@@ -69,13 +72,6 @@ func (g guards) split() (others, ofPods guards) {
 		}
 	}
 	return others, ofPods
-}
-
-func (g guards) controllers() (all []app.Controller) {
-	for _, one := range g {
-		all = append(all, one)
-	}
-	return all
 }
 
 func (g guards) checkers() (all []app.PermissionChecker) {
@@ -113,6 +109,56 @@ func (g guards) waitSynced(ctx context.Context) error {
 	for _, one := range g {
 		if err := one.WaitSynced(ctx); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// Names of the controllers as they appear in --controllers.
+const (
+	inTree        = "intree"
+	pvcProtection = "pvc-protection"
+	pvProtection  = "pv-protection"
+	podSafety     = "pod-safety"
+	setClaims     = "statefulset-claims"
+	nodeFencing   = "node-fencing"
+	singleNode    = "single-node"
+)
+
+// onByDefault returns the controllers that * stands for, because the others duplicate Kubernetes' own controllers in
+// most clusters, change the start and end of pods, delete claims, or fence nodes, and cost a watch of all claims or
+// pods.
+func onByDefault() []string { return []string{inTree} }
+
+func offByDefault() []string {
+	return []string{pvcProtection, pvProtection, podSafety, singleNode, setClaims, nodeFencing}
+}
+
+// selection is the value of --controllers, as in kube-controller-manager: "*" stands for the controllers that are on
+// by default, "NAME" adds one, and "-NAME" removes one.
+type selection []string
+
+// has reports whether a controller runs, where its name takes precedence over *.
+func (s selection) has(controller string) bool {
+	switch {
+	case slices.Contains(s, controller):
+		return true
+	case slices.Contains(s, "-"+controller):
+		return false
+	}
+	return slices.Contains(s, "*") && slices.Contains(onByDefault(), controller)
+}
+
+func (s selection) none() bool {
+	return !slices.ContainsFunc(slices.Concat(onByDefault(), offByDefault()), s.has)
+}
+
+// validate returns an error if the selection has an unknown name.
+func (s selection) validate() error {
+	all := slices.Concat(onByDefault(), offByDefault())
+	for _, name := range s {
+		if name != "*" && !slices.Contains(all, strings.TrimPrefix(name, "-")) {
+			return fmt.Errorf("--controllers: unknown controller %q: must be one of %s", name, strings.Join(all, ", "))
 		}
 	}
 	return nil

@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // emptyCluster answers lists of all kinds that volume-guard watches, and counts them by resource.
@@ -76,10 +78,7 @@ func TestControllersShareTheirWatches(t *testing.T) {
 func watchAll(t testing.TB, host string, synced func()) {
 	t.Helper()
 	o := &options{controllers: slices.Concat(onByDefault(), offByDefault())}
-	all, err := o.guards(&rest.Config{Host: host}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(o.guards(&rest.Config{Host: host}, nil, nil))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -88,9 +87,7 @@ func watchAll(t testing.TB, host string, synced func()) {
 		watching.Go(func() { one.Watch(ctx) })
 		t.Cleanup(one.Stop)
 	}
-	if err := all.waitSynced(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, all.waitSynced(ctx))
 	synced()
 }
 

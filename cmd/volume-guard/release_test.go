@@ -17,6 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // TestFailedReleaseKeepsProtectionOfPods answers the first question of node-fencing, which is whether its kinds are
@@ -48,15 +49,9 @@ func TestFailedReleaseKeepsProtectionOfPods(t *testing.T) {
 				_, _ = io.WriteString(w, "{}")
 			}))
 			defer server.Close()
-			o, err := parse(t, "--controllers=pod-safety,single-node,node-fencing")
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := must.Get(parse(t, "--controllers=pod-safety,single-node,node-fencing"))(t)
 			config := &rest.Config{Host: server.URL}
-			all, err := o.guards(config, nil, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			all := must.Get(o.guards(config, nil, nil))(t)
 			if err := o.releaseInOrder(ctx, config, all, printer{io.Discard}); err == nil {
 				t.Error("the release succeeds")
 			}

@@ -32,7 +32,7 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop()
-	clock := o.leader.Clock(o.dryRun)
+	clock := o.leader.Clock(o.settings.DryRun)
 	events, stopEvents, err := app.EventRecorder(background, config, clock, name)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 		app.WatchPermissions(background, append(checkers, needs...),
 			func(missing []permission.Permission) { state.Lack(app.BlockingPermissions(missing)...) })
 	})
-	err = app.RunControllers(ctx, all.controllers(), o.grace, elector)
+	err = app.RunControllers(ctx, all, o.grace, elector)
 	select {
 	case unserved := <-broken:
 		return errors.Join(err, unserved)

@@ -57,7 +57,7 @@ type webhooks struct {
 
 // newWebhooks listens on the port without serving yet, and returns nil without a port and in a dry run.
 func (o *options) newWebhooks(config *rest.Config, metrics prometheus.Registerer) (*webhooks, error) {
-	if o.webhooks.address == "" || o.dryRun {
+	if o.webhooks.address == "" || o.settings.DryRun {
 		return nil, nil
 	}
 	namespace := o.leader.Namespace()

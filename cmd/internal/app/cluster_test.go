@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // kubeconfig writes a kubeconfig file for an API server and returns its path.
@@ -17,9 +19,7 @@ func kubeconfig(t *testing.T, server string) string {
 	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: %q}}]\nusers: [{name: a, "+
 		"user: {token: secret}}]\n"+
 		"contexts: [{name: a, context: {cluster: a, user: a}}]\ncurrent-context: a\n", server)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 
@@ -44,10 +44,7 @@ func TestClusterConfig(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("KUBECONFIG", c.variable)
 			t.Setenv("KUBERNETES_SERVICE_HOST", "")
-			o, err := parse(c.flags)
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := must.Get(parse(c.flags))(t)
 			config, err := o.Config("program")
 			switch {
 			case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)):
@@ -73,17 +70,11 @@ func TestClusterRateLimit(t *testing.T) {
 		"--kube-api-qps=-1":                   {0, 10, true},
 		"--kube-api-qps=5 --kube-api-burst=0": {0, 0, false},
 	} {
-		o, err := parse(strings.TrimSpace("--kubeconfig=" + file + " " + flags))
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := must.Get(parse(strings.TrimSpace("--kubeconfig=" + file + " " + flags)))(t)
 		if err := o.Validate(); (err == nil) != want.ok {
 			t.Errorf("%s: %v", flags, err)
 		}
-		config, err := o.Config("program")
-		if err != nil {
-			t.Fatal(err)
-		}
+		config := must.Get(o.Config("program"))(t)
 		if want.ok && (config.QPS != want.qps || config.Burst != want.burst) {
 			t.Errorf("%s: %v a second, a burst of %d", flags, config.QPS, config.Burst)
 		}

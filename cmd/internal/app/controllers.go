@@ -27,7 +27,8 @@ type Controller interface {
 // RunControllers runs the controllers while the elector holds its Lease. After ctx ends, their calls in progress have
 // the grace period to end, during which the Lease is kept. A controller that fails ends the others, and
 // RunControllers returns its error. Without controllers it waits for ctx.
-func RunControllers(ctx context.Context, controllers []Controller, grace time.Duration, elector *leader.Elector) error {
+func RunControllers[C Controller](ctx context.Context, controllers []C, grace time.Duration,
+	elector *leader.Elector) error {
 	if len(controllers) == 0 {
 		<-ctx.Done()
 		return nil

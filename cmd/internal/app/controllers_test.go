@@ -53,20 +53,20 @@ func (c *controller) Run(ctx context.Context) error {
 func (c *controller) Stop()        { c.once.Do(func() { close(c.stopped) }) }
 func (c *controller) Synced() bool { return c.synced }
 
-func TestRunControllersGrace(t *testing.T) { synctest.Test(t, testGrace) }
-
-func testGrace(t *testing.T) {
-	quick, slow, starting := newController(), newController(), newController()
-	close(quick.inHand)
-	starting.synced = false
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := RunControllers(ctx, []Controller{quick, slow, starting}, 50*time.Millisecond, nil); err != nil {
-		t.Errorf("the end that was asked for: %v", err)
-	}
-	if quick.cutOff || !slow.cutOff || !starting.cutOff {
-		t.Errorf("cut off: within the grace %v, beyond it %v, not begun %v", quick.cutOff, slow.cutOff, starting.cutOff)
-	}
+func TestRunControllersGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quick, slow, starting := newController(), newController(), newController()
+		close(quick.inHand)
+		starting.synced = false
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := RunControllers(ctx, []Controller{quick, slow, starting}, 50*time.Millisecond, nil); err != nil {
+			t.Errorf("the end that was asked for: %v", err)
+		}
+		if quick.cutOff || !slow.cutOff || !starting.cutOff {
+			t.Errorf("cut off: within the grace %v, beyond it %v, not begun %v", quick.cutOff, slow.cutOff, starting.cutOff)
+		}
+	})
 }
 
 func TestFailedControllerEndsOthers(t *testing.T) {
@@ -80,18 +80,18 @@ func TestFailedControllerEndsOthers(t *testing.T) {
 	}
 }
 
-func TestRunWithoutControllers(t *testing.T) { synctest.Test(t, testNoControllers) }
-
-func testNoControllers(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- RunControllers(ctx, nil, time.Minute, nil) }()
-	synctest.Wait()
-	if len(ended) > 0 {
-		t.Error("ended before its context")
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+func TestRunWithoutControllers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- RunControllers[Controller](ctx, nil, time.Minute, nil) }()
+		synctest.Wait()
+		if len(ended) > 0 {
+			t.Error("ended before its context")
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }

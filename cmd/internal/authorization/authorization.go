@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	authentication "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
@@ -26,6 +28,15 @@ import (
 type Filter struct {
 	permission.Checker
 	reviews *reviews
+}
+
+// Permissions returns the permissions that a Filter needs.
+func Permissions() []permission.Permission {
+	const without = "every request that needs a token is answered with 503"
+	return []permission.Permission{
+		{Group: authenticationv1.GroupName, Resource: "tokenreviews", Verb: "create", Without: without},
+		{Group: authorizationv1.GroupName, Resource: "subjectaccessreviews", Verb: "create", Without: without},
+	}
 }
 
 // New returns a Filter that uses the API server of config, which New copies. It sends no request by itself.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/pprof"
 	"strings"
@@ -89,13 +90,13 @@ func (o *Options) Start(ctx context.Context, running *sync.WaitGroup, filter *au
 	if _, taken := o.more[o.metricsPath]; taken {
 		return fmt.Errorf("--metrics-path=%s: another page has this path; set a different one", o.metricsPath)
 	}
-	server, err := Listen(address,
-		o.handler(filter, state, append(prometheus.Gatherers(metrics), legacyregistry.DefaultGatherer)))
+	handler := o.handler(filter, state, append(prometheus.Gatherers(metrics), legacyregistry.DefaultGatherer))
+	on, err := net.Listen("tcp", address) // an address in use is an error before anything else starts
 	if err != nil {
-		return err
+		return fmt.Errorf("listen on %q for health and metrics: %w", address, err)
 	}
 	running.Go(func() {
-		if err := server.Run(ctx); err != nil {
+		if err := serve(ctx, on, handler); err != nil {
 			klog.FromContext(ctx).Error(err, "Serving health and metrics failed")
 		}
 	})

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -28,42 +30,24 @@ func Health(checks ...Check) http.Handler {
 	})
 }
 
-// Server is an HTTP server that is already listening.
-type Server struct {
-	listener net.Listener
-	server   *http.Server
-}
-
-// Listen listens on a TCP address ("host:port", ":port", port 0 for a free one), so that an address in use causes an
-// error before anything else starts.
-func Listen(address string, handler http.Handler) (*Server, error) {
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("listen on %q for health and metrics: %w", address, err)
-	}
-	return &Server{listener: listener, server: &http.Server{
+// serve answers requests on a listener until ctx ends.
+func serve(ctx context.Context, on net.Listener, handler http.Handler) error {
+	klog.FromContext(ctx).Info("Serving health and metrics", "address", on.Addr().String())
+	server := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
 		MaxHeaderBytes:    1 << 17, // the longest token, and other headers of a browser
-	}}, nil
-}
-
-// Address returns the address of the listener.
-func (s *Server) Address() string { return s.listener.Addr().String() }
-
-// Run serves until ctx ends.
-func (s *Server) Run(ctx context.Context) error {
-	klog.FromContext(ctx).Info("Serving health and metrics", "address", s.Address())
+	}
 	stopped := make(chan struct{})
 	unhook := context.AfterFunc(ctx, func() {
 		defer close(stopped)
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		if s.server.Shutdown(grace) != nil {
-			_ = s.server.Close()
+		if server.Shutdown(grace) != nil {
+			_ = server.Close()
 		}
 	})
-	err := s.server.Serve(s.listener)
+	err := server.Serve(on)
 	if !unhook() {
 		<-stopped
 	}
@@ -71,4 +55,56 @@ func (s *Server) Run(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf("serve health and metrics: %w", err)
+}
+
+// State is the state behind the health endpoints from the moment the port is open, and is safe for concurrent use.
+type State struct {
+	mu           sync.Mutex
+	lease, begun Check
+	// lacks explains why the program cannot work, and is empty otherwise.
+	lacks []string
+}
+
+// NewState returns the state of a program, where begun returns an error until the program has started.
+func NewState(begun Check) *State { return &State{begun: begun} }
+
+// Begin replaces the check for the start of the program.
+func (s *State) Begin(begun Check) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun = begun
+}
+
+// Watch sets the check for the renewal of the Lease.
+func (s *State) Watch(lease Check) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lease = lease
+}
+
+// Lack replaces the reasons why the program cannot work; without arguments it can work.
+func (s *State) Lack(what ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lacks = what
+}
+
+// Alive returns an error if only a restart can help.
+func (s *State) Alive() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lease == nil {
+		return nil
+	}
+	return s.lease()
+}
+
+// Ready returns an error until the program has started, and while a reason of Lack remains.
+func (s *State) Ready() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.lacks) > 0 {
+		return errors.New(strings.Join(s.lacks, "\n"))
+	}
+	return s.begun()
 }

@@ -4,31 +4,25 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func get(t *testing.T, url string) (code int, body string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody))(t)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must.Get(client.Do(request))(t)
 	defer func() { _ = response.Body.Close() }()
-	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(io.ReadAll(response.Body))(t)
 	return response.StatusCode, string(data)
 }
 
@@ -38,26 +32,49 @@ func TestServer(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle("/fine", Health(fine, fine))
 	mux.Handle("/broken", Health(fine, broken))
-	s, err := Listen("127.0.0.1:0", mux)
-	if err != nil {
-		t.Fatal(err)
-	}
+	on := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	go func() { ended <- serve(ctx, on, mux) }()
 
-	if code, body := get(t, "http://"+s.Address()+"/fine"); code != http.StatusOK || body != "ok\n" {
+	address := on.Addr().String()
+	if code, body := get(t, "http://"+address+"/fine"); code != http.StatusOK || body != "ok\n" {
 		t.Errorf("well: %d %q", code, body)
 	}
-	if code, body := get(t, "http://"+s.Address()+"/broken"); code != http.StatusInternalServerError ||
+	if code, body := get(t, "http://"+address+"/broken"); code != http.StatusInternalServerError ||
 		!strings.Contains(body, "the lease is old") {
 		t.Errorf("not well: %d %q", code, body)
 	}
-	if _, err := Listen(s.Address(), mux); err == nil || !strings.Contains(err.Error(), s.Address()) {
+	if err := (&Options{endpoint: address, metricsPath: "/metrics"}).Start(ctx, nil, nil, NewState(nil)); err == nil ||
+		!strings.Contains(err.Error(), address) {
 		t.Errorf("a port that is taken: %v, want an error that names it", err)
 	}
 	cancel()
 	if err := <-ended; err != nil {
-		t.Errorf("Run = %v", err)
+		t.Errorf("serve = %v", err)
+	}
+}
+
+func TestState(t *testing.T) {
+	waiting, old := errors.New("waiting for the first list"), errors.New("the lease is old")
+	s := NewState(func() error { return waiting })
+	if err := s.Alive(); err != nil {
+		t.Errorf("waiting, Alive = %v: a restart does not help", err)
+	}
+	if err := s.Ready(); !errors.Is(err, waiting) {
+		t.Errorf("waiting, Ready = %v", err)
+	}
+	s.Begin(func() error { return nil })
+	s.Lack("this", "that")
+	if err := s.Ready(); err == nil || err.Error() != "this\nthat" {
+		t.Errorf("Ready = %v, want what is lacking", err)
+	}
+	s.Lack()
+	s.Watch(func() error { return old })
+	if err := s.Ready(); err != nil {
+		t.Errorf("nothing is lacking any more, Ready = %v", err)
+	}
+	if err := s.Alive(); !errors.Is(err, old) {
+		t.Errorf("Alive = %v, want %v", err, old)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // leaseDuration is far above the duration of any test here, so that no lease expires in them.
@@ -40,78 +41,68 @@ func newElector(duration time.Duration, client *fake.Clientset) *Elector {
 // held returns the current Lease.
 func held(ctx context.Context, t *testing.T, client *fake.Clientset) *coordinationv1.Lease {
 	t.Helper()
-	o, err := client.CoordinationV1().Leases("ns").Get(ctx, "disk", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Get(client.CoordinationV1().Leases("ns").Get(ctx, "disk", metav1.GetOptions{}))(t)
 	return o
 }
 
-func TestLeaderEndsAtOtherHolder(t *testing.T) { synctest.Test(t, testLeaderEndsAtOtherHolder) }
-
-func testLeaderEndsAtOtherHolder(t *testing.T) {
-	client := fake.NewClientset()
-	var taken atomic.Bool
-	// A fake API server accepts every write, while a real one rejects an outdated resourceVersion.
-	client.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		update, _ := a.(clienttesting.UpdateAction)
-		o, ok := update.GetObject().(*coordinationv1.Lease)
-		stale := taken.Load() && ok && *o.Spec.HolderIdentity != "next"
-		return stale, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), "disk", errors.New("changed"))
-	})
-	e := newElector(leaseDuration, client)
-	leads := make(chan struct{})
-	ended := make(chan error, 1)
-	go func() {
-		ended <- e.Run(t.Context(), func(ctx context.Context) error {
-			close(leads)
-			<-ctx.Done()
-			return nil
+func TestLeaderEndsAtOtherHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		var taken atomic.Bool
+		// A fake API server accepts every write, while a real one rejects an outdated resourceVersion.
+		client.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			update, _ := a.(clienttesting.UpdateAction)
+			o, ok := update.GetObject().(*coordinationv1.Lease)
+			stale := taken.Load() && ok && *o.Spec.HolderIdentity != "next"
+			return stale, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), "disk", errors.New("changed"))
 		})
-	}()
-	<-leads
-	if e.Left() <= 0 {
-		t.Fatalf("leads, and %v of the lease are left", e.Left())
-	}
-	begun := time.Now()
-	taken.Store(true)
-	o := held(t.Context(), t, client)
-	o.Spec.HolderIdentity = ptr.To("next")
-	if _, err := client.CoordinationV1().Leases("ns").Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	err := <-ended
-	for _, want := range []string{"ns/disk", "renewed", "held by next now"} {
-		if !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), want) {
-			t.Errorf("Run = %v, want %v with %q", err, ErrLost, want)
+		e := newElector(leaseDuration, client)
+		leads := make(chan struct{})
+		ended := make(chan error, 1)
+		go func() {
+			ended <- e.Run(t.Context(), func(ctx context.Context) error {
+				close(leads)
+				<-ctx.Done()
+				return nil
+			})
+		}()
+		<-leads
+		if e.cfg.Clock.Left() <= 0 {
+			t.Fatalf("leads, and %v of the lease are left", e.cfg.Clock.Left())
 		}
-	}
-	if late := time.Since(begun); late > 2*e.cfg.RetryPeriod {
-		t.Errorf("continues for %v although another replica leads", late)
-	}
-	if e.Left() > 0 {
-		t.Errorf("%v of the lease are left", e.Left())
-	}
+		begun := time.Now()
+		taken.Store(true)
+		o := held(t.Context(), t, client)
+		o.Spec.HolderIdentity = ptr.To("next")
+		must.Get(client.CoordinationV1().Leases("ns").Update(t.Context(), o, metav1.UpdateOptions{}))(t)
+		err := <-ended
+		for _, want := range []string{"ns/disk", "renewed", "held by next now"} {
+			if !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), want) {
+				t.Errorf("Run = %v, want %v with %q", err, ErrLost, want)
+			}
+		}
+		if late := time.Since(begun); late > 2*e.cfg.RetryPeriod {
+			t.Errorf("continues for %v although another replica leads", late)
+		}
+		if e.cfg.Clock.Left() > 0 {
+			t.Errorf("%v of the lease are left", e.cfg.Clock.Left())
+		}
+	})
 }
 
 // client-go notices nothing here, as while the process is paused.
 func TestLeaderEndsAtLeaseExpiry(t *testing.T) {
 	client := fake.NewClientset()
 	e := newElector(time.Second, client)
-	lock, err := e.lock(nil, &term{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lock := must.Get(e.lock(nil, &term{}))(t)
 	// The clock counts the lease's second from a whole one, so a tenth of it is left.
-	if err := lock.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "former",
-		LeaseDurationSeconds: 1, RenewTime: metav1.NewTime(time.Unix(0, int64(900*time.Millisecond)))}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, lock.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "former",
+		LeaseDurationSeconds: 1, RenewTime: metav1.NewTime(time.Unix(0, int64(900*time.Millisecond)))}))
 	wrong := errors.New("wrong")
-	err = e.lead(t.Context(), t.Context(), lock, func(leading context.Context) error {
+	err := e.lead(t.Context(), t.Context(), lock, func(leading context.Context) error {
 		<-leading.Done()
-		if e.Left() > 0 {
-			t.Errorf("it ended with %v of the lease left", e.Left())
+		if e.cfg.Clock.Left() > 0 {
+			t.Errorf("it ended with %v of the lease left", e.cfg.Clock.Left())
 		}
 		return errors.Join(wrong, context.Canceled)
 	})
@@ -140,35 +131,33 @@ func TestLeaderEndsAtLeaseExpiry(t *testing.T) {
 }
 
 func TestLeaseHeldWhileWorkInProgress(t *testing.T) {
-	synctest.Test(t, testLeaseHeldWhileWorkInProgress)
-}
-
-func testLeaseHeldWhileWorkInProgress(t *testing.T) {
-	client := fake.NewClientset()
-	e := newElector(2*time.Second, client)
-	var begun atomic.Bool
-	client.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		update, ok := a.(clienttesting.UpdateAction)
-		if !ok {
-			return false, nil, nil
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		e := newElector(2*time.Second, client)
+		var begun atomic.Bool
+		client.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			update, ok := a.(clienttesting.UpdateAction)
+			if !ok {
+				return false, nil, nil
+			}
+			o, ok := update.GetObject().(*coordinationv1.Lease)
+			// Renewals fail until the deadline, but a release would succeed.
+			return ok && begun.Load() && ptr.Deref(o.Spec.HolderIdentity, "") != "", nil, errors.New("no answer")
+		})
+		err := e.Run(t.Context(), func(ctx context.Context) error {
+			begun.Store(true)
+			<-ctx.Done()
+			ctx = context.WithoutCancel(ctx)
+			synctest.Wait() // client-go has tried to release the Lease
+			if holder := ptr.Deref(held(ctx, t, client).Spec.HolderIdentity, ""); holder != "former" {
+				t.Errorf("while work is under way, the Lease is held by %q", holder)
+			}
+			return nil
+		})
+		if !errors.Is(err, ErrLost) {
+			t.Errorf("Run = %v, want %v", err, ErrLost)
 		}
-		o, ok := update.GetObject().(*coordinationv1.Lease)
-		// Renewals fail until the deadline, but a release would succeed.
-		return ok && begun.Load() && ptr.Deref(o.Spec.HolderIdentity, "") != "", nil, errors.New("no answer")
 	})
-	err := e.Run(t.Context(), func(ctx context.Context) error {
-		begun.Store(true)
-		<-ctx.Done()
-		ctx = context.WithoutCancel(ctx)
-		synctest.Wait() // client-go has tried to release the Lease
-		if holder := ptr.Deref(held(ctx, t, client).Spec.HolderIdentity, ""); holder != "former" {
-			t.Errorf("while work is under way, the Lease is held by %q", holder)
-		}
-		return nil
-	})
-	if !errors.Is(err, ErrLost) {
-		t.Errorf("Run = %v, want %v", err, ErrLost)
-	}
 }
 
 func TestLeaseReleasedAfterWork(t *testing.T) {
@@ -182,58 +171,58 @@ func TestLeaseReleasedAfterWork(t *testing.T) {
 	if holder := ptr.Deref(held(t.Context(), t, client).Spec.HolderIdentity, ""); holder != "" {
 		t.Errorf("the Lease is held by %q", holder)
 	}
-	if e.Left() > 0 {
-		t.Errorf("%v of the lease are left", e.Left())
+	if e.cfg.Clock.Left() > 0 {
+		t.Errorf("%v of the lease are left", e.cfg.Clock.Left())
 	}
 }
 
-func TestCancelWhileLeading(t *testing.T) { synctest.Test(t, testCancelWhileLeading) }
-
-func testCancelWhileLeading(t *testing.T) {
-	client := fake.NewClientset()
-	e := newElector(leaseDuration, client)
-	ctx, cancel := context.WithCancel(t.Context())
-	err := e.Run(ctx, func(leading context.Context) error {
-		cancel()
-		synctest.Wait()
-		if leading.Err() != nil {
-			t.Errorf("what is under way is cut off: %v, %v of the lease left", leading.Err(), e.Left())
-		}
-		return nil
-	})
-	if err != nil {
-		t.Errorf("Run = %v", err)
-	}
-}
-
-func TestCancelWhileWaiting(t *testing.T) { synctest.Test(t, testCancelWhileWaiting) }
-
-func testCancelWhileWaiting(t *testing.T) {
-	now := metav1.NowMicro()
-	client := fake.NewClientset(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk"},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("another"), LeaseDurationSeconds: ptr.To[int32](300),
-			AcquireTime: &now, RenewTime: &now}})
-	ctx, cancel := context.WithCancel(t.Context())
-	asked := make(chan struct{}, 100)
-	client.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-		select {
-		case asked <- struct{}{}:
-		default:
-		}
-		return false, nil, nil
-	})
-	ended := make(chan error, 1)
-	go func() {
-		ended <- newElector(leaseDuration, client).Run(ctx, func(context.Context) error {
-			t.Error("leads while another does")
+func TestCancelWhileLeading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		e := newElector(leaseDuration, client)
+		ctx, cancel := context.WithCancel(t.Context())
+		err := e.Run(ctx, func(leading context.Context) error {
+			cancel()
+			synctest.Wait()
+			if leading.Err() != nil {
+				t.Errorf("what is under way is cut off: %v, %v of the lease left", leading.Err(), e.cfg.Clock.Left())
+			}
 			return nil
 		})
-	}()
-	<-asked
-	cancel()
-	if err := <-ended; err != nil {
-		t.Errorf("Run = %v", err)
-	}
+		if err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	})
+}
+
+func TestCancelWhileWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := metav1.NowMicro()
+		client := fake.NewClientset(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk"},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("another"), LeaseDurationSeconds: ptr.To[int32](300),
+				AcquireTime: &now, RenewTime: &now}})
+		ctx, cancel := context.WithCancel(t.Context())
+		asked := make(chan struct{}, 100)
+		client.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+			return false, nil, nil
+		})
+		ended := make(chan error, 1)
+		go func() {
+			ended <- newElector(leaseDuration, client).Run(ctx, func(context.Context) error {
+				t.Error("leads while another does")
+				return nil
+			})
+		}()
+		<-asked
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	})
 }
 
 func TestReleaseOnlyWithoutWork(t *testing.T) {
@@ -242,16 +231,11 @@ func TestReleaseOnlyWithoutWork(t *testing.T) {
 	if !now.over() {
 		t.Error("work is in progress before it has begun")
 	}
-	lock, err := e.lock(nil, &now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lock := must.Get(e.lock(nil, &now))(t)
 	by := func(identity string) resourcelock.LeaderElectionRecord {
 		return resourcelock.LeaderElectionRecord{HolderIdentity: identity, LeaseDurationSeconds: 300}
 	}
-	if err := lock.Create(t.Context(), by("former")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, lock.Create(t.Context(), by("former")))
 	now.run(func() error {
 		if err := lock.Update(t.Context(), by("")); err == nil {
 			t.Error("it is released while work is in progress")

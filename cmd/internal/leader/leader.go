@@ -6,11 +6,9 @@
 package leader
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"regexp"
 	"strings"
@@ -21,7 +19,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/tools/record"
@@ -49,16 +46,14 @@ const holderTimeout = 2 * time.Second
 
 // Config holds the settings of the election.
 type Config struct {
-	// Name is the name of the Lease; see LeaseName. Required.
-	Name string
-	// Namespace is the namespace of the Lease, by default the pod's, or else "default".
+	// Name is the name of the Lease; see LeaseName.
+	Name      string
 	Namespace string
-	// Identity distinguishes the replicas, and defaults to the result of NewIdentity.
+	// Identity distinguishes the replicas.
 	Identity string
 	// LeaseDuration, RenewDeadline and RetryPeriod are as in client-go's leaderelection.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
-	// Clock measures how long the Lease is held, for components that need it before the Elector exists. By default the
-	// Elector creates its own.
+	// Clock measures how long the Lease is held, for components that need it before the Elector exists.
 	Clock *leadership.Clock
 	// Labels are added to the Lease by the leader, in addition to other labels on it. By default it adds none.
 	Labels map[string]string
@@ -74,57 +69,12 @@ type Elector struct {
 	keep bool
 }
 
-// NewIdentity returns a unique identity: the host name, which is the pod's name, and a random part.
-func NewIdentity() (string, error) {
-	host, err := os.Hostname()
-	if err != nil {
-		return "", fmt.Errorf("take the host name as leader election identity: %w", err)
-	}
-	return leadership.NewIdentity(host), nil
-}
-
-// New returns an Elector that has not begun. It copies config without its rate limits, so that a busy program still
-// renews its Lease.
-func New(config *rest.Config, cfg Config) (*Elector, error) {
-	if cfg.Identity == "" {
-		identity, err := NewIdentity()
-		if err != nil {
-			return nil, err
-		}
-		cfg.Identity = identity
-	}
-	if cfg.Namespace == "" {
-		cfg.Namespace = PodNamespace()
-	}
-	if cfg.Clock == nil {
-		cfg.Clock = leadership.NewClock()
-	}
-	own := rest.CopyConfig(config)
-	own.QPS, own.Burst = 0, 0
-	client, err := kubernetes.NewForConfig(rest.AddUserAgent(own, "leader-election"))
-	if err != nil {
-		return nil, fmt.Errorf("create a client for leader election: %w", err)
-	}
-	return &Elector{cfg: cfg, client: client, health: leaderelection.NewLeaderHealthzAdaptor(healthTimeout)}, nil
-}
-
 // Check returns an error if this replica leads and did not renew its Lease in time. It implements the health check.
 func (e *Elector) Check() error {
 	if e == nil {
 		return nil
 	}
 	return e.health.Check(nil)
-}
-
-// Left returns how long this replica may act without another renewal of its Lease: the lease duration, less the time
-// since the request of the last successful renewal. Time during which the process or the machine was suspended
-// counts. The result is zero or less before and after this replica leads, and when the Lease was not renewed in time.
-// Without an election it is the maximum duration. Left is safe for concurrent use.
-func (e *Elector) Left() time.Duration {
-	if e == nil {
-		return math.MaxInt64
-	}
-	return e.cfg.Clock.Left()
 }
 
 // Run waits for the Lease and calls lead once it is held. The context of lead ends with the Lease: when the Lease
@@ -205,7 +155,7 @@ func (e *Elector) lead(ctx, held context.Context, lock resourcelock.Interface, l
 	defer end()
 	watching.Go(func() { e.watch(leading); end() })
 	err := lead(leading)
-	if ctx.Err() != nil || leading.Err() == nil && e.Left() > 0 {
+	if ctx.Err() != nil || leading.Err() == nil && e.cfg.Clock.Left() > 0 {
 		return err // ctx was canceled, or the work ended by itself
 	}
 	// The new leader is read only for the message, and without retries.
@@ -221,7 +171,7 @@ func (e *Elector) lead(ctx, held context.Context, lock resourcelock.Interface, l
 
 // watch returns when ctx ends or the Lease is no longer held.
 func (e *Elector) watch(ctx context.Context) {
-	for left := e.Left(); left > 0; left = e.Left() {
+	for left := e.cfg.Clock.Left(); left > 0; left = e.cfg.Clock.Left() {
 		timer := time.NewTimer(min(left, watchPeriod))
 		select {
 		case <-ctx.Done():
@@ -316,9 +266,6 @@ func LeaseName(driver string) string {
 	}
 	return name
 }
-
-// PodNamespace returns the namespace of this program's pod, or "default".
-func PodNamespace() string { return cmp.Or(ownNamespace(), v1.NamespaceDefault) }
 
 // ownNamespace returns the namespace of this program's pod, determined as in csi-lib-utils, or "" outside of a pod.
 func ownNamespace() string {

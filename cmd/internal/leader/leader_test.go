@@ -3,7 +3,6 @@ package leader
 import (
 	"context"
 	"errors"
-	"math"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestLeaseName(t *testing.T) {
@@ -35,8 +35,8 @@ func TestLeaseName(t *testing.T) {
 
 func TestNilElector(t *testing.T) {
 	var none *Elector
-	if err := none.Check(); err != nil || none.Left() != math.MaxInt64 {
-		t.Errorf("%v, %v left", err, none.Left())
+	if err := none.Check(); err != nil {
+		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -59,30 +59,26 @@ func TestInvalidElection(t *testing.T) {
 	if err == nil {
 		t.Error("Run = nil")
 	}
-	if _, err := New(&rest.Config{Host: "http://:x"}, Config{}); err == nil {
+	if _, err := new(Options).Elector(&rest.Config{Host: "http://:x"}, "disk", leadership.NewClock()); err == nil {
 		t.Error("an API server without address is taken")
 	}
 }
 
 func TestNewIdentityAndNamespace(t *testing.T) {
-	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	host := must.Get(os.Hostname())(t)
 	t.Setenv("POD_NAMESPACE", "here")
-	clock := leadership.NewClock()
-	given := Config{Namespace: "there", Identity: "me", Clock: clock}
+	given := Config{Namespace: "there", Identity: "me"}
 	for want, cfg := range map[[2]string]Config{{"here", host}: {}, {"there", "me"}: given} {
-		e, err := New(&rest.Config{}, cfg)
-		if err != nil || e.cfg.Namespace != want[0] || leadership.HostOf(e.cfg.Identity) != want[1] || e.cfg.Clock == nil ||
-			(e.cfg.Clock == clock) != (cfg.Clock == clock) {
+		clock := leadership.NewClock()
+		e, err := (&Options{Settings: cfg}).Elector(&rest.Config{}, "disk", clock)
+		if err != nil || e.cfg.Namespace != want[0] || leadership.HostOf(e.cfg.Identity) != want[1] || e.cfg.Clock != clock {
 			t.Errorf("%+v, %v", e, err)
 		}
 	}
 	if !new(Options).KnowsNamespace() {
 		t.Error("the namespace of the pod is unknown")
 	}
-	if t.Setenv("POD_NAMESPACE", ""); PodNamespace() == "" {
+	if t.Setenv("POD_NAMESPACE", ""); new(Options).Namespace() == "" {
 		t.Error("a program outside of a cluster has no namespace")
 	}
 	if !(&Options{Settings: given}).KnowsNamespace() {
@@ -92,33 +88,31 @@ func TestNewIdentityAndNamespace(t *testing.T) {
 
 func TestClosedTermDoesNotRun(t *testing.T) {
 	var over term
-	if err := over.close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, over.close())
 	over.run(func() error { t.Error("leads after the election is over"); return nil })
 }
 
-func TestTermClose(t *testing.T) { synctest.Test(t, testTermClose) }
-
-func testTermClose(t *testing.T) {
-	wrong := errors.New("wrong")
-	var now term
-	begun, end := make(chan struct{}), make(chan struct{})
-	go now.run(func() error { close(begun); <-end; return wrong })
-	<-begun
-	if !now.begun() {
-		t.Error("does not say that it has begun")
-	}
-	closed := make(chan error, 1)
-	go func() { closed <- now.close() }()
-	synctest.Wait()
-	if len(closed) > 0 {
-		t.Error("closed while the term went on")
-	}
-	close(end)
-	if err := <-closed; !errors.Is(err, wrong) {
-		t.Errorf("close = %v, want %v", err, wrong)
-	}
+func TestTermClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wrong := errors.New("wrong")
+		var now term
+		begun, end := make(chan struct{}), make(chan struct{})
+		go now.run(func() error { close(begun); <-end; return wrong })
+		<-begun
+		if !now.begun() {
+			t.Error("does not say that it has begun")
+		}
+		closed := make(chan error, 1)
+		go func() { closed <- now.close() }()
+		synctest.Wait()
+		if len(closed) > 0 {
+			t.Error("closed while the term went on")
+		}
+		close(end)
+		if err := <-closed; !errors.Is(err, wrong) {
+			t.Errorf("close = %v, want %v", err, wrong)
+		}
+	})
 }
 
 // Two pods with the host's network on one node have the same host name.
@@ -135,11 +129,9 @@ func TestReplicasOnSameHost(t *testing.T) {
 		return false, nil, nil
 	})
 	replica := func() *Elector {
-		e, err := New(&rest.Config{}, Config{Name: "disk", Namespace: "ns", LeaseDuration: leaseDuration,
-			RenewDeadline: leaseDuration / 2, RetryPeriod: 10 * time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := Options{Settings: Config{Namespace: "ns", LeaseDuration: leaseDuration, RenewDeadline: leaseDuration / 2,
+			RetryPeriod: 10 * time.Millisecond}}
+		e := must.Get(o.Elector(&rest.Config{}, "disk", leadership.NewClock()))(t)
 		e.client = client
 		return e
 	}
@@ -174,10 +166,7 @@ func TestReplicasOnSameHost(t *testing.T) {
 
 func TestIdentityIsStable(t *testing.T) {
 	var o Options
-	one, err := o.Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	one := must.Get(o.Identity())(t)
 	e, err := o.Elector(&rest.Config{}, "disk", leadership.NewClock())
 	if err != nil || one == "" || e.cfg.Identity != one {
 		t.Errorf("%q, %+v, %v", one, e, err)

@@ -4,13 +4,17 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
@@ -94,21 +98,24 @@ func (o *Options) Validate() error {
 	return wrong.Err()
 }
 
-// Namespace returns the namespace of the Lease.
-func (o *Options) Namespace() string { return cmp.Or(o.Settings.Namespace, PodNamespace()) }
+// Namespace returns the namespace of the Lease: by default the pod's, or else "default".
+func (o *Options) Namespace() string {
+	return cmp.Or(o.Settings.Namespace, ownNamespace(), v1.NamespaceDefault)
+}
 
 // KnowsNamespace reports whether the namespace of the Lease is set, or is that of this program's pod. Otherwise
 // Namespace is a guess.
 func (o *Options) KnowsNamespace() bool { return cmp.Or(o.Settings.Namespace, ownNamespace()) != "" }
 
-// Identity returns the identity of this process, which is the same in every call.
+// Identity returns the identity of this process, which is the same in every call. By default it is unique: the host
+// name, which is the pod's name, and a random part.
 func (o *Options) Identity() (string, error) {
 	if o.Settings.Identity == "" {
-		identity, err := NewIdentity()
+		host, err := os.Hostname()
 		if err != nil {
-			return "", err
+			return "", fmt.Errorf("take the host name as leader election identity: %w", err)
 		}
-		o.Settings.Identity = identity
+		o.Settings.Identity = leadership.NewIdentity(host)
 	}
 	return o.Settings.Identity, nil
 }
@@ -123,8 +130,8 @@ func (o *Options) Clock(dryRun bool) *leadership.Clock {
 	return leadership.NewClock()
 }
 
-// Elector returns an Elector for the Lease of this name that has not begun; see New. clock is the result of Clock,
-// and without an election both are nil.
+// Elector returns an Elector for the Lease of this name that has not begun. It copies config without its rate limits,
+// so that a busy program still renews its Lease. clock is the result of Clock, and without an election both are nil.
 func (o *Options) Elector(config *rest.Config, name string, clock *leadership.Clock) (*Elector, error) {
 	if clock == nil {
 		return nil, nil
@@ -133,11 +140,13 @@ func (o *Options) Elector(config *rest.Config, name string, clock *leadership.Cl
 		return nil, err
 	}
 	c := o.Settings
-	c.Name, c.Clock = name, clock
-	e, err := New(config, c)
+	c.Name, c.Namespace, c.Clock = name, o.Namespace(), clock
+	own := rest.CopyConfig(config)
+	own.QPS, own.Burst = 0, 0
+	client, err := kubernetes.NewForConfig(rest.AddUserAgent(own, "leader-election"))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("create a client for leader election: %w", err)
 	}
-	e.keep = o.Keep
-	return e, nil
+	return &Elector{cfg: c, client: client, health: leaderelection.NewLeaderHealthzAdaptor(healthTimeout), keep: o.Keep},
+		nil
 }

@@ -10,13 +10,16 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 )
 
 // A caller must not take work for done that never began.
 func TestSeizeFailsIfItNeverLeads(t *testing.T) {
 	t.Parallel()
-	e, err := New(&rest.Config{}, Config{Name: "lease", Namespace: "ns", Identity: "me", LeaseDuration: 3 * time.Second,
-		RenewDeadline: 2 * time.Second, RetryPeriod: time.Second})
+	o := Options{Settings: Config{Namespace: "ns", Identity: "me", LeaseDuration: 3 * time.Second,
+		RenewDeadline: 2 * time.Second, RetryPeriod: time.Second}}
+	e, err := o.Elector(&rest.Config{}, "lease", leadership.NewClock())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,13 +85,8 @@ func (o *Options) url() (string, error) {
 
 // Start returns a TracerProvider, or nil without a collector, and stop, which sends the last spans for at most two
 // seconds. If the collector is unavailable, spans wait in a bounded queue, and are dropped once it is full. Traced
-// calls never wait for the collector.
-func (o *Options) Start(ctx context.Context, program, version string) (_ trace.TracerProvider, stop func(), _ error) {
-	return o.start(ctx, program, version)
-}
-
-// start is Start with further options for the exporter.
-func (o *Options) start(ctx context.Context, program, version string, further ...otlptracegrpc.Option) (
+// calls never wait for the collector. further are options for the exporter.
+func (o *Options) Start(ctx context.Context, program, version string, further ...otlptracegrpc.Option) (
 	_ trace.TracerProvider, stop func(), _ error) {
 	endpoint, err := o.url()
 	if err != nil || endpoint == "" {

@@ -115,7 +115,7 @@ func testCollectorAway(t *testing.T, dial func() (net.Conn, error)) {
 		dials++
 		return dial()
 	})
-	provider, stop, err := parse(t, "--tracing-endpoint=127.0.0.1:4317").start(t.Context(), "program", "v1",
+	provider, stop, err := parse(t, "--tracing-endpoint=127.0.0.1:4317").Start(t.Context(), "program", "v1",
 		otlptracegrpc.WithDialOption(counted))
 	if err != nil {
 		t.Fatal(err)
