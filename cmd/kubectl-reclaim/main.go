@@ -12,7 +12,6 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/cli-runtime/pkg/printers"
 
@@ -23,14 +22,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/waiting"
 )
 
-// newCommand returns the command with all of its groups.
-func newCommand(streams genericiooptions.IOStreams, isTerminal func(any) bool) *cobra.Command {
-	return cli.Root(cli.New(streams, isTerminal), waiting.Commands, tables.Commands, driver.Commands, confirm.Commands,
-		own)
-}
-
-// own returns the commands about the plugin itself.
-func own(s *cli.Plugin) []*cobra.Command { return []*cobra.Command{versionCommand(s), manCommand()} }
+// newCommand creates the command with all of its groups.
+var newCommand = cli.Root(waiting.Commands, tables.Commands, driver.Commands, confirm.Commands, own)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)

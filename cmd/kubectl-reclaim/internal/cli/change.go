@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 )
 
 const (
@@ -18,8 +20,10 @@ const (
 // Change has the flags of a command that changes the cluster and asks before it does.
 type Change struct {
 	*Plugin
-	Yes    bool
-	dryRun string
+	Yes bool
+	// Cluster is set by Begin.
+	Cluster explain.Cluster
+	dryRun  string
 }
 
 // AddFlags adds --yes and --dry-run. unasked describes --yes, and requests are checked by the API server.
@@ -38,6 +42,15 @@ func (c *Change) Validate() error {
 		return fmt.Errorf("--dry-run=%s: must be %s or %s", c.dryRun, dryRunNone, dryRunServer)
 	}
 	return nil
+}
+
+// Begin checks the flags, and connects to the cluster.
+func (c *Change) Begin() (err error) {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	c.Cluster, err = c.Live()
+	return err
 }
 
 // Tries reports whether the API server only checks the requests.

@@ -33,25 +33,22 @@ func suggesting(text string) string {
 	return text + ": did you mean " + strings.Join(strings.Fields(suggested), " or ") + "?"
 }
 
-// flagError is an error of a command's flags.
-type flagError struct {
-	error
-	command string
-}
-
-func (e *flagError) Unwrap() error { return e.error }
-
-// NextStep names the help.
-func (e *flagError) NextStep() string { return "see its flags: " + e.command + " --help" }
-
 // stepError is an error with its next step. An error that wraps it, and has a step of its own, goes before it.
 type stepError struct {
 	error
 	step string
 }
 
+func (e *stepError) Unwrap() error { return e.error }
+
+// NextStep returns the step, as the errors of internal/explain do.
+func (e *stepError) NextStep() string { return e.step }
+
 // NewError returns an error of this program and its next step.
-func NewError(text, step string) error { return &stepError{errors.New(text), step} }
+func NewError(text, step string) error { return WithStep(errors.New(text), step) }
+
+// WithStep adds the next step to an error.
+func WithStep(err error, step string) error { return &stepError{err, step} }
 
 func nextStep(err error) string {
 	var network net.Error
@@ -59,9 +56,6 @@ func nextStep(err error) string {
 	var advising interface{ NextStep() string }
 	if errors.As(err, &advising) {
 		return advising.NextStep()
-	}
-	if own := (*stepError)(nil); errors.As(err, &own) {
-		return own.step
 	}
 	for _, known := range foreignSteps() {
 		if errors.Is(err, known.error) {

@@ -33,6 +33,7 @@ const (
 
 // Output prints the result of a command in the format of -o.
 type Output struct {
+	*Plugin
 	Format  string
 	formats []string
 	// own are formats of this command alone, which it prints itself.
@@ -40,8 +41,8 @@ type Output struct {
 	Printer printers.ResourcePrinter
 }
 
-// AddFlags adds -o to the command, with the common formats and its own ones.
-func (o *Output) AddFlags(cmd *cobra.Command, own ...string) {
+// AddOutput adds -o to the command, with the common formats and its own ones.
+func (o *Output) AddOutput(cmd *cobra.Command, own ...string) {
 	o.formats, o.own = append([]string{formatTable, formatWide, "json", "yaml"}, own...), own
 	last := len(o.formats) - 1
 	cmd.Flags().StringVarP(&o.Format, "output", "o", formatTable,
@@ -73,9 +74,9 @@ func (o *Output) Run(command func(ctx context.Context, args []string) error) fun
 }
 
 // Print writes value, a struct, as an object of the kind, or calls people for text output.
-func (o *Output) Print(w io.Writer, kind string, value any, people func(io.Writer) error) error {
+func (o *Output) Print(kind string, value any, people func(io.Writer) error) error {
 	if o.Printer == nil {
-		return people(w)
+		return people(o.Out)
 	}
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -87,7 +88,7 @@ func (o *Output) Print(w io.Writer, kind string, value any, people func(io.Write
 	}
 	object.SetAPIVersion(apiVersion)
 	object.SetKind(kind)
-	if err := o.Printer.PrintObj(object, w); err != nil {
+	if err := o.Printer.PrintObj(object, o.Out); err != nil {
 		return fmt.Errorf("print %s: %w", kind, err)
 	}
 	return nil
@@ -137,8 +138,8 @@ type Poll struct {
 	interval time.Duration
 }
 
-// AddFlags adds --watch and --interval. each describes a read.
-func (p *Poll) AddFlags(cmd *cobra.Command, each string) {
+// AddPoll adds --watch and --interval. each describes a read.
+func (p *Poll) AddPoll(cmd *cobra.Command, each string) {
 	cmd.Flags().BoolVarP(&p.watch, "watch", "w", false, "Repeat until interrupted, and print changes.")
 	cmd.Flags().DurationVar(&p.interval, "interval", 5*time.Second, "Time between two reads with --watch. "+each)
 }

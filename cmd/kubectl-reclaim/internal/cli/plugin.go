@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -24,11 +26,6 @@ type Plugin struct {
 	role       string
 	// isTerminal reports whether a stream is a terminal, so that a person can answer there.
 	isTerminal func(any) bool
-}
-
-// New returns the common part of the commands. isTerminal reports whether a stream is a terminal.
-func New(streams genericiooptions.IOStreams, isTerminal func(any) bool) *Plugin {
-	return &Plugin{IOStreams: streams, Kubeconfig: genericclioptions.NewConfigFlags(true), isTerminal: isTerminal}
 }
 
 func roleNames() []string {
@@ -110,6 +107,14 @@ func (s *Plugin) CheckDriver(ctx context.Context, driver string) error {
 		return err
 	}
 	return volumes.CheckDriver(ctx, c, driver)
+}
+
+// ReadFile reads a file, or the input for "-".
+func (s *Plugin) ReadFile(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(s.In)
+	}
+	return os.ReadFile(name)
 }
 
 // answer asks a question and returns the trimmed answer. It is empty if ctx or the input ends first.

@@ -8,6 +8,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/version"
@@ -27,8 +29,20 @@ with --adopt or --reclaim write to the cluster. They ask first, except "delete-p
 // Group returns some of the commands.
 type Group func(*Plugin) []*cobra.Command
 
-// Root returns the command kubectl-reclaim with these groups of commands.
-func Root(s *Plugin, groups ...Group) *cobra.Command {
+// Root returns a function that creates the command kubectl-reclaim with these groups of commands. isTerminal reports
+// whether a stream is a terminal, so that a person can answer there.
+func Root(groups ...Group) func(streams genericiooptions.IOStreams, isTerminal func(any) bool) *cobra.Command {
+	return func(streams genericiooptions.IOStreams, isTerminal func(any) bool) *cobra.Command {
+		s := &Plugin{IOStreams: streams, Kubeconfig: genericclioptions.NewConfigFlags(true), isTerminal: isTerminal}
+		root := newRoot(s)
+		for _, commands := range groups {
+			root.AddCommand(commands(s)...)
+		}
+		return root
+	}
+}
+
+func newRoot(s *Plugin) *cobra.Command {
 	root := &cobra.Command{
 		Use: Name, Short: "Explain what happens to PersistentVolumes, claims, pods and nodes, and why", Long: long,
 		Version: version.Get(),
@@ -44,7 +58,9 @@ func Root(s *Plugin, groups ...Group) *cobra.Command {
 			cmd.SetContext(klog.NewContext(cmd.Context(), logr.Discard()))
 		}
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &flagError{err, cmd.CommandPath()} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return WithStep(err, "see its flags: "+cmd.CommandPath()+" --help")
+	})
 	root.SetUsageTemplate(usageTemplate)
 	s.Kubeconfig.AddFlags(root.PersistentFlags())
 	root.PersistentFlags().AddFlag(verbosity())
@@ -52,9 +68,6 @@ func Root(s *Plugin, groups ...Group) *cobra.Command {
 		"Role of csi-reclaimer beside the driver: owner, companion or observer. Default: guessed from the finalizers of "+
 			"the driver's PVs.")
 	MustComplete(root, "role", Words(roleNames()...))
-	for _, commands := range groups {
-		root.AddCommand(commands(s)...)
-	}
 	return root
 }
 

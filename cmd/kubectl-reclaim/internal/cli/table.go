@@ -47,6 +47,15 @@ func (o *Output) Table(w io.Writer, t *Table) error {
 	return nil
 }
 
+// TableOr prints a table, or says that it has no rows.
+func (o *Output) TableOr(w io.Writer, t *Table, none string) error {
+	if len(t.Rows) > 0 {
+		return o.Table(w, t)
+	}
+	fmt.Fprintln(o.ErrOut, none)
+	return nil
+}
+
 // PrintWarnings prints lines that need a person's attention.
 func PrintWarnings(w io.Writer, warnings []string) {
 	for _, warning := range warnings {

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 )
 
@@ -23,23 +22,11 @@ var errNodeChanged = cli.NewError("the node, its pods or its fence changed since
 	"run the same command again, to see its current effect")
 
 // fenceChange is the common part of the commands that change a fence: they show the effect, ask, and make the change.
-type fenceChange struct {
-	cli.Change
+type fenceChange struct{ cli.Change }
 
-	cluster explain.Cluster
-}
-
-func newFenceChange(s *cli.Plugin) fenceChange { return fenceChange{Change: cli.Change{Plugin: s}} }
+func newFenceChange(s *cli.Plugin) fenceChange { return fenceChange{cli.Change{Plugin: s}} }
 
 func (c *fenceChange) flags(cmd *cobra.Command) { c.AddFlags(cmd, "Do not ask.", "request") }
-
-func (c *fenceChange) prepare() (err error) {
-	if err := c.Validate(); err != nil {
-		return err
-	}
-	c.cluster, err = c.Live()
-	return err
-}
 
 // check returns the effect of a change on these facts, or an error if it should not be made.
 type check func(nodes.Facts) (nodes.Plan, error)
@@ -74,7 +61,7 @@ func (c *fenceChange) show(p nodes.Plan) {
 // again reads the node again, and returns an error if the change no longer has the shown effect, or if the node has
 // another fence.
 func (c *fenceChange) again(ctx context.Context, f nodes.Facts, shown nodes.Plan, of check) (nodes.Facts, error) {
-	now := nodes.Read(ctx, c.cluster, f.Name)
+	now := nodes.Read(ctx, c.Cluster, f.Name)
 	plan, err := of(now)
 	if err != nil || !reflect.DeepEqual(plan, shown) || uidOf(now) != uidOf(f) {
 		return f, errors.Join(errNodeChanged, err)
@@ -86,7 +73,7 @@ func (c *fenceChange) again(ctx context.Context, f nodes.Facts, shown nodes.Plan
 // the NodeFence.
 func (c *fenceChange) carryOut(ctx context.Context, node, what string, of check,
 	spec func(uid types.UID) map[string]any) error {
-	f, plan, err := c.agree(ctx, nodes.Read(ctx, c.cluster, node), of)
+	f, plan, err := c.agree(ctx, nodes.Read(ctx, c.Cluster, node), of)
 	if errors.Is(err, nodes.ErrDone) {
 		cli.PrintLine(c.Out, fmt.Sprintf("Node %s: %v.", node, err), false)
 		return nil
@@ -127,7 +114,7 @@ func (c *fenceChange) patch(ctx context.Context, f nodes.Facts, shown nodes.Plan
 		fence := f.Existing()
 		patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q},"spec":%s}`, fence.UID,
 			fence.ResourceVersion, spec)
-		_, err := c.cluster.Fencing.Fences.Patch(ctx, f.Name, types.MergePatchType, patch,
+		_, err := c.Cluster.Fencing.Fences.Patch(ctx, f.Name, types.MergePatchType, patch,
 			metav1.PatchOptions{FieldManager: cli.Name, DryRun: c.Dry()})
 		switch {
 		case err == nil:
@@ -154,7 +141,7 @@ var errNotGone = cli.NewError("the previous NodeFence was deleted, but a finaliz
 
 // replace deletes an ended NodeFence, and waits until it is gone.
 func (c *fenceChange) replace(ctx context.Context, node string, uid types.UID) error {
-	err := c.cluster.Fencing.Fences.Delete(ctx, node,
+	err := c.Cluster.Fencing.Fences.Delete(ctx, node,
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete NodeFence %q, which has ended: %w", node, err)
@@ -162,7 +149,7 @@ func (c *fenceChange) replace(ctx context.Context, node string, uid types.UID) e
 	ctx, cancel := context.WithTimeoutCause(ctx, goneTimeout, errNotGone)
 	defer cancel()
 	for {
-		switch read := c.cluster.Fence(ctx, node); {
+		switch read := c.Cluster.Fence(ctx, node); {
 		case read.OK() && (read.Value == nil || read.Value.UID != uid):
 			return nil
 		case read.Err != nil && ctx.Err() == nil:

@@ -68,7 +68,7 @@ func (o *confirmOptions) run(ctx context.Context, arg string) error {
 	case strings.TrimSpace(o.because) == "":
 		return errors.New("--because is missing: say how you know that no process on the node writes")
 	}
-	if err := o.prepare(); err != nil {
+	if err := o.Begin(); err != nil {
 		return err
 	}
 	of := func(f nodes.Facts) (nodes.Plan, error) { return nodes.CheckConfirm(f, o.because, o.evenIfReady) }
@@ -88,10 +88,10 @@ func (o *confirmOptions) confirmLock(ctx context.Context, claim string) error {
 		return err
 	}
 	pod := deletePodOptions{Change: o.Change, force: true}
-	if err := pod.prepare(namespace); err != nil {
+	if err := pod.Begin(); err != nil {
 		return err
 	}
-	facts, err := locks.ReadList(ctx, pod.cluster, namespace)
+	facts, err := locks.ReadList(ctx, pod.Cluster, namespace)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (o *confirmOptions) confirmLock(ctx context.Context, claim string) error {
 	if err != nil {
 		return err
 	}
-	its, err := pods.Read(ctx, pod.cluster, namespace, holder.Name)
+	its, err := pods.Read(ctx, pod.Cluster, namespace, holder.Name)
 	switch {
 	case err != nil:
 		return err

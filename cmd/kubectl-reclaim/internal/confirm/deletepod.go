@@ -21,9 +21,6 @@ import (
 type deletePodOptions struct {
 	cli.Change
 	force bool
-
-	cluster explain.Cluster
-	pods    corev1.PodInterface
 }
 
 func deletePodCommand(s *cli.Plugin) *cobra.Command {
@@ -65,10 +62,10 @@ func (o *deletePodOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := o.prepare(namespace); err != nil {
+	if err := o.Begin(); err != nil {
 		return err
 	}
-	facts, err := pods.Read(ctx, o.cluster, namespace, name)
+	facts, err := pods.Read(ctx, o.Cluster, namespace, name)
 	switch {
 	case err != nil:
 		return err
@@ -78,16 +75,8 @@ func (o *deletePodOptions) run(ctx context.Context, name string) error {
 	return o.delete(ctx, facts)
 }
 
-// prepare checks the flags, and creates the clients for the pods of a namespace.
-func (o *deletePodOptions) prepare(namespace string) (err error) {
-	if err := o.Validate(); err != nil {
-		return err
-	}
-	if o.cluster, err = o.Live(); err != nil {
-		return err
-	}
-	o.pods = o.cluster.Core.Pods(namespace)
-	return nil
+func (o *deletePodOptions) podsOf(pod *v1.Pod) corev1.PodInterface {
+	return o.Cluster.Core.Pods(pod.Namespace)
 }
 
 // delete deletes the pod with its own grace period.
@@ -98,7 +87,7 @@ func (o *deletePodOptions) delete(ctx context.Context, f pods.Facts) error {
 		o.show(pods.Explain(f))
 		return nil
 	}
-	err := o.pods.Delete(ctx, pod.Name, metav1.DeleteOptions{
+	err := o.podsOf(pod).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		Preconditions: metav1.NewUIDPreconditions(string(pod.UID)), DryRun: o.Dry(),
 	})
 	switch {
@@ -117,7 +106,7 @@ func (o *deletePodOptions) report(ctx context.Context, pod *v1.Pod, done string)
 		fmt.Fprintf(o.Out, "Pod %s would be %s (server dry run). Nothing was changed.\n", fullName(pod), done)
 		return
 	}
-	f, err := pods.Read(ctx, o.cluster, pod.Namespace, pod.Name)
+	f, err := pods.Read(ctx, o.Cluster, pod.Namespace, pod.Name)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && f.Pod.UID != pod.UID:
 		fmt.Fprintf(o.Out, "Pod %s was %s, and is gone.\n", fullName(pod), done)
@@ -143,24 +132,12 @@ var (
 		"changed", "run the same command again, to see the current risks of a force deletion")
 )
 
-// unfinishedError describes a force deletion whose confirmation was written, or may have been, but whose deletion is
-// uncertain.
-type unfinishedError struct {
-	pod   *v1.Pod
-	state string
-	err   error
-}
-
-func (e *unfinishedError) Error() string {
-	return fmt.Sprintf("force-delete pod %q: %s: %v", fullName(e.pod), e.state, e.err)
-}
-
-func (e *unfinishedError) Unwrap() error { return e.err }
-
-// NextStep returns the ways to continue, and to undo the confirmation.
-func (e *unfinishedError) NextStep() string {
-	return fmt.Sprintf("to continue, run the same command again; to undo: kubectl annotate pod %s -n %s %s- "+
-		"(volume-guard may have released the pod before)", e.pod.Name, e.pod.Namespace, pods.ConfirmAnnotation)
+// unfinished returns the error of a force deletion whose confirmation was written, or may have been, but whose deletion
+// is uncertain. It names the ways to continue, and to undo the confirmation.
+func unfinished(pod *v1.Pod, state string, err error) error {
+	return cli.WithStep(fmt.Errorf("force-delete pod %q: %s: %w", fullName(pod), state, err),
+		fmt.Sprintf("to continue, run the same command again; to undo: kubectl annotate pod %s -n %s %s- "+
+			"(volume-guard may have released the pod before)", pod.Name, pod.Namespace, pods.ConfirmAnnotation))
 }
 
 // forceDelete shows the risk, asks, confirms, and deletes without a grace period.
@@ -195,7 +172,7 @@ func (o *deletePodOptions) forceDelete(ctx context.Context, f pods.Facts) error 
 		return err
 	}
 	if err := o.deleteNow(ctx, pod); err != nil && !isGone(err) {
-		return &unfinishedError{pod, "it is confirmed, and the deletion failed", err}
+		return unfinished(pod, "it is confirmed, and the deletion failed", err)
 	}
 	o.report(ctx, pod, "confirmed and force-deleted")
 	return nil
@@ -203,7 +180,7 @@ func (o *deletePodOptions) forceDelete(ctx context.Context, f pods.Facts) error 
 
 // again reads the pod again, and returns an error if it was replaced or no longer matches the shown explanation.
 func (o *deletePodOptions) again(ctx context.Context, pod *v1.Pod, shown explain.Explanation) (pods.Facts, error) {
-	f, err := pods.Read(ctx, o.cluster, pod.Namespace, pod.Name)
+	f, err := pods.Read(ctx, o.Cluster, pod.Namespace, pod.Name)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && f.Pod.UID != pod.UID:
 		return pods.Facts{}, fmt.Errorf("force-delete pod %q: %w", fullName(pod), errReplaced)
@@ -240,7 +217,7 @@ func (o *deletePodOptions) confirmPod(ctx context.Context, f pods.Facts, shown e
 		case isRefused(err):
 			return nil, fmt.Errorf("confirm pod %q: %w", fullName(f.Pod), err)
 		default:
-			return nil, &unfinishedError{f.Pod, "it may be confirmed, and was not deleted", err}
+			return nil, unfinished(f.Pod, "it may be confirmed, and was not deleted", err)
 		}
 	}
 }
@@ -248,7 +225,7 @@ func (o *deletePodOptions) confirmPod(ctx context.Context, f pods.Facts, shown e
 func (o *deletePodOptions) patchConfirmation(ctx context.Context, pod *v1.Pod) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q,"annotations":{%q:%q}}}`,
 		pod.UID, pod.ResourceVersion, pods.ConfirmAnnotation, pod.UID)
-	_, err := o.pods.Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{
+	_, err := o.podsOf(pod).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{
 		FieldManager: cli.Name, DryRun: o.Dry(),
 	})
 	return err
@@ -258,7 +235,7 @@ func (o *deletePodOptions) patchConfirmation(ctx context.Context, pod *v1.Pod) e
 func (o *deletePodOptions) deleteNow(ctx context.Context, pod *v1.Pod) error {
 	options := metav1.NewDeleteOptions(0)
 	options.Preconditions, options.DryRun = metav1.NewUIDPreconditions(string(pod.UID)), o.Dry()
-	return o.pods.Delete(ctx, pod.Name, *options)
+	return o.podsOf(pod).Delete(ctx, pod.Name, *options)
 }
 
 // tryForceDelete lets the API server check both requests. If the namespace enforces pod safety, the deletion is

@@ -14,12 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
@@ -30,9 +28,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
-var root = commandline.Root(func(streams genericiooptions.IOStreams, isTerminal func(any) bool) *cobra.Command {
-	return cli.Root(cli.New(streams, isTerminal), Commands, tables.Commands, waiting.Commands)
-})
+var root = commandline.Root(cli.Root(Commands, tables.Commands, waiting.Commands))
 
 // podServer serves one pod, its namespace and its node, and forbids everything else.
 type podServer struct {

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,11 +27,10 @@ func Commands(s *cli.Plugin) []*cobra.Command {
 
 type fenceOptions struct {
 	fenceChange
-	reason, agentsOf, file         string
-	manual                         bool
-	allowControlPlane, evenIfReady bool
-	wait                           bool
-	timeout                        time.Duration
+	reason, agentsOf, file string
+	manual, wait           bool
+	timeout                time.Duration
+	request                nodes.FenceRequest
 }
 
 func fenceCommand(s *cli.Plugin) *cobra.Command {
@@ -71,9 +68,9 @@ The command replaces a NodeFence that has ended. If the node has another one, it
 	fs.StringVar(&o.agentsOf, "agents-of", "", "Name of the FencePolicy whose agents fence the node.")
 	fs.StringVarP(&o.file, "filename", "f", "", "File with agents, as YAML or JSON. -: standard input.")
 	fs.BoolVar(&o.manual, "manual", false, "No agent fences the node: a person does, and confirms it.")
-	fs.BoolVar(&o.allowControlPlane, "allow-control-plane", false,
+	fs.BoolVar(&o.request.AllowControlPlane, "allow-control-plane", false,
 		"Fence the node even if it is a control-plane node.")
-	fs.BoolVar(&o.evenIfReady, "even-if-ready", false, "Fence the node even if it is Ready.")
+	fs.BoolVar(&o.request.EvenIfReady, "even-if-ready", false, "Fence the node even if it is Ready.")
 	fs.BoolVar(&o.wait, "wait", false, "Wait until it is proven that the node is fenced.")
 	fs.DurationVar(&o.timeout, "timeout", 15*time.Minute, "How long to wait with --wait. The fence goes on after that.")
 	cmd.MarkFlagsMutuallyExclusive("agents-of", "filename", "manual")
@@ -92,35 +89,32 @@ func (o *fenceOptions) run(ctx context.Context, node string) error {
 		return errors.New("-f -: the agents are read from standard input, so the question cannot be answered there: add " +
 			"--yes")
 	}
-	if err := o.prepare(); err != nil {
+	if err := o.Begin(); err != nil {
 		return err
 	}
-	f := nodes.Read(ctx, o.cluster, node)
-	request := nodes.FenceRequest{AllowControlPlane: o.allowControlPlane, EvenIfReady: o.evenIfReady}
+	f := nodes.Read(ctx, o.Cluster, node)
+	of := func(f nodes.Facts) (nodes.Plan, error) { return nodes.CheckFence(f, o.request) }
 	// The node is checked before the agents, so that its error comes first.
-	if _, err := nodes.CheckFence(f, request); err != nil {
-		return fmt.Errorf("fence node %q: %w", node, err)
+	_, err := of(f)
+	if err == nil {
+		o.request.Agents, err = o.agents(ctx, f)
 	}
-	var err error
-	if request.Agents, err = o.agents(ctx, f); err != nil {
-		return fmt.Errorf("fence node %q: %w", node, err)
+	var plan nodes.Plan
+	if err == nil {
+		_, plan, err = o.agree(ctx, f, of)
 	}
-	of := func(f nodes.Facts) (nodes.Plan, error) { return nodes.CheckFence(f, request) }
-	_, plan, err := o.agree(ctx, f, of)
 	if err != nil {
 		return fmt.Errorf("fence node %q: %w", node, err)
 	}
-	return o.create(ctx, node, plan, request.Agents)
+	return o.create(ctx, node, plan)
 }
 
 func (o *fenceOptions) agents(ctx context.Context, f nodes.Facts) ([]v1alpha1.Agent, error) {
-	var text []byte
-	var err error
 	switch {
 	case o.manual:
 		return nodes.ManualAgents(), nil
 	case o.agentsOf != "":
-		p, err := nodes.ReadPolicy(ctx, o.cluster, o.agentsOf)
+		p, err := nodes.ReadPolicy(ctx, o.Cluster, o.agentsOf)
 		if err != nil {
 			return nil, err
 		}
@@ -131,11 +125,8 @@ func (o *fenceOptions) agents(ctx context.Context, f nodes.Facts) ([]v1alpha1.Ag
 			fmt.Fprintf(o.ErrOut, "Agents of FencePolicy %s are used.\n", policy)
 		}
 		return agents, err
-	case o.file == "-":
-		text, err = io.ReadAll(o.In)
-	default:
-		text, err = os.ReadFile(o.file)
 	}
+	text, err := o.ReadFile(o.file)
 	if err != nil {
 		return nil, fmt.Errorf("read agents: %w", err)
 	}
@@ -143,7 +134,7 @@ func (o *fenceOptions) agents(ctx context.Context, f nodes.Facts) ([]v1alpha1.Ag
 }
 
 // create creates the NodeFence, after deleting an ended one of the same name.
-func (o *fenceOptions) create(ctx context.Context, node string, plan nodes.Plan, agents []v1alpha1.Agent) error {
+func (o *fenceOptions) create(ctx context.Context, node string, plan nodes.Plan) error {
 	if o.Tries() && plan.Replaces != "" {
 		fmt.Fprintf(o.Out, "\nThe NodeFence of node %s would be replaced. It was not tried: the name is taken.\n", node)
 		return nil
@@ -154,8 +145,8 @@ func (o *fenceOptions) create(ctx context.Context, node string, plan nodes.Plan,
 		}
 	}
 	fence := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: v1alpha1.NodeFenceSpec{
-		Reason: o.reason, Agents: agents, AllowControlPlane: o.allowControlPlane}}
-	made, err := o.cluster.Fencing.Fences.Create(ctx, fence, metav1.CreateOptions{FieldManager: cli.Name, DryRun: o.Dry()})
+		Reason: o.reason, Agents: o.request.Agents, AllowControlPlane: o.request.AllowControlPlane}}
+	made, err := o.Cluster.Fencing.Fences.Create(ctx, fence, metav1.CreateOptions{FieldManager: cli.Name, DryRun: o.Dry()})
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("fence node %q: %w: another user or program has created it: %w", node, nodes.ErrFenced, err)
@@ -193,7 +184,7 @@ func (o *fenceOptions) waitFenced(ctx context.Context, fence *v1alpha1.NodeFence
 	defer cancel()
 	last := ""
 	for {
-		if read := o.cluster.Fence(ctx, fence.Name); read.OK() {
+		if read := o.Cluster.Fence(ctx, fence.Name); read.OK() {
 			over, err := o.waited(fence, read.Value, &last)
 			if over || err != nil {
 				return err
@@ -273,7 +264,7 @@ func (o *unfenceOptions) to() v1alpha1.Unfence {
 }
 
 func (o *unfenceOptions) run(ctx context.Context, node string) error {
-	if err := o.prepare(); err != nil {
+	if err := o.Begin(); err != nil {
 		return err
 	}
 	of := func(f nodes.Facts) (nodes.Plan, error) { return nodes.CheckUnfence(f, o.to()) }

@@ -383,7 +383,7 @@ func TestReplaceWaitsForDeletion(t *testing.T) {
 	flags.APIServer = &server.URL
 	c := newFenceChange(&cli.Plugin{Kubeconfig: flags})
 	var err error
-	if c.cluster, err = c.Live(); err != nil {
+	if c.Cluster, err = c.Live(); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.replace(t.Context(), "n1", types.UID("f")); err != nil || gets != 2 {

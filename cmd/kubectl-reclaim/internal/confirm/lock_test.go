@@ -1,6 +1,8 @@
 package confirm
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -121,5 +123,20 @@ func TestExplainLock(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "list claims: ") ||
 		!strings.Contains(cli.ErrorText(err), "ask for the permission") {
 		t.Errorf("claims may not be listed, and it says %v", err)
+	}
+}
+
+func TestErrorsNameNextStep(t *testing.T) {
+	t.Parallel()
+	half := unfinished(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db-0"}}, "x", context.Canceled)
+	for err, want := range map[error]string{
+		errNotGone: "volume-guard runs", errNotProven: "kubectl reclaim explain", errWaitOver: "kubectl reclaim explain",
+		errFenceOver: "kubectl reclaim explain", errNodeChanged: "run the same command again",
+		errReplaced: "kubectl get pod", errChanged: "run the same command again",
+		half: "to undo: kubectl annotate pod db-0 -n shop csi-reclaimer.io/confirm-force-delete-",
+	} {
+		if got := cli.ErrorText(fmt.Errorf("x: %w", err)); !strings.Contains(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

@@ -17,8 +17,7 @@ import (
 const formatCSV = "csv"
 
 type leaksOptions struct {
-	*cli.Plugin
-	out    cli.Output
+	cli.Output
 	source reportSource
 
 	adopt, reclaim string
@@ -28,7 +27,7 @@ type leaksOptions struct {
 }
 
 func leaksCommand(s *cli.Plugin) *cobra.Command {
-	o := &leaksOptions{Plugin: s, source: reportSource{Plugin: s}}
+	o := &leaksOptions{Output: cli.Output{Plugin: s}, source: reportSource{Plugin: s}}
 	cmd := &cobra.Command{
 		Use:   "leaks --driver=DRIVER [--adopt=HANDLE | --reclaim=HANDLE]",
 		Short: "Show the volumes that nothing in the cluster accounts for; adopt one, or have one deleted",
@@ -49,9 +48,9 @@ the volume of any released PV: permanently. Both show the PV and ask. csi-reclai
   # from a report that you fetched yourself
   curl -s localhost:8080/leaks?format=json | kubectl reclaim leaks --from=-`,
 		Args: cobra.NoArgs,
-		RunE: o.out.Run(func(ctx context.Context, _ []string) error { return o.run(ctx) }),
+		RunE: o.Run(func(ctx context.Context, _ []string) error { return o.run(ctx) }),
 	}
-	o.out.AddFlags(cmd, formatCSV)
+	o.AddOutput(cmd, formatCSV)
 	cmd.Flags().Lookup("output").Usage = "Output format: table, wide (with the volumes that are not suspected), json, " +
 		"yaml or csv."
 	o.source.flags(cmd)
@@ -87,10 +86,10 @@ func (o *leaksOptions) run(ctx context.Context) error {
 		return o.remedy(ctx, report, leaks.Adopt, o.adopt)
 	case o.reclaim != "":
 		return o.remedy(ctx, report, leaks.Reclaim, o.reclaim)
-	case o.out.Format == formatCSV:
+	case o.Format == formatCSV:
 		return report.WriteCSV(o.Out)
 	}
-	return o.out.Print(o.Out, "LeakReport", report, func(w io.Writer) error { return report.WriteTable(w, o.out.Wide()) })
+	return o.Print("LeakReport", report, func(w io.Writer) error { return report.WriteTable(w, o.Wide()) })
 }
 
 func (o *leaksOptions) validate() error {
@@ -163,14 +162,14 @@ func (o *leaksOptions) make(driver string, to leaks.Remediation, found leaks.Fou
 
 // showPV prints the PV that would be created, with a warning for people.
 func (o *leaksOptions) showPV(pv *v1.PersistentVolume, to leaks.Remediation, found leaks.Found) error {
-	printer := o.out.Printer
+	printer := o.Printer
 	if printer == nil {
 		printer = &printers.OmitManagedFieldsPrinter{Delegate: &printers.YAMLPrinter{}}
 	}
 	if err := printer.PrintObj(pv, o.Out); err != nil {
 		return fmt.Errorf("print the PV: %w", err)
 	}
-	if o.out.Printer == nil && to == leaks.Reclaim {
+	if o.Printer == nil && to == leaks.Reclaim {
 		cli.PrintLine(o.ErrOut, fmt.Sprintf("! Once the PV is Released, its policy is set to Delete, and the volume %q is "+
 			"deleted permanently. Nothing in this cluster accounts for it. It is not known whether another cluster uses it, "+
 			"nor whether a pod template, such as a Deployment's with 0 replicas, names it inline.", found.Handle), true)

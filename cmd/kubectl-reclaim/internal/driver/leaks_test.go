@@ -21,6 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // reported is a report with one suspect and one other volume.
@@ -46,10 +47,7 @@ func apiServer(t *testing.T, holders map[string]string, asked *[]string, pvs ...
 	t.Helper()
 	report, of, all := reported(t), map[string]string{}, []string{}
 	for _, pv := range pvs {
-		text, err := json.Marshal(pv)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(json.Marshal(pv))(t)
 		of[pv.Name] = string(text)
 		all = append(all, string(text))
 	}
@@ -93,9 +91,7 @@ func apiServer(t *testing.T, holders map[string]string, asked *[]string, pvs ...
 
 func TestReportSource(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report.json")
-	if err := os.WriteFile(file, []byte(reported(t)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(reported(t)), 0o600))
 	nobody, leads := map[string]string{}, map[string]string{"d-example-com": leadership.NewIdentity("leads")}
 	for sentence, c := range map[string]struct {
 		holders map[string]string
@@ -195,10 +191,7 @@ func TestRemedyNeedsConfirmation(t *testing.T) {
 // The command reports the result of an earlier run without a question, because a person may not know whether that run
 // finished.
 func TestFinishedRemedyIsReported(t *testing.T) {
-	adopted, err := leaks.AdoptPV("d.example.com", leaks.Found{Handle: "vol-9", Bytes: 5 << 30}, leaks.PVOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	adopted := must.Get(leaks.AdoptPV("d.example.com", leaks.Found{Handle: "vol-9", Bytes: 5 << 30}, leaks.PVOptions{}))(t)
 	turned := leaks.ReclaimPV("d.example.com", leaks.Found{Handle: "vol-8"}, leaks.PVOptions{})
 	turned.Spec.PersistentVolumeReclaimPolicy, turned.Status.Phase = v1.PersistentVolumeReclaimDelete, v1.VolumeReleased
 	for arg, want := range map[string][]string{

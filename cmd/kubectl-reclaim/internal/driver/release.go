@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
@@ -28,8 +29,7 @@ func Commands(s *cli.Plugin) []*cobra.Command {
 }
 
 type releaseOptions struct {
-	*cli.Plugin
-	out     cli.Output
+	cli.Output
 	driver  string
 	dryRun  bool
 	yes     bool
@@ -38,7 +38,7 @@ type releaseOptions struct {
 }
 
 func releaseCommand(s *cli.Plugin) *cobra.Command {
-	o := &releaseOptions{Plugin: s}
+	o := &releaseOptions{Output: cli.Output{Plugin: s}}
 	cmd := &cobra.Command{
 		Use:   "release --driver=DRIVER",
 		Short: "Remove csi-reclaimer's finalizers from all PVs of a driver",
@@ -53,9 +53,9 @@ It shows the plan and asks. If it is interrupted, run the same command again to 
 		Example: `  # only the plan
   kubectl reclaim release --driver=disk.csi.example.com --dry-run`,
 		Args: cobra.NoArgs,
-		RunE: o.out.Run(func(ctx context.Context, _ []string) error { return o.run(ctx) }),
+		RunE: o.Run(func(ctx context.Context, _ []string) error { return o.run(ctx) }),
 	}
-	o.out.AddFlags(cmd)
+	o.AddOutput(cmd)
 	o.DriverFlag(cmd, &o.driver, "Name of the CSI driver. Required.")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "Show the plan and change nothing.")
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "Do not ask for confirmation.")
@@ -79,7 +79,7 @@ func (o *releaseOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := o.out.Print(o.Out, "ReleasePlan", plan, func(w io.Writer) error { return writePlan(w, plan) }); err != nil {
+	if err := o.Print("ReleasePlan", plan, func(w io.Writer) error { return writePlan(w, plan) }); err != nil {
 		return err
 	}
 	if o.dryRun {
@@ -235,4 +235,49 @@ type nobody struct{}
 
 func (nobody) DeleteVolume(context.Context, string, map[string]string) error {
 	return errors.New("delete volume: a release deletes none")
+}
+
+const barWidth = 40
+
+// bar shows progress: it redraws one line in a terminal, and prints up to eleven lines elsewhere. Its methods must not
+// be called concurrently.
+type bar struct {
+	w      io.Writer
+	redraw bool
+	// drawn is the last step shown, of ten or, in a terminal, of barWidth; -1 for none.
+	drawn int
+}
+
+func newBar(w io.Writer) *bar {
+	return &bar{w: w, redraw: printers.IsTerminal(w), drawn: -1}
+}
+
+func (b *bar) show(done, failed, of int) {
+	steps := 10
+	if b.redraw {
+		steps = barWidth
+	}
+	at := steps
+	if of > 0 {
+		at = steps * (done + failed) / of
+	}
+	if at == b.drawn {
+		return
+	}
+	b.drawn = at
+	text := fmt.Sprintf("%d of %d released", done, of)
+	if failed > 0 {
+		text += fmt.Sprintf(", %d failed", failed)
+	}
+	if b.redraw {
+		fmt.Fprintf(b.w, "\r[%s%s] %s", strings.Repeat("#", at), strings.Repeat(".", steps-at), text)
+		return
+	}
+	fmt.Fprintln(b.w, text)
+}
+
+func (b *bar) end() {
+	if b.redraw && b.drawn >= 0 {
+		fmt.Fprintln(b.w)
+	}
 }

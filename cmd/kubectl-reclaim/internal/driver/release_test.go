@@ -6,9 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
-
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
@@ -17,9 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
-var root = commandline.Root(func(streams genericiooptions.IOStreams, isTerminal func(any) bool) *cobra.Command {
-	return cli.Root(cli.New(streams, isTerminal), Commands)
-})
+var root = commandline.Root(cli.Root(Commands))
 
 func TestPrintReleasePlan(t *testing.T) {
 	p := volumes.Plan{Driver: "d", Role: "owner", Abandoned: []string{"pv-0"}, Obstacles: []string{"stop it"},

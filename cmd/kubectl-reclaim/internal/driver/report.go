@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strconv"
 	"strings"
 
@@ -59,13 +57,10 @@ func (s *reportSource) validate() error {
 func (s *reportSource) read(ctx context.Context) (leaks.Report, error) {
 	var text []byte
 	var err error
-	switch s.from {
-	case "":
+	if s.from == "" {
 		text, err = s.fetch(ctx)
-	case "-":
-		text, err = io.ReadAll(s.In)
-	default:
-		text, err = os.ReadFile(s.from)
+	} else {
+		text, err = s.ReadFile(s.from)
 	}
 	if err != nil {
 		return leaks.Report{}, fmt.Errorf("read the report: %w", err)
@@ -119,24 +114,11 @@ func (s *reportSource) leader(ctx context.Context, c explain.Cluster) (namespace
 		return "", "", fmt.Errorf("%w: no pod holds Lease %s or %s-reclaimer; name the pod with --pod=NAMESPACE/NAME",
 			errNoReport, lease, lease)
 	case len(leaders) > 1:
-		return "", "", &manyLeadersError{s.driver, leaders}
+		return "", "", cli.WithStep(fmt.Errorf("find the leader: several pods hold Leases of %s: %s", s.driver,
+			strings.Join(leaders, ", ")), "name the pod of the driver's sidecar with --pod; with --node-deployment, ask the "+
+			"pod of each node")
 	}
 	namespace, name, _ = strings.Cut(leaders[0], "/")
 	cli.PrintLine(s.ErrOut, "The report is that of pod "+leaders[0]+", which leads for "+s.driver+".", false)
 	return namespace, name, nil
-}
-
-// manyLeadersError means that several pods hold Leases of a driver.
-type manyLeadersError struct {
-	driver  string
-	leaders []string
-}
-
-func (e *manyLeadersError) Error() string {
-	return fmt.Sprintf("find the leader: several pods hold Leases of %s: %s", e.driver, strings.Join(e.leaders, ", "))
-}
-
-// NextStep names the flag.
-func (e *manyLeadersError) NextStep() string {
-	return "name the pod of the driver's sidecar with --pod; with --node-deployment, ask the pod of each node"
 }

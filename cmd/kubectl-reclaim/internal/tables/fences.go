@@ -2,7 +2,6 @@ package tables
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -16,13 +15,12 @@ import (
 )
 
 type fencesOptions struct {
-	*cli.Plugin
-	out cli.Output
+	cli.Output
 	cli.Poll
 }
 
 func fencesCommand(s *cli.Plugin) *cobra.Command {
-	o := &fencesOptions{Plugin: s}
+	o := &fencesOptions{Output: cli.Output{Plugin: s}}
 	cmd := &cobra.Command{
 		Use:   "fences",
 		Short: "List the fences of nodes, with their progress, proof and pending step",
@@ -34,10 +32,10 @@ func fencesCommand(s *cli.Plugin) *cobra.Command {
   # the nodes that are fenced now
   kubectl reclaim fences -o json | jq -r '.fences[] | select(.covers) | .node'`,
 		Args: cobra.NoArgs,
-		RunE: o.out.Run(func(ctx context.Context, _ []string) error { return o.run(ctx) }),
+		RunE: o.Run(func(ctx context.Context, _ []string) error { return o.run(ctx) }),
 	}
-	o.out.AddFlags(cmd)
-	o.AddFlags(cmd, "Each lists the pods on the nodes, and all VolumeAttachments.")
+	o.AddOutput(cmd)
+	o.AddPoll(cmd, "Each lists the pods on the nodes, and all VolumeAttachments.")
 	return cmd
 }
 
@@ -57,11 +55,9 @@ func (o *fencesOptions) run(ctx context.Context) error {
 
 // show prints the fences, separated from the previous output if it is printed again.
 func (o *fencesOptions) show(l nodes.List, now time.Time, again bool) error {
-	return o.out.Print(o.Out, "Fences", l, func(w io.Writer) error {
+	return o.Print("Fences", l, func(w io.Writer) error {
 		cli.BeginAgain(w, again)
-		if len(l.Fences) == 0 {
-			fmt.Fprintln(o.ErrOut, "No node has a fence.")
-		} else if err := o.out.Table(w, fenceTable(l, now)); err != nil {
+		if err := o.TableOr(w, fenceTable(l, now), "No node has a fence."); err != nil {
 			return err
 		}
 		cli.PrintUnread(w, l.Unread)

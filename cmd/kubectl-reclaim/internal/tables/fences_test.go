@@ -61,8 +61,8 @@ fences:
 kind: Fences
 `},
 	} {
-		expect(t, name, c.format, c.out, c.err, func(p *cli.Plugin, out cli.Output) error {
-			return (&fencesOptions{Plugin: p, out: out}).show(c.list, time.Unix(3600, 0), false)
+		expect(t, name, c.format, c.out, c.err, func(out cli.Output) error {
+			return (&fencesOptions{Output: out}).show(c.list, time.Unix(3600, 0), false)
 		})
 	}
 }
@@ -78,8 +78,8 @@ func TestFencesWithAndWithoutAPI(t *testing.T) {
 		!strings.Contains(step, "node-fencing-crd.yaml") {
 		t.Errorf("without the kinds: %s", step)
 	}
-	again, _ := printed(t, "table", func(p *cli.Plugin, out cli.Output) error {
-		return (&fencesOptions{Plugin: p, out: out}).show(nodes.List{}, time.Unix(0, 0), true)
+	again, _ := printed(t, "table", func(out cli.Output) error {
+		return (&fencesOptions{Output: out}).show(nodes.List{}, time.Unix(0, 0), true)
 	})
 	if again != "\n" {
 		t.Errorf("printed again: %q", again)

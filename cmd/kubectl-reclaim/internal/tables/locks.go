@@ -15,13 +15,12 @@ import (
 )
 
 type locksOptions struct {
-	*cli.Plugin
-	out           cli.Output
+	cli.Output
 	allNamespaces bool
 }
 
 func locksCommand(s *cli.Plugin) *cobra.Command {
-	o := &locksOptions{Plugin: s}
+	o := &locksOptions{Output: cli.Output{Plugin: s}}
 	cmd := &cobra.Command{
 		Use:   "locks",
 		Short: "List the locks of claims: which pod may use each, where it is, and which pods wait for it",
@@ -39,9 +38,9 @@ volume-guard's controller single-node writes the locks, in namespaces with the l
   # the pods that are not scheduled because of a lock
   kubectl reclaim locks -A -o json | jq -r '.locks[] | .claim as $c | .waiting[]? | "\(.pod) waits for \($c)"'`,
 		Args: cobra.NoArgs,
-		RunE: o.out.Run(o.run),
+		RunE: o.Run(o.run),
 	}
-	o.out.AddFlags(cmd)
+	o.AddOutput(cmd)
 	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "List the locks of all namespaces.")
 	return cmd
 }
@@ -53,7 +52,7 @@ func (o *locksOptions) run(ctx context.Context, _ []string) error {
 }
 
 func (o *locksOptions) show(l locks.List, now time.Time, namespace string) error {
-	return o.out.Print(o.Out, "Locks", l, func(w io.Writer) error {
+	return o.Print("Locks", l, func(w io.Writer) error {
 		if err := o.showTables(w, l, now, namespace); err != nil {
 			return err
 		}
@@ -64,9 +63,7 @@ func (o *locksOptions) show(l locks.List, now time.Time, namespace string) error
 }
 
 func (o *locksOptions) showTables(w io.Writer, l locks.List, now time.Time, namespace string) error {
-	if len(l.Locks) == 0 {
-		fmt.Fprintf(o.ErrOut, "No claim %s has a lock.\n", cli.Within(namespace))
-	} else if err := o.out.Table(w, o.lockTable(l, now)); err != nil {
+	if err := o.TableOr(w, o.lockTable(l, now), "No claim "+cli.Within(namespace)+" has a lock."); err != nil {
 		return err
 	}
 	others := o.gatedTable(l, now)
@@ -76,7 +73,7 @@ func (o *locksOptions) showTables(w io.Writer, l locks.List, now time.Time, name
 	if len(l.Locks) > 0 {
 		fmt.Fprintln(w)
 	}
-	return o.out.Table(w, others)
+	return o.Table(w, others)
 }
 
 func (o *locksOptions) lockTable(l locks.List, now time.Time) *cli.Table {

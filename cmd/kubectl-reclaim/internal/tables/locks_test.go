@@ -94,8 +94,8 @@ locks:
   waitsFor: node n1 to return
 `},
 	} {
-		expect(t, name, c.format, c.out, c.complain, func(p *cli.Plugin, out cli.Output) error {
-			o := &locksOptions{Plugin: p, out: out, allNamespaces: c.all}
+		expect(t, name, c.format, c.out, c.complain, func(out cli.Output) error {
+			o := &locksOptions{Output: out, allNamespaces: c.all}
 			return o.show(c.list, time.Unix(3600, 0), namespaceOr(c.all))
 		})
 	}

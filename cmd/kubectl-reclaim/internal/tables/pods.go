@@ -16,14 +16,13 @@ import (
 )
 
 type podsOptions struct {
-	*cli.Plugin
-	out           cli.Output
+	cli.Output
 	allNamespaces bool
 	running       bool
 }
 
 func podsCommand(s *cli.Plugin) *cobra.Command {
-	o := &podsOptions{Plugin: s}
+	o := &podsOptions{Output: cli.Output{Plugin: s}}
 	cmd := &cobra.Command{
 		Use:   "pods",
 		Short: "List pods that are held while they terminate, and pods on nodes that are down",
@@ -40,9 +39,9 @@ Held pods that are not being deleted are only counted, unless --include-running 
   # the names of those on nodes that are down
   kubectl reclaim pods -A -o json | jq -r '.pods[] | select(.status | contains("NodeDown")) | .name'`,
 		Args: cobra.NoArgs,
-		RunE: o.out.Run(o.run),
+		RunE: o.Run(o.run),
 	}
-	o.out.AddFlags(cmd)
+	o.AddOutput(cmd)
 	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "List the pods of all namespaces.")
 	cmd.Flags().BoolVar(&o.running, "include-running", false,
 		"Also list held pods that are not being deleted.")
@@ -56,11 +55,9 @@ func (o *podsOptions) run(ctx context.Context, _ []string) error {
 }
 
 func (o *podsOptions) show(l pods.List, now time.Time, namespace string) error {
-	return o.out.Print(o.Out, "Pods", l, func(w io.Writer) error {
-		if len(l.Pods) == 0 {
-			fmt.Fprintf(o.ErrOut, "No pods %s are held while they terminate, or are on a node that is down.\n",
-				cli.Within(namespace))
-		} else if err := o.out.Table(w, podTable(l, now, o.allNamespaces)); err != nil {
+	return o.Print("Pods", l, func(w io.Writer) error {
+		if err := o.TableOr(w, podTable(l, now, o.allNamespaces), "No pods "+cli.Within(namespace)+
+			" are held while they terminate, or are on a node that is down."); err != nil {
 			return err
 		}
 		if l.HeldRunning > 0 && !o.running {

@@ -77,8 +77,8 @@ Not read: Nodes
 }
 `},
 	} {
-		expect(t, name, c.format, c.out, c.complain, func(p *cli.Plugin, out cli.Output) error {
-			o := &podsOptions{Plugin: p, out: out, allNamespaces: c.all, running: c.running}
+		expect(t, name, c.format, c.out, c.complain, func(out cli.Output) error {
+			o := &podsOptions{Output: out, allNamespaces: c.all, running: c.running}
 			return o.show(c.list, time.Unix(3600, 0), namespaceOr(c.all))
 		})
 	}

@@ -16,22 +16,19 @@ import (
 )
 
 type previewOptions struct {
-	*cli.Plugin
-	out      cli.Output
+	cli.Output
 	replicas int32
 	remove   bool
 	cascade  string
 }
 
-// Values of --cascade, as in kubectl delete.
-const (
-	cascadeBackground = "background"
-	cascadeForeground = "foreground"
-	cascadeOrphan     = "orphan"
-)
+// cascades are the values of --cascade, as in kubectl delete.
+var cascades = []string{"background", "foreground", cascadeOrphan}
+
+const cascadeOrphan = "orphan"
 
 func previewCommand(s *cli.Plugin) *cobra.Command {
-	o := &previewOptions{Plugin: s}
+	o := &previewOptions{Output: cli.Output{Plugin: s}}
 	cmd := &cobra.Command{
 		Use:   "preview statefulset/NAME (--replicas=N | --delete [--cascade=orphan])",
 		Short: "Preview the effect of scaling or deleting a StatefulSet on its claims and their volumes",
@@ -57,7 +54,7 @@ not have that field.`,
 			return s.CompleteObject(ctx, begun, cli.KindSet, cli.KindSet)
 		}),
 	}
-	cmd.RunE = o.out.Run(func(ctx context.Context, args []string) error {
+	cmd.RunE = o.Run(func(ctx context.Context, args []string) error {
 		name, err := parseSet(args[0])
 		if err != nil {
 			return err
@@ -73,12 +70,12 @@ not have that field.`,
 }
 
 func (o *previewOptions) flags(cmd *cobra.Command) {
-	o.out.AddFlags(cmd)
+	o.AddOutput(cmd)
 	cmd.Flags().Int32Var(&o.replicas, "replicas", 0, "Preview a change of spec.replicas to this number.")
 	cmd.Flags().BoolVar(&o.remove, "delete", false, "Preview the deletion of the set.")
 	cmd.Flags().StringVar(&o.cascade, "cascade", "",
 		"How the set is deleted: background, foreground, or orphan, which keeps its pods. It implies --delete.")
-	cli.MustComplete(cmd, "cascade", cli.Words(cascadeBackground, cascadeForeground, cascadeOrphan))
+	cli.MustComplete(cmd, "cascade", cli.Words(cascades...))
 	cmd.MarkFlagsMutuallyExclusive("replicas", "delete")
 	cmd.MarkFlagsMutuallyExclusive("replicas", "cascade")
 	cmd.MarkFlagsOneRequired("replicas", "delete", "cascade")
@@ -90,8 +87,7 @@ func (o *previewOptions) change(cmd *cobra.Command) (none claims.Change, err err
 		return none, fmt.Errorf("--replicas=%d: must not be negative", o.replicas)
 	case cmd.Flags().Changed("replicas"):
 		return claims.ScaleTo(int(o.replicas)), nil
-	case cmd.Flags().Changed("cascade") && !slices.Contains([]string{cascadeBackground, cascadeForeground,
-		cascadeOrphan}, o.cascade):
+	case cmd.Flags().Changed("cascade") && !slices.Contains(cascades, o.cascade):
 		return none, fmt.Errorf("--cascade=%s: must be background, foreground or orphan", o.cascade)
 	case cmd.Flags().Changed("delete") && !o.remove:
 		return none, errors.New("--delete=false: no change to preview: set --replicas=N or --delete")
@@ -122,7 +118,7 @@ func (o *previewOptions) run(ctx context.Context, name string, change claims.Cha
 }
 
 func (o *previewOptions) show(p claims.Preview) error {
-	return o.out.Print(o.Out, "Preview", p, func(w io.Writer) error {
+	return o.Print("Preview", p, func(w io.Writer) error {
 		cli.PrintLine(w, fmt.Sprintf("StatefulSet %s: %s", p.StatefulSet, p.Change), false)
 		cli.PrintLine(w, "Retention: "+p.Policy.String(), false)
 		cli.PrintWarnings(w, p.Warnings)
@@ -130,7 +126,7 @@ func (o *previewOptions) show(p claims.Preview) error {
 			cli.PrintLine(w, "It has no claims from volumeClaimTemplates: no volume is touched.", false)
 		} else {
 			fmt.Fprintln(w)
-			if err := o.out.Table(w, previewTable(p, o.out.Wide())); err != nil {
+			if err := o.Table(w, previewTable(p, o.Wide())); err != nil {
 				return err
 			}
 			fmt.Fprintln(w)

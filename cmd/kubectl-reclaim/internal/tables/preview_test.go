@@ -126,8 +126,8 @@ totals:
   volumesWaiting: 0
 `},
 	} {
-		expect(t, name, c.format, c.want, "", func(p *cli.Plugin, out cli.Output) error {
-			return (&previewOptions{Plugin: p, out: out}).show(c.preview)
+		expect(t, name, c.format, c.want, "", func(out cli.Output) error {
+			return (&previewOptions{Output: out}).show(c.preview)
 		})
 	}
 }

@@ -59,16 +59,16 @@ data-db-2 (held)   db            2         10Gi   60m   >=30m          pv-2   De
 		"nothing that was read": {list: claims.Retained{Unread: []string{"PVs"}}, format: "table", want: "Not read: PVs\n",
 			say: nothing + "namespace shop.\n"},
 	} {
-		expect(t, name, c.format, c.want, c.say, func(p *cli.Plugin, out cli.Output) error {
-			return retained(p, out, c.all).showRetained(c.list, time.Unix(3600, 0), namespaceOr(c.all))
+		expect(t, name, c.format, c.want, c.say, func(out cli.Output) error {
+			return retained(out, c.all).showRetained(c.list, time.Unix(3600, 0), namespaceOr(c.all))
 		})
 	}
-	wide, _ := printed(t, "wide", func(p *cli.Plugin, out cli.Output) error {
-		return retained(p, out, false).showRetained(list, time.Unix(3600, 0), "shop")
+	wide, _ := printed(t, "wide", func(out cli.Output) error {
+		return retained(out, false).showRetained(list, time.Unix(3600, 0), "shop")
 	})
 	explained.Expect(t, wide, "EVIDENCE", "its owner", "STORAGE CLASS", "Retained")
 }
 
-func retained(p *cli.Plugin, out cli.Output, all bool) *statusOptions {
-	return &statusOptions{Plugin: p, out: out, retainedFlags: retainedFlags{retained: true, allNamespaces: all}}
+func retained(out cli.Output, all bool) *statusOptions {
+	return &statusOptions{Output: out, retainedFlags: retainedFlags{retained: true, allNamespaces: all}}
 }

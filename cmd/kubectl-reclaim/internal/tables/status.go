@@ -26,15 +26,14 @@ func Commands(s *cli.Plugin) []*cobra.Command {
 }
 
 type statusOptions struct {
-	*cli.Plugin
-	out    cli.Output
+	cli.Output
 	driver string
 	cli.Poll
 	retainedFlags
 }
 
 func statusCommand(s *cli.Plugin) *cobra.Command {
-	o := &statusOptions{Plugin: s}
+	o := &statusOptions{Output: cli.Output{Plugin: s}}
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show for each driver its protected PVs, why PVs wait, and the volumes in flight",
@@ -46,11 +45,11 @@ func statusCommand(s *cli.Plugin) *cobra.Command {
   # the claims that StatefulSets have left behind, and the commands that delete them
   kubectl reclaim status --retained -A`,
 		Args: cobra.NoArgs,
-		RunE: o.out.Run(o.run),
+		RunE: o.Run(o.run),
 	}
-	o.out.AddFlags(cmd)
+	o.AddOutput(cmd)
 	o.DriverFlag(cmd, &o.driver, "Show only this driver.")
-	o.AddFlags(cmd, "Each lists all PVs and VolumeAttachments.")
+	o.AddPoll(cmd, "Each lists all PVs and VolumeAttachments.")
 	o.flags(cmd)
 	return cmd
 }
@@ -95,11 +94,10 @@ func (o *statusOptions) runDrivers(ctx context.Context) error {
 
 // show prints a status, separated from the previous output if it is printed again.
 func (o *statusOptions) show(s volumes.Status, now time.Time, again bool) error {
-	return o.out.Print(o.Out, "Status", s, func(w io.Writer) error {
+	return o.Print("Status", s, func(w io.Writer) error {
 		cli.BeginAgain(w, again)
-		if len(s.Drivers) == 0 {
-			fmt.Fprintln(o.ErrOut, "No PVs of CSI drivers or in-tree plugins were found.")
-		} else if err := o.out.Table(w, driverTable(s, now, o.out.Wide())); err != nil {
+		if err := o.TableOr(w, driverTable(s, now, o.Wide()),
+			"No PVs of CSI drivers or in-tree plugins were found."); err != nil {
 			return err
 		}
 		cli.PrintWarnings(w, s.Warnings)
@@ -139,13 +137,13 @@ func (o *statusOptions) runRetained(ctx context.Context) error {
 }
 
 func (o *statusOptions) showRetained(l claims.Retained, now time.Time, namespace string) error {
-	return o.out.Print(o.Out, "RetainedClaims", l, func(w io.Writer) error {
+	return o.Print("RetainedClaims", l, func(w io.Writer) error {
 		defer cli.PrintUnread(w, l.Unread)
 		if len(l.Claims) == 0 {
 			fmt.Fprintf(o.ErrOut, "No claims that a StatefulSet has left behind were found %s.\n", cli.Within(namespace))
 			return nil
 		}
-		if err := o.out.Table(w, retainedTable(l, now, o.allNamespaces, o.out.Wide())); err != nil {
+		if err := o.Table(w, retainedTable(l, now, o.allNamespaces, o.Wide())); err != nil {
 			return err
 		}
 		fmt.Fprintln(w)

@@ -16,22 +16,20 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
-var root = commandline.Root(func(streams genericiooptions.IOStreams, isTerminal func(any) bool) *cobra.Command {
-	return cli.Root(cli.New(streams, isTerminal), Commands)
-})
+var root = commandline.Root(cli.Root(Commands))
 
 // printed returns the output and the complaints of show, which prints in a format.
-func printed(t *testing.T, format string, show func(*cli.Plugin, cli.Output) error) (out, said string) {
+func printed(t *testing.T, format string, show func(cli.Output) error) (out, said string) {
 	t.Helper()
 	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
-	var output cli.Output
+	output := cli.Output{Plugin: &cli.Plugin{IOStreams: streams}}
 	cmd := &cobra.Command{}
-	output.AddFlags(cmd)
+	output.AddOutput(cmd)
 	if err := cmd.ParseFlags([]string{"--output=" + format}); err != nil {
 		t.Fatal(err)
 	}
 	if err := output.Run(func(context.Context, []string) error {
-		return show(&cli.Plugin{IOStreams: streams}, output)
+		return show(output)
 	})(cmd, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +37,7 @@ func printed(t *testing.T, format string, show func(*cli.Plugin, cli.Output) err
 }
 
 // expect prints in a format, and compares the output and the complaints.
-func expect(t *testing.T, name, format, out, said string, show func(*cli.Plugin, cli.Output) error) {
+func expect(t *testing.T, name, format, out, said string, show func(cli.Output) error) {
 	t.Helper()
 	got, complaints := printed(t, format, show)
 	if got, want := trimmed(got), strings.TrimPrefix(out, "\n"); got != want {
@@ -87,8 +85,8 @@ func TestPrintStatus(t *testing.T) {
 			`"since": "1970-01-01T00:00:00Z"`},
 		"yaml": {"kind: Status", "pvs: 4", "Held: 1"},
 	} {
-		text, _ := printed(t, format, func(p *cli.Plugin, out cli.Output) error {
-			return (&statusOptions{Plugin: p, out: out}).show(some(), time.Unix(3600, 0), false)
+		text, _ := printed(t, format, func(out cli.Output) error {
+			return (&statusOptions{Output: out}).show(some(), time.Unix(3600, 0), false)
 		})
 		explained.Expect(t, text, want...)
 		if format == "table" && strings.Contains(text, "ROLE") {

@@ -15,10 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/watch"
 )
@@ -29,13 +26,12 @@ func Commands(s *cli.Plugin) []*cobra.Command {
 }
 
 type explainOptions struct {
-	*cli.Plugin
-	out                cli.Output
+	cli.Output
 	all, allNamespaces bool
 }
 
 func explainCommand(s *cli.Plugin) *cobra.Command {
-	o := &explainOptions{Plugin: s}
+	o := &explainOptions{Output: cli.Output{Plugin: s}}
 	cmd := &cobra.Command{
 		Use:   "explain KIND/NAME... | KIND NAME... | NAME... | --all",
 		Short: "Explain what happens to a PV, claim, pod, namespace or node, why, and your options",
@@ -80,9 +76,9 @@ For a StatefulSet, the command explains the waiting pods, claims and volumes.`,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 			return s.Complete(cmd.Context(), args, begun), cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: o.out.Run(o.run),
+		RunE: o.Run(o.run),
 	}
-	o.out.AddFlags(cmd)
+	o.AddOutput(cmd)
 	cmd.Flags().BoolVar(&o.all, "all", false, "Explain all that \"kubectl reclaim list\" lists.")
 	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "With --all: in all namespaces.")
 	return cmd
@@ -125,17 +121,17 @@ func (o *explainOptions) run(ctx context.Context, args []string) error {
 
 // show prints an explanation, after an empty line if it is not the first.
 func (o *explainOptions) show(e explain.Explanation, again bool) error {
-	return o.out.Print(o.Out, "Explanation", e, func(w io.Writer) error {
+	return o.Print("Explanation", e, func(w io.Writer) error {
 		if again {
 			fmt.Fprintln(w)
 		}
-		return cli.WriteExplanation(w, e, o.out.Wide())
+		return cli.WriteExplanation(w, e, o.Wide())
 	})
 }
 
 // explainAll explains what waits, from one read of the cluster. An object that is gone meanwhile no longer waits.
 func (o *explainOptions) explainAll(ctx context.Context) error {
-	list := &listOptions{Plugin: o.Plugin, allNamespaces: o.allNamespaces}
+	list := &listOptions{Output: o.Output, allNamespaces: o.allNamespaces}
 	namespace, err := o.Namespace(o.allNamespaces)
 	if err != nil {
 		return err
@@ -147,7 +143,7 @@ func (o *explainOptions) explainAll(ctx context.Context) error {
 	c := loaded.Cached()
 	l := list.listOf(ctx, loaded, namespace)
 	if len(l.Objects) == 0 {
-		list.sayNothing(l, namespace)
+		fmt.Fprintln(o.ErrOut, list.nothing(l, namespace))
 	}
 	var errs []error
 	for i, object := range objectsOf(l.Objects) {
@@ -193,34 +189,14 @@ func (o *explainOptions) explain(ctx context.Context, c explain.Cluster, of obje
 }
 
 func explainOne(ctx context.Context, c explain.Cluster, o object) (none explain.Explanation, err error) {
-	switch o.kind {
-	case cli.KindPod:
-		facts, err := locks.ReadPod(ctx, c, o.namespace, o.name)
-		if err != nil {
-			return none, err
-		}
-		return locks.ExplainPod(facts), nil
-	case cli.KindNamespace:
+	if o.kind == cli.KindNamespace {
 		facts, err := pods.ReadNamespace(ctx, c.Live(), o.name)
 		if err != nil {
 			return none, err
 		}
 		return pods.ExplainNamespace(facts), nil
-	case cli.KindNode:
-		facts := nodes.Read(ctx, c, o.name)
-		if err := facts.Unknown(); err != nil {
-			return none, err
-		}
-		return nodes.Explain(facts), nil
-	case cli.KindClaim:
-		return explainClaim(ctx, c, o.namespace, o.name)
-	default:
-		facts, err := volumes.ReadPV(ctx, c, o.name)
-		if err != nil {
-			return none, err
-		}
-		return volumes.ExplainPV(facts), nil
 	}
+	return watch.Explain(ctx, c, view.Ref{Kind: pages[o.kind], Namespace: o.namespace, Name: o.name})
 }
 
 // explainSet explains a StatefulSet, and then its pods, claims and volumes that wait.
@@ -262,19 +238,4 @@ func explainSet(ctx context.Context, s *cli.Plugin, o object) ([]explain.Explana
 		}
 	}
 	return all, nil
-}
-
-func explainClaim(ctx context.Context, c explain.Cluster, namespace, name string) (explain.Explanation, error) {
-	facts, err := claims.ReadClaim(ctx, c, namespace, name)
-	if apierrors.IsNotFound(err) {
-		if facts, found := volumes.ReadDeletedClaim(ctx, c, namespace, name); found {
-			return volumes.ExplainDeletedClaim(facts, namespace, name), nil
-		}
-	}
-	if err != nil {
-		return explain.Explanation{}, err
-	}
-	explanation := claims.Explain(facts)
-	locks.AddLock(&explanation, locks.ReadClaim(ctx, c, facts.Claim))
-	return explanation, nil
 }

@@ -20,8 +20,7 @@ import (
 )
 
 type listOptions struct {
-	*cli.Plugin
-	out           cli.Output
+	cli.Output
 	reasons       []string
 	driver        string
 	allNamespaces bool
@@ -44,7 +43,7 @@ type waiting struct {
 }
 
 func listCommand(s *cli.Plugin) *cobra.Command {
-	o := &listOptions{Plugin: s}
+	o := &listOptions{Output: cli.Output{Plugin: s}}
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
@@ -74,9 +73,9 @@ Each kind is listed once, page by page, so that the number of requests does not 
   # the three objects with the longest wait
   kubectl reclaim list -A -o json | jq -r '.objects | sort_by(.since)[:3][] | "\(.since) \(.id)"'`,
 		Args: cobra.NoArgs,
-		RunE: o.out.Run(func(ctx context.Context, _ []string) error { return o.run(ctx) }),
+		RunE: o.Run(func(ctx context.Context, _ []string) error { return o.run(ctx) }),
 	}
-	o.out.AddFlags(cmd, cli.FormatName)
+	o.AddOutput(cmd, cli.FormatName)
 	fs := cmd.Flags()
 	fs.StringSliceVar(&o.reasons, "reason", nil,
 		"List only objects that wait for one of these reasons, such as Attached,Held. Case is ignored.")
@@ -220,17 +219,15 @@ func listed(rows []view.Row) []view.Row {
 }
 
 func (o *listOptions) show(l waiting, namespace string, again bool) error {
-	if o.out.Format == cli.FormatName {
+	if o.Format == cli.FormatName {
 		for _, name := range resourceNames(l.Objects) {
 			fmt.Fprintln(o.Out, name)
 		}
 		return nil
 	}
-	return o.out.Print(o.Out, "Waiting", l, func(w io.Writer) error {
+	return o.Print("Waiting", l, func(w io.Writer) error {
 		cli.BeginAgain(w, again)
-		if len(l.Objects) == 0 {
-			o.sayNothing(l, namespace)
-		} else if err := o.out.Table(w, waitingTable(l, o.out.Wide())); err != nil {
+		if err := o.TableOr(w, waitingTable(l, o.Wide()), o.nothing(l, namespace)); err != nil {
 			return err
 		}
 		if l.elsewhere > 0 {
@@ -241,8 +238,8 @@ func (o *listOptions) show(l waiting, namespace string, again bool) error {
 	})
 }
 
-// sayNothing says that the list is empty, and which reasons --reason has left out.
-func (o *listOptions) sayNothing(l waiting, namespace string) {
+// nothing says that the list is empty, and which reasons --reason has left out.
+func (o *listOptions) nothing(l waiting, namespace string) string {
 	text := "Nothing waits " + cli.Within(namespace)
 	if len(l.Unread) > 0 {
 		text = "Nothing that could be read waits " + cli.Within(namespace)
@@ -251,14 +248,13 @@ func (o *listOptions) sayNothing(l waiting, namespace string) {
 		text += " for driver " + o.driver
 	}
 	if len(o.reasons) == 0 {
-		fmt.Fprintln(o.ErrOut, text+".")
-		return
+		return text + "."
 	}
 	text += " for " + strings.Join(o.reasons, " or ") + "."
 	if len(l.others) > 0 {
 		text += " Reasons there: " + strings.Join(slices.Sorted(maps.Keys(l.others)), ", ") + "."
 	}
-	fmt.Fprintln(o.ErrOut, text)
+	return text
 }
 
 // kindWords names the kinds of rows, as kubectl does where it can.
@@ -297,25 +293,17 @@ func rowNames(row view.Row) (name, pv string) {
 	return rowName(row), ""
 }
 
+// resources names the kinds of objects, as kubectl's -o name does. Of a node, the rows name the fence.
+var resources = map[cli.Kind]string{cli.KindPV: "persistentvolume", cli.KindClaim: "persistentvolumeclaim",
+	cli.KindPod: "pod", cli.KindNode: "nodefence.csi-reclaimer.io"}
+
 // resourceNames returns the objects as kubectl's -o name does, each once. The lock and the volume in flight of a claim
 // are named by the claim.
 func resourceNames(rows []view.Row) (names []string) {
-	for _, row := range rows {
-		name := ""
-		switch row.Kind {
-		case view.KindPV:
-			name = "persistentvolume/" + row.Name
-		case view.KindPod:
-			name = "pod/" + row.Name
-		case view.KindFence:
-			name = "nodefence.csi-reclaimer.io/" + row.Name
-		case view.KindInFlight:
-			_, claim, _ := strings.Cut(row.Claim, "/")
-			name = "persistentvolumeclaim/" + claim
-		default:
-			name = "persistentvolumeclaim/" + row.Name
-		}
-		if !slices.Contains(names, name) {
+	seen := map[string]bool{}
+	for _, o := range objectsOf(rows) {
+		if name := resources[o.kind] + "/" + o.name; !seen[name] {
+			seen[name] = true
 			names = append(names, name)
 		}
 	}

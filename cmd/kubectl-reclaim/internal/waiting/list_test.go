@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -21,11 +20,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
-var root = commandline.Root(func(streams genericiooptions.IOStreams, isTerminal func(any) bool) *cobra.Command {
-	return cli.Root(cli.New(streams, isTerminal), Commands)
-})
+var root = commandline.Root(cli.Root(Commands))
 
 func TestList(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -55,11 +53,8 @@ func TestList(t *testing.T) {
 		"yaml": {args: "-o yaml", want: []string{"apiVersion: csi-reclaimer.io/v1alpha1", "kind: Waiting", "objects:"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, err := root.Against(t, commandline.SomethingWaits(t), &commandline.Typing{},
-				strings.Fields("list "+c.args)...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := must.Get(root.Against(t, commandline.SomethingWaits(t), &commandline.Typing{},
+				strings.Fields("list "+c.args)...))(t)
 			lines := strings.Split(out, "\n")
 			for _, want := range c.want {
 				for len(lines) > 0 && !strings.HasPrefix(strings.Join(strings.Fields(lines[0]), " "), want) {
@@ -115,10 +110,7 @@ func TestListEmptyCluster(t *testing.T) {
 func TestListForbiddenKinds(t *testing.T) {
 	s := commandline.SomethingWaits(t)
 	s.Forbidden = []string{"persistentvolumes", "nodes", "nodefences", "namespaces"}
-	out, err := root.Against(t, s, &commandline.Typing{}, "list")
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(root.Against(t, s, &commandline.Typing{}, "list"))(t)
 	explained.Expect(t, out, "shop/new", "Not read: PVs: ", "Not read: Nodes: ")
 	for _, request := range s.Requests() {
 		path, resource := path.Split(request)
@@ -132,10 +124,7 @@ func TestListForbiddenKinds(t *testing.T) {
 func TestExplainAllForbiddenKinds(t *testing.T) {
 	for _, format := range []string{"table", "json"} {
 		s := &commandline.Server{Forbidden: []string{"persistentvolumes", "nodes"}}
-		out, err := root.Against(t, s, &commandline.Typing{}, "explain", "--all", "-o", format)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(root.Against(t, s, &commandline.Typing{}, "explain", "--all", "-o", format))(t)
 		explained.Expect(t, out, "Nothing that could be read waits in namespace shop.", "Not read: PVs: ")
 	}
 }
@@ -151,10 +140,7 @@ func TestListDoesNotReadObjectsOneByOne(t *testing.T) {
 			s.Add("persistentvolumeclaims", claim)
 		}
 	}
-	out, err := root.Against(t, s, &commandline.Typing{}, "list", "-A")
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(root.Against(t, s, &commandline.Typing{}, "list", "-A"))(t)
 	for reason, want := range map[string]int{"ClaimStillExists": many / 2, "Reclaim": many / 2} {
 		if got := strings.Count(out, reason); got < want {
 			t.Errorf("%d rows of %s, want %d", got, reason, want)
@@ -183,7 +169,7 @@ func TestListEndsWithAnUnreachableAPIServer(t *testing.T) {
 // A table that stays on the screen is not taken for the present.
 func TestListWatchReportsALostConnection(t *testing.T) {
 	var said bytes.Buffer
-	o := &listOptions{Plugin: &cli.Plugin{IOStreams: genericiooptions.IOStreams{ErrOut: &said}}}
+	o := &listOptions{Output: cli.Output{Plugin: &cli.Plugin{IOStreams: genericiooptions.IOStreams{ErrOut: &said}}}}
 	at, lost := metav1.NewTime(time.Unix(0, 0)), false
 	gone := view.State{Since: &at, Problem: "Unauthorized"}
 	for i, step := range []struct {

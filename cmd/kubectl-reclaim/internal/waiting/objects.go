@@ -54,11 +54,16 @@ func parseObjects(args []string) (all []object, err error) {
 	return all, nil
 }
 
+// pages holds the kinds whose objects also have a page.
+var pages = map[cli.Kind]view.Kind{cli.KindPV: view.KindPV, cli.KindClaim: view.KindClaim, cli.KindPod: view.KindPod,
+	cli.KindNode: view.KindNode}
+
 // objectsOf returns the objects of rows, each once. The lock and the volume in flight of a claim are explained with the
 // claim.
 func objectsOf(rows []view.Row) (all []object) {
+	seen := map[object]bool{}
 	for _, row := range rows {
-		o := object{namespace: row.Namespace, name: row.Name}
+		o := object{cli.KindClaim, row.Namespace, row.Name}
 		switch row.Kind {
 		case view.KindPV:
 			o.kind = cli.KindPV
@@ -67,12 +72,11 @@ func objectsOf(rows []view.Row) (all []object) {
 		case view.KindFence:
 			o.kind = cli.KindNode
 		case view.KindInFlight:
-			o.kind = cli.KindClaim
 			o.namespace, o.name, _ = strings.Cut(row.Claim, "/")
 		default:
-			o.kind = cli.KindClaim
 		}
-		if !slices.Contains(all, o) {
+		if !seen[o] {
+			seen[o] = true
 			all = append(all, o)
 		}
 	}
@@ -100,8 +104,7 @@ func find(ctx context.Context, c explain.Cluster, o object) (object, error) {
 	}
 	switch {
 	case len(found) > 1:
-		slices.Sort(found)
-		return o, &ambiguousError{o, found}
+		return o, ambiguous(o, found)
 	case len(found) == 1:
 		o.kind = found[0]
 		return o, nil
@@ -115,21 +118,13 @@ func find(ctx context.Context, c explain.Cluster, o object) (object, error) {
 var errNoObject = cli.NewError("there is no PV", "name its kind and namespace: kubectl reclaim explain node/NAME, or "+
 	"pvc/NAME -n NAMESPACE; to list waiting objects: kubectl reclaim list -A")
 
-// ambiguousError means that several objects have a name that was given without a kind.
-type ambiguousError struct {
-	object object
-	kinds  []cli.Kind
-}
-
-func (e *ambiguousError) Error() string {
-	return fmt.Sprintf("%q is the name of %d objects in namespace %s", e.object.name, len(e.kinds), e.object.namespace)
-}
-
-// NextStep names the forms that are not ambiguous.
-func (e *ambiguousError) NextStep() string {
-	forms := make([]string, 0, len(e.kinds))
-	for _, kind := range e.kinds {
-		forms = append(forms, kind.Word()+"/"+e.object.name)
+// ambiguous returns the error of a name without a kind that several objects have.
+func ambiguous(o object, kinds []cli.Kind) error {
+	slices.Sort(kinds)
+	forms := make([]string, 0, len(kinds))
+	for _, kind := range kinds {
+		forms = append(forms, kind.Word()+"/"+o.name)
 	}
-	return "write " + strings.Join(forms, " or ")
+	return cli.WithStep(fmt.Errorf("%q is the name of %d objects in namespace %s", o.name, len(kinds), o.namespace),
+		"write "+strings.Join(forms, " or "))
 }

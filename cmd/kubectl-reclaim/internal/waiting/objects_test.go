@@ -12,6 +12,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestParseObjects(t *testing.T) {
@@ -63,10 +64,7 @@ func TestExplainArguments(t *testing.T) {
 			s.Add("statefulsets", &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", UID: "set"},
 				Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](1), VolumeClaimTemplates: []v1.PersistentVolumeClaim{
 					{ObjectMeta: metav1.ObjectMeta{Name: "data"}}}}})
-			out, err := root.Against(t, s, &commandline.Typing{}, append([]string{"explain"}, strings.Fields(args)...)...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := must.Get(root.Against(t, s, &commandline.Typing{}, strings.Fields("explain "+args)...))(t)
 			got := headlines(out)
 			for _, want := range want {
 				for len(got) > 0 && !strings.HasPrefix(got[0], want) {
@@ -109,9 +107,7 @@ func TestEvidenceIsReadAfterPodsAndFence(t *testing.T) {
 	for object, first := range map[string]string{"node/n1": "GET /api/v1/pods",
 		"pod/db-0": "GET /api/v1/namespaces/shop/pods/db-0"} {
 		s := commandline.SomethingWaits(t)
-		if _, err := root.Against(t, s, &commandline.Typing{}, "explain", object); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(root.Against(t, s, &commandline.Typing{}, "explain", object))(t)
 		order := []string{first, "GET /apis/csi-reclaimer.io/v1alpha1/nodefences/n1", "GET /api/v1/nodes/n1",
 			"GET /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1"}
 		at := 0

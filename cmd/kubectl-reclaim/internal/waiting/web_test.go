@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestWebServesOnlyLoopback(t *testing.T) {
@@ -57,15 +58,9 @@ func TestWeb(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- o.run(ctx) }()
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	line := must.Get(bufio.NewReader(out).ReadString('\n'))(t)
 	url := strings.TrimSpace(line)
-	answer, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must.Get(http.Get(url))(t)
 	_ = answer.Body.Close()
 	if answer.StatusCode != http.StatusOK || !strings.HasPrefix(url, "http://127.0.0.1:") {
 		t.Errorf("%s: %s", url, answer.Status)
@@ -76,10 +71,7 @@ func TestWeb(t *testing.T) {
 	if token := strings.Split(url, "/")[3]; len(token) < 43 || strings.Contains(file, token) {
 		t.Errorf("the browser is started with %s", file)
 	}
-	parsed, err := neturl.Parse(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := must.Get(neturl.Parse(file))(t)
 	about, err := os.Stat(parsed.Path)
 	if err != nil || about.Mode().Perm() != 0o600 {
 		t.Errorf("file %v: %v", about, err)
@@ -107,9 +99,7 @@ func TestClusterName(t *testing.T) {
 	const text = `{"apiVersion":"v1","kind":"Config","current-context":"prod","contexts":[
 		{"name":"prod","context":{"cluster":"c1","user":"u"}},{"name":"test","context":{"cluster":"c2","user":"u"}}],
 		"clusters":[{"name":"c1","cluster":{"server":"https://c1"}},{"name":"c2","cluster":{"server":"https://c2"}}]}`
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 	for name, c := range map[string]struct {
 		change func(*genericclioptions.ConfigFlags)
 		want   string

@@ -6,13 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/yaml"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestVersion(t *testing.T) {
@@ -108,5 +112,60 @@ func TestVerbosityIsTheLogLevel(t *testing.T) {
 	defer func() { _ = root.Discard().PersistentFlags().Lookup("v").Value.Set("0") }()
 	if _, err := root.Run(t, "version", "--client", "-v=6"); err != nil || !klog.V(6).Enabled() || klog.V(7).Enabled() {
 		t.Errorf("the level is not 6: %v", err)
+	}
+}
+
+// Each command that the help lists has a page, and no page names this machine or this time.
+func TestManPages(t *testing.T) {
+	t.Setenv("HOME", "/home/of-a-builder")
+	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
+	folder := t.TempDir()
+	must.Get(root.Run(t, "man", folder))(t)
+	want := map[string]bool{cli.Name + ".1": true}
+	for _, cmd := range root.Discard().Commands() {
+		want[cli.Name+"-"+cmd.Name()+".1"] = cmd.IsAvailableCommand()
+	}
+	for page, is := range want {
+		text, err := os.ReadFile(filepath.Join(folder, page))
+		if is != (err == nil) {
+			t.Errorf("%s: %v, want a page: %t", page, err, is)
+		}
+		if is && (!strings.Contains(string(text), `"Nov 2023"`) || strings.Contains(string(text), "of-a-builder") ||
+			!strings.Contains(string(text), "kubectl reclaim")) {
+			t.Errorf("%s is\n%s", page, text)
+		}
+	}
+	if _, err := root.Run(t, "man"); err == nil {
+		t.Error("pages are written without a folder")
+	}
+}
+
+// TestK9sPlugins holds the kinds and flags of the plugins of k9s against those of the commands that they run.
+func TestK9sPlugins(t *testing.T) {
+	text := must.Get(os.ReadFile("../../deploy/k9s/plugins.yaml"))(t)
+	var file struct {
+		Plugins map[string]struct {
+			ShortCut, Description, Command string
+			Scopes, Args                   []string
+		}
+	}
+	if err := yaml.Unmarshal(text, &file); err != nil || len(file.Plugins) != 3 {
+		t.Fatalf("%d plugins, %v", len(file.Plugins), err)
+	}
+	for name, plugin := range file.Plugins {
+		for _, scope := range plugin.Scopes {
+			if _, known := cli.KindOf(scope); !known {
+				t.Errorf("%s: %s is no kind that is explained", name, scope)
+			}
+		}
+		line, _, _ := strings.Cut(plugin.Args[len(plugin.Args)-1], ";")
+		words, is := strings.CutPrefix(line, "kubectl reclaim ")
+		cmd, args, err := root.Discard().Find(strings.Fields(words))
+		if err != nil || !is {
+			t.Fatalf("%s runs %q: %v", name, line, err)
+		}
+		if err := cmd.ParseFlags(args); err != nil {
+			t.Errorf("%s runs %q: %v", name, line, err)
+		}
 	}
 }

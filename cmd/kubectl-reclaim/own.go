@@ -7,11 +7,15 @@ import (
 	"runtime"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
 	"k8s.io/client-go/discovery"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/version"
 )
+
+// own returns the commands about the plugin itself.
+func own(s *cli.Plugin) []*cobra.Command { return []*cobra.Command{versionCommand(s), manCommand()} }
 
 // versions is the output of the command.
 type versions struct {
@@ -23,7 +27,7 @@ type versions struct {
 }
 
 func versionCommand(s *cli.Plugin) *cobra.Command {
-	var out cli.Output
+	out := cli.Output{Plugin: s}
 	var client bool
 	cmd := &cobra.Command{
 		Use:   "version",
@@ -39,13 +43,13 @@ func versionCommand(s *cli.Plugin) *cobra.Command {
 			if !client {
 				v.Kubernetes, failed = kubernetesVersion(s)
 			}
-			if err := out.Print(s.Out, "Version", v, func(w io.Writer) error { return v.write(w, out.Wide()) }); err != nil {
+			if err := out.Print("Version", v, func(w io.Writer) error { return v.write(w, out.Wide()) }); err != nil {
 				return err
 			}
 			return failed // after the known versions are printed, as by kubectl
 		}),
 	}
-	out.AddFlags(cmd)
+	out.AddOutput(cmd)
 	cmd.Flags().BoolVar(&client, "client", false, "Show only the version of the plugin.")
 	return cmd
 }
@@ -76,4 +80,18 @@ func kubernetesVersion(s *cli.Plugin) (string, error) {
 		return "", fmt.Errorf("ask for the version of Kubernetes: %w", err)
 	}
 	return found.GitVersion, nil
+}
+
+// manCommand writes man pages for "make krew", with the date of SOURCE_DATE_EPOCH.
+func manCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "man FOLDER", Short: "Write the man pages of all commands into a folder", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root := cmd.Root()
+			root.DisableAutoGenTag = true
+			// The default has the home directory of the user who makes the pages.
+			root.PersistentFlags().Lookup("cache-dir").DefValue = "$HOME/.kube/cache"
+			return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: version.Get(), Manual: cli.Name}, args[0])
+		},
+	}
 }
