@@ -22,10 +22,7 @@ import (
 // goVersion returns the version of the go command that compiles the tiny program.
 func goVersion(t *testing.T) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "env", "GOVERSION").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must(exec.CommandContext(t.Context(), "go", "env", "GOVERSION").Output())(t)
 	return strings.TrimSpace(string(out))
 }
 
@@ -36,9 +33,7 @@ func TestCheckBuildSettings(t *testing.T) {
 		return &buildinfo.BuildInfo{GoVersion: "go1.26.8", Settings: []debug.BuildSetting{{Key: "-trimpath", Value: "true"},
 			{Key: "CGO_ENABLED", Value: "0"}, {Key: "GOARCH", Value: "arm64"}, {Key: "GOOS", Value: "linux"}}}
 	}
-	if err := check(right(), platform); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, check(right(), platform))
 	for want, change := range map[string]func(*buildinfo.BuildInfo){
 		"-trimpath":    func(i *buildinfo.BuildInfo) { i.Settings[0].Value = "false" },
 		"CGO_ENABLED":  func(i *buildinfo.BuildInfo) { i.Settings[1].Value = "1" },
@@ -60,14 +55,10 @@ func TestCheckStatic(t *testing.T) {
 			Phentsize: 56, Phnum: 1, Shentsize: 64}
 		copy(header.Ident[:], elf.ELFMAG+string([]byte{byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)}))
 		for _, part := range []any{header, elf.Prog64{Type: uint32(kind)}} {
-			if err := binary.Write(&file, binary.LittleEndian, part); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, binary.Write(&file, binary.LittleEndian, part))
 		}
 		name := filepath.Join(t.TempDir(), "program")
-		if err := os.WriteFile(name, file.Bytes(), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, os.WriteFile(name, file.Bytes(), 0o755))
 		return name
 	}
 	if err := checkStatic(write(elf.PT_LOAD)); err != nil {
@@ -79,10 +70,8 @@ func TestCheckStatic(t *testing.T) {
 // The error names the program and the platform, and repeats the compiler's message.
 func TestCompilerErrors(t *testing.T) {
 	o := testOptions(checkout(t))
-	if err := os.WriteFile(filepath.Join(o.root, "cmd/tiny/main.go"), []byte("package main\n\nfunc main() { no }\n"),
-		0o644); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, os.WriteFile(filepath.Join(o.root, "cmd/tiny/main.go"), []byte("package main\n\nfunc main() { no }\n"),
+		0o644))
 	wantError(t, run(t.Context(), o), "image of tiny", "linux/amd64", "./cmd/tiny", "undefined: no")
 	if _, err := os.Stat(filepath.Join(o.output, tiny.name)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("something is left: %v", err)
@@ -105,9 +94,7 @@ func TestSource(t *testing.T) {
 	wantError(t, err, "SOURCE_DATE_EPOCH", `"today"`)
 
 	// The build also compiles files that git does not track.
-	if err := os.WriteFile(filepath.Join(o.root, "cmd/tiny/more.go"), []byte("package main\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, os.WriteFile(filepath.Join(o.root, "cmd/tiny/more.go"), []byte("package main\n"), 0o644))
 	o.epoch = ""
 	dirty, err := readSource(t.Context(), o)
 	if err != nil || !dirty.modified || dirty.revision != clean.revision+"-dirty" || dirty.commit() != "" {

@@ -78,9 +78,7 @@ func writeCheckout(folder string) error {
 func checkout(t *testing.T) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "checkout")
-	if err := writeCheckout(folder); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, writeCheckout(folder))
 	return folder
 }
 
@@ -106,37 +104,37 @@ var built = sync.OnceValues(func() (options, error) {
 // builtOnce returns the options of that build.
 func builtOnce(t *testing.T) options {
 	t.Helper()
-	o, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return o
+	return must(built())(t)
 }
 
 // layoutOf returns the content of the program's image layout: the index of the images, and its artifacts.
 func layoutOf(t *testing.T, o options) (index v1.ImageIndex, content []v1.Descriptor) {
 	t.Helper()
-	all, err := layout.ImageIndexFromPath(filepath.Join(o.output, tiny.name, layoutFolder))
-	if err != nil {
-		t.Fatal(err)
-	}
-	manifest, err := all.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if index, err = all.ImageIndex(manifest.Manifests[0].Digest); err != nil {
-		t.Fatal(err)
-	}
-	return index, manifest.Manifests
+	all := must(layout.ImageIndexFromPath(filepath.Join(o.output, tiny.name, layoutFolder)))(t)
+	manifest := must(all.IndexManifest())(t)
+	return must(all.ImageIndex(manifest.Manifests[0].Digest))(t), manifest.Manifests
 }
 
 func readFile(t *testing.T, elements ...string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(elements...))
+	return must(os.ReadFile(filepath.Join(elements...)))(t)
+}
+
+// ok ends the test at an error.
+func ok(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return data
+}
+
+// must returns a function that returns the value, and ends the test at an error.
+func must[T any](value T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		ok(t, err)
+		return value
+	}
 }
 
 // wantError fails unless the error contains all words.

@@ -61,9 +61,7 @@ func TestBuildsAreReproducible(t *testing.T) {
 	}
 	before := syscall.Umask(0o077)
 	t.Cleanup(func() { syscall.Umask(before) })
-	if err := run(t.Context(), second); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, run(t.Context(), second))
 	one, other := sums(t, first.output), sums(t, second.output)
 	if !maps.Equal(one, other) {
 		t.Errorf("%v\n%v", one, other)
@@ -72,9 +70,7 @@ func TestBuildsAreReproducible(t *testing.T) {
 		t.Errorf("only %d files are compared", len(one))
 	}
 	// A repeated build in the same folder replaces the earlier one, and leaves no other files.
-	if err := run(t.Context(), second); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, run(t.Context(), second))
 	if again := sums(t, second.output); !maps.Equal(one, again) {
 		t.Errorf("%v\n%v", one, again)
 	}
@@ -87,15 +83,10 @@ func TestBuildsAreReproducible(t *testing.T) {
 func TestDigestDependsOnSource(t *testing.T) {
 	first := builtOnce(t)
 	index, _ := layoutOf(t, first)
-	was, err := index.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	was := must(index.Digest())(t)
 	second := testOptions(checkout(t))
 	second.epoch = "1700000001"
-	if err := run(t.Context(), second); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, run(t.Context(), second))
 	index, _ = layoutOf(t, second)
 	if is, err := index.Digest(); err != nil || is == was {
 		t.Errorf("%v, %v with another time", is, err)
@@ -111,14 +102,8 @@ func TestImages(t *testing.T) {
 	if name := content[0].Annotations["io.containerd.image.name"]; name != "docker.io/library/tiny:v1.2.3" {
 		t.Errorf("containerd names it %q", name)
 	}
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	from, err := readSource(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifest := must(index.IndexManifest())(t)
+	from := must(readSource(t.Context(), o))(t)
 	want := map[string]string{
 		"org.opencontainers.image.created":     "2023-11-14T22:13:20Z",
 		"org.opencontainers.image.title":       "tiny",
@@ -134,10 +119,7 @@ func TestImages(t *testing.T) {
 	var platforms []v1.Platform
 	for _, described := range manifest.Manifests {
 		platforms = append(platforms, *described.Platform)
-		image, err := index.Image(described.Digest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		image := must(index.Image(described.Digest))(t)
 		testImage(t, image, *described.Platform, want)
 	}
 	if !slices.EqualFunc(platforms, o.platforms, func(a, b v1.Platform) bool { return a.Equals(b) }) {
@@ -151,10 +133,7 @@ func testImage(t *testing.T, image v1.Image, platform v1.Platform, labels map[st
 	if err != nil || !maps.Equal(manifest.Annotations, labels) {
 		t.Errorf("%v: annotations %v, %v", platform, manifest, err)
 	}
-	file, err := image.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must(image.ConfigFile())(t)
 	created := time.Unix(testEpoch, 0).UTC()
 	if file.OS != platform.OS || file.Architecture != platform.Architecture || !file.Created.Equal(created) {
 		t.Errorf("%v: %+v", platform, file)
@@ -167,16 +146,10 @@ func testImage(t *testing.T, image v1.Image, platform v1.Platform, labels map[st
 	if err != nil || len(layers) != 1 {
 		t.Fatalf("%v: %d layers, %v", platform, len(layers), err)
 	}
-	content, err := layers[0].Uncompressed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must(layers[0].Uncompressed())(t)
 	defer func() { _ = content.Close() }()
 	entries := tar.NewReader(content)
-	header, err := entries.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
+	header := must(entries.Next())(t)
 	if header.Name != "tiny" || header.Typeflag != tar.TypeReg || header.Mode != 0o555 || header.Uid != 0 ||
 		header.Gid != 0 || !header.ModTime.Equal(created) || header.Uname+header.Gname != "" {
 		t.Errorf("%v: %+v", platform, header)
@@ -193,10 +166,8 @@ func testImage(t *testing.T, image v1.Image, platform v1.Platform, labels map[st
 func TestSBOMListsModules(t *testing.T) {
 	o := builtOnce(t)
 	for _, platform := range []string{"amd64", "arm64"} {
-		document, err := spdxjson.Read(bytes.NewReader(readFile(t, o.output, tiny.name, "tiny-linux-"+platform+".spdx.json")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := readFile(t, o.output, tiny.name, "tiny-linux-"+platform+".spdx.json")
+		document := must(spdxjson.Read(bytes.NewReader(text)))(t)
 		if err := spdxlib.ValidateDocument(document); err != nil {
 			t.Error(err)
 		}
@@ -229,21 +200,13 @@ func TestProvenance(t *testing.T) {
 	o := builtOnce(t)
 	text := readFile(t, o.output, tiny.name, "tiny.provenance.json")
 	statement := &intoto.Statement{}
-	if err := protojson.Unmarshal(text, statement); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, protojson.Unmarshal(text, statement))
 	if err := statement.Validate(); err != nil {
 		t.Error(err)
 	}
 	index, _ := layoutOf(t, o)
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	digest, err := index.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifest := must(index.IndexManifest())(t)
+	digest := must(index.Digest())(t)
 	want := map[string]string{"tiny": digest.Hex}
 	for _, m := range manifest.Manifests {
 		want["tiny "+m.Platform.String()] = m.Digest.Hex
@@ -255,10 +218,7 @@ func TestProvenance(t *testing.T) {
 	if !maps.Equal(got, want) || len(got) != 3 {
 		t.Errorf("%v, want %v", got, want)
 	}
-	from, err := readSource(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	from := must(readSource(t.Context(), o))(t)
 	var predicate map[string]any
 	if data, err := json.Marshal(statement.GetPredicate().AsMap()); err != nil || json.Unmarshal(data, &predicate) != nil {
 		t.Fatal(err)
@@ -296,10 +256,7 @@ func TestArchive(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		data, err := io.ReadAll(entries)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must(io.ReadAll(entries))(t)
 		sum := sha256.Sum256(data)
 		got[header.Name] = hex.EncodeToString(sum[:])
 	}
@@ -311,10 +268,7 @@ func TestArchive(t *testing.T) {
 func TestTable(t *testing.T) {
 	o := builtOnce(t)
 	index, content := layoutOf(t, o)
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifest := must(index.IndexManifest())(t)
 	lines := strings.Split(strings.TrimSpace(o.out.(*bytes.Buffer).String()), "\n")
 	if len(lines) != 4 {
 		t.Fatalf("%q", lines)

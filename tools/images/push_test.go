@@ -41,24 +41,9 @@ func pushing(t *testing.T, to string) (options, destination) {
 	t.Helper()
 	o := builtOnce(t)
 	o.push, o.progress = to, &bytes.Buffer{}
-	from, err := readSource(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	target, err := parseDestination(to, from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	from := must(readSource(t.Context(), o))(t)
+	target := must(parseDestination(to, from))(t)
 	return o, target
-}
-
-func parseTag(t *testing.T, text string) name.Tag {
-	t.Helper()
-	tag, err := name.NewTag(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tag
 }
 
 // digestOf returns the digest of a tag, or "".
@@ -77,15 +62,10 @@ func TestPush(t *testing.T) {
 		t.Run(fmt.Sprintf("referrers API %t", with), func(t *testing.T) {
 			o, target := pushing(t, serve(t, nil, registry.WithReferrersSupport(with)))
 			for range 2 { // a repeated push is no error
-				if err := target.push(t.Context(), o); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, target.push(t.Context(), o))
 			}
-			tag := parseTag(t, target.name("tiny"))
-			index, err := remote.Index(tag)
-			if err != nil {
-				t.Fatal(err)
-			}
+			tag := must(name.NewTag(target.name("tiny")))(t)
+			index := must(remote.Index(tag))(t)
 			if err := validate.Index(index); err != nil {
 				t.Error(err)
 			}
@@ -94,10 +74,7 @@ func TestPush(t *testing.T) {
 				t.Errorf("%v, %v, want %v", digest, err, content[0].Digest)
 			}
 			wantReferrers(t, o, tag.Digest(content[0].Digest.String()), "tiny.provenance.json")
-			manifest, err := index.IndexManifest()
-			if err != nil {
-				t.Fatal(err)
-			}
+			manifest := must(index.IndexManifest())(t)
 			for _, m := range manifest.Manifests {
 				wantReferrers(t, o, tag.Digest(m.Digest.String()), "tiny-linux-"+m.Platform.Architecture+".spdx.json",
 					"tiny.provenance.json")
@@ -109,24 +86,12 @@ func TestPush(t *testing.T) {
 // wantReferrers compares the referrers of an image with the files in the output folder.
 func wantReferrers(t *testing.T, o options, subject name.Digest, want ...string) {
 	t.Helper()
-	index, err := remote.Referrers(subject)
-	if err != nil {
-		t.Fatal(err)
-	}
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	index := must(remote.Referrers(subject))(t)
+	manifest := must(index.IndexManifest())(t)
 	var got []string
 	for _, d := range manifest.Manifests {
-		image, err := remote.Image(subject.Digest(d.Digest.String()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		of, err := image.Manifest()
-		if err != nil {
-			t.Fatal(err)
-		}
+		image := must(remote.Image(subject.Digest(d.Digest.String())))(t)
+		of := must(image.Manifest())(t)
 		file := of.Layers[0].Annotations["org.opencontainers.image.title"]
 		got = append(got, file)
 		kind := "application/vnd.in-toto+json"
@@ -141,10 +106,7 @@ func wantReferrers(t *testing.T, o options, subject name.Digest, want ...string)
 		if err != nil || len(layers) != 1 {
 			t.Fatal(layers, err)
 		}
-		content, err := layers[0].Compressed()
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must(layers[0].Compressed())(t)
 		data, err := io.ReadAll(content)
 		_ = content.Close()
 		if err != nil || !bytes.Equal(data, readFile(t, o.output, "tiny", file)) {
@@ -170,26 +132,16 @@ func TestTagsAreNotMoved(t *testing.T) {
 	}
 	o, target := pushing(t, serve(t, count))
 	index, content := layoutOf(t, o)
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := index.Image(manifest.Manifests[0].Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tag := parseTag(t, target.name("tiny"))
-	if err := remote.Write(tag, other); err != nil {
-		t.Fatal(err)
-	}
+	manifest := must(index.IndexManifest())(t)
+	other := must(index.Image(manifest.Manifests[0].Digest))(t)
+	tag := must(name.NewTag(target.name("tiny")))(t)
+	ok(t, remote.Write(tag, other))
 	was := manifest.Manifests[0].Digest.String()
 	// The first of two programs could be pushed.
 	two := o
 	two.output = t.TempDir()
 	for _, program := range []string{"another", "tiny"} {
-		if err := os.CopyFS(filepath.Join(two.output, program), os.DirFS(filepath.Join(o.output, "tiny"))); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, os.CopyFS(filepath.Join(two.output, program), os.DirFS(filepath.Join(o.output, "tiny"))))
 	}
 	two.programs = []program{{name: "another"}, tiny}
 	pushed.Store(0)
@@ -199,9 +151,7 @@ func TestTagsAreNotMoved(t *testing.T) {
 		t.Errorf("the tag names %q, and there were %d writes", is, pushed.Load())
 	}
 	o.overwrite = true
-	if err := target.push(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, target.push(t.Context(), o))
 	if is := digestOf(t, tag); is != content[0].Digest.String() {
 		t.Errorf("the tag names %q, want %s", is, content[0].Digest)
 	}
@@ -224,7 +174,7 @@ func TestTagIsWrittenLast(t *testing.T) {
 		})
 	}
 	o, target := pushing(t, serve(t, refuse))
-	tag := parseTag(t, target.name("tiny"))
+	tag := must(name.NewTag(target.name("tiny")))(t)
 	wantError(t, target.push(t.Context(), o), tag.String(), "no artifacts here", "the tag was not written")
 	if is := digestOf(t, tag); is != "" {
 		t.Errorf("the tag names %q", is)
@@ -251,14 +201,9 @@ func TestRegistryErrors(t *testing.T) {
 }
 
 func TestRegistryUnreachable(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, listener.Close())
 	o, target := pushing(t, address+"/storage")
 	wantError(t, target.push(t.Context(), o), address+"/storage/tiny:v1.2.3", "refused", "check that "+address,
 		"nothing was pushed")
@@ -280,13 +225,8 @@ func TestDockerCredentials(t *testing.T) {
 	o, target := pushing(t, to)
 	wantError(t, target.push(t.Context(), o), "docker login "+strings.TrimSuffix(to, "/storage"))
 	account := map[string]string{"auth": base64.StdEncoding.EncodeToString([]byte("me:secret"))}
-	auths, err := json.Marshal(map[string]any{"auths": map[string]any{strings.TrimSuffix(to, "/storage"): account}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(configuration, "config.json"), auths, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	auths := must(json.Marshal(map[string]any{"auths": map[string]any{strings.TrimSuffix(to, "/storage"): account}}))(t)
+	ok(t, os.WriteFile(filepath.Join(configuration, "config.json"), auths, 0o600))
 	if err := target.push(t.Context(), o); err != nil {
 		t.Error(err)
 	}

@@ -47,9 +47,7 @@ const changelog = "# Changelog\n\n## Unreleased\n\n- later\n\n## v1.2.3 - 2026-0
 func newCheckout(t *testing.T, texts map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
-	if err := os.CopyFS(filepath.Join(root, "deploy"), os.DirFS(filepath.Join("..", "..", "deploy"))); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, os.CopyFS(filepath.Join(root, "deploy"), os.DirFS(filepath.Join("..", "..", "deploy"))))
 	for name, text := range map[string]string{"Makefile": makefile, "CHANGELOG.md": changelog, "LICENSE": "license\n"} {
 		write(t, filepath.Join(root, name), text)
 	}
@@ -79,20 +77,31 @@ func gitIn(t *testing.T, root string, args ...string) {
 	}
 }
 
-func write(t *testing.T, file, text string) {
+// ok ends the test at an error.
+func ok(t *testing.T, err error) {
 	t.Helper()
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 }
 
+// must returns a function that returns the value, and ends the test at an error.
+func must[T any](value T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		ok(t, err)
+		return value
+	}
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	ok(t, os.WriteFile(file, []byte(text), 0o600))
+}
+
 func read(t *testing.T, path ...string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(path...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return string(must(os.ReadFile(filepath.Join(path...)))(t))
 }
 
 // flagsOf returns the flags of a run in a checkout, with an output folder outside of it.
@@ -101,9 +110,7 @@ func flagsOf(t *testing.T, root string) (flags []string, output string) {
 	output = filepath.Join(t.TempDir(), "release")
 	fake := filepath.Join(t.TempDir(), "helm")
 	write(t, fake, helm)
-	if err := os.Chmod(fake, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, os.Chmod(fake, 0o700))
 	return []string{"--version=" + testVersion, "--root=" + root, "--output=" + output, "--helm=" + fake}, output
 }
 

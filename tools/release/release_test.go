@@ -19,9 +19,7 @@ func TestRelease(t *testing.T) {
 	flags, output := flagsOf(t, newCheckout(t, nil))
 	var progress bytes.Buffer
 	flags = append(flags, "--platforms=linux/a", "--plugin-platforms=linux/b darwin/c")
-	if err := gather(t, flags, &progress); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, gather(t, flags, &progress))
 	made := filepath.Join(output, testVersion)
 	names := filesOf(t, made)
 	names = slices.DeleteFunc(names, func(name string) bool {
@@ -118,9 +116,7 @@ func TestReproducibleChecksums(t *testing.T) {
 		mustGather(t, flags)
 		all = append(all, read(t, output, testVersion, sumsFile))
 		now := time.Now().Add(time.Hour)
-		if err := os.Chtimes(filepath.Join(root, "deploy", "charts", "volume-guard", "values.yaml"), now, now); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, os.Chtimes(filepath.Join(root, "deploy", "charts", "volume-guard", "values.yaml"), now, now))
 		mustGather(t, flags) // replaces the earlier release
 		all = append(all, read(t, output, testVersion, sumsFile))
 		if names, err := os.ReadDir(output); err != nil || len(names) != 1 {
@@ -152,9 +148,7 @@ func TestRefusedReleases(t *testing.T) {
 		}, wanted: []string{"tag v1.2.3 is commit", "choose another version"}},
 		"outside of a checkout": {flags: []string{"--root=/"}, wanted: []string{"run this in a checkout"}},
 		"over something else": {after: func(t *testing.T, _, output string) {
-			if err := os.MkdirAll(filepath.Join(output, testVersion), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, os.MkdirAll(filepath.Join(output, testVersion), 0o700))
 		}, wanted: []string{"is in the way", "remove it"}},
 		"with a failing build": {texts: map[string]string{"Makefile": makefile + "\t@echo krew is broken >&2; false\n"},
 			wanted: []string{"kubectl plugin", "make krew"}},
@@ -194,9 +188,7 @@ func TestTrial(t *testing.T) {
 	write(t, filepath.Join(root, "LICENSE"), "mine")
 	flags, output := flagsOf(t, root)
 	var progress bytes.Buffer
-	if err := gather(t, append(flags, "--trial"), &progress); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, gather(t, append(flags, "--trial"), &progress))
 	if got := read(t, output, testVersion, "LICENSE"); got != "mine" || !strings.Contains(progress.String(),
 		"do not publish it") {
 		t.Errorf("took %q, and reported %q", got, progress.String())
@@ -236,9 +228,7 @@ func TestFailedRunKeepsEarlierRelease(t *testing.T) {
 func hanging(t *testing.T) (makefileText, pipe string) {
 	t.Helper()
 	pipe = filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, syscall.Mkfifo(pipe, 0o600))
 	return makefile + "\t@echo here >" + pipe + "; exec sleep 600\n", pipe
 }
 
@@ -250,9 +240,7 @@ func awaitLine(t *testing.T, pipe string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
-	if err := file.SetReadDeadline(time.Now().Add(4 * time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, file.SetReadDeadline(time.Now().Add(4*time.Minute)))
 	if _, err := file.Read(make([]byte, 1)); err != nil {
 		t.Fatalf("the build did not begin: %v", err)
 	}
@@ -273,21 +261,14 @@ func TestInterruptedRun(t *testing.T) {
 			command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			// A terminal sends its signals to the whole process group.
 			command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
-			if err := command.Start(); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, command.Start())
 			t.Cleanup(func() { _ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL) })
 			awaitLine(t, pipe)
-			if err := syscall.Kill(-command.Process.Pid, signal); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, syscall.Kill(-command.Process.Pid, signal))
 			if err := command.Wait(); err == nil {
 				t.Error("it ended as if all were made")
 			}
-			entries, err := os.ReadDir(output)
-			if err != nil {
-				t.Fatal(err)
-			}
+			entries := must(os.ReadDir(output))(t)
 			for _, entry := range entries {
 				if !hidden || !strings.HasPrefix(entry.Name(), ".making-") {
 					t.Errorf("left behind: %s", entry.Name())

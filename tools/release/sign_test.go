@@ -22,18 +22,9 @@ const password = "open sesame"
 // newKey returns a key, and a file that has it as "cosign generate-key-pair" writes it.
 func newKey(t *testing.T, curve elliptic.Curve) (key *ecdsa.PrivateKey, file string) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(curve, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plain, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := encrypted.Encrypt(plain, []byte(password))
-	if err != nil {
-		t.Fatal(err)
-	}
+	key = must(ecdsa.GenerateKey(curve, rand.Reader))(t)
+	plain := must(x509.MarshalPKCS8PrivateKey(key))(t)
+	secret := must(encrypted.Encrypt(plain, []byte(password)))(t)
 	file = filepath.Join(t.TempDir(), "cosign.key")
 	write(t, file, string(pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED SIGSTORE PRIVATE KEY", Bytes: secret})))
 	return key, file
@@ -42,10 +33,7 @@ func newKey(t *testing.T, curve elliptic.Curve) (key *ecdsa.PrivateKey, file str
 // gatherSigned runs the program with a key.
 func gatherSigned(t *testing.T, flags []string, file, password string) error {
 	t.Helper()
-	o, err := parse(append(flags, "--cosign-key="+file), io.Discard, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must(parse(append(flags, "--cosign-key="+file), io.Discard, io.Discard))(t)
 	o.cosignPassword = password
 	return run(t.Context(), o)
 }
@@ -58,15 +46,10 @@ func TestSignedRelease(t *testing.T) {
 	flags, output := flagsOf(t, newCheckout(t, map[string]string{"Makefile": text}))
 	var signatures []string
 	for range 2 {
-		if err := gatherSigned(t, flags, file, password); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, gatherSigned(t, flags, file, password))
 		signatures = append(signatures, read(t, output, testVersion, signatureFile))
 	}
-	signature, err := base64.StdEncoding.DecodeString(signatures[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	signature := must(base64.StdEncoding.DecodeString(signatures[0]))(t)
 	sums := []byte(read(t, output, testVersion, sumsFile))
 	if digest := sha256.Sum256(sums); !ecdsa.VerifyASN1(&key.PublicKey, digest[:], signature) {
 		t.Error("the signature is not the key's")
