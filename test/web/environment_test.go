@@ -4,6 +4,7 @@ package web
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -113,4 +114,22 @@ func hashOf(parts ...string) string {
 		hash += "/" + url.PathEscape(part)
 	}
 	return hash
+}
+
+// chromium is shared: each test opens pages of its own in it.
+var chromium *browser.Browser
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) (status int) {
+	defer func() {
+		if chromium == nil {
+			return
+		}
+		if err := chromium.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			status = 1
+		}
+	}()
+	return fixture.Main(m)
 }
