@@ -140,7 +140,7 @@ func testUpgrades(t *testing.T, root, page string) {
 					continue
 				}
 				want[name[1]] = "1.30, 1.37"
-				if strings.Contains(part, "fixture.NewestOnly(") || strings.Contains(pattern, "deploy") {
+				if strings.Contains(part, "fixture.OwnVersions") || strings.Contains(pattern, "deploy") {
 					want[name[1]] = "1.37"
 				}
 			}

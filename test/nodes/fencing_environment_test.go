@@ -253,8 +253,7 @@ func (f *fencing) fence() *v1alpha1.NodeFence {
 // isTainted reports whether the node has a taint with this key, or any for "".
 func (f *fencing) isTainted(key string) bool {
 	f.T.Helper()
-	node, err := f.Client.CoreV1().Nodes().Get(f.Ctx, f.node, metav1.GetOptions{})
-	f.Must(err)
+	node := f.Nodes().Get(f.node)
 	return slices.ContainsFunc(node.Spec.Taints, func(taint v1.Taint) bool { return key == "" || taint.Key == key })
 }
 
@@ -324,4 +323,28 @@ func (f *fencing) measure(what string, begun time.Time, all ...*milestone) {
 		before = m.at
 	}
 	f.T.Logf("%s after %s: %s", what, before.Sub(begun).Round(100*time.Millisecond), strings.Join(parts, ", "))
+}
+
+// deleteFence deletes a NodeFence, as a health check does.
+func (f *fencing) deleteFence(name string) {
+	f.T.Helper()
+	f.Must(f.fences.Fences.Delete(f.Ctx, name, metav1.DeleteOptions{}))
+}
+
+// passFence returns once volume-guard has ended a NodeFence that was deleted after all others.
+func (f *fencing) passFence() {
+	f.T.Helper()
+	const none = "no-such-node"
+	_, err := f.fences.Fences.Create(f.Ctx, &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: none},
+		Spec: v1alpha1.NodeFenceSpec{Reason: "a canary", Agents: []v1alpha1.Agent{f.agent("power", "liar",
+			v1alpha1.CoversUntilUnfenced)}}}, metav1.CreateOptions{})
+	f.Must(err)
+	get := func() (*v1alpha1.NodeFence, error) { return f.fences.Fences.Get(f.Ctx, none, metav1.GetOptions{}) }
+	f.until("the canary is in hand", func() bool {
+		fence, err := get()
+		f.Must(err)
+		return len(fence.Finalizers) > 0
+	})
+	f.deleteFence(none)
+	f.until("the canary has ended", func() bool { _, err := get(); return apierrors.IsNotFound(err) })
 }

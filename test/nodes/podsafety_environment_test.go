@@ -92,11 +92,9 @@ func (env *environment) startGuard(controllers, files []string) *program.Program
 // installGuard applies manifests, and returns volume-guard's account with the permissions for these controllers.
 func (env *environment) installGuard(controllers, files []string) *rest.Config {
 	env.T.Helper()
-	_, err := env.Client.CoreV1().Namespaces().Create(env.Ctx,
-		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: guardNamespace}}, metav1.CreateOptions{})
-	env.Must(err)
+	env.Namespaces().Create(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: guardNamespace}})
 	env.Must(manifests.Apply(env.Ctx, env.Plane.Admin(), files...))
-	_, err = rbac.GrantGuardController(env.Ctx, env.Client, guardNamespace, fixture.VolumeGuardName, controllers...)
+	_, err := rbac.GrantGuardController(env.Ctx, env.Client, guardNamespace, fixture.VolumeGuardName, controllers...)
 	env.Must(err)
 	account, err := env.Plane.ServiceAccount(env.Ctx, guardNamespace, fixture.VolumeGuardName)
 	env.Must(err)
@@ -146,9 +144,7 @@ func (s *safety) inNamespace(t *testing.T, mode string) *safety {
 	if mode == "" {
 		return sub
 	}
-	_, err := env.Client.CoreV1().Namespaces().Patch(env.Ctx, env.Namespace, types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, podsafety.NamespaceLabel, mode), metav1.PatchOptions{})
-	env.Must(err)
+	env.Namespaces().Merge(env.Namespace, fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, podsafety.NamespaceLabel, mode))
 	env.Eventually("pods are held in the write that creates them", func() bool {
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: nodes.WriterSpec("probe")}
 		made, err := env.Client.CoreV1().Pods(env.Namespace).Create(env.Ctx, pod,
@@ -276,7 +272,7 @@ func (d *database) now() *v1.Pod {
 
 func (d *database) delete() {
 	d.T.Helper()
-	d.Must(d.Client.CoreV1().Pods(d.Namespace).Delete(d.Ctx, d.name, metav1.DeleteOptions{}))
+	d.Pods().Delete(d.name)
 }
 
 // forceDelete is kubectl delete pod --force.

@@ -97,9 +97,7 @@ func (c *singleNodeCluster) scenario(t *testing.T, node string) *singleNode {
 // lockClaims has all claims of the namespace locked, and returns once its new pods have the gate.
 func (s *safety) lockClaims() {
 	s.T.Helper()
-	_, err := s.Client.CoreV1().Namespaces().Patch(s.Ctx, s.Namespace, types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, singlenode.Label, singlenode.AllValue), metav1.PatchOptions{})
-	s.Must(err)
+	s.Namespaces().Merge(s.Namespace, fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, singlenode.Label, singlenode.AllValue))
 	s.Eventually("pods get the gate in the write that creates them", func() bool {
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: nodes.WriterSpec("probe")}
 		made, err := s.Client.CoreV1().Pods(s.Namespace).Create(s.Ctx, pod,
@@ -199,14 +197,13 @@ func (s *singleNode) start(name string, strategy appsv1.DeploymentStrategy, tole
 func (s *safety) createDeployment(name string, strategy appsv1.DeploymentStrategy, spec v1.PodSpec) {
 	s.T.Helper()
 	labels := map[string]string{"app": name}
-	_, err := s.Client.AppsV1().Deployments(s.Namespace).Create(s.Ctx, &appsv1.Deployment{
+	s.Deployments().Create(&appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: labels}, Strategy: strategy,
 			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
 		},
-	}, metav1.CreateOptions{})
-	s.Must(err)
+	})
 }
 
 // workloads are the workloads of one name.
@@ -301,8 +298,7 @@ func (w *workload) expectWaits() {
 // lock returns the lock of the claim.
 func (w *workload) lock() string {
 	w.T.Helper()
-	claim, err := w.Client.CoreV1().PersistentVolumeClaims(w.Namespace).Get(w.Ctx, w.name, metav1.GetOptions{})
-	w.Must(err)
+	claim := w.Claims().Get(w.name)
 	return claim.Annotations[singlenode.LockAnnotation]
 }
 

@@ -10,7 +10,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
@@ -21,8 +20,7 @@ import (
 // TestSingleNode judges by the stamps whether two nodes write to an unattached volume with a ReadWriteOnce claim. Each
 // scenario runs twice at the same time: without locks, where two pods write, and with locks.
 func TestSingleNode(t *testing.T) {
-	fixture.NewestOnly(t, fixture.OwnVersions)
-	t.Parallel()
+	fixture.Begin(t, fixture.OwnVersions)
 	c := startSingleNode(t, "busy", "cut-off", "rebooted")
 	for _, on := range []struct {
 		node      string
@@ -74,10 +72,7 @@ func (s *singleNode) rollout(name string) {
 // rollTo changes the template of the pod, which has to run on a node.
 func (w *workload) rollTo(node string) {
 	w.T.Helper()
-	_, err := w.Client.AppsV1().Deployments(w.Namespace).Patch(w.Ctx, w.name, types.StrategicMergePatchType,
-		[]byte(`{"spec":{"template":{"spec":{"nodeSelector":{"`+v1.LabelHostname+`":"`+node+`"}}}}}`),
-		metav1.PatchOptions{})
-	w.Must(err)
+	w.Deployments().Patch(w.name, `{"spec":{"template":{"spec":{"nodeSelector":{"`+v1.LabelHostname+`":"`+node+`"}}}}}`)
 }
 
 // testDrainLocked drains the node. The strategy Recreate is about rollouts alone: the ReplicaSet replaces a pod that is

@@ -4,6 +4,7 @@ package fencing
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -13,22 +14,28 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	records "github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture/guard"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
@@ -93,8 +100,7 @@ func newEnvironmentOf(t *testing.T, controllers ...string) *environment {
 	env.ApplyManifest(manifests.PodSafetyCRD)
 	env.ApplyManifest(manifests.PodSafetyPolicies, guard.Account, env.User)
 	env.applyKinds()
-	_, err = env.MakeDriver(env.Ctx, nil)
-	env.Must(err)
+	env.InstallDriver(nil)
 	env.holdPods()
 	env.Rules = append(env.Rules, env.grantAgents()...)
 	env.spare = env.machine("spare", nil)
@@ -132,9 +138,7 @@ func (env *environment) applyKinds() {
 // holdPods has volume-guard hold the pods of the namespace.
 func (env *environment) holdPods() {
 	env.T.Helper()
-	_, err := env.Client.CoreV1().Namespaces().Patch(env.Ctx, env.Namespace, types.MergePatchType,
-		[]byte(`{"metadata":{"labels":{"`+podsafety.NamespaceLabel+`":"enforce"}}}`), metav1.PatchOptions{})
-	env.Must(err)
+	env.Namespaces().Label(env.Namespace, map[string]string{podsafety.NamespaceLabel: "enforce"})
 }
 
 // grantAgents lets volume-guard run agents in the environment's namespace, and returns the shipped rules for them.
@@ -209,4 +213,205 @@ func conditionIsTrue(o *unstructured.Unstructured, kind string) bool {
 		}
 	}
 	return false
+}
+
+// machine is a node that a test turns off and on again.
+type machine struct {
+	*environment
+	name string
+	// boots counts its boots, from 1.
+	boots   int
+	silence func()
+}
+
+// machine starts a node with these labels. prefix begins its name.
+func (env *environment) machine(prefix string, labels map[string]string) *machine {
+	env.T.Helper()
+	m := &machine{environment: env, name: prefix + "-" + rand.String(5)}
+	m.boot()
+	m.Eventually("pods can be scheduled to node "+m.name, func() bool { return len(m.node().Spec.Taints) == 0 })
+	if len(labels) == 0 {
+		return m
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
+	env.Must(err)
+	env.Nodes().Merge(m.name, string(patch)) // a node may not say of itself that it is one of the control plane
+	return m
+}
+
+// boot has the node come up with another boot ID, and waits until it is registered.
+func (m *machine) boot() {
+	m.T.Helper()
+	m.boots++
+	m.resume()
+}
+
+// resume brings the node back unchanged, like a node that was cut off.
+func (m *machine) resume() {
+	m.T.Helper()
+	_, m.silence = fakenode.ForTest(m.T, m.Plane, m.name,
+		fakenode.Config{Heartbeat: heartbeat, BootID: m.bootID()})
+}
+
+func (m *machine) bootID() string { return m.name + "-boot-" + strconv.Itoa(m.boots) }
+
+// lose has the node fall silent, and waits until the controller manager has found it unreachable.
+func (m *machine) lose() {
+	m.T.Helper()
+	m.silence()
+	m.waitReady(v1.ConditionUnknown)
+}
+
+func (m *machine) waitReady(status v1.ConditionStatus) {
+	m.T.Helper()
+	m.Eventually("condition Ready of node "+m.name+" is "+string(status), func() bool {
+		return readiness(m.node()) == status
+	})
+}
+
+func readiness(node *v1.Node) v1.ConditionStatus {
+	for _, c := range node.Status.Conditions {
+		if c.Type == v1.NodeReady {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+func (m *machine) node() *v1.Node {
+	m.T.Helper()
+	return m.Nodes().Get(m.name)
+}
+
+// isTainted reports whether a node has the taint of volume-guard.
+func isTainted(node *v1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool {
+		return t.Key == v1.TaintNodeOutOfService && t.Value == ownTaint
+	})
+}
+
+// isShunned reports whether a node has the taint that keeps new pods away.
+func isShunned(node *v1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool {
+		return t.Key == "csi-reclaimer.io/volumes-fenced" && t.Effect == v1.TaintEffectNoSchedule
+	})
+}
+
+func (m *machine) waitTainted(want bool) {
+	m.T.Helper()
+	m.Eventually("the taint of node "+m.name+" is there: "+strconv.FormatBool(want),
+		func() bool { return isTainted(m.node()) == want })
+}
+
+// workload is a StatefulSet of one with a claim. Its pod runs on one machine, and on the spare one when that is away.
+type workload struct {
+	*environment
+	on   *machine
+	name string
+	// first is the pod that runs on the machine.
+	first  types.UID
+	volume *objects.Volume
+}
+
+// workload creates a StatefulSet, and waits until its pod runs on the machine, and is held where volume-guard holds
+// pods.
+func (env *environment) workload(on *machine, changes ...func(*v1.PodTemplateSpec)) *workload {
+	env.T.Helper()
+	w := &workload{environment: env, on: on, name: "web-" + rand.String(5)}
+	w.volume = env.MakeVolume(objects.Spec{Handle: w.name, Policy: v1.PersistentVolumeReclaimRetain})
+	template := w.template()
+	for _, change := range changes {
+		change(&template)
+	}
+	env.StatefulSets().Create(&appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: w.name},
+		Spec: appsv1.StatefulSetSpec{ServiceName: w.name, Template: template,
+			Selector: &metav1.LabelSelector{MatchLabels: template.Labels}},
+	})
+	env.Eventually("the pod of "+w.name+" runs on "+on.name, func() bool {
+		pod := w.pod()
+		return runs(pod, on.name) && (isHeld(pod) || !env.holds)
+	})
+	w.first = w.pod().UID
+	return w
+}
+
+// lost returns a machine that is lost, and its workload.
+func (env *environment) lost(name string, changes ...func(*v1.PodTemplateSpec)) (*machine, *workload) {
+	env.T.Helper()
+	m := env.machine(name, nil)
+	w := env.workload(m, changes...)
+	m.lose()
+	return m, w
+}
+
+func (w *workload) template() v1.PodTemplateSpec {
+	hosts := func(names ...string) []v1.NodeSelectorRequirement {
+		return []v1.NodeSelectorRequirement{{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: names}}
+	}
+	return v1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": w.name}},
+		Spec: v1.PodSpec{
+			Containers:                    []v1.Container{{Name: "main", Image: "none"}},
+			TerminationGracePeriodSeconds: ptr.To[int64](5),
+			Volumes:                       []v1.Volume{objects.ClaimVolume("data", w.volume.ClaimName)},
+			Affinity: &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
+					NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: hosts(w.on.name, w.spare.name)}}},
+				PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{Weight: 100,
+					Preference: v1.NodeSelectorTerm{MatchExpressions: hosts(w.on.name)}}},
+			}},
+		},
+	}
+}
+
+// impatient has pods deleted as soon as their node is unreachable.
+func impatient(template *v1.PodTemplateSpec) {
+	for _, key := range []string{v1.TaintNodeUnreachable, v1.TaintNodeNotReady} {
+		template.Spec.Tolerations = append(template.Spec.Tolerations, v1.Toleration{Key: key,
+			Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](0)})
+	}
+}
+
+// pod returns the set's pod, nil for none.
+func (w *workload) pod() *v1.Pod {
+	w.T.Helper()
+	return w.Pods().Find(w.name + "-0")
+}
+
+func runs(pod *v1.Pod, node string) bool {
+	return pod != nil && pod.Spec.NodeName == node && pod.Status.Phase == v1.PodRunning && pod.DeletionTimestamp == nil
+}
+
+func isHeld(pod *v1.Pod) bool {
+	return pod != nil && slices.Contains(pod.Finalizers, records.RunningFinalizer)
+}
+
+// waitTerminating waits until the first pod was deleted, and is held.
+func (w *workload) waitTerminating() {
+	w.T.Helper()
+	w.Eventually("the pod of "+w.name+" is terminating", func() bool { return w.expectHeld().DeletionTimestamp != nil })
+}
+
+// waitReplaced waits until another pod of the set runs on one of these nodes.
+func (w *workload) waitReplaced(nodes ...string) {
+	w.T.Helper()
+	var pod *v1.Pod
+	if !w.Happens(func() bool {
+		pod = w.pod()
+		is := func(node string) bool { return runs(pod, node) && pod.UID != w.first }
+		return slices.ContainsFunc(nodes, is)
+	}) {
+		w.T.Fatalf("another pod of %s never runs on %s: %+v", w.name, nodes, pod)
+	}
+}
+
+// expectHeld checks that the first pod is there, and held, and returns it.
+func (w *workload) expectHeld() *v1.Pod {
+	w.T.Helper()
+	pod := w.pod()
+	if pod == nil || pod.UID != w.first || !isHeld(pod) {
+		w.T.Fatalf("WRONG RELEASE: the pod of %s on node %s is gone or released: %+v", w.name, w.on.name, pod)
+	}
+	return pod
 }

@@ -210,7 +210,7 @@ func proves(f *v1alpha1.NodeFence, pod types.UID) bool {
 // checkJob checks that an attempt was recorded before its Job was created.
 func (env *environment) checkJob(h *history, created version[*batchv1.Job]) {
 	env.T.Helper()
-	node, attempt := variable(*created.object, "FENCE_NODE"), variable(*created.object, "FENCE_ATTEMPT")
+	node, attempt := variable(created.object, "FENCE_NODE"), variable(created.object, "FENCE_ATTEMPT")
 	f := before(h.fences[node], created.number)
 	if f == nil || !slices.ContainsFunc(f.object.Status.Attempts, func(a v1alpha1.Attempt) bool {
 		return strconv.Itoa(int(a.Number)) == attempt

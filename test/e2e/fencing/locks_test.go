@@ -3,7 +3,6 @@
 package fencing
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -45,9 +44,7 @@ type locking struct {
 
 func (env *environment) locking(name string) *locking {
 	env.T.Helper()
-	_, err := env.Client.CoreV1().Namespaces().Patch(env.Ctx, env.Namespace, types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, singlenode.Label, singlenode.AllValue), metav1.PatchOptions{})
-	env.Must(err)
+	env.Namespaces().Label(env.Namespace, map[string]string{singlenode.Label: singlenode.AllValue})
 	l := &locking{environment: env, on: env.machine(name, nil)}
 	l.volume = env.MakeVolume(objects.Spec{Handle: l.on.name, Policy: v1.PersistentVolumeReclaimRetain})
 	l.first = env.user(l.volume.ClaimName, l.on.name)
@@ -61,7 +58,7 @@ func (env *environment) locking(name string) *locking {
 // user creates a pod that is gated and uses a claim on a node.
 func (env *environment) user(claim, node string) *v1.Pod {
 	env.T.Helper()
-	pod, err := env.Client.CoreV1().Pods(env.Namespace).Create(env.Ctx, &v1.Pod{
+	return env.Pods().Create(&v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "user-" + rand.String(5)},
 		Spec: v1.PodSpec{
 			Containers:      []v1.Container{{Name: "main", Image: "none"}},
@@ -69,22 +66,15 @@ func (env *environment) user(claim, node string) *v1.Pod {
 			SchedulingGates: []v1.PodSchedulingGate{{Name: records.VolumeGate}},
 			// Only the test deletes it.
 			Tolerations: []v1.Toleration{{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}},
-			Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
-				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}},
+			Volumes:     []v1.Volume{objects.ClaimVolume("data", claim)},
 		},
-	}, metav1.CreateOptions{})
-	env.Must(err)
-	return pod
+	})
 }
 
 func (env *environment) podNow(pod *v1.Pod) *v1.Pod {
 	env.T.Helper()
-	list, err := env.Client.CoreV1().Pods(env.Namespace).List(env.Ctx, metav1.ListOptions{})
-	env.Must(err)
-	for i := range list.Items {
-		if list.Items[i].UID == pod.UID {
-			return &list.Items[i]
-		}
+	if now := env.Pods().Find(pod.Name); now != nil && now.UID == pod.UID {
+		return now
 	}
 	return nil
 }
@@ -95,12 +85,6 @@ func (env *environment) waitRuns(pod *v1.Pod) {
 		now := env.podNow(pod)
 		return now != nil && now.Status.Phase == v1.PodRunning && now.DeletionTimestamp == nil
 	})
-}
-
-// delete deletes a pod.
-func (env *environment) delete(pod *v1.Pod) {
-	env.T.Helper()
-	env.Must(env.Client.CoreV1().Pods(env.Namespace).Delete(env.Ctx, pod.Name, metav1.DeleteOptions{}))
 }
 
 func (env *environment) waitPodGone(pod *v1.Pod) {
@@ -117,9 +101,7 @@ func (l *locking) waitSays(reason string) {
 // holder returns the UID of the pod that has the lock of a claim, empty for none.
 func (env *environment) holder(claim string) types.UID {
 	env.T.Helper()
-	o, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Get(env.Ctx, claim, metav1.GetOptions{})
-	env.Must(err)
-	uid, _, _ := strings.Cut(o.Annotations[singlenode.LockAnnotation], " ")
+	uid, _, _ := strings.Cut(env.Claims().Get(claim).Annotations[singlenode.LockAnnotation], " ")
 	return types.UID(uid)
 }
 
@@ -174,7 +156,7 @@ func (l *locking) ends(f *fence) {
 func testLockThenFence(env *environment) {
 	l := env.locking("lock")
 	l.on.lose()
-	l.delete(l.first)
+	l.Pods().Delete(l.first.Name)
 	l.barrier()
 	l.expectWaits()
 	f := l.fence()
@@ -190,7 +172,7 @@ func testFenceThenDelete(env *environment) {
 	f := l.fence()
 	l.barrier()
 	l.expectWaits() // the first one is not deleted
-	l.delete(l.first)
+	l.Pods().Delete(l.first.Name)
 	l.expectFreed()
 	l.on.boot()
 	l.ends(f)
@@ -206,7 +188,7 @@ func testRebootThenDelete(env *environment) {
 	l.on.boot()
 	env.Eventually("the fence waits for the volume", func() bool { return env.guardSays(l.on.name, "RemainsOnNode") })
 	l.on.lose()
-	l.delete(l.first)
+	l.Pods().Delete(l.first.Name)
 	l.barrier()
 	l.expectWaits()
 	if now := f.get(); now == nil || !isFenced(now) {
@@ -223,19 +205,13 @@ func testRebootThenDelete(env *environment) {
 // detaches has a volume be detached from a node until the returned function is called.
 func (env *environment) detaches(node string) (detached func()) {
 	env.T.Helper()
-	attachments := env.Client.StorageV1().VolumeAttachments()
-	_, err := attachments.Create(env.Ctx, &storagev1.VolumeAttachment{
+	env.VolumeAttachments().Create(&storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: node, Finalizers: []string{"external-attacher/none"}},
 		Spec: storagev1.VolumeAttachmentSpec{Attacher: "none", NodeName: node,
 			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &node}},
-	}, metav1.CreateOptions{})
-	env.Must(err)
-	env.Must(attachments.Delete(env.Ctx, node, metav1.DeleteOptions{}))
-	return func() {
-		_, err := attachments.Patch(env.Ctx, node, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
-			metav1.PatchOptions{})
-		env.Must(err)
-	}
+	})
+	env.VolumeAttachments().Delete(node)
+	return func() { env.VolumeAttachments().SetFinalizers(node) }
 }
 
 // barrier returns once volume-guard has locked and freed another claim. An unwanted action would have happened by then.
@@ -247,7 +223,7 @@ func (l *locking) barrier() {
 	if got := l.holder(volume.ClaimName); got != pod.UID {
 		l.T.Errorf("pod %q has the lock of the other claim, want %s", got, pod.UID)
 	}
-	l.delete(pod)
+	l.Pods().Delete(pod.Name)
 	l.waitPodGone(pod)
 	l.Eventually("the lock of the other claim is freed", func() bool { return l.holder(volume.ClaimName) == "" })
 }

@@ -5,6 +5,7 @@ package operations
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -40,20 +41,26 @@ import (
 func newLeakEnvironment(t *testing.T, options mockdriver.Options) *environment {
 	t.Helper()
 	env := newForRole(t, "owner", options)
-	env.Must(rbac.GrantLeakCheck(env.Ctx, env.Client, env.Namespace, "csi-reclaimer"))
-	t.Cleanup(func() {
-		_ = env.Client.RbacV1().ClusterRoleBindings().Delete(env.CleanupContext(), "csi-reclaimer-leaks-"+env.Namespace,
-			metav1.DeleteOptions{})
-	})
+	env.grantLeakCheck()
 	return env
 }
 
+// grantLeakCheck grants csi-reclaimer the shipped permissions of the leak check.
+func (env *environment) grantLeakCheck() {
+	env.T.Helper()
+	env.Must(rbac.GrantLeakCheck(env.Ctx, env.Client, env.Namespace, "csi-reclaimer"))
+	env.T.Cleanup(func() {
+		_ = env.Client.RbacV1().ClusterRoleBindings().Delete(env.CleanupContext(), "csi-reclaimer-leaks-"+env.Namespace,
+			metav1.DeleteOptions{})
+	})
+}
+
 // badListAnswers has the driver page badly: entries twice and in another order, tokens that expire.
-func badListAnswers() faults.Plan {
-	return faults.Plan{Rules: []faults.Rule{
+func badListAnswers() []faults.Rule {
+	return []faults.Rule{
 		{Method: "ListVolumes", Action: faults.Duplicate}, {Method: "ListVolumes", Action: faults.Reorder},
 		{Method: "ListVolumes", Action: faults.ExpireToken, Every: 11},
-	}}
+	}
 }
 
 // createLeak has the driver create a volume without a claim.
@@ -98,12 +105,10 @@ func (env *environment) waitSuspects(car *program.Program, handles ...string) {
 
 // TestLeaksAreFoundAndResolved finds leaked volumes, which an administrator then adopts or deletes with the plugin.
 func TestLeaksAreFoundAndResolved(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutDriver)
-	t.Parallel()
+	fixture.Begin(t, fixture.AboutDriver)
 	env := newLeakEnvironment(t, mockdriver.Options{})
 	// A leak check takes 4 pages: the second one stands still.
-	env.Must(env.MockDriver.SetFaults(env.Ctx, faults.Plan{Rules: append(badListAnswers().Rules,
-		faults.Rule{Method: "ListVolumes", Action: faults.Block, Every: 6})}))
+	env.SetFaults(append(badListAnswers(), faults.Rule{Method: "ListVolumes", Action: faults.Block, Every: 6})...)
 	kept := env.MakeVolumes(5, func(int) objects.Spec { return objects.Spec{Policy: v1.PersistentVolumeReclaimRetain} })
 	const sightings, grace = 4, time.Second
 	large, small := env.createLeak(3<<20), env.createLeak(1<<20)
@@ -123,7 +128,7 @@ func TestLeaksAreFoundAndResolved(t *testing.T) {
 		}
 		return seen == 2
 	})
-	env.Must(env.MockDriver.SetFaults(env.Ctx, badListAnswers()))
+	env.SetFaults(badListAnswers()...)
 	env.Eventually("the leaks are suspected, and not before their time", func() bool {
 		r := env.report(car)
 		for _, v := range r.Volumes {
@@ -156,9 +161,7 @@ func TestLeaksAreFoundAndResolved(t *testing.T) {
 	env.waitSuspects(car, small)
 	env.expectLeaksReclaimed(car, show, small, kept[0])
 	env.waitSuspects(car)
-	for _, vol := range kept {
-		env.ExpectKept(vol)
-	}
+	env.ExpectKept(kept...)
 }
 
 // auditPlugin returns a function that runs kubectl reclaim leaks for the driver to its end. The plugin reads the report
@@ -174,9 +177,8 @@ func (env *environment) auditPlugin(car *program.Program, pod string) func(args 
 		}
 	}
 	port := "--port=" + env.servePod(address, pod, car)
-	env.grantReader("auditor", append(env.documentedRules("reference/kubectl-reclaim-permissions.md"),
+	kube := env.grantReader("auditor", append(env.documentedRules("reference/kubectl-reclaim-permissions.md"),
 		env.documentedRules("how-to/find-leaks.md")...))
-	kube := env.kubeconfigOf("auditor")
 	env.Eventually("the rights of the docs are enough", func() bool {
 		output, err := env.WaitExit(env.StartPluginAs(kube, "leaks", "--driver="+env.Driver, port))
 		return err == nil && strings.Contains(output, "suspected")
@@ -214,14 +216,10 @@ func (env *environment) servePod(address net.IP, name string, car *program.Progr
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = server.Serve(listener) }()
 	env.T.Cleanup(func() { _ = server.Close(); <-ended })
-	pods := env.Client.CoreV1().Pods(env.Namespace)
-	pod, err := pods.Create(env.Ctx, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{
+	env.Pods().Create(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{
 		SchedulerName: "nobody", Containers: []v1.Container{{Name: "csi-reclaimer", Image: "none"}},
-	}}, metav1.CreateOptions{})
-	env.Must(err)
-	pod.Status.PodIP, pod.Status.PodIPs = address.String(), []v1.PodIP{{IP: address.String()}}
-	_, err = pods.UpdateStatus(env.Ctx, pod, metav1.UpdateOptions{})
-	env.Must(err)
+	}})
+	env.Pods().Merge(name, fmt.Sprintf(`{"status":{"podIP":%q,"podIPs":[{"ip":%q}]}}`, address, address), "status")
 	_, port, err = net.SplitHostPort(listener.Addr().String())
 	env.Must(err)
 	return port
@@ -310,9 +308,7 @@ func (env *environment) expectLeaksReclaimed(car *program.Program, plugin func(.
 // TestLeakDetectionExcludesSnapshots expects no suspicion of a handle that a VolumeSnapshotContent refers to or waits
 // for. The source volume of a snapshot needs a PV like any other volume.
 func TestLeakDetectionExcludesSnapshots(t *testing.T) {
-	suite.Deep(t, suite.Variant)
-	fixture.NewestOnly(t, fixture.AboutDriver)
-	t.Parallel()
+	fixture.Begin(t, suite.Variant, fixture.AboutDriver)
 	env := newLeakEnvironment(t, mockdriver.Options{})
 	car := env.StartSidecar(append(fixture.FastRetries(), "--leak-check-interval=100ms", "--leak-check-sightings=2",
 		"--leak-check-grace=0s")...)
@@ -382,9 +378,9 @@ func (env *environment) waitAudits(car *program.Program, more int) {
 // sightings and no grace period. The check finds the leaks, and never suspects another volume.
 func TestLeakDetectionHasNoFalsePositives(t *testing.T) {
 	suite.Deep(t, suite.Load)
-	fixture.NewestOnly(t, fixture.AboutLoad)
+	fixture.AboutLoad.Require(t)
 	env := newLeakEnvironment(t, mockdriver.Options{})
-	env.Must(env.MockDriver.SetFaults(env.Ctx, badListAnswers()))
+	env.SetFaults(badListAnswers()...)
 	car := env.StartSidecar(append(fixture.FastRetries(), "--leak-check-interval=30ms", "--leak-check-sightings=2",
 		"--leak-check-grace=0s", "--leak-check-page-size=7")...)
 	class := env.CreateStorageClass()

@@ -7,10 +7,14 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
@@ -61,12 +65,11 @@ func (env *environment) newVolumesInEachPhase() *volumesInEachPhase {
 // failDriver has the driver fail to delete the one volume, and, with creations, not answer that it has made any.
 func (c *volumesInEachPhase) failDriver(creations bool) {
 	c.T.Helper()
-	plan := faults.Plan{Rules: []faults.Rule{{Method: "DeleteVolume", Volume: c.released.Handle, Action: faults.Fail,
-		Code: "Internal"}}}
+	rules := []faults.Rule{{Method: "DeleteVolume", Volume: c.released.Handle, Action: faults.Fail, Code: "Internal"}}
 	if creations {
-		plan.Rules = append(plan.Rules, fixture.DelayCreateVolume(true, time.Minute).Rules...)
+		rules = append(rules, fixture.DelayCreateVolume(true, time.Minute))
 	}
-	c.Must(c.MockDriver.SetFaults(c.Ctx, plan))
+	c.SetFaults(rules...)
 }
 
 func (c *volumesInEachPhase) createInFlight() {
@@ -130,8 +133,7 @@ func (c *volumesInEachPhase) resumeAndExpect(pvFirst, reported bool) {
 		c.WaitPVEvent(c.terminating.Volume, "VolumeLeftBehind", c.terminating.Handle)
 		again := c.MakeVolume(objects.Spec{Handle: c.terminating.Handle}) // a PV brings it back
 		c.WaitPV(again, "protected", func(pv *v1.PersistentVolume) bool {
-			return fixture.HasFinalizer(pv) ||
-				hasCompanionFinalizer(pv)
+			return fixture.HasFinalizer(pv) || hasCompanionFinalizer(pv)
 		})
 		c.Must(again.DeleteClaim(c.Ctx))
 	}
@@ -141,24 +143,19 @@ func (c *volumesInEachPhase) resumeAndExpect(pvFirst, reported bool) {
 // waitNothingLeft waits until neither claims nor PVs nor volumes are left.
 func (c *volumesInEachPhase) waitNothingLeft() {
 	c.T.Helper()
-	c.Eventually("all claims are gone", func() bool {
-		list, err := c.Client.CoreV1().PersistentVolumeClaims(c.Namespace).List(c.Ctx, metav1.ListOptions{})
-		return err == nil && len(list.Items) == 0
-	})
+	c.Eventually("all claims are gone", func() bool { return len(c.Claims().List()) == 0 })
 	c.Eventually("all PVs are gone", func() bool { return len(c.PVsOfDriver()) == 0 })
 	c.Eventually("all volumes are gone", func() bool { return len(c.VolumesOnDisk()) == 0 })
 }
 
 func TestMigrateFromExternalProvisioner(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutPeer)
-	t.Parallel()
+	fixture.Begin(t, fixture.AboutPeer)
 	for kind, honours := range stockVersions() {
 		t.Run(kind, func(t *testing.T) {
 			if !honours {
 				suite.Deep(t, suite.Variant)
 			}
-			t.Parallel()
-			env := newEnvironment(t)
+			env := begin(t)
 			_, stop := env.StartPeerWithStop(honours, append(stockFlags(), "--leader-election-namespace="+env.Namespace)...)
 			c := env.newVolumesInEachPhase()
 			look := env.StartSidecar("--dry-run") // 1. a first look
@@ -179,9 +176,7 @@ func TestMigrateFromExternalProvisioner(t *testing.T) {
 }
 
 func TestMigrateToCompanionAndBack(t *testing.T) {
-	suite.Deep(t, suite.Variant)
-	fixture.NewestOnly(t, fixture.AboutPeer)
-	t.Parallel()
+	fixture.Begin(t, suite.Variant, fixture.AboutPeer)
 	env := newForRole(t, "companion", mockdriver.Options{})
 	env.StartPeerWithStop(false, stockFlags()...)
 	c := env.newVolumesInEachPhase()
@@ -209,9 +204,7 @@ func TestMigrateToCompanionAndBack(t *testing.T) {
 }
 
 func TestMigrateToObserverAndBack(t *testing.T) {
-	suite.Deep(t, suite.Load)
-	fixture.NewestOnly(t, fixture.AboutPeer)
-	t.Parallel()
+	fixture.Begin(t, suite.Load, fixture.AboutPeer)
 	env := newForRole(t, "observer", mockdriver.Options{})
 	env.StartPeerWithStop(true, stockFlags()...)
 	c := env.newVolumesInEachPhase()
@@ -231,16 +224,15 @@ func TestMigrateToObserverAndBack(t *testing.T) {
 
 func TestMigrateBackToExternalProvisioner(t *testing.T) {
 	suite.Deep(t, suite.Load)
-	fixture.NewestOnly(t, fixture.AboutPeer)
+	fixture.AboutPeer.Require(t)
 	for kind, honours := range stockVersions() {
 		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			env := newEnvironment(t)
+			env := begin(t)
 			car := env.StartSidecar(append(fixture.FastRetries(), "--shutdown-grace=1s")...)
 			c := env.newVolumesInEachPhase()
 			finished := c.inFlight
 			c.failDriver(false)
-			env.RestartSidecar(car, "--provision=false") // 1. finish volumes in flight, and begin none
+			env.Restart(car, "--provision=false") // 1. finish volumes in flight, and begin none
 			env.WaitAllSettled()
 			env.WaitBound(finished)
 			env.MustDeleteClaim(finished)
@@ -257,4 +249,119 @@ func TestMigrateBackToExternalProvisioner(t *testing.T) {
 			c.resumeAndExpect(honours, false)
 		})
 	}
+}
+
+func TestRollbackAndRollForward(t *testing.T) {
+	env := begin(t, suite.Variant)
+	car := env.StartSidecar(fixture.FastRetries()...)
+	restart := func(args ...string) {
+		env.Restart(car, args...)
+	}
+	bound := env.MakeVolumes(8, func(i int) objects.Spec { return objects.Spec{Dynamic: i%2 == 0} })
+	underway := env.MakeVolume(objects.Spec{}) // released and terminating, held by an attachment
+	env.WaitAllPVs(append([]*objects.Volume{underway}, bound...), "protected", fixture.IsProtected)
+	attachment := env.Attach(underway)
+	env.DeletePVFirst(underway)
+	env.WaitPVEvent(underway, "Attached", "")
+
+	restart("--honor-reclaim-policy=false")
+	env.WaitAllPVs(bound, "without our finalizer", fixture.WithoutFinalizer)
+	env.Detach(attachment)
+	env.ExpectReclaimed(underway, 1) // a deletion that had begun is finished
+	// As before the KEP: claim first deletes, and that is all.
+	env.Must(bound[0].DeleteClaim(env.Ctx))
+	env.Must(bound[0].WaitGone(env.WithTimeout()))
+	env.ExpectDeleted(bound[0], 1)
+
+	restart("--honor-reclaim-policy=true")
+	env.WaitAllPVs(bound[1:], "protected again", fixture.IsProtected)
+	env.ForEachVolume(bound[1:4], func(vol *objects.Volume) error { return vol.DeletePV(env.Ctx) })
+	env.ForEachVolume(bound[1:], func(vol *objects.Volume) error { return vol.DeleteClaim(env.Ctx) })
+	env.WaitAllPVs(bound, "gone", fixture.IsGone)
+	env.ExpectDeletedOnce(bound...)
+}
+
+func TestReleaseFinalizers(t *testing.T) {
+	env := begin(t, fixture.AboutProgram)
+	car := env.StartSidecar(fixture.FastRetries()...)
+	vols := env.MakeVolumes(40, func(i int) objects.Spec { return objects.Spec{Dynamic: i%2 == 0} })
+	env.WaitAllPVs(vols, "protected", fixture.IsProtected)
+	env.Must(vols[0].DeletePV(env.Ctx)) // its volume is abandoned, and that is reported
+	env.Must(car.Terminate())
+	output, err := env.ReleaseFinalizers()
+	env.Must(err)
+	if !strings.Contains(output, "40 PVs were released") || !strings.Contains(output,
+		"PV "+vols[0].Name+" was being deleted") {
+		t.Errorf("output %q", output)
+	}
+	env.WaitAllPVs(vols, "without our finalizer", fixture.WithoutFinalizer)
+	if output, err = env.ReleaseFinalizers(); err != nil || !strings.Contains(output, "0 PVs were released") {
+		t.Errorf("the second time: %v, %q", err, output)
+	}
+	env.ExpectKept(vols...)
+}
+
+// TestReleaseRefusesWhilePolicyAddsFinalizer installs the admission policy of volume-guard for one driver.
+func TestReleaseRefusesWhilePolicyAddsFinalizer(t *testing.T) {
+	fixture.From(t, controlplane.V1_36, "MutatingAdmissionPolicy")
+	env := begin(t)
+	car := env.StartSidecar(fixture.FastRetries()...)
+	vols := env.MakeVolumes(4, func(int) objects.Spec { return objects.Spec{Dynamic: true} })
+	env.WaitAllPVs(vols, "protected", fixture.IsProtected)
+	env.Must(car.Terminate())
+	env.addFinalizerBack()
+	env.Eventually("the policy is in force", func() bool {
+		env.RemoveFinalizers(vols[0])
+		pv, err := vols[0].PV(env.Ctx)
+		env.Must(err)
+		return fixture.HasFinalizer(pv)
+	})
+
+	output, err := env.ReleaseFinalizers()
+	if err == nil || !strings.Contains(output, "admission policy") || !strings.Contains(output, "0 PVs were released") {
+		t.Errorf("--release-finalizers ended with %v and output %q, want a refusal with its reason", err, output)
+	}
+	env.WaitAllPVs(vols, "still protected", fixture.IsProtected)
+
+	env.Must(car.Restart("--honor-reclaim-policy=false"))
+	env.Must(car.WaitReady(env.WithTimeout()))
+	for _, vol := range vols {
+		env.WaitPVEvent(vol, "APIWriteFailed", "admission policy")
+		env.ExpectKept(vol)
+	}
+}
+
+// addFinalizerBack has the API server add the finalizer in every write to the environment's PVs.
+func (env *environment) addFinalizerBack() {
+	env.T.Helper()
+	name := "put-back-" + env.Namespace
+	env.MutatingAdmissionPolicies().CreateForTest(&admissionv1.MutatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.MutatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Update},
+					Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"},
+						Resources: []string{"persistentvolumes"}, Scope: ptr.To(admissionv1.ClusterScope)},
+				},
+			}}},
+			MatchConditions: []admissionv1.MatchCondition{{Name: "ours",
+				Expression: `has(object.spec.csi) && object.spec.csi.driver == "` + env.Driver +
+					`" && !has(object.metadata.deletionTimestamp)`},
+				{Name: "missing", Expression: `!has(object.metadata.finalizers) || !("` +
+					volume.Finalizer + `" in object.metadata.finalizers)`}},
+			FailurePolicy:      ptr.To(admissionv1.Ignore),
+			ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
+			Mutations: []admissionv1.Mutation{{
+				PatchType: admissionv1.PatchTypeJSONPatch,
+				JSONPatch: &admissionv1.JSONPatch{Expression: `[JSONPatch{op: "add", path: ` +
+					`has(object.metadata.finalizers) ? "/metadata/finalizers/-" : "/metadata/finalizers", ` +
+					`value: has(object.metadata.finalizers) ? dyn("` +
+					volume.Finalizer + `") : dyn(["` + volume.Finalizer + `"])}]`},
+			}},
+		},
+	})
+	env.MutatingAdmissionPolicyBindings().CreateForTest(&admissionv1.MutatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name},
+	})
 }

@@ -4,15 +4,17 @@ package operations
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
-	"k8s.io/api/core/v1"
+	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/locks"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
@@ -33,16 +35,14 @@ func (env *environment) node() (node *fakenode.Node, silence func()) {
 // runPod has a pod with a claim run on a node; held: with the finalizer.
 func (env *environment) runPod(name, claim, node string, held bool) *objects.Pod {
 	env.T.Helper()
-	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: name, Claims: []string{claim}, Node: node,
+	pod := env.CreatePod(objects.PodSpec{Name: name, Claims: []string{claim}, Node: node,
 		Change: func(o *v1.Pod) {
 			if held {
 				o.Finalizers = []string{podFinalizer}
 			}
 		}})
-	env.Must(err)
 	env.T.Cleanup(func() { env.releasePod(name) })
-	_, err = pod.WaitRunning(env.WithTimeout())
-	env.Must(err)
+	env.WaitRunning(pod)
 	return pod
 }
 
@@ -62,8 +62,7 @@ func (env *environment) cutOff(node *fakenode.Node, silence func()) {
 		Message: "Kubelet stopped posting node status.", LastTransitionTime: metav1.Now(),
 	}}}})
 	env.Must(err)
-	_, err = env.Client.CoreV1().Nodes().PatchStatus(env.Ctx, node.Name(), patch)
-	env.Must(err)
+	env.Nodes().Patch(node.Name(), string(patch), "status")
 }
 
 // listPods returns the list of "kubectl reclaim pods" for the environment's namespace, by name.
@@ -83,8 +82,7 @@ func (env *environment) listPods(args ...string) (map[string]pods.Row, pods.List
 
 // TestPluginPods has two pods of one claim on a node that is cut off, one of them held.
 func TestPluginPods(t *testing.T) {
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t)
 	vol := env.MakeVolume(objects.Spec{})
 	node, silence := env.node()
 	held := env.runPod("held", vol.ClaimName, node.Name(), true)
@@ -135,16 +133,10 @@ func TestPluginPods(t *testing.T) {
 // docs/reference/kubectl-reclaim-permissions.md.
 func (env *environment) explainPodsWithDocumentedPermissions(node string) {
 	env.T.Helper()
-	env.grantReader("docs", env.documentedRules("reference/kubectl-reclaim-permissions.md"))
-	kube := env.kubeconfigOf("docs")
+	kube := env.grantReader("docs", env.documentedRules("reference/kubectl-reclaim-permissions.md"))
 	for _, args := range [][]string{{"explain", "pod/held"}, {"explain", "namespace/" + env.Namespace},
 		{"explain", "node/" + node}, {"pods", "-A", "-o", "json"}} {
-		var output string
-		env.Eventually("the permissions are granted", func() bool {
-			var err error
-			output, err = env.WaitExit(env.StartPluginAs(kube, args...))
-			return err == nil
-		})
+		output := env.askUntilGranted(kube, args...)
 		if strings.Contains(output, "Not read") || strings.Contains(output, "unread") {
 			env.T.Errorf("%q: not all is read:\n%s", args, output)
 		}
@@ -153,9 +145,7 @@ func (env *environment) explainPodsWithDocumentedPermissions(node string) {
 
 // TestPluginExplainNamespace deletes a namespace whose pod is held on a node that is cut off.
 func TestPluginExplainNamespace(t *testing.T) {
-	suite.Deep(t, suite.Variant)
-	t.Parallel()
-	env := &environment{newEnvironment(t).InOtherNamespace()}
+	env := &environment{begin(t, suite.Variant).InOtherNamespace()}
 	vol := env.MakeVolume(objects.Spec{})
 	node, silence := env.node()
 	env.runPod("held", vol.ClaimName, node.Name(), true)
@@ -184,8 +174,7 @@ func TestPluginExplainNamespace(t *testing.T) {
 
 // TestPluginDeletePod deletes pods on a node that is cut off. No volume-guard runs, so that held pods stay.
 func TestPluginDeletePod(t *testing.T) {
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t)
 	vol := env.MakeVolume(objects.Spec{})
 	node, silence := env.node()
 	held := env.runPod("held", vol.ClaimName, node.Name(), true)
@@ -231,16 +220,77 @@ func TestPluginDeletePod(t *testing.T) {
 // deletePodWithDocumentedPermissions force-deletes a pod as a user with the permissions in the reference.
 func (env *environment) deletePodWithDocumentedPermissions(vol *objects.Volume, node string) {
 	env.T.Helper()
-	env.grantReader("deleter", []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"},
+	kube := env.grantReader("deleter", []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"},
 		Verbs: []string{"get", "patch", "delete"}}})
-	kube := env.kubeconfigOf("deleter")
-	_, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "last", Claims: []string{vol.ClaimName}, Node: node})
-	env.Must(err)
+	env.CreatePod(objects.PodSpec{Name: "last", Claims: []string{vol.ClaimName}, Node: node})
 	env.T.Cleanup(func() { env.releasePod("last") })
-	var output string
-	env.Eventually("the permissions are granted", func() bool {
-		output, err = env.WaitExit(env.StartPluginAs(kube, "delete-pod", "last", "--force", "--yes"))
-		return err == nil
-	})
+	output := env.askUntilGranted(kube, "delete-pod", "last", "--force", "--yes")
 	env.ExpectOutput(output, "The state of node "+node+" is not known", "Not read", "and is gone")
+}
+
+// lockClaim writes the lock of a claim for a pod, as volume-guard does. No volume-guard runs in these tests.
+func (env *environment) lockClaim(claim string, uid types.UID, pod string) {
+	env.T.Helper()
+	env.Claims().Merge(claim, fmt.Sprintf(`{"metadata":{"annotations":{"csi-reclaimer.io/used-by":"%s %s"},`+
+		`"finalizers":["csi-reclaimer.io/single-node","kubernetes.io/pvc-protection"]}}`, uid, pod))
+	env.T.Cleanup(func() {
+		claims := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace)
+		_, _ = claims.Patch(env.CleanupContext(), claim, types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"csi-reclaimer.io/used-by":null},"finalizers":null}}`), metav1.PatchOptions{})
+	})
+}
+
+// listLocks returns the list of "kubectl reclaim locks" for the environment's namespace.
+func (env *environment) listLocks() (list locks.List) {
+	env.T.Helper()
+	output := env.RunPlugin("locks", "-o", "json")
+	if err := json.Unmarshal([]byte(output), &list); err != nil {
+		env.T.Fatalf("%v in\n%s", err, output)
+	}
+	return list
+}
+
+// TestPluginLocks has a pod wait for the lock of a claim, whose holder is deleted on a node that is cut off.
+func TestPluginLocks(t *testing.T) {
+	env := &environment{begin(t).InOtherNamespace()}
+	env.Namespaces().Merge(env.Namespace, `{"metadata":{"labels":{"csi-reclaimer.io/pod-safety":"enforce","csi-reclaimer.io/single-node":"all"}}}`)
+	vol := env.MakeVolume(objects.Spec{})
+	node, silence := env.node()
+	env.ExpectOutput(env.RunPlugin("locks"), "No claim in namespace "+env.Namespace+" has a lock")
+	holder := env.runPod("holder", vol.ClaimName, node.Name(), true)
+	env.lockClaim(vol.ClaimName, holder.UID, "holder")
+	env.CreatePod(objects.PodSpec{Name: "waits", Claims: []string{vol.ClaimName}, Change: func(o *v1.Pod) {
+		o.Finalizers = []string{podFinalizer}
+		o.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "csi-reclaimer.io/volume"}}
+	}})
+	t.Cleanup(func() { env.releasePod("waits") })
+
+	l := env.listLocks()
+	if len(l.Locks) != 1 || l.Locks[0].Holder != "holder" || l.Locks[0].Node != node.Name() ||
+		l.Locks[0].Reason != "HolderRuns" || l.Locks[0].Since == nil || len(l.Locks[0].Waiting) != 1 ||
+		len(l.GatedPods) != 1 || l.GatedPods[0].Reason != "ClaimInUse" || len(l.Warnings) != 1 || len(l.Unread) != 0 {
+		t.Errorf("it lists %+v", l)
+	}
+	env.ExpectOutput(env.RunPlugin("explain", "pod/waits"), "(ClaimInUse)", "the lock of claim "+vol.ClaimName,
+		"Start volume-guard with the controller single-node")
+	output, err := env.WaitExit(env.StartPlugin("confirm", "pvc/"+vol.ClaimName, "--yes"))
+	if err == nil {
+		t.Errorf("nobody has deleted the pod, and it is confirmed:\n%s", output)
+	}
+	env.ExpectOutput(output, "is not being deleted", "next: delete the pod",
+		"kubectl delete pod holder -n "+env.Namespace)
+
+	env.cutOff(node, silence)
+	env.Must(holder.Delete(env.Ctx))
+	env.ExpectOutput(env.RunPlugin("explain", "pvc/"+vol.ClaimName), "(HolderUnreachable)",
+		"Lock         pod holder, node "+node.Name(), "Waiting      pod waits", "No evidence  Finished",
+		"kubectl reclaim confirm pvc/"+vol.ClaimName+" -n "+env.Namespace)
+	env.ExpectOutput(env.RunPlugin("confirm", "pvc/"+vol.ClaimName, "--yes"), "Pod holder has the lock of claim "+
+		vol.ClaimName, "Force risks", "was confirmed and force-deleted")
+	pod, err := holder.Get(env.Ctx)
+	env.Must(err)
+	if pod == nil || pod.Annotations[pods.ConfirmAnnotation] != string(holder.UID) ||
+		*pod.DeletionGracePeriodSeconds != 0 {
+		t.Errorf("it is not confirmed, or not force-deleted: %+v", pod)
+	}
 }

@@ -10,11 +10,13 @@ import (
 	"syscall"
 	"testing"
 
-	"k8s.io/api/core/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
@@ -29,20 +31,13 @@ import (
 // install makes the CSIDriver object that every driver has which is installed.
 func (env *environment) install() {
 	env.T.Helper()
-	attaches := true
-	_, err := env.Client.StorageV1().CSIDrivers().Create(env.Ctx, &storagev1.CSIDriver{
-		ObjectMeta: metav1.ObjectMeta{Name: env.Driver}, Spec: storagev1.CSIDriverSpec{AttachRequired: &attaches},
-	}, metav1.CreateOptions{})
-	env.Must(err)
-	env.T.Cleanup(func() {
-		_ = env.Client.StorageV1().CSIDrivers().Delete(env.CleanupContext(), env.Driver, metav1.DeleteOptions{})
+	env.CSIDrivers().CreateForTest(&storagev1.CSIDriver{
+		ObjectMeta: metav1.ObjectMeta{Name: env.Driver}, Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(true)},
 	})
 }
 
 func TestPluginExplain(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutProgram)
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t, fixture.AboutProgram)
 	env.install()
 	env.StartSidecar(fixture.FastRetries()...)
 
@@ -51,8 +46,7 @@ func TestPluginExplain(t *testing.T) {
 	env.WaitProtected(attached)
 	env.WaitProtected(bound)
 	env.Attach(attached)
-	env.Must(attached.DeletePV(env.Ctx))
-	env.Must(attached.DeleteClaim(env.Ctx))
+	env.DeletePVFirst(attached)
 	env.Must(kept.DeleteClaim(env.Ctx))
 	env.WaitPVEvent(attached, "Attached", "")
 	env.WaitPV(kept, "released", fixture.IsReleased)
@@ -109,7 +103,7 @@ func (env *environment) status(waiting *objects.Volume) {
 
 	p := env.StartPlugin("status", "--driver="+env.Driver, "--watch", "--interval=50ms", "-o", "yaml")
 	env.Must(p.WaitLog(env.WithTimeout(), "pvs: 3"))
-	env.Must(env.Client.StorageV1().VolumeAttachments().Delete(env.Ctx, "csi-"+waiting.Name, metav1.DeleteOptions{}))
+	env.VolumeAttachments().Delete("csi-" + waiting.Name)
 	env.Must(p.WaitLog(env.WithTimeout(), "pvs: 2"))
 	env.Must(p.Stop(fixture.WaitTimeout))
 }
@@ -117,18 +111,11 @@ func (env *environment) status(waiting *objects.Volume) {
 // explainWithFewPermissions runs the plugin as a user who may read only PVs.
 func (env *environment) explainWithFewPermissions(vol *objects.Volume) {
 	env.T.Helper()
-	env.grantReader("few", []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"persistentvolumes"},
-		Verbs: []string{"get"}}})
-	kube := env.kubeconfigOf("few")
-	var output string
-	var err error
-	env.Eventually("the right is granted", func() bool {
-		output, err = env.WaitExit(env.StartPluginAs(kube, "explain", "pv/"+vol.Name))
-		return err == nil
-	})
-	env.ExpectOutput(output, "PV "+vol.Name+" is bound (Bound)", "Not read", "VolumeAttachments: ",
-		"So it is not known whether the volume is attached", "not readable here")
-	output, err = env.WaitExit(env.StartPluginAs(kube, "status"))
+	kube := env.grantReader("few", []rbacv1.PolicyRule{{APIGroups: []string{""},
+		Resources: []string{"persistentvolumes"}, Verbs: []string{"get"}}})
+	env.ExpectOutput(env.askUntilGranted(kube, "explain", "pv/"+vol.Name), "PV "+vol.Name+" is bound (Bound)", "Not read",
+		"VolumeAttachments: ", "So it is not known whether the volume is attached", "not readable here")
+	output, err := env.WaitExit(env.StartPluginAs(kube, "status"))
 	if err == nil {
 		env.T.Errorf("a status without the right to list PVs:\n%s", output)
 	}
@@ -139,8 +126,7 @@ func (env *environment) explainWithFewPermissions(vol *objects.Volume) {
 // docs/reference/kubectl-reclaim-permissions.md, who can read everything.
 func (env *environment) explainWithDocumentedPermissions(vol *objects.Volume) {
 	env.T.Helper()
-	env.grantReader("docs", env.documentedRules("reference/kubectl-reclaim-permissions.md"))
-	kube := env.kubeconfigOf("docs")
+	kube := env.grantReader("docs", env.documentedRules("reference/kubectl-reclaim-permissions.md"))
 	var explained string
 	env.Eventually("the permissions are granted", func() bool {
 		var err error
@@ -155,29 +141,11 @@ func (env *environment) explainWithDocumentedPermissions(vol *objects.Volume) {
 	}
 }
 
-// grantReader makes a service account with these rights in the whole cluster.
-func (env *environment) grantReader(account string, rules []rbacv1.PolicyRule) {
+// grantReader makes a service account with these rights in the whole cluster, and returns the path of a kubeconfig file
+// for it.
+func (env *environment) grantReader(account string, rules []rbacv1.PolicyRule) string {
 	env.T.Helper()
-	name := account + "-" + env.Namespace
-	rbac := env.Client.RbacV1()
-	_, err := rbac.ClusterRoles().Create(env.Ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name},
-		Rules: rules}, metav1.CreateOptions{})
-	env.Must(err)
-	_, err = rbac.ClusterRoleBindings().Create(env.Ctx,
-		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: env.Namespace,
-				Name: account}}}, metav1.CreateOptions{})
-	env.Must(err)
-	env.T.Cleanup(func() {
-		_ = rbac.ClusterRoleBindings().Delete(env.CleanupContext(), name, metav1.DeleteOptions{})
-		_ = rbac.ClusterRoles().Delete(env.CleanupContext(), name, metav1.DeleteOptions{})
-	})
-}
-
-// kubeconfigOf returns the path of a kubeconfig file for a service account.
-func (env *environment) kubeconfigOf(account string) string {
-	env.T.Helper()
+	env.Grant(account+"-"+env.Namespace, account, rules...)
 	config, err := env.Plane.ServiceAccount(env.Ctx, env.Namespace, account)
 	env.Must(err)
 	kube := filepath.Join(env.T.TempDir(), "kubeconfig")
@@ -186,10 +154,7 @@ func (env *environment) kubeconfigOf(account string) string {
 }
 
 func TestPluginRelease(t *testing.T) {
-	suite.Deep(t, suite.WaitsForClock)
-	fixture.NewestOnly(t, fixture.AboutProgram)
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t, suite.WaitsForClock, fixture.AboutProgram)
 	env.install()
 	car := env.StartSidecar(append(fixture.FastRetries(), "--leader-election",
 		"--leader-election-namespace="+env.Namespace)...)
@@ -240,16 +205,14 @@ func TestPluginRelease(t *testing.T) {
 	env.Must(err)
 	env.ExpectOutput(output, plural.Count(left, "PV")+" "+plural.Verb(left, "was", "were")+" released")
 	env.WaitAllPVs(vols, "without our finalizer", fixture.WithoutFinalizer)
-	for _, vol := range vols {
-		env.ExpectKept(vol)
-	}
+	env.ExpectKept(vols...)
 	env.ExpectOutput(env.RunPlugin("release", "--driver="+env.Driver), "0 PVs of")
 }
 
 // TestPluginReleaseUpdatesAdmissionPolicy expects the release to remove the driver from the policy first.
 func TestPluginReleaseUpdatesAdmissionPolicy(t *testing.T) {
 	suite.Deep(t, suite.WaitsForClock)
-	env := newWithAdmissionPolicy(t)
+	env := &environment{fixture.NewWithAdmissionPolicy(t)}
 	vol := env.MakeVolume(objects.Spec{Dynamic: true})
 	env.WaitPV(vol, "protected", fixture.IsProtected)
 	env.ExpectOutput(env.RunPlugin("status", "--driver="+env.Driver, "-o", "json"), `"admission": "yes"`)
@@ -262,4 +225,92 @@ func TestPluginReleaseUpdatesAdmissionPolicy(t *testing.T) {
 	env.AnnotatePV(vol, "e2e.csi-reclaimer.io/touched", "yes")
 	env.WaitPV(vol, "without our finalizer", fixture.WithoutFinalizer)
 	env.ExpectOutput(env.RunPlugin("status", "--driver="+env.Driver, "-o", "json"), `"admission": "no"`)
+}
+
+// makeSet creates a StatefulSet without replicas, to which a volume's claim can belong.
+func (env *environment) makeSet(name, template string) {
+	env.T.Helper()
+	labels := map[string]string{"app": name}
+	env.StatefulSets().Create(&appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](0), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "none"}}}},
+			VolumeClaimTemplates: []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: template},
+				Spec: objects.ClaimFor("none")}}},
+	})
+}
+
+// TestPluginClaims runs the plugin on a StatefulSet as users with different permissions. TestPreview of
+// test/e2e/statefulset compares previews with the actual changes.
+func TestPluginClaims(t *testing.T) {
+	env := begin(t)
+	vol := env.MakeVolume(objects.Spec{Dynamic: true})
+	at := strings.LastIndexByte(vol.ClaimName, '-')
+	template, set := vol.ClaimName[:at], vol.ClaimName[at+1:]
+	claim := env.MakeVolume(objects.Spec{Name: template + "-" + set + "-0", Dynamic: true})
+	env.makeSet(set, template)
+
+	env.ExpectOutput(env.RunPlugin("preview", "sts/"+set, "--replicas=1"), "scale from 0 to 1 replica", claim.ClaimName,
+		"1 claim, 1Mi: 0 claims deleted; 0 volumes deleted (0), 1 kept")
+	env.ExpectOutput(env.RunPlugin("status", "--retained"), claim.ClaimName+" (?)", "1 of them is only likely to be one")
+	env.ExpectOutput(env.RunPlugin("explain", "pvc/"+claim.ClaimName), "StatefulSet  "+set+", ordinal 0, scaled away")
+
+	output, err := env.WaitExit(env.StartPlugin("preview", "sts/nobody-has-this-name", "--delete"))
+	if err == nil {
+		t.Errorf("a set that is not there is previewed:\n%s", output)
+	}
+	env.ExpectOutput(output, `read StatefulSet "`+env.Namespace+`/nobody-has-this-name"`, "not found",
+		"next: find its name: kubectl get pv, or kubectl get pvc,pod,statefulset -A")
+	env.previewWithDocumentedPermissions(set)
+	env.previewWithoutPVs(set, claim.ClaimName)
+}
+
+// previewWithDocumentedPermissions runs the preview as a user with the ClusterRole of
+// docs/reference/kubectl-reclaim-permissions.md.
+func (env *environment) previewWithDocumentedPermissions(set string) {
+	env.T.Helper()
+	kube := env.grantReader("docs", env.documentedRules("reference/kubectl-reclaim-permissions.md"))
+	for _, args := range [][]string{{"preview", "sts/" + set, "--delete", "-o", "json"},
+		{"status", "--retained", "-A", "-o", "json"}} {
+		if output := env.askUntilGranted(kube, args...); strings.Contains(output, "unread") {
+			env.T.Errorf("%q: not all is read:\n%s", args, output)
+		}
+	}
+}
+
+// previewWithoutPVs runs the preview as a user who may read only namespaced objects.
+func (env *environment) previewWithoutPVs(set, claim string) {
+	env.T.Helper()
+	kube := env.grantReader("namespaced", []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}},
+		{APIGroups: []string{"apps"}, Resources: []string{"statefulsets"}, Verbs: []string{"get", "list"}},
+	})
+	var output string
+	env.Eventually("claims alone are missing", func() bool {
+		var err error
+		output, err = env.WaitExit(env.StartPluginAs(kube, "preview", "sts/"+set, "--delete"))
+		return err != nil && strings.Contains(output, `list claims of namespace "`+env.Namespace+`"`)
+	})
+	env.ExpectOutput(output, "next: ask for the permission")
+	kube = env.grantReader("claims", []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"pods", "persistentvolumeclaims"}, Verbs: []string{"list"}},
+		{APIGroups: []string{"apps"}, Resources: []string{"statefulsets"}, Verbs: []string{"get", "list"}},
+	})
+	output = env.askUntilGranted(kube, "preview", "sts/"+set, "--delete")
+	env.ExpectOutput(output, claim, "Not read: PVs: ", "So it is not known whether the volumes are deleted")
+	if strings.Contains(output, "Delete ") {
+		env.T.Errorf("a reclaim policy is shown that could not be read:\n%s", output)
+	}
+}
+
+// askUntilGranted runs the plugin until its user has the permissions that it was given.
+func (env *environment) askUntilGranted(kube string, args ...string) (output string) {
+	env.T.Helper()
+	env.Eventually("the permissions are granted", func() bool {
+		var err error
+		output, err = env.WaitExit(env.StartPluginAs(kube, args...))
+		return err == nil
+	})
+	return output
 }

@@ -26,8 +26,7 @@ import (
 // TestProvisionAndReclaim expects one creation of each volume, and one deletion in both orders, or none if the policy
 // keeps it.
 func TestProvisionAndReclaim(t *testing.T) {
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t)
 	env.StartSidecar(fixture.FastRetries()...)
 	class, keeping := env.CreateStorageClass(), env.CreateStorageClass(withRetainPolicy)
 	for _, order := range []string{"claim first", "PV first"} {
@@ -75,15 +74,13 @@ func TestProvisionAndReclaim(t *testing.T) {
 // TestProvisionRequestCountOfManyClaims counts the writes of sig-storage-lib-external-provisioner and of the in-flight
 // log. The log takes two writes for a single claim, and fewer for each of many at once. Claims are not written.
 func TestProvisionRequestCountOfManyClaims(t *testing.T) {
-	suite.Deep(t, suite.Load)
-	fixture.NewestOnly(t, fixture.AboutRequests)
-	t.Parallel()
+	fixture.Begin(t, suite.Load, fixture.AboutRequests)
 	stock := newForRole(t, "", mockdriver.Options{})
 	const few = 10
 	// A PV and two Events of each claim; the Events are written behind.
 	theirs := stock.provisionMany(few, 3*few, func() { stock.User = stock.StartPeer(true, "--provision") })
 
-	env := newEnvironment(t)
+	env := &environment{fixture.New(t)}
 	n := fixture.Size(500, 60)
 	ours := env.provisionMany(n, n, func() { env.StartSidecar() })
 	for handle, calls := range env.DeleteCallCounts() {
@@ -111,9 +108,7 @@ func writesOf(written map[string]int, resource string) (n int) {
 // TestProvisionRequestCountOfOneClaim counts the writes for a single claim: its PV, the Events, and two writes of the
 // in-flight log.
 func TestProvisionRequestCountOfOneClaim(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutRequests)
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t, fixture.AboutRequests)
 	env.StartSidecar()
 	class := env.CreateStorageClass()
 	env.WaitBound(env.CreateClaim(class)) // creates the log's Leases that it needs
@@ -211,14 +206,12 @@ func (env *environment) provisionMany(n, least int, start func()) map[string]int
 }
 
 func TestProvisionClaimDeletedDuringCreateVolume(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutDriver)
-	t.Parallel()
+	fixture.Begin(t, fixture.AboutDriver)
 	for name, afterWork := range map[string]bool{"before the volume is there": false, "when the volume is there": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			env := newEnvironment(t)
+			env := begin(t)
 			env.StartSidecar(fixture.FastRetries()...)
-			env.Must(env.MockDriver.SetFaults(env.Ctx, fixture.BlockCreateVolume(afterWork)))
+			env.SetFaults(fixture.BlockCreateVolume(afterWork))
 			claim := env.CreateClaim(env.CreateStorageClass())
 			env.waitCreateCall(claim)
 			if !env.IsInFlight(claim) {
@@ -239,12 +232,11 @@ func TestProvisionKilledBeforePVIsCreated(t *testing.T) {
 	for name, deleted := range map[string]bool{"the claim is deleted: nothing is left": true,
 		"the claim stays: it gets that volume": false} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			env := newEnvironment(t)
+			env := begin(t)
 			car := env.StartSidecar(fixture.FastRetries()...)
-			env.Must(env.MockDriver.SetFaults(env.Ctx, fixture.DelayCreateVolume(true, 30*time.Second)))
+			env.SetFaults(fixture.DelayCreateVolume(true, 30*time.Second))
 			claim := env.CreateClaim(env.CreateStorageClass())
-			env.Eventually("the volume is on the disk", func() bool { return len(env.VolumesOnDisk()) == 1 })
+			env.waitOneVolume()
 			car.Kill()
 			if deleted {
 				env.MustDeleteClaim(claim)
@@ -266,18 +258,13 @@ func TestProvisionKilledBeforePVIsCreated(t *testing.T) {
 
 // TestProvisionWithDeletedStorageClass deletes the class while the answer to CreateVolume is lost.
 func TestProvisionWithDeletedStorageClass(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutDriver)
-	t.Parallel()
+	fixture.Begin(t, fixture.AboutDriver)
 	t.Run("an in-flight volume is finished by the same process", func(t *testing.T) {
-		suite.Deep(t, suite.Variant)
-		t.Parallel()
-		env := newEnvironment(t)
+		env := begin(t, suite.Variant)
 		env.StartSidecar(fixture.FastRetries()...)
-		env.Must(env.MockDriver.SetFaults(env.Ctx, loseCreateAnswers()))
 		class := env.CreateStorageClass()
-		claim := env.CreateClaim(class)
-		env.Eventually("the volume is on the disk", func() bool { return len(env.VolumesOnDisk()) == 1 })
-		env.Must(env.Client.StorageV1().StorageClasses().Delete(env.Ctx, class, metav1.DeleteOptions{}))
+		claim := env.claimWithLostAnswer(class)
+		env.StorageClasses().Delete(class)
 		env.Must(env.MockDriver.ClearFaults(env.Ctx))
 		vol := env.WaitBound(claim)
 		env.MustDeleteClaim(claim)
@@ -285,46 +272,37 @@ func TestProvisionWithDeletedStorageClass(t *testing.T) {
 		env.ExpectNothingLeft(claim)
 	})
 	t.Run("an in-flight volume is finished after a restart", func(t *testing.T) {
-		t.Parallel()
-		env := newEnvironment(t)
+		env := begin(t)
 		car := env.StartSidecar(fixture.FastRetries()...)
-		env.Must(env.MockDriver.SetFaults(env.Ctx, loseCreateAnswers()))
 		class := env.CreateStorageClass()
-		claim := env.CreateClaim(class)
-		env.Eventually("the volume is on the disk", func() bool { return len(env.VolumesOnDisk()) == 1 })
+		claim := env.claimWithLostAnswer(class)
 		car.Kill()
-		env.Must(env.Client.StorageV1().StorageClasses().Delete(env.Ctx, class, metav1.DeleteOptions{}))
-		env.MustDeleteClaim(claim)
-		env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+		env.StorageClasses().Delete(class)
+		env.expectDeletable(claim)
 		env.Must(env.MockDriver.ClearFaults(env.Ctx))
 		env.Must(car.Restart())
 		env.waitSettled(claim)
 		env.waitVolumeGone(claim)
 	})
 	t.Run("a claim that was not begun waits, and can be deleted", func(t *testing.T) {
-		t.Parallel()
-		env := newEnvironment(t)
+		env := begin(t)
 		claim := env.CreateClaim("class-that-never-was-" + env.Namespace)
 		env.StartSidecar(fixture.FastRetries()...)
 		env.WaitBound(env.CreateClaim(env.CreateStorageClass()))
 		env.ExpectClaimUntouched(claim)
-		env.MustDeleteClaim(claim)
-		env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+		env.expectDeletable(claim)
 	})
 }
 
 func TestProvisionInvalidRequests(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutDriver)
-	t.Parallel()
+	fixture.Begin(t, fixture.AboutDriver)
 	t.Run("an unknown parameter", func(t *testing.T) {
-		t.Parallel()
-		env := newEnvironment(t)
+		env := begin(t)
 		env.StartSidecar(fixture.FastRetries()...)
 		claim := env.CreateClaim(env.CreateStorageClass(withParameter("csi.storage.k8s.io/fstpye", "xfs")))
 		env.WaitClaimEvent(claim, "ProvisioningFailed", `parameter "csi.storage.k8s.io/fstpye" is not known`)
 		env.ExpectClaimUntouched(claim)
-		env.MustDeleteClaim(claim)
-		env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+		env.expectDeletable(claim)
 	})
 	t.Run("by the driver", func(t *testing.T) {
 		t.Parallel()
@@ -335,16 +313,14 @@ func TestProvisionInvalidRequests(t *testing.T) {
 		env.WaitClaimEvent(claim, "ProvisioningFailed", `"teir"`)
 		env.waitSettled(claim)
 		// The parameters of a class cannot be changed: it is mended by a new one of its name.
-		env.Must(env.Client.StorageV1().StorageClasses().Delete(env.Ctx, class, metav1.DeleteOptions{}))
-		_, err := env.MakeClass(env.Ctx, objects.Class{Name: class, Parameters: map[string]string{"tier": "gold"}})
-		env.Must(err)
+		env.StorageClasses().Delete(class)
+		env.CreateClass(objects.Class{Name: class, Parameters: map[string]string{"tier": "gold"}})
 		if there := env.volumeOnDisk(env.WaitBound(claim)); there.Parameters["tier"] != "gold" {
 			t.Errorf("volume %+v", there)
 		}
 	})
 	t.Run("by its quota", func(t *testing.T) {
-		suite.Deep(t, suite.WaitsForClock)
-		t.Parallel()
+		fixture.Begin(t, suite.WaitsForClock)
 		env := newForRole(t, "owner", mockdriver.Options{Args: []string{"--max-volumes=1"}})
 		const start, most = 50 * time.Millisecond, 800 * time.Millisecond
 		env.StartSidecar("--retry-interval-start="+start.String(), "--retry-interval-max="+most.String())
@@ -365,8 +341,7 @@ func TestProvisionInvalidRequests(t *testing.T) {
 }
 
 func TestProvisionBlockVolume(t *testing.T) {
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t)
 	env.StartSidecar(fixture.FastRetries()...)
 	vol := env.WaitBound(env.CreateClaim(env.CreateStorageClass(), withBlockMode))
 	there := env.volumeOnDisk(vol)
@@ -379,12 +354,11 @@ func TestProvisionBlockVolume(t *testing.T) {
 
 // TestProvisionClone deletes the source during the clone.
 func TestProvisionClone(t *testing.T) {
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t)
 	env.StartSidecar(fixture.FastRetries()...)
 	class := env.CreateStorageClass()
 	source := env.WaitBound(env.CreateClaim(class))
-	env.Must(env.MockDriver.SetFaults(env.Ctx, fixture.BlockCreateVolume(false)))
+	env.SetFaults(fixture.BlockCreateVolume(false))
 	clone := env.CreateClaim(class, fixture.CloneOf(source.BoundClaim))
 	env.waitCreateCall(clone)
 	env.MustDeleteClaim(source.BoundClaim)
@@ -405,9 +379,7 @@ func TestProvisionClone(t *testing.T) {
 }
 
 func TestProvisionWithVolumeNamePrefix(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutProgram)
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t, fixture.AboutProgram)
 	env.StartSidecar(append(fixture.FastRetries(), "--volume-name-prefix=disk", "--volume-name-uuid-length=12",
 		"--extra-create-metadata", "--default-fstype=xfs")...)
 	claim := env.CreateClaim(env.CreateStorageClass())
@@ -428,9 +400,7 @@ func TestProvisionWithVolumeNamePrefix(t *testing.T) {
 
 // TestProvisionDisabled leaves claims to another provisioner.
 func TestProvisionDisabled(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutProgram)
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t, fixture.AboutProgram)
 	env.StartSidecar(append(fixture.FastRetries(), "--provision=false")...)
 	claim := env.CreateClaim(env.CreateStorageClass())
 	env.Barrier()

@@ -8,11 +8,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
@@ -23,24 +20,16 @@ func TestMain(m *testing.M) { os.Exit(fixture.Main(m)) }
 // environment is the environment of a test, with the helpers of this suite.
 type environment struct{ *fixture.Environment }
 
-func newWithControlPlane(t *testing.T, v controlplane.Version, options controlplane.Options) *environment {
+// begin returns the environment of a test that runs beside the others, if the conditions hold.
+func begin(t *testing.T, conditions ...fixture.Condition) *environment {
 	t.Helper()
-	return &environment{fixture.NewWithControlPlane(t, v, options)}
-}
-
-func newEnvironment(t *testing.T) *environment {
-	t.Helper()
+	fixture.Begin(t, conditions...)
 	return &environment{fixture.New(t)}
 }
 
 func newForRole(t *testing.T, role string, options mockdriver.Options) *environment {
 	t.Helper()
 	return &environment{fixture.NewForRole(t, role, options)}
-}
-
-func newOn(t *testing.T, plane *controlplane.ControlPlane, driver string) *environment {
-	t.Helper()
-	return &environment{fixture.NewOn(t, plane, driver)}
 }
 
 func (env *environment) inOtherNamespace() *environment {
@@ -69,6 +58,28 @@ func (env *environment) waitSettled(claim *objects.Claim) {
 	env.Eventually("the entry of claim "+claim.Name+" is settled", func() bool { return !env.IsInFlight(claim) })
 }
 
+// claimWithLostAnswer creates a claim's volume and loses the driver's answer.
+func (env *environment) claimWithLostAnswer(class string, changes ...func(*objects.ClaimSpec)) *objects.Claim {
+	env.T.Helper()
+	env.SetFaults(loseCreateAnswers())
+	claim := env.CreateClaim(class, changes...)
+	env.waitOneVolume()
+	return claim
+}
+
+// waitOneVolume waits until the driver has made one volume.
+func (env *environment) waitOneVolume() {
+	env.T.Helper()
+	env.Eventually("the volume is on the disk", func() bool { return len(env.VolumesOnDisk()) == 1 })
+}
+
+// expectDeletable deletes a claim, and waits until it is gone.
+func (env *environment) expectDeletable(claim *objects.Claim) {
+	env.T.Helper()
+	env.MustDeleteClaim(claim)
+	env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+}
+
 // volumeOnDisk returns a volume as the driver's disk has it, empty if it is not there.
 func (env *environment) volumeOnDisk(vol *fixture.Provisioned) backend.Volume {
 	env.T.Helper()
@@ -92,10 +103,9 @@ func (env *environment) waitCreateCall(claim *objects.Claim) {
 func (env *environment) waitVolumeGone(claim *objects.Claim) {
 	env.T.Helper()
 	env.Eventually("the volume and the PV of claim "+claim.Name+" are gone", func() bool {
-		_, err := env.Client.CoreV1().PersistentVolumes().Get(env.Ctx, fixture.PVName(claim), metav1.GetOptions{})
-		volumes, listErr := env.MockDriver.Volumes()
-		env.Must(listErr)
-		return apierrors.IsNotFound(err) && !slices.ContainsFunc(volumes,
+		volumes, err := env.MockDriver.Volumes()
+		env.Must(err)
+		return env.PVs().Find(fixture.PVName(claim)) == nil && !slices.ContainsFunc(volumes,
 			func(v backend.Volume) bool { return v.Name == fixture.PVName(claim) })
 	})
 }

@@ -3,13 +3,14 @@
 package provision
 
 import (
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
@@ -19,24 +20,15 @@ import (
 )
 
 // failWithCode has CreateVolume fail with a code and make nothing.
-func failWithCode(code string) faults.Plan {
-	return faults.Plan{Rules: []faults.Rule{{Method: "CreateVolume", Action: faults.Fail, Code: code}}}
+func failWithCode(code string) faults.Rule {
+	return faults.Rule{Method: "CreateVolume", Action: faults.Fail, Code: code}
 }
 
 // removeNode removes a node, and the driver from it.
 func (env *environment) removeNode(name string) {
 	env.T.Helper()
-	env.Must(env.Client.CoreV1().Nodes().Delete(env.Ctx, name, metav1.DeleteOptions{}))
-	env.Must(env.Client.StorageV1().CSINodes().Delete(env.Ctx, name, metav1.DeleteOptions{}))
-}
-
-// claimWithLostAnswer creates a claim's volume and loses the driver's answer.
-func (env *environment) claimWithLostAnswer(class string, changes ...func(*objects.ClaimSpec)) *objects.Claim {
-	env.T.Helper()
-	env.Must(env.MockDriver.SetFaults(env.Ctx, loseCreateAnswers()))
-	claim := env.CreateClaim(class, changes...)
-	env.Eventually("the volume is on the disk", func() bool { return len(env.VolumesOnDisk()) == 1 })
-	return claim
+	env.Nodes().Delete(name)
+	env.CSINodes().Delete(name)
 }
 
 // expectOneVolume checks that the driver has one volume.
@@ -63,12 +55,10 @@ func zoneOf(pv *v1.PersistentVolume) string {
 // its last node. The sidecar repeats the same request. The claim gets that volume or, if the claim is deleted, the
 // volume is deleted, too.
 func TestTopologyChangesWhileVolumeIsInFlight(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutDriver)
-	t.Parallel()
+	fixture.Begin(t, fixture.AboutDriver)
 	for name, deleted := range map[string]bool{"the claim gets its volume": false, "the claim is deleted": true} {
 		t.Run("immediate binding: "+name, func(t *testing.T) {
-			suite.Deep(t, suite.Variant)
-			t.Parallel()
+			fixture.Begin(t, suite.Variant)
 			zone, options := twoZones()
 			env := newForRole(t, "owner", options)
 			env.CreateNode(map[string]string{zone: "a"})
@@ -108,9 +98,7 @@ func TestTopologyChangesWhileVolumeIsInFlight(t *testing.T) {
 		env.WaitClaim(claim, "without a selected node", func(now *v1.PersistentVolumeClaim) bool {
 			return now != nil && now.Annotations[objects.SelectedNode] == ""
 		})
-		_, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Patch(env.Ctx, claim.Name, types.MergePatchType,
-			[]byte(`{"metadata":{"annotations":{"`+objects.SelectedNode+`":"`+second+`"}}}`), metav1.PatchOptions{})
-		env.Must(err)
+		env.Claims().Annotate(claim.Name, objects.SelectedNode, second)
 		env.Must(env.MockDriver.ClearFaults(env.Ctx))
 		env.WaitBound(claim)
 		env.expectOneVolume()
@@ -123,8 +111,7 @@ func TestTopologyChangesWhileVolumeIsInFlight(t *testing.T) {
 // TestClassChangesWhileVolumeIsInFlight has the driver refuse the class's new parameters with InvalidArgument. The
 // refusal says nothing about the volume of the first request.
 func TestClassChangesWhileVolumeIsInFlight(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutDriver)
-	t.Parallel()
+	fixture.Begin(t, fixture.AboutDriver)
 	for _, restarts := range []bool{false, true} {
 		name := map[bool]string{false: "while it runs", true: "over a restart"}[restarts]
 		t.Run(name, func(t *testing.T) {
@@ -139,9 +126,8 @@ func TestClassChangesWhileVolumeIsInFlight(t *testing.T) {
 			if restarts {
 				car.Kill()
 			}
-			env.Must(env.Client.StorageV1().StorageClasses().Delete(env.Ctx, class, metav1.DeleteOptions{}))
-			_, err := env.MakeClass(env.Ctx, objects.Class{Name: class, Parameters: map[string]string{"teir": "gold"}})
-			env.Must(err)
+			env.StorageClasses().Delete(class)
+			env.CreateClass(objects.Class{Name: class, Parameters: map[string]string{"teir": "gold"}})
 			env.MustDeleteClaim(claim)
 			env.Must(env.MockDriver.ClearFaults(env.Ctx))
 			if restarts {
@@ -156,15 +142,12 @@ func TestClassChangesWhileVolumeIsInFlight(t *testing.T) {
 
 // TestAlreadyExistsOnFirstCallLeavesNoEntry expects no in-flight entry: the existing volume is not ours.
 func TestAlreadyExistsOnFirstCallLeavesNoEntry(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutDriver)
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t, fixture.AboutDriver)
 	env.StartSidecar(fixture.FastRetries()...)
-	env.Must(env.MockDriver.SetFaults(env.Ctx, failWithCode("AlreadyExists")))
+	env.SetFaults(failWithCode("AlreadyExists"))
 	claim := env.CreateClaim(env.CreateStorageClass())
 	env.WaitClaimEvent(claim, "ProvisioningFailed", "AlreadyExists")
-	env.MustDeleteClaim(claim)
-	env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+	env.expectDeletable(claim)
 	env.waitSettled(claim)
 	env.ExpectNothingLeft(claim)
 }
@@ -172,26 +155,21 @@ func TestAlreadyExistsOnFirstCallLeavesNoEntry(t *testing.T) {
 // TestUncertainCreateVolumeBlocksNoDeletion leaves open whether the volume exists. Neither the claim nor its namespace
 // waits for the volume. When the driver recovers, the volume gets a PV and is reclaimed.
 func TestUncertainCreateVolumeBlocksNoDeletion(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutDriver)
-	t.Parallel()
-	exhausted := faults.Plan{Rules: []faults.Rule{
-		{Name: "lost", Method: "CreateVolume", Action: faults.Fail, AfterWork: true, Code: "DeadlineExceeded", First: 1,
-			PerVolume: true},
-		{Name: "full", Method: "CreateVolume", Action: faults.Fail, Code: "ResourceExhausted"},
-	}}
-	for name, plan := range map[string]faults.Plan{
-		"Internal": failWithCode("Internal"), "Unknown": failWithCode("Unknown"),
-		"ResourceExhausted after a timeout": exhausted,
+	fixture.Begin(t, fixture.AboutDriver)
+	lost := faults.Rule{Name: "lost", Method: "CreateVolume", Action: faults.Fail, AfterWork: true,
+		Code: "DeadlineExceeded", First: 1, PerVolume: true}
+	for name, rules := range map[string][]faults.Rule{
+		"Internal": {failWithCode("Internal")}, "Unknown": {failWithCode("Unknown")},
+		"ResourceExhausted after a timeout": {lost, failWithCode("ResourceExhausted")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name != "Unknown" {
 				suite.Deep(t, suite.Variant)
 			}
-			t.Parallel()
-			env := newEnvironment(t)
+			env := begin(t)
 			env.StartSidecar(fixture.FastRetries()...)
 			users, class := env.inOtherNamespace(), env.CreateStorageClass()
-			env.Must(env.MockDriver.SetFaults(env.Ctx, plan))
+			env.SetFaults(rules...)
 			deleted, inNamespace := env.CreateClaim(class), users.CreateClaim(class)
 			for _, claim := range []*objects.Claim{deleted, inNamespace} {
 				env.Eventually("it was asked twice", func() bool { return len(env.CreateCalls(claim)) > 1 })
@@ -214,8 +192,7 @@ func TestUncertainCreateVolumeBlocksNoDeletion(t *testing.T) {
 
 // TestUninstallFinishesInFlightVolumes expects the uninstallation to finish the entries, or to name them.
 func TestUninstallFinishesInFlightVolumes(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutProgram)
-	t.Parallel()
+	fixture.Begin(t, fixture.AboutProgram)
 	// left returns a claim with a volume in flight while no sidecar runs.
 	left := func(env *environment) *objects.Claim {
 		car := env.StartSidecar(fixture.FastRetries()...)
@@ -228,8 +205,7 @@ func TestUninstallFinishesInFlightVolumes(t *testing.T) {
 	}
 	quiet := "--in-flight-quiet-period=2s"
 	t.Run("--release-finalizers finishes it", func(t *testing.T) {
-		t.Parallel()
-		env := newEnvironment(t)
+		env := begin(t)
 		claim := left(env)
 		env.Must(env.MockDriver.ClearFaults(env.Ctx))
 		output, err := env.ReleaseFinalizers(quiet)
@@ -240,13 +216,10 @@ func TestUninstallFinishesInFlightVolumes(t *testing.T) {
 		if fixture.HasFinalizer(vol.BoundPV) {
 			t.Error("the PV has the finalizer")
 		}
-		env.MustDeleteClaim(claim)
-		env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+		env.expectDeletable(claim)
 	})
 	t.Run("--provision=false finishes it", func(t *testing.T) {
-		suite.Deep(t, suite.Variant)
-		t.Parallel()
-		env := newEnvironment(t)
+		env := begin(t, suite.Variant)
 		claim := left(env)
 		env.Must(env.MockDriver.ClearFaults(env.Ctx))
 		env.StartSidecar(append(fixture.FastRetries(), "--provision=false")...)
@@ -256,11 +229,9 @@ func TestUninstallFinishesInFlightVolumes(t *testing.T) {
 	})
 	for _, role := range []string{"companion", "observer"} {
 		t.Run("role "+role+" finishes it", func(t *testing.T) {
-			suite.Deep(t, suite.Variant)
-			t.Parallel()
-			env := newEnvironment(t)
+			env := begin(t, suite.Variant)
 			claim := left(env)
-			env.Must(env.Client.RbacV1().ClusterRoleBindings().Delete(env.Ctx, env.Namespace, metav1.DeleteOptions{}))
+			env.ClusterRoleBindings().Delete(env.Namespace)
 			env.Must(rbac.GrantSidecar(env.Ctx, env.Client, env.Namespace, "csi-reclaimer", role))
 			env.Must(env.MockDriver.ClearFaults(env.Ctx))
 			env.StartSidecar(append(fixture.FastRetries(), "--role="+role)...)
@@ -270,8 +241,7 @@ func TestUninstallFinishesInFlightVolumes(t *testing.T) {
 		})
 	}
 	t.Run("kubectl reclaim names it", func(t *testing.T) {
-		t.Parallel()
-		env := newEnvironment(t)
+		env := begin(t)
 		claim := left(env)
 		output, err := env.WaitExit(env.StartPlugin("release", "--driver="+env.Driver, "--yes"))
 		if err == nil {
@@ -283,8 +253,7 @@ func TestUninstallFinishesInFlightVolumes(t *testing.T) {
 		env.ExpectOutput(env.RunPlugin("status", "--driver="+env.Driver), "1 (", fixture.PVName(claim))
 		wayOut := "kubectl reclaim settle " + fixture.PVName(claim)
 		env.ExpectOutput(env.RunPlugin("explain", "pvc/"+claim.Name), "In flight", fixture.PVName(claim), wayOut)
-		env.MustDeleteClaim(claim)
-		env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+		env.expectDeletable(claim)
 		env.ExpectOutput(env.RunPlugin("explain", "pvc/"+claim.Name),
 			"does not exist, and volume "+fixture.PVName(claim)+" has been in flight", wayOut)
 	})
@@ -292,16 +261,13 @@ func TestUninstallFinishesInFlightVolumes(t *testing.T) {
 
 // TestInFlightEntryIsSettled expects a running sidecar to drop a settled entry.
 func TestInFlightEntryIsSettled(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutProgram)
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t, fixture.AboutProgram)
 	env.StartSidecar(fixture.FastRetries()...)
-	env.Must(env.MockDriver.SetFaults(env.Ctx, failWithCode("Internal")))
+	env.SetFaults(failWithCode("Internal"))
 	claim := env.CreateClaim(env.CreateStorageClass())
 	env.Eventually("the volume is in flight",
 		func() bool { return env.IsInFlight(claim) && len(env.CreateCalls(claim)) > 1 })
-	env.MustDeleteClaim(claim)
-	env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+	env.expectDeletable(claim)
 	entry := env.InFlightEntries()[fixture.PVName(claim)]
 	env.ExpectOutput(env.RunPlugin("settle", fixture.PVName(claim), "--yes"), "drops 1 volume from its log")
 	env.Eventually("the entry leaves the log", func() bool {
@@ -313,4 +279,76 @@ func TestInFlightEntryIsSettled(t *testing.T) {
 	env.Must(env.MockDriver.ClearFaults(env.Ctx))
 	env.WaitBound(env.CreateClaim(env.CreateStorageClass()))
 	env.ExpectNothingLeft(claim)
+}
+
+// TestDriverReplacedUnderRunningSidecar replaces the driver by one with other capabilities on the same socket.
+func TestDriverReplacedUnderRunningSidecar(t *testing.T) {
+	fixture.Begin(t, fixture.AboutDriver)
+	t.Run("clones", func(t *testing.T) {
+		t.Parallel()
+		env := newForRole(t, "owner", mockdriver.Options{})
+		env.Must(env.MockDriver.Restart(env.Ctx, "--disable-capabilities=CLONE_VOLUME"))
+		car := env.StartSidecar(fixture.FastRetries()...)
+		pid := car.PID()
+		class := env.CreateStorageClass()
+		original := env.WaitBound(env.CreateClaim(class))
+		clone := env.CreateClaim(class, fixture.CloneOf(original.BoundClaim))
+		env.WaitClaimEvent(clone, "ProvisioningFailed", "CLONE_VOLUME")
+		env.Must(env.MockDriver.Restart(env.Ctx))
+		want := backend.Source{VolumeID: original.Handle}
+		if there := env.volumeOnDisk(env.WaitBound(clone)); there.Source != want {
+			t.Errorf("the volume is made from %+v", there.Source)
+		}
+		if car.PID() != pid || car.Err() != nil {
+			t.Error("the sidecar was restarted")
+		}
+	})
+	t.Run("topology", func(t *testing.T) {
+		t.Parallel()
+		env := newForRole(t, "owner", mockdriver.Options{})
+		car := env.StartSidecar(fixture.FastRetries()...)
+		class := env.CreateStorageClass()
+		env.WaitBound(env.CreateClaim(class))
+		env.CreateNode(map[string]string{"zone": "a"})
+		env.Must(env.MockDriver.Restart(env.Ctx, "--topology=zone=a"))
+		claim := env.CreateClaim(class)
+		select {
+		case <-car.Done():
+		case <-env.WithTimeout().Done():
+			t.Fatal("the sidecar goes on with a driver that it was not set up for")
+		}
+		if log := car.LogTail(3); car.Err() == nil || !strings.Contains(log, "VOLUME_ACCESSIBILITY_CONSTRAINTS") {
+			t.Errorf("it ended with %v, and its log with:\n%s", car.Err(), log)
+		}
+		if n := len(env.CreateCalls(claim)); n != 0 {
+			t.Errorf("%d CreateVolume calls without topology", n)
+		}
+		env.Must(car.Restart()) // as the kubelet does
+		affinity := env.WaitBound(claim).BoundPV.Spec.NodeAffinity
+		if affinity == nil || len(affinity.Required.NodeSelectorTerms) != 1 {
+			t.Errorf("the PV has the node affinity %+v", affinity)
+		}
+	})
+	t.Run("another driver", func(t *testing.T) {
+		t.Parallel()
+		env := newForRole(t, "owner", mockdriver.Options{})
+		car := env.StartSidecar(fixture.FastRetries()...)
+		vol := env.WaitBound(env.CreateClaim(env.CreateStorageClass()))
+		env.Must(env.MockDriver.Restart(env.Ctx, "--name=other.csi.example.com"))
+		env.MustDeleteClaim(vol.BoundClaim)
+		select {
+		case <-car.Done():
+		case <-env.WithTimeout().Done():
+			t.Fatal("the sidecar goes on with another driver")
+		}
+		if log := car.LogTail(3); car.Err() == nil || !strings.Contains(log, "other.csi.example.com") {
+			t.Errorf("it ended with %v, and its log with:\n%s", car.Err(), log)
+		}
+		if n := env.DeleteCallCounts()[vol.Handle]; n != 0 {
+			t.Errorf("%d DeleteVolume calls to another driver", n)
+		}
+		env.Must(env.MockDriver.Restart(env.Ctx))
+		env.Must(car.Restart())
+		env.Must(vol.WaitGone(env.WithTimeout()))
+	})
 }

@@ -3,7 +3,9 @@
 package provision
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -11,7 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
@@ -22,26 +26,19 @@ import (
 // TestProvisionWithinResourceQuota fills the quota of a namespace with one claim: csi-reclaimer's own objects do not
 // count.
 func TestProvisionWithinResourceQuota(t *testing.T) {
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t)
 	env.StartSidecar(fixture.FastRetries()...)
 	class := env.CreateStorageClass()
 	users := env.inOtherNamespace()
-	quotas := env.Client.CoreV1().ResourceQuotas(users.Namespace)
-	_, err := quotas.Create(env.Ctx, &v1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "full"},
+	users.ResourceQuotas().Create(&v1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "full"},
 		Spec: v1.ResourceQuotaSpec{Hard: v1.ResourceList{
 			v1.ResourcePersistentVolumeClaims: resource.MustParse("1"), v1.ResourceRequestsStorage: resource.MustParse("1Mi"),
-		}}}, metav1.CreateOptions{})
-	env.Must(err)
+		}}})
 	// The admission of claims observes the quota with a watch of its own.
 	admits := func(size string) bool {
-		_, err := env.Client.CoreV1().PersistentVolumeClaims(users.Namespace).Create(env.Ctx, &v1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Name: "probe"},
-			Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class,
-				AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-				Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{
-					v1.ResourceStorage: resource.MustParse(size)}}},
-		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		spec := objects.ClaimFor(class)
+		spec.Resources.Requests[v1.ResourceStorage] = resource.MustParse(size)
+		_, err := users.Claims().DryRun(&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: spec})
 		return err == nil
 	}
 	env.Eventually("the quota is in force", func() bool { return !admits("2Mi") })
@@ -57,8 +54,7 @@ func TestProvisionWithinResourceQuota(t *testing.T) {
 		users.ExpectNothingLeft(claim)
 		env.Eventually("the quota is free", func() bool { return admits("1Mi") })
 	}
-	refused, err := env.Plane.AuditEventsOf(env.User, func(e controlplane.AuditEvent) bool { return e.Code == 403 })
-	env.Must(err)
+	refused := env.AuditEvents(env.User, func(e controlplane.AuditEvent) bool { return e.Code == 403 })
 	if len(refused) > 0 {
 		t.Errorf("refused: %+v", refused)
 	}
@@ -66,15 +62,13 @@ func TestProvisionWithinResourceQuota(t *testing.T) {
 
 // TestProvisionInTerminatingNamespace deletes a namespace during CreateVolume.
 func TestProvisionInTerminatingNamespace(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutDriver)
-	t.Parallel()
+	fixture.Begin(t, fixture.AboutDriver)
 	t.Run("nothing is left", func(t *testing.T) {
-		t.Parallel()
-		env := newEnvironment(t)
+		env := begin(t)
 		env.StartSidecar(fixture.FastRetries()...)
 		users, class := env.inOtherNamespace(), env.CreateStorageClass()
 		users.WaitBound(users.CreateClaim(class))
-		env.Must(env.MockDriver.SetFaults(env.Ctx, fixture.BlockCreateVolume(true)))
+		env.SetFaults(fixture.BlockCreateVolume(true))
 		var claims []*objects.Claim
 		for range 8 {
 			claims = append(claims, users.CreateClaim(class))
@@ -90,8 +84,7 @@ func TestProvisionInTerminatingNamespace(t *testing.T) {
 	})
 	t.Run("a Secret deleted first delays the in-flight volume, not the namespace",
 		func(t *testing.T) {
-			suite.Deep(t, suite.Variant)
-			t.Parallel()
+			fixture.Begin(t, suite.Variant)
 			env := newForRole(t, "owner", mockdriver.Options{Args: []string{"--require-secret=password=hunter2"}})
 			car := env.StartSidecar(fixture.FastRetries()...)
 			users, vault := env.inOtherNamespace(), env.inOtherNamespace()
@@ -102,11 +95,8 @@ func TestProvisionInTerminatingNamespace(t *testing.T) {
 					"csi.storage.k8s.io/provisioner-secret-namespace": vault.Namespace,
 				}
 			})
-			env.Must(env.MockDriver.SetFaults(env.Ctx, loseCreateAnswers()))
-			claim := users.CreateClaim(class)
-			env.Eventually("the volume is on the disk", func() bool { return len(env.VolumesOnDisk()) == 1 })
-			secrets := env.Client.CoreV1().Secrets(vault.Namespace)
-			env.Must(secrets.Delete(env.Ctx, "credentials", metav1.DeleteOptions{}))
+			claim := users.claimWithLostAnswer(class)
+			vault.Secrets().Delete("credentials")
 			users.DeleteNamespace()
 			users.WaitNamespaceGone()
 			env.Must(env.MockDriver.ClearFaults(env.Ctx))
@@ -115,9 +105,8 @@ func TestProvisionInTerminatingNamespace(t *testing.T) {
 			if !env.IsInFlight(claim) || len(env.VolumesOnDisk()) != 1 {
 				t.Fatal("the entry was closed while the volume is left, or the volume was deleted without its Secret")
 			}
-			_, err := secrets.Create(env.Ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "credentials"},
-				StringData: map[string]string{"password": "hunter2"}}, metav1.CreateOptions{})
-			env.Must(err)
+			vault.Secrets().Create(&v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "credentials"},
+				StringData: map[string]string{"password": "hunter2"}})
 			env.waitSettled(claim)
 			env.waitVolumeGone(claim)
 		})
@@ -130,28 +119,75 @@ const provisioningOutcomeUnknown = "ProvisioningOutcomeUnknown"
 // is gone.
 func (env *environment) secret(name string, values map[string]string) {
 	env.T.Helper()
-	_, err := env.Client.CoreV1().Secrets(env.Namespace).Create(env.Ctx,
-		&v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: values}, metav1.CreateOptions{})
-	env.Must(err)
-	roles, bindings := env.Client.RbacV1().ClusterRoles(), env.Client.RbacV1().ClusterRoleBindings()
-	role := "secrets-" + env.Namespace
-	_, err = roles.Create(env.Ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: role},
-		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{name}, Verbs: []string{"get"}},
-		}}, metav1.CreateOptions{})
-	env.Must(err)
-	env.T.Cleanup(func() { _ = roles.Delete(env.CleanupContext(), role, metav1.DeleteOptions{}) })
-	_, err = bindings.Create(env.Ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: role},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: env.User}},
-	}, metav1.CreateOptions{})
-	env.Must(err)
-	env.T.Cleanup(func() { _ = bindings.Delete(env.CleanupContext(), role, metav1.DeleteOptions{}) })
+	env.Secrets().Create(&v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: values})
+	env.InNamespace(env.DriverNamespace).Grant("secrets-"+env.Namespace, "csi-reclaimer", rbacv1.PolicyRule{
+		APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{name}, Verbs: []string{"get"}})
 }
 
 // loseCreateAnswers has the driver create volumes and lose its answers.
-func loseCreateAnswers() faults.Plan {
-	return faults.Plan{Rules: []faults.Rule{{Method: "CreateVolume", Action: faults.Fail, AfterWork: true,
-		Code: "DeadlineExceeded"}}}
+func loseCreateAnswers() faults.Rule {
+	return faults.Rule{Method: "CreateVolume", Action: faults.Fail, AfterWork: true, Code: "DeadlineExceeded"}
+}
+
+// TestWatchedClaimDeletionSkipsRead expects the deletion to read only the PV if the watch has shown the claim's end. A
+// restored claim that names the PV still keeps its volume.
+func TestWatchedClaimDeletionSkipsRead(t *testing.T) {
+	env := begin(t, fixture.AboutRequests)
+	env.StartSidecar(fixture.FastRetries()...)
+	class := env.CreateStorageClass()
+	for name, restored := range map[string]bool{"gone": false, "restored": true} {
+		t.Run(name, func(t *testing.T) {
+			env := env.forSubtest(t)
+			vol := env.WaitBound(env.CreateClaim(class))
+			env.WritesTo(1, "persistentvolumes") // the audit log then has the reads before the volume was created
+			provisioned := len(env.readClaimAndPV(vol))
+			env.AnnotatePV(vol.Volume, volume.HoldAnnotation, "until the watch of claims has shown what follows")
+			deleted := time.Now()
+			env.MustDeleteClaim(vol.BoundClaim)
+			env.WaitPV(vol.Volume, "released", fixture.IsReleased)
+			if restored {
+				env.Claims().Create(&v1.PersistentVolumeClaim{
+					ObjectMeta: metav1.ObjectMeta{Name: vol.BoundClaim.Name},
+					Spec: v1.PersistentVolumeClaimSpec{
+						VolumeName: vol.Name, StorageClassName: &class, AccessModes: vol.BoundPV.Spec.AccessModes,
+						Resources: v1.VolumeResourceRequirements{Requests: vol.BoundPV.Spec.Capacity},
+					},
+				})
+			}
+			env.WaitBound(env.CreateClaim(class)) // a later event of the same watch
+			unheld := time.Now()
+			env.AnnotatePV(vol.Volume, volume.HoldAnnotation, "")
+			if restored {
+				env.WaitPVEvent(vol.Volume, "ClaimNamesPV", "")
+				if !env.OnDisk(vol.Handle) {
+					t.Error("WRONG DELETE: the restored claim names the PV")
+				}
+				env.Claims().Delete(vol.BoundClaim.Name)
+			}
+			env.Must(vol.WaitGone(env.WithTimeout()))
+			old := time.Since(deleted) >= session.LiveFor // an end that was watched so long ago is read again
+			env.Eventually("the end of the PV is in the audit log", func() bool {
+				return slices.ContainsFunc(env.WritesTo(0, "persistentvolumes"), func(e controlplane.AuditEvent) bool {
+					return e.Name == vol.Name && !e.Received.Before(unheld)
+				})
+			})
+			read := env.readClaimAndPV(vol)[provisioned:]
+			if got := slices.Contains(read, "persistentvolumeclaims"); got != restored && (!got || !old) ||
+				!slices.Contains(read, "persistentvolumes") {
+				t.Errorf("read %q to delete the volume; want the claim read: %v", read, restored)
+			}
+		})
+	}
+}
+
+// readClaimAndPV returns which of a volume's claim and PV the sidecar has read, by their resources.
+func (env *environment) readClaimAndPV(vol *fixture.Provisioned) (resources []string) {
+	env.T.Helper()
+	env.AuditEvents(env.User, func(e controlplane.AuditEvent) bool {
+		if e.Verb == "get" && (e.Name == vol.Name || e.Name == vol.BoundClaim.Name) {
+			resources = append(resources, e.Resource)
+		}
+		return false
+	})
+	return resources
 }

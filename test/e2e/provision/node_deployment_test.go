@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/ptr"
 
@@ -96,8 +95,7 @@ func (env *environment) waitBoundAndSettled(claim *objects.Claim) *fixture.Provi
 
 // TestNodeDeploymentServesVolumesOfItsNode has two nodes, each with a driver and a sidecar.
 func TestNodeDeploymentServesVolumesOfItsNode(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutDriver)
-	t.Parallel()
+	fixture.Begin(t, fixture.AboutDriver)
 	env, members := newNodeMembers(t)
 	one, two := members[0], members[1]
 	lately, atOnce := env.CreateStorageClass(fixture.WithWaitForFirstConsumer), env.CreateStorageClass()
@@ -142,9 +140,7 @@ func TestNodeDeploymentServesVolumesOfItsNode(t *testing.T) {
 		claim := env.CreateClaim(lately, fixture.WithSelectedNode(one.node))
 		vol := env.waitBoundAndSettled(claim)
 		// As a PV of a provisioner without finalizers.
-		_, err := env.Client.CoreV1().PersistentVolumes().Patch(env.Ctx, vol.BoundPV.Name, "application/merge-patch+json",
-			[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-		env.Must(err)
+		env.PVs().SetFinalizers(vol.BoundPV.Name)
 		env.WaitProtected(vol.Volume)
 		if n := env.patchesOf(vol.BoundPV.Name, 1); n != 1 {
 			t.Errorf("finalizers were added to the PV %d times, want once", n)
@@ -159,19 +155,15 @@ func TestNodeDeploymentServesVolumesOfItsNode(t *testing.T) {
 
 // kubectl reclaim release refuses to run while a node holds a Lease of its driver, and selects the Leases by the label.
 func TestNodeElectionsNameTheirDriver(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutDriver)
-	t.Parallel()
+	fixture.Begin(t, fixture.AboutDriver)
 	env, members := newNodeMembers(t)
 	want := map[string]bool{}
 	for _, m := range members {
 		want[m.node] = true
 	}
 	env.Eventually("each node holds a Lease with the driver's label", func() bool {
-		list, err := env.Client.CoordinationV1().Leases(env.Namespace).List(env.Ctx,
-			metav1.ListOptions{LabelSelector: labels.DriverLabel + "=" + env.Driver})
-		env.Must(err)
 		holders := map[string]bool{}
-		for _, l := range list.Items {
+		for _, l := range env.Leases().List(labels.DriverLabel + "=" + env.Driver) {
 			holders[ptr.Deref(l.Spec.HolderIdentity, "")] = true
 		}
 		return maps.Equal(holders, want)
@@ -183,11 +175,9 @@ func TestNodeElectionsNameTheirDriver(t *testing.T) {
 func (env *environment) patchesOf(pv string, least int) (n int) {
 	env.T.Helper()
 	env.Eventually("the audit log has the patches of PV "+pv, func() bool {
-		events, err := env.Plane.AuditEventsOf(env.User, func(e controlplane.AuditEvent) bool {
+		n = len(env.AuditEvents(env.User, func(e controlplane.AuditEvent) bool {
 			return e.Resource == "persistentvolumes" && e.Name == pv && e.Verb == "patch" && e.Code == 200
-		})
-		env.Must(err)
-		n = len(events)
+		}))
 		return n >= least
 	})
 	return n
@@ -196,21 +186,14 @@ func (env *environment) patchesOf(pv string, least int) (n int) {
 // TestNodeDeploymentClaimMovesToAnotherNode loses the answer of one node's driver, and stops that node while another
 // one is selected.
 func TestNodeDeploymentClaimMovesToAnotherNode(t *testing.T) {
-	suite.Deep(t, suite.Variant)
-	fixture.NewestOnly(t, fixture.AboutDriver)
-	t.Parallel()
+	fixture.Begin(t, suite.Variant, fixture.AboutDriver)
 	env, members := newNodeMembers(t)
 	one, two := members[0], members[1]
-	env.Must(one.driver.SetFaults(env.Ctx,
-		faults.Plan{Rules: []faults.Rule{{Method: "CreateVolume", Action: faults.Fail, AfterWork: true,
-			Code: "DeadlineExceeded"}}}))
+	env.Must(one.driver.SetFaults(env.Ctx, faults.Plan{Rules: []faults.Rule{loseCreateAnswers()}}))
 	claim := env.CreateClaim(env.CreateStorageClass(fixture.WithWaitForFirstConsumer), fixture.WithSelectedNode(one.node))
 	env.Eventually("the volume is on the first node's disk", func() bool { return one.has(claim) })
 	one.sidecar.Kill()
-	_, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Patch(env.Ctx, claim.Name,
-		"application/merge-patch+json",
-		[]byte(`{"metadata":{"annotations":{"`+objects.SelectedNode+`":"`+two.node+`"}}}`), metav1.PatchOptions{})
-	env.Must(err)
+	env.Claims().Annotate(claim.Name, objects.SelectedNode, two.node)
 	vol := env.WaitBound(claim)
 	if !two.has(claim) || !one.has(claim) {
 		t.Fatalf("on disk: first node %v, second %v", one.has(claim), two.has(claim))
@@ -232,16 +215,12 @@ func TestNodeDeploymentClaimMovesToAnotherNode(t *testing.T) {
 // TestTheLogOfANodeGoesWithItsNode expects one Lease for each node. Garbage collection removes it with the Node, unless
 // a volume is in flight.
 func TestTheLogOfANodeGoesWithItsNode(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutDriver)
-	t.Parallel()
+	fixture.Begin(t, fixture.AboutDriver)
 	env, members := newNodeMembers(t)
 	one, two := members[0], members[1]
-	leases := env.Client.CoordinationV1().Leases(env.Namespace)
 	shards := func() map[string]string { // owner by node
-		list, err := leases.List(env.Ctx, metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"})
-		env.Must(err)
-		owners := map[string]string{}
-		for _, l := range list.Items {
+		list, owners := env.Leases().List(inflight.LabelLog+"=true"), map[string]string{}
+		for _, l := range list {
 			for _, m := range members {
 				if !strings.HasSuffix(l.Name, "-in-flight-"+m.node+"-0") {
 					continue
@@ -252,8 +231,8 @@ func TestTheLogOfANodeGoesWithItsNode(t *testing.T) {
 				}
 			}
 		}
-		if len(list.Items) != len(owners) {
-			t.Errorf("%d Leases, want one for each node", len(list.Items))
+		if len(list) != len(owners) {
+			t.Errorf("%d Leases, want one for each node", len(list))
 		}
 		return owners
 	}
@@ -262,8 +241,7 @@ func TestTheLogOfANodeGoesWithItsNode(t *testing.T) {
 	env.Eventually("both Leases are empty and their Nodes'", func() bool {
 		return maps.Equal(shards(), map[string]string{one.node: one.node, two.node: two.node})
 	})
-	env.Must(two.driver.SetFaults(env.Ctx, faults.Plan{Rules: []faults.Rule{{Method: "CreateVolume", Action: faults.Fail,
-		Code: "DeadlineExceeded"}}}))
+	env.Must(two.driver.SetFaults(env.Ctx, faults.Plan{Rules: []faults.Rule{failWithCode("DeadlineExceeded")}}))
 	claim := env.CreateClaim(class, fixture.WithSelectedNode(two.node))
 	env.Eventually("a volume is in flight", func() bool { return env.IsInFlight(claim) })
 	for _, m := range members {
@@ -273,7 +251,7 @@ func TestTheLogOfANodeGoesWithItsNode(t *testing.T) {
 		t.Errorf("owners %v", owners)
 	}
 	for _, m := range members {
-		env.Must(env.Client.CoreV1().Nodes().Delete(env.Ctx, m.node, metav1.DeleteOptions{}))
+		env.Nodes().Delete(m.node)
 	}
 	env.Eventually("the empty Lease is gone", func() bool {
 		_, there := shards()[one.node]

@@ -29,8 +29,7 @@ func TestProvisionWithoutVolumeAttributesClassGate(t *testing.T) {
 	if !fixture.Version().Before(controlplane.V1_34) {
 		t.Skip("VolumeAttributesClass is on by default from 1.34 on")
 	}
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t)
 	env.StartSidecar(fixture.FastRetries()...)
 	vol := env.WaitBound(env.CreateClaim(env.CreateStorageClass(), naming("gold")))
 	if got := vol.BoundPV.Spec.VolumeAttributesClassName; got != nil {
@@ -44,15 +43,11 @@ func TestProvisionWithoutVolumeAttributesClassGate(t *testing.T) {
 // name the class, too.
 func TestProvisionWithVolumeAttributesClass(t *testing.T) {
 	fixture.From(t, controlplane.V1_34, "VolumeAttributesClass")
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t)
 	env.StartSidecar(fixture.FastRetries()...)
 	gold := &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold-" + env.Namespace},
 		DriverName: env.Driver, Parameters: map[string]string{"tier": "gold"}}
-	classes := env.Client.StorageV1().VolumeAttributesClasses()
-	_, err := classes.Create(env.Ctx, gold, metav1.CreateOptions{})
-	env.Must(err)
-	t.Cleanup(func() { _ = classes.Delete(env.CleanupContext(), gold.Name, metav1.DeleteOptions{}) })
+	env.VolumeAttributesClasses().CreateForTest(gold)
 
 	vol := env.WaitBound(env.CreateClaim(env.CreateStorageClass(), naming(gold.Name)))
 	if got := ptr.Deref(vol.BoundPV.Spec.VolumeAttributesClassName, ""); got != gold.Name {
@@ -87,7 +82,7 @@ func withoutAttributesClasses(v controlplane.Version) controlplane.Options {
 // and volumes for all others.
 func TestProvisionWithoutVolumeAttributesClassAPI(t *testing.T) {
 	t.Parallel()
-	env := newWithControlPlane(t, fixture.Version(), withoutAttributesClasses(fixture.Version()))
+	env := &environment{fixture.NewWithControlPlane(t, fixture.Version(), withoutAttributesClasses(fixture.Version()))}
 	env.UseDriver(mockdriver.Options{Name: "without-attributes.csi-reclaimer.io"})
 	env.CreateServiceAccount("csi-reclaimer")
 	env.GrantRole("owner")
@@ -106,9 +101,7 @@ func TestProvisionWithoutVolumeAttributesClassAPI(t *testing.T) {
 
 // TestProvisionIgnoresClaimForVolumePopulator expects no volume, and an Event that names the program that creates it.
 func TestProvisionIgnoresClaimForVolumePopulator(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutProgram)
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t, fixture.AboutProgram)
 	env.StartSidecar(fixture.FastRetries()...)
 	group := "backup.example.com"
 	claim := env.CreateClaim(env.CreateStorageClass(), func(spec *objects.ClaimSpec) {
@@ -121,5 +114,28 @@ func TestProvisionIgnoresClaimForVolumePopulator(t *testing.T) {
 	env.ExpectNothingLeft(claim)
 	if made := env.CreateCalls(claim); len(made) > 0 {
 		t.Errorf("the driver was asked: %+v", made)
+	}
+}
+
+// TestProvisionSetsSecretForControllerModifyVolume uses classes that name a Secret for ControllerModifyVolume.
+// external-resizer reads it from the PV's annotations.
+func TestProvisionSetsSecretForControllerModifyVolume(t *testing.T) {
+	env := begin(t, fixture.AboutProgram)
+	env.StartSidecar(fixture.FastRetries()...)
+	const (
+		annotation = "volume.kubernetes.io/controller-modify-secret-"
+		parameter  = "csi.storage.k8s.io/controller-modify-secret-"
+	)
+	class := env.CreateStorageClass(func(c *objects.Class) {
+		c.Parameters = map[string]string{parameter + "name": "of-${pvc.name}", parameter + "namespace": "${pvc.namespace}"}
+	})
+	vol := env.WaitBound(env.CreateClaim(class))
+	if got := vol.BoundPV.Annotations; got[annotation+"name"] != "of-"+vol.BoundClaim.Name ||
+		got[annotation+"namespace"] != env.Namespace {
+		t.Errorf("annotations %v", got)
+	}
+	without := env.WaitBound(env.CreateClaim(env.CreateStorageClass()))
+	if _, found := without.BoundPV.Annotations[annotation+"name"]; found {
+		t.Errorf("annotations %v of a class that names no Secret", without.BoundPV.Annotations)
 	}
 }

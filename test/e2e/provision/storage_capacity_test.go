@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/capacity"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
@@ -50,24 +51,17 @@ func newCapacityEnvironment(t *testing.T) capacityEnvironment {
 	env := capacityEnvironment{environment: newForRole(t, "owner", twoPools())}
 	env.Must(rbac.GrantCapacity(env.Ctx, env.Client, env.Namespace, "csi-reclaimer"))
 	labels := map[string]string{"app": "driver"}
-	replicas := int32(1)
-	var err error
-	env.deployment, err = env.Client.AppsV1().Deployments(env.Namespace).Create(env.Ctx, &appsv1.Deployment{
+	env.deployment = env.Deployments().Create(&appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "driver"},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{
 				// No scheduler binds it: its existence is enough.
 				SchedulerName: "nobody", Containers: []v1.Container{{Name: "driver", Image: "none"}},
 			}},
 		},
-	}, metav1.CreateOptions{})
-	env.Must(err)
-	_, err = env.MakeDriver(env.Ctx, func(d *storagev1.CSIDriver) { yes := true; d.Spec.StorageCapacity = &yes })
-	env.Must(err)
-	t.Cleanup(func() {
-		_ = env.Client.StorageV1().CSIDrivers().Delete(env.CleanupContext(), env.Driver, metav1.DeleteOptions{})
 	})
+	env.InstallDriver(func(d *storagev1.CSIDriver) { d.Spec.StorageCapacity = ptr.To(true) })
 	for _, name := range []string{"small", "large"} {
 		fakenode.ForTest(t, env.Plane, "node-"+name+"-"+rand.String(6), fakenode.Config{
 			Drivers: map[string]fakenode.Driver{env.Driver: {Place: map[string]string{pool: name}}},
@@ -81,10 +75,8 @@ func (env capacityEnvironment) sidecar(args ...string) *program.Program {
 	env.T.Helper()
 	pod := ""
 	env.Eventually("the Deployment has a pod", func() bool {
-		pods, err := env.Client.CoreV1().Pods(env.Namespace).List(env.Ctx, metav1.ListOptions{LabelSelector: "app=driver"})
-		env.Must(err)
-		if len(pods.Items) > 0 {
-			pod = pods.Items[0].Name
+		for _, one := range env.Pods().List("app=driver") {
+			pod = one.Name
 		}
 		return pod != ""
 	})
@@ -95,17 +87,16 @@ func (env capacityEnvironment) sidecar(args ...string) *program.Program {
 }
 
 // objects returns the published objects, by class and pool.
-func (env capacityEnvironment) objects() map[string]storagev1.CSIStorageCapacity {
+func (env capacityEnvironment) objects() map[string]*storagev1.CSIStorageCapacity {
 	env.T.Helper()
-	list, err := env.Client.StorageV1().CSIStorageCapacities(env.Namespace).List(env.Ctx, metav1.ListOptions{
-		LabelSelector: capacity.LabelDriver + "=" + env.Driver + "," + capacity.LabelManagedBy + "=external-provisioner"})
-	env.Must(err)
-	all := map[string]storagev1.CSIStorageCapacity{}
-	for _, o := range list.Items {
+	list := env.CSIStorageCapacities().List(capacity.LabelDriver + "=" + env.Driver + "," + capacity.LabelManagedBy +
+		"=external-provisioner")
+	all := map[string]*storagev1.CSIStorageCapacity{}
+	for _, o := range list {
 		all[o.StorageClassName+" in "+o.NodeTopology.MatchLabels[pool]] = o
 	}
-	if len(all) != len(list.Items) {
-		env.T.Errorf("%d objects for %d spots", len(list.Items), len(all))
+	if len(all) != len(list) {
+		env.T.Errorf("%d objects for %d spots", len(list), len(all))
 	}
 	return all
 }
@@ -127,12 +118,10 @@ func (env capacityEnvironment) waitPublished(want map[string]int64) {
 // writes returns the verbs of the sidecar's writes to capacity objects.
 func (env capacityEnvironment) writes() []string {
 	env.T.Helper()
-	events, err := env.Plane.AuditEventsOf(env.User, func(e controlplane.AuditEvent) bool {
-		return e.Resource == "csistoragecapacities" && !slices.Contains([]string{"list", "watch"}, e.Verb)
-	})
-	env.Must(err)
 	var verbs []string
-	for _, e := range events {
+	for _, e := range env.AuditEvents(env.User, func(e controlplane.AuditEvent) bool {
+		return e.Resource == "csistoragecapacities" && !slices.Contains([]string{"list", "watch"}, e.Verb)
+	}) {
 		verbs = append(verbs, e.Verb)
 	}
 	return verbs
@@ -141,14 +130,13 @@ func (env capacityEnvironment) writes() []string {
 // TestStorageCapacityGuidesScheduler creates claims that wait for their pod. The scheduler places the pods by the
 // driver's reported capacity.
 func TestStorageCapacityGuidesScheduler(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutDriver)
-	t.Parallel()
+	fixture.Begin(t, fixture.AboutDriver)
 	env := newCapacityEnvironment(t)
 	car := env.sidecar(fixture.FastRetries()...)
 	class := env.CreateStorageClass(fixture.WithWaitForFirstConsumer)
 	env.waitPublished(map[string]int64{class + " in small": 2, class + " in large": 64})
 	for spot, o := range env.objects() {
-		if owner := metav1.GetControllerOf(&o); owner == nil || owner.UID != env.deployment.UID ||
+		if owner := metav1.GetControllerOf(o); owner == nil || owner.UID != env.deployment.UID ||
 			owner.Kind != "Deployment" {
 			t.Errorf("%s is owned by %+v, want the Deployment", spot, owner)
 		}
@@ -158,10 +146,8 @@ func TestStorageCapacityGuidesScheduler(t *testing.T) {
 		name := "data-" + string(rune('a'+i))
 		claim, err := env.MakeClaim(env.Ctx, objects.ClaimSpec{Name: name, Class: class, Size: size})
 		env.Must(err)
-		pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: name, Claims: []string{name}})
-		env.Must(err)
-		node, err := pod.WaitRunning(env.WithTimeout())
-		env.Must(err)
+		pod := env.CreatePod(objects.PodSpec{Name: name, Claims: []string{name}})
+		node := env.WaitRunning(pod)
 		if !strings.HasPrefix(node, "node-large-") {
 			t.Errorf("pod %s runs on %s", name, node)
 		}
@@ -193,16 +179,15 @@ func TestStorageCapacityGuidesScheduler(t *testing.T) {
 	}
 
 	for _, name := range []string{"data-a", "data-b"} {
-		env.Must(env.Client.CoreV1().Pods(env.Namespace).Delete(env.Ctx, name, metav1.DeleteOptions{}))
-		env.Must(env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Delete(env.Ctx, name, metav1.DeleteOptions{}))
+		env.Pods().Delete(name)
+		env.Claims().Delete(name)
 	}
 	env.waitPublished(map[string]int64{class + " in small": 2, class + " in large": 64})
 	foreign := env.foreign(class)
-	env.Must(env.Client.StorageV1().StorageClasses().Delete(env.Ctx, class, metav1.DeleteOptions{}))
+	env.StorageClasses().Delete(class)
 	env.waitPublished(map[string]int64{})
-	if _, err := env.Client.StorageV1().CSIStorageCapacities(env.Namespace).Get(env.Ctx, foreign,
-		metav1.GetOptions{}); err != nil {
-		t.Errorf("an object of somebody else's is gone: %v", err)
+	if env.CSIStorageCapacities().Find(foreign) == nil {
+		t.Error("an object of another program is gone")
 	}
 	env.usedAsGranted()
 }
@@ -210,8 +195,7 @@ func TestStorageCapacityGuidesScheduler(t *testing.T) {
 // TestNodeDeploymentPublishesCapacityOfEachNode expects one object for each node, which changes only with that node's
 // volumes.
 func TestNodeDeploymentPublishesCapacityOfEachNode(t *testing.T) {
-	fixture.NewestOnly(t, fixture.AboutDriver)
-	t.Parallel()
+	fixture.Begin(t, fixture.AboutDriver)
 	env, members := newNodeMembers(t, "--enable-capacity", "--capacity-ownerref-level=-1",
 		"--capacity-poll-interval=1h")
 	one, two := members[0], members[1]
@@ -223,17 +207,14 @@ func TestNodeDeploymentPublishesCapacityOfEachNode(t *testing.T) {
 	}
 	// published returns the state of each pool's object, by pool.
 	published := func() map[string]state {
-		list, err := env.Client.StorageV1().CSIStorageCapacities(env.Namespace).List(env.Ctx,
-			metav1.ListOptions{LabelSelector: capacity.LabelDriver + "=" + env.Driver})
-		env.Must(err)
-		all := map[string]state{}
-		for _, o := range list.Items {
+		list, all := env.CSIStorageCapacities().List(capacity.LabelDriver+"="+env.Driver), map[string]state{}
+		for _, o := range list {
 			used := room.DeepCopy()
 			used.Sub(*o.Capacity)
 			all[o.NodeTopology.MatchLabels[fixture.NodeTopologyKey]] = state{used.String(), o.UID, o.ResourceVersion}
 		}
-		if len(all) != len(list.Items) {
-			t.Errorf("%d objects for %d places", len(list.Items), len(all))
+		if len(all) != len(list) {
+			t.Errorf("%d objects for %d places", len(list), len(all))
 		}
 		return all
 	}
@@ -270,7 +251,7 @@ func TestNodeDeploymentPublishesCapacityOfEachNode(t *testing.T) {
 	env.MustDeleteClaim(claim)
 	env.Must(vol.WaitGone(env.WithTimeout()))
 	wait("0", "0")
-	env.Must(env.Client.StorageV1().StorageClasses().Delete(env.Ctx, class, metav1.DeleteOptions{}))
+	env.StorageClasses().Delete(class)
 	env.Eventually("nothing is published for a class that is gone", func() bool { return len(published()) == 0 })
 }
 
@@ -285,12 +266,11 @@ func (env capacityEnvironment) capacityCalls() int {
 // foreign creates an object for the driver and the class that another program manages.
 func (env capacityEnvironment) foreign(class string) string {
 	env.T.Helper()
-	o, err := env.Client.StorageV1().CSIStorageCapacities(env.Namespace).Create(env.Ctx, &storagev1.CSIStorageCapacity{
+	o := env.CSIStorageCapacities().Create(&storagev1.CSIStorageCapacity{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "foreign-", Labels: map[string]string{
 			capacity.LabelDriver: env.Driver, capacity.LabelManagedBy: "external-provisioner-node-1"}},
 		StorageClassName: class, NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{pool: "small"}},
-	}, metav1.CreateOptions{})
-	env.Must(err)
+	})
 	return o.Name
 }
 
@@ -327,9 +307,7 @@ func (env capacityEnvironment) usedAsGranted() {
 
 // TestStorageCapacityOfDriverWithoutGetCapacity expects a report; the sidecar still creates and deletes volumes.
 func TestStorageCapacityOfDriverWithoutGetCapacity(t *testing.T) {
-	suite.Deep(t, suite.Variant)
-	fixture.NewestOnly(t, fixture.AboutDriver)
-	t.Parallel()
+	fixture.Begin(t, suite.Variant, fixture.AboutDriver)
 	env := newForRole(t, "owner", mockdriver.Options{Args: []string{"--disable-capabilities=GET_CAPACITY"}})
 	car := env.LaunchSidecarWith(program.SidecarOptions{Env: []string{"NAMESPACE=" + env.Namespace},
 		Args: append(fixture.FastRetries(), "--enable-capacity", "--capacity-ownerref-level=-1")})

@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
@@ -51,18 +49,10 @@ func inPhase(phase v1.PersistentVolumeClaimPhase) func(*v1.PersistentVolumeClaim
 	return func(c *v1.PersistentVolumeClaim) bool { return c != nil && c.Status.Phase == phase }
 }
 
-// mergeClaim patches a claim.
-func (env *environment) mergeClaim(claim *objects.Claim, patch string) error {
-	_, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Patch(
-		env.Ctx, claim.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	return err
-}
-
 // TestRestoredClaimKeepsVolume restores claims from a backup: with a new UID, naming a PV whose claimRef has the old
 // UID. The PV controller sets such a PV to Released.
 func TestRestoredClaimKeepsVolume(t *testing.T) {
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t)
 	cases := map[string]struct {
 		dynamic, pvFirst bool
 		claim            func(*v1.PersistentVolumeClaim)
@@ -103,30 +93,26 @@ func TestRestoredClaimKeepsVolume(t *testing.T) {
 			env.ExpectKept(vol)
 			// From now on it is the claim of the PV, and takes the volume along.
 			env.Must(claim.Delete(env.Ctx))
-			env.Must(vol.WaitGone(env.WithTimeout()))
-			env.ExpectDeleted(vol, 1)
+			env.ExpectReclaimed(vol, 1)
 		})
 	}
 }
 
 // A claim that is already Lost stays so if the UID is only cleared. This is why the Event advises to write the new UID.
 func TestClearingClaimRefUIDDoesNotBindEveryRestoredClaim(t *testing.T) {
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t)
 	lost, pending := env.MakeVolume(objects.Spec{}), env.MakeVolume(objects.Spec{})
 	env.deleteClaims(lost, pending)
 	before, after := env.recreateClaim(lost, withBoundAnnotations), env.recreateClaim(pending, nil)
 	env.Must(before.Wait(env.WithTimeout(), "lost", inPhase(v1.ClaimLost)))
 	for _, vol := range []*objects.Volume{lost, pending} {
-		_, err := env.Client.CoreV1().PersistentVolumes().Patch(env.Ctx, vol.Name, types.StrategicMergePatchType,
-			[]byte(`{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}`), metav1.PatchOptions{})
-		env.Must(err)
+		env.PVs().Patch(vol.Name, `{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}`)
 	}
 	_, err := after.WaitBound(env.WithTimeout())
 	env.Must(err)
 	env.WaitPV(lost, "available", func(pv *v1.PersistentVolume) bool { return pv.Status.Phase == v1.VolumeAvailable })
 	// The PV controller reconciles the claim once more.
-	env.Must(env.mergeClaim(before, `{"metadata":{"labels":{"look":"again"}}}`))
+	env.Claims().Label(before.Name, map[string]string{"look": "again"})
 	env.MakeVolume(objects.Spec{})
 	claim, err := before.Get(env.Ctx)
 	env.Must(err)
@@ -137,8 +123,7 @@ func TestClearingClaimRefUIDDoesNotBindEveryRestoredClaim(t *testing.T) {
 
 // TestDeletedRestoredClaimDeletesVolume includes a claim that is terminating and not yet gone.
 func TestDeletedRestoredClaimDeletesVolume(t *testing.T) {
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t)
 	vol, another := env.MakeVolume(objects.Spec{Dynamic: true}), env.MakeVolume(objects.Spec{Dynamic: true})
 	env.deleteClaims(vol, another)
 	claim := env.recreateClaim(vol, func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{"example.com/keep"} })
@@ -146,31 +131,28 @@ func TestDeletedRestoredClaimDeletesVolume(t *testing.T) {
 	_, err := env.MakeClaim(env.Ctx, objects.ClaimSpec{Name: another.ClaimName, Class: "none-of-this-name"})
 	env.Must(err)
 	env.StartSidecar(fixture.FastRetries()...)
-	env.Must(another.WaitGone(env.WithTimeout()))
-	env.ExpectDeleted(another, 1)
+	env.ExpectReclaimed(another, 1)
 	env.WaitPVEvent(vol, "ClaimNamesPV", string(claim.UID))
 	output := env.RunPlugin("explain", "pv/"+vol.Name)
 	env.ExpectOutput(output, "waits (ClaimNamesPV)", "kubectl delete pvc "+vol.ClaimName)
 	if command := fixture.BindCommand.FindString(output); !strings.Contains(command, string(claim.UID)) {
 		t.Errorf("there is no command to bind the PV:\n%s", output)
 	}
-	if env.mergeClaim(claim, `{"spec":{"volumeName":"elsewhere"}}`) == nil {
+	if _, err := env.Claims().TryMerge(claim.Name, `{"spec":{"volumeName":"elsewhere"}}`); err == nil {
 		t.Error("the API server changes spec.volumeName of a claim: that would be another way to bind the PV")
 	}
 	env.Must(claim.Delete(env.Ctx))
 	env.ExpectOutput(env.RunPlugin("explain", "pv/"+vol.Name), "The claim is terminating and waits, too")
 	env.Barrier()
 	env.ExpectKept(vol)
-	env.Must(env.mergeClaim(claim, `{"metadata":{"finalizers":null}}`))
-	env.Must(vol.WaitGone(env.WithTimeout()))
-	env.ExpectDeleted(vol, 1)
+	env.Claims().SetFinalizers(claim.Name)
+	env.ExpectReclaimed(vol, 1)
 }
 
 // TestRestoredClaimKeepsVolumeSharedWithAnotherPV has two Released PVs of one volume. One PV is deleted; the claim of
 // the other was restored.
 func TestRestoredClaimKeepsVolumeSharedWithAnotherPV(t *testing.T) {
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t)
 	vol := env.MakeVolume(objects.Spec{})
 	another := env.MakeVolume(objects.Spec{Handle: vol.Handle})
 	env.deleteClaims(vol, another)
@@ -192,9 +174,7 @@ func TestRestoredClaimKeepsVolumeSharedWithAnotherPV(t *testing.T) {
 // TestRestoredClaimKeepsVolumeOfPVDeletedBeforeProtection changes policies and deletes the PVs at once, so that some
 // are removed before the sidecar protects them.
 func TestRestoredClaimKeepsVolumeOfPVDeletedBeforeProtection(t *testing.T) {
-	suite.Deep(t, suite.Variant)
-	t.Parallel()
-	env := newEnvironment(t)
+	env := begin(t, suite.Variant)
 	env.StartSidecar(fixture.FastRetries()...)
 	vols := env.MakeVolumes(20, func(int) objects.Spec { return objects.Spec{Policy: v1.PersistentVolumeReclaimRetain} })
 	env.deleteClaims(vols...)
@@ -213,13 +193,5 @@ func TestRestoredClaimKeepsVolumeOfPVDeletedBeforeProtection(t *testing.T) {
 	}
 	t.Logf("%d of %d PVs were gone before they could be protected", gone, len(vols))
 	env.ForEachVolume(vols, func(vol *objects.Volume) error { return vol.DeleteClaim(env.Ctx) })
-	env.Eventually("no volume is left", func() bool {
-		disk := env.VolumesOnDisk()
-		for _, vol := range vols {
-			if disk[vol.Handle] {
-				return false
-			}
-		}
-		return true
-	})
+	env.waitNoVolumes(vols)
 }

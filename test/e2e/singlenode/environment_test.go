@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
@@ -81,8 +79,7 @@ func joinShared(of *fixture.Environment) *environment {
 		return err
 	}, podSafety, controller))
 	env.history, env.guard = recorded, shared.User
-	_, err := env.MakeDriver(env.Ctx, nil)
-	env.Must(err)
+	env.InstallDriver(nil)
 	return env
 }
 
@@ -153,8 +150,7 @@ func newOwnEnvironment(t *testing.T) *environment {
 	env.history, err = prepare(env.Environment, func(end func() error) { t.Cleanup(func() { env.Must(end()) }) })
 	env.Must(err)
 	env.Driver = driverName()
-	_, err = env.MakeDriver(env.Ctx, nil)
-	env.Must(err)
+	env.InstallDriver(nil)
 	return env
 }
 
@@ -178,18 +174,9 @@ const (
 // ask has the namespace ask for a mode, "" for none, and waits until pods are created accordingly.
 func (env *environment) ask(mode string) {
 	env.T.Helper()
-	value := "null"
-	if mode != "" {
-		value = fmt.Sprintf("%q", mode)
-	}
-	_, err := env.Client.CoreV1().Namespaces().Patch(env.Ctx, env.Namespace, types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"labels":{%q:"enforce",%q:%s}}}`, safetyLabel, modeLabel, value),
-		metav1.PatchOptions{})
-	env.Must(err)
+	env.Namespaces().Label(env.Namespace, map[string]string{safetyLabel: "enforce", modeLabel: mode})
 	env.Eventually("pods are held, and gated as the namespace asks", func() bool {
-		pod := env.podOf("probe", "probe")
-		made, err := env.Client.CoreV1().Pods(env.Namespace).Create(env.Ctx, pod,
-			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		made, err := env.Pods().DryRun(podOf("probe", "probe"))
 		return err == nil && isHeld(made) && isGated(made) == (mode != "")
 	})
 }
@@ -230,4 +217,34 @@ func (env *environment) finish() {
 	if v.scheduled == 0 {
 		env.T.Error("the history has no pod that was scheduled with a lock: nothing was judged")
 	}
+}
+
+// machine is a node of one scenario, which goes away and comes back. Only pods that select it run there.
+type machine struct {
+	*environment
+	name    string
+	silence func()
+}
+
+// machine starts a node.
+func (env *environment) machine() *machine {
+	env.T.Helper()
+	m := &machine{environment: env, name: "machine-" + rand.String(5)}
+	m.resume()
+	m.Eventually("pods can be scheduled to node "+m.name,
+		func() bool { return len(m.Nodes().Get(m.name).Spec.Taints) == 0 })
+	return m
+}
+
+// resume brings the node back unchanged, like a node that was cut off.
+func (m *machine) resume() {
+	m.T.Helper()
+	_, m.silence = fakenode.ForTest(m.T, m.Plane, m.name, fakenode.Config{})
+}
+
+// lose has the node fall silent, and be found unreachable at once, which takes the controller manager 40 s.
+func (m *machine) lose() {
+	m.T.Helper()
+	m.silence()
+	m.Nodes().Patch(m.name, `{"status":{"conditions":[{"type":"Ready","status":"Unknown"}]}}`, "status")
 }

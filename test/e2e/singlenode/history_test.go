@@ -5,13 +5,16 @@ package singlenode
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
+	"testing"
 
+	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,7 +22,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
 // history has every version of the objects that take part in the locks of claims. The resourceVersions of all kinds
@@ -131,13 +136,13 @@ func inOrder(changes []change) []change {
 
 // has reports whether the history is complete up to the API server's current state: these pods and claims of a
 // namespace, and no others.
-func (h *history) has(namespace string, pods *v1.PodList, claims *v1.PersistentVolumeClaimList) bool {
+func (h *history) has(namespace string, pods []*v1.Pod, claims []*v1.PersistentVolumeClaim) bool {
 	now := map[types.UID]uint64{}
-	for i := range pods.Items {
-		now[pods.Items[i].UID] = numberOf(&pods.Items[i])
+	for _, pod := range pods {
+		now[pod.UID] = numberOf(pod)
 	}
-	for i := range claims.Items {
-		now[claims.Items[i].UID] = numberOf(&claims.Items[i])
+	for _, claim := range claims {
+		now[claim.UID] = numberOf(claim)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -176,17 +181,10 @@ func (env *environment) canaries() []types.UID {
 			NodeSelector: map[string]string{"no-node": "has-it"}},
 	})
 	env.Must(err)
-	claims := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace)
-	claim, err := claims.Create(env.Ctx, &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "canary-"},
-		Spec: v1.PersistentVolumeClaimSpec{StorageClassName: ptr.To(""),
-			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{
-				v1.ResourceStorage: resource.MustParse("1Ki")}}},
-	}, metav1.CreateOptions{})
-	env.Must(err)
-	env.Must(env.Client.CoreV1().Pods(env.Namespace).Delete(env.Ctx, pod.Name, metav1.DeleteOptions{}))
-	env.Must(claims.Delete(env.Ctx, claim.Name, metav1.DeleteOptions{}))
+	claim := env.Claims().Create(&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{GenerateName: "canary-"},
+		Spec: objects.ClaimFor("")})
+	env.Pods().Delete(pod.Name)
+	env.Claims().Delete(claim.Name)
 	return []types.UID{pod.UID, claim.UID}
 }
 
@@ -198,15 +196,120 @@ func (env *environment) judge() verdict {
 		if !env.history.saw(last) {
 			return false
 		}
-		pods, err := env.Client.CoreV1().Pods(env.Namespace).List(env.Ctx, metav1.ListOptions{})
-		env.Must(err)
-		claims, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).List(env.Ctx, metav1.ListOptions{})
-		env.Must(err)
-		return env.history.has(env.Namespace, pods, claims)
+		return env.history.has(env.Namespace, env.Pods().List(), env.Claims().List())
 	})
 	changes := env.history.of(env.Namespace)
 	if env.watchesEnded {
 		changes = env.stored(changes)
 	}
 	return judge(changes, env.excused)
+}
+
+// stored returns the history of the namespace with each stored version of its pods and claims, after its watches have
+// ended. A restarted API server shows a watch no version from before its start, and the watches of pods and claims can
+// miss different ones.
+func (env *environment) stored(seen []change) []change {
+	env.T.Helper()
+	var others []change
+	var first uint64
+	for _, c := range seen {
+		switch c.object.(type) {
+		case *v1.Namespace:
+			if first == 0 {
+				first = c.number
+			}
+		case *v1.Pod, *v1.PersistentVolumeClaim:
+			continue
+		}
+		others = append(others, c)
+	}
+	list, err := env.Client.CoreV1().Pods(env.Namespace).List(env.Ctx, metav1.ListOptions{})
+	env.Must(err)
+	last, err := strconv.ParseUint(list.ResourceVersion, 10, 64)
+	env.Must(err)
+	states := make([]state, last-first+1)
+	var reading errgroup.Group
+	reading.SetLimit(fixture.Concurrency)
+	for i := range states {
+		reading.Go(func() (err error) {
+			states[i], err = env.stateAt(first + uint64(i))
+			return err
+		})
+	}
+	env.Must(reading.Wait())
+	return inOrder(append(others, changesOf(first, states)...))
+}
+
+// state has the pods and claims of the namespace at one time.
+type state map[types.UID]metav1.Object
+
+// stateAt reads the stored state at a resourceVersion, which etcd keeps for some minutes.
+func (env *environment) stateAt(number uint64) (state, error) {
+	at := metav1.ListOptions{ResourceVersion: strconv.FormatUint(number, 10),
+		ResourceVersionMatch: metav1.ResourceVersionMatchExact}
+	pods, err := env.Client.CoreV1().Pods(env.Namespace).List(env.Ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	claims, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).List(env.Ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	all := state{}
+	for _, list := range []runtime.Object{pods, claims} {
+		if err := meta.EachListItem(list, func(item runtime.Object) error {
+			o, err := meta.Accessor(item)
+			if err == nil {
+				all[o.GetUID()] = o
+			}
+			return err
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// changesOf returns the differences between consecutive states. first is the number of the first state.
+func changesOf(first uint64, states []state) (changes []change) {
+	before := state{}
+	for i, now := range states {
+		number := first + uint64(i)
+		for _, uid := range slices.Sorted(maps.Keys(before)) {
+			if now[uid] == nil {
+				changes = append(changes, change{number: number, object: before[uid], deleted: true})
+			}
+		}
+		for _, uid := range slices.Sorted(maps.Keys(now)) {
+			if was := before[uid]; was == nil || numberOf(was) != numberOf(now[uid]) {
+				changes = append(changes, change{number: number, object: now[uid]})
+			}
+		}
+		before = now
+	}
+	return changes
+}
+
+// TestStoredChanges creates, changes and deletes objects.
+func TestStoredChanges(t *testing.T) {
+	t.Parallel()
+	at := func(uid types.UID, number string) *v1.Pod {
+		pod := podVersion(uid)
+		pod.ResourceVersion = number
+		return pod
+	}
+	var got []string
+	for _, c := range changesOf(7, []state{
+		{}, {"a": at("a", "8")}, {"a": at("a", "8"), "b": at("b", "9")}, {"a": at("a", "10"), "b": at("b", "9")},
+		{"a": at("a", "10"), "b": at("b", "9")}, {"b": at("b", "9")},
+	}) {
+		text := strconv.FormatUint(c.number, 10) + " " + c.object.GetName() + " " + c.object.GetResourceVersion()
+		if c.deleted {
+			text += " deleted"
+		}
+		got = append(got, text)
+	}
+	if want := []string{"8 a 8", "9 b 9", "10 a 10", "12 a 10 deleted"}; !slices.Equal(got, want) {
+		t.Errorf("the changes are %q, want %q", got, want)
+	}
 }

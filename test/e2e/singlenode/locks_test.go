@@ -3,11 +3,18 @@
 package singlenode
 
 import (
+	"fmt"
+	"slices"
 	"testing"
+	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
@@ -51,7 +58,7 @@ func testOrders(env *environment) {
 	}
 	env.Eventually("each pod has run", func() bool {
 		for _, pod := range env.pods(isRunning) {
-			env.Must(env.Client.CoreV1().Pods(env.Namespace).Delete(env.Ctx, pod.Name, metav1.DeleteOptions{}))
+			env.Pods().Delete(pod.Name)
 			left--
 		}
 		return left == 0
@@ -95,9 +102,7 @@ func testLate(env *environment) {
 
 // withEphemeral gives a pod a generic ephemeral volume.
 func (env *environment) withEphemeral(pod *v1.Pod) {
-	pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "scratch", VolumeSource: v1.VolumeSource{
-		Ephemeral: &v1.EphemeralVolumeSource{VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{
-			Spec: env.claimSpec(env.class)}}}})
+	pod.Spec.Volumes = append(pod.Spec.Volumes, objects.EphemeralVolume("scratch", env.class))
 }
 
 // testEphemeral has a pod use an ephemeral volume beside a claim. Its claim goes with it.
@@ -112,9 +117,7 @@ func testEphemeral(env *environment) {
 	env.runs(second)
 	env.waitClaimGone(first.Name + "-scratch")
 	// The pod waits for its claim.
-	foreground := metav1.DeletePropagationForeground
-	env.Must(env.Client.CoreV1().Pods(env.Namespace).Delete(env.Ctx, second.Name,
-		metav1.DeleteOptions{PropagationPolicy: &foreground}))
+	env.Pods().Delete(second.Name, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)})
 	env.Must(second.WaitGone(env.WithTimeout()))
 	env.waitClaimGone(second.Name + "-scratch")
 }
@@ -122,13 +125,12 @@ func testEphemeral(env *environment) {
 // testForeignEphemeral creates a claim with the name of an ephemeral volume's claim, before its pod.
 func testForeignEphemeral(env *environment) {
 	env.CreateClaim(env.class, func(spec *objects.ClaimSpec) { spec.Name = "user-scratch" })
-	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "user", Change: func(pod *v1.Pod) {
+	pod := env.CreatePod(objects.PodSpec{Name: "user", Change: func(pod *v1.Pod) {
 		pod.Spec = podSpec()
 		env.withEphemeral(pod)
 	}})
-	env.Must(err)
 	env.waits(pod, "ClaimOfOtherPod", "user-scratch")
-	env.deleteClaim("user-scratch")
+	env.Claims().Delete("user-scratch")
 	env.runs(pod)
 	env.expectLocked("user-scratch", pod)
 }
@@ -151,7 +153,7 @@ func testRecreated(env *environment) {
 	first := env.runningPod("data")
 	second := env.pod("data")
 	env.waits(second, "ClaimInUse")
-	env.deleteClaim("data")
+	env.Claims().Delete("data")
 	env.waits(second, "ClaimTerminating", "data")
 	env.expectLocked("data", first)
 	env.remove(first)
@@ -167,7 +169,7 @@ func testRecreated(env *environment) {
 func testDeletedWithLock(env *environment) {
 	kept, used, old, pod := env.lockedAndWaiting()
 	uid := env.get(kept).UID
-	env.deleteClaim(kept)
+	env.Claims().Delete(kept)
 	env.waits(pod, "ClaimTerminating", kept)
 	env.remove(old)
 	env.barrier()
@@ -236,12 +238,182 @@ func (env *environment) boundClaim(change func(*v1.PersistentVolume)) string {
 		Change: func(pv *v1.PersistentVolume) {
 			change(pv)
 			pv.Spec.ClaimRef = &v1.ObjectReference{Namespace: env.Namespace, Name: pv.Name}
-			spec = env.claimSpec(pv.Spec.StorageClassName)
+			spec = objects.ClaimFor(pv.Spec.StorageClassName)
 			spec.AccessModes, spec.VolumeName = pv.Spec.AccessModes, pv.Name
 		}})
-	o, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Create(env.Ctx,
-		&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: vol.Name}, Spec: spec}, metav1.CreateOptions{})
-	env.Must(err)
+	o := env.Claims().Create(&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: vol.Name}, Spec: spec})
 	env.WaitBound(env.ClaimOf(o))
 	return o.Name
+}
+
+// In TestWorkloads, Kubernetes' controllers replace pods that use a claim.
+func TestWorkloads(t *testing.T) {
+	t.Parallel()
+	env := newEnvironment(t)
+	env.run([]scenario{
+		{"a Deployment with strategy Recreate is rolled out", modeAll, testRecreate},
+		{"the pod of a Job frees its claim once it has completed", modeAll, testJob},
+	},
+		scenario{"a ReplicaSet replaces its pod at once", modeAll, testReplicaSet},
+		scenario{"a Deployment with maxSurge 0 is rolled out", modeAll, testNoSurge},
+		scenario{"a Deployment with maxSurge waits, and an Event says what to do", modeAll, testSurge},
+		scenario{"a drained node is followed by another", modeAll, testEviction},
+	)
+}
+
+// template is of pods that use a claim, of a version that a rollout changes.
+func template(app, claim string) v1.PodTemplateSpec {
+	return v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels(app)}, Spec: podSpec(claim)}
+}
+
+func labels(app string) map[string]string { return map[string]string{"app": app} }
+
+// nextVersion patches the template of a workload.
+const nextVersion = `{"spec":{"template":{"metadata":{"annotations":{"version":"2"}}}}}`
+
+func isNext(pod *v1.Pod) bool { return pod.Annotations["version"] == "2" }
+
+func runsNext(pod *v1.Pod) bool { return isNext(pod) && isRunning(pod) }
+
+// testReplicaSet deletes the pod of a ReplicaSet while its node is away: the next pod is created at once, and waits
+// until the node is back and has ended the first.
+func testReplicaSet(env *environment) {
+	m := env.machine()
+	claim := env.claim()
+	tpl := template("web", claim)
+	tpl.Spec.NodeSelector = map[string]string{v1.LabelHostname: m.name}
+	env.ReplicaSets().Create(&appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec:       appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels("web")}, Template: tpl},
+	})
+	first := env.onePod("running", isRunning)
+	m.lose()
+	env.Pods().Delete(first.Name)
+	next := env.onePod("created", func(pod *v1.Pod) bool { return pod.UID != first.UID })
+	env.waitEvent(next.UID, "ClaimInUse", claim, first.Name, "is terminating", "explain pod/"+first.Name)
+	m.resume()
+	if now := env.onePod("running", isRunning); now.UID != next.UID {
+		env.T.Errorf("pod %s runs, want %s", now.Name, next.Name)
+	}
+}
+
+// deployment creates a Deployment of one pod that uses a claim, and waits until it runs.
+func (env *environment) deployment(strategy appsv1.DeploymentStrategy) (claim string, pod *v1.Pod) {
+	env.T.Helper()
+	claim = env.claim()
+	env.Deployments().Create(&appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels("web")},
+			Strategy: strategy, Template: template("web", claim)},
+	})
+	return claim, env.onePod("running", isRunning)
+}
+
+// waitRolledOut waits until the Deployment has nothing left to do.
+func (env *environment) waitRolledOut() {
+	env.T.Helper()
+	env.onePod("running in its next version", runsNext)
+	env.Eventually("the rollout has ended", func() bool {
+		d := env.Deployments().Get("web")
+		return d.Status.ObservedGeneration == d.Generation && d.Status.Replicas == 1 && d.Status.UpdatedReplicas == 1 &&
+			d.Status.AvailableReplicas == 1
+	})
+}
+
+func rolling(surge, unavailable int) appsv1.DeploymentStrategy {
+	return appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType,
+		RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: ptr.To(intstr.FromInt(surge)),
+			MaxUnavailable: ptr.To(intstr.FromInt(unavailable))}}
+}
+
+func testRecreate(env *environment) {
+	env.deployment(appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType})
+	env.Deployments().Patch("web", nextVersion)
+	env.waitRolledOut()
+}
+
+func testNoSurge(env *environment) {
+	env.deployment(rolling(0, 1))
+	env.Deployments().Patch("web", nextVersion)
+	env.waitRolledOut()
+}
+
+// testSurge follows each piece of the Event's advice.
+func testSurge(env *environment) {
+	const noSurge = `{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}`
+	const recreate = `{"spec":{"strategy":{"$retainKeys":["type"],"type":"Recreate"}}}`
+	for _, advice := range []string{noSurge, recreate} {
+		claim, first := env.deployment(rolling(1, 0))
+		env.Deployments().Patch("web", nextVersion)
+		next := env.onePod("created in its next version", isNext)
+		env.waitEvent(next.UID, "ClaimInUse", claim, first.Name, "strategy Recreate", "maxSurge: 0")
+		env.onePod("running", isRunning)
+		env.Deployments().Patch("web", advice)
+		env.waitRolledOut()
+		env.Deployments().Delete("web", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
+		env.Eventually("its pods are gone", func() bool { return len(env.pods(anyPod)) == 0 })
+		env.waitFree(claim)
+	}
+}
+
+// testStatefulSet rolls a set out. Its pods have two provisioned claims each.
+func testStatefulSet(env *environment) {
+	const replicas = 2
+	tpl := v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels("db")}, Spec: podSpec()}
+	var claims []v1.PersistentVolumeClaim
+	for _, name := range []string{"data", "log"} {
+		claims = append(claims, v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: objects.ClaimFor(env.class)})
+	}
+	env.StatefulSets().Create(&appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "db"},
+		Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](replicas), ServiceName: "db", Template: tpl,
+			Selector: &metav1.LabelSelector{MatchLabels: labels("db")}, VolumeClaimTemplates: claims}})
+	count := func(want func(*v1.Pod) bool) func() bool {
+		return func() bool { return len(env.pods(want)) == replicas }
+	}
+	env.Eventually("the set runs", count(isRunning))
+	env.StatefulSets().Patch("db", nextVersion)
+	env.Eventually("the set runs in its next version", count(runsNext))
+	for i := range replicas {
+		for _, name := range []string{"data", "log"} {
+			pod := env.onePod("running", func(pod *v1.Pod) bool { return pod.Name == fmt.Sprintf("db-%d", i) })
+			if claim := env.get(name + "-" + pod.Name); claim == nil || holderOf(claim) != pod.UID {
+				env.T.Errorf("claim %s is not locked for pod %s: %+v", name, pod.Name, claim)
+			}
+		}
+	}
+}
+
+// testJob has the pod of a Job complete: it stays, and its claim can be used after the time for the unmount.
+func testJob(env *environment) {
+	claim := env.claim()
+	tpl := template("job", claim)
+	tpl.Spec.RestartPolicy = v1.RestartPolicyNever
+	env.Jobs().Create(&batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: "job"}, Spec: batchv1.JobSpec{Template: tpl},
+	})
+	first := env.onePod("running", isRunning)
+	next := env.pod(claim)
+	env.waits(next, "ClaimInUse", claim, first.Name)
+	began := time.Now()
+	env.complete(first)
+	env.runs(next)
+	if took := time.Since(began); took < unmountGrace {
+		env.T.Errorf("the claim was passed on after %s, before the time for the unmount has passed", took)
+	}
+	env.expectLocked(claim, next)
+	pods := env.pods(anyPod)
+	if !slices.ContainsFunc(pods, func(pod *v1.Pod) bool { return pod.UID == first.UID }) {
+		env.T.Error("the pod of the Job is gone")
+	}
+}
+
+// testEviction drains pods of a Deployment with strategy Recreate, as kubectl drain does.
+func testEviction(env *environment) {
+	claim, pod := env.deployment(appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType})
+	env.Must(env.Client.CoreV1().Pods(env.Namespace).EvictV1(env.Ctx, evictionOf(pod.Name)))
+	next := env.onePod("running in its place", func(now *v1.Pod) bool { return isRunning(now) && now.UID != pod.UID })
+	if o := env.get(claim); o == nil || holderOf(o) != next.UID {
+		env.T.Errorf("claim %s is not locked for pod %s: %+v", claim, next.Name, o)
+	}
 }

@@ -3,11 +3,15 @@
 package statefulset
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
 // TestFailures makes volume-guard, its replica and Kubernetes' components fail. Together, the scenarios use all
@@ -122,7 +126,7 @@ func testOldClaim(env *environment) {
 	s := env.runningSet(2, onScaledown)
 	d := s.write(1)
 	now := s.pods()[s.podName(1)]
-	s.patchSecondClaim(`{"metadata":{"finalizers":["kubernetes.io/pvc-protection","` + endsLate + `"]}}`)
+	s.Claims().SetFinalizers(s.claimName(1), "kubernetes.io/pvc-protection", endsLate)
 	s.hold(1)
 	s.scale(1)
 	s.waitOwnedByPod(1)
@@ -131,12 +135,11 @@ func testOldClaim(env *environment) {
 	s.waitClaim(1, "terminating", func(claim *v1.PersistentVolumeClaim) bool { return claim.DeletionTimestamp != nil })
 	env.Must(env.Plane.ControllerManager.Pause())
 	s.scale(2)
-	pod, err := env.Client.CoreV1().Pods(env.Namespace).Create(env.Ctx, &v1.Pod{
+	pod := env.Pods().Create(&v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: now.Name, Labels: now.Labels, OwnerReferences: now.OwnerReferences},
 		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "none"}}, Volumes: now.Spec.Volumes,
 			NodeSelector: now.Spec.NodeSelector, Hostname: now.Spec.Hostname, Subdomain: now.Spec.Subdomain},
-	}, metav1.CreateOptions{})
-	env.Must(err)
+	})
 	if env.field {
 		s.waitEvent("PersistentVolumeClaim", d.claim.Name, "PodUsesTerminatingClaim", "")
 		s.deletePod(1) // as the Event says
@@ -149,7 +152,7 @@ func testOldClaim(env *environment) {
 		s.waitEvent("PersistentVolumeClaim", d.claim.Name, "PodUsesOldClaim", "")
 	}
 	env.Must(env.Plane.ControllerManager.Resume())
-	s.patchSecondClaim(`{"metadata":{"finalizers":null}}`)
+	s.Claims().SetFinalizers(s.claimName(1))
 	s.expectDeleted(d)
 	s.waitPods(0, 2)
 	s.expectEmpty(1, d)
@@ -167,9 +170,198 @@ func (s *set) reportAgain() {
 	claim := v1.ObjectReference{UID: s.claim(1).UID}
 	s.WaitReports(claim, grace, 1)
 	for again := int32(1); again <= 2; again++ {
-		s.patchSecondClaim(annotationPatch(holdAnnotation, "held"))
+		s.Claims().Annotate(s.claimName(1), holdAnnotation, "held")
 		s.WaitReports(claim, held, again)
-		s.patchSecondClaim(annotationPatch(holdAnnotation, ""))
+		s.Claims().Annotate(s.claimName(1), holdAnnotation, "")
 		s.WaitReports(claim, grace, again+1)
 	}
+}
+
+// TestGapsOfKubernetes stops volume-guard, brings sets into the states that Kubernetes does not resolve, and shows that
+// it does not. Then volume-guard resolves them as soon as it runs.
+func TestGapsOfKubernetes(t *testing.T) {
+	t.Parallel()
+	env := newOwnEnvironment(t)
+	g := env.Start("--leader-election=false")
+	t.Run("a condemned claim without a pod", func(t *testing.T) { testCondemned(env.scenario(t), g) })
+	t.Run("a set that stays without a pod", func(t *testing.T) {
+		if !env.field {
+			t.Skip("where Kubernetes does not delete the claim, its StatefulSet controller has no reason to wait")
+		}
+		testStuck(env.scenario(t), g)
+	})
+}
+
+// testCondemned has the pod be deleted by hand before the scale-down. The claims of a policy that was turned to Delete
+// after the scale-down, and of a set that was created again with fewer replicas, are not condemned: see TestPolicy.
+func testCondemned(env *environment, g *program.Program) {
+	s := env.runningSet(2, onScaledown)
+	first, second := s.write(0), s.write(1)
+	env.Must(g.Terminate())
+	s.abandon()
+	s.setFirstReady(true)
+	// A controller manager that starts works on all sets again.
+	env.Must(env.Plane.ControllerManager.Restart(env.Ctx))
+	s.patch(`{"spec":{"minReadySeconds":1}}`)
+	s.waitSynced(1)
+	second.isKept()
+	if ref := owner(s.claim(1), "Pod"); ref != nil {
+		env.T.Errorf("Kubernetes has given the claim an owner: %+v", ref)
+	}
+	env.T.Log("Kubernetes alone leaves the claim there")
+	env.Must(g.Restart())
+	began := time.Now()
+	s.expectDeleted(second)
+	env.T.Logf("volume-guard has deleted it %s after its start", time.Since(began).Round(100*time.Millisecond))
+	first.isKept()
+	s.scale(2)
+	s.waitPods(0, 2)
+	s.expectEmpty(1, second)
+	first.isKept()
+}
+
+// testStuck scales sets 2 -> 1 -> 2 while a pod ends, until the StatefulSet controller forgets one of them.
+func testStuck(env *environment, g *program.Program) {
+	const sets, rounds = 4, 5
+	for round := range rounds {
+		var all []*set
+		var old []disk
+		for range sets {
+			other := *env
+			other.Environment = env.InOtherNamespace()
+			all = append(all, other.makeSet("web", 2, onScaledown, slowly))
+		}
+		for _, s := range all {
+			s.waitPods(0, 2)
+			s.waitPrepared(onScaledown)
+			old = append(old, s.write(1))
+		}
+		env.Must(g.Terminate())
+		for _, s := range all {
+			s.ends()
+			s.scale(2)
+		}
+		env.expectDeleted(old...)
+		stuck := env.stuck(all)
+		env.T.Logf("round %d: of %d sets, %d have neither the pod nor the claim", round+1, sets, len(stuck))
+		env.Must(g.Restart())
+		began, woken := time.Now(), 0
+		for i, s := range all {
+			s.waitPods(0, 2)
+			took := time.Since(began).Round(100 * time.Millisecond)
+			s.expectEmpty(1, old[i])
+			s.Eventually("the annotation is removed", func() bool { return s.object().Annotations[wokenAnnotation] == "" })
+			if !slices.Contains(stuck, s) {
+				continue
+			}
+			is := len(s.Events(v1.ObjectReference{Kind: "StatefulSet", Name: s.name}, "Woken")) > 0
+			env.T.Logf("a set that seemed stuck has its pod %s after the start of volume-guard, woken: %t", took, is)
+			if is {
+				woken++
+			}
+		}
+		if woken > 0 {
+			return
+		}
+	}
+	env.T.Errorf("no set was stuck, and woken, in %d rounds", rounds)
+}
+
+// stuck returns the sets that have neither the pod nor its claim after the StatefulSet controller has worked on a later
+// set. They include sets in the pause before a retry. volume-guard wakes none of those, because it waits for a quiet
+// time longer than the pause.
+func (env *environment) stuck(all []*set) (stuck []*set) {
+	env.T.Helper()
+	other := *env
+	other.Environment = env.InOtherNamespace()
+	other.makeSet("canary", 1, onScaledown).waitPods(0, 1)
+	for _, s := range all {
+		if s.claim(1) == nil && s.pods()[s.podName(1)] == nil {
+			stuck = append(stuck, s)
+		}
+	}
+	return stuck
+}
+
+// TestWrites counts volume-guard's writes to the objects of a namespace.
+func TestWrites(t *testing.T) {
+	t.Parallel()
+	env := newEnvironment(t)
+	live := func(env *environment, p policy) {
+		s := env.runningSet(2, p)
+		first, second := s.write(0), s.write(1)
+		s.waitPods(0, 2, s.deletePod(1))
+		s.scale(1)
+		s.waitPods(0, 1)
+		if p.WhenScaled == remove {
+			s.expectDeleted(second)
+		}
+		s.scale(2)
+		s.waitPods(0, 2)
+		s.waitPrepared(p)
+		s.delete(metav1.DeletePropagationBackground)
+		s.waitGone()
+		if p.WhenDeleted == remove {
+			s.expectDeleted(first)
+		}
+	}
+	env.run([]scenario{
+		{"Retain", func(env *environment) {
+			live(env, keepAll)
+			env.expectWrites(map[string]int{})
+		}},
+	},
+		scenario{"without a policy", func(env *environment) {
+			s := env.makeSet("web", 2, keepAll, withoutPolicy)
+			s.waitPods(0, 2)
+			s.scale(1)
+			s.waitPods(0, 1)
+			s.delete(metav1.DeletePropagationBackground)
+			s.waitGone()
+			env.expectWrites(map[string]int{})
+		}},
+		scenario{"DeleteOnScaledownAndStatefulSetDeletion", func(env *environment) {
+			live(env, onBoth)
+			// A mark for each of the three claims.
+			want := map[string]int{"patch persistentvolumeclaims": 3}
+			if !env.field {
+				// Its owner comes with the mark. The owner of the claim that is scaled away becomes its pod, and the claim ends
+				// with the pod, if it is not deleted before.
+				want = map[string]int{"patch persistentvolumeclaims": 4, "delete persistentvolumeclaims": 1}
+			}
+			env.expectWrites(want)
+		}},
+		scenario{"a claim that has lost its pod", func(env *environment) {
+			s := env.runningSet(2, onScaledown)
+			d := s.write(1)
+			s.abandon()
+			s.expectDeleted(d)
+			env.expectWrites(map[string]int{"patch persistentvolumeclaims": 2, "delete persistentvolumeclaims": 1})
+		}},
+	)
+}
+
+// expectWrites checks that volume-guard has written no more than this in the namespace, after it could have written
+// more. Events count only if no write is expected. On a busy machine the StatefulSet controller can be so slow that
+// volume-guard wakes a set whose policy deletes claims: an annotation is added and removed.
+func (env *environment) expectWrites(want map[string]int) {
+	env.T.Helper()
+	env.barrier()
+	got := map[string]int{}
+	events := env.AuditEvents(env.guard, func(e controlplane.AuditEvent) bool {
+		return e.Namespace == env.Namespace && e.Writes() &&
+			(len(want) == 0 || e.Resource != "events") && e.Code < 300
+	})
+	for _, e := range events {
+		got[e.Verb+" "+e.Resource]++
+	}
+	if len(want) > 0 {
+		want["patch statefulsets"] = 2 * len(env.Events(v1.ObjectReference{Kind: "StatefulSet", Name: "web"}, "Woken"))
+	}
+	for what, n := range got {
+		if n > want[what] {
+			env.T.Errorf("%d times %s, want %d", n, what, want[what])
+		}
+	}
+	env.T.Logf("writes %v", got)
 }

@@ -8,6 +8,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 )
 
 // TestPolicy plays cases beyond the proposal's test plan: other kinds of sets, changes of the policy, and the reasons
@@ -64,12 +66,12 @@ func testGrace(env *environment) {
 func testHold(env *environment) {
 	s := env.runningSet(2, onScaledown)
 	d := s.write(1)
-	s.patchSecondClaim(annotationPatch(holdAnnotation, "the owner looks into it"))
+	s.Claims().Annotate(s.claimName(1), holdAnnotation, "the owner looks into it")
 	s.abandon()
 	s.waitEvent("PersistentVolumeClaim", d.claim.Name, "ClaimHeld", "ordinal 1")
 	s.barrier()
 	d.isKept()
-	s.patchSecondClaim(annotationPatch(holdAnnotation, ""))
+	s.Claims().Annotate(s.claimName(1), holdAnnotation, "")
 	s.expectDeleted(d)
 }
 
@@ -77,7 +79,7 @@ func testHold(env *environment) {
 func testHoldWhenDeleted(env *environment) {
 	s := env.runningSet(2, onBoth)
 	first, second := s.write(0), s.write(1)
-	s.patchSecondClaim(annotationPatch(holdAnnotation, "the owner looks into it"))
+	s.Claims().Annotate(s.claimName(1), holdAnnotation, "the owner looks into it")
 	if !env.field {
 		s.waitClaim(1, "free", func(claim *v1.PersistentVolumeClaim) bool { return len(claim.OwnerReferences) == 0 })
 	}
@@ -145,8 +147,7 @@ func testRestored(env *environment) {
 	restored := env.template(backup.Name)
 	restored.Labels = backup.Labels
 	restored.Annotations = map[string]string{markAnnotation: backup.Annotations[markAnnotation]}
-	_, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Create(env.Ctx, &restored, metav1.CreateOptions{})
-	env.Must(err)
+	env.Claims().Create(&restored)
 	d := s.write(1)
 	s.waitClaim(1, "without the mark of the other claim", func(claim *v1.PersistentVolumeClaim) bool {
 		return claim != nil && claim.Annotations[markAnnotation] == ""
@@ -181,8 +182,7 @@ func testPreprovisioned(env *environment) {
 	var all []disk
 	for _, name := range []string{"data-web-0", "data-web-1", "data-web-2"} {
 		claim := env.template(name)
-		_, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Create(env.Ctx, &claim, metav1.CreateOptions{})
-		env.Must(err)
+		env.Claims().Create(&claim)
 		all = append(all, env.writeTo(env.claimNamed(name)))
 	}
 	s := env.runningSet(2, onBoth)
@@ -324,4 +324,31 @@ func testWithoutPolicy(env *environment) {
 	s.delete(metav1.DeletePropagationBackground)
 	s.waitGone()
 	s.expectKept(first, second)
+}
+
+// testBoundTooEarly binds a pod to a node before its claim has a volume, which the scheduler asks for. Then the claim
+// goes, which wakes no set, and the kubelet waits for a claim of that name.
+func testBoundTooEarly(env *environment) {
+	class := env.CreateStorageClass(fixture.WithWaitForFirstConsumer)
+	s := env.makeSet("web", 1, onScaledown, func(o *appsv1.StatefulSet) {
+		o.Spec.Template.Spec.SchedulerName = "none"
+		o.Spec.VolumeClaimTemplates[0].Spec.StorageClassName = &class
+	})
+	s.Eventually("its pod waits to be scheduled", func() bool { return s.pods()[s.podName(0)] != nil })
+	env.Must(env.Client.CoreV1().Pods(env.Namespace).Bind(env.Ctx, &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: s.podName(0)}, Target: v1.ObjectReference{Kind: "Node", Name: node},
+	}, metav1.CreateOptions{}))
+	env.waitEvent("StatefulSet", s.name, "PodBoundBeforeVolume", "kubectl delete pod")
+
+	old := s.claim(0)
+	env.Claims().Delete(old.Name)
+	env.Claims().SetFinalizers(old.Name)
+	s.waitClaim(0, "created again", func(claim *v1.PersistentVolumeClaim) bool {
+		return claim != nil && claim.UID != old.UID
+	})
+
+	// The Event's advice.
+	s.patch(`{"spec":{"template":{"spec":{"schedulerName":"default-scheduler"}}}}`)
+	pod := s.deletePod(0)
+	s.waitPods(0, 1, pod)
 }

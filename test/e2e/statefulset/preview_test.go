@@ -3,22 +3,28 @@
 package statefulset
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // plugin runs kubectl-reclaim and reads its JSON.
@@ -69,11 +75,10 @@ func (s *set) expectTrue(p claims.Preview) {
 			return deleted == (claim == nil)
 		})
 		s.Eventually(fmt.Sprintf("volume of %s is %s", r.PV, r.Volume.Fate), func() bool {
-			pv, err := s.Client.CoreV1().PersistentVolumes().Get(s.Ctx, r.PV, metav1.GetOptions{})
-			if apierrors.IsNotFound(err) {
+			pv := s.PVs().Find(r.PV)
+			if pv == nil {
 				return r.Volume.Fate == volumes.VolumeDeleted
 			}
-			s.Must(err)
 			phase := v1.VolumeBound
 			if deleted {
 				phase = v1.VolumeReleased
@@ -86,12 +91,11 @@ func (s *set) expectTrue(p claims.Preview) {
 // lead has a Lease show that volume-guard runs: the one of these tests elects no leader.
 func (env *environment) lead() {
 	env.T.Helper()
-	_, err := env.Client.CoordinationV1().Leases(env.Namespace).Create(env.Ctx, &coordinationv1.Lease{
+	env.Leases().Create(&coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: "volume-guard"},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("the test"), LeaseDurationSeconds: ptr.To[int32](3600),
 			RenewTime: ptr.To(metav1.NewMicroTime(time.Now()))},
-	}, metav1.CreateOptions{})
-	env.Must(err)
+	})
 }
 
 // TestPreview has the plugin preview a change of a set, makes the change, and compares the result with the preview.
@@ -127,12 +131,12 @@ func TestPreview(t *testing.T) {
 			env.lead()
 			s := env.runningSet(2, onSetDeletion)
 			held := s.claim(1).Spec.VolumeName
-			s.patchPV(held, annotationPatch(holdAnnotation, "audit"))
+			s.PVs().Annotate(held, holdAnnotation, "audit")
 			p := s.preview("--delete")
 			s.expectPreview(p, "data-web-0 deleted deleted", "data-web-1 deleted kept")
 			s.delete(metav1.DeletePropagationBackground)
 			s.expectTrue(p)
-			s.patchPV(held, annotationPatch(holdAnnotation, ""))
+			s.PVs().Annotate(held, holdAnnotation, "")
 		}},
 		scenario{"a deletion of the set alone", func(env *environment) {
 			env.lead()
@@ -176,29 +180,151 @@ func testRetained(env *environment) {
 		if !c.SetGone || c.Likely || c.Evidence == "" {
 			env.T.Errorf("after the deletion of the set: %+v", c)
 		}
-		env.Must(env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Delete(env.Ctx, c.Name,
-			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(c.UID)}))
-		env.Eventually("the volume is deleted", func() bool {
-			_, err := env.Client.CoreV1().PersistentVolumes().Get(env.Ctx, c.PV, metav1.GetOptions{})
-			return apierrors.IsNotFound(err)
-		})
+		env.Claims().Delete(c.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(c.UID)})
+		env.Eventually("the volume is deleted", func() bool { return env.PVs().Find(c.PV) == nil })
 	}
 	env.ExpectOutput(env.RunPlugin("status", "--retained"), "No claims that a StatefulSet has left behind were found")
-}
-
-// patchPV changes a PV.
-func (env *environment) patchPV(name, merge string) {
-	env.T.Helper()
-	ctx := env.CleanupContext()
-	_, err := env.Client.CoreV1().PersistentVolumes().Patch(ctx, name, types.MergePatchType, []byte(merge),
-		metav1.PatchOptions{})
-	env.Must(err)
 }
 
 // retainVolume retains the volume of an ordinal until the test has ended.
 func (s *set) retainVolume(ordinal int) {
 	s.T.Helper()
 	name := s.claim(ordinal).Spec.VolumeName
-	s.patchPV(name, `{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`)
-	s.T.Cleanup(func() { s.patchPV(name, `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`) })
+	s.PVs().Merge(name, `{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`)
+	s.T.Cleanup(func() {
+		vol := s.ClaimOf(&v1.PersistentVolumeClaim{}).Volume(name)
+		s.Must(vol.SetPolicy(s.CleanupContext(), v1.PersistentVolumeReclaimDelete))
+	})
+}
+
+// warned is one request with its expected warning.
+type warned struct {
+	policy policy
+	change func(*appsv1.StatefulSet)
+	send   func(ctx context.Context, sets typedappsv1.StatefulSetInterface, name string) error
+	// by is the warning policy, empty for none, and words is its message.
+	by, words string
+}
+
+// Requests that change a set of 3 replicas.
+func scaleTo(replicas int) func(context.Context, typedappsv1.StatefulSetInterface, string) error {
+	return mergePatch(fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas), "scale")
+}
+
+func mergePatch(patch string, subresource ...string) func(context.Context, typedappsv1.StatefulSetInterface,
+	string) error {
+	return func(ctx context.Context, sets typedappsv1.StatefulSetInterface, name string) error {
+		_, err := sets.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresource...)
+		return err
+	}
+}
+
+func deletionOf(how metav1.DeletionPropagation) func(context.Context, typedappsv1.StatefulSetInterface, string) error {
+	return func(ctx context.Context, sets typedappsv1.StatefulSetInterface, name string) error {
+		return sets.Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &how})
+	}
+}
+
+func withoutTemplates(o *appsv1.StatefulSet) { o.Spec.VolumeClaimTemplates = nil }
+
+// warnedRequests returns all requests of the test, by description.
+func (env *environment) warnedRequests() map[string]warned {
+	const update, scale, deletion = "scale-down", "scale", "delete"
+	toRetain := `{"spec":{"replicas":1,"persistentVolumeClaimRetentionPolicy":` + annotated(keepAll) + `}}`
+	if !env.field {
+		toRetain = `{"metadata":{"annotations":{"` + policyAnnotation + `":null}},"spec":{"replicas":1}}`
+	}
+	all := map[string]warned{
+		"kubectl scale, down": {policy: onScaledown, send: scaleTo(1), by: scale,
+			words: "3 replicas become 1, and whenScaled is Delete"},
+		"kubectl scale, to none":               {policy: onBoth, send: scaleTo(0), by: scale, words: "3 replicas become 0"},
+		"kubectl scale, up":                    {policy: onBoth, send: scaleTo(4)},
+		"kubectl scale, to the same":           {policy: onBoth, send: scaleTo(3)},
+		"kubectl scale, down, under Retain":    {policy: onSetDeletion, send: scaleTo(1)},
+		"kubectl scale, down, without a claim": {policy: onBoth, change: withoutTemplates, send: scaleTo(1)},
+		"a patch, down": {policy: onScaledown, send: mergePatch(`{"spec":{"replicas":1}}`), by: update,
+			words: "the ordinals 0 to 2 become 0 to 0, and whenScaled is Delete"},
+		"a patch, to none": {policy: onScaledown, send: mergePatch(`{"spec":{"replicas":0}}`), by: update,
+			words: "the ordinals 0 to 2 become none"},
+		"a patch, to other ordinals": {policy: onScaledown, send: mergePatch(`{"spec":{"ordinals":{"start":1}}}`), by: update,
+			words: "the ordinals 0 to 2 become 1 to 3"},
+		"a patch, down and to Retain":    {policy: onBoth, send: mergePatch(toRetain)},
+		"a patch, up":                    {policy: onBoth, send: mergePatch(`{"spec":{"replicas":4}}`)},
+		"a patch, of something else":     {policy: onBoth, send: mergePatch(`{"metadata":{"labels":{"a":"b"}}}`)},
+		"a patch, down, under Retain":    {policy: onSetDeletion, send: mergePatch(`{"spec":{"replicas":1}}`)},
+		"a patch, down, without a claim": {policy: onBoth, change: withoutTemplates, send: mergePatch(`{"spec":{"replicas":1}}`)},
+		"a deletion": {policy: onSetDeletion, send: deletionOf(metav1.DeletePropagationBackground), by: deletion,
+			words: "whenDeleted is Delete, so its claims are deleted with it"},
+		"a deletion in the foreground": {policy: onBoth, send: deletionOf(metav1.DeletePropagationForeground), by: deletion,
+			words: "whenDeleted is Delete"},
+		"a deletion of the set alone": {policy: onBoth, send: deletionOf(metav1.DeletePropagationOrphan)},
+		"a deletion under Retain":     {policy: onScaledown, send: deletionOf(metav1.DeletePropagationBackground)},
+		"a deletion, without templates": {policy: onBoth, change: withoutTemplates,
+			send: deletionOf(metav1.DeletePropagationBackground)},
+	}
+	both := withAnnotation(policyAnnotation, annotated(onBoth))
+	if env.field {
+		all["an annotation beside the field, down"] = warned{policy: keepAll, change: both, send: scaleTo(1)}
+		all["an annotation beside the field, deleted"] = warned{policy: keepAll, change: both,
+			send: deletionOf(metav1.DeletePropagationBackground)}
+		return all
+	}
+	for _, value := range []string{"Delete", `{"whenScaled":"delete","whenDeleted":"Retain"}`, `["whenScaled","Delete"]`} {
+		invalid := withAnnotation(policyAnnotation, value)
+		all["annotation "+value+", down"] = warned{policy: onBoth, change: invalid, send: scaleTo(1)}
+		all["annotation "+value+", deleted"] = warned{policy: onBoth, change: invalid,
+			send: deletionOf(metav1.DeletePropagationBackground)}
+	}
+	return all
+}
+
+// TestWarnings sends requests that scale and delete sets, with the warning policies in force in one namespace.
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	env := newEnvironment(t).scenario(t)
+	const binding = "  validationActions: [Warn, Audit]\n"
+	env.ApplyManifest("statefulset-claims-warn.yaml", binding, binding+
+		"  matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: "+env.Namespace+"}}}\n")
+	heard := &suite.Warnings{}
+	config := rest.CopyConfig(env.Plane.Admin())
+	config.WarningHandler = heard
+	client, err := kubernetes.NewForConfig(config)
+	env.Must(err)
+	sets := client.AppsV1().StatefulSets(env.Namespace)
+
+	nowhere := func(o *appsv1.StatefulSet) {
+		o.Spec.Template.Spec.NodeSelector = map[string]string{v1.LabelHostname: "none"}
+	}
+	names, all := map[string]string{}, env.warnedRequests()
+	for sentence, c := range all {
+		changes := []func(*appsv1.StatefulSet){nowhere}
+		if c.change != nil {
+			changes = append(changes, c.change)
+		}
+		names[sentence] = fmt.Sprintf("set-%d", len(names))
+		env.makeSet(names[sentence], 3, c.policy, changes...)
+	}
+	env.makeSet("last", 3, onScaledown, nowhere)
+	env.Eventually("the API server warns, of the set that was created last", func() bool {
+		heard.Take()
+		_, err := sets.Patch(env.Ctx, "last", types.MergePatchType, []byte(`{"spec":{"replicas":0}}`),
+			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "scale")
+		env.Must(err)
+		return len(heard.Take()) > 0
+	})
+	for sentence, c := range all {
+		heard.Take()
+		env.Must(c.send(env.Ctx, sets, names[sentence]))
+		said := strings.Join(heard.Take(), "\n")
+		switch name := env.Namespace + "/" + names[sentence]; {
+		case c.by == "" && said != "":
+			t.Errorf("%s: %q", sentence, said)
+		case c.by == "":
+		case !strings.Contains(said, "'csi-reclaimer-statefulset-"+c.by+"'") || !strings.Contains(said, c.words) ||
+			!strings.Contains(said, "StatefulSet "+name) || !strings.Contains(said, "kubectl reclaim preview statefulset/"):
+			t.Errorf("%s: %q, want %q of %s by %s", sentence, said, c.words, name, c.by)
+		}
+	}
+	env.Must(client.AppsV1().StatefulSets(env.Namespace).DeleteCollection(env.Ctx,
+		metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}, metav1.ListOptions{}))
 }

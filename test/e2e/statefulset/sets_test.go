@@ -9,11 +9,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
 // The names of the API that volume-guard reads and writes.
@@ -82,8 +82,7 @@ func (env *environment) makeSet(name string, replicas int32, p policy, changes .
 	for _, change := range changes {
 		change(o)
 	}
-	_, err := env.Client.AppsV1().StatefulSets(env.Namespace).Create(env.Ctx, o, metav1.CreateOptions{})
-	env.Must(err)
+	env.StatefulSets().Create(o)
 	return &set{environment: env, name: name}
 }
 
@@ -95,10 +94,7 @@ func annotated(p policy) string {
 func (env *environment) template(name string) v1.PersistentVolumeClaim {
 	return v1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1.PersistentVolumeClaimSpec{
-			StorageClassName: &env.class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
-		},
+		Spec:       objects.ClaimFor(env.class),
 	}
 }
 
@@ -135,20 +131,13 @@ func (env *environment) runningSet(replicas int32, p policy, changes ...func(*ap
 // object returns the current set, or nil.
 func (s *set) object() *appsv1.StatefulSet {
 	s.T.Helper()
-	o, err := s.Client.AppsV1().StatefulSets(s.Namespace).Get(s.Ctx, s.name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	s.Must(err)
-	return o
+	return s.StatefulSets().Find(s.name)
 }
 
 // patch changes the set.
 func (s *set) patch(merge string) {
 	s.T.Helper()
-	_, err := s.Client.AppsV1().StatefulSets(s.Namespace).Patch(s.Ctx, s.name, types.MergePatchType, []byte(merge),
-		metav1.PatchOptions{})
-	s.Must(err)
+	s.StatefulSets().Merge(s.name, merge)
 }
 
 // scale changes the number of replicas.
@@ -170,15 +159,7 @@ func (s *set) setPolicy(p policy) {
 // annotate sets an annotation, or removes it if the value is empty.
 func (s *set) annotate(key, value string) {
 	s.T.Helper()
-	s.patch(annotationPatch(key, value))
-}
-
-// annotationPatch is a merge patch that sets an annotation, or removes it if the value is empty.
-func annotationPatch(key, value string) string {
-	if value == "" {
-		return fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, key)
-	}
-	return fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, key, quoted(value))
+	s.StatefulSets().Annotate(s.name, key, value)
 }
 
 // quoted is a text in JSON.
@@ -193,8 +174,7 @@ func quoted(text string) string {
 // delete deletes the set.
 func (s *set) delete(how metav1.DeletionPropagation) {
 	s.T.Helper()
-	s.Must(s.Client.AppsV1().StatefulSets(s.Namespace).Delete(s.Ctx, s.name,
-		metav1.DeleteOptions{PropagationPolicy: &how}))
+	s.StatefulSets().Delete(s.name, metav1.DeleteOptions{PropagationPolicy: &how})
 }
 
 // waitGone waits until the set is gone.
@@ -215,11 +195,9 @@ func (s *set) waitSynced(replicas int) {
 // pods returns the pods of the set by name.
 func (s *set) pods() map[string]*v1.Pod {
 	s.T.Helper()
-	list, err := s.Client.CoreV1().Pods(s.Namespace).List(s.Ctx, metav1.ListOptions{LabelSelector: "app=" + s.name})
-	s.Must(err)
 	pods := map[string]*v1.Pod{}
-	for i := range list.Items {
-		pods[list.Items[i].Name] = &list.Items[i]
+	for _, pod := range s.Pods().List("app=" + s.name) {
+		pods[pod.Name] = pod
 	}
 	return pods
 }
@@ -251,10 +229,8 @@ func isReady(pod *v1.Pod) bool {
 // deletePod deletes a pod by hand, and returns its UID.
 func (s *set) deletePod(ordinal int) types.UID {
 	s.T.Helper()
-	pods := s.Client.CoreV1().Pods(s.Namespace)
-	pod, err := pods.Get(s.Ctx, s.podName(ordinal), metav1.GetOptions{})
-	s.Must(err)
-	s.Must(pods.Delete(s.Ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}))
+	pod := s.Pods().Get(s.podName(ordinal))
+	s.Pods().Delete(pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
 	return pod.UID
 }
 
@@ -264,19 +240,12 @@ const endsLate = "test.csi-reclaimer.io/ends-late"
 // hold keeps a pod from its end until unhold, so that the earlier events have enough time.
 func (s *set) hold(ordinal int) {
 	s.T.Helper()
-	s.patchFinalizers(ordinal, `["`+endsLate+`"]`)
+	s.Pods().SetFinalizers(s.podName(ordinal), endsLate)
 }
 
 func (s *set) unhold(ordinal int) {
 	s.T.Helper()
-	s.patchFinalizers(ordinal, "null")
-}
-
-func (s *set) patchFinalizers(ordinal int, list string) {
-	s.T.Helper()
-	_, err := s.Client.CoreV1().Pods(s.Namespace).Patch(s.Ctx, s.podName(ordinal), types.MergePatchType,
-		[]byte(`{"metadata":{"finalizers":`+list+`}}`), metav1.PatchOptions{})
-	s.Must(err)
+	s.Pods().SetFinalizers(s.podName(ordinal))
 }
 
 // setFirstReady reports as the kubelet whether the first pod is ready.
@@ -286,9 +255,8 @@ func (s *set) setFirstReady(ready bool) {
 	if ready {
 		status = v1.ConditionTrue
 	}
-	_, err := s.Client.CoreV1().Pods(s.Namespace).Patch(s.Ctx, s.podName(0), types.StrategicMergePatchType,
-		fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":%q}]}}`, status), metav1.PatchOptions{}, "status")
-	s.Must(err)
+	s.Pods().Patch(s.podName(0), fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":%q}]}}`, status),
+		"status")
 }
 
 // losePod deletes the pod of the last of some replicas by hand, and it is not replaced: with OrderedReady, the
@@ -313,20 +281,7 @@ func (s *set) claimName(ordinal int) string { return fmt.Sprintf("data-%s-%d", s
 
 func (env *environment) claimNamed(name string) *v1.PersistentVolumeClaim {
 	env.T.Helper()
-	claim, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Get(env.Ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	env.Must(err)
-	return claim
-}
-
-// patchSecondClaim changes the claim of ordinal 1.
-func (s *set) patchSecondClaim(merge string) {
-	s.T.Helper()
-	_, err := s.Client.CoreV1().PersistentVolumeClaims(s.Namespace).Patch(s.Ctx, s.claim(1).Name,
-		types.MergePatchType, []byte(merge), metav1.PatchOptions{})
-	s.Must(err)
+	return env.Claims().Find(name)
 }
 
 // owner returns the reference of a claim to an object of a kind, nil for none.

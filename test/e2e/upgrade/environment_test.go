@@ -4,11 +4,13 @@ package upgrade
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/previous"
@@ -131,4 +133,40 @@ func (env *environment) waitLeads(car *program.Program) {
 	env.T.Helper()
 	env.Must(car.WaitLog(env.WithTimeout(), "Became the leader"))
 	env.Must(car.WaitReady(env.WithTimeout()))
+}
+
+// plan holds the driver's current faults: rules that are added and removed by name. Each change counts all calls anew.
+type plan struct {
+	env   *environment
+	rules []faults.Rule
+}
+
+// add adds rules, which have names.
+func (p *plan) add(rules ...faults.Rule) {
+	p.env.T.Helper()
+	p.rules = append(p.rules, rules...)
+	p.set()
+}
+
+// heal removes the rules of these names.
+func (p *plan) heal(names ...string) {
+	p.env.T.Helper()
+	p.remove(names...)
+	p.set()
+}
+
+// replace removes the rule of that name and adds others, at once.
+func (p *plan) replace(name string, rules ...faults.Rule) {
+	p.env.T.Helper()
+	p.remove(name)
+	p.add(rules...)
+}
+
+func (p *plan) remove(names ...string) {
+	p.rules = slices.DeleteFunc(p.rules, func(r faults.Rule) bool { return slices.Contains(names, r.Name) })
+}
+
+func (p *plan) set() {
+	p.env.T.Helper()
+	p.env.Must(p.env.MockDriver.SetFaults(p.env.Ctx, faults.Plan{Rules: p.rules}))
 }

@@ -3,15 +3,19 @@
 package upgrade
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
@@ -19,6 +23,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture/guard"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
@@ -37,8 +42,7 @@ var (
 // TestUpgradeOfVolumeGuard applies today's kinds, policies and permissions under the previous release. Then today's
 // volume-guard takes over, while pods, locks, fences and claims wait.
 func TestUpgradeOfVolumeGuard(t *testing.T) {
-	fixture.NewestOnly(t, fixture.OwnVersions)
-	t.Parallel()
+	fixture.Begin(t, fixture.OwnVersions)
 	from, to := before(t), today(t)
 	env, old := startCluster(t, from, to)
 	checks := env.waitings()
@@ -53,8 +57,7 @@ func TestUpgradeOfVolumeGuard(t *testing.T) {
 // In TestRollbackOfVolumeGuard the previous release takes over from today's volume-guard, and its manifests are applied
 // afterwards.
 func TestRollbackOfVolumeGuard(t *testing.T) {
-	fixture.NewestOnly(t, fixture.OwnVersions)
-	t.Parallel()
+	fixture.Begin(t, fixture.OwnVersions)
 	from, to := today(t), before(t)
 	env, old := startCluster(t, from, to)
 	checks := env.waitings()
@@ -100,8 +103,7 @@ func newCluster(t *testing.T) *cluster {
 	env.Must(err)
 	env.account, env.kubeconfig = env.User, env.Kubeconfig
 	env.UseDriver(mockdriver.Options{Name: "e2e-" + rand.String(8) + ".csi-reclaimer.io"})
-	_, err = env.MakeDriver(env.Ctx, nil)
-	env.Must(err)
+	env.InstallDriver(nil)
 	env.CreateServiceAccount(sidecar)
 	env.GrantRole("owner")
 	env.StartSidecar(fixture.FastRetries()...)
@@ -237,4 +239,70 @@ func (env *cluster) finish(all []waiting) {
 	for _, w := range all {
 		w.end()
 	}
+}
+
+// set is a StatefulSet with the policy that claims go when replicas are scaled away.
+type set struct {
+	*cluster
+	name string
+}
+
+func (s *set) claimName(ordinal int) string { return fmt.Sprintf("data-%s-%d", s.name, ordinal) }
+
+// scaledDown creates a set of two replicas and scales it to one. The second pod is gone before that, and is not
+// replaced since the first one is not ready: Kubernetes leaves such a claim behind, and volume-guard deletes it.
+func (env *cluster) scaledDown(annotations map[string]string) *set {
+	env.T.Helper()
+	m := env.machine()
+	s, labels := &set{env, "web"}, map[string]string{"app": "web"}
+	env.StatefulSets().Create(&appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name, Annotations: annotations},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: ptr.To[int32](2), Selector: &metav1.LabelSelector{MatchLabels: labels}, ServiceName: s.name,
+			PersistentVolumeClaimRetentionPolicy: &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+				WhenDeleted: appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
+				WhenScaled:  appsv1.DeletePersistentVolumeClaimRetentionPolicyType},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{
+				Containers:                    []v1.Container{{Name: "main", Image: "none"}},
+				NodeSelector:                  map[string]string{v1.LabelHostname: m.name},
+				TerminationGracePeriodSeconds: ptr.To[int64](1),
+			}},
+			VolumeClaimTemplates: []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"},
+				Spec: objects.ClaimFor(env.class)}},
+		},
+	})
+	s.waitStatus("two pods", func(now appsv1.StatefulSetStatus) bool { return now.ReadyReplicas == 2 })
+	env.Eventually("claim "+s.claimName(1)+" is marked", func() bool {
+		return strings.HasPrefix(env.Claims().Get(s.claimName(1)).Annotations["csi-reclaimer.io/statefulset"], s.name+"/")
+	})
+	s.losePod(1)
+	s.StatefulSets().Merge(s.name, `{"spec":{"replicas":1}}`)
+	s.waitStatus("one pod", func(now appsv1.StatefulSetStatus) bool { return now.Replicas == 1 })
+	return s
+}
+
+// losePod deletes the pod of an ordinal. The first pod is not ready from then on.
+func (s *set) losePod(ordinal int) {
+	s.T.Helper()
+	s.Pods().Patch(s.name+"-0", `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`, "status")
+	s.waitStatus("a pod that is not ready",
+		func(now appsv1.StatefulSetStatus) bool { return now.ReadyReplicas < now.Replicas })
+	name := fmt.Sprintf("%s-%d", s.name, ordinal)
+	s.Pods().Delete(name)
+	s.Eventually("pod "+name+" is gone", func() bool { return s.Pods().Find(name) == nil })
+}
+
+// waitStatus waits until the StatefulSet controller has acted on the spec, and its status is the wanted one.
+func (s *set) waitStatus(what string, want func(appsv1.StatefulSetStatus) bool) {
+	s.T.Helper()
+	s.Eventually("set "+s.name+" has "+what, func() bool {
+		o := s.StatefulSets().Get(s.name)
+		return o.Status.ObservedGeneration == o.Generation && want(o.Status)
+	})
+}
+
+func (s *set) waitClaimGone(ordinal int) {
+	s.T.Helper()
+	s.Eventually("claim "+s.claimName(ordinal)+" is gone",
+		func() bool { return s.Claims().Find(s.claimName(ordinal)) == nil })
 }

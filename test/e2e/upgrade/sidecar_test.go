@@ -3,15 +3,14 @@
 package upgrade
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
@@ -64,7 +63,7 @@ func (env *environment) begin(all []phase) (finish func(leader *program.Program)
 // replica when it leads. All deletions are stopped in that time, as an operator may do.
 func (env *environment) replace(leader *program.Program, by version) *program.Program {
 	env.T.Helper()
-	env.brake(`"an upgrade"`)
+	env.brake("an upgrade")
 	next := env.launch(by, "next")
 	env.Must(next.WaitReady(env.WithTimeout()))
 	if strings.Contains(next.LogTail(1000), "Became the leader") {
@@ -75,20 +74,17 @@ func (env *environment) replace(leader *program.Program, by version) *program.Pr
 	return next
 }
 
-// brake sets the annotation that stops all deletions, or removes it by null.
+// brake sets the annotation that stops all deletions, or removes it for "".
 func (env *environment) brake(value string) {
 	env.T.Helper()
-	_, err := env.Client.CoordinationV1().Leases(env.DriverNamespace).Patch(env.Ctx, env.LeaseName(), types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, reclaim.BrakeAnnotation, value), metav1.PatchOptions{})
-	env.Must(err)
+	env.InNamespace(env.DriverNamespace).Leases().Annotate(env.LeaseName(), reclaim.BrakeAnnotation, value)
 }
 
 // expectBrakeKept checks that the replica that leads deletes nothing before the brake is released, and releases it.
 func (env *environment) expectBrakeKept(leader *program.Program) {
 	env.T.Helper()
 	env.WaitMetric(leader, "csi_reclaimer_braked", "1")
-	vol := env.MakeVolume(objects.Spec{})
-	env.WaitProtected(vol)
+	vol := env.MakeProtected(objects.Spec{})
 	env.Must(vol.DeleteClaim(env.Ctx))
 	env.WaitPVEvent(vol, "DeletionsPaused", "")
 	calls, err := env.MockDriver.Calls("DeleteVolume")
@@ -98,9 +94,8 @@ func (env *environment) expectBrakeKept(leader *program.Program) {
 			env.T.Errorf("WRONG DELETE: DeleteVolume of %s while the brake is on", call.Volume)
 		}
 	}
-	env.brake("null")
-	env.Must(vol.WaitGone(env.WithTimeout()))
-	env.ExpectDeleted(vol, 1)
+	env.brake("")
+	env.ExpectReclaimed(vol, 1)
 }
 
 // judge compares the disk of the driver and its ledger with the API objects, once all is at rest.
@@ -149,4 +144,62 @@ func (env *environment) expectChangesOnce() {
 			}
 		}
 	}
+}
+
+// The permissions that are missing in the test of the wrong order: claims can neither be read nor found, and no PV can
+// be created.
+const (
+	rightsOfClaims = `resources: ["persistentvolumeclaims"]
+  verbs: ["get", "list", "watch", "patch", "update"]`
+	noRightsOfClaims = `resources: ["persistentvolumeclaims"]
+  verbs: ["patch", "update"]`
+	rightsOfPVs   = `verbs: ["get", "list", "watch", "create", "patch", "delete"]`
+	noCreateOfPVs = `verbs: ["get", "list", "watch", "patch", "delete"]`
+)
+
+// In TestNewBinaryBeforePermissions today's csi-reclaimer takes over without some of its permissions. It names them,
+// deletes and leaks nothing, and continues without a restart once they are granted.
+func TestNewBinaryBeforePermissions(t *testing.T) {
+	t.Parallel()
+	from, to := before(t), today(t)
+	env, old := start(t, from, to)
+	finish := []func(){bound(env), terminatingBound(env), attached(env), creationUnclear(env)}
+	released := env.protected()
+	env.Must(old.Terminate())
+
+	// As a release before has them that needs less.
+	env.applyRights(to, rightsOfPVs, noCreateOfPVs, rightsOfClaims, noRightsOfClaims)
+	env.Eventually("the permissions are gone", func() bool {
+		return !env.IsAllowed("get", "", "persistentvolumeclaims") && !env.IsAllowed("create", "", "persistentvolumes")
+	})
+	next := env.launch(to, "next")
+	for _, missing := range []string{"get persistentvolumeclaims", "list persistentvolumeclaims",
+		"create persistentvolumes"} {
+		env.Must(next.WaitLog(env.WithTimeout(), "Preflight: may not "+missing))
+	}
+	env.Eventually("/readyz names a missing permission", func() bool {
+		_, err := next.Get(env.Ctx, "/readyz")
+		return err != nil && strings.Contains(err.Error(), "persistentvolumeclaims")
+	})
+	env.Must(released.DeleteClaim(env.Ctx))
+	env.WaitPVEvent(released, "APIReadFailed", "persistentvolumeclaims")
+	claim := env.CreateClaim(env.CreateStorageClass())
+	late := env.MakeVolume(objects.Spec{})
+	env.WaitProtected(late) // it needs none of these permissions
+	env.ExpectKept(released)
+	if n := len(env.CreateCalls(claim)); n > 0 {
+		t.Errorf("%d volumes are made for a claim that cannot be read", n)
+	}
+	if n := fixture.Sum(env.DeleteCallCounts()); n > 0 {
+		t.Errorf("WRONG DELETE: %d calls of DeleteVolume", n)
+	}
+
+	env.applyRights(to)
+	env.Must(next.WaitReady(env.WithTimeout()))
+	env.expectDeletedOnce(released)
+	env.expectDeletedByClaim(claim)
+	for _, end := range finish {
+		end()
+	}
+	env.judge()
 }

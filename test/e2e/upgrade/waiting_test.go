@@ -3,7 +3,6 @@
 package upgrade
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -43,22 +42,16 @@ func gated(pod *v1.Pod) bool {
 // label labels the namespace, and waits until pods are created accordingly.
 func (env *cluster) label(labels map[string]string) {
 	env.T.Helper()
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
-	env.Must(err)
-	_, err = env.Client.CoreV1().Namespaces().Patch(env.Ctx, env.Namespace, types.MergePatchType, patch,
-		metav1.PatchOptions{})
-	env.Must(err)
+	env.Namespaces().Label(env.Namespace, labels)
 	if len(labels) == 0 {
 		return
 	}
 	probe := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: v1.PodSpec{
 		Containers: []v1.Container{{Name: "main", Image: "none"}},
-		Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
-			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "probe"}}}},
+		Volumes:    []v1.Volume{objects.ClaimVolume("data", "probe")},
 	}}
 	env.Eventually("pods are held, and gated as the namespace asks", func() bool {
-		made, err := env.Client.CoreV1().Pods(env.Namespace).Create(env.Ctx, probe,
-			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		made, err := env.Pods().DryRun(probe)
 		return err == nil && held(made) && gated(made) == (labels[singleNodeLabel] != "")
 	})
 }
@@ -81,11 +74,10 @@ func (env *cluster) staticClaim() string {
 // pod creates a pod that uses a claim on a node.
 func (env *cluster) pod(claim, node string) *objects.Pod {
 	env.T.Helper()
-	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "pod-" + rand.String(8), Claims: []string{claim},
+	pod := env.CreatePod(objects.PodSpec{Name: "pod-" + rand.String(8), Claims: []string{claim},
 		Selector: map[string]string{v1.LabelHostname: node}, Change: func(pod *v1.Pod) {
 			pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](5)
 		}})
-	env.Must(err)
 	return pod
 }
 
@@ -93,8 +85,7 @@ func (env *cluster) pod(claim, node string) *objects.Pod {
 func (env *cluster) runningPod(claim, node string) *objects.Pod {
 	env.T.Helper()
 	pod := env.pod(claim, node)
-	_, err := pod.WaitRunning(env.WithTimeout())
-	env.Must(err)
+	env.WaitRunning(pod)
 	return pod
 }
 
@@ -147,9 +138,7 @@ func (m *machine) waitAway() {
 
 func (m *machine) node() *v1.Node {
 	m.T.Helper()
-	node, err := m.Client.CoreV1().Nodes().Get(m.Ctx, m.name, metav1.GetOptions{})
-	m.Must(err)
-	return node
+	return m.Nodes().Get(m.name)
 }
 
 func (m *machine) tainted() bool {
@@ -180,10 +169,7 @@ func (env *cluster) heldPod(m *machine) waiting {
 			})
 		},
 		end: func() {
-			_, err := in.Client.CoreV1().Pods(in.Namespace).Patch(in.Ctx, pod.Name, types.MergePatchType,
-				fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, records.ConfirmAnnotation, pod.UID),
-				metav1.PatchOptions{})
-			in.Must(err)
+			in.Pods().Annotate(pod.Name, records.ConfirmAnnotation, string(pod.UID))
 			in.Must(pod.WaitGone(in.WithTimeout()))
 		},
 	}
@@ -210,8 +196,7 @@ func (env *cluster) gatedPod() waiting {
 		},
 		end: func() {
 			in.Must(first.Delete(in.Ctx))
-			_, err := second.WaitRunning(in.WithTimeout())
-			in.Must(err)
+			in.WaitRunning(second)
 			expectLock(second)
 			in.Must(second.Delete(in.Ctx))
 			in.Must(second.WaitGone(in.WithTimeout()))
@@ -222,9 +207,7 @@ func (env *cluster) gatedPod() waiting {
 // lockOf returns the value of a claim's lock: the UID and the name of its pod.
 func (env *cluster) lockOf(claim string) string {
 	env.T.Helper()
-	o, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Get(env.Ctx, claim, metav1.GetOptions{})
-	env.Must(err)
-	return o.Annotations[lockAnnotation]
+	return env.Claims().Get(claim).Annotations[lockAnnotation]
 }
 
 // expectReleasesEvidence has a pod use a claim alone and end, so that the replica that leads holds, locks and releases.
@@ -349,14 +332,12 @@ func (env *cluster) markedClaim() waiting {
 	in.waitEvent("PersistentVolumeClaim", set.claimName(1), "ScaleDownGrace")
 	return waiting{
 		kept: func() {
-			claim, err := in.Client.CoreV1().PersistentVolumeClaims(in.Namespace).Get(in.Ctx, set.claimName(1),
-				metav1.GetOptions{})
-			if err != nil || claim.DeletionTimestamp != nil {
-				in.T.Errorf("WRONG DELETE: claim %s is deleted within its grace: %v", set.claimName(1), err)
+			if claim := in.Claims().Find(set.claimName(1)); claim == nil || claim.DeletionTimestamp != nil {
+				in.T.Errorf("WRONG DELETE: claim %s is deleted within its grace", set.claimName(1))
 			}
 		},
 		end: func() {
-			set.patch(fmt.Sprintf(`{"metadata":{"annotations":{%q:"0s"}}}`, graceAnnotation))
+			set.StatefulSets().Annotate(set.name, graceAnnotation, "0s")
 			set.waitClaimGone(1)
 		},
 	}

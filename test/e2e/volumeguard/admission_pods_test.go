@@ -16,8 +16,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/certs"
@@ -93,36 +91,23 @@ func TestAdmissionRejectsPodBindingToTerminatingClaim(t *testing.T) {
 	})
 	env.expectBindingToNewClaim(claim, class, words)
 
-	env.Must(env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Delete(env.Ctx, "data", metav1.DeleteOptions{}))
-	env.Eventually("the claim is gone", func() bool { return !env.claimExists("data") })
+	env.Claims().Delete("data")
+	env.Eventually("the claim is gone", func() bool { return env.Claims().Find("data") == nil })
 	env.createTerminatingClaim("data", class)
 	g.Kill()
 	if _, err := preset("unasked"); err != nil {
 		t.Errorf("while the webhook is down a pod with a node is refused: %v", err)
 	}
-	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "unasked-too", Claims: []string{"data"}})
-	env.Must(err)
-	_, err = pod.WaitRunning(env.WithTimeout())
-	env.Must(err)
+	pod := env.CreatePod(objects.PodSpec{Name: "unasked-too", Claims: []string{"data"}})
+	env.WaitRunning(pod)
 	env.Must(g.Restart()) // for a good end
-}
-
-// claimExists reports whether a claim of this name exists.
-func (env *environment) claimExists(name string) bool {
-	env.T.Helper()
-	_, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Get(env.Ctx, name, metav1.GetOptions{})
-	if !apierrors.IsNotFound(err) {
-		env.Must(err)
-	}
-	return err == nil
 }
 
 // expectBindingToNewClaim has the scheduler bind a pod to a claim that is being deleted: it is refused with the words,
 // and succeeds once the claim is a new one.
 func (env *environment) expectBindingToNewClaim(claim *objects.Claim, class, words string) {
 	env.T.Helper()
-	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "user", Claims: []string{claim.Name}})
-	env.Must(err)
+	pod := env.CreatePod(objects.PodSpec{Name: "user", Claims: []string{claim.Name}})
 	var events []string
 	env.T.Cleanup(func() {
 		if env.T.Failed() {
@@ -138,10 +123,9 @@ func (env *environment) expectBindingToNewClaim(claim *objects.Claim, class, wor
 	}
 	env.removeHold(claim)
 	env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
-	_, err = env.MakeClaim(env.Ctx, objects.ClaimSpec{Name: claim.Name, Class: class})
+	_, err := env.MakeClaim(env.Ctx, objects.ClaimSpec{Name: claim.Name, Class: class})
 	env.Must(err)
-	_, err = pod.WaitRunning(env.WithTimeout())
-	env.Must(err)
+	env.WaitRunning(pod)
 	env.Must(pod.Delete(env.Ctx))
 	env.Must(pod.WaitGone(env.WithTimeout()))
 }
@@ -172,13 +156,9 @@ func testUnresponsiveWebhookRefusesNothing(t *testing.T) {
 	t.Cleanup(func() { _ = listener.Close(); taking.Wait() })
 	config := admission.PVWebhooks(admission.Service{Namespace: env.Namespace, Name: "none"}, env.listed())
 	for i := range config.Webhooks {
-		c := &config.Webhooks[i].ClientConfig
-		c.URL, c.Service = ptr.To("https://"+listener.Addr().String()+*c.Service.Path), nil
+		redirect(&config.Webhooks[i].ClientConfig, listener.Addr().String())
 	}
-	configs := env.Client.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	_, err = configs.Create(env.Ctx, config, metav1.CreateOptions{})
-	env.Must(err)
-	t.Cleanup(func() { _ = configs.Delete(env.CleanupContext(), config.Name, metav1.DeleteOptions{}) })
+	env.MutatingWebhookConfigurations().CreateForTest(config)
 	env.Eventually("the webhook is asked, and the write goes on without an answer", func() bool {
 		began, before := time.Now(), calls.Load()
 		_, err := env.AdmitsWithFinalizer()
@@ -191,7 +171,7 @@ func testUnresponsiveWebhookRefusesNothing(t *testing.T) {
 // testWebhookCertificateRotationRefusesNothing rotates certificates during a hundred writes a second.
 func testWebhookCertificateRotationRefusesNothing(t *testing.T) {
 	suite.Deep(t, suite.WaitsForClock)
-	fixture.NewestOnly(t, fixture.AboutProgram)
+	fixture.AboutProgram.Require(t)
 	env := of(fixture.New(t))
 	h := env.startWebhooks(certs.Config{
 		// It is due for the next as soon as it is made.

@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8srand "k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
@@ -146,34 +146,22 @@ func (env *inTreeEnvironment) expectReclaimed(f folder) {
 
 func (env *inTreeEnvironment) expectNoTwin() {
 	env.T.Helper()
-	env.Eventually("no twin is left", func() bool {
-		list, err := env.Client.CoreV1().PersistentVolumes().List(env.Ctx,
-			metav1.ListOptions{LabelSelector: volume.TwinLabel})
-		return err == nil && len(list.Items) == 0
-	})
-}
-
-// deletePVFirst deletes a PV and then its claim.
-func (env *inTreeEnvironment) deletePVFirst(f folder) {
-	env.T.Helper()
-	env.Must(f.DeletePV(env.Ctx))
-	env.Must(f.DeleteClaim(env.Ctx))
+	env.Eventually("no twin is left", func() bool { return len(env.PVs().List(volume.TwinLabel)) == 0 })
 }
 
 // TestInTreeVolumesLeakWithoutVolumeGuard uses a controller manager without KEP-2644.
 func TestInTreeVolumesLeakWithoutVolumeGuard(t *testing.T) {
-	fixture.NewestOnly(t, fixture.OwnVersions)
-	t.Parallel()
+	fixture.Begin(t, fixture.OwnVersions)
 	env := newInTreeEnvironment(t, controlplane.V1_30)
 	lost := env.folder()
-	env.deletePVFirst(lost)
+	env.DeletePVFirst(lost.Volume)
 	env.Must(lost.WaitGone(env.WithTimeout()))
 	env.expectFolder(lost, true)
 	env.Start("--leader-election=false")
 	f, claimFirst := env.folder(), env.folder()
 	env.waitGuarded(f)
 	env.waitGuarded(claimFirst)
-	env.deletePVFirst(f)
+	env.DeletePVFirst(f.Volume)
 	env.Must(claimFirst.DeleteClaim(env.Ctx))
 	env.expectReclaimed(f)
 	env.expectReclaimed(claimFirst)
@@ -225,4 +213,102 @@ func TestInTreeReclaimInRandomOrder(t *testing.T) {
 	}
 	env.WaitAllPVs(volumes(kept), "in use",
 		func(pv *v1.PersistentVolume) bool { return pv != nil && pv.Status.Phase == v1.VolumeBound })
+}
+
+// TestInTreeBesideControllerManagerWithKEP2644 expects volume-guard to write to no PV, under many kinds of changes.
+func TestInTreeBesideControllerManagerWithKEP2644(t *testing.T) {
+	fixture.Begin(t, fixture.OwnVersions)
+	env := newInTreeEnvironment(t, controlplane.Newest)
+	g := env.Start("--leader-election=false")
+	n := fixture.Size(500, 60)
+	all := env.folders(n)
+	env.WaitMetric(g, "csi_reclaimer_intree_managed_by_other", "1")
+	for i, f := range all {
+		switch i % 4 {
+		case 0:
+			env.DeletePVFirst(f.Volume)
+		case 1:
+			env.Must(f.DeleteClaim(env.Ctx))
+		case 2:
+			env.Must(f.SetPolicy(env.Ctx, v1.PersistentVolumeReclaimRetain))
+		}
+	}
+	kept := func(turned int) (vols []*objects.Volume) {
+		for i, f := range all {
+			if i%4 == turned {
+				vols = append(vols, f.Volume)
+			}
+		}
+		return vols
+	}
+	env.WaitAllPVs(slices.Concat(kept(0), kept(1)), "gone", fixture.IsGone)
+	env.WaitAllPVs(kept(2), "without the finalizer",
+		func(pv *v1.PersistentVolume) bool { return pv != nil && !isGuarded(pv) })
+	env.ForEachVolume(kept(2), func(vol *objects.Volume) error {
+		return vol.SetPolicy(env.Ctx, v1.PersistentVolumeReclaimDelete)
+	})
+	env.WaitAllPVs(kept(2), "guarded again", isGuarded)
+	for i, f := range all {
+		env.expectFolder(f, i%4 > 1)
+	}
+	env.expectPluginGone()
+	events := env.AuditEvents(env.User, func(e controlplane.AuditEvent) bool {
+		return e.Resource == "persistentvolumes" && e.Writes()
+	})
+	if len(events) > 0 {
+		t.Errorf("volume-guard wrote to %d of %d PVs: %+v", len(events), n, events[0])
+	}
+}
+
+// TestInTreeMigrationSwitchedOnOffAndOn expects each side to remove its own finalizer and to leave the other's.
+func TestInTreeMigrationSwitchedOnOffAndOn(t *testing.T) {
+	fixture.Begin(t, fixture.OwnVersions)
+	const driver, handle = "ebs.csi.aws.com", "vol-0123456789abcdef0"
+	env := newWithVolumeGuard(t, controlplane.V1_30, controlplane.Options{})
+	env.Start("--leader-election=false")
+	env.MockDriver = mockdriver.ForTest(t, mockdriver.Options{Name: driver, Args: []string{"--static-volume=" + handle}})
+	env.Driver, env.CSI = driver, env.MockDriver.Controller()
+	env.CreateServiceAccount("csi-reclaimer")
+	env.GrantRole("owner")
+	env.StartSidecar(fixture.FastRetries()...)
+	vol := env.MakeVolume(objects.Spec{Handle: handle, Change: func(pv *v1.PersistentVolume) {
+		pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": "kubernetes.io/aws-ebs",
+			"pv.kubernetes.io/migrated-to": driver}
+		pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{
+			AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://us-east-1a/" + handle},
+		}
+	}})
+	migrated := func(pv *v1.PersistentVolume) bool { return fixture.HasFinalizer(pv) && !isGuarded(pv) }
+	taken := func(pv *v1.PersistentVolume) bool { return !fixture.HasFinalizer(pv) && isGuarded(pv) }
+	annotate := func(value string) {
+		env.PVs().Merge(vol.Name, `{"metadata":{"annotations":{"pv.kubernetes.io/migrated-to":`+value+`}}}`)
+	}
+	env.WaitPV(vol, "the sidecar's", migrated)
+	// This controller manager has migration on, and would put the annotation back.
+	env.Must(env.Plane.ControllerManager.Pause())
+	annotate("null")
+	env.WaitPV(vol, "volume-guard's", taken)
+	annotate(`"` + driver + `"`)
+	env.WaitPV(vol, "the sidecar's again", migrated)
+	env.Must(env.Plane.ControllerManager.Resume())
+	env.DeletePVFirst(vol)
+	env.ExpectReclaimed(vol, 1)
+	if env.PVs().Find(volume.TwinName(vol.Name)) != nil {
+		t.Error("a migrated PV has a twin")
+	}
+}
+
+// TestNextVolumeGuardLeaderContinues kills the leader while PVs of an in-tree plugin are created.
+// TestFormerPodSafetyLeaderMakesNoWrites shows for all controllers that a leader whose lease has run out writes
+// nothing: they share one client.
+func TestNextVolumeGuardLeaderContinues(t *testing.T) {
+	fixture.Begin(t, fixture.OwnVersions)
+	env := newInTreeEnvironment(t, controlplane.V1_30)
+	env.ReplaceLeader(func(begin, end func()) {
+		env.waitGuarded(env.folder())
+		begin()
+		env.folders(20)
+		end()
+		env.folders(20)
+	})
 }

@@ -37,7 +37,7 @@ func (env *inTreeEnvironment) pauseTwin(g *program.Program) twinInProgress {
 	f := env.folder()
 	env.waitGuarded(f)
 	env.Must(g.Terminate())
-	env.deletePVFirst(f)
+	env.DeletePVFirst(f.Volume)
 	env.WaitPV(f.Volume, "released", fixture.IsReleased)
 	env.Must(env.Plane.ControllerManager.Pause())
 	env.Must(g.Restart())
@@ -56,11 +56,7 @@ func policyOf(pv *v1.PersistentVolume) v1.PersistentVolumeReclaimPolicy {
 func (u twinInProgress) waitTwin(what string, want func(*v1.PersistentVolume) bool) {
 	u.T.Helper()
 	u.Eventually("the twin is "+what, func() bool {
-		twin, err := u.Client.CoreV1().PersistentVolumes().Get(u.Ctx, volume.TwinName(u.Name), metav1.GetOptions{})
-		if err != nil {
-			return notFound(err) && want(nil)
-		}
-		return want(twin)
+		return want(u.PVs().Find(volume.TwinName(u.Name)))
 	})
 }
 
@@ -73,9 +69,7 @@ func (u twinInProgress) resume() {
 // release marks the twin as the controller manager would.
 func (u twinInProgress) release() {
 	u.T.Helper()
-	_, err := u.Client.CoreV1().PersistentVolumes().Patch(u.Ctx, volume.TwinName(u.Name), types.MergePatchType,
-		[]byte(`{"status":{"phase":"Released"}}`), metav1.PatchOptions{}, "status")
-	u.Must(err)
+	u.PVs().Merge(volume.TwinName(u.Name), `{"status":{"phase":"Released"}}`, "status")
 }
 
 func (u twinInProgress) expectKept() {
@@ -87,8 +81,7 @@ func (u twinInProgress) expectKept() {
 
 // In TestTwinMeetsUserActions, users act while a twin deletes a volume.
 func TestTwinMeetsUserActions(t *testing.T) {
-	fixture.NewestOnly(t, fixture.OwnVersions)
-	t.Parallel()
+	fixture.Begin(t, fixture.OwnVersions)
 	env := newInTreeEnvironment(t, controlplane.V1_30)
 	g := env.Start("--leader-election=false")
 	for name, play := range map[string]func(twinInProgress){
@@ -181,15 +174,14 @@ func TestTwinMeetsUserActions(t *testing.T) {
 
 // TestTwinsOfUnusualPVs uses unusual names and plugins.
 func TestTwinsOfUnusualPVs(t *testing.T) {
-	fixture.NewestOnly(t, fixture.OwnVersions)
-	t.Parallel()
+	fixture.Begin(t, fixture.OwnVersions)
 	env := newInTreeEnvironment(t, controlplane.V1_30)
 	env.Start("--leader-election=false")
 	t.Run("a name at the limit", func(t *testing.T) {
 		env := env.forInTreeSubtest(t)
 		f := env.folderPV(strings.Repeat("long.", 50)+"end", newPath())
 		env.waitGuarded(f)
-		env.deletePVFirst(f)
+		env.DeletePVFirst(f.Volume)
 		env.expectReclaimed(f)
 	})
 	t.Run("a plugin that fails, and recovers", func(t *testing.T) {
@@ -200,7 +192,7 @@ func TestTwinsOfUnusualPVs(t *testing.T) {
 		parent := filepath.Dir(f.path)
 		env.Must(os.Rename(parent, parent+".aside"))
 		env.Must(os.WriteFile(parent, nil, 0o600))
-		env.deletePVFirst(f)
+		env.DeletePVFirst(f.Volume)
 		env.WaitPVEvent(f.Volume, string(intree.ReasonVolumeFailedDelete), "not a directory")
 		env.Must(os.Remove(parent))
 		env.Must(os.Rename(parent+".aside", parent))
@@ -220,7 +212,7 @@ func (env *inTreeEnvironment) expectPluginGone() {
 	}})
 	f := folder{Volume: vol}
 	env.waitGuarded(f)
-	env.deletePVFirst(f)
+	env.DeletePVFirst(f.Volume)
 	env.WaitPVEvent(vol, string(intree.ReasonPluginGone), "set its reclaim policy to Retain")
 	env.Must(vol.SetPolicy(env.Ctx, v1.PersistentVolumeReclaimRetain))
 	env.Must(vol.WaitGone(env.WithTimeout()))
@@ -263,8 +255,7 @@ func (env *inTreeEnvironment) crashAt(k int, pvFirst bool) (crashed bool) {
 // it. Each life has one kill: only a process that watched a twin knows its end, and every other one has another twin
 // created. A volume-guard that is killed after the first write of each run therefore never comes further.
 func TestVolumeGuardKilledAtEachWrite(t *testing.T) {
-	fixture.NewestOnly(t, fixture.OwnVersions)
-	t.Parallel()
+	fixture.Begin(t, fixture.OwnVersions)
 	env := newInTreeEnvironment(t, controlplane.V1_30)
 	for name, pvFirst := range map[string]bool{"PV first": true, "claim first": false} {
 		t.Run(name, func(t *testing.T) {

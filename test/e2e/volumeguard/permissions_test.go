@@ -8,12 +8,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	protectpv "github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
@@ -31,8 +30,7 @@ import (
 // TestVolumeGuardPermissionsAreNecessaryAndSufficient exercises all of volume-guard with the shipped RBAC, and compares
 // the requests with the rules in both directions. It repeats this with each controller that is off by default alone.
 func TestVolumeGuardPermissionsAreNecessaryAndSufficient(t *testing.T) {
-	fixture.NewestOnly(t, fixture.OwnVersions)
-	t.Parallel()
+	fixture.Begin(t, fixture.OwnVersions)
 	options := unprotected()
 	options.HostPathProvisioner = true
 	// With only the default controllers, no program releases the protection.
@@ -86,26 +84,13 @@ func (env *environment) configureWebhooks(address string, drivers ...string) {
 	env.T.Helper()
 	_, port, err := net.SplitHostPort(address)
 	env.Must(err)
-	at := func(c *admissionv1.WebhookClientConfig) {
-		c.URL, c.Service = ptr.To("https://localhost:"+port+*c.Service.Path), nil
-	}
-	service := admission.Service{Namespace: env.Namespace, Name: fixture.VolumeGuardName}
-	pvs, pods := admission.PVWebhooks(service, admission.Drivers{volume.RoleOwner: drivers}),
-		admission.PodWebhooks(service)
-	for i := range pvs.Webhooks {
-		at(&pvs.Webhooks[i].ClientConfig)
-		pvs.Webhooks[i].TimeoutSeconds = longestTimeout()
-	}
+	pods := admission.PodWebhooks(admission.Service{Namespace: env.Namespace, Name: fixture.VolumeGuardName})
 	for i := range pods.Webhooks {
-		at(&pods.Webhooks[i].ClientConfig)
+		redirect(&pods.Webhooks[i].ClientConfig, "localhost:"+port)
 		pods.Webhooks[i].TimeoutSeconds = longestTimeout()
 	}
-	_, err = env.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(env.Ctx, pvs,
-		metav1.CreateOptions{})
-	env.Must(err)
-	_, err = env.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(env.Ctx, pods,
-		metav1.CreateOptions{})
-	env.Must(err)
+	env.MutatingWebhookConfigurations().Create(env.pvWebhooks("localhost:"+port, drivers...))
+	env.ValidatingWebhookConfigurations().Create(pods)
 }
 
 // useWebhooks has PVs be protected in the write that binds them, and a pod be kept off a claim that is being deleted.
@@ -125,8 +110,7 @@ func (env *environment) useWebhooks(g *program.Program) {
 		spec.Change = func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{"e2e.csi-reclaimer.io/stays"} }
 	})
 	env.MustDeleteClaim(claim)
-	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "bound", Claims: []string{claim.Name}})
-	env.Must(err)
+	pod := env.CreatePod(objects.PodSpec{Name: "bound", Claims: []string{claim.Name}})
 	// The API server begins with each webhook at a time of its own.
 	env.Eventually("no pod is bound to a node while its claim is being deleted", func() bool {
 		err := env.Client.CoreV1().Pods(env.Namespace).Bind(env.Ctx, &v1.Binding{
@@ -148,10 +132,8 @@ func (env *environment) useClaimProtection(g *program.Program) {
 		return now.Finalizers
 	}, v1.ObjectReference{UID: bare.UID})
 	claim := env.CreateClaim("none")
-	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "user", Claims: []string{claim.Name}, Node: "node"})
-	env.Must(err)
-	_, err = pod.WaitRunning(env.WithTimeout())
-	env.Must(err)
+	pod := env.CreatePod(objects.PodSpec{Name: "user", Claims: []string{claim.Name}, Node: "node"})
+	env.WaitRunning(pod)
 	env.WaitClaim(claim, "protected", func(now *v1.PersistentVolumeClaim) bool {
 		return now != nil && slices.Contains(now.Finalizers, pvc.Finalizer)
 	})
@@ -166,9 +148,7 @@ func (env *environment) usePVProtection(g *program.Program) {
 	env.T.Helper()
 	bare := env.MakeVolume(objects.Spec{Handle: "none", Policy: v1.PersistentVolumeReclaimRetain, Unclaimed: true})
 	env.contest(g, "PersistentVolume", func(patch string) (finalizers []string) {
-		now, err := env.Client.CoreV1().PersistentVolumes().Patch(env.Ctx, bare.Name, types.MergePatchType, []byte(patch),
-			metav1.PatchOptions{})
-		env.Must(err)
+		now := env.PVs().Merge(bare.Name, patch)
 		return now.Finalizers
 	}, v1.ObjectReference{Namespace: metav1.NamespaceDefault, Name: bare.Name})
 }
@@ -203,16 +183,12 @@ func (env *environment) useInTree() {
 	env.Must(err)
 	env.WaitPV(vol, "protected", guarded)
 	env.AnnotatePV(vol, volume.HoldAnnotation, "wait")
-	env.Must(vol.DeletePV(env.Ctx))
-	env.Must(vol.DeleteClaim(env.Ctx))
+	env.DeletePVFirst(vol)
 	env.WaitPV(vol, "released", fixture.IsReleased)
 	env.WaitPVEvent(vol, "Held", "wait")
 	// Without the controller manager the twin stays.
 	env.Plane.ControllerManager.Kill()
-	twin := func() bool {
-		_, err := env.Client.CoreV1().PersistentVolumes().Get(env.Ctx, volume.TwinName(vol.Name), metav1.GetOptions{})
-		return err == nil
-	}
+	twin := func() bool { return env.PVs().Find(volume.TwinName(vol.Name)) != nil }
 	env.AnnotatePV(vol, volume.HoldAnnotation, "")
 	env.Eventually("there is a twin", twin)
 	env.AnnotatePV(vol, volume.HoldAnnotation, "wait") // the same Event a second time is a patch
@@ -222,5 +198,44 @@ func (env *environment) useInTree() {
 	env.Must(vol.WaitGone(env.WithTimeout()))
 	if _, err := os.Stat(pv.Spec.HostPath.Path); !os.IsNotExist(err) {
 		env.T.Errorf("LEAK: the volume of PV %s is still there: %v", vol.Name, err)
+	}
+}
+
+// TestVolumeGuardReportsMissingPermissions also covers a dry run.
+func TestVolumeGuardReportsMissingPermissions(t *testing.T) {
+	fixture.Begin(t, fixture.OwnVersions)
+	env := newWithVolumeGuard(t, controlplane.V1_30, controlplane.Options{HostPathProvisioner: true})
+	env.Driver = "kubernetes.io/host-path"
+	mayListPods := []string{"pvc-protection-", "pod-safety-", "single-node-", "statefulset-claims-", "node-fencing-"}
+	for _, role := range mayListPods {
+		role = "volume-guard-" + role
+		env.ClusterRoleBindings().Delete(role + env.Namespace)
+	}
+	env.Eventually("lists of pods are denied", func() bool { return !env.IsAllowed("list", "", "pods") })
+	g := env.Launch(protecting()...)
+	const lacking = `may not list pods: no claim loses its finalizer, because a pod may use it. ` +
+		`Add to the ClusterRole: {apiGroups: [""], resources: ["pods"], verbs: ["list"]}`
+	env.Must(g.WaitLog(env.WithTimeout(), "Preflight: may not list pods"))
+	env.Eventually("the health endpoint says so", func() bool {
+		_, err := g.Get(env.Ctx, "/readyz")
+		return err != nil && strings.Contains(err.Error(), lacking)
+	})
+	if output, err := env.Release(protecting()...); err == nil || !strings.Contains(output, "may not list pods") {
+		t.Errorf("--release-finalizers without its rights: %v, %q", err, output)
+	}
+	env.Must(g.Terminate())
+
+	began := time.Now()
+	g = env.Start("--dry-run")
+	vol := env.inTreeVolume(env.CreateStorageClass())
+	env.Must(g.WaitLog(env.WithTimeout(), "Would do AddFinalizer"))
+	if pv, err := vol.PV(env.Ctx); err != nil || guarded(pv) {
+		t.Errorf("%v: protected in a dry run", err)
+	}
+	events := env.AuditEvents(env.User, func(e controlplane.AuditEvent) bool {
+		return e.Received.After(began) && e.APIGroup != "authorization.k8s.io" && e.Writes()
+	})
+	if len(events) > 0 {
+		t.Errorf("a dry run wrote: %+v", events)
 	}
 }

@@ -72,20 +72,19 @@ func (env *podEnvironment) waitLocks(want ...string) {
 func (env *podEnvironment) podWithVolume(node string, grace int64) (*objects.Pod, *objects.Volume) {
 	env.T.Helper()
 	vol := env.MakeVolume(objects.Spec{Handle: "none", Policy: v1.PersistentVolumeReclaimRetain})
-	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "pod-" + rand.String(8), Claims: []string{vol.ClaimName},
+	pod := env.CreatePod(objects.PodSpec{Name: "pod-" + rand.String(8), Claims: []string{vol.ClaimName},
 		Node: node, Change: func(pod *v1.Pod) { pod.Spec.TerminationGracePeriodSeconds = ptr.To(grace) }})
-	env.Must(err)
 	env.waitHeld(pod)
 	return pod, vol
 }
 
 // attach tries to attach a volume to a node, as the attach-detach controller does.
 func (env *podEnvironment) attach(vol *objects.Volume, node string) error {
-	_, err := env.Client.StorageV1().VolumeAttachments().Create(env.Ctx, &storagev1.VolumeAttachment{
+	_, err := env.VolumeAttachments().DryRun(&storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: "attach-" + rand.String(8)},
 		Spec: storagev1.VolumeAttachmentSpec{Attacher: "none", NodeName: node,
 			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &vol.Name}},
-	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	})
 	return err
 }
 
@@ -96,9 +95,8 @@ func (env *podEnvironment) podNaming(other *objects.Volume, node string) (*objec
 	claim, err := env.MakeClaim(env.Ctx, objects.ClaimSpec{Name: "thief-" + rand.String(8),
 		Change: func(claim *v1.PersistentVolumeClaim) { claim.Spec.VolumeName = other.Name }})
 	env.Must(err)
-	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "pod-" + rand.String(8),
+	pod := env.CreatePod(objects.PodSpec{Name: "pod-" + rand.String(8),
 		Claims: []string{vol.ClaimName, claim.Name}, Node: node})
-	env.Must(err)
 	env.waitHeld(pod)
 	return pod, vol
 }
@@ -152,8 +150,7 @@ func TestVolumesOfHeldPodsAreLocked(t *testing.T) {
 
 // TestPodSafetyKilledAtEachWrite kills volume-guard after each write for a pod, right after the API server stored it.
 func TestPodSafetyKilledAtEachWrite(t *testing.T) {
-	fixture.NewestOnly(t, fixture.OwnVersions)
-	t.Parallel()
+	fixture.Begin(t, fixture.OwnVersions)
 	env := newPodEnvironment(t, controlplane.Newest)
 	env.installLocks()
 	// The finalizer is added, the pod marked, the lock created, the pod deleted and released, the lock deleted.
@@ -174,8 +171,7 @@ func TestPodSafetyKilledAtEachWrite(t *testing.T) {
 
 // TestPodsAreHeldWhileAPIServerIsAway also expects the release of confirmed pods when the API server is back.
 func TestPodsAreHeldWhileAPIServerIsAway(t *testing.T) {
-	fixture.NewestOnly(t, fixture.OwnVersions)
-	t.Parallel()
+	fixture.Begin(t, fixture.OwnVersions)
 	env := newPodEnvironment(t, controlplane.Newest)
 	env.Flags = holding()
 	env.RestartAPIServers(func(begin, end func()) {
@@ -202,8 +198,7 @@ func TestPodsAreHeldWhileAPIServerIsAway(t *testing.T) {
 // release them as the leader does. It covers all controllers of volume-guard, which write by one client. The test waits
 // for the lease to run out, because a changed Lease alone does not stop a former leader that goes by its own clock.
 func TestFormerPodSafetyLeaderMakesNoWrites(t *testing.T) {
-	fixture.NewestOnly(t, fixture.OwnVersions)
-	t.Parallel()
+	fixture.Begin(t, fixture.OwnVersions)
 	env := newPodEnvironment(t, controlplane.Newest)
 	user, kubeconfig := env.SecondAccount("former")
 	binary, err := fixture.VolumeGuardBinary(t.Context())
@@ -237,8 +232,7 @@ func TestFormerPodSafetyLeaderMakesNoWrites(t *testing.T) {
 
 // TestPodsAreReleased runs --release-finalizers with the shipped policies, while a replica runs.
 func TestPodsAreReleased(t *testing.T) {
-	fixture.NewestOnly(t, fixture.OwnVersions)
-	t.Parallel()
+	fixture.Begin(t, fixture.OwnVersions)
 	env := newPodEnvironment(t, controlplane.Newest)
 	env.installLocks()
 	env.ApplyManifest(manifests.PodSafetyHold)
@@ -276,10 +270,8 @@ func TestPodsAreReleased(t *testing.T) {
 		slices.Contains(now.Finalizers, records.RunningFinalizer) {
 		t.Errorf("claim %s is held, or gone: %v", claim.Name, err)
 	}
-	list, err := env.Client.CoreV1().Pods(metav1.NamespaceAll).List(env.Ctx, metav1.ListOptions{})
-	env.Must(err)
-	for i := range list.Items {
-		if now := &list.Items[i]; isHeld(now) || isMarked(now) {
+	for _, now := range env.InNamespace(metav1.NamespaceAll).Pods().List() {
+		if isHeld(now) || isMarked(now) {
 			t.Errorf("pod %s is held or marked", now.Name)
 		}
 	}
@@ -291,8 +283,7 @@ func TestPodsAreReleased(t *testing.T) {
 
 // TestPodSafetyPermissionsAreNecessaryAndSufficient exercises the controller with its own shipped permissions.
 func TestPodSafetyPermissionsAreNecessaryAndSufficient(t *testing.T) {
-	fixture.NewestOnly(t, fixture.OwnVersions)
-	t.Parallel()
+	fixture.Begin(t, fixture.OwnVersions)
 	env := &podEnvironment{newWithControlPlane(t, controlplane.Newest, controlplane.Options{
 		Controllers: withoutPodCollection(),
 	})}
@@ -306,10 +297,9 @@ func TestPodSafetyPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	env.heldEphemeral(node)
 	orphan := env.heldPod(gone)
 	env.Must(orphan.Delete(env.Ctx))
-	env.Must(env.Client.CoreV1().Nodes().Delete(env.Ctx, gone, metav1.DeleteOptions{}))
+	env.Nodes().Delete(gone)
 	ended := env.heldPod("node")
-	_, err = ended.WaitRunning(env.WithTimeout())
-	env.Must(err)
+	env.WaitRunning(ended)
 	env.Must(ended.Delete(env.Ctx))
 	env.Must(ended.WaitGone(env.WithTimeout()))
 	pod, vol := env.podWithVolume(node, 1)

@@ -53,39 +53,27 @@ func holding(args ...string) []string {
 // label has a namespace ask for a mode, "" for none.
 func (env *podEnvironment) label(namespace, mode string) {
 	env.T.Helper()
-	value := "null"
-	if mode != "" {
-		value = fmt.Sprintf("%q", mode)
-	}
-	_, err := env.Client.CoreV1().Namespaces().Patch(env.Ctx, namespace, types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, podsafety.NamespaceLabel, value), metav1.PatchOptions{})
-	env.Must(err)
+	env.Namespaces().Label(namespace, map[string]string{podsafety.NamespaceLabel: mode})
 }
 
 // node creates a Node that is Ready, with a Lease. No kubelet runs there.
 func (env *podEnvironment) node() string {
 	env.T.Helper()
 	name := "mute-" + rand.String(5)
-	_, err := env.Client.CoreV1().Nodes().Create(env.Ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
-		metav1.CreateOptions{})
-	env.Must(err)
+	env.Nodes().Create(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	env.setReady(name, v1.ConditionTrue)
 	return name
 }
 
 func (env *podEnvironment) setReady(node string, status v1.ConditionStatus) {
 	env.T.Helper()
-	_, err := env.Client.CoreV1().Nodes().PatchStatus(env.Ctx, node,
-		fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":%q}]}}`, status))
-	env.Must(err)
+	env.Nodes().Patch(node, fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":%q}]}}`, status), "status")
 }
 
 func (env *podEnvironment) taintOutOfService(node string) {
 	env.T.Helper()
-	_, err := env.Client.CoreV1().Nodes().Patch(env.Ctx, node, types.StrategicMergePatchType,
-		fmt.Appendf(nil, `{"spec":{"taints":[{"key":%q,"value":"nodeshutdown","effect":"NoExecute"}]}}`,
-			v1.TaintNodeOutOfService), metav1.PatchOptions{})
-	env.Must(err)
+	env.Nodes().Patch(node, fmt.Sprintf(`{"spec":{"taints":[{"key":%q,"value":"nodeshutdown","effect":"NoExecute"}]}}`,
+		v1.TaintNodeOutOfService))
 }
 
 // heldPod creates a pod with a claim on a node, and waits until it is held.
@@ -130,13 +118,7 @@ func (env *podEnvironment) waitPodEvents(pod *objects.Pod, reason podsafety.Reas
 // confirm confirms by hand that the processes of the pod with this UID have ended, "" nothing.
 func (env *podEnvironment) confirm(pod *objects.Pod, uid types.UID) {
 	env.T.Helper()
-	value := "null"
-	if uid != "" {
-		value = fmt.Sprintf("%q", uid)
-	}
-	_, err := env.Client.CoreV1().Pods(env.Namespace).Patch(env.Ctx, pod.Name, types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, records.ConfirmAnnotation, value), metav1.PatchOptions{})
-	env.Must(err)
+	env.Pods().Annotate(pod.Name, records.ConfirmAnnotation, string(uid))
 }
 
 // reportEnd reports, as the kubelet of its node, that a pod has ended. observed says whether it has seen the deletion.
@@ -156,9 +138,7 @@ func (env *podEnvironment) reportEnd(pod *objects.Pod, observed bool) {
 			State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 137}}}},
 	}})
 	env.Must(err)
-	_, err = env.Client.CoreV1().Pods(env.Namespace).Patch(env.Ctx, pod.Name, types.StrategicMergePatchType, patch,
-		metav1.PatchOptions{}, "status")
-	env.Must(err)
+	env.Pods().Patch(pod.Name, string(patch), "status")
 }
 
 // TestPodIsHeldUntilEvidence plays each kind of evidence, and facts that are none.
@@ -179,8 +159,7 @@ func TestPodIsHeldUntilEvidence(t *testing.T) {
 		run("pods that were there when the namespace asked for pod safety are held", func(env *podEnvironment) {
 			other := &podEnvironment{env.inOtherNamespace()}
 			pod := other.createPodWithClaim(other.CreateClaim("none"), other.node())
-			without, err := other.MakePod(other.Ctx, objects.PodSpec{Name: "without-claim", Node: other.node()})
-			other.Must(err)
+			without := other.CreatePod(objects.PodSpec{Name: "without-claim", Node: other.node()})
 			other.label(other.Namespace, "enforce")
 			other.waitHeld(pod)
 			now, err := without.Get(other.Ctx)
@@ -201,8 +180,7 @@ func TestPodIsHeldUntilEvidence(t *testing.T) {
 func testEvidence(run func(string, func(*podEnvironment))) {
 	run("a pod whose kubelet is there ends", func(env *podEnvironment) {
 		pod := env.heldPod("node")
-		_, err := pod.WaitRunning(env.WithTimeout())
-		env.Must(err)
+		env.WaitRunning(pod)
 		env.Must(pod.Delete(env.Ctx))
 		env.Must(pod.WaitGone(env.WithTimeout()))
 	})
@@ -286,14 +264,12 @@ func testEphemeralClaim(env *podEnvironment) {
 // heldEphemeral creates a pod with a generic ephemeral volume on a node, and waits until it is held with its claim.
 func (env *podEnvironment) heldEphemeral(node string) (*objects.Pod, *objects.Claim) {
 	env.T.Helper()
-	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "pod-" + rand.String(8), Node: node, Change: ephemeral})
-	env.Must(err)
+	pod := env.CreatePod(objects.PodSpec{Name: "pod-" + rand.String(8), Node: node, Change: ephemeral})
 	env.waitHeld(pod)
 	var claim *objects.Claim
 	env.Eventually("the claim of pod "+pod.Name+" is held", func() bool {
-		now, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Get(env.Ctx, pod.Name+"-cache",
-			metav1.GetOptions{})
-		if err != nil || !slices.Contains(now.Finalizers, records.RunningFinalizer) {
+		now := env.Claims().Find(pod.Name + "-cache")
+		if now == nil || !slices.Contains(now.Finalizers, records.RunningFinalizer) {
 			return false
 		}
 		claim = env.ClaimOf(now)
@@ -311,15 +287,14 @@ func isMarked(pod *v1.Pod) bool {
 // TestPodsOfDeletedNode has volume-guard delete the pods of a deleted Node, on a cluster without the pod garbage
 // collector. It releases them only after their kubelet has had the time to show that it runs.
 func TestPodsOfDeletedNode(t *testing.T) {
-	fixture.NewestOnly(t, fixture.OwnVersions)
-	t.Parallel()
+	fixture.Begin(t, fixture.OwnVersions)
 	env := newPodEnvironment(t, controlplane.Newest)
 	env.Start(holding("--leader-election=false", "--delete-orphaned-pods")...)
 	node := env.node()
 	orphaned, deleted := env.heldPod(node), env.heldPod(node)
 	env.Must(deleted.Delete(env.Ctx))
 	gone := time.Now() // not after the deletion: the test may be kept waiting between both
-	env.Must(env.Client.CoreV1().Nodes().Delete(env.Ctx, node, metav1.DeleteOptions{}))
+	env.Nodes().Delete(node)
 	ctx, cancel := context.WithTimeout(env.Ctx, 3*time.Minute)
 	defer cancel()
 	for pod, reason := range map[*objects.Pod]podsafety.Reason{orphaned: "Orphaned", deleted: "NodeGone"} {

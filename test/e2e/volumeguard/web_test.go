@@ -26,8 +26,7 @@ import (
 // TestWebPageAndPermissions runs volume-guard without the page, and then with metrics and page behind the
 // authorization. It exercises the page with the shipped RBAC.
 func TestWebPageAndPermissions(t *testing.T) {
-	fixture.NewestOnly(t, fixture.OwnVersions)
-	t.Parallel()
+	fixture.Begin(t, fixture.OwnVersions)
 	env := newWithControlPlane(t, controlplane.Newest, controlplane.Options{})
 	added, err := rbac.GrantGuardWeb(env.Ctx, env.Client, env.Namespace, fixture.VolumeGuardName)
 	env.Must(err)
@@ -99,23 +98,13 @@ func expect(env *environment, g *program.Program, token string, want map[string]
 // usePage opens the tables, and each kind of page, with the objects that they explain.
 func (env *environment) usePage(g *program.Program, token string) {
 	env.T.Helper()
-	_, err := env.Client.CoreV1().Nodes().Create(env.Ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}},
-		metav1.CreateOptions{})
-	env.Must(err)
+	env.Nodes().Create(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}})
 	env.ApplyManifest("node-fencing-crd.yaml")
-	api := env.Client.AdmissionregistrationV1()
-	_, err = api.MutatingAdmissionPolicies().Create(env.Ctx, admission.Policy(volume.RoleOwner, "other.csi.example.com"),
-		metav1.CreateOptions{})
-	env.Must(err)
-	_, err = api.MutatingAdmissionPolicyBindings().Create(env.Ctx, admission.Binding(volume.RoleOwner),
-		metav1.CreateOptions{})
-	env.Must(err)
+	env.CreateAdmissionPolicy(admission.Policy(volume.RoleOwner, "other.csi.example.com"))
 	vol := env.MakeVolume(objects.Spec{Handle: "none"})
-	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "user", Claims: []string{vol.ClaimName}, Node: "node"})
-	env.Must(err)
-	gated, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "gated", Claims: []string{vol.ClaimName},
+	pod := env.CreatePod(objects.PodSpec{Name: "user", Claims: []string{vol.ClaimName}, Node: "node"})
+	gated := env.CreatePod(objects.PodSpec{Name: "gated", Claims: []string{vol.ClaimName},
 		Change: func(pod *v1.Pod) { pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: podsafety.Gate}} }})
-	env.Must(err)
 	ofSet := env.CreateClaim("none", func(spec *objects.ClaimSpec) {
 		spec.Change = func(c *v1.PersistentVolumeClaim) { c.Name, c.GenerateName = "data-web-0", "" }
 	})

@@ -9,13 +9,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/rundir"
 )
 
 const (
@@ -177,4 +183,127 @@ func (c *Component) probe(ctx context.Context) error {
 		return fmt.Errorf("%s: %s: %s", c.health, response.Status, body)
 	}
 	return nil
+}
+
+// Ports are taken from below the range from which the kernel gives clients theirs (Linux 32768, BSD and macOS 49152):
+// a client of another program must not sit on the port of an API server that is being restarted.
+const (
+	lowestPort  = 20000
+	highestPort = 32767
+	portTries   = 1000
+)
+
+// given are the ports that this process has chosen. It chooses none twice, since a chosen port may not be in use yet,
+// or its component may be restarting.
+var given = struct {
+	sync.Mutex
+	ports map[int]bool
+}{ports: map[int]bool{}}
+
+// FreePorts returns n unused loopback ports, different ones at each call. Another program may take a port before it is
+// used. The caller then retries with others.
+func FreePorts(n int) (ports []int, err error) {
+	given.Lock()
+	defer given.Unlock()
+	var held []net.Listener // until all are found, so that none is found twice
+	defer func() {
+		for _, l := range held {
+			err = errors.Join(err, l.Close())
+		}
+	}()
+	for range portTries {
+		if len(ports) == n {
+			return ports, nil
+		}
+		port := lowestPort + rand.IntN(highestPort-lowestPort+1)
+		if given.ports[port] {
+			continue
+		}
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		held = append(held, listener)
+		given.ports[port] = true
+		ports = append(ports, port)
+	}
+	return nil, fmt.Errorf("find %d free ports: none in %d tries", n, portTries)
+}
+
+// FreeAddress returns a loopback address with an unused port.
+func FreeAddress() (string, error) {
+	ports, err := FreePorts(1)
+	if err != nil {
+		return "", err
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0])), nil
+}
+
+// folderPattern begins the names of control planes' folders in the system's temporary folder.
+const folderPattern = "csi-reclaimer-controlplane-"
+
+// folder is where one control plane has its data, keys and logs.
+type folder struct {
+	path string
+	keep bool
+	dir  *rundir.Dir // nil for a folder that is to be kept or was named by the caller
+}
+
+func (f folder) file(name string) string { return filepath.Join(f.path, name) }
+
+func (f folder) write(name string, content []byte) (string, error) {
+	path := f.file(name)
+	return path, os.WriteFile(path, content, 0o600)
+}
+
+// openFolder makes the folder of a control plane. Folders that killed programs have left are removed first.
+func openFolder(dir string, keep bool) (folder, error) {
+	if dir != "" {
+		return openNamedFolder(dir, keep)
+	}
+	removeOrphans(os.TempDir())
+	if keep {
+		path, err := os.MkdirTemp("", folderPattern)
+		if err != nil {
+			return folder{}, fmt.Errorf("make folder: %w", err)
+		}
+		return folder{path: path, keep: true}, nil
+	}
+	made, err := rundir.Make(folderPattern)
+	if err != nil {
+		return folder{}, err
+	}
+	return folder{path: made.Path(), dir: made}, nil
+}
+
+func openNamedFolder(dir string, keep bool) (folder, error) {
+	path, err := filepath.Abs(dir)
+	if err != nil {
+		return folder{}, fmt.Errorf("make folder: %w", err)
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return folder{}, fmt.Errorf("make folder: %w", err)
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return folder{}, fmt.Errorf("make folder: %w", err)
+	}
+	if len(entries) > 0 {
+		return folder{}, fmt.Errorf("make folder: %q is not empty", path)
+	}
+	return folder{path: path, keep: keep}, nil
+}
+
+// removeOrphans removes the folders under base that belong to no living program. Its processes ended with it.
+func removeOrphans(base string) { rundir.RemoveOrphans(base, folderPattern, nil) }
+
+// close removes the folder, unless it is to be kept.
+func (f folder) close() error {
+	switch {
+	case f.keep:
+		return nil
+	case f.dir != nil:
+		return f.dir.Remove()
+	}
+	return os.RemoveAll(f.path)
 }

@@ -3,10 +3,18 @@
 package controlplane
 
 import (
+	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestContradictoryOptionsAreRefused(t *testing.T) {
@@ -119,4 +127,92 @@ func TestFreePortsAreDistinctAndNotEphemeral(t *testing.T) {
 	if len(slices.Compact(ports)) != 20 || ports[0] < lowestPort || ports[len(ports)-1] > highestPort {
 		t.Errorf("ports %v", ports)
 	}
+}
+
+// Each version has a module of its name with a Kubernetes of that minor version, and each module is a version.
+func TestEachVersionHasItsModule(t *testing.T) {
+	folders, err := filepath.Glob("v*.*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules := slices.DeleteFunc(folders, func(name string) bool {
+		info, err := os.Stat(name)
+		return err != nil || !info.IsDir()
+	})
+	slices.Reverse(modules) // sorted by name, newest first until there is a 1.100
+	var versions []string
+	for _, v := range Versions() {
+		versions = append(versions, string(v))
+		dir, err := v.moduleDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kubernetes, err := kubernetesVersion(dir); err != nil || !strings.HasPrefix(kubernetes, string(v)+".") {
+			t.Errorf("module of %s: Kubernetes %q, error %v", v, kubernetes, err)
+		}
+	}
+	if !slices.Equal(modules, versions) {
+		t.Errorf("modules %q, versions %q", modules, versions)
+	}
+}
+
+func TestVersionsAreOrdered(t *testing.T) {
+	all := Versions()
+	for i, v := range all {
+		for j, other := range all {
+			if got := v.Before(other); got != (i > j) {
+				t.Errorf("%s before %s: %t", v, other, got)
+			}
+		}
+	}
+	if V1_30.Before(V1_30) || !V1_30.Before(V1_31) || !V1_31.Before(V1_32) || !V1_32.Before(V1_33) {
+		t.Error("versions without a module are in another order")
+	}
+	if want := []Version{all[0], all[len(all)-1]}; !slices.Equal(Edges(), want) {
+		t.Errorf("edges %q, want %q", Edges(), want)
+	}
+}
+
+// Suites share a machine, and each write would wait for its disk. So etcd syncs only while it creates its log.
+func TestEtcdDoesNotWaitForDisk(t *testing.T) {
+	for _, version := range Edges() {
+		t.Run(string(version), func(t *testing.T) {
+			cp := start(t, version, Options{NoControllerManager: true})
+			maps := clientFor(t, cp.Admin()).CoreV1().ConfigMaps(metav1.NamespaceDefault)
+			before := syncs(t, cp)
+			for i := range 10 {
+				object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("written-%d", i)}}
+				if _, err := maps.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if after := syncs(t, cp); after != before {
+				t.Errorf("etcd synced its log: %s times before 10 writes, %s after", before, after)
+			}
+		})
+	}
+}
+
+// syncs is how often etcd has waited for the disk to write its log, as its metrics have it.
+func syncs(t *testing.T, cp *ControlPlane) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+cp.EtcdAddress()+"/metrics",
+		http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	metrics, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^etcd_disk_wal_fsync_duration_seconds_count (\d+)$`).FindSubmatch(metrics)
+	if found == nil {
+		t.Fatal("etcd's metrics do not say how often it has synced its log")
+	}
+	return string(found[1])
 }

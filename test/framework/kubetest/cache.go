@@ -6,9 +6,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
@@ -97,4 +100,15 @@ func Deliver[R any, O interface {
 			handler.Deleted(last, true)
 		}
 	}
+}
+
+// EagerClock is a fake clock that advances by the duration of each new timer at once. Code that waits in a loop then
+// runs without a second goroutine that advances its clock, and the elapsed time is exact.
+type EagerClock struct{ *testclock.FakeClock }
+
+// NewTimer returns a timer that has fired.
+func (c EagerClock) NewTimer(d time.Duration) clock.Timer {
+	timer := c.FakeClock.NewTimer(d)
+	c.Step(d)
+	return timer
 }

@@ -1,5 +1,8 @@
 //go:build unix
 
+// Package mockdriver runs the mock CSI driver as a separate process, for tests, the demo and benchmarks. It starts the
+// driver, kills and restarts it on the same state, sets its faults, and reads its ledger and its volumes on disk. The
+// driver itself is in mock-driver.
 package mockdriver
 
 import (
@@ -346,4 +349,36 @@ func (d *Driver) faultClient() (faults.Client, error) {
 		return faults.Client{}, fmt.Errorf("find fault address: %w", err)
 	}
 	return faults.Client{Address: strings.TrimSpace(string(address))}, nil
+}
+
+// logLines is how much of a driver's log a failed test shows.
+const logLines = 20
+
+// TB is the part of testing.TB that ForTest needs, so that programs do not link package testing.
+type TB interface {
+	Helper()
+	Context() context.Context
+	Cleanup(func())
+	Failed() bool
+	Logf(format string, args ...any)
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// ForTest starts a driver that ends with the test, and shows its log if the test has failed.
+func ForTest(t TB, o Options) *Driver {
+	t.Helper()
+	d, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of the mock driver, which may be longer:\n%s", d.current().LogTail(logLines))
+		}
+		if err := d.Stop(); err != nil {
+			t.Errorf("stop mock driver: %v", err)
+		}
+	})
+	return d
 }

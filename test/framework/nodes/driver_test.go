@@ -3,11 +3,19 @@
 package nodes
 
 import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/rundir"
 )
 
 func TestDeletedInUse(t *testing.T) {
@@ -62,6 +70,108 @@ func TestDeletedInUse(t *testing.T) {
 			calls = append(calls, ledger.Call{Method: "DeleteVolume", Volume: "another", Received: time.Unix(99, 0)})
 			if more := deletedInUse(calls); len(more) != len(got) {
 				t.Errorf("another volume: %q", more)
+			}
+		})
+	}
+}
+
+func TestImagesWithSameFilesShareLayer(t *testing.T) {
+	t.Parallel()
+	files := []entry{{name: "bin/"}, {name: "bin/sh", link: "busybox"},
+		{name: "bin/busybox", content: []byte("x"), mode: 0o755}}
+	var a archive
+	for image, of := range map[string][]entry{"a:1": files, "b:1": files, "c:1": files[:1]} {
+		if err := a.addImage(image, of, nil, []string{"sh"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(a.layers) != 2 || len(a.manifest) != 3 || len(a.entries) != 2+3 {
+		t.Errorf("%d layers, %d images, %d files", len(a.layers), len(a.manifest), len(a.entries))
+	}
+	layer, err := tarOf(files...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := tar.NewReader(bytes.NewReader(layer))
+	for _, want := range []byte{tar.TypeDir, tar.TypeSymlink, tar.TypeReg} {
+		h, err := reader.Next()
+		if err != nil || h.Typeflag != want {
+			t.Fatalf("%+v, %v, want type %c", h, err, want)
+		}
+	}
+	if _, err := reader.Next(); err != io.EOF {
+		t.Errorf("%v, want the end", err)
+	}
+}
+
+// TestTunnelConnects sends a line to a server and back by way of a tunnel, into the network of this process.
+func TestTunnelConnects(t *testing.T) {
+	t.Parallel()
+	SkipUnlessSupported(t) // to enter a namespace needs root
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	go func() {
+		if c, err := server.Accept(); err == nil {
+			_, _ = io.Copy(c, c)
+			_ = c.Close()
+		}
+	}()
+	dir, err := rundir.New("csi-tunnel-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dir.Remove() })
+	tunnel, err := openTunnel(dir.Path()+"/s", "/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tunnel.close)
+	for address, want := range map[string]int{server.Addr().String(): http.StatusOK,
+		"127.0.0.1:1": http.StatusBadGateway} {
+		conn, err := net.Dial("unix", dir.Path()+"/s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", address); err != nil {
+			t.Fatal(err)
+		}
+		from := bufio.NewReader(conn)
+		answer, err := http.ReadResponse(from, nil)
+		if err != nil || answer.StatusCode != want {
+			t.Fatalf("%s: %+v, %v, want status %d", address, answer, err, want)
+		}
+		if want == http.StatusOK {
+			_, _ = io.WriteString(conn, "hello\n")
+			if line, err := from.ReadString('\n'); line != "hello\n" {
+				t.Errorf("%q came back, %v", line, err)
+			}
+		}
+		_ = answer.Body.Close()
+		_ = conn.Close()
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		names []string
+		valid bool
+	}{
+		"one":                        {[]string{"node"}, true},
+		"two":                        {[]string{"node-1", "node-2"}, true},
+		"none":                       {nil, false},
+		"one of no name":             {[]string{""}, false},
+		"a name that is no label":    {[]string{"Node"}, false},
+		"a path":                     {[]string{"../node"}, false},
+		"a name that ends in a dash": {[]string{"node-"}, false},
+		"a name that is too long":    {[]string{"a-very-long-name"}, false},
+		"one name twice":             {[]string{"node", "node"}, false},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			if err := (Options{Names: c.names}).validate(); (err == nil) != c.valid {
+				t.Errorf("got %v, want valid: %v", err, c.valid)
 			}
 		})
 	}

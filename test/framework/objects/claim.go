@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,24 +47,26 @@ type Claim struct {
 	UID   types.UID
 }
 
+// ClaimFor returns the spec of a claim for 1Mi of a StorageClass, "" for none, that one node may write to.
+func ClaimFor(class string) v1.PersistentVolumeClaimSpec {
+	return v1.PersistentVolumeClaimSpec{
+		StorageClassName: &class,
+		AccessModes:      []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+		Resources: v1.VolumeResourceRequirements{
+			Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
+	}
+}
+
 // MakeClaim makes a claim and waits for nothing.
 func (m Maker) MakeClaim(ctx context.Context, s ClaimSpec) (*Claim, error) {
-	size := s.Size
-	if size == "" {
-		size = "1Mi"
-	}
-	bytes, err := resource.ParseQuantity(size)
-	if err != nil {
-		return nil, fmt.Errorf("make claim %q: size %q: %w", s.Name, size, err)
-	}
-	claim := &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: s.Name},
-		Spec: v1.PersistentVolumeClaimSpec{
-			StorageClassName: &s.Class,
-			AccessModes:      []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-			Resources:        v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: bytes}},
-			DataSource:       s.From,
-		},
+	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Spec: ClaimFor(s.Class)}
+	claim.Spec.DataSource = s.From
+	if s.Size != "" {
+		bytes, err := resource.ParseQuantity(s.Size)
+		if err != nil {
+			return nil, fmt.Errorf("make claim %q: size %q: %w", s.Name, s.Size, err)
+		}
+		claim.Spec.Resources.Requests[v1.ResourceStorage] = bytes
 	}
 	if s.Block {
 		mode := v1.PersistentVolumeBlock
@@ -186,4 +189,59 @@ func DescribeClaim(claim *v1.PersistentVolumeClaim) string {
 		text += fmt.Sprintf(", finalizers %v", claim.Finalizers)
 	}
 	return text
+}
+
+// Class describes a StorageClass.
+type Class struct {
+	// Name, new in the cluster. Required.
+	Name string
+	// Policy of the PVs. Default: Delete.
+	Policy v1.PersistentVolumeReclaimPolicy
+	// WaitForPod has claims wait until the scheduler has chosen a node for a pod that uses them
+	// (WaitForFirstConsumer). Default: they are provisioned at once.
+	WaitForPod bool
+	// Parameters for the driver, and the csi.storage.k8s.io/ keys for the provisioner.
+	Parameters map[string]string
+	// Change alters the class before it is made. Optional.
+	Change func(*storagev1.StorageClass)
+}
+
+// MakeClass makes a StorageClass of the driver.
+func (m Maker) MakeClass(ctx context.Context, c Class) (*storagev1.StorageClass, error) {
+	policy, binding := c.Policy, storagev1.VolumeBindingImmediate
+	if policy == "" {
+		policy = v1.PersistentVolumeReclaimDelete
+	}
+	if c.WaitForPod {
+		binding = storagev1.VolumeBindingWaitForFirstConsumer
+	}
+	class := &storagev1.StorageClass{
+		ObjectMeta:  metav1.ObjectMeta{Name: c.Name},
+		Provisioner: m.Driver, Parameters: c.Parameters, ReclaimPolicy: &policy, VolumeBindingMode: &binding,
+	}
+	if c.Change != nil {
+		c.Change(class)
+	}
+	stored, err := m.Client.StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("make StorageClass %q: %w", c.Name, err)
+	}
+	return stored, nil
+}
+
+// MakeDriver creates the CSIDriver object of a driver whose volumes need no attaching. Without it, the attach-detach
+// controller creates a VolumeAttachment for each volume of a scheduled pod, waits minutes for an attacher, and holds
+// the volume as long. change alters the object before its creation; it may be nil.
+func (m Maker) MakeDriver(ctx context.Context, change func(*storagev1.CSIDriver)) (*storagev1.CSIDriver, error) {
+	attach := false
+	driver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: m.Driver},
+		Spec: storagev1.CSIDriverSpec{AttachRequired: &attach}}
+	if change != nil {
+		change(driver)
+	}
+	stored, err := m.Client.StorageV1().CSIDrivers().Create(ctx, driver, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("make CSIDriver %q: %w", m.Driver, err)
+	}
+	return stored, nil
 }

@@ -3,20 +3,117 @@
 package process_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
+
+// roleVariable makes the test binary play a program under test, or a test run that starts one.
+const roleVariable = "PROCESS_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	role := os.Getenv(roleVariable)
+	if role == "" {
+		goleak.VerifyTestMain(m)
+		return
+	}
+	play(role)
+}
+
+// play never returns. The waiting roles wait forever: only the tested code ends them.
+func play(role string) {
+	switch role {
+	case "server":
+		fmt.Println("ready", os.Getpid())
+		term := make(chan os.Signal, 1)
+		signal.Notify(term, syscall.SIGTERM)
+		<-term
+		fmt.Println("ending")
+		os.Exit(0)
+	case "crasher":
+		fmt.Println("out of", "luck")
+		os.Exit(3)
+	case "deaf":
+		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
+		fmt.Println("ready")
+		time.Sleep(time.Hour)
+	case "ticker":
+		for i := 0; ; i++ {
+			fmt.Println("tick", i)
+			time.Sleep(time.Millisecond)
+		}
+	case "busy":
+		fmt.Println("ready")
+		for range 4 {
+			go func() {
+				for {
+					_ = os.Getpid()
+				}
+			}()
+		}
+		time.Sleep(time.Hour)
+	case "forker":
+		// Its child holds the same standard output, and is started without this package.
+		_ = os.Setenv(roleVariable, "deaf")
+		child := &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}}
+		if _, err := syscall.ForkExec(os.Args[0], os.Args, child); err != nil {
+			panic(err)
+		}
+		fmt.Println("forked")
+		time.Sleep(time.Hour)
+	case "parent":
+		startChild()
+		fmt.Println("started")
+		time.Sleep(time.Hour)
+	case "panicking parent":
+		startChild()
+		panic("a test that panics")
+	case "exiting parent":
+		startChild()
+		os.Exit(0)
+	case "parent with dead thread":
+		// The goroutine that calls Start dies together with its thread, as threads of a Go program do.
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			runtime.LockOSThread()
+			startChild()
+		}()
+		<-done
+		fmt.Println("started")
+		time.Sleep(time.Hour)
+	}
+	panic("unknown role " + role)
+}
+
+// startChild starts a process that holds this one's standard output, which the test reads, and ignores
+// all that can be ignored.
+func startChild() {
+	child, err := process.Start(process.Command{
+		Path: os.Args[0], Env: []string{roleVariable + "=deaf"}, Stdout: os.Stdout,
+	})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("child", child.PID())
+}
 
 // start starts this test binary in a role and waits for text in its log.
 func start(t *testing.T, role, text string) *process.Process {
@@ -225,4 +322,119 @@ func TestRun(t *testing.T) {
 	if err := process.Run(ctx, sh("sleep 3600")); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("ended context: %v, want its cause", err)
 	}
+}
+
+const deadline = 2 * time.Minute
+
+// family is a program that started a child of its own by this package. The child shares the
+// program's standard output: its end of file means that both are gone, zombies or not.
+type family struct {
+	parent *exec.Cmd
+	output *bufio.Reader
+	pipe   *os.File
+	child  int
+}
+
+// startFamily starts the program and waits until it has named its child and each of words was said.
+func startFamily(t *testing.T, role string, words ...string) *family {
+	t.Helper()
+	// Under nohup a hang-up is ignored, and child processes inherit that. A handled signal is deadly again in child
+	// processes.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(hangups) })
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &family{parent: exec.Command(os.Args[0]), pipe: read, output: bufio.NewReader(read)}
+	f.parent.Env = append(os.Environ(), roleVariable+"="+role)
+	f.parent.Stdout = write
+	if err := f.parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = write.Close()
+	t.Cleanup(func() {
+		_ = f.parent.Process.Kill()
+		_ = f.parent.Wait()
+		_ = read.Close()
+	})
+	if err := read.SetReadDeadline(time.Now().Add(deadline)); err != nil {
+		t.Fatal(err)
+	}
+	for missing := slices.Clone(words); f.child == 0 || len(missing) > 0; {
+		line, err := f.output.ReadString('\n')
+		if err != nil {
+			t.Fatalf("read what the family says: %v", err)
+		}
+		_, _ = fmt.Sscanf(line, "child %d", &f.child)
+		missing = slices.DeleteFunc(missing, func(word string) bool { return line == word+"\n" })
+	}
+	return f
+}
+
+// waitGone fails the test unless parent and child end within the deadline.
+func (f *family) waitGone(t *testing.T) {
+	t.Helper()
+	if _, err := io.Copy(io.Discard, f.output); err != nil {
+		_ = syscall.Kill(f.child, syscall.SIGKILL)
+		t.Errorf("child %d is still there: %v", f.child, err)
+	}
+}
+
+func TestChildEndsWithParent(t *testing.T) {
+	for how, tc := range map[string]struct {
+		role   string
+		signal syscall.Signal // sent once the child runs; without, the parent ends by itself
+	}{
+		"the parent returns":           {role: "exiting parent"},
+		"the parent panics":            {role: "panicking parent"},
+		"the parent is interrupted":    {role: "parent", signal: syscall.SIGINT},
+		"the parent is terminated":     {role: "parent", signal: syscall.SIGTERM},
+		"the parent is killed":         {role: "parent", signal: syscall.SIGKILL},
+		"the parent hangs up":          {role: "parent", signal: syscall.SIGHUP},
+		"the parent dumps its threads": {role: "parent", signal: syscall.SIGQUIT},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			var words []string
+			if tc.signal != 0 {
+				words = []string{"ready"}
+			}
+			f := startFamily(t, tc.role, words...)
+			if tc.signal != 0 {
+				if err := f.parent.Process.Signal(tc.signal); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.waitGone(t)
+		})
+	}
+}
+
+// The kernel sends the signal when the forking thread ends. A child must not die because a goroutine ended its thread.
+func TestChildOutlivesItsThread(t *testing.T) {
+	t.Parallel()
+	f := startFamily(t, "parent with dead thread", "ready", "started")
+	// No event shows that the child was not killed. A thread's end takes microseconds; half a second shows the trap each
+	// time.
+	if err := f.pipe.SetReadDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(f.child, 0); err != nil {
+		t.Fatalf("child %d: %v", f.child, err)
+	}
+	if _, err := f.output.ReadByte(); !os.IsTimeout(err) {
+		t.Fatalf("family says %v, want silence", err)
+	}
+	if err := syscall.Kill(f.child, 0); err != nil {
+		t.Fatalf("child %d is gone: %v", f.child, err)
+	}
+	if err := f.pipe.SetReadDeadline(time.Now().Add(deadline)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.parent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	f.waitGone(t)
 }

@@ -202,3 +202,68 @@ func (p *Program) current() *process.Process {
 	defer p.mu.Unlock()
 	return p.process
 }
+
+// ProvisionerVersion is the version of the stock external-provisioner in
+// test/framework/nodes/tools/external-provisioner.
+const ProvisionerVersion = "v6.4.0"
+
+// BuildProvisioner compiles the stock external-provisioner, without the C library, and returns the path of the binary.
+// Its module is of its own: it needs other versions of Kubernetes' libraries.
+func BuildProvisioner(ctx context.Context, progress io.Writer) (string, error) {
+	return process.Build(ctx, "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner", progress,
+		"-modfile=test/framework/nodes/tools/external-provisioner/go.mod", "-tags=netgo,osusergo")
+}
+
+// BuildStock compiles a stock program beside a provisioner: csi-attacher, csi-resizer, csi-snapshotter, or
+// snapshot-controller, of the versions in test/framework/nodes/tools. It returns the path of the binary, which is
+// static.
+func BuildStock(ctx context.Context, name string, progress io.Writer) (string, error) {
+	module, known := map[string]string{
+		"csi-attacher":        "external-attacher/v4",
+		"csi-resizer":         "external-resizer/v2",
+		"csi-snapshotter":     "external-snapshotter/v8",
+		"snapshot-controller": "external-snapshotter/v8",
+	}[name]
+	if !known {
+		return "", fmt.Errorf("build %s: no such sidecar", name)
+	}
+	versions := "sidecars/go.mod"
+	if name == "csi-attacher" {
+		versions = "go.mod"
+	}
+	return process.Build(ctx, "github.com/kubernetes-csi/"+module+"/cmd/"+name, progress,
+		"-modfile=test/framework/nodes/tools/"+versions, "-tags=netgo,osusergo")
+}
+
+const sidecarName = "csi-reclaimer"
+
+// SidecarOptions say how to run the sidecar.
+type SidecarOptions struct {
+	// Address is the CSI driver's socket (--csi-address). Required.
+	Address string
+	// Kubeconfig is the path of a kubeconfig file. Required.
+	Kubeconfig string
+	// Args are further flags.
+	Args []string
+	// Env are variables of its environment, as NAME=value.
+	Env []string
+	// Binary is the program. Default: built from this module, see Build.
+	Binary string
+	// Dir holds the log; it must exist. Default: a new folder that Stop removes.
+	Dir string
+	// Progress receives the output of the go command. Default: none.
+	Progress io.Writer
+}
+
+// BuildSidecar compiles csi-reclaimer and returns the path of the binary. See [Build].
+func BuildSidecar(ctx context.Context, progress io.Writer, goFlags ...string) (string, error) {
+	return Build(ctx, sidecarName, progress, goFlags...)
+}
+
+// StartSidecar starts csi-reclaimer beside a driver and returns at once. See [Start].
+func StartSidecar(ctx context.Context, o SidecarOptions) (*Program, error) {
+	args := []string{"--csi-address=" + o.Address, "--kubeconfig=" + o.Kubeconfig}
+	return Start(ctx, Options{
+		Name: sidecarName, Binary: o.Binary, Args: append(args, o.Args...), Env: o.Env, Dir: o.Dir, Progress: o.Progress,
+	})
+}

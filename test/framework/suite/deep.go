@@ -30,6 +30,12 @@ const (
 	Cluster Reason = "it counts objects or requests of the whole cluster"
 )
 
+// Require skips the test unless deep tests are run.
+func (why Reason) Require(t testing.TB) {
+	t.Helper()
+	Deep(t, why)
+}
+
 // Deep skips the test unless deep tests are run. make test is quick and deterministic: its tests wait for no clock,
 // start no control plane of their own, and count their own objects alone. Other tests call Deep first.
 func Deep(t testing.TB, why Reason) {

@@ -5,17 +5,22 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/signal"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
@@ -180,4 +185,82 @@ func PodAddress(t testing.TB) net.IP {
 	}
 	t.Log("this machine has no address but the loopback's: no pod is reached through the API server")
 	return nil
+}
+
+// Must ends the test on an error.
+func Must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitTimeout bounds each wait. It is far above the usual time, even on a busy machine.
+const waitTimeout = 2 * time.Minute
+
+// Until waits for a condition.
+func Until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, waitTimeout, true,
+		func(context.Context) (bool, error) { return is(), nil })
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// PolicyIn returns the name of the policy that a refusal or a warning names, empty for none.
+func PolicyIn(text string) string {
+	_, rest, found := strings.Cut(text, "ValidatingAdmissionPolicy '")
+	if !found {
+		return ""
+	}
+	name, _, _ := strings.Cut(rest, "'")
+	return name
+}
+
+// ErrInterrupted is the cause of the end of a test that a signal ends.
+var ErrInterrupted = errors.New("interrupted")
+
+// Interruptible returns a context that ends at the first SIGINT or SIGTERM, so that tests clean up. The next signal has
+// its default action. stop restores that action at once.
+func Interruptible() (ctx context.Context, stop context.CancelFunc) {
+	ctx, stop = signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}
+
+// Context returns the context of a test, which ends with the test, after the limit, or with interrupted, which is nil
+// for a suite that does not handle signals this way.
+func Context(interrupted context.Context, t testing.TB, limit time.Duration) context.Context {
+	t.Helper()
+	if interrupted == nil {
+		interrupted = context.Background()
+	}
+	bounded, end := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := context.WithCancelCause(bounded)
+	unhook := context.AfterFunc(interrupted, func() { cancel(ErrInterrupted) })
+	t.Cleanup(func() { unhook(); cancel(nil); end() })
+	return ctx
+}
+
+// Warnings keeps the API server's warnings to a client, as the WarningHandler of its configuration.
+type Warnings struct {
+	mu   sync.Mutex
+	said []string
+}
+
+// HandleWarningHeader takes a warning.
+func (w *Warnings) HandleWarningHeader(_ int, _, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.said = append(w.said, text)
+}
+
+// Take returns the warnings since its last call.
+func (w *Warnings) Take() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	said := w.said
+	w.said = nil
+	return said
 }
