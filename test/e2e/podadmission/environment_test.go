@@ -26,6 +26,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
@@ -235,12 +236,6 @@ func podOf(namespace, name, node string) *v1.Pod {
 	}
 }
 
-func claimVolume(name string) v1.Volume {
-	return v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{
-		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name},
-	}}
-}
-
 // waitHolds waits until pods of a namespace are held in the write that creates them.
 func waitHolds(t *testing.T, namespace string) {
 	t.Helper()
@@ -269,7 +264,7 @@ func holds(t *testing.T, namespace string) bool {
 	ctx := t.Context()
 	pod := podOf(namespace, "probe", "")
 	pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0)
-	pod.Spec.Volumes = []v1.Volume{claimVolume("c")}
+	pod.Spec.Volumes = []v1.Volume{objects.ClaimVolume("v", "c")}
 	pods := client.CoreV1().Pods(namespace)
 	made, err := pods.Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil { // a webhook that is not trusted yet

@@ -24,17 +24,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
-
-func ephemeralVolume() v1.Volume {
-	return v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{
-		VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: v1.PersistentVolumeClaimSpec{
-			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: ptr.To("none"),
-			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
-		}},
-	}}}
-}
 
 // controlledBy has a pod be owned by something of a kind.
 func controlledBy(kind string, controller bool) func(*v1.Pod) {
@@ -51,14 +43,16 @@ func TestNewPodsAreHeld(t *testing.T) {
 	waitHolds(t, namespaces[enforce])
 	const grace = 30
 	mirror := map[string]string{v1.MirrorPodAnnotationKey: "x"}
-	claims := []v1.Volume{claimVolume("c")}
+	claims := []v1.Volume{objects.ClaimVolume("v", "c")}
 	for sentence, c := range map[string]struct {
 		change func(*v1.Pod)
 		held   bool
 		grace  int64
 	}{
-		"with a claim":             {func(p *v1.Pod) { p.Spec.Volumes = claims }, true, grace},
-		"with an ephemeral volume": {func(p *v1.Pod) { p.Spec.Volumes = []v1.Volume{ephemeralVolume()} }, true, grace},
+		"with a claim": {func(p *v1.Pod) { p.Spec.Volumes = claims }, true, grace},
+		"with an ephemeral volume": {func(p *v1.Pod) {
+			p.Spec.Volumes = []v1.Volume{objects.EphemeralVolume("v", "none")}
+		}, true, grace},
 		"with a claim among other volumes": {func(p *v1.Pod) {
 			p.Spec.Volumes = append([]v1.Volume{{Name: "e"}}, claims...)
 		}, true, grace},
@@ -151,7 +145,7 @@ func TestRemoveAdmission(t *testing.T) {
 	waitHolds(t, namespace)
 	restoreAtEnd(t)
 	pod := podOf(namespace, "pod", "")
-	pod.Spec.Volumes = []v1.Volume{claimVolume("c")}
+	pod.Spec.Volumes = []v1.Volume{objects.ClaimVolume("v", "c")}
 	pods := client.CoreV1().Pods(namespace)
 	pod, err := pods.Create(ctx, pod, metav1.CreateOptions{})
 	must(t, err)
@@ -159,9 +153,9 @@ func TestRemoveAdmission(t *testing.T) {
 	// The API server begins with each policy at a time of its own.
 	trying := &user{Clientset: as.Clientset, dryRun: []string{metav1.DryRunAll}}
 	until(t, "the finalizer to stay", func() bool {
-		return judge(patches(removesOurs)(ctx, trying, pod), nil).refusedBy == holdStays
+		return suite.Judge(patches(removesOurs)(ctx, trying, pod)).RefusedBy == holdStays
 	})
-	if v := judge(patches(removesOurs)(ctx, as, pod), nil); v.refusedBy != holdStays {
+	if v := suite.Judge(patches(removesOurs)(ctx, as, pod)); v.RefusedBy != holdStays {
 		t.Fatalf("with the admission in force: %v", v)
 	}
 	adds := "mutatingadmissionpolicybinding/"
@@ -178,7 +172,7 @@ func TestRemoveAdmission(t *testing.T) {
 	}
 	until(t, "pods not to be held", func() bool {
 		pod := podOf(namespace, "probe", "")
-		pod.Spec.Volumes = []v1.Volume{claimVolume("c")}
+		pod.Spec.Volumes = []v1.Volume{objects.ClaimVolume("v", "c")}
 		made, err := pods.Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		must(t, err)
 		return len(made.Finalizers) == 0
@@ -299,7 +293,7 @@ func (w workloads) template(claim string) v1.PodTemplateSpec {
 	pod := podOf("", "", "")
 	pod.Labels = map[string]string{"app": "web"}
 	pod.Spec.NodeSelector = map[string]string{v1.LabelHostname: w.node}
-	pod.Spec.Volumes = []v1.Volume{claimVolume(claim)}
+	pod.Spec.Volumes = []v1.Volume{objects.ClaimVolume("v", claim)}
 	return v1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}
 }
 
@@ -412,7 +406,7 @@ func TestNamespaceWithHeldPodsIsDeleted(t *testing.T) {
 	w.claim("data")
 	for _, name := range []string{"a", "b"} {
 		pod := podOf(w.namespace, name, w.node)
-		pod.Spec.Volumes = []v1.Volume{claimVolume("data")}
+		pod.Spec.Volumes = []v1.Volume{objects.ClaimVolume("v", "data")}
 		// The namespace controller looks again after half of the longest grace period.
 		pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](1)
 		if name == "b" {

@@ -15,69 +15,32 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
-// verdict is the outcome of a request.
-type verdict struct {
-	// refusedBy and warnedBy are the policies that did.
-	refusedBy, warnedBy string
-	// err is any other error.
-	err error
-	// text is the policy's message.
-	text string
-}
-
-func (v verdict) String() string {
-	switch {
-	case v.err != nil:
-		return v.err.Error()
-	case v.refusedBy != "":
-		return "refused by " + v.refusedBy
-	case v.warnedBy != "":
-		return "warned by " + v.warnedBy
-	}
-	return "admitted"
-}
-
 // judge sends the request of a row.
-func (r request) judge(t *testing.T, all map[string]*user, pod *v1.Pod) verdict {
+func (r request) judge(t *testing.T, all map[string]*user, pod *v1.Pod) suite.Verdict {
 	t.Helper()
 	as := all[r.as]
 	as.Take()
-	return judge(r.send(t.Context(), as, pod), as.Take())
+	return suite.Judge(r.send(t.Context(), as, pod), as.Take()...)
 }
 
 // judgeAll prepares the rows in a namespace, sets its mode, and sends the requests once the policies are in force.
 func judgeAll(t *testing.T, rows map[string]request, all map[string]*user, mode string,
-	ready func(namespace string)) map[string]verdict {
+	ready func(namespace string)) map[string]suite.Verdict {
 	t.Helper()
 	namespace, pods := prepareAll(t, rows, all)
 	if mode != "" {
 		setMode(t, namespace, mode)
 	}
 	ready(namespace)
-	verdicts := map[string]verdict{}
+	verdicts := map[string]suite.Verdict{}
 	for sentence, r := range rows {
 		verdicts[sentence] = r.judge(t, all, pods[sentence])
 	}
 	return verdicts
-}
-
-func judge(err error, warnings []string) (v verdict) {
-	for _, text := range warnings {
-		if policy := suite.PolicyIn(text); policy != "" {
-			v.warnedBy, v.text = policy, text
-		}
-	}
-	switch {
-	case err == nil:
-	case apierrors.IsForbidden(err) && suite.PolicyIn(err.Error()) != "":
-		v.refusedBy, v.text = suite.PolicyIn(err.Error()), err.Error()
-	default:
-		v.err = err
-	}
-	return v
 }
 
 // forget deletes the objects of the rows, also held ones.
@@ -108,24 +71,24 @@ func TestPolicies(t *testing.T) {
 	t.Run("enforce", func(t *testing.T) {
 		got := judgeAll(t, rows, all, enforce, func(namespace string) { waitStays(t, namespace, all[admin]) })
 		for sentence, r := range rows {
-			want := verdict{}
+			want := suite.Verdict{}
 			if r.refused {
-				want.refusedBy = r.policy
+				want.RefusedBy = r.policy
 			}
 			if got[sentence].String() != want.String() {
 				t.Errorf("%s, as %s: %v, want %v", sentence, r.as, got[sentence], want)
 			}
-			if r.refused && got[sentence].err == nil {
-				expectHelp(t, sentence, got[sentence].text)
+			if r.refused && got[sentence].Err == nil {
+				expectHelp(t, sentence, got[sentence].Text)
 			}
 		}
 	})
 	t.Run("warn", func(t *testing.T) {
 		got := judgeAll(t, rows, all, warn, func(namespace string) { waitWarns(t, namespace, all[admin]) })
 		for sentence, r := range rows {
-			want := verdict{}
+			want := suite.Verdict{}
 			if r.refused && r.policy != holdStays { // nothing is held where pod safety warns
-				want.warnedBy = r.policy
+				want.WarnedBy = r.policy
 			}
 			if got[sentence].String() != want.String() {
 				t.Errorf("%s, as %s: %v, want %v", sentence, r.as, got[sentence], want)
@@ -134,7 +97,7 @@ func TestPolicies(t *testing.T) {
 	})
 	t.Run("off", func(t *testing.T) {
 		for sentence, got := range judgeAll(t, rows, all, "", func(string) {}) {
-			if got.String() != (verdict{}).String() {
+			if got.String() != (suite.Verdict{}).String() {
 				t.Errorf("%s: %v", sentence, got)
 			}
 		}
@@ -161,13 +124,13 @@ func waitStays(t *testing.T, namespace string, as *user) {
 	ctx := t.Context()
 	waitHolds(t, namespace)
 	pod := podOf(namespace, "probe", ownNode)
-	pod.Spec.Volumes = []v1.Volume{claimVolume("c")}
+	pod.Spec.Volumes = []v1.Volume{objects.ClaimVolume("v", "c")}
 	_, err := client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
 	must(t, err)
 	until(t, "the finalizer to stay", func() bool {
 		_, err := as.CoreV1().Pods(namespace).Patch(ctx, "probe", types.MergePatchType,
 			[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
-		return judge(err, nil).refusedBy == holdStays
+		return suite.Judge(err).RefusedBy == holdStays
 	})
 }
 
@@ -377,10 +340,10 @@ func killed(t *testing.T, m mutant, rows map[string]request, all map[string]*use
 			continue
 		}
 		got := r.judge(t, all, pods[sentence])
-		if got.err != nil {
-			t.Errorf("%s %s: %s: %v", m.policy, m.what, sentence, got.err)
+		if got.Err != nil {
+			t.Errorf("%s %s: %s: %v", m.policy, m.what, sentence, got.Err)
 		}
-		if (got.refusedBy != "") != r.refused {
+		if (got.RefusedBy != "") != r.refused {
 			return true
 		}
 	}

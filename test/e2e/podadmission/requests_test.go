@@ -20,6 +20,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
 // The policies that judge requests about pods.
@@ -168,7 +169,7 @@ func bornWithoutGrace(pod *v1.Pod) { pod.Spec.TerminationGracePeriodSeconds = pt
 
 func held(pod *v1.Pod) {
 	pod.Finalizers = []string{"example.com/other", podsafety.Finalizer}
-	pod.Spec.Volumes = []v1.Volume{claimVolume("c")}
+	pod.Spec.Volumes = []v1.Volume{objects.ClaimVolume("v", "c")}
 }
 
 // terminating deletes a pod with its grace period.

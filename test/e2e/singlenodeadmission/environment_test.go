@@ -5,7 +5,6 @@ package singlenodeadmission
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
@@ -26,6 +24,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
@@ -153,7 +152,7 @@ func podOf(namespace, name string, change ...func(*v1.Pod)) *v1.Pod {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: v1.PodSpec{
 			Containers:                   []v1.Container{{Name: "c", Image: "none"}},
-			Volumes:                      []v1.Volume{claimVolume("c")},
+			Volumes:                      []v1.Volume{objects.ClaimVolume("v", "c")},
 			AutomountServiceAccountToken: ptr.To(false),
 			Tolerations:                  []v1.Toleration{{Operator: v1.TolerationOpExists}},
 		},
@@ -167,18 +166,6 @@ func podOf(namespace, name string, change ...func(*v1.Pod)) *v1.Pod {
 // with returns a change that gives a pod volumes.
 func with(volumes ...v1.Volume) func(*v1.Pod) {
 	return func(pod *v1.Pod) { pod.Spec.Volumes = volumes }
-}
-
-func claimVolume(name string) v1.Volume {
-	return v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{
-		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name},
-	}}
-}
-
-func ephemeralVolume() v1.Volume {
-	return v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{
-		VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: claimSpec("none")},
-	}}}
 }
 
 // gated returns a change that gives a pod scheduling gates.
@@ -197,37 +184,6 @@ func mirror(pod *v1.Pod) { pod.Annotations = map[string]string{v1.MirrorPodAnnot
 // hasGate reports whether a pod has the gate.
 func hasGate(pod *v1.Pod) bool {
 	return slices.Contains(pod.Spec.SchedulingGates, v1.PodSchedulingGate{Name: podsafety.Gate})
-}
-
-// verdict is the outcome of a request.
-type verdict struct {
-	// refusedBy is the refusing policy, and text its message.
-	refusedBy, text string
-	// err is any other error.
-	err error
-}
-
-func (v verdict) String() string {
-	switch {
-	case v.err != nil:
-		return v.err.Error()
-	case v.refusedBy != "":
-		return "refused by " + v.refusedBy
-	}
-	return "admitted"
-}
-
-func judge(err error) (v verdict) {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return verdict{err: err}
-	}
-	text := status.Status().Message
-	name := suite.PolicyIn(text)
-	if name == "" || status.Status().Reason != metav1.StatusReasonForbidden {
-		return verdict{err: err}
-	}
-	return verdict{refusedBy: name, text: text}
 }
 
 // prepared holds the objects of the table's requests.
@@ -374,17 +330,10 @@ const (
 	free   = "free"   // has none
 )
 
-func claimSpec(class string) v1.PersistentVolumeClaimSpec {
-	return v1.PersistentVolumeClaimSpec{
-		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: ptr.To(class),
-		Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
-	}
-}
-
 func (p *prepared) claim(name string, meta metav1.ObjectMeta) *v1.PersistentVolumeClaim {
 	meta.Namespace, meta.Name = p.namespace, name
 	return &v1.PersistentVolumeClaim{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
-		ObjectMeta: meta, Spec: claimSpec("none")}
+		ObjectMeta: meta, Spec: objects.ClaimFor("none")}
 }
 
 func (p *prepared) makeClaims(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
@@ -37,7 +38,7 @@ func waitGates(t *testing.T, namespace string) {
 		}
 		_, err = client.CoreV1().Pods(namespace).Create(t.Context(), podOf(namespace, "probe", onNode),
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return judge(err).refusedBy == gateRequired
+		return suite.Judge(err).RefusedBy == gateRequired
 	})
 }
 
@@ -58,20 +59,20 @@ func TestPolicies(t *testing.T) {
 // expect sends a request, and compares its outcome.
 func (r request) expect(t *testing.T, sentence string, all map[string]user, p *prepared) {
 	t.Helper()
-	want := verdict{}
+	want := suite.Verdict{}
 	if r.refused {
-		want.refusedBy = r.policy
+		want.RefusedBy = r.policy
 	}
-	got := judge(r.send(t.Context(), all[r.as], p))
+	got := suite.Judge(r.send(t.Context(), all[r.as], p))
 	if got.String() != want.String() {
 		t.Errorf("%s, as %s: %v, want %v", sentence, r.as, got, want)
 	}
-	if got.refusedBy == "" {
+	if got.RefusedBy == "" {
 		return
 	}
 	for _, words := range r.says {
-		if !strings.Contains(got.text, words) {
-			t.Errorf("%s: no %q in %q", sentence, words, got.text)
+		if !strings.Contains(got.Text, words) {
+			t.Errorf("%s: no %q in %q", sentence, words, got.Text)
 		}
 	}
 }
@@ -132,7 +133,7 @@ func TestOtherNamespacesAreUnaffected(t *testing.T) {
 	for sentence, r := range requests() {
 		switch r.policy {
 		case gateRequired, gateStays, lockStays:
-			if got := judge(r.send(t.Context(), all[r.as], p)); got.String() != (verdict{}).String() {
+			if got := suite.Judge(r.send(t.Context(), all[r.as], p)); got.String() != (suite.Verdict{}).String() {
 				t.Errorf("%s, as %s: %v", sentence, r.as, got)
 			}
 		}
@@ -152,8 +153,8 @@ func TestPodsWithClaimsAreGated(t *testing.T) {
 		gates  string
 	}{
 		"a claim":                          {func(*v1.Pod) {}, podsafety.Gate},
-		"an ephemeral volume":              {with(ephemeralVolume()), podsafety.Gate},
-		"a claim among others":             {with(v1.Volume{Name: "e"}, claimVolume("c")), podsafety.Gate},
+		"an ephemeral volume":              {with(objects.EphemeralVolume("v", "none")), podsafety.Gate},
+		"a claim among others":             {with(v1.Volume{Name: "e"}, objects.ClaimVolume("v", "c")), podsafety.Gate},
 		"another gate":                     {gated(other), other + " " + podsafety.Gate},
 		"the gate":                         {gated(podsafety.Gate), podsafety.Gate},
 		"no volume":                        {with(), ""},
@@ -356,17 +357,17 @@ func TestEachGuardOfThePolicies(t *testing.T) {
 			if r.policy != m.policy {
 				continue
 			}
-			switch got := judge(r.send(t.Context(), all[r.as], about[n])); {
+			switch got := suite.Judge(r.send(t.Context(), all[r.as], about[n])); {
 			case m.what == unchanged:
-				got.refusedBy = strings.TrimSuffix(got.refusedBy, fmt.Sprintf("-%d", n))
-				want := verdict{}
+				got.RefusedBy = strings.TrimSuffix(got.RefusedBy, fmt.Sprintf("-%d", n))
+				want := suite.Verdict{}
 				if r.refused {
-					want.refusedBy = r.policy
+					want.RefusedBy = r.policy
 				}
 				if got.String() != want.String() {
 					t.Errorf("%s, as %s: %v, want %v", sentence, r.as, got, want)
 				}
-			case (got.refusedBy != "" || got.err != nil) != r.refused:
+			case (got.RefusedBy != "" || got.Err != nil) != r.refused:
 				killed = true
 			}
 		}

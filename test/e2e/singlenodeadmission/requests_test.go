@@ -15,6 +15,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
 // The policies.
@@ -88,7 +89,7 @@ func newPodRows() map[string]request {
 	return join(map[string]request{
 		"a gate":                     {send: creates(gated(podsafety.Gate))},
 		"a gate and another":         {send: creates(gated(other, podsafety.Gate))},
-		"an ephemeral volume, gated": {send: creates(with(ephemeralVolume()), gated(podsafety.Gate))},
+		"an ephemeral volume, gated": {send: creates(with(objects.EphemeralVolume("v", "none")), gated(podsafety.Gate))},
 		"no volume, a node":          {send: creates(with(), onNode)},
 		"other volumes, a node":      {send: creates(plain, onNode)},
 		"a mirror pod":               {send: creates(mirror, onNode)},
@@ -96,11 +97,11 @@ func newPodRows() map[string]request {
 		"a node":                      {send: creates(onNode), says: []string{"/new", "own-node", "spec.nodeSelector"}},
 		"a node, as volume-guard":     {as: guard, send: creates(onNode)},
 		"a node, named by the server": {send: creates(onNode, generated), says: []string{"/generated-"}},
-		"a node, an ephemeral volume": {send: creates(with(ephemeralVolume()), onNode)},
-		"a node, a claim of several":  {send: creates(with(v1.Volume{Name: "e"}, claimVolume("c")), onNode)},
+		"a node, an ephemeral volume": {send: creates(with(objects.EphemeralVolume("v", "none")), onNode)},
+		"a node, a claim of several":  {send: creates(with(v1.Volume{Name: "e"}, objects.ClaimVolume("v", "c")), onNode)},
 		"no gate":                     {alone: true, send: creates(), says: []string{"apply single-node-gate.yaml"}},
 		"another gate":                {alone: true, send: creates(gated(other)), says: []string{"/new"}},
-		"an ephemeral volume, no gate": {alone: true, send: creates(with(ephemeralVolume())),
+		"an ephemeral volume, no gate": {alone: true, send: creates(with(objects.EphemeralVolume("v", "none"))),
 			says: []string{"apply single-node-gate.yaml"}},
 	}))
 }

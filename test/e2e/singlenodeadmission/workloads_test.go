@@ -22,6 +22,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
 // TestControllersCreateGatedPods expects each controller's pods with a claim to be gated and held, and to have no node.
@@ -51,10 +53,10 @@ func TestControllersCreateGatedPods(t *testing.T) {
 	of, selector = template("statefulset", with())
 	_, err = client.AppsV1().StatefulSets(namespace).Create(ctx, &appsv1.StatefulSet{ObjectMeta: named("statefulset"),
 		Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](1), Selector: selector, Template: of,
-			VolumeClaimTemplates: []v1.PersistentVolumeClaim{{ObjectMeta: named("v"), Spec: claimSpec("none")}}},
+			VolumeClaimTemplates: []v1.PersistentVolumeClaim{{ObjectMeta: named("v"), Spec: objects.ClaimFor("none")}}},
 	}, metav1.CreateOptions{})
 	must(t, err)
-	of, selector = template("ephemeral", with(ephemeralVolume()))
+	of, selector = template("ephemeral", with(objects.EphemeralVolume("v", "none")))
 	_, err = client.AppsV1().ReplicaSets(namespace).Create(ctx, &appsv1.ReplicaSet{ObjectMeta: named("ephemeral"),
 		Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](1), Selector: selector, Template: of}}, metav1.CreateOptions{})
 	must(t, err)
@@ -94,7 +96,7 @@ func TestControllerManagerWritesToLockedClaims(t *testing.T) {
 	namespace := p.makeNamespace(t, map[string]string{podSafety: enforce, realKey: "all"})
 	waitGates(t, namespace)
 	claims := client.CoreV1().PersistentVolumeClaims(namespace)
-	spec := claimSpec("")
+	spec := objects.ClaimFor("")
 	spec.VolumeName = namespace
 	_, err := claims.Create(ctx, &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: spec},
 		metav1.CreateOptions{})
@@ -170,7 +172,7 @@ func TestRemoveGateAdmission(t *testing.T) {
 	until(t, "pods not to be gated", func() bool {
 		pod, err := client.CoreV1().Pods(p.namespace).Create(ctx, podOf(p.namespace, "probe"),
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if judge(err).refusedBy == gateRequired { // the API server observes each deletion at a time of its own
+		if suite.Judge(err).RefusedBy == gateRequired { // the API server observes each deletion at a time of its own
 			return false
 		}
 		must(t, err)

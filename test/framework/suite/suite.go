@@ -19,6 +19,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -206,6 +207,44 @@ func Until(t *testing.T, what string, is func() bool) {
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
+}
+
+// Verdict is the outcome of a request.
+type Verdict struct {
+	// RefusedBy and WarnedBy are the policies that did, and Text is their message.
+	RefusedBy, WarnedBy, Text string
+	// Err is any other error.
+	Err error
+}
+
+// String returns "admitted", who has refused the request or has warned of it, or the other error.
+func (v Verdict) String() string {
+	switch {
+	case v.Err != nil:
+		return v.Err.Error()
+	case v.RefusedBy != "":
+		return "refused by " + v.RefusedBy
+	case v.WarnedBy != "":
+		return "warned by " + v.WarnedBy
+	}
+	return "admitted"
+}
+
+// Judge returns the outcome of a request that was answered with an error or none, and with warnings.
+func Judge(err error, warnings ...string) (v Verdict) {
+	for _, text := range warnings {
+		if policy := PolicyIn(text); policy != "" {
+			v.WarnedBy, v.Text = policy, text
+		}
+	}
+	switch {
+	case err == nil:
+	case apierrors.IsForbidden(err) && PolicyIn(err.Error()) != "":
+		v.RefusedBy, v.Text = PolicyIn(err.Error()), err.Error()
+	default:
+		v.Err = err
+	}
+	return v
 }
 
 // PolicyIn returns the name of the policy that a refusal or a warning names, empty for none.
