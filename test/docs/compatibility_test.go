@@ -81,9 +81,7 @@ func testCharts(t *testing.T, root, page string) {
 			KubeVersion string `json:"kubeVersion"`
 		}
 		text := read(t, filepath.Join(root, "deploy", "charts", chart, "Chart.yaml"))
-		if err := yaml.Unmarshal([]byte(text), &is); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Unmarshal([]byte(text), &is))
 		oldest := strings.TrimSuffix(strings.TrimPrefix(is.KubeVersion, ">="), ".0-0")
 		table := rows(page, "Kubernetes")
 		if install := table[len(table)-2]; !strings.HasPrefix(install[0], oldest+",") {
@@ -100,15 +98,11 @@ func testPolicies(t *testing.T, root, page string) {
 		said[strings.Trim(row[0], "`")] = row[1] + " " + row[2]
 	}
 	entries, err := os.ReadDir(filepath.Join(root, "deploy", "manifests"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	policies := 0
 	for _, entry := range entries {
 		objects, err := manifests.Read(entry.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, o := range objects {
 			from := since[o.GetKind()]
 			if from == "" {
@@ -130,9 +124,7 @@ func testUpgrades(t *testing.T, root, page string) {
 	want := map[string]string{}
 	for _, pattern := range []string{"test/e2e/upgrade/*_test.go", "test/deploy/upgrade_test.go"} {
 		files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, file := range files {
 			for _, part := range strings.Split(read(t, file), "\nfunc ")[1:] {
 				name := regexp.MustCompile(`^(Test\w+)\(t \*testing\.T\)`).FindStringSubmatch(part)
@@ -175,9 +167,7 @@ func testCapabilities(t *testing.T, root, page string) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	for _, row := range rows(page, "feature") {
 		name := strings.Trim(row[2], "`")
@@ -194,23 +184,24 @@ func testCapabilities(t *testing.T, root, page string) {
 	}
 }
 
-// rows returns the rows of the tables whose first column has this heading.
+// rows returns the rows of the tables whose first column has this heading, of all tables for an empty one.
 func rows(page, heading string) (all [][]string) {
-	within := false
+	within, before := false, ""
 	for text := range strings.Lines(page) {
 		text = strings.TrimSpace(text)
 		switch {
 		case !strings.HasPrefix(text, "|"):
 			within = false
-		case strings.HasPrefix(text, "| "+heading+" |"):
-			within = true
-		case within && !strings.HasPrefix(text, "|--"):
+		case strings.HasPrefix(text, "|--"):
+			within = heading == "" || strings.HasPrefix(before, "| "+heading+" |")
+		case within:
 			var row []string
 			for cell := range strings.SplitSeq(strings.Trim(text, "|"), "|") {
 				row = append(row, strings.TrimSpace(cell))
 			}
 			all = append(all, row)
 		}
+		before = text
 	}
 	return all
 }

@@ -1,7 +1,6 @@
 package docs
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -13,10 +12,7 @@ func TestDocsQuoteExamples(t *testing.T) {
 	for _, name := range []string{"pkg/reclaim/example_cloud_test.go", "pkg/reclaim/example_csidriver_test.go",
 		"pkg/provision/example_test.go", "pkg/provision/example_cloud_test.go", "pkg/provision/example_fake_test.go",
 		"pkg/provision/example_production_test.go"} {
-		code, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		CheckPart(t, "how-to/embed.md", name, "```go\n"+string(code)+"```\n")
+		code := read(t, filepath.Join(root, filepath.FromSlash(name)))
+		CheckPart(t, "how-to/embed.md", name, "```go\n"+code+"```\n")
 	}
 }

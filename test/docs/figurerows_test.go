@@ -3,11 +3,13 @@
 package docs
 
 import (
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 // row is one of a table of figures on the performance page: its first cell, and the figures of each cell beside it,
@@ -192,35 +194,17 @@ func firstCells(t *testing.T, heading string) (all []string) {
 }
 
 // tableOf returns the rows of all tables below a heading of the performance page, without their headings.
-func tableOf(t *testing.T, heading string) (rows [][]string) {
+func tableOf(t *testing.T, heading string) [][]string {
 	t.Helper()
-	for _, page := range markdown(t) {
-		if page.name != performancePage {
-			continue
-		}
-		_, section, found := strings.Cut(page.text, "\n"+heading+"\n")
-		if !found {
-			t.Fatalf("%s has no %q", page.name, heading)
-		}
-		section, _, _ = strings.Cut(section, "\n## ")
-		inTable := false
-		for text := range strings.Lines(section) {
-			switch text = strings.TrimSpace(text); {
-			case !strings.HasPrefix(text, "|"):
-				inTable = false
-			case strings.HasPrefix(text, "|---"):
-				inTable = true
-			case inTable:
-				var cells []string
-				for _, cell := range strings.Split(strings.Trim(text, "|"), "|") {
-					cells = append(cells, strings.TrimSpace(cell))
-				}
-				rows = append(rows, cells)
-			}
-		}
+	page := read(t, filepath.Join(process.RootForTest(t), filepath.FromSlash(performancePage)))
+	_, section, found := strings.Cut(page, "\n"+heading+"\n")
+	if !found {
+		t.Fatalf("%s has no %q", performancePage, heading)
 	}
-	if len(rows) < 5 {
-		t.Fatalf("%q has %d rows", heading, len(rows))
+	section, _, _ = strings.Cut(section, "\n## ")
+	all := rows(section, "")
+	if len(all) < 5 {
+		t.Fatalf("%q has %d rows", heading, len(all))
 	}
-	return rows
+	return all
 }

@@ -5,7 +5,6 @@ package docs
 import (
 	"encoding/json"
 	"math"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -181,15 +180,8 @@ type measured struct {
 
 func benchReport(t *testing.T) measured {
 	t.Helper()
-	root := process.RootForTest(t)
-	data, err := os.ReadFile(filepath.Join(root, "test", "bench", "report.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var r report.Report
-	if err := json.Unmarshal(data, &r); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(read(t, filepath.Join(process.RootForTest(t), "test", "bench", "report.json"))), &r))
 	m := measured{all: r.Figures, byName: map[string]*report.Figure{}}
 	for _, f := range r.Figures {
 		m.byName[f.Name] = f

@@ -31,9 +31,7 @@ func TestKindReferenceIsCurrent(t *testing.T) {
 		"- Why they are so: [node fencing](../explanation/node-fencing.md)\n" +
 		"- Values of `reason`: [Events and reasons](events-volume-guard.md)\n")
 	crds, err := manifests.Read(manifests.NodeFencingCRD)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	order := []string{"nodefences", "fencepolicies", "nodefencetemplates"}
 	place := func(crd *unstructured.Unstructured) int {
 		plural, _, _ := strings.Cut(crd.GetName(), ".")

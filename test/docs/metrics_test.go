@@ -2,6 +2,7 @@ package docs
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -90,18 +91,17 @@ func nobody() *rest.Config { return &rest.Config{Host: "http://127.0.0.1:1"} }
 func sidecar(t *testing.T) []prometheus.Collector {
 	t.Helper()
 	var all registered
-	must := must(t)
 	_, err := reclaim.New(nobody(), "disk.csi.example.com", struct{ reclaim.Deleter }{}, reclaim.Config{Metrics: &all})
-	must(err)
+	must(t, err)
 	_, err = provision.New(nobody(), "disk.csi.example.com", struct{ provision.Driver }{},
 		struct{ provision.RequestBuilder }{}, provision.Config{Log: unread{}, Metrics: &all})
-	must(err)
+	must(t, err)
 	_, err = leaks.New(nobody(), "disk.csi.example.com", struct{ leaks.Driver }{},
 		leaks.Config{Interval: time.Hour, Metrics: &all})
-	must(err)
+	must(t, err)
 	_, err = capacity.New(nobody(), "disk.csi.example.com", struct{ capacity.Driver }{}, nil,
 		capacity.Config{Namespace: "csi", Metrics: &all})
-	must(err)
+	must(t, err)
 	return all.collectors
 }
 
@@ -113,36 +113,26 @@ func (unread) Follow(func(volume string)) {}
 func guard(t *testing.T) []prometheus.Collector {
 	t.Helper()
 	var all registered
-	must := must(t)
 	_, err := intree.New(nobody(), intree.Config{Settings: controllers.Settings{Metrics: &all}})
-	must(err)
+	must(t, err)
 	_, err = pvc.New(nobody(), pvc.Config{Config: inuse.Config{Settings: controllers.Settings{Metrics: &all}}})
-	must(err)
+	must(t, err)
 	_, err = pv.New(nobody(), inuse.Config{Settings: controllers.Settings{Metrics: &all}})
-	must(err)
+	must(t, err)
 	_, err = podsafety.New(nobody(), podsafety.Config{Settings: controllers.Settings{Metrics: &all}})
-	must(err)
+	must(t, err)
 	_, err = singlenode.New(nobody(), singlenode.Config{Settings: controllers.Settings{Metrics: &all}})
-	must(err)
+	must(t, err)
 	_, err = statefulset.New(nobody(), statefulset.Config{Settings: controllers.Settings{Metrics: &all}})
-	must(err)
+	must(t, err)
 	_, err = fencing.New(nobody(), fencing.Config{Settings: controllers.Settings{Metrics: &all}})
-	must(err)
+	must(t, err)
 	_, err = certs.New(nobody(), certs.Config{Namespace: "csi", Secret: "webhooks", Webhooks: []string{"webhooks"},
 		Names: []string{"guard.csi.svc"}, Metrics: &all})
-	must(err)
+	must(t, err)
 	_, err = admission.NewDriverWatcher(nobody(), &all)
-	must(err)
+	must(t, err)
 	return all.collectors
-}
-
-func must(t *testing.T) func(error) {
-	return func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // A prometheus.Desc shows its fields only as text.
@@ -172,13 +162,8 @@ func metrics(t *testing.T, to *strings.Builder, program string, collectors []pro
 	if len(rows) < 5 {
 		t.Fatalf("%s has %d metrics", program, len(rows))
 	}
-	names := make([]string, 0, len(rows))
-	for name := range rows {
-		names = append(names, name)
-	}
-	slices.Sort(names)
 	fmt.Fprintf(to, "\n## %s\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n", program)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		to.WriteString(rows[name])
 	}
 }

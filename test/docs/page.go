@@ -48,16 +48,19 @@ func CheckPicture(t *testing.T, name string, drawn *picture.Sequence) {
 	check(t, "pictures/"+name+".svg", func(string) string { return drawn.SVG() })
 }
 
-func check(t *testing.T, name string, want func(page string) string) {
+func must(t *testing.T, err error) {
 	t.Helper()
-	root, err := process.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(root, "docs", filepath.FromSlash(name))
+}
+
+func check(t *testing.T, name string, want func(page string) string) {
+	t.Helper()
+	file := filepath.Join(process.RootForTest(t), "docs", filepath.FromSlash(name))
 	got, err := os.ReadFile(file)
-	if err != nil && !os.IsNotExist(err) {
-		t.Fatal(err)
+	if !os.IsNotExist(err) {
+		must(t, err)
 	}
 	text := want(string(got))
 	if text == string(got) {
@@ -67,7 +70,5 @@ func check(t *testing.T, name string, want func(page string) string) {
 		t.Errorf("docs/%s is not what the code says; run make docs", name)
 		return
 	}
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(text), 0o644))
 }

@@ -1,7 +1,6 @@
 package docs
 
 import (
-	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -34,18 +33,12 @@ func TestPicturesReadWellOnAnyForge(t *testing.T) {
 	}
 	root := process.RootForTest(t)
 	drawn, err := filepath.Glob(filepath.Join(root, "docs", "pictures", "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, file := range drawn {
 		if name := "docs/pictures/" + filepath.Base(file); !shown[name] {
 			t.Errorf("no page shows %s", name)
 		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.HasPrefix(string(text), "<svg ") || strings.Contains(string(text), "<script") {
+		if text := read(t, file); !strings.HasPrefix(text, "<svg ") || strings.Contains(text, "<script") {
 			t.Errorf("%s is no plain SVG", filepath.Base(file))
 		}
 	}

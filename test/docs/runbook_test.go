@@ -52,9 +52,7 @@ func TestRunbooksNameExistingReasons(t *testing.T) {
 		words(inuse.Reasons()), words(podsafety.Reasons()), words(singlenode.Reasons()),
 		words(statefulset.Reasons()), words(fencing.Reasons()))
 	files, err := filepath.Glob(filepath.Join(root, "docs", "how-to", "respond-to-alerts*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	named, pages := 0, ""
 	for _, file := range files {
 		pages += read(t, file)

@@ -50,9 +50,7 @@ func TestPublicPackagesNameTheirStability(t *testing.T) {
 		stable[folder] += stabilityOf(file.Doc.Text())
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for folder, stability := range stable {
 		if stability == "" {
 			t.Errorf("%s: no file's package comment has a line %q", folder, stabilities)

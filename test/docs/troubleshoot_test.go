@@ -57,9 +57,7 @@ func sourcesOf(t *testing.T, root string) string {
 			all.Write(text)
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	return strings.ReplaceAll(joined.ReplaceAllString(all.String(), ""), `\"`, `"`)
 }

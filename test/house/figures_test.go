@@ -245,4 +245,12 @@ func TestWideLinesAndLongPagesCount(t *testing.T) {
 	})
 	expect(t, figures, map[string]float64{"lines of Markdown over 100 columns": 1}, "a.md (1)")
 	expect(t, figures, map[string]float64{"pages over 2500 words": 1}, "long.md (1)")
+	for text, want := range map[string]bool{
+		"two words": true, "- two words": true, "see [a](b) there": true, "[a b](c)": true,
+		"[a](b),": false, "- [a](b)": false, "[a]: https://example.com": false, "word": false,
+	} {
+		if breakable(text) != want {
+			t.Errorf("%q can be broken: %v, want %v", text, !want, want)
+		}
+	}
 }

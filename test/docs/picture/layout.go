@@ -1,6 +1,7 @@
 package picture
 
 import (
+	"maps"
 	"math"
 	"slices"
 )
@@ -103,7 +104,7 @@ func (s *Sequence) lay() *layout {
 	for _, r := range s.rows {
 		y = l.row(r, y, open) + rowGap
 	}
-	for _, lane := range sorted(open) {
+	for _, lane := range slices.Sorted(maps.Keys(open)) {
 		l.bar(lane, open[lane], y-rowGap/2)
 	}
 	l.h = y + margin - rowGap/2
@@ -111,14 +112,6 @@ func (s *Sequence) lay() *layout {
 		l.lines = append([]line{{points: []point{{x, top}, {x, y}}, class: "lane"}}, l.lines...)
 	}
 	return l
-}
-
-func sorted(open map[int]float64) (lanes []int) {
-	for lane := range open {
-		lanes = append(lanes, lane)
-	}
-	slices.Sort(lanes)
-	return lanes
 }
 
 func (l *layout) bar(lane int, from, to float64) {
@@ -129,7 +122,7 @@ func (l *layout) bar(lane int, from, to float64) {
 func (l *layout) row(r row, y float64, open map[int]float64) (bottom float64) {
 	switch {
 	case r.section != "":
-		for _, lane := range sorted(open) {
+		for _, lane := range slices.Sorted(maps.Keys(open)) {
 			l.bar(lane, open[lane], y-rowGap/2)
 			delete(open, lane)
 		}
