@@ -50,11 +50,11 @@ func (l *living) specimens() []specimen {
 		}},
 		{"pv", "terminating", "TerminatingBound", l.makeTerminating},
 		{"pv", "retained", "RetainBound", l.makeRetained},
-		{"pv", "held", "Held", l.makeHeld},
-		{"pv", "attached", "Attached", l.makeAttached},
+		{"pv", "held", "Held", l.deleted(l.makeHeld)},
+		{"pv", "attached", "Attached", l.deleted(l.makeAttached)},
 		{"pv", "shared", "SharedHandle", l.makeShared},
-		{"pv", "refused", "VolumeFailedDelete", l.makeRefused},
-		{"pvc", "used", "InUse", l.makeUsed},
+		{"pv", "refused", "VolumeFailedDelete", l.deleted(l.makeRefused)},
+		{"pvc", "used", "InUse", l.deleted(l.makeUsed)},
 		{"pvc", "no-pod", "NotWanted", func(ctx context.Context, name string) error {
 			if _, err := l.Maker.MakeClass(ctx, objects.Class{Name: "demo-wait", WaitForPod: true}); err != nil {
 				return err
@@ -168,35 +168,35 @@ func (l *living) makeRetained(ctx context.Context, name string) error {
 	return vol.SetPolicy(ctx, v1.PersistentVolumeReclaimRetain)
 }
 
-func (l *living) makeHeld(ctx context.Context, name string) error {
-	vol, err := l.protected(ctx, name)
-	if err != nil {
-		return err
+// deleted makes a protected volume, has something happen to it, and deletes its claim.
+func (l *living) deleted(after func(context.Context, *objects.Volume) error) func(context.Context, string) error {
+	return func(ctx context.Context, name string) error {
+		vol, err := l.protected(ctx, name)
+		if err != nil {
+			return err
+		}
+		if err := after(ctx, vol); err != nil {
+			return err
+		}
+		return vol.DeleteClaim(ctx)
 	}
-	_, err = l.Client.CoreV1().PersistentVolumes().Patch(ctx, name, types.MergePatchType,
+}
+
+func (l *living) makeHeld(ctx context.Context, vol *objects.Volume) error {
+	_, err := l.Client.CoreV1().PersistentVolumes().Patch(ctx, vol.Name, types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"the auditors want it"}}}`, volume.HoldAnnotation),
 		metav1.PatchOptions{})
-	if err != nil {
-		return err
-	}
-	return vol.DeleteClaim(ctx)
+	return err
 }
 
 // makeAttached has a VolumeAttachment to a node that does not exist any more.
-func (l *living) makeAttached(ctx context.Context, name string) error {
-	vol, err := l.protected(ctx, name)
-	if err != nil {
-		return err
-	}
-	_, err = l.Client.StorageV1().VolumeAttachments().Create(ctx, &storagev1.VolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Name: "csi-" + name},
+func (l *living) makeAttached(ctx context.Context, vol *objects.Volume) error {
+	_, err := l.Client.StorageV1().VolumeAttachments().Create(ctx, &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: "csi-" + vol.Name},
 		Spec: storagev1.VolumeAttachmentSpec{Attacher: l.Maker.Driver, NodeName: "node-that-is-gone",
-			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &name}},
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &vol.Name}},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
-	return vol.DeleteClaim(ctx)
+	return err
 }
 
 // makeShared has a second PV of the same volume, which keeps it. That is made first, so that csi-reclaimer knows it.
@@ -218,32 +218,20 @@ func (l *living) makeShared(ctx context.Context, name string) error {
 }
 
 // makeRefused has a volume that the driver does not delete.
-func (l *living) makeRefused(ctx context.Context, name string) error {
-	vol, err := l.protected(ctx, name)
-	if err != nil {
-		return err
-	}
-	if err := l.addFault(ctx, faults.Rule{Method: "DeleteVolume", Volume: vol.Handle, Action: faults.Fail,
-		Code: "Internal", Message: "the storage system is being repaired"}); err != nil {
-		return err
-	}
-	return vol.DeleteClaim(ctx)
+func (l *living) makeRefused(ctx context.Context, vol *objects.Volume) error {
+	return l.addFault(ctx, faults.Rule{Method: "DeleteVolume", Volume: vol.Handle, Action: faults.Fail,
+		Code: "Internal", Message: "the storage system is being repaired"})
 }
 
-// makeUsed deletes a claim that a pod uses.
-func (l *living) makeUsed(ctx context.Context, name string) error {
-	vol, err := l.protected(ctx, name)
+// makeUsed has a pod that uses the claim.
+func (l *living) makeUsed(ctx context.Context, vol *objects.Volume) error {
+	pod, err := l.Maker.MakePod(ctx, objects.PodSpec{Name: "user", Node: cluster.Node1,
+		Claims: []string{vol.Name, "bound"}})
 	if err != nil {
 		return err
 	}
-	pod, err := l.Maker.MakePod(ctx, objects.PodSpec{Name: "user", Claims: []string{name, "bound"}, Node: cluster.Node1})
-	if err != nil {
-		return err
-	}
-	if _, err := pod.WaitRunning(ctx); err != nil {
-		return err
-	}
-	return vol.DeleteClaim(ctx)
+	_, err = pod.WaitRunning(ctx)
+	return err
 }
 
 // makeUnprovisioned creates a claim for which the driver fails with this code. The class is created after the fault.

@@ -39,16 +39,30 @@ func Phase(pv *v1.PersistentVolume) string {
 	return string(pv.Status.Phase)
 }
 
-// Watcher notes every change of one PV that a person would care about, as it happens.
-type Watcher struct {
-	t      *stage.Timeline
-	noun   string // the PV's name in the timeline
-	stream watch.Interface
-	ended  chan struct{}
+// Watcher follows a PV, and ClaimWatcher a claim.
+type (
+	Watcher      = watcher[*v1.PersistentVolume]
+	ClaimWatcher = watcher[*v1.PersistentVolumeClaim]
+)
+
+// watched is a pointer to an object; nil is an object that is not there.
+type watched interface {
+	comparable
+	metav1.Object
+}
+
+// watcher notes every change of one object that a person would care about, as it happens.
+type watcher[O watched] struct {
+	t        *stage.Timeline
+	noun     string // the object's name in the timeline
+	changes  func(noun string, before, now O) []string
+	describe func(O) string
+	stream   watch.Interface
+	ended    chan struct{}
 
 	mu        sync.Mutex
-	last      *v1.PersistentVolume // nil before the PV is made and once it is gone
-	protected bool                 // at some time
+	last      O    // nil before the object is made and once it is gone
+	protected bool // at some time
 	goneAt    time.Time
 	changed   chan struct{} // closed and made anew with each change
 }
@@ -69,7 +83,7 @@ func (c *Cluster) WatchPVOf(ctx context.Context, t *stage.Timeline, claim string
 	if err != nil {
 		return nil, err
 	}
-	return follow(t, "PV", watch.Filter(stream, func(event watch.Event) (watch.Event, bool) {
+	return followPV(t, "PV", watch.Filter(stream, func(event watch.Event) (watch.Event, bool) {
 		pv, ok := event.Object.(*v1.PersistentVolume)
 		return event, !ok || of(pv)
 	})), nil
@@ -77,17 +91,32 @@ func (c *Cluster) WatchPVOf(ctx context.Context, t *stage.Timeline, claim string
 
 // WatchPV follows the PV of this name from before it is made.
 func (c *Cluster) WatchPV(ctx context.Context, t *stage.Timeline, noun, name string) (*Watcher, error) {
-	stream, err := c.Client.CoreV1().PersistentVolumes().Watch(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String(),
-	})
+	stream, err := c.Client.CoreV1().PersistentVolumes().Watch(ctx, named(name))
 	if err != nil {
 		return nil, fmt.Errorf("watch PV %q: %w", name, err)
 	}
-	return follow(t, noun, stream), nil
+	return followPV(t, noun, stream), nil
 }
 
-func follow(t *stage.Timeline, noun string, stream watch.Interface) *Watcher {
-	w := &Watcher{t: t, noun: noun, stream: stream, ended: make(chan struct{}), changed: make(chan struct{})}
+// WatchClaim follows the claim of this name from before it is made.
+func (c *Cluster) WatchClaim(ctx context.Context, t *stage.Timeline, name string) (*ClaimWatcher, error) {
+	stream, err := c.Client.CoreV1().PersistentVolumeClaims(c.Maker.Namespace).Watch(ctx, named(name))
+	if err != nil {
+		return nil, fmt.Errorf("watch claim %q: %w", name, err)
+	}
+	return (&ClaimWatcher{t: t, noun: "claim", changes: claimChanges, describe: objects.DescribeClaim}).follow(stream), nil
+}
+
+func named(name string) metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()}
+}
+
+func followPV(t *stage.Timeline, noun string, stream watch.Interface) *Watcher {
+	return (&Watcher{t: t, noun: noun, changes: changes, describe: objects.Describe}).follow(stream)
+}
+
+func (w *watcher[O]) follow(stream watch.Interface) *watcher[O] {
+	w.stream, w.ended, w.changed = stream, make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(w.ended)
 		for event := range stream.ResultChan() {
@@ -98,21 +127,22 @@ func follow(t *stage.Timeline, noun string, stream watch.Interface) *Watcher {
 }
 
 // see records a change before it wakes the waiters, so that lines come in order.
-func (w *Watcher) see(event watch.Event, now time.Time) {
-	pv, ok := event.Object.(*v1.PersistentVolume)
+func (w *watcher[O]) see(event watch.Event, now time.Time) {
+	object, ok := event.Object.(O)
 	if !ok {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if event.Type == watch.Deleted {
-		pv, w.goneAt = nil, now
+		object, w.goneAt = *new(O), now
+	} else if slices.Contains(object.GetFinalizers(), volume.Finalizer) {
+		w.protected = true
 	}
-	for _, line := range changes(w.noun, w.last, pv) {
+	for _, line := range w.changes(w.noun, w.last, object) {
 		w.t.API(line)
 	}
-	w.last = pv
-	w.protected = w.protected || IsProtected(pv)
+	w.last = object
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
@@ -150,6 +180,25 @@ func changes(noun string, before, now *v1.PersistentVolume) []string {
 	return lines
 }
 
+// claimChanges says in words how two states of a claim differ; nil is a claim that is not there.
+func claimChanges(noun string, before, now *v1.PersistentVolumeClaim) []string {
+	if now == nil {
+		return []string{"the " + noun + " is gone"}
+	}
+	var lines []string
+	if before == nil {
+		lines = append(lines, "the "+noun+" is there")
+		before = &v1.PersistentVolumeClaim{Status: v1.PersistentVolumeClaimStatus{Phase: now.Status.Phase}}
+	}
+	if now.Status.Phase != before.Status.Phase {
+		lines = append(lines, "the "+noun+" is "+string(now.Status.Phase))
+	}
+	if now.DeletionTimestamp != nil && before.DeletionTimestamp == nil {
+		lines = append(lines, "the "+noun+" is terminating")
+	}
+	return lines
+}
+
 func nameOf(finalizer string) string {
 	if finalizer == volume.Finalizer {
 		return "csi-reclaimer's finalizer"
@@ -160,40 +209,40 @@ func nameOf(finalizer string) string {
 // errWatchEnded says that the API server closed the watch.
 var errWatchEnded = errors.New("the watch ended")
 
-// Until returns once the PV is as wanted, or gone, after which it changes no more. Patience
+// Until returns once the object is as wanted, or gone, after which it changes no more. Patience
 // that ends is no error: the timeline says so, and the verdict is for later.
-func (w *Watcher) Until(ctx context.Context, what string, want func(*v1.PersistentVolume) bool) error {
+func (w *watcher[O]) Until(ctx context.Context, what string, want func(O) bool) error {
 	patient := time.NewTimer(Patience)
 	defer patient.Stop()
 	for {
 		w.mu.Lock()
 		last, changed, isGone := w.last, w.changed, !w.goneAt.IsZero()
 		w.mu.Unlock()
-		if isGone || last != nil && want(last) {
+		if isGone || last != *new(O) && want(last) {
 			return nil
 		}
 		select {
 		case <-changed:
 		case <-w.ended:
-			return fmt.Errorf("wait for the %s to be %s: %w; it is %s", w.noun, what, errWatchEnded, objects.Describe(last))
+			return fmt.Errorf("wait for the %s to be %s: %w; it is %s", w.noun, what, errWatchEnded, w.describe(last))
 		case <-patient.C:
-			w.t.Demo(fmt.Sprintf("after %v the %s is not %s, but %s", Patience, w.noun, what, objects.Describe(last)))
+			w.t.Demo(fmt.Sprintf("after %v the %s is not %s, but %s", Patience, w.noun, what, w.describe(last)))
 			return nil
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the %s to be %s: %w; it is %s", w.noun, what, ctx.Err(), objects.Describe(last))
+			return fmt.Errorf("wait for the %s to be %s: %w; it is %s", w.noun, what, ctx.Err(), w.describe(last))
 		}
 	}
 }
 
-// UntilGone is Until for a PV that is to go.
-func (w *Watcher) UntilGone(ctx context.Context) error {
-	return w.Until(ctx, Gone, func(*v1.PersistentVolume) bool { return false })
+// UntilGone is Until for an object that is to go.
+func (w *watcher[O]) UntilGone(ctx context.Context) error {
+	return w.Until(ctx, Gone, func(O) bool { return false })
 }
 
-// UntilGoneAgain is UntilGone for a PV that was seen to be there. It returns at once for another.
-func (w *Watcher) UntilGoneAgain(ctx context.Context) error {
+// UntilGoneAgain is UntilGone for an object that was seen to be there. It returns at once for another.
+func (w *watcher[O]) UntilGoneAgain(ctx context.Context) error {
 	w.mu.Lock()
-	there := w.last != nil
+	there := w.last != *new(O)
 	w.mu.Unlock()
 	if !there {
 		return nil
@@ -201,15 +250,15 @@ func (w *Watcher) UntilGoneAgain(ctx context.Context) error {
 	return w.UntilGone(ctx)
 }
 
-// observed reports whether the PV was protected at some time, and when it was seen to be gone, zero if it was not.
-func (w *Watcher) observed() (protected bool, goneAt time.Time) {
+// observed reports whether the object was protected at some time, and when it was seen to be gone, zero if it was not.
+func (w *watcher[O]) observed() (protected bool, goneAt time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.protected, w.goneAt
 }
 
 // Stop ends the watch, and returns once its changes are recorded. It may be called twice.
-func (w *Watcher) Stop() {
+func (w *watcher[O]) Stop() {
 	w.stream.Stop()
 	<-w.ended
 }

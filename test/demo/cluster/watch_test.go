@@ -57,9 +57,32 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+func TestClaimChanges(t *testing.T) {
+	claim := func(terminating bool, finalizers ...string) *v1.PersistentVolumeClaim {
+		claim := &v1.PersistentVolumeClaim{ObjectMeta: pv("", terminating, finalizers...).ObjectMeta}
+		claim.Status.Phase = v1.ClaimBound
+		return claim
+	}
+	cases := map[string]struct {
+		before, now *v1.PersistentVolumeClaim
+		want        []string
+	}{
+		"made":                          {nil, claim(false), []string{"the claim is there"}},
+		"deleted":                       {claim(false), claim(true), []string{"the claim is terminating"}},
+		"still there":                   {claim(true), claim(true), nil},
+		"gone":                          {claim(true), nil, []string{"the claim is gone"}},
+		"nothing that a person notices": {claim(false), claim(false), nil},
+	}
+	for name, c := range cases {
+		if got := claimChanges("claim", c.before, c.now); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 func TestWaitForExistingTwin(t *testing.T) {
 	stream := watch.NewFake()
-	w := follow(stage.NewPrinter(&bytes.Buffer{}, false).Timeline(), "twin", stream)
+	w := followPV(stage.NewPrinter(&bytes.Buffer{}, false).Timeline(), "twin", stream)
 	if err := w.UntilGoneAgain(t.Context()); err != nil {
 		t.Errorf("no twin: %v", err)
 	}
@@ -83,7 +106,7 @@ func TestWatchRecordsProtectionAndDeletionTime(t *testing.T) {
 	var out bytes.Buffer
 	line := stage.NewPrinter(&out, false).Timeline()
 	stream := watch.NewFake()
-	w := follow(line, "PV", stream)
+	w := followPV(line, "PV", stream)
 	stream.Add(pv(v1.VolumeBound, false, volume.Finalizer))
 	if err := w.Until(t.Context(), "protected", IsProtected); err != nil {
 		t.Fatal(err)
@@ -108,7 +131,7 @@ func TestWatchRecordsProtectionAndDeletionTime(t *testing.T) {
 
 func TestUntilEndsWithContextOrWatch(t *testing.T) {
 	stream := watch.NewFake()
-	w := follow(stage.NewPrinter(&bytes.Buffer{}, false).Timeline(), "PV", stream)
+	w := followPV(stage.NewPrinter(&bytes.Buffer{}, false).Timeline(), "PV", stream)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := w.Until(ctx, "terminating", IsTerminating); !errors.Is(err, context.Canceled) {

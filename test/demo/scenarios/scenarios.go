@@ -220,9 +220,7 @@ func (p *play) deleteBoth(ctx context.Context) error {
 	if err := p.vol.DeleteClaim(ctx); err != nil {
 		return err
 	}
-	waiting, cancel := context.WithTimeout(ctx, cluster.Patience)
-	defer cancel()
-	return p.claim.WaitGone(waiting)
+	return p.claim.UntilGone(ctx)
 }
 
 // barrier has csi-reclaimer reclaim another volume. csi-reclaimer has then done its pending work on the scenario's

@@ -151,7 +151,7 @@ func (p *play) run(ctx context.Context) (err error) {
 		return err
 	}
 	p.t.User("deletes the claim")
-	if err := errors.Join(p.vol.DeleteClaim(ctx), claim.Patient(ctx, p.t), p.Driver.ClearFaults(ctx)); err != nil {
+	if err := errors.Join(p.vol.DeleteClaim(ctx), claim.UntilGone(ctx), p.Driver.ClearFaults(ctx)); err != nil {
 		return err
 	}
 	p.t.User("starts it again")

@@ -168,7 +168,7 @@ func (p *play) run(ctx context.Context) (_ stage.Ending, err error) {
 	if err := p.delete(ctx); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(claim.Patient(ctx, p.t), p.pv.UntilGone(ctx), twin.UntilGoneAgain(ctx)); err != nil {
+	if err := errors.Join(claim.UntilGone(ctx), p.pv.UntilGone(ctx), twin.UntilGoneAgain(ctx)); err != nil {
 		return nil, err
 	}
 	for _, w := range []interface{ Stop() }{p.pv, twin, claim} { // before the last look, so that lines come in order
