@@ -4,6 +4,7 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -12,16 +13,13 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/oracle"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
 // recorder remembers every version of all PVs, claims, attachments and shards of in-flight logs. Its methods may be
@@ -43,58 +41,21 @@ func record(ctx context.Context, client kubernetes.Interface) (*recorder, error)
 	pvs, claims, attachments := client.CoreV1().PersistentVolumes(), client.CoreV1().PersistentVolumeClaims(""),
 		client.StorageV1().VolumeAttachments()
 	leases := client.CoordinationV1().Leases("")
-	ofLog := func(o metav1.ListOptions) metav1.ListOptions {
-		o.LabelSelector = inflight.LabelLog + "=true"
-		return o
-	}
-	for kind, lw := range map[oracle.Kind]cache.ListWatch{
-		oracle.PV: {
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
-				error) {
-				return pvs.List(ctx, o)
-			},
-			WatchFuncWithContext: pvs.Watch,
-		},
-		oracle.Claim: {
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
-				error) {
-				return claims.List(ctx, o)
-			},
-			WatchFuncWithContext: claims.Watch,
-		},
-		oracle.Attachment: {
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				return attachments.List(ctx, o)
-			},
-			WatchFuncWithContext: attachments.Watch,
-		},
-		oracle.Log: {
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				return leases.List(ctx, ofLog(o))
-			},
-			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				return leases.Watch(ctx, ofLog(o))
-			},
-		},
-	} {
-		if err := r.watch(ctx, &lw); err != nil {
-			r.stop()
-			return nil, fmt.Errorf("watch every %s: %w", kind, err)
-		}
+	all, ofLog := metav1.ListOptions{}, metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"}
+	err := errors.Join(follow(ctx, r, all, pvs.List, pvs.Watch), follow(ctx, r, all, claims.List, claims.Watch),
+		follow(ctx, r, all, attachments.List, attachments.Watch), follow(ctx, r, ofLog, leases.List, leases.Watch))
+	if err != nil {
+		r.stop()
+		return nil, fmt.Errorf("watch all objects: %w", err)
 	}
 	return r, nil
 }
 
-func (r *recorder) watch(ctx context.Context, lw *cache.ListWatch) error {
-	list, err := lw.ListWithContext(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	from, err := meta.ListAccessor(list)
-	if err != nil {
-		return err
-	}
-	events, err := watchtools.NewRetryWatcherWithContext(ctx, from.GetResourceVersion(), lw)
+// follow has the recorder remember each version of the selected objects from now on.
+func follow[L metav1.ListInterface](ctx context.Context, r *recorder, selects metav1.ListOptions,
+	list func(context.Context, metav1.ListOptions) (L, error),
+	watches func(context.Context, metav1.ListOptions) (watch.Interface, error)) error {
+	events, err := objects.WatchFromNow(ctx, selects, list, watches)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -193,11 +194,15 @@ func (env *environment) eventCounts(ctx context.Context) (events map[string]int,
 }
 
 // objects returns the environment's current PVs, claims, attachments, classes and shards of the in-flight log.
-func (env *environment) objects(ctx context.Context) ([]oracle.Object, error) {
-	var now []oracle.Object
+func (env *environment) objects(ctx context.Context) (now []oracle.Object, _ error) {
+	all, ofLog := metav1.ListOptions{}, metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"}
 	// The PVs come first: a claim that is listed after them is at least as far.
-	pvs, err := env.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
-	if err != nil {
+	pvs, pvErr := env.client.CoreV1().PersistentVolumes().List(ctx, all)
+	claims, claimErr := env.client.CoreV1().PersistentVolumeClaims(env.token).List(ctx, all)
+	shards, logErr := env.client.CoordinationV1().Leases(env.token).List(ctx, ofLog)
+	attachments, attachErr := env.client.StorageV1().VolumeAttachments().List(ctx, all)
+	classes, classErr := env.client.StorageV1().StorageClasses().List(ctx, all)
+	if err := errors.Join(pvErr, claimErr, logErr, attachErr, classErr); err != nil {
 		return nil, err
 	}
 	for i := range pvs.Items {
@@ -205,35 +210,18 @@ func (env *environment) objects(ctx context.Context) ([]oracle.Object, error) {
 			now = append(now, o)
 		}
 	}
-	claims, err := env.client.CoreV1().PersistentVolumeClaims(env.token).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
 	for i := range claims.Items {
 		now = append(now, oracle.OfClaim(&claims.Items[i]))
-	}
-	shards, err := env.client.CoordinationV1().Leases(env.token).List(ctx,
-		metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"})
-	if err != nil {
-		return nil, err
 	}
 	for i := range shards.Items {
 		if o, is := oracle.OfLease(&shards.Items[i]); is {
 			now = append(now, o)
 		}
 	}
-	attachments, err := env.client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
 	for i := range attachments.Items {
 		if attachments.Items[i].Spec.Attacher == env.driver.Name() {
 			now = append(now, oracle.OfAttachment(&attachments.Items[i]))
 		}
-	}
-	classes, err := env.client.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
 	}
 	for i := range classes.Items {
 		if classes.Items[i].Provisioner == env.driver.Name() {
