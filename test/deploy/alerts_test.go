@@ -43,9 +43,7 @@ func alerts(t *testing.T) (all []alert) {
 			Rules []alert `json:"rules"`
 		} `json:"groups"`
 	}
-	if err := yaml.Unmarshal(read(t, "alerts", rulesFile), &file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(read(t, "alerts", rulesFile), &file))
 	for _, group := range file.Groups {
 		all = append(all, group.Rules...)
 	}
@@ -75,9 +73,7 @@ func TestEachAlertIsTested(t *testing.T) {
 			} `json:"alert_rule_test"`
 		} `json:"tests"`
 	}
-	if err := yaml.Unmarshal(read(t, "alerts", rulesTests), &file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(read(t, "alerts", rulesTests), &file))
 	fires, silent := map[string]bool{}, map[string]bool{}
 	for _, test := range file.Tests {
 		for _, c := range test.Cases {
@@ -103,12 +99,8 @@ func TestBrokenAlertIsDetected(t *testing.T) {
 		}
 		broken = append(broken, line)
 	}
-	for name, text := range map[string]string{rulesFile: strings.Join(broken, ""),
-		rulesTests: string(read(t, "alerts", rulesTests))} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	writeFiles(t, dir, map[string]string{rulesFile: strings.Join(broken, ""),
+		rulesTests: string(read(t, "alerts", rulesTests))})
 	out, err := promtool(t, "test", "rules", filepath.Join(dir, rulesTests))
 	if err == nil {
 		t.Fatalf("no test notices alerts that never fire\n%s", out)
@@ -123,15 +115,11 @@ func TestBrokenAlertIsDetected(t *testing.T) {
 func TestEachAlertHasRunbook(t *testing.T) {
 	root := process.RootForTest(t)
 	files, err := filepath.Glob(filepath.Join(root, "docs", "how-to", "respond-to-alerts*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pages := map[string]string{} // by the headings
 	for _, file := range files {
 		page, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, heading := range regexp.MustCompile(`(?m)^#+ (\w+)$`).FindAllStringSubmatch(string(page), -1) {
 			pages[heading[1]] = filepath.Base(file)
 		}

@@ -25,7 +25,7 @@ const certManagerModule, certManagerGroup = "github.com/cert-manager/cert-manage
 func TestCertificateOfOthers(t *testing.T) {
 	for name, secret := range map[string]string{"with cert-manager": guard + "-certificate", "with a certificate": "tls"} {
 		all := render(t, guardValues()[name]...)
-		args := deploymentOf(t, all).Spec.Template.Spec.Containers[0].Args
+		args := argsOf(t, all, guard)
 		for _, want := range []string{"--webhook-issue-certificate=false", "--webhook-secret=" + secret} {
 			if !slices.Contains(args, want) {
 				t.Errorf("%s: no %s in %q", name, want, args)
@@ -47,7 +47,7 @@ func TestManifestsUseCertificateOfOthers(t *testing.T) {
 		t.Errorf("the page names no Secret %q", secret)
 	}
 	all := render(t, "webhooks.pods=true", "webhooks.certificate.existingSecret="+secret)
-	for _, arg := range deploymentOf(t, all).Spec.Template.Spec.Containers[0].Args {
+	for _, arg := range argsOf(t, all, guard) {
 		issues := strings.HasPrefix(arg, "--webhook-issue-certificate") || strings.HasPrefix(arg, "--webhook-secret")
 		if issues && !strings.Contains(page, "`"+arg+"`") {
 			t.Errorf("the page does not name %s", arg)
@@ -77,21 +77,20 @@ func TestCertManagerIssuesForService(t *testing.T) {
 	all := render(t, append(guardValues()["with cert-manager"], "fullnameOverride=keeper",
 		"webhooks.certificate.certManager.issuerRef.kind=ClusterIssuer")...)
 	certificate := find(t, all, "Certificate", "keeper")
-	var service v1.Service
-	find(t, all, "Service", "keeper").into(t, &service)
+	service := findAs[v1.Service](t, all, "Service", "keeper")
 	names, _, _ := unstructured.NestedStringSlice(certificate.Object, "spec", "dnsNames")
 	if want := []string{service.Name + "." + service.Namespace + ".svc"}; !slices.Equal(names, want) {
 		t.Errorf("it is for %q, want %q", names, want)
 	}
 	secret, _, _ := unstructured.NestedString(certificate.Object, "spec", "secretName")
-	args := deploymentNamed(t, all, "keeper").Spec.Template.Spec.Containers[0].Args
+	args := argsOf(t, all, "keeper")
 	if !slices.Contains(args, "--webhook-secret="+secret) {
 		t.Errorf("it is in Secret %q, and the arguments are %q", secret, args)
 	}
 	makeGuardHome(t)
 	installCertificates(t)
 	ctx := patiently(t)
-	if err := applyServed(ctx, certificate); err != nil {
+	if err := applyServed(t, certificate); err != nil {
 		t.Error(err)
 	}
 	wrong := bytes.ReplaceAll(certificate.text, []byte("dnsNames:"), []byte("dnsName:"))
@@ -104,19 +103,13 @@ func TestCertManagerIssuesForService(t *testing.T) {
 func installCertificates(t *testing.T) {
 	t.Helper()
 	module, err := process.ModuleDir(patiently(t), certManagerModule)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text, err := os.ReadFile(filepath.Join(module, "deploy", "crds", "crd-certificates.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, crd := range documents(t, certManagerModule, text) {
 		crd.SetLabels(nil)
 		cleaned, err := crd.MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		installKind(t, crd, cleaned)
 	}
 }

@@ -3,11 +3,9 @@
 package deploy
 
 import (
-	"reflect"
 	"slices"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -26,32 +24,14 @@ func TestChartReleaseHookRunsFirst(t *testing.T) {
 		if !there {
 			continue
 		}
-		job := jobOf(t, all)
-		if hook := job.Annotations["helm.sh/hook"]; hook != "pre-delete" {
+		if hook := jobOf(t, all).Annotations["helm.sh/hook"]; hook != "pre-delete" {
 			t.Errorf("%s: hook %q", name, hook)
 		}
-		var deployment appsv1.Deployment
-		find(t, all, "Deployment", guard).into(t, &deployment)
-		if labels := job.Spec.Template.Labels; labels["app"] == deployment.Spec.Selector.MatchLabels["app"] {
-			t.Errorf("%s: the Job's pod looks like one of the Deployment: %v", name, labels)
-		}
-		ours, theirs := job.Spec.Template.Spec, deployment.Spec.Template.Spec
-		want := []string{theirs.Containers[0].Args[0], "--release-finalizers"}
+		var args []string
 		if name == "with everything else" {
-			want = append(want, "--worker-threads=20") // --terminated-pods counts for a release too
+			args = []string{"--worker-threads=20"} // --terminated-pods counts for a release too
 		}
-		if got := ours.Containers[0].Args; !slices.Equal(got, want) {
-			t.Errorf("%s: runs %q, want %q", name, got, want)
-		}
-		ours.Containers[0].Name, ours.Containers[0].Args, ours.RestartPolicy = guard, theirs.Containers[0].Args,
-			theirs.RestartPolicy
-		ours.Containers[0].Ports, ours.Containers[0].LivenessProbe, ours.Containers[0].ReadinessProbe =
-			theirs.Containers[0].Ports, theirs.Containers[0].LivenessProbe, theirs.Containers[0].ReadinessProbe
-		ours.TopologySpreadConstraints = theirs.TopologySpreadConstraints // there is one pod
-		ours.TerminationGracePeriodSeconds = theirs.TerminationGracePeriodSeconds
-		if !reflect.DeepEqual(ours, theirs) {
-			t.Errorf("%s: the Job's pod is not that of the Deployment:\n%s\n%s", name, pretty(ours), pretty(theirs))
-		}
+		expectReleaseJob(t, name, all, args...)
 	}
 }
 
@@ -68,7 +48,7 @@ func TestChartPodsReachAPIServer(t *testing.T) {
 			var policy networkingv1.NetworkPolicy
 			d.into(t, &policy)
 			selector, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector)
-			mustOf(t)(err)
+			must(t, err)
 			for _, rule := range policy.Spec.Egress {
 				for _, to := range rule.To {
 					if selector.Matches(labels.Set(pod)) {

@@ -86,7 +86,7 @@ func TestChartNamesAreOverridden(t *testing.T) {
 	}
 	find(t, all, "Job", "keeper-release")
 	find(t, all, "ClusterRole", guard)
-	args := deploymentNamed(t, all, "keeper").Spec.Template.Spec.Containers[0].Args
+	args := argsOf(t, all, "keeper")
 	if !slices.Contains(args, "--webhook-service=keeper") {
 		t.Errorf("the certificate is for another Service: %q", args)
 	}

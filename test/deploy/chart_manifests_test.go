@@ -4,6 +4,7 @@ package deploy
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -21,7 +22,6 @@ import (
 
 // TestChartRendersManifests compares the chart's objects with the manifests for kubectl.
 func TestChartRendersManifests(t *testing.T) {
-	plain := manifests(t)
 	const common = "volume-guard.yaml rbac-volume-guard.yaml volume-guard-availability.yaml"
 	all := guardValues()
 	for name, files := range map[string]string{
@@ -45,24 +45,20 @@ func TestChartRendersManifests(t *testing.T) {
 		"with pod safety's webhooks": common + " volume-guard-webhooks.yaml rbac-volume-guard-webhooks.yaml " +
 			"pod-safety-crd.yaml pod-safety-policies.yaml pod-safety-hold-webhook.yaml rbac-volume-guard-pod-safety.yaml",
 	} {
-		rendered := map[string]map[string]any{}
-		for _, d := range render(t, append(all[name], "image.tag=latest")...) {
-			rendered[d.GetKind()+"/"+d.GetName()] = bare(d)
-		}
-		for _, d := range plain {
-			// The namespace is helm's to make.
-			if !slices.Contains(strings.Fields(files), d.file) || d.GetKind() == "Namespace" {
+		rendered := bareByKey(render(t, append(all[name], "image.tag=latest")...))
+		for _, d := range manifestsOf(t, files) {
+			if d.GetKind() == "Namespace" { // which is helm's to make
 				continue
 			}
-			key := d.GetKind() + "/" + d.GetName()
 			want := bare(d)
-			if key == "Deployment/"+guard {
+			if d.key() == "Deployment/"+guard {
 				asManifest(t, want, all[name])
 			}
-			if !reflect.DeepEqual(rendered[key], want) {
-				t.Errorf("%s: %s differs: the chart has\n%s\nand the manifest\n%s", name, d, pretty(rendered[key]), pretty(want))
+			if !reflect.DeepEqual(rendered[d.key()], want) {
+				t.Errorf("%s: %s differs: the chart has\n%s\nand the manifest\n%s", name, d, pretty(rendered[d.key()]),
+					pretty(want))
 			}
-			delete(rendered, key)
+			delete(rendered, d.key())
 		}
 		// Objects that only the chart can have, or that need other software, and the other binding of this rendering.
 		for _, more := range []string{
@@ -119,21 +115,14 @@ func TestChartMatchesCode(t *testing.T) {
 			admission.PVWebhooks(service, admission.Drivers{volume.RoleCompanion: {beside}}),
 		}},
 	} {
-		rendered := map[string]map[string]any{}
-		for _, d := range render(t, c.values...) {
-			if d.GroupVersionKind().Group == "admissionregistration.k8s.io" {
-				rendered[d.GetKind()+"/"+d.GetName()] = bare(d)
-			}
-		}
+		rendered := bareByKey(slices.DeleteFunc(render(t, c.values...), func(d document) bool {
+			return d.GroupVersionKind().Group != "admissionregistration.k8s.io"
+		}))
 		for _, object := range c.want {
 			text, err := json.Marshal(object)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var want unstructured.Unstructured
-			if err := yaml.Unmarshal(text, &want.Object); err != nil {
-				t.Fatal(err)
-			}
+			must(t, yaml.Unmarshal(text, &want.Object))
 			key := want.GetKind() + "/" + want.GetName()
 			if !reflect.DeepEqual(rendered[key], want.Object) {
 				t.Errorf("%s: %s: the chart has\n%s\nand the code\n%s", sentence, key, pretty(rendered[key]), pretty(want.Object))
@@ -175,49 +164,52 @@ func bare(d document) map[string]any {
 	return o.Object
 }
 
+func (d document) key() string { return d.GetKind() + "/" + d.GetName() }
+
+func bareByKey(all []document) map[string]map[string]any {
+	objects := map[string]map[string]any{}
+	for _, d := range all {
+		objects[d.key()] = bare(d)
+	}
+	return objects
+}
+
+// changeArgs changes the arguments of a Deployment's only container, which it returns.
+func changeArgs(t *testing.T, o map[string]any, change func(args []any) []any) (container map[string]any) {
+	t.Helper()
+	containers, _, _ := unstructured.NestedFieldNoCopy(o, "spec", "template", "spec", "containers")
+	all, _ := containers.([]any)
+	if len(all) != 1 {
+		t.Fatalf("%d containers", len(all))
+	}
+	container, _ = all[0].(map[string]any)
+	args, _ := container["args"].([]any)
+	container["args"] = change(args)
+	return container
+}
+
 // asManifest changes the manifest's Deployment as its comments tell the reader to for these values, and as the chart
 // does for all.
 func asManifest(t *testing.T, o map[string]any, values []string) {
 	t.Helper()
-	containers, _, err := unstructured.NestedSlice(o, "spec", "template", "spec", "containers")
-	if err != nil || len(containers) != 1 {
-		t.Fatalf("%d containers: %v", len(containers), err)
-	}
-	container, _ := containers[0].(map[string]any)
+	controllers := map[string]string{"podSafety.enabled": ",pod-safety", "singleNode.enabled": ",single-node",
+		"statefulSetClaims.enabled": ",statefulset-claims", "nodeFencing.enabled": ",node-fencing"}
+	container := changeArgs(t, o, func(args []any) []any {
+		for _, value := range values {
+			switch name, is, _ := strings.Cut(value, "="); name {
+			case "controllers":
+				args[0] = "--controllers=" + strings.Trim(is, "{}")
+			case "webhooks.pods":
+				args = append(args, "--webhook-address=:9443")
+			case "web.enabled":
+				args = append(args, "--web")
+			default:
+				args[0] = fmt.Sprint(args[0], controllers[name])
+			}
+		}
+		return args
+	})
 	container["imagePullPolicy"] = "IfNotPresent"
-	args, _, err := unstructured.NestedStringSlice(container, "args")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, value := range values {
-		if list, is := strings.CutPrefix(value, "controllers={"); is {
-			args[0] = "--controllers=" + strings.TrimSuffix(list, "}")
-		}
-		if strings.HasPrefix(value, "webhooks.pods=") {
-			args = append(args, "--webhook-address=:9443")
-		}
-		if strings.HasPrefix(value, "podSafety.enabled=") {
-			args[0] += ",pod-safety"
-		}
-		if strings.HasPrefix(value, "singleNode.enabled=") {
-			args[0] += ",single-node"
-		}
-		if strings.HasPrefix(value, "statefulSetClaims.enabled=") {
-			args[0] += ",statefulset-claims"
-		}
-		if strings.HasPrefix(value, "nodeFencing.enabled=") {
-			args[0] += ",node-fencing"
-		}
-		if strings.HasPrefix(value, "web.enabled=") {
-			args = append(args, "--web")
-		}
-	}
-	if err := unstructured.SetNestedStringSlice(container, args, "args"); err != nil {
-		t.Fatal(err)
-	}
-	if err := unstructured.SetNestedSlice(o, containers, "spec", "template", "spec", "containers"); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func pretty(o any) string {
@@ -245,9 +237,7 @@ func TestChartContainsCopies(t *testing.T) {
 	}
 	all := render(t, guardValues()["with monitoring"]...)
 	var rules map[string]any
-	if err := yaml.Unmarshal(read(t, "alerts", rulesFile), &rules); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(read(t, "alerts", rulesFile), &rules))
 	if rule := find(t, all, "PrometheusRule", "csi-reclaimer"); !reflect.DeepEqual(rule.Object["spec"], any(rules)) {
 		t.Errorf("the PrometheusRule has\n%s", pretty(rule.Object["spec"]))
 	}

@@ -25,9 +25,7 @@ type chartMetadata struct {
 func TestChartsDescribeThemselves(t *testing.T) {
 	for _, chart := range []string{guard, car} {
 		var m chartMetadata
-		if err := yaml.Unmarshal(read(t, "charts", chart, "Chart.yaml"), &m); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Unmarshal(read(t, "charts", chart, "Chart.yaml"), &m))
 		if m.Home == "" || m.KubeVersion == "" || len(m.Keywords) == 0 || !slices.Contains(m.Sources, m.Home) ||
 			len(m.Maintainers) != 1 || m.Maintainers[0].URL != m.Home {
 			t.Errorf("%s is described by %+v", chart, m)
@@ -64,13 +62,9 @@ func TestChartsDescribeThemselves(t *testing.T) {
 func TestChartNamesItsKinds(t *testing.T) {
 	type kind struct{ Kind, Version, Name, DisplayName, Description string }
 	var m chartMetadata
-	if err := yaml.Unmarshal(read(t, "charts", guard, "Chart.yaml"), &m); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(read(t, "charts", guard, "Chart.yaml"), &m))
 	var named []kind
-	if err := yaml.UnmarshalStrict([]byte(m.Annotations["artifacthub.io/crds"]), &named); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict([]byte(m.Annotations["artifacthub.io/crds"]), &named))
 	got, want := map[kind]bool{}, map[kind]bool{}
 	for _, k := range named {
 		if k.Description == "" || k.DisplayName != k.Kind {

@@ -34,8 +34,7 @@ func TestServiceMonitorHasAService(t *testing.T) {
 		"webhooks":      {[]string{"webhooks.pods=true"}, []string{"webhooks"}},
 	} {
 		all := render(t, c.values...)
-		var service v1.Service
-		find(t, all, "Service", guard).into(t, &service)
+		service := findAs[v1.Service](t, all, "Service", guard)
 		var ports []string
 		for _, port := range service.Spec.Ports {
 			if port.TargetPort.StrVal != port.Name {
@@ -74,8 +73,7 @@ func keepsSidecar(t *testing.T) []any {
 func TestSidecarServiceMonitorScrapesOneContainer(t *testing.T) {
 	const port = "container.httpPort=8081"
 	all := renderCar(t, append(carValues()["with a ServiceMonitor"], port)...)
-	var service v1.Service
-	find(t, all, "Service", "mock-csi-reclaimer").into(t, &service)
+	service := findAs[v1.Service](t, all, "Service", "mock-csi-reclaimer")
 	if want := map[string]string{"app": "disk"}; !reflect.DeepEqual(service.Spec.Selector, want) ||
 		service.Spec.ClusterIP != v1.ClusterIPNone || !service.Spec.PublishNotReadyAddresses {
 		t.Errorf("the Service is %+v", service.Spec)

@@ -93,10 +93,7 @@ func TestChartPodsHaveValues(t *testing.T) {
 		spread[0].WhenUnsatisfiable != v1.ScheduleAnyway || spread[0].LabelSelector.MatchLabels["app"] != guard {
 		t.Errorf("the pods are spread by %s", pretty(spread))
 	}
-	out, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--set-json", "topologySpreadConstraints=[]")
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := mustHelm(t, template(t, "--set-json", "topologySpreadConstraints=[]")...)
 	pod = deploymentOf(t, documents(t, guard, []byte(out))).Spec.Template.Spec
 	if len(pod.TopologySpreadConstraints) != 0 {
 		t.Errorf("the pods are spread by %s", pretty(pod.TopologySpreadConstraints))
@@ -127,27 +124,14 @@ func TestSidecarChartIsADependency(t *testing.T) {
 	_, call, _ := strings.Cut(string(read(t, "charts", car, "templates", "_container.tpl")), "\n{{ ")
 	call, _, _ = strings.Cut(call, " | nindent")
 	parent := t.TempDir()
-	if err := os.CopyFS(filepath.Join(parent, "charts", car), os.DirFS(inDeploy(t, "charts", car))); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(parent, "templates"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string]string{
+	must(t, os.CopyFS(filepath.Join(parent, "charts", car), os.DirFS(inDeploy(t, "charts", car))))
+	writeFiles(t, parent, map[string]string{
 		"Chart.yaml": "apiVersion: v2\nname: driver\nversion: 9.9.9\nappVersion: v9.9.9\n",
 		"templates/pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: driver}\nspec:\n  containers: {{ " + call +
 			" | nindent 2 }}\n",
-	} {
-		if err := os.WriteFile(filepath.Join(parent, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	out, err := helm(t, "template", "driver", parent, "--set", car+".serviceAccount=a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var pod v1.Pod
-	find(t, documents(t, "driver", []byte(out)), "Pod", "driver").into(t, &pod)
+	})
+	out := mustHelm(t, "template", "driver", parent, "--set", car+".serviceAccount=a")
+	pod := findAs[v1.Pod](t, documents(t, "driver", []byte(out)), "Pod", "driver")
 	if got, want := container(t, pod.Spec, car), snippet(t); !reflect.DeepEqual(got, want) {
 		t.Errorf("the dependency has %s, want %s", pretty(got), pretty(want))
 	}

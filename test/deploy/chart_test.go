@@ -86,23 +86,8 @@ func sets(values []string) (args []string) {
 // render returns the objects that helm would install, with hooks.
 func render(t *testing.T, values ...string) []document {
 	t.Helper()
-	out, err := helm(t, append([]string{"template", guard, inDeploy(t, "charts", guard), "--namespace", guardHome},
-		sets(values)...)...)
-	if err != nil {
-		t.Fatalf("%q: %v", values, err)
-	}
-	return documents(t, guard, []byte(out))
-}
-
-func find(t *testing.T, all []document, kind, name string) document {
-	t.Helper()
-	for _, d := range all {
-		if d.GetKind() == kind && d.GetName() == name {
-			return d
-		}
-	}
-	t.Fatalf("no %s %q", kind, name)
-	return document{}
+	return documents(t, guard, []byte(mustHelm(t, template(t, append([]string{"--namespace", guardHome},
+		sets(values)...)...)...)))
 }
 
 // TestHelmLint lints both charts, also with their defaults, because chart-testing and Artifact Hub give no values.
@@ -162,35 +147,27 @@ func TestInvalidChartValuesAreRefused(t *testing.T) {
 		"admissionPolicy.enabled=true":    "none is named",
 		"webhooks.persistentVolumes=true": "none is named",
 	} {
-		_, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--set", value)
-		if err == nil || !strings.Contains(err.Error(), complaint) {
-			t.Errorf("--set %s: %v, want a complaint of %q", value, err, complaint)
+		expectRefused(t, complaint, template(t, "--set", value)...)
+	}
+}
+
+func TestFeaturesNeedKubernetesVersions(t *testing.T) {
+	for _, c := range []struct{ version, values, complaint string }{
+		{"1.35.9", "admissionPolicy.enabled=true,protectedDrivers.d=owner", "1.36 or newer"},
+		{"1.29.9", "podSafety.enabled=true", "needs Kubernetes 1.30"},
+		{"1.35.9", "podSafety.enabled=true", "podSafety.webhook"},
+		{"1.29.9", "statefulSetClaims.warn=true", "needs Kubernetes 1.30"},
+		{"1.29.9", "nodeFencing.enabled=true", "needs Kubernetes 1.30"},
+		{"1.30.0", "dryRun=false", ""},
+		{"1.30.0", "podSafety.enabled=true,podSafety.webhook=true,singleNode.enabled=true,statefulSetClaims.warn=true," +
+			"nodeFencing.enabled=true", ""},
+	} {
+		args := template(t, "--kube-version", c.version, "--set", c.values)
+		if c.complaint == "" {
+			mustHelm(t, args...)
+		} else {
+			expectRefused(t, c.complaint, args...)
 		}
-	}
-	if _, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--kube-version", "1.35.9", "--set",
-		"admissionPolicy.enabled=true", "--set", "protectedDrivers.d=owner"); err == nil ||
-		!strings.Contains(err.Error(), "1.36 or newer") {
-		t.Errorf("the policy on 1.35: %v", err)
-	}
-	if _, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--kube-version", "1.30.0"); err != nil {
-		t.Errorf("on 1.30: %v", err)
-	}
-	for version, wanted := range map[string]string{"1.29.9": "needs Kubernetes 1.30", "1.35.9": "podSafety.webhook"} {
-		if _, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--kube-version", version, "--set",
-			"podSafety.enabled=true"); err == nil || !strings.Contains(err.Error(), wanted) {
-			t.Errorf("pod safety on %s: %v, want %q", version, err, wanted)
-		}
-	}
-	for _, value := range []string{"statefulSetClaims.warn=true", "nodeFencing.enabled=true"} {
-		if _, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--kube-version", "1.29.9", "--set",
-			value); err == nil || !strings.Contains(err.Error(), "needs Kubernetes 1.30") {
-			t.Errorf("%s on 1.29: %v", value, err)
-		}
-	}
-	if _, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--kube-version", "1.30.0", "--set",
-		"podSafety.enabled=true,podSafety.webhook=true,singleNode.enabled=true,statefulSetClaims.warn=true,"+
-			"nodeFencing.enabled=true"); err != nil {
-		t.Errorf("pod safety by a webhook on 1.30: %v", err)
 	}
 }
 
@@ -200,11 +177,8 @@ func TestPodSafetyExemptsChartServiceAccount(t *testing.T) {
 		account         = "system:serviceaccount:storage:other"
 		manifestAccount = "system:serviceaccount:csi-reclaimer:volume-guard"
 	)
-	out, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--namespace", "storage", "--set",
-		"serviceAccount.name=other,podSafety.enabled=true,podSafety.webhook=true,singleNode.enabled=true")
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := mustHelm(t, template(t, "--namespace", "storage", "--set",
+		"serviceAccount.name=other,podSafety.enabled=true,podSafety.webhook=true,singleNode.enabled=true")...)
 	if strings.Contains(out, manifestAccount) {
 		t.Error("the account of the manifests is exempt")
 	}
@@ -223,12 +197,9 @@ func TestPodSafetyExemptsChartServiceAccount(t *testing.T) {
 		}
 	}
 	inManifest := 0
-	for _, d := range manifests(t) {
-		policies := d.file == "pod-safety-policies.yaml" || d.file == "single-node-policies.yaml"
-		if policies && d.GetKind() == "ValidatingAdmissionPolicy" {
-			text, _ := json.Marshal(d.Object)
-			inManifest += strings.Count(string(text), manifestAccount)
-		}
+	for _, d := range manifestsOf(t, "pod-safety-policies.yaml single-node-policies.yaml ValidatingAdmissionPolicy") {
+		text, _ := json.Marshal(d.Object)
+		inManifest += strings.Count(string(text), manifestAccount)
 	}
 	if named != inManifest || named == 0 {
 		t.Errorf("the account is named %d times, in the manifest %d times", named, inManifest)
@@ -240,12 +211,8 @@ func TestPodSafetyExemptsChartServiceAccount(t *testing.T) {
 func TestChartValuesHaveSchema(t *testing.T) {
 	for _, chart := range []string{guard, car} {
 		var values, schema map[string]any
-		if err := yaml.Unmarshal(read(t, "charts", chart, "values.yaml"), &values); err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(read(t, "charts", chart, "values.schema.json"), &schema); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Unmarshal(read(t, "charts", chart, "values.yaml"), &values))
+		must(t, json.Unmarshal(read(t, "charts", chart, "values.schema.json"), &schema))
 		definitions, _ := schema["definitions"].(map[string]any)
 		sameKeys(t, chart, values, schema, definitions)
 	}
@@ -254,9 +221,7 @@ func TestChartValuesHaveSchema(t *testing.T) {
 func TestChartValuesHaveComments(t *testing.T) {
 	var values map[string]any
 	text := read(t, "charts", guard, "values.yaml")
-	if err := yaml.Unmarshal(text, &values); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(text, &values))
 	for key := range values {
 		// A comment above the key, or above the first of its own.
 		if !regexp.MustCompile(`(?m)^( *#.*\n)` + key + `:|^` + key + `:.*\n +#`).Match(text) {

@@ -33,9 +33,7 @@ func queries(t *testing.T) map[string][]string {
 			} `json:"list"`
 		} `json:"templating"`
 	}
-	if err := json.Unmarshal(read(t, "dashboard", dashboardFile), &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(read(t, "dashboard", dashboardFile), &dashboard))
 	all := map[string][]string{}
 	ids := map[int]bool{}
 	for _, panel := range dashboard.Panels {
@@ -76,9 +74,7 @@ func TestDashboardQueriesAreValid(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(file, []byte(rules.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(rules.String()), 0o600))
 	if out, err := promtool(t, "check", "rules", "--lint=none", file); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -36,9 +35,7 @@ func TestManifestsAreAccepted(t *testing.T) {
 	}
 	for _, d := range manifests(t) {
 		if namespace := d.GetNamespace(); namespace != "" {
-			if err := makeNamespace(ctx, namespace); err != nil {
-				t.Fatal(err)
-			}
+			must(t, makeNamespace(ctx, namespace))
 		}
 		if err := apply(ctx, d, d.text, metav1.NamespaceDefault, true); err != nil {
 			t.Errorf("%s: %v", d, err)
@@ -96,9 +93,7 @@ func TestRolesGrantExpectedPermissions(t *testing.T) {
 		"observer": {"list", "watch", "get", "create"},
 	} {
 		cluster, namespaced, err := rbac.Rules(role)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var verbs []string
 		for _, rule := range cluster {
 			if slices.Contains(rule.Resources, "persistentvolumes") {
@@ -146,18 +141,23 @@ func TestBindingsReferToExistingObjects(t *testing.T) {
 	}
 }
 
+// hearingClient returns a client, and the warnings that the API server gives it.
+func hearingClient(t *testing.T) (*kubernetes.Clientset, *suite.Warnings) {
+	t.Helper()
+	heard := &suite.Warnings{}
+	config := rest.CopyConfig(cluster.Admin())
+	config.WarningHandler = heard
+	of, err := kubernetes.NewForConfig(config)
+	must(t, err)
+	return of, heard
+}
+
 // TestDeploymentMeetsRestrictedPodSecurity creates the Deployment's pod in the example's namespace, which enforces the
 // level restricted and warns of violations.
 func TestDeploymentMeetsRestrictedPodSecurity(t *testing.T) {
 	ctx := patiently(t)
-	namespace := install(t)
-	heard := &suite.Warnings{}
-	config := rest.CopyConfig(cluster.Admin())
-	config.WarningHandler = heard
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	namespace := installExample(t)
+	client, heard := hearingClient(t)
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	create := func(spec v1.PodSpec) error {
 		_, err := client.CoreV1().Pods(namespace).Create(ctx, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod"}, Spec: spec},
@@ -178,13 +178,7 @@ func TestDeploymentMeetsRestrictedPodSecurity(t *testing.T) {
 	// nothing is enforced. Its admission observes the labels of the namespace with a watch of its own.
 	bare := example(t).Spec.Template.Spec
 	bare.SecurityContext = nil
-	for create(bare) == nil {
-		select {
-		case <-ctx.Done():
-			t.Fatal("never refused")
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	until(t, "a pod without a security context is refused", func() bool { return create(bare) != nil })
 	heard.Take()
 	careless := map[string]func(*v1.PodSpec){
 		"the pod's": func(spec *v1.PodSpec) { spec.SecurityContext = nil },

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +15,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
@@ -39,18 +45,12 @@ func commands(t *testing.T) (all []command) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, file := range pages {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		name, err := filepath.Rel(root, file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, found := range terminal.Commands(string(text)) {
 			elsewhere := strings.HasSuffix(name, "-flags.md") || name == tutorial
 			if c := (command{name, found}); !slices.Contains(all, c) && !elsewhere {
@@ -65,7 +65,7 @@ func commands(t *testing.T) (all []command) {
 // how to run it, or why it is not run.
 func TestDocumentedCommands(t *testing.T) {
 	s := newShell(t)
-	s.makePV(t)
+	makePV(t)
 	plays, played := s.plays(t), map[string]bool{}
 	for _, c := range commands(t) {
 		if p, known := plays[c.text]; known && !played[c.text] && p.why == "" {
@@ -121,9 +121,7 @@ func newShell(t *testing.T) *shell {
 	suite.Deep(t, suite.Compiles)
 	root := process.RootForTest(t)
 	env, err := terminal.Environment(patiently(t), t.TempDir(), cluster.Admin())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &shell{root: root, env: env, programs: startPrograms}
 }
 
@@ -153,13 +151,9 @@ func (s *shell) run(t *testing.T, text string, p play) {
 func (s *shell) runsOn(t *testing.T, command process.Command, until string) {
 	t.Helper()
 	program, err := process.Start(command)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(program.Close)
-	if err := program.WaitLog(patiently(t), until); err != nil {
-		t.Fatal(err)
-	}
+	must(t, program.WaitLog(patiently(t), until))
 	if err := program.Stop(time.Minute); err != nil {
 		t.Errorf("%v\n%s", err, program.LogTail(20))
 	}
@@ -184,29 +178,61 @@ func documented(t *testing.T, begins string) []string {
 func TestMigrationGuideNamesExistingTests(t *testing.T) {
 	root := process.RootForTest(t)
 	guide, err := os.ReadFile(filepath.Join(root, "docs", "how-to", "migrate.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var tests strings.Builder
+	must(t, err)
+	tests := ""
 	files, err := filepath.Glob(filepath.Join(root, "test", "e2e", "*", "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tests.Write(text)
+		must(t, err)
+		tests += string(text)
 	}
-	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(guide), -1)
-	for _, name := range named {
-		if !strings.Contains(tests.String(), "\nfunc "+name[1]+"(") {
+	for _, name := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(guide), -1) {
+		if !strings.Contains(tests, "\nfunc "+name[1]+"(") {
 			t.Errorf("docs/how-to/migrate.md names %s, which is no test", name[1])
 		}
 	}
 	if paths := regexp.MustCompile("(?m)^`Test\\w+`$").FindAllString(string(guide), -1); len(paths) != 4 {
 		t.Errorf("docs/how-to/migrate.md has %d paths with a test", len(paths))
+	}
+}
+
+// TestLabelsAreRemovedInOrder removes the labels of a namespace in the order of the page, while the policy that relates
+// both is in force.
+func TestLabelsAreRemovedInOrder(t *testing.T) {
+	const policy = "csi-reclaimer-single-node-namespace"
+	install(t, "", slices.DeleteFunc(manifestsOf(t, "single-node-policies.yaml"),
+		func(d document) bool { return d.GetName() != policy }))
+	forget(t, func(ctx context.Context) error {
+		api := client.AdmissionregistrationV1()
+		return errors.Join(remove(ctx, api.ValidatingAdmissionPolicyBindings(), policy),
+			remove(ctx, api.ValidatingAdmissionPolicies(), policy))
+	})
+	keys := map[string]string{"csi-reclaimer.io/pod-safety": "enforce", "csi-reclaimer.io/single-node": "all"}
+	namespaces := client.CoreV1().Namespaces()
+	made := create(t, namespaces, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "labels-", Labels: keys}})
+	label := func(key, value string, dryRun ...string) error {
+		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, key, value)
+		_, err := namespaces.Patch(patiently(t), made.Name, types.MergePatchType, []byte(patch),
+			metav1.PatchOptions{DryRun: dryRun})
+		return err
+	}
+	until(t, "the policy is in force", func() bool {
+		return apierrors.IsForbidden(label("csi-reclaimer.io/single-node", `"invalid"`, metav1.DryRunAll))
+	})
+	var removed []string
+	for _, c := range commands(t) {
+		key, is := strings.CutPrefix(c.text, "kubectl label namespaces --all ")
+		if !is || c.page != "docs/how-to/remove.md" {
+			continue
+		}
+		if err := label(strings.TrimSuffix(key, "-"), "null"); err != nil {
+			t.Errorf("%s: %v", c.text, err)
+		}
+		removed = append(removed, key)
+	}
+	if len(removed) != len(keys) {
+		t.Errorf("the page removes the labels %q", removed)
 	}
 }
 

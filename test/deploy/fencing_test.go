@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -23,29 +22,14 @@ const fencingFile = "example-node-fencing.yaml"
 // fenceAgent returns the PodTemplate of the example.
 func fenceAgent(t *testing.T) v1.PodTemplate {
 	t.Helper()
-	var template v1.PodTemplate
-	for _, d := range manifests(t) {
-		if d.file == fencingFile && d.GetKind() == "PodTemplate" {
-			d.into(t, &template)
-		}
-	}
-	if len(template.Template.Spec.Containers) != 1 {
-		t.Fatalf("%s has a PodTemplate with %d containers", fencingFile, len(template.Template.Spec.Containers))
-	}
-	return template
+	return *findAs[v1.PodTemplate](t, manifestsOf(t, fencingFile), "PodTemplate", "")
 }
 
 // TestFenceAgentRunsWithLeastRights checks the example agent under Pod Security restricted, without a token.
 func TestFenceAgentRunsWithLeastRights(t *testing.T) {
 	ctx := patiently(t)
 	template := fenceAgent(t)
-	for _, d := range manifests(t) {
-		if d.file == fencingFile && slices.Contains([]string{"Namespace", "ServiceAccount"}, d.GetKind()) {
-			if err := apply(ctx, d, d.text, template.Namespace, false); err != nil {
-				t.Fatalf("%s: %v", d, err)
-			}
-		}
-	}
+	install(t, template.Namespace, manifestsOf(t, fencingFile+" Namespace;"+fencingFile+" ServiceAccount"))
 	pod, err := client.CoreV1().Pods(template.Namespace).Create(ctx, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "agent"},
 		Spec: template.Template.Spec}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
@@ -80,8 +64,8 @@ func TestNodeFencingInstallsInDocumentedOrder(t *testing.T) {
 // TestExampleIsNotNamedAsChart: helm refuses to adopt an object of the same name, whichever comes first.
 func TestExampleIsNotNamedAsChart(t *testing.T) {
 	chart := string(read(t, "charts", guard, "templates", "node-fencing.yaml"))
-	for _, d := range manifests(t) {
-		if d.file == fencingFile && strings.Contains(chart, `"`+d.GetName()+`" "namespace"`) {
+	for _, d := range manifestsOf(t, fencingFile) {
+		if strings.Contains(chart, `"`+d.GetName()+`" "namespace"`) {
 			t.Errorf("%s has the name of an object of the chart", d)
 		}
 	}
@@ -124,12 +108,8 @@ func TestFenceAgentExitCode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			for file, text := range map[string]string{"curl": machine, "power": c.power, "worker-1": "https://bmc-1/system",
-				"calls": ""} {
-				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o700); err != nil {
-					t.Fatal(err)
-				}
-			}
+			writeFiles(t, dir, map[string]string{"curl": machine, "power": c.power, "worker-1": "https://bmc-1/system",
+				"calls": ""})
 			// The Job ends a run that waits forever; here it ends after some polls.
 			script := strings.NewReplacer("/etc/bmc", dir, "sleep 2",
 				`[ "$(wc -l < "$PLAYED/calls")" -lt 9 ] || exit 124`).Replace(main.Args[0])

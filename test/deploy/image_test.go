@@ -41,9 +41,7 @@ func decode(t *testing.T, file string, into any) {
 	if err == nil {
 		err = json.Unmarshal(text, into)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // TestImagesContainStaticPrograms builds the images of this machine's architecture as "make images" does. Then it

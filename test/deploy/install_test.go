@@ -19,9 +19,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
@@ -31,9 +28,7 @@ import (
 // jobOf returns the Job that removes the finalizers.
 func jobOf(t *testing.T, all []document) *batchv1.Job {
 	t.Helper()
-	job := &batchv1.Job{}
-	find(t, all, "Job", "volume-guard-release").into(t, job)
-	return job
+	return findAs[batchv1.Job](t, all, "Job", "volume-guard-release")
 }
 
 func deploymentOf(t *testing.T, all []document) *appsv1.Deployment {
@@ -43,21 +38,19 @@ func deploymentOf(t *testing.T, all []document) *appsv1.Deployment {
 
 func deploymentNamed(t *testing.T, all []document, name string) *appsv1.Deployment {
 	t.Helper()
-	deployment := &appsv1.Deployment{}
-	find(t, all, "Deployment", name).into(t, deployment)
-	return deployment
+	return findAs[appsv1.Deployment](t, all, "Deployment", name)
+}
+
+// argsOf returns the arguments of the Deployment's only container.
+func argsOf(t *testing.T, all []document, name string) []string {
+	t.Helper()
+	return deploymentNamed(t, all, name).Spec.Template.Spec.Containers[0].Args
 }
 
 // makeGuardHome makes the namespace of the manifests, which enforces the strictest Pod Security.
 func makeGuardHome(t *testing.T) {
 	t.Helper()
-	for _, d := range manifests(t) {
-		if d.file == "volume-guard.yaml" && d.GetKind() == "Namespace" {
-			if err := apply(patiently(t), d, d.text, "", false); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	install(t, "", manifestsOf(t, "volume-guard.yaml Namespace"))
 }
 
 // forgetGuard deletes volume-guard's objects of other tests now, and those of this one at its end, because helm creates
@@ -73,42 +66,25 @@ func forgetGuard(t *testing.T) {
 			all = append(all, d)
 		}
 	}
-	forget := func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
+	undo := func(ctx context.Context) error {
+		var errs []error
 		for _, d := range all {
-			path, err := pathOf(d, guardHome)
-			if err == nil {
-				err = client.RESTClient().Delete().AbsPath(path...).Do(ctx).Error()
-			}
-			if err != nil && !apierrors.IsNotFound(err) {
-				t.Errorf("%s: %v", d, err)
-			}
+			errs = append(errs, removeDocument(ctx, d))
 		}
+		return errors.Join(errs...)
 	}
-	forget()
-	t.Cleanup(forget)
+	must(t, undo(patiently(t)))
+	forget(t, undo)
 }
 
 // TestChartRenderingsAreAccepted sends each rendering to the API server in a dry run with strict field validation.
 func TestChartRenderingsAreAccepted(t *testing.T) {
 	makeGuardHome(t)
 	for name, values := range guardValues() {
-		ctx := patiently(t)
-		for _, d := range render(t, values...) {
-			switch d.GroupVersionKind().Group {
-			case "monitoring.coreos.com", certManagerGroup: // operator_test.go and chart_certificate_test.go have these kinds
-				continue
-			}
-			if namespace := d.GetNamespace(); namespace != "" { // such as that of the Jobs of agents
-				if err := makeNamespace(ctx, namespace); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := apply(ctx, d, d.text, guardHome, true); err != nil {
-				t.Errorf("%s: %s: %v", name, d, err)
-			}
-		}
+		expectAccepted(t, name, slices.DeleteFunc(render(t, values...), func(d document) bool {
+			group := d.GroupVersionKind().Group // operator_test.go and chart_certificate_test.go have these kinds
+			return group == "monitoring.coreos.com" || group == certManagerGroup
+		}))
 	}
 }
 
@@ -116,26 +92,18 @@ func TestChartRenderingsAreAccepted(t *testing.T) {
 func TestChartMeetsRestrictedPodSecurity(t *testing.T) {
 	ctx := patiently(t)
 	makeGuardHome(t)
-	heard := &suite.Warnings{}
-	config := rest.CopyConfig(cluster.Admin())
-	config.WarningHandler = heard
-	strict, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	strict, heard := hearingClient(t)
 	for _, name := range []string{"as it comes", "with everything else"} {
 		all := render(t, guardValues()[name]...)
 		for what, spec := range map[string]v1.PodSpec{"Deployment": deploymentOf(t, all).Spec.Template.Spec,
 			"Job": jobOf(t, all).Spec.Template.Spec} {
-			account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: spec.ServiceAccountName}}
-			if _, err := strict.CoreV1().ServiceAccounts(guardHome).Create(ctx, account,
-				metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-				t.Fatal(err)
+			accounts := client.CoreV1().ServiceAccounts(guardHome)
+			_, err := accounts.Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: spec.ServiceAccountName}},
+				metav1.CreateOptions{})
+			if !apierrors.IsAlreadyExists(err) {
+				must(t, err)
 			}
-			t.Cleanup(func() {
-				_ = client.CoreV1().ServiceAccounts(guardHome).Delete(context.WithoutCancel(ctx), account.Name,
-					metav1.DeleteOptions{})
-			})
+			forget(t, func(ctx context.Context) error { return remove(ctx, accounts, spec.ServiceAccountName) })
 			spec.PriorityClassName = "" // system-cluster-critical is the cluster's, not the level's, to allow
 			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod"}, Spec: spec}
 			if _, err := strict.CoreV1().Pods(guardHome).Create(ctx, pod,
@@ -156,30 +124,20 @@ func TestChartInstallUpgradeUninstall(t *testing.T) {
 	forgetGuard(t)
 	makeGuardHome(t)
 	kubeconfig, err := cluster.Kubeconfig(cluster.Admin())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	install, uninstall := documented(t, "helm install"), documented(t, "helm uninstall")
 	values := append(sets(guardValues()["with webhooks"]), "--kubeconfig", kubeconfig)
-	if _, err := helm(t, append(install, values...)...); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		// volume-guard's own objects, as docs/how-to/remove.md says.
-		_ = client.CoreV1().Secrets(guardHome).Delete(context.WithoutCancel(ctx), "volume-guard-webhooks",
-			metav1.DeleteOptions{})
-		_ = client.CoordinationV1().Leases(guardHome).Delete(context.WithoutCancel(ctx), guard, metav1.DeleteOptions{})
+	mustHelm(t, append(install, values...)...)
+	forget(t, func(ctx context.Context) error { // volume-guard's own objects, as docs/how-to/remove.md says
+		return errors.Join(remove(ctx, client.CoreV1().Secrets(guardHome), "volume-guard-webhooks"),
+			remove(ctx, client.CoordinationV1().Leases(guardHome), guard))
 	})
 
 	deployment, err := client.AppsV1().Deployments(guardHome).Get(ctx, guard, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	http := suite.FreeAddress(t)
 	p := beginGuard(t, deployment.Spec.Template.Spec, map[int32]string{8080: http, 9443: suite.FreeAddress(t)})
-	if err := p.WaitLog(ctx, "Became the leader"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.WaitLog(ctx, "Became the leader"))
 	probe := deployment.Spec.Template.Spec.Containers[0].ReadinessProbe.HTTPGet.Path
 	if err := answers(ctx, "http://"+http+probe); err != nil {
 		t.Fatalf("%v\n%s", err, p.LogTail(20))
@@ -187,23 +145,17 @@ func TestChartInstallUpgradeUninstall(t *testing.T) {
 	if log := p.LogTail(1000); strings.Contains(log, "Preflight") {
 		t.Errorf("something is lacking:\n%s", log)
 	}
-	if bundles := waitTrusted(ctx, t); len(bundles) == 0 {
-		t.Error("the API server trusts no webhook")
-	}
+	until(t, "the API server trusts each webhook", func() bool { return allTrusted(t) })
 
 	upgrade := append([]string{"upgrade", "--set", "replicas=1"}, install[1:]...)
-	if _, err := helm(t, append(upgrade, values...)...); err != nil {
-		t.Fatal(err)
-	}
+	mustHelm(t, append(upgrade, values...)...)
 	if deployment, err = client.AppsV1().Deployments(guardHome).Get(ctx, guard,
 		metav1.GetOptions{}); err != nil || *deployment.Spec.Replicas != 1 {
 		t.Errorf("after the upgrade: %v, %v replicas", err, deployment.Spec.Replicas)
 	}
 	// The chart must not remove volume-guard's changes of the configurations.
-	for _, bundle := range trusted(ctx, t) {
-		if len(bundle) == 0 {
-			t.Error("the upgrade took away what the API server is to trust")
-		}
+	if !allTrusted(t) {
+		t.Error("the upgrade took away what the API server is to trust")
 	}
 
 	expectHoldKeepsController(t, append(upgrade, values...))
@@ -214,9 +166,7 @@ func TestChartInstallUpgradeUninstall(t *testing.T) {
 		ended <- err
 	}()
 	pod, err := waitReleasePod(ctx, ended)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	release := beginGuard(t, pod.Spec, nil)
 	select {
 	case <-release.Done():
@@ -226,12 +176,9 @@ func TestChartInstallUpgradeUninstall(t *testing.T) {
 		t.Errorf("the Job's program: %v\n%s", err, release.LogTail(20))
 	}
 	pod.Status.Phase = v1.PodSucceeded
-	if _, err := client.CoreV1().Pods(guardHome).UpdateStatus(ctx, pod, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	_, err = client.CoreV1().Pods(guardHome).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+	must(t, err)
+	must(t, <-ended)
 	if _, err := client.AppsV1().Deployments(guardHome).Get(ctx, guard, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the Deployment is still there: %v", err)
 	}
@@ -243,19 +190,16 @@ func expectHoldKeepsController(t *testing.T, upgrade []string) {
 	ctx, api := patiently(t), client.AdmissionregistrationV1()
 	for name, value := range map[string]string{"csi-reclaimer-pod-hold": "podSafety.enabled",
 		"csi-reclaimer-pod-gate": "singleNode.enabled"} {
-		meta := metav1.ObjectMeta{Name: name}
-		_, err := api.MutatingWebhookConfigurations().Create(ctx,
-			&admissionv1.MutatingWebhookConfiguration{ObjectMeta: meta}, metav1.CreateOptions{})
-		mustOf(t)(err)
-		expectRefused(t, upgrade, value+" is false, and the MutatingWebhookConfiguration")
-		mustOf(t)(api.MutatingWebhookConfigurations().Delete(ctx, name, metav1.DeleteOptions{}))
+		meta, webhooks, bindings := metav1.ObjectMeta{Name: name}, api.MutatingWebhookConfigurations(),
+			api.MutatingAdmissionPolicyBindings()
+		create(t, webhooks, &admissionv1.MutatingWebhookConfiguration{ObjectMeta: meta})
+		expectRefused(t, value+" is false, and the MutatingWebhookConfiguration", upgrade...)
+		must(t, remove(ctx, webhooks, name))
 		// Its policy does not exist, so that it changes no pod.
-		_, err = api.MutatingAdmissionPolicyBindings().Create(ctx, &admissionv1.MutatingAdmissionPolicyBinding{
-			ObjectMeta: meta, Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: "none"}},
-			metav1.CreateOptions{})
-		mustOf(t)(err)
-		expectRefused(t, upgrade, value+" is false, and the MutatingAdmissionPolicyBinding")
-		mustOf(t)(api.MutatingAdmissionPolicyBindings().Delete(ctx, name, metav1.DeleteOptions{}))
+		create(t, bindings, &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: meta,
+			Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: "none"}})
+		expectRefused(t, value+" is false, and the MutatingAdmissionPolicyBinding", upgrade...)
+		must(t, remove(ctx, bindings, name))
 	}
 	expectRemainsKeepController(t, upgrade)
 	expectTaintKeepsFencing(t, upgrade)
@@ -265,22 +209,18 @@ func expectHoldKeepsController(t *testing.T, upgrade []string) {
 func expectTaintKeepsFencing(t *testing.T, upgrade []string) {
 	t.Helper()
 	makeRole(t, "volume-guard-node-fencing")
-	nodes := client.CoreV1().Nodes()
 	var want []string
 	for _, taint := range []v1.Taint{
 		{Key: v1.TaintNodeOutOfService, Value: "csi-reclaimer", Effect: v1.TaintEffectNoExecute},
 		{Key: "csi-reclaimer.io/volumes-fenced", Effect: v1.TaintEffectNoSchedule},
 		{Key: "csi-reclaimer.io/volumes-fenced", Effect: v1.TaintEffectNoExecute}, // of a person
 	} {
-		node, err := nodes.Create(patiently(t), &v1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "fenced-"},
-			Spec: v1.NodeSpec{Taints: []v1.Taint{taint}}}, metav1.CreateOptions{})
-		mustOf(t)(err)
-		forget(t, func(ctx context.Context) error { return nodes.Delete(ctx, node.Name, metav1.DeleteOptions{}) })
-		want = append(want, "the taint of Node "+node.Name)
+		want = append(want, "the taint of Node "+create(t, client.CoreV1().Nodes(), &v1.Node{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "fenced-"}, Spec: v1.NodeSpec{Taints: []v1.Taint{taint}}}).Name)
 	}
 	for _, value := range []string{"nodeFencing.enabled=false", "nodeFencing.enabled=true,dryRun=true"} {
 		for _, complaint := range want {
-			expectRefused(t, slices.Concat(upgrade, []string{"--set", value}), complaint)
+			expectRefused(t, complaint, slices.Concat(upgrade, []string{"--set", value})...)
 		}
 	}
 }
@@ -289,111 +229,61 @@ func expectTaintKeepsFencing(t *testing.T, upgrade []string) {
 // the admission objects are gone. The refusal names the only controllers that the next Job may release.
 func expectRemainsKeepController(t *testing.T, upgrade []string) {
 	t.Helper()
-	s := &shell{}
 	for _, name := range []string{"volume-guard-pod-safety", "volume-guard-single-node"} { // of other tests
-		mustOf(t)(ignoreNotFound(client.RbacV1().ClusterRoles().Delete(patiently(t), name, metav1.DeleteOptions{})))
+		must(t, remove(patiently(t), client.RbacV1().ClusterRoles(), name))
 	}
 	makeRole(t, "volume-guard-pod-safety")
 	pods := client.CoreV1().Pods(docsHome)
-	remove := func(name string) {
-		t.Helper()
-		_, err := pods.Patch(patiently(t), name, types.MergePatchType, []byte(noFinalizers), metav1.PatchOptions{})
-		mustOf(t)(err)
-		err = pods.Delete(patiently(t), name, *metav1.NewDeleteOptions(0))
-		mustOf(t)(ignoreNotFound(err))
-	}
-	held := docsPod()
-	held.Finalizers = []string{"csi-reclaimer.io/running"}
-	s.makeHome(t)
-	s.makeDocsPod(t, held)
-	expectRefused(t, upgrade, "podSafety.enabled is false, and finalizers or gates of it are on pods and claims (1)")
-	expectRefused(t, upgrade, "--controllers=pod-safety and no other")
+	makeDocsPod(t, heldPod())
+	expectRefused(t, "podSafety.enabled is false, and finalizers or gates of it are on pods and claims (1)", upgrade...)
+	expectRefused(t, "--controllers=pod-safety and no other", upgrade...)
 	makeRole(t, "volume-guard-single-node")
-	expectRefused(t, upgrade, "--controllers=single-node,pod-safety and no other")
-	remove(held.Name)
-	s.makeGated(t)
-	expectRefused(t, upgrade, "singleNode.enabled is false, and finalizers or gates of it are on pods and claims (1)")
-	expectRefused(t, upgrade, "--controllers=single-node and no other")
-	remove(docsOther)
-	_, err := helm(t, append(slices.Clone(upgrade), "--dry-run=server")...)
-	mustOf(t)(err)
+	expectRefused(t, "--controllers=single-node,pod-safety and no other", upgrade...)
+	must(t, remove(patiently(t), pods, docsHolder))
+	makeGatedPod(t)
+	expectRefused(t, "singleNode.enabled is false, and finalizers or gates of it are on pods and claims (1)", upgrade...)
+	expectRefused(t, "--controllers=single-node and no other", upgrade...)
+	must(t, remove(patiently(t), pods, docsOther))
+	mustHelm(t, append(slices.Clone(upgrade), "--dry-run=server")...)
 }
 
-// makeRole makes a ClusterRole whose presence shows that the chart ran its controller. It is gone after the test.
+// makeRole makes a ClusterRole whose presence shows that the chart ran its controller.
 func makeRole(t *testing.T, name string) {
 	t.Helper()
-	roles := client.RbacV1().ClusterRoles()
-	_, err := roles.Create(patiently(t), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}},
-		metav1.CreateOptions{})
-	mustOf(t)(err)
-	forget(t, func(ctx context.Context) error {
-		return ignoreNotFound(roles.Delete(ctx, name, metav1.DeleteOptions{}))
-	})
-}
-
-func expectRefused(t *testing.T, command []string, complaint string) {
-	t.Helper()
-	if _, err := helm(t, command...); err == nil || !strings.Contains(err.Error(), complaint) {
-		t.Errorf("helm %s: %v, want a complaint of %q", command[0], err, complaint)
-	}
+	create(t, client.RbacV1().ClusterRoles(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
 // beginGuard runs the pod's only container as a kubelet would, with its ports at other addresses.
 func beginGuard(t *testing.T, pod v1.PodSpec, ports map[int32]string) *process.Process {
 	t.Helper()
 	binary, err := program.Build(patiently(t), guard, os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	container := pod.Containers[0]
 	container.VolumeMounts = nil // the account's token; the kubeconfig replaces it
 	args := append(onThisMachine(t, container, "", ports),
 		"--kubeconfig="+kubeconfigOf(t, guardHome, pod.ServiceAccountName))
 	// The release takes the leader's Lease, so that the leader ends with an error.
 	p, err := process.Start(process.Command{Path: binary, Args: args, Env: environment(t, container, guardHome)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(p.Close)
 	return p
 }
 
-// trusted returns the CA bundle of each webhook in the API server.
-func trusted(ctx context.Context, t *testing.T) (bundles [][]byte) {
+// allTrusted reports whether each webhook has a CA bundle in the API server.
+func allTrusted(t *testing.T) bool {
 	t.Helper()
-	mutating, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "csi-reclaimer",
-		metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
+	api := client.AdmissionregistrationV1()
+	mutating, err := api.MutatingWebhookConfigurations().Get(patiently(t), "csi-reclaimer", metav1.GetOptions{})
+	must(t, err)
+	validating, err := api.ValidatingWebhookConfigurations().Get(patiently(t), "csi-reclaimer", metav1.GetOptions{})
+	must(t, err)
+	if len(mutating.Webhooks) == 0 || len(validating.Webhooks) == 0 {
+		t.Fatal("the chart has no webhooks")
 	}
-	validating, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, "csi-reclaimer",
-		metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range mutating.Webhooks {
-		bundles = append(bundles, mutating.Webhooks[i].ClientConfig.CABundle)
-	}
-	for i := range validating.Webhooks {
-		bundles = append(bundles, validating.Webhooks[i].ClientConfig.CABundle)
-	}
-	return bundles
-}
-
-// waitTrusted waits until volume-guard has written that.
-func waitTrusted(ctx context.Context, t *testing.T) [][]byte {
-	t.Helper()
-	for {
-		bundles := trusted(ctx, t)
-		if !slices.ContainsFunc(bundles, func(b []byte) bool { return len(b) == 0 }) {
-			return bundles
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatal("no certificate was made")
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+	return !slices.ContainsFunc(mutating.Webhooks,
+		func(w admissionv1.MutatingWebhook) bool { return len(w.ClientConfig.CABundle) == 0 }) &&
+		!slices.ContainsFunc(validating.Webhooks,
+			func(w admissionv1.ValidatingWebhook) bool { return len(w.ClientConfig.CABundle) == 0 })
 }
 
 // waitReleasePod returns the pod that the Job controller makes, unless helm ends before.

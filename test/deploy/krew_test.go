@@ -55,9 +55,7 @@ type krewPlatform struct {
 func krewPlatforms(t *testing.T, folder string) map[string]krewPlatform {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(folder, "reclaim.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var manifest struct {
 		APIVersion, Kind string
 		Metadata         struct{ Name string }
@@ -96,9 +94,7 @@ func krewPlatforms(t *testing.T, folder string) map[string]krewPlatform {
 			t.Errorf("%s: %+v", system, p)
 		}
 		data, err := os.ReadFile(filepath.Join(folder, archive))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if sum := sha256.Sum256(data); p.SHA256 != hex.EncodeToString(sum[:]) {
 			t.Errorf("%s: sum %q, it has %x", system, p.SHA256, sum)
 		}
@@ -110,13 +106,9 @@ func krewPlatforms(t *testing.T, folder string) map[string]krewPlatform {
 func TestKrewManifestIsValid(t *testing.T) {
 	root := process.RootForTest(t)
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	folder, err := makeKrew(t, "VERSION="+pluginVersion, "GO=true")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := krewPlatforms(t, folder)
 	made := strings.Fields(regexp.MustCompile(`PLATFORMS \?= (.*)`).FindStringSubmatch(string(makefile))[1])
 	if len(made) < 4 || len(all) != len(made) {
@@ -134,9 +126,7 @@ func TestKrewArchiveContainsPlugin(t *testing.T) {
 	suite.Deep(t, suite.Compiles)
 	system := runtime.GOOS + "-" + runtime.GOARCH
 	folder, err := makeKrew(t, "VERSION="+pluginVersion, "PLATFORMS="+runtime.GOOS+"/"+runtime.GOARCH)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if all := krewPlatforms(t, folder); len(all) != 1 || all[system].Bin == "" {
 		t.Fatalf("the manifest has %v, and not what was made alone", all)
 	}
@@ -156,9 +146,7 @@ func TestKrewArchiveContainsPlugin(t *testing.T) {
 	}
 	plugin := filepath.Join(into, "kubectl-reclaim")
 	built, err := buildinfo.ReadFile(plugin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	settings := map[string]string{}
 	for _, s := range built.Settings {
 		settings[s.Key] = s.Value
@@ -178,9 +166,7 @@ func TestKrewArchiveContainsPlugin(t *testing.T) {
 func TestKrewDocuments(t *testing.T) {
 	suite.Deep(t, suite.Compiles)
 	folder, err := makeKrew(t, "VERSION="+pluginVersion, "PLATFORMS=")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	into := t.TempDir()
 	got := unpack(t, filepath.Join(folder, "kubectl-reclaim-documents.tar.gz"), into)
 	for name, want := range map[string]string{"kubectl-reclaim.1": pluginVersion, "kubectl-reclaim-explain.1": "explain",
@@ -197,35 +183,25 @@ func TestKrewDocuments(t *testing.T) {
 func unpack(t *testing.T, archive, into string) map[string]os.FileMode {
 	t.Helper()
 	file, err := os.Open(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = file.Close() }()
 	zipped, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	modes := map[string]os.FileMode{}
 	for entries := tar.NewReader(zipped); ; {
 		entry, err := entries.Next()
 		if errors.Is(err, io.EOF) {
 			return modes
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if entry.Typeflag != tar.TypeReg {
 			continue
 		}
 		data, err := io.ReadAll(entries)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		name := filepath.Clean(entry.Name)
 		modes[name] = entry.FileInfo().Mode()
-		if err := os.WriteFile(filepath.Join(into, filepath.Base(name)), data, modes[name]); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(into, filepath.Base(name)), data, modes[name]))
 	}
 }
 

@@ -66,9 +66,7 @@ func kustomized(t *testing.T, folder string) ([]document, error) {
 	var all []document
 	for _, info := range infos {
 		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(info.Object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		d := document{Unstructured: &unstructured.Unstructured{Object: object}, file: folder}
 		if d.text, err = d.MarshalJSON(); err != nil {
 			t.Fatal(err)
@@ -82,13 +80,9 @@ func kustomized(t *testing.T, folder string) ([]document, error) {
 func overlay(t *testing.T, base, settings string, components ...string) string {
 	t.Helper()
 	folder, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	from, err := filepath.EvalSymlinks(inDeploy(t, "kustomize", base))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if from, err = filepath.Rel(folder, from); err != nil {
 		t.Fatal(err)
 	}
@@ -98,11 +92,7 @@ func overlay(t *testing.T, base, settings string, components ...string) string {
 	}
 	config := "{apiVersion: v1, kind: ConfigMap, data: {" + settings + "}, metadata: {name: " + base + "-settings, " +
 		`annotations: {config.kubernetes.io/local-config: "true"}}}`
-	for name, text := range map[string]string{kustomization: text, "settings.yaml": config} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	writeFiles(t, folder, map[string]string{kustomization: text, "settings.yaml": config})
 	return folder
 }
 
@@ -116,54 +106,15 @@ func mustKustomize(t *testing.T, base, settings string, components ...string) []
 	return all
 }
 
-// manifestsOf returns the objects of files, in lists with a semicolon between them. A list may end with a kind: then it
-// has those alone.
-func manifestsOf(t *testing.T, files string) (all []document) {
-	t.Helper()
-	for _, d := range manifests(t) {
-		for part := range strings.SplitSeq(files, ";") {
-			names := strings.Fields(part)
-			kind := ""
-			if last := len(names) - 1; last >= 0 && !strings.HasSuffix(names[last], ".yaml") {
-				kind, names = names[last], names[:last]
-			}
-			if slices.Contains(names, d.file) && (kind == "" || d.GetKind() == kind) {
-				all = append(all, d)
-			}
-		}
-	}
-	return all
-}
-
-func withFlags(t *testing.T, o map[string]any, flags ...string) {
-	t.Helper()
-	containers, _, err := unstructured.NestedSlice(o, "spec", "template", "spec", "containers")
-	if err != nil || len(containers) != 1 {
-		t.Fatalf("%d containers: %v", len(containers), err)
-	}
-	container, _ := containers[0].(map[string]any)
-	args, _ := container["args"].([]any)
-	for _, flag := range flags {
-		args = append(args, flag)
-	}
-	container["args"] = args
-	if err := unstructured.SetNestedSlice(o, containers, "spec", "template", "spec", "containers"); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestKustomizeRendersManifests: each component adds the objects of its files as they are, the bindings that the chart
 // has for it, its flags, and nothing else.
 func TestKustomizeRendersManifests(t *testing.T) {
 	for name, c := range guardComponents {
-		rendered := map[string]map[string]any{}
-		for _, d := range mustKustomize(t, guard, sameSettings, name) {
-			rendered[d.GetKind()+"/"+d.GetName()] = bare(d)
-		}
+		rendered := bareByKey(mustKustomize(t, guard, sameSettings, name))
 		for _, d := range manifestsOf(t, commonFiles+";"+c.files) {
-			key, want := d.GetKind()+"/"+d.GetName(), bare(d)
-			if key == "Deployment/"+guard {
-				withFlags(t, want, strings.Fields(c.flags)...)
+			key, want := d.key(), bare(d)
+			if key == "Deployment/"+guard && c.flags != "" {
+				changeArgs(t, want, func(args []any) []any { return append(args, c.flags) })
 			}
 			if !reflect.DeepEqual(rendered[key], want) {
 				t.Errorf("%s: %s differs: rendered is\n%s\nand the manifest\n%s", name, d, pretty(rendered[key]), pretty(want))
@@ -185,9 +136,7 @@ func TestKustomizeRendersManifests(t *testing.T) {
 
 func TestKustomizeBaseIsTheDefault(t *testing.T) {
 	all, err := kustomized(t, inDeploy(t, "kustomize", guard))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if want := manifestsOf(t, commonFiles); len(all) != len(want) {
 		t.Errorf("rendered are %v, want %v", all, want)
 	}
@@ -199,9 +148,7 @@ func TestKustomizeBaseIsTheDefault(t *testing.T) {
 // TestKustomizeKnowsAllManifests and components: a file or folder that is in no list is forgotten.
 func TestKustomizeKnowsAllManifests(t *testing.T) {
 	var listed struct{ Resources []string }
-	if err := yaml.Unmarshal(read(t, "manifests", kustomization), &listed); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(read(t, "manifests", kustomization), &listed))
 	// What a reader changes, or applies for a moment; drivers on nodes bind their own.
 	without := []string{secretsFile, "rbac-node.yaml", "rbac-volume-guard-release-drivers.yaml", releaseFile}
 	there := map[string]bool{}
@@ -222,17 +169,11 @@ func TestKustomizeKnowsAllManifests(t *testing.T) {
 // those of the chart with these values.
 func TestKustomizeWritesSettings(t *testing.T) {
 	const home, account, driver = "storage", "keeper", "my.csi.example.com"
-	out, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--namespace", home, "--set",
+	out := mustHelm(t, template(t, "--namespace", home, "--set",
 		"podSafety.enabled=true,singleNode.enabled=true,webhooks.pods=true,admissionPolicy.enabled=true,"+
 			"nodeFencing.enabled=true,serviceAccount.name="+account, "--set",
-		"protectedDrivers."+strings.ReplaceAll(driver, ".", `\.`)+"=owner")
-	if err != nil {
-		t.Fatal(err)
-	}
-	chart := map[string]map[string]any{}
-	for _, d := range documents(t, guard, []byte(out)) {
-		chart[d.GetKind()+"/"+d.GetName()] = bare(d)
-	}
+		"protectedDrivers."+strings.ReplaceAll(driver, ".", `\.`)+"=owner")...)
+	chart := bareByKey(documents(t, guard, []byte(out)))
 	compared := 0
 	for _, d := range mustKustomize(t, guard, "namespace: "+home+", account: "+account+", driver: "+driver, "settings",
 		"pod-safety", "single-node", "webhooks", "bindings-webhook", "protect-pvs", "node-fencing") {
@@ -241,7 +182,7 @@ func TestKustomizeWritesSettings(t *testing.T) {
 				t.Errorf("%s still has %s", d, old)
 			}
 		}
-		switch key := d.GetKind() + "/" + d.GetName(); {
+		switch key := d.key(); {
 		case key == "Namespace/"+home, strings.HasPrefix(d.GetName(), "volume-guard-fence-agent"):
 		case key == "Deployment/"+guard:
 			if name, _, _ := unstructured.NestedString(d.Object, "spec", "template", "spec",
@@ -276,22 +217,12 @@ func TestKustomizeAlternativesExclude(t *testing.T) {
 
 // TestKustomizeRenderingsAreAccepted by the API server, in a dry run in which an unknown field is an error.
 func TestKustomizeRenderingsAreAccepted(t *testing.T) {
-	ctx := patiently(t)
 	for base, components := range map[string][]string{guard: slices.Sorted(maps.Keys(guardComponents)),
 		car: {"capacity", "leaks"}} {
 		components = slices.DeleteFunc(components, func(name string) bool {
 			return name == "pod-safety-webhook" || name == "single-node-webhook"
 		})
-		for _, d := range mustKustomize(t, base, sameSettings, components...) {
-			if namespace := d.GetNamespace(); namespace != "" {
-				if err := makeNamespace(ctx, namespace); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := apply(ctx, d, d.text, guardHome, true); err != nil {
-				t.Errorf("%s: %v", d, err)
-			}
-		}
+		expectAccepted(t, base, mustKustomize(t, base, sameSettings, components...))
 	}
 }
 
@@ -313,7 +244,7 @@ func TestKustomizeGrantsRolesOfSidecar(t *testing.T) {
 				t.Errorf("%s: %s is in namespace %q", name, d, d.GetNamespace())
 			}
 			if !strings.HasSuffix(d.GetKind(), "Binding") {
-				roles[d.GetKind()+"/"+d.GetName()] = d
+				roles[d.key()] = d
 				continue
 			}
 			bindings++
@@ -321,7 +252,7 @@ func TestKustomizeGrantsRolesOfSidecar(t *testing.T) {
 		}
 		want := manifestsOf(t, c.files)
 		for _, d := range want {
-			if got, is := roles[d.GetKind()+"/"+d.GetName()]; !is || !reflect.DeepEqual(got.rules(t), d.rules(t)) {
+			if got, is := roles[d.key()]; !is || !reflect.DeepEqual(got.rules(t), d.rules(t)) {
 				t.Errorf("%s: %s is %v", name, d, got)
 			}
 		}

@@ -33,17 +33,17 @@ func buildBoth(t *testing.T) {
 // startBoth starts a driver, and both programs with all that they can do; carArgs are further ones of csi-reclaimer.
 func startBoth(t *testing.T, options mockdriver.Options, carArgs ...string) live {
 	t.Helper()
-	ctx, must := patiently(t), mustOf(t)
+	ctx := patiently(t)
 	namespace, err := cluster.CreateNamespace(ctx, "scrape-")
-	must(err)
+	must(t, err)
 	options.Profile = "no-attach"
 	driver := mockdriver.ForTest(t, options)
 	maker := objects.Maker{Client: client, Driver: driver.Name(), Namespace: namespace, CSI: driver.Controller()}
-	must(rbac.GrantSidecar(ctx, client, namespace, "csi-reclaimer", "owner"))
-	must(rbac.GrantCapacity(ctx, client, namespace, "csi-reclaimer"))
-	must(rbac.GrantLeakCheck(ctx, client, namespace, "csi-reclaimer"))
-	must(rbac.GrantGuard(ctx, client, namespace, guard))
-	must(shipped.Apply(ctx, cluster.Admin(), shipped.NodeFencingCRD))
+	must(t, rbac.GrantSidecar(ctx, client, namespace, "csi-reclaimer", "owner"))
+	must(t, rbac.GrantCapacity(ctx, client, namespace, "csi-reclaimer"))
+	must(t, rbac.GrantLeakCheck(ctx, client, namespace, "csi-reclaimer"))
+	must(t, rbac.GrantGuard(ctx, client, namespace, guard))
+	must(t, shipped.Apply(ctx, cluster.Admin(), shipped.NodeFencingCRD))
 
 	car, err := program.StartSidecar(ctx, program.SidecarOptions{
 		Address: driver.Socket(), Kubeconfig: kubeconfigOf(t, namespace, "csi-reclaimer"), Progress: os.Stderr,
@@ -51,7 +51,7 @@ func startBoth(t *testing.T, options mockdriver.Options, carArgs ...string) live
 			renewDeadline}, carArgs...),
 		Env: []string{"NAMESPACE=" + namespace, "POD_NAMESPACE=" + namespace, "POD_NAME=none"},
 	})
-	must(err)
+	must(t, err)
 	stopLater(t, car)
 	keeper, err := program.Start(ctx, program.Options{
 		Name: guard, Progress: os.Stderr, Env: []string{"POD_NAMESPACE=" + namespace},
@@ -59,7 +59,7 @@ func startBoth(t *testing.T, options mockdriver.Options, carArgs ...string) live
 			"--controllers=*,pvc-protection,pv-protection,pod-safety,single-node,statefulset-claims,node-fencing",
 			"--webhook-address=127.0.0.1:0", leaseDuration, renewDeadline},
 	})
-	must(err)
+	must(t, err)
 	stopLater(t, keeper)
 	return live{car: car, keeper: keeper, driver: driver, maker: maker}
 }
@@ -74,21 +74,8 @@ const (
 func kubeconfigOf(t *testing.T, namespace, account string) string {
 	t.Helper()
 	config, err := cluster.ServiceAccount(patiently(t), namespace, account)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path, err := cluster.Kubeconfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return path
-}
-
-func mustOf(t *testing.T) func(error) {
-	return func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 }

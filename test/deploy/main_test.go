@@ -26,6 +26,8 @@ var (
 // machine.
 const patience = 10 * time.Minute
 
+var must, until = suite.Must, suite.Until
+
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {

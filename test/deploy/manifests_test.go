@@ -11,6 +11,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -24,8 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/restmapper"
-
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 const (
@@ -46,8 +46,7 @@ func (d document) String() string { return fmt.Sprintf("%s: %s %q", d.file, d.Ge
 // manifests returns the objects of every file, in the order in which they are written.
 func manifests(t *testing.T) []document {
 	t.Helper()
-	root := process.RootForTest(t)
-	files, err := filepath.Glob(filepath.Join(root, "deploy", "manifests", "*"))
+	files, err := filepath.Glob(inDeploy(t, "manifests", "*"))
 	if err != nil || len(files) < 5 {
 		t.Fatalf("found %d manifests: %v", len(files), err)
 	}
@@ -57,9 +56,7 @@ func manifests(t *testing.T) []document {
 			continue
 		}
 		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all = append(all, documents(t, filepath.Base(file), data)...)
 	}
 	return all
@@ -126,21 +123,87 @@ func pathOf(d document, namespace string) ([]string, error) {
 	return append(path, mapping.Resource.Resource, d.GetName()), nil
 }
 
-// install follows the head of the example, without the Deployment, which needs a kubelet.
-func install(t *testing.T) (namespace string) {
+// manifestsOf returns the objects of files in this order, in lists with a semicolon between them. A list may end with
+// a kind: then it has those alone.
+func manifestsOf(t *testing.T, files string) (all []document) {
 	t.Helper()
-	ctx := patiently(t)
-	namespace = example(t).Namespace
-	for _, file := range []string{exampleFile, "rbac-owner.yaml"} {
-		for _, d := range manifests(t) {
-			if d.file != file || d.GetKind() == "Deployment" {
-				continue
-			}
-			if err := apply(ctx, d, d.text, namespace, false); err != nil {
-				t.Fatalf("%s: %v", d, err)
+	there := manifests(t)
+	for part := range strings.SplitSeq(files, ";") {
+		names := strings.Fields(part)
+		kind := ""
+		if last := len(names) - 1; last >= 0 && !strings.HasSuffix(names[last], ".yaml") {
+			kind, names = names[last], names[:last]
+		}
+		for _, name := range names {
+			for _, d := range there {
+				if d.file == name && (kind == "" || d.GetKind() == kind) {
+					all = append(all, d)
+				}
 			}
 		}
 	}
+	return all
+}
+
+// find returns the object of a kind with this name. Without a name, it is the only one of its kind.
+func find(t *testing.T, all []document, kind, name string) document {
+	t.Helper()
+	found := slices.DeleteFunc(slices.Clone(all), func(d document) bool {
+		return d.GetKind() != kind || name != "" && d.GetName() != name
+	})
+	if len(found) == 0 || name == "" && len(found) > 1 {
+		t.Fatalf("%d objects %s %q", len(found), kind, name)
+	}
+	return found[0]
+}
+
+// findAs returns that object as T.
+func findAs[T any](t *testing.T, all []document, kind, name string) *T {
+	t.Helper()
+	o := new(T)
+	find(t, all, kind, name).into(t, o)
+	return o
+}
+
+// install applies objects. namespace is for those without one.
+func install(t *testing.T, namespace string, all []document) {
+	t.Helper()
+	for _, d := range all {
+		if err := apply(patiently(t), d, d.text, namespace, false); err != nil {
+			t.Fatalf("%s: %v", d, err)
+		}
+	}
+}
+
+// expectAccepted tries objects in a dry run, in which an unknown field is an error. Their namespaces are made.
+func expectAccepted(t *testing.T, name string, all []document) {
+	t.Helper()
+	ctx := patiently(t)
+	for _, d := range all {
+		if namespace := d.GetNamespace(); namespace != "" {
+			must(t, makeNamespace(ctx, namespace))
+		}
+		if err := apply(ctx, d, d.text, guardHome, true); err != nil {
+			t.Errorf("%s: %s: %v", name, d, err)
+		}
+	}
+}
+
+// removeDocument deletes the object, if it exists.
+func removeDocument(ctx context.Context, d document) error {
+	path, err := pathOf(d, guardHome)
+	if err == nil {
+		err = client.RESTClient().Delete().AbsPath(path...).Do(ctx).Error()
+	}
+	return ignoreNotFound(err)
+}
+
+// installExample follows the head of the example, without the Deployment, which needs a kubelet.
+func installExample(t *testing.T) (namespace string) {
+	t.Helper()
+	namespace = example(t).Namespace
+	install(t, namespace, slices.DeleteFunc(manifestsOf(t, exampleFile+" rbac-owner.yaml"),
+		func(d document) bool { return d.GetKind() == "Deployment" }))
 	return namespace
 }
 
@@ -157,24 +220,7 @@ func makeNamespace(ctx context.Context, name string) error {
 // example returns the example's Deployment.
 func example(t *testing.T) *appsv1.Deployment {
 	t.Helper()
-	deployment := &appsv1.Deployment{}
-	exampleObject(t, "Deployment").into(t, deployment)
-	return deployment
-}
-
-// exampleObject returns the example's only object of a kind.
-func exampleObject(t *testing.T, kind string) document {
-	t.Helper()
-	var found []document
-	for _, d := range manifests(t) {
-		if d.file == exampleFile && d.GetKind() == kind {
-			found = append(found, d)
-		}
-	}
-	if len(found) != 1 {
-		t.Fatalf("%s has %d objects of kind %s, want 1", exampleFile, len(found), kind)
-	}
-	return found[0]
+	return findAs[appsv1.Deployment](t, manifestsOf(t, exampleFile), "Deployment", "")
 }
 
 func (d document) into(t *testing.T, o any) {

@@ -94,9 +94,7 @@ func lint(t *testing.T, text string) map[string][]string {
 	t.Helper()
 	suite.Deep(t, suite.Compiles)
 	promtool, err := terminal.Promtool()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	check := exec.CommandContext(patiently(t), promtool, "check", "metrics")
 	check.Stdin = strings.NewReader(text)
 	out, err := check.CombinedOutput()

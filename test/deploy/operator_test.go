@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -27,15 +26,11 @@ func installOperatorsKinds(t *testing.T) {
 	t.Helper()
 	ctx := patiently(t)
 	module, err := process.ModuleDir(ctx, operatorModule)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, resource := range []string{"podmonitors", "prometheusrules", "servicemonitors"} {
 		text, err := os.ReadFile(filepath.Join(module, "example", "prometheus-operator-crd",
 			"monitoring.coreos.com_"+resource+".yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, crd := range documents(t, resource, text) {
 			installKind(t, crd, crd.text)
 		}
@@ -45,16 +40,8 @@ func installOperatorsKinds(t *testing.T) {
 // installKind installs a CustomResourceDefinition until the test ends.
 func installKind(t *testing.T, crd document, text []byte) {
 	t.Helper()
-	if err := apply(patiently(t), crd, text, "", false); err != nil {
-		t.Fatal(err)
-	}
-	forget(t, func(ctx context.Context) error {
-		path, err := pathOf(crd, "")
-		if err == nil {
-			err = client.RESTClient().Delete().AbsPath(path...).Do(ctx).Error()
-		}
-		return err
-	})
+	must(t, apply(patiently(t), crd, text, "", false))
+	forget(t, func(ctx context.Context) error { return removeDocument(ctx, crd) })
 }
 
 // TestPrometheusOperatorAcceptsRules validates the monitors and the PrometheusRule against the operator's CRDs, and
@@ -63,9 +50,7 @@ func TestPrometheusOperatorAcceptsRules(t *testing.T) {
 	makeGuardHome(t)
 	installOperatorsKinds(t)
 	ctx := patiently(t)
-	if err := makeNamespace(ctx, carHome); err != nil {
-		t.Fatal(err)
-	}
+	must(t, makeNamespace(ctx, carHome))
 	wrong := map[string]struct{ from, to string }{
 		"PodMonitor":     {"podMetricsEndpoints:", "podMetricEndpoints:"},
 		"PrometheusRule": {"expr:", "query:"},
@@ -78,7 +63,7 @@ func TestPrometheusOperatorAcceptsRules(t *testing.T) {
 		if !strings.HasSuffix(d.GetKind(), "Monitor") {
 			continue
 		}
-		if err := applyServed(ctx, d); err != nil {
+		if err := applyServed(t, d); err != nil {
 			t.Errorf("csi-reclaimer's: %s: %v", d, err)
 		}
 	}
@@ -88,7 +73,7 @@ func TestPrometheusOperatorAcceptsRules(t *testing.T) {
 			continue
 		}
 		delete(wrong, d.GetKind())
-		if err := applyServed(ctx, d); err != nil {
+		if err := applyServed(t, d); err != nil {
 			t.Fatalf("%s: %v", d, err)
 		}
 		text := bytes.ReplaceAll(d.text, []byte(change.from), []byte(change.to))
@@ -104,16 +89,11 @@ func TestPrometheusOperatorAcceptsRules(t *testing.T) {
 
 // applyServed tries an object in a dry run, once the API server serves its kind: that is some moments after it has the
 // CRD.
-func applyServed(ctx context.Context, d document) error {
-	for {
-		err := apply(ctx, d, d.text, guardHome, true)
-		if !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+func applyServed(t *testing.T, d document) (err error) {
+	t.Helper()
+	until(t, d.GetKind()+" is served", func() bool {
+		err = apply(patiently(t), d, d.text, guardHome, true)
+		return !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err)
+	})
+	return err
 }

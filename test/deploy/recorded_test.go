@@ -3,7 +3,6 @@
 package deploy
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -40,7 +39,7 @@ type recordedRun struct {
 	args   []string
 	driver mockdriver.Options
 	// happens makes the faults of the run.
-	happens func(context.Context, *testing.T, live)
+	happens func(*testing.T, live)
 	// fire are the alerts that fire in the run. No other does.
 	fire []string
 }
@@ -49,12 +48,12 @@ func (r recordedRun) minutes() int { return max(r.scrapes, 40) }
 
 // record makes the run.
 func (r recordedRun) record(t *testing.T, driver string) []series {
-	ctx, must := patiently(t), mustOf(t)
+	ctx := patiently(t)
 	forgetGuard(t)
 	r.driver.Name = driver
 	programs := startBoth(t, r.driver, r.args...)
-	must(programs.car.WaitReady(ctx))
-	must(programs.keeper.WaitReady(ctx))
+	must(t, programs.car.WaitReady(ctx))
+	must(t, programs.keeper.WaitReady(ctx))
 	into, whole := newRecorder(t), r.minutes()
 	began, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -73,12 +72,15 @@ func (r recordedRun) record(t *testing.T, driver string) []series {
 	case <-began:
 	case <-ended:
 	}
-	within, cancel := context.WithTimeout(ctx, time.Duration(whole)*scrapeEvery)
-	defer cancel()
-	r.happens(within, t, programs)
-	<-ended
-	must(programs.driver.ClearFaults(ctx)) // so that all of it goes
-	must(client.CoreV1().PersistentVolumeClaims(programs.maker.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{},
+	r.happens(t, programs)
+	select {
+	case <-ended:
+		t.Error("the faults took longer than the recording")
+	default:
+		<-ended
+	}
+	must(t, programs.driver.ClearFaults(ctx)) // so that all of it goes
+	must(t, client.CoreV1().PersistentVolumeClaims(programs.maker.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{},
 		metav1.ListOptions{}))
 	return into.series()
 }
@@ -86,15 +88,15 @@ func (r recordedRun) record(t *testing.T, driver string) []series {
 // recordings returns the series of each run, by its name.
 func recordings(t *testing.T) map[string][]series {
 	t.Helper()
-	must, all := mustOf(t), map[string][]series{}
+	all := map[string][]series{}
 	text, err := os.ReadFile(recordedFile)
-	must(err)
-	must(yaml.UnmarshalStrict(text, &all))
+	must(t, err)
+	must(t, yaml.UnmarshalStrict(text, &all))
 	if *record == "" {
 		return all
 	}
 	again, err := regexp.Compile(*record)
-	must(err)
+	must(t, err)
 	buildBoth(t)
 	kept := map[string][]series{}
 	for i, run := range recordedRuns() {
@@ -106,8 +108,8 @@ func recordings(t *testing.T) map[string][]series {
 		}
 	}
 	text, err = yaml.Marshal(kept)
-	must(err)
-	must(os.WriteFile(recordedFile,
+	must(t, err)
+	must(t, os.WriteFile(recordedFile,
 		append([]byte("# Written by go test ./test/deploy -run TestAlertsOnRecordedRuns -record .\n"), text...), 0o644))
 	return kept
 }
@@ -138,9 +140,9 @@ func evaluate(t *testing.T, rules string, recorded map[string][]series) (complai
 			}}})
 	}
 	text, err := yaml.Marshal(map[string]any{"rule_files": []string{rules}, "evaluation_interval": "1m", "tests": tests})
-	mustOf(t)(err)
+	must(t, err)
 	file := filepath.Join(t.TempDir(), "recorded.yaml")
-	mustOf(t)(os.WriteFile(file, text, 0o600))
+	must(t, os.WriteFile(file, text, 0o600))
 	return promtool(t, "test", "rules", file)
 }
 

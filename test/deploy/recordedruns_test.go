@@ -5,8 +5,6 @@ package deploy
 import (
 	"context"
 	"fmt"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,7 +12,6 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -77,17 +74,16 @@ var notRecorded = map[string]string{
 }
 
 // allIsWell deletes a claim before its PV, and a PV before its claim.
-func allIsWell(ctx context.Context, t *testing.T, r live) {
-	must := mustOf(t)
-	makeScrapeClass(ctx, t, r)
-	claimFirst, pvFirst := waitBound(ctx, t, r.maker, "claim-first"), waitBound(ctx, t, r.maker, "pv-first")
-	waitBound(ctx, t, r.maker, "stays")
-	deleteClaimOf(ctx, t, claimFirst)
-	must(client.CoreV1().PersistentVolumes().Delete(ctx, pvFirst.Name, metav1.DeleteOptions{}))
-	deleteClaimOf(ctx, t, pvFirst)
+func allIsWell(t *testing.T, r live) {
+	makeClassFor(t, r, scrapeClass)
+	claimFirst, pvFirst := waitBound(t, r.maker, "claim-first"), waitBound(t, r.maker, "pv-first")
+	waitBound(t, r.maker, "stays")
+	deleteClaimOf(t, claimFirst)
+	must(t, client.CoreV1().PersistentVolumes().Delete(patiently(t), pvFirst.Name, metav1.DeleteOptions{}))
+	deleteClaimOf(t, pvFirst)
 }
 
-func sidecarStops(_ context.Context, t *testing.T, r live) { mustOf(t)(r.car.Terminate()) }
+func sidecarStops(t *testing.T, r live) { must(t, r.car.Terminate()) }
 
 // zone is the topology label of the driver whose capacity is published.
 const zone = "scrape.csi-reclaimer.io/zone"
@@ -97,228 +93,209 @@ func plan(rules ...faults.Rule) faults.Plan { return faults.Plan{Rules: rules} }
 
 // driverFails has a volume that cannot be deleted, one that cannot be created, and one whose creation stays unclear.
 // The driver reports neither its volumes nor its capacity.
-func driverFails(ctx context.Context, t *testing.T, r live) {
-	must := mustOf(t)
-	//nolint:contextcheck // it lasts as long as the test
+func driverFails(t *testing.T, r live) {
+	ctx := patiently(t)
 	fakenode.ForTest(t, cluster, "scrape-capacity", fakenode.Config{Drivers: map[string]fakenode.Driver{
 		r.driver.Name(): {Place: map[string]string{zone: "a"}}}})
 	_, err := r.maker.MakeDriver(ctx, func(d *storagev1.CSIDriver) { d.Spec.StorageCapacity = ptr.To(true) })
-	must(err)
-	t.Cleanup(func() {
-		_ = client.StorageV1().CSIDrivers().Delete(context.WithoutCancel(ctx), r.driver.Name(), metav1.DeleteOptions{})
-	})
-	makeScrapeClass(ctx, t, r)
-	stays := waitBound(ctx, t, r.maker, "stays")
-	always := []faults.Rule{
-		{Method: "ListVolumes", Action: faults.Fail, Code: "Internal"},
-		{Method: "GetCapacity", Action: faults.Fail, Code: "Internal"},
-		{Method: "DeleteVolume", Action: faults.Fail, Code: "Internal"},
+	must(t, err)
+	forget(t, func(ctx context.Context) error { return remove(ctx, client.StorageV1().CSIDrivers(), r.driver.Name()) })
+	makeClassFor(t, r, scrapeClass)
+	stays := waitBound(t, r.maker, "stays")
+	fails := func(method, code string) faults.Rule {
+		return faults.Rule{Method: method, Action: faults.Fail, Code: code}
 	}
-	unclear := faults.Rule{Method: "CreateVolume", Action: faults.Fail, Code: "Unavailable"}
-	must(r.driver.SetFaults(ctx, plan(append(always, unclear)...)))
-	deleteClaimOf(ctx, t, stays)
+	always := []faults.Rule{fails("ListVolumes", "Internal"), fails("GetCapacity", "Internal"),
+		fails("DeleteVolume", "Internal")}
+	unclear := fails("CreateVolume", "Unavailable")
+	must(t, r.driver.SetFaults(ctx, plan(append(always, unclear)...)))
+	deleteClaimOf(t, stays)
 	claim, err := r.maker.MakeClaim(ctx, objects.ClaimSpec{Name: "unclear", Class: scrapeClass})
-	must(err)
+	must(t, err)
 	unclear.VolumeName = "*" + string(claim.UID)
 	_, err = r.driver.WaitCalls(ctx, func(calls []ledger.Call) bool { return len(calls) > 1 }, "CreateVolume")
-	must(err)
-	must(r.driver.SetFaults(ctx, plan(append(always, unclear,
-		faults.Rule{Method: "CreateVolume", Action: faults.Fail, Code: "InvalidArgument"})...)))
+	must(t, err)
+	must(t, r.driver.SetFaults(ctx, plan(append(always, unclear, fails("CreateVolume", "InvalidArgument"))...)))
 	_, err = r.maker.MakeClaim(ctx, objects.ClaimSpec{Name: "refused", Class: scrapeClass})
-	must(err)
-	makeClassFor(ctx, t, r, scrapeClass+"-later") // which needs a CSIStorageCapacity
+	must(t, err)
+	makeClassFor(t, r, scrapeClass+"-later") // which needs a CSIStorageCapacity
 }
 
 // volumesRemain has an attached volume, one that was kept too late, and one that the cluster does not know.
-func volumesRemain(ctx context.Context, t *testing.T, r live) {
-	must := mustOf(t)
-	makeScrapeClass(ctx, t, r)
-	attached, tooLate := waitBound(ctx, t, r.maker, "attached"), waitBound(ctx, t, r.maker, "too-late")
-	attachments := client.StorageV1().VolumeAttachments()
-	_, err := attachments.Create(ctx, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "scrape"},
+func volumesRemain(t *testing.T, r live) {
+	ctx := patiently(t)
+	makeClassFor(t, r, scrapeClass)
+	attached, tooLate := waitBound(t, r.maker, "attached"), waitBound(t, r.maker, "too-late")
+	create(t, client.StorageV1().VolumeAttachments(), &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: "scrape"},
 		Spec: storagev1.VolumeAttachmentSpec{Attacher: r.driver.Name(), NodeName: "none",
-			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &attached.Name}}}, metav1.CreateOptions{})
-	must(err)
-	t.Cleanup(func() {
-		if err := attachments.Delete(context.WithoutCancel(ctx), "scrape", metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
-	})
-	_, err = r.driver.Controller().CreateVolume(ctx, &csi.CreateVolumeRequest{Name: "leaked",
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &attached.Name}}})
+	_, err := r.driver.Controller().CreateVolume(ctx, &csi.CreateVolumeRequest{Name: "leaked",
 		VolumeCapabilities: []*csi.VolumeCapability{{
 			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
 			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}}})
-	must(err)
+	must(t, err)
 	// The PV of a volume that is gone stays while csi-reclaimer lacks its rights, and is kept then.
-	must(r.driver.SetFaults(ctx, plan(faults.Rule{Method: "DeleteVolume", AfterWork: true, Action: faults.Delay,
+	must(t, r.driver.SetFaults(ctx, plan(faults.Rule{Method: "DeleteVolume", AfterWork: true, Action: faults.Delay,
 		Delay: faults.Duration(5 * time.Second)})))
-	deleteClaimOf(ctx, t, attached)
-	deleteClaimOf(ctx, t, tooLate)
+	deleteClaimOf(t, attached)
+	deleteClaimOf(t, tooLate)
 	_, err = r.driver.WaitCalls(ctx, func(calls []ledger.Call) bool {
 		return len(calls) > 0 && !calls[0].Done.IsZero()
 	}, "DeleteVolume")
-	must(err)
+	must(t, err)
 	bindings := client.RbacV1().ClusterRoleBindings()
 	rights, err := bindings.Get(ctx, r.maker.Namespace, metav1.GetOptions{})
-	must(err)
-	must(bindings.Delete(ctx, rights.Name, metav1.DeleteOptions{}))
+	must(t, err)
+	must(t, bindings.Delete(ctx, rights.Name, metav1.DeleteOptions{}))
 	_, err = client.CoreV1().PersistentVolumes().Patch(ctx, tooLate.Name, types.MergePatchType,
 		[]byte(`{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`), metav1.PatchOptions{})
-	must(err)
-	must(r.car.WaitLog(ctx, "cannot delete resource"))
+	must(t, err)
+	must(t, r.car.WaitLog(ctx, "cannot delete resource"))
 	rights.ResourceVersion = ""
 	_, err = bindings.Create(ctx, rights, metav1.CreateOptions{})
-	must(err)
+	must(t, err)
 }
 
-func manyDeleted(ctx context.Context, t *testing.T, r live) {
-	makeScrapeClass(ctx, t, r)
+func manyDeleted(t *testing.T, r live) {
+	makeClassFor(t, r, scrapeClass)
 	var all []*v1.PersistentVolume
 	for i := range 5 {
-		all = append(all, waitBound(ctx, t, r.maker, fmt.Sprintf("one-of-many-%d", i)))
+		all = append(all, waitBound(t, r.maker, fmt.Sprintf("one-of-many-%d", i)))
 	}
 	for _, pv := range all {
-		deleteClaimOf(ctx, t, pv)
+		deleteClaimOf(t, pv)
 	}
 }
 
-// oursRemoved has another program that removes the finalizers of PVs again and again. One of the PVs is deleted.
-func oursRemoved(ctx context.Context, t *testing.T, r live) {
-	makeScrapeClass(ctx, t, r)
-	pvs := client.CoreV1().PersistentVolumes()
+// oursRemoved has another program that removes the finalizers of PVs again and again, 20 times a second. One of the PVs
+// is deleted. It also changes the lock of a claim.
+func oursRemoved(t *testing.T, r live) {
+	ctx, pvs := patiently(t), client.CoreV1().PersistentVolumes()
+	makeClassFor(t, r, scrapeClass)
 	var names []string
 	for i := range 5 {
-		names = append(names, waitBound(ctx, t, r.maker, fmt.Sprintf("bare-%d", i)).Name)
+		names = append(names, waitBound(t, r.maker, fmt.Sprintf("bare-%d", i)).Name)
 	}
-	mustOf(t)(pvs.Delete(ctx, names[0], metav1.DeleteOptions{}))
-	damageLock(ctx, t, makeGated(ctx, t, "a"))
-	again(ctx, t, func(ctx context.Context) {
-		for _, name := range names {
-			_, _ = pvs.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
-				metav1.PatchOptions{})
-		}
-	})
-}
-
-// damageLock waits for the lock of the claim, and changes it.
-func damageLock(ctx context.Context, t *testing.T, namespace string) {
-	must, claims := mustOf(t), client.CoreV1().PersistentVolumeClaims(namespace)
-	for {
+	must(t, pvs.Delete(ctx, names[0], metav1.DeleteOptions{}))
+	claims := client.CoreV1().PersistentVolumeClaims(makeGated(t, "a"))
+	until(t, "the claim has a lock", func() bool {
 		claim, err := claims.Get(ctx, "c", metav1.GetOptions{})
-		must(err)
-		if claim.Annotations[singlenode.LockAnnotation] != "" {
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		must(t, err)
+		return claim.Annotations[singlenode.LockAnnotation] != ""
+	})
 	_, err := claims.Patch(ctx, "c", types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"`+singlenode.LockAnnotation+`":"nobody"}}}`), metav1.PatchOptions{})
-	must(err)
+	must(t, err)
+	removing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ; removing.Err() == nil; time.Sleep(50 * time.Millisecond) {
+			for _, name := range names {
+				_, _ = pvs.Patch(removing, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+					metav1.PatchOptions{})
+			}
+		}
+	}()
+	t.Cleanup(func() { stop(); <-ended })
+}
+
+// bind binds a pod to a node.
+func bind(t *testing.T, namespace, pod, node string) {
+	t.Helper()
+	must(t, client.CoreV1().Pods(namespace).Bind(patiently(t), &v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod},
+		Target: v1.ObjectReference{Kind: "Node", Name: node}}, metav1.CreateOptions{}))
 }
 
 // nodeAway has a node with a deleted pod that is held, and with a pod that has the lock of a claim.
-func nodeAway(ctx context.Context, t *testing.T, r live) {
-	must := mustOf(t)
+func nodeAway(t *testing.T, r live) {
 	const away = "scrape-away"
-	makeAway(ctx, t, away)
-	makeHeld(ctx, t, r.maker, away)
-	pods := client.CoreV1().Pods(makeGated(ctx, t, "a", "b"))
-	for {
-		list, err := pods.List(ctx, metav1.ListOptions{})
-		must(err)
-		free := slices.IndexFunc(list.Items, func(p v1.Pod) bool { return len(p.Spec.SchedulingGates) == 0 })
-		if free >= 0 {
-			must(pods.Bind(ctx, &v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: list.Items[free].Name},
-				Target: v1.ObjectReference{Kind: "Node", Name: away}}, metav1.CreateOptions{}))
-			return
+	makeAway(t, away)
+	makeHeld(t, r.maker, away)
+	namespace, free := makeGated(t, "a", "b"), ""
+	until(t, "a pod has no gate", func() bool {
+		list, err := client.CoreV1().Pods(namespace).List(patiently(t), metav1.ListOptions{})
+		must(t, err)
+		for _, pod := range list.Items {
+			if len(pod.Spec.SchedulingGates) == 0 {
+				free = pod.Name
+			}
 		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return free != ""
+	})
+	bind(t, namespace, free, away)
 }
 
 // fences has fences that do not end: one waits for a person, one was proven and continues, one has lied, in one no
 // agent succeeds, and one cannot be undone. A policy halts because all nodes are away.
-func fences(ctx context.Context, t *testing.T, r live) {
-	must := mustOf(t)
-	makeUnreachable(ctx, t, r.maker)
-	must(client.CoreV1().Pods(r.maker.Namespace).Delete(ctx, "away", metav1.DeleteOptions{}))
-	makeFence(ctx, t, "scrape-none", byHand()...)
+func fences(t *testing.T, r live) {
+	ctx := patiently(t)
+	makeUnreachable(t, r.maker)
+	must(t, client.CoreV1().Pods(r.maker.Namespace).Delete(ctx, "away", metav1.DeleteOptions{}))
+	makeFence(t, "scrape-none", byHand()...)
 	for _, name := range []string{"scrape-off", "scrape-fails", "scrape-not-undone"} {
-		makeAway(ctx, t, name)
+		makeAway(t, name)
 	}
-	//nolint:contextcheck // it lasts as long as the test
 	fakenode.ForTest(t, cluster, "scrape-lies", fakenode.Config{Heartbeat: time.Second, BootID: "first"})
 	soon := byHand()
 	soon[0].Timeout.Duration = time.Second
-	makeFence(ctx, t, "scrape-fails", soon...)
+	makeFence(t, "scrape-fails", soon...)
+	patch := func(all *fencing.Client, name, patch string) {
+		_, err := all.Fences.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		must(t, err)
+	}
 	for _, name := range []string{"scrape-off", "scrape-lies"} {
-		all := makeFence(ctx, t, name, byHand()...)
+		all := makeFence(t, name, byHand()...)
 		fence, err := all.Fences.Get(ctx, name, metav1.GetOptions{})
-		must(err)
-		patchFence(ctx, t, all, name, fmt.Sprintf(`{"spec":{"confirmation":"it is off","confirmationUID":%q}}`, fence.UID))
+		must(t, err)
+		patch(all, name, fmt.Sprintf(`{"spec":{"confirmation":"it is off","confirmationUID":%q}}`, fence.UID))
 	}
 	// The rights for Jobs are not granted.
-	all := makeFence(ctx, t, "scrape-not-undone", v1alpha1.Agent{Name: "job", Covers: v1alpha1.CoversUntilUnfenced,
+	all := makeFence(t, "scrape-not-undone", v1alpha1.Agent{Name: "job", Covers: v1alpha1.CoversUntilUnfenced,
 		Timeout: metav1.Duration{Duration: time.Second},
 		Job:     &v1alpha1.JobAgent{Namespace: r.maker.Namespace, PodTemplateName: "none", Undo: true}})
-	for {
+	until(t, "the fence has failed", func() bool {
 		fence, err := all.Fences.Get(ctx, "scrape-not-undone", metav1.GetOptions{})
-		must(err)
-		if fence.Status.Phase == v1alpha1.PhaseFailed {
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	patchFence(ctx, t, all, "scrape-not-undone", `{"spec":{"unfence":"Now"}}`)
-}
-
-func patchFence(ctx context.Context, t *testing.T, all *fencing.Client, name, patch string) {
-	t.Helper()
-	_, err := all.Fences.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	mustOf(t)(err)
+		must(t, err)
+		return fence.Status.Phase == v1alpha1.PhaseFailed
+	})
+	patch(all, "scrape-not-undone", `{"spec":{"unfence":"Now"}}`)
 }
 
 // claimsOfSets has a claim that is kept because of another owner, a claim that is deleted under its pod, and a set with
 // an invalid annotation.
-func claimsOfSets(ctx context.Context, t *testing.T, r live) {
-	must, namespace := mustOf(t), r.maker.Namespace
-	makeScaledDown(ctx, t, namespace)
-	other, err := client.CoreV1().ConfigMaps(namespace).Create(ctx,
-		&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
-	must(err)
-	set := makeSet(ctx, t, namespace, "kept", 0, nil)
-	makeClaimOf(ctx, t, set, func(claim *v1.PersistentVolumeClaim) {
+func claimsOfSets(t *testing.T, r live) {
+	ctx, namespace := patiently(t), r.maker.Namespace
+	makeScaledDown(t, namespace)
+	other := create(t, client.CoreV1().ConfigMaps(namespace), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}})
+	makeClaimOf(t, makeSet(t, namespace, "kept", 0), func(claim *v1.PersistentVolumeClaim) {
 		claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: other.Name,
 			UID: other.UID}}
 	})
-	makeSet(ctx, t, namespace, "loses", 1, nil)
-	for {
-		if _, err := client.CoreV1().Pods(namespace).Get(ctx, "loses-0", metav1.GetOptions{}); err == nil {
-			break
-		} else if !apierrors.IsNotFound(err) {
-			t.Fatal(err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	makeSet(t, namespace, "loses", 1)
 	pods := client.CoreV1().Pods(namespace)
-	t.Cleanup(func() { removePod(context.WithoutCancel(ctx), namespace, "loses-0") })
-	must(pods.Bind(ctx, &v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "loses-0"},
-		Target: v1.ObjectReference{Kind: "Node", Name: "none"}}, metav1.CreateOptions{})) // until then it uses no claim
-	must(client.CoreV1().PersistentVolumeClaims(namespace).Delete(ctx, "data-loses-0", metav1.DeleteOptions{}))
+	until(t, "the set has a pod", func() bool {
+		_, err := pods.Get(ctx, "loses-0", metav1.GetOptions{})
+		must(t, ignoreNotFound(err))
+		return err == nil
+	})
+	forget(t, func(ctx context.Context) error { return remove(ctx, pods, "loses-0") })
+	bind(t, namespace, "loses-0", "none") // until then it uses no claim
+	must(t, client.CoreV1().PersistentVolumeClaims(namespace).Delete(ctx, "data-loses-0", metav1.DeleteOptions{}))
 }
 
 // noCertificate starts volume-guard without the right to the certificate of its webhooks.
-func noCertificate(ctx context.Context, t *testing.T, r live) {
-	must := mustOf(t)
-	must(client.RbacV1().RoleBindings(r.maker.Namespace).Delete(ctx, "volume-guard-webhooks", metav1.DeleteOptions{}))
-	must(r.keeper.Terminate())
-	must(r.keeper.Restart())
+func noCertificate(t *testing.T, r live) {
+	must(t, client.RbacV1().RoleBindings(r.maker.Namespace).Delete(patiently(t), "volume-guard-webhooks",
+		metav1.DeleteOptions{}))
+	must(t, r.keeper.Terminate())
+	must(t, r.keeper.Restart())
 }
 
 // noDrivers has a webhook whose condition was written by hand and names no driver.
-func noDrivers(ctx context.Context, t *testing.T, _ live) {
-	configurations := client.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	_, err := configurations.Create(ctx, &admissionv1.MutatingWebhookConfiguration{
+func noDrivers(t *testing.T, _ live) {
+	create(t, client.AdmissionregistrationV1().MutatingWebhookConfigurations(), &admissionv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "csi-reclaimer"},
 		Webhooks: []admissionv1.MutatingWebhook{{
 			Name: "persistentvolumes.csi-reclaimer.io", AdmissionReviewVersions: []string{"v1"},
@@ -328,51 +305,5 @@ func noDrivers(ctx context.Context, t *testing.T, _ live) {
 				Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"},
 					Resources: []string{"persistentvolumes"}}}},
 			MatchConditions: []admissionv1.MatchCondition{{Name: "by-hand", Expression: "has(object.spec.csi)"}},
-		}}}, metav1.CreateOptions{})
-	mustOf(t)(err)
-	t.Cleanup(func() {
-		if err := configurations.Delete(context.WithoutCancel(ctx), "csi-reclaimer", metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-const scrapeClass = "scrape"
-
-func makeScrapeClass(ctx context.Context, t *testing.T, r live) {
-	t.Helper()
-	makeClassFor(ctx, t, r, scrapeClass)
-}
-
-func makeClassFor(ctx context.Context, t *testing.T, r live, name string) {
-	t.Helper()
-	_, err := r.maker.MakeClass(ctx, objects.Class{Name: name})
-	mustOf(t)(err)
-	t.Cleanup(func() {
-		if err := client.StorageV1().StorageClasses().Delete(context.WithoutCancel(ctx), name,
-			metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func deleteClaimOf(ctx context.Context, t *testing.T, pv *v1.PersistentVolume) {
-	t.Helper()
-	mustOf(t)(client.CoreV1().PersistentVolumeClaims(pv.Spec.ClaimRef.Namespace).Delete(ctx, pv.Spec.ClaimRef.Name,
-		metav1.DeleteOptions{}))
-}
-
-// again has something done 20 times a second until the test ends.
-func again(ctx context.Context, t *testing.T, do func(context.Context)) {
-	ctx, stop := context.WithCancel(ctx)
-	var doing sync.WaitGroup
-	doing.Go(func() {
-		next := time.NewTicker(50 * time.Millisecond)
-		defer next.Stop()
-		for ctx.Err() == nil {
-			do(ctx)
-			<-next.C
-		}
-	})
-	t.Cleanup(func() { stop(); doing.Wait() })
+		}}})
 }

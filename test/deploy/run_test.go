@@ -16,6 +16,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
@@ -28,28 +29,16 @@ import (
 // and the service account of the example. Folders, the port and the API server's address are this machine's.
 func TestExampleDeploymentWorks(t *testing.T) {
 	ctx := patiently(t)
-	namespace := install(t)
+	namespace := installExample(t)
 	pod := example(t).Spec.Template.Spec
-	config, err := cluster.ServiceAccount(ctx, namespace, pod.ServiceAccountName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kubeconfig, err := cluster.Kubeconfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir, err := rundir.New("deploy-") // short: a socket's path has little room
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = dir.Remove() })
 	volumes := dir.Path()
 
 	driver := container(t, pod, "driver")
 	binary, err := mockdriver.Build(ctx, os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	begin(t, pod, process.Command{Path: binary, Args: onThisMachine(t, driver, volumes, nil),
 		Env: environment(t, driver, namespace)})
 
@@ -58,22 +47,13 @@ func TestExampleDeploymentWorks(t *testing.T) {
 		t.Fatal(err)
 	}
 	ports := map[int32]string{car.Ports[0].ContainerPort: suite.FreeAddress(t)}
-	args := append(onThisMachine(t, car, volumes, ports), "--kubeconfig="+kubeconfig)
+	args := append(onThisMachine(t, car, volumes, ports),
+		"--kubeconfig="+kubeconfigOf(t, namespace, pod.ServiceAccountName))
 	p := begin(t, pod, process.Command{Path: binary, Args: args, Env: environment(t, car, namespace)})
 
-	if err := p.WaitLog(ctx, "Became the leader"); err != nil {
-		t.Fatal(err)
-	}
-	for name, probe := range map[string]*v1.Probe{"liveness": car.LivenessProbe, "readiness": car.ReadinessProbe} {
-		if port := probe.HTTPGet.Port.StrVal; port != car.Ports[0].Name {
-			t.Errorf("the %s probe asks port %q, want %q", name, port, car.Ports[0].Name)
-		}
-		if err := answers(ctx, "http://"+ports[car.Ports[0].ContainerPort]+probe.HTTPGet.Path); err != nil {
-			t.Errorf("%s probe: %v\n%s", name, err, p.LogTail(20))
-		}
-	}
+	expectLeads(t, p, car, ports)
 	// The CSIDriver has the driver's name, or there would be another Lease.
-	lease := strings.ReplaceAll(exampleObject(t, "CSIDriver").GetName(), ".", "-")
+	lease := strings.ReplaceAll(find(t, manifestsOf(t, exampleFile), "CSIDriver", "").GetName(), ".", "-")
 	if _, err := client.CoordinationV1().Leases(namespace).Get(ctx, lease, metav1.GetOptions{}); err != nil {
 		t.Errorf("the Lease: %v", err)
 	}
@@ -90,9 +70,7 @@ func TestUnknownFlagIsDetected(t *testing.T) {
 		"driver":        func(ctx context.Context) (string, error) { return mockdriver.Build(ctx, os.Stderr) },
 	} {
 		binary, err := build(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		args := append(container(t, example(t).Spec.Template.Spec, name).Args, "--nobody-knows-this")
 		if err := process.Run(ctx, process.Command{Path: binary, Args: args}); err == nil || !strings.Contains(err.Error(),
 			"nobody-knows-this") {
@@ -101,13 +79,25 @@ func TestUnknownFlagIsDetected(t *testing.T) {
 	}
 }
 
+// expectLeads waits until a container's program leads, and checks its probes. ports are the addresses of its ports.
+func expectLeads(t *testing.T, p *process.Process, c v1.Container, ports map[int32]string) {
+	t.Helper()
+	must(t, p.WaitLog(patiently(t), "Became the leader"))
+	for name, probe := range map[string]*v1.Probe{"liveness": c.LivenessProbe, "readiness": c.ReadinessProbe} {
+		if port := probe.HTTPGet.Port.StrVal; port != c.Ports[0].Name {
+			t.Errorf("the %s probe asks port %q, want %q", name, port, c.Ports[0].Name)
+		}
+		if err := answers(patiently(t), "http://"+ports[c.Ports[0].ContainerPort]+probe.HTTPGet.Path); err != nil {
+			t.Errorf("%s probe: %v\n%s", name, err, p.LogTail(20))
+		}
+	}
+}
+
 // begin starts a container's program, which ends with the test, within the pod's grace.
 func begin(t *testing.T, pod v1.PodSpec, command process.Command) *process.Process {
 	t.Helper()
 	p, err := process.Start(command)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		defer p.Close()
 		if err := p.Stop(time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second); err != nil {
@@ -150,12 +140,8 @@ func onThisMachine(t *testing.T, c v1.Container, volumes string, ports map[int32
 	for _, mount := range c.VolumeMounts {
 		folder := filepath.Join(volumes, mount.Name)
 		// As the kubelet creates an emptyDir, for any user.
-		if err := os.MkdirAll(folder, 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(folder, 0o777); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(folder, 0o777))
+		must(t, os.Chmod(folder, 0o777))
 		replace(mount.MountPath, folder)
 	}
 	for port, address := range ports {
@@ -182,18 +168,12 @@ func environment(t *testing.T, c v1.Container, namespace string) []string {
 }
 
 // answers returns once the address answers 200.
-func answers(ctx context.Context, url string) error {
-	for {
-		err := get(ctx, url)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+func answers(ctx context.Context, url string) (err error) {
+	_ = wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		err = get(ctx, url)
+		return err == nil, nil
+	})
+	return err
 }
 
 func get(ctx context.Context, url string) error {

@@ -52,18 +52,13 @@ func carFlags(t *testing.T, command string, values ...string) []string {
 
 func renderCar(t *testing.T, values ...string) []document {
 	t.Helper()
-	out, err := helm(t, carFlags(t, "template", values...)...)
-	if err != nil {
-		t.Fatalf("%q: %v", values, err)
-	}
-	return documents(t, car, []byte(out))
+	return documents(t, car, []byte(mustHelm(t, carFlags(t, "template", values...)...)))
 }
 
 // carRules are the rules of a rendering for a kind of role, and whether a binding was missing.
 func carRules(t *testing.T, all []document, kind, name string) []rbacv1.PolicyRule {
 	t.Helper()
-	var binding rbacv1.RoleBinding
-	find(t, all, kind+"Binding", name).into(t, &binding)
+	binding := findAs[rbacv1.RoleBinding](t, all, kind+"Binding", name)
 	if binding.RoleRef.Name != name || binding.RoleRef.Kind != kind || len(binding.Subjects) != 1 ||
 		binding.Subjects[0].Name != "mock-csi-controller" || binding.Subjects[0].Namespace != carHome {
 		t.Errorf("%s %s is bound as %+v", kind, name, binding)
@@ -74,9 +69,7 @@ func carRules(t *testing.T, all []document, kind, name string) []rbacv1.PolicyRu
 func TestSidecarChartGrantsManifestPermissions(t *testing.T) {
 	for _, role := range []string{"owner", "companion", "observer"} {
 		cluster, namespaced, err := rbac.Rules(role)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all := renderCar(t, "role="+role)
 		if got := carRules(t, all, "ClusterRole", "mock-csi-reclaimer"); !reflect.DeepEqual(got, cluster) {
 			t.Errorf("%s: grants in the cluster %s, want %s", role, pretty(got), pretty(cluster))
@@ -89,9 +82,7 @@ func TestSidecarChartGrantsManifestPermissions(t *testing.T) {
 		}
 	}
 	want, err := rbac.CapacityRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := carRules(t, renderCar(t, "capacity=true"), "Role", "mock-csi-reclaimer-capacity"); !reflect.DeepEqual(got,
 		want) {
 		t.Errorf("grants for capacity %s, want %s", pretty(got), pretty(want))
@@ -162,9 +153,7 @@ func TestInvalidSidecarChartValuesAreRefused(t *testing.T) {
 		`commonLabels.helm\.sh/chart=a`:          "helm.sh/chart",
 		"container.resources.request.memory=1Gi": "request",
 	} {
-		if _, err := helm(t, carFlags(t, "template", value)...); err == nil || !strings.Contains(err.Error(), complaint) {
-			t.Errorf("--set %s: %v, want a complaint of %q", value, err, complaint)
-		}
+		expectRefused(t, complaint, carFlags(t, "template", value)...)
 	}
 }
 
@@ -174,14 +163,9 @@ func TestSnippetMatchesExampleContainer(t *testing.T) {
 	if got := snippet(t, "image.tag=latest"); !reflect.DeepEqual(got, want) {
 		t.Errorf("the chart shows %s, want %s", pretty(got), pretty(want))
 	}
-	for _, d := range manifests(t) {
-		if d.file == "example-mounts.yaml" && d.GetKind() == "Deployment" {
-			var mounts appsv1.Deployment
-			d.into(t, &mounts)
-			if in := container(t, mounts.Spec.Template.Spec, car); !reflect.DeepEqual(in, want) {
-				t.Errorf("%s has %s, want %s", d, pretty(in), pretty(want))
-			}
-		}
+	mounts := findAs[appsv1.Deployment](t, manifestsOf(t, "example-mounts.yaml"), "Deployment", "")
+	if in := container(t, mounts.Spec.Template.Spec, car); !reflect.DeepEqual(in, want) {
+		t.Errorf("example-mounts.yaml has %s, want %s", pretty(in), pretty(want))
 	}
 	got := snippet(t, "role=companion", "container.extraArgs={--worker-threads=3}", "container.socket=/run/d/d.sock",
 		"container.socketVolume=run", "container.brakeDeletions=0")
@@ -227,17 +211,12 @@ func snippet(t *testing.T, values ...string) v1.Container {
 // notes returns what helm says at the end of an installation.
 func notes(t *testing.T, install ...string) string {
 	t.Helper()
-	out, err := helm(t, append(install, "--dry-run=client", "--output=json")...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := mustHelm(t, append(install, "--dry-run=client", "--output=json")...)
 	var release struct {
 		Info struct {
 			Notes string `json:"notes"`
 		} `json:"info"`
 	}
-	if err := json.Unmarshal([]byte(out), &release); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(out), &release))
 	return release.Info.Notes
 }

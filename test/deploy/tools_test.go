@@ -23,6 +23,30 @@ func helm(t *testing.T, args ...string) (string, error) {
 		args...)
 }
 
+// mustHelm is helm, whose error ends the test.
+func mustHelm(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := helm(t, args...)
+	if err != nil {
+		t.Fatalf("helm %q: %v", args, err)
+	}
+	return out
+}
+
+// expectRefused runs helm, which has to fail with this complaint.
+func expectRefused(t *testing.T, complaint string, args ...string) {
+	t.Helper()
+	if _, err := helm(t, args...); err == nil || !strings.Contains(err.Error(), complaint) {
+		t.Errorf("helm %q: %v, want a complaint of %q", args, err, complaint)
+	}
+}
+
+// template returns the arguments of helm that render volume-guard's chart.
+func template(t *testing.T, args ...string) []string {
+	t.Helper()
+	return append([]string{"template", guard, inDeploy(t, "charts", guard)}, args...)
+}
+
 func promtool(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	return use(t, terminal.Promtool, nil, args...)
@@ -32,13 +56,10 @@ func use(t *testing.T, program func() (string, error), env []string, args ...str
 	t.Helper()
 	suite.Deep(t, suite.Compiles)
 	binary, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
-	root := process.RootForTest(t)
+	must(t, err)
 	var out, complaints bytes.Buffer
-	err = process.Run(patiently(t), process.Command{Path: binary, Args: args, Env: env, Dir: root, Stdout: &out,
-		Tee: &complaints})
+	err = process.Run(patiently(t), process.Command{Path: binary, Args: args, Env: env, Dir: process.RootForTest(t),
+		Stdout: &out, Tee: &complaints})
 	if err != nil {
 		err = errors.Join(err, errors.New(strings.TrimSpace(complaints.String())))
 	}
@@ -48,15 +69,22 @@ func use(t *testing.T, program func() (string, error), env []string, args ...str
 // inDeploy is a path below deploy/.
 func inDeploy(t *testing.T, path ...string) string {
 	t.Helper()
-	root := process.RootForTest(t)
-	return filepath.Join(append([]string{root, "deploy"}, path...)...)
+	return filepath.Join(append([]string{process.RootForTest(t), "deploy"}, path...)...)
+}
+
+// writeFiles writes files with these texts, by their names in a folder, and makes their folders.
+func writeFiles(t *testing.T, folder string, texts map[string]string) {
+	t.Helper()
+	for name, text := range texts {
+		file := filepath.Join(folder, name)
+		must(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		must(t, os.WriteFile(file, []byte(text), 0o700))
+	}
 }
 
 func read(t *testing.T, path ...string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(inDeploy(t, path...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return data
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -36,12 +35,12 @@ func TestChartAfterConflictAndFailedUninstall(t *testing.T) {
 		t.Fatalf("%s is in no list", driver)
 	}
 	upgrade := []string{"upgrade", guard, c.of(tree), "--namespace", guardHome, "--reset-then-reuse-values"}
-	env.refused("matchConditions", upgrade...)
+	expectRefused(t, "matchConditions", env.with(upgrade)...)
 	env.run(append(upgrade, "--force-conflicts")...)
 	env.expectInstalled(want, nil)
 
 	// No kubelet runs here, so the Job of the uninstall does not end.
-	env.refused("", "uninstall", guard, "--namespace", guardHome, "--timeout", "2s")
+	expectRefused(t, "", env.with([]string{"uninstall", guard, "--namespace", guardHome, "--timeout", "2s"})...)
 	env.expectInstalled(want, nil)
 	deleted := 0
 	for _, o := range want {
@@ -53,18 +52,9 @@ func TestChartAfterConflictAndFailedUninstall(t *testing.T) {
 	if deleted == 0 {
 		t.Fatal("the chart has no bindings, which the Job deletes last")
 	}
-	env.refused("no deployed releases", upgrade...)
+	expectRefused(t, "no deployed releases", env.with(upgrade)...)
 	env.run("rollback", guard, strconv.Itoa(env.revision("uninstalling")), "--namespace", guardHome)
 	env.expectInstalled(want, nil)
-}
-
-// refused runs helm, which has to fail with this message.
-func (env *charts) refused(message string, args ...string) {
-	env.T.Helper()
-	_, err := helm(env.T, append(args, "--kubeconfig", env.kubeconfig)...)
-	if err == nil || !strings.Contains(err.Error(), message) {
-		env.T.Errorf("helm %s: %v, want %q", strings.Join(args, " "), err, message)
-	}
 }
 
 // revision returns the revision of volume-guard with this status.
@@ -85,14 +75,8 @@ func (env *charts) revision(status string) int {
 	return 0
 }
 
-// remove deletes an object without a namespace.
+// remove deletes an object.
 func (env *charts) remove(o *unstructured.Unstructured) {
 	env.T.Helper()
-	kind := o.GroupVersionKind()
-	mapping, err := env.kinds.RESTMapping(kind.GroupKind(), kind.Version)
-	env.Must(err)
-	err = env.client.Resource(mapping.Resource).Delete(env.Ctx, o.GetName(), metav1.DeleteOptions{})
-	if !apierrors.IsNotFound(err) {
-		env.Must(err)
-	}
+	env.Must(ignoreNotFound(env.resource(o).Delete(env.Ctx, o.GetName(), metav1.DeleteOptions{})))
 }

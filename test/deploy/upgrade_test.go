@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,9 +35,7 @@ func TestChartsUpgradeAndRollBack(t *testing.T) {
 	suite.Deep(t, suite.OtherVersion)
 	release := previous.ForTest(t)
 	from, err := release.Tree(patiently(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	to := filepath.Dir(inDeploy(t))
 	upgrade, rollback := documented(t, "helm upgrade"), documented(t, "helm rollback")
 	env := newCharts(t)
@@ -69,30 +68,19 @@ func TestChartsNameAbsentValuesOfPreviousRelease(t *testing.T) {
 	t.Parallel()
 	suite.Deep(t, suite.OtherVersion)
 	from, err := previous.ForTest(t).Tree(patiently(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, chart := range []string{guard, car} {
 		c := installed{name: chart, values: []string{"serviceAccount.name=a"}}
 		if chart == car {
 			c.values = []string{"serviceAccount=a"}
 		}
 		old := filepath.Join(c.of(from), "values.yaml")
-		if _, err := helm(t, append([]string{"template", inDeploy(t, "charts", chart), "--values", old},
-			sets(c.values)...)...); err != nil {
-			t.Errorf("%s, over its own values: %v", chart, err)
-		}
+		mustHelm(t, append([]string{"template", inDeploy(t, "charts", chart), "--values", old}, sets(c.values)...)...)
 		mixed := t.TempDir()
-		if err := os.CopyFS(mixed, os.DirFS(inDeploy(t, "charts", chart))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.CopyFS(mixed, os.DirFS(inDeploy(t, "charts", chart))))
 		values, err := os.ReadFile(old)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(mixed, "values.yaml"), values, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(mixed, "values.yaml"), values, 0o600))
 		// Without new values in this release, there is no complaint.
 		if _, err := helm(t, append([]string{"template", mixed}, sets(c.values)...)...); err != nil &&
 			!strings.Contains(err.Error(), "missing propert") {
@@ -150,11 +138,12 @@ func newCharts(t *testing.T) *charts {
 // run runs helm, and returns its output.
 func (env *charts) run(args ...string) string {
 	env.T.Helper()
-	out, err := helm(env.T, append(args, "--kubeconfig", env.kubeconfig)...)
-	if err != nil {
-		env.T.Fatalf("helm %s: %v", strings.Join(args, " "), err)
-	}
-	return out
+	return mustHelm(env.T, env.with(args)...)
+}
+
+// with returns arguments for the environment's control plane.
+func (env *charts) with(args []string) []string {
+	return append(slices.Clone(args), "--kubeconfig", env.kubeconfig)
 }
 
 // render returns the objects of a version of a chart, without its hooks.
@@ -182,17 +171,22 @@ func (env *charts) serverVersion() string {
 	return v.GitVersion
 }
 
-// get returns an object as the API server has it, nil for none.
-func (env *charts) get(o *unstructured.Unstructured) *unstructured.Unstructured {
+// resource returns the client for objects of that kind, in that namespace.
+func (env *charts) resource(o *unstructured.Unstructured) dynamic.ResourceInterface {
 	env.T.Helper()
 	kind := o.GroupVersionKind()
 	mapping, err := env.kinds.RESTMapping(kind.GroupKind(), kind.Version)
 	env.Must(err)
-	var of dynamic.ResourceInterface = env.client.Resource(mapping.Resource)
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-		of = env.client.Resource(mapping.Resource).Namespace(o.GetNamespace())
+		return env.client.Resource(mapping.Resource).Namespace(o.GetNamespace())
 	}
-	now, err := of.Get(env.Ctx, o.GetName(), metav1.GetOptions{})
+	return env.client.Resource(mapping.Resource)
+}
+
+// get returns an object as the API server has it, nil for none.
+func (env *charts) get(o *unstructured.Unstructured) *unstructured.Unstructured {
+	env.T.Helper()
+	now, err := env.resource(o).Get(env.Ctx, o.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -267,13 +261,10 @@ func (env *charts) createFence(of installed) *v1alpha1.NodeFence {
 	if of.name != guard {
 		return nil
 	}
-	o := &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: "node"}, Spec: v1alpha1.NodeFenceSpec{Reason: "test",
-		Agents: []v1alpha1.Agent{{Name: "operator", Covers: v1alpha1.CoversUntilUnfenced,
-			Manual: &v1alpha1.ManualAgent{Instructions: "Pull the plug."}}}}}
 	var made *v1alpha1.NodeFence
 	env.Eventually("NodeFences are served", func() (is bool) {
 		var err error
-		made, err = env.fences.Fences.Create(env.Ctx, o, metav1.CreateOptions{})
+		made, err = env.fences.Fences.Create(env.Ctx, newFence("node", byHand()...), metav1.CreateOptions{})
 		if !apierrors.IsNotFound(err) {
 			env.Must(err)
 		}

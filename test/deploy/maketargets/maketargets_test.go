@@ -25,8 +25,7 @@ const patience = 20 * time.Minute
 
 func root(t *testing.T) string {
 	t.Helper()
-	root := process.RootForTest(t)
-	return root
+	return process.RootForTest(t)
 }
 
 // execute runs a program and returns its output.
@@ -97,9 +96,7 @@ func treeVersion(t *testing.T) string {
 func entries(t *testing.T, dir string) []fs.DirEntry {
 	t.Helper()
 	all, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.Must(t, err)
 	return all
 }
 
@@ -129,19 +126,13 @@ func tree(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	for _, name := range []string{"Makefile", "tools/version.sh"} {
 		text, err := os.ReadFile(filepath.Join(root(t), name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		suite.Must(t, err)
 		files[name] = string(text)
 	}
 	for name, text := range files {
 		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		suite.Must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		suite.Must(t, os.WriteFile(file, []byte(text), 0o755))
 	}
 	return dir
 }
@@ -200,14 +191,10 @@ func TestEachTargetHasATest(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.Must(t, err)
 	for _, page := range pages {
 		text, err := os.ReadFile(filepath.Join(root(t), filepath.FromSlash(page)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		suite.Must(t, err)
 		for _, found := range named.FindAllStringSubmatch(string(text), -1) {
 			if _, known := Why(found[1]); !known {
 				t.Errorf("%s names make %s, which is no target", page, found[1])
