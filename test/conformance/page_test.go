@@ -108,10 +108,7 @@ func TestPageKeepsRowsOfOtherSuites(t *testing.T) {
 // TestPageHasEachSuite holds the page in the repository against the list of suites.
 func TestPageHasEachSuite(t *testing.T) {
 	t.Parallel()
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(PagePath)))
 	if err != nil {
 		t.Fatal(err)

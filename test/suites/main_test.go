@@ -149,10 +149,7 @@ func (w *interrupting) Write(p []byte) (int, error) {
 // TestFullTestRunsEverySuite expects make test-full to run each target of the Makefile that is a suite, and make test
 // to run the suites that need neither root, a browser nor a second Kubernetes.
 func TestFullTestRunsEverySuite(t *testing.T) {
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
 		t.Fatal(err)
@@ -190,10 +187,7 @@ func TestFullTestRunsEverySuite(t *testing.T) {
 
 // TestDecisionsStartNoGoroutine shows that the packages omitted by make test-race cannot have data races.
 func TestDecisionsStartNoGoroutine(t *testing.T) {
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	files, err := filepath.Glob(filepath.Join(root, "internal/engine/*/*.go"))
 	if err != nil || len(files) < 20 {
 		t.Fatalf("%d files of decisions: %v", len(files), err)

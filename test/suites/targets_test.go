@@ -116,10 +116,7 @@ func sources(t *testing.T, root string) (all []source) {
 // TestEveryTestRunsInTarget expects a call of go test in the Makefile for each package with tests, and for each build
 // tag of ours. The tag controlplane is that of test/apiserver.sh.
 func TestEveryTestRunsInTarget(t *testing.T) {
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
 		t.Fatal(err)

@@ -92,21 +92,13 @@ func lockedNamespace(ctx context.Context, env *session.Environment) (string, err
 
 // boundClaim creates a claim that is bound to an NFS volume.
 func boundClaim(ctx context.Context, env *session.Environment, namespace, name string) error {
-	core, pv := env.Users[0].CoreV1(), session.NfsVolume(namespace, name)
-	if _, err := core.PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{}); err != nil {
-		return err
-	}
-	claim, err := core.PersistentVolumeClaims(namespace).Create(ctx, &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1.PersistentVolumeClaimSpec{AccessModes: pv.Spec.AccessModes, StorageClassName: new(string),
-			VolumeName: pv.Name, Resources: v1.VolumeResourceRequirements{Requests: pv.Spec.Capacity}},
-	}, metav1.CreateOptions{})
+	claim, err := session.MakeNfsClaim(ctx, env.Users[0], namespace, name)
 	if err != nil {
 		return err
 	}
-	claim.Status = v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound, AccessModes: pv.Spec.AccessModes,
-		Capacity: pv.Spec.Capacity}
-	_, err = core.PersistentVolumeClaims(namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{})
+	claim.Status = v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound, AccessModes: claim.Spec.AccessModes,
+		Capacity: claim.Spec.Resources.Requests}
+	_, err = env.Users[0].CoreV1().PersistentVolumeClaims(namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{})
 	return err
 }
 

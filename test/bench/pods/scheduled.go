@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/session"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
 // scheduledPods are the times at which a watch has shown that pods have a node.
@@ -29,7 +30,7 @@ type scheduledPods struct {
 // watchPods watches the pods of a namespace from now on.
 func watchPods(ctx context.Context, client kubernetes.Interface, namespace string) (watch.Interface, error) {
 	pods := client.CoreV1().Pods(namespace)
-	events, err := session.WatchFromNow(ctx, metav1.ListOptions{}, pods.List, pods.Watch)
+	events, err := objects.WatchFromNow(ctx, metav1.ListOptions{}, pods.List, pods.Watch)
 	if err != nil {
 		return nil, fmt.Errorf("watch pods: %w", err)
 	}

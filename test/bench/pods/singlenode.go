@@ -124,15 +124,7 @@ func claimedNamespace(ctx context.Context, env *session.Environment, claims int)
 		return "", err
 	}
 	err = env.Each(ctx, claims, func(ctx context.Context, client kubernetes.Interface, i int) error {
-		pv := session.NfsVolume(namespace, session.PodName(i))
-		if _, err := client.CoreV1().PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{}); err != nil {
-			return err
-		}
-		_, err := client.CoreV1().PersistentVolumeClaims(namespace).Create(ctx, &v1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Name: session.PodName(i)},
-			Spec: v1.PersistentVolumeClaimSpec{AccessModes: pv.Spec.AccessModes, StorageClassName: new(string),
-				VolumeName: pv.Name, Resources: v1.VolumeResourceRequirements{Requests: pv.Spec.Capacity}},
-		}, metav1.CreateOptions{})
+		_, err := session.MakeNfsClaim(ctx, client, namespace, session.PodName(i))
 		return err
 	})
 	if err != nil {

@@ -17,35 +17,29 @@ var update = flag.Bool("update", false, "write test/bench/report.md from report.
 
 // TestReportPageIsMadeFromReport compares report.md with report.json, the only source of its figures.
 func TestReportPageIsMadeFromReport(t *testing.T) {
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := process.RootForTest(t)
 	folder := filepath.Join(root, "test", "bench")
 	data, err := os.ReadFile(filepath.Join(folder, "report.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var measured Report
-	if err := json.Unmarshal(data, &measured); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(data, &measured))
 	var want bytes.Buffer
-	if err := measured.Markdown(&want); err != nil {
-		t.Fatal(err)
-	}
+	must(t, measured.Markdown(&want))
 	page := filepath.Join(folder, "report.md")
 	got, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if bytes.Equal(got, want.Bytes()) {
 		return
 	}
 	if !*update {
 		t.Fatal("test/bench/report.md is not made from report.json; run go test ./test/bench/report -update")
 	}
-	if err := os.WriteFile(page, want.Bytes(), 0o644); err != nil {
+	must(t, os.WriteFile(page, want.Bytes(), 0o644))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
 		t.Fatal(err)
 	}
 }

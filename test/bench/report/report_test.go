@@ -128,9 +128,7 @@ func TestReportRoundTrips(t *testing.T) {
 	}
 	dir := t.TempDir()
 	report, err := Read(dir, names)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	report.Add(&Figure{Name: "second"}, &Figure{Name: "first"})
 	report.Add(figure)
 	again := rewritten(t, report, dir)
@@ -190,13 +188,9 @@ func TestFamiliesKeepTheirMeasurements(t *testing.T) {
 // rewritten writes a report and reads it again.
 func rewritten(t *testing.T, r *Report, dir string) *Report {
 	t.Helper()
-	if err := r.Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Write(dir))
 	again, err := Read(dir, r.names)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return again
 }
 
@@ -204,9 +198,7 @@ func rewritten(t *testing.T, r *Report, dir string) *Report {
 func expectLines(t *testing.T, r *Report, lines ...string) {
 	t.Helper()
 	var page bytes.Buffer
-	if err := r.Markdown(&page); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Markdown(&page))
 	for _, line := range lines {
 		if !strings.Contains(page.String(), line+"\n") {
 			t.Errorf("no line %q in\n%s", line, page.String())

@@ -95,7 +95,7 @@ func MakePV(protected bool) afterClaim {
 // watchClaims begins to watch the claims with a token, before any exist.
 func (env *Environment) watchClaims(ctx context.Context, token string) (watch.Interface, error) {
 	claims := env.Users[0].CoreV1().PersistentVolumeClaims(env.Namespace)
-	w, err := WatchFromNow(ctx, metav1.ListOptions{LabelSelector: claimsLabel + "=" + token}, claims.List, claims.Watch)
+	w, err := objects.WatchFromNow(ctx, metav1.ListOptions{LabelSelector: claimsLabel + "=" + token}, claims.List, claims.Watch)
 	if err != nil {
 		return nil, fmt.Errorf("watch claims: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 )
@@ -54,7 +55,21 @@ func PodWithClaim(name string, i int) *v1.Pod {
 
 func PodName(i int) string { return fmt.Sprintf("pod-%d", i) }
 
-func NfsVolume(namespace, claim string) *v1.PersistentVolume {
+// MakeNfsClaim creates an NFS volume and the claim that is to be bound to it.
+func MakeNfsClaim(ctx context.Context, client kubernetes.Interface, namespace,
+	name string) (*v1.PersistentVolumeClaim, error) {
+	pv := nfsVolume(namespace, name)
+	if _, err := client.CoreV1().PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{}); err != nil {
+		return nil, err
+	}
+	return client.CoreV1().PersistentVolumeClaims(namespace).Create(ctx, &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1.PersistentVolumeClaimSpec{AccessModes: pv.Spec.AccessModes, StorageClassName: new(string),
+			VolumeName: pv.Name, Resources: v1.VolumeResourceRequirements{Requests: pv.Spec.Capacity}},
+	}, metav1.CreateOptions{})
+}
+
+func nfsVolume(namespace, claim string) *v1.PersistentVolume {
 	return &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace + "-" + claim},
 		Spec: v1.PersistentVolumeSpec{

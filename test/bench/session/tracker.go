@@ -11,10 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
-	retry "k8s.io/client-go/tools/watch"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
 // Tracker watches all PVs and records their events with times.
@@ -44,7 +43,7 @@ type PvTimes struct {
 func Track(ctx context.Context, client kubernetes.Interface) (*Tracker, error) {
 	ctx, stop := context.WithCancel(ctx)
 	pvs := client.CoreV1().PersistentVolumes()
-	w, err := WatchFromNow(ctx, metav1.ListOptions{}, pvs.List, pvs.Watch)
+	w, err := objects.WatchFromNow(ctx, metav1.ListOptions{}, pvs.List, pvs.Watch)
 	if err != nil {
 		stop()
 		return nil, fmt.Errorf("watch PVs: %w", err)
@@ -170,23 +169,4 @@ func (t *Tracker) Handles(names []string) map[string]string {
 func (t *Tracker) Close() {
 	t.stop()
 	t.done.Wait()
-}
-
-// WatchFromNow watches the selected objects from now on. An API server that is short of time ends watches that it takes
-// for slow; this one continues where it was.
-func WatchFromNow[L metav1.ListInterface](ctx context.Context, selects metav1.ListOptions,
-	list func(context.Context, metav1.ListOptions) (L, error),
-	watches func(context.Context, metav1.ListOptions) (watch.Interface, error)) (watch.Interface, error) {
-	page := selects
-	page.Limit = 1
-	now, err := list(ctx, page)
-	if err != nil {
-		return nil, err
-	}
-	return retry.NewRetryWatcherWithContext(ctx, now.GetResourceVersion(), &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = selects.LabelSelector
-			return watches(ctx, o)
-		},
-	})
 }
