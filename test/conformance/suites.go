@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -262,13 +263,7 @@ func each(like Suite, namesAndFocuses ...string) (all []Suite) {
 func (s Suite) slug() string { return strings.ToLower(strings.ReplaceAll(s.Name, " ", "-")) }
 
 // skipped returns the regular expressions of all specs that are left out.
-func (s Suite) skipped() (all []string) {
-	for expression := range s.LeftOut {
-		all = append(all, expression)
-	}
-	slices.Sort(all)
-	return all
-}
+func (s Suite) skipped() []string { return slices.Sorted(maps.Keys(s.LeftOut)) }
 
 // whyLeftOut returns the reason not to run a spec of the suite.
 func (s Suite) whyLeftOut(spec string) (reason string, is bool) {

@@ -68,7 +68,8 @@ func (p plays) addUnplayed() {
 	)
 	for command, why := range map[string]string{
 		"kubectl krew install --manifest=.build/krew/reclaim.yaml " +
-			"--archive=.build/krew/kubectl-reclaim-linux-amd64.tar.gz": "krew is no program of ours; krew_test.go makes what it is given, and judges it by krew's rules",
+			"--archive=.build/krew/kubectl-reclaim-linux-amd64.tar.gz": "krew is no program of ours; krew_test.go makes " +
+			"what it is given, and judges it by krew's rules",
 		"helm install volume-guard deploy/charts/volume-guard --namespace csi-reclaimer --create-namespace " +
 			"--set image.registry=registry.example.com/storage": chart,
 		"helm uninstall volume-guard --namespace csi-reclaimer --timeout 20m":                                      chart,

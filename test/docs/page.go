@@ -4,10 +4,14 @@ package docs
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/docs/picture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
@@ -71,4 +75,32 @@ func check(t *testing.T, name string, want func(page string) string) {
 		return
 	}
 	must(t, os.WriteFile(file, []byte(text), 0o644))
+}
+
+// CheckFlags has the test fail unless the reference page of a program matches its flags.
+func CheckFlags(t *testing.T, program string, groups cliflag.NamedFlagSets) {
+	t.Helper()
+	CheckPage(t, program+"-flags.md", flagTables(program, groups))
+}
+
+// flagTables returns a page with a table of each group of flags.
+func flagTables(program string, groups cliflag.NamedFlagSets) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "# Flags of %s\n\nGenerated from the program by `make docs`. `%s --help` shows them, too.\n",
+		program, program)
+	for _, name := range groups.Order {
+		fmt.Fprintf(&text, "\n## %s\n\n| flag | default | meaning |\n|---|---|---|\n", name)
+		groups.FlagSets[name].VisitAll(func(f *pflag.Flag) {
+			if f.Hidden || f.Deprecated != "" {
+				return
+			}
+			value := f.DefValue
+			if value == "" {
+				value = " "
+			}
+			usage := strings.ReplaceAll(strings.Join(strings.Fields(f.Usage), " "), "|", "\\|")
+			fmt.Fprintf(&text, "| `--%s` | `%s` | %s |\n", f.Name, value, usage)
+		})
+	}
+	return text.String()
 }

@@ -7,6 +7,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // etcd writes to the control plane's etcd directly: two calls of its KV service, in its wire format, so that none of
@@ -68,3 +70,31 @@ func (plain) Unmarshal(data []byte, v any) error {
 	*message = append((*message)[:0], data...)
 	return nil
 }
+
+// Object is an object of type T that can be copied.
+type Object[T any] interface {
+	runtime.Object
+	DeepCopy() T
+	SetUID(types.UID)
+	SetResourceVersion(string)
+}
+
+// Copies writes n copies of an object that went through the API server, so that they are as large as real ones. change
+// makes copy i another object, and returns its key in etcd: /registry, the resource, the namespace if any, and the
+// name. The object must have its kind and the version in which it is stored.
+func Copies[T Object[T]](ctx context.Context, c *Cluster, n int, template T,
+	change func(i int, o T) (key string)) error {
+	err := each(ctx, n, func(ctx context.Context, i int) error {
+		own := template.DeepCopy()
+		own.SetUID(UIDOf(i))
+		own.SetResourceVersion("")
+		return c.putObject(ctx, change(i, own), own)
+	})
+	if err != nil {
+		return fmt.Errorf("fill the cluster with %d copies: %w", n, err)
+	}
+	return nil
+}
+
+// UIDOf returns the UID of copy i. Copies of different objects share it.
+func UIDOf(i int) types.UID { return types.UID(fmt.Sprintf("%08x-5b1c-4e1f-9d5e-7a3f00c0ffee", i)) }
