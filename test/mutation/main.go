@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,8 +16,7 @@ import (
 
 const usage = `Remove the guards of what decides, deletes, releases and takes over, one at a time. A test must notice each.
 
-  mutation [--only REGEXP] [--shard I/N] [--parallel N] [--quick]
-           [--model alive|all|never] [--list]
+  mutation [--only REGEXP] [--parallel N] [--quick] [--model alive|all|never] [--list]
 
 To be run in the root of the repository. The exit status is 1 if a mutant lives.
 
@@ -26,9 +24,9 @@ To be run in the root of the repository. The exit status is 1 if a mutant lives.
 
 // options are the settings of the command line.
 type options struct {
-	only, shard, model string
-	parallel           int
-	list, quick        bool
+	only, model string
+	parallel    int
+	list, quick bool
 }
 
 // When the model tries a mutant.
@@ -41,7 +39,6 @@ const (
 func main() {
 	var o options
 	flag.StringVar(&o.only, "only", "", "try only mutants whose name matches: package:function/change")
-	flag.StringVar(&o.shard, "shard", "1/1", "try only the I-th of N parts")
 	flag.IntVar(&o.parallel, "parallel", 2, "try this many mutants at a time")
 	flag.StringVar(&o.model, "model", modelAlive,
 		"have the model try the mutants that no test notices (alive), all that are in its packages (all) or none (never)")
@@ -120,22 +117,12 @@ func excuse(all []*mutant, exceptions []exception) (map[*mutant]bool, error) {
 
 // choose returns the mutants that are to be tried.
 func choose(all []*mutant, excused map[*mutant]bool, o options) (chosen []*mutant, err error) {
-	i, n, ok := strings.Cut(o.shard, "/")
-	part, err1 := strconv.Atoi(i)
-	parts, err2 := strconv.Atoi(n)
-	if !ok || err1 != nil || err2 != nil || part < 1 || part > parts {
-		return nil, fmt.Errorf("--shard %q is not like 1/4", o.shard)
-	}
 	only, err := regexp.Compile(o.only)
 	if err != nil {
 		return nil, fmt.Errorf("--only: %w", err)
 	}
-	at := 0
 	for _, m := range all {
-		if excused[m] || !only.MatchString(m.name()) {
-			continue
-		}
-		if at++; at%parts == part%parts {
+		if !excused[m] && only.MatchString(m.name()) {
 			chosen = append(chosen, m)
 		}
 	}

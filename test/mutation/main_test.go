@@ -202,30 +202,6 @@ func TestStaleTablesAreRefused(t *testing.T) {
 	}
 }
 
-func TestShards(t *testing.T) {
-	all := sampled(t).mutants
-	seen := map[*mutant]int{}
-	for i := 1; i <= 3; i++ {
-		some, err := choose(all, nil, options{shard: strconv.Itoa(i) + "/3"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range some {
-			seen[m]++
-		}
-	}
-	for _, m := range all {
-		if seen[m] != 1 {
-			t.Errorf("mutant %q is in %d of 3 shards", m.name(), seen[m])
-		}
-	}
-	for _, wrong := range []string{"", "1", "0/2", "3/2", "a/b"} {
-		if _, err := choose(all, nil, options{shard: wrong}); err == nil {
-			t.Errorf("shard %q is no error", wrong)
-		}
-	}
-}
-
 // The report names the place of a surviving mutant and the tests that ran.
 func TestReportOfSurvivingMutant(t *testing.T) {
 	for _, m := range sampled(t).mutants {
