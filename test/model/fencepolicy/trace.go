@@ -26,8 +26,8 @@ const (
 
 // move is one event, about a node.
 type move struct {
-	verb verb
-	on   int
+	verb
+	on int
 }
 
 // describe returns the sentence of a move.

@@ -53,20 +53,12 @@ func (k *worker) moves(s *state) {
 // people makes the moves of people, and of chance.
 func (k *worker) people(s *state, i int) {
 	n := s.nodes[i]
-	k.Breaks(!n.cut, s.left.Cut, move{nodeIsCutOff, i}, func(c *transition) {
-		c.left.Cut--
-		c.nodes[i].cut = true
-	})
-	k.Breaks(n.cut, s.left.Heal, move{nodeReturns, i}, func(c *transition) {
-		c.left.Heal--
-		c.nodes[i].cut, c.nodes[i].silent, c.nodes[i].long = false, false, false
-	})
-	k.User(n.fenced == notFenced, s.left.Hand, move{nodeIsFencedByHand, i}, func(c *transition) {
-		c.left.Hand--
-		c.nodes[i].fenced = byHand
-	})
-	k.Breaks(i == 0, s.left.Crash, move{guardEnds, 0}, func(c *transition) {
-		c.left.Crash--
+	k.Breaks(!n.cut, &s.left.Cut, move{nodeIsCutOff, i}, func(c *transition) { c.nodes[i].cut = true })
+	k.Breaks(n.cut, &s.left.Heal, move{nodeReturns, i},
+		func(c *transition) { c.nodes[i].cut, c.nodes[i].silent, c.nodes[i].long = false, false, false })
+	k.User(n.fenced == notFenced, &s.left.Hand, move{nodeIsFencedByHand, i},
+		func(c *transition) { c.nodes[i].fenced = byHand })
+	k.Breaks(i == 0, &s.left.Crash, move{guardEnds, 0}, func(c *transition) {
 		c.session = session{}
 		for i := range c.nodes {
 			n := &c.nodes[i]

@@ -1,7 +1,7 @@
 package fencepolicy
 
 import (
-	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,12 +58,7 @@ type state struct {
 
 // World names bounds: the objects, and how often each event may happen.
 type World struct {
-	// Name is the name in tables and on the command line.
-	Name string
-	// About is the purpose of the world, in a sentence.
-	About string
-	// Constant names constants that matter for the purpose, and the reason why they hide no error.
-	Constant string
+	search.Purpose
 	// Zones has the zone of each node, a letter each.
 	Zones string
 	// Max, PerZone and Halt are maxFences, maxFencesPerZone and haltAbove of the policy.
@@ -81,38 +76,27 @@ func (w *World) selects(i int) bool { return w.Selected == 0 || i < w.Selected }
 type Budget struct{ Cut, Heal, Hand, Crash uint8 }
 
 // Worlds returns the explored worlds.
-func Worlds() []World {
-	const still = "which pods wait, and for how long: each node has one that waits, for without it no node is fenced"
-	return []World{
-		{
-			Name: "fence policy, limit", About: "more nodes are unreachable than may be fenced at once, and come back",
-			Zones: "aabb", Max: 1, PerZone: 1, Halt: 75, Constant: still, Budget: Budget{Cut: 3, Heal: 2, Crash: 1},
-		},
-		{
-			Name: "fence policy, zones", About: "two nodes of different zones may be fenced, and no two of one",
-			Zones: "aabbc", Max: 2, PerZone: 1, Halt: 80, Constant: still, Budget: Budget{Cut: 3, Heal: 1},
-		},
-		{
-			Name: "fence policy, storm", About: "all nodes are cut off one after the other, and return", Zones: "abab",
-			Max: 4, PerZone: 4, Halt: 40, Constant: still, Budget: Budget{Cut: 4, Heal: 2},
-		},
-		{
-			Name: "fence policy, a zone is gone", About: "the nodes of a zone are cut off, and return", Zones: "aabb",
-			Max: 4, PerZone: 4, Halt: 100, Constant: still, Budget: Budget{Cut: 3, Heal: 2},
-		},
-		{
-			Name: "fence policy, a selection", About: "most of the nodes that the policy selects are cut off, and few of all",
-			Zones: "abcde", Max: 2, PerZone: 1, Halt: 60, Selected: 3, Constant: still, Budget: Budget{Cut: 3, Heal: 2},
-		},
-		{
-			Name: "fence policy, flapping", About: "one node is cut off and returns again and again", Zones: "abc",
-			Max: 1, PerZone: 1, Halt: 70, Constant: still, Budget: Budget{Cut: 4, Heal: 4, Crash: 1},
-		},
-		{
-			Name: "fence policy, by hand", About: "people fence nodes while the policy does", Zones: "abc", Max: 2, PerZone: 1,
-			Halt: 70, Constant: still, Budget: Budget{Cut: 2, Heal: 1, Hand: 2},
-		},
-	}
+func Worlds() []World { return slices.Clone(table) }
+
+const still = "which pods wait, and for how long: each node has one that waits, for without it no node is fenced"
+
+// table has the explored worlds.
+var table = []World{
+	{Purpose: search.About("fence policy, limit", "more nodes are unreachable than may be fenced at once, and come back",
+		still), Zones: "aabb", Max: 1, PerZone: 1, Halt: 75, Budget: Budget{Cut: 3, Heal: 2, Crash: 1}},
+	{Purpose: search.About("fence policy, zones", "two nodes of different zones may be fenced, and no two of one", still),
+		Zones: "aabbc", Max: 2, PerZone: 1, Halt: 80, Budget: Budget{Cut: 3, Heal: 1}},
+	{Purpose: search.About("fence policy, storm", "all nodes are cut off one after the other, and return", still),
+		Zones: "abab", Max: 4, PerZone: 4, Halt: 40, Budget: Budget{Cut: 4, Heal: 2}},
+	{Purpose: search.About("fence policy, a zone is gone", "the nodes of a zone are cut off, and return", still),
+		Zones: "aabb", Max: 4, PerZone: 4, Halt: 100, Budget: Budget{Cut: 3, Heal: 2}},
+	{Purpose: search.About("fence policy, a selection",
+		"most of the nodes that the policy selects are cut off, and few of all", still),
+		Zones: "abcde", Max: 2, PerZone: 1, Halt: 60, Selected: 3, Budget: Budget{Cut: 3, Heal: 2}},
+	{Purpose: search.About("fence policy, flapping", "one node is cut off and returns again and again", still),
+		Zones: "abc", Max: 1, PerZone: 1, Halt: 70, Budget: Budget{Cut: 4, Heal: 4, Crash: 1}},
+	{Purpose: search.About("fence policy, by hand", "people fence nodes while the policy does", still),
+		Zones: "abc", Max: 2, PerZone: 1, Halt: 70, Budget: Budget{Cut: 2, Heal: 1, Hand: 2}},
 }
 
 // spec returns the spec of the policy.
@@ -148,9 +132,3 @@ func (w *World) facts(s *state, at time.Time) fencing.PolicyFacts {
 }
 
 func name(i int) string { return "node-" + string(rune('0'+i)) }
-
-// Bounds describes the bounds of the world.
-func (w *World) Bounds() string {
-	return search.Bounds(w.Budget, fmt.Sprintf("zones %s, fences %d, per zone %d, halt above %d %%", w.Zones, w.Max,
-		w.PerZone, w.Halt))
-}

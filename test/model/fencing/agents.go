@@ -113,28 +113,17 @@ func (k *worker) agent(s *state, slot int, undoes bool) {
 	k.Can(works && o.acted, move{agentSucceeds, by, slot}, func(c *transition) {
 		objects(&c.state).state = succeeded
 	})
-	k.Breaks(works, s.left.Fail, move{agentFails, by, slot}, func(c *transition) {
-		c.left.Fail--
-		objects(&c.state).state, objects(&c.state).since = failed, young
-	})
-	k.Breaks(works && !o.acted && !undoes, s.left.Lie, move{agentLies, by, slot}, func(c *transition) {
-		c.left.Lie--
+	k.Breaks(works, &s.left.Fail, move{agentFails, by, slot},
+		func(c *transition) { objects(&c.state).state, objects(&c.state).since = failed, young })
+	k.Breaks(works && !o.acted && !undoes, &s.left.Lie, move{agentLies, by, slot}, func(c *transition) {
 		c.lies(slot)
 		objects(&c.state).state = succeeded
 	})
-	k.Breaks(works, s.left.Hang, move{agentHangs, by, slot}, func(c *transition) {
-		c.left.Hang--
-		objects(&c.state).hung = true
-	})
+	k.Breaks(works, &s.left.Hang, move{agentHangs, by, slot}, func(c *transition) { objects(&c.state).hung = true })
 	k.Can(o.state == stopping && !o.hung, move{agentEnds, by, slot}, func(c *transition) { *objects(&c.state) = run{} })
-	k.Breaks(o.state == stopping && !o.hung, s.left.Endless, move{agentIsEndless, by, slot}, func(c *transition) {
-		c.left.Endless--
-		objects(&c.state).hung = true
-	})
-	k.Breaks(true, s.left.Vanish, move{objectVanishes, by, slot}, func(c *transition) {
-		c.left.Vanish--
-		*objects(&c.state) = run{}
-	})
+	k.Breaks(o.state == stopping && !o.hung, &s.left.Endless, move{agentIsEndless, by, slot},
+		func(c *transition) { objects(&c.state).hung = true })
+	k.Breaks(true, &s.left.Vanish, move{objectVanishes, by, slot}, func(c *transition) { *objects(&c.state) = run{} })
 	k.Can(o.state == failed && o.since == young && undoes, move{retryPauseEnds, by, slot}, func(c *transition) {
 		objects(&c.state).since = old
 	})
@@ -204,20 +193,14 @@ func (k *worker) times(s *state) {
 	pass := func(c *transition) { c.passes(func(f *fence) { f.attempts[f.count-1].since++ }) }
 	switch {
 	case last.result != 0:
-		k.Breaks(last.since == young, s.left.Again, move{chainPauseEnds, 0, 0}, func(c *transition) {
-			c.left.Again--
-			pass(c)
-		})
+		k.Breaks(last.since == young, &s.left.Again, move{chainPauseEnds, 0, 0}, pass)
 		return
 	case last.since == older:
 		return
 	}
 	late := k.hangs(s) || last.since == old
 	k.Can(late, move{timeLimitEnds, 0, 0}, pass)
-	k.Breaks(!late, s.left.Slow, move{timeLimitEnds, 0, 0}, func(c *transition) {
-		c.left.Slow--
-		pass(c)
-	})
+	k.Breaks(!late, &s.left.Slow, move{timeLimitEnds, 0, 0}, pass)
 }
 
 // hangs reports whether the attempt never gets a result.

@@ -15,10 +15,7 @@ func (k *worker) guard(s *state, i int) {
 		k.Can(true, move{processStarts, i, 0}, func(c *transition) { c.start(i) })
 		return
 	}
-	k.Breaks(true, s.left.Crash, move{processEnds, i, 0}, func(c *transition) {
-		c.left.Crash--
-		c.lines[i] = line{}
-	})
+	k.Breaks(true, &s.left.Crash, move{processEnds, i, 0}, func(c *transition) { c.lines[i] = line{} })
 	k.Can(l.fence != s.fence, move{watchShowsFence, i, 0}, func(c *transition) { c.showFence(i) })
 	k.Can(l.marked != s.node.marked(), move{watchShowsNode, i, 0}, func(c *transition) { c.showNode(i) })
 	if l.session.on {
@@ -119,15 +116,9 @@ func (k *worker) calls(s *state, i int) {
 	session := k.machine.session(&s.lines[i].session)
 	ask := session.Ask()
 	k.Can(true, move{callAnswered[ask.Action], i, 0}, func(c *transition) { c.answer(i, true, true) })
-	k.Breaks(true, s.left.API, move{callFails[ask.Action], i, 0}, func(c *transition) {
-		c.left.API--
-		c.answer(i, false, false)
-	})
+	k.Breaks(true, &s.left.API, move{callFails[ask.Action], i, 0}, func(c *transition) { c.answer(i, false, false) })
 	if ask.Action >= fencing.AddFinalizer {
-		k.Breaks(true, s.left.API, move{answerLost[ask.Action], i, 0}, func(c *transition) {
-			c.left.API--
-			c.answer(i, true, false)
-		})
+		k.Breaks(true, &s.left.API, move{answerLost[ask.Action], i, 0}, func(c *transition) { c.answer(i, true, false) })
 	}
 }
 

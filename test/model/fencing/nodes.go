@@ -97,23 +97,15 @@ func (k *worker) tended(s *state) bool {
 // faults makes the faults of the node.
 func (k *worker) faults(s *state) {
 	n := s.node
-	k.Breaks(!n.cut, s.left.Cut, move{kubeletIsCutOff, 0, 0}, func(c *transition) {
-		c.left.Cut--
+	k.Breaks(!n.cut, &s.left.Cut, move{kubeletIsCutOff, 0, 0}, func(c *transition) {
 		c.late()
 		c.node.cut = true
 	})
-	k.Breaks(n.cut && !n.lateLease && n.lateStatus == 0, s.left.Heal, move{kubeletReturns, 0, 0}, func(c *transition) {
-		c.left.Heal--
-		c.node.cut = false
-	})
-	k.Breaks(n.cut && !n.second, s.left.Replace, move{machineIsReplaced, 0, 0}, func(c *transition) {
-		c.left.Replace--
-		c.node.cut, c.node.second, c.node.boot = false, true, unused
-	})
-	k.Breaks(!n.off, s.left.PowerCut, move{powerIsCut, 0, 0}, func(c *transition) {
-		c.left.PowerCut--
-		c.stop()
-	})
+	k.Breaks(n.cut && !n.lateLease && n.lateStatus == 0, &s.left.Heal, move{kubeletReturns, 0, 0},
+		func(c *transition) { c.node.cut = false })
+	k.Breaks(n.cut && !n.second, &s.left.Replace, move{machineIsReplaced, 0, 0},
+		func(c *transition) { c.node.cut, c.node.second, c.node.boot = false, true, unused })
+	k.Breaks(!n.off, &s.left.PowerCut, move{powerIsCut, 0, 0}, func(c *transition) { c.stop() })
 }
 
 // late puts requests of a working kubelet in flight.

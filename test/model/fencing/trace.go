@@ -81,7 +81,7 @@ var (
 
 // move is one event: of a replica or an agent, about a pod or an attempt.
 type move struct {
-	verb verb
+	verb
 	// by is the number of the acting replica, or 1 for an agent that undoes. on is the number of the pod or of the attempt
 	// from 0.
 	by, on int

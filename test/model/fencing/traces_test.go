@@ -1,7 +1,6 @@
 package fencing
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
@@ -10,7 +9,7 @@ import (
 // script plays moves, one after the other.
 type script struct {
 	*worker
-	modeltest.Script[state, move]
+	modeltest.Script[state, move, *transition]
 }
 
 func begin(t *testing.T, w World) *script {
@@ -18,22 +17,20 @@ func begin(t *testing.T, w World) *script {
 	w.Budget = Budget{Fence: 1, Delete: 1, Off: 1, On: 1, Confirm: 1, LieWord: 1, Now: 1, Abandon: 1, Cut: 2, Heal: 1,
 		Slow: 1, Fail: 1, Hang: 1, Endless: 1, Lie: 1, Again: 1}
 	k := newWorker(&w)
-	s := &script{k, modeltest.NewScript[state, move](t, k, w.describe)}
+	s := &script{k, modeltest.NewScript(t, &k.Plain)}
 	return s.then(nodeFenceIsCreated).guardActs()
 }
 
 // then makes a move for each verb. Each must be possible.
 func (s *script) then(verbs ...verb) *script {
 	s.T.Helper()
-	for _, v := range verbs {
-		s.Then(s.describe(move{v, 0, 0}), func(m move) bool { return m.verb == v })
-	}
+	s.InTurn(verbs...)
 	return s
 }
 
 // guardActs lets volume-guard do all work that is due at once.
 func (s *script) guardActs() *script {
-	s.All(func(m move) bool { return m.verb == workerBegins || slices.Contains(callAnswered, m.verb) })
+	s.All(append([]verb{workerBegins}, callAnswered...)...)
 	return s
 }
 
@@ -43,26 +40,14 @@ func (s *script) guardPolls() *script { return s.then(pollBegins).guardActs() }
 // podIsHeld lets the controller that holds pods do its work, and checks that the pod stays.
 func (s *script) podIsHeld() {
 	s.T.Helper()
-	s.holderActs()
-	if !s.Now.pods[0].exists {
-		s.T.Errorf("the pod is released\n%s", &s.Script)
-	}
+	s.All(holderReadsFence, holderReadsNode, holderReleases)
+	s.is("the pod is held", s.Now.pods[0].exists)
 }
 
 func (s *script) podIsReleased() {
 	s.T.Helper()
-	s.holderActs()
-	if s.Now.pods[0].exists {
-		s.T.Errorf("the pod is held\n%s", &s.Script)
-	}
-}
-
-func (s *script) holderActs() {
-	for s.First(func(m move) bool {
-		return m.verb == holderReadsFence || m.verb == holderReadsNode || m.verb == holderReleases
-	}) {
-		continue
-	}
+	s.All(holderReadsFence, holderReadsNode, holderReleases)
+	s.is("the pod is released", !s.Now.pods[0].exists)
 }
 
 // waits checks the reason for which the fence waits.
@@ -191,8 +176,8 @@ func TestNodeMissingAfterReboot(t *testing.T) {
 	s := begin(t, World{Agents: []Agent{Reboot, Power}}).then(kubeletIsCutOff, nodeReadyChanges, agentActs, agentSucceeds)
 	s.guardPolls().then(userDeletesPod).guardPolls().waits("Fenced").podIsHeld()
 	s.then(chainPauseEnds).guardPolls().is("the proof stays", s.Now.fence.fenced == isTrue)
-	s.Then("the next agent acts", func(m move) bool { return m.verb == agentActs && m.on == 1 })
-	s.Then("it succeeds", func(m move) bool { return m.verb == agentSucceeds && m.on == 1 })
+	s.Then(agentActs, func(m move) bool { return m.Is(agentActs) && m.on == 1 })
+	s.Then(agentSucceeds, func(m move) bool { return m.Is(agentSucceeds) && m.on == 1 })
 	s.guardPolls().podIsReleased()
 }
 

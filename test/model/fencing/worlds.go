@@ -1,7 +1,7 @@
 package fencing
 
 import (
-	"fmt"
+	"slices"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
@@ -24,12 +24,7 @@ const (
 
 // World names bounds: the objects, and how often each event may happen.
 type World struct {
-	// Name is the name in tables and on the command line.
-	Name string
-	// About is the purpose of the world, in a sentence.
-	About string
-	// Constant names constants that matter for the purpose, and the reason why they hide no error.
-	Constant string
+	search.Purpose
 	// Agents are the agents of each NodeFence.
 	Agents []Agent
 	// Pods is the number of pods on the node. The second one tolerates the taint.
@@ -40,9 +35,7 @@ type World struct {
 	// WhenReleased undoes the fence once the pods are released.
 	WhenReleased bool
 	// Lag means that watches deliver a state at any later time, and not at once.
-	Lag bool
-	// Deep worlds are explored only when asked for.
-	Deep   bool
+	Lag    bool
 	Budget Budget
 }
 
@@ -66,7 +59,7 @@ type Budget struct {
 
 // Worlds returns the explored worlds.
 func Worlds() []World {
-	worlds := append(append(basic(), agents()...), append(people(), append(machines(), liars()...)...)...)
+	worlds := slices.Clone(table)
 	for i := range worlds {
 		w := &worlds[i]
 		w.Replicas, w.Pods = max(w.Replicas, 1), max(w.Pods, 1)
@@ -81,184 +74,93 @@ const (
 	oneAgent  = "one agent: chains have worlds of their own"
 )
 
-// basic returns worlds about one agent that powers the machine off, and about volume-guard itself.
-func basic() []World {
-	return []World{
-		{
-			Name: "fence", About: "a node that is cut off is powered off, and returns, at any step; a replica ends between " +
-				"its steps", Agents: []Agent{Power}, Constant: upToDate + "; " + oneLeader,
-			Budget: Budget{Fence: 1, Delete: 1, Cut: 1, Heal: 1, On: 1, Crash: 1},
-		},
-		{
-			Name: "fence, calls fail", About: "calls to the API server fail or lose their answer, twice",
-			Agents: []Agent{Power}, Constant: upToDate + "; " + onePod,
-			Budget: Budget{Fence: 1, Delete: 1, Cut: 1, API: 2},
-		},
-		{
-			Name: "fence, lag", About: "watches lag, a fence is ended, and another one follows", Lag: true,
-			Agents: []Agent{Power}, Constant: onePod, Budget: Budget{Fence: 2, Cut: 1, Now: 1},
-		},
-		{
-			Name: "fence, two leaders", About: "two replicas act at the same time", Agents: []Agent{Power}, Replicas: 2,
-			Constant: upToDate + "; " + onePod, Budget: Budget{Fence: 1},
-		},
-		{
-			Name: "deep: fence, two leaders, ended", About: "two replicas act at the same time, and the fence is ended",
-			Deep: true, Agents: []Agent{Power}, Replicas: 2, Constant: upToDate + "; " + onePod,
-			Budget: Budget{Fence: 1, Now: 1},
-		},
-		{
-			Name: "fence, chain", About: "agents take too long, hang, do not end, and are tried again",
-			Agents: []Agent{Power, Reboot}, Constant: upToDate + "; " + oneLeader,
-			Budget: Budget{Fence: 1, Slow: 1, Hang: 1, Endless: 1, Again: 1},
-		},
-	}
-}
+// table has the explored worlds.
+var table = []World{
+	// One agent that powers the machine off, and volume-guard itself.
+	{Purpose: search.About("fence",
+		"a node that is cut off is powered off, and returns, at any step; a replica ends between its steps", upToDate,
+		oneLeader), Agents: []Agent{Power}, Budget: Budget{Fence: 1, Delete: 1, Cut: 1, Heal: 1, On: 1, Crash: 1}},
+	{Purpose: search.About("fence, calls fail", "calls to the API server fail or lose their answer, twice", upToDate,
+		onePod), Agents: []Agent{Power}, Budget: Budget{Fence: 1, Delete: 1, Cut: 1, API: 2}},
+	{Purpose: search.About("fence, lag", "watches lag, a fence is ended, and another one follows", onePod),
+		Lag: true, Agents: []Agent{Power}, Budget: Budget{Fence: 2, Cut: 1, Now: 1}},
+	{Purpose: search.About("fence, two leaders", "two replicas act at the same time", upToDate, onePod),
+		Agents: []Agent{Power}, Replicas: 2, Budget: Budget{Fence: 1}},
+	{Purpose: search.Deep("deep: fence, two leaders, ended", "two replicas act at the same time, and the fence is ended",
+		upToDate, onePod), Agents: []Agent{Power}, Replicas: 2, Budget: Budget{Fence: 1, Now: 1}},
+	{Purpose: search.About("fence, chain", "agents take too long, hang, do not end, and are tried again", upToDate,
+		oneLeader), Agents: []Agent{Power, Reboot}, Budget: Budget{Fence: 1, Slow: 1, Hang: 1, Endless: 1, Again: 1}},
 
-// agents returns worlds about agents of each kind, and their faults.
-func agents() []World {
-	return []World{
-		{
-			Name: "fence, agents fail", About: "agents fail, lose their objects, and are tried again",
-			Agents: []Agent{Power, Reboot}, Constant: upToDate + "; " + oneLeader,
-			Budget: Budget{Fence: 1, Delete: 1, Fail: 2, Vanish: 1, Again: 1},
-		},
-		{
-			Name: "fence, reboot", About: "an agent that reboots the machine, with pods that were terminating before " +
-				"and pods that were not", Agents: []Agent{Reboot}, Pods: 2, Constant: upToDate + "; " + oneAgent,
-			Budget: Budget{Fence: 1, Delete: 2, Cut: 1, PowerCut: 1},
-		},
-		{
-			Name: "fence, reboot, then power", About: "a node does not return from a reboot, and the next agent is tried for " +
-				"a pod that was not terminating before", Agents: []Agent{Reboot, Power},
-			Constant: upToDate + "; " + onePod + "; " + oneLeader,
-			Budget:   Budget{Fence: 1, Delete: 1, Cut: 1, Heal: 1, Fail: 1, Again: 1},
-		},
-		{
-			Name: "fence, remediation", About: "a custom resource with the name of the node, which hangs, is deleted and " +
-				"does not end", Agents: []Agent{Remediation}, Constant: upToDate,
-			Budget: Budget{Fence: 1, Delete: 1, Hang: 1, Endless: 1, Now: 1},
-		},
-		{
-			Name: "fence, volumes", About: "an agent that cuts the node off from volumes releases no pod, and its fence is " +
-				"deleted", Agents: []Agent{Volumes}, Constant: upToDate,
-			Budget: Budget{Fence: 1, Delete: 1, Cut: 1, Heal: 1, PowerCut: 1, Now: 1, DeleteFence: 1},
-		},
-		{
-			Name: "fence, volumes, shunned", About: "a node that is fenced from volumes returns with and without a reboot, " +
-				"while replicas end and calls fail", Agents: []Agent{Volumes}, Constant: upToDate,
-			Budget: Budget{Fence: 1, Cut: 1, Heal: 1, PowerCut: 1, Now: 1, Crash: 1, API: 1},
-		},
-		{
-			Name: "fence, volumes, Node copied", About: "the Node of such a fence is deleted and registered again, and a " +
-				"person adds or removes its taint", Agents: []Agent{Volumes}, Constant: upToDate + "; " + oneLeader,
-			Budget: Budget{Fence: 1, PowerCut: 1, Abandon: 1, DeleteNode: 1, Taint: 1},
-		},
-		{
-			Name: "deep: fence, volumes, two leaders", About: "two replicas fence a node from volumes at the same time",
-			Deep: true, Agents: []Agent{Volumes}, Replicas: 2, Constant: upToDate + "; " + onePod,
-			Budget: Budget{Fence: 1, PowerCut: 1},
-		},
-		{
-			Name: "fence, storage systems", About: "two agents cut the node off from volumes of two storage systems, and take " +
-				"too long", Agents: []Agent{Volumes, Volumes}, Constant: upToDate + "; " + oneLeader,
-			Budget: Budget{Fence: 1, Delete: 1, Slow: 1, Again: 1},
-		},
-		{
-			Name: "fence, storage systems, ended", About: "such a fence is ended and deleted, before and after a reboot",
-			Agents: []Agent{Volumes, Volumes}, Constant: upToDate + "; " + oneLeader,
-			Budget: Budget{Fence: 1, Delete: 1, PowerCut: 1, Now: 1, DeleteFence: 1},
-		},
-	}
-}
+	// Agents of each kind, and their faults.
+	{Purpose: search.About("fence, agents fail", "agents fail, lose their objects, and are tried again", upToDate,
+		oneLeader), Agents: []Agent{Power, Reboot}, Budget: Budget{Fence: 1, Delete: 1, Fail: 2, Vanish: 1, Again: 1}},
+	{Purpose: search.About("fence, reboot",
+		"an agent that reboots the machine, with pods that were terminating before and pods that were not", upToDate,
+		oneAgent), Agents: []Agent{Reboot}, Pods: 2, Budget: Budget{Fence: 1, Delete: 2, Cut: 1, PowerCut: 1}},
+	{Purpose: search.About("fence, reboot, then power",
+		"a node does not return from a reboot, and the next agent is tried for a pod that was not terminating before",
+		upToDate, onePod, oneLeader),
+		Agents: []Agent{Reboot, Power}, Budget: Budget{Fence: 1, Delete: 1, Cut: 1, Heal: 1, Fail: 1, Again: 1}},
+	{Purpose: search.About("fence, remediation",
+		"a custom resource with the name of the node, which hangs, is deleted and does not end", upToDate),
+		Agents: []Agent{Remediation}, Budget: Budget{Fence: 1, Delete: 1, Hang: 1, Endless: 1, Now: 1}},
+	{Purpose: search.About("fence, volumes",
+		"an agent that cuts the node off from volumes releases no pod, and its fence is deleted", upToDate),
+		Agents: []Agent{Volumes}, Budget: Budget{Fence: 1, Delete: 1, Cut: 1, Heal: 1, PowerCut: 1, Now: 1, DeleteFence: 1}},
+	{Purpose: search.About("fence, volumes, shunned",
+		"a node that is fenced from volumes returns with and without a reboot, while replicas end and calls fail", upToDate),
+		Agents: []Agent{Volumes}, Budget: Budget{Fence: 1, Cut: 1, Heal: 1, PowerCut: 1, Now: 1, Crash: 1, API: 1}},
+	{Purpose: search.About("fence, volumes, Node copied",
+		"the Node of such a fence is deleted and registered again, and a person adds or removes its taint", upToDate,
+		oneLeader), Agents: []Agent{Volumes}, Budget: Budget{Fence: 1, PowerCut: 1, Abandon: 1, DeleteNode: 1, Taint: 1}},
+	{Purpose: search.Deep("deep: fence, volumes, two leaders", "two replicas fence a node from volumes at the same time",
+		upToDate, onePod), Agents: []Agent{Volumes}, Replicas: 2, Budget: Budget{Fence: 1, PowerCut: 1}},
+	{Purpose: search.About("fence, storage systems",
+		"two agents cut the node off from volumes of two storage systems, and take too long", upToDate, oneLeader),
+		Agents: []Agent{Volumes, Volumes}, Budget: Budget{Fence: 1, Delete: 1, Slow: 1, Again: 1}},
+	{Purpose: search.About("fence, storage systems, ended", "such a fence is ended and deleted, before and after a reboot",
+		upToDate, oneLeader),
+		Agents: []Agent{Volumes, Volumes}, Budget: Budget{Fence: 1, Delete: 1, PowerCut: 1, Now: 1, DeleteFence: 1}},
 
-// machines returns worlds about nodes whose machine is replaced.
-func machines() []World {
-	return []World{{
-		Name: "fence, another machine", About: "another machine takes the name of a node that is fenced from volumes",
-		Agents: []Agent{Volumes}, Constant: upToDate + "; " + oneLeader,
-		Budget: Budget{Fence: 1, Delete: 1, Cut: 1, Replace: 1, Now: 1, DeleteFence: 1},
-	}}
-}
+	// Actions of people, and machines that return.
+	{Purpose: search.About("fence, person",
+		"a person powers the machine off and says so, before, during and after the agents", upToDate),
+		Agents: []Agent{Power, Person}, Budget: Budget{Fence: 1, Off: 1, On: 1, Confirm: 1, Fail: 1}},
+	{Purpose: search.About("fence, ended", "a person ends the fence, abandons it, and deletes the NodeFence, at any step",
+		upToDate), Agents: []Agent{Power}, Budget: Budget{Fence: 1, Now: 1, Abandon: 1, DeleteFence: 1}},
+	{Purpose: search.About("fence, when released", "the machine is powered on again once its pods are released", upToDate),
+		WhenReleased: true, Agents: []Agent{Power}, Pods: 2, Budget: Budget{Fence: 1, Delete: 2, Cut: 1, Heal: 1, Crash: 1}},
+	{Purpose: search.About("fence, power",
+		"the machine is powered on by hand while the fence is in force, runs, and is cut off again", upToDate),
+		Agents: []Agent{Power}, Pods: 2, Budget: Budget{Fence: 1, Delete: 2, Cut: 1, On: 1}},
+	{Purpose: search.About("fence, late requests",
+		"renewals and statuses of the node that were under way are carried out late", upToDate),
+		Agents: []Agent{Power}, Budget: Budget{Fence: 1, Delete: 1, On: 1, Late: 1}},
 
-// people returns worlds about actions of people, and machines that return.
-func people() []World {
-	return []World{
-		{
-			Name: "fence, person", About: "a person powers the machine off and says so, before, during and after the agents",
-			Agents: []Agent{Power, Person}, Constant: upToDate,
-			Budget: Budget{Fence: 1, Off: 1, On: 1, Confirm: 1, Fail: 1},
-		},
-		{
-			Name: "fence, ended", About: "a person ends the fence, abandons it, and deletes the NodeFence, at any step",
-			Agents: []Agent{Power}, Constant: upToDate,
-			Budget: Budget{Fence: 1, Now: 1, Abandon: 1, DeleteFence: 1},
-		},
-		{
-			Name: "fence, when released", About: "the machine is powered on again once its pods are released",
-			WhenReleased: true,
-			Agents:       []Agent{Power}, Pods: 2, Constant: upToDate,
-			Budget: Budget{Fence: 1, Delete: 2, Cut: 1, Heal: 1, Crash: 1},
-		},
-		{
-			Name:   "fence, power",
-			About:  "the machine is powered on by hand while the fence is in force, runs, and is cut off again",
-			Agents: []Agent{Power}, Pods: 2, Constant: upToDate,
-			Budget: Budget{Fence: 1, Delete: 2, Cut: 1, On: 1},
-		},
-		{
-			Name: "fence, late requests", About: "renewals and statuses of the node that were under way are carried out late",
-			Agents: []Agent{Power}, Constant: upToDate,
-			Budget: Budget{Fence: 1, Delete: 1, On: 1, Late: 1},
-		},
-	}
-}
+	// Nodes whose machine is replaced.
+	{Purpose: search.About("fence, another machine",
+		"another machine takes the name of a node that is fenced from volumes", upToDate, oneLeader),
+		Agents: []Agent{Volumes}, Budget: Budget{Fence: 1, Delete: 1, Cut: 1, Replace: 1, Now: 1, DeleteFence: 1}},
 
-// liars returns worlds about false proofs, and about nodes that must not be fenced.
-func liars() []World {
-	return []World{
-		{
-			Name: "fence, lying agent", About: "an agent says that it has done what it has not: the node contradicts it",
-			Agents: []Agent{Power}, Constant: upToDate,
-			Budget: Budget{Fence: 1, Delete: 1, Cut: 1, Heal: 1, Lie: 1, Again: 1},
-		},
-		{
-			Name: "fence, lying agent, when released", About: "the same, with a fence that is undone once the pods are released",
-			Agents: []Agent{Power}, WhenReleased: true, Constant: upToDate,
-			Budget: Budget{Fence: 1, Cut: 1, Lie: 1, Again: 1, Now: 1},
-		},
-		{
-			Name: "fence, false word", About: "a person confirms what is not so, and another one what is",
-			Agents: []Agent{Person}, Constant: upToDate,
-			Budget: Budget{Fence: 1, Delete: 1, Cut: 1, LieWord: 1, Again: 1},
-		},
-		{
-			Name: "fence, restored", About: "a NodeFence is restored with the confirmation of another one, and confirmed anew",
-			Agents: []Agent{Person}, Constant: upToDate,
-			Budget: Budget{Restore: 1, Fence: 1, Delete: 1, Cut: 1, Heal: 1, Off: 1, Confirm: 1, DeleteFence: 1, Again: 1},
-		},
-		{
-			Name: "fence, Node deleted", About: "the Node is deleted, before and after the proof", Agents: []Agent{Power},
-			Constant: upToDate,
-			Budget:   Budget{Fence: 1, Delete: 1, Cut: 1, DeleteNode: 1, Now: 1},
-		},
-		{
-			Name: "fence, for a policy", About: "a node that comes back by itself before its agent has begun is not fenced",
-			Agents: []Agent{Power}, Policy: true, Constant: upToDate + "; " + onePod,
-			Budget: Budget{Fence: 1, Cut: 1, Heal: 1, Slow: 1, Again: 1, Crash: 1},
-		},
-		{
-			Name: "fence, control plane", About: "a node of the control plane is not fenced", Agents: []Agent{Power},
-			ControlPlane: true, Constant: upToDate, Budget: Budget{Fence: 1, Cut: 1, Heal: 1, DeleteFence: 1, Now: 1},
-		},
-	}
-}
-
-// Bounds describes the bounds of the world.
-func (w *World) Bounds() string {
-	return search.Bounds(w.Budget, fmt.Sprintf("agents %v, pods %d, replicas %d", w.Agents, w.Pods, w.Replicas),
-		search.If(w.Lag, "lag"), search.If(w.Policy, "policy"), search.If(w.ControlPlane, "control plane"),
-		search.If(w.WhenReleased, "when released"))
+	// False proofs, and nodes that must not be fenced.
+	{Purpose: search.About("fence, lying agent", "an agent says that it has done what it has not: the node contradicts it",
+		upToDate), Agents: []Agent{Power}, Budget: Budget{Fence: 1, Delete: 1, Cut: 1, Heal: 1, Lie: 1, Again: 1}},
+	{Purpose: search.About("fence, lying agent, when released",
+		"the same, with a fence that is undone once the pods are released", upToDate),
+		Agents: []Agent{Power}, WhenReleased: true, Budget: Budget{Fence: 1, Cut: 1, Lie: 1, Again: 1, Now: 1}},
+	{Purpose: search.About("fence, false word", "a person confirms what is not so, and another one what is", upToDate),
+		Agents: []Agent{Person}, Budget: Budget{Fence: 1, Delete: 1, Cut: 1, LieWord: 1, Again: 1}},
+	{Purpose: search.About("fence, restored",
+		"a NodeFence is restored with the confirmation of another one, and confirmed anew", upToDate),
+		Agents: []Agent{Person},
+		Budget: Budget{Restore: 1, Fence: 1, Delete: 1, Cut: 1, Heal: 1, Off: 1, Confirm: 1, DeleteFence: 1, Again: 1}},
+	{Purpose: search.About("fence, Node deleted", "the Node is deleted, before and after the proof", upToDate),
+		Agents: []Agent{Power}, Budget: Budget{Fence: 1, Delete: 1, Cut: 1, DeleteNode: 1, Now: 1}},
+	{Purpose: search.About("fence, for a policy",
+		"a node that comes back by itself before its agent has begun is not fenced", upToDate, onePod),
+		Agents: []Agent{Power}, Policy: true, Budget: Budget{Fence: 1, Cut: 1, Heal: 1, Slow: 1, Again: 1, Crash: 1}},
+	{Purpose: search.About("fence, control plane", "a node of the control plane is not fenced", upToDate),
+		Agents: []Agent{Power}, ControlPlane: true, Budget: Budget{Fence: 1, Cut: 1, Heal: 1, DeleteFence: 1, Now: 1}},
 }
 
 // String returns the name of the kind.

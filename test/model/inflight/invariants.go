@@ -24,7 +24,8 @@ func (c *transition) settle(i, n int) {
 	case int(c.leader) == i+1:
 		c.wanted[n] = 1 << value
 	case found != value:
-		c.Violates("L2: process %d confirms entry %s as %d, which process %d found as %d", i+1, keys[n], value, c.leader, found)
+		c.Violates("L2: process %d confirms entry %s as %d, which process %d found as %d", i+1, keys[n], value,
+			c.leader, found)
 	}
 }
 

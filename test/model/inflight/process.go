@@ -52,10 +52,7 @@ func (k *worker) process(s *state, i int) {
 			m = is(oldIsWritten)
 		}
 		k.Can(true, m, func(c *transition) { c.arrive(i) })
-		k.Breaks(true, s.left.Lose, is(answerIsLost), func(c *transition) {
-			c.left.Lose--
-			c.lose(i)
-		})
+		k.Breaks(true, &s.left.Lose, is(answerIsLost), func(c *transition) { c.lose(i) })
 	case reads:
 		k.Can(true, is(youngIsRead), func(c *transition) { c.read(i) })
 	case readsOld:
@@ -82,10 +79,8 @@ func (k *worker) move(s *state, i int) {
 		}
 	}
 	for mask := 1; mask < 1<<entries; mask++ {
-		k.User(mask&^movable == 0 && !k.former(i), s.left.Move, move{entriesMove, i, mask}, func(c *transition) {
-			c.left.Move--
-			c.write(i, mask)
-		})
+		k.User(mask&^movable == 0 && !k.former(i), &s.left.Move, move{entriesMove, i, mask},
+			func(c *transition) { c.write(i, mask) })
 	}
 }
 

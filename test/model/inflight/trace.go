@@ -30,7 +30,7 @@ const (
 
 // move is one event, of a process, and an entry or a mask of entries.
 type move struct {
-	verb           verb
+	verb
 	process, entry int
 }
 

@@ -36,8 +36,7 @@ func (k *worker) moves(s *state) {
 		k.Cluster(func() { k.process(s, i) })
 	}
 	k.Cluster(func() { k.lateWrites(s) })
-	k.User(s.old.exists, s.left.DeleteOld, move{verb: oldIsDeleted}, func(c *transition) {
-		c.left.DeleteOld--
+	k.User(s.old.exists, &s.left.DeleteOld, move{verb: oldIsDeleted}, func(c *transition) {
 		for n, value := range c.old.has {
 			c.lost[n] = value != 0
 		}
@@ -55,18 +54,13 @@ func (k *worker) lifetimes(s *state, i int) {
 	if i > 0 && now == absent {
 		before := s.processes[i-1].does
 		k.Cluster(func() { k.Can(before >= ended, move{verb: processStarts, process: i}, start) })
-		k.Breaks(s.processes[i-1].runs(), s.left.Overlap, move{verb: otherLeads, process: i}, func(c *transition) {
-			c.left.Overlap--
-			start(c)
-		})
+		k.Breaks(s.processes[i-1].runs(), &s.left.Overlap, move{verb: otherLeads, process: i}, start)
 	}
-	k.Breaks(now != absent && now < stops, s.left.Crash, move{verb: processCrashes, process: i}, func(c *transition) {
-		c.left.Crash--
+	k.Breaks(now != absent && now < stops, &s.left.Crash, move{verb: processCrashes, process: i}, func(c *transition) {
 		c.abandon(i)
 		c.end(i, ended)
 	})
-	k.User(s.processes[i].runs(), s.left.Stop, move{verb: processStops, process: i}, func(c *transition) {
-		c.left.Stop--
+	k.User(s.processes[i].runs(), &s.left.Stop, move{verb: processStops, process: i}, func(c *transition) {
 		c.abandon(i)
 		p := &c.processes[i]
 		if !p.old.exists {
@@ -104,15 +98,13 @@ func (c *transition) abandon(i int) {
 func (k *worker) users(s *state, i int) {
 	p := &s.processes[i]
 	for n := range entries {
-		k.User(p.runs(), s.left.Put, move{putEntry, i, n}, func(c *transition) {
-			c.left.Put--
+		k.User(p.runs(), &s.left.Put, move{putEntry, i, n}, func(c *transition) {
 			p := &c.processes[i]
 			p.want[n], p.confirmed[n], p.removing[n] = c.next[n], false, false
 			c.next[n]++
 			c.allow(i, n)
 		})
-		k.User(p.runs() && p.want[n] != 0, s.left.Remove, move{removeEntry, i, n}, func(c *transition) {
-			c.left.Remove--
+		k.User(p.runs() && p.want[n] != 0, &s.left.Remove, move{removeEntry, i, n}, func(c *transition) {
 			p := &c.processes[i]
 			p.want[n], p.confirmed[n], p.removing[n] = 0, false, true
 			c.allow(i, n)

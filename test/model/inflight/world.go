@@ -1,7 +1,7 @@
 package inflight
 
 import (
-	"fmt"
+	"slices"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
@@ -101,12 +101,7 @@ type state struct {
 
 // World names bounds: the processes, and how often each event happens.
 type World struct {
-	// Name is its name in tables and on the command line.
-	Name string
-	// About is its purpose, in a sentence.
-	About string
-	// Constant is what it holds constant, and why that hides nothing. The package's documentation has what all worlds do.
-	Constant string
+	search.Purpose
 	// Releases has a letter for each process, in the order of their starts: n for this release, f for a former one.
 	Releases string
 	Budget   Budget
@@ -128,51 +123,37 @@ type Budget struct {
 	Crash, Overlap, Lose uint8
 }
 
-// Bounds says in short what is in the world.
-func (w *World) Bounds() string {
-	return search.Bounds(w.Budget, fmt.Sprintf("processes %s", w.Releases))
-}
-
 const (
 	oneProcess = "one process: worlds with a take-over are others"
 	oneRelease = "one release: a former one has worlds of its own"
 )
 
 // Worlds are the bounds that are explored.
-func Worlds() []World {
-	return []World{
-		{
-			Name: "old entries", About: "entries move, are replaced and removed, and writes are not answered",
-			Constant: oneProcess, Releases: "n", Budget: Budget{Put: 2, Remove: 2, Move: 2, Lose: 2},
-		},
-		{
-			Name: "old entries, restart", About: "the same, with a process that ends, and one that takes over",
-			Constant: oneRelease, Releases: "nn", Budget: Budget{Put: 2, Remove: 1, Move: 2, Crash: 1, Lose: 2},
-		},
-		{
-			Name: "old entries, two leaders", About: "a process that goes on while another one takes over",
-			Constant: oneRelease, Releases: "nn", Budget: Budget{Put: 2, Remove: 1, Move: 2, Overlap: 1, Lose: 1},
-		},
-		{
-			Name: "old entries, stop", About: "a clean stop, which stores all entries in the young Lease, and a next start",
-			Constant: oneRelease, Releases: "nn", Budget: Budget{Put: 2, Remove: 1, Move: 2, Stop: 1, Lose: 2},
-		},
-		{
-			Name: "old entries, former release", About: "a former release leads for a while after a clean stop or a crash",
-			Constant: "no two leaders: a former release is superseded like this one", Releases: "nfn",
-			Budget: Budget{Put: 2, Remove: 2, Move: 2, Stop: 2, Crash: 1, Lose: 1},
-		},
-		{
-			Name: "old entries, upgrade", About: "this release takes over from a former one that goes on for a moment",
-			Constant: "no write without an answer: a former release has no old Lease to write", Releases: "fn",
-			Budget: Budget{Put: 2, Remove: 2, Move: 1, Overlap: 1},
-		},
-		{
-			Name: "old entries, Lease deleted", About: "an administrator deletes the old Lease while it counts",
-			Constant: "an entry that counted there is lost unless the leader stores it again: docs name that",
-			Releases: "nn", Budget: Budget{Put: 1, Remove: 1, Move: 2, Crash: 1, DeleteOld: 1, Lose: 1},
-		},
-	}
+func Worlds() []World { return slices.Clone(table) }
+
+// table has the explored worlds.
+var table = []World{
+	{Purpose: search.About("old entries", "entries move, are replaced and removed, and writes are not answered",
+		oneProcess),
+		Releases: "n", Budget: Budget{Put: 2, Remove: 2, Move: 2, Lose: 2}},
+	{Purpose: search.About("old entries, restart", "the same, with a process that ends, and one that takes over",
+		oneRelease),
+		Releases: "nn", Budget: Budget{Put: 2, Remove: 1, Move: 2, Crash: 1, Lose: 2}},
+	{Purpose: search.About("old entries, two leaders", "a process that goes on while another one takes over", oneRelease),
+		Releases: "nn", Budget: Budget{Put: 2, Remove: 1, Move: 2, Overlap: 1, Lose: 1}},
+	{Purpose: search.About("old entries, stop",
+		"a clean stop, which stores all entries in the young Lease, and a next start", oneRelease),
+		Releases: "nn", Budget: Budget{Put: 2, Remove: 1, Move: 2, Stop: 1, Lose: 2}},
+	{Purpose: search.About("old entries, former release",
+		"a former release leads for a while after a clean stop or a crash",
+		"no two leaders: a former release is superseded like this one"),
+		Releases: "nfn", Budget: Budget{Put: 2, Remove: 2, Move: 2, Stop: 2, Crash: 1, Lose: 1}},
+	{Purpose: search.About("old entries, upgrade", "this release takes over from a former one that goes on for a moment",
+		"no write without an answer: a former release has no old Lease to write"),
+		Releases: "fn", Budget: Budget{Put: 2, Remove: 2, Move: 1, Overlap: 1}},
+	{Purpose: search.About("old entries, Lease deleted", "an administrator deletes the old Lease while it counts",
+		"an entry that counted there is lost unless the leader stores it again: docs name that"),
+		Releases: "nn", Budget: Budget{Put: 1, Remove: 1, Move: 2, Crash: 1, DeleteOld: 1, Lose: 1}},
 }
 
 // first is the state in which a world begins: the first process leads, and the first entry is stored.

@@ -9,17 +9,14 @@ import (
 // are migrated.
 func (k *worker) cluster(s *state) {
 	k.Can(s.seen != s.claims, move{controllerLearns, 0, 0}, func(n *transition) { n.seen = n.claims })
-	k.Breaks(s.operations != [maxSlots]operation{}, s.left.Controller, move{controllerEnds, 0, 0}, func(n *transition) {
-		n.left.Controller--
-		n.operations = [maxSlots]operation{}
-	})
+	k.Breaks(s.operations != [maxSlots]operation{}, &s.left.Controller, move{controllerEnds, 0, 0},
+		func(n *transition) { n.operations = [maxSlots]operation{} })
 	k.Can(s.attached, move{nodeDetaches, 0, 0}, func(n *transition) { n.attached = false })
 	for slot := range 2 * len(k.PVs) {
 		p := s.pvs[slot]
 		k.Can(p.exists() && p.Terminating && p.inUse && p.Phase != volume.PhaseBound,
-			move{protectionRemovesFinalizer, 0, slot}, func(n *transition) {
-				n.write(slot, others, func(p *pv) { p.inUse = false })
-			})
+			move{protectionRemovesFinalizer, 0, slot},
+			written(slot, func(p *pv) { p.inUse = false }))
 		k.operate(s, slot)
 		if !p.exists() {
 			continue
@@ -27,7 +24,7 @@ func (k *worker) cluster(s *state) {
 		if v, stale, do := k.sync(s, slot); do != nil {
 			m := move{v, 0, slot}
 			if stale {
-				k.Breaks(true, s.left.Stale, m, func(n *transition) { n.left.Stale--; do(n) })
+				k.Breaks(true, &s.left.Stale, m, do)
 			} else {
 				k.Can(true, m, do)
 			}
@@ -86,7 +83,7 @@ func (k *worker) sync(s *state, slot int) (v verb, stale bool, do func(*transiti
 	return k.syncClaimed(s, slot)
 }
 
-// written returns the PV controller's write of a PV.
+// written returns a write of a PV that is not ours.
 func written(slot int, edit func(*pv)) func(*transition) {
 	return func(n *transition) { n.write(slot, others, edit) }
 }
@@ -150,8 +147,7 @@ func (k *worker) operate(s *state, slot int) {
 			n.disks[n.disk(slot)] = false
 			n.operations[slot] = deleted
 		})
-		k.Breaks(true, s.left.Plugin, move{pluginFails, 0, slot}, func(n *transition) {
-			n.left.Plugin--
+		k.Breaks(true, &s.left.Plugin, move{pluginFails, 0, slot}, func(n *transition) {
 			n.operations[slot] = noOperation
 			n.write(slot, others, func(p *pv) { p.Phase = volume.PhaseFailed })
 		})
@@ -192,14 +188,10 @@ func (k *worker) bind(s *state, slot int) {
 	}
 	switch {
 	case p.Claim == 0:
-		k.Can(true, move{controllerGives, 0, slot}, func(n *transition) {
-			n.write(slot, others, func(p *pv) { p.Claim = uid })
-		})
+		k.Can(true, move{controllerGives, 0, slot}, written(slot, func(p *pv) { p.Claim = uid }))
 	case p.Claim != uid:
 	case p.Phase != volume.PhaseBound:
-		k.Can(true, move{controllerBinds, 0, slot}, func(n *transition) {
-			n.write(slot, others, func(p *pv) { p.Phase = volume.PhaseBound })
-		})
+		k.Can(true, move{controllerBinds, 0, slot}, written(slot, func(p *pv) { p.Phase = volume.PhaseBound }))
 	default:
 		k.Can(true, move{controllerTellsClaim, 0, slot}, func(n *transition) {
 			now := n.claims[uid-1]
@@ -216,15 +208,11 @@ func (k *worker) sidecar(s *state, slot int) {
 		return
 	}
 	over := p.deletes() && p.released() && p.Claim > 0 && k.named(&s.claims, k.claimName(slot, p)) != p.Claim && !p.Held
-	k.Can(p.deletes() && !p.External && !p.Terminating, move{sidecarProtects, 0, slot}, func(n *transition) {
-		n.write(slot, others, func(p *pv) { p.External = true })
-	})
-	k.Can(p.External && !p.deletes(), move{sidecarLetsGo, 0, slot}, func(n *transition) {
-		n.write(slot, others, func(p *pv) { p.External = false })
-	})
+	k.Can(p.deletes() && !p.External && !p.Terminating, move{sidecarProtects, 0, slot},
+		written(slot, func(p *pv) { p.External = true }))
+	k.Can(p.External && !p.deletes(), move{sidecarLetsGo, 0, slot}, written(slot, func(p *pv) { p.External = false }))
 	k.Can(over && p.External && s.disks[k.disk(slot)], move{sidecarDeletes, 0, slot},
 		func(n *transition) { n.disks[n.disk(slot)] = false })
-	k.Can(over && p.External && !s.disks[k.disk(slot)], move{sidecarLetsGo, 0, slot}, func(n *transition) {
-		n.write(slot, others, func(p *pv) { p.Terminating, p.External = true, false })
-	})
+	k.Can(over && p.External && !s.disks[k.disk(slot)], move{sidecarLetsGo, 0, slot},
+		written(slot, func(p *pv) { p.Terminating, p.External = true, false }))
 }

@@ -41,15 +41,11 @@ func (k *worker) guard(s *state, i int) {
 // may still arrive.
 func (k *worker) overlap(s *state, i int) {
 	l := &s.lines[i]
-	k.Breaks(!l.deposed, s.left.Crash, move{processEnds, i, 0}, func(n *transition) {
-		n.left.Crash--
-		n.end(i)
-	})
+	k.Breaks(!l.deposed, &s.left.Crash, move{processEnds, i, 0}, func(n *transition) { n.end(i) })
 	k.Can(l.deposed, move{processNotices, i, 0}, func(n *transition) { n.end(i) })
 	other := 1 - i
 	if k.Replicas > 1 && s.lines[other].up && !s.lines[other].deposed && !l.deposed && !k.look(s, other).leads {
-		k.Breaks(true, s.left.Overlap, move{leaseMoves, other, 0}, func(n *transition) {
-			n.left.Overlap--
+		k.Breaks(true, &s.left.Overlap, move{leaseMoves, other, 0}, func(n *transition) {
 			n.lines[i].deposed = true
 			n.replica(other).lead()
 		})
@@ -112,13 +108,9 @@ func (k *worker) calls(s *state, i, slot int) {
 		n.asked(i, slot)
 	}
 	broken := func(v verb) {
-		k.Breaks(true, s.left.API, move{v, i, slot}, func(n *transition) {
-			n.left.API--
-			answer(n, reply{Outcome: session.Unanswered})
-		})
+		k.Breaks(true, &s.left.API, move{v, i, slot}, func(n *transition) { answer(n, reply{Outcome: session.Unanswered}) })
 	}
-	k.Breaks(s.lines[i].proofs[slot] != proof{}, s.left.Slow, move{processStalls, i, slot}, func(n *transition) {
-		n.left.Slow--
+	k.Breaks(s.lines[i].proofs[slot] != proof{}, &s.left.Slow, move{processStalls, i, slot}, func(n *transition) {
 		n.lines[i].proofs[slot] = proof{}
 		n.replica(i).age(slot)
 	})

@@ -3,6 +3,7 @@ package intree
 import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
 )
 
 // mayGo reports whether a PV says that its volume is to be deleted, and that by way of a twin.
@@ -189,8 +190,8 @@ func (k *worker) waitsForClaim(s *state, slot int) bool {
 func (k *worker) told(s *state, slot int) bool {
 	for i := range k.Replicas {
 		if r := k.look(s, i); r.leads {
-			facts, _ := r.tracker.Observe(r.slots[slot], cache{r}, r.now)
-			return intree.Decide(facts, r.now).Reason.EventType() != ""
+			facts, _ := r.tracker.Observe(r.slots[slot], cache{r}, clock.Now)
+			return intree.Decide(facts, clock.Now).Reason.EventType() != ""
 		}
 	}
 	return false

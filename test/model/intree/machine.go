@@ -12,6 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
 )
 
 // PV is a PV of a world. Its twin has the slot after its own.
@@ -71,7 +72,6 @@ type machine struct {
 	slots []string
 	// claims are the names of the claims, by UID from 1.
 	claims []string
-	now    time.Time
 	rules  intree.Rules
 	// Objects are only read, so that each is made once.
 	objects map[objectKey]*v1.PersistentVolume
@@ -87,8 +87,7 @@ type objectKey struct {
 // newMachine returns a machine for PVs, and claims of these names, whose UIDs count from 1.
 func newMachine(pvs []PV, claims []string) *machine {
 	m := &machine{
-		pvs: pvs, claims: claims, now: time.Unix(1e9, 0), rules: intree.Rules{RetryStart: time.Second,
-			RetryMax: 5 * time.Minute},
+		pvs: pvs, claims: claims, rules: intree.Rules{RetryStart: time.Second, RetryMax: 5 * time.Minute},
 		objects: map[objectKey]*v1.PersistentVolume{}, records: map[objectKey]*intree.PV{},
 	}
 	for _, pv := range pvs {
@@ -172,7 +171,7 @@ func (m *machine) object(slot int, view view) *v1.PersistentVolume {
 		o.Annotations[volume.HoldAnnotation] = ""
 	}
 	if view.Terminating {
-		o.DeletionTimestamp = &metav1.Time{Time: m.now}
+		o.DeletionTimestamp = &metav1.Time{Time: clock.Now}
 	}
 	if view.External {
 		o.Finalizers = append(o.Finalizers, volume.Finalizer)

@@ -3,10 +3,10 @@ package intree
 import (
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
 )
 
 // replica is one process as a value: what it has seen, remembers and works on. All of it is the code that ships, but
@@ -109,9 +109,6 @@ func (r *replica) lead() {
 	r.enqueueAll()
 }
 
-// reach has a process begin its watch at a version of a name.
-func (r *replica) reach(slot int, version uint8) { r.reached[slot] = version }
-
 // see has the watch show what has become of a PV.
 func (r *replica) see(slot int, now view) {
 	before, existed := r.record(slot, r.seen[slot])
@@ -137,15 +134,15 @@ func (r *replica) asks(slot int) ask { return r.askOf(&r.sessions[slot]) }
 // begin has a worker take a name. It continues until something is asked.
 func (r *replica) begin(slot int) {
 	r.woken[slot], r.again[slot] = false, false
-	if facts, found := r.tracker.Observe(r.slots[slot], cache{r}, r.now); found {
-		r.sessions[slot], r.busy[slot] = intree.Begin(facts, r.rules, r.now), true
+	if facts, found := r.tracker.Observe(r.slots[slot], cache{r}, clock.Now); found {
+		r.sessions[slot], r.busy[slot] = intree.Begin(facts, r.rules, clock.Now), true
 		r.ended(slot)
 	}
 }
 
 // answer continues with the session of a slot.
 func (r *replica) answer(slot int, to ask, answer reply) {
-	r.sessions[slot].Answer(r.tracker, cache{r}, r.replyOf(to, answer), r.now, r.now)
+	r.sessions[slot].Answer(r.tracker, cache{r}, r.replyOf(to, answer), clock.Now, clock.Now)
 	r.ended(slot)
 }
 
@@ -162,11 +159,9 @@ func (r *replica) ended(slot int) {
 
 // age makes the live reads of a session too old.
 func (r *replica) age(slot int) {
-	s := &r.sessions[slot]
-	old := r.now.Add(-2 * session.LiveFor)
-	for _, read := range liveReads(s) {
+	for _, read := range liveReads(&r.sessions[slot]) {
 		if read.Order > 0 {
-			read.Sent = old
+			read.Sent = clock.Old.Time()
 		}
 	}
 }
@@ -181,38 +176,17 @@ func liveReads(s *intree.Session) []*session.Read {
 // waits reports whether a delay is in force for a PV.
 func (r *replica) waits(slot int) bool {
 	uid := uidOf(slot, 1)
-	since, yielded := r.tracker.YieldedSince[uid]
-	return r.tracker.Failures[uid].Until.After(r.now) || yielded && r.now.Sub(since) < intree.IdleAfter
+	return r.tracker.Failures[uid].Until.After(clock.Now) || clock.AgeOf(r.tracker.YieldedSince[uid]) == clock.Young
 }
 
 // passTime ends the delays of a PV.
 func (r *replica) passTime(slot int) {
 	t, uid := r.tracker, uidOf(slot, 1)
 	if f, failed := t.Failures[uid]; failed {
-		f.Until = r.now
+		f.Until = clock.Now
 		t.Failures[uid] = f
 	}
 	if _, yielded := t.YieldedSince[uid]; yielded {
-		t.YieldedSince[uid] = r.now.Add(-intree.IdleAfter)
+		t.YieldedSince[uid] = clock.Old.Time()
 	}
-}
-
-func (m *machine) readAt(order uint8, fresh bool) session.Read {
-	switch {
-	case order == 0:
-		return session.Read{}
-	case fresh:
-		return session.Read{Sent: m.now, Order: int(order)}
-	}
-	return session.Read{Sent: m.now.Add(-2 * session.LiveFor), Order: int(order)}
-}
-
-func (m *machine) past(is, over bool, long time.Duration) time.Time {
-	switch {
-	case !is:
-		return time.Time{}
-	case over:
-		return m.now.Add(-long)
-	}
-	return m.now
 }

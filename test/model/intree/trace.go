@@ -70,7 +70,7 @@ var (
 
 // move is one thing that happens: to a PV or a claim, a replica, or both.
 type move struct {
-	verb verb
+	verb
 	// replica is the one that does it, slot the PV's, or the claim's number.
 	replica, slot int
 }

@@ -113,7 +113,7 @@ func (c *transition) start(i int) {
 	r := c.machine.fresh()
 	c.opened[i] = r
 	for slot := range 2 * len(c.PVs) {
-		r.reach(slot, c.versions[slot])
+		r.reached[slot] = c.versions[slot]
 		if c.pvs[slot].exists() {
 			r.see(slot, c.pvs[slot].view)
 		}

@@ -9,20 +9,12 @@ import (
 func (k *worker) users(s *state) {
 	for i := range k.Claims {
 		c := s.claims[i]
-		k.User(c.there, s.left.DeleteClaim, move{userDeletesClaim, 0, i}, func(n *transition) {
-			n.left.DeleteClaim--
-			n.setClaim(i, claim{born: true})
-		})
-		k.User(!c.born && k.named(&s.claims, k.Claims[i]) == 0, s.left.CreateClaim, move{userCreatesClaim, 0, i},
-			func(n *transition) {
-				n.left.CreateClaim--
-				n.setClaim(i, claim{there: true, born: true})
-			})
-		k.User(!c.born && k.named(&s.claims, k.Claims[i]) == 0, s.left.RestoreClaim, move{userRestoresClaim, 0, i},
-			func(n *transition) {
-				n.left.RestoreClaim--
-				n.restoreClaim(i)
-			})
+		k.User(c.there, &s.left.DeleteClaim, move{userDeletesClaim, 0, i},
+			func(n *transition) { n.setClaim(i, claim{born: true}) })
+		k.User(!c.born && k.named(&s.claims, k.Claims[i]) == 0, &s.left.CreateClaim, move{userCreatesClaim, 0, i},
+			func(n *transition) { n.setClaim(i, claim{there: true, born: true}) })
+		k.User(!c.born && k.named(&s.claims, k.Claims[i]) == 0, &s.left.RestoreClaim, move{userRestoresClaim, 0, i},
+			func(n *transition) { n.restoreClaim(i) })
 	}
 	for i := range k.PVs {
 		if slot := 2 * i; s.pvs[slot].exists() {
@@ -30,20 +22,17 @@ func (k *worker) users(s *state) {
 			k.meddlers(s, slot)
 		}
 		t := s.pvs[twin(2*i)]
-		k.User(t.Claim > 0, s.left.TakeTwin, move{userTakesBack, 0, twin(2 * i)}, func(n *transition) {
-			n.left.TakeTwin--
+		k.User(t.Claim > 0, &s.left.TakeTwin, move{userTakesBack, 0, twin(2 * i)}, func(n *transition) {
 			n.rescue(2 * i)
 			n.write(twin(2*i), others, func(p *pv) { p.Claim = 0 })
 		})
-		k.User(t.exists() && !t.Terminating, s.left.DeleteTwin, move{userDeletesTwin, 0, twin(2 * i)}, func(n *transition) {
-			n.left.DeleteTwin--
+		k.User(t.exists() && !t.Terminating, &s.left.DeleteTwin, move{userDeletesTwin, 0, twin(2 * i)}, func(n *transition) {
 			// its end looks like that of one whose volume is deleted
 			n.excused[i] = n.excused[i] || t.deletes() && t.Phase == volume.PhaseReleased
 			n.write(twin(2*i), others, func(p *pv) { p.Terminating = true })
 		})
 	}
-	k.User(true, s.left.Upgrade, move{controllerIsReplaced, 0, 0}, func(n *transition) {
-		n.left.Upgrade--
+	k.User(true, &s.left.Upgrade, move{controllerIsReplaced, 0, 0}, func(n *transition) {
 		n.modern = !n.modern
 		n.operations = [maxSlots]operation{}
 	})
@@ -68,43 +57,29 @@ func (c *transition) restoreClaim(i int) {
 // rescuers do something to keep a volume, or take that back.
 func (k *worker) rescuers(s *state, slot int) {
 	p := s.pvs[slot]
-	rescue := func(possible bool, left func(*Budget) *uint8, v verb, edit func(*pv)) {
-		k.User(possible, *left(&s.left), move{v, 0, slot}, func(n *transition) {
-			*left(&n.left)--
+	rescue := func(possible bool, left *uint8, v verb, edit func(*pv)) {
+		k.User(possible, left, move{v, 0, slot}, func(n *transition) {
 			n.rescue(slot)
 			n.write(slot, others, edit)
 		})
 	}
-	rescue(p.deletes(), func(b *Budget) *uint8 { return &b.Retain }, userTurnsToRetain,
-		func(p *pv) { p.Policy = volume.PolicyRetain })
-	rescue(p.Claim > 0 && p.released(), func(b *Budget) *uint8 { return &b.TakeBack }, userTakesBack,
-		func(p *pv) { p.Claim = 0 })
-	rescue(!p.Held, func(b *Budget) *uint8 { return &b.Hold }, userHolds, func(p *pv) { p.Held = true })
-	rescue(p.Writer != intree.WriterNone, func(b *Budget) *uint8 { return &b.Strip }, userStrips,
-		func(p *pv) { p.Writer = intree.WriterNone })
-	rescue(true, func(b *Budget) *uint8 { return &b.Migrate }, migrationIsSwitched,
-		func(p *pv) { p.Migrated = !p.Migrated })
+	rescue(p.deletes(), &s.left.Retain, userTurnsToRetain, func(p *pv) { p.Policy = volume.PolicyRetain })
+	rescue(p.Claim > 0 && p.released(), &s.left.TakeBack, userTakesBack, func(p *pv) { p.Claim = 0 })
+	rescue(!p.Held, &s.left.Hold, userHolds, func(p *pv) { p.Held = true })
+	rescue(p.Writer != intree.WriterNone, &s.left.Strip, userStrips, func(p *pv) { p.Writer = intree.WriterNone })
+	rescue(true, &s.left.Migrate, migrationIsSwitched, func(p *pv) { p.Migrated = !p.Migrated })
 }
 
 // meddlers do what brings a volume nearer to its end, or leaves it as it is.
 func (k *worker) meddlers(s *state, slot int) {
 	p := s.pvs[slot]
-	k.User(!p.Terminating, s.left.DeletePV, move{userDeletesPV, 0, slot}, func(n *transition) {
-		n.left.DeletePV--
-		n.write(slot, others, func(p *pv) { p.Terminating = true })
-	})
-	k.User(!p.deletes(), s.left.Delete, move{userTurnsToDelete, 0, slot}, func(n *transition) {
-		n.left.Delete--
-		n.write(slot, others, func(p *pv) { p.Policy = volume.PolicyDelete })
-	})
-	k.User(p.Held, s.left.Hold, move{userLetsGo, 0, slot}, func(n *transition) {
-		n.left.Hold--
-		n.write(slot, others, func(p *pv) { p.Held = false })
-	})
-	k.User(!p.Terminating && k.PVs[slot/2].Static, s.left.Foreign, move{strangerProtects, 0, slot}, func(n *transition) {
-		n.left.Foreign--
-		n.write(slot, others, func(p *pv) { p.Writer = intree.WriterOther })
-	})
+	k.User(!p.Terminating, &s.left.DeletePV, move{userDeletesPV, 0, slot},
+		written(slot, func(p *pv) { p.Terminating = true }))
+	k.User(!p.deletes(), &s.left.Delete, move{userTurnsToDelete, 0, slot},
+		written(slot, func(p *pv) { p.Policy = volume.PolicyDelete }))
+	k.User(p.Held, &s.left.Hold, move{userLetsGo, 0, slot}, written(slot, func(p *pv) { p.Held = false }))
+	k.User(!p.Terminating && k.PVs[slot/2].Static, &s.left.Foreign, move{strangerProtects, 0, slot},
+		written(slot, func(p *pv) { p.Writer = intree.WriterOther }))
 }
 
 // rescue notes whether what is to keep a volume comes after its deletion has begun: what is read before

@@ -35,10 +35,7 @@ func (k *worker) workload(s *state) {
 	first, second := s.pods[0], s.pods[1]
 	counts := first.exists && !first.terminating && !first.ended || k.Unlocked || k.Ephemeral
 	k.Can(!s.born && !counts, move{replacementIsCreated, 1}, func(c *transition) { c.create() })
-	k.User(!s.born && counts, s.left.Early, move{userCreatesPod, 1}, func(c *transition) {
-		c.left.Early--
-		c.create()
-	})
+	k.User(!s.born && counts, &s.left.Early, move{userCreatesPod, 1}, func(c *transition) { c.create() })
 	k.Can(second.exists && !second.gated && second.node == 0 && !second.terminating && s.claim.exists &&
 		!s.claim.terminating, move{podIsBound, 1}, func(c *transition) {
 		c.processes[1].node = nodeB
@@ -64,11 +61,9 @@ func (k *worker) evict(s *state, slot int) {
 	if p.terminating && p.graceZero || !collects {
 		return
 	}
-	k.Can(!p.ended, move{collectorFailsPod, slot},
-		func(c *transition) { c.writePod(slot, func(p *pod) { p.ended = true }) })
-	k.Can(p.ended, move{collectorDeletesPod, slot}, func(c *transition) {
-		c.writePod(slot, func(p *pod) { p.terminating, p.graceZero = true, true })
-	})
+	k.Can(!p.ended, move{collectorFailsPod, slot}, editPod(slot, func(p *pod) { p.ended = true }))
+	k.Can(p.ended, move{collectorDeletesPod, slot},
+		editPod(slot, func(p *pod) { p.terminating, p.graceZero = true, true }))
 }
 
 // delete deletes a pod with grace. The API server sets the grace of a pod that has no node, or has ended, to 0
@@ -197,8 +192,7 @@ func (k *worker) collectGarbage(s *state) {
 	goes := !owner.exists || owner.foreground
 	k.Can(at.exists && !at.terminating && goes, move{claimIsCollected, 0},
 		func(c *transition) { c.claim.terminating = true })
-	k.Can(owner.foreground && !at.exists, move{podIsUnblocked, 0},
-		func(c *transition) { c.writePod(0, func(p *pod) { p.foreground = false }) })
+	k.Can(owner.foreground && !at.exists, move{podIsUnblocked, 0}, editPod(0, func(p *pod) { p.foreground = false }))
 }
 
 // unprotect makes the move of Kubernetes' own pvc-protection. Its user is a pod on a node, and for the claim of a

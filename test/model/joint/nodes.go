@@ -44,14 +44,9 @@ func (k *worker) ends(s *state, slot int) {
 	k.Can(!p.runs && p.mounted && (p.deleted || p.done) && reaches, move{volumeIsUnmounted, slot},
 		func(c *transition) { c.processes[slot].mounted = false })
 	restarts := p.runs && p.known && !p.deleted && p.node == nodeA
-	k.Breaks(restarts, s.left.Restart, move{containerEnds, slot}, func(c *transition) {
-		c.left.Restart--
-		c.processes[slot].runs = false
-	})
-	k.Breaks(p.runs && !p.deleted, s.left.End, move{podCompletes, slot}, func(c *transition) {
-		c.left.End--
-		c.processes[slot].runs, c.processes[slot].done = false, true
-	})
+	k.Breaks(restarts, &s.left.Restart, move{containerEnds, slot}, func(c *transition) { c.processes[slot].runs = false })
+	k.Breaks(p.runs && !p.deleted, &s.left.End, move{podCompletes, slot},
+		func(c *transition) { c.processes[slot].runs, c.processes[slot].done = false, true })
 }
 
 // sees lets a kubelet learn of a pod, or of its deletion or end.
@@ -89,7 +84,7 @@ func (k *worker) reports(s *state, slot int) {
 	}
 	waits := k.Attached && !p.runs && !p.deleted && !p.done
 	k.Can(waits && api.statuses == running, move{kubeletReportsWait, slot},
-		func(c *transition) { c.writePod(slot, func(now *pod) { now.statuses = waiting }) })
+		editPod(slot, func(now *pod) { now.statuses = waiting }))
 	reported := api.statuses == over || api.statuses == lost
 	k.Can(!p.runs && (p.deleted || p.done) && !reported, move{kubeletReportsEnd, slot}, func(c *transition) {
 		c.processes[slot].done = true
@@ -97,7 +92,7 @@ func (k *worker) reports(s *state, slot int) {
 	})
 	deletes := p.deleted && !p.mounted && reported
 	k.Can(deletes && api.terminating && !api.graceZero, move{kubeletDeletes, slot},
-		func(c *transition) { c.writePod(slot, func(p *pod) { p.graceZero = true }) })
+		editPod(slot, func(p *pod) { p.graceZero = true }))
 }
 
 // reportEnd is the write of a kubelet about an ended pod. It does not replace a final phase.
@@ -156,7 +151,8 @@ func (k *worker) agents(s *state) {
 			c.stop()
 		}
 	})
-	k.Breaks(s.late == atWork, 1, move{agentActsLate, 0}, func(c *transition) { c.late, c.node.storage = succeeded, true })
+	k.Breaks(s.late == atWork, nil, move{agentActsLate, 0},
+		func(c *transition) { c.late, c.node.storage = succeeded, true })
 	k.Can(s.run == stopping, move{agentEnds, 0}, func(c *transition) { c.run = noRun })
 	k.Can(s.undoLate == atWork, move{agentUndoes, 1},
 		func(c *transition) { c.undoLate, c.node.storage = succeeded, false })
@@ -169,22 +165,12 @@ func (k *worker) agents(s *state) {
 // faults makes the faults of node a.
 func (k *worker) faults(s *state) {
 	n := s.node
-	k.Breaks(!n.cut, s.left.Cut, move{kubeletIsCutOff, 0}, func(c *transition) {
-		c.left.Cut--
-		c.node.cut = true
-	})
-	k.User(n.cut, s.left.Heal, move{kubeletReturns, 0}, func(c *transition) {
-		c.left.Heal--
-		c.node.cut = false
-	})
-	k.Breaks(!n.off, s.left.Reboot, move{machineReboots, 0}, func(c *transition) {
-		c.left.Reboot--
-		c.stop()
-	})
+	k.Breaks(!n.cut, &s.left.Cut, move{kubeletIsCutOff, 0}, func(c *transition) { c.node.cut = true })
+	k.User(n.cut, &s.left.Heal, move{kubeletReturns, 0}, func(c *transition) { c.node.cut = false })
+	k.Breaks(!n.off, &s.left.Reboot, move{machineReboots, 0}, func(c *transition) { c.stop() })
 	fenced := s.fence.begun && !k.Attached || n.storage
 	replaces := n.cut && !n.off && (fenced || !k.FencedFirst)
-	k.User(replaces, s.left.Replace, move{machineIsReplaced, 0}, func(c *transition) {
-		c.left.Replace--
+	k.User(replaces, &s.left.Replace, move{machineIsReplaced, 0}, func(c *transition) {
 		for slot, p := range c.processes {
 			c.former.runs[slot] = p.node == nodeA && p.runs
 			c.former.mounted[slot] = p.node == nodeA && p.mounted && !n.ready

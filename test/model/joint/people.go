@@ -8,10 +8,8 @@ func (k *worker) people(s *state) {
 			k.users(s, slot)
 		}
 	}
-	k.User(s.claim.exists && !s.claim.terminating, s.left.DeleteClaim, move{userDeletesClaim, 0}, func(c *transition) {
-		c.left.DeleteClaim--
-		c.claim.terminating = true
-	})
+	k.User(s.claim.exists && !s.claim.terminating, &s.left.DeleteClaim, move{userDeletesClaim, 0},
+		func(c *transition) { c.claim.terminating = true })
 	k.administrators(s)
 }
 
@@ -19,35 +17,25 @@ func (k *worker) people(s *state) {
 // nodes.
 func (k *worker) administrators(s *state) {
 	n, f := s.node, s.fence
-	k.User(n.there && !n.taint, s.left.Taint, move{userTaints, 0}, func(c *transition) {
-		c.left.Taint--
-		c.node.taint = true
-	})
-	k.User(n.taint, s.left.Untaint, move{userUntaints, 0}, func(c *transition) {
-		c.left.Untaint--
-		c.node.taint = false
-	})
-	k.User(n.there, s.left.DeleteNode, move{userDeletesNode, 0}, func(c *transition) {
-		c.left.DeleteNode--
+	k.User(n.there && !n.taint, &s.left.Taint, move{userTaints, 0}, func(c *transition) { c.node.taint = true })
+	k.User(n.taint, &s.left.Untaint, move{userUntaints, 0}, func(c *transition) { c.node.taint = false })
+	k.User(n.there, &s.left.DeleteNode, move{userDeletesNode, 0}, func(c *transition) {
 		now := &c.node
 		now.there, now.ready, now.taint, now.own, now.shunned = false, false, false, false, false
 		c.leaseChanges()
 	})
-	k.User(!f.exists && k.Agent != NoAgent, s.left.Fence, move{nodeIsFenced, 0}, func(c *transition) {
-		c.left.Fence--
+	k.User(!f.exists && k.Agent != NoAgent, &s.left.Fence, move{nodeIsFenced, 0}, func(c *transition) {
 		c.fence = fence{exists: true}
 		if k.Tried {
 			c.late = atWork
 		}
 	})
-	k.User(f.exists && !f.terminating, s.left.Unfence, move{programDeletesFence, 0}, func(c *transition) {
-		c.left.Unfence--
+	k.User(f.exists && !f.terminating, &s.left.Unfence, move{programDeletesFence, 0}, func(c *transition) {
 		c.ending = false // the write is bound to the former NodeFence
 		c.fence.terminating = true
 		c.writeFence(0, nil)
 	})
-	k.User(f.exists && !f.now, s.left.Now, move{userEndsFence, 0}, func(c *transition) {
-		c.left.Now--
+	k.User(f.exists && !f.now, &s.left.Now, move{userEndsFence, 0}, func(c *transition) {
 		c.ending = false
 		c.fence.now = true
 		for slot, p := range c.processes {
@@ -62,22 +50,13 @@ func (k *worker) administrators(s *state) {
 // csi-reclaimer-pod-gate-required).
 func (k *worker) users(s *state, slot int) {
 	p := s.pods[slot]
-	k.User(!p.terminating, s.left.Delete, move{userDeletesPod, slot}, func(c *transition) {
-		c.left.Delete--
-		c.delete(slot)
-	})
-	k.User(!p.terminating, s.left.Foreground, move{userDeletesInForeground, slot}, func(c *transition) {
-		c.left.Foreground--
+	k.User(!p.terminating, &s.left.Delete, move{userDeletesPod, slot}, func(c *transition) { c.delete(slot) })
+	k.User(!p.terminating, &s.left.Foreground, move{userDeletesInForeground, slot}, func(c *transition) {
 		c.pods[slot].foreground = true
 		c.delete(slot)
 	})
 	free := p.node == 0 || p.ended && (!p.terminating || !p.held)
-	k.User(!p.graceZero && (p.confirmed || free), s.left.Force, move{userForces, slot}, func(c *transition) {
-		c.left.Force--
-		c.writePod(slot, func(p *pod) { p.terminating, p.graceZero = true, true })
-	})
-	k.User(!p.confirmed, s.left.Confirm, move{userConfirms, slot}, func(c *transition) {
-		c.left.Confirm--
-		c.writePod(slot, func(p *pod) { p.confirmed = true })
-	})
+	k.User(!p.graceZero && (p.confirmed || free), &s.left.Force, move{userForces, slot},
+		editPod(slot, func(p *pod) { p.terminating, p.graceZero = true, true }))
+	k.User(!p.confirmed, &s.left.Confirm, move{userConfirms, slot}, editPod(slot, func(p *pod) { p.confirmed = true }))
 }

@@ -67,7 +67,7 @@ const (
 
 // move is one event, with the number of its pod or node, if it is about one.
 type move struct {
-	verb verb
+	verb
 	slot int
 }
 

@@ -104,6 +104,11 @@ func (c *transition) writePod(slot int, edit func(*pod)) {
 	c.machine.saw(c, slot)
 }
 
+// editPod returns a change of a pod at the API server.
+func editPod(slot int, edit func(*pod)) func(*transition) {
+	return func(c *transition) { c.writePod(slot, edit) }
+}
+
 // first returns the initial state of a world: a pod runs on node a, and has the lock of its claim.
 func (k *worker) first() state {
 	s := state{left: k.Budget, node: node{boot: 1, shown: 1, there: true, ready: true},

@@ -1,10 +1,6 @@
 package joint
 
-import (
-	"slices"
-
-	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
-)
+import "github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 
 // Agent is the kind of the agent that fences node a.
 type Agent uint8
@@ -19,6 +15,11 @@ const (
 	// Reboot reboots the machine.
 	Reboot
 )
+
+// String returns the name of the kind.
+func (a Agent) String() string {
+	return [...]string{NoAgent: "none", Volumes: "volumes", Power: "power", Reboot: "reboot"}[a]
+}
 
 // Guard is a guard that a world can lack, to show its purpose.
 type Guard uint8
@@ -58,13 +59,8 @@ const (
 
 // World names bounds: the objects, and how often each event may happen.
 type World struct {
-	// Name is the name in tables and on the command line.
-	Name string
-	// About is the purpose of the world, in a sentence.
-	About string
-	// Constant names constants that matter for the purpose, and the reason why they hide no error.
-	Constant string
-	Agent    Agent
+	search.Purpose
+	Agent Agent
 	// Tried means that an agent of volumes was tried before without a result. It may act late, or never.
 	Tried bool
 	// OptedIn means that the first pod was created before the namespace asked for locks, and has none.
@@ -120,7 +116,7 @@ var broken = map[string]string{
 // Worlds returns the explored worlds.
 func Worlds() []World {
 	var worlds []World
-	for _, w := range all() {
+	for _, w := range all {
 		if broken[w.Name] == "" {
 			worlds = append(worlds, w)
 		}
@@ -132,215 +128,118 @@ const (
 	noFence  = "fences: worlds of their own have them"
 	noReturn = "the node stays away: another world has it return"
 	noReboot = "machines: another world has them reboot"
+	alone    = "the replacement: its claim would be another; the finalizer of the hold, which the claim has before the " +
+		"pod starts"
+	claims = "the claim: other worlds delete it; the taint of an administrator: test/model/podsafety detaches by it"
 )
 
-func all() []World {
-	return slices.Concat(pods(), unlocked(), ephemeral(), unmounts(), fences(), attached(), replaced())
-}
+// all has the worlds, and those that break a promise.
+var all = []World{
+	// The hold, the locks and pvc-protection.
+	{Purpose: search.About("joint", "a pod of a node that is cut off and returns is deleted, with its claim, and replaced",
+		noFence), Budget: Budget{Delete: 2, DeleteClaim: 1, Early: 1, Cut: 1, Heal: 1, Reboot: 1}},
+	{Purpose: search.About("joint, force",
+		"pods are deleted by force, after a confirmation or where the policies ask for none", noFence, noReboot),
+		Budget: Budget{Delete: 1, Force: 1, Confirm: 1, DeleteClaim: 1, Cut: 1, Heal: 1}},
+	{Purpose: search.About("joint, completed", "a pod completes by itself, and its machine reboots", noFence),
+		Budget: Budget{Delete: 1, Force: 1, DeleteClaim: 1, Early: 1, Cut: 1, Heal: 1, Reboot: 1, End: 1}},
+	{Purpose: search.About("joint, out of service",
+		"node a is declared out of service, and the pod garbage collector ends its pods", noFence),
+		Budget: Budget{Delete: 1, DeleteClaim: 1, Taint: 1, Untaint: 1, Cut: 1, Heal: 1, Reboot: 1}},
+	{Purpose: search.About("joint, Node deleted", "Node a is deleted, whose kubelet works or not", noFence),
+		Budget: Budget{Delete: 1, DeleteClaim: 1, DeleteNode: 1, Cut: 1, Heal: 1, Reboot: 1}},
 
-// pods returns worlds about the hold, the locks and pvc-protection.
-func pods() []World {
-	return []World{
-		{
-			Name: "joint", About: "a pod of a node that is cut off and returns is deleted, with its claim, and replaced",
-			Constant: noFence, Budget: Budget{Delete: 2, DeleteClaim: 1, Early: 1, Cut: 1, Heal: 1, Reboot: 1},
-		},
-		{
-			Name: "joint, force", About: "pods are deleted by force, after a confirmation or where the policies ask for none",
-			Constant: noFence + "; " + noReboot,
-			Budget:   Budget{Delete: 1, Force: 1, Confirm: 1, DeleteClaim: 1, Cut: 1, Heal: 1},
-		},
-		{
-			Name: "joint, completed", About: "a pod completes by itself, and its machine reboots", Constant: noFence,
-			Budget: Budget{Delete: 1, Force: 1, DeleteClaim: 1, Early: 1, Cut: 1, Heal: 1, Reboot: 1, End: 1},
-		},
-		{
-			Name: "joint, out of service", About: "node a is declared out of service, and the pod garbage collector ends its " +
-				"pods", Constant: noFence,
-			Budget: Budget{Delete: 1, DeleteClaim: 1, Taint: 1, Untaint: 1, Cut: 1, Heal: 1, Reboot: 1},
-		},
-		{
-			Name: "joint, Node deleted", About: "Node a is deleted, whose kubelet works or not", Constant: noFence,
-			Budget: Budget{Delete: 1, DeleteClaim: 1, DeleteNode: 1, Cut: 1, Heal: 1, Reboot: 1},
-		},
-	}
-}
+	// The hold and pvc-protection, without locks.
+	{Purpose: search.About("joint, no locks",
+		"the claim of a pod is deleted that the pod garbage collector or a user ends", noFence, noReboot,
+		"the second pod: nothing keeps it from the volume"), Unlocked: true,
+		Budget: Budget{Delete: 1, Force: 1, DeleteClaim: 1, Taint: 1, DeleteNode: 1, Cut: 1, Heal: 1, End: 1}},
 
-// unlocked returns worlds about the hold and pvc-protection, without locks.
-func unlocked() []World {
-	return []World{
-		{
-			Name: "joint, no locks", About: "the claim of a pod is deleted that the pod garbage collector or a user ends",
-			Constant: noFence + "; " + noReboot + "; the second pod: nothing keeps it from the volume", Unlocked: true,
-			Budget: Budget{Delete: 1, Force: 1, DeleteClaim: 1, Taint: 1, DeleteNode: 1, Cut: 1, Heal: 1, End: 1},
-		},
-	}
-}
+	// A generic ephemeral volume, whose claim goes with its pod.
+	{Purpose: search.About("joint, ephemeral, foreground",
+		"a pod and the locked claim of its ephemeral volume are deleted, in the foreground too", noFence, alone),
+		Ephemeral: true,
+		Budget: Budget{Delete: 1, Foreground: 1, Force: 1, Confirm: 1, DeleteClaim: 1, DeleteNode: 1, Cut: 1, Heal: 1,
+			Reboot: 1, End: 1}},
+	{Purpose: search.About("joint, ephemeral, built in", "the same without locks, and Kubernetes protects the claim",
+		noFence, alone), Ephemeral: true, BuiltIn: true, Unlocked: true,
+		Budget: Budget{Delete: 1, Foreground: 1, Force: 1, Confirm: 1,
+			DeleteClaim: 1, Taint: 1, DeleteNode: 1, Cut: 1, Heal: 1, End: 1}},
 
-// ephemeral returns worlds about a generic ephemeral volume, whose claim goes with its pod.
-func ephemeral() []World {
-	locked := Budget{Delete: 1, Foreground: 1, Force: 1, Confirm: 1, DeleteClaim: 1, DeleteNode: 1, Cut: 1, Heal: 1,
-		Reboot: 1, End: 1}
-	builtIn := locked
-	builtIn.Taint, builtIn.Reboot = 1, 0
-	const alone = "; the replacement: its claim would be another; the finalizer of the hold, which the claim has before " +
-		"the pod starts"
-	return []World{
-		{
-			Name: "joint, ephemeral, foreground", About: "a pod and the locked claim of its ephemeral volume are deleted, in " +
-				"the foreground too", Ephemeral: true, Constant: noFence + alone, Budget: locked,
-		},
-		{
-			Name: "joint, ephemeral, built in", About: "the same without locks, and Kubernetes protects the claim",
-			Ephemeral: true, BuiltIn: true, Unlocked: true, Constant: noFence + alone, Budget: builtIn,
-		},
-	}
-}
+	// An ended pod whose volume is mounted.
+	{Purpose: search.About("joint, forced before unmount", "a pod is deleted by force between its end and its unmount",
+		noFence, noReboot), Budget: Budget{Delete: 1, Force: 1}},
+	{Purpose: search.About("joint, collected before unmount",
+		"the pod garbage collector deletes a pod between its end and its unmount, on a node that is Ready after that",
+		noFence, noReboot), Budget: Budget{Delete: 1, Taint: 1, Untaint: 1, Cut: 1, Heal: 1}},
+	{Purpose: search.About("joint, ended before outage", "a kubelet is cut off between the end of a pod and its deletion",
+		noFence, noReturn), Budget: Budget{Delete: 1, Cut: 1}},
 
-// attached returns worlds about a volume that is attached, and its VolumeLock.
-func attached() []World {
-	const claims = "the claim: other worlds delete it; the taint of an administrator: test/model/podsafety detaches by it"
-	return []World{
-		{
-			Name: "joint, attached", About: "a volume is detached from a node that is away, and attached to another node",
-			Attached: true, Constant: noFence + "; " + claims,
-			Budget: Budget{Delete: 1, Confirm: 1, DeleteNode: 1, Cut: 1, Heal: 1, Reboot: 1, Restart: 1},
-		},
-		{
-			Name: "joint, attached, fenced", About: "a fence keeps the node from the volume that is attached to another node",
-			Attached: true, Agent: Volumes, Constant: "the fence is not deleted: another world does that; " + claims,
-			Budget: Budget{Delete: 1, Fence: 1, Cut: 1, Heal: 1, Reboot: 1, Restart: 1},
-		},
-		{
-			Name: "joint, attached, Node deleted", About: "the same, and the Node is deleted, whose kubelet works or not",
-			Attached: true, Agent: Volumes, Constant: noReboot + "; " + claims,
-			Budget: Budget{Delete: 1, DeleteNode: 1, Fence: 1, Unfence: 1, Cut: 1, Heal: 1},
-		},
-		{
-			Name: "joint, attached, another machine fenced", About: "another machine takes the name of a node that is fenced, " +
-				"and starts its pods", Attached: true, Agent: Volumes, FencedFirst: true, Constant: claims,
-			Budget: Budget{Delete: 1, DeleteNode: 1, Fence: 1, Cut: 2, Replace: 1},
-		},
-		{
-			Name: "joint, attached, completed", About: "a pod completes on a node that goes away before the unmount",
-			Attached: true, Constant: noFence + "; " + claims, Budget: Budget{Delete: 1, Cut: 1, Heal: 1, End: 1},
-		},
-		{
-			Name: "joint, attached, another machine", About: "another machine takes the name of a node whose machine runs on",
-			Attached: true, Constant: noFence + "; " + claims, Budget: Budget{Delete: 1, Cut: 1, Replace: 1},
-		},
-	}
-}
+	// Node fencing.
+	{Purpose: search.About("joint, volumes", "a fence keeps node a from the volume, and ends after a reboot",
+		"its object is not deleted: another world does that"),
+		Agent: Volumes, Budget: Budget{Delete: 1, Fence: 1, Cut: 1, Heal: 1, Reboot: 1}},
+	{Purpose: search.About("joint, volumes, ended", "a person ends the fence by hand",
+		"its object is not deleted: another world does that"),
+		Agent: Volumes, Budget: Budget{Delete: 1, Fence: 1, Now: 1, Cut: 1, Reboot: 1}},
+	{Purpose: search.About("joint, volumes, deleted", "a program deletes the fence, as once the node is Ready",
+		"the fence is not ended by hand, and the kubelet is not cut off: other worlds do that"),
+		Agent: Volumes, Budget: Budget{Delete: 1, Fence: 1, Unfence: 1, Reboot: 1}},
+	{Purpose: search.About("joint, power", "a fence powers node a off, and a program deletes it",
+		"the fence is not ended by hand: that is a deletion where no volumes are fenced"),
+		Agent: Power, Budget: Budget{Delete: 1, Fence: 1, Unfence: 1, Cut: 1, Reboot: 1}},
+	{Purpose: search.About("joint, rebooted", "an agent reboots node a, and a program deletes the fence",
+		"the fence is not ended by hand: that is a deletion where no volumes are fenced"),
+		Agent: Reboot, Budget: Budget{Delete: 1, Fence: 1, Unfence: 1, Cut: 1, Reboot: 1}},
+	{Purpose: search.About("joint, two agents", "an agent of volumes acts late or never, and another one reboots node a",
+		"earlier attempts have ended before the fence begins; its object is not deleted: another world does that"),
+		Agent: Reboot, Tried: true, Budget: Budget{Delete: 1, Fence: 1, Cut: 1, Heal: 1, Reboot: 1}},
+	{Purpose: search.About("joint, volumes, opted in", "a fence keeps a pod from the volume that has no lock",
+		"its object is not deleted: another world does that"),
+		Agent: Volumes, OptedIn: true, Budget: Budget{Delete: 1, Fence: 1, Cut: 1, Heal: 1, Reboot: 1}},
+	{Purpose: search.About("joint, volumes, completed", "a pod completes whose node is kept from the volume",
+		"its object is not deleted, and the kubelet is not cut off: other worlds do that"),
+		Agent: Volumes, Budget: Budget{Fence: 1, Reboot: 1, End: 1}},
+	{Purpose: search.About("joint, volumes, another driver",
+		"a fence keeps node a from another volume, and a kubelet starts the pod again after the reboot",
+		"its object is not deleted, and the kubelet is not cut off: other worlds do that"),
+		Agent: Volumes, Uncovered: true, Budget: Budget{Delete: 1, Fence: 1, Reboot: 1, End: 1}},
+	{Purpose: search.About("joint, volumes, Node deleted",
+		"the Node of a fence is deleted, and its kubelet creates it again", noReboot,
+		"its object is not deleted: another world does that"),
+		Agent: Volumes, Budget: Budget{Delete: 1, DeleteNode: 1, Fence: 1, Cut: 1, Heal: 1}},
+	{Purpose: search.About("joint, power, Node deleted", "the same with a fence that powers node a off", noReboot,
+		"its object is not deleted: another world does that"),
+		Agent: Power, Budget: Budget{Delete: 1, DeleteNode: 1, Fence: 1, Cut: 1, Heal: 1}},
+	{Purpose: search.About("joint, volumes, claim", "the claim is deleted while a fence keeps node a from its volume",
+		noReturn, "its object is not deleted: another world does that"),
+		Agent: Volumes, Budget: Budget{Delete: 2, DeleteClaim: 1, Fence: 1, Cut: 1}},
 
-// unmounts returns worlds about an ended pod whose volume is mounted.
-func unmounts() []World {
-	return []World{
-		{
-			Name: "joint, forced before unmount", About: "a pod is deleted by force between its end and its unmount",
-			Constant: noFence + "; " + noReboot, Budget: Budget{Delete: 1, Force: 1},
-		},
-		{
-			Name: "joint, collected before unmount", About: "the pod garbage collector deletes a pod between its end and its " +
-				"unmount, on a node that is Ready after that", Constant: noFence + "; " + noReboot,
-			Budget: Budget{Delete: 1, Taint: 1, Untaint: 1, Cut: 1, Heal: 1},
-		},
-		{
-			Name: "joint, ended before outage", About: "a kubelet is cut off between the end of a pod and its deletion",
-			Constant: noFence + "; " + noReturn, Budget: Budget{Delete: 1, Cut: 1},
-		},
-	}
-}
+	// A volume that is attached, and its VolumeLock.
+	{Purpose: search.About("joint, attached",
+		"a volume is detached from a node that is away, and attached to another node", noFence, claims),
+		Attached: true, Budget: Budget{Delete: 1, Confirm: 1, DeleteNode: 1, Cut: 1, Heal: 1, Reboot: 1, Restart: 1}},
+	{Purpose: search.About("joint, attached, fenced",
+		"a fence keeps the node from the volume that is attached to another node",
+		"the fence is not deleted: another world does that", claims),
+		Attached: true, Agent: Volumes, Budget: Budget{Delete: 1, Fence: 1, Cut: 1, Heal: 1, Reboot: 1, Restart: 1}},
+	{Purpose: search.About("joint, attached, Node deleted",
+		"the same, and the Node is deleted, whose kubelet works or not", noReboot, claims),
+		Attached: true, Agent: Volumes, Budget: Budget{Delete: 1, DeleteNode: 1, Fence: 1, Unfence: 1, Cut: 1, Heal: 1}},
+	{Purpose: search.About("joint, attached, another machine fenced",
+		"another machine takes the name of a node that is fenced, and starts its pods", claims), Attached: true,
+		Agent: Volumes, FencedFirst: true, Budget: Budget{Delete: 1, DeleteNode: 1, Fence: 1, Cut: 2, Replace: 1}},
+	{Purpose: search.About("joint, attached, completed", "a pod completes on a node that goes away before the unmount",
+		noFence, claims), Attached: true, Budget: Budget{Delete: 1, Cut: 1, Heal: 1, End: 1}},
+	{Purpose: search.About("joint, attached, another machine",
+		"another machine takes the name of a node whose machine runs on", noFence, claims),
+		Attached: true, Budget: Budget{Delete: 1, Cut: 1, Replace: 1}},
 
-// fences returns worlds with node fencing.
-func fences() []World {
-	returns := Budget{Delete: 1, Fence: 1, Cut: 1, Heal: 1, Reboot: 1}
-	ended, deleted, gone := returns, returns, returns
-	late := Budget{Delete: 1, Fence: 1, Cut: 1, Heal: 1, Reboot: 1}
-	ended.Now, ended.Heal, deleted.Unfence, deleted.Heal, gone.DeleteNode, gone.Reboot = 1, 0, 1, 0, 1, 0
-	return []World{
-		{
-			Name: "joint, volumes", About: "a fence keeps node a from the volume, and ends after a reboot", Agent: Volumes,
-			Constant: "its object is not deleted: another world does that", Budget: returns,
-		},
-		{
-			Name: "joint, volumes, ended", About: "a person ends the fence by hand", Agent: Volumes, Budget: ended,
-			Constant: "its object is not deleted: another world does that",
-		},
-		{
-			Name: "joint, volumes, deleted", About: "a program deletes the fence, as once the node is Ready", Agent: Volumes,
-			Constant: "the fence is not ended by hand, and the kubelet is not cut off: other worlds do that",
-			Budget:   Budget{Delete: 1, Fence: 1, Unfence: 1, Reboot: 1},
-		},
-		{
-			Name: "joint, power", About: "a fence powers node a off, and a program deletes it", Agent: Power, Budget: deleted,
-			Constant: "the fence is not ended by hand: that is a deletion where no volumes are fenced",
-		},
-		{
-			Name: "joint, rebooted", About: "an agent reboots node a, and a program deletes the fence", Agent: Reboot,
-			Constant: "the fence is not ended by hand: that is a deletion where no volumes are fenced", Budget: deleted,
-		},
-		{
-			Name: "joint, two agents", About: "an agent of volumes acts late or never, and another one reboots node a",
-			Agent: Reboot, Tried: true, Budget: late,
-			Constant: "earlier attempts have ended before the fence begins; its object is not deleted: another world does that",
-		},
-		{
-			Name: "joint, volumes, opted in", About: "a fence keeps a pod from the volume that has no lock", Agent: Volumes,
-			OptedIn: true, Constant: "its object is not deleted: another world does that", Budget: returns,
-		},
-		{
-			Name: "joint, volumes, completed", About: "a pod completes whose node is kept from the volume", Agent: Volumes,
-			Constant: "its object is not deleted, and the kubelet is not cut off: other worlds do that",
-			Budget:   Budget{Fence: 1, Reboot: 1, End: 1},
-		},
-		{
-			Name: "joint, volumes, another driver", About: "a fence keeps node a from another volume, and a kubelet starts " +
-				"the pod again after the reboot", Agent: Volumes, Uncovered: true,
-			Constant: "its object is not deleted, and the kubelet is not cut off: other worlds do that",
-			Budget:   Budget{Delete: 1, Fence: 1, Reboot: 1, End: 1},
-		},
-		{
-			Name: "joint, volumes, Node deleted", About: "the Node of a fence is deleted, and its kubelet creates it again",
-			Agent: Volumes, Constant: noReboot + "; its object is not deleted: another world does that", Budget: gone,
-		},
-		{
-			Name: "joint, power, Node deleted", About: "the same with a fence that powers node a off", Agent: Power,
-			Constant: noReboot + "; its object is not deleted: another world does that", Budget: gone,
-		},
-		{
-			Name: "joint, volumes, claim", About: "the claim is deleted while a fence keeps node a from its volume",
-			Agent: Volumes, Constant: noReturn + "; its object is not deleted: another world does that",
-			Budget: Budget{Delete: 2, DeleteClaim: 1, Fence: 1, Cut: 1},
-		},
-	}
-}
-
-// replaced returns worlds about another machine that takes the name of node a.
-func replaced() []World {
-	return []World{
-		{
-			Name: "joint, another machine", About: "another machine takes the name of node a", Constant: noFence,
-			Budget: Budget{Delete: 1, DeleteClaim: 1, Cut: 1, Replace: 1},
-		},
-		{
-			Name: "joint, volumes, another machine", About: "another machine takes the name of a node that is fenced",
-			Agent: Volumes, FencedFirst: true, Constant: noReturn, Budget: Budget{Delete: 1, Fence: 1, Cut: 1, Replace: 1},
-		},
-		{
-			Name: "joint, another machine fenced", About: "another machine takes the name of a node, and is fenced",
-			Agent: Volumes, Constant: noReturn, Budget: Budget{Delete: 1, Fence: 1, Cut: 1, Replace: 1},
-		},
-	}
-}
-
-// Bounds describes the bounds of the world.
-func (w *World) Bounds() string {
-	pods, agent := "nodes 2, pods 2, claim 1", ""
-	if w.Unlocked || w.Ephemeral {
-		pods = "nodes 2, pod 1, claim 1"
-	}
-	if w.Agent != NoAgent {
-		agent = "agent " + [...]string{"", "Volumes", "UntilUnfenced", "Reboot"}[w.Agent]
-	}
-	return search.Bounds(w.Budget, pods, agent, search.If(w.Tried, "after one of Volumes"))
+	// Another machine that takes the name of node a.
+	{Purpose: search.About("joint, another machine", "another machine takes the name of node a", noFence),
+		Budget: Budget{Delete: 1, DeleteClaim: 1, Cut: 1, Replace: 1}},
+	{Purpose: search.About("joint, volumes, another machine", "another machine takes the name of a node that is fenced",
+		noReturn), Agent: Volumes, FencedFirst: true, Budget: Budget{Delete: 1, Fence: 1, Cut: 1, Replace: 1}},
+	{Purpose: search.About("joint, another machine fenced", "another machine takes the name of a node, and is fenced",
+		noReturn), Agent: Volumes, Budget: Budget{Delete: 1, Fence: 1, Cut: 1, Replace: 1}},
 }

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"flag"
-	"iter"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -23,9 +22,13 @@ var (
 )
 
 // Each runs a test for each world, under its name.
-func Each[W any](t *testing.T, worlds []W, test func(*testing.T, *W)) {
+func Each[W any, P interface {
+	*W
+	search.World
+}](t *testing.T, worlds []W, test func(*testing.T, P)) {
 	for i := range worlds {
-		t.Run(reflect.ValueOf(worlds[i]).FieldByName("Name").String(), func(t *testing.T) { test(t, &worlds[i]) })
+		w := P(&worlds[i])
+		t.Run(w.GetPurpose().Name, func(t *testing.T) { test(t, w) })
 	}
 }
 
@@ -36,14 +39,13 @@ func BreakNoPromise[W any, P interface {
 	search.World
 }](t *testing.T, worlds []W, states int) {
 	states = cmp.Or(*maxStates, states)
-	Each(t, worlds, func(t *testing.T, w *W) {
-		says := reflect.ValueOf(*w)
-		constant, deep := says.FieldByName("Constant"), says.FieldByName("Deep")
-		isConstant := !constant.IsValid() || !constant.IsZero() || deep.IsValid() && deep.Bool()
-		if says.FieldByName("About").IsZero() || !isConstant {
+	hasConstants := func(w search.World) bool { return len(w.GetPurpose().Constants) > 0 }
+	needed := slices.ContainsFunc(search.All[W, P](worlds), hasConstants)
+	Each(t, worlds, func(t *testing.T, w P) {
+		if is := w.GetPurpose(); is.About == "" || needed && !is.Deep && !hasConstants(w) {
 			t.Error("the world does not say what it is about, or what it holds constant")
 		}
-		r := search.Explore(t.Context(), P(w), search.Options{MaxStates: states})
+		r := search.Explore(t.Context(), w, search.Options{MaxStates: states})
 		for _, f := range r.Findings() {
 			t.Errorf("%s\n%s", f.Promise, strings.Join(f.Trace, "\n"))
 		}
@@ -51,6 +53,16 @@ func BreakNoPromise[W any, P interface {
 			t.Errorf("ended after %d states", r.States)
 		}
 	})
+}
+
+// Finds explores a world until it breaks a promise, or for so many states, and compares the promise with the expected
+// one; empty is none.
+func Finds(t *testing.T, w search.World, states int, promise string) {
+	t.Helper()
+	r := search.Explore(t.Context(), w, search.Options{MaxStates: states})
+	found := append(r.Findings(), search.Finding{})[0]
+	Broken(t, found.Promise, promise)
+	t.Logf("%d states, %d moves: %s\n%s", r.States, len(found.Moves), found.Promise, strings.Join(found.Trace, "\n"))
 }
 
 // Random returns a source for walks, and logs how they are repeated.
@@ -61,20 +73,12 @@ func Random(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// Player is a Player that lists the possible moves of a state. Each search.Plain is one.
-type Player[S, M any] interface {
-	First() []byte
-	Encode(s *S) []byte
-	Decode(b []byte) S
-	List(s *S) iter.Seq[search.Option[S, M]]
-}
-
 // Walk goes a random walk of so many steps, or until no move is possible. It checks that each state survives its
 // encoding, and that each move has a sentence. look makes further checks.
-func Walk[S, M any](t *testing.T, random *rand.Rand, k Player[S, M], describe func(M) string, steps int,
+func Walk[S, M any, C search.Transition[S]](t *testing.T, random *rand.Rand, k *search.Plain[S, M, C], steps int,
 	look func(*S)) {
 	t.Helper()
-	now := k.Decode(k.First())
+	now := k.Begins()
 	for range steps {
 		b := k.Encode(&now)
 		if again := k.Decode(b); !bytes.Equal(k.Encode(&again), b) {
@@ -86,7 +90,7 @@ func Walk[S, M any](t *testing.T, random *rand.Rand, k Player[S, M], describe fu
 			return
 		}
 		o := options[random.IntN(len(options))]
-		if line := describe(o.Move); line == "" || strings.Contains(line, "%") {
+		if line := k.Describe(o.Move); line == "" || strings.Contains(line, "%") {
 			t.Errorf("move %+v is described as %q", o.Move, line)
 		}
 		now = *o.To
@@ -130,6 +134,51 @@ func ForgetsNothing[R memory.Replica](t *testing.T, m memory.Machine[R], knows *
 			t.Fatalf("a replica differs from what was written of it:\n%v\n%v", known, twice)
 		}
 		m.Release(replica)
+	}
+}
+
+// Step is a change of a state, a check after the change, and the promise that the check finds broken; empty is none.
+type Step[C any] = struct {
+	Prepare, Check func(C)
+	Want           string
+}
+
+// CheckSteps runs each step with a fresh state.
+func CheckSteps[C interface{ Broken() string }](t *testing.T, fresh func() C, steps map[string]Step[C]) {
+	for name, s := range steps {
+		t.Run(name, func(t *testing.T) {
+			c := fresh()
+			InOrder(s.Prepare, s.Check)(c)
+			Broken(t, c.Broken(), s.Want)
+		})
+	}
+}
+
+// Case is a change of a state, and the promise that is broken after the change; empty is none.
+type Case[C any] = struct {
+	Prepare func(C)
+	Want    string
+}
+
+// Check makes the change of each case to a fresh state. wrong returns the broken promise.
+func Check[C any](t *testing.T, fresh func() C, wrong func(C) string, cases map[string]Case[C]) {
+	for name, is := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := fresh()
+			InOrder(is.Prepare)(c)
+			Broken(t, wrong(c), is.Want)
+		})
+	}
+}
+
+// InOrder returns changes as one, without those that are nil.
+func InOrder[C any](changes ...func(C)) func(C) {
+	return func(c C) {
+		for _, change := range changes {
+			if change != nil {
+				change(c)
+			}
+		}
 	}
 }
 

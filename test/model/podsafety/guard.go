@@ -16,10 +16,7 @@ func (k *worker) guard(s *state, i int) {
 		k.Can(true, move{processStarts, i, 0}, func(c *transition) { c.start(i) })
 		return
 	}
-	k.Breaks(true, s.left.Crash, move{processEnds, i, 0}, func(c *transition) {
-		c.left.Crash--
-		c.lines[i] = line{}
-	})
+	k.Breaks(true, &s.left.Crash, move{processEnds, i, 0}, func(c *transition) { c.lines[i] = line{} })
 	for n := range maxNodes {
 		k.Can(l.nodes[n] != s.nodes[n].view(), move{watchShowsNode, i, n}, func(c *transition) { c.showNode(i, n) })
 	}
@@ -136,15 +133,9 @@ func (k *worker) calls(s *state, i, slot int) {
 	work := c.session(i, slot)
 	action := work.Ask().Action
 	k.Can(true, move{callAnswered[action], i, slot}, func(c *transition) { c.answer(i, slot, true, true) })
-	k.Breaks(true, s.left.API, move{callFails[action], i, slot}, func(c *transition) {
-		c.left.API--
-		c.answer(i, slot, false, false)
-	})
+	k.Breaks(true, &s.left.API, move{callFails[action], i, slot}, func(c *transition) { c.answer(i, slot, false, false) })
 	if action.Kind() == session.Writes {
-		k.Breaks(true, s.left.API, move{answerLost[action], i, slot}, func(c *transition) {
-			c.left.API--
-			c.answer(i, slot, true, false)
-		})
+		k.Breaks(true, &s.left.API, move{answerLost[action], i, slot}, func(c *transition) { c.answer(i, slot, true, false) })
 	}
 }
 

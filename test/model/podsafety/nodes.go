@@ -69,20 +69,15 @@ func (k *worker) writesNode(s *state, n int) {
 		c.nodes[n].shows, c.nodes[n].beat = node.machine, node.beat+1
 	}
 	k.Can(works && node.shows != node.machine, move{kubeletWritesNode, 0, n}, write)
-	k.Breaks(works && node.shows == node.machine && n == 0, s.left.Beat, move{kubeletWritesNode, 0, n},
-		func(c *transition) {
-			c.left.Beat--
-			write(c)
-		})
+	k.Breaks(works && node.shows == node.machine && n == 0, &s.left.Beat, move{kubeletWritesNode, 0, n}, write)
 }
 
 // refuses makes the moves of a kubelet with a pod that it refuses. It ends containers that its runtime has of the pod,
 // and reports after the deletion of the pod that it finds none.
 func (k *worker) refuses(s *state, slot int) {
 	p, api := s.processes[slot], s.pods[slot]
-	k.Breaks(k.Refusals && !p.known && !p.refused && api.exists && !api.ended, s.left.Refuse,
+	k.Breaks(k.Refusals && !p.known && !p.refused && api.exists && !api.ended, &s.left.Refuse,
 		move{kubeletRefuses, 0, slot}, func(c *transition) {
-			c.left.Refuse--
 			c.processes[slot].known, c.processes[slot].refused = true, true
 			c.write(slot, func(p *pod) { p.ended, p.phaseByKubelet, p.refused, p.statuses = true, true, true, noStatus })
 		})
@@ -157,9 +152,7 @@ func (k *worker) reports(s *state, slot int) {
 	k.Can(ends && k.Older && !api.ended, move{kubeletReportsEndOfInit, 0, slot},
 		func(c *transition) { c.reportEnd(slot, false) })
 	k.Can(p.done && (!p.mounted || p.lost) && api.exists && !api.graceZero, move{kubeletDeletes, 0, slot},
-		func(c *transition) {
-			c.write(slot, func(p *pod) { p.graceZero = true })
-		})
+		editPod(slot, func(p *pod) { p.graceZero = true }))
 }
 
 // sees makes the moves of a kubelet that learns of a pod, or of its deletion or end.
@@ -218,17 +211,13 @@ func (c *transition) reportEnd(slot int, ran bool) {
 func (k *worker) faults(s *state) {
 	const n = 0
 	node := s.nodes[n]
-	k.Breaks(!node.cut && !node.off, s.left.Cut, move{kubeletIsCutOff, 0, n}, func(c *transition) {
-		c.left.Cut--
-		c.nodes[n].cut = true
-	})
-	k.User(node.cut, s.left.Heal, move{kubeletReturns, 0, n}, func(c *transition) {
-		c.left.Heal--
+	k.Breaks(!node.cut && !node.off, &s.left.Cut, move{kubeletIsCutOff, 0, n},
+		func(c *transition) { c.nodes[n].cut = true })
+	k.User(node.cut, &s.left.Heal, move{kubeletReturns, 0, n}, func(c *transition) {
 		c.nodes[n].cut = false
 		c.renew(n)
 	})
-	k.Breaks(node.cut, s.left.Replace, move{machineIsReplaced, 0, n}, func(c *transition) {
-		c.left.Replace--
+	k.Breaks(node.cut, &s.left.Replace, move{machineIsReplaced, 0, n}, func(c *transition) {
 		if c.Refusals {
 			c.nodes[n].machine++
 		}
@@ -241,20 +230,13 @@ func (k *worker) faults(s *state) {
 		}
 		c.renew(n)
 	})
-	k.Breaks(!node.down && !node.off, s.left.KubeletEnds, move{kubeletEnds, 0, n}, func(c *transition) {
-		c.left.KubeletEnds--
-		c.nodes[n].down = true
-	})
-	k.Breaks(!node.off, s.left.PowerCut, move{powerIsCut, 0, n}, func(c *transition) {
-		c.left.PowerCut--
-		c.stop(n)
-	})
+	k.Breaks(!node.down && !node.off, &s.left.KubeletEnds, move{kubeletEnds, 0, n},
+		func(c *transition) { c.nodes[n].down = true })
+	k.Breaks(!node.off, &s.left.PowerCut, move{powerIsCut, 0, n}, func(c *transition) { c.stop(n) })
 	for slot := range k.Pods {
 		p := s.processes[slot]
-		k.Breaks(p.node == n+1 && p.runs && !p.deleted && p.known && !node.down, s.left.Container,
-			move{containerEnds, 0, slot}, func(c *transition) {
-				c.left.Container--
-				c.processes[slot].runs = false
-			})
+		k.Breaks(p.node == n+1 && p.runs && !p.deleted && p.known && !node.down, &s.left.Container,
+			move{containerEnds, 0, slot},
+			func(c *transition) { c.processes[slot].runs = false })
 	}
 }

@@ -7,10 +7,8 @@ func (k *worker) people(s *state) {
 			k.users(s, slot)
 		}
 	}
-	k.User(s.claim && !s.claimGoes, s.left.DeleteClaim, move{userDeletesClaim, 0, 0}, func(c *transition) {
-		c.left.DeleteClaim--
-		c.writeClaim(func(s *state) { s.claimGoes = true })
-	})
+	k.User(s.claim && !s.claimGoes, &s.left.DeleteClaim, move{userDeletesClaim, 0, 0},
+		func(c *transition) { c.writeClaim(func(s *state) { s.claimGoes = true }) })
 	k.administrators(s)
 	k.fencers(s)
 }
@@ -18,51 +16,32 @@ func (k *worker) people(s *state) {
 // users makes the moves of users of one pod.
 func (k *worker) users(s *state, slot int) {
 	p := s.pods[slot]
-	k.User(!p.terminating, s.left.Delete, move{userDeletesPod, 0, slot}, func(c *transition) {
-		c.left.Delete--
+	k.User(!p.terminating, &s.left.Delete, move{userDeletesPod, 0, slot}, func(c *transition) {
 		// The API server sets the grace of a pod that has no node, or has ended, to 0 (CheckGracefulDelete).
 		c.write(slot, func(p *pod) { p.terminating, p.graceZero = true, p.node == 0 || p.ended })
 	})
 	force := func(c *transition) { c.write(slot, func(p *pod) { p.terminating, p.graceZero = true, true }) }
-	k.User(!p.graceZero && p.confirmed == confirmedThis, s.left.Force, move{userForces, 0, slot}, func(c *transition) {
-		c.left.Force--
-		force(c)
-	})
-	k.User(!p.graceZero, s.left.Unasked, move{userForcesUnasked, 0, slot}, func(c *transition) {
-		c.left.Unasked--
-		force(c)
-	})
-	k.User(p.confirmed != confirmedThis, s.left.Confirm, move{userConfirms, 0, slot}, func(c *transition) {
-		c.left.Confirm--
-		c.write(slot, func(p *pod) { p.confirmed = confirmedThis })
-	})
-	k.User(p.confirmed == confirmedThis, s.left.Withdraw, move{userWithdraws, 0, slot}, func(c *transition) {
-		c.left.Withdraw--
-		c.write(slot, func(p *pod) { p.confirmed = notConfirmed })
-	})
-	k.User(p.confirmed == notConfirmed, s.left.Mistake, move{userConfirmsOther, 0, slot}, func(c *transition) {
-		c.left.Mistake--
-		c.write(slot, func(p *pod) { p.confirmed = confirmedOther })
-	})
+	k.User(!p.graceZero && p.confirmed == confirmedThis, &s.left.Force, move{userForces, 0, slot}, force)
+	k.User(!p.graceZero, &s.left.Unasked, move{userForcesUnasked, 0, slot}, force)
+	k.User(p.confirmed != confirmedThis, &s.left.Confirm, move{userConfirms, 0, slot},
+		editPod(slot, func(p *pod) { p.confirmed = confirmedThis }))
+	k.User(p.confirmed == confirmedThis, &s.left.Withdraw, move{userWithdraws, 0, slot},
+		editPod(slot, func(p *pod) { p.confirmed = notConfirmed }))
+	k.User(p.confirmed == notConfirmed, &s.left.Mistake, move{userConfirmsOther, 0, slot},
+		editPod(slot, func(p *pod) { p.confirmed = confirmedOther }))
 }
 
 // administrators makes the moves of administrators of the first node.
 func (k *worker) administrators(s *state) {
 	const n = 0
 	node := s.nodes[n]
-	k.User(node.there, s.left.DeleteNode, move{userDeletesNode, 0, n}, func(c *transition) {
-		c.left.DeleteNode--
+	k.User(node.there, &s.left.DeleteNode, move{userDeletesNode, 0, n}, func(c *transition) {
 		now := &c.nodes[n]
 		now.there, now.ready, now.taint, now.own = false, false, false, false
 	})
-	k.User(node.there && !node.taint, s.left.Taint, move{userTaints, 0, n}, func(c *transition) {
-		c.left.Taint--
-		c.nodes[n].taint = true
-	})
-	k.User(node.taint, s.left.Untaint, move{userUntaints, 0, n}, func(c *transition) {
-		c.left.Untaint--
-		c.nodes[n].taint = false
-	})
+	k.User(node.there && !node.taint, &s.left.Taint, move{userTaints, 0, n},
+		func(c *transition) { c.nodes[n].taint = true })
+	k.User(node.taint, &s.left.Untaint, move{userUntaints, 0, n}, func(c *transition) { c.nodes[n].taint = false })
 }
 
 // fencers fences the first node, and unfences it. Agents do not lie.
@@ -79,16 +58,8 @@ func (k *worker) fencers(s *state) {
 		c.nodes[n].fence = f
 		c.stop(n)
 	}
-	k.User(!node.fence.inForce, s.left.Fence, move{nodeIsFenced, 0, n}, func(c *transition) {
-		c.left.Fence--
-		begin(c, false)
-	})
-	k.User(!node.fence.inForce, s.left.Reboot, move{nodeIsRebooted, 0, n}, func(c *transition) {
-		c.left.Reboot--
-		begin(c, true)
-	})
-	k.User(node.fence.inForce, s.left.Unfence, move{nodeIsUnfenced, 0, n}, func(c *transition) {
-		c.left.Unfence--
-		c.nodes[n].fence.inForce = false
-	})
+	k.User(!node.fence.inForce, &s.left.Fence, move{nodeIsFenced, 0, n}, func(c *transition) { begin(c, false) })
+	k.User(!node.fence.inForce, &s.left.Reboot, move{nodeIsRebooted, 0, n}, func(c *transition) { begin(c, true) })
+	k.User(node.fence.inForce, &s.left.Unfence, move{nodeIsUnfenced, 0, n},
+		func(c *transition) { c.nodes[n].fence.inForce = false })
 }

@@ -80,7 +80,7 @@ var (
 
 // move is one event: of a replica or a node, about a pod or a node.
 type move struct {
-	verb verb
+	verb
 	// by is the number of the acting replica, or of the node that a pod is bound to. on is the number of the pod or the
 	// node.
 	by, on int

@@ -58,6 +58,11 @@ func (c *transition) write(slot int, edit func(*pod)) {
 	}
 }
 
+// editPod returns a change of a pod at the API server.
+func editPod(slot int, edit func(*pod)) func(*transition) {
+	return func(c *transition) { c.write(slot, edit) }
+}
+
 // writeClaim changes the claim at the API server.
 func (c *transition) writeClaim(edit func(*state)) {
 	edit(&c.state)

@@ -1,19 +1,14 @@
 package podsafety
 
 import (
-	"fmt"
+	"slices"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
 // World names bounds: the objects, and how often each event may happen.
 type World struct {
-	// Name is the name in tables and on the command line.
-	Name string
-	// About is the purpose of the world, in a sentence.
-	About string
-	// Constant names constants that matter for the purpose, and the reason why they hide no error.
-	Constant string
+	search.Purpose
 	// Pods is the maximal number of pods, one after the other under one name.
 	Pods int
 	// Beside adds a second pod with a name of its own and the same claim.
@@ -74,8 +69,7 @@ var broken = map[Guard]string{TheMachine: "S1", TheHeartbeat: "S1", TheReport: "
 
 // Worlds returns the explored worlds.
 func Worlds() []World {
-	worlds := append(append(partitions(), people()...), append(fences(), neighbours()...)...)
-	worlds = append(worlds, refusals()...)
+	worlds := slices.Clone(table)
 	for i := range worlds {
 		w := &worlds[i]
 		w.Replicas, w.Pods = max(w.Replicas, 1), max(w.Pods, 2)
@@ -90,179 +84,86 @@ const (
 	oneLeader = "one replica: a second does what one does after a crash, and two have a world of their own"
 )
 
-// partitions returns worlds about kubelets that are cut off, end, and return.
-func partitions() []World {
-	return []World{
-		{
-			Name: "hold", About: "a pod is deleted, gracefully or by force, while its kubelet is cut off and returns, and a " +
-				"replica ends between its steps", Constant: noAttach + "; " + oneNode, Lag: true,
-			Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1, Crash: 1},
-		},
-		{
-			Name: "hold, calls fail", About: "calls to the API server fail or lose their answer, twice, and watches lag",
-			Constant: noAttach + "; " + oneNode, Lag: true,
-			Budget: Budget{Delete: 1, Force: 1, Confirm: 1, API: 2},
-		},
-		{
-			Name: "hold, reboot",
-			About: "the machine reboots with a new boot ID, its kubelet ends, and both return while the pod " +
-				"is deleted by force", Constant: noAttach + "; " + upToDate,
-			Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1, PowerCut: 1, KubeletEnds: 1},
-		},
-		{
-			Name: "hold, empty statuses",
-			About: "a kubelet that is cut off before it has reported that it started the pod, or " +
-				"that a container runs again", Constant: noAttach + "; " + upToDate, Starting: true,
-			Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Container: 1, Taint: 1, Untaint: 1},
-		},
-		{
-			Name: "hold, another machine", About: "another machine takes the name of a node that is cut off, and its kubelet " +
-				"reports the end of containers that it does not know", Constant: noAttach + "; " + upToDate,
-			Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, Replace: 1},
-		},
-		{
-			Name: "hold, two leaders", About: "two replicas act at the same time", Constant: noAttach + "; " + oneNode,
-			Replicas: 2, Budget: Budget{Delete: 1, Confirm: 1, Force: 1, Cut: 1, Crash: 1},
-		},
-		{
-			Name: "hold, unmount",
-			About: "a pod is deleted by force, after a confirmation, between the end of its processes and " +
-				"the unmount", Constant: noAttach + "; " + oneNode, Lag: true,
-			Budget: Budget{Delete: 1, Confirm: 1, Force: 1, Cut: 1, Heal: 1},
-		},
-		{
-			Name:     "hold, unmount, not refused",
-			About:    "a pod is deleted by force between the end of its processes and the unmount, without a confirmation",
-			Constant: noAttach + "; " + oneNode,
-			Budget:   Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1},
-		},
-		{
-			Name: "hold, older kubelet", About: "a kubelet that does not track generations", Older: true,
-			Constant: noAttach + "; " + upToDate,
-			Budget:   Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1, Taint: 1, Untaint: 1},
-		},
-		{
-			Name: "hold, added", About: "the hold is added to a pod that runs already, which is deleted meanwhile", Unheld: true,
-			Constant: noAttach + "; " + oneNode, Lag: true, Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, API: 1},
-		},
-		{
-			Name: "hold, never bound", About: "a pod is deleted before or after it is bound to a node", Unbound: true,
-			Constant: noAttach + "; " + oneNode, Lag: true, Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, API: 1},
-		},
-	}
-}
+// table has the explored worlds.
+var table = []World{
+	// Kubelets that are cut off, end, and return.
+	{Purpose: search.About("hold", "a pod is deleted, gracefully or by force, while its kubelet is cut off and "+
+		"returns, and a replica ends between its steps", noAttach, oneNode),
+		Lag: true, Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1, Crash: 1}},
+	{Purpose: search.About("hold, calls fail", "calls to the API server fail or lose their answer, twice, and watches lag",
+		noAttach, oneNode), Lag: true, Budget: Budget{Delete: 1, Force: 1, Confirm: 1, API: 2}},
+	{Purpose: search.About("hold, reboot",
+		"the machine reboots with a new boot ID, its kubelet ends, and both return while the pod is deleted by force",
+		noAttach, upToDate), Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1, PowerCut: 1, KubeletEnds: 1}},
+	{Purpose: search.About("hold, empty statuses",
+		"a kubelet that is cut off before it has reported that it started the pod, or that a container runs again", noAttach,
+		upToDate), Starting: true, Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Container: 1, Taint: 1, Untaint: 1}},
+	{Purpose: search.About("hold, another machine", "another machine takes the name of a node that is cut off, and its "+
+		"kubelet reports the end of containers that it does not know", noAttach, upToDate),
+		Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, Replace: 1}},
+	{Purpose: search.About("hold, two leaders", "two replicas act at the same time", noAttach, oneNode),
+		Replicas: 2, Budget: Budget{Delete: 1, Confirm: 1, Force: 1, Cut: 1, Crash: 1}},
+	{Purpose: search.About("hold, unmount",
+		"a pod is deleted by force, after a confirmation, between the end of its processes and the unmount", noAttach,
+		oneNode), Lag: true, Budget: Budget{Delete: 1, Confirm: 1, Force: 1, Cut: 1, Heal: 1}},
+	{Purpose: search.About("hold, unmount, not refused",
+		"a pod is deleted by force between the end of its processes and the unmount, without a confirmation", noAttach,
+		oneNode), Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1}},
+	{Purpose: search.About("hold, older kubelet", "a kubelet that does not track generations", noAttach, upToDate),
+		Older: true, Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1, Taint: 1, Untaint: 1}},
+	{Purpose: search.About("hold, added", "the hold is added to a pod that runs already, which is deleted meanwhile",
+		noAttach, oneNode), Unheld: true, Lag: true, Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, API: 1}},
+	{Purpose: search.About("hold, never bound", "a pod is deleted before or after it is bound to a node", noAttach,
+		oneNode), Unbound: true, Lag: true, Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, API: 1}},
 
-// people returns worlds about declarations of administrators.
-func people() []World {
-	return []World{
-		{
-			Name: "hold, Node deleted",
-			About: "a Node object is deleted while its kubelet works or is cut off, and comes back " +
-				"with a new UID", Constant: noAttach + "; " + oneLeader,
-			Budget: Budget{Delete: 1, DeleteNode: 1, Cut: 1, Heal: 1, KubeletEnds: 1},
-		},
-		{
-			Name:  "hold, Node deleted, no pod GC",
-			About: "the same in a cluster without the pod garbage collector", NoPodGC: true,
-			Constant: noAttach + "; " + upToDate,
-			Budget:   Budget{Delete: 1, DeleteNode: 1, Cut: 1, Heal: 1, KubeletEnds: 1},
-		},
-		{
-			Name: "hold, out of service", About: "the out-of-service taint on a node that is Ready or not, removed again",
-			Constant: noAttach + "; " + upToDate,
-			Budget:   Budget{Delete: 1, Unasked: 1, Taint: 1, Untaint: 1, Cut: 1, Heal: 1},
-		},
-		{
-			Name: "hold, stale watch", About: "watches that show a taint, or a node that is away, long after it is not so",
-			Constant: noAttach + "; " + oneLeader + "; the kubelet stays cut off", Lag: true,
-			Budget: Budget{Unasked: 1, Taint: 1, Untaint: 1, Cut: 1},
-		},
-		{
-			Name: "hold, confirmed", About: "force deletions are confirmed, for the pod or by mistake for another",
-			Constant: noAttach + "; " + upToDate,
-			Budget:   Budget{Delete: 1, Force: 1, Unasked: 1, Confirm: 1, Mistake: 1, Cut: 1, Heal: 1},
-		},
-		{
-			Name: "hold, withdrawn", About: "the confirmation of a force deletion is withdrawn while watches lag, and a " +
-				"replica ends between its steps", Constant: noAttach + "; " + oneNode + "; the kubelet stays cut off", Lag: true,
-			Budget: Budget{Unasked: 1, Confirm: 1, Withdraw: 1, Cut: 1, Crash: 1, API: 1},
-		},
-	}
-}
+	// Declarations of administrators.
+	{Purpose: search.About("hold, Node deleted",
+		"a Node object is deleted while its kubelet works or is cut off, and comes back with a new UID", noAttach, oneLeader),
+		Budget: Budget{Delete: 1, DeleteNode: 1, Cut: 1, Heal: 1, KubeletEnds: 1}},
+	{Purpose: search.About("hold, Node deleted, no pod GC", "the same in a cluster without the pod garbage collector",
+		noAttach, upToDate), NoPodGC: true, Budget: Budget{Delete: 1, DeleteNode: 1, Cut: 1, Heal: 1, KubeletEnds: 1}},
+	{Purpose: search.About("hold, out of service",
+		"the out-of-service taint on a node that is Ready or not, removed again", noAttach, upToDate),
+		Budget: Budget{Delete: 1, Unasked: 1, Taint: 1, Untaint: 1, Cut: 1, Heal: 1}},
+	{Purpose: search.About("hold, stale watch",
+		"watches that show a taint, or a node that is away, long after it is not so", noAttach, oneLeader,
+		"the kubelet stays cut off"), Lag: true, Budget: Budget{Unasked: 1, Taint: 1, Untaint: 1, Cut: 1}},
+	{Purpose: search.About("hold, confirmed", "force deletions are confirmed, for the pod or by mistake for another",
+		noAttach, upToDate), Budget: Budget{Delete: 1, Force: 1, Unasked: 1, Confirm: 1, Mistake: 1, Cut: 1, Heal: 1}},
+	{Purpose: search.About("hold, withdrawn",
+		"the confirmation of a force deletion is withdrawn while watches lag, and a replica ends between its steps", noAttach,
+		oneNode, "the kubelet stays cut off"),
+		Lag: true, Budget: Budget{Unasked: 1, Confirm: 1, Withdraw: 1, Cut: 1, Crash: 1, API: 1}},
 
-// fences returns worlds about fenced nodes.
-func fences() []World {
-	return []World{
-		{
-			Name: "hold, fenced", About: "a node is fenced, unfenced, and cut off again long after",
-			Constant: noAttach + "; " + upToDate,
-			Budget:   Budget{Delete: 1, Fence: 1, Unfence: 1, Cut: 2, Heal: 1},
-		},
-		{
-			Name: "hold, rebooted by a fence", About: "an agent reboots the node before or after the pod is deleted",
-			Constant: noAttach + "; " + upToDate,
-			Budget:   Budget{Delete: 1, Reboot: 1, Unfence: 1, Cut: 2, Heal: 1},
-		},
-	}
-}
+	// Fenced nodes.
+	{Purpose: search.About("hold, fenced", "a node is fenced, unfenced, and cut off again long after", noAttach, upToDate),
+		Budget: Budget{Delete: 1, Fence: 1, Unfence: 1, Cut: 2, Heal: 1}},
+	{Purpose: search.About("hold, rebooted by a fence", "an agent reboots the node before or after the pod is deleted",
+		noAttach, upToDate), Budget: Budget{Delete: 1, Reboot: 1, Unfence: 1, Cut: 2, Heal: 1}},
 
-// neighbours returns worlds about the volume.
-func neighbours() []World {
-	return []World{
-		{
-			Name: "hold, claim", About: "the claim is deleted while its pod is, by force, and the kubelet is cut off",
-			Constant: noAttach + "; " + oneNode, Lag: true,
-			Budget: Budget{Delete: 1, Unasked: 1, DeleteClaim: 1, Cut: 1, Heal: 1},
-		},
-		{
-			Name: "hold, ephemeral", About: "the claim of a generic ephemeral volume is deleted before or after its pod, " +
-				"which loses its grace by force or with its Node", Ephemeral: true,
-			Constant: noAttach + "; the replacement: its claim would be another; the finalizer, which the claim has before " +
-				"the pod starts", Lag: true,
-			Budget: Budget{Delete: 1, Unasked: 1, DeleteClaim: 1, DeleteNode: 1, Cut: 1, Crash: 1},
-		},
-		{
-			Name: "hold, attach",
-			About: "another pod of the claim is to run on the second node while the kubelet of the first is " +
-				"cut off, and the volume is detached by force", Attach: true, Beside: true,
-			Constant: oneLeader, Lag: true, Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Crash: 1},
-		},
-		{
-			Name: "hold, attach, out of service", About: "the same, and the node is tainted as out of service", Attach: true,
-			Beside: true, Constant: upToDate,
-			Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Taint: 1},
-		},
-		{
-			Name: "hold, attach, container", About: "the same with a container that waits to be started again, which the " +
-				"attach-detach controller takes for ended", Attach: true, Beside: true, Constant: upToDate,
-			Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1, Container: 1},
-		},
-	}
-}
+	// The volume.
+	{Purpose: search.About("hold, claim", "the claim is deleted while its pod is, by force, and the kubelet is cut off",
+		noAttach, oneNode), Lag: true, Budget: Budget{Delete: 1, Unasked: 1, DeleteClaim: 1, Cut: 1, Heal: 1}},
+	{Purpose: search.About("hold, ephemeral", "the claim of a generic ephemeral volume is deleted before or after its "+
+		"pod, which loses its grace by force or with its Node", noAttach,
+		"the replacement: its claim would be another; the finalizer, which the claim has before the pod starts"),
+		Ephemeral: true, Lag: true, Budget: Budget{Delete: 1, Unasked: 1, DeleteClaim: 1, DeleteNode: 1, Cut: 1, Crash: 1}},
+	{Purpose: search.About("hold, attach", "another pod of the claim is to run on the second node while the kubelet of "+
+		"the first is cut off, and the volume is detached by force", oneLeader),
+		Attach: true, Beside: true, Lag: true, Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Crash: 1}},
+	{Purpose: search.About("hold, attach, out of service", "the same, and the node is tainted as out of service",
+		upToDate), Attach: true, Beside: true, Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Taint: 1}},
+	{Purpose: search.About("hold, attach, container",
+		"the same with a container that waits to be started again, which the attach-detach controller takes for ended",
+		upToDate), Attach: true, Beside: true, Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1, Container: 1}},
 
-// refusals returns worlds about pods that their kubelet refuses.
-func refusals() []World {
-	return []World{
-		{
-			Name: "hold, refused", About: "a kubelet refuses a pod, and another machine takes the name of the node, as no " +
-				"watch shows, before or after the former machine runs the pod", Refusals: true,
-			Constant: noAttach + "; " + oneNode + "; the former machine does not return", Lag: true,
-			Budget: Budget{Delete: 1, Cut: 1, Replace: 1, Refuse: 1, Beat: 2, Crash: 1},
-		},
-		{
-			Name: "hold, refused again", About: "a kubelet that restarts refuses a pod that runs, of which no kubelet has " +
-				"reported a container", Refusals: true,
-			Constant: noAttach + "; " + upToDate + "; one machine",
-			Budget:   Budget{Delete: 1, Cut: 1, Heal: 1, KubeletEnds: 1, PowerCut: 1, Refuse: 1, Beat: 2},
-		},
-	}
-}
-
-// Bounds describes the bounds of the world.
-func (w *World) Bounds() string {
-	return search.Bounds(w.Budget, fmt.Sprintf("pods %d, replicas %d", w.Pods, w.Replicas),
-		search.If(w.Lag, "lag"), search.If(w.Beside, "beside"), search.If(w.Unheld, "unheld"),
-		search.If(w.Unbound, "unbound"), search.If(w.Starting, "starting"), search.If(w.Older, "older"),
-		search.If(w.Attach, "attach"), search.If(w.Ephemeral, "ephemeral"), search.If(w.NoPodGC, "no pod GC"),
-		search.If(w.Refusals, "refusals"))
+	// Pods that their kubelet refuses.
+	{Purpose: search.About("hold, refused", "a kubelet refuses a pod, and another machine takes the name of the node, "+
+		"as no watch shows, before or after the former machine runs the pod", noAttach, oneNode,
+		"the former machine does not return"),
+		Refusals: true, Lag: true, Budget: Budget{Delete: 1, Cut: 1, Replace: 1, Refuse: 1, Beat: 2, Crash: 1}},
+	{Purpose: search.About("hold, refused again",
+		"a kubelet that restarts refuses a pod that runs, of which no kubelet has reported a container", noAttach, upToDate,
+		"one machine"),
+		Refusals: true, Budget: Budget{Delete: 1, Cut: 1, Heal: 1, KubeletEnds: 1, PowerCut: 1, Refuse: 1, Beat: 2}},
 }

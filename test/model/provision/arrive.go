@@ -18,8 +18,7 @@ func (k *worker) arrives(s *state, i, n int) {
 		k.Can(true, moveTo(arrives, i, n, now.action), with(func(c *transition, now *call) { c.deleteArrives(now, i, n) }))
 	case provision.StorePV, provision.StoreApart:
 		k.Can(true, moveTo(arrives, i, n, now.action), with(func(c *transition, now *call) { c.pvArrives(now, i, n) }))
-		k.Breaks(true, s.left.API, moveTo(fails, i, n, now.action), with(func(c *transition, now *call) {
-			c.left.API--
+		k.Breaks(true, &s.left.API, moveTo(fails, i, n, now.action), with(func(c *transition, now *call) {
 			now.stage, now.class = answered, uint8(errclass.Refused)
 		}))
 	case provision.OpenEntry, provision.NoteVersion, provision.MarkDiscarding, provision.CloseEntry:
@@ -34,39 +33,32 @@ func (k *worker) driverAnswers(s *state, i, n int) {
 	v := s.volumes[k.place(i)][n]
 	m := move{"", i, n, now.request.content}
 	is := func(v verb) move { m.verb = v; return m }
-	reply := func(class errclass.Class, take func(*Budget)) func(*transition) {
+	reply := func(class errclass.Class) func(*transition) {
 		return func(c *transition) {
-			if take != nil {
-				take(&c.left)
-			}
 			now := &c.lines[i].calls[n]
 			now.stage, now.class, now.changed = answered, uint8(class), now.request.noted != now.version
 		}
 	}
 	if k.rejects(now.request, now.version) {
-		k.Can(true, is(driverRejects), reply(errclass.Unfit, nil))
+		k.Can(true, is(driverRejects), reply(errclass.Unfit))
 		return
 	}
-	k.Can(now.bare, is(driverWantsSecret), reply(errclass.Unfit, nil))
+	k.Can(now.bare, is(driverWantsSecret), reply(errclass.Unfit))
 	if k.Full {
-		k.Can(true, is(driverIsFull), reply(errclass.Exhausted, nil))
+		k.Can(true, is(driverIsFull), reply(errclass.Exhausted))
 		return
 	}
-	k.Can(k.accepts(v, now.request), is(driverMakes), func(c *transition) {
-		c.createArrives(&c.lines[i].calls[n], i, n,
-			false)
-	})
-	k.Can(!k.accepts(v, now.request), is(driverHasAnother), reply(errclass.Refused, nil))
-	k.Breaks(!v.there, s.left.Spoil, is(driverMakesUnfit), func(c *transition) {
-		c.left.Spoil--
-		c.createArrives(&c.lines[i].calls[n], i, n, true)
-	})
-	k.Breaks(!v.there || !v.by.isSentAs(now.request) || v.maker != now.version, s.left.Unfit, is(driverCannot),
-		reply(errclass.Unfit, func(b *Budget) { b.Unfit-- }))
-	k.Breaks(true, s.left.Refuse, is(driverRefuses), reply(errclass.Refused, func(b *Budget) { b.Refuse-- }))
-	k.Breaks(true, s.left.Refuse, is(driverIsFull), reply(errclass.Exhausted, func(b *Budget) { b.Refuse-- }))
-	k.Breaks(true, s.left.RPC, is(driverFails), reply(errclass.Uncertain, func(b *Budget) { b.RPC-- }))
-	k.User(k.atWork(s, k.place(i), n), 1, is(driverIsAtWork), reply(errclass.InProgress, nil))
+	k.Can(k.accepts(v, now.request), is(driverMakes),
+		func(c *transition) { c.createArrives(&c.lines[i].calls[n], i, n, false) })
+	k.Can(!k.accepts(v, now.request), is(driverHasAnother), reply(errclass.Refused))
+	k.Breaks(!v.there, &s.left.Spoil, is(driverMakesUnfit),
+		func(c *transition) { c.createArrives(&c.lines[i].calls[n], i, n, true) })
+	k.Breaks(!v.there || !v.by.isSentAs(now.request) || v.maker != now.version, &s.left.Unfit, is(driverCannot),
+		reply(errclass.Unfit))
+	k.Breaks(true, &s.left.Refuse, is(driverRefuses), reply(errclass.Refused))
+	k.Breaks(true, &s.left.Refuse, is(driverIsFull), reply(errclass.Exhausted))
+	k.Breaks(true, &s.left.RPC, is(driverFails), reply(errclass.Uncertain))
+	k.User(k.atWork(s, k.place(i), n), nil, is(driverIsAtWork), reply(errclass.InProgress))
 }
 
 // accepts reports whether a request is not in the way of the volume that is there.

@@ -10,79 +10,53 @@ func (k *worker) users(s *state) {
 		k.claimUsers(s, i)
 	}
 	for slot, p := range s.pvs {
-		k.User(p.exists() && !p.terminating, s.left.DeletePV, move{userDeletesPV, 0, slot, 0}, func(c *transition) {
-			c.left.DeletePV--
+		k.User(p.exists() && !p.terminating, &s.left.DeletePV, move{userDeletesPV, 0, slot, 0}, func(c *transition) {
 			c.pvs[slot].terminating = true
 			c.endPV(slot)
 		})
-		k.User(p.exists() && p.claim != foreign && !p.retain, s.left.Retain, move{userRetains, 0, slot, 0},
-			func(c *transition) {
-				c.left.Retain--
-				c.pvs[slot].retain = true
-			})
+		k.User(p.exists() && p.claim != foreign && !p.retain, &s.left.Retain, move{userRetains, 0, slot, 0},
+			func(c *transition) { c.pvs[slot].retain = true })
 	}
 	for n := range k.names() {
-		k.User(!s.pvs[n].exists(), s.left.TakeName, move{userTakesName, 0, n, 0}, func(c *transition) {
-			c.left.TakeName--
-			c.pvs[n] = pv{claim: foreign, stripped: true}
-		})
+		k.User(!s.pvs[n].exists(), &s.left.TakeName, move{userTakesName, 0, n, 0},
+			func(c *transition) { c.pvs[n] = pv{claim: foreign, stripped: true} })
 	}
-	k.User(s.class != 0, s.left.DeleteClass, move{userDeletesClass, 0, 0, 0}, func(c *transition) {
-		c.left.DeleteClass--
-		c.class = 0
-	})
-	k.User(s.class == 0, s.left.CreateClass, move{userCreatesClass, 0, 0, 0}, func(c *transition) {
-		c.left.CreateClass--
-		c.class = 2
-	})
-	k.User(s.zone, s.left.Zone, move{nodeGoes, 0, 0, 0}, func(c *transition) {
-		c.left.Zone--
-		c.zone = false
-	})
-	k.User(!s.zone, s.left.Zone, move{nodeReturns, 0, 0, 0}, func(c *transition) {
-		c.left.Zone--
-		c.zone = true
-	})
-	toggle := func(is bool, left uint8, off, on verb, do func(*transition)) {
+	k.User(s.class != 0, &s.left.DeleteClass, move{userDeletesClass, 0, 0, 0}, func(c *transition) { c.class = 0 })
+	k.User(s.class == 0, &s.left.CreateClass, move{userCreatesClass, 0, 0, 0}, func(c *transition) { c.class = 2 })
+	toggle := func(is bool, left *uint8, off, on verb, do func(*transition)) {
 		if is {
 			off = on
 		}
 		k.User(true, left, move{off, 0, 0, 0}, do)
 	}
-	toggle(s.gone, s.left.Leave, nodeALeaves, nodeAReturns, func(c *transition) { c.left.Leave--; c.gone = !c.gone })
-	toggle(s.noSecret, s.left.Secret, userDeletesSecret, userCreatesSecret,
-		func(c *transition) { c.left.Secret--; c.noSecret = !c.noSecret })
-	toggle(s.version > 0, s.left.Replace, driverIsReplaced, driverComesBack,
-		func(c *transition) { c.left.Replace--; c.version = 1 - c.version })
-	k.Breaks(!s.full, s.left.LogFull, move{logFills, 0, 0, 0}, func(c *transition) { c.left.LogFull--; c.full = true })
-	k.User(s.full, 1, move{logHasRoom, 0, 0, 0}, func(c *transition) { c.full = false })
+	toggle(!s.zone, &s.left.Zone, nodeGoes, nodeReturns, func(c *transition) { c.zone = !c.zone })
+	toggle(s.gone, &s.left.Leave, nodeALeaves, nodeAReturns, func(c *transition) { c.gone = !c.gone })
+	toggle(s.noSecret, &s.left.Secret, userDeletesSecret, userCreatesSecret,
+		func(c *transition) { c.noSecret = !c.noSecret })
+	toggle(s.version > 0, &s.left.Replace, driverIsReplaced, driverComesBack,
+		func(c *transition) { c.version = 1 - c.version })
+	k.Breaks(!s.full, &s.left.LogFull, move{logFills, 0, 0, 0}, func(c *transition) { c.full = true })
+	k.User(s.full, nil, move{logHasRoom, 0, 0, 0}, func(c *transition) { c.full = false })
 }
 
 func (k *worker) claimUsers(s *state, i int) {
 	now := s.claims[i]
-	k.User(now.exists && !now.terminating, s.left.DeleteClaim, move{userDeletesClaim, 0, i, 0}, func(c *transition) {
-		c.left.DeleteClaim--
+	k.User(now.exists && !now.terminating, &s.left.DeleteClaim, move{userDeletesClaim, 0, i, 0}, func(c *transition) {
 		c.claims[i].terminating = true
 		c.end(i)
 	})
-	k.User(!s.born[i] && (k.Claims[i] != k.Claims[0] || !s.claims[0].exists), s.left.CreateClaim,
+	k.User(!s.born[i] && (k.Claims[i] != k.Claims[0] || !s.claims[0].exists), &s.left.CreateClaim,
 		move{userCreatesClaim, 0, i, 0}, func(c *transition) {
-			c.left.CreateClaim--
 			c.born[i], c.claims[i] = true, claim{exists: true, guarded: k.Guarded}
 			if k.Late || k.Local {
 				c.claims[i].node = 1
 			}
 		})
-	k.User(now.needy(), s.left.BindElsewhere, move{userBindsElsewhere, 0, i, 0}, func(c *transition) {
-		c.left.BindElsewhere--
-		c.claims[i].bound = boundElsewhere
-	})
+	k.User(now.needy(), &s.left.BindElsewhere, move{userBindsElsewhere, 0, i, 0},
+		func(c *transition) { c.claims[i].bound = boundElsewhere })
 	for node := range uint8(3) {
-		k.User((k.Late || k.Local) && now.needy() && now.node != node, s.left.Node, move{nodeIsSelected, 0, i, node},
-			func(c *transition) {
-				c.left.Node--
-				c.claims[i].node = node
-			})
+		k.User((k.Late || k.Local) && now.needy() && now.node != node, &s.left.Node, move{nodeIsSelected, 0, i, node},
+			func(c *transition) { c.claims[i].node = node })
 	}
 }
 
@@ -91,14 +65,12 @@ func (k *worker) admins(s *state) {
 	for slot, p := range s.pvs {
 		n, place := nameOf(slot), int(p.place)
 		open := p.exists() && p.claim != foreign && s.shards[place][n].entry.claim != 0
-		k.User(open && !p.stripped, s.left.Strip, move{adminStrips, 0, slot, 0}, func(c *transition) {
-			c.left.Strip--
+		k.User(open && !p.stripped, &s.left.Strip, move{adminStrips, 0, slot, 0}, func(c *transition) {
 			c.pvs[slot].stripped = true
 			c.excuse(place, n)
 			c.endPV(slot)
 		})
-		k.User(open && k.over(s, slot), s.left.Peer, move{peerReclaims, 0, slot, 0}, func(c *transition) {
-			c.left.Peer--
+		k.User(open && k.over(s, slot), &s.left.Peer, move{peerReclaims, 0, slot, 0}, func(c *transition) {
 			c.excuse(place, n)
 			c.loseVolume(place, n)
 			c.pvs[slot] = pv{}
@@ -107,13 +79,11 @@ func (k *worker) admins(s *state) {
 	for n := range k.names() {
 		for place := range k.places() {
 			store := s.shards[place][n]
-			k.User(store.entry.claim != 0, s.left.SettleEntry, move{adminSettlesEntry, place, n, 0}, func(c *transition) {
-				c.left.SettleEntry--
+			k.User(store.entry.claim != 0, &s.left.SettleEntry, move{adminSettlesEntry, place, n, 0}, func(c *transition) {
 				c.excuse(place, n)
 				c.commit(place, n, c.shards[place][n].entry).settled = true
 			})
-			k.User(store.entry.claim != 0, s.left.DeleteLog, move{adminDeletesLog, place, n, 0}, func(c *transition) {
-				c.left.DeleteLog--
+			k.User(store.entry.claim != 0, &s.left.DeleteLog, move{adminDeletesLog, place, n, 0}, func(c *transition) {
 				c.commit(place, n, entry{})
 				c.shards[place][n].deleted = true
 				c.excuseLostLog(place, n)
@@ -250,21 +220,15 @@ func (k *worker) lifetimes(s *state) {
 			k.start(&c.state, i)
 			c.lines[i].mayAct = k.Local
 		})
-		k.Breaks(l.up, s.left.Crash, move{processEnds, i, 0, 0}, func(c *transition) {
-			c.left.Crash--
-			c.ends(i)
-		})
+		k.Breaks(l.up, &s.left.Crash, move{processEnds, i, 0, 0}, func(c *transition) { c.ends(i) })
 		k.Can(l.up && leader < 0 && !l.superseded(), move{processLeads, i, 0, 0},
 			func(c *transition) { c.lines[i].mayAct = true })
 		k.Can(l.up && !l.mayAct && l.superseded(), move{processNotices, i, 0, 0}, func(c *transition) {
 			c.ends(i)
 			k.start(&c.state, i)
 		})
-		k.Breaks(l.up && leader >= 0 && leader != i && !l.superseded(), s.left.Overlap, move{leaseMoves, i, 0, 0},
-			func(c *transition) {
-				c.left.Overlap--
-				c.lines[leader].mayAct, c.lines[i].mayAct = false, true
-			})
+		k.Breaks(l.up && leader >= 0 && leader != i && !l.superseded(), &s.left.Overlap, move{leaseMoves, i, 0, 0},
+			func(c *transition) { c.lines[leader].mayAct, c.lines[i].mayAct = false, true })
 	}
 }
 

@@ -51,7 +51,7 @@
 //   - A claim is known to be new to the log (Facts.First) only if it was created after the replica took over.
 //   - A write of the log that was not answered is written again, on a live read, until one is answered.
 //
-// list.go lists the worlds, worlds.go has what bounds them; world.go is what exists in one; cluster.go has the moves
-// of users and Kubernetes, replica.go, steps.go and log.go those of a replica, arrive.go those of whom it calls;
-// invariants.go holds the promises, written down apart from how the engine keeps them; trace.go has the words.
+// worlds.go has the worlds and what bounds them; world.go is what exists in one; cluster.go has the moves of users and
+// Kubernetes, replica.go, steps.go and log.go those of a replica, arrive.go those of whom it calls; invariants.go holds
+// the promises, written down apart from how the engine keeps them; trace.go has the words.
 package provision

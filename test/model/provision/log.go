@@ -3,6 +3,7 @@ package provision
 import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
 )
 
 // commit writes the log. Whatever else is based on the version before is not current any more.
@@ -49,7 +50,7 @@ func (c *transition) takeOver(i, n int) {
 	for q := range to.entry.count {
 		requests = append(requests, c.requestOf(to.entry.requests[q]))
 	}
-	f.Record = provision.Inherited(uids[to.entry.claim-1], requests, clock)
+	f.Record = provision.Inherited(uids[to.entry.claim-1], requests, clock.Now)
 	m.remember(f)
 	m.log, m.entry = uint8(provision.LogOpen), to.entry
 }

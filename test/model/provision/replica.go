@@ -7,16 +7,15 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
 )
 
-// The engine compares times. Of the time that passes, the model keeps only what the engine can distinguish.
+// quiet is how long a call that ended may still arrive.
 const quiet = time.Minute
 
 var (
-	clock  = time.Unix(1_000_000, 0)
-	before = clock.Add(-quiet)
-	uids   = [maxClaims]types.UID{"uid-0", "uid-1"}
-	nodes  = [...]string{"", "a", "b"}
+	uids  = [maxClaims]types.UID{"uid-0", "uid-1"}
+	nodes = [...]string{"", "a", "b"}
 	// handles are the volumes', by place, name and generation.
 	handles [maxPlaces][maxNames][8]string
 )
@@ -36,26 +35,6 @@ func generationOf(handle string) uint8 {
 		return 0
 	}
 	return handle[3] - '0'
-}
-
-func moment(when uint8) time.Time {
-	switch when {
-	case recently:
-		return clock
-	case longAgo:
-		return before
-	}
-	return time.Time{}
-}
-
-func since(at time.Time) uint8 {
-	switch {
-	case at.IsZero():
-		return never
-	case clock.Sub(at) >= quiet:
-		return longAgo
-	}
-	return recently
 }
 
 // facts are what the engine decides from when a replica reconciles a claim.
@@ -114,7 +93,7 @@ func (w *World) claimOf(l *line, i, c int) provision.Claim {
 		claim.VolumeName = "another"
 	}
 	if m := &l.names[w.name(c)]; int(m.of) == c+1 {
-		claim.Read = moment(m.read)
+		claim.Read = m.read.Time()
 	}
 	switch {
 	case !w.Local:
@@ -153,7 +132,7 @@ func (w *World) viewOf(p pv, i, c int) view {
 func (w *World) toFacts(v view, i, name int) provision.PV {
 	p := provision.PV{
 		Known: v.known, Exists: v.exists, OfClaim: v.ofClaim, OfDriver: v.ofDriver, Terminating: v.terminating,
-		Elsewhere: v.elsewhere, Read: moment(v.read),
+		Elsewhere: v.elsewhere, Read: v.read.Time(),
 	}
 	switch {
 	case v.exists && v.ofDriver && v.elsewhere:
@@ -167,14 +146,14 @@ func (w *World) toFacts(v view, i, name int) provision.PV {
 func fromFacts(p provision.PV, c int) view {
 	return view{
 		known: p.Known, exists: p.Exists, ofClaim: p.OfClaim, ofDriver: p.OfDriver, terminating: p.Terminating,
-		elsewhere: p.Elsewhere, generation: generationOf(p.Handle), read: since(p.Read), claim: uint8(c + 1),
+		elsewhere: p.Elsewhere, generation: generationOf(p.Handle), read: clock.AgeOf(p.Read), claim: uint8(c + 1),
 	}
 }
 
 func (w *World) record(m *memory, place, name int) provision.Record {
 	r := provision.Record{
 		Claim: uids[m.entry.claim-1], Count: int(m.entry.count), Next: int(m.record.next), By: int(m.record.by),
-		Unanswered: moment(m.record.unanswered), Unfit: m.record.unfit, Failed: m.record.failed,
+		Unanswered: m.record.unanswered.Time(), Unfit: m.record.unfit, Failed: m.record.failed,
 		Discarding: m.entry.discarding,
 	}
 	for i := range r.Count {
@@ -198,7 +177,7 @@ func (m *memory) remember(f provision.Facts) {
 	r := f.Record
 	m.log = uint8(f.Log)
 	m.record = record{
-		next: uint8(r.Next), unanswered: since(r.Unanswered), generation: generationOf(r.Handle), by: uint8(r.By),
+		next: uint8(r.Next), unanswered: clock.AgeOf(r.Unanswered), generation: generationOf(r.Handle), by: uint8(r.By),
 		made: r.Volume == provision.VolumeMade, unfit: r.Unfit, failed: r.Failed,
 	}
 	for i := range r.Requests {
@@ -218,9 +197,9 @@ func (c *transition) learn(i, name int) {
 	if done.got != 0 {
 		reply.Handle, reply.InPVForm = handles[c.place(i)][name][done.got], true
 	}
-	began := clock
+	began := clock.Now
 	if !done.quiet {
-		began = before
+		began = clock.Old.Time()
 	}
 	action := provision.Action(done.action)
 	switch action {
@@ -230,11 +209,11 @@ func (c *transition) learn(i, name int) {
 		read := *l
 		read.claims[of] = done.claimFound
 		reply.Claim = c.claimOf(&read, i, of)
-		reply.Claim.Read = clock
+		reply.Claim.Read = clock.Now
 	default:
 	}
 	asked := f.Record.Requests[f.Record.Next]
-	f.Learn(action, reply, done.first, began, clock, quiet)
+	f.Learn(action, reply, done.first, began, clock.Now, quiet)
 	if f.Log != provision.LogOthers {
 		m.remember(f)
 	}

@@ -3,6 +3,7 @@ package provision
 import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
 )
 
 // replica are the moves of one replica.
@@ -81,10 +82,10 @@ func (k *worker) receives(s *state, i int) {
 func (w *World) decide(s *state, i, c int) (provision.Decision, provision.Facts, request) {
 	f := w.facts(s, i, c)
 	m := &s.lines[i].names[w.name(c)]
-	d := provision.Decide(f, clock, quiet)
+	d := provision.Decide(f, clock.Now, quiet)
 	if d.Action == provision.ConfirmEntry && (m.current && !m.settled || w.hasty && m.record.made) {
 		f.Confirmed = true
-		d = provision.Decide(f, clock, quiet)
+		d = provision.Decide(f, clock.Now, quiet)
 	}
 	if d.Action != provision.BuildRequest || s.class == 0 {
 		return d, f, request{}
@@ -94,8 +95,8 @@ func (w *World) decide(s *state, i, c int) (provision.Decision, provision.Facts,
 	if f.Composed = !s.isGone(node); f.Composed && !s.noSecret {
 		class = errclass.Done
 	}
-	f.Learn(provision.Prepare, provision.Reply{Class: class}, false, clock, clock, quiet)
-	return provision.Decide(f, clock, quiet), f, w.compose(s, node)
+	f.Learn(provision.Prepare, provision.Reply{Class: class}, false, clock.Now, clock.Now, quiet)
+	return provision.Decide(f, clock.Now, quiet), f, w.compose(s, node)
 }
 
 // waits reports whether a replica does nothing for a claim now.
@@ -221,7 +222,7 @@ func (c *transition) send(i, cl int, action provision.Action, f provision.Facts,
 		if c.anew && c.class != 0 {
 			sent.request = c.compose(&c.state, c.seenClaim(&c.lines[i], cl).node)
 		}
-		sent.quiet = f.Record.Quiet(clock, quiet)
+		sent.quiet = f.Record.Quiet(clock.Now, quiet)
 		sent.first = f.Record.Sending()
 		m.remember(f)
 	case provision.DeleteVolume:
@@ -259,18 +260,11 @@ func (k *worker) answers(s *state, i, n int) {
 		k.Can(true, is(rereads), func(c *transition) { c.reread(i, n) })
 	case onItsWay:
 		k.arrives(s, i, n)
-		budget := s.left.API
-		action := provision.Action(now.action)
-		driver := action == provision.CreateVolume || action == provision.DeleteVolume
-		if driver {
-			budget = s.left.RPC
+		left, action := &s.left.API, provision.Action(now.action)
+		if action == provision.CreateVolume || action == provision.DeleteVolume {
+			left = &s.left.RPC
 		}
-		k.Breaks(true, budget, is(timesOut), change(func(c *transition, now *call) {
-			if driver {
-				c.left.RPC--
-			} else {
-				c.left.API--
-			}
+		k.Breaks(true, left, is(timesOut), change(func(c *transition, now *call) {
 			c.abandon(*now, i, n)
 			now.stage, now.class, now.found = answered, uint8(errclass.Uncertain), view{}
 			if isLogWrite(now.action) {
@@ -319,8 +313,7 @@ func (k *worker) passes(s *state, i, n int) {
 	k.Can(free && m.backsOff, move{backOffEnds, i, n, 0}, func(c *transition) { c.lines[i].names[n].backsOff = false })
 	k.Can(free && l.mayAct && provision.Log(m.log) == provision.LogUnknown, move{takesOver, i, n, 0},
 		func(c *transition) { c.takeOver(i, n) })
-	k.User(m.pv.read == recently || m.read == recently, s.left.Slow, move{stalls, i, n, 0}, func(c *transition) {
-		c.left.Slow--
+	k.User(m.pv.read == recently || m.read == recently, &s.left.Slow, move{stalls, i, n, 0}, func(c *transition) {
 		m := &c.lines[i].names[n]
 		m.pv.read, m.read = min(m.pv.read*longAgo, longAgo), min(m.read*longAgo, longAgo)
 	})
@@ -328,8 +321,7 @@ func (k *worker) passes(s *state, i, n int) {
 	called, coming := k.called(s, place, n), k.coming(s, place, n)
 	k.Can(waiting && !called && !coming, move{quietPasses, i, n, 0},
 		func(c *transition) { c.lines[i].names[n].record.unanswered = longAgo })
-	k.Breaks(waiting && !called && coming, s.left.Overdue, move{quietPassesBefore, i, n, 0}, func(c *transition) {
-		c.left.Overdue--
+	k.Breaks(waiting && !called && coming, &s.left.Overdue, move{quietPassesBefore, i, n, 0}, func(c *transition) {
 		c.lines[i].names[n].record.unanswered = longAgo
 		for j := range c.late {
 			if o := &c.late[j]; o.stage != idle && k.place(int(o.replica)) == place && int(o.name) == n {
@@ -337,7 +329,7 @@ func (k *worker) passes(s *state, i, n int) {
 			}
 		}
 	})
-	k.User(k.mayRead(s, i, n), 1, move{logIsRead, i, n, 0}, func(c *transition) { c.readLog(i, n) })
+	k.User(k.mayRead(s, i, n), nil, move{logIsRead, i, n, 0}, func(c *transition) { c.readLog(i, n) })
 }
 
 // mayRead reports whether a read for another name shows a change of the log. That an operator settled the entry may be

@@ -80,7 +80,7 @@ const (
 
 // move is one thing that happens, to a claim, name or PersistentVolume, by a replica.
 type move struct {
-	verb            verb
+	verb
 	replica, target int
 	// variant is the action of a call, or a node.
 	variant uint8

@@ -1,6 +1,9 @@
 package provision
 
-import "github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
+)
 
 const (
 	maxClaims   = 2
@@ -105,18 +108,15 @@ type shard struct {
 	deleted, settled bool
 }
 
-// When a call ended last that may still arrive.
-const (
-	never uint8 = iota
-	recently
-	longAgo
-)
+// When something was read, or a call ended last that may still arrive.
+const never, recently, longAgo = clock.Never, clock.Young, clock.Old
 
 // record is a provision.Record in which every field takes few bytes. Requests are in the entry.
 type record struct {
-	next, unanswered, generation, by uint8
-	made, unfit, failed              bool
-	sent, settled                    [2]bool
+	next, generation, by uint8
+	unanswered           clock.Age
+	made, unfit, failed  bool
+	sent, settled        [2]bool
 }
 
 // view is what a replica knows of a PersistentVolume from a live read, or from the answer to its creation.
@@ -124,7 +124,7 @@ type view struct {
 	known, exists, ofClaim, ofDriver, terminating, elsewhere bool
 	generation                                               uint8
 	// read is when it was read: never for an answer, recently, or too long ago to count.
-	read uint8
+	read clock.Age
 	// claim is whom it was looked at for, from 1.
 	claim uint8
 }
@@ -139,8 +139,9 @@ type memory struct {
 	pv      view
 	apart   view
 	// claim is what a live read of a claim showed, of the one with this index from 1 in of, and when.
-	claim    claim
-	of, read uint8
+	claim claim
+	of    uint8
+	read  clock.Age
 	// again: an entry of the name may have been closed before.
 	again    bool
 	backsOff bool

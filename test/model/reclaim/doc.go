@@ -10,7 +10,7 @@
 //
 // worlds.go lists the bounds; world.go is what exists in one; users.go, cluster.go and
 // sidecar.go are the moves; invariants.go holds the promises, independent of how the code keeps
-// them; process.go is a replica, and code.go writes it as bytes; transition.go is the change of a
+// them; replica.go is a replica, and codec.go writes it as bytes; transition.go is the change of a
 // state by a move; trace.go has the sentences of moves.
 //
 // Sibling packages explore how volumes are provisioned, and how those of in-tree plugins are

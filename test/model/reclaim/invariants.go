@@ -5,6 +5,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/clock"
 )
 
 // proof is what the live reads of a run were shown, judged by what was true when they were
@@ -85,7 +86,7 @@ func (c *transition) claimSeenGone(i, slot int) bool {
 // checkNeed checks a DeleteVolume by the need of another PV of the volume, or of the PV itself.
 func (c *transition) checkNeed(i, slot, other int, asked uint8, ended bool) {
 	l, p := &c.lines[i], c.pvs[other]
-	if other != slot && !ended && !l.proof[slot].siblings && c.replica(i).Cache[other] != nil {
+	if other != slot && !ended && !l.proof[slot].siblings && c.replica(i).cache[other] != nil {
 		c.Violates("P2b: DeleteVolume is sent for PV %s, and PV %s, which names the volume too, was not read, or a claim "+
 			"needs it", c.PVs[slot].Name, c.PVs[other].Name)
 	}
@@ -102,7 +103,7 @@ func (c *transition) checkNeed(i, slot, other int, asked uint8, ended bool) {
 
 // checkLease checks a call that is about to be sent: a leader whose lease ran out begins nothing.
 func (c *transition) checkLease(i, slot int, ask reclaim.Ask) {
-	if c.replica(i).Expired {
+	if c.replica(i).expired {
 		c.Violates("P2: a leader whose lease ran out begins %v for PV %s, while another leads", ask.Action, c.PVs[slot].Name)
 	}
 }
@@ -111,8 +112,8 @@ func (c *transition) checkLease(i, slot int, ask reclaim.Ask) {
 // what another has done since.
 func (c *transition) checkReports() {
 	for _, r := range c.opened {
-		if r != nil && r.Expired && len(r.Reports) > 0 {
-			c.Violates("P4: a leader whose lease ran out reports %v, while another leads", r.Reports[0])
+		if r != nil && r.expired && len(r.reports) > 0 {
+			c.Violates("P4: a leader whose lease ran out reports %v, while another leads", r.reports[0])
 		}
 	}
 }
@@ -169,7 +170,7 @@ func (k *worker) idle(s *state) bool {
 		}
 		r := k.look(s, i)
 		for slot := range k.PVs {
-			if r.Leads() && (r.Busy(slot) || r.Protecting(slot) || r.Queued[slot] || r.Unprotected[slot]) {
+			if r.engine.Leading && (r.busy(slot) || r.protections[slot] != nil || r.queued[slot] || r.unprotected[slot]) {
 				return false
 			}
 		}
@@ -180,7 +181,7 @@ func (k *worker) idle(s *state) bool {
 // comesBack reports whether something is tried again by the clock.
 func (k *worker) comesBack(s *state) bool {
 	for i := range k.Replicas {
-		if r := k.look(s, i); r.Leads() && slices.Contains(r.Later, true) {
+		if r := k.look(s, i); r.engine.Leading && slices.Contains(r.later, true) {
 			return true
 		}
 	}
@@ -242,9 +243,9 @@ func (k *worker) neverBound(s *state, slot int) bool {
 // told reports whether the leader records an Event for its decision on a PV.
 func (k *worker) told(s *state, slot int) bool {
 	for i := range k.Replicas {
-		if r := k.look(s, i); r.Leads() {
-			facts, _ := r.Engine.Facts(reclaim.Item{Name: k.PVs[slot].Name}, r.moment())
-			return reclaim.Decide(facts, r.Now).Reason.EventType() != ""
+		if r := k.look(s, i); r.engine.Leading {
+			facts, _ := r.engine.Facts(reclaim.Item{Name: k.PVs[slot].Name}, r.moment())
+			return reclaim.Decide(facts, clock.Now).Reason.EventType() != ""
 		}
 	}
 	return false

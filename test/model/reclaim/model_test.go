@@ -17,7 +17,7 @@ func TestStateSurvivesEncoding(t *testing.T) {
 	modeltest.HasNoPadding[world](t)
 	modeltest.Each(t, Worlds(), func(t *testing.T, w *World) {
 		k := newWorker(w)
-		modeltest.Walk[state, move](t, modeltest.Random(t), k, w.describe, 400, func(s *state) {
+		modeltest.Walk(t, modeltest.Random(t), &k.Plain, 400, func(s *state) {
 			modeltest.ForgetsNothing(t, k.machine, &s.knows)
 			for slot, p := range s.pvs {
 				if p.exists() && readAgain(w, s, slot) != p {
@@ -42,12 +42,12 @@ func checked(w *World) *transition {
 }
 
 func TestEachPromiseIsChecked(t *testing.T) {
-	one := World{Name: "one", PVs: []PV{provisioned("a")}, Replicas: 1, Lag: 1, Role: volume.RoleOwner}
-	two := World{Name: "two", PVs: []PV{static("a"), static("b").with(sharesVolume)}, Replicas: 1, Lag: 1,
+	one := World{PVs: []PV{provisioned("a")}, Replicas: 1, Lag: 1, Role: volume.RoleOwner}
+	two := World{PVs: []PV{static("a"), static("b").with(sharesVolume)}, Replicas: 1, Lag: 1,
 		Role: volume.RoleOwner}
 	proven := proof{pv: true, claim: true, siblings: true}
 	gone := proof{claim: true, family: true}
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		world   *World
 		prepare func(*transition)
 		ended   bool
@@ -79,14 +79,11 @@ func TestEachPromiseIsChecked(t *testing.T) {
 		}, false, proven, ""},
 		"another PV is to go as well": {&two, func(c *transition) { c.pvs[1].phase = volume.PhaseReleased }, false, proven,
 			""},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
 			c := checked(tc.world)
 			c.lines[0].proof[0] = tc.proof
-			if tc.prepare != nil {
-				tc.prepare(c)
-			}
+			modeltest.InOrder(tc.prepare)(c)
 			c.checkDeletion(0, 0, reclaim.Ask{PV: c.toAPI(0, c.pvs[0])}, tc.ended)
 			modeltest.Broken(t, c.Wrong, tc.want)
 		})
@@ -96,7 +93,7 @@ func TestEachPromiseIsChecked(t *testing.T) {
 // TestReadsAreCheckedInTheirOrder: a claim that was restored names the PV, until a user turns the policy to Retain and
 // deletes the claim. The volume is to be deleted at no moment, but the PV of before and the claim of after permit it.
 func TestReadsAreCheckedInTheirOrder(t *testing.T) {
-	w := World{Name: "one", PVs: []PV{provisioned("a")}, Replicas: 1, Role: volume.RoleOwner}
+	w := World{PVs: []PV{provisioned("a")}, Replicas: 1, Role: volume.RoleOwner}
 	retain := func(c *transition) {
 		c.write(aUser, 0, func(p *pv) { p.policy = volume.PolicyRetain })
 		c.setClaim(0, claim{})
@@ -113,35 +110,29 @@ func TestReadsAreCheckedInTheirOrder(t *testing.T) {
 		readPV(c)
 		c.write(aController, 0, func(p *pv) { p.phase = volume.PhaseReleased })
 	}
-	for name, tc := range map[string]struct {
-		moves []func(*transition)
-		want  string
-	}{
-		"the claim ends, then claim and PV":            {[]func(*transition){deleteClaim, readClaim, readPV}, ""},
-		"the claim ends, then PV and claim":            {[]func(*transition){deleteClaim, readPV, readClaim}, "P2"},
-		"the claim ends between PV and claim":          {[]func(*transition){readPV, deleteClaim, readClaim}, "P2"},
-		"the rescue comes between PV and claim":        {[]func(*transition){readPV, retain, readClaim}, "P2"},
-		"the rescue comes before claim and PV":         {[]func(*transition){retain, readClaim, readPV}, "P2"},
-		"the claim ends between claim and PV":          {[]func(*transition){readClaim, deleteClaim, readPV}, "P2"},
-		"the PV is read before it is Released":         {[]func(*transition){deleteClaim, readClaim, readBound}, "P2"},
-		"the PV is read again after a claim that ends": {[]func(*transition){readPV, deleteClaim, readClaim, readPV}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := checked(&w)
-			c.pvs[0].phase, c.claims[0] = volume.PhaseReleased, claim{gen: 2, bound: true}
-			for _, move := range tc.moves {
-				move(c)
-			}
-			c.checkDeletion(0, 0, reclaim.Ask{PV: c.toAPI(0, c.pvs[0])}, false)
-			modeltest.Broken(t, c.Wrong, tc.want)
-		})
+	inOrder := modeltest.InOrder[*transition]
+	deletion := func(c *transition) { c.checkDeletion(0, 0, reclaim.Ask{PV: c.toAPI(0, c.pvs[0])}, false) }
+	restored := func() *transition {
+		c := checked(&w)
+		c.pvs[0].phase, c.claims[0] = volume.PhaseReleased, claim{gen: 2, bound: true}
+		return c
 	}
+	modeltest.CheckSteps(t, restored, map[string]modeltest.Step[*transition]{
+		"the claim ends, then claim and PV":            {inOrder(deleteClaim, readClaim, readPV), deletion, ""},
+		"the claim ends, then PV and claim":            {inOrder(deleteClaim, readPV, readClaim), deletion, "P2"},
+		"the claim ends between PV and claim":          {inOrder(readPV, deleteClaim, readClaim), deletion, "P2"},
+		"the rescue comes between PV and claim":        {inOrder(readPV, retain, readClaim), deletion, "P2"},
+		"the rescue comes before claim and PV":         {inOrder(retain, readClaim, readPV), deletion, "P2"},
+		"the claim ends between claim and PV":          {inOrder(readClaim, deleteClaim, readPV), deletion, "P2"},
+		"the PV is read before it is Released":         {inOrder(deleteClaim, readClaim, readBound), deletion, "P2"},
+		"the PV is read again after a claim that ends": {inOrder(readPV, deleteClaim, readClaim, readPV), deletion, ""},
+	})
 }
 
 func TestTheEndOfAPVIsChecked(t *testing.T) {
-	w := World{Name: "one", PVs: []PV{provisioned("a")}, Replicas: 1, Role: volume.RoleOwner}
+	w := World{PVs: []PV{provisioned("a")}, Replicas: 1, Role: volume.RoleOwner}
 	released := func(p *pv) { p.phase = volume.PhaseReleased; p.set(terminating) }
-	cases := map[string]struct {
+	for name, tc := range map[string]struct {
 		by      who
 		edit    func(*pv)
 		prepare func(*transition)
@@ -159,13 +150,10 @@ func TestTheEndOfAPVIsChecked(t *testing.T) {
 			notOwed},
 		"it was taken back, and deleted by a user": {aUser, func(p *pv) { released(p); p.claim = withoutUID }, nil, "",
 			notOwed},
-	}
-	for name, tc := range cases {
+	} {
 		t.Run(name, func(t *testing.T) {
 			c := checked(&w)
-			if tc.prepare != nil {
-				tc.prepare(c)
-			}
+			modeltest.InOrder(tc.prepare)(c)
 			last := c.pvs[0]
 			tc.edit(&last)
 			c.departed(tc.by, 0, last)
@@ -178,20 +166,15 @@ func TestTheEndOfAPVIsChecked(t *testing.T) {
 }
 
 func TestRestIsChecked(t *testing.T) {
-	w := World{Name: "two", PVs: []PV{provisioned("a"), provisioned("b")}, Replicas: 1, Role: volume.RoleOwner}
+	w := World{PVs: []PV{provisioned("a"), provisioned("b")}, Replicas: 1, Role: volume.RoleOwner}
 	released := func(c *transition) { c.pvs[0].phase, c.claims[0] = volume.PhaseReleased, claim{} }
-	for name, tc := range map[string]struct {
-		prepare func(*transition)
-		want    string
-	}{
-		"a PV in use":                         {func(*transition) {}, ""},
+	unsettled := func(c *transition) string { return newWorker(&w).unsettled(&c.state) }
+	modeltest.Check(t, func() *transition { return checked(&w) }, unsettled, map[string]modeltest.Case[*transition]{
+		"a PV in use":                         {nil, ""},
 		"which is not protected":              {func(c *transition) { c.pvs[0].clear(ours) }, "P5"},
 		"for it was stripped again and again": {func(c *transition) { c.pvs[0].clear(ours); c.strips[0] = 3 }, ""},
-		"for another PV was": {func(c *transition) {
-			c.pvs[0].clear(ours)
-			c.strips[1] = 3
-			c.pvs[1].clear(ours)
-		}, "P5"},
+		"for another PV was": {
+			func(c *transition) { c.pvs[0].clear(ours); c.strips[1] = 3; c.pvs[1].clear(ours) }, "P5"},
 		"which was, and is protected again": {func(c *transition) { c.strips[0] = 3 }, "P5"},
 		"after a restart it may be":         {func(c *transition) { c.strips[0], c.faulted = 3, true }, ""},
 		"a PV that is to be deleted":        {released, "P5"},
@@ -207,13 +190,7 @@ func TestRestIsChecked(t *testing.T) {
 			c.pvs[0].set(terminating)
 		}, "P5"},
 		"whose claim was restored": {func(c *transition) { released(c); c.claims[0] = claim{gen: 2, bound: true} }, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := checked(&w)
-			tc.prepare(c)
-			modeltest.Broken(t, newWorker(&w).unsettled(&c.state), tc.want)
-		})
-	}
+	})
 }
 
 func TestTracesAreScenarios(t *testing.T) {
@@ -229,13 +206,9 @@ func TestTracesAreScenarios(t *testing.T) {
 			at := len(moves) % len(options)
 			now, moves = *options[at].To, append(moves, search.Move(at))
 		}
-		validScenario(t, w.Scenario(search.Finding{Promise: "P0: a test", Moves: moves, Trace: k.Trace(moves)}, "test"))
+		text := w.Scenario(search.Finding{Promise: "P0: a test", Moves: moves, Trace: k.Trace(moves)}, "test")
+		if _, err := scenario.Parse(text); err != nil {
+			t.Errorf("no scenario: %v\n%s", err, text)
+		}
 	})
-}
-
-func validScenario(t *testing.T, text []byte) {
-	t.Helper()
-	if _, err := scenario.Parse(text); err != nil {
-		t.Errorf("no scenario: %v\n%s", err, text)
-	}
 }

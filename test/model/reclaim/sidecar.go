@@ -17,28 +17,28 @@ func (k *worker) sidecar(s *state, i int) {
 	}
 	k.watches(s, i)
 	r := k.look(s, i)
-	if !r.Leads() {
-		k.Can(s.leaders() == 0, move{processLeads, i, 0}, func(n *transition) { n.replica(i).Lead() })
+	if !r.engine.Leading {
+		k.Can(s.leaders() == 0, move{processLeads, i, 0}, func(n *transition) { n.replica(i).engine.Lead(true) })
 		return
 	}
 	k.overlap(s, i)
 	for slot := range k.PVs {
 		switch {
-		case r.Busy(slot):
-			k.reclaims(s, i, slot, r.Asks(slot))
-		case r.Queued[slot]:
+		case r.busy(slot):
+			k.reclaims(s, i, slot, r.asks(slot))
+		case r.queued[slot]:
 			k.Can(true, move{workerBegins, i, slot}, func(n *transition) { n.begin(i, slot) })
-		case r.Later[slot]:
+		case r.later[slot]:
 			k.Can(true, move{clockWakes, i, slot}, func(n *transition) { n.begin(i, slot) })
 		}
 		switch {
-		case r.Protecting(slot):
-			k.protects(s, i, slot, *r.Protections[slot])
-		case r.Unprotected[slot]:
+		case r.protections[slot] != nil:
+			k.protects(s, i, slot, *r.protections[slot])
+		case r.unprotected[slot]:
 			k.Can(true, move{protectionBegins, i, slot}, func(n *transition) {
-				n.replica(i).BeginProtect(slot)
-				if n.replica(i).Protecting(slot) {
-					n.checkLease(i, slot, *n.replica(i).Protections[slot])
+				n.replica(i).beginProtect(slot)
+				if n.replica(i).protections[slot] != nil {
+					n.checkLease(i, slot, *n.replica(i).protections[slot])
 				}
 			})
 		}
@@ -55,19 +55,11 @@ func (k *worker) watches(s *state, i int) {
 	k.Can(l.claims.Len() > 0, move{watchDeliversClaim, i, int(l.claims.Next().slot)},
 		func(n *transition) { n.showClaim(i, n.lines[i].claims.Take()) })
 	for slot := range k.PVs {
-		k.Breaks(l.ends[slot], s.left.Slow, move{claimEndAges, i, slot}, func(n *transition) {
-			n.left.Slow--
-			n.ageEnd(i, slot)
-		})
+		k.Breaks(l.ends[slot], &s.left.Slow, move{claimEndAges, i, slot}, func(n *transition) { n.ageEnd(i, slot) })
 	}
-	k.Breaks(l.claims.Len() > 0, s.left.Relist, move{claimWatchStartsAnew, i, 0}, func(n *transition) {
-		n.left.Relist--
-		n.relistClaims(i)
-	})
-	k.Breaks(l.changes.Len() > 0, s.left.Relist, move{watchStartsAnew, i, 0}, func(n *transition) {
-		n.left.Relist--
-		n.relist(i)
-	})
+	k.Breaks(l.claims.Len() > 0, &s.left.Relist, move{claimWatchStartsAnew, i, 0},
+		func(n *transition) { n.relistClaims(i) })
+	k.Breaks(l.changes.Len() > 0, &s.left.Relist, move{watchStartsAnew, i, 0}, func(n *transition) { n.relist(i) })
 }
 
 // relist has a watch of PVs that was cut find what is there now, and miss what was between.
@@ -76,10 +68,9 @@ func (c *transition) relist(i int) {
 	r := c.replica(i)
 	for slot := range c.PVs {
 		if p := c.pvs[slot]; p.exists() {
-			api := c.toAPI(slot, p)
-			r.ShowPV(slot, &api)
-		} else if r.Cache[slot] != nil {
-			r.RemovePV(slot, nil)
+			r.showPV(slot, c.toAPI(slot, p))
+		} else if r.cache[slot] != nil {
+			r.removePV(slot, nil)
 		}
 	}
 }
@@ -90,7 +81,7 @@ func (c *transition) relistClaims(i int) {
 	for slot := range c.PVs {
 		if c.claims[slot].bound {
 			c.lines[i].ends[slot] = false
-			c.replica(i).ShowClaim(slot)
+			c.replica(i).engine.ClaimShown(c.PVs[slot].Name)
 		}
 	}
 }
@@ -98,31 +89,26 @@ func (c *transition) relistClaims(i int) {
 // ageEnd has the time pass for which the end of a claim counts that the watch has shown.
 func (c *transition) ageEnd(i, slot int) {
 	c.lines[i].ends[slot] = false
-	ageEnd(c.replica(i), slot)
+	c.replica(i).ageEnd(slot)
 }
 
 // overlap are the ends of a leader: at once, or after another has taken over. Calls that it
 // has sent may still arrive.
 func (k *worker) overlap(s *state, i int) {
 	l := &s.lines[i]
-	k.Breaks(!l.deposed, s.left.Crash, move{processEnds, i, 0}, func(n *transition) {
-		n.left.Crash--
-		n.end(i)
-	})
+	k.Breaks(!l.deposed, &s.left.Crash, move{processEnds, i, 0}, func(n *transition) { n.end(i) })
 	k.Can(l.deposed, move{processNotices, i, 0}, func(n *transition) { n.end(i) })
 	other := 1 - i
-	if k.Replicas > 1 && s.lines[other].up && !s.lines[other].deposed && !l.deposed && !k.look(s, other).Leads() {
-		k.Breaks(true, s.left.Overlap, move{leaseMoves, other, 0}, func(n *transition) {
-			n.left.Overlap--
+	if k.Replicas > 1 && s.lines[other].up && !s.lines[other].deposed && !l.deposed && !k.look(s, other).engine.Leading {
+		k.Breaks(true, &s.left.Overlap, move{leaseMoves, other, 0}, func(n *transition) {
 			n.lines[i].deposed = true
-			n.replica(other).Lead()
+			n.replica(other).engine.Lead(true)
 		})
 		// It continues at any moment: with a call under way, or on its way, and with all that it remembers.
-		k.Breaks(true, s.left.Pause, move{leaseExpires, other, 0}, func(n *transition) {
-			n.left.Pause--
+		k.Breaks(true, &s.left.Pause, move{leaseExpires, other, 0}, func(n *transition) {
 			n.lines[i].deposed = true
-			n.replica(i).Expired = true
-			n.replica(other).Lead()
+			n.replica(i).expired = true
+			n.replica(other).engine.Lead(true)
 		})
 	}
 }
@@ -130,8 +116,8 @@ func (k *worker) overlap(s *state, i int) {
 func (c *transition) end(i int) {
 	r := c.replica(i)
 	for slot := range c.PVs {
-		if r.Busy(slot) && !c.lines[i].calls[slot].done && !c.late.pending {
-			if ask := r.Asks(slot); ask.Action == reclaim.DeleteVolume || ask.Action == reclaim.RemoveFinalizer ||
+		if r.busy(slot) && !c.lines[i].calls[slot].done && !c.late.pending {
+			if ask := r.asks(slot); ask.Action == reclaim.DeleteVolume || ask.Action == reclaim.RemoveFinalizer ||
 				ask.Action == reclaim.FinalizePV {
 				c.late = late{ask.Action, uint8(slot), fromAPI(ask.PV), true}
 			}
@@ -154,10 +140,10 @@ func (s *state) leaders() (n int) {
 // begin has a worker take a key.
 func (c *transition) begin(i, slot int) {
 	c.lines[i].proof[slot] = proof{}
-	if p := c.replica(i).Cache[slot]; p != nil && p.WasAttached {
+	if p := c.replica(i).cache[slot]; p != nil && p.WasAttached {
 		c.lines[i].proof[slot].attachedBefore = c.attachments[slot]
 	}
-	c.replica(i).Begin(slot)
+	c.replica(i).begin(slot)
 	c.asked(i, slot)
 }
 
@@ -165,19 +151,19 @@ func (c *transition) begin(i, slot int) {
 // answer but one.
 func (c *transition) asked(i, slot int) {
 	r := c.replica(i)
-	for r.Busy(slot) && r.Asks(slot).Action == reclaim.ReadSecrets {
-		r.Answer(slot, reclaim.Reply{Outcome: reclaim.OK})
+	for r.busy(slot) && r.asks(slot).Action == reclaim.ReadSecrets {
+		r.answer(slot, reclaim.Reply{Outcome: reclaim.OK})
 	}
 	c.lines[i].calls[slot] = sent{}
-	if r.Busy(slot) {
-		c.checkLease(i, slot, r.Asks(slot))
+	if r.busy(slot) {
+		c.checkLease(i, slot, r.asks(slot))
 	}
-	if !r.Busy(slot) {
+	if !r.busy(slot) {
 		c.lines[i].proof[slot] = proof{}
 		return
 	}
-	if ask := r.Asks(slot); ask.Action == reclaim.DeleteVolume {
-		c.checkDeletion(i, slot, ask, r.Workers[slot].Session.Facts.End.Gone)
+	if ask := r.asks(slot); ask.Action == reclaim.DeleteVolume {
+		c.checkDeletion(i, slot, ask, r.workers[slot].session.Facts.End.Gone)
 	}
 }
 
@@ -195,28 +181,27 @@ func isRead(action reclaim.Action) bool {
 func (k *worker) reclaims(s *state, i, slot int, ask reclaim.Ask) {
 	call := s.lines[i].calls[slot]
 	if proven := s.lines[i].proof[slot]; proven != (proof{attachedBefore: proven.attachedBefore}) {
-		k.Breaks(true, s.left.Slow, move{processStalls, i, slot}, func(n *transition) {
-			n.left.Slow--
+		k.Breaks(true, &s.left.Slow, move{processStalls, i, slot}, func(n *transition) {
 			n.lines[i].proof[slot] = proof{attachedBefore: proven.attachedBefore}
-			age(n.replica(i), slot)
+			n.replica(i).age(slot)
 			n.ageEnd(i, slot)
 		})
 	}
+	unanswered := func(n *transition) {
+		n.replica(i).answer(slot, reclaim.Reply{Outcome: reclaim.Unanswered})
+		n.asked(i, slot)
+	}
 	if isRead(ask.Action) {
 		k.Can(true, move{callAnswered[ask.Action], i, slot}, func(n *transition) {
-			n.replica(i).Answer(slot, n.readFor(i, slot, ask))
+			n.replica(i).answer(slot, n.readFor(i, slot, ask))
 			n.asked(i, slot)
 		})
-		k.Breaks(true, s.left.API, move{callFails[ask.Action], i, slot}, func(n *transition) {
-			n.left.API--
-			n.replica(i).Answer(slot, reclaim.Reply{Outcome: reclaim.Unanswered})
-			n.asked(i, slot)
-		})
+		k.Breaks(true, &s.left.API, move{callFails[ask.Action], i, slot}, unanswered)
 		return
 	}
-	left, spend := s.left.API, func(n *transition) { n.left.API-- }
+	left := &s.left.API
 	if ask.Action == reclaim.DeleteVolume {
-		left, spend = s.left.RPC, func(n *transition) { n.left.RPC-- }
+		left = &s.left.RPC
 	}
 	if !call.done {
 		if s.room(k.World) {
@@ -224,25 +209,17 @@ func (k *worker) reclaims(s *state, i, slot int, ask reclaim.Ask) {
 				n.lines[i].calls[slot] = n.carryOut(theSidecar, ask.Action, slot, fromAPI(ask.PV), ask)
 			})
 		}
-		k.Breaks(true, left, move{callFails[ask.Action], i, slot}, func(n *transition) {
-			spend(n)
-			n.replica(i).Answer(slot, reclaim.Reply{Outcome: reclaim.Unanswered})
-			n.asked(i, slot)
-		})
+		k.Breaks(true, left, move{callFails[ask.Action], i, slot}, unanswered)
 		return
 	}
 	k.Can(true, move{callAnswered[ask.Action], i, slot}, func(n *transition) {
 		if ask.Action == reclaim.DeleteVolume {
 			n.lines[i].succeeded[slot] |= 1 << fromAPI(ask.PV).gen
 		}
-		n.replica(i).Answer(slot, call.reply())
+		n.replica(i).answer(slot, call.reply())
 		n.asked(i, slot)
 	})
-	k.Breaks(call.outcome == reclaim.OK, left, move{answerLost[ask.Action], i, slot}, func(n *transition) {
-		spend(n)
-		n.replica(i).Answer(slot, reclaim.Reply{Outcome: reclaim.Unanswered})
-		n.asked(i, slot)
-	})
+	k.Breaks(call.outcome == reclaim.OK, left, move{answerLost[ask.Action], i, slot}, unanswered)
 }
 
 func (s sent) reply() reclaim.Reply {
@@ -386,19 +363,16 @@ func (k *worker) protects(s *state, i, slot int, ask reclaim.Ask) {
 				n.lines[i].protects[slot] = n.carryOut(theSidecar, ask.Action, slot, fromAPI(ask.PV), ask)
 			})
 		}
-		k.Breaks(true, s.left.API, move{callFails[ask.Action], i, slot}, func(n *transition) {
-			n.left.API--
-			n.replica(i).AnswerProtect(slot, reclaim.Reply{Outcome: reclaim.Unanswered})
-		})
+		k.Breaks(true, &s.left.API, move{callFails[ask.Action], i, slot},
+			func(n *transition) { n.replica(i).answerProtect(slot, reclaim.Reply{Outcome: reclaim.Unanswered}) })
 		return
 	}
 	k.Can(true, move{callAnswered[ask.Action], i, slot}, func(n *transition) {
 		n.lines[i].protects[slot] = sent{}
-		n.replica(i).AnswerProtect(slot, call.reply())
+		n.replica(i).answerProtect(slot, call.reply())
 	})
-	k.Breaks(call.outcome == reclaim.OK, s.left.API, move{answerLost[ask.Action], i, slot}, func(n *transition) {
-		n.left.API--
+	k.Breaks(call.outcome == reclaim.OK, &s.left.API, move{answerLost[ask.Action], i, slot}, func(n *transition) {
 		n.lines[i].protects[slot] = sent{}
-		n.replica(i).AnswerProtect(slot, reclaim.Reply{Outcome: reclaim.Unanswered})
+		n.replica(i).answerProtect(slot, reclaim.Reply{Outcome: reclaim.Unanswered})
 	})
 }

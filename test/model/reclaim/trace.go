@@ -65,7 +65,7 @@ var (
 
 // move is one thing that happens: to a PV, a replica, or both.
 type move struct {
-	verb          verb
+	verb
 	replica, slot int
 }
 

@@ -75,6 +75,11 @@ func (c *transition) write(by who, slot int, edit func(*pv)) {
 	c.tell(change{after, uint8(slot), false})
 }
 
+// written returns a write of a PV.
+func written(by who, slot int, edit func(*pv)) func(*transition) {
+	return func(n *transition) { n.write(by, slot, edit) }
+}
+
 // remove asks the API server for a PV's deletion.
 func (c *transition) remove(by who, slot int) {
 	p := c.pvs[slot]
@@ -108,10 +113,10 @@ func (c *transition) show(i int, what change) {
 	slot := int(what.slot)
 	api := c.toAPI(slot, what.pv)
 	if what.gone {
-		c.replica(i).RemovePV(slot, &api)
-		return
+		c.replica(i).removePV(slot, &api)
+	} else {
+		c.replica(i).showPV(slot, api)
 	}
-	c.replica(i).ShowPV(slot, &api)
 }
 
 // attach makes or takes away the VolumeAttachment of a PV.
@@ -134,7 +139,7 @@ func (c *transition) attach(slot int, on bool) {
 }
 
 func (c *transition) showAttachment(i int, what attachmentChange) {
-	c.replica(i).ShowAttachment(int(what.slot), what.came)
+	c.replica(i).showAttachment(int(what.slot), what.came)
 }
 
 // setClaim creates, changes or deletes the claim of a PV.
@@ -165,9 +170,9 @@ func (c *transition) showClaim(i int, what claimChange) {
 	switch {
 	case !what.claim.bound:
 	case what.gone:
-		c.replica(i).EndClaim(slot, claimUID(c.PVs[slot], what.claim.gen))
+		c.replica(i).endClaim(slot, claimUID(c.PVs[slot], what.claim.gen))
 	default:
-		c.replica(i).ShowClaim(slot)
+		c.replica(i).engine.ClaimShown(c.PVs[slot].Name)
 	}
 }
 
@@ -175,18 +180,17 @@ func (c *transition) showClaim(i int, what claimChange) {
 // cannot know.
 func (c *transition) start(i int) {
 	c.lines[i] = line{up: true}
-	r := c.machine.Fresh()
+	r := c.machine.fresh()
 	c.opened[i] = r
 	for slot := range c.PVs {
 		if p := c.pvs[slot]; p.exists() {
-			api := c.toAPI(slot, p)
-			r.ShowPV(slot, &api)
+			r.showPV(slot, c.toAPI(slot, p))
 		}
 		if c.attachments[slot] {
-			r.ShowAttachment(slot, true)
+			r.showAttachment(slot, true)
 		}
 		if c.WatchClaims && c.claims[slot].bound {
-			r.ShowClaim(slot)
+			r.engine.ClaimShown(c.PVs[slot].Name)
 		}
 	}
 }
@@ -215,7 +219,7 @@ func (w *World) first(m *machine) state {
 	for i := range w.Replicas {
 		c.start(i)
 	}
-	c.replica(0).Lead()
+	c.replica(0).engine.Lead(true)
 	c.close()
 	return c.state
 }

@@ -8,10 +8,8 @@ import (
 func (k *worker) users(s *state) {
 	for slot := range k.PVs {
 		p := s.pvs[slot]
-		k.User(p.exists() && !p.is(terminating), s.left.DeletePV, move{userDeletesPV, 0, slot}, func(n *transition) {
-			n.left.DeletePV--
-			n.remove(aUser, slot)
-		})
+		k.User(p.exists() && !p.is(terminating), &s.left.DeletePV, move{userDeletesPV, 0, slot},
+			func(n *transition) { n.remove(aUser, slot) })
 		k.usersOfClaim(s, slot)
 		k.usersOfPV(s, slot)
 	}
@@ -20,32 +18,20 @@ func (k *worker) users(s *state) {
 // usersOfClaim are the moves about the claim of a PV.
 func (k *worker) usersOfClaim(s *state, slot int) {
 	p, c := s.pvs[slot], s.claims[slot]
-	k.User(c.gen != 0, s.left.DeleteClaim, move{userDeletesClaim, 0, slot}, func(n *transition) {
-		n.left.DeleteClaim--
-		n.setClaim(slot, claim{})
-	})
-	k.User(c.gen == 0 && s.lastClaim(slot) < 3, s.left.RecreateClaim, move{userRecreatesClaim, 0, slot},
-		func(n *transition) {
-			n.left.RecreateClaim--
-			n.setClaim(slot, claim{gen: s.lastClaim(slot) + 1})
-		})
-	k.User(c.gen == 0 && s.lastClaim(slot) < 3, s.left.RestoreClaim, move{userRestoresClaim, 0, slot},
-		func(n *transition) {
-			n.left.RestoreClaim--
-			n.setClaim(slot, claim{gen: s.lastClaim(slot) + 1, bound: true})
-		})
-	k.User(p.released() && p.claimed() && c.names(p), s.left.BindAgain, move{userBindsAgain, 0, slot},
-		func(n *transition) {
-			n.left.BindAgain--
-			n.write(aUser, slot, func(p *pv) { p.claim = claimRef(c.gen) })
-		})
+	k.User(c.gen != 0, &s.left.DeleteClaim, move{userDeletesClaim, 0, slot},
+		func(n *transition) { n.setClaim(slot, claim{}) })
+	k.User(c.gen == 0 && s.lastClaim(slot) < 3, &s.left.RecreateClaim, move{userRecreatesClaim, 0, slot},
+		func(n *transition) { n.setClaim(slot, claim{gen: s.lastClaim(slot) + 1}) })
+	k.User(c.gen == 0 && s.lastClaim(slot) < 3, &s.left.RestoreClaim, move{userRestoresClaim, 0, slot},
+		func(n *transition) { n.setClaim(slot, claim{gen: s.lastClaim(slot) + 1, bound: true}) })
+	k.User(p.released() && p.claimed() && c.names(p), &s.left.BindAgain, move{userBindsAgain, 0, slot},
+		written(aUser, slot, func(p *pv) { p.claim = claimRef(c.gen) }))
 }
 
 // usersOfPV are the moves about a PV that is there, and the creation of one that is not.
 func (k *worker) usersOfPV(s *state, slot int) {
 	p, c := s.pvs[slot], s.claims[slot]
-	k.User(p.exists(), s.left.Flip, move{userTurnsPolicy, 0, slot}, func(n *transition) {
-		n.left.Flip--
+	k.User(p.exists(), &s.left.Flip, move{userTurnsPolicy, 0, slot}, func(n *transition) {
 		n.write(aUser, slot, func(p *pv) {
 			if p.policy == volume.PolicyDelete {
 				p.policy = volume.PolicyRetain
@@ -54,31 +40,20 @@ func (k *worker) usersOfPV(s *state, slot int) {
 			}
 		})
 	})
-	k.User(p.guarded(), s.left.Strip, move{userStrips, 0, slot}, func(n *transition) {
-		n.left.Strip--
+	k.User(p.guarded(), &s.left.Strip, move{userStrips, 0, slot}, func(n *transition) {
 		n.stripped[slot] = true
 		if !p.is(terminating) && p.claimed() && p.policy == volume.PolicyDelete {
 			n.strips[slot]++
 		}
 		n.write(aUser, slot, func(p *pv) { p.clear(ours | companions) })
 	})
-	k.User(p.claimed() && !p.bound(), s.left.TakeBack, move{userTakesBack, 0, slot}, func(n *transition) {
-		n.left.TakeBack--
-		n.write(aUser, slot, func(p *pv) { p.claim = withoutUID })
-	})
-	k.User(!p.exists() && s.gens[slot] < 2, s.left.CreatePV, move{userCreatesPV, 0, slot}, func(n *transition) {
-		n.left.CreatePV--
-		n.createPV(slot)
-	})
-	k.User(p.bound() && c.bound && p.belongs(c.gen) && !s.attachments[slot], s.left.Attach, move{podAttaches, 0, slot},
-		func(n *transition) {
-			n.left.Attach--
-			n.attach(slot, true)
-		})
-	k.User(p.exists(), s.left.Hold, move{userHolds, 0, slot}, func(n *transition) {
-		n.left.Hold--
-		n.write(aUser, slot, func(p *pv) { p.flags ^= held })
-	})
+	k.User(p.claimed() && !p.bound(), &s.left.TakeBack, move{userTakesBack, 0, slot},
+		written(aUser, slot, func(p *pv) { p.claim = withoutUID }))
+	k.User(!p.exists() && s.gens[slot] < 2, &s.left.CreatePV, move{userCreatesPV, 0, slot},
+		func(n *transition) { n.createPV(slot) })
+	k.User(p.bound() && c.bound && p.belongs(c.gen) && !s.attachments[slot], &s.left.Attach, move{podAttaches, 0, slot},
+		func(n *transition) { n.attach(slot, true) })
+	k.User(p.exists(), &s.left.Hold, move{userHolds, 0, slot}, written(aUser, slot, func(p *pv) { p.flags ^= held }))
 }
 
 // lastClaim is the highest gen that a claim of this name had, as far as anything knows.

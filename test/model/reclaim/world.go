@@ -221,7 +221,7 @@ func number(n uint8) string { return strconv.Itoa(int(n)) }
 
 // vocabulary is every string that can occur besides the names of the PVs.
 func (w *World) vocabulary() []string {
-	list := []string{driver, namespace}
+	list := []string{driver, namespace, volume.Finalizer, volume.CompanionFinalizer}
 	for _, def := range w.PVs {
 		list = append(list, def.claimName())
 		for g := range uint8(4) {

@@ -1,7 +1,6 @@
 package reclaim
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -11,11 +10,8 @@ import (
 
 // World names bounds: what there is, and how often what can happen does.
 type World struct {
-	// Name is how it is called in tables and on the command line.
-	Name string
-	// About says in a sentence what it is for.
-	About string
-	Role  volume.Role
+	search.Purpose
+	Role volume.Role
 	// PVs are one or two. Two of one Handle share a volume.
 	PVs      []PV
 	Replicas int
@@ -26,8 +22,6 @@ type World struct {
 	// WatchClaims: the sidecar watches claims, as one that provisions does.
 	WatchClaims bool
 	Budget      Budget
-	// Deep worlds are explored only when asked for.
-	Deep bool
 }
 
 // PV is a PV of a world, Bound to its claim in the beginning.
@@ -82,7 +76,7 @@ func sharesVolume(p *PV)  { p.Handle = "vol-a" }
 
 // Worlds are the bounds that are explored.
 func Worlds() []World {
-	worlds := slices.Concat(lives(), claimWatches(), sharedVolumes(), processWorlds(), finalizerWorlds(), deepWorlds())
+	worlds := slices.Clone(table)
 	for i := range worlds {
 		w := &worlds[i]
 		w.Replicas = max(w.Replicas, 1)
@@ -95,212 +89,109 @@ func Worlds() []World {
 
 func one(p PV) []PV { return []PV{p} }
 
-// lives are about one PV, and what users do with it and its claim.
-func lives() []World {
-	return []World{
-		{
-			Name: "orders", About: "both orders of deletion, the policy turned and turned back, calls that fail or lose " +
-				"their answer",
-			PVs: one(provisioned("a")), Lag: 3,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, Misjudge: 1, API: 1, RPC: 1},
-		},
-		{
-			Name: "static", About: "a static PV, the claim made anew, the volume taken back",
-			PVs: one(static("a")), Lag: 3,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RecreateClaim: 1, Flip: 1, TakeBack: 1, API: 1},
-		},
-		{
-			Name: "restored", About: "a claim that is restored with another UID, names the PV, and may be bound to it again",
-			PVs: one(provisioned("a")), Lag: 3,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, BindAgain: 1, API: 1, RPC: 1},
-		},
-		{
-			Name: "restored, policy turned", About: "a claim that is restored with another UID, the policy turned, the claim " +
-				"deleted again",
-			PVs: one(provisioned("a")), Lag: 2,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, Flip: 1},
-		},
-		{
-			Name: "unprotected, restored", About: "the same, of a PV that is deleted before it can be protected (rule 6)",
-			PVs: one(provisioned("a").with(unprotectedPV)), Lag: 2,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, Slow: 1},
-		},
-		{
-			Name: "unprotected", About: "a PV that is deleted before it can be protected (rule 6)",
-			PVs: one(provisioned("a").with(unprotectedPV)), Lag: 3,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, API: 1, RPC: 1, Slow: 1},
-		},
-		{
-			Name: "unprotected, brought in again", About: "a PV that vanished, and another for the same volume",
-			PVs: []PV{static("a").with(unprotectedPV), static("b").with(sharesVolume).with(comesLate)}, Lag: 2,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, CreatePV: 1, RecreateClaim: 1, RPC: 1},
-		},
-		{
-			Name: "flipped and deleted", About: "a PV with policy Retain that is turned to Delete and deleted",
-			PVs: one(provisioned("a").with(retained)), Lag: 3,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 3, API: 2},
-		},
-		{
-			Name: "attached", About: "a pod has the volume attached, perhaps twice, while watches lag",
-			PVs: one(provisioned("a")), Lag: 3,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Attach: 2, Flip: 1, API: 1},
-		},
-	}
-}
+// table has the explored worlds.
+var table = []World{
+	// One PV, and the actions of users on it and its claim.
+	{Purpose: search.About("orders",
+		"both orders of deletion, the policy turned and turned back, calls that fail or lose their answer"),
+		PVs: one(provisioned("a")), Lag: 3,
+		Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, Misjudge: 1, API: 1, RPC: 1}},
+	{Purpose: search.About("static", "a static PV, the claim made anew, the volume taken back"), PVs: one(static("a")),
+		Lag: 3, Budget: Budget{DeletePV: 1, DeleteClaim: 2, RecreateClaim: 1, Flip: 1, TakeBack: 1, API: 1}},
+	{Purpose: search.About("restored",
+		"a claim that is restored with another UID, names the PV, and may be bound to it again"), PVs: one(provisioned("a")),
+		Lag: 3, Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, BindAgain: 1, API: 1, RPC: 1}},
+	{Purpose: search.About("restored, policy turned",
+		"a claim that is restored with another UID, the policy turned, the claim deleted again"),
+		PVs: one(provisioned("a")), Lag: 2, Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, Flip: 1}},
+	{Purpose: search.About("unprotected, restored",
+		"the same, of a PV that is deleted before it can be protected (rule 6)"),
+		PVs: one(provisioned("a").with(unprotectedPV)), Lag: 2,
+		Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, Slow: 1}},
+	{Purpose: search.About("unprotected", "a PV that is deleted before it can be protected (rule 6)"),
+		PVs: one(provisioned("a").with(unprotectedPV)), Lag: 3,
+		Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, API: 1, RPC: 1, Slow: 1}},
+	{Purpose: search.About("unprotected, brought in again", "a PV that vanished, and another for the same volume"),
+		PVs: []PV{static("a").with(unprotectedPV), static("b").with(sharesVolume).with(comesLate)}, Lag: 2,
+		Budget: Budget{DeletePV: 1, DeleteClaim: 1, CreatePV: 1, RecreateClaim: 1, RPC: 1}},
+	{Purpose: search.About("flipped and deleted", "a PV with policy Retain that is turned to Delete and deleted"),
+		PVs: one(provisioned("a").with(retained)), Lag: 3, Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 3, API: 2}},
+	{Purpose: search.About("attached", "a pod has the volume attached, perhaps twice, while watches lag"),
+		PVs: one(provisioned("a")), Lag: 3, Budget: Budget{DeletePV: 1, DeleteClaim: 1, Attach: 2, Flip: 1, API: 1}},
 
-// claimWatches are those of a sidecar that watches claims, and reads none whose end it saw.
-func claimWatches() []World {
-	return []World{
-		{
-			Name: "claims watched", About: "both orders of deletion, the policy turned, a watch that starts anew",
-			PVs: one(provisioned("a")), Lag: 2, WatchClaims: true,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 1, Misjudge: 1, API: 1, Relist: 1},
-		},
-		{
-			Name: "claims watched, restored", About: "a claim that is restored with another UID, names the PV, and may be " +
-				"bound to it again",
-			PVs: one(provisioned("a")), Lag: 2, WatchClaims: true,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, BindAgain: 1, Relist: 1, Slow: 1},
-		},
-		{
-			Name: "claims watched, static", About: "a static PV, the claim made anew, the volume taken back",
-			PVs: one(static("a")), Lag: 2, WatchClaims: true,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RecreateClaim: 1, TakeBack: 1, Relist: 1},
-		},
-		{
-			Name: "claims watched, restarts", About: "two replicas, of which the leading one ends, or is paused",
-			PVs: one(provisioned("a")), Replicas: 2, Lag: 1, WatchClaims: true,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Crash: 1, Pause: 1},
-		},
-	}
-}
+	// A sidecar that watches claims, and reads none whose end it has seen.
+	{Purpose: search.About("claims watched", "both orders of deletion, the policy turned, a watch that starts anew"),
+		PVs: one(provisioned("a")), Lag: 2, WatchClaims: true,
+		Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 1, Misjudge: 1, API: 1, Relist: 1}},
+	{Purpose: search.About("claims watched, restored",
+		"a claim that is restored with another UID, names the PV, and may be bound to it again"), PVs: one(provisioned("a")),
+		Lag: 2, WatchClaims: true,
+		Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, BindAgain: 1, Relist: 1, Slow: 1}},
+	{Purpose: search.About("claims watched, static", "a static PV, the claim made anew, the volume taken back"),
+		PVs: one(static("a")), Lag: 2, WatchClaims: true,
+		Budget: Budget{DeletePV: 1, DeleteClaim: 2, RecreateClaim: 1, TakeBack: 1, Relist: 1}},
+	{Purpose: search.About("claims watched, restarts", "two replicas, of which the leading one ends, or is paused"),
+		PVs: one(provisioned("a")), Replicas: 2, Lag: 1, WatchClaims: true,
+		Budget: Budget{DeletePV: 1, DeleteClaim: 1, Crash: 1, Pause: 1}},
 
-// sharedVolumes are about two PVs of one volume.
-func sharedVolumes() []World {
-	return []World{
-		{
-			Name: "shared", About: "two static PVs of one volume",
-			PVs: []PV{static("a"), static("b").with(sharesVolume)}, Lag: 1,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 2, Flip: 1},
-		},
-		{
-			Name: "shared, restored", About: "two static PVs of one volume, and a claim that is restored with another UID",
-			PVs:    []PV{static("a"), static("b").with(sharesVolume)},
-			Budget: Budget{DeletePV: 1, DeleteClaim: 3, RestoreClaim: 1},
-		},
-		{
-			Name: "shared with Retain", About: "two static PVs of one volume, one with policy Retain",
-			PVs: []PV{static("a"), static("b").with(sharesVolume).with(retained)}, Lag: 1,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 2, Flip: 1},
-		},
-		{
-			Name: "shared, held", About: "two static PVs of one volume, which a person holds by one of them",
-			PVs:    []PV{static("a"), static("b").with(sharesVolume)},
-			Budget: Budget{DeletePV: 1, DeleteClaim: 2, Hold: 2},
-		},
-		{
-			Name: "shared and attached", About: "two static PVs of one volume, which a pod has attached under one of them",
-			PVs:    []PV{static("a"), static("b").with(sharesVolume)},
-			Budget: Budget{DeletePV: 1, DeleteClaim: 2, Attach: 1},
-		},
-	}
-}
+	// Two PVs of one volume.
+	{Purpose: search.About("shared", "two static PVs of one volume"),
+		PVs: []PV{static("a"), static("b").with(sharesVolume)}, Lag: 1, Budget: Budget{DeletePV: 1, DeleteClaim: 2, Flip: 1}},
+	{Purpose: search.About("shared, restored",
+		"two static PVs of one volume, and a claim that is restored with another UID"),
+		PVs: []PV{static("a"), static("b").with(sharesVolume)}, Budget: Budget{DeletePV: 1, DeleteClaim: 3, RestoreClaim: 1}},
+	{Purpose: search.About("shared with Retain", "two static PVs of one volume, one with policy Retain"),
+		PVs: []PV{static("a"), static("b").with(sharesVolume).with(retained)}, Lag: 1,
+		Budget: Budget{DeletePV: 1, DeleteClaim: 2, Flip: 1}},
+	{Purpose: search.About("shared, held", "two static PVs of one volume, which a person holds by one of them"),
+		PVs: []PV{static("a"), static("b").with(sharesVolume)}, Budget: Budget{DeletePV: 1, DeleteClaim: 2, Hold: 2}},
+	{Purpose: search.About("shared and attached",
+		"two static PVs of one volume, which a pod has attached under one of them"),
+		PVs: []PV{static("a"), static("b").with(sharesVolume)}, Budget: Budget{DeletePV: 1, DeleteClaim: 2, Attach: 1}},
 
-// processWorlds are about how processes begin, lead and end.
-func processWorlds() []World {
-	return []World{
-		{
-			Name: "replicas", About: "two replicas, of which the leading one ends at any moment",
-			PVs: one(provisioned("a")), Replicas: 2, Lag: 2,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Crash: 2, Flip: 1},
-		},
-		{
-			Name: "two leaders", About: "a leader that does not notice that another leads",
-			PVs: one(provisioned("a")), Replicas: 2, Lag: 2,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Overlap: 1, Flip: 1, RPC: 1},
-		},
-		{
-			Name: "former leader", About: "a leader that is paused for longer than its lease, and continues with what it " +
-				"knows while another leads",
-			PVs: one(provisioned("a")), Replicas: 2, Lag: 1,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Pause: 1, Strip: 1, RPC: 1},
-		},
-		{
-			Name: "former leader, unprotected", About: "the same, and a PV that vanishes before it can be protected (rule 6)",
-			PVs: one(provisioned("a").with(unprotectedPV)), Replicas: 2, Lag: 1,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Pause: 1},
-		},
-		{
-			Name: "restarts", About: "one process that ends twice, calls that fail, a watch that starts anew",
-			PVs: one(provisioned("a")), Lag: 3,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Crash: 2, Flip: 1, API: 1, RPC: 1, Relist: 1},
-		},
-	}
-}
+	// Processes that begin, lead and end.
+	{Purpose: search.About("replicas", "two replicas, of which the leading one ends at any moment"),
+		PVs: one(provisioned("a")), Replicas: 2, Lag: 2, Budget: Budget{DeletePV: 1, DeleteClaim: 1, Crash: 2, Flip: 1}},
+	{Purpose: search.About("two leaders", "a leader that does not notice that another leads"), PVs: one(provisioned("a")),
+		Replicas: 2, Lag: 2, Budget: Budget{DeletePV: 1, DeleteClaim: 1, Overlap: 1, Flip: 1, RPC: 1}},
+	{Purpose: search.About("former leader",
+		"a leader that is paused for longer than its lease, and continues with what it knows while another leads"),
+		PVs: one(provisioned("a")), Replicas: 2, Lag: 1,
+		Budget: Budget{DeletePV: 1, DeleteClaim: 1, Pause: 1, Strip: 1, RPC: 1}},
+	{Purpose: search.About("former leader, unprotected",
+		"the same, and a PV that vanishes before it can be protected (rule 6)"),
+		PVs: one(provisioned("a").with(unprotectedPV)), Replicas: 2, Lag: 1,
+		Budget: Budget{DeletePV: 1, DeleteClaim: 1, Pause: 1}},
+	{Purpose: search.About("restarts", "one process that ends twice, calls that fail, a watch that starts anew"),
+		PVs: one(provisioned("a")), Lag: 3,
+		Budget: Budget{DeletePV: 1, DeleteClaim: 1, Crash: 2, Flip: 1, API: 1, RPC: 1, Relist: 1}},
 
-// finalizerWorlds are about others that remove finalizers, or add their own.
-func finalizerWorlds() []World {
-	return []World{
-		{
-			Name: "stripped", About: "another program removes the finalizer",
-			PVs: one(provisioned("a")), Lag: 3,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Strip: 3, Flip: 1, RPC: 1, Relist: 1},
-		},
-		{
-			Name: "contested", About: "another program removes the finalizer of one PV again and again; the other stays " +
-				"protected",
-			PVs: []PV{provisioned("a"), provisioned("b")}, Lag: 1,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Strip: 4},
-		},
-		{
-			Name: "held", About: "a PV that is put on hold",
-			PVs: one(provisioned("a")), Lag: 3,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Hold: 2, Flip: 1, Slow: 1},
-		},
-		{
-			Name: "companion", About: "a provisioner without KEP-2644 works beside",
-			PVs: one(provisioned("a")), Lag: 3, Role: volume.RoleCompanion, Peer: true,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, API: 1, RPC: 1, Attach: 1},
-		},
-	}
-}
+	// Other programs that remove finalizers, or add their own.
+	{Purpose: search.About("stripped", "another program removes the finalizer"), PVs: one(provisioned("a")), Lag: 3,
+		Budget: Budget{DeletePV: 1, DeleteClaim: 1, Strip: 3, Flip: 1, RPC: 1, Relist: 1}},
+	{Purpose: search.About("contested",
+		"another program removes the finalizer of one PV again and again; the other stays protected"),
+		PVs: []PV{provisioned("a"), provisioned("b")}, Lag: 1, Budget: Budget{DeletePV: 1, DeleteClaim: 1, Strip: 4}},
+	{Purpose: search.About("held", "a PV that is put on hold"),
+		PVs: one(provisioned("a")), Lag: 3, Budget: Budget{DeletePV: 1, DeleteClaim: 1, Hold: 2, Flip: 1, Slow: 1}},
+	{Purpose: search.About("companion", "a provisioner without KEP-2644 works beside"), PVs: one(provisioned("a")), Lag: 3,
+		Role: volume.RoleCompanion, Peer: true,
+		Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, API: 1, RPC: 1, Attach: 1}},
 
-// deepWorlds are larger: for a night, not for each change.
-func deepWorlds() []World {
-	return []World{
-		{
-			Name: "deep: orders", About: "one PV, everything that users do and that breaks, a little of each", Deep: true,
-			PVs: []PV{provisioned("a")}, Lag: 4,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, TakeBack: 1, Attach: 1, Crash: 1, API: 1, RPC: 1, Relist: 1,
-				Slow: 1},
-		},
-		{
-			Name: "deep: replicas", About: "two replicas that end, overlap and see changes late", Deep: true,
-			PVs: []PV{provisioned("a")}, Replicas: 2, Lag: 3,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 1, Crash: 2, Overlap: 1, Pause: 1, API: 1, RPC: 1},
-		},
-		{
-			Name: "deep: shared", About: "two PVs of one volume, one with policy Retain, attached while watches lag", Deep: true,
-			PVs: []PV{static("a"), static("b").with(sharesVolume).with(retained)}, Lag: 1,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 2, Flip: 1, Attach: 1},
-		},
-		{
-			Name: "deep: unprotected", About: "a PV that is deleted before it can be protected, while everything breaks",
-			Deep: true,
-			PVs:  []PV{provisioned("a").with(unprotectedPV)}, Lag: 4,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, Attach: 1, API: 2, RPC: 1, Crash: 1, Relist: 1, Slow: 1},
-		},
-	}
-}
-
-// Bounds says in short what is in the world.
-func (w *World) Bounds() string {
-	var words []string
-	for _, p := range w.PVs {
-		words = append(words, p.String())
-	}
-	return search.Bounds(w.Budget, append(words, fmt.Sprintf("%d replica, lag %d", w.Replicas, w.Lag),
-		search.If(w.Peer, "a peer"), search.If(w.WatchClaims, "claims watched"))...)
+	// Worlds for a night, not for each change.
+	{Purpose: search.Deep("deep: orders", "one PV, everything that users do and that breaks, a little of each"),
+		PVs: []PV{provisioned("a")}, Lag: 4,
+		Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, TakeBack: 1, Attach: 1, Crash: 1, API: 1, RPC: 1, Relist: 1,
+			Slow: 1}},
+	{Purpose: search.Deep("deep: replicas", "two replicas that end, overlap and see changes late"),
+		PVs: []PV{provisioned("a")}, Replicas: 2, Lag: 3,
+		Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 1, Crash: 2, Overlap: 1, Pause: 1, API: 1, RPC: 1}},
+	{Purpose: search.Deep("deep: shared", "two PVs of one volume, one with policy Retain, attached while watches lag"),
+		PVs: []PV{static("a"), static("b").with(sharesVolume).with(retained)}, Lag: 1,
+		Budget: Budget{DeletePV: 1, DeleteClaim: 2, Flip: 1, Attach: 1}},
+	{Purpose: search.Deep("deep: unprotected", "a PV that is deleted before it can be protected, while everything breaks"),
+		PVs: []PV{provisioned("a").with(unprotectedPV)}, Lag: 4,
+		Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, Attach: 1, API: 2, RPC: 1, Crash: 1, Relist: 1, Slow: 1}},
 }
 
 // String says what the PV is like.

@@ -74,10 +74,10 @@ func (k *Plain[S, M, C]) First() []byte {
 // Visit makes every possible move of a state.
 func (k *Plain[S, M, C]) Visit(code []byte, v *Visitor) {
 	s, next := k.Decode(code), Move(0)
-	k.offer(&s, func(_ M, step bool, do func(C)) {
+	k.offer(&s, func(_ M, step bool, left *uint8, do func(C)) {
 		move := next
 		next++
-		if to, wrong := k.change(do); wrong != "" {
+		if to, wrong := k.change(left, do); wrong != "" {
 			v.Broke(move, wrong)
 		} else {
 			k.buffer = k.encode(k.buffer[:0], to)
@@ -97,24 +97,33 @@ func (k *Plain[S, M, C]) Visit(code []byte, v *Visitor) {
 func (k *Plain[S, M, C]) List(s *S) iter.Seq[Option[S, M]] {
 	return func(yield func(Option[S, M]) bool) {
 		goesOn := true
-		k.offer(s, func(m M, step bool, do func(C)) {
+		k.offer(s, func(m M, step bool, left *uint8, do func(C)) {
 			if goesOn {
-				to, wrong := k.change(do)
+				to, wrong := k.change(left, do)
 				goesOn = yield(Option[S, M]{m, step, to, wrong})
 			}
 		})
 	}
 }
 
-func (k *Plain[S, M, C]) offer(s *S, receive func(m M, step bool, do func(C))) {
+func (k *Plain[S, M, C]) offer(s *S, receive func(m M, step bool, left *uint8, do func(C))) {
 	k.now, k.Busy, k.Make = s, false, receive
 	k.Offer(s)
 }
 
-func (k *Plain[S, M, C]) change(do func(C)) (to *S, wrong string) {
-	c := k.Copy(k.now)
+func (k *Plain[S, M, C]) change(left *uint8, do func(C)) (to *S, wrong string) {
+	c := k.copied(left)
 	do(c)
 	return c.Settle()
+}
+
+// copied returns a copy of the state, whose budget has one event less if left is a number in the budget.
+func (k *Plain[S, M, C]) copied(left *uint8) C {
+	if left != nil {
+		*left--
+		defer func() { *left++ }()
+	}
+	return k.Copy(k.now)
 }
 
 // Replay returns the moves of a history, and the resulting states.

@@ -24,9 +24,6 @@ type Player interface {
 	Trace(moves []Move) []string
 }
 
-// World has Players.
-type World interface{ Player() Player }
-
 // Move is one event: the number of a move among the possible moves of a state.
 type Move = uint32
 

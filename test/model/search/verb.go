@@ -1,6 +1,9 @@
 package search
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Verb is the kind of a move, as the format of the sentence that describes it. Its operands have explicit numbers.
 type Verb string
@@ -10,6 +13,9 @@ func (v Verb) Sentence(args ...any) string {
 	// An operand for another, empty argument lets Sprintf accept arguments that no operand needs.
 	return fmt.Sprintf(fmt.Sprintf("%s%%[%d]s", v, len(args)+1), append(args, "")...)
 }
+
+// Is reports whether the verb is one of these.
+func (v Verb) Is(verbs ...Verb) bool { return slices.Contains(verbs, v) }
 
 // Verbs returns a verb for each call. The format has %s for the name of the call, and %% before its other operands.
 func Verbs(format string, calls []string) (verbs []Verb) {
@@ -35,6 +41,9 @@ type Verdict struct {
 	// Wrong describes the promise, empty for none.
 	Wrong string
 }
+
+// Broken returns the promise that is broken so far, empty for none.
+func (v *Verdict) Broken() string { return v.Wrong }
 
 // Violates records a broken promise, unless the move broke another one before.
 func (v *Verdict) Violates(format string, args ...any) {

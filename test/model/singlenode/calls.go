@@ -35,20 +35,15 @@ func (k *worker) calls(s *state, i, on int, ask singlenode.Ask, answer func(*tra
 		return c.read(i, on, ask)
 	}
 	k.Can(true, move{callAnswered[ask.Action], i, on}, func(c *transition) { answer(c, do(c)) })
-	k.Breaks(true, s.left.API, move{callFails[ask.Action], i, on}, func(c *transition) {
-		c.left.API--
-		answer(c, singlenode.Reply{})
-	})
+	k.Breaks(true, &s.left.API, move{callFails[ask.Action], i, on}, func(c *transition) { answer(c, singlenode.Reply{}) })
 	if ask.Action.Kind() != session.Writes {
 		return
 	}
-	k.Breaks(true, s.left.API, move{answerLost[ask.Action], i, on}, func(c *transition) {
-		c.left.API--
+	k.Breaks(true, &s.left.API, move{answerLost[ask.Action], i, on}, func(c *transition) {
 		do(c)
 		answer(c, singlenode.Reply{})
 	})
-	k.Breaks(!s.late.on, s.left.Late, move{callIsLate[ask.Action], i, on}, func(c *transition) {
-		c.left.Late--
+	k.Breaks(!s.late.on, &s.left.Late, move{callIsLate[ask.Action], i, on}, func(c *transition) {
 		c.late = c.writeOf(i, on, ask)
 		answer(c, singlenode.Reply{})
 	})

@@ -13,12 +13,10 @@ func (k *worker) cluster(s *state) {
 	k.workload(s)
 	for n := range k.Claims {
 		at := s.claims[n]
-		k.Can(at.uid > 0 && at.terminating && !k.protects(s, n), move{claimIsRemoved, 0, n}, func(c *transition) {
-			c.writeClaim(n, func(at *claim) { *at = claim{} })
-		})
-		k.Can(at.uid > 0 && !at.terminating && !at.bound, move{claimIsBound, 0, n}, func(c *transition) {
-			c.writeClaim(n, func(at *claim) { at.bound = true })
-		})
+		k.Can(at.uid > 0 && at.terminating && !k.protects(s, n), move{claimIsRemoved, 0, n},
+			editClaim(n, func(at *claim) { *at = claim{} }))
+		k.Can(at.uid > 0 && !at.terminating && !at.bound, move{claimIsBound, 0, n},
+			editClaim(n, func(at *claim) { at.bound = true }))
 	}
 	if k.Ephemeral {
 		k.ephemeral(s)
@@ -118,14 +116,10 @@ func (k *worker) ephemeral(s *state) {
 	at := s.claims[0]
 	for slot := range k.Pods {
 		waits := s.pods[slot].foreground && !s.pods[slot].held
-		k.Can(waits && int(at.owner) != slot+1, move{podIsRemoved, 0, slot},
-			func(c *transition) { c.writePod(slot, func(p *pod) { *p = pod{} }) })
+		k.Can(waits && int(at.owner) != slot+1, move{podIsRemoved, 0, slot}, editPod(slot, func(p *pod) { *p = pod{} }))
 		k.Can(at.uid == 0 && s.pods[slot].exists && !s.pods[slot].terminating, move{claimIsCreatedFor, 0, slot},
-			func(c *transition) {
-				c.writeClaim(0, func(at *claim) { *at = claim{uid: firstUID + uint8(slot), bound: true, owner: uint8(slot + 1)} })
-			})
+			editClaim(0, func(at *claim) { *at = claim{uid: firstUID + uint8(slot), bound: true, owner: uint8(slot + 1)} }))
 	}
 	goes := at.uid > 0 && at.owner > 0 && (!s.pods[at.owner-1].exists || s.pods[at.owner-1].foreground)
-	k.Can(goes && !at.terminating, move{claimIsCollected, 0, 0},
-		func(c *transition) { c.writeClaim(0, func(at *claim) { at.terminating = true }) })
+	k.Can(goes && !at.terminating, move{claimIsCollected, 0, 0}, editClaim(0, func(at *claim) { at.terminating = true }))
 }

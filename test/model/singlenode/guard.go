@@ -14,10 +14,7 @@ func (k *worker) guard(s *state, i int) {
 		k.Can(true, move{processStarts, i, 0}, func(c *transition) { c.start(i) })
 		return
 	}
-	k.Breaks(true, s.left.Crash, move{processEnds, i, 0}, func(c *transition) {
-		c.left.Crash--
-		c.lines[i] = line{}
-	})
+	k.Breaks(true, &s.left.Crash, move{processEnds, i, 0}, func(c *transition) { c.lines[i] = line{} })
 	k.Can(l.mode != s.mode, move{watchShowsNamespace, i, 0}, func(c *transition) { c.showMode(i) })
 	k.Can(l.fenced != s.nodes[0].fence.inForce, move{watchShowsFence, i, 0}, func(c *transition) { c.showFence(i) })
 	for slot := range k.Pods {

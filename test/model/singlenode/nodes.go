@@ -24,10 +24,8 @@ func (k *worker) kubelet(s *state, slot int) {
 	k.Can(p.deleted && p.runs, move{processesEnd, 0, slot}, func(c *transition) { c.processes[slot].runs = false })
 	k.Can(!p.runs && p.mounted && (p.deleted || p.done), move{volumeIsUnmounted, 0, slot},
 		func(c *transition) { c.processes[slot].mounted = false })
-	k.Breaks(p.runs && !p.deleted, s.left.End, move{podCompletes, 0, slot}, func(c *transition) {
-		c.left.End--
-		c.processes[slot].runs, c.processes[slot].done = false, true
-	})
+	k.Breaks(p.runs && !p.deleted, &s.left.End, move{podCompletes, 0, slot},
+		func(c *transition) { c.processes[slot].runs, c.processes[slot].done = false, true })
 }
 
 // reports makes the moves of a kubelet that reaches the API server.
@@ -39,25 +37,22 @@ func (k *worker) reports(s *state, slot int) {
 		now.known, now.deleted, now.done = true, goes, now.done || api.ended
 	})
 	k.Can(p.done && !p.runs && api.exists && !api.ended, move{kubeletReportsEnd, 0, slot},
-		func(c *transition) { c.writePod(slot, func(p *pod) { p.ended = true }) })
+		editPod(slot, func(p *pod) { p.ended = true }))
 }
 
 // faults makes the faults of the first node.
 func (k *worker) faults(s *state) {
 	const n = 0
 	node := s.nodes[n]
-	k.Breaks(!node.cut, s.left.Cut, move{kubeletIsCutOff, 0, n}, func(c *transition) {
-		c.left.Cut--
+	k.Breaks(!node.cut, &s.left.Cut, move{kubeletIsCutOff, 0, n}, func(c *transition) {
 		c.nodes[n].cut = true
 		c.showNode(n)
 	})
-	k.User(node.cut, s.left.Heal, move{kubeletReturns, 0, n}, func(c *transition) {
-		c.left.Heal--
+	k.User(node.cut, &s.left.Heal, move{kubeletReturns, 0, n}, func(c *transition) {
 		c.nodes[n].cut = false
 		c.showNode(n)
 	})
-	k.Breaks(true, s.left.Reboot, move{machineReboots, 0, n}, func(c *transition) {
-		c.left.Reboot--
+	k.Breaks(true, &s.left.Reboot, move{machineReboots, 0, n}, func(c *transition) {
 		if c.Budget.Fence > 0 { // only fences depend on it
 			c.nodes[n].run++
 		}
@@ -71,8 +66,7 @@ func (k *worker) faults(s *state) {
 	k.Can(!node.cut && node.shown != node.run, move{kubeletShowsBoot, 0, n}, func(c *transition) {
 		c.nodes[n].shown = c.nodes[n].run
 	})
-	k.User(!node.fence.inForce, s.left.Fence, move{nodeIsFenced, 0, n}, func(c *transition) {
-		c.left.Fence--
+	k.User(!node.fence.inForce, &s.left.Fence, move{nodeIsFenced, 0, n}, func(c *transition) {
 		now := fence{inForce: true, run: node.shown}
 		for slot := range c.Pods {
 			p := c.pods[slot]
@@ -81,12 +75,10 @@ func (k *worker) faults(s *state) {
 		c.nodes[n].fence = now
 		c.fenceChanges()
 	})
-	back := node.fence.inForce && node.shown != node.fence.run
-	k.User(back && !node.left && !k.leaving(s, n), s.left.Unfence, move{fencingListsPods, 0, n}, func(c *transition) {
-		c.nodes[n].left = true
-	})
-	k.User(node.left, s.left.Unfence, move{nodeIsUnfenced, 0, n}, func(c *transition) {
-		c.left.Unfence--
+	back := s.left.Unfence > 0 && node.fence.inForce && node.shown != node.fence.run
+	k.User(back && !node.left && !k.leaving(s, n), nil, move{fencingListsPods, 0, n},
+		func(c *transition) { c.nodes[n].left = true })
+	k.User(node.left, &s.left.Unfence, move{nodeIsUnfenced, 0, n}, func(c *transition) {
 		c.nodes[n].fence, c.nodes[n].left = fence{}, false
 		c.fenceChanges()
 		for slot := range c.Pods {

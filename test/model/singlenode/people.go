@@ -11,10 +11,9 @@ func (k *worker) people(s *state) {
 			k.users(s, slot)
 		}
 		next := k.Workload == Beside && !s.born[slot] && s.born[slot-1]
-		k.User(next, 1, move{userCreatesPod, 0, slot}, func(c *transition) { c.create(slot) })
+		k.User(next, nil, move{userCreatesPod, 0, slot}, func(c *transition) { c.create(slot) })
 		n := nodeOf(slot)
-		k.User(next, s.left.Preset, move{userPresetsNode, n, slot}, func(c *transition) {
-			c.left.Preset--
+		k.User(next, &s.left.Preset, move{userPresetsNode, n, slot}, func(c *transition) {
 			c.create(slot)
 			c.processes[slot].node = uint8(n + 1)
 			c.writePod(slot, func(p *pod) { p.gated, p.queued, p.node = false, false, uint8(n+1) })
@@ -30,16 +29,11 @@ func (k *worker) people(s *state) {
 // users makes the moves of users of one pod.
 func (k *worker) users(s *state, slot int) {
 	p := s.pods[slot]
-	k.User(!p.terminating, s.left.Delete, move{userDeletesPod, 0, slot}, func(c *transition) {
-		c.left.Delete--
-		c.writePod(slot, func(p *pod) { p.terminating = true })
-	})
-	k.User(!p.terminating, s.left.Foreground, move{userDeletesInForeground, 0, slot}, func(c *transition) {
-		c.left.Foreground--
-		c.writePod(slot, func(p *pod) { p.terminating, p.foreground = true, true })
-	})
-	k.User(true, s.left.Force, move{userForces, 0, slot}, func(c *transition) {
-		c.left.Force--
+	k.User(!p.terminating, &s.left.Delete, move{userDeletesPod, 0, slot},
+		editPod(slot, func(p *pod) { p.terminating = true }))
+	k.User(!p.terminating, &s.left.Foreground, move{userDeletesInForeground, 0, slot},
+		editPod(slot, func(p *pod) { p.terminating, p.foreground = true, true }))
+	k.User(true, &s.left.Force, move{userForces, 0, slot}, func(c *transition) {
 		c.writePod(slot, func(p *pod) {
 			p.terminating = true
 			if !p.held {
@@ -47,45 +41,32 @@ func (k *worker) users(s *state, slot int) {
 			}
 		})
 	})
-	k.User(!p.confirmed, s.left.Confirm, move{userConfirms, 0, slot}, func(c *transition) {
-		c.left.Confirm--
-		c.writePod(slot, func(p *pod) { p.confirmed = true })
-	})
-	k.User(p.gated, s.left.Ungate, move{userRemovesGate, 0, slot}, func(c *transition) {
-		c.left.Ungate--
+	k.User(!p.confirmed, &s.left.Confirm, move{userConfirms, 0, slot}, editPod(slot, func(p *pod) { p.confirmed = true }))
+	k.User(p.gated, &s.left.Ungate, move{userRemovesGate, 0, slot}, func(c *transition) {
 		c.writePod(slot, func(p *pod) { p.gated = false })
 		c.forgive(slot)
 	})
-	k.User(p.queued, s.left.Admit, move{queueAdmits, 0, slot}, func(c *transition) {
-		c.left.Admit--
-		c.writePod(slot, func(p *pod) { p.queued = false })
-	})
+	k.User(p.queued, &s.left.Admit, move{queueAdmits, 0, slot}, editPod(slot, func(p *pod) { p.queued = false }))
 }
 
 // claimUsers makes the moves of users of one claim.
 func (k *worker) claimUsers(s *state, n int) {
 	at := s.claims[n]
-	k.User(at.uid > 0 && !at.terminating, s.left.DeleteClaim, move{userDeletesClaim, 0, n}, func(c *transition) {
-		c.left.DeleteClaim--
-		c.writeClaim(n, func(at *claim) { at.terminating = true })
-	})
+	k.User(at.uid > 0 && !at.terminating, &s.left.DeleteClaim, move{userDeletesClaim, 0, n},
+		editClaim(n, func(at *claim) { at.terminating = true }))
 	again := func(uid uint8) func(*transition) {
 		return func(c *transition) {
-			c.left.Recreate--
 			c.made++
 			c.writeClaim(n, func(at *claim) { *at = claim{uid: uid, bound: !c.Unbound} })
 		}
 	}
-	k.User(at.uid == 0 && !k.Ephemeral, s.left.Recreate, move{userCreatesClaim, 0, n}, again(firstUID+2*maxClaims+s.made))
-	k.User(at.uid == 0 && !k.Ephemeral && k.Claims > 1, s.left.Recreate, move{userCreatesClaimFirst, 0, n},
+	k.User(at.uid == 0 && !k.Ephemeral, &s.left.Recreate, move{userCreatesClaim, 0, n}, again(firstUID+2*maxClaims+s.made))
+	k.User(at.uid == 0 && !k.Ephemeral && k.Claims > 1, &s.left.Recreate, move{userCreatesClaimFirst, 0, n},
 		again(firstUID-1-s.made))
-	k.User(at.uid > 0 && !at.labelled, s.left.Label, move{userLabelsClaim, 0, n}, func(c *transition) {
-		c.left.Label--
-		c.beginsToAsk(func() { c.writeClaim(n, func(at *claim) { at.labelled = true }) })
-	})
+	k.User(at.uid > 0 && !at.labelled, &s.left.Label, move{userLabelsClaim, 0, n},
+		func(c *transition) { c.beginsToAsk(func() { c.writeClaim(n, func(at *claim) { at.labelled = true }) }) })
 	strip := func(edit func(*claim)) func(*transition) {
 		return func(c *transition) {
-			c.left.Strip--
 			c.stripped = true
 			if holder := int(at.lock) - 1; holder >= 0 && holder < c.Pods && c.relies(holder, n) {
 				c.excused[holder] = true
@@ -93,17 +74,16 @@ func (k *worker) claimUsers(s *state, n int) {
 			c.writeClaim(n, edit)
 		}
 	}
-	k.User(at.lock > 0, s.left.Strip, move{userRemovesLock, 0, n}, strip(func(at *claim) { at.lock = 0 }))
-	k.User(at.lock > 0 && at.lock != damaged, s.left.Strip, move{userDamagesLock, 0, n},
+	k.User(at.lock > 0, &s.left.Strip, move{userRemovesLock, 0, n}, strip(func(at *claim) { at.lock = 0 }))
+	k.User(at.lock > 0 && at.lock != damaged, &s.left.Strip, move{userDamagesLock, 0, n},
 		strip(func(at *claim) { at.lock = damaged }))
-	k.User(at.kept, s.left.Strip, move{userRemovesFinalizer, 0, n}, strip(func(at *claim) { at.kept = false }))
+	k.User(at.kept, &s.left.Strip, move{userRemovesFinalizer, 0, n}, strip(func(at *claim) { at.kept = false }))
 }
 
 // administrators makes the moves of administrators of the namespace.
 func (k *worker) administrators(s *state) {
 	turn := func(to mode) func(*transition) {
 		return func(c *transition) {
-			c.left.Turn--
 			c.beginsToAsk(func() {
 				c.mode = to
 				if !c.Lag {
@@ -114,10 +94,9 @@ func (k *worker) administrators(s *state) {
 			})
 		}
 	}
-	k.User(s.mode == singlenode.ModeOff, s.left.Turn, move{userOptsIn, 0, 0}, turn(singlenode.ModeAll))
-	k.User(s.mode != singlenode.ModeOff, s.left.Turn, move{userOptsOut, 0, 0}, turn(singlenode.ModeOff))
-	k.User(!s.removing, s.left.Remove, move{guardIsUninstalled, 0, 0}, func(c *transition) {
-		c.left.Remove--
+	k.User(s.mode == singlenode.ModeOff, &s.left.Turn, move{userOptsIn, 0, 0}, turn(singlenode.ModeAll))
+	k.User(s.mode != singlenode.ModeOff, &s.left.Turn, move{userOptsOut, 0, 0}, turn(singlenode.ModeOff))
+	k.User(!s.removing, &s.left.Remove, move{guardIsUninstalled, 0, 0}, func(c *transition) {
 		c.removing, c.mode = true, singlenode.ModeOff
 		for i := range c.Replicas {
 			c.lines[i] = line{}

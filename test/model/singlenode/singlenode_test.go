@@ -6,14 +6,12 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
-	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
 func TestNoWorldBreaksAPromise(t *testing.T) { modeltest.BreakNoPromise(t, Worlds(), 3_000) }
 
 // The test removes each guard where it meets the API server, and the model finds the purpose of the guard.
 func TestEachGuardIsNeeded(t *testing.T) {
-	both := [maxPods][]int{{0, 1}, {1, 0}}
 	for without, tc := range map[Guard]struct {
 		world World
 		want  string
@@ -29,21 +27,11 @@ func TestEachGuardIsNeeded(t *testing.T) {
 		TheRun: {World{Workload: ReplicaSet, Running: true,
 			Budget: Budget{Delete: 1, Fence: 1, Unfence: 1, Reboot: 1}}, "S2"},
 	} {
-		w := tc.world
-		w.complete()
-		if r := search.Explore(t.Context(), &w, search.Options{MaxStates: 3_000}); len(r.Findings()) > 0 {
-			t.Errorf("a promise is broken with all guards: %s\n%s", r.Findings()[0].Promise,
-				strings.Join(r.Findings()[0].Trace, "\n"))
-		}
-		w.Without = without
-		r := search.Explore(t.Context(), &w, search.Options{MaxStates: 200_000})
-		if len(r.Violations) == 0 {
-			t.Errorf("without guard %d nothing is found in %d states", without, r.States)
-			continue
-		}
-		modeltest.Broken(t, r.Violations[0].Promise, tc.want)
-		t.Logf("without guard %d, %d states: %s\n%s", without, r.States, r.Violations[0].Promise,
-			strings.Join(r.Violations[0].Trace, "\n"))
+		t.Logf("guard %d", without)
+		tc.world.complete()
+		modeltest.Finds(t, &tc.world, 3_000, "")
+		tc.world.Without = without
+		modeltest.Finds(t, &tc.world, 200_000, tc.want)
 	}
 }
 
@@ -52,7 +40,7 @@ func TestStateSurvivesEncoding(t *testing.T) {
 	modeltest.HasNoPadding[state](t)
 	modeltest.Each(t, Worlds(), func(t *testing.T, w *World) {
 		k := newWorker(w)
-		modeltest.Walk[state, move](t, modeltest.Random(t), k, w.describe, 300, func(s *state) {
+		modeltest.Walk(t, modeltest.Random(t), &k.Plain, 300, func(s *state) {
 			for i := range w.Replicas {
 				k.remembers(t, s, i)
 			}
@@ -90,7 +78,7 @@ func (k *worker) remembers(t *testing.T, s *state, i int) {
 
 // checked returns a transition with a running pod that has the lock, and a gated pod that waits for it.
 func checked() *transition {
-	w := &World{Name: "one"}
+	w := &World{}
 	w.complete()
 	k := newWorker(w)
 	c := k.transition(&state{mode: singlenode.ModeAll})
@@ -117,10 +105,7 @@ func TestEachStepIsChecked(t *testing.T) {
 	}
 	fence := func(c *transition) { c.nodes[0].fence.inForce = true }
 	fenced := func(c *transition) { fence(c); c.pods[0].terminating = true }
-	for name, tc := range map[string]struct {
-		prepare, check func(*transition)
-		want           string
-	}{
+	modeltest.CheckSteps(t, checked, map[string]modeltest.Step[*transition]{
 		"a pod starts beside another": {nil, start, "S2"},
 		"after another":               {over, start, ""},
 		"beside a fenced pod":         {fenced, start, ""},
@@ -134,48 +119,41 @@ func TestEachStepIsChecked(t *testing.T) {
 		"where another claim is asked for": {func(c *transition) { c.mode = singlenode.ModeSelected }, start, ""},
 		"where the claim asks": {
 			func(c *transition) { c.mode, c.claims[0].labelled = singlenode.ModeSelected, true }, start, "S2"},
-		"where it is not known": {func(c *transition) { c.mode, c.claims[0].bound = singlenode.ModeSelected, false },
-			start, "S2"},
+		"where it is not known": {
+			func(c *transition) { c.mode, c.claims[0].bound = singlenode.ModeSelected, false }, start, "S2"},
 		"after an uninstallation": {func(c *transition) { c.removing = true }, start, ""},
 
 		"a gate goes without the lock": {nil, gate, "S2"},
 		"a gate goes with it":          {func(c *transition) { c.claims[0].lock = 2 }, gate, ""},
-		"a gate goes without the finalizer": {func(c *transition) { c.claims[0].lock, c.claims[0].kept = 2, false }, gate,
-			"S2"},
+		"a gate goes without the finalizer": {
+			func(c *transition) { c.claims[0].lock, c.claims[0].kept = 2, false }, gate, "S2"},
 		"a gate goes that is not asked for":  {func(c *transition) { c.mode = singlenode.ModeOff }, gate, ""},
 		"a gate goes of a pod that does too": {func(c *transition) { c.pods[1].terminating = true }, gate, ""},
 
 		"a lock is freed of a pod that runs":    {nil, free, "S2"},
 		"a lock of a pod that may run is freed": {func(c *transition) { c.processes[0].runs = false }, free, "S2"},
 		"a lock of a completed pod is freed":    {over, free, ""},
-		"and has its volume mounted": {
-			func(c *transition) { over(c); c.processes[0].mounted = true }, free, "S2"},
-		"a lock of a released pod is freed": {func(c *transition) { released(c); c.claims[0].terminating = true }, free, ""},
-		"and another pod can take it":       {released, free, "S2"},
+		"and has its volume mounted":            {func(c *transition) { over(c); c.processes[0].mounted = true }, free, "S2"},
+		"a lock of a released pod is freed": {
+			func(c *transition) { released(c); c.claims[0].terminating = true }, free, ""},
+		"and another pod can take it": {released, free, "S2"},
 		"and it is held": {
 			func(c *transition) { released(c); c.pods[0].held, c.claims[0].terminating = true, true }, free, "S2"},
 		"a lock of a deleted pod is freed": {gone, free, ""},
 		"a lock of a fenced pod is freed":  {fenced, free, ""},
 		"and not terminating":              {fence, free, "S2"},
 		"a lock of a waiting pod is freed": {func(c *transition) { c.claims[0].lock = 2 }, free, "S2"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := checked()
-			if tc.prepare != nil {
-				tc.prepare(c)
-			}
-			tc.check(c)
-			modeltest.Broken(t, c.Wrong, tc.want)
-		})
-	}
+	})
 }
 
 func TestRestIsChecked(t *testing.T) {
-	for name, tc := range map[string]struct {
-		prepare func(*transition)
-		want    string
-	}{
-		"a pod waits":                    {func(*transition) {}, ""},
+	unsettled := func(c *transition) string {
+		c.start(0)
+		wrong, _ := newWorker(c.World).rests(&c.state)
+		return wrong
+	}
+	modeltest.Check(t, checked, unsettled, map[string]modeltest.Case[*transition]{
+		"a pod waits":                    {nil, ""},
 		"no pod has the lock":            {func(c *transition) { c.claims[0].lock = 0 }, "L1"},
 		"nothing is locked":              {func(c *transition) { c.claims[0].lock, c.claims[0].kept = 0, false }, "L1"},
 		"the lock is damaged":            {func(c *transition) { c.claims[0].lock = damaged }, "L1"},
@@ -192,20 +170,10 @@ func TestRestIsChecked(t *testing.T) {
 		"it is not held":                 {func(c *transition) { c.pods[1].held = false }, ""},
 		"volume-guard is uninstalled":    {func(c *transition) { c.removing = true }, "L1"},
 		"and only a gate is left":        {func(c *transition) { c.removing, c.claims[0] = true, claim{uid: 1} }, "L1"},
-		"and nothing is left": {func(c *transition) {
-			c.removing, c.claims[0], c.pods[1] = true, claim{},
-				pod{}
-		}, ""},
+		"and nothing is left": {
+			func(c *transition) { c.removing, c.claims[0], c.pods[1] = true, claim{}, pod{} }, ""},
 		"a pod is there without any lock": {func(c *transition) { c.claims[0], c.pods[1] = claim{uid: 1}, pod{} }, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := checked()
-			tc.prepare(c)
-			c.start(0)
-			wrong, _ := newWorker(c.World).rests(&c.state)
-			modeltest.Broken(t, wrong, tc.want)
-		})
-	}
+	})
 }
 
 // Each pod has the lock that the other one waits for.

@@ -74,7 +74,7 @@ var (
 
 // move is one event: of a replica or a node, about a pod, a claim or a node.
 type move struct {
-	verb verb
+	verb
 	// by is the number of the acting replica, or of the node that a pod is bound to. on is the number of the pod, the
 	// claim or the node, and from locks on the number of a lock.
 	by, on int

@@ -1,7 +1,6 @@
 package singlenode
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
@@ -11,7 +10,7 @@ import (
 // script plays moves, one after the other.
 type script struct {
 	*worker
-	modeltest.Script[state, move]
+	modeltest.Script[state, move, *transition]
 }
 
 func begin(t *testing.T, w World) *script {
@@ -19,15 +18,13 @@ func begin(t *testing.T, w World) *script {
 	w.Budget = Budget{Delete: 2, Foreground: 1, Force: 1, Confirm: 1, Ungate: 1, Preset: 1, DeleteClaim: 1, Recreate: 1,
 		Cut: 1, Heal: 1, Reboot: 1, Fence: 1, Unfence: 1, End: 1, Turn: 2, Crash: 1, Late: 1}
 	k := newWorker(&w)
-	return &script{k, modeltest.NewScript[state, move](t, k, w.describe)}
+	return &script{k, modeltest.NewScript(t, &k.Plain)}
 }
 
 // then makes a move for each verb, of the first object for which it is possible.
 func (s *script) then(verbs ...verb) *script {
 	s.T.Helper()
-	for _, v := range verbs {
-		s.Then(s.describe(move{v, 0, 0}), func(m move) bool { return m.verb == v })
-	}
+	s.InTurn(verbs...)
 	return s
 }
 
@@ -35,7 +32,7 @@ func (s *script) then(verbs ...verb) *script {
 func (s *script) of(on int, verbs ...verb) *script {
 	s.T.Helper()
 	for _, v := range verbs {
-		s.Then(s.describe(move{v, 0, on}), func(m move) bool { return m.verb == v && m.on == on })
+		s.Then(v, func(m move) bool { return m.verb == v && m.on == on })
 	}
 	return s
 }
@@ -43,9 +40,8 @@ func (s *script) of(on int, verbs ...verb) *script {
 // guardActs lets volume-guard do all work that is due, with unlimited time.
 func (s *script) guardActs() *script {
 	s.T.Helper()
-	acts := append([]verb{processStarts, watchShowsNamespace, watchShowsFence, watchShowsPod, watchShowsClaim,
-		workerBegins, workerBeginsLock, unmountGraceEnds, pauseEnds}, callAnswered...)
-	s.All(func(m move) bool { return slices.Contains(acts, m.verb) })
+	s.All(append([]verb{processStarts, watchShowsNamespace, watchShowsFence, watchShowsPod, watchShowsClaim, workerBegins,
+		workerBeginsLock, unmountGraceEnds, pauseEnds}, callAnswered...)...)
 	return s
 }
 

@@ -83,6 +83,15 @@ func (c *transition) writeClaim(n int, edit func(*claim)) {
 	}
 }
 
+// editPod and editClaim return a change at the API server.
+func editPod(slot int, edit func(*pod)) func(*transition) {
+	return func(c *transition) { c.writePod(slot, edit) }
+}
+
+func editClaim(n int, edit func(*claim)) func(*transition) {
+	return func(c *transition) { c.writeClaim(n, edit) }
+}
+
 // first returns the initial state of a world.
 func (w *World) first(m *machine) state {
 	c := transition{World: w, machine: m}

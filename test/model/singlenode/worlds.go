@@ -1,7 +1,7 @@
 package singlenode
 
 import (
-	"fmt"
+	"slices"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
@@ -47,12 +47,7 @@ const (
 
 // World names bounds: the objects, and how often each event may happen.
 type World struct {
-	// Name is the name in tables and on the command line.
-	Name string
-	// About is the purpose of the world, in a sentence.
-	About string
-	// Constant names constants that matter for the purpose, and the reason why they hide no error.
-	Constant string
+	search.Purpose
 	// Pods and Claims are the maximal numbers of pods and claims.
 	Pods, Claims int
 	// Uses are the claims of each pod in the order of its volumes, by default the first.
@@ -96,10 +91,7 @@ type Budget struct {
 
 // Worlds returns the explored worlds.
 func Worlds() []World {
-	var worlds []World
-	for _, some := range [][]World{replaced(), several(), asked(), words(), ended()} {
-		worlds = append(worlds, some...)
-	}
+	worlds := slices.Clone(table)
 	for i := range worlds {
 		worlds[i].complete()
 	}
@@ -121,193 +113,99 @@ const (
 	noFault   = "nodes and processes of volume-guard: worlds of their own break them"
 )
 
-// replaced returns worlds about one pod after the other, and about volume-guard itself.
-func replaced() []World {
-	return []World{
-		{
-			Name: "lock", About: "a ReplicaSet replaces a pod at once while its kubelet is cut off and returns, and a replica " +
-				"ends between its steps", Constant: oneClaim + "; " + twoPods, Workload: ReplicaSet, Lag: true,
-			Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Crash: 1},
-		},
-		{
-			Name: "lock, three pods", About: "pods are created and deleted beside each other, and a write is carried out late",
-			Constant: oneClaim + "; " + noFault + "; " + upToDate, Pods: 3, Budget: Budget{Delete: 2, Late: 1},
-		},
-		{
-			Name: "lock, two leaders", About: "two replicas with watches that lag act at the same time", Replicas: 2, Lag: true,
-			Constant: oneClaim + "; " + twoPods + "; " + noFault + "; pods are not deleted: the next world does that",
-		},
-		{
-			Name: "lock, two leaders, late writes", About: "pods are deleted, and a write of one replica is carried out late",
-			Replicas: 2, Constant: oneClaim + "; " + twoPods + "; " + upToDate, Budget: Budget{Delete: 1, Crash: 1, Late: 1},
-		},
-		{
-			Name: "lock, calls fail", About: "calls fail or lose their answer, twice, and one is carried out late", Lag: true,
-			Constant: oneClaim + "; " + twoPods, Workload: ReplicaSet, Budget: Budget{Delete: 1, API: 2, Late: 1},
-		},
-		{
-			Name: "lock, StatefulSet", About: "the replacement has the name of its predecessor", Workload: StatefulSet,
-			Constant: oneClaim + "; " + oneLeader + "; " + twoPods, Lag: true,
-			Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Late: 1},
-		},
-		{
-			Name: "lock, confirmed", About: "a person confirms the end of a pod whose kubelet is cut off", Workload: ReplicaSet,
-			Constant: oneClaim + "; " + oneLeader + "; " + upToDate, Pods: 3,
-			Budget: Budget{Delete: 1, Force: 1, Confirm: 1, Cut: 1, Heal: 1},
-		},
-		{
-			Name: "lock, reboot", About: "a machine reboots, whose kubelet starts pods again or ends them", Workload: ReplicaSet,
-			Constant: oneClaim + "; " + oneLeader, Lag: true,
-			Budget: Budget{Delete: 1, Reboot: 1, Cut: 1, Heal: 1},
-		},
-		{
-			Name:     "lock, queued",
-			About:    "a queue keeps pods by a gate of its own, admits some of them in any order, and others never",
-			Constant: oneClaim + "; " + oneLeader + "; " + twoPods, Queued: true, Lag: true,
-			Budget: Budget{Delete: 1, Admit: 2, Late: 1},
-		},
-		{
-			Name: "lock, queued, two claims", About: "the same with pods that use two claims in both orders", Queued: true,
-			Claims: 2, Pods: 3, Uses: [maxPods][]int{{0, 1}, {1, 0}, {1}},
-			Constant: upToDate + "; " + noFault + "; " + oneLeader,
-			Budget:   Budget{Delete: 1, Admit: 2},
-		},
-	}
-}
+// both are the claims of pods that use two claims in both orders, and one of them.
+var both = [maxPods][]int{{0, 1}, {1, 0}, {1}}
 
-// several returns worlds about pods with several claims, and about claims that are deleted.
-func several() []World {
-	both := [maxPods][]int{{0, 1}, {1, 0}, {1}}
-	return []World{
-		{
-			Name: "lock, two claims", About: "pods use two claims in both orders, and a third one of them", Pods: 3, Claims: 2,
-			Uses: both, Constant: upToDate + "; " + noFault, Budget: Budget{Delete: 1},
-		},
-		{
-			Name: "lock, two claims, lag", About: "two pods use two claims in both orders, and watches lag", Claims: 2,
-			Uses: both, Constant: twoPods + "; " + noFault, Lag: true, Budget: Budget{Delete: 1},
-		},
-		{
-			Name:  "lock, two claims, created again",
-			About: "a claim is deleted and created again, whose UID comes first or last", Claims: 2, Uses: both,
-			Constant: twoPods + "; " + upToDate, Budget: Budget{Delete: 1, DeleteClaim: 1, Recreate: 1},
-		},
-		{
-			Name: "lock, claim created again", About: "a claim is deleted and created again under pods that use it, and a " +
-				"write is carried out late", Constant: twoPods + "; " + oneLeader + "; " + upToDate,
-			Budget: Budget{Delete: 1, DeleteClaim: 1, Recreate: 1, Late: 1},
-		},
-		{
-			Name:     "lock, ephemeral",
-			About:    "the claim is that of a generic ephemeral volume, whose pod has its predecessor's name",
-			Workload: StatefulSet, Ephemeral: true, Constant: oneClaim + "; " + oneLeader, Lag: true,
-			Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Late: 1},
-		},
-		{
-			Name:     "lock, ephemeral, foreground",
-			About:    "the pod of a generic ephemeral volume is deleted in the foreground, and waits for its claim",
-			Workload: StatefulSet, Ephemeral: true, Constant: oneClaim + "; " + oneLeader + "; " + upToDate,
-			Budget: Budget{Foreground: 1, Confirm: 1, Cut: 1, Heal: 1},
-		},
-	}
-}
+// table has the explored worlds.
+var table = []World{
+	// One pod after the other, and volume-guard itself.
+	{Purpose: search.About("lock",
+		"a ReplicaSet replaces a pod at once while its kubelet is cut off and returns, and a replica ends between its steps",
+		oneClaim, twoPods), Workload: ReplicaSet, Lag: true, Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Crash: 1}},
+	{Purpose: search.About("lock, three pods",
+		"pods are created and deleted beside each other, and a write is carried out late", oneClaim, noFault, upToDate),
+		Pods: 3, Budget: Budget{Delete: 2, Late: 1}},
+	{Purpose: search.About("lock, two leaders", "two replicas with watches that lag act at the same time", oneClaim,
+		twoPods, noFault, "pods are not deleted: the next world does that"), Replicas: 2, Lag: true},
+	{Purpose: search.About("lock, two leaders, late writes",
+		"pods are deleted, and a write of one replica is carried out late", oneClaim, twoPods, upToDate),
+		Replicas: 2, Budget: Budget{Delete: 1, Crash: 1, Late: 1}},
+	{Purpose: search.About("lock, calls fail", "calls fail or lose their answer, twice, and one is carried out late",
+		oneClaim, twoPods), Lag: true, Workload: ReplicaSet, Budget: Budget{Delete: 1, API: 2, Late: 1}},
+	{Purpose: search.About("lock, StatefulSet", "the replacement has the name of its predecessor", oneClaim, oneLeader,
+		twoPods), Workload: StatefulSet, Lag: true, Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Late: 1}},
+	{Purpose: search.About("lock, confirmed", "a person confirms the end of a pod whose kubelet is cut off", oneClaim,
+		oneLeader, upToDate),
+		Workload: ReplicaSet, Pods: 3, Budget: Budget{Delete: 1, Force: 1, Confirm: 1, Cut: 1, Heal: 1}},
+	{Purpose: search.About("lock, reboot", "a machine reboots, whose kubelet starts pods again or ends them", oneClaim,
+		oneLeader), Workload: ReplicaSet, Lag: true, Budget: Budget{Delete: 1, Reboot: 1, Cut: 1, Heal: 1}},
+	{Purpose: search.About("lock, queued",
+		"a queue keeps pods by a gate of its own, admits some of them in any order, and others never", oneClaim, oneLeader,
+		twoPods), Queued: true, Lag: true, Budget: Budget{Delete: 1, Admit: 2, Late: 1}},
+	{Purpose: search.About("lock, queued, two claims", "the same with pods that use two claims in both orders", upToDate,
+		noFault, oneLeader),
+		Queued: true, Claims: 2, Pods: 3, Uses: [maxPods][]int{{0, 1}, {1, 0}, {1}}, Budget: Budget{Delete: 1, Admit: 2}},
 
-// asked returns worlds about requests for locks.
-func asked() []World {
-	return []World{
-		{
-			Name: "lock, bound late", About: "a claim is bound to a PV that asks for the lock after pods were created",
-			Mode: singlenode.ModeSelected, PVAsks: true, Unbound: true, Constant: oneClaim + "; " + twoPods, Lag: true,
-			Budget: Budget{Delete: 1, Cut: 1, Heal: 1},
-		},
-		{
-			Name: "lock, bound late, not asked", About: "the same with a PV that does not ask: pods share the claim then",
-			Mode: singlenode.ModeSelected, Unbound: true, Constant: oneClaim + "; " + twoPods, Lag: true,
-			Budget: Budget{Delete: 1},
-		},
-		{
-			Name: "lock, claim labelled", About: "the label is added to a claim that pods use", Mode: singlenode.ModeSelected,
-			Constant: oneClaim + "; " + oneLeader, Pods: 3, Budget: Budget{Delete: 1, Label: 1},
-		},
-		{
-			Name: "lock, opted in", About: "the label is added to a namespace with a pod that runs, which is deleted",
-			Mode: singlenode.ModeOff, Running: true, Constant: oneClaim + "; " + oneLeader + "; " + twoPods, Lag: true,
-			Budget: Budget{Delete: 1, Turn: 1, Cut: 1, Heal: 1},
-		},
-		{
-			Name: "lock, opted out", About: "the label is removed from the namespace and added again",
-			Constant: oneClaim + "; " + twoPods, Lag: true, Budget: Budget{Turn: 2, Late: 1},
-		},
-		{
-			Name: "lock, uninstalled", About: "volume-guard is uninstalled while pods wait", Claims: 2,
-			Uses: [maxPods][]int{{0, 1}, {1}}, Constant: oneLeader + "; " + upToDate,
-			Budget: Budget{Delete: 1, DeleteClaim: 1, Remove: 1, API: 1},
-		},
-		{
-			Name: "lock, not held", About: "pods that the hold does not keep are deleted by force", Unheld: true,
-			Constant: oneClaim + "; " + oneLeader, Lag: true, Budget: Budget{Delete: 1, Force: 1, Cut: 1},
-		},
-	}
-}
+	// Pods with several claims, and claims that are deleted.
+	{Purpose: search.About("lock, two claims", "pods use two claims in both orders, and a third one of them", upToDate,
+		noFault), Pods: 3, Claims: 2, Uses: both, Budget: Budget{Delete: 1}},
+	{Purpose: search.About("lock, two claims, lag", "two pods use two claims in both orders, and watches lag", twoPods,
+		noFault), Claims: 2, Uses: both, Lag: true, Budget: Budget{Delete: 1}},
+	{Purpose: search.About("lock, two claims, created again",
+		"a claim is deleted and created again, whose UID comes first or last", twoPods, upToDate),
+		Claims: 2, Uses: both, Budget: Budget{Delete: 1, DeleteClaim: 1, Recreate: 1}},
+	{Purpose: search.About("lock, claim created again",
+		"a claim is deleted and created again under pods that use it, and a write is carried out late", twoPods, oneLeader,
+		upToDate), Budget: Budget{Delete: 1, DeleteClaim: 1, Recreate: 1, Late: 1}},
+	{Purpose: search.About("lock, ephemeral",
+		"the claim is that of a generic ephemeral volume, whose pod has its predecessor's name", oneClaim, oneLeader),
+		Workload: StatefulSet, Ephemeral: true, Lag: true, Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Late: 1}},
+	{Purpose: search.About("lock, ephemeral, foreground",
+		"the pod of a generic ephemeral volume is deleted in the foreground, and waits for its claim", oneClaim, oneLeader,
+		upToDate), Workload: StatefulSet, Ephemeral: true, Budget: Budget{Foreground: 1, Confirm: 1, Cut: 1, Heal: 1}},
 
-// words returns worlds about changes that admission refuses without a person's word, and that other worlds lack.
-func words() []World {
-	return []World{
-		{
-			Name: "lock, gate removed", About: "a user removes the gate of a pod that waits", Pods: 3,
-			Constant: oneClaim + "; " + upToDate + "; " + oneLeader, Budget: Budget{Delete: 1, Ungate: 1, Late: 1},
-		},
-		{
-			Name: "lock, gate removed, lag", About: "the same with watches that lag", Lag: true,
-			Constant: oneClaim + "; " + twoPods + "; " + oneLeader, Budget: Budget{Delete: 1, Ungate: 1},
-		},
-		{
-			Name: "lock, node preset", About: "a user creates a pod on a node, without a gate", Lag: true,
-			Constant: oneClaim + "; " + oneLeader + "; " + twoPods, Budget: Budget{Delete: 1, Preset: 1},
-		},
-		{
-			Name: "lock, annotation removed", About: "a user removes or damages the lock, or removes the finalizer",
-			Constant: oneClaim + "; " + twoPods + "; " + oneLeader, Lag: true, Budget: Budget{Strip: 1, Late: 1},
-		},
-	}
-}
+	// Requests for locks.
+	{Purpose: search.About("lock, bound late", "a claim is bound to a PV that asks for the lock after pods were created",
+		oneClaim, twoPods),
+		Mode: singlenode.ModeSelected, PVAsks: true, Unbound: true, Lag: true, Budget: Budget{Delete: 1, Cut: 1, Heal: 1}},
+	{Purpose: search.About("lock, bound late, not asked",
+		"the same with a PV that does not ask: pods share the claim then", oneClaim, twoPods),
+		Mode: singlenode.ModeSelected, Unbound: true, Lag: true, Budget: Budget{Delete: 1}},
+	{Purpose: search.About("lock, claim labelled", "the label is added to a claim that pods use", oneClaim, oneLeader),
+		Mode: singlenode.ModeSelected, Pods: 3, Budget: Budget{Delete: 1, Label: 1}},
+	{Purpose: search.About("lock, opted in", "the label is added to a namespace with a pod that runs, which is deleted",
+		oneClaim, oneLeader, twoPods),
+		Mode: singlenode.ModeOff, Running: true, Lag: true, Budget: Budget{Delete: 1, Turn: 1, Cut: 1, Heal: 1}},
+	{Purpose: search.About("lock, opted out", "the label is removed from the namespace and added again", oneClaim,
+		twoPods), Lag: true, Budget: Budget{Turn: 2, Late: 1}},
+	{Purpose: search.About("lock, uninstalled", "volume-guard is uninstalled while pods wait", oneLeader, upToDate),
+		Claims: 2, Uses: [maxPods][]int{{0, 1}, {1}}, Budget: Budget{Delete: 1, DeleteClaim: 1, Remove: 1, API: 1}},
+	{Purpose: search.About("lock, not held", "pods that the hold does not keep are deleted by force", oneClaim, oneLeader),
+		Unheld: true, Lag: true, Budget: Budget{Delete: 1, Force: 1, Cut: 1}},
 
-// ended returns worlds about completed pods, and about volumes that a fence keeps from a node.
-func ended() []World {
-	return []World{
-		{
-			Name: "lock, Job", About: "a pod completes, and the next one uses its claim", Lag: true,
-			Constant: oneClaim + "; " + twoPods, Budget: Budget{Delete: 1, End: 1, Cut: 1, Heal: 1},
-		},
-		{
-			Name: "lock, Job, reboot", About: "a machine reboots around the end of a pod, and watches are up to date",
-			Constant: oneClaim + "; " + upToDate + "; " + twoPods,
-			Budget:   Budget{Delete: 1, End: 1, Cut: 1, Heal: 1, Reboot: 1, Crash: 1},
-		},
-		{
-			Name: "lock, fenced", About: "a fence keeps the node of a pod that is terminating from the volumes, and ends " +
-				"after a reboot, which starts pods again", Workload: ReplicaSet, Constant: oneClaim + "; " + upToDate, Pods: 3,
-			Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Fence: 1, Unfence: 1, Reboot: 1, Late: 1},
-		},
-		{
-			Name: "lock, fenced, lag", About: "the same with watches that lag", Workload: ReplicaSet, Lag: true,
-			Constant: oneClaim + "; " + twoPods, Budget: Budget{Delete: 1, Cut: 1, Fence: 1, Unfence: 1, Reboot: 1},
-		},
-		{
-			Name: "lock, fenced, opted in", About: "a pod without a lock is terminating on a node that is fenced from volumes",
-			Running: true, Constant: oneClaim + "; " + twoPods, Lag: true,
-			Budget: Budget{Delete: 1, Cut: 1, Fence: 1, Unfence: 1, Reboot: 1},
-		},
-	}
-}
+	// Changes that admission refuses without a person's word, and that other worlds lack.
+	{Purpose: search.About("lock, gate removed", "a user removes the gate of a pod that waits", oneClaim, upToDate,
+		oneLeader), Pods: 3, Budget: Budget{Delete: 1, Ungate: 1, Late: 1}},
+	{Purpose: search.About("lock, gate removed, lag", "the same with watches that lag", oneClaim, twoPods, oneLeader),
+		Lag: true, Budget: Budget{Delete: 1, Ungate: 1}},
+	{Purpose: search.About("lock, node preset", "a user creates a pod on a node, without a gate", oneClaim, oneLeader,
+		twoPods), Lag: true, Budget: Budget{Delete: 1, Preset: 1}},
+	{Purpose: search.About("lock, annotation removed", "a user removes or damages the lock, or removes the finalizer",
+		oneClaim, twoPods, oneLeader), Lag: true, Budget: Budget{Strip: 1, Late: 1}},
 
-// Bounds describes the bounds of the world.
-func (w *World) Bounds() string {
-	words := fmt.Sprintf("%v: pods %d, claims %d, replicas %d", w.Workload, w.Pods, w.Claims, w.Replicas)
-	return search.Bounds(w.Budget, words,
-		search.If(w.Lag, "lag"), search.If(w.Mode == singlenode.ModeSelected, "selected"), search.If(w.PVAsks, "PV asks"),
-		search.If(w.Running, "running"), search.If(w.Unheld, "unheld"), search.If(w.Queued, "queued"),
-		search.If(w.Unbound, "unbound"), search.If(w.Ephemeral, "ephemeral"))
+	// Completed pods, and volumes that a fence keeps from a node.
+	{Purpose: search.About("lock, Job", "a pod completes, and the next one uses its claim", oneClaim, twoPods),
+		Lag: true, Budget: Budget{Delete: 1, End: 1, Cut: 1, Heal: 1}},
+	{Purpose: search.About("lock, Job, reboot", "a machine reboots around the end of a pod, and watches are up to date",
+		oneClaim, upToDate, twoPods), Budget: Budget{Delete: 1, End: 1, Cut: 1, Heal: 1, Reboot: 1, Crash: 1}},
+	{Purpose: search.About("lock, fenced", "a fence keeps the node of a pod that is terminating from the volumes, and "+
+		"ends after a reboot, which starts pods again", oneClaim, upToDate),
+		Workload: ReplicaSet, Pods: 3, Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Fence: 1, Unfence: 1, Reboot: 1, Late: 1}},
+	{Purpose: search.About("lock, fenced, lag", "the same with watches that lag", oneClaim, twoPods),
+		Workload: ReplicaSet, Lag: true, Budget: Budget{Delete: 1, Cut: 1, Fence: 1, Unfence: 1, Reboot: 1}},
+	{Purpose: search.About("lock, fenced, opted in",
+		"a pod without a lock is terminating on a node that is fenced from volumes", oneClaim, twoPods),
+		Running: true, Lag: true, Budget: Budget{Delete: 1, Cut: 1, Fence: 1, Unfence: 1, Reboot: 1}},
 }
 
 // String returns the name of the workload.

@@ -22,11 +22,8 @@ func (k *worker) runPod(s *state, name, n int) {
 	p, c := s.pods[name][n], s.claims[n]
 	k.Can(p.uid > 0 && !p.bound && c.uid > 0 && !c.terminating, move{podIsBound, name, n},
 		func(c *transition) { c.pods[name][n].bound, c.pods[name][n].ready = true, true })
-	k.Breaks(p.uid > 0 && !p.bound && (c.terminating || c.uid == 0), s.left.Stale, move{podIsBoundLate, name, n},
-		func(c *transition) {
-			c.left.Stale--
-			c.pods[name][n].bound = true
-		})
+	k.Breaks(p.uid > 0 && !p.bound && (c.terminating || c.uid == 0), &s.left.Stale, move{podIsBoundLate, name, n},
+		func(c *transition) { c.pods[name][n].bound = true })
 	k.Can(p.bound && !p.terminating && !p.ready && c.uid > 0 && !c.terminating, move{kubeletStarts, name, n},
 		func(c *transition) { c.pods[name][n].ready = true })
 	k.Can(p.terminating, move{kubeletEnds, name, n}, func(c *transition) { c.pods[name][n] = pod{} })

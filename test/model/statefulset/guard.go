@@ -32,10 +32,7 @@ func (k *worker) guard(s *state, i int) {
 		k.Can(true, move{processStarts, i, 0}, func(c *transition) { c.start(i) })
 		return
 	}
-	k.Breaks(true, s.left.Crash, move{processEnds, i, 0}, func(c *transition) {
-		c.left.Crash--
-		c.lines[i] = line{}
-	})
+	k.Breaks(true, &s.left.Crash, move{processEnds, i, 0}, func(c *transition) { c.lines[i] = line{} })
 	for name := range k.names() {
 		k.watchSets(s, i, name)
 	}
@@ -65,10 +62,8 @@ func (k *worker) watchSets(s *state, i, name int) {
 			func(c *transition) { c.showPod(i, name, n) })
 	}
 	k.Can(l.setWoken[name], move{workerBeginsSet, i, name}, func(c *transition) { c.workOnSet(i, name, true) })
-	k.Breaks(l.setWoken[name], s.left.API, move{setCallFails, i, name}, func(c *transition) {
-		c.left.API--
-		c.workOnSet(i, name, false)
-	})
+	k.Breaks(l.setWoken[name], &s.left.API, move{setCallFails, i, name},
+		func(c *transition) { c.workOnSet(i, name, false) })
 	busy := s.manager.woken[name] || s.manager.retries[name] && k.helps(s, name)
 	k.Can(l.setTimed[name] && l.quiet[name] == young && !busy, move{quietEnds, i, name}, func(c *transition) {
 		now := &c.lines[i]
@@ -258,19 +253,12 @@ func (k *worker) calls(s *state, i, n int) {
 	at := c.session(n, &s.lines[i].sessions[n])
 	action := at.Ask().Action
 	k.Can(true, move{callAnswered[action], i, n}, func(c *transition) { c.answer(i, n, true, true) })
-	k.Breaks(true, s.left.API, move{callFails[action], i, n}, func(c *transition) {
-		c.left.API--
-		c.answer(i, n, false, false)
-	})
+	k.Breaks(true, &s.left.API, move{callFails[action], i, n}, func(c *transition) { c.answer(i, n, false, false) })
 	if action.Kind() == session.Reads {
 		return
 	}
-	k.Breaks(true, s.left.API, move{answerLost[action], i, n}, func(c *transition) {
-		c.left.API--
-		c.answer(i, n, true, false)
-	})
-	k.Breaks(s.late == late{}, s.left.Late, move{callIsLate[action], i, n}, func(c *transition) {
-		c.left.Late--
+	k.Breaks(true, &s.left.API, move{answerLost[action], i, n}, func(c *transition) { c.answer(i, n, true, false) })
+	k.Breaks(s.late == late{}, &s.left.Late, move{callIsLate[action], i, n}, func(c *transition) {
 		c.late = late{on: uint8(n), session: c.lines[i].sessions[n]}
 		c.lines[i] = line{}
 	})

@@ -72,19 +72,13 @@ func (k *worker) managing(s *state) {
 		}
 		k.Can(s.manager.woken[name] || s.manager.retries[name] && k.helps(s, name), move{managerSyncs, 0, name},
 			func(c *transition) { c.sync(name) })
-		k.Breaks(!s.manager.woken[name], s.left.Sync, move{managerSyncsAgain, 0, name}, func(c *transition) {
-			c.left.Sync--
-			c.sync(name)
-		})
+		k.Breaks(!s.manager.woken[name], &s.left.Sync, move{managerSyncsAgain, 0, name}, func(c *transition) { c.sync(name) })
 	}
 	for n := range k.Ordinals {
 		k.Can(s.manager.seen.claims[n] != s.claims[n], move{managerSeesClaim, 0, n},
 			func(c *transition) { c.manager.seen.claims[n] = c.claims[n] })
 	}
-	k.Breaks(true, s.left.Manager, move{managerRestarts, 0, 0}, func(c *transition) {
-		c.left.Manager--
-		c.managerStarts()
-	})
+	k.Breaks(true, &s.left.Manager, move{managerRestarts, 0, 0}, func(c *transition) { c.managerStarts() })
 }
 
 // helps reports whether another try changes the state.

@@ -14,7 +14,7 @@ func TestStateSurvivesEncoding(t *testing.T) {
 	modeltest.HasNoPadding[state](t)
 	modeltest.Each(t, Worlds(), func(t *testing.T, w *World) {
 		k := newWorker(w)
-		modeltest.Walk[state, move](t, modeltest.Random(t), k, w.describe, 100, func(s *state) {
+		modeltest.Walk(t, modeltest.Random(t), &k.Plain, 100, func(s *state) {
 			for n, c := range s.claims {
 				read := k.machine.claim(n, c)
 				if again := c.patched(read.Mark, read.Owners); again != c {
@@ -51,7 +51,7 @@ func TestNumbersStartFromOne(t *testing.T) {
 // checked returns a transition of a set by annotation that was scaled away. A session has read its claim, and every
 // precondition of the deletion holds.
 func checked() (*transition, *work) {
-	w := &World{Name: "one", Ordinals: 1, Size: 1, Replicas: 1, Policy: both}
+	w := &World{Ordinals: 1, Size: 1, Replicas: 1, Policy: both}
 	k := newWorker(w)
 	c := &transition{World: w, machine: k.machine, state: k.Decode(k.First())}
 	c.pods[0][0], c.sets[0].replicas = pod{}, 0
@@ -126,23 +126,21 @@ func TestEachAddedOwnerIsChecked(t *testing.T) {
 		want    string
 		late    bool
 	}{
-		"the set":                   {nil, owned, "", false},
+		"the set":                   {func(*transition, *work) {}, owned, "", false},
 		"of a claim never used":     {func(c *transition, _ *work) { c.history[0].had[0] = false }, owned, "S1", false},
 		"which was not read":        {func(_ *transition, s *work) { s.setRead = 0 }, owned, "S1", false},
 		"which retains":             {func(_ *transition, s *work) { s.as.annotation = whenScaled }, owned, "S1", false},
 		"which goes":                {func(_ *transition, s *work) { s.as.terminating = true }, owned, "S1", false},
 		"which has gone since":      {func(c *transition, _ *work) { c.sets[0] = set{} }, owned, "", true},
 		"the pod":                   {running, goes, "", false},
-		"which was not there":       {nil, goes, "S1", true},
+		"which was not there":       {func(*transition, *work) {}, goes, "S1", true},
 		"which has gone since, too": {func(c *transition, s *work) { running(c, s); c.pods[0][0] = pod{} }, goes, "", true},
 		"of a set that keeps it": {func(c *transition, s *work) { running(c, s); s.setPermits = false }, goes, "S1",
 			false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, s := checked()
-			if tc.prepare != nil {
-				tc.prepare(c, s)
-			}
+			tc.prepare(c, s)
 			c.checkPatch(0, s, tc.patch(c.claims[0]))
 			modeltest.Broken(t, c.Wrong, tc.want)
 			if c.history[0].late != tc.late {
@@ -176,11 +174,16 @@ func TestEachPodDeletionIsChecked(t *testing.T) {
 }
 
 func TestEachCollectionIsChecked(t *testing.T) {
-	for name, tc := range map[string]struct {
-		prepare func(*transition)
-		want    string
-	}{
-		"with its set":             {func(*transition) {}, ""},
+	fresh := func() *transition {
+		c, _ := checked()
+		c.claims[0].sets[0] = plain
+		c.removeSet(0, background)
+		return c
+	}
+	withPod := func(c *transition) { c.claims[0].sets[0], c.claims[0].pods[0] = noRef, podRef{plain, 0, 1} }
+	collection := func(c *transition) string { c.checkCollection(0); return c.Wrong }
+	modeltest.Check(t, fresh, collection, map[string]modeltest.Case[*transition]{
+		"with its set":             {nil, ""},
 		"by Kubernetes":            {func(c *transition) { c.claims[0].sets[0], c.ends[0].how = controller, orphan }, ""},
 		"without dependents":       {func(c *transition) { c.ends[0].how = orphan }, "S1"},
 		"added to a deleted set":   {func(c *transition) { c.ends[0].how, c.history[0].late = orphan, true }, ""},
@@ -189,26 +192,11 @@ func TestEachCollectionIsChecked(t *testing.T) {
 		"which was turned just so": {func(c *transition) { c.ends[0].says = whenScaled }, ""},
 		"which is held":            {func(c *transition) { c.claims[0].hold, c.history[0].held = true, true }, "S1"},
 		"which was held just so":   {func(c *transition) { c.claims[0].hold = true }, ""},
-		"with its pod, and held": {func(c *transition) {
-			c.claims[0].sets[0], c.claims[0].pods[0] = noRef, podRef{plain, 0, 1}
-			c.claims[0].hold, c.history[0].held = true, true
-		}, "S1"},
-		"with its pod": {
-			func(c *transition) { c.claims[0].sets[0], c.claims[0].pods[0] = noRef, podRef{plain, 0, 1} }, ""},
-		"with its pod, which was kept": {func(c *transition) {
-			c.claims[0].sets[0], c.claims[0].pods[0] = noRef, podRef{plain, 0, 1}
-			c.history[0].scaled[0] = false
-		}, "S1"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c, _ := checked()
-			c.claims[0].sets[0] = plain
-			c.removeSet(0, background)
-			tc.prepare(c)
-			c.checkCollection(0)
-			modeltest.Broken(t, c.Wrong, tc.want)
-		})
-	}
+		"with its pod, and held": {
+			func(c *transition) { withPod(c); c.claims[0].hold, c.history[0].held = true, true }, "S1"},
+		"with its pod":                 {withPod, ""},
+		"with its pod, which was kept": {func(c *transition) { withPod(c); c.history[0].scaled[0] = false }, "S1"},
+	})
 }
 
 func TestRestIsChecked(t *testing.T) {
@@ -216,11 +204,10 @@ func TestRestIsChecked(t *testing.T) {
 	runs := func(c *transition) {
 		c.sets[0].replicas, c.pods[0][0] = 1, pod{uid: 1, owner: 1, bound: true, ready: true}
 	}
-	for name, tc := range map[string]struct {
-		prepare func(*transition)
-		want    string
-	}{
-		"condemned":            {func(*transition) {}, "L1"},
+	fresh := func() *transition { c, _ := checked(); return c }
+	unsettled := func(c *transition) string { return newWorker(c.World).unsettled(&c.state) }
+	modeltest.Check(t, fresh, unsettled, map[string]modeltest.Case[*transition]{
+		"condemned":            {nil, "L1"},
 		"and held":             {func(c *transition) { c.claims[0].hold = true }, ""},
 		"and owned by another": {func(c *transition) { c.claims[0].foreign = plain }, ""},
 		"its pod remains":      {func(c *transition) { c.pods[0][0].uid = 1 }, ""},
@@ -228,35 +215,23 @@ func TestRestIsChecked(t *testing.T) {
 		"it runs":              {runs, ""},
 		"a set without pods":   {func(c *transition) { runs(c); c.pods[0][0] = pod{} }, "L2"},
 		"a pod without claim":  {func(c *transition) { runs(c); c.claims[0] = claim{} }, "L2"},
-		"of a set that keeps claims": {func(c *transition) {
-			runs(c)
-			c.claims[0], c.sets[0].annotation = claim{}, whenDeleted
-		}, ""},
-		"a pod on a claim that goes": {func(c *transition) {
-			runs(c)
-			c.claims[0].terminating = true
-		}, ""},
-		"still woken":           {func(c *transition) { runs(c); c.sets[0].woken = true }, "L3"},
-		"the set is gone":       {func(c *transition) { c.removeSet(0, background) }, "L1"},
-		"and kept it":           {func(c *transition) { c.removeSet(0, background); c.ends[0].says = whenScaled }, "L3"},
-		"and its mark":          {func(c *transition) { keep(c); c.removeSet(0, background); c.claims[0].mark = mark{} }, ""},
+		"of a set that keeps claims": {
+			func(c *transition) { runs(c); c.claims[0], c.sets[0].annotation = claim{}, whenDeleted }, ""},
+		"a pod on a claim that goes": {func(c *transition) { runs(c); c.claims[0].terminating = true }, ""},
+		"still woken":                {func(c *transition) { runs(c); c.sets[0].woken = true }, "L3"},
+		"the set is gone":            {func(c *transition) { c.removeSet(0, background) }, "L1"},
+		"and kept it":                {func(c *transition) { c.removeSet(0, background); c.ends[0].says = whenScaled }, "L3"},
+		"and its mark": {
+			func(c *transition) { keep(c); c.removeSet(0, background); c.claims[0].mark = mark{} }, ""},
 		"without dependents":    {func(c *transition) { c.removeSet(0, orphan) }, "L3"},
 		"without its mark":      {func(c *transition) { c.removeSet(0, orphan); c.claims[0].mark = mark{} }, ""},
 		"the mark of another":   {func(c *transition) { runs(c); c.claims[0].mark.of = 2 }, "L3"},
 		"a mark without policy": {func(c *transition) { runs(c); c.sets[0].annotation = none }, "L3"},
-		"an owner without policy": {func(c *transition) {
-			runs(c)
-			c.claims[0].sets[0], c.sets[0].annotation = plain, whenScaled
-		}, "L3"},
+		"an owner without policy": {
+			func(c *transition) { runs(c); c.claims[0].sets[0], c.sets[0].annotation = plain, whenScaled }, "L3"},
 		"an owner with policy":    {func(c *transition) { runs(c); c.claims[0].sets[0] = plain }, ""},
 		"a pod in range as owner": {func(c *transition) { runs(c); c.claims[0].pods[0] = podRef{plain, 0, 1} }, "L3"},
 		"uninstalled":             {func(c *transition) { runs(c); c.removing = true }, "L3"},
 		"uninstalled, and clean":  {func(c *transition) { runs(c); c.removing, c.claims[0].mark = true, mark{} }, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c, _ := checked()
-			tc.prepare(c)
-			modeltest.Broken(t, newWorker(c.World).unsettled(&c.state), tc.want)
-		})
-	}
+	})
 }

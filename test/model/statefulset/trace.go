@@ -68,20 +68,28 @@ var (
 // move is one event: by is the number of a replica, the name of a set, a number or a word, and on is an ordinal, or the
 // number of a set or its name.
 type move struct {
-	verb   verb
+	verb
 	by, on int
 }
 
 // describe returns the sentence of a move.
 func (w *World) describe(m move) string {
-	policies := []string{"none", "Retain", "whenScaled Delete", "whenDeleted Delete", "Delete", "what is not valid"}
-	ways := []string{"", "in the background", "in the foreground", "without its dependents"}
-	return m.verb.Sentence(m.on, m.by, word(policies, m.by), word(ways, m.by), w.setName(m.on%maxSets),
+	return m.verb.Sentence(m.on, m.by, policy(m.by), cascade(m.by), w.setName(m.on%maxSets),
 		w.setName(m.by%maxSets), w.podName(m.on/maxOrdinals%maxSets, m.on%maxOrdinals))
 }
 
-func word(words []string, n int) string {
-	if n < len(words) {
+// String returns the policy in words.
+func (p policy) String() string {
+	return word(p, "none", "Retain", "whenScaled Delete", "whenDeleted Delete", "Delete", "not valid")
+}
+
+// String returns the way in words.
+func (c cascade) String() string {
+	return word(c, "", "in the background", "in the foreground", "without its dependents")
+}
+
+func word[N ~uint8](n N, words ...string) string {
+	if int(n) < len(words) {
 		return words[n]
 	}
 	return "?"

@@ -12,17 +12,17 @@ import (
 // script plays moves, one after the other.
 type script struct {
 	*worker
-	modeltest.Script[state, move]
+	modeltest.Script[state, move, *transition]
 }
 
 // begin returns a script of a world that has come to rest.
 func begin(t *testing.T, w World) *script {
 	w.Ordinals, w.Size, w.Settled, w.Counts = max(w.Ordinals, 1), max(w.Size, 1), true, true
-	w.Ways, w.Turns = all(), []policy{none, retain, whenScaled, whenDeleted, both}
+	w.Ways, w.Turns = all, []policy{none, retain, whenScaled, whenDeleted, both}
 	w.Budget = Budget{Scale: 9, Turn: 9, Delete: 1, Recreate: 1, Pod: 9, Claim: 1, Restore: 9, Hold: 1, Unhold: 1, Gate: 9,
 		Foreign: 1, Crash: 1, Sync: 1, Stale: 1, Strip: 9}
 	k := newWorker(&w)
-	return &script{k, modeltest.NewScript[state, move](t, k, w.describe)}
+	return &script{k, modeltest.NewScript(t, &k.Plain)}
 }
 
 // guarded returns a world with volume-guard, and alone a world without it.
@@ -37,7 +37,7 @@ func parallel(w World) World      { w.Parallel = true; return w }
 func (s *script) then(moves ...move) *script {
 	s.T.Helper()
 	for _, m := range moves {
-		s.Then(s.describe(m), func(other move) bool { return other == m })
+		s.Then(m.verb, func(other move) bool { return other == m })
 	}
 	return s
 }
@@ -157,7 +157,7 @@ func TestKubernetesScrubsReferences(t *testing.T) {
 }
 
 func TestClaimStaysWhileOtherOwnerLives(t *testing.T) {
-	for _, how := range all() {
+	for _, how := range all {
 		for _, w := range []World{alone(byField(both)), guarded(byField(both)), guarded(byAnnotation(both))} {
 			w.Foreign = plain
 			s := begin(t, w).then(remove(how)).rest().hasClaim(1).finds("")

@@ -63,9 +63,9 @@ func run(ctx context.Context, args []string, out io.Writer) int {
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	worlds := slices.DeleteFunc(all(), func(w world) bool {
-		return o.world != w.name &&
-			(o.world != "" || w.deep != o.deep)
+	worlds := slices.DeleteFunc(all(), func(w search.World) bool {
+		is := w.GetPurpose()
+		return o.world != is.Name && (o.world != "" || is.Deep != o.deep)
 	})
 	switch {
 	case len(worlds) == 0:
@@ -73,9 +73,10 @@ func run(ctx context.Context, args []string, out io.Writer) int {
 		return 2
 	case o.list:
 		for _, w := range worlds {
-			fmt.Fprintf(out, "%s: %s\n", w.name, w.about)
-			if w.constant != "" {
-				fmt.Fprintf(out, "    It holds constant: %s.\n", w.constant)
+			is := w.GetPurpose()
+			fmt.Fprintf(out, "%s: %s\n", is.Name, is.About)
+			if len(is.Constants) > 0 {
+				fmt.Fprintf(out, "    It holds constant: %s.\n", strings.Join(is.Constants, "; "))
 			}
 		}
 		return 0
@@ -85,51 +86,17 @@ func run(ctx context.Context, args []string, out io.Writer) int {
 	return explore(ctx, worlds, o, out)
 }
 
-// world is one of any kind.
-type world struct {
-	name, about, bounds, constant string
-	deep                          bool
-	search.World
-}
-
 // all returns the worlds in which volumes are made, those of the in-flight log, then those in which volumes are deleted,
 // those of in-tree plugins, of pods that are held, of the claims of StatefulSets, of the policies that have nodes fenced,
 // of these nodes, of the locks of claims, and of pods, nodes and locks beside each other.
-func all() (list []world) {
-	for _, w := range provision.Worlds() {
-		list = append(list, world{w.Name, w.About, w.Bounds(), w.Constant, w.Deep, &w})
-	}
-	for _, w := range inflight.Worlds() {
-		list = append(list, world{w.Name, w.About, w.Bounds(), w.Constant, false, &w})
-	}
-	for _, w := range reclaim.Worlds() {
-		list = append(list, world{w.Name, w.About, w.Bounds(), "", w.Deep, &w})
-	}
-	for _, w := range intree.Worlds() {
-		list = append(list, world{w.Name, w.About, w.Bounds(), "", w.Deep, &w})
-	}
-	for _, w := range podsafety.Worlds() {
-		list = append(list, world{w.Name, w.About, w.Bounds(), w.Constant, false, &w})
-	}
-	for _, w := range statefulset.Worlds() {
-		list = append(list, world{w.Name, w.About, w.Bounds(), w.Constant, w.Deep, &w})
-	}
-	for _, w := range fencepolicy.Worlds() {
-		list = append(list, world{w.Name, w.About, w.Bounds(), w.Constant, false, &w})
-	}
-	for _, w := range fencing.Worlds() {
-		list = append(list, world{w.Name, w.About, w.Bounds(), w.Constant, w.Deep, &w})
-	}
-	for _, w := range singlenode.Worlds() {
-		list = append(list, world{w.Name, w.About, w.Bounds(), w.Constant, false, &w})
-	}
-	for _, w := range joint.Worlds() {
-		list = append(list, world{w.Name, w.About, w.Bounds(), w.Constant, false, &w})
-	}
-	return list
+func all() []search.World {
+	return slices.Concat(search.All(provision.Worlds()), search.All(inflight.Worlds()), search.All(reclaim.Worlds()),
+		search.All(intree.Worlds()), search.All(podsafety.Worlds()), search.All(statefulset.Worlds()),
+		search.All(fencepolicy.Worlds()), search.All(fencing.Worlds()), search.All(singlenode.Worlds()),
+		search.All(joint.Worlds()))
 }
 
-func explore(ctx context.Context, worlds []world, o options, out io.Writer) int {
+func explore(ctx context.Context, worlds []search.World, o options, out io.Writer) int {
 	var total search.Result
 	total.Exhausted = true
 	table := &strings.Builder{}
@@ -140,12 +107,13 @@ func explore(ctx context.Context, worlds []world, o options, out io.Writer) int 
 			total.Exhausted = false
 			break
 		}
+		name := w.GetPurpose().Name
 		r := search.Explore(ctx, w, search.Options{MaxStates: o.maxStates, Progress: func(states, depth int) {
-			fmt.Fprintf(os.Stderr, "\r%-30s %10d states, depth %d ", w.name, states, depth)
+			fmt.Fprintf(os.Stderr, "\r%-30s %10d states, depth %d ", name, states, depth)
 		}})
 		fmt.Fprint(os.Stderr, "\r", strings.Repeat(" ", 72), "\r")
-		fmt.Fprintf(rows, "%s\t%d\t%d\t%v\t%d\t%d\t%v\t%s\n", w.name, r.States, r.Depth, r.Took.Round(100*time.Millisecond),
-			len(r.Violations), r.Stuck, r.Exhausted, w.bounds)
+		fmt.Fprintf(rows, "%s\t%d\t%d\t%v\t%d\t%d\t%v\t%s\n", name, r.States, r.Depth, r.Took.Round(100*time.Millisecond),
+			len(r.Violations), r.Stuck, r.Exhausted, search.Bounds(w))
 		total.States += r.States
 		total.Stuck += r.Stuck
 		total.Exhausted = total.Exhausted && r.Exhausted
@@ -167,10 +135,11 @@ func explore(ctx context.Context, worlds []world, o options, out io.Writer) int 
 
 // tell prints what broke a promise, and writes it down for test/faults, which can play what happens
 // to PVs.
-func tell(w world, r search.Result, folder string, out io.Writer) error {
-	reclaims, _ := w.World.(*reclaim.World)
+func tell(w search.World, r search.Result, folder string, out io.Writer) error {
+	reclaims, _ := w.(*reclaim.World)
+	world := w.GetPurpose().Name
 	for i, f := range r.Findings() {
-		fmt.Fprintf(out, "\nworld %q: %s\n", w.name, f.Promise)
+		fmt.Fprintf(out, "\nworld %q: %s\n", world, f.Promise)
 		for n, line := range f.Trace {
 			fmt.Fprintf(out, "%4d. %s\n", n+1, line)
 		}
@@ -178,7 +147,7 @@ func tell(w world, r search.Result, folder string, out io.Writer) error {
 		if folder == "" || reclaims == nil {
 			continue
 		}
-		title := fmt.Sprintf("model-%s-%d", strings.ReplaceAll(w.name, " ", "-"), i+1)
+		title := fmt.Sprintf("model-%s-%d", strings.ReplaceAll(world, " ", "-"), i+1)
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return err
 		}
