@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,7 +80,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 
 func announce(w io.Writer, s settings, faultAddress string) {
 	line := fmt.Sprintf("mock-driver: serving %s (profile %s) on unix://%s, state in %s", s.server.Name, s.profile,
-		s.socket, orElse(s.stateDir, "memory"))
+		s.socket, cmp.Or(s.stateDir, "memory"))
 	if s.ledger != "" {
 		line += ", ledger " + s.ledger
 	}
@@ -87,13 +88,6 @@ func announce(w io.Writer, s settings, faultAddress string) {
 		line += ", faults at http://" + faultAddress + faults.Path
 	}
 	_, _ = fmt.Fprintln(w, line) // The reader may be gone.
-}
-
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }
 
 // openBackend opens the state on disk and locks it for this process, or creates one in memory.

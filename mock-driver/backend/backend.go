@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -77,15 +78,13 @@ func New(volumes Store[Volume], snapshots Store[Snapshot], config Config) (*Back
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	if config.CapacityBytes == 0 {
-		config.CapacityBytes = defaultCapacity
-	}
+	config.CapacityBytes = cmp.Or(config.CapacityBytes, defaultCapacity)
 	b := &Backend{config: config, usedAt: map[string]int64{}}
 	var err error
-	if b.volumes, err = load(volumes, func(v Volume) (id, name string) { return v.ID, v.Name }); err != nil {
+	if b.volumes, err = load(volumes); err != nil {
 		return nil, fmt.Errorf("load volumes: %w", err)
 	}
-	if b.snapshots, err = load(snapshots, func(s Snapshot) (id, name string) { return s.ID, s.Name }); err != nil {
+	if b.snapshots, err = load(snapshots); err != nil {
 		return nil, fmt.Errorf("load snapshots: %w", err)
 	}
 	for _, v := range b.volumes.byID {
@@ -134,10 +133,7 @@ func (b *Backend) reserve(v Volume, bytes int64) error {
 		return fmt.Errorf("%d bytes wanted, %d left: %w", bytes, left, ErrExhausted)
 	}
 	for _, p := range b.config.Places {
-		here := slices.ContainsFunc(v.Topology, func(segments map[string]string) bool {
-			return maps.Equal(segments,
-				p.Segments)
-		})
+		here := slices.ContainsFunc(v.Topology, func(at map[string]string) bool { return maps.Equal(at, p.Segments) })
 		if left := b.leftAt(p); here && bytes > left {
 			return fmt.Errorf("%d bytes wanted, %d left in %s: %w", bytes, left, p, ErrExhausted)
 		}

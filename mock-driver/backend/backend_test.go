@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -17,19 +18,15 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend/memory"
 )
 
-// forEachStore runs a test with every store, because all have the same contract.
-func forEachStore(t *testing.T, test func(t *testing.T, open func(backend.Config) *backend.Backend)) {
+// forEachStore runs a test with a backend on every store, because all have the same contract.
+func forEachStore(t *testing.T, name string, c backend.Config, test func(*testing.T, *backend.Backend)) {
 	t.Helper()
-	t.Run("memory", func(t *testing.T) {
-		test(t, func(c backend.Config) *backend.Backend {
-			return must(backend.New(memory.Store[backend.Volume]{}, memory.Store[backend.Snapshot]{}, c))
-		})
+	t.Run(path.Join(name, "memory"), func(t *testing.T) {
+		test(t, must(backend.New(memory.Store[backend.Volume]{}, memory.Store[backend.Snapshot]{}, c)))
 	})
-	t.Run("disk", func(t *testing.T) {
-		test(t, func(c backend.Config) *backend.Backend {
-			dir := t.TempDir()
-			return must(backend.New(disk.Volumes(dir), disk.Snapshots(dir), c))
-		})
+	t.Run(path.Join(name, "disk"), func(t *testing.T) {
+		dir := t.TempDir()
+		test(t, must(backend.New(disk.Volumes(dir), disk.Snapshots(dir), c)))
 	})
 }
 
@@ -59,19 +56,14 @@ func TestCreateVolumeIdempotency(t *testing.T) {
 		want   error
 	}{
 		"the same request gets the same volume": {change: func(*backend.VolumeRequest) {}},
-		"a range that the volume lies in is compatible": {change: func(r *backend.VolumeRequest) {
-			r.Required,
-				r.Limit = 1<<30, 2<<30
-		}},
-		"another access mode of the same type is as well": {change: func(r *backend.VolumeRequest) {
-			r.Access[0].Mode = backend.MultiNodeMultiWriter
-		}},
+		"a range that the volume lies in is compatible": {
+			change: func(r *backend.VolumeRequest) { r.Required, r.Limit = 1<<30, 2<<30 }},
+		"another access mode of the same type is as well": {
+			change: func(r *backend.VolumeRequest) { r.Access[0].Mode = backend.MultiNodeMultiWriter }},
 		"a larger size is not": {change: func(r *backend.VolumeRequest) { r.Required = 3 << 30 },
 			want: backend.ErrIncompatible},
-		"a lower limit is not": {change: func(r *backend.VolumeRequest) {
-			r.Required,
-				r.Limit = 0, 1<<30
-		}, want: backend.ErrIncompatible},
+		"a lower limit is not": {change: func(r *backend.VolumeRequest) { r.Required, r.Limit = 0, 1<<30 },
+			want: backend.ErrIncompatible},
 		"other parameters are not": {change: func(r *backend.VolumeRequest) { r.Parameters = nil },
 			want: backend.ErrIncompatible},
 		"other mutable parameters are not": {change: func(r *backend.VolumeRequest) { r.Mutable = nil },
@@ -81,34 +73,30 @@ func TestCreateVolumeIdempotency(t *testing.T) {
 		"a content source is not": {change: func(r *backend.VolumeRequest) { r.Source.VolumeID = "x" },
 			want: backend.ErrIncompatible},
 	} {
-		t.Run(name, func(t *testing.T) {
-			forEachStore(t, func(t *testing.T, open func(backend.Config) *backend.Backend) {
-				b := open(backend.Config{})
-				first, created, err := b.CreateVolume(base, now())
-				if err != nil || !created || first.Bytes != 2<<30 {
-					t.Fatalf("create: got %+v, %v, %v", first, created, err)
-				}
-				again := base
-				again.Access = slices.Clone(base.Access)
-				c.change(&again)
-				got, created, err := b.CreateVolume(again, now())
-				if !errors.Is(err, c.want) || created {
-					t.Fatalf("create again: got %v, %v, want %v", created, err, c.want)
-				}
-				if c.want == nil && got.ID != first.ID {
-					t.Errorf("create again: got volume %q, want %q", got.ID, first.ID)
-				}
-				if left := b.Available(); left != 1<<50-2<<30 {
-					t.Errorf("available: got %d, want one volume to be gone", left)
-				}
-			})
+		forEachStore(t, name, backend.Config{}, func(t *testing.T, b *backend.Backend) {
+			first, created, err := b.CreateVolume(base, now())
+			if err != nil || !created || first.Bytes != 2<<30 {
+				t.Fatalf("create: got %+v, %v, %v", first, created, err)
+			}
+			again := base
+			again.Access = slices.Clone(base.Access)
+			c.change(&again)
+			got, created, err := b.CreateVolume(again, now())
+			if !errors.Is(err, c.want) || created {
+				t.Fatalf("create again: got %v, %v, want %v", created, err, c.want)
+			}
+			if c.want == nil && got.ID != first.ID {
+				t.Errorf("create again: got volume %q, want %q", got.ID, first.ID)
+			}
+			if left := b.Available(); left != 1<<50-2<<30 {
+				t.Errorf("available: got %d, want one volume to be gone", left)
+			}
 		})
 	}
 }
 
 func TestCreateVolumeAfterModify(t *testing.T) {
-	forEachStore(t, func(t *testing.T, open func(backend.Config) *backend.Backend) {
-		b := open(backend.Config{})
+	forEachStore(t, "", backend.Config{}, func(t *testing.T, b *backend.Backend) {
 		r := request("pvc-1")
 		r.Mutable = map[string]string{"iops": "10"}
 		v, _, err := b.CreateVolume(r, now())
@@ -144,21 +132,18 @@ func TestSizes(t *testing.T) {
 		"all that is left after the filler": {required: 5 << 30, want: 5 << 30},
 		"a byte more than is left":          {required: 5<<30 + 1, err: backend.ErrExhausted},
 	} {
-		t.Run(name, func(t *testing.T) {
-			forEachStore(t, func(t *testing.T, open func(backend.Config) *backend.Backend) {
-				b := open(limits)
-				filler := request("filler")
-				filler.Required = 5 << 30
-				if _, _, err := b.CreateVolume(filler, now()); err != nil {
-					t.Fatal(err)
-				}
-				r := request("pvc-1")
-				r.Required, r.Limit = c.required, c.limit
-				v, _, err := b.CreateVolume(r, now())
-				if !errors.Is(err, c.err) || v.Bytes != c.want {
-					t.Errorf("got %d bytes, %v, want %d, %v", v.Bytes, err, c.want, c.err)
-				}
-			})
+		forEachStore(t, name, limits, func(t *testing.T, b *backend.Backend) {
+			filler := request("filler")
+			filler.Required = 5 << 30
+			if _, _, err := b.CreateVolume(filler, now()); err != nil {
+				t.Fatal(err)
+			}
+			r := request("pvc-1")
+			r.Required, r.Limit = c.required, c.limit
+			v, _, err := b.CreateVolume(r, now())
+			if !errors.Is(err, c.err) || v.Bytes != c.want {
+				t.Errorf("got %d bytes, %v, want %d, %v", v.Bytes, err, c.want, c.err)
+			}
 		})
 	}
 }
@@ -190,44 +175,40 @@ func TestDeleteVolume(t *testing.T) {
 		"a volume with snapshots stays, if so wished": {config: backend.Config{KeepSnapshotted: true}, before: snapshot,
 			want: backend.ErrInUse},
 	} {
-		t.Run(name, func(t *testing.T) {
-			forEachStore(t, func(t *testing.T, open func(backend.Config) *backend.Backend) {
-				c.config.Nodes = []string{"n1"}
-				b := open(c.config)
-				v, _, err := b.CreateVolume(request("pvc-1"), now())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := c.before(b, v.ID); err != nil {
-					t.Fatal(err)
-				}
-				_, deleted, err := b.DeleteVolume(v.ID)
-				if !errors.Is(err, c.want) || deleted != (c.want == nil) {
-					t.Fatalf("delete: got %v, %v, want %v", deleted, err, c.want)
-				}
-				if _, err := b.Volume(v.ID); (err == nil) != (c.want != nil) {
-					t.Errorf("look afterwards: got %v", err)
-				}
-				if c.want != nil {
-					return
-				}
-				if _, deleted, err := b.DeleteVolume(v.ID); deleted || err != nil {
-					t.Errorf("delete again: got %v, %v, want nothing to happen", deleted, err)
-				}
-				if left := b.Available(); left != 1<<50 {
-					t.Errorf("available: got %d, want everything", left)
-				}
-				if again, _, err := b.CreateVolume(request("pvc-1"), now()); err != nil || again.ID == v.ID {
-					t.Errorf("create again: got id %q, %v, want an id that was never used", again.ID, err)
-				}
-			})
+		c.config.Nodes = []string{"n1"}
+		forEachStore(t, name, c.config, func(t *testing.T, b *backend.Backend) {
+			v, _, err := b.CreateVolume(request("pvc-1"), now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.before(b, v.ID); err != nil {
+				t.Fatal(err)
+			}
+			_, deleted, err := b.DeleteVolume(v.ID)
+			if !errors.Is(err, c.want) || deleted != (c.want == nil) {
+				t.Fatalf("delete: got %v, %v, want %v", deleted, err, c.want)
+			}
+			if _, err := b.Volume(v.ID); (err == nil) != (c.want != nil) {
+				t.Errorf("look afterwards: got %v", err)
+			}
+			if c.want != nil {
+				return
+			}
+			if _, deleted, err := b.DeleteVolume(v.ID); deleted || err != nil {
+				t.Errorf("delete again: got %v, %v, want nothing to happen", deleted, err)
+			}
+			if left := b.Available(); left != 1<<50 {
+				t.Errorf("available: got %d, want everything", left)
+			}
+			if again, _, err := b.CreateVolume(request("pvc-1"), now()); err != nil || again.ID == v.ID {
+				t.Errorf("create again: got id %q, %v, want an id that was never used", again.ID, err)
+			}
 		})
 	}
 }
 
 func TestSnapshotsAndClones(t *testing.T) {
-	forEachStore(t, func(t *testing.T, open func(backend.Config) *backend.Backend) {
-		b := open(backend.Config{})
+	forEachStore(t, "", backend.Config{}, func(t *testing.T, b *backend.Backend) {
 		big := request("big")
 		big.Required = 3 << 30
 		v, _, _ := b.CreateVolume(big, now())
@@ -271,8 +252,7 @@ func TestSnapshotsAndClones(t *testing.T) {
 }
 
 func TestExpand(t *testing.T) {
-	forEachStore(t, func(t *testing.T, open func(backend.Config) *backend.Backend) {
-		b := open(backend.Config{CapacityBytes: 4 << 30, Nodes: []string{"n1"}})
+	forEachStore(t, "", backend.Config{CapacityBytes: 4 << 30}, func(t *testing.T, b *backend.Backend) {
 		v, _, _ := b.CreateVolume(request("pvc-1"), now())
 		for _, step := range []struct {
 			required, limit, want int64
@@ -299,8 +279,7 @@ func TestExpand(t *testing.T) {
 }
 
 func TestRecordsAreCopies(t *testing.T) {
-	forEachStore(t, func(t *testing.T, open func(backend.Config) *backend.Backend) {
-		b := open(backend.Config{})
+	forEachStore(t, "", backend.Config{}, func(t *testing.T, b *backend.Backend) {
 		r := request("pvc-1")
 		r.Parameters = map[string]string{"type": "ssd"}
 		v, _, _ := b.CreateVolume(r, now())
@@ -318,8 +297,7 @@ func TestRecordsAreCopies(t *testing.T) {
 
 // Names may be any text, but the ids derived from them must be safe and unique directory names.
 func TestIDs(t *testing.T) {
-	forEachStore(t, func(t *testing.T, open func(backend.Config) *backend.Backend) {
-		b := open(backend.Config{})
+	forEachStore(t, "", backend.Config{}, func(t *testing.T, b *backend.Backend) {
 		seen := map[string]bool{}
 		for i, name := range []string{
 			"pvc-0f8d", "..", ".", "/", "../../etc/passwd", "a/b", "-rf", "ä–ö 漢字", strings.Repeat("x", 128),
@@ -350,8 +328,7 @@ func TestIDs(t *testing.T) {
 }
 
 func TestMaxVolumes(t *testing.T) {
-	forEachStore(t, func(t *testing.T, open func(backend.Config) *backend.Backend) {
-		b := open(backend.Config{MaxVolumes: 2})
+	forEachStore(t, "", backend.Config{MaxVolumes: 2}, func(t *testing.T, b *backend.Backend) {
 		for i, want := range []error{nil, nil, backend.ErrExhausted} {
 			if _, _, err := b.CreateVolume(request(fmt.Sprint("pvc-", i)), now()); !errors.Is(err, want) {
 				t.Errorf("volume %d: got %v, want %v", i, err, want)
@@ -361,8 +338,7 @@ func TestMaxVolumes(t *testing.T) {
 }
 
 func TestImportVolume(t *testing.T) {
-	forEachStore(t, func(t *testing.T, open func(backend.Config) *backend.Backend) {
-		b := open(backend.Config{})
+	forEachStore(t, "", backend.Config{}, func(t *testing.T, b *backend.Backend) {
 		for range 2 {
 			if err := b.ImportVolume("static-1", 5, now()); err != nil {
 				t.Fatal(err)

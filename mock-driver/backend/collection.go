@@ -8,24 +8,30 @@ import (
 	"strings"
 )
 
+// record is a volume or a snapshot. Its errors name it after its kind.
+type record[T any] interface {
+	key() (id, name string)
+	clone() T
+	notFound(id string) error
+}
+
 // collection caches the records of a store by id, by name, and in the order of listing, which is by id.
-type collection[T any] struct {
+type collection[T record[T]] struct {
 	store  Store[T]
-	key    func(T) (id, name string)
 	byID   map[string]T
 	byName map[string]string
 	order  []string
 }
 
-func load[T any](store Store[T], key func(T) (id, name string)) (*collection[T], error) {
+func load[T record[T]](store Store[T]) (*collection[T], error) {
 	records, err := store.Load()
 	if err != nil {
 		return nil, err
 	}
-	c := &collection[T]{store: store, key: key, byID: make(map[string]T, len(records)),
+	c := &collection[T]{store: store, byID: make(map[string]T, len(records)),
 		byName: make(map[string]string, len(records))}
 	for _, r := range records {
-		id, name := key(r)
+		id, name := r.key()
 		if other, taken := c.byName[name]; taken {
 			return nil, fmt.Errorf("%q and %q have the same name: %w", other, id, ErrInvalid)
 		}
@@ -34,6 +40,15 @@ func load[T any](store Store[T], key func(T) (id, name string)) (*collection[T],
 	}
 	slices.Sort(c.order)
 	return c, nil
+}
+
+// get returns a copy of the record with this id, or the error that there is none.
+func (c *collection[T]) get(id string) (T, error) {
+	r, ok := c.byID[id]
+	if !ok {
+		return r, r.notFound(id)
+	}
+	return r.clone(), nil
 }
 
 func (c *collection[T]) named(name string) (T, bool) {
@@ -46,7 +61,7 @@ func (c *collection[T]) put(r T) error {
 	if err := c.store.Put(r); err != nil {
 		return err
 	}
-	id, name := c.key(r)
+	id, name := r.key()
 	if _, known := c.byID[id]; !known {
 		at, _ := slices.BinarySearch(c.order, id)
 		c.order = slices.Insert(c.order, at, id)
@@ -56,7 +71,7 @@ func (c *collection[T]) put(r T) error {
 }
 
 func (c *collection[T]) remove(r T) error {
-	id, name := c.key(r)
+	id, name := r.key()
 	if err := c.store.Remove(id); err != nil {
 		return err
 	}
@@ -68,9 +83,9 @@ func (c *collection[T]) remove(r T) error {
 	return nil
 }
 
-// after returns up to limit matching records (0: all) with ids above the given one, and whether more follow. Because
-// it goes by id and not by position, it neither repeats nor skips a record that exists throughout, despite insertions
-// and deletions between pages.
+// after returns copies of up to limit matching records (0: all) with ids above the given one, and whether more follow.
+// Because it goes by id and not by position, it neither repeats nor skips a record that exists throughout, despite
+// insertions and deletions between pages.
 func (c *collection[T]) after(id string, limit int, match func(T) bool) (page []T, more bool) {
 	at, found := slices.BinarySearch(c.order, id)
 	if found {
@@ -84,7 +99,7 @@ func (c *collection[T]) after(id string, limit int, match func(T) bool) (page []
 		if limit > 0 && len(page) == limit {
 			return page, true
 		}
-		page = append(page, r)
+		page = append(page, r.clone())
 	}
 	return page, false
 }

@@ -28,9 +28,9 @@ func (b *Backend) CreateSnapshot(r SnapshotRequest, now time.Time) (Snapshot, bo
 		}
 		return existing.clone(), false, nil
 	}
-	v, ok := b.volumes.byID[r.VolumeID]
-	if !ok {
-		return Snapshot{}, false, fmt.Errorf("source volume %q: %w", r.VolumeID, ErrVolumeNotFound)
+	v, err := b.volumes.get(r.VolumeID)
+	if err != nil {
+		return Snapshot{}, false, fmt.Errorf("source %w", err)
 	}
 	if len(r.Places) > 0 && len(v.Topology) > 0 && !anyWithin(r.Places, v.Topology) {
 		return Snapshot{}, false, fmt.Errorf("none of the places asked for is %v, where volume %q is: %w", v.Topology, v.ID,
@@ -64,11 +64,7 @@ func (b *Backend) DeleteSnapshot(id string) (Snapshot, bool, error) {
 func (b *Backend) Snapshot(id string) (Snapshot, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s, ok := b.snapshots.byID[id]
-	if !ok {
-		return Snapshot{}, fmt.Errorf("snapshot %q: %w", id, ErrSnapshotNotFound)
-	}
-	return s.clone(), nil
+	return b.snapshots.get(id)
 }
 
 // SnapshotFilter selects snapshots; an empty field matches all.
@@ -81,11 +77,7 @@ type SnapshotFilter struct {
 func (b *Backend) Snapshots(after string, limit int, filter SnapshotFilter) ([]Snapshot, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	page, more := b.snapshots.after(after, limit, func(s Snapshot) bool {
+	return b.snapshots.after(after, limit, func(s Snapshot) bool {
 		return (filter.ID == "" || s.ID == filter.ID) && (filter.VolumeID == "" || s.VolumeID == filter.VolumeID)
 	})
-	for i := range page {
-		page[i] = page[i].clone()
-	}
-	return page, more
 }

@@ -96,15 +96,15 @@ func (b *Backend) sizeFrom(r VolumeRequest) (int64, error) {
 	source := int64(0)
 	switch {
 	case r.Source.SnapshotID != "":
-		s, ok := b.snapshots.byID[r.Source.SnapshotID]
-		if !ok {
-			return 0, fmt.Errorf("source snapshot %q: %w", r.Source.SnapshotID, ErrSnapshotNotFound)
+		s, err := b.snapshots.get(r.Source.SnapshotID)
+		if err != nil {
+			return 0, fmt.Errorf("source %w", err)
 		}
 		source = s.Bytes
 	case r.Source.VolumeID != "":
-		v, ok := b.volumes.byID[r.Source.VolumeID]
-		if !ok {
-			return 0, fmt.Errorf("source volume %q: %w", r.Source.VolumeID, ErrVolumeNotFound)
+		v, err := b.volumes.get(r.Source.VolumeID)
+		if err != nil {
+			return 0, fmt.Errorf("source %w", err)
 		}
 		source = v.Bytes
 	}
@@ -166,11 +166,7 @@ func (b *Backend) DeleteVolume(id string) (Volume, bool, error) {
 func (b *Backend) Volume(id string) (Volume, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	v, ok := b.volumes.byID[id]
-	if !ok {
-		return Volume{}, fmt.Errorf("volume %q: %w", id, ErrVolumeNotFound)
-	}
-	return v.clone(), nil
+	return b.volumes.get(id)
 }
 
 // Volumes returns up to limit volumes (0: all) in the order of their ids, starting after the given id, and whether
@@ -178,11 +174,7 @@ func (b *Backend) Volume(id string) (Volume, error) {
 func (b *Backend) Volumes(after string, limit int) ([]Volume, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	page, more := b.volumes.after(after, limit, func(Volume) bool { return true })
-	for i := range page {
-		page[i] = page[i].clone()
-	}
-	return page, more
+	return b.volumes.after(after, limit, func(Volume) bool { return true })
 }
 
 // Expand grows a volume to at least required bytes, never shrinks it, and reports whether its size changed. If
@@ -224,14 +216,14 @@ func (b *Backend) Modify(id string, mutable map[string]string) (Volume, bool, er
 func (b *Backend) update(id string, change func(*Volume) (changed bool, err error)) (Volume, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before, ok := b.volumes.byID[id]
-	if !ok {
-		return Volume{}, false, fmt.Errorf("volume %q: %w", id, ErrVolumeNotFound)
+	before, err := b.volumes.get(id)
+	if err != nil {
+		return Volume{}, false, err
 	}
 	v := before.clone()
 	changed, err := change(&v)
 	if err != nil || !changed {
-		return before.clone(), false, err
+		return before, false, err
 	}
 	if err := b.volumes.put(v); err != nil {
 		return Volume{}, false, err

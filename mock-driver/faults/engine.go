@@ -1,16 +1,21 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // Config holds the settings that an engine needs of its driver.
@@ -319,4 +324,63 @@ func Latency(byMethod map[string]time.Duration) []Rule {
 			Delay: Duration(byMethod[method])})
 	}
 	return rules
+}
+
+// spoil applies one action to an answer, and returns other types of answers unchanged. The parameter token is the
+// starting token of the call.
+func spoil(answer any, action Action, token, firstPage string) any {
+	original, is := answer.(proto.Message)
+	if !is {
+		return answer
+	}
+	spoiled := proto.Clone(original)
+	var id, next *string
+	switch a := spoiled.(type) {
+	case *csi.ListVolumesResponse:
+		next, a.Entries = &a.NextToken, entries(a.Entries, action)
+		if len(a.Entries) > 0 {
+			id = &a.Entries[0].GetVolume().VolumeId
+		}
+	case *csi.ListSnapshotsResponse:
+		next, a.Entries = &a.NextToken, entries(a.Entries, action)
+		if len(a.Entries) > 0 {
+			id = &a.Entries[0].GetSnapshot().SnapshotId
+		}
+	case *csi.CreateVolumeResponse:
+		id = &a.GetVolume().VolumeId
+	case *csi.ControllerGetVolumeResponse:
+		id = &a.GetVolume().VolumeId
+	case *csi.CreateSnapshotResponse:
+		id = &a.GetSnapshot().SnapshotId
+	}
+	switch {
+	case action == BlankID && id != nil:
+		*id = ""
+	case action == RepeatPage && next != nil:
+		*next = cmp.Or(token, firstPage)
+	}
+	return spoiled
+}
+
+func entries[E any](page []E, action Action) []E {
+	if len(page) == 0 {
+		return page
+	}
+	switch action {
+	case Duplicate:
+		return append(page, page[0])
+	case Reorder:
+		slices.Reverse(page)
+	case Omit:
+		return page[1:]
+	default:
+	}
+	return page
+}
+
+// killSelf ends the process like kill -9, without deferred functions or flushes. It never returns, because the kernel
+// may deliver the signal a moment later, and a crash before the work must prevent the work.
+func killSelf() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
 }

@@ -2,12 +2,13 @@ package faults
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/google/go-cmp/cmp"
@@ -27,49 +28,37 @@ func engine(t *testing.T, rules ...Rule) *Engine {
 	return e
 }
 
+// work is ordinary work, which succeeds.
+func work(context.Context) (any, error) { return nil, nil }
+
 func TestRuleSelection(t *testing.T) {
-	volume := func(names ...string) []Call {
-		var calls []Call
-		for _, n := range names {
-			calls = append(calls, Call{Method: "DeleteVolume", Volume: n + "-id", VolumeName: n})
-		}
-		return calls
+	volume := func(name string) Call { return Call{Method: "DeleteVolume", Volume: name + "-id", VolumeName: name} }
+	at := func(zone string) Call {
+		return Call{Method: "CreateVolume", VolumeName: "v",
+			Place: map[string]string{"region": "r", "example.com/zone": zone}}
 	}
-	at := func(zones ...string) []Call {
-		var calls []Call
-		for _, z := range zones {
-			calls = append(calls, Call{Method: "CreateVolume", VolumeName: "v",
-				Place: map[string]string{"region": "r", "example.com/zone": z}})
-		}
-		return calls
-	}
+	nowhere := func(string) Call { return Call{Method: "DeleteVolume"} }
 	for name, c := range map[string]struct {
-		rule  Rule
-		calls []Call
-		want  []bool
+		rule Rule
+		call func(string) Call
+		// One call for each letter; a capital letter is one that the rule picks.
+		calls string
 	}{
-		"each call by default": {rule: Rule{}, calls: volume("a", "a"), want: []bool{true, true}},
-		"the first two": {rule: Rule{First: 2}, calls: volume("a", "b", "c"),
-			want: []bool{true, true, false}},
-		"the second alone": {rule: Rule{Nth: 2}, calls: volume("a", "b", "c"),
-			want: []bool{false, true, false}},
-		"every second": {rule: Rule{Every: 2}, calls: volume("a", "b", "c", "d"),
-			want: []bool{false, true, false, true}},
-		"the first of each volume": {rule: Rule{First: 1, PerVolume: true}, calls: volume("a", "b", "a", "b"),
-			want: []bool{true, true, false, false}},
-		"by id":   {rule: Rule{Volume: "a*"}, calls: volume("a", "b"), want: []bool{true, false}},
-		"by name": {rule: Rule{VolumeName: "?"}, calls: volume("a", "bb"), want: []bool{true, false}},
-		"by the number of those it picks": {rule: Rule{Volume: "b*", Nth: 2}, calls: volume("a", "b", "a", "b"),
-			want: []bool{false, false, false, true}},
-		"not a call without a volume": {rule: Rule{Volume: "*"}, calls: []Call{{Method: "DeleteVolume"}},
-			want: []bool{false}},
-		"by place": {rule: Rule{Method: "CreateVolume", Place: "*zone=?"}, calls: at("a", "bb"),
-			want: []bool{true, false}},
-		"by any segment of the place": {rule: Rule{Method: "CreateVolume", Place: "region=r"}, calls: at("a"),
-			want: []bool{true}},
-		"not a call without a place": {rule: Rule{Method: "*Volume", Place: "*"}, calls: volume("a"),
-			want: []bool{false}},
-		"not another method": {rule: Rule{Method: "CreateVolume"}, calls: volume("a"), want: []bool{false}},
+		"each call by default":            {rule: Rule{}, call: volume, calls: "AA"},
+		"the first two":                   {rule: Rule{First: 2}, call: volume, calls: "ABc"},
+		"the second alone":                {rule: Rule{Nth: 2}, call: volume, calls: "aBc"},
+		"every second":                    {rule: Rule{Every: 2}, call: volume, calls: "aBcD"},
+		"the first of each volume":        {rule: Rule{First: 1, PerVolume: true}, call: volume, calls: "ABab"},
+		"by id":                           {rule: Rule{Volume: "a*"}, call: volume, calls: "Ab"},
+		"by name":                         {rule: Rule{VolumeName: "?"}, call: volume, calls: "AB"},
+		"not by a longer name":            {rule: Rule{VolumeName: "??"}, call: volume, calls: "ab"},
+		"by the number of those it picks": {rule: Rule{Volume: "b*", Nth: 2}, call: volume, calls: "abaB"},
+		"not a call without a volume":     {rule: Rule{Volume: "*"}, call: nowhere, calls: "a"},
+		"by place":                        {rule: Rule{Method: "CreateVolume", Place: "*zone=a"}, call: at, calls: "Ab"},
+		"not by a longer place":           {rule: Rule{Method: "CreateVolume", Place: "*zone=a?"}, call: at, calls: "a"},
+		"by any segment of the place":     {rule: Rule{Method: "CreateVolume", Place: "region=r"}, call: at, calls: "A"},
+		"not a call without a place":      {rule: Rule{Method: "*Volume", Place: "*"}, call: volume, calls: "a"},
+		"not another method":              {rule: Rule{Method: "CreateVolume"}, call: volume, calls: "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.rule.Method == "" {
@@ -77,13 +66,11 @@ func TestRuleSelection(t *testing.T) {
 			}
 			c.rule.Action, c.rule.Code = Fail, "Internal"
 			e := engine(t, c.rule)
-			var got []bool
-			for _, call := range c.calls {
-				_, _, err := e.Do(t.Context(), call, func(context.Context) (any, error) { return "done", nil })
-				got = append(got, status.Code(err) == codes.Internal)
-			}
-			if !slices.Equal(got, c.want) {
-				t.Errorf("got %v, want %v", got, c.want)
+			for i, letter := range c.calls {
+				_, _, err := e.Do(t.Context(), c.call(strings.ToLower(string(letter))), work)
+				if got := status.Code(err) == codes.Internal; got != unicode.IsUpper(letter) {
+					t.Errorf("call %d of %s: picked %v", i, c.calls, got)
+				}
 			}
 		})
 	}
@@ -92,8 +79,7 @@ func TestRuleSelection(t *testing.T) {
 func TestShareIsStable(t *testing.T) {
 	e := engine(t, Rule{Method: "*", Share: 0.5, Action: Fail, Code: "Internal"})
 	hit := func(i int, method string) bool {
-		_, _, err := e.Do(t.Context(), Call{Method: method, VolumeName: fmt.Sprintf("pvc-%d", i)},
-			func(context.Context) (any, error) { return nil, nil })
+		_, _, err := e.Do(t.Context(), Call{Method: method, VolumeName: fmt.Sprintf("pvc-%d", i)}, work)
 		return err != nil
 	}
 	n := 0
@@ -113,6 +99,8 @@ func TestShareIsStable(t *testing.T) {
 
 func TestActions(t *testing.T) {
 	failed := status.Error(codes.NotFound, "own")
+	fail, delay := Rule{Action: Fail, Code: "Internal"}, Rule{Action: Delay, Delay: Duration(time.Second)}
+	after := func(r Rule) Rule { r.AfterWork = true; return r }
 	for name, c := range map[string]struct {
 		rules  []Rule
 		own    error
@@ -122,29 +110,23 @@ func TestActions(t *testing.T) {
 	}{
 		"nothing":                     {worked: true},
 		"nothing, and the work fails": {worked: true, own: failed, want: codes.NotFound},
-		"fail":                        {rules: []Rule{{Action: Fail, Code: "Internal"}}, want: codes.Internal},
-		"fail after the work": {rules: []Rule{{Action: Fail, Code: "Internal", AfterWork: true}}, worked: true,
-			want: codes.Internal},
-		"delay": {rules: []Rule{{Action: Delay, Delay: Duration(time.Second)}}, worked: true,
-			took: time.Second},
-		"delays add up, before and after": {rules: []Rule{{Action: Delay, Delay: Duration(time.Second)},
-			{Action: Delay, Delay: Duration(time.Second), AfterWork: true}},
-			worked: true, took: 2 * time.Second},
-		"delay, then fail": {rules: []Rule{{Action: Delay, Delay: Duration(time.Second)},
-			{Action: Fail, Code: "Internal"}}, want: codes.Internal, took: time.Second},
+		"fail":                        {rules: []Rule{fail}, want: codes.Internal},
+		"fail after the work":         {rules: []Rule{after(fail)}, worked: true, want: codes.Internal},
+		"delay":                       {rules: []Rule{delay}, worked: true, took: time.Second},
+		"delays add up, before and after": {rules: []Rule{delay, after(delay)}, worked: true,
+			took: 2 * time.Second},
+		"delay, then fail": {rules: []Rule{delay, fail}, want: codes.Internal, took: time.Second},
 		"delay beyond the deadline": {rules: []Rule{{Action: Delay, Delay: Duration(time.Hour)}},
 			want: codes.DeadlineExceeded, took: time.Minute},
 		"block": {rules: []Rule{{Action: Block}}, want: codes.DeadlineExceeded, took: time.Minute},
-		"block after the work": {rules: []Rule{{Action: Block, AfterWork: true}}, worked: true,
+		"block after the work": {rules: []Rule{after(Rule{Action: Block})}, worked: true,
 			want: codes.DeadlineExceeded, took: time.Minute},
 		"hang": {rules: []Rule{{Action: Hang}}, want: codes.DeadlineExceeded, took: time.Minute},
-		"hang after the work": {rules: []Rule{{Action: Hang, AfterWork: true}}, worked: true,
+		"hang after the work": {rules: []Rule{after(Rule{Action: Hang})}, worked: true,
 			want: codes.DeadlineExceeded, took: time.Minute},
-		"crash": {rules: []Rule{{Action: Crash}}, want: codes.Unavailable},
-		"crash after the work": {rules: []Rule{{Action: Crash, AfterWork: true}}, worked: true,
-			want: codes.Unavailable},
-		"the first that decides, decides": {rules: []Rule{{Action: Fail, Code: "Internal"}, {Action: Crash}},
-			want: codes.Internal},
+		"crash":                           {rules: []Rule{{Action: Crash}}, want: codes.Unavailable},
+		"crash after the work":            {rules: []Rule{after(Rule{Action: Crash})}, worked: true, want: codes.Unavailable},
+		"the first that decides, decides": {rules: []Rule{fail, {Action: Crash}}, want: codes.Internal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -155,8 +137,7 @@ func TestActions(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				begin, worked := time.Now(), false
-				_, _, err := e.Do(ctx, Call{Method: "DeleteVolume"}, func(context.Context) (any,
-					error) {
+				_, _, err := e.Do(ctx, Call{Method: "DeleteVolume"}, func(context.Context) (any, error) {
 					worked = true
 					return nil, c.own
 				})
@@ -209,10 +190,7 @@ func TestSilenceOutlivesTheDeadline(t *testing.T) {
 		defer cancel()
 		answered := make(chan error, 1)
 		go func() {
-			_, _, err := e.Do(ctx, Call{Method: "Probe"}, func(context.Context) (any, error) {
-				return nil,
-					errors.New("worked")
-			})
+			_, _, err := e.Do(ctx, Call{Method: "Probe"}, work)
 			answered <- err
 		}()
 		time.Sleep(time.Hour) // Of the bubble's clock.
@@ -234,10 +212,7 @@ func TestCountersAndNames(t *testing.T) {
 		Rule{Method: "DeleteVolume", Every: 2, Action: Fail, Code: "Aborted"})
 	var names [][]string
 	for range 2 {
-		_, applied, _ := e.Do(t.Context(), Call{Method: "DeleteVolume"}, func(context.Context) (any, error) {
-			return nil,
-				nil
-		})
+		_, applied, _ := e.Do(t.Context(), Call{Method: "DeleteVolume"}, work)
 		names = append(names, applied)
 	}
 	if want := [][]string{{"slow"}, {"slow", "rule-2"}}; !cmp.Equal(names, want) {
@@ -265,10 +240,7 @@ func TestBaseRulesStay(t *testing.T) {
 			t.Fatal(err)
 		}
 		begin := time.Now()
-		_, applied, err := e.Do(t.Context(), Call{Method: "DeleteVolume"}, func(context.Context) (any, error) {
-			return nil,
-				nil
-		})
+		_, applied, err := e.Do(t.Context(), Call{Method: "DeleteVolume"}, work)
 		if err != nil || len(applied) > 0 || time.Since(begin) != time.Second {
 			t.Errorf("got %v, %v, after %s", applied, err, time.Since(begin))
 		}

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	gocmp "cmp"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -50,15 +51,8 @@ func TestRefusedRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := engine(t, Rule{Method: "*", Action: Hang})
-			path, host := Path, "127.0.0.1:1234"
-			if c.path != "" {
-				path = c.path
-			}
-			if c.host != "" {
-				host = c.host
-			}
-			r := httptest.NewRequest(c.method, path, strings.NewReader(c.body))
-			r.Host = host
+			r := httptest.NewRequest(c.method, gocmp.Or(c.path, Path), strings.NewReader(c.body))
+			r.Host = gocmp.Or(c.host, "127.0.0.1:1234")
 			w := httptest.NewRecorder()
 			e.Handler().ServeHTTP(w, r)
 			if w.Code != c.want {

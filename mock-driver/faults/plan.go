@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 )
 
@@ -170,7 +173,7 @@ func (p Plan) withNames() Plan {
 }
 
 func (r Rule) wrong() (field, why string) {
-	for _, check := range []func() (string, string){r.wrongPick, r.wrongCount, r.wrongAction} {
+	for _, check := range []func() (string, string){r.wrongPick, r.wrongCount, r.missingField, r.extraField} {
 		if field, why = check(); field != "" {
 			return field, why
 		}
@@ -182,12 +185,8 @@ func (r Rule) wrongPick() (field, why string) {
 	if r.Method == "" {
 		return "method", "must name an RPC such as DeleteVolume, or a pattern such as *"
 	}
-	known := false
-	for _, m := range Methods() {
-		known = known || glob(r.Method, m)
-	}
 	switch {
-	case !known:
+	case !slices.ContainsFunc(Methods(), func(m string) bool { return glob(r.Method, m) }):
 		return "method", fmt.Sprintf("%q matches no RPC of the driver", r.Method)
 	case !(r.Share >= 0 && r.Share <= 1): // Also rejects NaN.
 		return "share", fmt.Sprintf("%v is not between 0 and 1", r.Share)
@@ -214,13 +213,6 @@ func (r Rule) wrongCount() (field, why string) {
 		}
 	}
 	return "", ""
-}
-
-func (r Rule) wrongAction() (field, why string) {
-	if field, why = r.missingField(); field != "" {
-		return field, why
-	}
-	return r.extraField()
 }
 
 // missingField returns an invalid or missing field that the action needs, or "".
@@ -288,4 +280,16 @@ func glob(pattern, s string) bool {
 		}
 	}
 	return strings.Trim(pattern[p:], "*") == ""
+}
+
+// Methods returns the method names of all RPCs that the driver serves.
+func Methods() []string {
+	var names []string
+	for _, service := range []grpc.ServiceDesc{csi.Identity_ServiceDesc, csi.Controller_ServiceDesc,
+		csi.Node_ServiceDesc} {
+		for _, m := range service.Methods {
+			names = append(names, m.MethodName)
+		}
+	}
+	return names
 }

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -133,15 +134,8 @@ func (c *Call) add(e Entry) {
 }
 
 func (c *Call) identify(e Entry) {
-	c.Volume, c.Name, c.Snapshot, c.Node = first(e.Volume, c.Volume), first(e.Name, c.Name),
-		first(e.Snapshot, c.Snapshot), first(e.Node, c.Node)
-}
-
-func first(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
+	c.Volume, c.Name, c.Snapshot, c.Node = cmp.Or(e.Volume, c.Volume), cmp.Or(e.Name, c.Name),
+		cmp.Or(e.Snapshot, c.Snapshot), cmp.Or(e.Node, c.Node)
 }
 
 // Select returns the calls of the given methods, or all calls without methods.

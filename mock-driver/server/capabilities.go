@@ -243,13 +243,7 @@ func FindProfile(name string) (Profile, error) {
 	return Profile{}, fmt.Errorf("unknown profile %q: want one of %s", name, strings.Join(names, ", "))
 }
 
-func only(list ...Capability) Capabilities {
-	s := Capabilities{}
-	for _, c := range list {
-		s[c] = true
-	}
-	return s
-}
+func only(list ...Capability) Capabilities { return with(Capabilities{}, list...) }
 
 // full returns all capabilities that a single driver can advertise, except the given ones and their dependents.
 func full(without ...Capability) Capabilities {

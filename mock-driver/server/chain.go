@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,7 +10,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
@@ -33,20 +34,14 @@ type call struct {
 
 type callKey struct{}
 
-// handler returns an interceptor for calls to a node's sockets.
-func (s *Server) handler(node string) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		return s.handle(ctx, node, req, info, handler)
-	}
-}
-
-// handle runs a call through the chain in the package comment.
-func (s *Server) handle(ctx context.Context, node string, req any, info *grpc.UnaryServerInfo,
-	handler grpc.UnaryHandler) (any, error) {
+// handle is the interceptor of a node's sockets, which runs a call through the chain in the package comment.
+func (n *node) handle(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any,
+	error) {
+	s := n.Server
 	c := &call{ledger: s.ledger, received: describe(req)}
 	c.received.Phase, c.received.Method = ledger.Received, path.Base(info.FullMethod)
 	if strings.HasPrefix(info.FullMethod, "/csi.v1.Node/") {
-		c.received.Node = node
+		c.received.Node = n.id
 	}
 	c.received.PID = socket.Caller(ctx)
 	c.received = s.ledger.Write(c.received)
@@ -95,24 +90,12 @@ func (s *Server) logCall(ctx context.Context, c *call, req any, answered ledger.
 
 // describe returns the ledger entry's values from a request.
 func describe(req any) ledger.Entry {
-	var e ledger.Entry
-	if r, ok := req.(interface{ GetSourceVolumeId() string }); ok {
-		e.Volume = r.GetSourceVolumeId()
+	e := ledger.Entry{
+		Volume: cmp.Or(field(req, "volume_id"), field(req, "source_volume_id")), Name: field(req, "name"),
+		Snapshot: field(req, "snapshot_id"), Node: field(req, "node_id"),
+		Path:       cmp.Or(field(req, "target_path"), field(req, "staging_target_path")),
+		SecretKeys: slices.Sorted(maps.Keys(secretsOf(req))),
 	}
-	if r, ok := req.(interface{ GetVolumeId() string }); ok {
-		e.Volume = r.GetVolumeId()
-	}
-	if r, ok := req.(interface{ GetName() string }); ok {
-		e.Name = r.GetName()
-	}
-	if r, ok := req.(interface{ GetSnapshotId() string }); ok {
-		e.Snapshot = r.GetSnapshotId()
-	}
-	if r, ok := req.(interface{ GetNodeId() string }); ok {
-		e.Node = r.GetNodeId()
-	}
-	e.Path = pathOf(req)
-	e.SecretKeys = slices.Sorted(maps.Keys(secretsOf(req)))
 	if r, ok := req.(*csi.CreateVolumeRequest); ok {
 		e.Request = requestDigest(r)
 	}
@@ -131,13 +114,12 @@ func requestDigest(r *csi.CreateVolumeRequest) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// pathOf returns the node path of a request, or "".
-func pathOf(req any) string {
-	if r, ok := req.(interface{ GetTargetPath() string }); ok {
-		return r.GetTargetPath()
-	}
-	if r, ok := req.(interface{ GetStagingTargetPath() string }); ok {
-		return r.GetStagingTargetPath()
+// field returns the text in a field of a request, or "" if the request has no such field.
+func field(req any, name protoreflect.Name) string {
+	if m, ok := req.(proto.Message); ok {
+		if f := m.ProtoReflect().Descriptor().Fields().ByName(name); f != nil {
+			return m.ProtoReflect().Get(f).String()
+		}
 	}
 	return ""
 }
@@ -151,7 +133,7 @@ func secretsOf(req any) map[string]string {
 
 // faultCall returns the call's properties for the fault plan. VolumeName is always the name at the volume's creation.
 func (s *Server) faultCall(c *call, req any) faults.Call {
-	f := faults.Call{Method: c.received.Method, Volume: c.received.Volume}
+	f := faults.Call{Method: c.received.Method, Volume: c.received.Volume, Token: field(req, "starting_token")}
 	if f.Volume != "" {
 		f.VolumeName = s.backend.VolumeName(f.Volume)
 	} else if f.Method == "CreateVolume" {
@@ -161,9 +143,6 @@ func (s *Server) faultCall(c *call, req any) faults.Call {
 		GetAccessibilityRequirements() *csi.TopologyRequirement
 	}); ok {
 		f.Place = firstPlace(r.GetAccessibilityRequirements())
-	}
-	if r, ok := req.(interface{ GetStartingToken() string }); ok {
-		f.Token = r.GetStartingToken()
 	}
 	return f
 }
@@ -190,10 +169,10 @@ func (s *Server) limited(ctx context.Context, info *grpc.UnaryServerInfo, c *cal
 		defer func() { <-s.slots }()
 	}
 	if key := pendingKey(c.received); s.config.AbortPending && key != "" {
-		if !s.pending.begin(key) {
+		if _, pending := s.pending.LoadOrStore(key, true); pending {
 			return nil, status.Errorf(codes.Aborted, "an operation for %s is pending", key)
 		}
-		defer s.pending.end(key)
+		defer s.pending.Delete(key)
 	}
 	return work(ctx)
 }
@@ -202,7 +181,7 @@ func answeredAlone(fullMethod string) bool {
 	return strings.HasPrefix(fullMethod, "/csi.v1.Identity/") || strings.HasSuffix(fullMethod, "GetCapabilities")
 }
 
-// work handles a call as the driver does without faults, after the checks of capability, readiness and secrets.
+// work handles a call as the driver does without faults, after the checks of capability, readiness, secrets and volume.
 func (s *Server) work(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any,
 	error) {
 	if !s.serves(info.FullMethod) {
@@ -219,6 +198,9 @@ func (s *Server) work(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 				return nil, status.Errorf(codes.Unauthenticated, "secret %q is missing or wrong", key)
 			}
 		}
+	}
+	if r, of := req.(interface{ GetVolumeId() string }); of && r.GetVolumeId() == "" {
+		return nil, invalid("volume_id is required")
 	}
 	return handler(ctx, req)
 }
@@ -290,12 +272,6 @@ func noted[R any](ctx context.Context, answer *R, changed bool, err error) (*R, 
 	return answer, nil
 }
 
-// pending holds the volumes and snapshots with an operation in progress.
-type pending struct {
-	mu   sync.Mutex
-	keys map[string]bool
-}
-
 // pendingKey identifies the object that a call modifies; empty for read-only calls.
 func pendingKey(e ledger.Entry) string {
 	switch {
@@ -309,24 +285,4 @@ func pendingKey(e ledger.Entry) string {
 		return "volume " + e.Volume
 	}
 	return ""
-}
-
-// begin marks the key as pending, and reports false if it already was.
-func (p *pending) begin(key string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.keys[key] {
-		return false
-	}
-	if p.keys == nil {
-		p.keys = map[string]bool{}
-	}
-	p.keys[key] = true
-	return true
-}
-
-func (p *pending) end(key string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.keys, key)
 }

@@ -22,14 +22,12 @@ import (
 // blockDeletes makes each DeleteVolume wait until the call's own deadline, or until the driver stops.
 func (d driver) blockDeletes(t *testing.T) {
 	t.Helper()
-	check(t, d.faults.Set(faults.Plan{Rules: []faults.Rule{{Name: "block", Method: "DeleteVolume", Action: faults.Hang}}}))
+	d.setFaults(t, faults.Rule{Name: "block", Method: "DeleteVolume", Action: faults.Hang})
 }
 
 func wantCanceled(t *testing.T, err error) {
 	t.Helper()
-	if status.Code(err) != codes.Canceled {
-		t.Errorf("the deletion that was given up: got %v, want Canceled", err)
-	}
+	wantCode(t, "the deletion that was given up", err, codes.Canceled)
 }
 
 // startDelete begins a deletion that hangs, and returns when the fault is applied.
@@ -38,10 +36,7 @@ func (d driver) startDelete(t *testing.T, id string) (cancel func(), answer <-ch
 	before := d.faults.Status().Counters[0].Applied
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() {
-		_, err := d.controller.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: id})
-		done <- err
-	}()
+	go func() { done <- d.deleted(ctx, id) }()
 	for deadline := time.After(time.Minute); d.faults.Status().Counters[0].Applied == before; {
 		select {
 		case err := <-done:
@@ -65,10 +60,7 @@ func TestMaxCalls(t *testing.T) {
 			ctx, giveUp := context.WithCancel(t.Context())
 			defer giveUp()
 			further := make(chan error, 1)
-			go func() {
-				_, err := d.controller.GetCapacity(ctx, &csi.GetCapacityRequest{})
-				further <- err
-			}()
+			go func() { further <- d.capacity(ctx) }()
 			_, err := ledger.Wait(t.Context(), d.ledger,
 				func(calls []ledger.Call) bool { return len(ledger.Select(calls, "GetCapacity")) == 1 })
 			check(t, err)
@@ -81,12 +73,10 @@ func TestMaxCalls(t *testing.T) {
 				want = codes.Canceled
 				giveUp()
 			}
-			if err := <-further; status.Code(err) != want {
-				t.Errorf("beyond the limit: got %v, want %v", err, want)
-			}
+			wantCode(t, "beyond the limit", <-further, want)
 			cancel()
 			wantCanceled(t, <-answer)
-			if _, err := d.controller.GetCapacity(t.Context(), &csi.GetCapacityRequest{}); !refuse && err != nil {
+			if err := d.capacity(t.Context()); !refuse && err != nil {
 				t.Errorf("once there is room: %v", err)
 			}
 		})
@@ -97,14 +87,9 @@ func TestPendingOperation(t *testing.T) {
 	d := serve(t, "full", func(c *server.Config, _ *backend.Config) { c.AbortPending = true })
 	d.blockDeletes(t)
 	cancel, answer := d.startDelete(t, "v1")
-	if _, err := d.controller.DeleteVolume(t.Context(),
-		&csi.DeleteVolumeRequest{VolumeId: "v1"}); status.Code(err) != codes.Aborted {
-		t.Errorf("the same volume: got %v, want Aborted", err)
-	}
-	if _, err := d.controller.ControllerGetVolume(t.Context(),
-		&csi.ControllerGetVolumeRequest{VolumeId: "v1"}); status.Code(err) != codes.NotFound {
-		t.Errorf("only looking at it: got %v, want NotFound", err)
-	}
+	wantCode(t, "the same volume", d.deleted(t.Context(), "v1"), codes.Aborted)
+	_, err := d.controller.ControllerGetVolume(t.Context(), &csi.ControllerGetVolumeRequest{VolumeId: "v1"})
+	wantCode(t, "only looking at it", err, codes.NotFound)
 	cancelOther, otherAnswer := d.startDelete(t, "v2") // It arrives, so it was let through.
 	cancelOther()
 	wantCanceled(t, <-otherAnswer)
@@ -114,13 +99,11 @@ func TestPendingOperation(t *testing.T) {
 
 func TestStopReleasesSilentCalls(t *testing.T) {
 	d := serve(t, "full", nil)
-	check(t, d.faults.Set(faults.Plan{Rules: []faults.Rule{{Method: "DeleteVolume", Action: faults.Silence}}}))
+	d.setFaults(t, faults.Rule{Method: "DeleteVolume", Action: faults.Silence})
 	cancel, answer := d.startDelete(t, "v1")
 	defer cancel()
 	d.stop()
-	if err := <-answer; status.Code(err) != codes.Unavailable {
-		t.Errorf("got %v, want Unavailable", err)
-	}
+	wantCode(t, "stopped", <-answer, codes.Unavailable)
 }
 
 func TestReadyAfter(t *testing.T) {
@@ -130,18 +113,13 @@ func TestReadyAfter(t *testing.T) {
 		c.ReadyAfter = time.Minute
 		c.Now = func() time.Time { return begin.Add(time.Duration(passed.Load())) }
 	})
-	for _, ready := range []bool{false, true} {
+	for _, want := range []codes.Code{codes.Unavailable, codes.OK} {
+		ready := want == codes.OK
 		probe, err := d.identity.Probe(t.Context(), &csi.ProbeRequest{})
 		if err != nil || probe.GetReady().GetValue() != ready {
 			t.Errorf("Probe: got %v, %v, want %v", probe.GetReady(), err, ready)
 		}
-		want := codes.Unavailable
-		if ready {
-			want = codes.OK
-		}
-		if _, err := d.controller.GetCapacity(t.Context(), &csi.GetCapacityRequest{}); status.Code(err) != want {
-			t.Errorf("GetCapacity: got %v, want %v", err, want)
-		}
+		wantCode(t, "GetCapacity", d.capacity(t.Context()), want)
 		passed.Store(int64(time.Minute))
 	}
 }
@@ -161,17 +139,13 @@ func TestRequiredSecrets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := d.controller.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: "v", Secrets: c.secrets})
-			if status.Code(err) != c.want {
-				t.Errorf("got %v, want %v", err, c.want)
-			}
+			wantCode(t, name, err, c.want)
 			if strings.Contains(status.Convert(err).Message(), "hunter2") {
 				t.Errorf("the answer contains the secret: %v", err)
 			}
 		})
 	}
-	if _, err := d.controller.GetCapacity(t.Context(), &csi.GetCapacityRequest{}); err != nil {
-		t.Errorf("a call that carries no secrets: %v", err)
-	}
+	wantCode(t, "a call that carries no secrets", d.capacity(t.Context()), codes.OK)
 }
 
 // empty returns the error of a call with an empty request.
@@ -199,27 +173,21 @@ func TestUnadvertisedCallsAreUnimplemented(t *testing.T) {
 		"NodeExpandVolume":        empty(t, n.NodeExpandVolume),
 		"NodeGetVolumeHealth":     empty(t, n.NodeGetVolumeHealth),
 	} {
-		if status.Code(err) != codes.Unimplemented {
-			t.Errorf("%s: got %v, want Unimplemented", name, err)
-		}
+		wantCode(t, name, err, codes.Unimplemented)
 	}
 	d = serve(t, "node-only", nil)
-	if err := empty(t, d.controller.ControllerGetCapabilities); status.Code(err) != codes.Unimplemented {
-		t.Errorf("controller service of a node-only driver: got %v, want Unimplemented", err)
-	}
+	wantCode(t, "controller service of a node-only driver", empty(t, d.controller.ControllerGetCapabilities),
+		codes.Unimplemented)
 	d = serve(t, "static", nil)
-	if err := empty(t, d.controller.DeleteVolume); status.Code(err) != codes.Unimplemented {
-		t.Errorf("DeleteVolume of a static driver: got %v, want Unimplemented", err)
-	}
+	wantCode(t, "DeleteVolume of a static driver", empty(t, d.controller.DeleteVolume), codes.Unimplemented)
 }
 
 func TestLedgerEntries(t *testing.T) {
 	d := serve(t, "full", nil)
 	id := d.create(t, "pvc-1")
 	d.create(t, "pvc-1")
-	check(t, d.faults.Set(faults.Plan{Rules: []faults.Rule{
-		{Name: "lie", Method: "DeleteVolume", Action: faults.Fail, Code: "Internal", AfterWork: true, First: 2},
-	}}))
+	d.setFaults(t, faults.Rule{Name: "lie", Method: "DeleteVolume", Action: faults.Fail, Code: "Internal",
+		AfterWork: true, First: 2})
 	for range 3 {
 		_, _ = d.controller.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: id,
 			Secrets: map[string]string{"b": "canary", "a": "canary"}})
@@ -252,16 +220,11 @@ func TestLedgerEntries(t *testing.T) {
 
 func TestLedgerRequestDigest(t *testing.T) {
 	d := serve(t, "full", nil)
-	request := func(name, secret, filesystem string) *csi.CreateVolumeRequest {
-		return &csi.CreateVolumeRequest{
-			Name: name, Secrets: map[string]string{"key": secret}, VolumeCapabilities: []*csi.VolumeCapability{{
-				AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
-				AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: filesystem}},
-			}}}
-	}
-	for _, r := range []*csi.CreateVolumeRequest{
-		request("pvc-1", "canary", "ext4"), request("pvc-1", "another", "ext4"), request("pvc-1", "canary", "xfs")} {
-		_, _ = d.controller.CreateVolume(t.Context(), r)
+	for _, r := range []struct{ secret, filesystem string }{{"canary", "ext4"}, {"another", "ext4"}, {"canary", "xfs"}} {
+		capability := writer()
+		capability.GetMount().FsType = r.filesystem
+		_, _ = d.controller.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "pvc-1",
+			Secrets: map[string]string{"key": r.secret}, VolumeCapabilities: []*csi.VolumeCapability{capability}})
 	}
 	calls := d.calls(t, "CreateVolume", 3)
 	if a, b, c := calls[0].Request, calls[1].Request, calls[2].Request; a == "" || a != b || a == c {
@@ -272,12 +235,8 @@ func TestLedgerRequestDigest(t *testing.T) {
 func TestFaultByVolumeName(t *testing.T) {
 	d := serve(t, "full", nil)
 	bad, good := d.create(t, "pvc-bad"), d.create(t, "pvc-good")
-	check(t, d.faults.Set(faults.Plan{Rules: []faults.Rule{{Method: "DeleteVolume", VolumeName: "*-bad",
-		Action: faults.Fail, Code: "Unavailable"}}}))
+	d.setFaults(t, faults.Rule{Method: "DeleteVolume", VolumeName: "*-bad", Action: faults.Fail, Code: "Unavailable"})
 	for id, want := range map[string]codes.Code{bad: codes.Unavailable, good: codes.OK} {
-		if _, err := d.controller.DeleteVolume(t.Context(),
-			&csi.DeleteVolumeRequest{VolumeId: id}); status.Code(err) != want {
-			t.Errorf("%s: got %v, want %v", id, err, want)
-		}
+		wantCode(t, id, d.deleted(t.Context(), id), want)
 	}
 }

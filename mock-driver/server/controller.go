@@ -116,9 +116,6 @@ func (c *controller) sourceOf(s *csi.VolumeContentSource) (backend.Source, error
 }
 
 func (c *controller) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
-	if err := required("volume_id", r.GetVolumeId()); err != nil {
-		return nil, err
-	}
 	_, deleted, err := c.backend.DeleteVolume(r.GetVolumeId())
 	return noted(ctx, &csi.DeleteVolumeResponse{}, deleted, err)
 }
@@ -126,9 +123,6 @@ func (c *controller) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeReques
 func (c *controller) ValidateVolumeCapabilities(
 	_ context.Context, r *csi.ValidateVolumeCapabilitiesRequest,
 ) (*csi.ValidateVolumeCapabilitiesResponse, error) {
-	if err := required("volume_id", r.GetVolumeId()); err != nil {
-		return nil, err
-	}
 	if len(r.GetVolumeCapabilities()) == 0 {
 		return nil, invalid("volume_capabilities are required")
 	}
@@ -167,9 +161,6 @@ func (c *controller) GetCapacity(_ context.Context, r *csi.GetCapacityRequest) (
 func (c *controller) ControllerExpandVolume(
 	ctx context.Context, r *csi.ControllerExpandVolumeRequest,
 ) (*csi.ControllerExpandVolumeResponse, error) {
-	if err := required("volume_id", r.GetVolumeId()); err != nil {
-		return nil, err
-	}
 	if r.GetCapacityRange() == nil {
 		return nil, invalid("capacity_range is required")
 	}
@@ -191,9 +182,6 @@ func (c *controller) ControllerExpandVolume(
 func (c *controller) ControllerModifyVolume(
 	ctx context.Context, r *csi.ControllerModifyVolumeRequest,
 ) (*csi.ControllerModifyVolumeResponse, error) {
-	if err := required("volume_id", r.GetVolumeId()); err != nil {
-		return nil, err
-	}
 	if _, err := c.backend.Volume(r.GetVolumeId()); err != nil {
 		return nil, err
 	}
@@ -210,7 +198,7 @@ func (c *controller) ControllerModifyVolume(
 func (c *controller) ControllerPublishVolume(
 	ctx context.Context, r *csi.ControllerPublishVolumeRequest,
 ) (*csi.ControllerPublishVolumeResponse, error) {
-	if err := required("volume_id", r.GetVolumeId(), "node_id", r.GetNodeId()); err != nil {
+	if err := required("node_id", r.GetNodeId()); err != nil {
 		return nil, err
 	}
 	a, err := access(r.GetVolumeCapability(), c.can(ControllerWriters))
@@ -230,9 +218,6 @@ func (c *controller) ControllerPublishVolume(
 func (c *controller) ControllerUnpublishVolume(
 	ctx context.Context, r *csi.ControllerUnpublishVolumeRequest,
 ) (*csi.ControllerUnpublishVolumeResponse, error) {
-	if err := required("volume_id", r.GetVolumeId()); err != nil {
-		return nil, err
-	}
 	if c.backend.VolumeName(r.GetVolumeId()) == "" {
 		return &csi.ControllerUnpublishVolumeResponse{}, nil
 	}

@@ -3,5 +3,5 @@
 // codes, keeps the ledger, and applies the fault plan to each call. Package backend holds the volumes and snapshots.
 //
 // A call passes, in this order: ledger (received), concurrency limit, pending-operation check, faults, capability
-// check, readiness, secrets, handler, ledger (answered).
+// check, readiness, secrets, volume_id, handler, ledger (answered).
 package server

@@ -44,9 +44,6 @@ func (n *node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeG
 
 func (n *node) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse,
 	error) {
-	if err := required("volume_id", r.GetVolumeId()); err != nil {
-		return nil, err
-	}
 	if err := checkPath("staging_target_path", r.GetStagingTargetPath()); err != nil {
 		return nil, err
 	}
@@ -98,7 +95,7 @@ func (n *node) attached(id string) error {
 
 func (n *node) NodeUnstageVolume(ctx context.Context,
 	r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
-	if err := required("volume_id", r.GetVolumeId(), "staging_target_path", r.GetStagingTargetPath()); err != nil {
+	if err := required("staging_target_path", r.GetStagingTargetPath()); err != nil {
 		return nil, err
 	}
 	if err := n.mounts.Unmount(r.GetStagingTargetPath()); err != nil {
@@ -110,9 +107,6 @@ func (n *node) NodeUnstageVolume(ctx context.Context,
 
 func (n *node) NodePublishVolume(ctx context.Context,
 	r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
-	if err := required("volume_id", r.GetVolumeId()); err != nil {
-		return nil, err
-	}
 	if err := checkPath("target_path", r.GetTargetPath()); err != nil {
 		return nil, err
 	}
@@ -157,7 +151,7 @@ func (n *node) NodePublishVolume(ctx context.Context,
 
 func (n *node) NodeUnpublishVolume(ctx context.Context,
 	r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
-	if err := required("volume_id", r.GetVolumeId(), "target_path", r.GetTargetPath()); err != nil {
+	if err := required("target_path", r.GetTargetPath()); err != nil {
 		return nil, err
 	}
 	if err := n.mounts.Unmount(r.GetTargetPath()); err != nil {
@@ -181,7 +175,7 @@ const bytesPerInode = 16 << 10
 
 func (n *node) NodeGetVolumeStats(_ context.Context,
 	r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
-	if err := required("volume_id", r.GetVolumeId(), "volume_path", r.GetVolumePath()); err != nil {
+	if err := required("volume_path", r.GetVolumePath()); err != nil {
 		return nil, err
 	}
 	v, err := n.backend.At(r.GetVolumeId(), r.GetVolumePath())
@@ -204,7 +198,7 @@ func mountedAsBlock(v backend.Volume, path string) bool {
 
 func (n *node) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse,
 	error) {
-	if err := required("volume_id", r.GetVolumeId(), "volume_path", r.GetVolumePath()); err != nil {
+	if err := required("volume_path", r.GetVolumePath()); err != nil {
 		return nil, err
 	}
 	if r.GetVolumeCapability() != nil {
@@ -231,9 +225,6 @@ func (n *node) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequ
 
 func (n *node) NodeGetVolumeHealth(_ context.Context,
 	r *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
-	if err := required("volume_id", r.GetVolumeId()); err != nil {
-		return nil, err
-	}
 	v, err := n.backend.Volume(r.GetVolumeId())
 	if err != nil {
 		return nil, err

@@ -1,17 +1,20 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
@@ -61,9 +64,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Grace == 0 {
-		c.Grace = 5 * time.Second
-	}
+	c.Grace = cmp.Or(c.Grace, 5*time.Second)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -111,7 +112,7 @@ type Server struct {
 	mounts  *mounts.Mounts
 
 	slots   chan struct{}
-	pending pending
+	pending sync.Map      // of the volumes and snapshots with an operation in progress
 	lost    chan struct{} // Closed when a write to the ledger fails.
 	lose    func()
 }
@@ -168,7 +169,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 
 // newServer returns a gRPC server with the identity service and a node service.
 func (s *Server) newServer(n *node) *grpc.Server {
-	g := grpc.NewServer(grpc.Creds(socket.Credentials()), grpc.UnaryInterceptor(s.handler(n.id)))
+	g := grpc.NewServer(grpc.Creds(socket.Credentials()), grpc.UnaryInterceptor(n.handle))
 	csi.RegisterIdentityServer(g, &identity{Server: s})
 	csi.RegisterNodeServer(g, n)
 	return g
@@ -240,4 +241,77 @@ func (i *identity) GetPluginCapabilities(context.Context,
 		}
 	}
 	return r, nil
+}
+
+// Kubelet is a further node. The driver serves a separate node service for its kubelet, and mounts volumes there.
+type Kubelet struct {
+	// NodeID is the node id that NodeGetInfo of this service reports.
+	NodeID string
+	// RootDir is the kubelet's --root-dir.
+	RootDir string
+}
+
+func (k Kubelet) validate() error {
+	if !filepath.IsAbs(k.RootDir) {
+		return fmt.Errorf("kubelet of node %q: root directory %q is not an absolute path", k.NodeID, k.RootDir)
+	}
+	return validateNodeID(k.NodeID)
+}
+
+type endpoint struct {
+	server   *grpc.Server
+	listener net.Listener
+}
+
+// listenForKubelets creates two endpoints for each kubelet: the driver's, without the controller service, and a
+// registration socket in the kubelet's plugins_registry, like the one of node-driver-registrar.
+func (s *Server) listenForKubelets(ctx context.Context) (endpoints []endpoint, err error) {
+	for _, k := range s.config.Kubelets {
+		service := filepath.Join(k.RootDir, "plugins", s.config.Name, "csi.sock")
+		driver := s.newServer(&node{Server: s, id: k.NodeID, mounts: s.mounts})
+		registry := grpc.NewServer()
+		registration.RegisterRegistrationServer(registry, &registrar{name: s.config.Name, service: service, log: s.log})
+		for _, e := range []struct {
+			path   string
+			server *grpc.Server
+		}{
+			{service, driver}, // first, because a kubelet calls it as soon as it finds the registration socket
+			{filepath.Join(k.RootDir, "plugins_registry", s.config.Name+"-reg.sock"), registry},
+		} {
+			l, err := socket.ListenBelow(ctx, e.path)
+			if err != nil {
+				return nil, errors.Join(fmt.Errorf("kubelet of node %q: %w", k.NodeID, err), closeAll(endpoints))
+			}
+			endpoints = append(endpoints, endpoint{e.server, l})
+		}
+	}
+	return endpoints, nil
+}
+
+func closeAll(endpoints []endpoint) error {
+	var err error
+	for _, e := range endpoints {
+		err = errors.Join(err, e.listener.Close())
+	}
+	return err
+}
+
+// registrar registers the driver with a kubelet (k8s.io/kubelet/pkg/apis/pluginregistration/v1).
+type registrar struct {
+	registration.UnimplementedRegistrationServer
+	name, service string
+	log           *slog.Logger
+}
+
+func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: r.name, Endpoint: r.service,
+		SupportedVersions: []string{"1.0.0"}}, nil
+}
+
+func (r *registrar) NotifyRegistrationStatus(ctx context.Context,
+	status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+	if !status.GetPluginRegistered() {
+		r.log.ErrorContext(ctx, "kubelet refuses the driver", "endpoint", r.service, "error", status.GetError())
+	}
+	return &registration.RegistrationStatusResponse{}, nil
 }
