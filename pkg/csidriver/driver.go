@@ -3,8 +3,8 @@ package csidriver
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,13 +16,14 @@ import (
 	"github.com/kubernetes-csi/csi-lib-utils/rpc"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
 )
 
 // Config holds the settings of a connection to a driver. The zero value is usable.
@@ -299,52 +300,48 @@ func (d *Driver) Probe(ctx context.Context) error {
 	return nil
 }
 
-// DeleteVolume asks the driver to delete the volume with this handle, and returns once the driver has answered or the
-// timeout has passed. nil means that the volume is gone (CSI spec, "DeleteVolume"). An error carries its
-// errclass.Class, and after Uncertain the volume may be deleted. secrets may be nil and are never logged; a secret
-// that the driver repeats in its error message is hidden.
-func (d *Driver) DeleteVolume(ctx context.Context, handle string, secrets map[string]string) error {
-	if err := d.mayAct(); err != nil {
-		return fmt.Errorf("delete volume %q: %w", text.Truncate(handle, maxHandle), err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
-	defer cancel()
-	logger := klog.FromContext(ctx).V(5)
-	logger.Info("Calling DeleteVolume", "volumeHandle", text.Truncate(handle, maxHandle), "secrets", len(secrets))
-	ctx, endSpan := d.beginSpan(ctx, "csi.v1.Controller/DeleteVolume")
-	// No logger for csi-lib-utils, which would log the driver's error unfiltered.
-	_, err := csi.NewControllerClient(d.conn).DeleteVolume(forLibrary(ctx), &csi.DeleteVolumeRequest{
-		VolumeId: handle,
-		Secrets:  secrets,
-	}, d.ifKnown())
-	err = plainly(err, secrets)
-	endSpan(err)
-	logger.Info("DeleteVolume was answered", "volumeHandle", text.Truncate(handle, maxHandle), "err", err)
-	if err != nil {
-		return mark(fmt.Errorf("delete volume %q: %w", text.Truncate(handle, maxHandle), err))
-	}
-	return nil
-}
-
-// mayAct returns ErrLeaseExpired if this process must no longer create or delete volumes.
-func (d *Driver) mayAct() error {
-	if d.cfg.Lease == nil || d.cfg.Lease.Left() > 0 {
-		return nil
-	}
-	return ErrLeaseExpired
-}
-
-// forLibrary returns the context of a call for csi-lib-utils: without a logger, and with the value of its metric
-// label migrated (package migration), which it uses only if its metrics have that label.
-func forLibrary(ctx context.Context) context.Context {
-	migrated := connection.AdditionalInfo{Migrated: strconv.FormatBool(migration.Marked(ctx))}
-	return context.WithValue(klog.NewContext(ctx, klog.Logger{}), connection.AdditionalInfoKey, migrated)
-}
-
 // Close closes the connection. Calls in flight fail.
 func (d *Driver) Close() {
 	d.end()
 	// The only possible error reports that it was already closed.
 	_ = d.conn.Close()
 	d.running.Wait()
+}
+
+// ErrNowhere: the driver reports no topology segments for its node.
+var ErrNowhere = errors.New("the driver does not say in which place of its topology it is")
+
+// Segments returns the driver's topology segments: accessible_topology of NodeGetInfo (CSI spec, "NodeGetInfo"). Like
+// Connect, it waits until the driver answers or ctx ends. It returns ErrNowhere if the driver has no topology,
+// reports no segment, or does not implement NodeGetInfo.
+func (d *Driver) Segments(ctx context.Context) (map[string]string, error) {
+	if !d.HasTopology() {
+		return nil, fmt.Errorf("%w: it does not report VOLUME_ACCESSIBILITY_CONSTRAINTS", ErrNowhere)
+	}
+	d.mu.Lock()
+	d.place = true
+	d.mu.Unlock()
+	if err := d.introduce(ctx); err != nil {
+		return nil, err
+	}
+	segments := d.Facts().Segments
+	if len(segments) == 0 {
+		return nil, fmt.Errorf("%w: its NodeGetInfo has no accessible_topology", ErrNowhere)
+	}
+	return segments, nil
+}
+
+// askPlace returns the driver's topology segments once it answers, and none for a driver without NodeGetInfo.
+func (d *Driver) askPlace(ctx context.Context) (map[string]string, error) {
+	var info *csi.NodeGetInfoResponse
+	if err := d.until(ctx, "return its topology", func(ctx context.Context) (answered bool, err error) {
+		info, err = csi.NewNodeClient(d.conn).NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
+		if status.Code(err) == codes.Unimplemented {
+			return true, nil // waiting does not help
+		}
+		return true, err
+	}); err != nil {
+		return nil, err
+	}
+	return info.GetAccessibleTopology().GetSegments(), nil
 }

@@ -170,6 +170,14 @@ func connect(t *testing.T, socket string) *Driver {
 	return d
 }
 
+// connected returns a connection to the driver, which it serves.
+func connected(t *testing.T, d *fakeDriver) *Driver {
+	t.Helper()
+	socket := socketPath(t)
+	serve(t, socket, d)
+	return connect(t, socket)
+}
+
 func TestMetricsLabelMigrated(t *testing.T) {
 	socket := socketPath(t)
 	serve(t, socket, &fakeDriver{controller: true})
@@ -208,10 +216,8 @@ func TestMetricsLabelMigrated(t *testing.T) {
 }
 
 func TestConnectWaitsForReadyDriver(t *testing.T) {
-	socket := socketPath(t)
 	driver := &fakeDriver{readyAfter: 4, controller: true}
-	serve(t, socket, driver)
-	d := connect(t, socket)
+	d := connected(t, driver)
 	if got := driver.probes.Load(); got != 5 {
 		t.Errorf("the driver was probed %d times, want until it was ready, 5 times", got)
 	}
@@ -222,9 +228,7 @@ func TestConnectWaitsForReadyDriver(t *testing.T) {
 }
 
 func TestCanDeleteWithoutControllerService(t *testing.T) {
-	socket := socketPath(t)
-	serve(t, socket, &fakeDriver{})
-	if connect(t, socket).CanDelete() {
+	if connected(t, &fakeDriver{}).CanDelete() {
 		t.Error("a driver without controller service is said to delete volumes")
 	}
 }
@@ -238,10 +242,8 @@ func TestConnectEndsWithItsContext(t *testing.T) {
 }
 
 func TestDeleteVolumeErrorClass(t *testing.T) {
-	socket := socketPath(t)
 	driver := &fakeDriver{controller: true}
-	serve(t, socket, driver)
-	d := connect(t, socket)
+	d := connected(t, driver)
 	code := func(c codes.Code) error { return status.Error(c, "because") }
 	cases := map[string]struct {
 		answer error
@@ -336,10 +338,8 @@ type expired struct{}
 func (expired) Left() time.Duration { return 0 }
 
 func TestNoCreateOrDeleteAfterLeaseExpiry(t *testing.T) {
-	socket := socketPath(t)
 	driver := &fakeDriver{controller: true}
-	serve(t, socket, driver)
-	d := connect(t, socket)
+	d := connected(t, driver)
 	d.cfg.Lease = expired{}
 	if err := d.DeleteVolume(t.Context(), "vol-1", nil); !errors.Is(err, ErrLeaseExpired) {
 		t.Errorf("DeleteVolume = %v", err)

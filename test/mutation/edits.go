@@ -196,6 +196,6 @@ var edits = []edit{
 		{node: "len(outdated(seen.configs, s.State.bundle())) == 0",
 			instead: "len(outdated(seen.configs, s.State.bundle())) < 2"}}},
 
-	{pkg: "pkg/csidriver", name: "a driver may take for ever to delete a volume", in: "*.DeleteVolume", at: []place{
+	{pkg: "pkg/csidriver", name: "a driver may take for ever to delete a volume", in: "send", at: []place{
 		{node: "d.cfg.Timeout", instead: "100 * d.cfg.Timeout"}}},
 }

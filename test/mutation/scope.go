@@ -138,8 +138,8 @@ var scopes = []scope{
 		statements: true},
 	{folder: "pkg/admission/certs", files: "cluster.go", funcs: "secretPatch bundlePatch", elements: true},
 
-	{folder: "pkg/csidriver", files: "driver.go", funcs: "*.DeleteVolume *.mayAct CheckName"},
-	{folder: "pkg/csidriver", files: "errors.go create.go"},
+	{folder: "pkg/csidriver", files: "driver.go calls.go", funcs: "*.CreateVolume *.DeleteVolume *.mayAct CheckName"},
+	{folder: "pkg/csidriver", files: "errors.go"},
 	{folder: "pkg/csidriver/errclass", files: "outcome.go"},
 
 	{folder: "internal/explain/volumes", files: "decide.go release.go"},
