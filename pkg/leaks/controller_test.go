@@ -3,7 +3,6 @@ package leaks
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
@@ -21,20 +21,15 @@ import (
 )
 
 // recorder stores Events in the world.
-type recorder struct{ w *world }
+type recorder struct {
+	record.FakeRecorder
+	w *world
+}
 
-func (r recorder) Event(o runtime.Object, kind, reason, message string) {
+func (r *recorder) Event(o runtime.Object, kind, reason, message string) {
 	of, _ := o.(*v1.ObjectReference)
 	r.w.reported = append(r.w.reported, strings.Join(
 		[]string{kind, reason, of.Kind, of.Namespace + "/" + of.Name, message}, " "))
-}
-
-func (r recorder) Eventf(o runtime.Object, kind, reason, format string, args ...any) {
-	r.Event(o, kind, reason, fmt.Sprintf(format, args...))
-}
-
-func (r recorder) AnnotatedEventf(o runtime.Object, _ map[string]string, kind, reason, format string, args ...any) {
-	r.Event(o, kind, reason, fmt.Sprintf(format, args...))
 }
 
 func TestSuspicionAfterSightingsAndGrace(t *testing.T) {
@@ -79,6 +74,11 @@ func TestReasonsAgainstSuspicion(t *testing.T) {
 	claim := func(change func(*v1.PersistentVolumeClaim)) func(*world) {
 		return func(w *world) { change(w.addClaim("c")) }
 	}
+	content := func(driver, handle string, making bool) func(*world) {
+		return func(w *world) {
+			w.contents["s"] = snapshot.Content{UID: "s", Driver: driver, Handle: handle, Making: making}
+		}
+	}
 	inTree := func(driver, id string) func(*world) {
 		return func(w *world) {
 			pv := w.addPV("in-tree", "")
@@ -99,20 +99,14 @@ func TestReasonsAgainstSuspicion(t *testing.T) {
 		"a PV of another driver": {func(w *world) { w.addPV("pv", handle).Spec.CSI.Driver = "another" },
 			ReasonLeakSuspected},
 		"a twin of a PV": {func(w *world) {
-			w.addPV("pv",
-				handle).Labels = map[string]string{"csi-reclaimer.io/twin-of": "x"}
+			w.addPV("pv", handle).Labels = map[string]string{"csi-reclaimer.io/twin-of": "x"}
 		}, ""},
 		"a PV of a foreign maker": {func(w *world) {
-			w.addPV("pv",
-				handle).Annotations = map[string]string{annProvisionedBy: "another"}
+			w.addPV("pv", handle).Annotations = map[string]string{annProvisionedBy: "another"}
 		}, ""},
-		"PVs without a listed volume": {func(w *world) { w.addPV("pv", "spelled otherwise") }, reasonNamesDiffer},
-		"a snapshot": {func(w *world) {
-			w.contents["s"] = snapshot.Content{UID: "s", Driver: driverName, Handle: "vol-1"}
-		}, ""},
-		"a snapshot of another driver": {func(w *world) {
-			w.contents["s"] = snapshot.Content{UID: "s", Driver: "another", Handle: handle, Making: true}
-		}, ReasonLeakSuspected},
+		"PVs without a listed volume":  {func(w *world) { w.addPV("pv", "spelled otherwise") }, reasonNamesDiffer},
+		"a snapshot":                   {content(driverName, "vol-1", false), ""},
+		"a snapshot of another driver": {content("another", handle, true), ReasonLeakSuspected},
 		"an in-tree PV of an unknown volume": {inTree(driverName, "not one that can be translated"),
 			reasonPVUnclear},
 		"an in-tree PV of another driver": {inTree("another", "vol-2"), ReasonLeakSuspected},
@@ -122,12 +116,8 @@ func TestReasonsAgainstSuspicion(t *testing.T) {
 			reasonInFlight},
 		"an entry of another volume": {func(w *world) { w.addEntry("x"); w.rename("pvc-9", "9") },
 			ReasonLeakSuspected},
-		"an entry of another driver": {func(w *world) {
-			w.addEntry("x")
-			w.rename("vol-1",
-				"9")
-			w.driverOf("x", "another")
-		}, ReasonLeakSuspected},
+		"an entry of another driver": {func(w *world) { w.addEntry("x"); w.rename("vol-1", "9"); w.driverOf("x", "another") },
+			ReasonLeakSuspected},
 		"an entry that cannot be read":              {func(w *world) { w.problem(driverName) }, reasonIncomplete},
 		"an entry of an unknown driver":             {func(w *world) { w.problem("") }, reasonIncomplete},
 		"one of another driver that cannot be read": {func(w *world) { w.problem("another") }, ReasonLeakSuspected},
@@ -187,19 +177,10 @@ func TestReasonsAgainstSuspicion(t *testing.T) {
 		"a claim of another driver": {claim(func(c *v1.PersistentVolumeClaim) {
 			c.Annotations[volume.AnnProvisioner] = "another"
 		}), false},
-		"a claim without a provisioner": {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil }), false},
-		"a snapshot in the making": {func(w *world) {
-			w.contents["s"] = snapshot.Content{UID: "s",
-				Driver: driverName, Making: true}
-		}, true},
-		"another driver's snapshot": {func(w *world) {
-			w.contents["s"] = snapshot.Content{UID: "s",
-				Driver: "another", Making: true}
-		}, false},
-		"a snapshot that is ready": {func(w *world) {
-			w.contents["s"] = snapshot.Content{UID: "s",
-				Driver: driverName, Handle: "z"}
-		}, false},
+		"a claim without a provisioner":    {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil }), false},
+		"a snapshot in the making":         {content(driverName, "", true), true},
+		"another driver's snapshot":        {content("another", "", true), false},
+		"a snapshot that is ready":         {content(driverName, "z", false), false},
 		"an entry of a claim that is gone": {func(w *world) { w.addEntry("x") }, true},
 		"another driver's entry":           {func(w *world) { w.addEntry("x"); w.driverOf("x", "another") }, false},
 		"a claim that others hold": {claim(func(c *v1.PersistentVolumeClaim) {

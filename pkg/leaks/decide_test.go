@@ -30,53 +30,35 @@ func TestDecide(t *testing.T) {
 		"nothing is known": {facts{}, reasonIncomplete},
 		"a PV names it":    {leaked(func(s *facts) { s.PV = present }), reasonPV},
 		"a PV names it, and nothing else is known": {facts{PV: present}, reasonPV},
-		"whether a PV names it is not known": {leaked(func(s *facts) { s.PV = presenceUnknown }),
-			reasonIncomplete},
-		"it is a snapshot's": {leaked(func(s *facts) { s.Snapshot = present }),
-			reasonSnapshot},
+		"whether a PV names it is not known":       {leaked(func(s *facts) { s.PV = presenceUnknown }), reasonIncomplete},
+		"it is a snapshot's":                       {leaked(func(s *facts) { s.Snapshot = present }), reasonSnapshot},
 		"whether it is a snapshot's is not known": {leaked(func(s *facts) { s.Snapshot = presenceUnknown }),
 			reasonIncomplete},
-		"a PV does not tell its volume": {leaked(func(s *facts) { s.Unclear = present }),
-			reasonPVUnclear},
+		"a PV does not tell its volume": {leaked(func(s *facts) { s.Unclear = present }), reasonPVUnclear},
 		"whether all PVs tell is not known": {leaked(func(s *facts) { s.Unclear = presenceUnknown }),
 			reasonIncomplete},
-		"the in-flight log has it": {leaked(func(s *facts) { s.InFlight = present }),
-			reasonInFlight},
+		"the in-flight log has it": {leaked(func(s *facts) { s.InFlight = present }), reasonInFlight},
 		"its presence in the in-flight log is unknown": {leaked(func(s *facts) { s.InFlight = presenceUnknown }),
 			reasonIncomplete},
-		"a claim may be its maker": {leaked(func(s *facts) { s.Maker = present }),
-			ReasonBeingMade},
+		"a claim may be its maker": {leaked(func(s *facts) { s.Maker = present }), ReasonBeingMade},
 		"whether one is being made is not known": {leaked(func(s *facts) { s.Maker = presenceUnknown }),
 			reasonIncomplete},
-		"no PV's volume is in the list": {leaked(func(s *facts) { s.NamesMatch = false }),
-			reasonNamesDiffer},
-		"it is attached": {leaked(func(s *facts) { s.InUse = true }), reasonInUse},
-		"it is named like a pod's own": {leaked(func(s *facts) { s.Ephemeral = true }),
-			reasonEphemeral},
-		"it was seen once too seldom": {leaked(func(s *facts) { s.Sightings = 2 }),
-			ReasonSeenTooSeldom},
-		"it was seen once, and the rules ask for no more": {leaked(func(s *facts) {
-			s.Rules.Sightings, s.Sightings = 1,
-				1
-		}), ReasonSeenTooSeldom},
-		"it was seen twice, and the rules ask for nothing": {leaked(func(s *facts) {
-			s.Rules, s.Sightings = suspicionRules{},
-				2
-		}), ReasonLeakSuspected},
-		"it was seen often, but not for long": {leaked(func(s *facts) { s.FirstSeen = s.FirstSeen.Add(time.Nanosecond) }),
-			reasonSeenTooShort},
-		"since when is not known": {leaked(func(s *facts) { s.FirstSeen = time.Time{} }),
-			reasonSeenTooShort},
-		"the clock went back": {leaked(func(s *facts) { s.FirstSeen = noon.Add(time.Hour) }), reasonSeenTooShort},
-		"it is attached, and its maker is not known": {leaked(func(s *facts) {
-			s.InUse, s.Maker = true,
-				presenceUnknown
-		}), reasonIncomplete},
-		"a PV names it, and it was seen for a hundred leak checks": {leaked(func(s *facts) {
-			s.PV, s.Sightings = present,
-				100
-		}),
-			reasonPV},
+		"no PV's volume is in the list": {leaked(func(s *facts) { s.NamesMatch = false }), reasonNamesDiffer},
+		"it is attached":                {leaked(func(s *facts) { s.InUse = true }), reasonInUse},
+		"it is named like a pod's own":  {leaked(func(s *facts) { s.Ephemeral = true }), reasonEphemeral},
+		"it was seen once too seldom":   {leaked(func(s *facts) { s.Sightings = 2 }), ReasonSeenTooSeldom},
+		"it was seen once, and the rules ask for no more": {
+			leaked(func(s *facts) { s.Rules.Sightings, s.Sightings = 1, 1 }), ReasonSeenTooSeldom},
+		"it was seen twice, and the rules ask for nothing": {
+			leaked(func(s *facts) { s.Rules, s.Sightings = suspicionRules{}, 2 }), ReasonLeakSuspected},
+		"it was seen often, but not for long": {
+			leaked(func(s *facts) { s.FirstSeen = s.FirstSeen.Add(time.Nanosecond) }), reasonSeenTooShort},
+		"since when is not known": {leaked(func(s *facts) { s.FirstSeen = time.Time{} }), reasonSeenTooShort},
+		"the clock went back":     {leaked(func(s *facts) { s.FirstSeen = noon.Add(time.Hour) }), reasonSeenTooShort},
+		"it is attached, and its maker is not known": {
+			leaked(func(s *facts) { s.InUse, s.Maker = true, presenceUnknown }), reasonIncomplete},
+		"a PV names it, and it was seen for a hundred leak checks": {
+			leaked(func(s *facts) { s.PV, s.Sightings = present, 100 }), reasonPV},
 	} {
 		got := decide(c.snapshot, noon)
 		if got.Reason != c.want || got.Suspected != (c.want == ReasonLeakSuspected) {

@@ -38,8 +38,11 @@ func page(next string, handles ...string) *csi.ListVolumesResponse {
 // expired returns the error for an expired token.
 func expired() error { return errclass.Mark(errclass.InProgress, errors.New("ABORTED")) }
 
+// book has the pages of a list by token.
+type book map[string]*csi.ListVolumesResponse
+
 // pages answers by token.
-func pages(by map[string]*csi.ListVolumesResponse) paging {
+func pages(by book) paging {
 	return func(r *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 		if p := by[r.GetStartingToken()]; p != nil {
 			return p, nil
@@ -58,30 +61,25 @@ func (l listing) handles() (all []string) {
 
 func TestList(t *testing.T) {
 	for sentence, c := range map[string]struct {
-		driver paging
-		want   []string
+		pages book
+		want  []string
 	}{
-		"nothing": {pages(map[string]*csi.ListVolumesResponse{"": {}}), nil},
-		"one page": {pages(map[string]*csi.ListVolumesResponse{"": page("", "b", "a")}),
-			[]string{"a", "b"}},
-		"pages that overlap": {pages(map[string]*csi.ListVolumesResponse{"": page("1", "a", "b", "b"),
-			"1": page("2", "b", "a"), "2": page("", "c", "a")}), []string{"a", "b", "c"}},
-		"a page with nothing on it": {pages(map[string]*csi.ListVolumesResponse{"": page("1", "a"), "1": page("2"),
-			"2": page("", "b")}), []string{"a", "b"}},
-		"entries without an id": {pages(map[string]*csi.ListVolumesResponse{"": page("", "", "a")}), []string{"a"}},
-		"one name in two spellings": {pages(map[string]*csi.ListVolumesResponse{"": page("", "Disk", "disk")}),
-			[]string{"disk"}},
-		"entries of nothing at all": {pages(map[string]*csi.ListVolumesResponse{
-			"": {Entries: []*csi.ListVolumesResponse_Entry{nil, {}}}}), nil},
-		"a page that is larger than it": {pages(map[string]*csi.ListVolumesResponse{"": page("", "a", "b", "c")}),
+		"nothing":  {book{"": {}}, nil},
+		"one page": {book{"": page("", "b", "a")}, []string{"a", "b"}},
+		"pages that overlap": {book{"": page("1", "a", "b", "b"), "1": page("2", "b", "a"), "2": page("", "c", "a")},
 			[]string{"a", "b", "c"}},
+		"a page with nothing on it":     {book{"": page("1", "a"), "1": page("2"), "2": page("", "b")}, []string{"a", "b"}},
+		"entries without an id":         {book{"": page("", "", "a")}, []string{"a"}},
+		"one name in two spellings":     {book{"": page("", "Disk", "disk")}, []string{"disk"}},
+		"entries of nothing at all":     {book{"": {Entries: []*csi.ListVolumesResponse_Entry{nil, {}}}}, nil},
+		"a page that is larger than it": {book{"": page("", "a", "b", "c")}, []string{"a", "b", "c"}},
 	} {
-		got, err := list(t.Context(), c.driver, 2, 1000)
+		got, err := list(t.Context(), pages(c.pages), 2, 1000)
 		if err != nil || !slices.Equal(got.handles(), c.want) {
 			t.Errorf("%s: %q, %v, want %q", sentence, got.handles(), err, c.want)
 		}
 	}
-	got, err := list(t.Context(), pages(map[string]*csi.ListVolumesResponse{"": {Entries: []*csi.ListVolumesResponse_Entry{
+	got, err := list(t.Context(), pages(book{"": {Entries: []*csi.ListVolumesResponse_Entry{
 		{Volume: &csi.Volume{VolumeId: "a", CapacityBytes: -1,
 			AccessibleTopology: []*csi.Topology{{Segments: map[string]string{"zone": "z"}}}},
 			Status: &csi.ListVolumesResponse_VolumeStatus{PublishedNodeIds: []string{"n"}}},
@@ -100,14 +98,13 @@ func TestIncompleteLists(t *testing.T) {
 		want   error
 	}{
 		"the driver fails": {func(*csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
-			return nil,
-				errors.New("broken")
+			return nil, errors.New("broken")
 		}, nil},
 		"the first page is refused": {pages(nil), nil},
-		"every token expires":       {pages(map[string]*csi.ListVolumesResponse{"": page("1", "a")}), errExpired},
-		"a page leads to itself": {pages(map[string]*csi.ListVolumesResponse{"": page("1", "a"), "1": page("1", "b")}),
+		"every token expires":       {pages(book{"": page("1", "a")}), errExpired},
+		"a page leads to itself": {pages(book{"": page("1", "a"), "1": page("1", "b")}),
 			errEndless},
-		"pages lead in a circle": {pages(map[string]*csi.ListVolumesResponse{"": page("1", "a"), "1": page("2", "b"),
+		"pages lead in a circle": {pages(book{"": page("1", "a"), "1": page("2", "b"),
 			"2": page("1", "c")}), errEndless},
 		"new pages bring nothing new": {func(*csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 			endless++
@@ -124,10 +121,9 @@ func TestIncompleteLists(t *testing.T) {
 
 // The driver is not called another hundred times.
 func TestRepeatedTokenEndsList(t *testing.T) {
-	circle, calls := pages(map[string]*csi.ListVolumesResponse{"": page("1", "a"), "1": page("2", "b"),
+	circle, calls := pages(book{"": page("1", "a"), "1": page("2", "b"),
 		"2": page("1", "c")}), 0
-	_, err := list(t.Context(), paging(func(r *csi.ListVolumesRequest) (*csi.ListVolumesResponse,
-		error) {
+	_, err := list(t.Context(), paging(func(r *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 		calls++
 		return circle(r)
 	}), 2, 1000)
@@ -226,8 +222,7 @@ func (u *unruly) ListVolumes(_ context.Context, r *csi.ListVolumesRequest) (*csi
 		answer.Entries = append(answer.Entries, entry(u.there[u.dice.IntN(len(u.there))]))
 	}
 	u.dice.Shuffle(len(answer.Entries), func(i, j int) {
-		answer.Entries[i], answer.Entries[j] = answer.Entries[j],
-			answer.Entries[i]
+		answer.Entries[i], answer.Entries[j] = answer.Entries[j], answer.Entries[i]
 	})
 	if end < len(u.there) {
 		// The prefix varies, so that no token repeats.

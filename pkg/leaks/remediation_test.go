@@ -32,6 +32,8 @@ func made(to Remediation, change func(*volume.PV)) situation {
 }
 
 func TestDecideRemediation(t *testing.T) {
+	namedByOthers := made(Reclaim, func(*volume.PV) {})
+	namedByOthers.Others = present
 	for sentence, c := range map[string]struct {
 		of   situation
 		step step
@@ -40,47 +42,42 @@ func TestDecideRemediation(t *testing.T) {
 		"nothing is known":        {situation{}, refuse, whyUnknown},
 		"a suspect":               {suspect(Adopt, nil), createPV, whySuspected},
 		"a suspect that is to go": {suspect(Reclaim, nil), createPV, whySuspected},
-		"it is not in the report": {suspect(Reclaim, func(c *situation) { c.Reported = false }), refuse,
-			whyNotReported},
+		"it is not in the report": {suspect(Reclaim, func(c *situation) { c.Reported = false }), refuse, whyNotReported},
 		"it is in the report, and no suspect": {suspect(Reclaim, func(c *situation) { c.Suspected = false }), refuse,
 			whyNotSuspected},
 		"a report of an unknown time": {suspect(Reclaim, func(c *situation) { c.Completed = time.Time{} }), refuse,
 			whyReportOld},
-		"a report of the day before yesterday": {suspect(Adopt,
-			func(c *situation) { c.Completed = noon.Add(-25 * time.Hour) }), refuse, whyReportOld},
-		"another PV names it": {suspect(Reclaim, func(c *situation) { c.Others = present }), refuse,
-			whyNamed},
+		"a report of the day before yesterday": {
+			suspect(Adopt, func(c *situation) { c.Completed = noon.Add(-25 * time.Hour) }), refuse, whyReportOld},
+		"another PV names it": {suspect(Reclaim, func(c *situation) { c.Others = present }), refuse, whyNamed},
 		"whether another does is not known": {suspect(Reclaim, func(c *situation) { c.Others = presenceUnknown }), refuse,
 			whyUnknown},
-		"its own PV was not looked for": {suspect(Reclaim, func(c *situation) { c.Own.Read = false }), refuse,
-			whyUnknown},
-		"a foreign PV has the name": {suspect(Reclaim, func(c *situation) { c.Own.Found = true }), refuse,
-			whyNameTaken},
-		"adopted": {made(Adopt, func(*volume.PV) {}), Finished, whySuspected},
-		"adopted, and deleted again": {made(Adopt, func(pv *volume.PV) { pv.Terminating = true }), refuse,
-			whyChanged},
+		"its own PV was not looked for": {suspect(Reclaim, func(c *situation) { c.Own.Read = false }), refuse, whyUnknown},
+		"a foreign PV has the name":     {suspect(Reclaim, func(c *situation) { c.Own.Found = true }), refuse, whyNameTaken},
+		"it was made, and is gone":      {suspect(Reclaim, func(c *situation) { c.Fresh = false }), refuse, whyTakenBack},
+		"adopted":                       {made(Adopt, func(*volume.PV) {}), Finished, whySuspected},
+		"adopted, and deleted again":    {made(Adopt, func(pv *volume.PV) { pv.Terminating = true }), refuse, whyChanged},
+		"adopted, and set to Delete later": {made(Adopt, func(pv *volume.PV) { pv.Policy = volume.PolicyDelete }),
+			Finished, whySuspected},
+		"adopted, set to Delete, and deleted": {
+			made(Adopt, func(pv *volume.PV) { pv.Policy, pv.Terminating = volume.PolicyDelete, true }), refuse, whyChanged},
 		"made, not reconciled by the PV controller": {made(Reclaim, func(pv *volume.PV) { pv.Phase = volume.PhasePending }),
 			waitReleased, whySuspected},
 		"made, and released": {made(Reclaim, func(*volume.PV) {}), turnPolicy, whySuspected},
-		"made, and in use": {made(Reclaim, func(pv *volume.PV) { pv.Phase = volume.PhaseBound }),
-			refuse, whyChanged},
-		"made, and free for any claim": {made(Reclaim,
-			func(pv *volume.PV) { pv.Phase = volume.PhaseAvailable }), refuse, whyChanged},
-		"made, and turned": {made(Reclaim, func(pv *volume.PV) { pv.Policy = volume.PolicyDelete }),
-			Finished, whySuspected},
-		"made, turned, and on its way out": {made(Reclaim, func(pv *volume.PV) {
-			pv.Policy,
-				pv.Terminating = volume.PolicyDelete, true
-		}), Finished, whySuspected},
-		"it was made, and is gone": {suspect(Reclaim, func(c *situation) { c.Fresh = false }), refuse,
-			whyTakenBack},
-		"adopted, and set to Delete later": {made(Adopt, func(pv *volume.PV) { pv.Policy = volume.PolicyDelete }),
-			Finished, whySuspected},
-		"made, with an unknown policy": {made(Reclaim,
-			func(pv *volume.PV) { pv.Policy = volume.PolicyUnknown }), refuse, whyChanged},
+		"made, and in use":   {made(Reclaim, func(pv *volume.PV) { pv.Phase = volume.PhaseBound }), refuse, whyChanged},
+		"made, and free for any claim": {made(Reclaim, func(pv *volume.PV) { pv.Phase = volume.PhaseAvailable }), refuse,
+			whyChanged},
+		"made, and turned": {made(Reclaim, func(pv *volume.PV) { pv.Policy = volume.PolicyDelete }), Finished,
+			whySuspected},
+		"made, turned, and on its way out": {
+			made(Reclaim, func(pv *volume.PV) { pv.Policy, pv.Terminating = volume.PolicyDelete, true }), Finished,
+			whySuspected},
+		"made, with an unknown policy": {made(Reclaim, func(pv *volume.PV) { pv.Policy = volume.PolicyUnknown }), refuse,
+			whyChanged},
 		"made, and being deleted": {made(Reclaim, func(pv *volume.PV) { pv.Terminating = true }), refuse,
 			whyChanged},
 		"made for a remedy that there is none of": {made("", func(*volume.PV) {}), refuse, whyChanged},
+		"made, and another PV names its volume":   {namedByOthers, refuse, whyNamed},
 	} {
 		step, why := decideRemediation(c.of, noon)
 		if step != c.step || why != c.why {
@@ -89,11 +86,6 @@ func TestDecideRemediation(t *testing.T) {
 		if why.sentence() == string(why) {
 			t.Errorf("%s has no sentence", why)
 		}
-	}
-	c := made(Reclaim, func(*volume.PV) {})
-	c.Others = present
-	if step, why := decideRemediation(c, noon); step != refuse || why != whyNamed {
-		t.Errorf("another PV names the volume of one that is to be turned: %v, %s", step, why)
 	}
 }
 

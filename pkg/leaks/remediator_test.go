@@ -52,12 +52,9 @@ func newWard(t *testing.T) *ward {
 
 // put stores a PV with policy Retain for a volume.
 func (w *ward) put(name, handle string) {
-	w.store(&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
-		Spec: v1.PersistentVolumeSpec{
-			PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain,
-			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName,
-				VolumeHandle: handle}},
-		}})
+	pv := pvOf(name, handle)
+	pv.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
+	w.store(pv)
 }
 
 func (w *ward) store(pv *v1.PersistentVolume) {
@@ -163,11 +160,7 @@ func (a inlineAttachments) List(context.Context, metav1.ListOptions) (*storagev1
 		if handle == "forbidden" {
 			return nil, apierrors.NewForbidden(storagev1.Resource("volumeattachments"), "", nil)
 		}
-		list.Items = append(list.Items, storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "csi-" + handle},
-			Spec: storagev1.VolumeAttachmentSpec{Attacher: driverName, NodeName: "n",
-				Source: storagev1.VolumeAttachmentSource{InlineVolumeSpec: &v1.PersistentVolumeSpec{
-					PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName,
-						VolumeHandle: handle}}}}}})
+		list.Items = append(list.Items, *inline(driverName, handle)[0])
 	}
 	return list, nil
 }

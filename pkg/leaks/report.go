@@ -1,6 +1,8 @@
 package leaks
 
 import (
+	"bufio"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -141,10 +143,9 @@ func (r Report) Headline() string {
 // WriteTable writes the report as a table for people: suspects, and with all also the other volumes without an owner.
 // It quotes texts with non-graphic characters, which could control a terminal.
 func (r Report) WriteTable(w io.Writer, all bool) error {
-	if _, err := fmt.Fprintln(w, printable(r.Headline())); err != nil {
-		return err
-	}
-	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	out := bufio.NewWriter(w) // keeps the first error for Flush
+	fmt.Fprintln(out, printable(r.Headline()))
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	rows, hidden := 0, 0
 	for _, v := range r.Volumes {
 		if !v.Suspected && !all {
@@ -156,31 +157,22 @@ func (r Report) WriteTable(w io.Writer, all bool) error {
 		}
 		rows++
 		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\n", shown(v.Handle), sizeOrDash(v.Bytes), v.Reason, v.Sightings,
-			timeOrDash(v.FirstSeen), orDash(printable(v.Because)))
+			timeOrDash(v.FirstSeen), cmp.Or(printable(v.Because), "-"))
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
 	if hidden > 0 {
-		if _, err := fmt.Fprintf(w, "\n%d more have no PV and are no suspects: %s.\n", hidden, r.others()); err != nil {
-			return err
-		}
+		fmt.Fprintf(out, "\n%d more have no PV and are no suspects: %s.\n", hidden, r.others())
 	}
 	for _, e := range r.InFlight {
-		if _, err := fmt.Fprintf(w,
-			"\nVolume %s is in flight since %s, and claim %s and its PV do not exist: kubectl reclaim explain pvc/NAME -n "+
-				"NAMESPACE shows the way out.\n",
-			shown(e.Volume), timeOrDash(e.Since), printable(e.Claim)); err != nil {
-			return err
-		}
+		fmt.Fprintf(out, "\nVolume %s is in flight since %s, and claim %s and its PV do not exist: kubectl reclaim explain "+
+			"pvc/NAME -n NAMESPACE shows the way out.\n", shown(e.Volume), timeOrDash(e.Since), printable(e.Claim))
 	}
 	if r.Nameless > 0 {
-		if _, err := fmt.Fprintf(w, "\n%d entries of the driver's list have no id, so nothing can be said of them.\n",
-			r.Nameless); err != nil {
-			return err
-		}
+		fmt.Fprintf(out, "\n%d entries of the driver's list have no id, so nothing can be said of them.\n", r.Nameless)
 	}
-	return nil
+	return out.Flush()
 }
 
 // others lists the number of unsuspected volumes for each reason.
@@ -256,13 +248,6 @@ func timeOrDash(t time.Time) string {
 		return "-"
 	}
 	return t.UTC().Format(time.RFC3339)
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }
 
 // ReportHandler serves a report over HTTP, and is safe for concurrent use. Its zero value serves a report that says

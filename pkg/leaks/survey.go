@@ -2,7 +2,6 @@ package leaks
 
 import (
 	"context"
-	"iter"
 	"strings"
 	"time"
 
@@ -203,12 +202,4 @@ func (s *survey) snapshot(v Volume, rules suspicionRules) facts {
 		InUse:      attached || len(v.Nodes) > 0,
 		Ephemeral:  isEphemeral(v.Handle),
 	}
-}
-
-// sizeOf returns the total size of volumes, which never turns negative by an overflow.
-func sizeOf[V any](volumes iter.Seq[V], bytes func(V) int64) (sum int64) {
-	for v := range volumes {
-		sum = max(sum, sum+bytes(v))
-	}
-	return sum
 }

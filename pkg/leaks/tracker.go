@@ -2,7 +2,6 @@ package leaks
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -111,7 +110,9 @@ func (t *tracker) complete(found survey, rules suspicionRules, now time.Time) (f
 	oldest := t.remember(found.makers)
 	t.compare(&found)
 	volumes := map[string]unaccounted{}
+	bytes := int64(0)
 	for key, v := range found.listing.volumes {
+		bytes = max(bytes, bytes+v.Bytes) // not negative by an overflow
 		before := t.volumes[key]
 		u := t.judge(v, before, found, oldest, rules, now)
 		if accounted(u.verdict.Reason) {
@@ -124,8 +125,7 @@ func (t *tracker) complete(found survey, rules suspicionRules, now time.Time) (f
 	}
 	t.volumes, t.passing = volumes, nil
 	t.last.began, t.last.completed, t.last.failure = found.began, now, ""
-	t.last.listed, t.last.bytes, t.last.nameless = len(found.listing.volumes),
-		sizeOf(maps.Values(found.listing.volumes), func(v Volume) int64 { return v.Bytes }), found.listing.nameless
+	t.last.listed, t.last.bytes, t.last.nameless = len(found.listing.volumes), bytes, found.listing.nameless
 	t.last.forgotten = found.forgotten(now.Add(-rules.Grace))
 	t.last.complete++
 	slices.SortFunc(fresh, byWeight)

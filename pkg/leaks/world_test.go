@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +26,8 @@ import (
 )
 
 const driverName = "disk.csi.example.com"
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // world is a storage system and an API server in memory. It calls stir before each read of either.
 type world struct {
@@ -65,7 +68,7 @@ func newWorld(t *testing.T) *world {
 // auditor returns a Controller with two sightings and the default grace, after change.
 func (w *world) auditor(change func(*Config)) *Controller {
 	w.Helper()
-	cfg := Config{Interval: time.Minute, Sightings: 2, PageSize: 2, Clock: w.clock, Volumes: w, Events: recorder{w}}
+	cfg := Config{Interval: time.Minute, Sightings: 2, PageSize: 2, Clock: w.clock, Volumes: w, Events: &recorder{w: w}}
 	if change != nil {
 		change(&cfg)
 	}
@@ -166,12 +169,15 @@ func (w *world) passes(pv *v1.PersistentVolume) {
 	}
 }
 
+// pvOf returns a PV of a volume of the driver.
+func pvOf(name, handle string) *v1.PersistentVolume {
+	return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
+		Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{
+			CSI: &v1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: handle}}}}
+}
+
 func (w *world) addPV(name, handle string) *v1.PersistentVolume {
-	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
-		Spec: v1.PersistentVolumeSpec{
-			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName,
-				VolumeHandle: handle}},
-		}}
+	pv := pvOf(name, handle)
 	w.pvs[name] = pv
 	w.passes(pv)
 	return pv
