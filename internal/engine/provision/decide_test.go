@@ -15,6 +15,8 @@ func TestDecide(t *testing.T) {
 	unconfirmed := func(f *Facts) { f.Confirmed = false }
 	taken := func(f *Facts) { f.PV.Handle = "vol-0" }
 	settled := func(f *Facts) { f.Record.Requests[0].Settled = true }
+	unsent := func(f *Facts) { f.Record = Opened(uid, Request{}) }
+	elsewhere := func(f *Facts) { f.PV.Handle, f.PV.Elsewhere = "vol-0", true }
 	cases := map[string]struct {
 		facts  Facts
 		action Action
@@ -53,10 +55,8 @@ func TestDecide(t *testing.T) {
 			ReasonProvision},
 		"and the claim was found": {waiting(absent, func(f *Facts) { f.First, f.Claim.Read = false, now }),
 			OpenEntry, ReasonProvision},
-		"and that was a while ago": {waiting(absent, func(f *Facts) {
-			f.First, f.Claim.Read = false,
-				now.Add(-time.Hour)
-		}), ReadClaim, ReasonProvision},
+		"and that was a while ago": {waiting(absent,
+			func(f *Facts) { f.First, f.Claim.Read = false, now.Add(-time.Hour) }), ReadClaim, ReasonProvision},
 		"this node is selected": {waiting(func(f *Facts) { f.Claim.Node = NodeHere }), ReadPV, ReasonProvision},
 		"this node is, and no PV was found": {waiting(absent, func(f *Facts) { f.Claim.Node = NodeHere }), OpenEntry,
 			ReasonProvision},
@@ -65,20 +65,15 @@ func TestDecide(t *testing.T) {
 		"and its PV's name is another claim's": {made(live, taken, unconfirmed), ConfirmEntry, ReasonFinish},
 		"and it is settled":                    {begun(settled, unconfirmed), ConfirmEntry, ReasonFinish},
 		"the driver's version is not noted":    {begun(func(f *Facts) { f.VersionNoted = false }), NoteVersion, ReasonFinish},
-		"nor is it for a first call": {begun(func(f *Facts) { f.Record, f.VersionNoted = Opened(uid, Request{}), false }),
-			NoteVersion, ReasonProvision},
-		"an entry that was written": {begun(func(f *Facts) { f.Record = Opened(uid, Request{}) }), CreateVolume,
+		"nor is it for a first call": {begun(unsent, func(f *Facts) { f.VersionNoted = false }), NoteVersion,
 			ReasonProvision},
-		"an entry, and the claim goes": {begun(gone, func(f *Facts) { f.Record = Opened(uid, Request{}) }),
-			CloseEntry, ReasonNotBegun},
-		"an inherited entry, and it is gone": {begun(gone, func(f *Facts) {
-			f.Record = Inherited(uid, []Request{{}},
-				now)
-		}), CreateVolume, ReasonFinish},
-		"a call was not answered":           {begun(), CreateVolume, ReasonFinish},
-		"a call was not answered, no claim": {begun(gone), CreateVolume, ReasonFinish},
-		"the request made nothing": {begun(func(f *Facts) { f.Record.Requests[0].Settled = true }), CloseEntry,
-			ReasonNothingMade},
+		"an entry that was written":    {begun(unsent), CreateVolume, ReasonProvision},
+		"an entry, and the claim goes": {begun(gone, unsent), CloseEntry, ReasonNotBegun},
+		"an inherited entry, and it is gone": {begun(gone,
+			func(f *Facts) { f.Record = Inherited(uid, []Request{{}}, now) }), CreateVolume, ReasonFinish},
+		"a call was not answered":            {begun(), CreateVolume, ReasonFinish},
+		"a call was not answered, no claim":  {begun(gone), CreateVolume, ReasonFinish},
+		"the request made nothing":           {begun(settled), CloseEntry, ReasonNothingMade},
 		"another node is selected meanwhile": {begun(late), OpenEntry, ReasonFinish},
 		"and the request is not composed": {
 			begun(late, func(f *Facts) { f.Composed = false }), BuildRequest, ReasonFinish},
@@ -96,30 +91,19 @@ func TestDecide(t *testing.T) {
 			ReasonFinish},
 		"a PV of another handle is there": {made(live, func(f *Facts) { f.PV.Handle = "vol-0" }), Wait, ReasonNameTaken},
 		"a PV of another driver is there": {made(live, func(f *Facts) { f.PV.OfDriver = false }), Wait, ReasonNameTaken},
-		"another node's PV has the name": {made(live, gone, func(f *Facts) {
-			f.PV.Handle, f.PV.Elsewhere = "vol-0",
-				true
-		}), StoreApart, ReasonFinish},
-		"and the claim is not bound yet": {made(live, func(f *Facts) { f.PV.Handle, f.PV.Elsewhere = "vol-0", true }),
-			Wait, ReasonNameTaken},
-		"and the PV is stored apart": {made(live, gone, func(f *Facts) {
-			f.Apart = f.PV
-			f.PV.Handle, f.PV.Elsewhere = "vol-0", true
-		}), CloseEntry, ReasonStored},
-		"and only a cache shows that": {made(live, gone, func(f *Facts) {
-			f.Apart = f.PV
-			f.Apart.Read = time.Time{}
-			f.PV.Handle, f.PV.Elsewhere = "vol-0", true
-		}), StoreApart, ReasonFinish},
+		"another node's PV has the name":  {made(live, gone, elsewhere), StoreApart, ReasonFinish},
+		"and the claim is not bound yet":  {made(live, elsewhere), Wait, ReasonNameTaken},
+		"and the PV is stored apart": {made(live, gone, func(f *Facts) { f.Apart = f.PV }, elsewhere), CloseEntry,
+			ReasonStored},
+		"and only a cache shows that": {made(cached, gone, func(f *Facts) { f.Apart = f.PV }, live, elsewhere), StoreApart,
+			ReasonFinish},
 		"an unfit volume":         {made(unfit), MarkDiscarding, ReasonDiscard},
 		"an unfit volume, marked": {made(unfit, discarding), ReadPV, ReasonDiscard},
 		"and only a cache shows no PV": {made(unfit, discarding, func(f *Facts) { f.PV = PV{Known: true} }), ReadPV,
 			ReasonDiscard},
 		"and a live read found none": {made(unfit, discarding, absent), DeleteVolume, ReasonDiscard},
-		"and that was long ago": {made(unfit, discarding, func(f *Facts) {
-			f.PV = PV{Known: true,
-				Read: now.Add(-time.Hour)}
-		}), ReadPV, ReasonDiscard},
+		"and that was long ago": {made(unfit, discarding,
+			func(f *Facts) { f.PV = PV{Known: true, Read: now.Add(-time.Hour)} }), ReadPV, ReasonDiscard},
 		"a PV names an unfit volume": {made(unfit, discarding, live), Wait, ReasonHasAnother},
 		"a PV names it in another case": {made(unfit, discarding, live,
 			func(f *Facts) { f.PV.Handle = "VOL-1" }), Wait, ReasonHasAnother},
@@ -133,10 +117,9 @@ func TestDecide(t *testing.T) {
 			ReasonHasAnother},
 		"another claim may have the name": {made(unfit, discarding, absent,
 			func(f *Facts) { f.Claim.PVName = "pvc-1111" }), Wait, ReasonHasAnother},
-		"deleted, and calls may come":   {begun(discarding, loud), Wait, ReasonNotQuiet},
-		"deleted, and no call can come": {begun(discarding), CreateVolume, ReasonFinish},
-		"deleted, and nothing was under way": {begun(discarding, func(f *Facts) { f.Record.Requests[0].Settled = true }),
-			CloseEntry, ReasonNothingMade},
+		"deleted, and calls may come":        {begun(discarding, loud), Wait, ReasonNotQuiet},
+		"deleted, and no call can come":      {begun(discarding), CreateVolume, ReasonFinish},
+		"deleted, and nothing was under way": {begun(discarding, settled), CloseEntry, ReasonNothingMade},
 		"the volume is as requested at last": {made(discarding), StorePV, ReasonProvision},
 		"an open entry needs no other reads": {begun(func(f *Facts) { f.First = false }), CreateVolume, ReasonFinish},
 		"no room for a third request": {begun(late,
@@ -151,6 +134,30 @@ func TestDecide(t *testing.T) {
 		"and the other one since then": {begun(late,
 			func(f *Facts) { f.Record.Add(Request{Node: "b"}); f.Record.Requests[1].Settled = true; f.Record.By = 0 }),
 			OpenEntry, ReasonFinish},
+
+		// Each operand of a condition counts by itself, even where present facts never have one without the other.
+		"a claim without UID": {waiting(func(f *Facts) { f.Claim.UID = "" }), Wait, ReasonNotOurs},
+		"another node, and the class is gone": {begun(late, func(f *Facts) { f.Wanted, f.Composed = false, false }),
+			CreateVolume, ReasonFinish},
+		"no other node, and nothing is composed": {begun(func(f *Facts) { f.Composed = false }), CreateVolume,
+			ReasonFinish},
+		"unfit, but no volume is known":          {begun(unfit), CreateVolume, ReasonFinish},
+		"no PV names the volume, calls may come": {made(loud), StorePV, ReasonProvision},
+		"an entry that was not sent, no claim": {begun(unsent, func(f *Facts) { f.Claim.UID = "" }), CloseEntry,
+			ReasonNotBegun},
+		"a claim whose volume has another name": {waiting(func(f *Facts) { f.Claim.Renamed = true }), Wait,
+			ReasonNotNeeded},
+		"an entry that was not sent, another name": {begun(unsent, func(f *Facts) { f.Claim.Renamed = true }), CloseEntry,
+			ReasonNotBegun},
+		"an entry that was sent, another name": {begun(func(f *Facts) { f.Claim.Renamed = true }), CreateVolume,
+			ReasonFinish},
+		"an entry that was not sent, not ours": {begun(unsent, func(f *Facts) { f.Claim.Ours = false }), CloseEntry,
+			ReasonNotBegun},
+		"a PV that does not exist, on another node": {made(gone, func(f *Facts) { f.PV.Elsewhere = true }), StorePV,
+			ReasonProvision},
+		"a cached PV, and another handle apart": {made(cached, func(f *Facts) {
+			f.Apart = PV{Known: true, Exists: true, OfDriver: true, Handle: "vol-0", Read: now}
+		}), ReadPV, ReasonFinish},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

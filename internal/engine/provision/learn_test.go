@@ -63,10 +63,8 @@ func TestLearn(t *testing.T) {
 				return f.Log == LogOpen && f.Record.Count == 2 && f.Record.Requests[0].Sent && f.Record.Next == 1
 			},
 		},
-		"a PV is stored": {made(), StorePV, done, func(f Facts) bool {
-			return f.named() && f.namedLive(now) &&
-				f.PV.stored()
-		}},
+		"a PV is stored": {made(), StorePV, done,
+			func(f Facts) bool { return f.named() && f.namedLive(now) && f.PV.stored() }},
 		"a PV that may be stored": {
 			made(), StorePV, lost, func(f Facts) bool { return !f.PV.Known && !f.Record.Quiet(now, quiet) },
 		},
@@ -78,14 +76,14 @@ func TestLearn(t *testing.T) {
 			func(f Facts) bool { return f.PV.Exists && !f.named() },
 		},
 		"a PV is stored apart": {made(), StoreApart, done, func(f Facts) bool { return f.named() && !f.PV.Exists }},
-		"a deletion is marked": {made(unfit), MarkDiscarding, done, func(f Facts) bool {
-			return f.Log == LogOpen &&
-				f.Record.Discarding
-		}},
+		"a deletion is marked": {made(unfit), MarkDiscarding, done,
+			func(f Facts) bool { return f.Log == LogOpen && f.Record.Discarding }},
 		"a deletion may be marked": {
 			made(unfit), MarkDiscarding, with(lost, func(r *Reply) { r.Log = LogChanging }),
 			func(f Facts) bool { return f.Log == LogChanging && !f.Record.Discarding },
 		},
+		"a mark of before stays": {made(unfit, discarding), MarkDiscarding, with(failed, func(r *Reply) { r.Log = LogOpen }),
+			func(f Facts) bool { return f.Record.Discarding }},
 		"a version is noted": {begun(func(f *Facts) { f.VersionNoted = false }), NoteVersion, done,
 			func(f Facts) bool { return f.VersionNoted && f.Log == LogOpen }},
 		"a version may be noted": {

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
@@ -133,5 +135,68 @@ func TestDeletedSettlesWithoutLateCalls(t *testing.T) {
 	f.Learn(DeleteVolume, Reply{Class: errclass.Uncertain}, false, now, now, quiet)
 	if f.Record.Volume != VolumeMade || f.Record.Quiet(now, quiet) {
 		t.Errorf("a deletion that was not answered: %+v", f.Record)
+	}
+}
+
+func TestZeroValuesProveNoState(t *testing.T) {
+	var never time.Time
+	for name, is := range map[string]bool{
+		"a PV that does not exist is stored":             PV{OfClaim: true, OfDriver: true}.stored(),
+		"a PV that does not exist names a volume":        PV{OfDriver: true, Handle: "vol-1"}.Names("vol-1"),
+		"a PV without handle names a volume without one": PV{Exists: true, OfDriver: true}.Names(""),
+		"a read that was never made is fresh":            Claim{}.Fresh(never.Add(time.Second)),
+		"a PV that was not read is fresh":                PV{Read: now}.Fresh(now),
+	} {
+		if is {
+			t.Error(name)
+		}
+	}
+}
+
+func TestRecordByEachOperand(t *testing.T) {
+	var never time.Time
+	r := Opened(uid, Request{Node: "a", MayReschedule: true})
+	if !r.Quiet(never, quiet) {
+		t.Error("a record without a call is not quiet")
+	}
+	if at := r.Add(Request{Node: "b"}); at != 0 || r.Count != 1 {
+		t.Errorf("a request that was not sent is not replaced: %d of %d", at, r.Count)
+	}
+	none := Record{}
+	if none.Settled() || none.Unsent() {
+		t.Error("a record without requests is settled, or known to be unsent")
+	}
+	if sent := Inherited(uid, []Request{{}}, now); !r.Unsent() || sent.Unsent() {
+		t.Errorf("a new request is unsent: %t; an earlier process's: %t", r.Unsent(), sent.Unsent())
+	}
+	r.Requests[0].Settled = true
+	if !r.Settled() {
+		t.Error("a record whose request is settled is not")
+	}
+	r.Volume = VolumeMade
+	if r.Settled() {
+		t.Error("a record with a volume is settled")
+	}
+}
+
+func TestSettledRequestAllowsNoNode(t *testing.T) {
+	r := Opened(uid, Request{Node: "a", MayReschedule: true})
+	r.Requests[0] = Request{Node: "c", MayReschedule: true, Sent: true, Settled: true}
+	r.By = 0
+	if r.takesNode("d") {
+		t.Error("a request that made nothing lets another node be added")
+	}
+}
+
+func TestNamedAlone(t *testing.T) {
+	for uid, c := range map[types.UID]struct {
+		name  string
+		alone bool
+	}{
+		"0f0c-4b1e": {"pvc-0f0c-4b1e", true}, "0f0c-4b1f": {"pvc-0f0c4b1f", true}, "0f0c-4b20": {"pvc-0f0c", false},
+	} {
+		if got := (Claim{UID: uid, PVName: c.name}).namedAlone(); got != c.alone {
+			t.Errorf("%s under %s: alone %v", uid, c.name, got)
+		}
 	}
 }
