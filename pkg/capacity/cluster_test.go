@@ -17,6 +17,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
+var zoneA = WorkItem{"late", "zone=a"}
+
 func TestDeletePreconditions(t *testing.T) {
 	resource := schema.GroupResource{Group: "storage.k8s.io", Resource: "csistoragecapacities"}
 	for name, c := range map[string]struct{ answer, want error }{
@@ -46,7 +48,7 @@ func TestDeletePreconditions(t *testing.T) {
 }
 
 func TestObjectsAtOmitsDeletedObject(t *testing.T) {
-	m, o := newTracker(), Object{Name: "a", UID: "u1", ResourceVersion: "7", Item: WorkItem{"late", "zone=a"}}
+	m, o := newTracker(), Object{Name: "a", UID: "u1", ResourceVersion: "7", Item: zoneA}
 	m.wrote(o)
 	behind := &lagging{shown: map[string]Object{"a": o}, version: 1}
 	behind.Each(m.show)
@@ -61,7 +63,7 @@ func TestObjectsAtOmitsDeletedObject(t *testing.T) {
 
 // The cache may still lack one written object while it shows the others.
 func TestObjectsAtMergesCacheAndWrites(t *testing.T) {
-	m, item := newTracker(), WorkItem{"late", "zone=a"}
+	m, item := newTracker(), zoneA
 	own := Object{Name: "b", UID: "u2", ResourceVersion: "7", Item: item}
 	m.wrote(own)
 	older, other := own, Object{Name: "a", UID: "u1", Item: item}
@@ -80,7 +82,7 @@ func TestObjectsAtMergesCacheAndWrites(t *testing.T) {
 
 // The cache changes before the tracker hears of that.
 func TestObjectsAtOmitsObjectsThatCacheLacks(t *testing.T) {
-	m, item := newTracker(), WorkItem{"late", "zone=a"}
+	m, item := newTracker(), zoneA
 	m.show(Object{Name: "gone", Item: item})
 	m.show(Object{Name: "moved", Item: item})
 	cache := &lagging{shown: map[string]Object{"moved": {Name: "moved", Item: WorkItem{"late", "zone=b"}}}}
@@ -105,7 +107,7 @@ func TestDecisionReadsOnlyObjectsOfItsItem(t *testing.T) {
 		for i := range n {
 			add(fmt.Sprint("other-", i), WorkItem{"late", Segment(fmt.Sprint("host=", i))})
 		}
-		item, moved := WorkItem{"late", "zone=a"}, WorkItem{"late", "zone=b"}
+		item, moved := zoneA, WorkItem{"late", "zone=b"}
 		first, second := add("a", item), add("b", item)
 		w.objects.read = 0
 		if f := w.c.observe(item); len(f.Objects) != own || w.objects.read != own {
@@ -138,7 +140,7 @@ func TestRemoveOfMissingObject(t *testing.T) {
 func TestWroteIgnoresOtherItems(t *testing.T) {
 	w := newWorld(t)
 	stored := newObject(WorkItem{"late", "zone=b"}, Capacity{}, w.c.labels, nil)
-	if w.c.wrote(WorkItem{"late", "zone=a"}, stored); len(w.c.tracker.written) > 0 {
+	if w.c.wrote(zoneA, stored); len(w.c.tracker.written) > 0 {
 		t.Errorf("noted: %v", w.c.tracker.written)
 	}
 	if w.c.wrote(WorkItem{"late", "zone=b"}, stored); len(w.c.tracker.written) != 1 {
@@ -148,11 +150,11 @@ func TestWroteIgnoresOtherItems(t *testing.T) {
 
 func TestOwnerUnknownBeforeSurvey(t *testing.T) {
 	w := newWorld(t)
-	if f := w.c.observe(WorkItem{"late", "zone=a"}); f.OwnerKnown {
+	if f := w.c.observe(zoneA); f.OwnerKnown {
 		t.Errorf("known from the start: %+v", f)
 	}
 	w.look()
-	if f := w.c.observe(WorkItem{"late", "zone=a"}); !f.OwnerKnown {
+	if f := w.c.observe(zoneA); !f.OwnerKnown {
 		t.Errorf("not known after the survey: %+v", f)
 	}
 }

@@ -35,6 +35,13 @@ func objects(all ...Object) func(*Facts) { return func(s *Facts) { s.Objects = a
 func TestDecide(t *testing.T) {
 	foreign := func(o *Object) { o.Ours = false }
 	leaving := func(o *Object) { o.Terminating = true }
+	class := func(c Class) func(*Facts) { return func(s *Facts) { s.Class = c } }
+	segment := func(p Presence) func(*Facts) { return func(s *Facts) { s.Segment = p } }
+	answer := func(c Capacity) func(*Facts) { return func(s *Facts) { s.Capacity = c } }
+	answered := func(at time.Time) func(*Facts) { return func(s *Facts) { s.Answered = at } }
+	gone, absent := class(ClassGone), segment(Absent)
+	unowned := func(s *Facts) { s.OwnerKnown = false }
+	stale := func(s *Facts) { s.Stale = true }
 	cases := map[string]struct {
 		s      Facts
 		action Action
@@ -42,54 +49,37 @@ func TestDecide(t *testing.T) {
 		object string
 		over   bool
 	}{
-		"nothing is known": {Facts{Objects: []Object{object("a")}}, Wait, ReasonUnknown, "",
+		"nothing is known":       {Facts{Objects: []Object{object("a")}}, Wait, ReasonUnknown, "", false},
+		"the class is not known": {good(class(ClassUnknown)), Wait, ReasonUnknown, "", false},
+		"the place is not known": {good(segment(PresenceUnknown)), Wait, ReasonUnknown, "", false},
+		"all is well":            {good(), Wait, ReasonUpToDate, "", false},
+		"the class is gone":      {good(gone), Delete, ReasonClassGone, "csisc-a", false},
+		"the class binds at once": {good(class(ClassImmediate)), Delete, ReasonImmediateBinding, "csisc-a",
 			false},
-		"the class is not known": {good(func(s *Facts) { s.Class = ClassUnknown }), Wait,
-			ReasonUnknown, "", false},
-		"the place is not known": {good(func(s *Facts) { s.Segment = PresenceUnknown }), Wait,
-			ReasonUnknown, "", false},
-		"all is well": {good(), Wait, ReasonUpToDate, "", false},
-		"the class is gone": {good(func(s *Facts) { s.Class = ClassGone }), Delete,
-			ReasonClassGone, "csisc-a", false},
-		"the class binds at once": {good(func(s *Facts) { s.Class = ClassImmediate }), Delete,
-			ReasonImmediateBinding, "csisc-a", false},
-		"the place is gone": {good(func(s *Facts) { s.Segment = Absent }), Delete,
-			ReasonSegmentGone, "csisc-a", false},
-		"the place is gone, owner known or not": {good(func(s *Facts) { s.Segment, s.OwnerKnown = Absent, false }),
-			Delete, ReasonSegmentGone, "csisc-a", false},
-		"all is gone, and nothing is left": {good(func(s *Facts) { s.Class = ClassGone }, objects()), Wait,
-			ReasonClassGone, "", true},
-		"objects of others stay when ours are gone": {good(func(s *Facts) { s.Class = ClassGone },
-			objects(object("b", foreign))), Wait, ReasonClassGone, "", true},
-		"a terminating object is left alone": {good(func(s *Facts) { s.Segment = Absent },
-			objects(object("b", leaving))), Wait, ReasonSegmentGone, "", true},
-		"two objects say the same": {good(objects(object("a"), object("b"))), Delete, ReasonDuplicate,
-			"b", false},
-		"an equal object of another owner": {good(objects(object("a"), object("b", foreign))), Wait,
-			ReasonUpToDate, "", false},
-		"not asked yet": {good(func(s *Facts) { s.Answered = time.Time{} }), GetCapacity,
-			ReasonDue, "", false},
-		"the answer is old": {good(func(s *Facts) { s.Answered = noon.Add(-45 * time.Second) }),
-			GetCapacity, ReasonDue, "", false},
-		"something happened since": {good(func(s *Facts) { s.Stale = true }), GetCapacity, ReasonDue, "",
+		"the place is gone":                     {good(absent), Delete, ReasonSegmentGone, "csisc-a", false},
+		"the place is gone, owner known or not": {good(absent, unowned), Delete, ReasonSegmentGone, "csisc-a", false},
+		"all is gone, and nothing is left":      {good(gone, objects()), Wait, ReasonClassGone, "", true},
+		"objects of others stay when ours are gone": {good(gone, objects(object("b", foreign))), Wait, ReasonClassGone, "",
+			true},
+		"a terminating object is left alone": {good(absent, objects(object("b", leaving))), Wait, ReasonSegmentGone, "",
+			true},
+		"two objects say the same": {good(objects(object("a"), object("b"))), Delete, ReasonDuplicate, "b", false},
+		"an equal object of another owner": {good(objects(object("a"), object("b", foreign))), Wait, ReasonUpToDate, "",
 			false},
-		"there is no object": {good(objects()), Create, ReasonMissing, "", false},
-		"the only object has another owner": {good(objects(object("b", foreign))), Create, ReasonMissing, "",
-			false},
-		"the only object is being deleted": {good(objects(object("b", leaving))), Create, ReasonMissing, "",
-			false},
-		"there is less": {good(func(s *Facts) { s.Capacity = left(4) }), Update,
-			ReasonChanged, "csisc-a", false},
-		"there is nothing, which is not nothing said": {good(func(s *Facts) { s.Capacity = left(0) },
+		"not asked yet":                     {good(answered(time.Time{})), GetCapacity, ReasonDue, "", false},
+		"the answer is old":                 {good(answered(noon.Add(-45 * time.Second))), GetCapacity, ReasonDue, "", false},
+		"something happened since":          {good(stale), GetCapacity, ReasonDue, "", false},
+		"there is no object":                {good(objects()), Create, ReasonMissing, "", false},
+		"the only object has another owner": {good(objects(object("b", foreign))), Create, ReasonMissing, "", false},
+		"the only object is being deleted":  {good(objects(object("b", leaving))), Create, ReasonMissing, "", false},
+		"there is less":                     {good(answer(left(4))), Update, ReasonChanged, "csisc-a", false},
+		"there is nothing, which is not nothing said": {good(answer(left(0)),
 			objects(object("a", func(o *Object) { o.Capacity = Capacity{} }))), Update, ReasonChanged, "a", false},
-		"one volume may have less": {good(func(s *Facts) {
-			s.Capacity.MaximumVolumeSize = Size{1,
-				true}
-		}), Update, ReasonChanged, "csisc-a", false},
-		"the owner is missing": {good(objects(object("a", func(o *Object) { o.Owned = false }))),
-			Update, ReasonNotOwned, "a", false},
-		"the owner is not known": {good(func(s *Facts) { s.OwnerKnown, s.Stale = false, true },
-			objects()), Wait, ReasonOwnerUnknown, "", false},
+		"one volume may have less": {good(answer(Capacity{left(5).Available, Size{1, true}})), Update, ReasonChanged,
+			"csisc-a", false},
+		"the owner is missing": {good(objects(object("a", func(o *Object) { o.Owned = false }))), Update, ReasonNotOwned,
+			"a", false},
+		"the owner is not known": {good(unowned, stale, objects()), Wait, ReasonOwnerUnknown, "", false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

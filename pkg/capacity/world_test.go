@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	testclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
@@ -189,8 +190,7 @@ func (w *world) look() {
 	})
 	w.objects.Each(func(o Object) { items = append(items, o.Item) })
 	slices.SortFunc(items, func(a, b WorkItem) int {
-		return strings.Compare(a.Class+string(a.Segment),
-			b.Class+string(b.Segment))
+		return strings.Compare(a.Class+string(a.Segment), b.Class+string(b.Segment))
 	})
 	for _, item := range slices.Compact(items) {
 		w.c.reconcile(w.Context(), item)
@@ -282,9 +282,12 @@ func (w *world) remove(_ context.Context, o Object) error {
 }
 
 func (w *world) owner(context.Context, OwnedBy) (metav1.OwnerReference, error) {
-	yes := true
-	return metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "driver", UID: "d1", Controller: &yes},
-		w.ownerErr
+	return *ownerRef(), w.ownerErr
+}
+
+func ownerRef() *metav1.OwnerReference {
+	return &metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "driver", UID: "d1",
+		Controller: ptr.To(true)}
 }
 
 func (w *world) want(got, want string) {

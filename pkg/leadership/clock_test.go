@@ -60,6 +60,16 @@ func (r *replica) take(t *testing.T, holder string) {
 	}
 }
 
+// stored returns the lock without the clock.
+func (r *replica) stored(t *testing.T) resourcelock.Interface {
+	t.Helper()
+	inner, ok := r.lock.(observed)
+	if !ok {
+		t.Fatalf("the lock is a %T", r.lock)
+	}
+	return inner.Interface
+}
+
 func (r *replica) left(t *testing.T, want time.Duration) {
 	t.Helper()
 	if got := r.clock.Left(); got != want {
@@ -110,45 +120,29 @@ func TestRenewalsWithinOneSecondEndTogether(t *testing.T) {
 	a.left(t, 0)
 }
 
-// slow is a lock whose answers take a while.
+// slow is a lock whose writes take effect before their answer, which may be an error.
 type slow struct {
 	resourcelock.Interface
-	answer func()
+	answer func() error
 }
 
 func (s slow) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	defer s.answer()
-	return s.Interface.Update(ctx, record)
+	return errors.Join(s.Interface.Update(ctx, record), s.answer())
 }
 
 func TestLateAnswerDoesNotExtendLease(t *testing.T) {
 	a := newReplicas(t, "a")[0]
 	a.take(t, "a")
-	inner, ok := a.lock.(observed)
-	if !ok {
-		t.Fatalf("the lock is a %T", a.lock)
-	}
-	a.lock = a.clock.Lock(slow{inner.Interface, func() { a.time += 9 * time.Second }})
+	a.lock = a.clock.Lock(slow{a.stored(t), func() error { a.time += 9 * time.Second; return nil }})
 	a.take(t, "a")
 	a.left(t, 6*time.Second)
-}
-
-// lossy is a lock whose writes succeed without an answer.
-type lossy struct{ resourcelock.Interface }
-
-func (l lossy) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return errors.Join(errors.New("no answer"), l.Interface.Update(ctx, record))
 }
 
 func TestUnansweredRenewalDoesNotCount(t *testing.T) {
 	a := newReplicas(t, "a")[0]
 	a.take(t, "a")
-	inner, ok := a.lock.(observed)
-	if !ok {
-		t.Fatalf("the lock is a %T", a.lock)
-	}
 	a.time += 5 * time.Second
-	a.lock = a.clock.Lock(lossy{inner.Interface})
+	a.lock = a.clock.Lock(slow{a.stored(t), func() error { return errors.New("no answer") }})
 	if err := a.lock.Update(t.Context(), leaderRecord("a")); err == nil {
 		t.Fatal("no error")
 	}
@@ -232,13 +226,9 @@ func TestDeletedLeaseHasTwoHolders(t *testing.T) {
 	both := newReplicas(t, "a", "b")
 	a, b := both[0], both[1]
 	a.take(t, "a")
-	inner, ok := a.lock.(observed)
+	stored, ok := a.stored(t).(*resourcelock.LeaseLock)
 	if !ok {
-		t.Fatalf("the lock is a %T", a.lock)
-	}
-	stored, ok := inner.Interface.(*resourcelock.LeaseLock)
-	if !ok {
-		t.Fatalf("the stored lock is a %T", inner.Interface)
+		t.Fatalf("the stored lock is a %T", a.stored(t))
 	}
 	if err := stored.Client.Leases("ns").Delete(t.Context(), "disk", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

@@ -19,11 +19,6 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// left is a holder whose remaining time is fixed.
-type left time.Duration
-
-func (l left) Left() time.Duration { return time.Duration(l) }
-
 // server records the requests that reach it by method and path, and answers 404.
 func server(t *testing.T) (config *rest.Config, requests func() []string) {
 	t.Helper()
@@ -69,7 +64,7 @@ func TestTransportSendsNoRefusedWrites(t *testing.T) {
 				sent = true
 				return &http.Response{Body: http.NoBody}, nil
 			})
-			response, err := Transport(left(0))(next).RoundTrip(request)
+			response, err := Transport(newTerm(0))(next).RoundTrip(request)
 			if err == nil {
 				err = response.Body.Close()
 			}
@@ -89,9 +84,9 @@ func TestTransportRefusesWritesWithoutLease(t *testing.T) {
 		refuses bool
 	}{
 		"no leader election":     {nil, false},
-		"the lease is held":      {left(time.Second), false},
-		"the lease ran out":      {left(0), true},
-		"the lease was released": {left(-time.Second), true},
+		"the lease is held":      {newTerm(time.Second), false},
+		"the lease ran out":      {newTerm(0), true},
+		"the lease was released": {newTerm(-time.Second), true},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			config, requests := server(t)
@@ -138,7 +133,7 @@ func TestRecorderDropsEventsWithoutLease(t *testing.T) {
 	for _, test := range []struct {
 		holder Holder
 		want   int
-	}{{nil, 3}, {left(1), 3}, {left(0), 0}} {
+	}{{nil, 3}, {newTerm(1), 3}, {newTerm(0), 0}} {
 		fake := record.NewFakeRecorder(3)
 		events, pv := Recorder(test.holder, fake), &v1.PersistentVolume{}
 		events.Event(pv, v1.EventTypeNormal, "A", "a")

@@ -173,8 +173,7 @@ func Of(o *v1.PersistentVolume) PV {
 	_, hasNamespace := o.Annotations[AnnDeletionSecretNamespace]
 	pv.SecretKnown = hasName && hasNamespace
 	pv.WasAttached = slices.ContainsFunc(o.Finalizers, func(f string) bool {
-		return strings.HasPrefix(f,
-			attacherFinalizerPrefix)
+		return strings.HasPrefix(f, attacherFinalizerPrefix)
 	})
 	if csi := o.Spec.CSI; csi != nil {
 		pv.Driver, pv.Handle = csi.Driver, csi.VolumeHandle

@@ -20,69 +20,62 @@ func source(of v1.PersistentVolumeSource) *v1.PersistentVolume {
 
 func TestOf(t *testing.T) {
 	csi := func(change func(*v1.PersistentVolume)) *v1.PersistentVolume {
-		o := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{
-			CSI: &v1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "vol-1"},
-		}}}
+		o := source(v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "vol-1"}})
 		o.Annotations = map[string]string{}
 		change(o)
 		return o
+	}
+	with := func(annotations map[string]string) *v1.PersistentVolume {
+		return csi(func(o *v1.PersistentVolume) { o.Annotations = annotations })
+	}
+	finalized := func(finalizer string) *v1.PersistentVolume {
+		return csi(func(o *v1.PersistentVolume) { o.Finalizers = []string{finalizer} })
+	}
+	claimed := func(uid types.UID) *v1.PersistentVolume {
+		return csi(func(o *v1.PersistentVolume) {
+			o.Spec.ClaimRef = &v1.ObjectReference{Namespace: "ns", Name: "claim", UID: uid}
+		})
+	}
+	at := func(terms ...string) *v1.PersistentVolume {
+		return csi(func(o *v1.PersistentVolume) { o.Spec.NodeAffinity = affinityTo(terms...) })
 	}
 	cases := map[string]struct {
 		o    *v1.PersistentVolume
 		want func(PV) bool
 	}{
-		"a volume of the driver": {csi(func(*v1.PersistentVolume) {}), func(pv PV) bool {
-			return pv.Driver == driver &&
-				pv.Handle == "vol-1" && !pv.InTree
-		}},
-		"attached once: the attacher's finalizer has dashes for dots": {csi(func(o *v1.PersistentVolume) {
-			o.Finalizers = []string{"external-attacher/disk-csi-example-com"}
-		}), func(pv PV) bool { return pv.WasAttached }},
-		"never attached": {csi(func(o *v1.PersistentVolume) { o.Finalizers = []string{"kubernetes.io/pv-protection"} }),
-			func(pv PV) bool { return !pv.WasAttached }},
-		"claimed": {csi(func(o *v1.PersistentVolume) {
-			o.Spec.ClaimRef = &v1.ObjectReference{Namespace: "ns", Name: "claim", UID: "uid"}
-		}), func(pv PV) bool {
+		"a volume of the driver": {with(nil),
+			func(pv PV) bool { return pv.Driver == driver && pv.Handle == "vol-1" && !pv.InTree }},
+		"attached once: the attacher's finalizer has dashes for dots": {finalized("external-attacher/disk-csi-example-com"),
+			func(pv PV) bool { return pv.WasAttached }},
+		"never attached": {finalized("kubernetes.io/pv-protection"), func(pv PV) bool { return !pv.WasAttached }},
+		"claimed": {claimed("uid"), func(pv PV) bool {
 			return pv.Claimed() && pv.Claim == ClaimRef{Namespace: "ns", Name: "claim", UID: "uid"}
 		}},
-		"reserved for a claim to come": {csi(func(o *v1.PersistentVolume) {
-			o.Spec.ClaimRef = &v1.ObjectReference{Namespace: "ns", Name: "claim"}
-		}), func(pv PV) bool { return !pv.Claimed() }},
+		"reserved for a claim to come": {claimed(""), func(pv PV) bool { return !pv.Claimed() }},
 		"an affinity that requires nothing": {csi(func(o *v1.PersistentVolume) {
 			o.Spec.NodeAffinity = &v1.VolumeNodeAffinity{}
 		}), func(pv PV) bool { return pv.Affinity == "" }},
-		"reachable from either of two places of one term": {csi(func(o *v1.PersistentVolume) {
-			o.Spec.NodeAffinity = affinity(term("zone", "a"))
-			o.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values = []string{"a", "b"}
-		}), func(pv PV) bool { return pv.Affinity == "" }},
-		"only the other of the annotations that name the Secret": {csi(func(o *v1.PersistentVolume) {
-			o.Annotations[AnnDeletionSecretNamespace] = "ns"
-		}), func(pv PV) bool { return !pv.SecretKnown }},
-		"held without a reason": {csi(func(o *v1.PersistentVolume) { o.Annotations[HoldAnnotation] = "" }),
+		"reachable from either of two places of one term": {at("zone In a b"),
+			func(pv PV) bool { return pv.Affinity == "" }},
+		"only the other of the annotations that name the Secret": {with(map[string]string{AnnDeletionSecretNamespace: "ns"}),
+			func(pv PV) bool { return !pv.SecretKnown }},
+		"held without a reason": {with(map[string]string{HoldAnnotation: ""}),
 			func(pv PV) bool { return pv.Held && pv.HeldBecause == "" }},
-		"only one of the annotations that name the Secret": {csi(func(o *v1.PersistentVolume) {
-			o.Annotations[AnnDeletionSecretName] = "s"
-		}), func(pv PV) bool { return !pv.SecretKnown }},
-		"both annotations, empty": {csi(func(o *v1.PersistentVolume) {
-			o.Annotations[AnnDeletionSecretName], o.Annotations[AnnDeletionSecretNamespace] = "", ""
-		}),
+		"only one of the annotations that name the Secret": {with(map[string]string{AnnDeletionSecretName: "s"}),
+			func(pv PV) bool { return !pv.SecretKnown }},
+		"both annotations, empty": {with(map[string]string{AnnDeletionSecretName: "", AnnDeletionSecretNamespace: ""}),
 			func(pv PV) bool { return pv.SecretKnown && pv.DeletionSecret == (SecretRef{}) }},
 		"the class by its old annotation": {csi(func(o *v1.PersistentVolume) {
 			o.Spec.StorageClassName, o.Annotations[annStorageClass] = "new", "old"
 		}), func(pv PV) bool { return pv.StorageClass == "old" }},
-		"reachable from two places": {csi(func(o *v1.PersistentVolume) {
-			o.Spec.NodeAffinity = affinity(term("zone", "a", "rack", "1"), term("zone", "b"))
-		}), func(pv PV) bool {
+		"reachable from two places": {at("zone In a,rack In 1", "zone In b"), func(pv PV) bool {
 			at := pv.Segments()
 			return len(at) == 2 && len(at[0]) == 2 && at[0]["zone"] == "a" && at[0]["rack"] == "1" && at[1]["zone"] == "b"
 		}},
-		"reachable in a way that labels do not tell": {csi(func(o *v1.PersistentVolume) {
-			o.Spec.NodeAffinity = affinity(term("zone", "a"))
-			o.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Operator = v1.NodeSelectorOpNotIn
-		}), func(pv PV) bool { return pv.Affinity == "" && pv.Segments() == nil }},
-		"reachable from more places than are kept": {csi(func(o *v1.PersistentVolume) {
-			o.Spec.NodeAffinity = affinity(term("zone", strings.Repeat("a", maxAffinity)))
-		}), func(pv PV) bool { return pv.Segments() == nil }},
+		"reachable in a way that labels do not tell": {at("zone NotIn a"),
+			func(pv PV) bool { return pv.Affinity == "" && pv.Segments() == nil }},
+		"reachable from more places than are kept": {at("zone In " + strings.Repeat("a", maxAffinity)),
+			func(pv PV) bool { return pv.Segments() == nil }},
 		"terminating": {csi(func(o *v1.PersistentVolume) { now := metav1.Unix(7, 0); o.DeletionTimestamp = &now }),
 			func(pv PV) bool { return pv.Terminating && pv.TerminatingSince == 7 }},
 		"a migrated volume": {source(v1.PersistentVolumeSource{
@@ -153,19 +146,6 @@ func TestOwner(t *testing.T) {
 			t.Errorf("%s: %q, want %q", sentence, got, c.want)
 		}
 	}
-}
-
-func affinity(terms ...v1.NodeSelectorTerm) *v1.VolumeNodeAffinity {
-	return &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: terms}}
-}
-
-// term returns a term of keys with one value each.
-func term(pairs ...string) (t v1.NodeSelectorTerm) {
-	for i := 0; i < len(pairs); i += 2 {
-		t.MatchExpressions = append(t.MatchExpressions, v1.NodeSelectorRequirement{Key: pairs[i],
-			Operator: v1.NodeSelectorOpIn, Values: []string{pairs[i+1]}})
-	}
-	return t
 }
 
 // FuzzOf reads PVs with any content: without a panic or an endless loop, and without ownership of another driver's PV.
