@@ -44,7 +44,6 @@ func parse(t *testing.T, args ...string) (*options, error) {
 }
 
 func TestReclaimConfig(t *testing.T) {
-	yes, no := true, false
 	cases := map[string]struct {
 		args  []string
 		check func(reclaim.Config) bool
@@ -66,9 +65,9 @@ func TestReclaimConfig(t *testing.T) {
 		"no static PVs": {[]string{"--static-pvs=ignore"},
 			func(c reclaim.Config) bool { return c.IgnoreStatic }},
 		"unprotected ones, said yes": {[]string{"--reclaim-unprotected=true"},
-			func(c reclaim.Config) bool { return *c.ReclaimUnprotected == yes }},
+			func(c reclaim.Config) bool { return *c.ReclaimUnprotected }},
 		"unprotected ones, said no": {[]string{"--reclaim-unprotected=false"},
-			func(c reclaim.Config) bool { return *c.ReclaimUnprotected == no }},
+			func(c reclaim.Config) bool { return !*c.ReclaimUnprotected }},
 		"a brake, on the owner's Lease": {[]string{"--brake-deletions=7", "--leader-election-namespace=ns"},
 			func(c reclaim.Config) bool {
 				return c.Brake.Deletions == 7 && c.Brake.Lease.String() == "ns/disk-example-com"
@@ -93,12 +92,20 @@ func TestReclaimConfig(t *testing.T) {
 }
 
 func TestInvalidFlags(t *testing.T) {
+	const checks = "--leak-check-interval=1h"
 	for _, args := range [][]string{
 		{"--role=other"}, {"--finalizer-scope=all"}, {"--static-pvs=maybe"}, {"--reclaim-unprotected=perhaps"},
 		{"--role=observer", "--honor-reclaim-policy=false"}, {"--role=observer", "--release-finalizers=true"},
 		{"--dry-run=true", "--release-finalizers=true"}, {"--brake-deletions=-1"},
 		{"--brake-deletions=1", "--brake-window=0s"},
 		{"--http-endpoint=:1", "--metrics-address=:2"}, {"--tracing-endpoint=collector/traces"},
+
+		{"--role=companion", "--provision=true"}, {"--node-deployment=true"},
+		{"--snapshot-orphan-sweep-interval=-1s"}, {"--in-flight-quiet-period=-1s"}, {"--leader-election-labels=team"},
+		{"--cloning-protection-threads=0"}, {"--volume-name-prefix=No_Name"}, {"--volume-name-uuid-length=33"},
+
+		{"--leak-check-interval=-1s"}, {checks, "--leak-check-sightings=1"}, {checks, "--leak-check-grace=-1s"},
+		{checks, "--leak-check-page-size=-1"},
 	} {
 		if _, err := parse(t, args...); err == nil {
 			t.Errorf("%q is taken", args)
@@ -106,30 +113,28 @@ func TestInvalidFlags(t *testing.T) {
 	}
 }
 
-func TestProvisions(t *testing.T) {
+// An owner provisions unless it is told otherwise, and any process checks for leaks if it is told to.
+func TestTasks(t *testing.T) {
+	const checks = "--leak-check-interval=1h"
 	for name, c := range map[string]struct {
-		args []string
-		want bool
+		args               []string
+		provisions, checks bool
 	}{
-		"an owner provisions":      {nil, true},
-		"unless it is turned off":  {[]string{"--provision=false"}, false},
-		"not beside a provisioner": {[]string{"--role=companion"}, false},
-		"and may say so":           {[]string{"--role=observer", "--provision=false"}, false},
-		"a dry run makes nothing":  {[]string{"--dry-run=true"}, false},
-		"nor does a release":       {[]string{"--release-finalizers=true"}, false},
+		"an owner provisions":                 {nil, true, false},
+		"unless it is turned off":             {[]string{"--provision=false"}, false, false},
+		"not beside a provisioner":            {[]string{"--role=companion"}, false, false},
+		"and may say so":                      {[]string{"--role=observer", "--provision=false"}, false, false},
+		"a dry run makes nothing":             {[]string{"--dry-run=true"}, false, false},
+		"nor does a release":                  {[]string{"--release-finalizers=true"}, false, false},
+		"every hour":                          {[]string{checks}, true, true},
+		"in every role":                       {[]string{checks, "--role=observer"}, false, true},
+		"also where nothing else is done":     {[]string{checks, "--dry-run=true"}, false, true},
+		"not while finalizers are removed":    {[]string{checks, "--release-finalizers=true"}, false, false},
+		"settings of nothing are not checked": {[]string{"--leak-check-sightings=0"}, true, false},
 	} {
 		o, err := parse(t, c.args...)
-		if err != nil || o.provisions() != c.want {
-			t.Errorf("%s: %v, %v", name, err == nil && o.provisions(), err)
-		}
-	}
-	for _, args := range [][]string{
-		{"--role=companion", "--provision=true"}, {"--node-deployment=true"},
-		{"--snapshot-orphan-sweep-interval=-1s"}, {"--in-flight-quiet-period=-1s"}, {"--leader-election-labels=team"},
-		{"--cloning-protection-threads=0"}, {"--volume-name-prefix=No_Name"}, {"--volume-name-uuid-length=33"},
-	} {
-		if _, err := parse(t, args...); err == nil {
-			t.Errorf("%q is taken", args)
+		if err != nil || o.provisions() != c.provisions || o.checksLeaks() != c.checks {
+			t.Errorf("%s: %v, %+v", name, err, o)
 		}
 	}
 }
@@ -192,4 +197,79 @@ func FuzzLeaseName(f *testing.F) {
 			t.Errorf("the label of driver %q: %v", driver, problems)
 		}
 	})
+}
+
+func TestLeakConfig(t *testing.T) {
+	o, err := parse(t, "--leak-check-interval=2h", "--leak-check-sightings=5", "--leak-check-grace=0s",
+		"--leak-check-page-size=0", "--leader-election-namespace=ns")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := o.leakConfig("disk.example.com")
+	if c.Interval != 2*time.Hour || c.Sightings != 5 || c.Grace >= 0 || c.PageSize >= 0 ||
+		c.On.String() != "ns/disk-example-com" || c.Validate() != nil {
+		t.Errorf("%+v, %v", c, c.Validate())
+	}
+	if o, err = parse(t, "--leak-check-interval=2h"); err != nil {
+		t.Fatal(err)
+	}
+	if c = o.leakConfig("d"); c.Sightings != 3 || c.Grace != time.Hour || c.PageSize != 500 {
+		t.Errorf("by default: %+v", c)
+	}
+}
+
+func TestPublishes(t *testing.T) {
+	inPod := map[string]string{"POD_NAME": "driver-0", "NAMESPACE": "csi", "POD_NAMESPACE": ""}
+	for name, c := range map[string]struct {
+		args []string
+		env  map[string]string
+		want bool
+	}{
+		"nothing, unless it is asked for": {nil, inPod, false},
+		"as requested":                    {[]string{"--enable-capacity=true"}, inPod, true},
+		"without provisioning too":        {[]string{"--enable-capacity=true", "--provision=false"}, inPod, true},
+		"a dry run writes nothing":        {[]string{"--enable-capacity=true", "--dry-run=true"}, nil, false},
+		"nor does a release":              {[]string{"--enable-capacity=true", "--release-finalizers=true"}, nil, false},
+		"outside of a pod, without an owner": {[]string{"--enable-capacity=true", "--capacity-ownerref-level=-1"},
+			map[string]string{"POD_NAME": "", "NAMESPACE": "", "POD_NAMESPACE": "csi"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set(t, c.env)
+			o, err := parse(t, c.args...)
+			if err != nil || o.publishes() != c.want {
+				t.Fatalf("%v, %v", err, err == nil && o.publishes())
+			}
+			if got := o.capacityConfig(); c.want && (got.Validate() != nil || got.Namespace != "csi" ||
+				got.PollInterval != time.Minute || got.Workers != 1) {
+				t.Errorf("%v: %+v", got.Validate(), got)
+			}
+		})
+	}
+	for name, c := range map[string]struct {
+		args []string
+		env  map[string]string
+	}{
+		"no namespace":               {nil, map[string]string{"POD_NAME": "driver-0", "NAMESPACE": "", "POD_NAMESPACE": ""}},
+		"no pod":                     {nil, map[string]string{"POD_NAME": "", "NAMESPACE": "csi"}},
+		"beside another provisioner": {[]string{"--role=companion"}, inPod},
+		"no time between polls":      {[]string{"--capacity-poll-interval=0s"}, inPod},
+		"no workers":                 {[]string{"--capacity-threads=0"}, inPod},
+		"an owner below the pod":     {[]string{"--capacity-ownerref-level=-2"}, inPod},
+		"a negative limit":           {[]string{"--kube-api-capacity-qps=-1"}, inPod},
+		"a limit that lets none by":  {[]string{"--kube-api-capacity-burst=0"}, inPod},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set(t, c.env)
+			if _, err := parse(t, append(c.args, "--enable-capacity=true")...); err == nil {
+				t.Error("it is taken")
+			}
+		})
+	}
+}
+
+func set(t *testing.T, env map[string]string) {
+	t.Helper()
+	for name, value := range env {
+		t.Setenv(name, value)
+	}
 }

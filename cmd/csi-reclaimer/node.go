@@ -129,11 +129,16 @@ func (o *nodeOptions) leaseOf(cluster string, most int) string {
 	}
 	name := cluster + "-" + o.name
 	if len(name) > most {
-		hash := fnv.New32a()
-		hash.Write([]byte(name)) // never fails (hash.Hash)
-		name = fmt.Sprintf("%s-%08x", cluster, hash.Sum32())
+		return cluster + "-" + hashOf(name)
 	}
 	return name
+}
+
+// hashOf returns the FNV-1a hash of a text in 8 hexadecimal digits, as the stock external-provisioner writes it.
+func hashOf(text string) string {
+	hash := fnv.New32a()
+	hash.Write([]byte(text)) // never fails (hash.Hash)
+	return fmt.Sprintf("%08x", hash.Sum32())
 }
 
 const maxLabel = 63
@@ -143,11 +148,6 @@ const maxLabel = 63
 // the other, even if the node's name is too long for a label.
 func (o *nodeOptions) managedBy() string {
 	const program = "external-provisioner"
-	hash := func(s string) string {
-		h := fnv.New32a()
-		h.Write([]byte(s)) // never fails (hash.Hash)
-		return fmt.Sprintf("%08x", h.Sum32())
-	}
 	name, room := program+"-"+o.name, maxLabel-len("-12345678-")-len(o.name)
 	switch {
 	case !o.on:
@@ -155,7 +155,7 @@ func (o *nodeOptions) managedBy() string {
 	case len(name) <= maxLabel:
 		return name
 	case room > 0:
-		return program[:room] + "-" + hash(program) + "-" + o.name
+		return program[:room] + "-" + hashOf(program) + "-" + o.name
 	}
-	return program + "-" + hash(name)
+	return program + "-" + hashOf(name)
 }

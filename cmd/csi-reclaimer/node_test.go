@@ -18,24 +18,21 @@ import (
 )
 
 func TestNodeDeploymentFlags(t *testing.T) {
+	const on = "--node-deployment=true"
 	cases := map[string]struct {
 		node string
 		args []string
 		fine bool
 	}{
-		"on, with its defaults": {"n1", []string{"--node-deployment=true"}, true},
-		"off, despite other flags": {"", []string{"--node-deployment=false",
-			"--node-deployment-base-delay=-1s"}, true},
-		"without the name of the node": {"", []string{"--node-deployment=true"}, false},
-		"volumes without a topology": {"n1", []string{"--node-deployment=true", "--feature-gates=Topology=false"},
-			false},
-		"no delay at all": {"n1", []string{"--node-deployment=true", "--node-deployment-base-delay=0"},
-			false},
-		"a delay that does not grow": {"n1", []string{"--node-deployment=true", "--node-deployment-max-delay=1s"},
-			false},
-		"in another role": {"n1", []string{"--node-deployment=true", "--role=observer"}, true},
-		"without claims that bind immediately": {"n1", []string{"--node-deployment=true",
-			"--node-deployment-immediate-binding=false"}, true},
+		"on, with its defaults": {"n1", []string{on}, true},
+		"off, despite other flags": {"", []string{"--node-deployment=false", "--node-deployment-base-delay=-1s"},
+			true},
+		"without the name of the node":         {"", []string{on}, false},
+		"volumes without a topology":           {"n1", []string{on, "--feature-gates=Topology=false"}, false},
+		"no delay at all":                      {"n1", []string{on, "--node-deployment-base-delay=0"}, false},
+		"a delay that does not grow":           {"n1", []string{on, "--node-deployment-max-delay=1s"}, false},
+		"in another role":                      {"n1", []string{on, "--role=observer"}, true},
+		"without claims that bind immediately": {"n1", []string{on, "--node-deployment-immediate-binding=false"}, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

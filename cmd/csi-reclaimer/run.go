@@ -355,7 +355,6 @@ func (r *readiness) update(missing []permission.Permission, state *health.State)
 	state.Lack(app.BlockingPermissions(missing)...)
 	// Provisioning does not start before all its caches are filled, but deletions do not need them.
 	r.degraded.Store(slices.ContainsFunc(missing, func(p permission.Permission) bool {
-		return p.Verb == "list" ||
-			p.Verb == "watch"
+		return p.Verb == "list" || p.Verb == "watch"
 	}))
 }
