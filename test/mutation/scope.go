@@ -33,8 +33,8 @@ var scopes = []scope{
 	{folder: "pkg/provision", files: "source.go",
 		funcs: "*.freeSource *.freeClaim *.freeSnapshot *.inUse *.IfUnused *.holdSource"},
 	{folder: "pkg/provision/internal/caches", files: "claims.go", funcs: "IsTerminatingSource"},
-	{folder: "pkg/provision/sources", files: "sweep.go release.go"},
-	{folder: "pkg/provision/request", files: "grant.go source.go", funcs: "SourceOf typedSourceOf groupOf namespaceOf " +
+	{folder: "pkg/provision/sources", files: "sweep.go"},
+	{folder: "pkg/provision/request", files: "source.go", funcs: "SourceOf typedSourceOf groupOf namespaceOf " +
 		"kindOf nameOf withUID Facts.sourceRef Facts.contentSource Facts.checkGrant Grant.*"},
 	{folder: "internal/engine/inflight", except: words, statements: true, also: "pkg/provision/inflight"},
 	{folder: "pkg/provision/inflight", files: "plan.go state.go shard.go topology.go old.go"},

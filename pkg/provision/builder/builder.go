@@ -8,12 +8,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -340,4 +344,65 @@ func (b *Builder) source(ctx context.Context, name types.NamespacedName) (*v1.Pe
 	}
 	pv, err := kube.Read(ctx, readTimeout, kube.PV, "", claim.Spec.VolumeName, core.PersistentVolumes().Get)
 	return claim, pv, err
+}
+
+// attributes reads a VolumeAttributesClass, nil if it does not exist. Only for a missing class, and each time anew, it
+// asks whether the API server serves the kind, because the cluster may be upgraded in between.
+func (b *Builder) attributes(ctx context.Context, name string) (_ *storagev1.VolumeAttributesClass, unserved bool,
+	err error) {
+	class, err := b.client.StorageV1().VolumeAttributesClasses().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		return class, false, nil
+	case !apierrors.IsNotFound(err):
+		return nil, false, fmt.Errorf("read VolumeAttributesClass %q: %w", name, err)
+	}
+	served, err := b.ServesAttributesClasses(ctx)
+	return nil, !served, err
+}
+
+// ServesAttributesClasses asks the API server's discovery whether it serves VolumeAttributesClasses in
+// storage.k8s.io/v1, as Kubernetes 1.34 and newer do. Every authenticated user may read the discovery.
+func (b *Builder) ServesAttributesClasses(ctx context.Context) (bool, error) {
+	list, err := discovery.ToServerResourcesInterfaceWithContext(b.client.Discovery()).
+		ServerResourcesForGroupVersionWithContext(ctx, storagev1.SchemeGroupVersion.String())
+	if err != nil {
+		return false, fmt.Errorf("ask whether VolumeAttributesClasses are served: %w", err)
+	}
+	return slices.ContainsFunc(list.APIResources,
+		func(r metav1.APIResource) bool { return r.Name == "volumeattributesclasses" }), nil
+}
+
+// Fixed is the Capable of a driver whose capabilities never change, such as one that calls its storage system without
+// CSI. It creates and deletes volumes, and the fields have its further capabilities.
+type Fixed struct {
+	// Driver is the driver's name, which its PVs have as spec.csi.driver. Required.
+	Driver string
+	// Controller lists further capabilities, such as CLONE_VOLUME. Default none.
+	Controller []csi.ControllerServiceCapability_RPC_Type
+	// Topology means that not every node can use every volume. Then a request has the topology segments of nodes, as the
+	// driver's kubelet plugin registers them in the CSINodes, and CreateVolume returns those of the volume.
+	Topology bool
+}
+
+// Name returns the driver's name.
+func (f Fixed) Name() string { return f.Driver }
+
+// Known returns an error if the driver has no name.
+func (f Fixed) Known() error {
+	if f.Driver == "" {
+		return errors.New("the driver's name is empty")
+	}
+	return nil
+}
+
+// Has reports whether the driver has a capability of CSI's controller service.
+func (f Fixed) Has(capability csi.ControllerServiceCapability_RPC_Type) bool {
+	return capability == csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME ||
+		slices.Contains(f.Controller, capability)
+}
+
+// Offers reports whether the driver has a capability of a CSI plugin.
+func (f Fixed) Offers(service csi.PluginCapability_Service_Type) bool {
+	return service == csi.PluginCapability_Service_CONTROLLER_SERVICE || f.Topology && service == topologyService
 }

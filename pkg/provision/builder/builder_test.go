@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
@@ -38,13 +39,30 @@ func (able) Offers(service csi.PluginCapability_Service_Type) bool {
 	return service == csi.PluginCapability_Service_CONTROLLER_SERVICE
 }
 
+func build(t *testing.T, client kubernetes.Interface, driver Capable, cfg Config) *Builder {
+	t.Helper()
+	b, err := NewForClient(client, driver, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 // want returns a claim with a valid request, with the changes.
 func want(changes ...func(*v1.PersistentVolumeClaim)) request.Options {
-	f := plainFacts()
+	class := "fast"
+	claim := &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1",
+			Annotations: map[string]string{volume.AnnProvisioner: driverName}},
+		Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class,
+			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			Resources: v1.VolumeResourceRequirements{
+				Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}}}}
 	for _, change := range changes {
-		change(f.Claim)
+		change(claim)
 	}
-	return request.Options{Claim: f.Claim, Class: f.Class}
+	return request.Options{Claim: claim,
+		Class: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: driverName}}
 }
 
 // named returns a plain claim whose volume has this name.
@@ -86,8 +104,7 @@ func TestBuild(t *testing.T) {
 		check  func(*inflight.Request) bool
 	}{
 		"a plain claim": {want(), nil, "", func(o *inflight.Request) bool {
-			return o.Create.Name == "pvc-u1" && o.Source == nil &&
-				o.Secret == nil
+			return o.Create.Name == "pvc-u1" && o.Source == nil && o.Secret == nil
 		}},
 		"a claim that keeps its name": {named("disk-u1"), nil, "", func(o *inflight.Request) bool {
 			return o.Create.Name == "disk-u1" && o.PV.Name == "disk-u1"
@@ -111,11 +128,7 @@ func TestBuild(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewClientset(world...)
-			built, err := NewForClient(client, able{},
-				Config{Snapshots: c.snaps})
-			if err != nil {
-				t.Fatal(err)
-			}
+			built := build(t, client, able{}, Config{Snapshots: c.snaps})
 			serve(client, "storageclasses", "volumeattributesclasses")
 			got, err := built.Build(t.Context(), c.want)
 			if request.ReasonOf(err) != c.reason || (err == nil) != (c.reason == "") {
@@ -140,10 +153,7 @@ func serve(client *fake.Clientset, resources ...string) {
 // TestVolumeAttributesClassesUnserved checks that a claim that names one is refused until the cluster serves the kind.
 func TestVolumeAttributesClassesUnserved(t *testing.T) {
 	client := fake.NewClientset()
-	built, err := NewForClient(client, able{}, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	built := build(t, client, able{}, Config{})
 	serve(client, "storageclasses")
 	if _, err := built.Build(t.Context(),
 		want(tier("gold"))); request.ReasonOf(err) != request.ReasonAttributesClassUnserved {
@@ -158,7 +168,7 @@ func TestVolumeAttributesClassesUnserved(t *testing.T) {
 	}
 	lost = false
 	serve(client, "volumeattributesclasses")
-	_, err = client.StorageV1().VolumeAttributesClasses().Create(t.Context(),
+	_, err := client.StorageV1().VolumeAttributesClasses().Create(t.Context(),
 		&storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, DriverName: driverName},
 		metav1.CreateOptions{})
 	if err != nil {
@@ -172,15 +182,10 @@ func TestVolumeAttributesClassesUnserved(t *testing.T) {
 // TestVolumeAttributesClassesDisabled checks that no class is read, and that a claim that names one is refused.
 func TestVolumeAttributesClassesDisabled(t *testing.T) {
 	client := fake.NewClientset()
-	client.PrependReactor("get", "volumeattributesclasses", func(k8stesting.Action) (bool, runtime.Object,
-		error) {
+	client.PrependReactor("get", "volumeattributesclasses", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errLost
 	})
-	built, err := NewForClient(client, able{},
-		Config{Settings: request.Settings{NoAttributesClass: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	built := build(t, client, able{}, Config{Settings: request.Settings{NoAttributesClass: true}})
 	if _, err := built.Build(t.Context(),
 		want(tier("gold"))); request.ReasonOf(err) != request.ReasonAttributesClassUnserved {
 		t.Errorf("a claim with a class: %v", err)
@@ -211,14 +216,9 @@ func TestFailedReadIsNoFact(t *testing.T) {
 	} {
 		client := fake.NewClientset()
 		client.PrependReactor("get", resource, func(k8stesting.Action) (bool, runtime.Object, error) {
-			return true, nil,
-				errLost
+			return true, nil, errLost
 		})
-		built, err := NewForClient(client, able{},
-			Config{Snapshots: lostSnapshots{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		built := build(t, client, able{}, Config{Snapshots: lostSnapshots{}})
 		if _, err := built.Build(t.Context(), asks); !errors.Is(err, errLost) || request.ReasonOf(err) != "" {
 			t.Errorf("%s: %v", resource, err)
 		}
@@ -240,10 +240,7 @@ func TestSnapshotPermissionsNeedDriverSupport(t *testing.T) {
 		"one without":             {unable{}, Config{Snapshots: noSnapshots{}}, 0},
 		"without a reader":        {able{}, Config{}, 0},
 	} {
-		built, err := NewForClient(fake.NewClientset(), c.driver, c.cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		built := build(t, fake.NewClientset(), c.driver, c.cfg)
 		rights := slices.DeleteFunc(built.Permissions(),
 			func(r permission.Permission) bool { return r.Group != "snapshot.storage.k8s.io" })
 		if len(rights) != c.want {
@@ -268,8 +265,7 @@ func (d *changing) Offers(service csi.PluginCapability_Service_Type) bool {
 }
 
 func TestCapabilitiesAreCurrent(t *testing.T) {
-	f := plainFacts()
-	source := f.Claim.DeepCopy()
+	source := want().Claim
 	source.Name, source.Spec.VolumeName, source.Status.Phase = "source", "pv-1", v1.ClaimBound
 	client := fake.NewClientset(source, &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-1"},
 		Spec: v1.PersistentVolumeSpec{StorageClassName: "fast", ClaimRef: &v1.ObjectReference{Namespace: "ns",
@@ -278,10 +274,7 @@ func TestCapabilitiesAreCurrent(t *testing.T) {
 			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName,
 				VolumeHandle: "vol-1"}}}, Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound}})
 	driver := &changing{}
-	built, err := NewForClient(client, driver, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	built := build(t, client, driver, Config{})
 	clone := want(from("", "PersistentVolumeClaim", "source"))
 	if _, err := built.Build(t.Context(), clone); err == nil || !strings.Contains(err.Error(), "CLONE_VOLUME") {
 		t.Errorf("without the capability: %v", err)
@@ -298,10 +291,7 @@ func TestCapabilitiesAreCurrent(t *testing.T) {
 	if _, err := built.Build(t.Context(), want()); !errors.Is(err, errTopologyChanged) {
 		t.Errorf("with topology that was not there at the start: %v", err)
 	}
-	ignoring, err := NewForClient(built.client, &changing{}, Config{IgnoreTopology: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ignoring := build(t, built.client, &changing{}, Config{IgnoreTopology: true})
 	ignoring.driver = driver
 	if _, err := ignoring.Build(t.Context(), want()); err != nil {
 		t.Errorf("where topology is ignored: %v", err)
@@ -311,10 +301,7 @@ func TestCapabilitiesAreCurrent(t *testing.T) {
 // TestRequestFromBeforeTopology covers a request that was sent before a driver with topology replaced the earlier one.
 func TestRequestFromBeforeTopology(t *testing.T) {
 	client := fake.NewClientset()
-	before, err := NewForClient(client, &changing{}, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := build(t, client, &changing{}, Config{})
 	o, err := before.Build(t.Context(), want())
 	if err != nil {
 		t.Fatal(err)
@@ -322,10 +309,7 @@ func TestRequestFromBeforeTopology(t *testing.T) {
 	made := &csi.Volume{VolumeId: "vol-1", CapacityBytes: 1 << 20,
 		AccessibleTopology: []*csi.Topology{{Segments: map[string]string{"zone": "a"}}}}
 	for topology, want := range map[bool]int{false: 0, true: 1} {
-		after, err := NewForClient(client, &changing{topology: topology}, Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		after := build(t, client, &changing{topology: topology}, Config{})
 		pv, err := after.PV(*o, made)
 		if err != nil {
 			t.Fatal(err)
@@ -342,11 +326,8 @@ func TestRequestFromBeforeTopology(t *testing.T) {
 
 func TestPVName(t *testing.T) {
 	client := fake.NewClientset()
-	built, err := NewForClient(client, able{},
+	built := build(t, client, able{},
 		Config{Settings: request.Settings{VolumeNamePrefix: "disk", VolumeNameUUIDLength: 4}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if name := built.PVName("0f0c4b1e-7a51-4d2a"); name != "disk-0f0c" {
 		t.Errorf("%q", name)
 	}
@@ -363,37 +344,30 @@ func TestVolumeBeyondItsNodeIsRefused(t *testing.T) {
 	if err := b.checkHere(pv); err != nil {
 		t.Errorf("refuses its own: %v", err)
 	}
-	if _, err := NewForClient(b.client, incapable{}, b.cfg); err == nil {
+	if _, err := NewForClient(b.client, Fixed{}, b.cfg); err == nil {
 		t.Error("takes a driver that does not say where its volumes are")
 	}
 }
 
-// incapable is a driver without any capability.
-type incapable struct{}
-
-func (incapable) Name() string                                      { return driverName }
-func (incapable) Known() error                                      { return nil }
-func (incapable) Has(csi.ControllerServiceCapability_RPC_Type) bool { return false }
-func (incapable) Offers(csi.PluginCapability_Service_Type) bool     { return false }
-
-// plainFacts returns the facts of a claim that gets a volume.
-func plainFacts() request.Facts {
-	class := "fast"
-	return request.Facts{
-		Claim: &v1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1",
-				Annotations: map[string]string{"volume.kubernetes.io/storage-provisioner": driverName}},
-			Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class,
-				AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-				Resources: v1.VolumeResourceRequirements{
-					Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")},
-				}},
-		},
-		Class: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: driverName},
-		Driver: request.Driver{Name: driverName,
-			Plugin: map[csi.PluginCapability_Service_Type]bool{csi.PluginCapability_Service_CONTROLLER_SERVICE: true},
-			Controller: map[csi.ControllerServiceCapability_RPC_Type]bool{
-				csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME: true,
-			}},
+func TestFixedDriverGetsRequests(t *testing.T) {
+	clones := from("", "PersistentVolumeClaim", "source")
+	clone := csi.ControllerServiceCapability_RPC_CLONE_VOLUME
+	for name, c := range map[string]struct {
+		driver  Fixed
+		changes []func(*v1.PersistentVolumeClaim)
+		refused bool
+	}{
+		"an empty volume":         {driver: Fixed{Driver: driverName}},
+		"a clone, without clones": {Fixed{Driver: driverName}, []func(*v1.PersistentVolumeClaim){clones}, true},
+		"without a name":          {refused: true},
+	} {
+		built := build(t, fake.NewClientset(), c.driver, Config{})
+		if _, err := built.Build(t.Context(), want(c.changes...)); (err != nil) != c.refused {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	able := Fixed{Driver: driverName, Controller: []csi.ControllerServiceCapability_RPC_Type{clone}, Topology: true}
+	if !able.Has(clone) || !able.Offers(topologyService) || (Fixed{}).Has(clone) || (Fixed{}).Offers(topologyService) {
+		t.Error("a capability is not the configured one")
 	}
 }

@@ -2,141 +2,52 @@ package nodes
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"net/http"
-	"net/http/httptest"
-	"path"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 )
 
 const driver, zone = "disk.csi.example.com", "topology.example.com/zone"
 
-// nodes is an API server with Nodes and CSINodes only.
+// nodes is an API server whose watches show only the changes that the test shows.
 type nodes struct {
-	t  *testing.T
-	mu sync.Mutex
-	// objects has the objects by resource and name.
-	objects map[string]map[string]metav1.Object
-	watches map[string][]chan event
-	reads   []string
-	failing bool
+	t       *testing.T
+	client  *fake.Clientset
+	changes map[string]*watch.RaceFreeFakeWatcher // by resource
+	watches atomic.Int32
 }
 
-type event struct {
-	Type   string        `json:"type"`
-	Object metav1.Object `json:"object"`
-}
-
-func newNodes(t *testing.T) (*nodes, *Lister) {
+func newNodes(t *testing.T, objects ...runtime.Object) (*nodes, *Lister) {
 	t.Helper()
-	n := &nodes{t: t, objects: map[string]map[string]metav1.Object{"nodes": {}, "csinodes": {}},
-		watches: map[string][]chan event{}}
-	server := httptest.NewServer(n)
-	p, err := New(&rest.Config{Host: server.URL, QPS: -1,
-		ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}}, driver)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Close)
-	return n, p
+	n := &nodes{t: t, client: fake.NewClientset(objects...), changes: map[string]*watch.RaceFreeFakeWatcher{
+		"nodes": watch.NewRaceFreeFake(), "csinodes": watch.NewRaceFreeFake()}}
+	n.client.PrependWatchReactor("*", func(a k8stesting.Action) (bool, watch.Interface, error) {
+		n.watches.Add(1)
+		return true, n.changes[a.GetResource().Resource], nil
+	})
+	return n, NewForClient(n.client, driver)
 }
 
-func (n *nodes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
-	resource := path.Base(r.URL.Path)
-	switch {
-	case n.objects[resource] == nil:
-		n.get(w, path.Base(path.Dir(r.URL.Path)), resource)
-	case r.URL.Query().Get("watch") != "":
-		n.watch(w, r, resource)
-	default:
-		n.list(w, resource)
-	}
+func node(name, version, at string) *v1.Node {
+	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version,
+		Labels: map[string]string{zone: at}}}
 }
 
-func (n *nodes) get(w http.ResponseWriter, resource, name string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.reads = append(n.reads, resource+"/"+name)
-	object, found := n.objects[resource][name]
-	var answer any = object
-	switch {
-	case n.failing:
-		answer = &apierrors.NewInternalError(errors.New("not now")).ErrStatus
-		w.WriteHeader(http.StatusInternalServerError)
-	case !found:
-		of := v1.Resource(resource)
-		if resource == "csinodes" {
-			of = storagev1.Resource(resource)
-		}
-		missing := apierrors.NewNotFound(of, name).ErrStatus
-		missing.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
-		answer = missing
-		w.WriteHeader(http.StatusNotFound)
-	}
-	_ = json.NewEncoder(w).Encode(answer)
-}
-
-func (n *nodes) list(w http.ResponseWriter, resource string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	var items []metav1.Object
-	for _, object := range n.objects[resource] {
-		items = append(items, object)
-	}
-	_ = json.NewEncoder(w).Encode(map[string]any{
-		"kind":       map[string]string{"nodes": "NodeList", "csinodes": "CSINodeList"}[resource],
-		"apiVersion": map[string]string{"nodes": "v1", "csinodes": "storage.k8s.io/v1"}[resource],
-		"metadata":   metav1.ListMeta{ResourceVersion: "1"}, "items": items})
-}
-
-func (n *nodes) watch(w http.ResponseWriter, r *http.Request, resource string) {
-	events := make(chan event, 100)
-	n.mu.Lock()
-	n.watches[resource] = append(n.watches[resource], events)
-	n.mu.Unlock()
-	flush := http.NewResponseController(w).Flush
-	for _ = flush(); ; _ = flush() {
-		select {
-		case e := <-events:
-			_ = json.NewEncoder(w).Encode(e)
-		case <-r.Context().Done():
-			return
-		}
-	}
-}
-
-// put creates or changes an object, and sends events to the watches.
-func (n *nodes) put(resource string, object metav1.Object) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.objects[resource][object.GetName()] = object
-	for _, events := range n.watches[resource] {
-		events <- event{"MODIFIED", object}
-	}
-}
-
-func (n *nodes) node(name, version string, labels map[string]string) *v1.Node {
-	return &v1.Node{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version, Labels: labels}}
-}
-
-func (n *nodes) csiNode(name string, drivers ...string) *storagev1.CSINode {
-	c := &storagev1.CSINode{TypeMeta: metav1.TypeMeta{Kind: "CSINode", APIVersion: "storage.k8s.io/v1"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "2"}}
+func csiNode(name string, drivers ...string) *storagev1.CSINode {
+	c := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "2"}}
 	for _, d := range drivers {
 		c.Spec.Drivers = append(c.Spec.Drivers, storagev1.CSINodeDriver{Name: d, NodeID: name, TopologyKeys: []string{zone}})
 	}
@@ -151,11 +62,7 @@ func (n *nodes) watched(p *Lister) {
 	go func() { defer close(ended); p.Watch(ctx) }()
 	n.t.Cleanup(func() { cancel(); <-ended })
 	n.wait("the nodes are known", p.Synced)
-	n.wait("they are watched", func() bool {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return len(n.watches["nodes"])*len(n.watches["csinodes"]) > 0
-	})
+	n.wait("they are watched", func() bool { return n.watches.Load() >= 2 })
 }
 
 func (n *nodes) wait(what string, reached func() bool) {
@@ -166,20 +73,20 @@ func (n *nodes) wait(what string, reached func() bool) {
 	}
 }
 
+// read returns the objects that were read live.
 func (n *nodes) read() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return strings.Join(n.reads, " ")
+	var reads []string
+	for _, action := range n.client.Actions() {
+		if get, ok := action.(k8stesting.GetAction); ok && action.GetVerb() == "get" {
+			reads = append(reads, action.GetResource().Resource+"/"+get.GetName())
+		}
+	}
+	return strings.Join(reads, " ")
 }
 
 func TestNodesCombineLabelsAndRegistrations(t *testing.T) {
-	n, p := newNodes(t)
-	a := map[string]string{zone: "a"}
-	n.put("nodes", n.node("with", "1", a))
-	n.put("nodes", n.node("without", "1", a))
-	n.put("nodes", n.node("unregistered", "1", a))
-	n.put("csinodes", n.csiNode("with", "another.example.com", driver))
-	n.put("csinodes", n.csiNode("without", "another.example.com"))
+	n, p := newNodes(t, node("with", "1", "a"), node("without", "1", "a"), node("unregistered", "1", "a"),
+		csiNode("with", "another.example.com", driver), csiNode("without", "another.example.com"))
 	if _, err := p.Nodes(); !errors.Is(err, ErrUnread) {
 		t.Errorf("before anything was read: %v", err)
 	}
@@ -197,23 +104,22 @@ func TestNodesCombineLabelsAndRegistrations(t *testing.T) {
 }
 
 func TestFollowersAreCalledForChangedSegmentsOnly(t *testing.T) {
-	n, p := newNodes(t)
-	n.put("nodes", n.node("one", "1", map[string]string{zone: "a"}))
+	n, p := newNodes(t, node("one", "1", "a"))
 	told := make(chan struct{}, 100)
 	p.Follow(func() { told <- struct{}{} })
 	n.watched(p)
 	<-told
 	for name, change := range map[string]func(){
-		"it moves":              func() { n.put("nodes", n.node("one", "3", map[string]string{zone: "b"})) },
-		"the driver gets there": func() { n.put("csinodes", n.csiNode("one", driver)) },
+		"it moves":              func() { n.changes["nodes"].Modify(node("one", "3", "b")) },
+		"the driver gets there": func() { n.changes["csinodes"].Add(csiNode("one", driver)) },
 	} {
 		t.Logf("waiting to be told: %s", name)
 		change()
 		<-told
 	}
 	// The heartbeat is seen before the move that follows it.
-	n.put("nodes", n.node("one", "4", map[string]string{zone: "b"}))
-	n.put("nodes", n.node("one", "5", map[string]string{zone: "c"}))
+	n.changes["nodes"].Modify(node("one", "4", "b"))
+	n.changes["nodes"].Modify(node("one", "5", "c"))
 	n.wait("the move is seen", func() bool {
 		all, _ := p.Nodes()
 		return slices.ContainsFunc(all, func(one topology.Node) bool { return one.Labels[zone] == "c" })
@@ -225,15 +131,14 @@ func TestFollowersAreCalledForChangedSegmentsOnly(t *testing.T) {
 }
 
 func TestUnknownNodeIsReadLive(t *testing.T) {
-	n, p := newNodes(t)
-	n.put("nodes", n.node("known", "1", map[string]string{zone: "a"}))
-	n.put("csinodes", n.csiNode("known", driver))
+	n, p := newNodes(t, node("known", "1", "a"), csiNode("known", driver))
 	n.watched(p)
 	// The node joins, and the watches show it later.
-	n.mu.Lock()
-	n.objects["nodes"]["joined"], n.objects["csinodes"]["joined"] = n.node("joined", "2", map[string]string{zone: "b"}),
-		n.csiNode("joined", driver)
-	n.mu.Unlock()
+	for _, joined := range []runtime.Object{node("joined", "2", "b"), csiNode("joined", driver)} {
+		if err := n.client.Tracker().Add(joined); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, c := range []struct{ name, zone, reads string }{
 		{"known", "a", ""},
 		{"joined", "b", "nodes/joined csinodes/joined"},
@@ -247,7 +152,7 @@ func TestUnknownNodeIsReadLive(t *testing.T) {
 			t.Errorf("after %s: read %q, want %q", c.name, got, c.reads)
 		}
 	}
-	known := n.node("joined", "2", map[string]string{zone: "z"})
+	known := node("joined", "2", "z")
 	if node, err := p.Node(t.Context(), "joined", known); err != nil || node.Labels[zone] != "z" {
 		t.Errorf("what is known was read again: %+v, %v", node, err)
 	}
@@ -256,9 +161,9 @@ func TestUnknownNodeIsReadLive(t *testing.T) {
 func TestUnreadableNodeIsAnError(t *testing.T) {
 	n, p := newNodes(t)
 	n.watched(p)
-	n.mu.Lock()
-	n.failing = true
-	n.mu.Unlock()
+	n.client.PrependReactor("get", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("not now")
+	})
 	if node, err := p.Node(t.Context(), "one", nil); err == nil || !strings.Contains(err.Error(), `read node "one"`) {
 		t.Errorf("%+v, %v", node, err)
 	}
@@ -272,7 +177,7 @@ func TestSecondWatchOnlyWaits(t *testing.T) {
 	go func() { defer close(ended); p.Watch(ctx) }()
 	cancel()
 	<-ended
-	n.put("nodes", n.node("late", "9", nil))
+	n.changes["nodes"].Add(node("late", "9", ""))
 	n.wait("the first watches on", func() bool { all, err := p.Nodes(); return err == nil && len(all) == 1 })
 }
 

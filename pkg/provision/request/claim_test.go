@@ -77,10 +77,7 @@ func TestSettings(t *testing.T) {
 }
 
 func TestClaimChecks(t *testing.T) {
-	refusals(t, map[string]struct {
-		f    Facts
-		want Reason
-	}{
+	refusals(t, map[string]refusal{
 		"ours": {facts(), ""},
 		"ours by the annotation of old": {facts(func(f *Facts) {
 			f.Claim.Annotations = map[string]string{volume.AnnProvisionerBeta: driver}
@@ -92,8 +89,7 @@ func TestClaimChecks(t *testing.T) {
 		"another's":          {facts(annotation(volume.AnnProvisioner, "other")), ReasonNotOurs},
 		"without annotation": {facts(func(f *Facts) { f.Claim.Annotations = nil }), ReasonNotOurs},
 		"a driver that has no name": {facts(func(f *Facts) {
-			f.Claim.Annotations, f.Driver.Name,
-				f.Class.Provisioner = nil, "", ""
+			f.Claim.Annotations, f.Driver.Name, f.Class.Provisioner = nil, "", ""
 		}), ReasonNotOurs},
 		"a class of another provisioner": {facts(func(f *Facts) { f.Class.Provisioner = "other" }), ReasonNotOurs},
 		"the class is gone":              {facts(func(f *Facts) { f.Class = nil }), ReasonClassMissing},
@@ -123,10 +119,7 @@ func TestCheckDriver(t *testing.T) {
 		f.Claim.Spec.VolumeAttributesClassName = &gold
 		f.Attributes = &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: gold}, DriverName: driver}
 	}
-	refusals(t, map[string]struct {
-		f    Facts
-		want Reason
-	}{
+	refusals(t, map[string]refusal{
 		"no controller": {facts(func(f *Facts) { f.Driver.Plugin = nil }), ReasonDriverIncapable},
 		"makes no volumes": {facts(without(csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME)),
 			ReasonDriverIncapable},
@@ -146,10 +139,8 @@ func TestCheckDriver(t *testing.T) {
 			ReasonAttributesClassMissing},
 		"attributes of another driver": {facts(attributes, func(f *Facts) { f.Attributes.DriverName = "other" }),
 			ReasonAttributesClassForeign},
-		"attributes that are not served": {facts(attributes, func(f *Facts) {
-			f.Attributes, f.AttributesUnserved = nil,
-				true
-		}), ReasonAttributesClassUnserved},
+		"attributes that are not served": {facts(attributes,
+			func(f *Facts) { f.Attributes, f.AttributesUnserved = nil, true }), ReasonAttributesClassUnserved},
 		"attributes switched off": {facts(attributes, func(f *Facts) { f.Settings.NoAttributesClass = true }),
 			ReasonAttributesClassUnserved},
 		"an empty name is no class": {facts(func(f *Facts) { none := ""; f.Claim.Spec.VolumeAttributesClassName = &none }),

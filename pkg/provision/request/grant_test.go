@@ -27,6 +27,8 @@ func afar(f *Facts) {
 	f.Settings.CrossNamespace = true
 }
 
+func sourceless(f *Facts) { f.Source.Snapshot, f.Source.Claim = nil, nil }
+
 // granted adds a ReferenceGrant in "shop" that lets claims of "team" refer to snapshots and claims there, with the
 // changes.
 func granted(changes ...func(*Grant)) func(*Facts) {
@@ -69,10 +71,7 @@ func TestSourcesOfOtherNamespaces(t *testing.T) {
 		with, name := source.with, source.name
 		t.Run(kind, func(t *testing.T) {
 			empty := ""
-			refusals(t, map[string]struct {
-				f    Facts
-				want Reason
-			}{
+			refusals(t, map[string]refusal{
 				"granted":         {facts(with, afar, granted()), ""},
 				"granted by name": {facts(with, afar, granted(to(func(g *GrantTo) { g.Name = name }))), ""},
 				"granted by one of several": {facts(with, afar, granted(func(g *Grant) { g.From, g.To = nil, nil }),
@@ -103,15 +102,9 @@ func TestSourcesOfOtherNamespaces(t *testing.T) {
 					granted(func(g *Grant) { g.To = nil })), refused},
 				"the gate is off": {facts(with, afar, granted(),
 					func(f *Facts) { f.Settings.CrossNamespace = false }), ReasonClaimUnsupported},
-				"the source is not there": {facts(with, afar, granted(), func(f *Facts) {
-					f.Source.Snapshot,
-						f.Source.Claim = nil, nil
-				}), ReasonSourceMissing},
+				"the source is not there": {facts(with, afar, granted(), sourceless), ReasonSourceMissing},
 				// A claim that may not refer to the source is not told whether it exists.
-				"no grant, and it is not there": {facts(with, afar, func(f *Facts) {
-					f.Source.Snapshot, f.Source.Claim = nil,
-						nil
-				}), refused},
+				"no grant, and it is not there": {facts(with, afar, sourceless), refused},
 				"no grant, and it is too large": {facts(with, afar, size("1Gi")), refused},
 			})
 			f := facts(with, afar, granted())
@@ -137,10 +130,7 @@ func TestSourcesOfOtherNamespaces(t *testing.T) {
 		})
 	}
 	backup, shop := "example.com", "shop"
-	refusals(t, map[string]struct {
-		f    Facts
-		want Reason
-	}{
+	refusals(t, map[string]refusal{
 		"a kind for a populator, despite grants": {facts(func(f *Facts) {
 			f.Settings.CrossNamespace = true
 			f.Claim.Spec.DataSourceRef = &v1.TypedObjectReference{APIGroup: &backup, Kind: "Backup", Name: "b", Namespace: &shop}

@@ -36,10 +36,7 @@ func inZone(v *csi.Volume) {
 
 func TestMigration(t *testing.T) {
 	f := facts(zones, migrated, parameter("fstype", "ext4"), parameter("zone", "us-central1-a"))
-	o, err := NewPlan(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := mustPlan(t, f)
 	if got := o.Request.VolumeCapabilities[0].GetMount().FsType; got != "ext4" {
 		t.Errorf("filesystem %q", got)
 	}
@@ -73,19 +70,24 @@ func TestMigration(t *testing.T) {
 	}
 }
 
+// portworx sets a class of the plugin of Portworx.
+func portworx(f *Facts) {
+	migrated(f)
+	f.Driver.Name, f.Class.Provisioner = "pxd.portworx.com", "kubernetes.io/portworx-volume"
+	f.Claim.Annotations = map[string]string{volume.AnnProvisioner: f.Class.Provisioner,
+		volume.AnnMigratedTo: f.Driver.Name}
+}
+
 // TestMigrationOfPortworx: its translation, as opposed to all others, changes the class' provisioner.
 func TestMigrationOfPortworx(t *testing.T) {
-	const driver, plugin = "pxd.portworx.com", "kubernetes.io/portworx-volume"
-	o, err := NewPlan(facts(migrated, func(f *Facts) {
-		f.Driver.Name, f.Class.Provisioner = driver, plugin
-		f.Claim.Annotations = map[string]string{volume.AnnProvisioner: plugin, volume.AnnMigratedTo: driver}
-	}))
+	f := facts(portworx)
+	o, err := NewPlan(f)
 	if err != nil || !o.Migrated {
 		t.Fatalf("migrated %v, %v", o.Migrated, err)
 	}
 	pv, err := o.PV(answer(o))
-	if err != nil || pv.Spec.PortworxVolume == nil || pv.Annotations[annProvisionedBy] != plugin ||
-		pv.Annotations[volume.AnnMigratedTo] != driver {
+	if err != nil || pv.Spec.PortworxVolume == nil || pv.Annotations[annProvisionedBy] != f.Class.Provisioner ||
+		pv.Annotations[volume.AnnMigratedTo] != f.Driver.Name {
 		t.Errorf("PV %+v, %v", pv, err)
 	}
 }
@@ -93,10 +95,7 @@ func TestMigrationOfPortworx(t *testing.T) {
 // TestMigrationKeepsSecrets translates a PV back, as kubelet, external-attacher and external-resizer do.
 func TestMigrationKeepsSecrets(t *testing.T) {
 	t.Parallel()
-	const driver, plugin = "pxd.portworx.com", "kubernetes.io/portworx-volume"
-	o, err := NewPlan(facts(migrated, func(f *Facts) {
-		f.Driver.Name, f.Class.Provisioner = driver, plugin
-		f.Claim.Annotations = map[string]string{volume.AnnProvisioner: plugin, volume.AnnMigratedTo: driver}
+	o, err := NewPlan(facts(portworx, func(f *Facts) {
 		f.Class.Parameters = map[string]string{"openstorage.io/auth-secret-name": "of-${pvc.name}",
 			"openstorage.io/auth-secret-namespace": "${pvc.namespace}"}
 	}))
@@ -126,10 +125,7 @@ func TestMigrationKeepsSecrets(t *testing.T) {
 }
 
 func TestMigrationRefused(t *testing.T) {
-	refusals(t, map[string]struct {
-		f    Facts
-		want Reason
-	}{
+	refusals(t, map[string]refusal{
 		"a class of the plugin":        {facts(migrated), ""},
 		"a class of the driver itself": {facts(migrated, func(f *Facts) { f.Class.Provisioner = gce }), ""},
 		"a class of another plugin": {facts(migrated,
@@ -148,10 +144,7 @@ func TestMigrationRefused(t *testing.T) {
 			pv.Labels = map[string]string{v1.LabelTopologyZone: "us-central1-a"}
 		})), ""},
 	})
-	o, err := NewPlan(facts(migrated))
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := mustPlan(t, facts(migrated))
 	if pv, err := o.PV(answer(o)); pv != nil || ReasonOf(err) != ReasonAnswerUntranslatable {
 		t.Errorf("a handle that the plugin cannot have: %v, %v", pv, err)
 	}

@@ -134,10 +134,7 @@ func TestSecrets(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("for all calls: %s %v", diff, err)
 	}
-	refusals(t, map[string]struct {
-		f    Facts
-		want Reason
-	}{
+	refusals(t, map[string]refusal{
 		"half a name": {facts(parameter(csi+"node-expand-secret-name", "s")), ReasonSecretUnclear},
 		"half a name, to modify": {facts(parameter(csi+"controller-modify-secret-namespace", "vault")),
 			ReasonSecretUnclear},
@@ -163,14 +160,7 @@ func TestModifySecretAsUpstream(t *testing.T) {
 		f.Class.Parameters[csi+call+"-secret-name"], f.Class.Parameters[csi+call+"-secret-namespace"] = name,
 			"${pvc.namespace}"
 	}
-	o, err := NewPlan(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pv, err := o.PV(answer(o))
-	if err != nil {
-		t.Fatal(err)
-	}
+	o, pv := mustPlan(t, f), mustPV(t, f)
 	want := map[string]string{
 		"pv.kubernetes.io/provisioned-by":                            driver,
 		"volume.kubernetes.io/controller-modify-secret-name":         "gold-data",

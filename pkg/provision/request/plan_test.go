@@ -19,10 +19,7 @@ func TestPlanIsSteady(t *testing.T) {
 			func(f *Facts) { f.Class.MountOptions, f.Settings.ExtraCreateMetadata = []string{"noatime"}, true })
 	}
 	f, untouched := all(), all()
-	first, err := NewPlan(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := mustPlan(t, f)
 	pv, err := first.PV(answer(first))
 	if err != nil {
 		t.Fatal(err)

@@ -106,18 +106,11 @@ func (r Reason) Remediation() Remediation { return remediations[r] }
 
 // String returns the name of the remediation for logs.
 func (r Remediation) String() string {
-	switch r {
-	case RemediationChange:
-		return "Change"
-	case RemediationReschedule:
-		return "Reschedule"
-	case RemediationDiscard:
-		return "Discard"
-	case RemediationIgnore:
-		return "Ignore"
-	default:
-		return "Wait"
+	names := [...]string{"Wait", "Change", "Reschedule", "Discard", "Ignore"}
+	if int(r) < len(names) {
+		return names[r]
 	}
+	return names[RemediationWait]
 }
 
 // maxWords limits the text of an error, in bytes: an Event has room for 1024, and also names its claim and class.

@@ -63,14 +63,10 @@ const AllowModeChangeAnnotation = "snapshot.storage.kubernetes.io/allow-volume-m
 // snapshotHandle returns the handle of the snapshot to restore. The snapshot has to belong to this driver, be ready and
 // bound to its content, and not be larger than requested.
 func (f Facts) snapshotHandle(name types.NamespacedName) (string, error) {
-	if err := f.refuseSnapshot(name); err != nil {
-		return "", err
-	}
-	if err := f.refuseContent(name); err != nil {
-		return "", err
-	}
-	if err := f.refuseRestore(name); err != nil {
-		return "", err
+	for _, check := range []func(types.NamespacedName) error{f.refuseSnapshot, f.refuseContent, f.refuseRestore} {
+		if err := check(name); err != nil {
+			return "", err
+		}
 	}
 	return f.Source.Snapshot.Content.Handle, nil
 }

@@ -19,10 +19,7 @@ func TestSourceOfData(t *testing.T) {
 		}
 	}
 	own, foreign := "team", "other-team"
-	refusals(t, map[string]struct {
-		f    Facts
-		want Reason
-	}{
+	refusals(t, map[string]refusal{
 		"the source alone, as before there were references": {facts(cloned(),
 			func(f *Facts) { f.Claim.Spec.DataSourceRef = nil }), ""},
 		"the source goes before the reference": {facts(cloned(),
@@ -85,10 +82,7 @@ func TestRestore(t *testing.T) {
 	ofBlock := func(allow string) func(*Snapshot) {
 		return func(s *Snapshot) { s.Content.SourceMode, s.Content.AllowModeChange = &block, allow }
 	}
-	refusals(t, map[string]struct {
-		f    Facts
-		want Reason
-	}{
+	refusals(t, map[string]refusal{
 		"ready":                        {facts(restored()), ""},
 		"not there":                    {facts(restored(), func(f *Facts) { f.Source.Snapshot = nil }), ReasonSourceMissing},
 		"another was read":             {facts(restored(func(s *Snapshot) { s.Name = "x" })), ReasonSourceMissing},
@@ -133,13 +127,9 @@ func TestClone(t *testing.T) {
 	type claim = v1.PersistentVolumeClaim
 	type pv = v1.PersistentVolume
 	block := v1.PersistentVolumeBlock
-	refusals(t, map[string]struct {
-		f    Facts
-		want Reason
-	}{
+	refusals(t, map[string]refusal{
 		"bound": {facts(cloned()), ""},
-		"bound, of a class of its own": {facts(cloned(func(c *claim,
-			_ *pv) {
+		"bound, of a class of its own": {facts(cloned(func(c *claim, _ *pv) {
 			slow := "slow"
 			c.Spec.StorageClassName = &slow
 		})), ""},
@@ -147,10 +137,8 @@ func TestClone(t *testing.T) {
 		"another was read": {facts(cloned(func(c *claim, _ *pv) { c.Name = "x" })), ReasonSourceMissing},
 		"one of another namespace": {facts(cloned(func(c *claim, _ *pv) { c.Namespace = "x" })),
 			ReasonSourceMissing},
-		"being deleted": {facts(cloned(func(c *claim,
-			_ *pv) {
-			c.DeletionTimestamp = &metav1.Time{}
-		})), ReasonSourceDeleting},
+		"being deleted": {facts(cloned(func(c *claim, _ *pv) { c.DeletionTimestamp = &metav1.Time{} })),
+			ReasonSourceDeleting},
 		"not bound": {facts(cloned(func(c *claim, _ *pv) { c.Status.Phase = v1.ClaimPending })),
 			ReasonSourceNotReady},
 		"lost its volume": {facts(cloned(func(c *claim, _ *pv) { c.Status.Phase = v1.ClaimLost })),
@@ -165,10 +153,8 @@ func TestClone(t *testing.T) {
 			ReasonSourceNotReady},
 		"the PV has no claim": {facts(cloned(func(_ *claim, o *pv) { o.Spec.ClaimRef = nil })),
 			ReasonSourceNotReady},
-		"the PV is not bound": {facts(cloned(func(_ *claim,
-			o *pv) {
-			o.Status.Phase = v1.VolumeReleased
-		})), ReasonSourceNotReady},
+		"the PV is not bound": {facts(cloned(func(_ *claim, o *pv) { o.Status.Phase = v1.VolumeReleased })),
+			ReasonSourceNotReady},
 		"another driver's": {facts(cloned(func(_ *claim, o *pv) { o.Spec.CSI.Driver = "x" })),
 			ReasonSourceUnfit},
 		"no driver's": {facts(cloned(func(_ *claim, o *pv) { o.Spec.CSI = nil })),

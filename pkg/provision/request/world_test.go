@@ -176,11 +176,14 @@ func answer(o Plan, changes ...func(*csi.Volume)) *csi.CreateVolumeResponse {
 	return &csi.CreateVolumeResponse{Volume: volume}
 }
 
-// refusals runs a table of facts with the expected reason of refusal, empty for a valid plan.
-func refusals(t *testing.T, cases map[string]struct {
+// refusal is a case of facts with the expected reason of refusal, empty for a valid plan.
+type refusal struct {
 	f    Facts
 	want Reason
-}) {
+}
+
+// refusals plans with the facts of each case.
+func refusals(t *testing.T, cases map[string]refusal) {
 	t.Helper()
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
@@ -126,4 +127,43 @@ func contentOf(c *snapshotv1.VolumeSnapshotContent) *request.SnapshotContent {
 		read.Handle = ptr.Deref(c.Status.SnapshotHandle, "")
 	}
 	return read
+}
+
+// Content is a snapshot in a storage system, as described by its VolumeSnapshotContent.
+type Content struct {
+	Name string
+	UID  types.UID
+	// Driver is spec.driver.
+	Driver string
+	// Handle is the snapshot's id at the driver, empty while it is unknown.
+	Handle string
+	// Making means that the snapshot is not known to be ready to use.
+	Making bool
+}
+
+// EachContent calls visit for every VolumeSnapshotContent of the cluster, in its state at one moment after the call
+// began. An error means that some were not visited; with ErrNotInstalled the cluster serves none.
+func (r *Reader) EachContent(ctx context.Context, visit func(Content)) error {
+	err := kube.EachOf(ctx, r.client.VolumeSnapshotContents().List, metav1.ListOptions{},
+		func(c *snapshotv1.VolumeSnapshotContent) { visit(contentAt(c)) })
+	if err != nil {
+		return fmt.Errorf("list VolumeSnapshotContents: %w", meaning(err))
+	}
+	return nil
+}
+
+func contentAt(c *snapshotv1.VolumeSnapshotContent) Content {
+	at := Content{Name: c.Name, UID: c.UID, Driver: c.Spec.Driver, Handle: ptr.Deref(c.Spec.Source.SnapshotHandle, ""),
+		Making: true}
+	if c.Status != nil {
+		at.Handle = ptr.Deref(c.Status.SnapshotHandle, at.Handle)
+		at.Making = !ptr.Deref(c.Status.ReadyToUse, false)
+	}
+	return at
+}
+
+// Permission returns the permission for a verb on a resource of the snapshot API. without describes the effect of its
+// absence.
+func Permission(resource, verb, without string) permission.Permission {
+	return permission.Permission{Group: "snapshot.storage.k8s.io", Resource: resource, Verb: verb, Without: without}
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	k8stesting "k8s.io/client-go/testing"
@@ -24,6 +25,10 @@ import (
 )
 
 const driverName = "disk.csi.example.com"
+
+func sweeperOf(client kubernetes.Interface, shop *snapshottest.Snapshots, cfg SweeperConfig) *Sweeper {
+	return newSweeper(client.CoreV1(), client.AuthorizationV1(), driverName, shop, cfg)
+}
 
 func TestDecideSweep(t *testing.T) {
 	type snapshot = request.Snapshot
@@ -91,7 +96,7 @@ func TestSweepWithoutAProvisioner(t *testing.T) {
 		snapshottest.Of(driverName, "foreign", func(s *request.Snapshot) { s.Content.Driver = "x" }),
 		snapshottest.Of(driverName, "unprotected", func(s *request.Snapshot) { s.Protected = false }),
 	)
-	s := newSweeper(client.CoreV1(), client.AuthorizationV1(), driverName, shop, SweeperConfig{})
+	s := sweeperOf(client, shop, SweeperConfig{})
 	if err := s.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +112,7 @@ func TestSweepErrors(t *testing.T) {
 		client := fake.NewClientset()
 		shop := snapshottest.New(snapshottest.Of(driverName, "free"))
 		shop.Fail(what, broken)
-		s := newSweeper(client.CoreV1(), client.AuthorizationV1(), driverName, shop, SweeperConfig{})
+		s := sweeperOf(client, shop, SweeperConfig{})
 		if err := s.Sweep(t.Context()); !errors.Is(err, broken) || len(shop.Calls()) != removes || !shop.Protected("free") {
 			t.Errorf("%s: %v, %q", what, err, shop.Calls())
 		}
@@ -117,7 +122,7 @@ func TestSweepErrors(t *testing.T) {
 		return true, nil, broken
 	})
 	shop := snapshottest.New(snapshottest.Of(driverName, "free"))
-	s := newSweeper(client.CoreV1(), client.AuthorizationV1(), driverName, shop, SweeperConfig{})
+	s := sweeperOf(client, shop, SweeperConfig{})
 	if err := s.Sweep(t.Context()); !errors.Is(err, broken) || !shop.Protected("free") {
 		t.Errorf("%v", err)
 	}
@@ -131,8 +136,7 @@ func TestSweepErrors(t *testing.T) {
 func TestSweepIsRepeated(t *testing.T) {
 	client, clock := fake.NewClientset(), testclock.NewFakeClock(time.Unix(1, 0))
 	shop := snapshottest.New(snapshottest.Of(driverName, "first"))
-	s := newSweeper(client.CoreV1(), client.AuthorizationV1(), driverName, shop,
-		SweeperConfig{Clock: clock, Interval: time.Minute})
+	s := sweeperOf(client, shop, SweeperConfig{Clock: clock, Interval: time.Minute})
 	done := make(chan error, 1)
 	go func() { done <- s.Run(t.Context()) }()
 	waitFor(t, "the first sweep", func() bool { return !shop.Protected("first") && clock.HasWaiters() })
@@ -159,15 +163,8 @@ func isUsed(of volume.SourceRef) bool { return of.Namespace == "ns" && of.Name =
 func TestReleaseSnapshots(t *testing.T) {
 	shop := snapshottest.New(
 		snapshottest.Of(driverName, "a"),
-		snapshottest.Of(driverName, "b", func(s *request.Snapshot) {
-			s.Deleting, s.Content = true,
-				nil
-		}),
-		snapshottest.Of(
-			driverName,
-			"foreign",
-			func(s *request.Snapshot) { s.Content.Driver = "x" },
-		),
+		snapshottest.Of(driverName, "b", func(s *request.Snapshot) { s.Deleting, s.Content = true, nil }),
+		snapshottest.Of(driverName, "foreign", func(s *request.Snapshot) { s.Content.Driver = "x" }),
 		snapshottest.Of(driverName, "gone"), snapshottest.Of(driverName, "used"),
 	)
 	n, err := ReleaseSnapshots(t.Context(), driverName, shop, isUsed)
@@ -204,7 +201,7 @@ func TestSweepAsksTheProvisioner(t *testing.T) {
 	for _, unused := range []bool{true, false} {
 		client, uses := fake.NewClientset(), &allUses{unused: unused}
 		shop := snapshottest.New(snapshottest.Of(driverName, "a"))
-		s := newSweeper(client.CoreV1(), client.AuthorizationV1(), driverName, shop, SweeperConfig{Uses: uses})
+		s := sweeperOf(client, shop, SweeperConfig{Uses: uses})
 		if err := s.Sweep(t.Context()); err != nil || shop.Protected("a") == unused || len(client.Actions()) > 0 {
 			t.Errorf("unused %t: %v, %q, %v", unused, err, shop.Calls(), client.Actions())
 		}
@@ -233,8 +230,7 @@ func TestSweepBesideAnotherProvisioner(t *testing.T) {
 		"what is in flight here is unknown": {nil, false, errors.New("a copy"), true},
 	} {
 		client, shop := fake.NewClientset(c.claims...), snapshottest.New(snapshottest.Of(driverName, "a"))
-		s := newSweeper(client.CoreV1(), client.AuthorizationV1(), driverName, shop,
-			SweeperConfig{Uses: &allUses{unused: c.unused, err: c.err}, ReadClaims: true})
+		s := sweeperOf(client, shop, SweeperConfig{Uses: &allUses{unused: c.unused, err: c.err}, ReadClaims: true})
 		if err := s.Sweep(t.Context()); !errors.Is(err, c.err) || shop.Protected("a") != c.want {
 			t.Errorf("%s: %v, %q", name, err, shop.Calls())
 		}
@@ -250,7 +246,7 @@ func TestSweepEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	shop.Before = func(string) { cancel() }
-	s := newSweeper(client.CoreV1(), client.AuthorizationV1(), driverName, shop, SweeperConfig{})
+	s := sweeperOf(client, shop, SweeperConfig{})
 	if err := s.Sweep(ctx); !errors.Is(err, context.Canceled) || len(shop.Calls()) != 1 {
 		t.Errorf("%v, %q", err, shop.Calls())
 	}

@@ -3,7 +3,11 @@ package topology
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
@@ -135,14 +139,74 @@ func requirement(requisite []term, first int) *csi.TopologyRequirement {
 	return &csi.TopologyRequirement{Requisite: toCSI(requisite), Preferred: toCSI(from(requisite, first))}
 }
 
-// String formats a term like zone=a,rack=1.
-func (t term) String() string {
-	var text string
-	for i, s := range t {
-		if i > 0 {
-			text += ","
+// Affinity returns the node affinity of a volume from the driver's accessible_topology, nil for all nodes. Segments are
+// in alphabetical order, and a topology without segments is left out. If all topologies are empty, the volume is not
+// restricted, because the API server refuses an affinity without terms.
+func Affinity(accessible []*csi.Topology) *v1.VolumeNodeAffinity {
+	var terms []v1.NodeSelectorTerm
+	for _, topology := range accessible {
+		segments := topology.GetSegments()
+		if len(segments) == 0 {
+			continue
 		}
-		text += s.key + "=" + s.value
+		var expressions []v1.NodeSelectorRequirement
+		for _, key := range slices.Sorted(maps.Keys(segments)) {
+			expressions = append(expressions, v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn,
+				Values: []string{segments[key]}})
+		}
+		terms = append(terms, v1.NodeSelectorTerm{MatchExpressions: expressions})
 	}
-	return text
+	if len(terms) == 0 {
+		return nil
+	}
+	return &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: terms}}
+}
+
+// allowed returns the terms of a StorageClass's allowedTopologies. A selector term allows several values for each key.
+// CSI has no such choice, so every combination becomes a term of its own: zone in (a, b) and rack in (1, 2) are a1, a2,
+// b1 and b2.
+//
+// A combination with two values for one key is contradictory and left out.
+func allowed(selectors []v1.TopologySelectorTerm) []term {
+	var all []term
+	for _, selector := range selectors {
+		if len(selector.MatchLabelExpressions) == 0 {
+			continue // selects nothing (core/v1, TopologySelectorTerm)
+		}
+		combinations := []term{nil}
+		for _, expression := range selector.MatchLabelExpressions {
+			var longer []term
+			for _, t := range combinations {
+				for _, value := range expression.Values {
+					if next, ok := t.with(segment{expression.Key, value}); ok {
+						longer = append(longer, next)
+					}
+				}
+			}
+			combinations = longer
+		}
+		all = append(all, combinations...)
+	}
+	return sorted(all)
+}
+
+// spread returns the index, below n, of the term that a claim with this name prefers while no node is selected. Claims
+// of one StatefulSet rotate: their names end with -<set>-<ordinal>, so the ordinal is added to a hash of the set's
+// name, which is the same for all claims of one pod. Every other name that ends with a number rotates as well; the rest
+// is distributed by hash.
+//
+// The numbers equal the results of Kubernetes' getPVCNameHashAndIndexOffset (pkg/volume/util), which has spread volumes
+// so far. A set that grows after a change of the provisioner stays balanced.
+func spread(claim string, n int) int {
+	base, ordinal := claim, uint32(0)
+	if i := strings.LastIndexByte(claim, '-'); i >= 0 {
+		if number, err := strconv.ParseUint(claim[i+1:], 10, 32); err == nil {
+			ordinal = uint32(number)
+			base = claim[:i]
+			base = base[strings.LastIndexByte(base, '-')+1:]
+		}
+	}
+	h := fnv.New32()
+	h.Write([]byte(base)) // never fails (hash.Hash)
+	return int((h.Sum32() + ordinal) % uint32(n))
 }

@@ -3,6 +3,7 @@ package topology
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
@@ -17,6 +18,15 @@ type term []segment
 
 func (s segment) compare(other segment) int {
 	return cmp.Or(cmp.Compare(s.key, other.key), cmp.Compare(s.value, other.value))
+}
+
+// String formats a term like zone=a,rack=1.
+func (t term) String() string {
+	var parts []string
+	for _, s := range t {
+		parts = append(parts, s.key+"="+s.value)
+	}
+	return strings.Join(parts, ",")
 }
 
 // compare orders terms with fewer segments first, as external-provisioner does, because the order decides the term that
