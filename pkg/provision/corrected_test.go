@@ -247,9 +247,7 @@ func TestCorrectedSecretEndsTheWait(t *testing.T) {
 	if n := w.count("open entry"); n != 1 {
 		t.Errorf("the driver was called %d times with the same Secret", n)
 	}
-	w.mu.Lock()
-	w.secret = "right"
-	w.mu.Unlock()
+	w.set(func() { w.secret = "right" })
 	readAgain()
 	w.wait("it is provisioned", w.provisioned)
 }

@@ -12,13 +12,14 @@ import (
 )
 
 // lose returns a reaction by which the first creation of a PV takes place and its answer is lost.
-func lose(w *world, lost *bool) k8stesting.ReactionFunc {
+func lose(w *world) k8stesting.ReactionFunc {
+	lost := false
 	return func(a k8stesting.Action) (bool, runtime.Object, error) {
 		create, _ := a.(k8stesting.CreateAction)
-		if *lost {
+		if lost {
 			return false, nil, nil
 		}
-		*lost = true
+		lost = true
 		if err := w.client.Tracker().Create(v1.SchemeGroupVersion.WithResource("persistentvolumes"), create.GetObject(),
 			""); err != nil {
 			return true, nil, err
@@ -65,9 +66,7 @@ func crash(t *testing.T, deleted string, uncertain bool, dies death, k int) {
 	w.makeClaim()
 	w.wait("it dies, or comes to its end in fewer steps", func() bool { return p.gone() || w.provisioned() })
 	p.stop()
-	w.mu.Lock()
-	w.each = nil
-	w.mu.Unlock()
+	w.set(func() { w.each = nil })
 	w.start(Config{})
 	if deleted == "later" {
 		w.deleteClaim()

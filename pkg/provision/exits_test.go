@@ -3,7 +3,6 @@ package provision
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
@@ -23,17 +21,9 @@ import (
 
 // A party that is waited for may be gone: each wait has another exit, or a reason that names one.
 
-func (w *world) setSecret(gone bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.secretGone = gone
-}
+func (w *world) setSecret(gone bool) { w.set(func() { w.secretGone = gone }) }
 
-func (w *world) refuse(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.refused = err
-}
+func (w *world) refuse(err error) { w.set(func() { w.refused = err }) }
 
 // calls waits until the driver was called n more times.
 func (w *world) calls(n int) {
@@ -42,22 +32,17 @@ func (w *world) calls(n int) {
 	w.wait(fmt.Sprintf("the driver was called %d times", n), func() bool { return w.count("create volume") >= n })
 }
 
-// waitEvent waits for an Event with a reason.
-func (w *world) waitEvent(events *record.FakeRecorder, reason Reason) {
+// waitEvent waits for a Warning with a reason.
+func (w *world) waitEvent(events *told, reason Reason) {
 	w.t.Helper()
 	w.wait("an Event has the reason "+string(reason), func() bool {
-		select {
-		case event := <-events.Events:
-			return strings.Contains(event, v1.EventTypeWarning+" "+string(reason)+" ")
-		default:
-			return false
-		}
+		return events.on("", v1.EventTypeWarning+" "+string(reason)+" ")
 	})
 }
 
 // staysInDoubt checks that answers of the driver settle no entry, and that an Event has the reason. Then the driver
 // answers as it should.
-func (w *world) staysInDoubt(events *record.FakeRecorder, reason Reason) {
+func (w *world) staysInDoubt(events *told, reason Reason) {
 	w.t.Helper()
 	w.calls(5)
 	w.waitEvent(events, reason)
@@ -175,10 +160,10 @@ func TestOpenRequestIsRepeated(t *testing.T) {
 	}
 }
 
-// TestSelectedNodeIsGone: the scheduler is asked for another node while the outcome is in doubt. If the first node
-// comes back, only one volume exists.
+// TestSelectedNodeIsGone: the scheduler is asked for another node while the outcome is in doubt, because the first node
+// is gone or has no room. The answer to either request ends both. If the first node comes back, only one volume exists.
 func TestSelectedNodeIsGone(t *testing.T) {
-	for _, c := range []errclass.Class{errclass.Uncertain, errclass.InProgress, errclass.Refused} {
+	for _, c := range []errclass.Class{errclass.Uncertain, errclass.InProgress, errclass.Refused, errclass.Exhausted} {
 		t.Run(c.String(), func(t *testing.T) {
 			w := newWorld(t)
 			var lost atomic.Bool
@@ -188,11 +173,13 @@ func TestSelectedNodeIsGone(t *testing.T) {
 			w.lateClaim()
 			w.calls(1)
 			w.failing(false, class(c))
-			w.calls(3)
-			if node := w.selectedNode(); node != "n1" {
-				t.Fatalf("node %q is selected in place of one that is there", node)
+			if c != errclass.Exhausted {
+				w.calls(3)
+				if node := w.selectedNode(); node != "n1" {
+					t.Fatalf("node %q is selected in place of one that is there", node)
+				}
+				lost.Store(true)
 			}
-			lost.Store(true)
 			w.wait("another node is asked for", func() bool { return w.selectedNode() == "" })
 			w.chooseSecond()
 			w.wait("the entry has a request for it", func() bool {
@@ -212,8 +199,7 @@ func TestSelectedNodeIsGone(t *testing.T) {
 // TestSecretIsGoneWithTheClaim: the request is repeated without the Secret, and no refusal of it settles the entry.
 // While the claim exists, the driver is not called.
 func TestSecretIsGoneWithTheClaim(t *testing.T) {
-	w := newWorld(t)
-	events := record.NewFakeRecorder(1000)
+	w, events := newWorld(t), &told{}
 	w.madeUnseenWith(Config{Events: events})
 	w.losesSecret("create volume")
 	w.failing(false, class(errclass.Unfit))
@@ -226,9 +212,8 @@ func TestSecretIsGoneWithTheClaim(t *testing.T) {
 func TestRefusalOfAnotherDriverVersion(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		t.Run(fmt.Sprint("restarted ", restarted), func(t *testing.T) {
-			w := newWorld(t)
+			w, events := newWorld(t), &told{}
 			w.install("1.0")
-			events := record.NewFakeRecorder(1000)
 			p := w.madeUnseenWith(Config{Events: events})
 			w.install("2.0")
 			w.failing(false, class(errclass.Unfit))
@@ -259,7 +244,7 @@ func TestReturningDriverVersion(t *testing.T) {
 	p.stop()
 	w.install("1.0")
 	w.failing(false, class(errclass.Unfit))
-	events := record.NewFakeRecorder(1000)
+	events := &told{}
 	w.start(Config{Events: events, Quiet: time.Millisecond})
 	w.staysInDoubt(events, provision.ReasonDriverChanged)
 }
@@ -275,8 +260,7 @@ func TestAPIServerRefusesThePV(t *testing.T) {
 		"as no PV at all": apierrors.NewBadRequest("it has no spec"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			events := record.NewFakeRecorder(1000)
+			w, events := newWorld(t), &told{}
 			var refuses atomic.Bool
 			refuses.Store(true)
 			p := w.make(Config{Events: events})
@@ -303,8 +287,7 @@ func TestAPIServerRefusesThePV(t *testing.T) {
 
 // TestSourceIsGoneInDoubt: the driver checks the source before the volume.
 func TestSourceIsGoneInDoubt(t *testing.T) {
-	w := newWorld(t)
-	events := record.NewFakeRecorder(1000)
+	w, events := newWorld(t), &told{}
 	w.makeSource()
 	w.madeUnseenWith(Config{Events: events}, cloning)
 	w.failing(false, func() error {

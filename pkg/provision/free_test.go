@@ -20,10 +20,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/snapshottest"
 )
 
+// terminating makes a claim wait for the end of its protection.
+func terminating(c *v1.PersistentVolumeClaim) {
+	c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{request.CloningFinalizer}
+}
+
 func TestFreeSource(t *testing.T) {
-	terminating := func(c *v1.PersistentVolumeClaim) {
-		c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{request.CloningFinalizer}
-	}
 	for name, c := range map[string]struct {
 		cfg    Config
 		claims claimsOf
@@ -79,10 +81,8 @@ func TestDecideFree(t *testing.T) {
 
 // TestSourceIsKeptWhileItsPVCannotBeRead: no event follows when the API server answers again.
 func TestSourceIsKeptWhileItsPVCannotBeRead(t *testing.T) {
-	r, log := observing(t, Config{}, claimsOf{claimAt("1", func(c *v1.PersistentVolumeClaim) {
-		c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{request.CloningFinalizer}
-		c.Spec.VolumeName = "pv-source"
-	})}, nil)
+	bound := func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv-source" }
+	r, log := observing(t, Config{}, claimsOf{claimAt("1", terminating, bound)}, nil)
 	r.working = func() bool { return true }
 	log.client.PrependReactor("get", "persistentvolumes", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errLost
@@ -136,9 +136,7 @@ func TestFreeSnapshotErrors(t *testing.T) {
 // TestSourceIsKeptWhileTheLogCannotBeRead: the part that cannot be read may have a clone of the claim or a restore of
 // the snapshot. An Event names the problem, and the source is checked again until the log can be read.
 func TestSourceIsKeptWhileTheLogCannotBeRead(t *testing.T) {
-	claim := claimAt("1", func(c *v1.PersistentVolumeClaim) {
-		c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{request.CloningFinalizer}
-	})
+	claim := claimAt("1", terminating)
 	for _, of := range []volume.SourceRef{{Kind: volume.SourceClaim, Namespace: "ns", Name: "data"},
 		{Kind: volume.SourceSnapshot, Namespace: "ns", Name: "snap"}} {
 		t.Run(string(of.Kind), func(t *testing.T) {

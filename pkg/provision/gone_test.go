@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -49,9 +50,6 @@ func TestEventsOfAGoneClaimAreOnTheLease(t *testing.T) {
 // TestEndOfThePVBeforeTheAnswer: the claim is offered while its name is worked on, and gets another volume.
 func TestEndOfThePVBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
-	remove := func(w *world) {
-		w.deletePV()
-	}
 	t.Run("the watch shows it", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
@@ -60,7 +58,7 @@ func TestEndOfThePVBeforeTheAnswer(t *testing.T) {
 		p.provisioner.volumes.Follow(func(volume.PV) { told <- struct{}{} })
 		w.created = sync.OnceFunc(func() {
 			<-told
-			remove(w)
+			w.deletePV()
 			<-told
 		})
 		w.makeClaim()
@@ -71,7 +69,7 @@ func TestEndOfThePVBeforeTheAnswer(t *testing.T) {
 		w := newWorld(t)
 		pvs := passed{past: &atomic.Bool{}, listed: new(func())}
 		w.created = sync.OnceFunc(func() {
-			remove(w)
+			w.deletePV()
 			pvs.pass()
 		})
 		w.start(Config{PVs: pvs})
@@ -83,14 +81,7 @@ func TestEndOfThePVBeforeTheAnswer(t *testing.T) {
 // TestEndOfAPVThatWasOnlyRead covers a PV that no event shows.
 func TestEndOfAPVThatWasOnlyRead(t *testing.T) {
 	t.Parallel()
-	store := func(w *world, handle string) {
-		_, err := w.client.CoreV1().PersistentVolumes().Create(t.Context(), &v1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: "pvc-u1"},
-			Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{UID: "u1"},
-				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName,
-					VolumeHandle: handle}}}}, metav1.CreateOptions{})
-		w.must(err)
-	}
+	store := func(w *world, handle string) { w.makePV("pvc-u1", driverName, handle, refTo("data", "u1")) }
 	for name, prepare := range map[string]func(w *world){
 		"of an earlier process": func(w *world) {
 			store(w, "vol-0")
@@ -113,6 +104,56 @@ func TestEndOfAPVThatWasOnlyRead(t *testing.T) {
 			w.deletePV()
 			pvs.pass()
 			w.wait("it is provisioned again", func() bool { return w.count("create volume") > before && w.provisioned() })
+		})
+	}
+}
+
+// The deletion of the other PV is noticed immediately.
+func TestForeignPVWithTheClaimsNameIsNotUsed(t *testing.T) {
+	w, events := newWorld(t), &told{}
+	w.makePV("pvc-u1", driverName, "in the way", refTo("data", "u0"))
+	w.make(Config{Events: events}).waitsLong().start()
+	w.makeClaim()
+	w.wait("its owner is told", func() bool { return len(events.with("")) > 0 })
+	if len(w.recorded()) > 0 {
+		t.Errorf("records: %q", w.recorded())
+	}
+	w.deletePV()
+	w.wait("it is provisioned", w.provisioned)
+}
+
+// The cache shows no PVs of other drivers, so such a PV is found only when the claim's own PV is stored.
+func TestAnotherDriversPVInTheWay(t *testing.T) {
+	for name, of := range map[string]types.UID{"for another claim": "u0", "for this claim": "u1"} {
+		inTheWay := func(t *testing.T) *world {
+			w := newWorld(t)
+			w.makePV("pvc-u1", "another.example.com", "in the way", refTo("data", of))
+			w.start(Config{})
+			w.makeClaim()
+			w.wait("it was found twice", func() bool { return w.count("read PV") > 1 })
+			if w.count("close entry")+w.count("delete volume") > 0 {
+				t.Errorf("records: %q", w.recorded())
+			}
+			return w
+		}
+		t.Run(name+", goes", func(t *testing.T) {
+			w := inTheWay(t)
+			w.deletePV()
+			w.wait("the claim is provisioned", w.provisioned)
+			if len(w.onDisk()) != 1 || w.pv().Spec.CSI.Driver != driverName {
+				t.Errorf("volumes %v, PV %+v", w.onDisk(), w.pv())
+			}
+		})
+		t.Run(name+", stays, and the claim goes", func(t *testing.T) {
+			w := inTheWay(t)
+			w.deleteClaim()
+			n := w.count("create PV")
+			w.wait("it is tried again", func() bool { return w.count("create PV") > n+1 })
+			w.deletePV()
+			w.wait("the volume has its PV", w.provisioned)
+			if !w.knownVolumes() {
+				t.Errorf("LEAK: %v", w.onDisk())
+			}
 		})
 	}
 }

@@ -149,9 +149,7 @@ func move(t *testing.T, away, deleted, uncertain bool, dies death, k int) {
 	w.makeClaim(selecting("n1"))
 	w.wait("it dies, or comes to its end in fewer steps", func() bool { return one.gone() || w.provisioned() })
 	one.stop()
-	w.mu.Lock()
-	w.each = nil
-	w.mu.Unlock()
+	w.set(func() { w.each = nil })
 	one = w.make(onNode("n1"))
 	two := w.make(onNode("n2"))
 	two.start()

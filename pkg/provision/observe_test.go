@@ -11,6 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
@@ -20,7 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// claimsOf is a cache of these claims.
+// claimsOf is a ClaimCache of these claims that is not running.
 type claimsOf []*v1.PersistentVolumeClaim
 
 func (c claimsOf) Get(name string) (*v1.PersistentVolumeClaim, bool) {
@@ -36,6 +37,9 @@ func (c claimsOf) Each(visit func(*v1.PersistentVolumeClaim)) {
 		visit(claim)
 	}
 }
+
+func (claimsOf) Sync() cache.DoneChecker { return nil }
+func (claimsOf) Run(ctx context.Context) { <-ctx.Done() }
 
 // pvsOf is a cache of these PVs, by name. It reports every handle except vol-alone as shared.
 type pvsOf map[string]volume.PV
@@ -53,19 +57,10 @@ func observing(t *testing.T, cfg Config, claims claimsOf, pvs pvsOf) (*run, *pro
 	w := newWorld(t)
 	p := w.make(cfg)
 	w.must(p.log.TakeOver(t.Context()))
-	p.provisioner.claims.ClaimCache, p.provisioner.volumes = cacheOf{claims, oneClaim{}}, pvs
+	p.provisioner.claims.ClaimCache, p.provisioner.volumes = claims, pvs
 	return &run{Controller: p.provisioner, name: "pvc-u1", claimKey: refTo("data", "u1"), track: &track{},
 		reserved: map[volume.SourceRef]func(){}}, p.log
 }
-
-// cacheOf is a ClaimCache of these claims that is not running.
-type cacheOf struct {
-	claimsOf
-	oneClaim
-}
-
-func (c cacheOf) Get(name string) (*v1.PersistentVolumeClaim, bool) { return c.claimsOf.Get(name) }
-func (c cacheOf) Each(visit func(*v1.PersistentVolumeClaim))        { c.claimsOf.Each(visit) }
 
 func claimAt(version string, change ...func(*v1.PersistentVolumeClaim)) *v1.PersistentVolumeClaim {
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1",
@@ -266,7 +261,7 @@ func TestObserveEntry(t *testing.T) {
 	}
 	log.takenOver, r.wanted, r.built = time.Unix(-1e9, 0), &storagev1.StorageClass{}, mustBuild(t)
 	since := claimAt("1", func(c *v1.PersistentVolumeClaim) { c.CreationTimestamp.Time = time.Now() })
-	r.claims.ClaimCache = cacheOf{claimsOf{since}, oneClaim{}}
+	r.claims.ClaimCache = claimsOf{since}
 	if r.observe(); !r.facts.First || !r.facts.Wanted || !r.facts.Composed {
 		t.Errorf("a claim since then that is asked for: %+v", r.facts)
 	}

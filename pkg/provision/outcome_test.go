@@ -21,6 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
 // first returns a function that fails this number of calls with one class.
@@ -78,12 +79,12 @@ func (r *told) Event(on runtime.Object, kind, reason, message string) {
 	r.events = append(r.events, struct{ on, text string }{object, kind + " " + reason + " " + message})
 }
 
-// with returns the Events with a reason.
+// with returns the Events whose reason begins so; all of them for "".
 func (r *told) with(reason string) (found []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, event := range r.events {
-		if strings.Contains(event.text, " "+reason+" ") {
+		if strings.Contains(event.text, " "+reason) {
 			found = append(found, event.text)
 		}
 	}
@@ -100,21 +101,23 @@ func (r *told) on(object string, texts ...string) bool {
 	})
 }
 
-// TestSuccessIsCountedOnce covers successes after various failures.
+// TestSuccessIsCountedOnce covers successes after various failures. In the end there is one volume, which has its PV.
+// Of what was created, only an unfit volume is deleted.
 func TestSuccessIsCountedOnce(t *testing.T) {
 	for name, c := range map[string]struct {
-		fails func(*world)
-		want  outcomes
+		fails   func(*world)
+		want    outcomes
+		deleted int
 	}{
-		"the first call":      {func(*world) {}, outcomes{1, 0, 1}},
-		"after a lost answer": {func(w *world) { w.failing(true, first(1, errclass.Uncertain)) }, outcomes{1, 1, 1}},
-		"after three of them": {func(w *world) { w.failing(true, first(3, errclass.Uncertain)) }, outcomes{1, 3, 1}},
-		"after a refusal":     {func(w *world) { w.failing(false, first(1, errclass.Refused)) }, outcomes{1, 1, 1}},
+		"the first call":      {func(*world) {}, outcomes{1, 0, 1}, 0},
+		"after a lost answer": {func(w *world) { w.failing(true, first(1, errclass.Uncertain)) }, outcomes{1, 1, 1}, 0},
+		"after three of them": {func(w *world) { w.failing(true, first(3, errclass.Uncertain)) }, outcomes{1, 3, 1}, 0},
+		"after a refusal":     {func(w *world) { w.failing(false, first(1, errclass.Refused)) }, outcomes{1, 1, 1}, 0},
 		"after the answer to the PV's creation was lost": {func(w *world) {
-			w.client.PrependReactor("create", "persistentvolumes", lose(w, new(bool)))
-		}, outcomes{1, 1, 1}},
+			w.client.PrependReactor("create", "persistentvolumes", lose(w))
+		}, outcomes{1, 1, 1}, 0},
 		"after a volume that was not as requested": {func(w *world) { w.orders.spoil = first(1, errclass.Unfit) },
-			outcomes{1, 1, 1}},
+			outcomes{1, 1, 1}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, registry, events := newWorld(t), prometheus.NewRegistry(), &told{}
@@ -131,6 +134,9 @@ func TestSuccessIsCountedOnce(t *testing.T) {
 			p.stop()
 			if got := outcomesOf(t, registry); got != c.want {
 				t.Errorf("counted %+v, want %+v", got, c.want)
+			}
+			if len(w.onDisk()) != 1 || !w.knownVolumes() || w.count("delete volume") != c.deleted {
+				t.Errorf("volumes %v, records %q", w.onDisk(), w.recorded())
 			}
 			want := []string{"Normal ProvisioningSucceeded Successfully provisioned volume pvc-u1"}
 			if got := events.with("ProvisioningSucceeded"); !slices.Equal(got, want) {
@@ -270,5 +276,49 @@ func TestFailedReadIsNotSlow(t *testing.T) {
 	w.wait("it waits", func() bool { return p.provisioner.tracker.due("pvc-u1", time.Now()) > 0 })
 	if last := p.provisioner.tracker.retryOf("pvc-u1"); last.slow || !last.unbuilt || last.count != 1 {
 		t.Errorf("known of it is %+v", last)
+	}
+}
+
+func TestLogMetrics(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	stats := inflight.Stats{Open: 1, Adding: 2, Removing: 3, Unreadable: 4, ReadOnly: 5, Elsewhere: 6, Fill: 0.7,
+		Oldest: now.Add(-8 * time.Second), Writes: 9, Conflicts: 10}
+	registry := prometheus.NewRegistry()
+	m := newMetrics("disk", func() int64 { return 11 }, func() inflight.Stats { return stats },
+		func() time.Time { return now })
+	if err := m.register(registry); err != nil {
+		t.Fatal(err)
+	}
+	gauges := func() map[string]float64 {
+		t.Helper()
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := map[string]float64{}
+		for _, family := range families {
+			for _, metric := range family.GetMetric() {
+				if metric.GetGauge() != nil && metric.GetLabel()[0].GetValue() == "disk" {
+					served[family.GetName()] = metric.GetGauge().GetValue()
+				}
+			}
+		}
+		return served
+	}
+	want := map[string]float64{"provisions_in_progress": 11, "in_flight_entries": 1, "in_flight_oldest_seconds": 8,
+		"in_flight_fill_ratio": 0.7, "in_flight_unreadable_entries": 4, "in_flight_unreadable_leases": 5,
+		"in_flight_elsewhere_entries": 6}
+	got := gauges()
+	for name, value := range want {
+		if got["csi_reclaimer_"+name] != value {
+			t.Errorf("%s: %v, want %v", name, got["csi_reclaimer_"+name], value)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d gauges, want %d: %v", len(got), len(want), got)
+	}
+	stats = inflight.Stats{}
+	if age := gauges()["csi_reclaimer_in_flight_oldest_seconds"]; age != 0 {
+		t.Errorf("an empty log has an entry that is %v seconds old", age)
 	}
 }

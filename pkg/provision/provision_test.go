@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
@@ -175,17 +173,11 @@ func TestVolumeCreatedInTheBackgroundIsFinished(t *testing.T) {
 }
 
 func TestRefusalAfterUnknownOutcomeDoesNotSettle(t *testing.T) {
-	w := newWorld(t)
-	w.madeUnseen()
+	w, events := newWorld(t), &told{}
+	w.madeUnseenWith(Config{Quiet: quiet, Events: events})
 	w.failing(false, class(errclass.Refused))
 	w.deleteClaim()
-	n := w.count("create volume")
-	w.wait("it was refused, long after late calls have arrived", func() bool { return w.count("create volume") > n+5 })
-	if w.settled() {
-		t.Error("the entry is closed while the volume is left")
-	}
-	w.failing(false, nil)
-	w.wait("it has its PV", w.provisioned)
+	w.staysInDoubt(events, provision.ReasonOutcomeUnknown)
 }
 
 // TestJudgementSettlesAfterTheQuietPeriod: InvalidArgument and OutOfRange judge the request itself, but not a call that
@@ -232,28 +224,6 @@ func TestSameRequestIsRepeated(t *testing.T) {
 	}
 }
 
-// TestSecondRequestForAnotherNode: a claim that binds late does not stick to a node without room while the outcome of
-// an earlier call is in doubt. The answer to either request ends both.
-func TestSecondRequestForAnotherNode(t *testing.T) {
-	w := newWorld(t)
-	w.failing(false, class(errclass.Uncertain))
-	w.start(Config{})
-	w.lateClaim()
-	w.wait("the outcome is in doubt", func() bool { return w.count("create volume") > 0 })
-	w.failing(false, class(errclass.Exhausted))
-	w.wait("another node is asked for", func() bool { return w.selectedNode() == "" })
-	w.chooseSecond()
-	w.wait("a request for it is in the log", func() bool {
-		requests := w.inEntry()
-		return len(requests) == 2 && requests[1].Node == "n2"
-	})
-	w.failing(false, nil)
-	w.wait("it is provisioned", w.provisioned)
-	if len(w.onDisk()) != 1 {
-		t.Errorf("volumes %v", w.onDisk())
-	}
-}
-
 func TestNoCreateVolumeWithoutAnEntry(t *testing.T) {
 	for reason, c := range map[Reason]struct {
 		refused error
@@ -269,17 +239,10 @@ func TestNoCreateVolumeWithoutAnEntry(t *testing.T) {
 		t.Run(string(reason), func(t *testing.T) {
 			w := newWorld(t)
 			w.refused = c.refused
-			events := record.NewFakeRecorder(1000)
+			events := &told{}
 			w.start(Config{Events: events})
 			w.makeClaim()
-			w.wait("an Event reports it", func() bool {
-				select {
-				case event := <-events.Events:
-					return strings.Contains(event, " "+string(reason)+" ")
-				default:
-					return false
-				}
-			})
+			w.wait("an Event reports it", func() bool { return len(events.with(string(reason)+" ")) > 0 })
 			if c.removes {
 				w.wait("the entry is removed", func() bool { return w.count("close entry") > 0 })
 			} else if w.count("close entry") > 0 {
@@ -360,18 +323,6 @@ func TestClassAppears(t *testing.T) {
 		func() bool { return w.count("create PV") == 1 })
 	w.makeClass()
 	w.wait("it is provisioned", w.provisioned)
-}
-
-func TestLostAnswerToPVCreation(t *testing.T) {
-	w := newWorld(t)
-	lost := false
-	w.client.PrependReactor("create", "persistentvolumes", lose(w, &lost))
-	w.start(Config{})
-	w.makeClaim()
-	w.wait("it is provisioned", w.provisioned)
-	if !lost || len(w.onDisk()) != 1 || w.count("delete volume") != 0 {
-		t.Errorf("lost %v, volumes %v, records %q", lost, w.onDisk(), w.recorded())
-	}
 }
 
 // TestWatchIsFasterThanTheAnswer lets the watch show a PV before the answer to its creation.

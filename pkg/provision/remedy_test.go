@@ -2,7 +2,6 @@ package provision
 
 import (
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -11,7 +10,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
@@ -91,14 +89,14 @@ func TestRefusedClaimOpensNoEntry(t *testing.T) {
 func TestForeignClaimIsIgnored(t *testing.T) {
 	w := newWorld(t)
 	refused, _ := w.refusing(refusal(t, foreign, request.RemediationIgnore))
-	events := record.NewFakeRecorder(100)
+	events := &told{}
 	w.start(Config{Events: events})
 	w.makeClaim()
 	w.wait("it was looked at", func() bool { return refused.Load() > 0 })
 	w.deleteClaim()
 	w.wait("it is gone", w.gone)
-	if len(w.recorded()) > 0 || len(events.Events) > 0 {
-		t.Errorf("records: %q, %d events", w.recorded(), len(events.Events))
+	if got := events.with(""); len(w.recorded()) > 0 || len(got) > 0 {
+		t.Errorf("records: %q, Events %q", w.recorded(), got)
 	}
 }
 
@@ -116,7 +114,7 @@ func checkPopulated(w *world, cfg Config) {
 		f.Claim.Spec.DataSourceRef = &v1.TypedObjectReference{APIGroup: &group, Kind: "Backup", Name: "monday"}
 	}, request.RemediationIgnore)
 	refused, _ := w.refusing(populated)
-	events := record.NewFakeRecorder(100)
+	events := &told{}
 	cfg.Events = events
 	w.start(cfg)
 	w.makeClaim()
@@ -126,12 +124,9 @@ func checkPopulated(w *world, cfg Config) {
 	w.wait("it was looked at again", func() bool { return refused.Load() > before })
 	w.deleteClaim()
 	w.wait("it is gone", w.gone)
-	if told := <-events.Events; !strings.HasPrefix(told, "Normal "+string(provision.ReasonLeftToPopulator)) ||
-		!strings.Contains(told, `Backup "monday"`) {
-		w.t.Errorf("told %q", told)
-	}
-	if len(w.recorded()) > 0 || len(events.Events) > 0 {
-		w.t.Errorf("records: %q, %d more events", w.recorded(), len(events.Events))
+	if got := events.with(""); len(w.recorded()) > 0 || len(got) != 1 ||
+		!events.on("", "Normal "+string(provision.ReasonLeftToPopulator)+" ", `Backup "monday"`) {
+		w.t.Errorf("records: %q, Events %q", w.recorded(), got)
 	}
 }
 
@@ -150,73 +145,39 @@ func TestUnfitNodeIsDeselected(t *testing.T) {
 	}
 }
 
-func TestUnfitVolumeIsDeleted(t *testing.T) {
-	w := newWorld(t)
-	var good atomic.Bool
-	w.orders.spoil = func() error {
-		if good.Load() {
-			return nil
-		}
-		return errLost
-	}
-	w.start(Config{})
-	w.makeClaim()
-	w.wait("what was made is deleted, and nothing in flight", func() bool {
-		return w.count("delete volume") > 0 &&
-			w.count("close entry") > 0
-	})
-	good.Store(true)
-	w.wait("it is provisioned", w.provisioned)
-	if len(w.onDisk()) != 1 {
-		t.Errorf("volumes %v", w.onDisk())
-	}
-}
-
 // TestUnfitVolumeIsDeletedWithoutItsSecret: the Secret may never come back once claim and namespace are gone.
 func TestUnfitVolumeIsDeletedWithoutItsSecret(t *testing.T) {
 	w := newWorld(t)
 	w.orders.spoil = func() error { return errLost }
 	w.fail["delete volume"] = class(errclass.Uncertain)
-	events := record.NewFakeRecorder(1000)
+	events := &told{}
 	w.start(Config{Events: events})
 	w.makeClaim()
 	w.wait("a deletion is in doubt", func() bool { return w.count("delete volume") > 0 })
 	w.losesSecret("delete volume")
 	w.deleteClaim()
 	w.waitEvent(events, provision.ReasonSecretGone)
-	w.mu.Lock()
-	w.fail["delete volume"] = nil
-	w.mu.Unlock()
+	w.set(func() { w.fail["delete volume"] = nil })
 	w.wait("the volume is deleted, and nothing in flight", func() bool { return w.settled() && len(w.onDisk()) == 0 })
 	// A driver may answer so without having found the volume.
 	w.wait("a Warning names the volume", func() bool {
-		select {
-		case event := <-events.Events:
-			return strings.HasPrefix(event, "Warning "+string(provision.ReasonSecretGone)) &&
-				strings.Contains(event, `answered without Secret ns/secret that volume "vol-pvc-u1"`)
-		default:
-			return false
-		}
+		return events.on("", "Warning "+string(provision.ReasonSecretGone),
+			`answered without Secret ns/secret that volume "vol-pvc-u1"`)
 	})
 }
 
 func TestTwoClaimsWithOneName(t *testing.T) {
 	w := newWorld(t)
 	w.orders.characters = 2
-	events := record.NewFakeRecorder(100)
+	events := &told{}
 	w.start(Config{Events: events})
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.UID = "u1-first" })
 	w.wait("the first is provisioned", w.provisioned)
-	second := named("second", "u1-second")
-	w.makeClaim(second)
-	for told := ""; told != "Warning "+string(provision.ReasonNameTaken)+" "+provision.ReasonNameTaken.Sentence(); {
-		told = <-events.Events
-	}
+	w.makeClaim(named("second", "u1-second"))
+	taken := "Warning " + string(provision.ReasonNameTaken) + " " + provision.ReasonNameTaken.Sentence()
+	w.wait("it is told", func() bool { return slices.Contains(events.with(""), taken) })
 	w.deleteNamed("second")
-	w.wait("the second is gone", func() bool {
-		_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Get(t.Context(), "second", metav1.GetOptions{})
-		return err != nil
-	})
+	w.wait("the second is gone", func() bool { return w.claimNamed("second") == nil })
 	if w.count("delete volume") > 0 || len(w.onDisk()) != 1 {
 		t.Errorf("WRONG DELETE: volumes %v, records %q", w.onDisk(), w.recorded())
 	}
@@ -250,11 +211,9 @@ func TestClaimStaysWhileItIsCloned(t *testing.T) {
 		c.Name, c.UID, c.Spec.VolumeName = "source", "u-source", "pv-source"
 	})
 	w.makeClaim(cloning)
-	claims := w.client.CoreV1().PersistentVolumeClaims("ns")
 	w.waitUnseen()
-	source, err := claims.Get(t.Context(), "source", metav1.GetOptions{})
-	if err != nil || !slices.Contains(source.Finalizers, request.CloningFinalizer) {
-		t.Fatalf("%v: the source is not held: %+v", err, source)
+	if source := w.claimNamed("source"); !slices.Contains(source.Finalizers, request.CloningFinalizer) {
+		t.Fatalf("the source is not held: %+v", source)
 	}
 	w.deleteNamed("source")
 	n := w.count("create volume")

@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
@@ -59,7 +58,7 @@ func TestSettledVolumeIsLeftToTheOperator(t *testing.T) {
 			var once sync.Once
 			w.call = func(volume string) error {
 				if volume == "pvc-u1" {
-					once.Do(func() { w.pvInTheWay("another.example.com", "u0") })
+					once.Do(func() { w.makePV("pvc-u1", "another.example.com", "in the way", refTo("data", "u0")) })
 				}
 				return nil
 			}
@@ -95,10 +94,7 @@ func TestSettledVolumeIsLeftToTheOperator(t *testing.T) {
 			n := w.count("create volume") + w.count("delete volume")
 			holds.Store(false)
 			w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.UID = "u2" })
-			w.wait("another claim has its PV", func() bool {
-				_, err := w.client.CoreV1().PersistentVolumes().Get(t.Context(), "pvc-u2", metav1.GetOptions{})
-				return err == nil
-			})
+			w.wait("another claim has its PV", func() bool { return w.pvNamed("pvc-u2") != nil })
 			if pv := w.pv(); pv != nil && pv.Spec.ClaimRef.UID == "u1" || !slices.Contains(w.onDisk(), "vol-pvc-u1") {
 				t.Errorf("volumes %v, PV %v", w.onDisk(), pv)
 			}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -13,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -308,14 +306,6 @@ func TestIfUnused(t *testing.T) {
 	}
 }
 
-// oneClaim is a cache of one claim.
-type oneClaim struct{ claim *v1.PersistentVolumeClaim }
-
-func (o oneClaim) Get(string) (*v1.PersistentVolumeClaim, bool) { return o.claim, true }
-func (o oneClaim) Each(visit func(*v1.PersistentVolumeClaim))   { visit(o.claim) }
-func (o oneClaim) Sync() cache.DoneChecker                      { return nil }
-func (o oneClaim) Run(ctx context.Context)                      { <-ctx.Done() }
-
 // forbidden returns the API server's error for a missing permission.
 func forbidden() error {
 	return apierrors.NewForbidden(schema.GroupResource{Group: "snapshot.storage.k8s.io", Resource: "volumesnapshots"},
@@ -328,12 +318,7 @@ func (w *world) makeSource() {
 		c.Name, c.UID, c.Spec.VolumeName = "source", "u-source", "pv-source"
 		c.Finalizers = []string{request.CloningFinalizer}
 	})
-	_, err := w.client.CoreV1().PersistentVolumes().Create(w.t.Context(), &v1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: "pv-source"},
-		Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{Namespace: "ns", Name: "source", UID: "u-source"},
-			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName,
-				VolumeHandle: "vol-source"}}}}, metav1.CreateOptions{})
-	w.must(err)
+	w.makePV("pv-source", driverName, "vol-source", refTo("source", "u-source"))
 }
 
 // looking is a cluster that reports each read of a PV.
@@ -362,11 +347,6 @@ func TestAnotherDriversControllerLeavesTheSource(t *testing.T) {
 	w.makeSource()
 	w.makeClaim(cloning)
 	w.wait("the clone is made unseen", func() bool { return len(w.onDisk()) == 1 })
-	claims := w.client.CoreV1().PersistentVolumeClaims("ns")
-	gone := func() bool {
-		_, err := claims.Get(t.Context(), "source", metav1.GetOptions{})
-		return apierrors.IsNotFound(err)
-	}
 	for _, step := range []func(){
 		func() { w.deleteNamed("source") },
 		w.deleteClaim, // now only the log of its driver names the source
@@ -379,11 +359,11 @@ func TestAnotherDriversControllerLeavesTheSource(t *testing.T) {
 		}
 	}
 	other.stop()
-	if gone() || w.settled() {
+	if w.sourceGone() || w.settled() {
 		t.Fatal("another driver's controller has freed the source while a clone of it is in flight")
 	}
 	w.failing(false, nil)
-	w.wait("the clone is settled, and its source free", func() bool { return w.settled() && gone() })
+	w.wait("the clone is settled, and its source free", func() bool { return w.settled() && w.sourceGone() })
 }
 
 // TestCloneSourceIsProtectedInTurns checks that no worker frees a claim while another volume begins from it.
@@ -402,9 +382,8 @@ func TestCloneSourceIsProtectedInTurns(t *testing.T) {
 		}
 	}}
 	w.must(p.protectSource(t.Context(), of))
-	p.claims.ClaimCache = oneClaim{claimAt("1", func(c *v1.PersistentVolumeClaim) {
+	p.claims.ClaimCache = claimsOf{claimAt("1", terminating, func(c *v1.PersistentVolumeClaim) {
 		c.Name, c.UID, c.Spec.VolumeName = "source", "u-source", "pv-source"
-		c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{request.CloningFinalizer}
 	})}
 	w.must(p.freeClaim(t.Context(), of))
 	if want := []string{"hold", "free"}; len(alone) > 0 || w.count("hold source") != 1 || w.count("free source") != 1 {

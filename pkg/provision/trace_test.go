@@ -2,7 +2,6 @@ package provision
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -38,6 +37,13 @@ func tries(t *testing.T, spans *tracetest.SpanRecorder) (all []tried) {
 	return all
 }
 
+// traced returns a world, and what records the spans of a provider.
+func traced(t *testing.T) (*world, *tracetest.SpanRecorder, *sdktrace.TracerProvider) {
+	t.Helper()
+	spans := tracetest.NewSpanRecorder()
+	return newWorld(t), spans, sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+}
+
 type tried struct {
 	about    map[string]string
 	failed   bool
@@ -46,8 +52,8 @@ type tried struct {
 }
 
 func TestTryHasOneTrace(t *testing.T) {
-	w, spans := newWorld(t), tracetest.NewSpanRecorder()
-	p := w.start(Config{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))})
+	w, spans, provider := traced(t)
+	p := w.start(Config{TracerProvider: provider})
 	w.makeClaim()
 	w.wait("it is provisioned", w.provisioned)
 	p.stop()
@@ -73,16 +79,9 @@ func TestTraceOfFailedTry(t *testing.T) {
 	for class, reason := range map[errclass.Class]string{errclass.Refused: "ProvisioningFailed",
 		errclass.Uncertain: "ProvisioningOutcomeUnknown"} {
 		t.Run(class.String(), func(t *testing.T) {
-			w, spans := newWorld(t), tracetest.NewSpanRecorder()
-			fails := true
-			w.failing(false, func() error {
-				if !fails {
-					return nil
-				}
-				fails = false
-				return errclass.Mark(class, errors.New("broken"))
-			})
-			p := w.start(Config{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))})
+			w, spans, provider := traced(t)
+			w.failing(false, first(1, class))
+			p := w.start(Config{TracerProvider: provider})
 			w.makeClaim()
 			w.wait("it is provisioned", w.provisioned)
 			p.stop()
@@ -103,9 +102,9 @@ func TestTraceOfFailedTry(t *testing.T) {
 }
 
 func TestTraceOfPanickingTry(t *testing.T) {
-	w, spans := newWorld(t), tracetest.NewSpanRecorder()
+	w, spans, provider := traced(t)
 	w.failing(false, func() error { panic("a driver's mistake") })
-	w.start(Config{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))})
+	w.start(Config{TracerProvider: provider})
 	w.makeClaim()
 	w.wait("the trace of the try has ended", func() bool { return len(tries(t, spans)) > 0 })
 	if first := tries(t, spans)[0]; first.about["k8s.persistentvolumeclaim.name"] != "data" {
@@ -115,8 +114,7 @@ func TestTraceOfPanickingTry(t *testing.T) {
 
 // The span of the embedding program may last as long as the program.
 func TestTraceIsNoPartOfProgramSpan(t *testing.T) {
-	w, spans := newWorld(t), tracetest.NewSpanRecorder()
-	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+	w, spans, provider := traced(t)
 	ctx, program := provider.Tracer("").Start(t.Context(), "program")
 	defer program.End()
 	p := w.make(Config{TracerProvider: provider})

@@ -22,20 +22,11 @@ func TestOwnVolumes(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(Config{}).provisioner
 	pvs, volumes := w.client.CoreV1().PersistentVolumes(), p.volumes
-	add := func(name, driver, handle string, claim types.UID) {
-		_, err := pvs.Create(t.Context(), &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: v1.PersistentVolumeSpec{
-				ClaimRef: &v1.ObjectReference{UID: claim},
-				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver,
-					VolumeHandle: handle}},
-			}}, metav1.CreateOptions{})
-		w.must(err)
-	}
 	var told []string
 	news := newsOf(volumes)
 	next := func() { told = append(told, <-news) }
-	add("foreign", "another.example.com", "vol-1", "u9")
-	add("a", driverName, "vol-1", "u1")
+	w.makePV("foreign", "another.example.com", "vol-1", refTo("z", "u9"))
+	w.makePV("a", driverName, "vol-1", refTo("x", "u1"))
 	next()
 	if pv, found := volumes.Get("a"); !found || pv.Driver != driverName || pv.Handle != "vol-1" ||
 		pv.Claim.UID != "u1" || pv.Terminating {
@@ -47,7 +38,7 @@ func TestOwnVolumes(t *testing.T) {
 	if volumes.Shared("vol-1", "a") {
 		t.Error("its own PV, or another driver's, is taken for a second one")
 	}
-	add("b", driverName, "vol-1", "u2")
+	w.makePV("b", driverName, "vol-1", refTo("y", "u2"))
 	next()
 	if !volumes.Shared("vol-1", "a") || !volumes.Shared("vol-1", "b") || !volumes.Shared("vol-1", "c") ||
 		!volumes.Shared("VOL-1", "a") || volumes.Shared("vol-2", "a") {
@@ -68,13 +59,8 @@ func TestOwnVolumesOfANode(t *testing.T) {
 	p := w.start(onNode("n1")).provisioner
 	news := newsOf(p.volumes)
 	for _, node := range []string{"n2", "n1"} {
-		pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "on-" + node}, Spec: v1.PersistentVolumeSpec{
-			NodeAffinity: affinityTo(node),
-			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName,
-				VolumeHandle: "vol-1"}},
-		}}
-		_, err := w.client.CoreV1().PersistentVolumes().Create(t.Context(), pv, metav1.CreateOptions{})
-		w.must(err)
+		w.makePV("on-"+node, driverName, "vol-1", volume.ClaimRef{},
+			func(pv *v1.PersistentVolume) { pv.Spec.NodeAffinity = affinityTo(node) })
 	}
 	if told := <-news; told != "on-n1 of  true" {
 		t.Errorf("told of %q", told)
@@ -125,10 +111,7 @@ func TestClaimKeepsTheNameOfItsVolume(t *testing.T) {
 	p = p.restart()
 	p.keeps("its entry was closed by an earlier process")
 	w.deletePV()
-	w.wait("its PV is gone, and it gets another one", func() bool {
-		_, err := w.client.CoreV1().PersistentVolumes().Get(t.Context(), "pvc-u1", metav1.GetOptions{})
-		return err == nil && w.count("create PV") == 2 && w.settled()
-	})
+	w.wait("its PV is gone, and it gets another one", func() bool { return w.count("create PV") == 2 && w.provisioned() })
 	w.makeClaim(named("logs", "u2"))
 	if slices.Contains(w.onDisk(), "vol-disk-u1") {
 		t.Errorf("volumes: %q", w.onDisk())
@@ -280,9 +263,8 @@ func TestNameThatIsShownBetweenTries(t *testing.T) {
 			w.wait("the name ends, or has its PV", func() bool {
 				return w.settled() && !c.tracker.knows("disk-u1")
 			})
-			_, err := w.client.CoreV1().PersistentVolumes().Get(t.Context(), "disk-u1", metav1.GetOptions{})
-			if made := w.count("create volume") > 0; made != sent || (err == nil) != sent {
-				t.Errorf("%v: %q", err, w.recorded())
+			if made := w.count("create volume") > 0; made != sent || (w.pvNamed("disk-u1") != nil) != sent {
+				t.Errorf("PV %v: %q", w.pvNamed("disk-u1"), w.recorded())
 			}
 		})
 	}

@@ -234,10 +234,7 @@ func cloning(c *v1.PersistentVolumeClaim) {
 	c.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
 }
 
-func (w *world) sourceGone() bool {
-	_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Get(w.t.Context(), "source", metav1.GetOptions{})
-	return apierrors.IsNotFound(err)
-}
+func (w *world) sourceGone() bool { return w.claimNamed("source") == nil }
 
 func (w *world) makeNodes(names ...string) {
 	w.t.Helper()
@@ -253,20 +250,47 @@ func (w *world) deletePV() {
 	w.must(w.client.CoreV1().PersistentVolumes().Delete(w.t.Context(), "pvc-u1", metav1.DeleteOptions{}))
 }
 
-func (w *world) claim() *v1.PersistentVolumeClaim {
-	claim, err := w.client.CoreV1().PersistentVolumeClaims("ns").Get(w.t.Context(), "data", metav1.GetOptions{})
+func (w *world) claim() *v1.PersistentVolumeClaim { return w.claimNamed("data") }
+
+// claimNamed returns the claim of this name, nil if there is none.
+func (w *world) claimNamed(name string) *v1.PersistentVolumeClaim {
+	claim, err := w.client.CoreV1().PersistentVolumeClaims("ns").Get(w.t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		return nil
 	}
 	return claim
 }
 
-func (w *world) pv() *v1.PersistentVolume {
-	pv, err := w.client.CoreV1().PersistentVolumes().Get(w.t.Context(), "pvc-u1", metav1.GetOptions{})
+func (w *world) pv() *v1.PersistentVolume { return w.pvNamed("pvc-u1") }
+
+// pvNamed returns the PV of this name, nil if there is none.
+func (w *world) pvNamed(name string) *v1.PersistentVolume {
+	pv, err := w.client.CoreV1().PersistentVolumes().Get(w.t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		return nil
 	}
 	return pv
+}
+
+// makePV creates a PV of a driver's volume for a claim.
+func (w *world) makePV(name, driver, handle string, claim volume.ClaimRef, change ...func(*v1.PersistentVolume)) {
+	w.t.Helper()
+	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeSpec{
+		ClaimRef: &v1.ObjectReference{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
+		PersistentVolumeSource: v1.PersistentVolumeSource{
+			CSI: &v1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: handle}}}}
+	for _, c := range change {
+		c(pv)
+	}
+	_, err := w.client.CoreV1().PersistentVolumes().Create(w.t.Context(), pv, metav1.CreateOptions{})
+	w.must(err)
+}
+
+// set changes the world while processes run.
+func (w *world) set(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
 }
 
 // inFlight returns the names of the volumes in the log.
@@ -284,11 +308,7 @@ func (w *world) inEntry() []inflight.Request {
 }
 
 // install replaces the driver by another version.
-func (w *world) install(version string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.driverVersion = version
-}
+func (w *world) install(version string) { w.set(func() { w.driverVersion = version }) }
 
 // missedSecrets counts the failed reads of the Secret.
 func (w *world) missedSecrets() int {
@@ -355,15 +375,9 @@ func (w *world) count(what string) int {
 }
 
 // settle settles the claim's volume, as "kubectl reclaim settle" does.
-func (w *world) settle() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.settling["pvc-u1"] = true
-}
+func (w *world) settle() { w.set(func() { w.settling["pvc-u1"] = true }) }
 
 // failing makes CreateVolume fail, with late after its work; nil ends that.
 func (w *world) failing(late bool, err func() error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.fail["create volume"], w.late = err, late
+	w.set(func() { w.fail["create volume"], w.late = err, late })
 }
