@@ -87,7 +87,7 @@ func (s *stream) follow(ctx context.Context, h *hub, gap func() time.Duration, r
 	for {
 		t, closed := h.get()
 		if closed || ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the client has left
 		}
 		if err := s.sendState(t.state); err != nil {
 			return err

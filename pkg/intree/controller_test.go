@@ -194,7 +194,7 @@ func TestOneEventPerChange(t *testing.T) {
 	w.startWith(Config{controllers.Settings{Events: recorder}})
 	w.provision("a")
 	w.stuck["/disks/a"] = "device or resource busy"
-	w.deleteBoth("a")
+	w.deleteBoth()
 	w.settle() // eight tries
 	if n := count(w.diary, "create "); n < 5 {
 		t.Errorf("%d tries", n)

@@ -25,7 +25,7 @@ func stories() map[string]func(*world) {
 		},
 		"the plugin fails at first": func(w *world) {
 			w.stuck["/disks/a"] = "busy"
-			w.deleteBoth("a")
+			w.deleteBoth()
 			w.settleOnce()
 			delete(w.stuck, "/disks/a")
 			w.settle()
@@ -199,7 +199,7 @@ func TestIdleOtherProgramIsReplaced(t *testing.T) {
 func TestUpgradeDuringDeletion(t *testing.T) {
 	for steps := range 40 {
 		w := newWorld(t, "a", "b")
-		w.deleteBoth("a")
+		w.deleteBoth()
 		for range steps {
 			_ = w.delivered() || w.worked() || w.controllers()
 		}
@@ -231,7 +231,7 @@ func TestDryRun(t *testing.T) {
 func TestBackoffWhilePluginFails(t *testing.T) {
 	w := newWorld(t, "a")
 	w.stuck["/disks/a"] = "busy"
-	w.deleteBoth("a")
+	w.deleteBoth()
 	var before time.Duration
 	for try := range 12 {
 		w.settleOnce()
@@ -260,7 +260,7 @@ func count(diary []string, prefix string) (n int) {
 // A twin left by a lost reply or by another replica is set to Delete only after a second read, like any other.
 func TestExistingTwinIsReadTwice(t *testing.T) {
 	w := newWorld(t, "a")
-	w.deleteBoth("a")
+	w.deleteBoth()
 	w.before = func(what string) error {
 		if strings.HasPrefix(what, "create ") {
 			o := intree.NewTwin(w.pvs["a"])

@@ -158,7 +158,7 @@ func TestEndOfEachStory(t *testing.T) {
 		}},
 		"attached until later": {play: func(w *world) {
 			w.attached = []string{"a"}
-			w.deleteBoth("a")
+			w.deleteBoth()
 			w.settleOnce()
 			w.expectKept("a")
 			w.attached = nil
@@ -190,7 +190,7 @@ func TestEndOfEachStory(t *testing.T) {
 		}},
 		"the plugin fails, then recovers": {play: func(w *world) {
 			w.stuck["/disks/a"] = "device or resource busy"
-			w.deleteBoth("a")
+			w.deleteBoth()
 			w.settleOnce()
 			if twin := w.pvs["a-reclaim"]; twin != nil && twin.DeletionTimestamp == nil &&
 				twin.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete {
@@ -202,7 +202,7 @@ func TestEndOfEachStory(t *testing.T) {
 		"there is no plugin any more": {kept: true, stay: true, play: func(w *world) {
 			w.stuck["/disks/a"] = "error getting deleter volume plugin for volume \"a\": no volume plugin matched name: " +
 				"kubernetes.io/rbd"
-			w.deleteBoth("a")
+			w.deleteBoth()
 			w.settleOnce()
 			if got := w.c.recorder.Waiting(); got[intree.ReasonPluginGone] != 1 {
 				t.Errorf("waiting: %v, want one %s", got, intree.ReasonPluginGone)

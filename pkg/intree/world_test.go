@@ -319,11 +319,11 @@ func (w *world) deletePVBy(name string) {
 	w.edit(name, func(pv *v1.PersistentVolume) { pv.DeletionTimestamp = &metav1.Time{Time: w.clock.Now()} })
 }
 
-// deleteBoth settles the world, and deletes a PV and its claim.
-func (w *world) deleteBoth(name string) {
+// deleteBoth settles the world, and deletes the PV a and its claim.
+func (w *world) deleteBoth() {
 	w.settle()
-	w.deletePVBy(name)
-	delete(w.claims, "claim-"+name)
+	w.deletePVBy("a")
+	delete(w.claims, "claim-a")
 }
 
 func hold(pv *v1.PersistentVolume)      { pv.Annotations[volume.HoldAnnotation] = "a look first" }

@@ -25,8 +25,9 @@ func TestDeletionSecret(t *testing.T) {
 	}{
 		"both annotations are empty: none": {func(pv *volume.PV) { pv.SecretKnown, pv.StorageClass = true, "class" }, nil,
 			[]string{}},
-		"no annotation, no class: none":    {func(*volume.PV) {}, nil, []string{}},
-		"the annotations name it":          {secret(volume.SecretRef{Namespace: "ns", Name: "s"}), nil, []string{"read secret"}},
+		"no annotation, no class: none": {func(*volume.PV) {}, nil, []string{}},
+		"the annotations name it": {secret(volume.SecretRef{Namespace: "ns", Name: "s"}), nil,
+			[]string{"read secret"}},
 		"one annotation is empty: unclear": {secret(volume.SecretRef{Namespace: "ns"}), nil, nil},
 		"the class is gone: none":          {ofClass, nil, []string{"read class"}},
 		"the class names none":             {ofClass, map[string]string{}, []string{"read class"}},

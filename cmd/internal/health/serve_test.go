@@ -20,7 +20,10 @@ func get(t *testing.T, url string) (code int, body string) {
 	t.Helper()
 	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody))(t)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response := must.Get(client.Do(request))(t)
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer func() { _ = response.Body.Close() }()
 	data := must.Get(io.ReadAll(response.Body))(t)
 	return response.StatusCode, string(data)

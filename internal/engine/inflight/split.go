@@ -1,5 +1,5 @@
-// Package inflight decides how a shard of the in-flight log divides its entries between its two Leases: the young Lease,
-// which each write replaces, and the old one, which holds the entries that stay in doubt.
+// Package inflight decides how a shard of the in-flight log divides its entries between its two Leases: the young
+// Lease, which each write replaces, and the old one, which holds the entries that stay in doubt.
 //
 // An entry counts if the young Lease has it, or if only the old Lease has it and the young one lets the old one count.
 // The old Lease is written first. Both functions are pure. Keys name volumes, and V is the stored form of an entry.

@@ -10,8 +10,8 @@ const (
 	Wait Action = iota
 	// ReadNamespace, ReadHolder, ReadFence and ReadNode read one object from the API server: the pod's namespace, the pod
 	// named in a lock, the fence of a node, and the Node. ReadClaim reads a claim and, as far as its lock depends on them,
-	// its StorageClass and PV. They succeed if an object does not exist. ListPods lists the pods of the namespace, at least
-	// as new as the request, and finds the ungated ones that name one of the claims.
+	// its StorageClass and PV. They succeed if an object does not exist. ListPods lists the pods of the namespace, at
+	// least as new as the request, and finds the ungated ones that name one of the claims.
 	ReadNamespace
 	ReadClaim
 	ReadHolder

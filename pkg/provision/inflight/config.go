@@ -3,8 +3,8 @@
 // process that starts later knows every volume that may exist without a PersistentVolume.
 //
 // The log is stored in annotations of eight Leases in the driver's namespace, its shards, or in a single Lease for a
-// node. The volume's name selects the shard. Entries that stay in doubt move to a second Lease of their shard. Long lists
-// of topologies, which entries share, are in one more Lease. The rights of the stock external-provisioner's Role
+// node. The volume's name selects the shard. Entries that stay in doubt move to a second Lease of their shard. Long
+// lists of topologies, which entries share, are in one more Lease. The rights of the stock external-provisioner's Role
 // suffice: get, create and update on leases.
 //
 // All writes are updates with the resourceVersion that was read. A process that starts to lead writes an epoch, higher

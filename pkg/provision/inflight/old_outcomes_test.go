@@ -40,7 +40,7 @@ func TestEveryOutcomeOfTheWritesOfAShard(t *testing.T) {
 func playOutcomes(t *testing.T, script, writes int, after time.Duration) {
 	t.Helper()
 	s := newStore()
-	p, v := doubt(t, s, "one", 2)
+	p, v := doubt(t, s, 2)
 	var mu sync.Mutex
 	confirmed, removed := map[string]string{}, map[string]bool{}
 	s.mu.Lock()
@@ -139,7 +139,7 @@ func TestNextProcessReadsOldEntries(t *testing.T) {
 			t.Run(fmt.Sprint(at, landed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := newStore()
-					p, v := doubt(t, s, "one", 4)
+					p, v := doubt(t, s, 4)
 					writes := 0
 					s.fail(func(c call) fault {
 						if c.verb == "get" || c.by != "one" {
@@ -186,7 +186,7 @@ func TestFormerProcessWritesNoOldLease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStore()
-				p, v := doubt(t, s, "one", 4)
+				p, v := doubt(t, s, 4)
 				s.fail(func(c call) fault {
 					if c.by == "one" && c.verb == "update" && c.name == oldName {
 						return delay
@@ -209,7 +209,7 @@ func TestFormerProcessWritesNoOldLease(t *testing.T) {
 func TestLateRemovalFromOldLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
-		p, v := doubt(t, s, "one", 2)
+		p, v := doubt(t, s, 2)
 		e, _ := p.Get(v[0])
 		s.fail(fault{late: 20 * time.Second}.to("update").of(oldName).once())
 		p.Remove(v[0])
@@ -230,7 +230,7 @@ func TestLateRemovalFromOldLease(t *testing.T) {
 func TestTakeOverOfOldLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
-		p, v := doubt(t, s, "one", 2)
+		p, v := doubt(t, s, 2)
 		if _, err := p.openOld(t.Context(), p.shards[3], p.shards[4].seen); !errors.Is(err, errShardChanged) {
 			t.Errorf("of another version of the shard: %v", err)
 		}

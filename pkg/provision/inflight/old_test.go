@@ -18,9 +18,9 @@ const oldName = "inflight-csi-reclaimer-io-3-old"
 
 // doubt starts a process with n entries of one shard that have been in the log for longer than entries stay in the
 // young Lease.
-func doubt(t *testing.T, s *store, by string, n int) (p *process, v []string) {
+func doubt(t *testing.T, s *store, n int) (p *process, v []string) {
 	t.Helper()
-	p = prepare(t, settings(s, by))
+	p = prepare(t, settings(s, "one"))
 	p.age(aging{})
 	p.shards[3].aging = aging{bytes: 1, after: time.Minute, along: time.Second}
 	p.take()
@@ -231,7 +231,7 @@ func TestFormerReleaseDropsNoChunk(t *testing.T) {
 func TestOldEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
-		p, v := doubt(t, s, "one", 5)
+		p, v := doubt(t, s, 5)
 		others := volumes(4, 1)
 		p.mustPut(others...)
 		for _, volume := range v {
@@ -258,12 +258,13 @@ func TestOldEntries(t *testing.T) {
 		located, problems := Locate(s.all(), nil)
 		for i := range located {
 			want := oldName
-			if located[i].Volume == v[0] {
+			switch located[i].Volume {
+			case v[0]:
 				want = shardName(3)
 				if len(located[i].Requests) != 2 {
 					t.Errorf("the entry that was replaced is shown")
 				}
-			} else if located[i].Volume == others[0] {
+			case others[0]:
 				want = shardName(4)
 			}
 			if located[i].Lease.Name != want || located[i].LeaseUID != s.read(want).UID {
@@ -326,7 +327,7 @@ func TestOldLeaseThatIsNotRead(t *testing.T) {
 	for _, name := range []string{oldName, shardName(3)} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStore()
-			p, v := doubt(t, s, "one", 2)
+			p, v := doubt(t, s, 2)
 			s.fail(down.to("get").of(name))
 			s.forget()
 			if err := p.confirm(v[0]); err == nil {
@@ -346,7 +347,7 @@ func TestOldLeaseThatIsNotRead(t *testing.T) {
 func TestTakeOverOfOldLeaseWithHigherEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
-		p, v := doubt(t, s, "one", 2)
+		p, v := doubt(t, s, 2)
 		s.edit(oldName, func(l *coordinationv1.Lease) {
 			m := look(l, driver).meta
 			m.Epoch, m.Process = 70, "another"
@@ -365,7 +366,7 @@ func TestTakeOverOfOldLeaseWithHigherEpoch(t *testing.T) {
 func TestOldLeaseThatDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
-		p, v := doubt(t, s, "one", 3)
+		p, v := doubt(t, s, 3)
 		p.stop()
 		s.wantPlaces(t, v, nil) // the stop has gathered them
 		if got := len(view{lease: s.read(oldName)}.entries()); got != 3 {
@@ -423,7 +424,7 @@ func TestOldLeaseThatMayNotBeUsed(t *testing.T) {
 func TestUnreadableOldLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
-		p, v := doubt(t, s, "one", 2)
+		p, v := doubt(t, s, 2)
 		s.edit(oldName, func(l *coordinationv1.Lease) { l.UID = "copied" })
 		p.wantState(v[0], Open)
 		next := start(t, settings(s, "two"))

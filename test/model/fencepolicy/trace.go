@@ -31,4 +31,4 @@ type move struct {
 }
 
 // describe returns the sentence of a move.
-func (w *World) describe(m move) string { return m.verb.Sentence(m.on) }
+func (w *World) describe(m move) string { return m.Sentence(m.on) }

@@ -93,5 +93,5 @@ func (w *World) describe(m move) string {
 	if m.by == 1 {
 		agent = fmt.Sprintf("the agent that undoes attempt %d", m.on+1)
 	}
-	return m.verb.Sentence(m.on, m.by, agent)
+	return m.Sentence(m.on, m.by, agent)
 }

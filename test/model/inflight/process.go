@@ -286,19 +286,22 @@ func (c *transition) observe(i int, young, old seen) {
 	p.part, p.same, p.opening, p.whole = seen{}, false, seen{}, values{}
 	counts := whole(young.lease, old.lease)
 	for n := range entries {
-		may := func(is func(uint8) bool) (does bool) {
-			for _, try := range p.tries[:p.tried] {
-				does = does || is(try[n])
-			}
-			return does
-		}
 		want := p.want[n]
 		switch {
-		case want != 0 && counts[n] == want && !may(func(v uint8) bool { return v != want }):
+		case counts[n] != want || p.mayDiffer(n):
+		case want != 0:
 			c.confirm(i, n)
-		case p.removing[n] && counts[n] == 0 && !may(func(v uint8) bool { return v != 0 }):
+		case p.removing[n]:
 			p.removing[n] = false
 			c.settle(i, n)
 		}
 	}
+}
+
+// mayDiffer reports whether a write that may land stores an entry otherwise than as wanted.
+func (p *process) mayDiffer(n int) (does bool) {
+	for _, try := range p.tries[:p.tried] {
+		does = does || try[n] != p.want[n]
+	}
+	return does
 }

@@ -42,5 +42,5 @@ func (w *World) describe(m move) string {
 			names += key
 		}
 	}
-	return m.verb.Sentence(m.process+1, names)
+	return m.Sentence(m.process+1, names)
 }

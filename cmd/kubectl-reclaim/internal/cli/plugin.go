@@ -114,7 +114,7 @@ func (s *Plugin) ReadFile(name string) ([]byte, error) {
 	if name == "-" {
 		return io.ReadAll(s.In)
 	}
-	return os.ReadFile(name)
+	return os.ReadFile(name) //nolint:gosec // the file that the user names
 }
 
 // answer asks a question and returns the trimmed answer. It is empty if ctx or the input ends first.

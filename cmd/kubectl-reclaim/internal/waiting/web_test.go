@@ -60,7 +60,10 @@ func TestWeb(t *testing.T) {
 	go func() { ended <- o.run(ctx) }()
 	line := must.Get(bufio.NewReader(out).ReadString('\n'))(t)
 	url := strings.TrimSpace(line)
-	answer := must.Get(http.Get(url))(t)
+	answer, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
 	_ = answer.Body.Close()
 	if answer.StatusCode != http.StatusOK || !strings.HasPrefix(url, "http://127.0.0.1:") {
 		t.Errorf("%s: %s", url, answer.Status)

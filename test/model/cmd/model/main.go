@@ -86,9 +86,9 @@ func run(ctx context.Context, args []string, out io.Writer) int {
 	return explore(ctx, worlds, o, out)
 }
 
-// all returns the worlds in which volumes are made, those of the in-flight log, then those in which volumes are deleted,
-// those of in-tree plugins, of pods that are held, of the claims of StatefulSets, of the policies that have nodes fenced,
-// of these nodes, of the locks of claims, and of pods, nodes and locks beside each other.
+// all returns the worlds in which volumes are made, those of the in-flight log, then those in which volumes are
+// deleted, those of in-tree plugins, of pods that are held, of the claims of StatefulSets, of the policies that have
+// nodes fenced, of these nodes, of the locks of claims, and of pods, nodes and locks beside each other.
 func all() []search.World {
 	return slices.Concat(search.All(provision.Worlds()), search.All(inflight.Worlds()), search.All(reclaim.Worlds()),
 		search.All(intree.Worlds()), search.All(podsafety.Worlds()), search.All(statefulset.Worlds()),
