@@ -41,8 +41,8 @@ func (a *LiveReader) Claim(ctx context.Context, namespace, name string) (*v1.Per
 	return claim, claim != nil, err
 }
 
-// readIfExists reads an object, and returns nil if it is missing, or of a kind that the API server does not serve. of is
-// the kind in errors, followed by the namespace if the object has one.
+// readIfExists reads an object, and returns nil if it is missing, or of a kind that the API server does not serve. of
+// is the kind in errors, followed by the namespace if the object has one.
 func readIfExists[O any](ctx context.Context, of, name string,
 	get func(context.Context, string, metav1.GetOptions) (*O, error)) (*O, error) {
 	o, err := get(ctx, name, metav1.GetOptions{})

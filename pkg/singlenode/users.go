@@ -14,9 +14,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
-// users shares the lists of the pods of namespaces. Each call gets a list of its namespace that begins after the call. A
-// namespace has one list at a time, so a thousand concurrent calls cause a few lists instead of a thousand. It is safe
-// for concurrent use.
+// users shares the lists of the pods of namespaces. Each call gets a list of its namespace that begins after the call.
+// A namespace has one list at a time, so a thousand concurrent calls cause a few lists instead of a thousand. It is
+// safe for concurrent use.
 type users struct {
 	// list returns the pods of a namespace that have claims and no gate.
 	list func(ctx context.Context, namespace string) ([]singlenode.Pod, error)

@@ -127,8 +127,8 @@ func youngOf(whole, old *coordinationv1.Lease) *coordinationv1.Lease {
 }
 
 // movable returns the entries that the young Lease has as wanted, none if entries of this shard do not move. None moves
-// while a write may land: if that write makes the old Lease count, it leaves out the entries that moved with it, and the
-// old Lease must not be opened anew without them.
+// while a write may land: if that write makes the old Lease count, it leaves out the entries that moved with it, and
+// the old Lease must not be opened anew without them.
 func (s *shard) movable() (all []aged) {
 	if s.aging == (aging{}) || s.seen.missing() || len(s.tries) > 0 {
 		return nil

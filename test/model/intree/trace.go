@@ -90,5 +90,5 @@ func (w *World) describe(m move) string {
 	if m.slot < len(w.Claims) {
 		claim = fmt.Sprintf("%s (%d)", w.Claims[m.slot], m.slot+1)
 	}
-	return m.verb.Sentence(w.say(m.slot), m.replica, claim)
+	return m.Sentence(w.say(m.slot), m.replica, claim)
 }

@@ -72,4 +72,4 @@ type move struct {
 }
 
 // describe returns the sentence of a move.
-func (w *World) describe(m move) string { return m.verb.Sentence(m.slot, nodeName(uint8(m.slot))) }
+func (w *World) describe(m move) string { return m.Sentence(m.slot, nodeName(uint8(m.slot))) }

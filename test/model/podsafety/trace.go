@@ -88,5 +88,5 @@ type move struct {
 
 // describe returns the sentence of a move.
 func (w *World) describe(m move) string {
-	return m.verb.Sentence(m.on, m.by, nodeName(m.on), nodeName(m.by))
+	return m.Sentence(m.on, m.by, nodeName(m.on), nodeName(m.by))
 }

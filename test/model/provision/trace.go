@@ -104,5 +104,5 @@ func (w *World) describe(m move) string {
 	if int(m.variant) < len(nodes) && m.variant > 0 {
 		node = nodes[m.variant]
 	}
-	return m.verb.Sentence(w.say(m.target), m.replica, provision.Action(m.variant), node)
+	return m.Sentence(w.say(m.target), m.replica, provision.Action(m.variant), node)
 }

@@ -72,5 +72,5 @@ type move struct {
 // describe returns the sentence of a move.
 func (w *World) describe(m move) string {
 	def := w.PVs[m.slot]
-	return m.verb.Sentence(def.Name, def.claimName(), m.replica)
+	return m.Sentence(def.Name, def.claimName(), m.replica)
 }

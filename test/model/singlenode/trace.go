@@ -86,5 +86,5 @@ func (w *World) describe(m move) string {
 	if m.on >= locks {
 		object = fmt.Sprintf("the lock of claim %d", m.on-locks)
 	}
-	return m.verb.Sentence(m.on, m.by, nodeName(m.on), nodeName(m.by), object)
+	return m.Sentence(m.on, m.by, nodeName(m.on), nodeName(m.by), object)
 }

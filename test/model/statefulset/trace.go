@@ -74,7 +74,7 @@ type move struct {
 
 // describe returns the sentence of a move.
 func (w *World) describe(m move) string {
-	return m.verb.Sentence(m.on, m.by, policy(m.by), cascade(m.by), w.setName(m.on%maxSets),
+	return m.Sentence(m.on, m.by, policy(m.by), cascade(m.by), w.setName(m.on%maxSets),
 		w.setName(m.by%maxSets), w.podName(m.on/maxOrdinals%maxSets, m.on%maxOrdinals))
 }
 
