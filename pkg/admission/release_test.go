@@ -338,7 +338,7 @@ func TestVolumeInFlightKeepsFinalizer(t *testing.T) {
 		"a shard of the driver is of a later version": func(client *fake.Clientset) {
 			lease := inFlightLease(t, "ns", driver)
 			lease.Annotations[inflight.LabelLog] = strings.Replace(lease.Annotations[inflight.LabelLog], `"version":1`,
-				`"version":2`, 1)
+				`"version":9`, 1)
 			must(t, client.Tracker().Add(lease))
 		},
 		"the Leases may not be listed": func(client *fake.Clientset) {
