@@ -6,15 +6,12 @@ import (
 	"os"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/capacity"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -98,10 +95,10 @@ func (o *options) capacityConfig() capacity.Config {
 
 // newCapacity returns the controller of capacity objects, or nil if it is off or the driver does not report its
 // capacity, which does not affect the volumes.
-func newCapacity(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, where *nodes.Lister,
-	metrics prometheus.Registerer) (*capacity.Controller, error) {
+func (s *sidecar) newCapacity(ctx context.Context) (*capacity.Controller, error) {
+	driver := s.driver
 	switch {
-	case !o.publishes():
+	case !s.publishes():
 		return nil, nil
 	case !driver.ReportsCapacity():
 		klog.FromContext(ctx).Info("Preflight: the driver does not advertise GET_CAPACITY: no capacity is published, "+
@@ -109,12 +106,12 @@ func newCapacity(ctx context.Context, o *options, config *rest.Config, driver *c
 			"If its CSIDriver has storageCapacity: true, the scheduler finds no node with capacity", "driver", driver.Name())
 		return nil, nil
 	}
-	own := rest.CopyConfig(config)
-	own.QPS, own.Burst = o.capacity.qps, o.capacity.burst
-	cfg := o.capacityConfig()
-	cfg.Metrics, cfg.ManagedBy = metrics, o.node.managedBy()
-	if !driver.HasTopology() || !o.gates.Enabled(topologyGate) {
+	own := rest.CopyConfig(s.acting)
+	own.QPS, own.Burst = s.capacity.qps, s.capacity.burst
+	cfg := s.capacityConfig()
+	cfg.Metrics, cfg.ManagedBy = s.metrics, s.options.node.managedBy()
+	if !driver.HasTopology() || !s.gates.Enabled(topologyGate) {
 		return capacity.New(own, driver.Name(), driver, nil, cfg)
 	}
-	return capacity.New(own, driver.Name(), driver, where, cfg)
+	return capacity.New(own, driver.Name(), driver, s.nodes, cfg)
 }

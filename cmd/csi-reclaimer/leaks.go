@@ -7,12 +7,11 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // leaksPath is the HTTP path of the leak check's report.
@@ -73,32 +72,30 @@ func (o *options) leakConfig(driver string) leaks.Config {
 	}
 }
 
-// newLeakChecker returns the leak checker, or nil if it is off or the driver cannot list its volumes. It takes only
-// Volumes, Node, Events and Metrics from shared.
-func newLeakChecker(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver,
-	shared leaks.Config) (*leaks.Controller, error) {
-	if !o.checksLeaks() {
+// newLeakChecker returns the leak checker, or nil if it is off or the driver cannot list its volumes.
+func (s *sidecar) newLeakChecker(ctx context.Context, volumes reclaim.PVs) (*leaks.Controller, error) {
+	if !s.checksLeaks() {
 		return nil, nil
 	}
+	driver := s.driver
 	if !driver.ListsVolumes() {
 		lacking := fmt.Sprintf("driver %s does not advertise LIST_VOLUMES", driver.Name())
 		klog.FromContext(ctx).Info("Preflight: "+lacking+": no leak check runs, despite --leak-check-interval",
 			"driver", driver.Name())
-		o.leaks.board.Show(func() leaks.Report {
+		s.leaks.board.Show(func() leaks.Report {
 			return leaks.Report{Driver: driver.Name(), Off: lacking, Volumes: []leaks.Found{}}
 		})
 		return nil, nil
 	}
-	cfg := o.leakConfig(driver.Name())
-	cfg.Volumes, cfg.Metrics, cfg.Snapshots = shared.Volumes, shared.Metrics, driver.TakesSnapshots()
-	cfg.Node = shared.Node
-	if !o.dryRun { // Events are writes
-		cfg.Events = shared.Events
+	cfg := s.leakConfig(driver.Name())
+	cfg.Volumes, cfg.Metrics, cfg.Node, cfg.Snapshots = volumes, s.metrics, s.node, driver.TakesSnapshots()
+	if !s.dryRun { // Events are writes
+		cfg.Events = s.events
 	}
-	checker, err := leaks.New(config, driver.Name(), driver, cfg)
+	checker, err := leaks.New(s.acting, driver.Name(), driver, cfg)
 	if err != nil {
 		return nil, err
 	}
-	o.leaks.board.Show(checker.Report)
+	s.leaks.board.Show(checker.Report)
 	return checker, nil
 }

@@ -17,14 +17,13 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/builder"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/grants"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/sources"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -130,57 +129,55 @@ func (o *options) builderConfig(identity string, node *volume.Node) builder.Conf
 	return c
 }
 
-// newProvisioner returns the provisioner, or nil in a dry run. From shared it takes only Log, Lease, PVs, Claims,
-// Changed, Metrics and TracerProvider, and node is nil for all nodes.
-func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, node *volume.Node,
-	where *nodes.Lister, shared provision.Config) (*provision.Controller, error) {
-	if o.dryRun {
+// newProvisioner returns the provisioner, or nil in a dry run.
+func (s *sidecar) newProvisioner(ctx context.Context, all *controllers,
+	reclaiming reclaim.Config) (*provision.Controller, error) {
+	if s.dryRun {
 		return nil, nil
 	}
-	if !o.provisions() {
-		klog.FromContext(ctx).Info("Not provisioning; finishing the volumes that are in flight", "role", o.role)
+	if !s.provisions() {
+		klog.FromContext(ctx).Info("Not provisioning; finishing the volumes that are in flight", "role", s.role)
 	}
-	volumeSnapshots, err := snapshot.New(config)
+	volumeSnapshots, err := snapshot.New(s.acting)
 	if err != nil {
 		return nil, err
 	}
-	requests := o.builderConfig(identity(driver.Name(), node), node)
-	requests.Nodes, requests.Snapshots = where, volumeSnapshots
+	driver := s.driver
+	requests := s.builderConfig(identity(driver.Name(), s.node), s.node)
+	requests.Nodes, requests.Snapshots = s.nodes, volumeSnapshots
 	if requests.Settings.CrossNamespace {
-		if requests.Grants, err = grants.New(config); err != nil {
+		if requests.Grants, err = grants.New(s.acting); err != nil {
 			return nil, err
 		}
 	}
-	requestBuilder, err := builder.New(config, driver, requests)
+	requestBuilder, err := builder.New(s.acting, driver, requests)
 	if err != nil {
 		return nil, err
 	}
-	if o.gates.Enabled(attributesGate) {
+	if s.gates.Enabled(attributesGate) {
 		logAttributesClasses(ctx, requestBuilder)
 	}
-	cfg := o.provisionConfig(node)
-	cfg.Snapshots = volumeSnapshots
-	cfg.PVs, cfg.Changed, cfg.Metrics = shared.PVs, shared.Changed, shared.Metrics
-	cfg.Log, cfg.Lease, cfg.Claims = shared.Log, shared.Lease, shared.Claims
-	cfg.TracerProvider = shared.TracerProvider
+	cfg := s.provisionConfig(s.node)
+	cfg.Log, cfg.Lease, cfg.Snapshots = all.log, reclaiming.Lease, volumeSnapshots
+	cfg.PVs, cfg.Claims, cfg.Changed = all.reclaimer.PVs(), all.reclaimer, reclaiming.Deleted
+	cfg.Metrics, cfg.TracerProvider = s.metrics, s.traces // its many Events need their own recorder
 	if plugin := request.InTreePlugin(driver.Name()); plugin != "" {
 		cfg.AlsoKnownAs = []string{plugin}
 	}
-	return provision.New(config, driver.Name(), driver, requestBuilder, cfg)
+	return provision.New(s.acting, driver.Name(), driver, requestBuilder, cfg)
 }
 
 // newSweeper returns the controller that removes finalizers left on VolumeSnapshots, or nil if it is off.
-func newSweeper(o *options, config *rest.Config, driver *csidriver.Driver,
-	provisioner *provision.Controller) (*sources.Sweeper, error) {
-	if !o.sweeps() || !driver.Has(csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT) {
+func (s *sidecar) newSweeper(provisioner *provision.Controller) (*sources.Sweeper, error) {
+	if !s.sweeps() || !s.driver.Has(csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT) {
 		return nil, nil
 	}
-	volumeSnapshots, err := snapshot.New(config)
+	volumeSnapshots, err := snapshot.New(s.acting)
 	if err != nil {
 		return nil, err
 	}
-	return sources.NewSweeper(config, driver.Name(), volumeSnapshots, sources.SweeperConfig{
-		Interval: o.sweepInterval, Uses: provisioner, ReadClaims: !o.provisions()})
+	return sources.NewSweeper(s.acting, s.driver.Name(), volumeSnapshots, sources.SweeperConfig{
+		Interval: s.sweepInterval, Uses: provisioner, ReadClaims: !s.provisions()})
 }
 
 // releaseSources removes the finalizers from sources of volumes, and prints the result. If the program lacks the

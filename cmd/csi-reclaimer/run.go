@@ -22,7 +22,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/nodes"
@@ -226,7 +225,7 @@ func (c *controllers) add(one interface {
 // newControllers creates the controllers that the flags select, without starting them.
 func (s *sidecar) newControllers(ctx context.Context) (*controllers, error) {
 	var all controllers
-	publisher, err := newCapacity(ctx, s.options, s.acting, s.driver, s.nodes, s.metrics)
+	publisher, err := s.newCapacity(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -263,8 +262,7 @@ func (s *sidecar) newControllers(ctx context.Context) (*controllers, error) {
 	if publisher != nil {
 		all.add(publisher)
 	}
-	checker, err := newLeakChecker(ctx, s.options, s.acting, s.driver,
-		leaks.Config{Volumes: all.reclaimer.PVs(), Node: s.node, Events: s.events, Metrics: s.metrics})
+	checker, err := s.newLeakChecker(ctx, all.reclaimer.PVs())
 	if err != nil {
 		return nil, err
 	}
@@ -287,18 +285,14 @@ func (s *sidecar) reclaimSettings(ctx context.Context) (settings reclaim.Config,
 
 // addProvisioning adds the provisioner and the sweeper if the flags select them.
 func (s *sidecar) addProvisioning(ctx context.Context, all *controllers, settings reclaim.Config) (err error) {
-	all.provisioner, err = newProvisioner(ctx, s.options, s.acting, s.driver, s.node, s.nodes, provision.Config{
-		Log: all.log, Lease: settings.Lease, PVs: all.reclaimer.PVs(), Claims: all.reclaimer, Changed: settings.Deleted,
-		Metrics: s.metrics, TracerProvider: s.traces, // its many Events need their own recorder
-	})
-	if err != nil {
+	if all.provisioner, err = s.newProvisioner(ctx, all, settings); err != nil {
 		return err
 	}
 	if all.provisioner != nil {
 		all.checkers = append(all.checkers, all.log)
 		all.add(all.provisioner)
 	}
-	sweeper, err := newSweeper(s.options, s.acting, s.driver, all.provisioner)
+	sweeper, err := s.newSweeper(all.provisioner)
 	if err != nil {
 		return err
 	}
