@@ -178,7 +178,7 @@ func (c *codec) since(t *time.Time) {
 // session is written without what is looked up anew before the next decision.
 func (c *codec) session(slot int, s *intree.Session) {
 	f := &s.Facts
-	reason := slices.Index(intree.Reasons(), s.Decision.Reason)
+	reason := slices.Index(c.reasons, s.Decision.Reason)
 	there, attached := f.PV.UID != "", f.Attachments.Count > 0
 	failed, yielded := !f.Failure.Until.IsZero(), !f.YieldedSince.IsZero()
 	memory.Number(&c.Archive, &s.Decision.Action)
@@ -220,7 +220,7 @@ func (c *codec) session(slot int, s *intree.Session) {
 	if !c.Reads {
 		return
 	}
-	s.Rules, s.Decision.Reason = c.rules, intree.Reasons()[reason]
+	s.Rules, s.Decision.Reason = c.rules, c.reasons[reason]
 	if attached {
 		f.Attachments.Count = 1
 	}

@@ -73,6 +73,8 @@ type machine struct {
 	// claims are the names of the claims, by UID from 1.
 	claims []string
 	rules  intree.Rules
+	// reasons are all of the engine, each known by its number.
+	reasons []intree.Reason
 	// Objects are only read, so that each is made once.
 	objects map[objectKey]*v1.PersistentVolume
 	records map[objectKey]*intree.PV
@@ -87,7 +89,8 @@ type objectKey struct {
 // newMachine returns a machine for PVs, and claims of these names, whose UIDs count from 1.
 func newMachine(pvs []PV, claims []string) *machine {
 	m := &machine{
-		pvs: pvs, claims: claims, rules: intree.Rules{RetryStart: time.Second, RetryMax: 5 * time.Minute},
+		pvs: pvs, claims: claims, reasons: intree.Reasons(),
+		rules:   intree.Rules{RetryStart: time.Second, RetryMax: 5 * time.Minute},
 		objects: map[objectKey]*v1.PersistentVolume{}, records: map[objectKey]*intree.PV{},
 	}
 	for _, pv := range pvs {

@@ -19,34 +19,46 @@ type Archive struct {
 // Number visits a number below 256.
 func Number[N ~int | ~uint8](a *Archive, n *N) {
 	if a.Reads {
-		*n, a.Bytes = N(a.Bytes[0]), a.Bytes[1:]
-		return
+		*n = N(a.take())
+	} else {
+		a.put(byte(*n))
 	}
-	a.Bytes = append(a.Bytes, byte(*n))
+}
+
+func (a *Archive) put(b byte) { a.Bytes = append(a.Bytes, b) }
+
+func (a *Archive) take() byte {
+	b := a.Bytes[0]
+	a.Bytes = a.Bytes[1:]
+	return b
 }
 
 // Pair visits two numbers below 16.
 func Pair[A, B ~int | ~uint8](a *Archive, first *A, second *B) {
-	both := byte(*first)<<4 | byte(*second)
-	if Number(a, &both); a.Reads {
-		*first, *second = A(both>>4), B(both&15)
+	if !a.Reads {
+		a.put(byte(*first)<<4 | byte(*second))
+		return
 	}
+	both := a.take()
+	*first, *second = A(both>>4), B(both&15)
 }
 
 // Flags visits at most eight flags.
 func (a *Archive) Flags(flags ...*bool) {
+	if a.Reads {
+		set := a.take()
+		for i, flag := range flags {
+			*flag = set&(1<<i) != 0
+		}
+		return
+	}
 	var set byte
 	for i, flag := range flags {
 		if *flag {
 			set |= 1 << i
 		}
 	}
-	if Number(a, &set); !a.Reads {
-		return
-	}
-	for i, flag := range flags {
-		*flag = set&(1<<i) != 0
-	}
+	a.put(set)
 }
 
 // Read visits a live read, as its order and whether it is fresh.
@@ -78,7 +90,8 @@ func List[E any](a *Archive, list *[]E, visit func(*E)) {
 
 // Map visits a map in the order of its keys.
 func Map[K cmp.Ordered, V any](a *Archive, m map[K]V, visit func(*K, *V)) {
-	keys := slices.Sorted(maps.Keys(m))
+	keys := slices.AppendSeq(make([]K, 0, 4), maps.Keys(m))
+	slices.Sort(keys)
 	List(a, &keys, func(key *K) {
 		value := m[*key]
 		if visit(key, &value); a.Reads {

@@ -36,16 +36,15 @@ type codec struct {
 
 func word[S ~string](c *codec, s *S) {
 	var n byte
-	if c.Reads {
-		memory.Number(&c.Archive, &n)
+	if !c.Reads {
+		var found bool
+		if n, found = c.number[string(*s)]; !found {
+			panic(fmt.Sprintf("%q is no word of the model", *s))
+		}
+	}
+	if memory.Number(&c.Archive, &n); c.Reads {
 		*s = S(c.list[n])
-		return
 	}
-	n, found := c.number[string(*s)]
-	if !found {
-		panic(fmt.Sprintf("%q is no word of the model", *s))
-	}
-	memory.Number(&c.Archive, &n)
 }
 
 func wordList[S ~string](c *codec, list *[]S) {

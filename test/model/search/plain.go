@@ -119,11 +119,13 @@ func (k *Plain[S, M, C]) change(left *uint8, do func(C)) (to *S, wrong string) {
 
 // copied returns a copy of the state, whose budget has one event less if left is a number in the budget.
 func (k *Plain[S, M, C]) copied(left *uint8) C {
-	if left != nil {
-		*left--
-		defer func() { *left++ }()
+	if left == nil {
+		return k.Copy(k.now)
 	}
-	return k.Copy(k.now)
+	*left--
+	c := k.Copy(k.now)
+	*left++
+	return c
 }
 
 // Replay returns the moves of a history, and the resulting states.
