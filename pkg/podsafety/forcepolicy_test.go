@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
@@ -98,7 +101,9 @@ func TestForcePolicyIsReadAgain(t *testing.T) {
 	w.show(held(terminating))
 	synctest.Test(t, func(t *testing.T) {
 		since := func() time.Time { f, _ := w.observer.observe("ns/db"); return f.ForceRefusedSince }
-		ctx, cancel := context.WithCancel(t.Context())
+		var log bytes.Buffer
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(),
+			textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))))
 		defer cancel()
 		go w.watchForcePolicy(ctx)
 		synctest.Wait()
@@ -120,7 +125,11 @@ func TestForcePolicyIsReadAgain(t *testing.T) {
 		if got := step(errors.New("not found")); !got.IsZero() {
 			t.Errorf("it is gone: %v", got)
 		}
-		if got := step(nil); !got.Equal(begun.Add(3 * forcePolicyEvery)) {
+		step(errors.New("not found"))
+		if n := strings.Count(log.String(), "no policy refuses force deletions"); n != 1 {
+			t.Errorf("logged %d times", n)
+		}
+		if got := step(nil); !got.Equal(begun.Add(4 * forcePolicyEvery)) {
 			t.Errorf("it is back: %v", got)
 		}
 	})

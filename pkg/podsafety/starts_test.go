@@ -1,8 +1,10 @@
 package podsafety
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/api/core/v1"
@@ -106,6 +108,30 @@ func TestOrderOfPodsAndNodes(t *testing.T) {
 	reached = true
 	expect("it has caught up", w.order(t.Context(), last), listed{}, sent)
 	expect("no other node is seen", w.order(t.Context(), listed{}), listed{}, sent)
+}
+
+// A leader lists the pods once, and then waits until the watch has reached that version.
+func TestLeaderFollowsOrderOfPodsAndNodes(t *testing.T) {
+	w := newWorld(t, Config{})
+	reached := false
+	w.observer.podsReached = func(string) bool { return reached }
+	w.observer.nodeChanged(objects.WatchedNode{}, objects.WatchedNode{Name: "a", Seen: objects.NodeReady,
+		Machine: objects.Machine{MachineID: "m"}})
+	w.clock.Step(time.Second)
+	sent := w.clock.Now()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go w.orderStarts(ctx)
+		synctest.Wait()
+		reached = true
+		w.clock.Step(startsEvery)
+		synctest.Wait()
+		w.expectCalls("list one pod")
+	})
+	if got := w.observer.tracker.Complete; !got.Equal(sent) {
+		t.Errorf("pods are complete since %v, want %v", got, sent)
+	}
 }
 
 func TestRefusedPodWaitsForHeartbeat(t *testing.T) {

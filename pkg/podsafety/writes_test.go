@@ -57,14 +57,22 @@ func TestRevertedWriteFails(t *testing.T) {
 		"it is removed":    {false, `["other"]`, false},
 		"it is still here": {false, finalizers, true},
 	} {
-		s := kubetest.NewServer(t, map[string]string{"/pods/db": `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"db",` +
-			`"finalizers":` + c.after + `}}`})
-		err := api(t, s.Config()).patchPod(t.Context(), ask, c.add)
-		if errors.Is(err, kube.ErrUndone) != c.undone || (err != nil) != c.undone {
-			t.Errorf("%s: %v", sentence, err)
-		}
-		if !s.Has("PATCH", `"uid":"uid"`, `"resourceVersion":"7"`, objects.RunningFinalizer) {
-			t.Errorf("%s: %q", sentence, s.Last())
+		for kind, patch := range map[string]func(a apiServer) error{
+			"Pod": func(a apiServer) error { return a.patchPod(t.Context(), ask, c.add) },
+			"PersistentVolumeClaim": func(a apiServer) error {
+				return a.patchClaim(t.Context(), podsafety.Claim{Namespace: "ns", Name: "db", UID: "uid"}, c.add)
+			},
+		} {
+			s := kubetest.NewServer(t, map[string]string{"/db": fmt.Sprintf(
+				`{"kind":%q,"apiVersion":"v1","metadata":{"name":"db","finalizers":%s}}`, kind, c.after)})
+			err := patch(api(t, s.Config()))
+			if errors.Is(err, kube.ErrUndone) != c.undone || (err != nil) != c.undone {
+				t.Errorf("%s, %s: %v", kind, sentence, err)
+			}
+			if !s.Has("PATCH", `"uid":"uid"`, objects.RunningFinalizer) || s.Has("deleteFromPrimitiveList") == c.add ||
+				s.Has(`"resourceVersion":"7"`) != (kind == "Pod") {
+				t.Errorf("%s, %s: %q", kind, sentence, s.Last())
+			}
 		}
 	}
 }
