@@ -15,8 +15,10 @@ import (
 func TestDeletionSecret(t *testing.T) {
 	const name, namespace = "csi.storage.k8s.io/provisioner-secret-name", "csi.storage.k8s.io/provisioner-secret-namespace"
 	ofClass := func(pv *volume.PV) { pv.StorageClass = "class" }
-	secret := func(of volume.SecretRef) func(*volume.PV) {
-		return func(pv *volume.PV) { pv.SecretKnown, pv.DeletionSecret = true, of }
+	secret := func(name string) func(*volume.PV) {
+		return func(pv *volume.PV) {
+			pv.SecretKnown, pv.DeletionSecret = true, volume.SecretRef{Namespace: "ns", Name: name}
+		}
 	}
 	cases := map[string]struct {
 		pv    func(*volume.PV)
@@ -25,10 +27,9 @@ func TestDeletionSecret(t *testing.T) {
 	}{
 		"both annotations are empty: none": {func(pv *volume.PV) { pv.SecretKnown, pv.StorageClass = true, "class" }, nil,
 			[]string{}},
-		"no annotation, no class: none": {func(*volume.PV) {}, nil, []string{}},
-		"the annotations name it": {secret(volume.SecretRef{Namespace: "ns", Name: "s"}), nil,
-			[]string{"read secret"}},
-		"one annotation is empty: unclear": {secret(volume.SecretRef{Namespace: "ns"}), nil, nil},
+		"no annotation, no class: none":    {func(*volume.PV) {}, nil, []string{}},
+		"the annotations name it":          {secret("s"), nil, []string{"read secret"}},
+		"one annotation is empty: unclear": {secret(""), nil, nil},
 		"the class is gone: none":          {ofClass, nil, []string{"read class"}},
 		"the class names none":             {ofClass, map[string]string{}, []string{"read class"}},
 		"the class names it by templates": {ofClass,
