@@ -76,10 +76,12 @@ func TestHealthyClaimsCostNoEntriesInDoubt(t *testing.T) {
 			all.Wait()
 			time.Sleep(70 * time.Second)
 			written, largest := 0, 0
+			s.mu.Lock()
 			s.committed = func(_ string, lease *coordinationv1.Lease) {
 				written += size(lease.Annotations)
 				largest = max(largest, size(lease.Annotations))
 			}
+			s.mu.Unlock()
 			for i := range healthy {
 				e := onNodes(fmt.Sprintf("pvc-%08x-6f0e-4a55-9c5e-2f2d6f7b8a02", i*7919), nodes(3), 0)
 				e.Begun = time.Time{}
