@@ -136,11 +136,11 @@ func (p *DriverPolicy) Since(ctx context.Context) (since time.Time, found bool, 
 	defer cancel()
 	name := policyName(p.role)
 	policy, err := readIfExists(ctx, policyKind, name, p.admission.MutatingAdmissionPolicies().Get)
-	if policy == nil {
+	if err != nil {
 		return time.Time{}, false, err
 	}
 	binding, err := readIfExists(ctx, bindingKind, name, p.admission.MutatingAdmissionPolicyBindings().Get)
-	if binding == nil {
+	if err != nil || policy == nil || binding == nil {
 		return time.Time{}, false, err
 	}
 	drivers, err := driversIn(policy.Spec.MatchConditions)
