@@ -93,7 +93,7 @@ func Locate(leases []coordinationv1.Lease, asked func(driver string) bool) ([]Lo
 		}
 		if v.err != nil {
 			problems = append(problems, LocatedProblem{
-				Problem{Lease: leaseName(lease), Err: v.err, shards: v.shards()}, v.meta.Driver})
+				Problem{Lease: leaseName(cmp.Or(v.blames, lease)), Err: v.err, shards: v.shards()}, v.meta.Driver})
 			continue
 		}
 		add := func(key string, one coded) {
@@ -202,7 +202,8 @@ func (c Config) strays(leases []coordinationv1.Lease) []Stray {
 		name := types.NamespacedName{Namespace: lease.Namespace, Name: lease.Name}
 		entries := v.entries()
 		maps.DeleteFunc(entries, func(key, _ string) bool { return v.settles(key) })
-		if n := len(entries); n > 0 && c.belonging(v.meta.Driver, name) == BelongsElsewhere {
+		n := len(entries)
+		if (n > 0 || v.blames != nil) && c.belonging(v.meta.Driver, name) == BelongsElsewhere {
 			strays = append(strays, Stray{Lease: name, Entries: n, Err: v.err})
 		}
 	}

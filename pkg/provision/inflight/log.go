@@ -430,12 +430,18 @@ func (l *Log) Problems() []Problem {
 // problems is Problems for callers that hold the lock.
 func (l *Log) problems() (problems []Problem) {
 	for _, s := range l.all {
-		lease := l.cfg.Namespace + "/" + s.name
+		lease := func(o *coordinationv1.Lease) string {
+			if o == nil {
+				return l.cfg.Namespace + "/" + s.name
+			}
+			return leaseName(o)
+		}
 		if s.seen.err != nil {
-			problems = append(problems, Problem{Lease: lease, Err: s.seen.err, shards: len(l.shards)})
+			problems = append(problems, Problem{Lease: lease(s.seen.blames), Err: s.seen.err, shards: len(l.shards)})
 		}
 		for _, key := range slices.Sorted(maps.Keys(s.kept)) {
-			problems = append(problems, Problem{Lease: lease, Annotation: key, Volume: volumeOf(key), Err: s.kept[key]})
+			problems = append(problems, Problem{Lease: lease(s.seen.leaseOf(key)), Annotation: key, Volume: volumeOf(key),
+				Err: s.kept[key]})
 		}
 	}
 	return problems

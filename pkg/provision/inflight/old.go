@@ -74,7 +74,7 @@ func (v view) join(old *coordinationv1.Lease) view {
 		return v
 	}
 	if o := look(old, v.meta.Driver); o.err != nil {
-		v.err = fmt.Errorf("its Lease %s: %w", old.Name, o.err)
+		v.err, v.blames = fmt.Errorf("its Lease %s: %w", old.Name, o.err), old
 		return v
 	}
 	v.own, v.old, v.lease = v.lease, old, v.lease.DeepCopy()

@@ -422,6 +422,19 @@ func TestOldLeaseThatMayNotBeUsed(t *testing.T) {
 	}
 }
 
+// A running process notices within a minute that the old Lease was deleted, and stores its entries again.
+func TestDeletedOldLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		_, v := doubt(t, s, 2)
+		s.remove(oldName)
+		time.Sleep(recheckEvery + time.Second)
+		if got := s.whole(v[0], Shards).entries(); len(got) != 2 {
+			t.Errorf("entries %v", got)
+		}
+	})
+}
+
 // TestUnreadableOldLease blocks the names of its shard alone.
 func TestUnreadableOldLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -434,12 +447,18 @@ func TestUnreadableOldLease(t *testing.T) {
 		next.wantState(volumes(3, 9)[8], Unreadable)
 		next.mustPut(volumes(4, 1)...)
 		problems := next.Problems()
-		if len(problems) != 1 || !strings.Contains(problems[0].String(), oldName) || !problems[0].Of(v[0]) ||
+		blamed := leaseName(s.read(oldName))
+		if len(problems) != 1 || problems[0].Lease != blamed || !problems[0].Of(v[0]) ||
 			problems[0].Of(volumes(4, 1)[0]) {
 			t.Errorf("problems %v", problems)
 		}
-		if _, problems := Locate(s.all(), nil); len(problems) != 1 {
+		if _, problems := Locate(s.all(), nil); len(problems) != 1 || problems[0].Lease != blamed {
 			t.Errorf("problems %v", problems)
+		}
+		elsewhere := settings(s, "three")
+		elsewhere.Namespace = "other"
+		if strays := elsewhere.strays(s.all()); len(strays) != 2 || !errors.Is(strays[0].Err, ErrCopy) {
+			t.Errorf("strays %v", strays)
 		}
 		s.edit(oldName, func(l *coordinationv1.Lease) { l.UID = look(l, driver).meta.UID })
 		alone := []coordinationv1.Lease{*s.read(oldName)}

@@ -426,7 +426,7 @@ func (s *shard) situation(own meta, now time.Time) situation {
 	for key, it := range s.want {
 		f.puts = f.puts || !s.holds(key, it)
 	}
-	if f.readOnly || len(s.kept) > 0 || s.hasChunks() && f.entries {
+	if f.readOnly || len(s.kept) > 0 || s.seen.old != nil || s.hasChunks() && f.entries {
 		f.recheckIn = max(0, s.recheckAt.Sub(now))
 	}
 	return f
