@@ -54,7 +54,7 @@ func (f ClusterFacts) unread(s *explain.Explanation) (whole bool) {
 	explain.NoteUnread(s, f.Namespaces, "Namespaces", open)
 	explain.NoteUnread(s, f.Pods, "Pods", open)
 	explain.NoteUnread(s, f.Budgets, "PodDisruptionBudgets", open)
-	return len(s.Unread) == before
+	return len(s.Unread) == before && !explain.NoFencing(f.Fences)
 }
 
 func addPolicies(s *explain.Explanation, f Facts) {

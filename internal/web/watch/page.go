@@ -159,7 +159,8 @@ func (p *Page) explain(ctx context.Context, a view.Around) (_ *explain.Explanati
 	e, err := Explain(ctx, p.cluster, p.ref)
 	p.explained, p.of = p.c.now(), of
 	p.took = p.explained.Sub(begun)
-	if p.ref.Kind == view.KindPod {
+	// A pod may be outside the caches. A failed read shows neither that it exists nor that it is gone.
+	if p.ref.Kind == view.KindPod && (err == nil || apierrors.IsNotFound(err)) {
 		p.shown.Exists = err == nil
 	}
 	return &e, err == nil

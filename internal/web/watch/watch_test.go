@@ -230,14 +230,18 @@ func TestPodsWithoutClaimsAreLeftOut(t *testing.T) {
 }
 
 // The caches have most pods not at all, so the last explanation decides whether a pod exists.
+// Only an API server that answers that there is no such pod shows that it is gone.
 func TestPageSaysThatPodIsGone(t *testing.T) {
-	server := httptest.NewServer(http.NotFoundHandler())
-	t.Cleanup(server.Close)
-	c := must.Get(New(&rest.Config{Host: server.URL}, Config{}))(t)
-	page := must.Get(c.Open(t.Context(), view.Ref{Kind: view.KindPod, Namespace: "ns", Name: "db-0"}))(t)
-	defer page.Close()
-	page.shown.Explanation, page.shown.Exists = &explain.Explanation{}, true
-	if object, _ := page.Look(t.Context(), func(string) (row view.Row, has bool) { return row, has }); object.Exists {
-		t.Errorf("the pod exists: %+v", object)
+	for code, exists := range map[int]bool{http.StatusNotFound: false, http.StatusForbidden: true} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }))
+		t.Cleanup(server.Close)
+		c := must.Get(New(&rest.Config{Host: server.URL}, Config{}))(t)
+		page := must.Get(c.Open(t.Context(), view.Ref{Kind: view.KindPod, Namespace: "ns", Name: "db-0"}))(t)
+		defer page.Close()
+		page.shown.Explanation, page.shown.Exists = &explain.Explanation{}, true
+		object, _ := page.Look(t.Context(), func(string) (row view.Row, has bool) { return row, has })
+		if object.Exists != exists {
+			t.Errorf("%d: %+v", code, object)
+		}
 	}
 }
