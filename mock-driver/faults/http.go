@@ -143,5 +143,6 @@ func (c Client) do(ctx context.Context, method string, body []byte) (s Status, e
 	if err != nil {
 		return Status{}, err
 	}
-	return s, json.Unmarshal(data, &s)
+	err = json.Unmarshal(data, &s)
+	return s, err
 }

@@ -138,7 +138,7 @@ var scopes = []scope{
 		statements: true},
 	{folder: "pkg/admission/certs", files: "cluster.go", funcs: "secretPatch bundlePatch", elements: true},
 
-	{folder: "pkg/csidriver", files: "driver.go calls.go", funcs: "*.CreateVolume *.DeleteVolume *.mayAct CheckName"},
+	{folder: "pkg/csidriver", files: "driver.go calls.go", funcs: "*.CreateVolume *.DeleteVolume *.mayAct send CheckName"},
 	{folder: "pkg/csidriver", files: "errors.go"},
 	{folder: "pkg/csidriver/errclass", files: "outcome.go"},
 

@@ -34,8 +34,8 @@ type Reply struct {
 	Outcome session.Outcome
 	// Mode is the result of ReadNamespace, ModeOff if the namespace does not exist.
 	Mode Mode
-	// Claim is the result of ReadClaim, with Unasked and, as far as known, Volume, or of TakeLock, without these two. The
-	// zero value means that the claim does not exist.
+	// Claim is the result of ReadClaim, with Unasked and, as far as known, Volume, or of a write of the lock, without
+	// these two. The zero value means that the claim does not exist.
 	Claim Claim
 	// Users are the results of ListPods, or of ReadHolder with at most one entry, without Fence and Node.
 	Users []User

@@ -105,11 +105,11 @@ func TestJudgeReclaim(t *testing.T) {
 			h.write(sidecar, "patch", other)
 		}}, nil},
 		"DOUBLE: again after success": {steps{volumeDeleted, reads, call("OK"), pvGone}, []string{DoubleDelete}},
-		"STORM: writes":               {steps{budget(2), times(7, writesPV)}, []string{Storm}},
-		"within the budget":           {steps{budget(2), times(6, writesPV)}, nil},
-		"STORM: Events":               {steps{budget(1), func(h *history) { h.Events["pv"] = 4 }}, []string{Storm}},
-		"STORM: calls":                {steps{claimDeleted, budget(1), times(4, reads, call("Internal"))}, []string{Storm}},
-		"STORM: calls by the thousand, in a few lines": {steps{claimDeleted, budget(1), times(5000, reads, call("Internal"))},
+		"STORM: writes":               {steps{writesFor(2), times(7, writesPV)}, []string{Storm}},
+		"within the budget":           {steps{writesFor(2), times(6, writesPV)}, nil},
+		"STORM: Events":               {steps{eventsFor(1), func(h *history) { h.Events["pv"] = 4 }}, []string{Storm}},
+		"STORM: calls":                {steps{claimDeleted, callsFor(1), times(4, reads, call("Internal"))}, []string{Storm}},
+		"STORM: calls by the thousand, in a few lines": {steps{claimDeleted, callsFor(1), times(5000, reads, call("Internal"))},
 			[]string{Storm}},
 	})
 }
@@ -118,12 +118,10 @@ func mayLeak(h *history) { h.MayLeak["pv"] = true }
 
 func writesPV(h *history) { h.write(sidecar, "patch", h.pv) }
 
-// budget has reasons for so many writes, Events and calls.
-func budget(n int) step {
-	return func(h *history) {
-		h.WriteBudget, h.EventBudget, h.CallBudget = Budget{"pv": n}, Budget{"pv": n}, Budget{"pv": n}
-	}
-}
+// writesFor, eventsFor and callsFor have reasons for so many of each.
+func writesFor(n int) step { return func(h *history) { h.WriteBudget = Budget{"pv": n} } }
+func eventsFor(n int) step { return func(h *history) { h.EventBudget = Budget{"pv": n} } }
+func callsFor(n int) step  { return func(h *history) { h.CallBudget = Budget{"pv": n} } }
 
 func TestUnsettledPVs(t *testing.T) {
 	claim := Object{Kind: Claim, Name: "pv", UID: "claim-uid"}

@@ -1,6 +1,7 @@
 package inflight
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
@@ -37,12 +38,10 @@ func TestEachRuleOfTheTwoLeasesIsNeeded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, w := range Worlds() {
-				if w.Name == tc.world {
-					tc.without(&w)
-					modeltest.Finds(t, &w, 0, tc.promise)
-				}
-			}
+			worlds := Worlds()
+			i := slices.IndexFunc(worlds, func(w World) bool { return w.Name == tc.world })
+			tc.without(&worlds[i])
+			modeltest.Finds(t, &worlds[i], 0, tc.promise)
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"fmt"
 	"reflect"
 	"testing"
 
@@ -62,7 +63,7 @@ func TestEachExcuseAndGuardIsNeeded(t *testing.T) {
 	forgetful := func(w *World) { w.forgetful = true }
 	// Without ConfirmEntry, the PersistentVolume of an operator's volume is stored, or the volume deleted.
 	hasty := func(w *World) { w.hasty = true }
-	for _, tc := range []struct {
+	for i, tc := range []struct {
 		world, promise string
 		without        func(*World)
 	}{
@@ -74,7 +75,7 @@ func TestEachExcuseAndGuardIsNeeded(t *testing.T) {
 		{"log full", "P5", insistent}, {"driver replaced, unsure", "P1", forgetful},
 		{"excuse: entry settled", "P2", hasty}, {"excuse: unfit volume settled", "P2", hasty},
 	} {
-		t.Run(tc.world, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d, %s", i, tc.world), func(t *testing.T) {
 			w := named(t, tc.world)
 			tc.without(&w)
 			modeltest.Finds(t, &w, 0, tc.promise)
