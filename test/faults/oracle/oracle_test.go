@@ -109,8 +109,8 @@ func TestJudgeReclaim(t *testing.T) {
 		"within the budget":           {steps{writesFor(2), times(6, writesPV)}, nil},
 		"STORM: Events":               {steps{eventsFor(1), func(h *history) { h.Events["pv"] = 4 }}, []string{Storm}},
 		"STORM: calls":                {steps{claimDeleted, callsFor(1), times(4, reads, call("Internal"))}, []string{Storm}},
-		"STORM: calls by the thousand, in a few lines": {steps{claimDeleted, callsFor(1), times(5000, reads, call("Internal"))},
-			[]string{Storm}},
+		"STORM: calls by the thousand, in a few lines": {steps{claimDeleted, callsFor(1),
+			times(5000, reads, call("Internal"))}, []string{Storm}},
 	})
 }
 
