@@ -289,6 +289,7 @@ func TestOldEntries(t *testing.T) {
 		}
 		wantError(t, p.confirm(v[1]), ErrSettled)
 		p.mustPut(others...)
+		synctest.Wait() // the settled entry is removed
 		s.forget()
 		p.mustConfirm(others[0])
 		p.Remove(v[0])
