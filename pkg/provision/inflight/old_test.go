@@ -430,6 +430,8 @@ func TestDeletedOldLease(t *testing.T) {
 		_, v := doubt(t, s, 2)
 		s.remove(oldName)
 		time.Sleep(recheckEvery + time.Second)
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		if got := s.whole(v[0], Shards).entries(); len(got) != 2 {
 			t.Errorf("entries %v", got)
 		}
