@@ -324,8 +324,6 @@ func missed() map[string]string {
 		"calls of the API server in 10 idle minutes":              "idle_api_calls_10min",
 		"writes of volume-guard per pod with a lock":              "locked_writes_per_pod",
 		"bytes of the in-flight log for a volume, 5,000 segments": "in_flight_bytes_per_volume_5000",
-		"calls a handover of a lock, 1,000 waiting pods more":     "growth_handover_calls_slope",
-		"conflicts a handover of a lock, 1,000 waiting pods more": "growth_handover_conflicts_slope",
 		"a VolumeAttachment, 1,000 locked volumes more":           "growth_attach_ms_slope",
 		"a pod alone, 1,000 pods more in its namespace":           "growth_lone_pod_list_kib_slope",
 	}
