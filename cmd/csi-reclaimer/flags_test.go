@@ -113,7 +113,7 @@ func TestInvalidFlags(t *testing.T) {
 	}
 }
 
-// An owner provisions unless it is told otherwise, and any process checks for leaks if it is told to.
+// An owner provisions by default, and the leak check runs in each role on request.
 func TestTasks(t *testing.T) {
 	const checks = "--leak-check-interval=1h"
 	for name, c := range map[string]struct {

@@ -217,7 +217,7 @@ func accessList(caps []*csi.VolumeCapability, multiWriter bool) ([]backend.Acces
 	return list, nil
 }
 
-// access converts a volume capability, where multiWriter tells whether the service has the SINGLE_NODE_MULTI_WRITER
+// access converts a volume capability, where multiWriter means that the service has the SINGLE_NODE_MULTI_WRITER
 // capability, which two access modes require.
 func access(c *csi.VolumeCapability, multiWriter bool) (backend.Access, error) {
 	if c == nil {

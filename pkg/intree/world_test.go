@@ -92,7 +92,7 @@ func newWorld(t *testing.T, names ...string) *world {
 	return w
 }
 
-// pass lets time pass, after which the controller works on what it is to try again.
+// pass advances the clock, after which the controller retries the PVs that are due.
 func (w *world) pass(d time.Duration) {
 	w.clock.Step(d)
 	w.queue, w.later = append(w.queue, w.later...), nil

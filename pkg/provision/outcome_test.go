@@ -102,7 +102,7 @@ func (r *told) on(object string, texts ...string) bool {
 }
 
 // TestSuccessIsCountedOnce covers successes after various failures. In the end there is one volume, which has its PV.
-// Of what was created, only an unfit volume is deleted.
+// Only an unfit volume is deleted.
 func TestSuccessIsCountedOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails   func(*world)

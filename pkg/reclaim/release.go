@@ -51,7 +51,7 @@ func (r *Controller) Release(ctx context.Context) (out Released, err error) {
 	return out, err
 }
 
-// toRelease returns the PVs to release, and the names of those that keep our finalizers for the in-flight log.
+// toRelease returns the PVs to release, and the names of the PVs that keep our finalizers for the in-flight log.
 func (r *Controller) toRelease() (todo []volume.PV, inFlight []string) {
 	r.pvs.Each(func(pv *volume.PV) {
 		facts := reclaim.Facts{Rules: r.engine.Rules, Leading: true, PV: *pv, Log: r.moment(pv.Name).Log}

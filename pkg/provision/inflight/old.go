@@ -16,7 +16,7 @@ import (
 )
 
 // A shard is stored in two Leases, so that new entries do not rewrite the ones that stay in doubt. The rest of the
-// package sees one Lease: a view joins both, and a write splits what is wanted.
+// package sees one Lease: a view joins both, and a write splits the wanted entries.
 //
 //   - An entry counts if the young Lease has it, or if the old one has it and the young one has splitVersion.
 //   - A new or changed entry is written to the young Lease, and counts in place of an old one.

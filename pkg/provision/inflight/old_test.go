@@ -365,7 +365,7 @@ func TestTakeOverOfOldLeaseWithHigherEpoch(t *testing.T) {
 	})
 }
 
-// TestOldLeaseThatDoesNotCount: what a former release left there is neither read nor kept.
+// TestOldLeaseThatDoesNotCount: the remains of a former release are neither read nor kept.
 func TestOldLeaseThatDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()

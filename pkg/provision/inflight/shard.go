@@ -116,7 +116,7 @@ type view struct {
 	err   error // why the Lease is read-only, nil if it is writable
 	// own and old are the young and the old Lease themselves. Both are nil if no old Lease counts.
 	own, old *coordinationv1.Lease
-	// blames is the old Lease if err is about that one, whose repair must not touch the young one.
+	// blames is the old Lease if err is about it. Its repair must not touch the young Lease.
 	blames *coordinationv1.Lease
 }
 
