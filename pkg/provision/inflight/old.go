@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -264,6 +266,29 @@ func (l *Log) gather(ctx context.Context) {
 		})
 	}
 	all.Wait()
+}
+
+// reportForgotten logs the volumes in the old Lease of a shard whose young Lease was deleted while no process led. Their
+// entries do not count once the young Lease is created: some may have ended since they moved, and a volume must not be
+// discarded because of such an entry.
+func (l *Log) reportForgotten(ctx context.Context, young string) {
+	if len(l.shards) == 1 {
+		return
+	}
+	logger := klog.FromContext(ctx).WithValues("lease", klog.KRef(l.cfg.Namespace, young+oldSuffix))
+	lease, err := l.fetch(ctx, young+oldSuffix)
+	if err != nil {
+		logger.Error(err, "A Lease of the in-flight log is missing, and its old entries cannot be read")
+		return
+	}
+	var volumes []string
+	for _, key := range slices.Sorted(maps.Keys(view{lease: lease}.entries())) {
+		volumes = append(volumes, cmp.Or(volumeOf(key), key))
+	}
+	if len(volumes) > 0 {
+		logger.Error(nil, "A Lease of the in-flight log was deleted; look for these volumes in the storage system, "+
+			"unless a claim or PV has them", "deleted", young, "volumes", volumes)
+	}
 }
 
 // takeOld writes the epoch to the old Leases that count, after the young ones have it.

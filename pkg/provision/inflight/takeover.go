@@ -202,6 +202,7 @@ func (t *takeOver) write(ctx context.Context, i int, name string) (bool, error) 
 		lease := t.log.emptyShard(name)
 		switch t.taking(i) {
 		case takeCreate:
+			t.log.reportForgotten(ctx, name)
 		case takeWrite:
 			own := t.own
 			own.Version = t.views[i].meta.Version

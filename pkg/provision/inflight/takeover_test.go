@@ -10,7 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -218,4 +220,46 @@ func TestAwaitIdle(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestForgottenEntries: the young Lease is deleted while no process leads. The old entries may have ended, so they do
+// not count, and a message names their volumes.
+func TestForgottenEntries(t *testing.T) {
+	for name, test := range map[string]struct {
+		reads faults
+		says  []string
+	}{
+		"old Lease":  {nil, []string{`"deleted"="` + shardName(3) + `"`, volumes(3, 2)[0], volumes(3, 2)[1]}},
+		"unreadable": {down.to("get").of(oldName), []string{oldName, "cannot be read"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore()
+				p, v := doubt(t, s, 2)
+				s.fail(down.to("update"))
+				p.stop()
+				s.remove(shardName(3))
+				s.remove(shardName(4)) // without an old one
+				s.fail(test.reads)
+				var said []string
+				next := prepare(t, settings(s, "two"))
+				if err := next.TakeOver(klog.NewContext(t.Context(), funcr.New(func(_, args string) {
+					if strings.Contains(args, "deleted") || strings.Contains(args, "missing") {
+						said = append(said, args)
+					}
+				}, funcr.Options{}))); err != nil {
+					t.Fatal(err)
+				}
+				if len(said) != 1 {
+					t.Fatalf("messages %q", said)
+				}
+				for _, want := range test.says {
+					if !strings.Contains(said[0], want) {
+						t.Errorf("message %q lacks %q", said[0], want)
+					}
+				}
+				next.wantState(v[0], Absent)
+			})
+		})
+	}
 }
