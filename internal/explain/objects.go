@@ -76,14 +76,6 @@ func CSIName(provisioner string) bool {
 // InTree reports whether an owner of PVs is an in-tree volume plugin.
 func InTree(owner string) bool { return strings.HasPrefix(owner, "kubernetes.io/") }
 
-// ClaimClass returns the name of a claim's StorageClass, empty for none.
-func ClaimClass(claim *v1.PersistentVolumeClaim) string {
-	if class, found := claim.Annotations[v1.BetaStorageClassAnnotation]; found {
-		return class
-	}
-	return ptr.Deref(claim.Spec.StorageClassName, "")
-}
-
 // The plugins that Kubernetes had up to 1.30. The others left before any version still in use.
 const (
 	RBD    = "rbd"

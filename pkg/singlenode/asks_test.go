@@ -20,6 +20,9 @@ func TestNeedOfLock(t *testing.T) {
 		o.Spec.AccessModes = append(o.Spec.AccessModes, v1.ReadOnlyMany)
 	}
 	classless := func(o *v1.PersistentVolumeClaim) { o.Spec.StorageClassName = nil }
+	annotated := func(o *v1.PersistentVolumeClaim) {
+		o.Annotations = map[string]string{v1.BetaStorageClassAnnotation: "fast"}
+	}
 	elsewhere := func(o *v1.PersistentVolumeClaim) { o.Spec.VolumeName = "pv-of-none" }
 	unbound := func(o *v1.PersistentVolumeClaim) { o.Spec.VolumeName = "" }
 	asks := func(o *v1.PersistentVolumeClaim) { o.Labels = yes }
@@ -52,7 +55,9 @@ func TestNeedOfLock(t *testing.T) {
 		"the claim": {mode: singlenode.SelectedValue, claim: []func(*v1.PersistentVolumeClaim){asks},
 			calls: lock},
 		"the class": {mode: singlenode.SelectedValue, class: yes, calls: lock},
-		"the PV":    {mode: singlenode.SelectedValue, pv: yes, calls: lock},
+		"the class, by the deprecated annotation": {mode: singlenode.SelectedValue, class: yes,
+			claim: []func(*v1.PersistentVolumeClaim){classless, annotated}, calls: lock},
+		"the PV": {mode: singlenode.SelectedValue, pv: yes, calls: lock},
 		"a claim without volume": {mode: singlenode.SelectedValue, claim: []func(*v1.PersistentVolumeClaim){unbound},
 			calls: lock},
 		"the class, since a moment ago": {singlenode.SelectedValue, nil, nil, nil,

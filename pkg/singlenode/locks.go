@@ -16,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 // claim is the cached part of a claim, without Unasked and Volume.
@@ -34,9 +35,7 @@ func claimOf(o *v1.PersistentVolumeClaim) *claim {
 			return m == v1.ReadWriteMany || m == v1.ReadOnlyMany
 		})}
 	c.Namespace = unique.Make(o.Namespace).Value()
-	if o.Spec.StorageClassName != nil {
-		c.class = unique.Make(*o.Spec.StorageClassName).Value()
-	}
+	c.class = unique.Make(objects.ClaimClass(o)).Value()
 	return c
 }
 

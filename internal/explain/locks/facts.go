@@ -35,7 +35,7 @@ type Claim struct {
 // ClaimOf converts a claim into a value that keeps no reference to o.
 func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	c := Claim{Claim: singlenode.ClaimOf(o), AccessModes: slices.Clone(o.Spec.AccessModes), Volume: o.Spec.VolumeName,
-		Class: explain.ClaimClass(o), asks: Asking(o)}
+		Class: objects.ClaimClass(o), asks: Asking(o)}
 	if c.Locked {
 		c.Written = explain.AnnotatedAt(o, singlenode.LockAnnotation)
 	}
@@ -104,9 +104,9 @@ func (f Facts) mode(namespace string) singlenode.Mode {
 // claim adds the labels and fields of a claim's class and PV that decisions need.
 func (i *index) claim(c Claim) singlenode.Claim {
 	asks := singlenode.Asking{Namespace: i.mode(c.Namespace), Claim: c.asks, AccessModes: c.AccessModes}
-	asks.ClassSeen = i.Classes.OK() || c.Class == ""
+	asks.ClassSeen = c.Class == ""
 	if class := i.Classes.Value[c.Class]; class != nil {
-		asks.Class = Asking(class)
+		asks.Class, asks.ClassSeen = Asking(class), true
 	}
 	if pv, read := i.PVs.Value[c.Volume]; i.PVs.OK() && read && pv != nil {
 		asks.PV, asks.PVSeen = Asking(pv), true

@@ -114,6 +114,11 @@ func TestListOf(t *testing.T) {
 			env.facts.Classes = explain.Found(map[string]*storagev1.StorageClass{"nfs": {}})
 			env.facts.PVs = explain.Found(map[string]*v1.PersistentVolume{"pv-data": {}})
 		}, []string{runs, "new: , , NotAsked" + goes}},
+		"its StorageClass does not exist": {func(env *environment) {
+			env.facts.Namespaces = mode(singlenode.SelectedValue)
+			env.facts.Classes = explain.Found(map[string]*storagev1.StorageClass{"other": {}})
+			env.facts.PVs = explain.Found(map[string]*v1.PersistentVolume{"pv-data": {}})
+		}, []string{runs + " <- new", waits}},
 		"its StorageClass asks": {func(env *environment) {
 			env.facts.Namespaces = mode(singlenode.SelectedValue)
 			env.facts.Classes = explain.Found(map[string]*storagev1.StorageClass{"nfs": {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -87,7 +88,7 @@ func addClaim(s *explain.Explanation, f ClaimFacts, driver string) {
 		state += ", terminating for " + explain.Age(f.Now, o.DeletionTimestamp.Time)
 	}
 	s.AddFact("Phase", "%s", state)
-	class := explain.ClaimClass(o)
+	class := objects.ClaimClass(o)
 	explain.NoteUnread(s, f.Class, "StorageClass "+class, "which provisioner creates the volume")
 	switch {
 	case class == "":
@@ -195,10 +196,10 @@ func addProvisioningWaits(s *explain.Explanation, f ClaimFacts) {
 	o := f.Claim
 	driver := f.Driver()
 	switch {
-	case explain.ClaimClass(o) != "" && f.Class.OK() && f.Class.Value == nil:
-		s.AddWait("StorageClass %s, which does not exist", explain.ClaimClass(o))
+	case objects.ClaimClass(o) != "" && f.Class.OK() && f.Class.Value == nil:
+		s.AddWait("StorageClass %s, which does not exist", objects.ClaimClass(o))
 		s.Advise("Create the StorageClass, or delete the claim and create it with another class")
-	case explain.ClaimClass(o) == "" || driver == noProvisioner:
+	case objects.ClaimClass(o) == "" || driver == noProvisioner:
 		s.AddWait("a PV that fits, which a person has to create")
 	case f.waitsForConsumer() && o.Annotations[volume.AnnSelectedNode] == "":
 		s.AddWait("a pod that uses the claim to be scheduled (the StorageClass says WaitForFirstConsumer)")

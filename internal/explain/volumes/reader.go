@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -61,7 +62,7 @@ func ReadClaim(ctx context.Context, c explain.Cluster, namespace, name string) (
 		return ClaimFacts{}, fmt.Errorf("read claim %q: %w", namespace+"/"+name, err)
 	}
 	f := ClaimFacts{Claim: claim, Events: c.Events(ctx, namespace, claim)}
-	if class := explain.ClaimClass(claim); class != "" {
+	if class := objects.ClaimClass(claim); class != "" {
 		f.Class = explain.Optional(c.Class(ctx, class))
 	}
 	f.Pods = explain.UsersOf(c.Pods(ctx, namespace))

@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -170,7 +171,7 @@ func (f Facts) claimRow(o *v1.PersistentVolumeClaim) Row {
 	}
 	row.Bytes = size.Value()
 	facts := volumes.ClaimFacts{ClusterFacts: f.ClusterFacts, Claim: o}
-	if class := explain.ClaimClass(o); class != "" {
+	if class := objects.ClaimClass(o); class != "" {
 		facts.Class = f.Class(class)
 	}
 	if pv := f.Object(o.Spec.VolumeName); pv != nil {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/migration"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -29,7 +30,7 @@ func (f Facts) checkOurs() error {
 // checkClass returns an error unless the class is the claim's and belongs to this driver or the in-tree plugin that it
 // replaces.
 func (f Facts) checkClass() error {
-	name := className(f.Claim)
+	name := objects.ClaimClass(f.Claim)
 	switch {
 	case f.Class == nil || f.Class.Name != name:
 		return refuse(ReasonClassMissing,
@@ -39,15 +40,6 @@ func (f Facts) checkClass() error {
 			f.Driver.Name)
 	}
 	return nil
-}
-
-// className returns the class that a claim names. The deprecated annotation has precedence (component-helpers,
-// GetPersistentVolumeClaimClass).
-func className(claim *v1.PersistentVolumeClaim) string {
-	if class, found := claim.Annotations[v1.BetaStorageClassAnnotation]; found {
-		return class
-	}
-	return ptr.Deref(claim.Spec.StorageClassName, "")
 }
 
 // checkClaim returns an error if no volume can be created for the claim at all.
