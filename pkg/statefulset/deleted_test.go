@@ -36,7 +36,7 @@ func finalizers(names ...string) func(*appsv1.StatefulSet) {
 func createdBy(manager string) func(*v1.PersistentVolumeClaim) {
 	return func(o *v1.PersistentVolumeClaim) {
 		o.CreationTimestamp = metav1.Unix(1_700_000_060, 0)
-		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager,
+		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, Time: &o.CreationTimestamp,
 			FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:resources":{}}}`)}}
 	}
 }

@@ -152,7 +152,7 @@ func (f Facts) keeper() Reason {
 		return ReasonClaimHeld
 	case f.otherController():
 		return ReasonConflictingController
-	case f.otherOwner():
+	case f.OtherOwner() != "":
 		return ReasonOtherOwner
 	case f.OtherPod != "":
 		return ReasonUsedByOtherPod

@@ -195,7 +195,7 @@ func (f Facts) notOwned() Reason {
 // setOrphaned returns the fate of the claim when its set is deleted alone. The claim follows an owning pod that was
 // condemned before, unless volume-guard can still remove its own reference.
 func (f Facts) setOrphaned() (Fate, Reason) {
-	if !f.hasPod() || !f.owns(f.Pod.UID) || f.otherOwner() || f.addedPod() == f.Pod.UID && !f.Pod.Terminating {
+	if !f.hasPod() || !f.owns(f.Pod.UID) || f.OtherOwner() != "" || f.addedPod() == f.Pod.UID && !f.Pod.Terminating {
 		return Kept, ReasonOrphaned
 	}
 	return Deleted, ReasonScaledDown

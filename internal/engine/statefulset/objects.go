@@ -190,7 +190,8 @@ type Claim struct {
 	Marked bool
 	Owners []metav1.OwnerReference
 	// ByController is the time at which kube-controller-manager created the claim, for a StatefulSet or for an ephemeral
-	// volume, which its pod owns. It is zero if managedFields do not show kube-controller-manager as the creator.
+	// volume, which its pod owns. It is zero if managedFields do not show kube-controller-manager as the creator of this
+	// very object.
 	ByController time.Time
 	// Volume is the name of the PV that the claim is bound to, or asks for, and Bound reports whether it is set.
 	Volume string
@@ -212,11 +213,22 @@ func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	c.Mark = ParseMark(value)
 	_, c.Hold = o.Annotations[HoldAnnotation]
 	if slices.ContainsFunc(o.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
-		return entry.Manager == controllerManager && objects.HasField(entry.FieldsV1, "f:spec", "f:resources")
+		return entry.Manager == controllerManager && objects.HasField(entry.FieldsV1, "f:spec", "f:resources") &&
+			!copied(entry, o)
 	}) {
 		c.ByController = o.CreationTimestamp.Time
 	}
 	return c
+}
+
+// requestTimeout is the longest time by which an API server notes the writer of an object before its creation: mutating
+// admission comes between both. It is the default of kube-apiserver's --request-timeout.
+const requestTimeout = time.Minute
+
+// copied reports whether an entry of managedFields may be older than the object. A backup tool that restores an object
+// may restore its managedFields with it, as Velero does.
+func copied(entry metav1.ManagedFieldsEntry, o metav1.Object) bool {
+	return entry.Time == nil || entry.Time.Time.Before(o.GetCreationTimestamp().Add(-requestTimeout))
 }
 
 // OwnMark reports whether the mark belongs to this very claim.

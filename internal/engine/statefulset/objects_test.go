@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 )
@@ -75,18 +76,24 @@ func TestClaimOf(t *testing.T) {
 func TestCreatorOfClaim(t *testing.T) {
 	created := `{"f:metadata":{"f:labels":{}},"f:spec":{"f:accessModes":{},"f:resources":{"f:requests":{}}}}`
 	bound := `{"f:spec":{"f:volumeName":{}}}`
+	at := func(d time.Duration) *metav1.Time { return ptr.To(metav1.NewTime(now().Add(d))) }
 	for name, c := range map[string]struct {
 		manager, fields string
+		at              *metav1.Time
 		want            time.Time
 	}{
-		"Kubernetes":                    {"kube-controller-manager", created, now()},
-		"a person":                      {"kubectl-create", created, time.Time{}},
-		"a person, bound by Kubernetes": {"kube-controller-manager", bound, time.Time{}},
-		"fields that cannot be read":    {"kube-controller-manager", "x", time.Time{}},
-		"no fields":                     {"kube-controller-manager", "", time.Time{}},
+		"Kubernetes":                    {"kube-controller-manager", created, at(0), now()},
+		"Kubernetes, slowly":            {"kube-controller-manager", created, at(-time.Minute), now()},
+		"Kubernetes, and changed since": {"kube-controller-manager", created, at(time.Hour), now()},
+		"a backup of Kubernetes' claim": {"kube-controller-manager", created, at(-time.Minute - 1), time.Time{}},
+		"without a time":                {"kube-controller-manager", created, nil, time.Time{}},
+		"a person":                      {"kubectl-create", created, at(0), time.Time{}},
+		"a person, bound by Kubernetes": {"kube-controller-manager", bound, at(0), time.Time{}},
+		"fields that cannot be read":    {"kube-controller-manager", "x", at(0), time.Time{}},
+		"no fields":                     {"kube-controller-manager", "", at(0), time.Time{}},
 	} {
 		o := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now())}}
-		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "other"}, {Manager: c.manager}}
+		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "other"}, {Manager: c.manager, Time: c.at}}
 		if c.fields != "" {
 			o.ManagedFields[1].FieldsV1 = metav1.NewFieldsV1(c.fields)
 		}

@@ -105,7 +105,7 @@ func TestEachOperandIsNeeded(t *testing.T) {
 				"not its pod": func(f *Facts) { f.Claim.Owners[0] = controlling(podRef("pod")) },
 			}},
 		"another owner": {
-			Facts.otherOwner, facts(owned(foreignRef())), map[string]func(*Facts){
+			func(f Facts) bool { return f.OtherOwner() != "" }, facts(owned(foreignRef())), map[string]func(*Facts){
 				"not the set": func(f *Facts) { f.Claim.Owners[0] = setRef("set") },
 				"not its pod": func(f *Facts) { f.Claim.Owners[0] = podRef("pod") },
 			}},

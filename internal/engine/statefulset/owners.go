@@ -48,11 +48,14 @@ func (f Facts) otherController() bool {
 	})
 }
 
-// otherOwner reports whether an object other than the set and its pod owns the claim.
-func (f Facts) otherOwner() bool {
-	return slices.ContainsFunc(f.Claim.Owners, func(ref metav1.OwnerReference) bool {
-		return !f.ofSet(ref) && !f.ofPod(ref)
-	})
+// OtherOwner returns the kind and name of the first owner of the claim other than the set and its pod, empty for none.
+func (f Facts) OtherOwner() string {
+	for _, ref := range f.Claim.Owners {
+		if !f.ofSet(ref) && !f.ofPod(ref) {
+			return ref.Kind + " " + ref.Name
+		}
+	}
+	return ""
 }
 
 // owns reports whether an object of this UID owns the claim.

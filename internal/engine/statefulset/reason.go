@@ -162,10 +162,8 @@ func (s Set) ordinals() string {
 
 // otherOwners names the first owner that is neither the set nor its pod.
 func (f Facts) otherOwners() string {
-	for _, ref := range f.Claim.Owners {
-		if !f.ofSet(ref) && !f.ofPod(ref) {
-			return fmt.Sprintf("It is %s %s.", ref.Kind, ref.Name)
-		}
+	if owner := f.OtherOwner(); owner != "" {
+		return "It is " + owner + "."
 	}
 	return ""
 }

@@ -52,6 +52,11 @@ func Explain(f ClaimFacts) explain.Explanation {
 		addForecast(&s, i, c, "Set deleted", e.Deleted, facts)
 	}
 	d := decision(i, e)
+	if unread := e.Decision.Reason == statefulset.ReasonPodRemains && !f.Pods.OK(); unread {
+		d.Action, d.Reason = "", string(statefulset.ReasonAPIReadFailed)
+		d.Text = "The replica of the claim was scaled away. Its pod could not be read here, so the claim may be deleted at " +
+			"any time."
+	}
 	if s.Decision == nil && d.Reason != string(statefulset.ReasonInUse) && d.Reason != string(statefulset.ReasonInRange) {
 		s.Decision = &d
 		s.Headline = strings.TrimSuffix(s.Headline, ".") + fmt.Sprintf(" (%s): %s", d.Reason, d.Text)
@@ -181,7 +186,7 @@ func advise(s *explain.Explanation, c Claim, f statefulset.Facts, e statefulset.
 	case c.Hold && (reason == statefulset.ReasonRetained || reason == statefulset.ReasonNeverUsed):
 		s.Advise("If the data is not needed, end the hold first: kubectl annotate pvc %s %s-", of,
 			statefulset.HoldAnnotation)
-	case reason == statefulset.ReasonScaleDownGrace:
+	case reason == statefulset.ReasonScaleDownGrace, reason == statefulset.ReasonPodRemains:
 		s.Advise("To keep the claim: kubectl annotate pvc %s %s=keep", of, statefulset.HoldAnnotation)
 	case reason == statefulset.ReasonClaimHeld:
 		s.Advise("To have it deleted: kubectl annotate pvc %s %s-", of, statefulset.HoldAnnotation)

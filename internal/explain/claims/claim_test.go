@@ -107,6 +107,11 @@ func TestExplainClaimOfSet(t *testing.T) {
 			env.policy(retains, deletes)
 			env.unread = func(f *ClaimFacts) { explained.Forbid(&f.Pods) }
 		}, []string{"Retention ", "!Scaled away", "!Set deleted"}},
+		"scaled away, and pods cannot be read": {func(env *environment) {
+			env.condemned()
+			env.unread = func(f *ClaimFacts) { explained.Forbid(&f.Pods) }
+		}, []string{"(APIReadFailed): The replica of the claim was scaled away", "may be deleted at any time",
+			"To keep the claim: kubectl annotate pvc data-db-2", "!its pod is not gone"}},
 		"another controller owns it": {func(env *environment) {
 			env.policy(retains, deletes)
 			env.scaled(2)

@@ -62,7 +62,7 @@ type Claim struct {
 func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	c := Claim{
 		Claim: statefulset.ClaimOf(o), Size: o.Spec.Resources.Requests[v1.ResourceStorage], Labels: maps.Clone(o.Labels),
-		Created: o.CreationTimestamp.Time, Class: explain.ClaimClass(o),
+		Created: o.CreationTimestamp.Time, Class: objects.ClaimClass(o),
 	}
 	if size, bound := o.Status.Capacity[v1.ResourceStorage]; bound {
 		c.Size = size

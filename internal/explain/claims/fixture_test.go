@@ -112,7 +112,7 @@ func (env *environment) addClaim(template string, ordinal int) {
 
 func createdBy(claim *v1.PersistentVolumeClaim, manager string) {
 	claim.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate,
-		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(
+		Time: ptr.To(claim.CreationTimestamp), FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(
 			`{"f:metadata":{"f:labels":{".":{}}},"f:spec":{"f:accessModes":{},"f:resources":{"f:requests":{}}}}`)}}
 }
 

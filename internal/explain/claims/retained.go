@@ -31,6 +31,8 @@ type RetainedTotals struct {
 	Likely int `json:"likely"`
 	// Held counts the claims that a person holds.
 	Held int `json:"held"`
+	// Owned counts the claims that another object owns.
+	Owned int `json:"owned"`
 }
 
 // RetainedClaim is a claim that no pod uses, and that its StatefulSet does not need.
@@ -58,10 +60,12 @@ type RetainedClaim struct {
 	Evidence string `json:"evidence"`
 	// Held: the claim has the annotation csi-reclaimer.io/hold.
 	Held bool `json:"held"`
+	// Owner is the kind and name of an owner other than the set and its pod, empty for none. It may need the claim.
+	Owner string `json:"owner,omitempty"`
 	// Reason is the word of Events and metrics for keeping the claim, and Text explains it to people.
 	Reason string `json:"reason"`
 	Text   string `json:"text"`
-	// DeleteCommand deletes the claim; it is empty for a held claim. Volume is the fate of its volume after that.
+	// DeleteCommand deletes the claim; it is empty for a held or owned claim. Volume is the fate of its volume after that.
 	DeleteCommand string                `json:"deleteCommand,omitempty"`
 	Volume        volumes.VolumeOutcome `json:"volume"`
 
@@ -86,6 +90,9 @@ func RetainedOf(f Facts) Retained {
 		}
 		if row.Held {
 			l.Totals.Held++
+		}
+		if row.Owner != "" {
+			l.Totals.Owned++
 		}
 	}
 	slices.SortFunc(l.Claims, func(a, b RetainedClaim) int {
@@ -114,17 +121,20 @@ func (i *index) retained(c Claim) (row RetainedClaim, is bool) {
 	row = RetainedClaim{
 		Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), StatefulSet: e.Set, SetGone: e.Set == "",
 		Ordinal: f.Ordinal, Size: c.Size.String(), Created: metav1.NewTime(c.Created), PV: c.Volume, StorageClass: c.Class,
-		Reason: string(e.Decision.Reason), Text: e.Text, size: c.Size, Held: c.Hold,
+		Reason: string(e.Decision.Reason), Text: e.Text, size: c.Size, Held: c.Hold, Owner: f.OtherOwner(),
 		Volume: i.facts.AfterClaim(c.Volume, c.UID),
 	}
 	row.ReclaimPolicy, row.Driver = i.storage(c)
-	if !row.Held {
+	if !row.Held && row.Owner == "" {
 		row.DeleteCommand = fmt.Sprintf("kubectl delete pvc %s -n %s", c.Name, c.Namespace)
 	}
 	if row.SetGone {
 		row.StatefulSet = c.Mark.Set
 		row.Reason = string(statefulset.ReasonSetGone)
 		row.Text = "The StatefulSet is gone, and nothing deletes the claim."
+		if row.Owner != "" {
+			row.Text = "The StatefulSet is gone. Garbage collection deletes the claim with its owner, " + row.Owner + "."
+		}
 		row.Evidence = evidenceOfGone(c)
 	} else if f.Set.InRange(f.Ordinal) {
 		return row, false
@@ -184,11 +194,12 @@ func (r *RetainedClaim) since(c Claim, set Set, f statefulset.Facts) {
 	}
 }
 
-// DeleteCommands returns a command per namespace that deletes its claims with proof of their origin, except held ones.
+// DeleteCommands returns a command per namespace that deletes its claims with proof of their origin, except held and
+// owned ones.
 func (l Retained) DeleteCommands() (commands []string) {
 	by := map[string][]string{}
 	for _, c := range l.Claims {
-		if !c.Likely && !c.Held {
+		if !c.Likely && !c.Held && c.Owner == "" {
 			by[c.Namespace] = append(by[c.Namespace], c.Name)
 		}
 	}

@@ -97,9 +97,16 @@ func TestRetained(t *testing.T) {
 			env.claims = env.claims[:1]
 			c := env.claims[0]
 			c.Labels, c.Annotations, c.Finalizers, c.CreationTimestamp = nil, nil, nil, ago(time.Second)
+			createdBy(c, controllerManager)
 			c.Spec.VolumeName, c.Status = "", v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending}
 		}, []string{"data-db-0  gone"}, []string{`"reason":"SetGone"`, "kubectl delete pvc data-db-0 -n shop",
 			"kube-controller-manager created it, as it does for StatefulSets", `"likely":0`}},
+		"the set is gone, and a backup of the claims was restored with their managedFields": {func(env *environment) {
+			env.set, env.pods = nil, nil
+			for _, claim := range env.claims {
+				claim.CreationTimestamp = ago(time.Hour)
+			}
+		}, nil, nil},
 		"the set is gone, its pods are not": {func(env *environment) { env.set = nil }, nil, nil},
 		"the set is gone, by marks": {func(env *environment) {
 			env.set, env.pods = nil, nil
@@ -159,6 +166,16 @@ func TestRetained(t *testing.T) {
 			env.claims[2].Annotations[statefulset.HoldAnnotation] = "why"
 		}, []string{"data-db-1 db", "data-db-2 db"}, []string{"kubectl delete pvc data-db-1 -n shop", `"held":true`,
 			`"likely":0,"held":1`, "!kubectl delete pvc data-db-2"}},
+		"scaled away, and another object needs it": {func(env *environment) {
+			env.scaled(1)
+			own(env.claims[2], "example.com/v1", "Cluster", "db", "c")
+		}, []string{"data-db-1 db", "data-db-2 db"}, []string{"kubectl delete pvc data-db-1 -n shop",
+			`"owner":"Cluster db"`, `"held":0,"owned":1`, "!kubectl delete pvc data-db-2"}},
+		"the set is gone, and another object needs the claim": {func(env *environment) {
+			env.set, env.pods = nil, nil
+			env.claims = env.claims[:1]
+			own(env.claims[0], "example.com/v1", "Cluster", "db", "c")
+		}, []string{"data-db-0  gone"}, []string{"deletes the claim with its owner, Cluster db", "!kubectl delete pvc"}},
 		"PVs cannot be read": {func(env *environment) {
 			env.scaled(2)
 			explained.Forbid(&env.facts.PVs)
@@ -233,7 +250,8 @@ func TestRetainedSince(t *testing.T) {
 
 func TestDeleteCommands(t *testing.T) {
 	l := Retained{Claims: []RetainedClaim{{Namespace: "b", Name: "x"}, {Namespace: "a", Name: "y"},
-		{Namespace: "a", Name: "z", Likely: true}, {Namespace: "a", Name: "w"}, {Namespace: "a", Name: "v", Held: true}}}
+		{Namespace: "a", Name: "z", Likely: true}, {Namespace: "a", Name: "w"}, {Namespace: "a", Name: "v", Held: true},
+		{Namespace: "a", Name: "u", Owner: "Cluster c"}}}
 	want := "kubectl delete pvc -n a y w\nkubectl delete pvc -n b x"
 	if got := strings.Join(l.DeleteCommands(), "\n"); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)

@@ -157,6 +157,11 @@ func (o *statusOptions) showRetained(l claims.Retained, now time.Time, namespace
 			cli.PrintLine(w, fmt.Sprintf("%d of them %s held (%s). The commands leave %s out.", l.Totals.Held,
 				plural.Verb(l.Totals.Held, "is", "are"), volume.HoldAnnotation, plural.Verb(l.Totals.Held, "it", "them")), true)
 		}
+		if l.Totals.Owned > 0 {
+			cli.PrintLine(w, fmt.Sprintf("%d of them %s another owner, which may need %s. The commands leave %s out.",
+				l.Totals.Owned, plural.Verb(l.Totals.Owned, "has", "have"), plural.Verb(l.Totals.Owned, "it", "them"),
+				plural.Verb(l.Totals.Owned, "it", "them")), true)
+		}
 		if commands := l.DeleteCommands(); len(commands) > 0 {
 			cli.PrintLine(w, "If the data is not needed, delete them. It cannot be undone where the volume is deleted, too:",
 				false)
@@ -185,6 +190,9 @@ func retainedTable(l claims.Retained, now time.Time, namespaces, wide bool) *cli
 		}
 		if c.Held {
 			name += " (held)"
+		}
+		if c.Owner != "" {
+			name += " (owned)"
 		}
 		if c.Since != nil {
 			since = ">=" + duration.HumanDuration(now.Sub(c.Since.Time))
