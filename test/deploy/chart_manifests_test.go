@@ -114,6 +114,8 @@ func TestChartMatchesCode(t *testing.T) {
 		"a webhook for role companion alone": {append(of(beside), "webhooks.persistentVolumes=true"), []any{
 			admission.PVWebhooks(service, admission.Drivers{volume.RoleCompanion: {beside}}),
 		}},
+		"nothing in a dry run": {append(of(owned, beside), "admissionPolicy.enabled=true", "webhooks.pods=true",
+			"dryRun=true"), nil},
 	} {
 		rendered := bareByKey(slices.DeleteFunc(render(t, c.values...), func(d document) bool {
 			return d.GroupVersionKind().Group != "admissionregistration.k8s.io"
