@@ -127,15 +127,17 @@ func (p plays) addVolumes() {
 		{"describe pv NAME", docsPV, "", docsHome + "/" + docsPV, nil},
 		{"describe pv", "", docsPV, docsHome + "/" + docsPV, nil},
 		{"describe pvc NAME", docsPV, "-n " + docsHome, docsPV, nil},
-		{"get pv --sort-by=.metadata.deletionTimestamp", "", "", docsPV, nil},
 		{"get volumeattachments", "", "", "", nil},
 		{"get events -A --field-selector reason=VolumeLeftBehind", "", "", "", nil},
 		{`annotate pv NAME csi-reclaimer.io/hold="why"`, docsPV, "", "annotated", nil},
 		{"annotate pv NAME csi-reclaimer.io/hold-", docsPV, "", "annotated", nil},
 		{"get pv,pvc", "", "", docsPV, nil},
 		{`patch pv NAME -p '{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}'`, docsPV, dryRun, "patched", nil},
+		{`patch pv NAME -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'`, docsPV, dryRun, "patched", nil},
 		{`annotate lease -n NAMESPACE LEASE csi-reclaimer.io/brake="an upgrade"`, "", "--overwrite", "annotated", makeBrake},
 		{"annotate lease -n NAMESPACE LEASE csi-reclaimer.io/brake-", "", "", "annotated", makeBrake},
+		{"get lease -n NAMESPACE LEASE -o yaml", "", "", "csi-reclaimer.io/brake: ", makeBrake},
+		{"reclaim list -A --reason=DeletionsPaused", "", "", "", nil},
 		{"delete lease -n NAMESPACE LEASE", "", "--dry-run=server", "deleted", makeBrake},
 		{"get -o yaml", "", "pv/" + docsPV, "name: " + docsPV, nil},
 		{"reclaim settle -n NAMESPACE --storage-class=CLASS --older-than=1h --dry-run", "", "", "", nil},
@@ -374,8 +376,11 @@ func (p plays) addSingleNode() {
 		{`patch pod NAME -n NAMESPACE -p '{"spec":{"schedulingGates":[{"name":"csi-reclaimer.io/volume","$patch":"delete"}]}}'`,
 			docsOther, "", "patched", makeGatedPod},
 	})
-	p["kubectl annotate pod NAME -n NAMESPACE csi-reclaimer.io/confirm-force-delete=UID"] = play{scene: makeLock,
-		with: []string{"NAMESPACE", docsHome, "NAME", docsHolder, "UID", "u"}, want: "annotated"}
+	const confirms = "kubectl annotate pod NAME -n NAMESPACE csi-reclaimer.io/confirm-force-delete"
+	for _, command := range []string{confirms + "=UID", confirms + "-"} {
+		p[command] = play{scene: makeLock, want: "annotated",
+			with: []string{"NAMESPACE", docsHome, "NAME", docsHolder, "UID", "u"}}
+	}
 }
 
 // addPrograms runs the programs with the addresses of this machine, and a pod's environment.
