@@ -12,6 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/sessiontest"
 )
 
 func now() time.Time                { return time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC) }
@@ -310,43 +311,9 @@ func TestRemainingFacts(t *testing.T) {
 	}
 }
 
-func TestReasonsHaveSentences(t *testing.T) {
-	seen := map[string]bool{}
-	for _, r := range Reasons() {
-		if text := r.Sentence(); text == "" || seen[text] || text[len(text)-1] != '.' {
-			t.Errorf("%s: %q", r, text)
-		}
-		seen[r.Sentence()] = true
-		if event := r.EventType(); event != "" && !r.Waits() {
-			t.Errorf("%s: Events of type %s, and does not wait", r, event)
-		}
-	}
-	if about := Reason("None").About(); about.Sentence != "" || len(Reasons()) < 30 {
-		t.Errorf("%+v", about)
-	}
-}
+func TestReasons(t *testing.T) { sessiontest.Reasons(t, Reasons(), 30) }
 
-func TestActionsHaveNamesAndKinds(t *testing.T) {
-	seen := map[string]bool{}
-	for a := Wait; a <= RemoveTaint; a++ {
-		if name := a.String(); name == "" || name == "Unknown" || seen[name] {
-			t.Errorf("action %d is called %q", a, name)
-		}
-		seen[a.String()] = true
-		want := session.Writes
-		if a == Wait {
-			want = session.Waits
-		} else if a <= ListRemaining {
-			want = session.Reads
-		}
-		if a.Kind() != want {
-			t.Errorf("%s is of kind %d", a, a.Kind())
-		}
-	}
-	if last := RemoveTaint + 1; last.String() != "Unknown" || last.Kind() != session.Writes {
-		t.Errorf("%s of kind %d", last, last.Kind())
-	}
-}
+func TestActions(t *testing.T) { sessiontest.Actions(t, RemoveTaint) }
 
 // A fence is evidence about a pod only while it is in force.
 func TestEvidence(t *testing.T) {

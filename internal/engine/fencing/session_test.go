@@ -10,6 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/sessiontest"
 )
 
 func TestAskReportsThatAgentMayHaveFenced(t *testing.T) {
@@ -35,43 +36,13 @@ func TestAskReportsThatAgentMayHaveFenced(t *testing.T) {
 	}
 }
 
-// answer is one reply of a server, and the time that it takes.
-type answer struct {
-	action Action
-	reply  Reply
-	takes  time.Duration
-}
+type answer sessiontest.Answer[Action, Reply]
 
-// play answers the calls of a session, checks them, and returns the session and its calls.
 func play(t *testing.T, tracker *Tracker, f Facts, at time.Time, answers ...answer) (s Session, asked []Ask) {
 	t.Helper()
 	s = Begin(tracker, f, at)
-	for i := 0; s.End == session.NotEnded; i++ {
-		ask := s.Ask()
-		asked = append(asked, ask)
-		if i == len(answers) {
-			t.Fatalf("asks %+v", ask)
-		}
-		if ask.Action != answers[i].action {
-			t.Fatalf("ask %d is %v, want %v", i, ask.Action, answers[i].action)
-		}
-		sent := at
-		at = at.Add(answers[i].takes)
-		s.Answer(tracker, answers[i].reply, sent, at)
-	}
-	if len(asked) != len(answers) {
-		t.Fatalf("asked %d times, want %d", len(asked), len(answers))
-	}
-	steps := len(asked)
-	if slices.Contains([]session.End{session.Waiting, session.Skipped, session.TooSlow}, s.End) {
-		steps++
-	}
-	if s.Steps != steps {
-		t.Errorf("%d steps, want %d", s.Steps, steps)
-	}
-	if ask := s.Ask(); ask.Action != Wait || ask.Node != "" || ask.UID != "" {
-		t.Errorf("asks %+v after its end", ask)
-	}
+	asked, _ = sessiontest.Play(t, &s, &s.Progress, at,
+		func(r Reply, sent, now time.Time) { s.Answer(tracker, r, sent, now) }, answers)
 	return s, asked
 }
 
@@ -121,9 +92,9 @@ func TestSessionReleasesFence(t *testing.T) {
 	if status := asked[6].Status; status == nil || status.Phase != v1alpha1.PhaseReleased {
 		t.Errorf("writes %+v", asked[6].Status)
 	}
-	if s.End != session.Written || s.Reason() != ReasonReleased || s.Requeue() != session.RequeueNever ||
-		s.ReadCount != 5 {
-		t.Errorf("end %d, %s, %d reads", s.End, s.Reason(), s.ReadCount)
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonReleased))
+	if s.ReadCount != 5 {
+		t.Errorf("%d reads", s.ReadCount)
 	}
 }
 
@@ -132,9 +103,9 @@ func TestSessionKeepsPodsFromNodeWithoutVolumes(t *testing.T) {
 	s, asked := play(t, NewTracker(), facts(in, unread), now(), answer{ReadFence, fenceIs(in), 0},
 		answer{ReadNode, nodeIs(), 0}, answer{ReadLease, leaseIs("7"), 0}, answer{AddTaint, reply(), 0},
 		answer{ReadNode, nodeIs(shunned), 0}, answer{ReadLease, leaseIs("7"), 0})
-	if asked[3].Taint != VolumesFenced || asked[3].NodeVersion != "20" || s.End != session.Waiting ||
-		s.Reason() != ReasonFenced {
-		t.Errorf("asks %+v, end %d, %s", asked[3], s.End, s.Reason())
+	sessiontest.Ends(t, &s, sessiontest.Timed(ReasonFenced))
+	if asked[3].Taint != VolumesFenced || asked[3].NodeVersion != "20" {
+		t.Errorf("asks %+v", asked[3])
 	}
 	s, asked = play(t, NewTracker(), facts(in, unread), now(), answer{ReadFence, fenceIs(in), 0},
 		answer{ReadNode, nodeIs(shunned, rebooted), 0}, answer{ReadLease, leaseIs("7"), 0}, answer{RemoveTaint, reply(), 0},
@@ -154,15 +125,13 @@ func TestSessionStartsAndReadsAgent(t *testing.T) {
 			t.Errorf("asks %+v", ask)
 		}
 	}
-	if s.End != session.Waiting || s.Reason() != ReasonFencing || s.Decision.After != agentPoll ||
-		s.Requeue() != session.RequeueAfter {
-		t.Errorf("end %d, %s", s.End, s.Reason())
+	sessiontest.Ends(t, &s, sessiontest.Timed(ReasonFencing))
+	if s.Decision.After != agentPoll {
+		t.Errorf("after %s", s.Decision.After)
 	}
 	s, _ = play(t, NewTracker(), facts(open, unfence(v1alpha1.UnfenceNow)), now(), answer{ReadRun, runIs(Running), 0},
 		answer{StopRun, reply(), 0}, answer{ReadRun, runIs(RunAbsent), 0}, answer{WriteStatus, reply(), 0})
-	if s.End != session.Written || s.Reason() != ReasonAgentCanceled {
-		t.Errorf("end %d, %s", s.End, s.Reason())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonAgentCanceled))
 }
 
 // A NodeFence kind without the field objectSeen drops the record, and no event of the watch follows such a write.
@@ -218,9 +187,7 @@ func TestWritesInvalidateReads(t *testing.T) {
 		answer{ReadNode, nodeIs(tainted), 0}, answer{ReadLease, leaseIs("7"), 0}, answer{RemoveTaint, reply(), 0},
 		answer{ReadNode, nodeIs(), 0},
 		answer{WriteStatus, reply(), 0})
-	if s.End != session.Written || s.Reason() != ReasonEnded {
-		t.Errorf("end %d, %s", s.End, s.Reason())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonEnded))
 }
 
 func TestSessionRemovesTaintWithoutFence(t *testing.T) {
@@ -228,15 +195,16 @@ func TestSessionRemovesTaintWithoutFence(t *testing.T) {
 	s, asked := play(t, NewTracker(), facts(alone), now(), answer{ReadFence, reply(), 0}, answer{ReadNode,
 		nodeIs(tainted), 0},
 		answer{RemoveTaint, reply(), 0}, answer{ReadNode, nodeIs(), 0})
-	if s.End != session.Waiting || s.Reason() != ReasonNoFence || asked[2].Node != "node-1" ||
-		asked[2].NodeVersion != "20" {
-		t.Errorf("end %d, %s, asks %+v", s.End, s.Reason(), asked[2])
+	sessiontest.Ends(t, &s, sessiontest.Waits(ReasonNoFence))
+	if asked[2].Node != "node-1" || asked[2].NodeVersion != "20" {
+		t.Errorf("asks %+v", asked[2])
 	}
 	// A fence exists, which the watch has not shown yet.
 	s, _ = play(t, NewTracker(), facts(alone), now(), answer{ReadFence, fenceIs(), 0}, answer{ReadNode, nodeIs(), 0},
 		answer{ListRemaining, reply(), 0}, answer{WriteStatus, reply(), 0})
-	if s.End != session.Written || s.Reason() != ReasonFencing || s.Facts.Fence.UID != "fence" {
-		t.Errorf("end %d, %s", s.End, s.Reason())
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonFencing))
+	if s.Facts.Fence.UID != "fence" {
+		t.Errorf("the fence is %+v", s.Facts.Fence)
 	}
 }
 
@@ -246,32 +214,25 @@ func TestSessionEnds(t *testing.T) {
 		leaseIs("7"), 0}
 	for name, c := range map[string]struct {
 		answers []answer
-		end     session.End
-		reason  Reason
-		requeue session.Requeue
+		want    sessiontest.End
 	}{
-		"the fence is gone": {[]answer{{ReadFence, reply(), 0}}, session.ObjectGone, "", session.RequeueNever},
+		"the fence is gone": {[]answer{{ReadFence, reply(), 0}}, sessiontest.Gone},
 		"it was made again": {
-			[]answer{{ReadFence, fenceIs(func(f *Facts) { f.Fence.UID = "fence2" }), 0}}, session.ObjectGone, "",
-			session.RequeueNever},
+			[]answer{{ReadFence, fenceIs(func(f *Facts) { f.Fence.UID = "fence2" }), 0}}, sessiontest.Gone},
 		"it is not found": {
-			[]answer{{ReadFence, Reply{Outcome: session.Succeeded, Fence: facts().Fence}, 0}}, session.ObjectGone, "",
-			session.RequeueNever},
+			[]answer{{ReadFence, Reply{Outcome: session.Succeeded, Fence: facts().Fence}, 0}}, sessiontest.Gone},
 		"a read fails": {
-			[]answer{read, {ReadNode, Reply{}, 0}}, session.CallFailed, ReasonAPIReadFailed, session.RequeueRetry},
+			[]answer{read, {ReadNode, Reply{}, 0}}, sessiontest.ReadFailed},
 		"the node changed": {
-			[]answer{read, node, lease, {AddTaint, Reply{Outcome: session.Conflict}, 0}}, session.Conflicted, "",
-			session.RequeueSoon},
+			[]answer{read, node, lease, {AddTaint, Reply{Outcome: session.Conflict}, 0}}, sessiontest.Conflicted},
 		"the taint is refused": {
-			[]answer{read, node, lease, {AddTaint, Reply{}, 0}}, session.CallFailed, ReasonAPIWriteFailed, session.RequeueRetry},
+			[]answer{read, node, lease, {AddTaint, Reply{}, 0}}, sessiontest.WriteFailed},
 		"the node is Ready": {
-			[]answer{read, {ReadNode, nodeIs(ready), 0}, lease}, session.Waiting, ReasonNodeStillReady, session.RequeueAfter},
+			[]answer{read, {ReadNode, nodeIs(ready), 0}, lease}, sessiontest.Timed(ReasonNodeStillReady)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := play(t, NewTracker(), facts(in, unread), now(), c.answers...)
-			if s.End != c.end || s.Reason() != c.reason || s.Requeue() != c.requeue {
-				t.Errorf("end %d, %q, requeue %d", s.End, s.Reason(), s.Requeue())
-			}
+			sessiontest.Ends(t, &s, c.want)
 		})
 	}
 }
@@ -286,34 +247,28 @@ func TestSessionWithoutTaintCallsPerson(t *testing.T) {
 	}{{nodeIs(ready), "8", ReasonNeedsReboot}, {nodeIs(), "7", ReasonAPIWriteFailed}} {
 		s, _ := play(t, NewTracker(), facts(in, unread), now(), answer{ReadFence, fenceIs(in), 0},
 			answer{ReadNode, c.node, 0}, answer{ReadLease, leaseIs(c.lease), 0}, answer{AddTaint, Reply{}, 0})
-		if s.End != session.CallFailed || s.Reason() != c.want || s.Requeue() != session.RequeueRetry {
-			t.Errorf("end %d, %s, want %s", s.End, s.Reason(), c.want)
-		}
+		sessiontest.Ends(t, &s, sessiontest.Failed(c.want))
 	}
 }
 
 func TestStaleReadsAreRepeatedWithinLimit(t *testing.T) {
-	var answers []answer
-	for range maxSteps {
-		answers = append(answers, answer{ReadFence, fenceIs(), session.LiveFor + time.Second})
-	}
-	s, _ := play(t, NewTracker(), facts(unread), now(), answers...)
-	if s.End != session.TooSlow || s.Reason() != ReasonAPIReadFailed {
-		t.Errorf("end %d, %s", s.End, s.Reason())
-	}
+	s, _ := play(t, NewTracker(), facts(unread), now(), sessiontest.Stale(maxSteps, answer{ReadFence, fenceIs(), 0})...)
+	sessiontest.Ends(t, &s, sessiontest.TooSlow)
 }
 
 func TestDryRunMakesNoWrites(t *testing.T) {
 	in := proved(power)
 	s, _ := play(t, NewTracker(), facts(in, unread, func(f *Facts) { f.Rules.DryRun = true }), now(),
 		answer{ReadFence, fenceIs(in), 0}, answer{ReadNode, nodeIs(), 0}, answer{ReadLease, leaseIs("7"), 0})
-	if s.End != session.Skipped || s.Reason() != ReasonDryRun || s.Decision.Action != AddTaint {
-		t.Errorf("end %d, %s", s.End, s.Reason())
+	sessiontest.Ends(t, &s, sessiontest.DryRun)
+	if s.Decision.Action != AddTaint {
+		t.Errorf("leaves out %s", s.Decision.Action)
 	}
 	s, _ = play(t, NewTracker(), facts(attempted(power, ""), func(f *Facts) { f.Rules.DryRun = true }), now(),
 		answer{ReadRun, runIs(RunAbsent), 0})
-	if s.End != session.Skipped || s.Reason() != ReasonDryRun || s.Decision.Action != StartRun {
-		t.Errorf("end %d, %s", s.End, s.Reason())
+	sessiontest.Ends(t, &s, sessiontest.DryRun)
+	if s.Decision.Action != StartRun {
+		t.Errorf("leaves out %s", s.Decision.Action)
 	}
 }
 
@@ -327,9 +282,7 @@ func TestRefusedRunIsRemembered(t *testing.T) {
 		}
 		refuse := Reply{Run: RunFacts{Message: "no PodTemplate"}}
 		s, _ := play(t, tracker, begin, now(), answer{ReadRun, runIs(state), 0}, answer{action, refuse, 0})
-		if s.End != session.CallFailed || s.Reason() != ReasonAgentUnusable {
-			t.Fatalf("end %d, %s", s.End, s.Reason())
-		}
+		sessiontest.Ends(t, &s, sessiontest.Failed(ReasonAgentUnusable))
 		if got := tracker.Fences["fence"]; got.RefusedBy != "no PodTemplate" ||
 			got.Refused != (Run{Attempt: 1, Agent: power}) {
 			t.Errorf("%+v", got)
@@ -353,9 +306,7 @@ func TestRefusedRunIsRemembered(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	s, _ := play(t, tracker, facts(open), now(), answer{ReadRun, Reply{}, 0})
-	if s.Reason() != ReasonAgentUnusable {
-		t.Errorf("%s", s.Reason())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Failed(ReasonAgentUnusable))
 	if tracker.Forget("fence"); len(tracker.Fences) != 0 {
 		t.Errorf("%+v", tracker.Fences)
 	}

@@ -2,13 +2,12 @@ package intree
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/sessiontest"
 )
 
 // Each operand of a condition counts by itself.
@@ -37,20 +36,7 @@ func TestClaimState(t *testing.T) {
 	}
 }
 
-func TestKindsOfActions(t *testing.T) {
-	for a := Wait; a <= RemoveFinalizerByUID+1; a++ {
-		want := session.Writes
-		switch {
-		case a == Wait:
-			want = session.Waits
-		case strings.HasPrefix(a.String(), "Read"):
-			want = session.Reads
-		}
-		if a.Kind() != want {
-			t.Errorf("%s: kind %d, want %d", a, a.Kind(), want)
-		}
-	}
-}
+func TestActions(t *testing.T) { sessiontest.Actions(t, RemoveFinalizerByUID) }
 
 func TestShared(t *testing.T) {
 	keeper, own, siblings := sibling(of(volume.PolicyRetain)), made(), twinFor(sibling())
@@ -173,20 +159,4 @@ func TestDecidedPVs(t *testing.T) {
 	}
 }
 
-func TestEveryReasonHasASentence(t *testing.T) {
-	seen := map[Reason]bool{}
-	for _, reason := range Reasons() {
-		if reason.Sentence() == "" || seen[reason] {
-			t.Errorf("%q says nothing, or is there twice", reason)
-		}
-		seen[reason] = true
-	}
-	if Reason("nothing").Sentence() != "" {
-		t.Error("a reason that is none says something")
-	}
-	for a := Wait; a <= RemoveFinalizerByUID; a++ {
-		if a.String() == "Unknown" {
-			t.Errorf("action %d has no name", a)
-		}
-	}
-}
+func TestReasons(t *testing.T) { sessiontest.Reasons(t, Reasons(), 1, ReasonProtect) }

@@ -7,17 +7,19 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/sessiontest"
 )
 
 func rules() Rules { return Rules{RetryStart: time.Second, RetryMax: 5 * time.Minute} }
 
-// play answers each call of a session with the result of reply, and returns the steps.
-func play(s *Session, t *Tracker, cache PVs, reply func(Ask) Reply) (steps []Action) {
-	for s.End == session.NotEnded {
-		ask := s.Ask()
+// play answers each call of a session with the result of reply, after a time, and returns the steps.
+func play(t *testing.T, s *Session, tracker *Tracker, cache PVs, reply func(Ask) Reply,
+	takes time.Duration) (steps []Action) {
+	t.Helper()
+	sessiontest.Serve(t, s, now(), func(_ int, ask Ask) (Reply, time.Duration) {
 		steps = append(steps, ask.Action)
-		s.Answer(t, cache, reply(ask), now(), now())
-	}
+		return reply(ask), takes
+	}, func(r Reply, sent, now time.Time) { s.Answer(tracker, cache, r, sent, now) })
 	return steps
 }
 
@@ -50,14 +52,11 @@ func TestSessionStepsToTwin(t *testing.T) {
 	cache, tracker := holding(due())
 	facts, found := tracker.Observe(due().Name, cache, now())
 	s := Begin(facts, rules(), now())
-	steps := play(&s, tracker, cache, server)
+	steps := play(t, &s, tracker, cache, server, 0)
 	if want := []Action{ReadClaim, ReadAttachments, ReadPV, CreateTwin}; !found || !slices.Equal(steps, want) {
 		t.Errorf("steps %v, want %v", steps, want)
 	}
-	if s.End != session.Waiting || s.Reason() != ReasonTwinNotReleased || s.Requeue() != session.RequeueNever ||
-		s.Ask().Call != NoCall {
-		t.Errorf("ended as %v: %v, %v", s.End, s.Reason(), s.Requeue())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Waits(ReasonTwinNotReleased))
 	if got, _ := tracker.Observe(due().Name, cache, now()); !got.TwinFound {
 		t.Error("the twin is not known until the watch shows it")
 	}
@@ -69,8 +68,8 @@ func TestCopiedSessionContinues(t *testing.T) {
 	s := Begin(facts, rules(), now())
 	s.Answer(tracker, cache, ok(Reply{}), now(), now())
 	copied := s
-	first := play(&s, tracker, cache, server)
-	if second := play(&copied, tracker, cache, server); !slices.Equal(first, second) || len(first) == 0 {
+	first := play(t, &s, tracker, cache, server, 0)
+	if second := play(t, &copied, tracker, cache, server, 0); !slices.Equal(first, second) || len(first) == 0 {
 		t.Errorf("the copy made the steps %v, the original %v", second, first)
 	}
 }
@@ -92,50 +91,39 @@ func TestSessionEnd(t *testing.T) {
 		return r
 	}
 	for _, c := range []struct {
-		name    string
-		facts   Facts
-		reply   func(Ask) Reply
-		end     session.End
-		reason  Reason
-		requeue session.Requeue
+		name  string
+		facts Facts
+		reply func(Ask) Reply
+		want  sessiontest.End
 	}{
-		{"a read fails", with(claimUnread), at(ReadClaim, session.Unanswered), session.CallFailed, ReasonAPIReadFailed,
-			session.RequeueRetry},
-		{"a write fails", with(), at(CreateTwin, session.Unanswered), session.CallFailed, ReasonAPIWriteFailed,
-			session.RequeueRetry},
-		{"the twin changed", with(twinIs(in(volume.PhaseReleased))), at(SetTwinDelete, session.Conflict), session.Conflicted,
-			"", session.RequeueSoon},
-		{"the twin is gone", with(twinIs(in(volume.PhaseReleased))), at(SetTwinDelete, session.Gone), session.ObjectGone, "",
-			session.RequeueNever},
-		{"the PV is gone", with(pvUnread), func(Ask) Reply { return ok(Reply{}) }, session.ObjectGone, "",
-			session.RequeueNever},
-		{"another PV has its name", with(pvUnread), another, session.ObjectGone, "", session.RequeueNever},
-		{"a finalizer is added", unprotected(), server, session.Written, "", session.RequeueNever},
-		{"the finalizers are removed", with(deleted), server, session.Written, "", session.RequeueNever},
-		{"nothing is to be done", Facts{Other: OtherAbsent, PV: bound()}, server, session.Waiting, ReasonProtected,
-			session.RequeueNever},
-		{"attached", with(attached), server, session.Waiting, ReasonAttached, session.RequeueRetry},
-		{"a try failed a moment ago", with(failedJustNow), server, session.Waiting, ReasonVolumeFailedDelete,
-			session.RequeueAfter},
-		{"the next try is under way", with(twinIs(), func(f *Facts) { f.Failure.Message = "busy" }), server, session.Waiting,
-			ReasonVolumeFailedDelete, session.RequeueNever},
+		{"a read fails", with(claimUnread), at(ReadClaim, session.Unanswered), sessiontest.ReadFailed},
+		{"a write fails", with(), at(CreateTwin, session.Unanswered), sessiontest.WriteFailed},
+		{"the twin changed", with(twinIs(in(volume.PhaseReleased))), at(SetTwinDelete, session.Conflict),
+			sessiontest.Conflicted},
+		{"the twin is gone", with(twinIs(in(volume.PhaseReleased))), at(SetTwinDelete, session.Gone), sessiontest.Gone},
+		{"the PV is gone", with(pvUnread), func(Ask) Reply { return ok(Reply{}) }, sessiontest.Gone},
+		{"another PV has its name", with(pvUnread), another, sessiontest.Gone},
+		{"a finalizer is added", unprotected(), server, sessiontest.Written("")},
+		{"the finalizers are removed", with(deleted), server, sessiontest.Written("")},
+		{"nothing is to be done", Facts{Other: OtherAbsent, PV: bound()}, server, sessiontest.Waits(ReasonProtected)},
+		{"attached", with(attached), server, sessiontest.Polls(ReasonAttached)},
+		{"a try failed a moment ago", with(failedJustNow), server, sessiontest.Timed(ReasonVolumeFailedDelete)},
+		{"the next try is under way", with(twinIs(), func(f *Facts) { f.Failure.Message = "busy" }), server,
+			sessiontest.Waits(ReasonVolumeFailedDelete)},
 		{"the twin's name is taken, and is freed", with(), func(ask Ask) Reply {
 			if ask.Action == ReadTwin {
 				return ok(Reply{})
 			}
 			return at(CreateTwin, session.Conflict)(ask)
-		}, session.Conflicted, "", session.RequeueSoon},
+		}, sessiontest.Conflicted},
 		{"another's finalizer is removed from a twin", with(twinIs(in(volume.PhaseReleased), going, guarded(WriterOther))),
-			server, session.Written, "", session.RequeueNever},
+			server, sessiontest.Written("")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cache, tracker := holding()
 			s := Begin(c.facts, rules(), now())
-			play(&s, tracker, cache, c.reply)
-			if s.End != c.end || s.Reason() != c.reason || s.Requeue() != c.requeue {
-				t.Errorf("ended as %d for %q, requeued %d, want %d, %q, %d", s.End, s.Reason(), s.Requeue(), c.end, c.reason,
-					c.requeue)
-			}
+			play(t, &s, tracker, cache, c.reply, 0)
+			sessiontest.Ends(t, &s, c.want)
 		})
 	}
 }
@@ -146,25 +134,25 @@ func TestSiblingClaimKeepsVolume(t *testing.T) {
 	for name, c := range map[string]struct {
 		claim   Reply
 		sibling PV
-		want    Reason
+		want    sessiontest.End
 	}{
-		"its claim is gone": {ok(Reply{}), other, ReasonTwinNotReleased},
+		"its claim is gone": {ok(Reply{}), other, sessiontest.Waits(ReasonTwinNotReleased)},
 		"its claim exists": {ok(Reply{Found: true, ClaimUID: other.Claim.UID}), other,
-			ReasonSharedSource},
+			sessiontest.Polls(ReasonSharedSource)},
 		"another claim of the name names it": {ok(Reply{Found: true, ClaimUID: "newer", VolumeName: other.Name}), other,
-			ReasonSharedSource},
+			sessiontest.Polls(ReasonSharedSource)},
 		"another claim of the name names this PV": {ok(Reply{Found: true, ClaimUID: "newer", VolumeName: due().Name}), other,
-			ReasonTwinNotReleased},
+			sessiontest.Waits(ReasonTwinNotReleased)},
 		"it names another volume now": {ok(Reply{Found: true, ClaimUID: other.Claim.UID}),
-			PV{Name: other.Name, UID: other.UID}, ReasonTwinNotReleased},
+			PV{Name: other.Name, UID: other.UID}, sessiontest.Waits(ReasonTwinNotReleased)},
 		"it was turned to Retain since it was seen": {ok(Reply{}),
-			sibling(of(volume.PolicyRetain)), ReasonSharedSource},
+			sibling(of(volume.PolicyRetain)), sessiontest.Waits(ReasonSharedSource)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cache, tracker := holding(due(), other)
 			facts, _ := tracker.Observe(due().Name, cache, now())
 			s := Begin(facts, rules(), now())
-			play(&s, tracker, cache, func(ask Ask) Reply {
+			play(t, &s, tracker, cache, func(ask Ask) Reply {
 				switch {
 				case ask.Call == GetPV && ask.Name == other.Name:
 					return ok(Reply{Found: true, PV: c.sibling})
@@ -172,10 +160,8 @@ func TestSiblingClaimKeepsVolume(t *testing.T) {
 					return c.claim
 				}
 				return server(ask)
-			})
-			if s.End != session.Waiting || s.Reason() != c.want {
-				t.Errorf("ended as %d for %q, want %q", s.End, s.Reason(), c.want)
-			}
+			}, 0)
+			sessiontest.Ends(t, &s, c.want)
 		})
 	}
 }
@@ -183,29 +169,24 @@ func TestSiblingClaimKeepsVolume(t *testing.T) {
 func TestDryRunEndsBeforeFirstWrite(t *testing.T) {
 	cache, tracker := holding()
 	s := Begin(Facts{Other: OtherAbsent, PV: due()}, Rules{DryRun: true}, now())
-	steps := play(&s, tracker, cache, server)
-	if want := []Action{ReadClaim, ReadAttachments, ReadPV}; !slices.Equal(steps, want) || s.End != session.Skipped ||
-		s.Decision.Action != CreateTwin || s.Reason() != ReasonDryRun || s.Ask().Call != NoCall {
-		t.Errorf("steps %v, then %v %v", steps, s.End, s.Decision)
+	steps := play(t, &s, tracker, cache, server, 0)
+	sessiontest.Ends(t, &s, sessiontest.DryRun)
+	if want := []Action{ReadClaim, ReadAttachments, ReadPV}; !slices.Equal(steps, want) ||
+		s.Decision.Action != CreateTwin {
+		t.Errorf("steps %v, then %v", steps, s.Decision)
 	}
 }
 
 // Live reads that expire before the next one is answered lead to a retry, never to a write.
 func TestExpiredReadsEndSession(t *testing.T) {
 	cache, tracker := holding()
-	at := now()
-	s := Begin(with(claimUnread), rules(), at)
-	for s.End == session.NotEnded {
-		if ask := s.Ask(); ask.Action.Kind() == session.Writes {
-			t.Fatalf("%v after reads that are too old", ask.Action)
+	s := Begin(with(claimUnread), rules(), now())
+	for _, step := range play(t, &s, tracker, cache, server, session.LiveFor+time.Second) {
+		if step.Kind() == session.Writes {
+			t.Errorf("%v after reads that are too old", step)
 		}
-		sent := at
-		at = at.Add(6 * time.Second)
-		s.Answer(tracker, cache, server(s.Ask()), sent, at)
 	}
-	if s.End != session.TooSlow || s.Reason() != ReasonAPIReadFailed || s.Requeue() != session.RequeueRetry {
-		t.Errorf("ended as %v for %q", s.End, s.Reason())
-	}
+	sessiontest.Ends(t, &s, sessiontest.TooSlow)
 }
 
 func TestPreconditionsOfWrites(t *testing.T) {
@@ -375,7 +356,7 @@ func TestReplyNotFound(t *testing.T) {
 	cache, tracker := holding()
 	none := func(ask Ask) Reply { r := server(ask); r.Found = false; return r }
 	s := Begin(with(pvUnread), rules(), now())
-	if play(&s, tracker, cache, none); s.End != session.ObjectGone {
+	if play(t, &s, tracker, cache, none, 0); s.End != session.ObjectGone {
 		t.Errorf("the PV is gone: ended as %d", s.End)
 	}
 	s = Begin(orphaned(func(f *Facts) { f.Original = OriginalFacts{} }), rules(), now())
@@ -431,7 +412,7 @@ func TestSessionRecordsExpectations(t *testing.T) {
 		cache, tracker := holding()
 		s := Begin(facts, rules(), now())
 		ask := s.Ask()
-		play(&s, tracker, cache, server)
+		play(t, &s, tracker, cache, server, 0)
 		if _, known := tracker.Expectations[ask.Name]; !known || ask.Call != PatchFinalizers {
 			t.Errorf("%s: asked for %+v, expected %v", name, ask, tracker.Expectations)
 		}

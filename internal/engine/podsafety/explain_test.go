@@ -7,6 +7,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/sessiontest"
 )
 
 // missingOf returns why one kind of evidence is missing.
@@ -134,12 +135,10 @@ func TestExplainNodeDown(t *testing.T) {
 	}
 }
 
-func TestReasonsHaveSentences(t *testing.T) {
+func TestReasons(t *testing.T) {
+	sessiontest.Reasons(t, Reasons(), 1)
 	evidence := 0
 	for _, r := range Reasons() {
-		if r.Sentence() == "" {
-			t.Errorf("%s has none", r)
-		}
 		if Evidence(r) {
 			evidence++
 		}
@@ -149,15 +148,5 @@ func TestReasonsHaveSentences(t *testing.T) {
 	}
 	if d := facts().Detail(ReasonGracePeriodRunning); !strings.Contains(d, "kubectl delete pod -n ns db-0 --force") {
 		t.Errorf("%q", d)
-	}
-}
-
-// Without --force, the command leaves a terminating pod as it is.
-func TestWayOutOfTerminatingPodsIsForced(t *testing.T) {
-	const command = "kubectl reclaim delete-pod"
-	for _, r := range Reasons() {
-		if text := r.Sentence(); strings.Count(text, command) != strings.Count(text, command+" --force") {
-			t.Errorf("%s: %s", r, text)
-		}
 	}
 }

@@ -1,12 +1,13 @@
 package podsafety
 
 import (
-	"strings"
+	"slices"
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/sessiontest"
 )
 
 // locked returns the facts of a lock for a pod that is terminating on an unreachable node.
@@ -127,37 +128,13 @@ func TestDecideLock(t *testing.T) {
 	}
 }
 
-func TestActionKinds(t *testing.T) {
-	for a := Wait; a <= RemoveFinalizerByUID+1; a++ {
-		want := session.Writes
-		switch {
-		case a == Wait:
-			want = session.Waits
-		case strings.HasPrefix(a.String(), "Read"):
-			want = session.Reads
-		}
-		if a.Kind() != want {
-			t.Errorf("%s: kind %d, want %d", a, a.Kind(), want)
-		}
-	}
-}
-
-func TestActionsHaveNames(t *testing.T) {
-	names := map[string]bool{}
-	for a := Wait; a <= RemoveFinalizerByUID; a++ {
-		names[a.String()] = true
-	}
-	for a := KeepLock; a <= RemoveLock; a++ {
-		names[a.String()] = true
-	}
-	for a := LeaveClaim; a <= ReleaseClaim; a++ {
-		names[a.String()] = true
-	}
-	if len(names) != int(RemoveFinalizerByUID)+1+int(RemoveLock)+1+int(ReleaseClaim)+1 || names["Unknown"] || names[""] {
-		t.Errorf("names %v", names)
-	}
-	if Action(99).String() != "Unknown" || LockAction(99).String() != "Unknown" {
-		t.Error("an unknown action has a name")
+// The words of all three decisions differ, because they are in one log.
+func TestActions(t *testing.T) {
+	sessiontest.Actions(t, RemoveFinalizerByUID)
+	names := slices.Sorted(slices.Values(slices.Concat(sessiontest.Names(t, RemoveFinalizerByUID),
+		sessiontest.Names(t, RemoveLock), sessiontest.Names(t, ReleaseClaim))))
+	if all := len(names); len(slices.Compact(names)) != all {
+		t.Errorf("names %q", names)
 	}
 }
 

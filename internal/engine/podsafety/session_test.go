@@ -7,46 +7,17 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/sessiontest"
 )
 
-// answer is one reply of a server, and the time that it takes.
-type answer struct {
-	action Action
-	reply  Reply
-	takes  time.Duration
-}
+type answer sessiontest.Answer[Action, Reply]
 
-// play answers the calls of a session and checks them. It returns the session, its calls and the time of its end.
+// play answers the calls of a session. It returns the session, its calls and the time of its end.
 func play(t *testing.T, tracker *Tracker, f Facts, answers ...answer) (s Session, asked []Ask, at time.Time) {
 	t.Helper()
-	at = now()
-	s = Begin(tracker, f, at)
-	for i := 0; s.End == session.NotEnded; i++ {
-		ask := s.Ask()
-		asked = append(asked, ask)
-		if i == len(answers) {
-			t.Fatalf("asks %+v", ask)
-		}
-		if ask.Action != answers[i].action {
-			t.Fatalf("ask %d is %+v, want %v", i, ask, answers[i].action)
-		}
-		sent := at
-		at = at.Add(answers[i].takes)
-		s.Answer(tracker, answers[i].reply, sent, at)
-	}
-	if len(asked) != len(answers) {
-		t.Fatalf("asked %d times, want %d", len(asked), len(answers))
-	}
-	steps := len(asked)
-	if s.End == session.Waiting || s.End == session.Skipped || s.End == session.TooSlow {
-		steps++
-	}
-	if s.Steps != steps {
-		t.Errorf("%d steps, want %d", s.Steps, steps)
-	}
-	if s.Ask().Action != Wait {
-		t.Errorf("asks %+v after its end", s.Ask())
-	}
+	s = Begin(tracker, f, now())
+	asked, at = sessiontest.Play(t, &s, &s.Progress, now(),
+		func(r Reply, sent, now time.Time) { s.Answer(tracker, r, sent, now) }, answers)
 	return s, asked, at
 }
 
@@ -70,39 +41,30 @@ func TestSessionReleasesFinishedPod(t *testing.T) {
 	if want := (Ask{RemoveFinalizer, "ns", "db-0", "a", "uid-1", "10"}); asked[0] != want {
 		t.Errorf("asks %+v, want %+v", asked[0], want)
 	}
-	if s.End != session.Written || s.Reason() != ReasonFinished || s.Requeue() != session.RequeueNever {
-		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonFinished))
 }
 
 // A patch of an outdated version changes nothing. The pod is then judged again as a live read shows it.
 func TestSessionReadsPodAfterConflict(t *testing.T) {
 	conflict := answer{RemoveFinalizer, Reply{Outcome: session.Conflict}, 0}
 	for name, c := range map[string]struct {
-		then    []answer
-		end     session.End
-		reason  Reason
-		requeue session.Requeue
+		then []answer
+		want sessiontest.End
 	}{
 		"its end stands": {[]answer{{ReadPod, podIs(ended, noGrace, version("12")), 0}, {RemoveFinalizer, done(), 0}},
-			session.Written, ReasonFinished, session.RequeueNever},
+			sessiontest.Written(ReasonFinished)},
 		"its end stands, after a while": {[]answer{{ReadPod, podIs(ended, noGrace, version("12")), time.Minute},
-			{RemoveFinalizer, done(), 0}}, session.Written, ReasonFinished, session.RequeueNever},
-		"it changes again": {[]answer{{ReadPod, podIs(ended, noGrace, version("12")), 0}, conflict},
-			session.Conflicted, "", session.RequeueSoon},
-		"it runs": {[]answer{{ReadPod, podIs(noGrace), 0}}, session.Waiting, ReasonProcessesMayRun, session.RequeueAfter},
-		"it is gone": {[]answer{{ReadPod, Reply{Outcome: session.Succeeded}, 0}}, session.ObjectGone, "",
-			session.RequeueNever},
-		"the read fails": {[]answer{{ReadPod, Reply{}, 0}}, session.CallFailed, ReasonAPIReadFailed,
-			session.RequeueRetry},
+			{RemoveFinalizer, done(), 0}}, sessiontest.Written(ReasonFinished)},
+		"it changes again": {[]answer{{ReadPod, podIs(ended, noGrace, version("12")), 0}, conflict}, sessiontest.Conflicted},
+		"it runs":          {[]answer{{ReadPod, podIs(noGrace), 0}}, sessiontest.Timed(ReasonProcessesMayRun)},
+		"it is gone":       {[]answer{{ReadPod, Reply{Outcome: session.Succeeded}, 0}}, sessiontest.Gone},
+		"the read fails":   {[]answer{{ReadPod, Reply{}, 0}}, sessiontest.ReadFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tracker := NewTracker()
 			tracker.Saw(facts(pod(ended)).Pod, objects.NodeReady, ago(time.Second))
 			s, asked, _ := play(t, tracker, facts(pod(ended), pod(noGrace)), append([]answer{conflict}, c.then...)...)
-			if s.End != c.end || s.Reason() != c.reason || s.Requeue() != c.requeue {
-				t.Errorf("end %d, %q, requeue %d", s.End, s.Reason(), s.Requeue())
-			}
+			sessiontest.Ends(t, &s, c.want)
 			if runs := s.Facts.Pod.Running; runs && !tracker.Sights["uid-1"].FinishedSince.IsZero() {
 				t.Error("a pod that runs counts as finished")
 			}
@@ -118,9 +80,7 @@ func TestSessionHoldsRunningPod(t *testing.T) {
 	if want := (Ask{AddFinalizer, "ns", "db-0", "a", "uid-1", ""}); asked[0] != want {
 		t.Errorf("asks %+v, want %+v", asked[0], want)
 	}
-	if s.End != session.Written || s.Reason() != ReasonHold {
-		t.Errorf("end %d, %s", s.End, s.Reason())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonHold))
 }
 
 func TestUninstallRemovesFinalizerByUID(t *testing.T) {
@@ -140,8 +100,9 @@ func TestEvidenceIsReadAgainAfterForceDelete(t *testing.T) {
 	if asked[2].UID != "uid-1" || asked[5].ResourceVersion != "13" {
 		t.Errorf("deletes %+v, patches %+v", asked[2], asked[5])
 	}
-	if s.Reason() != ReasonOutOfService || !tracker.Sights["uid-1"].Forced {
-		t.Errorf("%s, %+v", s.Reason(), tracker.Sights["uid-1"])
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonOutOfService))
+	if !tracker.Sights["uid-1"].Forced {
+		t.Errorf("%+v", tracker.Sights["uid-1"])
 	}
 }
 
@@ -152,9 +113,9 @@ func TestSessionWaitsForLeaseOfGoneNode(t *testing.T) {
 	f := facts(seen(objects.NodeAbsent), pod(noGrace), pod(unseen))
 	s, _, at := play(t, tracker, f, answer{ReadPod, podIs(noGrace, unseen), 0}, answer{ReadNode, gone, 0},
 		answer{ReadLease, lease, time.Second})
-	if s.Reason() != ReasonNodeRecentlyGone || s.Requeue() != session.RequeueAfter ||
-		s.Decision.After != LeaseDuration+time.Second {
-		t.Errorf("%s, requeue %d after %s", s.Reason(), s.Requeue(), s.Decision.After)
+	sessiontest.Ends(t, &s, sessiontest.Timed(ReasonNodeRecentlyGone))
+	if s.Decision.After != LeaseDuration+time.Second {
+		t.Errorf("after %s", s.Decision.After)
 	}
 	if s := tracker.Sights["uid-1"]; s.LeaseVersion != "5" || !s.LeaseSince.Equal(at) {
 		t.Errorf("%+v", s)
@@ -177,53 +138,37 @@ func TestSessionEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		watched Facts
 		answers []answer
-		end     session.End
-		reason  Reason
-		requeue session.Requeue
+		want    sessiontest.End
 	}{
-		"the pod is gone": {tainted, []answer{{ReadPod, Reply{Outcome: session.Succeeded}, 0}},
-			session.ObjectGone, "", session.RequeueNever},
+		"the pod is gone": {tainted, []answer{{ReadPod, Reply{Outcome: session.Succeeded}, 0}}, sessiontest.Gone},
 		"the pod is not found": {tainted, []answer{{ReadPod, Reply{Outcome: session.Succeeded, Pod: terminatingPod()}, 0}},
-			session.ObjectGone, "", session.RequeueNever},
-		"another has its name": {tainted, []answer{{ReadPod, podIs(func(p *Pod) { p.UID = "2" }), 0}},
-			session.ObjectGone, "", session.RequeueNever},
-		"the read fails": {tainted, []answer{{ReadPod, Reply{}, 0}},
-			session.CallFailed, ReasonAPIReadFailed, session.RequeueRetry},
+			sessiontest.Gone},
+		"another has its name": {tainted, []answer{{ReadPod, podIs(func(p *Pod) { p.UID = "2" }), 0}}, sessiontest.Gone},
+		"the read fails":       {tainted, []answer{{ReadPod, Reply{}, 0}}, sessiontest.ReadFailed},
 		"it is released by then": {tainted, []answer{{ReadPod, podIs(func(p *Pod) { p.Held = false }), 0}},
-			session.Waiting, ReasonNothingToHold, session.RequeueNever},
+			sessiontest.Waits(ReasonNothingToHold)},
 		"the pod has changed since its read": {
 			tainted, []answer{{ReadPod, podIs(noGrace), 0},
 				{ReadNode, Reply{Outcome: session.Succeeded, Node: outOfService()}, 0},
-				{RemoveFinalizer, Reply{Outcome: session.Conflict}, 0}},
-			session.Conflicted, "", session.RequeueSoon},
-		"the pod went": {bound, []answer{{RemoveFinalizer, Reply{Outcome: session.Gone}, 0}},
-			session.ObjectGone, "", session.RequeueNever},
-		"the write fails": {bound, []answer{{RemoveFinalizer, Reply{}, 0}},
-			session.CallFailed, ReasonAPIWriteFailed, session.RequeueRetry},
+				{RemoveFinalizer, Reply{Outcome: session.Conflict}, 0}}, sessiontest.Conflicted},
+		"the pod went":    {bound, []answer{{RemoveFinalizer, Reply{Outcome: session.Gone}, 0}}, sessiontest.Gone},
+		"the write fails": {bound, []answer{{RemoveFinalizer, Reply{}, 0}}, sessiontest.WriteFailed},
 		"the hold of a running pod meets another write": {
-			facts(pod(runsUnheld)), []answer{{AddFinalizer, Reply{Outcome: session.Conflict}, 0}},
-			session.Conflicted, "", session.RequeueSoon},
+			facts(pod(runsUnheld)), []answer{{AddFinalizer, Reply{Outcome: session.Conflict}, 0}}, sessiontest.Conflicted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tracker := NewTracker()
 			tracker.Saw(facts(pod(ended)).Pod, objects.NodeReady, ago(time.Second))
 			s, _, _ := play(t, tracker, c.watched, c.answers...)
-			if s.End != c.end || s.Reason() != c.reason || s.Requeue() != c.requeue {
-				t.Errorf("end %d, %q, requeue %d", s.End, s.Reason(), s.Requeue())
-			}
+			sessiontest.Ends(t, &s, c.want)
 		})
 	}
 }
 
 func TestStaleReadsAreRepeatedWithinLimit(t *testing.T) {
-	var answers []answer
-	for range maxSteps {
-		answers = append(answers, answer{ReadPod, podIs(noGrace), session.LiveFor + time.Second})
-	}
-	s, _, _ := play(t, NewTracker(), facts(pod(noGrace), seen(objects.NodeTainted)), answers...)
-	if s.End != session.TooSlow || s.Reason() != ReasonAPIReadFailed || s.Requeue() != session.RequeueRetry {
-		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
-	}
+	s, _, _ := play(t, NewTracker(), facts(pod(noGrace), seen(objects.NodeTainted)),
+		sessiontest.Stale(maxSteps, answer{ReadPod, podIs(noGrace), 0})...)
+	sessiontest.Ends(t, &s, sessiontest.TooSlow)
 }
 
 func TestDryRunMakesNoWrites(t *testing.T) {
@@ -231,9 +176,7 @@ func TestDryRunMakesNoWrites(t *testing.T) {
 	tracker.Saw(facts(pod(ended)).Pod, objects.NodeReady, ago(time.Second))
 	f := facts(pod(ended), pod(noGrace), func(f *Facts) { f.Rules.DryRun = true })
 	s, _, _ := play(t, tracker, f)
-	if s.End != session.Skipped || s.Reason() != ReasonDryRun || s.Requeue() != session.RequeueNever {
-		t.Errorf("end %d, %s", s.End, s.Reason())
-	}
+	sessiontest.Ends(t, &s, sessiontest.DryRun)
 }
 
 // A deletion without an answer may have been carried out.
@@ -252,9 +195,7 @@ func TestSessionReadsFenceLive(t *testing.T) {
 	s, _, _ := play(t, NewTracker(), facts(pod(noGrace), func(f *Facts) { f.FenceSeen = true }),
 		answer{ReadPod, podIs(noGrace), 0}, answer{ReadFence, fenced, 0},
 		answer{ReadNode, Reply{Outcome: session.Succeeded, Node: down()}, 0}, answer{RemoveFinalizer, done(), 0})
-	if s.Reason() != ReasonNodeFenced {
-		t.Errorf("%s", s.Reason())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonNodeFenced))
 }
 
 // The heartbeat in the first read counts as one from before.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/sessiontest"
 )
 
 func TestDecide(t *testing.T) {
@@ -240,23 +241,10 @@ func TestEachWaitEnds(t *testing.T) {
 	}
 }
 
-func TestEveryActionAndReasonHasText(t *testing.T) {
-	seen := map[string]bool{}
-	for a := Wait; a <= SelectNode; a++ {
-		if s := a.String(); s == "Unknown" || seen[s] {
-			t.Errorf("action %d is called %q", a, s)
-		}
-		seen[a.String()] = true
-	}
-	if s := (SelectNode + 1).String(); s != "Unknown" {
-		t.Errorf("an action that there is not is called %q", s)
-	}
-	for _, r := range Reasons() {
-		if r.Sentence() == "" && r != "" {
-			t.Errorf("%s has no sentence", r)
-		}
-	}
-	if Reason("x").Sentence() != "" || Reason("x").EventType() != "" || ReasonFailed.EventType() == "" {
-		t.Error("a reason's sentence or Event is wrong")
+func TestActionsAndReasons(t *testing.T) {
+	sessiontest.Names(t, SelectNode)
+	sessiontest.Reasons(t, Reasons(), 1)
+	if Reason("x").EventType() != "" || ReasonFailed.EventType() == "" {
+		t.Error("a reason's Event is wrong")
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/sessiontest"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -407,15 +408,4 @@ func TestRandomFacts(t *testing.T) {
 	}
 }
 
-func TestEveryReasonHasASentence(t *testing.T) {
-	seen := map[Reason]bool{}
-	for _, reason := range Reasons() {
-		if reason.Sentence() == "" {
-			t.Errorf("%s has no sentence", reason)
-		}
-		if seen[reason] {
-			t.Errorf("%s is listed twice", reason)
-		}
-		seen[reason] = true
-	}
-}
+func TestReasons(t *testing.T) { sessiontest.Reasons(t, Reasons(), 1) }

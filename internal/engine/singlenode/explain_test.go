@@ -6,6 +6,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/sessiontest"
 )
 
 // watched gives the lock to another pod, seen by the watch.
@@ -141,50 +142,11 @@ func TestDetailOfWaitingPod(t *testing.T) {
 	}
 }
 
-func TestSentencesOfReasons(t *testing.T) {
-	for _, r := range Reasons() {
-		s := r.Sentence()
-		if s == "" || !strings.HasSuffix(s, ".") || strings.Contains(s, "  ") {
-			t.Errorf("%s: %q", r, s)
-		}
-		if typ := r.EventType(); typ != "" && !r.Waits() {
-			t.Errorf("%s: Events of type %s, and no wait", r, typ)
-		}
-	}
-	if Reason("None").Sentence() != "" || Reason("None").Waits() || len(Reasons()) < 25 {
-		t.Error("reasons that there are none of, or too few")
-	}
+func TestReasons(t *testing.T) {
+	sessiontest.Reasons(t, Reasons(), 25)
 	if ReasonClaimInUse.EventType() != "Normal" || ReasonHolderUnreachable.EventType() != "Warning" {
 		t.Error("the types of Events")
 	}
 }
 
-func TestActions(t *testing.T) {
-	seen := map[string]bool{}
-	for a := Wait; a <= RemoveGate; a++ {
-		if a.String() == "" || a.String() == "Unknown" || seen[a.String()] {
-			t.Errorf("action %d: %q", a, a)
-		}
-		seen[a.String()] = true
-	}
-	if (RemoveGate+1).String() != "Unknown" || (RemoveGate+1).Kind() != session.Writes {
-		t.Error("an action that there is none of")
-	}
-	for a, want := range map[Action]session.Kind{Wait: session.Waits, ReadNamespace: session.Reads,
-		ReadClaim: session.Reads, ReadHolder: session.Reads, ReadFence: session.Reads, ListPods: session.Reads,
-		TakeLock: session.Writes, FreeLock: session.Writes, RemoveGate: session.Writes} {
-		if a.Kind() != want {
-			t.Errorf("%v: %d", a, a.Kind())
-		}
-	}
-}
-
-// Without --force, the command leaves a terminating pod as it is.
-func TestWayOutOfTerminatingPodsIsForced(t *testing.T) {
-	const command = "kubectl reclaim delete-pod"
-	for _, r := range Reasons() {
-		if text := r.Sentence(); strings.Count(text, command) != strings.Count(text, command+" --force") {
-			t.Errorf("%s: %s", r, text)
-		}
-	}
-}
+func TestActions(t *testing.T) { sessiontest.Actions(t, RemoveGate) }

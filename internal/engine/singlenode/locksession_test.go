@@ -2,10 +2,10 @@ package singlenode
 
 import (
 	"testing"
-	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/sessiontest"
 )
 
 func TestLockOfDeletedPodIsFreed(t *testing.T) {
@@ -18,9 +18,7 @@ func TestLockOfDeletedPodIsFreed(t *testing.T) {
 			t.Errorf("ask %d: %+v, want %+v", i, asked[i], want)
 		}
 	}
-	if s.End != session.Written || s.Reason() != ReasonHolderGone || s.Requeue() != session.RequeueNever {
-		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonHolderGone))
 }
 
 // Another version of volume-guard may have changed the claim, so the removal must not depend on its resourceVersion.
@@ -34,22 +32,20 @@ func TestUninstallRemovesLockByUIDAlone(t *testing.T) {
 
 func TestHolderIsReadLive(t *testing.T) {
 	for name, c := range map[string]struct {
-		found  Reply
-		reason Reason
+		found Reply
+		want  sessiontest.End
 	}{
-		"it is there after all": {usersAre(user()), ReasonHolderRuns},
-		"it is terminating":     {usersAre(user(ofUser(deleted))), ReasonHolderTerminating},
+		"it is there after all": {usersAre(user()), sessiontest.Timed(ReasonHolderRuns)},
+		"it is terminating":     {usersAre(user(ofUser(deleted))), sessiontest.Timed(ReasonHolderTerminating)},
 	} {
-		s, _ := playLock(t, lockFacts(noHolder), answer{ReadHolder, c.found, 0})
-		if s.End != session.Waiting || s.Reason() != c.reason {
-			t.Errorf("%s: end %d, %s", name, s.End, s.Reason())
-		}
+		t.Run(name, func(t *testing.T) {
+			s, _ := playLock(t, lockFacts(noHolder), answer{ReadHolder, c.found, 0})
+			sessiontest.Ends(t, &s, c.want)
+		})
 	}
 	s, _ := playLock(t, lockFacts(holder(ofUser(succeeded), endedFor(grace))), answer{ReadHolder, done(), 0},
 		answer{FreeLock, done(), 0})
-	if s.Reason() != ReasonHolderGone {
-		t.Errorf("it is gone by now: %s", s.Reason())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonHolderGone))
 }
 
 // fenceIs is a fence of volumes for the run boot-1 of a node, and nodeBooted a Node in a run.
@@ -74,59 +70,40 @@ func TestFenceOfHolderIsReadLive(t *testing.T) {
 			t.Errorf("ask %d: %+v, want %+v", i, asked[i], want)
 		}
 	}
-	if s.Reason() != ReasonVolumeFenced {
-		t.Errorf("%s", s.Reason())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonVolumeFenced))
 	s, _ = playLock(t, f, answer{ReadHolder, usersAre(f.Holder), 0}, answer{ReadFence, fenceIs(), 0},
 		answer{ReadNode, nodeBooted("boot-2"), 0})
-	if s.End != session.Waiting || s.Reason() != ReasonHolderTerminating || s.Requeue() != session.RequeueAfter {
-		t.Errorf("rebooted by now: end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Timed(ReasonHolderTerminating))
 	s, _ = playLock(t, f, answer{ReadHolder, usersAre(f.Holder), 0}, answer{ReadFence, done(), 0})
-	if s.End != session.Waiting || s.Reason() != ReasonHolderTerminating {
-		t.Errorf("released by now: end %d, %s", s.End, s.Reason())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Timed(ReasonHolderTerminating))
 }
 
 func TestLockSessionEnds(t *testing.T) {
-	gone := answer{ReadHolder, done(), 0}
+	gone, conflict := answer{ReadHolder, done(), 0}, Reply{Outcome: session.Conflict}
 	for name, c := range map[string]struct {
 		answers []answer
-		end     session.End
-		reason  Reason
-		requeue session.Requeue
+		want    sessiontest.End
 	}{
-		"the claim has changed": {[]answer{gone, {FreeLock, Reply{Outcome: session.Conflict}, 0}},
-			session.Conflicted, "", session.RequeueSoon},
-		"the claim is gone": {[]answer{gone, {FreeLock, Reply{Outcome: session.Gone}, 0}},
-			session.ObjectGone, "", session.RequeueNever},
-		"the write fails": {[]answer{gone, {FreeLock, Reply{}, 0}},
-			session.CallFailed, ReasonAPIWriteFailed, session.RequeueRetry},
-		"the read fails": {[]answer{{ReadHolder, Reply{}, 0}},
-			session.CallFailed, ReasonAPIReadFailed, session.RequeueRetry},
-		"a read that cannot end so": {[]answer{{ReadHolder, Reply{Outcome: session.Conflict}, 0}},
-			session.Conflicted, "", session.RequeueSoon},
+		"the claim has changed":     {[]answer{gone, {FreeLock, conflict, 0}}, sessiontest.Conflicted},
+		"the claim is gone":         {[]answer{gone, {FreeLock, Reply{Outcome: session.Gone}, 0}}, sessiontest.Gone},
+		"the write fails":           {[]answer{gone, {FreeLock, Reply{}, 0}}, sessiontest.WriteFailed},
+		"the read fails":            {[]answer{{ReadHolder, Reply{}, 0}}, sessiontest.ReadFailed},
+		"a read that cannot end so": {[]answer{{ReadHolder, conflict, 0}}, sessiontest.Conflicted},
 		"the holder has just ended": {[]answer{{ReadHolder, usersAre(user(ofUser(succeeded), endedFor(0))), 0}},
-			session.Waiting, ReasonWaitsForUnmount, session.RequeueAfter},
+			sessiontest.Timed(ReasonWaitsForUnmount)},
 	} {
-		s, _ := playLock(t, lockFacts(noHolder), c.answers...)
-		if s.End != c.end || s.Reason() != c.reason || s.Requeue() != c.requeue {
-			t.Errorf("%s: end %d, %q, requeue %d", name, s.End, s.Reason(), s.Requeue())
-		}
+		t.Run(name, func(t *testing.T) {
+			s, _ := playLock(t, lockFacts(noHolder), c.answers...)
+			sessiontest.Ends(t, &s, c.want)
+		})
 	}
 }
 
 func TestLockSessionStepsAreBounded(t *testing.T) {
-	var answers []answer
-	for range maxLockSteps {
-		answers = append(answers, answer{ReadHolder, done(), session.LiveFor + time.Second})
-	}
+	answers := sessiontest.Stale(maxLockSteps, answer{ReadHolder, done(), 0})
 	s, _ := playLock(t, lockFacts(noHolder), answers...)
-	if s.End != session.TooSlow || s.Requeue() != session.RequeueRetry {
-		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
-	}
-	answers[maxLockSteps-1].reply = Reply{}
-	if s, _ = playLock(t, lockFacts(noHolder), answers...); s.End != session.CallFailed {
-		t.Errorf("the last read fails: end %d", s.End)
-	}
+	sessiontest.Ends(t, &s, sessiontest.TooSlow)
+	answers[maxLockSteps-1].Reply = Reply{}
+	s, _ = playLock(t, lockFacts(noHolder), answers...)
+	sessiontest.Ends(t, &s, sessiontest.ReadFailed)
 }

@@ -9,63 +9,22 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/sessiontest"
 )
 
-// answer is one reply of a server, with its duration.
-type answer struct {
-	action Action
-	reply  Reply
-	takes  time.Duration
-}
-
-// worker is a session about a pod or a lock.
-type worker interface {
-	Ask() Ask
-	Answer(r Reply, sent, now time.Time)
-	Ended() session.End
-	Next() (session.Kind, string, string)
-}
-
-// play answers a session, checks each Ask, and returns all of them.
-func play(t *testing.T, s worker, answers ...answer) (asked []Ask) {
-	t.Helper()
-	at := now()
-	for i := 0; s.Ended() == session.NotEnded; i++ {
-		ask := s.Ask()
-		if kind, action, _ := s.Next(); kind != ask.Action.Kind() || action != ask.Action.String() {
-			t.Errorf("the next step is %s, and it asks %+v", action, ask)
-		}
-		asked = append(asked, ask)
-		if i == len(answers) {
-			t.Fatalf("asks %+v", ask)
-		}
-		if ask.Action != answers[i].action {
-			t.Fatalf("ask %d is %+v, want %v", i, ask, answers[i].action)
-		}
-		sent := at
-		at = at.Add(answers[i].takes)
-		s.Answer(answers[i].reply, sent, at)
-	}
-	if len(asked) != len(answers) {
-		t.Fatalf("asked %d times, want %d", len(asked), len(answers))
-	}
-	if s.Ask().Action != Wait {
-		t.Errorf("asks %+v after its end", s.Ask())
-	}
-	return asked
-}
+type answer sessiontest.Answer[Action, Reply]
 
 func playPod(t *testing.T, f Facts, answers ...answer) (s Session, asked []Ask) {
 	t.Helper()
 	s = Begin(f, now())
-	asked = play(t, &s, answers...)
+	asked, _ = sessiontest.Play(t, &s, &s.Progress, now(), s.Answer, answers)
 	return s, asked
 }
 
 func playLock(t *testing.T, f LockFacts, answers ...answer) (s LockSession, asked []Ask) {
 	t.Helper()
 	s = BeginLock(f, now())
-	asked = play(t, &s, answers...)
+	asked, _ = sessiontest.Play(t, &s, &s.Progress, now(), s.Answer, answers)
 	return s, asked
 }
 
@@ -107,9 +66,7 @@ func TestPodGetsLocksAndLosesGate(t *testing.T) {
 			t.Errorf("ask %d: %+v, want %+v", i, asked[i], want)
 		}
 	}
-	if s.End != session.Written || s.Reason() != ReasonAcquired || s.Requeue() != session.RequeueNever {
-		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonAcquired))
 	if got := s.Facts.Claims[0].Claim; got.Volume.Driver != driver || got.ResourceVersion != "6" || !got.Locked {
 		t.Errorf("the claim is known as %+v", got)
 	}
@@ -126,27 +83,27 @@ func TestLockOfEarlierSessionIsReadLive(t *testing.T) {
 		Mode: ModeAll}); !same(asked[0], want) {
 		t.Errorf("%+v", asked[0])
 	}
-	if s.Reason() != ReasonAcquired {
-		t.Errorf("%s", s.Reason())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonAcquired))
 }
 
 // A lock in the watch cache may be gone.
 func TestStaleLockIsNotUsed(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []answer
-		reason  Reason
+		want    sessiontest.End
 	}{
-		"another has it":      {[]answer{{ReadClaim, claimIs(lockedBy(claim("data"), other())), 0}}, ReasonClaimInUse},
-		"the claim is gone":   {[]answer{{ReadClaim, claimIs(Claim{}), 0}}, ReasonClaimMissing},
-		"it is being deleted": {[]answer{{ReadClaim, claimIs(with(claim("data"), terminating)), 0}}, ReasonClaimTerminating},
+		"another has it": {[]answer{{ReadClaim, claimIs(lockedBy(claim("data"), other())), 0}},
+			sessiontest.Waits(ReasonClaimInUse)},
+		"the claim is gone": {[]answer{{ReadClaim, claimIs(Claim{}), 0}}, sessiontest.Waits(ReasonClaimMissing)},
+		"it is being deleted": {[]answer{{ReadClaim, claimIs(with(claim("data"), terminating)), 0}},
+			sessiontest.Waits(ReasonClaimTerminating)},
 		"no holder": {[]answer{{ReadClaim, claimIs(claim("data")), 0}, {TakeLock, wrote("data"), 0},
-			{ListPods, usersAre(user()), 0}}, ReasonUsedWithoutLock},
+			{ListPods, usersAre(user()), 0}}, sessiontest.Timed(ReasonUsedWithoutLock)},
 	} {
-		s, _ := playPod(t, facts(lock(own(), session.Read{})), c.answers...)
-		if s.End != session.Waiting || s.Reason() != c.reason {
-			t.Errorf("%s: end %d, %s", name, s.End, s.Reason())
-		}
+		t.Run(name, func(t *testing.T) {
+			s, _ := playPod(t, facts(lock(own(), session.Read{})), c.answers...)
+			sessiontest.Ends(t, &s, c.want)
+		})
 	}
 }
 
@@ -163,21 +120,18 @@ func TestStaleCacheLetsNoPodRun(t *testing.T) {
 	if asked[0].Name != "" || asked[0].Namespace != "ns" || asked[1].Mode != ModeAll {
 		t.Errorf("%+v", asked)
 	}
-	if s.Reason() != ReasonClaimInUse {
-		t.Errorf("%s", s.Reason())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Waits(ReasonClaimInUse))
 }
 
 func TestGateGoesWithoutNeededLocks(t *testing.T) {
 	s, asked := playPod(t, facts(mode(ModeSelected), ofClaim(unasked)), answer{ReadNamespace, modeIs(ModeSelected), 0},
 		answer{ReadClaim, claimIs(with(claim("data"), unasked)), 0}, answer{RemoveGate, done(), 0})
-	if asked[1].Mode != ModeSelected || s.Reason() != ReasonNotAsked || s.End != session.Written {
-		t.Errorf("%+v, end %d, %s", asked[1], s.End, s.Reason())
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonNotAsked))
+	if asked[1].Mode != ModeSelected {
+		t.Errorf("%+v", asked[1])
 	}
 	s, _ = playPod(t, facts(mode(ModeUnknown)), answer{ReadNamespace, modeIs(ModeOff), 0}, answer{RemoveGate, done(), 0})
-	if s.Reason() != ReasonNotAsked {
-		t.Errorf("%s", s.Reason())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonNotAsked))
 }
 
 // One list can contain two pods of one name, because its pages stem from several moments.
@@ -198,12 +152,11 @@ func TestFenceOfEachUserIsRead(t *testing.T) {
 			t.Errorf("ask %d: %+v, want %+v", i, asked[i], want)
 		}
 	}
-	if s.Reason() != ReasonAcquired {
-		t.Errorf("%s", s.Reason())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonAcquired))
 	s, _ = playPod(t, facts(), locks, lists(), fence, node, fence, answer{ReadNode, nodeBooted("boot-2"), 0})
-	if s.End != session.Waiting || s.Reason() != ReasonUsedWithoutLock || s.Decision.User != "uid-9" {
-		t.Errorf("the second has rebooted: end %d, %s of %s", s.End, s.Reason(), s.Decision.User)
+	sessiontest.Ends(t, &s, sessiontest.Timed(ReasonUsedWithoutLock))
+	if s.Decision.User != "uid-9" {
+		t.Errorf("the second has rebooted: waits for %s", s.Decision.User)
 	}
 }
 
@@ -213,31 +166,23 @@ func TestSessionEnds(t *testing.T) {
 	lists := answer{ListPods, usersAre(), 0}
 	for name, c := range map[string]struct {
 		answers []answer
-		end     session.End
-		reason  Reason
-		requeue session.Requeue
+		want    sessiontest.End
 	}{
-		"the claim has changed": {[]answer{{TakeLock, Reply{Outcome: session.Conflict}, 0}},
-			session.Conflicted, "", session.RequeueSoon},
-		"the claim is gone": {[]answer{{TakeLock, Reply{Outcome: session.Gone}, 0}},
-			session.Conflicted, "", session.RequeueSoon},
-		"the lock is refused": {[]answer{{TakeLock, Reply{Outcome: lost}, 0}},
-			session.CallFailed, ReasonAPIWriteFailed, session.RequeueRetry},
-		"the list is refused": {[]answer{locks, {ListPods, Reply{Outcome: lost}, 0}},
-			session.CallFailed, ReasonAPIReadFailed, session.RequeueRetry},
+		"the claim has changed": {[]answer{{TakeLock, Reply{Outcome: session.Conflict}, 0}}, sessiontest.Conflicted},
+		"the claim is gone":     {[]answer{{TakeLock, Reply{Outcome: session.Gone}, 0}}, sessiontest.Conflicted},
+		"the lock is refused":   {[]answer{{TakeLock, Reply{Outcome: lost}, 0}}, sessiontest.WriteFailed},
+		"the list is refused":   {[]answer{locks, {ListPods, Reply{Outcome: lost}, 0}}, sessiontest.ReadFailed},
 		"another uses the claim": {[]answer{locks, {ListPods, usersAre(user()), 0}},
-			session.Waiting, ReasonUsedWithoutLock, session.RequeueAfter},
+			sessiontest.Timed(ReasonUsedWithoutLock)},
 		"another has just ended": {[]answer{locks, {ListPods, usersAre(user(ofUser(succeeded), endedFor(0))), 0}},
-			session.Waiting, ReasonUsedWithoutLock, session.RequeueAfter},
-		"the pod is gone": {[]answer{locks, lists, {RemoveGate, Reply{Outcome: session.Gone}, 0}},
-			session.ObjectGone, "", session.RequeueNever},
-		"the gate stays": {[]answer{locks, lists, {RemoveGate, Reply{Outcome: lost}, 0}},
-			session.CallFailed, ReasonAPIWriteFailed, session.RequeueRetry},
+			sessiontest.Timed(ReasonUsedWithoutLock)},
+		"the pod is gone": {[]answer{locks, lists, {RemoveGate, Reply{Outcome: session.Gone}, 0}}, sessiontest.Gone},
+		"the gate stays":  {[]answer{locks, lists, {RemoveGate, Reply{Outcome: lost}, 0}}, sessiontest.WriteFailed},
 	} {
-		s, _ := playPod(t, facts(), c.answers...)
-		if s.End != c.end || s.Reason() != c.reason || s.Requeue() != c.requeue {
-			t.Errorf("%s: end %d, %q, requeue %d", name, s.End, s.Reason(), s.Requeue())
-		}
+		t.Run(name, func(t *testing.T) {
+			s, _ := playPod(t, facts(), c.answers...)
+			sessiontest.Ends(t, &s, c.want)
+		})
 	}
 }
 
@@ -249,30 +194,22 @@ func TestSessionStepsAreBounded(t *testing.T) {
 		answers = append(answers, answer{TakeLock, stripped, 0})
 	}
 	s, _ := playPod(t, facts(), answers...)
-	if s.End != session.TooSlow || s.Requeue() != session.RequeueRetry || s.Reason() != ReasonAPIReadFailed {
-		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
-	}
+	sessiontest.Ends(t, &s, sessiontest.TooSlow)
 }
 
 func TestExpiredListIsRepeated(t *testing.T) {
 	s, _ := playPod(t, facts(), answer{TakeLock, wrote("data"), 0},
 		answer{ListPods, usersAre(), session.LiveFor + time.Second}, answer{ListPods, usersAre(), 0},
 		answer{RemoveGate, done(), 0})
-	if s.Reason() != ReasonAcquired {
-		t.Errorf("%s", s.Reason())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonAcquired))
 }
 
 func TestDryRunMakesNoWrites(t *testing.T) {
 	dry := func(f *Facts) { f.Rules.DryRun = true }
-	s, asked := playPod(t, facts(dry))
-	if s.End != session.Skipped || s.Reason() != ReasonDryRun || len(asked) != 0 {
-		t.Errorf("end %d, %s", s.End, s.Reason())
-	}
+	s, _ := playPod(t, facts(dry))
+	sessiontest.Ends(t, &s, sessiontest.DryRun)
 	l, _ := playLock(t, lockFacts(noHolder, func(f *LockFacts) { f.Rules.DryRun = true }), answer{ReadHolder, done(), 0})
-	if l.End != session.Skipped || l.Reason() != ReasonDryRun || l.Requeue() != session.RequeueNever {
-		t.Errorf("end %d, %s", l.End, l.Reason())
-	}
+	sessiontest.Ends(t, &l, sessiontest.DryRun)
 }
 
 func TestSessionHasEnoughSteps(t *testing.T) {
@@ -292,7 +229,5 @@ func TestSessionHasEnoughSteps(t *testing.T) {
 		answers = append(answers, answer{ReadFence, fenceIs(), 0}, answer{ReadNode, nodeBooted("boot-1"), 0})
 	}
 	s, _ := playPod(t, f, append(answers, answer{RemoveGate, done(), 0})...)
-	if s.Reason() != ReasonAcquired {
-		t.Errorf("%s", s.Reason())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonAcquired))
 }

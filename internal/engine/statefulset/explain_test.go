@@ -3,6 +3,8 @@ package statefulset
 import (
 	"strings"
 	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/sessiontest"
 )
 
 func TestExplain(t *testing.T) {
@@ -52,13 +54,8 @@ func TestExplain(t *testing.T) {
 }
 
 func TestReasons(t *testing.T) {
-	for _, r := range Reasons() {
-		if r.Sentence() == "" || r.EventType() != "" && !r.Waits() {
-			t.Errorf("%s: %q, %s, waits %t", r, r.Sentence(), r.EventType(), r.Waits())
-		}
-	}
-	if ReasonScaledDown.EventType() != "Normal" || ReasonNamesCollide.EventType() != "Warning" || ReasonInUse.Waits() ||
-		Reason("none").Sentence() != "" {
+	sessiontest.Reasons(t, Reasons(), 1)
+	if ReasonScaledDown.EventType() != "Normal" || ReasonNamesCollide.EventType() != "Warning" || ReasonInUse.Waits() {
 		t.Error("the table is another one")
 	}
 }

@@ -3,6 +3,7 @@ package statefulset
 import (
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/sessiontest"
 )
 
 func pointer[T any](v T) *T { return &v }
@@ -265,24 +266,12 @@ func FuzzSplitClaimName(f *testing.F) {
 }
 
 func TestActions(t *testing.T) {
-	for a, want := range map[Action]string{
-		Wait: "Wait", ReadClaim: "ReadClaim", ReadPod: "ReadPod", ReadSet: "ReadSet", PatchClaim: "PatchClaim",
-		DeleteClaim: "DeleteClaim", DeletePod: "DeletePod", 99: "Unknown",
-	} {
-		kind := session.Writes
-		switch {
-		case a == Wait:
-			kind = session.Waits
-		case strings.HasPrefix(want, "Read"):
-			kind = session.Reads
-		}
-		if a.String() != want || a.Kind() != kind {
-			t.Errorf("%d: %s, kind %d", a, a, a.Kind())
-		}
+	sessiontest.Actions(t, DeletePod)
+	if names := sessiontest.Names(t, DeletePod); !slices.Equal(names, []string{"Wait", "ReadClaim", "ReadPod", "ReadSet",
+		"PatchClaim", "DeleteClaim", "DeletePod"}) {
+		t.Errorf("actions on claims %q", names)
 	}
-	for a, want := range map[SetAction]string{SetWait: "Wait", Wake: "Wake", EndWake: "EndWake", 99: "Unknown"} {
-		if a.String() != want {
-			t.Errorf("%d: %s", a, a)
-		}
+	if names := sessiontest.Names(t, EndWake); !slices.Equal(names, []string{"Wait", "Wake", "EndWake"}) {
+		t.Errorf("actions on sets %q", names)
 	}
 }

@@ -8,46 +8,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/sessiontest"
 )
 
-// answer is one reply of a server, with its duration.
-type answer struct {
-	action Action
-	reply  Reply
-	takes  time.Duration
-}
+type answer sessiontest.Answer[Action, Reply]
 
-// play answers a session, checks each Ask, and returns the session and all Asks.
 func play(t *testing.T, tracker *Tracker, f Facts, answers ...answer) (s Session, asked []Ask) {
 	t.Helper()
-	at := now()
-	s = Begin(tracker, f, at)
-	for i := 0; s.End == session.NotEnded; i++ {
-		ask := s.Ask()
-		asked = append(asked, ask)
-		if i == len(answers) {
-			t.Fatalf("asks %+v", ask)
-		}
-		if ask.Action != answers[i].action {
-			t.Fatalf("ask %d is %+v, want %v", i, ask, answers[i].action)
-		}
-		sent := at
-		at = at.Add(answers[i].takes)
-		s.Answer(tracker, answers[i].reply, sent, at)
-	}
-	if len(asked) != len(answers) {
-		t.Fatalf("asked %d times, want %d", len(asked), len(answers))
-	}
-	steps := len(asked)
-	if s.End == session.Waiting || s.End == session.Skipped || s.End == session.TooSlow {
-		steps++
-	}
-	if s.Steps != steps {
-		t.Errorf("%d steps, want %d", s.Steps, steps)
-	}
-	if ask := s.Ask(); ask.Action != Wait || ask.Name != "" || ask.UID != "" {
-		t.Errorf("asks %+v after its end", ask)
-	}
+	s = Begin(tracker, f, now())
+	asked, _ = sessiontest.Play(t, &s, &s.Progress, now(),
+		func(r Reply, sent, now time.Time) { s.Answer(tracker, r, sent, now) }, answers)
 	return s, asked
 }
 
@@ -94,9 +64,9 @@ func TestCondemnedClaimIsDeletedAfterGrace(t *testing.T) {
 	tracker := NewTracker()
 	f := facts(scaledDown, podAbsent)
 	s, _ := play(t, tracker, f)
-	if s.End != session.Waiting || s.Reason() != ReasonScaleDownGrace || s.Requeue() != session.RequeueAfter ||
-		s.Decision.After != DefaultGrace {
-		t.Fatalf("end %d, %s after %s", s.End, s.Reason(), s.Decision.After)
+	sessiontest.Ends(t, &s, sessiontest.Timed(ReasonScaleDownGrace))
+	if s.Decision.After != DefaultGrace {
+		t.Fatalf("after %s", s.Decision.After)
 	}
 	tracker, f = abandoned()
 	s, asked := play(t, tracker, f, gotClaim(newer), none(ReadPod), gotSet(away), wrote(DeleteClaim))
@@ -110,9 +80,9 @@ func TestCondemnedClaimIsDeletedAfterGrace(t *testing.T) {
 			t.Errorf("asks %+v, want %+v", got, want)
 		}
 	}
-	if s.End != session.Written || s.Reason() != ReasonScaledDown || s.Requeue() != session.RequeueNever ||
-		s.ReadCount != 3 {
-		t.Errorf("end %d, %s, requeue %d, %d reads", s.End, s.Reason(), s.Requeue(), s.ReadCount)
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonScaledDown))
+	if s.ReadCount != 3 {
+		t.Errorf("%d reads", s.ReadCount)
 	}
 }
 
@@ -120,12 +90,9 @@ func TestCondemnedClaimIsDeletedAfterGrace(t *testing.T) {
 func TestRetryWhileWatchLagsBehindRead(t *testing.T) {
 	tracker, f := abandoned()
 	s, _ := play(t, tracker, f, gotClaim(), none(ReadPod), gotSet())
-	if s.End != session.Waiting || s.Reason() != ReasonInRange || s.Requeue() != session.RequeueRetry {
-		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
-	}
-	if s, _ := play(t, tracker, facts(podAbsent)); s.Reason() != ReasonInRange || s.Requeue() != session.RequeueNever {
-		t.Errorf("%s, requeue %d, although the watch shows it", s.Reason(), s.Requeue())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Polls(ReasonInRange))
+	s, _ = play(t, tracker, facts(podAbsent)) // the watch shows it
+	sessiontest.Ends(t, &s, sessiontest.Waits(ReasonInRange))
 }
 
 // A change by a person just before the deletion keeps the claim.
@@ -172,52 +139,37 @@ func TestSessionEnds(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		answers []answer
-		end     session.End
-		reason  Reason
-		requeue session.Requeue
+		want    sessiontest.End
 	}{
-		{"the claim is gone", []answer{none(ReadClaim)}, session.ObjectGone, "", session.RequeueNever},
+		{"the claim is gone", []answer{none(ReadClaim)}, sessiontest.Gone},
 		{"the claim is not found", []answer{{ReadClaim, Reply{Outcome: session.Succeeded, Claim: facts().Claim}, 0}},
-			session.ObjectGone, "", session.RequeueNever},
-		{"it was made again", []answer{gotClaim(func(c *Claim) { c.UID = "claim2" })}, session.ObjectGone, "",
-			session.RequeueNever},
-		{"a read fails", []answer{same, ended(ReadPod, session.Unanswered)}, session.CallFailed, ReasonAPIReadFailed,
-			session.RequeueRetry},
-		{"the claim changed", []answer{same, gone, scaled, ended(DeleteClaim, session.Conflict)}, session.Conflicted, "",
-			session.RequeueSoon},
-		{"the claim went", []answer{same, gone, scaled, ended(DeleteClaim, session.Gone)}, session.ObjectGone, "",
-			session.RequeueNever},
-		{"the deletion fails", []answer{same, gone, scaled, ended(DeleteClaim, session.Unanswered)}, session.CallFailed,
-			ReasonAPIWriteFailed, session.RequeueRetry},
+			sessiontest.Gone},
+		{"it was made again", []answer{gotClaim(func(c *Claim) { c.UID = "claim2" })}, sessiontest.Gone},
+		{"a read fails", []answer{same, ended(ReadPod, session.Unanswered)}, sessiontest.ReadFailed},
+		{"the claim changed", []answer{same, gone, scaled, ended(DeleteClaim, session.Conflict)}, sessiontest.Conflicted},
+		{"the claim went", []answer{same, gone, scaled, ended(DeleteClaim, session.Gone)}, sessiontest.Gone},
+		{"the deletion fails", []answer{same, gone, scaled, ended(DeleteClaim, session.Unanswered)}, sessiontest.WriteFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tracker, f := abandoned()
 			s, _ := play(t, tracker, f, c.answers...)
-			if s.End != c.end || s.Reason() != c.reason || s.Requeue() != c.requeue {
-				t.Errorf("end %d, %q, requeue %d", s.End, s.Reason(), s.Requeue())
-			}
+			sessiontest.Ends(t, &s, c.want)
 		})
 	}
 }
 
 func TestRepeatsOfExpiredReadsAreBounded(t *testing.T) {
 	tracker, f := abandoned()
-	var answers []answer
-	for range maxSteps {
-		answers = append(answers, answer{ReadClaim, claimIs(), session.LiveFor + time.Second})
-	}
-	s, _ := play(t, tracker, f, answers...)
-	if s.End != session.TooSlow || s.Reason() != ReasonAPIReadFailed || s.Requeue() != session.RequeueRetry {
-		t.Errorf("end %d, %s, requeue %d", s.End, s.Reason(), s.Requeue())
-	}
+	s, _ := play(t, tracker, f, sessiontest.Stale(maxSteps, answer{ReadClaim, claimIs(), 0})...)
+	sessiontest.Ends(t, &s, sessiontest.TooSlow)
 }
 
 func TestDryRunMakesNoWrites(t *testing.T) {
 	tracker, f := abandoned(func(f *Facts) { f.Rules.DryRun = true })
 	s, _ := play(t, tracker, f, gotClaim(), none(ReadPod), gotSet(away))
-	if s.End != session.Skipped || s.Reason() != ReasonDryRun || s.Requeue() != session.RequeueNever ||
-		s.Decision.Action != DeleteClaim {
-		t.Errorf("end %d, %s", s.End, s.Reason())
+	sessiontest.Ends(t, &s, sessiontest.DryRun)
+	if s.Decision.Action != DeleteClaim {
+		t.Errorf("leaves out %s", s.Decision.Action)
 	}
 }
 
@@ -228,17 +180,13 @@ func TestClaimGetsMark(t *testing.T) {
 		a.Name != "data-db-1" {
 		t.Errorf("asks %+v", a)
 	}
-	if s.End != session.Written || s.Reason() != ReasonPolicyApplied {
-		t.Errorf("end %d, %s", s.End, s.Reason())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonPolicyApplied))
 }
 
 // If the watch still shows a deleted pod, the pod must not mark a claim that an earlier policy has retained.
 func TestRetainedClaimGetsNoMarkFromDeletedPod(t *testing.T) {
 	s, _ := play(t, NewTracker(), facts(unmarked, scaledDown), none(ReadPod))
-	if s.End != session.Waiting || s.Reason() != ReasonNeverUsed {
-		t.Errorf("end %d, %s", s.End, s.Reason())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Polls(ReasonNeverUsed))
 }
 
 // A change uses the references that result from the live read of the set.
@@ -284,9 +232,7 @@ func TestPodOnOldClaimIsDeleted(t *testing.T) {
 	if a := asked[3]; a.Namespace != "ns" || a.Name != "db-1" || a.UID != "pod7" || a.ResourceVersion != "" {
 		t.Errorf("asks %+v", a)
 	}
-	if s.End != session.Written || s.Reason() != ReasonPodUsesOldClaim {
-		t.Errorf("end %d, %s", s.End, s.Reason())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonPodUsesOldClaim))
 }
 
 // A mark that others remove each time is added three times. Failed calls do not count, and neither do marks that this
@@ -314,9 +260,7 @@ func TestRepeatedAdditionsAreBounded(t *testing.T) {
 		add(session.Succeeded)
 	}
 	s, _ := play(t, tracker, facts(unmarked))
-	if s.End != session.Waiting || s.Reason() != ReasonContested || s.Requeue() != session.RequeueNever {
-		t.Errorf("end %d, %s", s.End, s.Reason())
-	}
+	sessiontest.Ends(t, &s, sessiontest.Waits(ReasonContested))
 	other := facts(unmarked, annotated, deleteBoth)
 	s, _ = play(t, tracker, other, answer{ReadSet, Reply{Outcome: session.Succeeded, Found: true, Set: other.Set}, 0},
 		wrote(PatchClaim))
@@ -371,10 +315,8 @@ func TestTrackerRecordsLeftSince(t *testing.T) {
 	if s.Requeue() != session.RequeueAfter || s.Decision.After != Settling {
 		t.Errorf("%+v, due again %v", s.Decision, s.Requeue())
 	}
-	if s := Begin(tracker, facts(left), now()); s.Reason() != ReasonOwnerReferenceMissing ||
-		s.Requeue() != session.RequeueNever {
-		t.Errorf("%s, due again %v", s.Reason(), s.Requeue())
-	}
+	later := Begin(tracker, facts(left), now())
+	sessiontest.Ends(t, &later, sessiontest.Waits(ReasonOwnerReferenceMissing))
 	if s := tracker.saw(facts(left, owned(setRef("set"))), now()); s != (Sight{}) || len(tracker.Claims) != 0 {
 		t.Errorf("it got its owner: %+v", s)
 	}
