@@ -55,26 +55,35 @@ func receive[T any](t *testing.T, what string, from <-chan T) T {
 	}
 }
 
+// settle lets every other goroutine of a bubble run until it waits for the test, whatever it polls.
+func settle() { time.Sleep(time.Second) }
+
 func TestKeyIsNeverWorkedOnConcurrently(t *testing.T) {
-	var busy, most atomic.Int32
-	seen := make(chan string, 100)
-	release := make(chan struct{})
-	l, _, _ := start(t, Config{Name: "t", Workers: 4}, func(_ context.Context, key string) Result {
-		most.Store(max(most.Load(), busy.Add(1)))
-		defer busy.Add(-1)
-		seen <- key
-		<-release
-		return Result{}
+	synctest.Test(t, func(t *testing.T) {
+		var busy, most atomic.Int32
+		seen := make(chan string, 100)
+		release := make(chan struct{})
+		l, _, _ := start(t, Config{Name: "t", Workers: 4}, func(_ context.Context, key string) Result {
+			most.Store(max(most.Load(), busy.Add(1)))
+			defer busy.Add(-1)
+			seen <- key
+			<-release
+			return Result{}
+		})
+		l.Add("pv")
+		receive(t, "first run", seen)
+		l.Add("pv")
+		l.Add("pv")
+		settle()
+		close(release)
+		settle()
+		if len(seen) != 1 {
+			t.Errorf("%d more runs for keys added meanwhile, want one", len(seen))
+		}
+		if most.Load() != 1 {
+			t.Errorf("%d handlers ran at once for one key", most.Load())
+		}
 	})
-	l.Add("pv")
-	receive(t, "first run", seen)
-	l.Add("pv")
-	l.Add("pv")
-	close(release)
-	receive(t, "one more run for keys added meanwhile", seen)
-	if most.Load() != 1 {
-		t.Errorf("%d handlers ran at once for one key", most.Load())
-	}
 }
 
 // The test runs in a bubble, whose time passes only while every goroutine waits, so that a key comes back exactly when
@@ -125,32 +134,35 @@ func TestPanicOverOneKey(t *testing.T) {
 }
 
 func TestStopLetsWorkFinish(t *testing.T) {
-	seen := make(chan string, 10)
-	release := make(chan struct{})
-	var cutOff atomic.Bool
-	l, ended, _ := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, key string) Result {
-		seen <- key
-		<-release
-		cutOff.Store(ctx.Err() != nil)
-		return Result{}
+	synctest.Test(t, func(t *testing.T) {
+		seen := make(chan string, 10)
+		release := make(chan struct{})
+		var cutOff atomic.Bool
+		l, ended, _ := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, key string) Result {
+			seen <- key
+			<-release
+			cutOff.Store(ctx.Err() != nil)
+			return Result{}
+		})
+		l.Add("under way")
+		receive(t, "the work under way", seen)
+		l.Add("waiting")
+		l.Stop()
+		settle()
+		select {
+		case <-ended:
+			t.Fatal("Run returned while a handler was at work")
+		default:
+		}
+		close(release)
+		receive(t, "the end of Run", ended)
+		if cutOff.Load() {
+			t.Error("Stop cut off the work under way")
+		}
+		if len(seen) != 0 {
+			t.Errorf("%q was started after Stop", <-seen)
+		}
 	})
-	l.Add("under way")
-	receive(t, "the work under way", seen)
-	l.Add("waiting")
-	l.Stop()
-	select {
-	case <-ended:
-		t.Fatal("Run returned while a handler was at work")
-	default:
-	}
-	close(release)
-	receive(t, "the end of Run", ended)
-	if cutOff.Load() {
-		t.Error("Stop cut off the work under way")
-	}
-	if len(seen) != 0 {
-		t.Errorf("%q was started after Stop", <-seen)
-	}
 }
 
 func TestEndOfContextCancelsWork(t *testing.T) {
@@ -167,58 +179,60 @@ func TestEndOfContextCancelsWork(t *testing.T) {
 }
 
 func TestAddAllLimitsBacklog(t *testing.T) {
-	const many = 5 * backlog
-	seen := make(chan string, many)
-	goOn := make(chan struct{})
-	l, _, cancel := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, key string) Result {
-		select {
-		case <-goOn:
-		case <-ctx.Done():
+	synctest.Test(t, func(t *testing.T) {
+		const many = 5 * backlog
+		seen := make(chan string, many)
+		goOn := make(chan struct{})
+		l, _, cancel := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, key string) Result {
+			select {
+			case <-goOn:
+			case <-ctx.Done():
+			}
+			seen <- key
+			return Result{}
+		})
+		keys := make([]string, many)
+		for i := range keys {
+			keys[i] = strconv.Itoa(i)
 		}
-		seen <- key
-		return Result{}
-	})
-	keys := make([]string, many)
-	for i := range keys {
-		keys[i] = strconv.Itoa(i)
-	}
-	added := make(chan struct{})
-	go func() { defer close(added); l.AddAll(t.Context(), keys) }()
-	goOn <- struct{}{}
-	receive(t, "the first key", seen)
-	for l.queue.Len() < backlog { // it fills up to the backlog, and no further
-		time.Sleep(time.Millisecond)
-	}
-	l.Add("urgent")
-	if n := l.queue.Len(); n > backlog+1 {
-		t.Errorf("%d keys wait, want at most %d", n, backlog+1)
-	}
-	close(goOn)
-	position, urgent := 1, 0
-	for range many {
-		position++
-		if receive(t, "a key", seen) == "urgent" {
-			urgent = position
+		added := make(chan struct{})
+		go func() { defer close(added); l.AddAll(t.Context(), keys) }()
+		goOn <- struct{}{}
+		receive(t, "the first key", seen)
+		if settle(); l.queue.Len() != backlog {
+			t.Errorf("%d keys wait, want %d", l.queue.Len(), backlog)
 		}
-	}
-	if urgent == 0 || urgent > 2*backlog {
-		t.Errorf("the key that was added alone was worked on as number %d of %d", urgent, many+1)
-	}
-	receive(t, "AddAll to return", added)
+		l.Add("urgent")
+		if n := l.queue.Len(); n > backlog+1 {
+			t.Errorf("%d keys wait, want at most %d", n, backlog+1)
+		}
+		close(goOn)
+		position, urgent := 1, 0
+		for range many {
+			position++
+			if receive(t, "a key", seen) == "urgent" {
+				urgent = position
+			}
+		}
+		if urgent == 0 || urgent > 2*backlog {
+			t.Errorf("the key that was added alone was worked on as number %d of %d", urgent, many+1)
+		}
+		receive(t, "AddAll to return", added)
 
-	full, done := make(chan struct{}), make(chan struct{})
-	stuck, _, stop := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context,
-		_ string) Result {
-		<-ctx.Done()
-		return Result{}
+		full, done := make(chan struct{}), make(chan struct{})
+		stuck, _, stop := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context,
+			_ string) Result {
+			<-ctx.Done()
+			return Result{}
+		})
+		go func() {
+			defer close(done)
+			close(full)
+			stuck.AddAll(context.Background(), keys)
+		}()
+		receive(t, "the start", full)
+		stop()
+		receive(t, "AddAll to return when the loop has ended", done)
+		cancel()
 	})
-	go func() {
-		defer close(done)
-		close(full)
-		stuck.AddAll(context.Background(), keys)
-	}()
-	receive(t, "the start", full)
-	stop()
-	receive(t, "AddAll to return when the loop has ended", done)
-	cancel()
 }
