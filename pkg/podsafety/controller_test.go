@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +23,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 // world is a cluster in memory: the state of the watches, and the objects that live reads and writes find.
@@ -282,15 +281,6 @@ func (w *world) expectCalls(want ...string) {
 	w.calls = nil
 }
 
-// value returns the value of a counter.
-func value(c prometheus.Counter) float64 {
-	var m dto.Metric
-	if c.Write(&m) != nil {
-		return -1
-	}
-	return m.GetCounter().GetValue()
-}
-
 func (w *world) reconcilePod() controller.Result { return w.reconcile(w.Context(), "ns/db") }
 
 const (
@@ -311,7 +301,7 @@ func TestReleaseIsBoundToPodAsJudged(t *testing.T) {
 	if len(w.live) != 0 {
 		t.Error("the pod is there")
 	}
-	if got := value(w.metrics.released.WithLabelValues("Confirmed")); got != 1 {
+	if got := kubetest.Count(t, w.metrics.released.WithLabelValues("Confirmed")); got != 1 {
 		t.Errorf("%v releases are counted", got)
 	}
 	if waiting := w.recorder.Waiting(); len(waiting) != 0 {
@@ -345,7 +335,7 @@ func TestPodWithGraceIsForceDeletedFirst(t *testing.T) {
 	w.show(held(terminating, confirmed, func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 30 }))
 	w.reconcilePod()
 	w.expectCalls("get pod", "delete pod", "get pod", removed+"11")
-	if got := value(w.metrics.forceDeleted.WithLabelValues("Confirmed")); got != 1 {
+	if got := kubetest.Count(t, w.metrics.forceDeleted.WithLabelValues("Confirmed")); got != 1 {
 		t.Errorf("%v force deletions are counted", got)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 func TestNodeUnreachableCondition(t *testing.T) {
@@ -121,7 +122,7 @@ func TestLockLifecycle(t *testing.T) {
 	w.fail["get pod"] = errors.New("refused")
 	lock()
 	w.expectCalls("get pod")
-	if value(w.metrics.lockErrors) != 1 {
+	if kubetest.Count(t, w.metrics.lockErrors) != 1 {
 		t.Error("the failure is not counted")
 	}
 	w.fail = nil
@@ -306,7 +307,7 @@ func TestLocksOfEarlierProcessAreRemoved(t *testing.T) {
 					w.fail["get volume"] = errNoAnswer
 				}
 				w.play(t)
-				if got := value(w.metrics.lockErrors); len(w.locked) != c.locks || got != c.errors {
+				if got := kubetest.Count(t, w.metrics.lockErrors); len(w.locked) != c.locks || got != c.errors {
 					t.Errorf("locked %v, errors %v", w.locked, got)
 				}
 			})

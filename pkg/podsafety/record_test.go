@@ -11,6 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 func TestCandidateIsDroppedByUID(t *testing.T) {
@@ -74,7 +75,7 @@ func TestDryRunReportsCandidateOnce(t *testing.T) {
 			t.Errorf("%v waits", waiting)
 		}
 	}
-	if got := value(w.metrics.reports.WithLabelValues(string(podsafety.ReasonDryRun))); got != 1 {
+	if got := kubetest.Count(t, w.metrics.reports.WithLabelValues(string(podsafety.ReasonDryRun))); got != 1 {
 		t.Errorf("%v reports", got)
 	}
 	w.observer.leftOutChanged(podOf(w.live["ns/db"]), nil)

@@ -13,6 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 func unbound(o *v1.Pod) { o.Spec.NodeName = "" }
@@ -154,7 +155,7 @@ func TestRefusedPodWaitsForHeartbeat(t *testing.T) {
 	w.nodes["a"] = objects.Node{Found: true, Ready: objects.ReadyTrue, Machine: now.Machine, Heartbeat: 8}
 	w.reconcilePod()
 	w.expectCalls("get pod", "get node", removed+"1")
-	if got := value(w.metrics.released.WithLabelValues("Refused")); got != 1 {
+	if got := kubetest.Count(t, w.metrics.released.WithLabelValues("Refused")); got != 1 {
 		t.Errorf("%v releases are counted", got)
 	}
 }

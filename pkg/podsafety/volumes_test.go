@@ -12,6 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 // uses makes a pod use these claims.
@@ -215,8 +216,8 @@ func TestCanceledWorkMakesNoReport(t *testing.T) {
 	if got := w.reconcile(ctx, "ns/db"); got != controller.Done() || len(w.recorder.Waiting()) > 0 {
 		t.Errorf("%v, %v waits", got, w.recorder.Waiting())
 	}
-	if w.sweepLocks(ctx); value(w.metrics.lockErrors) != 0 {
-		t.Errorf("%v errors", value(w.metrics.lockErrors))
+	if w.sweepLocks(ctx); kubetest.Count(t, w.metrics.lockErrors) != 0 {
+		t.Errorf("%v errors", kubetest.Count(t, w.metrics.lockErrors))
 	}
 	w.observer.forceRefused(true, w.clock.Now())
 	w.fail["get policy"] = context.Canceled
@@ -262,7 +263,7 @@ func TestDeletedOrphanIsReported(t *testing.T) {
 		}
 	}
 	w.wrote(t.Context(), &s, podsafety.Ask{Action: podsafety.AddFinalizer}, "")
-	if got := value(w.metrics.added); got != 1 {
+	if got := kubetest.Count(t, w.metrics.added); got != 1 {
 		t.Errorf("%v pods are counted as held", got)
 	}
 	if o := eventOn(s.Facts.Pod); o.UID != "uid" || o.ResourceVersion != "1" {

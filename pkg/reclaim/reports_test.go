@@ -7,12 +7,11 @@ import (
 	"testing"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 // As in sig-storage-lib-external-provisioner, failed writes after the volume's deletion count, except writes that find
@@ -31,11 +30,7 @@ func TestFailedDeletionMetric(t *testing.T) {
 		w.alter(r, func(pv *volume.PV) { pv.StorageClass = "fast" })
 		w.fail[c.step] = c.err
 		r.reconcile(t.Context(), "pv")
-		var failed dto.Metric
-		if err := r.metrics.failed.WithLabelValues("fast").Write(&failed); err != nil {
-			t.Fatal(err)
-		}
-		if got := failed.GetCounter().GetValue(); got != c.want {
+		if got := kubetest.Count(t, r.metrics.failed.WithLabelValues("fast")); got != c.want {
 			t.Errorf("%s: %v: %v failures are counted, want %v", c.step, c.err, got, c.want)
 		}
 	}

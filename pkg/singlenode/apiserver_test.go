@@ -25,6 +25,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/apiserver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 func TestMain(m *testing.M) { os.Exit(apiserver.Main(m, nil)) }
@@ -96,17 +97,6 @@ func (b *bench) startWith(config *rest.Config, cfg Config) (c *Controller, stop 
 	return c, b.Run(c)
 }
 
-func eventsOf(r *record.FakeRecorder) (all []string) {
-	for {
-		select {
-		case e := <-r.Events:
-			all = append(all, e)
-		default:
-			return all
-		}
-	}
-}
-
 // Two pods want one claim, and a release removes everything that is left.
 func TestControllerAgainstAPIServer(t *testing.T) {
 	b := newBench(t)
@@ -123,7 +113,7 @@ func TestControllerAgainstAPIServer(t *testing.T) {
 	second := b.makePod("second", "data")
 	var said string
 	b.Until("an Event of the second pod", func() bool {
-		said += strings.Join(eventsOf(recorder), "\n")
+		said += strings.Join(kubetest.Events(recorder), "\n")
 		return strings.Contains(said, "Normal ClaimInUse") && strings.Contains(said, "first")
 	})
 	if len(b.gates("second")) == 0 {
@@ -138,7 +128,7 @@ func TestControllerAgainstAPIServer(t *testing.T) {
 
 	b.makePod("third", "data")
 	b.Until("an Event of the third pod", func() bool {
-		return strings.Contains(strings.Join(eventsOf(recorder), ""), "ClaimInUse")
+		return strings.Contains(strings.Join(kubetest.Events(recorder), ""), "ClaimInUse")
 	})
 	stop()
 	done, err := c.Release(t.Context())
@@ -262,7 +252,7 @@ func TestManyPodsShareLists(t *testing.T) {
 		}))
 		return gated == 0
 	})
-	if got := counted(c.metrics.lists); got > count/4 {
+	if got := kubetest.Count(t, c.metrics.lists); got > count/4 {
 		t.Errorf("%v lists for %d pods", got, count)
 	} else {
 		t.Logf("%v lists for %d pods", got, count)

@@ -17,6 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 var errNoAnswer = errors.New("no answer")
@@ -34,7 +35,7 @@ func TestLockPrecedesRemovalOfGate(t *testing.T) {
 	w.pod("two")
 	w.settle()
 	w.expectCalls()
-	if got := w.messages(); len(got) != 1 || !strings.Contains(got[0], "Normal ClaimInUse") ||
+	if got := kubetest.Events(w.events); len(got) != 1 || !strings.Contains(got[0], "Normal ClaimInUse") ||
 		!strings.Contains(got[0], "one") || !strings.Contains(got[0], "node a") {
 		t.Errorf("Events %q", got)
 	}
@@ -48,7 +49,7 @@ func TestLockPrecedesRemovalOfGate(t *testing.T) {
 	w.endPod("one")
 	w.settle()
 	w.expectCalls("free data", "lock data for two", "list pods", "ungate two")
-	if got := counted(w.metrics.freed.WithLabelValues("HolderGone")); got != 1 {
+	if got := kubetest.Count(t, w.metrics.freed.WithLabelValues("HolderGone")); got != 1 {
 		t.Errorf("%v locks are counted as freed", got)
 	}
 	if waiting := w.podReports.Waiting(); len(waiting) > 0 {
@@ -219,7 +220,7 @@ func TestLiveReadKeepsGate(t *testing.T) {
 			if !w.gated("one") {
 				t.Error("the gate is gone")
 			}
-			if got := strings.Join(w.recorded(), ", "); got != c.reason {
+			if got := strings.Join(kubetest.EventReasons(w.events), ", "); got != c.reason {
 				t.Errorf("Events %q, want %q", got, c.reason)
 			}
 		})
@@ -253,7 +254,7 @@ func TestNamespaceIsReadBeforeGateGoes(t *testing.T) {
 	if !w.gated("one") || w.lock() != "one" {
 		t.Errorf("gated %t, the lock has %q", w.gated("one"), w.lock())
 	}
-	if got := w.recorded(); !slices.Equal(got, []string{"Warning UsedWithoutLock"}) {
+	if got := kubetest.EventReasons(w.events); !slices.Equal(got, []string{"Warning UsedWithoutLock"}) {
 		t.Errorf("Events %q", got)
 	}
 }
@@ -278,7 +279,7 @@ func TestClaimMissingInCache(t *testing.T) {
 	w.clock.Step(settlingFor)
 	w.settle()
 	w.expectCalls("get claim other")
-	if got := w.recorded(); !slices.Equal(got, []string{"Normal ClaimMissing"}) {
+	if got := kubetest.EventReasons(w.events); !slices.Equal(got, []string{"Normal ClaimMissing"}) {
 		t.Errorf("Events %q", got)
 	}
 	w.claim("other")
@@ -291,7 +292,7 @@ func TestClaimMissingInCache(t *testing.T) {
 	if got := w.reconcile(t.Context(), "ns/three"); got != controller.Retries(w.cfg.Settings).Retry() {
 		t.Errorf("after a failure: %+v", got)
 	}
-	if got := w.recorded(); !slices.Equal(got, []string{"Warning APIReadFailed"}) {
+	if got := kubetest.EventReasons(w.events); !slices.Equal(got, []string{"Warning APIReadFailed"}) {
 		t.Errorf("Events %q", got)
 	}
 }
@@ -311,7 +312,7 @@ func TestClaimAboutToBeCreated(t *testing.T) {
 	if got := w.reconcile(t.Context(), "ns/one"); got != controller.After(settlingFor/2) {
 		t.Errorf("worked on again: %+v", got)
 	}
-	if got := w.messages(); len(got) > 0 {
+	if got := kubetest.Events(w.events); len(got) > 0 {
 		t.Errorf("Events %q", got)
 	}
 	owned := func(o *v1.PersistentVolumeClaim) {
@@ -321,7 +322,7 @@ func TestClaimAboutToBeCreated(t *testing.T) {
 	for _, of := range []func(*v1.PersistentVolumeClaim){condemned, func(*v1.PersistentVolumeClaim) {}} {
 		w.claim("one-tmp", of) // of an earlier pod of the name, perhaps
 		w.settle()
-		if got := w.messages(); len(got) > 0 {
+		if got := kubetest.Events(w.events); len(got) > 0 {
 			t.Errorf("Events %q", got)
 		}
 		delete(w.claims, "ns/one-tmp")
@@ -329,7 +330,7 @@ func TestClaimAboutToBeCreated(t *testing.T) {
 	w.claim("one-tmp")
 	w.clock.Step(settlingFor / 2)
 	w.reconcile(t.Context(), "ns/one")
-	if got := w.recorded(); !slices.Equal(got, []string{"Warning ClaimOfOtherPod"}) || !w.gated("one") {
+	if got := kubetest.EventReasons(w.events); !slices.Equal(got, []string{"Warning ClaimOfOtherPod"}) || !w.gated("one") {
 		t.Errorf("Events %q", got)
 	}
 	w.claim("one-tmp", owned)
@@ -385,7 +386,7 @@ func TestSlowListCountsFromItsBegin(t *testing.T) {
 	w.sync()
 	slow++
 	w.reconcile(t.Context(), "ns/two")
-	if got := w.recorded(); !w.gated("two") || !slices.Equal(got, []string{"Warning APIReadFailed"}) {
+	if got := kubetest.EventReasons(w.events); !w.gated("two") || !slices.Equal(got, []string{"Warning APIReadFailed"}) {
 		t.Errorf("Events %q after calls %q", got, w.calls)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 // The replica ends, or loses leadership.
@@ -27,7 +28,7 @@ func TestCanceledWorkMakesNoReport(t *testing.T) {
 			t.Errorf("worked on again: %+v", got)
 		}
 	}
-	if got := w.messages(); len(got) > 0 {
+	if got := kubetest.Events(w.events); len(got) > 0 {
 		t.Errorf("Events %q", got)
 	}
 	w.expectWaiting(0, 0)
@@ -164,7 +165,7 @@ func TestUnheldPodWaits(t *testing.T) {
 	w.pod("one", func(o *v1.Pod) { o.Finalizers = nil })
 	w.settle()
 	w.expectCalls()
-	if got := w.recorded(); !w.gated("one") || !slices.Equal(got, []string{"Warning NotHeld"}) {
+	if got := kubetest.EventReasons(w.events); !w.gated("one") || !slices.Equal(got, []string{"Warning NotHeld"}) {
 		t.Errorf("gated: %t, Events %q", w.gated("one"), got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 func TestLiveReadFreesLock(t *testing.T) {
@@ -142,7 +143,7 @@ func TestFenceOfVolumeFreesLock(t *testing.T) {
 	w.pod("two")
 	w.settle()
 	w.expectCalls()
-	got := w.recorded()
+	got := kubetest.EventReasons(w.events)
 	slices.Sort(got)
 	if !slices.Equal(got, []string{"Normal ClaimInUse", "Warning HolderUnreachable"}) {
 		t.Errorf("Events %q", got)

@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 // Two pods of a queue wait for one claim. The queue admits one of them, and keeps the other until the first has ended.
@@ -25,7 +26,8 @@ func TestLockGoesToAdmittedPod(t *testing.T) {
 	w.pod("second", queued)
 	w.settle()
 	w.expectCalls()
-	if got := w.recorded(); !slices.Equal(got, []string{"Normal OtherSchedulingGates", "Normal OtherSchedulingGates"}) {
+	if got := kubetest.EventReasons(w.events); !slices.Equal(got, []string{"Normal OtherSchedulingGates",
+		"Normal OtherSchedulingGates"}) {
 		t.Errorf("Events %q", got)
 	}
 	w.pod("second", admitted)
@@ -47,7 +49,7 @@ func TestLockOfUnschedulablePod(t *testing.T) {
 			Reason: v1.PodReasonUnschedulable}}
 	})
 	w.settle()
-	if got := w.recorded(); !slices.Equal(got, []string{"Warning HolderUnschedulable"}) {
+	if got := kubetest.EventReasons(w.events); !slices.Equal(got, []string{"Warning HolderUnschedulable"}) {
 		t.Errorf("Events %q", got)
 	}
 	w.pod("one", onNode)
@@ -66,12 +68,12 @@ func TestLockOfPodThatIsNotHeld(t *testing.T) {
 		o.DeletionGracePeriodSeconds, o.Finalizers = &grace, []string{"example.com/keep"}
 	})
 	w.settle()
-	if got := w.messages(); len(got) > 0 {
+	if got := kubetest.Events(w.events); len(got) > 0 {
 		t.Errorf("Events %q", got)
 	}
 	w.clock.Step(time.Minute)
 	w.reconcileLock(t.Context(), "ns/data")
-	if got := w.messages(); len(got) != 1 || !strings.HasPrefix(got[0], "Warning HolderStays") ||
+	if got := kubetest.Events(w.events); len(got) != 1 || !strings.HasPrefix(got[0], "Warning HolderStays") ||
 		!strings.Contains(got[0], "example.com/keep.") {
 		t.Errorf("Events %q", got)
 	}

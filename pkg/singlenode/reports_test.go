@@ -16,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 // newWaitingWorld returns a world in which pod two waits for pod one, whose node is not Ready. Both the pod and the
@@ -28,7 +29,7 @@ func newWaitingWorld(t *testing.T) *world {
 	w.pod("one", onNode)
 	w.pod("two")
 	w.settle()
-	got := w.recorded()
+	got := kubetest.EventReasons(w.events)
 	slices.Sort(got)
 	if !slices.Equal(got, []string{"Normal ClaimInUse", "Warning HolderUnreachable"}) {
 		t.Fatalf("Events %q", got)
@@ -59,7 +60,7 @@ func TestUnchangedStateIsReportedOnce(t *testing.T) {
 	w.sync()
 	w.reconcile(t.Context(), "ns/two")
 	w.reconcileLock(t.Context(), "ns/data")
-	if got := w.messages(); len(got) > 0 {
+	if got := kubetest.Events(w.events); len(got) > 0 {
 		t.Errorf("again: %q", got)
 	}
 	w.expectWaiting(1, 1)
@@ -134,7 +135,7 @@ func TestWaitingMetricAfterEndOfPod(t *testing.T) {
 	w.fail["ungate"] = kube.ErrGone
 	w.reconcile(t.Context(), "ns/two")
 	w.expectWaiting(0, 0)
-	if got := w.recorded(); len(got) > 0 {
+	if got := kubetest.EventReasons(w.events); len(got) > 0 {
 		t.Errorf("Events %q", got)
 	}
 }
@@ -156,7 +157,7 @@ func TestHolderWithoutNodeIsReported(t *testing.T) {
 	w.claim("data", locked("one"))
 	w.pod("one", onNode)
 	w.settle()
-	if got := w.recorded(); !slices.Equal(got, []string{"Warning HolderUnreachable"}) {
+	if got := kubetest.EventReasons(w.events); !slices.Equal(got, []string{"Warning HolderUnreachable"}) {
 		t.Errorf("Events %q", got)
 	}
 }
@@ -170,7 +171,7 @@ func TestWaitingMetricAfterFreedLock(t *testing.T) {
 	})
 	w.sync()
 	w.reconcileLock(t.Context(), "ns/data")
-	if got := w.recorded(); !slices.Equal(got, []string{"Warning LockDamaged"}) ||
+	if got := kubetest.EventReasons(w.events); !slices.Equal(got, []string{"Warning LockDamaged"}) ||
 		len(w.claims["ns/data"].Annotations) > 0 {
 		t.Errorf("Events %q, annotations %v", got, w.claims["ns/data"].Annotations)
 	}
@@ -194,7 +195,7 @@ func TestDryRunMakesNoWrites(t *testing.T) {
 		}
 	}
 	w.expectCalls("get pod gone")
-	if got := w.messages(); len(got) > 0 {
+	if got := kubetest.Events(w.events); len(got) > 0 {
 		t.Errorf("Events %q", got)
 	}
 	if w.podReports.Waiting()["DryRun"] != 1 || w.claimReports.Waiting()["DryRun"] != 1 {
@@ -212,7 +213,7 @@ func TestSlowReadsAreReported(t *testing.T) {
 	w.hook = func(string) { w.clock.Step(session.LiveFor + 1) }
 	w.reconcile(t.Context(), "ns/two")
 	w.reconcileLock(t.Context(), "ns/data")
-	got := w.messages()
+	got := kubetest.Events(w.events)
 	if len(got) != 2 || !strings.Contains(got[0], `find the users of the claims of pod "ns/two"`) ||
 		!strings.Contains(got[1], `find the holder of the lock of claim "ns/data"`) {
 		t.Errorf("Events %q", got)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 // Each handover of a lock is one write of one pod, however many pods wait for it.
@@ -23,7 +24,7 @@ func TestHandoversCostTheSameForAnyNumberOfPods(t *testing.T) {
 			w.clock.Step(time.Second)
 		}
 		w.settle()
-		w.messages()
+		kubetest.Events(w.events)
 		w.calls = nil
 		holder, calls, locks := "holder", 0, 0
 		for i := range n {
@@ -39,7 +40,7 @@ func TestHandoversCostTheSameForAnyNumberOfPods(t *testing.T) {
 			}
 			calls += len(w.calls)
 			w.calls = nil
-			w.messages()
+			kubetest.Events(w.events)
 		}
 		t.Logf("%d pods: %d calls, %d of them to take the lock", n, calls, locks)
 		// The lock is freed and taken, the pods listed, and the gate removed.

@@ -189,35 +189,6 @@ func (w *world) version() string {
 	return strconv.Itoa(w.last)
 }
 
-// messages returns the Events since the last call.
-func (w *world) messages() (all []string) {
-	for {
-		select {
-		case e := <-w.events.Events:
-			all = append(all, e)
-		default:
-			return all
-		}
-	}
-}
-
-// recorded returns the types and reasons of the Events since the last call.
-func (w *world) recorded() (all []string) {
-	for _, e := range w.messages() {
-		all = append(all, strings.Join(strings.SplitN(e, " ", 3)[:2], " "))
-	}
-	return all
-}
-
-// counted returns the value of a counter.
-func counted(c prometheus.Counter) float64 {
-	var m dto.Metric
-	if c.Write(&m) != nil {
-		return -1
-	}
-	return m.GetCounter().GetValue()
-}
-
 // label sets the label of namespace ns, "" to remove it.
 func (w *world) label(mode string) {
 	w.namespaces["ns"] = &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", ResourceVersion: w.version(),

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,16 +18,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
-
-// value returns the value of a counter.
-func value(c prometheus.Counter) float64 {
-	var m dto.Metric
-	if c.Write(&m) != nil {
-		return -1
-	}
-	return m.GetCounter().GetValue()
-}
 
 func TestClaimWithPodIsMarked(t *testing.T) {
 	w := newWorld(t, Config{})
@@ -42,7 +32,7 @@ func TestClaimWithPodIsMarked(t *testing.T) {
 	w.set("db", retains)
 	w.settle()
 	w.expectCalls("get set", "patch claim data-db-0  []")
-	if events := w.recorded(); len(events) > 0 {
+	if events := kubetest.EventReasons(w.events); len(events) > 0 {
 		t.Errorf("Events %q", events)
 	}
 }
@@ -60,11 +50,11 @@ func TestCondemnedClaimIsDeletedAfterGrace(t *testing.T) {
 	w.clock.Step(time.Second)
 	w.reconcileClaim()
 	w.expectCalls("get claim", "get pod", "get set", "delete claim data-db-1")
-	if got := w.recorded(); !slices.Equal(got, []string{"Normal ScaledDown", "Normal ScaledDown"}) {
+	if got := kubetest.EventReasons(w.events); !slices.Equal(got, []string{"Normal ScaledDown", "Normal ScaledDown"}) {
 		t.Errorf("Events %q, want one on the claim and one on the set", got)
 	}
-	if value(w.metrics.claimsDeleted) != 1 || len(w.claimReports.Waiting()) != 0 {
-		t.Errorf("%v deletions, waiting %v", value(w.metrics.claimsDeleted), w.claimReports.Waiting())
+	if kubetest.Count(t, w.metrics.claimsDeleted) != 1 || len(w.claimReports.Waiting()) != 0 {
+		t.Errorf("%v deletions, waiting %v", kubetest.Count(t, w.metrics.claimsDeleted), w.claimReports.Waiting())
 	}
 	w.settle()
 	w.expectCalls()
@@ -131,10 +121,10 @@ func TestCondemnedClaimIsKept(t *testing.T) {
 			if after := w.live["ns/data-db-1"]; before && (after == nil || after.DeletionTimestamp != nil) {
 				t.Errorf("the claim was deleted; calls %q", w.calls)
 			}
-			if value(w.metrics.claimsDeleted) != 0 {
+			if kubetest.Count(t, w.metrics.claimsDeleted) != 0 {
 				t.Error("a deletion is counted")
 			}
-			if got := w.recorded(); slices.Contains(got, "Normal ScaledDown") {
+			if got := kubetest.EventReasons(w.events); slices.Contains(got, "Normal ScaledDown") {
 				t.Errorf("Events %q", got)
 			}
 		})
@@ -209,7 +199,7 @@ func TestCollidingNamesDeleteNoClaim(t *testing.T) {
 	if w.deleted("data-a-db-1") {
 		t.Error("a claim with the name of two sets is deleted")
 	}
-	events := w.recorded()
+	events := kubetest.EventReasons(w.events)
 	for _, about := range []string{"ns/a-db", "ns/db"} {
 		f, _ := w.observer.observeSet(about)
 		if !f.Shared {
@@ -302,7 +292,7 @@ func TestPolicyFromAnnotation(t *testing.T) {
 	w.pod("db", 1, terminatingPod)
 	w.settle()
 	w.expectCalls("get claim", "get pod", "get set", "delete claim data-db-1")
-	w.recorded()
+	kubetest.EventReasons(w.events)
 
 	// The StatefulSet controller creates the pod again before it notices that the claim is being deleted.
 	w.endPod("db-1")
@@ -310,10 +300,11 @@ func TestPolicyFromAnnotation(t *testing.T) {
 	w.pod("db", 1, func(o *v1.Pod) { o.UID = "next" })
 	w.settle()
 	w.expectCalls("get claim", "get pod", "get set", "delete pod db-1")
-	if got := w.recorded(); !slices.Equal(got, []string{"Warning PodUsesOldClaim", "Warning PodUsesOldClaim"}) {
+	if got := kubetest.EventReasons(w.events); !slices.Equal(got, []string{"Warning PodUsesOldClaim",
+		"Warning PodUsesOldClaim"}) {
 		t.Errorf("Events %q, want one on the claim and one on the set", got)
 	}
-	if value(w.metrics.podsDeleted) != 1 {
+	if kubetest.Count(t, w.metrics.podsDeleted) != 1 {
 		t.Error("the deletion of the pod is not counted")
 	}
 }
@@ -392,7 +383,7 @@ func TestDryRunMakesNoWrites(t *testing.T) {
 	if got := w.claimReports.Waiting()[statefulset.ReasonDryRun]; got == 0 {
 		t.Errorf("waiting %v", w.claimReports.Waiting())
 	}
-	if got := w.setReports.Waiting()[statefulset.ReasonDryRun]; got != 1 || len(w.recorded()) != 0 {
+	if got := w.setReports.Waiting()[statefulset.ReasonDryRun]; got != 1 || len(kubetest.EventReasons(w.events)) != 0 {
 		t.Errorf("waiting %v", w.setReports.Waiting())
 	}
 }
@@ -409,7 +400,7 @@ func TestFailedCallIsRetried(t *testing.T) {
 		if got := w.claimReports.Waiting()[reason]; got != 1 {
 			t.Errorf("%s: waiting %v", call, w.claimReports.Waiting())
 		}
-		if got := w.messages(); len(got) != 1 || !strings.Contains(got[0], "no answer") {
+		if got := kubetest.Events(w.events); len(got) != 1 || !strings.Contains(got[0], "no answer") {
 			t.Errorf("%s: Events %q", call, got)
 		}
 	}
@@ -477,7 +468,7 @@ func TestConcurrentWorkersOnOneSet(t *testing.T) {
 			t.Errorf("claim %d is there", n)
 		}
 	}
-	if got := value(w.metrics.claimsDeleted); got != claims {
+	if got := kubetest.Count(t, w.metrics.claimsDeleted); got != claims {
 		t.Errorf("%v deletions", got)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 // takesClaims sets whenDeleted: Delete.
@@ -77,14 +78,14 @@ func TestClaimLeftBehindIsReported(t *testing.T) {
 	if got := w.reconcile(t.Context(), "ns/data-db-0"); got != controller.After(statefulset.Settling) {
 		t.Errorf("due again %+v", got)
 	}
-	if events := w.recorded(); len(events) > 0 || len(w.claimReports.Waiting()) > 0 {
+	if events := kubetest.EventReasons(w.events); len(events) > 0 || len(w.claimReports.Waiting()) > 0 {
 		t.Errorf("Events %q while Kubernetes may still delete it", events)
 	}
 	w.clock.Step(statefulset.Settling)
 	if got := w.reconcile(t.Context(), "ns/data-db-0"); got != controller.Done() {
 		t.Errorf("due again %+v", got)
 	}
-	events := w.messages()
+	events := kubetest.Events(w.events)
 	if len(events) != 1 || !strings.HasPrefix(events[0], "Warning OwnerReferenceMissing ") ||
 		!strings.Contains(events[0], "kubectl delete pvc") || !strings.Contains(events[0], "StatefulSet db") {
 		t.Errorf("Events %q", events)
@@ -170,11 +171,11 @@ func TestClaimsOfDeletedSets(t *testing.T) {
 			for _, step := range c.steps {
 				step(w)
 			}
-			w.recorded()
+			kubetest.EventReasons(w.events)
 			if got := w.reports(); slices.Contains(got, "OwnerReferenceMissing") != c.reported {
 				t.Errorf("waiting for %q, reported %t is wanted", got, c.reported)
 			}
-			if got := w.recorded(); slices.Contains(got, "Warning OwnerReferenceMissing") != c.reported {
+			if got := kubetest.EventReasons(w.events); slices.Contains(got, "Warning OwnerReferenceMissing") != c.reported {
 				t.Errorf("Events %q", got)
 			}
 			if w.deleted("data-db-0") {

@@ -13,6 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 // Names are reused, and memory must not grow with the number of deleted objects.
@@ -131,7 +132,7 @@ func TestWaitingMetricAfterChange(t *testing.T) {
 			if got != c.want {
 				t.Errorf("waiting for %q, want %q", got, c.want)
 			}
-			if message := w.messages(); c.want == "APIReadFailed" && (len(message) != 1 ||
+			if message := kubetest.Events(w.events); c.want == "APIReadFailed" && (len(message) != 1 ||
 				!strings.Contains(message[0], `read the state of claim "ns/data-db-1": reads take longer`)) {
 				t.Errorf("Events %q", message)
 			}
@@ -144,7 +145,7 @@ func TestCanceledWorkMakesNoReport(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w.fail["get claim"] = context.Canceled
 	w.hook = cancel
-	if got := w.reconcile(ctx, "ns/data-db-1"); got != controller.Done() || len(w.recorded()) > 0 {
+	if got := w.reconcile(ctx, "ns/data-db-1"); got != controller.Done() || len(kubetest.EventReasons(w.events)) > 0 {
 		t.Errorf("due again %+v", got)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
 // lacking returns a world with a set that lacks the pod and the claim of ordinal 1.
@@ -47,7 +48,8 @@ func TestSetWithoutPodIsWoken(t *testing.T) {
 	w.clock.Step(statefulset.Quiet)
 	w.reconcileDB()
 	w.expectCalls("patch set db woken=true")
-	if got := w.recorded(); !slices.Equal(got, []string{"Normal Woken"}) || value(w.metrics.woken) != 1 {
+	if got := kubetest.EventReasons(w.events); !slices.Equal(got, []string{"Normal Woken"}) ||
+		kubetest.Count(t, w.metrics.woken) != 1 {
 		t.Errorf("Events %q", got)
 	}
 	for range 2 { // before the watch shows the write, and after
@@ -60,7 +62,7 @@ func TestSetWithoutPodIsWoken(t *testing.T) {
 	w.claim("data-db-1")
 	w.settle()
 	w.expectCalls("get set", "patch claim data-db-1 db/set-db/1/Delete/claim-data-db-1 []", "patch set db woken=false")
-	if events := w.recorded(); len(events) > 0 || value(w.metrics.woken) != 1 {
+	if events := kubetest.EventReasons(w.events); len(events) > 0 || kubetest.Count(t, w.metrics.woken) != 1 {
 		t.Errorf("Events %q", events)
 	}
 	if len(w.observer.tracker.Sets) != 0 || len(w.setReports.Waiting()) != 0 {
@@ -75,10 +77,11 @@ func TestFailedWakeIsRetried(t *testing.T) {
 	if got := w.reconcileDB(); got != controller.Retries(w.cfg.Settings).Retry() {
 		t.Errorf("due again %+v", got)
 	}
-	if got := w.setReports.Waiting()[statefulset.ReasonAPIWriteFailed]; got != 1 || value(w.metrics.woken) != 0 {
+	if got := w.setReports.Waiting()[statefulset.ReasonAPIWriteFailed]; got != 1 ||
+		kubetest.Count(t, w.metrics.woken) != 0 {
 		t.Errorf("waiting %v", w.setReports.Waiting())
 	}
-	if got := w.messages(); len(got) != 1 || !strings.Contains(got[0], "no answer") {
+	if got := kubetest.Events(w.events); len(got) != 1 || !strings.Contains(got[0], "no answer") {
 		t.Errorf("Events %q", got)
 	}
 	w = lacking(t, Config{})
@@ -87,12 +90,12 @@ func TestFailedWakeIsRetried(t *testing.T) {
 	if got := w.reconcileDB(); got != controller.Done() {
 		t.Errorf("a set that is gone is due again %+v", got)
 	}
-	if got := w.messages(); len(got) != 0 {
+	if got := kubetest.Events(w.events); len(got) != 0 {
 		t.Errorf("Events %q", got)
 	}
 	w.fail = nil
 	w.reconcileDB()
-	if got := w.sets["ns/db"].Annotations[statefulset.WokenAnnotation]; value(w.metrics.woken) != 1 ||
+	if got := w.sets["ns/db"].Annotations[statefulset.WokenAnnotation]; kubetest.Count(t, w.metrics.woken) != 1 ||
 		got != w.clock.Now().UTC().Format(time.RFC3339) {
 		t.Errorf("the set was not woken: %q", got)
 	}
@@ -119,7 +122,7 @@ func TestReportsOnSet(t *testing.T) {
 			w.set("db", replicas(0))
 			c.change(w)
 			w.settle()
-			got := w.recorded()
+			got := kubetest.EventReasons(w.events)
 			slices.Sort(got)
 			if got = slices.Compact(got); !slices.Equal(got, c.want) {
 				t.Errorf("Events %q, want %q", got, c.want)

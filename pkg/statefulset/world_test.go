@@ -304,26 +304,6 @@ func (w *world) deleted(name string) bool {
 	return !found || o.DeletionTimestamp != nil
 }
 
-// messages returns the Events since the last call.
-func (w *world) messages() (all []string) {
-	for {
-		select {
-		case e := <-w.events.Events:
-			all = append(all, e)
-		default:
-			return all
-		}
-	}
-}
-
-// recorded returns the types and reasons of the Events since the last call.
-func (w *world) recorded() (all []string) {
-	for _, e := range w.messages() {
-		all = append(all, strings.Join(strings.SplitN(e, " ", 3)[:2], " "))
-	}
-	return all
-}
-
 // condemned returns a world in which claim data-db-1 is condemned, its pod is gone, and the grace period has passed.
 func condemned(t *testing.T, cfg Config) *world {
 	t.Helper()
@@ -337,7 +317,7 @@ func condemned(t *testing.T, cfg Config) *world {
 	w.endPod("db-1")
 	w.set("db", replicas(1))
 	w.settle()
-	w.recorded()
+	kubetest.EventReasons(w.events)
 	w.clock.Step(statefulset.DefaultGrace)
 	w.calls = nil
 	return w
