@@ -17,6 +17,8 @@ type InFlightLogs struct {
 	Problems []inflight.LocatedProblem
 	// Fill is the used part of the fullest Lease of each driver's log, where 1 is full.
 	Fill map[string]float64
+	// OnNodes holds the drivers whose csi-reclaimer has a log for each node.
+	OnNodes map[string]bool
 }
 
 // Of returns the log of one driver. A shard that does not name its driver may belong to any driver, so it is included.
@@ -63,7 +65,7 @@ func (l InFlightLogs) Matching(fits func(inflight.Located) bool) []inflight.Loca
 // InFlightOf decodes the Leases of in-flight logs.
 func InFlightOf(shards []coordinationv1.Lease) (logs InFlightLogs) {
 	logs.Entries, logs.Problems = inflight.Locate(shards, nil)
-	logs.Fill = inflight.FillOf(shards)
+	logs.Fill, logs.OnNodes = inflight.FillOf(shards), inflight.OnNodes(shards)
 	return logs
 }
 

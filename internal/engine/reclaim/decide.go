@@ -78,12 +78,14 @@ func decide(s Facts, now time.Time) Decision {
 	return honor(s, now)
 }
 
-// notHere handles a PV that does not belong to this node alone. Only a PV's own node deletes its volume or protects
-// it, so no node does for a PV that several nodes may reach.
+// notHere handles a PV that does not belong to this node alone. Only a PV's own node deletes its volume, protects it
+// or removes its finalizer, so no node does for a PV that several nodes may reach.
 func notHere(s Facts) Decision {
 	pv := s.PV
 	leaving := pv.Terminating || pv.Released() || s.End.Gone
-	if pv.Reach == volume.ReachUnclear && pv.Policy == volume.PolicyDelete && pv.Claimed() && leaving {
+	leaks := pv.Policy == volume.PolicyDelete && pv.Claimed() && leaving
+	stuck := pv.Terminating && !s.End.Gone && len(s.Rules.Finalizers(pv)) > 0
+	if pv.Reach == volume.ReachUnclear && (leaks || stuck) {
 		return Decision{Reason: ReasonNodeUnclear, Over: s.End.Gone}
 	}
 	return Decision{Reason: ReasonOtherNode, Over: s.End.Gone}

@@ -44,6 +44,8 @@ func Detail(s Facts, reason Reason) string {
 		return sharedWith(s)
 	case ReasonDeletionUnprotected:
 		return onceGone(s)
+	case ReasonNodeUnclear:
+		return letGo(s)
 	case ReasonFinalizerContested:
 		if s.Rules.Role == volume.RoleOwner {
 			return "Most likely an external-provisioner without KEP-2644 works beside csi-reclaimer: run with --role=companion."
@@ -101,6 +103,16 @@ func onceGone(s Facts) string {
 		return "Once it is gone, the volume is deleted if it is proven to be no longer needed."
 	}
 	return fmt.Sprintf("Look for volume %q in the storage system once the PV is gone.", s.PV.Handle)
+}
+
+// letGo returns how to remove our finalizers from a PV that no node decides on, empty if it has none.
+func letGo(s Facts) string {
+	finalizers := s.Rules.Finalizers(s.PV)
+	if len(finalizers) == 0 || s.End.Gone {
+		return ""
+	}
+	return fmt.Sprintf("This removes the finalizer, and the volume stays in the storage system: kubectl patch pv %s -p "+
+		`'{"metadata":{"$deleteFromPrimitiveList/finalizers":["%s"]}}'.`, s.PV.Name, strings.Join(finalizers, `","`))
 }
 
 // EventDetail is Detail with a remedy for people.

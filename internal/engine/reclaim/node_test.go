@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +30,16 @@ func TestDecideOnNode(t *testing.T) {
 			waiting(ReasonOtherNode)},
 		{"not clear whose: not deleted, and told of", with(onNode, unclear), waiting(ReasonNodeUnclear)},
 		{"not clear whose, PV first: told of", with(onNode, unclear, bound, pvIs(terminating)), waiting(ReasonNodeUnclear)},
+		{"not clear whose, terminating, to be kept: told of",
+			with(onNode, unclear, pvIs(terminating, of(volume.PolicyRetain))), waiting(ReasonNodeUnclear)},
+		{"not clear whose, terminating, to be kept, without our finalizer: left in peace",
+			with(onNode, unclear, pvIs(terminating, unguarded, of(volume.PolicyRetain))), waiting(ReasonOtherNode)},
+		{"not clear whose, terminating, without a claim: told of", with(onNode, unclear, pvIs(terminating, unclaimedPV)),
+			waiting(ReasonNodeUnclear)},
+		{"not clear whose, to be kept, gone: settled",
+			with(onNode, unclear, goneFinally, pvIs(terminating, of(volume.PolicyRetain))), ended(ReasonOtherNode)},
+		{"another node's, terminating, to be kept: left to it",
+			with(onNode, elsewhere, pvIs(terminating, of(volume.PolicyRetain))), waiting(ReasonOtherNode)},
 		{"not clear whose, in use: left in peace", with(onNode, unclear, bound, unprotected), waiting(ReasonOtherNode)},
 		{"not clear whose, gone: told of once", with(onNode, unclear, unprotected, goneFinally), ended(ReasonNodeUnclear)},
 		{"release: the finalizers of its own PVs go", with(onNode, mode(ModeRelease)),
@@ -48,4 +59,31 @@ func TestDecideOnNode(t *testing.T) {
 			with(onNode, notAlone, unprotected, goneFinally, current, func(s *Facts) { s.History.SeenAlive = true }),
 			looking(ReasonTopologyNotUnique)},
 	})
+}
+
+// The way out of a PV that no node decides on is a command, unless the PV has no finalizer of this role.
+func TestNodeUnclearNamesCommand(t *testing.T) {
+	unclear := func(changes ...func(*volume.PV)) Facts {
+		return with(onNode, pvIs(reach(volume.ReachUnclear)), pvIs(changes...))
+	}
+	for name, c := range map[string]struct {
+		facts Facts
+		want  string
+	}{
+		"terminating": {unclear(terminating), `kubectl patch pv pv -p ` +
+			`'{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + volume.Finalizer + `"]}}'`},
+		"with both finalizers": {unclear(terminating, guardedByCompanion),
+			`["` + volume.Finalizer + `","` + volume.CompanionFinalizer + `"]`},
+		"without": {unclear(terminating, unguarded), ""},
+	} {
+		detail := Detail(c.facts, ReasonNodeUnclear)
+		if !strings.Contains(detail, c.want) || (detail == "") != (c.want == "") {
+			t.Errorf("%s: %q, want %q", name, detail, c.want)
+		}
+	}
+	gone := unclear(terminating)
+	gone.End.Gone = true
+	if detail := Detail(gone, ReasonNodeUnclear); detail != "" {
+		t.Errorf("the PV is gone: %q", detail)
+	}
 }

@@ -2,6 +2,8 @@ package volumes
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -119,6 +121,7 @@ func (w ClusterFacts) reclaimFacts(pv explain.PV, driver string,
 	if w.releaseBrakeCommand(driver) != "" {
 		s.Brake = engine.BrakeOn
 	}
+	s.Rules.Local = w.InFlight.Value.OnNodes[driver] && !onePlace(pv)
 	s.Log, s.LogProblem = w.logState(driver, pv.Name)
 	if claim.OK() {
 		s.Claim = readClaim(pv.Claim, claim.Value, read(1))
@@ -134,6 +137,13 @@ func (w ClusterFacts) reclaimFacts(pv explain.PV, driver string,
 		s.Attachments += len(w.attachmentsOf(other.Name))
 	}
 	return s
+}
+
+// onePlace reports whether the node affinity of a PV names one place. Otherwise no node of a driver with
+// --node-deployment decides on the PV, and its Reach is unclear. The labels are taken for the driver's own.
+func onePlace(pv explain.PV) bool {
+	at := pv.Segments()
+	return len(slices.CompactFunc(at, maps.Equal)) == 1
 }
 
 // logState returns the state of the PV's volume in a driver's in-flight log, and the problem that hides it, if any.

@@ -63,6 +63,20 @@ func (f *PVFacts) companion() { f.PV.Finalizers = []string{volume.CompanionFinal
 // relist makes the PV the only one of the list.
 func (f *PVFacts) relist() { f.PVs = explain.Found([]explain.PV{explain.PVOf(f.PV)}) }
 
+// onNodes has csi-reclaimer run on each node, and the PV be reached from these nodes, none for no affinity.
+func (f *PVFacts) onNodes(names ...string) {
+	f.InFlight.Value.OnNodes = map[string]bool{driver: true}
+	if len(names) == 0 {
+		return
+	}
+	f.PV.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{}}
+	for _, name := range names {
+		f.PV.Spec.NodeAffinity.Required.NodeSelectorTerms = append(f.PV.Spec.NodeAffinity.Required.NodeSelectorTerms,
+			v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{
+				{Key: "node", Operator: v1.NodeSelectorOpIn, Values: []string{name}}}})
+	}
+}
+
 func (f *PVFacts) terminate(since time.Duration) { f.PV.DeletionTimestamp = ptr.To(ago(since)) }
 
 // bound binds the PV to its claim again.

@@ -46,6 +46,20 @@ func TestExplainPV(t *testing.T) {
 			f.terminate(time.Minute)
 		},
 			[]string{"DeletionUnprotected", "finalizer kubernetes.io/pv-protection: The PV is terminating and bound"}},
+		"several nodes may reach it, and no node lets it go": {func(f *PVFacts) {
+			f.onNodes()
+			f.policy(v1.PersistentVolumeReclaimRetain)
+			f.terminate(time.Hour)
+		}, []string{"has been terminating for 60m and waits (NodeUnclear)", "Wait, NodeUnclear",
+			`kubectl patch pv pv -p '{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + volume.Finalizer + `"]}}'`,
+			"!RemoveFinalizer"}},
+		"several nodes may reach it, and it is to be deleted": {func(f *PVFacts) { f.onNodes("a", "b") },
+			[]string{"waits (NodeUnclear)", "!DeleteVolume"}},
+		"one node reaches it, to be kept": {func(f *PVFacts) {
+			f.onNodes("a", "a")
+			f.policy(v1.PersistentVolumeReclaimRetain)
+			f.terminate(time.Hour)
+		}, []string{"RemoveFinalizer, PolicyKeepsVolume", "!NodeUnclear"}},
 		"its name is another claim's now": {func(f *PVFacts) {
 			claim := f.bound()
 			claim.UID, claim.Spec.VolumeName = "other", ""

@@ -67,6 +67,19 @@ func FillOf(leases []coordinationv1.Lease) map[string]float64 {
 	return fill
 }
 
+// OnNodes returns the drivers with a log of one node, which the Node owns.
+func OnNodes(leases []coordinationv1.Lease) map[string]bool {
+	drivers := map[string]bool{}
+	for _, v := range joined(leases) {
+		if v.err == nil && slices.ContainsFunc(v.lease.OwnerReferences, func(o metav1.OwnerReference) bool {
+			return o.Kind == "Node"
+		}) {
+			drivers[v.meta.Driver] = true
+		}
+	}
+	return drivers
+}
+
 // Locate decodes the Leases of one or several logs, as listed by LabelLog, for read-only programs. It returns the
 // entries that are not settled, by shard and key, and the shards and entries that cannot be read. Both are limited to
 // the drivers that asked names, nil for all, and to Leases that do not name their driver.

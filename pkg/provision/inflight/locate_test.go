@@ -50,6 +50,12 @@ func TestLocate(t *testing.T) {
 	if len(fill) != 1 || fill["d"] != float64(size(shown.Annotations))/float64(room) {
 		t.Errorf("the logs are filled to %v", fill)
 	}
+	ofNode := lease("of-node-0", "local", "u")
+	ofNode.OwnerReferences = []metav1.OwnerReference{*ownedBy("node")(t.Context())}
+	foreign := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "foreign-0", OwnerReferences: ofNode.OwnerReferences}}
+	if at := OnNodes([]coordinationv1.Lease{shown, ofNode, foreign}); len(at) != 1 || !at["local"] {
+		t.Errorf("on nodes: %v", at)
+	}
 	key, value := entries[0].Settle()
 	shown.Annotations[key] = value
 	if entries, _ := Locate([]coordinationv1.Lease{shown}, nil); len(entries) > 0 {
