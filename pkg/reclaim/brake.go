@@ -8,8 +8,10 @@ import (
 
 	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 )
 
@@ -33,19 +35,98 @@ const BrakeAnnotation = reclaim.BrakeAnnotation
 // brakePeriod is the interval at which the Lease is read, to notice the brake's release.
 const brakePeriod = 5 * time.Second
 
+// nodeBrakePeriod is the interval at which a process of one node reads the Lease, which all nodes share. Up to as much
+// is added at random, so that nodes that start together do not read together. Such a process reads the Lease before its
+// deletions too (see checkBrake).
+const nodeBrakePeriod = 2 * time.Minute
+
+// brakeReads are the reads of the brake's Lease, of which there is one at a time: the result of an earlier read must
+// not be learned after this process has added the annotation, or it would look like a release.
+type brakeReads struct {
+	// turn has room for the token of the caller that reads.
+	turn chan struct{}
+	// began is the beginning of the last read before a deletion, and err its error.
+	began time.Time
+	err   error
+}
+
+// acquire waits for the turn to read, until release or the end of ctx.
+func (b *brakeReads) acquire(ctx context.Context) error {
+	select {
+	case b.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (b *brakeReads) release() { <-b.turn }
+
 // watchBrake follows the brake's Lease until ctx ends.
 func (r *Controller) watchBrake(ctx context.Context) {
-	ticker := r.cfg.Clock.NewTicker(brakePeriod)
-	defer ticker.Stop()
-	failed := ""
+	failed, tries := "", 0
 	for {
 		failed = r.logBrake(ctx, r.syncBrake(ctx), failed)
+		if tries++; failed == "" {
+			tries = 0
+		}
+		timer := r.cfg.Clock.NewTimer(r.brakeDelay(tries))
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			return
 		case <-r.tripped:
-		case <-ticker.C():
+			timer.Stop()
+		case <-timer.C():
 		}
+	}
+}
+
+// brakeDelay returns the delay before the next read of the Lease, after this many failures in a row.
+func (r *Controller) brakeDelay(failures int) time.Duration {
+	switch {
+	case r.cfg.Node == nil:
+		return brakePeriod
+	case failures > 0:
+		return wait.Jitter(controller.Backoff{First: brakePeriod, Max: nodeBrakePeriod}.Delay(failures-1), 1)
+	}
+	return wait.Jitter(nodeBrakePeriod, 1)
+}
+
+// checkBrake learns the present state of the Lease before a deletion of a process of one node, which otherwise reads
+// the Lease rarely. Workers share a read that began after they asked.
+func (r *Controller) checkBrake(ctx context.Context) error {
+	if r.cfg.Node == nil || r.cfg.Brake.Deletions == 0 {
+		return nil
+	}
+	asked, reads := r.cfg.Clock.Now(), &r.brakeReads
+	if err := reads.acquire(ctx); err != nil {
+		return err
+	}
+	defer reads.release()
+	if reads.began.After(asked) {
+		return reads.err
+	}
+	reads.began = r.cfg.Clock.Now()
+	lease, on, err := r.cluster.readBrake(ctx, r.cfg.Brake.Lease)
+	if reads.err = err; err != nil {
+		return err
+	}
+	why, changed := r.learnBrake(lease, on)
+	if why != "" {
+		r.syncBrakeSoon()
+	}
+	if changed {
+		r.spreadBrake(ctx)
+	}
+	return nil
+}
+
+// syncBrakeSoon has watchBrake call syncBrake.
+func (r *Controller) syncBrakeSoon() {
+	select {
+	case r.tripped <- struct{}{}:
+	default:
 	}
 }
 
@@ -63,6 +144,10 @@ func (r *Controller) logBrake(ctx context.Context, err error, failed string) (ca
 }
 
 func (r *Controller) syncBrake(ctx context.Context) error {
+	if err := r.brakeReads.acquire(ctx); err != nil {
+		return err
+	}
+	defer r.brakeReads.release()
 	if err := r.mayAct(); err != nil {
 		return err
 	}

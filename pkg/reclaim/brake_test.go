@@ -8,14 +8,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
+	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // braked returns a Controller whose brake allows one deletion, and the names that it enqueues.
@@ -212,4 +215,111 @@ func TestBrakeReadWhileQueueIsFull(t *testing.T) {
 	if err := errors.Join(r.syncBrake(ctx), ctx.Err()); err != nil || r.brakeState() != reclaim.BrakeOn {
 		t.Errorf("the brake is %v: %v", r.brakeState(), err)
 	}
+}
+
+// onNode returns the Config of a process of one node.
+func onNode() Config {
+	return Config{Node: &volume.Node{Name: "n1", Segments: map[string]string{"node": "n1"}}}
+}
+
+// brakedOnNode returns braked for a process of one node, to which the PV belongs.
+func brakedOnNode(t *testing.T) (*world, *Controller) {
+	w, r, _ := braked(t, onNode())
+	w.nodes, w.pv.Reach = []string{"n1"}, volume.ReachHere
+	w.store(r, w.pv)
+	return w, r
+}
+
+// readsIn returns how often watchBrake reads the Lease in this time.
+func readsIn(t *testing.T, cfg Config, idle time.Duration, fails error) (reads int) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r, _ := braked(t, cfg)
+		defer r.Stop()
+		r.cfg.Clock, w.fail["read brake"] = clock.RealClock{}, fails
+		ctx, cancel := context.WithTimeout(t.Context(), idle)
+		defer cancel()
+		r.watchBrake(ctx)
+		reads = len(w.diary)
+	})
+	return reads
+}
+
+// All nodes share one Lease, so the reads of idle nodes are few, also while they fail.
+func TestIdleReadsOfBrake(t *testing.T) {
+	const idle = 100 * time.Minute
+	failure := errors.New("no answer")
+	for name, c := range map[string]struct {
+		cfg         Config
+		fails       error
+		least, most int
+	}{
+		"one process":             {Config{}, nil, 1200, 1201},
+		"one process, no answer":  {Config{}, failure, 1200, 1201},
+		"one of nodes":            {onNode(), nil, 26, 51},
+		"one of nodes, no answer": {onNode(), failure, 26, 56},
+	} {
+		if got := readsIn(t, c.cfg, idle, c.fails); got < c.least || got > c.most {
+			t.Errorf("%s: %d reads in %v, want %d to %d", name, got, idle, c.least, c.most)
+		}
+	}
+}
+
+// A process of one node reads the Lease before each deletion, and deletes nothing while the brake is on or unread.
+func TestBrakeIsReadBeforeDeletionOnNode(t *testing.T) {
+	w, r := brakedOnNode(t)
+	syncs(t, r)
+	w.diary, w.brakeOn = nil, true // by a person or another node
+	r.reconcile(t.Context(), "pv")
+	if w.expect(t, "read brake", "list nodes"); r.brakeState() != reclaim.BrakeOn {
+		t.Errorf("the brake is %v", r.brakeState())
+	}
+	r.reconcile(t.Context(), "pv")
+	w.expect(t, "read brake", "list nodes")
+
+	w.brakeOn = false
+	syncs(t, r)
+	w.diary, w.fail["read brake"] = nil, errors.New("no answer")
+	r.reconcile(t.Context(), "pv")
+	w.expect(t, "read brake")
+
+	w.diary = nil
+	delete(w.fail, "read brake")
+	r.reconcile(t.Context(), "pv")
+	w.expect(t, append([]string{"read brake", "list nodes"}, reclaims()...)...)
+}
+
+// The read before a deletion counts like any other: a Lease that was made anew is no release, and gets the annotation.
+func TestBrakeReadBeforeDeletionIsNoRelease(t *testing.T) {
+	w, r := brakedOnNode(t)
+	syncs(t, r)
+	tooMany(w, r)
+	<-r.tripped
+	if err := r.checkBrake(t.Context()); err != nil || r.brakeState() != reclaim.BrakeOn {
+		t.Errorf("the brake is %v: %v", r.brakeState(), err)
+	}
+	select {
+	case <-r.tripped:
+	default:
+		t.Error("the annotation is not added")
+	}
+}
+
+// A worker shares the read of another only if that read began after the worker asked, and no read overlaps a write.
+func TestReadsOfBrakeAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := brakedOnNode(t)
+		defer r.Stop()
+		r.cfg.Clock = clock.RealClock{}
+		w.at("read brake", func() { time.Sleep(time.Second) }) // the API server is slow
+		for range 100 {
+			go func() { _ = r.checkBrake(t.Context()) }()
+		}
+		synctest.Wait()
+		if len(w.diary) != 1 {
+			t.Errorf("%d reads at once", len(w.diary))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		w.expect(t, "read brake", "read brake")
+	})
 }

@@ -81,9 +81,7 @@ func (r *Controller) call(ctx context.Context, ask reclaim.Ask, secrets map[stri
 	case reclaim.ReadPV:
 		a.PV, a.Found, a.err = r.cluster.readPV(ctx, pv.Name)
 	case reclaim.ListNodes:
-		var nodes []string
-		nodes, a.err = r.cluster.listNodes(ctx)
-		a.OnlyNode = slices.Equal(nodes, []string{r.cfg.Node.Name})
+		a.OnlyNode, a.err = r.onlyNode(ctx)
 	case reclaim.DeleteVolume:
 		a.err = r.deleteVolume(ctx, pv, secrets)
 	case reclaim.DeletePV:
@@ -98,6 +96,16 @@ func (r *Controller) call(ctx context.Context, ask reclaim.Ask, secrets map[stri
 	case reclaim.Wait:
 	}
 	return a
+}
+
+// onlyNode reports whether this node alone has its topology segments. Each deletion of a process of one node asks this
+// at most session.LiveFor before its DeleteVolume, so the brake is checked here.
+func (r *Controller) onlyNode(ctx context.Context) (bool, error) {
+	if err := r.checkBrake(ctx); err != nil {
+		return false, err
+	}
+	nodes, err := r.cluster.listNodes(ctx)
+	return slices.Equal(nodes, []string{r.cfg.Node.Name}), err
 }
 
 // outcomeOf returns the outcome that an error means for the session.

@@ -48,7 +48,8 @@ type Controller struct {
 	mu     sync.Mutex
 	engine *reclaim.Engine
 	// tripped holds a token after the brake has turned on.
-	tripped chan struct{}
+	tripped    chan struct{}
+	brakeReads brakeReads
 	// inHand counts the sessions that make calls.
 	inHand atomic.Int32
 	// began is the time when Run was called.
@@ -123,7 +124,7 @@ func newController(driver string, deleter Deleter, cfg Config,
 	r := &Controller{
 		cfg: cfg, driver: driver, deleter: deleter, metrics: newMetrics(driver),
 		traces:  newTraces(cfg.TracerProvider, driver),
-		tripped: make(chan struct{}, 1),
+		tripped: make(chan struct{}, 1), brakeReads: brakeReads{turn: make(chan struct{}, 1)},
 	}
 	r.recorder = events.NewRecorder(events.Config[Reason]{
 		Events: cfg.Events, Counter: r.metrics.reported, Leads: func() bool { return r.mayAct() == nil }, Observe: traceWait,

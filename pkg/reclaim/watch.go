@@ -57,10 +57,7 @@ func (r *Controller) take(event func(*reclaim.Engine, time.Time) reclaim.Effects
 // apply carries out the effects of an event.
 func (r *Controller) apply(fx reclaim.Effects) {
 	if fx.Tripped {
-		select {
-		case r.tripped <- struct{}{}:
-		default:
-		}
+		r.syncBrakeSoon()
 	}
 	if fx.Forgotten != "" {
 		r.recorder.Forget(fx.Forgotten)
