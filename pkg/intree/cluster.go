@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -22,8 +23,7 @@ import (
 type cluster interface {
 	// readPV returns the PV of that name, nil if it does not exist.
 	readPV(ctx context.Context, name string) (*v1.PersistentVolume, error)
-	// readClaim returns whether the claim exists, with its UID and its volume's name.
-	readClaim(ctx context.Context, of volume.ClaimRef) (reply intree.Reply, err error)
+	readClaim(ctx context.Context, of volume.ClaimRef) (pvclaim.Result, error)
 	// countAttachments returns the number of VolumeAttachments that name one of these PVs.
 	countAttachments(ctx context.Context, pvs []string) (int, error)
 	// patchFinalizers changes the finalizers of a PV, and with a ResourceVersion fails if the PV has changed since it was
@@ -51,12 +51,13 @@ func (a apiServer) readPV(ctx context.Context, name string) (*v1.PersistentVolum
 	return kube.Read(ctx, a.timeout, kube.PV, "", name, a.clients.Core.PersistentVolumes().Get)
 }
 
-func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (intree.Reply, error) {
-	reply, _, err := kube.Get(ctx, a.timeout, kube.Claim, of.Namespace, of.Name,
-		a.clients.Core.PersistentVolumeClaims(of.Namespace).Get, func(o *v1.PersistentVolumeClaim) intree.Reply {
-			return intree.Reply{Found: true, ClaimUID: o.UID, VolumeName: o.Spec.VolumeName}
-		})
-	return reply, err
+func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (pvclaim.Result, error) {
+	o, err := kube.Read(ctx, a.timeout, kube.Claim, of.Namespace, of.Name,
+		a.clients.Core.PersistentVolumeClaims(of.Namespace).Get)
+	if err != nil {
+		return pvclaim.Result{}, err
+	}
+	return pvclaim.ResultOf(of, o), nil
 }
 
 // countAttachments lists page by page: only in-tree volumes that were migrated at some time can be attached this way,

@@ -102,7 +102,7 @@ func (c *calls) make(ctx context.Context, ask intree.Ask) (reply intree.Reply, e
 			c.object = o
 		}
 	case intree.GetClaim:
-		reply, err = c.readClaim(ctx, ask.Claim)
+		reply.Claim, err = c.readClaim(ctx, ask.Claim)
 	case intree.ListAttachments:
 		reply.Attachments, err = c.countAttachments(ctx, ask.PVs)
 	case intree.CreatePV:

@@ -18,6 +18,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -362,12 +363,12 @@ func (w *world) readPV(_ context.Context, name string) (*v1.PersistentVolume, er
 	return w.pvs[name].DeepCopy(), nil
 }
 
-func (w *world) readClaim(_ context.Context, of volume.ClaimRef) (intree.Reply, error) {
+func (w *world) readClaim(_ context.Context, of volume.ClaimRef) (pvclaim.Result, error) {
 	if err := w.call("read claim"); err != nil {
-		return intree.Reply{}, err
+		return pvclaim.Result{}, err
 	}
 	claim, found := w.claims[of.Name]
-	return intree.Reply{Found: found, ClaimUID: claim.uid, VolumeName: claim.volume}, nil
+	return pvclaim.Result{Of: of, Found: found, UID: claim.uid, VolumeName: claim.volume}, nil
 }
 
 func (w *world) countAttachments(_ context.Context, pvs []string) (n int, err error) {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	translation "github.com/csi-reclaimer/csi-reclaimer/internal/migration"
@@ -175,7 +176,7 @@ const siblingReaders = 8
 func (r *Controller) readSiblings(ctx context.Context, siblings []volume.PV) (a answer) {
 	type read struct {
 		pv    volume.PV
-		claim reclaim.ClaimFacts
+		claim pvclaim.Result
 		found bool
 	}
 	reads := make([]read, len(siblings))
@@ -196,7 +197,7 @@ func (r *Controller) readSiblings(ctx context.Context, siblings []volume.PV) (a 
 	if err := group.Wait(); err != nil {
 		return answer{err: err}
 	}
-	a.Claims = map[types.UID]reclaim.ClaimFacts{}
+	a.Claims = map[types.UID]pvclaim.Result{}
 	for i, cached := range siblings {
 		is := reads[i]
 		if is.found {

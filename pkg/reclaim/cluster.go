@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -31,7 +31,7 @@ type cluster interface {
 	// readPV returns the PV with this name; found is false if it does not exist.
 	readPV(ctx context.Context, name string) (pv volume.PV, found bool, err error)
 	// readClaim returns the facts about the claim, except for facts.Read, which the caller sets.
-	readClaim(ctx context.Context, of volume.ClaimRef) (facts reclaim.ClaimFacts, err error)
+	readClaim(ctx context.Context, of volume.ClaimRef) (claim pvclaim.Result, err error)
 	// readSecret returns the content of the Secret; found is false if it does not exist.
 	readSecret(ctx context.Context, ref volume.SecretRef) (data map[string]string, found bool, err error)
 	// readClass returns the StorageClass, nil if it does not exist.
@@ -89,16 +89,13 @@ func (a apiServer) readPV(ctx context.Context, name string) (volume.PV, bool, er
 		func(o *v1.PersistentVolume) volume.PV { return volume.At(a.node, o) })
 }
 
-func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (reclaim.ClaimFacts, error) {
-	facts, _, err := kube.Get(ctx, a.timeout, kube.Claim, of.Namespace, of.Name,
-		a.clients.Core.PersistentVolumeClaims(of.Namespace).Get, func(o *v1.PersistentVolumeClaim) reclaim.ClaimFacts {
-			return reclaim.ClaimFacts{Found: true, UID: o.UID, VolumeName: o.Spec.VolumeName}
-		})
+func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (pvclaim.Result, error) {
+	o, err := kube.Read(ctx, a.timeout, kube.Claim, of.Namespace, of.Name,
+		a.clients.Core.PersistentVolumeClaims(of.Namespace).Get)
 	if err != nil {
-		return reclaim.ClaimFacts{}, err
+		return pvclaim.Result{}, err
 	}
-	facts.Of = of
-	return facts, nil
+	return pvclaim.ResultOf(of, o), nil
 }
 
 func (a apiServer) readSecret(ctx context.Context, ref volume.SecretRef) (map[string]string, bool, error) {

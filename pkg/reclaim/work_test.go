@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
@@ -149,7 +150,7 @@ func TestChangesBeforeLastRead(t *testing.T) {
 		"gone":                    {"read pv", func(w *world) { w.pvFound = false }, reads},
 		"another PV of that name": {"read pv", func(w *world) { w.pv.UID = "newer" }, reads},
 		"claim found": {"read claim", func(w *world) {
-			w.claim = reclaim.ClaimFacts{Found: true,
+			w.claim = pvclaim.Result{Found: true,
 				UID: "claim-uid"}
 		}, []string{"read claim"}},
 	}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -24,7 +24,7 @@ type world struct {
 	clock   *testclock.FakeClock
 	pv      volume.PV
 	pvFound bool
-	claim   reclaim.ClaimFacts
+	claim   pvclaim.Result
 	others  map[string]volume.PV
 	list    page[map[string]int]
 	diary   []string
@@ -64,7 +64,7 @@ func (w *world) readPV(_ context.Context, name string) (volume.PV, bool, error) 
 	return w.pv, w.pvFound && name == w.pv.Name, err
 }
 
-func (w *world) readClaim(_ context.Context, of volume.ClaimRef) (reclaim.ClaimFacts, error) {
+func (w *world) readClaim(_ context.Context, of volume.ClaimRef) (pvclaim.Result, error) {
 	err := w.did("read claim")
 	facts := w.claim
 	facts.Of = of

@@ -59,6 +59,7 @@ var scopes = []scope{
 	{folder: "pkg/intree", files: "execute.go", funcs: "*.carryOut *.make policyOf", statements: true},
 	{folder: "pkg/intree", files: "cluster.go", funcs: "*.countAttachments *.patchFinalizers unchanged *.setPolicy"},
 
+	{folder: "internal/engine/pvclaim", statements: true},
 	{folder: "internal/engine/session", statements: true},
 	{folder: "internal/controller", files: "session.go release.go", statements: true},
 	{folder: "internal/events", files: "recorder.go", funcs: "*.ReportEnd", statements: true},

@@ -3,6 +3,7 @@ package intree
 import (
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -287,13 +288,13 @@ func prove(f Facts, then Action, now time.Time) Decision {
 		return wait(ReasonSharedSource)
 	}
 	switch f.claimState(now) {
-	case claimUnknown:
+	case pvclaim.Unknown:
 		return step(ReadClaim, ReasonReclaim)
-	case claimExists:
+	case pvclaim.Exists:
 		return claimKeeps(f, ReasonClaimStillExists)
-	case claimNamesPV:
+	case pvclaim.NamesPV:
 		return claimKeeps(f, ReasonClaimNamesPV)
-	case claimGone:
+	case pvclaim.Gone:
 	}
 	switch {
 	case !f.Attachments.Read.Fresh(now):

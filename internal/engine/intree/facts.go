@@ -4,8 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -34,8 +33,9 @@ type Facts struct {
 	// cache does not show.
 	TwinConflict bool
 
-	// Claim is the result of a live read of the PV's claim.
-	Claim ClaimFacts
+	// Claim is the result of a live read of the PV's claim, and ClaimRead that read.
+	Claim     pvclaim.Result
+	ClaimRead session.Read
 	// Attachments is the result of a live list of the VolumeAttachments.
 	Attachments AttachmentFacts
 	// Original is the result of a live read of the PV that Twin belongs to, if PV does not exist.
@@ -69,17 +69,6 @@ const (
 	// kube-controller-manager from 1.31 on.
 	OtherPresent
 )
-
-// ClaimFacts is the result of a live read of a claim. The zero value means that the claim was not read.
-type ClaimFacts struct {
-	Read session.Read
-	// Of is the claimRef that was read.
-	Of volume.ClaimRef
-	// Found is true if a claim of that name exists, with this UID and VolumeName.
-	Found      bool
-	UID        types.UID
-	VolumeName string
-}
 
 // AttachmentFacts is the result of a live list of VolumeAttachments. The zero value means that no list was made.
 type AttachmentFacts struct {
@@ -120,47 +109,26 @@ func (f Failure) reason() Reason {
 	return ReasonVolumeFailedDelete
 }
 
-// claimState is the state of the PV's claim according to the facts.
-type claimState uint8
-
-const (
-	claimUnknown claimState = iota
-	claimExists
-	// claimNamesPV: another claim has the name now, and its spec.volumeName is the PV.
-	claimNamesPV
-	claimGone
-)
-
-func (f Facts) claimState(now time.Time) claimState {
-	if !f.Claim.Read.Fresh(now) {
-		return claimUnknown
+// claimState returns the state of the PV's claim according to a live read that still counts. Unlike for CSI volumes, a
+// claim that is bound to another PV counts as existing, because the PV controller takes the claim away from a twin with
+// policy Retain (unbindVolume) instead of releasing the twin.
+func (f Facts) claimState(now time.Time) pvclaim.State {
+	if !f.ClaimRead.Fresh(now) {
+		return pvclaim.Unknown
 	}
-	return stateOf(f.Claim, f.PV)
-}
-
-// stateOf judges the result of a read of a PV's claim. Unlike for CSI volumes, a claim that is bound to another PV
-// counts as existing, because the PV controller takes the claim away from a twin with policy Retain (unbindVolume)
-// instead of releasing the twin. Another claim of the same name that names the PV was restored from a backup.
-func stateOf(c ClaimFacts, pv PV) claimState {
-	switch {
-	case c.Read.Order == 0 || c.Of != pv.Claim:
-		return claimUnknown
-	case c.Found && c.UID != pv.Claim.UID && c.VolumeName == pv.Name:
-		return claimNamesPV
-	case !c.Found, c.UID != pv.Claim.UID:
-		return claimGone
-	}
-	return claimExists
+	return f.Claim.State(f.PV.Name, f.PV.Claim)
 }
 
 // Needed reports whether a live read of a PV's claim shows that the claim keeps the PV's volume: the claim exists, or
 // another claim of the same name names the PV. A claim that was not read, or was read for another claimRef, keeps it
 // too.
-func Needed(pv PV, claim ClaimFacts) bool { return stateOf(claim, pv) != claimGone }
+func Needed(pv PV, claim pvclaim.Result) bool {
+	return claim.State(pv.Name, pv.Claim) != pvclaim.Gone
+}
 
 // pvReadLast reports whether the PV was read live, and later than all other facts.
 func (f Facts) pvReadLast(now time.Time) bool {
-	return f.PVRead.Fresh(now) && f.PVRead.Order > f.Claim.Read.Order &&
+	return f.PVRead.Fresh(now) && f.PVRead.Order > f.ClaimRead.Order &&
 		f.PVRead.Order > f.Attachments.Read.Order && f.PVRead.Order > f.SiblingsRead.Order
 }
 

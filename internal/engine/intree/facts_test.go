@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -60,7 +61,8 @@ func proven() Facts {
 	pv := due()
 	return Facts{
 		Other: OtherAbsent, PV: pv,
-		Claim:        ClaimFacts{Read: read(1, 3*time.Second), Of: pv.Claim},
+		Claim:        pvclaim.Result{Of: pv.Claim},
+		ClaimRead:    read(1, 3*time.Second),
 		Attachments:  AttachmentFacts{Read: read(2, 2*time.Second)},
 		SiblingsRead: read(3, time.Second),
 		PVRead:       read(4, 0),
@@ -100,7 +102,7 @@ func siblings(pvs ...PV) func(*Facts)   { return func(s *Facts) { s.Siblings = p
 
 func managedElsewhere(s *Facts)  { s.Other = OtherPresent }
 func managerUnknown(s *Facts)    { s.Other = OtherUnknown }
-func claimUnread(s *Facts)       { s.Claim = ClaimFacts{} }
+func claimUnread(s *Facts)       { s.Claim, s.ClaimRead = pvclaim.Result{}, session.Read{} }
 func pvUnread(s *Facts)          { s.PVRead = session.Read{} }
 func attached(s *Facts)          { s.Attachments.Count = 1 }
 func failedJustNow(s *Facts)     { s.Failure.Until = now().Add(time.Second) }

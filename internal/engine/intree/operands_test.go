@@ -12,30 +12,6 @@ import (
 
 // Each operand of a condition counts by itself.
 
-func TestClaimState(t *testing.T) {
-	pv, asked := due(), read(1, 0)
-	for name, c := range map[string]struct {
-		claim ClaimFacts
-		want  claimState
-	}{
-		"not read":                  {ClaimFacts{Of: pv.Claim}, claimUnknown},
-		"read for another":          {ClaimFacts{Read: asked, Of: sibling().Claim}, claimUnknown},
-		"gone":                      {ClaimFacts{Read: asked, Of: pv.Claim}, claimGone},
-		"gone, despite other reads": {ClaimFacts{Read: asked, Of: pv.Claim, UID: pv.Claim.UID}, claimGone},
-		"gone, by another read":     {ClaimFacts{Read: asked, Of: pv.Claim, VolumeName: pv.Name}, claimGone},
-		"exists":                    {ClaimFacts{Read: asked, Of: pv.Claim, Found: true, UID: pv.Claim.UID}, claimExists},
-		"exists, bound to the PV": {
-			ClaimFacts{Read: asked, Of: pv.Claim, Found: true, UID: pv.Claim.UID, VolumeName: pv.Name}, claimExists},
-		"another of the name": {ClaimFacts{Read: asked, Of: pv.Claim, Found: true, UID: "new"}, claimGone},
-		"another of the name, which names the PV": {
-			ClaimFacts{Read: asked, Of: pv.Claim, Found: true, UID: "new", VolumeName: pv.Name}, claimNamesPV},
-	} {
-		if got := stateOf(c.claim, pv); got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
-		}
-	}
-}
-
 func TestActions(t *testing.T) { sessiontest.Actions(t, RemoveFinalizerByUID) }
 
 func TestShared(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -64,10 +65,11 @@ func everyTwin(visit func(twin PV, found bool)) {
 // everyProof visits every combination of the proofs of a deletion.
 func everyProof(s Facts, visit func(Facts)) {
 	reads := []session.Read{{}, read(2, time.Hour), read(2, 0), read(5, 0)}
-	claims := []ClaimFacts{
-		{}, {Read: read(1, time.Hour)}, {Read: read(1, 0)}, {Read: read(6, 0)},
-		{Read: read(1, 0), Found: true, UID: "newer"}, {Read: read(1, 0), Found: true, UID: "newer", VolumeName: s.PV.Name},
-		{Read: read(1, 0), Found: true, UID: claimRef().UID},
+	claims := []Facts{
+		{}, {ClaimRead: read(1, time.Hour)}, {ClaimRead: read(1, 0)}, {ClaimRead: read(6, 0)},
+		{ClaimRead: read(1, 0), Claim: pvclaim.Result{Found: true, UID: "newer"}},
+		{ClaimRead: read(1, 0), Claim: pvclaim.Result{Found: true, UID: "newer", VolumeName: s.PV.Name}},
+		{ClaimRead: read(1, 0), Claim: pvclaim.Result{Found: true, UID: claimRef().UID}},
 	}
 	sharer, held := sibling(in(volume.PhaseBound)), sibling(hold)
 	families := []Facts{
@@ -75,7 +77,8 @@ func everyProof(s Facts, visit func(Facts)) {
 		{Siblings: []PV{sibling(), twinFor(sibling())}}, {Siblings: []PV{twinFor(sibling())}},
 		{Siblings: []PV{sibling()}, SiblingNeeded: "other"}, {Siblings: []PV{held}},
 	}
-	for _, s.Claim = range claims {
+	for _, of := range claims {
+		s.Claim, s.ClaimRead = of.Claim, of.ClaimRead
 		for _, s.Claim.Of = range []volume.ClaimRef{s.PV.Claim, {}} {
 			for _, s.Attachments.Read = range reads {
 				for s.Attachments.Count = range 2 {
@@ -118,7 +121,7 @@ func acts(s Facts) bool {
 func shown(s Facts) bool {
 	live := func(r session.Read) bool { return r.Order > 0 && now().Sub(r.Sent) <= 5*time.Second }
 	last := func(r session.Read) bool { return s.PVRead.Order > r.Order }
-	claim := live(s.Claim.Read) && last(s.Claim.Read) && s.Claim.Of == s.PV.Claim &&
+	claim := live(s.ClaimRead) && last(s.ClaimRead) && s.Claim.Of == s.PV.Claim &&
 		(!s.Claim.Found || s.Claim.UID != s.PV.Claim.UID && s.Claim.VolumeName != s.PV.Name)
 	attached := live(s.Attachments.Read) && last(s.Attachments.Read) && s.Attachments.Count == 0
 	alone := len(s.Siblings) == 0 || live(s.SiblingsRead) && s.SiblingNeeded == ""

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -65,13 +66,12 @@ type Ask struct {
 // Reply is the answer to an Ask.
 type Reply struct {
 	Outcome session.Outcome
-	// Found is true if GetPV or GetClaim found the object.
+	// Found is true if GetPV found the PV.
 	Found bool
 	// PV is the PV that GetPV found, or the PV after a write.
 	PV PV
-	// ClaimUID and VolumeName belong to the claim that GetClaim found.
-	ClaimUID   types.UID
-	VolumeName string
+	// Claim is the result of GetClaim.
+	Claim pvclaim.Result
 	// Attachments is the count of ListAttachments.
 	Attachments int
 }
@@ -221,7 +221,8 @@ func (s *Session) read(t *Tracker, pvs PVs, r Reply, sent time.Time) {
 	f := &s.Facts
 	switch s.Decision.Action {
 	case ReadClaim:
-		f.Claim = ClaimFacts{Read: s.Live(sent), Of: f.PV.Claim, Found: r.Found, UID: r.ClaimUID, VolumeName: r.VolumeName}
+		f.Claim, f.ClaimRead = r.Claim, s.Live(sent)
+		f.Claim.Of = f.PV.Claim
 	case ReadAttachments:
 		f.Attachments = AttachmentFacts{Read: s.Live(sent), Count: r.Attachments}
 	case ReadSiblings:
@@ -234,8 +235,8 @@ func (s *Session) read(t *Tracker, pvs PVs, r Reply, sent time.Time) {
 			return
 		}
 		// The twin is judged next, and before its policy is set to Delete, all facts are read a second time, as for any twin.
-		f.Claim, f.Attachments, f.TwinConflict = ClaimFacts{}, AttachmentFacts{}, false
-		f.SiblingsRead, f.PVRead = session.Read{}, session.Read{}
+		f.Claim, f.Attachments, f.TwinConflict = pvclaim.Result{}, AttachmentFacts{}, false
+		f.ClaimRead, f.SiblingsRead, f.PVRead = session.Read{}, session.Read{}, session.Read{}
 		s.twinIs(t, pvs, r.PV)
 	default:
 		if !r.Found || r.PV.UID != f.PV.UID {
@@ -255,8 +256,8 @@ func (s *Session) readSibling(r Reply, sent time.Time) {
 	switch {
 	case s.ClaimUnread:
 		other := s.Siblings[len(s.Siblings)-1]
-		claim := ClaimFacts{Read: s.SiblingsRead, Of: other.Claim, Found: r.Found, UID: r.ClaimUID, VolumeName: r.VolumeName}
-		if Needed(other, claim) {
+		r.Claim.Of = other.Claim
+		if Needed(other, r.Claim) {
 			s.SiblingNeeded = other.Name
 		}
 		s.ClaimUnread = false

@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/sessiontest"
@@ -128,6 +131,11 @@ func TestSessionEnd(t *testing.T) {
 	}
 }
 
+// shows returns the answer to GetClaim that shows a claim with this UID and spec.volumeName.
+func shows(uid types.UID, pv string) Reply {
+	return ok(Reply{Claim: pvclaim.Result{Found: true, UID: uid, VolumeName: pv}})
+}
+
 // A sibling that is to be deleted too keeps the volume if its claim exists or was restored from a backup.
 func TestSiblingClaimKeepsVolume(t *testing.T) {
 	other := sibling()
@@ -136,14 +144,12 @@ func TestSiblingClaimKeepsVolume(t *testing.T) {
 		sibling PV
 		want    sessiontest.End
 	}{
-		"its claim is gone": {ok(Reply{}), other, sessiontest.Waits(ReasonTwinNotReleased)},
-		"its claim exists": {ok(Reply{Found: true, ClaimUID: other.Claim.UID}), other,
-			sessiontest.Polls(ReasonSharedSource)},
-		"another claim of the name names it": {ok(Reply{Found: true, ClaimUID: "newer", VolumeName: other.Name}), other,
-			sessiontest.Polls(ReasonSharedSource)},
-		"another claim of the name names this PV": {ok(Reply{Found: true, ClaimUID: "newer", VolumeName: due().Name}), other,
+		"its claim is gone":                  {ok(Reply{}), other, sessiontest.Waits(ReasonTwinNotReleased)},
+		"its claim exists":                   {shows(other.Claim.UID, ""), other, sessiontest.Polls(ReasonSharedSource)},
+		"another claim of the name names it": {shows("newer", other.Name), other, sessiontest.Polls(ReasonSharedSource)},
+		"another claim of the name names this PV": {shows("newer", due().Name), other,
 			sessiontest.Waits(ReasonTwinNotReleased)},
-		"it names another volume now": {ok(Reply{Found: true, ClaimUID: other.Claim.UID}),
+		"it names another volume now": {shows(other.Claim.UID, ""),
 			PV{Name: other.Name, UID: other.UID}, sessiontest.Waits(ReasonTwinNotReleased)},
 		"it was turned to Retain since it was seen": {ok(Reply{}),
 			sibling(of(volume.PolicyRetain)), sessiontest.Waits(ReasonSharedSource)},
@@ -298,8 +304,8 @@ func TestLiveClaimKeepsVolume(t *testing.T) {
 		reply Reply
 		want  Reason
 	}{
-		"it exists":              {ok(Reply{Found: true, ClaimUID: due().Claim.UID}), ReasonClaimStillExists},
-		"another, naming the PV": {ok(Reply{Found: true, ClaimUID: "new", VolumeName: due().Name}), ReasonClaimNamesPV},
+		"it exists":              {shows(due().Claim.UID, ""), ReasonClaimStillExists},
+		"another, naming the PV": {shows("new", due().Name), ReasonClaimNamesPV},
 	} {
 		cache, tracker := holding(due())
 		s := Begin(with(claimUnread), rules(), now())
@@ -326,7 +332,7 @@ func TestEverySiblingIsRead(t *testing.T) {
 	} {
 		cache, tracker := holding(due(), sibling(), third)
 		facts, _ := tracker.Observe(due().Name, cache, now())
-		facts.Claim, facts.Attachments = proven().Claim, proven().Attachments
+		facts.Claim, facts.ClaimRead, facts.Attachments = proven().Claim, proven().ClaimRead, proven().Attachments
 		s := Begin(facts, rules(), now())
 		sent := now()
 		var asks []string

@@ -3,6 +3,7 @@ package reclaim
 import (
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -245,11 +246,11 @@ func reclaim(s Facts, now time.Time) Decision {
 		return d
 	}
 	switch state := s.claimState(now); {
-	case state == claimExists:
+	case state == pvclaim.Exists:
 		return Decision{Action: Wait, Reason: ReasonClaimStillExists, Timed: true}
-	case state == claimNamesPV:
+	case state == pvclaim.NamesPV:
 		return Decision{Action: Wait, Reason: ReasonClaimNamesPV, Timed: true}
-	case state == claimUnknown && !s.claimEnded(now):
+	case state == pvclaim.Unknown && !s.claimEnded(now):
 		return step(ReadClaim, ReasonReclaim)
 	}
 	switch {
@@ -325,11 +326,11 @@ func reclaimUnprotected(s Facts, now time.Time) Decision {
 	}
 	// The claim is read after the PVs, because rebinding the volume begins with a new PV.
 	switch state := s.claimState(now); {
-	case state == claimExists:
+	case state == pvclaim.Exists:
 		return Decision{Action: Wait, Reason: ReasonClaimStillExists, Timed: true}
-	case state == claimNamesPV:
+	case state == pvclaim.NamesPV:
 		return Decision{Action: Wait, Reason: ReasonClaimNamesPV, Timed: true}
-	case state == claimUnknown || s.Claim.Read.Order <= s.PVsListed.Order:
+	case state == pvclaim.Unknown || s.ClaimRead.Order <= s.PVsListed.Order:
 		return step(ReadClaim, ReasonReclaim)
 	}
 	return step(DeleteVolume, ReasonUnprotectedReclaim)

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -37,7 +38,7 @@ func released() Facts {
 	}
 	return Facts{
 		Rules: owner(), Leading: true, PV: pv, PVRead: read(3, time.Second), Brake: BrakeOff,
-		Claim:       ClaimFacts{Read: read(1, 2*time.Second), Of: pv.Claim},
+		Claim: pvclaim.Result{Of: pv.Claim}, ClaimRead: read(1, 2*time.Second),
 		SecretsRead: true,
 	}
 }
@@ -127,8 +128,8 @@ func attached(s *Facts)          { s.Attachments = 1 }
 func current(s *Facts)           { s.AttachmentsCurrent = true }
 func justProtected(s *Facts)     { s.Done.Protected = true }
 func goneFinally(s *Facts)       { s.End = End{Gone: true, Final: true} }
-func claimUnread(s *Facts)       { s.Claim = ClaimFacts{} }
-func claimReadLongAgo(s *Facts)  { s.Claim.Read.Sent = now().Add(-session.LiveFor - 1) }
+func claimUnread(s *Facts)       { s.Claim, s.ClaimRead = pvclaim.Result{}, session.Read{} }
+func claimReadLongAgo(s *Facts)  { s.ClaimRead.Sent = now().Add(-session.LiveFor - 1) }
 func claimRenamed(s *Facts)      { s.PV.Claim.Name = "renamed" }
 func claimEnded(s *Facts)        { s.ClaimEndedAt = now() }
 func claimKeepsSibling(s *Facts) { s.SiblingNeeded = "other" }
@@ -303,7 +304,7 @@ func TestDecide(t *testing.T) {
 			do(ReadPV, ReasonReclaim)},
 		{"the PV read too long ago: reads it again", with(func(s *Facts) { s.PVRead.Sent = now().Add(-session.LiveFor - 1) }),
 			do(ReadPV, ReasonReclaim)},
-		{"the PV read before the claim: reads it again, it comes last", with(func(s *Facts) { s.Claim.Read.Order = 4 }),
+		{"the PV read before the claim: reads it again, it comes last", with(func(s *Facts) { s.ClaimRead.Order = 4 }),
 			do(ReadPV, ReasonReclaim)},
 		{"no handle: nothing to ask for", with(pvIs(handle(""))), waiting(ReasonHandleUnknown)},
 	}

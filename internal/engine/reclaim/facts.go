@@ -4,9 +4,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Facts is all knowledge about one PV at one moment. The zero value of every field means that the fact is not known,
@@ -29,8 +29,9 @@ type Facts struct {
 	// Brake reports whether the brake stops all deletions.
 	Brake Brake
 
-	// Claim is the result of a live read of the PV's claim.
-	Claim ClaimFacts
+	// Claim is the result of a live read of the PV's claim, and ClaimRead that read.
+	Claim     pvclaim.Result
+	ClaimRead session.Read
 
 	// Attachments counts the VolumeAttachments that name this PV or one of Siblings.
 	Attachments int
@@ -124,17 +125,6 @@ const (
 	BrakeOn
 )
 
-// ClaimFacts is the result of a live read of a claim, or the zero value if it was not read.
-type ClaimFacts struct {
-	Read session.Read
-	// Of is the claimRef that the read was made for.
-	Of volume.ClaimRef
-	// Found is true if a claim of that name exists, with this UID and VolumeName.
-	Found      bool
-	UID        types.UID
-	VolumeName string
-}
-
 // Done is the work that a process has done for one PV, so that a stale cache causes no step twice. It is kept by UID
 // until the PV's end is observed.
 type Done struct {
@@ -152,7 +142,7 @@ type Done struct {
 
 // pvReadLast reports whether the PV was read live, after all other reads.
 func (s Facts) pvReadLast(now time.Time) bool {
-	return s.PVRead.Fresh(now) && s.PVRead.Order > s.Claim.Read.Order && s.PVRead.Order > s.SiblingsRead.Order &&
+	return s.PVRead.Fresh(now) && s.PVRead.Order > s.ClaimRead.Order && s.PVRead.Order > s.SiblingsRead.Order &&
 		s.PVRead.Order > s.NodesListed.Order
 }
 
@@ -213,36 +203,23 @@ func (s Facts) provenUnprotected() bool {
 
 func (s Facts) protected() bool { return s.Rules.Protects(s.PV) }
 
-// claimState is the state of the claim that the PV belongs to.
-type claimState uint8
-
-const (
-	claimUnknown claimState = iota
-	claimExists
-	// claimNamesPV means that another claim has the name now, and its spec.volumeName is the PV.
-	claimNamesPV
-	claimGone
-)
-
-// claimState judges the claim, which is gone when no claim of its name exists, when the name belongs to another claim
-// now, or when a provisioned PV's claim is bound to another PV. The last condition does not hold for a static PV,
-// because its claim may be bound elsewhere by a mistake that an administrator corrects.
-//
-// A restore from a backup leaves another claim of the name that names this PV: it creates the objects again, the claim
-// with a new UID, while the PV's claimRef has the old one.
-func (s Facts) claimState(now time.Time) claimState {
-	c := s.Claim
-	switch {
-	case !c.Read.Fresh(now) || c.Of != s.PV.Claim:
-		return claimUnknown
-	case c.Found && c.UID != s.PV.Claim.UID && c.VolumeName == s.PV.Name:
-		return claimNamesPV
-	case !c.Found, c.UID != s.PV.Claim.UID:
-		return claimGone
-	case s.PV.Provisioned() && c.VolumeName != "" && c.VolumeName != s.PV.Name:
-		return claimGone
+// claimState returns the state of the claim according to a live read that still counts.
+func (s Facts) claimState(now time.Time) pvclaim.State {
+	if !s.ClaimRead.Fresh(now) {
+		return pvclaim.Unknown
 	}
-	return claimExists
+	return stateOf(s.Claim, s.PV)
+}
+
+// stateOf returns the state of a PV's claim. The claim of a provisioned PV is also gone when it is bound to another PV.
+// This does not hold for a static PV, because its claim may be bound elsewhere by a mistake that an administrator
+// corrects.
+func stateOf(c pvclaim.Result, pv volume.PV) pvclaim.State {
+	state := c.State(pv.Name, pv.Claim)
+	if state == pvclaim.Exists && pv.Provisioned() && c.VolumeName != "" && c.VolumeName != pv.Name {
+		return pvclaim.Gone
+	}
+	return state
 }
 
 // claimEnded reports whether the watch has just shown the end of the claim, so that it need not be read.
@@ -252,9 +229,8 @@ func (s Facts) claimEnded(now time.Time) bool {
 
 // ClaimNeedsVolume reports whether, by a live read, a PV's claim keeps the PV's volume: it exists, or another claim of
 // its name names the PV. A claim that was not read, or was read for another claimRef, keeps it too.
-func ClaimNeedsVolume(pv volume.PV, claim ClaimFacts) bool {
-	claim.Read = session.Read{Order: 1}
-	return Facts{PV: pv, Claim: claim}.claimState(time.Time{}) != claimGone
+func ClaimNeedsVolume(pv volume.PV, claim pvclaim.Result) bool {
+	return stateOf(claim, pv) != pvclaim.Gone
 }
 
 // shared reports whether another PV still needs the volume.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"k8s.io/api/core/v1"
@@ -89,8 +90,9 @@ func fuzzFacts(pv volume.PV, d *draw) Facts {
 			Driver: driver, Role: volume.Role((d.of(4) + 1) % 4), Mode: Mode(d.of(3)), Scope: Scope(d.of(2)),
 			IgnoreStatic: d.yes(), ReclaimUnprotected: d.yes(), NeverAttached: d.yes(),
 		},
-		Brake: []Brake{BrakeOff, BrakeOff, BrakeOn, BrakeUnknown}[d.of(4)],
-		Claim: ClaimFacts{Read: d.read(), Of: pv.Claim, Found: d.yes(), UID: types.UID(d.text("claim-uid", "newer")),
+		Brake:     []Brake{BrakeOff, BrakeOff, BrakeOn, BrakeUnknown}[d.of(4)],
+		ClaimRead: d.read(),
+		Claim: pvclaim.Result{Of: pv.Claim, Found: d.yes(), UID: types.UID(d.text("claim-uid", "newer")),
 			VolumeName: d.text("", "pv", "pv-2")},
 
 		SecretsRead: !d.yes(), AttachmentsCurrent: !d.yes(), Attachments: max(0, d.of(8)-6),
@@ -130,7 +132,7 @@ func forbidden(o *v1.PersistentVolume, s Facts) string {
 	live := func(r session.Read) bool { return r.Order > 0 && !r.Sent.Before(now().Add(-5*time.Second)) }
 	boundElsewhere := provisioner != "" && s.Claim.VolumeName != "" && s.Claim.VolumeName != o.Name
 	ref := o.Spec.ClaimRef
-	readClaim := ref != nil && live(s.Claim.Read) &&
+	readClaim := ref != nil && live(s.ClaimRead) &&
 		s.Claim.Of == (volume.ClaimRef{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID})
 	switch {
 	case o.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete:
@@ -165,7 +167,7 @@ func forbidden(o *v1.PersistentVolume, s Facts) string {
 	case s.End.Gone && (s.End.Shared || !s.End.Final || !s.History.SeenAlive || s.History.SeenProtected ||
 		len(s.Siblings) > 0 || !live(s.PVsListed)):
 		return "gone, and the volume is not proven unneeded"
-	case !s.End.Gone && (!live(s.PVRead) || s.PVRead.Order <= s.Claim.Read.Order):
+	case !s.End.Gone && (!live(s.PVRead) || s.PVRead.Order <= s.ClaimRead.Order):
 		return "the PV was not read last"
 	case !s.End.Gone && !ours && (terminating || !s.Contested && s.Rules.Mode != ModeRollback):
 		return "it is not protected"
@@ -185,7 +187,7 @@ func carriedOut(s Facts, a Action, order int) (_ Facts, over bool) {
 	case ReadSecrets:
 		s.SecretsRead = true
 	case ReadClaim:
-		s.Claim.Read, s.Claim.Of = read(order, 0), s.PV.Claim
+		s.ClaimRead, s.Claim.Of = read(order, 0), s.PV.Claim
 	case ReadSiblings:
 		s.SiblingsRead = read(order, 0)
 	case ListPVs:

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -131,23 +132,23 @@ func TestPVsListedFindsSharedVolume(t *testing.T) {
 func TestSiblingsRead(t *testing.T) {
 	live, lost, third := sibling(), sibling(), sibling()
 	lost.UID, third.UID, third.Policy = "lost", "third", volume.PolicyRetain
-	exists := ClaimFacts{Of: live.Claim, Found: true, UID: live.Claim.UID, VolumeName: live.Name}
+	exists := pvclaim.Result{Of: live.Claim, Found: true, UID: live.Claim.UID, VolumeName: live.Name}
 	kept := live
 	kept.Policy = volume.PolicyRetain
 	for name, c := range map[string]struct {
 		found  volume.PV
-		claim  ClaimFacts
+		claim  pvclaim.Result
 		needed string
 	}{
 		"its claim exists":       {live, exists, live.Name},
-		"its claim was not read": {live, ClaimFacts{}, live.Name},
-		"its claim is gone":      {live, ClaimFacts{Of: live.Claim}, ""},
+		"its claim was not read": {live, pvclaim.Result{}, live.Name},
+		"its claim is gone":      {live, pvclaim.Result{Of: live.Claim}, ""},
 		"kept, despite claims":   {kept, exists, ""},
 	} {
 		s := asking(ReadSiblings)
 		s.Ask.Siblings = []volume.PV{live, lost, third}
 		s.siblingsRead(Reply{Outcome: OK, PVs: []volume.PV{c.found, third},
-			Claims: map[types.UID]ClaimFacts{live.UID: c.claim}})
+			Claims: map[types.UID]pvclaim.Result{live.UID: c.claim}})
 		if s.Facts.SiblingNeeded != c.needed || !slices.Equal(s.Absent, []types.UID{"lost"}) {
 			t.Errorf("%s: needed %q, absent %v", name, s.Facts.SiblingNeeded, s.Absent)
 		}
@@ -184,15 +185,15 @@ func TestSiblingsReadCountNewPVOfVolume(t *testing.T) {
 func TestClaimNeedsVolume(t *testing.T) {
 	pv := released().PV
 	for name, c := range map[string]struct {
-		claim ClaimFacts
+		claim pvclaim.Result
 		needs bool
 	}{
-		"not read":            {ClaimFacts{}, true},
-		"gone":                {ClaimFacts{Of: pv.Claim}, false},
-		"alive":               {ClaimFacts{Of: pv.Claim, Found: true, UID: pv.Claim.UID}, true},
-		"another of the name": {ClaimFacts{Of: pv.Claim, Found: true, UID: "new"}, false},
+		"not read":            {pvclaim.Result{}, true},
+		"gone":                {pvclaim.Result{Of: pv.Claim}, false},
+		"alive":               {pvclaim.Result{Of: pv.Claim, Found: true, UID: pv.Claim.UID}, true},
+		"another of the name": {pvclaim.Result{Of: pv.Claim, Found: true, UID: "new"}, false},
 		"another of the name, which names the PV": {
-			ClaimFacts{Of: pv.Claim, Found: true, UID: "new", VolumeName: pv.Name}, true},
+			pvclaim.Result{Of: pv.Claim, Found: true, UID: "new", VolumeName: pv.Name}, true},
 	} {
 		if got := ClaimNeedsVolume(pv, c.claim); got != c.needs {
 			t.Errorf("%s: needs it %t", name, got)

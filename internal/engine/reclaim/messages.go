@@ -3,6 +3,7 @@ package reclaim
 import (
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -122,11 +123,11 @@ type Reply struct {
 	// PV is the PV that ReadPV read or that a write of finalizers returned, if it was Found.
 	PV    volume.PV
 	Found bool
-	Claim ClaimFacts
+	Claim pvclaim.Result
 	// PVs is the result of ListPVs or ReadSiblings. Claims has the claims of the siblings that are to be deleted, by the
 	// UID of the PV.
 	PVs    []volume.PV
-	Claims map[types.UID]ClaimFacts
+	Claims map[types.UID]pvclaim.Result
 	// Attached counts the VolumeAttachments that ListAttachments returned, by the name of the PV.
 	Attached map[string]int
 	// OnlyNode is true if ListNodes returned this node and no other.

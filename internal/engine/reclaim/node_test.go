@@ -13,7 +13,7 @@ import (
 func onNode(s *Facts) {
 	s.Rules.Local, s.PV.Reach = true, volume.ReachHere
 	s.NodesListed, s.OnlyNode = read(1, 2*time.Second), true
-	s.Claim.Read, s.PVRead = read(2, time.Second), read(3, 0)
+	s.ClaimRead, s.PVRead = read(2, time.Second), read(3, 0)
 }
 
 func TestDecideOnNode(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/sessiontest"
@@ -71,21 +72,24 @@ func everyPast(pv volume.PV, visit func(End, History, Done)) {
 func proven() Facts {
 	s := released()
 	s.PVsListed = read(1, 2*time.Second)
-	s.Claim.Read = read(2, time.Second)
+	s.ClaimRead = read(2, time.Second)
 	s.AttachmentsCurrent = true
 	return s
 }
 
 // everyProof visits every combination of the proofs of a deletion.
 func everyProof(s Facts, visit func(Facts)) {
-	claims := []ClaimFacts{
-		{},                         // not read
-		{Read: read(2, time.Hour)}, // not found, too long ago
-		{Read: read(2, 0)},         // not found
-		{Read: read(2, 0), Found: true, UID: "newer"},
-		{Read: read(2, 0), Found: true, UID: "newer", VolumeName: "pv"},
-		{Read: read(2, 0), Found: true, UID: "claim-uid", VolumeName: "pv"},
-		{Read: read(2, 0), Found: true, UID: "claim-uid", VolumeName: "pv-2"},
+	claims := []struct {
+		claim pvclaim.Result
+		read  session.Read
+	}{
+		{},                                     // not read
+		{pvclaim.Result{}, read(2, time.Hour)}, // not found, too long ago
+		{pvclaim.Result{}, read(2, 0)},         // not found
+		{pvclaim.Result{Found: true, UID: "newer"}, read(2, 0)},
+		{pvclaim.Result{Found: true, UID: "newer", VolumeName: "pv"}, read(2, 0)},
+		{pvclaim.Result{Found: true, UID: "claim-uid", VolumeName: "pv"}, read(2, 0)},
+		{pvclaim.Result{Found: true, UID: "claim-uid", VolumeName: "pv-2"}, read(2, 0)},
 	}
 	reads := []session.Read{{}, read(4, time.Hour), read(4, 0), read(1, 0)}
 	keeper, held, used, twin, copied := sibling(), sibling(), sibling(), sibling(), sibling()
@@ -114,7 +118,8 @@ func everyProof(s Facts, visit func(Facts)) {
 		if bit(5) {
 			s.PV.Handle = ""
 		}
-		for _, s.Claim = range claims {
+		for _, of := range claims {
+			s.Claim, s.ClaimRead = of.claim, of.read
 			s.Claim.Of = s.PV.Claim
 			for _, s.PVRead = range reads {
 				for _, family := range families {
@@ -197,7 +202,7 @@ func isProven(s Facts) bool {
 	age := func(t time.Time) time.Duration { return now().Sub(t) }
 	live := func(r session.Read) bool { return r.Order > 0 && age(r.Sent) <= 5*time.Second }
 	pv, claim := s.PV, s.Claim
-	claimGone := live(claim.Read) && (!claim.Found || (claim.UID != pv.Claim.UID && claim.VolumeName != pv.Name) ||
+	claimGone := live(s.ClaimRead) && (!claim.Found || (claim.UID != pv.Claim.UID && claim.VolumeName != pv.Name) ||
 		(pv.ProvisionedBy != "" && claim.VolumeName != "" && claim.VolumeName != pv.Name))
 	attached := pv.WasAttached
 	for _, other := range s.Siblings {
@@ -207,7 +212,7 @@ func isProven(s Facts) bool {
 	own := !s.Rules.Local || (s.OnlyNode && live(s.NodesListed))
 	common := own && claimGone && free && s.SecretsRead && pv.Handle != ""
 	if s.End.Gone {
-		return common && len(s.Siblings) == 0 && live(s.PVsListed) && s.PVsListed.Order < claim.Read.Order
+		return common && len(s.Siblings) == 0 && live(s.PVsListed) && s.PVsListed.Order < s.ClaimRead.Order
 	}
 	alone := true
 	for _, other := range s.Siblings {
@@ -215,7 +220,7 @@ func isProven(s Facts) bool {
 		goes = goes && s.SiblingNeeded != other.Name || other.TwinOf == pv.UID && other.Name == pv.Name+"-reclaim"
 		alone = alone && goes && !other.Held && live(s.SiblingsRead) && s.PVRead.Order > s.SiblingsRead.Order
 	}
-	return common && alone && live(s.PVRead) && s.PVRead.Order > claim.Read.Order && s.PVRead.Order > s.NodesListed.Order
+	return common && alone && live(s.PVRead) && s.PVRead.Order > s.ClaimRead.Order && s.PVRead.Order > s.NodesListed.Order
 }
 
 // broken returns the promise that a decision breaks, empty for none.
@@ -397,7 +402,8 @@ func TestRandomFacts(t *testing.T) {
 		if !mostly() {
 			s.Brake, s.Attachments = Brake(dice.IntN(3)), dice.IntN(2)
 		}
-		s.Claim = ClaimFacts{Read: aRead(), Of: pv.Claim, Found: !mostly(), UID: []types.UID{"claim-uid",
+		s.ClaimRead = aRead()
+		s.Claim = pvclaim.Result{Of: pv.Claim, Found: !mostly(), UID: []types.UID{"claim-uid",
 			"newer"}[dice.IntN(2)], VolumeName: []string{"", "pv", "pv-2"}[dice.IntN(3)]}
 		s.PVRead, s.PVsListed = aRead(), aRead()
 		if !mostly() {

@@ -298,8 +298,8 @@ func (s *Session) read(reply Reply) (over bool, step Step) {
 			step.Besides = Report{Besides, ReasonSecretNotFound, reply.Missing}
 		}
 	case ReadClaim:
-		f.Claim = reply.Claim
-		f.Claim.Of, f.Claim.Read = a.PV.Claim, a.Read
+		f.Claim, f.ClaimRead = reply.Claim, a.Read
+		f.Claim.Of = a.PV.Claim
 	case ReadSiblings:
 		s.siblingsRead(reply)
 	case ListPVs:

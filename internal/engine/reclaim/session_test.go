@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -177,11 +178,11 @@ func TestSiblingsDuringSession(t *testing.T) {
 func toDeleteVolume(t *testing.T, e *Engine, cache pvs, name string) (s *Session, step Step) {
 	t.Helper()
 	for s, step = beginOn(t, e, Item{Name: name}); step.Result == Asks && s.Ask.Action != DeleteVolume; {
-		r := Reply{Outcome: OK, PV: s.Facts.PV, Found: true, Claims: map[types.UID]ClaimFacts{}}
+		r := Reply{Outcome: OK, PV: s.Facts.PV, Found: true, Claims: map[types.UID]pvclaim.Result{}}
 		for _, other := range s.Ask.Siblings {
 			if is := cache[other.Name]; is != nil {
 				r.PVs = append(r.PVs, *is)
-				r.Claims[other.UID] = ClaimFacts{Of: other.Claim}
+				r.Claims[other.UID] = pvclaim.Result{Of: other.Claim}
 			}
 		}
 		step = e.Answer(s, r, leading())
@@ -439,7 +440,7 @@ func TestEngineIsPure(t *testing.T) {
 	allowed := []string{
 		"cmp", "fmt", "slices", "strings", "time", "k8s.io/apimachinery/pkg/types",
 		"k8s.io/apimachinery/pkg/util/resourceversion",
-		own + "internal/engine/session", own + "internal/reasons", own + "pkg/volume",
+		own + "internal/engine/pvclaim", own + "internal/engine/session", own + "internal/reasons", own + "pkg/volume",
 	}
 	files, err := filepath.Glob("*.go")
 	shared, sharedErr := filepath.Glob("../session/*.go")

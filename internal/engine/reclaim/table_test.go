@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/docs"
@@ -90,7 +91,7 @@ func detach() happening {
 // carryOut carries out a decision with a successful answer.
 func carryOut(w *scene, d Decision) {
 	s := &w.s
-	order := max(s.Claim.Read.Order, s.PVRead.Order, s.PVsListed.Order) + 1
+	order := max(s.ClaimRead.Order, s.PVRead.Order, s.PVsListed.Order) + 1
 	switch d.Action {
 	case AddFinalizer:
 		s.PV.HasFinalizer, s.History.SeenProtected = true, true
@@ -103,7 +104,8 @@ func carryOut(w *scene, d Decision) {
 	case ListPVs:
 		s.PVsListed = read(order, 0)
 	case ReadClaim:
-		s.Claim = ClaimFacts{Read: read(order, 0), Of: s.PV.Claim, Found: w.claim, UID: s.PV.Claim.UID}
+		s.ClaimRead = read(order, 0)
+		s.Claim = pvclaim.Result{Of: s.PV.Claim, Found: w.claim, UID: s.PV.Claim.UID}
 	case ReadPV:
 		s.PVRead = read(order, 0)
 	case DeleteVolume:
@@ -123,7 +125,7 @@ func (w *scene) settle(d Decision) {
 		s.End = End{Gone: true, Final: true}
 	}
 	if d.Action == Wait {
-		s.Claim, s.PVRead, s.PVsListed = ClaimFacts{}, session.Read{}, session.Read{}
+		s.Claim, s.ClaimRead, s.PVRead, s.PVsListed = pvclaim.Result{}, session.Read{}, session.Read{}, session.Read{}
 		s.SecretsRead, s.AttachmentsCurrent = false, false
 	}
 }

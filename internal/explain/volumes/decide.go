@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	engine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
@@ -124,14 +125,14 @@ func (w ClusterFacts) reclaimFacts(pv explain.PV, driver string,
 	s.Rules.Local = w.InFlight.Value.OnNodes[driver] && !onePlace(pv)
 	s.Log, s.LogProblem = w.logState(driver, pv.Name)
 	if claim.OK() {
-		s.Claim = readClaim(pv.Claim, claim.Value, read(1))
+		s.Claim, s.ClaimRead = pvclaim.ResultOf(pv.Claim, claim.Value), read(1)
 	}
 	for _, other := range w.SiblingsOf(pv) {
 		s.Siblings = append(s.Siblings, other.PV)
 		switch its := w.SiblingClaims[other.Claim]; {
 		case !its.OK():
 			s.SiblingsRead = session.Read{}
-		case engine.ClaimNeedsVolume(other.PV, readClaim(other.Claim, its.Value, read(2))):
+		case engine.ClaimNeedsVolume(other.PV, pvclaim.ResultOf(other.Claim, its.Value)):
 			s.SiblingNeeded = other.Name
 		}
 		s.Attachments += len(w.attachmentsOf(other.Name))
@@ -154,15 +155,6 @@ func (w ClusterFacts) logState(driver, pv string) (state engine.LogState, proble
 	return w.InFlight.Value.Of(driver).InFlight(pv)
 }
 
-// readClaim converts the result of reading a claim; nil means that the claim is gone.
-func readClaim(of volume.ClaimRef, claim *v1.PersistentVolumeClaim, read session.Read) engine.ClaimFacts {
-	f := engine.ClaimFacts{Read: read, Of: of}
-	if claim != nil {
-		f.Found, f.UID, f.VolumeName = true, claim.UID, claim.Spec.VolumeName
-	}
-	return f
-}
-
 // inTreeFacts returns volume-guard's facts about an in-tree volume, as far as live reads show them.
 func (w ClusterFacts) inTreeFacts(pv explain.PV, claim explain.Read[*v1.PersistentVolumeClaim]) intree.Facts {
 	read := func(order int) session.Read { return session.Read{Sent: w.Now, Order: order} }
@@ -174,14 +166,14 @@ func (w ClusterFacts) inTreeFacts(pv explain.PV, claim explain.Read[*v1.Persiste
 		s.Attachments = intree.AttachmentFacts{Read: read(2), Count: len(w.attachmentsOf(pv.Name))}
 	}
 	if claim.OK() {
-		s.Claim = intree.ClaimFacts(readClaim(pv.Claim, claim.Value, read(1)))
+		s.Claim, s.ClaimRead = pvclaim.ResultOf(pv.Claim, claim.Value), read(1)
 	}
 	for _, other := range w.SiblingsOf(pv) {
 		s.Siblings = append(s.Siblings, *other.Tree)
 		switch its := w.SiblingClaims[other.Claim]; {
 		case !its.OK():
 			s.SiblingsRead = session.Read{}
-		case intree.Needed(*other.Tree, intree.ClaimFacts(readClaim(other.Claim, its.Value, read(3)))):
+		case intree.Needed(*other.Tree, pvclaim.ResultOf(other.Claim, its.Value)):
 			s.SiblingNeeded = other.Name
 		}
 		s.Attachments.Count += len(w.attachmentsOf(other.Name))

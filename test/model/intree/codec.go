@@ -202,7 +202,7 @@ func (c *codec) session(slot int, s *intree.Session) {
 	for _, read := range liveReads(s) {
 		c.Read(read)
 	}
-	if f.Claim.Read.Order > 0 {
+	if f.ClaimRead.Order > 0 {
 		c.claim(slot, &f.Claim.Of)
 	}
 	if f.Claim.Found {

@@ -282,10 +282,10 @@ func (m *machine) replyOf(a ask, r reply) intree.Reply {
 		out.Found, out.PV = true, *pv
 	}
 	if r.Claim != 0 {
-		out.Found, out.ClaimUID = true, uidOf(0, r.Claim)
+		out.Claim.Found, out.Claim.UID = true, uidOf(0, r.Claim)
 	}
 	if r.Names != 0 {
-		out.VolumeName = m.slots[r.Names-1]
+		out.Claim.VolumeName = m.slots[r.Names-1]
 	}
 	if r.Attached {
 		out.Attachments = 1

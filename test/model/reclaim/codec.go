@@ -165,7 +165,7 @@ func (c *codec) worker(p *replica, i int) {
 	c.pv(&f.PV)
 	c.Flags(&f.End.Gone, &f.End.Final, &f.End.Shared, &f.AttachmentsCurrent, &f.SecretsRead, &taken, &listed,
 		&f.Claim.Found)
-	reads := [...]*session.Read{&a.Read, &f.PVRead, &f.SiblingsRead, &f.PVsListed, &f.Claim.Read}
+	reads := [...]*session.Read{&a.Read, &f.PVRead, &f.SiblingsRead, &f.PVsListed, &f.ClaimRead}
 	for _, read := range reads {
 		c.Read(read)
 	}

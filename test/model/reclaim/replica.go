@@ -255,7 +255,7 @@ func (p *replica) ageEnd(i int) {
 // age makes the live reads of the key being worked on too old.
 func (p *replica) age(i int) {
 	f := &p.workers[i].session.Facts
-	for _, read := range []*session.Read{&f.PVRead, &f.Claim.Read, &f.SiblingsRead, &f.PVsListed} {
+	for _, read := range []*session.Read{&f.PVRead, &f.ClaimRead, &f.SiblingsRead, &f.PVsListed} {
 		if read.Order > 0 {
 			read.Sent = clock.Old.Time()
 		}

@@ -3,6 +3,7 @@ package reclaim
 import (
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
@@ -267,7 +268,7 @@ func (c *transition) readFor(i, slot int, ask reclaim.Ask) (reply reclaim.Reply)
 // readSiblings reads the siblings, and their claims, into the reply. It reports whether no claim of theirs needs the
 // volume. Of a PV that has taken the name of a sibling, no claim was read.
 func (c *transition) readSiblings(ask reclaim.Ask, reply *reclaim.Reply) (unneeded bool) {
-	unneeded, reply.Claims = true, map[types.UID]reclaim.ClaimFacts{}
+	unneeded, reply.Claims = true, map[types.UID]pvclaim.Result{}
 	for _, sibling := range ask.Siblings {
 		other := c.slotOf(sibling.Name)
 		p, live := c.pvs[other], c.claims[other]
@@ -288,7 +289,7 @@ func (c *transition) readSiblings(ask reclaim.Ask, reply *reclaim.Reply) (unneed
 }
 
 // readClaim is what a read shows of the claim of a PV.
-func (c *transition) readClaim(slot int) (claim reclaim.ClaimFacts) {
+func (c *transition) readClaim(slot int) (claim pvclaim.Result) {
 	if live := c.claims[slot]; live.gen != 0 {
 		claim.Found, claim.UID = true, claimUID(c.PVs[slot], live.gen)
 		if live.bound {
