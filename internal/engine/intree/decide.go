@@ -297,9 +297,9 @@ func prove(f Facts, then Action, now time.Time) Decision {
 	case pvclaim.Gone:
 	}
 	switch {
-	case !f.Attachments.Read.Fresh(now):
+	case !f.AttachmentsRead.Fresh(now):
 		return step(ReadAttachments, ReasonReclaim)
-	case f.Attachments.Count > 0:
+	case f.Attachments > 0:
 		return timed(ReasonAttached)
 	case len(f.Siblings) > 0 && !f.SiblingsRead.Fresh(now):
 		return step(ReadSiblings, ReasonReclaim)

@@ -13,7 +13,7 @@ func TestDecide(t *testing.T) {
 	claimLives := func(s *Facts) { s.Claim.Found, s.Claim.UID = true, s.PV.Claim.UID }
 	restored := func(s *Facts) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", s.PV.Name }
 	sharer := siblings(sibling(in(volume.PhaseBound)))
-	uncounted := func(s *Facts) { s.Attachments = AttachmentFacts{} }
+	uncounted := func(s *Facts) { s.Attachments, s.AttachmentsRead = 0, session.Read{} }
 	cases := []struct {
 		name   string
 		s      Facts
@@ -153,7 +153,7 @@ func TestDecide(t *testing.T) {
 		{"a claim of that name is a newer one", with(func(s *Facts) { s.Claim.Found, s.Claim.UID = true, "newer" }),
 			CreateTwin, ReasonReclaim},
 		{"attachments were not counted", with(uncounted), ReadAttachments, ReasonReclaim},
-		{"attachments were counted too long ago", with(func(s *Facts) { s.Attachments.Read = read(2, 6*time.Second) }),
+		{"attachments were counted too long ago", with(func(s *Facts) { s.AttachmentsRead = read(2, 6*time.Second) }),
 			ReadAttachments, ReasonReclaim},
 		{"attached", with(attached), Wait, ReasonAttached},
 		{"another PV needs the volume", with(sharer), Wait, ReasonSharedSource},
@@ -174,7 +174,7 @@ func TestDecide(t *testing.T) {
 		{"the PV was read before the claim", with(func(s *Facts) { s.PVRead, s.ClaimRead = read(1, 0), read(4, 0) }), ReadPV,
 			ReasonReclaim},
 		{"the PV was read before the attachments",
-			with(func(s *Facts) { s.PVRead, s.Attachments.Read = read(2, 0), read(4, 0) }), ReadPV, ReasonReclaim},
+			with(func(s *Facts) { s.PVRead, s.AttachmentsRead = read(2, 0), read(4, 0) }), ReadPV, ReasonReclaim},
 		{"the PV was read before its siblings", with(func(s *Facts) { s.PVRead, s.SiblingsRead = read(3, 0), read(4, 0) }),
 			ReadPV, ReasonReclaim},
 		{"a try failed a moment ago", with(failedJustNow), Wait, ReasonVolumeFailedDelete},
@@ -292,11 +292,11 @@ func TestDecide(t *testing.T) {
 			ReasonFinalizersRemoved},
 		{"released, a twin is deleted first", with(releasing, twinIs()), DeleteTwin, ReasonFinalizersRemoved},
 		{"released, an orphan is deleted", orphaned(releasing), DeleteTwin, ReasonOrphan},
-		{"an orphan, the original was not looked for", orphaned(func(s *Facts) { s.Original = OriginalFacts{} }),
+		{"an orphan, the original was not looked for", orphaned(func(s *Facts) { s.OriginalGone, s.OriginalRead = false, session.Read{} }),
 			ReadOriginal, ReasonOrphan},
-		{"an orphan, looked for too long ago", orphaned(func(s *Facts) { s.Original.Read = read(1, 6*time.Second) }),
+		{"an orphan, looked for too long ago", orphaned(func(s *Facts) { s.OriginalRead = read(1, 6*time.Second) }),
 			ReadOriginal, ReasonOrphan},
-		{"no orphan: the original is there", orphaned(func(s *Facts) { s.Original.Gone = false }), Wait, ReasonCacheStale},
+		{"no orphan: the original is there", orphaned(func(s *Facts) { s.OriginalGone = false }), Wait, ReasonCacheStale},
 		{"no twin was found", orphaned(func(s *Facts) { s.TwinFound = false }), Wait, ReasonNotOurs},
 		{"an orphan: deleted", orphaned(), DeleteTwin, ReasonOrphan},
 		{"an orphan with policy Delete: set to Retain", orphaned(func(s *Facts) { s.Twin.Policy = volume.PolicyDelete }),

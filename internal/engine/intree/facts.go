@@ -36,10 +36,14 @@ type Facts struct {
 	// Claim is the result of a live read of the PV's claim, and ClaimRead that read.
 	Claim     pvclaim.Result
 	ClaimRead session.Read
-	// Attachments is the result of a live list of the VolumeAttachments.
-	Attachments AttachmentFacts
-	// Original is the result of a live read of the PV that Twin belongs to, if PV does not exist.
-	Original OriginalFacts
+	// Attachments is the number of VolumeAttachments that name the PV or another PV of its volume, according to the live
+	// list AttachmentsRead.
+	Attachments     int
+	AttachmentsRead session.Read
+	// OriginalGone is true if no PV has the name of the PV that Twin belongs to, or if the PV has another UID, according
+	// to the live read OriginalRead. It is only read if PV does not exist.
+	OriginalGone bool
+	OriginalRead session.Read
 
 	// Siblings are the other PVs that name the same volume, twins included.
 	Siblings []PV
@@ -69,20 +73,6 @@ const (
 	// kube-controller-manager from 1.31 on.
 	OtherPresent
 )
-
-// AttachmentFacts is the result of a live list of VolumeAttachments. The zero value means that no list was made.
-type AttachmentFacts struct {
-	Read session.Read
-	// Count is the number of VolumeAttachments that name the PV or another PV of its volume.
-	Count int
-}
-
-// OriginalFacts is the result of a live read of a twin's original. The zero value means that it was not read.
-type OriginalFacts struct {
-	Read session.Read
-	// Gone is true if no PV has the name, or if the PV has another UID.
-	Gone bool
-}
 
 // Tombstone records the end of a twin that had its volume deleted. The zero value means that no end was seen.
 type Tombstone struct {
@@ -129,7 +119,7 @@ func Needed(pv PV, claim pvclaim.Result) bool {
 // pvReadLast reports whether the PV was read live, and later than all other facts.
 func (f Facts) pvReadLast(now time.Time) bool {
 	return f.PVRead.Fresh(now) && f.PVRead.Order > f.ClaimRead.Order &&
-		f.PVRead.Order > f.Attachments.Read.Order && f.PVRead.Order > f.SiblingsRead.Order
+		f.PVRead.Order > f.AttachmentsRead.Order && f.PVRead.Order > f.SiblingsRead.Order
 }
 
 // shared reports whether another PV still needs the volume, or has a hold. PVs that are all to be deleted do not wait

@@ -61,11 +61,11 @@ func proven() Facts {
 	pv := due()
 	return Facts{
 		Other: OtherAbsent, PV: pv,
-		Claim:        pvclaim.Result{Of: pv.Claim},
-		ClaimRead:    read(1, 3*time.Second),
-		Attachments:  AttachmentFacts{Read: read(2, 2*time.Second)},
-		SiblingsRead: read(3, time.Second),
-		PVRead:       read(4, 0),
+		Claim:           pvclaim.Result{Of: pv.Claim},
+		ClaimRead:       read(1, 3*time.Second),
+		AttachmentsRead: read(2, 2*time.Second),
+		SiblingsRead:    read(3, time.Second),
+		PVRead:          read(4, 0),
 	}
 }
 
@@ -104,7 +104,7 @@ func managedElsewhere(s *Facts)  { s.Other = OtherPresent }
 func managerUnknown(s *Facts)    { s.Other = OtherUnknown }
 func claimUnread(s *Facts)       { s.Claim, s.ClaimRead = pvclaim.Result{}, session.Read{} }
 func pvUnread(s *Facts)          { s.PVRead = session.Read{} }
-func attached(s *Facts)          { s.Attachments.Count = 1 }
+func attached(s *Facts)          { s.Attachments = 1 }
 func failedJustNow(s *Facts)     { s.Failure.Until = now().Add(time.Second) }
 func claimKeepsSibling(s *Facts) { s.Siblings, s.SiblingNeeded = []PV{sibling()}, "other" }
 
@@ -127,5 +127,5 @@ func twinFor(pv PV) PV {
 // orphaned is a twin whose original a live read did not find.
 func orphaned(alter ...func(*Facts)) Facts {
 	return altered(Facts{Other: OtherAbsent, Twin: made(), TwinFound: true,
-		Original: OriginalFacts{Read: read(1, 0), Gone: true}}, alter)
+		OriginalRead: read(1, 0), OriginalGone: true}, alter)
 }

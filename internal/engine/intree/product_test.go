@@ -80,8 +80,8 @@ func everyProof(s Facts, visit func(Facts)) {
 	for _, of := range claims {
 		s.Claim, s.ClaimRead = of.Claim, of.ClaimRead
 		for _, s.Claim.Of = range []volume.ClaimRef{s.PV.Claim, {}} {
-			for _, s.Attachments.Read = range reads {
-				for s.Attachments.Count = range 2 {
+			for _, s.AttachmentsRead = range reads {
+				for s.Attachments = range 2 {
 					for _, family := range families {
 						s.Siblings, s.SiblingNeeded = family.Siblings, family.SiblingNeeded
 						for _, s.SiblingsRead = range reads {
@@ -123,7 +123,7 @@ func shown(s Facts) bool {
 	last := func(r session.Read) bool { return s.PVRead.Order > r.Order }
 	claim := live(s.ClaimRead) && last(s.ClaimRead) && s.Claim.Of == s.PV.Claim &&
 		(!s.Claim.Found || s.Claim.UID != s.PV.Claim.UID && s.Claim.VolumeName != s.PV.Name)
-	attached := live(s.Attachments.Read) && last(s.Attachments.Read) && s.Attachments.Count == 0
+	attached := live(s.AttachmentsRead) && last(s.AttachmentsRead) && s.Attachments == 0
 	alone := len(s.Siblings) == 0 || live(s.SiblingsRead) && s.SiblingNeeded == ""
 	goes := map[string]bool{}
 	for _, other := range s.Siblings {

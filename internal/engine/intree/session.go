@@ -224,19 +224,20 @@ func (s *Session) read(t *Tracker, pvs PVs, r Reply, sent time.Time) {
 		f.Claim, f.ClaimRead = r.Claim, s.Live(sent)
 		f.Claim.Of = f.PV.Claim
 	case ReadAttachments:
-		f.Attachments = AttachmentFacts{Read: s.Live(sent), Count: r.Attachments}
+		f.Attachments, f.AttachmentsRead = r.Attachments, s.Live(sent)
 	case ReadSiblings:
 		s.readSibling(r, sent)
 	case ReadOriginal:
-		f.Original = OriginalFacts{Read: s.Live(sent), Gone: !r.Found || r.PV.UID != f.Twin.TwinOf}
+		f.OriginalGone, f.OriginalRead = !r.Found || r.PV.UID != f.Twin.TwinOf, s.Live(sent)
 	case ReadTwin:
 		if !r.Found {
 			s.End = session.Conflicted
 			return
 		}
 		// The twin is judged next, and before its policy is set to Delete, all facts are read a second time, as for any twin.
-		f.Claim, f.Attachments, f.TwinConflict = pvclaim.Result{}, AttachmentFacts{}, false
-		f.ClaimRead, f.SiblingsRead, f.PVRead = session.Read{}, session.Read{}, session.Read{}
+		f.Claim, f.Attachments, f.TwinConflict = pvclaim.Result{}, 0, false
+		f.ClaimRead, f.AttachmentsRead = session.Read{}, session.Read{}
+		f.SiblingsRead, f.PVRead = session.Read{}, session.Read{}
 		s.twinIs(t, pvs, r.PV)
 	default:
 		if !r.Found || r.PV.UID != f.PV.UID {

@@ -287,7 +287,7 @@ func TestOrphanedTwin(t *testing.T) {
 		"still there": {ok(Reply{Found: true, PV: original}), Wait},
 	} {
 		cache, tracker := holding(made())
-		s := Begin(orphaned(func(f *Facts) { f.Original = OriginalFacts{} }), rules(), now())
+		s := Begin(orphaned(func(f *Facts) { f.OriginalGone, f.OriginalRead = false, session.Read{} }), rules(), now())
 		if ask := s.Ask(); ask.Action != ReadOriginal || ask.Name != original.Name {
 			t.Fatalf("asks %+v", ask)
 		}
@@ -332,7 +332,7 @@ func TestEverySiblingIsRead(t *testing.T) {
 	} {
 		cache, tracker := holding(due(), sibling(), third)
 		facts, _ := tracker.Observe(due().Name, cache, now())
-		facts.Claim, facts.ClaimRead, facts.Attachments = proven().Claim, proven().ClaimRead, proven().Attachments
+		facts.Claim, facts.ClaimRead, facts.AttachmentsRead = proven().Claim, proven().ClaimRead, proven().AttachmentsRead
 		s := Begin(facts, rules(), now())
 		sent := now()
 		var asks []string
@@ -365,10 +365,10 @@ func TestReplyNotFound(t *testing.T) {
 	if play(t, &s, tracker, cache, none, 0); s.End != session.ObjectGone {
 		t.Errorf("the PV is gone: ended as %d", s.End)
 	}
-	s = Begin(orphaned(func(f *Facts) { f.Original = OriginalFacts{} }), rules(), now())
+	s = Begin(orphaned(func(f *Facts) { f.OriginalGone, f.OriginalRead = false, session.Read{} }), rules(), now())
 	s.Answer(tracker, cache, ok(Reply{PV: due()}), now(), now())
-	if !s.Facts.Original.Gone || s.Decision.Action != DeleteTwin {
-		t.Errorf("the original is gone: %+v, then %s", s.Facts.Original, s.Decision.Action)
+	if !s.Facts.OriginalGone || s.Decision.Action != DeleteTwin {
+		t.Errorf("the original is gone: %t, then %s", s.Facts.OriginalGone, s.Decision.Action)
 	}
 	if subject := s.Subject(); subject.UID != made().UID {
 		t.Errorf("the session is about %+v", subject)

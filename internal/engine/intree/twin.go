@@ -105,9 +105,9 @@ func orphan(f Facts, now time.Time) Decision {
 	switch {
 	case !f.TwinFound || !f.Twin.LooksLikeTwin():
 		return wait(ReasonNotOurs)
-	case !f.Original.Read.Fresh(now):
+	case !f.OriginalRead.Fresh(now):
 		return step(ReadOriginal, ReasonOrphan)
-	case !f.Original.Gone:
+	case !f.OriginalGone:
 		return timed(ReasonCacheStale)
 	}
 	if d, ended := endTwin(f, ReasonOrphan); !ended {

@@ -163,7 +163,7 @@ func (w ClusterFacts) inTreeFacts(pv explain.PV, claim explain.Read[*v1.Persiste
 		s.Other = intree.OtherPresent
 	}
 	if w.Attachments.OK() {
-		s.Attachments = intree.AttachmentFacts{Read: read(2), Count: len(w.attachmentsOf(pv.Name))}
+		s.Attachments, s.AttachmentsRead = len(w.attachmentsOf(pv.Name)), read(2)
 	}
 	if claim.OK() {
 		s.Claim, s.ClaimRead = pvclaim.ResultOf(pv.Claim, claim.Value), read(1)
@@ -176,7 +176,7 @@ func (w ClusterFacts) inTreeFacts(pv explain.PV, claim explain.Read[*v1.Persiste
 		case intree.Needed(*other.Tree, pvclaim.ResultOf(other.Claim, its.Value)):
 			s.SiblingNeeded = other.Name
 		}
-		s.Attachments.Count += len(w.attachmentsOf(other.Name))
+		s.Attachments += len(w.attachmentsOf(other.Name))
 		if other.Name == volume.TwinName(pv.Name) {
 			s.Twin, s.TwinFound = *other.Tree, true
 		}

@@ -179,12 +179,12 @@ func (c *codec) since(t *time.Time) {
 func (c *codec) session(slot int, s *intree.Session) {
 	f := &s.Facts
 	reason := slices.Index(c.reasons, s.Decision.Reason)
-	there, attached := f.PV.UID != "", f.Attachments.Count > 0
+	there, attached := f.PV.UID != "", f.Attachments > 0
 	failed, yielded := !f.Failure.Until.IsZero(), !f.YieldedSince.IsZero()
 	memory.Number(&c.Archive, &s.Decision.Action)
 	memory.Number(&c.Archive, &reason)
 	memory.Pair(&c.Archive, &f.Other, &s.ReadCount)
-	c.Flags(&there, &f.TwinFound, &f.Claim.Found, &attached, &f.Original.Gone, &f.Tombstone.VolumeDeleted,
+	c.Flags(&there, &f.TwinFound, &f.Claim.Found, &attached, &f.OriginalGone, &f.Tombstone.VolumeDeleted,
 		&f.TwinConflict, &s.ClaimUnread)
 	c.Flags(&failed, &yielded)
 	if failed {
@@ -222,7 +222,7 @@ func (c *codec) session(slot int, s *intree.Session) {
 	}
 	s.Rules, s.Decision.Reason = c.rules, c.reasons[reason]
 	if attached {
-		f.Attachments.Count = 1
+		f.Attachments = 1
 	}
 }
 

@@ -169,7 +169,7 @@ func (r *replica) age(slot int) {
 // liveReads returns the live reads of a session.
 func liveReads(s *intree.Session) []*session.Read {
 	f := &s.Facts
-	return []*session.Read{&f.PVRead, &f.ClaimRead, &f.Attachments.Read, &f.Original.Read, &f.SiblingsRead,
+	return []*session.Read{&f.PVRead, &f.ClaimRead, &f.AttachmentsRead, &f.OriginalRead, &f.SiblingsRead,
 		&s.SiblingsRead}
 }
 
