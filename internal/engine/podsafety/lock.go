@@ -64,12 +64,14 @@ func (a LockAction) String() string { return session.Name(a, lockActionNames) }
 
 // DecideLock returns the next step for the lock of one volume.
 //
-// The attach-detach controller detaches volumes from an unreachable node after some minutes (maxWaitForUnmountDuration
-// in pkg/controller/volume/attachdetach), and at once with the taint node.kubernetes.io/out-of-service, even under
-// running processes. A volume is therefore locked while a pod that uses it is held and terminating on such a node. The
-// lock stays until the pod is no longer held, even if the node returns, because the volume may be detached by then. For
-// the same reason it passes to another held, terminating pod of the node that uses the volume. The absence of the pod
-// is read live, since a stale cache may lack a pod that it has not received yet.
+// The attach-detach controller keeps a volume attached while a pod needs it: until the object is gone, its phase is
+// final, or it is terminating and reports no running container (IsPodTerminated in pkg/volume/util). The controller
+// then detaches the volume from an unreachable node after some minutes (maxWaitForUnmountDuration in
+// pkg/controller/volume/attachdetach), and at once with the taint node.kubernetes.io/out-of-service, even under running
+// processes. A volume is therefore locked while a pod that uses it is held and terminating on such a node. The lock
+// stays until the pod is no longer held, even if the node returns, because the volume may be detached by then. For the
+// same reason it passes to another held, terminating pod of the node that uses the volume. The absence of the pod is
+// read live, since a stale cache may lack a pod that it has not received yet.
 //
 // A volume that a fence keeps from the node needs no lock, which would only block a new pod. The fence is read live,
 // too, and has to concern the run of the node that the pod belongs to: another machine with the node's name reaches the

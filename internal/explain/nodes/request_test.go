@@ -56,7 +56,8 @@ func TestCheckFence(t *testing.T) {
 			[]string{"- Agent ipmi is tried first (Job of PodTemplate ops/power-off, for 5m0s at most). Its proof releases",
 				"- Agent sbr is tried if none before it has a proof",
 				"pods that are terminating before it begins: 1 now.",
-				"- Agent net is tried if", "for 5m0s at most). Its proof releases no pod: its volumes of driver disk.csi can",
+				"- Agent net is tried if", "for 5m0s at most). Its proof releases no pod. It frees the locks of the node's " +
+					"volumes of driver disk.csi, but Kubernetes detaches none of them while its pod is reported as running.",
 				"* The agents end all processes on the node, also the processes of 2 pods not being deleted.",
 				"* The report of an agent is not verified", "!Ready", "!Lease"}},
 		"volumes of two storage systems": {nothing,

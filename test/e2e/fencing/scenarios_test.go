@@ -120,7 +120,7 @@ func testReboot(env *environment) {
 	})
 }
 
-// testNetworkFence expects a fence of volumes to let the volume be attached elsewhere, while the pod's name stays held.
+// testNetworkFence expects a fence of volumes to lift the VolumeLock, while the pod stays held until the reboot.
 func testNetworkFence(env *environment) {
 	m, w := env.lost("network", impatient)
 	w.waitTerminating()
