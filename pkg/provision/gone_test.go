@@ -37,14 +37,36 @@ func TestEventsOfAGoneClaimAreOnTheLease(t *testing.T) {
 	for _, name := range []string{"data", "second"} {
 		w.deleteNamed(name)
 	}
-	for _, of := range []string{"Claim ns/data, which is gone, volume pvc-u1: ",
-		"Claim ns/second, which is gone, volume pvc-u2: "} {
+	for _, of := range []string{"Claim ns/data, which is bound or gone, volume pvc-u1: ",
+		"Claim ns/second, which is bound or gone, volume pvc-u2: "} {
 		w.wait("the Lease tells of it", func() bool {
 			return events.on("Lease driver/log-0", "ProvisioningOutcomeUnknown "+of, "CreateVolume was called for this claim")
 		})
 	}
 	w.failing(false, nil)
 	w.wait("nothing is in flight", w.settled)
+}
+
+// TestEventsOfABoundClaimAfterARestart: the next process does not have the claim in its cache, and its driver does not
+// answer any more. The claim is in use, so no Event may say that it is gone, or that it can be deleted.
+func TestEventsOfABoundClaimAfterARestart(t *testing.T) {
+	w, events := newWorld(t), &told{}
+	w.madeUnseen().stop()
+	w.makePV("pvc-u1", driverName, "vol-pvc-u1", refTo("data", "u1"))
+	claim := w.claim()
+	claim.Spec.VolumeName = "pvc-u1"
+	_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Update(t.Context(), claim, metav1.UpdateOptions{})
+	w.must(err)
+	w.start(Config{Events: events})
+	w.wait("the Lease tells of it", func() bool {
+		return events.on("Lease driver/log-0", "ProvisioningOutcomeUnknown Claim ns/data, which is bound or gone",
+			"You can delete a claim that is not bound meanwhile")
+	})
+	for _, wrong := range []string{"which is gone", "delete the claim"} {
+		if events.on("", wrong) {
+			t.Errorf("%q is told of a bound claim: %q", wrong, events.with(""))
+		}
+	}
 }
 
 // TestEndOfThePVBeforeTheAnswer: the claim is offered while its name is worked on, and gets another volume.

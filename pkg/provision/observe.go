@@ -174,8 +174,8 @@ func requestOf(request inflight.Request) provision.Request {
 	return provision.Request{Node: request.Node, MayReschedule: request.MayReschedule}
 }
 
-// observeClaim updates the run's claim, which is gone if the cache lost it. If claims are not watched, only the entry's
-// data are known.
+// observeClaim updates the run's claim, which is gone, or was bound before the watch began, if the cache does not have
+// it. If claims are not watched, only the entry's data are known.
 func (w *run) observeClaim(entry inflight.Entry, state inflight.State) {
 	if w.claimKey.UID == "" && state == inflight.Open {
 		w.claimKey = entry.Claim

@@ -153,8 +153,9 @@ func (e *ownEvents) start(client corev1.EventsGetter, component string) (stop fu
 	return broadcaster.Shutdown
 }
 
-// eventOn returns the object of the run's Events, which is its claim. If the claim is gone, its namespace may be gone
-// too, so the Events are on the Lease of the entry, and their message names the claim.
+// eventOn returns the object of the run's Events, which is its claim. If the cache does not show the claim, even its
+// namespace may be gone, so the Events are on the Lease of the entry, and their message names the claim. The cache also
+// lacks a claim that was bound before this process began, and whose volume is in use.
 func (w *run) eventOn() events.Object {
 	claim := w.facts.Claim
 	log, names := w.log.(interface {
@@ -164,7 +165,7 @@ func (w *run) eventOn() events.Object {
 		return eventOn(claim)
 	}
 	return events.Object{ObjectReference: log.LeaseOf(w.name), Key: types.UID(w.name),
-		Prefix: fmt.Sprintf("Claim %s/%s, which is gone, volume %s: ", claim.Namespace, claim.Name, w.name)}
+		Prefix: fmt.Sprintf("Claim %s/%s, which is bound or gone, volume %s: ", claim.Namespace, claim.Name, w.name)}
 }
 
 // eventOn returns the object of a claim's Events.

@@ -74,7 +74,8 @@ type Claim struct {
 	// Node relates the claim's selected node to this process, and SelectedNode is the node's name.
 	Node         NodeSelection
 	SelectedNode string
-	// Terminating is true if the claim has a deletionTimestamp, and Gone if it does not exist. Neither can be undone.
+	// Terminating is true if the claim has a deletionTimestamp, and Gone if it does not exist, or was bound before the
+	// watch began: the cache shows neither. Nothing of that can be undone.
 	Terminating, Gone bool
 	// VolumeName is spec.volumeName, which is immutable once it is set.
 	VolumeName string

@@ -84,15 +84,16 @@ var (
 	ReasonOutcomeUnknown = table.Declare("ProvisioningOutcomeUnknown", reasons.About{
 		Severity: reasons.Warning, DetailFirst: true, Sentence: "CreateVolume was called for this claim, and the driver " +
 			"has not answered whether it created the volume. csi-reclaimer repeats the request until the driver does. You can " +
-			"delete the claim meanwhile: if there is a volume, it gets a PersistentVolume, whose reclaim policy then applies. " +
-			"`kubectl reclaim explain` shows the request and the way out."})
+			"delete a claim that is not bound meanwhile: if there is a volume, it gets a PersistentVolume, whose reclaim " +
+			"policy then applies. `kubectl reclaim explain` shows the request and the way out."})
 	ReasonAPIReadFailed  = table.Normal("APIReadFailed", "A read from the API server failed; csi-reclaimer tries again.")
 	ReasonAPIWriteFailed = table.Normal("APIWriteFailed", "A write to the API server failed; csi-reclaimer tries again.")
 	// ReasonPVRefused means that the API server refused the PersistentVolume, and will do so again.
 	ReasonPVRefused = table.Warning("PersistentVolumeRefused",
 		"The volume exists, and the API server refuses its PersistentVolume. csi-reclaimer tries again until the cause is "+
-			"gone: an admission policy, a missing permission, or a value from the driver that is not valid. The claim can be "+
-			"deleted meanwhile, the volume stays. `kubectl reclaim settle` ends the tries and leaves the volume to you.")
+			"gone: an admission policy, a missing permission, or a value from the driver that is not valid. A claim that "+
+			"is not bound can be deleted meanwhile, the volume stays. `kubectl reclaim settle` ends the tries and leaves the "+
+			"volume to you.")
 	// ReasonDriverChanged means that a refusal by another version of the driver settles no doubt.
 	ReasonDriverChanged = table.Warning("DriverVersionChanged",
 		"The outcome of CreateVolume is in doubt, and the driver was replaced by another version, which refuses the "+

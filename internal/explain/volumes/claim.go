@@ -57,7 +57,8 @@ func (f ClaimFacts) explain() (s explain.Explanation, d decision, known bool) {
 	s = explain.Explanation{Object: "claim " + f.Claim.Namespace + "/" + f.Claim.Name}
 	driver := f.Driver()
 	addClaim(&s, f, driver)
-	addInFlight(&s, f.ClusterFacts, f.entriesOf(f.Claim.Namespace, f.Claim.Name))
+	addInFlight(&s, f.ClusterFacts, f.entriesOf(f.Claim.Namespace, f.Claim.Name), bond{f.Claim.Spec.VolumeName,
+		"claim " + f.Claim.Namespace + "/" + f.Claim.Name + " is bound to it"})
 	s.Finalizers = f.finalizersOf(f.Claim, driver, driver, "")
 	if d, known = f.decide(driver); known {
 		s.Decision = &d.Decision
@@ -225,7 +226,7 @@ func addInFlightWaits(s *explain.Explanation, f ClaimFacts, driver string) {
 	switch {
 	case f.InFlight.OK() && len(s.InFlight) == 0 && len(unreadable) > 0:
 		s.AddWait("the in-flight log to be readable where it is for its volume, if that has the usual name %s", name)
-		adviseOnLog(s, unreadable)
+		adviseOnLog(s, f.ClusterFacts, unreadable, bond{})
 	case inFlight && wasRefused(f.Events):
 		s.AddWait("the API server to accept the PV of volume %s, which the driver has created", s.InFlight[0].Volume)
 	case inFlight:

@@ -58,8 +58,30 @@ func requestWords(q explain.InFlightRequest) string {
 	return strings.Join(words, "; ")
 }
 
+// bond is a PV that was read by itself, or that a claim names, and the words for it. The zero value is none.
+type bond struct{ pv, words string }
+
+func bondOf(pv string) bond { return bond{pv, "PV " + pv + " names it"} }
+
+// keeps returns why a volume must stay in the storage system, empty if no PV names it. of reports whether the PV with a
+// name is the volume's. The list of PVs may be older than known.
+func (w ClusterFacts) keeps(of func(pv string) bool, known bond) string {
+	if known.pv != "" && of(known.pv) {
+		return known.words
+	}
+	for _, pv := range w.PVs.Value {
+		if of(pv.Name) {
+			return bondOf(pv.Name).words
+		}
+	}
+	if !w.PVs.OK() {
+		return "PVs could not be read, and one may name it"
+	}
+	return ""
+}
+
 // addInFlight adds the entries as facts, and advice on each.
-func addInFlight(s *explain.Explanation, w ClusterFacts, entries []inflight.Located) {
+func addInFlight(s *explain.Explanation, w ClusterFacts, entries []inflight.Located, known bond) {
 	explain.NoteUnread(s, w.InFlight, "The in-flight log (Leases)", "whether the volume is being provisioned")
 	for _, e := range entries {
 		shown := inFlightOf(e)
@@ -70,18 +92,30 @@ func addInFlight(s *explain.Explanation, w ClusterFacts, entries []inflight.Loca
 			s.AddFact("Request", "CreateVolume, repeated until its outcome is known: %s", requestWords(q))
 		}
 		s.AddFact("Entry", "annotation %s of Lease %s", e.Annotation, shown.Lease)
+		if why := w.keeps(e.Of, known); why != "" {
+			s.Advise("Keep volume %s in the storage system: %s. If the driver can no longer answer, this only ends the "+
+				"tries to create it: kubectl reclaim settle %s", e.Volume, why, e.Volume)
+			continue
+		}
 		s.Advise("If the driver can no longer answer: look in the storage system for a volume named %s. If there is "+
 			"none, or after you delete it there: kubectl reclaim settle %s", e.Volume, e.Volume)
 	}
 }
 
-func adviseOnLog(s *explain.Explanation, problems []inflight.LocatedProblem) {
+func adviseOnLog(s *explain.Explanation, w ClusterFacts, problems []inflight.LocatedProblem, known bond) {
 	for _, p := range problems {
 		namespace, name, _ := strings.Cut(p.Lease, "/")
+		kept := ""
+		if p.Annotation != "" {
+			kept = w.keeps(p.Of, known)
+		}
 		switch {
 		case errors.Is(p.Err, inflight.ErrVersion):
 			s.Advise("Lease %s was written by a version that is not known here. Install the later version of csi-reclaimer "+
 				"again, and let it finish its volumes", p.Lease)
+		case kept != "":
+			s.Advise("Keep the volume of annotation %s of Lease %s in the storage system: %s. This only removes the entry: "+
+				"kubectl annotate lease -n %s %s %s-", p.Annotation, p.Lease, kept, namespace, name, p.Annotation)
 		case p.Annotation != "":
 			s.Advise("Look in the storage system for the volume of annotation %s of Lease %s. If there is none, or after you "+
 				"delete it there: kubectl annotate lease -n %s %s %s-", p.Annotation, p.Lease, namespace, name, p.Annotation)
@@ -163,7 +197,7 @@ func ExplainDeletedClaim(w DeletedClaimFacts, namespace, name string) explain.Ex
 	s := explain.Explanation{Object: "claim " + namespace + "/" + name}
 	s.AddFact("Phase", "the claim does not exist")
 	entries := w.entriesOf(namespace, name)
-	addInFlight(&s, w.ClusterFacts, entries)
+	addInFlight(&s, w.ClusterFacts, entries, bond{})
 	if len(entries) == 0 {
 		s.AddEvents(w.Events, w.Now)
 		s.Headline = what + " does not exist."

@@ -46,6 +46,18 @@ func (w *ClusterFacts) openEntries(entries ...inflight.Located) {
 // removeEntryCommand removes the entry of the claim with UID c.
 const removeEntryCommand = "kubectl reclaim settle pvc-c"
 
+// kept is said of an entry whose volume has a PV, or may have one, for this reason.
+func kept(why string) []string {
+	return []string{"In flight    volume pvc-c", "Keep volume pvc-c in the storage system: " + why + ". If the driver can " +
+		"no longer answer, this only ends the tries to create it: " + removeEntryCommand, "!delete it there"}
+}
+
+// bindTo binds the claim to this PV, of which only the name is known.
+func (f *ClaimFacts) bindTo(pv string) {
+	f.Claim.Spec.VolumeName, f.Claim.Status.Phase = pv, v1.ClaimBound
+	f.PV = explain.Found[*PVFacts](nil)
+}
+
 func TestExplainClaimWithVolumeInFlight(t *testing.T) {
 	always := []string{
 		"In flight    volume pvc-c of driver " + driver + ", for 60m, for claim ns/data (UID c)",
@@ -62,6 +74,32 @@ func TestExplainClaimWithVolumeInFlight(t *testing.T) {
 				{Reason: "ExternalProvisioning", Message: "Waiting for a volume to be created"}})
 		}, append(always, "waits for the API server to accept the PV of volume pvc-c, which the driver has created",
 			"!to answer CreateVolume")},
+		"it is bound": {func(f *ClaimFacts) {
+			f.openEntries(entry("c"))
+			f.bindTo("pvc-c")
+		}, kept("claim ns/data is bound to it")},
+		"it is bound, and PVs cannot be read": {func(f *ClaimFacts) {
+			f.openEntries(entry("c"))
+			f.bindTo("pvc-c")
+			explained.Forbid(&f.PVs)
+			f.PV = explain.Failed[*PVFacts](errForbidden)
+		}, kept("claim ns/data is bound to it")},
+		"it is bound to another PV": {func(f *ClaimFacts) {
+			f.openEntries(entry("c"))
+			f.bindTo("other")
+		}, []string{"after you delete it there: " + removeEntryCommand, "!Keep volume"}},
+		"its PV is listed, and it is not bound yet": {func(f *ClaimFacts) {
+			f.openEntries(entry("c"))
+			f.shown("pvc-c", false)
+		}, kept("PV pvc-c names it")},
+		"its volume got its PV under another name": {func(f *ClaimFacts) {
+			f.openEntries(entry("c"))
+			f.shown("pvc-c-apart-0011aabb", false)
+		}, kept("PV pvc-c-apart-0011aabb names it")},
+		"PVs cannot be read": {func(f *ClaimFacts) { f.openEntries(entry("c")); explained.Forbid(&f.PVs) },
+			kept("PVs could not be read, and one may name it")},
+		"PVs were not read": {func(f *ClaimFacts) { f.openEntries(entry("c")); explained.Skip(&f.PVs) },
+			kept("PVs could not be read, and one may name it")},
 		"its class is gone": {func(f *ClaimFacts) {
 			f.openEntries(entry("c"))
 			explained.Remove(&f.Class)
@@ -76,8 +114,14 @@ func TestExplainClaimWithVolumeInFlight(t *testing.T) {
 			[]string{"The in-flight log (Leases): forbidden. So it is not known whether the volume is being provisioned.",
 				"!Decision"}},
 		"its entry cannot be read": {func(f *ClaimFacts) { f.entryUnreadable("pvc-c") },
-			[]string{"Wait, InFlightLogUnreadable", "the in-flight log to be readable where",
+			[]string{"Wait, InFlightLogUnreadable", "the in-flight log to be readable where", "after you delete it there",
 				"kubectl annotate lease -n kube-system l-1 in-flight.csi-reclaimer.io/pvc-c-"}},
+		"neither its entry nor PVs can be read": {func(f *ClaimFacts) {
+			f.entryUnreadable("pvc-c")
+			explained.Forbid(&f.PVs)
+		}, []string{"Keep the volume of annotation in-flight.csi-reclaimer.io/pvc-c of Lease kube-system/l-1",
+			"PVs could not be read, and one may name it", "!delete it there",
+			"kubectl annotate lease -n kube-system l-1 in-flight.csi-reclaimer.io/pvc-c-"}},
 		"the Lease for its entry is a copy": {func(f *ClaimFacts) { f.shardUnreadable(driver, "l") },
 			[]string{"Wait, InFlightLogUnreadable", "kubectl delete lease -n kube-system l"}},
 		"its volume may be in another shard than usual": {func(f *ClaimFacts) {
@@ -115,16 +159,22 @@ func TestExplainDeletedClaim(t *testing.T) {
 		ReportingController: driver, Message: "no quota. " + provision.ReasonOutcomeUnknown.Sentence()}
 	newer, others := last, last
 	newer.LastTimestamp = metav1.NewTime(f.Now.Add(-time.Minute))
-	newer.Message = "Claim ns/data, which is gone, volume pvc-c: no room. CreateVolume was called"
-	others.Message = "Claim ns/x, which is gone, volume pvc-c2: of another. CreateVolume was called"
+	newer.Message = "Claim ns/data, which is bound or gone, volume pvc-c: no room. CreateVolume was called"
+	others.Message = "Claim ns/x, which is bound or gone, volume pvc-c2: of another. CreateVolume was called"
 	deleted := DeletedClaimFacts{ClusterFacts: f.ClusterFacts, Events: explain.Found([]v1.Event{last}),
 		LeaseEvents: explain.Found([]v1.Event{newer, others})}
 	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Wrapped(false, 0), "60s ago, "+driver+
-		": ProvisioningOutcomeUnknown: Claim ns/data, which is gone, volume pvc-c: no room", "!of another")
+		": ProvisioningOutcomeUnknown: Claim ns/data, which is bound or gone, volume pvc-c: no room", "!of another")
 	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Wrapped(false, 0), "3m ago, "+driver+
 		": ProvisioningOutcomeUnknown: no quota. CreateVolume was called",
 		"Claim ns/data does not exist, and volume pvc-c has been in flight for it for 60m (FinishProvisioning)",
 		removeEntryCommand, "it then gets a PV, which is reclaimed by its policy")
+	explained.Forbid(&deleted.PVs)
+	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Wrapped(false, 0),
+		kept("PVs could not be read, and one may name it")...)
+	deleted.shown("pvc-c", false)
+	expect(t, ExplainDeletedClaim(deleted, "ns", "data").Wrapped(false, 0), kept("PV pvc-c names it")...)
+	explained.Clear(&deleted.PVs)
 	newer.Reason = string(provision.ReasonPVRefused)
 	deleted.LeaseEvents = explain.Found([]v1.Event{newer, others})
 	deleted.LeaseEvents.Value[1].LastTimestamp = metav1.NewTime(f.Now) // of another volume
@@ -143,7 +193,23 @@ func TestExplainPVWithVolumeInFlight(t *testing.T) {
 		"no entry": {func(*PVFacts) {}, []string{"DeleteVolume, Reclaim", "!In flight"}},
 		"an entry": {func(f *PVFacts) { e := entry("c"); e.Volume = "pv"; f.openEntries(e) },
 			[]string{"Wait, ProvisioningInFlight", "In flight    volume pv", "waits (ProvisioningInFlight)",
-				"the entry of its volume in the in-flight log to be settled"}},
+				"the entry of its volume in the in-flight log to be settled",
+				"Keep volume pv in the storage system: PV pv names it", "!delete it there"}},
+		"an entry, and the list of PVs lacks the PV": {func(f *PVFacts) {
+			e := entry("c")
+			e.Volume = "pv"
+			f.openEntries(e)
+			f.bound()
+			explained.Clear(&f.PVs)
+		}, []string{"Keep volume pv in the storage system: PV pv names it", "!delete it there"}},
+		"its entry cannot be read, and its policy is Retain": {func(f *PVFacts) {
+			f.entryUnreadable("pv")
+			f.policy(v1.PersistentVolumeReclaimRetain)
+			f.terminate(time.Minute)
+			explained.Clear(&f.PVs)
+		}, []string{"Wait, InFlightLogUnreadable", "Keep the volume of annotation in-flight.csi-reclaimer.io/pv of Lease " +
+			"kube-system/l-1 in the storage system: PV pv names it. This only removes the entry: kubectl annotate lease -n " +
+			"kube-system l-1 in-flight.csi-reclaimer.io/pv-", "!delete it there"}},
 		"an entry of the volume that got its PV under another name": {func(f *PVFacts) {
 			e := entry("c")
 			e.Volume, f.PV.Name = "p", "p-apart-0011aabb"

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -41,9 +43,12 @@ func settleCommand(s *cli.Plugin) *cobra.Command {
 		Short: "End the tries to create volumes whose outcome the driver does not tell",
 		Long: `Has csi-reclaimer drop entries from the in-flight log at its next try, before it calls the driver or creates a PV,
 or when it starts. It called CreateVolume for these volumes, and the driver has not answered whether it created them, or
-they cannot get their PV. Without its entry, a volume that exists nevertheless is known to the storage system alone. So
-look there for the names that this command shows before you answer, and delete the volumes there. Delete the claims as
-well, or csi-reclaimer begins again for them.
+they cannot get their PV. If a PV names such a volume, keep it: a pod may use it, and this command only ends the tries
+to create it. Without its entry and without a PV, a volume that exists nevertheless is known to the storage system
+alone. So look there for these names before you answer, and delete the volumes that no PV names. Delete the claims that
+wait for them as well, or csi-reclaimer begins again for them.
+
+The command lists PVs, and says which of the volumes they name.
 
 Entries are chosen by the names of their volumes, or by namespace, StorageClass, driver and age of all that are in
 flight. An entry that changes after it was shown stays in the log.`,
@@ -161,6 +166,38 @@ func (o *settleOptions) choose(entries []inflight.Located, volumes []string, nam
 
 func classOf(e inflight.Located) string { return e.Requests[0].PV.Spec.StorageClassName }
 
+// inStorage says which of the volumes must stay in the storage system, and which to look for there. It lists PVs once,
+// because there may be hundreds of entries, and a volume can have its PV under one of several names. If PVs cannot be
+// read, each of the volumes may have one.
+func inStorage(ctx context.Context, core corev1.PersistentVolumesGetter, entries []inflight.Located) string {
+	volumes, pvs, found := sets.Set[string]{}, sets.Set[string]{}, sets.Set[string]{}
+	for _, e := range entries {
+		volumes.Insert(e.Volume)
+	}
+	err := kube.EachOf(ctx, core.PersistentVolumes().List, metav1.ListOptions{}, func(pv *v1.PersistentVolume) {
+		for _, e := range entries {
+			if strings.HasPrefix(pv.Name, e.Volume) && e.Of(pv.Name) {
+				pvs.Insert(pv.Name)
+				found.Insert(e.Volume)
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Sprintf(" PVs could not be read (%v), so a PV may name any of these volumes, and a pod may use it. Keep "+
+			"each in the storage system until you know that no PV names it.", err)
+	}
+	text, names := "", "these names"
+	if len(pvs) > 0 {
+		names = "the other names"
+		text = " Keep the volumes that these PVs name in the storage system: " + strings.Join(sets.List(pvs), ", ") + "."
+	}
+	if len(found) < len(volumes) {
+		text += " If the driver has created one that no PV names, only the storage system knows it: look there for " +
+			names + " first."
+	}
+	return text
+}
+
 // waitingClaims says which claims of the entries wait for a volume, empty for none. It lists the claims of each
 // namespace once, because there may be hundreds of entries.
 func waitingClaims(ctx context.Context, core corev1.PersistentVolumeClaimsGetter, entries []inflight.Located) string {
@@ -208,8 +245,8 @@ func (o *settleOptions) settle(ctx context.Context, api explain.API, entries []i
 		return err
 	}
 	count := plural.Count(len(entries), "volume")
-	cli.PrintLine(o.Out, "\ncsi-reclaimer gives up "+count+". If the driver has created one nevertheless, only the "+
-		"storage system knows it: look there for these names first."+waitingClaims(ctx, api.Core, entries), true)
+	cli.PrintLine(o.Out, "\ncsi-reclaimer gives up "+count+"."+inStorage(ctx, api.Core, entries)+
+		waitingClaims(ctx, api.Core, entries), true)
 	asks, err := o.MustAsk()
 	if err == nil && asks {
 		err = o.Confirm(ctx, "Settle "+count+"?")

@@ -41,6 +41,9 @@ type leaseServer struct {
 	// noClaims means that claims may not be read. claimReads counts the reads of claims.
 	noClaims   bool
 	claimReads int
+	// noPVs means that PVs may not be read. pvReads counts the reads of PVs.
+	noPVs   bool
+	pvReads int
 }
 
 func newLeaseServer(t *testing.T, leases ...runtime.Object) *leaseServer {
@@ -144,6 +147,12 @@ func (s *leaseServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if answer, err = s.client.CoreV1().PersistentVolumeClaims(namespace).List(r.Context(),
 			metav1.ListOptions{}); s.noClaims {
 			err = apierrors.NewForbidden(v1.Resource("persistentvolumeclaims"), "", nil)
+		}
+	case r.URL.Path == "/api/v1/persistentvolumes":
+		s.pvReads++
+		answer, err = s.client.CoreV1().PersistentVolumes().List(r.Context(), metav1.ListOptions{})
+		if s.noPVs {
+			err = apierrors.NewForbidden(v1.Resource("persistentvolumes"), "", nil)
 		}
 	case r.Method == http.MethodGet:
 		answer, err = s.client.CoordinationV1().Leases("").List(r.Context(), metav1.ListOptions{
@@ -292,6 +301,43 @@ func TestSettleNamesClaimsThatWait(t *testing.T) {
 			if err != nil || c.want != "" && !strings.Contains(out, c.want) ||
 				strings.Contains(out, "begins again") != (c.want != "") {
 				t.Errorf("%v, want %q in\n%s", err, c.want, out)
+			}
+		})
+	}
+}
+
+// A volume that a PV names may be in use. Absence of knowledge about PVs is no absence of PVs.
+func TestSettleKeepsVolumesOfPVs(t *testing.T) {
+	const look = "only the storage system knows it: look there for "
+	for name, c := range map[string]struct {
+		pvs   []string
+		noPVs bool
+		want  []string
+	}{
+		"none has one": {[]string{"other"}, false, []string{look + "these names first", "!Keep"}},
+		"one has one": {[]string{"pvc-1"}, false, []string{"that these PVs name in the storage system: pvc-1.",
+			look + "the other names first"}},
+		"all have one": {[]string{"pvc-1", "pvc-3-apart-0011aabb"}, false,
+			[]string{"storage system: pvc-1, pvc-3-apart-0011aabb.", "!look there"}},
+		"another has one": {[]string{"pvc-11", "pvc-2"}, false, []string{look + "these names first", "!Keep"}},
+		"PVs may not be read": {[]string{"pvc-1"}, true, []string{"PVs could not be read (",
+			"a PV may name any of these volumes", "Keep each in the storage system until you know that no PV names it",
+			"!look there"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := fourVolumes(t)
+			for _, pv := range c.pvs {
+				objects = append(objects, &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: pv}})
+			}
+			s := newLeaseServer(t, objects...)
+			s.noPVs = c.noPVs
+			out, err := root.Against(t, s, &commandline.Typing{}, "settle", "pvc-1", "pvc-3", "--dry-run")
+			if err != nil {
+				t.Error(err)
+			}
+			explained.Expect(t, strings.Join(strings.Fields(out), " "), c.want...)
+			if s.pvReads != 1 {
+				t.Errorf("%d reads of PVs", s.pvReads)
 			}
 		})
 	}
