@@ -31,7 +31,7 @@ const (
 type Remediation string
 
 const (
-	// Adopt keeps the volume: its PV has policy Retain and is available to a claim.
+	// Adopt keeps the volume: its PV has policy Retain and is available to a claim, see PVOptions.Claim.
 	Adopt Remediation = "adopt"
 	// Reclaim deletes the volume, in the same way as the volumes of released PVs.
 	Reclaim Remediation = "reclaim"
@@ -44,6 +44,9 @@ type PVOptions struct {
 	// StorageClass is the PV's class, which for Reclaim also selects the Secret of the deletion; empty means no class
 	// and no Secret.
 	StorageClass string
+	// Claim is the claim that the PV of Adopt is reserved for, which may not exist yet: the PV controller binds the PV to
+	// no other. Adopt needs it with a StorageClass. Reclaim ignores it.
+	Claim types.NamespacedName
 	// FSType and Attributes are passed to the driver's node service. They may be empty.
 	FSType     string
 	Attributes map[string]string
@@ -54,12 +57,24 @@ type PVOptions struct {
 // errSizeUnknown: neither the report nor the caller provides the volume's size.
 var errSizeUnknown = errors.New("the driver does not report its size")
 
+// errUnreserved: the PV controller would bind the PV to the next claim of its class, in any namespace.
+var errUnreserved = errors.New("a PV with a StorageClass must be reserved for a claim, or the next claim of the class " +
+	"in any namespace gets its data")
+
 // AdoptPV returns the PV that makes a volume available again. A claim can bind to it, and its policy Retain keeps the
-// volume even after that claim is gone. AdoptPV returns an error if the size is unknown.
+// volume even after that claim is gone. AdoptPV returns an error if the size is unknown, or if the PV has a class and
+// is not reserved for a claim.
 func AdoptPV(driver string, v Found, o PVOptions) (*v1.PersistentVolume, error) {
 	pv := remediationPV(Adopt, driver, v, o)
 	if size := pv.Spec.Capacity[v1.ResourceStorage]; size.IsZero() {
 		return nil, fmt.Errorf("adopt volume %q: %w", shown(v.Handle), errSizeUnknown)
+	}
+	switch {
+	case o.Claim.Namespace != "" && o.Claim.Name != "":
+		pv.Spec.ClaimRef = &v1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim",
+			Namespace: o.Claim.Namespace, Name: o.Claim.Name}
+	case o.StorageClass != "":
+		return nil, fmt.Errorf("adopt volume %q: %w", shown(v.Handle), errUnreserved)
 	}
 	return pv, nil
 }
@@ -155,6 +170,12 @@ func isRemediation(made, want *v1.PersistentVolume) bool {
 		(to == string(Adopt) || pv.Claim == is.Claim && pv.ProvisionedBy == is.ProvisionedBy)
 }
 
+// isReserved reports whether the PV is for the claim that it is to be reserved for, if any.
+func isReserved(made, want *v1.PersistentVolume) bool {
+	is, of := made.Spec.ClaimRef, want.Spec.ClaimRef
+	return of == nil || is != nil && is.Namespace == of.Namespace && is.Name == of.Name
+}
+
 // step is the next step of a remediation. Its zero value is refuse.
 type step uint8
 
@@ -194,6 +215,8 @@ const (
 	whyNameTaken refusal = "NameTaken"
 	// whyChanged: the remediation's PV exists, but is in use, terminating, or has another policy.
 	whyChanged refusal = "Changed"
+	// whyUnreserved: the remediation's PV exists, and is not reserved for the requested claim.
+	whyUnreserved refusal = "Unreserved"
 	// whyTakenBack: the PV was deleted by another client during its remediation.
 	whyTakenBack refusal = "TakenBack"
 	// whySuspected: the volume is suspected to be a leak, or already has the remediation's PV.
@@ -217,6 +240,9 @@ func (w refusal) sentence() string {
 		return "the name of its PV is taken"
 	case whyChanged:
 		return "its PV exists already, and is in use or terminating: see kubectl reclaim explain"
+	case whyUnreserved:
+		return "its PV exists already, and is not reserved for this claim: delete the PV, whose policy Retain keeps the " +
+			"volume, and have a new report made"
 	case whyTakenBack:
 		return "its PV was created, and has been deleted since"
 	case whySuspected:
@@ -248,8 +274,9 @@ type situation struct {
 // ownPV is the state of the remediation's PV in the API server.
 type ownPV struct {
 	// Read is true if the read succeeded, Found if a PV with this name exists, and Made if the remediation created it.
-	Read, Found, Made bool
-	PV                volume.PV
+	// Reserved is true if it is for the requested claim, or none was requested.
+	Read, Found, Made, Reserved bool
+	PV                          volume.PV
 }
 
 // decideRemediation returns the next step and its reason. It is a pure function, which measures the report's age at
@@ -285,6 +312,8 @@ func (c situation) goOn() (step, refusal) {
 		return Finished, whySuspected // also if it is terminating, because its volume is deleted with it
 	case pv.Terminating:
 		return refuse, whyChanged
+	case c.Remediation == Adopt && !c.Own.Reserved:
+		return refuse, whyUnreserved
 	case c.Remediation == Adopt:
 		return Finished, whySuspected
 	case c.Remediation != Reclaim || pv.Policy != volume.PolicyRetain:

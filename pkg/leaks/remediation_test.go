@@ -1,11 +1,13 @@
 package leaks
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -25,7 +27,7 @@ func suspect(to Remediation, change func(*situation)) situation {
 func made(to Remediation, change func(*volume.PV)) situation {
 	return suspect(to, func(c *situation) {
 		c.Reported, c.Suspected, c.Completed = false, false, time.Time{}
-		c.Own = ownPV{Read: true, Found: true, Made: true, PV: volume.PV{Policy: volume.PolicyRetain,
+		c.Own = ownPV{Read: true, Found: true, Made: true, Reserved: true, PV: volume.PV{Policy: volume.PolicyRetain,
 			Phase: volume.PhaseReleased}}
 		change(&c.Own.PV)
 	})
@@ -34,6 +36,8 @@ func made(to Remediation, change func(*volume.PV)) situation {
 func TestDecideRemediation(t *testing.T) {
 	namedByOthers := made(Reclaim, func(*volume.PV) {})
 	namedByOthers.Others = present
+	unreserved := made(Adopt, func(*volume.PV) {})
+	unreserved.Own.Reserved = false
 	for sentence, c := range map[string]struct {
 		of   situation
 		step step
@@ -52,11 +56,12 @@ func TestDecideRemediation(t *testing.T) {
 		"another PV names it": {suspect(Reclaim, func(c *situation) { c.Others = present }), refuse, whyNamed},
 		"whether another does is not known": {suspect(Reclaim, func(c *situation) { c.Others = presenceUnknown }), refuse,
 			whyUnknown},
-		"its own PV was not looked for": {suspect(Reclaim, func(c *situation) { c.Own.Read = false }), refuse, whyUnknown},
-		"a foreign PV has the name":     {suspect(Reclaim, func(c *situation) { c.Own.Found = true }), refuse, whyNameTaken},
-		"it was made, and is gone":      {suspect(Reclaim, func(c *situation) { c.Fresh = false }), refuse, whyTakenBack},
-		"adopted":                       {made(Adopt, func(*volume.PV) {}), Finished, whySuspected},
-		"adopted, and deleted again":    {made(Adopt, func(pv *volume.PV) { pv.Terminating = true }), refuse, whyChanged},
+		"its own PV was not looked for":  {suspect(Reclaim, func(c *situation) { c.Own.Read = false }), refuse, whyUnknown},
+		"a foreign PV has the name":      {suspect(Reclaim, func(c *situation) { c.Own.Found = true }), refuse, whyNameTaken},
+		"it was made, and is gone":       {suspect(Reclaim, func(c *situation) { c.Fresh = false }), refuse, whyTakenBack},
+		"adopted":                        {made(Adopt, func(*volume.PV) {}), Finished, whySuspected},
+		"adopted, and not for the claim": {unreserved, refuse, whyUnreserved},
+		"adopted, and deleted again":     {made(Adopt, func(pv *volume.PV) { pv.Terminating = true }), refuse, whyChanged},
 		"adopted, and set to Delete later": {made(Adopt, func(pv *volume.PV) { pv.Policy = volume.PolicyDelete }),
 			Finished, whySuspected},
 		"adopted, set to Delete, and deleted": {
@@ -92,12 +97,15 @@ func TestDecideRemediation(t *testing.T) {
 func TestRemediationPVs(t *testing.T) {
 	v := Found{Handle: "vol-1", Bytes: 5 << 30, Topology: []map[string]string{{"zone": "a"}}}
 	pv, err := AdoptPV(driverName, v, PVOptions{StorageClass: "fast", FSType: "xfs",
+		Claim:      types.NamespacedName{Namespace: "shop", Name: "data"},
 		Attributes: map[string]string{"share": "x"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	size := pv.Spec.Capacity[v1.ResourceStorage]
-	if pv.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain || pv.Spec.ClaimRef != nil ||
+	if pv.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain || pv.Spec.ClaimRef == nil ||
+		*pv.Spec.ClaimRef != (v1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: "shop",
+			Name: "data"}) ||
 		size.String() != "5Gi" ||
 		pv.Spec.CSI.Driver != driverName || pv.Spec.CSI.VolumeHandle != "vol-1" || pv.Spec.CSI.FSType != "xfs" ||
 		pv.Spec.CSI.VolumeAttributes["share"] != "x" ||
@@ -110,8 +118,13 @@ func TestRemediationPVs(t *testing.T) {
 		t.Error("a PV without a size is made")
 	}
 	if pv, err = AdoptPV(driverName, Found{Handle: "x"}, PVOptions{Bytes: 7, Block: true}); err != nil ||
-		*pv.Spec.VolumeMode != v1.PersistentVolumeBlock || pv.Spec.NodeAffinity != nil {
+		*pv.Spec.VolumeMode != v1.PersistentVolumeBlock || pv.Spec.NodeAffinity != nil || pv.Spec.ClaimRef != nil {
 		t.Errorf("%v, %+v", err, pv)
+	}
+	for _, half := range []types.NamespacedName{{}, {Namespace: "shop"}, {Name: "data"}} {
+		if pv, err = AdoptPV(driverName, v, PVOptions{StorageClass: "fast", Claim: half}); !errors.Is(err, errUnreserved) {
+			t.Errorf("any claim of the class gets it: %v, %+v", err, pv)
+		}
 	}
 
 	gone := ReclaimPV(driverName, Found{Handle: "vol-1"}, PVOptions{})
@@ -176,5 +189,16 @@ func TestIsRemediation(t *testing.T) {
 	bound.Spec.ClaimRef = &v1.ObjectReference{Namespace: "ns", Name: "data", UID: "u"}
 	if !isRemediation(bound, adopted) {
 		t.Error("one that was adopted is not known once it has a claim")
+	}
+	reserved, err := AdoptPV(driverName, Found{Handle: strings.Repeat("x", 128), Bytes: 1},
+		PVOptions{Claim: types.NamespacedName{Namespace: "ns", Name: "data"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := bound.DeepCopy()
+	others.Spec.ClaimRef.Namespace = "other"
+	if !isRemediation(bound, reserved) || !isReserved(reserved, reserved) || !isReserved(bound, reserved) ||
+		!isReserved(bound, adopted) || isReserved(others, reserved) || isReserved(adopted, reserved) {
+		t.Error("a reserved PV is not known before and after its claim is bound, or that of another claim is taken for it")
 	}
 }

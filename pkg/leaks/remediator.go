@@ -121,7 +121,8 @@ func (m *Remediator) next(ctx context.Context, r Report, to Remediation, pv *v1.
 	case err != nil:
 		return refuse, nil, fmt.Errorf("read PV %q: %w", pv.Name, err)
 	default:
-		c.Own = ownPV{Found: true, Made: isRemediation(own, pv), PV: volume.Of(own)}
+		c.Own = ownPV{Found: true, Made: isRemediation(own, pv), Reserved: isReserved(own, pv),
+			PV: volume.Of(own)}
 	}
 	c.Own.Read = true
 	step, why := decideRemediation(c, m.clock.Now())
@@ -161,7 +162,7 @@ func (c situation) say(why refusal, found Found, shared string) string {
 		return why.sentence() + ": " + shared
 	case whyNotSuspected:
 		return why.sentence() + ": " + string(found.Reason) + ". " + found.Reason.Sentence()
-	case whyNameTaken, whyChanged:
+	case whyNameTaken, whyChanged, whyUnreserved:
 		return why.sentence() + " (pv/" + c.Own.PV.Name + ")"
 	default:
 		return why.sentence()

@@ -192,9 +192,10 @@ func (s *shell) addAudit(t *testing.T, p plays) {
 	p[driver] = play{also: from, want: leak}
 	p["kubectl reclaim leaks --driver=DRIVER"] = play{with: []string{"DRIVER", docsDriver}, also: from, want: leak}
 	p["kubectl reclaim leaks"] = play{also: "--driver=" + docsDriver + " " + from, want: leak}
-	for _, action := range []string{" --adopt=HANDLE", " --reclaim=HANDLE"} {
-		p[driver+action] = play{with: []string{"HANDLE", leak}, also: from + " --dry-run", want: "volumeHandle: " + leak}
-	}
+	p[driver+" --reclaim=HANDLE"] = play{with: []string{"HANDLE", leak}, also: from + " --dry-run",
+		want: "volumeHandle: " + leak}
+	p[driver+" --adopt=HANDLE --storage-class=CLASS --claim=NAMESPACE/NAME"] = play{also: from + " --dry-run",
+		with: []string{"HANDLE", leak, "CLASS", "fast", "NAMESPACE/NAME", docsHome + "/data"}, want: "  claimRef:"}
 	const fetched = "kubectl port-forward -n NAMESPACE POD 8080 & " +
 		"curl -s --retry 9 --retry-connrefused --retry-delay 1 'localhost:8080/leaks?format=json'"
 	p[fetched+" | kubectl reclaim leaks --from=-"] = play{with: []string{fetched, "cat " + report}, want: leak}

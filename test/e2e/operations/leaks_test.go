@@ -260,7 +260,9 @@ func (env *environment) expectAdoption(plugin func(...string) string, handle str
 	if pv := env.findPV(handle); pv != nil {
 		env.T.Fatalf("a dry run has made PV %s", pv.Name)
 	}
-	env.ExpectOutput(plugin("--adopt="+handle, "--yes"), "keeps the volume. A claim binds to it with spec.volumeName")
+	claimFlag := "--claim=" + env.Namespace + "/back"
+	env.ExpectOutput(plugin("--adopt="+handle, claimFlag, "--yes"),
+		"keeps the volume for claim "+env.Namespace+"/back alone. The claim binds to it with spec.volumeName")
 	pv := env.findPV(handle)
 	if pv == nil {
 		env.T.Fatal("no PV was made")

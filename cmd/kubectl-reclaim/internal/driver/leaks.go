@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
@@ -21,7 +23,7 @@ type leaksOptions struct {
 	source reportSource
 
 	adopt, reclaim string
-	size           string
+	size, claim    string
 	pv             leaks.PVOptions
 	dryRun, yes    bool
 }
@@ -37,13 +39,15 @@ The command reads the report from the pod that holds its Lease, through the API 
 
 A suspect may belong to another cluster, if several use the same storage. Check it in the storage system first.
 
---adopt creates a PV with policy Retain, to which a claim can bind. --reclaim creates a PV whose volume is deleted like
-the volume of any released PV: permanently. Both show the PV and ask. csi-reclaimer itself does neither.`,
+--adopt creates a PV with policy Retain, to which a claim can bind. With --claim, only that claim can, which may not
+exist yet. Without it, the PV has no StorageClass, and any claim without a class can take it. --reclaim creates a PV
+whose volume is deleted like the volume of any released PV: permanently. Both show the PV and ask. csi-reclaimer itself
+does neither.`,
 		Example: `  # suspects, and volumes that are not suspected yet
   kubectl reclaim leaks --driver=disk.csi.example.com -o wide
 
-  # adopt a volume
-  kubectl reclaim leaks --driver=disk.csi.example.com --adopt=vol-1
+  # adopt a volume for a claim
+  kubectl reclaim leaks --driver=disk.csi.example.com --adopt=vol-1 --storage-class=fast --claim=shop/data
 
   # from a report that you fetched yourself
   curl -s localhost:8080/leaks?format=json | kubectl reclaim leaks --from=-`,
@@ -62,7 +66,10 @@ the volume of any released PV: permanently. Both show the PV and ask. csi-reclai
 	fs.StringVar(&o.size, "size", "",
 		"With --adopt: the volume's size, such as 10Gi. Default: the size that the driver reports.")
 	fs.StringVar(&o.pv.StorageClass, "storage-class", "",
-		"StorageClass of the PV. With --reclaim, it names the Secret for the deletion. Default: none, and no Secret.")
+		"StorageClass of the PV. With --adopt, --claim is required then. With --reclaim, it names the Secret for the "+
+			"deletion. Default: none, and no Secret.")
+	fs.StringVar(&o.claim, "claim", "",
+		"With --adopt: the claim that the PV is reserved for, as NAMESPACE/NAME. It may not exist yet.")
 	fs.StringVar(&o.pv.FSType, "fs-type", "", "With --adopt: the filesystem on the volume. Default: the driver decides.")
 	fs.StringToStringVar(&o.pv.Attributes, "attribute", nil,
 		"With --adopt: a volume attribute that the driver needs to mount the volume, as KEY=VALUE; may be repeated. "+
@@ -93,6 +100,9 @@ func (o *leaksOptions) run(ctx context.Context) error {
 }
 
 func (o *leaksOptions) validate() error {
+	if err := o.validateClaim(); err != nil {
+		return err
+	}
 	if o.size == "" {
 		return o.source.validate()
 	}
@@ -102,6 +112,26 @@ func (o *leaksOptions) validate() error {
 	}
 	o.pv.Bytes = size.Value()
 	return o.source.validate()
+}
+
+// validateClaim parses --claim. A PV with a class and without a claim is free for the next claim of the class.
+func (o *leaksOptions) validateClaim() error {
+	if o.claim == "" {
+		if o.adopt != "" && o.pv.StorageClass != "" {
+			return fmt.Errorf("--claim is missing: with --storage-class=%s, the next claim of the class, in any namespace, "+
+				"would get the volume and its data; name the claim that it is for as NAMESPACE/NAME", o.pv.StorageClass)
+		}
+		return nil
+	}
+	namespace, name, _ := strings.Cut(o.claim, "/")
+	switch {
+	case namespace == "" || name == "" || strings.Contains(name, "/"):
+		return fmt.Errorf("--claim=%s: must be NAMESPACE/NAME", o.claim)
+	case o.adopt == "":
+		return fmt.Errorf("--claim=%s: only --adopt reserves a volume for a claim", o.claim)
+	}
+	o.pv.Claim = types.NamespacedName{Namespace: namespace, Name: name}
+	return nil
 }
 
 // remedy shows the PV of a remedy, asks, and carries the remedy out.
@@ -135,7 +165,7 @@ func (o *leaksOptions) remedy(ctx context.Context, report leaks.Report, to leaks
 		return err
 	}
 	if !o.yes && step != leaks.Finished {
-		if err := o.Confirm(ctx, question(to, found)); err != nil {
+		if err := o.Confirm(ctx, question(to, found, pv)); err != nil {
 			return err
 		}
 	}
@@ -177,9 +207,13 @@ func (o *leaksOptions) showPV(pv *v1.PersistentVolume, to leaks.Remediation, fou
 	return nil
 }
 
-func question(to leaks.Remediation, found leaks.Found) string {
+func question(to leaks.Remediation, found leaks.Found, pv *v1.PersistentVolume) string {
 	if to == leaks.Reclaim {
 		return fmt.Sprintf("Delete volume %q?", found.Handle)
+	}
+	if claim := pv.Spec.ClaimRef; claim != nil {
+		return fmt.Sprintf("Create this PV for volume %q, reserved for claim %s/%s?", found.Handle, claim.Namespace,
+			claim.Name)
 	}
 	return fmt.Sprintf("Create this PV for volume %q?", found.Handle)
 }
@@ -192,7 +226,10 @@ func (o *leaksOptions) printResult(to leaks.Remediation, pv *v1.PersistentVolume
 			`kubectl patch pv %s -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'`, pv.Name, pv.Name, pv.Name), false)
 		return
 	}
-	cli.PrintLine(o.Out, fmt.Sprintf("PV %s keeps the volume. A claim binds to it with spec.volumeName: %s, and the same "+
-		"storageClassName (%q), size and mode.",
-		pv.Name, pv.Name, pv.Spec.StorageClassName), false)
+	kept, claim := "PV "+pv.Name+" keeps the volume. A claim", pv.Spec.ClaimRef
+	if claim != nil {
+		kept = fmt.Sprintf("PV %s keeps the volume for claim %s/%s alone. The claim", pv.Name, claim.Namespace, claim.Name)
+	}
+	cli.PrintLine(o.Out, fmt.Sprintf("%s binds to it with spec.volumeName: %s, and the same storageClassName (%q), size "+
+		"and mode.", kept, pv.Name, pv.Spec.StorageClassName), false)
 }

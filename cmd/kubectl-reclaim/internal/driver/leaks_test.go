@@ -16,6 +16,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
@@ -165,7 +166,13 @@ func TestRemedyNeedsConfirmation(t *testing.T) {
 			""},
 		"adopted, and not confirmed": {[]string{"--adopt=vol-1"}, "Create this PV", "not confirmed"},
 		"adopted, by the flags": {[]string{"--adopt=vol-1", "--dry-run", "--size=7Gi", "--storage-class=fast",
-			"--attribute=share=x"}, "storage: 7Gi", ""},
+			"--claim=shop/data", "--attribute=share=x"}, "storage: 7Gi", ""},
+		"adopted for a claim, shown": {[]string{"--adopt=vol-1", "--dry-run", "--claim=shop/data"},
+			"  claimRef:\n    apiVersion: v1\n    kind: PersistentVolumeClaim\n    name: data\n    namespace: shop\n", ""},
+		"adopted for a claim, and not confirmed": {[]string{"--adopt=vol-1", "--storage-class=fast", "--claim=shop/data"},
+			"reserved for claim shop/data? [y/N]", "not confirmed"},
+		"adopted for any claim of a class": {[]string{"--adopt=vol-1", "--dry-run", "--storage-class=fast"}, "",
+			"--claim is missing: with --storage-class=fast, the next claim of the class, in any namespace, would get"},
 		"no suspect, despite --yes": {[]string{"--reclaim=vol-2", "--yes"}, "", "it is no suspect: MayBeBeingMade"},
 		"adopt: no suspect":         {[]string{"--adopt=vol-2", "--yes", "--size=1Gi"}, "", "it is no suspect"},
 		"unknown, despite --yes":    {[]string{"--reclaim=vol-3", "--yes"}, "", "has no volume of that name"},
@@ -188,19 +195,37 @@ func TestRemedyNeedsConfirmation(t *testing.T) {
 	}
 }
 
+// A PV that an earlier run made for any claim, or for another claim, is not reserved.
+func TestAdoptedPVIsNotReserved(t *testing.T) {
+	adopted := must.Get(leaks.AdoptPV("d.example.com", leaks.Found{Handle: "vol-9", Bytes: 5 << 30}, leaks.PVOptions{}))(t)
+	var asked []string
+	said, err := root.In(t, "", "leaks", "--driver=d.example.com", "--pod=ns/leads", "--adopt=vol-9", "--claim=shop/data",
+		"--yes", "--server="+apiServer(t, nil, &asked, adopted))
+	if err == nil || !strings.Contains(err.Error(), "is not reserved for this claim") ||
+		!strings.Contains(err.Error(), "(pv/"+adopted.Name+")") || strings.Contains(said, "keeps the volume") {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
 // The command reports the result of an earlier run without a question, because a person may not know whether that run
 // finished.
 func TestFinishedRemedyIsReported(t *testing.T) {
 	adopted := must.Get(leaks.AdoptPV("d.example.com", leaks.Found{Handle: "vol-9", Bytes: 5 << 30}, leaks.PVOptions{}))(t)
+	reserved := must.Get(leaks.AdoptPV("d.example.com", leaks.Found{Handle: "vol-7", Bytes: 5 << 30}, leaks.PVOptions{
+		StorageClass: "fast", Claim: types.NamespacedName{Namespace: "shop", Name: "data"}}))(t)
+	reserved.Spec.ClaimRef.UID = "bound"
 	turned := leaks.ReclaimPV("d.example.com", leaks.Found{Handle: "vol-8"}, leaks.PVOptions{})
 	turned.Spec.PersistentVolumeReclaimPolicy, turned.Status.Phase = v1.PersistentVolumeReclaimDelete, v1.VolumeReleased
 	for arg, want := range map[string][]string{
-		"--adopt=vol-9":   {"kind: PersistentVolume", "storage: 5Gi", "PV " + adopted.Name + " keeps the volume"},
+		"--adopt=vol-9": {"kind: PersistentVolume", "storage: 5Gi", "PV " + adopted.Name +
+			" keeps the volume. A claim binds"},
+		"--adopt=vol-7 --storage-class=fast --claim=shop/data": {"storage: 5Gi", "PV " + reserved.Name +
+			" keeps the volume for claim shop/data alone. The claim binds to it with spec.volumeName: " + reserved.Name},
 		"--reclaim=vol-8": {"persistentVolumeReclaimPolicy: Delete", "PV " + turned.Name + " is Released with policy Delete"},
 	} {
 		var asked []string
-		said, err := root.In(t, "", "leaks", "--driver=d.example.com", "--pod=ns/leads",
-			"--server="+apiServer(t, nil, &asked, adopted, turned), arg)
+		said, err := root.In(t, "", append([]string{"leaks", "--driver=d.example.com", "--pod=ns/leads",
+			"--server=" + apiServer(t, nil, &asked, adopted, reserved, turned)}, strings.Fields(arg)...)...)
 		if err != nil || strings.Contains(said, "[y/N]") {
 			t.Errorf("%s: %v\n%s", arg, err, said)
 		}
