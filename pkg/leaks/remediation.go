@@ -58,8 +58,8 @@ type PVOptions struct {
 var errSizeUnknown = errors.New("the driver does not report its size")
 
 // errUnreserved: the PV controller would bind the PV to the next claim of its class, in any namespace.
-var errUnreserved = errors.New("a PV with a StorageClass must be reserved for a claim, or the next claim of the class " +
-	"in any namespace gets its data")
+var errUnreserved = errors.New("a PV with a StorageClass must be reserved for a claim, or the next claim of the " +
+	"class in any namespace gets its data")
 
 // AdoptPV returns the PV that makes a volume available again. A claim can bind to it, and its policy Retain keeps the
 // volume even after that claim is gone. AdoptPV returns an error if the size is unknown, or if the PV has a class and

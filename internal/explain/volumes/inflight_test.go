@@ -48,8 +48,8 @@ const removeEntryCommand = "kubectl reclaim settle pvc-c"
 
 // kept is said of an entry whose volume has a PV, or may have one, for this reason.
 func kept(why string) []string {
-	return []string{"In flight    volume pvc-c", "Keep volume pvc-c in the storage system: " + why + ". If the driver can " +
-		"no longer answer, this only ends the tries to create it: " + removeEntryCommand, "!delete it there"}
+	return []string{"In flight    volume pvc-c", "Keep volume pvc-c in the storage system: " + why + ". If the driver " +
+		"can no longer answer, this only ends the tries to create it: " + removeEntryCommand, "!delete it there"}
 }
 
 // bindTo binds the claim to this PV, of which only the name is known.
