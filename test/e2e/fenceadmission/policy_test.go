@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -286,6 +287,55 @@ func TestOnlyPeopleConfirm(t *testing.T) {
 		"nothing confirmed": {"confirmation": ""}} {
 		if _, err := of(program).Create(t.Context(), fence("by-program", spec), dryRun); err != nil {
 			t.Errorf("%s by a program: %v", name, err)
+		}
+	}
+}
+
+// TestOnlyPeopleAndVolumeGuardRemoveFinalizer expects the policy to keep the finalizer of a fence from programs that
+// fence nodes, on NodeFences that are terminating and on others.
+func TestOnlyPeopleAndVolumeGuardRemoveFinalizer(t *testing.T) {
+	const policy, person, program, guard = "csi-reclaimer-fence-confirm", "keeper", "detector", "guard"
+	bind(t, "csi-reclaimer-fencing-operator", person)
+	bind(t, "csi-reclaimer-fencing-detector", program)
+	must(t, manifests.Apply(t.Context(), cluster.Admin(), "rbac-volume-guard-node-fencing.yaml"))
+	bind(t, "volume-guard-node-fencing", guard)
+	of := func(user string) dynamic.ResourceInterface { return as(t, user).Resource(fences) }
+	finalizers := func(all string) []byte { return []byte(`{"metadata":{"finalizers":` + all + `}}`) }
+	const kept = `["example.com/other","csi-reclaimer.io/fence"]`
+	change := func(user, name, to string) error {
+		_, err := of(user).Patch(t.Context(), name, types.MergePatchType, finalizers(to), metav1.PatchOptions{})
+		return err
+	}
+	for _, terminating := range []bool{false, true} {
+		for i, remover := range []string{person, guard} {
+			name := "kept-" + strconv.FormatBool(terminating) + strconv.Itoa(i)
+			create(t, fence(name, nil))
+			must(t, change("", name, kept))
+			if terminating {
+				must(t, of(program).Delete(t.Context(), name, metav1.DeleteOptions{}))
+			}
+			until(t, "the removal to be refused", func() bool { return refusedBy(change(program, name, "null"), policy) })
+			for _, left := range []string{"null", `["example.com/other"]`} {
+				if err := change(program, name, left); !refusedBy(err, policy) || !strings.Contains(err.Error(), "finalizer") {
+					t.Errorf("a program leaves %s of %s: %v", left, name, err)
+				}
+			}
+			o, err := of(program).Get(t.Context(), name, metav1.GetOptions{})
+			must(t, err)
+			o.SetFinalizers(nil)
+			if _, err := of(program).Update(t.Context(), o, metav1.UpdateOptions{}); !refusedBy(err, policy) {
+				t.Errorf("a program updates %s: %v", name, err)
+			}
+			if o, err = of("").UpdateStatus(t.Context(), o, metav1.UpdateOptions{}); err != nil || len(o.GetFinalizers()) != 2 {
+				t.Errorf("the status of %s is written: finalizers %q, %v", name, o.GetFinalizers(), err)
+			}
+			// The finalizers of other programs are theirs.
+			if err := change(program, name, `["csi-reclaimer.io/fence"]`); err != nil {
+				t.Errorf("a program leaves the finalizer of %s: %v", name, err)
+			}
+			if err := change(remover, name, "null"); err != nil {
+				t.Errorf("%s removes the finalizer of %s: %v", remover, name, err)
+			}
 		}
 	}
 }
