@@ -290,8 +290,9 @@ func (f Facts) shun(d Decision, now time.Time) Decision {
 }
 
 // goOn handles a fence in force whose node must not be tainted. A node that does not return from a reboot has released
-// the pods that were terminating before. For other held pods the next agent is tried, except an agent of volumes, which
-// releases no pod. The proof stays in force until the next one replaces it.
+// the held pods that were terminating before. For other pods the next agent is tried, except an agent of volumes, which
+// releases no pod. A person's confirmation needs no pod, because it also releases the volumes. The proof stays in force
+// until the next one replaces it.
 func (f Facts) goOn(now time.Time) Decision {
 	proof := f.Fence.Status.Proof
 	agent, pause := f.Fence.next(now)
@@ -305,14 +306,19 @@ func (f Facts) goOn(now time.Time) Decision {
 		return wait(ReasonFenced, nodePoll)
 	case !f.Remaining.Read.FreshAfter(f.LeaseRead, now):
 		return listPods(ReasonFenced)
-	case !f.leavesHeld():
+	case !f.Fence.Confirmed() && !f.leavesPods():
 		return wait(ReasonFenced, nodePoll)
 	}
 	return f.write(ReasonFencing, func(s *v1alpha1.NodeFenceStatus) { f.begin(s, agent, now) })
 }
 
-// leavesHeld reports whether a held, terminating pod remains on the node that the proof does not release.
-func (f Facts) leavesHeld() bool {
+// leavesPods reports whether a terminating pod remains on the node that the proof of a reboot does not release, and that
+// another proof can release. Only a taint releases a pod that is not held.
+func (f Facts) leavesPods() bool {
+	taints := func(a v1alpha1.Agent) bool { return a.Covers == v1alpha1.CoversUntilUnfenced }
+	if f.Remaining.Unheld > 0 && slices.ContainsFunc(f.Fence.Spec.Agents, taints) {
+		return true
+	}
 	released := find(&f.Fence.Status, f.Fence.Status.Proof.Attempt).TerminatingPods
 	return slices.ContainsFunc(f.Remaining.Held, func(pod types.UID) bool { return !slices.Contains(released, pod) })
 }

@@ -80,6 +80,8 @@ type RemainingFacts struct {
 	Terminating []types.UID
 	// Held holds the UIDs of the terminating pods that are held (internal/engine/podsafety).
 	Held []types.UID
+	// Unheld counts the terminating pods that are not held, and that use a claim and have not ended.
+	Unheld int
 	// Leaving counts the terminating pods that are held (internal/engine/podsafety), and the terminating
 	// VolumeAttachments.
 	Leaving Remains
@@ -93,11 +95,15 @@ func (r *RemainingFacts) AddPod(pod objects.Pod) {
 	if pod.Terminating {
 		r.Terminating = append(r.Terminating, pod.UID)
 	}
-	if pod.Held && pod.Terminating {
+	uses := len(pod.Claims) > 0 && pod.UsesVolumes()
+	switch {
+	case pod.Terminating && pod.Held:
 		r.Held = append(r.Held, pod.UID)
 		r.Leaving.Pods++
+	case pod.Terminating && uses:
+		r.Unheld++
 	}
-	if pod.Held || len(pod.Claims) > 0 && pod.UsesVolumes() {
+	if pod.Held || uses {
 		r.All.Pods++
 	}
 }

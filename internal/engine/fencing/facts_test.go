@@ -230,6 +230,11 @@ func heldThere(pods ...types.UID) func(*Facts) {
 	}
 }
 
+// unheldThere is a node with one terminating pod that uses a claim and is not held.
+func unheldThere(f *Facts) {
+	f.Remaining = RemainingFacts{Read: read(4), Terminating: []types.UID{"pod"}, Unheld: 1, All: Remains{Pods: 1}}
+}
+
 // provenAgo dates the proof back by this much.
 func provenAgo(d time.Duration) func(*Facts) {
 	return func(f *Facts) {
@@ -292,7 +297,8 @@ func TestRemainingFacts(t *testing.T) {
 		"held":                        {pod(held), RemainingFacts{All: one}},
 		"ended, held":                 {pod(held, ended), RemainingFacts{All: one}},
 		"one without a claim, held":   {pod(held, claimless), RemainingFacts{All: one}},
-		"terminating":                 {pod(leaves), RemainingFacts{Terminating: uids, All: one}},
+		"terminating":                 {pod(leaves), RemainingFacts{Terminating: uids, Unheld: 1, All: one}},
+		"terminating, ended":          {pod(leaves, ended), RemainingFacts{Terminating: uids}},
 		"terminating without a claim": {pod(leaves, claimless), RemainingFacts{Terminating: uids}},
 		"held and terminating": {pod(held, leaves),
 			RemainingFacts{Terminating: uids, Held: uids, Leaving: one, All: one}},

@@ -72,6 +72,7 @@ func everyNode(visit func(with Facts)) {
 		{Leaving: Remains{VolumeAttachments: 1}, All: Remains{VolumeAttachments: 1}}, {All: Remains{Pods: 1}},
 		{All: Remains{VolumeAttachments: 1}},
 		{Held: []types.UID{"pod", "later"}, Leaving: Remains{Pods: 2}, All: Remains{Pods: 2}},
+		{Unheld: 1, All: Remains{Pods: 1}},
 		{PodsOnly: true}, {PodsOnly: true, Leaving: Remains{Pods: 1}, All: Remains{Pods: 1}}}
 	for place, order := range orders {
 		if place > 0 { // beside fewer states of the rest
@@ -411,6 +412,8 @@ func missed(f Facts, d Decision) string {
 		return "a node that is fenced is never released"
 	case mayShun(f) == "":
 		return "new pods may join a node without its volumes"
+	case d.Reason == ReasonFenced && word(f) && !f.Node.OwnTaint && mayBegin(f) == "":
+		return "a person's confirmation is ignored"
 	case d.Reason == ReasonRemainsOnNode && mayLeave(f) == "":
 		return "the fence waits for nothing, or for pods that wait for its end"
 	case d.After == 0 && !slices.Contains(asleep, d.Reason):
@@ -450,7 +453,7 @@ func TestPromisesInEveryCombinationOfFenceAndNode(t *testing.T) {
 			t.Errorf("nothing leads to %s", a)
 		}
 	}
-	if want := 26 * 4 * 8 * 4 * 7 * 4 * 3 * (4*8 + 9*2); visited != want {
+	if want := 26 * 4 * 8 * 4 * 7 * 4 * 3 * (4*9 + 9*2); visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }

@@ -49,13 +49,17 @@ func mayBegin(f Facts) string {
 	return ""
 }
 
-// mayGoOn reports whether a rebooted node stays away while a pod is held that was not terminating before.
+// mayGoOn reports whether a rebooted node stays away while a pod is held that was not terminating before, or one is not
+// held that an agent can release, or while a person confirms.
 func mayGoOn(f Facts) bool {
 	p := f.Fence.Status.Proof
-	left := slices.ContainsFunc(f.Remaining.Held, func(pod types.UID) bool { return pod != "pod" })
+	left := slices.ContainsFunc(f.Remaining.Held, func(pod types.UID) bool { return pod != "pod" }) ||
+		f.Remaining.Unheld > 0 && slices.ContainsFunc(f.Fence.Spec.Agents, func(a v1alpha1.Agent) bool {
+			return a.Name == power
+		})
 	return inForce(f) && p.Covers == v1alpha1.CoversReboot && !f.Fence.GivenUp && nodeRead(f) &&
 		notReady(f) && !wasRebooted(f) &&
-		later(f.Remaining.Read, f.LeaseRead) && left && (word(f) || now().Sub(p.ProvenAt.Time) >= 10*time.Minute)
+		later(f.Remaining.Read, f.LeaseRead) && (word(f) || left && now().Sub(p.ProvenAt.Time) >= 10*time.Minute)
 }
 
 // mayHinder reports whether pods of a Ready node may wait for the end of the fence: an agent of volumes is not undone,

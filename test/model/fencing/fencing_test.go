@@ -129,6 +129,13 @@ func counts(c *transition) fence {
 	return f
 }
 
+// rebootedAndConfirmed is a fence with the proof of a reboot, which a person has confirmed since.
+func rebootedAndConfirmed(c *transition) {
+	w := *c.World
+	w.Agents = []Agent{Reboot}
+	c.World, c.fence.word = &w, 1
+}
+
 // run1 is an agent at work.
 var run1 = run{state: running}
 
@@ -137,8 +144,11 @@ func TestRestIsChecked(t *testing.T) {
 		return func(c *transition) { c.Wrong = newWorker(c.World).unsettled(&c.state, reason) }
 	}
 	modeltest.CheckSteps(t, checked, map[string]modeltest.Step[*transition]{
-		"released":                 {nil, rests("Released"), ""},
-		"released, and it runs":    {func(c *transition) { c.node.off = false }, rests("Released"), "F4"},
+		"released":              {nil, rests("Released"), ""},
+		"released, and it runs": {func(c *transition) { c.node.off = false }, rests("Released"), "F4"},
+		"a reboot, confirmed":   {rebootedAndConfirmed, rests("Fenced"), "F4"},
+		"a reboot, and a copy": {
+			func(c *transition) { rebootedAndConfirmed(c); c.fence.copied = true }, rests("Fenced"), ""},
 		"it is undone":             {nil, rests("AwaitsReturn"), ""},
 		"a pod remains":            {nil, rests("RemainsOnNode"), ""},
 		"nothing remains":          {func(c *transition) { c.pods[0] = pod{} }, rests("RemainsOnNode"), "F4"},

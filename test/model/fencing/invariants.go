@@ -255,12 +255,24 @@ func (k *worker) unsettled(s *state, reason string) string {
 	return ""
 }
 
+// ignored reports whether a person's confirmation does not replace the proof of a reboot.
+func (k *worker) ignored(s *state) bool {
+	f := s.fence
+	if !f.proven || f.word == 0 || f.copied || !s.node.there || s.node.ready {
+		return false
+	}
+	kind := k.kindOf(f.attempts[f.proofOf-1].agent)
+	return (kind == Reboot || kind == Remediation) && !slices.ContainsFunc(f.attempts[:f.count], func(a attempt) bool {
+		return a.result == contradicted && a.word == f.word
+	})
+}
+
 // isSo reports whether a fence may wait for this reason, because it is true and names a remedy.
 func (k *worker) isSo(s *state, reason string) bool {
 	n, away := s.node, !s.node.connected()
 	switch reason {
 	case "Released", "Fenced":
-		return away || n.storage != 0 // and Reason NeedsReboot after its next renewal
+		return (away || n.storage != 0) && !k.ignored(s) // and Reason NeedsReboot after its next renewal
 	case "AwaitsReturn":
 		return away
 	case "RemainsOnNode":

@@ -181,6 +181,12 @@ func TestNodeMissingAfterReboot(t *testing.T) {
 	s.guardPolls().podIsReleased()
 }
 
+func TestConfirmationReplacesProofOfReboot(t *testing.T) {
+	s := begin(t, World{Agents: []Agent{Reboot}}).then(kubeletIsCutOff, nodeReadyChanges, agentActs, agentSucceeds)
+	s.guardPolls().waits("Fenced").then(userPowersOff, userConfirms).guardActs()
+	s.is("it is tainted", s.Now.node.tainted).waits("Released")
+}
+
 func TestHangingUndoIsRetried(t *testing.T) {
 	s := begin(t, power).then(agentActs, agentSucceeds).guardPolls().then(userUnfences).guardActs().then(agentHangs)
 	s.guardPolls().waits("Unfencing").then(undoTimeEnds).guardPolls().waits("UnfenceFailed")

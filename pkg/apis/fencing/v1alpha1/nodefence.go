@@ -48,9 +48,9 @@ type NodeFenceSpec struct {
 	PolicyName string `json:"policyName,omitempty"`
 
 	// agents are tried one after the other until one proves that the node is fenced. After a proof of Reboot the next
-	// agents are tried if the node does not return and pods are held that the proof does not release. After a proof of
-	// Volumes, the other agents that cover Volumes are tried, too. Agents and their order cannot be changed, so that every
-	// agent that was started is also stopped or undone.
+	// agents are tried if the node does not return and terminating pods remain that the proof does not release. After a
+	// proof of Volumes, the other agents that cover Volumes are tried, too. Agents and their order cannot be changed, so
+	// that every agent that was started is also stopped or undone.
 	// +required
 	// +listType=map
 	// +listMapKey=name
