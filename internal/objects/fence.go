@@ -76,8 +76,8 @@ func (f Fence) OfRun(node Node) bool {
 // Another machine under the name of the node is no reboot, because the former machine may run on with the volumes
 // mounted.
 func (f Fence) EndedRun(node Node) bool {
-	return f.InForce && f.Coverage == v1alpha1.CoversVolumes && node.BootID != "" && node.BootID != f.BootID &&
-		!f.Machine.IsOther(node.Machine)
+	return f.InForce && f.Coverage == v1alpha1.CoversVolumes && f.BootID != "" && node.BootID != "" &&
+		node.BootID != f.BootID && !f.Machine.IsOther(node.Machine)
 }
 
 // CoversVolume reports whether the fence keeps the node from a volume.

@@ -31,3 +31,14 @@ func TestNodeFenceOf(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 }
+
+// An unknown boot ID shows no reboot.
+func TestEndedRunNeedsBothBootIDs(t *testing.T) {
+	for boots, want := range map[[2]string]bool{{"boot", "boot2"}: true, {"boot", "boot"}: false, {"boot", ""}: false,
+		{"", "boot2"}: false, {"", ""}: false} {
+		f := Fence{InForce: true, Coverage: v1alpha1.CoversVolumes, BootID: boots[0]}
+		if got := f.EndedRun(Node{Found: true, BootID: boots[1]}); got != want {
+			t.Errorf("boot IDs %q: %v", boots, got)
+		}
+	}
+}

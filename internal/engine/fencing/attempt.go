@@ -138,15 +138,15 @@ func (f Facts) stop(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, over v1alp
 	return runStep(StopRun, reasonOf(over), f.Run.Of)
 }
 
-// start starts an agent. For a fence of a policy, or beside the proof of a reboot, the node must be NotReady, because
-// it may have come back since the attempt was recorded. Beside a proof of volumes, a node that runs is no reason to
+// start starts an agent. For a fence of a policy, or beside the proof of a reboot, the node must be away, because it may
+// have come back since the attempt was recorded. Beside a proof of volumes, a node that runs is no reason to
 // leave the others open.
 func (f Facts) start(attempt *v1alpha1.Attempt, run Run, now time.Time) Decision {
 	switch {
 	case f.Fence.Spec.PolicyName == "" && (f.Fence.Status.Proof == nil || f.Fence.OfVolumes()):
 	case !f.NodeRead.FreshAfter(f.FenceRead, now):
 		return step(ReadNode, ReasonFencing)
-	case !f.Node.NotReady():
+	case !f.away():
 		return f.end(attempt, v1alpha1.ResultCanceled, ReasonNodeReady.Sentence(), now)
 	}
 	return runStep(StartRun, ReasonFencing, run)

@@ -148,7 +148,7 @@ func requested(f Facts, now time.Time) Decision {
 		})
 	case f.Fence.Spec.PolicyName != "" && !node.Found:
 		return end(f, ReasonNodeGone, now)
-	case f.Fence.Spec.PolicyName != "" && !node.NotReady():
+	case f.Fence.Spec.PolicyName != "" && !f.away():
 		return end(f, ReasonNodeReady, now)
 	case !node.Found:
 		return wait(ReasonNodeNotFound, nodePoll)
@@ -265,7 +265,7 @@ func (f Facts) volumes(now time.Time) Decision {
 	}
 	agent, pause := f.Fence.nextOfVolumes(now)
 	switch {
-	case agent == "", f.Fence.Terminating, f.booted(), f.Fence.Spec.PolicyName != "" && !f.Node.NotReady():
+	case agent == "", f.Fence.Terminating, f.booted(), f.Fence.Spec.PolicyName != "" && !f.away():
 		return wait(why, nodePoll)
 	case pause > 0:
 		return wait(why, min(pause, nodePoll))
@@ -301,7 +301,7 @@ func (f Facts) goOn(now time.Time) Decision {
 	}
 	switch {
 	case proof.Covers != v1alpha1.CoversReboot, agent == "", f.Fence.agent(agent).Covers == v1alpha1.CoversVolumes,
-		pause > 0, !f.Node.NotReady(), f.Node.OwnTaint,
+		pause > 0, !f.away(), f.Node.OwnTaint,
 		f.Node.ControlPlane && !f.Fence.Spec.AllowControlPlane:
 		return wait(ReasonFenced, nodePoll)
 	case !f.Remaining.Read.FreshAfter(f.LeaseRead, now):

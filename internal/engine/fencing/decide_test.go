@@ -192,7 +192,7 @@ func TestDecideCanceledAgent(t *testing.T) {
 }
 
 // The node can come back between two agents, and between the write of an attempt and its start by another process.
-func TestPolicyStartsAgentsOnlyOnNotReadyNodes(t *testing.T) {
+func TestPolicyStartsAgentsOnlyOnSilentNodes(t *testing.T) {
 	open := all(byPolicy, attempted(power, ""), ran(RunAbsent))
 	checkDecisions(t, map[string]decision{
 		"the node was not read": {facts(open), ReadNode, ReasonFencing, 0},
@@ -200,6 +200,19 @@ func TestPolicyStartsAgentsOnlyOnNotReadyNodes(t *testing.T) {
 			facts(open, down(), func(f *Facts) { f.FenceRead = read(3) }), ReadNode, ReasonFencing, 0},
 		"the node is down":          {facts(open, down()), StartRun, ReasonFencing, 0},
 		"the node is Ready":         {facts(open, down(ready)), WriteStatus, ReasonAgentCanceled, 0},
+		"the node is not ready yet": {facts(open, down(unready)), WriteStatus, ReasonAgentCanceled, 0},
+		"by hand":                   {facts(attempted(power, ""), ran(RunAbsent), down(unready)), StartRun, ReasonFencing, 0},
+		"requested":                 {facts(byPolicy, down(), emptied), WriteStatus, ReasonFencing, 0},
+		"requested, not ready yet":  {facts(byPolicy, down(unready), emptied), WriteStatus, ReasonNodeReady, 0},
+		"requested by hand":         {facts(down(unready), emptied), WriteStatus, ReasonFencing, 0},
+		"of volumes": {facts(byPolicy, agents(storage, storage2), proved(storage), down(shunned)), WriteStatus,
+			ReasonFencing, 0},
+		"of volumes, not ready yet": {facts(byPolicy, agents(storage, storage2), proved(storage), down(shunned, unready)),
+			Wait, ReasonFenced, nodePoll},
+		"rebooted": {facts(byPolicy, agents(medik8s, power), proved(medik8s), provenAgo(returnPatience), down(),
+			heldThere("later")), WriteStatus, ReasonFencing, 0},
+		"rebooted, not ready yet": {facts(byPolicy, agents(medik8s, power), proved(medik8s), provenAgo(returnPatience),
+			down(unready), heldThere("later")), Wait, ReasonFenced, nodePoll},
 		"the node has no condition": {facts(open, down(noCondition)), WriteStatus, ReasonAgentCanceled, 0},
 		"the node is gone":          {facts(open, nodeGone), WriteStatus, ReasonAgentCanceled, 0},
 	})
@@ -246,6 +259,7 @@ func TestEachOperandIsNeeded(t *testing.T) {
 	isSilent := func(f Facts) bool { return f.silent(now()) }
 	runsOn := func(f Facts) bool { return f.runsOn(now()) }
 	noProof := func(f *Facts) { f.Fence.Status.Proof = nil }
+	noBoot := func(f *Facts) { f.Fence.Status.Proof.BootID = "" }
 	gone := func(f *Facts) { f.Node.Found = false }
 	notRenewed := func(f *Facts) { f.Lease.ResourceVersion = "7" }
 	noLease := func(f *Facts) { f.Lease.ResourceVersion = "" }
@@ -270,13 +284,14 @@ func TestEachOperandIsNeeded(t *testing.T) {
 			"it covers pods": func(f *Facts) { f.Fence.Status.Proof.Covers = v1alpha1.CoversVolumes },
 		}},
 		"the node is back": {Facts.Back, facts(proved(power), down(rebooted), renewedFor(0)), map[string]func(*Facts){
-			"a proof": noProof, "a node": gone, "a renewal": notRenewed, "a Lease": noLease,
+			"a proof": noProof, "a node": gone, "a renewal": notRenewed, "a Lease": noLease, "a former boot ID": noBoot,
 			"another boot ID": func(f *Facts) { f.Node.BootID = "boot" },
 			"a boot ID":       func(f *Facts) { f.Node.BootID = "" },
 			"the machine":     func(f *Facts) { f.Node.Machine.SystemUUID = "uuid2" },
 		}},
 		"another machine has the name": {Facts.replaced, facts(proved(power), down(replaced)), map[string]func(*Facts){
-			"a proof": noProof, "a node": gone, "another boot ID": func(f *Facts) { f.Node.BootID = "boot" },
+			"a former boot ID": noBoot,
+			"a proof":          noProof, "a node": gone, "another boot ID": func(f *Facts) { f.Node.BootID = "boot" },
 			"a boot ID":       func(f *Facts) { f.Node.BootID = "" },
 			"another machine": func(f *Facts) { f.Node.Machine = objects.Machine{MachineID: "id", SystemUUID: "uuid"} },
 			"a known machine": func(f *Facts) {

@@ -134,6 +134,12 @@ type Sight struct {
 	RefusedBy string
 }
 
+// away reports whether the condition Ready of the node calls for an agent. A policy fences silent nodes, and a kubelet
+// that writes Ready=False is not silent.
+func (f Facts) away() bool {
+	return f.Node.Ready == objects.ReadyUnknown || f.Fence.Spec.PolicyName == "" && f.Node.NotReady()
+}
+
 // renewed reports whether the node has renewed its Lease since the proof.
 func (f Facts) renewed() bool {
 	return f.Lease.ResourceVersion != "" && f.Lease.ResourceVersion != f.Fence.Status.Proof.LeaseVersion
@@ -151,10 +157,11 @@ func (f Facts) runsOn(now time.Time) bool {
 	return p != nil && !f.Fence.OfVolumes() && f.Node.Found && f.Node.BootID == p.BootID && f.renewed() && !f.silent(now)
 }
 
-// booted reports whether the Node's boot ID differs from the boot ID that the fence has ended.
+// booted reports whether the Node's boot ID differs from the boot ID that the fence has ended. It is false if either is
+// unknown.
 func (f Facts) booted() bool {
 	p := f.Fence.Status.Proof
-	return p != nil && f.Node.Found && f.Node.BootID != "" && f.Node.BootID != p.BootID
+	return p != nil && p.BootID != "" && f.Node.Found && f.Node.BootID != "" && f.Node.BootID != p.BootID
 }
 
 // replaced reports whether the boot ID may belong to another machine that has taken the node's name. That proves no

@@ -178,10 +178,10 @@ func forsook(f *Facts) {
 // unfinalized is a fence without the finalizer of this project.
 func unfinalized(f *Facts) { f.Fence.Finalized = false }
 
-// down is a read Node that is not Ready, with a Lease that was read after it and is not renewed.
+// down is a read Node whose condition Ready is Unknown, with a Lease that was read after it and is not renewed.
 func down(alter ...func(*objects.Node)) func(*Facts) {
 	return func(f *Facts) {
-		f.Node, f.NodeRead = objects.Node{Found: true, ResourceVersion: "20", Ready: objects.ReadyFalse, BootID: "boot",
+		f.Node, f.NodeRead = objects.Node{Found: true, ResourceVersion: "20", Ready: objects.ReadyUnknown, BootID: "boot",
 			Machine: objects.Machine{MachineID: "id", SystemUUID: "uuid"}}, read(2)
 		for _, a := range alter {
 			a(&f.Node)
@@ -192,6 +192,7 @@ func down(alter ...func(*objects.Node)) func(*Facts) {
 }
 
 func ready(n *objects.Node)        { n.Ready = objects.ReadyTrue }
+func unready(n *objects.Node)      { n.Ready = objects.ReadyFalse }
 func noCondition(n *objects.Node)  { n.Ready = objects.ReadyMissing }
 func tainted(n *objects.Node)      { n.OwnTaint = true }
 func shunned(n *objects.Node)      { n.VolumesFenced = true }

@@ -58,7 +58,7 @@ func everyFence(visit func(Facts)) {
 
 // everyNode visits every possible result of the live reads of a node, in every order, with every remainder on the node.
 func everyNode(visit func(with Facts)) {
-	nodes := []objects.Node{{}, {Ready: objects.ReadyFalse}, {Ready: objects.ReadyTrue},
+	nodes := []objects.Node{{}, {Ready: objects.ReadyFalse}, {Ready: objects.ReadyTrue}, {Ready: objects.ReadyUnknown},
 		{Ready: objects.ReadyUnknown, OwnTaint: true}, {Ready: objects.ReadyTrue, OwnTaint: true},
 		{Ready: objects.ReadyUnknown, ControlPlane: true}, {Ready: objects.ReadyTrue, VolumesFenced: true}}
 	orders := [][3]session.Read{
@@ -132,6 +132,11 @@ func word(f Facts) bool {
 func renewedSince(f Facts) bool { return f.Lease.ResourceVersion == "8" }
 func notReady(f Facts) bool {
 	return f.Node.Ready == objects.ReadyFalse || f.Node.Ready == objects.ReadyUnknown
+}
+
+// isAway reports whether the node is not Ready, and, for a policy, silent.
+func isAway(f Facts) bool {
+	return f.Node.Ready == objects.ReadyUnknown || f.Node.Ready == objects.ReadyFalse && f.Fence.Spec.PolicyName == ""
 }
 func sameBoot(f Facts) bool { return f.Node.Found && f.Node.BootID == "boot" }
 func quiet(f Facts) bool    { return now().Sub(f.Sight.LeaseSince) >= 40*time.Second }
@@ -256,7 +261,7 @@ func mayStart(f Facts, run Run) string {
 	case now().Sub(a[len(a)-1].StartedAt.Time) >= 5*time.Minute:
 		return "its time is over"
 	case (f.Fence.Spec.PolicyName != "" || f.Fence.Status.Proof != nil && !f.Fence.OfVolumes()) &&
-		(!later(f.NodeRead, f.FenceRead) || !notReady(f)):
+		(!later(f.NodeRead, f.FenceRead) || !isAway(f)):
 		return "the node may be back"
 	}
 	return ""
@@ -358,7 +363,7 @@ func mayReturn(f Facts) string {
 		return "the node may be tainted"
 	case endedBy(f):
 		return ""
-	case f.Fence.Status.Proof == nil && (f.Fence.Spec.PolicyName == "" || notReady(f)):
+	case f.Fence.Status.Proof == nil && (f.Fence.Spec.PolicyName == "" || isAway(f)):
 		return "it was asked for"
 	case f.Fence.Status.Proof != nil && f.Node.Found && !wasRebooted(f):
 		return "the node is not back"
@@ -402,26 +407,6 @@ func broken(f Facts, d Decision) string {
 	return ""
 }
 
-// missed returns a necessary step that never happens, or "".
-func missed(f Facts, d Decision) string {
-	asleep := []Reason{ReasonNoFence, ReasonControlPlane, ReasonHealthCheckGaveUp}
-	switch {
-	case f.Fence.GivenUp && openAttempt(f) && f.Run.State == Running && d.Reason == ReasonFencing:
-		return "an agent that was given up is not stopped"
-	case mayTaint(f) == "":
-		return "a node that is fenced is never released"
-	case mayShun(f) == "":
-		return "new pods may join a node without its volumes"
-	case d.Reason == ReasonFenced && word(f) && !f.Node.OwnTaint && mayBegin(f) == "":
-		return "a person's confirmation is ignored"
-	case d.Reason == ReasonRemainsOnNode && mayLeave(f) == "":
-		return "the fence waits for nothing, or for pods that wait for its end"
-	case d.After == 0 && !slices.Contains(asleep, d.Reason):
-		return "nothing ends the wait"
-	}
-	return ""
-}
-
 // judge checks the decision on the facts, and returns its action.
 func judge(t *testing.T, f Facts) Action {
 	t.Helper()
@@ -453,7 +438,7 @@ func TestPromisesInEveryCombinationOfFenceAndNode(t *testing.T) {
 			t.Errorf("nothing leads to %s", a)
 		}
 	}
-	if want := 26 * 4 * 8 * 4 * 7 * 4 * 3 * (4*9 + 9*2); visited != want {
+	if want := 26 * 4 * 8 * 4 * 8 * 4 * 3 * (4*9 + 9*2); visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }
@@ -462,7 +447,7 @@ func TestPromisesInEveryCombinationOfFenceAndAgent(t *testing.T) {
 	t.Parallel()
 	visited, decided := 0, map[Action]int{}
 	nodes := []func(*Facts){func(*Facts) {}, down(), down(ready), down(rebooted, tainted), down(replaced), nodeGone,
-		down(rebooted, shunned)}
+		down(rebooted, shunned), down(unready)}
 	agree := func(f *Facts) { f.NodeRead.Order, f.LeaseRead.Order = 5, 6 } // after the run
 	everyFence(func(f Facts) {
 		for bits := range 1 << 5 {
@@ -492,7 +477,7 @@ func TestPromisesInEveryCombinationOfFenceAndAgent(t *testing.T) {
 			t.Errorf("nothing leads to %s", a)
 		}
 	}
-	if want := 26 * 4 * 8 * 4 * 32 * 6 * 2 * 7 * 2; visited != want {
+	if want := 26 * 4 * 8 * 4 * 32 * 6 * 2 * 8 * 2; visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }

@@ -29,7 +29,7 @@ func mayCover(f Facts, proof v1alpha1.Proof) string {
 func mayBegin(f Facts) string {
 	if p := f.Fence.Status.Proof; p != nil && p.Covers == v1alpha1.CoversVolumes {
 		if len(f.Fence.Spec.Agents) != 2 || !inForce(f) || openAttempt(f) || f.Fence.Terminating || !nodeRead(f) ||
-			!f.Node.Found || f.Node.BootID == "boot2" || f.Fence.GivenUp || f.Fence.Spec.PolicyName != "" && !notReady(f) {
+			!f.Node.Found || f.Node.BootID == "boot2" || f.Fence.GivenUp || f.Fence.Spec.PolicyName != "" && !isAway(f) {
 			return "no further agent is wanted"
 		}
 		return ""
@@ -43,7 +43,7 @@ func mayBegin(f Facts) string {
 		return "the node was not read"
 	case !f.Node.Found || f.Node.ControlPlane || f.Fence.Status.Proof == nil && (f.Node.Tainted() || holds(f, "Released")):
 		return "the node is not to be fenced"
-	case f.Fence.Spec.PolicyName != "" && !notReady(f):
+	case f.Fence.Spec.PolicyName != "" && !isAway(f):
 		return "the node came back"
 	}
 	return ""
@@ -58,7 +58,7 @@ func mayGoOn(f Facts) bool {
 			return a.Name == power
 		})
 	return inForce(f) && p.Covers == v1alpha1.CoversReboot && !f.Fence.GivenUp && nodeRead(f) &&
-		notReady(f) && !wasRebooted(f) &&
+		isAway(f) && !wasRebooted(f) &&
 		later(f.Remaining.Read, f.LeaseRead) && (word(f) || left && now().Sub(p.ProvenAt.Time) >= 10*time.Minute)
 }
 
@@ -75,4 +75,24 @@ func mayHinder(f Facts) bool {
 func vacated(all []metav1.Condition) bool {
 	c := meta.FindStatusCondition(all, "Fenced")
 	return c.Reason == "NodeDeleted"
+}
+
+// missed returns a necessary step that never happens, or "".
+func missed(f Facts, d Decision) string {
+	asleep := []Reason{ReasonNoFence, ReasonControlPlane, ReasonHealthCheckGaveUp}
+	switch {
+	case f.Fence.GivenUp && openAttempt(f) && f.Run.State == Running && d.Reason == ReasonFencing:
+		return "an agent that was given up is not stopped"
+	case mayTaint(f) == "":
+		return "a node that is fenced is never released"
+	case mayShun(f) == "":
+		return "new pods may join a node without its volumes"
+	case d.Reason == ReasonFenced && word(f) && !f.Node.OwnTaint && mayBegin(f) == "":
+		return "a person's confirmation is ignored"
+	case d.Reason == ReasonRemainsOnNode && mayLeave(f) == "":
+		return "the fence waits for nothing, or for pods that wait for its end"
+	case d.After == 0 && !slices.Contains(asleep, d.Reason):
+		return "nothing ends the wait"
+	}
+	return ""
 }

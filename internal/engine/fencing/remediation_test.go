@@ -201,3 +201,67 @@ func TestReasonOfRemediatorWithoutResultIsKept(t *testing.T) {
 		t.Errorf("it has succeeded, and says %q", a.Message)
 	}
 }
+
+// A reboot releases the pods that were terminating before it. Without a further agent, other held pods would stay for
+// ever if the node does not return.
+func TestNextAgentAfterRebootForHeldPods(t *testing.T) {
+	in := all(agents(medik8s, power), proved(medik8s), provenAgo(returnPatience), down(), heldThere("pod", "later"))
+	open := all(in, attempted(power, ""))
+	waits := func(f Facts) decision { return decision{f, Wait, ReasonFenced, nodePoll} }
+	checkDecisions(t, map[string]decision{
+		"a pod is held": {facts(in), WriteStatus, ReasonFencing, 0},
+		"not listed": {
+			facts(in, func(f *Facts) { f.Remaining = RemainingFacts{} }), ListRemaining, ReasonFenced, 0},
+		"it was listed before": {
+			facts(in, func(f *Facts) { f.Remaining.Read = read(2) }), ListRemaining, ReasonFenced, 0},
+		"the proof releases all": waits(facts(in, heldThere("pod"))),
+		"nothing is held":        waits(facts(in, emptied)),
+		"a pod is not held":      {facts(in, unheldThere), WriteStatus, ReasonFencing, 0},
+		"a pod is not held, and another reboot releases none": waits(facts(in, unheldThere, agents(medik8s))),
+		"a pod is not held, and the node may return": waits(facts(in, unheldThere,
+			provenAgo(returnPatience-time.Second))),
+		"the node may return":        waits(facts(in, provenAgo(returnPatience-time.Second))),
+		"the node is Ready":          waits(facts(in, down(ready))),
+		"it is of the control plane": waits(facts(in, down(controlPlane))),
+		"it is of the control plane, which is allowed": {facts(in, down(controlPlane), func(f *Facts) {
+			f.Fence.Spec.AllowControlPlane = true
+		}), WriteStatus, ReasonFencing, 0},
+		"it is tainted":              waits(facts(in, down(tainted))),
+		"it is given up":             waits(facts(in, givenUp)),
+		"the next one is of volumes": waits(facts(in, agents(medik8s, storage))),
+		"all are tried again later": waits(facts(in, agents(medik8s), provenAgo(returnPatience),
+			attempted(medik8s, v1alpha1.ResultFailed))),
+		"all are tried again": {facts(in, agents(medik8s)), WriteStatus, ReasonFencing, 0},
+		"the node may return, and a person confirms": {
+			facts(in, provenAgo(0), confirm("burned")), WriteStatus, ReasonFencing, 0},
+		"a person confirms, and no pod is left": {facts(in, emptied, provenAgo(0), confirm("burned")), WriteStatus,
+			ReasonFencing, 0},
+		"a person confirms, and the proof releases all": {facts(in, heldThere("pod"), confirm("burned")), WriteStatus,
+			ReasonFencing, 0},
+		"a person confirms, and the node is Ready":       waits(facts(in, emptied, confirm("burned"), down(ready))),
+		"the confirmation is a copy, and no pod is left": waits(facts(in, emptied, confirm("burned"), copied)),
+		"a confirmation that the node has contradicted, and no pod is left": waits(facts(in, emptied, confirm("burned"),
+			attempted(confirmation, v1alpha1.ResultContradicted, func(a *v1alpha1.Attempt) { a.Message = "burned" }))),
+		"the next one failed, too": {facts(in, attempted(power, v1alpha1.ResultFailed, endedAgo(time.Hour))), WriteStatus,
+			ReasonFencing, 0},
+		"the next one works":       {facts(open, ran(Running)), Wait, ReasonFencing, agentPoll},
+		"the next one is to start": {facts(open, ran(RunAbsent), down()), StartRun, ReasonFencing, 0},
+		"the node came back meanwhile": {
+			facts(open, ran(RunAbsent), down(ready)), WriteStatus, ReasonAgentCanceled, 0},
+		"ended by request": {facts(open, ran(RunAbsent), unfence(v1alpha1.UnfenceNow)), WriteStatus, ReasonAgentCanceled,
+			0},
+	})
+	for name, f := range map[string]Facts{"begun": facts(in), "failed": facts(open, ran(RunFailed))} {
+		s := written(t, f)
+		if !is(s, v1alpha1.ConditionFenced) || s.Proof == nil || s.Proof.Agent != medik8s || s.Phase != v1alpha1.PhaseFenced {
+			t.Errorf("%s: the proof does not stay: %+v", name, s)
+		}
+		if a := last(s); a.Agent != power || a.Number != 2 {
+			t.Errorf("%s: the last attempt is %+v", name, a)
+		}
+	}
+	s := written(t, facts(open, ran(RunSucceeded), func(f *Facts) { f.NodeRead, f.LeaseRead = read(3), read(4) }))
+	if !is(s, v1alpha1.ConditionFenced) || s.Proof.Agent != power || s.Proof.Covers != v1alpha1.CoversUntilUnfenced {
+		t.Errorf("the proof is not replaced: %+v", s.Proof)
+	}
+}

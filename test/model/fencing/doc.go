@@ -2,8 +2,9 @@
 //
 //   - F1: a pod is released, the node tainted, and a volume detached for the taint only while no process of the pod
 //     runs, and its kubelet does not start one.
-//   - F2: no agent begins for a policy on a node that is Ready, and none on one of the control plane. The limits of
-//     policies are explored in test/model/fencepolicy; a fence counts against them while anything remains on its node.
+//   - F2: no agent begins for a policy on a node whose condition Ready is True or False, and none on one of the control
+//     plane. The limits of policies are explored in test/model/fencepolicy; a fence counts against them while anything
+//     remains on its node.
 //   - F3: a node that is Ready is never tainted, and none keeps its taint after the end of its fence.
 //   - F4: every state leads to rest, and at rest a fence waits for a true reason with a way out.
 //   - F5: the effects of agents are undone when the fence ends, unless it was abandoned, and no agent is at work.

@@ -41,7 +41,7 @@ func checked() *transition {
 	c.fence.attempts[0] = attempt{agent: 1, result: proven, boot: 1}
 	c.runs[0] = run{state: succeeded, acted: true}
 	c.lines[0].fence = c.fence
-	c.lines[0].session = work{on: true, fence: c.fence, wasNotReady: true}
+	c.lines[0].session = work{on: true, fence: c.fence, wasAway: true}
 	return c
 }
 
@@ -94,7 +94,7 @@ func TestEachStepIsChecked(t *testing.T) {
 			func(c *transition) { c.checkAttempt(0, attempt{pods: 1}) }, "F1"},
 		"an attempt on the control plane": {
 			func(c *transition) { c.ControlPlane = true }, func(c *transition) { c.checkAttempt(0, attempt{}) }, "F2"},
-		"an attempt on a Ready node": {func(c *transition) { c.Policy, c.lines[0].session.wasNotReady = true, false },
+		"an attempt on a Ready node": {func(c *transition) { c.Policy, c.lines[0].session.wasAway = true, false },
 			func(c *transition) { c.checkAttempt(0, attempt{}) }, "F2"},
 		"a proof": {nil, func(c *transition) { c.checkProof(0) }, ""},
 		"a proof of nothing": {

@@ -52,7 +52,7 @@ func (c *transition) begin(i int) {
 	l := &c.lines[i]
 	l.woken, l.timed = false, false
 	l.session = work{on: true, fence: l.fence, changed: c.fence != l.fence, taintSeen: l.marked,
-		wasNotReady: !c.node.ready}
+		wasAway: c.node.away()}
 	c.machine.with(l.fence.uid, &l.sight, func(t *fencing.Tracker) {
 		f := c.machine.facts(&l.session)
 		s := fencing.Begin(t, f, c.machine.now)
@@ -88,7 +88,7 @@ func keep(to *work, s *fencing.Session, m *machine) {
 	to.sight = m.sightOf(f.Sight)
 	if to.nodeRead == 0 {
 		to.nodeThere, to.nodeReady, to.nodeTainted, to.nodeChanged, to.nodeBoot = false, false, false, false, 0
-		to.nodeSecond, to.nodeShunned = false, false
+		to.nodeSecond, to.nodeShunned, to.nodeUnready = false, false, false
 	}
 	if to.remainingRead == 0 {
 		to.terminating, to.remains, to.attached = 0, 0, 0
@@ -149,6 +149,7 @@ func (c *transition) carryOut(i int, ask fencing.Ask) fencing.Reply {
 		s.fence, s.changed = c.fence, false
 	case fencing.ReadNode:
 		s.nodeThere, s.nodeReady, s.nodeTainted = c.node.there, c.node.ready, c.node.tainted
+		s.nodeUnready = c.node.unready
 		s.nodeBoot, s.nodeShunned, s.nodeChanged = c.node.shown, c.node.shunned, false
 		s.nodeSecond = c.node.second && c.node.shown == c.node.boot
 		reply.Node = c.machine.nodeFacts(s)

@@ -138,8 +138,8 @@ func (c *transition) checkAttempt(i int, a attempt) {
 	if c.ControlPlane {
 		c.Violates("F2: a node of the control plane is fenced")
 	}
-	if c.Policy && !c.lines[i].session.wasNotReady {
-		c.Violates("F2: a node that is Ready is fenced for a policy")
+	if c.Policy && !c.lines[i].session.wasAway {
+		c.Violates("F2: a node that is not away is fenced for a policy")
 	}
 	for slot := range c.Pods {
 		if a.pods&(1<<slot) != 0 && c.pods[slot].exists && !c.pods[slot].terminating {

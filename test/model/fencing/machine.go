@@ -374,15 +374,18 @@ func (m *machine) nodeFacts(s *work) objects.Node {
 	if !s.nodeThere {
 		return objects.Node{}
 	}
-	return objects.Node{Found: true, ResourceVersion: "1", Ready: readyOf(s.nodeReady), OwnTaint: s.nodeTainted,
+	return objects.Node{Found: true, ResourceVersion: "1", Ready: readyOf(s), OwnTaint: s.nodeTainted,
 		VolumesFenced: s.nodeShunned,
 		BootID:        version("b", s.nodeBoot), Machine: objects.Machine{MachineID: machineID(s.nodeSecond)},
 		ControlPlane: m.ControlPlane}
 }
 
-func readyOf(ready bool) objects.Ready {
-	if ready {
+func readyOf(s *work) objects.Ready {
+	switch {
+	case s.nodeReady:
 		return objects.ReadyTrue
+	case s.nodeUnready:
+		return objects.ReadyFalse
 	}
 	return objects.ReadyUnknown
 }

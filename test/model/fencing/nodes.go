@@ -47,15 +47,18 @@ func (k *worker) nodes(s *state) {
 			}
 		})
 	})
-	k.Can(n.there && n.ready != n.connected() && (!n.connected() || n.shown == n.boot) && k.tended(s),
+	changes := n.ready != n.connected() || n.unready && !n.connected()
+	k.Can(n.there && changes && (!n.connected() || n.shown == n.boot) && k.tended(s),
 		move{nodeReadyChanges, 0, 0},
-		func(c *transition) { c.writeNode(func(n *node) { n.ready = n.connected() }) })
+		func(c *transition) { c.writeNode(func(n *node) { n.ready, n.unready = n.connected(), false }) })
+	k.Breaks(n.connected() && n.there && n.shown == n.boot && !n.ready && !n.unready, &s.left.Unready,
+		move{kubeletIsNotReady, 0, 0}, func(c *transition) { c.writeNode(func(n *node) { n.unready = true }) })
 	k.Can(n.lateLease && n.there, move{lateRenewal, 0, 0}, func(c *transition) {
 		c.node.lateLease, c.node.lease = false, unused
 	})
 	k.Can(n.lateLease, move{lateIsLost, 0, 0}, func(c *transition) { c.node.lateLease = false })
 	k.Can(n.lateStatus > 0 && n.there, move{lateStatus, 0, 0}, func(c *transition) {
-		c.writeNode(func(n *node) { n.ready, n.shown, n.lateStatus = true, n.lateStatus, 0 })
+		c.writeNode(func(n *node) { n.ready, n.unready, n.shown, n.lateStatus = true, false, n.lateStatus, 0 })
 	})
 	k.Can(n.lateStatus > 0, move{lateIsLost, 1, 0}, func(c *transition) { c.node.lateStatus = 0 })
 	k.Can(!n.there && n.lease > 0, move{leaseIsCollected, 0, 0}, func(c *transition) { c.node.lease = 0 })

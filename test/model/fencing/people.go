@@ -3,7 +3,7 @@ package fencing
 // people makes the moves of users and administrators, each within the budget.
 func (k *worker) people(s *state) {
 	f, n := s.fence, s.node
-	k.User(f.uid == 0 && (!k.Policy || n.there && !n.ready), &s.left.Fence, move{nodeFenceIsCreated, 0, 0},
+	k.User(f.uid == 0 && (!k.Policy || n.there && n.away()), &s.left.Fence, move{nodeFenceIsCreated, 0, 0},
 		func(c *transition) {
 			c.born++
 			c.falseWord = false
@@ -33,7 +33,9 @@ func (k *worker) people(s *state) {
 		c.node.agent, c.node.person = false, false
 	})
 	k.User(n.there, &s.left.DeleteNode, move{userDeletesNode, 0, 0}, func(c *transition) {
-		c.writeNode(func(n *node) { n.there, n.ready, n.tainted, n.shunned, n.shown = false, false, false, false, 0 })
+		c.writeNode(func(n *node) {
+			n.there, n.ready, n.unready, n.tainted, n.shunned, n.shown = false, false, false, false, false, 0
+		})
 	})
 	k.User(n.there, &s.left.Taint, move{userTaints, 0, 0},
 		func(c *transition) { c.writeNode(func(n *node) { n.shunned = !n.shunned }) })

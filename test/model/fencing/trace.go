@@ -32,6 +32,7 @@ const (
 	powerIsCut          verb = "the power of the machine is cut"
 	machineIsReplaced   verb = "another machine takes the name of the node, whose machine runs on"
 	nodeReadyChanges    verb = "the condition Ready follows"
+	kubeletIsNotReady   verb = "the kubelet writes that it is not ready yet"
 	lateRenewal         verb = "a renewal of the Lease that was under way is carried out"
 	lateStatus          verb = "a status of the Node that was under way is carried out"
 	lateIsLost          verb = "a request that was under way is lost"

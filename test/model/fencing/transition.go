@@ -88,7 +88,7 @@ func (c *transition) showNode(i int) {
 func (c *transition) settle() {
 	for i := range c.Replicas {
 		s := &c.lines[i].session
-		s.wasNotReady = s.on && (s.wasNotReady || !c.node.ready || !c.node.there)
+		s.wasAway = s.on && (s.wasAway || c.node.away())
 	}
 	for slot := range c.pods {
 		if !c.pods[slot].terminating {

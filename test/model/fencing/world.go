@@ -120,6 +120,8 @@ type node struct {
 	second bool
 	// there means that the Node exists, and ready that its condition Ready is True instead of Unknown.
 	there, ready, tainted bool
+	// unready means that the condition Ready is False, as a kubelet that has just come back writes it.
+	unready bool
 	// shunned means that the Node has the taint that keeps new pods away.
 	shunned bool
 	// lease is the version of the Lease, 0 for none.
@@ -130,6 +132,9 @@ type node struct {
 }
 
 func (n node) connected() bool { return !n.cut && !n.off }
+
+// away reports whether the condition Ready of the Node is Unknown, or the Node does not exist.
+func (n node) away() bool { return !n.there || !n.ready && !n.unready }
 
 // marked reports whether the Node has a taint of a fence.
 func (n node) marked() bool { return n.tainted || n.shunned }
@@ -177,9 +182,9 @@ type work struct {
 	fence              fence
 	changed, taintSeen bool
 	// The results of the read of the Node. nodeChanged means that it was written since.
-	nodeThere, nodeReady, nodeTainted, nodeShunned, nodeChanged, nodeSecond bool
-	nodeBoot                                                                uint8
-	lease                                                                   uint8
+	nodeThere, nodeReady, nodeUnready, nodeTainted, nodeShunned, nodeChanged, nodeSecond bool
+	nodeBoot                                                                             uint8
+	lease                                                                                uint8
 	// The run that was read.
 	runOf     uint8
 	runTry    uint8
@@ -192,8 +197,8 @@ type work struct {
 	sight                          sight
 	// The orders of the live reads, 0 for missing reads, and their number.
 	fenceRead, nodeRead, leaseRead, runRead, remainingRead, reads uint8
-	// For the invariants: the node was not Ready at a moment since the session began.
-	wasNotReady bool
+	// For the invariants: the node was away at a moment since the session began.
+	wasAway bool
 }
 
 // line is one replica of volume-guard.

@@ -48,7 +48,8 @@ type Budget struct {
 	Restore, Fence, Delete, Off, On, Confirm, LieWord, Now, Abandon, DeleteFence, DeleteNode, Taint uint8
 	// Cut cuts a kubelet off, Heal lets it return, and PowerCut reboots the machine. Replace gives the name of a machine
 	// that was cut off to another one. Late carries out requests of a machine after it was cut off or has ended.
-	Cut, Heal, PowerCut, Replace, Late uint8
+	// Unready lets a kubelet that has come back write that it is not ready yet.
+	Cut, Heal, PowerCut, Replace, Late, Unready uint8
 	// Slow lets an agent exceed its time limit, Fail lets it fail, and Hang leaves it without a result. Endless keeps a
 	// stopped agent from ending, Vanish deletes its object, and Lie lets it report a false success. Again tries all agents
 	// once more.
@@ -161,7 +162,8 @@ var table = []World{
 		Agents: []Agent{Power}, Budget: Budget{Fence: 1, Delete: 1, Cut: 1, DeleteNode: 1, Now: 1}},
 	{Purpose: search.About("fence, for a policy",
 		"a node that comes back by itself before its agent has begun is not fenced", upToDate, onePod),
-		Agents: []Agent{Power}, Policy: true, Budget: Budget{Fence: 1, Cut: 1, Heal: 1, Slow: 1, Again: 1, Crash: 1}},
+		Agents: []Agent{Power}, Policy: true,
+		Budget: Budget{Fence: 1, Cut: 1, Heal: 1, Unready: 1, Slow: 1, Again: 1, Crash: 1}},
 	{Purpose: search.About("fence, control plane", "a node of the control plane is not fenced", upToDate),
 		Agents: []Agent{Power}, ControlPlane: true, Budget: Budget{Fence: 1, Cut: 1, Heal: 1, DeleteFence: 1, Now: 1}},
 }
