@@ -64,8 +64,9 @@ func TestUnreachableNodeIsFenced(t *testing.T) {
 		all["csi_reclaimer_fence_waiting_nodes{Fencing}"] != 1 {
 		t.Errorf("%v", all)
 	}
-	if o := w.fences["a"]; o.Spec.PolicyName != "p" || len(o.Spec.Agents) != 1 || !strings.Contains(o.Spec.Reason, "p") {
-		t.Errorf("the NodeFence is %+v", o.Spec)
+	if o := w.fences["a"]; o.Labels["velero.io/exclude-from-backup"] != "true" || o.Spec.PolicyName != "p" ||
+		len(o.Spec.Agents) != 1 || !strings.Contains(o.Spec.Reason, "p") {
+		t.Errorf("the NodeFence is %+v, with labels %v", o.Spec, o.Labels)
 	}
 	if s := w.policies["p"].Status; s.Fences != 1 || !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionActive) {
 		t.Errorf("the status is %+v", s)

@@ -138,9 +138,9 @@ func (f Facts) stop(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, over v1alp
 	return runStep(StopRun, reasonOf(over), f.Run.Of)
 }
 
-// start starts an agent. For a fence of a policy, or beside the proof of a reboot, the node must be away, because it may
-// have come back since the attempt was recorded. Beside a proof of volumes, a node that runs is no reason to
-// leave the others open.
+// start starts an agent. For a fence of a policy, or beside the proof of a reboot, the node must be away, because it
+// may have come back since the attempt was recorded. Beside a proof of volumes, a node that runs is no reason to leave
+// the others open.
 func (f Facts) start(attempt *v1alpha1.Attempt, run Run, now time.Time) Decision {
 	switch {
 	case f.Fence.Spec.PolicyName == "" && (f.Fence.Status.Proof == nil || f.Fence.OfVolumes()):

@@ -312,8 +312,8 @@ func (f Facts) goOn(now time.Time) Decision {
 	return f.write(ReasonFencing, func(s *v1alpha1.NodeFenceStatus) { f.begin(s, agent, now) })
 }
 
-// leavesPods reports whether a terminating pod remains on the node that the proof of a reboot does not release, and that
-// another proof can release. Only a taint releases a pod that is not held.
+// leavesPods reports whether a terminating pod remains on the node that the proof of a reboot does not release, and
+// that another proof can release. Only a taint releases a pod that is not held.
 func (f Facts) leavesPods() bool {
 	taints := func(a v1alpha1.Agent) bool { return a.Covers == v1alpha1.CoversUntilUnfenced }
 	if f.Remaining.Unheld > 0 && slices.ContainsFunc(f.Fence.Spec.Agents, taints) {

@@ -292,8 +292,9 @@ func TestDecide(t *testing.T) {
 			ReasonFinalizersRemoved},
 		{"released, a twin is deleted first", with(releasing, twinIs()), DeleteTwin, ReasonFinalizersRemoved},
 		{"released, an orphan is deleted", orphaned(releasing), DeleteTwin, ReasonOrphan},
-		{"an orphan, the original was not looked for", orphaned(func(s *Facts) { s.OriginalGone, s.OriginalRead = false, session.Read{} }),
-			ReadOriginal, ReasonOrphan},
+		{"an orphan, the original was not looked for", orphaned(func(s *Facts) {
+			s.OriginalGone, s.OriginalRead = false, session.Read{}
+		}), ReadOriginal, ReasonOrphan},
 		{"an orphan, looked for too long ago", orphaned(func(s *Facts) { s.OriginalRead = read(1, 6*time.Second) }),
 			ReadOriginal, ReasonOrphan},
 		{"no orphan: the original is there", orphaned(func(s *Facts) { s.OriginalGone = false }), Wait, ReasonCacheStale},

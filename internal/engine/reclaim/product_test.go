@@ -265,8 +265,8 @@ func broken(s Facts, d Decision) string {
 		pv.ProvisionedBy != "other" && (r.Role == volume.RoleOwner || r.Role == volume.RoleCompanion) &&
 		r.Mode == ModeHonor && pv.Phase != volume.PhaseUnknown && (!r.Local || pv.Reach == volume.ReachHere):
 		return "P4: says nothing of a PV that is terminating and waits"
-	case d.Action == Wait && !d.Reason.Waits() && pv.Terminating && !s.End.Gone && r.Local && pv.ProvisionedBy != "other" &&
-		pv.Reach == volume.ReachUnclear && (pv.HasFinalizer && r.Role == volume.RoleOwner ||
+	case d.Action == Wait && !d.Reason.Waits() && pv.Terminating && !s.End.Gone && r.Local &&
+		pv.ProvisionedBy != "other" && pv.Reach == volume.ReachUnclear && (pv.HasFinalizer && r.Role == volume.RoleOwner ||
 		pv.HasCompanionFinalizer && (r.Role == volume.RoleOwner || r.Role == volume.RoleCompanion)):
 		return "P4: says nothing of a PV that no node lets go"
 	case d.Reason.Sentence() == "":

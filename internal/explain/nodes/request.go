@@ -132,8 +132,8 @@ func (p *Plan) agentEffect(f Facts, before []v1alpha1.Agent, agent *v1alpha1.Age
 		if agent.NetworkFence != nil {
 			driver = " of driver " + agent.NetworkFence.Driver
 		}
-		text += "Its proof releases no pod. It frees the locks of the node's volumes" + driver + ", but Kubernetes detaches " +
-			"none of them while its pod is reported as running."
+		text += "Its proof releases no pod. It frees the locks of the node's volumes" + driver + ", but Kubernetes " +
+			"detaches none of them while its pod is reported as running."
 	}
 	p.effect("%s", text)
 }

@@ -52,7 +52,8 @@ func TestLocate(t *testing.T) {
 	}
 	ofNode := lease("of-node-0", "local", "u")
 	ofNode.OwnerReferences = []metav1.OwnerReference{*ownedBy("node")(t.Context())}
-	foreign := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "foreign-0", OwnerReferences: ofNode.OwnerReferences}}
+	foreign := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "foreign-0",
+		OwnerReferences: ofNode.OwnerReferences}}
 	if at := OnNodes([]coordinationv1.Lease{shown, ofNode, foreign}); len(at) != 1 || !at["local"] {
 		t.Errorf("on nodes: %v", at)
 	}

@@ -268,9 +268,9 @@ func (l *Log) gather(ctx context.Context) {
 	all.Wait()
 }
 
-// reportForgotten logs the volumes in the old Lease of a shard whose young Lease was deleted while no process led. Their
-// entries do not count once the young Lease is created: some may have ended since they moved, and a volume must not be
-// discarded because of such an entry.
+// reportForgotten logs the volumes in the old Lease of a shard whose young Lease was deleted while no process led.
+// Their entries do not count once the young Lease is created: some may have ended since they moved, and a volume must
+// not be discarded because of such an entry.
 func (l *Log) reportForgotten(ctx context.Context, young string) {
 	if len(l.shards) == 1 {
 		return

@@ -33,6 +33,14 @@ func (k *worker) heard(s *state) bool {
 	return contradicts || f.proven && (f.proofAt == s.node.lease || s.node.lease == 0)
 }
 
+// reports reports whether the kubelet of the current run writes the status of the Node.
+func (n node) reports() bool { return n.connected() && n.there && n.shown == n.boot }
+
+// changes reports whether the condition Ready is to change: by the kubelet, or to Unknown without it.
+func (n node) changes() bool {
+	return n.reports() && !n.ready || n.there && !n.connected() && (n.ready || n.unready)
+}
+
 // nodes makes the moves of the machine, of its kubelet as far as the Node is concerned, and of the node lifecycle.
 func (k *worker) nodes(s *state) {
 	n := s.node
@@ -47,12 +55,10 @@ func (k *worker) nodes(s *state) {
 			}
 		})
 	})
-	changes := n.ready != n.connected() || n.unready && !n.connected()
-	k.Can(n.there && changes && (!n.connected() || n.shown == n.boot) && k.tended(s),
-		move{nodeReadyChanges, 0, 0},
+	k.Can(n.changes() && k.tended(s), move{nodeReadyChanges, 0, 0},
 		func(c *transition) { c.writeNode(func(n *node) { n.ready, n.unready = n.connected(), false }) })
-	k.Breaks(n.connected() && n.there && n.shown == n.boot && !n.ready && !n.unready, &s.left.Unready,
-		move{kubeletIsNotReady, 0, 0}, func(c *transition) { c.writeNode(func(n *node) { n.unready = true }) })
+	k.Breaks(n.reports() && !n.ready && !n.unready, &s.left.Unready, move{kubeletIsNotReady, 0, 0},
+		func(c *transition) { c.writeNode(func(n *node) { n.unready = true }) })
 	k.Can(n.lateLease && n.there, move{lateRenewal, 0, 0}, func(c *transition) {
 		c.node.lateLease, c.node.lease = false, unused
 	})

@@ -144,6 +144,9 @@ func (s *fenceServer) write(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodPost:
 		said += " " + sent.Spec.Reason + " by " + sent.Spec.Agents[0].Name
+		if sent.Metadata.Labels["velero.io/exclude-from-backup"] != "true" {
+			said += " in backups"
+		}
 		if sent.Spec.AllowControlPlane {
 			said += " control plane"
 		}
