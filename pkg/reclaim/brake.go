@@ -3,12 +3,12 @@ package reclaim
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 
 	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
@@ -84,13 +84,14 @@ func (r *Controller) watchBrake(ctx context.Context) {
 
 // brakeDelay returns the delay before the next read of the Lease, after this many failures in a row.
 func (r *Controller) brakeDelay(failures int) time.Duration {
-	switch {
-	case r.cfg.Node == nil:
+	if r.cfg.Node == nil {
 		return brakePeriod
-	case failures > 0:
-		return wait.Jitter(controller.Backoff{First: brakePeriod, Max: nodeBrakePeriod}.Delay(failures-1), 1)
 	}
-	return wait.Jitter(nodeBrakePeriod, 1)
+	delay := nodeBrakePeriod
+	if failures > 0 {
+		delay = controller.Backoff{First: brakePeriod, Max: nodeBrakePeriod}.Delay(failures - 1)
+	}
+	return delay + rand.N(delay)
 }
 
 // checkBrake learns the present state of the Lease before a deletion of a process of one node, which otherwise reads

@@ -288,7 +288,7 @@ func TestBrakeIsReadBeforeDeletionOnNode(t *testing.T) {
 	w.expect(t, append([]string{"read brake", "list nodes"}, reclaims()...)...)
 }
 
-// The read before a deletion counts like any other: a Lease that was made anew is no release, and gets the annotation.
+// The read before a deletion counts like any other: an annotation that is not added yet is no release, and is added.
 func TestBrakeReadBeforeDeletionIsNoRelease(t *testing.T) {
 	w, r := brakedOnNode(t)
 	syncs(t, r)
