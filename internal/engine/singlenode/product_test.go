@@ -37,7 +37,8 @@ func ended(u User, shown session.Read, of objects.Volume) bool {
 // bootedSince reports whether the node has booted since a fence keeps it from volumes.
 func bootedSince(u User, shown session.Read) bool {
 	return u.FenceSeen && after(u.FenceRead, shown) && after(u.NodeRead, u.FenceRead) && u.Fence.InForce &&
-		u.Fence.Coverage == v1alpha1.CoversVolumes && u.Node.BootID != "" && u.Node.BootID != u.Fence.BootID
+		u.Fence.Coverage == v1alpha1.CoversVolumes && u.Fence.BootID != "" && u.Node.BootID != "" &&
+		u.Node.BootID != u.Fence.BootID
 }
 
 // named reports whether a fence covers this volume, and not only others of its driver.
