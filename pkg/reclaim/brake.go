@@ -35,10 +35,14 @@ const BrakeAnnotation = reclaim.BrakeAnnotation
 // brakePeriod is the interval at which the Lease is read, to notice the brake's release.
 const brakePeriod = 5 * time.Second
 
-// nodeBrakePeriod is the interval at which a process of one node reads the Lease, which all nodes share. Up to as much
-// is added at random, so that nodes that start together do not read together. Such a process reads the Lease before its
-// deletions too (see checkBrake).
-const nodeBrakePeriod = 2 * time.Minute
+// nodeBrakePeriod is the interval at which a process of one node reads the Lease, which all nodes share, and
+// nodeBrakedPeriod while the brake is on, so that its release takes effect soon. Up to as much is added at random, so
+// that nodes that start together do not read together. Such a process reads the Lease before its deletions too (see
+// checkBrake).
+const (
+	nodeBrakePeriod  = 2 * time.Minute
+	nodeBrakedPeriod = 30 * time.Second
+)
 
 // brakeReads are the reads of the brake's Lease, of which there is one at a time: the result of an earlier read must
 // not be learned after this process has added the annotation, or it would look like a release.
@@ -88,7 +92,10 @@ func (r *Controller) brakeDelay(failures int) time.Duration {
 		return brakePeriod
 	}
 	delay := nodeBrakePeriod
-	if failures > 0 {
+	switch {
+	case r.brakeState() == reclaim.BrakeOn:
+		delay = nodeBrakedPeriod
+	case failures > 0:
 		delay = controller.Backoff{First: brakePeriod, Max: nodeBrakePeriod}.Delay(failures - 1)
 	}
 	return delay + rand.N(delay)
@@ -114,11 +121,11 @@ func (r *Controller) checkBrake(ctx context.Context) error {
 		return err
 	}
 	why, changed := r.learnBrake(lease, on)
-	if why != "" {
-		r.syncBrakeSoon()
-	}
 	if changed {
 		r.spreadBrake(ctx)
+	}
+	if why != "" || changed {
+		r.syncBrakeSoon() // to add the annotation, or to read at the interval of the new state
 	}
 	return nil
 }

@@ -232,11 +232,11 @@ func brakedOnNode(t *testing.T) (*world, *Controller) {
 }
 
 // readsIn returns how often watchBrake reads the Lease in this time.
-func readsIn(t *testing.T, cfg Config, idle time.Duration, fails error) (reads int) {
+func readsIn(t *testing.T, cfg Config, idle time.Duration, on bool, fails error) (reads int) {
 	synctest.Test(t, func(t *testing.T) {
 		w, r, _ := braked(t, cfg)
 		defer r.Stop()
-		r.cfg.Clock, w.fail["read brake"] = clock.RealClock{}, fails
+		r.cfg.Clock, w.brakeOn, w.fail["read brake"] = clock.RealClock{}, on, fails
 		ctx, cancel := context.WithTimeout(t.Context(), idle)
 		defer cancel()
 		r.watchBrake(ctx)
@@ -251,15 +251,17 @@ func TestIdleReadsOfBrake(t *testing.T) {
 	failure := errors.New("no answer")
 	for name, c := range map[string]struct {
 		cfg         Config
+		on          bool
 		fails       error
 		least, most int
 	}{
-		"one process":             {Config{}, nil, 1200, 1201},
-		"one process, no answer":  {Config{}, failure, 1200, 1201},
-		"one of nodes":            {onNode(), nil, 26, 51},
-		"one of nodes, no answer": {onNode(), failure, 26, 56},
+		"one process":             {Config{}, false, nil, 1200, 1201},
+		"one process, no answer":  {Config{}, false, failure, 1200, 1201},
+		"one of nodes":            {onNode(), false, nil, 26, 51},
+		"one of nodes, stopped":   {onNode(), true, nil, 100, 201},
+		"one of nodes, no answer": {onNode(), false, failure, 26, 56},
 	} {
-		if got := readsIn(t, c.cfg, idle, c.fails); got < c.least || got > c.most {
+		if got := readsIn(t, c.cfg, idle, c.on, c.fails); got < c.least || got > c.most {
 			t.Errorf("%s: %d reads in %v, want %d to %d", name, got, idle, c.least, c.most)
 		}
 	}
