@@ -21,7 +21,8 @@ func TestLibraryImports(t *testing.T) {
 	for _, path := range direct {
 		if strings.Contains(path, ".") && !slices.Contains([]string{
 			own + "csidriver/migration", own + "csidriver/errclass", inner + "engine/reclaim",
-			inner + "engine/pvclaim", own + "leadership", inner + "events", inner + "spans", inner + "text", inner + "kube", inner + "controller",
+			inner + "engine/pvclaim", own + "leadership", inner + "events", inner + "spans", inner + "text",
+			inner + "kube", inner + "controller",
 			own + "permission", own + "volume", inner + "settings",
 			inner + "migration", inner + "secretref",
 			"github.com/prometheus/client_golang/prometheus", "golang.org/x/sync/errgroup",
