@@ -31,8 +31,8 @@ func Names[A interface {
 	return names
 }
 
-// Actions checks the names of actions and their kinds: the first waits, those that read or list are reads, and all
-// others are writes, an unknown one too.
+// Actions checks the names and kinds of actions. The first action waits, actions named Read or List are reads, and all
+// others, known or not, are writes.
 func Actions[A interface {
 	~uint8
 	fmt.Stringer
