@@ -19,8 +19,8 @@ import (
 type Config struct {
 	// Log is the in-flight log, which the Controller runs. Required.
 	Log Log
-	// Lease limits the time for which this process may act. After it no call is begun, and calls in flight are canceled.
-	// By default no leader election limits the process.
+	// Lease limits the time for which this process may act. Once it is not renewed in time, no call is begun, calls in
+	// flight are canceled, and Run ends. By default no leader election limits the process.
 	Lease Lease
 	// Quiet is the time within which an unanswered call can still arrive. It must cover the lease's duration, and the
 	// longer of the driver's call timeout and the API server's request timeout (1 minute by default). An entry is not

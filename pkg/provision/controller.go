@@ -20,6 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/spans"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/selfselect"
@@ -293,9 +294,22 @@ func (p *Controller) Watch(ctx context.Context) { p.control.Watch(ctx) }
 // work has ended. The leading replica calls it once; with leader election, ctx has to end with the lease. It returns an
 // error when another process takes the in-flight log over.
 //
+// With Config.Lease, Run also ends by itself when the Lease has run out, with an error that wraps
+// leadership.ErrExpired. A call may last longer than the Lease, as long as the Lease is renewed.
+//
 // Run watches by itself unless Watch already does, which then has to continue.
 func (p *Controller) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(spans.Without(ctx))
+	ctx, stop := leadership.WhileHeld(spans.Without(ctx), p.cfg.Lease, p.cfg.Clock)
+	defer stop()
+	err := p.run(ctx)
+	if cause := context.Cause(ctx); errors.Is(cause, leadership.ErrExpired) {
+		return fmt.Errorf("provision: %w", cause)
+	}
+	return err
+}
+
+func (p *Controller) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
 	if p.ownEvents != nil {
 		defer p.ownEvents.start(p.client.CoreV1(), p.names[0])()
 	}

@@ -28,7 +28,7 @@ func reasonOf(err error) Reason { return reasons.Of(err, provision.ReasonAPIRead
 
 // act executes a step and adds its result to the facts.
 func (w *run) act(ctx context.Context, d provision.Decision) error {
-	ctx, cancel := w.bound(ctx, d.Action)
+	ctx, cancel := bound(ctx, d.Action)
 	defer cancel()
 	if ctx.Err() != nil {
 		return reasons.Because(provision.ReasonNotLeading, context.Cause(ctx))
@@ -63,19 +63,15 @@ func (w *run) act(ctx context.Context, d provision.Decision) error {
 	return nil
 }
 
-// bound returns a context for a step that ends with the lease. The driver has a timeout of its own.
-func (w *run) bound(ctx context.Context, action provision.Action) (context.Context, context.CancelFunc) {
-	limit := apiTimeout
-	if action == provision.CreateVolume || action == provision.DeleteVolume || action == provision.Prepare {
-		limit = 0 // its calls to the API server have one each
-	}
-	if w.cfg.Lease != nil && (limit == 0 || w.cfg.Lease.Left() < limit) {
-		limit = w.cfg.Lease.Left()
-	}
-	if limit == 0 && w.cfg.Lease == nil {
+// bound limits a step that calls the API server itself. The driver has a timeout of its own, and the lease ends ctx: its
+// rest must not, because a call may outlast many renewals.
+func bound(ctx context.Context, action provision.Action) (context.Context, context.CancelFunc) {
+	switch action {
+	case provision.CreateVolume, provision.DeleteVolume, provision.Prepare: // each of their calls to the API server has one
 		return context.WithCancel(ctx)
+	default:
+		return context.WithTimeout(ctx, apiTimeout)
 	}
-	return context.WithTimeout(ctx, limit)
 }
 
 // learn adds the result of a step to the facts. began is the start of its call.

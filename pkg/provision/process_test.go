@@ -35,6 +35,9 @@ type process struct {
 	mu   sync.Mutex
 	dead bool
 	stop func()
+	// ended is closed when Run has returned, with the error result.
+	ended  chan struct{}
+	result error
 	// provisioner is the running Controller.
 	provisioner *Controller
 	log         *processLog
@@ -110,9 +113,9 @@ func (p *process) start() *process {
 	p.t.Helper()
 	before := p.watches.Load()
 	ctx, cancel := context.WithCancel(p.t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = p.provisioner.Run(ctx) }()
-	p.stop = func() { cancel(); <-ended; p.log.removals.Wait() }
+	p.ended = make(chan struct{})
+	go func() { defer close(p.ended); p.result = p.provisioner.Run(ctx) }()
+	p.stop = func() { cancel(); <-p.ended; p.log.removals.Wait() }
 	p.t.Cleanup(p.stop)
 	p.wait("the caches are filled", p.provisioner.Synced)
 	// The fake does not deliver a deletion between the list of a cache and its watch.
@@ -215,13 +218,18 @@ func (p *process) readSecret(context.Context, v1.SecretReference) (map[string]st
 	return map[string]string{"key": p.secret}, nil
 }
 
-func (p *process) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest, _ map[string]string) (*csi.Volume,
+func (p *process) CreateVolume(ctx context.Context, r *csi.CreateVolumeRequest, _ map[string]string) (*csi.Volume,
 	error) {
 	id := "vol-" + p.node + r.GetName()
 	p.world.mu.Lock()
 	p.requests[fmt.Sprint(r.GetName(), r.GetParameters())] = true
-	call := p.call
+	call, works := p.call, p.works
 	p.world.mu.Unlock()
+	if works != nil {
+		if err := works(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if call != nil {
 		if err := call(r.GetName()); err != nil {
 			return nil, err

@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -257,22 +259,35 @@ func TestNoCreateVolumeWithoutAnEntry(t *testing.T) {
 	}
 }
 
-// TestNoWorkPastTheLease: another process may lead.
-func TestNoWorkPastTheLease(t *testing.T) {
+// TestCallOutlastsRenewals: the driver works for longer than the rest of a lease that is renewed. The end of the lease
+// ends the call, and all work.
+func TestCallOutlastsRenewals(t *testing.T) {
 	w := newWorld(t)
-	ended := &endedLease{}
-	w.start(Config{Lease: ended})
+	var left renewed
+	left.Store(int64(time.Millisecond))
+	w.works = func(ctx context.Context) error {
+		if _, limited := ctx.Deadline(); limited {
+			t.Error("the call ends with the rest of the lease, which is renewed meanwhile")
+		}
+		left.Store(0)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	p := w.start(Config{Lease: &left})
 	w.makeClaim()
-	w.wait("it was tried twice", func() bool { return ended.asked.Load() > 1 })
-	if len(w.recorded()) > 0 {
-		t.Errorf("records: %q", w.recorded())
+	<-p.ended
+	if !errors.Is(p.result, leadership.ErrExpired) {
+		t.Errorf("Run = %v, want %v", p.result, leadership.ErrExpired)
+	}
+	if want := []string{"open entry"}; !slices.Equal(w.recorded(), want) {
+		t.Errorf("records: %q\nwant:  %q", w.recorded(), want)
 	}
 }
 
-// endedLease counts the calls of Left.
-type endedLease struct{ asked atomic.Int64 }
+// renewed is a lease that is renewed all the time, with the nanoseconds that are left of it.
+type renewed struct{ atomic.Int64 }
 
-func (l *endedLease) Left() time.Duration { l.asked.Add(1); return 0 }
+func (l *renewed) Left() time.Duration { return time.Duration(l.Load()) }
 
 // lease is the time for which a process may act.
 type lease time.Duration

@@ -72,6 +72,8 @@ type world struct {
 	requests map[string]bool
 	// call, if set, is called before each CreateVolume, and fails it with its error.
 	call func(volume string) error
+	// works, if set, is what the driver does in each CreateVolume.
+	works func(context.Context) error
 	// created, if set, is called between a PV's creation and its answer.
 	created func()
 	// each is called with every action before it happens, and decides whether the process dies there.
