@@ -255,6 +255,13 @@ func (c *Cache[R]) Get(name string) (r R, found bool) {
 	return k.record, found
 }
 
+// Len returns the number of records.
+func (c *Cache[R]) Len() int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return len(c.kept)
+}
+
 // Each calls visit for every record, in random order.
 func (c *Cache[R]) Each(visit func(R)) {
 	for _, record := range c.all() {

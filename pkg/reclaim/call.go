@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
@@ -68,8 +71,9 @@ func (r *Controller) call(ctx context.Context, ask reclaim.Ask, secrets map[stri
 	pv := ask.PV
 	switch ask.Action {
 	case reclaim.ListAttachments:
-		list, err := r.cluster.listAttachments(ctx)
-		a.Attached, a.err = whole(list, err, r.attachments)
+		a.Attached, a.err = whole(pv, r.awaited, r.attachments, func(limit int64) (page[map[string]int], error) {
+			return r.cluster.listAttachments(ctx, limit)
+		})
 	case reclaim.ReadSecrets:
 		a.secrets, a.Missing, a.err = r.readSecrets(ctx, pv)
 	case reclaim.ReadClaim:
@@ -77,8 +81,9 @@ func (r *Controller) call(ctx context.Context, ask reclaim.Ask, secrets map[stri
 	case reclaim.ReadSiblings:
 		return r.readSiblings(ctx, ask.Siblings)
 	case reclaim.ListPVs:
-		list, err := r.cluster.listPVs(ctx)
-		a.PVs, a.err = whole(list, err, r.pvs)
+		a.PVs, a.err = whole(pv, r.awaitedGone, r.pvs, func(limit int64) (page[[]volume.PV], error) {
+			return r.cluster.listPVs(ctx, limit)
+		})
 	case reclaim.ReadPV:
 		a.PV, a.Found, a.err = r.cluster.readPV(ctx, pv.Name)
 	case reclaim.ListNodes:
@@ -157,13 +162,80 @@ func (r *Controller) deleteVolume(ctx context.Context, pv volume.PV, secrets map
 	return err
 }
 
-// whole returns the content of a live list. If the objects exceed one page, the watch has the others, provided that it
-// has reached the list's version.
-func whole[T any](list page[T], err error, watch versioned) (T, error) {
-	if err == nil && !list.complete && !watch.Reached(list.version) {
-		err = errStale
+// listPage is the limit of one list: most clusters answer in one page of well under a megabyte.
+const listPage = 500
+
+// page is a live list of one small page. If it is not complete, only its resourceVersion is of use.
+type page[T any] struct {
+	complete bool
+	content  T
+	version  string
+}
+
+// whole returns the content of a live list for one PV. If the objects exceed one page, the watch has them, provided that
+// it has reached the version of the first list since the PV has its state.
+func whole[T any](pv volume.PV, lists *awaited, watch versioned,
+	list func(limit int64) (page[T], error)) (content T, err error) {
+	if version := lists.version(pv); version != "" {
+		if !watch.Reached(version) {
+			err = errStale
+		}
+		return content, err
 	}
-	return list.content, err
+	limit := int64(listPage)
+	if watch.Len() > listPage {
+		limit = 1 // the answer is the version alone
+	}
+	live, err := list(limit)
+	if err == nil && !live.complete {
+		if lists.keep(pv, live.version); !watch.Reached(live.version) {
+			err = errStale
+		}
+	}
+	return live.content, err
+}
+
+// awaitedFor limits the use of a version. The watch reaches it with a bookmark, which API servers send each minute. A
+// restore of etcd takes versions back.
+const awaitedFor = 2 * time.Minute
+
+// awaited has the versions that a watch has to reach, by PV. A new list for each try would have a new version, because
+// versions grow with the writes to all kinds, and a watch with few events would hardly ever reach one of them.
+type awaited struct {
+	clock clock.PassiveClock
+	mu    sync.Mutex
+	of    map[types.UID]awaitedList
+}
+
+// awaitedList is the version of a list that began when the PV had the resourceVersion pv.
+type awaitedList struct {
+	pv, version string
+	read        time.Time
+}
+
+func newAwaited(c clock.PassiveClock) *awaited { return &awaited{clock: c, of: map[types.UID]awaitedList{}} }
+
+// version returns the version to reach, empty if the PV needs a list.
+func (a *awaited) version(pv volume.PV) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	list := a.of[pv.UID]
+	if list.pv != pv.ResourceVersion || a.clock.Since(list.read) >= awaitedFor {
+		return ""
+	}
+	return list.version
+}
+
+func (a *awaited) keep(pv volume.PV, version string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.of[pv.UID] = awaitedList{pv.ResourceVersion, version, a.clock.Now()}
+}
+
+func (a *awaited) forget(pv types.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.of, pv)
 }
 
 // siblingReaders is how many PVs of a volume are read side by side. Hundreds, one after the other, would take longer

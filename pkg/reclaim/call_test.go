@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
@@ -58,6 +59,9 @@ type versions []string
 
 func (v versions) Reached(version string) bool { return slices.Contains(v, version) }
 
+// Len is more than a page.
+func (versions) Len() int { return 2 * listPage }
+
 // reachedPVs is a cache of PVs that has reached some versions.
 type reachedPVs struct {
 	cacheOf
@@ -65,6 +69,8 @@ type reachedPVs struct {
 }
 
 func (r reachedPVs) Reached(version string) bool { return r.versions.Reached(version) }
+
+func (r reachedPVs) Len() int { return r.versions.Len() }
 
 // A list counts if it is complete or the watch has reached its version.
 func TestIncompleteListNeedsWatch(t *testing.T) {
@@ -92,6 +98,47 @@ func TestIncompleteListNeedsWatch(t *testing.T) {
 				t.Errorf("%s, %v: %v, want %v", name, action, a, c.want)
 			}
 		}
+	}
+}
+
+// A watch that hears little reaches the version of the first list, and never the version of the latest.
+func TestIncompleteListIsAwaited(t *testing.T) {
+	w, r := newWorld(t)
+	pv, lists := w.pv, 0
+	try := func(want error, more int, reached ...string) {
+		t.Helper()
+		w.diary = nil
+		r.attachments, r.pvs = versions(reached), reachedPVs{cacheOf{w}, reached}
+		for _, action := range []reclaim.Action{reclaim.ListAttachments, reclaim.ListPVs} {
+			version := strconv.Itoa(10 + lists)
+			w.list.version, w.pvs.version = version, version
+			w.list.complete, w.pvs.complete = false, false
+			if a := r.call(t.Context(), reclaim.Ask{Decision: reclaim.Decision{Action: action}, PV: pv}, nil); !errors.Is(
+				a.err, want) {
+				t.Errorf("%v: %v, want %v", action, a.err, want)
+			}
+		}
+		if lists += more; len(w.diary) != 2*more {
+			t.Errorf("lists: %q, want %d of each kind", w.diary, more)
+		}
+	}
+	try(errStale, 1, "9")
+	try(errStale, 0, "9")
+	try(nil, 0, "10")
+	pv.ResourceVersion += "1" // it may have become deletable only now
+	try(errStale, 1, "10")
+	w.clock.Step(awaitedFor) // etcd may be restored from a backup
+	try(errStale, 1, "10")
+	r.forget(pv.UID)
+	try(nil, 1, "13")
+	if w.limit != 1 {
+		t.Errorf("%d objects are read for a version", w.limit)
+	}
+	r.forget(pv.UID)
+	r.attachments = r.attachmentCache // it is empty
+	if a := r.call(t.Context(), reclaim.Ask{Decision: reclaim.Decision{Action: reclaim.ListAttachments}, PV: pv},
+		nil); w.limit != listPage {
+		t.Errorf("the limit of a list of few objects is %d: %v", w.limit, a.err)
 	}
 }
 

@@ -37,8 +37,8 @@ type cluster interface {
 	// readClass returns the StorageClass, nil if it does not exist.
 	readClass(ctx context.Context, name string) (*storagev1.StorageClass, error)
 	// listAttachments counts the VolumeAttachments of each PV.
-	listAttachments(ctx context.Context) (page[map[string]int], error)
-	listPVs(ctx context.Context) (page[[]volume.PV], error)
+	listAttachments(ctx context.Context, limit int64) (page[map[string]int], error)
+	listPVs(ctx context.Context, limit int64) (page[[]volume.PV], error)
 	// listNodes returns the names of the nodes that have the topology segments of this one.
 	listNodes(ctx context.Context) (names []string, err error)
 	// patchFinalizers changes the finalizers of the PV and returns the resulting PV. With bound, the write fails unless
@@ -53,21 +53,11 @@ type cluster interface {
 	writeBrake(ctx context.Context, lease types.NamespacedName, why string) (uid types.UID, err error)
 }
 
-// page is a live list of one small page. If it is not complete, only its resourceVersion is of use.
-type page[T any] struct {
-	complete bool
-	content  T
-	version  string
-}
-
 // The kinds that no other controller reads.
 var (
 	secretKind = kube.Kind{Resource: v1.Resource("secrets"), Word: "Secret"}
 	leaseKind  = kube.Kind{Resource: coordinationv1.Resource("leases"), Word: "Lease"}
 )
-
-// listPage is the limit of one list: most clusters answer in one page of well under a megabyte.
-const listPage = 500
 
 // apiServer implements cluster with real clients.
 type apiServer struct {
@@ -119,10 +109,10 @@ func attachedPV(o *storagev1.VolumeAttachment) string {
 	return ""
 }
 
-func (a apiServer) listAttachments(ctx context.Context) (page[map[string]int], error) {
+func (a apiServer) listAttachments(ctx context.Context, limit int64) (page[map[string]int], error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	list, err := a.clients.Storage.VolumeAttachments().List(ctx, metav1.ListOptions{Limit: listPage})
+	list, err := a.clients.Storage.VolumeAttachments().List(ctx, metav1.ListOptions{Limit: limit})
 	if err != nil {
 		return page[map[string]int]{}, fmt.Errorf("list VolumeAttachments: %w", err)
 	}
@@ -133,10 +123,10 @@ func (a apiServer) listAttachments(ctx context.Context) (page[map[string]int], e
 	return page[map[string]int]{list.Continue == "", ofPV, list.ResourceVersion}, nil
 }
 
-func (a apiServer) listPVs(ctx context.Context) (page[[]volume.PV], error) {
+func (a apiServer) listPVs(ctx context.Context, limit int64) (page[[]volume.PV], error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	list, err := a.clients.Core.PersistentVolumes().List(ctx, metav1.ListOptions{Limit: listPage})
+	list, err := a.clients.Core.PersistentVolumes().List(ctx, metav1.ListOptions{Limit: limit})
 	if err != nil {
 		return page[[]volume.PV]{}, fmt.Errorf("list PVs: %w", err)
 	}

@@ -60,6 +60,8 @@ type Controller struct {
 	// pvs and attachments are the caches as the decisions read them; tests replace them.
 	pvs         pvReader
 	attachments versioned
+	// awaited has the versions of attachments that PVs wait for, and awaitedGone the versions of pvs for PVs that are gone.
+	awaited, awaitedGone *awaited
 
 	base                   *controller.Controller
 	reclaiming, protecting *controller.Queue[string]
@@ -70,6 +72,8 @@ type Controller struct {
 // versioned is a cache that may lag behind the API server.
 type versioned interface {
 	Reached(version string) bool
+	// Len returns the number of objects in the cache.
+	Len() int
 }
 
 type pvReader interface {
@@ -125,6 +129,7 @@ func newController(driver string, deleter Deleter, cfg Config,
 		cfg: cfg, driver: driver, deleter: deleter, metrics: newMetrics(driver),
 		traces:  newTraces(cfg.TracerProvider, driver),
 		tripped: make(chan struct{}, 1), brakeReads: brakeReads{turn: make(chan struct{}, 1)},
+		awaited: newAwaited(cfg.Clock), awaitedGone: newAwaited(cfg.Clock),
 	}
 	r.recorder = events.NewRecorder(events.Config[Reason]{
 		Events: cfg.Events, Counter: r.metrics.reported, Leads: func() bool { return r.mayAct() == nil }, Observe: traceWait,

@@ -8,6 +8,7 @@ import (
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
@@ -60,11 +61,18 @@ func (r *Controller) apply(fx reclaim.Effects) {
 		r.syncBrakeSoon()
 	}
 	if fx.Forgotten != "" {
-		r.recorder.Forget(fx.Forgotten)
+		r.forget(fx.Forgotten)
 	}
 	for _, key := range fx.Keys {
 		r.enqueue(key)
 	}
+}
+
+// forget drops what is kept for a PV that is over.
+func (r *Controller) forget(pv types.UID) {
+	r.recorder.Forget(pv)
+	r.awaited.forget(pv)
+	r.awaitedGone.forget(pv)
 }
 
 type pvEvents struct{ *Controller }

@@ -138,7 +138,7 @@ func (r *Controller) end(ctx context.Context, f reclaim.Facts, step reclaim.Step
 	}
 	if !r.tracks(f.PV.UID) {
 		// The end of the PV may precede the answer, so whichever comes last drops the reports.
-		r.recorder.Forget(f.PV.UID)
+		r.forget(f.PV.UID)
 	}
 	if step.Protect {
 		r.protecting.Add(f.PV.Name)

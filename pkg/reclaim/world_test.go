@@ -38,6 +38,8 @@ type world struct {
 	pvs     page[[]volume.PV]
 	nodes   []string
 	brakeOn bool
+	// limit is the limit of the last list.
+	limit int64
 	// noLease: the Lease of the brake does not exist. leases counts the Leases of that name before the present one.
 	noLease bool
 	leases  int
@@ -75,7 +77,8 @@ func (w *world) readSecret(context.Context, volume.SecretRef) (map[string]string
 	return w.secret, w.secret != nil, w.did("read secret")
 }
 
-func (w *world) listAttachments(context.Context) (page[map[string]int], error) {
+func (w *world) listAttachments(_ context.Context, limit int64) (page[map[string]int], error) {
+	w.limit = limit
 	return w.list, w.did("list attachments")
 }
 
@@ -87,7 +90,10 @@ func (w *world) readClass(context.Context, string) (*storagev1.StorageClass, err
 	return csiClass(w.class), err
 }
 
-func (w *world) listPVs(context.Context) (page[[]volume.PV], error) { return w.pvs, w.did("list PVs") }
+func (w *world) listPVs(_ context.Context, limit int64) (page[[]volume.PV], error) {
+	w.limit = limit
+	return w.pvs, w.did("list PVs")
+}
 
 func (w *world) listNodes(context.Context) ([]string, error) { return w.nodes, w.did("list nodes") }
 
@@ -223,6 +229,7 @@ type cacheOf struct{ *world }
 
 func (c cacheOf) Get(name string) (*volume.PV, bool) { pv, found := c.stored[name]; return pv, found }
 func (c cacheOf) Reached(string) bool                { return false }
+func (c cacheOf) Len() int                           { return len(c.stored) }
 func (c cacheOf) Each(visit func(*volume.PV)) {
 	for _, pv := range c.stored {
 		visit(pv)
