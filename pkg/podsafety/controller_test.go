@@ -79,6 +79,7 @@ func newWorld(t *testing.T, cfg Config) *world {
 	o := w.observer
 	o.pods, o.nodes = cached[*pod](w.podCache), cached[objects.WatchedNode](w.nodeCache)
 	o.namespaces, o.claims = cached[namespace](w.namespaceCache), cached[podsafety.Claim](w.claimCache)
+	w.volumeLocks.listed = true // none exist
 	return w
 }
 

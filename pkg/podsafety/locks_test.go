@@ -291,7 +291,7 @@ func TestLocksOfEarlierProcessAreRemoved(t *testing.T) {
 		"with locks":               {Config{VolumeLocks: true}, nil, 1, 0},
 		"a dry run":                {Config{VolumeLocks: true, Settings: controllers.Settings{DryRun: true}}, nil, 1, 0},
 		"without the kind":         {Config{}, noKind, 1, 0},
-		"the kind is missing":      {Config{VolumeLocks: true}, noKind, 1, 1},
+		"the kind is missing":      {Config{VolumeLocks: true}, noKind, 1, 2}, // for the sweep and for the node
 		"no answer, without locks": {Config{}, errNoAnswer, 1, 1},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -302,7 +302,7 @@ func TestLocksOfEarlierProcessAreRemoved(t *testing.T) {
 				w.showFence(fenced(v1alpha1.CoversVolumes))
 				w.locked["a"] = volumeLock{node: "a", object: "lock-of-a",
 					volumes: map[string]holder{"pv-data": {"ns", "db", "uid"}}}
-				w.fail["list locks"] = c.err
+				w.fail["list locks"], w.volumeLocks.listed = c.err, false
 				if !c.cfg.VolumeLocks {
 					w.fail["get volume"] = errNoAnswer
 				}
@@ -372,17 +372,21 @@ func TestLockDespiteErrorsOfOtherPod(t *testing.T) {
 	}
 }
 
-// TestLockOfAnotherWriter expects an existing or changed lock to be read again, without losing any of its volumes.
+// TestLockOfAnotherWriter expects the lock of an earlier leader to be read before the first write, and a changed lock
+// to be read again, without losing any of their volumes.
 func TestLockOfAnotherWriter(t *testing.T) {
-	for sentence, begin := range map[string]func(w *world){
-		"of an earlier leader": func(*world) {},
-		"changed meanwhile":    func(w *world) { w.lock(t.Context(), "a") },
+	for sentence, c := range map[string]struct {
+		begin  func(w *world)
+		atOnce bool
+	}{
+		"of an earlier leader": {func(w *world) { w.volumeLocks.listed = false }, true},
+		"changed meanwhile":    {func(w *world) { w.lock(t.Context(), "a") }, false},
 	} {
 		w := newWorld(t, Config{VolumeLocks: true})
 		w.pvs["pv-data"], w.pvs["pv-logs"] = false, false
 		w.show(held(terminating))
 		w.away()
-		begin(w)
+		c.begin(w)
 		w.live["ns/lost"] = held(terminating, func(o *v1.Pod) { o.Name, o.UID = "lost", "lost" }) // no watch shows it yet
 		w.locked["a"] = volumeLock{node: "a", object: "other", version: "7",
 			volumes: map[string]holder{"pv-of-lost": {"ns", "lost", "lost"}}}
@@ -390,8 +394,8 @@ func TestLockOfAnotherWriter(t *testing.T) {
 			o.Name, o.UID = "later", "later"
 			o.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "logs"
 		}))
-		if got := w.lock(t.Context(), "a"); got == controller.Done() {
-			t.Errorf("%s: nobody tries again", sentence)
+		if got := w.lock(t.Context(), "a"); (got == controller.Done()) != c.atOnce {
+			t.Errorf("%s: the result of the first try is %v", sentence, got)
 		}
 		w.lock(t.Context(), "a")
 		var got []string
@@ -401,6 +405,20 @@ func TestLockOfAnotherWriter(t *testing.T) {
 		slices.Sort(got)
 		if want := []string{"pv-data by db", "pv-logs by later", "pv-of-lost by lost"}; !slices.Equal(got, want) {
 			t.Errorf("%s: locked %q, want %q", sentence, got, want)
+		}
+	}
+}
+
+// TestRunningRecordTellsNoVolumes: the watch may show a pod as running that the lock of an earlier leader names.
+func TestRunningRecordTellsNoVolumes(t *testing.T) {
+	w := newWorld(t, Config{VolumeLocks: true})
+	w.pvs["pv-data"] = false
+	terminates := podOf(held(terminating)).facts()
+	running := objects.Pod{Namespace: terminates.Namespace, Name: terminates.Name, UID: terminates.UID}
+	for _, pod := range []objects.Pod{running, terminates} {
+		volumes, err := w.volumesOf(t.Context(), pod)
+		if err != nil || len(volumes) != len(pod.Claims) {
+			t.Errorf("volumes of %+v: %v, %v", pod, volumes, err)
 		}
 	}
 }

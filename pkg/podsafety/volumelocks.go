@@ -57,6 +57,8 @@ type volumeLocks struct {
 
 	mu sync.Mutex
 	of map[string]volumeLock // by node
+	// listed is set by the first list of this process.
+	listed bool
 	// writes counts the writes of this process, and written holds the count at the last write for each node.
 	writes  int
 	written map[string]int
@@ -154,8 +156,20 @@ func (l *volumeLocks) refresh(ctx context.Context) error {
 			now[node] = lock
 		}
 	}
-	l.of = now
+	l.of, l.listed = now, true
 	return nil
+}
+
+// load lists all locks if this process has not done so yet. Without the list it would create locks that an earlier
+// process has created.
+func (l *volumeLocks) load(ctx context.Context) error {
+	l.mu.Lock()
+	listed := l.listed
+	l.mu.Unlock()
+	if listed {
+		return nil
+	}
+	return l.refresh(ctx)
 }
 
 // known returns the volumes of a pod, if they were read before.
@@ -195,6 +209,9 @@ func (c *Controller) lock(ctx context.Context, node string) controller.Result {
 }
 
 func (c *Controller) lockVolumes(ctx context.Context, node string) error {
+	if err := c.volumeLocks.load(ctx); err != nil && !c.nothingToRemove(err) {
+		return err
+	}
 	before := c.volumeLocks.get(node)
 	volumes, left := maps.Clone(before.volumes), map[string]holder{}
 	var errs []error
@@ -339,7 +356,7 @@ func (c *Controller) volumesOf(ctx context.Context, p objects.Pod) (volumes []vo
 		}
 		volumes, bound = append(volumes, v), bound && v.name != ""
 	}
-	if bound {
+	if bound && p.Terminating { // the record of a running pod has no claims
 		c.volumeLocks.note(p.UID, volumes)
 	}
 	return volumes, nil
