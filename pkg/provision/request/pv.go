@@ -1,6 +1,7 @@
 package request
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -150,22 +151,27 @@ func (o Plan) check(volume *csi.Volume) error {
 		return refuse(ReasonAnswerFromNoSource,
 			"CSI driver %q does not say that volume %q has the data of %s; it is deleted again", o.Driver, handle,
 			describe(source))
-	case source != nil && describe(source) != describe(volume.ContentSource):
+	case source != nil && contentKind(source) != contentKind(volume.ContentSource):
+		// The id may differ: some drivers return an id that their cloud gave the source.
 		return refuse(ReasonAnswerFromOther,
-			"CSI driver %q returned volume %q with the data of %s, not of %s as requested; it is deleted again",
-			o.Driver, handle, describe(volume.ContentSource), describe(source))
+			"CSI driver %q returned volume %q with the data of a %s, not of %s as requested; it is deleted again",
+			o.Driver, handle, cmp.Or(contentKind(volume.ContentSource), "source of no kind"), describe(source))
 	}
 	return nil
 }
 
-// describe names a source of data, so that equal descriptions mean the same source.
-func describe(source *csi.VolumeContentSource) string {
-	switch from := source.GetType().(type) {
+// contentKind returns "snapshot" or "volume", and an empty string for a source of another kind.
+func contentKind(source *csi.VolumeContentSource) string {
+	switch source.GetType().(type) {
 	case *csi.VolumeContentSource_Snapshot:
-		return "snapshot " + from.Snapshot.GetSnapshotId()
+		return "snapshot"
 	case *csi.VolumeContentSource_Volume:
-		return "volume " + from.Volume.GetVolumeId()
-	default:
-		return "nothing"
+		return "volume"
 	}
+	return ""
+}
+
+// describe names the source of a request, which is a snapshot or a volume.
+func describe(source *csi.VolumeContentSource) string {
+	return contentKind(source) + " " + cmp.Or(source.GetSnapshot().GetSnapshotId(), source.GetVolume().GetVolumeId())
 }
