@@ -65,23 +65,6 @@ func newInFlightLog(o *options, config *rest.Config, driver string, lease leader
 		namespace: o.leader.Namespace(), authorization: client.AuthorizationV1()}, nil
 }
 
-// settledPVs adapts the log for package reclaim, because the PV of a settled volume can have another name than the
-// volume, if another node's PV has that name.
-type settledPVs struct {
-	*inFlightLog
-	node *volume.Node // nil for all nodes
-}
-
-// Follow calls settled with each name that the PV of a settled volume can have.
-func (s settledPVs) Follow(settled func(pv string)) {
-	s.inFlightLog.Follow(func(volume string) {
-		settled(volume)
-		if s.node != nil {
-			settled(inflight.ApartName(volume, s.node.Name))
-		}
-	})
-}
-
 // takeOverInterval is the delay between two tries to take over the log while permissions are missing.
 const takeOverInterval = 15 * time.Second
 

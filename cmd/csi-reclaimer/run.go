@@ -237,7 +237,7 @@ func (s *sidecar) newControllers(ctx context.Context) (*controllers, error) {
 		return nil, err
 	}
 	if all.log != nil {
-		settings.InFlight = settledPVs{all.log, s.node}
+		settings.InFlight = all.log
 	}
 	if publisher != nil {
 		settings.Deleted = publisher.Changed

@@ -2,6 +2,7 @@ package provision
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,7 +33,8 @@ type Config struct {
 	// AlsoKnownAs lists further provisioner names of this driver, such as the in-tree name of a migrated driver. Default
 	// none.
 	AlsoKnownAs []string
-	// Local limits provisioning to the volumes of one node; nil stands for the whole cluster.
+	// Local limits provisioning to the volumes of one node; nil stands for the whole cluster. The RequestBuilder, PVs and
+	// the reclaim.Controller beside need the same node.
 	Local *Local
 	// Workers is the number of volumes that are worked on concurrently, including the ones whose outcome is in doubt.
 	// Default 100, as in the stock external-provisioner.
@@ -121,6 +123,26 @@ func (c Config) node() *volume.Node {
 		return nil
 	}
 	return &c.Local.Node
+}
+
+// sameNode returns an error if an input reports another node than Local. An input for the whole cluster would take the
+// volumes of other nodes for this one's.
+func (c Config) sameNode(name string, input any) error {
+	of, reports := input.(interface{ Node() *volume.Node })
+	if !reports {
+		return nil
+	}
+	if here, there := placeOf(c.node()), placeOf(of.Node()); here != there {
+		return fmt.Errorf("Config.Local is %s, and %s is of %s", here, name, there)
+	}
+	return nil
+}
+
+func placeOf(node *volume.Node) string {
+	if node == nil {
+		return "the whole cluster"
+	}
+	return fmt.Sprintf("node %q", node.Name)
 }
 
 // Local makes a Controller provision for its own node only: for claims that have this node selected.

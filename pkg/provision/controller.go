@@ -106,6 +106,9 @@ func NewForClient(client kubernetes.Interface, name string, driver Driver, reque
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("create a provisioner: %w", err)
 	}
+	if err := errors.Join(cfg.sameNode("Config.PVs", cfg.PVs), cfg.sameNode("the RequestBuilder", requests)); err != nil {
+		return nil, fmt.Errorf("create a provisioner: %w", err)
+	}
 	cfg = cfg.withDefaults()
 	p := &Controller{
 		cfg: cfg, names: append([]string{name}, cfg.AlsoKnownAs...), driver: driver, requests: requests, client: client,

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
@@ -52,6 +53,8 @@ func runReplica(ctx context.Context, namespace, pod string) error {
 		return err
 	}
 	defer driver.Close()
+	ctx, end := whileFit(ctx, driver)
+	defer end()
 	acting := rest.CopyConfig(config)
 	acting.Wrap(leadership.Transport(clock)) // after the end of the lease, no write is sent
 	sink, err := kubernetes.NewForConfig(acting)
@@ -102,7 +105,28 @@ func runReplica(ctx context.Context, namespace, pod string) error {
 	if err := all.Wait(); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
-	return nil
+	return driver.Err()
+}
+
+// whileFit returns a context that also ends when a driver serves the socket that this process is not
+// set up for: one of another name, or with another kind of topology. A new process is.
+func whileFit(ctx context.Context, driver *csidriver.Driver) (context.Context, context.CancelFunc) {
+	const topology = csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS
+	driver.Require(func(_ context.Context, before, after csidriver.Facts) error {
+		if before.Services[topology] != after.Services[topology] {
+			return errors.New("the driver began or ceased to report topology")
+		}
+		return nil
+	})
+	ctx, end := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-driver.Replaced():
+			end()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, end
 }
 
 // replica has the controllers of one process.

@@ -326,7 +326,7 @@ func (w *run) reportChanged(made *csi.Volume) {
 func (w *run) storePV(ctx context.Context, done provision.Action) error {
 	name := w.name
 	if done == provision.StoreApart {
-		name = inflight.ApartName(name, w.cfg.Local.Node.Name)
+		name = volume.ApartName(name, w.cfg.Local.Node.Name)
 	}
 	pv := w.track.pv.DeepCopy()
 	pv.Name = name

@@ -2,6 +2,7 @@ package provision
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
@@ -54,6 +56,42 @@ func TestNodeProvisionsOnlyItsOwnClaims(t *testing.T) {
 		t.Errorf("%d CreateVolume calls", n)
 	}
 }
+
+// TestInputsOfAnotherNode: a builder or a cache for the whole cluster would take other nodes' volumes for this one's.
+func TestInputsOfAnotherNode(t *testing.T) {
+	here := &volume.Node{Name: "n1", Segments: map[string]string{"node": "n1"}}
+	for name, c := range map[string]struct {
+		local    *Local
+		pvs, rec *volume.Node
+		want     string
+	}{
+		"one node":                 {&Local{Node: *here}, here, here, ""},
+		"the cluster":              {nil, nil, nil, ""},
+		"PVs of the cluster":       {&Local{Node: *here}, nil, here, `Config.Local is node "n1", and Config.PVs is of the whole`},
+		"requests of another node": {&Local{Node: *here}, here, &volume.Node{Name: "n2"}, `the RequestBuilder is of node "n2"`},
+		"requests of one node":     {nil, nil, here, `Config.Local is the whole cluster, and the RequestBuilder is of node "n1"`},
+	} {
+		_, err := NewForClient(fake.NewClientset(), driverName, &process{}, requestsAt{plainOrders{}, c.rec},
+			Config{Log: &processLog{}, Local: c.local, PVs: pvsAt{node: c.pvs}})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+type requestsAt struct {
+	plainOrders
+	node *volume.Node
+}
+
+func (r requestsAt) Node() *volume.Node { return r.node }
+
+type pvsAt struct {
+	pvsOf
+	node *volume.Node
+}
+
+func (p pvsAt) Node() *volume.Node { return p.node }
 
 func TestExactlyOneNodeSelectsItself(t *testing.T) {
 	w := newWorld(t)

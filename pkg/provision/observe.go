@@ -208,7 +208,7 @@ func (w *run) observePV() {
 	if w.cfg.Local == nil {
 		return
 	}
-	if pv, shown := w.shown(inflight.ApartName(w.name, w.cfg.Local.Node.Name)); shown && !f.Apart.Fresh(now) {
+	if pv, shown := w.shown(volume.ApartName(w.name, w.cfg.Local.Node.Name)); shown && !f.Apart.Fresh(now) {
 		f.Apart = w.pvOf(pv, time.Time{})
 	}
 }

@@ -129,7 +129,7 @@ func TestObserveClaimUID(t *testing.T) {
 
 func TestLivePVCounts(t *testing.T) {
 	now := time.Now()
-	apart := inflight.ApartName("pvc-u1", "n1")
+	apart := volume.ApartName("pvc-u1", "n1")
 	shown := volume.PV{Driver: driverName, Handle: "cached"}
 	for name, c := range map[string]struct {
 		read  provision.PV

@@ -213,7 +213,9 @@ type awaitedList struct {
 	read        time.Time
 }
 
-func newAwaited(c clock.PassiveClock) *awaited { return &awaited{clock: c, of: map[types.UID]awaitedList{}} }
+func newAwaited(c clock.PassiveClock) *awaited {
+	return &awaited{clock: c, of: map[types.UID]awaitedList{}}
+}
 
 // version returns the version to reach, empty if the PV needs a list.
 func (a *awaited) version(pv volume.PV) string {

@@ -153,7 +153,7 @@ func newController(driver string, deleter Deleter, cfg Config,
 		return nil, err
 	}
 	if cfg.InFlight != nil {
-		cfg.InFlight.Follow(r.enqueue)
+		cfg.InFlight.Follow(r.settled)
 	}
 	waiting := r.recorder.WaitingMetric("csi_reclaimer_waiting_pvs",
 		"PVs whose deletion waits, by reason.", prometheus.Labels{"driver_name": driver})

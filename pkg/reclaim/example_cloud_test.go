@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -19,7 +20,11 @@ type folders string
 
 // DeleteVolume makes it a reclaim.Deleter. A volume that is gone already is a success.
 func (f folders) DeleteVolume(_ context.Context, handle string, _ map[string]string) error {
-	return os.RemoveAll(filepath.Join(string(f), filepath.Base(handle)))
+	// A person may have written the PV: "." is the whole storage system, and ".." is more than it.
+	if handle == "." || handle != filepath.Base(handle) || !filepath.IsLocal(handle) {
+		return errclass.Mark(errclass.Refused, fmt.Errorf("%q names no volume", handle))
+	}
+	return os.RemoveAll(filepath.Join(string(f), handle))
 }
 
 // A driver that calls its cloud directly reclaims volumes in its own controller.

@@ -81,3 +81,22 @@ func onlyOn(node string) *v1.VolumeNodeAffinity {
 		MatchExpressions: []v1.NodeSelectorRequirement{{Key: "node", Operator: v1.NodeSelectorOpIn, Values: []string{node}}},
 	}}}}
 }
+
+// The PV of a node's volume has another name than the volume if another node's PV has that name.
+func TestSettledVolumeWakesPVApart(t *testing.T) {
+	log := &followed{}
+	_, r := newWorldWith(t, Config{InFlight: log, Node: &volume.Node{Name: "n1", Segments: map[string]string{"node": "n1"}}})
+	var woken []string
+	r.enqueue = func(pv string) { woken = append(woken, pv) }
+	log.changed("pvc-1")
+	if want := []string{"pvc-1", volume.ApartName("pvc-1", "n1")}; !slices.Equal(woken, want) {
+		t.Errorf("woken: %q, want %q", woken, want)
+	}
+}
+
+// followed is a log that a test changes.
+type followed struct{ changed func(volume string) }
+
+func (*followed) InFlight(string) (volume.InFlight, string) { return volume.InFlightSettled, "" }
+
+func (l *followed) Follow(changed func(volume string)) { l.changed = changed }

@@ -68,6 +68,14 @@ func (r *Controller) apply(fx reclaim.Effects) {
 	}
 }
 
+// settled enqueues the PV of a volume whose entry in the in-flight log is gone. On one node it may have another name.
+func (r *Controller) settled(name string) {
+	r.enqueue(name)
+	if r.cfg.Node != nil {
+		r.enqueue(volume.ApartName(name, r.cfg.Node.Name))
+	}
+}
+
 // forget drops what is kept for a PV that is over.
 func (r *Controller) forget(pv types.UID) {
 	r.recorder.Forget(pv)
@@ -172,6 +180,9 @@ type PVs struct{ of *Controller }
 
 // PVs returns a view of the watch cache.
 func (r *Controller) PVs() PVs { return PVs{r} }
+
+// Node returns Config.Node of the Controller, nil for the whole cluster.
+func (p PVs) Node() *volume.Node { return p.of.cfg.Node }
 
 // Get returns the PV with this name, if the driver owns it or it names a volume of the driver: the cache holds no
 // others.

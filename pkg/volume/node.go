@@ -1,6 +1,8 @@
 package volume
 
 import (
+	"fmt"
+	"hash/fnv"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,6 +16,14 @@ type Node struct {
 	// Segments is the node's topology as its driver reports it (CSI spec, "NodeGetInfo", accessible_topology), at least
 	// one.
 	Segments map[string]string
+}
+
+// ApartName returns the name of the PersistentVolume for this node's volume if another node's PersistentVolume already
+// has the volume's own name.
+func ApartName(volume, node string) string {
+	hash := fnv.New32a()
+	hash.Write([]byte(node)) // never fails (hash.Hash)
+	return fmt.Sprintf("%s-apart-%08x", volume, hash.Sum32())
 }
 
 // Reach is the location of a PV's volume, seen from one node. The zero value is unclear, and such a PV is left alone.

@@ -135,6 +135,9 @@ func NewForClient(client kubernetes.Interface, driver Capable, cfg Config) (*Bui
 
 const topologyService = csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS
 
+// Node returns Config.Node, nil for the whole cluster.
+func (b *Builder) Node() *volume.Node { return b.cfg.Node }
+
 // describe returns the capabilities of the driver that CSI knows, as currently advertised.
 func (b *Builder) describe() request.Driver {
 	driver := b.driver

@@ -1,11 +1,15 @@
 package inflight
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
 
 func TestApartName(t *testing.T) {
 	names := map[string]bool{}
 	for _, node := range []string{"", "n1", "n2", "a-very-long-name.of.a.node.example.com"} {
-		name := ApartName("pvc-0f0c", node)
+		name := volume.ApartName("pvc-0f0c", node)
 		if names[name] || volumeOfPV(name) != "pvc-0f0c" {
 			t.Errorf("of node %q: %q, volume %q", node, name, volumeOfPV(name))
 		}

@@ -1,8 +1,6 @@
 package inflight
 
 import (
-	"fmt"
-	"hash/fnv"
 	"regexp"
 	"slices"
 	"time"
@@ -85,14 +83,6 @@ func (e *Entry) isFrom(of volume.SourceRef) bool {
 	return slices.ContainsFunc(e.Requests, func(r Request) bool {
 		return r.Source != nil && r.Source.Kind == of.Kind && r.Source.Namespace == of.Namespace && r.Source.Name == of.Name
 	})
-}
-
-// ApartName returns the name of the PersistentVolume for this node's volume if another node's PersistentVolume already
-// has the volume's own name.
-func ApartName(volume, node string) string {
-	hash := fnv.New32a()
-	hash.Write([]byte(node)) // never fails (hash.Hash)
-	return fmt.Sprintf("%s-apart-%08x", volume, hash.Sum32())
 }
 
 var apart = regexp.MustCompile(`-apart-[0-9a-f]{8}$`)

@@ -54,7 +54,7 @@ func TestForeignShardIsReadOnly(t *testing.T) {
 				p.wantProblem("", test.want)
 				p.wantState(v[0], Unreadable)
 				p.wantState(v[1], Unreadable)
-				for _, pv := range []string{v[0], v[1], ApartName(v[1], "n")} {
+				for _, pv := range []string{v[0], v[1], volume.ApartName(v[1], "n")} {
 					state, problem := p.InFlight(pv)
 					if state != volume.InFlightUnreadable || !strings.Contains(problem, "/"+shardName(3)+": ") {
 						t.Errorf("PV %s: %d, problem %q", pv, state, problem)

@@ -46,7 +46,7 @@ type Located struct {
 }
 
 // Of reports whether the entry concerns the volume of the PV with this name, which is the volume's name or the result
-// of ApartName.
+// of volume.ApartName.
 func (l Located) Of(pv string) bool { return pv == l.Volume || volumeOfPV(pv) == l.Volume }
 
 // LocatedProblem is a problem of a driver's log. Driver is empty if the shard does not name it.

@@ -62,7 +62,7 @@ func TestLocate(t *testing.T) {
 	if entries, _ := Locate([]coordinationv1.Lease{shown}, nil); len(entries) > 0 {
 		t.Errorf("a settled entry is in flight: %+v", entries)
 	}
-	for pv, want := range map[string]bool{name: true, ApartName(name, "n"): true, name + "-apart-x": false,
+	for pv, want := range map[string]bool{name: true, volume.ApartName(name, "n"): true, name + "-apart-x": false,
 		"pvc-2": false} {
 		if entries[0].Of(pv) != want {
 			t.Errorf("PV %s: want %v", pv, want)
