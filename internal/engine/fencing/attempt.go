@@ -17,11 +17,11 @@ func attempting(f Facts, now time.Time) Decision {
 	if agent == nil { // the API allows no such change of the spec
 		return f.end(attempt, v1alpha1.ResultFailed, "The spec has no agent of this name.", now)
 	}
-	if agent.Manual != nil {
-		return byHand(f, attempt, agent, now)
-	}
 	if f.Fence.Status.Proof != nil && !f.NodeRead.FreshAfter(f.FenceRead, now) {
 		return step(ReadNode, ReasonFencing)
+	}
+	if agent.Manual != nil {
+		return byHand(f, attempt, agent, now)
 	}
 	run := Run{Attempt: attempt.Number, Agent: attempt.Agent}
 	if f.Run.Of != run || !f.Run.Read.Fresh(now) {
@@ -34,7 +34,7 @@ func attempting(f Facts, now time.Time) Decision {
 func byHand(f Facts, attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now time.Time) Decision {
 	left := agent.Timeout.Duration - now.Sub(attempt.StartedAt.Time)
 	switch {
-	case f.Fence.Ending():
+	case f.Fence.Ending(), f.overtaken(): // a word about the former boot proves nothing about the present one
 		return f.end(attempt, v1alpha1.ResultCanceled, "", now)
 	case f.Fence.Confirmed():
 		return f.prove(attempt, agent, f.Fence.Spec.Confirmation, now)

@@ -246,6 +246,20 @@ func TestDecideConfirmation(t *testing.T) {
 	}
 }
 
+// TestDecideConfirmationAfterReboot: a proof of the reboot holds while a person is asked. The node may come back
+// meanwhile, and the word does not concern its present boot.
+func TestDecideConfirmationAfterReboot(t *testing.T) {
+	open := all(agents(medik8s, byHandAgent), proved(medik8s), attempted(byHandAgent, ""))
+	checkDecisions(t, map[string]decision{
+		"the node was not read":   {facts(open), ReadNode, ReasonFencing, 0},
+		"it is away":              {facts(open, down()), Wait, ReasonWaitsForConfirmation, 4 * time.Minute},
+		"it is back":              {facts(open, down(rebooted, ready)), WriteStatus, ReasonAgentCanceled, 0},
+		"it is back, and a word":  {facts(open, down(rebooted, ready), confirm("off")), WriteStatus, ReasonAgentCanceled, 0},
+		"the Node object is gone": {facts(open, nodeGone), WriteStatus, ReasonAgentCanceled, 0},
+		"a word, and it is away":  {facts(open, down(), confirm("off")), WriteStatus, ReasonFenced, 0},
+	})
+}
+
 // Each operand of a condition counts by itself.
 
 // operand is a condition that holds for the facts, but not without any of its operands.

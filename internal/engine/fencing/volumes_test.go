@@ -151,7 +151,7 @@ func TestDecideTaintBesideAgentAtWork(t *testing.T) {
 			facts(open, down(), unknown, unfence(v1alpha1.UnfenceNow)), Wait, ReasonAgentUnusable, agentPoll},
 		"a person is asked": {facts(manual), AddTaint, ReasonWaitsForConfirmation, 0},
 		"the node was read before": {
-			facts(manual, func(f *Facts) { f.FenceRead = read(3) }), Wait, ReasonWaitsForConfirmation, 4 * time.Minute},
+			facts(manual, func(f *Facts) { f.FenceRead = read(3) }), ReadNode, ReasonFencing, 0},
 		"its processes have ended before": {
 			facts(agents(medik8s, power), proved(medik8s), attempted(power, ""), down(), ran(Running)),
 			Wait, ReasonFencing, agentPoll},
