@@ -86,8 +86,11 @@ func notHere(s Facts) Decision {
 	leaving := pv.Terminating || pv.Released() || s.End.Gone
 	leaks := pv.Policy == volume.PolicyDelete && pv.Claimed() && leaving
 	stuck := pv.Terminating && !s.End.Gone && len(s.Rules.Finalizers(pv)) > 0
-	if pv.Reach == volume.ReachUnclear && (leaks || stuck) {
+	switch {
+	case pv.Reach == volume.ReachUnclear && (leaks || stuck):
 		return Decision{Reason: ReasonNodeUnclear, Over: s.End.Gone}
+	case pv.Reach == volume.ReachUnclear:
+		return Decision{Reason: ReasonNoNode, Over: s.End.Gone}
 	}
 	return Decision{Reason: ReasonOtherNode, Over: s.End.Gone}
 }

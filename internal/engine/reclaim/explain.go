@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -105,14 +106,42 @@ func onceGone(s Facts) string {
 	return fmt.Sprintf("Look for volume %q in the storage system once the PV is gone.", s.PV.Handle)
 }
 
-// letGo returns how to remove our finalizers from a PV that no node decides on, empty if it has none.
+// letGo returns how to remove our finalizers from a PV that no node decides on, and what becomes of its volume. A node
+// does not know the PVs of other nodes, and does not read the claim.
 func letGo(s Facts) string {
-	finalizers := s.Rules.Finalizers(s.PV)
-	if len(finalizers) == 0 || s.End.Gone {
-		return ""
+	var words []string
+	kept := whyKept(s)
+	if kept != "" {
+		words = append(words, fmt.Sprintf("Keep volume %q: %s.", s.PV.Handle, kept))
 	}
-	return fmt.Sprintf("This removes the finalizer, and the volume stays in the storage system: kubectl patch pv %s -p "+
-		`'{"metadata":{"$deleteFromPrimitiveList/finalizers":["%s"]}}'.`, s.PV.Name, strings.Join(finalizers, `","`))
+	if finalizers := s.Rules.Finalizers(s.PV); len(finalizers) > 0 && !s.End.Gone {
+		words = append(words, fmt.Sprintf("This only removes the finalizer, and the volume stays in the storage system: "+
+			`kubectl patch pv %s -p '{"metadata":{"$deleteFromPrimitiveList/finalizers":["%s"]}}'.`, s.PV.Name,
+			strings.Join(finalizers, `","`)))
+	}
+	if kept == "" {
+		words = append(words, fmt.Sprintf("Once the PV and its claim are gone, delete volume %q in the storage system by "+
+			"hand, unless another PV names it.", s.PV.Handle))
+	}
+	return strings.Join(words, " ")
+}
+
+// whyKept returns why the volume of a PV that no node decides on must stay, empty if the PV asks for its deletion.
+func whyKept(s Facts) string {
+	pv := s.PV
+	switch {
+	case len(s.Siblings) > 0:
+		return fmt.Sprintf("PV %s names it, too", s.Siblings[0].Name)
+	case pv.Claimed() && !pv.Released(), s.ClaimRead != session.Read{} && ClaimNeedsVolume(pv, s.Claim):
+		return fmt.Sprintf("claim %s/%s may use it", pv.Claim.Namespace, pv.Claim.Name)
+	case pv.Policy != volume.PolicyDelete:
+		return "the reclaim policy keeps it"
+	case pv.Held:
+		return "the PV is held"
+	case !pv.Claimed():
+		return "the PV belongs to no claim"
+	}
+	return ""
 }
 
 // EventDetail is Detail with a remedy for people.

@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -33,14 +36,14 @@ func TestDecideOnNode(t *testing.T) {
 		{"not clear whose, terminating, to be kept: told of",
 			with(onNode, unclear, pvIs(terminating, of(volume.PolicyRetain))), waiting(ReasonNodeUnclear)},
 		{"not clear whose, terminating, to be kept, without our finalizer: left in peace",
-			with(onNode, unclear, pvIs(terminating, unguarded, of(volume.PolicyRetain))), waiting(ReasonOtherNode)},
+			with(onNode, unclear, pvIs(terminating, unguarded, of(volume.PolicyRetain))), waiting(ReasonNoNode)},
 		{"not clear whose, terminating, without a claim: told of", with(onNode, unclear, pvIs(terminating, unclaimedPV)),
 			waiting(ReasonNodeUnclear)},
 		{"not clear whose, to be kept, gone: settled",
-			with(onNode, unclear, goneFinally, pvIs(terminating, of(volume.PolicyRetain))), ended(ReasonOtherNode)},
+			with(onNode, unclear, goneFinally, pvIs(terminating, of(volume.PolicyRetain))), ended(ReasonNoNode)},
 		{"another node's, terminating, to be kept: left to it",
 			with(onNode, elsewhere, pvIs(terminating, of(volume.PolicyRetain))), waiting(ReasonOtherNode)},
-		{"not clear whose, in use: left in peace", with(onNode, unclear, bound, unprotected), waiting(ReasonOtherNode)},
+		{"not clear whose, in use: left in peace", with(onNode, unclear, bound, unprotected), waiting(ReasonNoNode)},
 		{"not clear whose, gone: told of once", with(onNode, unclear, unprotected, goneFinally), ended(ReasonNodeUnclear)},
 		{"release: the finalizers of its own PVs go", with(onNode, mode(ModeRelease)),
 			do(RemoveFinalizer, ReasonFinalizersRemoved)},
@@ -75,15 +78,48 @@ func TestNodeUnclearNamesCommand(t *testing.T) {
 		"with both finalizers": {unclear(terminating, guardedByCompanion),
 			`["` + volume.Finalizer + `","` + volume.CompanionFinalizer + `"]`},
 		"without": {unclear(terminating, unguarded), ""},
+		"gone":    {with(onNode, goneFinally, pvIs(reach(volume.ReachUnclear), terminating)), ""},
 	} {
 		detail := Detail(c.facts, ReasonNodeUnclear)
-		if !strings.Contains(detail, c.want) || (detail == "") != (c.want == "") {
+		if !strings.Contains(detail, c.want) || strings.Contains(detail, "kubectl") == (c.want == "") {
 			t.Errorf("%s: %q, want %q", name, detail, c.want)
 		}
 	}
-	gone := unclear(terminating)
-	gone.End.Gone = true
-	if detail := Detail(gone, ReasonNodeUnclear); detail != "" {
-		t.Errorf("the PV is gone: %q", detail)
+}
+
+// The volume of a PV that no node decides on stays, unless the PV asks for its deletion and nothing is known to use it.
+func TestNodeUnclearKeepsVolume(t *testing.T) {
+	bound, retain := pvIs(in(volume.PhaseBound)), pvIs(of(volume.PolicyRetain))
+	claimIs := func(uid types.UID) func(*Facts) {
+		return func(s *Facts) {
+			s.ClaimRead = read(1, 0)
+			s.Claim = pvclaim.Result{Of: s.PV.Claim, Found: true, UID: uid, VolumeName: s.PV.Name}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*Facts)
+		keep   string
+	}{
+		"released, to be deleted":           {func(*Facts) {}, ""},
+		"the same, and gone":                {goneFinally, ""},
+		"bound, to be kept":                 {func(s *Facts) { bound(s); retain(s) }, "claim ns/claim may use it"},
+		"bound, to be deleted":              {bound, "claim ns/claim may use it"},
+		"bound and gone":                    {func(s *Facts) { bound(s); goneFinally(s) }, "claim ns/claim may use it"},
+		"its claim exists, by a read":       {claimIs("claim-uid"), "claim ns/claim may use it"},
+		"another claim names it, by a read": {claimIs("new"), "claim ns/claim may use it"},
+		"released, to be kept":              {retain, "the reclaim policy keeps it"},
+		"held":                              {pvIs(held), "the PV is held"},
+		"not claimed":                       {pvIs(unclaimedPV), "the PV belongs to no claim"},
+		"with another PV": {func(s *Facts) { s.Siblings = []volume.PV{{Name: "other"}} },
+			"PV other names it, too"},
+	} {
+		s := with(onNode, pvIs(reach(volume.ReachUnclear), terminating))
+		s.ClaimRead = session.Read{}
+		c.change(&s)
+		detail := Detail(s, ReasonNodeUnclear)
+		kept, deleted := strings.Contains(detail, "Keep volume"), strings.Contains(detail, "delete volume")
+		if !strings.Contains(detail, c.keep) || kept != (c.keep != "") || deleted == kept {
+			t.Errorf("%s: %q, want %q", name, detail, c.keep)
+		}
 	}
 }

@@ -29,8 +29,8 @@ func TestDecideByEachOperand(t *testing.T) {
 
 		{"not clear whose, gone without another sign: reported", with(unclear, goneFinally, pvIs(in(volume.PhaseBound))),
 			ended(ReasonNodeUnclear)},
-		{"not clear whose, not claimed: not reported", with(unclear, pvIs(unclaimedPV)), waiting(ReasonOtherNode)},
-		{"not clear whose, to be kept: not reported", with(unclear, pvIs(of(volume.PolicyRetain))), waiting(ReasonOtherNode)},
+		{"not clear whose, not claimed: not reported", with(unclear, pvIs(unclaimedPV)), waiting(ReasonNoNode)},
+		{"not clear whose, to be kept: not reported", with(unclear, pvIs(of(volume.PolicyRetain))), waiting(ReasonNoNode)},
 		{"another node's, gone: settled", with(onNode, goneFinally, pvIs(reach(volume.ReachElsewhere))),
 			ended(ReasonOtherNode)},
 

@@ -28,8 +28,10 @@ var (
 		"The volume is not on this node; csi-reclaimer on another node handles it.")
 	ReasonNodeUnclear = table.Warning("NodeUnclear",
 		"The PV's node affinity does not restrict the volume to one node, so no node deletes it or removes its finalizer "+
-			"(--node-deployment). Use an affinity on the driver's own topology. Otherwise delete the volume and the PV by "+
-			"hand, and remove the finalizer.")
+			"(--node-deployment). Use an affinity on the driver's own topology.")
+	ReasonNoNode = table.Silent("NoNode",
+		"The PV's node affinity does not restrict the volume to one node, so no node protects or deletes it "+
+			"(--node-deployment).")
 	ReasonLeftToPeer    = table.Silent("LeftToPeer", "The external-provisioner beside csi-reclaimer handles this PV.")
 	ReasonPolicyUnknown = table.Warning("PolicyUnknown",
 		"csi-reclaimer does not know this reclaim policy; it keeps the volume.")
