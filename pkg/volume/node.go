@@ -113,3 +113,16 @@ func At(node *Node, o *v1.PersistentVolume) PV {
 	}
 	return pv
 }
+
+// Excludes reports whether the affinity of a PV excludes the node, as far as PV.Affinity expresses it.
+func (n Node) Excludes(pv PV) bool {
+	places := pv.Segments()
+	return len(places) > 0 && !slices.ContainsFunc(places, func(place map[string]string) bool {
+		for key, value := range n.Segments {
+			if at, named := place[key]; named && at != value {
+				return false
+			}
+		}
+		return true
+	})
+}

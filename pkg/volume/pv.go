@@ -215,6 +215,9 @@ func affinityOf(o *v1.PersistentVolume) string {
 	}
 	var terms []string
 	for _, term := range o.Spec.NodeAffinity.Required.NodeSelectorTerms {
+		if len(term.MatchFields) > 0 {
+			return ""
+		}
 		var labels []string
 		for _, e := range term.MatchExpressions {
 			if e.Operator != v1.NodeSelectorOpIn || len(e.Values) != 1 {

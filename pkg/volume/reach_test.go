@@ -72,6 +72,10 @@ func TestReach(t *testing.T) {
 			if got := c.node.Reach(affinityTo(c.terms...)); got != c.want {
 				t.Errorf("Reach = %d, want %d", got, c.want)
 			}
+			pv := Of(&v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{NodeAffinity: affinityTo(c.terms...)}})
+			if c.node.Excludes(pv) && c.want != ReachElsewhere {
+				t.Errorf("affinity %q excludes the node, and Reach is %d", pv.Affinity, c.want)
+			}
 		})
 	}
 }
@@ -81,5 +85,22 @@ func TestReachOfEmptyAffinity(t *testing.T) {
 	o := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{NodeAffinity: &v1.VolumeNodeAffinity{}}}
 	if pv := At(&Node{Name: "n1", Segments: map[string]string{"node": "n1"}}, o); pv.Reach != ReachUnclear {
 		t.Errorf("Reach = %d", pv.Reach)
+	}
+}
+
+func TestExcludes(t *testing.T) {
+	node := Node{Name: "n1", Segments: map[string]string{"zone": "a", "node": "n1"}}
+	for _, c := range []struct {
+		terms []string
+		want  bool
+	}{
+		{[]string{"node In n2,zone In a"}, true}, {[]string{"node In n2", "zone In b"}, true},
+		{[]string{"node In n1,zone In a"}, false}, {[]string{"node In n2", "node In n1"}, false},
+		{[]string{"disk In ssd"}, false}, {nil, false}, {[]string{"@metadata.name In n1", "node In n2"}, false},
+	} {
+		pv := Of(&v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{NodeAffinity: affinityTo(c.terms...)}})
+		if got := node.Excludes(pv); got != c.want {
+			t.Errorf("%q: %v", c.terms, got)
+		}
 	}
 }

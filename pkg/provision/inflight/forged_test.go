@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight/internal/chunks"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // forged returns a Lease as anybody can write it who may create Leases. It is the log of one shard, with so many
@@ -185,6 +186,68 @@ func TestLocateReadsNoChunks(t *testing.T) {
 	located, problems := Locate([]coordinationv1.Lease{lease, topology}, nil)
 	if len(located) != 1 || located[0].Requests[0].Create.GetAccessibilityRequirements() != nil {
 		t.Errorf("found %v, problems %v", located, problems)
+	}
+}
+
+// TestLocateNode checks the node of an entry, which decides whether a PV of the volume's name names its volume.
+func TestLocateNode(t *testing.T) {
+	t.Parallel()
+	places := nodes(100)
+	at := func(place *csi.Topology) volume.PV {
+		var labels []string
+		for key, value := range place.GetSegments() {
+			labels = append(labels, key+"="+value)
+		}
+		return volume.PV{Name: "pvc-1", Affinity: strings.Join(labels, ",")}
+	}
+	second := func(places []*csi.Topology, first int) func(*Entry) {
+		return func(e *Entry) { e.Requests = append(e.Requests, onNodes("pvc-1", places, first).Requests...) }
+	}
+	for name, test := range map[string]struct {
+		places []*csi.Topology
+		shards int
+		change func(*Entry)
+		known  bool
+	}{
+		"a log of one node":          {places[:1], 1, func(*Entry) {}, true},
+		"the second of a few places": {[]*csi.Topology{places[2], places[0]}, 1, second(places[:1], 0), true},
+		"two requests of one node":   {places[:1], 1, second(places[:1], 0), true},
+		"two requests of two places": {places[:1], 1, second(places[2:3], 0), false},
+		"a log of all nodes":         {places[:1], Shards, func(*Entry) {}, false},
+		"its place is in a chunk":    {places, 1, func(*Entry) {}, false},
+		"no node":                    {places[:1], 1, func(e *Entry) { e.Requests[0].Node = "" }, false},
+		"no topology":                {nil, 1, func(*Entry) {}, false},
+	} {
+		first := max(0, slices.Index(test.places, places[0]))
+		e := onNodes("pvc-1", test.places, first)
+		test.change(&e)
+		for i := range e.Requests {
+			if name != "no node" {
+				e.Requests[i].Node = "n1"
+			}
+		}
+		stored, err := newCodec("").encode(&e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease := forged(t, fmt.Sprintf("a-%d", shardOf("pvc-1", test.shards)), 0, 0)
+		m := meta{Version: metaVersion, Driver: driver, Shards: shardsNoted(test.shards), UID: lease.UID}
+		lease.Annotations[annMeta], lease.Annotations[annotationKey(e.Volume)] = m.String(), stored.value
+		topology := forged(t, "a"+topologySuffix, 0, 0)
+		for hash, value := range stored.refers {
+			topology.Annotations[chunkPrefix+hash] = value
+		}
+		located, problems := Locate([]coordinationv1.Lease{lease, topology}, nil)
+		if len(located) != 1 {
+			t.Fatalf("%s: problems %v", name, problems)
+		}
+		got, other := located[0], at(places[1])
+		if (got.Node != nil) != test.known || got.Names(other) == test.known || got.Apart(other) != test.known {
+			t.Errorf("%s: node %v, another node's PV: names %v, apart %v", name, got.Node, got.Names(other), got.Apart(other))
+		}
+		if own := at(places[0]); !got.Names(own) || got.Apart(own) || got.Names(volume.PV{Name: "pvc-2"}) {
+			t.Errorf("%s: node %v, its own PV: names %v, apart %v", name, got.Node, got.Names(own), got.Apart(own))
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight/internal/chunks"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Location is the place at which an entry is stored.
@@ -43,6 +44,9 @@ func (l Location) Settle() (annotation, value string) {
 type Located struct {
 	Entry
 	Location
+	// Node is the node whose log has the entry, and on which the volume is if it exists. It is nil for a log of all
+	// nodes, and if the entry itself does not have the node's segments.
+	Node *volume.Node
 }
 
 // Of reports whether the entry concerns the volume of the PV with this name, which is the volume's name or the result
@@ -85,7 +89,7 @@ func OnNodes(leases []coordinationv1.Lease) map[string]bool {
 // the drivers that asked names, nil for all, and to Leases that do not name their driver.
 //
 // Anyone who may create a Lease may have written them. So an entry has of its requests only what programs show, and
-// none of the topologies, whose chunks are not read.
+// none of the topologies, whose chunks are not read. Only the entries of a node's log have the node's segments.
 func Locate(leases []coordinationv1.Lease, asked func(driver string) bool) ([]Located, []LocatedProblem) {
 	var located []Located
 	var problems []LocatedProblem
@@ -115,7 +119,7 @@ func Locate(leases []coordinationv1.Lease, asked func(driver string) bool) ([]Lo
 				located = append(located, Located{shown(one.entry), Location{
 					Lease:    types.NamespacedName{Namespace: of.Namespace, Name: of.Name},
 					LeaseUID: of.UID, Annotation: key, Stored: one.value, Driver: v.meta.Driver,
-				}})
+				}, v.nodeOf(one.entry)})
 			}
 		}
 		topology, left := topologyOf(leaseName(lease)), maxContent
@@ -139,6 +143,35 @@ func shown(e *Entry) Entry {
 	}
 	return less
 }
+
+// nodeOf returns the node of an entry in the log of one node. A node's request prefers the node's own segments.
+func (v view) nodeOf(e *Entry) *volume.Node {
+	if v.meta.shards() != 1 {
+		return nil
+	}
+	var node *volume.Node
+	for _, r := range e.Requests {
+		preferred := r.Create.GetAccessibilityRequirements().GetPreferred()
+		if r.Node == "" || len(preferred) == 0 {
+			return nil
+		}
+		one := &volume.Node{Name: r.Node, Segments: preferred[0].GetSegments()}
+		if node != nil && (node.Name != one.Name || !maps.Equal(node.Segments, one.Segments)) {
+			return nil
+		}
+		node = one
+	}
+	return node
+}
+
+// Names reports whether a PV names the entry's volume: it has a name for which Of is true, and its affinity does not
+// exclude the entry's node.
+func (l Located) Names(pv volume.PV) bool { return l.Of(pv.Name) && !l.elsewhere(pv) }
+
+// Apart reports whether a PV has a name for which Of is true, but names a volume on another node than the entry's.
+func (l Located) Apart(pv volume.PV) bool { return l.Of(pv.Name) && l.elsewhere(pv) }
+
+func (l Located) elsewhere(pv volume.PV) bool { return l.Node != nil && l.Node.Excludes(pv) }
 
 // Belonging classifies the log of a Lease from the view of a process with its own log, where the zero value means
 // unknown.

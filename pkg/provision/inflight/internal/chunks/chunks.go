@@ -77,7 +77,8 @@ type chunk struct {
 // safe for concurrent use.
 type Cache struct {
 	lease string // name of the Lease that stores them, for errors
-	// known is nil for a reader without use for topologies, whose entries have none. Their chunks must exist nevertheless.
+	// known is nil for a reader without use for topologies, whose entries have at most their first preferred one. Their
+	// chunks must exist nevertheless.
 	known *lru.Cache
 }
 
@@ -140,7 +141,7 @@ func (c *Cache) of(names []byte, topologies []*csi.Topology) (string, chunk, err
 func (c *Cache) Load(s *Requirement, value func(hash string) (string, bool),
 	refers map[string]string) (*csi.TopologyRequirement, error) {
 	if c.known == nil {
-		return nil, c.lacking(s.Chunks, value)
+		return s.first(), c.lacking(s.Chunks, value)
 	}
 	r := &csi.TopologyRequirement{}
 	for _, segments := range s.Requisite {
@@ -165,6 +166,21 @@ func (c *Cache) Load(s *Requirement, value func(hash string) (string, bool),
 		}
 	}
 	return r, nil
+}
+
+// first returns a requirement of the first preferred topology alone, nil if there is none or a chunk has it.
+func (s *Requirement) first() *csi.TopologyRequirement {
+	if len(s.Preferred) == 0 {
+		return nil
+	}
+	one := s.Preferred[0]
+	if one.Count > 0 {
+		if one.From < 0 || one.From >= len(s.Requisite) {
+			return nil
+		}
+		one.Segments = s.Requisite[one.From]
+	}
+	return &csi.TopologyRequirement{Preferred: []*csi.Topology{{Segments: one.Segments}}}
 }
 
 // lacking returns an error if a chunk does not exist.
