@@ -30,6 +30,12 @@ func (l InFlightLogs) Of(driver string) InFlightLogs {
 	}
 }
 
+// For returns the logs without the entries of other nodes for a volume of the PV's name.
+func (l InFlightLogs) For(pv volume.PV) InFlightLogs {
+	l.Entries = l.Matching(func(e inflight.Located) bool { return !e.Apart(pv) })
+	return l
+}
+
 // InFlight returns the state of the volume of a PV in the logs. problem is the first unreadable part that may concern
 // it.
 func (l InFlightLogs) InFlight(pv string) (state volume.InFlight, problem string) {

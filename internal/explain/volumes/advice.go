@@ -227,7 +227,7 @@ func addAdvice(s *explain.Explanation, f PVFacts, pv explain.PV, d decision) {
 	case engine.ReasonDeletionsPaused:
 		s.Advise("Check that the volumes should be deleted; then release the brake: %s", f.releaseBrakeCommand(pv.Owner()))
 	case engine.ReasonLogUnreadable:
-		adviseOnLog(s, f.ClusterFacts, f.InFlight.Value.Of(pv.Owner()).Unreadable(name), bondOf(name))
+		adviseOnLog(s, f.ClusterFacts, f.InFlight.Value.Of(pv.Owner()).Unreadable(name), bondOf(pv.PV))
 	case engine.ReasonAttached:
 		for _, a := range f.attachmentsOf(name) {
 			adviseDetach(s, f, a)

@@ -57,7 +57,7 @@ func (f ClaimFacts) explain() (s explain.Explanation, d decision, known bool) {
 	s = explain.Explanation{Object: "claim " + f.Claim.Namespace + "/" + f.Claim.Name}
 	driver := f.Driver()
 	addClaim(&s, f, driver)
-	addInFlight(&s, f.ClusterFacts, f.entriesOf(f.Claim.Namespace, f.Claim.Name), bond{f.Claim.Spec.VolumeName,
+	addInFlight(&s, f.ClusterFacts, f.entriesOf(f.Claim.Namespace, f.Claim.Name), bond{f.boundTo(),
 		"claim " + f.Claim.Namespace + "/" + f.Claim.Name + " is bound to it"})
 	s.Finalizers = f.finalizersOf(f.Claim, driver, driver, "")
 	if d, known = f.decide(driver); known {
@@ -66,6 +66,17 @@ func (f ClaimFacts) explain() (s explain.Explanation, d decision, known bool) {
 	addClaimWaits(&s, f)
 	s.Headline = f.headline(s, d)
 	return s, d, known
+}
+
+// boundTo returns the PV that the claim names, of which only the name may be known.
+func (f ClaimFacts) boundTo() volume.PV {
+	name := f.Claim.Spec.VolumeName
+	if f.PV.Value != nil {
+		return explain.PVOf(f.PV.Value.PV).PV
+	}
+	pv, _ := f.FindPV(name)
+	pv.Name = name
+	return pv.PV
 }
 
 // Driver returns the provisioner that creates the claim's volume, empty if it is unknown.

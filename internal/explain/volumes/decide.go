@@ -123,7 +123,7 @@ func (w ClusterFacts) reclaimFacts(pv explain.PV, driver string,
 		s.Brake = engine.BrakeOn
 	}
 	s.Rules.Local = w.InFlight.Value.OnNodes[driver] && !onePlace(pv)
-	s.Log, s.LogProblem = w.logState(driver, pv.Name)
+	s.Log, s.LogProblem = w.logState(w.InFlight.Value.Of(driver).For(pv.PV), pv.Name)
 	if claim.OK() {
 		s.Claim, s.ClaimRead = pvclaim.ResultOf(pv.Claim, claim.Value), read(1)
 	}
@@ -147,12 +147,12 @@ func onePlace(pv explain.PV) bool {
 	return len(slices.CompactFunc(at, maps.Equal)) == 1
 }
 
-// logState returns the state of the PV's volume in a driver's in-flight log, and the problem that hides it, if any.
-func (w ClusterFacts) logState(driver, pv string) (state engine.LogState, problem string) {
+// logState returns the state of a PV's volume in a driver's in-flight log, and the problem that hides it, if any.
+func (w ClusterFacts) logState(log explain.InFlightLogs, pv string) (state engine.LogState, problem string) {
 	if !w.InFlight.OK() {
 		return engine.LogUnknown, ""
 	}
-	return w.InFlight.Value.Of(driver).InFlight(pv)
+	return log.InFlight(pv)
 }
 
 // inTreeFacts returns volume-guard's facts about an in-tree volume, as far as live reads show them.
@@ -272,7 +272,7 @@ func (w ClusterFacts) outcome(pv explain.PV, d decision) VolumeOutcome {
 	out := VolumeOutcome{Fate: VolumeUnknown, Reason: d.Reason, Text: d.Text}
 	gone := w.presenceOf(pv.Owner()) == presenceGone
 	switch reason := engine.Reason(d.Reason); {
-	case reason == engine.ReasonPolicyKeepsVolume:
+	case reason == engine.ReasonPolicyKeepsVolume, reason == engine.ReasonNoNode && pv.Policy == volume.PolicyRetain:
 		out.Fate, out.Text = VolumeKept, retained(pv)
 	case reason == engine.ReasonHeld:
 		out.Fate = VolumeKept

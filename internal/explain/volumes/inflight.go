@@ -59,25 +59,33 @@ func requestWords(q explain.InFlightRequest) string {
 }
 
 // bond is a PV that was read by itself, or that a claim names, and the words for it. The zero value is none.
-type bond struct{ pv, words string }
+type bond struct {
+	pv    volume.PV
+	words string
+}
 
-func bondOf(pv string) bond { return bond{pv, "PV " + pv + " names it"} }
+func bondOf(pv volume.PV) bond { return bond{pv, "PV " + pv.Name + " names it"} }
 
-// keeps returns why a volume must stay in the storage system, empty if no PV names it. of reports whether the PV with a
-// name is the volume's. The list of PVs may be older than known.
-func (w ClusterFacts) keeps(of func(pv string) bool, known bond) string {
-	if known.pv != "" && of(known.pv) {
-		return known.words
+// find returns a PV that fits. The list of PVs may be older than known.
+func (w ClusterFacts) find(fits func(volume.PV) bool, known bond) (_ bond, found bool) {
+	if known.pv.Name != "" && fits(known.pv) {
+		return known, true
 	}
 	for _, pv := range w.PVs.Value {
-		if of(pv.Name) {
-			return bondOf(pv.Name).words
+		if fits(pv.PV) {
+			return bondOf(pv.PV), true
 		}
 	}
-	if !w.PVs.OK() {
+	return bond{}, false
+}
+
+// keeps returns why a volume must stay in the storage system, empty if no PV names it. names reports whether a PV does.
+func (w ClusterFacts) keeps(names func(volume.PV) bool, known bond) string {
+	by, found := w.find(names, known)
+	if !found && !w.PVs.OK() {
 		return "PVs could not be read, and one may name it"
 	}
-	return ""
+	return by.words
 }
 
 // addInFlight adds the entries as facts, and advice on each.
@@ -92,9 +100,15 @@ func addInFlight(s *explain.Explanation, w ClusterFacts, entries []inflight.Loca
 			s.AddFact("Request", "CreateVolume, repeated until its outcome is known: %s", requestWords(q))
 		}
 		s.AddFact("Entry", "annotation %s of Lease %s", e.Annotation, shown.Lease)
-		if why := w.keeps(e.Of, known); why != "" {
+		if why := w.keeps(e.Names, known); why != "" {
 			s.Advise("Keep volume %s in the storage system: %s. If the driver can no longer answer, this only ends the "+
 				"tries to create it: kubectl reclaim settle %s", e.Volume, why, e.Volume)
+			continue
+		}
+		if other, found := w.find(e.Apart, known); found {
+			s.Advise("Keep the volume of PV %s, which is at %s. If the driver of node %s can no longer answer: look on that "+
+				"node for another volume named %s. If there is none, or after you delete it there: kubectl reclaim settle %s",
+				other.pv.Name, other.pv.Affinity, e.Node.Name, e.Volume, e.Volume)
 			continue
 		}
 		s.Advise("If the driver can no longer answer: look in the storage system for a volume named %s. If there is "+
@@ -107,7 +121,7 @@ func adviseOnLog(s *explain.Explanation, w ClusterFacts, problems []inflight.Loc
 		namespace, name, _ := strings.Cut(p.Lease, "/")
 		kept := ""
 		if p.Annotation != "" {
-			kept = w.keeps(p.Of, known)
+			kept = w.keeps(func(pv volume.PV) bool { return p.Of(pv.Name) }, known)
 		}
 		switch {
 		case errors.Is(p.Err, inflight.ErrVersion):

@@ -52,6 +52,25 @@ func kept(why string) []string {
 		"can no longer answer, this only ends the tries to create it: " + removeEntryCommand, "!delete it there"}
 }
 
+// onNode makes an entry one of the log of node n1.
+func onNode(e inflight.Located) inflight.Located {
+	e.Node = &volume.Node{Name: "n1", Segments: map[string]string{"node": "n1"}}
+	return e
+}
+
+// onlyAt is a PV of the driver whose volume is on this node.
+func onlyAt(name, node string) *v1.PersistentVolume {
+	f := released()
+	f.onNodes(node)
+	f.PV.Name = name
+	return f.PV
+}
+
+// apart is said of an entry of node n1 if the PV of the volume's name is of node n2.
+var apart = []string{"Keep the volume of PV pvc-c, which is at node=n2. If the driver of node n1 can no longer answer: " +
+	"look on that node for another volume named pvc-c. If there is none, or after you delete it there: " +
+	removeEntryCommand, "!only ends the tries"}
+
 // bindTo binds the claim to this PV, of which only the name is known.
 func (f *ClaimFacts) bindTo(pv string) {
 	f.Claim.Spec.VolumeName, f.Claim.Status.Phase = pv, v1.ClaimBound
@@ -88,6 +107,26 @@ func TestExplainClaimWithVolumeInFlight(t *testing.T) {
 			f.openEntries(entry("c"))
 			f.bindTo("other")
 		}, []string{"after you delete it there: " + removeEntryCommand, "!Keep volume"}},
+		"it is bound to the volume of another node": {func(f *ClaimFacts) {
+			f.openEntries(onNode(entry("c")))
+			f.bindTo("pvc-c")
+			f.PV = explain.Found(&PVFacts{PV: onlyAt("pvc-c", "n2")})
+		}, apart},
+		"it is bound to the volume of its node": {func(f *ClaimFacts) {
+			f.openEntries(onNode(entry("c")))
+			f.bindTo("pvc-c")
+			f.PV = explain.Found(&PVFacts{PV: onlyAt("pvc-c", "n1")})
+		}, kept("claim ns/data is bound to it")},
+		"only the list shows the volume of another node": {func(f *ClaimFacts) {
+			f.openEntries(onNode(entry("c")))
+			f.bindTo("pvc-c")
+			f.PVs = explain.Found([]explain.PV{explain.PVOf(onlyAt("pvc-c", "n2"))})
+		}, apart},
+		"the volume of another node and its own have PVs": {func(f *ClaimFacts) {
+			f.openEntries(onNode(entry("c")))
+			f.PVs = explain.Found([]explain.PV{explain.PVOf(onlyAt("pvc-c", "n2")),
+				explain.PVOf(onlyAt("pvc-c-apart-0011aabb", "n1"))})
+		}, kept("PV pvc-c-apart-0011aabb names it")},
 		"its PV is listed, and it is not bound yet": {func(f *ClaimFacts) {
 			f.openEntries(entry("c"))
 			f.shown("pvc-c", false)
@@ -195,6 +234,12 @@ func TestExplainPVWithVolumeInFlight(t *testing.T) {
 			[]string{"Wait, ProvisioningInFlight", "In flight    volume pv", "waits (ProvisioningInFlight)",
 				"the entry of its volume in the in-flight log to be settled",
 				"Keep volume pv in the storage system: PV pv names it", "!delete it there"}},
+		"an entry of another node": {func(f *PVFacts) {
+			e := onNode(entry("c"))
+			e.Volume = "pv"
+			f.openEntries(e)
+			f.PV.Spec.NodeAffinity = onlyAt("pv", "n2").Spec.NodeAffinity
+		}, []string{"DeleteVolume, Reclaim", "!In flight"}},
 		"an entry, and the list of PVs lacks the PV": {func(f *PVFacts) {
 			e := entry("c")
 			e.Volume = "pv"

@@ -22,6 +22,8 @@ func TestAfterClaim(t *testing.T) {
 			VolumeKept, "The reclaim policy Retain keeps the volume: PV pv stays Released"},
 		"policy Retain, not protected": {func(f *PVFacts) { f.policy("Retain"); f.PV.Finalizers = nil },
 			VolumeKept, "stays Released"},
+		"policy Retain, and no node decides": {func(f *PVFacts) { f.onNodes(); f.policy("Retain") },
+			VolumeKept, "The reclaim policy Retain keeps the volume"},
 		"an unknown policy": {func(f *PVFacts) { f.policy("Shred") },
 			VolumeUnknown, "does not know this reclaim policy"},
 		"held": {func(f *PVFacts) { f.hold("audit") }, VolumeKept,

@@ -40,7 +40,7 @@ func ExplainPV(f PVFacts) explain.Explanation {
 	s.Decision = &d.Decision
 	addPV(&s, f, pv)
 	addInFlight(&s, f.ClusterFacts,
-		f.InFlight.Value.Of(pv.Owner()).Matching(func(e inflight.Located) bool { return e.Of(pv.Name) }), bondOf(pv.Name))
+		f.InFlight.Value.Of(pv.Owner()).Matching(func(e inflight.Located) bool { return e.Names(pv.PV) }), bondOf(pv.PV))
 	addClaimOfPV(&s, f, pv)
 	addUsers(&s, f)
 	addAttachments(&s, f, pv)

@@ -53,6 +53,16 @@ func TestExplainPV(t *testing.T) {
 		}, []string{"has been terminating for 60m and waits (NodeUnclear)", "Wait, NodeUnclear",
 			`kubectl patch pv pv -p '{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + volume.Finalizer + `"]}}'`,
 			"!RemoveFinalizer"}},
+		"several nodes may reach it, and it is in use": {func(f *PVFacts) {
+			f.onNodes()
+			f.bound()
+		}, []string{"PV pv is bound (NoNode): ", "so no node protects or deletes it", "!another node", "!waits"}},
+		"several nodes may reach it, and a pod uses it": {func(f *PVFacts) {
+			f.onNodes()
+			f.bound()
+			f.policy(v1.PersistentVolumeReclaimRetain)
+			f.terminate(time.Hour)
+		}, []string{`Keep volume "vol": claim ns/data may use it. This only removes the finalizer`, "!elete volume"}},
 		"several nodes may reach it, and it is to be deleted": {func(f *PVFacts) { f.onNodes("a", "b") },
 			[]string{"waits (NodeUnclear)", "!DeleteVolume"}},
 		"one node reaches it, to be kept": {func(f *PVFacts) {

@@ -50,7 +50,7 @@ func PlanRelease(f StatusFacts, driver string) Plan {
 	rules := engine.Rules{Driver: driver, Role: role, Mode: reclaim.ModeRelease, Logged: true}
 	var owners int
 	for _, pv := range f.PVs.Value {
-		state, _ := f.logState(driver, pv.Name)
+		state, _ := f.logState(log, pv.Name)
 		d := engine.Decide(engine.Facts{Rules: rules, Leading: true, PV: pv.PV, Log: state}, f.Now)
 		if d.Action != engine.RemoveFinalizer {
 			if pv.Owner() == driver && pv.HasFinalizer {

@@ -167,18 +167,21 @@ func (o *settleOptions) choose(entries []inflight.Located, volumes []string, nam
 func classOf(e inflight.Located) string { return e.Requests[0].PV.Spec.StorageClassName }
 
 // inStorage says which of the volumes must stay in the storage system, and which to look for there. It lists PVs once,
-// because there may be hundreds of entries, and a volume can have its PV under one of several names. If PVs cannot be
-// read, each of the volumes may have one.
+// because there may be hundreds of entries, and a volume can have its PV under one of several names. A PV of another
+// node can have such a name, too. If PVs cannot be read, each of the volumes may have one.
 func inStorage(ctx context.Context, core corev1.PersistentVolumesGetter, entries []inflight.Located) string {
-	volumes, pvs, found := sets.Set[string]{}, sets.Set[string]{}, sets.Set[string]{}
-	for _, e := range entries {
-		volumes.Insert(e.Volume)
-	}
-	err := kube.EachOf(ctx, core.PersistentVolumes().List, metav1.ListOptions{}, func(pv *v1.PersistentVolume) {
-		for _, e := range entries {
-			if strings.HasPrefix(pv.Name, e.Volume) && e.Of(pv.Name) {
-				pvs.Insert(pv.Name)
-				found.Insert(e.Volume)
+	pvs, found, apart := sets.Set[string]{}, make([]bool, len(entries)), make([]string, len(entries))
+	err := kube.EachOf(ctx, core.PersistentVolumes().List, metav1.ListOptions{}, func(o *v1.PersistentVolume) {
+		for i, e := range entries {
+			if !strings.HasPrefix(o.Name, e.Volume) || !e.Of(o.Name) {
+				continue
+			}
+			pvs.Insert(o.Name)
+			if pv := volume.Of(o); e.Names(pv) {
+				found[i] = true
+			} else {
+				apart[i] = fmt.Sprintf(" PV %s names the volume at %s: look on node %s for another one named %s first.",
+					pv.Name, pv.Affinity, e.Node.Name, e.Volume)
 			}
 		}
 	})
@@ -186,16 +189,25 @@ func inStorage(ctx context.Context, core corev1.PersistentVolumesGetter, entries
 		return fmt.Sprintf(" PVs could not be read (%v), so a PV may name any of these volumes, and a pod may use it. Keep "+
 			"each in the storage system until you know that no PV names it.", err)
 	}
-	text, names := "", "these names"
+	text, names, unnamed, others := "", "these names", false, ""
+	for i := range entries {
+		switch {
+		case found[i]:
+		case apart[i] != "":
+			others += apart[i]
+		default:
+			unnamed = true
+		}
+	}
 	if len(pvs) > 0 {
 		names = "the other names"
 		text = " Keep the volumes that these PVs name in the storage system: " + strings.Join(sets.List(pvs), ", ") + "."
 	}
-	if len(found) < len(volumes) {
+	if unnamed {
 		text += " If the driver has created one that no PV names, only the storage system knows it: look there for " +
 			names + " first."
 	}
-	return text
+	return text + others
 }
 
 // waitingClaims says which claims of the entries wait for a volume, empty for none. It lists the claims of each

@@ -81,8 +81,27 @@ func fourVolumes(t *testing.T) (leases []runtime.Object) {
 // open adds a volume to a driver's log.
 func (s *leaseServer) open(driver string, age time.Duration, name, namespace, class string) {
 	s.t.Helper()
-	log, err := inflight.New(inflight.Config{Leases: s.client.CoordinationV1(), Namespace: "kube-system",
-		Name: strings.ReplaceAll(driver, ".", "-") + "-in-flight", Driver: driver, CreateMissing: true})
+	s.put(inflight.Config{Name: strings.ReplaceAll(driver, ".", "-") + "-in-flight", Driver: driver}, age, namespace,
+		inflight.Request{Create: &csi.CreateVolumeRequest{Name: name},
+			PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: v1.PersistentVolumeSpec{StorageClassName: class}}})
+}
+
+// openOn adds a volume to the log of a node.
+func (s *leaseServer) openOn(node, name string) {
+	s.t.Helper()
+	at := []*csi.Topology{{Segments: map[string]string{"node": node}}}
+	s.put(inflight.Config{Name: "local-in-flight-" + node, Driver: "local.csi.example.com", Shards: 1}, time.Hour, "shop",
+		inflight.Request{Node: node, PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			Create: &csi.CreateVolumeRequest{Name: name,
+				AccessibilityRequirements: &csi.TopologyRequirement{Requisite: at, Preferred: at}}})
+}
+
+// put adds a volume to a log.
+func (s *leaseServer) put(cfg inflight.Config, age time.Duration, namespace string, r inflight.Request) {
+	s.t.Helper()
+	cfg.Leases, cfg.Namespace, cfg.CreateMissing = s.client.CoordinationV1(), "kube-system", true
+	log, err := inflight.New(cfg)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -92,11 +111,9 @@ func (s *leaseServer) open(driver string, age time.Duration, name, namespace, cl
 	ctx, stop := context.WithCancel(s.t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- log.Run(ctx) }()
-	err = log.Put(ctx, inflight.Entry{Volume: name, Begun: time.Now().Add(-age),
-		Claim: volume.ClaimRef{Namespace: namespace, Name: "data", UID: types.UID("of-" + name)},
-		Requests: []inflight.Request{{Create: &csi.CreateVolumeRequest{Name: name},
-			PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name},
-				Spec: v1.PersistentVolumeSpec{StorageClassName: class}}}}})
+	err = log.Put(ctx, inflight.Entry{Volume: r.PV.Name, Begun: time.Now().Add(-age),
+		Claim:    volume.ClaimRef{Namespace: namespace, Name: "data", UID: types.UID("of-" + r.PV.Name)},
+		Requests: []inflight.Request{r}})
 	stop()
 	if err := errors.Join(err, <-ended); err != nil {
 		s.t.Fatal(err)
@@ -339,6 +356,45 @@ func TestSettleKeepsVolumesOfPVs(t *testing.T) {
 			if s.pvReads != 1 {
 				t.Errorf("%d reads of PVs", s.pvReads)
 			}
+		})
+	}
+}
+
+// Two nodes can each have a volume of one name, of which only one gets the PV of that name.
+func TestSettleLooksOnNodeOfEntry(t *testing.T) {
+	const look = "look on node a for another one named pvc-1 first"
+	at := func(name, node string) runtime.Object {
+		return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeSpec{
+			NodeAffinity: &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+				MatchExpressions: []v1.NodeSelectorRequirement{{Key: "node", Operator: v1.NodeSelectorOpIn,
+					Values: []string{node}}}}}}}}}
+	}
+	for name, c := range map[string]struct {
+		nodes []string
+		pvs   []runtime.Object
+		want  []string
+	}{
+		"another node's volume has a PV": {[]string{"a"}, []runtime.Object{at("pvc-1", "b")}, []string{
+			"Keep the volumes that these PVs name in the storage system: pvc-1.",
+			"PV pvc-1 names the volume at node=b: " + look, "!look there"}},
+		"its volume has a PV": {[]string{"a"}, []runtime.Object{at("pvc-1", "a")}, []string{
+			"storage system: pvc-1.", "!look"}},
+		"both have a PV": {[]string{"a"}, []runtime.Object{at("pvc-1", "b"), at("pvc-1-apart-0011aabb", "a")}, []string{
+			"storage system: pvc-1, pvc-1-apart-0011aabb.", "!look"}},
+		"both are in flight, and one has a PV": {[]string{"a", "b"}, []runtime.Object{at("pvc-1", "b")}, []string{
+			"gives up 2 volumes", "PV pvc-1 names the volume at node=b: " + look, "!look on node b", "!look there"}},
+		"both are in flight, without a PV": {[]string{"a", "b"}, nil, []string{"look there for these names", "!look on"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newLeaseServer(t, c.pvs...)
+			for _, node := range c.nodes {
+				s.openOn(node, "pvc-1")
+			}
+			out, err := root.Against(t, s, &commandline.Typing{}, "settle", "pvc-1", "--dry-run")
+			if err != nil {
+				t.Error(err)
+			}
+			explained.Expect(t, strings.Join(strings.Fields(out), " "), c.want...)
 		})
 	}
 }
