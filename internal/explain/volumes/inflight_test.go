@@ -67,8 +67,8 @@ func onlyAt(name, node string) *v1.PersistentVolume {
 }
 
 // apart is said of an entry of node n1 if the PV of the volume's name is of node n2.
-var apart = []string{"Keep the volume of PV pvc-c, which is at node=n2. If the driver of node n1 can no longer answer: " +
-	"look on that node for another volume named pvc-c. If there is none, or after you delete it there: " +
+var apart = []string{"Keep the volume of PV pvc-c, which is at node=n2. If the driver of node n1 can no longer " +
+	"answer: look on that node for another volume named pvc-c. If there is none, or after you delete it there: " +
 	removeEntryCommand, "!only ends the tries"}
 
 // bindTo binds the claim to this PV, of which only the name is known.
