@@ -213,9 +213,9 @@ const (
 	whyNamed refusal = "Named"
 	// whyNameTaken: another PV already has the name of the remediation's PV.
 	whyNameTaken refusal = "NameTaken"
-	// whyChanged: the remediation's PV exists, but is in use, terminating, or has another policy.
+	// whyChanged: the remediation's PV exists, but is claimed, terminating, or has another policy or phase.
 	whyChanged refusal = "Changed"
-	// whyUnreserved: the remediation's PV exists, and is not reserved for the requested claim.
+	// whyUnreserved: the remediation's PV exists, and is reserved for no claim instead of the requested one.
 	whyUnreserved refusal = "Unreserved"
 	// whyTakenBack: the PV was deleted by another client during its remediation.
 	whyTakenBack refusal = "TakenBack"
@@ -239,7 +239,7 @@ func (w refusal) sentence() string {
 	case whyNameTaken:
 		return "the name of its PV is taken"
 	case whyChanged:
-		return "its PV exists already, and is in use or terminating: see kubectl reclaim explain"
+		return "its PV exists already, and is claimed, terminating or otherwise changed: see kubectl reclaim explain"
 	case whyUnreserved:
 		return "its PV exists already, and is not reserved for this claim: delete the PV, whose policy Retain keeps the " +
 			"volume, and have a new report made"
@@ -304,6 +304,16 @@ func decideRemediation(c situation, now time.Time) (step, refusal) {
 	return createPV, whySuspected
 }
 
+// unreserved returns the reason to refuse a PV that is not for the requested claim. Only the deletion of a free PV with
+// policy Retain takes the volume from no claim, and keeps it.
+func unreserved(pv volume.PV) refusal {
+	free := pv.Phase == volume.PhaseAvailable && pv.Claim == (volume.ClaimRef{})
+	if free && pv.Policy == volume.PolicyRetain {
+		return whyUnreserved
+	}
+	return whyChanged
+}
+
 // goOn sets the policy of a PV for Reclaim only after the PV is marked Released under policy Retain.
 func (c situation) goOn() (step, refusal) {
 	pv := c.Own.PV
@@ -313,7 +323,7 @@ func (c situation) goOn() (step, refusal) {
 	case pv.Terminating:
 		return refuse, whyChanged
 	case c.Remediation == Adopt && !c.Own.Reserved:
-		return refuse, whyUnreserved
+		return refuse, unreserved(pv)
 	case c.Remediation == Adopt:
 		return Finished, whySuspected
 	case c.Remediation != Reclaim || pv.Policy != volume.PolicyRetain:

@@ -36,8 +36,11 @@ func made(to Remediation, change func(*volume.PV)) situation {
 func TestDecideRemediation(t *testing.T) {
 	namedByOthers := made(Reclaim, func(*volume.PV) {})
 	namedByOthers.Others = present
-	unreserved := made(Adopt, func(*volume.PV) {})
-	unreserved.Own.Reserved = false
+	forAnother := func(change func(*volume.PV)) situation {
+		s := made(Adopt, func(pv *volume.PV) { pv.Phase = volume.PhaseAvailable; change(pv) })
+		s.Own.Reserved = false
+		return s
+	}
 	for sentence, c := range map[string]struct {
 		of   situation
 		step step
@@ -60,8 +63,19 @@ func TestDecideRemediation(t *testing.T) {
 		"a foreign PV has the name":      {suspect(Reclaim, func(c *situation) { c.Own.Found = true }), refuse, whyNameTaken},
 		"it was made, and is gone":       {suspect(Reclaim, func(c *situation) { c.Fresh = false }), refuse, whyTakenBack},
 		"adopted":                        {made(Adopt, func(*volume.PV) {}), Finished, whySuspected},
-		"adopted, and not for the claim": {unreserved, refuse, whyUnreserved},
-		"adopted, and deleted again":     {made(Adopt, func(pv *volume.PV) { pv.Terminating = true }), refuse, whyChanged},
+		"adopted, and not for the claim": {forAnother(func(*volume.PV) {}), refuse, whyUnreserved},
+		"adopted, and in use by another claim": {forAnother(func(pv *volume.PV) {
+			pv.Phase, pv.Claim.Name = volume.PhaseBound, "other"
+		}), refuse, whyChanged},
+		"adopted, and reserved for another claim": {forAnother(func(pv *volume.PV) { pv.Claim.Name = "other" }), refuse,
+			whyChanged},
+		"adopted, and not for the claim: in a phase that is not known to be free": {forAnother(func(pv *volume.PV) {
+			pv.Phase = volume.PhaseReleased
+		}), refuse, whyChanged},
+		"adopted, not for the claim, and set to Delete later": {forAnother(func(pv *volume.PV) {
+			pv.Policy = volume.PolicyDelete
+		}), refuse, whyChanged},
+		"adopted, and deleted again": {made(Adopt, func(pv *volume.PV) { pv.Terminating = true }), refuse, whyChanged},
 		"adopted, and set to Delete later": {made(Adopt, func(pv *volume.PV) { pv.Policy = volume.PolicyDelete }),
 			Finished, whySuspected},
 		"adopted, set to Delete, and deleted": {

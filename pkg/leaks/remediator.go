@@ -162,7 +162,13 @@ func (c situation) say(why refusal, found Found, shared string) string {
 		return why.sentence() + ": " + shared
 	case whyNotSuspected:
 		return why.sentence() + ": " + string(found.Reason) + ". " + found.Reason.Sentence()
-	case whyNameTaken, whyChanged, whyUnreserved:
+	case whyChanged:
+		text := why.sentence() + " pv/" + c.Own.PV.Name
+		if claim := c.Own.PV.Claim; claim.Name != "" {
+			text += ", whose claim is " + claim.Namespace + "/" + claim.Name
+		}
+		return text
+	case whyNameTaken, whyUnreserved:
 		return why.sentence() + " (pv/" + c.Own.PV.Name + ")"
 	default:
 		return why.sentence()

@@ -226,10 +226,15 @@ func (o *leaksOptions) printResult(to leaks.Remediation, pv *v1.PersistentVolume
 			`kubectl patch pv %s -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'`, pv.Name, pv.Name, pv.Name), false)
 		return
 	}
-	kept, claim := "PV "+pv.Name+" keeps the volume. A claim", pv.Spec.ClaimRef
+	whose, claim := ". A claim", pv.Spec.ClaimRef
 	if claim != nil {
-		kept = fmt.Sprintf("PV %s keeps the volume for claim %s/%s alone. The claim", pv.Name, claim.Namespace, claim.Name)
+		whose = fmt.Sprintf(" for claim %s/%s alone. The claim", claim.Namespace, claim.Name)
 	}
-	cli.PrintLine(o.Out, fmt.Sprintf("%s binds to it with spec.volumeName: %s, and the same storageClassName (%q), size "+
-		"and mode.", kept, pv.Name, pv.Spec.StorageClassName), false)
+	if policy := pv.Spec.PersistentVolumeReclaimPolicy; policy != v1.PersistentVolumeReclaimRetain {
+		cli.PrintLine(o.Out, fmt.Sprintf("PV %s has policy %s now: its volume is not kept after its claim. To keep it: "+
+			`kubectl patch pv %s -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'`, pv.Name, policy, pv.Name), false)
+		return
+	}
+	cli.PrintLine(o.Out, fmt.Sprintf("PV %s keeps the volume%s binds to it with spec.volumeName: %s, and the same "+
+		"storageClassName (%q), size and mode.", pv.Name, whose, pv.Name, pv.Spec.StorageClassName), false)
 }

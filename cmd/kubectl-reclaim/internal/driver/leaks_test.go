@@ -195,15 +195,30 @@ func TestRemedyNeedsConfirmation(t *testing.T) {
 	}
 }
 
-// A PV that an earlier run made for any claim, or for another claim, is not reserved.
+// A PV that an earlier run made for any claim, or for another claim, is not reserved. Only one that is free and has
+// policy Retain may be deleted.
 func TestAdoptedPVIsNotReserved(t *testing.T) {
-	adopted := must.Get(leaks.AdoptPV("d.example.com", leaks.Found{Handle: "vol-9", Bytes: 5 << 30}, leaks.PVOptions{}))(t)
-	var asked []string
-	said, err := root.In(t, "", "leaks", "--driver=d.example.com", "--pod=ns/leads", "--adopt=vol-9", "--claim=shop/data",
-		"--yes", "--server="+apiServer(t, nil, &asked, adopted))
-	if err == nil || !strings.Contains(err.Error(), "is not reserved for this claim") ||
-		!strings.Contains(err.Error(), "(pv/"+adopted.Name+")") || strings.Contains(said, "keeps the volume") {
-		t.Errorf("%v\n%s", err, said)
+	adopt := func() *v1.PersistentVolume {
+		pv := must.Get(leaks.AdoptPV("d.example.com", leaks.Found{Handle: "vol-9", Bytes: 5 << 30}, leaks.PVOptions{}))(t)
+		pv.Status.Phase = v1.VolumeAvailable
+		return pv
+	}
+	free, used := adopt(), adopt()
+	used.Status.Phase = v1.VolumeBound
+	used.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimDelete
+	used.Spec.ClaimRef = &v1.ObjectReference{Namespace: "a", Name: "data", UID: "u"}
+	for want, pv := range map[string]*v1.PersistentVolume{
+		"is not reserved for this claim: delete the PV":                           free,
+		"see kubectl reclaim explain pv/" + used.Name + ", whose claim is a/data": used,
+	} {
+		var asked []string
+		said, err := root.In(t, "", "leaks", "--driver=d.example.com", "--pod=ns/leads", "--adopt=vol-9",
+			"--claim=shop/data", "--yes", "--server="+apiServer(t, nil, &asked, pv))
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(said, "keeps the volume") ||
+			strings.Contains(err.Error(), "delete the PV") != (pv == free) ||
+			strings.Contains(err.Error(), "(pv/"+pv.Name+")") != (pv == free) {
+			t.Errorf("%v\n%s", err, said)
+		}
 	}
 }
 
@@ -214,6 +229,9 @@ func TestFinishedRemedyIsReported(t *testing.T) {
 	reserved := must.Get(leaks.AdoptPV("d.example.com", leaks.Found{Handle: "vol-7", Bytes: 5 << 30}, leaks.PVOptions{
 		StorageClass: "fast", Claim: types.NamespacedName{Namespace: "shop", Name: "data"}}))(t)
 	reserved.Spec.ClaimRef.UID = "bound"
+	given := must.Get(leaks.AdoptPV("d.example.com", leaks.Found{Handle: "vol-6", Bytes: 5 << 30}, leaks.PVOptions{}))(t)
+	given.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimDelete
+	given.Spec.ClaimRef = &v1.ObjectReference{Namespace: "a", Name: "data", UID: "bound"}
 	turned := leaks.ReclaimPV("d.example.com", leaks.Found{Handle: "vol-8"}, leaks.PVOptions{})
 	turned.Spec.PersistentVolumeReclaimPolicy, turned.Status.Phase = v1.PersistentVolumeReclaimDelete, v1.VolumeReleased
 	for arg, want := range map[string][]string{
@@ -221,11 +239,13 @@ func TestFinishedRemedyIsReported(t *testing.T) {
 			" keeps the volume. A claim binds"},
 		"--adopt=vol-7 --storage-class=fast --claim=shop/data": {"storage: 5Gi", "PV " + reserved.Name +
 			" keeps the volume for claim shop/data alone. The claim binds to it with spec.volumeName: " + reserved.Name},
+		"--adopt=vol-6": {"PV " + given.Name + " has policy Delete now: its volume is not kept after its claim. To keep " +
+			"it: kubectl patch pv " + given.Name, "!keeps the volume"},
 		"--reclaim=vol-8": {"persistentVolumeReclaimPolicy: Delete", "PV " + turned.Name + " is Released with policy Delete"},
 	} {
 		var asked []string
 		said, err := root.In(t, "", append([]string{"leaks", "--driver=d.example.com", "--pod=ns/leads",
-			"--server=" + apiServer(t, nil, &asked, adopted, reserved, turned)}, strings.Fields(arg)...)...)
+			"--server=" + apiServer(t, nil, &asked, adopted, reserved, given, turned)}, strings.Fields(arg)...)...)
 		if err != nil || strings.Contains(said, "[y/N]") {
 			t.Errorf("%s: %v\n%s", arg, err, said)
 		}
