@@ -20,7 +20,7 @@ type claim struct {
 	protected                bool
 	hold                     bool
 	bound                    bool
-	// created is the Unix time at which kube-controller-manager created the claim, 0 for a claim of another creator.
+	// created is the Unix time at which kube-controller-manager created the claim, 0 without proof of it.
 	created uint32
 	// more has the mark and owners, and is nil for a claim that has neither.
 	more *claimMore

@@ -155,6 +155,12 @@ func TestClaimsOfDeletedSets(t *testing.T) {
 		"the next set has other templates":   {steps{gone, set(next, template("logs"))}, true},
 		"the watch shows the next set alone": {steps{set(next, template("logs"))}, false},
 		"a person created the claim":         {steps{claim(createdBy("kubectl-create")), gone}, false},
+		"the claim has the volume of another": {steps{claim(byKubernetes, func(o *v1.PersistentVolumeClaim) {
+			o.Spec.VolumeName = "pvc-before"
+		}), gone}, false},
+		"Velero restored the claim": {steps{claim(byKubernetes, func(o *v1.PersistentVolumeClaim) {
+			o.Labels = map[string]string{"velero.io/restore-name": "r"}
+		}), gone}, false},
 		"the claim is older than the set": {steps{claim(func(o *v1.PersistentVolumeClaim) {
 			o.CreationTimestamp = metav1.Unix(1_699_999_999, 0)
 		}), gone}, false},

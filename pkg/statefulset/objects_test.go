@@ -102,7 +102,7 @@ func (w *world) claim(name string, change ...func(*v1.PersistentVolumeClaim)) {
 	store(w, w.live, &v1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("claim-" + name),
 			Finalizers: []string{"kubernetes.io/pvc-protection"}},
-		Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv-" + name},
+		Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pvc-claim-" + name},
 	}, change)
 }
 

@@ -30,6 +30,8 @@ const (
 	protection = "kubernetes.io/pvc-protection"
 	// controllerManager is the field manager in writes of kube-controller-manager.
 	controllerManager = "kube-controller-manager"
+	// restoreLabel is on each object that Velero restores.
+	restoreLabel = "velero.io/restore-name"
 	// maxInvalid bounds Set.Invalid, in bytes, because an annotation may have 256 KiB.
 	maxInvalid = 300
 )
@@ -190,9 +192,11 @@ type Claim struct {
 	Marked bool
 	Owners []metav1.OwnerReference
 	// ByController is the time at which kube-controller-manager created the claim, for a StatefulSet or for an ephemeral
-	// volume, which its pod owns. It is zero if managedFields do not show kube-controller-manager as the creator of this
-	// very object.
+	// volume, which its pod owns. It is zero without proof that kube-controller-manager created this very object.
 	ByController time.Time
+	// LikelyByController reports that managedFields name kube-controller-manager as the creator, but a restore from a
+	// backup may have copied them: the volume of the claim may hold restored data.
+	LikelyByController bool
 	// Volume is the name of the PV that the claim is bound to, or asks for, and Bound reports whether it is set.
 	Volume string
 	Bound  bool
@@ -212,23 +216,43 @@ func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 	value, c.Marked = o.Annotations[MarkAnnotation]
 	c.Mark = ParseMark(value)
 	_, c.Hold = o.Annotations[HoldAnnotation]
-	if slices.ContainsFunc(o.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
-		return entry.Manager == controllerManager && objects.HasField(entry.FieldsV1, "f:spec", "f:resources") &&
-			!copied(entry, o)
-	}) {
+	switch {
+	case !namesController(o) || copied(o):
+	case hasOwnVolume(o):
 		c.ByController = o.CreationTimestamp.Time
+	default:
+		c.LikelyByController = true
 	}
 	return c
+}
+
+// namesController reports whether managedFields name kube-controller-manager as the creator of the claim.
+func namesController(o *v1.PersistentVolumeClaim) bool {
+	return slices.ContainsFunc(o.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Manager == controllerManager && objects.HasField(entry.FieldsV1, "f:spec", "f:resources")
+	})
+}
+
+// hasOwnVolume reports whether the volume of the claim, if any, was provisioned empty for this very object: the name of
+// its PV ends with the UID of the claim. A volume with restored data comes with its old PV, or from a source.
+func hasOwnVolume(o *v1.PersistentVolumeClaim) bool {
+	s := &o.Spec
+	return s.DataSource == nil && s.DataSourceRef == nil && s.Selector == nil &&
+		(s.VolumeName == "" || strings.HasSuffix(s.VolumeName, "-"+string(o.UID)))
 }
 
 // requestTimeout is the longest time by which an API server notes the writer of an object before its creation: mutating
 // admission comes between both. It is the default of kube-apiserver's --request-timeout.
 const requestTimeout = time.Minute
 
-// copied reports whether an entry of managedFields may be older than the object. A backup tool that restores an object
-// may restore its managedFields with it, as Velero does.
-func copied(entry metav1.ManagedFieldsEntry, o metav1.Object) bool {
-	return entry.Time == nil || entry.Time.Time.Before(o.GetCreationTimestamp().Add(-requestTimeout))
+// copied reports whether managedFields may be older than the object. A backup tool that restores an object may restore
+// its managedFields with it, as Velero does. The next write of its manager renews the time of an entry, so that
+// the absence of older entries proves nothing.
+func copied(o metav1.Object) bool {
+	_, restored := o.GetLabels()[restoreLabel]
+	return restored || slices.ContainsFunc(o.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Time == nil || entry.Time.Time.Before(o.GetCreationTimestamp().Add(-requestTimeout))
+	})
 }
 
 // OwnMark reports whether the mark belongs to this very claim.

@@ -94,11 +94,61 @@ func TestCreatorOfClaim(t *testing.T) {
 		"no fields":                     {"kube-controller-manager", "", at(0), time.Time{}},
 	} {
 		o := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now())}}
-		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "other"}, {Manager: c.manager, Time: c.at}}
+		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "other", Time: at(0)}, {Manager: c.manager, Time: c.at}}
 		if c.fields != "" {
 			o.ManagedFields[1].FieldsV1 = metav1.NewFieldsV1(c.fields)
 		}
 		if got := ClaimOf(o).ByController; !got.Equal(c.want) {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// A restored claim that was written since has managedFields as that of Kubernetes: the volume tells them apart.
+func TestProofOfCreator(t *testing.T) {
+	// The binding of a claim adds its fields to the entry of the creation, with the current time.
+	both := `{"f:metadata":{"f:labels":{}},"f:spec":{"f:resources":{},"f:volumeName":{}}}`
+	at := func(d time.Duration) *metav1.Time { return ptr.To(metav1.NewTime(now().Add(d))) }
+	const proven, likely, none = "proven", "likely", "none"
+	for name, c := range map[string]struct {
+		change func(*v1.PersistentVolumeClaim)
+		want   string
+	}{
+		"not bound":                            {func(o *v1.PersistentVolumeClaim) { o.Spec.VolumeName = "" }, proven},
+		"its volume was provisioned for it":    {func(*v1.PersistentVolumeClaim) {}, proven},
+		"a volume of a claim that it replaces": {func(o *v1.PersistentVolumeClaim) { o.Spec.VolumeName = "pvc-old" }, likely},
+		"a volume that a person created":       {func(o *v1.PersistentVolumeClaim) { o.Spec.VolumeName = "claim" }, likely},
+		"the UID is within the name of its PV": {func(o *v1.PersistentVolumeClaim) { o.Spec.VolumeName += "-0" }, likely},
+		"its volume has the data of a snapshot": {func(o *v1.PersistentVolumeClaim) {
+			o.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "VolumeSnapshot"}
+		}, likely},
+		"its volume has the data of a source": {func(o *v1.PersistentVolumeClaim) {
+			o.Spec.DataSourceRef = &v1.TypedObjectReference{Kind: "Backup"}
+		}, likely},
+		"it selects the PV of a restore": {func(o *v1.PersistentVolumeClaim) {
+			o.Spec.VolumeName, o.Spec.Selector = "", &metav1.LabelSelector{}
+		}, likely},
+		"Velero restored it": {func(o *v1.PersistentVolumeClaim) {
+			o.Labels = map[string]string{"velero.io/restore-name": "r"}
+		}, none},
+		"another entry is older than the claim": {func(o *v1.PersistentVolumeClaim) {
+			o.ManagedFields[0].Time = at(-time.Minute - 1)
+		}, none},
+		"another entry has no time": {func(o *v1.PersistentVolumeClaim) { o.ManagedFields[0].Time = nil }, none},
+	} {
+		o := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "claim", CreationTimestamp: *at(0)}}
+		o.Spec.VolumeName = "pvc-claim"
+		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kube-scheduler", Time: at(0)},
+			{Manager: "kube-controller-manager", Time: at(time.Hour), FieldsV1: metav1.NewFieldsV1(both)}}
+		c.change(o)
+		got, is := none, ClaimOf(o)
+		switch {
+		case is.ByController.Equal(now()) && !is.LikelyByController:
+			got = proven
+		case is.LikelyByController:
+			got = likely
+		}
+		if got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}

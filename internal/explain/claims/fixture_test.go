@@ -83,12 +83,12 @@ func (env *environment) annotate(value string) {
 	env.set.Annotations = map[string]string{statefulset.PolicyAnnotation: value}
 }
 
-// addClaim adds a bound claim that kube-controller-manager created, and its PV.
+// addClaim adds a bound claim that kube-controller-manager created, and its PV, whose name has the UID of the claim.
 func (env *environment) addClaim(template string, ordinal int) {
 	name := fmt.Sprintf("%s-db-%d", template, ordinal)
 	size := v1.ResourceList{v1.ResourceStorage: resource.MustParse("10Gi")}
 	claim := &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name),
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name),
 			Labels: map[string]string{"app": "db"}, Finalizers: []string{"kubernetes.io/pvc-protection"},
 			Annotations: map[string]string{}, CreationTimestamp: ago(24 * time.Hour)},
 		Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv-" + name, StorageClassName: ptr.To("fast"),

@@ -65,7 +65,8 @@ type RetainedClaim struct {
 	// Reason is the word of Events and metrics for keeping the claim, and Text explains it to people.
 	Reason string `json:"reason"`
 	Text   string `json:"text"`
-	// DeleteCommand deletes the claim; it is empty for a held or owned claim. Volume is the fate of its volume after that.
+	// DeleteCommand deletes the claim; it is empty for a likely, held or owned claim. Volume is the fate of its volume
+	// after that.
 	DeleteCommand string                `json:"deleteCommand,omitempty"`
 	Volume        volumes.VolumeOutcome `json:"volume"`
 
@@ -125,9 +126,6 @@ func (i *index) retained(c Claim) (row RetainedClaim, is bool) {
 		Volume: i.facts.AfterClaim(c.Volume, c.UID),
 	}
 	row.ReclaimPolicy, row.Driver = i.storage(c)
-	if !row.Held && row.Owner == "" {
-		row.DeleteCommand = fmt.Sprintf("kubectl delete pvc %s -n %s", c.Name, c.Namespace)
-	}
 	if row.SetGone {
 		row.StatefulSet = c.Mark.Set
 		row.Reason = string(statefulset.ReasonSetGone)
@@ -135,7 +133,7 @@ func (i *index) retained(c Claim) (row RetainedClaim, is bool) {
 		if row.Owner != "" {
 			row.Text = "The StatefulSet is gone. Garbage collection deletes the claim with its owner, " + row.Owner + "."
 		}
-		row.Evidence = evidenceOfGone(c)
+		row.Evidence, row.Likely = evidenceOfGone(c)
 	} else if f.Set.InRange(f.Ordinal) {
 		return row, false
 	} else {
@@ -144,9 +142,16 @@ func (i *index) retained(c Claim) (row RetainedClaim, is bool) {
 	if row.Evidence == "" {
 		return row, false
 	}
+	if !row.Likely && !row.Held && row.Owner == "" {
+		row.DeleteCommand = fmt.Sprintf("kubectl delete pvc %s -n %s", c.Name, c.Namespace)
+	}
 	row.since(c, set, f)
 	return row, true
 }
+
+// maybeRestored is the evidence of managedFields without proof, see Claim.LikelyByController.
+const maybeRestored = "managedFields name kube-controller-manager as its creator, but its volume was not provisioned " +
+	"for it: a claim restored from a backup may look the same"
 
 // evidenceOf returns the evidence that a set with a fitting name created the claim. likely: the evidence is no proof.
 func evidenceOf(c Claim, f statefulset.Facts, set Set) (evidence string, likely bool) {
@@ -159,6 +164,8 @@ func evidenceOf(c Claim, f statefulset.Facts, set Set) (evidence string, likely 
 		return "the set owns it", false
 	case created:
 		return "it has the name of a claim of the set, and kube-controller-manager created it", false
+	case c.LikelyByController && !ownedByPod(c):
+		return "it has the name of a claim of the set; " + maybeRestored, true
 	case len(set.Labels) > 0 && labeled:
 		return "it has the name and the labels of a claim of the set, but nothing shows who created it", true
 	}
@@ -166,17 +173,19 @@ func evidenceOf(c Claim, f statefulset.Facts, set Set) (evidence string, likely 
 }
 
 // evidenceOfGone returns the evidence that a deleted set created the claim, empty for none. Name and labels are none,
-// because no set is left to compare them with.
-func evidenceOfGone(c Claim) string {
+// because no set is left to compare them with. likely: the evidence is no proof.
+func evidenceOfGone(c Claim) (evidence string, likely bool) {
 	_, _, numbered := statefulset.SplitClaimName(c.Name)
 	switch {
 	case c.OwnMark():
 		return fmt.Sprintf("its annotation %s names StatefulSet %s, UID %s", statefulset.MarkAnnotation, c.Mark.Set,
-			c.Mark.UID)
+			c.Mark.UID), false
 	case !c.ByController.IsZero() && !ownedByPod(c) && numbered:
-		return "kube-controller-manager created it, as it does for StatefulSets, and none has a template with its name"
+		return "kube-controller-manager created it, as it does for StatefulSets, and none has a template with its name", false
+	case c.LikelyByController && !ownedByPod(c) && numbered:
+		return "no StatefulSet has a template with its name; " + maybeRestored, true
 	}
-	return ""
+	return "", false
 }
 
 // ownedByPod reports whether the claim belongs to a generic ephemeral volume.

@@ -46,7 +46,8 @@ func TestRetained(t *testing.T) {
 		"scaled away, by name and labels": {func(env *environment) {
 			env.scaled(2)
 			createdBy(env.claims[2], "velero")
-		}, []string{"data-db-2? db"}, []string{"labels of a claim of the set, but nothing shows who created it"}},
+		}, []string{"data-db-2? db"}, []string{"labels of a claim of the set, but nothing shows who created it",
+			"!deleteCommand"}},
 		"scaled away, by name": {func(env *environment) { env.stray().Labels = nil },
 			[]string{"data-db-2? db"}, []string{"neither its labels nor anything else"}},
 		"made for an ordinal to come": {func(env *environment) {
@@ -105,6 +106,29 @@ func TestRetained(t *testing.T) {
 			env.set, env.pods = nil, nil
 			for _, claim := range env.claims {
 				claim.CreationTimestamp = ago(time.Hour)
+			}
+		}, nil, nil},
+		"the set is gone, and restored claims have the PVs of the old ones": {func(env *environment) {
+			env.set, env.pods = nil, nil
+			env.claims[0].UID = "restored"
+			env.claims = env.claims[:2]
+		}, []string{"data-db-0?  gone", "data-db-1  gone"}, []string{"a claim restored from a backup may look the same",
+			"kubectl delete pvc data-db-1 -n shop", "!kubectl delete pvc data-db-0", `"likely":1`}},
+		"scaled away, and a restored claim has the PV of the old one": {func(env *environment) {
+			env.scaled(2)
+			env.claims[2].UID = "restored"
+		}, []string{"data-db-2? db"}, []string{"the name of a claim of the set; managedFields name", "!deleteCommand"}},
+		"the set is gone, and Velero restored the claims, which were written since": {func(env *environment) {
+			env.set, env.pods = nil, nil
+			for _, claim := range env.claims {
+				claim.Labels["velero.io/restore-name"] = "r"
+			}
+		}, nil, nil},
+		"an ephemeral claim that was restored": {func(env *environment) {
+			env.set, env.pods = nil, nil
+			for _, claim := range env.claims {
+				claim.UID = "restored"
+				own(claim, "v1", "Pod", "data-db", "p")
 			}
 		}, nil, nil},
 		"the set is gone, its pods are not": {func(env *environment) { env.set = nil }, nil, nil},
