@@ -99,7 +99,8 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 	if err := waitForDeletion(ctx, o, driver, state); err != nil {
 		return err
 	}
-	events, stopEvents, err := app.EventRecorder(background, config, clock, name+"/"+driver.Name())
+	events, stopEvents, err := app.EventRecorder(background, config, clock, name+"/"+driver.Name(),
+		prometheus.WrapRegistererWith(prometheus.Labels{"driver_name": driver.Name()}, metrics))
 	if err != nil {
 		return err
 	}

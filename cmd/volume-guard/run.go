@@ -33,7 +33,7 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 	defer running.Wait()
 	defer stop()
 	clock := o.leader.Clock(o.settings.DryRun)
-	events, stopEvents, err := app.EventRecorder(background, config, clock, name)
+	events, stopEvents, err := app.EventRecorder(background, config, clock, name, metrics)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
@@ -151,16 +152,26 @@ func (r *Recorder[R]) Event(ctx context.Context, o Object, reason R, detail stri
 	if r.cfg.Counter != nil {
 		r.cfg.Counter.WithLabelValues(string(reason)).Inc()
 	}
-	r.cfg.Events.Event(&o.ObjectReference, kind, string(reason), message)
+	record := func(on *v1.ObjectReference, message string) { r.record(on, o.key(), kind, string(reason), message) }
+	record(&o.ObjectReference, message)
 	if about.OnClaim && o.Claim.Name != "" {
-		r.cfg.Events.Event(&o.Claim, kind, string(reason), message)
+		record(&o.Claim, message)
 	}
 	if o.Node.Name != "" {
-		r.cfg.Events.Event(&o.Node, kind, string(reason), message)
+		record(&o.Node, message)
 	}
 	if about.OnSet && o.Set.Name != "" {
-		r.cfg.Events.Event(&o.Set, kind, string(reason), text.Truncate("Claim "+o.Name+": "+message, MaxMessage))
+		record(&o.Set, text.Truncate("Claim "+o.Name+": "+message, MaxMessage))
 	}
+}
+
+// record records an Event. A Sender distinguishes Events on one object by their subject.
+func (r *Recorder[R]) record(on *v1.ObjectReference, subject types.UID, kind, reason, message string) {
+	if to, ok := r.cfg.Events.(*Sender); ok {
+		to.report(on, subject, nil, kind, reason, message)
+		return
+	}
+	r.cfg.Events.Event(on, kind, reason, message)
 }
 
 // messageOf returns the message of an Event, of at most so many bytes. A detail that comes first leaves room for the

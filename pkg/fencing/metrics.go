@@ -29,7 +29,7 @@ func newMetrics() metrics {
 		}, []string{"agent", "result"}),
 		reports: events.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_fence_reports_total",
-			Help: "Events on NodeFences and FencePolicies, by reason. A reason that repeats counts once.",
+			Help: "Events reported on NodeFences and FencePolicies, by reason. A reason that repeats counts once.",
 		}, fencing.Reasons()),
 		release: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "csi_reclaimer_fence_release_seconds",

@@ -22,7 +22,7 @@ func newMetrics() metrics {
 		}),
 		reports: events.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_intree_reports_total",
-			Help: "Events on in-tree PVs, by reason. A reason that repeats counts once.",
+			Help: "Events reported on in-tree PVs, by reason. A reason that repeats counts once.",
 		}, intree.Reasons()),
 	}
 }

@@ -20,7 +20,7 @@ func newMetrics(g *Guard) *metrics {
 		}, []string{"action"}),
 		reports: events.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_protection_reports_total", ConstLabels: g.labels(),
-			Help: "Events recorded on objects, by reason.",
+			Help: "Events reported on objects, by reason.",
 		}, Reasons()),
 	}
 	// A rate over a counter that appears with its first event misses that event.

@@ -33,7 +33,7 @@ func newMetrics() metrics {
 		}, []string{"reason"}),
 		reports: events.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_pod_safety_reports_total",
-			Help: "Events on held pods, by reason. A reason that repeats counts once.",
+			Help: "Events reported on held pods, by reason. A reason that repeats counts once.",
 		}, podsafety.Reasons()),
 	}
 	// A counter that first appears with its first event would hide that event from rate().

@@ -50,7 +50,7 @@ func newMetrics(driver string) *metrics {
 		}),
 		reported: events.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_reports_total", ConstLabels: own,
-			Help: "Events recorded, by reason.",
+			Help: "Events reported, by reason.",
 		}, Reasons()),
 		missed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_admission_policy_missed_total", ConstLabels: own,

@@ -34,7 +34,7 @@ func newMetrics() metrics {
 		}, []string{"reason"}),
 		reports: events.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_single_node_reports_total",
-			Help: "Events on pods with a scheduling gate, and on claims with a lock, by reason. A reason that repeats with " +
+			Help: "Events reported on pods with a scheduling gate, and on claims with a lock, by reason. A reason that repeats with " +
 				"the same details counts once.",
 		}, singlenode.Reasons()),
 	}

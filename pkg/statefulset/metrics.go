@@ -29,7 +29,7 @@ func newMetrics() metrics {
 		}),
 		reports: events.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_statefulset_reports_total",
-			Help: "Events on claims and StatefulSets, by reason. A reason that repeats counts once.",
+			Help: "Events reported on claims and StatefulSets, by reason. A reason that repeats counts once.",
 		}, statefulset.Reasons()),
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/certs"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/capacity"
@@ -102,6 +103,9 @@ func sidecar(t *testing.T) []prometheus.Collector {
 	_, err = capacity.New(nobody(), "disk.csi.example.com", struct{ capacity.Driver }{}, nil,
 		capacity.Config{Namespace: "csi", Metrics: &all})
 	must(t, err)
+	_, err = events.NewSender(events.SenderConfig{
+		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"driver_name": "disk.csi.example.com"}, &all)})
+	must(t, err)
 	return all.collectors
 }
 
@@ -113,7 +117,9 @@ func (unread) Follow(func(volume string)) {}
 func guard(t *testing.T) []prometheus.Collector {
 	t.Helper()
 	var all registered
-	_, err := intree.New(nobody(), intree.Config{Settings: controllers.Settings{Metrics: &all}})
+	_, err := events.NewSender(events.SenderConfig{Metrics: &all})
+	must(t, err)
+	_, err = intree.New(nobody(), intree.Config{Settings: controllers.Settings{Metrics: &all}})
 	must(t, err)
 	_, err = pvc.New(nobody(), pvc.Config{Config: inuse.Config{Settings: controllers.Settings{Metrics: &all}}})
 	must(t, err)

@@ -62,7 +62,9 @@ func eventPage(program, other, runbook, explanation string) *strings.Builder {
 	text.WriteString(`
 A decision has one reason. That word is the reason of the Event, the value of the label
 ` + "`reason` in the [metrics](metrics.md), and the word in parentheses in\n" +
-		"[`kubectl reclaim explain`](kubectl-reclaim-explain.md)." + ` An Event is recorded once for each change.
+		"[`kubectl reclaim explain`](kubectl-reclaim-explain.md)." + ` An Event is reported once for each change.
+It waits for its turn, and a newer one on the same object can replace it
+([Events](scale.md#events)).
 A reason without a type has no Event: it is the normal course of things, which the log has at
 ` + "`-v=4`.\n\n")
 	fmt.Fprintf(&text, "- Responses to alerts: %s\n- How they follow each other: %s\n- %s\n", runbook,

@@ -4,16 +4,17 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
-	"k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 )
 
@@ -92,16 +93,26 @@ func LeaderConfig(config *rest.Config, holder leadership.Holder) *rest.Config {
 // EventRecorder returns a recorder of Events for a component, with its own client and rate limit, so that Events
 // never delay other work. After the holder has lost its Lease, Events are neither recorded nor sent. stop ends the
 // recorder.
-func EventRecorder(ctx context.Context, config *rest.Config, holder leadership.Holder,
-	component string) (_ record.EventRecorder, stop func(), err error) {
+func EventRecorder(ctx context.Context, config *rest.Config, holder leadership.Holder, component string,
+	metrics prometheus.Registerer) (_ record.EventRecorder, stop func(), err error) {
 	own := LeaderConfig(config, holder)
 	own.QPS, own.Burst = 10, 50
 	client, err := kubernetes.NewForConfig(own)
 	if err != nil {
 		return nil, nil, fmt.Errorf("create a client for events: %w", err)
 	}
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	broadcaster.StartRecordingToSink(&corev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
-	recorder := broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: component})
-	return leadership.Recorder(holder, recorder), broadcaster.Shutdown, nil
+	sender, err := events.NewSender(events.SenderConfig{
+		Component: component, Events: client.CoreV1(), Metrics: metrics, Logger: klog.FromContext(ctx),
+		Leads: func() bool { return leadership.Check(holder) == nil },
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, end := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { sender.Run(ctx) })
+	return sender, func() {
+		end()
+		running.Wait()
+	}, nil
 }

@@ -1,13 +1,22 @@
 package app
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
+	"k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
@@ -78,6 +87,42 @@ func TestClusterRateLimit(t *testing.T) {
 		if want.ok && (config.QPS != want.qps || config.Burst != want.burst) {
 			t.Errorf("%s: %v a second, a burst of %d", flags, config.QPS, config.Burst)
 		}
+	}
+}
+
+// holder holds a Lease for so long.
+type holder struct{ atomic.Int64 }
+
+func (h *holder) Left() time.Duration { return time.Duration(h.Load()) }
+
+// A replica that does not hold the Lease reports no Events, not even later.
+func TestEventsOfLeader(t *testing.T) {
+	sent := make(chan string, 2)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var event struct{ Reason, Message string }
+		if json.NewDecoder(r.Body).Decode(&event) == nil {
+			sent <- r.Method + " " + r.URL.Path + " " + event.Reason + " " + event.Message
+		}
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer server.Close()
+	var lease holder
+	metrics := prometheus.NewRegistry()
+	// As JSON, an Event can be read here.
+	config := &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
+	recorder, stop, err := EventRecorder(t.Context(), config, &lease, "program", metrics)
+	must.OK(t, err)
+	pod := &v1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: "a", UID: "1"}
+	recorder.Event(pod, v1.EventTypeNormal, "Waits", "too early")
+	lease.Store(int64(time.Hour))
+	recorder.Event(pod, v1.EventTypeNormal, "Leads", "now")
+	if got, want := <-sent, "POST /api/v1/namespaces/ns/events Leads now"; got != want {
+		t.Errorf("sent %q, want %q", got, want)
+	}
+	stop()
+	families := must.Get(metrics.Gather())(t)
+	if len(families) != 1 || families[0].GetName() != "csi_reclaimer_events_dropped_total" {
+		t.Errorf("metrics %v", families)
 	}
 }
 
