@@ -202,7 +202,7 @@ func whyLeftBehind(s Facts) string {
 		return "the watch was interrupted, so the PV's last state is not known"
 	case !s.History.SeenAlive:
 		return "csi-reclaimer did not see the PV before it was deleted"
-	case s.History.SeenProtected || s.Rules.Protects(pv):
+	case s.History.SeenProtected || s.Rules.Protects(pv) || pv.HasCompanionFinalizer:
 		return "another program or user removed the finalizer"
 	case pv.Held:
 		return "the PV was held"

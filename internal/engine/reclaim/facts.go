@@ -195,10 +195,11 @@ func (s Facts) settledWhenGone() bool {
 }
 
 // provenUnprotected reports whether the PV itself permits the deletion of its volume although the PV is gone: this
-// process observed the PV from before its deletion to its end, released and without a finalizer that counts.
+// process observed the PV from before its deletion to its end, released and without a finalizer that counts. It ended
+// without a companion's, too, because the release of that finalizer keeps the volume.
 func (s Facts) provenUnprotected() bool {
-	return s.Rules.ReclaimUnprotected && s.Rules.Mode == ModeHonor && !s.protected() && s.PV.Released() &&
-		s.End.Final && s.History.SeenAlive && !s.History.SeenProtected && !s.PV.Held
+	return s.Rules.ReclaimUnprotected && s.Rules.Mode == ModeHonor && !s.protected() && !s.PV.HasCompanionFinalizer &&
+		s.PV.Released() && s.End.Final && s.History.SeenAlive && !s.History.SeenProtected && !s.PV.Held
 }
 
 func (s Facts) protected() bool { return s.Rules.Protects(s.PV) }

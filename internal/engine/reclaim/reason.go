@@ -62,8 +62,9 @@ var (
 		"Another program removes the finalizer from this PV again and again, so csi-reclaimer does not add it again: if "+
 			"the PV is deleted before its claim, its volume leaks. Other PVs are protected.")
 	ReasonStaleFinalizer = table.Warning("StaleFinalizer",
-		"The PV carries the finalizer "+volume.CompanionFinalizer+", which no program removes in this role. Run "+
-			"csi-reclaimer with --role=companion --release-finalizers once.")
+		"The PV carries the finalizer "+volume.CompanionFinalizer+", for which no program deletes the volume in this "+
+			"role. Run csi-reclaimer with --role=companion until all terminating PVs with it are gone, and then once with "+
+			"--role=companion --release-finalizers.")
 	ReasonFinalizersRemoved = table.Silent("FinalizersRemoved",
 		"csi-reclaimer removes its finalizers from all PVs of the driver (--release-finalizers).")
 	ReasonRolledBack = table.Silent("RolledBack",

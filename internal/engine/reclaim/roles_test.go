@@ -62,6 +62,10 @@ func TestDecideAsObserver(t *testing.T) {
 		{"gone, the peer had protected it: nothing",
 			with(observer, goneFinally, seen(History{SeenAlive: true, SeenProtected: true}), pvIs(unguarded)),
 			ended(ReasonGone)},
+		{"gone, only a companion's finalizer had protected it: says so", with(vanished, role(volume.RoleObserver),
+			pvIs(guardedByCompanion)), ended(ReasonVolumeLeftBehind)},
+		{"gone, the peer had protected it beside a stale finalizer: nothing", with(vanished, role(volume.RoleObserver),
+			pvIs(guarded, guardedByCompanion)), ended(ReasonGone)},
 	})
 }
 

@@ -52,11 +52,15 @@ type Rules struct {
 }
 
 // Protects reports whether a finalizer that counts in this role holds the PV. The companion's counts for an owner as
-// well, so that a change of role leaves no PV unprotected. The owner's does not count for a companion, because the
-// peer removes it.
+// well, so that a change of role leaves no PV unprotected. It does not count for an observer, whose peer deletes no
+// volume for it. The owner's does not count for a companion, because the peer removes it.
 func (r Rules) Protects(pv volume.PV) bool {
-	if r.Role == volume.RoleCompanion {
+	switch r.Role {
+	case volume.RoleCompanion:
 		return pv.HasCompanionFinalizer
+	case volume.RoleObserver:
+		return pv.HasFinalizer
+	case volume.RoleOwner, volume.RoleUnknown:
 	}
 	return pv.HasFinalizer || pv.HasCompanionFinalizer
 }
