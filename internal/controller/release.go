@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
@@ -25,13 +26,19 @@ const (
 
 // UntilQuiet is the loop of a release that removes the additions of an admission policy from objects. Each pass lists
 // all objects, releases the ones with the addition, and reports whether it found any. The release ends when no pass has
-// found one for some seconds, because by then the API servers have observed that the policy is gone. The error is the
-// error of a pass, restored if passes find objects again and again, or the error of ctx.
+// found one for some seconds, because by then the API servers have observed that the policy is gone. Until then, they
+// may still refuse a write by the policy, so a pass of the first seconds that a write is Forbidden to has found an
+// object. The error is the error of a pass, restored if passes find objects again and again, or the error of ctx.
 func UntilQuiet(ctx context.Context, clock clock.Clock, restored error,
 	pass func(context.Context) (found bool, err error)) error {
-	quiet := clock.Now()
+	start := clock.Now()
+	quiet := start
 	for try := 0; ; try++ {
+		early := clock.Since(start) < quietFor
 		found, err := pass(ctx)
+		if early && apierrors.IsForbidden(err) {
+			found, err = true, nil
+		}
 		now := clock.Now()
 		switch {
 		case err != nil:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -11,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 	testclock "k8s.io/utils/clock/testing"
@@ -21,6 +24,9 @@ import (
 var (
 	errRestored = errors.New("it is added again")
 	errAnswer   = errors.New("no answer")
+	// errRefused is the answer of an API server whose policy refuses a write.
+	errRefused = errors.Join(errAnswer, fmt.Errorf("patch pod: %w", apierrors.NewForbidden(schema.GroupResource{}, "pod",
+		errAnswer)))
 )
 
 func TestUntilQuiet(t *testing.T) {
@@ -38,7 +44,14 @@ func TestUntilQuiet(t *testing.T) {
 		"one comes late":   {func(i int) (bool, error) { return i == 4, nil }, nil, 10, 9 * time.Second},
 		"a pass fails": {func(i int) (bool, error) { return true, []error{nil, errAnswer}[i] }, errAnswer, 2,
 			time.Second},
-		"they come again": {always, errRestored, 31, 30 * time.Second},
+		"a policy refuses until its end is observed": {func(i int) (bool, error) {
+			if i < 5 {
+				return false, errRefused
+			}
+			return i == 5, nil
+		}, nil, 11, 10 * time.Second},
+		"a policy refuses for longer": {func(int) (bool, error) { return true, errRefused }, errRefused, 6, 5 * time.Second},
+		"they come again":             {always, errRestored, 31, 30 * time.Second},
 		"the last that is found is not one too many": {func(i int) (bool, error) { return i < 30, nil }, nil, 35,
 			34 * time.Second},
 	} {

@@ -131,6 +131,39 @@ func TestReleaseRepeatsUntilNoPassFindsMore(t *testing.T) {
 	}
 }
 
+// refusing is a world in which a policy refuses the writes of the first three passes.
+type refusing struct {
+	*world
+	pods, claims int
+}
+
+func (r *refusing) eachPod(ctx context.Context, ns, node string, visit func(*v1.Pod)) error {
+	if r.pods++; r.pods == 4 {
+		delete(r.fail, removed)
+	}
+	return r.world.eachPod(ctx, ns, node, visit)
+}
+
+func (r *refusing) eachClaim(ctx context.Context, visit func(podsafety.Claim)) error {
+	if r.claims++; r.claims == 4 {
+		delete(r.fail, removedFromClaim)
+	}
+	return r.world.eachClaim(ctx, visit)
+}
+
+func TestReleaseOutlastsPolicies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{})
+	w.live["ns/db"], w.kept["db-data"] = held(), claimOfPod(heldClaim)
+	refused := apierrors.NewForbidden(v1.Resource("pods"), "db", nil)
+	w.fail[removed], w.fail[removedFromClaim] = refused, refused
+	w.cluster = &refusing{world: w}
+	out, err := w.release()
+	if err != nil || out.Pods != 1 || out.Claims != 1 || len(out.Left) > 0 {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
 // Only a write that was carried out counts. An object that is gone is no failure.
 func TestReleaseCountsWrites(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
@@ -144,6 +145,27 @@ func TestReleaseWaitsUntilNoPodGetsGate(t *testing.T) {
 	}
 	if took := w.clock.Now().Sub(began); took < quiet*time.Second {
 		t.Errorf("it ends %v after the last pod got the gate", took)
+	}
+}
+
+// API servers apply the policies that keep gates and locks for some seconds after their deletion.
+func TestReleaseOutlastsPolicies(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data", locked("one"))
+	w.pod("two")
+	refused := apierrors.NewForbidden(v1.Resource("pods"), "two", nil)
+	w.fail["ungate two"], w.fail["free"] = refused, refused
+	lists := 0
+	w.hook = func(call string) {
+		if call != "list pods" {
+			return
+		}
+		if lists++; lists == 4 {
+			clear(w.fail)
+		}
+	}
+	if got, err := w.release(t.Context()); err != nil || got.Pods != 1 || got.Claims != 1 || len(got.Left) > 0 {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 
