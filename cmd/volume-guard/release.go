@@ -157,8 +157,9 @@ func (p printer) drivers(done admission.Released) error {
 			plural.Count(len(done.InFlight), "volume"), plural.Verb(len(done.InFlight), "is", "are"), inflight.ToSettle))
 	}
 	if len(done.Left) > 0 {
-		errs = append(errs, fmt.Errorf("%s got the finalizer back: %s; stop csi-reclaimer beside the driver, or the "+
-			"program that adds it, and run the command again",
+		errs = append(errs, fmt.Errorf("%s got the finalizer back: %s; stop the program that adds it, such as csi-reclaimer "+
+			"beside the driver, and run the command again. If it is external-provisioner 5.0 or newer and is to stay, leave "+
+			"its driver out of --release-drivers and of protectedDrivers",
 			plural.Count(len(done.Left), "PV"), some(done.Left)))
 	}
 	return errors.Join(errs...)

@@ -200,15 +200,6 @@ func DownSince(node *v1.Node) time.Time {
 // VolumeGuard is the name of volume-guard, and of its Lease for leader election.
 const VolumeGuard = "volume-guard"
 
-// IsHeld reports whether the Lease has a holder whose last renewal is no older than leaseDurationSeconds.
-func IsHeld(l coordinationv1.Lease, now time.Time) bool {
-	s := l.Spec
-	if s.HolderIdentity == nil || *s.HolderIdentity == "" || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
-		return false
-	}
-	return now.Sub(s.RenewTime.Time) <= time.Duration(*s.LeaseDurationSeconds)*time.Second
-}
-
 // ReadGuards reads volume-guard's leader election Leases.
 func ReadGuards(ctx context.Context, c Cluster) Read[[]coordinationv1.Lease] {
 	return c.Leases(ctx, []string{VolumeGuard})
@@ -222,7 +213,7 @@ func GuardIsAway(guards Read[[]coordinationv1.Lease], now time.Time) bool {
 
 func leaderOf(guards []coordinationv1.Lease, now time.Time) *coordinationv1.Lease {
 	for i := range guards {
-		if IsHeld(guards[i], now) {
+		if objects.IsHeld(guards[i], now) {
 			return &guards[i]
 		}
 	}

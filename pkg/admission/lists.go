@@ -25,6 +25,9 @@ import (
 // finished release leaves no annotation, because another program may own the finalizers of its drivers from then on.
 const releasedAnnotation = "csi-reclaimer.io/released-drivers"
 
+// companionMark ends the name of a driver in releasedAnnotation that was listed for role companion alone.
+const companionMark = "/companion"
+
 // ErrStillListed means that a driver is still listed, because it could not be removed from the list.
 var ErrStillListed = errors.New("still listed")
 
@@ -38,6 +41,8 @@ type Removed struct {
 
 	// listed are the drivers that remain in the lists.
 	listed Drivers
+	// companions are the Drivers that were listed for role companion alone.
+	companions []string
 }
 
 // RemoveDrivers removes drivers, given by their names or as allDrivers, from the lists of all policies and webhooks
@@ -92,9 +97,16 @@ func (p listPart) lists(drivers []string) bool {
 	return len(except(p.drivers, drivers)) < len(p.drivers)
 }
 
-// unfinished returns the drivers that the object remembers of a release of allDrivers.
-func (l driverList) unfinished() []string {
+// record returns the drivers that the object remembers of a release of allDrivers, some with companionMark.
+func (l driverList) record() []string {
 	return strings.FieldsFunc(l.Annotations[releasedAnnotation], func(c rune) bool { return c == ',' })
+}
+
+// recordExcept is a pure function that returns a record without these drivers.
+func recordExcept(record, drivers []string) []string {
+	return slices.DeleteFunc(slices.Clone(record), func(entry string) bool {
+		return slices.Contains(drivers, strings.TrimSuffix(entry, companionMark))
+	})
 }
 
 // except is a pure function that returns a list without these drivers.
@@ -112,6 +124,7 @@ func (c driverLists) remove(ctx context.Context, asked []string) (Removed, error
 		return Removed{}, err
 	}
 	out := Removed{Drivers: driversToRemove(all, asked)}
+	out.companions = companionsAmong(out.Drivers, all)
 	out.listed = listedExcept(all, out.Drivers)
 	for len(all) > 0 {
 		if !all[0].lists(out.Drivers) {
@@ -119,9 +132,9 @@ func (c driverLists) remove(ctx context.Context, asked []string) (Removed, error
 			continue
 		}
 		// A named release needs no record, because the next run names its drivers again.
-		record := except(all[0].unfinished(), out.Drivers)
+		record := recordExcept(all[0].record(), out.Drivers)
 		if slices.Contains(asked, allDrivers) {
-			record = out.Drivers
+			record = recordOf(out.Drivers, out.companions)
 		}
 		switch err := c.write(ctx, all[0], out.Drivers, record); {
 		case apierrors.IsConflict(err): // another client changed it in between
@@ -146,8 +159,8 @@ func (c driverLists) forget(ctx context.Context, drivers []string) error {
 		return err
 	}
 	for _, l := range all {
-		record := except(l.unfinished(), drivers)
-		if len(record) == len(l.unfinished()) {
+		record := recordExcept(l.record(), drivers)
+		if len(record) == len(l.record()) {
 			continue
 		}
 		if err := c.write(ctx, l, nil, record); err != nil {
@@ -177,11 +190,49 @@ func driversToRemove(all []driverList, asked []string) []string {
 			for _, p := range l.parts {
 				drivers = append(drivers, p.drivers...)
 			}
-			drivers = append(drivers, l.unfinished()...)
+			for _, entry := range l.record() {
+				drivers = append(drivers, strings.TrimSuffix(entry, companionMark))
+			}
 		}
 	}
 	slices.Sort(drivers)
 	return slices.Compact(drivers)
+}
+
+// companionsAmong is a pure function that returns those of the drivers that are listed, or recorded, for role companion
+// alone.
+func companionsAmong(drivers []string, all []driverList) []string {
+	var companions, owners []string
+	for _, l := range all {
+		for _, p := range l.parts {
+			if p.role == volume.RoleCompanion {
+				companions = append(companions, p.drivers...)
+			} else {
+				owners = append(owners, p.drivers...)
+			}
+		}
+		for _, entry := range l.record() {
+			if name, marked := strings.CutSuffix(entry, companionMark); marked {
+				companions = append(companions, name)
+			} else {
+				owners = append(owners, name)
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(drivers), func(d string) bool {
+		return !slices.Contains(companions, d) || slices.Contains(owners, d)
+	})
+}
+
+// recordOf is a pure function that returns the record of a release of drivers.
+func recordOf(drivers, companions []string) (record []string) {
+	for _, d := range drivers {
+		if slices.Contains(companions, d) {
+			d += companionMark
+		}
+		record = append(record, d)
+	}
+	return record
 }
 
 // Kinds of objects in errors and results.

@@ -36,7 +36,7 @@ func WaitUntilRemoved(ctx context.Context, config *rest.Config, drivers []string
 	if err != nil {
 		return err
 	}
-	return waitUntilRemoved(ctx, clients, removal{drivers, listedExcept(all, drivers)}, clock.RealClock{})
+	return waitUntilRemoved(ctx, clients, removal{drivers: drivers, listed: listedExcept(all, drivers)}, clock.RealClock{})
 }
 
 func waitUntilRemoved(ctx context.Context, clients kube.Clients, r removal, clock clock.Clock) error {

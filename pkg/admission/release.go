@@ -16,6 +16,8 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -33,6 +35,9 @@ const (
 	pvPage      = 500
 	callTimeout = time.Minute
 )
+
+// ErrInUse means that a program that may need a driver's finalizers holds a Lease of the driver.
+var ErrInUse = errors.New("csi-reclaimer or external-provisioner runs for the driver, and may need the finalizers")
 
 // Released is the result of Release.
 type Released struct {
@@ -66,6 +71,10 @@ type releaser struct {
 // still listed would get each back in the write that removes it. Nothing is deleted, and the drivers' csi-reclaimer
 // must not run at the same time.
 //
+// The finalizer of role owner stays on PVs of a driver that was listed for role companion alone, because it is
+// external-provisioner's. Release fails before any change with ErrInUse while a program that may need a finalizer holds
+// a driver's Lease.
+//
 // Every PV is read again until no finalizer was seen for some seconds, for a minute at most. A PV counts only if its
 // finalizer is gone then.
 func Release(ctx context.Context, config *rest.Config, drivers []string) (Released, error) {
@@ -93,12 +102,15 @@ func (r *releaser) withTimeout(ctx context.Context) (context.Context, context.Ca
 }
 
 func (r *releaser) run(ctx context.Context, drivers []string) (out Released, err error) {
+	if err := r.refuseHeld(ctx, drivers); err != nil {
+		return out, err
+	}
 	removed, err := r.lists.remove(ctx, drivers)
 	if err != nil {
 		return out, err
 	}
 	out.Drivers = removed.Drivers
-	gone := removal{removed.Drivers, removed.listed}
+	gone := removal{drivers: removed.Drivers, listed: removed.listed, companions: removed.companions}
 	if err := r.readLog(ctx, out.Drivers); err != nil {
 		return out, err
 	}
@@ -111,8 +123,7 @@ func (r *releaser) run(ctx context.Context, drivers []string) (out Released, err
 			continue
 		}
 		out.PVs++
-		if pv.DeletionTimestamp != nil && pv.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete &&
-			pv.Spec.ClaimRef != nil {
+		if gone.abandons(pv) {
 			out.Abandoned = append(out.Abandoned, pv.Name)
 		}
 	}
@@ -143,6 +154,47 @@ func (r *releaser) untilQuiet(ctx context.Context, gone removal) (left []string,
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// refuseHeld fails while a program that may need the finalizers of one of the drivers holds its Lease.
+func (r *releaser) refuseHeld(ctx context.Context, asked []string) error {
+	all, err := r.lists.read(ctx)
+	if err != nil {
+		return err
+	}
+	drivers := driversToRemove(all, asked)
+	companions := companionsAmong(drivers, all)
+	var errs []error
+	err = kube.Each(ctx, metav1.ListOptions{Limit: pvPage}, r.timeout,
+		r.clients.Coordination.Leases(metav1.NamespaceAll).List, func(l *coordinationv1.Lease) {
+			d := driverOf(l, drivers, companions)
+			if d == "" || !objects.IsHeld(*l, r.clock.Now()) {
+				return
+			}
+			errs = append(errs, fmt.Errorf("driver %s: %w: %s holds Lease %s/%s. Stop all its replicas (kubectl scale "+
+				"--replicas=0), and run the command again. If external-provisioner 5.0 or newer is to stay, release other "+
+				"drivers by name, and remove this one from csi-reclaimer's policies and webhooks (protectedDrivers)",
+				d, ErrInUse, leadership.HostOf(*l.Spec.HolderIdentity), l.Namespace, l.Name))
+		})
+	if err != nil {
+		return fmt.Errorf("list the Leases of drivers: %w", err)
+	}
+	return errors.Join(errs...)
+}
+
+// driverOf is a pure function that returns the driver whose finalizers the holder of a Lease may need, empty for none.
+// The external-provisioner beside a companion needs no finalizer that is removed.
+func driverOf(l *coordinationv1.Lease, drivers, companions []string) string {
+	for _, d := range drivers {
+		names := objects.ElectionLeases(d)
+		if slices.Contains(companions, d) {
+			names = names[1:]
+		}
+		if slices.Contains(names, l.Name) || l.Labels[objects.DriverLabel] == d {
+			return d
+		}
+	}
+	return ""
 }
 
 // readLog reads the drivers' volumes in flight; while these are unknown no finalizer is removed, because a call in
@@ -206,15 +258,28 @@ func (r *releaser) removeFinalizers(ctx context.Context, pv *v1.PersistentVolume
 type removal struct {
 	drivers []string
 	listed  Drivers
+	// companions are the removed drivers whose PVs keep the finalizer of role owner.
+	companions []string
+}
+
+// abandons is a pure function that reports whether nothing deletes the volume of a PV that loses its finalizers.
+func (r removal) abandons(pv *v1.PersistentVolume) bool {
+	kept := slices.Contains(pv.Finalizers, volume.Finalizer) && !slices.Contains(r.finalizers(pv), volume.Finalizer)
+	return pv.DeletionTimestamp != nil && pv.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete &&
+		pv.Spec.ClaimRef != nil && !kept
 }
 
 // finalizers is a pure function that returns the finalizers of a PV to remove with the removed drivers, except those
-// that another listed driver of the PV needs.
+// that another listed driver of the PV needs, and that of role owner if all its removed drivers are companions.
 func (r removal) finalizers(pv *v1.PersistentVolume) (drop []string) {
-	if !slices.ContainsFunc(driversOf(pv), func(d string) bool { return slices.Contains(r.drivers, d) }) {
+	of := slices.DeleteFunc(driversOf(pv), func(d string) bool { return !slices.Contains(r.drivers, d) })
+	if len(of) == 0 {
 		return nil
 	}
 	keep := r.listed.finalizersOf(pv)
+	if len(except(of, r.companions)) == 0 {
+		keep = append(keep, volume.Finalizer)
+	}
 	for _, f := range []string{volume.Finalizer, volume.CompanionFinalizer} {
 		if slices.Contains(pv.Finalizers, f) && !slices.Contains(keep, f) {
 			drop = append(drop, f)

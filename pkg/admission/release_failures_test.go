@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -31,7 +33,7 @@ func TestReleaseStopsAtFirstError(t *testing.T) {
 	broken := errors.New("broken")
 	for _, step := range []string{
 		"get mutatingadmissionpolicies", "get mutatingwebhookconfigurations", "patch mutatingadmissionpolicies",
-		"list persistentvolumes", "patch persistentvolumes",
+		"list leases", "list persistentvolumes", "patch persistentvolumes",
 	} {
 		client, r := releasing(Policy(volume.RoleOwner, driver), driversPV("a", driver, nil))
 		var did []string
@@ -42,6 +44,103 @@ func TestReleaseStopsAtFirstError(t *testing.T) {
 		if _, err := r.run(t.Context(), []string{driver}); !errors.Is(err, broken) || did[len(did)-1] != step {
 			t.Errorf("%s fails: %v after %q", step, err, did)
 		}
+	}
+}
+
+// lease is a Lease for leader election that was renewed at the time of instant, and earlier if it has ended.
+func lease(name, label, holder string, ended bool) *coordinationv1.Lease {
+	renewed := metav1.NewMicroTime(time.Unix(0, 0))
+	if ended {
+		renewed = metav1.NewMicroTime(time.Unix(-16, 0))
+	}
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "drivers", Name: name, Labels: map[string]string{objects.DriverLabel: label}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &renewed, LeaseDurationSeconds: new(int32(15))},
+	}
+}
+
+// The program that holds a driver's Lease may be an external-provisioner with the same finalizer.
+func TestReleaseStopsAtHeldLease(t *testing.T) {
+	name := objects.ElectionLeases(driver)
+	for sentence, c := range map[string]struct {
+		role  volume.Role
+		asked string
+		lease *coordinationv1.Lease
+		stops bool
+	}{
+		"external-provisioner, listed": {volume.RoleOwner, allDrivers, lease(name[0], "", "stock-0", false), true},
+		"external-provisioner, named":  {volume.RoleOwner, driver, lease(name[0], "", "stock-0", false), true},
+		"external-provisioner, not listed": {volume.RoleUnknown, driver, lease(name[0], "", "stock-0", false),
+			true},
+		"a companion":                 {volume.RoleCompanion, allDrivers, lease(name[1], "", "stock-0_1", false), true},
+		"csi-reclaimer of a node":     {volume.RoleCompanion, allDrivers, lease("of-a", driver, "stock-0", false), true},
+		"the peer of a companion":     {volume.RoleCompanion, allDrivers, lease(name[0], "", "stock-0", false), false},
+		"it has stopped":              {volume.RoleOwner, allDrivers, lease(name[0], driver, "", false), false},
+		"it has ended":                {volume.RoleOwner, allDrivers, lease(name[0], driver, "stock-0", true), false},
+		"of a driver that is no part": {volume.RoleOwner, allDrivers, lease("other", "other", "stock-0", false), false},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			pv := driversPV("a", driver, func(pv *v1.PersistentVolume) {
+				pv.Finalizers = append(pv.Finalizers, volume.CompanionFinalizer)
+			})
+			given := []runtime.Object{pv, c.lease}
+			if c.role != volume.RoleUnknown {
+				given = append(given, Policy(c.role, driver))
+			}
+			client, r := releasing(given...)
+			_, err := r.run(t.Context(), []string{c.asked})
+			if errors.Is(err, ErrInUse) != c.stops || (err != nil) != c.stops {
+				t.Fatal(err)
+			}
+			if on := slices.Contains(finalizersOf(t, client, "a"), volume.CompanionFinalizer); on != c.stops {
+				t.Errorf("the finalizer is on: %v", on)
+			}
+			if !c.stops {
+				return
+			}
+			for _, want := range []string{driver, "stock-0 holds Lease drivers/" + c.lease.Name, "--replicas=0"} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q does not name %q", err, want)
+				}
+			}
+			for _, a := range client.Actions() {
+				if a.GetVerb() == "patch" {
+					t.Errorf("written: %+v", a)
+				}
+			}
+		})
+	}
+}
+
+// The finalizer of role owner is the peer's, also after an interrupted release.
+func TestReleaseOfCompanionKeepsOwnersFinalizer(t *testing.T) {
+	const other = "other.csi.example.com"
+	both := func(pv *v1.PersistentVolume) {
+		pv.DeletionTimestamp, pv.Finalizers = deleted, append(pv.Finalizers, volume.CompanionFinalizer)
+	}
+	client, r := releasing(Policy(volume.RoleCompanion, driver, other), Policy(volume.RoleOwner, other),
+		driversPV("a", driver, both), driversPV("b", other, both))
+	broken, fails := errors.New("broken"), true
+	client.PrependReactor("list", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return fails, nil, broken
+	})
+	if _, err := r.run(t.Context(), []string{allDrivers}); !errors.Is(err, broken) {
+		t.Fatal(err)
+	}
+	fails = false
+	got, err := r.run(t.Context(), []string{allDrivers})
+	if err != nil || got.PVs != 2 || !slices.Equal(got.Abandoned, []string{"b"}) || len(got.Left) > 0 ||
+		!slices.Equal(got.Drivers, []string{driver, other}) {
+		t.Errorf("released %+v, %v", got, err)
+	}
+	for name, kept := range map[string]bool{"a": true, "b": false} {
+		on := finalizersOf(t, client, name)
+		if slices.Contains(on, volume.CompanionFinalizer) || slices.Contains(on, volume.Finalizer) != kept {
+			t.Errorf("PV %s has %q", name, on)
+		}
+	}
+	if got, err := r.run(t.Context(), []string{allDrivers}); err != nil || len(got.Drivers) > 0 {
+		t.Errorf("the record stays: %+v, %v", got, err)
 	}
 }
 
@@ -193,7 +292,7 @@ func TestWaitUntilRemoved(t *testing.T) {
 			})
 			clock := instant()
 			err := waitUntilRemoved(t.Context(), kube.Clients{Core: client.CoreV1()},
-				removal{[]string{driver}, Drivers{volume.RoleOwner: {"listed"}}}, clock)
+				removal{drivers: []string{driver}, listed: Drivers{volume.RoleOwner: {"listed"}}}, clock)
 			if !errors.Is(err, c.want) || tries != c.tries {
 				t.Errorf("%v after %d tries, want %v after %d", err, tries, c.want, c.tries)
 			}

@@ -44,7 +44,7 @@ func TestRemovalFinalizers(t *testing.T) {
 		pv.Annotations = map[string]string{volume.AnnMigratedTo: "listed", volume.AnnProvisionedBy: "disk"}
 		return pv
 	}
-	gone := removal{[]string{"disk"}, Drivers{volume.RoleCompanion: {"listed"}}}
+	gone := removal{drivers: []string{"disk"}, listed: Drivers{volume.RoleCompanion: {"listed"}}}
 	for name, c := range map[string]struct {
 		pv   *v1.PersistentVolume
 		want []string

@@ -88,7 +88,7 @@ func (w ClusterFacts) finalizer(name, driver, csiDriver, plugin string) explain.
 func (w ClusterFacts) attacherOf(short, csiDriver string) string {
 	for _, names := range [][]string{{csiDriver}, w.Installed.Value, w.OnNodes.Value} {
 		for _, name := range names {
-			if sanitized(name) == short {
+			if objects.SanitizedDriver(name) == short {
 				return name
 			}
 		}

@@ -199,13 +199,13 @@ func (w ClusterFacts) leads(driver string) bool { return len(w.heldOf(driver)) >
 // leasesOf returns the driver's Leases in all namespaces.
 func (w ClusterFacts) leasesOf(driver string) []coordinationv1.Lease {
 	return explain.Filter(w.Leases.Value, func(l coordinationv1.Lease) bool {
-		return slices.Contains(leaseNames(driver), l.Name)
+		return slices.Contains(objects.ElectionLeases(driver), l.Name)
 	})
 }
 
 // heldOf returns the driver's Leases that are held.
 func (w ClusterFacts) heldOf(driver string) []coordinationv1.Lease {
-	return slices.DeleteFunc(w.leasesOf(driver), func(l coordinationv1.Lease) bool { return !explain.IsHeld(l, w.Now) })
+	return slices.DeleteFunc(w.leasesOf(driver), func(l coordinationv1.Lease) bool { return !objects.IsHeld(l, w.Now) })
 }
 
 // leadersOf returns the held Leases of a driver's leader. Several mean that it is not known which leads: Leases of one
@@ -219,10 +219,10 @@ func (w ClusterFacts) leadersOf(driver string) []coordinationv1.Lease {
 	}
 	beside := map[string]bool{}
 	for _, l := range held {
-		beside[l.Namespace] = beside[l.Namespace] || l.Name == leaseNames(driver)[1]
+		beside[l.Namespace] = beside[l.Namespace] || l.Name == objects.ElectionLeases(driver)[1]
 	}
 	return slices.DeleteFunc(held, func(l coordinationv1.Lease) bool {
-		return beside[l.Namespace] && l.Name != leaseNames(driver)[1]
+		return beside[l.Namespace] && l.Name != objects.ElectionLeases(driver)[1]
 	})
 }
 
@@ -257,30 +257,8 @@ func (w ClusterFacts) contested(driver string) string {
 // is of a csi-reclaimer that runs for one node (--node-deployment).
 func (f StatusFacts) onNodes(driver string) []coordinationv1.Lease {
 	return explain.Filter(f.Sidecars.Value, func(l coordinationv1.Lease) bool {
-		return explain.IsHeld(l, f.Now) && !slices.Contains(leaseNames(driver), l.Name)
+		return objects.IsHeld(l, f.Now) && !slices.Contains(objects.ElectionLeases(driver), l.Name)
 	})
-}
-
-// leaseNames returns the possible names of a driver's Leases: first the Lease for which owner and external-provisioner
-// compete, then the Lease of the other roles.
-func leaseNames(driver string) []string {
-	name := strings.ToLower(sanitized(driver))
-	return []string{name, name + "-reclaimer"}
-}
-
-// sanitized replaces the characters of a driver's name that object names may not contain, as csi-lib-utils
-// (sanitizeName) and external-attacher (sanitizeDriverName) do.
-func sanitized(driver string) string {
-	name := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return '-'
-	}, driver)
-	if strings.HasSuffix(name, "-") {
-		name += "X"
-	}
-	return name
 }
 
 // releaseBrakeCommand returns the command that releases a driver's brake, empty if no brake is known to be on. The
@@ -319,7 +297,7 @@ func (w ClusterFacts) brakesOf(driver string) (on, idle []coordinationv1.Lease) 
 // brakeLease returns the name of the Lease from which csi-reclaimer reads the brake. If the role is guessed, a leader
 // beside a provisioner shows it better than finalizers do.
 func (w ClusterFacts) brakeLease(driver string) string {
-	names := leaseNames(driver)
+	names := objects.ElectionLeases(driver)
 	role, guessed := w.RoleOf(driver)
 	beside := func(l coordinationv1.Lease) bool { return l.Name == names[1] }
 	if role != volume.RoleOwner || guessed && slices.ContainsFunc(w.heldOf(driver), beside) {

@@ -75,7 +75,7 @@ func ReadClaim(ctx context.Context, c explain.Cluster, namespace, name string) (
 	if pv.Value != nil {
 		leases = LeasesFor([]explain.PV{explain.PVOf(pv.Value)})
 	} else if driver := f.Driver(); driver != "" {
-		leases = append(leases, leaseNames(driver)...)
+		leases = append(leases, objects.ElectionLeases(driver)...)
 	}
 	f.ClusterFacts = readCluster(ctx, c, leases)
 	if pv.Value != nil {
@@ -135,7 +135,7 @@ func ReadRelease(ctx context.Context, c explain.Cluster, driver string) (StatusF
 // Leaders returns the pods that lead for a driver as NAMESPACE/NAME, sorted: one for the whole cluster, or one for each
 // node. Several pods also mean that it is not known which of them leads.
 func Leaders(ctx context.Context, c explain.Cluster, driver string) ([]string, error) {
-	f := StatusFacts{ClusterFacts: ClusterFacts{Now: c.Now(), Leases: c.Leases(ctx, leaseNames(driver))}}
+	f := StatusFacts{ClusterFacts: ClusterFacts{Now: c.Now(), Leases: c.Leases(ctx, objects.ElectionLeases(driver))}}
 	if f.Leases.Err != nil {
 		return nil, f.Leases.Err
 	}
@@ -200,7 +200,7 @@ func LeasesFor(pvs []explain.PV) []string {
 	for _, pv := range pvs {
 		if owner := pv.Owner(); explain.CSIName(owner) && !drivers[owner] {
 			drivers[owner] = true
-			names = append(names, leaseNames(owner)...)
+			names = append(names, objects.ElectionLeases(owner)...)
 		}
 	}
 	return slices.Compact(slices.Sorted(slices.Values(names)))

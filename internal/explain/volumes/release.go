@@ -6,6 +6,7 @@ import (
 
 	engine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
@@ -94,7 +95,7 @@ func (p *Plan) obstacles(f StatusFacts) {
 			p.obstacle("part of the in-flight log cannot be read: %s; %s", problem.Problem, inflight.IfForged)
 		}
 	}
-	names := leaseNames(p.Driver)
+	names := objects.ElectionLeases(p.Driver)
 	if at := f.onNodes(p.Driver); len(at) > 0 {
 		pods := podsOf(at)
 		p.obstacle("csi-reclaimer still runs on %s for %s: %s%s. Stop it on all nodes first",
