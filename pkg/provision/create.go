@@ -78,6 +78,9 @@ type Follower interface {
 //
 // A Driver may have a method Version() string, which returns its vendor_version (GetPluginInfo). Then no refusal of
 // another version settles a call whose outcome is in doubt.
+//
+// It may have the methods ReportsCapacity() bool and GetCapacity of csidriver.Driver. If each node provisions for
+// itself, a node without room then does not select itself for a claim that binds immediately.
 type Driver interface {
 	// CreateVolume returns the volume of a request, whose VolumeId is the handle of the PV.
 	CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest, secrets map[string]string) (*csi.Volume, error)

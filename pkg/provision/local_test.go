@@ -1,6 +1,8 @@
 package provision
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,10 +11,13 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -219,4 +224,164 @@ func TestFullLocalNodeIsDeselected(t *testing.T) {
 	w.wait("the claim is given back", func() bool {
 		return w.count("create volume") > 0 && w.selectedNode() == "" && w.settled()
 	})
+}
+
+// asking requests ten bytes.
+func asking(c *v1.PersistentVolumeClaim) {
+	c.Spec.Resources.Requests = v1.ResourceList{v1.ResourceStorage: resource.MustParse("10")}
+}
+
+// TestFullNodeDoesNotSelectItself also checks that the node asks again, because a volume may be deleted.
+func TestFullNodeDoesNotSelectItself(t *testing.T) {
+	w := newWorld(t)
+	w.replaceClass(func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"tier": "fast"} })
+	w.room = func(node string, r *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
+		if at := r.GetAccessibleTopology().GetSegments()["node"]; at != node || r.GetParameters()["tier"] != "fast" {
+			t.Errorf("node %s asks %v", node, r)
+		}
+		return &csi.GetCapacityResponse{AvailableCapacity: map[string]int64{"n1": 9, "n2": 10}[node]}, nil
+	}
+	one, two := w.make(onNode("n1")), w.make(onNode("n2"))
+	one.start()
+	w.makeClaim(asking)
+	w.wait("the full node asks again", func() bool { return w.count("get capacity n1") > 1 })
+	two.start()
+	w.wait("it is provisioned", w.provisioned)
+	if w.count("select n1") > 0 || w.count("create volume") != 1 {
+		t.Errorf("records %q", w.recorded())
+	}
+}
+
+func TestNodeOfUnknownRoomSelectsItself(t *testing.T) {
+	w := newWorld(t)
+	w.room = func(string, *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
+		return nil, errors.New("no answer")
+	}
+	w.start(onNode("n1"))
+	w.makeClaim(asking)
+	w.wait("it is provisioned", w.provisioned)
+	if w.count("get capacity n1") == 0 {
+		t.Error("the driver was not asked")
+	}
+}
+
+// still is a node whose queues do not run, so that a test makes each turn, on a clock that stands still. The node's own
+// delay is too short to count.
+func (w *world) still(name string) (p *process, clock *testclock.FakeClock, turn func() controller.Result) {
+	cfg := onNode(name)
+	clock = testclock.NewFakeClock(time.Now())
+	cfg.Clock, cfg.Local.BaseDelay, cfg.Local.MaxDelay = clock, 1, 1
+	p = w.make(cfg)
+	ctx, cancel := context.WithCancel(w.t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); p.provisioner.Watch(ctx) }()
+	w.t.Cleanup(func() { cancel(); <-ended })
+	w.wait("the caches are filled", func() bool {
+		return p.provisioner.Synced() && w.watches.Load() >= 3 // of PVs, claims and classes
+	})
+	return p, clock, func() controller.Result { return p.provisioner.selectSelf(ctx, refTo("data", "u1")) }
+}
+
+// shown waits until the node's cache shows the claim as it is stored, and returns it.
+func (p *process) shown() *v1.PersistentVolumeClaim {
+	p.t.Helper()
+	stored, cached := p.claim(), (*v1.PersistentVolumeClaim)(nil)
+	p.wait("the claim is shown", func() bool {
+		cached = p.provisioner.claims.Of("ns", "data", "u1")
+		return cached != nil && cached.ResourceVersion == stored.ResourceVersion
+	})
+	return cached
+}
+
+// TestClaimMovesLessAndLessOften: the node sees that other nodes were selected in vain. Its own turn ends meanwhile.
+func TestClaimMovesLessAndLessOften(t *testing.T) {
+	w := newWorld(t)
+	p, clock, turn := w.still("n1")
+	w.makeClaim()
+	p.shown()
+	for _, pause := range []time.Duration{100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000} {
+		w.chooseSecond()
+		selected := p.shown()
+		if got := turn(); got != controller.Done() {
+			t.Fatalf("while another node is selected: %+v", got)
+		}
+		w.update(func(c *v1.PersistentVolumeClaim) { delete(c.Annotations, volume.AnnSelectedNode) })
+		p.provisioner.claimCorrected(selected, p.shown())
+		pause *= time.Millisecond
+		if got, least := turn(), controller.After(pause); got.Backoff.First < least.Backoff.First {
+			t.Errorf("after a withdrawal: %+v, want at least %+v", got, least)
+		}
+		if w.count("select n1") > 0 {
+			t.Fatal("the node selects itself during the pause")
+		}
+	}
+	clock.Step(10*time.Second + 1)
+	if turn(); p.claim().Annotations[volume.AnnSelectedNode] != "n1" {
+		t.Errorf("after the pause: records %q", w.recorded())
+	}
+}
+
+// TestLateClaimsHaveNoRounds: a claim whose node the scheduler selects takes no memory.
+func TestLateClaimsHaveNoRounds(t *testing.T) {
+	w := newWorld(t)
+	lateClass(w)
+	p, _, turn := w.still("n1")
+	w.makeClaim(selecting("n2"))
+	selected := p.shown()
+	w.update(func(c *v1.PersistentVolumeClaim) { delete(c.Annotations, volume.AnnSelectedNode) })
+	p.provisioner.claimCorrected(selected, p.shown())
+	turn()
+	if due := p.provisioner.selections.Due("u1", time.Time{}, 1, 1); due.After(time.Time{}.Add(1)) {
+		t.Errorf("it counts until %v", due)
+	}
+}
+
+// TestNodeIsSelectedDuringTheQuestion: the answer comes after another node was selected, so this one writes nothing.
+func TestNodeIsSelectedDuringTheQuestion(t *testing.T) {
+	w := newWorld(t)
+	p, clock, turn := w.still("n1")
+	w.room = func(string, *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
+		w.chooseSecond()
+		p.shown()
+		return &csi.GetCapacityResponse{AvailableCapacity: 10}, nil
+	}
+	w.makeClaim(asking)
+	p.shown()
+	turn()
+	clock.Step(time.Second)
+	if got := turn(); got != controller.Done() || w.count("get capacity n1") != 1 || w.count("select n1") > 0 {
+		t.Errorf("%+v, records %q", got, w.recorded())
+	}
+}
+
+// TestAllNodesAreFull: the claim moves between nodes whose drivers refuse it, and each node sees each round.
+func TestAllNodesAreFull(t *testing.T) {
+	w := newWorld(t)
+	w.failing(false, class(errclass.Exhausted))
+	changes, err := w.client.CoreV1().PersistentVolumeClaims("ns").Watch(t.Context(), metav1.ListOptions{})
+	w.must(err)
+	defer changes.Stop()
+	one, two := w.make(onNode("n1")), w.make(onNode("n2"))
+	one.start()
+	two.start()
+	began, rounds, before := time.Now(), 0, ""
+	w.makeClaim()
+	for ctx := w.ctx(); rounds < 3; {
+		select {
+		case e := <-changes.ResultChan():
+			now := ""
+			if c, ok := e.Object.(*v1.PersistentVolumeClaim); ok {
+				now = c.Annotations[volume.AnnSelectedNode]
+			}
+			if before == "" && now != "" {
+				rounds++
+			}
+			before = now
+		case <-ctx.Done():
+			t.Fatalf("%d rounds, records %q", rounds, w.recorded())
+		}
+	}
+	if took, least := time.Since(began), 300*time.Millisecond; took < least {
+		t.Errorf("three rounds took %v, want at least %v", took, least)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -98,27 +99,68 @@ func (p *Controller) selectionFacts(claim *v1.PersistentVolumeClaim) selfselect.
 	return b
 }
 
-// selectSelf handles one claim that binds immediately, and selects this node for it when its turn comes.
-func (p *Controller) selectSelf(ctx context.Context, k volume.ClaimRef) controller.Result {
+// turnOf decides about a claim that may need this node, nil if it is gone. due is the time of this node's turn. The
+// turns and rounds of a claim count until it has its volume or is gone.
+func (p *Controller) turnOf(ctx context.Context, k volume.ClaimRef) (claim *v1.PersistentVolumeClaim,
+	d provision.Decision, due time.Time) {
 	claim, now := p.claims.Of(k.Namespace, k.Name, k.UID), p.cfg.Clock.Now()
 	facts := p.selectionFacts(claim)
-	if !selfselect.Decide(facts, now).Done {
-		if p.ignores(ctx, claim, p.classOf(claim)) {
-			return controller.Done()
-		}
+	switch d = selfselect.Decide(facts, now); {
+	case !facts.Free:
+		p.selections.Forget(k.UID)
+	case d.Done:
+		p.selections.Over(k.UID)
+	case p.ignores(ctx, claim, p.classOf(claim)):
+		d.Done = true
+	default:
 		facts.Due = p.selections.Due(k.UID, now, p.cfg.Local.BaseDelay, p.cfg.Local.MaxDelay)
+		d = selfselect.Decide(facts, now)
 	}
-	d := selfselect.Decide(facts, now)
+	return claim, d, facts.Due
+}
+
+// capacityDriver is a Driver that knows its free capacity.
+type capacityDriver interface {
+	ReportsCapacity() bool
+	GetCapacity(ctx context.Context, request *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error)
+}
+
+// full reports whether the driver has no room for a claim on this node. A driver that does not answer may have room, and
+// the refusal of its CreateVolume has an Event.
+func (p *Controller) full(ctx context.Context, claim *v1.PersistentVolumeClaim) bool {
+	driver, ok := p.driver.(capacityDriver)
+	class := p.classOf(claim)
+	if !ok || class == nil || !driver.ReportsCapacity() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	answer, err := driver.GetCapacity(ctx, &csi.GetCapacityRequest{Parameters: class.Parameters,
+		AccessibleTopology: &csi.Topology{Segments: p.cfg.Local.Node.Segments}})
+	size := claim.Spec.Resources.Requests[v1.ResourceStorage]
+	full := err == nil && selfselect.Full(answer, size.Value())
+	klog.FromContext(ctx).V(4).Info("Asked for the room of this node for a claim that binds immediately", "claim",
+		klog.KObj(claim), "full", full, "err", err)
+	return full
+}
+
+// selectSelf handles one claim that binds immediately, and selects this node for it when its turn comes, unless the
+// driver has no room.
+func (p *Controller) selectSelf(ctx context.Context, k volume.ClaimRef) controller.Result {
+	claim, d, due := p.turnOf(ctx, k)
+	if d.Action == provision.SelectNode {
+		if p.full(ctx, claim) {
+			p.selections.Taken(k.UID)
+		}
+		claim, d, due = p.turnOf(ctx, k) // another node may have been selected meanwhile
+	}
 	switch {
 	case d.Done:
-		if facts.Node != provision.NodeHere { // its own turn counts until the claim has its volume
-			p.selections.Forget(k.UID)
-		}
 		return controller.Done()
 	case d.Action != provision.SelectNode:
-		return controller.After(facts.Due.Sub(now))
+		return controller.After(due.Sub(p.cfg.Clock.Now()))
 	}
-	p.selections.Selected(k.UID)
+	p.selections.Taken(k.UID)
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	switch err := p.cluster.selectNode(ctx, claim, p.cfg.Local.Node.Name); {
@@ -207,8 +249,12 @@ func classDiffers(before, now *storagev1.StorageClass) bool {
 		!equality.Semantic.DeepEqual(before.MountOptions, now.MountOptions)
 }
 
-// claimCorrected ends the delay of a claim after a relevant change.
+// claimCorrected ends the delay of a claim after a relevant change, and notes a selection that was withdrawn.
 func (p *Controller) claimCorrected(before, now *v1.PersistentVolumeClaim) {
+	if at := p.cfg.Clock.Now(); before.Annotations[volume.AnnSelectedNode] != "" &&
+		!selfselect.Decide(p.selectionFacts(now), at).Done {
+		p.selections.Withdrawn(now.UID, at)
+	}
 	switch correctionOf(before, now) {
 	case corrected:
 		p.hasten(p.nameOf(now.UID))

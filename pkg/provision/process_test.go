@@ -249,6 +249,24 @@ func (p *process) Version() string {
 	return p.driverVersion
 }
 
+// ReportsCapacity reports whether the driver has GetCapacity.
+func (p *process) ReportsCapacity() bool {
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	return p.room != nil
+}
+
+func (p *process) GetCapacity(_ context.Context, r *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
+	p.world.mu.Lock()
+	room := p.room
+	p.world.mu.Unlock()
+	err := p.do("get capacity "+p.node, func() error { return nil })
+	if err != nil {
+		return nil, err
+	}
+	return room(p.node, r)
+}
+
 func (p *process) DeleteVolume(_ context.Context, handle string, _ map[string]string) error {
 	if handle == "" {
 		p.t.Error("a volume without id is deleted")

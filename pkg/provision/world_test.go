@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -72,6 +73,8 @@ type world struct {
 	requests map[string]bool
 	// call, if set, is called before each CreateVolume, and fails it with its error.
 	call func(volume string) error
+	// room, if set, is the driver's GetCapacity on a node.
+	room func(node string, r *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error)
 	// works, if set, is what the driver does in each CreateVolume.
 	works func(context.Context) error
 	// created, if set, is called between a PV's creation and its answer.

@@ -1,6 +1,7 @@
 // Package selfselect decides when a node selects itself for a claim that binds immediately. If each node provisions for
 // itself, no scheduler selects a node for such a claim. Each node waits for a delay of its own and then selects itself,
-// in a write that only the first node can make.
+// in a write that only the first node can make. A claim that no node can hold would move from node to node, and each
+// move is sent to all nodes, so the nodes also wait after each move.
 package selfselect
 
 import (
@@ -8,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -53,9 +55,16 @@ type Turns struct {
 
 type turn struct {
 	due time.Time
-	// count is the number of times that the node has selected itself.
+	// count is the number of turns that the node had.
 	count int
+	// rounds is the number of withdrawn selections of any node, and withdrawn the time of the last one.
+	rounds    int
+	withdrawn time.Time
 }
+
+// pause is the delay of all nodes after a selection was withdrawn. It bounds the moves of a claim, however many nodes
+// there are.
+var pause = controller.Backoff{First: 100 * time.Millisecond, Max: 10 * time.Second}
 
 // NewTurns returns Turns without any claim.
 func NewTurns() *Turns {
@@ -64,7 +73,8 @@ func NewTurns() *Turns {
 
 // Due returns the time of the node's turn, and draws it if necessary. The first delay is random up to first, so that
 // the nodes do not write simultaneously. A node that had its turn, and perhaps no room, lets others go first: its delay
-// doubles each time up to most, and is at least half of that.
+// doubles each time up to most, and is at least half of that. After a withdrawn selection the delay begins when the
+// pause ends.
 func (b *Turns) Due(uid types.UID, now time.Time, first, most time.Duration) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -77,23 +87,55 @@ func (b *Turns) Due(uid types.UID, now time.Time, first, most time.Duration) tim
 		whole := controller.Backoff{First: first, Max: most}.Delay(it.count)
 		delay = whole/2 + time.Duration(b.draw()*float64(whole/2))
 	}
-	it.due = now.Add(delay)
+	begin := now
+	if it.rounds > 0 {
+		if end := it.withdrawn.Add(pause.Delay(it.rounds - 1)); end.After(now) {
+			begin = end
+		}
+	}
+	it.due = begin.Add(delay)
 	b.of[uid] = it
 	return it.due
 }
 
-// Selected records that the node had its turn.
-func (b *Turns) Selected(uid types.UID) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.of[uid] = turn{count: b.of[uid].count + 1}
+// Taken records that the node had its turn: it selects itself, or has no room.
+func (b *Turns) Taken(uid types.UID) {
+	b.change(uid, func(it *turn) { it.count++ })
 }
 
-// Forget drops a claim.
+// Withdrawn records that the selection of any node was withdrawn.
+func (b *Turns) Withdrawn(uid types.UID, now time.Time) {
+	b.change(uid, func(it *turn) { it.rounds, it.withdrawn = it.rounds+1, now })
+}
+
+// Over ends a turn that another node was faster in. The delay is drawn again if the claim needs a node again.
+func (b *Turns) Over(uid types.UID) { b.change(uid, func(*turn) {}) }
+
+// change changes the record of a claim, whose next delay has to be drawn again.
+func (b *Turns) change(uid types.UID, change func(*turn)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	it := b.of[uid]
+	it.due = time.Time{}
+	change(&it)
+	if b.of[uid] = it; it == (turn{}) {
+		delete(b.of, uid)
+	}
+}
+
+// Forget drops a claim that needs no node any more.
 func (b *Turns) Forget(uid types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.of, uid)
+}
+
+// Full reports whether a driver's answer means that it has no room for a volume of this size. Negative values, which
+// the CSI specification does not allow, mean nothing.
+func Full(answer *csi.GetCapacityResponse, size int64) bool {
+	below := func(room int64) bool { return room >= 0 && room < size }
+	largest := answer.GetMaximumVolumeSize()
+	return below(answer.GetAvailableCapacity()) || largest != nil && below(largest.GetValue())
 }
 
 // Allowed reports whether a class allows volumes on the node.

@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 )
 
@@ -55,7 +58,7 @@ func TestTurns(t *testing.T) {
 			t.Error("draws twice for one turn")
 		}
 		for _, whole := range []time.Duration{40 * time.Second, most, most} {
-			b.Selected("u1")
+			b.Taken("u1")
 			if d := delay(); d < whole/2 || d > whole {
 				t.Errorf("after a turn: %v, want between half and whole of %v", d, whole)
 			}
@@ -63,6 +66,69 @@ func TestTurns(t *testing.T) {
 		b.Forget("u1")
 		if d := delay(); d > first {
 			t.Errorf("after it was forgotten: %v", d)
+		}
+	}
+}
+
+// TestPause: the claim moves at most once in ten seconds, whichever nodes were selected.
+func TestPause(t *testing.T) {
+	const first, most = time.Second, 2 * time.Second
+	b := NewTurns()
+	b.draw = func() float64 { return 0.5 }
+	at := now()
+	for round, pause := range []time.Duration{100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000} {
+		b.Due("u1", at, first, most) // a turn that was drawn before does not count
+		b.Over("u1")
+		b.Due("u1", at, first, most)
+		at = at.Add(time.Minute)
+		b.Withdrawn("u1", at)
+		pause *= time.Millisecond
+		if d := b.Due("u1", at.Add(time.Millisecond), first, most).Sub(at); d != pause+first/2 {
+			t.Errorf("round %d: %v, want %v and the node's own delay", round, d, pause)
+		}
+		b.Over("u1")
+		late := at.Add(pause + time.Second)
+		if d := b.Due("u1", late, first, most).Sub(late); d != first/2 {
+			t.Errorf("round %d: %v after the pause", round, d)
+		}
+	}
+	b.Taken("u1")
+	if d := b.Due("u1", at, first, most).Sub(at); d != 10*time.Second+most*3/4 {
+		t.Errorf("after a turn of its own: %v", d)
+	}
+	b.Forget("u1")
+	if d := b.Due("u1", at, first, most).Sub(at); d != first/2 {
+		t.Errorf("after it was forgotten: %v", d)
+	}
+}
+
+func TestOverKeepsNothingOfAClaimThatNeverMoved(t *testing.T) {
+	b := NewTurns()
+	b.Due("u1", now(), time.Second, time.Second)
+	if b.Over("u1"); len(b.of) > 0 {
+		t.Errorf("keeps %v", b.of)
+	}
+}
+
+func TestFull(t *testing.T) {
+	for name, c := range map[string]struct {
+		available int64
+		largest   *wrapperspb.Int64Value
+		want      bool
+	}{
+		"just enough":                   {10, nil, false},
+		"too little":                    {9, nil, true},
+		"nothing":                       {0, nil, true},
+		"the largest volume fits":       {20, wrapperspb.Int64(10), false},
+		"the largest volume is smaller": {20, wrapperspb.Int64(9), true},
+		"no volume at all":              {20, wrapperspb.Int64(0), true},
+		"too little in spite of that":   {9, wrapperspb.Int64(20), true},
+		"a negative capacity":           {-1, nil, false},
+		"a negative largest volume":     {10, wrapperspb.Int64(-1), false},
+	} {
+		answer := &csi.GetCapacityResponse{AvailableCapacity: c.available, MaximumVolumeSize: c.largest}
+		if got := Full(answer, 10); got != c.want {
+			t.Errorf("%s: Full = %v", name, got)
 		}
 	}
 }
