@@ -125,8 +125,8 @@ type capacityDriver interface {
 	GetCapacity(ctx context.Context, request *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error)
 }
 
-// full reports whether the driver has no room for a claim on this node. A driver that does not answer may have room, and
-// the refusal of its CreateVolume has an Event.
+// full reports whether the driver has no room for a claim on this node. A driver that does not answer may have room,
+// and the refusal of its CreateVolume has an Event.
 func (p *Controller) full(ctx context.Context, claim *v1.PersistentVolumeClaim) bool {
 	driver, ok := p.driver.(capacityDriver)
 	class := p.classOf(claim)

@@ -239,14 +239,20 @@ func TestMigrateBackToExternalProvisioner(t *testing.T) {
 			if !honours { // 2. let pending deletions end
 				c.finishTerminating()
 			}
-			c.inFlight = env.CreateClaim(c.class) // no provisioner has begun it
-			env.Must(car.Terminate())             // 3. stop csi-reclaimer
-			if !honours {                         // 4. remove the finalizers
+			held := env.MakeVolume(objects.Spec{Dynamic: true})
+			env.AnnotatePV(held, volume.HoldAnnotation, "evidence")
+			env.Must(held.DeleteClaim(env.Ctx))
+			env.WaitPVEvent(held, "Held", "")
+			env.Must(held.SetPolicy(env.Ctx, v1.PersistentVolumeReclaimRetain)) // 3. which it would delete
+			c.inFlight = env.CreateClaim(c.class)                               // no provisioner has begun it
+			env.Must(car.Terminate())                                           // 4. stop csi-reclaimer
+			if !honours {                                                       // 5. remove the finalizers
 				_, err := env.ReleaseFinalizers()
 				env.Must(err)
 			}
-			env.StartPeerWithStop(honours, stockFlags()...) // 5. start external-provisioner
+			env.StartPeerWithStop(honours, stockFlags()...) // 6. start external-provisioner
 			c.resumeAndExpect(honours, false)
+			env.ExpectKept(held)
 		})
 	}
 }
