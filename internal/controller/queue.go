@@ -22,6 +22,8 @@ type Config struct {
 	Name string
 	// Workers is the number of keys worked on at once. Required, at least 1.
 	Workers int
+	// SlowLane leaves half of the workers to other keys while keys whose last try failed slowly are tried again.
+	SlowLane bool
 	// Clock is replaced in tests. Default the real clock.
 	Clock clock.WithTicker
 }
@@ -46,14 +48,20 @@ type Queue[K comparable] struct {
 	// of is the controller that runs the queue, nil for none.
 	of *Controller
 
+	// lane is nil without Config.SlowLane.
+	lane *Lane[K]
+
 	mu    sync.Mutex
 	tries map[K]try
+	// bulk has the keys of AddAll that no worker has taken yet.
+	bulk map[K]struct{}
 }
 
-// try counts how often in a row a key returned the same backoff.
+// try counts how often in a row a key returned the same backoff. slow means that the last try kept a worker for long.
 type try struct {
 	backoff Backoff
 	count   int
+	slow    bool
 }
 
 // NewQueue returns a queue that c runs, or that the caller runs if c is nil; it starts nothing.
@@ -77,6 +85,10 @@ func newQueue[K comparable](c *Controller, cfg Config, reconcile Reconciler[K]) 
 		}),
 		of:    c,
 		tries: map[K]try{},
+		bulk:  map[K]struct{}{},
+	}
+	if cfg.SlowLane {
+		q.lane = NewLane[K](cfg.Workers)
 	}
 	if c != nil {
 		c.queues = append(c.queues, q)
@@ -96,24 +108,33 @@ func (q *Queue[K]) Enqueue(key K) {
 // being worked on is worked on once more afterwards.
 func (q *Queue[K]) Add(key K) { q.queue.Add(key) }
 
-// backlog is the number of keys that AddAll lets wait, and roomPoll the interval at which it checks for room.
+// backlog is the number of its keys that AddAll lets wait, and roomPoll the interval at which it checks for room.
 const (
 	backlog  = 1000
 	roomPoll = 5 * time.Millisecond
 )
 
 // AddAll adds keys, possibly very many, no faster than they are worked on. So a key that Add adds in between does not
-// wait behind all of them, and the queue stays small. It returns when all keys are added, or when ctx ends or the queue
-// stops.
+// wait behind all of them, and the queue stays small. It does not wait for keys of Add, whose number may never fall. It
+// returns when all keys are added, or when ctx ends or the queue stops.
 func (q *Queue[K]) AddAll(ctx context.Context, keys []K) {
 	for _, key := range keys {
-		for q.queue.Len() >= backlog {
+		for q.bulkLen() >= backlog {
 			if !Pause(ctx, q.cfg.Clock, roomPoll) || q.queue.ShuttingDown() {
 				return
 			}
 		}
+		q.mu.Lock()
+		q.bulk[key] = struct{}{}
+		q.mu.Unlock()
 		q.queue.Add(key)
 	}
+}
+
+func (q *Queue[K]) bulkLen() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.bulk)
 }
 
 // Run works until ctx ends, which also ends the reconcilers' context, or until Stop, and returns when every worker has
@@ -142,8 +163,36 @@ func (q *Queue[K]) work(ctx context.Context) bool {
 		return false
 	}
 	defer q.queue.Done(key)
-	q.later(key, q.guarded(ctx, key))
+	last := q.taken(key)
+	if last.slow && !q.lane.Enter(key, last.count) {
+		return true // nextSlow brings it back
+	}
+	start := q.cfg.Clock.Now()
+	result := q.guarded(ctx, key)
+	q.later(key, result, q.cfg.Clock.Since(start))
+	if last.slow {
+		q.lane.Leave()
+	}
+	q.nextSlow()
 	return true
+}
+
+// taken returns the last try of a key that a worker has taken.
+func (q *Queue[K]) taken(key K) try {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.bulk, key)
+	return q.tries[key]
+}
+
+// nextSlow adds a slow key while the lane has room, because a key that was added before may not have used its room.
+func (q *Queue[K]) nextSlow() {
+	if q.lane == nil {
+		return
+	}
+	if key, found := q.lane.Next(); found {
+		q.queue.Add(key)
+	}
 }
 
 // afterPanic is the Result for a key whose reconciler panicked.
@@ -158,7 +207,7 @@ func (q *Queue[K]) guarded(ctx context.Context, key K) (result Result) {
 	return result
 }
 
-func (q *Queue[K]) later(key K, result Result) {
+func (q *Queue[K]) later(key K, result Result, took time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if result.Backoff.Max == 0 {
@@ -171,5 +220,6 @@ func (q *Queue[K]) later(key K, result Result) {
 	}
 	q.queue.AddAfter(key, result.Backoff.delay(t.count, draw()))
 	t.count++
+	t.slow = q.lane != nil && took >= SlowTry
 	q.tries[key] = t
 }

@@ -236,3 +236,26 @@ func TestAddAllLimitsBacklog(t *testing.T) {
 		cancel()
 	})
 }
+
+// TestAddAllWaitsForNoOtherKeys: keys of Add, whose number may never fall, do not keep AddAll from adding its own.
+func TestAddAllWaitsForNoOtherKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _, cancel := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, _ string) Result {
+			<-ctx.Done()
+			return Result{}
+		})
+		for i := range 2 * backlog {
+			l.Add(strconv.Itoa(i))
+		}
+		added := make(chan struct{})
+		go func() { defer close(added); l.AddAll(t.Context(), []string{"a", "b"}) }()
+		settle()
+		select {
+		case <-added:
+		default:
+			t.Error("AddAll waits for keys that it has not added")
+		}
+		cancel()
+		<-added
+	})
+}

@@ -1,0 +1,81 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestSlowKeyWaitsForRoom checks that the waiting key with the fewest failures goes first.
+func TestSlowKeyWaitsForRoom(t *testing.T) {
+	l := NewLane[string](5) // room for two
+	if !l.Enter("a", 1) || !l.Enter("b", 1) || l.Enter("c", 7) || l.Enter("d", 2) || l.Enter("e", 5) || l.Enter("d", 3) {
+		t.Fatalf("%d are inside, %v wait", l.inside, l.waiting)
+	}
+	if key, found := l.Next(); found {
+		t.Errorf("%q is worked on without room", key)
+	}
+	l.Leave()
+	for _, want := range []string{"d", "e", "c", ""} {
+		if key, found := l.Next(); key != want || found != (want != "") {
+			t.Errorf("%q is next, want %q", key, want)
+		}
+	}
+	for n := range 30 {
+		l.waiting[fmt.Sprint(n)] = 30 - n
+	}
+	for n := 29; n >= 0; n-- {
+		if key, _ := l.Next(); key != fmt.Sprint(n) {
+			t.Errorf("%q is next, want %d", key, n)
+		}
+	}
+	if NewLane[string](1).limit != 1 {
+		t.Error("one worker alone works on no slow key")
+	}
+}
+
+// TestSlowKeysLeaveWorkersToOthers: twice as many keys as workers hang in each try, and each of them still gets its
+// turns, with its number of tries.
+func TestSlowKeysLeaveWorkersToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		tries := map[string]int{}
+		quick := make(chan time.Time, 1)
+		retry := Result{Backoff{First: time.Second, Max: time.Second}}
+		l, _, _ := start(t, Config{Name: "t", Workers: 2, SlowLane: true}, func(_ context.Context, key string) Result {
+			if key == "quick" {
+				quick <- time.Now()
+				return Done()
+			}
+			time.Sleep(10 * time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			tries[key]++
+			return retry
+		})
+		for n := range 4 {
+			l.Add(fmt.Sprint(n))
+		}
+		time.Sleep(time.Minute)
+		for range 20 {
+			time.Sleep(7 * time.Second)
+			added := time.Now()
+			l.Add("quick")
+			if waited := receive(t, "the quick key", quick).Sub(added); waited > 0 {
+				t.Errorf("a quick key waited for %v", waited)
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for n := range 4 {
+			if key := fmt.Sprint(n); tries[key] < 3 || l.tries[key].count != tries[key] {
+				t.Errorf("slow key %s: %d tries, %d counted", key, tries[key], l.tries[key].count)
+			}
+		}
+	})
+}
