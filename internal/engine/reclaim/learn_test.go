@@ -24,7 +24,7 @@ func TestFailedStepResult(t *testing.T) {
 		Restored:   {Slow, FailedByCause},
 		Refused:    {Slow, FailedByCause},
 		Unclear:    {Slow, FailedByCause},
-		InProgress: {Soon, None},
+		InProgress: {Retry, Counts},
 		Stale:      {Soon, Failed},
 		NotSent:    {Retry, None},
 		Canceled:   {Idle, None},

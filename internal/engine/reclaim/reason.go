@@ -141,6 +141,9 @@ var (
 	// ReasonVolumeFailedDelete is the reason of sig-storage-lib-external-provisioner's Event.
 	ReasonVolumeFailedDelete = table.Warning("VolumeFailedDelete",
 		"The driver did not delete the volume; csi-reclaimer tries again.")
+	// ReasonDeletionInProgress has no Event, because the driver ends by itself.
+	ReasonDeletionInProgress = table.Counted("DeletionInProgress",
+		"The driver is still deleting the volume. csi-reclaimer asks again, less and less often.")
 	ReasonVolumeBusy     = table.Silent("VolumeBusy", "The volume is being deleted for another PV of the same handle.")
 	ReasonSecretNotFound = table.Warning("SecretNotFound",
 		"The Secret named for the deletion does not exist; the driver is called without it.")

@@ -273,8 +273,8 @@ func failed(d Decision, reason Reason, outcome Outcome) Step {
 		// Not reported: the change's own event enqueues the PV. The delay covers an event that came before the answer.
 		step.Result, step.Report = Soon, Report{}
 	case InProgress:
-		// The driver is still working and ends by itself, which deserves no Event.
-		step.Result, step.Report = Soon, Report{}
+		// The driver is still working and ends by itself, which deserves no Event. That may take it long.
+		step.Report = Report{Kind: Counts, Reason: ReasonDeletionInProgress}
 	case Stale:
 		step.Result = Soon
 	case Refused, Restored, Unclear:
