@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/tracing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
@@ -243,13 +244,14 @@ func (o *options) reclaimConfig(driver string) reclaim.Config {
 	return c
 }
 
-// ownLabels adds the label by which the plugin recognizes the Leases of a driver's csi-reclaimer, also those of nodes.
+// ownLabels adds the label by which the plugin recognizes the Leases of a driver's csi-reclaimer, also those of nodes,
+// and the label that keeps the Leases out of backups.
 func ownLabels(set map[string]string, driver string) map[string]string {
 	set = maps.Clone(set)
 	if set == nil {
 		set = map[string]string{}
 	}
-	set[objects.DriverLabel] = driver
+	set[objects.DriverLabel], set[kube.NoBackup] = driver, "true"
 	return set
 }
 

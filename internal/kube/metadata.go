@@ -10,6 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// NoBackup is the label that keeps Velero from backing an object up. A restored NodeFence requests another fence, an
+// agent's restored object fences by itself, and a restore over a Lease with the brake would remove the brake.
+const NoBackup = "velero.io/exclude-from-backup"
+
 // MetadataPatch is a write of annotations, owner references and finalizers of an object.
 type MetadataPatch struct {
 	// Name and UID, both required, identify the object. An object that was deleted and created again under the same name

@@ -12,9 +12,6 @@ import (
 // FenceFinalizer is the finalizer of every NodeFence whose fence has begun and not ended.
 const FenceFinalizer = "csi-reclaimer.io/fence"
 
-// NoBackup is the label that keeps Velero from backing an object up. A restored NodeFence requests another fence.
-const NoBackup = "velero.io/exclude-from-backup"
-
 // NodeFence holds the fields of a NodeFence that decisions are made from. The zero value is a NodeFence that does not
 // exist.
 type NodeFence struct {

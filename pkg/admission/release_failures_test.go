@@ -54,8 +54,10 @@ func lease(name, label, holder string, ended bool) *coordinationv1.Lease {
 		renewed = metav1.NewMicroTime(time.Unix(-16, 0))
 	}
 	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "drivers", Name: name, Labels: map[string]string{objects.DriverLabel: label}},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &renewed, LeaseDurationSeconds: new(int32(15))},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "drivers", Name: name,
+			Labels: map[string]string{objects.DriverLabel: label}},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &renewed,
+			LeaseDurationSeconds: new(int32(15))},
 	}
 }
 

@@ -18,7 +18,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -137,7 +136,7 @@ func indexOf(f fencing.PolicyFacts, name string) int {
 func fenceFor(p *v1alpha1.FencePolicy, node string, since time.Time) *v1alpha1.NodeFence {
 	return &v1alpha1.NodeFence{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: fenceKind},
-		ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{objects.NoBackup: "true"}},
+		ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{kube.NoBackup: "true"}},
 		Spec: v1alpha1.NodeFenceSpec{
 			Reason: "The node is unreachable since " + since.UTC().Format(time.RFC3339) +
 				", and pods with claims wait for it (FencePolicy " + p.Name + ").",

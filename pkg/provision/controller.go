@@ -63,7 +63,7 @@ type Controller struct {
 	queue  *controller.Queue[string]
 	trying atomic.Int64
 	// slow limits the workers on volumes whose driver answers late.
-	slow *lane
+	slow *controller.Lane[string]
 	// sources is the queue that ends the protection of the sources of volumes.
 	sources   *controller.Queue[volume.SourceRef]
 	protected *protectedSources
@@ -114,7 +114,7 @@ func NewForClient(client kubernetes.Interface, name string, driver Driver, reque
 		cfg: cfg, names: append([]string{name}, cfg.AlsoKnownAs...), driver: driver, requests: requests, client: client,
 		log:     cfg.Log,
 		cluster: apiServer{client.CoreV1(), cfg.Snapshots}, protected: newProtectedSources(),
-		tracker: newTracker(), selections: selfselect.NewTurns(), slow: newLane(cfg.Workers),
+		tracker: newTracker(), selections: selfselect.NewTurns(), slow: controller.NewLane[string](cfg.Workers),
 	}
 	if p.events = cfg.Events; p.events == nil {
 		p.ownEvents = &ownEvents{events.Discard{}}

@@ -63,11 +63,12 @@ func (w *run) act(ctx context.Context, d provision.Decision) error {
 	return nil
 }
 
-// bound limits a step that calls the API server itself. The driver has a timeout of its own, and the lease ends ctx: its
-// rest must not, because a call may outlast many renewals.
+// bound limits a step that calls the API server itself. The driver has a timeout of its own. The end of the lease ends
+// ctx, and its present rest limits no call, because a call may outlast many renewals.
 func bound(ctx context.Context, action provision.Action) (context.Context, context.CancelFunc) {
 	switch action {
-	case provision.CreateVolume, provision.DeleteVolume, provision.Prepare: // each of their calls to the API server has one
+	case provision.CreateVolume, provision.DeleteVolume, provision.Prepare:
+		// Each of their calls to the API server has a limit of its own.
 		return context.WithCancel(ctx)
 	default:
 		return context.WithTimeout(ctx, apiTimeout)

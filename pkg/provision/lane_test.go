@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
@@ -52,9 +53,7 @@ func TestHangingVolumesLeaveWorkersToOthers(t *testing.T) {
 	w.wait("as many calls hang as may", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		p.provisioner.slow.mu.Lock()
-		defer p.provisioner.slow.mu.Unlock()
-		return len(hanging) == 1 && len(p.provisioner.slow.waiting) == 3
+		return len(hanging) == 1 && p.provisioner.slow.Waiting() == 3
 	})
 	w.makeClaim()
 	w.wait("a claim whose first call failed has its PV", func() bool { return w.pv() != nil })
@@ -71,34 +70,6 @@ func TestHangingVolumesLeaveWorkersToOthers(t *testing.T) {
 	})
 }
 
-// TestSlowNameWaitsForRoom checks that the waiting name with the fewest failures goes first.
-func TestSlowNameWaitsForRoom(t *testing.T) {
-	l := newLane(5) // room for two
-	if !l.enter("a", 1) || !l.enter("b", 1) || l.enter("c", 7) || l.enter("d", 2) || l.enter("e", 5) || l.enter("d", 3) {
-		t.Fatalf("%d are inside, %v wait", l.inside, l.waiting)
-	}
-	if name, found := l.next(); found {
-		t.Errorf("%q is worked on without room", name)
-	}
-	l.leave()
-	for _, want := range []string{"d", "e", "c", ""} {
-		if name, found := l.next(); name != want || found != (want != "") {
-			t.Errorf("%q is next, want %q", name, want)
-		}
-	}
-	for n := range 30 {
-		l.waiting[fmt.Sprint(n)] = 30 - n
-	}
-	for n := 29; n >= 0; n-- {
-		if name, _ := l.next(); name != fmt.Sprint(n) {
-			t.Errorf("%q is next, want %d", name, n)
-		}
-	}
-	if newLane(1).limit != 1 {
-		t.Error("one worker alone works on no slow name")
-	}
-}
-
 func TestIsSlow(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
@@ -106,7 +77,7 @@ func TestIsSlow(t *testing.T) {
 		want bool
 	}{
 		"an answer at once":           {status.Error(codes.Internal, "no"), 0, false},
-		"an answer after a second":    {status.Error(codes.Internal, "no"), slowTry, true},
+		"an answer after a second":    {status.Error(codes.Internal, "no"), controller.SlowTry, true},
 		"no answer":                   {fmt.Errorf("call: %w", status.Error(codes.DeadlineExceeded, "late")), 0, true},
 		"no answer of the API server": {fmt.Errorf("read: %w", context.DeadlineExceeded), 0, true},
 		"an error of no call at all":  {errors.New("no class"), 0, false},

@@ -212,20 +212,24 @@ func (a apiServer) createBrake(ctx context.Context, lease types.NamespacedName) 
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	_, err := a.clients.Coordination.Leases(lease.Namespace).Create(ctx,
-		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: lease.Name}}, metav1.CreateOptions{})
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: lease.Name, Labels: noBackup()}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create Lease %q: %w", lease, err)
 	}
 	return nil
 }
 
+// noBackup returns the labels of the brake's Lease. A restore over it would remove the annotation.
+func noBackup() map[string]string { return map[string]string{kube.NoBackup: "true"} }
+
 func (a apiServer) writeBrake(
 	ctx context.Context, lease types.NamespacedName, why string,
 ) (uid types.UID, err error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	meta := metav1.ObjectMeta{Name: lease.Name, Annotations: map[string]string{BrakeAnnotation: why}}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": meta.Annotations}})
+	meta := metav1.ObjectMeta{Name: lease.Name, Labels: noBackup(), Annotations: map[string]string{BrakeAnnotation: why}}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": meta.Labels,
+		"annotations": meta.Annotations}})
 	if err != nil {
 		return "", fmt.Errorf("patch Lease %q: %w", lease, err)
 	}

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
@@ -24,13 +25,35 @@ func serverOf(c *fake.Clientset) apiServer {
 	return apiServer{clients: kube.Clients{Core: c.CoreV1(), Storage: c.StorageV1()}, timeout: time.Minute}
 }
 
+// A backup that is restored over the Lease would release the brake.
+func TestLeaseOfBrakeStaysOutOfBackups(t *testing.T) {
+	for name, write := range map[string]func(apiServer, types.NamespacedName) error{
+		"created": func(a apiServer, lease types.NamespacedName) error { return a.createBrake(t.Context(), lease) },
+		"written where none is": func(a apiServer, lease types.NamespacedName) error {
+			_, err := a.writeBrake(t.Context(), lease, "why")
+			return err
+		},
+	} {
+		client, lease := fake.NewClientset(), types.NamespacedName{Namespace: "ns", Name: "lease"}
+		a := serverOf(client)
+		a.clients.Coordination = client.CoordinationV1()
+		if err := write(a, lease); err != nil {
+			t.Fatal(err)
+		}
+		o, err := client.CoordinationV1().Leases("ns").Get(t.Context(), "lease", metav1.GetOptions{})
+		if err != nil || o.Labels[kube.NoBackup] != "true" {
+			t.Errorf("%s: %v, %v", name, o.Labels, err)
+		}
+	}
+}
+
 // Only the API server's answer proves that an object does not exist; a failing server proves nothing.
 func TestFailedReadIsNotAbsence(t *testing.T) {
 	meta := metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "uid"}
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: meta}
 	claim.Spec.VolumeName = "pv"
 	of := volume.ClaimRef{Namespace: "ns", Name: "a", UID: "asked"}
-	objects := []runtime.Object{
+	stored := []runtime.Object{
 		&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "uid"}}, claim,
 		&v1.Secret{ObjectMeta: meta, Data: map[string][]byte{"key": []byte("value")}},
 		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
@@ -56,13 +79,13 @@ func TestFailedReadIsNotAbsence(t *testing.T) {
 			return class != nil, err
 		},
 	} {
-		if found, err := read(serverOf(fake.NewClientset(objects...))); !found || err != nil {
+		if found, err := read(serverOf(fake.NewClientset(stored...))); !found || err != nil {
 			t.Errorf("%s that exists: found %t, %v", name, found, err)
 		}
 		if found, err := read(serverOf(fake.NewClientset())); found || err != nil {
 			t.Errorf("%s that does not exist: found %t, %v", name, found, err)
 		}
-		broken := fake.NewClientset(objects...)
+		broken := fake.NewClientset(stored...)
 		broken.PrependReactor("get", "*", func(k8stesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewInternalError(errors.New("broken"))
 		})

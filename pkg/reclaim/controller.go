@@ -176,11 +176,11 @@ func (r *Controller) makeQueues() (err error) {
 	if r.admissions != nil {
 		controller.Begin(r.base, r.watchAdmission)
 	}
-	config := controller.Config{Name: "reclaim", Workers: r.cfg.Workers, Clock: r.cfg.Clock}
+	config := controller.Config{Name: "reclaim", Workers: r.cfg.Workers, SlowLane: true, Clock: r.cfg.Clock}
 	if r.reclaiming, err = controller.NewQueue(r.base, config, r.traced); err != nil {
 		return err
 	}
-	config.Name, config.Workers = "protect", r.cfg.ProtectWorkers
+	config.Name, config.Workers, config.SlowLane = "protect", r.cfg.ProtectWorkers, false
 	if r.protecting, err = controller.NewQueue(r.base, config, r.protect); err != nil {
 		return err
 	}

@@ -85,7 +85,8 @@ func onlyOn(node string) *v1.VolumeNodeAffinity {
 // The PV of a node's volume has another name than the volume if another node's PV has that name.
 func TestSettledVolumeWakesPVApart(t *testing.T) {
 	log := &followed{}
-	_, r := newWorldWith(t, Config{InFlight: log, Node: &volume.Node{Name: "n1", Segments: map[string]string{"node": "n1"}}})
+	here := &volume.Node{Name: "n1", Segments: map[string]string{"node": "n1"}}
+	_, r := newWorldWith(t, Config{InFlight: log, Node: here})
 	var woken []string
 	r.enqueue = func(pv string) { woken = append(woken, pv) }
 	log.changed("pvc-1")

@@ -34,8 +34,8 @@ func newMetrics() metrics {
 		}, []string{"reason"}),
 		reports: events.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_single_node_reports_total",
-			Help: "Events reported on pods with a scheduling gate, and on claims with a lock, by reason. A reason that repeats with " +
-				"the same details counts once.",
+			Help: "Events reported on pods with a scheduling gate, and on claims with a lock, by reason. A reason that " +
+				"repeats with the same details counts once.",
 		}, singlenode.Reasons()),
 	}
 	// A rate over a counter that appears with its first event misses that event.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -42,7 +43,7 @@ const (
 )
 
 func labelsOf(ask fencing.Ask) map[string]string {
-	return map[string]string{FenceLabel: string(ask.UID)}
+	return map[string]string{FenceLabel: string(ask.UID), kube.NoBackup: "true"} // restored, it would fence by itself
 }
 
 func annotationsOf(ask fencing.Ask) map[string]string {

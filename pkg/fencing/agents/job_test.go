@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -223,7 +224,8 @@ func TestJobSpec(t *testing.T) {
 				o.Spec.Template.Spec.RestartPolicy != want {
 				t.Errorf("%+v", o.Spec)
 			}
-			if o.Labels[FenceLabel] != "of-fence-uid" || o.Annotations[nodeAnnotation] != "node-1" ||
+			if o.Labels[kube.NoBackup] != "true" || o.Labels[FenceLabel] != "of-fence-uid" ||
+				o.Annotations[nodeAnnotation] != "node-1" ||
 				o.Annotations[attemptAnnotation] != "1" {
 				t.Errorf("%+v", o.ObjectMeta)
 			}

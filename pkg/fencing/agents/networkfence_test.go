@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -75,7 +76,8 @@ func networkFenceIsStartedOnce(b *bench) {
 	o := b.theFence(ask)
 	if o.GetUID() != first.GetUID() || text(o, "spec", "fenceState") != "Fenced" ||
 		text(o, "spec", "networkFenceClassName") != "class-"+b.namespace ||
-		!slices.Equal(cidrsOf(o), []string{"10.0.0.7/32", "fd00::7/128"}) || o.GetLabels()[FenceLabel] != string(b.fence) {
+		!slices.Equal(cidrsOf(o), []string{"10.0.0.7/32", "fd00::7/128"}) || o.GetLabels()[FenceLabel] != string(b.fence) ||
+		o.GetLabels()[kube.NoBackup] != "true" {
 		b.Errorf("%+v", o.Object)
 	}
 	if refs := o.GetOwnerReferences(); len(refs) != 1 || refs[0].UID != b.fence {

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -49,7 +50,8 @@ func remediationIsStartedOnce(b *bench) {
 	b.must(b.Start(b.Context(), ask))
 	o := b.theRemediation()
 	if o.GetUID() != first.GetUID() || text(o, "spec", "agent") != "fence_ipmilan" || o.GetNamespace() != b.namespace ||
-		o.GetLabels()[FenceLabel] != string(b.fence) || o.GetAnnotations()[nodeAnnotation] != b.node ||
+		o.GetLabels()[FenceLabel] != string(b.fence) || o.GetLabels()[kube.NoBackup] != "true" ||
+		o.GetAnnotations()[nodeAnnotation] != b.node ||
 		o.GetAnnotations()[attemptAnnotation] != "1" {
 		b.Errorf("%+v", o.Object)
 	}

@@ -154,7 +154,7 @@ func withLabels(labels map[string]string) map[string]string {
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	labels[LabelLog], labels[labelBackup] = "true", "true"
+	labels[LabelLog], labels[kube.NoBackup] = "true", "true"
 	return labels
 }
 

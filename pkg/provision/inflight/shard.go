@@ -28,8 +28,6 @@ const Shards = 8
 const (
 	// LabelLog is on each shard with the value "true", so that people and the leak audit can list the shards.
 	LabelLog = "csi-reclaimer.io/in-flight-log"
-	// labelBackup keeps Velero from backing the Lease up, because a restored log describes an earlier state.
-	labelBackup = "velero.io/exclude-from-backup"
 	// annMeta is the annotation with the shard's metadata.
 	annMeta = "csi-reclaimer.io/in-flight-log"
 	// chunkPrefix begins the key of each chunk. The name part is a hash of the chunk's content.

@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -146,7 +146,7 @@ func (o *fenceOptions) create(ctx context.Context, node string, plan nodes.Plan)
 		}
 	}
 	fence := &v1alpha1.NodeFence{
-		ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{objects.NoBackup: "true"}},
+		ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{kube.NoBackup: "true"}},
 		Spec: v1alpha1.NodeFenceSpec{
 			Reason: o.reason, Agents: o.request.Agents, AllowControlPlane: o.request.AllowControlPlane}}
 	made, err := o.Cluster.Fencing.Fences.Create(ctx, fence, metav1.CreateOptions{FieldManager: cli.Name, DryRun: o.Dry()})
