@@ -235,6 +235,7 @@ func TestFailedWrites(t *testing.T) {
 				s.Event(podOf("ns", "b"), v1.EventTypeNormal, "InUse", "-")
 				run()
 				time.Sleep(time.Hour)
+				synctest.Wait()
 				if a.calls != c.writes+1 || a.events[len(a.events)-1] != "ns b InUse -" {
 					t.Errorf("%d writes, want %d and that of the second Event; recorded %q", a.calls, c.writes, a.events)
 				}
@@ -296,6 +297,7 @@ func TestSenderEnds(t *testing.T) {
 		}
 		a.answer = nil
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		a.want(t)
 	})
 }
