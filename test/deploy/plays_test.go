@@ -147,6 +147,7 @@ func (p plays) addVolumes() {
 		{leaving + ` {.spec.nodeAffinity.required.nodeSelectorTerms[*].matchExpressions[*].values[*]}{"\n"}{end}'`, "", "",
 			"pvc-77f0 node-7", makeLeavingPV},
 		{leaving + `{"\n"}{end}'`, "", "", "pvc-77f0", makeLeavingPV},
+		{"get pv -o custom-columns='PV:.metadata.name,FINALIZERS:.metadata.finalizers'", "", "", docsPV, nil},
 		{"reclaim explain pod/db-0 -n shop", "", "", "Pod shop/db-0 is pending", makePod},
 		{"reclaim explain namespace/shop", "", "", "Namespace shop is not terminating", makeHome},
 		{"reclaim explain pod/NAME -n NAMESPACE", "db-0", "", "Pod shop/db-0 is pending", makePod},
