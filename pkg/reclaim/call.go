@@ -172,8 +172,8 @@ type page[T any] struct {
 	version  string
 }
 
-// whole returns the content of a live list for one PV. If the objects exceed one page, the watch has them, provided that
-// it has reached the version of the first list since the PV has its state.
+// whole returns the content of a live list for one PV. If the objects exceed one page, the watch has them, provided
+// that it has reached the version of the first list since the PV has its state.
 func whole[T any](pv volume.PV, lists *awaited, watch versioned,
 	list func(limit int64) (page[T], error)) (content T, err error) {
 	if version := lists.version(pv); version != "" {

@@ -60,7 +60,8 @@ type Controller struct {
 	// pvs and attachments are the caches as the decisions read them; tests replace them.
 	pvs         pvReader
 	attachments versioned
-	// awaited has the versions of attachments that PVs wait for, and awaitedGone the versions of pvs for PVs that are gone.
+	// awaited has the versions of attachments that PVs wait for, and awaitedGone the versions of pvs for PVs that are
+	// gone.
 	awaited, awaitedGone *awaited
 
 	base                   *controller.Controller
