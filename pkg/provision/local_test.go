@@ -65,16 +65,18 @@ func TestNodeProvisionsOnlyItsOwnClaims(t *testing.T) {
 // TestInputsOfAnotherNode: a builder or a cache for the whole cluster would take other nodes' volumes for this one's.
 func TestInputsOfAnotherNode(t *testing.T) {
 	here := &volume.Node{Name: "n1", Segments: map[string]string{"node": "n1"}}
+	local := &Local{Node: *here}
 	for name, c := range map[string]struct {
 		local    *Local
 		pvs, rec *volume.Node
 		want     string
 	}{
-		"one node":                 {&Local{Node: *here}, here, here, ""},
+		"one node":                 {local, here, here, ""},
 		"the cluster":              {nil, nil, nil, ""},
-		"PVs of the cluster":       {&Local{Node: *here}, nil, here, `Config.Local is node "n1", and Config.PVs is of the whole`},
-		"requests of another node": {&Local{Node: *here}, here, &volume.Node{Name: "n2"}, `the RequestBuilder is of node "n2"`},
-		"requests of one node":     {nil, nil, here, `Config.Local is the whole cluster, and the RequestBuilder is of node "n1"`},
+		"PVs of the cluster":       {local, nil, here, `Config.Local is node "n1", and Config.PVs is of the whole`},
+		"requests of another node": {local, here, &volume.Node{Name: "n2"}, `the RequestBuilder is of node "n2"`},
+		"requests of one node": {nil, nil, here,
+			`Config.Local is the whole cluster, and the RequestBuilder is of node "n1"`},
 	} {
 		_, err := NewForClient(fake.NewClientset(), driverName, &process{}, requestsAt{plainOrders{}, c.rec},
 			Config{Log: &processLog{}, Local: c.local, PVs: pvsAt{node: c.pvs}})
