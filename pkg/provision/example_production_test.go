@@ -108,8 +108,8 @@ func runReplica(ctx context.Context, namespace, pod string) error {
 	return driver.Err()
 }
 
-// whileFit returns a context that also ends when a driver serves the socket that this process is not
-// set up for: one of another name, or with another kind of topology. A new process is.
+// whileFit returns a context that also ends when a driver serves the socket that this process is
+// not set up for: a driver of another name, or one that began or ceased to report topology.
 func whileFit(ctx context.Context, driver *csidriver.Driver) (context.Context, context.CancelFunc) {
 	const topology = csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS
 	driver.Require(func(_ context.Context, before, after csidriver.Facts) error {

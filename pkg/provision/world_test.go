@@ -75,7 +75,7 @@ type world struct {
 	call func(volume string) error
 	// room, if set, is the driver's GetCapacity on a node.
 	room func(node string, r *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error)
-	// works, if set, is what the driver does in each CreateVolume.
+	// works, if set, is called in each CreateVolume, with the context of the call.
 	works func(context.Context) error
 	// created, if set, is called between a PV's creation and its answer.
 	created func()

@@ -76,7 +76,7 @@ func (r *Controller) settled(name string) {
 	}
 }
 
-// forget drops what is kept for a PV that is over.
+// forget drops the reports and the awaited versions of a PV that has ended.
 func (r *Controller) forget(pv types.UID) {
 	r.recorder.Forget(pv)
 	r.awaited.forget(pv)

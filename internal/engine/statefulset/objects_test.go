@@ -104,7 +104,7 @@ func TestCreatorOfClaim(t *testing.T) {
 	}
 }
 
-// A restored claim that was written since has managedFields as that of Kubernetes: the volume tells them apart.
+// The next write to a restored claim makes its managedFields equal to those of a new claim. The volume differs.
 func TestProofOfCreator(t *testing.T) {
 	// The binding of a claim adds its fields to the entry of the creation, with the current time.
 	both := `{"f:metadata":{"f:labels":{}},"f:spec":{"f:resources":{},"f:volumeName":{}}}`

@@ -102,7 +102,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-func TestOverKeepsNothingOfAClaimThatNeverMoved(t *testing.T) {
+func TestClaimThatNeverMovedIsForgotten(t *testing.T) {
 	b := NewTurns()
 	b.Due("u1", now(), time.Second, time.Second)
 	if b.Over("u1"); len(b.of) > 0 {
