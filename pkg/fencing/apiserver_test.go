@@ -54,7 +54,7 @@ func newBench(t *testing.T, name string) *bench {
 	t.Helper()
 	clients, err := newClients(apiserver.Admin(), Config{})
 	b := &bench{Bench: apiserver.New(t, "fencing-", nil), node: name,
-		apiServer: apiServer{clients, apiTimeout, &detaching{clock: clock.RealClock{}}}}
+		apiServer: apiServer{clients, apiTimeout, &attachments{clock: clock.RealClock{}}}}
 	b.Must(err)
 	_, err = b.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
 		metav1.CreateOptions{})

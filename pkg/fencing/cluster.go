@@ -30,8 +30,7 @@ type cluster interface {
 	readFence(ctx context.Context, name string) (f fencing.Fence, found bool, err error)
 	readNode(ctx context.Context, name string) (objects.Node, error)
 	readLease(ctx context.Context, node string) (objects.Lease, error)
-	// listRemaining lists the objects that are left on the node of an Ask. An empty result is live, but another may be
-	// old.
+	// listRemaining lists the objects that are left on the node of an Ask.
 	listRemaining(ctx context.Context, ask fencing.Ask) (fencing.RemainingFacts, error)
 	// setFinalizer adds or removes Finalizer on the NodeFence of an Ask.
 	setFinalizer(ctx context.Context, ask fencing.Ask, has bool) error
@@ -54,8 +53,8 @@ const (
 type apiServer struct {
 	clients clients
 	// timeout bounds each call, so that a hanging server does not block a worker.
-	timeout   time.Duration
-	detaching *detaching
+	timeout     time.Duration
+	attachments *attachments
 }
 
 func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -77,68 +76,90 @@ func (a apiServer) readLease(ctx context.Context, node string) (objects.Lease, e
 	return l, err
 }
 
-// listRemaining lists pods, and VolumeAttachments if they are asked for and no recent list has a terminating one of the
-// node.
 func (a apiServer) listRemaining(ctx context.Context, ask fencing.Ask) (f fencing.RemainingFacts, err error) {
 	err = eachPod(ctx, a.clients.Clients, ask.Node, "", func(o *v1.Pod) { f.AddPod(objects.PodOf(o)) })
-	switch {
-	case err != nil:
+	if err != nil || ask.PodsOnly {
+		return f, err
+	}
+	left, listed, err := a.attachments.on(ctx, ask, a.listAttachments)
+	if err != nil {
 		return fencing.RemainingFacts{}, err
-	case ask.PodsOnly:
-		return f, nil
 	}
-	if n := a.detaching.seen(ask.Node); n > 0 {
-		f.All.VolumeAttachments, f.Leaving.VolumeAttachments = n, n
-		return f, nil
-	}
-	return f, a.listAttachments(ctx, ask.Node, &f)
+	f.All.VolumeAttachments, f.Leaving.VolumeAttachments, f.AttachmentsListed = left.all, left.leaving, listed
+	return f, nil
 }
 
-func (a apiServer) listAttachments(ctx context.Context, node string, f *fencing.RemainingFacts) error {
-	sent, leaving := a.detaching.clock.Now(), map[string]int{}
+func (a apiServer) listAttachments(ctx context.Context) (map[string]attached, error) {
+	of := map[string]attached{}
 	err := kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout, a.clients.Storage.VolumeAttachments().List,
 		func(o *storagev1.VolumeAttachment) {
-			if o.Spec.NodeName == node {
-				f.AddAttachment(o.DeletionTimestamp != nil)
-			}
+			n := of[o.Spec.NodeName]
+			n.all++
 			if o.DeletionTimestamp != nil {
-				leaving[o.Spec.NodeName]++
+				n.leaving++
 			}
+			of[o.Spec.NodeName] = n
 		})
 	if err != nil {
-		return fmt.Errorf("list VolumeAttachments: %w", err)
+		return nil, fmt.Errorf("list VolumeAttachments: %w", err)
 	}
-	a.detaching.saw(leaving, sent)
-	return nil
+	return of, nil
 }
 
-// detaching counts the terminating VolumeAttachments of each node in the last list of all nodes. No selector finds the
-// VolumeAttachments of one node, so waiting fences share a list. Its methods are safe for concurrent use.
-type detaching struct {
+// attached counts the VolumeAttachments of a node, and the terminating ones among them.
+type attached struct{ all, leaving int }
+
+// attachments is the last list of the VolumeAttachments of all nodes, since no selector finds those of one node. In a
+// large cluster a list takes many seconds and many fences can end at once, so the fences share it. Its methods are safe
+// for concurrent use.
+type attachments struct {
 	clock clock.PassiveClock
 
-	mu   sync.Mutex
-	sent time.Time
-	of   map[string]int
+	mu sync.Mutex
+	// listing means that a call lists them.
+	listing      bool
+	sent, listed time.Time
+	nodes        map[string]attached
 }
 
-// shareFor limits how long other waiting fences use a list.
-const shareFor = 10 * time.Second
+// listEvery is the shortest interval at which lists are sent. A list that takes longer is followed by a pause as long
+// as itself.
+const listEvery = 10 * time.Second
 
-// seen returns the number of terminating VolumeAttachments of a node in a recent list.
-func (d *detaching) seen(node string) int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.clock.Since(d.sent) >= shareFor {
-		return 0
+// on returns the counts of the node of an Ask, and whether they are from a list that was sent after ask.Since. It sends
+// a list if one is due, and returns the counts of the last one otherwise.
+func (a *attachments) on(ctx context.Context, ask fencing.Ask,
+	list func(context.Context) (map[string]attached, error)) (left attached, listed bool, err error) {
+	if left, listed, due := a.last(ask); !due {
+		return left, listed, nil
 	}
-	return d.of[node]
+	defer a.ended() // after a panic, too, which ends the work on one fence alone
+	sent := a.clock.Now()
+	nodes, err := list(ctx)
+	if err != nil {
+		return attached{}, false, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sent, a.listed, a.nodes = sent, a.clock.Now(), nodes
+	return nodes[ask.Node], true, nil
 }
 
-func (d *detaching) saw(of map[string]int, sent time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.sent, d.of = sent, of
+func (a *attachments) ended() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.listing = false
+}
+
+// last returns the result of the last list, or that the caller has to make one.
+func (a *attachments) last(ask fencing.Ask) (left attached, listed, due bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	recent := a.clock.Since(a.sent) < max(listEvery, 2*a.listed.Sub(a.sent))
+	listed = !ask.Since.IsZero() && a.sent.After(ask.Since)
+	due = !recent && !a.listing
+	a.listing = a.listing || due
+	return a.nodes[ask.Node], listed, due
 }
 
 // eachPod reads the pods of a node, page by page. version is the minimum resourceVersion of the list; an empty version

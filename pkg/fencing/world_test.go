@@ -282,8 +282,10 @@ func (w *world) readLease(_ context.Context, name string) (objects.Lease, error)
 	return objects.Lease{ResourceVersion: strconv.Itoa(w.leases[name])}, nil
 }
 
-func (w *world) listRemaining(context.Context, fencing.Ask) (fencing.RemainingFacts, error) {
-	return w.remain, w.call("list remaining")
+func (w *world) listRemaining(_ context.Context, ask fencing.Ask) (fencing.RemainingFacts, error) {
+	f := w.remain
+	f.AttachmentsListed = !ask.PodsOnly
+	return f, w.call("list remaining")
 }
 
 // bound returns the NodeFence of an Ask, if its preconditions hold.

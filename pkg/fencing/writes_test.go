@@ -25,7 +25,7 @@ func api(t *testing.T, s *kubetest.Server) apiServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return apiServer{clients, apiTimeout, &detaching{clock: testclock.NewFakePassiveClock(time.Now())}}
+	return apiServer{clients, apiTimeout, &attachments{clock: testclock.NewFakePassiveClock(time.Now())}}
 }
 
 const notFound = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,` +
@@ -232,9 +232,8 @@ func TestLists(t *testing.T) {
 			}},
 		"/volumeattachments": {list("VolumeAttachment", attached), true,
 			func(a apiServer) (int, error) {
-				var f fencing.RemainingFacts
-				err := a.listAttachments(t.Context(), "a", &f)
-				return f.All.VolumeAttachments, err
+				nodes, err := a.listAttachments(t.Context())
+				return nodes["a"].all, err
 			}},
 	} {
 		s := kubetest.NewServer(t, map[string]string{end: c.answer})
@@ -242,9 +241,6 @@ func TestLists(t *testing.T) {
 		if n, err := c.count(a); n != 1 || err != nil ||
 			s.Has("resourceVersion=0") == c.live {
 			t.Errorf("%s: %d, %v, %s", end, n, err, s.Last())
-		}
-		if n := a.detaching.seen("a"); n > 0 {
-			t.Errorf("%s: %d VolumeAttachments are terminating", end, n)
 		}
 		if _, err := c.count(api(t, kubetest.NewServer(t, nil))); err == nil {
 			t.Errorf("%s: a refused list is empty", end)

@@ -189,6 +189,7 @@ var worlds = map[string][]string{
 	"internal/engine/fencing": {
 		"fence, calls fail", "fence policy, zones", "fence policy, limit", "fence policy, a zone is gone",
 		"fence policy, storm", "fence policy, flapping", "fence policy, by hand", "fence, control plane", "fence, chain",
+		"fence, lists", "fence, lists, reboot, then power",
 		"fence, remediation", "fence, agents fail", "fence, late requests", "fence, lying agent", "fence, ended",
 		"fence, power", "fence", "fence, reboot", "fence, for a policy", "fence, when released", "fence, lag",
 	},

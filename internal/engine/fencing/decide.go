@@ -25,6 +25,8 @@ type Decision struct {
 	Taint Taint
 	// PodsOnly limits ListRemaining to pods, without VolumeAttachments.
 	PodsOnly bool
+	// Empty reports that no pod keeps the fence, and that it ends once VolumeAttachments are known to be gone.
+	Empty bool
 }
 
 // Step implements session.State.
@@ -156,7 +158,7 @@ func requested(f Facts, now time.Time) Decision {
 		return wait(ReasonControlPlane, 0)
 	case pause > 0, agent == "":
 		return f.idle(why, pause)
-	case !f.Remaining.Read.Fresh(now):
+	case !f.listed():
 		return listPods(why)
 	}
 	return f.write(ReasonFencing, func(s *v1alpha1.NodeFenceStatus) { f.begin(s, agent, now) })
@@ -239,15 +241,13 @@ func (f Facts) forsaken() Decision {
 // gone handles a fence in force whose Node was deleted. Only a person ends it while an agent has something to undo,
 // because the state of the machine is unknown. An empty node is recorded, so that policies stop counting the fence.
 func gone(f Facts, now time.Time) Decision {
-	switch list := f.list(f.Remaining.All, ReasonNodeDeleted, now); {
+	switch d := f.empties(f.Remaining.All, ReasonNodeDeleted, ReasonNodeDeleted, ReasonNodeDeleted); {
 	case f.Fence.toUndo() == nil:
 		return leave(f, ReasonNodeGone, now)
 	case f.Fence.Vacant():
 		return wait(ReasonNodeDeleted, nodePoll)
-	case list.Action != Wait:
-		return list
-	case !f.Remaining.All.none():
-		return wait(ReasonNodeDeleted, nodePoll)
+	case d.Reason != "":
+		return d
 	}
 	return f.fenced(ReasonNodeDeleted, now)
 }
@@ -304,7 +304,7 @@ func (f Facts) goOn(now time.Time) Decision {
 		pause > 0, !f.away(), f.Node.OwnTaint,
 		f.Node.ControlPlane && !f.Fence.Spec.AllowControlPlane:
 		return wait(ReasonFenced, nodePoll)
-	case !f.Remaining.Read.FreshAfter(f.LeaseRead, now):
+	case !f.listed():
 		return listPods(ReasonFenced)
 	case !f.Fence.Confirmed() && !f.leavesPods():
 		return wait(ReasonFenced, nodePoll)
@@ -352,26 +352,32 @@ func leave(f Facts, why Reason, now time.Time) Decision {
 	if why == ReasonRebooted && f.keepsPods() {
 		remains.Pods = 0
 	}
-	switch list := f.list(remains, why, now); {
-	case list.Action != Wait:
-		return list
-	case !remains.none():
-		return wait(ReasonRemainsOnNode, nodePoll)
+	if d := f.empties(remains, why, ReasonRemainsOnNode, ReasonAwaitsVolumeList); d.Reason != "" {
+		return d
 	}
 	return end(f, why, now)
 }
 
-// list returns the step that lists the pods and VolumeAttachments of the node after the last read of the Lease, no step
-// once they are known. VolumeAttachments are only listed once no pod keeps the fence, because no selector finds them by
-// node.
-func (f Facts) list(remains Remains, why Reason, now time.Time) Decision {
+// empties returns the step to a node without remains, and the zero Decision once lists show it. It lists for the reason
+// why, waits for objects on the node as remain, and for a list of VolumeAttachments as awaits. These are only listed
+// once no pod keeps the fence, because no selector finds them by node.
+func (f Facts) empties(remains Remains, why, remain, awaits Reason) (d Decision) {
 	switch {
-	case !f.Remaining.Read.FreshAfter(f.LeaseRead, now):
+	case !f.listed():
 		return listPods(why)
-	case f.Remaining.PodsOnly && remains.Pods == 0:
-		return step(ListRemaining, why)
+	case remains.Pods > 0:
+		return wait(remain, nodePoll)
+	case f.Remaining.PodsOnly:
+		d = step(ListRemaining, why)
+	case remains.VolumeAttachments > 0:
+		d = wait(remain, nodePoll)
+	case !f.Remaining.AttachmentsListed:
+		d = wait(awaits, nodePoll)
+	default:
+		return Decision{}
 	}
-	return Decision{}
+	d.Empty = true
+	return d
 }
 
 // keepsPods reports whether terminating pods on a rebooted node may wait for the end of the fence, so that the fence

@@ -51,8 +51,10 @@ func TestDecideRequestedFence(t *testing.T) {
 		"the node was read too long ago": {
 			facts(down(), func(f *Facts) { f.NodeRead = old(2) }), ReadNode, ReasonRequested, 0},
 		"the pods were not listed": {facts(down()), ListRemaining, ReasonRequested, 0},
-		"they were listed too long ago": {
-			facts(down(), emptied, func(f *Facts) { f.Remaining.Read = old(4) }), ListRemaining, ReasonRequested, 0},
+		"they were listed before the node was rebooted": {
+			facts(down(), emptied, listedBefore), ListRemaining, ReasonRequested, 0},
+		"their list took long": {facts(down(), emptied, func(f *Facts) { f.Remaining.Read = old(1) }), WriteStatus,
+			ReasonFencing, 0},
 		"all was read":                 {facts(down(), emptied), WriteStatus, ReasonFencing, 0},
 		"a Ready node, by hand":        {facts(down(ready), emptied), WriteStatus, ReasonFencing, 0},
 		"there is no such node":        {facts(nodeGone), Wait, ReasonNodeNotFound, nodePoll},

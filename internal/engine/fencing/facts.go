@@ -70,12 +70,14 @@ const (
 func (r Rules) keepReturned() time.Duration { return cmp.Or(r.KeepReturned, DefaultKeepReturned) }
 func (r Rules) silentAfter() time.Duration  { return cmp.Or(r.SilentAfter, SilentAfter) }
 
-// RemainingFacts is the result of live lists of the node's pods and VolumeAttachments. While a fence waits for objects
-// to go, the lists may be some seconds old and incomplete.
+// RemainingFacts is the result of lists of the node's pods and VolumeAttachments.
 type RemainingFacts struct {
 	Read session.Read
-	// PodsOnly reports that VolumeAttachments were not listed.
-	PodsOnly bool
+	// Basis is what the reads before the lists showed.
+	Basis Basis
+	// PodsOnly reports that VolumeAttachments were not requested, and AttachmentsListed that they are known. If some are
+	// left, the list may be older than Ask.Since, and incomplete.
+	PodsOnly, AttachmentsListed bool
 	// Terminating holds the UIDs of the terminating pods on the node.
 	Terminating []types.UID
 	// Held holds the UIDs of the terminating pods that are held (internal/engine/podsafety).
@@ -89,6 +91,30 @@ type RemainingFacts struct {
 	// VolumeAttachments.
 	All Remains
 }
+
+// Basis is the state of a fence and its node that lists of the remaining objects refer to. In a large cluster, such a
+// list takes longer than a live read is valid. It therefore counts for as long as reads before and after it show the
+// same Basis, since neither an attempt nor a boot ID comes again.
+type Basis struct {
+	// Attempt is the attempt with the proof, 0 for none.
+	Attempt int32
+	// Found, BootID and OwnTaint are those of the Node.
+	Found    bool
+	BootID   string
+	OwnTaint bool
+}
+
+// Basis returns the Basis that the reads of the session show.
+func (f Facts) Basis() Basis {
+	b := Basis{Found: f.Node.Found, BootID: f.Node.BootID, OwnTaint: f.Node.OwnTaint}
+	if p := f.Fence.Status.Proof; p != nil {
+		b.Attempt = p.Attempt
+	}
+	return b
+}
+
+// listed reports whether the pods of the node were listed in this session, for the same state of fence and node as now.
+func (f Facts) listed() bool { return f.Remaining.Read.Order > 0 && f.Remaining.Basis == f.Basis() }
 
 // AddPod counts a pod of the node.
 func (r *RemainingFacts) AddPod(pod objects.Pod) {
@@ -119,8 +145,6 @@ func (r *RemainingFacts) AddAttachment(terminating bool) {
 // Remains counts the objects that are left on a node, as far as they matter for the end of a fence.
 type Remains struct{ Pods, VolumeAttachments int }
 
-func (r Remains) none() bool { return r == Remains{} }
-
 // Sight holds one process's observation times of a fence, by its own clock. A zero time means that nothing was
 // observed.
 type Sight struct {
@@ -129,6 +153,9 @@ type Sight struct {
 	LeaseSince   time.Time
 	// RunsSince is the time of the first observation that the node runs on and so contradicts its proof.
 	RunsSince time.Time
+	// EmptySince is the time since which the node has no pods that keep the fence, with EmptyBasis unchanged.
+	EmptySince time.Time
+	EmptyBasis Basis
 	// Refused is the run whose last start or stop failed, and RefusedBy is the error.
 	Refused   Run
 	RefusedBy string

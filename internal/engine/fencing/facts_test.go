@@ -80,8 +80,14 @@ func facts(alter ...func(*Facts)) Facts {
 	for _, a := range alter {
 		a(&f)
 	}
+	if f.Remaining.Read.Order > 0 && f.Remaining.Basis == (Basis{}) {
+		f.Remaining.Basis = f.Basis()
+	}
 	return f
 }
+
+// listedBefore is a list that was made when the state of fence and node was another one.
+func listedBefore(f *Facts) { f.Remaining.Basis = Basis{Attempt: 15} }
 
 func all(alter ...func(*Facts)) func(*Facts) {
 	return func(f *Facts) {
@@ -221,13 +227,14 @@ func silent(f *Facts) {
 }
 
 // emptied is a node without pods and VolumeAttachments.
-func emptied(f *Facts) { f.Remaining = RemainingFacts{Read: read(4)} }
+func emptied(f *Facts) { f.Remaining = RemainingFacts{Read: read(4), AttachmentsListed: true} }
 
 // heldThere is a node with these pods, which are held and terminating.
 func heldThere(pods ...types.UID) func(*Facts) {
 	return func(f *Facts) {
 		of := Remains{Pods: len(pods)}
-		f.Remaining = RemainingFacts{Read: read(4), Terminating: pods, Held: pods, Leaving: of, All: of}
+		f.Remaining = RemainingFacts{Read: read(4), Terminating: pods, Held: pods, Leaving: of, All: of,
+			AttachmentsListed: true}
 	}
 }
 
@@ -245,7 +252,9 @@ func provenAgo(d time.Duration) func(*Facts) {
 }
 
 func remaining(leaving, everything Remains) func(*Facts) {
-	return func(f *Facts) { f.Remaining = RemainingFacts{Read: read(4), Leaving: leaving, All: everything} }
+	return func(f *Facts) {
+		f.Remaining = RemainingFacts{Read: read(4), Leaving: leaving, All: everything, AttachmentsListed: true}
+	}
 }
 
 // ran is the result of a live read of the object of the last attempt.

@@ -74,7 +74,8 @@ func (s *drawing) next() picture.Step {
 		step.Words, s.f.Run = "the Job of the agent", RunFacts{Of: d.Run, State: s.run, Read: s.read()}
 	case ListRemaining:
 		step.Words, s.f.Remaining = "what is left on the node", s.remaining
-		s.f.Remaining.Read = s.read()
+		s.f.Remaining.Read, s.f.Remaining.Basis, s.f.Remaining.AttachmentsListed = s.read(), s.f.Basis(), !d.PodsOnly
+		s.f.Remaining.PodsOnly = d.PodsOnly
 	case WriteStatus:
 		step.Words = "writes the status: " + string(d.Status.Phase)
 		s.f.Fence.Status, s.f.FenceRead = *d.Status, session.Read{}

@@ -39,7 +39,7 @@ func mayBegin(f Facts) string {
 		return "no agent is wanted"
 	case f.Fence.Status.Proof != nil && !mayGoOn(f):
 		return "the proof is enough"
-	case !fresh(f.NodeRead) || !fresh(f.Remaining.Read):
+	case !fresh(f.NodeRead) || !knowsPods(f):
 		return "the node was not read"
 	case !f.Node.Found || f.Node.ControlPlane || f.Fence.Status.Proof == nil && (f.Node.Tainted() || holds(f, "Released")):
 		return "the node is not to be fenced"
@@ -47,6 +47,19 @@ func mayBegin(f Facts) string {
 		return "the node came back"
 	}
 	return ""
+}
+
+// knowsPods reports whether the pods were listed while fence and node were as they are, knowsVolumes whether the
+// VolumeAttachments are known as well.
+func knowsPods(f Facts) bool {
+	want := Basis{Found: f.Node.Found, BootID: f.Node.BootID, OwnTaint: f.Node.OwnTaint}
+	if f.Fence.Status.Proof != nil {
+		want.Attempt = f.Fence.Status.Proof.Attempt
+	}
+	return f.Remaining.Read.Order > 0 && f.Remaining.Basis == want
+}
+func knowsVolumes(f Facts) bool {
+	return knowsPods(f) && !f.Remaining.PodsOnly && f.Remaining.AttachmentsListed
 }
 
 // mayGoOn reports whether a rebooted node stays away while a pod is held that was not terminating before, or one is not
@@ -59,7 +72,7 @@ func mayGoOn(f Facts) bool {
 		})
 	return inForce(f) && p.Covers == v1alpha1.CoversReboot && !f.Fence.GivenUp && nodeRead(f) &&
 		isAway(f) && !wasRebooted(f) &&
-		later(f.Remaining.Read, f.LeaseRead) && (word(f) || left && now().Sub(p.ProvenAt.Time) >= 10*time.Minute)
+		knowsPods(f) && (word(f) || left && now().Sub(p.ProvenAt.Time) >= 10*time.Minute)
 }
 
 // mayHinder reports whether pods of a Ready node may wait for the end of the fence: an agent of volumes is not undone,

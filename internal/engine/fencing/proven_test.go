@@ -51,8 +51,12 @@ func TestDecideFenceInForce(t *testing.T) {
 			inForce(down(rebooted, tainted), released), RemoveTaint, ReasonRebooted, 0},
 		"it was rebooted": {inForce(down(rebooted), released, renewedFor(0)), ListRemaining, ReasonRebooted, 0},
 		"it was rebooted, listed before": {
+			inForce(down(rebooted), released, renewedFor(0), emptied, listedBefore), ListRemaining, ReasonRebooted, 0},
+		"it was rebooted, and the list took long": {
 			inForce(down(rebooted), released, renewedFor(0), emptied,
-				func(f *Facts) { f.Remaining.Read = read(2) }), ListRemaining, ReasonRebooted, 0},
+				func(f *Facts) { f.Remaining.Read = old(1) }), WriteStatus, ReasonUnfencing, 0},
+		"it was rebooted, and VolumeAttachments are not known": {
+			inForce(down(rebooted), released, renewedFor(0), emptied, unlisted), Wait, ReasonAwaitsVolumeList, nodePoll},
 		"it was rebooted, and a pod is held": {
 			inForce(down(rebooted), renewedFor(0), remaining(Remains{Pods: 1}, Remains{})), Wait, ReasonRemainsOnNode, nodePoll},
 		"it was rebooted, and a volume is attached": {
@@ -77,7 +81,9 @@ func TestDecideFenceInForce(t *testing.T) {
 		"it was rebooted, pods alone were listed": {
 			inForce(down(rebooted), renewedFor(0), emptied, podsOnly), ListRemaining, ReasonRebooted, 0},
 		"its Node is gone, listed before": {
-			inForce(nodeGone, emptied, func(f *Facts) { f.Remaining.Read = read(2) }), ListRemaining, ReasonNodeDeleted, 0},
+			inForce(nodeGone, emptied, listedBefore), ListRemaining, ReasonNodeDeleted, 0},
+		"its Node is gone, and VolumeAttachments are not known": {
+			inForce(nodeGone, emptied, unlisted), Wait, ReasonNodeDeleted, nodePoll},
 		"its Node is gone, and a pod remains": {
 			inForce(nodeGone, remaining(Remains{}, Remains{Pods: 1})), Wait, ReasonNodeDeleted, nodePoll},
 		"its Node is gone, and a volume is attached": {
@@ -127,7 +133,8 @@ func TestReplacedMachineIsNoReboot(t *testing.T) {
 	})
 }
 
-func podsOnly(f *Facts) { f.Remaining.PodsOnly = true }
+func podsOnly(f *Facts) { f.Remaining.PodsOnly, f.Remaining.AttachmentsListed = true, false }
+func unlisted(f *Facts) { f.Remaining.AttachmentsListed = false }
 
 // vacant is a fence whose Node was deleted, and whose node was found empty.
 func vacant(f *Facts) {

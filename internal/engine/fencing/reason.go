@@ -66,6 +66,9 @@ var (
 		"The node is fenced and has the taint node.kubernetes.io/out-of-service: its pods are replaced.")
 	ReasonRemainsOnNode = table.Counted("RemainsOnNode",
 		"The fence could end, but pods are held or volumes attached on the node from before.")
+	ReasonAwaitsVolumeList = table.Counted("AwaitsVolumeList",
+		"The fence ends once a list of all VolumeAttachments shows none of the node from before. Fences share each list, "+
+			"and two lists are at least 10 seconds apart.")
 	ReasonUnfencing     = table.Normal("Unfencing", "The agents undo the fence.")
 	ReasonUnfenceFailed = table.Warning("UnfenceFailed",
 		"An agent could not undo the fence; it tries again. If you have undone it yourself: kubectl reclaim unfence "+

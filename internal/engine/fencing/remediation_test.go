@@ -213,7 +213,7 @@ func TestNextAgentAfterRebootForHeldPods(t *testing.T) {
 		"not listed": {
 			facts(in, func(f *Facts) { f.Remaining = RemainingFacts{} }), ListRemaining, ReasonFenced, 0},
 		"it was listed before": {
-			facts(in, func(f *Facts) { f.Remaining.Read = read(2) }), ListRemaining, ReasonFenced, 0},
+			facts(in, listedBefore), ListRemaining, ReasonFenced, 0},
 		"the proof releases all": waits(facts(in, heldThere("pod"))),
 		"nothing is held":        waits(facts(in, emptied)),
 		"a pod is not held":      {facts(in, unheldThere), WriteStatus, ReasonFencing, 0},

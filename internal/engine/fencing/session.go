@@ -28,8 +28,10 @@ type Ask struct {
 	Agent v1alpha1.Agent
 	// BootID is the boot ID of the node at the beginning of the run's attempt, "" if unknown.
 	BootID string
-	// PodsOnly limits ListRemaining to pods, so that it does not list VolumeAttachments.
+	// PodsOnly limits ListRemaining to pods, so that it does not list VolumeAttachments. Otherwise, each list of
+	// VolumeAttachments counts that was sent after Since.
 	PodsOnly bool
+	Since    time.Time
 	// Acted reports that the agent may have fenced the node, or may do so later.
 	Acted bool
 }
@@ -85,6 +87,22 @@ func (t *Tracker) saw(f Facts, now time.Time) Sight {
 	return s
 }
 
+// emptied records since when no pod keeps the fence, or that one may, and returns the record.
+func (t *Tracker) emptied(f Facts, empty bool, now time.Time) Sight {
+	s, known := t.Fences[f.Fence.UID]
+	if !known && !empty {
+		return f.Sight
+	}
+	switch basis := f.Basis(); {
+	case !empty:
+		s.EmptySince, s.EmptyBasis = time.Time{}, Basis{}
+	case s.EmptySince.IsZero(), s.EmptyBasis != basis:
+		s.EmptySince, s.EmptyBasis = now, basis
+	}
+	t.Fences[f.Fence.UID] = s
+	return s
+}
+
 // refused records why a run could not be started or stopped, with an empty why after a success.
 func (t *Tracker) refused(fence types.UID, run Run, why string) {
 	s := t.Fences[fence]
@@ -97,12 +115,15 @@ func Begin(t *Tracker, f Facts, now time.Time) Session {
 	f.Sight = t.saw(f, now)
 	var s Session
 	s.Facts = f
-	s.decide(now)
+	s.decide(t, now)
 	return s
 }
 
-func (s *Session) decide(now time.Time) {
+func (s *Session) decide(t *Tracker, now time.Time) {
 	s.Decided(Decide(s.Facts, now), s.Facts.Rules.DryRun, maxSteps)
+	if s.Decision.Empty || s.End != session.NotEnded {
+		s.Facts.Sight = t.emptied(s.Facts, s.Decision.Empty, now)
+	}
 }
 
 // Ask returns the call that the session waits for, or the zero Ask after its End.
@@ -113,7 +134,7 @@ func (s *Session) Ask() Ask {
 	fence, d := s.Facts.Fence, s.Decision
 	ask := Ask{Action: d.Action, Node: fence.Name, UID: fence.UID, ResourceVersion: fence.ResourceVersion,
 		NodeVersion: s.Facts.Node.ResourceVersion, Status: d.Status, Taint: d.Taint, Run: d.Run,
-		PodsOnly: d.PodsOnly}
+		PodsOnly: d.PodsOnly, Since: s.Facts.Sight.EmptySince}
 	if agent := fence.agent(d.Run.Agent); agent != nil {
 		ask.Agent, ask.Acted = *agent, fence.acted(agent.Name)
 		ask.BootID = find(&fence.Status, d.Run.Attempt).BootID
@@ -133,7 +154,7 @@ func (s *Session) Answer(t *Tracker, r Reply, sent, now time.Time) {
 	s.succeeded(r, sent)
 	if s.End == session.NotEnded {
 		s.Facts.Sight = t.saw(s.Facts, now)
-		s.decide(now)
+		s.decide(t, now)
 	}
 }
 
@@ -158,7 +179,7 @@ func (s *Session) succeeded(r Reply, sent time.Time) {
 		f.Run.Of, f.Run.Read = s.Decision.Run, s.Live(sent)
 	case ListRemaining:
 		f.Remaining = r.Remaining
-		f.Remaining.Read, f.Remaining.PodsOnly = s.Live(sent), s.Decision.PodsOnly
+		f.Remaining.Read, f.Remaining.Basis, f.Remaining.PodsOnly = s.Live(sent), f.Basis(), s.Decision.PodsOnly
 	case StartRun, StopRun:
 		f.Run = RunFacts{} // the outcome is read
 	case AddTaint, RemoveTaint:

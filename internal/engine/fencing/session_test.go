@@ -163,9 +163,59 @@ func TestSessionListsVolumeAttachmentsBeforeEnd(t *testing.T) {
 	in := proved(power)
 	s, asked := play(t, NewTracker(), facts(in, unread), now(), answer{ReadFence, fenceIs(in), 0},
 		answer{ReadNode, nodeIs(rebooted), 0}, answer{ReadLease, leaseIs("8"), 0}, answer{ListRemaining, reply(), 0},
-		answer{ListRemaining, reply(), 0}, answer{WriteStatus, reply(), 0})
+		answer{ListRemaining, reply(knowsAll), 0}, answer{WriteStatus, reply(), 0})
 	if !asked[3].PodsOnly || asked[4].PodsOnly || s.Reason() != ReasonUnfencing {
 		t.Errorf("asks %+v, %s", asked[3], s.Reason())
+	}
+}
+
+func knowsAll(r *Reply) { r.Remaining.AttachmentsListed = true }
+
+// In a large cluster, a list takes longer than the reads before it are valid. They are made again, and the list is not.
+func TestListMayTakeLong(t *testing.T) {
+	const long = session.LiveFor + time.Second
+	in := proved(power)
+	reads := []answer{{ReadFence, fenceIs(in), 0}, {ReadNode, nodeIs(rebooted), 0}, {ReadLease, leaseIs("8"), 0}}
+	answers := append(slices.Clone(reads), answer{ListRemaining, reply(), long})
+	answers = append(answers, reads...)
+	answers = append(answers, answer{ListRemaining, reply(knowsAll), long})
+	answers = append(answers, reads...)
+	s, _ := play(t, NewTracker(), facts(in, unread), now(), append(answers, answer{WriteStatus, reply(), 0})...)
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonUnfencing))
+
+	s, _ = play(t, NewTracker(), facts(unread), now(), answer{ReadFence, fenceIs(), 0}, answer{ReadNode, nodeIs(), 0},
+		answer{ListRemaining, reply(), long}, answer{ReadFence, fenceIs(), 0}, answer{ReadNode, nodeIs(), 0},
+		answer{WriteStatus, reply(), 0})
+	sessiontest.Ends(t, &s, sessiontest.Written(ReasonFencing))
+}
+
+// A list of VolumeAttachments counts that was sent since no pod keeps the fence, in whatever session.
+func TestSessionsAskForListSinceNodeIsEmpty(t *testing.T) {
+	tracker, in, at := NewTracker(), proved(power), now()
+	since := func(boot string, pods int) time.Time {
+		t.Helper()
+		at = at.Add(nodePoll)
+		answers := []answer{{ReadFence, fenceIs(in), 0},
+			{ReadNode, nodeIs(func(n *objects.Node) { n.BootID = boot }), 0}, {ReadLease, leaseIs("8"), 0},
+			{ListRemaining, reply(func(r *Reply) { r.Remaining.Leaving.Pods = pods }), 0}}
+		if pods > 0 {
+			s, _ := play(t, tracker, facts(in, unread), at, answers...)
+			sessiontest.Ends(t, &s, sessiontest.Timed(ReasonRemainsOnNode))
+			return time.Time{}
+		}
+		s, asked := play(t, tracker, facts(in, unread), at, append(answers, answer{ListRemaining, reply(), 0})...)
+		sessiontest.Ends(t, &s, sessiontest.Timed(ReasonAwaitsVolumeList))
+		return asked[len(answers)].Since
+	}
+	if first := since("boot2", 0); !first.Equal(at) || !since("boot2", 0).Equal(first) {
+		t.Errorf("%s, and then another time", first)
+	}
+	since("boot2", 1)
+	if again := since("boot2", 0); !again.Equal(at) {
+		t.Errorf("%s, before a pod was on the node", again)
+	}
+	if other := since("boot3", 0); !other.Equal(at) {
+		t.Errorf("%s, before the node was rebooted", other)
 	}
 }
 

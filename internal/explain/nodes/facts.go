@@ -103,7 +103,7 @@ func (f Facts) fenceFacts(fence *v1alpha1.NodeFence) fencing.Facts {
 	}
 	if remaining := f.remains(); remaining.OK() {
 		facts.Remaining = remaining.Value
-		facts.Remaining.Read = read(4)
+		facts.Remaining.Read, facts.Remaining.Basis, facts.Remaining.AttachmentsListed = read(4), facts.Basis(), true
 	}
 	return facts
 }

@@ -68,6 +68,7 @@ func waitWords() map[fencing.Reason]string {
 		fencing.ReasonHealthCheckGaveUp: "a person, or another remediator: a node health check has given it up",
 		fencing.ReasonNodeStillReady:    "the node to become NotReady",
 		fencing.ReasonNodeRuns:          "the node to stop: it still renews its Lease",
+		fencing.ReasonAwaitsVolumeList:  "a list of all VolumeAttachments",
 		fencing.ReasonNeedsReboot:       "the node to be rebooted",
 		fencing.ReasonMachineReplaced:   "a person: another machine may have the name of the node",
 		fencing.ReasonNodeDeleted:       "the end of the fence: its Node was deleted",

@@ -60,6 +60,16 @@ func (c *transition) begin(i int) {
 	})
 }
 
+// attached returns the pods whose volumes are attached, a bit each.
+func (c *transition) attached() (bits uint8) {
+	for slot := range c.Pods {
+		if c.pods[slot].attached {
+			bits |= 1 << slot
+		}
+	}
+	return bits
+}
+
 // continues records the changes of a session by an answer, or ends the session.
 func (c *transition) continues(i int, s *fencing.Session) {
 	l := &c.lines[i]
@@ -93,6 +103,8 @@ func keep(to *work, s *fencing.Session, m *machine) {
 	if to.remainingRead == 0 {
 		to.terminating, to.remains, to.attached = 0, 0, 0
 	}
+	to.podsOnly, to.listed = f.Remaining.PodsOnly, f.Remaining.AttachmentsListed
+	to.basis = basisOf(f.Remaining.Basis)
 	if to.runRead == 0 {
 		to.runOf, to.runTry, to.runUndoes, to.runState, to.runSince = 0, 0, false, noRun, young
 	}
@@ -113,13 +125,36 @@ func ranks(reads ...session.Read) (out [5]uint8) {
 
 // calls makes the possible outcomes of a call.
 func (k *worker) calls(s *state, i int) {
-	session := k.machine.session(&s.lines[i].session)
-	ask := session.Ask()
+	current := k.machine.session(&s.lines[i].session)
+	ask := current.Ask()
 	k.Can(true, move{callAnswered[ask.Action], i, 0}, func(c *transition) { c.answer(i, true, true) })
 	k.Breaks(true, &s.left.API, move{callFails[ask.Action], i, 0}, func(c *transition) { c.answer(i, false, false) })
 	if ask.Action >= fencing.AddFinalizer {
 		k.Breaks(true, &s.left.API, move{answerLost[ask.Action], i, 0}, func(c *transition) { c.answer(i, true, false) })
 	}
+	if ask.Action != fencing.ListRemaining {
+		return
+	}
+	k.Breaks(true, &s.left.List, move{listTakesLong, i, 0}, func(c *transition) {
+		c.replied(i, func(s *fencing.Session, _ *fencing.Reply) {
+			s.Facts.FenceRead, s.Facts.NodeRead, s.Facts.LeaseRead = session.Read{}, session.Read{}, session.Read{}
+		})
+	})
+	k.Breaks(!ask.PodsOnly, &s.left.List, move{listIsAwaited, i, 0}, func(c *transition) {
+		c.replied(i, func(_ *fencing.Session, r *fencing.Reply) {
+			c.lines[i].session.attached = 0
+			r.Remaining.All.VolumeAttachments, r.Remaining.AttachmentsListed = 0, false
+		})
+	})
+}
+
+// replied continues a session after its call was carried out, with changes to its facts and to the reply.
+func (c *transition) replied(i int, change func(*fencing.Session, *fencing.Reply)) {
+	l := &c.lines[i]
+	s := c.machine.session(&l.session)
+	reply := c.carryOut(i, s.Ask())
+	change(&s, &reply)
+	c.take(i, &s, reply)
 }
 
 // answer continues a session. done says whether its call is carried out, and answered whether it is answered.
@@ -133,10 +168,16 @@ func (c *transition) answer(i int, done, answered bool) {
 	if !answered {
 		reply = fencing.Reply{}
 	}
+	c.take(i, &s, reply)
+}
+
+// take continues a session with the reply to its call.
+func (c *transition) take(i int, s *fencing.Session, reply fencing.Reply) {
+	l := &c.lines[i]
 	c.machine.with(l.session.fence.uid, &l.sight, func(t *fencing.Tracker) {
 		s.Answer(t, reply, c.machine.now, c.machine.now)
 	})
-	c.continues(i, &s)
+	c.continues(i, s)
 }
 
 // carryOut plays the API server for a call, and answers.
@@ -161,7 +202,7 @@ func (c *transition) carryOut(i int, ask fencing.Ask) fencing.Reply {
 		s.runState, s.runSince = c.readRun(ask.Run)
 		reply.Run = c.machine.runFacts(s)
 	case fencing.ListRemaining:
-		c.listRemaining(s)
+		c.listRemaining(s, ask.PodsOnly)
 		reply.Remaining = remaining(s)
 	case fencing.StartRun:
 		if c.overtaken(ask.Run) {
@@ -191,9 +232,12 @@ func (c *transition) overtaken(of fencing.Run) bool {
 	return !of.Undo && (c.fence.uid == 0 || c.fence.attempts[of.Attempt-1].result != 0)
 }
 
-// listRemaining lists the remaining pods and attachments of the node.
-func (c *transition) listRemaining(s *work) {
-	s.terminating, s.remains, s.attached = 0, 0, 0
+// listRemaining lists the remaining pods of the node, and attachments too unless podsOnly.
+func (c *transition) listRemaining(s *work, podsOnly bool) {
+	s.terminating, s.remains, s.attached, s.listed = 0, 0, 0, !podsOnly
+	if !podsOnly {
+		s.attached = c.attached()
+	}
 	for slot := range c.Pods {
 		p, bit := c.pods[slot], uint8(1)<<slot
 		if p.exists {
@@ -201,9 +245,6 @@ func (c *transition) listRemaining(s *work) {
 		}
 		if p.exists && p.terminating {
 			s.terminating |= bit
-		}
-		if p.attached {
-			s.attached |= bit
 		}
 	}
 }

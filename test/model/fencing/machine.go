@@ -328,6 +328,14 @@ func (m *machine) sightOf(s fencing.Sight) sight {
 	return out
 }
 
+func (b basis) read() fencing.Basis {
+	return fencing.Basis{Attempt: int32(b.attempt), Found: b.found, BootID: version("b", b.boot), OwnTaint: b.tainted}
+}
+
+func basisOf(b fencing.Basis) basis {
+	return basis{attempt: uint8(b.Attempt), boot: number(b.BootID), found: b.Found, tainted: b.OwnTaint}
+}
+
 func (m *machine) ageOf(t time.Time) age {
 	if t.Equal(m.now) {
 		return young
@@ -359,7 +367,8 @@ func (m *machine) facts(s *work) fencing.Facts {
 	}
 	if s.remainingRead > 0 {
 		f.Remaining = remaining(s)
-		f.Remaining.Read = clock.ReadAt(s.remainingRead)
+		f.Remaining.Read, f.Remaining.Basis = clock.ReadAt(s.remainingRead), s.basis.read()
+		f.Remaining.PodsOnly = s.podsOnly
 	}
 	return f
 }
@@ -399,6 +408,7 @@ func (m *machine) runFacts(s *work) fencing.RunFacts {
 }
 
 func remaining(s *work) (f fencing.RemainingFacts) {
+	f.AttachmentsListed = s.listed
 	for slot := range maxPods {
 		bit := uint8(1) << slot
 		if s.terminating&bit != 0 {

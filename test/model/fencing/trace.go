@@ -69,6 +69,8 @@ const (
 	workerBegins        verb = "replica %[2]d works on the fence"
 	pollBegins          verb = "replica %[2]d works on the fence after a pause"
 	leaseGraceEnds      verb = "replica %[2]d: the Lease has not changed for its duration"
+	listTakesLong       verb = "replica %[2]d: a list is answered after the reads before it have grown old"
+	listIsAwaited       verb = "replica %[2]d: no list of VolumeAttachments is made now"
 	runsGraceEnds       verb = "replica %[2]d: the node has run as before for the duration of a Lease"
 )
 

@@ -118,6 +118,7 @@ func (c *transition) settle() {
 		}
 		for i := range c.lines {
 			refer(&c.lines[i].session.nodeBoot)
+			refer(&c.lines[i].session.basis.boot)
 		}
 	})
 }

@@ -175,6 +175,12 @@ type sight struct {
 	runsSince age
 }
 
+// basis is the state of the fence and its node before a list.
+type basis struct {
+	attempt, boot  uint8
+	found, tainted bool
+}
+
 // work is the state of the work of a replica on the fence.
 type work struct {
 	on bool
@@ -192,8 +198,10 @@ type work struct {
 	runState  runState
 	runSince  age
 	// terminating are the terminating pods, remains the existing pods, and attached the pods with an attached volume, a
-	// bit each.
+	// bit each. podsOnly means that the volumes were not requested, and listed that they are known.
 	terminating, remains, attached uint8
+	podsOnly, listed               bool
+	basis                          basis
 	sight                          sight
 	// The orders of the live reads, 0 for missing reads, and their number.
 	fenceRead, nodeRead, leaseRead, runRead, remainingRead, reads uint8

@@ -54,8 +54,9 @@ type Budget struct {
 	// stopped agent from ending, Vanish deletes its object, and Lie lets it report a false success. Again tries all agents
 	// once more.
 	Slow, Fail, Hang, Endless, Vanish, Lie, Again uint8
-	// Crash ends a replica, and API lets a call fail or loses its answer.
-	Crash, API uint8
+	// Crash ends a replica, and API lets a call fail or loses its answer. List lets a list take longer than other reads
+	// are valid, or leave the VolumeAttachments unknown.
+	Crash, API, List uint8
 }
 
 // Worlds returns the explored worlds.
@@ -91,6 +92,12 @@ var table = []World{
 		upToDate, onePod), Agents: []Agent{Power}, Replicas: 2, Budget: Budget{Fence: 1, Now: 1}},
 	{Purpose: search.About("fence, chain", "agents take too long, hang, do not end, and are tried again", upToDate,
 		oneLeader), Agents: []Agent{Power, Reboot}, Budget: Budget{Fence: 1, Slow: 1, Hang: 1, Endless: 1, Again: 1}},
+
+	{Purpose: search.About("fence, lists", "lists take long, or are awaited", upToDate, oneLeader),
+		WhenReleased: true, Agents: []Agent{Power}, Budget: Budget{Fence: 1, Delete: 1, Cut: 1, DeleteNode: 1, List: 2}},
+	{Purpose: search.About("fence, lists, reboot, then power",
+		"such lists before the agents, and before the end of a fence", upToDate, onePod, oneLeader),
+		Agents: []Agent{Reboot, Power}, Budget: Budget{Fence: 1, Delete: 1, Cut: 1, PowerCut: 1, Fail: 1, List: 2}},
 
 	// Agents of each kind, and their faults.
 	{Purpose: search.About("fence, agents fail", "agents fail, lose their objects, and are tried again", upToDate,

@@ -137,6 +137,7 @@ func (c *transition) nodeOf(n uint8) objects.Node {
 
 // remaining lists the remaining pods of node a (countPod in pkg/fencing).
 func (c *transition) remaining() (f fencing.RemainingFacts) {
+	f.AttachmentsListed = true
 	for slot, at := range c.pods {
 		p := c.machine.pod(slot, at)
 		if p.UID == "" || at.node != nodeA {
