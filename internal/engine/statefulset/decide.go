@@ -107,7 +107,11 @@ func change(f Facts, w wanted, now time.Time) Decision {
 
 // condemned handles a claim that the policy deletes, and whose mark and owner references are up to date.
 func condemned(f Facts, now time.Time) Decision {
-	if why := f.keeper(); why != "" {
+	decides := f
+	if f.Maintained() {
+		decides = f.asKubernetes()
+	}
+	if why := decides.keeper(); why != "" {
 		return wait(why)
 	}
 	if f.PodSeen != Absent {

@@ -96,6 +96,8 @@ func TestDecideOnCondemnedClaim(t *testing.T) {
 			does(DeleteClaim, ReasonScaledDown)},
 
 		{"held", facts(ready, held, allRead), waits(ReasonClaimHeld)},
+		{"held, and Kubernetes, which does not know that, decides", facts(scaledDown, held), waits(ReasonPodRemains)},
+		{"held, its pod is there, by the annotation", facts(scaledDown, held, annotated), waits(ReasonClaimHeld)},
 		{"an invalid annotation", facts(ready, invalid, allRead), waits(ReasonInvalidPolicy)},
 		{"its mark is a copy", facts(ready, copiedMark, allRead), does(PatchClaim, ReasonPolicyRemoved)},
 		{"its mark is a copy, and not read", facts(ready, copiedMark), does(ReadSet, ReasonPolicyRemoved)},

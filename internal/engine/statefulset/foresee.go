@@ -66,10 +66,20 @@ type Forecast struct {
 }
 
 // Foresee predicts the effect of a change of its set on a claim, from its current facts. It is a pure function.
+//
+// kube-controller-manager may not have written the owner references of the policy yet: under OrderedReady, a pod that
+// is not Ready keeps it from that. So a claim is only kept if its present owners do not go with the change either.
 func Foresee(f Facts, c Change) Forecast {
-	unchanged := f
+	present := f.goes(c)
+	maintained := f.Maintained()
 	fate, why := foresee(&f, c)
-	forecast := Forecast{Fate: fate, Reason: why, Text: why.Sentence(), Unattended: unchanged.unattended(c, fate)}
+	if maintained && fate == Kept && present == Deleted {
+		fate, why = Deleted, ReasonPolicyNotApplied
+	}
+	forecast := Forecast{Fate: fate, Reason: why, Text: why.Sentence(), Unattended: present}
+	if maintained || f.Claim.Terminating || !f.given() {
+		forecast.Unattended = fate
+	}
 	if more := f.Detail(why); more != "" {
 		forecast.Text += " " + more
 	}
@@ -117,7 +127,7 @@ func (f Facts) scaled() (Fate, Reason) {
 	case !f.hasPod():
 		return f.decided()
 	}
-	if f.Set.Source == SourceField {
+	if f.Maintained() {
 		f = f.asKubernetes()
 	}
 	f.OtherPod = "" // the pod owns the claim, which is terminating while another pod uses it
@@ -126,6 +136,10 @@ func (f Facts) scaled() (Fate, Reason) {
 	}
 	return Deleted, ReasonScaledDown
 }
+
+// Maintained reports whether kube-controller-manager maintains the owner references of the claim, and so decides about
+// it: the set has the policy in its field, and the claim has a pod.
+func (f Facts) Maintained() bool { return f.Set.Source == SourceField && f.hasPod() }
 
 // asKubernetes drops the facts that the StatefulSet controller does not know.
 func (f Facts) asKubernetes() Facts {
@@ -171,7 +185,7 @@ func (f Facts) setDeleted() (Fate, Reason) {
 // ownersAtDeletion returns the owner references of the claim at the deletion of its set. If Kubernetes has the policy,
 // its controller maintains them for claims with a pod.
 func (f Facts) ownersAtDeletion() []metav1.OwnerReference {
-	if f.Set.Source == SourceField && f.hasPod() && !f.stale() {
+	if f.Maintained() && !f.stale() {
 		return f.asKubernetes().policyRefs()
 	}
 	return f.wanted().Owners
@@ -201,12 +215,9 @@ func (f Facts) setOrphaned() (Fate, Reason) {
 	return Deleted, ReasonScaledDown
 }
 
-// unattended returns the effect of a change of the set on the claim without volume-guard. If Kubernetes has the policy,
-// it maintains the owner references of claims with a pod. Any other claim goes once all its owners are gone.
-func (f Facts) unattended(c Change, attended Fate) Fate {
-	if f.Claim.Terminating || !f.given() || f.Set.Source == SourceField && f.hasPod() {
-		return attended
-	}
+// goes returns the effect of a change of the set on the claim if no program changes its owner references before: it
+// goes once all its owners are gone.
+func (f Facts) goes(c Change) Fate {
 	f.Set.Replicas = c.Replicas // counts for Scale alone
 	goes := func(ref metav1.OwnerReference) bool {
 		switch {

@@ -61,6 +61,10 @@ var (
 
 // Reasons to leave a claim alone.
 var (
+	ReasonPolicyNotApplied = table.Silent("PolicyNotApplied",
+		"The retention policy keeps the claim, but the StatefulSet or the pod still owns it, and the claim goes with them. "+
+			"kube-controller-manager removes that owner reference once the pods before it are Ready. Wait for that, or remove "+
+			"the reference.")
 	ReasonNoClaim      = table.Silent("NoClaim", "The claim does not exist.")
 	ReasonNotManaged   = table.Silent("NotManaged", "The claim belongs to no StatefulSet.")
 	ReasonNamesCollide = table.Warning("NamesCollide",

@@ -186,6 +186,9 @@ func advise(s *explain.Explanation, c Claim, f statefulset.Facts, e statefulset.
 	case c.Hold && (reason == statefulset.ReasonRetained || reason == statefulset.ReasonNeverUsed):
 		s.Advise("If the data is not needed, end the hold first: kubectl annotate pvc %s %s-", of,
 			statefulset.HoldAnnotation)
+	case reason == statefulset.ReasonPodRemains && f.Maintained():
+		s.Advise("To keep the claim, before its pod is gone: kubectl patch statefulset %s -n %s -p "+
+			`'{"spec":{"persistentVolumeClaimRetentionPolicy":{"whenScaled":"Retain"}}}'`, f.Set.Name, c.Namespace)
 	case reason == statefulset.ReasonScaleDownGrace, reason == statefulset.ReasonPodRemains:
 		s.Advise("To keep the claim: kubectl annotate pvc %s %s=keep", of, statefulset.HoldAnnotation)
 	case reason == statefulset.ReasonClaimHeld:

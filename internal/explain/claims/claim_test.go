@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
@@ -112,6 +113,13 @@ func TestExplainClaimOfSet(t *testing.T) {
 			env.unread = func(f *ClaimFacts) { explained.Forbid(&f.Pods) }
 		}, []string{"(APIReadFailed): The replica of the claim was scaled away", "may be deleted at any time",
 			"To keep the claim: kubectl annotate pvc data-db-2", "!its pod is not gone"}},
+		"scaled away, with its pod, where a hold has no effect": {func(env *environment) {
+			env.policy(retains, deletes)
+			env.set.Spec.Replicas = ptr.To[int32](2)
+			mark(env.claims[2], "set", 2, statefulset.Delete)
+			env.claims[2].Annotations[statefulset.HoldAnnotation] = "why"
+		}, []string{"(PodRemains)", "To keep the claim, before its pod is gone: kubectl patch statefulset db",
+			`"whenScaled":"Retain"`, "!(ClaimHeld)", "!kubectl annotate pvc"}},
 		"another controller owns it": {func(env *environment) {
 			env.policy(retains, deletes)
 			env.scaled(2)
