@@ -211,6 +211,8 @@ const (
 	whyReportOld refusal = "ReportOld"
 	// whyNamed: a PV other than the remediation's own, or a VolumeAttachment, names the volume.
 	whyNamed refusal = "Named"
+	// whyAttached: a VolumeAttachment names a PV that does not exist, so the volume may be in use.
+	whyAttached refusal = "Attached"
 	// whyNameTaken: another PV already has the name of the remediation's PV.
 	whyNameTaken refusal = "NameTaken"
 	// whyChanged: the remediation's PV exists, but is claimed, terminating, or has another policy or phase.
@@ -236,6 +238,9 @@ func (w refusal) sentence() string {
 		return "the report is too old; have a new one made"
 	case whyNamed:
 		return "an object names it by now"
+	case whyAttached:
+		return "a volume of the driver is attached whose PV does not exist, and may be this one: end the pod that uses it. " +
+			"Delete the VolumeAttachment only if no node has the volume"
 	case whyNameTaken:
 		return "the name of its PV is taken"
 	case whyChanged:
@@ -267,6 +272,8 @@ type situation struct {
 	// Others: a PV other than the remediation's own names the volume, or a VolumeAttachment does inline, according to
 	// live lists of both.
 	Others existence
+	// Attached: a VolumeAttachment of the driver names a PV that does not exist, so its volume may be this one.
+	Attached existence
 	// Own is the result of a live read of the remediation's own PV.
 	Own ownPV
 }
@@ -280,9 +287,18 @@ type ownPV struct {
 }
 
 // decideRemediation returns the next step and its reason. It is a pure function, which measures the report's age at
-// now. The deletion of a volume starts only while no other object names the volume, and only after the PV controller
-// itself has found that this PV's claim is gone.
+// now. The deletion of a volume starts only while no other object names the volume and no volume of an unknown PV is
+// attached, and only after the PV controller itself has found that this PV's claim is gone.
 func decideRemediation(c situation, now time.Time) (step, refusal) {
+	next, why := c.next(now)
+	if c.Remediation == Reclaim && c.Attached != absent && (next == createPV || next == turnPolicy) {
+		return refuse, whyAttached
+	}
+	return next, why
+}
+
+// next returns the next step as far as attachments do not matter.
+func (c situation) next(now time.Time) (step, refusal) {
 	switch {
 	case c.Others == present:
 		return refuse, whyNamed

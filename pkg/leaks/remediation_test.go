@@ -16,7 +16,7 @@ import (
 // suspect returns a case whose next step is createPV.
 func suspect(to Remediation, change func(*situation)) situation {
 	c := situation{Remediation: to, Fresh: true, Reported: true, Suspected: true, Completed: noon.Add(-time.Hour),
-		Others: absent, Own: ownPV{Read: true}}
+		Others: absent, Attached: absent, Own: ownPV{Read: true}}
 	if change != nil {
 		change(&c)
 	}
@@ -31,6 +31,11 @@ func made(to Remediation, change func(*volume.PV)) situation {
 			Phase: volume.PhaseReleased}}
 		change(&c.Own.PV)
 	})
+}
+
+func attached(c situation) situation {
+	c.Attached = present
+	return c
 }
 
 func TestDecideRemediation(t *testing.T) {
@@ -97,6 +102,16 @@ func TestDecideRemediation(t *testing.T) {
 			whyChanged},
 		"made for a remedy that there is none of": {made("", func(*volume.PV) {}), refuse, whyChanged},
 		"made, and another PV names its volume":   {namedByOthers, refuse, whyNamed},
+		"a volume of no PV is attached": {suspect(Reclaim, func(c *situation) { c.Attached = present }), refuse,
+			whyAttached},
+		"whether one is attached is not known": {suspect(Reclaim, func(c *situation) { c.Attached = presenceUnknown }),
+			refuse, whyAttached},
+		"a volume of no PV is attached, and it is to stay": {
+			suspect(Adopt, func(c *situation) { c.Attached = present }), createPV, whySuspected},
+		"made, released, and a volume of no PV is attached": {attached(made(Reclaim, func(*volume.PV) {})), refuse,
+			whyAttached},
+		"made, turned, and a volume of no PV is attached": {
+			attached(made(Reclaim, func(pv *volume.PV) { pv.Policy = volume.PolicyDelete })), Finished, whySuspected},
 	} {
 		step, why := decideRemediation(c.of, noon)
 		if step != c.step || why != c.why {

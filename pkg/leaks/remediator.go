@@ -109,11 +109,11 @@ func (m *Remediator) next(ctx context.Context, r Report, to Remediation, pv *v1.
 	handle := pv.Spec.CSI.VolumeHandle
 	found, reported := r.Find(handle)
 	c := situation{Remediation: to, Fresh: fresh, Reported: reported, Suspected: found.Suspected, Completed: r.Completed}
-	shared, err := m.namedBy(ctx, r.Driver, handle, pv.Name)
+	by, err := m.usersOf(ctx, r.Driver, handle, pv.Name)
 	if err != nil {
 		return refuse, nil, err
 	}
-	c.Others = presence(shared != "")
+	c.Others, c.Attached = presence(by.named != ""), presence(by.attached != "")
 	own, err := m.pvs.Get(ctx, pv.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -127,39 +127,56 @@ func (m *Remediator) next(ctx context.Context, r Report, to Remediation, pv *v1.
 	c.Own.Read = true
 	step, why := decideRemediation(c, m.clock.Now())
 	if step == refuse {
-		return step, own, fmt.Errorf("%s volume %q: %w: %s", to, shown(handle), ErrRefused, c.say(why, found, shared))
+		return step, own, fmt.Errorf("%s volume %q: %w: %s", to, shown(handle), ErrRefused, c.say(why, found, by))
 	}
 	return step, own, nil
 }
 
-// namedBy returns an object that names the volume: a PV other than own, or a VolumeAttachment of a pod's inline volume.
-// It returns an empty string if there is none.
-func (m *Remediator) namedBy(ctx context.Context, driver, handle, own string) (object string, err error) {
-	err = kube.EachOf(ctx, m.pvs.List, metav1.ListOptions{}, func(o *v1.PersistentVolume) {
-		is, about := names(volume.Of(o), driver)
-		if about && keyOf(is) == keyOf(handle) && o.Name != own {
-			object = "pv/" + o.Name
-		}
-	})
-	if err != nil {
-		return "", fmt.Errorf("list PVs: %w", err)
-	}
+// users are the objects that show a use of a volume, empty for none.
+type users struct {
+	// named is a PV other than the remediation's own, or a VolumeAttachment of a pod's inline volume, that names it.
+	named string
+	// attached is a VolumeAttachment of the driver whose PV does not exist, so that its volume may be this one.
+	attached string
+}
+
+// usersOf reads the VolumeAttachments before the PVs: a PV that goes in between counts as one that does not exist.
+func (m *Remediator) usersOf(ctx context.Context, driver, handle, own string) (u users, err error) {
+	attached := map[string]string{} // by the PV
 	err = kube.EachOf(ctx, m.attachments.List, metav1.ListOptions{}, func(o *storagev1.VolumeAttachment) {
 		if key, inline := inlineKey(o, driver); inline && key == keyOf(handle) {
-			object = "volumeattachment/" + o.Name
+			u.named = "volumeattachment/" + o.Name
+		}
+		if pv := o.Spec.Source.PersistentVolumeName; pv != nil && o.Spec.Attacher == driver {
+			attached[*pv] = "volumeattachment/" + o.Name
 		}
 	})
 	if err != nil {
-		return "", fmt.Errorf("list VolumeAttachments: %w", err)
+		return users{}, fmt.Errorf("list VolumeAttachments: %w", err)
 	}
-	return object, nil
+	err = kube.EachOf(ctx, m.pvs.List, metav1.ListOptions{}, func(o *v1.PersistentVolume) {
+		delete(attached, o.Name)
+		is, about := names(volume.Of(o), driver)
+		if about && keyOf(is) == keyOf(handle) && o.Name != own {
+			u.named = "pv/" + o.Name
+		}
+	})
+	if err != nil {
+		return users{}, fmt.Errorf("list PVs: %w", err)
+	}
+	for _, object := range attached {
+		u.attached = max(u.attached, object)
+	}
+	return u, nil
 }
 
 // say returns the reason of a refusal, and names the object concerned.
-func (c situation) say(why refusal, found Found, shared string) string {
+func (c situation) say(why refusal, found Found, by users) string {
 	switch why {
 	case whyNamed:
-		return why.sentence() + ": " + shared
+		return why.sentence() + ": " + by.named
+	case whyAttached:
+		return why.sentence() + ": " + by.attached
 	case whyNotSuspected:
 		return why.sentence() + ": " + string(found.Reason) + ". " + found.Reason.Sentence()
 	case whyChanged:

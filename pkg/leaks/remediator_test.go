@@ -1,6 +1,7 @@
 package leaks
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -147,11 +149,11 @@ func (w *ward) Patch(_ context.Context, name string, _ types.PatchType, body []b
 	})
 }
 
-// inlineAttachments are the handles of in-tree volumes that VolumeAttachments name inline. An unreadable list is one
-// with the handle "forbidden".
+// inlineAttachments are VolumeAttachments: those of PVs, and the handles of in-tree volumes that others name inline. An
+// unreadable list is one with the handle "forbidden".
 type inlineAttachments struct {
 	storageclient.VolumeAttachmentInterface // unused methods panic
-	handles                                 []string
+	handles, pvs                            []string
 }
 
 func (a inlineAttachments) List(context.Context, metav1.ListOptions) (*storagev1.VolumeAttachmentList, error) {
@@ -161,6 +163,12 @@ func (a inlineAttachments) List(context.Context, metav1.ListOptions) (*storagev1
 			return nil, apierrors.NewForbidden(storagev1.Resource("volumeattachments"), "", nil)
 		}
 		list.Items = append(list.Items, *inline(driverName, handle)[0])
+	}
+	for _, pv := range a.pvs {
+		of, driver, _ := strings.Cut(pv, " of ")
+		list.Items = append(list.Items, storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "of-" + of},
+			Spec: storagev1.VolumeAttachmentSpec{Attacher: cmp.Or(driver, driverName),
+				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &of}}})
 	}
 	return list, nil
 }
@@ -312,6 +320,26 @@ func TestInlineAttachmentRefusesRemediation(t *testing.T) {
 				t.Errorf("%s, an attachment of %s: %v after %d writes", to, handle, err, w.writes)
 			case handle == "LEAK" && !errors.Is(err, ErrRefused):
 				t.Errorf("%s: %v", to, err)
+			}
+		}
+	}
+}
+
+// A person may have removed the finalizers of a PV whose pod runs. Its volume is then a suspect, and attached.
+func TestAttachmentOfMissingPVRefusesReclaim(t *testing.T) {
+	for pv, refused := range map[string]bool{"pvc-gone": true, "pvc-kept": false, "pvc-gone of another": false} {
+		for _, to := range []Remediation{Adopt, Reclaim} {
+			w := newWard(t)
+			w.inline.pvs = []string{pv}
+			_, err := w.carry(t.Context(), suspecting(), to)
+			switch {
+			case to == Reclaim && refused:
+				w.expectRefused(pv, err)
+				if !strings.Contains(err.Error(), "volumeattachment/of-pvc-gone") {
+					t.Errorf("%s: %v", pv, err)
+				}
+			case err != nil:
+				t.Errorf("%s, an attachment of %s: %v", to, pv, err)
 			}
 		}
 	}
