@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,8 +93,35 @@ func (o *releaseOptions) run(ctx context.Context) error {
 		if err := o.Confirm(ctx, fmt.Sprintf("Release %s of %s?", plural.Count(len(plan.PVs), "PV"), o.driver)); err != nil {
 			return err
 		}
+		if plan, logs, err = o.again(ctx, plan); err != nil {
+			return err
+		}
 	}
 	return errors.Join(o.release(ctx, plan, logs), inFlight(plan))
+}
+
+// again plans anew after a question, which may have stayed open for long. It returns an error if a process has begun to
+// act for the driver, or more PVs would lose a volume than the shown plan names.
+func (o *releaseOptions) again(ctx context.Context, shown volumes.Plan) (volumes.Plan, explain.InFlightLogs, error) {
+	plan, logs, err := o.plan(ctx)
+	if err != nil {
+		return plan, logs, err
+	}
+	return plan, logs, since(shown, plan)
+}
+
+// since returns the reason why a plan must not be carried out after the answer to another one.
+func since(shown, now volumes.Plan) error {
+	if _, err := begin(now); err != nil && len(now.Obstacles) > 0 {
+		return err
+	}
+	for _, pv := range now.Abandoned {
+		if !slices.Contains(shown.Abandoned, pv) {
+			return fmt.Errorf("PV %s has begun to terminate, and its volume would stay in the storage system: nothing was "+
+				"changed; run the same command again", pv)
+		}
+	}
+	return nil
 }
 
 // begin reports whether there is a finalizer to remove, or why it cannot be removed. Without one, an obstacle is still

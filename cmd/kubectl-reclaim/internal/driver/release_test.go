@@ -52,6 +52,28 @@ func TestReleaseWithoutPVsFailsAtObstacle(t *testing.T) {
 	}
 }
 
+// The question may stay open while a process begins to act for the driver, or a PV is deleted.
+func TestReleasePlansAgainAfterQuestion(t *testing.T) {
+	t.Parallel()
+	shown := volumes.Plan{Driver: "d", PVs: []string{"a", "b", "c"}, Abandoned: []string{"a"}}
+	for name, c := range map[string]struct {
+		now  volumes.Plan
+		says string
+	}{
+		"nothing has changed": {shown, ""},
+		"a PV is released":    {volumes.Plan{Driver: "d", PVs: []string{"a"}}, ""},
+		"all PVs are gone":    {volumes.Plan{Driver: "d"}, ""},
+		"a process holds the Lease": {
+			volumes.Plan{Driver: "d", PVs: shown.PVs, Obstacles: []string{"stop csi-reclaimer"}}, "stop csi-reclaimer"},
+		"another PV is terminating": {volumes.Plan{Driver: "d", PVs: shown.PVs, Abandoned: []string{"a", "c"}}, "PV c"},
+	} {
+		err := since(shown, c.now)
+		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestProgressBar(t *testing.T) {
 	var out bytes.Buffer
 	b := newBar(&out)
