@@ -70,7 +70,7 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 	state.Watch(elector.Check)
 	running.Go(func() { app.ReturnMemory(background, all.waitSynced) })
 	running.Go(func() {
-		app.WatchPermissions(background, append(checkers, needs...),
+		app.WatchPermissions(background, append(append(checkers, needs...), elector),
 			func(missing []permission.Permission) { state.Lack(app.BlockingPermissions(missing)...) })
 	})
 	err = app.RunControllers(ctx, all, o.grace, elector)

@@ -25,6 +25,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // ErrLost means that another replica may lead now, so the program has to restart.
@@ -67,6 +68,19 @@ type Elector struct {
 	health *leaderelection.HealthzAdaptor
 	// keep: the Lease is not released at the end.
 	keep bool
+}
+
+// MissingPermissions returns the permissions that this replica lacks to lead. A nil Elector needs none.
+func (e *Elector) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
+	if e == nil {
+		return nil, nil
+	}
+	lease := func(verb, name string) permission.Permission {
+		return permission.Permission{Group: "coordination.k8s.io", Resource: "leases", Verb: verb,
+			Namespace: e.cfg.Namespace, Name: name, Unsafe: true, Without: "this replica never leads, and does nothing"}
+	}
+	return permission.Missing(ctx, e.client.AuthorizationV1(), []permission.Permission{lease("get", e.cfg.Name),
+		lease("create", ""), lease("update", e.cfg.Name)})
 }
 
 // Check returns an error if this replica leads and did not renew its Lease in time. It implements the health check.

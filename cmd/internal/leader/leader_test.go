@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
@@ -49,6 +50,28 @@ func TestNilElector(t *testing.T) {
 	})
 	if !errors.Is(err, wrong) {
 		t.Errorf("Run = %v", err)
+	}
+}
+
+// A replica that may not use its Lease never leads, and names the reason.
+func TestMissingPermissions(t *testing.T) {
+	var none *Elector
+	if missing, err := none.MissingPermissions(t.Context()); len(missing) > 0 || err != nil {
+		t.Errorf("without an election: %v, %v", missing, err)
+	}
+	client := fake.NewClientset()
+	client.PrependReactor("create", "selfsubjectaccessreviews",
+		func(a clienttesting.Action) (bool, runtime.Object, error) {
+			review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview).DeepCopy()
+			of := review.Spec.ResourceAttributes
+			review.Status.Allowed = of.Verb != "update" || of.Namespace != "n" || of.Resource != "leases"
+			return true, review, nil
+		})
+	e := newElector(time.Minute, client)
+	e.cfg.Namespace = "n"
+	missing, err := e.MissingPermissions(t.Context())
+	if err != nil || len(missing) != 1 || missing[0].Verb != "update" || !missing[0].Unsafe {
+		t.Errorf("%v, %v", missing, err)
 	}
 }
 
