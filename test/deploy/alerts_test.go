@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
@@ -178,6 +179,40 @@ func TestAlertsNameExistingReasons(t *testing.T) {
 	if found < 20 {
 		t.Errorf("%d reasons were found: this test shows little", found)
 	}
+}
+
+// TestAlertsNameWarnings expects an alert for each warning that keeps a volume from its deletion.
+func TestAlertsNameWarnings(t *testing.T) {
+	excused := []string{"DeletionUnprotected", "ReclaimAbandoned", "FinalizerContested", "PVContested",
+		"UnprotectedReclaim", "VolumeLeftBehind", "AdmissionPolicyIneffective", "HoldNotObeyed", "TooLateToKeep"}
+	named := ""
+	for _, a := range alerts(t) {
+		if strings.HasSuffix(a.Alert, "DeletionsStuck") {
+			named += "|" + a.Expr
+		}
+	}
+	warnings := 0
+	for _, word := range append(warningsOf(reclaim.Reasons()), warningsOf(intree.Reasons())...) {
+		warnings++
+		if !slices.Contains(excused, word) && !regexp.MustCompile(`\b`+word+`\b`).MatchString(named) {
+			t.Errorf("no alert names %s", word)
+		}
+	}
+	if warnings < 20 {
+		t.Errorf("%d warnings were found: this test shows little", warnings)
+	}
+}
+
+func warningsOf[R interface {
+	~string
+	EventType() string
+}](reasons []R) (all []string) {
+	for _, r := range reasons {
+		if r.EventType() == v1.EventTypeWarning {
+			all = append(all, string(r))
+		}
+	}
+	return all
 }
 
 func words[R ~string](reasons []R) (all []string) {

@@ -64,6 +64,7 @@ var notRecorded = map[string]string{
 	"CSIReclaimerInFlightElsewhere":          "it needs a driver that moved to another namespace",
 	"CSIReclaimerInFlightLogFilling":         "it needs hundreds of volumes in flight",
 	"CSIReclaimerInFlightLogUnreadable":      "no program writes an entry that cannot be read",
+	"CSIReclaimerNoLeader":                   "a recording has no leader election",
 	"CSIReclaimerReplicaDown":                "a recording has one replica of each program",
 	"VolumeGuardDeletionsStuck":              "kube-controller-manager of the control plane handles in-tree PVs",
 	"VolumeGuardPVsUnprotected":              "kube-controller-manager of the control plane handles in-tree PVs",
