@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
@@ -63,6 +65,67 @@ func forget(t *testing.T, namespace string) {
 		}
 	}
 	must(t, client.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}))
+}
+
+// valuePolicy refuses other values of the label than enforce and warn.
+const valuePolicy = "csi-reclaimer-pod-safety-value"
+
+// withoutValuePolicy ends the effect of valuePolicy until the end of the test.
+func withoutValuePolicy(t *testing.T) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	bindings := client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	refused := func() bool {
+		o := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "label-other", Labels: map[string]string{label: "other"}}}
+		_, err := client.CoreV1().Namespaces().Create(ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return apierrors.IsForbidden(err)
+	}
+	binding, err := bindings.Get(ctx, valuePolicy, metav1.GetOptions{})
+	must(t, err)
+	must(t, bindings.Delete(ctx, valuePolicy, metav1.DeleteOptions{}))
+	t.Cleanup(func() {
+		binding.UID, binding.ResourceVersion = "", ""
+		_, err := bindings.Create(ctx, binding, metav1.CreateOptions{})
+		must(t, err)
+		must(t, wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true,
+			func(context.Context) (bool, error) { return refused(), nil }))
+	})
+	until(t, valuePolicy+" to end", func() bool { return !refused() })
+}
+
+// TestLabelHasTwoValues expects the refusal of other values, which would protect nothing.
+func TestLabelHasTwoValues(t *testing.T) {
+	namespaces, dryRun := client.CoreV1().Namespaces(), []string{metav1.DryRunAll}
+	made := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "label-", Labels: map[string]string{label: warn}}}
+	made, err := namespaces.Create(t.Context(), made, metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() { forget(t, made.Name) })
+	for value, refused := range map[string]bool{`"enforce"`: false, `"warn"`: false, "null": false, `"enforced"`: true,
+		`"Enforce"`: true, `"true"`: true, `""`: true} {
+		labels := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, label, value)
+		sent := map[string]error{}
+		_, sent["patch"] = namespaces.Patch(t.Context(), made.Name, types.MergePatchType, labels,
+			metav1.PatchOptions{DryRun: dryRun})
+		_, sent["patch of the status"] = namespaces.Patch(t.Context(), made.Name, types.MergePatchType, labels,
+			metav1.PatchOptions{DryRun: dryRun}, "status")
+		if value != "null" {
+			created := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "label-new",
+				Labels: map[string]string{label: strings.Trim(value, `"`)}}}
+			_, sent["create"] = namespaces.Create(t.Context(), created, metav1.CreateOptions{DryRun: dryRun})
+		}
+		for request, err := range sent {
+			want := suite.Verdict{}
+			if refused {
+				want.RefusedBy = valuePolicy
+			}
+			if got := suite.Judge(err); got.String() != want.String() {
+				t.Errorf("%s of %s: %v, want %v", request, value, got, want)
+			}
+		}
+	}
+	_, err = namespaces.Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`),
+		metav1.PatchOptions{})
+	must(t, err)
 }
 
 // TestPolicies sends each request where pod safety is enforced, where it warns, and where it is off.
@@ -309,6 +372,7 @@ func mutantMode(mode string, n int) string { return fmt.Sprintf("%s-%d", mode, n
 // TestEachGuardOfThePolicies removes one guard at a time, and expects a different outcome in the table of requests.
 func TestEachGuardOfThePolicies(t *testing.T) {
 	suite.Deep(t, suite.Load)
+	withoutValuePolicy(t) // the label has a value for each mutant
 	all, rows, mutants := users(t), requests(), mutants(t)
 	namespace, pods := prepareAll(t, rows, all)
 	var objects []object
