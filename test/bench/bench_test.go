@@ -61,6 +61,10 @@ func TestGoalsOfFamilies(t *testing.T) {
 		"peak_rss_mib_100000":                         "≤ 116",
 		"in_flight_bytes_per_volume_3":                "≤ 12800",
 		"in_flight_bytes_per_volume_5000":             "≤ 12800",
+		"pods_gone_per_second":                        "≥ 0.95 × limit",
+		"pod_gone_ms_p50":                             "≤ 1.10 × limit",
+		"locked_scheduled_per_second":                 "≥ 0.55 × limit",
+		"locked_scheduled_ms_p50":                     "≤ 12.0",
 	}
 	got := map[string]string{}
 	for _, f := range families() {

@@ -41,6 +41,19 @@ func (env *Environment) Used(program subject.Running) (u used, err error) {
 	return u, err
 }
 
+// ApiServerMs calls do for n objects, and returns the processor time of the API server meanwhile, in ms for one.
+func (env *Environment) ApiServerMs(n int, do func() error) (float64, error) {
+	before, err := env.Used(nil)
+	if err != nil {
+		return 0, err
+	}
+	if err := do(); err != nil {
+		return 0, err
+	}
+	after, err := env.Used(nil)
+	return 1000 * (after.ApiServer - before.ApiServer) / float64(n), err
+}
+
 // RecordCosts records the resources used for the volumes since before.
 func (s *Session) RecordCosts(column string, program subject.Running, before used, volumes int) error {
 	after, err := s.Env.Used(program)
