@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"errors"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -213,6 +214,9 @@ func TestNameThatIsShownDuringATry(t *testing.T) {
 			shown := &atomic.Pointer[Controller]{}
 			show := func() { shown.Load().tracker.show("u1", "pvc-u1") }
 			w.orders.refuse = func(o request.Options) error {
+				if o.Name == "pvc-u1" {
+					return errors.New("the next try, which creates the volume of the earlier name")
+				}
 				if o.Name != "" && entries == 0 {
 					show()
 				}
