@@ -82,7 +82,7 @@ func TestVolumeAttachmentListsAreShared(t *testing.T) {
 	list("node-1", begin, known, 1)
 	list("node-2", begin, fencing.RemainingFacts{All: volume, AttachmentsListed: true}, 1)
 	list("node-3", begin, fencing.RemainingFacts{AttachmentsListed: true}, 1)
-	// It does not show what has gone since, nor for which node a volume was attached since.
+	// The list shows neither later ends of attachments nor later attachments.
 	list("node-1", clock.Now(), fencing.RemainingFacts{All: volume, Leaving: volume}, 1)
 	list("node-3", clock.Now(), fencing.RemainingFacts{}, 1)
 	list("node-3", time.Time{}, fencing.RemainingFacts{}, 1)

@@ -73,7 +73,7 @@ func (r Rules) silentAfter() time.Duration  { return cmp.Or(r.SilentAfter, Silen
 // RemainingFacts is the result of lists of the node's pods and VolumeAttachments.
 type RemainingFacts struct {
 	Read session.Read
-	// Basis is what the reads before the lists showed.
+	// Basis is the state of fence and node in the reads before the lists.
 	Basis Basis
 	// PodsOnly reports that VolumeAttachments were not requested, and AttachmentsListed that they are known. If some are
 	// left, the list may be older than Ask.Since, and incomplete.

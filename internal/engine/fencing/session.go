@@ -87,7 +87,7 @@ func (t *Tracker) saw(f Facts, now time.Time) Sight {
 	return s
 }
 
-// emptied records since when no pod keeps the fence, or that one may, and returns the record.
+// emptied records the time since which no pod keeps the fence, or no time if a pod may keep it. It returns the record.
 func (t *Tracker) emptied(f Facts, empty bool, now time.Time) Sight {
 	s, known := t.Fences[f.Fence.UID]
 	if !known && !empty {
