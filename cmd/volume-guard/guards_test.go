@@ -60,15 +60,18 @@ func TestControllersShareTheirWatches(t *testing.T) {
 	cluster := &emptyCluster{lists: map[string]int{}}
 	server := httptest.NewServer(cluster)
 	t.Cleanup(server.Close)
-	watchAll(t, server.URL, func() {})
-	cluster.mu.Lock()
-	defer cluster.mu.Unlock()
+	var lists map[string]int
+	watchAll(t, server.URL, func() { // the end of one watcher may have the others list again
+		cluster.mu.Lock()
+		defer cluster.mu.Unlock()
+		lists = maps.Clone(cluster.lists)
+	})
 	for _, resource := range slices.Sorted(maps.Keys(listKinds)) {
 		want := 1
 		if resource == "namespaces" {
 			want = 2
 		}
-		if got := cluster.lists[resource]; got != want {
+		if got := lists[resource]; got != want {
 			t.Errorf("%d lists of %s, want %d", got, resource, want)
 		}
 	}

@@ -104,6 +104,9 @@ func TestStopEndsWaitForCaches(t *testing.T) {
 
 func TestOnlyOneCallerWatches(t *testing.T) {
 	r := begin(t)
+	for r.cache.runs.Load() == 0 { // or the end of the other caller would have Run's own begin
+		time.Sleep(time.Millisecond)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); r.Watch(ctx) }()

@@ -2,16 +2,17 @@ package controller
 
 import (
 	"context"
+	"os"
 	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(goroutines.Run(m)) }
 
 func TestDelayDoublesUpToItsMaximum(t *testing.T) {
 	b := Backoff{First: time.Second, Max: 10 * time.Second}

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
@@ -246,11 +247,5 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	}
 	_ = answer.Body.Close()
 	http.DefaultClient.CloseIdleConnections()
-	leak := goleak.Find(before) // it looks for less than half a second
-	for deadline := time.Now().Add(time.Minute); leak != nil && time.Now().Before(deadline); {
-		leak = goleak.Find(before)
-	}
-	if leak != nil {
-		t.Error(leak)
-	}
+	goroutines.ExpectEnded(t, before)
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -23,9 +22,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/server"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/socket"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(goroutines.Run(m)) }
 
 // driver is a driver in this process, behind a real socket.
 type driver struct {

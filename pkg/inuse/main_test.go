@@ -3,9 +3,10 @@
 package inuse
 
 import (
+	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(goroutines.Run(m)) }

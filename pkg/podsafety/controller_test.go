@@ -96,6 +96,8 @@ func (w *world) readPod(_ context.Context, ns, name string) (objects.Pod, bool, 
 	if err := w.call("get pod"); err != nil {
 		return objects.Pod{}, false, err
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	o, found := w.live[ns+"/"+name]
 	if !found {
 		return objects.Pod{}, false, nil

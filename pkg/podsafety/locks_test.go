@@ -447,7 +447,9 @@ func TestRefreshFindsChangedLocks(t *testing.T) {
 }
 
 func (w *world) list(context.Context) ([]volumeLock, error) {
+	w.mu.Lock()
 	locks := slices.Collect(maps.Values(w.locked))
+	w.mu.Unlock()
 	if w.onList != nil {
 		w.onList()
 	}
@@ -462,6 +464,8 @@ func (w *world) put(_ context.Context, l volumeLock) (volumeLock, error) {
 	if err := w.call("%s", what); err != nil {
 		return volumeLock{}, err
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	stored, exists := w.locked[l.node]
 	gr := schema.GroupResource{Group: lockGroup, Resource: lockResource}
 	switch {
@@ -482,6 +486,8 @@ func (w *world) delete(_ context.Context, l volumeLock) error {
 	if err := w.call("delete lock"); err != nil {
 		return err
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if l.version != w.locked[l.node].version {
 		return apierrors.NewConflict(schema.GroupResource{Group: lockGroup, Resource: lockResource}, l.node, nil)
 	}

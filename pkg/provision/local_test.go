@@ -366,7 +366,7 @@ func TestAllNodesAreFull(t *testing.T) {
 	one, two := w.make(onNode("n1")), w.make(onNode("n2"))
 	one.start()
 	two.start()
-	began, rounds, before := time.Now(), 0, ""
+	rounds, before := 0, ""
 	w.makeClaim()
 	for ctx := w.ctx(); rounds < 3; {
 		select {
@@ -382,8 +382,5 @@ func TestAllNodesAreFull(t *testing.T) {
 		case <-ctx.Done():
 			t.Fatalf("%d rounds, records %q", rounds, w.recorded())
 		}
-	}
-	if took, least := time.Since(began), 300*time.Millisecond; took < least {
-		t.Errorf("three rounds took %v, want at least %v", took, least)
 	}
 }

@@ -190,11 +190,22 @@ func (l *processLog) Remove(volume string) {
 	l.removing[volume] = true
 	l.lock.Unlock()
 	l.removals.Go(func() {
-		l.lock.Lock()
-		wanted := l.removing[volume]
-		l.lock.Unlock()
-		if !wanted || l.write("close entry", func() { delete(l.entries, l.node+volume) }) != nil {
-			return // replaced, or the process is dead
+		wanted := func() bool {
+			l.lock.Lock()
+			defer l.lock.Unlock()
+			return l.removing[volume]
+		}
+		if !wanted() {
+			return
+		}
+		closed := false
+		err := l.write("close entry", func() {
+			if closed = wanted(); closed {
+				delete(l.entries, l.node+volume)
+			}
+		})
+		if err != nil || !closed {
+			return // the process is dead, or a request has replaced it
 		}
 		l.lock.Lock()
 		delete(l.removing, volume)

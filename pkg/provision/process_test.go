@@ -13,6 +13,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
@@ -45,9 +46,30 @@ type process struct {
 	conflicts bool
 	// refusePV, if set, returns the API server's answer to a new PV.
 	refusePV func() error
+	// answer is the world's answer to the latest recorded call, if not nil, and late its world.late.
+	answer func() error
+	late   bool
 }
 
 var errDead = errors.New("the process is dead")
+
+// unhurried is a clock that no lack of processors moves: from one look to the next it goes on for 10 ms at most, so a
+// test that waits for a processor for seconds sees no limit expire.
+type unhurried struct {
+	clock.RealClock
+	mu        sync.Mutex
+	now, seen time.Time
+}
+
+func (c *unhurried) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	passed := min(time.Since(c.seen), 10*time.Millisecond)
+	c.now, c.seen = c.now.Add(passed), c.seen.Add(time.Since(c.seen))
+	return c.now
+}
+
+func (c *unhurried) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
 // quiet is the quiet period of tests that check for late calls.
 const quiet = 50 * time.Millisecond
@@ -95,6 +117,9 @@ func (w *world) makeOf(driver string, cfg Config) *process {
 	cfg.RetryStart, cfg.RetryMax = 2*time.Millisecond, 20*time.Millisecond
 	if cfg.Quiet == 0 {
 		cfg.Quiet = 10 * time.Millisecond
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = &unhurried{now: time.Now(), seen: time.Now()}
 	}
 	cfg.Workers = 2
 	p.log = &processLog{process: p, removing: map[string]bool{}, takenOver: time.Unix(1e9, 0)}
@@ -147,6 +172,7 @@ func (p *process) do(what string, effect func() error) error {
 	p.records = append(p.records, what)
 	p.n++
 	n, each := p.n, p.each
+	p.answer, p.late = p.fail[what], p.world.late
 	p.world.mu.Unlock()
 	dies := goesOn
 	if each != nil {
@@ -235,7 +261,7 @@ func (p *process) CreateVolume(ctx context.Context, r *csi.CreateVolumeRequest, 
 			return nil, err
 		}
 	}
-	err := p.do("create volume", func() error { return p.work("create volume", func() { p.volumes[id] = r.GetName() }) })
+	err := p.do("create volume", func() error { return p.work(func() { p.volumes[id] = r.GetName() }) })
 	if err != nil {
 		return nil, err
 	}
@@ -271,18 +297,18 @@ func (p *process) DeleteVolume(_ context.Context, handle string, _ map[string]st
 	if handle == "" {
 		p.t.Error("a volume without id is deleted")
 	}
-	return p.do("delete volume", func() error { return p.work("delete volume", func() { delete(p.volumes, handle) }) })
+	return p.do("delete volume", func() error { return p.work(func() { delete(p.volumes, handle) }) })
 }
 
-// work changes the storage system, or fails as configured in the world.
-func (w *world) work(call string, effect func()) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// work changes the storage system, or fails as the world was configured when the call was recorded.
+func (p *process) work(effect func()) error {
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
 	var err error
-	if fail := w.fail[call]; fail != nil {
-		err = fail()
+	if p.answer != nil {
+		err = p.answer()
 	}
-	if err == nil || w.late {
+	if err == nil || p.late {
 		effect()
 	}
 	return err

@@ -21,6 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
 )
 
 func (w *world) provisioned() bool { return w.pv() != nil && w.settled() }
@@ -93,9 +94,7 @@ func TestStopBeforeRunLeavesNoGoroutine(t *testing.T) {
 	w := newWorld(t)
 	others, known := goleak.IgnoreCurrent(), len(scheme.Scheme.AllKnownTypes())
 	w.make(Config{}).provisioner.Stop()
-	if err := goleak.Find(others); err != nil {
-		t.Error(err)
-	}
+	goroutines.ExpectEnded(t, others)
 	if now := len(scheme.Scheme.AllKnownTypes()); now != known {
 		t.Errorf("client-go's scheme has %d types, want %d", now, known)
 	}
@@ -109,12 +108,10 @@ func TestOwnEventsEndWithRun(t *testing.T) {
 	w.makeClaim()
 	w.wait("an Event is recorded", func() bool {
 		all, err := w.client.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
-		return err == nil && len(all.Items) > 0 && all.Items[0].Reason == eventSucceeded
+		return err == nil && slices.ContainsFunc(all.Items, func(e v1.Event) bool { return e.Reason == eventSucceeded })
 	})
 	p.stop()
-	if err := goleak.Find(others); err != nil {
-		t.Error(err)
-	}
+	goroutines.ExpectEnded(t, others)
 }
 
 // TestRefusalSettles: the first answer to a request proves that no volume was created, with any refusal.

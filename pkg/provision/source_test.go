@@ -180,8 +180,8 @@ func TestUnprotectableSource(t *testing.T) {
 	if n := w.count("create volume"); n != 0 {
 		t.Errorf("%d CreateVolume calls from a snapshot that can be deleted meanwhile", n)
 	}
-	shop.Fail("add", nil)
 	w.failing(true, class(errclass.Uncertain))
+	shop.Fail("add", nil)
 	w.waitUnseen()
 	p.stop()
 	shop.Lose("snap")

@@ -111,8 +111,14 @@ func TestClaimKeepsTheNameOfItsVolume(t *testing.T) {
 	p.keeps("its entry was closed by this process")
 	p = p.restart()
 	p.keeps("its entry was closed by an earlier process")
+	news := newsOf(p.provisioner.volumes)
 	w.deletePV()
 	w.wait("its PV is gone, and it gets another one", func() bool { return w.count("create PV") == 2 && w.provisioned() })
+	for seen := range news { // the end of a claim may overtake its PV
+		if seen == "pvc-u1 of u1 true" {
+			break
+		}
+	}
 	w.makeClaim(named("logs", "u2"))
 	if slices.Contains(w.onDisk(), "vol-disk-u1") {
 		t.Errorf("volumes: %q", w.onDisk())
@@ -250,6 +256,12 @@ func TestNameThatIsShownBetweenTries(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			w.orders.prefix = "disk"
+			w.orders.refuse = func(o request.Options) error {
+				if o.Name == "pvc-u1" {
+					return errors.New("the next try, which creates the volume of the earlier name")
+				}
+				return nil
+			}
 			if w.failing(true, class(errclass.Uncertain)); !sent {
 				w.refused = inflight.ErrUnconfirmed
 			}

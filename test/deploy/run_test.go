@@ -3,6 +3,7 @@
 package deploy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -25,6 +26,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/rundir"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
@@ -34,6 +36,13 @@ func TestExampleDeploymentWorks(t *testing.T) {
 	ctx := patiently(t)
 	namespace := installExample(t)
 	pod := example(t).Spec.Template.Spec
+	for _, d := range manifestsOf(t, exampleFile+" rbac-owner.yaml") {
+		in := d.GetNamespace()
+		if d.GetKind() == "Role" {
+			in = cmp.Or(in, namespace)
+		}
+		must(t, rbac.InForce(ctx, client, in, namespace, pod.ServiceAccountName, d.rules(t)))
+	}
 	dir, err := rundir.New("deploy-") // short: a socket's path has little room
 	must(t, err)
 	t.Cleanup(func() { _ = dir.Remove() })
@@ -60,8 +69,14 @@ func TestExampleDeploymentWorks(t *testing.T) {
 	if _, err := client.CoordinationV1().Leases(namespace).Get(ctx, lease, metav1.GetOptions{}); err != nil {
 		t.Errorf("the Lease: %v", err)
 	}
-	if log := p.LogTail(1000); strings.Contains(log, "Preflight") {
-		t.Errorf("something is lacking:\n%s", log)
+	for line := range strings.Lines(p.LogTail(1000)) {
+		// A slow answer of the API server is no lack.
+		passes := []string{"could not be reviewed", "all permissions are granted", "the CSIDriver cannot be read"}
+		if strings.Contains(line, "Preflight") && !slices.ContainsFunc(passes, func(text string) bool {
+			return strings.Contains(line, text)
+		}) {
+			t.Errorf("something is lacking: %s", line)
+		}
 	}
 }
 

@@ -3,15 +3,16 @@ package app
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(goroutines.Run(m)) }
 
 // controller is a Controller whose work in progress takes as long as the test requires.
 type controller struct {

@@ -6,17 +6,20 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(goroutines.Run(m)) }
 
 // answers is a fake API server with a decision for each token.
 type answers struct {
@@ -216,6 +219,10 @@ func TestDecisionsExpire(t *testing.T) {
 
 // The requests arrive at the same time.
 func TestConcurrentRequestsShareReview(t *testing.T) {
+	synctest.Test(t, testConcurrentRequestsShareReview)
+}
+
+func testConcurrentRequestsShareReview(t *testing.T) {
 	f, a, _ := newFilter()
 	a.wait = make(chan struct{})
 	gone, leave := context.WithCancel(t.Context())
@@ -223,11 +230,7 @@ func TestConcurrentRequestsShareReview(t *testing.T) {
 	first.Go(func() { // its client goes away
 		send(f, "Bearer good", func(r *http.Request) { *r = *r.WithContext(gone) })
 	})
-	for deadline := time.Now().Add(time.Minute); a.asked.Load() == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("nothing is asked")
-		}
-	}
+	synctest.Wait() // until it is asked
 	for range 20 {
 		others.Go(func() {
 			if w := send(f, "Bearer good"); w.Code != http.StatusOK {
@@ -235,6 +238,7 @@ func TestConcurrentRequestsShareReview(t *testing.T) {
 			}
 		})
 	}
+	synctest.Wait() // until all have joined
 	leave()
 	first.Wait()
 	close(a.wait)

@@ -3,13 +3,13 @@ package pvc
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -17,9 +17,10 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(goroutines.Run(m)) }
 
 // world is an API server with pods that accepts writes and keeps a diary. The test plays the watches by hand.
 type world struct {
@@ -85,7 +86,8 @@ func (w *world) Each(visit func(*Claim)) {
 	}
 }
 
-// run has a Protector work on a world until the test ends. After a millisecond, it is proven to be alone.
+// run has a Protector work on a world until the test ends. It has enqueued all claims that were there at its start.
+// After a millisecond, it is proven to be alone.
 func run(t *testing.T, prepare func(*world)) *world {
 	t.Helper()
 	w := &world{shown: map[string]*Claim{}, events: record.NewFakeRecorder(1000)}
@@ -99,7 +101,8 @@ func run(t *testing.T, prepare func(*world)) *world {
 	w.claims, w.cluster = w, w
 	prepare(w)
 	w.Stop()
-	if err := w.guard(counting{kind{w.Protector}}); err != nil {
+	c := counting{kind: kind{w.Protector}, begun: make(chan struct{}), once: &sync.Once{}}
+	if err := w.guard(c); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -111,11 +114,22 @@ func run(t *testing.T, prepare func(*world)) *world {
 			t.Error(err)
 		}
 	})
+	<-c.begun
 	return w
 }
 
-// counting counts the decisions.
-type counting struct{ kind }
+// counting counts the decisions, and closes begun at the first look for all claims, which is the guard's start.
+type counting struct {
+	kind
+	begun chan struct{}
+	once  *sync.Once
+}
+
+func (c counting) Keys() []string {
+	keys := c.kind.Keys()
+	c.once.Do(func() { close(c.begun) })
+	return keys
+}
 
 func (c counting) Decide(key string, duty func(inuse.Object) inuse.Duty) (inuse.Object, inuse.Decision, bool) {
 	if w, is := c.claims.(*world); is {
@@ -190,7 +204,8 @@ func TestClaimIsReleasedAfterItsLastPod(t *testing.T) {
 			pods.Updated(web(v1.PodPending), web(v1.PodRunning)) // an irrelevant change
 			end(pods)
 			w.await(t, "RemoveFinalizer data")
-			if got := w.diaryNow(); got[0] != "list" || slices.Index(got, "RemoveFinalizer data") < len(got)-1 {
+			if got := slices.DeleteFunc(w.diaryNow(), func(did string) bool { return did == "list" }); !slices.Equal(got,
+				[]string{"RemoveFinalizer idle", "RemoveFinalizer data"}) {
 				t.Errorf("diary %q", got)
 			}
 		})
@@ -390,10 +405,10 @@ func TestReadUsersOfDeletedClaim(t *testing.T) {
 	w := run(t, func(*world) {})
 	gone, there := claim("gone"), claim("there")
 	there.Name = "there"
+	w.Stop() // so that no list answers
 	w.mu.Lock()
 	w.shown[there.Key()] = &there
 	w.mu.Unlock()
-	w.Stop() // so that no list answers
 	for _, c := range []Claim{gone, there} {
 		kind{w.Protector}.ReadUsers(c)
 	}

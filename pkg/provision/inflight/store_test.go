@@ -219,6 +219,11 @@ func (s *store) replace(lease *coordinationv1.Lease) *coordinationv1.Lease {
 func (s *store) edit(name string, change func(*coordinationv1.Lease)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.change(name, change)
+}
+
+// change is edit for callers that hold the lock.
+func (s *store) change(name string, change func(*coordinationv1.Lease)) {
 	lease := s.leases[name].DeepCopy()
 	change(lease)
 	s.replace(lease)
@@ -233,9 +238,8 @@ func (s *store) whole(volume string, shards int) view {
 // editEntry changes the Lease that has the entry of a volume as a person does.
 func (s *store) editEntry(volume string, shards int, change func(*coordinationv1.Lease)) {
 	s.mu.Lock()
-	name := s.whole(volume, shards).leaseOf(annotationKey(volume)).Name
-	s.mu.Unlock()
-	s.edit(name, change)
+	defer s.mu.Unlock() // meanwhile, the process moves no entry
+	s.change(s.whole(volume, shards).leaseOf(annotationKey(volume)).Name, change)
 }
 
 func (s *store) remove(name string) {

@@ -139,7 +139,11 @@ func TestWatchedClaimDeletionSkipsRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			env := env.forSubtest(t)
 			vol := env.WaitBound(env.CreateClaim(class))
-			env.WritesTo(1, "persistentvolumes") // the audit log then has the reads before the volume was created
+			env.Eventually("the audit log has the reads before the volume was created", func() bool {
+				return slices.ContainsFunc(env.WritesTo(0, "persistentvolumes"), func(e controlplane.AuditEvent) bool {
+					return e.Name == vol.Name
+				})
+			})
 			provisioned := len(env.readClaimAndPV(vol))
 			env.AnnotatePV(vol.Volume, volume.HoldAnnotation, "until the watch of claims has shown what follows")
 			deleted := time.Now()

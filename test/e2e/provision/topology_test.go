@@ -101,6 +101,12 @@ func TestProvisionForScheduledPods(t *testing.T) {
 		pod := env.CreatePod(objects.PodSpec{Name: "large", Claims: []string{claim.Name},
 			Change: func(pod *v1.Pod) {
 				pod.Spec.Affinity = preferNode(zone, "large") // in a zone without a node so far
+				// The nodes of tests beside this one have no driver to call.
+				pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{
+					NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
+						{Key: zone, Operator: v1.NodeSelectorOpExists},
+					}}},
+				}
 			}})
 		env.waitCreateCall(claim)
 		large = join("large")

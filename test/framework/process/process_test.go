@@ -20,8 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
@@ -31,7 +30,7 @@ const roleVariable = "PROCESS_TEST_ROLE"
 func TestMain(m *testing.M) {
 	role := os.Getenv(roleVariable)
 	if role == "" {
-		goleak.VerifyTestMain(m)
+		os.Exit(goroutines.Run(m))
 		return
 	}
 	play(role)

@@ -12,10 +12,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 
@@ -261,7 +265,10 @@ func bindClusterRole(ctx context.Context, client kubernetes.Interface, name, nam
 		metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("make cluster role: %w", err)
 	}
-	return BindCluster(ctx, client, name, role.Name, namespace, account)
+	if err := BindCluster(ctx, client, name, role.Name, namespace, account); err != nil {
+		return err
+	}
+	return InForce(ctx, client, "", namespace, account, role.Rules)
 }
 
 // makeRole creates a role in its own namespace or the service account's, and binds it to the service account.
@@ -274,7 +281,39 @@ func makeRole(ctx context.Context, client kubernetes.Interface, namespace, accou
 		metav1.CreateOptions{}); err != nil && (in == namespace || !apierrors.IsAlreadyExists(err)) {
 		return fmt.Errorf("make role: %w", err)
 	}
-	return Bind(ctx, client, in, binding, "Role", role.Name, namespace, account)
+	if err := Bind(ctx, client, in, binding, "Role", role.Name, namespace, account); err != nil {
+		return err
+	}
+	return InForce(ctx, client, in, namespace, account, role.Rules)
+}
+
+// InForce waits until the API server's own watches have shown it that the rules are granted, in a namespace or, with
+// none, in all. Until then it refuses requests of the program, which tests would see.
+func InForce(ctx context.Context, client kubernetes.Interface, in, namespace, account string,
+	rules []rbacv1.PolicyRule) error {
+	for _, rule := range rules {
+		if len(rule.Resources) == 0 {
+			continue
+		}
+		resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
+		asked := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:   "system:serviceaccount:" + namespace + ":" + account,
+			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: in, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: resource, Subresource: subresource,
+			},
+		}}
+		if len(rule.ResourceNames) > 0 {
+			asked.Spec.ResourceAttributes.Name = rule.ResourceNames[0]
+		}
+		if err := wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+			answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, asked, metav1.CreateOptions{})
+			return err == nil && answer.Status.Allowed, err
+		}); err != nil {
+			return fmt.Errorf("wait until %s may %s %s: %w", account, rule.Verbs[0], rule.Resources[0], err)
+		}
+	}
+	return nil
 }
 
 // capacityFile is the manifest for --enable-capacity.

@@ -5,6 +5,7 @@ package fakenode_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -71,7 +72,9 @@ func TestPodsAndVolumesShareZone(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The scheduler tries the pod by itself and finds no node, because the claim is for a node that is gone.
-		if err := pod.Wait(p.soon(t), "found to fit nowhere", unschedulable); err != nil {
+		if err := pod.Wait(p.soon(t), "found to fit nowhere", func(pod *corev1.Pod) bool {
+			return unschedulable(pod, "0/1 nodes") // an attempt before the removal would count two
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if node := p.selected(t, claim); node != first {
@@ -90,10 +93,12 @@ func TestPodsAndVolumesShareZone(t *testing.T) {
 	})
 }
 
-func unschedulable(pod *corev1.Pod) bool {
+// unschedulable reports whether the scheduler has found no node, with a message that begins like this.
+func unschedulable(pod *corev1.Pod, message string) bool {
 	return pod != nil && pod.Spec.NodeName == "" && slices.ContainsFunc(pod.Status.Conditions,
 		func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable
+			return c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable &&
+				strings.HasPrefix(c.Message, message)
 		})
 }
 

@@ -1,0 +1,45 @@
+// Package goroutines checks that tests leave no goroutine behind. goleak alone looks for less than half a second, in
+// which a goroutine on its way out may get no processor.
+package goroutines
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// patience bounds the wait for goroutines that end.
+const patience = time.Minute
+
+// Run runs a package's tests, and returns the exit code of the process: 1 if they pass and leave a goroutine behind.
+func Run(m *testing.M) int {
+	code := m.Run()
+	if code != 0 {
+		return code
+	}
+	if err := left(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// ExpectEnded fails the test unless all goroutines end, apart from those that the options exclude.
+func ExpectEnded(t testing.TB, options ...goleak.Option) {
+	t.Helper()
+	if err := left(options...); err != nil {
+		t.Error(err)
+	}
+}
+
+func left(options ...goleak.Option) (err error) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		if err = goleak.Find(options...); err == nil {
+			return nil
+		}
+	}
+	return err
+}
